@@ -1,0 +1,98 @@
+package onnxq
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// PerChannel as a block size asks for one scale for the whole reduction axis.
+const PerChannel = -1
+
+// ExternalData says where tensor payloads are written.
+type ExternalData string
+
+const (
+	ExternalAuto   ExternalData = "auto"   // beside the model once it would pass 2 GiB
+	ExternalAlways ExternalData = "always" // beside the model
+	ExternalNever  ExternalData = "never"  // in the model; an error past 2 GiB
+)
+
+// Options say how a model is quantized. The zero value of a field means the
+// default named beside it.
+type Options struct {
+	Bits      int    // 2, 4 or 8; default 4
+	Block     int    // elements along the reduction axis that share a scale, at least 2, or PerChannel; default 128
+	Format    string // int2 … uint8; default from Bits and ZeroPoint
+	ZeroPoint bool   // asymmetric codes: each block has a zero point
+	Algorithm string // rtn
+
+	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means every known one
+	Include     []string // globs on weight or node names: when given, only what matches
+	Exclude     []string // globs on weight or node names: left in float
+	MinElements int64    // weights of fewer elements stay in float
+
+	Precision *Precision // overrides for single weights
+
+	ExternalData ExternalData // default ExternalAuto
+	Threads      int          // default: the number of CPUs
+	Strict       bool         // a selected weight that cannot be quantized is an error
+	NoVerify     bool         // do not reopen and check what was written
+
+	// Progress, if set, is told the bytes of input worked on so far and the
+	// total. Calls come from one goroutine at a time.
+	Progress func(done, total int64)
+}
+
+// Override replaces some of the options for the weights that one key of a
+// precision_info names. Nil fields change nothing.
+type Override struct {
+	Bits      *int
+	Block     *int
+	Axis      *int
+	Format    *string // "float" leaves the weight as it is
+	Algorithm *string
+	ZeroPoint *bool
+}
+
+// KnownOps are the operators whose weights can be quantized.
+var KnownOps = []string{"MatMul", "Gemm", "Gather"}
+
+var defaultOps = []string{"MatMul", "Gemm"}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Block == 0 {
+		o.Block = 128
+	}
+	if o.Block < 2 && o.Block != PerChannel {
+		return o, fmt.Errorf("block size %d: want at least 2, or -1 for one scale per channel", o.Block)
+	}
+	if o.Algorithm == "" {
+		o.Algorithm = "rtn"
+	}
+	if o.Algorithm != "rtn" {
+		return o, fmt.Errorf("algorithm %q is not known (known: rtn)", o.Algorithm)
+	}
+	switch {
+	case len(o.Ops) == 0:
+		o.Ops = defaultOps
+	case slices.Contains(o.Ops, "all"):
+		o.Ops = KnownOps
+	}
+	for _, op := range o.Ops {
+		if !slices.Contains(KnownOps, op) {
+			return o, fmt.Errorf("operator %q is not known (known: %s, all)", op, strings.Join(KnownOps, ", "))
+		}
+	}
+	switch o.ExternalData {
+	case "":
+		o.ExternalData = ExternalAuto
+	case ExternalAuto, ExternalAlways, ExternalNever:
+	default:
+		return o, fmt.Errorf("external data %q: want auto, always or never", o.ExternalData)
+	}
+	if o.MinElements < 0 || o.Threads < 0 {
+		return o, fmt.Errorf("negative limit")
+	}
+	return o, nil
+}
