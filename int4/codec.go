@@ -1,0 +1,197 @@
+package int4
+
+import (
+	"fmt"
+	"iter"
+
+	"onnxquant/internal/kernels"
+	"onnxquant/quantutil"
+)
+
+// Codec is an integer format and the float type it stands for. Its methods
+// hold no state and may run at once. They panic if slices do not fit together.
+type Codec struct {
+	Bits      int             // 2, 4 or 8
+	Signed    bool            // codes around 0, else from 0 up
+	ZeroPoint bool            // each block has its own zero point
+	Type      quantutil.DType // of weights and scales: Float32, Float16 or BFloat16
+}
+
+// Validate reports a codec whose fields name no format.
+func (c Codec) Validate() error {
+	switch c.Bits {
+	case 2, 4, 8:
+	default:
+		return fmt.Errorf("codes of %d bits: want 2, 4 or 8", c.Bits)
+	}
+	switch c.Type {
+	case quantutil.Float32, quantutil.Float16, quantutil.BFloat16:
+	default:
+		return fmt.Errorf("scales of type %s: want float32, float16 or bfloat16", c.Type)
+	}
+	return nil
+}
+
+// HasZeroPoints reports whether the format stores zero points. An unsigned
+// symmetric one does: they are all 2^(Bits-1).
+func (c Codec) HasZeroPoints() bool { return c.ZeroPoint || !c.Signed }
+
+// limits returns the least and the greatest code.
+func (c Codec) limits() (lo, hi int32) {
+	n := int32(1) << c.Bits
+	if c.Signed {
+		return -n / 2, n/2 - 1
+	}
+	return 0, n - 1
+}
+
+// middle is the zero point of a symmetric format.
+func (c Codec) middle() int32 {
+	if c.Signed {
+		return 0
+	}
+	return 1 << (c.Bits - 1)
+}
+
+// round rounds x to Type.
+func (c Codec) round(x float32) float32 {
+	switch c.Type {
+	case quantutil.Float16:
+		return quantutil.RoundFloat16(x)
+	case quantutil.BFloat16:
+		return quantutil.RoundBFloat16(x)
+	}
+	return x
+}
+
+// step rounds x, an intermediate result, to the type that steps are taken in.
+func (c Codec) step(x float32) float32 {
+	if c.Type == quantutil.Float16 {
+		return quantutil.RoundFloat16(x)
+	}
+	return x
+}
+
+// ObserveColumns widens the ranges of blocks that lie in columns by some of
+// their rows. x is rows of len(hi) elements, row by row, element i of each
+// belonging to block i. Ranges start as 0.
+//
+// With a zero point, lo and hi become the least and the greatest element, or 0.
+// A symmetric format keeps the greatest magnitude in hi, and lo is not used.
+func (c Codec) ObserveColumns(lo, hi, x []float32) {
+	if c.ZeroPoint {
+		kernels.RangeColumns(lo, hi, x)
+	} else {
+		kernels.AbsMaxColumns(hi, x)
+	}
+}
+
+// ObserveBlocks widens the ranges of blocks that lie in rows. x is rows of k
+// elements, each cut into blocks of the given length, the last one shorter if k
+// leaves a rest; the ranges are those of the first row's blocks, then the
+// second's, and so on, as in ObserveColumns.
+//
+// A row may come in pieces, each passed with its own length as k and the ranges
+// from the block it starts in. A piece that does not start a block must not
+// reach beyond it.
+func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
+	for i, b := range blocks(len(x), k, block) {
+		if c.ZeroPoint {
+			lo[i], hi[i] = kernels.Range(lo[i], hi[i], x[b.start:b.end])
+		} else {
+			hi[i] = kernels.AbsMax(hi[i], x[b.start:b.end])
+		}
+	}
+}
+
+// EncodeColumns sets q to the codes of x, rows of len(scale) elements, element
+// i of each having scale[i] and, if the format stores them, zero[i].
+// Elements are finite.
+func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
+	lo, hi := c.limits()
+	half := c.Type == quantutil.Float16
+	switch {
+	case c.ZeroPoint && half:
+		kernels.QuantizeColumnsZeroHalf(q, x, scale, zero, lo, hi)
+	case c.ZeroPoint:
+		kernels.QuantizeColumnsZero(q, x, scale, zero, lo, hi)
+	case half:
+		kernels.QuantizeColumnsHalf(q, x, scale, c.middle(), lo, hi)
+	default:
+		kernels.QuantizeColumns(q, x, scale, c.middle(), lo, hi)
+	}
+}
+
+// EncodeBlocks sets q to the codes of x, rows of k elements cut into blocks as
+// by ObserveBlocks, which have one scale each and, if the format stores them,
+// one zero point. Elements are finite.
+func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
+	lo, hi := c.limits()
+	quantize := kernels.QuantizeBlock
+	if c.Type == quantutil.Float16 {
+		quantize = kernels.QuantizeBlockHalf
+	}
+	for i, b := range blocks(len(x), k, block) {
+		quantize(q[b.start:b.end], x[b.start:b.end], scale[i], c.zero(zero, i), lo, hi)
+	}
+}
+
+// DecodeColumns sets x to what the codes q stand for, rounded to Type: the
+// inverse of EncodeColumns.
+func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
+	lo, _ := c.limits()
+	if c.ZeroPoint {
+		kernels.DequantizeColumnsZero(x, q, scale, zero, lo)
+	} else {
+		kernels.DequantizeColumns(x, q, scale, c.middle(), lo)
+	}
+	c.roundAll(x[:len(q)])
+}
+
+// DecodeBlocks sets x to what the codes q stand for, rounded to Type: the
+// inverse of EncodeBlocks.
+func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
+	lo, _ := c.limits()
+	for i, b := range blocks(len(q), k, block) {
+		kernels.DequantizeBlock(x[b.start:b.end], q[b.start:b.end], scale[i], c.zero(zero, i), lo)
+	}
+	c.roundAll(x[:len(q)])
+}
+
+// zero returns the value of zero point i of a block.
+func (c Codec) zero(zero []byte, i int) int32 {
+	switch {
+	case !c.ZeroPoint:
+		return c.middle()
+	case c.Signed:
+		return int32(int8(zero[i]))
+	}
+	return int32(zero[i])
+}
+
+// roundAll rounds all of x to Type.
+func (c Codec) roundAll(x []float32) {
+	if c.Type == quantutil.Float32 {
+		return
+	}
+	for i, v := range x {
+		x[i] = c.round(v)
+	}
+}
+
+type span struct{ start, end int }
+
+// blocks numbers the blocks of n elements in rows of k.
+func blocks(n, k, block int) iter.Seq2[int, span] {
+	return func(yield func(int, span) bool) {
+		i := 0
+		for row := 0; row < n; row += k {
+			for at := 0; at < k; at += block {
+				if !yield(i, span{row + at, row + min(at+block, k)}) {
+					return
+				}
+				i++
+			}
+		}
+	}
+}

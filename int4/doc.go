@@ -1,0 +1,68 @@
+// Package int4 quantizes weights to integer codes of 2, 4 or 8 bits.
+//
+// # Blocks
+//
+// A weight is seen as [outer, K, inner], cut along K into blocks of equal
+// length, the last one shorter if K leaves a rest. A block is K-long at
+// most, one wide: with inner = 1 it is a contiguous piece of a row, else a
+// piece of a column. It has one scale and, in some formats, one zero point.
+// The scales of a weight have the shape [outer, ceil(K/block), inner]. The
+// rest of K counts as it is, without padding.
+//
+// # Codes
+//
+// With b bits, signed codes are -2^(b-1) … 2^(b-1)-1 and unsigned ones
+// 0 … 2^b-1. Code q of a block with scale s and zero point z stands for
+//
+//	(q - z) * s
+//
+// In memory a code is a byte, a signed one in two's complement; a zero point
+// likewise. Packed (ONNX types INT2, UINT2, INT4, UINT4, INT8, UINT8), the
+// codes of the whole tensor in C order fill bytes from the lowest bits up:
+// element i of a 4-bit tensor is bits 4*(i%2) … 4*(i%2)+3 of byte i/2. The
+// unused bits of the last byte are 0.
+//
+// # Scales
+//
+// Every step below is rounded to nearest, ties to even, in the arithmetic of
+// Codec.Type: float32; float16; for BFloat16 float32, and then the scale, and
+// it alone, to bfloat16. Division is division.
+//
+// Symmetric formats scale by the block's largest magnitude:
+//
+//	s = max|w| / (2^(b-1)-1)
+//	q = clamp(rint(w/s), -2^(b-1), 2^(b-1)-1)            signed, z = 0
+//	q = that + 2^(b-1)                                   unsigned, z = 2^(b-1)
+//
+// Formats with a zero point scale by the block's range, widened to hold 0 so
+// that 0 is exact and z needs no clamp that loses values:
+//
+//	lo, hi = min(0, min w), max(0, max w)
+//	s = (hi-lo) / (2^b-1)          hi/(2^b-1) - lo/(2^b-1) if hi-lo overflows
+//	z = clamp(rint(-lo/s), 0, 2^b-1)
+//	q = clamp(rint(w/s) + z, 0, 2^b-1)
+//
+// and the signed ones have 2^(b-1) subtracted from both z and q.
+//
+// Three exceptions keep every scale useful:
+//
+//   - A block of zeros counts as max|w| = 1e-5*(2^(b-1)-1), or hi-lo = 1e-5.
+//   - s is at least 2^-126, and at least 2^-24 in float16. The latter is
+//     subnormal, as the scales of small weights are there; float16 weights of
+//     that size are multiples of it.
+//   - If the code farthest from z would stand for more than the largest number
+//     of the type, s is lowered to the largest value that prevents it.
+//
+// NVIDIA ModelOpt's quant_tensor (see package quantutil) gives the same codes
+// and scales for symmetric formats, except that it knows no exception but a
+// floor of 1e-5 under every scale: it zeroes a block below 5e-6, and coarsens
+// one below 7e-5 at 4 bits. With a zero point it does not widen the range, so
+// blocks that are all positive or all negative saturate.
+//
+// # Streaming
+//
+// A [Codec] works on pieces. Zero the ranges of the blocks at hand, pass every
+// piece of the weight to ObserveColumns or ObserveBlocks, turn the ranges into
+// scales with Scales, then pass the pieces again to EncodeColumns or
+// EncodeBlocks. How a weight was cut into pieces leaves no trace in the result.
+package int4

@@ -1,0 +1,103 @@
+package int4
+
+import (
+	"math"
+
+	"onnxquant/internal/kernels"
+	"onnxquant/quantutil"
+)
+
+// zeroScale is the scale of a symmetric block of zeros, zeroRange the range of
+// any other. They could be anything; these are ModelOpt's.
+const (
+	zeroScale = 1e-5
+	zeroRange = 1e-5
+)
+
+// Scales turns the ranges lo … hi of blocks, from the observing methods, into
+// their scales and, if the format stores them, zero points. A symmetric format
+// does not use lo. It reports whether all ranges are finite; if not, the weight
+// held an infinity or a NaN, and the result is of no use.
+func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
+	finite = true
+	for i, h := range hi {
+		var l float32
+		if c.ZeroPoint {
+			l = lo[i]
+		}
+		if !kernels.IsFinite(l) || !kernels.IsFinite(h) {
+			finite = false
+			continue
+		}
+		s, z := c.scale(l, h)
+		scale[i] = s
+		if c.HasZeroPoints() {
+			zero[i] = byte(z)
+		}
+	}
+	return finite
+}
+
+// scale returns the scale and the zero point of a block of finite range.
+func (c Codec) scale(lo, hi float32) (float32, int32) {
+	if !c.ZeroPoint {
+		return c.symmetric(hi), c.middle()
+	}
+	least, greatest := c.limits()
+	steps := greatest - least
+	s := c.affine(lo, hi, float32(steps))
+	z := int32(math.RoundToEven(float64(c.step(-lo / s))))
+	z = min(max(z, 0), steps)
+	return c.bound(s, max(z, steps-z)), z + least
+}
+
+func (c Codec) symmetric(amax float32) float32 {
+	steps := int32(1)<<(c.Bits-1) - 1
+	s := c.round(amax / float32(steps))
+	if amax == 0 {
+		s = c.round(zeroScale)
+	}
+	return c.bound(max(s, c.least()), steps)
+}
+
+func (c Codec) affine(lo, hi, steps float32) float32 {
+	span := c.step(hi - lo)
+	if span == 0 {
+		span = c.step(zeroRange)
+	}
+	s := c.round(span / steps)
+	if !kernels.IsFinite(span) {
+		s = c.round(c.step(hi/steps) - c.step(lo/steps))
+	}
+	return max(s, c.least())
+}
+
+// least is the smallest scale. A float32 below it may count as 0 where the
+// model runs; float16 has no numbers to spare and is safe down to its last.
+func (c Codec) least() float32 {
+	if c.Type == quantutil.Float16 {
+		return 0x1p-24
+	}
+	return 0x1p-126
+}
+
+// bound lowers s as far as it takes to make codes times s finite in Type.
+func (c Codec) bound(s float32, codes int32) float32 {
+	n := float32(codes)
+	fits := func(s float32) bool { return kernels.IsFinite(c.round(n * s)) }
+	if fits(s) {
+		return s
+	}
+	greatest, ulp := float32(math.MaxFloat32), uint32(1)
+	switch c.Type {
+	case quantutil.Float16:
+		greatest, ulp = 65504, 1<<13
+	case quantutil.BFloat16:
+		greatest, ulp = 0x1.fep127, 1<<16
+	}
+	s = c.round(greatest / n)
+	if !fits(s) {
+		s = math.Float32frombits(math.Float32bits(s) - ulp)
+	}
+	return s
+}

@@ -1,0 +1,23 @@
+// Package kernels holds the loops that touch every element of a weight.
+//
+// Each is plain Go on slices and is the definition of its result: a faster
+// version must give the same bits. Lengths are the caller's affair; a slice
+// that is too short panics.
+//
+// A matrix argument x belongs to a vector argument of n columns: len(x) is a
+// multiple of n, and x[r*n+i] meets element i of the vector.
+//
+// Codes are bytes, one an element: the code itself if unsigned, its two's
+// complement if signed.
+package kernels
+
+import "math"
+
+const signBit = 1 << 31
+
+// abs returns the bits of |x|. Taken as integers they order as the magnitudes
+// do, with infinity above all numbers and NaN above infinity.
+func abs(x float32) uint32 { return math.Float32bits(x) &^ signBit }
+
+// IsFinite reports whether x is neither infinite nor NaN.
+func IsFinite(x float32) bool { return abs(x) < 0xff<<23 }
