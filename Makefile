@@ -65,7 +65,8 @@ $(VENV)/ready: oracle/requirements.txt
 corpus: $(STRUCTS) $(HOSTILE)
 
 $(STRUCTS): $(CORPUS)/gen_structures.py $(CORPUS)/wire.py | $(VENV)/ready
-	$(VENV)/bin/python $(CORPUS)/gen_structures.py --seed 11 --out $(@D) > build/structures.log
+	@mkdir -p build/corpus
+	$(VENV)/bin/python $(CORPUS)/gen_structures.py --seed 11 --out $(@D) > build/corpus/structures.log
 	@touch $@
 
 $(HOSTILE): $(CORPUS)/gen_hostile.py $(CORPUS)/wire.py | $(VENV)/ready

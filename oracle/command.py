@@ -1,0 +1,25 @@
+"""Runs the command under test."""
+import os
+import pathlib
+import subprocess
+from dataclasses import dataclass
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+BINARY = pathlib.Path(os.environ.get("ONNXQUANT", ROOT / "bin" / "onnxquant")).resolve()
+CORPUS = ROOT / "build" / "corpus"
+TINYGPT = ROOT / "testmodels" / "tinygpt"
+SHARED = ROOT.parent / "shared"  # references that may lie beside the project
+
+
+@dataclass
+class Result:
+    status: int
+    stdout: str
+    stderr: str
+
+
+def onnxquant(*args, timeout=60):
+    """Runs the command with args to its end."""
+    p = subprocess.run([BINARY, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True,
+                       text=True, errors="replace", timeout=timeout)
+    return Result(p.returncode, p.stdout, p.stderr)

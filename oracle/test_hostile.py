@@ -1,0 +1,163 @@
+"""Broken and malicious files: one clear line, exit status 1, nothing left, nothing touched, within limits.
+
+testmodels/corpus/README.md explains the fields of INDEX.json and DERIVED.json.
+"""
+import json
+import os
+import shutil
+import subprocess
+import time
+
+import onnx
+import pytest
+
+from command import BINARY, CORPUS
+
+FOLDER = CORPUS / "hostile"
+CASES = {c["file"]: c for c in json.loads((FOLDER / "INDEX.json").read_text())}
+DERIVED = json.loads((FOLDER / "DERIVED.json").read_text())
+CANARY = (FOLDER / "outside" / "canary.bin").read_bytes()
+
+SECONDS, MIB = 2, 256
+
+
+class Limited:
+    """One run of the command, measured; killed when it takes far too long."""
+
+    def __init__(self, source, out, folder):
+        with open(folder / "stderr", "w+b") as err:
+            start = time.monotonic()
+            p = subprocess.Popen([BINARY, "--bits", "4", "--block", "32", "--quiet", source, out],
+                                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
+            while True:
+                pid, status, usage = os.wait4(p.pid, os.WNOHANG)
+                self.seconds = time.monotonic() - start
+                if pid:
+                    break
+                if self.seconds > 5 * SECONDS:
+                    p.kill()
+                time.sleep(0.001)
+            p.returncode = self.status = os.waitstatus_to_exitcode(status)
+            self.mib = usage.ru_maxrss / 1024
+            err.seek(0)
+            self.stderr = err.read().decode(errors="replace")
+
+    def check(self):
+        assert self.seconds <= SECONDS, f"{self.seconds:.1f} s"
+        assert self.mib <= MIB, f"{self.mib:.0f} MiB"
+        assert self.status in (0, 1), f"exit status {self.status}: {self.stderr[:500]}"
+        if self.status:
+            lines = self.stderr.splitlines()
+            assert len(lines) == 1 and lines[0].startswith("onnxquant: "), f"message {self.stderr[:500]!r}"
+            assert lines[0].isprintable(), f"control characters in {lines[0]!r}"
+
+
+def prepare(case, folder):
+    """A fresh copy of the case with its setup done. Returns the model's path."""
+    source = FOLDER / case["file"]
+    model = folder / case["file"]
+    if source.parent == FOLDER or case["class"] == "truncated":
+        model.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(source, model)
+    else:
+        shutil.copytree(source.parent, model.parent, symlinks=True)
+    shutil.copytree(FOLDER / "outside", folder / "outside")
+    for step, *args in case.get("setup", []):
+        at = model.parent / args[-1]
+        match step:
+            case "symlink": at.symlink_to(args[0])
+            case "hardlink": at.hardlink_to(model.parent / args[0])
+            case "fifo": os.mkfifo(at)
+            case "mkdir": at.mkdir()
+            case "chmod": at.chmod(int(args[0], 8))
+            case "sparse":
+                at = model.parent / args[0]
+                at.touch()
+                os.truncate(at, args[1])
+            case "remove": at.unlink()
+            case "move": (model.parent / args[0]).rename(at)
+            case _: raise ValueError(step)
+    return model
+
+
+def contents(folder):
+    """Every file below a folder with what identifies its contents: large ones by size and time."""
+    found = {}
+    for p in folder.rglob("*"):
+        s = p.lstat()
+        small = p.is_file() and not p.is_symlink() and s.st_size < 1 << 20 and os.access(p, os.R_OK)
+        found[p] = p.read_bytes() if small else (s.st_mode, s.st_size, s.st_mtime_ns)
+    return found
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_file(name, tmp_path):
+    case = CASES[name]
+    if "unreadable" in name and os.geteuid() == 0:
+        pytest.skip("root reads everything")
+    folder, elsewhere = tmp_path / "case", tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    model = prepare(case, folder)
+    out = model.parent / case["output"] if "output" in case else elsewhere / "out.onnx"
+    before = contents(folder)
+
+    run = Limited(model, out, tmp_path)
+    run.check()
+    after, made = contents(folder), list(elsewhere.iterdir())
+    if run.status:
+        assert after == before, f"changed: {[p for p in after.keys() | before.keys() if after.get(p) != before.get(p)]}"
+        assert not made, f"left {made}"
+        if case["must"] == "error" and "names" in case:
+            assert any(n in run.stderr for n in case["names"]), f"names none of {case['names']}: {run.stderr}"
+        return
+    assert case["must"] != "error", "accepted"
+    ours = {out.resolve(), out.resolve().with_name(out.name + ".data")}
+    kept = {p: c for p, c in before.items() if p.resolve() not in ours}
+    assert {p: after.get(p) for p in kept} == kept, "the input was changed"
+    onnx.load(out)
+    if "hardlink" not in str(case.get("setup")):
+        assert CANARY not in out.read_bytes(), "a file outside of the model's folder was read"
+
+
+def derived(change):
+    """(offset, bytes) of every broken form of the base model that a row of DERIVED.json describes."""
+    base = (FOLDER / change["base"]).read_bytes()
+    op = change["op"]
+    for at in range(len(base)):
+        head, byte, tail = base[:at], base[at], base[at + 1:]
+        if op == "truncate":
+            yield at, head
+        elif op == "xor one byte with 0xFF":
+            yield at, head + bytes([byte ^ 0xFF]) + tail
+        elif op.startswith("set one byte"):
+            yield at, head + bytes([(0x80, 0x7F, 0x00)[at % 3]]) + tail
+        elif op == "delete one byte":
+            yield at, head + tail
+        elif op == "insert 0xFF":
+            yield at, head + b"\xFF" + bytes([byte]) + tail
+        else:
+            raise ValueError(op)
+
+
+# Every offset takes a minute; a step of a prime passes all kinds of fields.
+STRIDE = 7
+
+
+@pytest.mark.parametrize("change", DERIVED, ids=lambda c: c["op"].replace(" ", "-"))
+def test_derived(change, tmp_path):
+    model, out = tmp_path / "in" / "model.onnx", tmp_path / "out" / "out.onnx"
+    model.parent.mkdir()
+    out.parent.mkdir()
+    for at, data in list(derived(change))[::STRIDE]:
+        model.write_bytes(data)
+        run = Limited(model, out, tmp_path)
+        run.check()
+        left = list(out.parent.iterdir())
+        if run.status:
+            assert not left, f"offset {at}: left {left}"
+            assert at not in change.get("ok_at", []), f"offset {at}: refused a valid model: {run.stderr}"
+        else:
+            assert change["must"] != "error" or at in change["ok_at"], f"offset {at}: accepted"
+            onnx.load(out)
+            for p in left:
+                p.unlink()

@@ -1,0 +1,80 @@
+"""Whole models: our own small one, and public ones where they lie beside the project."""
+import numpy as np
+import onnx
+import pytest
+
+import runtime
+from command import SHARED, TINYGPT
+from conversion import Conversion
+
+MODELS = {p.parent.name: p for p in [TINYGPT / "model.onnx", *sorted((SHARED / "models" / "real").glob("*/model.onnx"))]}
+
+SETTINGS = {
+    "int4-32": ["-bits", "4", "-block", "32"],
+    "int4-128": ["-bits", "4", "-block", "128"],
+    "int8-channel": ["-bits", "8", "-block", "-1"],
+    "zero-point": ["-bits", "4", "-block", "128", "--zero-point"],
+}
+
+# Inputs that random numbers do not fit.
+FEEDS = {
+    "silero_vad_op18_ifless": dict(input=np.random.default_rng(0).standard_normal((1, 576)).astype(np.float32) * np.float32(0.1),
+                                   state=np.zeros((2, 1, 128), np.float32), sr=np.array(16000)),
+    "genai_static_scatter_op24": dict(write_indices=np.zeros(4, np.int64), nonpad_kv_seqlen=np.full(4, 8)),
+    "tashkeel_fp32": dict(input_lengths=np.full(4, 4)),
+    "tashkeel_int8_qlinear": dict(input_lengths=np.full(4, 4)),
+}
+
+
+class RealModel(Conversion):
+    def __init__(self, name, setting, folder):
+        self.name = name
+        super().__init__(MODELS[name], folder, SETTINGS[setting])
+
+
+@pytest.fixture(scope="module", params=[(m, s) for m in MODELS for s in SETTINGS], ids="-".join)
+def model(request, tmp_path_factory):
+    return RealModel(*request.param, tmp_path_factory.mktemp("real"))
+
+
+def test_converts(model):
+    model.check_converted()
+
+
+# The checker refuses these as they are, for what no conversion mends.
+INVALID = {"tashkeel_int8_qlinear": "LayerNormalization below its first opset"}
+
+
+def test_is_valid(model):
+    if model.name not in INVALID:
+        model.check_valid()
+
+
+def test_loses_nothing(model):
+    model.check_nothing_lost()
+
+
+def test_weights(model):
+    model.check_weights()
+
+
+def test_runs(model):
+    model.check_runs(runtime.random_feeds(model.source, **FEEDS.get(model.name, {})))
+
+
+# Weights of MatMul and Gemm in initializers, counted by hand.
+FOUND = {"tinygpt": 17, "magika_v1": 4, "mujoco_apollo_policy": 4, "tashkeel_fp32": 37, "dtln_model_2": 5}
+
+
+def test_finds_the_weights(model):
+    if model.name in FOUND:
+        assert len(model.pair.weights) == FOUND[model.name]
+    else:
+        assert bool(model.pair.weights) == has_weights(model.pair.original.graph)
+
+
+def has_weights(graph):
+    """Whether a MatMul or Gemm of the main graph reads a float matrix that is an initializer on its right."""
+    floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16}
+    matrices = {t.name for t in graph.initializer if len(t.dims) > 1 and t.data_type in floats}
+    return any(n.op_type in ("MatMul", "Gemm") and not n.domain and n.input[1] in matrices for n in graph.node)
