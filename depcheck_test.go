@@ -2,6 +2,7 @@
 package onnxquant
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -71,9 +72,11 @@ func list(t *testing.T, args ...string) []pkg {
 	lookAround(t)
 	list := exec.Command("go", append([]string{"list", "-json=ImportPath,Imports,Deps,CgoFiles,Standard"}, args...)...)
 	list.Env = append(os.Environ(), "CGO_ENABLED=1") // else files that need it are passed over
+	var stderr bytes.Buffer
+	list.Stderr = &stderr
 	out, err := list.Output()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v: %s", err, &stderr)
 	}
 	var pkgs []pkg
 	for d := json.NewDecoder(strings.NewReader(string(out))); ; {
