@@ -2,24 +2,148 @@ package onnxq
 
 import (
 	"context"
-	"errors"
+	"fmt"
+	"io"
+	"math"
+	"path/filepath"
+	"time"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
 )
 
-type conversion struct{}
-
-// Model is an opened ONNX model: its structure in memory, its tensors on disk.
-type Model struct{}
-
-// Open reads the structure of the model at path.
-func Open(path string) (*Model, error) { return nil, errors.ErrUnsupported }
-
-// Close releases the files that Open opened.
-func (m *Model) Close() error { return nil }
-
-// Plan decides what becomes of every float tensor.
-func (m *Model) Plan(opts Options) (*Plan, error) { return nil, errors.ErrUnsupported }
-
-// Convert quantizes the model at in and writes it to out.
+// Convert quantizes the model at in and writes it to out. The input is never
+// written to, and out appears whole or not at all.
 func Convert(ctx context.Context, in, out string, opts Options) (*Report, error) {
-	return nil, errors.ErrUnsupported
+	m, err := Open(in)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	p, err := m.Plan(opts)
+	if err != nil {
+		return nil, err
+	}
+	return p.Convert(ctx, out)
 }
+
+// Convert carries the plan out and writes the model to the file out. Weights
+// that turn out to hold NaN or infinity cannot be quantized; unless the options
+// are strict, they are left in float, and the report has the plan that was
+// carried out in the end.
+func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
+	start := time.Now()
+	broken := map[*onnxpb.TensorProto]bool{}
+	for {
+		report, found, err := p.conv.convert(ctx, p, out)
+		if err != nil {
+			return nil, err
+		}
+		if len(found) == 0 {
+			for _, d := range p.Tensors {
+				if d.Reason == reasonBroken {
+					p.Warnings = append(p.Warnings, fmt.Sprintf("%s holds NaN or infinity and stays in float", quote(d.Name)))
+				}
+			}
+			report.Elapsed = time.Since(start)
+			return report, nil
+		}
+		for _, w := range found {
+			broken[w.tensor] = true
+		}
+		if p, err = p.conv.model.plan(p.conv.opts, broken); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// SetOutput lays the plan out for an output of that name. Sizes depend on it
+// where there is external data, because the model holds the data file's name.
+func (p *Plan) SetOutput(out string) error {
+	if !p.External {
+		return nil
+	}
+	if err := p.conv.encode(dataName(out)); err != nil {
+		return err
+	}
+	p.OutBytes = p.conv.layout.Size + p.conv.data.size
+	return nil
+}
+
+// convert writes the target, or finds weights that stop it.
+func (c *conversion) convert(ctx context.Context, p *Plan, out string) (*Report, []*weight, error) {
+	if err := p.SetOutput(out); err != nil {
+		return nil, nil, err
+	}
+	target, err := modelfile.CreateTarget(out, c.model.file, c.external())
+	if err != nil {
+		return nil, nil, err
+	}
+	defer target.Abort()
+	e := newExecutor(c, target)
+	broken, err := e.run(ctx)
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", out, err)
+	}
+	if len(broken) > 0 {
+		return nil, broken, nil
+	}
+	if err := target.Commit(c.relocate); err != nil {
+		return nil, nil, err
+	}
+	r := &Report{Plan: p, Tensors: e.reports(p), Output: out}
+	if c.external() {
+		r.Data = modelfile.DataPath(out)
+	}
+	if !c.opts.NoVerify {
+		if err := e.verify(ctx, out); err != nil {
+			return nil, nil, fmt.Errorf("%s was written, but reading it back failed: %w", out, err)
+		}
+		r.Verified = true
+	}
+	return r, nil, nil
+}
+
+// relocate writes the structure once more, for another data file name.
+func (c *conversion) relocate(w io.WriterAt, location string) error {
+	if err := c.encode(location); err != nil {
+		return err
+	}
+	return c.layout.WriteStructure(w)
+}
+
+// exact stands for the infinite SQNR of a weight without any error.
+const exact = 999
+
+// reports merges the outcomes of the tiles, in their order.
+func (e *executor) reports(p *Plan) []TensorReport {
+	sums := map[*weight]*outcome{}
+	for i, t := range e.tasks {
+		if t.weight == nil {
+			continue
+		}
+		s := sums[t.weight]
+		if s == nil {
+			s = &outcome{}
+			sums[t.weight] = s
+		}
+		o := e.outcomes[i]
+		s.squares += o.squares
+		s.errors += o.errors
+		s.most = max(s.most, o.most)
+	}
+	reports := []TensorReport{}
+	for _, w := range e.weights {
+		s := sums[w]
+		n, _ := modelfile.Elements(w.shape)
+		r := TensorReport{TensorPlan: p.Tensors[w.planned], MaxError: s.most, MSE: s.errors / float64(n), SQNR: exact}
+		if s.errors > 0 {
+			r.SQNR = 10 * math.Log10(s.squares/s.errors)
+		}
+		reports = append(reports, r)
+	}
+	return reports
+}
+
+// dataName is the external data file's name as the model at path refers to it.
+func dataName(path string) string { return filepath.Base(modelfile.DataPath(path)) }

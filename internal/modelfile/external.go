@@ -1,0 +1,184 @@
+package modelfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// External is a reference to external data as a TensorProto spells it.
+type External struct {
+	Location string
+	Offset   int64
+	Length   int64 // -1: not given
+}
+
+// ParseExternal reads the externalsdata entries of a tensor. Keys it does not
+// know are left alone, as the standard wants.
+func ParseExternal(t *onnxpb.TensorProto) (External, error) {
+	e := External{Length: -1}
+	seen := map[string]bool{}
+	for _, kv := range t.GetExternalData() {
+		key, value := kv.GetKey(), kv.GetValue()
+		switch key {
+		case "location", "offset", "length":
+			if seen[key] {
+				return e, fmt.Errorf("external data: %s is given twice", key)
+			}
+			seen[key] = true
+		}
+		var err error
+		switch key {
+		case "location":
+			e.Location = value
+			err = checkLocation(value)
+		case "offset":
+			e.Offset, err = parseSize(key, value)
+		case "length":
+			e.Length, err = parseSize(key, value)
+		}
+		if err != nil {
+			return e, err
+		}
+	}
+	if !seen["location"] {
+		return e, errors.New("external data without a location")
+	}
+	return e, nil
+}
+
+func parseSize(key, value string) (int64, error) {
+	v, err := strconv.ParseUint(value, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("external data: %s %s is not a byte count", key, short(value))
+	}
+	return int64(v), nil
+}
+
+// checkLocation accepts relative paths that stay below the model's folder on
+// any operating system, so that a model means the same file everywhere.
+func checkLocation(loc string) error {
+	bad := func(why string) error {
+		return fmt.Errorf("external data location %s %s", short(loc), why)
+	}
+	switch {
+	case loc == "":
+		return bad("is empty")
+	case len(loc) > 4096:
+		return bad("is too long")
+	case !utf8.ValidString(loc):
+		return bad("is not UTF-8")
+	case strings.ContainsRune(loc, 0):
+		return bad("holds a NUL byte")
+	case strings.ContainsRune(loc, '\\'):
+		return bad("holds a backslash; paths in ONNX use /")
+	case path.IsAbs(loc), len(loc) >= 2 && loc[1] == ':' && isLetter(loc[0]):
+		return bad("is absolute; it must lie below the model's folder")
+	}
+	depth := 0
+	for elem := range strings.SplitSeq(loc, "/") {
+		switch elem {
+		case "", ".":
+		case "..":
+			depth--
+		default:
+			depth++
+		}
+		if depth < 0 {
+			return bad("leaves the model's folder")
+		}
+	}
+	return nil
+}
+
+func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+
+// short quotes a string of a model for a message.
+func short(s string) string {
+	if len(s) > 80 {
+		s = s[:80] + "…"
+	}
+	return strconv.Quote(s)
+}
+
+// external finds the content of a tensor that lies in another file.
+func (m *Model) external(t *onnxpb.TensorProto, want int64) (*Payload, error) {
+	e, err := ParseExternal(t)
+	if err != nil {
+		return nil, err
+	}
+	f, err := m.openExternal(e.Location)
+	if err != nil {
+		return nil, fmt.Errorf("external data file %s: %w", short(e.Location), err)
+	}
+	if e.Length >= 0 && e.Length != want {
+		return nil, fmt.Errorf("external data length %d, want %d (%v, dims %v)", e.Length, want, DType(t.GetDataType()), shortDims(t.GetDims()))
+	}
+	if e.Offset > f.size || want > f.size-e.Offset {
+		return nil, fmt.Errorf("external data at offset %d of length %d passes the end of %s (%d bytes)", e.Offset, want, short(e.Location), f.size)
+	}
+	p := &Payload{}
+	p.add(part{f, e.Offset, want})
+	return p, nil
+}
+
+// file is a file opened for reading whose size was taken after opening.
+type file struct {
+	*os.File
+	size int64
+	info fs.FileInfo
+}
+
+// openExternal opens a file below the model's folder. The handle of the folder
+// resolves it, so that no symbolic link leads out, whenever it was made.
+func (m *Model) openExternal(loc string) (*file, error) {
+	name := path.Clean(loc)
+	if f, ok := m.externals[name]; ok {
+		return f, nil
+	}
+	f, err := regular(m.root.OpenFile(name, os.O_RDONLY|nonblock, 0))
+	if err != nil {
+		return nil, err
+	}
+	m.externals[name] = f
+	return f, nil
+}
+
+// regular refuses everything but regular files: folders, devices, pipes.
+func regular(f *os.File, err error) (*file, error) {
+	if err != nil {
+		return nil, plain(err)
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+		if info.IsDir() {
+			err = errors.New("is a folder")
+		}
+	}
+	if err != nil {
+		f.Close()
+		return nil, plain(err)
+	}
+	return &file{f, info.Size(), info}, nil
+}
+
+// plain strips the operation and the path from a file error, whose context the
+// caller knows better.
+func plain(err error) error {
+	var pe *fs.PathError
+	if !errors.As(err, &pe) {
+		return err
+	}
+	if strings.Contains(pe.Err.Error(), "escapes") {
+		return errors.New("a symbolic link leads out of the model's folder (copy the file there)")
+	}
+	return pe.Err
+}

@@ -1,0 +1,131 @@
+package modelfile
+
+import (
+	"fmt"
+	"io"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// Layout is an encoded model with gaps where the contents of its tensors go.
+type Layout struct {
+	Size    int64   // of the whole file
+	Offsets []int64 // of each payload; -1 for those that no tensor names
+
+	chunks []chunk
+}
+
+// chunk is either bytes of the structure or the gap for a payload.
+type chunk struct {
+	off, size int64
+	bytes     []byte
+	payload   int
+}
+
+// NewLayout encodes the structure m. Each tensor of m whose content is written
+// later names one payload; sizes holds their sizes in bytes. The content comes
+// to stand in raw_data.
+func NewLayout(m *onnxpb.ModelProto, sizes []int64) (*Layout, error) {
+	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	if err != nil {
+		return nil, err
+	}
+	s := splicer{sizes: sizes}
+	chunks, size, err := s.message(b, modelMessage)
+	if err != nil {
+		return nil, err
+	}
+	l := &Layout{Offsets: make([]int64, len(sizes)), chunks: chunks, Size: size}
+	for i := range l.Offsets {
+		l.Offsets[i] = -1
+	}
+	off := int64(0)
+	for i := range l.chunks {
+		c := &l.chunks[i]
+		c.off = off
+		off += c.size
+		if c.bytes == nil {
+			if l.Offsets[c.payload] >= 0 {
+				return nil, fmt.Errorf("payload %d has two places", c.payload)
+			}
+			l.Offsets[c.payload] = c.off
+		}
+	}
+	return l, nil
+}
+
+type splicer struct{ sizes []int64 }
+
+// message replaces the payload numbers in an encoded message by gaps.
+func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
+	var chunks []chunk
+	var size int64
+	add := func(c ...chunk) {
+		for _, c := range c {
+			chunks = append(chunks, c)
+			size += c.size
+		}
+	}
+	done := 0 // bytes of b that are in chunks
+	flush := func(to int) {
+		if to > done {
+			add(chunk{bytes: b[done:to], size: int64(to - done)})
+		}
+	}
+	for pos := 0; pos < len(b); {
+		num, typ, n := protowire.ConsumeTag(b[pos:])
+		start := pos
+		pos += n
+		vn := protowire.ConsumeFieldValue(num, typ, b[pos:])
+		if n < 0 || vn < 0 {
+			return nil, 0, fmt.Errorf("%w: broken structure", ErrFormat)
+		}
+		value := b[pos : pos+vn]
+		pos += vn
+		field, ok := m.fields[num]
+		switch {
+		case m.tensor && num == fieldPayload && typ == protowire.VarintType:
+			k, _ := protowire.ConsumeVarint(value)
+			if k >= uint64(len(s.sizes)) {
+				return nil, 0, fmt.Errorf("payload %d is not known", k)
+			}
+			flush(start)
+			head := protowire.AppendTag(nil, fieldRawData, protowire.BytesType)
+			head = protowire.AppendVarint(head, uint64(s.sizes[k]))
+			add(chunk{bytes: head, size: int64(len(head))}, chunk{payload: int(k), size: s.sizes[k]})
+			done = pos
+		case ok && typ == protowire.BytesType:
+			_, k := protowire.ConsumeVarint(value)
+			inner, isize, err := s.message(value[k:], field.msg)
+			if err != nil {
+				return nil, 0, err
+			}
+			if len(inner) == 0 || len(inner) == 1 && inner[0].bytes != nil {
+				continue // no gap inside: stays as it is
+			}
+			flush(start)
+			head := protowire.AppendTag(nil, num, typ)
+			head = protowire.AppendVarint(head, uint64(isize))
+			add(chunk{bytes: head, size: int64(len(head))})
+			add(inner...)
+			done = pos
+		}
+	}
+	flush(len(b))
+	return chunks, size, nil
+}
+
+// WriteStructure writes everything but the payloads.
+func (l *Layout) WriteStructure(w io.WriterAt) error {
+	for _, c := range l.chunks {
+		if c.bytes != nil {
+			if _, err := w.WriteAt(c.bytes, c.off); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}

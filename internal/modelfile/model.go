@@ -1,0 +1,106 @@
+package modelfile
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// Model is an opened model file.
+type Model struct {
+	Proto *onnxpb.ModelProto // the structure; contents of tensors are cut out
+
+	file      *file
+	root      *os.Root // the model's folder
+	externals map[string]*file
+	pieces    []piece
+	payloads  map[*onnxpb.TensorProto]*Payload
+}
+
+// Open reads the structure of the model file at name, opens the external files
+// it refers to, and checks that every tensor's content is there and has the
+// size that its type and dimensions ask for.
+func Open(name string) (*Model, error) {
+	f, err := regular(os.OpenFile(name, os.O_RDONLY|nonblock, 0))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	m := &Model{file: f, externals: map[string]*file{}}
+	if m.root, err = os.OpenRoot(filepath.Dir(name)); err != nil {
+		m.Close()
+		return nil, err
+	}
+	if err := m.read(); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return m, nil
+}
+
+func (m *Model) read() error {
+	structure, pieces, err := cut(m.file, m.file.size)
+	if err != nil {
+		return err
+	}
+	m.pieces = pieces
+	m.Proto = &onnxpb.ModelProto{}
+	if err := proto.Unmarshal(structure, m.Proto); err != nil {
+		return fmt.Errorf("%w: %v", ErrFormat, err)
+	}
+	m.payloads = map[*onnxpb.TensorProto]*Payload{}
+	for where, t := range Tensors(m.Proto) {
+		p, err := m.resolve(t)
+		if err != nil {
+			return fmt.Errorf("%w %s: %w", ErrTensor, where, err)
+		}
+		m.payloads[t] = p
+	}
+	return nil
+}
+
+// Close closes the model's files.
+func (m *Model) Close() error {
+	for _, f := range m.externals {
+		f.Close()
+	}
+	if m.root != nil {
+		m.root.Close()
+	}
+	return m.file.Close()
+}
+
+// Size returns the bytes of the model file and of the external files it uses.
+func (m *Model) Size() int64 {
+	n := m.file.size
+	for _, f := range m.externals {
+		if !os.SameFile(f.info, m.file.info) {
+			n += f.size
+		}
+	}
+	return n
+}
+
+// Uses reports whether info is the model file or one of its external files.
+func (m *Model) Uses(info fs.FileInfo) bool {
+	if os.SameFile(info, m.file.info) {
+		return true
+	}
+	for _, f := range m.externals {
+		if os.SameFile(info, f.info) {
+			return true
+		}
+	}
+	return false
+}
+
+// consumeField returns the number and length of the field that b begins with.
+func consumeField(b []byte) (protowire.Number, int) {
+	num, _, n := protowire.ConsumeField(b)
+	return num, n
+}

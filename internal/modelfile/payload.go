@@ -1,0 +1,181 @@
+package modelfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// ErrTensor is wrapped by every error about a tensor whose type, dimensions
+// and content do not fit together.
+var ErrTensor = errors.New("invalid tensor")
+
+// Payload is the content of a tensor as little-endian bytes, elements in row
+// major order, sub-byte elements packed from the low bits up.
+type Payload struct {
+	size  int64
+	parts []part
+}
+
+// part is a stretch of a payload: size bytes read from r at base on.
+type part struct {
+	r          io.ReaderAt
+	base, size int64
+}
+
+// Size returns the number of bytes.
+func (p *Payload) Size() int64 { return p.size }
+
+// ReadAt implements io.ReaderAt.
+func (p *Payload) ReadAt(dst []byte, off int64) (int, error) {
+	done := 0
+	for _, s := range p.parts {
+		if done == len(dst) {
+			break
+		}
+		if off >= s.size {
+			off -= s.size
+			continue
+		}
+		n := min(int64(len(dst)-done), s.size-off)
+		if err := readFull(s.r, dst[done:done+int(n)], s.base+off); err != nil {
+			return done, err
+		}
+		done += int(n)
+		off = 0
+	}
+	if done < len(dst) {
+		return done, io.EOF
+	}
+	return done, nil
+}
+
+type bytesAt []byte
+
+func (b bytesAt) ReadAt(dst []byte, off int64) (int, error) {
+	n := copy(dst, b[min(off, int64(len(b))):])
+	if n < len(dst) {
+		return n, io.EOF
+	}
+	return n, nil
+}
+
+// Payload returns the content of a tensor of the model. Tensors of type STRING
+// have none: their elements stay in the structure.
+func (m *Model) Payload(t *onnxpb.TensorProto) (*Payload, error) {
+	if p, ok := m.payloads[t]; ok {
+		return p, nil
+	}
+	return nil, fmt.Errorf("%w: tensor %q is not of this model", ErrTensor, t.GetName())
+}
+
+// resolve checks a tensor of the file and finds its content.
+func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
+	dtype := DType(t.GetDataType())
+	n, err := Elements(t.GetDims())
+	if err != nil {
+		return nil, err
+	}
+	if t.Segment != nil {
+		return nil, errors.New("it is a segment of a larger tensor, which no runtime reads")
+	}
+	if loc := t.GetDataLocation(); t.DataLocation == nil && hasUnknownLocation(t) {
+		return nil, errors.New("data_location is neither DEFAULT nor EXTERNAL")
+	} else if loc == onnxpb.TensorProto_EXTERNAL {
+		if len(t.GetPayload()) > 0 || len(t.GetStringData()) > 0 {
+			return nil, errors.New("it has external data and data of its own")
+		}
+		if dtype == String {
+			return nil, errors.New("strings cannot be external data")
+		}
+	}
+	if dtype == String {
+		if len(t.GetPayload()) > 0 || int64(len(t.GetStringData())) != n {
+			return nil, fmt.Errorf("%d strings, want %d (dims %v)", len(t.GetStringData()), n, t.GetDims())
+		}
+		return nil, nil
+	}
+	layout, ok := layouts[dtype]
+	if !ok {
+		return nil, fmt.Errorf("data type %d is not known", t.GetDataType())
+	}
+	want := dtype.Bytes(n)
+	if t.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
+		return m.external(t, want)
+	}
+
+	var raw, typed Payload
+	for _, k := range t.GetPayload() {
+		switch piece := m.pieces[k]; piece.field {
+		case fieldRawData:
+			raw = Payload{} // of several, the last one counts
+			raw.add(m.part(piece, layout.bits))
+		case layout.field:
+			typed.add(m.part(piece, layout.bits))
+		default:
+			return nil, fmt.Errorf("its values are in %s, which is not for %v", codings[piece.field].name, dtype)
+		}
+	}
+	p := &raw
+	if typed.size > 0 {
+		if p = &typed; raw.size > 0 {
+			return nil, fmt.Errorf("it has raw_data and %s", codings[layout.field].name)
+		}
+	}
+	if len(t.GetStringData()) > 0 {
+		return nil, fmt.Errorf("it has string_data, which is not for %v", dtype)
+	}
+	if p.size != want {
+		return nil, fmt.Errorf("%d bytes of data, want %d (%v, dims %v)", p.size, want, dtype, shortDims(t.GetDims()))
+	}
+	return p, nil
+}
+
+func (p *Payload) add(s part) {
+	if s.size > 0 {
+		p.parts = append(p.parts, s)
+		p.size += s.size
+	}
+}
+
+// part gives a piece of the model file as little-endian elements.
+func (m *Model) part(p piece, bits int64) part {
+	if p.direct() {
+		if p.data != nil {
+			return part{bytesAt(p.data), 0, p.n}
+		}
+		return part{m.file, p.off, p.n}
+	}
+	elem := max(bits/8, 1)
+	if width := codings[p.field].width; width > 0 {
+		elem = width // COMPLEX64 takes two entries
+	}
+	return part{&decoder{m.file, p, elem}, 0, p.count * elem}
+}
+
+// hasUnknownLocation reports whether data_location was given a value that the
+// enumeration does not have; protobuf keeps it among the unknown fields.
+func hasUnknownLocation(t *onnxpb.TensorProto) bool {
+	const tag = 14<<3 | 0
+	for b := t.ProtoReflect().GetUnknown(); len(b) > 0; {
+		num, n := consumeField(b)
+		if n <= 0 {
+			return false
+		}
+		if num == tag>>3 {
+			return true
+		}
+		b = b[n:]
+	}
+	return false
+}
+
+// shortDims keeps an error message to one line, whatever the rank.
+func shortDims(dims []int64) any {
+	if len(dims) > 8 {
+		return fmt.Sprintf("%d dimensions", len(dims))
+	}
+	return dims
+}

@@ -1,0 +1,97 @@
+package modelfile
+
+import (
+	"fmt"
+	"iter"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// Tensors walks every tensor of a model: initializers, sparse ones, and those
+// in attributes, in the main graph, subgraphs, functions and training graphs.
+// The string says where a tensor is, for messages.
+func Tensors(m *onnxpb.ModelProto) iter.Seq2[string, *onnxpb.TensorProto] {
+	return func(yield func(string, *onnxpb.TensorProto) bool) {
+		w := tensorWalk{yield: yield}
+		w.graph("", m.GetGraph())
+		for _, t := range m.GetTrainingInfo() {
+			w.graph("training: ", t.GetInitialization())
+			w.graph("training: ", t.GetAlgorithm())
+		}
+		for _, f := range m.GetFunctions() {
+			w.nodes("function "+short(f.GetName())+": ", f.GetNode())
+			w.attributes("function "+short(f.GetName())+": ", f.GetAttributeProto())
+		}
+	}
+}
+
+type tensorWalk struct {
+	yield func(string, *onnxpb.TensorProto) bool
+	done  bool
+}
+
+func (w *tensorWalk) tensor(where func() string, t *onnxpb.TensorProto) {
+	if t != nil && !w.done {
+		w.done = !w.yield(where(), t)
+	}
+}
+
+func (w *tensorWalk) graph(where string, g *onnxpb.GraphProto) {
+	for _, t := range g.GetInitializer() {
+		w.tensor(func() string { return where + "initializer " + short(t.GetName()) }, t)
+	}
+	for _, s := range g.GetSparseInitializer() {
+		w.sparse(where+"sparse initializer ", s)
+	}
+	w.nodes(where, g.GetNode())
+}
+
+func (w *tensorWalk) nodes(where string, nodes []*onnxpb.NodeProto) {
+	for _, n := range nodes {
+		if w.done {
+			return
+		}
+		if len(n.GetAttribute()) > 0 {
+			w.attributes(where+nodeName(n)+": ", n.GetAttribute())
+		}
+	}
+}
+
+// nodeName names a node as messages do; many nodes have no name of their own.
+func nodeName(n *onnxpb.NodeProto) string {
+	name := n.GetName()
+	if name == "" && len(n.GetOutput()) > 0 {
+		name = n.GetOutput()[0]
+	}
+	return fmt.Sprintf("%s node %s", n.GetOpType(), short(name))
+}
+
+func (w *tensorWalk) attributes(where string, attrs []*onnxpb.AttributeProto) {
+	for _, a := range attrs {
+		if a.GetG() != nil || len(a.GetGraphs()) > 0 {
+			// Paths of nested subgraphs would grow with the square of the depth.
+			inner := "subgraph " + short(a.GetName()) + ": "
+			w.graph(inner, a.GetG())
+			for _, g := range a.GetGraphs() {
+				w.graph(inner, g)
+			}
+		}
+		name := func(t *onnxpb.TensorProto) func() string {
+			return func() string { return where + "attribute " + short(a.GetName()) + ", tensor " + short(t.GetName()) }
+		}
+		w.tensor(name(a.GetT()), a.GetT())
+		for _, t := range a.GetTensors() {
+			w.tensor(name(t), t)
+		}
+		w.sparse(where+"attribute "+short(a.GetName())+", ", a.GetSparseTensor())
+		for _, s := range a.GetSparseTensors() {
+			w.sparse(where+"attribute "+short(a.GetName())+", ", s)
+		}
+	}
+}
+
+func (w *tensorWalk) sparse(where string, s *onnxpb.SparseTensorProto) {
+	values, indices := s.GetValues(), s.GetIndices()
+	w.tensor(func() string { return where + "values " + short(values.GetName()) }, values)
+	w.tensor(func() string { return where + "indices of " + short(values.GetName()) }, indices)
+}

@@ -1,0 +1,154 @@
+package onnxq
+
+import (
+	"encoding/binary"
+	"math"
+
+	"github.com/x448/float16"
+
+	"onnxquant/internal/modelfile"
+)
+
+// buffers are what one worker needs. They grow to the size of a tile and are
+// used again for the next one.
+type buffers struct {
+	raw      []byte    // bytes of a file
+	x        []float32 // elements of a chunk
+	decoded  []float32 // what their codes stand for
+	q        []byte    // codes, one a byte
+	packed   []byte
+	unpacked []byte // codes that do not begin a byte
+
+	lo, hi, scale []float32 // of the tile's blocks
+	zero          []byte
+}
+
+// grow returns *s with n elements of any value.
+func grow[T any](s *[]T, n int64) []T {
+	if int64(cap(*s)) < n {
+		*s = make([]T, n)
+	}
+	*s = (*s)[:n]
+	return *s
+}
+
+// prepare makes room for the blocks of a tile.
+func (b *buffers) prepare(t tile) {
+	clear(grow(&b.lo, t.scales))
+	clear(grow(&b.hi, t.scales))
+	grow(&b.scale, t.scales)
+	grow(&b.zero, t.scales)
+}
+
+// load reads the elements of a chunk.
+func (b *buffers) load(t tile, c chunk) error {
+	size := t.dtype.Bits() / 8
+	raw := grow(&b.raw, c.rows*c.n*size)
+	for r := range c.rows {
+		if err := readAt(t.src, raw[r*c.n*size:(r+1)*c.n*size], (c.off+r*t.inner)*size); err != nil {
+			return err
+		}
+	}
+	decodeFloats(grow(&b.x, c.rows*c.n), raw, t.dtype)
+	return nil
+}
+
+// decodeFloats turns little-endian elements into float32. A float64 beyond its
+// range becomes infinite.
+func decodeFloats(x []float32, raw []byte, dtype modelfile.DType) {
+	switch dtype {
+	case modelfile.Float32:
+		for i := range x {
+			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+		}
+	case modelfile.Float16:
+		for i := range x {
+			x[i] = float16.Frombits(binary.LittleEndian.Uint16(raw[2*i:])).Float32()
+		}
+	case modelfile.BFloat16:
+		for i := range x {
+			x[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*i:])) << 16)
+		}
+	case modelfile.Float64:
+		for i := range x {
+			x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
+		}
+	}
+}
+
+// encodeScales returns the scales of a tile as bytes of their type.
+func (b *buffers) encodeScales(t tile) []byte {
+	dtype := scaleTypes[t.dtype].onnx
+	raw := grow(&b.raw, dtype.Bytes(t.scales))[:0]
+	for _, s := range b.scale {
+		switch dtype {
+		case modelfile.Float16:
+			raw = binary.LittleEndian.AppendUint16(raw, float16.Fromfloat32(s).Bits())
+		case modelfile.BFloat16:
+			raw = binary.LittleEndian.AppendUint16(raw, uint16(math.Float32bits(s)>>16))
+		default:
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(s))
+		}
+	}
+	return raw
+}
+
+// observe widens the ranges of a tile's blocks by a chunk of it.
+func (t tile) observe(b *buffers, c chunk) {
+	if t.inner == 1 {
+		t.codec.ObserveBlocks(b.lo, b.hi, b.x, int(min(c.n, t.k)), int(t.block))
+		return
+	}
+	for s := range t.slabParts(b, c) {
+		t.codec.ObserveColumns(s.lo, s.hi, s.x)
+	}
+}
+
+// encode codes a chunk, and decodes the codes again.
+func (t tile) encode(b *buffers, c chunk) {
+	n := int64(len(b.x))
+	grow(&b.q, n)
+	grow(&b.decoded, n)
+	if t.inner == 1 {
+		k := int(min(c.n, t.k))
+		t.codec.EncodeBlocks(b.q, b.x, b.scale, b.zero, k, int(t.block))
+		t.codec.DecodeBlocks(b.decoded, b.q, b.scale, b.zero, k, int(t.block))
+		return
+	}
+	for s := range t.slabParts(b, c) {
+		t.codec.EncodeColumns(s.q, s.x, s.scale, s.zero)
+		t.codec.DecodeColumns(s.decoded, s.q, s.scale, s.zero)
+	}
+}
+
+// slabPart is the part of a worker's buffers that one slab takes.
+type slabPart struct {
+	x, decoded, lo, hi, scale []float32
+	q, zero                   []byte
+}
+
+// slabParts cuts the buffers of a chunk whose blocks lie in columns into slabs.
+func (t tile) slabParts(b *buffers, c chunk) func(yield func(slabPart) bool) {
+	return func(yield func(slabPart) bool) {
+		at := int64(0)
+		for i := range t.slabs {
+			n := int64(len(b.x)) // one slab, or a part of it
+			if t.n > 0 {
+				first, last := t.slabRows(t.slab + i)
+				n = (last - first) * t.inner
+			}
+			s := i * t.width
+			p := slabPart{
+				x: b.x[at : at+n], lo: b.lo[s : s+t.width], hi: b.hi[s : s+t.width],
+				scale: b.scale[s : s+t.width], zero: b.zero[s : s+t.width],
+			}
+			if int64(len(b.q)) >= at+n {
+				p.q, p.decoded = b.q[at:at+n], b.decoded[at:at+n]
+			}
+			if !yield(p) {
+				return
+			}
+			at += n
+		}
+	}
+}

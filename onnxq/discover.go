@@ -1,0 +1,279 @@
+package onnxq
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// ErrStrict is wrapped by the error about a weight that Options.Strict wants
+// quantized and that cannot be.
+var ErrStrict = errors.New("a selected weight cannot be quantized")
+
+const reasonBroken = "holds NaN or infinity"
+
+// decision is what becomes of one float tensor.
+type decision struct {
+	*value
+	dtype modelfile.DType
+	shape []int64
+
+	quantize bool
+	reason   string // why not
+	choice   choice // how
+}
+
+// choice says how a weight is quantized.
+type choice struct {
+	format    Format
+	zeroPoint bool
+	block     int // PerChannel: one for the whole axis
+	axis      int // along which blocks run
+}
+
+// reductionAxis tells whether a use reads a weight as a matrix operand, and if
+// so the axis of the weight that the operator sums over. The table of what can
+// be quantized is this function; KnownOps lists its operators.
+func reductionAxis(u use, rank int) (axis int, ok bool) {
+	if !standardDomain(u.node.GetDomain()) {
+		return 0, false
+	}
+	switch u.node.GetOpType() {
+	case "MatMul":
+		if u.input == 0 {
+			return rank - 1, rank >= 1
+		}
+		return max(rank-2, 0), rank >= 1
+	case "Gemm":
+		if u.input > 1 || rank != 2 {
+			return 0, false
+		}
+		// A is [M, K], B is [K, N], and either may be transposed.
+		transposed := intAttribute(u.node, [...]string{"transA", "transB"}[u.input]) != 0
+		if (u.input == 0) != transposed {
+			return 1, true
+		}
+		return 0, true
+	case "Gather":
+		// Nothing is summed over: a row of an embedding shares scales.
+		return rank - 1, u.input == 0 && rank >= 2
+	}
+	return 0, false
+}
+
+func intAttribute(n *onnxpb.NodeProto, name string) int64 {
+	for _, a := range n.Attribute {
+		if a.GetName() == name {
+			return a.GetI()
+		}
+	}
+	return 0
+}
+
+// discover decides for each float tensor of the model whether it is quantized.
+// Those in broken turned out to hold NaN or infinity.
+func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, broken map[*onnxpb.TensorProto]bool) ([]*decision, error) {
+	trained := trainedNames(m)
+	var all []*decision
+	for _, v := range x.values {
+		dtype := modelfile.DType(v.tensor.GetDataType())
+		if !dtype.Float() {
+			continue
+		}
+		d := &decision{value: v, dtype: dtype, shape: v.tensor.GetDims()}
+		all = append(all, d)
+		if err := d.selectBy(opts); err != nil {
+			return nil, fmt.Errorf("tensor %s: %w", quote(v.path), err)
+		}
+		if d.reason != "" {
+			continue
+		}
+		d.reason = d.obstacle(trained, broken)
+		if d.reason != "" && opts.Strict {
+			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(v.path), d.reason)
+		}
+		d.quantize = d.reason == ""
+	}
+	return all, nil
+}
+
+// trainedNames lists the values that training_info binds.
+func trainedNames(m *onnxpb.ModelProto) map[string]bool {
+	names := map[string]bool{}
+	for _, t := range m.TrainingInfo {
+		for _, kv := range slices.Concat(t.InitializationBinding, t.UpdateBinding) {
+			names[kv.GetKey()] = true
+			names[kv.GetValue()] = true
+		}
+	}
+	return names
+}
+
+// selectBy fills in the choice if the options select the tensor, or else the
+// reason why they do not.
+func (d *decision) selectBy(opts Options) error {
+	n, _ := modelfile.Elements(d.shape)
+	axis, reason := d.readers(opts)
+	switch {
+	case reason != "":
+		d.reason = reason
+	case n == 0:
+		d.reason = "empty"
+	case n < opts.MinElements:
+		d.reason = fmt.Sprintf("fewer than %d elements", opts.MinElements)
+	case len(opts.Include) > 0 && !d.matches(opts.Include):
+		d.reason = "not included"
+	case d.matches(opts.Exclude):
+		d.reason = "excluded"
+	default:
+		d.choice.axis = axis
+		return d.choose(opts)
+	}
+	return nil
+}
+
+// readers finds the axis that the first selected operator sums over which takes
+// the tensor as its weight, or says why there is none.
+func (d *decision) readers(opts Options) (axis int, reason string) {
+	var unselected, other []string
+	for _, u := range d.uses {
+		axis, ok := reductionAxis(u, len(d.shape))
+		switch {
+		case !ok:
+			other = append(other, u.String())
+		case !slices.Contains(opts.Ops, u.node.GetOpType()):
+			unselected = append(unselected, u.node.GetOpType())
+		default:
+			return axis, ""
+		}
+	}
+	switch {
+	case len(unselected) > 0:
+		return 0, "operator not selected: " + list(unselected)
+	case len(other) > 0:
+		return 0, "not a weight of " + list(other)
+	case d.output:
+		return 0, "graph output"
+	}
+	return 0, "nothing reads it"
+}
+
+// obstacle says why a selected tensor cannot be quantized, if so.
+func (d *decision) obstacle(trained map[string]bool, broken map[*onnxpb.TensorProto]bool) string {
+	var other []string
+	for _, u := range d.uses {
+		if _, ok := reductionAxis(u, len(d.shape)); !ok {
+			other = append(other, u.String())
+		}
+	}
+	switch {
+	case d.node != nil:
+		return "held by a Constant node"
+	case d.input && !d.mustBeInput:
+		return "graph input: callers may replace it"
+	case d.output:
+		return "graph output"
+	case trained[d.name]:
+		return "bound by training_info"
+	case len(other) > 0:
+		return "also read by " + list(other)
+	case broken[d.tensor]:
+		return reasonBroken
+	}
+	return ""
+}
+
+// list joins a few distinct words.
+func list(words []string) string {
+	slices.Sort(words)
+	words = slices.Compact(words)
+	if len(words) > 4 {
+		words = append(words[:4:4], "…")
+	}
+	return strings.Join(words, ", ")
+}
+
+// matches reports whether one of the patterns means the tensor or a node that
+// reads it.
+func (d *decision) matches(patterns []string) bool {
+	for _, p := range patterns {
+		if matchName(p, d.name) || d.path != d.name && matchName(p, d.path) {
+			return true
+		}
+		for _, u := range d.uses {
+			if name := u.node.GetName(); name != "" && matchName(p, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// choose settles format, block and axis from the options and the overrides.
+func (d *decision) choose(opts Options) error {
+	c := &d.choice
+	c.block, c.zeroPoint = opts.Block, opts.ZeroPoint
+	bits, format := opts.Bits, Format(opts.Format)
+	if opts.Precision != nil {
+		if o, ok := opts.Precision.For(d.name); ok {
+			if o.Format != nil || o.Bits != nil {
+				bits, format = 0, "" // an override of one does away with the other
+			}
+			set(&bits, o.Bits)
+			set(&c.block, o.Block)
+			set(&c.zeroPoint, o.ZeroPoint)
+			if o.Format != nil {
+				format = Format(*o.Format)
+			}
+			if o.Axis != nil {
+				c.axis = *o.Axis
+				if c.axis < 0 {
+					c.axis += len(d.shape)
+				}
+				if c.axis < 0 || c.axis >= len(d.shape) {
+					return fmt.Errorf("precision_info: axis %d, but its rank is %d", *o.Axis, len(d.shape))
+				}
+			}
+		}
+	}
+	if format == Float {
+		d.reason = "float by precision_info"
+		return nil
+	}
+	var err error
+	c.format, err = resolveFormat(bits, format, c.zeroPoint)
+	return err
+}
+
+func set[T any](dst *T, src *T) {
+	if src != nil {
+		*dst = *src
+	}
+}
+
+// resolveFormat finds the format that bits, a format's name, or both ask for.
+func resolveFormat(bits int, format Format, zeroPoint bool) (Format, error) {
+	if format != "" {
+		f, err := ParseFormat(string(format))
+		if err == nil && bits != 0 && f.Bits() != bits {
+			err = fmt.Errorf("format %s has %d bits, not %d", f, f.Bits(), bits)
+		}
+		return f, err
+	}
+	if bits == 0 {
+		bits = 4
+	}
+	prefix := "int"
+	if zeroPoint {
+		prefix = "uint"
+	}
+	f, err := ParseFormat(fmt.Sprintf("%s%d", prefix, bits))
+	if err != nil {
+		return "", fmt.Errorf("%d bits: want 2, 4 or 8", bits)
+	}
+	return f, nil
+}

@@ -1,0 +1,301 @@
+package onnxq
+
+import (
+	"context"
+	"hash/crc32"
+	"io"
+	"math"
+	"os"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// tileElements is how much of a weight a worker holds at a time.
+const tileElements = 1 << 20
+
+// copySize is how much of an unchanged tensor a worker holds at a time.
+const copySize = 1 << 20
+
+var castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// task is one piece of work: a tile of a weight, or a stretch of a tensor that
+// is copied.
+type task struct {
+	tile
+	content int // what is copied; meaningful if tile.weight is nil
+	off, n  int64
+}
+
+// outcome is what a task found out. Outcomes are merged in the order of tasks,
+// so that sums do not depend on the number of workers.
+type outcome struct {
+	broken                bool // NaN or infinity
+	squares, errors, most float64
+	sum                   uint32 // of what was written: codes unpacked, scales, zero points
+}
+
+// executor carries a conversion out.
+type executor struct {
+	*conversion
+	target *modelfile.Target
+
+	sinks    map[*onnxpb.TensorProto]sink
+	codes    map[*weight]*packedWriter
+	zeros    map[*weight]*packedWriter
+	broken   map[*weight]*atomic.Bool
+	tasks    []task
+	outcomes []outcome
+
+	mu   sync.Mutex
+	done int64
+}
+
+// sink is the place in a file where a tensor's content goes.
+type sink struct {
+	file *os.File
+	base int64
+}
+
+func (s sink) WriteAt(b []byte, off int64) (int, error) { return s.file.WriteAt(b, s.base+off) }
+
+func newExecutor(c *conversion, target *modelfile.Target) *executor {
+	e := &executor{
+		conversion: c,
+		target:     target,
+		sinks:      map[*onnxpb.TensorProto]sink{},
+		codes:      map[*weight]*packedWriter{},
+		zeros:      map[*weight]*packedWriter{},
+		broken:     map[*weight]*atomic.Bool{},
+	}
+	for i, t := range c.tensors {
+		if c.external() && c.data.offsets[i] >= 0 {
+			e.sinks[t] = sink{target.Data, c.data.offsets[i]}
+		} else {
+			e.sinks[t] = sink{target.Model, c.layout.Offsets[i]}
+		}
+	}
+	for _, w := range c.weights {
+		e.codes[w] = e.packed(w, w.codes)
+		if w.zero != nil {
+			e.zeros[w] = e.packed(w, w.zero)
+		}
+		e.broken[w] = &atomic.Bool{}
+	}
+	e.tasks = c.work()
+	e.outcomes = make([]outcome, len(e.tasks))
+	return e
+}
+
+func (e *executor) packed(w *weight, t *onnxpb.TensorProto) *packedWriter {
+	n, _ := modelfile.Elements(t.Dims)
+	return &packedWriter{w: e.sinks[t], bits: w.codec.Bits, n: n}
+}
+
+// work lists the tasks of a conversion.
+func (c *conversion) work() []task {
+	var tasks []task
+	for _, w := range c.weights {
+		for t := range w.tiles(tileElements) {
+			tasks = append(tasks, task{tile: t})
+		}
+	}
+	for i, content := range c.contents {
+		if content.copy == nil {
+			continue
+		}
+		for off := int64(0); off < content.size; off += copySize {
+			tasks = append(tasks, task{content: i, off: off, n: min(copySize, content.size-off)})
+		}
+	}
+	return tasks
+}
+
+// run does all tasks. It returns the weights that hold NaN or infinity, whose
+// content in the target is then of no use.
+func (e *executor) run(ctx context.Context) ([]*weight, error) {
+	if err := e.layout.WriteStructure(e.target.Model); err != nil {
+		return nil, err
+	}
+	if e.target.Data != nil {
+		if err := e.target.Data.Truncate(e.data.size); err != nil {
+			return nil, err
+		}
+	}
+	err := eachTask(ctx, e.opts.Threads, e.tasks, func(b *buffers, i int) error {
+		t := &e.tasks[i]
+		defer e.progress(t)
+		if t.weight == nil {
+			return e.copy(b, t, &e.outcomes[i])
+		}
+		if e.broken[t.weight].Load() {
+			return nil
+		}
+		err := e.quantize(b, t.tile, &e.outcomes[i])
+		if e.outcomes[i].broken {
+			e.broken[t.weight].Store(true)
+		}
+		return err
+	})
+	var broken []*weight
+	for _, w := range e.weights {
+		if e.broken[w].Load() {
+			broken = append(broken, w)
+		}
+	}
+	return broken, err
+}
+
+// eachTask hands the tasks, in order, to a number of workers.
+func eachTask(ctx context.Context, threads int, tasks []task, do func(b *buffers, i int) error) error {
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	var next atomic.Int64
+	g, ctx := errgroup.WithContext(ctx)
+	for range min(threads, len(tasks)) {
+		g.Go(func() error {
+			b := &buffers{}
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(tasks) {
+					return nil
+				}
+				if err := ctx.Err(); err != nil {
+					return context.Cause(ctx)
+				}
+				if err := do(b, i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	return g.Wait()
+}
+
+// progress tells the caller that a task is done.
+func (e *executor) progress(t *task) {
+	if e.opts.Progress == nil {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.done += e.cost(t)
+	e.opts.Progress(e.done, e.total())
+}
+
+// cost is the number of input bytes that a task works on.
+func (c *conversion) cost(t *task) int64 {
+	if t.weight == nil {
+		return t.n
+	}
+	elements := t.tile.n
+	if elements == 0 {
+		first, last := t.slabRows(t.slab)
+		elements = (last - first) * t.width
+	}
+	return t.dtype.Bytes(elements)
+}
+
+// total is the number of input bytes that all tasks work on.
+func (c *conversion) total() int64 {
+	n := int64(0)
+	for _, w := range c.weights {
+		n += sizeOf(w.tensor)
+	}
+	for _, content := range c.contents {
+		if content.copy != nil {
+			n += content.size
+		}
+	}
+	return n
+}
+
+// copy copies a stretch of an unchanged tensor.
+func (e *executor) copy(b *buffers, t *task, out *outcome) error {
+	buf := grow(&b.raw, t.n)
+	if err := readAt(e.contents[t.content].copy, buf, t.off); err != nil {
+		return err
+	}
+	out.sum = crc32.Checksum(buf, castagnoli)
+	_, err := e.sinks[e.tensors[t.content]].WriteAt(buf, t.off)
+	return err
+}
+
+// quantize turns one tile into codes, scales and zero points.
+func (e *executor) quantize(b *buffers, t tile, out *outcome) error {
+	b.prepare(t)
+	chunks := t.chunks(tileElements)
+	for _, c := range chunks {
+		if err := b.load(t, c); err != nil {
+			return err
+		}
+		t.observe(b, c)
+	}
+	if !t.codec.Scales(b.scale, b.zero, b.lo, b.hi) {
+		out.broken = true
+		return nil
+	}
+	for _, c := range chunks {
+		if len(chunks) > 1 {
+			if err := b.load(t, c); err != nil {
+				return err
+			}
+		}
+		t.encode(b, c)
+		out.measure(b.x, b.decoded)
+		out.sum = crc32.Update(out.sum, castagnoli, b.q)
+		if err := writeChunk(e.codes[t.weight], b, c, t.inner); err != nil {
+			return err
+		}
+	}
+	raw := b.encodeScales(t)
+	out.sum = crc32.Update(out.sum, castagnoli, raw)
+	elem := int64(len(raw)) / t.scales
+	if _, err := e.sinks[t.weight.scale].WriteAt(raw, t.first*elem); err != nil {
+		return err
+	}
+	if z := e.zeros[t.weight]; z != nil {
+		out.sum = crc32.Update(out.sum, castagnoli, b.zero)
+		return z.write(grow(&b.packed, t.scales), b.zero, t.first)
+	}
+	return nil
+}
+
+// measure adds the errors of a chunk.
+func (o *outcome) measure(x, decoded []float32) {
+	var squares, errors float64
+	most := o.most
+	for i, v := range x {
+		d := float64(v) - float64(decoded[i])
+		squares += float64(v) * float64(v)
+		errors += d * d
+		most = max(most, math.Abs(d))
+	}
+	o.squares += squares
+	o.errors += errors
+	o.most = most
+}
+
+func writeChunk(p *packedWriter, b *buffers, c chunk, inner int64) error {
+	packed := grow(&b.packed, c.n)
+	for r := range c.rows {
+		if err := p.write(packed, b.q[r*c.n:(r+1)*c.n], c.off+r*inner); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func readAt(r io.ReaderAt, buf []byte, off int64) error {
+	n, err := r.ReadAt(buf, off)
+	if n == len(buf) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,302 @@
+package onnxq
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// ErrModel is wrapped by errors about a model whose graph makes no sense.
+var ErrModel = errors.New("invalid model")
+
+// graphIndex knows where every value of a model comes from and who reads it.
+type graphIndex struct {
+	values []*value        // those with a tensor, in the order of the file
+	names  map[string]bool // names of values and nodes, anywhere in the model
+	ir     int64
+}
+
+// value is a named value of one graph.
+type value struct {
+	name        string
+	path        string              // name with the subgraphs it lies in, unique in messages
+	tensor      *onnxpb.TensorProto // what an initializer or a Constant node holds
+	node        *onnxpb.NodeProto   // the node that makes it
+	input       bool                // an input of its graph
+	mustBeInput bool                // an initializer that IR 3 wants among the inputs
+	output      bool                // an output of its graph
+	uses        []use
+}
+
+// use is one place where a value is read.
+type use struct {
+	node  *onnxpb.NodeProto
+	input int // position among the node's inputs
+}
+
+func (u use) String() string {
+	return fmt.Sprintf("%s:%d", u.node.GetOpType(), u.input)
+}
+
+// scope is a graph or a function body, inside of those that enclose it.
+type scope struct {
+	outer  *scope
+	values map[string]*value
+	path   string
+}
+
+func (s *scope) lookup(name string) *value {
+	for ; s != nil; s = s.outer {
+		if v := s.values[name]; v != nil {
+			return v
+		}
+	}
+	return nil
+}
+
+// The newest versions this program knows.
+const (
+	newestIR    = 14
+	newestOpset = 28
+)
+
+// indexModel checks the model as a whole and indexes its values.
+func indexModel(m *onnxpb.ModelProto) (*graphIndex, error) {
+	if m.Graph == nil {
+		return nil, fmt.Errorf("%w: it has no graph", ErrModel)
+	}
+	if ir := m.GetIrVersion(); m.IrVersion == nil || ir < 1 || ir > newestIR {
+		return nil, fmt.Errorf("%w: ir_version %d is not known (1 to %d)", ErrModel, ir, newestIR)
+	}
+	if len(m.OpsetImport) == 0 {
+		return nil, fmt.Errorf("%w: it has no opset_import", ErrModel)
+	}
+	if err := checkOpsets(m.OpsetImport); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+	}
+	x := &graphIndex{names: map[string]bool{}, ir: m.GetIrVersion()}
+	if err := x.graph(m.Graph, nil, ""); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+	}
+	for _, f := range m.Functions {
+		path := f.GetDomain() + "." + f.GetName() + "/"
+		s := &scope{values: map[string]*value{}, path: path}
+		for _, name := range f.Input {
+			if err := s.define(&value{name: name, input: true}); err != nil {
+				return nil, fmt.Errorf("%w: function %s: %w", ErrModel, f.GetName(), err)
+			}
+		}
+		if err := x.body(f.Node, f.Output, s); err != nil {
+			return nil, fmt.Errorf("%w: function %s: %w", ErrModel, f.GetName(), err)
+		}
+	}
+	return x, nil
+}
+
+func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
+	standard := int64(0)
+	for _, o := range imports {
+		v := o.GetVersion()
+		if v < 1 {
+			return fmt.Errorf("opset_import of domain %s has version %d", quote(o.GetDomain()), v)
+		}
+		if !standardDomain(o.GetDomain()) {
+			continue
+		}
+		if v > newestOpset {
+			return fmt.Errorf("opset %d is not known (up to %d)", v, newestOpset)
+		}
+		if standard != 0 && standard != v {
+			return fmt.Errorf("opset_import gives two versions, %d and %d, of the ONNX operators", standard, v)
+		}
+		standard = v
+	}
+	return nil
+}
+
+func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) error {
+	s := &scope{outer: outer, values: map[string]*value{}, path: path}
+	for _, in := range g.GetInput() {
+		if err := s.define(&value{name: in.GetName(), input: true}); err != nil {
+			return fmt.Errorf("graph input: %w", err)
+		}
+		x.names[in.GetName()] = true
+	}
+	for _, t := range g.GetInitializer() {
+		if t.GetName() == "" {
+			return fmt.Errorf("%san initializer has no name", path)
+		}
+		v := s.values[t.GetName()]
+		if v == nil || !v.input || v.tensor != nil {
+			v = &value{name: t.GetName()}
+			if err := s.define(v); err != nil {
+				return fmt.Errorf("initializer: %w", err)
+			}
+		}
+		v.tensor, v.path = t, path+v.name
+		v.mustBeInput = v.input && x.ir < 4
+		x.values = append(x.values, v)
+		x.names[v.name] = true
+	}
+	for _, t := range g.GetSparseInitializer() {
+		v := &value{name: t.GetValues().GetName()}
+		if err := s.define(v); err != nil {
+			return fmt.Errorf("sparse initializer: %w", err)
+		}
+		x.names[v.name] = true
+	}
+	outputs := make([]string, len(g.GetOutput()))
+	for i, o := range g.GetOutput() {
+		outputs[i] = o.GetName()
+	}
+	return x.body(g.GetNode(), outputs, s)
+}
+
+// body indexes the nodes of a graph or function whose inputs and initializers
+// are defined in s already.
+func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) error {
+	for _, n := range nodes {
+		x.names[n.GetName()] = true
+		for _, name := range n.Output {
+			if name == "" {
+				continue
+			}
+			x.names[name] = true
+			v := &value{name: name, node: n, path: s.path + name}
+			if err := s.define(v); err != nil {
+				return fmt.Errorf("output of %s: %w", describe(n), err)
+			}
+			if t := constantTensor(n); t != nil {
+				v.tensor = t
+				x.values = append(x.values, v)
+			}
+		}
+	}
+	for _, n := range nodes {
+		for i, name := range n.Input {
+			if name == "" {
+				continue
+			}
+			v := s.lookup(name)
+			if v == nil {
+				return fmt.Errorf("%s reads %s, which nothing makes", describe(n), quote(name))
+			}
+			v.uses = append(v.uses, use{n, i})
+		}
+		for _, a := range n.Attribute {
+			for _, g := range subgraphs(a) {
+				if err := x.graph(g, s, s.path+a.GetName()+"/"); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	for _, name := range outputs {
+		v := s.lookup(name)
+		if v == nil {
+			return fmt.Errorf("graph output %s is made by nothing", quote(name))
+		}
+		v.output = true
+	}
+	return acyclic(nodes, s)
+}
+
+// define adds a value to its graph, where its name must be new.
+func (s *scope) define(v *value) error {
+	if s.values[v.name] != nil {
+		return fmt.Errorf("%s is there twice", quote(s.path+v.name))
+	}
+	s.values[v.name] = v
+	return nil
+}
+
+// acyclic checks that the nodes can be put in an order in which each reads only
+// what was made before.
+func acyclic(nodes []*onnxpb.NodeProto, s *scope) error {
+	waits := map[*onnxpb.NodeProto]int{} // inputs not made yet
+	readers := map[*onnxpb.NodeProto][]*onnxpb.NodeProto{}
+	var ready []*onnxpb.NodeProto
+	for _, n := range nodes {
+		for _, name := range n.Input {
+			if v := s.values[name]; name != "" && v != nil && v.node != nil {
+				waits[n]++
+				readers[v.node] = append(readers[v.node], n)
+			}
+		}
+		if waits[n] == 0 {
+			ready = append(ready, n)
+		}
+	}
+	done := 0
+	for ; len(ready) > 0; done++ {
+		n := ready[len(ready)-1]
+		ready = ready[:len(ready)-1]
+		for _, r := range readers[n] {
+			if waits[r]--; waits[r] == 0 {
+				ready = append(ready, r)
+			}
+		}
+	}
+	if done == len(nodes) {
+		return nil
+	}
+	for _, n := range nodes {
+		if waits[n] > 0 {
+			return fmt.Errorf("%s is part of a cycle or behind one", describe(n))
+		}
+	}
+	return nil
+}
+
+// subgraphs lists the graphs that an attribute holds.
+func subgraphs(a *onnxpb.AttributeProto) []*onnxpb.GraphProto {
+	if a.G == nil {
+		return a.Graphs
+	}
+	return append([]*onnxpb.GraphProto{a.G}, a.Graphs...)
+}
+
+// constantTensor returns the tensor that a Constant node holds, or nil.
+func constantTensor(n *onnxpb.NodeProto) *onnxpb.TensorProto {
+	if n.GetOpType() != "Constant" || !standardDomain(n.GetDomain()) {
+		return nil
+	}
+	for _, a := range n.Attribute {
+		if a.GetName() == "value" {
+			return a.T
+		}
+	}
+	return nil
+}
+
+// standardDomain reports whether a domain is that of the ONNX operators.
+func standardDomain(domain string) bool { return domain == "" || domain == "ai.onnx" }
+
+// describe names a node in a message, by its output if it has no name.
+func describe(n *onnxpb.NodeProto) string {
+	name := n.GetName()
+	if name == "" && len(n.Output) > 0 {
+		name = n.Output[0]
+	}
+	return fmt.Sprintf("%s node %s", n.GetOpType(), quote(name))
+}
+
+// quote makes a name of the model fit for one line of a message.
+func quote(name string) string {
+	if len(name) > 80 {
+		name = name[:80] + "…"
+	}
+	return strconv.Quote(name)
+}
+
+// fresh returns a name like hint that nothing in the model has, and takes it.
+func (x *graphIndex) fresh(hint string) string {
+	name := hint
+	for i := 1; x.names[name]; i++ {
+		name = hint + "_" + strconv.Itoa(i)
+	}
+	x.names[name] = true
+	return name
+}

@@ -1,0 +1,34 @@
+package onnxq
+
+import (
+	"onnxquant/internal/modelfile"
+)
+
+// Model is an opened ONNX model: its structure in memory, the contents of its
+// tensors on disk. It is not changed by planning or converting.
+type Model struct {
+	path  string
+	file  *modelfile.Model
+	index *graphIndex
+}
+
+// Open reads the structure of the model at path and checks it. External data
+// must lie below the model's folder. The model must be closed after use.
+func Open(path string) (*Model, error) {
+	file, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	index, err := indexModel(file.Proto)
+	if err != nil {
+		file.Close()
+		return nil, err
+	}
+	return &Model{path, file, index}, nil
+}
+
+// Close releases the model's files.
+func (m *Model) Close() error { return m.file.Close() }
+
+// Size returns the bytes of the model file and of the external data it uses.
+func (m *Model) Size() int64 { return m.file.Size() }

@@ -1,0 +1,210 @@
+package onnxq
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// conversion is the part of a Plan that carries it out.
+type conversion struct {
+	model *Model
+	opts  Options
+	*rewritten
+	layout *modelfile.Layout
+	data   dataLayout
+}
+
+// dataLayout places contents in the external data file.
+type dataLayout struct {
+	size    int64
+	offsets []int64 // of each content; -1 for those in the model file
+}
+
+// limits of protobuf and of external data.
+const (
+	maxEmbedded  = 1<<31 - 1
+	pageSize     = 4 << 10
+	largeContent = 64 << 10 // starts on a page
+	alignment    = 16
+)
+
+// Plan decides what becomes of every float tensor and how the output is laid
+// out. It reads no weights.
+func (m *Model) Plan(opts Options) (*Plan, error) {
+	return m.plan(opts, nil)
+}
+
+// plan makes a plan that leaves the weights in broken alone.
+func (m *Model) plan(opts Options, broken map[*onnxpb.TensorProto]bool) (*Plan, error) {
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	if opts.Precision != nil {
+		if err := opts.Precision.Unused(m.tensorNames()); err != nil {
+			return nil, err
+		}
+	}
+	decisions, err := discover(m.file.Proto, m.index, opts, broken)
+	if err != nil {
+		return nil, err
+	}
+	r, err := m.rewrite(decisions)
+	if err != nil {
+		return nil, err
+	}
+	c := &conversion{model: m, opts: opts, rewritten: r}
+	if err := c.place(); err != nil {
+		return nil, err
+	}
+	return c.describe(decisions), nil
+}
+
+// tensorNames lists the names that a precision_info may use.
+func (m *Model) tensorNames() []string {
+	var names []string
+	for _, v := range m.index.values {
+		if modelfile.DType(v.tensor.GetDataType()).Float() {
+			names = append(names, v.name)
+		}
+	}
+	return names
+}
+
+// place lays out the output, with external data where it is wanted or needed.
+func (c *conversion) place() error {
+	if c.opts.ExternalData != ExternalAlways {
+		if err := c.encode(""); err != nil {
+			return err
+		}
+		if c.layout.Size <= maxEmbedded {
+			return nil
+		}
+		if c.opts.ExternalData == ExternalNever {
+			return fmt.Errorf("the output would have %d bytes, more than the 2 GiB that one file may: allow external data", c.layout.Size)
+		}
+	}
+	c.moveOut()
+	// Any name will do until the output's is known.
+	return c.encode("model.onnx.data")
+}
+
+// moveOut gives the larger initializers a place in the data file. Tensors in
+// attributes stay: not every runtime looks for them outside.
+func (c *conversion) moveOut() {
+	initializers := map[*onnxpb.TensorProto]bool{}
+	walkGraphs(c.proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, t := range g.Initializer {
+			initializers[t] = true
+		}
+	})
+	c.data.offsets = make([]int64, len(c.contents))
+	for i, t := range c.tensors {
+		c.data.offsets[i] = -1
+		size := c.contents[i].size
+		if size <= inlineSize || !initializers[t] {
+			continue
+		}
+		align := int64(alignment)
+		if size >= largeContent {
+			align = pageSize
+		}
+		off := (c.data.size + align - 1) / align * align
+		c.data.offsets[i], c.data.size = off, off+size
+	}
+}
+
+// encode lays out the model file, with its external data in a file named
+// location.
+func (c *conversion) encode(location string) (err error) {
+	sizes := make([]int64, len(c.contents))
+	for i, t := range c.tensors {
+		sizes[i] = c.contents[i].size
+		if c.external() && c.data.offsets[i] >= 0 {
+			t.Payload = nil
+			t.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
+			t.ExternalData = []*onnxpb.StringStringEntryProto{
+				{Key: ptr("location"), Value: ptr(location)},
+				{Key: ptr("offset"), Value: ptr(strconv.FormatInt(c.data.offsets[i], 10))},
+				{Key: ptr("length"), Value: ptr(strconv.FormatInt(sizes[i], 10))},
+			}
+		}
+	}
+	c.layout, err = modelfile.NewLayout(c.proto, sizes)
+	return err
+}
+
+func (c *conversion) external() bool { return c.data.offsets != nil }
+
+func walkGraphs(g *onnxpb.GraphProto, visit func(*onnxpb.GraphProto)) {
+	visit(g)
+	for _, n := range g.Node {
+		for _, a := range n.Attribute {
+			for _, sub := range subgraphs(a) {
+				walkGraphs(sub, visit)
+			}
+		}
+	}
+}
+
+// describe makes the public plan.
+func (c *conversion) describe(decisions []*decision) *Plan {
+	before, after := c.model.file.Proto, c.proto
+	p := &Plan{
+		OpsetBefore: opsetOf(before),
+		OpsetAfter:  opsetOf(after),
+		IRBefore:    before.GetIrVersion(),
+		IRAfter:     after.GetIrVersion(),
+		InBytes:     c.model.Size(),
+		OutBytes:    c.layout.Size + c.data.size,
+		External:    c.external(),
+		Tensors:     []TensorPlan{},
+		conv:        c,
+	}
+	weights := map[*decision]*weight{}
+	for _, w := range c.weights {
+		weights[w.decision] = w
+	}
+	for _, d := range decisions {
+		t := TensorPlan{
+			Name:      d.path,
+			DType:     d.dtype.String(),
+			Shape:     slices.Concat([]int64{}, d.shape),
+			Bytes:     sizeOf(d.tensor),
+			Consumers: []string{},
+			Decision:  Keep,
+			Reason:    d.reason,
+		}
+		t.OutBytes = t.Bytes
+		for _, u := range d.uses {
+			t.Consumers = append(t.Consumers, u.String())
+		}
+		if w := weights[d]; w != nil {
+			t.Decision = Quantize
+			t.Format, t.Axis, t.Block = string(d.choice.format), d.choice.axis, d.choice.block
+			t.Form = "DequantizeLinear"
+			t.OutBytes = w.size()
+			w.planned = len(p.Tensors)
+		}
+		p.Tensors = append(p.Tensors, t)
+	}
+	if len(c.weights) == 0 {
+		p.Warnings = append(p.Warnings, "no weight was selected: the output is a copy of the input")
+	} else if p.OutBytes > p.InBytes {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("the output is larger than the input (%d bytes against %d): its weights are too small to gain", p.OutBytes, p.InBytes))
+	}
+	return p
+}
+
+func opsetOf(m *onnxpb.ModelProto) int64 {
+	for _, o := range m.OpsetImport {
+		if standardDomain(o.GetDomain()) {
+			return o.GetVersion()
+		}
+	}
+	return 0
+}

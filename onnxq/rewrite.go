@@ -1,0 +1,171 @@
+package onnxq
+
+import (
+	"fmt"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
+)
+
+// inlineSize is the size up to which contents become part of the structure.
+const inlineSize = 1 << 10
+
+// rewritten is the structure of a converted model, and what has to be written
+// into its gaps.
+type rewritten struct {
+	proto    *onnxpb.ModelProto
+	weights  []*weight
+	contents []content
+	tensors  []*onnxpb.TensorProto // contents[i] is that of tensors[i]
+}
+
+// content is what goes into one gap. It is either copied from the input or a
+// part of a quantized weight.
+type content struct {
+	size int64
+	copy *modelfile.Payload // nil for a weight's
+}
+
+// rewrite makes the structure of the converted model.
+func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
+	r := &rewritten{proto: proto.Clone(m.file.Proto).(*onnxpb.ModelProto)}
+	names := &graphIndex{names: make(map[string]bool, len(m.index.names))}
+	for n := range m.index.names {
+		names.names[n] = true
+	}
+
+	// The clone has the same tensors in the same order.
+	original := map[*onnxpb.TensorProto]*onnxpb.TensorProto{}
+	var clones []*onnxpb.TensorProto
+	for _, t := range modelfile.Tensors(r.proto) {
+		clones = append(clones, t)
+	}
+	i := 0
+	for _, t := range modelfile.Tensors(m.file.Proto) {
+		original[clones[i]] = t
+		i++
+	}
+
+	selected := map[*onnxpb.TensorProto]*weight{}
+	need := int64(0)
+	for _, d := range decisions {
+		if !d.quantize {
+			continue
+		}
+		src, err := m.file.Payload(d.tensor)
+		if err != nil {
+			return nil, err
+		}
+		w, err := newWeight(d, src)
+		if err != nil {
+			return nil, fmt.Errorf("tensor %s: %w", quote(d.path), err)
+		}
+		r.weights = append(r.weights, w)
+		selected[d.tensor] = w
+		need = max(need, w.opset())
+	}
+
+	domain, err := raise(r.proto, need, names.fresh)
+	if err != nil {
+		return nil, err
+	}
+	r.replace(r.proto.Graph, domain, original, selected, names.fresh)
+	return r, r.collect(m, original)
+}
+
+// raise brings the model to an opset that has the operators needed, and to an
+// IR version that has the opset. It returns the model's spelling of the domain.
+func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string) (domain string, err error) {
+	if need == 0 {
+		return "", nil
+	}
+	version, found := int64(0), false
+	for _, o := range m.OpsetImport {
+		if standardDomain(o.GetDomain()) {
+			domain, version, found = o.GetDomain(), o.GetVersion(), true
+		}
+	}
+	if !found {
+		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: ptr(""), Version: &need})
+	} else if version < need {
+		if err := opset.Raise(m, need, fresh); err != nil {
+			return "", err
+		}
+	}
+	if ir := opset.IRFor(max(need, version)); m.GetIrVersion() < ir {
+		m.IrVersion = &ir
+	}
+	return domain, nil
+}
+
+// replace puts the tensors and nodes of quantized weights in the place of the
+// weights, in a graph and in the subgraphs of its nodes.
+func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*onnxpb.TensorProto]*onnxpb.TensorProto, selected map[*onnxpb.TensorProto]*weight, fresh func(string) string) {
+	var tensors []*onnxpb.TensorProto
+	var nodes []*onnxpb.NodeProto
+	gone := map[string]bool{}
+	for _, t := range g.Initializer {
+		w := selected[original[t]]
+		if w == nil {
+			tensors = append(tensors, t)
+			continue
+		}
+		tensors = append(tensors, w.tensors(fresh)...)
+		nodes = append(nodes, w.nodes(domain, fresh)...)
+		gone[w.name] = true // an input, up to IR 3
+		w.codes.DocString, w.codes.MetadataProps = t.DocString, t.MetadataProps
+	}
+	g.Initializer = tensors
+	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
+	for _, n := range g.Node {
+		for _, a := range n.Attribute {
+			for _, sub := range subgraphs(a) {
+				r.replace(sub, domain, original, selected, fresh)
+			}
+		}
+	}
+	g.Node = append(nodes, g.Node...)
+}
+
+// collect lists the contents to be written. Small ones become part of the
+// structure at once.
+func (r *rewritten) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.TensorProto) error {
+	made := map[*onnxpb.TensorProto]bool{}
+	for _, w := range r.weights {
+		for _, t := range []*onnxpb.TensorProto{w.codes, w.scale, w.zero} {
+			made[t] = true
+		}
+	}
+	for where, t := range modelfile.Tensors(r.proto) {
+		c := content{size: sizeOf(t)}
+		if !made[t] {
+			old := original[t]
+			if old == nil {
+				continue // made by raising the opset, with its content
+			}
+			var err error
+			if c.copy, err = m.file.Payload(old); err != nil {
+				return err
+			}
+			if c.copy == nil {
+				continue // strings
+			}
+			t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil
+			if c.size <= inlineSize {
+				t.RawData = make([]byte, c.size)
+				if _, err := c.copy.ReadAt(t.RawData, 0); err != nil && c.size > 0 {
+					return fmt.Errorf("%s: %w", where, err)
+				}
+				continue
+			}
+		}
+		t.Payload = []uint32{uint32(len(r.contents))}
+		r.contents = append(r.contents, c)
+		r.tensors = append(r.tensors, t)
+	}
+	return nil
+}

@@ -1,0 +1,129 @@
+package onnxq
+
+import "iter"
+
+// tile is a part of a weight that one worker quantizes at a time: some blocks,
+// whole, whose elements fill the worker's buffer at most once, or a single
+// stripe of blocks that has to be read in several steps.
+//
+// A weight is seen as [outer, k, inner], with blocks along k. If inner is 1,
+// blocks lie in rows: a tile is a stretch of elements made of whole blocks.
+// Otherwise blocks lie in columns: a tile is some slabs of all columns, a slab
+// being the rows of k that share scales, or the columns from col on of one
+// slab, width of them.
+type tile struct {
+	*weight
+	index int // among all tiles of the conversion
+
+	off, n int64 // elements, if they are contiguous
+	slab   int64 // first slab, counted through outer
+	slabs  int64
+	col    int64 // first column
+	width  int64 // columns
+
+	first, scales int64 // first scale and their number
+}
+
+// tiles cuts a weight into tiles of at most limit elements, or of one block
+// where that is more.
+func (w *weight) tiles(limit int64) iter.Seq[tile] {
+	return func(yield func(tile) bool) {
+		switch {
+		case w.inner == 1:
+			w.rowTiles(limit, yield)
+		case w.slabSize() <= limit:
+			w.slabTiles(limit, yield)
+		default:
+			w.stripeTiles(limit, yield)
+		}
+	}
+}
+
+// slabSize is the number of elements of a full slab.
+func (w *weight) slabSize() int64 { return min(w.block, w.k) * w.inner }
+
+// rowTiles cuts a weight whose blocks lie in rows of k elements.
+func (w *weight) rowTiles(limit int64, yield func(tile) bool) {
+	if w.k <= limit {
+		rows := limit / w.k
+		for r := int64(0); r < w.outer; r += rows {
+			n := min(rows, w.outer-r)
+			if !yield(tile{weight: w, off: r * w.k, n: n * w.k, first: r * w.blocks, scales: n * w.blocks}) {
+				return
+			}
+		}
+		return
+	}
+	step := max(limit/w.block, 1) * w.block
+	for r := range w.outer {
+		for at := int64(0); at < w.k; at += step {
+			n := min(step, w.k-at)
+			if !yield(tile{weight: w, off: r*w.k + at, n: n, first: r*w.blocks + at/w.block, scales: (n-1)/w.block + 1}) {
+				return
+			}
+		}
+	}
+}
+
+// slabTiles cuts a weight whose blocks lie in columns into runs of slabs.
+func (w *weight) slabTiles(limit int64, yield func(tile) bool) {
+	per := limit / w.slabSize()
+	total := w.outer * w.blocks
+	for s := int64(0); s < total; s += per {
+		n := min(per, total-s)
+		first, _ := w.slabRows(s)
+		_, last := w.slabRows(s + n - 1)
+		t := tile{weight: w, off: first * w.inner, n: (last - first) * w.inner, slab: s, slabs: n, width: w.inner, first: s * w.inner, scales: n * w.inner}
+		if !yield(t) {
+			return
+		}
+	}
+}
+
+// minStripe keeps the pieces of a row that are read at once from becoming tiny.
+const minStripe = 1024
+
+// stripeTiles cuts a weight whose slabs are large into stripes of columns.
+func (w *weight) stripeTiles(limit int64, yield func(tile) bool) {
+	width := min(w.inner, max(minStripe, limit/min(w.block, w.k)))
+	for s := range w.outer * w.blocks {
+		for c := int64(0); c < w.inner; c += width {
+			n := min(width, w.inner-c)
+			if !yield(tile{weight: w, slab: s, slabs: 1, col: c, width: n, first: s*w.inner + c, scales: n}) {
+				return
+			}
+		}
+	}
+}
+
+// slabRows returns the rows, of inner elements each, that slab s covers.
+func (w *weight) slabRows(s int64) (first, last int64) {
+	o, b := s/w.blocks, s%w.blocks
+	return o*w.k + b*w.block, o*w.k + min((b+1)*w.block, w.k)
+}
+
+// chunk is a part of a tile that is in memory at once: rows × width elements,
+// or n elements in a row.
+type chunk struct {
+	off  int64 // of the first element in the weight
+	rows int64 // 1 where the elements are contiguous
+	n    int64 // elements in a row
+}
+
+// chunks cuts a tile into parts of at most limit elements.
+func (t tile) chunks(limit int64) []chunk {
+	if t.n > 0 {
+		var cs []chunk
+		for at := int64(0); at < t.n; at += limit {
+			cs = append(cs, chunk{t.off + at, 1, min(limit, t.n-at)})
+		}
+		return cs
+	}
+	first, last := t.slabRows(t.slab)
+	rows := max(limit/t.width, 1)
+	var cs []chunk
+	for r := first; r < last; r += rows {
+		cs = append(cs, chunk{r*t.inner + t.col, min(rows, last-r), t.width})
+	}
+	return cs
+}

@@ -1,0 +1,109 @@
+package onnxq
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/crc32"
+
+	"onnxquant/int4"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// ErrVerify is wrapped by errors about an output that does not hold what was
+// written to it.
+var ErrVerify = errors.New("verification failed")
+
+// verify reopens the output, checks its structure and every tensor's size, and
+// compares the codes, scales and zero points in it, and what was copied, with
+// those that the errors in the report were measured on.
+func (e *executor) verify(ctx context.Context, out string) error {
+	m, err := Open(out)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrVerify, err)
+	}
+	defer m.Close()
+	payloads := map[*onnxpb.TensorProto]*modelfile.Payload{}
+	i := 0
+	var written []*onnxpb.TensorProto
+	for _, t := range modelfile.Tensors(e.proto) {
+		written = append(written, t)
+	}
+	for where, t := range modelfile.Tensors(m.file.Proto) {
+		if i == len(written) || t.GetName() != written[i].GetName() {
+			return fmt.Errorf("%w: %s is not where it was written", ErrVerify, where)
+		}
+		if payloads[written[i]], err = m.file.Payload(t); err != nil {
+			return err
+		}
+		i++
+	}
+	if i != len(written) {
+		return fmt.Errorf("%w: %d tensors, %d were written", ErrVerify, i, len(written))
+	}
+	return eachTask(ctx, e.opts.Threads, e.tasks, func(b *buffers, i int) error {
+		sum, name, err := e.readBack(b, &e.tasks[i], payloads)
+		if err != nil {
+			return err
+		}
+		if sum != e.outcomes[i].sum {
+			return fmt.Errorf("%w: %s differs from what was written", ErrVerify, quote(name))
+		}
+		return nil
+	})
+}
+
+// readBack sums up what a task wrote, as the task itself did.
+func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProto]*modelfile.Payload) (uint32, string, error) {
+	if t.weight == nil {
+		tensor := e.tensors[t.content]
+		buf := grow(&b.raw, t.n)
+		err := readAt(payloads[tensor], buf, t.off)
+		return crc32.Checksum(buf, castagnoli), tensor.GetName(), err
+	}
+	sum := uint32(0)
+	w := t.weight
+	for _, c := range t.chunks(tileElements) {
+		q := grow(&b.q, c.rows*c.n)
+		for r := range c.rows {
+			if err := b.readCodes(q[r*c.n:(r+1)*c.n], payloads[w.codes], w, c.off+r*w.inner); err != nil {
+				return 0, w.path, err
+			}
+		}
+		sum = crc32.Update(sum, castagnoli, q)
+	}
+	elem := modelfile.DType(w.scale.GetDataType()).Bits() / 8
+	raw := grow(&b.raw, t.scales*elem)
+	if err := readAt(payloads[w.scale], raw, t.first*elem); err != nil {
+		return 0, w.path, err
+	}
+	sum = crc32.Update(sum, castagnoli, raw)
+	if w.zero != nil {
+		zero := grow(&b.zero, t.scales)
+		if err := b.readCodes(zero, payloads[w.zero], w, t.first); err != nil {
+			return 0, w.path, err
+		}
+		sum = crc32.Update(sum, castagnoli, zero)
+	}
+	return sum, w.path, nil
+}
+
+// readCodes reads packed codes from element off on.
+func (b *buffers) readCodes(q []byte, p *modelfile.Payload, w *weight, off int64) error {
+	per := int64(8 / w.codec.Bits)
+	head := off % per
+	n := head + int64(len(q))
+	packed := grow(&b.packed, int64(int4.PackedLen(int(n), w.codec.Bits)))
+	if err := readAt(p, packed, off/per); err != nil {
+		return err
+	}
+	if head == 0 {
+		int4.Unpack(q, packed, w.codec.Bits, w.codec.Signed)
+		return nil
+	}
+	all := grow(&b.unpacked, n)
+	int4.Unpack(all, packed, w.codec.Bits, w.codec.Signed)
+	copy(q, all[head:])
+	return nil
+}
