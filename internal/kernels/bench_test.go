@@ -34,7 +34,7 @@ func bench(b *testing.B, name string, x []float32, loop func()) {
 	})
 }
 
-func Benchmark(b *testing.B) {
+func BenchmarkKernel(b *testing.B) {
 	x, scale := benchInput()
 	q := make([]byte, len(x))
 	packed := make([]byte, len(x)/2)
@@ -44,9 +44,9 @@ func Benchmark(b *testing.B) {
 	const s = 0.02
 
 	bench(b, "Copy", x, func() { copy(y, x) })
-	bench(b, "AbsMax", x, func() { AbsMax(0, x) })
+	bench(b, "AbsMax", x, func() { hi[0] = AbsMax(0, x) })
 	bench(b, "AbsMaxColumns", x, func() { AbsMaxColumns(hi, x) })
-	bench(b, "Range", x, func() { Range(0, 0, x) })
+	bench(b, "Range", x, func() { lo[0], hi[0] = Range(0, 0, x) })
 	bench(b, "RangeColumns", x, func() { RangeColumns(lo, hi, x) })
 	bench(b, "QuantizeBlock", x, func() { QuantizeBlock(q, x, s, 0, -8, 7) })
 	bench(b, "QuantizeBlockHalf", x, func() { QuantizeBlockHalf(q, x, s, 0, -8, 7) })
@@ -61,4 +61,5 @@ func Benchmark(b *testing.B) {
 	bench(b, "DequantizeBlock", x, func() { DequantizeBlock(y, q, s, 0, -8) })
 	bench(b, "DequantizeColumns", x, func() { DequantizeColumns(y, q, scale, 0, -8) })
 	bench(b, "DequantizeColumnsZero", x, func() { DequantizeColumnsZero(y, q, scale, zero, -8) })
+	bench(b, "Errors", x, func() { Errors(x, y) })
 }

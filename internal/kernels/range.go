@@ -5,17 +5,11 @@ import "math"
 // AbsMax returns the largest of acc, which is not negative, and all |x[i]|. If x
 // holds a NaN the result is a NaN, else if it holds an infinity it is infinite.
 func AbsMax(acc float32, x []float32) float32 {
-	a, b, c, d := math.Float32bits(acc), uint32(0), uint32(0), uint32(0) // four chains, so that none waits for itself
-	for ; len(x) >= 4; x = x[4:] {
-		a = max(a, abs(x[0]))
-		b = max(b, abs(x[1]))
-		c = max(c, abs(x[2]))
-		d = max(d, abs(x[3]))
-	}
+	m := abs(acc)
 	for _, v := range x {
-		a = max(a, abs(v))
+		m = max(m, abs(v))
 	}
-	return math.Float32frombits(max(a, b, c, d))
+	return math.Float32frombits(m)
 }
 
 // AbsMaxColumns raises each acc[i], which is not negative, to the largest
@@ -23,8 +17,8 @@ func AbsMax(acc float32, x []float32) float32 {
 func AbsMaxColumns(acc, x []float32) {
 	for ; len(x) > 0; x = x[len(acc):] {
 		row := x[:len(acc)]
-		for i, v := range row {
-			acc[i] = math.Float32frombits(max(math.Float32bits(acc[i]), abs(v)))
+		for i, a := range acc {
+			acc[i] = math.Float32frombits(max(abs(a), abs(row[i])))
 		}
 	}
 }
@@ -49,9 +43,9 @@ func RangeColumns(lo, hi, x []float32) {
 	lo = lo[:len(hi)]
 	for ; len(x) > 0; x = x[len(hi):] {
 		row := x[:len(hi)]
-		for i, v := range row {
-			b := int32(math.Float32bits(v))
-			down, up := int32(abs(lo[i])), int32(abs(hi[i]))
+		for i, h := range hi {
+			down, up := int32(abs(lo[i])), int32(abs(h))
+			b := int32(math.Float32bits(row[i]))
 			hi[i] = math.Float32frombits(uint32(max(up, b)))
 			lo[i] = math.Float32frombits(uint32(max(down, b^math.MinInt32)) | signBit)
 		}
