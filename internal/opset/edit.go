@@ -1,0 +1,259 @@
+package opset
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/x448/float16"
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// An edit is the adaptation of one node.
+type edit struct {
+	*scope
+	node          *onnxpb.NodeProto   // may be changed at will
+	before, after []*onnxpb.NodeProto // nodes to put around it
+}
+
+// input returns the name of an input, "" if it is absent.
+func (e *edit) input(i int) string {
+	if i < len(e.node.Input) {
+		return e.node.Input[i]
+	}
+	return ""
+}
+
+// setInput sets an input, and drops absent ones from the end.
+func (e *edit) setInput(i int, name string) {
+	for len(e.node.Input) <= i {
+		e.node.Input = append(e.node.Input, "")
+	}
+	e.node.Input[i] = name
+	for n := len(e.node.Input); n > 0 && e.node.Input[n-1] == ""; n-- {
+		e.node.Input = e.node.Input[:n-1]
+	}
+}
+
+// attribute returns the node's attribute of that name, or nil.
+func (e *edit) attribute(name string) *onnxpb.AttributeProto {
+	return attribute(e.node, name)
+}
+
+// take removes and returns the node's attribute of that name, or nil.
+func (e *edit) take(name string) *onnxpb.AttributeProto {
+	a := e.attribute(name)
+	e.node.Attribute = slices.DeleteFunc(e.node.Attribute, func(b *onnxpb.AttributeProto) bool { return b == a })
+	return a
+}
+
+// set replaces or adds an attribute.
+func (e *edit) set(a *onnxpb.AttributeProto) {
+	e.take(a.GetName())
+	e.node.Attribute = append(e.node.Attribute, a)
+}
+
+// intAttribute returns the value of an attribute or its default.
+func (e *edit) intAttribute(name string, unset int64) (int64, error) {
+	a := e.attribute(name)
+	switch {
+	case a == nil:
+		return unset, nil
+	case a.GetRefAttrName() != "":
+		return 0, errParameter(name)
+	}
+	return a.GetI(), nil
+}
+
+// stringAttribute returns the value of an attribute or its default.
+func (e *edit) stringAttribute(name, unset string) (string, error) {
+	a := e.attribute(name)
+	switch {
+	case a == nil:
+		return unset, nil
+	case a.GetRefAttrName() != "":
+		return "", errParameter(name)
+	}
+	return string(a.GetS()), nil
+}
+
+// errParameter says that a value is needed that only a call of the function
+// the node stands in would tell.
+func errParameter(name string) error {
+	return fmt.Errorf("its attribute %s, which decides how to rewrite it, is a parameter of a function", name)
+}
+
+// produce puts a new node before the edited one and returns its output.
+func (e *edit) produce(op string, inputs []string, attributes ...*onnxpb.AttributeProto) string {
+	n := e.newNode(op, inputs, attributes)
+	e.before = append(e.before, n)
+	return n.Output[0]
+}
+
+// finish puts a new node after the edited one, whose first output it takes in
+// and whose name it takes over.
+func (e *edit) finish(op string, more []string, attributes ...*onnxpb.AttributeProto) {
+	name := e.node.Output[0]
+	e.node.Output[0] = e.fresh(name)
+	n := e.newNode(op, append([]string{e.node.Output[0]}, more...), attributes)
+	n.Output[0] = name
+	e.after = append(e.after, n)
+}
+
+func (e *edit) newNode(op string, inputs []string, attributes []*onnxpb.AttributeProto) *onnxpb.NodeProto {
+	output := e.fresh(e.node.Output[0] + "_" + op)
+	n := newNode(op, inputs, []string{output}, attributes...)
+	e.origin[n] = nil
+	return n
+}
+
+func newNode(op string, inputs, outputs []string, attributes ...*onnxpb.AttributeProto) *onnxpb.NodeProto {
+	return &onnxpb.NodeProto{OpType: &op, Name: proto.String(outputs[0]), Input: inputs, Output: outputs, Attribute: attributes}
+}
+
+// constant returns the name of a value that holds the tensor, adding it to the
+// scope if none does yet: an initializer in a graph, a node in a function.
+func (e *edit) constant(hint string, t *onnxpb.TensorProto) string {
+	key := fmt.Sprint(t.GetDataType(), t.Dims, t.RawData)
+	if name, ok := e.constants[key]; ok {
+		return name
+	}
+	name := e.fresh(hint)
+	e.constants[key] = name
+	if e.graph != nil {
+		t.Name = &name
+		e.initializers = append(e.initializers, t)
+	} else {
+		e.leading = append(e.leading, newNode("Constant", nil, []string{name}, tensorAttribute("value", t)))
+	}
+	return name
+}
+
+// ints and int return the name of an int64 vector and scalar.
+func (e *edit) ints(hint string, values ...int64) string {
+	return e.constant(hint, int64Tensor(values, int64(len(values))))
+}
+
+func (e *edit) int(hint string, value int64) string {
+	return e.constant(hint, int64Tensor([]int64{value}))
+}
+
+// floats returns the name of a float32 vector, float of a scalar.
+func (e *edit) floats(hint string, values ...float32) string {
+	return e.constant(hint, floatTensor(values, int64(len(values))))
+}
+
+func (e *edit) float(hint string, value float32) string {
+	return e.constant(hint, floatTensor([]float32{value}))
+}
+
+// hold returns the name of a value that holds an attribute of ints, an int,
+// floats or a float.
+func (e *edit) hold(a *onnxpb.AttributeProto) (string, error) {
+	hint := a.GetName()
+	if a.GetRefAttrName() == "" {
+		switch a.GetType() {
+		case onnxpb.AttributeProto_INTS:
+			return e.ints(hint, a.Ints...), nil
+		case onnxpb.AttributeProto_INT:
+			return e.int(hint, a.GetI()), nil
+		case onnxpb.AttributeProto_FLOATS:
+			return e.floats(hint, a.Floats...), nil
+		case onnxpb.AttributeProto_FLOAT:
+			return e.float(hint, a.GetF()), nil
+		}
+		return "", fmt.Errorf("its attribute %s holds no number", hint)
+	}
+	// Constant takes parameters of the function from opset 12 on.
+	value, ok := map[onnxpb.AttributeProto_AttributeType]string{
+		onnxpb.AttributeProto_INTS:   "value_ints",
+		onnxpb.AttributeProto_INT:    "value_int",
+		onnxpb.AttributeProto_FLOATS: "value_floats",
+		onnxpb.AttributeProto_FLOAT:  "value_float",
+	}[a.GetType()]
+	if !ok || e.to < 12 {
+		return "", errParameter(hint)
+	}
+	return e.produce("Constant", nil, &onnxpb.AttributeProto{Name: &value, Type: a.Type, RefAttrName: a.RefAttrName}), nil
+}
+
+// holdAs is hold for a scalar that must have the element type of a value.
+func (e *edit) holdAs(a *onnxpb.AttributeProto, like string) (string, error) {
+	t := e.elemType(like)
+	if a.GetRefAttrName() == "" && t != unknown {
+		return e.constant(a.GetName(), scalar(a.GetF(), t)), nil
+	}
+	held, err := e.hold(a)
+	switch {
+	case err != nil || t == onnxpb.TensorProto_FLOAT:
+		return held, err
+	case e.to < 15:
+		return "", errors.New("the element type of its input is unknown; raise to opset 15 or later")
+	}
+	return e.produce("CastLike", []string{held, like}), nil
+}
+
+// scalar returns a float tensor of rank 0 and one of the types that Clip and
+// Pad took as attributes of type float.
+func scalar(v float32, t onnxpb.TensorProto_DataType) *onnxpb.TensorProto {
+	var raw []byte
+	switch t {
+	case onnxpb.TensorProto_FLOAT16:
+		raw = binary.LittleEndian.AppendUint16(nil, float16.Fromfloat32(v).Bits())
+	case onnxpb.TensorProto_DOUBLE:
+		raw = binary.LittleEndian.AppendUint64(nil, math.Float64bits(float64(v)))
+	default:
+		raw = binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))
+		t = onnxpb.TensorProto_FLOAT
+	}
+	return &onnxpb.TensorProto{DataType: proto.Int32(int32(t)), RawData: raw}
+}
+
+func int64Tensor(values []int64, dims ...int64) *onnxpb.TensorProto {
+	raw := make([]byte, 0, 8*len(values))
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint64(raw, uint64(v))
+	}
+	return &onnxpb.TensorProto{DataType: proto.Int32(int32(onnxpb.TensorProto_INT64)), Dims: dims, RawData: raw}
+}
+
+func floatTensor(values []float32, dims ...int64) *onnxpb.TensorProto {
+	raw := make([]byte, 0, 4*len(values))
+	for _, v := range values {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+	}
+	return &onnxpb.TensorProto{DataType: proto.Int32(int32(onnxpb.TensorProto_FLOAT)), Dims: dims, RawData: raw}
+}
+
+func attribute(n *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
+	for _, a := range n.GetAttribute() {
+		if a.GetName() == name {
+			return a
+		}
+	}
+	return nil
+}
+
+func intAttribute(name string, value int64) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INT.Enum(), I: &value}
+}
+
+func intsAttribute(name string, values ...int64) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INTS.Enum(), Ints: values}
+}
+
+func stringAttribute(name, value string) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_STRING.Enum(), S: []byte(value)}
+}
+
+func tensorAttribute(name string, value *onnxpb.TensorProto) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_TENSOR.Enum(), T: value}
+}
+
+func graphAttribute(name string, value *onnxpb.GraphProto) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_GRAPH.Enum(), G: value}
+}

@@ -1,0 +1,226 @@
+package opset
+
+import (
+	"maps"
+	"strings"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// facts is what a graph or a function body as it came tells of its values.
+// Adapters keep the type and rank of every value that had a name before.
+type facts struct {
+	producers    map[string]*onnxpb.NodeProto
+	declared     map[string]*onnxpb.TypeProto_Tensor
+	initializers map[string]*onnxpb.TensorProto
+	types        map[string]onnxpb.TensorProto_DataType // found so far; unknown while being looked for
+	ranks        map[string]int
+}
+
+const (
+	unknown     = onnxpb.TensorProto_UNDEFINED
+	unknownRank = -1
+)
+
+func (s *scope) learn() *facts {
+	if s.facts != nil {
+		return s.facts
+	}
+	f := &facts{
+		producers:    map[string]*onnxpb.NodeProto{},
+		declared:     map[string]*onnxpb.TypeProto_Tensor{},
+		initializers: map[string]*onnxpb.TensorProto{},
+		types:        map[string]onnxpb.TensorProto_DataType{},
+		ranks:        map[string]int{},
+	}
+	s.facts = f
+	nodes, values := s.graph.GetNode(), [][]*onnxpb.ValueInfoProto{s.graph.GetInput(), s.graph.GetOutput(), s.graph.GetValueInfo()}
+	if s.function != nil {
+		nodes, values = s.function.GetNode(), [][]*onnxpb.ValueInfoProto{s.function.GetValueInfo()}
+	}
+	for _, n := range nodes {
+		for _, name := range n.GetOutput() {
+			f.producers[name] = n
+		}
+	}
+	for _, vs := range values {
+		for _, v := range vs {
+			if t := v.GetType().GetTensorType(); t != nil {
+				f.declared[v.GetName()] = t
+			}
+		}
+	}
+	for _, t := range s.graph.GetInitializer() {
+		f.initializers[t.GetName()] = t
+	}
+	return f
+}
+
+// home returns the scope that defines a value: this one or one around it.
+func (s *scope) home(name string) (*scope, *facts) {
+	for ; s != nil; s = s.outer {
+		f := s.learn()
+		if f.producers[name] != nil || f.declared[name] != nil || f.initializers[name] != nil {
+			return s, f
+		}
+	}
+	return nil, nil
+}
+
+// elemType returns the element type of a value, or unknown.
+func (s *scope) elemType(name string) onnxpb.TensorProto_DataType {
+	home, f := s.home(name)
+	if f == nil || name == "" {
+		return unknown
+	}
+	t, found := f.types[name]
+	if !found {
+		f.types[name] = unknown
+		t = home.findType(name, f)
+		f.types[name] = t
+	}
+	return t
+}
+
+func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
+	if t := f.declared[name]; t.GetElemType() != 0 {
+		return onnxpb.TensorProto_DataType(t.GetElemType())
+	}
+	if t := f.initializers[name]; t != nil {
+		return onnxpb.TensorProto_DataType(t.GetDataType())
+	}
+	n := f.producers[name]
+	if n == nil || !s.concerned(n) || n.Output[0] != name {
+		return unknown
+	}
+	switch op := n.GetOpType(); {
+	case op == "Cast":
+		return onnxpb.TensorProto_DataType(attribute(n, "to").GetI())
+	case op == "Constant":
+		return onnxpb.TensorProto_DataType(attribute(n, "value").GetT().GetDataType())
+	case op == "DequantizeLinear", op == "Where":
+		return s.elemType(inputOf(n, 1))
+	case typeKeepers[op]:
+		return s.elemType(inputOf(n, 0))
+	}
+	return unknown
+}
+
+// rank returns the number of dimensions of a value, or unknownRank.
+func (s *scope) rank(name string) int {
+	home, f := s.home(name)
+	if f == nil || name == "" {
+		return unknownRank
+	}
+	r, found := f.ranks[name]
+	if !found {
+		f.ranks[name] = unknownRank
+		r = home.findRank(name, f)
+		f.ranks[name] = r
+	}
+	return r
+}
+
+func (s *scope) findRank(name string, f *facts) int {
+	if shape := f.declared[name].GetShape(); shape != nil {
+		return len(shape.GetDim())
+	}
+	if t := f.initializers[name]; t != nil {
+		return len(t.GetDims())
+	}
+	n := f.producers[name]
+	if n == nil || !s.concerned(n) || n.Output[0] != name {
+		return unknownRank
+	}
+	switch op := n.GetOpType(); {
+	case op == "Constant":
+		if t := attribute(n, "value").GetT(); t != nil {
+			return len(t.GetDims())
+		}
+	case op == "Gemm", op == "Flatten":
+		return 2
+	case op == "Transpose" && attribute(n, "perm").GetInts() != nil:
+		return len(attribute(n, "perm").GetInts())
+	case op == "Reshape":
+		return s.length(inputOf(n, 1))
+	case op == "MatMul" || broadcasts[op]:
+		return s.highestRank(n.GetInput(), op == "MatMul")
+	case rankKeepers[op]:
+		return s.rank(inputOf(n, 0))
+	}
+	return unknownRank
+}
+
+// highestRank returns the rank of what values are broadcast to. A vector as an
+// operand of a matrix product loses its dimension, so that rank is left unknown.
+func (s *scope) highestRank(names []string, matrices bool) int {
+	highest := unknownRank
+	for _, name := range names {
+		r := s.rank(name)
+		if r == unknownRank || matrices && r < 2 {
+			return unknownRank
+		}
+		highest = max(highest, r)
+	}
+	return highest
+}
+
+// length returns the number of elements of a vector, or unknownRank.
+func (s *scope) length(name string) int {
+	home, f := s.home(name)
+	if f == nil {
+		return unknownRank
+	}
+	if d := f.declared[name].GetShape().GetDim(); len(d) == 1 && d[0].GetDimValue() > 0 {
+		return int(d[0].GetDimValue())
+	}
+	t := f.initializers[name]
+	if n := f.producers[name]; t == nil && n != nil && n.GetOpType() == "Constant" && home.concerned(n) {
+		t = attribute(n, "value").GetT()
+	}
+	if d := t.GetDims(); len(d) == 1 {
+		return int(d[0])
+	}
+	return unknownRank
+}
+
+func inputOf(n *onnxpb.NodeProto, i int) string {
+	if i < len(n.GetInput()) {
+		return n.Input[i]
+	}
+	return ""
+}
+
+// Operators of ai.onnx whose first output is like their first input: in element
+// type; in rank as well; and those whose rank is the highest of their inputs'.
+var (
+	rankKeepers = set(`
+		Abs Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip
+		Concat Conv ConvTranspose Cos Cosh CumSum DequantizeLinear Dropout Elu Erf Exp Floor Gelu GlobalAveragePool GlobalMaxPool
+		GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization LRN LayerNormalization
+		LeakyRelu Log LogSoftmax LpNormalization LpPool MaxPool MeanVarianceNormalization Mish Neg
+		Pad Reciprocal Relu Resize Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign
+		Sin Sinh Slice Softmax Softplus Softsign Split Sqrt Swish Tan Tanh ThresholdedRelu Tile Trilu
+		Upsample`)
+	broadcasts  = set("Add Div Max Mean Min Mul Pow PRelu Sub Sum Where")
+	typeKeepers = union(rankKeepers, broadcasts, set(`
+		Compress Det Einsum Expand Flatten GRU Gather GatherElements GatherND Gemm LSTM MatMul Mod RNN
+		ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd
+		ReduceSum ReduceSumSquare Reshape Squeeze TopK Transpose Unsqueeze`))
+)
+
+func set(words string) map[string]bool {
+	s := map[string]bool{}
+	for _, w := range strings.Fields(words) {
+		s[w] = true
+	}
+	return s
+}
+
+func union(sets ...map[string]bool) map[string]bool {
+	u := map[string]bool{}
+	for _, s := range sets {
+		maps.Copy(u, s)
+	}
+	return u
+}

@@ -1,0 +1,192 @@
+package opset
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// The operators that turned attributes into inputs.
+
+// requiredInputs appends inputs that hold the attributes of the given names.
+func requiredInputs(names ...string) adapter {
+	return func(e *edit) error {
+		for _, name := range names {
+			a := e.take(name)
+			if a == nil {
+				return errMissing(name)
+			}
+			held, err := e.hold(a)
+			if err != nil {
+				return err
+			}
+			e.node.Input = append(e.node.Input, held)
+		}
+		return nil
+	}
+}
+
+// optionalInputs is requiredInputs for lists that may be absent. An empty one
+// meant the same.
+func optionalInputs(names ...string) adapter {
+	return func(e *edit) error {
+		for i, name := range names {
+			a := e.take(name)
+			if a == nil || a.GetRefAttrName() == "" && len(a.GetInts()) == 0 {
+				continue
+			}
+			held, err := e.hold(a)
+			if err != nil {
+				return err
+			}
+			e.setInput(1+i, held)
+		}
+		return nil
+	}
+}
+
+// sliceInputs: starts and ends, and axes if given.
+func sliceInputs(e *edit) error {
+	axes := e.take("axes")
+	if err := requiredInputs("starts", "ends")(e); err != nil || axes == nil {
+		return err
+	}
+	e.set(axes)
+	return requiredInputs("axes")(e)
+}
+
+// topKInput: k, as a vector of one element.
+func topKInput(e *edit) error {
+	if e.attribute("k") == nil {
+		return errMissing("k")
+	}
+	k, err := e.intAttribute("k", 0)
+	if err != nil {
+		return err
+	}
+	e.take("k")
+	e.setInput(1, e.ints("k", k))
+	return nil
+}
+
+// clipBounds: min and max, of the input's element type. The defaults were the
+// ends of float32 and are no bounds.
+func clipBounds(e *edit) error {
+	for i, name := range []string{"min", "max"} {
+		a := e.take(name)
+		if a == nil || a.GetRefAttrName() == "" && math.Abs(float64(a.GetF())) == math.MaxFloat32 && (a.GetF() < 0) == (name == "min") {
+			continue
+		}
+		bound, err := e.holdAs(a, e.input(0))
+		if err != nil {
+			return err
+		}
+		e.setInput(1+i, bound)
+	}
+	return nil
+}
+
+// padInputs: pads, and for the mode constant the value, of the input's element
+// type, if it is not zero.
+func padInputs(e *edit) error {
+	value := e.take("value")
+	if err := requiredInputs("pads")(e); err != nil {
+		return err
+	}
+	mode, err := e.stringAttribute("mode", "constant")
+	if err != nil {
+		mode = "constant" // the value is ignored otherwise
+	}
+	if mode != "constant" || value == nil || value.GetRefAttrName() == "" && value.GetF() == 0 {
+		return nil
+	}
+	held, err := e.holdAs(value, e.input(0))
+	if err != nil {
+		return err
+	}
+	e.setInput(2, held)
+	return nil
+}
+
+// dropMask: the mask became boolean. What it held outside training was left
+// open until 12, and runtimes differ, so that one in use cannot be kept.
+func dropMask(e *edit) error {
+	if len(e.node.Output) < 2 {
+		return nil
+	}
+	if e.used(e.node.Output[1]) {
+		return errMask
+	}
+	e.node.Output = e.node.Output[:1]
+	return nil
+}
+
+// dropoutRatio: the ratio. A mask in use is refused as by dropMask.
+func dropoutRatio(e *edit) error {
+	if err := dropMask(e); err != nil {
+		return err
+	}
+	a := e.take("ratio")
+	if a == nil {
+		return nil
+	}
+	held, err := e.hold(a)
+	if err != nil {
+		return err
+	}
+	e.setInput(1, held)
+	return nil
+}
+
+// axisInput: the axis of DFT, whose default went from 1 to -2.
+func axisInput(e *edit) error {
+	a := e.take("axis")
+	if a == nil {
+		a = intAttribute("axis", 1)
+	}
+	held, err := e.hold(a)
+	if err != nil {
+		return err
+	}
+	e.setInput(2, held)
+	return nil
+}
+
+// countParts says into how many parts Split splits if no sizes are given.
+func countParts(e *edit) error {
+	if e.input(1) == "" {
+		e.set(intAttribute("num_outputs", int64(len(e.node.Output))))
+	}
+	return nil
+}
+
+// used reports whether a value is read in the scope or leaves it.
+func (s *scope) used(name string) bool {
+	if name == "" {
+		return false
+	}
+	for _, v := range s.graph.GetOutput() {
+		if v.GetName() == name {
+			return true
+		}
+	}
+	return slices.Contains(s.function.GetOutput(), name) || s.read(name)
+}
+
+// read reports whether a node of the scope, or of one within, reads a value.
+func (s *scope) read(name string) bool {
+	return slices.ContainsFunc(s.nodes, func(n *onnxpb.NodeProto) bool {
+		return slices.Contains(n.GetInput(), name) || slices.ContainsFunc(subgraphs(n), func(g *onnxpb.GraphProto) bool {
+			return s.scope(g, s).used(name)
+		})
+	})
+}
+
+var errMask = errors.New("its mask is used, whose contents outside training were undefined before opset 12")
+
+func errMissing(attribute string) error {
+	return fmt.Errorf("its required attribute %s is missing", attribute)
+}

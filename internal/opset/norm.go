@@ -1,0 +1,83 @@
+package opset
+
+import "errors"
+
+// The normalizations.
+
+// perChannel adapts BatchNormalization to the loss of spatial. With spatial=0
+// the statistics were of single elements: the same as statistics of channels
+// once the elements are channels.
+func perChannel(e *edit) error {
+	spatial, err := e.intAttribute("spatial", 1)
+	if err != nil {
+		return err
+	}
+	e.take("spatial")
+	if spatial != 0 {
+		return nil
+	}
+	if present(e.node.Output) > 1 {
+		return errors.New("spatial=0 was removed, and has no other form in training")
+	}
+	x := e.input(0)
+	e.setInput(0, e.produce("Flatten", []string{x}, intAttribute("axis", 1)))
+	flat := e.ints("flat", -1)
+	for i := 1; i < len(e.node.Input); i++ {
+		e.setInput(i, e.produce("Reshape", []string{e.input(i), flat}))
+	}
+	e.reshapeLike(x)
+	return nil
+}
+
+// trainingMode names what outputs besides the first used to imply: that the
+// node is in training. The batch's own statistics are no longer put out.
+func trainingMode(e *edit) error {
+	if present(e.node.Output) <= 1 {
+		e.node.Output = e.node.Output[:1]
+		return nil
+	}
+	for i, name := range e.node.Output {
+		switch {
+		case i > 2 && e.used(name):
+			return errors.New("it puts out saved_mean or saved_var, which were removed")
+		case name == "":
+			e.node.Output[i] = e.fresh(e.node.Output[0] + "_statistics")
+		}
+	}
+	e.node.Output = e.node.Output[:min(3, len(e.node.Output))]
+	e.set(intAttribute("training_mode", 1))
+	return nil
+}
+
+// present counts the names that are not empty.
+func present(names []string) int {
+	n := 0
+	for _, name := range names {
+		if name != "" {
+			n++
+		}
+	}
+	return n
+}
+
+// instanceNormalization replaces GroupNormalization with a scale and a bias for
+// each group, which opset 21 changed to one for each channel. A group as a
+// channel of its own is what InstanceNormalization works on:
+//
+//	x ── Reshape(0, groups, -1) ── InstanceNormalization ── Reshape ── y
+//	└───────────────────────────── Shape ──────────────────────┘
+func instanceNormalization(e *edit) error {
+	groups, err := e.intAttribute("num_groups", 0)
+	if err != nil {
+		return err
+	}
+	if groups <= 0 {
+		return errMissing("num_groups")
+	}
+	e.take("num_groups")
+	x := e.input(0)
+	e.setInput(0, e.produce("Reshape", []string{x, e.ints("groups", 0, groups, -1)}))
+	*e.node.OpType = "InstanceNormalization"
+	e.reshapeLike(x)
+	return nil
+}

@@ -1,0 +1,127 @@
+package opset
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// The opsets that can be raised from and to.
+const (
+	Oldest = 7
+	Newest = 28
+)
+
+// An Error says which node keeps a model from being raised.
+type Error struct {
+	Op     string // operator
+	Node   string // the node's name, or that of its first output
+	Step   int64  // opset that changed the operator; 0: the operator is unknown
+	Reason string
+}
+
+func (e *Error) Error() string {
+	if e.Step == 0 {
+		return fmt.Sprintf("operator %s (node %q): %s", e.Op, e.Node, e.Reason)
+	}
+	return fmt.Sprintf("operator %s (node %q) changed at opset %d: %s; raise the model with its exporter first", e.Op, e.Node, e.Step, e.Reason)
+}
+
+// Of returns the opset of ai.onnx that the imports name, and whether they do.
+func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
+	for _, id := range imports {
+		if isDefault(id.GetDomain()) {
+			version, ok = max(version, id.GetVersion()), true
+		}
+	}
+	return version, ok
+}
+
+// Raise rewrites m so that its ai.onnx operators mean at opset to what they
+// meant before, and raises the IR version to what that opset needs. New values
+// are named by fresh, which must return a name used nowhere in m. A model that
+// is at opset to or above already is left alone. If Raise returns an error, m
+// is unchanged. Nodes that stay keep their identity.
+func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string) error {
+	r, err := raised(m, to, fresh)
+	if r == nil || err != nil {
+		return err
+	}
+	r.commit()
+	m.OpsetImport = withDefault(m.OpsetImport, to)
+	m.IrVersion = proto.Int64(max(m.GetIrVersion(), IRFor(to)))
+	return nil
+}
+
+// Check reports why Raise would fail.
+func Check(m *onnxpb.ModelProto, to int64) error {
+	n := 0
+	_, err := raised(m, to, func(hint string) string { n++; return fmt.Sprint(hint, "#", n) })
+	return err
+}
+
+// raised does the work of Raise up to the point where m would change. It
+// returns nil if nothing has to.
+func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser, error) {
+	from, imported := Of(m.OpsetImport)
+	if imported && from >= to {
+		return nil, nil
+	}
+	r := newRaiser(m, to, fresh)
+	graphs := []*onnxpb.GraphProto{m.Graph}
+	for _, t := range m.TrainingInfo {
+		graphs = append(graphs, t.Initialization, t.Algorithm)
+	}
+	if !imported {
+		from = noOpset
+	}
+	for _, g := range graphs {
+		if err := r.raise(r.scope(g, nil), from); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range m.Functions {
+		from, imported := Of(f.OpsetImport)
+		if !imported || from >= to {
+			continue
+		}
+		if err := r.raiseFunction(f, from); err != nil {
+			return nil, err
+		}
+	}
+	return r, nil
+}
+
+// withDefault returns the imports with every spelling of ai.onnx at the given
+// version, adding one if there is none.
+func withDefault(imports []*onnxpb.OperatorSetIdProto, version int64) []*onnxpb.OperatorSetIdProto {
+	found := false
+	for _, id := range imports {
+		if isDefault(id.GetDomain()) {
+			id.Version = proto.Int64(max(id.GetVersion(), version))
+			found = true
+		}
+	}
+	if !found {
+		imports = append(imports, &onnxpb.OperatorSetIdProto{Domain: proto.String(""), Version: proto.Int64(version)})
+	}
+	return imports
+}
+
+func isDefault(domain string) bool { return domain == "" || domain == "ai.onnx" }
+
+// IRFor returns the least IR version that a model at the given opset needs.
+func IRFor(opset int64) int64 {
+	ir := int64(3)
+	for _, since := range irSince {
+		if opset >= since {
+			ir++
+		}
+	}
+	return ir
+}
+
+// irSince holds the opsets from which IR versions 4, 5, … are needed.
+var irSince = []int64{9, 10, 11, 12, 15, 19, 21, 23, 24, 25, 28}
