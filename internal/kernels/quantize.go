@@ -28,7 +28,7 @@ func half(t float32) float32 {
 func zeroPoint(z byte, lo int32) int32 { return int32(z-byte(lo)) + lo }
 
 // QuantizeBlock sets q[i] to x[i]/scale rounded to an integer, ties to even,
-// plus zero, clamped to lo … hi. All of x and x/scale is finite.
+// plus zero, clamped to lo … hi. No x[i]/scale is NaN.
 func QuantizeBlock(q []byte, x []float32, scale float32, zero, lo, hi int32) {
 	q = q[:len(x)]
 	for i, v := range x {
