@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"path/filepath"
 	"time"
@@ -28,30 +29,23 @@ func Convert(ctx context.Context, in, out string, opts Options) (*Report, error)
 }
 
 // Convert carries the plan out and writes the model to the file out. Weights
-// that turn out to hold NaN or infinity cannot be quantized; unless the options
-// are strict, they are left in float, and the report has the plan that was
-// carried out in the end.
+// that turn out to hold NaN or infinity, or values too small for any scale,
+// cannot be quantized. Unless the options are strict they are left in float, a
+// warning names them, and the report has the plan that was carried out.
 func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	start := time.Now()
-	broken := map[*onnxpb.TensorProto]bool{}
+	unfit := map[*onnxpb.TensorProto]string{}
 	for {
 		report, found, err := p.conv.convert(ctx, p, out)
 		if err != nil {
 			return nil, err
 		}
 		if len(found) == 0 {
-			for _, d := range p.Tensors {
-				if d.Reason == reasonBroken {
-					p.Warnings = append(p.Warnings, fmt.Sprintf("%s holds NaN or infinity and stays in float", quote(d.Name)))
-				}
-			}
 			report.Elapsed = time.Since(start)
 			return report, nil
 		}
-		for _, w := range found {
-			broken[w.tensor] = true
-		}
-		if p, err = p.conv.model.plan(p.conv.opts, broken); err != nil {
+		maps.Copy(unfit, found)
+		if p, err = p.conv.model.plan(p.conv.opts, unfit); err != nil {
 			return nil, err
 		}
 	}
@@ -71,7 +65,7 @@ func (p *Plan) SetOutput(out string) error {
 }
 
 // convert writes the target, or finds weights that stop it.
-func (c *conversion) convert(ctx context.Context, p *Plan, out string) (*Report, []*weight, error) {
+func (c *conversion) convert(ctx context.Context, p *Plan, out string) (*Report, map[*onnxpb.TensorProto]string, error) {
 	if err := p.SetOutput(out); err != nil {
 		return nil, nil, err
 	}
@@ -81,12 +75,12 @@ func (c *conversion) convert(ctx context.Context, p *Plan, out string) (*Report,
 	}
 	defer target.Abort()
 	e := newExecutor(c, target)
-	broken, err := e.run(ctx)
+	unfit, err := e.run(ctx)
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", out, err)
 	}
-	if len(broken) > 0 {
-		return nil, broken, nil
+	if len(unfit) > 0 {
+		return nil, unfit, nil
 	}
 	if err := target.Commit(c.relocate); err != nil {
 		return nil, nil, err
@@ -115,23 +109,9 @@ func (c *conversion) relocate(w io.WriterAt, location string) error {
 // exact stands for the infinite SQNR of a weight without any error.
 const exact = 999
 
-// reports merges the outcomes of the tiles, in their order.
+// reports tells how well each weight's codes stand for it.
 func (e *executor) reports(p *Plan) []TensorReport {
-	sums := map[*weight]*outcome{}
-	for i, t := range e.tasks {
-		if t.weight == nil {
-			continue
-		}
-		s := sums[t.weight]
-		if s == nil {
-			s = &outcome{}
-			sums[t.weight] = s
-		}
-		o := e.outcomes[i]
-		s.squares += o.squares
-		s.errors += o.errors
-		s.most = max(s.most, o.most)
-	}
+	sums := e.sums()
 	reports := []TensorReport{}
 	for _, w := range e.weights {
 		s := sums[w]

@@ -14,7 +14,11 @@ import (
 // quantized and that cannot be.
 var ErrStrict = errors.New("a selected weight cannot be quantized")
 
-const reasonBroken = "holds NaN or infinity"
+// Reasons that only the weights themselves can give.
+const (
+	reasonBroken = "holds NaN or infinity"
+	reasonLost   = "its values are too small for any scale"
+)
 
 // decision is what becomes of one float tensor.
 type decision struct {
@@ -75,8 +79,8 @@ func intAttribute(n *onnxpb.NodeProto, name string) int64 {
 }
 
 // discover decides for each float tensor of the model whether it is quantized.
-// Those in broken turned out to hold NaN or infinity.
-func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, broken map[*onnxpb.TensorProto]bool) ([]*decision, error) {
+// Those in unfit turned out not to be fit for it.
+func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, unfit map[*onnxpb.TensorProto]string) ([]*decision, error) {
 	trained := trainedNames(m)
 	var all []*decision
 	for _, v := range x.values {
@@ -92,7 +96,7 @@ func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, broken map[*onn
 		if d.reason != "" {
 			continue
 		}
-		d.reason = d.obstacle(trained, broken)
+		d.reason = d.obstacle(trained, unfit)
 		if d.reason != "" && opts.Strict {
 			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(v.path), d.reason)
 		}
@@ -163,7 +167,7 @@ func (d *decision) readers(opts Options) (axis int, reason string) {
 }
 
 // obstacle says why a selected tensor cannot be quantized, if so.
-func (d *decision) obstacle(trained map[string]bool, broken map[*onnxpb.TensorProto]bool) string {
+func (d *decision) obstacle(trained map[string]bool, unfit map[*onnxpb.TensorProto]string) string {
 	var other []string
 	for _, u := range d.uses {
 		if _, ok := reductionAxis(u, len(d.shape)); !ok {
@@ -181,10 +185,8 @@ func (d *decision) obstacle(trained map[string]bool, broken map[*onnxpb.TensorPr
 		return "bound by training_info"
 	case len(other) > 0:
 		return "also read by " + list(other)
-	case broken[d.tensor]:
-		return reasonBroken
 	}
-	return ""
+	return unfit[d.tensor]
 }
 
 // list joins a few distinct words.

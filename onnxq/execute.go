@@ -35,7 +35,7 @@ type task struct {
 // outcome is what a task found out. Outcomes are merged in the order of tasks,
 // so that sums do not depend on the number of workers.
 type outcome struct {
-	broken                bool // NaN or infinity
+	broken                bool // NaN or infinity: nothing else is known
 	squares, errors, most float64
 	sum                   uint32 // of what was written: codes unpacked, scales, zero points
 }
@@ -116,9 +116,9 @@ func (c *conversion) work() []task {
 	return tasks
 }
 
-// run does all tasks. It returns the weights that hold NaN or infinity, whose
-// content in the target is then of no use.
-func (e *executor) run(ctx context.Context) ([]*weight, error) {
+// run does all tasks. It returns the weights that cannot be quantized after all,
+// with the reasons; the target is then of no use.
+func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, error) {
 	if err := e.layout.WriteStructure(e.target.Model); err != nil {
 		return nil, err
 	}
@@ -142,13 +142,41 @@ func (e *executor) run(ctx context.Context) ([]*weight, error) {
 		}
 		return err
 	})
-	var broken []*weight
-	for _, w := range e.weights {
-		if e.broken[w].Load() {
-			broken = append(broken, w)
+	return e.unfit(), err
+}
+
+// unfit tells which weights cannot be quantized after all, and why.
+func (e *executor) unfit() map[*onnxpb.TensorProto]string {
+	reasons := map[*onnxpb.TensorProto]string{}
+	for w, s := range e.sums() {
+		switch {
+		case e.broken[w].Load():
+			reasons[w.tensor] = reasonBroken
+		case s.squares > 0 && s.errors >= s.squares:
+			reasons[w.tensor] = reasonLost
 		}
 	}
-	return broken, err
+	return reasons
+}
+
+// sums merges the outcomes of each weight's tiles, in their order.
+func (e *executor) sums() map[*weight]*outcome {
+	sums := map[*weight]*outcome{}
+	for i, t := range e.tasks {
+		if t.weight == nil {
+			continue
+		}
+		s := sums[t.weight]
+		if s == nil {
+			s = &outcome{}
+			sums[t.weight] = s
+		}
+		o := e.outcomes[i]
+		s.squares += o.squares
+		s.errors += o.errors
+		s.most = max(s.most, o.most)
+	}
+	return sums
 }
 
 // eachTask hands the tasks, in order, to a number of workers.

@@ -6,6 +6,10 @@ import (
 	"strings"
 )
 
+// KnownAlgorithms are the ways to find codes and scales: rtn rounds to the
+// nearest, ties to even.
+var KnownAlgorithms = []string{"rtn"}
+
 // Format names the numbers that a weight's values become.
 type Format string
 

@@ -200,7 +200,8 @@ func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope)
 		}
 		v.output = true
 	}
-	return acyclic(nodes, s)
+	_, err := ordered(nodes)
+	return err
 }
 
 // define adds a value to its graph, where its name must be new.
@@ -209,44 +210,6 @@ func (s *scope) define(v *value) error {
 		return fmt.Errorf("%s is there twice", quote(s.path+v.name))
 	}
 	s.values[v.name] = v
-	return nil
-}
-
-// acyclic checks that the nodes can be put in an order in which each reads only
-// what was made before.
-func acyclic(nodes []*onnxpb.NodeProto, s *scope) error {
-	waits := map[*onnxpb.NodeProto]int{} // inputs not made yet
-	readers := map[*onnxpb.NodeProto][]*onnxpb.NodeProto{}
-	var ready []*onnxpb.NodeProto
-	for _, n := range nodes {
-		for _, name := range n.Input {
-			if v := s.values[name]; name != "" && v != nil && v.node != nil {
-				waits[n]++
-				readers[v.node] = append(readers[v.node], n)
-			}
-		}
-		if waits[n] == 0 {
-			ready = append(ready, n)
-		}
-	}
-	done := 0
-	for ; len(ready) > 0; done++ {
-		n := ready[len(ready)-1]
-		ready = ready[:len(ready)-1]
-		for _, r := range readers[n] {
-			if waits[r]--; waits[r] == 0 {
-				ready = append(ready, r)
-			}
-		}
-	}
-	if done == len(nodes) {
-		return nil
-	}
-	for _, n := range nodes {
-		if waits[n] > 0 {
-			return fmt.Errorf("%s is part of a cycle or behind one", describe(n))
-		}
-	}
 	return nil
 }
 

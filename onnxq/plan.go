@@ -38,8 +38,8 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 	return m.plan(opts, nil)
 }
 
-// plan makes a plan that leaves the weights in broken alone.
-func (m *Model) plan(opts Options, broken map[*onnxpb.TensorProto]bool) (*Plan, error) {
+// plan makes a plan that leaves alone the weights that turned out unfit.
+func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func (m *Model) plan(opts Options, broken map[*onnxpb.TensorProto]bool) (*Plan, 
 			return nil, err
 		}
 	}
-	decisions, err := discover(m.file.Proto, m.index, opts, broken)
+	decisions, err := discover(m.file.Proto, m.index, opts, unfit)
 	if err != nil {
 		return nil, err
 	}
@@ -191,6 +191,9 @@ func (c *conversion) describe(decisions []*decision) *Plan {
 			w.planned = len(p.Tensors)
 		}
 		p.Tensors = append(p.Tensors, t)
+		if d.reason == reasonBroken || d.reason == reasonLost {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s stays in float: %s", quote(d.path), d.reason))
+		}
 	}
 	if len(c.weights) == 0 {
 		p.Warnings = append(p.Warnings, "no weight was selected: the output is a copy of the input")

@@ -46,8 +46,6 @@ type precisionKey struct {
 // maxPrecisionSize leaves room for 100,000 names of 150 bytes.
 const maxPrecisionSize = 16 << 20
 
-var knownAlgorithms = []string{"rtn"}
-
 // LoadPrecision reads the precision_info document at path.
 func LoadPrecision(path string) (*Precision, error) {
 	source := "precision_info " + path
@@ -250,8 +248,8 @@ func (o *Override) set(setting, name string, v jsonToken) (err error) {
 		o.Format = &format
 	case "algorithm":
 		var algorithm string
-		if algorithm, err = v.text(name); err == nil && !slices.Contains(knownAlgorithms, algorithm) {
-			err = v.errorf("algorithm %q is not known (known: %s)", algorithm, strings.Join(knownAlgorithms, ", "))
+		if algorithm, err = v.text(name); err == nil && !slices.Contains(KnownAlgorithms, algorithm) {
+			err = v.errorf("algorithm %q is not known (known: %s)", algorithm, strings.Join(KnownAlgorithms, ", "))
 		}
 		o.Algorithm = &algorithm
 	case "zero_point":

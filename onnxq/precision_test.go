@@ -256,7 +256,7 @@ func TestPrecisionSchemaLists(t *testing.T) {
 	if diff := cmp.Diff(names, properties["format"].Enum); diff != "" {
 		t.Error("formats:", diff)
 	}
-	if diff := cmp.Diff(knownAlgorithms, properties["algorithm"].Enum); diff != "" {
+	if diff := cmp.Diff(KnownAlgorithms, properties["algorithm"].Enum); diff != "" {
 		t.Error("algorithms:", diff)
 	}
 	for name := range settings {

@@ -74,6 +74,11 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 		return nil, err
 	}
 	r.replace(r.proto.Graph, domain, original, selected, names.fresh)
+	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+		if nodes, err := ordered(g.Node); err == nil { // the input has been checked
+			g.Node = nodes
+		}
+	})
 	return r, r.collect(m, original)
 }
 
@@ -156,8 +161,7 @@ func (r *rewritten) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.T
 			}
 			t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil
 			if c.size <= inlineSize {
-				t.RawData = make([]byte, c.size)
-				if _, err := c.copy.ReadAt(t.RawData, 0); err != nil && c.size > 0 {
+				if err := m.file.Inline(t, old); err != nil {
 					return fmt.Errorf("%s: %w", where, err)
 				}
 				continue

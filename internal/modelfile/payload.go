@@ -5,6 +5,9 @@ import (
 	"fmt"
 	"io"
 
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
 	"onnxquant/internal/onnxpb"
 )
 
@@ -69,6 +72,36 @@ func (m *Model) Payload(t *onnxpb.TensorProto) (*Payload, error) {
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w: tensor %q is not of this model", ErrTensor, t.GetName())
+}
+
+// Inline gives dst, a tensor of another structure, the content of the tensor
+// src of this model. In typed fields it stays what it was.
+func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
+	p, err := m.Payload(src)
+	if err != nil {
+		return err
+	}
+	if p == nil {
+		return nil
+	}
+	var wire []byte
+	for _, k := range src.GetPayload() {
+		if piece := m.pieces[k]; piece.data != nil {
+			wire = protowire.AppendTag(wire, piece.field, protowire.BytesType)
+			wire = protowire.AppendBytes(wire, piece.data)
+			continue
+		}
+		wire = nil
+		break
+	}
+	if wire != nil {
+		return proto.UnmarshalOptions{Merge: true}.Unmarshal(wire, dst)
+	}
+	if p.size > 0 {
+		dst.RawData = make([]byte, p.size)
+		return readFull(p, dst.RawData, 0)
+	}
+	return nil
 }
 
 // resolve checks a tensor of the file and finds its content.
