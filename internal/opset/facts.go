@@ -13,14 +13,20 @@ type facts struct {
 	producers    map[string]*onnxpb.NodeProto
 	declared     map[string]*onnxpb.TypeProto_Tensor
 	initializers map[string]*onnxpb.TensorProto
-	types        map[string]onnxpb.TensorProto_DataType // found so far; unknown while being looked for
-	ranks        map[string]int
+	read         map[string]bool // by nodes, by graphs within, or as an output
+
+	// Found so far; unknown while being looked for.
+	types map[string]onnxpb.TensorProto_DataType
+	ranks map[string]int
 }
 
 const (
 	unknown     = onnxpb.TensorProto_UNDEFINED
 	unknownRank = -1
 )
+
+// maxDepth is how many nodes in a row a search for a type or rank goes back.
+const maxDepth = 10000
 
 func (s *scope) learn() *facts {
 	if s.facts != nil {
@@ -30,6 +36,7 @@ func (s *scope) learn() *facts {
 		producers:    map[string]*onnxpb.NodeProto{},
 		declared:     map[string]*onnxpb.TypeProto_Tensor{},
 		initializers: map[string]*onnxpb.TensorProto{},
+		read:         map[string]bool{},
 		types:        map[string]onnxpb.TensorProto_DataType{},
 		ranks:        map[string]int{},
 	}
@@ -53,7 +60,30 @@ func (s *scope) learn() *facts {
 	for _, t := range s.graph.GetInitializer() {
 		f.initializers[t.GetName()] = t
 	}
+	for _, name := range s.function.GetOutput() {
+		f.read[name] = true
+	}
+	f.markRead(nodes, s.graph.GetOutput())
 	return f
+}
+
+func (f *facts) markRead(nodes []*onnxpb.NodeProto, outputs []*onnxpb.ValueInfoProto) {
+	for _, v := range outputs {
+		f.read[v.GetName()] = true
+	}
+	for _, n := range nodes {
+		for _, name := range n.GetInput() {
+			f.read[name] = true
+		}
+		for _, g := range subgraphs(n) {
+			f.markRead(g.GetNode(), g.GetOutput())
+		}
+	}
+}
+
+// used reports whether a value of the scope is read.
+func (s *scope) used(name string) bool {
+	return name != "" && s.learn().read[name]
 }
 
 // home returns the scope that defines a value: this one or one around it.
@@ -73,12 +103,14 @@ func (s *scope) elemType(name string) onnxpb.TensorProto_DataType {
 	if f == nil || name == "" {
 		return unknown
 	}
-	t, found := f.types[name]
-	if !found {
-		f.types[name] = unknown
-		t = home.findType(name, f)
-		f.types[name] = t
+	if t, found := f.types[name]; found || s.depth == maxDepth {
+		return t
 	}
+	f.types[name] = unknown
+	s.depth++
+	t := home.findType(name, f)
+	s.depth--
+	f.types[name] = t
 	return t
 }
 
@@ -112,12 +144,17 @@ func (s *scope) rank(name string) int {
 	if f == nil || name == "" {
 		return unknownRank
 	}
-	r, found := f.ranks[name]
-	if !found {
-		f.ranks[name] = unknownRank
-		r = home.findRank(name, f)
-		f.ranks[name] = r
+	if r, found := f.ranks[name]; found {
+		return r
 	}
+	if s.depth == maxDepth {
+		return unknownRank
+	}
+	f.ranks[name] = unknownRank
+	s.depth++
+	r := home.findRank(name, f)
+	s.depth--
+	f.ranks[name] = r
 	return r
 }
 
@@ -145,10 +182,28 @@ func (s *scope) findRank(name string, f *facts) int {
 		return s.length(inputOf(n, 1))
 	case op == "MatMul" || broadcasts[op]:
 		return s.highestRank(n.GetInput(), op == "MatMul")
+	case op == "Gather":
+		return s.sumOfRanks(-1, inputOf(n, 0), inputOf(n, 1))
+	case op == "Unsqueeze" && attribute(n, "axes").GetInts() != nil:
+		return s.sumOfRanks(len(attribute(n, "axes").GetInts()), inputOf(n, 0))
+	case op == "Squeeze" && attribute(n, "axes").GetInts() != nil:
+		return s.sumOfRanks(-len(attribute(n, "axes").GetInts()), inputOf(n, 0))
 	case rankKeepers[op]:
 		return s.rank(inputOf(n, 0))
 	}
 	return unknownRank
+}
+
+// sumOfRanks returns the ranks of values and n more, or unknownRank.
+func (s *scope) sumOfRanks(n int, names ...string) int {
+	for _, name := range names {
+		r := s.rank(name)
+		if r == unknownRank {
+			return unknownRank
+		}
+		n += r
+	}
+	return max(n, unknownRank)
 }
 
 // highestRank returns the rank of what values are broadcast to. A vector as an

@@ -4,9 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
-
-	"onnxquant/internal/onnxpb"
 )
 
 // The operators that turned attributes into inputs.
@@ -161,28 +158,6 @@ func countParts(e *edit) error {
 		e.set(intAttribute("num_outputs", int64(len(e.node.Output))))
 	}
 	return nil
-}
-
-// used reports whether a value is read in the scope or leaves it.
-func (s *scope) used(name string) bool {
-	if name == "" {
-		return false
-	}
-	for _, v := range s.graph.GetOutput() {
-		if v.GetName() == name {
-			return true
-		}
-	}
-	return slices.Contains(s.function.GetOutput(), name) || s.read(name)
-}
-
-// read reports whether a node of the scope, or of one within, reads a value.
-func (s *scope) read(name string) bool {
-	return slices.ContainsFunc(s.nodes, func(n *onnxpb.NodeProto) bool {
-		return slices.Contains(n.GetInput(), name) || slices.ContainsFunc(subgraphs(n), func(g *onnxpb.GraphProto) bool {
-			return s.scope(g, s).used(name)
-		})
-	})
 }
 
 var errMask = errors.New("its mask is used, whose contents outside training were undefined before opset 12")

@@ -62,7 +62,7 @@ func scanBatch(e *edit) error {
 // to what the inputs' length was. Both lists get the names of the new values.
 func (e *edit) shorten(inputs, results []string, length string) {
 	first := e.ints("first", 0)
-	full := e.produce("Gather", []string{e.produce("Shape", inputs[:1]), first}, intAttribute("axis", 0))
+	full := e.produce("Gather", []string{e.produce("Shape", []string{inputs[0]}), first}, intAttribute("axis", 0))
 	short := e.count(e.produce("Unsqueeze", []string{length}, intsAttribute("axes", 0)))
 	for i, x := range inputs {
 		inputs[i] = e.produce("Gather", []string{x, short}, intAttribute("axis", 0))

@@ -16,15 +16,16 @@ type raiser struct {
 	fresh     func(hint string) string
 	graphs    map[*onnxpb.GraphProto]*scope
 	functions map[*onnxpb.FunctionProto]*scope
-	local     map[string]bool // operators of ai.onnx that the model's functions redefine
-	enlarging map[*onnxpb.NodeProto]bool
+	local     map[string]bool            // operators of ai.onnx that the model's functions redefine
+	enlarging map[*onnxpb.NodeProto]bool // Resize nodes that were Upsample
+	depth     int                        // of the search for a type or rank under way
 }
 
 // A scope is a graph or a function body, whose nodes it holds as they will be.
 type scope struct {
 	*raiser
-	graph    *onnxpb.GraphProto    // one of the two is nil
-	function *onnxpb.FunctionProto // …
+	graph    *onnxpb.GraphProto // nil if it is a function's
+	function *onnxpb.FunctionProto
 	outer    *scope
 	nodes    []*onnxpb.NodeProto
 
@@ -110,7 +111,10 @@ func (r *raiser) raiseFunction(f *onnxpb.FunctionProto, from int64) error {
 		return nil
 	}
 	r.functions[f] = s
-	return r.raise(s, from)
+	if err := r.raise(s, from); err != nil {
+		return fmt.Errorf("function %s.%s: %w", f.GetDomain(), f.GetName(), err)
+	}
+	return nil
 }
 
 // defined reports the first node whose operator is not defined at an opset.
@@ -164,6 +168,9 @@ func (s *scope) step(version int64) error {
 		if adapt == nil || !s.concerned(n) {
 			nodes = append(nodes, n)
 			continue
+		}
+		if len(n.GetOutput()) == 0 {
+			return &Error{Op: n.GetOpType(), Node: label(n), Step: version, Reason: "it has no output"}
 		}
 		e := &edit{scope: s, node: s.own(n)}
 		if err := adapt(e); err != nil {

@@ -1,0 +1,224 @@
+package opset
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+)
+
+func TestAdapters(t *testing.T) {
+	cases := []struct {
+		name          string
+		from, to      int64
+		inputs        string
+		before, after string
+	}{
+		{"squeeze", 11, 13, "x", `y = Squeeze<axes=[0,-1]>(x)`, `y = Squeeze(x, [0 -1])`},
+		{"squeeze all", 11, 13, "x", `y = Squeeze(x)`, `y = Squeeze(x)`},
+		{"unsqueeze", 7, 25, "x", `y = Unsqueeze<axes=[1]>(x)`, `y = Unsqueeze(x, [1])`},
+		{"reduce sum", 11, 13, "x", `y = ReduceSum<axes=[1], keepdims=0>(x)`, `y = ReduceSum<keepdims=0>(x, [1])`},
+		{"reduce sum all", 11, 13, "x", `y = ReduceSum(x)`, `y = ReduceSum(x)`},
+		{"reduce mean waits for 18", 11, 17, "x", `y = ReduceMean<axes=[1]>(x)`, `y = ReduceMean<axes=[1]>(x)`},
+		{"reduce mean", 11, 18, "x", `y = ReduceMean<axes=[1]>(x)`, `y = ReduceMean(x, [1])`},
+		{"equal constants are one", 11, 18, "x", `
+			h = ReduceMean<axes=[1]>(x)
+			y = ReduceSum<axes=[1]>(h)`, `
+			h = ReduceMean(x, [1])
+			y = ReduceSum(h, [1])`},
+
+		{"split sizes", 11, 18, "x", `y, z = Split<axis=1, split=[3,5]>(x)`, `y, z = Split<axis=1>(x, [3 5])`},
+		{"split equally", 11, 18, "x", `y, z = Split(x)`, `y, z = Split<num_outputs=2>(x)`},
+		{"split equally, before 18", 11, 17, "x", `y, z = Split(x)`, `y, z = Split(x)`},
+
+		{"slice", 9, 13, "x", `y = Slice<axes=[1], starts=[0], ends=[2]>(x)`, `y = Slice(x, [0], [2], [1])`},
+		{"slice all axes", 9, 13, "x", `y = Slice<starts=[0,1], ends=[2,-1]>(x)`, `y = Slice(x, [0 1], [2 -1])`},
+		{"topk", 9, 24, "x", `y, i = TopK<axis=-1, k=3>(x)`, `y, i = TopK<axis=-1>(x, [3])`},
+		{"scatter", 9, 18, "x i u", `y = Scatter<axis=1>(x, i, u)`, `y = ScatterElements<axis=1>(x, i, u)`},
+
+		{"clip", 7, 13, "x:float", `y = Clip<min=-0.5, max=6.0>(x)`, `y = Clip(x, -0.5, 6.0)`},
+		{"clip below", 7, 13, "x:float", `y = Clip<min=-0.5>(x)`, `y = Clip(x, -0.5)`},
+		{"clip above", 7, 13, "x:float", `y = Clip<max=6.0>(x)`, `y = Clip(x, "", 6.0)`},
+		{"clip nothing", 7, 13, "x:float", `y = Clip(x)`, `y = Clip(x)`},
+		{"clip to all of float32", 7, 13, "x:float", `y = Clip<min=-3.4028234663852886e+38, max=3.4028234663852886e+38>(x)`, `y = Clip(x)`},
+		{"clip to nothing", 7, 13, "x:float", `y = Clip<min=3.4028234663852886e+38>(x)`, `y = Clip(x, 3.4028235e+38)`},
+		{"clip float16", 7, 13, "x:float16", `y = Clip<min=-0.5>(x)`, `y = Clip(x, 0xb800:float16)`},
+		{"clip double", 7, 13, "x:double", `y = Clip<max=0.5>(x)`, `y = Clip(x, "", 0.5:double)`},
+		{"clip of a type found upstream", 7, 13, "x:float w:float16", `
+			h = MatMul(w, x)
+			k = Relu(h)
+			y = Clip<min=0.5>(k)`, `
+			h = MatMul(w, x)
+			k = Relu(h)
+			y = Clip(k, 0x3800:float16)`},
+		{"clip of unknown type", 7, 15, "x", `y = Clip<min=0.5>(x)`, `
+			y_CastLike~2 = CastLike(0.5, x)
+			y = Clip(x, y_CastLike~2)`},
+
+		{"pad", 10, 13, "x:float", `y = Pad<pads=[0,1,0,2], value=1.5>(x)`, `y = Pad(x, [0 1 0 2], 1.5)`},
+		{"pad zeros", 10, 13, "x", `y = Pad<pads=[0,-1], value=0.0>(x)`, `y = Pad(x, [0 -1])`},
+		{"pad edges", 10, 13, "x", `y = Pad<mode="edge", pads=[0,1], value=1.5>(x)`, `y = Pad<mode="edge">(x, [0 1])`},
+
+		{"dropout", 7, 22, "x", `y = Dropout<ratio=0.25>(x)`, `y = Dropout(x, 0.25)`},
+		{"dropout, default", 7, 22, "x", `y = Dropout(x)`, `y = Dropout(x)`},
+		{"dropout with an idle mask", 7, 22, "x", `y, m = Dropout(x)`, `y = Dropout(x)`},
+		{"dropout with an unnamed mask", 10, 22, "x", `y, "" = Dropout(x)`, `y = Dropout(x)`},
+
+		{"softmax, last axis", 11, 13, "x", `y = Softmax<axis=-1>(x)`, `y = Softmax<axis=-1>(x)`},
+		{"softmax, default axis is the last", 7, 13, "x:float[2,3]", `y = Softmax(x)`, `y = Softmax<axis=-1>(x)`},
+		{"softmax, last axis found upstream", 11, 13, "x:float[2,3,4] w:float[4,5]", `
+			h = MatMul(x, w)
+			k = Add(h, h)
+			y = Softmax<axis=2>(k)`, `
+			h = MatMul(x, w)
+			k = Add(h, h)
+			y = Softmax<axis=-1>(k)`},
+		{"softmax, last axis under a mask", 11, 13, "q k m:float[2,7] t:int64[2,3]", `
+			a = Transpose<perm=[0,2,1,3]>(q)
+			b = Transpose<perm=[0,2,3,1]>(k)
+			s = MatMul(a, b)
+			n = Unsqueeze<axes=[1,2]>(m)
+			g = Gather(n, t)
+			u = Squeeze<axes=[0]>(g)
+			h = Add(s, u)
+			y = Softmax<axis=3>(h)`, `
+			a = Transpose<perm=[0,2,1,3]>(q)
+			b = Transpose<perm=[0,2,3,1]>(k)
+			s = MatMul(a, b)
+			n = Unsqueeze(m, [1 2])
+			g = Gather(n, t)
+			u = Squeeze(g, [0])
+			h = Add(s, u)
+			y = Softmax<axis=-1>(h)`},
+		{"softmax, reshaped", 11, 13, "x shape:int64[3]", `
+			h = Reshape(x, shape)
+			y = Softmax<axis=2>(h)`, `
+			h = Reshape(x, shape)
+			y = Softmax<axis=-1>(h)`},
+		{"softmax, rows", 11, 13, "x:float[2,3,4]", `y = Softmax(x)`, `
+			y_Flatten~1 = Flatten<axis=1>(x)
+			y_Shape~2 = Shape(x)
+			y~3 = Softmax<axis=-1>(y_Flatten~1)
+			y = Reshape(y~3, y_Shape~2)`},
+		{"softmax, unknown rank", 11, 14, "x", `y = LogSoftmax<axis=2>(x)`, `
+			y_Flatten~1 = Flatten<axis=2>(x)
+			y_Shape~2 = Shape(x)
+			y~3 = LogSoftmax<axis=-1>(y_Flatten~1)
+			y = Reshape<allowzero=1>(y~3, y_Shape~2)`},
+
+		{"upsample attributes", 7, 10, "x", `y = Upsample<mode="linear", scales=[1.0,2.0]>(x)`, `y = Resize<mode="linear">(x, [1.0 2.0])`},
+		{"upsample", 9, 13, "x s", `y = Upsample(x, s)`, `y = Resize<coordinate_transformation_mode="asymmetric", nearest_mode="floor">(x, "", s)`},
+		{"resize, linear", 10, 11, "x s", `y = Resize<mode="linear">(x, s)`, `y = Resize<mode="linear", coordinate_transformation_mode="asymmetric">(x, [], s)`},
+		{"resize either way", 10, 13, "x s", `y = Resize(x, s)`, `
+			y_Max~2 = Max(s, 1.0)
+			y_Resize~3 = Resize<coordinate_transformation_mode="asymmetric", nearest_mode="floor">(x, "", y_Max~2)
+			y_Min~4 = Min(s, 1.0)
+			y = Resize<coordinate_transformation_mode="asymmetric", nearest_mode="ceil">(y_Resize~3, "", y_Min~4)`},
+		{"resize to sizes", 11, 13, "x roi none sizes", `y = Resize<mode="cubic">(x, roi, none, sizes)`, `y = Resize<mode="cubic">(x, roi, "", sizes)`},
+		{"resize, coordinates removed", 11, 13, "x roi s", `y = Resize<coordinate_transformation_mode="tf_half_pixel_for_nn", nearest_mode="floor">(x, roi, s)`,
+			`y = Resize<coordinate_transformation_mode="half_pixel", nearest_mode="round_prefer_ceil">(x, roi, s)`},
+
+		{"batchnorm", 7, 15, "x s b m v", `y = BatchNormalization<epsilon=0.001, spatial=1>(x, s, b, m, v)`, `y = BatchNormalization<epsilon=0.001>(x, s, b, m, v)`},
+		{"batchnorm of elements", 7, 9, "x s b m v", `y = BatchNormalization<spatial=0>(x, s, b, m, v)`, `
+			y_Flatten~1 = Flatten<axis=1>(x)
+			y_Reshape~3 = Reshape(s, [-1])
+			y_Reshape~4 = Reshape(b, [-1])
+			y_Reshape~5 = Reshape(m, [-1])
+			y_Reshape~6 = Reshape(v, [-1])
+			y_Shape~7 = Shape(x)
+			y~8 = BatchNormalization(y_Flatten~1, y_Reshape~3, y_Reshape~4, y_Reshape~5, y_Reshape~6)
+			y = Reshape(y~8, y_Shape~7)`},
+		{"batchnorm in training", 9, 15, "x s b m v", `y, rm, rv, sm, sv = BatchNormalization(x, s, b, m, v)`, `y, rm, rv = BatchNormalization<training_mode=1>(x, s, b, m, v)`},
+		{"groupnorm", 18, 21, "x s b", `y = GroupNormalization<epsilon=0.01, num_groups=2>(x, s, b)`, `
+			y_Reshape~2 = Reshape(x, [0 2 -1])
+			y_Shape~3 = Shape(x)
+			y~4 = InstanceNormalization<epsilon=0.01>(y_Reshape~2, s, b)
+			y = Reshape<allowzero=1>(y~4, y_Shape~3)`},
+
+		{"roialign", 10, 16, "x r b", `y = RoiAlign(x, r, b)`, `y = RoiAlign<coordinate_transformation_mode="output_half_pixel">(x, r, b)`},
+		{"gridsample", 16, 22, "x g", `y = GridSample(x, g)`, `y = GridSample<mode="linear">(x, g)`},
+		{"gridsample, bicubic", 16, 22, "x g", `y = GridSample<mode="bicubic">(x, g)`, `y = GridSample<mode="cubic">(x, g)`},
+		{"gridsample, nearest", 16, 22, "x g", `y = GridSample<mode="nearest">(x, g)`, `y = GridSample<mode="nearest">(x, g)`},
+		{"dft", 17, 20, "x", `y = DFT(x)`, `y = DFT(x, "", 1)`},
+		{"dft with an axis and a length", 17, 20, "x n", `y = DFT<axis=2, inverse=1>(x, n)`, `y = DFT<inverse=1>(x, n, 2)`},
+		{"erf", 9, 13, "x:float", `y = Erf(x)`, `y = Erf(x)`},
+
+		{"other domains", 11, 25, "x", `y = acme::Squeeze<axes=[0]>(x)`, `y = Squeeze<axes=[0]>(x)`},
+		{"both spellings of the domain", 11, 25, "x", `y = ai.onnx::Squeeze<axes=[0]>(x)`, `y = Squeeze(x, [0])`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			m := parseModel(t, c.from, c.inputs, c.before, "y")
+			if err := Raise(m, c.to, freshNames()); err != nil {
+				t.Fatal(err)
+			}
+			got := printNodes(m.Graph.Node, m.Graph.Initializer)
+			if want := unindent(c.after); got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+		})
+	}
+}
+
+// unindent drops the indentation that a raw string has in a table.
+func unindent(text string) string {
+	var b strings.Builder
+	for line := range strings.Lines(strings.TrimSpace(text)) {
+		b.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return b.String()
+}
+
+// Scan-8 becomes a scan over the batch of a scan over the sequence.
+func TestScanBatch(t *testing.T) {
+	body := parseModel(t, 8, "s:float e:float", `
+		h = Unsqueeze<axes=[0]>(e)
+		t = Add(s, h)
+		z = Identity(t)`, "t:float z:float").Graph
+	for _, c := range []struct{ name, before, after string }{
+		{"whole sequences", `y, ys = Scan<num_scan_inputs=1, directions=[1]>("", s0, x)`, `
+y, ys = Scan<body={}, num_scan_inputs=2>(s0, x)
+	(s_entry~3, e_entry~4) => (t_entry~1, z_entry~2)
+	t_entry~1, z_entry~2 = Scan<num_scan_inputs=1, body={}, scan_input_directions=[1]>(s_entry~3, e_entry~4)
+		(s, e) => (t, z)
+		h = Unsqueeze(e, [0])
+		t = Add(s, h)
+		z = Identity(t)
+`},
+		{"lengths", `y, ys = Scan<num_scan_inputs=1>(l, s0, x)`, `
+y, ys = Scan<body={}, num_scan_inputs=3>(s0, x, l)
+	(s_entry~3, e_entry~4, length~5) => (t_entry~1, t_entry~1_Gather~21)
+	t_entry~1_Shape~7 = Shape(e_entry~4)
+	t_entry~1_Gather~8 = Gather<axis=0>(t_entry~1_Shape~7, [0])
+	t_entry~1_Unsqueeze~9 = Unsqueeze(length~5, [0])
+	t_entry~1_ConstantOfShape~10 = ConstantOfShape<value=[1]>(t_entry~1_Unsqueeze~9)
+	t_entry~1_NonZero~11 = NonZero(t_entry~1_ConstantOfShape~10)
+	t_entry~1_Squeeze~12 = Squeeze(t_entry~1_NonZero~11, [0])
+	t_entry~1_Gather~13 = Gather<axis=0>(e_entry~4, t_entry~1_Squeeze~12)
+	t_entry~1_ConstantOfShape~14 = ConstantOfShape<value=[1]>(t_entry~1_Gather~8)
+	t_entry~1_NonZero~15 = NonZero(t_entry~1_ConstantOfShape~14)
+	t_entry~1_Squeeze~16 = Squeeze(t_entry~1_NonZero~15, [0])
+	t_entry~1_Sub~18 = Sub(length~5, 1)
+	t_entry~1_Less~19 = Less(t_entry~1_Squeeze~16, length~5)
+	t_entry~1_Where~20 = Where(t_entry~1_Less~19, t_entry~1_Squeeze~16, t_entry~1_Sub~18)
+	t_entry~1, z_entry~2 = Scan<num_scan_inputs=1, body={}>(s_entry~3, t_entry~1_Gather~13)
+		(s, e) => (t, z)
+		h = Unsqueeze(e, [0])
+		t = Add(s, h)
+		z = Identity(t)
+	t_entry~1_Gather~21 = Gather<axis=0>(z_entry~2, t_entry~1_Where~20)
+`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := parseModel(t, 8, "l s0 x", c.before, "y ys")
+			scan := m.Graph.Node[0]
+			scan.Attribute = append(scan.Attribute, graphAttribute("body", proto.CloneOf(body)))
+			if err := Raise(m, 21, freshNames()); err != nil {
+				t.Fatal(err)
+			}
+			if got := printNodes(m.Graph.Node, nil); got != strings.TrimPrefix(c.after, "\n") {
+				t.Errorf("got\n%swant\n%s", got, c.after)
+			}
+		})
+	}
+}

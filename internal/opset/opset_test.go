@@ -1,0 +1,279 @@
+package opset
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/onnxpb"
+)
+
+func TestRefuses(t *testing.T) {
+	cases := []struct {
+		name     string
+		from, to int64
+		inputs   string
+		nodes    string
+		want     string
+	}{
+		{"unknown operator", 11, 13, "x", `y = Conjure(x)`, `operator Conjure (node "y"): is no operator of ai.onnx`},
+		{"operator from the future", 8, 13, "c x", `y = Where(c, x, x)`, `operator Where (node "y"): is not defined at opset 8`},
+		{"too old", 6, 13, "x", `y = Relu(x)`, `opset 6 is older than 7`},
+		{"too new", 21, 29, "x", `y = Relu(x)`, `opset 29 is newer than 28`},
+		{"mask at 7", 7, 10, "x", "y, m = Dropout(x)\nz = Mul(y, m)", `operator Dropout (node "y") changed at opset 10: its mask is used`},
+		{"mask at 10", 10, 12, "x", "y, m = Dropout(x)\nz = Not(m)", `changed at opset 12: its mask is used`},
+		{"mask as output", 7, 21, "x", `h, y = Dropout(x)`, `its mask is used`},
+		{"saved mean", 9, 14, "x s b m v", "h, rm, rv, y, sv = BatchNormalization(x, s, b, m, v)", `saved_mean`},
+		{"statistics of elements", 7, 9, "x s b m v", "y, rm, rv, sm, sv = BatchNormalization<spatial=0>(x, s, b, m, v)", `spatial=0 was removed`},
+		{"removed coordinates, linear", 11, 13, "x r s", `y = Resize<mode="linear", coordinate_transformation_mode="tf_half_pixel_for_nn">(x, r, s)`, `tf_half_pixel_for_nn`},
+		{"removed coordinates, ceil", 11, 13, "x r s", `y = Resize<nearest_mode="ceil", coordinate_transformation_mode="tf_half_pixel_for_nn">(x, r, s)`, `tf_half_pixel_for_nn`},
+		{"erf of integers", 9, 13, "x:int32", `y = Erf(x)`, `no longer takes integers`},
+		{"logarithm of integers", 18, 28, "x:int64", `y = ReduceLogSum(x)`, `no longer takes integers`},
+		{"bound of unknown type", 7, 13, "x", `y = Clip<min=0.5>(x)`, `element type of its input is unknown; raise to opset 15`},
+		{"unsqueeze without axes", 11, 13, "x", `y = Unsqueeze(x)`, `required attribute axes is missing`},
+		{"topk without k", 9, 13, "x", `y, i = TopK(x)`, `required attribute k is missing`},
+		{"groupnorm without groups", 18, 21, "x s b", `y = GroupNormalization(x, s, b)`, `required attribute num_groups is missing`},
+		{"no output", 9, 13, "x", "y = Relu(x)\n = Erf(x)", `operator Erf (node "") changed at opset 13: it has no output`},
+		{"scan without body", 8, 9, "x", `y = Scan<num_scan_inputs=1>("", x)`, `do not match its body`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			// The first node is adapted before the one that fails.
+			m := parseModel(t, c.from, "first "+c.inputs, "q = Squeeze<axes=[0]>(first)\n"+c.nodes, "q y")
+			before := proto.Clone(m)
+			for what, err := range map[string]error{"Raise": Raise(m, c.to, freshNames()), "Check": Check(m, c.to)} {
+				if err == nil || !strings.Contains(err.Error(), c.want) {
+					t.Errorf("%s: error %v, want %q", what, err, c.want)
+				} else if strings.Contains(err.Error(), "\n") {
+					t.Errorf("%s: error of several lines: %q", what, err)
+				}
+			}
+			if !proto.Equal(m, before) {
+				t.Error("the model changed")
+			}
+		})
+	}
+}
+
+func TestErrorTellsNode(t *testing.T) {
+	m := parseModel(t, 7, "x", "y, m = Dropout(x)", "y m")
+	m.Graph.Node[0].Name = proto.String("drop")
+	var e *Error
+	if err := Check(m, 13); !errors.As(err, &e) || e.Op != "Dropout" || e.Node != "drop" || e.Step != 10 {
+		t.Errorf("got %#v", err)
+	}
+}
+
+func TestLeavesHigherOpsets(t *testing.T) {
+	m := parseModel(t, 21, "x", `y = Conjure(x)`, "y")
+	before := proto.Clone(m)
+	if err := Raise(m, 21, freshNames()); err != nil || !proto.Equal(m, before) {
+		t.Errorf("error %v, model %v", err, m)
+	}
+}
+
+func TestImports(t *testing.T) {
+	id := func(domain string, version int64) *onnxpb.OperatorSetIdProto {
+		return &onnxpb.OperatorSetIdProto{Domain: &domain, Version: &version}
+	}
+	cases := []struct {
+		name         string
+		nodes        string
+		before, want []*onnxpb.OperatorSetIdProto
+	}{
+		{"others stay", `y = Relu(x)`, []*onnxpb.OperatorSetIdProto{id("acme", 7), id("", 11)}, []*onnxpb.OperatorSetIdProto{id("acme", 7), id("", 21)}},
+		{"ai.onnx", `y = Relu(x)`, []*onnxpb.OperatorSetIdProto{id("ai.onnx", 11)}, []*onnxpb.OperatorSetIdProto{id("ai.onnx", 21)}},
+		{"twice", `y = Relu(x)`, []*onnxpb.OperatorSetIdProto{id("", 11), id("ai.onnx", 11)}, []*onnxpb.OperatorSetIdProto{id("", 21), id("ai.onnx", 21)}},
+		{"missing", `y = acme::Relu(x)`, []*onnxpb.OperatorSetIdProto{id("acme", 7)}, []*onnxpb.OperatorSetIdProto{id("acme", 7), id("", 21)}},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			m := parseModel(t, 11, "x", c.nodes, "y")
+			m.OpsetImport = c.before
+			if err := Raise(m, 21, freshNames()); err != nil {
+				t.Fatal(err)
+			}
+			equal := slices.EqualFunc(m.OpsetImport, c.want, func(a, b *onnxpb.OperatorSetIdProto) bool { return proto.Equal(a, b) })
+			if !equal {
+				t.Errorf("got %v, want %v", m.OpsetImport, c.want)
+			}
+		})
+	}
+
+	m := parseModel(t, 11, "x", `y = Relu(x)`, "y")
+	m.OpsetImport = nil
+	if err := Raise(m, 21, freshNames()); err == nil || !strings.Contains(err.Error(), "does not import ai.onnx") {
+		t.Errorf("error %v for an operator without an import", err)
+	}
+}
+
+func TestIR(t *testing.T) {
+	for opset, want := range map[int64]int64{7: 3, 8: 3, 9: 4, 10: 5, 11: 6, 12: 7, 14: 7, 15: 8, 18: 8, 19: 9, 20: 9, 21: 10, 22: 10, 23: 11, 24: 12, 25: 13, 27: 13, 28: 14} {
+		if got := IRFor(opset); got != want {
+			t.Errorf("IRFor(%d) = %d, want %d", opset, got, want)
+		}
+	}
+	for _, c := range []struct{ before, want int64 }{{3, 10}, {12, 12}} {
+		m := parseModel(t, 11, "x", `y = Relu(x)`, "y")
+		m.IrVersion = &c.before
+		if err := Raise(m, 21, freshNames()); err != nil || m.GetIrVersion() != c.want {
+			t.Errorf("from IR %d: error %v, IR %d, want %d", c.before, err, m.GetIrVersion(), c.want)
+		}
+	}
+}
+
+func TestNodesKeepIdentityAndExtras(t *testing.T) {
+	m := parseModel(t, 11, "x", "h = Squeeze<axes=[0]>(x)\ny = Softmax(h)", "y")
+	nodes := slices.Clone(m.Graph.Node)
+	nodes[0].DocString = proto.String("doc")
+	nodes[0].MetadataProps = []*onnxpb.StringStringEntryProto{{Key: proto.String("k"), Value: proto.String("v")}}
+	unknown := []byte{0xf8, 0x07, 0x01} // field 127, varint 1
+	nodes[0].ProtoReflect().SetUnknown(unknown)
+	if err := Raise(m, 13, freshNames()); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		if !slices.Contains(m.Graph.Node, n) {
+			t.Errorf("node %v was replaced", n)
+		}
+	}
+	n := nodes[0]
+	if n.GetDocString() != "doc" || len(n.MetadataProps) != 1 || string(n.ProtoReflect().GetUnknown()) != string(unknown) {
+		t.Errorf("node lost fields: %v", n)
+	}
+}
+
+func TestSubgraphs(t *testing.T) {
+	inner := parseModel(t, 11, "", `b = Softmax<axis=1>(x)`, "b").Graph
+	branch := &onnxpb.GraphProto{Node: parseNodes(t, "c = Identity(k)"), Output: inner.Output}
+	branch.Node[0].Attribute = []*onnxpb.AttributeProto{graphAttribute("then_branch", inner)}
+	*branch.Node[0].OpType = "If"
+	m := parseModel(t, 11, "k x:float[2,3]", "y = If(k)\nz = Squeeze<axes=[0]>(y)", "z")
+	m.Graph.Node[0].Attribute = []*onnxpb.AttributeProto{graphAttribute("then_branch", branch)}
+	if err := Raise(m, 21, freshNames()); err != nil {
+		t.Fatal(err)
+	}
+	want := `y = If<then_branch={}>(k)
+	() => (b)
+	c = If<then_branch={}>(k)
+		() => (b)
+		b = Softmax<axis=-1>(x)
+z = Squeeze(y, [0])
+`
+	if got := printNodes(m.Graph.Node, m.Graph.Initializer); got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
+	}
+}
+
+// A value read only within a subgraph is in use.
+func TestUseInSubgraph(t *testing.T) {
+	inner := parseModel(t, 7, "", `b = Relu(m)`, "b").Graph
+	m := parseModel(t, 7, "k x", "h, m = Dropout(x)\ny = If(k)", "y")
+	m.Graph.Node[1].Attribute = []*onnxpb.AttributeProto{graphAttribute("then_branch", inner)}
+	if err := Check(m, 13); err == nil {
+		t.Error("a mask in use was dropped")
+	}
+}
+
+func TestTrainingGraphs(t *testing.T) {
+	m := parseModel(t, 11, "x", `y = Relu(x)`, "y")
+	m.TrainingInfo = []*onnxpb.TrainingInfoProto{{Algorithm: parseModel(t, 11, "x", `z = Squeeze<axes=[0]>(x)`, "z").Graph}}
+	if err := Raise(m, 13, freshNames()); err != nil {
+		t.Fatal(err)
+	}
+	g := m.TrainingInfo[0].Algorithm
+	if got, want := printNodes(g.Node, g.Initializer), "z = Squeeze(x, [0])\n"; got != want {
+		t.Errorf("got %swant %s", got, want)
+	}
+}
+
+func TestFunctions(t *testing.T) {
+	function := func(name string, opset int64, nodes string) *onnxpb.FunctionProto {
+		return &onnxpb.FunctionProto{
+			Name: &name, Domain: proto.String("local"), Input: []string{"x"}, Output: []string{"y"},
+			Node:        parseNodes(t, nodes),
+			OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: proto.String(""), Version: &opset}},
+		}
+	}
+	cases := []struct {
+		name          string
+		opset, want   int64
+		before, after string
+	}{
+		{"same definitions", 16, 16, `y = Relu(x)`, `y = Relu(x)`},
+		{"compatible definitions", 13, 21, `y = Relu(x)`, `y = Relu(x)`},
+		{"newer than the model", 22, 22, `y = Relu(x)`, `y = Relu(x)`},
+		{"constants are nodes", 11, 21, `y = Squeeze<axes=[0]>(x)`, `
+			axes~1 = Constant<value=[0]>()
+			y = Squeeze(x, axes~1)`},
+		{"parameter", 11, 21, `y = Squeeze<axes=@a>(x)`, `
+			y_Constant~1 = Constant<value_ints=@a>()
+			y = Squeeze(x, y_Constant~1)`},
+		{"parameter of unknown type", 7, 21, `y = Clip<min=@lowest>(x)`, `
+			y_Constant~1 = Constant<value_float=@lowest>()
+			y_CastLike~2 = CastLike(y_Constant~1, x)
+			y = Clip(x, y_CastLike~2)`},
+		{"parameter that stays one", 11, 21, `y = Softmax<axis=@axis>(x)`, `
+			y_Flatten~1 = Flatten<axis=@axis>(x)
+			y_Shape~2 = Shape(x)
+			y~3 = Softmax<axis=-1>(y_Flatten~1)
+			y = Reshape<allowzero=1>(y~3, y_Shape~2)`},
+	}
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			m := parseModel(t, 17, "x", `y = local::f(x)`, "y")
+			f := function("f", c.opset, c.before)
+			m.Functions = []*onnxpb.FunctionProto{f}
+			if err := Raise(m, 21, freshNames()); err != nil {
+				t.Fatal(err)
+			}
+			if got, want := printNodes(f.Node, nil), unindent(c.after); got != want {
+				t.Errorf("got\n%swant\n%s", got, want)
+			}
+			if got, _ := Of(f.OpsetImport); got != c.want {
+				t.Errorf("opset %d, want %d", got, c.want)
+			}
+		})
+	}
+
+	t.Run("parameter whose value decides", func(t *testing.T) {
+		m := parseModel(t, 17, "x", `y = local::f(x)`, "y")
+		m.Functions = []*onnxpb.FunctionProto{function("f", 16, `y = GridSample<mode=@m>(x, x)`)}
+		if err := Check(m, 21); err == nil || !strings.Contains(err.Error(), "parameter of a function") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("operator redefined", func(t *testing.T) {
+		m := parseModel(t, 11, "x", `y = Softmax(x)`, "y")
+		f := function("Softmax", 11, `y = Exp(x)`)
+		f.Domain = proto.String("")
+		m.Functions = []*onnxpb.FunctionProto{f}
+		if err := Raise(m, 13, freshNames()); err != nil {
+			t.Fatal(err)
+		}
+		if got, want := printNodes(m.Graph.Node, nil), "y = Softmax(x)\n"; got != want {
+			t.Errorf("got %swant %s", got, want)
+		}
+	})
+}
+
+// The table is in order, and every step above Oldest that has an adapter is
+// one of its operator's versions.
+func TestTable(t *testing.T) {
+	for op, h := range operators {
+		if !slices.IsSorted(h.versions) || h.versions[len(h.versions)-1] > Newest {
+			t.Errorf("%s: versions %v", op, h.versions)
+		}
+		if got := h.at(Newest); got != h.versions[len(h.versions)-1] {
+			t.Errorf("%s: at %d in force is %d", op, Newest, got)
+		}
+		for v := range h.adapters {
+			if !slices.Contains(h.versions, v) || v <= Oldest {
+				t.Errorf("%s: adapter at %d", op, v)
+			}
+		}
+	}
+}
