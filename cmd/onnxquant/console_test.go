@@ -1,0 +1,133 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode/utf8"
+
+	"onnxquant/testmodels"
+)
+
+func TestPrintable(t *testing.T) {
+	for s, want := range map[string]string{
+		"":                        "",
+		"layers.0/w [é] \\ \"q\"": "layers.0/w [é] \\ \"q\"",
+		"a\x1b[2Jb":               `a\x1b[2Jb`,
+		"a\nb\tc\x00\a\x7f":       `a\nb\tc\x00\a\x7f`,
+		"\u009b31m":               `\u009b31m`,
+		"\u202egnp\u2066":         `\u202egnp\u2066`,
+		"a\u2028b\u00a0c":         `a\u2028b\u00a0c`,
+		"\xff\xc0ok":              `\xff\xc0ok`,
+		"\ufffd":                  "\ufffd",
+		"'\U000e0001":             `'\U000e0001`,
+	} {
+		if got := printable(s); got != want {
+			t.Errorf("printable(%q) = %s, want %s", s, got, want)
+		}
+	}
+}
+
+func TestClip(t *testing.T) {
+	for _, c := range []struct {
+		s    string
+		n    int
+		want string
+	}{
+		{"abcdef", 6, "abcdef"},
+		{"abcdefg", 6, "abc…fg"},
+		{"ääääääää", 5, "ää…ää"},
+	} {
+		if got := clip(c.s, c.n); got != c.want || utf8.RuneCountInString(got) > c.n {
+			t.Errorf("clip(%q, %d) = %q", c.s, c.n, got)
+		}
+	}
+}
+
+// An error is one line, however long and wild the names in it.
+func TestFailIsOneLine(t *testing.T) {
+	var stderr bytes.Buffer
+	c := &console{stderr: &stderr}
+	c.fail(usagef("tensor %s\nis broken", strings.Repeat("\x1bw", 1<<16)))
+	if n := bytes.Count(stderr.Bytes(), []byte("\n")); n != 1 || stderr.Len() > 5000 || bytes.ContainsRune(stderr.Bytes(), '\x1b') {
+		t.Errorf("%d lines, %d bytes", n, stderr.Len())
+	}
+}
+
+// A signal stops a conversion, and neither the output nor a temporary file is
+// left behind.
+func TestSignalStops(t *testing.T) {
+	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+		ctx, cancel := context.WithCancelCause(t.Context())
+		cancel(signalError{sig})
+		dir := t.TempDir()
+		in := filepath.Join(dir, "in.onnx")
+		if err := testmodels.MLP(1, 64, 64).Write(in); err != nil {
+			t.Fatal(err)
+		}
+		c, stderr := testConsole(false)
+		status := run(ctx, c, []string{in, filepath.Join(dir, "out.onnx")})
+		if status != want || !strings.HasPrefix(stderr.String(), "onnxquant: stopped by a signal: "+sig.String()) || strings.Count(stderr.String(), "\n") != 1 {
+			t.Errorf("%v: status %d, %q", sig, status, stderr)
+		}
+		if files, _ := os.ReadDir(dir); len(files) != 1 {
+			t.Errorf("%v: left %v", sig, files)
+		}
+	}
+}
+
+// The progress bar is drawn on a terminal only, not with --quiet, and it is
+// gone before anything else is printed.
+func TestProgress(t *testing.T) {
+	const line = "quantized  1 of 2\n"
+	for _, test := range []struct{ terminal, quiet, drawn bool }{
+		{true, false, true},
+		{true, true, false},
+		{false, false, false},
+	} {
+		c, stderr := testConsole(test.terminal)
+		bar := newProgress(c, test.quiet)
+		bar.update(0, 0)
+		for done := range int64(4) {
+			bar.update(done<<40, 3<<40)
+		}
+		bar.update(5<<40, 3<<40) // more than promised
+		bar.clear()
+		io.WriteString(stderr, line)
+		if !test.drawn {
+			if stderr.String() != line {
+				t.Errorf("%+v: drew %q", test, stderr)
+			}
+			continue
+		}
+		if !strings.Contains(stderr.String(), "3.0 TiB") {
+			t.Errorf("no total in %q", stderr)
+		}
+		screen := overtype(stderr.String())
+		if strings.TrimRight(screen, " ") != strings.TrimSuffix(line, "\n") {
+			t.Errorf("the screen shows %q", screen)
+		}
+	}
+}
+
+// overtype is the line that a terminal shows after text.
+func overtype(text string) string {
+	var line []rune
+	for part := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\r") {
+		r := []rune(part)
+		line = append(r, line[min(len(r), len(line)):]...)
+	}
+	return string(line)
+}
+
+func testConsole(terminal bool) (*console, *bytes.Buffer) {
+	c := newConsole(new(bytes.Buffer), os.Stderr)
+	stderr := new(bytes.Buffer)
+	c.stderr, c.terminal = stderr, terminal
+	return c, stderr
+}

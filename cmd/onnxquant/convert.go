@@ -1,0 +1,192 @@
+package main
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"onnxquant/onnxq"
+)
+
+// convertFlags are the flags of a conversion.
+type convertFlags struct {
+	opts          onnxq.Options
+	precisionInfo string
+
+	dryRun, json   bool
+	quiet, verbose bool
+	version, help  bool
+}
+
+func (f *convertFlags) flagSet() *pflag.FlagSet {
+	fs := newFlagSet()
+	o := &f.opts
+	fs.Var(number[int]{&o.Bits, func(n int) bool { return n == 2 || n == 4 || n == 8 }, "2, 4 or 8"}, "bits",
+		"bits of a code: 2, 4 or 8 (default 4)")
+	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == onnxq.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
+		"weights along the reduction axis that share a scale,\nat least 2; -1: one scale per channel (default 128)")
+	fs.Var(choice[string]{&o.Format, codedFormats(), "FORMAT"}, "format",
+		"what weights become: "+oneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
+	fs.BoolVar(&o.ZeroPoint, "zero-point", false,
+		"asymmetric codes: each block has a zero point")
+	fs.Var(choice[string]{&o.Algorithm, onnxq.KnownAlgorithms, "NAME"}, "algorithm",
+		"how codes and scales are found: rtn, round to nearest\n(default rtn)")
+	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",
+		"operators whose weights are quantized:\nMatMul, Gemm, Gather or all (default MatMul,Gemm)")
+	fs.StringArrayVar(&o.Include, "include", nil,
+		"quantize only what has a weight or node name that\nmatches `GLOB`; may be repeated")
+	fs.StringArrayVar(&o.Exclude, "exclude", nil,
+		"leave what has a weight or node name that matches\n`GLOB` in float; may be repeated")
+	fs.Var(notNegative(&o.MinElements), "min-elements",
+		"leave weights of fewer elements in float")
+	fs.StringVar(&f.precisionInfo, "precision-info", "",
+		"settings for single weights, a JSON `FILE`")
+	fs.Var(choice[onnxq.ExternalData]{&o.ExternalData, []onnxq.ExternalData{onnxq.ExternalAuto, onnxq.ExternalAlways, onnxq.ExternalNever}, "WHEN"}, "external-data",
+		"when tensors go to OUT.data: always, never, or auto:\nif OUT would pass 2 GiB (default auto)")
+	fs.Var(notNegative(&o.Threads), "threads",
+		"threads to use (default: one for each CPU)")
+	fs.BoolVar(&o.Strict, "strict", false,
+		"fail if a selected weight cannot be quantized")
+	fs.BoolVar(&o.NoVerify, "no-verify", false,
+		"do not read OUT back to check it")
+	fs.BoolVar(&f.dryRun, "dry-run", false,
+		"write nothing; print what would become of each tensor")
+	fs.BoolVar(&f.json, "json", false,
+		"print the report, or with --dry-run the plan, as JSON")
+	fs.BoolVar(&f.quiet, "quiet", false,
+		"print nothing but errors and what was asked for")
+	fs.BoolVar(&f.verbose, "verbose", false,
+		"list what became of each tensor")
+	fs.BoolVar(&f.version, "version", false,
+		"print the version")
+	fs.BoolVarP(&f.help, "help", "h", false,
+		"print this help")
+	return fs
+}
+
+// codedFormats are the formats that a whole model can have.
+func codedFormats() []string {
+	var names []string
+	for _, f := range onnxq.Formats() {
+		if f != onnxq.Float {
+			names = append(names, string(f))
+		}
+	}
+	return names
+}
+
+func runConvert(ctx context.Context, c *console, args []string) error {
+	var f convertFlags
+	fs := f.flagSet()
+	if err := parseFlags(fs, args); err != nil {
+		return err
+	}
+	switch {
+	case f.help:
+		printHelp(c)
+		return nil
+	case f.version:
+		printVersion(c)
+		return nil
+	}
+	in, out, err := f.files(fs.Args())
+	if err != nil {
+		return err
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	if fs.Changed("precision-info") {
+		if f.opts.Precision, err = onnxq.LoadPrecision(f.precisionInfo); err != nil {
+			return err
+		}
+	}
+	if f.dryRun {
+		return f.plan(c, in, out)
+	}
+	return f.convert(ctx, c, in, out)
+}
+
+// files takes the names of input and output from the arguments.
+func (f *convertFlags) files(args []string) (in, out string, err error) {
+	switch {
+	case len(args) == 0:
+		return "", "", usagef("no input is named")
+	case len(args) == 1 && f.dryRun:
+		return args[0], "", nil
+	case len(args) == 1:
+		return "", "", usagef("no output is named after %s", args[0])
+	case len(args) > 2:
+		return "", "", usagef("one input and one output, but %d files are named: what is %s?", len(args), args[2])
+	}
+	return args[0], args[1], nil
+}
+
+// check finds flags that contradict each other.
+func (f *convertFlags) check() error {
+	if f.quiet && f.verbose {
+		return usagef("--quiet and --verbose exclude each other")
+	}
+	format := onnxq.Format(f.opts.Format)
+	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
+		return usagef("--format %s has %d bits, not the %d of --bits", format, format.Bits(), f.opts.Bits)
+	}
+	return nil
+}
+
+// plan prints what a conversion would do.
+func (f *convertFlags) plan(c *console, in, out string) error {
+	m, err := onnxq.Open(in)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	p, err := m.Plan(f.opts)
+	if err != nil {
+		return err
+	}
+	if out != "" {
+		if err := p.SetOutput(out); err != nil {
+			return err
+		}
+	}
+	f.warnings(c, p)
+	if f.json {
+		return c.json(p)
+	}
+	printPlan(c.stdout, p)
+	return nil
+}
+
+func (f *convertFlags) convert(ctx context.Context, c *console, in, out string) error {
+	start := time.Now()
+	bar := newProgress(c, f.quiet)
+	f.opts.Progress = bar.update
+	report, err := onnxq.Convert(ctx, in, out, f.opts)
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	f.warnings(c, report.Plan)
+	if f.verbose {
+		printTensors(c.stderr, report)
+	}
+	if !f.quiet {
+		printSummary(c.stderr, report, time.Since(start))
+	}
+	if f.json {
+		return c.json(report)
+	}
+	return nil
+}
+
+func (f *convertFlags) warnings(c *console, p *onnxq.Plan) {
+	if f.quiet {
+		return
+	}
+	for _, w := range p.Warnings {
+		c.warn(w)
+	}
+}

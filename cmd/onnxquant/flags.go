@@ -1,0 +1,155 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+)
+
+// A usageError is a wrong call, as opposed to a job that failed.
+type usageError struct{ message string }
+
+func (e *usageError) Error() string { return e.message }
+
+func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+
+func newFlagSet() *pflag.FlagSet {
+	fs := pflag.NewFlagSet("onnxquant", pflag.ContinueOnError)
+	fs.SortFlags = false
+	fs.Usage = func() {}
+	return fs
+}
+
+// parseFlags parses args. A long flag may have one dash or two.
+func parseFlags(fs *pflag.FlagSet, args []string) error {
+	err := fs.Parse(doubleDashes(fs, args))
+	var (
+		unknown *pflag.NotExistError
+		missing *pflag.ValueRequiredError
+		invalid *pflag.InvalidValueError
+	)
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &unknown):
+		if short := unknown.GetSpecifiedShortnames(); short != "" {
+			return usagef("unknown flag -%s", short)
+		}
+		return usagef("unknown flag --%s", unknown.GetSpecifiedName())
+	case errors.As(err, &missing):
+		return usagef("--%s needs a value", missing.GetFlag().Name)
+	case errors.As(err, &invalid):
+		flag := invalid.GetFlag()
+		if flag.Value.Type() == "bool" {
+			return usagef("--%s %q: want true or false", flag.Name, invalid.GetValue())
+		}
+		return usagef("--%s %q: %v", flag.Name, invalid.GetValue(), errors.Unwrap(err))
+	}
+	return usagef("%v", err)
+}
+
+// doubleDashes gives the long flags of fs that are written with one dash their
+// second. Values of flags, and what follows --, stay as they are.
+func doubleDashes(fs *pflag.FlagSet, args []string) []string {
+	args = slices.Clone(args)
+	for i := 0; i < len(args) && args[i] != "--"; i++ {
+		text, dashed := strings.CutPrefix(args[i], "-")
+		if !dashed {
+			continue
+		}
+		text, double := strings.CutPrefix(text, "-")
+		name, _, hasValue := strings.Cut(text, "=")
+		flag := fs.Lookup(name)
+		if flag == nil {
+			continue
+		}
+		if !double {
+			args[i] = "-" + args[i]
+		}
+		if !hasValue && flag.NoOptDefVal == "" {
+			i++ // the next argument is its value
+		}
+	}
+	return args
+}
+
+// number is the value of a flag that takes a whole number.
+type number[T int | int64] struct {
+	value *T
+	valid func(T) bool
+	want  string // the valid ones, for messages
+}
+
+func (n number[T]) Set(s string) error {
+	v, err := strconv.ParseInt(s, 10, 64)
+	if err != nil || int64(T(v)) != v || !n.valid(T(v)) {
+		return errors.New("want " + n.want)
+	}
+	*n.value = T(v)
+	return nil
+}
+
+// String is the default for the help, which says it in words.
+func (n number[T]) String() string { return "" }
+func (n number[T]) Type() string   { return "N" }
+
+func notNegative[T int | int64](v *T) number[T] {
+	return number[T]{v, func(v T) bool { return v >= 0 }, "a whole number, 0 or more"}
+}
+
+// choice is the value of a flag that takes one word of a few.
+type choice[T ~string] struct {
+	value   *T
+	allowed []T
+	kind    string // of word, for the help
+}
+
+func (c choice[T]) Set(s string) error {
+	if !slices.Contains(c.allowed, T(s)) {
+		return errors.New("want " + oneOf(c.allowed))
+	}
+	*c.value = T(s)
+	return nil
+}
+
+func (c choice[T]) String() string { return "" }
+func (c choice[T]) Type() string   { return c.kind }
+
+// choices is the value of a flag that takes several words of a few, separated
+// by commas or in several flags.
+type choices struct {
+	value   *[]string
+	allowed []string
+}
+
+func (c choices) Set(s string) error {
+	words := strings.Split(s, ",")
+	for _, word := range words {
+		if !slices.Contains(c.allowed, word) {
+			return errors.New("want a list of " + oneOf(c.allowed))
+		}
+	}
+	*c.value = append(*c.value, words...)
+	return nil
+}
+
+func (c choices) String() string { return "" }
+func (c choices) Type() string   { return "LIST" }
+
+func oneOf[T ~string](words []T) string {
+	var b strings.Builder
+	for i, w := range words {
+		switch {
+		case i > 0 && i == len(words)-1:
+			b.WriteString(" or ")
+		case i > 0:
+			b.WriteString(", ")
+		}
+		b.WriteString(string(w))
+	}
+	return b.String()
+}

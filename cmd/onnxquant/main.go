@@ -1,0 +1,78 @@
+// Command onnxquant quantizes the weights of an ONNX model.
+//
+//	onnxquant [flags] IN OUT
+//	onnxquant COMMAND
+//
+// Standard output carries only what was asked for: help, the table of
+// --dry-run, the JSON of --json. Everything else goes to standard error.
+//
+// The exit status is 0 when the job is done, 1 when the input or the conversion
+// failed (one line on standard error says why), 2 when the command was called
+// wrongly, and 128 plus the signal's number when a signal stopped it: 130 after
+// an interrupt, 143 after a termination. After a failure no output is left.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+)
+
+// A command is a word that can take the place of a conversion's arguments.
+type command struct {
+	name    string
+	summary string
+	run     func(ctx context.Context, c *console, args []string) error
+}
+
+func commands() []command {
+	return []command{
+		{"help", "show how to use the command", runHelp},
+		{"version", "show the version", runVersion},
+	}
+}
+
+func main() {
+	os.Exit(run(signalContext(), newConsole(os.Stdout, os.Stderr), os.Args[1:]))
+}
+
+func run(ctx context.Context, c *console, args []string) (status int) {
+	err := dispatch(ctx, c, args)
+	if err == nil {
+		err = c.flush()
+	}
+	if err == nil {
+		return 0
+	}
+	var usage *usageError
+	var sig signalError
+	switch {
+	case errors.As(err, &usage):
+		c.fail(err)
+		fmt.Fprintln(c.stderr, "Run 'onnxquant --help' for usage.")
+		return 2
+	case errors.As(err, &sig), errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &sig):
+		c.fail(sig)
+		if number, ok := sig.Signal.(syscall.Signal); ok {
+			return 128 + int(number)
+		}
+		return 1
+	}
+	c.fail(err)
+	return 1
+}
+
+// dispatch runs the command that args begin with, or else a conversion. A model
+// file that is called like a command is written ./NAME.
+func dispatch(ctx context.Context, c *console, args []string) error {
+	if len(args) > 0 {
+		for _, cmd := range commands() {
+			if cmd.name == args[0] {
+				return cmd.run(ctx, c, args[1:])
+			}
+		}
+	}
+	return runConvert(ctx, c, args)
+}

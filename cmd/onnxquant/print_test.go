@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"onnxquant/onnxq"
+)
+
+func handMade() *onnxq.Report {
+	big := onnxq.TensorPlan{Name: "layers.0/up\x1b[2J", DType: "FLOAT16", Shape: []int64{4096, 11008}, Bytes: 90177536,
+		Decision: onnxq.Quantize, Format: "int4", Axis: 0, Block: 128, OutBytes: 23248896}
+	head := onnxq.TensorPlan{Name: "head", DType: "FLOAT", Shape: []int64{64, 10}, Bytes: 2560,
+		Decision: onnxq.Quantize, Format: "int8", Axis: 1, Block: onnxq.PerChannel, OutBytes: 896}
+	bias := onnxq.TensorPlan{Name: strings.Repeat("b", 100), DType: "FLOAT", Shape: nil, Bytes: 4,
+		Decision: onnxq.Keep, Reason: "too\nsmall", OutBytes: 4}
+	return &onnxq.Report{
+		Plan: &onnxq.Plan{Tensors: []onnxq.TensorPlan{big, bias, head},
+			OpsetBefore: 17, OpsetAfter: 21, IRBefore: 8, IRAfter: 10, InBytes: 90 << 20, OutBytes: 23 << 20},
+		Tensors:  []onnxq.TensorReport{{TensorPlan: big, MaxError: 0.0123456, SQNR: 18.25}, {TensorPlan: head, SQNR: 999}},
+		Verified: true, Output: "out.onnx", Data: "out.onnx.data",
+	}
+}
+
+func TestPrintPlan(t *testing.T) {
+	var got bytes.Buffer
+	printPlan(&got, handMade().Plan)
+	want := strings.ReplaceAll(`NAME                                                              SHAPE       DTYPE    DECISION  FORMAT  AXIS  BLOCK    BYTES             REASON
+layers.0/up\x1b[2J                                                4096x11008  FLOAT16  quantize  int4    0     128      86 MiB -> 22 MiB  -
+BBBB…BBB  scalar      FLOAT    keep      -       -     -        4 B               too\nsmall
+head                                                              64x10       FLOAT    quantize  int8    1     channel  2.5 KiB -> 896 B  -
+
+quantized  2 of 3 float tensors: 1 int4, 1 int8
+left       1 too\nsmall
+size       90 MiB -> 23 MiB, 3.9 times smaller
+opset      17 -> 21
+IR         8 -> 10
+`, "BBBB…BBB", strings.Repeat("b", 32)+"…"+strings.Repeat("b", 31))
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPrintSummary(t *testing.T) {
+	var got bytes.Buffer
+	printSummary(&got, handMade(), 1500*time.Millisecond)
+	want := `quantized  2 of 3 float tensors: 1 int4, 1 int8
+left       1 too\nsmall
+size       90 MiB -> 23 MiB, 3.9 times smaller
+opset      17 -> 21
+IR         8 -> 10
+worst      layers.0/up\x1b[2J: SQNR 18.2 dB, largest error 0.0123
+time       1.50 s, 60 MiB/s
+written    out.onnx and out.onnx.data, read back and checked
+`
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestPrintTensors(t *testing.T) {
+	var got bytes.Buffer
+	printTensors(&got, handMade())
+	lines := strings.Split(got.String(), "\n")
+	for i, want := range []string{"SQNR     LARGEST ERROR", "18.2 dB  0.0123", `too\nsmall`, "exact  0"} {
+		if !strings.HasSuffix(lines[i], want) {
+			t.Errorf("line %d: %q does not end in %q", i, lines[i], want)
+		}
+	}
+}
+
+func TestCounts(t *testing.T) {
+	few := map[string]int{"b": 2, "a": 2, "c": 9}
+	if diff := cmp.Diff([]string{"9 c", "2 a", "2 b"}, counts(few)); diff != "" {
+		t.Error(diff)
+	}
+	many := map[string]int{}
+	for i := range 20 {
+		many[string(rune('a'+i))] = 100 - i
+	}
+	got := counts(many)
+	if len(got) != 9 || got[8] != "1038 others" {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestSizes(t *testing.T) {
+	for _, c := range []struct {
+		before, after int64
+		want          string
+	}{
+		{1024, 1024, "1.0 KiB -> 1.0 KiB"},
+		{1000, 2000, "1000 B -> 2.0 KiB, 2.0 times larger"},
+		{0, 0, "0 B -> 0 B"},
+	} {
+		if got := sizes(c.before, c.after); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

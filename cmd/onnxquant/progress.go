@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// maxBar is the longest that a bar with its numbers gets.
+const maxBar = 79
+
+// progress is a bar of bytes, rate and remaining time. It draws nothing unless
+// standard error is a terminal.
+type progress struct {
+	console *console
+	silent  bool
+	bar     *progressbar.ProgressBar // once the total is known
+}
+
+func newProgress(c *console, quiet bool) *progress {
+	return &progress{console: c, silent: quiet || !c.terminal}
+}
+
+func (p *progress) update(done, total int64) {
+	if p.silent || total <= 0 {
+		return
+	}
+	if p.bar == nil {
+		p.bar = progressbar.NewOptions64(total,
+			progressbar.OptionSetWriter(p.console.stderr),
+			progressbar.OptionShowBytes(true),
+			progressbar.OptionUseIECUnits(true),
+			progressbar.OptionSetPredictTime(true),
+			progressbar.OptionShowCount(),
+			progressbar.OptionSetWidth(16),
+			progressbar.OptionClearOnFinish(),
+			progressbar.OptionThrottle(100*time.Millisecond),
+		)
+	}
+	p.bar.Set64(min(done, total))
+}
+
+// clear takes the bar away, so that what follows has the line to itself. The
+// bar's own way leaves it in place on Windows.
+func (p *progress) clear() {
+	if p.bar != nil {
+		fmt.Fprintf(p.console.stderr, "\r%*s\r", maxBar, "")
+		p.bar = nil
+	}
+}

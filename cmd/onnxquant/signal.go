@@ -1,0 +1,26 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// A signalError is the cause of a context that a signal cancelled.
+type signalError struct{ os.Signal }
+
+func (s signalError) Error() string { return "stopped by a signal: " + s.String() }
+
+// signalContext returns a context that an interrupt or a termination cancels,
+// so that what was begun is cleaned up. A second signal ends the process.
+func signalContext() context.Context {
+	ctx, cancel := context.WithCancelCause(context.Background())
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		cancel(signalError{<-signals})
+		signal.Stop(signals)
+	}()
+	return ctx
+}

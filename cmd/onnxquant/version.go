@@ -1,0 +1,37 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"runtime/debug"
+	"strings"
+)
+
+// version overrides what the Go tool knows about the build:
+//
+//	go build -ldflags "-X main.version=v1.2.3" ./cmd/onnxquant
+var version string
+
+func runVersion(_ context.Context, c *console, args []string) error {
+	if len(args) > 0 {
+		return usagef("version takes no arguments; a model file of that name is written ./version")
+	}
+	printVersion(c)
+	return nil
+}
+
+func printVersion(c *console) {
+	fmt.Fprintf(c.stdout, "onnxquant %s (%s %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+func buildVersion() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok || info.Main.Version == "" {
+		return "devel"
+	}
+	return strings.Trim(info.Main.Version, "()") // "(devel)" outside a repository
+}
