@@ -16,7 +16,7 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// tileElements is how much of a weight a worker holds at a time.
+// tileElements is how many elements of a weight a worker holds at a time.
 const tileElements = 1 << 20
 
 // copySize is how much of an unchanged tensor a worker holds at a time.
@@ -101,7 +101,7 @@ func (e *executor) packed(w *weight, t *onnxpb.TensorProto) *packedWriter {
 func (c *conversion) work() []task {
 	var tasks []task
 	for _, w := range c.weights {
-		for t := range w.tiles(tileElements) {
+		for t := range w.tiles(c.limit) {
 			tasks = append(tasks, task{tile: t})
 		}
 	}
@@ -258,7 +258,7 @@ func (e *executor) copy(b *buffers, t *task, out *outcome) error {
 // quantize turns one tile into codes, scales and zero points.
 func (e *executor) quantize(b *buffers, t tile, out *outcome) error {
 	b.prepare(t)
-	chunks := t.chunks(tileElements)
+	chunks := t.chunks(e.limit)
 	for _, c := range chunks {
 		if err := b.load(t, c); err != nil {
 			return err

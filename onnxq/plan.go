@@ -15,6 +15,7 @@ type conversion struct {
 	opts  Options
 	*rewritten
 	layout *modelfile.Layout
+	limit  int64 // elements a worker holds at a time
 	data   dataLayout
 }
 
@@ -57,7 +58,7 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 	if err != nil {
 		return nil, err
 	}
-	c := &conversion{model: m, opts: opts, rewritten: r}
+	c := &conversion{model: m, opts: opts, rewritten: r, limit: tileElements}
 	if err := c.place(); err != nil {
 		return nil, err
 	}

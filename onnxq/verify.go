@@ -64,7 +64,7 @@ func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProt
 	}
 	sum := uint32(0)
 	w := t.weight
-	for _, c := range t.chunks(tileElements) {
+	for _, c := range t.chunks(e.limit) {
 		q := grow(&b.q, c.rows*c.n)
 		for r := range c.rows {
 			if err := b.readCodes(q[r*c.n:(r+1)*c.n], payloads[w.codes], w, c.off+r*w.inner); err != nil {

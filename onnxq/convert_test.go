@@ -1,0 +1,401 @@
+package onnxq
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/int4"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/quantutil"
+	"onnxquant/testmodels"
+)
+
+// built writes a test model and returns its path.
+func built(t testing.TB, kind string) string {
+	t.Helper()
+	m, err := testmodels.Build(kind, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return written(t, m)
+}
+
+func written(t testing.TB, m *testmodels.Model) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "in.onnx")
+	if err := m.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func opened(t testing.TB, path string) *Model {
+	t.Helper()
+	m, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+func raw(t testing.TB, m *Model, name string) (*onnxpb.TensorProto, []byte) {
+	t.Helper()
+	for _, w := range modelfile.Tensors(m.file.Proto) {
+		if w.GetName() == name {
+			p, err := m.file.Payload(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := make([]byte, p.Size())
+			if err := readAt(p, b, 0); err != nil {
+				t.Fatal(err)
+			}
+			return w, b
+		}
+	}
+	t.Fatalf("no tensor %q", name)
+	return nil, nil
+}
+
+// The converter, which streams, agrees with the reference's routine on whole
+// tensors, for every kind of model, however its weights are cut into tiles.
+func TestConvertAgreesWithReference(t *testing.T) {
+	for _, kind := range testmodels.Kinds() {
+		if kind.Name == "nan" || kind.Name == "bfloat16" { // the reference has no bfloat16 scales
+			continue
+		}
+		for _, opts := range []Options{
+			{Bits: 4, Block: 32}, {Bits: 4, Block: 3}, {Bits: 8, Block: PerChannel}, {Bits: 4, Block: PerChannel},
+			{Bits: 2, Block: 16}, {Bits: 4, Block: 32, Ops: []string{"all"}},
+		} {
+			for _, limit := range []int64{8, 500, tileElements} {
+				t.Run(fmt.Sprintf("%s/%d bits/block %d/limit %d", kind.Name, opts.Bits, opts.Block, limit), func(t *testing.T) {
+					in := opened(t, built(t, kind.Name))
+					p, err := in.Plan(opts)
+					if err != nil {
+						t.Fatal(err)
+					}
+					p.conv.limit = limit
+					out := filepath.Join(t.TempDir(), "out.onnx")
+					r, err := p.Convert(context.Background(), out)
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkSizes(t, r)
+					q := opened(t, out)
+					for _, w := range p.conv.weights {
+						compareWithReference(t, in, q, w)
+					}
+				})
+			}
+		}
+	}
+}
+
+func checkSizes(t *testing.T, r *Report) {
+	t.Helper()
+	size := int64(0)
+	for _, name := range []string{r.Output, r.Data} {
+		if name == "" {
+			continue
+		}
+		info, err := os.Stat(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += info.Size()
+	}
+	if size != r.Plan.OutBytes {
+		t.Errorf("%d bytes were written, %d were planned", size, r.Plan.OutBytes)
+	}
+}
+
+func compareWithReference(t *testing.T, in, out *Model, w *weight) {
+	t.Helper()
+	_, src := raw(t, in, w.name)
+	dtype := map[modelfile.DType]quantutil.DType{modelfile.Float32: quantutil.Float32, modelfile.Float16: quantutil.Float16}[w.dtype]
+	shape := make([]int, len(w.shape))
+	for i, d := range w.shape {
+		shape[i] = int(d)
+	}
+	tensor, err := quantutil.FromBytes(dtype, src, shape...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.choice.axis, 1, false, w.codec.Bits)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, gotScale := raw(t, out, w.scale.GetName())
+	if !bytes.Equal(gotScale, scale.Bytes()) {
+		t.Errorf("%s: scales differ", w.name)
+	}
+	codes := make([]byte, len(wq.Data))
+	for i, v := range wq.Data {
+		codes[i] = byte(int8(v))
+	}
+	want := make([]byte, int4.PackedLen(len(codes), w.codec.Bits))
+	int4.Pack(want, codes, w.codec.Bits)
+	if _, got := raw(t, out, w.codes.GetName()); !bytes.Equal(got, want) {
+		t.Errorf("%s: codes differ", w.name)
+	}
+}
+
+func convert(t testing.TB, in, out string, opts Options) []byte {
+	t.Helper()
+	r, err := Convert(context.Background(), in, out, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for _, name := range []string{out, r.Data} {
+		if name != "" {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b...)
+		}
+	}
+	return all
+}
+
+func TestSameBytesAtAnyThreadCount(t *testing.T) {
+	in := written(t, testmodels.MLP(7, 333, 777, 55))
+	for _, zero := range []bool{false, true} {
+		for _, external := range []ExternalData{ExternalNever, ExternalAlways} {
+			var want []byte
+			for _, threads := range []int{1, 2, 3, 8, 16, 16} {
+				got := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), Options{Block: 5, ZeroPoint: zero, Threads: threads, ExternalData: external})
+				if want == nil {
+					want = got
+				}
+				if !bytes.Equal(got, want) {
+					t.Errorf("%d threads give other bytes", threads)
+				}
+			}
+		}
+	}
+}
+
+// An output pair replaced by the same conversion, or by another one, is what
+// a conversion into an empty folder gives, and nothing else is left.
+func TestReplaceExternalPair(t *testing.T) {
+	in := built(t, "mlp")
+	folder := t.TempDir()
+	out := filepath.Join(folder, "out.onnx")
+	for _, opts := range []Options{{Block: 32}, {Block: 32}, {Block: 16}, {Bits: 8, Block: PerChannel}} {
+		opts.ExternalData = ExternalAlways
+		want := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts)
+		if got := convert(t, in, out, opts); !bytes.Equal(got, want) {
+			t.Errorf("%+v: other bytes than in an empty folder", opts)
+		}
+		if names := list(listing(t, folder)); names != "out.onnx, out.onnx.data" {
+			t.Errorf("the folder holds %s", names)
+		}
+	}
+}
+
+func listing(t testing.TB, folder string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+func TestRefusedTargets(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		opts Options
+		out  func(t *testing.T, in string) string
+		want string
+	}{
+		{"the input", Options{}, func(t *testing.T, in string) string { return in }, "file of the input model"},
+		{"a link to the input", Options{}, func(t *testing.T, in string) string {
+			link := filepath.Join(t.TempDir(), "link.onnx")
+			if err := os.Symlink(in, link); err != nil {
+				t.Skip(err)
+			}
+			return link
+		}, "file of the input model"},
+		{"the input's data", Options{}, func(t *testing.T, in string) string { return filepath.Join(filepath.Dir(in), "weights.bin") }, "file of the input model"},
+		{"a folder", Options{}, func(t *testing.T, in string) string { return t.TempDir() }, "a folder"},
+		{"no folder", Options{}, func(t *testing.T, in string) string { return filepath.Join(t.TempDir(), "none", "out.onnx") }, "no such file"},
+		{"data of another model", Options{ExternalData: ExternalAlways}, func(t *testing.T, in string) string {
+			out := filepath.Join(t.TempDir(), "out.onnx")
+			if err := os.WriteFile(out+".data", []byte("precious"), 0o666); err != nil {
+				t.Fatal(err)
+			}
+			return out
+		}, "belongs to no model of that name"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in := built(t, "external")
+			before := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts)
+			out := c.out(t, in)
+			names := listing(t, filepath.Dir(in))
+			_, err := Convert(context.Background(), in, out, c.opts)
+			if err == nil || !errors.Is(err, modelfile.ErrTarget) && !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error %v, want %q", err, c.want)
+			}
+			if after := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts); !bytes.Equal(before, after) {
+				t.Error("the input was changed")
+			}
+			if now := listing(t, filepath.Dir(in)); !slices.Equal(names, now) {
+				t.Errorf("the input's folder holds %v", now)
+			}
+		})
+	}
+}
+
+func TestNaNStaysFloat(t *testing.T) {
+	in := built(t, "nan")
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	r, err := Convert(context.Background(), in, out, Options{Block: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Plan.Warnings) != 1 || !strings.Contains(r.Plan.Warnings[0], `"w1"`) || len(r.Tensors) != 2 {
+		t.Errorf("warnings %q, %d tensors quantized", r.Plan.Warnings, len(r.Tensors))
+	}
+	_, before := raw(t, opened(t, in), "w1")
+	if _, after := raw(t, opened(t, out), "w1"); !bytes.Equal(before, after) {
+		t.Error("the weight was changed")
+	}
+	folder := t.TempDir()
+	_, err = Convert(context.Background(), in, filepath.Join(folder, "out.onnx"), Options{Block: 32, Strict: true})
+	if !errors.Is(err, ErrStrict) || !strings.Contains(err.Error(), `"w1"`) {
+		t.Errorf("strict: %v", err)
+	}
+	if names := listing(t, folder); len(names) > 0 {
+		t.Errorf("strict: left %v", names)
+	}
+}
+
+// Where all codes would be 0 the weight is not quantized.
+func TestTinyWeightsStayFloat(t *testing.T) {
+	m := testmodels.MLP(1, 8, 4)
+	for _, w := range m.Proto.Graph.Initializer {
+		if len(w.Dims) == 2 {
+			w.RawData = bytes.Repeat([]byte{1, 0, 0, 0}, 32) // 2^-149
+		}
+	}
+	r, err := Convert(context.Background(), written(t, m), filepath.Join(t.TempDir(), "out.onnx"), Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(r.Tensors) != 0 || !strings.Contains(strings.Join(r.Plan.Warnings, " "), "too small") {
+		t.Errorf("%d tensors quantized, warnings %q", len(r.Tensors), r.Plan.Warnings)
+	}
+}
+
+func TestCancel(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	folder := t.TempDir()
+	opts := Options{Block: 32, Progress: func(done, total int64) { cancel() }, Threads: 1}
+	_, err := Convert(ctx, built(t, "mlp"), filepath.Join(folder, "out.onnx"), opts)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if names := listing(t, folder); len(names) > 0 {
+		t.Errorf("left %v", names)
+	}
+}
+
+func TestProgressEndsAtTotal(t *testing.T) {
+	var last, total int64
+	opts := Options{Block: 32, Ops: []string{"all"}, Progress: func(d, n int64) {
+		if d < last {
+			t.Errorf("went back from %d to %d", last, d)
+		}
+		last, total = d, n
+	}}
+	convert(t, built(t, "embedding"), filepath.Join(t.TempDir(), "out.onnx"), opts)
+	if last != total || total == 0 {
+		t.Errorf("ended at %d of %d", last, total)
+	}
+}
+
+// What is in the model beside its weights comes out as it went in.
+func TestNothingIsLost(t *testing.T) {
+	m := testmodels.MLP(3, 64, 32)
+	m.Proto.MetadataProps = []*onnxpb.StringStringEntryProto{{Key: ptr("k"), Value: ptr("v")}}
+	m.Proto.DocString = ptr("doc")
+	m.Proto.ProtoReflect().SetUnknown([]byte{0xc0, 0x99, 0x04, 7})
+	m.Proto.Graph.Node[0].DocString = ptr("node doc")
+	m.Proto.Graph.Initializer = append(m.Proto.Graph.Initializer,
+		&onnxpb.TensorProto{Name: ptr("ints"), DataType: ptr(int32(onnxpb.TensorProto_INT64)), Dims: []int64{2}, Int64Data: []int64{1, -1}})
+	in := written(t, m)
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	convert(t, in, out, Options{Block: 32})
+
+	b, err := os.ReadFile(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := &onnxpb.ModelProto{}
+	if err := proto.Unmarshal(b, got); err != nil {
+		t.Fatal(err)
+	}
+	quantized := func(name string) bool {
+		return slices.Contains([]string{"w0", "w0_i4", "w0_scale", "w0_DequantizeLinear"}, name)
+	}
+	got.Graph.Initializer = slices.DeleteFunc(got.Graph.Initializer, func(t *onnxpb.TensorProto) bool { return quantized(t.GetName()) })
+	got.Graph.Node = slices.DeleteFunc(got.Graph.Node, func(n *onnxpb.NodeProto) bool { return quantized(n.GetName()) })
+	want := proto.Clone(m.Proto).(*onnxpb.ModelProto)
+	want.Graph.Initializer = slices.DeleteFunc(want.Graph.Initializer, func(t *onnxpb.TensorProto) bool { return quantized(t.GetName()) })
+	if !proto.Equal(got, want) {
+		t.Errorf("got %v\nwant %v", got, want)
+	}
+}
+
+func TestErrorStatistics(t *testing.T) {
+	in := built(t, "odd")
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	r, err := Convert(context.Background(), in, out, Options{Block: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := r.Tensors[0]
+	_, src := raw(t, opened(t, in), w.Name)
+	x := make([]float32, len(src)/4)
+	decodeFloats(x, src, modelfile.Float32)
+	shape := []int{int(w.Shape[0]), int(w.Shape[1])}
+	tensor, _ := quantutil.FromFloat32(x, shape...)
+	q, s, _, err := quantutil.QuantTensor(tensor, 32, 0, 1, false, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := quantutil.DQTensor(q, s, 32, 0, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var squares, errs, most float64
+	for i, v := range decoded.Float32s() {
+		d := float64(x[i]) - float64(v)
+		squares += float64(x[i]) * float64(x[i])
+		errs += d * d
+		most = max(most, math.Abs(d))
+	}
+	if w.MaxError != most || math.Abs(w.MSE-errs/float64(len(x))) > 1e-12 || math.Abs(w.SQNR-10*math.Log10(squares/errs)) > 1e-9 {
+		t.Errorf("max %g, MSE %g, SQNR %g; want %g, %g, %g", w.MaxError, w.MSE, w.SQNR, most, errs/float64(len(x)), 10*math.Log10(squares/errs))
+	}
+}

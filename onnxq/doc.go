@@ -1,0 +1,23 @@
+// Package onnxq quantizes the weights of ONNX models.
+//
+// A float weight W that a MatMul, Gemm or Gather reads becomes integer codes,
+// with scales and possibly zero points, and a DequantizeLinear node that makes
+// W out of them where the model runs:
+//
+//	W_i4, W_scale [, W_zp]  →  DequantizeLinear  →  W
+//
+// The node's output keeps the name of the weight, so nothing else in the graph
+// changes. Scales are shared by blocks of elements along the axis that the
+// operator sums over, wherever that lies, and have the weight's own type. How
+// codes and scales follow from a block is told in package int4.
+//
+// [Convert] does everything. Its steps are there for those who want to look or
+// choose in between: [Open] reads the structure of a model, [Model.Plan]
+// decides what becomes of every float tensor and how large the output will be,
+// and [Plan.Convert] does it and tells how large the errors are.
+//
+// Weights are read, quantized and written in tiles, by several workers, so that
+// memory does not grow with the model, and the output is the same at any number
+// of workers. It appears under its name once it is complete; then it is opened
+// again and compared with what was written.
+package onnxq

@@ -1,0 +1,88 @@
+package onnxq_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+
+	"onnxquant/onnxq"
+	"onnxquant/testmodels"
+)
+
+// example writes a test model and returns its path and one for an output.
+func example(kind string) (in, out string, remove func()) {
+	folder, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := testmodels.Build(kind, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	in = filepath.Join(folder, "in.onnx")
+	if err := m.Write(in); err != nil {
+		log.Fatal(err)
+	}
+	return in, filepath.Join(folder, "out.onnx"), func() { os.RemoveAll(folder) }
+}
+
+func ExampleConvert() {
+	in, out, remove := example("mlp")
+	defer remove()
+
+	report, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Bits: 4, Block: 32})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range report.Tensors {
+		fmt.Printf("%s %v %s: %d to %d bytes\n", t.Name, t.Shape, t.Format, t.Bytes, t.OutBytes)
+	}
+	// Output:
+	// w0 [64 96] int4: 24576 to 3840 bytes
+	// w1 [96 64] int4: 24576 to 3840 bytes
+	// w2 [64 16] int4: 4096 to 640 bytes
+}
+
+func ExampleModel_Plan() {
+	in, _, remove := example("embedding")
+	defer remove()
+
+	m, err := onnxq.Open(in)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	plan, err := m.Plan(onnxq.Options{Block: 32})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range plan.Tensors {
+		fmt.Println(t.Name, t.Decision, t.Reason)
+	}
+	// Output:
+	// table keep operator not selected: Gather
+	// head quantize
+}
+
+func ExampleParsePrecision() {
+	in, out, remove := example("mlp")
+	defer remove()
+
+	precision, err := onnxq.ParsePrecision([]byte(`{"w*": 4, "w2": {"bits": 8, "block": -1}}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	report, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Block: 32, Precision: precision})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range report.Tensors {
+		fmt.Println(t.Name, t.Format, t.Block)
+	}
+	// Output:
+	// w0 int4 32
+	// w1 int4 32
+	// w2 int8 -1
+}
