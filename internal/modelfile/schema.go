@@ -2,7 +2,8 @@ package modelfile
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// message says which fields of an ONNX message may hold tensors further down.
+// message says which fields of an ONNX message may hold tensors, or messages
+// nested deeply, further down.
 type message struct {
 	name   string
 	fields map[protowire.Number]child
@@ -36,12 +37,21 @@ var modelMessage = func() *message {
 		1: {"values", tensor},
 		2: {"indices", tensor},
 	}}
+	typ := &message{name: "TypeProto"} // holds no tensors, but may be nested without end
+	typ.fields = map[protowire.Number]child{
+		4: {"sequence_type", &message{name: "Sequence", fields: map[protowire.Number]child{1: {"elem_type", typ}}}},
+		5: {"map_type", &message{name: "Map", fields: map[protowire.Number]child{2: {"value_type", typ}}}},
+		9: {"optional_type", &message{name: "Optional", fields: map[protowire.Number]child{1: {"elem_type", typ}}}},
+	}
+	valueInfo := &message{name: "ValueInfoProto", fields: map[protowire.Number]child{2: {"type", typ}}}
 	graph := &message{name: "GraphProto"}
 	attribute := &message{name: "AttributeProto", fields: map[protowire.Number]child{
 		5:  {"t", tensor},
 		6:  {"g", graph},
 		10: {"tensors", tensor},
 		11: {"graphs", graph},
+		14: {"tp", typ},
+		15: {"type_protos", typ},
 		22: {"sparse_tensor", sparse},
 		23: {"sparse_tensors", sparse},
 	}}
@@ -51,6 +61,9 @@ var modelMessage = func() *message {
 	graph.fields = map[protowire.Number]child{
 		1:  {"node", node},
 		5:  {"initializer", tensor},
+		11: {"input", valueInfo},
+		12: {"output", valueInfo},
+		13: {"value_info", valueInfo},
 		15: {"sparse_initializer", sparse},
 	}
 	training := &message{name: "TrainingInfoProto", fields: map[protowire.Number]child{
@@ -60,6 +73,7 @@ var modelMessage = func() *message {
 	function := &message{name: "FunctionProto", fields: map[protowire.Number]child{
 		7:  {"node", node},
 		11: {"attribute_proto", attribute},
+		12: {"value_info", valueInfo},
 	}}
 	return &message{name: "ModelProto", fields: map[protowire.Number]child{
 		7:  {"graph", graph},
