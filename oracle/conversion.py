@@ -52,16 +52,20 @@ class Conversion:
     def check_nothing_lost(self):
         """Names, documentation, metadata, unknown fields, order: all as it was, but for the quantized weights."""
         pair = self.pair
-        a, b = pair.undo()
-        assert not graphs.differences(a, b)
+        different = graphs.differences(*pair.undo())
+        assert not different, "\n".join(different)
         quantized = {id(w.original) for w in pair.weights}
-        for path, scope in pair.before.items():
-            after = pair.after[path]
-            assert set(scope.made) <= set(after.made), "values are no longer computed"
-            names = {n.name for n in after.body.node}
-            assert {n.name for n in scope.body.node if n.op_type != "Constant"} <= names, "nodes lost their name"
+        made = {name for s in pair.after.values() for name in s.made}
+        stored = {name for s in pair.after.values() for name in s.stored}
+        nodes = {n.name for s in pair.after.values() for n in s.body.node}
+        for scope in pair.before.values():
+            read = {name for n in scope.body.node for name in n.input}
+            for name in scope.made.keys() & read - scope.stored.keys():
+                assert name in made, f"{name!r} is no longer computed"
+            for node in scope.body.node:
+                assert node.name in nodes or node.op_type == "Constant", f"no node is called {node.name!r} any more"
             for name, tensor in scope.stored.items():
-                assert after.tensor(name) is not None or id(tensor) in quantized, f"{name!r} is gone"
+                assert name in stored or id(tensor) in quantized, f"{name!r} is gone"
 
     def check_weights(self):
         """Each quantized weight is stored once, near its float values, and its float values are not kept for nothing."""

@@ -68,7 +68,7 @@ def scopes(model):
                     walk(path + ((key(node), attribute.name, i),), g, scope)
     walk((), model.graph, None)
     for f in model.functions:
-        walk(((f.domain, f.name, f.overload),), f, None)
+        walk((("function", f"{f.domain}.{f.name}", f.overload),), f, None)
     return found
 
 
@@ -105,26 +105,40 @@ class Pair:
     def __init__(self, original, converted):
         self.original, self.converted = original, converted
         self.before, self.after = scopes(original), scopes(converted)
+        self.raised = opset(original) != opset(converted)
         self.weights = []
         self._decoded = {}
         self._find()
 
+    def twin(self, scope):
+        """(path, scope) of the original that a scope of the converted model comes from. An
+        adapter for another opset may wrap a graph in a new one; then the nodes tell."""
+        for path, s in self.after.items():
+            if s is scope and path in self.before:
+                return path, self.before[path]
+        for path, s in self.before.items():
+            if self.raised and s.made.keys() & scope.made.keys():
+                return path, s
+        return None, None
+
     def _find(self):
-        for path, scope in self.after.items():
-            twin_scope = self.before.get(path)
-            assert twin_scope, f"the graph at {path} is new"
+        for scope in self.after.values():
+            path, twin_scope = self.twin(scope)
+            if twin_scope is None:
+                assert self.raised, "a graph is new"
+                continue
             for node in scope.body.node:
                 twin = twin_scope.made.get(key(node))
                 if twin is None or not same_operator(node, twin):
                     continue
                 for i, (old, new) in enumerate(zip(twin.input, node.input)):
-                    self._use(path, old, new, (path, key(node), i))
+                    self._use(scope, twin_scope, old, new, (path, key(node), i))
             if scope.is_graph:
                 for old in twin_scope.body.output:
-                    self._use(path, old.name, old.name, (path, None, old.name))
+                    self._use(scope, twin_scope, old.name, old.name, (path, None, old.name))
 
-    def _use(self, path, old, new, use):
-        got = self.decoded(path, new)
+    def _use(self, scope, twin_scope, old, new, use):
+        got = self.decoded(scope, new)
         if got is None:
             return
         d, value = got
@@ -132,28 +146,28 @@ class Pair:
             if w.name == old and w.decoded is d:
                 w.uses.append(use)
                 return
-        self.weights.append(Weight(old, self.before[path].tensor(old), d, value, [use]))
+        self.weights.append(Weight(old, twin_scope.tensor(old), d, value, [use]))
 
-    def decoded(self, path, name):
+    def decoded(self, scope, name):
         """(Decoded, value) if the converted model computes name from codes that the original does not have."""
-        home = self.after[path].home(name)
+        home = scope.home(name)
         node = home.made.get(name) if home else None
         if node is None:
             return None
-        at = next(p for p, s in self.after.items() if s is home)
-        if name in self.before[at].made and name not in self.before[at].stored:
+        _, twin = self.twin(home)
+        if twin and name in twin.made and name not in twin.stored:
             return None  # the original computes it too
         if id(node) not in self._decoded:
-            self._decoded[id(node)] = self._compute(at, home, node)
+            self._decoded[id(node)] = self._compute(home, node)
         return self._decoded[id(node)]
 
-    def _compute(self, path, scope, node):
+    def _compute(self, scope, node):
         if node.op_type == "DequantizeLinear":
             tensors = [scope.tensor(i) for i in node.input if i]
             assert all(tensors), f"{node.name} does not decode stored tensors"
             d = decode.Decoded(node, tensors)
             return d, d.value
-        inner = self.decoded(path, node.input[0]) if node.input else None
+        inner = self.decoded(scope, node.input[0]) if node.input else None
         if inner is None:
             return None
         d, value = inner
@@ -189,24 +203,47 @@ class Pair:
         raised, nodes may rightly differ: then they are left out.
         """
         a, b = copy.deepcopy(self.original), copy.deepcopy(self.converted)
-        raised = opset(a) != opset(b)
         before, after = scopes(a), scopes(b)
-        gone = {path: {n for n in s.stored if after[path].tensor(n) is None} for path, s in before.items()}
         for w in self.weights:
             for path, node, index in w.uses:
-                if node is not None and not raised:
+                if node is not None and not self.raised:
                     after[path].made[node].input[index] = w.name
-        for path, scope in before.items():
-            for body in (scope.body, after[path].body):
-                _replace(body.node, [n for n in body.node if not raised and key(n) in scope.made and key(n) not in gone[path]])
+        for path, scope in sorted(before.items(), key=lambda item: -len(item[0])):  # the inner ones first
+            twin = after.get(path, Scope(type(scope.body)()))
+            gone = {n for n in scope.stored if twin.tensor(n) is None}
+            for body in (scope.body, twin.body):
+                _replace(body.node, [n for n in body.node if not self.raised and key(n) in scope.made and key(n) not in gone])
                 if scope.is_graph:
-                    _drop(body, set(scope.stored) - gone[path], gone[path])
+                    _drop(body, set(scope.stored) - gone, gone)
         for m in (a, b):
             m.ir_version = 0
             _replace(m.opset_import, [o for o in m.opset_import if domain(o.domain)])
-            if raised:
+            if self.raised:
                 _replace(m.functions, [])
+            for tensor in list(_tensors(m)):
+                _canonical(tensor)
         return a, b
+
+
+def _tensors(message):
+    """Every tensor below a message."""
+    for f, value in message.ListFields():
+        if f.message_type:
+            for m in value if f.is_repeated else [value]:
+                if isinstance(m, onnx.TensorProto):
+                    yield m
+                else:
+                    yield from _tensors(m)
+
+
+def _canonical(tensor):
+    """Puts the values of a tensor into raw_data: they count, not the field that holds them."""
+    tensor.ClearField("data_location")
+    if tensor.data_type != onnx.TensorProto.STRING:
+        values = numpy_helper.to_array(tensor)
+        for name in ("float_data", "int32_data", "int64_data", "double_data", "uint64_data"):
+            tensor.ClearField(name)
+        tensor.raw_data = numpy_helper.from_array(values).raw_data
 
 
 def _store(scope, tensor):

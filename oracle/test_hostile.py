@@ -5,6 +5,7 @@ testmodels/corpus/README.md explains the fields of INDEX.json and DERIVED.json.
 import json
 import os
 import shutil
+import stat
 import subprocess
 import time
 
@@ -63,7 +64,7 @@ def prepare(case, folder):
         shutil.copytree(source.parent, model.parent, symlinks=True)
     shutil.copytree(FOLDER / "outside", folder / "outside")
     for step, *args in case.get("setup", []):
-        at = model.parent / args[-1]
+        at = model.parent / args[0 if step == "sparse" else -1]
         match step:
             case "symlink": at.symlink_to(args[0])
             case "hardlink": at.hardlink_to(model.parent / args[0])
@@ -71,7 +72,6 @@ def prepare(case, folder):
             case "mkdir": at.mkdir()
             case "chmod": at.chmod(int(args[0], 8))
             case "sparse":
-                at = model.parent / args[0]
                 at.touch()
                 os.truncate(at, args[1])
             case "remove": at.unlink()
@@ -85,8 +85,12 @@ def contents(folder):
     found = {}
     for p in folder.rglob("*"):
         s = p.lstat()
-        small = p.is_file() and not p.is_symlink() and s.st_size < 1 << 20 and os.access(p, os.R_OK)
-        found[p] = p.read_bytes() if small else (s.st_mode, s.st_size, s.st_mtime_ns)
+        if stat.S_ISDIR(s.st_mode):
+            found[p] = "folder"
+        elif stat.S_ISREG(s.st_mode) and s.st_size < 1 << 20 and os.access(p, os.R_OK):
+            found[p] = p.read_bytes()
+        else:
+            found[p] = s.st_mode, s.st_size, s.st_mtime_ns
     return found
 
 

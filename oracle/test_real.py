@@ -70,11 +70,11 @@ def test_finds_the_weights(model):
     if model.name in FOUND:
         assert len(model.pair.weights) == FOUND[model.name]
     else:
-        assert bool(model.pair.weights) == has_weights(model.pair.original.graph)
+        assert bool(model.pair.weights) == has_weights(model.pair)
 
 
-def has_weights(graph):
-    """Whether a MatMul or Gemm of the main graph reads a float matrix that is an initializer on its right."""
+def has_weights(pair):
+    """Whether a MatMul or Gemm anywhere reads a stored float matrix on its right."""
     floats = {onnx.TensorProto.FLOAT, onnx.TensorProto.FLOAT16, onnx.TensorProto.DOUBLE, onnx.TensorProto.BFLOAT16}
-    matrices = {t.name for t in graph.initializer if len(t.dims) > 1 and t.data_type in floats}
-    return any(n.op_type in ("MatMul", "Gemm") and not n.domain and n.input[1] in matrices for n in graph.node)
+    return any(n.op_type in ("MatMul", "Gemm") and not n.domain and (t := scope.tensor(n.input[1])) and t.data_type in floats and len(t.dims) > 1
+               for scope in pair.before.values() for n in scope.body.node)
