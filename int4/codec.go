@@ -79,6 +79,7 @@ func (c Codec) step(x float32) float32 {
 // With a zero point, lo and hi become the least and the greatest element, or 0.
 // A symmetric format keeps the greatest magnitude in hi, and lo is not used.
 func (c Codec) ObserveColumns(lo, hi, x []float32) {
+	checkColumns(len(x), len(hi))
 	if c.ZeroPoint {
 		kernels.RangeColumns(lo, hi, x)
 	} else {
@@ -108,6 +109,7 @@ func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
 // i of each having scale[i] and, if the format stores them, zero[i].
 // Elements are finite.
 func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
+	checkColumns(len(x), len(scale))
 	lo, hi := c.limits()
 	half := c.Type == quantutil.Float16
 	switch {
@@ -139,6 +141,7 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 // DecodeColumns sets x to what the codes q stand for, rounded to Type: the
 // inverse of EncodeColumns.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
+	checkColumns(len(q), len(scale))
 	lo, _ := c.limits()
 	if c.ZeroPoint {
 		kernels.DequantizeColumnsZero(x, q, scale, zero, lo)
@@ -179,10 +182,21 @@ func (c Codec) roundAll(x []float32) {
 	}
 }
 
+// checkColumns panics if n elements are no rows of so many columns.
+func checkColumns(n, columns int) {
+	if n > 0 && (columns == 0 || n%columns != 0) {
+		panic(fmt.Sprintf("int4: %d elements are no rows of %d", n, columns))
+	}
+}
+
+// span is the place of a block's elements.
 type span struct{ start, end int }
 
 // blocks numbers the blocks of n elements in rows of k.
 func blocks(n, k, block int) iter.Seq2[int, span] {
+	if n > 0 && (k < 1 || block < 1 || n%k != 0) {
+		panic(fmt.Sprintf("int4: %d elements are no rows of %d in blocks of %d", n, k, block))
+	}
 	return func(yield func(int, span) bool) {
 		i := 0
 		for row := 0; row < n; row += k {

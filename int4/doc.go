@@ -44,12 +44,13 @@
 //
 // and the signed ones have 2^(b-1) subtracted from both z and q.
 //
-// Three exceptions keep every scale useful:
+// Some exceptions keep every scale useful:
 //
-//   - A block of zeros counts as max|w| = 1e-5*(2^(b-1)-1), or hi-lo = 1e-5.
-//   - s is at least 2^-126, and at least 2^-24 in float16. The latter is
-//     subnormal, as the scales of small weights are there; float16 weights of
-//     that size are multiples of it.
+//   - A block of zeros has s = 1e-5, or with a zero point hi-lo = 1e-5.
+//   - In float32 and bfloat16 s is at least 2^-126, the smallest normal number:
+//     what is below may count as 0 where the model runs.
+//   - In float16 a scale below 1e-5, which is subnormal and has few bits, is not
+//     rounded to nearest but up, lest the largest weights be cut off.
 //   - If the code farthest from z would stand for more than the largest number
 //     of the type, s is lowered to the largest value that prevents it.
 //

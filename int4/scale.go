@@ -52,33 +52,38 @@ func (c Codec) scale(lo, hi float32) (float32, int32) {
 }
 
 func (c Codec) symmetric(amax float32) float32 {
-	steps := int32(1)<<(c.Bits-1) - 1
-	s := c.round(amax / float32(steps))
 	if amax == 0 {
-		s = c.round(zeroScale)
+		return c.round(zeroScale)
 	}
-	return c.bound(max(s, c.least()), steps)
+	steps := int32(1)<<(c.Bits-1) - 1
+	s := c.bound(c.divide(amax, float32(steps)), steps)
+	if amax/s >= float32(steps)+0.5 { // lowered so far that -amax has the least code
+		s = c.bound(s, steps+1)
+	}
+	return s
 }
 
 func (c Codec) affine(lo, hi, steps float32) float32 {
 	span := c.step(hi - lo)
-	if span == 0 {
-		span = c.step(zeroRange)
+	switch {
+	case span == 0:
+		return c.round(c.step(zeroRange) / steps)
+	case !kernels.IsFinite(span):
+		return c.round(c.step(hi/steps) - c.step(lo/steps))
 	}
-	s := c.round(span / steps)
-	if !kernels.IsFinite(span) {
-		s = c.round(c.step(hi/steps) - c.step(lo/steps))
-	}
-	return max(s, c.least())
+	return c.divide(span, steps)
 }
 
-// least is the smallest scale. A float32 below it may count as 0 where the
-// model runs; float16 has no numbers to spare and is safe down to its last.
-func (c Codec) least() float32 {
-	if c.Type == quantutil.Float16 {
-		return 0x1p-24
+// divide returns the scale by which so many steps span a range.
+func (c Codec) divide(span, steps float32) float32 {
+	s := c.round(span / steps)
+	if c.Type != quantutil.Float16 {
+		return max(s, 0x1p-126)
 	}
-	return 0x1p-126
+	if s < zeroScale && s*steps < span {
+		s += 0x1p-24
+	}
+	return s
 }
 
 // bound lowers s as far as it takes to make codes times s finite in Type.
