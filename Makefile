@@ -76,7 +76,11 @@ $(HOSTILE): $(CORPUS)/gen_hostile.py $(CORPUS)/wire.py | $(VENV)/ready
 oracle: build corpus
 	$(VENV)/bin/python -m pytest -n $(JOBS) oracle
 
-bench: build $(VENV)/ready
+$(VENV)/bench: bench/requirements.txt | $(VENV)/ready
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+	@touch $@
+
+bench: build $(VENV)/bench
 	$(VENV)/bin/python bench/compare.py
 
 # protoc comes with grpcio-tools, protoc-gen-go with go.mod.

@@ -95,10 +95,10 @@ def main():
             runs[name].append(run())
 
     median = {name: statistics.median(s for s, _ in r) for name, r in runs.items()}
-    print(f"{'':24}{'median s':>10}{'fastest':>10}{'GB/s':>8}{'peak MiB':>10}{'of onnxruntime':>16}{'of cat':>8}")
+    print(f"{'':24}{'median s':>10}{'fastest':>10}{'GB/s':>8}{'peak MiB':>10}{'ORT / this':>12}{'this / cat':>12}")
     for name, r in runs.items():
         print(f"{name:24}{median[name]:10.2f}{min(s for s, _ in r):10.2f}{size / median[name] / 1e9:8.2f}{max(m for _, m in r):10.0f}"
-              f"{median['onnxruntime'] / median[name]:14.1f} x{median[name] / median['cat']:6.1f} x")
+              f"{median['onnxruntime'] / median[name]:12.1f}{median[name] / median['cat']:12.1f}")
     print(f"the model stays in {FOLDER.relative_to(ROOT)}; rm -r {FOLDER.relative_to(ROOT)} deletes it")
 
 
