@@ -72,7 +72,7 @@ func TestSignalStops(t *testing.T) {
 		}
 		c, stderr := testConsole(false)
 		status := run(ctx, c, []string{in, filepath.Join(dir, "out.onnx")})
-		if status != want || !strings.HasPrefix(stderr.String(), "onnxquant: stopped by a signal: "+sig.String()) || strings.Count(stderr.String(), "\n") != 1 {
+		if status != want || !strings.HasSuffix(stderr.String(), "stopped by a signal: "+sig.String()+"\n") || strings.Count(stderr.String(), "\n") != 1 {
 			t.Errorf("%v: status %d, %q", sig, status, stderr)
 		}
 		if files, _ := os.ReadDir(dir); len(files) != 1 {

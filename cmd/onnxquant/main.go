@@ -9,7 +9,8 @@
 // The exit status is 0 when the job is done, 1 when the input or the conversion
 // failed (one line on standard error says why), 2 when the command was called
 // wrongly, and 128 plus the signal's number when a signal stopped it: 130 after
-// an interrupt, 143 after a termination. After a failure no output is left.
+// an interrupt, 143 after a termination. After a failure no output is left,
+// unless reading it back is what failed or was stopped: the message says so.
 package main
 
 import (
@@ -17,7 +18,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"syscall"
 )
 
 // A command is a word that can take the place of a conversion's arguments.
@@ -38,7 +38,7 @@ func main() {
 	os.Exit(run(signalContext(), newConsole(os.Stdout, os.Stderr), os.Args[1:]))
 }
 
-func run(ctx context.Context, c *console, args []string) (status int) {
+func run(ctx context.Context, c *console, args []string) int {
 	err := dispatch(ctx, c, args)
 	if err == nil {
 		err = c.flush()
@@ -46,21 +46,16 @@ func run(ctx context.Context, c *console, args []string) (status int) {
 	if err == nil {
 		return 0
 	}
+	c.fail(err)
 	var usage *usageError
-	var sig signalError
+	var stopped signalError
 	switch {
 	case errors.As(err, &usage):
-		c.fail(err)
 		fmt.Fprintln(c.stderr, "Run 'onnxquant --help' for usage.")
 		return 2
-	case errors.As(err, &sig), errors.Is(err, context.Canceled) && errors.As(context.Cause(ctx), &sig):
-		c.fail(sig)
-		if number, ok := sig.Signal.(syscall.Signal); ok {
-			return 128 + int(number)
-		}
-		return 1
+	case errors.As(err, &stopped):
+		return stopped.status()
 	}
-	c.fail(err)
 	return 1
 }
 

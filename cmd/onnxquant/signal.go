@@ -7,10 +7,19 @@ import (
 	"syscall"
 )
 
-// A signalError is the cause of a context that a signal cancelled.
+// A signalError is the cause of a context that a signal cancelled, and so is
+// in the error of the job that the context stopped.
 type signalError struct{ os.Signal }
 
 func (s signalError) Error() string { return "stopped by a signal: " + s.String() }
+
+// status is what a shell reports for a process that the signal ended.
+func (s signalError) status() int {
+	if number, ok := s.Signal.(syscall.Signal); ok {
+		return 128 + int(number)
+	}
+	return 1
+}
 
 // signalContext returns a context that an interrupt or a termination cancels,
 // so that what was begun is cleaned up. A second signal ends the process.
