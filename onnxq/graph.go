@@ -119,6 +119,9 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) error {
 	s := &scope{outer: outer, values: map[string]*value{}, path: path}
 	for _, in := range g.GetInput() {
+		if typ := in.GetType().GetTensorType(); outer == nil && typ != nil && typ.GetElemType() == 0 {
+			return fmt.Errorf("graph input %s: its tensor type has no elem_type", quote(in.GetName()))
+		}
 		if err := s.define(&value{name: in.GetName(), input: true}); err != nil {
 			return fmt.Errorf("graph input: %w", err)
 		}
