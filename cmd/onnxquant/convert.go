@@ -112,6 +112,8 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 // files takes the names of input and output from the arguments.
 func (f *convertFlags) files(args []string) (in, out string, err error) {
 	switch {
+	case slices.Contains(args, ""):
+		return "", "", usagef("a file's name is empty")
 	case len(args) == 0:
 		return "", "", usagef("no input is named")
 	case len(args) == 1 && f.dryRun:
