@@ -51,14 +51,16 @@
 //     what is below may count as 0 where the model runs.
 //   - In float16 a scale below 1e-5, which is subnormal and has few bits, is not
 //     rounded to nearest but up, lest the largest weights be cut off.
-//   - If the code farthest from z would stand for more than the largest number
-//     of the type, s is lowered to the largest value that prevents it.
+//   - If the code farthest from z, in a symmetric format the farthest that
+//     occurs, would stand for more than the largest number of the type, s is
+//     lowered to the largest value that prevents it.
 //
 // NVIDIA ModelOpt's quant_tensor (see package quantutil) gives the same codes
-// and scales for symmetric formats, except that it knows no exception but a
-// floor of 1e-5 under every scale: it zeroes a block below 5e-6, and coarsens
-// one below 7e-5 at 4 bits. With a zero point it does not widen the range, so
-// blocks that are all positive or all negative saturate.
+// and scales for symmetric formats of float32 and float16, but has one exception
+// only, a floor of 1e-5 under every scale: at 4 bits it zeroes blocks of weights
+// below 5e-6 and coarsens those below 7e-5. It leaves scales of bfloat16 weights
+// in float32. With a zero point it does not widen the range, so blocks that are
+// all positive or all negative saturate.
 //
 // # Streaming
 //

@@ -7,8 +7,9 @@ import (
 	"onnxquant/quantutil"
 )
 
-// zeroScale is the scale of a symmetric block of zeros, zeroRange the range of
-// any other. They could be anything; these are ModelOpt's.
+// zeroScale is the scale of a block of zeros in a symmetric format, zeroRange
+// takes the place of its range in the others. They could be anything; these are
+// ModelOpt's.
 const (
 	zeroScale = 1e-5
 	zeroRange = 1e-5
@@ -80,7 +81,7 @@ func (c Codec) divide(span, steps float32) float32 {
 	if c.Type != quantutil.Float16 {
 		return max(s, 0x1p-126)
 	}
-	if s < zeroScale && s*steps < span {
+	if s < zeroScale && s*steps < span { // subnormal: round up
 		s += 0x1p-24
 	}
 	return s

@@ -68,8 +68,8 @@ type Array struct {
 // Func computes the outputs of a case, or fails where the reference does.
 type Func func(*Case) (Arrays, error)
 
-// A Skip is returned by a Func that has nothing to say of a case.
-var Skip = errors.New("not compared")
+// ErrSkip is returned by a Func that has nothing to say of a case.
+var ErrSkip = errors.New("not compared")
 
 // PlatformCast tags cases whose result is left to the C compiler by a cast of a
 // float beyond an integer's range. They are computed but not compared.
@@ -101,7 +101,7 @@ func Run(t *testing.T, family string, funcs map[string]Func) {
 			continue
 		}
 		switch err := r.compare(f, data); {
-		case errors.Is(err, Skip):
+		case errors.Is(err, ErrSkip):
 		case err != nil:
 			t.Errorf("%s: %v", r.Name, err)
 		default:
@@ -192,10 +192,10 @@ func (r *record) compare(f Func, data []byte) error {
 	}
 	got, err := f(&Case{Name: r.Name, Func: r.Func, Tags: r.Tags, Inputs: in, Outputs: want, params: r.Params})
 	switch {
-	case errors.Is(err, Skip):
+	case errors.Is(err, ErrSkip):
 		return err
 	case slices.Contains(r.Tags, PlatformCast):
-		return Skip
+		return ErrSkip
 	case r.Error != "" && err == nil:
 		return fmt.Errorf("no error; the reference says %s", r.Error)
 	case r.Error != "":
