@@ -83,11 +83,11 @@ class Conversion:
         for w in pair.weights:
             assert pair.after[()].tensor(w.name) is None or w.name in readers | ends, f"{w.name!r} is kept for nobody"
 
-    def check_runs(self, feeds, runner="onnxruntime"):
+    def check_runs(self, feeds, runner="onnxruntime", fused=True):
         """The outputs are those of the float model with the decoded weights put back. Returns them."""
         pair = self.pair
         want = runtime.run(pair.put_back(), feeds, runner)
-        got = runtime.run(self.path, feeds, runner)
+        got = runtime.run(self.path, feeds, runner, fused)
         runtime.assert_same(got, want)
         return got
 

@@ -3,6 +3,7 @@
 testmodels/corpus/README.md explains the cases and the fields of INDEX.json.
 """
 import json
+from typing import NamedTuple
 
 import numpy as np
 import onnx
@@ -16,20 +17,30 @@ from conversion import Conversion
 FOLDER = CORPUS / "structures"
 CASES = {c["case"]: c for c in json.loads((FOLDER / "INDEX.json").read_text())}
 
-# Settings, and the error that outputs may have relative to the float model's.
+class Setting(NamedTuple):
+    args: list
+    bound: float  # of the outputs' error relative to the float model's
+    fused: bool = True  # whether ONNX Runtime may fuse what it decodes into what reads it
+
+
 SETTINGS = {
-    "int4-32": (["-bits", "4", "-block", "32"], 0.40),
-    "int8-channel": (["-bits", "8", "-block", "-1"], 0.03),
-    "zero-point": (["-bits", "4", "-block", "32", "--zero-point"], 0.40),
-    "gather": (["-bits", "4", "-block", "32", "--ops", "MatMul,Gemm,Gather", "--external-data", "always"], 0.40),
+    "int4-32": Setting(["-bits", "4", "-block", "32"], 0.40),
+    "int8-channel": Setting(["-bits", "8", "-block", "-1"], 0.03),
+    "zero-point": Setting(["-bits", "4", "-block", "32", "--zero-point"], 0.40),
+    "gather": Setting(["-bits", "4", "-block", "32", "--ops", "MatMul,Gemm,Gather", "--external-data", "always"], 0.40),
+    # Two bits leave little of a model. Fused, ONNX Runtime 1.31 computes garbage where N is no multiple of 4.
+    "int2-16": Setting(["-bits", "2", "-block", "16"], np.inf, fused=False),
 }
+
+# What the runtime cannot run although it is right.
+UNRUNNABLE = {("int2-16", "opset24"): "it has Swish of opset 24, but not in a model of opset 25"}
 
 
 class Case(Conversion):
     def __init__(self, name, setting, folder):
         self.index = CASES[name]
-        self.setting, self.bound = setting, SETTINGS[setting][1]
-        super().__init__(FOLDER / name / "model.onnx", folder, SETTINGS[setting][0])
+        self.name, self.setting = name, setting
+        super().__init__(FOLDER / name / "model.onnx", folder, SETTINGS[setting].args)
 
     def stored(self, kind):
         """The stored inputs or outputs."""
@@ -84,7 +95,9 @@ def test_runs(case):
     if runner == "none":
         case.pair  # nothing runs the original
         return
-    got = case.check_runs(case.stored("input"), runner)
+    if (case.setting, case.name) in UNRUNNABLE:
+        pytest.skip(UNRUNNABLE[case.setting, case.name])
+    got = case.check_runs(case.stored("input"), runner, SETTINGS[case.setting].fused)
     error = runtime.relative_error(got, case.stored("output"))
     assert error <= bound(case), f"outputs are {error:.3f} from the float model's"
 
@@ -100,7 +113,7 @@ MAGNIFIES = {
 
 
 def bound(case):
-    return np.inf if case.index["case"] in MAGNIFIES else case.bound
+    return np.inf if case.name in MAGNIFIES else SETTINGS[case.setting].bound
 
 
 # Why a weight that INDEX.json wants quantized may still be float: what the
