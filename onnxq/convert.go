@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io"
 	"maps"
-	"math"
 	"path/filepath"
 	"time"
 
@@ -82,18 +81,17 @@ func (c *conversion) convert(ctx context.Context, p *Plan, out string) (*Report,
 	if len(unfit) > 0 {
 		return nil, unfit, nil
 	}
+	if !c.opts.NoVerify {
+		if err := e.verify(ctx); err != nil {
+			return nil, nil, fmt.Errorf("%s: %w", out, err)
+		}
+	}
 	if err := target.Commit(c.relocate); err != nil {
 		return nil, nil, err
 	}
-	r := &Report{Plan: p, Tensors: e.reports(p), Output: out}
+	r := &Report{Plan: p, Tensors: e.reports(p), Verified: !c.opts.NoVerify, Output: out}
 	if c.external() {
 		r.Data = modelfile.DataPath(out)
-	}
-	if !c.opts.NoVerify {
-		if err := e.verify(ctx, out); err != nil {
-			return nil, nil, fmt.Errorf("%s was written, but reading it back failed: %w", out, err)
-		}
-		r.Verified = true
 	}
 	return r, nil, nil
 }
@@ -106,7 +104,8 @@ func (c *conversion) relocate(w io.WriterAt, location string) error {
 	return c.layout.WriteStructure(w)
 }
 
-// exact stands for the infinite SQNR of a weight without any error.
+// exact stands for the infinite SQNR, which JSON does not have, of a weight
+// without any error.
 const exact = 999
 
 // reports tells how well each weight's codes stand for it.
@@ -115,11 +114,7 @@ func (e *executor) reports(p *Plan) []TensorReport {
 	reports := []TensorReport{}
 	for _, w := range e.weights {
 		s := sums[w]
-		n, _ := modelfile.Elements(w.shape)
-		r := TensorReport{TensorPlan: p.Tensors[w.planned], MaxError: s.most, MSE: s.errors / float64(n), SQNR: exact}
-		if s.errors > 0 {
-			r.SQNR = 10 * math.Log10(s.squares/s.errors)
-		}
+		r := TensorReport{TensorPlan: p.Tensors[w.planned], MaxError: s.MaxAbs, MSE: s.MSE(), SQNR: min(s.SQNR(), exact)}
 		reports = append(reports, r)
 	}
 	return reports

@@ -17,6 +17,7 @@ var ErrStrict = errors.New("a selected weight cannot be quantized")
 // Reasons that only the weights themselves can give.
 const (
 	reasonBroken = "holds NaN or infinity"
+	reasonHuge   = "holds NaN, infinity or values beyond float32"
 	reasonLost   = "its values are too small for any scale"
 )
 
@@ -221,7 +222,7 @@ func (d *decision) choose(opts Options) error {
 	c.block, c.zeroPoint = opts.Block, opts.ZeroPoint
 	bits, format := opts.Bits, Format(opts.Format)
 	if opts.Precision != nil {
-		if o, ok := opts.Precision.For(d.name); ok {
+		if o, ok := d.override(opts.Precision); ok {
 			if o.Format != nil || o.Bits != nil {
 				bits, format = 0, "" // an override of one does away with the other
 			}
@@ -243,12 +244,20 @@ func (d *decision) choose(opts Options) error {
 		}
 	}
 	if format == Float {
-		d.reason = "float by precision_info"
+		d.reason = "its format is float"
 		return nil
 	}
 	var err error
 	c.format, err = resolveFormat(bits, format, c.zeroPoint)
 	return err
+}
+
+// override finds what a precision_info says of the tensor.
+func (d *decision) override(p *Precision) (Override, bool) {
+	if o, ok := p.For(d.path); ok {
+		return o, ok
+	}
+	return p.For(d.name)
 }
 
 func set[T any](dst *T, src *T) {

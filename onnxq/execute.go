@@ -4,7 +4,6 @@ import (
 	"context"
 	"hash/crc32"
 	"io"
-	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -14,6 +13,7 @@ import (
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/quantutil"
 )
 
 // tileElements is how many elements of a weight a worker holds at a time.
@@ -35,9 +35,9 @@ type task struct {
 // outcome is what a task found out. Outcomes are merged in the order of tasks,
 // so that sums do not depend on the number of workers.
 type outcome struct {
-	broken                bool // NaN or infinity: nothing else is known
-	squares, errors, most float64
-	sum                   uint32 // of what was written: codes unpacked, scales, zero points
+	broken bool // NaN or infinity: nothing else is known
+	errors quantutil.ErrorStats
+	sum    uint32 // of what was written: codes unpacked, scales, zero points
 }
 
 // executor carries a conversion out.
@@ -150,31 +150,30 @@ func (e *executor) unfit() map[*onnxpb.TensorProto]string {
 	reasons := map[*onnxpb.TensorProto]string{}
 	for w, s := range e.sums() {
 		switch {
+		case e.broken[w].Load() && w.dtype == modelfile.Float64:
+			reasons[w.tensor] = reasonHuge
 		case e.broken[w].Load():
 			reasons[w.tensor] = reasonBroken
-		case s.squares > 0 && s.errors >= s.squares:
+		case s.SumSq > 0 && s.SumSqErr >= s.SumSq:
 			reasons[w.tensor] = reasonLost
 		}
 	}
 	return reasons
 }
 
-// sums merges the outcomes of each weight's tiles, in their order.
-func (e *executor) sums() map[*weight]*outcome {
-	sums := map[*weight]*outcome{}
+// sums merges the errors of each weight's tiles, in their order.
+func (e *executor) sums() map[*weight]*quantutil.ErrorStats {
+	sums := map[*weight]*quantutil.ErrorStats{}
 	for i, t := range e.tasks {
 		if t.weight == nil {
 			continue
 		}
 		s := sums[t.weight]
 		if s == nil {
-			s = &outcome{}
+			s = &quantutil.ErrorStats{}
 			sums[t.weight] = s
 		}
-		o := e.outcomes[i]
-		s.squares += o.squares
-		s.errors += o.errors
-		s.most = max(s.most, o.most)
+		s.Merge(e.outcomes[i].errors)
 	}
 	return sums
 }
@@ -276,7 +275,7 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) error {
 			}
 		}
 		t.encode(b, c)
-		out.measure(b.x, b.decoded)
+		out.errors.Add(b.x, b.decoded)
 		out.sum = crc32.Update(out.sum, castagnoli, b.q)
 		if err := writeChunk(e.codes[t.weight], b, c, t.inner); err != nil {
 			return err
@@ -293,21 +292,6 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) error {
 		return z.write(grow(&b.packed, t.scales), b.zero, t.first)
 	}
 	return nil
-}
-
-// measure adds the errors of a chunk.
-func (o *outcome) measure(x, decoded []float32) {
-	var squares, errors float64
-	most := o.most
-	for i, v := range x {
-		d := float64(v) - float64(decoded[i])
-		squares += float64(v) * float64(v)
-		errors += d * d
-		most = max(most, math.Abs(d))
-	}
-	o.squares += squares
-	o.errors += errors
-	o.most = most
 }
 
 func writeChunk(p *packedWriter, b *buffers, c chunk, inner int64) error {

@@ -15,6 +15,7 @@ var ErrModel = errors.New("invalid model")
 type graphIndex struct {
 	values []*value        // those with a tensor, in the order of the file
 	names  map[string]bool // names of values and nodes, anywhere in the model
+	nodes  []string        // names of nodes
 	ir     int64
 }
 
@@ -161,7 +162,10 @@ func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) erro
 // are defined in s already.
 func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) error {
 	for _, n := range nodes {
-		x.names[n.GetName()] = true
+		if n.GetName() != "" {
+			x.names[n.GetName()] = true
+			x.nodes = append(x.nodes, n.GetName())
+		}
 		for _, name := range n.Output {
 			if name == "" {
 				continue

@@ -1,13 +1,14 @@
 package onnxq
 
 import (
+	"fmt"
+
 	"onnxquant/internal/modelfile"
 )
 
 // Model is an opened ONNX model: its structure in memory, the contents of its
 // tensors on disk. It is not changed by planning or converting.
 type Model struct {
-	path  string
 	file  *modelfile.Model
 	index *graphIndex
 }
@@ -19,12 +20,17 @@ func Open(path string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	index, err := indexModel(file.Proto)
+	m, err := newModel(file)
 	if err != nil {
 		file.Close()
-		return nil, err
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return &Model{path, file, index}, nil
+	return m, nil
+}
+
+func newModel(file *modelfile.Model) (*Model, error) {
+	index, err := indexModel(file.Proto)
+	return &Model{file, index}, err
 }
 
 // Close releases the model's files.

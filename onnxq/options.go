@@ -70,8 +70,11 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Algorithm == "" {
 		o.Algorithm = "rtn"
 	}
-	if o.Algorithm != "rtn" {
-		return o, fmt.Errorf("algorithm %q is not known (known: rtn)", o.Algorithm)
+	if !slices.Contains(KnownAlgorithms, o.Algorithm) {
+		return o, fmt.Errorf("algorithm %q is not known (known: %s)", o.Algorithm, strings.Join(KnownAlgorithms, ", "))
+	}
+	if _, err := resolveFormat(o.Bits, Format(o.Format), o.ZeroPoint); err != nil {
+		return o, err
 	}
 	switch {
 	case len(o.Ops) == 0:

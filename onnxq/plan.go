@@ -1,6 +1,7 @@
 package onnxq
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -50,6 +51,9 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 			return nil, err
 		}
 	}
+	if err := m.checkPatterns(slices.Concat(opts.Include, opts.Exclude)); err != nil {
+		return nil, err
+	}
 	decisions, err := discover(m.file.Proto, m.index, opts, unfit)
 	if err != nil {
 		return nil, err
@@ -62,18 +66,39 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 	if err := c.place(); err != nil {
 		return nil, err
 	}
-	return c.describe(decisions), nil
+	return c.describe(decisions, unfit), nil
 }
 
-// tensorNames lists the names that a precision_info may use.
+// tensorNames lists the names that a precision_info may use: those in subgraphs
+// also with the way there.
 func (m *Model) tensorNames() []string {
 	var names []string
 	for _, v := range m.index.values {
 		if modelfile.DType(v.tensor.GetDataType()).Float() {
 			names = append(names, v.name)
+			if v.path != v.name {
+				names = append(names, v.path)
+			}
 		}
 	}
 	return names
+}
+
+// checkPatterns refuses a pattern that means nothing in the model: it is likely
+// a slip, and would quantize what was to be left alone.
+func (m *Model) checkPatterns(patterns []string) error {
+	names := slices.Concat(m.tensorNames(), m.index.nodes)
+	for _, p := range patterns {
+		if slices.ContainsFunc(names, func(name string) bool { return matchName(p, name) }) {
+			continue
+		}
+		message := fmt.Sprintf("no weight and no node is called %s", quote(p))
+		if near, ok := nearestName(p, names); ok {
+			message += "; the nearest name is " + quote(near)
+		}
+		return errors.New(message)
+	}
+	return nil
 }
 
 // place lays out the output, with external data where it is wanted or needed.
@@ -153,7 +178,7 @@ func walkGraphs(g *onnxpb.GraphProto, visit func(*onnxpb.GraphProto)) {
 }
 
 // describe makes the public plan.
-func (c *conversion) describe(decisions []*decision) *Plan {
+func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorProto]string) *Plan {
 	before, after := c.model.file.Proto, c.proto
 	p := &Plan{
 		OpsetBefore: opsetOf(before),
@@ -192,7 +217,7 @@ func (c *conversion) describe(decisions []*decision) *Plan {
 			w.planned = len(p.Tensors)
 		}
 		p.Tensors = append(p.Tensors, t)
-		if d.reason == reasonBroken || d.reason == reasonLost {
+		if unfit[d.tensor] != "" {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s stays in float: %s", quote(d.path), d.reason))
 		}
 	}

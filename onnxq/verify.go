@@ -15,15 +15,20 @@ import (
 // written to it.
 var ErrVerify = errors.New("verification failed")
 
-// verify reopens the output, checks its structure and every tensor's size, and
-// compares the codes, scales and zero points in it, and what was copied, with
-// those that the errors in the report were measured on.
-func (e *executor) verify(ctx context.Context, out string) error {
-	m, err := Open(out)
+// verify opens what was written, before it takes the place of the output. It
+// checks the structure and every tensor's size, and compares codes, scales and
+// zero points, and what was copied, with those that the errors in the report
+// were measured on.
+func (e *executor) verify(ctx context.Context) error {
+	file, err := e.target.Reopen()
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrVerify, err)
 	}
-	defer m.Close()
+	defer file.Close()
+	m, err := newModel(file)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrVerify, err)
+	}
 	payloads := map[*onnxpb.TensorProto]*modelfile.Payload{}
 	i := 0
 	var written []*onnxpb.TensorProto

@@ -34,6 +34,7 @@ const Env = "ONNXQUANT_GOLDEN"
 
 // Case is one call of a function.
 type Case struct {
+	Dir     string // the family's folder, with the files that parameters name
 	Name    string
 	Func    string
 	Tags    []string
@@ -100,7 +101,7 @@ func Run(t *testing.T, family string, funcs map[string]Func) {
 		if f == nil {
 			continue
 		}
-		switch err := r.compare(f, data); {
+		switch err := r.compare(filepath.Join(dir, family), f, data); {
 		case errors.Is(err, ErrSkip):
 		case err != nil:
 			t.Errorf("%s: %v", r.Name, err)
@@ -178,7 +179,7 @@ func load(dir string) (cases []record, data []byte, err error) {
 }
 
 // compare calls f and holds the result against the record.
-func (r *record) compare(f Func, data []byte) error {
+func (r *record) compare(dir string, f Func, data []byte) error {
 	in, err := arrays(r.Inputs, data)
 	if err != nil {
 		return err
@@ -190,7 +191,7 @@ func (r *record) compare(f Func, data []byte) error {
 	if r.Error != "" {
 		want = nil
 	}
-	got, err := f(&Case{Name: r.Name, Func: r.Func, Tags: r.Tags, Inputs: in, Outputs: want, params: r.Params})
+	got, err := f(&Case{Dir: dir, Name: r.Name, Func: r.Func, Tags: r.Tags, Inputs: in, Outputs: want, params: r.Params})
 	switch {
 	case errors.Is(err, ErrSkip):
 		return err

@@ -53,7 +53,7 @@ func TestCompare(t *testing.T) {
 		"skipped":              {want("y", float32At(0, 3)), func(*Case) (Arrays, error) { return nil, ErrSkip }, ErrSkip.Error()},
 	} {
 		t.Run(name, func(t *testing.T) {
-			err := c.record.compare(c.f, data)
+			err := c.record.compare("", c.f, data)
 			switch {
 			case c.err == "" && err != nil:
 				t.Error(err)

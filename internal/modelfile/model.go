@@ -26,12 +26,15 @@ type Model struct {
 // Open reads the structure of the model file at name, opens the external files
 // it refers to, and checks that every tensor's content is there and has the
 // size that its type and dimensions ask for.
-func Open(name string) (*Model, error) {
+func Open(name string) (*Model, error) { return open(name, map[string]*file{}) }
+
+// open opens a model some of whose external files are open already.
+func open(name string, externals map[string]*file) (*Model, error) {
 	f, err := regular(os.OpenFile(name, os.O_RDONLY|nonblock, 0))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	m := &Model{file: f, externals: map[string]*file{}}
+	m := &Model{file: f, externals: externals}
 	if m.root, err = os.OpenRoot(filepath.Dir(name)); err != nil {
 		m.Close()
 		return nil, err

@@ -107,6 +107,19 @@ func (t *Target) create(external bool) error {
 	}
 }
 
+// Reopen opens what has been written so far, as it will be once committed.
+func (t *Target) Reopen() (*Model, error) {
+	externals := map[string]*file{}
+	if t.Data != nil {
+		f, err := regular(os.Open(t.Data.Name()))
+		if err != nil {
+			return nil, err
+		}
+		externals[filepath.Base(DataPath(t.path))] = f
+	}
+	return open(t.Model.Name(), externals)
+}
+
 // Abort removes the temporary files.
 func (t *Target) Abort() {
 	for _, f := range []*os.File{t.Model, t.Data} {

@@ -6,12 +6,13 @@ usage: thin_golden.py FULL OUT [--limit BYTES] [family ...]
 A case is of one kind by its function, types and numbers of axes, tags, failure
 and parameters, and of another by the same with the distribution of its values in
 place of axis and block size. Of each kind the largest case whose arrays fit into
-the limit stays, or else the smallest.
+the limit stays, or else the smallest. Models that cases name come along.
 """
 import argparse
 import json
 import os
 import re
+import shutil
 
 # Names go function/shape_distribution_..._b<block>_..., or speak for themselves.
 NAME = re.compile(r".*?/(?:3d_)?\d+(?:x\d+)*_([a-z0-9]+)_.*_b(-?\d+)_")
@@ -73,6 +74,8 @@ def thin(source, target, limit):
     with open(os.path.join(target, "cases.json"), "w") as f:
         f.write(json.dumps(head, separators=(",", ":"))[:-1] + ',\n"cases":[\n')
         f.write(",\n".join(json.dumps(c, separators=(",", ":")) for c in cases) + "\n]}\n")
+    for model in {c["params"]["model"] for c in cases if "model" in c["params"]}:
+        shutil.copyfile(os.path.join(source, model), os.path.join(target, model))
     print(f"{os.path.basename(target)}: {len(cases)} of {len(doc['cases'])} cases, {len(out)} bytes of data")
 
 
@@ -80,7 +83,7 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("full")
     ap.add_argument("out")
-    ap.add_argument("family", nargs="*", default=["int_quant", "pack", "meta"])
+    ap.add_argument("family", nargs="*", default=["int_quant", "pack", "meta", "e2e"])
     ap.add_argument("--limit", type=int, default=3500)
     args = ap.parse_args()
     for family in args.family:
