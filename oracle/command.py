@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 BINARY = pathlib.Path(os.environ.get("ONNXQUANT", ROOT / "bin" / "onnxquant")).resolve()
-CORPUS = ROOT / "build" / "corpus"
+CORPUS = pathlib.Path(os.environ.get("ONNXQUANT_CORPUS", ROOT / "build" / "corpus"))
 TINYGPT = ROOT / "testmodels" / "tinygpt"
 SHARED = ROOT.parent / "shared"  # references that may lie beside the project
 
