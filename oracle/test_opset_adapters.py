@@ -187,6 +187,26 @@ CASES = {
     "dft_axis": Case(17, "(float[2,5,3,1] x) => (float[] y) { y = DFT<axis=2, onesided=1>(x) }"),
     "dft_length": Case(17, "(float[2,5,3,2] x) => (float[] y) { y = DFT<inverse=1>(x, n) }", stored={"n": np.array(4, I64)}),
     "erf": Case(9, f"({X}) => (float[] y) {{ y = Erf(x) }}"),
+
+    # Experimental operators, which ONNX Runtime runs up to opset 9.
+    **{name: Case(7, "(float[2,3,5,6] x) => (float[] y) { y = " + node + " }", converter="does not know the operator") for name, node in {
+        "affine": "Affine<alpha=2.5, beta=0.5>(x)",
+        "affine_nothing": "Affine(x)",
+        "scale": "Scale<scale=2.5>(x)",
+        "scaled_tanh": "ScaledTanh<alpha=2.5, beta=0.5>(x)",
+        "parametric_softplus": "ParametricSoftplus<alpha=2.5, beta=0.5>(x)",
+        "image_scaler": "ImageScaler<scale=2.5, bias=[0.1,0.2,0.3]>(x)",
+        "crop": "Crop<border=[1,2,0,1]>(x)",
+        "crop_to_size": "Crop<border=[1,2,0,1], scale=[2,3]>(x)",
+        "mean_variance": "MeanVarianceNormalization(x)",
+        "mean_variance_channels": "MeanVarianceNormalization<across_channels=1>(x)",
+        "mean_variance_mean": "MeanVarianceNormalization<normalize_variance=0>(x)",
+    }.items()},
+    "thresholded_relu": Case(7, f"({X}) => (float[] y) {{ y = ThresholdedRelu<alpha=0.3>(x) }}", converter="does not know the operator"),
+    "dynamic_slice": Case(7, f"({X}) => (float[] y) {{ y = DynamicSlice(x, s, e, a) }}", converter="does not know the operator",
+                          stored={"s": np.array([1, 0], I64), "e": np.array([-1, 1], I64), "a": np.array([2, 0], I64)}),
+    "layer_normalization": Case(16, f"({X}, float[4] s, float[4] b) => (float[] y) {{ y = LayerNormalization<epsilon=0.01>(x, s, b) }}",
+                                converter="does not know the operator"),
 }
 
 for op in ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"):

@@ -143,6 +143,34 @@ func TestAdapters(t *testing.T) {
 		{"dft with an axis and a length", 17, 20, "x n", `y = DFT<axis=2, inverse=1>(x, n)`, `y = DFT<inverse=1>(x, n, 2)`},
 		{"erf", 9, 13, "x:float", `y = Erf(x)`, `y = Erf(x)`},
 
+		{"affine", 7, 13, "x:float", `y = Affine<alpha=2.0, beta=0.5>(x)`, `
+			y_Mul~2 = Mul(x, 2.0)
+			y = Add(y_Mul~2, 0.5)`},
+		{"affine, nothing", 7, 13, "x", `y = Affine(x)`, `y = Identity(x)`},
+		{"scale", 7, 13, "x:float", `y = Scale<scale=2.0>(x)`, `
+			y_Mul~2 = Mul(x, 2.0)
+			y = Identity(y_Mul~2)`},
+		{"scaled tanh", 7, 13, "x:float", `y = ScaledTanh<alpha=2.0, beta=0.5>(x)`, `
+			y_Mul~3 = Mul(x, 0.5)
+			y_Tanh~4 = Tanh(y_Mul~3)
+			y = Mul(y_Tanh~4, 2.0)`},
+		{"image scaler", 7, 13, "x:float16", `y = ImageScaler<scale=2.0, bias=[0.5,1.5]>(x)`, `
+			y_Mul~2 = Mul(x, 0x4000:float16)
+			y_Cast~4 = Cast<to=10>([0.5 1.5])
+			y = Add(y_Mul~2, y_Cast~4)`},
+		{"crop", 7, 13, "x", `y = Crop<border=[1,2,0,3]>(x)`, `y = Slice(x, [2 1], [-3 9223372036854775807], [2 3])`},
+		{"crop to a size", 7, 13, "x", `y = Crop<border=[1,2,0,3], scale=[5,6]>(x)`, `y = Slice(x, [2 1], [7 7], [2 3])`},
+		{"dynamic slice", 7, 13, "x s e a", `y = DynamicSlice(x, s, e, a)`, `y = Slice(x, s, e, a)`},
+		{"mean and variance", 7, 9, "x", `y = MeanVarianceNormalization<across_channels=1>(x)`, `y = MeanVarianceNormalization<axes=[0,1,2,3]>(x)`},
+		{"mean without variance", 7, 9, "x", `y = MeanVarianceNormalization<normalize_variance=0>(x)`, `
+			y_ReduceMean~1 = ReduceMean<axes=[0,2,3]>(x)
+			y = Sub(x, y_ReduceMean~1)`},
+		{"operators of runtimes", 11, 25, "x s", `
+			h = LayerNormalization(x, s)
+			y = SimplifiedLayerNormalization(h, s)`, `
+			h = LayerNormalization(x, s)
+			y = SimplifiedLayerNormalization(h, s)`},
+
 		{"other domains", 11, 25, "x", `y = acme::Squeeze<axes=[0]>(x)`, `y = Squeeze<axes=[0]>(x)`},
 		{"both spellings of the domain", 11, 25, "x", `y = ai.onnx::Squeeze<axes=[0]>(x)`, `y = Squeeze(x, [0])`},
 	}

@@ -13,8 +13,9 @@
 // optional input, or an attribute whose default is the old behavior was added;
 // a description was corrected) or has an adapter, which rewrites one node of
 // the old definition into nodes of the new one. An adapter may have to refuse
-// a node; its comment says which and why. What the table does not know is
-// refused.
+// a node; its comment says which and why. guests (guests.go) lists operators
+// that runtimes take in the same domain though the opset does not define them.
+// What neither knows is refused.
 //
 // # Raising
 //

@@ -39,6 +39,11 @@ func (e *edit) setInput(i int, name string) {
 	}
 }
 
+// become turns the node into one of another operator.
+func (e *edit) become(op string, inputs ...string) {
+	e.node.OpType, e.node.Input = &op, inputs
+}
+
 // attribute returns the node's attribute of that name, or nil.
 func (e *edit) attribute(name string) *onnxpb.AttributeProto {
 	return attribute(e.node, name)
@@ -181,24 +186,33 @@ func (e *edit) hold(a *onnxpb.AttributeProto) (string, error) {
 	return e.produce("Constant", nil, &onnxpb.AttributeProto{Name: &value, Type: a.Type, RefAttrName: a.RefAttrName}), nil
 }
 
-// holdAs is hold for a scalar that must have the element type of a value.
+// holdAs is hold for a float that must have the element type of a value.
 func (e *edit) holdAs(a *onnxpb.AttributeProto, like string) (string, error) {
-	t := e.elemType(like)
-	if a.GetRefAttrName() == "" && t != unknown {
+	if t := e.elemType(like); a.GetRefAttrName() == "" && t != unknown {
 		return e.constant(a.GetName(), scalar(a.GetF(), t)), nil
 	}
 	held, err := e.hold(a)
-	switch {
-	case err != nil || t == onnxpb.TensorProto_FLOAT:
-		return held, err
-	case e.to < 15:
-		return "", errors.New("the element type of its input is unknown; raise to opset 15 or later")
+	if err != nil {
+		return "", err
 	}
-	return e.produce("CastLike", []string{held, like}), nil
+	return e.castLike(held, like)
 }
 
-// scalar returns a float tensor of rank 0 and one of the types that Clip and
-// Pad took as attributes of type float.
+// castLike returns a float32 value in the element type of another.
+func (e *edit) castLike(x, like string) (string, error) {
+	switch t := e.elemType(like); {
+	case t == onnxpb.TensorProto_FLOAT:
+		return x, nil
+	case t != unknown:
+		return e.produce("Cast", []string{x}, intAttribute("to", int64(t))), nil
+	case e.to < 15:
+		return "", errors.New("the element type of its input is unknown, which only opsets from 15 on can do with")
+	}
+	return e.produce("CastLike", []string{x, like}), nil
+}
+
+// scalar returns a tensor of rank 0 and one of the three float types that
+// operators had when they took numbers as attributes of type float.
 func scalar(v float32, t onnxpb.TensorProto_DataType) *onnxpb.TensorProto {
 	var raw []byte
 	switch t {

@@ -11,7 +11,7 @@ import (
 
 // scatterElements renames Scatter, which opset 11 retired.
 func scatterElements(e *edit) error {
-	*e.node.OpType = "ScatterElements"
+	e.become("ScatterElements", e.node.Input...)
 	return nil
 }
 

@@ -77,7 +77,7 @@ func instanceNormalization(e *edit) error {
 	e.take("num_groups")
 	x := e.input(0)
 	e.setInput(0, e.produce("Reshape", []string{x, e.ints("groups", 0, groups, -1)}))
-	*e.node.OpType = "InstanceNormalization"
+	e.become("InstanceNormalization", e.node.Input...)
 	e.reshapeLike(x)
 	return nil
 }

@@ -13,7 +13,7 @@ import (
 
 // upsampleToResize replaces the operator, which opset 10 retired.
 func upsampleToResize(e *edit) error {
-	*e.node.OpType = "Resize"
+	e.become("Resize", e.node.Input...)
 	e.enlarging[e.node] = true
 	return nil
 }

@@ -120,15 +120,15 @@ func (r *raiser) raiseFunction(f *onnxpb.FunctionProto, from int64) error {
 // defined reports the first node whose operator is not defined at an opset.
 func (s *scope) defined(opset int64) error {
 	for _, n := range s.nodes {
-		if h, ok := operators[n.GetOpType()]; s.concerned(n) && h.at(opset) == 0 {
+		if op := n.GetOpType(); s.concerned(n) && (opset == noOpset || definition(op, opset) == 0) {
 			reason := fmt.Sprintf("is not defined at opset %d of ai.onnx", opset)
 			switch {
-			case !ok:
-				reason = "is no operator of ai.onnx; opsets cannot be raised across it"
 			case opset == noOpset:
 				reason = "the model does not import ai.onnx"
+			case operators[op].versions == nil:
+				reason = "is no operator of ai.onnx, and what it means at another opset is not known"
 			}
-			return &Error{Op: n.GetOpType(), Node: label(n), Reason: reason}
+			return &Error{Op: op, Node: label(n), Reason: reason}
 		}
 		for _, g := range subgraphs(n) {
 			if err := s.scope(g, s).defined(opset); err != nil {
@@ -143,7 +143,7 @@ func (s *scope) defined(opset int64) error {
 // an opset as at the one to raise to.
 func (s *scope) same(opset int64) bool {
 	for _, n := range s.nodes {
-		if h := operators[n.GetOpType()]; s.concerned(n) && h.at(opset) != h.at(s.to) {
+		if op := n.GetOpType(); s.concerned(n) && definition(op, opset) != definition(op, s.to) {
 			return false
 		}
 		for _, g := range subgraphs(n) {
@@ -164,7 +164,7 @@ func (s *scope) step(version int64) error {
 				return err
 			}
 		}
-		adapt := operators[n.GetOpType()].adapters[version]
+		adapt := adapterOf(n.GetOpType(), version)
 		if adapt == nil || !s.concerned(n) {
 			nodes = append(nodes, n)
 			continue
