@@ -3,7 +3,7 @@
 export CGO_ENABLED = 0
 
 PYTHON   ?= python3
-JOBS     ?= 2
+JOBS     ?= auto
 FUZZTIME ?= 60s
 
 BIN     := bin/onnxquant

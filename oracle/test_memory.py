@@ -28,7 +28,7 @@ def model(request, tmp_path_factory):
     ["--bits", "4", "--block", "128"],
     ["--bits", "8", "--block", "-1"],
     ["--bits", "4", "--block", "32", "--zero-point", "--external-data", "always"],
-    ["--bits", "4", "--include", "none of them"],
+    ["--bits", "4", "--exclude", "*"],
 ], ids=" ".join)
 def test_bounded(model, args, tmp_path):
     r = Run([BINARY, "--quiet", *args, model, tmp_path / "out.onnx"], tmp_path / "stderr", timeout=60)
