@@ -221,6 +221,11 @@ func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorPro
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s stays in float: %s", quote(d.path), d.reason))
 		}
 	}
+	for _, w := range c.weights {
+		if w.codec.Bits == 2 && w.inner%4 != 0 {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.path), w.inner))
+		}
+	}
 	if len(c.weights) == 0 {
 		p.Warnings = append(p.Warnings, "no weight was selected: the output is a copy of the input")
 	} else if p.OutBytes > p.InBytes {
