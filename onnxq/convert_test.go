@@ -134,7 +134,7 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.choice.axis, 1, false, w.codec.Bits)
+	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.choice.axis, 1, false, w.bits())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,8 +146,8 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	for i, v := range wq.Data {
 		codes[i] = byte(int8(v))
 	}
-	want := make([]byte, int4.PackedLen(len(codes), w.codec.Bits))
-	int4.Pack(want, codes, w.codec.Bits)
+	want := make([]byte, int4.PackedLen(len(codes), w.bits()))
+	int4.Pack(want, codes, w.bits())
 	if _, got := raw(t, out, w.codes.GetName()); !bytes.Equal(got, want) {
 		t.Errorf("%s: codes differ", w.name)
 	}

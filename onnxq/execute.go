@@ -94,7 +94,7 @@ func newExecutor(c *conversion, target *modelfile.Target) *executor {
 
 func (e *executor) packed(w *weight, t *onnxpb.TensorProto) *packedWriter {
 	n, _ := modelfile.Elements(t.Dims)
-	return &packedWriter{w: e.sinks[t], bits: w.codec.Bits, n: n}
+	return &packedWriter{w: e.sinks[t], bits: w.bits(), n: n}
 }
 
 // work lists the tasks of a conversion.

@@ -55,7 +55,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 		name := w.name + "_i4"
 		_, packed := raw(t, m, w.codes.GetName())
 		values := make([]byte, w.k*w.outer*w.inner)
-		int4.Unpack(values, packed, w.codec.Bits, true)
+		int4.Unpack(values, packed, w.bits(), true)
 		_, scale := raw(t, m, w.scale.GetName())
 		for suffix, data := range map[string][]byte{":values": values, ":raw": packed, ":scale": scale} {
 			a := c.Outputs[name+suffix]

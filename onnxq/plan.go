@@ -222,7 +222,7 @@ func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorPro
 		}
 	}
 	for _, w := range c.weights {
-		if w.codec.Bits == 2 && w.inner%4 != 0 {
+		if w.bits() == 2 && w.inner%4 != 0 {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.path), w.inner))
 		}
 	}

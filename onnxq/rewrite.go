@@ -110,21 +110,19 @@ func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string) (domain 
 // replace puts the tensors and nodes of quantized weights in the place of the
 // weights, in a graph and in the subgraphs of its nodes.
 func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*onnxpb.TensorProto]*onnxpb.TensorProto, selected map[*onnxpb.TensorProto]*weight, fresh func(string) string) {
-	var tensors []*onnxpb.TensorProto
-	var nodes []*onnxpb.NodeProto
+	b := &builder{domain: domain, fresh: fresh}
 	gone := map[string]bool{}
 	for _, t := range g.Initializer {
 		w := selected[original[t]]
 		if w == nil {
-			tensors = append(tensors, t)
+			b.tensors = append(b.tensors, t)
 			continue
 		}
-		tensors = append(tensors, w.tensors(fresh)...)
-		nodes = append(nodes, w.nodes(domain, fresh)...)
+		w.build(b)
 		gone[w.name] = true // an input, up to IR 3
 		w.codes.DocString, w.codes.MetadataProps = t.DocString, t.MetadataProps
 	}
-	g.Initializer = tensors
+	g.Initializer = b.tensors
 	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
 	for _, n := range g.Node {
 		for _, a := range n.Attribute {
@@ -133,7 +131,7 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 			}
 		}
 	}
-	g.Node = append(nodes, g.Node...)
+	g.Node = append(b.nodes, g.Node...)
 }
 
 // collect lists the contents to be written. Small ones become part of the

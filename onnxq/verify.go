@@ -96,19 +96,19 @@ func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProt
 
 // readCodes reads packed codes from element off on.
 func (b *buffers) readCodes(q []byte, p *modelfile.Payload, w *weight, off int64) error {
-	per := int64(8 / w.codec.Bits)
+	per := int64(8 / w.bits())
 	head := off % per
 	n := head + int64(len(q))
-	packed := grow(&b.packed, int64(int4.PackedLen(int(n), w.codec.Bits)))
+	packed := grow(&b.packed, int64(int4.PackedLen(int(n), w.bits())))
 	if err := readAt(p, packed, off/per); err != nil {
 		return err
 	}
 	if head == 0 {
-		int4.Unpack(q, packed, w.codec.Bits, w.codec.Signed)
+		int4.Unpack(q, packed, w.bits(), w.signed())
 		return nil
 	}
 	all := grow(&b.unpacked, n)
-	int4.Unpack(all, packed, w.codec.Bits, w.codec.Signed)
+	int4.Unpack(all, packed, w.bits(), w.signed())
 	copy(q, all[head:])
 	return nil
 }

@@ -1,8 +1,6 @@
 package onnxq
 
 import (
-	"fmt"
-
 	"onnxquant/int4"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -13,7 +11,7 @@ import (
 // outcome. It is seen as [outer, k, inner]: blocks run along k.
 type weight struct {
 	*decision
-	codec           int4.Codec
+	codec           codec
 	outer, k, inner int64
 	block           int64 // elements of a block; k if there is one for all of it
 	blocks          int64 // along k
@@ -22,7 +20,8 @@ type weight struct {
 	src     *modelfile.Payload
 	planned int // index among the plan's tensors
 
-	codes, scale, zero *onnxpb.TensorProto // zero is nil where there are no zero points
+	// What the weight becomes. There may be no zero points.
+	codes, scale, zero *onnxpb.TensorProto
 }
 
 func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
@@ -41,13 +40,19 @@ func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
 	}
 	w.blocks = (w.k-1)/w.block + 1
 	w.codec = int4.Codec{
-		Bits:      d.choice.format.Bits(),
-		Signed:    d.choice.format.Signed(),
+		Bits:      w.bits(),
+		Signed:    w.signed(),
 		ZeroPoint: d.choice.zeroPoint,
 		Type:      scaleTypes[d.dtype].codec,
 	}
 	return w, w.codec.Validate()
 }
+
+// bits is the size of a code.
+func (w *weight) bits() int { return w.choice.format.Bits() }
+
+// signed tells whether codes are two's complement.
+func (w *weight) signed() bool { return w.choice.format.Signed() }
 
 // scaleTypes gives the type of the scales for weights of a type. ONNX has no
 // float64 scales: there, DequantizeLinear makes float32 and a Cast follows.
@@ -89,65 +94,6 @@ func (w *weight) scaleShape() []int64 {
 	return shape
 }
 
-// opset is the least one whose DequantizeLinear decodes the weight.
-func (w *weight) opset() int64 {
-	switch {
-	case w.codec.Bits == 2:
-		return 25
-	case w.codec.Bits == 4 || !w.perAxis:
-		return 21
-	case w.dtype == modelfile.Float16 || w.dtype == modelfile.BFloat16:
-		return 19
-	}
-	return 13
-}
-
-// tensors makes the initializers that replace the weight, contents apart.
-func (w *weight) tensors(fresh func(string) string) []*onnxpb.TensorProto {
-	code := codeTypes[w.choice.format]
-	w.codes = newTensor(fresh(w.name+code.suffix), code.dtype, w.shape)
-	w.scale = newTensor(fresh(w.name+"_scale"), scaleTypes[w.dtype].onnx, w.scaleShape())
-	if !w.codec.HasZeroPoints() {
-		return []*onnxpb.TensorProto{w.codes, w.scale}
-	}
-	w.zero = newTensor(fresh(w.name+"_zp"), code.dtype, w.scaleShape())
-	return []*onnxpb.TensorProto{w.codes, w.scale, w.zero}
-}
-
-// nodes makes the nodes that decode the weight and give the result its name.
-func (w *weight) nodes(domain string, fresh func(string) string) []*onnxpb.NodeProto {
-	dq := &onnxpb.NodeProto{
-		OpType: ptr("DequantizeLinear"),
-		Name:   ptr(fresh(w.name + "_DequantizeLinear")),
-		Input:  []string{w.codes.GetName(), w.scale.GetName()},
-		Output: []string{w.name},
-	}
-	if domain != "" {
-		dq.Domain = &domain
-	}
-	if w.zero != nil {
-		dq.Input = append(dq.Input, w.zero.GetName())
-	}
-	switch {
-	case !w.perAxis:
-		dq.Attribute = []*onnxpb.AttributeProto{intAttr("axis", int64(w.choice.axis)), intAttr("block_size", w.block)}
-	case len(w.shape) == 2:
-		dq.Attribute = []*onnxpb.AttributeProto{intAttr("axis", int64(1-w.choice.axis))}
-	}
-	if w.dtype != modelfile.Float64 {
-		return []*onnxpb.NodeProto{dq}
-	}
-	dq.Output[0] = fresh(w.name + "_DequantizeLinear_Output")
-	return []*onnxpb.NodeProto{dq, {
-		OpType:    ptr("Cast"),
-		Name:      ptr(fresh(w.name + "_Cast")),
-		Domain:    dq.Domain,
-		Input:     []string{dq.Output[0]},
-		Output:    []string{w.name},
-		Attribute: []*onnxpb.AttributeProto{intAttr("to", int64(modelfile.Float64))},
-	}}
-}
-
 // sizeOf returns the bytes of a tensor's content.
 func sizeOf(t *onnxpb.TensorProto) int64 {
 	if t == nil {
@@ -159,21 +105,3 @@ func sizeOf(t *onnxpb.TensorProto) int64 {
 
 // size is what the weight takes once quantized.
 func (w *weight) size() int64 { return sizeOf(w.codes) + sizeOf(w.scale) + sizeOf(w.zero) }
-
-// describeBlock says how scales are shared.
-func (w *weight) describeBlock() string {
-	if w.choice.block == PerChannel {
-		return "per channel"
-	}
-	return fmt.Sprintf("block %d", w.block)
-}
-
-func newTensor(name string, dtype modelfile.DType, shape []int64) *onnxpb.TensorProto {
-	return &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(dtype)), Dims: shape}
-}
-
-func intAttr(name string, v int64) *onnxpb.AttributeProto {
-	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INT.Enum(), I: &v}
-}
-
-func ptr[T any](v T) *T { return &v }
