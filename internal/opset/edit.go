@@ -138,8 +138,8 @@ func (e *edit) constant(hint string, t *onnxpb.TensorProto) string {
 	return name
 }
 
-// ints and int return the name of an int64 vector and scalar.
-func (e *edit) ints(hint string, values ...int64) string {
+// intVector and int return the name of an int64 vector and scalar.
+func (e *edit) intVector(hint string, values ...int64) string {
 	return e.constant(hint, int64Tensor(values, int64(len(values))))
 }
 
@@ -147,8 +147,8 @@ func (e *edit) int(hint string, value int64) string {
 	return e.constant(hint, int64Tensor([]int64{value}))
 }
 
-// floats returns the name of a float32 vector, float of a scalar.
-func (e *edit) floats(hint string, values ...float32) string {
+// floatVector and float return the name of a float32 vector and scalar.
+func (e *edit) floatVector(hint string, values ...float32) string {
 	return e.constant(hint, floatTensor(values, int64(len(values))))
 }
 
@@ -163,11 +163,11 @@ func (e *edit) hold(a *onnxpb.AttributeProto) (string, error) {
 	if a.GetRefAttrName() == "" {
 		switch a.GetType() {
 		case onnxpb.AttributeProto_INTS:
-			return e.ints(hint, a.Ints...), nil
+			return e.intVector(hint, a.Ints...), nil
 		case onnxpb.AttributeProto_INT:
 			return e.int(hint, a.GetI()), nil
 		case onnxpb.AttributeProto_FLOATS:
-			return e.floats(hint, a.Floats...), nil
+			return e.floatVector(hint, a.Floats...), nil
 		case onnxpb.AttributeProto_FLOAT:
 			return e.float(hint, a.GetF()), nil
 		}

@@ -1,7 +1,10 @@
 package opset
 
 import (
+	"encoding/binary"
 	"maps"
+	"math"
+	"slices"
 	"strings"
 
 	"onnxquant/internal/onnxpb"
@@ -118,7 +121,7 @@ func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
 	if t := f.declared[name]; t.GetElemType() != 0 {
 		return onnxpb.TensorProto_DataType(t.GetElemType())
 	}
-	if t := f.initializers[name]; t != nil {
+	if t := s.stored(name); t != nil {
 		return onnxpb.TensorProto_DataType(t.GetDataType())
 	}
 	n := f.producers[name]
@@ -128,8 +131,6 @@ func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
 	switch op := n.GetOpType(); {
 	case op == "Cast":
 		return onnxpb.TensorProto_DataType(attribute(n, "to").GetI())
-	case op == "Constant":
-		return onnxpb.TensorProto_DataType(attribute(n, "value").GetT().GetDataType())
 	case op == "DequantizeLinear", op == "Where":
 		return s.elemType(inputOf(n, 1))
 	case typeKeepers[op]:
@@ -162,7 +163,7 @@ func (s *scope) findRank(name string, f *facts) int {
 	if shape := f.declared[name].GetShape(); shape != nil {
 		return len(shape.GetDim())
 	}
-	if t := f.initializers[name]; t != nil {
+	if t := s.stored(name); t != nil {
 		return len(t.GetDims())
 	}
 	n := f.producers[name]
@@ -170,10 +171,6 @@ func (s *scope) findRank(name string, f *facts) int {
 		return unknownRank
 	}
 	switch op := n.GetOpType(); {
-	case op == "Constant":
-		if t := attribute(n, "value").GetT(); t != nil {
-			return len(t.GetDims())
-		}
 	case op == "Gemm", op == "Flatten":
 		return 2
 	case op == "Transpose" && attribute(n, "perm").GetInts() != nil:
@@ -222,21 +219,46 @@ func (s *scope) highestRank(names []string, matrices bool) int {
 
 // length returns the number of elements of a vector, or unknownRank.
 func (s *scope) length(name string) int {
-	home, f := s.home(name)
-	if f == nil {
-		return unknownRank
+	if _, f := s.home(name); f != nil {
+		if d := f.declared[name].GetShape().GetDim(); len(d) == 1 && d[0].GetDimValue() > 0 {
+			return int(d[0].GetDimValue())
+		}
 	}
-	if d := f.declared[name].GetShape().GetDim(); len(d) == 1 && d[0].GetDimValue() > 0 {
-		return int(d[0].GetDimValue())
-	}
-	t := f.initializers[name]
-	if n := f.producers[name]; t == nil && n != nil && n.GetOpType() == "Constant" && home.concerned(n) {
-		t = attribute(n, "value").GetT()
-	}
-	if d := t.GetDims(); len(d) == 1 {
+	if d := s.stored(name).GetDims(); len(d) == 1 {
 		return int(d[0])
 	}
 	return unknownRank
+}
+
+// stored returns the tensor that a value holds: an initializer or that of a
+// Constant, or nil.
+func (s *scope) stored(name string) *onnxpb.TensorProto {
+	home, f := s.home(name)
+	if f == nil {
+		return nil
+	}
+	if n := f.producers[name]; n.GetOpType() == "Constant" && home.concerned(n) {
+		return attribute(n, "value").GetT()
+	}
+	return f.initializers[name]
+}
+
+// floats returns the elements of a stored float32 tensor whose payload is at
+// hand and which no caller of the model can replace, or nil.
+func (s *scope) floats(name string) []float32 {
+	t := s.stored(name)
+	isInput := func(v *onnxpb.ValueInfoProto) bool { return v.GetName() == name }
+	if home, _ := s.home(name); t.GetDataType() != int32(onnxpb.TensorProto_FLOAT) || slices.ContainsFunc(home.graph.GetInput(), isInput) {
+		return nil
+	}
+	if t.GetFloatData() != nil {
+		return t.FloatData
+	}
+	var values []float32
+	for raw := t.GetRawData(); len(raw) >= 4; raw = raw[4:] {
+		values = append(values, math.Float32frombits(binary.LittleEndian.Uint32(raw)))
+	}
+	return values
 }
 
 func inputOf(n *onnxpb.NodeProto, i int) string {

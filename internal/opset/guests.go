@@ -126,7 +126,7 @@ func crop(e *edit) error {
 	if s := size.GetInts(); len(s) == 2 {
 		ends = []int64{top + s[0], left + s[1]}
 	}
-	e.become("Slice", e.input(0), e.ints("starts", top, left), e.ints("ends", ends...), e.ints("axes", 2, 3))
+	e.become("Slice", e.input(0), e.intVector("starts", top, left), e.intVector("ends", ends...), e.intVector("axes", 2, 3))
 	return nil
 }
 

@@ -65,7 +65,7 @@ func topKInput(e *edit) error {
 		return err
 	}
 	e.take("k")
-	e.setInput(1, e.ints("k", k))
+	e.setInput(1, e.intVector("k", k))
 	return nil
 }
 

@@ -21,7 +21,7 @@ func perChannel(e *edit) error {
 	}
 	x := e.input(0)
 	e.setInput(0, e.produce("Flatten", []string{x}, intAttribute("axis", 1)))
-	flat := e.ints("flat", -1)
+	flat := e.intVector("flat", -1)
 	for i := 1; i < len(e.node.Input); i++ {
 		e.setInput(i, e.produce("Reshape", []string{e.input(i), flat}))
 	}
@@ -76,7 +76,7 @@ func instanceNormalization(e *edit) error {
 	}
 	e.take("num_groups")
 	x := e.input(0)
-	e.setInput(0, e.produce("Reshape", []string{x, e.ints("groups", 0, groups, -1)}))
+	e.setInput(0, e.produce("Reshape", []string{x, e.intVector("groups", 0, groups, -1)}))
 	e.become("InstanceNormalization", e.node.Input...)
 	e.reshapeLike(x)
 	return nil

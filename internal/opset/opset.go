@@ -69,6 +69,12 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser,
 	if imported && from >= to {
 		return nil, nil
 	}
+	if to > Newest {
+		return nil, fmt.Errorf("opset %d is newer than %d, the newest known", to, Newest)
+	}
+	if err := agree(m.OpsetImport, from); err != nil {
+		return nil, err
+	}
 	r := newRaiser(m, to, fresh)
 	graphs := []*onnxpb.GraphProto{m.Graph}
 	for _, t := range m.TrainingInfo {
@@ -87,11 +93,25 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser,
 		if !imported || from >= to {
 			continue
 		}
-		if err := r.raiseFunction(f, from); err != nil {
-			return nil, err
+		err := agree(f.OpsetImport, from)
+		if err == nil {
+			err = r.raiseFunction(f, from)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("function %s.%s: %w", f.GetDomain(), f.GetName(), err)
 		}
 	}
 	return r, nil
+}
+
+// agree reports imports of ai.onnx at another opset than the given one.
+func agree(imports []*onnxpb.OperatorSetIdProto, version int64) error {
+	for _, id := range imports {
+		if isDefault(id.GetDomain()) && id.GetVersion() != version {
+			return fmt.Errorf("ai.onnx is imported twice, at opsets %d and %d", id.GetVersion(), version)
+		}
+	}
+	return nil
 }
 
 // withDefault returns the imports with every spelling of ai.onnx at the given
@@ -100,7 +120,7 @@ func withDefault(imports []*onnxpb.OperatorSetIdProto, version int64) []*onnxpb.
 	found := false
 	for _, id := range imports {
 		if isDefault(id.GetDomain()) {
-			id.Version = proto.Int64(max(id.GetVersion(), version))
+			id.Version = proto.Int64(version)
 			found = true
 		}
 	}

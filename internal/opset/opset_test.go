@@ -106,6 +106,10 @@ func TestImports(t *testing.T) {
 	}
 
 	m := parseModel(t, 11, "x", `y = Relu(x)`, "y")
+	m.OpsetImport = []*onnxpb.OperatorSetIdProto{id("", 11), id("ai.onnx", 13)}
+	if err := Raise(m, 21, freshNames()); err == nil || !strings.Contains(err.Error(), "imported twice, at opsets 11 and 13") {
+		t.Errorf("error %v for two opsets", err)
+	}
 	m.OpsetImport = nil
 	if err := Raise(m, 21, freshNames()); err == nil || !strings.Contains(err.Error(), "does not import ai.onnx") {
 		t.Errorf("error %v for an operator without an import", err)

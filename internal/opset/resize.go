@@ -1,12 +1,8 @@
 package opset
 
 import (
-	"encoding/binary"
 	"fmt"
-	"math"
 	"slices"
-
-	"onnxquant/internal/onnxpb"
 )
 
 // Upsample and Resize.
@@ -21,7 +17,9 @@ func upsampleToResize(e *edit) error {
 // resizeModes spells out what Resize did before it had a choice: coordinates
 // map as x/scale (asymmetric), and nearest means the next lower one where the
 // scale is at least 1, the next higher one where it is below. A node whose
-// scales may be of both kinds becomes two, each of one kind.
+// scales may be of both kinds becomes two, each of one kind. (An axis that a
+// scale just above 1 leaves at its length then stays as it is, as the ratio of
+// the lengths, which opset 11 calls the scale, is 1.)
 func resizeModes(e *edit) error {
 	scales := e.input(1)
 	if scales == "" {
@@ -33,7 +31,7 @@ func resizeModes(e *edit) error {
 	}
 	roi := ""
 	if e.to < 13 {
-		roi = e.floats("roi") // required, but not read with these coordinates
+		roi = e.floatVector("roi") // required, but not read with these coordinates
 	}
 	e.set(stringAttribute("coordinate_transformation_mode", "asymmetric"))
 	e.node.Input = []string{e.input(0), roi, scales}
@@ -62,40 +60,14 @@ func (e *edit) directions(scales string) (up, down bool) {
 	if e.enlarging[e.node] {
 		return true, false
 	}
-	values, ok := e.knownFloats(scales)
-	if !ok {
+	values := e.floats(scales)
+	if values == nil {
 		return true, true
 	}
 	for _, v := range values {
 		up, down = up || v > 1, down || v < 1
 	}
 	return up, down
-}
-
-// knownFloats returns the elements of a float32 constant whose payload is at
-// hand.
-func (s *scope) knownFloats(name string) ([]float32, bool) {
-	_, f := s.home(name)
-	if f == nil {
-		return nil, false
-	}
-	t := f.initializers[name]
-	if n := f.producers[name]; t == nil && n != nil && n.GetOpType() == "Constant" {
-		t = attribute(n, "value").GetT()
-	}
-	switch {
-	case t.GetDataType() != int32(onnxpb.TensorProto_FLOAT):
-		return nil, false
-	case len(t.GetFloatData()) > 0:
-		return t.FloatData, true
-	case len(t.GetRawData()) == 0:
-		return nil, false
-	}
-	values := make([]float32, len(t.RawData)/4)
-	for i := range values {
-		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.RawData[4*i:]))
-	}
-	return values, true
 }
 
 // resizeSizes leaves out scales where sizes are given: they had to be an empty

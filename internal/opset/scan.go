@@ -61,7 +61,7 @@ func scanBatch(e *edit) error {
 // shorten cuts the inputs of the edited node to a length, and pads its results
 // to what the inputs' length was. Both lists get the names of the new values.
 func (e *edit) shorten(inputs, results []string, length string) {
-	first := e.ints("first", 0)
+	first := e.intVector("first", 0)
 	full := e.produce("Gather", []string{e.produce("Shape", []string{inputs[0]}), first}, intAttribute("axis", 0))
 	short := e.count(e.produce("Unsqueeze", []string{length}, intsAttribute("axes", 0)))
 	for i, x := range inputs {

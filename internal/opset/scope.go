@@ -2,6 +2,7 @@ package opset
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -78,7 +79,7 @@ func newScope(r *raiser, outer *scope) *scope {
 }
 
 // noOpset stands for a missing import of ai.onnx.
-const noOpset = -1
+const noOpset = math.MinInt64
 
 // raise takes a scope and all within from one opset to r.to.
 func (r *raiser) raise(s *scope, from int64) error {
@@ -88,11 +89,8 @@ func (r *raiser) raise(s *scope, from int64) error {
 	if from == noOpset {
 		return nil // defined found no node of ai.onnx
 	}
-	switch {
-	case from < Oldest:
+	if from < Oldest {
 		return fmt.Errorf("opset %d is older than %d, the oldest that can be raised; export the model again", from, Oldest)
-	case r.to > Newest:
-		return fmt.Errorf("opset %d is newer than %d, the newest known", r.to, Newest)
 	}
 	for version := from + 1; version <= r.to; version++ {
 		if err := s.step(version); err != nil {
@@ -111,10 +109,7 @@ func (r *raiser) raiseFunction(f *onnxpb.FunctionProto, from int64) error {
 		return nil
 	}
 	r.functions[f] = s
-	if err := r.raise(s, from); err != nil {
-		return fmt.Errorf("function %s.%s: %w", f.GetDomain(), f.GetName(), err)
-	}
-	return nil
+	return r.raise(s, from)
 }
 
 // defined reports the first node whose operator is not defined at an opset.

@@ -26,7 +26,7 @@ var (
 	attributeForm = regexp.MustCompile(`(\w+)=(\[[^\]]*\]|"[^"]*"|@\w+|[^,]+)`)
 )
 
-func parseNodes(t *testing.T, text string) []*onnxpb.NodeProto {
+func parseNodes(t testing.TB, text string) []*onnxpb.NodeProto {
 	t.Helper()
 	var nodes []*onnxpb.NodeProto
 	for line := range strings.Lines(strings.TrimSpace(text)) {
@@ -57,7 +57,7 @@ func parseNames(text string) []string {
 	return names
 }
 
-func parseAttribute(t *testing.T, name, value string) *onnxpb.AttributeProto {
+func parseAttribute(t testing.TB, name, value string) *onnxpb.AttributeProto {
 	t.Helper()
 	switch {
 	case value[0] == '@':
@@ -88,7 +88,7 @@ func parseAttribute(t *testing.T, name, value string) *onnxpb.AttributeProto {
 	return intAttribute(name, parseInt(t, value))
 }
 
-func parseInt(t *testing.T, s string) int64 {
+func parseInt(t testing.TB, s string) int64 {
 	t.Helper()
 	v, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
@@ -97,7 +97,7 @@ func parseInt(t *testing.T, s string) int64 {
 	return v
 }
 
-func parseFloat(t *testing.T, s string) float32 {
+func parseFloat(t testing.TB, s string) float32 {
 	t.Helper()
 	v, err := strconv.ParseFloat(s, 32)
 	if err != nil {
@@ -213,7 +213,7 @@ func indent(text string) string {
 
 // A value declares an input of a test's graph as "x:float[2,3]", the shape or
 // all after the name being optional.
-func parseValue(t *testing.T, text string) *onnxpb.ValueInfoProto {
+func parseValue(t testing.TB, text string) *onnxpb.ValueInfoProto {
 	t.Helper()
 	name, typ, _ := strings.Cut(text, ":")
 	v := &onnxpb.ValueInfoProto{Name: &name}
@@ -224,7 +224,7 @@ func parseValue(t *testing.T, text string) *onnxpb.ValueInfoProto {
 	v.Type = tensorType(onnxpb.TensorProto_DataType(onnxpb.TensorProto_DataType_value[strings.ToUpper(elem)]))
 	if ranked {
 		s := &onnxpb.TensorShapeProto{}
-		for d := range strings.SplitSeq(shape, ",") {
+		for d := range strings.FieldsFuncSeq(shape, func(r rune) bool { return r == ',' }) {
 			dim := &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: parseInt(t, d)}}
 			s.Dim = append(s.Dim, dim)
 		}
@@ -234,7 +234,7 @@ func parseValue(t *testing.T, text string) *onnxpb.ValueInfoProto {
 }
 
 // parseModel makes a model of nodes, declared inputs and output names.
-func parseModel(t *testing.T, opset int64, inputs, nodes, outputs string) *onnxpb.ModelProto {
+func parseModel(t testing.TB, opset int64, inputs, nodes, outputs string) *onnxpb.ModelProto {
 	t.Helper()
 	g := &onnxpb.GraphProto{Node: parseNodes(t, nodes)}
 	for _, s := range strings.Fields(inputs) {
