@@ -25,6 +25,8 @@ FOLDER = ROOT / "build" / "bench"
 LAYERS, K, N, RUNS = (int(os.environ.get("BENCH_" + name, default))
                       for name, default in (("LAYERS", 24), ("K", 4096), ("N", 11008), ("RUNS", 3)))
 
+PER_MIB = 1 << 20 if sys.platform == "darwin" else 1 << 10  # of ru_maxrss
+
 PEER = """
 import logging, sys
 logging.disable(logging.CRITICAL)
@@ -62,7 +64,7 @@ def measure(*command):
     p.returncode = os.waitstatus_to_exitcode(status)
     if p.returncode:
         sys.exit(f"bench: {command[0]} failed: {stderr.strip()[-500:]}")
-    return seconds, usage.ru_maxrss / 1024
+    return seconds, usage.ru_maxrss / PER_MIB
 
 
 def convert(*command):

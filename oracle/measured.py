@@ -13,6 +13,9 @@ import sys
 import time
 
 
+PER_MIB = 1 << 20 if sys.platform == "darwin" else 1 << 10  # of ru_maxrss
+
+
 class Run:
     """One finished run: status is negative where a signal ended it, as it does after timeout seconds."""
 
@@ -42,7 +45,7 @@ def run(command, stderr, timeout):
             seconds = time.monotonic() - start
             if pid:
                 p.returncode = os.waitstatus_to_exitcode(status)
-                return p.returncode, seconds, usage.ru_maxrss / 1024
+                return p.returncode, seconds, usage.ru_maxrss / PER_MIB
             if seconds > timeout:
                 p.kill()
             time.sleep(0.0005)
