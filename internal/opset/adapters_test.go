@@ -32,6 +32,7 @@ func TestAdapters(t *testing.T) {
 		{"split equally, before 18", 11, 17, "x", `y, z = Split(x)`, `y, z = Split(x)`},
 
 		{"slice", 9, 13, "x", `y = Slice<axes=[1], starts=[0], ends=[2]>(x)`, `y = Slice(x, [0], [2], [1])`},
+		{"slice with empty axes", 9, 13, "x", `y = Slice<axes=[], starts=[0], ends=[2]>(x)`, `y = Slice(x, [0], [2])`},
 		{"slice all axes", 9, 13, "x", `y = Slice<starts=[0,1], ends=[2,-1]>(x)`, `y = Slice(x, [0 1], [2 -1])`},
 		{"topk", 9, 24, "x", `y, i = TopK<axis=-1, k=3>(x)`, `y, i = TopK<axis=-1>(x, [3])`},
 		{"scatter", 9, 18, "x i u", `y = Scatter<axis=1>(x, i, u)`, `y = ScatterElements<axis=1>(x, i, u)`},

@@ -26,33 +26,29 @@ func requiredInputs(names ...string) adapter {
 	}
 }
 
-// optionalInputs is requiredInputs for lists that may be absent. An empty one
-// meant the same.
-func optionalInputs(names ...string) adapter {
+// optionalInput makes input i of a list that may be absent, which an empty one
+// meant as well.
+func optionalInput(name string, i int) adapter {
 	return func(e *edit) error {
-		for i, name := range names {
-			a := e.take(name)
-			if a == nil || a.GetRefAttrName() == "" && len(a.GetInts()) == 0 {
-				continue
-			}
-			held, err := e.hold(a)
-			if err != nil {
-				return err
-			}
-			e.setInput(1+i, held)
+		a := e.take(name)
+		if a == nil || a.GetRefAttrName() == "" && len(a.GetInts()) == 0 {
+			return nil
 		}
+		held, err := e.hold(a)
+		if err != nil {
+			return err
+		}
+		e.setInput(i, held)
 		return nil
 	}
 }
 
 // sliceInputs: starts and ends, and axes if given.
 func sliceInputs(e *edit) error {
-	axes := e.take("axes")
-	if err := requiredInputs("starts", "ends")(e); err != nil || axes == nil {
+	if err := requiredInputs("starts", "ends")(e); err != nil {
 		return err
 	}
-	e.set(axes)
-	return requiredInputs("axes")(e)
+	return optionalInput("axes", 3)(e)
 }
 
 // topKInput: k, as a vector of one element.

@@ -1,6 +1,7 @@
 package opset
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 )
@@ -23,7 +24,7 @@ func upsampleToResize(e *edit) error {
 func resizeModes(e *edit) error {
 	scales := e.input(1)
 	if scales == "" {
-		return errMissing("scales")
+		return errors.New("its input scales is missing")
 	}
 	mode, err := e.stringAttribute("mode", "nearest")
 	if err != nil {
