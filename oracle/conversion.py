@@ -49,7 +49,7 @@ class Conversion:
             onnx.checker.check_model(elsewhere(pair.converted, strange))
         else:
             onnx.checker.check_model(self.path, full_check=full)
-        before, after = graphs.opset(pair.original) or 0, graphs.opset(pair.converted) or 0
+        before, after = graphs.opset(pair.original), graphs.opset(pair.converted)
         needed = needed_opset(pair)
         assert after == max(before, needed), f"opset {before} became {after}, needed is {needed}"
         least = onnx.helper.OP_SET_ID_VERSION_MAP["ai.onnx", after] if pair.weights else 0

@@ -86,7 +86,8 @@ def same_operator(a, b):
 
 
 def opset(model):
-    return next((o.version for o in model.opset_import if domain(o.domain) == ""), None)
+    """The version of the default domain, 0 if the model imports none."""
+    return next((o.version for o in model.opset_import if domain(o.domain) == ""), 0)
 
 
 @dataclass
