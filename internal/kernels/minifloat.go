@@ -1,0 +1,129 @@
+package kernels
+
+import "math"
+
+// MiniFloat is a floating-point format that fits in a byte. A code is, from the
+// highest bit down, a sign, an exponent and a fraction, as in float32; below the
+// least normal number come subnormal ones, evenly spaced down to 0. What the
+// codes above the largest number stand for is the format's own affair.
+type MiniFloat struct {
+	Values [256]float32 // what codes stand for; codes of fewer bits repeat
+	Top    uint32       // code of the largest number
+
+	least    uint32  // bits of the least normal number
+	most     uint32  // bits of the largest number
+	drop     uint32  // bits that the fraction of a float32 has more
+	signDown uint32  // how far the sign lies below that of a float32
+	zero     float32 // added to values; +0 makes -0 positive, -0 changes nothing
+	signless uint32  // code whose sign is dropped, if any
+}
+
+// The formats. E2M1 is also the one of four bits that has no NaN; SignlessE2M1
+// takes -0 for 0, though a negative number that rounds to 0 becomes -0. The FNUZ
+// formats have no -0.
+var (
+	E4M3FN       = newMiniFloat(4, 3, 7, 0x7e)
+	E5M2         = newMiniFloat(5, 2, 15, 0x7b)
+	E4M3FNUZ     = newMiniFloat(4, 3, 8, 0x7f)
+	E5M2FNUZ     = newMiniFloat(5, 2, 16, 0x7f)
+	E2M1         = newMiniFloat(2, 1, 1, 7)
+	SignlessE2M1 = newMiniFloat(2, 1, 1, 7)
+)
+
+func init() {
+	nan := float32(math.NaN())
+	E4M3FN.Values[0x7f], E4M3FN.Values[0xff] = nan, nan
+	for code := 0x7c; code <= 0x7f; code++ {
+		v := nan
+		if code == 0x7c {
+			v = float32(math.Inf(1))
+		}
+		E5M2.Values[code], E5M2.Values[code|0x80] = v, -v
+	}
+	for _, f := range []*MiniFloat{E4M3FNUZ, E5M2FNUZ} {
+		f.Values[0x80] = nan
+		f.signless = 0
+	}
+	SignlessE2M1.zero = 0
+}
+
+// newMiniFloat returns a format with as many bits of exponent and fraction.
+func newMiniFloat(exponent, fraction, bias, top uint32) *MiniFloat {
+	sign := exponent + fraction
+	f := &MiniFloat{
+		Top:      top,
+		least:    (128 - bias) << 23,
+		drop:     23 - fraction,
+		signDown: 31 - sign,
+		zero:     float32(math.Copysign(0, -1)),
+		signless: 1 << 31,
+	}
+	for code := range f.Values {
+		e, m := code>>fraction&(1<<exponent-1), float64(code&(1<<fraction-1))
+		if e == 0 {
+			e = 1
+		} else {
+			m += float64(int(1) << fraction)
+		}
+		v := math.Ldexp(m, e-int(bias+fraction))
+		if code>>sign&1 != 0 {
+			v = -v
+		}
+		f.Values[code] = float32(v)
+	}
+	f.most = math.Float32bits(f.Values[top])
+	return f
+}
+
+// Magnitude returns the code of |x|, rounded to the nearest number, ties to even,
+// as if exponents went on a little: it is above Top where x is beyond the largest
+// number and half a step, or infinite, or NaN.
+func (f *MiniFloat) Magnitude(x float32) uint32 {
+	return f.round(min(abs(x), f.most+1<<23))
+}
+
+// Code returns the code of x/scale, with the sign of x. What is beyond the largest
+// number counts as that number, and so does NaN. The scale is not negative.
+func (f *MiniFloat) Code(x, scale float32) byte {
+	return f.signed(f.round(min(abs(x/scale), f.most)), x)
+}
+
+// signed gives a code the sign of x.
+func (f *MiniFloat) signed(code uint32, x float32) byte {
+	sign := math.Float32bits(x+f.zero) & signBit >> (f.signDown & 31)
+	if code == f.signless {
+		sign = 0
+	}
+	return byte(code | sign)
+}
+
+// round returns the code of a number of bits a, not much above the largest.
+//
+// It adds a power of two so large that the ulp of the sum is the distance of
+// neighbours around a. The low bits of the sum then count such distances, from 0
+// if a is subnormal; and exponents above the least count on.
+func (f *MiniFloat) round(a uint32) uint32 {
+	exponent := max(a&(0xff<<23), f.least)
+	power := exponent + f.drop<<23
+	sum := math.Float32frombits(a) + math.Float32frombits(power)
+	return math.Float32bits(sum) - power + (exponent-f.least)>>(f.drop&31)
+}
+
+// EncodeFloatBlock sets q[i] to the code of x[i]/scale.
+func EncodeFloatBlock(q []byte, x []float32, scale float32, f *MiniFloat) {
+	q = q[:len(x)]
+	for i, v := range x {
+		q[i] = f.signed(f.round(min(abs(v/scale), f.most)), v)
+	}
+}
+
+// EncodeFloatColumns encodes each row of x as EncodeFloatBlock does, column i
+// with the scale scale[i]*factor.
+func EncodeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat) {
+	for ; len(x) > 0; x, q = x[len(scale):], q[len(scale):] {
+		row, out := x[:len(scale)], q[:len(scale)]
+		for i, s := range scale {
+			out[i] = f.signed(f.round(min(abs(row[i]/(s*factor)), f.most)), row[i])
+		}
+	}
+}
