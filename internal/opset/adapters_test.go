@@ -166,11 +166,26 @@ func TestAdapters(t *testing.T) {
 		{"mean without variance", 7, 9, "x", `y = MeanVarianceNormalization<normalize_variance=0>(x)`, `
 			y_ReduceMean~1 = ReduceMean<axes=[0,2,3]>(x)
 			y = Sub(x, y_ReduceMean~1)`},
-		{"operators of runtimes", 11, 25, "x s", `
-			h = LayerNormalization(x, s)
-			y = SimplifiedLayerNormalization(h, s)`, `
-			h = LayerNormalization(x, s)
-			y = SimplifiedLayerNormalization(h, s)`},
+		{"layer normalization of runtimes", 11, 25, "x s", `y = LayerNormalization(x, s)`, `y = LayerNormalization(x, s)`},
+		{"root mean square", 14, 21, "x:float16 s:float16", `y = SimplifiedLayerNormalization<epsilon=0.5>(x, s)`, `
+			y_Cast~1 = Cast<to=1>(x)
+			y_Pow~3 = Pow(y_Cast~1, 2.0)
+			y_ReduceMean~4 = ReduceMean(y_Pow~3, [-1])
+			y_Add~6 = Add(y_ReduceMean~4, 0.5)
+			y_Sqrt~7 = Sqrt(y_Add~6)
+			y_Div~8 = Div(y_Cast~1, y_Sqrt~7)
+			y_Cast~9 = Cast<to=1>(s)
+			y_Mul~10 = Mul(y_Div~8, y_Cast~9)
+			y_Cast~11 = Cast<to=10>(y_Mul~10)
+			y = Identity(y_Cast~11)`},
+		{"root mean square, no casts", 20, 21, "x:float s:float", `y = SimplifiedLayerNormalization(x, s)`, `
+			y_Pow~2 = Pow(x, 2.0)
+			y_ReduceMean~4 = ReduceMean(y_Pow~2, [-1])
+			y_Add~6 = Add(y_ReduceMean~4, 1e-05)
+			y_Sqrt~7 = Sqrt(y_Add~6)
+			y_Div~8 = Div(x, y_Sqrt~7)
+			y_Mul~9 = Mul(y_Div~8, s)
+			y = Identity(y_Mul~9)`},
 
 		{"other domains", 11, 25, "x", `y = acme::Squeeze<axes=[0]>(x)`, `y = Squeeze<axes=[0]>(x)`},
 		{"both spellings of the domain", 11, 25, "x", `y = ai.onnx::Squeeze<axes=[0]>(x)`, `y = Squeeze(x, [0])`},

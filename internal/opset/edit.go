@@ -16,6 +16,7 @@ import (
 // An edit is the adaptation of one node.
 type edit struct {
 	*scope
+	version       int64               // opset of the step
 	node          *onnxpb.NodeProto   // may be changed at will
 	before, after []*onnxpb.NodeProto // nodes to put around it
 }

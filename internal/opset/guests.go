@@ -1,6 +1,11 @@
 package opset
 
-import "math"
+import (
+	"errors"
+	"math"
+
+	"onnxquant/internal/onnxpb"
+)
 
 // A guest is an operator that models use, and runtimes take, in the domain of
 // ai.onnx at opsets that do not define it.
@@ -8,6 +13,10 @@ type guest struct {
 	until   int64   // opset that retired, defined or redefined it
 	adapter adapter // for that step; nil: it takes the node as it is
 }
+
+// anyOpset as the end of a guest says that no opset defines it: it is adapted
+// by the first step that is taken.
+const anyOpset = math.MaxInt64
 
 // guests are the experimental operators of the first opsets, which opset 10
 // took back or (two) had made real, and those that ONNX Runtime adds. What the
@@ -23,7 +32,7 @@ var guests = map[string]guest{
 	"ParametricSoftplus":           {10, parametricSoftplus},
 	"Scale":                        {10, scale},
 	"ScaledTanh":                   {10, scaledTanh},
-	"SimplifiedLayerNormalization": {math.MaxInt64, nil},
+	"SimplifiedLayerNormalization": {anyOpset, rootMeanSquare},
 	"ThresholdedRelu":              {10, nil},
 }
 
@@ -38,7 +47,7 @@ func definition(op string, opset int64) int64 {
 
 // adapterOf returns the adapter of an operator for the step to an opset, or nil.
 func adapterOf(op string, version int64) adapter {
-	if g := guests[op]; g.until == version {
+	if g := guests[op]; g.until == version || g.until == anyOpset {
 		return g.adapter
 	}
 	return operators[op].adapters[version]
@@ -189,4 +198,58 @@ func (e *edit) factor(name string) (string, error) {
 		return "", errMissing(name)
 	}
 	return e.holdAs(a, e.input(0))
+}
+
+// rootMeanSquare writes SimplifiedLayerNormalization, the RMSNormalization of
+// ONNX Runtime, out in operators that every opset has. In that form, which
+// exporters use, ONNX Runtime finds it again and runs it as one:
+//
+//	y = x / sqrt(mean(x²) + epsilon) * scale, computed in float32
+func rootMeanSquare(e *edit) error {
+	axis, err := e.intAttribute("axis", -1)
+	if err != nil {
+		return err
+	}
+	if axis >= 0 {
+		axis -= int64(e.rank(e.input(0)))
+	}
+	switch {
+	case present(e.node.Output) > 1:
+		return errors.New("it puts out more than one value, and no standard operator does")
+	case axis >= 0:
+		return errors.New("the rank of its input is unknown")
+	}
+	epsilon := float32(1e-5)
+	if a := e.attribute("epsilon"); a != nil {
+		epsilon = a.GetF()
+	}
+	var axes []int64
+	for ; axis < 0; axis++ {
+		axes = append(axes, axis)
+	}
+
+	x, scale := e.input(0), e.input(1)
+	wide := func(name string) string {
+		if e.elemType(name) == onnxpb.TensorProto_FLOAT {
+			return name
+		}
+		return e.produce("Cast", []string{name}, intAttribute("to", int64(onnxpb.TensorProto_FLOAT)))
+	}
+	v := wide(x)
+	squares := e.produce("Pow", []string{v, e.float("two", 2)})
+	var mean string
+	if e.version < 18 {
+		mean = e.produce("ReduceMean", []string{squares}, intsAttribute("axes", axes...))
+	} else {
+		mean = e.produce("ReduceMean", []string{squares, e.intVector("axes", axes...)})
+	}
+	root := e.produce("Sqrt", []string{e.produce("Add", []string{mean, e.float("epsilon", epsilon)})})
+	normal := e.produce("Div", []string{v, root})
+	product := e.produce("Mul", []string{normal, wide(scale)})
+	if product, err = e.castLike(product, scale); err != nil {
+		return err
+	}
+	e.node.Attribute = nil
+	e.become("Identity", product)
+	return nil
 }

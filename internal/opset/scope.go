@@ -167,7 +167,7 @@ func (s *scope) step(version int64) error {
 		if len(n.GetOutput()) == 0 {
 			return &Error{Op: n.GetOpType(), Node: label(n), Step: version, Reason: "it has no output"}
 		}
-		e := &edit{scope: s, node: s.own(n)}
+		e := &edit{scope: s, version: version, node: s.own(n)}
 		if err := adapt(e); err != nil {
 			return &Error{Op: n.GetOpType(), Node: label(n), Step: version, Reason: err.Error()}
 		}
