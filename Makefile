@@ -23,7 +23,7 @@ help:
 	@echo 'make test     everything below down to oracle'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests, with the full golden data where it exists'
-	@echo 'make cross    compile for linux, darwin, windows on amd64 and arm64'
+	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
 	@echo 'make bench    speed and memory against onnxruntime (BENCH_LAYERS=24 is 4.3 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
@@ -52,8 +52,8 @@ endif
 
 cross:
 	@for os in linux darwin windows; do for arch in amd64 arm64; do \
-		echo "go build for $$os/$$arch"; \
-		GOOS=$$os GOARCH=$$arch go build ./... || exit 1; \
+		echo "go build and vet for $$os/$$arch"; \
+		GOOS=$$os GOARCH=$$arch go build ./... && GOOS=$$os GOARCH=$$arch go vet ./... || exit 1; \
 	done; done
 
 # The virtual environment is remade when the pinned versions change.
