@@ -21,7 +21,7 @@ func NewTensor(t DType, data []float64, shape ...int) (*Tensor, error) {
 		return nil, err
 	}
 	for i, v := range x.Data {
-		x.Data[i] = t.round(v)
+		x.Data[i] = t.cast(v)
 	}
 	return x, nil
 }
