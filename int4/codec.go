@@ -2,7 +2,6 @@ package int4
 
 import (
 	"fmt"
-	"iter"
 
 	"onnxquant/internal/kernels"
 	"onnxquant/quantutil"
@@ -79,7 +78,7 @@ func (c Codec) step(x float32) float32 {
 // With a zero point, lo and hi become the least and the greatest element, or 0.
 // A symmetric format keeps the greatest magnitude in hi, and lo is not used.
 func (c Codec) ObserveColumns(lo, hi, x []float32) {
-	checkColumns(len(x), len(hi))
+	kernels.CheckColumns(len(x), len(hi))
 	if c.ZeroPoint {
 		kernels.RangeColumns(lo, hi, x)
 	} else {
@@ -96,12 +95,10 @@ func (c Codec) ObserveColumns(lo, hi, x []float32) {
 // from the block it starts in. A piece that does not start a block must not
 // reach beyond it.
 func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
-	for i, b := range blocks(len(x), k, block) {
-		if c.ZeroPoint {
-			lo[i], hi[i] = kernels.Range(lo[i], hi[i], x[b.start:b.end])
-		} else {
-			hi[i] = kernels.AbsMax(hi[i], x[b.start:b.end])
-		}
+	if c.ZeroPoint {
+		kernels.RangeBlocks(lo, hi, x, k, block)
+	} else {
+		kernels.AbsMaxBlocks(hi, x, k, block)
 	}
 }
 
@@ -109,39 +106,63 @@ func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
 // i of each having scale[i] and, if the format stores them, zero[i].
 // Elements are finite.
 func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
-	checkColumns(len(x), len(scale))
-	lo, hi := c.limits()
-	half := c.Type == quantutil.Float16
-	switch {
-	case c.ZeroPoint && half:
-		kernels.QuantizeColumnsZeroHalf(q, x, scale, zero, lo, hi)
-	case c.ZeroPoint:
-		kernels.QuantizeColumnsZero(q, x, scale, zero, lo, hi)
-	case half:
-		kernels.QuantizeColumnsHalf(q, x, scale, c.middle(), lo, hi)
-	default:
-		kernels.QuantizeColumns(q, x, scale, c.middle(), lo, hi)
-	}
+	c.QuantizeColumns(q, x, scale, zero)
 }
 
 // EncodeBlocks sets q to the codes of x, rows of k elements cut into blocks as
 // by ObserveBlocks, which have one scale each and, if the format stores them,
 // one zero point. Elements are finite.
 func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
+	c.QuantizeBlocks(q, x, scale, zero, k, block)
+}
+
+// QuantizeColumns does what EncodeColumns does and returns the errors of what
+// the codes stand for, without decoding them in a pass of its own.
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
+	var s kernels.ErrorSums
+	kernels.QuantizeColumns(q, x, scale, c.zeros(zero), c.format(), &s)
+	return stats(len(x), &s)
+}
+
+// QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
+// codes stand for, without decoding them in a pass of its own.
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
+	var s kernels.ErrorSums
+	kernels.QuantizeBlocks(q, x, scale, c.zeros(zero), k, block, c.format(), &s)
+	return stats(len(x), &s)
+}
+
+// format is what the kernels need to know.
+func (c Codec) format() kernels.Format {
 	lo, hi := c.limits()
-	quantize := kernels.QuantizeBlock
-	if c.Type == quantutil.Float16 {
-		quantize = kernels.QuantizeBlockHalf
+	f := kernels.Format{Lo: lo, Hi: hi}
+	switch c.Type {
+	case quantutil.Float16:
+		f.Type = kernels.Float16
+	case quantutil.BFloat16:
+		f.Type = kernels.BFloat16
 	}
-	for i, b := range blocks(len(x), k, block) {
-		quantize(q[b.start:b.end], x[b.start:b.end], scale[i], c.zero(zero, i), lo, hi)
+	return f
+}
+
+// zeros returns the zero points of blocks, or the single one of all.
+func (c Codec) zeros(zero []byte) []byte {
+	if c.ZeroPoint {
+		return zero
 	}
+	return []byte{byte(c.middle())}
+}
+
+// stats returns the errors of n elements.
+func stats(n int, s *kernels.ErrorSums) quantutil.ErrorStats {
+	sqErr, sq, maxAbs := s.Totals()
+	return quantutil.ErrorStats{N: int64(n), MaxAbs: maxAbs, SumSqErr: sqErr, SumSq: sq}
 }
 
 // DecodeColumns sets x to what the codes q stand for, rounded to Type: the
 // inverse of EncodeColumns.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
-	checkColumns(len(q), len(scale))
+	kernels.CheckColumns(len(q), len(scale))
 	lo, _ := c.limits()
 	if c.ZeroPoint {
 		kernels.DequantizeColumnsZero(x, q, scale, zero, lo)
@@ -155,8 +176,8 @@ func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte
 // inverse of EncodeBlocks.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
 	lo, _ := c.limits()
-	for i, b := range blocks(len(q), k, block) {
-		kernels.DequantizeBlock(x[b.start:b.end], q[b.start:b.end], scale[i], c.zero(zero, i), lo)
+	for i, b := range kernels.Blocks(len(q), k, block) {
+		kernels.DequantizeBlock(x[b.Start:b.End], q[b.Start:b.End], scale[i], c.zero(zero, i), lo)
 	}
 	c.roundAll(x[:len(q)])
 }
@@ -179,33 +200,5 @@ func (c Codec) roundAll(x []float32) {
 	}
 	for i, v := range x {
 		x[i] = c.round(v)
-	}
-}
-
-// checkColumns panics if n elements are no rows of so many columns.
-func checkColumns(n, columns int) {
-	if n > 0 && (columns == 0 || n%columns != 0) {
-		panic(fmt.Sprintf("int4: %d elements are no rows of %d", n, columns))
-	}
-}
-
-// span is the place of a block's elements.
-type span struct{ start, end int }
-
-// blocks numbers the blocks of n elements in rows of k.
-func blocks(n, k, block int) iter.Seq2[int, span] {
-	if n > 0 && (k < 1 || block < 1 || n%k != 0) {
-		panic(fmt.Sprintf("int4: %d elements are no rows of %d in blocks of %d", n, k, block))
-	}
-	return func(yield func(int, span) bool) {
-		i := 0
-		for row := 0; row < n; row += k {
-			for at := 0; at < k; at += block {
-				if !yield(i, span{row + at, row + min(at+block, k)}) {
-					return
-				}
-				i++
-			}
-		}
 	}
 }

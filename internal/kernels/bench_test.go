@@ -1,30 +1,127 @@
 package kernels
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 )
 
 const (
-	benchRows    = 128
-	benchColumns = 1024
+	benchColumns = 4096
+	benchBlock   = 128
 )
 
-func benchInput() (x, scale []float32) {
-	r := rand.New(rand.NewPCG(1, 2))
-	x = make([]float32, benchRows*benchColumns)
-	for i := range x {
-		x[i] = float32(r.NormFloat64()) * 0.05
-	}
-	scale = make([]float32, benchColumns)
-	AbsMaxColumns(scale, x)
-	for i := range scale {
-		scale[i] /= 7
-	}
-	return x, scale
+// benchData is a matrix and all that loops over it read or write.
+type benchData struct {
+	x, y, lo, hi, scale []float32
+	q, packed, zero     []byte
+	sums                ErrorSums
 }
 
-// bench runs a loop over x and reports bytes of x.
+func newBenchData(rows int) *benchData {
+	n := rows * benchColumns
+	r := rand.New(rand.NewPCG(1, 2))
+	d := &benchData{
+		x: make([]float32, n), y: make([]float32, n),
+		q: make([]byte, n), packed: make([]byte, n),
+	}
+	for i := range d.x {
+		d.x[i] = float32(r.NormFloat64()) * 0.05
+	}
+	// As many as rows of columns or blocks of rows need.
+	m := max(benchColumns, n/benchBlock)
+	d.lo, d.hi, d.scale, d.zero = make([]float32, m), make([]float32, m), make([]float32, m), make([]byte, m)
+	for i := range d.scale {
+		d.scale[i] = 0.02
+	}
+	return d
+}
+
+// benchAll runs a loop in all implementations over a matrix that fits the cache
+// nearest to a core and over one that fits none, and reports bytes of float32.
+func benchAll(b *testing.B, loop func(d *benchData)) {
+	for _, rows := range []int{16, 4096} {
+		d := newBenchData(rows)
+		for name := range implementations(b) {
+			b.Run(fmt.Sprintf("impl=%s/n=%dKiB", name, 4*len(d.x)>>10), func(b *testing.B) {
+				b.SetBytes(int64(4 * len(d.x)))
+				for b.Loop() {
+					loop(d)
+				}
+			})
+		}
+	}
+}
+
+// What memory allows.
+func BenchmarkCopy(b *testing.B) {
+	benchAll(b, func(d *benchData) { copy(d.y, d.x) })
+}
+
+func BenchmarkAbsMaxColumns(b *testing.B) {
+	benchAll(b, func(d *benchData) { AbsMaxColumns(d.hi[:benchColumns], d.x) })
+}
+
+func BenchmarkAbsMaxBlocks(b *testing.B) {
+	benchAll(b, func(d *benchData) { AbsMaxBlocks(d.hi, d.x, benchColumns, benchBlock) })
+}
+
+func BenchmarkRangeColumns(b *testing.B) {
+	benchAll(b, func(d *benchData) { RangeColumns(d.lo[:benchColumns], d.hi[:benchColumns], d.x) })
+}
+
+func BenchmarkRangeBlocks(b *testing.B) {
+	benchAll(b, func(d *benchData) { RangeBlocks(d.lo, d.hi, d.x, benchColumns, benchBlock) })
+}
+
+func benchQuantizeColumns(b *testing.B, zeros int, t Type) {
+	benchAll(b, func(d *benchData) {
+		QuantizeColumns(d.q, d.x, d.scale[:benchColumns], d.zero[:zeros], Format{-8, 7, t}, &d.sums)
+	})
+}
+
+func BenchmarkQuantizeColumns(b *testing.B)         { benchQuantizeColumns(b, 1, Float32) }
+func BenchmarkQuantizeColumnsZeros(b *testing.B)    { benchQuantizeColumns(b, benchColumns, Float32) }
+func BenchmarkQuantizeColumnsFloat16(b *testing.B)  { benchQuantizeColumns(b, 1, Float16) }
+func BenchmarkQuantizeColumnsBFloat16(b *testing.B) { benchQuantizeColumns(b, 1, BFloat16) }
+
+func benchQuantizeBlocks(b *testing.B, block int, t Type) {
+	benchAll(b, func(d *benchData) {
+		for len(d.scale) < len(d.x)/block {
+			d.scale, d.zero = append(d.scale, d.scale...), append(d.zero, d.zero...)
+		}
+		QuantizeBlocks(d.q, d.x, d.scale, d.zero, benchColumns, block, Format{-8, 7, t}, &d.sums)
+	})
+}
+
+func BenchmarkQuantizeBlocks(b *testing.B)        { benchQuantizeBlocks(b, benchBlock, Float32) }
+func BenchmarkQuantizeBlocksOf32(b *testing.B)    { benchQuantizeBlocks(b, 32, Float32) }
+func BenchmarkQuantizeBlocksFloat16(b *testing.B) { benchQuantizeBlocks(b, benchBlock, Float16) }
+
+func BenchmarkErrors(b *testing.B) {
+	benchAll(b, func(d *benchData) { d.sums.Add(d.x, d.y) })
+}
+
+func BenchmarkPack4(b *testing.B)   { benchAll(b, func(d *benchData) { Pack4(d.packed, d.q) }) }
+func BenchmarkPack2(b *testing.B)   { benchAll(b, func(d *benchData) { Pack2(d.packed, d.q) }) }
+func BenchmarkUnpack4(b *testing.B) { benchAll(b, func(d *benchData) { Unpack4(d.q, d.packed, true) }) }
+func BenchmarkUnpack2(b *testing.B) { benchAll(b, func(d *benchData) { Unpack2(d.q, d.packed, true) }) }
+
+func BenchmarkFromFloat16(b *testing.B) {
+	benchAll(b, func(d *benchData) { FromFloat16(d.y[:len(d.packed)/2], d.packed) })
+}
+
+func BenchmarkDequantizeColumns(b *testing.B) {
+	benchAll(b, func(d *benchData) { DequantizeColumns(d.y, d.q, d.scale[:benchColumns], 0, -8) })
+}
+
+// benchInput returns a matrix that fits a cache, and scales for its columns.
+func benchInput() (x, scale []float32) {
+	d := newBenchData(16)
+	return d.x, d.scale[:benchColumns]
+}
+
+// bench runs a loop of plain Go over x and reports bytes of x.
 func bench(b *testing.B, name string, x []float32, loop func()) {
 	b.Run(name+"/impl=go", func(b *testing.B) {
 		b.SetBytes(int64(4 * len(x)))
@@ -32,34 +129,4 @@ func bench(b *testing.B, name string, x []float32, loop func()) {
 			loop()
 		}
 	})
-}
-
-func BenchmarkKernel(b *testing.B) {
-	x, scale := benchInput()
-	q := make([]byte, len(x))
-	packed := make([]byte, len(x)/2)
-	zero := make([]byte, benchColumns)
-	lo, hi := make([]float32, benchColumns), make([]float32, benchColumns)
-	y := make([]float32, len(x))
-	const s = 0.02
-
-	bench(b, "Copy", x, func() { copy(y, x) })
-	bench(b, "AbsMax", x, func() { hi[0] = AbsMax(0, x) })
-	bench(b, "AbsMaxColumns", x, func() { AbsMaxColumns(hi, x) })
-	bench(b, "Range", x, func() { lo[0], hi[0] = Range(0, 0, x) })
-	bench(b, "RangeColumns", x, func() { RangeColumns(lo, hi, x) })
-	bench(b, "QuantizeBlock", x, func() { QuantizeBlock(q, x, s, 0, -8, 7) })
-	bench(b, "QuantizeBlockHalf", x, func() { QuantizeBlockHalf(q, x, s, 0, -8, 7) })
-	bench(b, "QuantizeColumns", x, func() { QuantizeColumns(q, x, scale, 0, -8, 7) })
-	bench(b, "QuantizeColumnsHalf", x, func() { QuantizeColumnsHalf(q, x, scale, 0, -8, 7) })
-	bench(b, "QuantizeColumnsZero", x, func() { QuantizeColumnsZero(q, x, scale, zero, 0, 15) })
-	bench(b, "QuantizeColumnsZeroHalf", x, func() { QuantizeColumnsZeroHalf(q, x, scale, zero, 0, 15) })
-	bench(b, "Pack4", x, func() { Pack4(packed, q) })
-	bench(b, "Pack2", x, func() { Pack2(packed, q) })
-	bench(b, "Unpack4", x, func() { Unpack4(q, packed, true) })
-	bench(b, "Unpack2", x, func() { Unpack2(q, packed, true) })
-	bench(b, "DequantizeBlock", x, func() { DequantizeBlock(y, q, s, 0, -8) })
-	bench(b, "DequantizeColumns", x, func() { DequantizeColumns(y, q, scale, 0, -8) })
-	bench(b, "DequantizeColumnsZero", x, func() { DequantizeColumnsZero(y, q, scale, zero, -8) })
-	bench(b, "Errors", x, func() { Errors(x, y) })
 }

@@ -12,9 +12,7 @@ type Span struct{ Start, End int }
 // blocks, the last one shorter if k leaves a rest. It panics if n is not a number
 // of rows.
 func Blocks(n, k, block int) iter.Seq2[int, Span] {
-	if n > 0 && (k < 1 || block < 1 || n%k != 0) {
-		panic(fmt.Sprintf("%d elements are no rows of %d in blocks of %d", n, k, block))
-	}
+	checkBlocks(n, k, block)
 	return func(yield func(int, Span) bool) {
 		i := 0
 		for row := 0; row < n; row += k {
@@ -35,9 +33,33 @@ func CheckColumns(n, columns int) {
 	}
 }
 
-// AbsMaxBlocks raises acc[i] as AbsMax does by the elements of block i, see Blocks.
-func AbsMaxBlocks(acc, x []float32, k, block int) {
-	for i, b := range Blocks(len(x), k, block) {
-		acc[i] = AbsMax(acc[i], x[b.Start:b.End])
+// run is a stretch of elements and the number of its blocks, all of the same
+// length but for the last, which may be shorter.
+type run struct{ start, end, blocks int }
+
+// runs cuts elements as Blocks does, into as few runs as can be, each with the
+// number of its first block: a single one, if blocks divide rows, else the rows.
+func runs(n, k, block int) iter.Seq2[int, run] {
+	checkBlocks(n, k, block)
+	length := k
+	if n > 0 && k%block == 0 {
+		length = n
+	}
+	return func(yield func(int, run) bool) {
+		first := 0
+		for at := 0; at < n; at += length {
+			blocks := (length-1)/block + 1
+			if !yield(first, run{at, at + length, blocks}) {
+				return
+			}
+			first += blocks
+		}
+	}
+}
+
+// checkBlocks panics if n elements are no rows of k in blocks.
+func checkBlocks(n, k, block int) {
+	if n > 0 && (k < 1 || block < 1 || n%k != 0) {
+		panic(fmt.Sprintf("%d elements are no rows of %d in blocks of %d", n, k, block))
 	}
 }

@@ -5,7 +5,9 @@ import "encoding/binary"
 // Pack4 puts the low nibbles of q into dst, two a byte, the first in the low
 // half. An odd last code leaves the high half of its byte 0.
 // dst has (len(q)+1)/2 bytes.
-func Pack4(dst, q []byte) {
+func Pack4(dst, q []byte) { pack4(dst[:(len(q)+1)/2], q) }
+
+func pack4Go(dst, q []byte) {
 	for ; len(q) >= 8; q, dst = q[8:], dst[4:] {
 		v := binary.LittleEndian.Uint64(q) & 0x0f0f0f0f0f0f0f0f
 		v = (v | v>>4) & 0x00ff00ff00ff00ff
@@ -22,7 +24,9 @@ func Pack4(dst, q []byte) {
 
 // Pack2 puts the low two bits of each of q into dst, four a byte, the first
 // lowest. What is left of the last byte is 0. dst has (len(q)+3)/4 bytes.
-func Pack2(dst, q []byte) {
+func Pack2(dst, q []byte) { pack2(dst[:(len(q)+3)/4], q) }
+
+func pack2Go(dst, q []byte) {
 	for ; len(q) >= 8; q, dst = q[8:], dst[2:] {
 		v := binary.LittleEndian.Uint64(q) & 0x0303030303030303
 		v = (v | v>>6) & 0x000f000f000f000f
@@ -42,39 +46,49 @@ func Pack2(dst, q []byte) {
 // Unpack4 undoes Pack4: it sets q to the first len(q) nibbles of src, with
 // their sign extended if signed.
 func Unpack4(q, src []byte, signed bool) {
-	var sign uint64 // the sign bit of every code
+	sign := byte(0) // the sign bit of a code
 	if signed {
-		sign = 0x0808080808080808
+		sign = 8
 	}
+	unpack4(q, src[:(len(q)+1)/2], sign)
+}
+
+func unpack4Go(q, src []byte, sign byte) {
+	signs := uint64(sign) * 0x0101010101010101
 	for ; len(q) >= 8; q, src = q[8:], src[4:] {
 		v := uint64(binary.LittleEndian.Uint32(src))
 		v = (v | v<<16) & 0x0000ffff0000ffff
 		v = (v | v<<8) & 0x00ff00ff00ff00ff
 		v = (v | v<<4) & 0x0f0f0f0f0f0f0f0f
-		binary.LittleEndian.PutUint64(q, v|v&sign*0x1e)
+		binary.LittleEndian.PutUint64(q, v|v&signs*0x1e)
 	}
 	for i := range q {
 		c := src[i/2] >> (i % 2 * 4) & 15
-		q[i] = c | c&byte(sign)*0x1e
+		q[i] = c | c&sign*0x1e
 	}
 }
 
 // Unpack2 undoes Pack2: it sets q to the first len(q) pairs of bits of src,
 // with their sign extended if signed.
 func Unpack2(q, src []byte, signed bool) {
-	var sign uint64
+	sign := byte(0)
 	if signed {
-		sign = 0x0202020202020202
+		sign = 2
 	}
+	unpack2(q, src[:(len(q)+3)/4], sign)
+}
+
+func unpack2Go(q, src []byte, sign byte) {
+	signs := uint64(sign) * 0x0101010101010101
 	for ; len(q) >= 8; q, src = q[8:], src[2:] {
 		v := uint64(binary.LittleEndian.Uint16(src))
 		v = (v | v<<24) & 0x000000ff000000ff
 		v = (v | v<<12) & 0x000f000f000f000f
 		v = (v | v<<6) & 0x0303030303030303
-		binary.LittleEndian.PutUint64(q, v|v&sign*0x7e)
+		binary.LittleEndian.PutUint64(q, v|v&signs*0x7e)
 	}
 	for i := range q {
 		c := src[i/4] >> (i % 4 * 2) & 3
-		q[i] = c | c&byte(sign)*0x7e
+		q[i] = c | c&sign*0x7e
 	}
 }

@@ -10,10 +10,129 @@ const (
 	magicBits = 0x4b400000
 )
 
-// code returns the rounded quotient t plus zero, clamped to lo … hi.
-func code(t float32, zero, lo, hi int32) byte {
-	b := int32(math.Float32bits(t + magic))
-	return byte(min(max(b+zero, magicBits+lo), magicBits+hi))
+// Format is what elements become, and the type they are of.
+type Format struct {
+	Lo, Hi int32 // the least and the greatest code
+	Type   Type
+}
+
+// Type is a type of floating-point numbers. Elements come as float32 whatever
+// it is; it says what arithmetic is rounded to.
+type Type int
+
+const (
+	Float32  Type = iota
+	Float16       // quotients and decoded values are rounded to float16
+	BFloat16      // decoded values are rounded to bfloat16
+)
+
+// QuantizeColumns sets each q to the code of its x,
+//
+//	q = clamp(rint(x/scale) + zero, Lo, Hi)
+//
+// with ties to even and rounding as Type asks, and adds the errors of what
+// codes stand for, (q-zero)*scale, to sums.
+//
+// Each row of x has len(scale) elements. zero, stored as codes are, holds a zero
+// point for each column or a single one for all. Elements are finite, scales
+// are positive, zero points are codes, and no code stands for an infinity.
+func QuantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
+	CheckColumns(len(x), len(scale))
+	if len(x) > 0 {
+		quantizeColumns(q[:len(x)], x, scale, zeros(zero, 0, len(scale)), f, sums)
+	}
+}
+
+// QuantizeBlocks quantizes x as QuantizeColumns does, with a scale for each of
+// its blocks, see Blocks, and a zero point for each of them or a single one.
+func QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int, f Format, sums *ErrorSums) {
+	for first, r := range runs(len(x), k, block) {
+		n := first + r.blocks
+		quantizeBlocks(q[r.start:r.end], x[r.start:r.end], scale[first:n], zeros(zero, first, n), block, f, sums)
+	}
+}
+
+// zeros returns the zero points of blocks or columns first … n-1, or the single
+// one there is.
+func zeros(zero []byte, first, n int) []byte {
+	if len(zero) == 1 {
+		return zero
+	}
+	return zero[first:n]
+}
+
+// pieceLen is how many elements the plain loops take through their steps at a
+// time. Parts of sums restart with each row or block, so 8 must divide it.
+const pieceLen = 256
+
+// piece is what the steps hand on.
+type piece struct {
+	scale   [pieceLen]float32
+	zero    [pieceLen]int32
+	decoded [pieceLen]float32
+}
+
+func quantizeColumnsGo(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
+	var p piece
+	fill(p.zero[:], zeroPoint(zero[0], f.Lo))
+	for at := 0; at < len(x); at += len(scale) {
+		for i := 0; i < len(scale); i += pieceLen {
+			n := min(pieceLen, len(scale)-i)
+			copy(p.scale[:n], scale[i:])
+			if len(zero) > 1 {
+				for j, z := range zero[i : i+n] {
+					p.zero[j] = zeroPoint(z, f.Lo)
+				}
+			}
+			p.quantize(q[at+i:at+i+n], x[at+i:at+i+n], f, sums)
+		}
+	}
+}
+
+func quantizeBlocksGo(q []byte, x, scale []float32, zero []byte, block int, f Format, sums *ErrorSums) {
+	var p piece
+	fill(p.zero[:], zeroPoint(zero[0], f.Lo))
+	for b, s := range scale {
+		at := b * block
+		end := at + min(block, len(x)-at)
+		fill(p.scale[:min(block, pieceLen)], s)
+		if len(zero) > 1 {
+			fill(p.zero[:min(block, pieceLen)], zeroPoint(zero[b], f.Lo))
+		}
+		for ; at < end; at += pieceLen {
+			n := min(pieceLen, end-at)
+			p.quantize(q[at:at+n], x[at:at+n], f, sums)
+		}
+	}
+}
+
+func fill[T any](s []T, v T) {
+	for i := range s {
+		s[i] = v
+	}
+}
+
+// quantize quantizes x by the first of the piece's scales and zero points.
+func (p *piece) quantize(q []byte, x []float32, f Format, sums *ErrorSums) {
+	y, scale, zero := p.decoded[:len(x)], p.scale[:len(x)], p.zero[:len(x)]
+	for i, v := range x {
+		y[i] = v / scale[i]
+	}
+	if f.Type == Float16 {
+		for i, t := range y {
+			y[i] = half(t)
+		}
+	}
+	q = q[:len(x)]
+	for i, t := range y {
+		z := zero[i]
+		b := int32(math.Float32bits(t + magic))
+		b = min(max(b, magicBits+f.Lo-z), magicBits+f.Hi-z)
+		q[i] = byte(b + z)
+		y[i] = (math.Float32frombits(uint32(b)) - magic) * scale[i]
+	}
+	round(y, f.Type)
+	sums.addGo(x, y)
 }
 
 // half rounds t to the 11 bits of a float16, ties to even. Below the normal
@@ -23,70 +142,9 @@ func half(t float32) float32 {
 	return math.Float32frombits((b + 0xfff + b>>13&1) &^ 0x1fff)
 }
 
-// zeroPoint returns the value of a zero point of codes lo … hi, stored as a
+// zeroPoint returns the value of a zero point of codes from lo up, stored as a
 // code is.
 func zeroPoint(z byte, lo int32) int32 { return int32(z-byte(lo)) + lo }
-
-// QuantizeBlock sets q[i] to x[i]/scale rounded to an integer, ties to even,
-// plus zero, clamped to lo … hi. No x[i]/scale is NaN.
-func QuantizeBlock(q []byte, x []float32, scale float32, zero, lo, hi int32) {
-	q = q[:len(x)]
-	for i, v := range x {
-		q[i] = code(v/scale, zero, lo, hi)
-	}
-}
-
-// QuantizeBlockHalf is QuantizeBlock with x[i]/scale rounded to float16 first.
-func QuantizeBlockHalf(q []byte, x []float32, scale float32, zero, lo, hi int32) {
-	q = q[:len(x)]
-	for i, v := range x {
-		q[i] = code(half(v/scale), zero, lo, hi)
-	}
-}
-
-// QuantizeColumns quantizes each row of x as QuantizeBlock does, with a scale
-// for each column.
-func QuantizeColumns(q []byte, x, scale []float32, zero, lo, hi int32) {
-	for ; len(x) > 0; x, q = x[len(scale):], q[len(scale):] {
-		row, out := x[:len(scale)], q[:len(scale)]
-		for i, s := range scale {
-			out[i] = code(row[i]/s, zero, lo, hi)
-		}
-	}
-}
-
-// QuantizeColumnsHalf is QuantizeColumns with x/scale rounded to float16 first.
-func QuantizeColumnsHalf(q []byte, x, scale []float32, zero, lo, hi int32) {
-	for ; len(x) > 0; x, q = x[len(scale):], q[len(scale):] {
-		row, out := x[:len(scale)], q[:len(scale)]
-		for i, s := range scale {
-			out[i] = code(half(row[i]/s), zero, lo, hi)
-		}
-	}
-}
-
-// QuantizeColumnsZero is QuantizeColumns with a zero point for each column.
-func QuantizeColumnsZero(q []byte, x, scale []float32, zero []byte, lo, hi int32) {
-	zero = zero[:len(scale)]
-	for ; len(x) > 0; x, q = x[len(scale):], q[len(scale):] {
-		row, out := x[:len(scale)], q[:len(scale)]
-		for i, s := range scale {
-			out[i] = code(row[i]/s, zeroPoint(zero[i], lo), lo, hi)
-		}
-	}
-}
-
-// QuantizeColumnsZeroHalf is QuantizeColumnsZero with x/scale rounded to
-// float16 first.
-func QuantizeColumnsZeroHalf(q []byte, x, scale []float32, zero []byte, lo, hi int32) {
-	zero = zero[:len(scale)]
-	for ; len(x) > 0; x, q = x[len(scale):], q[len(scale):] {
-		row, out := x[:len(scale)], q[:len(scale)]
-		for i, s := range scale {
-			out[i] = code(half(row[i]/s), zeroPoint(zero[i], lo), lo, hi)
-		}
-	}
-}
 
 // DequantizeBlock sets x[i] to (q[i] - zero) * scale. lo is the least code: 0
 // if codes are unsigned.

@@ -1,0 +1,170 @@
+//go:build amd64 && !purego
+
+package kernels
+
+import "golang.org/x/sys/cpu"
+
+//go:generate sh -c "cd _gen && go run . -pkg kernels -out ../simd_amd64.s -stubs ../simd_stubs_amd64.go"
+
+// An instructionSet is one that there is assembly for. Each includes those
+// before it.
+type instructionSet int
+
+const (
+	plainGo instructionSet = iota
+	avx2                   // with FMA, F16C and BMI2
+	avx512                 // with F, BW, DQ and VL
+)
+
+// instructions is what the loops use: the most that the processor has.
+var instructions = func() instructionSet {
+	x := cpu.X86
+	switch {
+	case !x.HasAVX2 || !x.HasFMA || !x.HasBMI2 || !hasF16C():
+		return plainGo
+	case !x.HasAVX512F || !x.HasAVX512BW || !x.HasAVX512DQ || !x.HasAVX512VL:
+		return avx2
+	}
+	return avx512
+}()
+
+// The functions up to add are not called for no elements.
+
+func absMaxBlocks(acc, x []float32, block int) {
+	switch instructions {
+	case avx512:
+		absMaxBlocksAVX512(&acc[0], &x[0], len(x), block)
+	case avx2:
+		absMaxBlocksAVX2(&acc[0], &x[0], len(x), block)
+	default:
+		absMaxBlocksGo(acc, x, block)
+	}
+}
+
+func absMaxColumns(acc, x []float32) {
+	rows := len(x) / len(acc)
+	switch instructions {
+	case avx512:
+		absMaxColumnsAVX512(&acc[0], &x[0], len(acc), rows)
+	case avx2:
+		absMaxColumnsAVX2(&acc[0], &x[0], len(acc), rows)
+	default:
+		absMaxColumnsGo(acc, x)
+	}
+}
+
+func rangeBlocks(lo, hi, x []float32, block int) {
+	switch instructions {
+	case avx512:
+		rangeBlocksAVX512(&lo[0], &hi[0], &x[0], len(x), block)
+	case avx2:
+		rangeBlocksAVX2(&lo[0], &hi[0], &x[0], len(x), block)
+	default:
+		rangeBlocksGo(lo, hi, x, block)
+	}
+}
+
+func rangeColumns(lo, hi, x []float32) {
+	rows := len(x) / len(hi)
+	switch instructions {
+	case avx512:
+		rangeColumnsAVX512(&lo[0], &hi[0], &x[0], len(hi), rows)
+	case avx2:
+		rangeColumnsAVX2(&lo[0], &hi[0], &x[0], len(hi), rows)
+	default:
+		rangeColumnsGo(lo, hi, x)
+	}
+}
+
+func quantizeBlocks(q []byte, x, scale []float32, zero []byte, block int, f Format, s *ErrorSums) {
+	step := 0
+	if len(zero) > 1 {
+		step = 1
+	}
+	switch instructions {
+	case avx512:
+		quantizeBlocksAVX512(&q[0], &x[0], &scale[0], &zero[0], step, len(x), block,
+			f.Lo, f.Hi, int(f.Type), &s.sqErr, &s.sq, &s.maxAbs)
+	case avx2:
+		quantizeBlocksAVX2(&q[0], &x[0], &scale[0], &zero[0], step, len(x), block,
+			f.Lo, f.Hi, int(f.Type), &s.sqErr, &s.sq, &s.maxAbs)
+	default:
+		quantizeBlocksGo(q, x, scale, zero, block, f, s)
+	}
+}
+
+func quantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, s *ErrorSums) {
+	n, zeros := len(scale), len(zero) > 1
+	switch {
+	case instructions == avx512:
+		quantizeColumnsAVX512(&q[0], &x[0], &scale[0], &zero[0], zeros, n, len(x)/n,
+			f.Lo, f.Hi, int(f.Type), &s.sqErr, &s.sq, &s.maxAbs)
+	case instructions == avx2 && (!zeros || n >= 8):
+		quantizeColumnsAVX2(&q[0], &x[0], &scale[0], &zero[0], zeros, n, len(x)/n,
+			f.Lo, f.Hi, int(f.Type), &s.sqErr, &s.sq, &s.maxAbs)
+	default:
+		quantizeColumnsGo(q, x, scale, zero, f, s)
+	}
+}
+
+func (s *ErrorSums) add(x, y []float32) {
+	switch instructions {
+	case avx512:
+		addErrorsAVX512(&x[0], &y[0], len(x), &s.sqErr, &s.sq, &s.maxAbs)
+	case avx2:
+		addErrorsAVX2(&x[0], &y[0], len(x), &s.sqErr, &s.sq, &s.maxAbs)
+	default:
+		s.addGo(x, y)
+	}
+}
+
+// Moving codes and widening elements is bound by memory with AVX2 already. The
+// assembly takes a number of elements that it likes, plain Go the rest.
+
+func pack4(dst, q []byte) {
+	if n := len(q) &^ 63; instructions >= avx2 && n > 0 {
+		pack4AVX2(&dst[0], &q[0], n)
+		dst, q = dst[n/2:], q[n:]
+	}
+	pack4Go(dst, q)
+}
+
+func pack2(dst, q []byte) {
+	if n := len(q) &^ 63; instructions >= avx2 && n > 0 {
+		pack2AVX2(&dst[0], &q[0], n)
+		dst, q = dst[n/4:], q[n:]
+	}
+	pack2Go(dst, q)
+}
+
+func unpack4(q, src []byte, sign byte) {
+	if n := len(q) &^ 31; instructions >= avx2 && n > 0 {
+		unpack4AVX2(&q[0], &src[0], n, sign)
+		q, src = q[n:], src[n/2:]
+	}
+	unpack4Go(q, src, sign)
+}
+
+func unpack2(q, src []byte, sign byte) {
+	if n := len(q) &^ 31; instructions >= avx2 && n > 0 {
+		unpack2AVX2(&q[0], &src[0], n, sign)
+		q, src = q[n:], src[n/4:]
+	}
+	unpack2Go(q, src, sign)
+}
+
+func fromFloat16(x []float32, src []byte) {
+	if n := len(x) &^ 15; instructions >= avx2 && n > 0 {
+		fromFloat16AVX2(&x[0], &src[0], n)
+		x, src = x[n:], src[2*n:]
+	}
+	fromFloat16Go(x, src)
+}
+
+func fromBFloat16(x []float32, src []byte) {
+	if n := len(x) &^ 15; instructions >= avx2 && n > 0 {
+		fromBFloat16AVX2(&x[0], &src[0], n)
+		x, src = x[n:], src[2*n:]
+	}
+	fromBFloat16Go(x, src)
+}

@@ -1,0 +1,33 @@
+//go:build !amd64 || purego
+
+package kernels
+
+func absMaxBlocks(acc, x []float32, block int) { absMaxBlocksGo(acc, x, block) }
+
+func absMaxColumns(acc, x []float32) { absMaxColumnsGo(acc, x) }
+
+func rangeBlocks(lo, hi, x []float32, block int) { rangeBlocksGo(lo, hi, x, block) }
+
+func rangeColumns(lo, hi, x []float32) { rangeColumnsGo(lo, hi, x) }
+
+func quantizeBlocks(q []byte, x, scale []float32, zero []byte, block int, f Format, sums *ErrorSums) {
+	quantizeBlocksGo(q, x, scale, zero, block, f, sums)
+}
+
+func quantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
+	quantizeColumnsGo(q, x, scale, zero, f, sums)
+}
+
+func (s *ErrorSums) add(x, y []float32) { s.addGo(x, y) }
+
+func pack4(dst, q []byte) { pack4Go(dst, q) }
+
+func pack2(dst, q []byte) { pack2Go(dst, q) }
+
+func unpack4(q, src []byte, sign byte) { unpack4Go(q, src, sign) }
+
+func unpack2(q, src []byte, sign byte) { unpack2Go(q, src, sign) }
+
+func fromFloat16(x []float32, src []byte) { fromFloat16Go(x, src) }
+
+func fromBFloat16(x []float32, src []byte) { fromBFloat16Go(x, src) }
