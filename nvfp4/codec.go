@@ -1,0 +1,137 @@
+package nvfp4
+
+import (
+	"errors"
+	"fmt"
+
+	"onnxquant/internal/kernels"
+	"onnxquant/quantutil"
+)
+
+// BlockSize is the number of elements that share a scale by the definition.
+const BlockSize = 16
+
+const (
+	e2m1Max = 6
+	e4m3Max = 448
+	e4m3Min = 0x1p-9
+)
+
+// TensorScale returns the scale of a tensor whose largest magnitude is amax, which
+// must be finite.
+func TensorScale(amax float32) (float32, error) {
+	if !kernels.IsFinite(amax) {
+		return 0, errors.New("a tensor with NaN or infinity has no NVFP4 scale")
+	}
+	if s := amax / (e4m3Max * e2m1Max); s > 0 {
+		return s, nil
+	}
+	return 1, nil
+}
+
+// ScaleByte returns the E4M3 code of a block's scale, rounded to nearest, ties to
+// even, after a clamp to 2^-9 … 448, as the reference exporter does.
+func ScaleByte(scale float32) byte {
+	return kernels.E4M3FN.Code(max(scale, e4m3Min), 1)
+}
+
+// EncodeE2M1 returns the code of x, as the reference exporter does: -0 has code 0
+// and NaN has code 7.
+func EncodeE2M1(x float32) byte {
+	if x != x {
+		return 7
+	}
+	return kernels.SignlessE2M1.Code(x, 1)
+}
+
+// DecodeE2M1 returns the value of the code in the low half of a byte.
+func DecodeE2M1(code byte) float32 { return kernels.E2M1.Values[code&15] }
+
+// Codec quantizes the blocks of a tensor whose scale is known. It works on pieces of
+// a weight as int4.Codec does, and its methods mean the same. There are no zero
+// points: arguments for them, and for the lower ends of ranges, are not used.
+//
+// Methods hold no state and may run at once. They panic if slices do not fit
+// together.
+type Codec struct {
+	TensorScale float32         // see the function of that name
+	Type        quantutil.DType // of weights: Float32, Float16 or BFloat16
+}
+
+// Validate reports a codec whose fields name no format.
+func (c Codec) Validate() error {
+	if !(c.TensorScale > 0) || !kernels.IsFinite(c.TensorScale) {
+		return fmt.Errorf("tensor scale %v: want a positive number", c.TensorScale)
+	}
+	return quantutil.CheckWeightType(c.Type)
+}
+
+// CodeBits returns the size of a code, 4.
+func (c Codec) CodeBits() int { return 4 }
+
+// HasZeroPoints returns false.
+func (c Codec) HasZeroPoints() bool { return false }
+
+// ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
+// that lie in columns, by some of their rows. TensorScale is not used.
+func (c Codec) ObserveColumns(lo, hi, x []float32) {
+	kernels.CheckColumns(len(x), len(hi))
+	kernels.AbsMaxColumns(hi, x)
+}
+
+// ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
+// that lie in rows of k elements. TensorScale is not used.
+func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
+	kernels.AbsMaxBlocks(hi, x, k, block)
+}
+
+// Scales turns the largest magnitudes of blocks into their scales, which are E4M3
+// numbers; see ScaleByte. It reports whether all are finite; if not, the result is
+// of no use.
+func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
+	finite = true
+	for i, amax := range hi {
+		if !kernels.IsFinite(amax) {
+			finite = false
+			continue
+		}
+		scale[i] = kernels.E4M3FN.Values[ScaleByte(c.blockScale(amax))]
+	}
+	return finite
+}
+
+// blockScale returns a block's scale, not yet rounded.
+func (c Codec) blockScale(amax float32) float32 {
+	if s := amax / (e2m1Max * c.TensorScale); s != 0 {
+		return s
+	}
+	return 1
+}
+
+// EncodeColumns sets q to the codes of x, rows of len(scale) finite elements.
+func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
+	kernels.CheckColumns(len(x), len(scale))
+	kernels.EncodeFloatColumns(q, x, scale, c.TensorScale, kernels.SignlessE2M1)
+}
+
+// EncodeBlocks sets q to the codes of x, rows of k finite elements cut into blocks.
+func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
+	for i, b := range kernels.Blocks(len(x), k, block) {
+		kernels.EncodeFloatBlock(q[b.Start:b.End], x[b.Start:b.End], scale[i]*c.TensorScale, kernels.SignlessE2M1)
+	}
+}
+
+// DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
+func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
+	kernels.CheckColumns(len(q), len(scale))
+	kernels.DecodeColumns(x, q, scale, c.TensorScale, &kernels.E2M1.Values)
+	c.Type.RoundAll(x[:len(q)])
+}
+
+// DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
+func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
+	for i, b := range kernels.Blocks(len(q), k, block) {
+		kernels.DecodeBlock(x[b.Start:b.End], q[b.Start:b.End], scale[i]*c.TensorScale, &kernels.E2M1.Values)
+	}
+	c.Type.RoundAll(x[:len(q)])
+}
