@@ -58,6 +58,17 @@ func roundToOdd(x float64) float32 {
 	return math.Float32frombits(b + 1)
 }
 
+// Round rounds x to t, a floating-point type.
+func (t DType) Round(x float32) float32 {
+	switch t {
+	case Float16:
+		return RoundFloat16(x)
+	case BFloat16:
+		return RoundBFloat16(x)
+	}
+	return x
+}
+
 // RoundAll rounds each of x to t, a floating-point type.
 func (t DType) RoundAll(x []float32) {
 	switch t {
@@ -109,7 +120,7 @@ func ScaleFor(t DType, amax, top float32) float32 {
 	default:
 		s = max(s, 0x1p-126)
 	}
-	if product := float64(t.round(float64(top * s))); math.IsInf(product, 0) {
+	if math.IsInf(float64(t.Round(top*s)), 0) {
 		s = math.Float32frombits(math.Float32bits(s) - ulp)
 	}
 	return s

@@ -1,0 +1,164 @@
+package mx
+
+import (
+	"fmt"
+	"math"
+
+	"onnxquant/internal/kernels"
+	"onnxquant/quantutil"
+)
+
+// Format is a type of elements.
+type Format uint8
+
+// The formats. The zero Format is MXFP4.
+const (
+	MXFP4     Format = iota
+	MXFP8E4M3        // the usual one of 8 bits
+	MXFP8E5M2
+)
+
+var formats = [...]struct {
+	name string
+	kind *kernels.MiniFloat
+	bits int
+	emax int
+}{
+	MXFP4:     {"mxfp4", kernels.E2M1, 4, 2},
+	MXFP8E4M3: {"mxfp8", kernels.E4M3FN, 8, 8},
+	MXFP8E5M2: {"mxfp8-e5m2", kernels.E5M2, 8, 15},
+}
+
+// String returns a short name of the format, such as mxfp4.
+func (f Format) String() string {
+	if !f.valid() {
+		return "unknown MX format"
+	}
+	return formats[f].name
+}
+
+func (f Format) valid() bool { return int(f) < len(formats) }
+
+// Rule is a way to find the scale of a block.
+type Rule uint8
+
+const (
+	Default   Rule = iota // OCP for MXFP4, Reference for MXFP8
+	OCP                   // floor(log2(amax)) - emax, the specification's
+	Reference             // ceil(log2(amax/largest)), ModelOpt's for MXFP8
+)
+
+// Codec quantizes weights to a format, each block with a scale. It works on pieces
+// of a weight as int4.Codec does, and its methods mean the same. There are no zero
+// points: arguments for them, and for the lower ends of ranges, are not used.
+//
+// Methods hold no state and may run at once. They panic if slices do not fit
+// together.
+type Codec struct {
+	Format Format
+	Rule   Rule
+	Type   quantutil.DType // of weights: Float32, Float16 or BFloat16
+}
+
+// Validate reports a codec whose fields name no format.
+func (c Codec) Validate() error {
+	if !c.Format.valid() {
+		return fmt.Errorf("%s", c.Format)
+	}
+	if c.Rule > Reference {
+		return fmt.Errorf("unknown rule for MX scales")
+	}
+	return quantutil.CheckWeightType(c.Type)
+}
+
+// CodeBits returns the size of a code, 4 or 8.
+func (c Codec) CodeBits() int { return formats[c.Format].bits }
+
+// HasZeroPoints returns false.
+func (c Codec) HasZeroPoints() bool { return false }
+
+// ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
+// that lie in columns, by some of their rows.
+func (c Codec) ObserveColumns(lo, hi, x []float32) {
+	kernels.CheckColumns(len(x), len(hi))
+	kernels.AbsMaxColumns(hi, x)
+}
+
+// ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
+// that lie in rows of k elements.
+func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
+	kernels.AbsMaxBlocks(hi, x, k, block)
+}
+
+// Scales turns the largest magnitudes of blocks into their scales, which are powers
+// of two; see ScaleByte. It reports whether all are finite; if not, the result is of
+// no use.
+func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
+	finite = true
+	for i, amax := range hi {
+		if !kernels.IsFinite(amax) {
+			finite = false
+			continue
+		}
+		scale[i] = c.scale(amax)
+	}
+	return finite
+}
+
+// scale returns the scale of a block of finite magnitude.
+func (c Codec) scale(amax float32) float32 {
+	s := powerOfTwo(c.exponent(amax))
+	kind := formats[c.Format].kind
+	if !kernels.IsFinite(c.Type.Round(kind.Values[kind.Code(amax, s)] * s)) {
+		s /= 2
+	}
+	return s
+}
+
+// exponent returns the exponent of a block's scale.
+func (c Codec) exponent(amax float32) int {
+	if amax == 0 {
+		return -127
+	}
+	d := &formats[c.Format]
+	if c.Rule == OCP || c.Rule == Default && c.Format == MXFP4 {
+		_, e := math.Frexp(float64(amax)) // amax is from 2^(e-1) up and below 2^e
+		return e - 1 - d.emax
+	}
+	q := c.Type.Round(amax / d.kind.Values[d.kind.Top])
+	log := c.Type.Round(float32(math.Log2(float64(q))))
+	return int(math.Ceil(max(float64(log), -127)))
+}
+
+// powerOfTwo returns 2^e, e clamped to what E8M0 has.
+func powerOfTwo(e int) float32 { return DecodeE8M0(byte(min(max(e, -127), 127) + 127)) }
+
+// EncodeColumns sets q to the codes of x, rows of len(scale) finite elements.
+func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
+	kernels.CheckColumns(len(x), len(scale))
+	kernels.EncodeFloatColumns(q, x, scale, 1, formats[c.Format].kind)
+}
+
+// EncodeBlocks sets q to the codes of x, rows of k finite elements cut into blocks.
+func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
+	kind := formats[c.Format].kind
+	for i, b := range kernels.Blocks(len(x), k, block) {
+		kernels.EncodeFloatBlock(q[b.Start:b.End], x[b.Start:b.End], scale[i], kind)
+	}
+}
+
+// DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
+func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
+	kernels.CheckColumns(len(q), len(scale))
+	kernels.DecodeColumns(x, q, scale, 1, &formats[c.Format].kind.Values)
+	c.Type.RoundAll(x[:len(q)])
+}
+
+// DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
+func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
+	values := &formats[c.Format].kind.Values
+	for i, b := range kernels.Blocks(len(q), k, block) {
+		kernels.DecodeBlock(x[b.Start:b.End], q[b.Start:b.End], scale[i], values)
+	}
+	c.Type.RoundAll(x[:len(q)])
+}
