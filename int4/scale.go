@@ -21,6 +21,7 @@ const (
 // held an infinity or a NaN, and the result is of no use.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	finite = true
+	u := c.usual()
 	for i, h := range hi {
 		var l float32
 		if c.ZeroPoint {
@@ -30,7 +31,10 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 			finite = false
 			continue
 		}
-		s, z := c.scale(l, h)
+		s, z, ok := u.scale(l, h)
+		if !ok {
+			s, z = c.scale(l, h)
+		}
 		scale[i] = s
 		if c.HasZeroPoints() {
 			zero[i] = byte(z)

@@ -5,7 +5,18 @@ import (
 	"math"
 )
 
-// round rounds all of x to a type, ties to even.
+// nearest rounds the last so many bits of v off, ties to even.
+func nearest(v float32, bits int) float32 {
+	b := math.Float32bits(v)
+	return math.Float32frombits((b + 1<<(bits-1) - 1 + b>>bits&1) &^ (1<<bits - 1))
+}
+
+// half rounds t to the 11 bits of a float16. Below the normal range of float16
+// it keeps more bits, which no code depends on.
+func half(t float32) float32 { return nearest(t, 24-11) }
+
+// round rounds all of x, to nearest, ties to even, to a type in whose range they
+// are.
 func round(x []float32, t Type) {
 	switch t {
 	case Float16:
@@ -14,22 +25,17 @@ func round(x []float32, t Type) {
 		}
 	case BFloat16:
 		for i, v := range x {
-			b := math.Float32bits(v)
-			x[i] = math.Float32frombits((b + 0x7fff + b>>16&1) &^ 0xffff)
+			x[i] = nearest(v, 24-8)
 		}
 	}
 }
 
-// roundFloat16 rounds v, finite, to a float16. It does not keep the sign of 0.
+// roundFloat16 rounds v to a float16 by adding a number so large that the last
+// bit of the sum, if v is normal, is the eleventh of v, else 2^-24.
 func roundFloat16(v float32) float32 {
-	if abs(v) < (127-14)<<23 { // below normal numbers, which are multiples of 2^-24
-		return v + 0.75 - 0.75
-	}
-	r := half(v)
-	if abs(r) >= (127+16)<<23 {
-		return r * math.MaxFloat32
-	}
-	return r
+	exponent := max(math.Float32bits(v)&(0xff<<23), (127-14)<<23)
+	grid := math.Float32frombits(exponent + 13<<23 + 1<<22)
+	return v + grid - grid
 }
 
 // FromFloat16 sets each of x to a little-endian float16 of src, of which there

@@ -135,13 +135,6 @@ func (p *piece) quantize(q []byte, x []float32, f Format, sums *ErrorSums) {
 	sums.addGo(x, y)
 }
 
-// half rounds t to the 11 bits of a float16, ties to even. Below the normal
-// range of float16 it keeps more bits, which no code depends on.
-func half(t float32) float32 {
-	b := math.Float32bits(t)
-	return math.Float32frombits((b + 0xfff + b>>13&1) &^ 0x1fff)
-}
-
 // zeroPoint returns the value of a zero point of codes from lo up, stored as a
 // code is.
 func zeroPoint(z byte, lo int32) int32 { return int32(z-byte(lo)) + lo }

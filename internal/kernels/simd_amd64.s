@@ -517,7 +517,7 @@ End:
 	RET
 
 // func quantizeBlocksAVX2(q *byte, x *float32, scale *float32, zero *byte, zeroStep int, n int, block int, lo int32, hi int32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
-// Requires: AVX, AVX2, CMOV, F16C, FMA3
+// Requires: AVX, AVX2, CMOV, FMA3
 TEXT ·quantizeBlocksAVX2(SB), NOSPLIT, $8-96
 	MOVQ         q+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -572,8 +572,11 @@ float16Block:
 float16Vector:
 	VMOVUPS      (CX)(R12*4), Y10
 	VDIVPS       Y6, Y10, Y11
-	VCVTPS2PH    $0x00, Y11, X11
-	VCVTPH2PS    X11, Y11
+	VPSRLD       $0x0d, Y11, Y12
+	VPAND        one<>+0(SB), Y12, Y12
+	VPADDD       belowHalf13<>+0(SB), Y11, Y11
+	VPADDD       Y12, Y11, Y11
+	VPAND        above13<>+0(SB), Y11, Y11
 	VADDPS       Y5, Y11, Y11
 	VPMAXSD      Y8, Y11, Y11
 	VPMINSD      Y9, Y11, Y11
@@ -584,8 +587,11 @@ float16Vector:
 	VMOVQ        X12, (AX)(R12*1)
 	VSUBPS       Y5, Y11, Y11
 	VMULPS       Y6, Y11, Y11
-	VCVTPS2PH    $0x00, Y11, X11
-	VCVTPH2PS    X11, Y11
+	VPAND        exponent<>+0(SB), Y11, Y12
+	VPMAXSD      leastFloat16<>+0(SB), Y12, Y12
+	VPADDD       gridFloat16<>+0(SB), Y12, Y12
+	VADDPS       Y12, Y11, Y11
+	VSUBPS       Y12, Y11, Y11
 	VSUBPS       Y11, Y10, Y11
 	VCVTPS2PD    X11, Y12
 	VFMADD231PD  Y12, Y12, Y0
@@ -613,8 +619,11 @@ float16Rest:
 	VMOVUPS      (R14)(R15*4), Y10
 	VMASKMOVPS   (CX)(R12*4), Y10, Y10
 	VDIVPS       Y6, Y10, Y11
-	VCVTPS2PH    $0x00, Y11, X11
-	VCVTPH2PS    X11, Y11
+	VPSRLD       $0x0d, Y11, Y12
+	VPAND        one<>+0(SB), Y12, Y12
+	VPADDD       belowHalf13<>+0(SB), Y11, Y11
+	VPADDD       Y12, Y11, Y11
+	VPAND        above13<>+0(SB), Y11, Y11
 	VADDPS       Y5, Y11, Y11
 	VPMAXSD      Y8, Y11, Y11
 	VPMINSD      Y9, Y11, Y11
@@ -645,8 +654,11 @@ float16NoPair:
 float16NoByte:
 	VSUBPS       Y5, Y11, Y11
 	VMULPS       Y6, Y11, Y11
-	VCVTPS2PH    $0x00, Y11, X11
-	VCVTPH2PS    X11, Y11
+	VPAND        exponent<>+0(SB), Y11, Y6
+	VPMAXSD      leastFloat16<>+0(SB), Y6, Y6
+	VPADDD       gridFloat16<>+0(SB), Y6, Y6
+	VADDPS       Y6, Y11, Y11
+	VSUBPS       Y6, Y11, Y11
 	VSUBPS       Y11, Y10, Y11
 	VPAND        (R14)(R15*4), Y11, Y11
 	VCVTPS2PD    X11, Y6
@@ -729,9 +741,9 @@ bfloat16Vector:
 	VMULPS       Y6, Y11, Y11
 	VPSRLD       $0x10, Y11, Y12
 	VPAND        one<>+0(SB), Y12, Y12
-	VPADDD       belowHalf<>+0(SB), Y11, Y11
+	VPADDD       belowHalf16<>+0(SB), Y11, Y11
 	VPADDD       Y12, Y11, Y11
-	VPAND        upperHalf<>+0(SB), Y11, Y11
+	VPAND        above16<>+0(SB), Y11, Y11
 	VSUBPS       Y11, Y10, Y11
 	VCVTPS2PD    X11, Y12
 	VFMADD231PD  Y12, Y12, Y0
@@ -791,9 +803,9 @@ bfloat16NoByte:
 	VMULPS       Y6, Y11, Y11
 	VPSRLD       $0x10, Y11, Y6
 	VPAND        one<>+0(SB), Y6, Y6
-	VPADDD       belowHalf<>+0(SB), Y11, Y11
+	VPADDD       belowHalf16<>+0(SB), Y11, Y11
 	VPADDD       Y6, Y11, Y11
-	VPAND        upperHalf<>+0(SB), Y11, Y11
+	VPAND        above16<>+0(SB), Y11, Y11
 	VSUBPS       Y11, Y10, Y11
 	VPAND        (R14)(R15*4), Y11, Y11
 	VCVTPS2PD    X11, Y6
@@ -967,24 +979,6 @@ float32End:
 	VZEROUPPER
 	RET
 
-DATA lowBytes<>+0(SB)/4, $0x0c080400
-DATA lowBytes<>+4(SB)/4, $0x0c080400
-DATA lowBytes<>+8(SB)/4, $0x0c080400
-DATA lowBytes<>+12(SB)/4, $0x0c080400
-DATA lowBytes<>+16(SB)/4, $0x0c080400
-DATA lowBytes<>+20(SB)/4, $0x0c080400
-DATA lowBytes<>+24(SB)/4, $0x0c080400
-DATA lowBytes<>+28(SB)/4, $0x0c080400
-DATA lowBytes<>+32(SB)/4, $0x0c080400
-DATA lowBytes<>+36(SB)/4, $0x0c080400
-DATA lowBytes<>+40(SB)/4, $0x0c080400
-DATA lowBytes<>+44(SB)/4, $0x0c080400
-DATA lowBytes<>+48(SB)/4, $0x0c080400
-DATA lowBytes<>+52(SB)/4, $0x0c080400
-DATA lowBytes<>+56(SB)/4, $0x0c080400
-DATA lowBytes<>+60(SB)/4, $0x0c080400
-GLOBL lowBytes<>(SB), RODATA|NOPTR, $64
-
 DATA one<>+0(SB)/4, $0x00000001
 DATA one<>+4(SB)/4, $0x00000001
 DATA one<>+8(SB)/4, $0x00000001
@@ -1003,44 +997,152 @@ DATA one<>+56(SB)/4, $0x00000001
 DATA one<>+60(SB)/4, $0x00000001
 GLOBL one<>(SB), RODATA|NOPTR, $64
 
-DATA belowHalf<>+0(SB)/4, $0x00007fff
-DATA belowHalf<>+4(SB)/4, $0x00007fff
-DATA belowHalf<>+8(SB)/4, $0x00007fff
-DATA belowHalf<>+12(SB)/4, $0x00007fff
-DATA belowHalf<>+16(SB)/4, $0x00007fff
-DATA belowHalf<>+20(SB)/4, $0x00007fff
-DATA belowHalf<>+24(SB)/4, $0x00007fff
-DATA belowHalf<>+28(SB)/4, $0x00007fff
-DATA belowHalf<>+32(SB)/4, $0x00007fff
-DATA belowHalf<>+36(SB)/4, $0x00007fff
-DATA belowHalf<>+40(SB)/4, $0x00007fff
-DATA belowHalf<>+44(SB)/4, $0x00007fff
-DATA belowHalf<>+48(SB)/4, $0x00007fff
-DATA belowHalf<>+52(SB)/4, $0x00007fff
-DATA belowHalf<>+56(SB)/4, $0x00007fff
-DATA belowHalf<>+60(SB)/4, $0x00007fff
-GLOBL belowHalf<>(SB), RODATA|NOPTR, $64
+DATA belowHalf13<>+0(SB)/4, $0x00000fff
+DATA belowHalf13<>+4(SB)/4, $0x00000fff
+DATA belowHalf13<>+8(SB)/4, $0x00000fff
+DATA belowHalf13<>+12(SB)/4, $0x00000fff
+DATA belowHalf13<>+16(SB)/4, $0x00000fff
+DATA belowHalf13<>+20(SB)/4, $0x00000fff
+DATA belowHalf13<>+24(SB)/4, $0x00000fff
+DATA belowHalf13<>+28(SB)/4, $0x00000fff
+DATA belowHalf13<>+32(SB)/4, $0x00000fff
+DATA belowHalf13<>+36(SB)/4, $0x00000fff
+DATA belowHalf13<>+40(SB)/4, $0x00000fff
+DATA belowHalf13<>+44(SB)/4, $0x00000fff
+DATA belowHalf13<>+48(SB)/4, $0x00000fff
+DATA belowHalf13<>+52(SB)/4, $0x00000fff
+DATA belowHalf13<>+56(SB)/4, $0x00000fff
+DATA belowHalf13<>+60(SB)/4, $0x00000fff
+GLOBL belowHalf13<>(SB), RODATA|NOPTR, $64
 
-DATA upperHalf<>+0(SB)/4, $0xffff0000
-DATA upperHalf<>+4(SB)/4, $0xffff0000
-DATA upperHalf<>+8(SB)/4, $0xffff0000
-DATA upperHalf<>+12(SB)/4, $0xffff0000
-DATA upperHalf<>+16(SB)/4, $0xffff0000
-DATA upperHalf<>+20(SB)/4, $0xffff0000
-DATA upperHalf<>+24(SB)/4, $0xffff0000
-DATA upperHalf<>+28(SB)/4, $0xffff0000
-DATA upperHalf<>+32(SB)/4, $0xffff0000
-DATA upperHalf<>+36(SB)/4, $0xffff0000
-DATA upperHalf<>+40(SB)/4, $0xffff0000
-DATA upperHalf<>+44(SB)/4, $0xffff0000
-DATA upperHalf<>+48(SB)/4, $0xffff0000
-DATA upperHalf<>+52(SB)/4, $0xffff0000
-DATA upperHalf<>+56(SB)/4, $0xffff0000
-DATA upperHalf<>+60(SB)/4, $0xffff0000
-GLOBL upperHalf<>(SB), RODATA|NOPTR, $64
+DATA above13<>+0(SB)/4, $0xffffe000
+DATA above13<>+4(SB)/4, $0xffffe000
+DATA above13<>+8(SB)/4, $0xffffe000
+DATA above13<>+12(SB)/4, $0xffffe000
+DATA above13<>+16(SB)/4, $0xffffe000
+DATA above13<>+20(SB)/4, $0xffffe000
+DATA above13<>+24(SB)/4, $0xffffe000
+DATA above13<>+28(SB)/4, $0xffffe000
+DATA above13<>+32(SB)/4, $0xffffe000
+DATA above13<>+36(SB)/4, $0xffffe000
+DATA above13<>+40(SB)/4, $0xffffe000
+DATA above13<>+44(SB)/4, $0xffffe000
+DATA above13<>+48(SB)/4, $0xffffe000
+DATA above13<>+52(SB)/4, $0xffffe000
+DATA above13<>+56(SB)/4, $0xffffe000
+DATA above13<>+60(SB)/4, $0xffffe000
+GLOBL above13<>(SB), RODATA|NOPTR, $64
+
+DATA lowBytes<>+0(SB)/4, $0x0c080400
+DATA lowBytes<>+4(SB)/4, $0x0c080400
+DATA lowBytes<>+8(SB)/4, $0x0c080400
+DATA lowBytes<>+12(SB)/4, $0x0c080400
+DATA lowBytes<>+16(SB)/4, $0x0c080400
+DATA lowBytes<>+20(SB)/4, $0x0c080400
+DATA lowBytes<>+24(SB)/4, $0x0c080400
+DATA lowBytes<>+28(SB)/4, $0x0c080400
+DATA lowBytes<>+32(SB)/4, $0x0c080400
+DATA lowBytes<>+36(SB)/4, $0x0c080400
+DATA lowBytes<>+40(SB)/4, $0x0c080400
+DATA lowBytes<>+44(SB)/4, $0x0c080400
+DATA lowBytes<>+48(SB)/4, $0x0c080400
+DATA lowBytes<>+52(SB)/4, $0x0c080400
+DATA lowBytes<>+56(SB)/4, $0x0c080400
+DATA lowBytes<>+60(SB)/4, $0x0c080400
+GLOBL lowBytes<>(SB), RODATA|NOPTR, $64
+
+DATA exponent<>+0(SB)/4, $0x7f800000
+DATA exponent<>+4(SB)/4, $0x7f800000
+DATA exponent<>+8(SB)/4, $0x7f800000
+DATA exponent<>+12(SB)/4, $0x7f800000
+DATA exponent<>+16(SB)/4, $0x7f800000
+DATA exponent<>+20(SB)/4, $0x7f800000
+DATA exponent<>+24(SB)/4, $0x7f800000
+DATA exponent<>+28(SB)/4, $0x7f800000
+DATA exponent<>+32(SB)/4, $0x7f800000
+DATA exponent<>+36(SB)/4, $0x7f800000
+DATA exponent<>+40(SB)/4, $0x7f800000
+DATA exponent<>+44(SB)/4, $0x7f800000
+DATA exponent<>+48(SB)/4, $0x7f800000
+DATA exponent<>+52(SB)/4, $0x7f800000
+DATA exponent<>+56(SB)/4, $0x7f800000
+DATA exponent<>+60(SB)/4, $0x7f800000
+GLOBL exponent<>(SB), RODATA|NOPTR, $64
+
+DATA leastFloat16<>+0(SB)/4, $0x38800000
+DATA leastFloat16<>+4(SB)/4, $0x38800000
+DATA leastFloat16<>+8(SB)/4, $0x38800000
+DATA leastFloat16<>+12(SB)/4, $0x38800000
+DATA leastFloat16<>+16(SB)/4, $0x38800000
+DATA leastFloat16<>+20(SB)/4, $0x38800000
+DATA leastFloat16<>+24(SB)/4, $0x38800000
+DATA leastFloat16<>+28(SB)/4, $0x38800000
+DATA leastFloat16<>+32(SB)/4, $0x38800000
+DATA leastFloat16<>+36(SB)/4, $0x38800000
+DATA leastFloat16<>+40(SB)/4, $0x38800000
+DATA leastFloat16<>+44(SB)/4, $0x38800000
+DATA leastFloat16<>+48(SB)/4, $0x38800000
+DATA leastFloat16<>+52(SB)/4, $0x38800000
+DATA leastFloat16<>+56(SB)/4, $0x38800000
+DATA leastFloat16<>+60(SB)/4, $0x38800000
+GLOBL leastFloat16<>(SB), RODATA|NOPTR, $64
+
+DATA gridFloat16<>+0(SB)/4, $0x06c00000
+DATA gridFloat16<>+4(SB)/4, $0x06c00000
+DATA gridFloat16<>+8(SB)/4, $0x06c00000
+DATA gridFloat16<>+12(SB)/4, $0x06c00000
+DATA gridFloat16<>+16(SB)/4, $0x06c00000
+DATA gridFloat16<>+20(SB)/4, $0x06c00000
+DATA gridFloat16<>+24(SB)/4, $0x06c00000
+DATA gridFloat16<>+28(SB)/4, $0x06c00000
+DATA gridFloat16<>+32(SB)/4, $0x06c00000
+DATA gridFloat16<>+36(SB)/4, $0x06c00000
+DATA gridFloat16<>+40(SB)/4, $0x06c00000
+DATA gridFloat16<>+44(SB)/4, $0x06c00000
+DATA gridFloat16<>+48(SB)/4, $0x06c00000
+DATA gridFloat16<>+52(SB)/4, $0x06c00000
+DATA gridFloat16<>+56(SB)/4, $0x06c00000
+DATA gridFloat16<>+60(SB)/4, $0x06c00000
+GLOBL gridFloat16<>(SB), RODATA|NOPTR, $64
+
+DATA belowHalf16<>+0(SB)/4, $0x00007fff
+DATA belowHalf16<>+4(SB)/4, $0x00007fff
+DATA belowHalf16<>+8(SB)/4, $0x00007fff
+DATA belowHalf16<>+12(SB)/4, $0x00007fff
+DATA belowHalf16<>+16(SB)/4, $0x00007fff
+DATA belowHalf16<>+20(SB)/4, $0x00007fff
+DATA belowHalf16<>+24(SB)/4, $0x00007fff
+DATA belowHalf16<>+28(SB)/4, $0x00007fff
+DATA belowHalf16<>+32(SB)/4, $0x00007fff
+DATA belowHalf16<>+36(SB)/4, $0x00007fff
+DATA belowHalf16<>+40(SB)/4, $0x00007fff
+DATA belowHalf16<>+44(SB)/4, $0x00007fff
+DATA belowHalf16<>+48(SB)/4, $0x00007fff
+DATA belowHalf16<>+52(SB)/4, $0x00007fff
+DATA belowHalf16<>+56(SB)/4, $0x00007fff
+DATA belowHalf16<>+60(SB)/4, $0x00007fff
+GLOBL belowHalf16<>(SB), RODATA|NOPTR, $64
+
+DATA above16<>+0(SB)/4, $0xffff0000
+DATA above16<>+4(SB)/4, $0xffff0000
+DATA above16<>+8(SB)/4, $0xffff0000
+DATA above16<>+12(SB)/4, $0xffff0000
+DATA above16<>+16(SB)/4, $0xffff0000
+DATA above16<>+20(SB)/4, $0xffff0000
+DATA above16<>+24(SB)/4, $0xffff0000
+DATA above16<>+28(SB)/4, $0xffff0000
+DATA above16<>+32(SB)/4, $0xffff0000
+DATA above16<>+36(SB)/4, $0xffff0000
+DATA above16<>+40(SB)/4, $0xffff0000
+DATA above16<>+44(SB)/4, $0xffff0000
+DATA above16<>+48(SB)/4, $0xffff0000
+DATA above16<>+52(SB)/4, $0xffff0000
+DATA above16<>+56(SB)/4, $0xffff0000
+DATA above16<>+60(SB)/4, $0xffff0000
+GLOBL above16<>(SB), RODATA|NOPTR, $64
 
 // func quantizeColumnsAVX2(q *byte, x *float32, scale *float32, zero *byte, zeros bool, n int, rows int, lo int32, hi int32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
-// Requires: AVX, AVX2, BMI2, F16C, FMA3
+// Requires: AVX, AVX2, BMI2, FMA3
 TEXT ·quantizeColumnsAVX2(SB), NOSPLIT, $0-96
 	MOVQ         q+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -1092,8 +1194,11 @@ float16Vector:
 	VMOVUPS      (CX)(BX*4), Y9
 	VMOVUPS      (DX)(BX*4), Y10
 	VDIVPS       Y10, Y9, Y11
-	VCVTPS2PH    $0x00, Y11, X11
-	VCVTPH2PS    X11, Y11
+	VPSRLD       $0x0d, Y11, Y12
+	VPAND        one<>+0(SB), Y12, Y12
+	VPADDD       belowHalf13<>+0(SB), Y11, Y11
+	VPADDD       Y12, Y11, Y11
+	VPAND        above13<>+0(SB), Y11, Y11
 	VADDPS       Y5, Y11, Y11
 	VPMAXSD      Y7, Y11, Y11
 	VPMINSD      Y8, Y11, Y11
@@ -1104,8 +1209,11 @@ float16Vector:
 	VMOVQ        X12, (AX)(BX*1)
 	VSUBPS       Y5, Y11, Y11
 	VMULPS       Y10, Y11, Y11
-	VCVTPS2PH    $0x00, Y11, X11
-	VCVTPH2PS    X11, Y11
+	VPAND        exponent<>+0(SB), Y11, Y10
+	VPMAXSD      leastFloat16<>+0(SB), Y10, Y10
+	VPADDD       gridFloat16<>+0(SB), Y10, Y10
+	VADDPS       Y10, Y11, Y11
+	VSUBPS       Y10, Y11, Y11
 	VSUBPS       Y11, Y9, Y11
 	VCVTPS2PD    X11, Y10
 	VFMADD231PD  Y10, Y10, Y0
@@ -1135,8 +1243,11 @@ float16Rest:
 	VMOVUPS      (R9)(R10*4), Y10
 	VMASKMOVPS   (DX)(BX*4), Y10, Y10
 	VDIVPS       Y10, Y9, Y11
-	VCVTPS2PH    $0x00, Y11, X11
-	VCVTPH2PS    X11, Y11
+	VPSRLD       $0x0d, Y11, Y12
+	VPAND        one<>+0(SB), Y12, Y12
+	VPADDD       belowHalf13<>+0(SB), Y11, Y11
+	VPADDD       Y12, Y11, Y11
+	VPAND        above13<>+0(SB), Y11, Y11
 	VADDPS       Y5, Y11, Y11
 	VPMAXSD      Y7, Y11, Y11
 	VPMINSD      Y8, Y11, Y11
@@ -1167,8 +1278,11 @@ float16NoPair:
 float16NoByte:
 	VSUBPS       Y5, Y11, Y11
 	VMULPS       Y10, Y11, Y11
-	VCVTPS2PH    $0x00, Y11, X11
-	VCVTPH2PS    X11, Y11
+	VPAND        exponent<>+0(SB), Y11, Y10
+	VPMAXSD      leastFloat16<>+0(SB), Y10, Y10
+	VPADDD       gridFloat16<>+0(SB), Y10, Y10
+	VADDPS       Y10, Y11, Y11
+	VSUBPS       Y10, Y11, Y11
 	VSUBPS       Y11, Y9, Y11
 	VPAND        (R9)(R10*4), Y11, Y11
 	VCVTPS2PD    X11, Y10
@@ -1244,9 +1358,9 @@ bfloat16Vector:
 	VMULPS       Y10, Y11, Y11
 	VPSRLD       $0x10, Y11, Y10
 	VPAND        one<>+0(SB), Y10, Y10
-	VPADDD       belowHalf<>+0(SB), Y11, Y11
+	VPADDD       belowHalf16<>+0(SB), Y11, Y11
 	VPADDD       Y10, Y11, Y11
-	VPAND        upperHalf<>+0(SB), Y11, Y11
+	VPAND        above16<>+0(SB), Y11, Y11
 	VSUBPS       Y11, Y9, Y11
 	VCVTPS2PD    X11, Y10
 	VFMADD231PD  Y10, Y10, Y0
@@ -1308,9 +1422,9 @@ bfloat16NoByte:
 	VMULPS       Y10, Y11, Y11
 	VPSRLD       $0x10, Y11, Y10
 	VPAND        one<>+0(SB), Y10, Y10
-	VPADDD       belowHalf<>+0(SB), Y11, Y11
+	VPADDD       belowHalf16<>+0(SB), Y11, Y11
 	VPADDD       Y10, Y11, Y11
-	VPAND        upperHalf<>+0(SB), Y11, Y11
+	VPAND        above16<>+0(SB), Y11, Y11
 	VSUBPS       Y11, Y9, Y11
 	VPAND        (R9)(R10*4), Y11, Y11
 	VCVTPS2PD    X11, Y10
@@ -1502,8 +1616,11 @@ zerosfloat16Vector:
 	VMOVUPS      (CX)(R8*4), Y11
 	VMOVUPS      (DX)(R8*4), Y12
 	VDIVPS       Y12, Y11, Y13
-	VCVTPS2PH    $0x00, Y13, X13
-	VCVTPH2PS    X13, Y13
+	VPSRLD       $0x0d, Y13, Y14
+	VPAND        one<>+0(SB), Y14, Y14
+	VPADDD       belowHalf13<>+0(SB), Y13, Y13
+	VPADDD       Y14, Y13, Y13
+	VPAND        above13<>+0(SB), Y13, Y13
 	VADDPS       Y5, Y13, Y13
 	VPMAXSD      Y10, Y13, Y13
 	VPMINSD      Y9, Y13, Y13
@@ -1514,8 +1631,11 @@ zerosfloat16Vector:
 	VMOVQ        X9, (AX)(R8*1)
 	VSUBPS       Y5, Y13, Y13
 	VMULPS       Y12, Y13, Y13
-	VCVTPS2PH    $0x00, Y13, X13
-	VCVTPH2PS    X13, Y13
+	VPAND        exponent<>+0(SB), Y13, Y8
+	VPMAXSD      leastFloat16<>+0(SB), Y8, Y8
+	VPADDD       gridFloat16<>+0(SB), Y8, Y8
+	VADDPS       Y8, Y13, Y13
+	VSUBPS       Y8, Y13, Y13
 	VSUBPS       Y13, Y11, Y13
 	VCVTPS2PD    X13, Y8
 	VFMADD231PD  Y8, Y8, Y0
@@ -1554,8 +1674,11 @@ zerosfloat16Rest:
 	VMOVUPS      (R10)(R11*4), Y12
 	VMASKMOVPS   (DX)(R8*4), Y12, Y12
 	VDIVPS       Y12, Y11, Y13
-	VCVTPS2PH    $0x00, Y13, X13
-	VCVTPH2PS    X13, Y13
+	VPSRLD       $0x0d, Y13, Y14
+	VPAND        one<>+0(SB), Y14, Y14
+	VPADDD       belowHalf13<>+0(SB), Y13, Y13
+	VPADDD       Y14, Y13, Y13
+	VPAND        above13<>+0(SB), Y13, Y13
 	VADDPS       Y5, Y13, Y13
 	VPMAXSD      Y10, Y13, Y13
 	VPMINSD      Y9, Y13, Y13
@@ -1586,8 +1709,11 @@ zerosfloat16NoPair:
 zerosfloat16NoByte:
 	VSUBPS       Y5, Y13, Y13
 	VMULPS       Y12, Y13, Y13
-	VCVTPS2PH    $0x00, Y13, X13
-	VCVTPH2PS    X13, Y13
+	VPAND        exponent<>+0(SB), Y13, Y8
+	VPMAXSD      leastFloat16<>+0(SB), Y8, Y8
+	VPADDD       gridFloat16<>+0(SB), Y8, Y8
+	VADDPS       Y8, Y13, Y13
+	VSUBPS       Y8, Y13, Y13
 	VSUBPS       Y13, Y11, Y13
 	VPAND        (R10)(R11*4), Y13, Y13
 	VCVTPS2PD    X13, Y8
@@ -1660,9 +1786,9 @@ zerosbfloat16Vector:
 	VMULPS       Y12, Y13, Y13
 	VPSRLD       $0x10, Y13, Y8
 	VPAND        one<>+0(SB), Y8, Y8
-	VPADDD       belowHalf<>+0(SB), Y13, Y13
+	VPADDD       belowHalf16<>+0(SB), Y13, Y13
 	VPADDD       Y8, Y13, Y13
-	VPAND        upperHalf<>+0(SB), Y13, Y13
+	VPAND        above16<>+0(SB), Y13, Y13
 	VSUBPS       Y13, Y11, Y13
 	VCVTPS2PD    X13, Y8
 	VFMADD231PD  Y8, Y8, Y0
@@ -1733,9 +1859,9 @@ zerosbfloat16NoByte:
 	VMULPS       Y12, Y13, Y13
 	VPSRLD       $0x10, Y13, Y8
 	VPAND        one<>+0(SB), Y8, Y8
-	VPADDD       belowHalf<>+0(SB), Y13, Y13
+	VPADDD       belowHalf16<>+0(SB), Y13, Y13
 	VPADDD       Y8, Y13, Y13
-	VPAND        upperHalf<>+0(SB), Y13, Y13
+	VPAND        above16<>+0(SB), Y13, Y13
 	VSUBPS       Y13, Y11, Y13
 	VPAND        (R10)(R11*4), Y13, Y13
 	VCVTPS2PD    X13, Y8
@@ -2424,8 +2550,11 @@ float16Block:
 float16Vector:
 	VMOVUPS       (CX)(R12*4), Z8
 	VDIVPS        Z4, Z8, Z9
-	VCVTPS2PH     $0x00, Z9, Y9
-	VCVTPH2PS     Y9, Z9
+	VPSRLD        $0x0d, Z9, Z10
+	VPANDD        one<>+0(SB), Z10, Z10
+	VPADDD        belowHalf13<>+0(SB), Z9, Z9
+	VPADDD        Z10, Z9, Z9
+	VPANDD        above13<>+0(SB), Z9, Z9
 	VADDPS        Z3, Z9, Z9
 	VPMAXSD       Z6, Z9, Z9
 	VPMINSD       Z7, Z9, Z9
@@ -2434,8 +2563,11 @@ float16Vector:
 	VMOVDQU       X10, (AX)(R12*1)
 	VSUBPS        Z3, Z9, Z9
 	VMULPS        Z4, Z9, Z9
-	VCVTPS2PH     $0x00, Z9, Y9
-	VCVTPH2PS     Y9, Z9
+	VPANDD        exponent<>+0(SB), Z9, Z10
+	VPMAXSD       leastFloat16<>+0(SB), Z10, Z10
+	VPADDD        gridFloat16<>+0(SB), Z10, Z10
+	VADDPS        Z10, Z9, Z9
+	VSUBPS        Z10, Z9, Z9
 	VSUBPS        Z9, Z8, Z9
 	VCVTPS2PD     Y9, Z10
 	VFMADD231PD   Z10, Z10, Z0
@@ -2462,8 +2594,11 @@ float16Rest:
 	KMOVW         R14, K1
 	VMOVUPS.Z     (CX)(R12*4), K1, Z8
 	VDIVPS        Z4, Z8, Z9
-	VCVTPS2PH     $0x00, Z9, Y9
-	VCVTPH2PS     Y9, Z9
+	VPSRLD        $0x0d, Z9, Z10
+	VPANDD        one<>+0(SB), Z10, Z10
+	VPADDD        belowHalf13<>+0(SB), Z9, Z9
+	VPADDD        Z10, Z9, Z9
+	VPANDD        above13<>+0(SB), Z9, Z9
 	VADDPS        Z3, Z9, Z9
 	VPMAXSD       Z6, Z9, Z9
 	VPMINSD       Z7, Z9, Z9
@@ -2472,8 +2607,11 @@ float16Rest:
 	VMOVDQU8      X6, K1, (AX)(R12*1)
 	VSUBPS        Z3, Z9, Z9
 	VMULPS        Z4, Z9, Z9
-	VCVTPS2PH     $0x00, Z9, Y9
-	VCVTPH2PS     Y9, Z9
+	VPANDD        exponent<>+0(SB), Z9, Z4
+	VPMAXSD       leastFloat16<>+0(SB), Z4, Z4
+	VPADDD        gridFloat16<>+0(SB), Z4, Z4
+	VADDPS        Z4, Z9, Z9
+	VSUBPS        Z4, Z9, Z9
 	VSUBPS        Z9, Z8, Z9
 	VMOVAPS.Z     Z9, K1, Z9
 	VCVTPS2PD     Y9, Z4
@@ -2554,9 +2692,9 @@ bfloat16Vector:
 	VMULPS        Z4, Z9, Z9
 	VPSRLD        $0x10, Z9, Z10
 	VPANDD        one<>+0(SB), Z10, Z10
-	VPADDD        belowHalf<>+0(SB), Z9, Z9
+	VPADDD        belowHalf16<>+0(SB), Z9, Z9
 	VPADDD        Z10, Z9, Z9
-	VPANDD        upperHalf<>+0(SB), Z9, Z9
+	VPANDD        above16<>+0(SB), Z9, Z9
 	VSUBPS        Z9, Z8, Z9
 	VCVTPS2PD     Y9, Z10
 	VFMADD231PD   Z10, Z10, Z0
@@ -2593,9 +2731,9 @@ bfloat16Rest:
 	VMULPS        Z4, Z9, Z9
 	VPSRLD        $0x10, Z9, Z4
 	VPANDD        one<>+0(SB), Z4, Z4
-	VPADDD        belowHalf<>+0(SB), Z9, Z9
+	VPADDD        belowHalf16<>+0(SB), Z9, Z9
 	VPADDD        Z4, Z9, Z9
-	VPANDD        upperHalf<>+0(SB), Z9, Z9
+	VPANDD        above16<>+0(SB), Z9, Z9
 	VSUBPS        Z9, Z8, Z9
 	VMOVAPS.Z     Z9, K1, Z9
 	VCVTPS2PD     Y9, Z4
@@ -2795,8 +2933,11 @@ float16Vector:
 	VMOVUPS       (CX)(BX*4), Z7
 	VMOVUPS       (DX)(BX*4), Z8
 	VDIVPS        Z8, Z7, Z9
-	VCVTPS2PH     $0x00, Z9, Y9
-	VCVTPH2PS     Y9, Z9
+	VPSRLD        $0x0d, Z9, Z10
+	VPANDD        one<>+0(SB), Z10, Z10
+	VPADDD        belowHalf13<>+0(SB), Z9, Z9
+	VPADDD        Z10, Z9, Z9
+	VPANDD        above13<>+0(SB), Z9, Z9
 	VADDPS        Z3, Z9, Z9
 	VPMAXSD       Z5, Z9, Z9
 	VPMINSD       Z6, Z9, Z9
@@ -2805,8 +2946,11 @@ float16Vector:
 	VMOVDQU       X10, (AX)(BX*1)
 	VSUBPS        Z3, Z9, Z9
 	VMULPS        Z8, Z9, Z9
-	VCVTPS2PH     $0x00, Z9, Y9
-	VCVTPH2PS     Y9, Z9
+	VPANDD        exponent<>+0(SB), Z9, Z8
+	VPMAXSD       leastFloat16<>+0(SB), Z8, Z8
+	VPADDD        gridFloat16<>+0(SB), Z8, Z8
+	VADDPS        Z8, Z9, Z9
+	VSUBPS        Z8, Z9, Z9
 	VSUBPS        Z9, Z7, Z9
 	VCVTPS2PD     Y9, Z8
 	VFMADD231PD   Z8, Z8, Z0
@@ -2834,8 +2978,11 @@ float16Rest:
 	VMOVUPS.Z     (CX)(BX*4), K1, Z7
 	VMOVUPS.Z     (DX)(BX*4), K1, Z8
 	VDIVPS        Z8, Z7, Z9
-	VCVTPS2PH     $0x00, Z9, Y9
-	VCVTPH2PS     Y9, Z9
+	VPSRLD        $0x0d, Z9, Z10
+	VPANDD        one<>+0(SB), Z10, Z10
+	VPADDD        belowHalf13<>+0(SB), Z9, Z9
+	VPADDD        Z10, Z9, Z9
+	VPANDD        above13<>+0(SB), Z9, Z9
 	VADDPS        Z3, Z9, Z9
 	VPMAXSD       Z5, Z9, Z9
 	VPMINSD       Z6, Z9, Z9
@@ -2844,8 +2991,11 @@ float16Rest:
 	VMOVDQU8      X10, K1, (AX)(BX*1)
 	VSUBPS        Z3, Z9, Z9
 	VMULPS        Z8, Z9, Z9
-	VCVTPS2PH     $0x00, Z9, Y9
-	VCVTPH2PS     Y9, Z9
+	VPANDD        exponent<>+0(SB), Z9, Z8
+	VPMAXSD       leastFloat16<>+0(SB), Z8, Z8
+	VPADDD        gridFloat16<>+0(SB), Z8, Z8
+	VADDPS        Z8, Z9, Z9
+	VSUBPS        Z8, Z9, Z9
 	VSUBPS        Z9, Z7, Z9
 	VMOVAPS.Z     Z9, K1, Z9
 	VCVTPS2PD     Y9, Z8
@@ -2919,9 +3069,9 @@ bfloat16Vector:
 	VMULPS        Z8, Z9, Z9
 	VPSRLD        $0x10, Z9, Z8
 	VPANDD        one<>+0(SB), Z8, Z8
-	VPADDD        belowHalf<>+0(SB), Z9, Z9
+	VPADDD        belowHalf16<>+0(SB), Z9, Z9
 	VPADDD        Z8, Z9, Z9
-	VPANDD        upperHalf<>+0(SB), Z9, Z9
+	VPANDD        above16<>+0(SB), Z9, Z9
 	VSUBPS        Z9, Z7, Z9
 	VCVTPS2PD     Y9, Z8
 	VFMADD231PD   Z8, Z8, Z0
@@ -2959,9 +3109,9 @@ bfloat16Rest:
 	VMULPS        Z8, Z9, Z9
 	VPSRLD        $0x10, Z9, Z8
 	VPANDD        one<>+0(SB), Z8, Z8
-	VPADDD        belowHalf<>+0(SB), Z9, Z9
+	VPADDD        belowHalf16<>+0(SB), Z9, Z9
 	VPADDD        Z8, Z9, Z9
-	VPANDD        upperHalf<>+0(SB), Z9, Z9
+	VPANDD        above16<>+0(SB), Z9, Z9
 	VSUBPS        Z9, Z7, Z9
 	VMOVAPS.Z     Z9, K1, Z9
 	VCVTPS2PD     Y9, Z8
@@ -3127,8 +3277,11 @@ zerosfloat16Vector:
 	VMOVUPS       (CX)(R8*4), Z9
 	VMOVUPS       (DX)(R8*4), Z10
 	VDIVPS        Z10, Z9, Z11
-	VCVTPS2PH     $0x00, Z11, Y11
-	VCVTPH2PS     Y11, Z11
+	VPSRLD        $0x0d, Z11, Z12
+	VPANDD        one<>+0(SB), Z12, Z12
+	VPADDD        belowHalf13<>+0(SB), Z11, Z11
+	VPADDD        Z12, Z11, Z11
+	VPANDD        above13<>+0(SB), Z11, Z11
 	VADDPS        Z3, Z11, Z11
 	VPMAXSD       Z8, Z11, Z11
 	VPMINSD       Z7, Z11, Z11
@@ -3137,8 +3290,11 @@ zerosfloat16Vector:
 	VMOVDQU       X7, (AX)(R8*1)
 	VSUBPS        Z3, Z11, Z11
 	VMULPS        Z10, Z11, Z11
-	VCVTPS2PH     $0x00, Z11, Y11
-	VCVTPH2PS     Y11, Z11
+	VPANDD        exponent<>+0(SB), Z11, Z6
+	VPMAXSD       leastFloat16<>+0(SB), Z6, Z6
+	VPADDD        gridFloat16<>+0(SB), Z6, Z6
+	VADDPS        Z6, Z11, Z11
+	VSUBPS        Z6, Z11, Z11
 	VSUBPS        Z11, Z9, Z11
 	VCVTPS2PD     Y11, Z6
 	VFMADD231PD   Z6, Z6, Z0
@@ -3171,8 +3327,11 @@ zerosfloat16Rest:
 	VMOVUPS.Z     (CX)(R8*4), K1, Z9
 	VMOVUPS.Z     (DX)(R8*4), K1, Z10
 	VDIVPS        Z10, Z9, Z11
-	VCVTPS2PH     $0x00, Z11, Y11
-	VCVTPH2PS     Y11, Z11
+	VPSRLD        $0x0d, Z11, Z12
+	VPANDD        one<>+0(SB), Z12, Z12
+	VPADDD        belowHalf13<>+0(SB), Z11, Z11
+	VPADDD        Z12, Z11, Z11
+	VPANDD        above13<>+0(SB), Z11, Z11
 	VADDPS        Z3, Z11, Z11
 	VPMAXSD       Z8, Z11, Z11
 	VPMINSD       Z7, Z11, Z11
@@ -3181,8 +3340,11 @@ zerosfloat16Rest:
 	VMOVDQU8      X7, K1, (AX)(R8*1)
 	VSUBPS        Z3, Z11, Z11
 	VMULPS        Z10, Z11, Z11
-	VCVTPS2PH     $0x00, Z11, Y11
-	VCVTPH2PS     Y11, Z11
+	VPANDD        exponent<>+0(SB), Z11, Z6
+	VPMAXSD       leastFloat16<>+0(SB), Z6, Z6
+	VPADDD        gridFloat16<>+0(SB), Z6, Z6
+	VADDPS        Z6, Z11, Z11
+	VSUBPS        Z6, Z11, Z11
 	VSUBPS        Z11, Z9, Z11
 	VMOVAPS.Z     Z11, K1, Z11
 	VCVTPS2PD     Y11, Z6
@@ -3253,9 +3415,9 @@ zerosbfloat16Vector:
 	VMULPS        Z10, Z11, Z11
 	VPSRLD        $0x10, Z11, Z6
 	VPANDD        one<>+0(SB), Z6, Z6
-	VPADDD        belowHalf<>+0(SB), Z11, Z11
+	VPADDD        belowHalf16<>+0(SB), Z11, Z11
 	VPADDD        Z6, Z11, Z11
-	VPANDD        upperHalf<>+0(SB), Z11, Z11
+	VPANDD        above16<>+0(SB), Z11, Z11
 	VSUBPS        Z11, Z9, Z11
 	VCVTPS2PD     Y11, Z6
 	VFMADD231PD   Z6, Z6, Z0
@@ -3298,9 +3460,9 @@ zerosbfloat16Rest:
 	VMULPS        Z10, Z11, Z11
 	VPSRLD        $0x10, Z11, Z6
 	VPANDD        one<>+0(SB), Z6, Z6
-	VPADDD        belowHalf<>+0(SB), Z11, Z11
+	VPADDD        belowHalf16<>+0(SB), Z11, Z11
 	VPADDD        Z6, Z11, Z11
-	VPANDD        upperHalf<>+0(SB), Z11, Z11
+	VPANDD        above16<>+0(SB), Z11, Z11
 	VSUBPS        Z11, Z9, Z11
 	VMOVAPS.Z     Z11, K1, Z11
 	VCVTPS2PD     Y11, Z6

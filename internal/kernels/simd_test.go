@@ -125,7 +125,7 @@ func checkSameQuantize(t *testing.T, r *rand.Rand, n, rows int, f Format) {
 			count = rows * ((n-1)/length + 1)
 		}
 		scale := fenced[float32](t, count)
-		copy(scale, scales(r, count))
+		copy(scale, scalesFor(r, count, f))
 		for _, zeros := range []int{1, count} {
 			zero := fenced[byte](t, zeros)
 			for i := range zero {

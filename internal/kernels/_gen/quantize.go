@@ -1,6 +1,8 @@
 package main
 
 import (
+	"strconv"
+
 	. "github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
 	"github.com/mmcloughlin/avo/reg"
@@ -164,7 +166,7 @@ func (c *coder) quantize(q operand.Mem, x, s reg.VecVirtual, t *tail) {
 	v := c.vector()
 	VDIVPS(s, x, v)
 	if c.typ == float16Type {
-		c.roundFloat16(v)
+		c.nearest(v, 13)
 	}
 	VADDPS(c.magic, v, v)
 	VPMAXSD(c.lo, v, v)
@@ -176,23 +178,30 @@ func (c *coder) quantize(q operand.Mem, x, s reg.VecVirtual, t *tail) {
 	case float16Type:
 		c.roundFloat16(v)
 	case bfloat16Type:
-		c.roundBFloat16(v)
+		c.nearest(v, 16)
 	}
 	c.sums.add(x, v, t)
 }
 
+// roundFloat16 rounds as the parent's roundFloat16 does.
 func (s isa) roundFloat16(v reg.VecVirtual) {
-	VCVTPS2PH(operand.U8(0), v, s.half(v))
-	VCVTPH2PS(s.half(v), v)
+	grid := s.vector()
+	s.and(constant("exponent", 0xff<<23), v, grid)
+	VPMAXSD(constant("leastFloat16", (127-14)<<23), grid, grid)
+	VPADDD(constant("gridFloat16", 13<<23+1<<22), grid, grid)
+	VADDPS(grid, v, v)
+	VSUBPS(grid, v, v)
 }
 
-func (s isa) roundBFloat16(v reg.VecVirtual) {
+// nearest rounds so many bits off, to nearest, ties to even.
+func (s isa) nearest(v reg.VecVirtual, bits int) {
+	name := strconv.Itoa(bits)
 	odd := s.vector()
-	VPSRLD(operand.U8(16), v, odd)
+	VPSRLD(operand.U8(bits), v, odd)
 	s.and(constant("one", 1), odd, odd)
-	VPADDD(constant("belowHalf", 0x7fff), v, v)
+	VPADDD(constant("belowHalf"+name, 1<<(bits-1)-1), v, v)
 	VPADDD(odd, v, v)
-	s.and(constant("upperHalf", 0xffff0000), v, v)
+	s.and(constant("above"+name, ^uint32(1<<bits-1)), v, v)
 }
 
 // storeCodes stores the low bytes of v, with the zero points added.

@@ -1,0 +1,69 @@
+package int4
+
+import (
+	"math"
+
+	"onnxquant/quantutil"
+)
+
+// usual gives most blocks what Codec.scale gives them, in less time: those whose
+// scale is a normal number and whose range is so far from the greatest number of
+// the type that no exception of the package comment applies.
+type usual struct {
+	zeroPoint             bool
+	least, middle, steps  int32
+	leastScale, mostRange float32
+	scaleTo, stepTo       rounding
+}
+
+func (c Codec) usual() usual {
+	least, greatest := c.limits()
+	u := usual{
+		zeroPoint: c.ZeroPoint, least: least, middle: c.middle(), steps: greatest - least,
+		leastScale: 0x1p-126, mostRange: 0x1p126,
+		scaleTo: toBits(24), stepTo: toBits(24),
+	}
+	if !c.ZeroPoint {
+		u.steps /= 2
+	}
+	switch c.Type {
+	case quantutil.Float16:
+		u.leastScale, u.mostRange = 0x1p-14, 0x1p15
+		u.scaleTo, u.stepTo = toBits(11), toBits(11)
+	case quantutil.BFloat16:
+		u.scaleTo = toBits(8)
+	}
+	return u
+}
+
+// scale returns the scale and the zero point of a block, if it is a usual one.
+func (u *usual) scale(lo, hi float32) (scale float32, zero int32, ok bool) {
+	span := u.stepTo.round(hi - lo)
+	s := u.scaleTo.round(span / float32(u.steps))
+	if s < u.leastScale || !(span <= u.mostRange) {
+		return 0, 0, false
+	}
+	if !u.zeroPoint {
+		return s, u.middle, true
+	}
+	const magic = 3 << 22 // rounds to an integer what is added to it
+	z := int32(u.stepTo.round(-lo/s) + magic - magic)
+	return s, min(z, u.steps) + u.least, true
+}
+
+// rounding rounds normal numbers to fewer bits, to nearest, ties to even.
+type rounding struct{ shift, odd, below, keep uint32 }
+
+// toBits rounds to so many bits of the 24 that a float32 has.
+func toBits(n uint32) rounding {
+	if n == 24 {
+		return rounding{keep: math.MaxUint32}
+	}
+	shift := 24 - n
+	return rounding{shift, 1, 1<<(shift-1) - 1, math.MaxUint32 << shift}
+}
+
+func (r rounding) round(x float32) float32 {
+	b := math.Float32bits(x)
+	return math.Float32frombits((b + r.below + b>>(r.shift&31)&r.odd) & r.keep)
+}
