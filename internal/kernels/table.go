@@ -49,9 +49,8 @@ func NewNearest(values []float32) *Nearest {
 	}
 	n := &Nearest{}
 	for i := range n {
-		// The step's ends, and a little more, for the sum that finds it is rounded.
-		lo := (float32(i-nearestSteps) - 0.75) / nearestSteps
-		hi := (float32(i-nearestSteps) + 0.75) / nearestSteps
+		lo := (float32(i-nearestSteps) - 0.5) / nearestSteps
+		hi := (float32(i-nearestSteps) + 0.5) / nearestSteps
 		n[i] = nearestStep{lo, index(float64(lo)), index(float64(hi))}
 		for n[i].below != n[i].above {
 			mid := lo + (hi-lo)/2
