@@ -6,7 +6,9 @@ import (
 
 	"github.com/x448/float16"
 
+	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
+	"onnxquant/quantutil"
 )
 
 // buffers are what one worker needs. They grow to the size of a tile and are
@@ -62,13 +64,9 @@ func decodeFloats(x []float32, raw []byte, dtype modelfile.DType) {
 			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
 		}
 	case modelfile.Float16:
-		for i := range x {
-			x[i] = float16.Frombits(binary.LittleEndian.Uint16(raw[2*i:])).Float32()
-		}
+		kernels.FromFloat16(x, raw)
 	case modelfile.BFloat16:
-		for i := range x {
-			x[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(raw[2*i:])) << 16)
-		}
+		kernels.FromBFloat16(x, raw)
 	case modelfile.Float64:
 		for i := range x {
 			x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
@@ -78,7 +76,7 @@ func decodeFloats(x []float32, raw []byte, dtype modelfile.DType) {
 
 // encodeScales returns the scales of a tile as bytes of their type.
 func (b *buffers) encodeScales(t tile) []byte {
-	dtype := scaleTypes[t.dtype].onnx
+	dtype := t.scaleType()
 	raw := grow(&b.raw, dtype.Bytes(t.scales))[:0]
 	for _, s := range b.scale {
 		switch dtype {
@@ -86,8 +84,10 @@ func (b *buffers) encodeScales(t tile) []byte {
 			raw = binary.LittleEndian.AppendUint16(raw, float16.Fromfloat32(s).Bits())
 		case modelfile.BFloat16:
 			raw = binary.LittleEndian.AppendUint16(raw, uint16(math.Float32bits(s)>>16))
-		default:
+		case modelfile.Float32:
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(s))
+		default:
+			raw = append(raw, scaleByte(dtype, s))
 		}
 	}
 	return raw
@@ -104,21 +104,32 @@ func (t tile) observe(b *buffers, c chunk) {
 	}
 }
 
-// encode codes a chunk, and decodes the codes again.
-func (t tile) encode(b *buffers, c chunk) {
+// quantize codes a chunk and measures how far the codes are from it.
+func (t tile) quantize(b *buffers, c chunk) (errors quantutil.ErrorStats) {
 	n := int64(len(b.x))
 	grow(&b.q, n)
 	grow(&b.decoded, n)
+	m, measures := t.codec.(measurer)
 	if t.inner == 1 {
-		k := int(min(c.n, t.k))
-		t.codec.EncodeBlocks(b.q, b.x, b.scale, b.zero, k, int(t.block))
-		t.codec.DecodeBlocks(b.decoded, b.q, b.scale, b.zero, k, int(t.block))
-		return
+		k, block := int(min(c.n, t.k)), int(t.block)
+		if measures {
+			return m.QuantizeBlocks(b.q, b.x, b.scale, b.zero, k, block)
+		}
+		t.codec.EncodeBlocks(b.q, b.x, b.scale, b.zero, k, block)
+		t.codec.DecodeBlocks(b.decoded, b.q, b.scale, b.zero, k, block)
+		errors.Add(b.x, b.decoded)
+		return errors
 	}
 	for s := range t.slabParts(b, c) {
+		if measures {
+			errors.Merge(m.QuantizeColumns(s.q, s.x, s.scale, s.zero))
+			continue
+		}
 		t.codec.EncodeColumns(s.q, s.x, s.scale, s.zero)
 		t.codec.DecodeColumns(s.decoded, s.q, s.scale, s.zero)
+		errors.Add(s.x, s.decoded)
 	}
+	return errors
 }
 
 // slabPart is the part of a worker's buffers that one slab takes.

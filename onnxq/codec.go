@@ -1,5 +1,15 @@
 package onnxq
 
+import (
+	"onnxquant/fp8"
+	"onnxquant/int4"
+	"onnxquant/internal/modelfile"
+	"onnxquant/mx"
+	"onnxquant/nvfp4"
+	"onnxquant/qlora"
+	"onnxquant/quantutil"
+)
+
 // codec turns elements into codes and back. Package int4 tells what its methods
 // do; those of the other number packages do the same for theirs. A symmetric
 // format makes no use of lo and zero.
@@ -19,4 +29,63 @@ type codec interface {
 	EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int)
 	DecodeColumns(x []float32, q []byte, scale []float32, zero []byte)
 	DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int)
+}
+
+// measurer is a codec that encodes and measures the errors in one go.
+type measurer interface {
+	QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats
+	QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats
+}
+
+// newCodec returns the codec of the weight's format.
+func (w *weight) newCodec() codec {
+	values := plainTypes[w.dtype].codec
+	switch f := w.choice.format; f.traits().family {
+	case float8:
+		return fp8.Codec{Format: map[Format]fp8.Format{FP8E4M3: fp8.E4M3FN, FP8E5M2: fp8.E5M2}[f], Type: values}
+	case microscaling:
+		return mx.Codec{
+			Format: map[Format]mx.Format{MXFP4: mx.MXFP4, MXFP8: mx.MXFP8E4M3, MXFP8E5M2: mx.MXFP8E5M2}[f],
+			Rule:   map[ScaleRule]mx.Rule{RuleOCP: mx.OCP, RuleCeil: mx.Reference}[w.choice.rule],
+			Type:   values,
+		}
+	case lookup:
+		return qlora.Codec{Table: qloraTables[f], Type: values}
+	case twoLevel:
+		return nvfp4.Codec{TensorScale: 1, Type: values} // until rescaled
+	default:
+		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.choice.zeroPoint, Type: values}
+	}
+}
+
+var qloraTables = map[Format]qlora.Table{NF4: qlora.NF4, FP4: qlora.FP4}
+
+// rescale gives the codec the scale of the whole tensor, whose greatest
+// magnitude is amax, and returns that scale.
+func (w *weight) rescale(amax float32) (scale float32, err error) {
+	c := w.codec.(nvfp4.Codec)
+	c.TensorScale, err = nvfp4.TensorScale(amax)
+	w.codec = c
+	return c.TensorScale, err
+}
+
+// scaleByte returns the byte that stands for a scale of an eight-bit type.
+func scaleByte(dtype modelfile.DType, scale float32) byte {
+	if dtype == modelfile.Float8E8M0 {
+		return mx.ScaleByte(scale)
+	}
+	return nvfp4.ScaleByte(scale)
+}
+
+// table lists the values of a four-bit format's codes.
+func (w *weight) table() []float32 {
+	if t, ok := qloraTables[w.choice.format]; ok {
+		values := t.Values()
+		return values[:]
+	}
+	values := make([]float32, 16)
+	for code := range values {
+		values[code] = nvfp4.DecodeE2M1(byte(code))
+	}
+	return values
 }

@@ -1,6 +1,7 @@
 package onnxq
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -35,6 +36,8 @@ type decision struct {
 // choice says how a weight is quantized.
 type choice struct {
 	format    Format
+	target    Target
+	rule      ScaleRule
 	zeroPoint bool
 	block     int // PerChannel: one for the whole axis
 	axis      int // along which blocks run
@@ -219,27 +222,28 @@ func (d *decision) matches(patterns []string) bool {
 // choose settles format, block and axis from the options and the overrides.
 func (d *decision) choose(opts Options) error {
 	c := &d.choice
-	c.block, c.zeroPoint = opts.Block, opts.ZeroPoint
+	c.target, c.rule, c.block, c.zeroPoint = opts.Target, opts.ScaleRule, opts.Block, opts.ZeroPoint
 	bits, format := opts.Bits, Format(opts.Format)
-	if opts.Precision != nil {
-		if o, ok := d.override(opts.Precision); ok {
-			if o.Format != nil || o.Bits != nil {
-				bits, format = 0, "" // an override of one does away with the other
+	if o, ok := d.override(opts.Precision); ok {
+		if o.Format != nil || o.Bits != nil {
+			bits, format = 0, "" // one of them does away with the other
+		}
+		if o.Format != nil {
+			format = Format(*o.Format)
+			if format.traits().block != 0 {
+				c.block = 0 // the option is for other formats
 			}
-			set(&bits, o.Bits)
-			set(&c.block, o.Block)
-			set(&c.zeroPoint, o.ZeroPoint)
-			if o.Format != nil {
-				format = Format(*o.Format)
+		}
+		set(&bits, o.Bits)
+		set(&c.block, o.Block)
+		set(&c.zeroPoint, o.ZeroPoint)
+		if o.Axis != nil {
+			c.axis = *o.Axis
+			if c.axis < 0 {
+				c.axis += len(d.shape)
 			}
-			if o.Axis != nil {
-				c.axis = *o.Axis
-				if c.axis < 0 {
-					c.axis += len(d.shape)
-				}
-				if c.axis < 0 || c.axis >= len(d.shape) {
-					return fmt.Errorf("precision_info: axis %d, but its rank is %d", *o.Axis, len(d.shape))
-				}
+			if c.axis < 0 || c.axis >= len(d.shape) {
+				return fmt.Errorf("precision_info: axis %d, but its rank is %d", *o.Axis, len(d.shape))
 			}
 		}
 	}
@@ -248,7 +252,7 @@ func (d *decision) choose(opts Options) error {
 		return nil
 	}
 	var err error
-	c.format, err = resolveFormat(bits, format, c.zeroPoint)
+	c.format, c.block, err = resolveFormat(bits, format, c.block, c.zeroPoint)
 	return err
 }
 
@@ -266,25 +270,37 @@ func set[T any](dst *T, src *T) {
 	}
 }
 
-// resolveFormat finds the format that bits, a format's name, or both ask for.
-func resolveFormat(bits int, format Format, zeroPoint bool) (Format, error) {
-	if format != "" {
-		f, err := ParseFormat(string(format))
-		if err == nil && bits != 0 && f.Bits() != bits {
-			err = fmt.Errorf("format %s has %d bits, not %d", f, f.Bits(), bits)
+// resolveFormat finds the format that bits, a format's name, or both ask for,
+// and its block size.
+func resolveFormat(bits int, format Format, block int, zeroPoint bool) (Format, int, error) {
+	if format == "" {
+		if bits == 0 {
+			bits = 4
 		}
-		return f, err
+		prefix := "int"
+		if zeroPoint {
+			prefix = "uint"
+		}
+		format = Format(fmt.Sprintf("%s%d", prefix, bits))
+		if format.Bits() == 0 {
+			return "", 0, fmt.Errorf("%d bits: want 2, 4 or 8", bits)
+		}
+		bits = 0
 	}
-	if bits == 0 {
-		bits = 4
+	if _, err := ParseFormat(string(format)); err != nil {
+		return "", 0, err
 	}
-	prefix := "int"
-	if zeroPoint {
-		prefix = "uint"
+	t := format.traits()
+	if block == 0 {
+		block = cmp.Or(t.block, defaultBlock)
 	}
-	f, err := ParseFormat(fmt.Sprintf("%s%d", prefix, bits))
-	if err != nil {
-		return "", fmt.Errorf("%d bits: want 2, 4 or 8", bits)
+	switch {
+	case bits != 0 && format.Bits() != bits:
+		return "", 0, fmt.Errorf("format %s has %d bits, not %d", format, format.Bits(), bits)
+	case zeroPoint && t.family != integer:
+		return "", 0, fmt.Errorf("format %s has no zero points", format)
+	case t.only && block != t.block:
+		return "", 0, fmt.Errorf("format %s has blocks of %d, not %d", format, t.block, block)
 	}
-	return f, nil
+	return format, block, nil
 }

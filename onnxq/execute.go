@@ -2,8 +2,10 @@ package onnxq
 
 import (
 	"context"
+	"encoding/binary"
 	"hash/crc32"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"sync"
@@ -48,6 +50,7 @@ type executor struct {
 	sinks    map[*onnxpb.TensorProto]sink
 	codes    map[*weight]*packedWriter
 	zeros    map[*weight]*packedWriter
+	wholes   map[*weight]float32 // scales of whole tensors
 	broken   map[*weight]*atomic.Bool
 	tasks    []task
 	outcomes []outcome
@@ -71,6 +74,7 @@ func newExecutor(c *conversion, target *modelfile.Target) *executor {
 		sinks:      map[*onnxpb.TensorProto]sink{},
 		codes:      map[*weight]*packedWriter{},
 		zeros:      map[*weight]*packedWriter{},
+		wholes:     map[*weight]float32{},
 		broken:     map[*weight]*atomic.Bool{},
 	}
 	for i, t := range c.tensors {
@@ -127,6 +131,9 @@ func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, err
 			return nil, err
 		}
 	}
+	if err := e.scaleWholes(ctx); err != nil {
+		return nil, err
+	}
 	err := eachTask(ctx, e.opts.Threads, e.tasks, func(b *buffers, i int) error {
 		t := &e.tasks[i]
 		defer e.progress(t)
@@ -143,6 +150,48 @@ func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, err
 		return err
 	})
 	return e.unfit(), err
+}
+
+// scaleWholes finds the scales of those tensors that have one for the whole.
+// It takes a pass of its own over them.
+func (e *executor) scaleWholes(ctx context.Context) error {
+	var tasks []task
+	for _, t := range e.tasks {
+		if t.weight != nil && t.whole != nil {
+			tasks = append(tasks, t)
+		}
+	}
+	peaks := make([]float32, len(tasks))
+	err := eachTask(ctx, e.opts.Threads, tasks, func(b *buffers, i int) error {
+		t := &tasks[i]
+		defer e.progress(t)
+		for _, c := range t.chunks(e.limit) {
+			if err := b.load(t.tile, c); err != nil {
+				return err
+			}
+			t.codec.ObserveBlocks(nil, peaks[i:i+1], b.x, len(b.x), len(b.x))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, t := range tasks {
+		peaks[i] = max(peaks[i], e.wholes[t.weight]) // NaN stays NaN
+		e.wholes[t.weight] = peaks[i]
+	}
+	for w, peak := range e.wholes {
+		scale, err := w.rescale(peak)
+		if err != nil {
+			e.broken[w].Store(true)
+			continue
+		}
+		e.wholes[w] = scale
+		if _, err := e.sinks[w.whole].WriteAt(binary.LittleEndian.AppendUint32(nil, math.Float32bits(scale)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // unfit tells which weights cannot be quantized after all, and why.
@@ -234,6 +283,9 @@ func (c *conversion) total() int64 {
 	n := int64(0)
 	for _, w := range c.weights {
 		n += sizeOf(w.tensor)
+		if w.whole != nil {
+			n += sizeOf(w.tensor)
+		}
 	}
 	for _, content := range c.contents {
 		if content.copy != nil {
@@ -274,8 +326,7 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) error {
 				return err
 			}
 		}
-		t.encode(b, c)
-		out.errors.Add(b.x, b.decoded)
+		out.errors.Merge(t.quantize(b, c))
 		out.sum = crc32.Update(out.sum, castagnoli, b.q)
 		if err := writeChunk(e.codes[t.weight], b, c, t.inner); err != nil {
 			return err

@@ -1,6 +1,10 @@
 package onnxq
 
 import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -10,8 +14,9 @@ type builder struct {
 	domain string // as the model spells that of the ONNX operators
 	fresh  func(hint string) string
 
-	tensors []*onnxpb.TensorProto
-	nodes   []*onnxpb.NodeProto
+	tensors   []*onnxpb.TensorProto
+	nodes     []*onnxpb.NodeProto
+	constants map[string]string // names of constants by what they hold
 }
 
 // tensor adds an initializer whose content is written later.
@@ -21,11 +26,27 @@ func (b *builder) tensor(name string, dtype modelfile.DType, shape []int64) *onn
 	return t
 }
 
-// node adds a node with one output. Its name begins with that of the weight.
-func (b *builder) node(weight, op, output string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+// constant returns the name of a small initializer, adding it if there is none
+// like it yet.
+func (b *builder) constant(name string, dtype modelfile.DType, shape []int64, raw []byte) string {
+	key := fmt.Sprint(dtype, shape) + string(raw)
+	if have, ok := b.constants[key]; ok {
+		return have
+	}
+	t := b.tensor(name, dtype, shape)
+	t.RawData = raw
+	if b.constants == nil {
+		b.constants = map[string]string{}
+	}
+	b.constants[key] = t.GetName()
+	return t.GetName()
+}
+
+// node adds a node with one output. Its name begins with prefix.
+func (b *builder) node(prefix, op, output string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	n := &onnxpb.NodeProto{
 		OpType:    &op,
-		Name:      ptr(b.fresh(weight + "_" + op)),
+		Name:      ptr(b.fresh(prefix + "_" + op)),
 		Input:     inputs,
 		Output:    []string{output},
 		Attribute: attrs,
@@ -36,37 +57,113 @@ func (b *builder) node(weight, op, output string, inputs []string, attrs ...*onn
 	b.nodes = append(b.nodes, n)
 }
 
-// opset is the least one that has the operators and types of the weight's form.
-func (w *weight) opset() int64 {
-	switch {
-	case w.bits() == 2:
-		return 25
-	case w.bits() == 4 || !w.perAxis:
-		return 21
-	case w.dtype == modelfile.Float16 || w.dtype == modelfile.BFloat16:
-		return 19
+// value adds a node and returns the new name of its output.
+func (b *builder) value(prefix, op string, inputs []string, attrs ...*onnxpb.AttributeProto) string {
+	output := b.fresh(prefix + "_" + op + "_Output")
+	b.node(prefix, op, output, inputs, attrs...)
+	return output
+}
+
+// result adds the node that makes the weight, and a Cast behind it where what it
+// makes is of another type.
+func (b *builder) result(w *weight, made modelfile.DType, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+	if made == w.dtype {
+		b.node(w.name, op, w.name, inputs, attrs...)
+		return
 	}
-	return 13
+	v := b.value(w.name, op, inputs, attrs...)
+	b.node(w.name, "Cast", w.name, []string{v}, intAttr("to", int64(w.dtype)))
+}
+
+// typeOpsets holds the opsets from which DequantizeLinear or Cast take a type.
+var typeOpsets = map[modelfile.DType]int64{
+	modelfile.Float16:      19,
+	modelfile.BFloat16:     19,
+	modelfile.Float8E4M3FN: 19,
+	modelfile.Float8E5M2:   19,
+	modelfile.Int4:         21,
+	modelfile.Uint4:        21,
+	modelfile.Float4E2M1:   23,
+	modelfile.Float8E8M0:   24,
+	modelfile.Int2:         25,
+	modelfile.Uint2:        25,
+}
+
+// opset is the least one that has the types and attributes of the weight's form.
+func (w *weight) opset() int64 {
+	need := max(13, typeOpsets[w.codeType()], typeOpsets[w.scaleType()], typeOpsets[w.dtype])
+	if !w.perAxis {
+		need = max(need, 21) // block_size
+	}
+	return need
+}
+
+// tabled tells whether codes are looked up in a table, because the target has no
+// type for them. QLoRA's formats are in no standard; ONNX Runtime has no
+// four-bit floats.
+func (w *weight) tabled() bool {
+	t := w.choice.format.traits()
+	return t.family == lookup || w.choice.target == ORT && t.codes == modelfile.Float4E2M1
+}
+
+// formName names what decodes the weight, for the plan.
+func (w *weight) formName() string {
+	if w.tabled() {
+		return "Gather"
+	}
+	return "DequantizeLinear"
+}
+
+// codeType is the type of the tensor of codes.
+func (w *weight) codeType() modelfile.DType {
+	if w.tabled() {
+		return modelfile.Uint4
+	}
+	return w.choice.format.traits().codes
 }
 
 // build adds what decodes the weight and gives the result its name.
 func (w *weight) build(b *builder) {
-	code := codeTypes[w.choice.format]
-	w.codes = b.tensor(w.name+code.suffix, code.dtype, w.shape)
-	w.scale = b.tensor(w.name+"_scale", scaleTypes[w.dtype].onnx, w.scaleShape())
-	inputs := []string{w.codes.GetName(), w.scale.GetName()}
+	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, w.codeType(), w.shape)
+	w.scale = b.tensor(w.name+"_scale", w.scaleType(), w.scaleShape())
 	if w.codec.HasZeroPoints() {
-		w.zero = b.tensor(w.name+"_zp", code.dtype, w.scaleShape())
+		w.zero = b.tensor(w.name+"_zp", w.codeType(), w.scaleShape())
+	}
+	scale, scaleType := w.buildScale(b)
+	if w.tabled() {
+		w.buildLookup(b, scale, scaleType)
+	} else {
+		w.buildDequantize(b, scale, scaleType)
+	}
+}
+
+// buildScale adds what makes the stored scales ready for use.
+func (w *weight) buildScale(b *builder) (name string, dtype modelfile.DType) {
+	stored := w.scale.GetName()
+	switch t := w.scaleType(); {
+	case t == modelfile.Float8E4M3FN: // scaled themselves
+		w.whole = b.tensor(w.name+"_scale_2", modelfile.Float32, nil)
+		return b.value(stored, "DequantizeLinear", []string{stored, w.whole.GetName()}), modelfile.Float32
+	case t == modelfile.Float8E8M0 && w.choice.target == ORT: // which takes them only so
+		return b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32))), modelfile.Float32
+	default:
+		return stored, t
+	}
+}
+
+// buildDequantize adds a DequantizeLinear.
+func (w *weight) buildDequantize(b *builder, scale string, scaleType modelfile.DType) {
+	inputs := []string{w.codes.GetName(), scale}
+	if w.zero != nil {
 		inputs = append(inputs, w.zero.GetName())
 	}
-	output := w.name
-	if w.dtype == modelfile.Float64 {
-		output = b.fresh(w.name + "_DequantizeLinear_Output")
+	attrs := w.blocking()
+	made := scaleType
+	if want := plainTypes[w.dtype].onnx; made != want && w.choice.target != ORT {
+		made = want
+		attrs = append(attrs, intAttr("output_dtype", int64(made)))
 	}
-	b.node(w.name, "DequantizeLinear", output, inputs, w.blocking()...)
-	if output != w.name {
-		b.node(w.name, "Cast", w.name, []string{output}, intAttr("to", int64(w.dtype)))
-	}
+	b.result(w, made, "DequantizeLinear", inputs, attrs...)
 }
 
 // blocking says in attributes which elements share a scale.
@@ -78,6 +175,32 @@ func (w *weight) blocking() []*onnxpb.AttributeProto {
 		return []*onnxpb.AttributeProto{intAttr("axis", int64(1-w.choice.axis))}
 	}
 	return nil
+}
+
+// buildLookup adds two lookups, of each element's value in a table and of its
+// block's scale, and their product:
+//
+//	codes ── Cast ── Gather(values) ──┐
+//	scale ── Gather(blocks, axis) ── Mul ── w
+func (w *weight) buildLookup(b *builder, scale string, scaleType modelfile.DType) {
+	if scaleType != modelfile.Float32 {
+		scale = b.value(scale, "Cast", []string{scale}, intAttr("to", int64(modelfile.Float32)))
+	}
+	var values, blocks []byte
+	for _, v := range w.table() {
+		values = binary.LittleEndian.AppendUint32(values, math.Float32bits(v))
+	}
+	table := b.constant(string(w.choice.format)+"_values", modelfile.Float32, []int64{int64(len(w.table()))}, values)
+	codes := b.value(w.codes.GetName(), "Cast", []string{w.codes.GetName()}, intAttr("to", int64(modelfile.Int32)))
+	value := b.value(w.codes.GetName(), "Gather", []string{table, codes})
+	if w.blocks > 1 { // a single one is spread by Mul itself
+		for i := range w.k {
+			blocks = binary.LittleEndian.AppendUint32(blocks, uint32(i/w.block))
+		}
+		index := b.constant(fmt.Sprintf("blocks_of_%d", w.block), modelfile.Int32, []int64{w.k}, blocks)
+		scale = b.value(scale, "Gather", []string{scale, index}, intAttr("axis", int64(w.choice.axis)))
+	}
+	b.result(w, modelfile.Float32, "Mul", []string{value, scale})
 }
 
 func intAttr(name string, v int64) *onnxpb.AttributeProto {

@@ -4,6 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/mx"
+	"onnxquant/nvfp4"
+	"onnxquant/qlora"
 )
 
 // KnownAlgorithms are the ways to find codes and scales: rtn rounds to the
@@ -14,30 +19,61 @@ var KnownAlgorithms = []string{"rtn"}
 type Format string
 
 const (
-	Float Format = "float" // the weight stays as it is
-	Int2  Format = "int2"
-	Uint2 Format = "uint2"
-	Int4  Format = "int4"
-	Uint4 Format = "uint4"
-	Int8  Format = "int8"
-	Uint8 Format = "uint8"
+	Float     Format = "float" // the weight stays as it is
+	Int2      Format = "int2"
+	Uint2     Format = "uint2"
+	Int4      Format = "int4"
+	Uint4     Format = "uint4"
+	Int8      Format = "int8"
+	Uint8     Format = "uint8"
+	FP8E4M3   Format = "fp8-e4m3"
+	FP8E5M2   Format = "fp8-e5m2"
+	NVFP4     Format = "nvfp4"
+	MXFP4     Format = "mxfp4"
+	MXFP8     Format = "mxfp8" // of E4M3 elements
+	MXFP8E5M2 Format = "mxfp8-e5m2"
+	NF4       Format = "nf4"
+	FP4       Format = "fp4" // that of bitsandbytes
+)
+
+// family is a group of formats that share their way of scaling.
+type family int
+
+const (
+	unscaled     family = iota
+	integer             // package int4
+	float8              // package fp8
+	twoLevel            // package nvfp4: scales of blocks are themselves scaled
+	microscaling        // package mx: scales are powers of two
+	lookup              // package qlora: codes are positions in a table
 )
 
 type formatTraits struct {
 	format Format
-	bits   int // of one code; 0 where values are not coded
-	signed bool
+	family family
+	codes  modelfile.DType // of the tensor of codes
+	suffix string          // of its name; the reference's is _i4
+	block  int             // default, where it is not that of the options
+	only   bool            // no other block size is a standard's
 }
 
 // formats is the one list of what this version knows.
 var formats = []formatTraits{
-	{Float, 0, true},
-	{Int2, 2, true},
-	{Uint2, 2, false},
-	{Int4, 4, true},
-	{Uint4, 4, false},
-	{Int8, 8, true},
-	{Uint8, 8, false},
+	{format: Float},
+	{Int2, integer, modelfile.Int2, "_i2", 0, false},
+	{Uint2, integer, modelfile.Uint2, "_u2", 0, false},
+	{Int4, integer, modelfile.Int4, "_i4", 0, false},
+	{Uint4, integer, modelfile.Uint4, "_u4", 0, false},
+	{Int8, integer, modelfile.Int8, "_i8", 0, false},
+	{Uint8, integer, modelfile.Uint8, "_u8", 0, false},
+	{FP8E4M3, float8, modelfile.Float8E4M3FN, "_f8", 0, false},
+	{FP8E5M2, float8, modelfile.Float8E5M2, "_f8", 0, false},
+	{NVFP4, twoLevel, modelfile.Float4E2M1, "_f4", nvfp4.BlockSize, false},
+	{MXFP4, microscaling, modelfile.Float4E2M1, "_f4", mx.BlockSize, true},
+	{MXFP8, microscaling, modelfile.Float8E4M3FN, "_f8", mx.BlockSize, true},
+	{MXFP8E5M2, microscaling, modelfile.Float8E5M2, "_f8", mx.BlockSize, true},
+	{NF4, lookup, modelfile.Uint4, "_nf4", qlora.BlockSize, false},
+	{FP4, lookup, modelfile.Uint4, "_fp4", qlora.BlockSize, false},
 }
 
 // Formats lists every known format, Float first.
@@ -58,11 +94,11 @@ func ParseFormat(name string) (Format, error) {
 }
 
 // Bits is the size of one code, 0 for Float and for unknown formats.
-func (f Format) Bits() int { return f.traits().bits }
+func (f Format) Bits() int { return int(f.traits().codes.Bits()) }
 
-// Signed reports whether codes can be negative. The unsigned formats need a
-// zero point to stand for negative values.
-func (f Format) Signed() bool { return f.traits().signed }
+// Signed reports whether codes are two's complement. The unsigned integers need
+// a zero point to stand for negative values.
+func (f Format) Signed() bool { return f == Int2 || f == Int4 || f == Int8 }
 
 func (f Format) traits() formatTraits {
 	for _, t := range formats {

@@ -1,7 +1,6 @@
 package onnxq
 
 import (
-	"strconv"
 	"strings"
 	"testing"
 )
@@ -12,11 +11,15 @@ func TestFormats(t *testing.T) {
 		if err != nil || f != want {
 			t.Errorf("ParseFormat(%q) = %q, %v", want, f, err)
 		}
-		digits := strings.TrimLeft(string(f), "uintfloa")
-		if bits, _ := strconv.Atoi(digits); f.Bits() != bits {
+		bits := map[byte]int{'2': 2, '4': 4, '8': 8}[f[len(f)-1]] // the name ends with them …
+		switch f {
+		case FP8E4M3, FP8E5M2, MXFP8E5M2: // … but for these
+			bits = 8
+		}
+		if f.Bits() != bits {
 			t.Errorf("%s has %d bits", f, f.Bits())
 		}
-		if f.Signed() != !strings.HasPrefix(string(f), "u") {
+		if f.Signed() != strings.HasPrefix(string(f), "int") {
 			t.Errorf("%s signed: %v", f, f.Signed())
 		}
 	}

@@ -18,14 +18,35 @@ const (
 	ExternalNever  ExternalData = "never"  // in the model; an error past 2 GiB
 )
 
+const defaultBlock = 128
+
+// Target is what shall run the output.
+type Target string
+
+const (
+	Portable Target = "portable" // the types and operators that the standard has for a format
+	ORT      Target = "ort"      // ONNX Runtime: only what it runs
+)
+
+// ScaleRule is a way to find the power of two that scales a microscaling block
+// whose largest magnitude is amax.
+type ScaleRule string
+
+const (
+	RuleOCP  ScaleRule = "ocp"  // floor(log2(amax)) less the largest exponent of an element: the specification's, and the default for 4 bits
+	RuleCeil ScaleRule = "ceil" // ceil(log2(amax / largest element)): ModelOpt's, and the default for 8 bits
+)
+
 // Options say how a model is quantized. The zero value of a field means the
 // default named beside it.
 type Options struct {
-	Bits      int    // 2, 4 or 8; default 4
-	Block     int    // elements along the reduction axis that share a scale, at least 2, or PerChannel; default 128
-	Format    string // int2 … uint8; default from Bits and ZeroPoint
-	ZeroPoint bool   // asymmetric codes: each block has a zero point
-	Algorithm string // rtn
+	Bits      int       // 2, 4 or 8; default 4
+	Block     int       // elements along the reduction axis that share a scale, at least 2, or PerChannel; default 128, or the format's own
+	Format    string    // one of Formats; default from Bits and ZeroPoint
+	ZeroPoint bool      // asymmetric codes: each block has a zero point
+	Algorithm string    // rtn
+	ScaleRule ScaleRule // of the microscaling formats; default the format's own
+	Target    Target    // default Portable
 
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means every known one
 	Include     []string // globs on weight or node names: when given, only what matches
@@ -61,10 +82,7 @@ var KnownOps = []string{"MatMul", "Gemm", "Gather"}
 var defaultOps = []string{"MatMul", "Gemm"}
 
 func (o Options) withDefaults() (Options, error) {
-	if o.Block == 0 {
-		o.Block = 128
-	}
-	if o.Block < 2 && o.Block != PerChannel {
+	if o.Block < 2 && o.Block != 0 && o.Block != PerChannel {
 		return o, fmt.Errorf("block size %d: want at least 2, or -1 for one scale per channel", o.Block)
 	}
 	if o.Algorithm == "" {
@@ -73,8 +91,22 @@ func (o Options) withDefaults() (Options, error) {
 	if !slices.Contains(KnownAlgorithms, o.Algorithm) {
 		return o, fmt.Errorf("algorithm %q is not known (known: %s)", o.Algorithm, strings.Join(KnownAlgorithms, ", "))
 	}
-	if _, err := resolveFormat(o.Bits, Format(o.Format), o.ZeroPoint); err != nil {
-		return o, err
+	if Format(o.Format) != Float {
+		if _, _, err := resolveFormat(o.Bits, Format(o.Format), o.Block, o.ZeroPoint); err != nil {
+			return o, err
+		}
+	}
+	switch o.ScaleRule {
+	case "", RuleOCP, RuleCeil:
+	default:
+		return o, fmt.Errorf("scale rule %q: want ocp or ceil", o.ScaleRule)
+	}
+	switch o.Target {
+	case "":
+		o.Target = Portable
+	case Portable, ORT:
+	default:
+		return o, fmt.Errorf("target %q: want portable or ort", o.Target)
 	}
 	switch {
 	case len(o.Ops) == 0:

@@ -212,7 +212,7 @@ func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorPro
 		if w := weights[d]; w != nil {
 			t.Decision = Quantize
 			t.Format, t.Axis, t.Block = string(d.choice.format), d.choice.axis, d.choice.block
-			t.Form = "DequantizeLinear"
+			t.Form = w.formName()
 			t.OutBytes = w.size()
 			w.planned = len(p.Tensors)
 		}

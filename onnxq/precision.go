@@ -202,8 +202,13 @@ func parseOverride(doc *jsonTokens) (o Override, err error) {
 		if format == Float && len(spelt) > 1 {
 			return o, first.errorf("format float leaves a weight as it is: no other setting goes with it")
 		}
-		if o.Bits != nil && *o.Bits != format.Bits() {
-			return o, first.errorf("format %s has %d bits, not %d", format, format.Bits(), *o.Bits)
+		var bits, block int
+		var zeroPoint bool
+		set(&bits, o.Bits)
+		set(&block, o.Block)
+		set(&zeroPoint, o.ZeroPoint)
+		if _, _, err := resolveFormat(bits, format, block, zeroPoint); err != nil && format != Float {
+			return o, first.errorf("%v", err)
 		}
 	}
 	return o, nil

@@ -139,7 +139,7 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 func (r *rewritten) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.TensorProto) error {
 	made := map[*onnxpb.TensorProto]bool{}
 	for _, w := range r.weights {
-		for _, t := range []*onnxpb.TensorProto{w.codes, w.scale, w.zero} {
+		for _, t := range w.written() {
 			made[t] = true
 		}
 	}

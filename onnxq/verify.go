@@ -2,9 +2,11 @@ package onnxq
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
 
 	"onnxquant/int4"
 	"onnxquant/internal/modelfile"
@@ -46,6 +48,15 @@ func (e *executor) verify(ctx context.Context) error {
 	}
 	if i != len(written) {
 		return fmt.Errorf("%w: %d tensors, %d were written", ErrVerify, i, len(written))
+	}
+	for w, scale := range e.wholes {
+		var raw [4]byte
+		if err := readAt(payloads[w.whole], raw[:], 0); err != nil {
+			return err
+		}
+		if binary.LittleEndian.Uint32(raw[:]) != math.Float32bits(scale) {
+			return fmt.Errorf("%w: the scale of %s differs from what was written", ErrVerify, quote(w.path))
+		}
 	}
 	return eachTask(ctx, e.opts.Threads, e.tasks, func(b *buffers, i int) error {
 		sum, name, err := e.readBack(b, &e.tasks[i], payloads)

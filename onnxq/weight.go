@@ -1,7 +1,8 @@
 package onnxq
 
 import (
-	"onnxquant/int4"
+	"slices"
+
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/quantutil"
@@ -20,8 +21,9 @@ type weight struct {
 	src     *modelfile.Payload
 	planned int // index among the plan's tensors
 
-	// What the weight becomes. There may be no zero points.
-	codes, scale, zero *onnxpb.TensorProto
+	// What the weight becomes. There may be no zero points, and a scale of the
+	// whole tensor only in the two-level formats.
+	codes, scale, zero, whole *onnxpb.TensorProto
 }
 
 func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
@@ -36,15 +38,10 @@ func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
 	}
 	w.block = int64(d.choice.block)
 	if d.choice.block == PerChannel {
-		w.block, w.perAxis = w.k, len(d.shape) <= 2
+		w.block, w.perAxis = w.k, len(d.shape) <= 2 && !w.tabled()
 	}
 	w.blocks = (w.k-1)/w.block + 1
-	w.codec = int4.Codec{
-		Bits:      w.bits(),
-		Signed:    w.signed(),
-		ZeroPoint: d.choice.zeroPoint,
-		Type:      scaleTypes[d.dtype].codec,
-	}
+	w.codec = w.newCodec()
 	return w, w.codec.Validate()
 }
 
@@ -54,9 +51,10 @@ func (w *weight) bits() int { return w.choice.format.Bits() }
 // signed tells whether codes are two's complement.
 func (w *weight) signed() bool { return w.choice.format.Signed() }
 
-// scaleTypes gives the type of the scales for weights of a type. ONNX has no
-// float64 scales: there, DequantizeLinear makes float32 and a Cast follows.
-var scaleTypes = map[modelfile.DType]struct {
+// plainTypes gives the type of scales that have no type of their own: that of
+// the weight. ONNX has no float64 scales; there, the decoded weight is float32
+// and a Cast follows.
+var plainTypes = map[modelfile.DType]struct {
 	onnx  modelfile.DType
 	codec quantutil.DType
 }{
@@ -66,18 +64,15 @@ var scaleTypes = map[modelfile.DType]struct {
 	modelfile.BFloat16: {modelfile.BFloat16, quantutil.BFloat16},
 }
 
-// codeTypes gives the ONNX type of a format's codes and the ending that the
-// reference gives the names of such tensors.
-var codeTypes = map[Format]struct {
-	dtype  modelfile.DType
-	suffix string
-}{
-	Int2:  {modelfile.Int2, "_i2"},
-	Uint2: {modelfile.Uint2, "_u2"},
-	Int4:  {modelfile.Int4, "_i4"},
-	Uint4: {modelfile.Uint4, "_u4"},
-	Int8:  {modelfile.Int8, "_i8"},
-	Uint8: {modelfile.Uint8, "_u8"},
+// scaleType is the type of the scales as they are stored.
+func (w *weight) scaleType() modelfile.DType {
+	switch w.choice.format.traits().family {
+	case twoLevel:
+		return modelfile.Float8E4M3FN
+	case microscaling:
+		return modelfile.Float8E8M0
+	}
+	return plainTypes[w.dtype].onnx
 }
 
 // scaleShape is the shape of scales and zero points.
@@ -96,12 +91,20 @@ func (w *weight) scaleShape() []int64 {
 
 // sizeOf returns the bytes of a tensor's content.
 func sizeOf(t *onnxpb.TensorProto) int64 {
-	if t == nil {
-		return 0
-	}
 	n, _ := modelfile.Elements(t.GetDims())
 	return modelfile.DType(t.GetDataType()).Bytes(n)
 }
 
+// written lists the tensors that the weight becomes.
+func (w *weight) written() []*onnxpb.TensorProto {
+	return slices.DeleteFunc([]*onnxpb.TensorProto{w.codes, w.scale, w.zero, w.whole}, func(t *onnxpb.TensorProto) bool { return t == nil })
+}
+
 // size is what the weight takes once quantized.
-func (w *weight) size() int64 { return sizeOf(w.codes) + sizeOf(w.scale) + sizeOf(w.zero) }
+func (w *weight) size() int64 {
+	n := int64(0)
+	for _, t := range w.written() {
+		n += sizeOf(t)
+	}
+	return n
+}

@@ -33,6 +33,10 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"asymmetric codes: each block has a zero point")
 	fs.Var(choice[string]{&o.Algorithm, onnxq.KnownAlgorithms, "NAME"}, "algorithm",
 		"how codes and scales are found: rtn, round to nearest\n(default rtn)")
+	fs.Var(choice[onnxq.ScaleRule]{&o.ScaleRule, []onnxq.ScaleRule{onnxq.RuleOCP, onnxq.RuleCeil}, "NAME"}, "scale-rule",
+		"how mxfp4 and mxfp8 round scales to powers of two: ocp or\nceil (default ocp for 4 bits, ceil for 8)")
+	fs.Var(choice[onnxq.Target]{&o.Target, []onnxq.Target{onnxq.Portable, onnxq.ORT}, "NAME"}, "target",
+		"what shall run OUT: portable, the types that the standard\nhas, or ort, only what ONNX Runtime runs (default portable)")
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",
 		"operators whose weights are quantized:\nMatMul, Gemm, Gather or all (default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,

@@ -25,6 +25,12 @@ const (
 	Int4     = DType(onnxpb.TensorProto_INT4)
 	Uint2    = DType(onnxpb.TensorProto_UINT2)
 	Int2     = DType(onnxpb.TensorProto_INT2)
+	Int32    = DType(onnxpb.TensorProto_INT32)
+
+	Float8E4M3FN = DType(onnxpb.TensorProto_FLOAT8E4M3FN)
+	Float8E5M2   = DType(onnxpb.TensorProto_FLOAT8E5M2)
+	Float8E8M0   = DType(onnxpb.TensorProto_FLOAT8E8M0)
+	Float4E2M1   = DType(onnxpb.TensorProto_FLOAT4E2M1)
 )
 
 // layouts gives the bits an element takes in raw_data, and the typed field
@@ -41,7 +47,7 @@ var layouts = map[DType]struct {
 	DType(onnxpb.TensorProto_INT64):          {64, fieldInt64Data},
 	DType(onnxpb.TensorProto_UINT64):         {64, fieldUint64Data},
 	DType(onnxpb.TensorProto_UINT32):         {32, fieldUint64Data},
-	DType(onnxpb.TensorProto_INT32):          {32, fieldInt32Data},
+	Int32:                                    {32, fieldInt32Data},
 	DType(onnxpb.TensorProto_INT16):          {16, fieldInt32Data},
 	DType(onnxpb.TensorProto_UINT16):         {16, fieldInt32Data},
 	Float16:                                  {16, fieldInt32Data},
@@ -49,16 +55,16 @@ var layouts = map[DType]struct {
 	Int8:                                     {8, fieldInt32Data},
 	Uint8:                                    {8, fieldInt32Data},
 	DType(onnxpb.TensorProto_BOOL):           {8, fieldInt32Data},
-	DType(onnxpb.TensorProto_FLOAT8E4M3FN):   {8, fieldInt32Data},
+	Float8E4M3FN:                             {8, fieldInt32Data},
 	DType(onnxpb.TensorProto_FLOAT8E4M3FNUZ): {8, fieldInt32Data},
-	DType(onnxpb.TensorProto_FLOAT8E5M2):     {8, fieldInt32Data},
+	Float8E5M2:                               {8, fieldInt32Data},
 	DType(onnxpb.TensorProto_FLOAT8E5M2FNUZ): {8, fieldInt32Data},
-	DType(onnxpb.TensorProto_FLOAT8E8M0):     {8, fieldInt32Data},
+	Float8E8M0:                               {8, fieldInt32Data},
 	DType(onnxpb.TensorProto_FLOAT6E2M3):     {8, fieldInt32Data},
 	DType(onnxpb.TensorProto_FLOAT6E3M2):     {8, fieldInt32Data},
 	Int4:                                     {4, fieldInt32Data},
 	Uint4:                                    {4, fieldInt32Data},
-	DType(onnxpb.TensorProto_FLOAT4E2M1):     {4, fieldInt32Data},
+	Float4E2M1:                               {4, fieldInt32Data},
 	Int2:                                     {2, fieldInt32Data},
 	Uint2:                                    {2, fieldInt32Data},
 }
