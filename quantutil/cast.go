@@ -74,13 +74,27 @@ func (t DType) RoundAll(x []float32) {
 	switch t {
 	case Float16:
 		for i, v := range x {
-			x[i] = RoundFloat16(v)
+			x[i] = fastRoundFloat16(v)
 		}
 	case BFloat16:
 		for i, v := range x {
 			x[i] = RoundBFloat16(v)
 		}
 	}
+}
+
+// fastRoundFloat16 is RoundFloat16. It adds a number so large that the last bit of
+// the sum is the last bit that a float16 near v has.
+func fastRoundFloat16(v float32) float32 {
+	const magnitude = 1<<31 - 1
+	b := math.Float32bits(v)
+	exponent := b & (0xff << 23)
+	if exponent >= (127+15)<<23 { // may be infinite, or is NaN
+		return RoundFloat16(v)
+	}
+	large := math.Float32frombits(max(exponent, (127-14)<<23) + 13<<23)
+	sum := math.Float32frombits(b&magnitude) + large
+	return math.Float32frombits(math.Float32bits(sum-large) | b&^magnitude)
 }
 
 // CheckWeightType reports a type that weights quantized as a stream, in pieces of

@@ -225,6 +225,31 @@ func cast(t DType, v float64) float64 {
 	return x.Data[0]
 }
 
+// RoundAll gives the bits of Round: around every float16 and midpoint, and between.
+func TestRoundAllFloat16(t *testing.T) {
+	var x []float32
+	for h := range uint16(0x7c01) {
+		b := math.Float32bits(float16.Frombits(h).Float32())
+		for _, d := range []uint32{0, 1, 1<<12 - 1, 1 << 12, 1<<12 + 1, 1<<13 - 1, 3 << 20} {
+			x = append(x, math.Float32frombits(b+d), -math.Float32frombits(b+d))
+		}
+	}
+	for i := range 100 { // halves of the least float16, and less
+		x = append(x, float32(i)*0x1p-26, -float32(i)*0x1p-26, math.Nextafter32(float32(i)*0x1p-25, 1))
+	}
+	y := slices.Clone(x)
+	Float16.RoundAll(y)
+	for i, v := range x {
+		got, want := math.Float32bits(y[i]), math.Float32bits(Float16.Round(v))
+		if got != want && v == v {
+			t.Fatalf("%v rounds to %#x, want %#x", v, got, want)
+		}
+		if v != v && y[i] == y[i] {
+			t.Fatalf("NaN rounds to %v", y[i])
+		}
+	}
+}
+
 // The scale fits amax as well as its type allows, and no code overflows.
 func TestScaleFor(t *testing.T) {
 	for _, c := range []struct {

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Make a small copy of golden data: of each kind of case, one.
 
-usage: thin_golden.py FULL OUT [--limit BYTES] [family ...]
+usage: thin_golden.py FULL OUT [--limit BYTES] [--most BYTES] [family ...]
 
 A case is of one kind by its function, types and numbers of axes, tags, failure
 and parameters, and of another by the same with the distribution of its values in
 place of axis and block size. Of each kind the largest case whose arrays fit into
-the limit stays, or else the smallest. Models that cases name come along.
+the limit stays, or else the smallest, but that not of the kinds by values. A case
+of more bytes than --most is left out. Models that cases name come along.
 """
 import argparse
 import json
@@ -15,7 +16,7 @@ import re
 import shutil
 
 # Names go function/shape_distribution_..._b<block>_..., or speak for themselves.
-NAME = re.compile(r".*?/(?:3d_)?\d+(?:x\d+)*_([a-z0-9]+)_.*_b(-?\d+)_")
+NAME = re.compile(r".*?/(?:3d_)?\d+(?:x\d+)+_([a-z0-9]+)_.*?(?:_b(-?\d+)(?:_|$)|$)")
 
 
 def arrays(case):
@@ -33,7 +34,7 @@ def kinds(case):
         return
     values, block = name.groups()
     yield json.dumps([*call, "block", block], sort_keys=True)
-    params = {k: v for k, v in params.items() if k != "quantize_axis"}
+    params = {k: v for k, v in params.items() if not k.endswith("axis")}
     yield json.dumps([*call[:-1], params, "values", values], sort_keys=True)
 
 
@@ -46,16 +47,23 @@ def pick(cases, limit):
     return max(fitting, key=size) if fitting else min(cases, key=size)
 
 
-def thin(source, target, limit):
+def by_values(kind):
+    return kind.startswith("[") and json.loads(kind)[-2] == "values"
+
+
+def thin(source, target, limit, most):
     with open(os.path.join(source, "cases.json")) as f:
         doc = json.load(f)
     with open(os.path.join(source, "data.bin"), "rb") as f:
         data = f.read()
     groups = {}
     for case in doc["cases"]:
+        if size(case) > most:
+            continue
         for kind in kinds(case):
             groups.setdefault(kind, []).append(case)
-    chosen = {pick(cases, limit)["name"] for cases in groups.values()}
+    picks = {kind: pick(cases, limit) for kind, cases in groups.items()}
+    chosen = {c["name"] for kind, c in picks.items() if size(c) <= limit or not by_values(kind)}
     cases = [c for c in doc["cases"] if c["name"] in chosen]
 
     out, places = bytearray(), {}
@@ -83,11 +91,12 @@ def main():
     ap = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     ap.add_argument("full")
     ap.add_argument("out")
-    ap.add_argument("family", nargs="*", default=["int_quant", "pack", "meta", "e2e"])
-    ap.add_argument("--limit", type=int, default=3500)
+    ap.add_argument("family", nargs="*", default=["int_quant", "pack", "meta", "e2e", "nvfp4", "mx", "casts", "onnx_qdq"])
+    ap.add_argument("--limit", type=int, default=2500)
+    ap.add_argument("--most", type=int, default=100000)
     args = ap.parse_args()
     for family in args.family:
-        thin(os.path.join(args.full, family), os.path.join(args.out, family), args.limit)
+        thin(os.path.join(args.full, family), os.path.join(args.out, family), args.limit, args.most)
 
 
 if __name__ == "__main__":
