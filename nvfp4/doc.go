@@ -38,8 +38,9 @@
 // scales by the tensor's gives the scales of another, of the codes.
 //
 // This is what ModelOpt 0.47.0 does (nvfp4_exporter and quant_utils; see also package
-// quantutil). A block of zeros therefore has the scale code 0x38, which is 1, if the
-// tensor is not all so small that its scale underflows.
+// quantutil). A block of zeros therefore has the scale code 0x38, which is 1. Where t
+// is subnormal s*t can be 0; codes are then 7, or 15 of negative weights, and stand
+// for 0.
 //
 // # Streaming
 //
