@@ -286,6 +286,13 @@ def test_newest_is_valid(name):
     onnx.checker.check_model(model, full_check=True)
 
 
+@pytest.mark.parametrize("name, nodes", {"up": 1, "down": 1, "both": 2, "up_given": 2}.items())
+def test_scales_at_hand_need_one_resize(name, nodes):
+    """What small initializers hold is known while raising."""
+    model = opsets.raised(CASES["resize_10_nearest_" + name].plain(), 13)
+    assert [n.op_type for n in model.graph.node].count("Resize") == nodes
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_the_converter_of_onnx(name):
     case = CASES[name]

@@ -24,8 +24,7 @@
 // graphs, and runs the adapter of each operator that changed there; nodes that
 // an adapter adds are raised further like all others. Work is done on copies
 // of the nodes concerned. They are put into the model when the last opset has
-// been reached, so an error leaves the model as it was, and Check is Raise
-// without that last act.
+// been reached, so an error leaves the model as it was.
 //
 // Adapters read attributes, types and ranks, never the payload of a tensor the
 // model stores elsewhere. Where the meaning of a node depends on a rank that

@@ -65,32 +65,55 @@ func (e *edit) set(a *onnxpb.AttributeProto) {
 
 // intAttribute returns the value of an attribute or its default.
 func (e *edit) intAttribute(name string, unset int64) (int64, error) {
-	a := e.attribute(name)
-	switch {
-	case a == nil:
-		return unset, nil
-	case a.GetRefAttrName() != "":
-		return 0, errParameter(name)
+	a, err := e.value(name, onnxpb.AttributeProto_INT)
+	if a == nil {
+		return unset, err
 	}
 	return a.GetI(), nil
 }
 
+// floatAttribute returns the value of an attribute or its default.
+func (e *edit) floatAttribute(name string, unset float32) (float32, error) {
+	a, err := e.value(name, onnxpb.AttributeProto_FLOAT)
+	if a == nil {
+		return unset, err
+	}
+	return a.GetF(), nil
+}
+
 // stringAttribute returns the value of an attribute or its default.
 func (e *edit) stringAttribute(name, unset string) (string, error) {
+	a, err := e.value(name, onnxpb.AttributeProto_STRING)
+	if a == nil {
+		return unset, err
+	}
+	return string(a.GetS()), nil
+}
+
+// value returns an attribute that holds a value of the given type, or nil if
+// there is none.
+func (e *edit) value(name string, t onnxpb.AttributeProto_AttributeType) (*onnxpb.AttributeProto, error) {
 	a := e.attribute(name)
 	switch {
 	case a == nil:
-		return unset, nil
+		return nil, nil
 	case a.GetRefAttrName() != "":
-		return "", errParameter(name)
+		return nil, errParameter(name)
+	case a.GetType() != t:
+		return nil, errType(a, t)
 	}
-	return string(a.GetS()), nil
+	return a, nil
 }
 
 // errParameter says that a value is needed that only a call of the function
 // the node stands in would tell.
 func errParameter(name string) error {
 	return fmt.Errorf("its attribute %s, which decides how to rewrite it, is a parameter of a function", name)
+}
+
+// errType says that an attribute is of another type than its operator has.
+func errType(a *onnxpb.AttributeProto, want onnxpb.AttributeProto_AttributeType) error {
+	return fmt.Errorf("its attribute %s is of type %v, want %v", a.GetName(), a.GetType(), want)
 }
 
 // produce puts a new node before the edited one and returns its output.
@@ -124,7 +147,7 @@ func newNode(op string, inputs, outputs []string, attributes ...*onnxpb.Attribut
 // constant returns the name of a value that holds the tensor, adding it to the
 // scope if none does yet: an initializer in a graph, a node in a function.
 func (e *edit) constant(hint string, t *onnxpb.TensorProto) string {
-	key := fmt.Sprint(t.GetDataType(), t.Dims, t.RawData)
+	key := fmt.Sprint(t.GetDataType(), t.Dims) + string(t.RawData)
 	if name, ok := e.constants[key]; ok {
 		return name
 	}
@@ -189,6 +212,9 @@ func (e *edit) hold(a *onnxpb.AttributeProto) (string, error) {
 
 // holdAs is hold for a float that must have the element type of a value.
 func (e *edit) holdAs(a *onnxpb.AttributeProto, like string) (string, error) {
+	if a.GetType() != onnxpb.AttributeProto_FLOAT {
+		return "", errType(a, onnxpb.AttributeProto_FLOAT)
+	}
 	if t := e.elemType(like); a.GetRefAttrName() == "" && t != unknown {
 		return e.constant(a.GetName(), scalar(a.GetF(), t)), nil
 	}
@@ -251,6 +277,16 @@ func attribute(n *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
 		}
 	}
 	return nil
+}
+
+// literal returns an attribute that holds a value, rather than stands for a
+// parameter of the function the node is in, or nil.
+func literal(n *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
+	a := attribute(n, name)
+	if a.GetRefAttrName() != "" {
+		return nil
+	}
+	return a
 }
 
 func intAttribute(name string, value int64) *onnxpb.AttributeProto {

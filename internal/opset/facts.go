@@ -4,7 +4,6 @@ import (
 	"encoding/binary"
 	"maps"
 	"math"
-	"slices"
 	"strings"
 
 	"onnxquant/internal/onnxpb"
@@ -16,6 +15,7 @@ type facts struct {
 	producers    map[string]*onnxpb.NodeProto
 	declared     map[string]*onnxpb.TypeProto_Tensor
 	initializers map[string]*onnxpb.TensorProto
+	inputs       map[string]bool // of a graph, which its caller may give
 	read         map[string]bool // by nodes, by graphs within, or as an output
 
 	// Found so far; unknown while being looked for.
@@ -28,6 +28,9 @@ const (
 	unknownRank = -1
 )
 
+// maxRank is more dimensions than any runtime's tensors have.
+const maxRank = 64
+
 // maxDepth is how many nodes in a row a search for a type or rank goes back.
 const maxDepth = 10000
 
@@ -39,6 +42,7 @@ func (s *scope) learn() *facts {
 		producers:    map[string]*onnxpb.NodeProto{},
 		declared:     map[string]*onnxpb.TypeProto_Tensor{},
 		initializers: map[string]*onnxpb.TensorProto{},
+		inputs:       map[string]bool{},
 		read:         map[string]bool{},
 		types:        map[string]onnxpb.TensorProto_DataType{},
 		ranks:        map[string]int{},
@@ -59,6 +63,9 @@ func (s *scope) learn() *facts {
 				f.declared[v.GetName()] = t
 			}
 		}
+	}
+	for _, v := range s.graph.GetInput() {
+		f.inputs[v.GetName()] = true
 	}
 	for _, t := range s.graph.GetInitializer() {
 		f.initializers[t.GetName()] = t
@@ -130,7 +137,7 @@ func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
 	}
 	switch op := n.GetOpType(); {
 	case op == "Cast":
-		return onnxpb.TensorProto_DataType(attribute(n, "to").GetI())
+		return onnxpb.TensorProto_DataType(literal(n, "to").GetI())
 	case op == "DequantizeLinear", op == "Where":
 		return s.elemType(inputOf(n, 1))
 	case typeKeepers[op]:
@@ -173,18 +180,18 @@ func (s *scope) findRank(name string, f *facts) int {
 	switch op := n.GetOpType(); {
 	case op == "Gemm", op == "Flatten":
 		return 2
-	case op == "Transpose" && attribute(n, "perm").GetInts() != nil:
-		return len(attribute(n, "perm").GetInts())
+	case op == "Transpose" && literal(n, "perm").GetInts() != nil:
+		return len(literal(n, "perm").GetInts())
 	case op == "Reshape":
 		return s.length(inputOf(n, 1))
 	case op == "MatMul" || broadcasts[op]:
 		return s.highestRank(n.GetInput(), op == "MatMul")
 	case op == "Gather":
 		return s.sumOfRanks(-1, inputOf(n, 0), inputOf(n, 1))
-	case op == "Unsqueeze" && attribute(n, "axes").GetInts() != nil:
-		return s.sumOfRanks(len(attribute(n, "axes").GetInts()), inputOf(n, 0))
-	case op == "Squeeze" && attribute(n, "axes").GetInts() != nil:
-		return s.sumOfRanks(-len(attribute(n, "axes").GetInts()), inputOf(n, 0))
+	case op == "Unsqueeze" && literal(n, "axes").GetInts() != nil:
+		return s.sumOfRanks(len(literal(n, "axes").GetInts()), inputOf(n, 0))
+	case op == "Squeeze" && literal(n, "axes").GetInts() != nil:
+		return s.sumOfRanks(-len(literal(n, "axes").GetInts()), inputOf(n, 0))
 	case rankKeepers[op]:
 		return s.rank(inputOf(n, 0))
 	}
@@ -238,17 +245,20 @@ func (s *scope) stored(name string) *onnxpb.TensorProto {
 		return nil
 	}
 	if n := f.producers[name]; n.GetOpType() == "Constant" && home.concerned(n) {
-		return attribute(n, "value").GetT()
+		return literal(n, "value").GetT()
 	}
 	return f.initializers[name]
 }
 
-// floats returns the elements of a stored float32 tensor whose payload is at
-// hand and which no caller of the model can replace, or nil.
+// floats returns the elements of a stored float32 tensor, at most one for each
+// dimension of another, if they are at hand and no caller of the model can
+// replace them. Else it returns nil.
 func (s *scope) floats(name string) []float32 {
 	t := s.stored(name)
-	isInput := func(v *onnxpb.ValueInfoProto) bool { return v.GetName() == name }
-	if home, _ := s.home(name); t.GetDataType() != int32(onnxpb.TensorProto_FLOAT) || slices.ContainsFunc(home.graph.GetInput(), isInput) {
+	if d := t.GetDims(); t.GetDataType() != int32(onnxpb.TensorProto_FLOAT) || len(d) != 1 || d[0] > maxRank {
+		return nil
+	}
+	if _, f := s.home(name); f.inputs[name] {
 		return nil
 	}
 	if t.GetFloatData() != nil {

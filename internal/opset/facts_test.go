@@ -77,6 +77,18 @@ func TestFactsOfConstants(t *testing.T) {
 	}
 }
 
+// An attribute that a function's caller sets tells nothing, whatever it holds.
+func TestFactsOfParameters(t *testing.T) {
+	for _, node := range []string{`y = Cast<to=7>(x)`, `y = Transpose<perm=[1,0]>(x)`, `y = Squeeze<axes=[0]>(x)`, `y = Unsqueeze<axes=[0]>(x)`} {
+		m := parseModel(t, 11, "x", node, "")
+		m.Graph.Node[0].Attribute[0].RefAttrName = proto.String("p")
+		s := newRaiser(m, 13, freshNames()).scope(m.Graph, nil)
+		if elem, rank := s.elemType("y"), s.rank("y"); elem != unknown || rank != unknownRank {
+			t.Errorf("%s: element type %v, rank %d", node, elem, rank)
+		}
+	}
+}
+
 // A search through more nodes than maxDepth gives up.
 func TestDeepGraph(t *testing.T) {
 	m := parseModel(t, 11, "v0:float[2]", `x = Relu(v0)`, "")

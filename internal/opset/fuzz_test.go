@@ -20,6 +20,7 @@ func FuzzRaise(f *testing.F) {
 		{9, "x s b m v", "h, a, c, d, e = BatchNormalization(x, s, b, m, v)\ny, i = TopK<k=3>(h)"},
 		{10, "x s", "h = Resize(x, s)\ny = Pad<pads=[0,1], value=1.5>(h)"},
 		{11, "x:float[2,3]", "h = Softmax(x)\ng = ReduceSum<axes=[0]>(h)\ny, z = Split(g)"},
+		{14, "x s", "y = SimplifiedLayerNormalization<axis=-4611686018427387904>(x, s)"},
 		{18, "x s b", "y = GroupNormalization<num_groups=2>(x, s, b)"},
 	} {
 		m := parseModel(f, seed.opset, seed.inputs, seed.nodes, "y")

@@ -1,6 +1,11 @@
 package opset
 
-import "errors"
+import (
+	"errors"
+	"fmt"
+
+	"onnxquant/internal/onnxpb"
+)
 
 // The normalizations.
 
@@ -80,4 +85,72 @@ func instanceNormalization(e *edit) error {
 	e.become("InstanceNormalization", e.node.Input...)
 	e.reshapeLike(x)
 	return nil
+}
+
+// rootMeanSquare writes SimplifiedLayerNormalization, the RMSNormalization of
+// ONNX Runtime, out in operators that every opset has. In that form, which
+// exporters use, ONNX Runtime finds it again and runs it as one:
+//
+//	y = x / sqrt(mean(x²) + epsilon) * scale, computed in float32
+func rootMeanSquare(e *edit) error {
+	if present(e.node.Output) > 1 {
+		return errors.New("it puts out more than one value, and no standard operator does")
+	}
+	axis, err := e.axisFromEnd("axis", -1)
+	if err != nil {
+		return err
+	}
+	epsilon, err := e.floatAttribute("epsilon", 1e-5)
+	if err != nil {
+		return err
+	}
+	var axes []int64
+	for ; axis < 0; axis++ {
+		axes = append(axes, axis)
+	}
+
+	x, scale := e.input(0), e.input(1)
+	wide := func(name string) string {
+		if e.elemType(name) == onnxpb.TensorProto_FLOAT {
+			return name
+		}
+		return e.produce("Cast", []string{name}, intAttribute("to", int64(onnxpb.TensorProto_FLOAT)))
+	}
+	v := wide(x)
+	squares := e.produce("Pow", []string{v, e.float("two", 2)})
+	var mean string
+	if e.version < 18 {
+		mean = e.produce("ReduceMean", []string{squares}, intsAttribute("axes", axes...))
+	} else {
+		mean = e.produce("ReduceMean", []string{squares, e.intVector("axes", axes...)})
+	}
+	root := e.produce("Sqrt", []string{e.produce("Add", []string{mean, e.float("epsilon", epsilon)})})
+	normal := e.produce("Div", []string{v, root})
+	product := e.produce("Mul", []string{normal, wide(scale)})
+	if product, err = e.castLike(product, scale); err != nil {
+		return err
+	}
+	e.node.Attribute = nil
+	e.become("Identity", product)
+	return nil
+}
+
+// axisFromEnd returns the axis of the first input that an attribute names,
+// counted from the end: -1 is the last.
+func (e *edit) axisFromEnd(name string, unset int64) (int64, error) {
+	given, err := e.intAttribute(name, unset)
+	if err != nil {
+		return 0, err
+	}
+	axis, rank := given, int64(e.rank(e.input(0)))
+	if given >= 0 {
+		if rank == unknownRank {
+			return 0, errors.New("the rank of its input is unknown")
+		}
+		axis -= rank
+	}
+	if axis >= 0 || axis < -maxRank || rank != unknownRank && axis < -rank {
+		return 0, fmt.Errorf("its input has no %s %d", name, given)
+	}
+	return axis, nil
 }

@@ -1,6 +1,7 @@
 package opset
 
 import (
+	"errors"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
@@ -10,11 +11,14 @@ import (
 
 // The opsets that can be raised from and to.
 const (
-	Oldest = 7
-	Newest = 28
+	oldest = 7
+	newest = 28
 )
 
-// An Error says which node keeps a model from being raised.
+// ErrRaise is wrapped by every error of Raise.
+var ErrRaise = errors.New("the opset cannot be raised")
+
+// An Error, if Raise's wraps one, tells the node that is in the way.
 type Error struct {
 	Op     string // operator
 	Node   string // the node's name, or that of its first output
@@ -29,8 +33,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("operator %s (node %q) changed at opset %d: %s; raise the model with its exporter first", e.Op, e.Node, e.Step, e.Reason)
 }
 
-// Of returns the opset of ai.onnx that the imports name, and whether they do.
-func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
+// imported returns the opset of ai.onnx that the imports name, and whether they do.
+func imported(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 	for _, id := range imports {
 		if isDefault(id.GetDomain()) {
 			version, ok = max(version, id.GetVersion()), true
@@ -43,11 +47,14 @@ func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 // meant before, and raises the IR version to what that opset needs. New values
 // are named by fresh, which must return a name used nowhere in m. A model that
 // is at opset to or above already is left alone. If Raise returns an error, m
-// is unchanged. Nodes that stay keep their identity.
+// is unchanged. Nodes and tensors that stay keep their identity.
 func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string) error {
+	if from, ok := imported(m.OpsetImport); ok && from >= to {
+		return nil
+	}
 	r, err := raised(m, to, fresh)
-	if r == nil || err != nil {
-		return err
+	if err != nil {
+		return fmt.Errorf("%w to %d: %w", ErrRaise, to, err)
 	}
 	r.commit()
 	m.OpsetImport = withDefault(m.OpsetImport, to)
@@ -55,23 +62,12 @@ func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string) error
 	return nil
 }
 
-// Check reports why Raise would fail.
-func Check(m *onnxpb.ModelProto, to int64) error {
-	n := 0
-	_, err := raised(m, to, func(hint string) string { n++; return fmt.Sprint(hint, "#", n) })
-	return err
-}
-
-// raised does the work of Raise up to the point where m would change. It
-// returns nil if nothing has to.
+// raised does the work of Raise up to the point where m would change.
 func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser, error) {
-	from, imported := Of(m.OpsetImport)
-	if imported && from >= to {
-		return nil, nil
+	if to > newest {
+		return nil, fmt.Errorf("opset %d is newer than %d, the newest known", to, newest)
 	}
-	if to > Newest {
-		return nil, fmt.Errorf("opset %d is newer than %d, the newest known", to, Newest)
-	}
+	from, ok := imported(m.OpsetImport)
 	if err := agree(m.OpsetImport, from); err != nil {
 		return nil, err
 	}
@@ -80,7 +76,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser,
 	for _, t := range m.TrainingInfo {
 		graphs = append(graphs, t.Initialization, t.Algorithm)
 	}
-	if !imported {
+	if !ok {
 		from = noOpset
 	}
 	for _, g := range graphs {
@@ -89,8 +85,8 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser,
 		}
 	}
 	for _, f := range m.Functions {
-		from, imported := Of(f.OpsetImport)
-		if !imported || from >= to {
+		from, ok := imported(f.OpsetImport)
+		if !ok || from >= to {
 			continue
 		}
 		err := agree(f.OpsetImport, from)

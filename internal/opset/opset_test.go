@@ -38,6 +38,12 @@ func TestRefuses(t *testing.T) {
 		{"unsqueeze without axes", 11, 13, "x", `y = Unsqueeze(x)`, `required attribute axes is missing`},
 		{"topk without k", 9, 13, "x", `y, i = TopK(x)`, `required attribute k is missing`},
 		{"groupnorm without groups", 18, 21, "x s b", `y = GroupNormalization(x, s, b)`, `required attribute num_groups is missing`},
+		{"no such axis", 14, 21, "x s", `y = SimplifiedLayerNormalization<axis=-4611686018427387904>(x, s)`, `its input has no axis -4611686018427387904`},
+		{"axis before the first", 14, 21, "x:float[2,3] s", `y = SimplifiedLayerNormalization<axis=-3>(x, s)`, `its input has no axis -3`},
+		{"axis after the last", 14, 21, "x:float[2,3] s", `y = SimplifiedLayerNormalization<axis=2>(x, s)`, `its input has no axis 2`},
+		{"axis of unknown rank", 14, 21, "x s", `y = SimplifiedLayerNormalization<axis=1>(x, s)`, `the rank of its input is unknown`},
+		{"integer for a float", 7, 13, "x:float", `y = Clip<min=1>(x)`, `attribute min is of type INT, want FLOAT`},
+		{"float for an integer", 9, 13, "x", `y, i = TopK<k=1.5>(x)`, `attribute k is of type FLOAT, want INT`},
 		{"no output", 9, 13, "x", "y = Relu(x)\n = Erf(x)", `operator Erf (node "") changed at opset 13: it has no output`},
 		{"scan without body", 8, 9, "x", `y = Scan<num_scan_inputs=1>("", x)`, `do not match its body`},
 	}
@@ -46,12 +52,11 @@ func TestRefuses(t *testing.T) {
 			// The first node is adapted before the one that fails.
 			m := parseModel(t, c.from, "first "+c.inputs, "q = Squeeze<axes=[0]>(first)\n"+c.nodes, "q y")
 			before := proto.Clone(m)
-			for what, err := range map[string]error{"Raise": Raise(m, c.to, freshNames()), "Check": Check(m, c.to)} {
-				if err == nil || !strings.Contains(err.Error(), c.want) {
-					t.Errorf("%s: error %v, want %q", what, err, c.want)
-				} else if strings.Contains(err.Error(), "\n") {
-					t.Errorf("%s: error of several lines: %q", what, err)
-				}
+			err := Raise(m, c.to, freshNames())
+			if !errors.Is(err, ErrRaise) || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("error %v, want %q", err, c.want)
+			} else if strings.Contains(err.Error(), "\n") {
+				t.Errorf("error of several lines: %q", err)
 			}
 			if !proto.Equal(m, before) {
 				t.Error("the model changed")
@@ -64,7 +69,7 @@ func TestErrorTellsNode(t *testing.T) {
 	m := parseModel(t, 7, "x", "y, m = Dropout(x)", "y m")
 	m.Graph.Node[0].Name = proto.String("drop")
 	var e *Error
-	if err := Check(m, 13); !errors.As(err, &e) || e.Op != "Dropout" || e.Node != "drop" || e.Step != 10 {
+	if err := Raise(m, 13, freshNames()); !errors.As(err, &e) || e.Op != "Dropout" || e.Node != "drop" || e.Step != 10 {
 		t.Errorf("got %#v", err)
 	}
 }
@@ -179,7 +184,7 @@ func TestUseInSubgraph(t *testing.T) {
 	inner := parseModel(t, 7, "", `b = Relu(m)`, "b").Graph
 	m := parseModel(t, 7, "k x", "h, m = Dropout(x)\ny = If(k)", "y")
 	m.Graph.Node[1].Attribute = []*onnxpb.AttributeProto{graphAttribute("then_branch", inner)}
-	if err := Check(m, 13); err == nil {
+	if err := Raise(m, 13, freshNames()); err == nil {
 		t.Error("a mask in use was dropped")
 	}
 }
@@ -239,19 +244,25 @@ func TestFunctions(t *testing.T) {
 			if got, want := printNodes(f.Node, nil), unindent(c.after); got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
-			if got, _ := Of(f.OpsetImport); got != c.want {
+			if got, _ := imported(f.OpsetImport); got != c.want {
 				t.Errorf("opset %d, want %d", got, c.want)
 			}
 		})
 	}
 
-	t.Run("parameter whose value decides", func(t *testing.T) {
-		m := parseModel(t, 17, "x", `y = local::f(x)`, "y")
-		m.Functions = []*onnxpb.FunctionProto{function("f", 16, `y = GridSample<mode=@m>(x, x)`)}
-		if err := Check(m, 21); err == nil || !strings.Contains(err.Error(), "parameter of a function") {
-			t.Errorf("error %v", err)
-		}
-	})
+	for _, c := range []struct{ name, node string }{
+		{"string that decides", `y = GridSample<mode=@m>(x, x)`},
+		{"integer that decides", `y = SimplifiedLayerNormalization<axis=@a>(x, x)`},
+		{"float that decides", `y = SimplifiedLayerNormalization<epsilon=@e>(x, x)`},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := parseModel(t, 17, "x", `y = local::f(x)`, "y")
+			m.Functions = []*onnxpb.FunctionProto{function("f", 16, "h = ReduceMean<axes=[0]>(x)\n"+c.node)}
+			if err := Raise(m, 21, freshNames()); err == nil || !strings.Contains(err.Error(), "is a parameter of a function") {
+				t.Errorf("error %v", err)
+			}
+		})
+	}
 	t.Run("operator redefined", func(t *testing.T) {
 		m := parseModel(t, 11, "x", `y = Softmax(x)`, "y")
 		f := function("Softmax", 11, `y = Exp(x)`)
@@ -266,18 +277,18 @@ func TestFunctions(t *testing.T) {
 	})
 }
 
-// The table is in order, and every step above Oldest that has an adapter is
+// The table is in order, and every step above oldest that has an adapter is
 // one of its operator's versions.
 func TestTable(t *testing.T) {
 	for op, h := range operators {
-		if !slices.IsSorted(h.versions) || h.versions[len(h.versions)-1] > Newest {
+		if !slices.IsSorted(h.versions) || h.versions[len(h.versions)-1] > newest {
 			t.Errorf("%s: versions %v", op, h.versions)
 		}
-		if got := h.at(Newest); got != h.versions[len(h.versions)-1] {
-			t.Errorf("%s: at %d in force is %d", op, Newest, got)
+		if got := h.at(newest); got != h.versions[len(h.versions)-1] {
+			t.Errorf("%s: at %d in force is %d", op, newest, got)
 		}
 		for v := range h.adapters {
-			if !slices.Contains(h.versions, v) || v <= Oldest {
+			if !slices.Contains(h.versions, v) || v <= oldest {
 				t.Errorf("%s: adapter at %d", op, v)
 			}
 		}

@@ -89,8 +89,8 @@ func (r *raiser) raise(s *scope, from int64) error {
 	if from == noOpset {
 		return nil // defined found no node of ai.onnx
 	}
-	if from < Oldest {
-		return fmt.Errorf("opset %d is older than %d, the oldest that can be raised; export the model again", from, Oldest)
+	if from < oldest {
+		return fmt.Errorf("opset %d is older than %d, the oldest that can be raised; export the model again", from, oldest)
 	}
 	for version := from + 1; version <= r.to; version++ {
 		if err := s.step(version); err != nil {

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 )
@@ -39,40 +40,61 @@ func run(args []string) error {
 	return errors.New("usage: opsetraise table | opsetraise TO IN OUT")
 }
 
+// inlineSize is the size up to which the converter lets raising see contents.
+const inlineSize = 1 << 10
+
+// raise does as the converter: the contents of large tensors are not part of
+// the structure while it is raised.
 func raise(to int64, in, out string) error {
-	data, err := os.ReadFile(in)
+	m, err := modelfile.Open(in)
 	if err != nil {
 		return err
 	}
-	m := &onnxpb.ModelProto{}
-	if err := proto.Unmarshal(data, m); err != nil {
-		return err
+	defer m.Close()
+	var large []*onnxpb.TensorProto
+	for _, t := range modelfile.Tensors(m.Proto) {
+		if p, err := m.Payload(t); err != nil {
+			return err
+		} else if p != nil && p.Size() > inlineSize {
+			large = append(large, t)
+		} else if err := inline(m, t); err != nil {
+			return err
+		}
 	}
+
 	n := 0
 	fresh := func(hint string) string {
 		n++
 		return fmt.Sprintf("%s/%d", hint, n)
 	}
-	before := proto.Clone(m)
-	checked := opset.Check(m, to)
-	if !proto.Equal(before, m) {
-		return errors.New("Check changed the model")
-	}
-	if err := opset.Raise(m, to, fresh); err != nil {
-		if checked == nil {
-			return fmt.Errorf("Check passed, but Raise did not: %w", err)
-		}
-		if !proto.Equal(before, m) {
-			return errors.New("Raise failed and changed the model")
+	before := proto.Clone(m.Proto)
+	if err := opset.Raise(m.Proto, to, fresh); err != nil {
+		if !proto.Equal(before, m.Proto) {
+			return fmt.Errorf("the model changed, and yet: %w", err)
 		}
 		return err
 	}
-	if checked != nil {
-		return fmt.Errorf("Raise passed, but Check did not: %w", checked)
+
+	for _, t := range large {
+		if err := inline(m, t); err != nil {
+			return err
+		}
 	}
-	data, err = proto.MarshalOptions{Deterministic: true}.Marshal(m)
+	data, err := proto.MarshalOptions{Deterministic: true}.Marshal(m.Proto)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(out, data, 0o644)
+}
+
+// inline makes the content of a tensor of the model part of the structure.
+func inline(m *modelfile.Model, t *onnxpb.TensorProto) error {
+	if err := m.Inline(t, t); err != nil {
+		return err
+	}
+	t.Payload = nil
+	if t.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
+		t.DataLocation, t.ExternalData = nil, nil
+	}
+	return nil
 }

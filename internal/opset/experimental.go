@@ -1,0 +1,152 @@
+package opset
+
+import "math"
+
+// The experimental operators of the first opsets.
+
+// affine: alpha*x + beta.
+func affine(e *edit) error {
+	x, err := e.times(e.input(0), "alpha")
+	if err != nil {
+		return err
+	}
+	if e.attribute("beta") == nil {
+		e.become("Identity", x)
+		return nil
+	}
+	beta, err := e.factor("beta")
+	if err != nil {
+		return err
+	}
+	e.become("Add", x, beta)
+	return nil
+}
+
+// scale: scale*x.
+func scale(e *edit) error {
+	x, err := e.times(e.input(0), "scale")
+	if err != nil {
+		return err
+	}
+	e.become("Identity", x)
+	return nil
+}
+
+// scaledTanh: alpha*tanh(beta*x).
+func scaledTanh(e *edit) error { return e.scaled("Tanh") }
+
+// parametricSoftplus: alpha*ln(exp(beta*x) + 1).
+func parametricSoftplus(e *edit) error { return e.scaled("Softplus") }
+
+// scaled: alpha*op(beta*x), which had no defaults.
+func (e *edit) scaled(op string) error {
+	beta, err := e.factor("beta")
+	if err != nil {
+		return err
+	}
+	alpha, err := e.factor("alpha")
+	if err != nil {
+		return err
+	}
+	x := e.produce("Mul", []string{e.input(0), beta})
+	e.become("Mul", e.produce(op, []string{x}), alpha)
+	return nil
+}
+
+// imageScaler: scale*x + bias, one bias for each channel (axis 1 of 4).
+func imageScaler(e *edit) error {
+	x, err := e.times(e.input(0), "scale")
+	if err != nil {
+		return err
+	}
+	bias := e.take("bias")
+	if bias.GetRefAttrName() != "" {
+		return errParameter("bias")
+	}
+	values := e.constant("bias", floatTensor(bias.GetFloats(), int64(len(bias.GetFloats())), 1, 1))
+	if values, err = e.castLike(values, e.input(0)); err != nil {
+		return err
+	}
+	e.become("Add", x, values)
+	return nil
+}
+
+// crop: border [left, top, right, bottom] comes off axes 3 and 2; scale
+// [height, width], if given, is the size of what is kept from the left and top.
+func crop(e *edit) error {
+	border, size := e.take("border"), e.take("scale")
+	if border.GetRefAttrName() != "" || size.GetRefAttrName() != "" {
+		return errParameter("border or scale")
+	}
+	if len(border.GetInts()) != 4 {
+		return errMissing("border of 4 numbers")
+	}
+	left, top, right, bottom := border.Ints[0], border.Ints[1], border.Ints[2], border.Ints[3]
+	ends := []int64{fromEnd(bottom), fromEnd(right)}
+	if s := size.GetInts(); len(s) == 2 {
+		ends = []int64{top + s[0], left + s[1]}
+	}
+	e.become("Slice", e.input(0), e.intVector("starts", top, left), e.intVector("ends", ends...), e.intVector("axes", 2, 3))
+	return nil
+}
+
+// fromEnd returns the end of a slice that leaves out the last n elements.
+func fromEnd(n int64) int64 {
+	if n == 0 {
+		return math.MaxInt64
+	}
+	return -n
+}
+
+// dynamicSlice: what Slice became at opset 10.
+func dynamicSlice(e *edit) error {
+	e.become("Slice", e.node.Input...)
+	return nil
+}
+
+// varianceAxes: the mean and variance of MeanVarianceNormalization are over
+// the axes of an image, and that of channels too if across_channels. Without
+// normalize_variance only the mean is taken off.
+func varianceAxes(e *edit) error {
+	across, err := e.intAttribute("across_channels", 0)
+	if err != nil {
+		return err
+	}
+	variance, err := e.intAttribute("normalize_variance", 1)
+	if err != nil {
+		return err
+	}
+	axes := intsAttribute("axes", 0, 2, 3)
+	if across != 0 {
+		axes = intsAttribute("axes", 0, 1, 2, 3)
+	}
+	e.node.Attribute = nil
+	if variance == 0 {
+		x := e.input(0)
+		e.become("Sub", x, e.produce("ReduceMean", []string{x}, axes))
+		return nil
+	}
+	e.set(axes)
+	return nil
+}
+
+// times returns x times a float attribute, or x itself if that is absent.
+func (e *edit) times(x, name string) (string, error) {
+	if e.attribute(name) == nil {
+		return x, nil
+	}
+	f, err := e.factor(name)
+	if err != nil {
+		return "", err
+	}
+	return e.produce("Mul", []string{x, f}), nil
+}
+
+// factor turns a float attribute into a value of the input's element type.
+func (e *edit) factor(name string) (string, error) {
+	a := e.take(name)
+	if a == nil {
+		return "", errMissing(name)
+	}
+	return e.holdAs(a, e.input(0))
+}
