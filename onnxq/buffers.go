@@ -11,6 +11,11 @@ import (
 	"onnxquant/quantutil"
 )
 
+// elementBytes is an upper bound of the memory of buffers for an element of a
+// tile: as float32, in a file (float16 or a copy), coded, packed and decoded. A
+// float64 takes more; it is rare.
+const elementBytes = 4 + 2 + 1 + 1 + 4
+
 // buffers are what one worker needs. They grow to the size of a tile and are
 // used again for the next one.
 type buffers struct {
@@ -42,27 +47,23 @@ func (b *buffers) prepare(t tile) {
 	grow(&b.zero, t.scales)
 }
 
-// load reads the elements of a chunk.
+// load reads the elements of a chunk as float32. A float64 beyond its range
+// becomes infinite.
 func (b *buffers) load(t tile, c chunk) error {
+	x := grow(&b.x, c.rows*c.n)
 	size := t.dtype.Bits() / 8
-	raw := grow(&b.raw, c.rows*c.n*size)
+	raw := kernels.Bytes(x)
+	if t.dtype != modelfile.Float32 {
+		raw = grow(&b.raw, c.rows*c.n*size)
+	}
 	for r := range c.rows {
 		if err := readAt(t.src, raw[r*c.n*size:(r+1)*c.n*size], (c.off+r*t.inner)*size); err != nil {
 			return err
 		}
 	}
-	decodeFloats(grow(&b.x, c.rows*c.n), raw, t.dtype)
-	return nil
-}
-
-// decodeFloats turns little-endian elements into float32. A float64 beyond its
-// range becomes infinite.
-func decodeFloats(x []float32, raw []byte, dtype modelfile.DType) {
-	switch dtype {
+	switch t.dtype {
 	case modelfile.Float32:
-		for i := range x {
-			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
-		}
+		kernels.FromFloat32(x)
 	case modelfile.Float16:
 		kernels.FromFloat16(x, raw)
 	case modelfile.BFloat16:
@@ -72,6 +73,7 @@ func decodeFloats(x []float32, raw []byte, dtype modelfile.DType) {
 			x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
 		}
 	}
+	return nil
 }
 
 // encodeScales returns the scales of a tile as bytes of their type.
@@ -106,10 +108,11 @@ func (t tile) observe(b *buffers, c chunk) {
 
 // quantize codes a chunk and measures how far the codes are from it.
 func (t tile) quantize(b *buffers, c chunk) (errors quantutil.ErrorStats) {
-	n := int64(len(b.x))
-	grow(&b.q, n)
-	grow(&b.decoded, n)
+	grow(&b.q, int64(len(b.x)))
 	m, measures := t.codec.(measurer)
+	if !measures {
+		grow(&b.decoded, int64(len(b.x)))
+	}
 	if t.inner == 1 {
 		k, block := int(min(c.n, t.k)), int(t.block)
 		if measures {
@@ -154,7 +157,10 @@ func (t tile) slabParts(b *buffers, c chunk) func(yield func(slabPart) bool) {
 				scale: b.scale[s : s+t.width], zero: b.zero[s : s+t.width],
 			}
 			if int64(len(b.q)) >= at+n {
-				p.q, p.decoded = b.q[at:at+n], b.decoded[at:at+n]
+				p.q = b.q[at : at+n]
+			}
+			if int64(len(b.decoded)) >= at+n {
+				p.decoded = b.decoded[at : at+n]
 			}
 			if !yield(p) {
 				return

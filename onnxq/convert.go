@@ -34,8 +34,9 @@ func Convert(ctx context.Context, in, out string, opts Options) (*Report, error)
 func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	start := time.Now()
 	unfit := map[*onnxpb.TensorProto]string{}
+	done := int64(0)
 	for {
-		report, found, err := p.conv.convert(ctx, p, out)
+		report, found, err := p.conv.convert(ctx, p, out, &done)
 		if err != nil {
 			return nil, err
 		}
@@ -63,8 +64,9 @@ func (p *Plan) SetOutput(out string) error {
 	return nil
 }
 
-// convert writes the target, or finds weights that stop it.
-func (c *conversion) convert(ctx context.Context, p *Plan, out string) (*Report, map[*onnxpb.TensorProto]string, error) {
+// convert writes the target, or finds weights that stop it. It adds to done,
+// the bytes worked on.
+func (c *conversion) convert(ctx context.Context, p *Plan, out string, done *int64) (*Report, map[*onnxpb.TensorProto]string, error) {
 	if err := p.SetOutput(out); err != nil {
 		return nil, nil, err
 	}
@@ -73,8 +75,9 @@ func (c *conversion) convert(ctx context.Context, p *Plan, out string) (*Report,
 		return nil, nil, err
 	}
 	defer target.Abort()
-	e := newExecutor(c, target)
+	e := newExecutor(c, target, *done)
 	unfit, err := e.run(ctx)
+	*done = e.total
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", out, err)
 	}

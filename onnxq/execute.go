@@ -7,37 +7,19 @@ import (
 	"io"
 	"math"
 	"os"
-	"runtime"
 	"sync"
 	"sync/atomic"
-
-	"golang.org/x/sync/errgroup"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/quantutil"
 )
 
-// tileElements is how many elements of a weight a worker holds at a time.
-const tileElements = 1 << 20
-
-// copySize is how much of an unchanged tensor a worker holds at a time.
-const copySize = 1 << 20
-
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
-
-// task is one piece of work: a tile of a weight, or a stretch of a tensor that
-// is copied.
-type task struct {
-	tile
-	content int // what is copied; meaningful if tile.weight is nil
-	off, n  int64
-}
 
 // outcome is what a task found out. Outcomes are merged in the order of tasks,
 // so that sums do not depend on the number of workers.
 type outcome struct {
-	broken bool // NaN or infinity: nothing else is known
 	errors quantutil.ErrorStats
 	sum    uint32 // of what was written: codes unpacked, scales, zero points
 }
@@ -55,8 +37,10 @@ type executor struct {
 	tasks    []task
 	outcomes []outcome
 
-	mu   sync.Mutex
-	done int64
+	spoiled atomic.Bool // some weight is broken: what is written is of no use
+
+	mu          sync.Mutex
+	done, total int64 // input bytes worked on, for the caller
 }
 
 // sink is the place in a file where a tensor's content goes.
@@ -67,7 +51,9 @@ type sink struct {
 
 func (s sink) WriteAt(b []byte, off int64) (int, error) { return s.file.WriteAt(b, s.base+off) }
 
-func newExecutor(c *conversion, target *modelfile.Target) *executor {
+// newExecutor prepares to write a conversion to a target. Before bytes have been
+// worked on in earlier attempts.
+func newExecutor(c *conversion, target *modelfile.Target, before int64) *executor {
 	e := &executor{
 		conversion: c,
 		target:     target,
@@ -76,6 +62,8 @@ func newExecutor(c *conversion, target *modelfile.Target) *executor {
 		zeros:      map[*weight]*packedWriter{},
 		wholes:     map[*weight]float32{},
 		broken:     map[*weight]*atomic.Bool{},
+		done:       before,
+		total:      before,
 	}
 	for i, t := range c.tensors {
 		if c.external() && c.data.offsets[i] >= 0 {
@@ -92,6 +80,12 @@ func newExecutor(c *conversion, target *modelfile.Target) *executor {
 		e.broken[w] = &atomic.Bool{}
 	}
 	e.tasks = c.work()
+	for _, t := range e.tasks {
+		e.total += t.cost()
+		if t.weight != nil && t.whole != nil {
+			e.total += t.cost() // a pass of its own
+		}
+	}
 	e.outcomes = make([]outcome, len(e.tasks))
 	return e
 }
@@ -99,25 +93,6 @@ func newExecutor(c *conversion, target *modelfile.Target) *executor {
 func (e *executor) packed(w *weight, t *onnxpb.TensorProto) *packedWriter {
 	n, _ := modelfile.Elements(t.Dims)
 	return &packedWriter{w: e.sinks[t], bits: w.bits(), n: n}
-}
-
-// work lists the tasks of a conversion.
-func (c *conversion) work() []task {
-	var tasks []task
-	for _, w := range c.weights {
-		for t := range w.tiles(c.limit) {
-			tasks = append(tasks, task{tile: t})
-		}
-	}
-	for i, content := range c.contents {
-		if content.copy == nil {
-			continue
-		}
-		for off := int64(0); off < content.size; off += copySize {
-			tasks = append(tasks, task{content: i, off: off, n: min(copySize, content.size-off)})
-		}
-	}
-	return tasks
 }
 
 // run does all tasks. It returns the weights that cannot be quantized after all,
@@ -134,18 +109,19 @@ func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, err
 	if err := e.scaleWholes(ctx); err != nil {
 		return nil, err
 	}
-	err := eachTask(ctx, e.opts.Threads, e.tasks, func(b *buffers, i int) error {
+	err := eachTask(ctx, e.workers, e.tasks, func(b *buffers, i int) error {
 		t := &e.tasks[i]
 		defer e.progress(t)
 		if t.weight == nil {
-			return e.copy(b, t, &e.outcomes[i])
+			return e.copy(b, t.stretch, &e.outcomes[i])
 		}
 		if e.broken[t.weight].Load() {
 			return nil
 		}
-		err := e.quantize(b, t.tile, &e.outcomes[i])
-		if e.outcomes[i].broken {
+		finite, err := e.quantize(b, t.tile, &e.outcomes[i])
+		if !finite {
 			e.broken[t.weight].Store(true)
+			e.spoiled.Store(true)
 		}
 		return err
 	})
@@ -162,7 +138,7 @@ func (e *executor) scaleWholes(ctx context.Context) error {
 		}
 	}
 	peaks := make([]float32, len(tasks))
-	err := eachTask(ctx, e.opts.Threads, tasks, func(b *buffers, i int) error {
+	err := eachTask(ctx, e.workers, tasks, func(b *buffers, i int) error {
 		t := &tasks[i]
 		defer e.progress(t)
 		for _, c := range t.chunks(e.limit) {
@@ -184,6 +160,7 @@ func (e *executor) scaleWholes(ctx context.Context) error {
 		scale, err := w.rescale(peak)
 		if err != nil {
 			e.broken[w].Store(true)
+			e.spoiled.Store(true)
 			continue
 		}
 		e.wholes[w] = scale
@@ -203,7 +180,7 @@ func (e *executor) unfit() map[*onnxpb.TensorProto]string {
 			reasons[w.tensor] = reasonHuge
 		case e.broken[w].Load():
 			reasons[w.tensor] = reasonBroken
-		case s.SumSq > 0 && s.SumSqErr >= s.SumSq:
+		case !e.spoiled.Load() && s.SumSq > 0 && s.SumSqErr >= s.SumSq:
 			reasons[w.tensor] = reasonLost
 		}
 	}
@@ -227,33 +204,6 @@ func (e *executor) sums() map[*weight]*quantutil.ErrorStats {
 	return sums
 }
 
-// eachTask hands the tasks, in order, to a number of workers.
-func eachTask(ctx context.Context, threads int, tasks []task, do func(b *buffers, i int) error) error {
-	if threads == 0 {
-		threads = runtime.GOMAXPROCS(0)
-	}
-	var next atomic.Int64
-	g, ctx := errgroup.WithContext(ctx)
-	for range min(threads, len(tasks)) {
-		g.Go(func() error {
-			b := &buffers{}
-			for {
-				i := int(next.Add(1)) - 1
-				if i >= len(tasks) {
-					return nil
-				}
-				if err := ctx.Err(); err != nil {
-					return context.Cause(ctx)
-				}
-				if err := do(b, i); err != nil {
-					return err
-				}
-			}
-		})
-	}
-	return g.Wait()
-}
-
 // progress tells the caller that a task is done.
 func (e *executor) progress(t *task) {
 	if e.opts.Progress == nil {
@@ -261,88 +211,70 @@ func (e *executor) progress(t *task) {
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.done += e.cost(t)
-	e.opts.Progress(e.done, e.total())
-}
-
-// cost is the number of input bytes that a task works on.
-func (c *conversion) cost(t *task) int64 {
-	if t.weight == nil {
-		return t.n
-	}
-	elements := t.tile.n
-	if elements == 0 {
-		first, last := t.slabRows(t.slab)
-		elements = (last - first) * t.width
-	}
-	return t.dtype.Bytes(elements)
-}
-
-// total is the number of input bytes that all tasks work on.
-func (c *conversion) total() int64 {
-	n := int64(0)
-	for _, w := range c.weights {
-		n += sizeOf(w.tensor)
-		if w.whole != nil {
-			n += sizeOf(w.tensor)
-		}
-	}
-	for _, content := range c.contents {
-		if content.copy != nil {
-			n += content.size
-		}
-	}
-	return n
+	e.done += t.cost()
+	e.opts.Progress(e.done, e.total)
 }
 
 // copy copies a stretch of an unchanged tensor.
-func (e *executor) copy(b *buffers, t *task, out *outcome) error {
-	buf := grow(&b.raw, t.n)
-	if err := readAt(e.contents[t.content].copy, buf, t.off); err != nil {
+func (e *executor) copy(b *buffers, s stretch, out *outcome) error {
+	if e.spoiled.Load() {
+		return nil
+	}
+	buf := grow(&b.raw, s.len)
+	if err := readAt(e.contents[s.content].copy, buf, s.start); err != nil {
 		return err
 	}
 	out.sum = crc32.Checksum(buf, castagnoli)
-	_, err := e.sinks[e.tensors[t.content]].WriteAt(buf, t.off)
+	_, err := e.sinks[e.tensors[s.content]].WriteAt(buf, s.start)
 	return err
 }
 
-// quantize turns one tile into codes, scales and zero points.
-func (e *executor) quantize(b *buffers, t tile, out *outcome) error {
+// quantize turns one tile into codes, scales and zero points. It reports whether
+// all elements are finite, as they must be for that.
+func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err error) {
 	b.prepare(t)
 	chunks := t.chunks(e.limit)
 	for _, c := range chunks {
 		if err := b.load(t, c); err != nil {
-			return err
+			return true, err
 		}
 		t.observe(b, c)
 	}
 	if !t.codec.Scales(b.scale, b.zero, b.lo, b.hi) {
-		out.broken = true
-		return nil
+		return false, nil
+	}
+	if e.spoiled.Load() {
+		return true, nil // only in search of other weights that are broken
 	}
 	for _, c := range chunks {
 		if len(chunks) > 1 {
 			if err := b.load(t, c); err != nil {
-				return err
+				return true, err
 			}
 		}
 		out.errors.Merge(t.quantize(b, c))
 		out.sum = crc32.Update(out.sum, castagnoli, b.q)
 		if err := writeChunk(e.codes[t.weight], b, c, t.inner); err != nil {
-			return err
+			return true, err
 		}
 	}
+	return true, e.writeScales(b, t, out)
+}
+
+// writeScales writes the scales and zero points of a tile.
+func (e *executor) writeScales(b *buffers, t tile, out *outcome) error {
 	raw := b.encodeScales(t)
 	out.sum = crc32.Update(out.sum, castagnoli, raw)
 	elem := int64(len(raw)) / t.scales
 	if _, err := e.sinks[t.weight.scale].WriteAt(raw, t.first*elem); err != nil {
 		return err
 	}
-	if z := e.zeros[t.weight]; z != nil {
-		out.sum = crc32.Update(out.sum, castagnoli, b.zero)
-		return z.write(grow(&b.packed, t.scales), b.zero, t.first)
+	z := e.zeros[t.weight]
+	if z == nil {
+		return nil
 	}
-	return nil
+	out.sum = crc32.Update(out.sum, castagnoli, b.zero)
+	return z.write(grow(&b.packed, t.scales), b.zero, t.first)
 }
 
 func writeChunk(p *packedWriter, b *buffers, c chunk, inner int64) error {

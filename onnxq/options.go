@@ -18,7 +18,10 @@ const (
 	ExternalNever  ExternalData = "never"  // in the model; an error past 2 GiB
 )
 
-const defaultBlock = 128
+const (
+	defaultBlock  = 128
+	defaultMemory = 64 << 20
+)
 
 // Target is what shall run the output.
 type Target string
@@ -57,6 +60,7 @@ type Options struct {
 
 	ExternalData ExternalData // default ExternalAuto
 	Threads      int          // default: the number of CPUs
+	Memory       int64        // bytes of buffers for tensors, shared by the threads; default 64 MiB
 	Strict       bool         // a selected weight that cannot be quantized is an error
 	NoVerify     bool         // do not reopen and check what was written
 
@@ -126,8 +130,15 @@ func (o Options) withDefaults() (Options, error) {
 	default:
 		return o, fmt.Errorf("external data %q: want auto, always or never", o.ExternalData)
 	}
-	if o.MinElements < 0 || o.Threads < 0 {
-		return o, fmt.Errorf("negative limit")
+	switch {
+	case o.MinElements < 0:
+		return o, fmt.Errorf("min elements %d is negative", o.MinElements)
+	case o.Threads < 0:
+		return o, fmt.Errorf("%d threads", o.Threads)
+	case o.Memory < 0:
+		return o, fmt.Errorf("%d bytes of memory", o.Memory)
+	case o.Memory == 0:
+		o.Memory = defaultMemory
 	}
 	return o, nil
 }

@@ -15,9 +15,10 @@ type conversion struct {
 	model *Model
 	opts  Options
 	*rewritten
-	layout *modelfile.Layout
-	limit  int64 // elements a worker holds at a time
-	data   dataLayout
+	layout  *modelfile.Layout
+	workers int
+	limit   int64 // elements that each holds at a time
+	data    dataLayout
 }
 
 // dataLayout places contents in the external data file.
@@ -62,7 +63,8 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 	if err != nil {
 		return nil, err
 	}
-	c := &conversion{model: m, opts: opts, rewritten: r, limit: tileElements}
+	c := &conversion{model: m, opts: opts, rewritten: r}
+	c.workers, c.limit = workers(opts.Threads, opts.Memory)
 	if err := c.place(); err != nil {
 		return nil, err
 	}

@@ -13,7 +13,6 @@ import "iter"
 // slab, width of them.
 type tile struct {
 	*weight
-	index int // among all tiles of the conversion
 
 	off, n int64 // elements, if they are contiguous
 	slab   int64 // first slab, counted through outer

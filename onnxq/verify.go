@@ -58,7 +58,7 @@ func (e *executor) verify(ctx context.Context) error {
 			return fmt.Errorf("%w: the scale of %s differs from what was written", ErrVerify, quote(w.path))
 		}
 	}
-	return eachTask(ctx, e.opts.Threads, e.tasks, func(b *buffers, i int) error {
+	return eachTask(ctx, e.workers, e.tasks, func(b *buffers, i int) error {
 		sum, name, err := e.readBack(b, &e.tasks[i], payloads)
 		if err != nil {
 			return err
@@ -74,8 +74,8 @@ func (e *executor) verify(ctx context.Context) error {
 func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProto]*modelfile.Payload) (uint32, string, error) {
 	if t.weight == nil {
 		tensor := e.tensors[t.content]
-		buf := grow(&b.raw, t.n)
-		err := readAt(payloads[tensor], buf, t.off)
+		buf := grow(&b.raw, t.stretch.len)
+		err := readAt(payloads[tensor], buf, t.start)
 		return crc32.Checksum(buf, castagnoli), tensor.GetName(), err
 	}
 	sum := uint32(0)

@@ -1,0 +1,29 @@
+package kernels
+
+import (
+	"encoding/binary"
+	"math"
+	"unsafe"
+)
+
+// bigEndian reports whether this machine stores numbers the other way round
+// than files do.
+var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
+
+// Bytes returns the memory of x, to read little-endian numbers into;
+// FromFloat32 then makes them numbers of this machine.
+func Bytes(x []float32) []byte {
+	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
+}
+
+// FromFloat32 turns little-endian numbers that were read into Bytes of x into
+// x.
+func FromFloat32(x []float32) {
+	if !bigEndian {
+		return
+	}
+	b := Bytes(x)
+	for i := range x {
+		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(b[4*i:]))
+	}
+}

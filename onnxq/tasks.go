@@ -1,0 +1,95 @@
+package onnxq
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// task is one piece of work: a tile of a weight, or a stretch of a tensor that
+// is copied.
+type task struct {
+	tile
+	stretch // meaningful if tile.weight is nil
+}
+
+// stretch is a part of a content that is copied, in bytes.
+type stretch struct {
+	content    int
+	start, len int64
+}
+
+// The sizes of tasks. Larger ones save calls of the system, smaller ones memory.
+const (
+	leastTile    = 1 << 15 // elements
+	greatestTile = 2 << 20 // elements
+	copySize     = 1 << 20 // bytes
+)
+
+// workers divides a memory budget: it returns how many workers there are, and
+// how many elements each may hold at a time.
+func workers(threads int, memory int64) (n int, limit int64) {
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	n = int(min(int64(threads), max(memory/(leastTile*elementBytes), 1)))
+	return n, min(max(memory/int64(n)/elementBytes, leastTile), greatestTile)
+}
+
+// work lists the tasks of a conversion.
+func (c *conversion) work() []task {
+	var tasks []task
+	for _, w := range c.weights {
+		for t := range w.tiles(c.limit) {
+			tasks = append(tasks, task{tile: t})
+		}
+	}
+	for i, content := range c.contents {
+		if content.copy == nil {
+			continue
+		}
+		for off := int64(0); off < content.size; off += copySize {
+			tasks = append(tasks, task{stretch: stretch{i, off, min(copySize, content.size-off)}})
+		}
+	}
+	return tasks
+}
+
+// cost is the number of input bytes that a task works on.
+func (t *task) cost() int64 {
+	if t.weight == nil {
+		return t.stretch.len
+	}
+	elements := t.tile.n
+	if elements == 0 {
+		first, last := t.slabRows(t.slab)
+		elements = (last - first) * t.width
+	}
+	return t.dtype.Bytes(elements)
+}
+
+// eachTask hands the tasks, in order, to a number of workers.
+func eachTask(ctx context.Context, workers int, tasks []task, do func(b *buffers, i int) error) error {
+	var next atomic.Int64
+	g, inner := errgroup.WithContext(ctx)
+	for range min(workers, len(tasks)) {
+		g.Go(func() error {
+			b := &buffers{}
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= len(tasks) || inner.Err() != nil {
+					return nil
+				}
+				if err := do(b, i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
