@@ -33,8 +33,8 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("operator %s (node %q) changed at opset %d: %s; raise the model with its exporter first", e.Op, e.Node, e.Step, e.Reason)
 }
 
-// imported returns the opset of ai.onnx that the imports name, and whether they do.
-func imported(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
+// Of returns the opset of ai.onnx that the imports name, and whether they do.
+func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 	for _, id := range imports {
 		if isDefault(id.GetDomain()) {
 			version, ok = max(version, id.GetVersion()), true
@@ -49,7 +49,7 @@ func imported(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 // is at opset to or above already is left alone. If Raise returns an error, m
 // is unchanged. Nodes and tensors that stay keep their identity.
 func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string) error {
-	if from, ok := imported(m.OpsetImport); ok && from >= to {
+	if from, ok := Of(m.OpsetImport); ok && from >= to {
 		return nil
 	}
 	r, err := raised(m, to, fresh)
@@ -67,7 +67,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser,
 	if to > newest {
 		return nil, fmt.Errorf("opset %d is newer than %d, the newest known", to, newest)
 	}
-	from, ok := imported(m.OpsetImport)
+	from, ok := Of(m.OpsetImport)
 	if err := agree(m.OpsetImport, from); err != nil {
 		return nil, err
 	}
@@ -85,7 +85,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser,
 		}
 	}
 	for _, f := range m.Functions {
-		from, ok := imported(f.OpsetImport)
+		from, ok := Of(f.OpsetImport)
 		if !ok || from >= to {
 			continue
 		}

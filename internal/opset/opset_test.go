@@ -244,7 +244,7 @@ func TestFunctions(t *testing.T) {
 			if got, want := printNodes(f.Node, nil), unindent(c.after); got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
-			if got, _ := imported(f.OpsetImport); got != c.want {
+			if got, _ := Of(f.OpsetImport); got != c.want {
 				t.Errorf("opset %d, want %d", got, c.want)
 			}
 		})
