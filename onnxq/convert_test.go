@@ -126,7 +126,9 @@ func checkSizes(t *testing.T, r *Report) {
 func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	t.Helper()
 	_, src := raw(t, in, w.name)
-	dtype := map[modelfile.DType]quantutil.DType{modelfile.Float32: quantutil.Float32, modelfile.Float16: quantutil.Float16}[w.dtype]
+	dtype := map[modelfile.DType]quantutil.DType{
+		modelfile.Float32: quantutil.Float32, modelfile.Float16: quantutil.Float16, modelfile.Float64: quantutil.Float64,
+	}[w.dtype]
 	shape := make([]int, len(w.shape))
 	for i, d := range w.shape {
 		shape[i] = int(d)
@@ -134,6 +136,11 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	tensor, err := quantutil.FromBytes(dtype, src, shape...)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if dtype == quantutil.Float64 { // which the converter narrows first
+		if tensor, err = tensor.Astype(quantutil.Float32); err != nil {
+			t.Fatal(err)
+		}
 	}
 	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.choice.axis, 1, false, w.bits())
 	if err != nil {

@@ -63,6 +63,7 @@ var kinds = []Kind{
 	{"if", "MatMuls in the branches of an If read a weight of the main graph", If},
 	{"float16", "mlp in float16", func(s uint64) *Model { return withType(MLP(s, 64, 96, 64, 16), onnxpb.TensorProto_FLOAT16) }},
 	{"bfloat16", "mlp in bfloat16", func(s uint64) *Model { return withType(MLP(s, 64, 96, 64, 16), onnxpb.TensorProto_BFLOAT16) }},
+	{"float64", "mlp in double precision", func(s uint64) *Model { return withType(MLP(s, 64, 96, 64, 16), onnxpb.TensorProto_DOUBLE) }},
 	{"external", "mlp with its tensors in weights.bin", func(s uint64) *Model { return External(MLP(s, 64, 96, 64, 16), "weights.bin") }},
 	{"opset11", "Dropout, Unsqueeze and Squeeze as opset 11 spells them, and a MatMul", Opset11},
 	{"nan", "mlp with a NaN in its second weight", func(s uint64) *Model { return NaN(MLP(s, 64, 96, 64, 16), "w1") }},

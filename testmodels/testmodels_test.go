@@ -48,6 +48,14 @@ func TestKinds(t *testing.T) {
 	}
 }
 
+// widths are the bytes of an element.
+var widths = map[onnxpb.TensorProto_DataType]int64{
+	onnxpb.TensorProto_FLOAT:    4,
+	onnxpb.TensorProto_FLOAT16:  2,
+	onnxpb.TensorProto_BFLOAT16: 2,
+	onnxpb.TensorProto_DOUBLE:   8,
+}
+
 func checkGraph(t *testing.T, m *Model, g *onnxpb.GraphProto, outer map[string]bool) {
 	known := maps.Clone(outer)
 	define := func(name string) {
@@ -61,10 +69,7 @@ func checkGraph(t *testing.T, m *Model, g *onnxpb.GraphProto, outer map[string]b
 	}
 	for _, x := range g.Initializer {
 		define(x.GetName())
-		width, n := int64(4), int64(1)
-		if x.GetDataType() != int32(float) {
-			width = 2
-		}
+		width, n := widths[onnxpb.TensorProto_DataType(x.GetDataType())], int64(1)
 		for _, d := range x.Dims {
 			n *= d
 		}

@@ -191,19 +191,14 @@ func external(t *onnxpb.TensorProto, location string, offset, length int64) {
 }
 
 // withType turns the float32 tensors, inputs and outputs of m into another
-// two-byte type.
+// floating-point type.
 func withType(m *Model, dtype onnxpb.TensorProto_DataType) *Model {
-	narrow := func(x float32) uint16 { return float16.Fromfloat32(x).Bits() }
-	if dtype == onnxpb.TensorProto_BFLOAT16 {
-		narrow = bfloat16
-	}
 	g := m.Proto.Graph
 	for _, t := range g.Initializer {
 		t.DataType = proto.Int32(int32(dtype))
 		var raw []byte
 		for word := range slices.Chunk(t.RawData, 4) {
-			x := math.Float32frombits(binary.LittleEndian.Uint32(word))
-			raw = binary.LittleEndian.AppendUint16(raw, narrow(x))
+			raw = appendAs(raw, math.Float32frombits(binary.LittleEndian.Uint32(word)), dtype)
 		}
 		t.RawData = raw
 	}
@@ -211,6 +206,19 @@ func withType(m *Model, dtype onnxpb.TensorProto_DataType) *Model {
 		v.Type.GetTensorType().ElemType = proto.Int32(int32(dtype))
 	}
 	return m
+}
+
+// appendAs appends a finite x in a type other than float32.
+func appendAs(b []byte, x float32, dtype onnxpb.TensorProto_DataType) []byte {
+	switch dtype {
+	case onnxpb.TensorProto_FLOAT16:
+		return binary.LittleEndian.AppendUint16(b, float16.Fromfloat32(x).Bits())
+	case onnxpb.TensorProto_BFLOAT16:
+		return binary.LittleEndian.AppendUint16(b, bfloat16(x))
+	case onnxpb.TensorProto_DOUBLE:
+		return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(x)))
+	}
+	panic("no floating-point type: " + dtype.String())
 }
 
 // bfloat16 rounds a finite x to nearest, ties to even.
