@@ -1,8 +1,8 @@
 // Package kernels holds the loops that touch every element of a weight.
 //
-// Each is plain Go on slices and is the definition of its result: a faster
-// version must give the same bits. Lengths are the caller's affair; a slice
-// that is too short panics.
+// Each is plain Go on slices and is the definition of its result: the assembly
+// there is for some processors (see _gen) gives the same bits. Lengths are the
+// caller's affair; a slice that is too short panics.
 //
 // A matrix argument x belongs to a vector argument of n columns: len(x) is a
 // multiple of n, and x[r*n+i] meets element i of the vector.

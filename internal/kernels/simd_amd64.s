@@ -1142,7 +1142,7 @@ DATA above16<>+60(SB)/4, $0xffff0000
 GLOBL above16<>(SB), RODATA|NOPTR, $64
 
 // func quantizeColumnsAVX2(q *byte, x *float32, scale *float32, zero *byte, zeros bool, n int, rows int, lo int32, hi int32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
-// Requires: AVX, AVX2, BMI2, FMA3
+// Requires: AVX, AVX2, BMI2, FMA3, MMX+
 TEXT ·quantizeColumnsAVX2(SB), NOSPLIT, $0-96
 	MOVQ         q+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -1191,6 +1191,7 @@ float16Row:
 	JGT  float16Rest
 
 float16Vector:
+	PREFETCHT0   1024(CX)(BX*4)
 	VMOVUPS      (CX)(BX*4), Y9
 	VMOVUPS      (DX)(BX*4), Y10
 	VDIVPS       Y10, Y9, Y11
@@ -1343,6 +1344,7 @@ bfloat16Row:
 	JGT  bfloat16Rest
 
 bfloat16Vector:
+	PREFETCHT0   1024(CX)(BX*4)
 	VMOVUPS      (CX)(BX*4), Y9
 	VMOVUPS      (DX)(BX*4), Y10
 	VDIVPS       Y10, Y9, Y11
@@ -1483,6 +1485,7 @@ float32Row:
 	JGT  float32Rest
 
 float32Vector:
+	PREFETCHT0   1024(CX)(BX*4)
 	VMOVUPS      (CX)(BX*4), Y9
 	VMOVUPS      (DX)(BX*4), Y10
 	VDIVPS       Y10, Y9, Y11
@@ -1613,6 +1616,7 @@ zerosfloat16Vector:
 	VPMOVZXBD    X9, Y9
 	VPSUBD       Y9, Y5, Y10
 	VPSUBD       Y9, Y7, Y9
+	PREFETCHT0   1024(CX)(R8*4)
 	VMOVUPS      (CX)(R8*4), Y11
 	VMOVUPS      (DX)(R8*4), Y12
 	VDIVPS       Y12, Y11, Y13
@@ -1771,6 +1775,7 @@ zerosbfloat16Vector:
 	VPMOVZXBD    X9, Y9
 	VPSUBD       Y9, Y5, Y10
 	VPSUBD       Y9, Y7, Y9
+	PREFETCHT0   1024(CX)(R8*4)
 	VMOVUPS      (CX)(R8*4), Y11
 	VMOVUPS      (DX)(R8*4), Y12
 	VDIVPS       Y12, Y11, Y13
@@ -1917,6 +1922,7 @@ zerosfloat32Vector:
 	VPMOVZXBD    X9, Y9
 	VPSUBD       Y9, Y5, Y10
 	VPSUBD       Y9, Y7, Y9
+	PREFETCHT0   1024(CX)(R8*4)
 	VMOVUPS      (CX)(R8*4), Y11
 	VMOVUPS      (DX)(R8*4), Y12
 	VDIVPS       Y12, Y11, Y13
@@ -2883,7 +2889,7 @@ float32End:
 	RET
 
 // func quantizeColumnsAVX512(q *byte, x *float32, scale *float32, zero *byte, zeros bool, n int, rows int, lo int32, hi int32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
-// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, MMX+
 TEXT ·quantizeColumnsAVX512(SB), NOSPLIT, $0-96
 	MOVQ         q+0(FP), AX
 	MOVQ         x+8(FP), CX
@@ -2930,6 +2936,7 @@ float16Row:
 	JGT  float16Rest
 
 float16Vector:
+	PREFETCHT0    1024(CX)(BX*4)
 	VMOVUPS       (CX)(BX*4), Z7
 	VMOVUPS       (DX)(BX*4), Z8
 	VDIVPS        Z8, Z7, Z9
@@ -3056,6 +3063,7 @@ bfloat16Row:
 	JGT  bfloat16Rest
 
 bfloat16Vector:
+	PREFETCHT0    1024(CX)(BX*4)
 	VMOVUPS       (CX)(BX*4), Z7
 	VMOVUPS       (DX)(BX*4), Z8
 	VDIVPS        Z8, Z7, Z9
@@ -3170,6 +3178,7 @@ float32Row:
 	JGT  float32Rest
 
 float32Vector:
+	PREFETCHT0    1024(CX)(BX*4)
 	VMOVUPS       (CX)(BX*4), Z7
 	VMOVUPS       (DX)(BX*4), Z8
 	VDIVPS        Z8, Z7, Z9
@@ -3274,6 +3283,7 @@ zerosfloat16Vector:
 	VPMOVZXBD     X7, Z7
 	VPSUBD        Z7, Z3, Z8
 	VPSUBD        Z7, Z5, Z7
+	PREFETCHT0    1024(CX)(R8*4)
 	VMOVUPS       (CX)(R8*4), Z9
 	VMOVUPS       (DX)(R8*4), Z10
 	VDIVPS        Z10, Z9, Z11
@@ -3402,6 +3412,7 @@ zerosbfloat16Vector:
 	VPMOVZXBD     X7, Z7
 	VPSUBD        Z7, Z3, Z8
 	VPSUBD        Z7, Z5, Z7
+	PREFETCHT0    1024(CX)(R8*4)
 	VMOVUPS       (CX)(R8*4), Z9
 	VMOVUPS       (DX)(R8*4), Z10
 	VDIVPS        Z10, Z9, Z11
@@ -3518,6 +3529,7 @@ zerosfloat32Vector:
 	VPMOVZXBD     X7, Z7
 	VPSUBD        Z7, Z3, Z8
 	VPSUBD        Z7, Z5, Z7
+	PREFETCHT0    1024(CX)(R8*4)
 	VMOVUPS       (CX)(R8*4), Z9
 	VMOVUPS       (DX)(R8*4), Z10
 	VDIVPS        Z10, Z9, Z11
