@@ -286,6 +286,18 @@ def test_newest_is_valid(name):
     onnx.checker.check_model(model, full_check=True)
 
 
+@pytest.mark.parametrize("type", ["float", "double", "float16"])
+@pytest.mark.parametrize("axis", [-1, 1, -3])
+def test_root_mean_square(type, axis):
+    """SimplifiedLayerNormalization, which only ONNX Runtime defines."""
+    scale = ",".join("234"[axis:])
+    case = Case(14, f"({type}[2,3,4] x, {type}[{scale}] s) => ({type}[] y) {{ y = SimplifiedLayerNormalization<axis={axis}, epsilon=0.01>(x, s) }}")
+    for to in targets(case):
+        model = opsets.raised(case.plain(), to)
+        onnx.checker.check_model(model, full_check=True)
+        assert_equal(run(model, case.feeds), case.want, None)
+
+
 @pytest.mark.parametrize("name, nodes", {"up": 1, "down": 1, "both": 2, "up_given": 2}.items())
 def test_scales_at_hand_need_one_resize(name, nodes):
     """What small initializers hold is known while raising."""

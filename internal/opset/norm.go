@@ -91,7 +91,7 @@ func instanceNormalization(e *edit) error {
 // ONNX Runtime, out in operators that every opset has. In that form, which
 // exporters use, ONNX Runtime finds it again and runs it as one:
 //
-//	y = x / sqrt(mean(x²) + epsilon) * scale, computed in float32
+//	y = x / sqrt(mean(x²) + epsilon) * scale, computed in float32, doubles in double
 func rootMeanSquare(e *edit) error {
 	if present(e.node.Output) > 1 {
 		return errors.New("it puts out more than one value, and no standard operator does")
@@ -110,25 +110,31 @@ func rootMeanSquare(e *edit) error {
 	}
 
 	x, scale := e.input(0), e.input(1)
+	result, within := e.elemType(scale), onnxpb.TensorProto_FLOAT
+	if result == onnxpb.TensorProto_DOUBLE {
+		within = result
+	}
 	wide := func(name string) string {
-		if e.elemType(name) == onnxpb.TensorProto_FLOAT {
+		if e.elemType(name) == within {
 			return name
 		}
-		return e.produce("Cast", []string{name}, intAttribute("to", int64(onnxpb.TensorProto_FLOAT)))
+		return e.produce("Cast", []string{name}, intAttribute("to", int64(within)))
 	}
 	v := wide(x)
-	squares := e.produce("Pow", []string{v, e.float("two", 2)})
+	squares := e.produce("Pow", []string{v, e.constant("two", scalar(2, within))})
 	var mean string
 	if e.version < 18 {
 		mean = e.produce("ReduceMean", []string{squares}, intsAttribute("axes", axes...))
 	} else {
 		mean = e.produce("ReduceMean", []string{squares, e.intVector("axes", axes...)})
 	}
-	root := e.produce("Sqrt", []string{e.produce("Add", []string{mean, e.float("epsilon", epsilon)})})
+	root := e.produce("Sqrt", []string{e.produce("Add", []string{mean, e.constant("epsilon", scalar(epsilon, within))})})
 	normal := e.produce("Div", []string{v, root})
 	product := e.produce("Mul", []string{normal, wide(scale)})
-	if product, err = e.castLike(product, scale); err != nil {
-		return err
+	if result != within {
+		if product, err = e.castLike(product, scale); err != nil {
+			return err
+		}
 	}
 	e.node.Attribute = nil
 	e.become("Identity", product)
