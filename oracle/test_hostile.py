@@ -123,8 +123,8 @@ def derived(change):
             raise ValueError(op)
 
 
-# All offsets would take a minute; steps of a prime pass all kinds of fields.
-STRIDE = 3
+# All offsets would take a minute. Of three values that take turns, steps of two reach all.
+STRIDE = 2
 
 
 @pytest.mark.parametrize("change", DERIVED, ids=lambda c: c["op"].replace(" ", "-"))
@@ -133,7 +133,9 @@ def test_derived(change, tmp_path):
     model.parent.mkdir()
     out.parent.mkdir()
     complaints = []
-    for at, data in list(derived(change))[::STRIDE]:
+    for at, data in derived(change):
+        if at % STRIDE and at not in change.get("ok_at", []):
+            continue
         model.write_bytes(data)
         try:
             check_derived(change, at, run(model, out, tmp_path), out)
