@@ -2,7 +2,6 @@ package onnxq
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,10 +9,6 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
-
-// ErrStrict is wrapped by the error about a weight that Options.Strict wants
-// quantized and that cannot be.
-var ErrStrict = errors.New("a selected weight cannot be quantized")
 
 // Reasons that only the weights themselves can give.
 const (
@@ -163,7 +158,7 @@ func (d *decision) readers(opts Options) (axis int, reason string) {
 	case len(unselected) > 0:
 		return 0, "operator not selected: " + list(unselected)
 	case len(other) > 0:
-		return 0, "not a weight of " + list(other)
+		return 0, "read by " + list(other)
 	case d.output:
 		return 0, "graph output"
 	}
@@ -223,13 +218,13 @@ func (d *decision) matches(patterns []string) bool {
 func (d *decision) choose(opts Options) error {
 	c := &d.choice
 	c.target, c.rule, c.block, c.zeroPoint = opts.Target, opts.ScaleRule, opts.Block, opts.ZeroPoint
-	bits, format := opts.Bits, Format(opts.Format)
+	bits, format := opts.Bits, opts.Format
 	if o, ok := d.override(opts.Precision); ok {
 		if o.Format != nil || o.Bits != nil {
 			bits, format = 0, "" // one of them does away with the other
 		}
 		if o.Format != nil {
-			format = Format(*o.Format)
+			format = *o.Format
 			if format.traits().block != 0 {
 				c.block = 0 // the option is for other formats
 			}
@@ -248,7 +243,7 @@ func (d *decision) choose(opts Options) error {
 		}
 	}
 	if format == Float {
-		d.reason = "its format is float"
+		c.format, d.reason = Float, "its format is float"
 		return nil
 	}
 	var err error
@@ -258,10 +253,7 @@ func (d *decision) choose(opts Options) error {
 
 // override finds what a precision_info says of the tensor.
 func (d *decision) override(p *Precision) (Override, bool) {
-	if o, ok := p.For(d.path); ok {
-		return o, ok
-	}
-	return p.For(d.name)
+	return p.For(d.path, d.name)
 }
 
 func set[T any](dst *T, src *T) {

@@ -1,22 +1,24 @@
 package onnxq
 
 import (
-	"errors"
 	"fmt"
 	"strconv"
 
 	"onnxquant/internal/onnxpb"
 )
 
-// ErrModel is wrapped by errors about a model whose graph makes no sense.
-var ErrModel = errors.New("invalid model")
-
 // graphIndex knows where every value of a model comes from and who reads it.
 type graphIndex struct {
 	values []*value        // those with a tensor, in the order of the file
 	names  map[string]bool // names of values and nodes, anywhere in the model
 	nodes  []string        // names of nodes
+	paths  map[string]bool // of subgraphs
+	suffix map[string]int  // the next one to try for a name that is taken
 	ir     int64
+}
+
+func newGraphIndex(ir int64) *graphIndex {
+	return &graphIndex{names: map[string]bool{}, paths: map[string]bool{}, suffix: map[string]int{}, ir: ir}
 }
 
 // value is a named value of one graph.
@@ -77,7 +79,7 @@ func indexModel(m *onnxpb.ModelProto) (*graphIndex, error) {
 	if err := checkOpsets(m.OpsetImport); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
-	x := &graphIndex{names: map[string]bool{}, ir: m.GetIrVersion()}
+	x := newGraphIndex(m.GetIrVersion())
 	if err := x.graph(m.Graph, nil, ""); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
@@ -194,7 +196,7 @@ func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope)
 		}
 		for _, a := range n.Attribute {
 			for _, g := range subgraphs(a) {
-				if err := x.graph(g, s, s.path+a.GetName()+"/"); err != nil {
+				if err := x.graph(g, s, x.subgraphPath(s.path, n, a)); err != nil {
 					return err
 				}
 			}
@@ -244,13 +246,17 @@ func constantTensor(n *onnxpb.NodeProto) *onnxpb.TensorProto {
 // standardDomain reports whether a domain is that of the ONNX operators.
 func standardDomain(domain string) bool { return domain == "" || domain == "ai.onnx" }
 
-// describe names a node in a message, by its output if it has no name.
-func describe(n *onnxpb.NodeProto) string {
-	name := n.GetName()
-	if name == "" && len(n.Output) > 0 {
-		name = n.Output[0]
+// label names a node, by its output if it has no name.
+func label(n *onnxpb.NodeProto) string {
+	if n.GetName() == "" && len(n.Output) > 0 {
+		return n.Output[0]
 	}
-	return fmt.Sprintf("%s node %s", n.GetOpType(), quote(name))
+	return n.GetName()
+}
+
+// describe names a node in a message.
+func describe(n *onnxpb.NodeProto) string {
+	return fmt.Sprintf("%s node %s", n.GetOpType(), quote(label(n)))
 }
 
 // quote makes a name of the model fit for one line of a message.
@@ -264,9 +270,24 @@ func quote(name string) string {
 // fresh returns a name like hint that nothing in the model has, and takes it.
 func (x *graphIndex) fresh(hint string) string {
 	name := hint
-	for i := 1; x.names[name]; i++ {
-		name = hint + "_" + strconv.Itoa(i)
+	for x.names[name] {
+		x.suffix[hint]++
+		name = hint + "_" + strconv.Itoa(x.suffix[hint])
 	}
 	x.names[name] = true
 	return name
+}
+
+// subgraphPath names a graph that an attribute of a node holds: by the attribute
+// if that is enough, or else by the node too.
+func (x *graphIndex) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.AttributeProto) string {
+	path := outer + a.GetName() + "/"
+	if x.paths[path] {
+		path = outer + label(n) + "/" + a.GetName() + "/"
+	}
+	for i, first := 1, path; x.paths[path]; i++ {
+		path = first + strconv.Itoa(i) + "/"
+	}
+	x.paths[path] = true
+	return path
 }

@@ -45,7 +45,7 @@ const (
 type Options struct {
 	Bits      int       // 2, 4 or 8; default 4
 	Block     int       // elements along the reduction axis that share a scale, at least 2, or PerChannel; default 128, or the format's own
-	Format    string    // one of Formats; default from Bits and ZeroPoint
+	Format    Format    // one of Formats; default from Bits and ZeroPoint
 	ZeroPoint bool      // asymmetric codes: each block has a zero point
 	Algorithm string    // rtn
 	ScaleRule ScaleRule // of the microscaling formats; default the format's own
@@ -75,7 +75,7 @@ type Override struct {
 	Bits      *int
 	Block     *int
 	Axis      *int
-	Format    *string // "float" leaves the weight as it is
+	Format    *Format // Float leaves the weight as it is
 	Algorithm *string
 	ZeroPoint *bool
 }
@@ -95,8 +95,8 @@ func (o Options) withDefaults() (Options, error) {
 	if !slices.Contains(KnownAlgorithms, o.Algorithm) {
 		return o, fmt.Errorf("algorithm %q is not known (known: %s)", o.Algorithm, strings.Join(KnownAlgorithms, ", "))
 	}
-	if Format(o.Format) != Float {
-		if _, _, err := resolveFormat(o.Bits, Format(o.Format), o.Block, o.ZeroPoint); err != nil {
+	if o.Format != Float {
+		if _, _, err := resolveFormat(o.Bits, o.Format, o.Block, o.ZeroPoint); err != nil {
 			return o, err
 		}
 	}

@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"fmt"
+	"slices"
 
 	"onnxquant/internal/onnxpb"
 )
@@ -63,12 +64,18 @@ func ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 // of the subgraphs themselves may be among them; their names are not those of
 // values outside.
 func reads(n *onnxpb.NodeProto) []string {
-	names := n.Input
+	if !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(subgraphs(a)) > 0 }) {
+		return n.Input
+	}
+	return appendReads(nil, n)
+}
+
+func appendReads(names []string, n *onnxpb.NodeProto) []string {
+	names = append(names, n.Input...)
 	for _, a := range n.Attribute {
 		for _, g := range subgraphs(a) {
-			names = names[:len(names):len(names)]
 			for _, inner := range g.Node {
-				names = append(names, reads(inner)...)
+				names = appendReads(names, inner)
 			}
 			for _, o := range g.Output {
 				names = append(names, o.GetName())

@@ -8,6 +8,7 @@ import (
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
 )
 
 // conversion is the part of a Plan that carries it out.
@@ -113,12 +114,18 @@ func (c *conversion) place() error {
 			return nil
 		}
 		if c.opts.ExternalData == ExternalNever {
-			return fmt.Errorf("the output would have %d bytes, more than the 2 GiB that one file may: allow external data", c.layout.Size)
+			return fmt.Errorf("the output would have %d bytes, more than the 2 GiB that one file may: leave external data to auto", c.layout.Size)
 		}
 	}
 	c.moveOut()
 	// Any name will do until the output's is known.
-	return c.encode("model.onnx.data")
+	if err := c.encode("model.onnx.data"); err != nil {
+		return err
+	}
+	if c.layout.Size > maxEmbedded {
+		return fmt.Errorf("the model file would have %d bytes, more than 2 GiB, even with external data: its large tensors are in attributes of nodes", c.layout.Size)
+	}
+	return nil
 }
 
 // moveOut gives the larger initializers a place in the data file. Tensors in
@@ -201,7 +208,7 @@ func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorPro
 		t := TensorPlan{
 			Name:      d.path,
 			DType:     d.dtype.String(),
-			Shape:     slices.Concat([]int64{}, d.shape),
+			Shape:     append([]int64{}, d.shape...),
 			Bytes:     sizeOf(d.tensor),
 			Consumers: []string{},
 			Decision:  Keep,
@@ -213,23 +220,26 @@ func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorPro
 		}
 		if w := weights[d]; w != nil {
 			t.Decision = Quantize
-			t.Format, t.Axis, t.Block = string(d.choice.format), d.choice.axis, d.choice.block
+			t.Format, t.Axis, t.Block = d.choice.format, d.choice.axis, d.choice.block
 			t.Form = w.formName()
 			t.OutBytes = w.size()
 			w.planned = len(p.Tensors)
 		}
 		p.Tensors = append(p.Tensors, t)
+		if o, ok := d.override(c.opts.Precision); ok && !d.quantize && d.choice.format != Float && o != (Override{}) && (o.Format == nil || *o.Format != Float) {
+			p.Warnings = append(p.Warnings, fmt.Sprintf("%s stays in float though precision_info names it: %s", quote(d.path), d.reason))
+		}
 		if unfit[d.tensor] != "" {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s stays in float: %s", quote(d.path), d.reason))
 		}
 	}
 	for _, w := range c.weights {
-		if w.bits() == 2 && w.inner%4 != 0 {
+		if w.defectInORT() {
 			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.path), w.inner))
 		}
 	}
 	if len(c.weights) == 0 {
-		p.Warnings = append(p.Warnings, "no weight was selected: the output is a copy of the input")
+		p.Warnings = append(p.Warnings, "nothing is quantized: no weight was selected")
 	} else if p.OutBytes > p.InBytes {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("the output is larger than the input (%d bytes against %d): its weights are too small to gain", p.OutBytes, p.InBytes))
 	}
@@ -237,10 +247,6 @@ func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorPro
 }
 
 func opsetOf(m *onnxpb.ModelProto) int64 {
-	for _, o := range m.OpsetImport {
-		if standardDomain(o.GetDomain()) {
-			return o.GetVersion()
-		}
-	}
-	return 0
+	version, _ := opset.Of(m.OpsetImport)
+	return version
 }

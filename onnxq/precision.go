@@ -88,21 +88,24 @@ func parsePrecision(data []byte, source string) (*Precision, error) {
 	return p, nil
 }
 
-// For returns the override for the weight called name, and whether there is one.
-func (p *Precision) For(name string) (Override, bool) {
+// For returns the override for a weight, and whether there is one. A weight may
+// have several names: one in a subgraph has one with the way there, too.
+func (p *Precision) For(names ...string) (Override, bool) {
 	if p == nil {
 		return Override{}, false
 	}
-	last, ok := p.exact[name]
-	if !ok {
-		last = -1
-	}
-	for _, i := range slices.Backward(p.globs) {
-		if i <= last {
-			break
+	last := -1
+	for _, name := range names {
+		if i, ok := p.exact[name]; ok {
+			last = max(last, i)
 		}
-		if matchGlob(p.keys[i].pattern, name) {
-			last = i
+		for _, i := range slices.Backward(p.globs) {
+			if i <= last {
+				break
+			}
+			if matchGlob(p.keys[i].pattern, name) {
+				last = i
+			}
 		}
 	}
 	if last < 0 {
@@ -198,7 +201,7 @@ func parseOverride(doc *jsonTokens) (o Override, err error) {
 		}
 	}
 	if o.Format != nil {
-		format := Format(*o.Format)
+		format := *o.Format
 		if format == Float && len(spelt) > 1 {
 			return o, first.errorf("format float leaves a weight as it is: no other setting goes with it")
 		}
@@ -244,9 +247,11 @@ func (o *Override) set(setting, name string, v jsonToken) (err error) {
 		axis, err = v.integer(name)
 		o.Axis = &axis
 	case "format":
-		var format string
-		if format, err = v.text(name); err == nil {
-			if _, unknown := ParseFormat(format); unknown != nil {
+		var text string
+		var format Format
+		if text, err = v.text(name); err == nil {
+			var unknown error
+			if format, unknown = ParseFormat(text); unknown != nil {
 				err = v.errorf("%v", unknown)
 			}
 		}

@@ -21,7 +21,7 @@ type TensorPlan struct {
 	Decision Decision `json:"decision"`
 	Reason   string   `json:"reason,omitempty"` // why it stays in float
 
-	Format   string `json:"format,omitempty"`
+	Format   Format `json:"format,omitempty"`
 	Axis     int    `json:"axis"` // the reduction axis; meaningful when quantized
 	Block    int    `json:"block,omitempty"`
 	Form     string `json:"form,omitempty"` // the operator that decodes it
@@ -31,7 +31,7 @@ type TensorPlan struct {
 // Plan says everything that a conversion will do. It is a function of the
 // model's structure and the options alone: no weight is read to make it.
 type Plan struct {
-	Tensors     []TensorPlan `json:"tensors"` // every float tensor of rank 1 or more
+	Tensors     []TensorPlan `json:"tensors"` // every float initializer and Constant
 	OpsetBefore int64        `json:"opset_before"`
 	OpsetAfter  int64        `json:"opset_after"`
 	IRBefore    int64        `json:"ir_before"`

@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -33,10 +34,8 @@ type content struct {
 // rewrite makes the structure of the converted model.
 func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 	r := &rewritten{proto: proto.Clone(m.file.Proto).(*onnxpb.ModelProto)}
-	names := &graphIndex{names: make(map[string]bool, len(m.index.names))}
-	for n := range m.index.names {
-		names.names[n] = true
-	}
+	names := newGraphIndex(0)
+	maps.Copy(names.names, m.index.names)
 
 	// The clone has the same tensors in the same order.
 	original := map[*onnxpb.TensorProto]*onnxpb.TensorProto{}
@@ -69,6 +68,9 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 		need = max(need, w.opset())
 	}
 
+	if err := m.inline(original, selected); err != nil {
+		return nil, err
+	}
 	domain, err := raise(r.proto, need, names.fresh)
 	if err != nil {
 		return nil, err
@@ -88,21 +90,16 @@ func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string) (domain 
 	if need == 0 {
 		return "", nil
 	}
-	version, found := int64(0), false
+	if err := opset.Raise(m, need, fresh); err != nil {
+		return "", err
+	}
+	if ir := opset.IRFor(opsetOf(m)); m.GetIrVersion() < ir {
+		m.IrVersion = &ir
+	}
 	for _, o := range m.OpsetImport {
 		if standardDomain(o.GetDomain()) {
-			domain, version, found = o.GetDomain(), o.GetVersion(), true
+			domain = o.GetDomain()
 		}
-	}
-	if !found {
-		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: ptr(""), Version: &need})
-	} else if version < need {
-		if err := opset.Raise(m, need, fresh); err != nil {
-			return "", err
-		}
-	}
-	if ir := opset.IRFor(max(need, version)); m.GetIrVersion() < ir {
-		m.IrVersion = &ir
 	}
 	return domain, nil
 }
@@ -134,8 +131,24 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 	g.Node = append(b.nodes, g.Node...)
 }
 
-// collect lists the contents to be written. Small ones become part of the
-// structure at once.
+// inline makes the small contents of tensors that are kept part of the
+// structure: adapters of the opset may look at them, and they are not worth a
+// gap. In typed fields they stay what they were.
+func (m *Model) inline(original map[*onnxpb.TensorProto]*onnxpb.TensorProto, selected map[*onnxpb.TensorProto]*weight) error {
+	for t, old := range original {
+		if selected[old] != nil || sizeOf(t) > inlineSize || modelfile.DType(t.GetDataType()) == modelfile.String {
+			continue
+		}
+		t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil
+		if err := m.file.Inline(t, old); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collect lists the contents to be written: those of quantized weights, and what
+// was not inlined of other tensors.
 func (r *rewritten) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.TensorProto) error {
 	made := map[*onnxpb.TensorProto]bool{}
 	for _, w := range r.weights {
@@ -143,27 +156,16 @@ func (r *rewritten) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.T
 			made[t] = true
 		}
 	}
-	for where, t := range modelfile.Tensors(r.proto) {
+	for _, t := range modelfile.Tensors(r.proto) {
 		c := content{size: sizeOf(t)}
-		if !made[t] {
-			old := original[t]
-			if old == nil {
-				continue // made by raising the opset, with its content
-			}
+		if old := original[t]; old != nil && c.size > inlineSize {
 			var err error
 			if c.copy, err = m.file.Payload(old); err != nil {
 				return err
 			}
-			if c.copy == nil {
-				continue // strings
-			}
-			t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil
-			if c.size <= inlineSize {
-				if err := m.file.Inline(t, old); err != nil {
-					return fmt.Errorf("%s: %w", where, err)
-				}
-				continue
-			}
+			t.ExternalData, t.DataLocation = nil, nil
+		} else if !made[t] {
+			continue // in the structure
 		}
 		t.Payload = []uint32{uint32(len(r.contents))}
 		r.contents = append(r.contents, c)

@@ -3,7 +3,6 @@ package onnxq
 import (
 	"context"
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"hash/crc32"
 	"math"
@@ -12,10 +11,6 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
-
-// ErrVerify is wrapped by errors about an output that does not hold what was
-// written to it.
-var ErrVerify = errors.New("verification failed")
 
 // verify opens what was written, before it takes the place of the output. It
 // checks the structure and every tensor's size, and compares codes, scales and

@@ -108,3 +108,9 @@ func (w *weight) size() int64 {
 	}
 	return n
 }
+
+// defectInORT tells whether ONNX Runtime 1.31 fuses the weight with the MatMul
+// that reads it and then computes garbage.
+func (w *weight) defectInORT() bool {
+	return w.bits() == 2 && len(w.shape) == 2 && w.choice.axis == 0 && w.inner%4 != 0 && len(w.uses) == 1
+}

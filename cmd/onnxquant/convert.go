@@ -27,7 +27,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"bits of a code: 2, 4 or 8 (default 4)")
 	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == onnxq.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
 		"weights along the reduction axis that share a scale,\nat least 2; -1: one scale per channel (default 128)")
-	fs.Var(choice[string]{&o.Format, codedFormats(), "FORMAT"}, "format",
+	fs.Var(choice[onnxq.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
 		"what weights become: "+oneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVar(&o.ZeroPoint, "zero-point", false,
 		"asymmetric codes: each block has a zero point")
@@ -51,6 +51,8 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"when tensors go to OUT.data: always, never, or auto:\nif OUT would pass 2 GiB (default auto)")
 	fs.Var(notNegative(&o.Threads), "threads",
 		"threads to use (default: one for each CPU)")
+	fs.Var(byteCount{&o.Memory}, "memory",
+		"buffers for tensors, all threads together, such as 32MiB\n(default 64MiB)")
 	fs.BoolVar(&o.Strict, "strict", false,
 		"fail if a selected weight cannot be quantized")
 	fs.BoolVar(&o.NoVerify, "no-verify", false,
@@ -60,7 +62,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	fs.BoolVar(&f.json, "json", false,
 		"print the report, or with --dry-run the plan, as JSON")
 	fs.BoolVar(&f.quiet, "quiet", false,
-		"print nothing but errors and what was asked for")
+		"print nothing but errors, warnings and what was asked for")
 	fs.BoolVar(&f.verbose, "verbose", false,
 		"list what became of each tensor")
 	fs.BoolVar(&f.version, "version", false,
@@ -71,11 +73,11 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 }
 
 // codedFormats are the formats that a whole model can have.
-func codedFormats() []string {
-	var names []string
+func codedFormats() []onnxq.Format {
+	var names []onnxq.Format
 	for _, f := range onnxq.Formats() {
 		if f != onnxq.Float {
-			names = append(names, string(f))
+			names = append(names, f)
 		}
 	}
 	return names
@@ -135,7 +137,7 @@ func (f *convertFlags) check() error {
 	if f.quiet && f.verbose {
 		return usagef("--quiet and --verbose exclude each other")
 	}
-	format := onnxq.Format(f.opts.Format)
+	format := f.opts.Format
 	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
 		return usagef("--format %s has %d bits, not the %d of --bits", format, format.Bits(), f.opts.Bits)
 	}
@@ -188,10 +190,9 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string) 
 	return nil
 }
 
+// warnings are printed even if all else is to be quiet: what they say may mean
+// that the output is not what was wanted.
 func (f *convertFlags) warnings(c *console, p *onnxq.Plan) {
-	if f.quiet {
-		return
-	}
 	for _, w := range p.Warnings {
 		c.warn(w)
 	}

@@ -3,10 +3,12 @@ package main
 import (
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 )
 
@@ -100,6 +102,22 @@ func (n number[T]) Type() string   { return "N" }
 func notNegative[T int | int64](v *T) number[T] {
 	return number[T]{v, func(v T) bool { return v >= 0 }, "a whole number, 0 or more"}
 }
+
+// byteCount is the value of a flag that takes a number of bytes, with or without
+// a unit.
+type byteCount struct{ value *int64 }
+
+func (b byteCount) Set(s string) error {
+	n, err := humanize.ParseBytes(s)
+	if err != nil || n < 1 || n > math.MaxInt64 {
+		return errors.New("want a size such as 64MiB")
+	}
+	*b.value = int64(n)
+	return nil
+}
+
+func (b byteCount) String() string { return "" }
+func (b byteCount) Type() string   { return "SIZE" }
 
 // choice is the value of a flag that takes one word of a few.
 type choice[T ~string] struct {

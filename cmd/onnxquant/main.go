@@ -9,8 +9,7 @@
 // The exit status is 0 when the job is done, 1 when the input or the conversion
 // failed (one line on standard error says why), 2 when the command was called
 // wrongly, and 128 plus the signal's number when a signal stopped it: 130 after
-// an interrupt, 143 after a termination. After a failure no output is left,
-// unless reading it back is what failed or was stopped: the message says so.
+// an interrupt, 143 after a termination. After a failure no output is left.
 package main
 
 import (

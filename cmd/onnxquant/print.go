@@ -88,7 +88,7 @@ func planFacts(p *onnxq.Plan) []fact {
 	quantized := 0
 	for _, t := range p.Tensors {
 		if t.Decision == onnxq.Quantize {
-			formats[t.Format]++
+			formats[string(t.Format)]++
 			quantized++
 		} else {
 			reasons[t.Reason]++
@@ -149,7 +149,7 @@ func tensorRow(t onnxq.TensorPlan) []string {
 	if t.Block == onnxq.PerChannel {
 		block = "channel"
 	}
-	return append(row, t.Format, strconv.Itoa(t.Axis), block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), "-")
+	return append(row, string(t.Format), strconv.Itoa(t.Axis), block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), "-")
 }
 
 func printTable(w io.Writer, rows [][]string) {

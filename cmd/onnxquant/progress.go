@@ -38,6 +38,9 @@ func (p *progress) update(done, total int64) {
 			progressbar.OptionThrottle(100*time.Millisecond),
 		)
 	}
+	if p.bar.GetMax64() != total { // some of the work is done again
+		p.bar.ChangeMax64(total)
+	}
 	p.bar.Set64(min(done, total))
 }
 

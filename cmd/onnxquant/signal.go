@@ -21,12 +21,12 @@ func (s signalError) status() int {
 	return 1
 }
 
-// signalContext returns a context that an interrupt or a termination cancels,
-// so that what was begun is cleaned up. A second signal ends the process.
+// signalContext returns a context that an interrupt, a termination or the loss of
+// the terminal cancels, so that what was begun is cleaned up. A second signal ends the process.
 func signalContext() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	go func() {
 		cancel(signalError{<-signals})
 		signal.Stop(signals)

@@ -1,0 +1,25 @@
+package onnxq
+
+import (
+	"errors"
+
+	"onnxquant/internal/modelfile"
+)
+
+// Errors wrap one of these, with the file and the tensor, node or offset in the
+// message, which is one line.
+var (
+	// ErrFormat: the file is no ONNX model.
+	ErrFormat = modelfile.ErrFormat
+	// ErrTensor: type, dimensions and content of a tensor do not fit together, or
+	// its external data is missing or out of bounds.
+	ErrTensor = modelfile.ErrTensor
+	// ErrModel: the graph makes no sense.
+	ErrModel = errors.New("invalid model")
+	// ErrTarget: the output cannot be written.
+	ErrTarget = modelfile.ErrTarget
+	// ErrStrict: Options.Strict wants a weight quantized that cannot be.
+	ErrStrict = errors.New("a selected weight cannot be quantized")
+	// ErrVerify: the output does not hold what was written to it.
+	ErrVerify = errors.New("verification failed")
+)
