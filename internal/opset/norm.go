@@ -91,7 +91,9 @@ func instanceNormalization(e *edit) error {
 // ONNX Runtime, out in operators that every opset has. In that form, which
 // exporters use, ONNX Runtime finds it again and runs it as one:
 //
-//	y = x / sqrt(mean(x²) + epsilon) * scale, computed in float32, doubles in double
+//	y = x / sqrt(mean(x²) + epsilon) * scale
+//
+// It computes in float32, or in double where the result is.
 func rootMeanSquare(e *edit) error {
 	if present(e.node.Output) > 1 {
 		return errors.New("it puts out more than one value, and no standard operator does")
@@ -121,7 +123,12 @@ func rootMeanSquare(e *edit) error {
 		return e.produce("Cast", []string{name}, intAttribute("to", int64(within)))
 	}
 	v := wide(x)
-	squares := e.produce("Pow", []string{v, e.constant("two", scalar(2, within))})
+	var squares string
+	if within == onnxpb.TensorProto_FLOAT {
+		squares = e.produce("Pow", []string{v, e.float("two", 2)})
+	} else { // ONNX Runtime 1.31 finds Pow too, but takes 1e-5 for a double epsilon
+		squares = e.produce("Mul", []string{v, v})
+	}
 	var mean string
 	if e.version < 18 {
 		mean = e.produce("ReduceMean", []string{squares}, intsAttribute("axes", axes...))
