@@ -21,6 +21,9 @@ func TestGoldenIntQuant(t *testing.T) {
 		"rtn":         nil,
 		"dq_tensor":   nil,
 	})
+	if alike == 0 {
+		t.Error("no block is quantized by the same rule")
+	}
 	t.Logf("%d of %d blocks are quantized by the same rule, and alike", alike, all)
 }
 

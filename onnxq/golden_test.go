@@ -9,6 +9,7 @@ import (
 
 	"onnxquant/int4"
 	"onnxquant/internal/golden"
+	"onnxquant/internal/modelfile"
 )
 
 // TestGoldenEndToEnd converts the reference's models and compares codes and
@@ -52,15 +53,14 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 	got := golden.Arrays{}
 	m := opened(t, out)
 	for _, w := range p.conv.weights {
-		name := w.name + "_i4"
-		_, packed := raw(t, m, w.codes.GetName())
+		name := w.name + "_i4" // the reference's, for 8 bits too
+		codes, packed := raw(t, m, w.codes.GetName())
 		values := make([]byte, w.k*w.outer*w.inner)
 		int4.Unpack(values, packed, w.bits(), true)
-		_, scale := raw(t, m, w.scale.GetName())
-		for suffix, data := range map[string][]byte{":values": values, ":raw": packed, ":scale": scale} {
-			a := c.Outputs[name+suffix]
-			got[name+suffix] = golden.Array{DType: a.DType, Shape: a.Shape, Data: data}
-		}
+		scale, scales := raw(t, m, w.scale.GetName())
+		got[name+":values"] = golden.Array{DType: "int8", Shape: ints(codes.Dims), Data: values}
+		got[name+":raw"] = golden.Array{DType: "uint8", Shape: []int{len(packed)}, Data: packed}
+		got[name+":scale"] = golden.Array{DType: numpyNames[modelfile.DType(scale.GetDataType())], Shape: ints(scale.Dims), Data: scales}
 	}
 	for name, a := range c.Outputs {
 		if strings.HasPrefix(name, "ort:") {
@@ -68,4 +68,14 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 		}
 	}
 	return got, nil
+}
+
+var numpyNames = map[modelfile.DType]string{modelfile.Float32: "float32", modelfile.Float16: "float16"}
+
+func ints(dims []int64) []int {
+	shape := make([]int, len(dims))
+	for i, d := range dims {
+		shape[i] = int(d)
+	}
+	return shape
 }

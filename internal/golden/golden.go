@@ -109,6 +109,9 @@ func Run(t *testing.T, family string, funcs map[string]Func) {
 			compared[r.Func]++
 		}
 	}
+	if len(compared) == 0 {
+		t.Errorf("family %s: nothing was compared", family)
+	}
 	for _, name := range slices.Sorted(maps.Keys(compared)) {
 		t.Logf("%s: %5d cases of %s compared", family, compared[name], name)
 	}
