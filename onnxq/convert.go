@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -33,6 +34,9 @@ func Convert(ctx context.Context, in, out string, opts Options) (*Report, error)
 // warning names them, and the report has the plan that was carried out.
 func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	start := time.Now()
+	if p.conv == nil {
+		return nil, errors.New("the plan was not made by Model.Plan")
+	}
 	unfit := map[*onnxpb.TensorProto]string{}
 	done := int64(0)
 	for {
@@ -54,7 +58,7 @@ func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 // SetOutput lays the plan out for an output of that name. Sizes depend on it
 // where there is external data, because the model holds the data file's name.
 func (p *Plan) SetOutput(out string) error {
-	if !p.External {
+	if p.conv == nil || !p.External {
 		return nil
 	}
 	if err := p.conv.encode(dataName(out)); err != nil {

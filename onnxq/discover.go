@@ -174,8 +174,8 @@ func (d *decision) obstacle(trained map[string]bool, unfit map[*onnxpb.TensorPro
 		}
 	}
 	switch {
-	case d.node != nil:
-		return "held by a Constant node"
+	case d.function:
+		return "inside of a function"
 	case d.input && !d.mustBeInput:
 		return "graph input: callers may replace it"
 	case d.output:

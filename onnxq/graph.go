@@ -30,6 +30,7 @@ type value struct {
 	input       bool                // an input of its graph
 	mustBeInput bool                // an initializer that IR 3 wants among the inputs
 	output      bool                // an output of its graph
+	function    bool                // inside of a function
 	uses        []use
 }
 
@@ -45,9 +46,10 @@ func (u use) String() string {
 
 // scope is a graph or a function body, inside of those that enclose it.
 type scope struct {
-	outer  *scope
-	values map[string]*value
-	path   string
+	function bool // a function body, or a graph inside of one
+	outer    *scope
+	values   map[string]*value
+	path     string
 }
 
 func (s *scope) lookup(name string) *value {
@@ -85,7 +87,7 @@ func indexModel(m *onnxpb.ModelProto) (*graphIndex, error) {
 	}
 	for _, f := range m.Functions {
 		path := f.GetDomain() + "." + f.GetName() + "/"
-		s := &scope{values: map[string]*value{}, path: path}
+		s := &scope{function: true, values: map[string]*value{}, path: path}
 		for _, name := range f.Input {
 			if err := s.define(&value{name: name, input: true}); err != nil {
 				return nil, fmt.Errorf("%w: function %s: %w", ErrModel, f.GetName(), err)
@@ -120,7 +122,7 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 }
 
 func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) error {
-	s := &scope{outer: outer, values: map[string]*value{}, path: path}
+	s := &scope{outer: outer, values: map[string]*value{}, path: path, function: outer != nil && outer.function}
 	for _, in := range g.GetInput() {
 		if typ := in.GetType().GetTensorType(); outer == nil && typ != nil && typ.GetElemType() == 0 {
 			return fmt.Errorf("graph input %s: its tensor type has no elem_type", quote(in.GetName()))
@@ -141,7 +143,7 @@ func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) erro
 				return fmt.Errorf("initializer: %w", err)
 			}
 		}
-		v.tensor, v.path = t, path+v.name
+		v.tensor, v.path, v.function = t, path+v.name, s.function
 		v.mustBeInput = v.input && x.ir < 4
 		x.values = append(x.values, v)
 		x.names[v.name] = true
@@ -178,7 +180,7 @@ func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope)
 				return fmt.Errorf("output of %s: %w", describe(n), err)
 			}
 			if t := constantTensor(n); t != nil {
-				v.tensor = t
+				v.tensor, v.function = t, s.function
 				x.values = append(x.values, v)
 			}
 		}

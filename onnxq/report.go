@@ -28,8 +28,13 @@ type TensorPlan struct {
 	OutBytes int64  `json:"out_bytes"`      // codes, scales and zero points; Bytes when kept
 }
 
-// Plan says everything that a conversion will do. It is a function of the
-// model's structure and the options alone: no weight is read to make it.
+// Plan says what a conversion will do. It is a function of the model's structure
+// and the options alone: no weight is read to make it. Weights that turn out to
+// hold NaN or infinity, or values too small for any scale, make Convert plan
+// again without them.
+//
+// A plan needs its Model to be open. Its methods change it, and must not run at
+// once.
 type Plan struct {
 	Tensors     []TensorPlan `json:"tensors"` // every float initializer and Constant
 	OpsetBefore int64        `json:"opset_before"`

@@ -119,16 +119,22 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 		gone[w.name] = true // an input, up to IR 3
 		w.codes.DocString, w.codes.MetadataProps = t.DocString, t.MetadataProps
 	}
-	g.Initializer = b.tensors
-	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
+	var nodes []*onnxpb.NodeProto
 	for _, n := range g.Node {
+		if w := selected[original[constantTensor(n)]]; w != nil {
+			w.build(b)
+			continue
+		}
 		for _, a := range n.Attribute {
 			for _, sub := range subgraphs(a) {
 				r.replace(sub, domain, original, selected, fresh)
 			}
 		}
+		nodes = append(nodes, n)
 	}
-	g.Node = append(b.nodes, g.Node...)
+	g.Initializer = b.tensors
+	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
+	g.Node = append(b.nodes, nodes...)
 }
 
 // inline makes the small contents of tensors that are kept part of the

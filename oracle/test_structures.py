@@ -121,7 +121,6 @@ def bound(case):
 # Why a weight that INDEX.json wants quantized may still be float: what the
 # converter does not take yet. An entry goes when its kind of weight is taken.
 LATER = {
-    "in a Constant node": lambda w, case: w["kind"] == "constant",
     "read by another operator or input": lambda w, case: {c.removeprefix("ai.onnx.") for c in w["consumers"]} - case.operands(),
     "a graph input, whose value callers may replace": lambda w, case: w["name"] in case.replaceable(),
 }
