@@ -20,8 +20,9 @@ const (
 // decision is what becomes of one float tensor.
 type decision struct {
 	*value
-	dtype modelfile.DType
-	shape []int64
+	dtype  modelfile.DType
+	shape  []int64
+	leaves []leaf
 
 	quantize bool
 	reason   string // why not
@@ -38,45 +39,6 @@ type choice struct {
 	axis      int // along which blocks run
 }
 
-// reductionAxis tells whether a use reads a weight as a matrix operand, and if
-// so the axis of the weight that the operator sums over. The table of what can
-// be quantized is this function; KnownOps lists its operators.
-func reductionAxis(u use, rank int) (axis int, ok bool) {
-	if !standardDomain(u.node.GetDomain()) {
-		return 0, false
-	}
-	switch u.node.GetOpType() {
-	case "MatMul":
-		if u.input == 0 {
-			return rank - 1, rank >= 1
-		}
-		return max(rank-2, 0), rank >= 1
-	case "Gemm":
-		if u.input > 1 || rank != 2 {
-			return 0, false
-		}
-		// A is [M, K], B is [K, N], and either may be transposed.
-		transposed := intAttribute(u.node, [...]string{"transA", "transB"}[u.input]) != 0
-		if (u.input == 0) != transposed {
-			return 1, true
-		}
-		return 0, true
-	case "Gather":
-		// Nothing is summed over: a row of an embedding shares scales.
-		return rank - 1, u.input == 0 && rank >= 2
-	}
-	return 0, false
-}
-
-func intAttribute(n *onnxpb.NodeProto, name string) int64 {
-	for _, a := range n.Attribute {
-		if a.GetName() == name {
-			return a.GetI()
-		}
-	}
-	return 0
-}
-
 // discover decides for each float tensor of the model whether it is quantized.
 // Those in unfit turned out not to be fit for it.
 func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, unfit map[*onnxpb.TensorProto]string) ([]*decision, error) {
@@ -87,7 +49,7 @@ func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, unfit map[*onnx
 		if !dtype.Float() {
 			continue
 		}
-		d := &decision{value: v, dtype: dtype, shape: v.tensor.GetDims()}
+		d := &decision{value: v, dtype: dtype, shape: v.tensor.GetDims(), leaves: x.leaves(v)}
 		all = append(all, d)
 		if err := d.selectBy(opts); err != nil {
 			return nil, fmt.Errorf("tensor %s: %w", quote(v.path), err)
@@ -143,13 +105,12 @@ func (d *decision) selectBy(opts Options) error {
 // the tensor as its weight, or says why there is none.
 func (d *decision) readers(opts Options) (axis int, reason string) {
 	var unselected, other []string
-	for _, u := range d.uses {
-		axis, ok := reductionAxis(u, len(d.shape))
-		switch {
+	for _, l := range d.leaves {
+		switch axis, ok := l.reductionAxis(); {
 		case !ok:
-			other = append(other, u.String())
-		case !slices.Contains(opts.Ops, u.node.GetOpType()):
-			unselected = append(unselected, u.node.GetOpType())
+			other = append(other, l.String())
+		case !slices.Contains(opts.Ops, l.node.GetOpType()):
+			unselected = append(unselected, l.node.GetOpType())
 		default:
 			return axis, ""
 		}
@@ -168,9 +129,9 @@ func (d *decision) readers(opts Options) (axis int, reason string) {
 // obstacle says why a selected tensor cannot be quantized, if so.
 func (d *decision) obstacle(trained map[string]bool, unfit map[*onnxpb.TensorProto]string) string {
 	var other []string
-	for _, u := range d.uses {
-		if _, ok := reductionAxis(u, len(d.shape)); !ok {
-			other = append(other, u.String())
+	for _, l := range d.leaves {
+		if _, ok := l.reductionAxis(); !ok {
+			other = append(other, l.String())
 		}
 	}
 	switch {
@@ -205,8 +166,8 @@ func (d *decision) matches(patterns []string) bool {
 		if matchName(p, d.name) || d.path != d.name && matchName(p, d.path) {
 			return true
 		}
-		for _, u := range d.uses {
-			if name := u.node.GetName(); name != "" && matchName(p, name) {
+		for _, l := range d.leaves {
+			if name := l.node.GetName(); name != "" && matchName(p, name) {
 				return true
 			}
 		}

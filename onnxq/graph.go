@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 
 	"onnxquant/internal/onnxpb"
@@ -9,16 +10,17 @@ import (
 
 // graphIndex knows where every value of a model comes from and who reads it.
 type graphIndex struct {
-	values []*value        // those with a tensor, in the order of the file
-	names  map[string]bool // names of values and nodes, anywhere in the model
-	nodes  []string        // names of nodes
-	paths  map[string]bool // of subgraphs
-	suffix map[string]int  // the next one to try for a name that is taken
+	values []*value                     // those with a tensor, in the order of the file
+	names  map[string]bool              // names of values and nodes, anywhere in the model
+	nodes  []string                     // names of nodes
+	made   map[*onnxpb.NodeProto]*value // first outputs
+	paths  map[string]bool              // of subgraphs
+	suffix map[string]int               // the next one to try for a name that is taken
 	ir     int64
 }
 
 func newGraphIndex(ir int64) *graphIndex {
-	return &graphIndex{names: map[string]bool{}, paths: map[string]bool{}, suffix: map[string]int{}, ir: ir}
+	return &graphIndex{names: map[string]bool{}, made: map[*onnxpb.NodeProto]*value{}, paths: map[string]bool{}, suffix: map[string]int{}, ir: ir}
 }
 
 // value is a named value of one graph.
@@ -28,7 +30,7 @@ type value struct {
 	tensor      *onnxpb.TensorProto // what an initializer or a Constant node holds
 	node        *onnxpb.NodeProto   // the node that makes it
 	input       bool                // an input of its graph
-	mustBeInput bool                // an initializer that IR 3 wants among the inputs
+	mustBeInput bool                // an initializer that is an input only because all are
 	output      bool                // an output of its graph
 	function    bool                // inside of a function
 	uses        []use
@@ -144,7 +146,7 @@ func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) erro
 			}
 		}
 		v.tensor, v.path, v.function = t, path+v.name, s.function
-		v.mustBeInput = v.input && x.ir < 4
+		v.mustBeInput = v.input && (x.ir <= 4 || everyInitializerIsInput(g))
 		x.values = append(x.values, v)
 		x.names[v.name] = true
 	}
@@ -162,6 +164,17 @@ func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) erro
 	return x.body(g.GetNode(), outputs, s)
 }
 
+// everyInitializerIsInput tells a graph written as up to IR 3, where initializers
+// had to be inputs too, from one that offers some of them for replacement. (What
+// wrote IR 4, the next one, mostly kept to the habit.)
+func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
+	inputs := map[string]bool{}
+	for _, in := range g.Input {
+		inputs[in.GetName()] = true
+	}
+	return !slices.ContainsFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return !inputs[t.GetName()] })
+}
+
 // body indexes the nodes of a graph or function whose inputs and initializers
 // are defined in s already.
 func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) error {
@@ -176,6 +189,9 @@ func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope)
 			}
 			x.names[name] = true
 			v := &value{name: name, node: n, path: s.path + name}
+			if x.made[n] == nil {
+				x.made[n] = v
+			}
 			if err := s.define(v); err != nil {
 				return fmt.Errorf("output of %s: %w", describe(n), err)
 			}

@@ -1,0 +1,127 @@
+package onnxq
+
+import (
+	"slices"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// leaf is a use of a tensor by an operator that computes with it, perhaps behind
+// others that only pass it on.
+type leaf struct {
+	use
+	axes []int // axes of the tensor, in the order in which the operator sees them
+}
+
+// leaves finds who computes with a tensor in the end: behind Identity, Transpose
+// and Cast between float types.
+func (x *graphIndex) leaves(v *value) []leaf {
+	axes := make([]int, len(v.tensor.GetDims()))
+	for i := range axes {
+		axes[i] = i
+	}
+	return x.appendLeaves(nil, v, axes, modelfile.DType(v.tensor.GetDataType()))
+}
+
+func (x *graphIndex) appendLeaves(leaves []leaf, v *value, axes []int, dtype modelfile.DType) []leaf {
+	for _, u := range v.uses {
+		next, ok := passedOn(u, axes, dtype)
+		behind := x.made[u.node]
+		if !ok || behind == nil || behind.output {
+			leaves = append(leaves, leaf{u, axes})
+			continue
+		}
+		leaves = x.appendLeaves(leaves, behind, next, dtype)
+	}
+	return leaves
+}
+
+// passedOn tells whether a node hands a tensor on as it is, but for the order of
+// its axes, which it returns, and a rounding to another float type.
+func passedOn(u use, axes []int, dtype modelfile.DType) ([]int, bool) {
+	if !standardDomain(u.node.GetDomain()) || len(u.node.Output) != 1 {
+		return nil, false
+	}
+	switch u.node.GetOpType() {
+	case "Identity":
+		return axes, true
+	case "Cast":
+		// Runtimes that cast bfloat16 need not decode to it: ONNX Runtime does not.
+		return axes, dtype != modelfile.BFloat16 && modelfile.DType(intAttribute(u.node, "to")).Float()
+	case "Transpose":
+		next := slices.Clone(axes)
+		slices.Reverse(next)
+		for _, a := range u.node.Attribute {
+			if a.GetName() == "perm" {
+				return permuted(axes, a.Ints)
+			}
+		}
+		return next, true
+	}
+	return nil, false
+}
+
+// permuted returns the axes in the order of perm, if that is one.
+func permuted(axes []int, perm []int64) ([]int, bool) {
+	next := make([]int, len(axes))
+	seen := make([]bool, len(axes))
+	if len(perm) != len(axes) {
+		return nil, false
+	}
+	for i, p := range perm {
+		if p < 0 || p >= int64(len(axes)) || seen[p] {
+			return nil, false
+		}
+		seen[p] = true
+		next[i] = axes[p]
+	}
+	return next, true
+}
+
+// reductionAxis tells whether the operator takes the tensor as a matrix operand,
+// and if so the axis of the tensor that it sums over. The table of what can be
+// quantized is here; KnownOps lists its operators.
+func (l leaf) reductionAxis() (axis int, ok bool) {
+	if axis, ok = operandAxis(l.use, len(l.axes)); ok {
+		axis = l.axes[axis]
+	}
+	return axis, ok
+}
+
+// operandAxis is reductionAxis for an operand of that rank.
+func operandAxis(u use, rank int) (axis int, ok bool) {
+	if !standardDomain(u.node.GetDomain()) {
+		return 0, false
+	}
+	switch u.node.GetOpType() {
+	case "MatMul":
+		if u.input == 0 {
+			return rank - 1, rank >= 1
+		}
+		return max(rank-2, 0), rank >= 1
+	case "Gemm":
+		if u.input > 1 || rank != 2 {
+			return 0, false
+		}
+		// A is [M, K], B is [K, N], and either may be transposed.
+		transposed := intAttribute(u.node, [...]string{"transA", "transB"}[u.input]) != 0
+		if (u.input == 0) != transposed {
+			return 1, true
+		}
+		return 0, true
+	case "Gather":
+		// Nothing is summed over: a row of an embedding shares scales.
+		return rank - 1, u.input == 0 && rank >= 2
+	}
+	return 0, false
+}
+
+func intAttribute(n *onnxpb.NodeProto, name string) int64 {
+	for _, a := range n.Attribute {
+		if a.GetName() == name {
+			return a.GetI()
+		}
+	}
+	return 0
+}
