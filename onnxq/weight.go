@@ -41,6 +41,9 @@ func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
 		w.block, w.perAxis = w.k, len(d.shape) <= 2 && !w.tabled()
 	}
 	w.blocks = (w.k-1)/w.block + 1
+	if len(d.shape) == 1 && w.blocks == 1 && !w.tabled() {
+		w.perAxis = true // ONNX Runtime takes a single scale for that of the tensor
+	}
 	w.codec = w.newCodec()
 	return w, w.codec.Validate()
 }
