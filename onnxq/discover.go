@@ -36,7 +36,7 @@ type choice struct {
 	rule      ScaleRule
 	zeroPoint bool
 	block     int // PerChannel: one for the whole axis
-	axis      int // along which blocks run
+	operand       // along its axis blocks run
 }
 
 // discover decides for each float tensor of the model whether it is quantized.
@@ -82,7 +82,7 @@ func trainedNames(m *onnxpb.ModelProto) map[string]bool {
 // reason why they do not.
 func (d *decision) selectBy(opts Options) error {
 	n, _ := modelfile.Elements(d.shape)
-	axis, reason := d.readers(opts)
+	o, reason := d.readers(opts)
 	switch {
 	case reason != "":
 		d.reason = reason
@@ -95,42 +95,42 @@ func (d *decision) selectBy(opts Options) error {
 	case d.matches(opts.Exclude):
 		d.reason = "excluded"
 	default:
-		d.choice.axis = axis
+		d.choice.operand = o
 		return d.choose(opts)
 	}
 	return nil
 }
 
-// readers finds the axis that the first selected operator sums over which takes
-// the tensor as its weight, or says why there is none.
-func (d *decision) readers(opts Options) (axis int, reason string) {
+// readers finds how the first selected operator sums over the tensor that takes it
+// as its weight, or says why there is none.
+func (d *decision) readers(opts Options) (o operand, reason string) {
 	var unselected, other []string
 	for _, l := range d.leaves {
-		switch axis, ok := l.reductionAxis(); {
+		switch o, ok := l.operand(); {
 		case !ok:
 			other = append(other, l.String())
 		case !slices.Contains(opts.Ops, l.node.GetOpType()):
 			unselected = append(unselected, l.node.GetOpType())
 		default:
-			return axis, ""
+			return o, ""
 		}
 	}
 	switch {
 	case len(unselected) > 0:
-		return 0, "operator not selected: " + list(unselected)
+		return o, "operator not selected: " + list(unselected)
 	case len(other) > 0:
-		return 0, "read by " + list(other)
+		return o, "read by " + list(other)
 	case d.output:
-		return 0, "graph output"
+		return o, "graph output"
 	}
-	return 0, "nothing reads it"
+	return o, "nothing reads it"
 }
 
 // obstacle says why a selected tensor cannot be quantized, if so.
 func (d *decision) obstacle(trained map[string]bool, unfit map[*onnxpb.TensorProto]string) string {
 	var other []string
 	for _, l := range d.leaves {
-		if _, ok := l.reductionAxis(); !ok {
+		if _, ok := l.operand(); !ok {
 			other = append(other, l.String())
 		}
 	}
@@ -194,7 +194,7 @@ func (d *decision) choose(opts Options) error {
 		set(&c.block, o.Block)
 		set(&c.zeroPoint, o.ZeroPoint)
 		if o.Axis != nil {
-			c.axis = *o.Axis
+			c.axis, c.flat = *o.Axis, false
 			if c.axis < 0 {
 				c.axis += len(d.shape)
 			}

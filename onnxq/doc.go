@@ -1,8 +1,8 @@
 // Package onnxq quantizes the weights of ONNX models.
 //
-// A float weight W that a MatMul, Gemm or Gather reads becomes integer codes,
-// with scales and possibly zero points, and a DequantizeLinear node that makes
-// W out of them where the model runs:
+// A float weight W that a MatMul, Gemm, Gather, Conv or ConvTranspose reads becomes
+// codes, with scales and possibly zero points, and nodes, mostly a DequantizeLinear,
+// that make W out of them where the model runs:
 //
 //	W_i4, W_scale [, W_zp]  →  DequantizeLinear  →  W
 //

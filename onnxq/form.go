@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"slices"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -64,15 +65,35 @@ func (b *builder) value(prefix, op string, inputs []string, attrs ...*onnxpb.Att
 	return output
 }
 
-// result adds the node that makes the weight, and a Cast behind it where what it
-// makes is of another type.
+// result adds the node that makes the weight, and behind it a Cast and a Reshape
+// where what it makes is of another type or shape.
 func (b *builder) result(w *weight, made modelfile.DType, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
-	if made == w.dtype {
-		b.node(w.name, op, w.name, inputs, attrs...)
-		return
+	type step struct {
+		op     string
+		inputs []string // behind the value of the step before
+		attrs  []*onnxpb.AttributeProto
 	}
-	v := b.value(w.name, op, inputs, attrs...)
-	b.node(w.name, "Cast", w.name, []string{v}, intAttr("to", int64(w.dtype)))
+	steps := []step{{op, inputs, attrs}}
+	if made != w.dtype {
+		steps = append(steps, step{"Cast", nil, []*onnxpb.AttributeProto{intAttr("to", int64(w.dtype))}})
+	}
+	if !slices.Equal(w.codeShape(), w.shape) {
+		var raw []byte
+		for _, n := range w.shape {
+			raw = binary.LittleEndian.AppendUint64(raw, uint64(n))
+		}
+		shape := b.constant(w.name+"_shape", modelfile.DType(onnxpb.TensorProto_INT64), []int64{int64(len(w.shape))}, raw)
+		steps = append(steps, step{"Reshape", []string{shape}, nil})
+	}
+	var value []string
+	for i, s := range steps {
+		in := append(value, s.inputs...)
+		if i == len(steps)-1 {
+			b.node(w.name, s.op, w.name, in, s.attrs...)
+		} else {
+			value = []string{b.value(w.name, s.op, in, s.attrs...)}
+		}
+	}
 }
 
 // typeOpsets holds the opsets from which DequantizeLinear or Cast take a type.
@@ -124,7 +145,7 @@ func (w *weight) codeType() modelfile.DType {
 
 // build adds what decodes the weight and gives the result its name.
 func (w *weight) build(b *builder) {
-	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, w.codeType(), w.shape)
+	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, w.codeType(), w.codeShape())
 	w.scale = b.tensor(w.name+"_scale", w.scaleType(), w.scaleShape())
 	if w.codec.HasZeroPoints() {
 		w.zero = b.tensor(w.name+"_zp", w.codeType(), w.scaleShape())
@@ -135,6 +156,15 @@ func (w *weight) build(b *builder) {
 	} else {
 		w.buildDequantize(b, scale, scaleType)
 	}
+}
+
+// codeShape is the shape of the tensor of codes. Where axes count as one it is
+// not the weight's, unless there is one scale for each index of the first axis.
+func (w *weight) codeShape() []int64 {
+	if w.perAxis && w.choice.axis == 1 {
+		return w.shape
+	}
+	return w.view
 }
 
 // buildScale adds what makes the stored scales ready for use.
@@ -171,7 +201,7 @@ func (w *weight) blocking() []*onnxpb.AttributeProto {
 	switch {
 	case !w.perAxis:
 		return []*onnxpb.AttributeProto{intAttr("axis", int64(w.choice.axis)), intAttr("block_size", w.block)}
-	case len(w.shape) == 2:
+	case len(w.view) == 2:
 		return []*onnxpb.AttributeProto{intAttr("axis", int64(1-w.choice.axis))}
 	}
 	return nil

@@ -79,42 +79,58 @@ func permuted(axes []int, perm []int64) ([]int, bool) {
 	return next, true
 }
 
-// reductionAxis tells whether the operator takes the tensor as a matrix operand,
-// and if so the axis of the tensor that it sums over. The table of what can be
-// quantized is here; KnownOps lists its operators.
-func (l leaf) reductionAxis() (axis int, ok bool) {
-	if axis, ok = operandAxis(l.use, len(l.axes)); ok {
-		axis = l.axes[axis]
-	}
-	return axis, ok
+// operand says how an operator sums over a weight.
+type operand struct {
+	axis int  // that it sums over
+	flat bool // the axes from the second on count as one
 }
 
-// operandAxis is reductionAxis for an operand of that rank.
-func operandAxis(u use, rank int) (axis int, ok bool) {
+// operand tells whether the operator takes the tensor as its weight, and how.
+// The table of what can be quantized is here; KnownOps lists its operators.
+func (l leaf) operand() (o operand, ok bool) {
+	o, ok = operandOf(l.use, len(l.axes))
+	switch {
+	case !ok:
+		return o, false
+	case o.flat:
+		return o, slices.IsSorted(l.axes)
+	}
+	o.axis = l.axes[o.axis]
+	return o, true
+}
+
+// operandOf is operand for a tensor of that rank, read directly.
+func operandOf(u use, rank int) (o operand, ok bool) {
 	if !standardDomain(u.node.GetDomain()) {
-		return 0, false
+		return o, false
 	}
 	switch u.node.GetOpType() {
 	case "MatMul":
 		if u.input == 0 {
-			return rank - 1, rank >= 1
+			return operand{axis: rank - 1}, rank >= 1
 		}
-		return max(rank-2, 0), rank >= 1
+		return operand{axis: max(rank-2, 0)}, rank >= 1
 	case "Gemm":
 		if u.input > 1 || rank != 2 {
-			return 0, false
+			return o, false
 		}
 		// A is [M, K], B is [K, N], and either may be transposed.
 		transposed := intAttribute(u.node, [...]string{"transA", "transB"}[u.input]) != 0
 		if (u.input == 0) != transposed {
-			return 1, true
+			o.axis = 1
 		}
-		return 0, true
+		return o, true
 	case "Gather":
 		// Nothing is summed over: a row of an embedding shares scales.
-		return rank - 1, u.input == 0 && rank >= 2
+		return operand{axis: rank - 1}, u.input == 0 && rank >= 2
+	case "Conv":
+		// [M, C/groups, kernel…]: sums over input channels and kernel.
+		return operand{axis: 1, flat: true}, u.input == 1 && rank >= 3
+	case "ConvTranspose":
+		// [C, M/groups, kernel…]: sums over input channels.
+		return operand{axis: 0, flat: true}, u.input == 1 && rank >= 3
 	}
-	return 0, false
+	return o, false
 }
 
 func intAttribute(n *onnxpb.NodeProto, name string) int64 {

@@ -81,7 +81,7 @@ type Override struct {
 }
 
 // KnownOps are the operators whose weights can be quantized.
-var KnownOps = []string{"MatMul", "Gemm", "Gather"}
+var KnownOps = []string{"MatMul", "Gemm", "Gather", "Conv", "ConvTranspose"}
 
 var defaultOps = []string{"MatMul", "Gemm"}
 

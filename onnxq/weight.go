@@ -13,6 +13,7 @@ import (
 type weight struct {
 	*decision
 	codec           codec
+	view            []int64 // the shape, or what stands for it where axes count as one
 	outer, k, inner int64
 	block           int64 // elements of a block; k if there is one for all of it
 	blocks          int64 // along k
@@ -27,8 +28,13 @@ type weight struct {
 }
 
 func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
-	w := &weight{decision: d, src: src, outer: 1, k: d.shape[d.choice.axis], inner: 1}
-	for i, n := range d.shape {
+	w := &weight{decision: d, src: src, view: d.shape, outer: 1, inner: 1}
+	if d.choice.flat {
+		rest, _ := modelfile.Elements(d.shape[1:])
+		w.view = []int64{d.shape[0], rest}
+	}
+	w.k = w.view[d.choice.axis]
+	for i, n := range w.view {
 		switch {
 		case i < d.choice.axis:
 			w.outer *= n
@@ -38,7 +44,7 @@ func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
 	}
 	w.block = int64(d.choice.block)
 	if d.choice.block == PerChannel {
-		w.block, w.perAxis = w.k, len(d.shape) <= 2 && !w.tabled()
+		w.block, w.perAxis = w.k, len(w.view) <= 2 && !w.tabled()
 	}
 	w.blocks = (w.k-1)/w.block + 1
 	if len(d.shape) == 1 && w.blocks == 1 && !w.tabled() {
@@ -81,7 +87,7 @@ func (w *weight) scaleType() modelfile.DType {
 // scaleShape is the shape of scales and zero points.
 func (w *weight) scaleShape() []int64 {
 	var shape []int64
-	for i, n := range w.shape {
+	for i, n := range w.view {
 		switch {
 		case i != w.choice.axis:
 			shape = append(shape, n)
@@ -115,5 +121,5 @@ func (w *weight) size() int64 {
 // defectInORT tells whether ONNX Runtime 1.31 fuses the weight with the MatMul
 // that reads it and then computes garbage.
 func (w *weight) defectInORT() bool {
-	return w.bits() == 2 && len(w.shape) == 2 && w.choice.axis == 0 && w.inner%4 != 0 && len(w.uses) == 1
+	return w.bits() == 2 && len(w.view) == 2 && !w.choice.flat && w.choice.axis == 0 && w.inner%4 != 0 && len(w.uses) == 1
 }

@@ -38,7 +38,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	fs.Var(choice[onnxq.Target]{&o.Target, []onnxq.Target{onnxq.Portable, onnxq.ORT}, "NAME"}, "target",
 		"what shall run OUT: portable, the types that the standard\nhas, or ort, only what ONNX Runtime runs (default portable)")
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",
-		"operators whose weights are quantized:\nMatMul, Gemm, Gather or all (default MatMul,Gemm)")
+		"operators whose weights are quantized: MatMul, Gemm,\nGather, Conv, ConvTranspose or all (default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only what has a weight or node name that\nmatches `GLOB`; may be repeated")
 	fs.StringArrayVar(&o.Exclude, "exclude", nil,
