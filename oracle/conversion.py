@@ -120,7 +120,7 @@ def assert_near(weight, x):
     half = 1.0 if d.zero_point is not None else 0.5
     fraction_bits = {TensorProto.FLOAT16: 10, TensorProto.BFLOAT16: 7}.get(weight.original.data_type, 23)
     slack = 2.0 ** (d.bits - fraction_bits)
-    step = np.abs(d.step())
+    step = np.abs(d.step()).reshape(x.shape)
     over = np.abs(weight.value.astype(np.float64) - x) > (half + slack) * step + np.abs(x) * 2.0 ** -fraction_bits
     at = np.argwhere(over)
     if len(at):

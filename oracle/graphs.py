@@ -176,6 +176,10 @@ class Pair:
             return d, value.astype(helper.tensor_dtype_to_np_dtype(node.attribute[0].i))
         if node.op_type == "Identity":
             return inner
+        if node.op_type == "Reshape":
+            return d, value.reshape(numpy_helper.to_array(scope.tensor(node.input[1])))
+        if node.op_type == "Transpose":
+            return d, value.transpose(next((list(a.ints) for a in node.attribute if a.name == "perm"), None))
         raise AssertionError(f"{node.op_type} {node.name!r} between a DequantizeLinear and its reader")
 
     def put_back(self):

@@ -28,7 +28,8 @@ SETTINGS = {
     "int4-32": Setting(["-bits", "4", "-block", "32"], 0.50),
     "int8-channel": Setting(["-bits", "8", "-block", "-1"], 0.05),
     "zero-point": Setting(["-bits", "4", "-block", "32", "--zero-point"], 0.50),
-    "gather": Setting(["-bits", "4", "-block", "32", "--ops", "MatMul,Gemm,Gather", "--external-data", "always"], 0.50),
+    "all": Setting(["-bits", "4", "-block", "32", "--ops", "all", "--external-data", "always"], 0.50),
+    "all-channel": Setting(["-bits", "8", "-block", "-1", "--ops", "all"], 0.05),
     # Two bits leave little of a model. Fused, ONNX Runtime 1.31 computes garbage where N is no multiple of 4.
     "int2-16": Setting(["-bits", "2", "-block", "16"], np.inf, fused=False),
 }
@@ -51,12 +52,14 @@ class Case(Conversion):
 
     def operands(self):
         """The operator inputs whose weights these settings select."""
-        ops = self.args[self.args.index("--ops") + 1].split(",") if "--ops" in self.args else ["MatMul", "Gemm"]
-        return {f"{op}:{0 if op == 'Gather' else 1}" for op in ops}
+        taken = {"MatMul:0", "MatMul:1", "Gemm:0", "Gemm:1", "Transpose:0", "Identity:0", "Cast:0"}
+        return taken | {"Gather:0", "Conv:1", "ConvTranspose:1"} if "--ops" in self.args else taken
 
     def replaceable(self):
-        """The initializers that are inputs with a default: from IR 4 on."""
-        return {v.name for v in self.pair.original.graph.input} if self.index["ir"] > 3 else set()
+        """The initializers that are inputs with a default: from IR 5 on, unless all are."""
+        graph = self.pair.original.graph
+        inputs = {v.name for v in graph.input}
+        return inputs if self.index["ir"] > 4 and any(t.name not in inputs for t in graph.initializer) else set()
 
     def stored_names(self):
         """The stored tensors by the names that INDEX.json has for them: the attributes that lead there in front."""
