@@ -97,7 +97,7 @@ func TestConvertAgreesWithReference(t *testing.T) {
 					checkSizes(t, r)
 					want := weightsOf[kind.Name]
 					if len(opts.Ops) > 0 {
-						want += tablesOf[kind.Name]
+						want += othersOf[kind.Name]
 					}
 					if len(p.conv.weights) != want {
 						t.Errorf("%d weights, want %d", len(p.conv.weights), want)
@@ -112,14 +112,14 @@ func TestConvertAgreesWithReference(t *testing.T) {
 	}
 }
 
-// The weights of MatMul and Gemm in each kind of model, and the tables that only
-// Gather reads.
+// The weights of MatMul and Gemm in each kind of model, and those of other
+// operators.
 var (
 	weightsOf = map[string]int{
-		"mlp": 3, "odd": 1, "gemm": 1, "gemm_transb": 1, "embedding": 1, "tied": 1, "shared": 1, "if": 1,
+		"mlp": 3, "odd": 1, "behind": 1, "gemm": 1, "gemm_transb": 1, "embedding": 1, "tied": 1, "shared": 1, "if": 1,
 		"float16": 3, "float64": 3, "external": 3, "opset11": 1, "names": 2,
 	}
-	tablesOf = map[string]int{"embedding": 1}
+	othersOf = map[string]int{"embedding": 1, "conv": 3}
 )
 
 func checkSizes(t *testing.T, r *Report) {
@@ -146,11 +146,7 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	dtype := map[modelfile.DType]quantutil.DType{
 		modelfile.Float32: quantutil.Float32, modelfile.Float16: quantutil.Float16, modelfile.Float64: quantutil.Float64,
 	}[w.dtype]
-	shape := make([]int, len(w.shape))
-	for i, d := range w.shape {
-		shape[i] = int(d)
-	}
-	tensor, err := quantutil.FromBytes(dtype, src, shape...)
+	tensor, err := quantutil.FromBytes(dtype, src, ints(w.view)...)
 	if err != nil {
 		t.Fatal(err)
 	}

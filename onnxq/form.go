@@ -173,6 +173,10 @@ func (w *weight) buildScale(b *builder) (name string, dtype modelfile.DType) {
 	switch t := w.scaleType(); {
 	case t == modelfile.Float8E4M3FN: // scaled themselves
 		w.whole = b.tensor(w.name+"_scale_2", modelfile.Float32, nil)
+		if w.choice.target == ORT { // which computes constants once, but for DequantizeLinear
+			plain := b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32)))
+			return b.value(stored, "Mul", []string{plain, w.whole.GetName()}), modelfile.Float32
+		}
 		return b.value(stored, "DequantizeLinear", []string{stored, w.whole.GetName()}), modelfile.Float32
 	case t == modelfile.Float8E8M0 && w.choice.target == ORT: // which takes them only so
 		return b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32))), modelfile.Float32

@@ -57,6 +57,34 @@ func Gemm(seed uint64, k, n int, transB bool) *Model {
 	return b.model(21, 10)
 }
 
+// Conv convolves images of 4 channels, 3×3, to 8, in two groups behind that, and
+// takes them apart again by a ConvTranspose of 2×2.
+func Conv(seed uint64) *Model {
+	b := newBuilder(seed, "conv")
+	b.input("x", float, "batch", 4, 9, 9)
+	b.weight("w0", 36, 8, 4, 3, 3)
+	b.weight("b0", 36, 8)
+	b.node("Conv", "h0", []string{"x", "w0", "b0"})
+	b.weight("w1", 36, 6, 4, 3, 3)
+	b.node("Conv", "h1", []string{"h0", "w1"}, intAttr("group", 2))
+	b.weight("w2", 6, 6, 5, 2, 2)
+	b.node("ConvTranspose", "y", []string{"h1", "w2"})
+	b.output("y", float, "batch", 5, 6, 6)
+	return b.model(21, 10)
+}
+
+// Behind is y = x·wᵀ, with w behind an Identity and a Transpose.
+func Behind(seed uint64, k, n int) *Model {
+	b := newBuilder(seed, "behind")
+	b.input("x", float, "batch", k)
+	b.weight("w", k, int64(n), int64(k))
+	b.node("Identity", "i", []string{"w"})
+	b.node("Transpose", "t", []string{"i"}, intsAttr("perm", 1, 0))
+	b.node("MatMul", "y", []string{"x", "t"})
+	b.output("y", float, "batch", n)
+	return b.model(21, 10)
+}
+
 // Embedding looks ids up in a table of vocab rows and multiplies them by a
 // head of its own.
 func Embedding(seed uint64, vocab, dim int) *Model {

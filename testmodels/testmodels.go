@@ -57,6 +57,8 @@ var kinds = []Kind{
 	{"odd", "one MatMul with K=33, N=7: short last block, odd number of codes", func(s uint64) *Model { return MLP(s, 33, 7) }},
 	{"gemm", "Gemm with transB=0, B is [K,N]", func(s uint64) *Model { return Gemm(s, 64, 24, false) }},
 	{"gemm_transb", "Gemm with transB=1, B is [N,K]", func(s uint64) *Model { return Gemm(s, 64, 24, true) }},
+	{"conv", "Conv, also in groups, and ConvTranspose", Conv},
+	{"behind", "MatMul with a weight behind Identity and Transpose", func(s uint64) *Model { return Behind(s, 40, 24) }},
 	{"embedding", "Gather from a table, MatMul as the head", func(s uint64) *Model { return Embedding(s, 100, 32) }},
 	{"tied", "one table for Gather and for the head's Gemm", func(s uint64) *Model { return Tied(s, 100, 32) }},
 	{"shared", "one weight read by two MatMuls", func(s uint64) *Model { return Shared(s, 64) }},
