@@ -15,7 +15,7 @@ type graphIndex struct {
 	nodes  []string                     // names of nodes
 	made   map[*onnxpb.NodeProto]*value // first outputs
 	paths  map[string]bool              // of subgraphs
-	suffix map[string]int               // the next one to try for a name that is taken
+	suffix map[string]int               // the last one tried for a name or path that is taken
 	ir     int64
 }
 
@@ -303,8 +303,11 @@ func (x *graphIndex) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.A
 	if x.paths[path] {
 		path = outer + label(n) + "/" + a.GetName() + "/"
 	}
-	for i, first := 1, path; x.paths[path]; i++ {
-		path = first + strconv.Itoa(i) + "/"
+	if first := path; x.paths[path] {
+		for x.paths[path] {
+			x.suffix[first]++
+			path = first + strconv.Itoa(x.suffix[first]) + "/"
+		}
 	}
 	x.paths[path] = true
 	return path
