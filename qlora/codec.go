@@ -57,28 +57,57 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 
 // EncodeColumns sets q to the codes of x, rows of len(scale) finite elements.
 func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
-	kernels.CheckColumns(len(x), len(scale))
-	kernels.EncodeNearestColumns(q, x, scale, tables[c.Table].nearest)
+	c.QuantizeColumns(q, x, scale, zero)
 }
 
 // EncodeBlocks sets q to the codes of x, rows of k finite elements cut into blocks.
 func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
-	nearest := tables[c.Table].nearest
-	for i, b := range kernels.Blocks(len(x), k, block) {
-		kernels.EncodeNearestBlock(q[b.Start:b.End], x[b.Start:b.End], scale[i], nearest)
+	c.QuantizeBlocks(q, x, scale, zero, k, block)
+}
+
+// QuantizeColumns does what EncodeColumns does and returns the errors of what the
+// codes stand for, without decoding them in a pass of its own.
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
+	var s kernels.ErrorSums
+	kernels.QuantizeNearestColumns(q, x, scale, tables[c.Table].nearest, c.rounding(), &s)
+	return stats(len(x), &s)
+}
+
+// QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
+// codes stand for, without decoding them in a pass of its own.
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
+	var s kernels.ErrorSums
+	kernels.QuantizeNearestBlocks(q, x, scale, k, block, tables[c.Table].nearest, c.rounding(), &s)
+	return stats(len(x), &s)
+}
+
+// rounding is the type that decoded values are rounded to, as the kernels call it.
+func (c Codec) rounding() kernels.Type {
+	switch c.Type {
+	case quantutil.Float16:
+		return kernels.Float16
+	case quantutil.BFloat16:
+		return kernels.BFloat16
 	}
+	return kernels.Float32
+}
+
+// stats returns the errors of n elements.
+func stats(n int, s *kernels.ErrorSums) quantutil.ErrorStats {
+	sqErr, sq, maxAbs := s.Totals()
+	return quantutil.ErrorStats{N: int64(n), MaxAbs: maxAbs, SumSqErr: sqErr, SumSq: sq}
 }
 
 // DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
 	kernels.CheckColumns(len(q), len(scale))
-	kernels.DecodeColumns(x, q, scale, 1, &tables[c.Table].decode)
+	kernels.DecodeColumns(x, q, scale, 1, &tables[c.Table].nearest.Values)
 	c.Type.RoundAll(x[:len(q)])
 }
 
 // DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
-	values := &tables[c.Table].decode
+	values := &tables[c.Table].nearest.Values
 	for i, b := range kernels.Blocks(len(q), k, block) {
 		kernels.DecodeBlock(x[b.Start:b.End], q[b.Start:b.End], scale[i], values)
 	}

@@ -15,7 +15,6 @@ var tables = [...]struct {
 	name    string
 	values  [16]float32
 	nearest *kernels.Nearest
-	decode  [256]float32
 }{
 	NF4: {name: "nf4", values: [16]float32{
 		-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
@@ -36,9 +35,6 @@ func init() {
 	for t := range tables {
 		d := &tables[t]
 		d.nearest = kernels.NewNearest(d.values[:])
-		for code := range d.decode {
-			d.decode[code] = d.values[code&15]
-		}
 	}
 }
 

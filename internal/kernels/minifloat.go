@@ -10,9 +10,11 @@ type MiniFloat struct {
 	Values [256]float32 // what codes stand for; codes of fewer bits repeat
 	Top    uint32       // code of the largest number
 
+	// The assembly reads the following in this order.
 	least    uint32  // bits of the least normal number
 	most     uint32  // bits of the largest number
 	drop     uint32  // bits that the fraction of a float32 has more
+	dropExp  uint32  // as many, added to an exponent
 	signDown uint32  // how far the sign lies below that of a float32
 	zero     float32 // added to values; +0 makes -0 positive, -0 changes nothing
 	signless uint32  // code whose sign is dropped, if any
@@ -54,6 +56,7 @@ func newMiniFloat(exponent, fraction, bias, top uint32) *MiniFloat {
 		Top:      top,
 		least:    (128 - bias) << 23,
 		drop:     23 - fraction,
+		dropExp:  (23 - fraction) << 23,
 		signDown: 31 - sign,
 		zero:     float32(math.Copysign(0, -1)),
 		signless: 1 << 31,
@@ -104,7 +107,7 @@ func (f *MiniFloat) signed(code uint32, x float32) byte {
 // if a is subnormal; and exponents above the least count on.
 func (f *MiniFloat) round(a uint32) uint32 {
 	exponent := max(a&(0xff<<23), f.least)
-	power := exponent + f.drop<<23
+	power := exponent + f.dropExp
 	sum := math.Float32frombits(a) + math.Float32frombits(power)
 	return math.Float32bits(sum) - power + (exponent-f.least)>>(f.drop&31)
 }

@@ -5,6 +5,7 @@ package kernels
 import "golang.org/x/sys/cpu"
 
 //go:generate sh -c "cd _gen && go run . -pkg kernels -out ../simd_amd64.s -stubs ../simd_stubs_amd64.go"
+//go:generate sh -c "cd _gen && go run . -floats -pkg kernels -out ../simd_float_amd64.s -stubs ../simd_float_stubs_amd64.go"
 
 // An instructionSet is one that there is assembly for. Each includes those
 // before it.

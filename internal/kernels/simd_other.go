@@ -18,6 +18,22 @@ func quantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *
 	quantizeColumnsGo(q, x, scale, zero, f, sums)
 }
 
+func quantizeFloatBlocks(q []byte, x, scale []float32, factor float32, block int, f *MiniFloat, t Type, sums *ErrorSums) {
+	quantizeBlocksBy(f, q, x, scale, factor, block, t, sums)
+}
+
+func quantizeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat, t Type, sums *ErrorSums) {
+	quantizeColumnsBy(f, q, x, scale, factor, t, sums)
+}
+
+func quantizeNearestBlocks(q []byte, x, scale []float32, block int, n *Nearest, t Type, sums *ErrorSums) {
+	quantizeBlocksBy(n, q, x, scale, 1, block, t, sums)
+}
+
+func quantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, sums *ErrorSums) {
+	quantizeColumnsBy(n, q, x, scale, 1, t, sums)
+}
+
 func (s *ErrorSums) add(x, y []float32) { s.addGo(x, y) }
 
 func pack4(dst, q []byte) { pack4Go(dst, q) }

@@ -1,6 +1,10 @@
 package kernels
 
-import "math"
+import (
+	"math"
+	"math/bits"
+	"slices"
+)
 
 // DecodeBlock sets x[i] to values[q[i]] * scale.
 func DecodeBlock(x []float32, q []byte, scale float32, values *[256]float32) {
@@ -22,7 +26,46 @@ func DecodeColumns(x []float32, q []byte, scale []float32, factor float32, value
 }
 
 // Nearest finds the nearest of some numbers between -1 and 1.
-type Nearest [2*nearestSteps + 1]nearestStep
+type Nearest struct {
+	Values [256]float32 // the numbers, over and over
+
+	steps [2*nearestSteps + 1]nearestStep
+	ranks *ranks // nil if there are more than 16 different numbers
+}
+
+// ranks are the bits of at most 16 numbers in ascending order, and their codes.
+// Numbers above limit i have a rank above i. The limits are a search tree: the one
+// of node i is less than those below node 2i+1 and not less than those below 2i,
+// and node 1 is the root. Missing limits are +Inf.
+type ranks struct {
+	tree, values, codes [16]uint32
+}
+
+func newRanks(n *Nearest) *ranks {
+	r := &ranks{}
+	code := n.steps[0].below
+	r.values[0], r.codes[0] = math.Float32bits(n.Values[code]), uint32(code)
+	limits := slices.Repeat([]float32{float32(math.Inf(1))}, 15)
+	rank := 0
+	for _, s := range n.steps {
+		if s.below == s.above {
+			continue
+		}
+		if rank == len(limits) {
+			return nil
+		}
+		limits[rank] = s.limit
+		rank++
+		r.values[rank], r.codes[rank] = math.Float32bits(n.Values[s.above]), uint32(s.above)
+	}
+	for node := range uint(15) {
+		node++
+		level := bits.Len(node) - 1
+		nth := int(node) - 1<<level
+		r.tree[node] = math.Float32bits(limits[(2*nth+1)<<(3-level)-1])
+	}
+	return r
+}
 
 // nearestSteps is how many equal steps from 0 to 1 a Nearest is divided into.
 const nearestSteps = 256
@@ -48,23 +91,28 @@ func NewNearest(values []float32) *Nearest {
 		return byte(best)
 	}
 	n := &Nearest{}
-	for i := range n {
+	for i := range n.Values {
+		n.Values[i] = values[i%len(values)]
+	}
+	for i := range n.steps {
 		lo := (float32(i-nearestSteps) - 0.5) / nearestSteps
 		hi := (float32(i-nearestSteps) + 0.5) / nearestSteps
-		n[i] = nearestStep{lo, index(float64(lo)), index(float64(hi))}
-		for n[i].below != n[i].above {
+		s := &n.steps[i]
+		*s = nearestStep{lo, index(float64(lo)), index(float64(hi))}
+		for s.below != s.above {
 			mid := lo + (hi-lo)/2
 			if mid == lo || mid == hi {
 				break
 			}
-			if index(float64(mid)) == n[i].below {
+			if index(float64(mid)) == s.below {
 				lo = mid
 			} else {
 				hi = mid
 			}
 		}
-		n[i].limit = lo
+		s.limit = lo
 	}
+	n.ranks = newRanks(n)
 	return n
 }
 
@@ -83,7 +131,7 @@ func (n *Nearest) code(x, scale float32) byte {
 	}
 	v := x / scale
 	b := int32(math.Float32bits(v + stepMagic))
-	s := &n[min(max(b, stepMagicBits-nearestSteps), stepMagicBits+nearestSteps)-(stepMagicBits-nearestSteps)]
+	s := &n.steps[min(max(b, stepMagicBits-nearestSteps), stepMagicBits+nearestSteps)-(stepMagicBits-nearestSteps)]
 	code, above := s.below, s.above
 	if v > s.limit {
 		code = above

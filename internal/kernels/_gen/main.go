@@ -2,6 +2,8 @@
 package main
 
 import (
+	"flag"
+
 	"github.com/mmcloughlin/avo/attr"
 	. "github.com/mmcloughlin/avo/build"
 	"github.com/mmcloughlin/avo/operand"
@@ -9,8 +11,20 @@ import (
 )
 
 func main() {
+	floats := flag.Bool("floats", false, "write what quantizes to small floats and to tables, not the rest")
+	flag.Parse()
 	ConstraintExpr("amd64,!purego")
-	for _, s := range []isa{{"AVX2", 8}, {"AVX512", 16}} {
+	if *floats {
+		for _, s := range isas {
+			quantizeFloatBlocks(s)
+			quantizeFloatColumns(s)
+			quantizeNearestBlocks(s)
+			quantizeNearestColumns(s)
+		}
+		Generate()
+		return
+	}
+	for _, s := range isas {
 		absMaxBlocks(s)
 		absMaxColumns(s)
 		rangeBlocks(s)
@@ -35,6 +49,8 @@ type isa struct {
 	name  string
 	lanes int // of 32 bits
 }
+
+var isas = []isa{{"AVX2", 8}, {"AVX512", 16}}
 
 func (s isa) wide() bool { return s.lanes == 16 }
 

@@ -206,23 +206,36 @@ func (s isa) nearest(v reg.VecVirtual, bits int) {
 
 // storeCodes stores the low bytes of v, with the zero points added.
 func (c *coder) storeCodes(v reg.VecVirtual, t *tail, q operand.Mem) {
+	codes := c.lowBytes(v)
+	VPADDB(c.zero, codes, codes)
+	c.storeBytes(c.name, codes, t, q)
+}
+
+// lowBytes returns the low bytes of v, next to each other.
+func (s isa) lowBytes(v reg.VecVirtual) reg.VecVirtual {
 	codes := XMM()
-	if c.wide() {
+	if s.wide() {
 		VPMOVDB(v, codes)
-		VPADDB(c.zero, codes, codes)
-		if t == nil {
-			VMOVDQU(codes, q)
-		} else {
-			VMOVDQU8(codes, t.k, q)
-		}
-		return
+		return codes
 	}
 	bytes := YMM()
 	VPSHUFB(lowBytes(), v, bytes)
 	VEXTRACTI128(operand.U8(1), bytes, codes)
 	VPUNPCKLDQ(codes, bytes.AsX(), codes)
-	VPADDB(c.zero, codes, codes)
-	if t == nil {
+	return codes
+}
+
+// storeBytes stores a byte for each lane, only those of a tail if it is not nil.
+// name keeps labels apart.
+func (s isa) storeBytes(name string, codes reg.VecVirtual, t *tail, q operand.Mem) {
+	switch {
+	case s.wide() && t == nil:
+		VMOVDQU(codes, q)
+		return
+	case s.wide():
+		VMOVDQU8(codes, t.k, q)
+		return
+	case t == nil:
 		VMOVQ(codes, q)
 		return
 	}
@@ -230,7 +243,7 @@ func (c *coder) storeCodes(v reg.VecVirtual, t *tail, q operand.Mem) {
 	VMOVQ(codes, rest)
 	LEAQ(q, to)
 	for _, size := range []int{4, 2, 1} {
-		label := c.name + "No" + []string{"", "Byte", "Pair", "", "Four"}[size]
+		label := name + "No" + []string{"", "Byte", "Pair", "", "Four"}[size]
 		TESTQ(operand.U32(size), t.n)
 		JZ(operand.LabelRef(label))
 		switch size {
