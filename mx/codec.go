@@ -109,7 +109,7 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 func (c Codec) scale(amax float32) float32 {
 	s := powerOfTwo(c.exponent(amax))
 	kind := formats[c.Format].kind
-	if !kernels.IsFinite(c.Type.Round(kind.Values[kind.Code(amax, s)] * s)) {
+	if y := kind.Values[kind.Code(amax, s)] * s; y >= 0x1p15 && !kernels.IsFinite(c.Type.Round(y)) { // less is finite in every type
 		s /= 2
 	}
 	return s
@@ -126,8 +126,21 @@ func (c Codec) exponent(amax float32) int {
 		return e - 1 - d.emax
 	}
 	q := c.Type.Round(amax / d.kind.Values[d.kind.Top])
+	if e, ok := usualCeilLog2(q); ok {
+		return e
+	}
 	log := c.Type.Round(float32(math.Log2(float64(q))))
 	return int(math.Ceil(max(float64(log), -127)))
+}
+
+// usualCeilLog2 returns what most numbers, those from 2^-31 up, below 2^32 and an
+// eighth or more above a power of two, have for ceil(log2(q)), be the logarithm
+// rounded to whichever type: it is at least 0.16 above an integer, and rounding
+// takes away at most 1/16.
+func usualCeilLog2(q float32) (e int, ok bool) {
+	b := math.Float32bits(q)
+	e = int(b>>23) - 127
+	return e + 1, -31 <= e && e < 32 && b&(1<<23-1) >= 1<<20
 }
 
 // powerOfTwo returns 2^e, e clamped to what E8M0 has.

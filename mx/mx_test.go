@@ -2,6 +2,7 @@ package mx
 
 import (
 	"math"
+	"math/rand/v2"
 	"testing"
 
 	"onnxquant/internal/kernels"
@@ -154,5 +155,31 @@ func TestValidate(t *testing.T) {
 		if err := (Codec{Format: Format(format)}).Validate(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+func TestUsualCeilLog2(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	usual := 0
+	for i := range 200_000 {
+		b := r.Uint32() >> 1
+		if i%2 == 0 { // around where it begins to hold
+			b = uint32(90+r.IntN(80))<<23 | uint32(1<<20+r.IntN(64)-32)
+		}
+		for _, dtype := range []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16} {
+			q := dtype.Round(math.Float32frombits(b))
+			e, ok := usualCeilLog2(q)
+			if !ok {
+				continue
+			}
+			usual++
+			log := dtype.Round(float32(math.Log2(float64(q))))
+			if want := int(math.Ceil(float64(log))); e != want {
+				t.Fatalf("ceil(log2(%v)) in %s is %d, want %d", q, dtype, e, want)
+			}
+		}
+	}
+	if usual < 100_000 {
+		t.Errorf("only %d numbers are usual", usual)
 	}
 }

@@ -134,7 +134,7 @@ func ScaleFor(t DType, amax, top float32) float32 {
 	default:
 		s = max(s, 0x1p-126)
 	}
-	if math.IsInf(float64(t.Round(top*s)), 0) {
+	if y := top * s; y >= 0x1p15 && math.IsInf(float64(t.Round(y)), 0) { // less is finite in every type
 		s = math.Float32frombits(math.Float32bits(s) - ulp)
 	}
 	return s
