@@ -72,7 +72,7 @@ func TestQuantizingFloatsIsThatOfPlainGo(t *testing.T) {
 }
 
 // checkSameQuantizeFloat compares rows of n columns, and the same as blocks, by each
-// kind. Elements are wild if all bits may be, of codes that must be the same then.
+// kind. If all is set, elements are of any bits, and only codes are compared.
 func checkSameQuantizeFloat(t *testing.T, r *rand.Rand, n, rows int, typ Type, all bool) {
 	t.Helper()
 	eachKind(r, func(kind quantizeKind) {
