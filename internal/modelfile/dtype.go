@@ -95,6 +95,23 @@ func (d DType) Bytes(n int64) int64 {
 	return n/per + (n%per+per-1)/per
 }
 
+// entries returns the range of the entries that a typed field may hold for the
+// type. For types whose bits it holds, they may be sign-extended.
+func (d DType) entries() (lo, hi int64) {
+	bits := max(layouts[d].bits, 8)
+	switch {
+	case d == DType(onnxpb.TensorProto_BOOL):
+		return 0, 1
+	case bits == 64:
+		return math.MinInt64, math.MaxInt64
+	case d == Int8, d == DType(onnxpb.TensorProto_INT16), d == Int32:
+		return -1 << (bits - 1), 1<<(bits-1) - 1
+	case d == DType(onnxpb.TensorProto_UINT32):
+		return 0, math.MaxUint32
+	}
+	return -1 << (bits - 1), 1<<bits - 1
+}
+
 // Elements multiplies the dimensions of a tensor. It fails where one is
 // negative, or where the size in bytes would not fit an int64.
 func Elements(dims []int64) (int64, error) {

@@ -38,6 +38,9 @@ func NewLayout(m *onnxpb.ModelProto, sizes []int64) (*Layout, error) {
 	if err != nil {
 		return nil, err
 	}
+	if chunks == nil && size > 0 {
+		chunks = []chunk{{bytes: b, size: size}}
+	}
 	l := &Layout{Offsets: make([]int64, len(sizes)), chunks: chunks, Size: size}
 	for i := range l.Offsets {
 		l.Offsets[i] = -1
@@ -59,7 +62,8 @@ func NewLayout(m *onnxpb.ModelProto, sizes []int64) (*Layout, error) {
 
 type splicer struct{ sizes []int64 }
 
-// message replaces the payload numbers in an encoded message by gaps.
+// message replaces the payload numbers in an encoded message by gaps. It
+// returns no chunks if there are none inside, and the size of the message.
 func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 	var chunks []chunk
 	var size int64
@@ -85,7 +89,7 @@ func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 		}
 		value := b[pos : pos+vn]
 		pos += vn
-		field, ok := m.fields[num]
+		f := m.fields[num]
 		switch {
 		case m.tensor && num == fieldPayload && typ == protowire.VarintType:
 			k, _ := protowire.ConsumeVarint(value)
@@ -97,14 +101,14 @@ func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 			head = protowire.AppendVarint(head, uint64(s.sizes[k]))
 			add(chunk{bytes: head, size: int64(len(head))}, chunk{payload: int(k), size: s.sizes[k]})
 			done = pos
-		case ok && typ == protowire.BytesType:
+		case f != nil && f.msg != nil && typ == protowire.BytesType:
 			_, k := protowire.ConsumeVarint(value)
-			inner, isize, err := s.message(value[k:], field.msg)
+			inner, isize, err := s.message(value[k:], f.msg)
 			if err != nil {
 				return nil, 0, err
 			}
-			if len(inner) == 0 || len(inner) == 1 && inner[0].bytes != nil {
-				continue // no gap inside: stays as it is
+			if inner == nil {
+				continue // stays as it is
 			}
 			flush(start)
 			head := protowire.AppendTag(nil, num, typ)
@@ -113,6 +117,9 @@ func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 			add(inner...)
 			done = pos
 		}
+	}
+	if done == 0 {
+		return nil, int64(len(b)), nil
 	}
 	flush(len(b))
 	return chunks, size, nil

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
@@ -19,7 +18,7 @@ type Model struct {
 	file      *file
 	root      *os.Root // the model's folder
 	externals map[string]*file
-	pieces    []piece
+	pieces    []*piece
 	payloads  map[*onnxpb.TensorProto]*Payload
 }
 
@@ -100,10 +99,4 @@ func (m *Model) Uses(info fs.FileInfo) bool {
 		}
 	}
 	return false
-}
-
-// consumeField returns the number and length of the field that b begins with.
-func consumeField(b []byte) (protowire.Number, int) {
-	num, _, n := protowire.ConsumeField(b)
-	return num, n
 }

@@ -55,16 +55,6 @@ func (p *Payload) ReadAt(dst []byte, off int64) (int, error) {
 	return done, nil
 }
 
-type bytesAt []byte
-
-func (b bytesAt) ReadAt(dst []byte, off int64) (int, error) {
-	n := copy(dst, b[min(off, int64(len(b))):])
-	if n < len(dst) {
-		return n, io.EOF
-	}
-	return n, nil
-}
-
 // Payload returns the content of a tensor of the model. Tensors of type STRING
 // have none: their elements stay in the structure.
 func (m *Model) Payload(t *onnxpb.TensorProto) (*Payload, error) {
@@ -84,24 +74,30 @@ func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
 	if p == nil {
 		return nil
 	}
+	if p.size == 0 {
+		return nil
+	}
 	var wire []byte
 	for _, k := range src.GetPayload() {
-		if piece := m.pieces[k]; piece.data != nil {
-			wire = protowire.AppendTag(wire, piece.field, protowire.BytesType)
-			wire = protowire.AppendBytes(wire, piece.data)
+		piece := m.pieces[k]
+		if piece.field == fieldRawData || piece.n == 0 {
 			continue
 		}
-		wire = nil
-		break
+		b := make([]byte, piece.n)
+		if err := readFull(m.file, b, piece.off); err != nil {
+			return err
+		}
+		if !piece.tagged {
+			wire = protowire.AppendTag(wire, piece.field, protowire.BytesType)
+			wire = protowire.AppendVarint(wire, uint64(piece.n))
+		}
+		wire = append(wire, b...)
 	}
-	if wire != nil {
-		return proto.UnmarshalOptions{Merge: true}.Unmarshal(wire, dst)
-	}
-	if p.size > 0 {
+	if wire == nil {
 		dst.RawData = make([]byte, p.size)
 		return readFull(p, dst.RawData, 0)
 	}
-	return nil
+	return proto.UnmarshalOptions{Merge: true}.Unmarshal(wire, dst)
 }
 
 // resolve checks a tensor of the file and finds its content.
@@ -146,6 +142,9 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 			raw = Payload{} // of several, the last one counts
 			raw.add(m.part(piece, layout.bits))
 		case layout.field:
+			if err := m.checkRange(piece, dtype); err != nil {
+				return nil, err
+			}
 			typed.add(m.part(piece, layout.bits))
 		default:
 			return nil, fmt.Errorf("its values are in %s, which is not for %v", codings[piece.field].name, dtype)
@@ -174,11 +173,8 @@ func (p *Payload) add(s part) {
 }
 
 // part gives a piece of the model file as little-endian elements.
-func (m *Model) part(p piece, bits int64) part {
+func (m *Model) part(p *piece, bits int64) part {
 	if p.direct() {
-		if p.data != nil {
-			return part{bytesAt(p.data), 0, p.n}
-		}
 		return part{m.file, p.off, p.n}
 	}
 	elem := max(bits/8, 1)
@@ -188,16 +184,33 @@ func (m *Model) part(p piece, bits int64) part {
 	return part{&decoder{m.file, p, elem}, 0, p.count * elem}
 }
 
+// checkRange refuses values in a typed field that the tensor's type does not
+// have: they would lose bits without a word.
+func (m *Model) checkRange(p *piece, dtype DType) error {
+	if codings[p.field].width > 0 || p.count == 0 {
+		return nil
+	}
+	lo, hi := dtype.entries()
+	if p.lo >= lo && p.hi <= hi {
+		return nil
+	}
+	d := decoder{m.file, p, 1}
+	value, off, err := d.outside(lo, hi)
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s holds %d at offset %d, which is no value of %v", codings[p.field].name, value, off, dtype)
+}
+
 // hasUnknownLocation reports whether data_location was given a value that the
 // enumeration does not have; protobuf keeps it among the unknown fields.
 func hasUnknownLocation(t *onnxpb.TensorProto) bool {
-	const tag = 14<<3 | 0
 	for b := t.ProtoReflect().GetUnknown(); len(b) > 0; {
-		num, n := consumeField(b)
-		if n <= 0 {
+		num, _, n := protowire.ConsumeField(b)
+		if n < 0 {
 			return false
 		}
-		if num == tag>>3 {
+		if num == fieldLocation {
 			return true
 		}
 		b = b[n:]

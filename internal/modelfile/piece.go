@@ -3,6 +3,7 @@ package modelfile
 import (
 	"encoding/binary"
 	"io"
+	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -14,7 +15,7 @@ type coding struct {
 	single protowire.Type // of an element that is not packed
 }
 
-var codings = map[protowire.Number]coding{
+var codings = map[protowire.Number]*coding{
 	fieldFloatData:  {"float_data", 4, protowire.Fixed32Type},
 	fieldInt32Data:  {"int32_data", 0, protowire.VarintType},
 	fieldInt64Data:  {"int64_data", 0, protowire.VarintType},
@@ -29,19 +30,23 @@ const markEvery = 4096
 // piece is some content that was cut out of a tensor.
 type piece struct {
 	field  protowire.Number
+	tagged bool    // each element has its own tag: not packed
 	off, n int64   // where it lies in the file
 	count  int64   // elements
-	tagged bool    // each element has its own tag: not packed
 	marks  []int64 // offset of every markEvery-th element, where elements vary in size
-	data   []byte  // the content itself, if it is small
+	lo, hi int64   // the least and the greatest of varints
 }
 
-// mark counts an element that begins at pos.
-func (p *piece) mark(pos int64) {
-	if p.count%markEvery == 0 {
-		p.marks = append(p.marks, pos)
+// value is a varint as the field's type understands it. Values of uint64_data
+// that no int64 holds count as the largest one.
+func (p *piece) value(v uint64) int64 {
+	switch p.field {
+	case fieldInt32Data:
+		return int64(int32(v))
+	case fieldUint64Data:
+		return int64(min(v, math.MaxInt64))
 	}
-	p.count++
+	return int64(v)
 }
 
 // direct reports whether the bytes in the file are the little-endian elements.
@@ -50,7 +55,7 @@ func (p *piece) direct() bool { return !p.tagged && codings[p.field].width > 0 }
 // decoder reads a piece whose elements vary in size as elements of elem bytes.
 type decoder struct {
 	r io.ReaderAt
-	piece
+	*piece
 	elem int64
 }
 
@@ -60,11 +65,7 @@ func (d *decoder) ReadAt(dst []byte, off int64) (int, error) {
 	skip := off % d.elem // bytes of the first element that are not wanted
 	for i := off / d.elem; done < len(dst) && i < d.count; {
 		mark := i / markEvery
-		end := d.off + d.n
-		if int(mark)+1 < len(d.marks) {
-			end = d.marks[mark+1]
-		}
-		src, err := d.bytes(d.marks[mark], end)
+		src, err := d.stretch(mark)
 		if err != nil {
 			return done, err
 		}
@@ -85,12 +86,33 @@ func (d *decoder) ReadAt(dst []byte, off int64) (int, error) {
 	return done, nil
 }
 
-func (d *decoder) bytes(off, end int64) ([]byte, error) {
-	if d.data != nil {
-		return d.data[off-d.off : end-d.off], nil
+// stretch returns the bytes from one mark to the next.
+func (d *decoder) stretch(mark int64) ([]byte, error) {
+	end := d.off + d.n
+	if int(mark)+1 < len(d.marks) {
+		end = d.marks[mark+1]
 	}
-	b := make([]byte, end-off)
-	return b, readFull(d.r, b, off)
+	b := make([]byte, end-d.marks[mark])
+	return b, readFull(d.r, b, d.marks[mark])
+}
+
+// outside finds the first varint that is not in [lo, hi], and its offset in the
+// file. There is one.
+func (d *decoder) outside(lo, hi int64) (value, off int64, err error) {
+	for i, off := range d.marks {
+		src, err := d.stretch(int64(i))
+		if err != nil {
+			return 0, 0, err
+		}
+		for len(src) > 0 {
+			v, n := d.next(src)
+			if value := d.value(v); value < lo || value > hi {
+				return value, off, nil
+			}
+			src, off = src[n:], off+int64(n)
+		}
+	}
+	return 0, 0, io.ErrUnexpectedEOF // the file has changed
 }
 
 // next decodes the element that b begins with. The cutter has checked it.

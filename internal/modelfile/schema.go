@@ -1,18 +1,28 @@
 package modelfile
 
-import "google.golang.org/protobuf/encoding/protowire"
+import (
+	"reflect"
 
-// message says which fields of an ONNX message may hold tensors, or messages
-// nested deeply, further down.
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// message is what a walk over the wire needs to know of a type of message.
 type message struct {
-	name   string
-	fields map[protowire.Number]child
-	tensor bool // a TensorProto: its contents are cut out
+	fields map[protowire.Number]*field
+	tensor bool  // TensorProto: its contents are cut out
+	size   int64 // bytes of memory that an empty one takes, decoded
 }
 
-type child struct {
-	name string
-	msg  *message
+type field struct {
+	name    string
+	msg     *message       // nil for what is no message
+	content *coding        // nil for what is no content of a tensor
+	list    bool           // of numbers
+	single  protowire.Type // of a number of the list
 }
 
 // Field numbers of TensorProto.
@@ -20,10 +30,10 @@ const (
 	fieldFloatData  protowire.Number = 4
 	fieldInt32Data  protowire.Number = 5
 	fieldInt64Data  protowire.Number = 7
-	fieldName       protowire.Number = 8
 	fieldRawData    protowire.Number = 9
 	fieldDoubleData protowire.Number = 10
 	fieldUint64Data protowire.Number = 11
+	fieldLocation   protowire.Number = 14 // data_location
 	fieldPayload    protowire.Number = 401216321
 )
 
@@ -31,53 +41,53 @@ const (
 // model that passes it.
 const maxDepth = 100
 
-var modelMessage = func() *message {
-	tensor := &message{name: "TensorProto", tensor: true}
-	sparse := &message{name: "SparseTensorProto", fields: map[protowire.Number]child{
-		1: {"values", tensor},
-		2: {"indices", tensor},
-	}}
-	typ := &message{name: "TypeProto"} // holds no tensors, but may be nested without end
-	typ.fields = map[protowire.Number]child{
-		4: {"sequence_type", &message{name: "Sequence", fields: map[protowire.Number]child{1: {"elem_type", typ}}}},
-		5: {"map_type", &message{name: "Map", fields: map[protowire.Number]child{2: {"value_type", typ}}}},
-		9: {"optional_type", &message{name: "Optional", fields: map[protowire.Number]child{1: {"elem_type", typ}}}},
+var modelMessage = describe((&onnxpb.ModelProto{}).ProtoReflect().Descriptor(), map[protoreflect.FullName]*message{})
+
+// describe makes the description of a message and of those it holds. Messages
+// hold each other in circles, so done has those that are begun.
+func describe(d protoreflect.MessageDescriptor, done map[protoreflect.FullName]*message) *message {
+	if m := done[d.FullName()]; m != nil {
+		return m
 	}
-	valueInfo := &message{name: "ValueInfoProto", fields: map[protowire.Number]child{2: {"type", typ}}}
-	graph := &message{name: "GraphProto"}
-	attribute := &message{name: "AttributeProto", fields: map[protowire.Number]child{
-		5:  {"t", tensor},
-		6:  {"g", graph},
-		10: {"tensors", tensor},
-		11: {"graphs", graph},
-		14: {"tp", typ},
-		15: {"type_protos", typ},
-		22: {"sparse_tensor", sparse},
-		23: {"sparse_tensors", sparse},
-	}}
-	node := &message{name: "NodeProto", fields: map[protowire.Number]child{
-		5: {"attribute", attribute},
-	}}
-	graph.fields = map[protowire.Number]child{
-		1:  {"node", node},
-		5:  {"initializer", tensor},
-		11: {"input", valueInfo},
-		12: {"output", valueInfo},
-		13: {"value_info", valueInfo},
-		15: {"sparse_initializer", sparse},
+	m := &message{
+		fields: map[protowire.Number]*field{},
+		tensor: d.FullName() == (&onnxpb.TensorProto{}).ProtoReflect().Descriptor().FullName(),
+		size:   structSize(d) + 2*8 + 16, // a pointer in a slice that doubles; the wrapper of a oneof
 	}
-	training := &message{name: "TrainingInfoProto", fields: map[protowire.Number]child{
-		1: {"initialization", graph},
-		2: {"algorithm", graph},
-	}}
-	function := &message{name: "FunctionProto", fields: map[protowire.Number]child{
-		7:  {"node", node},
-		11: {"attribute_proto", attribute},
-		12: {"value_info", valueInfo},
-	}}
-	return &message{name: "ModelProto", fields: map[protowire.Number]child{
-		7:  {"graph", graph},
-		20: {"training_info", training},
-		25: {"functions", function},
-	}}
-}()
+	if m.tensor {
+		m.size += tensorCost
+	}
+	done[d.FullName()] = m
+	for i := range d.Fields().Len() {
+		fd := d.Fields().Get(i)
+		f := &field{name: string(fd.Name())}
+		if fd.Message() != nil {
+			f.msg = describe(fd.Message(), done)
+		} else if fd.IsList() {
+			f.single, f.list = numberTypes[fd.Kind()]
+		}
+		if m.tensor {
+			f.content = codings[fd.Number()]
+		}
+		m.fields[fd.Number()] = f
+	}
+	return m
+}
+
+// numberTypes gives the wire types of the kinds of numbers in use.
+var numberTypes = map[protoreflect.Kind]protowire.Type{
+	protoreflect.Int32Kind:  protowire.VarintType,
+	protoreflect.Int64Kind:  protowire.VarintType,
+	protoreflect.Uint32Kind: protowire.VarintType,
+	protoreflect.Uint64Kind: protowire.VarintType,
+	protoreflect.FloatKind:  protowire.Fixed32Type,
+	protoreflect.DoubleKind: protowire.Fixed64Type,
+}
+
+func structSize(d protoreflect.MessageDescriptor) int64 {
+	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
+	if err != nil {
+		panic(err) // a message of onnxpb without its Go type
+	}
+	return int64(reflect.TypeOf(t.Zero().Interface()).Elem().Size())
+}
