@@ -16,7 +16,7 @@ CORPUS  := testmodels/corpus
 # project carries a part of it) and real models.
 GOLDEN := $(wildcard ../shared/golden)
 
-.PHONY: help build test check test-go golden cross corpus oracle bench proto fuzz clean
+.PHONY: help build test check test-go golden cross corpus oracle accuracy bench proto fuzz clean
 
 help:
 	@echo 'make build    bin/onnxquant'
@@ -25,6 +25,7 @@ help:
 	@echo 'make test-go  Go tests, with the full golden data where it exists'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
+	@echo 'make accuracy the table of accuracies in docs/formats.md'
 	@echo 'make bench    speed and memory against onnxruntime (BENCH_LAYERS=24 is 4.3 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
 	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME)'
@@ -75,6 +76,9 @@ $(HOSTILE): $(CORPUS)/gen_hostile.py $(CORPUS)/wire.py | $(VENV)/ready
 
 oracle: build corpus
 	$(VENV)/bin/python -m pytest -n $(JOBS) oracle
+
+accuracy: build $(VENV)/ready
+	$(VENV)/bin/python oracle/accuracy.py
 
 $(VENV)/bench: bench/requirements.txt | $(VENV)/ready
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r bench/requirements.txt

@@ -1,0 +1,72 @@
+"""Writes the table of accuracies into docs/formats.md: make accuracy."""
+import json
+import math
+import pathlib
+import tempfile
+
+from command import ROOT, TINYGPT, onnxquant
+from divergence import divergence
+
+DOCUMENT = ROOT / "docs" / "formats.md"
+BEGIN, END = "<!-- accuracy: written by make accuracy -->\n", "<!-- end of accuracy -->\n"
+
+SETTINGS = [
+    "int8", "int8 --block -1", "int8 --zero-point", "uint8", "fp8-e4m3", "fp8-e4m3 --block -1", "fp8-e5m2",
+    "mxfp8", "mxfp8 --scale-rule ocp", "mxfp8-e5m2",
+    "int4", "int4 --block 32", "int4 --block -1", "int4 --zero-point", "int4 --block 32 --zero-point", "uint4",
+    "nvfp4", "mxfp4", "mxfp4 --scale-rule ceil", "nf4", "fp4",
+    "int2", "int2 --block 16", "int2 --block 16 --zero-point", "uint2",
+]
+
+
+def setting(args):
+    return f"`{args}`"
+
+
+def convert(args, out, *more):
+    r = onnxquant("--format", *args.split(), "--target", "ort", "--json", *more, TINYGPT / "model.onnx", out)
+    assert r.status == 0, r.stderr
+    return json.loads(r.stdout)
+
+
+def bits_per_weight(args):
+    """Of codes, scales and zero points, over the weights that are quantized."""
+    plan = convert(args, "out.onnx", "--dry-run")
+    tensors = [t for t in plan["tensors"] if t["decision"] == "quantize"]
+    return 8 * sum(t["out_bytes"] for t in tensors) / sum(math.prod(t["shape"]) for t in tensors)
+
+
+def measure(args):
+    """The KL divergence, and the signal-to-noise ratio of all weights together in dB."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = pathlib.Path(folder) / "out.onnx"
+        tensors = convert(args, out)["quantized"]
+        noise = signal = 0.0
+        for t in tensors:
+            squares = t["mse"] * math.prod(t["shape"])
+            noise += squares
+            signal += squares * 10 ** (t["sqnr_db"] / 10)
+        return divergence(out), 10 * math.log10(signal / noise)
+
+
+def written():
+    """The rows of the table as it stands in the document."""
+    _, _, rest = DOCUMENT.read_text().partition(BEGIN)
+    lines = rest.partition(END)[0].splitlines()[2:]
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+
+
+def main():
+    before, begin, rest = DOCUMENT.read_text().partition(BEGIN)
+    _, end, after = rest.partition(END)
+    assert begin and end, f"{DOCUMENT} has no place for the table"
+    table = ["| `--format` | bits per weight | KL divergence | SQNR of the weights, dB |", "|---|---|---|---|"]
+    for args in SETTINGS:
+        kl, sqnr = measure(args)
+        table.append(f"| {setting(args)} | {bits_per_weight(args):.3f} | {kl:.5f} | {sqnr:.1f} |")
+        print(table[-1], flush=True)
+    DOCUMENT.write_text(before + begin + "\n".join(table) + "\n" + end + after)
+
+
+if __name__ == "__main__":
+    main()
