@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -20,7 +21,7 @@ type External struct {
 	Length   int64 // -1: not given
 }
 
-// ParseExternal reads the externalsdata entries of a tensor. Keys it does not
+// ParseExternal reads the external_data entries of a tensor. Keys it does not
 // know are left alone, as the standard wants.
 func ParseExternal(t *onnxpb.TensorProto) (External, error) {
 	e := External{Length: -1}
@@ -143,12 +144,30 @@ func (m *Model) openExternal(loc string) (*file, error) {
 	if f, ok := m.externals[name]; ok {
 		return f, nil
 	}
-	f, err := regular(m.root.OpenFile(name, os.O_RDONLY|nonblock, 0))
+	if !filepath.IsLocal(filepath.FromSlash(name)) {
+		return nil, errors.New("it cannot be the name of a file on this system")
+	}
+	opened, err := m.root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	if m.leadsOut(err) {
+		return nil, errLink
+	}
+	f, err := regular(opened, err)
 	if err != nil {
 		return nil, err
 	}
 	m.externals[name] = f
 	return f, nil
+}
+
+// errLink names the remedy, because the caches of model hubs are made so.
+var errLink = errors.New("a symbolic link leads out of the model's folder, as in a Hugging Face cache; copy the folder with its links followed (cp -rL) and take the copy")
+
+// leadsOut reports whether err is the one that the folder's handle has for names
+// outside of it. It is not exported, so this is compared with another of its kind.
+func (m *Model) leadsOut(err error) bool {
+	var pe, up *fs.PathError
+	_, outside := m.root.Lstat("..")
+	return errors.As(err, &pe) && errors.As(outside, &up) && pe.Err == up.Err
 }
 
 // regular refuses everything but regular files: folders, devices, pipes.
@@ -174,11 +193,12 @@ func regular(f *os.File, err error) (*file, error) {
 // caller knows better.
 func plain(err error) error {
 	var pe *fs.PathError
-	if !errors.As(err, &pe) {
-		return err
+	if errors.As(err, &pe) {
+		return pe.Err
 	}
-	if strings.Contains(pe.Err.Error(), "escapes") {
-		return errors.New("a symbolic link leads out of the model's folder (copy the file there)")
+	var le *os.LinkError
+	if errors.As(err, &le) {
+		return le.Err
 	}
-	return pe.Err
+	return err
 }

@@ -19,6 +19,8 @@ func TestMain(m *testing.M) {
 		os.Exit(m.Run())
 	case "open":
 		measureOpen(os.Args[1])
+	case "convert":
+		dieConverting(os.Args[1:])
 	}
 }
 
@@ -26,7 +28,6 @@ func TestMain(m *testing.M) {
 func child(task string, args ...string) *exec.Cmd {
 	cmd := exec.Command(os.Args[0], args...)
 	cmd.Env = append(os.Environ(), childTask+"="+task)
-	cmd.Stderr = os.Stderr
 	return cmd
 }
 

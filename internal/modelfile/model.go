@@ -27,25 +27,24 @@ type Model struct {
 // size that its type and dimensions ask for.
 func Open(name string) (*Model, error) { return open(name, map[string]*file{}) }
 
-// open opens a model some of whose external files are open already.
+// open opens a model some of whose external files are open already. They are
+// closed with it, or at once if it fails.
 func open(name string, externals map[string]*file) (*Model, error) {
-	f, err := regular(os.OpenFile(name, os.O_RDONLY|nonblock, 0))
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
-	}
-	m := &Model{file: f, externals: externals}
-	if m.root, err = os.OpenRoot(filepath.Dir(name)); err != nil {
-		m.Close()
-		return nil, err
-	}
-	if err := m.read(); err != nil {
+	m := &Model{externals: externals}
+	if err := m.read(name); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return m, nil
 }
 
-func (m *Model) read() error {
+func (m *Model) read(name string) (err error) {
+	if m.file, err = regular(os.OpenFile(name, os.O_RDONLY|nonblock, 0)); err != nil {
+		return err
+	}
+	if m.root, err = os.OpenRoot(filepath.Dir(name)); err != nil {
+		return plain(err)
+	}
 	structure, pieces, err := cut(m.file, m.file.size)
 	if err != nil {
 		return err
@@ -73,6 +72,9 @@ func (m *Model) Close() error {
 	}
 	if m.root != nil {
 		m.root.Close()
+	}
+	if m.file == nil {
+		return nil
 	}
 	return m.file.Close()
 }

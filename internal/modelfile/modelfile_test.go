@@ -299,20 +299,54 @@ func TestInline(t *testing.T) {
 	}
 }
 
-func TestSymbolicLinkOut(t *testing.T) {
-	w := tensor(Float32, 1)
-	w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
-	w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: ptr("w.bin")}}
-	path := writeModel(t, model(w))
-	outside := filepath.Join(t.TempDir(), "outside.bin")
-	if err := os.WriteFile(outside, make([]byte, 4), 0o666); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, filepath.Join(filepath.Dir(path), "w.bin")); err != nil {
-		t.Skip(err) // a system without symbolic links
-	}
-	if _, err := Open(path); err == nil || !strings.Contains(err.Error(), "symbolic link") {
-		t.Errorf("error %v", err)
+// Symbolic links are followed within the model's folder only.
+func TestExternalLinks(t *testing.T) {
+	for _, c := range []struct {
+		location, want string // in the error; "" for none
+	}{
+		{"inside", ""},
+		{"sub/back", ""},
+		{"absolute", "cp -rL"},
+		{"relative", "cp -rL"},
+		{"folder/outside.bin", "cp -rL"},
+		{"lost", "cp -rL"}, // whether it leads to something is not looked at
+		{"sub/escapes", "no such file"},
+		{"gone", "no such file"},
+		{"circle", "too many"},
+	} {
+		w := tensor(Float32, 1)
+		w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
+		w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: &c.location}}
+		path := writeModel(t, model(w))
+		here, outside := filepath.Dir(path), t.TempDir()
+		if err := os.Mkdir(filepath.Join(here, "sub"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{filepath.Join(outside, "outside.bin"), filepath.Join(here, "w.bin")} {
+			if err := os.WriteFile(name, make([]byte, 4), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+		up, err := filepath.Rel(here, outside)
+		if err != nil {
+			t.Fatal(err)
+		}
+		symlink(t, "w.bin", filepath.Join(here, "inside"))
+		symlink(t, "../inside", filepath.Join(here, "sub", "back"))
+		symlink(t, filepath.Join(outside, "outside.bin"), filepath.Join(here, "absolute"))
+		symlink(t, filepath.Join(up, "outside.bin"), filepath.Join(here, "relative"))
+		symlink(t, outside, filepath.Join(here, "folder"))
+		symlink(t, "../lost.bin", filepath.Join(here, "lost"))
+		symlink(t, "escapes.bin", filepath.Join(here, "sub", "escapes"))
+		symlink(t, "nothing.bin", filepath.Join(here, "gone"))
+		symlink(t, "circle", filepath.Join(here, "circle"))
+		m, err := Open(path)
+		if err == nil {
+			m.Close()
+		}
+		if (err == nil) != (c.want == "") || err != nil && (!strings.Contains(err.Error(), c.want) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%s: error %v, want %q", c.location, err, c.want)
+		}
 	}
 }
 

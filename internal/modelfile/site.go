@@ -1,0 +1,176 @@
+package modelfile
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// Beside a target <out> there may be
+//
+//	<out>.data       its external data
+//	<out>.~lock      the lock
+//	<out>.~ABC       external data, temporary: as long a name as <out>.data
+//	<out>.~ABC.tmp   the model, temporary: no name that ends like a model's
+//	<out>.~ABC.ref   the model, referring to <out>.~ABC
+//	<out>.~ABC.new   another name of <out>.~ABC, on its way to become <out>.data
+//
+// where ABC is random. Nobody but the owner of the lock touches them.
+const (
+	dataSuffix    = ".data"
+	modelSuffix   = ".tmp"
+	interimSuffix = ".ref"
+	secondSuffix  = ".new"
+)
+
+var temporary = regexp.MustCompile(`^\.~[A-Z2-7]{3}(\.tmp|\.ref|\.new)?$`)
+
+func dataPath(path string) string { return path + dataSuffix }
+
+// site is what there is at a target and beside it.
+type site struct {
+	model   fs.FileInfo // nil if there is none
+	data    fs.FileInfo // nil if there is none, or it is not ours
+	dataErr error       // why there can be no external data
+	rubbish []string    // files of ours that the model in place does not need
+}
+
+// survey looks at the target at path, for a conversion of the model in. It fails
+// if the model at path must not be replaced.
+//
+// The data file is ours, to be replaced or removed, if the model in place refers
+// to it or to a temporary one, or if a conversion has claimed it and died. Files
+// of a model in place which cannot be opened are left alone.
+func survey(path string, in *Model) (*site, error) {
+	s := &site{}
+	var err error
+	if s.model, err = existing(path, in); err != nil {
+		return nil, err
+	}
+	left, err := leftovers(path)
+	if err != nil {
+		return nil, err
+	}
+	data, err := existing(dataPath(path), in)
+	if err != nil {
+		s.dataErr = fmt.Errorf("its external data would go to %s: %w", filepath.Base(dataPath(path)), err)
+	}
+
+	refers := func(fs.FileInfo) bool { return false }
+	needs := refers
+	if s.model != nil && (data != nil || len(left) > 0) {
+		if old, err := Open(path); err == nil {
+			defer old.Close()
+			refers, needs = old.Uses, old.Uses
+		} else {
+			needs = func(fs.FileInfo) bool { return true }
+		}
+	}
+	ours := claimed(path)
+	for _, f := range left {
+		if in != nil && in.Uses(f.info) || f.data && needs(f.info) {
+			ours = ours || f.data && refers(f.info)
+			continue
+		}
+		s.rubbish = append(s.rubbish, f.name)
+	}
+	switch {
+	case data == nil:
+	case !ours && !refers(data):
+		s.dataErr = fmt.Errorf("%s exists and belongs to no model of that name; move it away or choose another output", filepath.Base(dataPath(path)))
+	default:
+		s.data = data
+		if !needs(data) {
+			s.rubbish = append(s.rubbish, dataPath(path))
+		}
+	}
+	return s, nil
+}
+
+// existing returns what path names now, nil if nothing, and an error if it must
+// not be replaced.
+func existing(path string, in *Model) (fs.FileInfo, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, plain(err)
+	case info.IsDir():
+		return nil, errors.New("it is a folder")
+	case !info.Mode().IsRegular():
+		return nil, errors.New("it is not a regular file")
+	case in != nil && in.Uses(info):
+		return nil, errors.New("it is a file of the input model; choose another output")
+	}
+	return info, nil
+}
+
+// claimed reports whether a conversion has claimed the data file.
+func claimed(path string) bool {
+	info, err := os.Lstat(lockPath(path))
+	return err == nil && info.Size() > 0
+}
+
+// leftover is a temporary file.
+type leftover struct {
+	name string
+	data bool // it holds external data
+	info fs.FileInfo
+}
+
+// leftovers lists the temporary files beside path.
+func leftovers(path string) ([]leftover, error) {
+	folder, err := os.Open(filepath.Dir(path))
+	if errors.Is(err, fs.ErrPermission) {
+		return nil, nil // a folder may be for writing only
+	}
+	if err != nil {
+		return nil, fmt.Errorf("its folder: %w", plain(err))
+	}
+	defer folder.Close()
+	names, err := folder.Readdirnames(-1)
+	if err != nil {
+		return nil, fmt.Errorf("its folder: %w", plain(err))
+	}
+	var left []leftover
+	for _, name := range names {
+		suffix, ok := strings.CutPrefix(name, filepath.Base(path))
+		if !ok || !temporary.MatchString(suffix) {
+			continue
+		}
+		name = filepath.Join(filepath.Dir(path), name)
+		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
+			left = append(left, leftover{name, len(suffix) == len(dataSuffix), info})
+		}
+	}
+	return left, nil
+}
+
+// follow returns the file that path means: what it leads to, if it is a symbolic
+// link, be it there or not.
+func follow(path string) (string, error) {
+	if path == "" {
+		return "", errors.New("the name is empty")
+	}
+	for range 40 {
+		link, err := os.Readlink(path)
+		if err != nil {
+			return path, nil // no link
+		}
+		if !filepath.IsAbs(link) {
+			folder, _ := filepath.Split(path)
+			link = folder + link
+		}
+		folder, name := filepath.Split(link)
+		if folder, err = filepath.EvalSymlinks(folder); err != nil {
+			return "", fmt.Errorf("it is a symbolic link to %s: %w", link, plain(err))
+		}
+		path = filepath.Join(folder, name)
+	}
+	return "", errors.New("it is a circle of symbolic links")
+}

@@ -1,0 +1,47 @@
+//go:build unix
+
+package modelfile
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// nonblock keeps the opening of a pipe nobody writes to from hanging.
+const nonblock = syscall.O_NONBLOCK
+
+// syncFolder makes renames in a folder last through a crash.
+func syncFolder(name string) error {
+	d, err := os.Open(name)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	if err := d.Sync(); err != nil && !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, syscall.EINVAL) {
+		return err
+	}
+	return nil
+}
+
+// tryLock locks a file that is open for writing, unless another process or
+// another handle has done so. Closing the file unlocks it.
+func tryLock(f *os.File) (bool, error) {
+	for {
+		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EWOULDBLOCK):
+			return false, nil
+		default:
+			return err == nil, err
+		}
+	}
+}
+
+// removeLocked removes and closes a locked file, in that order: whoever waits for
+// its turn sees that the file it gets is gone.
+func removeLocked(f *os.File) {
+	os.Remove(f.Name())
+	f.Close()
+}

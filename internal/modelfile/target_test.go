@@ -1,0 +1,557 @@
+package modelfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// version is a model that knows its data: both hold the same letter.
+func version(v string, location string) *onnxpb.ModelProto {
+	w := tensor(Uint8, 5000)
+	if location == "" {
+		w.RawData = bytes.Repeat([]byte(v), 5000)
+	} else {
+		w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
+		w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: &location}}
+	}
+	m := model(w)
+	m.DocString = &v
+	return m
+}
+
+// put makes a version the model at path, with external data or without.
+func put(path, v string, external bool) error {
+	target, err := CreateTarget(path, nil, external)
+	if err != nil {
+		return err
+	}
+	defer target.Abort()
+	write := func(w io.WriterAt, location string) error {
+		b, err := proto.Marshal(version(v, location))
+		if err != nil {
+			return err
+		}
+		_, err = w.WriteAt(b, 0)
+		return err
+	}
+	location := ""
+	if external {
+		location = filepath.Base(DataPath(path))
+		if _, err := target.Data.WriteString(strings.Repeat(v, 5000)); err != nil {
+			return err
+		}
+	}
+	if err := write(target.Model, location); err != nil {
+		return err
+	}
+	m, err := target.Reopen()
+	if err != nil {
+		return err
+	}
+	m.Close()
+	return target.Commit(write)
+}
+
+func mustPut(t *testing.T, path, v string, external bool) {
+	t.Helper()
+	if err := put(path, v, external); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// found returns the version at path, "" if there is none.
+func found(t *testing.T, path string) string {
+	t.Helper()
+	m, err := Open(path)
+	if errors.Is(err, fs.ErrNotExist) && !fileExists(path) {
+		return ""
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	p, err := m.Payload(m.Proto.Graph.Initializer[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := m.Proto.GetDocString()
+	if got := content(t, p); string(got) != strings.Repeat(v, 5000) {
+		t.Fatalf("the model is version %s, its data begin with %.1s", v, got)
+	}
+	return v
+}
+
+func names(t *testing.T, folder string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
+
+// wantFiles checks that a model is alone in its folder, or with its data.
+func wantFiles(t *testing.T, path string, external bool) {
+	t.Helper()
+	want := []string{filepath.Base(path)}
+	if external {
+		want = append(want, want[0]+".data")
+	}
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, want) {
+		t.Errorf("the folder holds %q, want %q", got, want)
+	}
+}
+
+// before makes a fresh target that holds version A in the old form.
+func before(t *testing.T, old string) (path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "out.onnx")
+	if old != "none" {
+		mustPut(t, path, "A", old == "external")
+	}
+	return path
+}
+
+var forms = []string{"none", "embedded", "external"}
+
+// stopAt has the nth change of a Commit fail by stop.
+func stopAt(n int, stop func() error) {
+	step = func() error {
+		if n--; n == 0 {
+			return stop()
+		}
+		return nil
+	}
+}
+
+// dieConverting puts version B in place, and exits at a step of that.
+func dieConverting(args []string) {
+	n, _ := strconv.Atoi(args[2])
+	stopAt(n, func() error { os.Exit(3); return nil })
+	if err := put(args[0], "B", args[1] == "external"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// Whenever a conversion dies, the target is old or new as a whole, and the next
+// one works and leaves nothing.
+func TestDyingCommit(t *testing.T) {
+	for _, old := range forms {
+		for _, form := range forms[1:] {
+			for n := 1; ; n++ {
+				died := false
+				for _, next := range []bool{false, true} {
+					path := before(t, old)
+					out, err := child("convert", path, form, strconv.Itoa(n)).CombinedOutput()
+					var exit *exec.ExitError
+					if died = errors.As(err, &exit) && exit.ExitCode() == 3; !died && err != nil {
+						t.Fatalf("%v: %s", err, out)
+					}
+					checkStopped(t, fmt.Sprintf("%s, then %s, step %d", old, form, n), path, old, next)
+				}
+				if !died {
+					if n < 3 {
+						t.Errorf("%s, then %s: only %d steps", old, form, n-1)
+					}
+					break
+				}
+			}
+		}
+	}
+}
+
+// So it is whenever one fails; it leaves nothing that is not needed.
+func TestFailingCommit(t *testing.T) {
+	defer func() { step = func() error { return nil } }()
+	errStop := errors.New("stopped")
+	for _, old := range forms {
+		for _, form := range forms[1:] {
+			for n, failed := 1, true; failed; n++ {
+				for _, next := range []bool{false, true} {
+					path := before(t, old)
+					stopAt(n, func() error { return errStop })
+					err := put(path, "B", form == "external")
+					stopAt(0, nil)
+					if failed = errors.Is(err, errStop); !failed && err != nil {
+						t.Fatal(err)
+					}
+					for _, name := range names(t, filepath.Dir(path)) {
+						if strings.HasSuffix(name, "lock") || strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".ref") || strings.HasSuffix(name, ".new") {
+							t.Errorf("%s, then %s, step %d: left %s", old, form, n, name)
+						}
+					}
+					checkStopped(t, fmt.Sprintf("%s, then %s, step %d", old, form, n), path, old, next)
+				}
+			}
+		}
+	}
+}
+
+// checkStopped checks a target where version A was and B should have been put.
+func checkStopped(t *testing.T, what, path, old string, external bool) {
+	t.Helper()
+	v := found(t, path)
+	if v == "" && old != "none" || v != "" && !strings.Contains("AB", v) {
+		t.Errorf("%s: found version %q", what, v)
+	}
+	if err := CheckTarget(path, nil, external); err != nil {
+		t.Errorf("%s: %v", what, err)
+	}
+	// One that is given up does no harm either.
+	target, err := CreateTarget(path, nil, external)
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	target.Abort()
+	if now := found(t, path); now != v {
+		t.Errorf("%s: version %q became %q", what, v, now)
+	}
+	if err := put(path, "C", external); err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+	if v := found(t, path); v != "C" {
+		t.Errorf("%s: found version %q after the next conversion", what, v)
+	}
+	wantFiles(t, path, external)
+}
+
+func TestOneAtATime(t *testing.T) {
+	defer func(d time.Duration) { lockWait = d }(lockWait)
+	lockWait = 50 * time.Millisecond
+	path := filepath.Join(t.TempDir(), "out.onnx")
+	first, err := CreateTarget(path, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := CreateTarget(path, nil, false); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion writes out.onnx") {
+		t.Errorf("error %v", err)
+	}
+	if out, err := child("convert", path, "embedded", "0").CombinedOutput(); err == nil || !strings.Contains(string(out), "another conversion writes") {
+		t.Errorf("another process: %v, %s", err, out)
+	}
+	first.Abort()
+	if left := names(t, filepath.Dir(path)); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+	mustPut(t, path, "A", true)
+	wantFiles(t, path, true)
+}
+
+// The lock excludes, though its file is removed and made anew all the time.
+func TestLockExcludes(t *testing.T) {
+	defer func(d time.Duration) { lockWait = d }(lockWait)
+	lockWait = time.Millisecond
+	path := filepath.Join(t.TempDir(), "out.onnx")
+	var owners atomic.Int32
+	var wg sync.WaitGroup
+	for range 8 {
+		wg.Go(func() {
+			for n := 0; n < 300 && !t.Failed(); {
+				f, err := lock(path)
+				if err != nil {
+					continue // busy
+				}
+				if owners.Add(1) != 1 {
+					t.Error("two have the lock")
+				}
+				runtime.Gosched()
+				owners.Add(-1)
+				removeLocked(f)
+				n++
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestManyAtOnce(t *testing.T) {
+	defer func(d time.Duration) { lockWait = d }(lockWait)
+	lockWait = 20 * time.Second
+	path := filepath.Join(t.TempDir(), "out.onnx")
+	var wg sync.WaitGroup
+	for i := range 4 {
+		wg.Go(func() {
+			for j := range 10 {
+				if err := put(path, string(rune('A'+i)), (i+j)%3 > 0); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	mustPut(t, path, "Z", true)
+	if v := found(t, path); v != "Z" {
+		t.Errorf("found version %s", v)
+	}
+	wantFiles(t, path, true)
+}
+
+func TestForms(t *testing.T) {
+	path := before(t, "none")
+	for i, form := range []string{"external", "embedded", "external", "external", "embedded", "embedded", "external"} {
+		v := string(rune('A' + i))
+		mustPut(t, path, v, form == "external")
+		if got := found(t, path); got != v {
+			t.Fatalf("found version %s, want %s", got, v)
+		}
+		wantFiles(t, path, form == "external")
+	}
+}
+
+// A data file that no model of that name refers to is nobody's to touch.
+func TestDataOfOthers(t *testing.T) {
+	path := before(t, "embedded")
+	if err := os.WriteFile(DataPath(path), []byte("precious"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	if err := put(path, "B", true); !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), "belongs to no model") {
+		t.Errorf("error %v", err)
+	}
+	mustPut(t, path, "C", false)
+	if b, err := os.ReadFile(DataPath(path)); string(b) != "precious" {
+		t.Errorf("the file of another holds %q, %v", b, err)
+	}
+	wantFiles(t, path, true)
+
+	// Nor is the data file that the input shares.
+	shared := before(t, "external")
+	other := filepath.Join(filepath.Dir(shared), "other.onnx")
+	b, err := os.ReadFile(shared)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(other, b, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	in, err := Open(other)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	if err := CheckTarget(shared, in, true); err == nil || !strings.Contains(err.Error(), "file of the input model") {
+		t.Errorf("error %v", err)
+	}
+	target, err := CreateTarget(shared, in, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, _ = proto.Marshal(version("B", ""))
+	if _, err := target.Model.Write(b); err != nil {
+		t.Fatal(err)
+	}
+	if err := target.Commit(nil); err != nil {
+		t.Fatal(err)
+	}
+	if found(t, shared) != "B" || found(t, other) != "A" {
+		t.Error("the input was changed")
+	}
+}
+
+// Temporary files are not taken for models, and data keep the length of their
+// name, on which relocation depends.
+func TestTemporaryNames(t *testing.T) {
+	path := before(t, "none")
+	target, err := CreateTarget(path, nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Abort()
+	for _, name := range names(t, filepath.Dir(path)) {
+		if strings.HasSuffix(name, ".onnx") || strings.HasSuffix(name, ".data") {
+			t.Errorf("temporary file %s", name)
+		}
+	}
+	if data := target.Data.Name(); len(data) != len(DataPath(path)) {
+		t.Errorf("temporary data file %s", data)
+	}
+}
+
+// Files that only look like temporary ones stay.
+func TestOtherFilesStay(t *testing.T) {
+	path := before(t, "embedded")
+	others := []string{"out.onnx.~1~", "out.onnx.~abc", "out.onnx.~ABCD", "out.onnx.~ABC.onnx", "out.onnx.bak", "xout.onnx.~ABC"}
+	for _, name := range append(others, "out.onnx.~ABC", "out.onnx.~ABC.tmp") {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	target, err := CreateTarget(path, nil, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := slices.Sorted(slices.Values(append(others, "out.onnx", "out.onnx.~lock", filepath.Base(target.Model.Name()))))
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, want) {
+		t.Errorf("meanwhile the folder holds %q, want %q", got, want)
+	}
+	target.Abort()
+	want = slices.Sorted(slices.Values(append(others, "out.onnx")))
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, want) {
+		t.Errorf("the folder holds %q, want %q", got, want)
+	}
+}
+
+func TestRefusedNames(t *testing.T) {
+	folder := t.TempDir()
+	for name, want := range map[string]string{
+		"m:int4.onnx":  "no external data can go with that name",
+		"we\\ird.onnx": "no external data can go with that name",
+		"\xff.onnx":    "no external data can go with that name",
+		"in/none.onnx": "no such file",
+	} {
+		if runtime.GOOS == "windows" {
+			break // no names there
+		}
+		path := filepath.Join(folder, name)
+		err := CheckTarget(path, nil, true)
+		if !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), path+": ") {
+			t.Errorf("%q: error %v", name, err)
+		}
+		if _, err2 := CreateTarget(path, nil, true); err2 == nil || err2.Error() != err.Error() {
+			t.Errorf("%q: CreateTarget's error %v", name, err2)
+		}
+		if err := CheckTarget(path, nil, false); (err != nil) != strings.Contains(name, "/") {
+			t.Errorf("%q embedded: error %v", name, err)
+		}
+	}
+	if err := CheckTarget("", nil, false); !errors.Is(err, ErrTarget) {
+		t.Errorf("no name: error %v", err)
+	}
+	if left := names(t, folder); len(left) > 0 {
+		t.Errorf("left %q", left)
+	}
+}
+
+func symlink(t *testing.T, to, link string) {
+	t.Helper()
+	if err := os.Symlink(to, link); err != nil {
+		t.Skip(err) // a system without symbolic links
+	}
+}
+
+func TestSymbolicLinkTarget(t *testing.T) {
+	folder, elsewhere := t.TempDir(), t.TempDir()
+	path := filepath.Join(folder, "real.onnx")
+	link := filepath.Join(folder, "link.onnx")
+	far := filepath.Join(elsewhere, "far.onnx")
+	symlink(t, "real.onnx", link)
+	symlink(t, link, far)
+
+	mustPut(t, far, "A", false) // what it leads to is not there yet
+	mustPut(t, link, "B", true)
+	if found(t, path) != "B" || found(t, link) != "B" {
+		t.Error("not written through the link")
+	}
+	if err := CheckTarget(far, nil, true); err == nil || !strings.Contains(err.Error(), "choose "+path+" itself") {
+		t.Errorf("pair through a link from another folder: error %v", err)
+	}
+	mustPut(t, far, "C", false)
+	if found(t, far) != "C" {
+		t.Error("not written through two links")
+	}
+	if got, want := names(t, folder), []string{"link.onnx", "real.onnx"}; !slices.Equal(got, want) {
+		t.Errorf("the folder holds %q", got)
+	}
+	for _, name := range []string{link, far} {
+		if info, err := os.Lstat(name); err != nil || info.Mode()&fs.ModeSymlink == 0 {
+			t.Errorf("%s is no link any more", name)
+		}
+	}
+
+	t.Chdir(folder)
+	mustPut(t, "link.onnx", "D", true)
+	if found(t, path) != "D" {
+		t.Error("not written through a link in the working folder")
+	}
+	for name, to := range map[string]string{"circle": "circle", "lost": "no/such", "folder": "."} {
+		symlink(t, to, name)
+		if err := CheckTarget(name, nil, false); !errors.Is(err, ErrTarget) {
+			t.Errorf("link to %s: error %v", to, err)
+		}
+	}
+}
+
+func TestPermissionsStay(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("has other permissions")
+	}
+	path := before(t, "external")
+	modes := map[string]fs.FileMode{path: 0o640, DataPath(path): 0o600}
+	for name, mode := range modes {
+		if err := os.Chmod(name, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, v := range []string{"B", "C"} {
+		mustPut(t, path, v, true)
+		for name, mode := range modes {
+			if info, err := os.Stat(name); err != nil || info.Mode().Perm() != mode {
+				t.Errorf("%s: mode %v, want %v", name, info.Mode(), mode)
+			}
+		}
+		modes[path] = 0o444
+		if err := os.Chmod(path, 0o444); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// A model that is not valid leaves no files open.
+func TestReopenClosesFiles(t *testing.T) {
+	open := func() int {
+		entries, err := os.ReadDir("/proc/self/fd")
+		if err != nil {
+			t.Skip(err)
+		}
+		return len(entries)
+	}
+	target, err := CreateTarget(before(t, "none"), nil, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Abort()
+	if _, err := target.Model.WriteString("no model"); err != nil {
+		t.Fatal(err)
+	}
+	before := open()
+	for range 3 {
+		if _, err := target.Reopen(); !errors.Is(err, ErrFormat) {
+			t.Fatalf("error %v", err)
+		}
+	}
+	if after := open(); after != before {
+		t.Errorf("%d files are open, %d before", after, before)
+	}
+	os.Remove(target.Model.Name())
+	for range 3 {
+		if _, err := target.Reopen(); err == nil {
+			t.Fatal("no error")
+		}
+	}
+	if after := open(); after != before {
+		t.Errorf("%d files are open, %d before", after, before)
+	}
+}
