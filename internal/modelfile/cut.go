@@ -13,15 +13,15 @@ import (
 // hundreds.
 const (
 	maxStructure = 256 << 20 // bytes of the file outside of contents
-	freeMemory   = 224 << 20 // bytes of memory that any model may take
-	memoryRatio  = 11        // and those that it may for each byte of structure
+	freeMemory   = 192 << 20 // bytes of memory that any model may take
+	memoryRatio  = 9         // and those that it may for each byte of structure
 )
 
 // What things take in memory on top of their bytes, with room for slices that
 // grow.
 const (
 	numberCost = 32  // a number
-	stringCost = 64  // a string
+	stringCost = 72  // a string
 	pieceCost  = 160 // a piece, its number in the structure, its part of a payload
 	tensorCost = 128 // a payload
 )

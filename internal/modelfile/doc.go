@@ -10,7 +10,7 @@
 // wire, the protobuf library decides everything else as it would have done on
 // the whole file: repeated and merged fields, unknown fields, field order. What
 // the structure takes in memory is counted during the cut and bounded before it
-// is allocated: 224 MiB, or 11 bytes for each byte of it.
+// is allocated: 192 MiB, or 9 bytes for each byte of it.
 //
 // A Payload gives a tensor's content back as the little-endian bytes that
 // raw_data would hold, wherever and however it is stored: in raw_data, in one
