@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"path/filepath"
 	"time"
@@ -64,7 +63,7 @@ func (p *Plan) SetOutput(out string) error {
 	if err := p.conv.encode(dataName(out)); err != nil {
 		return err
 	}
-	p.OutBytes = p.conv.layout.Size + p.conv.data.size
+	p.OutBytes = p.conv.size()
 	return nil
 }
 
@@ -101,14 +100,6 @@ func (c *conversion) convert(ctx context.Context, p *Plan, out string, done *int
 		r.Data = modelfile.DataPath(out)
 	}
 	return r, nil, nil
-}
-
-// relocate writes the structure once more, for another data file name.
-func (c *conversion) relocate(w io.WriterAt, location string) error {
-	if err := c.encode(location); err != nil {
-		return err
-	}
-	return c.layout.WriteStructure(w)
 }
 
 // exact stands for the infinite SQNR, which JSON does not have, of a weight

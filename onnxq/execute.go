@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"io"
 	"math"
-	"os"
 	"sync"
 	"sync/atomic"
 
@@ -43,21 +42,12 @@ type executor struct {
 	done, total int64 // input bytes worked on, for the caller
 }
 
-// sink is the place in a file where a tensor's content goes.
-type sink struct {
-	file *os.File
-	base int64
-}
-
-func (s sink) WriteAt(b []byte, off int64) (int, error) { return s.file.WriteAt(b, s.base+off) }
-
 // newExecutor prepares to write a conversion to a target. Before bytes have been
 // worked on in earlier attempts.
 func newExecutor(c *conversion, target *modelfile.Target, before int64) *executor {
 	e := &executor{
 		conversion: c,
 		target:     target,
-		sinks:      map[*onnxpb.TensorProto]sink{},
 		codes:      map[*weight]*packedWriter{},
 		zeros:      map[*weight]*packedWriter{},
 		wholes:     map[*weight]float32{},
@@ -65,18 +55,7 @@ func newExecutor(c *conversion, target *modelfile.Target, before int64) *executo
 		done:       before,
 		total:      before,
 	}
-	for i, t := range c.tensors {
-		if c.external() && c.data.offsets[i] >= 0 {
-			e.sinks[t] = sink{target.Data, c.data.offsets[i]}
-		} else {
-			e.sinks[t] = sink{target.Model, c.layout.Offsets[i]}
-		}
-	}
 	for _, w := range c.weights {
-		e.codes[w] = e.packed(w, w.codes)
-		if w.zero != nil {
-			e.zeros[w] = e.packed(w, w.zero)
-		}
 		e.broken[w] = &atomic.Bool{}
 	}
 	e.tasks = c.work()
@@ -90,6 +69,20 @@ func newExecutor(c *conversion, target *modelfile.Target, before int64) *executo
 	return e
 }
 
+// begin writes the structure and finds the places of the weights' parts.
+func (e *executor) begin() (err error) {
+	if e.sinks, err = e.output.begin(e.target); err != nil {
+		return err
+	}
+	for _, w := range e.weights {
+		e.codes[w] = e.packed(w, w.codes)
+		if w.zero != nil {
+			e.zeros[w] = e.packed(w, w.zero)
+		}
+	}
+	return nil
+}
+
 func (e *executor) packed(w *weight, t *onnxpb.TensorProto) *packedWriter {
 	n, _ := modelfile.Elements(t.Dims)
 	return &packedWriter{w: e.sinks[t], bits: w.bits(), n: n}
@@ -98,13 +91,8 @@ func (e *executor) packed(w *weight, t *onnxpb.TensorProto) *packedWriter {
 // run does all tasks. It returns the weights that cannot be quantized after all,
 // with the reasons; the target is then of no use.
 func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, error) {
-	if err := e.layout.WriteStructure(e.target.Model); err != nil {
+	if err := e.begin(); err != nil {
 		return nil, err
-	}
-	if e.target.Data != nil {
-		if err := e.target.Data.Truncate(e.data.size); err != nil {
-			return nil, err
-		}
 	}
 	if err := e.scaleWholes(ctx); err != nil {
 		return nil, err

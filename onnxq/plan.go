@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -16,25 +15,9 @@ type conversion struct {
 	model *Model
 	opts  Options
 	*rewritten
-	layout  *modelfile.Layout
 	workers int
 	limit   int64 // elements that each holds at a time
-	data    dataLayout
 }
-
-// dataLayout places contents in the external data file.
-type dataLayout struct {
-	size    int64
-	offsets []int64 // of each content; -1 for those in the model file
-}
-
-// limits of protobuf and of external data.
-const (
-	maxEmbedded  = 1<<31 - 1
-	pageSize     = 4 << 10
-	largeContent = 64 << 10 // starts on a page
-	alignment    = 16
-)
 
 // Plan decides what becomes of every float tensor and how the output is laid
 // out. It reads no weights.
@@ -66,7 +49,7 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 	}
 	c := &conversion{model: m, opts: opts, rewritten: r}
 	c.workers, c.limit = workers(opts.Threads, opts.Memory)
-	if err := c.place(); err != nil {
+	if err := c.place(opts.ExternalData); err != nil {
 		return nil, err
 	}
 	return c.describe(decisions, unfit), nil
@@ -104,77 +87,6 @@ func (m *Model) checkPatterns(patterns []string) error {
 	return nil
 }
 
-// place lays out the output, with external data where it is wanted or needed.
-func (c *conversion) place() error {
-	if c.opts.ExternalData != ExternalAlways {
-		if err := c.encode(""); err != nil {
-			return err
-		}
-		if c.layout.Size <= maxEmbedded {
-			return nil
-		}
-		if c.opts.ExternalData == ExternalNever {
-			return fmt.Errorf("the output would have %d bytes, more than the 2 GiB that one file may: leave external data to auto", c.layout.Size)
-		}
-	}
-	c.moveOut()
-	// Any name will do until the output's is known.
-	if err := c.encode("model.onnx.data"); err != nil {
-		return err
-	}
-	if c.layout.Size > maxEmbedded {
-		return fmt.Errorf("the model file would have %d bytes, more than 2 GiB, even with external data: its large tensors are in attributes of nodes", c.layout.Size)
-	}
-	return nil
-}
-
-// moveOut gives the larger initializers a place in the data file. Tensors in
-// attributes stay: not every runtime looks for them outside.
-func (c *conversion) moveOut() {
-	initializers := map[*onnxpb.TensorProto]bool{}
-	walkGraphs(c.proto.Graph, func(g *onnxpb.GraphProto) {
-		for _, t := range g.Initializer {
-			initializers[t] = true
-		}
-	})
-	c.data.offsets = make([]int64, len(c.contents))
-	for i, t := range c.tensors {
-		c.data.offsets[i] = -1
-		size := c.contents[i].size
-		if size <= inlineSize || !initializers[t] {
-			continue
-		}
-		align := int64(alignment)
-		if size >= largeContent {
-			align = pageSize
-		}
-		off := (c.data.size + align - 1) / align * align
-		c.data.offsets[i], c.data.size = off, off+size
-	}
-}
-
-// encode lays out the model file, with its external data in a file named
-// location.
-func (c *conversion) encode(location string) (err error) {
-	sizes := make([]int64, len(c.contents))
-	for i, t := range c.tensors {
-		sizes[i] = c.contents[i].size
-		if c.external() && c.data.offsets[i] >= 0 {
-			t.Payload = nil
-			t.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
-			t.ExternalData = []*onnxpb.StringStringEntryProto{
-				{Key: ptr("location"), Value: ptr(location)},
-				{Key: ptr("offset"), Value: ptr(strconv.FormatInt(c.data.offsets[i], 10))},
-				{Key: ptr("length"), Value: ptr(strconv.FormatInt(sizes[i], 10))},
-			}
-		}
-	}
-	c.layout, err = modelfile.NewLayout(c.proto, sizes)
-	return err
-}
-
-func (c *conversion) external() bool { return c.data.offsets != nil }
-
 func walkGraphs(g *onnxpb.GraphProto, visit func(*onnxpb.GraphProto)) {
 	visit(g)
 	for _, n := range g.Node {
@@ -195,7 +107,7 @@ func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorPro
 		IRBefore:    before.GetIrVersion(),
 		IRAfter:     after.GetIrVersion(),
 		InBytes:     c.model.Size(),
-		OutBytes:    c.layout.Size + c.data.size,
+		OutBytes:    c.size(),
 		External:    c.external(),
 		Tensors:     []TensorPlan{},
 		conv:        c,

@@ -15,39 +15,19 @@ import (
 // inlineSize is the size up to which contents become part of the structure.
 const inlineSize = 1 << 10
 
-// rewritten is the structure of a converted model, and what has to be written
-// into its gaps.
+// rewritten is a converted model. The contents that are not copied are parts of
+// its quantized weights.
 type rewritten struct {
-	proto    *onnxpb.ModelProto
-	weights  []*weight
-	contents []content
-	tensors  []*onnxpb.TensorProto // contents[i] is that of tensors[i]
-}
-
-// content is what goes into one gap. It is either copied from the input or a
-// part of a quantized weight.
-type content struct {
-	size int64
-	copy *modelfile.Payload // nil for a weight's
+	output
+	weights []*weight
 }
 
 // rewrite makes the structure of the converted model.
 func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
-	r := &rewritten{proto: proto.Clone(m.file.Proto).(*onnxpb.ModelProto)}
+	proto, original := m.clone()
+	r := &rewritten{output: output{proto: proto}}
 	names := newGraphIndex(0)
 	maps.Copy(names.names, m.index.names)
-
-	// The clone has the same tensors in the same order.
-	original := map[*onnxpb.TensorProto]*onnxpb.TensorProto{}
-	var clones []*onnxpb.TensorProto
-	for _, t := range modelfile.Tensors(r.proto) {
-		clones = append(clones, t)
-	}
-	i := 0
-	for _, t := range modelfile.Tensors(m.file.Proto) {
-		original[clones[i]] = t
-		i++
-	}
 
 	selected := map[*onnxpb.TensorProto]*weight{}
 	need := int64(0)
@@ -68,7 +48,7 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 		need = max(need, w.opset())
 	}
 
-	if err := m.inline(original, selected); err != nil {
+	if err := m.inline(original, func(t *onnxpb.TensorProto) bool { return selected[t] != nil }); err != nil {
 		return nil, err
 	}
 	domain, err := raise(r.proto, need, names.fresh)
@@ -81,7 +61,29 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 			g.Node = nodes
 		}
 	})
-	return r, r.collect(m, original)
+	made := map[*onnxpb.TensorProto]bool{}
+	for _, w := range r.weights {
+		for _, t := range w.written() {
+			made[t] = true
+		}
+	}
+	return r, r.collect(m, original, made)
+}
+
+// clone copies the structure, and tells which tensor each of the copy was.
+func (m *Model) clone() (copied *onnxpb.ModelProto, original map[*onnxpb.TensorProto]*onnxpb.TensorProto) {
+	copied = proto.Clone(m.file.Proto).(*onnxpb.ModelProto)
+	original = map[*onnxpb.TensorProto]*onnxpb.TensorProto{}
+	var clones []*onnxpb.TensorProto // the same ones, in the same order
+	for _, t := range modelfile.Tensors(copied) {
+		clones = append(clones, t)
+	}
+	i := 0
+	for _, t := range modelfile.Tensors(m.file.Proto) {
+		original[clones[i]] = t
+		i++
+	}
+	return copied, original
 }
 
 // raise brings the model to an opset that has the operators needed, and to an
@@ -140,9 +142,9 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 // inline makes the small contents of tensors that are kept part of the
 // structure: adapters of the opset may look at them, and they are not worth a
 // gap. In typed fields they stay what they were.
-func (m *Model) inline(original map[*onnxpb.TensorProto]*onnxpb.TensorProto, selected map[*onnxpb.TensorProto]*weight) error {
+func (m *Model) inline(original map[*onnxpb.TensorProto]*onnxpb.TensorProto, gone func(old *onnxpb.TensorProto) bool) error {
 	for t, old := range original {
-		if selected[old] != nil || sizeOf(t) > inlineSize || modelfile.DType(t.GetDataType()) == modelfile.String {
+		if gone(old) || sizeOf(t) > inlineSize || modelfile.DType(t.GetDataType()) == modelfile.String {
 			continue
 		}
 		t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil
@@ -153,16 +155,10 @@ func (m *Model) inline(original map[*onnxpb.TensorProto]*onnxpb.TensorProto, sel
 	return nil
 }
 
-// collect lists the contents to be written: those of quantized weights, and what
-// was not inlined of other tensors.
-func (r *rewritten) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.TensorProto) error {
-	made := map[*onnxpb.TensorProto]bool{}
-	for _, w := range r.weights {
-		for _, t := range w.written() {
-			made[t] = true
-		}
-	}
-	for _, t := range modelfile.Tensors(r.proto) {
+// collect lists the contents to be written: those that are made anew, and what
+// was not inlined of the input's.
+func (o *output) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.TensorProto, made map[*onnxpb.TensorProto]bool) error {
+	for _, t := range modelfile.Tensors(o.proto) {
 		c := content{size: sizeOf(t)}
 		if old := original[t]; old != nil && c.size > inlineSize {
 			var err error
@@ -173,9 +169,7 @@ func (r *rewritten) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.T
 		} else if !made[t] {
 			continue // in the structure
 		}
-		t.Payload = []uint32{uint32(len(r.contents))}
-		r.contents = append(r.contents, c)
-		r.tensors = append(r.tensors, t)
+		o.add(t, c)
 	}
 	return nil
 }

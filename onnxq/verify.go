@@ -17,33 +17,11 @@ import (
 // zero points, and what was copied, with those that the errors in the report
 // were measured on.
 func (e *executor) verify(ctx context.Context) error {
-	file, err := e.target.Reopen()
+	m, payloads, err := e.reopen(e.target)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrVerify, err)
+		return err
 	}
-	defer file.Close()
-	m, err := newModel(file)
-	if err != nil {
-		return fmt.Errorf("%w: %w", ErrVerify, err)
-	}
-	payloads := map[*onnxpb.TensorProto]*modelfile.Payload{}
-	i := 0
-	var written []*onnxpb.TensorProto
-	for _, t := range modelfile.Tensors(e.proto) {
-		written = append(written, t)
-	}
-	for where, t := range modelfile.Tensors(m.file.Proto) {
-		if i == len(written) || t.GetName() != written[i].GetName() {
-			return fmt.Errorf("%w: %s is not where it was written", ErrVerify, where)
-		}
-		if payloads[written[i]], err = m.file.Payload(t); err != nil {
-			return err
-		}
-		i++
-	}
-	if i != len(written) {
-		return fmt.Errorf("%w: %d tensors, %d were written", ErrVerify, i, len(written))
-	}
+	defer m.Close()
 	for w, scale := range e.wholes {
 		var raw [4]byte
 		if err := readAt(payloads[w.whole], raw[:], 0); err != nil {
