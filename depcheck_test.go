@@ -23,11 +23,12 @@ var formats = []string{"int4", "nvfp4", "mx", "fp8", "ggml", "qlora", "calib", "
 // mayImport lists, for each part of the module, the parts it may import. A
 // part is a folder with all below it, and may import itself.
 var mayImport = map[string][]string{
-	"cmd":                {"onnxq"},
+	"cmd":                {"onnxq", "calib", "internal/npy"},
 	"onnxq":              slices.Concat(formats, []string{"quantutil", "internal/kernels", "internal/onnxpb", "internal/modelfile", "internal/opset"}),
 	"quantutil":          {"internal/kernels"},
 	"internal/modelfile": {"internal/onnxpb"},
 	"internal/opset":     {"internal/onnxpb"},
+	"internal/npy":       {"internal/kernels"},
 	"internal/kernels":   {},
 	"internal/onnxpb":    {},
 }

@@ -1,0 +1,247 @@
+package npy
+
+import (
+	"archive/zip"
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/kernels"
+)
+
+// Array is an array that is being read, from its first element to its last.
+type Array struct {
+	Name    string  // in an .npz its own, else that of the file; without .npy
+	Type    string  // kind and bytes of an element: f2 f4 f8, i1 … i8, u1 … u8, b1, c8 c16
+	Shape   []int64 // empty for a scalar
+	Fortran bool    // the first axis is the fastest, else the last one
+
+	r       io.Reader
+	size    int   // bytes of an element
+	n, left int64 // elements, and those not read yet
+	swap    bool  // bytes of an element are the other way round
+	raw     []byte
+}
+
+// Len returns the number of elements.
+func (a *Array) Len() int64 { return a.n }
+
+// NewArray reads the header of an .npy stream.
+func NewArray(r io.Reader, name string) (*Array, error) {
+	a, err := readHeader(r)
+	if err != nil {
+		return nil, err
+	}
+	a.Name, a.r = name, r
+	return a, nil
+}
+
+// Each calls do with every array of an .npy or .npz file in turn, which of them it is
+// told by its contents. The array is read only until do returns.
+func Each(path string, do func(*Array) error) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if !info.Mode().IsRegular() {
+		return fmt.Errorf("%s: it is not a regular file", path)
+	}
+	r := bufio.NewReaderSize(f, 1<<16)
+	if start, _ := r.Peek(4); string(start) != "PK\x03\x04" && string(start) != "PK\x05\x06" {
+		return each(r, path, baseName(path), do)
+	}
+	z, err := zip.NewReader(f, info.Size())
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	for _, member := range z.File {
+		if err := eachMember(member, path, do); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func eachMember(member *zip.File, path string, do func(*Array) error) error {
+	where := path + ": " + member.Name
+	r, err := member.Open()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", where, ErrFormat, err)
+	}
+	defer r.Close()
+	return each(bufio.NewReaderSize(r, 1<<16), where, strings.TrimSuffix(member.Name, ".npy"), do)
+}
+
+func each(r io.Reader, where, name string, do func(*Array) error) error {
+	a, err := NewArray(r, name)
+	if err == nil {
+		err = do(a)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	return nil
+}
+
+func baseName(path string) string { return strings.TrimSuffix(filepath.Base(path), ".npy") }
+
+// next returns the little-endian bytes of up to most elements; io.EOF after the last.
+func (a *Array) next(most int) ([]byte, error) {
+	n := min(int64(most), a.left)
+	if n == 0 {
+		return nil, io.EOF
+	}
+	a.raw = slices.Grow(a.raw[:0], int(n)*a.size)[:int(n)*a.size]
+	if _, err := io.ReadFull(a.r, a.raw); err != nil {
+		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, fmt.Errorf("%w: it ends before its %d elements do", ErrFormat, a.n)
+		}
+		return nil, err
+	}
+	a.left -= n
+	if a.swap {
+		width := a.size
+		if a.Type[0] == 'c' {
+			width /= 2
+		}
+		for word := range slices.Chunk(a.raw, width) {
+			slices.Reverse(word)
+		}
+	}
+	return a.raw, nil
+}
+
+// ReadFloats fills dst with the next elements, in the order of the file, rounded to
+// float32; at the end it returns fewer, then io.EOF. Complex elements are an error.
+func (a *Array) ReadFloats(dst []float32) (n int, err error) {
+	if a.Type[0] == 'c' {
+		return 0, fmt.Errorf("its elements are complex")
+	}
+	for len(dst) > 0 {
+		raw, err := a.next(min(len(dst), 1<<14))
+		if err == io.EOF && n > 0 {
+			return n, nil
+		}
+		if err != nil {
+			return n, err
+		}
+		k := len(raw) / a.size
+		a.toFloats(dst[:k], raw)
+		dst, n = dst[k:], n+k
+	}
+	return n, nil
+}
+
+func (a *Array) toFloats(dst []float32, raw []byte) {
+	le := binary.LittleEndian
+	switch a.Type {
+	case "f2":
+		kernels.FromFloat16(dst, raw)
+		return
+	case "f4":
+		for i := range dst {
+			dst[i] = math.Float32frombits(le.Uint32(raw[4*i:]))
+		}
+		return
+	case "f8":
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(le.Uint64(raw[8*i:])))
+		}
+		return
+	}
+	signed := a.Type[0] == 'i'
+	for i := range dst {
+		v := uint64(0)
+		for j := a.size - 1; j >= 0; j-- {
+			v = v<<8 | uint64(raw[i*a.size+j])
+		}
+		if signed {
+			shift := 64 - 8*a.size
+			dst[i] = float32(int64(v<<shift) >> shift)
+		} else {
+			dst[i] = float32(v)
+		}
+	}
+}
+
+// ReadAll returns all elements as little-endian bytes in C order. It is an error if
+// they are more than limit bytes.
+func (a *Array) ReadAll(limit int64) ([]byte, error) {
+	if a.left != a.n {
+		return nil, errors.New("some of its elements were read before")
+	}
+	if a.n > limit/int64(a.size) {
+		return nil, fmt.Errorf("its %d elements are more than %d bytes", a.n, limit)
+	}
+	var all []byte // grows with what is really there
+	for {
+		raw, err := a.next(1 << 16)
+		if err == io.EOF {
+			break
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, raw...)
+	}
+	if a.Fortran && len(a.Shape) > 1 {
+		all = a.transposed(all)
+	}
+	return all, nil
+}
+
+// transposed puts elements in Fortran order into C order.
+func (a *Array) transposed(raw []byte) []byte {
+	out := make([]byte, 0, len(raw))
+	at := make([]int64, len(a.Shape))
+	for range a.n {
+		off, stride := int64(0), int64(a.size)
+		for axis, n := range a.Shape {
+			off += at[axis] * stride
+			stride *= n
+		}
+		out = append(out, raw[off:off+int64(a.size)]...)
+		for axis := len(at) - 1; axis >= 0; axis-- {
+			if at[axis]++; at[axis] < a.Shape[axis] {
+				break
+			}
+			at[axis] = 0
+		}
+	}
+	return out
+}
+
+// Channels returns how many channels there are along an axis, of which a negative one
+// counts from the last, and the step between them in the file: element i belongs to
+// channel i/step modulo that number.
+func (a *Array) Channels(axis int) (channels, step int64, err error) {
+	if axis < 0 {
+		axis += len(a.Shape)
+	}
+	if axis < 0 || axis >= len(a.Shape) {
+		return 0, 0, fmt.Errorf("it has no such axis: its shape is %v", a.Shape)
+	}
+	faster := a.Shape[axis+1:]
+	if a.Fortran {
+		faster = a.Shape[:axis]
+	}
+	step = 1
+	if a.n > 0 {
+		for _, n := range faster {
+			step *= n
+		}
+	}
+	return a.Shape[axis], step, nil
+}
