@@ -28,6 +28,7 @@ type command struct {
 
 func commands() []command {
 	return []command{
+		{"diff", "tell how two models differ", runDiff},
 		{"help", "show how to use the command", runHelp},
 		{"version", "show the version", runVersion},
 	}
@@ -37,10 +38,18 @@ func main() {
 	os.Exit(run(signalContext(), newConsole(os.Stdout, os.Stderr), os.Args[1:]))
 }
 
+// errNo is the answer of a command that was asked a question: its reasons are on
+// standard output, and the exit status is 1.
+var errNo = errors.New("no")
+
 func run(ctx context.Context, c *console, args []string) int {
 	err := dispatch(ctx, c, args)
-	if err == nil {
+	no := err == errNo
+	if err == nil || no {
 		err = c.flush()
+	}
+	if err == nil && no {
+		return 1
 	}
 	if err == nil {
 		return 0

@@ -1,0 +1,110 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+
+	"onnxquant/onnxq"
+)
+
+type diffFlags struct {
+	json, quiet, help bool
+}
+
+func (f *diffFlags) flagSet() *pflag.FlagSet {
+	fs := newFlagSet()
+	fs.BoolVar(&f.json, "json", false, "print the differences as JSON")
+	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status tells")
+	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
+	return fs
+}
+
+func runDiff(ctx context.Context, c *console, args []string) error {
+	var f diffFlags
+	fs := f.flagSet()
+	if err := parseFlags(fs, args); err != nil {
+		return err
+	}
+	if f.help {
+		fmt.Fprint(c.stdout, `Usage: onnxquant diff [flags] A B
+
+Tells how the model B differs from the model A: nodes, tensors and their contents,
+inputs and outputs, opsets, metadata, everything that a model holds. Where and how
+contents are stored makes no difference.
+
+Flags:
+`, fs.FlagUsages(), `
+Exit status: 0 the models are equal; 1 they differ, or one cannot be read; 2 wrong
+usage.
+`)
+		return nil
+	}
+	if fs.NArg() != 2 {
+		return usagef("diff compares two models, but %d files are named", fs.NArg())
+	}
+	a, err := onnxq.Open(fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	defer a.Close()
+	b, err := onnxq.Open(fs.Arg(1))
+	if err != nil {
+		return err
+	}
+	defer b.Close()
+	d, err := onnxq.Diff(ctx, a, b)
+	switch {
+	case err != nil:
+		return err
+	case f.quiet:
+	case f.json:
+		err = c.json(d)
+	default:
+		printDifference(c.stdout, d)
+	}
+	if err == nil && !d.Equal {
+		return errNo
+	}
+	return err
+}
+
+func printDifference(w io.Writer, d *onnxq.Difference) {
+	for _, change := range d.Changes {
+		fmt.Fprintln(w, changeText(change))
+	}
+	if !d.Equal {
+		fmt.Fprintln(w)
+	}
+	printFacts(w, []fact{
+		{"nodes", countText(d.Nodes)},
+		{"tensors", countText(d.Initializers)},
+		{"inputs", countText(d.Inputs)},
+		{"outputs", countText(d.Outputs)},
+	})
+}
+
+func changeText(c onnxq.Change) string {
+	text := map[onnxq.ChangeKind]string{onnxq.Added: "+ ", onnxq.Removed: "- ", onnxq.Changed: "~ ", onnxq.Moved: "~ "}[c.Kind] + c.Where
+	if c.Field != "" {
+		text += ": " + c.Field
+	}
+	switch {
+	case c.Contents:
+		text += " of " + c.A + " " + c.B
+	case c.A != "" && c.B != "":
+		text += ": " + c.A + " -> " + c.B
+	case c.A+c.B != "":
+		text += ": " + c.A + c.B
+	}
+	return printable(text)
+}
+
+func countText(c onnxq.Count) string {
+	if c.A == c.B && c.A == c.Equal {
+		return fmt.Sprintf("%d, all equal", c.A)
+	}
+	return fmt.Sprintf("%d and %d, %d equal", c.A, c.B, c.Equal)
+}

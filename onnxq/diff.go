@@ -1,0 +1,471 @@
+package onnxq
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// ChangeKind says what became of a part of a model.
+type ChangeKind string
+
+const (
+	Added   ChangeKind = "added"
+	Removed ChangeKind = "removed"
+	Changed ChangeKind = "changed"
+	Moved   ChangeKind = "moved" // the same parts in another order
+)
+
+// Change is one difference between two models.
+type Change struct {
+	Kind ChangeKind `json:"kind"`
+
+	// Where names the part, outermost first, such as
+	//
+	//	node "m0" (MatMul): attribute "then_branch": node "y" (Relu)
+	//
+	// Nodes go by their first output, everything else by its name or key.
+	Where string `json:"where"`
+
+	Field string `json:"field,omitempty"` // of the part, if only that changed
+	A     string `json:"a,omitempty"`     // what the first model has, shortened
+	B     string `json:"b,omitempty"`     // what the second one has
+
+	// Contents says that elements of a tensor changed, whose name, type and shape
+	// are the same.
+	Contents bool `json:"contents,omitempty"`
+}
+
+// Count counts parts of two models.
+type Count struct {
+	A     int `json:"a"`
+	B     int `json:"b"`
+	Equal int `json:"equal"` // the same in both
+}
+
+// Difference is how two models differ.
+type Difference struct {
+	Equal        bool  `json:"equal"`
+	Nodes        Count `json:"nodes"` // those of the main graph
+	Initializers Count `json:"initializers"`
+	Inputs       Count `json:"inputs"`
+	Outputs      Count `json:"outputs"`
+
+	Changes []Change `json:"changes"`
+}
+
+// Diff compares the structure of two models and the contents of their tensors.
+//
+// Nodes are matched by the names of their outputs; initializers, inputs, outputs,
+// attributes, metadata and functions by name; opsets by domain. Everything that
+// the standard lets a model hold is compared, and also fields that it does not
+// know. How contents are stored makes no difference: in raw_data, a typed field
+// or an external file, at whatever offset. Contents are read side by side, in
+// little memory.
+func Diff(ctx context.Context, a, b *Model) (*Difference, error) {
+	d := &differ{ctx: ctx, a: a.file, b: b.file, result: &Difference{Changes: []Change{}}}
+	if err := d.message("", a.file.Proto.ProtoReflect(), b.file.Proto.ProtoReflect()); err != nil {
+		return nil, err
+	}
+	d.result.Equal = len(d.result.Changes) == 0
+	return d.result, nil
+}
+
+// differ compares two messages of the same type, field by field.
+type differ struct {
+	ctx    context.Context
+	a, b   *modelfile.Model
+	bufs   [2][]byte
+	result *Difference
+}
+
+func (d *differ) add(c Change) {
+	if c.Where == "" {
+		c.Where = "model"
+	}
+	d.result.Changes = append(d.result.Changes, c)
+}
+
+func (d *differ) message(where string, x, y protoreflect.Message) error {
+	switch a := x.Interface().(type) {
+	case *onnxpb.TensorProto:
+		return d.tensor(where, a, y.Interface().(*onnxpb.TensorProto))
+	case *onnxpb.TypeProto:
+		if b := y.Interface().(*onnxpb.TypeProto); !proto.Equal(a, b) {
+			d.add(Change{Kind: Changed, Where: where, Field: "type", A: typeText(a), B: typeText(b)})
+		}
+		return nil
+	}
+	fields := x.Descriptor().Fields()
+	for i := range fields.Len() {
+		if err := d.field(where, fields.Get(i), x, y); err != nil {
+			return err
+		}
+	}
+	d.unknown(where, x, y)
+	return nil
+}
+
+// unknown compares the fields that the standard does not know.
+func (d *differ) unknown(where string, x, y protoreflect.Message) {
+	if a, b := x.GetUnknown(), y.GetUnknown(); !bytes.Equal(a, b) {
+		d.add(Change{Kind: Changed, Where: where, Field: "unknown fields", A: sizeText(len(a)), B: sizeText(len(b))})
+	}
+}
+
+func (d *differ) field(where string, f protoreflect.FieldDescriptor, x, y protoreflect.Message) error {
+	if !x.Has(f) && !y.Has(f) {
+		return nil
+	}
+	a, b := x.Get(f), y.Get(f)
+	switch {
+	case f.IsList() && f.Message() != nil:
+		return d.list(where, f, a.List(), b.List())
+	case f.Message() == nil:
+		if !a.Equal(b) {
+			d.add(Change{Kind: Changed, Where: where, Field: string(f.Name()), A: valueText(f, a), B: valueText(f, b)})
+		}
+		return nil
+	}
+	part := where
+	if f.Name() != "graph" && f.Name() != "g" && f.Name() != "type" && f.Name() != "t" {
+		part = join(where, string(f.Name()))
+	}
+	switch {
+	case !y.Has(f):
+		d.add(Change{Kind: Removed, Where: where, Field: string(f.Name()), A: summary(a.Message())})
+	case !x.Has(f):
+		d.add(Change{Kind: Added, Where: where, Field: string(f.Name()), B: summary(b.Message())})
+	default:
+		return d.message(part, a.Message(), b.Message())
+	}
+	return nil
+}
+
+// list compares messages that have keys, wherever they stand in their lists.
+func (d *differ) list(where string, f protoreflect.FieldDescriptor, x, y protoreflect.List) error {
+	kind := strings.TrimSuffix(string(f.Name()), "s")
+	count := d.counter(where, f)
+	count.A, count.B = x.Len(), y.Len()
+	xs, ys := keys(x), keys(y)
+	place := make(map[key]int, len(ys))
+	for i, k := range ys {
+		place[k] = i
+	}
+	matched := make([]bool, len(ys))
+	last, moved := -1, 0
+	for i, k := range xs {
+		m := x.Get(i).Message()
+		part := join(where, kind+k.text()+operator(m))
+		j, ok := place[k]
+		if !ok {
+			d.add(Change{Kind: Removed, Where: part, A: summary(m)})
+			continue
+		}
+		matched[j] = true
+		if j < last {
+			moved++
+		}
+		last = max(last, j)
+		before := len(d.result.Changes)
+		if err := d.message(part, m, y.Get(j).Message()); err != nil {
+			return err
+		}
+		if len(d.result.Changes) == before {
+			count.Equal++
+		}
+	}
+	for j, k := range ys {
+		if !matched[j] {
+			m := y.Get(j).Message()
+			d.add(Change{Kind: Added, Where: join(where, kind+k.text()+operator(m)), B: summary(m)})
+		}
+	}
+	if moved > 0 {
+		d.add(Change{Kind: Moved, Where: where, Field: string(f.Name()), A: fmt.Sprintf("%d of %d stand elsewhere in the list", moved, len(xs))})
+	}
+	return nil
+}
+
+// counter returns what counts the parts of the main graph in a field.
+func (d *differ) counter(where string, f protoreflect.FieldDescriptor) *Count {
+	if where == "" && f.ContainingMessage().Name() == "GraphProto" {
+		switch f.Name() {
+		case "node":
+			return &d.result.Nodes
+		case "initializer":
+			return &d.result.Initializers
+		case "input":
+			return &d.result.Inputs
+		case "output":
+			return &d.result.Outputs
+		}
+	}
+	return &Count{}
+}
+
+// A key is what messages of two lists are matched by.
+type key struct {
+	name string
+	n    int // tells those of one name apart, from 0
+}
+
+func (k key) text() string {
+	text := ""
+	if k.name != "" {
+		text = " " + quote(k.name)
+	}
+	if k.n > 0 {
+		text += " (" + strconv.Itoa(k.n+1) + ")"
+	}
+	return text
+}
+
+func keys(l protoreflect.List) []key {
+	seen := map[string]int{}
+	list := make([]key, l.Len())
+	for i := range list {
+		name := keyOf(l.Get(i).Message().Interface())
+		list[i] = key{name, seen[name]}
+		seen[name]++
+	}
+	return list
+}
+
+func keyOf(m proto.Message) string {
+	switch m := m.(type) {
+	case *onnxpb.NodeProto:
+		for _, name := range m.Output {
+			if name != "" {
+				return name
+			}
+		}
+		return ""
+	case *onnxpb.OperatorSetIdProto:
+		if standardDomain(m.GetDomain()) {
+			return "ai.onnx"
+		}
+		return m.GetDomain()
+	case *onnxpb.FunctionProto:
+		return m.GetDomain() + "." + m.GetName() + m.GetOverload()
+	case *onnxpb.SparseTensorProto:
+		return m.GetValues().GetName()
+	case *onnxpb.TensorAnnotation:
+		return m.GetTensorName()
+	case interface{ GetKey() string }:
+		return m.GetKey()
+	case interface{ GetName() string }:
+		return m.GetName()
+	}
+	return ""
+}
+
+// operator tells what a node does.
+func operator(m protoreflect.Message) string {
+	if n, ok := m.Interface().(*onnxpb.NodeProto); ok {
+		return " (" + clean(n.GetOpType()) + ")"
+	}
+	return ""
+}
+
+// tensor compares two tensors. In the structure there are no contents but
+// strings.
+func (d *differ) tensor(where string, x, y *onnxpb.TensorProto) error {
+	a, b := tensorText(x), tensorText(y)
+	switch {
+	case a != b || !slices.Equal(x.Dims, y.Dims):
+		d.add(Change{Kind: Changed, Where: where, Field: "tensor", A: a, B: b})
+	case modelfile.DType(x.GetDataType()) == modelfile.String:
+		if !slices.EqualFunc(x.StringData, y.StringData, bytes.Equal) {
+			d.add(Change{Kind: Changed, Where: where, Field: "contents", A: a, B: b, Contents: true})
+		}
+	default:
+		off, err := d.contents(x, y)
+		if err != nil {
+			return fmt.Errorf("%s: %w", where, err)
+		}
+		if off >= 0 {
+			d.add(Change{Kind: Changed, Where: where, Field: "contents", A: a, B: fmt.Sprintf("different from byte %d on", off), Contents: true})
+		}
+	}
+	fields := x.ProtoReflect().Descriptor().Fields()
+	for _, name := range []protoreflect.Name{"name", "doc_string", "metadata_props"} {
+		if err := d.field(where, fields.ByName(name), x.ProtoReflect(), y.ProtoReflect()); err != nil {
+			return err
+		}
+	}
+	d.unknown(where, x.ProtoReflect(), y.ProtoReflect())
+	return nil
+}
+
+// contents returns the offset of the first byte that differs, or -1.
+func (d *differ) contents(x, y *onnxpb.TensorProto) (int64, error) {
+	p, err := d.a.Payload(x)
+	if err != nil {
+		return 0, err
+	}
+	q, err := d.b.Payload(y)
+	if err != nil {
+		return 0, err
+	}
+	const stretch = 1 << 20
+	for off := int64(0); off < p.Size(); off += stretch {
+		if err := d.ctx.Err(); err != nil {
+			return 0, context.Cause(d.ctx)
+		}
+		n := min(stretch, p.Size()-off)
+		a, b := grow(&d.bufs[0], n), grow(&d.bufs[1], n)
+		if err := readAt(p, a, off); err != nil {
+			return 0, err
+		}
+		if err := readAt(q, b, off); err != nil {
+			return 0, err
+		}
+		if !bytes.Equal(a, b) {
+			for i := range a {
+				if a[i] != b[i] {
+					return off + int64(i), nil
+				}
+			}
+		}
+	}
+	return -1, nil
+}
+
+func join(outer, inner string) string {
+	if outer == "" {
+		return inner
+	}
+	return outer + ": " + inner
+}
+
+// summary says in a few words what an added or removed message is.
+func summary(m protoreflect.Message) string {
+	switch m := m.Interface().(type) {
+	case *onnxpb.TensorProto:
+		return tensorText(m)
+	case *onnxpb.TypeProto:
+		return typeText(m)
+	case *onnxpb.ValueInfoProto:
+		return typeText(m.Type)
+	case *onnxpb.NodeProto:
+		return fmt.Sprintf("%s of %s", clean(m.GetOpType()), namesText(m.Input))
+	case *onnxpb.AttributeProto:
+		return attributeText(m)
+	case *onnxpb.StringStringEntryProto:
+		return quote(m.GetValue())
+	case *onnxpb.OperatorSetIdProto:
+		return strconv.FormatInt(m.GetVersion(), 10)
+	case *onnxpb.GraphProto:
+		return fmt.Sprintf("%d nodes", len(m.Node))
+	case *onnxpb.FunctionProto:
+		return fmt.Sprintf("%d nodes", len(m.Node))
+	}
+	return sizeText(proto.Size(m.Interface()))
+}
+
+func attributeText(a *onnxpb.AttributeProto) string {
+	switch a.GetType() {
+	case onnxpb.AttributeProto_TENSOR:
+		return tensorText(a.GetT())
+	case onnxpb.AttributeProto_GRAPH:
+		return summary(a.GetG().ProtoReflect())
+	}
+	set := ""
+	a.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if f.Name() != "name" && f.Name() != "type" && f.Name() != "doc_string" && f.Message() == nil {
+			set = valueText(f, v)
+		}
+		return true
+	})
+	return set
+}
+
+// tensorText tells a tensor's type and shape.
+func tensorText(t *onnxpb.TensorProto) string {
+	text := modelfile.DType(t.GetDataType()).String()
+	return text + " " + clipText(fmt.Sprint(t.GetDims()))
+}
+
+// typeText tells a value's type and shape, with the names of symbolic dimensions.
+func typeText(t *onnxpb.TypeProto) string {
+	typ := t.GetTensorType()
+	if typ == nil {
+		return clipText(t.String())
+	}
+	text := modelfile.DType(typ.GetElemType()).String()
+	if typ.Shape == nil {
+		return text
+	}
+	dims := make([]string, len(typ.Shape.Dim))
+	for i, dim := range typ.Shape.Dim {
+		switch v := dim.Value.(type) {
+		case *onnxpb.TensorShapeProto_Dimension_DimValue:
+			dims[i] = strconv.FormatInt(v.DimValue, 10)
+		case *onnxpb.TensorShapeProto_Dimension_DimParam:
+			dims[i] = clean(v.DimParam)
+		default:
+			dims[i] = "?"
+		}
+	}
+	return text + " " + clipText("["+strings.Join(dims, " ")+"]")
+}
+
+func namesText(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = quote(name)
+	}
+	return clipText(strings.Join(quoted, ", "))
+}
+
+func valueText(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
+	one := func(v protoreflect.Value) string {
+		switch f.Kind() {
+		case protoreflect.StringKind:
+			return quote(v.String())
+		case protoreflect.BytesKind:
+			return quote(string(v.Bytes()))
+		case protoreflect.EnumKind:
+			if e := f.Enum().Values().ByNumber(v.Enum()); e != nil {
+				return string(e.Name())
+			}
+		}
+		return fmt.Sprint(v.Interface())
+	}
+	if !f.IsList() {
+		return one(v)
+	}
+	const most = 64
+	var all []string
+	for i := range min(v.List().Len(), most) {
+		all = append(all, one(v.List().Get(i)))
+	}
+	return clipText("[" + strings.Join(all, " ") + "]")
+}
+
+func sizeText(n int) string { return strconv.Itoa(n) + " bytes" }
+
+// clean makes a short name of the model fit for one line, without quotes.
+func clean(s string) string {
+	q := quote(s)
+	return q[1 : len(q)-1]
+}
+
+// clipText shortens what could be a page.
+func clipText(s string) string {
+	const longest = 200
+	if len(s) > longest {
+		return s[:longest] + "…"
+	}
+	return s
+}
