@@ -67,13 +67,23 @@ func (p *Plan) SetOutput(out string) error {
 	return nil
 }
 
+// CheckOutput tells whether the plan can be carried out to the file out, as far as
+// can be said without writing: the input, folders, and external data that belong to
+// no model of that name are not replaced.
+func (p *Plan) CheckOutput(out string) error {
+	if p.conv == nil {
+		return nil
+	}
+	return modelfile.CheckTarget(out, p.conv.model.file, p.External)
+}
+
 // convert writes the target, or finds weights that stop it. It adds to done,
 // the bytes worked on.
 func (c *conversion) convert(ctx context.Context, p *Plan, out string, done *int64) (*Report, map[*onnxpb.TensorProto]string, error) {
 	if err := p.SetOutput(out); err != nil {
 		return nil, nil, err
 	}
-	target, err := modelfile.CreateTarget(out, c.model.file, c.external())
+	target, err := modelfile.CreateTarget(ctx, out, c.model.file, c.external())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -81,6 +91,9 @@ func (c *conversion) convert(ctx context.Context, p *Plan, out string, done *int
 	e := newExecutor(c, target, *done)
 	unfit, err := e.run(ctx)
 	*done = e.total
+	if changed := c.model.file.Unchanged(); changed != nil {
+		return nil, nil, changed
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: %w", out, err)
 	}

@@ -159,6 +159,9 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 		if err := p.SetOutput(out); err != nil {
 			return err
 		}
+		if err := p.CheckOutput(out); err != nil {
+			return err
+		}
 	}
 	f.warnings(c, p)
 	if f.json {

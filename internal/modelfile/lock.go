@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,8 +9,11 @@ import (
 	"time"
 )
 
-// lockWait is how long a target waits for another conversion to end.
-var lockWait = time.Second
+// lockWait is how long a target waits for another conversion to end, lockPoll how
+// often it looks.
+var lockWait = time.Minute
+
+const lockPoll = 10 * time.Millisecond
 
 // lockPath is the file that is locked while a model is written to path. It
 // begins as an empty file and is removed in the end, so that one which holds
@@ -17,10 +21,11 @@ var lockWait = time.Second
 func lockPath(path string) string { return path + ".~lock" }
 
 // lock makes the caller the only one, among processes and within this one, that
-// writes to path. The file that is returned holds the lock until it is closed.
-func lock(path string) (*os.File, error) {
+// writes to path. Others take turns. The file that is returned holds the lock until
+// it is closed.
+func lock(ctx context.Context, path string) (*os.File, error) {
 	name := lockPath(path)
-	for deadline := time.Now().Add(lockWait); ; time.Sleep(lockWait / 50) {
+	for deadline := time.Now().Add(lockWait); ; {
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|nonblock, 0o666)
 		if err != nil {
 			return nil, plain(err)
@@ -35,6 +40,11 @@ func lock(path string) (*os.File, error) {
 		}
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("another conversion writes %s", filepath.Base(path))
+		}
+		select {
+		case <-ctx.Done():
+			return nil, context.Cause(ctx)
+		case <-time.After(lockPoll):
 		}
 	}
 }

@@ -3,8 +3,10 @@ package modelfile
 import (
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -47,7 +49,7 @@ func (m *Model) read(name string) (err error) {
 	}
 	structure, pieces, err := cut(m.file, m.file.size)
 	if err != nil {
-		return err
+		return explain(err, m.file)
 	}
 	m.pieces = pieces
 	m.Proto = &onnxpb.ModelProto{}
@@ -88,6 +90,22 @@ func (m *Model) Size() int64 {
 		}
 	}
 	return n
+}
+
+// Unchanged fails if one of the model's files was written to since it was opened,
+// as far as its size and its time tell. What was read may then be neither the old
+// contents nor the new ones.
+func (m *Model) Unchanged() error {
+	for _, f := range append(slices.Collect(maps.Values(m.externals)), m.file) {
+		now, err := f.Stat()
+		if err != nil {
+			return err
+		}
+		if now.Size() != f.size || !now.ModTime().Equal(f.info.ModTime()) {
+			return fmt.Errorf("%s: it was changed while it was read", f.Name())
+		}
+	}
+	return nil
 }
 
 // Uses reports whether info is the model file or one of its external files.

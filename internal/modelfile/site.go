@@ -81,7 +81,7 @@ func survey(path string, in *Model) (*site, error) {
 	switch {
 	case data == nil:
 	case !ours && !refers(data):
-		s.dataErr = fmt.Errorf("%s exists and belongs to no model of that name; move it away or choose another output", filepath.Base(dataPath(path)))
+		s.dataErr = fmt.Errorf("%s exists and %w; move it away or choose another output", filepath.Base(dataPath(path)), errNotOurs)
 	default:
 		s.data = data
 		if !needs(data) {
@@ -109,6 +109,9 @@ func existing(path string, in *Model) (fs.FileInfo, error) {
 	}
 	return info, nil
 }
+
+// errNotOurs is about a data file that must not be replaced.
+var errNotOurs = errors.New("belongs to no model of that name")
 
 // claimed reports whether a conversion has claimed the data file.
 func claimed(path string) bool {

@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -91,14 +92,20 @@ func checkPair(path, real string) error {
 }
 
 // CreateTarget begins a model file at path, made from the model in, where
-// CheckTarget allows it. A file that is replaced passes its permissions on.
-func CreateTarget(path string, in *Model, external bool) (*Target, error) {
+// CheckTarget allows it. A file that is replaced passes its permissions on. Where
+// another conversion writes to path, this one waits for its turn.
+func CreateTarget(ctx context.Context, path string, in *Model, external bool) (*Target, error) {
 	real, _, err := inspect(path, in, external)
-	if err != nil {
+	if err != nil && !errors.Is(err, errNotOurs) { // which can be told only once it is our turn
 		return nil, err // before anything is written
 	}
 	t := &Target{path: real, in: in}
-	if t.lock, err = lock(real); err != nil {
+	t.lock, err = lock(ctx, real)
+	if ctx.Err() != nil {
+		t.Abort()
+		return nil, fmt.Errorf("%s: %w", path, context.Cause(ctx))
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrTarget, err)
 	}
 	if err := t.begin(path, external); err != nil {

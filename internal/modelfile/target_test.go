@@ -2,6 +2,7 @@ package modelfile
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -39,7 +40,7 @@ func version(v string, location string) *onnxpb.ModelProto {
 
 // put makes a version the model at path, with external data or without.
 func put(path, v string, external bool) error {
-	target, err := CreateTarget(path, nil, external)
+	target, err := CreateTarget(context.Background(), path, nil, external)
 	if err != nil {
 		return err
 	}
@@ -148,6 +149,7 @@ func stopAt(n int, stop func() error) {
 
 // dieConverting puts version B in place, and exits at a step of that.
 func dieConverting(args []string) {
+	lockWait = 50 * time.Millisecond
 	n, _ := strconv.Atoi(args[2])
 	stopAt(n, func() error { os.Exit(3); return nil })
 	if err := put(args[0], "B", args[1] == "external"); err != nil {
@@ -222,7 +224,7 @@ func checkStopped(t *testing.T, what, path, old string, external bool) {
 		t.Errorf("%s: %v", what, err)
 	}
 	// One that is given up does no harm either.
-	target, err := CreateTarget(path, nil, external)
+	target, err := CreateTarget(t.Context(), path, nil, external)
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -243,15 +245,22 @@ func TestOneAtATime(t *testing.T) {
 	defer func(d time.Duration) { lockWait = d }(lockWait)
 	lockWait = 50 * time.Millisecond
 	path := filepath.Join(t.TempDir(), "out.onnx")
-	first, err := CreateTarget(path, nil, true)
+	first, err := CreateTarget(t.Context(), path, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CreateTarget(path, nil, false); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion writes out.onnx") {
+	if _, err := CreateTarget(t.Context(), path, nil, false); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion writes out.onnx") {
 		t.Errorf("error %v", err)
 	}
 	if out, err := child("convert", path, "embedded", "0").CombinedOutput(); err == nil || !strings.Contains(string(out), "another conversion writes") {
 		t.Errorf("another process: %v, %s", err, out)
+	}
+	ctx, stop := context.WithCancelCause(t.Context())
+	lockWait = time.Hour
+	errStop := errors.New("stopped")
+	time.AfterFunc(time.Millisecond, func() { stop(errStop) })
+	if _, err := CreateTarget(ctx, path, nil, true); !errors.Is(err, errStop) {
+		t.Errorf("waiting in vain: %v", err)
 	}
 	first.Abort()
 	if left := names(t, filepath.Dir(path)); len(left) > 0 {
@@ -271,7 +280,7 @@ func TestLockExcludes(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for n := 0; n < 300 && !t.Failed(); {
-				f, err := lock(path)
+				f, err := lock(t.Context(), path)
 				if err != nil {
 					continue // busy
 				}
@@ -306,6 +315,37 @@ func TestManyAtOnce(t *testing.T) {
 	mustPut(t, path, "Z", true)
 	if v := found(t, path); v != "Z" {
 		t.Errorf("found version %s", v)
+	}
+	wantFiles(t, path, true)
+}
+
+// Whether a data file is ours cannot be told while another conversion puts its own
+// in place: it is that one's turn.
+func TestTakingTurns(t *testing.T) {
+	path := before(t, "none")
+	held, err := lock(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(DataPath(path), []byte("half of a pair"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error)
+	go func() { done <- put(path, "B", true) }()
+	select {
+	case err := <-done:
+		t.Fatalf("did not wait: %v", err)
+	case <-time.After(5 * lockPoll):
+	}
+	if err := os.Remove(DataPath(path)); err != nil {
+		t.Fatal(err)
+	}
+	removeLocked(held)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if v := found(t, path); v != "B" {
+		t.Errorf("found version %q", v)
 	}
 	wantFiles(t, path, true)
 }
@@ -355,7 +395,7 @@ func TestDataOfOthers(t *testing.T) {
 	if err := CheckTarget(shared, in, true); err == nil || !strings.Contains(err.Error(), "file of the input model") {
 		t.Errorf("error %v", err)
 	}
-	target, err := CreateTarget(shared, in, false)
+	target, err := CreateTarget(t.Context(), shared, in, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +415,7 @@ func TestDataOfOthers(t *testing.T) {
 // name, on which relocation depends.
 func TestTemporaryNames(t *testing.T) {
 	path := before(t, "none")
-	target, err := CreateTarget(path, nil, true)
+	target, err := CreateTarget(t.Context(), path, nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -399,7 +439,7 @@ func TestOtherFilesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	target, err := CreateTarget(path, nil, false)
+	target, err := CreateTarget(t.Context(), path, nil, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -430,7 +470,7 @@ func TestRefusedNames(t *testing.T) {
 		if !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), path+": ") {
 			t.Errorf("%q: error %v", name, err)
 		}
-		if _, err2 := CreateTarget(path, nil, true); err2 == nil || err2.Error() != err.Error() {
+		if _, err2 := CreateTarget(t.Context(), path, nil, true); err2 == nil || err2.Error() != err.Error() {
 			t.Errorf("%q: CreateTarget's error %v", name, err2)
 		}
 		if err := CheckTarget(path, nil, false); (err != nil) != strings.Contains(name, "/") {
@@ -528,7 +568,7 @@ func TestReopenClosesFiles(t *testing.T) {
 		}
 		return len(entries)
 	}
-	target, err := CreateTarget(before(t, "none"), nil, true)
+	target, err := CreateTarget(t.Context(), before(t, "none"), nil, true)
 	if err != nil {
 		t.Fatal(err)
 	}

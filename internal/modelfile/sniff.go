@@ -1,0 +1,62 @@
+package modelfile
+
+import (
+	"bytes"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+)
+
+// others are files that are taken for ONNX models: what they hold at an offset, and
+// what to say of them.
+var others = []struct {
+	at          int
+	magic, what string
+}{
+	{0, "version https://git-lfs.github.com/", "a Git LFS pointer; the model itself comes with git lfs pull"},
+	{0, "GGUF", "a GGUF file"},
+	{0, "PK\x03\x04", "a zip archive, as PyTorch saves them; export the model to ONNX"},
+	{0, "\x89HDF\r\n", "an HDF5 file, as Keras saves them; export the model to ONNX"},
+	{4, "TFL3", "a TensorFlow Lite model; convert it with tf2onnx"},
+	{4, "ORTM", "an ONNX Runtime model (.ort); take the ONNX file that it was made from"},
+	{0, "\x1f\x8b", "compressed with gzip; unpack it"},
+	{8, "{\"", "a safetensors file; export the model to ONNX"},
+}
+
+// explain replaces an error about the encoding of a file that is something else
+// altogether by one that says so.
+func explain(err error, r io.ReaderAt) error {
+	head := make([]byte, 512)
+	n, _ := r.ReadAt(head, 0)
+	if what := sniff(head[:n]); what != "" {
+		return fmt.Errorf("%w: it is %s", ErrFormat, what)
+	}
+	return err
+}
+
+// sniff says what a file is that begins so, "" if that cannot be told.
+func sniff(head []byte) string {
+	for _, o := range others {
+		if len(head) >= o.at && bytes.HasPrefix(head[o.at:], []byte(o.magic)) {
+			return o.what
+		}
+	}
+	if isText(head) {
+		return "text"
+	}
+	return ""
+}
+
+// isText reports whether bytes are printable text in UTF-8, perhaps cut off within
+// a character.
+func isText(b []byte) bool {
+	for range utf8.UTFMax - 1 {
+		if r, n := utf8.DecodeLastRune(b); r == utf8.RuneError && n == 1 {
+			b = b[:len(b)-1]
+		}
+	}
+	return len(b) > 0 && utf8.Valid(b) && !strings.ContainsFunc(string(b), func(r rune) bool {
+		return r < ' ' && !strings.ContainsRune("\t\n\r\f", r) || r == 0x7f
+	})
+}

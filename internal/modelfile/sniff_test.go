@@ -1,0 +1,34 @@
+package modelfile
+
+import (
+	"errors"
+	"strings"
+	"testing"
+)
+
+// Files of other kinds are called by their names.
+func TestOtherFiles(t *testing.T) {
+	for content, want := range map[string]string{
+		"version https://git-lfs.github.com/spec/v1\noid sha256:00\n": "git lfs pull",
+		"GGUF\x03\x00\x00\x00":                     "a GGUF file",
+		"PK\x03\x04\x00\x00archive/data.pkl":       "PyTorch",
+		"\x89HDF\r\n\x1a\n":                        "HDF5",
+		"\x1c\x00\x00\x00TFL3":                     "TensorFlow Lite",
+		"\x1c\x00\x00\x00ORTM\x00":                 "ONNX Runtime",
+		"\x1f\x8b\x08\x00":                         "gzip",
+		"\x40\x00\x00\x00\x00\x00\x00\x00{\"a\":{": "safetensors",
+		"<!DOCTYPE html>\n":                        "it is text",
+		"Le modèle\n" + strings.Repeat("é", 300):   "it is text",
+		"\xff\xfe":                "at offset 0",
+		"text, and\x00then bytes": "offset",
+	} {
+		m, err := Open(writeBytes(t, []byte(content)))
+		if err == nil {
+			m.Close()
+			t.Fatalf("%q is a model", content)
+		}
+		if !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: error %q, want %q", content, err, want)
+		}
+	}
+}
