@@ -18,7 +18,7 @@ import (
 const module = "onnxquant/"
 
 // Number packages see slices and shapes, never a protobuf.
-var formats = []string{"int4", "nvfp4", "mx", "fp8", "ggml", "qlora", "calib", "quality", "qat"}
+var formats = []string{"int4", "nvfp4", "mx", "fp8", "ggml", "gguf", "qlora", "calib", "quality", "qat"}
 
 // mayImport lists, for each part of the module, the parts it may import. A
 // part is a folder with all below it, and may import itself.

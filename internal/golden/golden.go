@@ -81,7 +81,7 @@ const PlatformCast = "platform_cast"
 // have fails; nil marks a function that another test compares.
 func Run(t *testing.T, family string, funcs map[string]Func) {
 	t.Helper()
-	dir, err := folder()
+	dir, err := Folder()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,8 +117,8 @@ func Run(t *testing.T, family string, funcs map[string]Func) {
 	}
 }
 
-// folder returns the folder of families.
-func folder() (string, error) {
+// Folder returns the folder of families.
+func Folder() (string, error) {
 	root, err := os.Getwd()
 	if err != nil {
 		return "", err

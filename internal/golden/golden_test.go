@@ -104,21 +104,21 @@ func TestLoad(t *testing.T) {
 
 func TestFolder(t *testing.T) {
 	t.Setenv(Env, "")
-	own, err := folder()
+	own, err := Folder()
 	if err != nil || !strings.HasSuffix(filepath.ToSlash(own), "/testdata/golden") {
 		t.Errorf("default folder %q, %v", own, err)
 	}
 	t.Setenv(Env, "testdata/golden/pack")
-	if dir, err := folder(); err != nil || dir != filepath.Join(own, "pack") {
+	if dir, err := Folder(); err != nil || dir != filepath.Join(own, "pack") {
 		t.Errorf("relative folder %q, %v", dir, err)
 	}
 	abs := t.TempDir()
 	t.Setenv(Env, abs)
-	if dir, err := folder(); err != nil || dir != abs {
+	if dir, err := Folder(); err != nil || dir != abs {
 		t.Errorf("absolute folder %q, %v", dir, err)
 	}
 	t.Setenv(Env, filepath.Join(abs, "none"))
-	if dir, err := folder(); err == nil {
+	if dir, err := Folder(); err == nil {
 		t.Errorf("folder %q is not there", dir)
 	}
 }
