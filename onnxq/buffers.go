@@ -12,9 +12,9 @@ import (
 )
 
 // elementBytes is an upper bound of the memory of buffers for an element of a
-// tile: as float32, in a file (float16 or a copy), coded, packed and decoded. A
+// tile: as float32, in a file (float16 or a copy), coded, turned, packed and decoded. A
 // float64 takes more; it is rare.
-const elementBytes = 4 + 2 + 1 + 1 + 4
+const elementBytes = 4 + 2 + 1 + 1 + 1 + 4
 
 // buffers are what one worker needs. They grow to the size of a tile and are
 // used again for the next one.
@@ -25,9 +25,11 @@ type buffers struct {
 	q        []byte    // codes, one a byte
 	packed   []byte
 	unpacked []byte // codes that do not begin a byte
+	turned   []byte // codes or zero points in the order in which they are stored
 
 	lo, hi, scale []float32 // of the tile's blocks
 	zero          []byte
+	turnedScale   []float32
 }
 
 // grow returns *s with n elements of any value.
@@ -76,11 +78,32 @@ func (b *buffers) load(t tile, c chunk) error {
 	return nil
 }
 
-// encodeScales returns the scales of a tile as bytes of their type.
-func (b *buffers) encodeScales(t tile) []byte {
+// storedCodes returns the codes of a chunk as they are stored.
+func (b *buffers) storedCodes(t tile, c chunk) []byte {
+	if t.offset {
+		addHalf(b.q, t.bits())
+	}
+	return arrange(t.codesAt, &b.turned, b.q, c.rows, c.n)
+}
+
+// addHalf adds half their range to signed codes, which makes them unsigned.
+func addHalf(q []byte, bits int) {
+	const all = 0x0101010101010101
+	top, mask := uint64(all<<(bits-1)), uint64(all*(1<<bits-1))
+	for len(q) >= 8 {
+		binary.LittleEndian.PutUint64(q, (binary.LittleEndian.Uint64(q)^top)&mask)
+		q = q[8:]
+	}
+	for i := range q {
+		q[i] = (q[i] ^ byte(top)) & byte(mask)
+	}
+}
+
+// encodeScales returns scales of a tile as bytes of their type.
+func (b *buffers) encodeScales(t tile, scales []float32) []byte {
 	dtype := t.scaleType()
 	raw := grow(&b.raw, dtype.Bytes(t.scales))[:0]
-	for _, s := range b.scale {
+	for _, s := range scales {
 		switch dtype {
 		case modelfile.Float16:
 			raw = binary.LittleEndian.AppendUint16(raw, float16.Fromfloat32(s).Bits())
@@ -147,9 +170,9 @@ func (t tile) slabParts(b *buffers, c chunk) func(yield func(slabPart) bool) {
 		at := int64(0)
 		for i := range t.slabs {
 			n := int64(len(b.x)) // one slab, or a part of it
-			if t.n > 0 {
+			if t.slabs > 1 {
 				first, last := t.slabRows(t.slab + i)
-				n = (last - first) * t.inner
+				n = (last - first) * t.width
 			}
 			s := i * t.width
 			p := slabPart{

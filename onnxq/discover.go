@@ -27,6 +27,7 @@ type decision struct {
 	quantize bool
 	reason   string // why not
 	choice   choice // how
+	note     string // why not as was asked
 }
 
 // choice says how a weight is quantized.
@@ -36,7 +37,9 @@ type choice struct {
 	rule      ScaleRule
 	zeroPoint bool
 	block     int // PerChannel: one for the whole axis
-	operand       // along its axis blocks run
+	style     Style
+	nbits     nbits // meaningful in that style
+	operand         // along its axis blocks run
 }
 
 // discover decides for each float tensor of the model whether it is quantized.
@@ -58,12 +61,35 @@ func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, unfit map[*onnx
 			continue
 		}
 		d.reason = d.obstacle(trained, unfit)
+		d.settleStyle(x, opts.Style)
 		if d.reason != "" && opts.Strict {
 			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(v.path), d.reason)
 		}
 		d.quantize = d.reason == ""
 	}
 	return all, nil
+}
+
+// settleStyle finds the form of the weight in a style.
+func (d *decision) settleStyle(x *graphIndex, style Style) {
+	c := &d.choice
+	c.style = DQ
+	switch family := c.format.traits().family; {
+	case d.reason != "":
+	case style == NBits:
+		f, why := d.nbitsForm(x)
+		if why != "" {
+			d.note = "no MatMulNBits or GatherBlockQuantized: " + why
+			return
+		}
+		c.style, c.nbits = NBits, f
+	case style == QDQ && d.dtype == modelfile.Float64:
+		d.reason = "QuantizeLinear does not take float64"
+	case style == QDQ && family != integer && family != float8:
+		d.reason = fmt.Sprintf("QuantizeLinear does not make %s", c.format)
+	case style == QDQ:
+		c.style = QDQ
+	}
 }
 
 // trainedNames lists the values that training_info binds.

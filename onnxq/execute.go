@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"hash/crc32"
 	"io"
+	"iter"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -75,17 +76,14 @@ func (e *executor) begin() (err error) {
 		return err
 	}
 	for _, w := range e.weights {
-		e.codes[w] = e.packed(w, w.codes)
+		if w.codes != nil {
+			e.codes[w] = &packedWriter{w: e.sinks[w.codes], bits: w.bits(), at: w.codesAt}
+		}
 		if w.zero != nil {
-			e.zeros[w] = e.packed(w, w.zero)
+			e.zeros[w] = &packedWriter{w: e.sinks[w.zero], bits: w.bits(), at: w.zerosAt}
 		}
 	}
 	return nil
-}
-
-func (e *executor) packed(w *weight, t *onnxpb.TensorProto) *packedWriter {
-	n, _ := modelfile.Elements(t.Dims)
-	return &packedWriter{w: e.sinks[t], bits: w.bits(), n: n}
 }
 
 // run does all tasks. It returns the weights that cannot be quantized after all,
@@ -241,8 +239,12 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err 
 			}
 		}
 		out.errors.Merge(t.quantize(b, c))
-		out.sum = crc32.Update(out.sum, castagnoli, b.q)
-		if err := writeChunk(e.codes[t.weight], b, c, t.inner); err != nil {
+		if e.codes[t.weight] == nil {
+			continue
+		}
+		codes := b.storedCodes(t, c)
+		out.sum = crc32.Update(out.sum, castagnoli, codes)
+		if err := e.codes[t.weight].writeRuns(b, codes, t.codesAt.runs(c.off, c.rows, c.n)); err != nil {
 			return true, err
 		}
 	}
@@ -251,24 +253,29 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err 
 
 // writeScales writes the scales and zero points of a tile.
 func (e *executor) writeScales(b *buffers, t tile, out *outcome) error {
-	raw := b.encodeScales(t)
+	rows, n := t.scaleGrid()
+	raw := b.encodeScales(t, arrange(t.scalesAt, &b.turnedScale, b.scale, rows, n))
 	out.sum = crc32.Update(out.sum, castagnoli, raw)
 	elem := int64(len(raw)) / t.scales
-	if _, err := e.sinks[t.weight.scale].WriteAt(raw, t.first*elem); err != nil {
-		return err
+	for r := range t.scalesAt.runs(t.first, rows, n) {
+		if _, err := e.sinks[t.weight.scale].WriteAt(raw[r.from*elem:(r.from+r.n)*elem], r.at*elem); err != nil {
+			return err
+		}
 	}
 	z := e.zeros[t.weight]
 	if z == nil {
 		return nil
 	}
-	out.sum = crc32.Update(out.sum, castagnoli, b.zero)
-	return z.write(grow(&b.packed, t.scales), b.zero, t.first)
+	zero := arrange(t.zerosAt, &b.turned, b.zero, rows, n)
+	out.sum = crc32.Update(out.sum, castagnoli, zero)
+	return z.writeRuns(b, zero, t.zerosAt.runs(t.first, rows, n))
 }
 
-func writeChunk(p *packedWriter, b *buffers, c chunk, inner int64) error {
-	packed := grow(&b.packed, c.n)
-	for r := range c.rows {
-		if err := p.write(packed, b.q[r*c.n:(r+1)*c.n], c.off+r*inner); err != nil {
+// writeRuns packs and writes codes, each run where it lies.
+func (p *packedWriter) writeRuns(b *buffers, q []byte, runs iter.Seq[run]) error {
+	packed := grow(&b.packed, int64(len(q)))
+	for r := range runs {
+		if err := p.write(packed, q[r.from:r.from+r.n], r.at); err != nil {
 			return err
 		}
 	}

@@ -1,6 +1,7 @@
 package onnxq
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -43,8 +44,22 @@ func (b *builder) constant(name string, dtype modelfile.DType, shape []int64, ra
 	return t.GetName()
 }
 
+// shape returns the name of a constant that holds a shape.
+func (b *builder) shape(prefix string, dims []int64) string {
+	var raw []byte
+	for _, n := range dims {
+		raw = binary.LittleEndian.AppendUint64(raw, uint64(n))
+	}
+	return b.constant(prefix+"_shape", modelfile.DType(onnxpb.TensorProto_INT64), []int64{int64(len(dims))}, raw)
+}
+
 // node adds a node with one output. Its name begins with prefix.
 func (b *builder) node(prefix, op, output string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+	b.nodes = append(b.nodes, b.loose(prefix, op, output, inputs, attrs...))
+}
+
+// loose makes a node without adding it.
+func (b *builder) loose(prefix, op, output string, inputs []string, attrs ...*onnxpb.AttributeProto) *onnxpb.NodeProto {
 	n := &onnxpb.NodeProto{
 		OpType:    &op,
 		Name:      ptr(b.fresh(prefix + "_" + op)),
@@ -55,7 +70,7 @@ func (b *builder) node(prefix, op, output string, inputs []string, attrs ...*onn
 	if b.domain != "" {
 		n.Domain = &b.domain
 	}
-	b.nodes = append(b.nodes, n)
+	return n
 }
 
 // value adds a node and returns the new name of its output.
@@ -78,18 +93,13 @@ func (b *builder) result(w *weight, made modelfile.DType, op string, inputs []st
 		steps = append(steps, step{"Cast", nil, []*onnxpb.AttributeProto{intAttr("to", int64(w.dtype))}})
 	}
 	if !slices.Equal(w.codeShape(), w.shape) {
-		var raw []byte
-		for _, n := range w.shape {
-			raw = binary.LittleEndian.AppendUint64(raw, uint64(n))
-		}
-		shape := b.constant(w.name+"_shape", modelfile.DType(onnxpb.TensorProto_INT64), []int64{int64(len(w.shape))}, raw)
-		steps = append(steps, step{"Reshape", []string{shape}, nil})
+		steps = append(steps, step{"Reshape", []string{b.shape(w.name, w.shape)}, nil})
 	}
 	var value []string
 	for i, s := range steps {
 		in := append(value, s.inputs...)
 		if i == len(steps)-1 {
-			b.node(w.name, s.op, w.name, in, s.attrs...)
+			b.node(w.name, s.op, cmp.Or(w.output, w.name), in, s.attrs...)
 		} else {
 			value = []string{b.value(w.name, s.op, in, s.attrs...)}
 		}
@@ -112,6 +122,12 @@ var typeOpsets = map[modelfile.DType]int64{
 
 // opset is the least one that has the types and attributes of the weight's form.
 func (w *weight) opset() int64 {
+	switch w.choice.style {
+	case NBits:
+		return 0 // its operators are of another domain
+	case QDQ:
+		return max(21, typeOpsets[w.codeType()]) // output_dtype of QuantizeLinear
+	}
 	need := max(13, typeOpsets[w.codeType()], typeOpsets[w.scaleType()], typeOpsets[w.dtype])
 	if !w.perAxis {
 		need = max(need, 21) // block_size
@@ -129,6 +145,12 @@ func (w *weight) tabled() bool {
 
 // formName names what decodes the weight, for the plan.
 func (w *weight) formName() string {
+	switch w.choice.style {
+	case NBits:
+		return w.choice.nbits.String()
+	case QDQ:
+		return "QuantizeLinear and DequantizeLinear"
+	}
 	if w.tabled() {
 		return "Gather"
 	}
@@ -145,6 +167,15 @@ func (w *weight) codeType() modelfile.DType {
 
 // build adds what decodes the weight and gives the result its name.
 func (w *weight) build(b *builder) {
+	switch w.choice.style {
+	case NBits:
+		b.tensors = append(b.tensors, w.decoder.tensors...)
+		b.nodes = append(b.nodes, w.decoder.nodes...)
+		return
+	case QDQ:
+		w.buildFake(b)
+		return
+	}
 	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, w.codeType(), w.codeShape())
 	w.scale = b.tensor(w.name+"_scale", w.scaleType(), w.scaleShape())
 	if w.codec.HasZeroPoints() {
@@ -156,6 +187,22 @@ func (w *weight) build(b *builder) {
 	} else {
 		w.buildDequantize(b, scale, scaleType)
 	}
+}
+
+// buildFake adds a QuantizeLinear behind the weight, which stays, and a
+// DequantizeLinear behind that.
+func (w *weight) buildFake(b *builder) {
+	w.scale = b.tensor(w.name+"_scale", w.scaleType(), w.scaleShape())
+	inputs := []string{w.name, w.scale.GetName()}
+	attrs := w.blocking()
+	if w.codec.HasZeroPoints() {
+		w.zero = b.tensor(w.name+"_zp", w.codeType(), w.scaleShape())
+		inputs = append(inputs, w.zero.GetName())
+	} else {
+		attrs = append(attrs, intAttr("output_dtype", int64(w.codeType())))
+	}
+	codes := b.value(w.name, "QuantizeLinear", inputs, attrs...)
+	b.result(w, w.dtype, "DequantizeLinear", append([]string{codes}, inputs[1:]...), w.blocking()...)
 }
 
 // codeShape is the shape of the tensor of codes. Where axes count as one it is

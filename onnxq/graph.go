@@ -14,13 +14,16 @@ type graphIndex struct {
 	names  map[string]bool              // names of values and nodes, anywhere in the model
 	nodes  []string                     // names of nodes
 	made   map[*onnxpb.NodeProto]*value // first outputs
+	home   map[*onnxpb.NodeProto]*scope // where nodes lie
 	paths  map[string]bool              // of subgraphs
 	suffix map[string]int               // the last one tried for a name or path that is taken
 	ir     int64
+	opset  int64
+	read   map[use]*value // who reads a tensor; made when first asked for
 }
 
 func newGraphIndex(ir int64) *graphIndex {
-	return &graphIndex{names: map[string]bool{}, made: map[*onnxpb.NodeProto]*value{}, paths: map[string]bool{}, suffix: map[string]int{}, ir: ir}
+	return &graphIndex{names: map[string]bool{}, made: map[*onnxpb.NodeProto]*value{}, home: map[*onnxpb.NodeProto]*scope{}, paths: map[string]bool{}, suffix: map[string]int{}, ir: ir}
 }
 
 // value is a named value of one graph.
@@ -84,6 +87,7 @@ func indexModel(m *onnxpb.ModelProto) (*graphIndex, error) {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
 	x := newGraphIndex(m.GetIrVersion())
+	x.opset = opsetOf(m)
 	if err := x.graph(m.Graph, nil, ""); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
@@ -179,6 +183,7 @@ func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
 // are defined in s already.
 func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) error {
 	for _, n := range nodes {
+		x.home[n] = s
 		if n.GetName() != "" {
 			x.names[n.GetName()] = true
 			x.nodes = append(x.nodes, n.GetName())
@@ -238,6 +243,19 @@ func (s *scope) define(v *value) error {
 	}
 	s.values[v.name] = v
 	return nil
+}
+
+// constants tells which tensor is read where.
+func (x *graphIndex) constants() map[use]*value {
+	if x.read == nil {
+		x.read = map[use]*value{}
+		for _, v := range x.values {
+			for _, u := range v.uses {
+				x.read[u] = v
+			}
+		}
+	}
+	return x.read
 }
 
 // subgraphs lists the graphs that an attribute holds.

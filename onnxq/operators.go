@@ -11,28 +11,32 @@ import (
 // others that only pass it on.
 type leaf struct {
 	use
-	axes []int // axes of the tensor, in the order in which the operator sees them
+	axes []int               // axes of the tensor, in the order in which the operator sees them
+	cast bool                // to another type on the way
+	via  []*onnxpb.NodeProto // that pass the tensor on, from the tensor to the operator
 }
 
 // leaves finds who computes with a tensor in the end: behind Identity, Transpose
 // and Cast between float types.
 func (x *graphIndex) leaves(v *value) []leaf {
-	axes := make([]int, len(v.tensor.GetDims()))
-	for i := range axes {
-		axes[i] = i
+	start := leaf{axes: make([]int, len(v.tensor.GetDims()))}
+	for i := range start.axes {
+		start.axes[i] = i
 	}
-	return x.appendLeaves(nil, v, axes, modelfile.DType(v.tensor.GetDataType()))
+	return x.appendLeaves(nil, v, start, modelfile.DType(v.tensor.GetDataType()))
 }
 
-func (x *graphIndex) appendLeaves(leaves []leaf, v *value, axes []int, dtype modelfile.DType) []leaf {
+func (x *graphIndex) appendLeaves(leaves []leaf, v *value, at leaf, dtype modelfile.DType) []leaf {
 	for _, u := range v.uses {
-		next, ok := passedOn(u, axes, dtype)
+		at.use = u
+		next, ok := passedOn(u, at.axes, dtype)
 		behind := x.made[u.node]
 		if !ok || behind == nil || behind.output {
-			leaves = append(leaves, leaf{u, axes})
+			leaves = append(leaves, at)
 			continue
 		}
-		leaves = x.appendLeaves(leaves, behind, next, dtype)
+		further := leaf{axes: next, cast: at.cast || u.node.GetOpType() == "Cast", via: append(slices.Clone(at.via), u.node)}
+		leaves = x.appendLeaves(leaves, behind, further, dtype)
 	}
 	return leaves
 }

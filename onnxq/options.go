@@ -31,6 +31,15 @@ const (
 	ORT      Target = "ort"      // ONNX Runtime: only what it runs
 )
 
+// Style is the form in which a model holds quantized weights.
+type Style string
+
+const (
+	DQ    Style = "dq"    // codes behind a DequantizeLinear, or what stands for it
+	QDQ   Style = "qdq"   // float weights behind QuantizeLinear and DequantizeLinear: fake quantization
+	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits and GatherBlockQuantized read; where they cannot, as in DQ
+)
+
 // ScaleRule is a way to find the power of two that scales a microscaling block
 // whose largest magnitude is amax.
 type ScaleRule string
@@ -50,6 +59,7 @@ type Options struct {
 	Algorithm string    // rtn
 	ScaleRule ScaleRule // of the microscaling formats; default the format's own
 	Target    Target    // default Portable
+	Style     Style     // default DQ
 
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means every known one
 	Include     []string // globs on weight or node names: when given, only what matches
@@ -111,6 +121,21 @@ func (o Options) withDefaults() (Options, error) {
 	case Portable, ORT:
 	default:
 		return o, fmt.Errorf("target %q: want portable or ort", o.Target)
+	}
+	switch o.Style {
+	case "":
+		o.Style = DQ
+	case DQ, QDQ, NBits:
+	default:
+		return o, fmt.Errorf("style %q: want dq, qdq or nbits", o.Style)
+	}
+	if family := o.Format.traits().family; o.Format != "" && o.Format != Float {
+		switch {
+		case o.Style == NBits && family != integer:
+			return o, fmt.Errorf("style nbits is of integers, not of %s", o.Format)
+		case o.Style == QDQ && family != integer && family != float8:
+			return o, fmt.Errorf("style qdq: QuantizeLinear does not make %s", o.Format)
+		}
 	}
 	switch {
 	case len(o.Ops) == 0:

@@ -13,7 +13,7 @@ type packedWriter struct {
 	w    io.WriterAt
 	base int64 // offset of the tensor
 	bits int
-	n    int64 // elements of the tensor
+	at   stored // where elements lie
 
 	mu    sync.Mutex
 	edges map[int64]edge
@@ -35,7 +35,7 @@ func (p *packedWriter) write(buf, q []byte, off int64) error {
 		q, off = q[head:], off+head
 	}
 	tail := int64(len(q)) % per
-	if off+int64(len(q)) == p.n {
+	if end := off + int64(len(q)); end%p.at.pitch == p.at.k || end == p.at.size() {
 		tail = 0 // nothing shares the last byte
 	}
 	body := q[:int64(len(q))-tail]
@@ -64,7 +64,7 @@ func (p *packedWriter) partial(q []byte, off int64) error {
 		e.value |= c & (1<<p.bits - 1) << shift
 	}
 	e.codes += len(q)
-	if int64(e.codes) < min(per, p.n-at*per) {
+	if int64(e.codes) < p.codesIn(at, per) {
 		if p.edges == nil {
 			p.edges = map[int64]edge{}
 		}
@@ -74,4 +74,12 @@ func (p *packedWriter) partial(q []byte, off int64) error {
 	delete(p.edges, at)
 	_, err := p.w.WriteAt([]byte{e.value}, p.base+at)
 	return err
+}
+
+// codesIn is the number of codes that byte at holds, of at most per.
+func (p *packedWriter) codesIn(at, per int64) int64 {
+	if p.at.pitch > p.at.k { // rows fill whole bytes
+		return min(per, p.at.k-at*per%p.at.pitch)
+	}
+	return min(per, p.at.size()-at*per)
 }

@@ -133,7 +133,7 @@ func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorPro
 		if w := weights[d]; w != nil {
 			t.Decision = Quantize
 			t.Format, t.Axis, t.Block = d.choice.format, d.choice.axis, d.choice.block
-			t.Form = w.formName()
+			t.Form, t.Note = w.formName(), d.note
 			t.OutBytes = w.size()
 			w.planned = len(p.Tensors)
 		}

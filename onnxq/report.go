@@ -24,7 +24,8 @@ type TensorPlan struct {
 	Format   Format `json:"format,omitempty"`
 	Axis     int    `json:"axis"` // the reduction axis; meaningful when quantized
 	Block    int    `json:"block,omitempty"`
-	Form     string `json:"form,omitempty"` // the operator that decodes it
+	Form     string `json:"form,omitempty"` // the operators that decode it
+	Note     string `json:"note,omitempty"` // why it is not what was asked for
 	OutBytes int64  `json:"out_bytes"`      // codes, scales and zero points; Bytes when kept
 }
 

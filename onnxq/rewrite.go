@@ -29,6 +29,7 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 	names := newGraphIndex(0)
 	maps.Copy(names.names, m.index.names)
 
+	consumers := newConsumers(m.index, m.file.Proto, r.proto)
 	selected := map[*onnxpb.TensorProto]*weight{}
 	need := int64(0)
 	for _, d := range decisions {
@@ -46,16 +47,25 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 		r.weights = append(r.weights, w)
 		selected[d.tensor] = w
 		need = max(need, w.opset())
+		switch d.choice.style {
+		case NBits:
+			w.decoder = &builder{domain: consumers.domain, fresh: names.fresh}
+			consumers.readCodes(w, w.decoder)
+		case QDQ:
+			w.output = names.fresh(w.name + "_DequantizeLinear_Output")
+			consumers.readAnew(w.value, w.output)
+		}
 	}
+	consumers.finish(r.proto)
 
-	if err := m.inline(original, func(t *onnxpb.TensorProto) bool { return selected[t] != nil }); err != nil {
+	replaced := func(t *onnxpb.TensorProto) bool { return selected[t] != nil && selected[t].choice.style != QDQ }
+	if err := m.inline(original, replaced); err != nil {
 		return nil, err
 	}
-	domain, err := raise(r.proto, need, names.fresh)
-	if err != nil {
+	if err := raise(r.proto, need, names.fresh); err != nil {
 		return nil, err
 	}
-	r.replace(r.proto.Graph, domain, original, selected, names.fresh)
+	r.replace(r.proto.Graph, domainOf(r.proto), original, selected, names.fresh)
 	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		if nodes, err := ordered(g.Node); err == nil { // the input has been checked
 			g.Node = nodes
@@ -87,23 +97,28 @@ func (m *Model) clone() (copied *onnxpb.ModelProto, original map[*onnxpb.TensorP
 }
 
 // raise brings the model to an opset that has the operators needed, and to an
-// IR version that has the opset. It returns the model's spelling of the domain.
-func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string) (domain string, err error) {
+// IR version that has the opset.
+func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string) error {
 	if need == 0 {
-		return "", nil
+		return nil
 	}
 	if err := opset.Raise(m, need, fresh); err != nil {
-		return "", err
+		return err
 	}
 	if ir := opset.IRFor(opsetOf(m)); m.GetIrVersion() < ir {
 		m.IrVersion = &ir
 	}
+	return nil
+}
+
+// domainOf returns the model's spelling of the domain of the ONNX operators.
+func domainOf(m *onnxpb.ModelProto) (domain string) {
 	for _, o := range m.OpsetImport {
 		if standardDomain(o.GetDomain()) {
 			domain = o.GetDomain()
 		}
 	}
-	return domain, nil
+	return domain
 }
 
 // replace puts the tensors and nodes of quantized weights in the place of the
@@ -113,18 +128,25 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 	gone := map[string]bool{}
 	for _, t := range g.Initializer {
 		w := selected[original[t]]
-		if w == nil {
+		if w == nil || w.choice.style == QDQ {
 			b.tensors = append(b.tensors, t)
+		}
+		if w == nil {
 			continue
 		}
 		w.build(b)
-		gone[w.name] = true // an input, up to IR 3
-		w.codes.DocString, w.codes.MetadataProps = t.DocString, t.MetadataProps
+		if w.codes != nil {
+			gone[w.name] = true // an input, up to IR 3
+			w.codes.DocString, w.codes.MetadataProps = t.DocString, t.MetadataProps
+		}
 	}
 	var nodes []*onnxpb.NodeProto
 	for _, n := range g.Node {
-		if w := selected[original[constantTensor(n)]]; w != nil {
+		w := selected[original[constantTensor(n)]]
+		if w != nil {
 			w.build(b)
+		}
+		if w != nil && w.codes != nil {
 			continue
 		}
 		for _, a := range n.Attribute {

@@ -64,7 +64,7 @@ func (t *task) cost() int64 {
 	}
 	elements := t.tile.n
 	if elements == 0 {
-		first, last := t.slabRows(t.slab)
+		first, last := t.rows()
 		elements = (last - first) * t.width
 	}
 	return t.dtype.Bytes(elements)

@@ -10,7 +10,7 @@ import "iter"
 // blocks lie in rows: a tile is a stretch of elements made of whole blocks.
 // Otherwise blocks lie in columns: a tile is some slabs of all columns, a slab
 // being the rows of k that share scales, or the columns from col on of one
-// slab, width of them.
+// slab, or of several, width of them.
 type tile struct {
 	*weight
 
@@ -30,6 +30,8 @@ func (w *weight) tiles(limit int64) iter.Seq[tile] {
 		switch {
 		case w.inner == 1:
 			w.rowTiles(limit, yield)
+		case w.codesAt.turned:
+			w.turnedTiles(limit, yield)
 		case w.slabSize() <= limit:
 			w.slabTiles(limit, yield)
 		default:
@@ -95,10 +97,46 @@ func (w *weight) stripeTiles(limit int64, yield func(tile) bool) {
 	}
 }
 
+// turnedTiles cuts a weight whose columns are stored as rows into stripes that
+// go through as many slabs as fit, if they can be wide enough for that.
+func (w *weight) turnedTiles(limit int64, yield func(tile) bool) {
+	const leastWidth = 128 // columns, for the sake of reading
+	slab := min(w.block, w.k)
+	width := min(w.inner, max(leastWidth, limit/w.k))
+	slabs := min(w.blocks, max(1, limit/(slab*width)))
+	for o := range w.outer {
+		for s := int64(0); s < w.blocks; s += slabs {
+			high := min(slabs, w.blocks-s)
+			for c := int64(0); c < w.inner; c += width {
+				n := min(width, w.inner-c)
+				first := o*w.blocks + s
+				if !yield(tile{weight: w, slab: first, slabs: high, col: c, width: n, first: first*w.inner + c, scales: high * n}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// scaleGrid tells how a tile's scales lie: rows of n.
+func (t tile) scaleGrid() (rows, n int64) {
+	if t.n > 0 {
+		return 1, t.scales
+	}
+	return t.slabs, t.width
+}
+
 // slabRows returns the rows, of inner elements each, that slab s covers.
 func (w *weight) slabRows(s int64) (first, last int64) {
 	o, b := s/w.blocks, s%w.blocks
 	return o*w.k + b*w.block, o*w.k + min((b+1)*w.block, w.k)
+}
+
+// rows returns the rows that a stripe covers.
+func (t tile) rows() (first, last int64) {
+	first, _ = t.slabRows(t.slab)
+	_, last = t.slabRows(t.slab + t.slabs - 1)
+	return first, last
 }
 
 // chunk is a part of a tile that is in memory at once: rows × width elements,
@@ -118,7 +156,7 @@ func (t tile) chunks(limit int64) []chunk {
 		}
 		return cs
 	}
-	first, last := t.slabRows(t.slab)
+	first, last := t.rows()
 	rows := max(limit/t.width, 1)
 	var cs []chunk
 	for r := first; r < last; r += rows {

@@ -69,7 +69,7 @@ func TestPackedWriter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := &packedWriter{w: f, base: 3, bits: bits, n: int64(n)}
+			p := &packedWriter{w: f, base: 3, bits: bits, at: stored{outer: 1, k: int64(n), inner: 1, pitch: int64(n)}}
 			for _, i := range r.Perm(len(cuts)) {
 				end := n
 				if i+1 < len(cuts) {

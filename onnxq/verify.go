@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"iter"
 	"math"
 
 	"onnxquant/int4"
@@ -54,28 +55,42 @@ func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProt
 	sum := uint32(0)
 	w := t.weight
 	for _, c := range t.chunks(e.limit) {
+		if w.codes == nil {
+			break
+		}
 		q := grow(&b.q, c.rows*c.n)
-		for r := range c.rows {
-			if err := b.readCodes(q[r*c.n:(r+1)*c.n], payloads[w.codes], w, c.off+r*w.inner); err != nil {
-				return 0, w.path, err
-			}
+		if err := b.readRuns(q, payloads[w.codes], w, w.codesAt.runs(c.off, c.rows, c.n)); err != nil {
+			return 0, w.path, err
 		}
 		sum = crc32.Update(sum, castagnoli, q)
 	}
+	rows, n := t.scaleGrid()
 	elem := modelfile.DType(w.scale.GetDataType()).Bits() / 8
 	raw := grow(&b.raw, t.scales*elem)
-	if err := readAt(payloads[w.scale], raw, t.first*elem); err != nil {
-		return 0, w.path, err
+	for r := range w.scalesAt.runs(t.first, rows, n) {
+		if err := readAt(payloads[w.scale], raw[r.from*elem:(r.from+r.n)*elem], r.at*elem); err != nil {
+			return 0, w.path, err
+		}
 	}
 	sum = crc32.Update(sum, castagnoli, raw)
 	if w.zero != nil {
 		zero := grow(&b.zero, t.scales)
-		if err := b.readCodes(zero, payloads[w.zero], w, t.first); err != nil {
+		if err := b.readRuns(zero, payloads[w.zero], w, w.zerosAt.runs(t.first, rows, n)); err != nil {
 			return 0, w.path, err
 		}
 		sum = crc32.Update(sum, castagnoli, zero)
 	}
 	return sum, w.path, nil
+}
+
+// readRuns reads packed codes, each run from where it lies.
+func (b *buffers) readRuns(q []byte, p *modelfile.Payload, w *weight, runs iter.Seq[run]) error {
+	for r := range runs {
+		if err := b.readCodes(q[r.from:r.from+r.n], p, w, r.at); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // readCodes reads packed codes from element off on.
@@ -88,11 +103,11 @@ func (b *buffers) readCodes(q []byte, p *modelfile.Payload, w *weight, off int64
 		return err
 	}
 	if head == 0 {
-		int4.Unpack(q, packed, w.bits(), w.signed())
+		int4.Unpack(q, packed, w.bits(), w.signed() && !w.offset)
 		return nil
 	}
 	all := grow(&b.unpacked, n)
-	int4.Unpack(all, packed, w.bits(), w.signed())
+	int4.Unpack(all, packed, w.bits(), w.signed() && !w.offset)
 	copy(q, all[head:])
 	return nil
 }

@@ -19,6 +19,12 @@ type weight struct {
 	blocks          int64 // along k
 	perAxis         bool  // one scale per channel: a vector, without block_size
 
+	// Where codes, scales and zero points lie in their tensors.
+	codesAt, scalesAt, zerosAt stored
+	offset                     bool     // codes are stored plus half their range
+	decoder                    *builder // made already, in the style nbits
+	output                     string   // what it decodes to, if not the weight's own name
+
 	src     *modelfile.Payload
 	planned int // index among the plan's tensors
 
@@ -51,7 +57,26 @@ func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
 		w.perAxis = true // ONNX Runtime takes a single scale for that of the tensor
 	}
 	w.codec = w.newCodec()
+	w.store()
 	return w, w.codec.Validate()
+}
+
+// store settles where codes, scales and zero points lie.
+func (w *weight) store() {
+	w.codesAt = stored{outer: w.outer, k: w.k, inner: w.inner, pitch: w.k}
+	w.scalesAt = stored{outer: w.outer, k: w.blocks, inner: w.inner, pitch: w.blocks}
+	w.zerosAt = w.scalesAt
+	if w.choice.style != NBits {
+		return
+	}
+	w.offset = w.signed()
+	if w.choice.nbits.product {
+		w.codesAt.pitch = w.blocks * w.choice.nbits.block
+	}
+	per := int64(8 / w.bits())
+	w.zerosAt.pitch = (w.blocks + per - 1) / per * per
+	turned := w.inner > 1
+	w.codesAt.turned, w.scalesAt.turned, w.zerosAt.turned = turned, turned, turned
 }
 
 // bits is the size of a code.
@@ -121,5 +146,5 @@ func (w *weight) size() int64 {
 // defectInORT tells whether ONNX Runtime 1.31 fuses the weight with the MatMul
 // that reads it and then computes garbage.
 func (w *weight) defectInORT() bool {
-	return w.bits() == 2 && len(w.view) == 2 && !w.choice.flat && w.choice.axis == 0 && w.inner%4 != 0 && len(w.uses) == 1
+	return w.choice.style == DQ && w.bits() == 2 && len(w.view) == 2 && !w.choice.flat && w.choice.axis == 0 && w.inner%4 != 0 && len(w.uses) == 1
 }

@@ -37,6 +37,8 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"how mxfp4 and mxfp8 round scales to powers of two: ocp or\nceil (default ocp for 4 bits, ceil for 8)")
 	fs.Var(choice[onnxq.Target]{&o.Target, []onnxq.Target{onnxq.Portable, onnxq.ORT}, "NAME"}, "target",
 		"what shall run OUT: portable, the types that the standard\nhas, or ort, only what ONNX Runtime runs (default portable)")
+	fs.Var(choice[onnxq.Style]{&o.Style, []onnxq.Style{onnxq.DQ, onnxq.QDQ, onnxq.NBits}, "NAME"}, "style",
+		"how OUT holds weights: dq, codes behind DequantizeLinear;\nqdq, floats behind QuantizeLinear and DequantizeLinear;\nnbits, codes of MatMulNBits and GatherBlockQuantized\n(default dq)")
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",
 		"operators whose weights are quantized: MatMul, Gemm,\nGather, Conv, ConvTranspose or all (default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,

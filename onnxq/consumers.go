@@ -1,0 +1,178 @@
+package onnxq
+
+import (
+	"slices"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// consumers changes the operators that read weights, in the copy of a model.
+type consumers struct {
+	index  *graphIndex
+	copies map[*onnxpb.NodeProto]*onnxpb.NodeProto   // of the input's nodes
+	gone   map[*onnxpb.NodeProto]bool                // copies that are needed no more
+	behind map[*onnxpb.NodeProto][]*onnxpb.NodeProto // what follows a copy
+	domain string                                    // as the model spells that of the ONNX operators
+
+	contrib bool // some operators are ONNX Runtime's own now
+}
+
+func newConsumers(x *graphIndex, from, to *onnxpb.ModelProto) *consumers {
+	c := &consumers{
+		index:  x,
+		copies: map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
+		gone:   map[*onnxpb.NodeProto]bool{},
+		behind: map[*onnxpb.NodeProto][]*onnxpb.NodeProto{},
+		domain: domainOf(to),
+	}
+	var copies []*onnxpb.NodeProto // in the order of the originals
+	walkGraphs(to.Graph, func(g *onnxpb.GraphProto) { copies = append(copies, g.Node...) })
+	i := 0
+	walkGraphs(from.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			c.copies[n] = copies[i]
+			i++
+		}
+	})
+	return c
+}
+
+// readCodes makes the operators that use a weight read its codes themselves.
+func (c *consumers) readCodes(w *weight, b *builder) {
+	w.buildNBits(b)
+	rows := w.codes.GetName() // of codes, for Gather
+	if w.choice.nbits.product && w.choice.nbits.gather {
+		shape := b.shape(w.name, []int64{w.outer * w.inner, w.k * int64(w.bits()) / 8})
+		rows = b.value(rows, "Reshape", []string{rows, shape})
+	}
+	for _, l := range w.leaves {
+		for _, n := range l.via {
+			c.gone[c.copies[n]] = true
+		}
+		if l.node.GetOpType() == "Gather" {
+			c.gather(w, l.node, rows)
+		} else {
+			c.product(w, l.node, b)
+		}
+	}
+}
+
+// gather turns a Gather into a GatherBlockQuantized.
+func (c *consumers) gather(w *weight, n *onnxpb.NodeProto, codes string) {
+	inputs := []string{codes, n.Input[1], w.scale.GetName()}
+	if w.zero != nil {
+		inputs = append(inputs, w.zero.GetName())
+	}
+	c.become(n, "GatherBlockQuantized", inputs,
+		intAttr("gather_axis", 0), intAttr("quantize_axis", int64(len(w.shape)-1)),
+		intAttr("block_size", w.choice.nbits.block), intAttr("bits", int64(w.bits())))
+}
+
+// product turns a MatMul or Gemm into a MatMulNBits, which also adds a bias for
+// each column. What else a Gemm adds, an Add does.
+func (c *consumers) product(w *weight, n *onnxpb.NodeProto, b *builder) {
+	inputs := []string{n.Input[0], w.codes.GetName(), w.scale.GetName(), "", "", ""}
+	if w.zero != nil {
+		inputs[3] = w.zero.GetName()
+	}
+	columns := w.outer * w.inner
+	add, bias := c.index.biasBehind(n, columns, w)
+	switch {
+	case hasInput(n, 2) && c.index.isBias(use{n, 2}, columns, w):
+		inputs[5] = n.Input[2]
+	case hasInput(n, 2):
+		made := c.copies[n]
+		product := b.fresh(w.name + "_MatMulNBits_Output")
+		sum := b.loose(w.name, "Add", made.Output[0], []string{product, n.Input[2]})
+		made.Output = []string{product}
+		c.behind[made] = []*onnxpb.NodeProto{sum}
+	case add != nil:
+		inputs[5] = bias
+		c.copies[n].Output = c.copies[add].Output
+		c.gone[c.copies[add]] = true
+	}
+	for inputs[len(inputs)-1] == "" {
+		inputs = inputs[:len(inputs)-1]
+	}
+	c.become(n, "MatMulNBits", inputs,
+		intAttr("K", w.k), intAttr("N", columns),
+		intAttr("bits", int64(w.bits())), intAttr("block_size", w.choice.nbits.block))
+}
+
+// become makes the copy of a node another operator.
+func (c *consumers) become(n *onnxpb.NodeProto, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+	c.contrib = true
+	made := c.copies[n]
+	made.OpType, made.Domain, made.Overload = &op, ptr(contribDomain), nil
+	made.Input, made.Attribute = inputs, attrs
+}
+
+// isBias tells whether a constant is read that has an element for each column
+// and the weight's type.
+func (x *graphIndex) isBias(u use, columns int64, w *weight) bool {
+	v := x.constants()[u]
+	return v != nil && len(v.tensor.GetDims()) == 1 && v.tensor.GetDims()[0] == columns && v.tensor.GetDataType() == int32(w.dtype)
+}
+
+// biasBehind finds an Add, in the same graph, that alone reads a product and adds
+// a bias to it.
+func (x *graphIndex) biasBehind(n *onnxpb.NodeProto, columns int64, w *weight) (add *onnxpb.NodeProto, bias string) {
+	v := x.made[n]
+	if v == nil || v.output || len(v.uses) != 1 {
+		return nil, ""
+	}
+	u := v.uses[0]
+	other := 1 - u.input
+	if u.node.GetOpType() != "Add" || !standardDomain(u.node.GetDomain()) || x.opset < 7 || x.home[u.node] != x.home[n] || !x.isBias(use{u.node, other}, columns, w) {
+		return nil, ""
+	}
+	return u.node, u.node.Input[other]
+}
+
+// readAnew makes all that read a value, but for one node, read another.
+func (c *consumers) readAnew(v *value, name string) {
+	for _, u := range v.uses {
+		c.copies[u.node].Input[u.input] = name
+	}
+}
+
+// finish tidies up the graphs, imports the domain of the new operators, and
+// raises the IR version to one whose initializers need not be inputs.
+func (c *consumers) finish(m *onnxpb.ModelProto) {
+	walkGraphs(m.Graph, c.tidy)
+	if c.contrib {
+		m.IrVersion = ptr(max(m.GetIrVersion(), 4))
+	}
+	imported := slices.ContainsFunc(m.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == contribDomain })
+	if c.contrib && !imported {
+		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: ptr(contribDomain), Version: ptr(int64(1))})
+	}
+}
+
+// tidy removes the nodes that are gone from a graph, and adds those that follow
+// others.
+func (c *consumers) tidy(g *onnxpb.GraphProto) {
+	if len(c.gone) == 0 && len(c.behind) == 0 {
+		return
+	}
+	var nodes []*onnxpb.NodeProto
+	made := map[string]bool{}
+	for _, n := range g.Node {
+		if !c.gone[n] {
+			nodes = append(append(nodes, n), c.behind[n]...)
+		}
+	}
+	for _, n := range nodes {
+		for _, name := range n.Output {
+			made[name] = true
+		}
+	}
+	for _, n := range g.Node {
+		if c.gone[n] {
+			g.ValueInfo = slices.DeleteFunc(g.ValueInfo, func(v *onnxpb.ValueInfoProto) bool {
+				return slices.Contains(n.Output, v.GetName()) && !made[v.GetName()]
+			})
+		}
+	}
+	g.Node = nodes
+}

@@ -1,0 +1,126 @@
+package onnxq
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/int4"
+	"onnxquant/testmodels"
+)
+
+// The codes, scales and zero points of MatMulNBits and GatherBlockQuantized are
+// those of DequantizeLinear in another order, however weights are cut.
+func TestNBitsHoldsTheSameCodes(t *testing.T) {
+	found := 0
+	for _, kind := range testmodels.Kinds() {
+		if kind.Name == "nan" {
+			continue
+		}
+		for _, opts := range []Options{
+			{Block: 16}, {Block: 32, ZeroPoint: true}, {Bits: 2, Block: 16, ZeroPoint: true}, {Bits: 8, Block: 64},
+			{Block: PerChannel}, {Block: 256, ZeroPoint: true},
+		} {
+			opts.Ops = []string{"all"}
+			for _, limit := range []int64{8, 700, greatestTile} {
+				t.Run(fmt.Sprintf("%s/%d bits/block %d/limit %d", kind.Name, opts.Bits, opts.Block, limit), func(t *testing.T) {
+					in := opened(t, built(t, kind.Name))
+					plans := map[Style]*Plan{}
+					models := map[Style]*Model{}
+					for _, style := range []Style{DQ, NBits} {
+						opts.Style = style
+						p, err := in.Plan(opts)
+						if err != nil {
+							t.Fatal(err)
+						}
+						p.conv.limit = limit
+						out := filepath.Join(t.TempDir(), "out.onnx")
+						r, err := p.Convert(context.Background(), out)
+						if err != nil {
+							t.Fatal(err)
+						}
+						checkSizes(t, r)
+						plans[style], models[style] = r.Plan, opened(t, out)
+					}
+					for i, w := range plans[NBits].conv.weights {
+						if w.choice.style == NBits {
+							found++
+							compareStyles(t, models, plans[DQ].conv.weights[i], w)
+						}
+					}
+				})
+			}
+		}
+	}
+	if found < 100 {
+		t.Errorf("only %d weights took the style", found)
+	}
+}
+
+func compareStyles(t *testing.T, models map[Style]*Model, dq, nb *weight) {
+	t.Helper()
+	compare := func(what string, got, want []byte) {
+		t.Helper()
+		if !bytes.Equal(got, want) {
+			t.Errorf("%s: %s differ", nb.name, what)
+		}
+	}
+	turned := nb.inner > 1
+	_, q := raw(t, models[DQ], dq.codes.GetName())
+	_, got := raw(t, models[NBits], nb.codes.GetName())
+	pitch := nb.k
+	if nb.choice.nbits.product {
+		pitch = nb.blocks * nb.choice.nbits.block
+	}
+	compare("codes", got, repacked(q, dq, dq.k, pitch, turned, dq.signed()))
+
+	_, scale := raw(t, models[DQ], dq.scale.GetName())
+	_, got = raw(t, models[NBits], nb.scale.GetName())
+	elem := len(scale) / int(dq.outer*dq.blocks*dq.inner)
+	want := make([]byte, len(scale))
+	for i := range want {
+		at := i / elem
+		if turned {
+			at = at%int(dq.blocks)*int(dq.inner) + at/int(dq.blocks)
+		}
+		want[i] = scale[at*elem+i%elem]
+	}
+	compare("scales", got, want)
+
+	if dq.zero == nil {
+		if nb.zero != nil {
+			t.Errorf("%s has zero points", nb.name)
+		}
+		return
+	}
+	_, zero := raw(t, models[DQ], dq.zero.GetName())
+	_, got = raw(t, models[NBits], nb.zero.GetName())
+	per := int64(8 / dq.bits())
+	compare("zero points", got, repacked(zero, dq, dq.blocks, (dq.blocks+per-1)/per*per, turned, false))
+}
+
+// repacked unpacks [k, inner] or rows of k, and packs rows of k, each padded to
+// pitch.
+func repacked(packed []byte, w *weight, k, pitch int64, turned, signed bool) []byte {
+	rows := w.outer * w.inner
+	q := make([]byte, k*rows)
+	int4.Unpack(q, packed, w.bits(), false)
+	padded := make([]byte, rows*pitch)
+	for r := range rows {
+		for i := range k {
+			v := q[r*k+i]
+			if turned {
+				v = q[i*rows+r]
+			}
+			if signed {
+				v = (v + 1<<(w.bits()-1)) & (1<<w.bits() - 1)
+			}
+			padded[r*pitch+i] = v
+		}
+	}
+	out := make([]byte, int4.PackedLen(len(padded), w.bits()))
+	int4.Pack(out, padded, w.bits())
+	return out
+}
