@@ -1,0 +1,181 @@
+package calib
+
+import (
+	"fmt"
+	"iter"
+	"math"
+)
+
+// Histogram counts values by their first bits: sign, exponent and some bits of the
+// fraction of the float32, which order as the values do. So a bucket is at most
+// 2^-precision of its values wide, whatever they are, and nothing depends on the order
+// in which they come. There are 512 pages, one for each sign and exponent, of
+// 2^precision counts of 8 bytes; a page is there once a value falls into it.
+//
+// It serves as an [Observer] of the least and the greatest value, which are exact.
+type Histogram struct {
+	precision int
+	pages     [512][]uint64
+	n         uint64
+	extremes  MinMax
+}
+
+// NewHistogram keeps so many bits of the fraction, 1 … 16: 12 are a bucket of 1/4096
+// of its values and at most 16 MiB.
+func NewHistogram(precision int) (*Histogram, error) {
+	if precision < 1 || precision > 16 {
+		return nil, fmt.Errorf("precision of %d bits: want 1 to 16", precision)
+	}
+	return &Histogram{precision: precision}, nil
+}
+
+const fractionBits = 23
+
+// ordered maps a value to a number that orders as the values do. -0 counts as 0.
+func ordered(x float32) uint32 {
+	b := math.Float32bits(x + 0)
+	if b>>31 != 0 {
+		return ^b
+	}
+	return b | 1<<31
+}
+
+func fromOrdered(u uint32) float32 {
+	if u>>31 != 0 {
+		return math.Float32frombits(u &^ (1 << 31))
+	}
+	return math.Float32frombits(^u)
+}
+
+// Observe takes in values.
+func (h *Histogram) Observe(x []float32) error {
+	if err := h.extremes.Observe(x); err != nil {
+		return err
+	}
+	drop := fractionBits - h.precision
+	mask := uint32(1)<<h.precision - 1
+	for _, v := range x {
+		u := ordered(v)
+		page := h.pages[u>>fractionBits]
+		if page == nil {
+			page = make([]uint64, mask+1)
+			h.pages[u>>fractionBits] = page
+		}
+		page[u>>drop&mask]++
+	}
+	h.n += uint64(len(x))
+	return nil
+}
+
+// EndBatch does nothing.
+func (h *Histogram) EndBatch() {}
+
+// Merge takes in what g, of the same precision, has seen. It panics if that differs.
+func (h *Histogram) Merge(g *Histogram) {
+	if h.precision != g.precision {
+		panic("calib: Merge of histograms of different precision")
+	}
+	if g.n == 0 {
+		return
+	}
+	for i, page := range g.pages {
+		if page == nil {
+			continue
+		}
+		if h.pages[i] == nil {
+			h.pages[i] = make([]uint64, len(page))
+		}
+		for j, n := range page {
+			h.pages[i][j] += n
+		}
+	}
+	h.n += g.n
+	h.extremes.Observe([]float32{g.extremes.min, g.extremes.max})
+}
+
+// Count returns the number of values seen.
+func (h *Histogram) Count() int64 { return int64(h.n) }
+
+// Range returns the extremes.
+func (h *Histogram) Range() (Range, error) { return h.extremes.Range() }
+
+// bucket is a stretch of values and their number.
+type bucket struct {
+	lo, hi float64
+	n      uint64
+}
+
+// value stands for all of a bucket.
+func (b bucket) value() float64 { return (b.lo + b.hi) / 2 }
+
+// buckets yields those that are not empty, in the order of their values, cut off at
+// the extremes. The bucket of 0 holds nothing else of note: it counts as 0.
+func (h *Histogram) buckets() iter.Seq[bucket] {
+	return func(yield func(bucket) bool) {
+		drop := fractionBits - h.precision
+		least, greatest := float64(h.extremes.min), float64(h.extremes.max)
+		zero := ordered(0)
+		for i, page := range h.pages {
+			for j, n := range page {
+				if n == 0 {
+					continue
+				}
+				first := uint32(i)<<fractionBits | uint32(j)<<drop
+				b := bucket{float64(fromOrdered(first)), float64(fromOrdered(first + 1<<drop - 1)), n}
+				if first == zero {
+					b.lo, b.hi = 0, 0
+				}
+				b.lo = min(max(b.lo, least), greatest)
+				b.hi = min(max(b.hi, least), greatest)
+				if !yield(b) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// At returns the value at index i, 0 ≤ i < Count, of all in order, off by at most
+// 2^-(precision+1) of itself; the first and the last are exact.
+func (h *Histogram) At(i int64) float64 {
+	switch {
+	case i <= 0:
+		return float64(h.extremes.min)
+	case uint64(i) >= h.n-1:
+		return float64(h.extremes.max)
+	}
+	for b := range h.buckets() {
+		if uint64(i) < b.n {
+			return b.value()
+		}
+		i -= int64(b.n)
+	}
+	return float64(h.extremes.max)
+}
+
+// Percentile returns the range that [Percentile] does, off as At says.
+func (h *Histogram) Percentile(p float64) (Range, error) {
+	if err := checkPercentile(p); err != nil {
+		return Range{}, err
+	}
+	if h.n == 0 {
+		return Range{}, ErrEmpty
+	}
+	i := PercentileIndex(p, int64(h.n))
+	return Range{h.At(int64(h.n) - 1 - i), h.At(i)}, nil
+}
+
+// Above returns the share, 0 … 1, of values whose magnitude is above a limit; those of
+// the bucket that the limit is in count by its middle.
+func (h *Histogram) Above(limit float64) float64 {
+	if h.n == 0 {
+		return 0
+	}
+	above := uint64(0)
+	for b := range h.buckets() {
+		if math.Abs(b.value()) > limit {
+			above += b.n
+		}
+	}
+	return float64(above) / float64(h.n)
+}

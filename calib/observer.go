@@ -1,0 +1,257 @@
+package calib
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"onnxquant/internal/kernels"
+)
+
+// An Observer sees values, batch by batch, and names a range for them. A value that is
+// not finite makes Observe fail with [ErrNotFinite]; the observer is then of no use.
+type Observer interface {
+	// Observe takes in a piece of the batch at hand.
+	Observe(x []float32) error
+	// EndBatch ends the batch, which matters to a moving average.
+	EndBatch()
+	// Range is that of all values so far; [ErrEmpty] if there were none.
+	Range() (Range, error)
+}
+
+// finite reports a value that is not.
+func finite(x []float32) error {
+	if !kernels.IsFinite(kernels.AbsMax(0, x)) {
+		return ErrNotFinite
+	}
+	return nil
+}
+
+// MinMax observes the least and the greatest value. The zero value is ready to use.
+type MinMax struct {
+	seen     bool
+	min, max float32
+}
+
+// Observe takes in values.
+func (m *MinMax) Observe(x []float32) error {
+	if len(x) == 0 {
+		return nil
+	}
+	if err := finite(x); err != nil {
+		return err
+	}
+	lo, hi := x[0], x[0]
+	for _, v := range x {
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	if m.seen {
+		lo, hi = min(lo, m.min), max(hi, m.max)
+	}
+	m.seen, m.min, m.max = true, lo, hi
+	return nil
+}
+
+// EndBatch does nothing.
+func (m *MinMax) EndBatch() {}
+
+// Range returns the extremes.
+func (m *MinMax) Range() (Range, error) {
+	if !m.seen {
+		return Range{}, ErrEmpty
+	}
+	return Range{float64(m.min), float64(m.max)}, nil
+}
+
+// MovingAverage averages the extremes of batches.
+type MovingAverage struct {
+	momentum float64
+	batches  int
+	mean     Range
+	batch    MinMax
+}
+
+// NewMovingAverage gives each batch the weight momentum, 0 < momentum ≤ 1, and all
+// before it the rest.
+func NewMovingAverage(momentum float64) (*MovingAverage, error) {
+	if !(momentum > 0 && momentum <= 1) {
+		return nil, fmt.Errorf("momentum %v: want more than 0, at most 1", momentum)
+	}
+	return &MovingAverage{momentum: momentum}, nil
+}
+
+// Observe takes in values of the batch at hand.
+func (m *MovingAverage) Observe(x []float32) error { return m.batch.Observe(x) }
+
+// EndBatch takes the batch into the average.
+func (m *MovingAverage) EndBatch() {
+	r, err := m.Range()
+	if err != nil {
+		return
+	}
+	if m.batch.seen {
+		m.batches++
+	}
+	m.mean, m.batch = r, MinMax{}
+}
+
+// Range returns the average, the batch at hand included.
+func (m *MovingAverage) Range() (Range, error) {
+	r, err := m.batch.Range()
+	switch {
+	case err != nil && m.batches == 0:
+		return Range{}, err
+	case err != nil:
+		return m.mean, nil
+	case m.batches == 0:
+		return r, nil
+	}
+	p := m.momentum
+	return Range{m.mean.Min*(1-p) + r.Min*p, m.mean.Max*(1-p) + r.Max*p}, nil
+}
+
+// Percentile leaves out the values beyond a percentile, as many at either end. It keeps
+// every value, 4 bytes each; see [Histogram] for less.
+type Percentile struct {
+	p      float64
+	values []float32
+	sorted bool
+}
+
+// NewPercentile takes the p-th percentile, 50 ≤ p ≤ 100, as the greatest value.
+func NewPercentile(p float64) (*Percentile, error) {
+	if err := checkPercentile(p); err != nil {
+		return nil, err
+	}
+	return &Percentile{p: p}, nil
+}
+
+func checkPercentile(p float64) error {
+	if !(p >= 50 && p <= 100) {
+		return fmt.Errorf("percentile %v: want 50 to 100", p)
+	}
+	return nil
+}
+
+// Observe takes in values.
+func (c *Percentile) Observe(x []float32) error {
+	if err := finite(x); err != nil {
+		return err
+	}
+	c.values, c.sorted = append(c.values, x...), false
+	return nil
+}
+
+// EndBatch does nothing.
+func (c *Percentile) EndBatch() {}
+
+// Range returns the percentile and its mirror image.
+func (c *Percentile) Range() (Range, error) {
+	if len(c.values) == 0 {
+		return Range{}, ErrEmpty
+	}
+	if !c.sorted {
+		slices.Sort(c.values)
+		c.sorted = true
+	}
+	i := PercentileIndex(c.p, int64(len(c.values)))
+	last := int64(len(c.values)) - 1
+	return Range{float64(c.values[last-i]), float64(c.values[i])}, nil
+}
+
+// PercentileIndex returns where, counted from 0, the p-th percentile of n values is
+// among them in order: min(⌊p/100·n⌋, n-1). It is at least half of n-1.
+func PercentileIndex(p float64, n int64) int64 {
+	i := min(int64(p/100*float64(n)), n-1)
+	return max(i, n-1-i)
+}
+
+// Method is a way to find ranges: minmax, percentile, moving-average, entropy or mse,
+// some with a number.
+type Method struct {
+	Name   string
+	Number float64 // percentile in percent; momentum of the moving average
+}
+
+// Methods lists how methods are written.
+var Methods = []string{"minmax", "percentile:P", "moving-average:P", "entropy", "mse"}
+
+// ParseMethod reads minmax, percentile:99.9, moving-average:0.1 (or without a number:
+// 99.9 and 0.1), entropy or mse.
+func ParseMethod(text string) (Method, error) {
+	name, number, given := strings.Cut(text, ":")
+	m := Method{Name: name}
+	var err error
+	if given {
+		if m.Number, err = strconv.ParseFloat(number, 64); err != nil {
+			return m, fmt.Errorf("range %q: %q is no number", text, number)
+		}
+	}
+	switch name {
+	case "percentile":
+		if !given {
+			m.Number = 99.9
+		}
+		err = checkPercentile(m.Number)
+	case "moving-average":
+		if !given {
+			m.Number = 0.1
+		}
+		_, err = NewMovingAverage(m.Number)
+	case "minmax", "entropy", "mse":
+		if given {
+			err = fmt.Errorf("%s takes no number", name)
+		}
+	default:
+		err = fmt.Errorf("want %s", strings.Join(Methods, ", "))
+	}
+	if err != nil {
+		return m, fmt.Errorf("range %q: %w", text, err)
+	}
+	return m, nil
+}
+
+// String writes the method as ParseMethod reads it.
+func (m Method) String() string {
+	if m.Name == "percentile" || m.Name == "moving-average" {
+		return m.Name + ":" + strconv.FormatFloat(m.Number, 'g', -1, 64)
+	}
+	return m.Name
+}
+
+// Observer returns a new observer, whose memory does not grow with the values: up to
+// 2^(precision+12) bytes for percentile, entropy and mse, which use a [Histogram] of
+// that precision. Entropy and mse find a range for codes of the scheme.
+func (m Method) Observer(s Scheme, precision int) (Observer, error) {
+	switch m.Name {
+	case "minmax":
+		return &MinMax{}, nil
+	case "moving-average":
+		return NewMovingAverage(m.Number)
+	}
+	if err := s.Validate(); err != nil {
+		return nil, err
+	}
+	h, err := NewHistogram(precision)
+	if err != nil {
+		return nil, err
+	}
+	switch m.Name {
+	case "percentile":
+		return histogramObserver{h, func() (Range, error) { return h.Percentile(m.Number) }}, checkPercentile(m.Number)
+	case "entropy":
+		return histogramObserver{h, func() (Range, error) { return h.Entropy(s) }}, checkEntropy(s)
+	case "mse":
+		return histogramObserver{h, func() (Range, error) { return h.MSE(s) }}, nil
+	}
+	return nil, fmt.Errorf("range %q: want %s", m.Name, strings.Join(Methods, ", "))
+}
+
+// histogramObserver is a histogram with another range than its extremes.
+type histogramObserver struct {
+	*Histogram
+	find func() (Range, error)
+}
+
+func (o histogramObserver) Range() (Range, error) { return o.find() }

@@ -1,0 +1,183 @@
+package calib
+
+import (
+	"fmt"
+	"math"
+)
+
+// Squared-error search: ranges are tried in hundredths of the extremes.
+const (
+	gridSteps = 100
+	gridLeast = 4
+)
+
+// MSE returns the range for which codes of the scheme have the least squared error on
+// the values seen, each taken as the middle of its bucket. Tried are the extremes
+// times 1, 0.99, … 0.04, first both at once, then, if the scheme is not symmetric, the
+// greatest alone and the least alone; of equal errors the widest range counts.
+func (h *Histogram) MSE(s Scheme) (Range, error) {
+	if err := s.Validate(); err != nil {
+		return Range{}, err
+	}
+	whole, err := h.Range()
+	if err != nil {
+		return Range{}, err
+	}
+	var values []bucket
+	for b := range h.buckets() {
+		values = append(values, b)
+	}
+	best, least := whole, math.Inf(1)
+	try := func(at func(f float64) Range) {
+		for k := gridSteps; k >= gridLeast; k-- {
+			r := at(float64(k) / gridSteps)
+			if e := squaredError(values, s.Params(r)); e < least {
+				best, least = r, e
+			}
+		}
+	}
+	try(func(f float64) Range { return Range{whole.Min * f, whole.Max * f} })
+	if !s.Symmetric {
+		low := best.Min
+		try(func(f float64) Range { return Range{low, whole.Max * f} })
+		high := best.Max
+		try(func(f float64) Range { return Range{whole.Min * f, high} })
+	}
+	return best, nil
+}
+
+// squaredError sums up the squared errors of the codes of values.
+func squaredError(values []bucket, p Params) float64 {
+	scale, zero := float64(p.Scale), float64(p.ZeroPoint)
+	lo, hi := float64(p.Lo), float64(p.Hi)
+	sum := 0.0
+	for _, b := range values {
+		x := b.value()
+		q := min(max(math.RoundToEven(x/scale)+zero, lo), hi)
+		d := x - float64((q-zero)*scale)
+		sum += float64(d*d) * float64(b.n)
+	}
+	return sum
+}
+
+// Divergence search: magnitudes are sorted into linear bins.
+const (
+	divergenceBins = 2048
+	smoothing      = 1e-4 // share that the bins would have if all were empty
+)
+
+func checkEntropy(s Scheme) error {
+	if err := s.Validate(); err != nil {
+		return err
+	}
+	if s.Bits > 8 {
+		return fmt.Errorf("entropy for codes of %d bits: want 2 to 8", s.Bits)
+	}
+	return nil
+}
+
+// Entropy returns the range [-t, t], cut off at the extremes, whose threshold t has the
+// least Kullback-Leibler divergence of the magnitudes seen from those of their codes
+// (Migacz, 8-bit inference with TensorRT, 2017). Magnitudes are sorted into 2048 bins
+// up to the largest. For each number i of bins from 2^(bits-1) on, what lies above goes
+// to the last of the first i; the distribution of these is compared with the one that
+// has 2^(bits-1) levels, each spread evenly over its bins that are not empty. No bin of a
+// distribution counts less than 1e-4 of their mean. t is the middle of bin i. Bits are
+// at most 8.
+func (h *Histogram) Entropy(s Scheme) (Range, error) {
+	if err := checkEntropy(s); err != nil {
+		return Range{}, err
+	}
+	whole, err := h.Range()
+	if err != nil {
+		return Range{}, err
+	}
+	peak := max(-whole.Min, whole.Max)
+	if peak == 0 {
+		return whole, nil
+	}
+	bins := h.linear(peak)
+	levels := 1 << (s.Bits - 1)
+	above := 0.0
+	best, least := len(bins), math.Inf(1)
+	for i := len(bins); i >= levels; i-- {
+		if d := divergence(bins[:i], above, levels); d < least {
+			best, least = i, d
+		}
+		above += bins[i-1]
+	}
+	t := peak
+	if best < len(bins) {
+		t = (float64(best) + 0.5) * peak / divergenceBins
+	}
+	return Range{max(whole.Min, -t), min(whole.Max, t)}, nil
+}
+
+// linear sorts magnitudes into bins of equal width up to the largest, peak. A bucket
+// that lies in several is divided among them.
+func (h *Histogram) linear(peak float64) []float64 {
+	bins := make([]float64, divergenceBins)
+	for b := range h.buckets() {
+		lo, hi := math.Abs(b.lo)/peak*divergenceBins, math.Abs(b.hi)/peak*divergenceBins
+		lo, hi = min(lo, hi), max(lo, hi)
+		first, last := min(int(lo), divergenceBins-1), min(int(hi), divergenceBins-1)
+		if first == last {
+			bins[first] += float64(b.n)
+			continue
+		}
+		for i := first; i <= last; i++ {
+			part := (min(hi, float64(i+1)) - max(lo, float64(i))) / (hi - lo)
+			bins[i] += max(part, 0) * float64(b.n)
+		}
+	}
+	return bins
+}
+
+// divergence compares bins, with what lies above them in the last one, to what is left
+// of them in so many levels.
+func divergence(bins []float64, above float64, levels int) float64 {
+	p := append([]float64(nil), bins...)
+	p[len(p)-1] += above
+	q := make([]float64, len(bins))
+	for l := range levels {
+		first, end := l*len(bins)/levels, (l+1)*len(bins)/levels
+		sum, filled := 0.0, 0
+		for i := first; i < end; i++ {
+			sum += bins[i]
+			if p[i] > 0 {
+				filled++
+			}
+		}
+		for i := first; i < end; i++ {
+			if p[i] > 0 {
+				q[i] = sum / float64(filled)
+			}
+		}
+	}
+	smooth(p)
+	smooth(q)
+	sum := 0.0
+	for i, v := range p {
+		sum += v * math.Log(v/q[i])
+	}
+	return sum
+}
+
+// smooth makes a distribution, in which nothing is 0, of counts.
+func smooth(p []float64) {
+	total := 0.0
+	for _, v := range p {
+		total += v
+	}
+	if total == 0 {
+		total = 1
+	}
+	sum := 0.0
+	for i, v := range p {
+		p[i] = max(v/total, smoothing/float64(len(p)))
+		sum += p[i]
+	}
+	for i := range p {
+		p[i] /= sum
+	}
+}
