@@ -28,6 +28,7 @@ type command struct {
 
 func commands() []command {
 	return []command{
+		{"calibrate", "find the ranges of activations in numpy files", runCalibrate},
 		{"diff", "tell how two models differ", runDiff},
 		{"help", "show how to use the command", runHelp},
 		{"version", "show the version", runVersion},

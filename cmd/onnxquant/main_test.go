@@ -1,13 +1,19 @@
 package main
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"math"
+	"os"
 	"os/exec"
 	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/testscript"
 
+	"onnxquant/internal/npy"
 	"onnxquant/testmodels"
 )
 
@@ -15,9 +21,10 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"onnxquant": main})
 }
 
-// The scripts have two commands of their own:
+// The scripts have commands of their own:
 //
 //	mkmodel KIND FILE        writes a model of package testmodels
+//	mknpy FILE SHAPE X…      writes a float32 .npy file; a shape is like 2x3
 //	status N COMMAND [ARG…]  runs a command, which must exit with status N
 //
 // and $NL and $ESC for the characters that a script cannot hold.
@@ -33,6 +40,7 @@ func TestScripts(t *testing.T) {
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"mkmodel": makeModel,
+			"mknpy":   makeArray,
 			"status":  checkStatus,
 		},
 	})
@@ -45,6 +53,27 @@ func makeModel(ts *testscript.TestScript, neg bool, args []string) {
 	m, err := testmodels.Build(args[0], 1)
 	ts.Check(err)
 	ts.Check(m.Write(ts.MkAbs(args[1])))
+}
+
+func makeArray(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: mknpy FILE SHAPE X…")
+	}
+	var shape []int64
+	for text := range strings.SplitSeq(args[1], "x") {
+		n, err := strconv.ParseInt(text, 10, 64)
+		ts.Check(err)
+		shape = append(shape, n)
+	}
+	var raw []byte
+	for _, text := range args[2:] {
+		x, err := strconv.ParseFloat(text, 32)
+		ts.Check(err)
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(x)))
+	}
+	var b bytes.Buffer
+	ts.Check(npy.Write(&b, "f4", shape, raw))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), b.Bytes(), 0o666))
 }
 
 func checkStatus(ts *testscript.TestScript, neg bool, args []string) {

@@ -1,0 +1,230 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/pflag"
+
+	"onnxquant/calib"
+	"onnxquant/internal/npy"
+)
+
+type calibrateFlags struct {
+	method    string
+	bits      int
+	zeroPoint bool
+	axis      int
+	name      string
+	perAxis   bool
+	help      bool
+}
+
+func (f *calibrateFlags) flagSet() *pflag.FlagSet {
+	fs := newFlagSet()
+	fs.StringVar(&f.method, "range", "minmax",
+		"how a range is found: minmax, percentile:`P`,\nmoving-average:P, entropy or mse")
+	fs.Var(number[int]{&f.bits, func(n int) bool { return n >= 2 && n <= 16 }, "2 to 16"}, "bits",
+		"bits of a code, 2 to 16 (default 8)")
+	fs.BoolVar(&f.zeroPoint, "zero-point", false, "asymmetric codes: a zero point, and codes from 0 up")
+	fs.IntVar(&f.axis, "axis", 0, "a range for each channel along axis `N`; a negative one\ncounts from the last")
+	fs.StringVar(&f.name, "name", "", "take all arrays for batches of one tensor, `NAME`")
+	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
+	return fs
+}
+
+func runCalibrate(ctx context.Context, c *console, args []string) error {
+	f := calibrateFlags{bits: 8}
+	fs := f.flagSet()
+	if err := parseFlags(fs, args); err != nil {
+		return err
+	}
+	if f.help {
+		fmt.Fprint(c.stdout, `Usage: onnxquant calibrate [flags] FILE...
+
+Finds the ranges of activations in .npy and .npz files and the scales and zero points
+that follow from them, and prints them as JSON. Arrays of the same name, which for an
+.npy file is its own, are batches of one tensor. They are read as streams: memory does
+not grow with them.
+
+Flags:
+`, fs.FlagUsages())
+		return nil
+	}
+	f.perAxis = fs.Changed("axis")
+	if fs.NArg() == 0 {
+		return usagef("no file is named")
+	}
+	method, err := calib.ParseMethod(f.method)
+	if err != nil {
+		return usagef("--%v", err)
+	}
+	k := &calibration{ctx: ctx, flags: f, method: method, scheme: calib.Scheme{Bits: f.bits, Symmetric: !f.zeroPoint}}
+	if _, err := method.Observer(k.scheme, tensorPrecision); err != nil {
+		return usagef("--range %v", err)
+	}
+	for _, path := range fs.Args() {
+		if err := npy.Each(path, k.batch); err != nil {
+			return err
+		}
+	}
+	return k.print(c)
+}
+
+// The fraction bits of histograms, and how many channels may have one.
+const (
+	tensorPrecision  = 12
+	channelPrecision = 7
+	manyChannels     = 16
+	maxChannels      = 1 << 16
+)
+
+// calibration observes the arrays of files.
+type calibration struct {
+	ctx     context.Context
+	flags   calibrateFlags
+	method  calib.Method
+	scheme  calib.Scheme
+	tensors []*observed
+}
+
+// observed is a tensor of which batches were seen.
+type observed struct {
+	name            string
+	batches, values int64
+	channels        []calib.Observer // one for the whole tensor unless there is an axis
+}
+
+// batch observes an array.
+func (k *calibration) batch(a *npy.Array) error {
+	channels, step := int64(1), max(a.Len(), 1)
+	if k.flags.perAxis {
+		var err error
+		if channels, step, err = a.Channels(k.flags.axis); err != nil {
+			return err
+		}
+	}
+	t, err := k.tensor(a.Name, channels)
+	if err != nil {
+		return err
+	}
+	buf := make([]float32, 1<<14)
+	for at := int64(0); ; {
+		n, err := a.ReadFloats(buf)
+		if err == io.EOF {
+			break
+		}
+		if err == nil {
+			err = context.Cause(k.ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if err := t.observe(buf[:n], at, step); err != nil {
+			return err
+		}
+		at += int64(n)
+	}
+	t.batches++
+	for _, o := range t.channels {
+		o.EndBatch()
+	}
+	return nil
+}
+
+// observe deals values, from element at of a batch on, out to their channels.
+func (t *observed) observe(x []float32, at, step int64) error {
+	for len(x) > 0 {
+		n := min(step-at%step, int64(len(x)))
+		if err := t.channels[at/step%int64(len(t.channels))].Observe(x[:n]); err != nil {
+			return err
+		}
+		x, at, t.values = x[n:], at+n, t.values+n
+	}
+	return nil
+}
+
+// tensor finds a tensor by its name.
+func (k *calibration) tensor(name string, channels int64) (*observed, error) {
+	if k.flags.name != "" {
+		name = k.flags.name
+	}
+	for _, t := range k.tensors {
+		if t.name != name {
+			continue
+		}
+		if int64(len(t.channels)) != channels {
+			return nil, fmt.Errorf("it has %d channels, an earlier batch of %s %d", channels, name, len(t.channels))
+		}
+		return t, nil
+	}
+	if channels > maxChannels {
+		return nil, fmt.Errorf("it has %d channels, more than %d", channels, maxChannels)
+	}
+	precision := tensorPrecision
+	if channels > manyChannels {
+		precision = channelPrecision
+	}
+	t := &observed{name: name}
+	for range channels {
+		o, err := k.method.Observer(k.scheme, precision)
+		if err != nil {
+			return nil, err
+		}
+		t.channels = append(t.channels, o)
+	}
+	k.tensors = append(k.tensors, t)
+	return t, nil
+}
+
+// The JSON that calibrate prints. A tensor has a range of its own or, with an axis,
+// one for each channel; a channel without values has none.
+type (
+	calibrationJSON struct {
+		Range     string        `json:"range"`
+		Bits      int           `json:"bits"`
+		Symmetric bool          `json:"symmetric"`
+		Axis      *int          `json:"axis,omitempty"`
+		Tensors   []*tensorJSON `json:"tensors"`
+	}
+	tensorJSON struct {
+		Name    string `json:"name"`
+		Batches int64  `json:"batches"`
+		Values  int64  `json:"values"`
+		*rangeJSON
+		Channels []*rangeJSON `json:"channels,omitempty"`
+	}
+	rangeJSON struct {
+		calib.Range
+		calib.Params
+	}
+)
+
+func (k *calibration) print(c *console) error {
+	out := calibrationJSON{Range: k.method.String(), Bits: k.scheme.Bits, Symmetric: k.scheme.Symmetric, Tensors: []*tensorJSON{}}
+	if k.flags.perAxis {
+		out.Axis = &k.flags.axis
+	}
+	for _, t := range k.tensors {
+		j := &tensorJSON{Name: t.name, Batches: t.batches, Values: t.values}
+		for _, o := range t.channels {
+			r, err := o.Range()
+			if err != nil && !errors.Is(err, calib.ErrEmpty) {
+				return fmt.Errorf("%s: %w", t.name, err)
+			}
+			var found *rangeJSON
+			if err == nil {
+				found = &rangeJSON{r, k.scheme.Params(r)}
+			}
+			if k.flags.perAxis {
+				j.Channels = append(j.Channels, found)
+			} else {
+				j.rangeJSON = found
+			}
+		}
+		out.Tensors = append(out.Tensors, j)
+	}
+	return c.json(out)
+}
