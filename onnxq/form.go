@@ -194,6 +194,9 @@ func (w *weight) build(b *builder) {
 func (w *weight) buildFake(b *builder) {
 	w.scale = b.tensor(w.name+"_scale", w.scaleType(), w.scaleShape())
 	inputs := []string{w.name, w.scale.GetName()}
+	if !slices.Equal(w.codeShape(), w.shape) {
+		inputs[0] = b.value(w.name, "Reshape", []string{w.name, b.shape(w.name+"_view", w.codeShape())})
+	}
 	attrs := w.blocking()
 	if w.codec.HasZeroPoints() {
 		w.zero = b.tensor(w.name+"_zp", w.codeType(), w.scaleShape())
