@@ -12,6 +12,7 @@
 package golden
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
@@ -148,6 +149,7 @@ func Folder() (string, error) {
 type record struct {
 	Name    string
 	Func    string
+	Type    string // in place of a function, an encoding of package ggml
 	Params  map[string]json.RawMessage
 	Inputs  map[string]descriptor
 	Outputs map[string]descriptor
@@ -177,6 +179,9 @@ func load(dir string) (cases []record, data []byte, err error) {
 	data, err = os.ReadFile(filepath.Join(dir, "data.bin"))
 	if err != nil { // not one that says a family is missing
 		return nil, nil, fmt.Errorf("%s has cases.json, but: %v", dir, err)
+	}
+	for i := range doc.Cases {
+		doc.Cases[i].Func = cmp.Or(doc.Cases[i].Func, doc.Cases[i].Type)
 	}
 	return doc.Cases, data, nil
 }

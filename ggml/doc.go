@@ -1,0 +1,102 @@
+// Package ggml packs rows of weights into the block encodings of the ggml library, which
+// GGUF files hold, and unpacks them. Bytes are those of ggml's own quantization (its
+// ggml_quantize_chunk, version 0.21.0), without and with an importance of columns.
+//
+// # Encodings
+//
+// A row, which lies along the last dimension of a tensor, is cut into blocks. Each has
+// codes and what is needed to read them:
+//
+//	encoding  type  elements  bytes  bits   codes stand for
+//	F32          0         1      4  32
+//	F16          1         1      2  16
+//	BF16        30         1      2  16
+//	Q4_0         2        32     18   4.5   d*(q-8)
+//	Q4_1         3        32     20   5     d*q + m
+//	Q5_0         6        32     22   5.5   d*(q-16)
+//	Q5_1         7        32     24   6     d*q + m
+//	Q8_0         8        32     34   8.5   d*q
+//	IQ4_NL      20        32     18   4.5   d*values[q]
+//	MXFP4       39        32     17   4.25  2^(e-127) * E2M1[q]
+//	Q2_K        10       256     84   2.625 d*s*q - m*t         parts of 16, s and t of 4 bits
+//	Q3_K        11       256    110   3.4375 d*(s-32)*(q-4)     parts of 16, s of 6 bits
+//	Q4_K        12       256    144   4.5   d*s*q - m*t         parts of 32, s and t of 6 bits
+//	Q5_K        13       256    176   5.5   d*s*q - m*t         parts of 32, s and t of 6 bits
+//	Q6_K        14       256    210   6.5625 d*s*(q-32)         parts of 16, s an int8
+//
+// d and m are float16, s and t codes of a part's scale and min. Each product and sum of
+// these is rounded to float32, in this order: d*s, then times the code; m*t; the
+// difference. IQ4_NL's values are -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89
+// 113; E2M1 is that of package mx, its code 8 here another 0.
+//
+// # Layout
+//
+// The fields of a block in order, numbers little-endian:
+//
+//	Q4_0 IQ4_NL  d 2  codes 16
+//	Q4_1         d 2  m 2  codes 16
+//	Q5_0         d 2  fifth bits 4  codes 16
+//	Q5_1         d 2  m 2  fifth bits 4  codes 16
+//	Q8_0         d 2  codes 32, int8
+//	MXFP4        e 1  codes 16
+//	Q2_K         scales 16  pairs 64  d 2  m 2
+//	Q3_K         planes 32  pairs 64  scales 12  d 2
+//	Q4_K         d 2  m 2  scales 12  halves 128
+//	Q5_K         d 2  m 2  scales 12  planes 32  halves 128
+//	Q6_K         halves 128  pairs 64  scales 16, int8  d 2
+//
+// with
+//
+//	codes        byte i has code i in its low half, code i+16 in the high one
+//	fifth bits   32 bits, bit i is the highest of code i
+//	halves       the low 4 bits: of each 64 codes, byte i of 32 has code i low, i+32 high;
+//	             of Q6_K, of each 128 codes, byte i of 64 has code i low, i+64 high
+//	pairs        2 bits: of each 128 codes, byte i of 32 has those of codes i, i+32, i+64
+//	             and i+96, low bits first: the low ones of Q2_K and Q3_K, the high of Q6_K
+//	planes       the highest bit: bit j of byte i has that of code 32j+i
+//	scales Q2_K  byte i has s of part i low, t high
+//	scales Q3_K  byte i of 8 has the low 4 bits of s of part i low, of part i+8 high; byte
+//	             i of the other 4 the high 2 of parts i, i+4, i+8, i+12, low bits first
+//	scales Q4_K  byte i of 4: s of part i and, in bits 6 and 7, the high 2 of s of part
+//	             i+4; byte i of the next 4: t likewise; byte i of the last 4: the low 4 of
+//	             s of part i+4 low, of t high. Q5_K has the same.
+//
+// # How codes are found
+//
+// Without an importance, Q4_0 and Q5_0 give the element of largest magnitude the code 0,
+// whatever its sign is, Q8_0 gives it 127 or -127, and Q4_1 and Q5_1 spread their codes
+// from the least element to the greatest. d is rounded after the codes are found. Q8_0
+// rounds ties away from 0, the others up.
+//
+// The rest search: each tries some ranges, for each finds the scale, and min, of least
+// weighted squares for the codes of that range, and keeps what errs least.
+// [kernels.AffineSearch] and [kernels.SymmetricSearch] have the tries. What differs is
+// the weight of an element x, with the mean of squares taken over its super-block, or for
+// Q4_0 … Q5_1 its row:
+//
+//	          without importance   with importance p
+//	Q2_K      |x|, errors not      p * sqrt(mean + x²)
+//	          squared
+//	Q3_K      x²                   p * sqrt(2*mean + x²)
+//	Q4_K Q5_K |x| + root of the    p * sqrt(2*mean + x²)
+//	          part's mean
+//	Q6_K      x²                   p
+//	IQ4_NL    x²                   p * sqrt(2*mean of its block + x²)
+//	Q4_0 …    no search            p * sqrt(mean + x²)
+//
+// Q2_K, Q4_K and Q5_K give the largest scale of a part the last code, and the largest min;
+// Q3_K and Q6_K the scale of largest magnitude the least code. With an importance, all but
+// Q6_K search for those too. Then codes are found anew, by the scales and mins as they are
+// stored. Where these came to nothing, the codes of the search stay, though they stand for
+// a single value.
+//
+// MXFP4's exponent is floor(log2(max|x|)) - 2, the logarithm rounded to float32; codes are
+// those of the nearest value, of two the first.
+//
+// All arithmetic is of float32, without fused multiply-adds, and sums of a block go in the
+// order of its elements: so bytes do not depend on the processor.
+//
+// What is beyond float16 is stored as an infinity, as by the reference, and does not stand
+// for numbers then: scales of 65520 and more. Blocks of less than 1e-15 count as zeros to
+// the symmetric searches.
+package ggml

@@ -1,0 +1,213 @@
+package ggml
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"onnxquant/internal/kernels"
+)
+
+// Blocks of 32 elements with a scale, for Q4_1 and Q5_1 a least value too.
+var (
+	Q4_0 = simple{bits: 4}.encoding("Q4_0", 2)
+	Q4_1 = simple{bits: 4, affine: true}.encoding("Q4_1", 3)
+	Q5_0 = simple{bits: 5}.encoding("Q5_0", 6)
+	Q5_1 = simple{bits: 5, affine: true}.encoding("Q5_1", 7)
+	Q8_0 = &Encoding{"Q8_0", 8, small, 2 + small, encodeQ8_0, decodeQ8_0}
+)
+
+// small is the number of elements of a block without parts.
+const small = 32
+
+// simple is an encoding of 4 or 5 bits. A block is its scale, the least value if it is
+// affine, the fifth bits if there are any, and the low four bits.
+type simple struct {
+	bits   int
+	affine bool
+}
+
+func (f simple) encoding(name string, t uint32) *Encoding {
+	header := 2
+	if f.affine {
+		header += 2
+	}
+	return &Encoding{name, t, small, header + small*f.bits/8, f.encode, f.decode}
+}
+
+func (f simple) encode(dst []byte, row, importance []float32) {
+	var (
+		q       [small]byte
+		w       [small]float32
+		average = meanSquare(row, importance)
+	)
+	for x := range slices.Chunk(row, small) {
+		if importance != nil {
+			weigh(w[:], x, importance, average)
+			importance = importance[small:]
+		}
+		var scale, low float32
+		switch {
+		case f.affine && importance != nil:
+			scale, low = f.searchAffine(&q, x, w[:])
+		case f.affine:
+			scale, low = f.fitAffine(&q, x)
+		case importance != nil:
+			scale = f.searchSymmetric(&q, x, w[:])
+		default:
+			scale = f.fitSymmetric(&q, x)
+		}
+		putHalf(dst, scale)
+		dst = dst[2:]
+		if f.affine {
+			putHalf(dst, low)
+			dst = dst[2:]
+		}
+		if f.bits == 5 {
+			putFifthBits(dst, &q)
+			dst = dst[small/8:]
+		}
+		pairNibbles(dst, &q)
+		dst = dst[small/2:]
+	}
+}
+
+func (f simple) decode(row []float32, src []byte) {
+	var q [small]byte
+	for x := range slices.Chunk(row, small) {
+		scale, low, zero := half(src), float32(0), f.zero()
+		src = src[2:]
+		if f.affine {
+			low, zero = half(src), 0
+			src = src[2:]
+		}
+		fifth := src
+		if f.bits == 5 {
+			src = src[small/8:]
+		}
+		splitNibbles(&q, src)
+		if f.bits == 5 {
+			addFifthBits(&q, fifth)
+		}
+		src = src[small/2:]
+		for i, c := range q {
+			x[i] = float32(float32(int(c)-zero) * scale)
+			if f.affine {
+				x[i] += low
+			}
+		}
+	}
+}
+
+// zero is the code of 0, if it has one, and half the number of codes.
+func (f simple) zero() int { return 1 << (f.bits - 1) }
+
+// fitSymmetric gives the element of largest magnitude the code 0.
+func (f simple) fitSymmetric(q *[small]byte, x []float32) (scale float32) {
+	zero := f.zero()
+	scale = extreme(x) / -float32(zero)
+	inverse := reciprocal(scale)
+	for i, v := range x {
+		q[i] = byte(min(int(float32(v*inverse)+(float32(zero)+0.5)), 2*zero-1))
+	}
+	return scale
+}
+
+// fitAffine gives the least element the code 0 and the greatest the last one.
+func (f simple) fitAffine(q *[small]byte, x []float32) (scale, low float32) {
+	last := 2*f.zero() - 1
+	low, high := ends(x)
+	scale = (high - low) / float32(last)
+	inverse := reciprocal(scale)
+	for i, v := range x {
+		q[i] = byte(min(int(float32((v-low)*inverse)+0.5), last))
+	}
+	return scale, low
+}
+
+func encodeQ8_0(dst []byte, row, _ []float32) {
+	for x := range slices.Chunk(row, small) {
+		scale := kernels.AbsMax(0, x) / 127
+		putHalf(dst, scale)
+		inverse := reciprocal(scale)
+		for i, v := range x {
+			dst[2+i] = byte(int8(math.Round(float64(v * inverse))))
+		}
+		dst = dst[2+small:]
+	}
+}
+
+func decodeQ8_0(row []float32, src []byte) {
+	for x := range slices.Chunk(row, small) {
+		scale := half(src)
+		for i := range x {
+			x[i] = float32(int8(src[2+i])) * scale
+		}
+		src = src[2+small:]
+	}
+}
+
+// extreme returns the first element of largest magnitude.
+func extreme(x []float32) float32 {
+	var m float32
+	for _, v := range x {
+		if kernels.Abs(v) > kernels.Abs(m) {
+			m = v
+		}
+	}
+	return m
+}
+
+// ends returns the first least and the greatest element.
+func ends(x []float32) (low, high float32) {
+	low, high = x[0], x[0]
+	for _, v := range x {
+		if v < low {
+			low = v
+		}
+		if v > high {
+			high = v
+		}
+	}
+	return low, high
+}
+
+// reciprocal returns 1/v, or 0 if that is infinite.
+func reciprocal(v float32) float32 {
+	if r := 1 / v; kernels.IsFinite(r) {
+		return r
+	}
+	return 0
+}
+
+// pairNibbles packs the low four bits of codes: byte i has code i in its low half and
+// code i+16 in the high one.
+func pairNibbles(dst []byte, q *[small]byte) {
+	const mask = 0x0f0f0f0f0f0f0f0f
+	for i := 0; i < small/2; i += 8 {
+		low, high := binary.LittleEndian.Uint64(q[i:]), binary.LittleEndian.Uint64(q[small/2+i:])
+		binary.LittleEndian.PutUint64(dst[i:], low&mask|high&mask<<4)
+	}
+}
+
+func splitNibbles(q *[small]byte, src []byte) {
+	for i, b := range src[:small/2] {
+		q[i], q[small/2+i] = b&15, b>>4
+	}
+}
+
+// putFifthBits packs the fifth bits of codes, that of code i as bit i of 32.
+func putFifthBits(dst []byte, q *[small]byte) {
+	var bits uint32
+	for i, c := range q {
+		bits |= uint32(c>>4&1) << i
+	}
+	binary.LittleEndian.PutUint32(dst, bits)
+}
+
+func addFifthBits(q *[small]byte, src []byte) {
+	bits := binary.LittleEndian.Uint32(src)
+	for i := range q {
+		q[i] |= byte(bits>>i&1) << 4
+	}
+}

@@ -1,0 +1,314 @@
+package ggml
+
+import (
+	"encoding/binary"
+	"slices"
+
+	"onnxquant/internal/kernels"
+)
+
+// Super-blocks of 256 elements: parts with scales, and for some with mins, which are
+// codes themselves.
+var (
+	Q2_K = &Encoding{"Q2_K", 10, super, 84, k2.encode, k2.decode}
+	Q4_K = &Encoding{"Q4_K", 12, super, 144, k4.encode, k4.decode}
+	Q5_K = &Encoding{"Q5_K", 13, super, 176, k5.encode, k5.decode}
+)
+
+// super is the number of elements of a super-block.
+const super = 256
+
+// affine is an encoding of super-blocks with scales and mins: code q of part p stands
+// for scale*scales[p]*q - min*mins[p].
+type affine struct {
+	search    kernels.AffineSearch // without an importance
+	last      int                  // the greatest code of scales and mins
+	variances float32              // that make the average of weights by importance
+	weigh     func(w, x []float32) // the weights of a part without an importance
+	pack      func(dst []byte, s *affineBlock)
+	unpack    func(s *affineBlock, src []byte)
+}
+
+// affineBlock is a super-block in parts.
+type affineBlock struct {
+	scale, min   float32
+	scales, mins [16]byte // of parts, of which there may be fewer
+	codes        [super]byte
+}
+
+var (
+	k2 = affine{
+		search:    kernels.AffineSearch{Block: 16, Last: 3, First: -0.5, Step: 0.1, Tries: 16, Absolute: true},
+		last:      15,
+		variances: 1,
+		weigh:     magnitudes,
+		pack:      pack2,
+		unpack:    unpack2,
+	}
+	k4 = affine{
+		search:    kernels.AffineSearch{Block: 32, Last: 15, First: -1, Step: 0.1, Tries: 21},
+		last:      63,
+		variances: 2,
+		weigh:     aboveAverage,
+		pack:      pack4,
+		unpack:    unpack4,
+	}
+	k5 = affine{
+		search:    kernels.AffineSearch{Block: 32, Last: 31, First: -0.5, Step: 0.1, Tries: 16},
+		last:      63,
+		variances: 2,
+		weigh:     aboveAverage,
+		pack:      pack5,
+		unpack:    unpack5,
+	}
+)
+
+// magnitudes sets w to |x|.
+func magnitudes(w, x []float32) {
+	for i, v := range x {
+		w[i] = kernels.Abs(v)
+	}
+}
+
+// aboveAverage sets w to |x| plus the root of the mean of x².
+func aboveAverage(w, x []float32) {
+	root := sqrt(sumSquares(x) / float32(len(x)))
+	for i, v := range x {
+		w[i] = root + kernels.Abs(v)
+	}
+}
+
+func (f *affine) encode(dst []byte, row, importance []float32) {
+	var s affineBlock
+	size := len(dst) / (len(row) / super)
+	for x := range slices.Chunk(row, super) {
+		if importance != nil {
+			f.quantize(&s, x, importance[:super])
+			importance = importance[super:]
+		} else {
+			f.quantize(&s, x, nil)
+		}
+		f.pack(dst, &s)
+		dst = dst[size:]
+	}
+}
+
+// quantize finds all of a super-block but that scale and min are not rounded.
+func (f *affine) quantize(s *affineBlock, x, importance []float32) {
+	var (
+		found [4][16]float32
+		w     [super]float32
+	)
+	search, block := f.search, f.search.Block
+	parts := super / block
+	fits := kernels.AffineFits{Scale: found[0][:parts], Min: found[1][:parts], Inverse: found[2][:parts], Low: found[3][:parts]}
+	if importance != nil {
+		search = wide(block, search.Last)
+		weigh(w[:], x, importance, f.variances*sumSquares(x)/super)
+		search.Find(fits, x, w[:])
+		var sums [16]float32
+		for p := range parts {
+			for _, v := range w[p*block:][:block] {
+				sums[p] += v
+			}
+		}
+		s.scale = fitPositive(s.scales[:parts], fits.Scale, sums[:parts], f.last)
+		s.min = fitPositive(s.mins[:parts], fits.Min, sums[:parts], f.last)
+	} else {
+		for p := range parts {
+			f.weigh(w[p*block:][:block], x[p*block:][:block])
+		}
+		search.Find(fits, x, w[:])
+		s.scale = f.fit(s.scales[:parts], fits.Scale)
+		s.min = f.fit(s.mins[:parts], fits.Min)
+	}
+	scale, least := roundHalf(s.scale), roundHalf(s.min)
+	for p := range parts {
+		q, part := s.codes[p*block:][:block], x[p*block:][:block]
+		if d := scale * float32(s.scales[p]); d != 0 {
+			recode(q, part, d, least*float32(s.mins[p]), 0, int(search.Last))
+		} else {
+			search.Codes(q, part, fits.Inverse[p], fits.Low[p])
+		}
+	}
+}
+
+// fit gives the largest of the numbers x, if that is positive, the last code.
+func (f *affine) fit(q []byte, x []float32) (scale float32) {
+	var largest, inverse float32
+	for _, v := range x {
+		if v > largest {
+			largest = v
+		}
+	}
+	if largest > 0 {
+		inverse = float32(f.last) / largest
+	}
+	for i, v := range x {
+		q[i] = min(byte(nearest(inverse*v)), byte(f.last))
+	}
+	return largest / float32(f.last)
+}
+
+// recode sets q to the codes, from zero less than 0 on, of x that stand for
+// scale*(code-zero) - least.
+func recode(q []byte, x []float32, scale, least float32, zero, last int) {
+	for i, v := range x {
+		q[i] = byte(max(0, min(nearest((v+least)/scale)+zero, last)))
+	}
+}
+
+func (f *affine) decode(row []float32, src []byte) {
+	var s affineBlock
+	block, size := f.search.Block, len(src)/(len(row)/super)
+	for x := range slices.Chunk(row, super) {
+		f.unpack(&s, src)
+		for p := range super / block {
+			d, m := s.scale*float32(s.scales[p]), s.min*float32(s.mins[p])
+			for i, q := range s.codes[p*block:][:block] {
+				x[p*block+i] = float32(d*float32(q)) - m
+			}
+		}
+		src = src[size:]
+	}
+}
+
+// Q2_K: 16 bytes of a scale's code low and a min's high, codes, scale, min.
+
+func pack2(dst []byte, s *affineBlock) {
+	for p := range s.scales {
+		dst[p] = s.scales[p] | s.mins[p]<<4
+	}
+	packPairs(dst[16:], &s.codes)
+	putHalf(dst[80:], s.scale)
+	putHalf(dst[82:], s.min)
+}
+
+func unpack2(s *affineBlock, src []byte) {
+	for p, b := range src[:16] {
+		s.scales[p], s.mins[p] = b&15, b>>4
+	}
+	unpackPairs(&s.codes, src[16:])
+	s.scale, s.min = half(src[80:]), half(src[82:])
+}
+
+// Q4_K: scale, min, 12 bytes of their codes, codes. Q5_K: the fifth bits before these.
+
+func pack4(dst []byte, s *affineBlock) {
+	packHead(dst, s)
+	packHalves(dst[16:], &s.codes)
+}
+
+func unpack4(s *affineBlock, src []byte) {
+	unpackHead(s, src)
+	unpackHalves(&s.codes, src[16:])
+}
+
+func pack5(dst []byte, s *affineBlock) {
+	packHead(dst, s)
+	packPlanes(dst[16:48], &s.codes, 4)
+	packHalves(dst[48:], &s.codes)
+}
+
+func unpack5(s *affineBlock, src []byte) {
+	unpackHead(s, src)
+	unpackHalves(&s.codes, src[48:])
+	addPlanes(&s.codes, src[16:48], 4)
+}
+
+// packHead packs scale, min, and eight codes of 6 bits of each: of the first four of
+// each a byte, whose highest bits are those of the last four, of these the low four
+// bits.
+func packHead(dst []byte, s *affineBlock) {
+	putHalf(dst, s.scale)
+	putHalf(dst[2:], s.min)
+	for p := range 4 {
+		scale, least := s.scales[p+4], s.mins[p+4]
+		dst[4+p] = s.scales[p] | scale>>4<<6
+		dst[8+p] = s.mins[p] | least>>4<<6
+		dst[12+p] = scale&15 | least<<4
+	}
+}
+
+func unpackHead(s *affineBlock, src []byte) {
+	s.scale, s.min = half(src), half(src[2:])
+	for p := range 4 {
+		scale, least, low := src[4+p], src[8+p], src[12+p]
+		s.scales[p], s.scales[p+4] = scale&63, scale>>6<<4|low&15
+		s.mins[p], s.mins[p+4] = least&63, least>>6<<4|low>>4
+	}
+}
+
+// roundHalf returns the float16 nearest to v.
+func roundHalf(v float32) float32 {
+	var b [2]byte
+	return putHalf(b[:], v)
+}
+
+const (
+	ones    = 0x0101010101010101
+	pairs   = 3 * ones
+	nibbles = 15 * ones
+)
+
+// packPairs packs the low two bits of codes: of each 128 codes, byte i of 32 has those of
+// codes i, i+32, i+64 and i+96, low bits first.
+func packPairs(dst []byte, q *[super]byte) {
+	for h := 0; h < super; h += 128 {
+		for i := 0; i < 32; i += 8 {
+			var b uint64
+			for j := range 4 {
+				b |= binary.LittleEndian.Uint64(q[h+32*j+i:]) & pairs << (2 * j)
+			}
+			binary.LittleEndian.PutUint64(dst[h/4+i:], b)
+		}
+	}
+}
+
+func unpackPairs(q *[super]byte, src []byte) {
+	for h := 0; h < super; h += 128 {
+		for i, b := range src[h/4:][:32] {
+			for j := range 4 {
+				q[h+32*j+i] = b >> (2 * j) & 3
+			}
+		}
+	}
+}
+
+// packHalves packs the low four bits of codes: of each 64 codes, byte i of 32 has those
+// of codes i, in the low half, and i+32.
+func packHalves(dst []byte, q *[super]byte) {
+	for h := 0; h < super; h += 64 {
+		for i := 0; i < 32; i += 8 {
+			low, high := binary.LittleEndian.Uint64(q[h+i:]), binary.LittleEndian.Uint64(q[h+32+i:])
+			binary.LittleEndian.PutUint64(dst[h/2+i:], low&nibbles|high&nibbles<<4)
+		}
+	}
+}
+
+func unpackHalves(q *[super]byte, src []byte) {
+	for h := 0; h < super; h += 64 {
+		for i, b := range src[h/2:][:32] {
+			q[h+i], q[h+32+i] = b&15, b>>4
+		}
+	}
+}
+
+// packPlanes packs one bit of each code: bit j of byte i has that of code 32j+i.
+func packPlanes(dst []byte, q *[super]byte, bit int) {
+	for i := 0; i < 32; i += 8 {
+		var b uint64
+		for j := range 8 {
+			b |= binary.LittleEndian.Uint64(q[32*j+i:]) >> bit & ones << j
+		}
+		binary.LittleEndian.PutUint64(dst[i:], b)
+	}
+}
+
+func addPlanes(q *[super]byte, src []byte, bit int) {
+	for i, b := range src[:32] {
+		for j := range 8 {
+			q[32*j+i] |= b >> j & 1 << bit
+		}
+	}
+}
