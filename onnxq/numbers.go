@@ -1,0 +1,497 @@
+package onnxq
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+
+	"onnxquant/fp8"
+	"onnxquant/int4"
+	"onnxquant/internal/kernels"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/mx"
+	"onnxquant/quantutil"
+)
+
+// numbers is a constant tensor whose elements are computed as they are asked
+// for, so that it takes no memory. They are given as float32, which has every
+// number that quantized weights are made of; an int32 beyond 2^24 is rounded, as
+// DequantizeLinear does.
+type numbers struct {
+	dtype modelfile.DType
+	shape []int64
+	read  func(a *arena, dst []float32, off int64) error
+
+	payload *modelfile.Payload // where the elements are stored as they are
+}
+
+// size is the number of elements.
+func (x *numbers) size() int64 {
+	n, _ := modelfile.Elements(x.shape)
+	return n
+}
+
+// arena lends buffers to one worker.
+type arena struct {
+	floats [][]float32
+	bytes  [][]byte
+}
+
+// longestRead bounds the elements that are read at once, and so the buffers.
+const longestRead = 1 << 16
+
+func (a *arena) float32s(n int) (s []float32, release func()) { return lend(&a.floats, n) }
+func (a *arena) raw(n int) (s []byte, release func())         { return lend(&a.bytes, n) }
+
+func lend[T any](free *[][]T, n int) ([]T, func()) {
+	var s []T
+	if last := len(*free) - 1; last >= 0 {
+		s, *free = (*free)[last], (*free)[:last]
+	}
+	if cap(s) < n {
+		s = make([]T, n)
+	}
+	return s[:n], func() { *free = append(*free, s) }
+}
+
+// The types that only numbers have to know.
+const (
+	int16Type    = modelfile.DType(onnxpb.TensorProto_INT16)
+	uint16Type   = modelfile.DType(onnxpb.TensorProto_UINT16)
+	int64Type    = modelfile.DType(onnxpb.TensorProto_INT64)
+	e4m3fnuzType = modelfile.DType(onnxpb.TensorProto_FLOAT8E4M3FNUZ)
+	e5m2fnuzType = modelfile.DType(onnxpb.TensorProto_FLOAT8E5M2FNUZ)
+)
+
+var float8Types = map[modelfile.DType]fp8.Format{
+	modelfile.Float8E4M3FN: fp8.E4M3FN,
+	modelfile.Float8E5M2:   fp8.E5M2,
+	e4m3fnuzType:           fp8.E4M3FNUZ,
+	e5m2fnuzType:           fp8.E5M2FNUZ,
+}
+
+// integerType describes the integers that codes may be.
+var integerTypes = map[modelfile.DType]struct{ lo, hi float32 }{
+	modelfile.Int2:  {-2, 1},
+	modelfile.Uint2: {0, 3},
+	modelfile.Int4:  {-8, 7},
+	modelfile.Uint4: {0, 15},
+	modelfile.Int8:  {-128, 127},
+	modelfile.Uint8: {0, 255},
+	int16Type:       {-32768, 32767},
+	uint16Type:      {0, 65535},
+	modelfile.Int32: {math.MinInt32, math.MaxInt32},
+	int64Type:       {math.MinInt64, math.MaxInt64},
+}
+
+// codeType reports whether codes of a weight may have the type.
+func codeType(t modelfile.DType) bool {
+	if _, ok := integerTypes[t]; ok {
+		return t != int64Type
+	}
+	_, ok := float8Types[t]
+	return ok || t == modelfile.Float4E2M1
+}
+
+// storedNumbers are those of a tensor.
+func storedNumbers(t *onnxpb.TensorProto, p *modelfile.Payload) *numbers {
+	dtype := modelfile.DType(t.GetDataType())
+	return &numbers{dtype: dtype, shape: t.GetDims(), payload: p, read: func(a *arena, dst []float32, off int64) error {
+		return readNumbers(a, dst, p, dtype, off)
+	}}
+}
+
+// readNumbers reads elements of a type.
+func readNumbers(a *arena, dst []float32, p *modelfile.Payload, dtype modelfile.DType, off int64) error {
+	n := len(dst)
+	switch dtype {
+	case modelfile.Float32:
+		if err := readAt(p, kernels.Bytes(dst), 4*off); err != nil {
+			return err
+		}
+		kernels.FromFloat32(dst)
+		return nil
+	case modelfile.Int2, modelfile.Uint2, modelfile.Int4, modelfile.Uint4, modelfile.Int8, modelfile.Uint8:
+		signed := integerTypes[dtype].lo < 0
+		q, release := a.raw(n)
+		defer release()
+		if err := readPacked(a, q, p, int(dtype.Bits()), signed, off); err != nil {
+			return err
+		}
+		for i, c := range q {
+			if signed {
+				dst[i] = float32(int8(c))
+			} else {
+				dst[i] = float32(c)
+			}
+		}
+		return nil
+	case modelfile.Float4E2M1:
+		q, release := a.raw(n)
+		defer release()
+		if err := readPacked(a, q, p, 4, false, off); err != nil {
+			return err
+		}
+		for i, c := range q {
+			dst[i] = mx.DecodeE2M1(c)
+		}
+		return nil
+	}
+	size := int(dtype.Bits() / 8)
+	raw, release := a.raw(n * size)
+	defer release()
+	if err := readAt(p, raw, off*int64(size)); err != nil {
+		return err
+	}
+	switch dtype {
+	case modelfile.Float16:
+		kernels.FromFloat16(dst, raw)
+	case modelfile.BFloat16:
+		kernels.FromBFloat16(dst, raw)
+	case modelfile.Float64:
+		for i := range dst {
+			dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
+		}
+	case int16Type:
+		for i := range dst {
+			dst[i] = float32(int16(binary.LittleEndian.Uint16(raw[2*i:])))
+		}
+	case uint16Type:
+		for i := range dst {
+			dst[i] = float32(binary.LittleEndian.Uint16(raw[2*i:]))
+		}
+	case modelfile.Int32:
+		for i := range dst {
+			dst[i] = float32(int32(binary.LittleEndian.Uint32(raw[4*i:])))
+		}
+	case int64Type:
+		for i := range dst {
+			dst[i] = float32(int64(binary.LittleEndian.Uint64(raw[8*i:])))
+		}
+	case modelfile.Float8E8M0:
+		for i, c := range raw {
+			dst[i] = mx.DecodeE8M0(c)
+		}
+	default:
+		f, ok := float8Types[dtype]
+		if !ok {
+			return fmt.Errorf("numbers of type %v", dtype)
+		}
+		for i, c := range raw {
+			dst[i] = f.Decode(c)
+		}
+	}
+	return nil
+}
+
+// readPacked reads codes of 2, 4 or 8 bits that lie together, from element off on.
+func readPacked(a *arena, q []byte, p *modelfile.Payload, bits int, signed bool, off int64) error {
+	per := int64(8 / bits)
+	head := int(off % per)
+	raw, release := a.raw(int4.PackedLen(head+len(q), bits))
+	defer release()
+	if err := readAt(p, raw, off/per); err != nil {
+		return err
+	}
+	return unpackFrom(a, q, raw, bits, signed, head)
+}
+
+// unpackFrom unpacks codes of which head lie before the first one wanted.
+func unpackFrom(a *arena, q, raw []byte, bits int, signed bool, head int) error {
+	if head == 0 {
+		int4.Unpack(q, raw, bits, signed)
+		return nil
+	}
+	all, release := a.raw(head + len(q))
+	defer release()
+	int4.Unpack(all, raw, bits, signed)
+	copy(q, all[head:])
+	return nil
+}
+
+// grid is a matrix of unsigned codes in a tensor of bytes, as com.microsoft's
+// operators have them: each row begins a byte, and may be padded.
+type grid struct {
+	payload    *modelfile.Payload
+	bits       int
+	rows, cols int64
+	pitch      int64 // codes from the start of one row to that of the next
+}
+
+// numbers gives the codes row by row, without the padding.
+func (g grid) numbers() *numbers {
+	return &numbers{dtype: modelfile.Uint8, shape: []int64{g.rows, g.cols}, read: func(a *arena, dst []float32, off int64) error {
+		q, release := a.raw(len(dst))
+		defer release()
+		if err := g.read(a, q, off); err != nil {
+			return err
+		}
+		for i, c := range q {
+			dst[i] = float32(c)
+		}
+		return nil
+	}}
+}
+
+// read reads codes, counted without the padding.
+func (g grid) read(a *arena, q []byte, off int64) error {
+	if g.pitch == g.cols {
+		return readPacked(a, q, g.payload, g.bits, false, off)
+	}
+	per := int64(8 / g.bits)
+	at := func(i int64) int64 { return i/g.cols*g.pitch + i%g.cols }
+	if len(q) == 0 {
+		return nil
+	}
+	// Rows are read together if little of that is padding.
+	first, last := at(off), at(off+int64(len(q))-1)
+	together := last-first <= 4*int64(len(q))
+	var raw []byte
+	if together {
+		var release func()
+		raw, release = a.raw(int(last/per - first/per + 1))
+		defer release()
+		if err := readAt(g.payload, raw, first/per); err != nil {
+			return err
+		}
+	}
+	for from := int64(0); from < int64(len(q)); {
+		n := min(g.cols-(off+from)%g.cols, int64(len(q))-from)
+		code := at(off + from)
+		part := q[from : from+n]
+		var err error
+		if together {
+			err = unpackFrom(a, part, raw[code/per-first/per:], g.bits, false, int(code%per))
+		} else {
+			err = readPacked(a, part, g.payload, g.bits, false, code)
+		}
+		if err != nil {
+			return err
+		}
+		from += n
+	}
+	return nil
+}
+
+// constantNumber is one number, whatever the element.
+func constantNumber(v float32, dtype modelfile.DType) *numbers {
+	return &numbers{dtype: dtype, read: func(_ *arena, dst []float32, _ int64) error {
+		for i := range dst {
+			dst[i] = v
+		}
+		return nil
+	}}
+}
+
+// reshaped gives the numbers another shape.
+func (x *numbers) reshaped(shape []int64) *numbers {
+	return &numbers{dtype: x.dtype, shape: shape, read: x.read, payload: x.payload}
+}
+
+// rounding rounds to a float type; others take the numbers as they are.
+func rounding(t modelfile.DType) func([]float32) {
+	switch t {
+	case modelfile.Float16:
+		return quantutil.Float16.RoundAll
+	case modelfile.BFloat16:
+		return quantutil.BFloat16.RoundAll
+	}
+	return func([]float32) {}
+}
+
+// cast gives the numbers another type, to which floats are rounded.
+func (x *numbers) cast(to modelfile.DType) *numbers {
+	round := rounding(to)
+	return &numbers{dtype: to, shape: x.shape, read: func(a *arena, dst []float32, off int64) error {
+		if err := x.read(a, dst, off); err != nil {
+			return err
+		}
+		round(dst)
+		return nil
+	}}
+}
+
+// combined applies an operation to each element of x and its scale, and its zero
+// point, which may be nil.
+func combined(x, scale, zero *numbers, s spread, dtype modelfile.DType, do func(x, scale, zero []float32, step int64)) *numbers {
+	var read func(a *arena, dst []float32, off int64) error
+	round := rounding(dtype)
+	read = func(a *arena, dst []float32, off int64) error {
+		n := int64(len(dst))
+		if n == 0 {
+			return nil
+		}
+		first, count := s.extent(off, n)
+		if count > 4*longestRead && n > 1 { // a row of columns is longer than what is wanted of it
+			if err := read(a, dst[:n/2], off); err != nil {
+				return err
+			}
+			return read(a, dst[n/2:], off+n/2)
+		}
+		if err := x.read(a, dst, off); err != nil {
+			return err
+		}
+		scales, release := a.float32s(int(count))
+		defer release()
+		if err := scale.read(a, scales, first); err != nil {
+			return err
+		}
+		var zeros []float32
+		if zero != nil {
+			var release func()
+			zeros, release = a.float32s(int(count))
+			defer release()
+			if err := zero.read(a, zeros, first); err != nil {
+				return err
+			}
+		}
+		for r := range s.runs(off, n) {
+			at := r.first - first
+			end := at + (r.n-1)*r.step + 1
+			var z []float32
+			if zero != nil {
+				z = zeros[at:end]
+			}
+			do(dst[r.from:r.from+r.n], scales[at:end], z, r.step)
+		}
+		round(dst)
+		return nil
+	}
+	return &numbers{dtype: dtype, shape: x.shape, read: read}
+}
+
+// dequantized is (x - zero) · scale, computed in float32 and rounded to dtype.
+func dequantized(x, scale, zero *numbers, s spread, dtype modelfile.DType) *numbers {
+	return combined(x, scale, zero, s, dtype, func(x, scale, zero []float32, step int64) {
+		switch {
+		case step == 0 && zero == nil:
+			for i := range x {
+				x[i] *= scale[0]
+			}
+		case step == 0:
+			for i := range x {
+				x[i] = (x[i] - zero[0]) * scale[0]
+			}
+		case zero == nil:
+			for i := range x {
+				x[i] *= scale[i]
+			}
+		default:
+			for i := range x {
+				x[i] = (x[i] - zero[i]) * scale[i]
+			}
+		}
+	})
+}
+
+// quantized gives the codes of floats x, as QuantizeLinear does: the quotient is
+// rounded to the type of x, then to one of the codes.
+func quantized(x, scale, zero *numbers, s spread, codes modelfile.DType, saturate bool) (*numbers, bool) {
+	quotient := quantutil.Float32
+	switch x.dtype {
+	case modelfile.Float16:
+		quotient = quantutil.Float16
+	case modelfile.BFloat16:
+		quotient = quantutil.BFloat16
+	}
+	encode := func(v, zero float32) float32 { return 0 }
+	limits, integers := integerTypes[codes]
+	format, float8 := float8Types[codes]
+	switch {
+	case integers:
+		encode = func(v, zero float32) float32 {
+			c := float32(math.RoundToEven(float64(v)))
+			if c != c {
+				c = 0
+			}
+			return min(max(c+zero, limits.lo), limits.hi)
+		}
+	case float8:
+		encode = func(v, _ float32) float32 { return format.Decode(format.Encode(v, saturate)) }
+	case codes == modelfile.Float4E2M1:
+		encode = func(v, _ float32) float32 { return mx.DecodeE2M1(mx.EncodeE2M1(v)) }
+	default:
+		return nil, false
+	}
+	return combined(x, scale, zero, s, codes, func(x, scale, zero []float32, step int64) {
+		for i, v := range x {
+			z, at := float32(0), int64(i)*step
+			if zero != nil {
+				z = zero[at]
+			}
+			x[i] = encode(quotient.Round(v/scale[at]), z)
+		}
+	}), true
+}
+
+// minus is x - y, y spread over x, rounded to their type.
+func (x *numbers) minus(y *numbers, s spread) *numbers {
+	return combined(x, y, nil, s, x.dtype, func(x, y, _ []float32, step int64) {
+		for i := range x {
+			x[i] -= y[int64(i)*step]
+		}
+	})
+}
+
+// spreadOut repeats numbers as a spread says, to a shape.
+func (x *numbers) spreadOut(s spread, shape []int64) *numbers {
+	nothing := constantNumber(0, x.dtype)
+	nothing.shape = shape
+	return combined(nothing, x, nil, s, x.dtype, func(x, y, _ []float32, step int64) {
+		for i := range x {
+			x[i] = y[int64(i)*step]
+		}
+	})
+}
+
+// lookedUp is the elements of a table that positions name; those below 0 count
+// from the end.
+func lookedUp(table []float32, at *numbers, dtype modelfile.DType) *numbers {
+	return &numbers{dtype: dtype, shape: at.shape, read: func(a *arena, dst []float32, off int64) error {
+		if err := at.read(a, dst, off); err != nil {
+			return err
+		}
+		for i, v := range dst {
+			k := int(v)
+			if k < 0 {
+				k += len(table)
+			}
+			if k < 0 || k >= len(table) {
+				return fmt.Errorf("code %d at element %d, but its table has %d values", int(v), off+int64(i), len(table))
+			}
+			dst[i] = table[k]
+		}
+		return nil
+	}}
+}
+
+// readAll reads elements in steps that keep buffers small.
+func (x *numbers) readAll(a *arena, dst []float32, off int64) error {
+	for len(dst) > 0 {
+		n := min(len(dst), longestRead)
+		if err := x.read(a, dst[:n], off); err != nil {
+			return err
+		}
+		dst, off = dst[n:], off+int64(n)
+	}
+	return nil
+}
+
+// encoded appends the bytes of floats of a type, to which they are rounded
+// already.
+func encoded(raw []byte, x []float32, dtype modelfile.DType) []byte {
+	for _, v := range x {
+		switch dtype {
+		case modelfile.Float16:
+			raw = binary.LittleEndian.AppendUint16(raw, quantutil.Float16Bits(v))
+		case modelfile.BFloat16:
+			raw = binary.LittleEndian.AppendUint16(raw, quantutil.BFloat16Bits(v))
+		case modelfile.Float64:
+			raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(float64(v)))
+		default:
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
+		}
+	}
+	return raw
+}

@@ -1,0 +1,106 @@
+package onnxq
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/internal/kernels"
+	"onnxquant/testmodels"
+)
+
+// Every form that this program writes is recognized, and decodes to values whose
+// errors are those that were measured when it was written.
+func TestOwnFormsAreRecognized(t *testing.T) {
+	for _, kind := range testmodels.Kinds() {
+		for _, target := range []Target{Portable, ORT} {
+			for _, format := range Formats()[1:] {
+				t.Run(fmt.Sprintf("%s/%s/%s", kind.Name, target, format), func(t *testing.T) {
+					in := built(t, kind.Name)
+					out := filepath.Join(t.TempDir(), "out.onnx")
+					r, err := Convert(context.Background(), in, out, Options{Format: format, Target: target, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
+					if err != nil {
+						t.Fatal(err)
+					}
+					before, after := opened(t, in), opened(t, out)
+					found := map[string]*QuantizedWeight{}
+					for _, w := range after.QuantizedWeights() {
+						found[w.Name] = w
+					}
+					if len(found) != len(r.Tensors) {
+						t.Errorf("%d weights, want %d", len(found), len(r.Tensors))
+					}
+					for _, want := range r.Tensors {
+						w := found[want.Name]
+						if w == nil {
+							t.Fatalf("%s is not found", want.Name)
+						}
+						checkErrors(t, floatNumbers(t, before, want.Name), w, want)
+						if w.Bits != format.Bits() || w.DType != want.DType || fmt.Sprint(w.Shape) != fmt.Sprint(want.Shape) || w.Bytes != want.OutBytes {
+							t.Errorf("%v of %d bits, %s, %d bytes, want %+v", w, w.Bits, w.DType, w.Bytes, want)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// blockFor is a block size that does not divide everything.
+func blockFor(f Format) int {
+	if f.traits().only {
+		return 0
+	}
+	return 16
+}
+
+// floatNumbers are those of a tensor of a model, by its path.
+func floatNumbers(t *testing.T, m *Model, path string) *numbers {
+	t.Helper()
+	for _, v := range m.index.values {
+		if v.path == path {
+			p, err := m.file.Payload(v.tensor)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return storedNumbers(v.tensor, p)
+		}
+	}
+	t.Fatalf("no tensor %s", path)
+	return nil
+}
+
+func checkErrors(t *testing.T, x *numbers, w *QuantizedWeight, want TensorReport) {
+	t.Helper()
+	a, n := &arena{}, x.size()
+	before, after := make([]float32, n), make([]float32, n)
+	if err := x.readAll(a, before, 0); err != nil {
+		t.Fatal(err)
+	}
+	// In two steps that begin anywhere.
+	if err := w.Read(after[:n/3], 0); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Read(after[n/3:], n/3); err != nil {
+		t.Fatal(err)
+	}
+	sqErr, _, maxAbs := kernels.Errors(before, after)
+	if mse := sqErr / float64(n); maxAbs != want.MaxError || math.Abs(mse-want.MSE) > 1e-12*want.MSE {
+		t.Errorf("%s: errors %g and %g, want %g and %g", w.Name, maxAbs, mse, want.MaxError, want.MSE)
+	}
+	if err := w.Read(after, 1); err == nil {
+		t.Errorf("%s: read beyond its end", w.Name)
+	}
+}
+
+// Models that are not quantized have no quantized weights.
+func TestFloatModelsHaveNoQuantizedWeights(t *testing.T) {
+	for _, kind := range testmodels.Kinds() {
+		for _, w := range opened(t, built(t, kind.Name)).QuantizedWeights() {
+			t.Errorf("%s: %v", kind.Name, w)
+		}
+	}
+}
+
