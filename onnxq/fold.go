@@ -75,9 +75,6 @@ func (f *folder) input(n *onnxpb.NodeProto, i int) *constant {
 	return nil
 }
 
-// hasInput tells whether a node has that input.
-func hasInput(n *onnxpb.NodeProto, i int) bool { return i < len(n.Input) && n.Input[i] != "" }
-
 // fold returns the constant that a value is, or nil.
 func (f *folder) fold(v *value) *constant {
 	if c, ok := f.known[v]; ok {
@@ -103,7 +100,7 @@ func (f *folder) find(v *value) *constant {
 		return nil
 	}
 	switch domain := n.GetDomain(); {
-	case domain == microsoft && n.GetOpType() == "DequantizeLinear":
+	case domain == contribDomain && n.GetOpType() == "DequantizeLinear":
 		return f.dequantizeLinear(n)
 	case !standardDomain(domain):
 		return nil
@@ -139,8 +136,6 @@ func (f *folder) find(v *value) *constant {
 	}
 	return nil
 }
-
-const microsoft = "com.microsoft"
 
 // readable reports whether elements of the type are numbers here.
 func readable(t modelfile.DType) bool {

@@ -109,10 +109,10 @@ func (w *QuantizedWeight) tie() tie {
 // for those that read it.
 func (f *folder) quantized(n *onnxpb.NodeProto) *QuantizedWeight {
 	switch {
-	case n.GetDomain() == microsoft && n.GetOpType() == "MatMulNBits":
+	case n.GetDomain() == contribDomain && n.GetOpType() == "MatMulNBits":
 		c, obstacle := f.packedMatrix(n)
 		return f.selfDecoded(n, 1, c, obstacle)
-	case n.GetDomain() == microsoft && n.GetOpType() == "GatherBlockQuantized":
+	case n.GetDomain() == contribDomain && n.GetOpType() == "GatherBlockQuantized":
 		c, obstacle := f.packedTable(n)
 		return f.selfDecoded(n, 0, c, obstacle)
 	}

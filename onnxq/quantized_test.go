@@ -103,4 +103,3 @@ func TestFloatModelsHaveNoQuantizedWeights(t *testing.T) {
 		}
 	}
 }
-
