@@ -23,16 +23,14 @@ func newConsumers(x *graphIndex, from, to *onnxpb.ModelProto) *consumers {
 		copies: map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
 		gone:   map[*onnxpb.NodeProto]bool{},
 		behind: map[*onnxpb.NodeProto][]*onnxpb.NodeProto{},
-		domain: domainOf(to),
+		domain: domainOf(to.OpsetImport),
 	}
 	var copies []*onnxpb.NodeProto // in the order of the originals
-	walkGraphs(to.Graph, func(g *onnxpb.GraphProto) { copies = append(copies, g.Node...) })
+	walkNodes(to, func(n *onnxpb.NodeProto) { copies = append(copies, n) })
 	i := 0
-	walkGraphs(from.Graph, func(g *onnxpb.GraphProto) {
-		for _, n := range g.Node {
-			c.copies[n] = copies[i]
-			i++
-		}
+	walkNodes(from, func(n *onnxpb.NodeProto) {
+		c.copies[n] = copies[i]
+		i++
 	})
 	return c
 }
@@ -117,7 +115,7 @@ func (x *graphIndex) isBias(u use, columns int64, w *weight) bool {
 // biasBehind finds an Add, in the same graph, that alone reads a product and adds
 // a bias to it.
 func (x *graphIndex) biasBehind(n *onnxpb.NodeProto, columns int64, w *weight) (add *onnxpb.NodeProto, bias string) {
-	v := x.made[n]
+	v := x.outputs[n][0]
 	if v == nil || v.output || len(v.uses) != 1 {
 		return nil, ""
 	}

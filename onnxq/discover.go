@@ -20,12 +20,13 @@ const (
 // decision is what becomes of one float tensor.
 type decision struct {
 	*value
-	dtype  modelfile.DType
-	shape  []int64
-	leaves []leaf
+	dtype modelfile.DType
+	shape []int64
+	reach
 
 	quantize bool
 	reason   string // why not
+	unknown  string // why it is not known how a selected operator sums over it
 	choice   choice // how
 	note     string // why not as was asked
 }
@@ -52,7 +53,7 @@ func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, unfit map[*onnx
 		if !dtype.Float() {
 			continue
 		}
-		d := &decision{value: v, dtype: dtype, shape: v.tensor.GetDims(), leaves: x.leaves(v)}
+		d := &decision{value: v, dtype: dtype, shape: v.tensor.GetDims(), reach: x.reach(v)}
 		all = append(all, d)
 		if err := d.selectBy(opts); err != nil {
 			return nil, fmt.Errorf("tensor %s: %w", quote(v.path), err)
@@ -87,6 +88,8 @@ func (d *decision) settleStyle(x *graphIndex, style Style) {
 		d.reason = "QuantizeLinear does not take float64"
 	case style == QDQ && family != integer && family != float8:
 		d.reason = fmt.Sprintf("QuantizeLinear does not make %s", c.format)
+	case style == QDQ && len(d.returned) > 0:
+		d.reason = "its function returns it"
 	case style == QDQ:
 		c.style = QDQ
 	}
@@ -130,47 +133,64 @@ func (d *decision) selectBy(opts Options) error {
 // readers finds how the first selected operator sums over the tensor that takes it
 // as its weight, or says why there is none.
 func (d *decision) readers(opts Options) (o operand, reason string) {
-	var unselected, other []string
+	var unselected, other, done []string
 	for _, l := range d.leaves {
-		switch o, ok := l.operand(); {
-		case !ok:
-			other = append(other, l.String())
-		case !slices.Contains(opts.Ops, l.node.GetOpType()):
-			unselected = append(unselected, l.node.GetOpType())
-		default:
+		o, weight, why := l.operand(d.shape)
+		switch {
+		case weight && !slices.Contains(opts.Ops, l.node.GetOpType()):
+			unselected = append(unselected, operatorName(l.node))
+		case weight && why == "":
 			return o, ""
+		case weight:
+			d.unknown = fmt.Sprintf("%s: %s", l, why)
+		default:
+			other = append(other, l.String()+remark(why))
+			if role := l.role(); role != "" {
+				done = append(done, role)
+			}
 		}
 	}
 	switch {
+	case d.unknown != "":
+		return operand{0, d.shape}, ""
 	case len(unselected) > 0:
 		return o, "operator not selected: " + list(unselected)
+	case len(other) > 0 && len(done) == len(other):
+		return o, "already quantized: " + list(done)
 	case len(other) > 0:
 		return o, "read by " + list(other)
-	case d.output:
+	case d.value.output || d.reach.output:
 		return o, "graph output"
 	}
 	return o, "nothing reads it"
+}
+
+func remark(why string) string {
+	if why == "" {
+		return ""
+	}
+	return " (" + why + ")"
 }
 
 // obstacle says why a selected tensor cannot be quantized, if so.
 func (d *decision) obstacle(trained map[string]bool, unfit map[*onnxpb.TensorProto]string) string {
 	var other []string
 	for _, l := range d.leaves {
-		if _, ok := l.operand(); !ok {
+		if _, weight, _ := l.operand(d.shape); !weight {
 			other = append(other, l.String())
 		}
 	}
 	switch {
-	case d.function:
-		return "inside of a function"
 	case d.input && !d.mustBeInput:
 		return "graph input: callers may replace it"
-	case d.output:
+	case d.value.output || d.reach.output:
 		return "graph output"
 	case trained[d.name]:
 		return "bound by training_info"
 	case len(other) > 0:
 		return "also read by " + list(other)
+	case d.unknown != "":
+		return d.unknown
 	}
 	return unfit[d.tensor]
 }
@@ -220,7 +240,8 @@ func (d *decision) choose(opts Options) error {
 		set(&c.block, o.Block)
 		set(&c.zeroPoint, o.ZeroPoint)
 		if o.Axis != nil {
-			c.axis, c.flat = *o.Axis, false
+			c.axis, d.unknown = *o.Axis, ""
+			c.view = d.shape
 			if c.axis < 0 {
 				c.axis += len(d.shape)
 			}

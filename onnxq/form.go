@@ -106,6 +106,20 @@ func (b *builder) result(w *weight, made modelfile.DType, op string, inputs []st
 	}
 }
 
+// constantNodes makes nodes of the tensors: a function has no initializers.
+func (b *builder) constantNodes() (nodes []*onnxpb.NodeProto) {
+	for _, t := range b.tensors {
+		n := &onnxpb.NodeProto{OpType: ptr("Constant"), Output: []string{t.GetName()}, Attribute: []*onnxpb.AttributeProto{
+			{Name: ptr("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t},
+		}}
+		if b.domain != "" {
+			n.Domain = &b.domain
+		}
+		nodes = append(nodes, n)
+	}
+	return nodes
+}
+
 // typeOpsets holds the opsets from which DequantizeLinear or Cast take a type.
 var typeOpsets = map[modelfile.DType]int64{
 	modelfile.Float16:      19,
@@ -211,7 +225,7 @@ func (w *weight) buildFake(b *builder) {
 // codeShape is the shape of the tensor of codes. Where axes count as one it is
 // not the weight's, unless there is one scale for each index of the first axis.
 func (w *weight) codeShape() []int64 {
-	if w.perAxis && w.choice.axis == 1 {
+	if w.perAxis && w.choice.axis == 1 && w.view[0] == w.shape[0] {
 		return w.shape
 	}
 	return w.view

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -13,17 +14,30 @@ type graphIndex struct {
 	values []*value                     // those with a tensor, in the order of the file
 	names  map[string]bool              // names of values and nodes, anywhere in the model
 	nodes  []string                     // names of nodes
-	made   map[*onnxpb.NodeProto]*value // first outputs
 	home   map[*onnxpb.NodeProto]*scope // where nodes lie
-	paths  map[string]bool              // of subgraphs
-	suffix map[string]int               // the last one tried for a name or path that is taken
+	file   *modelfile.Model
+
+	inputs, outputs map[*onnxpb.NodeProto][]*value // by position; nil where there is none
+	functions       map[string]*function
+
+	paths  map[string]bool // of subgraphs
+	suffix map[string]int  // the last one tried for a name or path that is taken
 	ir     int64
 	opset  int64
 	read   map[use]*value // who reads a tensor; made when first asked for
 }
 
 func newGraphIndex(ir int64) *graphIndex {
-	return &graphIndex{names: map[string]bool{}, made: map[*onnxpb.NodeProto]*value{}, home: map[*onnxpb.NodeProto]*scope{}, paths: map[string]bool{}, suffix: map[string]int{}, ir: ir}
+	return &graphIndex{
+		names:     map[string]bool{},
+		inputs:    map[*onnxpb.NodeProto][]*value{},
+		outputs:   map[*onnxpb.NodeProto][]*value{},
+		home:      map[*onnxpb.NodeProto]*scope{},
+		functions: map[string]*function{},
+		paths:     map[string]bool{},
+		suffix:    map[string]int{},
+		ir:        ir,
+	}
 }
 
 // value is a named value of one graph.
@@ -35,7 +49,8 @@ type value struct {
 	input       bool                // an input of its graph
 	mustBeInput bool                // an initializer that is an input only because all are
 	output      bool                // an output of its graph
-	function    bool                // inside of a function
+	body        *function           // the function that it lies in, also if in a graph there
+	returned    []int               // which outputs of that function it is
 	uses        []use
 }
 
@@ -45,16 +60,22 @@ type use struct {
 	input int // position among the node's inputs
 }
 
-func (u use) String() string {
-	return fmt.Sprintf("%s:%d", u.node.GetOpType(), u.input)
+func (u use) String() string { return fmt.Sprintf("%s:%d", operatorName(u.node), u.input) }
+
+// operatorName is an operator's name with its domain, if that is not ONNX's.
+func operatorName(n *onnxpb.NodeProto) string {
+	if standardDomain(n.GetDomain()) {
+		return n.GetOpType()
+	}
+	return n.GetDomain() + "." + n.GetOpType()
 }
 
 // scope is a graph or a function body, inside of those that enclose it.
 type scope struct {
-	function bool // a function body, or a graph inside of one
-	outer    *scope
-	values   map[string]*value
-	path     string
+	body   *function // the function that it is or lies in
+	outer  *scope
+	values map[string]*value
+	path   string
 }
 
 func (s *scope) lookup(name string) *value {
@@ -73,7 +94,8 @@ const (
 )
 
 // indexModel checks the model as a whole and indexes its values.
-func indexModel(m *onnxpb.ModelProto) (*graphIndex, error) {
+func indexModel(file *modelfile.Model) (*graphIndex, error) {
+	m := file.Proto
 	if m.Graph == nil {
 		return nil, fmt.Errorf("%w: it has no graph", ErrModel)
 	}
@@ -88,20 +110,17 @@ func indexModel(m *onnxpb.ModelProto) (*graphIndex, error) {
 	}
 	x := newGraphIndex(m.GetIrVersion())
 	x.opset = opsetOf(m)
+	x.file = file
 	if err := x.graph(m.Graph, nil, ""); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
 	for _, f := range m.Functions {
-		path := f.GetDomain() + "." + f.GetName() + "/"
-		s := &scope{function: true, values: map[string]*value{}, path: path}
-		for _, name := range f.Input {
-			if err := s.define(&value{name: name, input: true}); err != nil {
-				return nil, fmt.Errorf("%w: function %s: %w", ErrModel, f.GetName(), err)
-			}
-		}
-		if err := x.body(f.Node, f.Output, s); err != nil {
+		if err := x.function(f); err != nil {
 			return nil, fmt.Errorf("%w: function %s: %w", ErrModel, f.GetName(), err)
 		}
+	}
+	if err := x.linkCalls(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
 	return x, nil
 }
@@ -128,7 +147,10 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 }
 
 func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) error {
-	s := &scope{outer: outer, values: map[string]*value{}, path: path, function: outer != nil && outer.function}
+	s := &scope{outer: outer, values: map[string]*value{}, path: path}
+	if outer != nil {
+		s.body = outer.body
+	}
 	for _, in := range g.GetInput() {
 		if typ := in.GetType().GetTensorType(); outer == nil && typ != nil && typ.GetElemType() == 0 {
 			return fmt.Errorf("graph input %s: its tensor type has no elem_type", quote(in.GetName()))
@@ -149,7 +171,7 @@ func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) erro
 				return fmt.Errorf("initializer: %w", err)
 			}
 		}
-		v.tensor, v.path, v.function = t, path+v.name, s.function
+		v.tensor, v.path, v.body = t, path+v.name, s.body
 		v.mustBeInput = v.input && (x.ir <= 4 || everyInitializerIsInput(g))
 		x.values = append(x.values, v)
 		x.names[v.name] = true
@@ -165,7 +187,11 @@ func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) erro
 	for i, o := range g.GetOutput() {
 		outputs[i] = o.GetName()
 	}
-	return x.body(g.GetNode(), outputs, s)
+	ends, err := x.body(g.GetNode(), outputs, s)
+	for _, v := range ends {
+		v.output = true
+	}
+	return err
 }
 
 // everyInitializerIsInput tells a graph written as up to IR 3, where initializers
@@ -180,60 +206,62 @@ func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
 }
 
 // body indexes the nodes of a graph or function whose inputs and initializers
-// are defined in s already.
-func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) error {
+// are defined in s already. It returns the values that the outputs mean.
+func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) ([]*value, error) {
 	for _, n := range nodes {
 		x.home[n] = s
 		if n.GetName() != "" {
 			x.names[n.GetName()] = true
 			x.nodes = append(x.nodes, n.GetName())
 		}
-		for _, name := range n.Output {
+		made := make([]*value, len(n.Output))
+		for i, name := range n.Output {
 			if name == "" {
 				continue
 			}
 			x.names[name] = true
-			v := &value{name: name, node: n, path: s.path + name}
-			if x.made[n] == nil {
-				x.made[n] = v
-			}
+			v := &value{name: name, node: n, path: s.path + name, body: s.body}
+			made[i] = v
 			if err := s.define(v); err != nil {
-				return fmt.Errorf("output of %s: %w", describe(n), err)
+				return nil, fmt.Errorf("output of %s: %w", describe(n), err)
 			}
 			if t := constantTensor(n); t != nil {
-				v.tensor, v.function = t, s.function
+				v.tensor = t
 				x.values = append(x.values, v)
 			}
 		}
+		x.outputs[n] = made
 	}
 	for _, n := range nodes {
+		read := make([]*value, len(n.Input))
 		for i, name := range n.Input {
 			if name == "" {
 				continue
 			}
 			v := s.lookup(name)
 			if v == nil {
-				return fmt.Errorf("%s reads %s, which nothing makes", describe(n), quote(name))
+				return nil, fmt.Errorf("%s reads %s, which nothing makes", describe(n), quote(name))
 			}
 			v.uses = append(v.uses, use{n, i})
+			read[i] = v
 		}
+		x.inputs[n] = read
 		for _, a := range n.Attribute {
 			for _, g := range subgraphs(a) {
 				if err := x.graph(g, s, x.subgraphPath(s.path, n, a)); err != nil {
-					return err
+					return nil, err
 				}
 			}
 		}
 	}
-	for _, name := range outputs {
-		v := s.lookup(name)
-		if v == nil {
-			return fmt.Errorf("graph output %s is made by nothing", quote(name))
+	ends := make([]*value, len(outputs))
+	for i, name := range outputs {
+		if ends[i] = s.lookup(name); ends[i] == nil {
+			return nil, fmt.Errorf("graph output %s is made by nothing", quote(name))
 		}
-		v.output = true
 	}
 	_, err := ordered(nodes)
-	return err
+	return ends, err
 }
 
 // define adds a value to its graph, where its name must be new.
@@ -271,12 +299,7 @@ func constantTensor(n *onnxpb.NodeProto) *onnxpb.TensorProto {
 	if n.GetOpType() != "Constant" || !standardDomain(n.GetDomain()) {
 		return nil
 	}
-	for _, a := range n.Attribute {
-		if a.GetName() == "value" {
-			return a.T
-		}
-	}
-	return nil
+	return attribute(n, "value").GetT()
 }
 
 // standardDomain reports whether a domain is that of the ONNX operators.

@@ -29,7 +29,7 @@ func Open(path string) (*Model, error) {
 }
 
 func newModel(file *modelfile.Model) (*Model, error) {
-	index, err := indexModel(file.Proto)
+	index, err := indexModel(file)
 	return &Model{file, index}, err
 }
 

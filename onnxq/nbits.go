@@ -3,6 +3,7 @@ package onnxq
 import (
 	"fmt"
 	"math/bits"
+	"slices"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -45,12 +46,12 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 		return f, fmt.Sprintf("they have no %s", c.format)
 	case d.dtype != modelfile.Float32 && d.dtype != modelfile.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", d.dtype)
-	case d.function:
+	case d.body != nil:
 		return f, "inside of a function"
 	}
-	k := d.shape[c.axis]
+	k := c.view[c.axis]
 	for _, l := range d.leaves {
-		if why := l.nbits(c.axis, x); why != "" {
+		if why := l.nbits(d.shape, c.operand, x); why != "" {
 			return f, why
 		}
 		if l.node.GetOpType() == "Gather" {
@@ -59,7 +60,7 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 			f.product = true
 		}
 	}
-	if f.product && len(d.shape) != 2 {
+	if f.product && len(c.view) != 2 {
 		return f, "MatMulNBits takes matrices"
 	}
 	f.block = int64(c.block)
@@ -83,22 +84,26 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 }
 
 // nbits tells why the operator cannot read codes whose blocks run along an axis
-// of the tensor.
-func (l leaf) nbits(axis int, x *graphIndex) (why string) {
-	o, ok := l.operand()
+// of a tensor of that shape.
+func (l leaf) nbits(shape []int64, along operand, x *graphIndex) (why string) {
+	o, ok, lost := l.operand(shape)
 	op := l.node.GetOpType()
 	switch {
 	case !ok || op != "MatMul" && op != "Gemm" && op != "Gather":
 		return fmt.Sprintf("%s has no such form", op)
 	case l.cast:
 		return "a Cast lies between"
-	case o.axis != axis:
+	case l.call:
+		return "it goes through a function"
+	case lost != "":
+		return lost
+	case o.axis != along.axis || !slices.Equal(o.view, along.view):
 		return fmt.Sprintf("%s sums over another axis", l)
-	case op == "Gather" && (l.axes[0] != 0 || intAttribute(l.node, "axis") != 0):
+	case op == "Gather" && (!l.layout.is(shape) || intAttribute(l.node, "axis") != 0):
 		return "GatherBlockQuantized takes from the first axis"
 	case op == "Gather":
 		return ""
-	case l.input != 1 || len(l.axes) != 2:
+	case l.input != 1 || len(l.layout.axes) != 2 || !l.layout.straight():
 		return "MatMulNBits takes a matrix on the right"
 	case op == "Gemm" && x.opset < 7:
 		return "Gemm is that of an opset below 7"

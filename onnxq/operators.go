@@ -1,147 +1,191 @@
 package onnxq
 
 import (
+	"fmt"
 	"slices"
 
-	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
 
-// leaf is a use of a tensor by an operator that computes with it, perhaps behind
-// others that only pass it on.
-type leaf struct {
-	use
-	axes []int               // axes of the tensor, in the order in which the operator sees them
-	cast bool                // to another type on the way
-	via  []*onnxpb.NodeProto // that pass the tensor on, from the tensor to the operator
+// weightOp is an operator whose weights can be quantized.
+type weightOp struct {
+	domain, name string
+	inputs       []int    // those that take weights
+	attributes   []string // those that sums asks for
+
+	// sums returns the axes of a weight of some rank that the operator sums over,
+	// or along which it takes rows. There are none if what has that rank is no
+	// weight; then why may tell more.
+	sums func(n *onnxpb.NodeProto, input, rank int) (axes []int, why string)
+
+	whole bool // see layout.sum: so that there can be one scale per channel
 }
 
-// leaves finds who computes with a tensor in the end: behind Identity, Transpose
-// and Cast between float types.
-func (x *graphIndex) leaves(v *value) []leaf {
-	start := leaf{axes: make([]int, len(v.tensor.GetDims()))}
-	for i := range start.axes {
-		start.axes[i] = i
-	}
-	return x.appendLeaves(nil, v, start, modelfile.DType(v.tensor.GetDataType()))
+// weightOps is the table of what can be quantized.
+var weightOps = []weightOp{
+	{"", "MatMul", []int{0, 1}, nil, matMul, false},
+	{"", "Gemm", []int{0, 1}, []string{"transA", "transB"}, gemm, false},
+	{"", "Gather", []int{0}, nil, rows, false},
+	{"", "GatherND", []int{0}, nil, rows, false},
+	{"", "Conv", []int{1}, nil, conv, true},
+	{"", "ConvTranspose", []int{1}, nil, convTranspose, true},
+	{"", "Einsum", nil, []string{"equation"}, einsum, false},
+	{"", "LSTM", []int{1, 2}, nil, recurrent, false},
+	{"", "GRU", []int{1, 2}, nil, recurrent, false},
+	{"", "RNN", []int{1, 2}, nil, recurrent, false},
+
+	// ONNX Runtime's: docs/ContribOperators.md of its source.
+	{contribDomain, "Attention", []int{1}, nil, projection, false},
+	{contribDomain, "EmbedLayerNormalization", []int{2, 3, 4}, nil, rows, false},
+	{contribDomain, "FusedConv", []int{1}, nil, conv, true},
+	{contribDomain, "FusedGemm", []int{0, 1}, []string{"transA", "transB"}, gemm, false},
+	{contribDomain, "FusedMatMul", []int{0, 1}, fusedAttributes, fusedMatMul, false},
+	{contribDomain, "TransposeMatMul", []int{0, 1}, fusedAttributes, fusedMatMul, false},
+	{contribDomain, "MoE", []int{2, 4, 6}, nil, experts, false},
 }
 
-func (x *graphIndex) appendLeaves(leaves []leaf, v *value, at leaf, dtype modelfile.DType) []leaf {
-	for _, u := range v.uses {
-		at.use = u
-		next, ok := passedOn(u, at.axes, dtype)
-		behind := x.made[u.node]
-		if !ok || behind == nil || behind.output {
-			leaves = append(leaves, at)
-			continue
-		}
-		further := leaf{axes: next, cast: at.cast || u.node.GetOpType() == "Cast", via: append(slices.Clone(at.via), u.node)}
-		leaves = x.appendLeaves(leaves, behind, further, dtype)
+var fusedAttributes = []string{"transA", "transB", "transBatchA", "transBatchB"}
+
+// KnownOps are the operators whose weights can be quantized: those of ONNX, and
+// of the domain com.microsoft.
+var KnownOps = knownOps()
+
+func knownOps() (names []string) {
+	for _, o := range weightOps {
+		names = append(names, o.name)
 	}
-	return leaves
+	return names
 }
 
-// passedOn tells whether a node hands a tensor on as it is, but for the order of
-// its axes, which it returns, and a rounding to another float type.
-func passedOn(u use, axes []int, dtype modelfile.DType) ([]int, bool) {
-	if !standardDomain(u.node.GetDomain()) || len(u.node.Output) != 1 {
-		return nil, false
+// weightOpOf finds the row of a node that takes a weight at that input, or nil.
+func weightOpOf(u use) *weightOp {
+	domain := u.node.GetDomain()
+	if standardDomain(domain) {
+		domain = ""
 	}
-	switch u.node.GetOpType() {
-	case "Identity":
-		return axes, true
-	case "Cast":
-		// Runtimes that cast bfloat16 need not decode to it: ONNX Runtime does not.
-		return axes, dtype != modelfile.BFloat16 && modelfile.DType(intAttribute(u.node, "to")).Float()
-	case "Transpose":
-		next := slices.Clone(axes)
-		slices.Reverse(next)
-		for _, a := range u.node.Attribute {
-			if a.GetName() == "perm" {
-				return permuted(axes, a.Ints)
+	for i := range weightOps {
+		if o := &weightOps[i]; o.name == u.node.GetOpType() && o.domain == domain {
+			if o.inputs == nil || slices.Contains(o.inputs, u.input) {
+				return o
 			}
 		}
-		return next, true
 	}
-	return nil, false
+	return nil
 }
 
-// permuted returns the axes in the order of perm, if that is one.
-func permuted(axes []int, perm []int64) ([]int, bool) {
-	next := make([]int, len(axes))
-	seen := make([]bool, len(axes))
-	if len(perm) != len(axes) {
-		return nil, false
-	}
-	for i, p := range perm {
-		if p < 0 || p >= int64(len(axes)) || seen[p] {
-			return nil, false
-		}
-		seen[p] = true
-		next[i] = axes[p]
-	}
-	return next, true
-}
-
-// operand says how an operator sums over a weight.
-type operand struct {
-	axis int  // that it sums over
-	flat bool // the axes from the second on count as one
-}
-
-// operand tells whether the operator takes the tensor as its weight, and how.
-// The table of what can be quantized is here; KnownOps lists its operators.
-func (l leaf) operand() (o operand, ok bool) {
-	o, ok = operandOf(l.use, len(l.axes))
+// matMul: [batch…, M, K] by [batch…, K, N]; either may be a vector of K.
+func matMul(_ *onnxpb.NodeProto, input, rank int) ([]int, string) {
 	switch {
-	case !ok:
-		return o, false
-	case o.flat:
-		return o, slices.IsSorted(l.axes)
+	case rank == 0:
+		return nil, ""
+	case input == 0:
+		return []int{rank - 1}, ""
 	}
-	o.axis = l.axes[o.axis]
-	return o, true
+	return []int{max(rank-2, 0)}, ""
 }
 
-// operandOf is operand for a tensor of that rank, read directly.
-func operandOf(u use, rank int) (o operand, ok bool) {
-	if !standardDomain(u.node.GetDomain()) {
-		return o, false
+// gemm: A is [M, K], B is [K, N], and either may be transposed.
+func gemm(n *onnxpb.NodeProto, input, rank int) ([]int, string) {
+	if rank != 2 {
+		return nil, ""
 	}
-	switch u.node.GetOpType() {
-	case "MatMul":
-		if u.input == 0 {
-			return operand{axis: rank - 1}, rank >= 1
-		}
-		return operand{axis: max(rank-2, 0)}, rank >= 1
-	case "Gemm":
-		if u.input > 1 || rank != 2 {
-			return o, false
-		}
-		// A is [M, K], B is [K, N], and either may be transposed.
-		transposed := intAttribute(u.node, [...]string{"transA", "transB"}[u.input]) != 0
-		if (u.input == 0) != transposed {
-			o.axis = 1
-		}
-		return o, true
-	case "Gather":
-		// Nothing is summed over: a row of an embedding shares scales.
-		return operand{axis: rank - 1}, u.input == 0 && rank >= 2
-	case "Conv":
-		// [M, C/groups, kernel…]: sums over input channels and kernel.
-		return operand{axis: 1, flat: true}, u.input == 1 && rank >= 3
-	case "ConvTranspose":
-		// [C, M/groups, kernel…]: sums over input channels.
-		return operand{axis: 0, flat: true}, u.input == 1 && rank >= 3
+	transposed := intAttribute(n, [...]string{"transA", "transB"}[input]) != 0
+	if (input == 0) != transposed {
+		return []int{1}, ""
 	}
-	return o, false
+	return []int{0}, ""
 }
 
-func intAttribute(n *onnxpb.NodeProto, name string) int64 {
+// fusedMatMul: matMul whose matrices may be transposed, and lie in the first axis
+// and the last, rather than in the last two.
+func fusedMatMul(n *onnxpb.NodeProto, input, rank int) ([]int, string) {
+	if rank < 2 {
+		return matMul(n, input, rank)
+	}
+	side := [...]string{"A", "B"}[input]
+	if transposed := intAttribute(n, "trans"+side) != 0; (input == 0) != transposed {
+		return []int{rank - 1}, ""
+	}
+	if intAttribute(n, "transBatch"+side) != 0 {
+		return []int{0}, ""
+	}
+	return []int{rank - 2}, ""
+}
+
+// rows: nothing is summed over. A row of an embedding shares scales.
+func rows(_ *onnxpb.NodeProto, _, rank int) ([]int, string) {
+	if rank < 2 {
+		return nil, ""
+	}
+	return []int{rank - 1}, ""
+}
+
+// conv: [M, C/groups, kernel…], sums over input channels and kernel.
+func conv(_ *onnxpb.NodeProto, _, rank int) (axes []int, why string) {
+	if rank < 3 {
+		return nil, ""
+	}
+	for i := range rank - 1 {
+		axes = append(axes, i+1)
+	}
+	return axes, ""
+}
+
+// convTranspose: [C, M/groups, kernel…], sums over input channels.
+func convTranspose(_ *onnxpb.NodeProto, _, rank int) ([]int, string) {
+	if rank < 3 {
+		return nil, ""
+	}
+	return []int{0}, ""
+}
+
+// recurrent: W is [directions, gates, inputs], R is [directions, gates, hidden].
+func recurrent(_ *onnxpb.NodeProto, _, rank int) ([]int, string) {
+	if rank != 3 {
+		return nil, ""
+	}
+	return []int{2}, ""
+}
+
+// projection: [K, N].
+func projection(_ *onnxpb.NodeProto, _, rank int) ([]int, string) {
+	if rank != 2 {
+		return nil, ""
+	}
+	return []int{0}, ""
+}
+
+// experts: [experts, N, K].
+func experts(_ *onnxpb.NodeProto, _, rank int) ([]int, string) {
+	if rank != 3 {
+		return nil, ""
+	}
+	return []int{2}, ""
+}
+
+// parameter names the first of the attributes that a node takes from the call of
+// the function it is in.
+func parameter(n *onnxpb.NodeProto, names ...string) string {
+	for _, a := range n.Attribute {
+		if a.GetRefAttrName() != "" && slices.Contains(names, a.GetName()) {
+			return a.GetName()
+		}
+	}
+	return ""
+}
+
+// errParameter says that an attribute is not known.
+func errParameter(n *onnxpb.NodeProto, attribute string) string {
+	return fmt.Sprintf("%s's %s is a parameter of the function that it is in", n.GetOpType(), attribute)
+}
+
+func attribute(n *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
 	for _, a := range n.Attribute {
 		if a.GetName() == name {
-			return a.GetI()
+			return a
 		}
 	}
-	return 0
+	return nil
 }
+
+func intAttribute(n *onnxpb.NodeProto, name string) int64 { return attribute(n, name).GetI() }

@@ -90,9 +90,6 @@ type Override struct {
 	ZeroPoint *bool
 }
 
-// KnownOps are the operators whose weights can be quantized.
-var KnownOps = []string{"MatMul", "Gemm", "Gather", "Conv", "ConvTranspose"}
-
 var defaultOps = []string{"MatMul", "Gemm"}
 
 func (o Options) withDefaults() (Options, error) {

@@ -89,12 +89,32 @@ func (m *Model) checkPatterns(patterns []string) error {
 
 func walkGraphs(g *onnxpb.GraphProto, visit func(*onnxpb.GraphProto)) {
 	visit(g)
-	for _, n := range g.Node {
+	walkSubgraphs(g.Node, visit)
+}
+
+func walkSubgraphs(nodes []*onnxpb.NodeProto, visit func(*onnxpb.GraphProto)) {
+	for _, n := range nodes {
 		for _, a := range n.Attribute {
 			for _, sub := range subgraphs(a) {
 				walkGraphs(sub, visit)
 			}
 		}
+	}
+}
+
+// walkNodes visits the nodes of the graph and of the functions, and of all graphs
+// in them.
+func walkNodes(m *onnxpb.ModelProto, visit func(*onnxpb.NodeProto)) {
+	each := func(nodes []*onnxpb.NodeProto) {
+		for _, n := range nodes {
+			visit(n)
+		}
+	}
+	inside := func(g *onnxpb.GraphProto) { each(g.Node) }
+	walkGraphs(m.Graph, inside)
+	for _, f := range m.Functions {
+		each(f.Node)
+		walkSubgraphs(f.Node, inside)
 	}
 }
 

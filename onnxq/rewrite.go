@@ -32,6 +32,7 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 	consumers := newConsumers(m.index, m.file.Proto, r.proto)
 	selected := map[*onnxpb.TensorProto]*weight{}
 	need := int64(0)
+	growing := map[*onnxpb.FunctionProto]bool{} // functions that hold weights
 	for _, d := range decisions {
 		if !d.quantize {
 			continue
@@ -55,6 +56,9 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 			w.output = names.fresh(w.name + "_DequantizeLinear_Output")
 			consumers.readAnew(w.value, w.output)
 		}
+		if d.body != nil {
+			growing[d.body.proto] = true
+		}
 	}
 	consumers.finish(r.proto)
 
@@ -62,10 +66,24 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 	if err := m.inline(original, replaced); err != nil {
 		return nil, err
 	}
-	if err := raise(r.proto, need, names.fresh); err != nil {
+	var functions []*onnxpb.FunctionProto
+	for i, f := range m.file.Proto.Functions {
+		if growing[f] {
+			functions = append(functions, r.proto.Functions[i])
+		}
+	}
+	if err := raise(r.proto, need, names.fresh, functions); err != nil {
 		return nil, err
 	}
-	r.replace(r.proto.Graph, domainOf(r.proto), original, selected, names.fresh)
+	r.replace(r.proto.Graph, domainOf(r.proto.OpsetImport), original, selected, names.fresh)
+	for _, f := range functions {
+		b := &builder{domain: domainOf(f.OpsetImport), fresh: names.fresh}
+		nodes := r.replaceNodes(b, f.Node, original, selected)
+		f.Node = slices.Concat(b.constantNodes(), b.nodes, nodes)
+		if nodes, err := ordered(f.Node); err == nil {
+			f.Node = nodes
+		}
+	}
 	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		if nodes, err := ordered(g.Node); err == nil { // the input has been checked
 			g.Node = nodes
@@ -97,12 +115,12 @@ func (m *Model) clone() (copied *onnxpb.ModelProto, original map[*onnxpb.TensorP
 }
 
 // raise brings the model to an opset that has the operators needed, and to an
-// IR version that has the opset.
-func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string) error {
+// IR version that has the opset. The functions will need them too.
+func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string, functions []*onnxpb.FunctionProto) error {
 	if need == 0 {
 		return nil
 	}
-	if err := opset.Raise(m, need, fresh); err != nil {
+	if err := opset.Raise(m, need, fresh, functions...); err != nil {
 		return err
 	}
 	if ir := opset.IRFor(opsetOf(m)); m.GetIrVersion() < ir {
@@ -111,9 +129,9 @@ func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string) error {
 	return nil
 }
 
-// domainOf returns the model's spelling of the domain of the ONNX operators.
-func domainOf(m *onnxpb.ModelProto) (domain string) {
-	for _, o := range m.OpsetImport {
+// domainOf returns the domain of the ONNX operators as it is imported.
+func domainOf(imports []*onnxpb.OperatorSetIdProto) (domain string) {
+	for _, o := range imports {
 		if standardDomain(o.GetDomain()) {
 			domain = o.GetDomain()
 		}
@@ -140,8 +158,15 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 			w.codes.DocString, w.codes.MetadataProps = t.DocString, t.MetadataProps
 		}
 	}
-	var nodes []*onnxpb.NodeProto
-	for _, n := range g.Node {
+	nodes := r.replaceNodes(b, g.Node, original, selected)
+	g.Initializer = b.tensors
+	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
+	g.Node = append(b.nodes, nodes...)
+}
+
+// replaceNodes leaves out Constant nodes that held weights.
+func (r *rewritten) replaceNodes(b *builder, nodes []*onnxpb.NodeProto, original map[*onnxpb.TensorProto]*onnxpb.TensorProto, selected map[*onnxpb.TensorProto]*weight) (kept []*onnxpb.NodeProto) {
+	for _, n := range nodes {
 		w := selected[original[constantTensor(n)]]
 		if w != nil {
 			w.build(b)
@@ -151,14 +176,12 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 		}
 		for _, a := range n.Attribute {
 			for _, sub := range subgraphs(a) {
-				r.replace(sub, domain, original, selected, fresh)
+				r.replace(sub, b.domain, original, selected, b.fresh)
 			}
 		}
-		nodes = append(nodes, n)
+		kept = append(kept, n)
 	}
-	g.Initializer = b.tensors
-	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
-	g.Node = append(b.nodes, nodes...)
+	return kept
 }
 
 // inline makes the small contents of tensors that are kept part of the

@@ -34,11 +34,7 @@ type weight struct {
 }
 
 func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
-	w := &weight{decision: d, src: src, view: d.shape, outer: 1, inner: 1}
-	if d.choice.flat {
-		rest, _ := modelfile.Elements(d.shape[1:])
-		w.view = []int64{d.shape[0], rest}
-	}
+	w := &weight{decision: d, src: src, view: d.choice.view, outer: 1, inner: 1}
 	w.k = w.view[d.choice.axis]
 	for i, n := range w.view {
 		switch {
@@ -53,7 +49,7 @@ func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
 		w.block, w.perAxis = w.k, len(w.view) <= 2 && !w.tabled()
 	}
 	w.blocks = (w.k-1)/w.block + 1
-	if len(d.shape) == 1 && w.blocks == 1 && !w.tabled() {
+	if len(w.view) == 1 && w.blocks == 1 && !w.tabled() {
 		w.perAxis = true // ONNX Runtime takes a single scale for that of the tensor
 	}
 	w.codec = w.newCodec()
@@ -146,5 +142,5 @@ func (w *weight) size() int64 {
 // defectInORT tells whether ONNX Runtime 1.31 fuses the weight with the MatMul
 // that reads it and then computes garbage.
 func (w *weight) defectInORT() bool {
-	return w.choice.style == DQ && w.bits() == 2 && len(w.view) == 2 && !w.choice.flat && w.choice.axis == 0 && w.inner%4 != 0 && len(w.uses) == 1
+	return w.choice.style == DQ && w.bits() == 2 && len(w.view) == 2 && slices.Equal(w.view, w.shape) && w.choice.axis == 0 && w.inner%4 != 0 && len(w.uses) == 1
 }

@@ -3,6 +3,7 @@ package opset
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -48,11 +49,23 @@ func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 // are named by fresh, which must return a name used nowhere in m. A model that
 // is at opset to or above already is left alone. If Raise returns an error, m
 // is unchanged. Nodes and tensors that stay keep their identity.
-func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string) error {
+//
+// Functions of the model keep an older opset if their operators mean the same at
+// the model's. Those in growing, which will get operators of the opset to, do not:
+// they and the model come to have the same opset, at least to, as the standard
+// and ONNX Runtime want of operators that changed.
+func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growing ...*onnxpb.FunctionProto) error {
 	if from, ok := Of(m.OpsetImport); ok && from >= to {
-		return nil
+		behind := func(f *onnxpb.FunctionProto) bool {
+			version, ok := Of(f.OpsetImport)
+			return ok && version < from
+		}
+		if !slices.ContainsFunc(growing, behind) {
+			return nil
+		}
+		to = from
 	}
-	r, err := raised(m, to, fresh)
+	r, err := raised(m, to, fresh, growing)
 	if err != nil {
 		return fmt.Errorf("%w to %d: %w", ErrRaise, to, err)
 	}
@@ -63,7 +76,7 @@ func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string) error
 }
 
 // raised does the work of Raise up to the point where m would change.
-func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser, error) {
+func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing []*onnxpb.FunctionProto) (*raiser, error) {
 	if to > newest {
 		return nil, fmt.Errorf("opset %d is newer than %d, the newest known", to, newest)
 	}
@@ -80,6 +93,9 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser,
 		from = noOpset
 	}
 	for _, g := range graphs {
+		if from == to {
+			break // only functions are behind
+		}
 		if err := r.raise(r.scope(g, nil), from); err != nil {
 			return nil, err
 		}
@@ -91,7 +107,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string) (*raiser,
 		}
 		err := agree(f.OpsetImport, from)
 		if err == nil {
-			err = r.raiseFunction(f, from)
+			err = r.raiseFunction(f, from, slices.Contains(growing, f))
 		}
 		if err != nil {
 			return nil, fmt.Errorf("function %s.%s: %w", f.GetDomain(), f.GetName(), err)

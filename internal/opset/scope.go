@@ -101,11 +101,11 @@ func (r *raiser) raise(s *scope, from int64) error {
 }
 
 // raiseFunction raises a function of the model, unless each of its operators
-// has the same definition at both opsets.
-func (r *raiser) raiseFunction(f *onnxpb.FunctionProto, from int64) error {
+// has the same definition at both opsets, and it gets no others.
+func (r *raiser) raiseFunction(f *onnxpb.FunctionProto, from int64, growing bool) error {
 	s := newScope(r, nil)
 	s.function, s.nodes = f, f.GetNode()
-	if s.same(from) {
+	if !growing && s.same(from) {
 		return nil
 	}
 	r.functions[f] = s
