@@ -108,14 +108,14 @@ func (c *consumers) become(n *onnxpb.NodeProto, op string, inputs []string, attr
 // isBias tells whether a constant is read that has an element for each column
 // and the weight's type.
 func (x *graphIndex) isBias(u use, columns int64, w *weight) bool {
-	v := x.constants()[u]
-	return v != nil && len(v.tensor.GetDims()) == 1 && v.tensor.GetDims()[0] == columns && v.tensor.GetDataType() == int32(w.dtype)
+	v := x.source(u)
+	return v != nil && v.tensor != nil && len(v.tensor.GetDims()) == 1 && v.tensor.GetDims()[0] == columns && v.tensor.GetDataType() == int32(w.dtype)
 }
 
 // biasBehind finds an Add, in the same graph, that alone reads a product and adds
 // a bias to it.
 func (x *graphIndex) biasBehind(n *onnxpb.NodeProto, columns int64, w *weight) (add *onnxpb.NodeProto, bias string) {
-	v := x.outputs[n][0]
+	v := x.made(n)
 	if v == nil || v.output || len(v.uses) != 1 {
 		return nil, ""
 	}

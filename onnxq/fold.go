@@ -12,9 +12,8 @@ import (
 // folder finds the values of a graph that constants determine, through the
 // operators that quantized weights are decoded by.
 type folder struct {
-	model  *Model
-	source map[use]*value // what each input of a node is
-	known  map[*value]*constant
+	model *Model
+	known map[*value]*constant
 }
 
 // constant is a value that constants determine.
@@ -51,25 +50,12 @@ type decoder struct {
 }
 
 func newFolder(m *Model) *folder {
-	f := &folder{model: m, source: map[use]*value{}, known: map[*value]*constant{}}
-	for _, v := range m.index.values {
-		f.addUses(v)
-	}
-	for _, v := range m.index.made {
-		f.addUses(v)
-	}
-	return f
-}
-
-func (f *folder) addUses(v *value) {
-	for _, u := range v.uses {
-		f.source[u] = v
-	}
+	return &folder{model: m, known: map[*value]*constant{}}
 }
 
 // input returns what a node reads there, if it is a constant.
 func (f *folder) input(n *onnxpb.NodeProto, i int) *constant {
-	if v := f.source[use{n, i}]; v != nil {
+	if v := f.model.index.source(use{n, i}); v != nil {
 		return f.fold(v)
 	}
 	return nil
@@ -90,7 +76,7 @@ func (f *folder) find(v *value) *constant {
 	if v.tensor != nil {
 		dtype := modelfile.DType(v.tensor.GetDataType())
 		p, err := f.model.file.Payload(v.tensor)
-		if err != nil || p == nil || v.input && !v.mustBeInput || v.function || !readable(dtype) {
+		if err != nil || p == nil || v.input && !v.mustBeInput || v.body != nil || !readable(dtype) {
 			return nil
 		}
 		return &constant{numbers: storedNumbers(v.tensor, p), tensor: v}
@@ -159,7 +145,7 @@ func (f *folder) through(n *onnxpb.NodeProto, change func(*constant) *numbers) *
 }
 
 func (f *folder) soleUse(n *onnxpb.NodeProto, i int) bool {
-	v := f.source[use{n, i}]
+	v := f.model.index.source(use{n, i})
 	return len(v.uses) == 1 && !v.output
 }
 

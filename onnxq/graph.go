@@ -24,7 +24,6 @@ type graphIndex struct {
 	suffix map[string]int  // the last one tried for a name or path that is taken
 	ir     int64
 	opset  int64
-	read   map[use]*value // who reads a tensor; made when first asked for
 }
 
 func newGraphIndex(ir int64) *graphIndex {
@@ -38,6 +37,24 @@ func newGraphIndex(ir int64) *graphIndex {
 		suffix:    map[string]int{},
 		ir:        ir,
 	}
+}
+
+// source returns what is read, or nil.
+func (x *graphIndex) source(u use) *value {
+	if inputs := x.inputs[u.node]; u.input < len(inputs) {
+		return inputs[u.input]
+	}
+	return nil
+}
+
+// made returns the first of a node's outputs, or nil.
+func (x *graphIndex) made(n *onnxpb.NodeProto) *value {
+	for _, v := range x.outputs[n] {
+		if v != nil {
+			return v
+		}
+	}
+	return nil
 }
 
 // value is a named value of one graph.
@@ -271,19 +288,6 @@ func (s *scope) define(v *value) error {
 	}
 	s.values[v.name] = v
 	return nil
-}
-
-// constants tells which tensor is read where.
-func (x *graphIndex) constants() map[use]*value {
-	if x.read == nil {
-		x.read = map[use]*value{}
-		for _, v := range x.values {
-			for _, u := range v.uses {
-				x.read[u] = v
-			}
-		}
-	}
-	return x.read
 }
 
 // subgraphs lists the graphs that an attribute holds.

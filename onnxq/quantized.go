@@ -116,7 +116,7 @@ func (f *folder) quantized(n *onnxpb.NodeProto) *QuantizedWeight {
 		c, obstacle := f.packedTable(n)
 		return f.selfDecoded(n, 0, c, obstacle)
 	}
-	v := f.model.index.made[n]
+	v := f.model.index.made(n)
 	if v == nil {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (f *folder) quantized(n *onnxpb.NodeProto) *QuantizedWeight {
 // absorbed tells whether a weight is only a part of others.
 func (f *folder) absorbed(v *value) bool {
 	return !v.output && len(v.uses) > 0 && !slices.ContainsFunc(v.uses, func(u use) bool {
-		made := f.model.index.made[u.node]
+		made := f.model.index.made(u.node)
 		if made == nil {
 			return true
 		}

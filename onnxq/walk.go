@@ -309,15 +309,13 @@ func filled(want, old []int64, zeros bool) []int64 {
 	return shape
 }
 
-const maxRank = 64
-
 // constantInts returns the few numbers that an input of a node holds, if they
 // are a constant.
 func (w *walk) constantInts(n *onnxpb.NodeProto, input int) ([]int64, bool) {
-	if input >= len(w.inputs[n]) || w.inputs[n][input] == nil {
+	v := w.source(use{n, input})
+	if v == nil {
 		return nil, false
 	}
-	v := w.inputs[n][input]
 	if v.tensor != nil && (!v.input || v.mustBeInput) {
 		return w.ints(v.tensor)
 	}
