@@ -293,6 +293,9 @@ func resolveFormat(bits int, format Format, block int, zeroPoint bool) (Format, 
 	t := format.traits()
 	if block == 0 {
 		block = cmp.Or(t.block, defaultBlock)
+		if t.family == integer && format.Bits() == 8 {
+			block = defaultBlock8
+		}
 	}
 	switch {
 	case bits != 0 && format.Bits() != bits:

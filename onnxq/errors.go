@@ -20,6 +20,8 @@ var (
 	ErrTarget = modelfile.ErrTarget
 	// ErrStrict: Options.Strict wants a weight quantized that cannot be.
 	ErrStrict = errors.New("a selected weight cannot be quantized")
+	// ErrCoverage: less is quantized than Options.MinCoverage wants.
+	ErrCoverage = errors.New("too little would be quantized")
 	// ErrVerify: the output does not hold what was written to it.
 	ErrVerify = errors.New("verification failed")
 )

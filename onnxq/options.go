@@ -20,6 +20,7 @@ const (
 
 const (
 	defaultBlock  = 128
+	defaultBlock8 = 32 // of 8 bits, which are chosen for accuracy
 	defaultMemory = 64 << 20
 )
 
@@ -53,7 +54,7 @@ const (
 // default named beside it.
 type Options struct {
 	Bits      int       // 2, 4 or 8; default 4
-	Block     int       // elements along the reduction axis that share a scale, at least 2, or PerChannel; default 128, or the format's own
+	Block     int       // elements along the reduction axis that share a scale, at least 2, or PerChannel; default 128, 32 for integers of 8 bits, or the format's own
 	Format    Format    // one of Formats; default from Bits and ZeroPoint
 	ZeroPoint bool      // asymmetric codes: each block has a zero point
 	Algorithm string    // rtn
@@ -72,6 +73,7 @@ type Options struct {
 	Threads      int          // default: the number of CPUs
 	Memory       int64        // bytes of buffers for tensors, shared by the threads; default 64 MiB
 	Strict       bool         // a selected weight that cannot be quantized is an error
+	MinCoverage  float64      // the least share, 0 to 1, of the bytes of float tensors that has to be quantized
 	NoVerify     bool         // do not reopen and check what was written
 
 	// Progress, if set, is told the bytes of input worked on so far and the
@@ -153,6 +155,8 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("external data %q: want auto, always or never", o.ExternalData)
 	}
 	switch {
+	case !(o.MinCoverage >= 0 && o.MinCoverage <= 1):
+		return o, fmt.Errorf("coverage %g: want 0 to 1", o.MinCoverage)
 	case o.MinElements < 0:
 		return o, fmt.Errorf("min elements %d is negative", o.MinElements)
 	case o.Threads < 0:

@@ -3,6 +3,7 @@ package onnxq
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"onnxquant/internal/modelfile"
@@ -25,12 +26,32 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 	return m.plan(opts, nil)
 }
 
-// plan makes a plan that leaves alone the weights that turned out unfit.
+// plan makes a plan that leaves alone the weights that turned out unfit, and
+// those that make the output larger than the input.
 func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan, error) {
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
 	}
+	left := maps.Clone(unfit)
+	for {
+		p, err := m.planWithout(opts, left)
+		if err != nil {
+			return nil, err
+		}
+		small := p.useless()
+		if len(small) == 0 {
+			return p, p.checkCoverage(opts.MinCoverage)
+		}
+		if left == nil {
+			left = map[*onnxpb.TensorProto]string{}
+		}
+		maps.Copy(left, small)
+	}
+}
+
+// planWithout makes a plan that leaves some weights alone, for the reasons given.
+func (m *Model) planWithout(opts Options, left map[*onnxpb.TensorProto]string) (*Plan, error) {
 	if opts.Precision != nil {
 		if err := opts.Precision.Unused(m.tensorNames()); err != nil {
 			return nil, err
@@ -39,7 +60,7 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 	if err := m.checkPatterns(slices.Concat(opts.Include, opts.Exclude)); err != nil {
 		return nil, err
 	}
-	decisions, err := discover(m.file.Proto, m.index, opts, unfit)
+	decisions, err := discover(m.file.Proto, m.index, opts, left)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +73,7 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 	if err := c.place(opts.ExternalData); err != nil {
 		return nil, err
 	}
-	return c.describe(decisions, unfit), nil
+	return c.describe(decisions, left), nil
 }
 
 // tensorNames lists the names that a precision_info may use: those in subgraphs
@@ -116,66 +137,6 @@ func walkNodes(m *onnxpb.ModelProto, visit func(*onnxpb.NodeProto)) {
 		each(f.Node)
 		walkSubgraphs(f.Node, inside)
 	}
-}
-
-// describe makes the public plan.
-func (c *conversion) describe(decisions []*decision, unfit map[*onnxpb.TensorProto]string) *Plan {
-	before, after := c.model.file.Proto, c.proto
-	p := &Plan{
-		OpsetBefore: opsetOf(before),
-		OpsetAfter:  opsetOf(after),
-		IRBefore:    before.GetIrVersion(),
-		IRAfter:     after.GetIrVersion(),
-		InBytes:     c.model.Size(),
-		OutBytes:    c.size(),
-		External:    c.external(),
-		Tensors:     []TensorPlan{},
-		conv:        c,
-	}
-	weights := map[*decision]*weight{}
-	for _, w := range c.weights {
-		weights[w.decision] = w
-	}
-	for _, d := range decisions {
-		t := TensorPlan{
-			Name:      d.path,
-			DType:     d.dtype.String(),
-			Shape:     append([]int64{}, d.shape...),
-			Bytes:     sizeOf(d.tensor),
-			Consumers: []string{},
-			Decision:  Keep,
-			Reason:    d.reason,
-		}
-		t.OutBytes = t.Bytes
-		for _, u := range d.uses {
-			t.Consumers = append(t.Consumers, u.String())
-		}
-		if w := weights[d]; w != nil {
-			t.Decision = Quantize
-			t.Format, t.Axis, t.Block = d.choice.format, d.choice.axis, d.choice.block
-			t.Form, t.Note = w.formName(), d.note
-			t.OutBytes = w.size()
-			w.planned = len(p.Tensors)
-		}
-		p.Tensors = append(p.Tensors, t)
-		if o, ok := d.override(c.opts.Precision); ok && !d.quantize && d.choice.format != Float && o != (Override{}) && (o.Format == nil || *o.Format != Float) {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("%s stays in float though precision_info names it: %s", quote(d.path), d.reason))
-		}
-		if unfit[d.tensor] != "" {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("%s stays in float: %s", quote(d.path), d.reason))
-		}
-	}
-	for _, w := range c.weights {
-		if w.defectInORT() {
-			p.Warnings = append(p.Warnings, fmt.Sprintf("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.path), w.inner))
-		}
-	}
-	if len(c.weights) == 0 {
-		p.Warnings = append(p.Warnings, "nothing is quantized: no weight was selected")
-	} else if p.OutBytes > p.InBytes {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("the output is larger than the input (%d bytes against %d): its weights are too small to gain", p.OutBytes, p.InBytes))
-	}
-	return p
 }
 
 func opsetOf(m *onnxpb.ModelProto) int64 {

@@ -17,6 +17,7 @@ type TensorPlan struct {
 	Shape     []int64  `json:"shape"`
 	Bytes     int64    `json:"bytes"`
 	Consumers []string `json:"consumers"` // as Op:input, e.g. MatMul:1
+	Nodes     []string `json:"nodes"`     // their names, or else those of their outputs
 
 	Decision Decision `json:"decision"`
 	Reason   string   `json:"reason,omitempty"` // why it stays in float
@@ -45,9 +46,11 @@ type Plan struct {
 	InBytes     int64        `json:"in_bytes"`  // model file and external data
 	OutBytes    int64        `json:"out_bytes"` // exact size of what will be written
 	External    bool         `json:"external_data"`
+	Coverage    float64      `json:"coverage"` // share of the bytes of float tensors that is quantized
 	Warnings    []string     `json:"warnings,omitempty"`
 
-	conv *conversion
+	conv             *conversion
+	quantized, total int64 // bytes of float tensors
 }
 
 // TensorReport adds to a quantized tensor's plan how well its codes stand for

@@ -119,6 +119,21 @@ func (b byteCount) Set(s string) error {
 func (b byteCount) String() string { return "" }
 func (b byteCount) Type() string   { return "SIZE" }
 
+// percentage is the value of a flag that takes a share.
+type percentage struct{ share *float64 }
+
+func (p percentage) Set(s string) error {
+	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
+	if err != nil || !(v >= 0 && v <= 100) {
+		return errors.New("want a percentage such as 95%")
+	}
+	*p.share = v / 100
+	return nil
+}
+
+func (p percentage) String() string { return "" }
+func (p percentage) Type() string   { return "SHARE" }
+
 // choice is the value of a flag that takes one word of a few.
 type choice[T ~string] struct {
 	value   *T

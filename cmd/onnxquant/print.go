@@ -56,8 +56,7 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration) {
 	facts := planFacts(r.Plan)
 	if len(r.Tensors) > 0 {
-		worst := slices.MinFunc(r.Tensors, func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
-		facts = append(facts, fact{"worst", fmt.Sprintf("%s: SQNR %s, largest error %.3g", name(worst.Name), decibels(worst.SQNR), worst.MaxError)})
+		facts = append(facts, worstFacts(r.Tensors)...)
 	}
 	rate := float64(r.Plan.InBytes) / max(elapsed.Seconds(), 1e-3)
 	facts = append(facts, fact{"time", fmt.Sprintf("%.2f s, %s/s", elapsed.Seconds(), humanize.IBytes(uint64(rate)))})
@@ -71,6 +70,21 @@ func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration) {
 		written += ", not checked"
 	}
 	printFacts(w, append(facts, fact{"written", written}))
+}
+
+// worstFacts names the weights that suffered most.
+func worstFacts(tensors []onnxq.TensorReport) []fact {
+	const most = 10
+	sorted := slices.SortedStableFunc(slices.Values(tensors), func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
+	var facts []fact
+	for i, t := range sorted[:min(most, len(sorted))] {
+		about := "worst"
+		if i > 0 {
+			about = ""
+		}
+		facts = append(facts, fact{about, fmt.Sprintf("%s: SQNR %s, largest error %.3g", name(t.Name), decibels(t.SQNR), t.MaxError)})
+	}
+	return facts
 }
 
 // A fact is a line of a summary.
@@ -94,7 +108,7 @@ func planFacts(p *onnxq.Plan) []fact {
 			reasons[t.Reason]++
 		}
 	}
-	text := fmt.Sprintf("%d of %d float tensors", quantized, len(p.Tensors))
+	text := fmt.Sprintf("%d of %d float tensors, %.1f %% of their bytes", quantized, len(p.Tensors), 100*p.Coverage)
 	if quantized > 0 {
 		text += ": " + strings.Join(counts(formats), ", ")
 	}
@@ -149,7 +163,7 @@ func tensorRow(t onnxq.TensorPlan) []string {
 	if t.Block == onnxq.PerChannel {
 		block = "channel"
 	}
-	return append(row, string(t.Format), strconv.Itoa(t.Axis), block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), "-")
+	return append(row, string(t.Format), strconv.Itoa(t.Axis), block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), clip(cmp.Or(printable(t.Note), "-"), maxReason))
 }
 
 func printTable(w io.Writer, rows [][]string) {

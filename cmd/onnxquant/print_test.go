@@ -20,7 +20,7 @@ func handMade() *onnxq.Report {
 		Decision: onnxq.Keep, Reason: "too\nsmall", OutBytes: 4}
 	return &onnxq.Report{
 		Plan: &onnxq.Plan{Tensors: []onnxq.TensorPlan{big, bias, head},
-			OpsetBefore: 17, OpsetAfter: 21, IRBefore: 8, IRAfter: 10, InBytes: 90 << 20, OutBytes: 23 << 20},
+			OpsetBefore: 17, OpsetAfter: 21, IRBefore: 8, IRAfter: 10, InBytes: 90 << 20, OutBytes: 23 << 20, Coverage: 0.9999},
 		Tensors:  []onnxq.TensorReport{{TensorPlan: big, MaxError: 0.0123456, SQNR: 18.25}, {TensorPlan: head, SQNR: 999}},
 		Verified: true, Output: "out.onnx", Data: "out.onnx.data",
 	}
@@ -34,7 +34,7 @@ layers.0/up\x1b[2J                                                4096x11008  FL
 BBBB…BBB  scalar      FLOAT    keep      -       -     -        4 B               too\nsmall
 head                                                              64x10       FLOAT    quantize  int8    1     channel  2.5 KiB -> 896 B  -
 
-quantized  2 of 3 float tensors: 1 int4, 1 int8
+quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
 left       1 too\nsmall
 size       90 MiB -> 23 MiB, 3.9 times smaller
 opset      17 -> 21
@@ -48,12 +48,13 @@ IR         8 -> 10
 func TestPrintSummary(t *testing.T) {
 	var got bytes.Buffer
 	printSummary(&got, handMade(), 1500*time.Millisecond)
-	want := `quantized  2 of 3 float tensors: 1 int4, 1 int8
+	want := `quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
 left       1 too\nsmall
 size       90 MiB -> 23 MiB, 3.9 times smaller
 opset      17 -> 21
 IR         8 -> 10
 worst      layers.0/up\x1b[2J: SQNR 18.2 dB, largest error 0.0123
+           head: SQNR exact, largest error 0
 time       1.50 s, 60 MiB/s
 written    out.onnx and out.onnx.data, read back and checked
 `

@@ -1,0 +1,152 @@
+package onnxq
+
+import (
+	"fmt"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// describe makes the public plan. The weights in left were not wanted.
+func (c *conversion) describe(decisions []*decision, left map[*onnxpb.TensorProto]string) *Plan {
+	before, after := c.model.file.Proto, c.proto
+	p := &Plan{
+		OpsetBefore: opsetOf(before),
+		OpsetAfter:  opsetOf(after),
+		IRBefore:    before.GetIrVersion(),
+		IRAfter:     after.GetIrVersion(),
+		InBytes:     c.model.Size(),
+		OutBytes:    c.size(),
+		External:    c.external(),
+		Tensors:     []TensorPlan{},
+		conv:        c,
+	}
+	weights := map[*decision]*weight{}
+	for _, w := range c.weights {
+		weights[w.decision] = w
+	}
+	for _, d := range decisions {
+		t := d.describe()
+		if w := weights[d]; w != nil {
+			w.planned = len(p.Tensors)
+			w.describe(&t)
+			p.quantized += t.Bytes
+		}
+		p.total += t.Bytes
+		p.Tensors = append(p.Tensors, t)
+		if o, ok := d.override(c.opts.Precision); ok && !d.quantize && d.choice.format != Float && o != (Override{}) && (o.Format == nil || *o.Format != Float) {
+			p.warn("%s stays in float though precision_info names it: %s", quote(d.path), d.reason)
+		}
+		if why := left[d.tensor]; why != "" && why != reasonUseless {
+			p.warn("%s stays in float: %s", quote(d.path), d.reason)
+		}
+	}
+	if p.total > 0 {
+		p.Coverage = float64(p.quantized) / float64(p.total)
+	}
+	c.warnings(p)
+	return p
+}
+
+func (p *Plan) warn(format string, args ...any) {
+	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
+}
+
+// warnings adds what is to be known of the output as a whole.
+func (c *conversion) warnings(p *Plan) {
+	for _, w := range c.weights {
+		if w.defectInORT() {
+			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.path), w.inner)
+		}
+	}
+	switch {
+	case len(c.weights) == 0:
+		p.warn("nothing is quantized: no weight was selected")
+	case p.OutBytes > p.InBytes && c.opts.Style == QDQ:
+		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", p.OutBytes, p.InBytes)
+	case p.OutBytes > p.InBytes:
+		p.warn("the output is larger than the input (%d bytes against %d): its weights are too small to gain", p.OutBytes, p.InBytes)
+	}
+}
+
+// describe says what a tensor is and why it stays.
+func (d *decision) describe() TensorPlan {
+	t := TensorPlan{
+		Name:      d.path,
+		DType:     d.dtype.String(),
+		Shape:     append([]int64{}, d.shape...),
+		Bytes:     sizeOf(d.tensor),
+		Consumers: []string{},
+		Nodes:     []string{},
+		Decision:  Keep,
+		Reason:    d.reason,
+	}
+	t.OutBytes = t.Bytes
+	for _, u := range d.uses {
+		t.Consumers = append(t.Consumers, u.String())
+		t.Nodes = append(t.Nodes, label(u.node))
+	}
+	return t
+}
+
+// describe says what a weight becomes.
+func (w *weight) describe(t *TensorPlan) {
+	t.Decision = Quantize
+	t.Format, t.Axis, t.Block = w.choice.format, w.choice.axis, w.choice.block
+	t.Form, t.Note = w.formName(), w.note
+	t.OutBytes = w.size()
+	if w.choice.style == QDQ {
+		t.OutBytes += t.Bytes
+	}
+}
+
+// toyModel is a size below which an output may be larger than its input: models
+// that small are for trying things out.
+const toyModel = 4 << 10
+
+const reasonUseless = "its codes, scales and nodes would take more room than its floats"
+
+// useless finds the weights to leave in float for the output not to be larger
+// than the input: those that take as much room quantized, and if that is not
+// enough, those that gain less than what the structure grows by for each.
+func (p *Plan) useless() map[*onnxpb.TensorProto]string {
+	c := p.conv
+	if p.InBytes < toyModel || c.opts.Style == QDQ || len(c.weights) == 0 {
+		return nil
+	}
+	least := int64(1)
+	if p.OutBytes > p.InBytes {
+		least = max(1, (p.OutBytes-p.InBytes+p.gain())/int64(len(c.weights)))
+	}
+	small := map[*onnxpb.TensorProto]string{}
+	for _, w := range c.weights {
+		if sizeOf(w.tensor)-w.size() < least {
+			small[w.tensor] = reasonUseless
+		}
+	}
+	return small
+}
+
+// gain is what the contents of weights shrink by.
+func (p *Plan) gain() int64 {
+	n := int64(0)
+	for _, w := range p.conv.weights {
+		n += sizeOf(w.tensor) - w.size()
+	}
+	return n
+}
+
+// checkCoverage fails if less than a share of the bytes of float tensors is
+// quantized. It names the largest tensor that is not.
+func (p *Plan) checkCoverage(least float64) error {
+	if p.Coverage >= least {
+		return nil
+	}
+	var largest TensorPlan
+	for _, t := range p.Tensors {
+		if t.Decision == Keep && t.Bytes > largest.Bytes {
+			largest = t
+		}
+	}
+	return fmt.Errorf("%w: %.1f %% of %d bytes, less than %.1f %%; the largest that stays is %s, %d bytes: %s",
+		ErrCoverage, 100*p.Coverage, p.total, 100*least, quote(largest.Name), largest.Bytes, largest.Reason)
+}
