@@ -29,6 +29,7 @@ var mayImport = map[string][]string{
 	"internal/modelfile": {"internal/onnxpb"},
 	"internal/opset":     {"internal/onnxpb"},
 	"internal/npy":       {"internal/kernels"},
+	"internal/execute":   {"quantutil", "internal/kernels", "internal/modelfile", "internal/npy", "internal/onnxpb"},
 	"internal/kernels":   {},
 	"internal/onnxpb":    {},
 }

@@ -1,0 +1,80 @@
+package execute
+
+import (
+	"fmt"
+	"math"
+	"slices"
+)
+
+// Comparison tells how far an output is from what it should be. Errors are
+// b - a, element by element, for the output a and the one under test b.
+type Comparison struct {
+	Name     string  `json:"name"`
+	DType    string  `json:"dtype"`
+	Dims     []int64 `json:"dims"`
+	MaxError float64 `json:"max_error"`      // the largest |b - a|
+	Relative float64 `json:"relative_error"` // MaxError over the largest |a|
+	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σa² / Σ(b-a)²), at most 999, which also stands for no error
+	Cosine   float64 `json:"cosine"`         // Σab / √(Σa²·Σb²); 1 if both are zero
+
+	// Broken counts elements of which one is NaN or infinite and the other is not
+	// the same. They are in none of the sums.
+	Broken int `json:"broken,omitempty"`
+}
+
+// exact stands for the infinite SQNR, which JSON does not have.
+const exact = 999
+
+// Compare compares the outputs of two runs of the same model.
+func Compare(a, b []*Tensor) ([]Comparison, error) {
+	if len(a) != len(b) {
+		return nil, fmt.Errorf("%d outputs and %d", len(a), len(b))
+	}
+	list := []Comparison{}
+	for i := range a {
+		c, err := compare(a[i], b[i])
+		if err != nil {
+			return nil, fmt.Errorf("output %q: %w", a[i].Name, err)
+		}
+		list = append(list, c)
+	}
+	return list, nil
+}
+
+func compare(a, b *Tensor) (Comparison, error) {
+	c := Comparison{Name: a.Name, DType: a.DType.String(), Dims: a.Dims}
+	if a.DType != b.DType || !slices.Equal(a.Dims, b.Dims) {
+		return c, fmt.Errorf("%v %v and %v %v", a.DType, a.Dims, b.DType, b.Dims)
+	}
+	var aa, bb, ab, ee, peak float64
+	y := b.Float64s()
+	for i, x := range a.Float64s() {
+		e := y[i] - x
+		if same := x == y[i] || x != x && y[i] != y[i]; math.IsNaN(e) || math.IsInf(e, 0) {
+			if !same {
+				c.Broken++
+			}
+			continue
+		}
+		c.MaxError = max(c.MaxError, math.Abs(e))
+		peak = max(peak, math.Abs(x))
+		aa += x * x
+		bb += y[i] * y[i]
+		ab += x * y[i]
+		ee += e * e
+	}
+	c.SQNR, c.Cosine = exact, 1
+	if c.MaxError > 0 {
+		c.Relative = math.MaxFloat64
+		c.SQNR = -exact
+		if peak > 0 {
+			c.Relative = min(c.MaxError/peak, math.MaxFloat64)
+			c.SQNR = min(max(10*math.Log10(aa/ee), -exact), exact)
+		}
+		c.Cosine = 0
+		if aa > 0 && bb > 0 {
+			c.Cosine = ab / math.Sqrt(aa) / math.Sqrt(bb)
+		}
+	}
+	return c, nil
+}

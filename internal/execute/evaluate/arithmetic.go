@@ -1,0 +1,382 @@
+package evaluate
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"onnxquant/internal/execute"
+	"onnxquant/internal/modelfile"
+)
+
+// elementwise has gorgonnx apply an operator to tensors of the same shape, or to
+// one, element by element.
+func elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
+	if !in[0].IsFloat() {
+		return nil, beyond("elements of type %v", in[0].DType)
+	}
+	n := int64(in[0].Len())
+	if n == 0 {
+		return in[0], nil
+	}
+	flat := slices.Repeat([][]int64{{n}}, len(in))
+	t, err := compute(op, nil, flat, in...)
+	if err != nil {
+		return nil, err
+	}
+	return reshaped(t, in[0].Dims)
+}
+
+// binary stretches two tensors to the same shape and applies an operator of
+// gorgonnx.
+func binary(op string, a, b *execute.Tensor) (*execute.Tensor, error) {
+	if a.DType != b.DType {
+		return nil, errTypes
+	}
+	pair, err := stretched(a, b)
+	if err != nil {
+		return nil, err
+	}
+	return elementwise(op, pair...)
+}
+
+func stretched(in ...*execute.Tensor) ([]*execute.Tensor, error) {
+	var shapes [][]int64
+	for _, t := range in {
+		shapes = append(shapes, t.Dims)
+	}
+	dims, err := broadcast(shapes...)
+	if err != nil {
+		return nil, err
+	}
+	out := slices.Clone(in)
+	for i := range out {
+		if out[i], err = expand(out[i], dims); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (c *call) arithmetic(ints func(a, b int64) int64) (*execute.Tensor, error) {
+	if c.in[0].IsFloat() {
+		return binary(c.node.GetOpType(), c.in[0], c.in[1])
+	}
+	return integers(c.in[0], c.in[1], ints)
+}
+
+func integers(a, b *execute.Tensor, f func(a, b int64) int64) (*execute.Tensor, error) {
+	if a.DType != b.DType || a.IsFloat() {
+		return nil, errTypes
+	}
+	pair, err := stretched(a, b)
+	if err != nil {
+		return nil, err
+	}
+	x, y := pair[0].Int64s(), pair[1].Int64s()
+	for i := range x {
+		x[i] = f(x[i], y[i])
+	}
+	return execute.FromInt64s(a.DType, pair[0].Dims, x)
+}
+
+func logic(f func(a, b int64) int64) func(*call) ([]*execute.Tensor, error) {
+	return func(c *call) ([]*execute.Tensor, error) { return one(integers(c.in[0], c.in[1], f)) }
+}
+
+// matMul multiplies matrices, stacks of them, and vectors, as numpy does.
+func matMul(a, b *execute.Tensor) (*execute.Tensor, error) {
+	if a.DType != b.DType {
+		return nil, errTypes
+	}
+	if !a.IsFloat() {
+		return nil, beyond("elements of type %v", a.DType)
+	}
+	if len(a.Dims) == 0 || len(b.Dims) == 0 {
+		return nil, errors.New("a factor is a scalar")
+	}
+	ad, bd := a.Dims, b.Dims
+	if len(ad) == 1 {
+		ad = []int64{1, ad[0]}
+	}
+	if len(bd) == 1 {
+		bd = []int64{bd[0], 1}
+	}
+	m, k, n := ad[len(ad)-2], ad[len(ad)-1], bd[len(bd)-1]
+	if bd[len(bd)-2] != k {
+		return nil, fmt.Errorf("dims %v and %v do not go together", a.Dims, b.Dims)
+	}
+	lead, err := broadcast(ad[:len(ad)-2], bd[:len(bd)-2])
+	if err != nil {
+		return nil, err
+	}
+	if product(bd[:len(bd)-2]) == 1 { // one matrix for all rows
+		m *= product(lead)
+		ad, bd = []int64{m, k}, []int64{k, n}
+	}
+	stack := lead
+	if len(bd) == 2 && len(ad) == 2 {
+		stack = nil
+	}
+	if a, err = reshaped(a, ad); err != nil {
+		return nil, err
+	}
+	if a, err = expand(a, slices.Concat(stack, []int64{m, k})); err != nil {
+		return nil, err
+	}
+	if b, err = reshaped(b, bd); err != nil {
+		return nil, err
+	}
+	if b, err = expand(b, slices.Concat(stack, []int64{k, n})); err != nil {
+		return nil, err
+	}
+	out, err := execute.New(a.DType, slices.Concat(stack, []int64{m, n}))
+	if err != nil || len(out.Data) == 0 || k == 0 {
+		return out, err
+	}
+	size := int64(a.Size())
+	for i := range product(stack) {
+		x := &execute.Tensor{DType: a.DType, Data: a.Data[i*m*k*size : (i+1)*m*k*size]}
+		y := &execute.Tensor{DType: b.DType, Data: b.Data[i*k*n*size : (i+1)*k*n*size]}
+		z, err := compute("MatMul", nil, [][]int64{{m, k}, {k, n}}, x, y)
+		if err != nil {
+			return nil, err
+		}
+		if copy(out.Data[i*m*n*size:], z.Data) != int(m*n*size) {
+			return nil, beyond("gorgonnx returns dims %v", z.Dims)
+		}
+	}
+	return out, nil
+}
+
+func runMatMul(c *call) ([]*execute.Tensor, error) {
+	a, b := c.in[0], c.in[1]
+	t, err := matMul(a, b)
+	if err != nil {
+		return nil, err
+	}
+	var am, bn []int64
+	if n := len(a.Dims); n > 1 {
+		am = a.Dims[n-2 : n-1]
+	}
+	if n := len(b.Dims); n > 1 {
+		bn = b.Dims[n-1:]
+	}
+	lead, err := broadcast(a.Dims[:max(len(a.Dims)-2, 0)], b.Dims[:max(len(b.Dims)-2, 0)])
+	if err != nil {
+		return nil, err
+	}
+	return one(reshaped(t, slices.Concat(lead, am, bn)))
+}
+
+func runGemm(c *call) ([]*execute.Tensor, error) {
+	a, b := c.in[0], c.in[1]
+	if len(a.Dims) != 2 || len(b.Dims) != 2 {
+		return nil, errors.New("a factor is no matrix")
+	}
+	var err error
+	if c.int("transA", 0) != 0 {
+		if a, err = transpose(a, []int{1, 0}); err != nil {
+			return nil, err
+		}
+	}
+	if c.int("transB", 0) != 0 {
+		if b, err = transpose(b, []int{1, 0}); err != nil {
+			return nil, err
+		}
+	}
+	y, err := matMul(a, b)
+	if err != nil {
+		return nil, err
+	}
+	if y, err = scaled(y, c.float("alpha", 1)); err != nil {
+		return nil, err
+	}
+	if bias := c.input(2); bias != nil {
+		if bias, err = scaled(bias, c.float("beta", 1)); err != nil {
+			return nil, err
+		}
+		if bias, err = expand(bias, y.Dims); err != nil {
+			return nil, err
+		}
+		y, err = binary("Add", y, bias)
+	}
+	return one(y, err)
+}
+
+func scaled(t *execute.Tensor, by float32) (*execute.Tensor, error) {
+	if by == 1 {
+		return t, nil
+	}
+	s, err := execute.FromFloat64s(t.DType, nil, []float64{float64(by)})
+	if err != nil {
+		return nil, err
+	}
+	return binary("Mul", t, s)
+}
+
+// mapped applies a function to each element of a floating-point tensor.
+func mapped(f func(float64) float64) func(*call) ([]*execute.Tensor, error) {
+	return func(c *call) ([]*execute.Tensor, error) { return one(mapFloats(c.in[0], f)) }
+}
+
+func mapFloats(t *execute.Tensor, f func(float64) float64) (*execute.Tensor, error) {
+	if !t.IsFloat() {
+		return nil, beyond("elements of type %v", t.DType)
+	}
+	x := t.Float64s()
+	for i := range x {
+		x[i] = f(x[i])
+	}
+	return execute.FromFloat64s(t.DType, t.Dims, x)
+}
+
+// folded combines tensors of floating-point numbers, element by element.
+func folded(f func(a, b float64) float64) func(*call) ([]*execute.Tensor, error) {
+	return func(c *call) ([]*execute.Tensor, error) {
+		if slices.Contains(c.in, nil) {
+			return nil, errors.New("one of its inputs is missing")
+		}
+		in, err := stretched(c.in...)
+		if err != nil {
+			return nil, err
+		}
+		x := in[0].Float64s()
+		for _, t := range in {
+			if t.DType != in[0].DType || !t.IsFloat() {
+				return nil, beyond("elements of type %v", t.DType)
+			}
+			for i, v := range t.Float64s() {
+				x[i] = f(x[i], v)
+			}
+		}
+		return one(execute.FromFloat64s(in[0].DType, in[0].Dims, x))
+	}
+}
+
+func runLeakyRelu(c *call) ([]*execute.Tensor, error) {
+	alpha := float64(c.float("alpha", 0.01))
+	return one(mapFloats(c.in[0], func(x float64) float64 {
+		if x < 0 {
+			return alpha * x
+		}
+		return x
+	}))
+}
+
+func runClip(c *call) ([]*execute.Tensor, error) {
+	lo, hi := math.Inf(-1), math.Inf(1)
+	for i, limit := range []*float64{&lo, &hi} {
+		name := []string{"min", "max"}[i]
+		if t := c.input(i + 1); t != nil && t.Len() == 1 {
+			*limit = t.Float64s()[0]
+		} else if a := c.attribute(name); a != nil {
+			*limit = float64(a.GetF())
+		}
+	}
+	return one(mapFloats(c.in[0], func(x float64) float64 { return min(max(x, lo), hi) }))
+}
+
+func runPow(c *call) ([]*execute.Tensor, error) {
+	pair, err := stretched(c.in[0], c.in[1])
+	if err != nil {
+		return nil, err
+	}
+	if !pair[0].IsFloat() {
+		return nil, beyond("elements of type %v", pair[0].DType)
+	}
+	x, y := pair[0].Float64s(), pair[1].Float64s()
+	for i := range x {
+		x[i] = math.Pow(x[i], y[i])
+	}
+	return one(execute.FromFloat64s(pair[0].DType, pair[0].Dims, x))
+}
+
+// comparison has operators on two tensors that say something of each pair.
+func comparison(holds func(order int) bool) operator {
+	return operator{2, nil, func(c *call) ([]*execute.Tensor, error) {
+		if c.in[0].DType != c.in[1].DType {
+			return nil, errTypes
+		}
+		pair, err := stretched(c.in[0], c.in[1])
+		if err != nil {
+			return nil, err
+		}
+		truth := make([]int64, pair[0].Len())
+		say := func(i, order int) {
+			if holds(order) {
+				truth[i] = 1
+			}
+		}
+		if pair[0].IsFloat() {
+			x, y := pair[0].Float64s(), pair[1].Float64s()
+			for i := range x {
+				if x[i] == x[i] && y[i] == y[i] {
+					say(i, cmp.Compare(x[i], y[i]))
+				}
+			}
+		} else {
+			x, y := pair[0].Int64s(), pair[1].Int64s()
+			for i := range x {
+				say(i, cmp.Compare(x[i], y[i]))
+			}
+		}
+		return one(execute.FromInt64s(execute.Bool, pair[0].Dims, truth))
+	}}
+}
+
+func runNot(c *call) ([]*execute.Tensor, error) {
+	x := c.in[0].Int64s()
+	for i := range x {
+		x[i] ^= 1
+	}
+	return one(execute.FromInt64s(execute.Bool, c.in[0].Dims, x))
+}
+
+func runWhere(c *call) ([]*execute.Tensor, error) {
+	if c.in[1].DType != c.in[2].DType {
+		return nil, errTypes
+	}
+	in, err := stretched(c.in...)
+	if err != nil {
+		return nil, err
+	}
+	out := &execute.Tensor{DType: in[1].DType, Dims: in[1].Dims, Data: slices.Clone(in[2].Data)}
+	size := out.Size()
+	for i, truth := range in[0].Int64s() {
+		if truth != 0 {
+			copy(out.Data[i*size:(i+1)*size], in[1].Data[i*size:])
+		}
+	}
+	return one(out, nil)
+}
+
+func runCast(c *call) ([]*execute.Tensor, error) {
+	t, to := c.in[0], modelfile.DType(c.int("to", 0))
+	whole := map[modelfile.DType]bool{execute.Bool: true, execute.Int64: true, modelfile.Int32: true, execute.Int16: true,
+		modelfile.Int8: true, execute.Uint64: true, execute.Uint32: true, execute.Uint16: true, modelfile.Uint8: true}
+	if !t.IsFloat() && !whole[t.DType] || !to.Float() && !whole[to] {
+		return nil, beyond("a cast from %v to %v", t.DType, to)
+	}
+	switch {
+	case to.Float():
+		return one(execute.FromFloat64s(to, t.Dims, t.Float64s()))
+	case t.IsFloat():
+		x := make([]int64, t.Len())
+		for i, v := range t.Float64s() {
+			if x[i] = int64(v); to == execute.Bool && v != 0 {
+				x[i] = 1
+			}
+		}
+		return one(execute.FromInt64s(to, t.Dims, x))
+	}
+	x := t.Int64s()
+	if to == execute.Bool {
+		for i := range x {
+			x[i] = min(1, max(x[i], -x[i]))
+		}
+	}
+	return one(execute.FromInt64s(to, t.Dims, x))
+}

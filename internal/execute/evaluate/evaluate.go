@@ -1,0 +1,276 @@
+// Package evaluate runs ONNX models in pure Go.
+//
+// It walks the graph node by node. Arithmetic on floating-point numbers is done by
+// gorgonnx, the backend of onnx-go: MatMul, Conv, MaxPool, the four operations and
+// the usual functions. Around that, this package moves elements: it broadcasts,
+// transposes, pads, slices, gathers, cuts convolutions into groups. It has the
+// operators of small perceptrons, convolutional networks and transformers;
+// anything else, and every attribute it does not know, is an error that wraps
+// execute.ErrBeyond and names the node. Float16 and bfloat16 are computed in
+// float32, and rounded behind each node.
+//
+// Contents of initializers are read where a node needs them and forgotten behind
+// it, and so is every value behind its last reader.
+package evaluate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"onnxquant/internal/execute"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Runner is the execute.Runner of this package.
+type Runner struct{}
+
+func (Runner) Name() string { return "onnx-go 0.5.0 (gorgonnx)" }
+
+// Run implements execute.Runner.
+func (Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	e := &evaluator{ctx: ctx, model: m, opset: 1}
+	for _, o := range m.Proto.OpsetImport {
+		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
+			e.opset = o.GetVersion()
+		}
+	}
+	s := newScope(nil, m.Proto.Graph)
+	for _, t := range inputs {
+		s.values[t.Name] = t
+	}
+	outputs, err := e.graph(s, m.Proto.Graph)
+	if err != nil {
+		return nil, err
+	}
+	for i, o := range m.Proto.Graph.GetOutput() {
+		named := *outputs[i]
+		named.Name = o.GetName()
+		outputs[i] = &named
+	}
+	return outputs, nil
+}
+
+type evaluator struct {
+	ctx   context.Context
+	model *modelfile.Model
+	opset int64
+}
+
+// scope has the values of a graph that runs.
+type scope struct {
+	outer  *scope
+	values map[string]*execute.Tensor
+	stored map[string]*onnxpb.TensorProto
+	uses   map[string]int // readers that are still to come
+}
+
+func newScope(outer *scope, g *onnxpb.GraphProto) *scope {
+	s := &scope{outer, map[string]*execute.Tensor{}, map[string]*onnxpb.TensorProto{}, map[string]int{}}
+	for _, t := range g.GetInitializer() {
+		s.stored[t.GetName()] = t
+	}
+	for _, n := range g.GetNode() {
+		for _, name := range reads(n) {
+			s.uses[name]++
+		}
+	}
+	for _, o := range g.GetOutput() {
+		s.uses[o.GetName()]++
+	}
+	return s
+}
+
+// reads lists the values that a node and its subgraphs read.
+func reads(n *onnxpb.NodeProto) []string {
+	names := slices.Clone(n.Input)
+	for _, a := range n.Attribute {
+		if a.G == nil {
+			continue
+		}
+		for _, inner := range a.G.Node {
+			names = append(names, reads(inner)...)
+		}
+		for _, o := range a.G.Output {
+			names = append(names, o.GetName())
+		}
+	}
+	return names
+}
+
+// ready reports whether a value is known.
+func (s *scope) ready(name string) bool {
+	for ; s != nil; s = s.outer {
+		if s.values[name] != nil || s.stored[name] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *evaluator) value(s *scope, name string) (*execute.Tensor, error) {
+	for ; s != nil; s = s.outer {
+		if t := s.values[name]; t != nil {
+			return t, nil
+		}
+		if t := s.stored[name]; t != nil {
+			return e.load(t)
+		}
+	}
+	return nil, fmt.Errorf("no value is called %q", name)
+}
+
+// load reads a tensor of the file.
+func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
+	p, err := e.model.Payload(t)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, fmt.Errorf("%w: tensor %q of strings", execute.ErrBeyond, t.GetName())
+	}
+	v, err := execute.New(modelfile.DType(t.GetDataType()), t.GetDims())
+	if err != nil {
+		return nil, err
+	}
+	if n, err := p.ReadAt(v.Data, 0); n < len(v.Data) {
+		return nil, err
+	}
+	return v, nil
+}
+
+// graph runs all nodes of a graph and returns its outputs.
+func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, error) {
+	for todo := g.GetNode(); len(todo) > 0; {
+		var later []*onnxpb.NodeProto
+		for _, n := range todo {
+			if !e.runnable(s, n) {
+				later = append(later, n)
+				continue
+			}
+			if err := e.node(s, n); err != nil {
+				return nil, fmt.Errorf("%s: %w", describe(n), err)
+			}
+		}
+		if len(later) == len(todo) {
+			return nil, fmt.Errorf("%s reads what no node makes and no input gives", describe(later[0]))
+		}
+		todo = later
+	}
+	var outputs []*execute.Tensor
+	for _, o := range g.GetOutput() {
+		t, err := e.value(s, o.GetName())
+		if err != nil {
+			return nil, err
+		}
+		outputs = append(outputs, t)
+	}
+	return outputs, nil
+}
+
+func (e *evaluator) runnable(s *scope, n *onnxpb.NodeProto) bool {
+	return !slices.ContainsFunc(reads(n), func(name string) bool {
+		return name != "" && !s.ready(name) && !makes(n, name)
+	})
+}
+
+// makes reports whether a value is one of the subgraphs of n.
+func makes(n *onnxpb.NodeProto, name string) bool {
+	for _, a := range n.Attribute {
+		for _, inner := range a.G.GetNode() {
+			if slices.Contains(inner.Output, name) || makes(inner, name) {
+				return true
+			}
+		}
+		for _, t := range a.G.GetInitializer() {
+			if t.GetName() == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (e *evaluator) node(s *scope, n *onnxpb.NodeProto) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", execute.ErrBeyond, p)
+		}
+	}()
+	if err := e.ctx.Err(); err != nil {
+		return context.Cause(e.ctx)
+	}
+	op, ok := operators[n.GetOpType()]
+	if !ok || n.GetDomain() != "" && n.GetDomain() != "ai.onnx" {
+		return fmt.Errorf("%w: the operator is not among those it has", execute.ErrBeyond)
+	}
+	for _, a := range n.Attribute {
+		if !slices.Contains(op.attributes, a.GetName()) {
+			return fmt.Errorf("%w: its attribute %s", execute.ErrBeyond, strconv.Quote(a.GetName()))
+		}
+	}
+	c := &call{evaluator: e, scope: s, node: n}
+	for _, name := range n.Input {
+		var t *execute.Tensor
+		if name != "" {
+			if t, err = e.value(s, name); err != nil {
+				return err
+			}
+		}
+		c.in = append(c.in, t)
+	}
+	if len(c.in) < op.inputs {
+		return fmt.Errorf("it has %d inputs, want %d", len(c.in), op.inputs)
+	}
+	if slices.Contains(c.in[:op.inputs], nil) {
+		return errors.New("one of its inputs is missing")
+	}
+	results, err := op.run(c)
+	if err != nil {
+		return err
+	}
+	for i, name := range n.Output {
+		if name == "" {
+			continue
+		}
+		if i >= len(results) {
+			return fmt.Errorf("%w: its output %d", execute.ErrBeyond, i)
+		}
+		s.values[name] = results[i]
+	}
+	s.forget(n)
+	return nil
+}
+
+// forget drops the values that n was the last one to read, or that nobody reads.
+func (s *scope) forget(n *onnxpb.NodeProto) {
+	for _, name := range reads(n) {
+		if s.uses[name]--; s.uses[name] <= 0 {
+			delete(s.values, name)
+		}
+	}
+	for _, name := range n.Output {
+		if s.uses[name] == 0 {
+			delete(s.values, name)
+		}
+	}
+}
+
+func describe(n *onnxpb.NodeProto) string {
+	name := n.GetName()
+	if name == "" && len(n.Output) > 0 {
+		name = n.Output[0]
+	}
+	if len(name) > 80 {
+		name = name[:80] + "…"
+	}
+	return fmt.Sprintf("%s node %s", n.GetOpType(), strconv.Quote(name))
+}

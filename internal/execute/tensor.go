@@ -1,0 +1,195 @@
+package execute
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"onnxquant/internal/kernels"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/quantutil"
+)
+
+// A Runner computes the outputs of models.
+type Runner interface {
+	// Name tells what runs the models, for people.
+	Name() string
+
+	// Run returns the outputs of the model at path, in the order of its graph. An
+	// error that wraps ErrBeyond says that the runner cannot run this model.
+	Run(ctx context.Context, path string, inputs []*Tensor) ([]*Tensor, error)
+}
+
+// ErrBeyond is wrapped by errors about models that a runner cannot run.
+var ErrBeyond = errors.New("beyond this runner")
+
+// MaxBytes bounds a tensor that a run makes.
+const MaxBytes = 1 << 30
+
+// Types that modelfile has no name for.
+const (
+	Bool   = modelfile.DType(onnxpb.TensorProto_BOOL)
+	Int16  = modelfile.DType(onnxpb.TensorProto_INT16)
+	Int64  = modelfile.DType(onnxpb.TensorProto_INT64)
+	Uint16 = modelfile.DType(onnxpb.TensorProto_UINT16)
+	Uint32 = modelfile.DType(onnxpb.TensorProto_UINT32)
+	Uint64 = modelfile.DType(onnxpb.TensorProto_UINT64)
+)
+
+// Tensor is a value of a graph.
+type Tensor struct {
+	Name  string
+	DType modelfile.DType
+	Dims  []int64
+	Data  []byte // little-endian, in row major order
+}
+
+// New makes a tensor of zeros.
+func New(dtype modelfile.DType, dims []int64) (*Tensor, error) {
+	n, err := modelfile.Elements(dims)
+	if err != nil {
+		return nil, err
+	}
+	if dtype.Bits() < 8 {
+		return nil, fmt.Errorf("%w: elements of type %v", ErrBeyond, dtype)
+	}
+	if n > MaxBytes/(dtype.Bits()/8) {
+		return nil, fmt.Errorf("%w: a tensor of dims %v is larger than 1 GiB", ErrBeyond, dims)
+	}
+	return &Tensor{DType: dtype, Dims: dims, Data: make([]byte, dtype.Bytes(n))}, nil
+}
+
+// Len returns the number of elements.
+func (t *Tensor) Len() int { return len(t.Data) / t.Size() }
+
+// Size returns the bytes of an element.
+func (t *Tensor) Size() int { return int(t.DType.Bits() / 8) }
+
+// IsFloat reports whether the elements are floating-point numbers.
+func (t *Tensor) IsFloat() bool { return t.DType.Float() }
+
+// Float32s returns the elements of a tensor of a floating-point type of at most 32
+// bits.
+func (t *Tensor) Float32s() []float32 {
+	x := make([]float32, t.Len())
+	switch t.DType {
+	case modelfile.Float16:
+		kernels.FromFloat16(x, t.Data)
+	case modelfile.BFloat16:
+		kernels.FromBFloat16(x, t.Data)
+	default:
+		for i := range x {
+			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
+		}
+	}
+	return x
+}
+
+// Float64s returns the elements, whatever their type, as float64.
+func (t *Tensor) Float64s() []float64 {
+	x := make([]float64, t.Len())
+	switch {
+	case t.DType == modelfile.Float64:
+		for i := range x {
+			x[i] = math.Float64frombits(binary.LittleEndian.Uint64(t.Data[8*i:]))
+		}
+	case t.IsFloat():
+		for i, v := range t.Float32s() {
+			x[i] = float64(v)
+		}
+	default:
+		for i, v := range t.Int64s() {
+			x[i] = float64(v)
+			if t.DType == Uint64 {
+				x[i] = float64(uint64(v))
+			}
+		}
+	}
+	return x
+}
+
+// Int64s returns the elements of a tensor of integers or truth values; those of
+// type UINT64 keep their bits.
+func (t *Tensor) Int64s() []int64 {
+	x := make([]int64, t.Len())
+	size := t.Size()
+	shift := 64 - 8*size
+	signed := t.DType == modelfile.Int8 || t.DType == Int16 || t.DType == modelfile.Int32
+	for i := range x {
+		v := uint64(0)
+		for j := size - 1; j >= 0; j-- {
+			v = v<<8 | uint64(t.Data[i*size+j])
+		}
+		x[i] = int64(v)
+		if signed {
+			x[i] = int64(v<<shift) >> shift
+		}
+	}
+	return x
+}
+
+// FromFloat32s makes a tensor of a floating-point type of at most 32 bits, to
+// which the elements are rounded.
+func FromFloat32s(dtype modelfile.DType, dims []int64, x []float32) (*Tensor, error) {
+	t, err := sized(dtype, dims, len(x))
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range x {
+		switch dtype {
+		case modelfile.Float16:
+			binary.LittleEndian.PutUint16(t.Data[2*i:], quantutil.Float16Bits(v))
+		case modelfile.BFloat16:
+			binary.LittleEndian.PutUint16(t.Data[2*i:], quantutil.BFloat16Bits(v))
+		default:
+			binary.LittleEndian.PutUint32(t.Data[4*i:], math.Float32bits(v))
+		}
+	}
+	return t, nil
+}
+
+// FromFloat64s makes a tensor of any floating-point type.
+func FromFloat64s(dtype modelfile.DType, dims []int64, x []float64) (*Tensor, error) {
+	if dtype != modelfile.Float64 {
+		narrow := make([]float32, len(x))
+		for i, v := range x {
+			narrow[i] = float32(v)
+		}
+		return FromFloat32s(dtype, dims, narrow)
+	}
+	t, err := sized(dtype, dims, len(x))
+	if err != nil {
+		return nil, err
+	}
+	for i, v := range x {
+		binary.LittleEndian.PutUint64(t.Data[8*i:], math.Float64bits(v))
+	}
+	return t, nil
+}
+
+// FromInt64s makes a tensor of integers or truth values. What does not fit wraps
+// around.
+func FromInt64s(dtype modelfile.DType, dims []int64, x []int64) (*Tensor, error) {
+	t, err := sized(dtype, dims, len(x))
+	if err != nil {
+		return nil, err
+	}
+	size := t.Size()
+	for i, v := range x {
+		for j := range size {
+			t.Data[i*size+j] = byte(v >> (8 * j))
+		}
+	}
+	return t, nil
+}
+
+func sized(dtype modelfile.DType, dims []int64, n int) (*Tensor, error) {
+	t, err := New(dtype, dims)
+	if err == nil && t.Len() != n {
+		return nil, fmt.Errorf("%d elements for dims %v", n, dims)
+	}
+	return t, err
+}
