@@ -44,8 +44,7 @@ type choice struct {
 }
 
 // discover decides for each float tensor of the model whether it is quantized.
-// Those in unfit turned out not to be fit for it.
-func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, unfit map[*onnxpb.TensorProto]string) ([]*decision, error) {
+func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, but exceptions) ([]*decision, error) {
 	trained := trainedNames(m)
 	var all []*decision
 	for _, v := range x.values {
@@ -61,8 +60,8 @@ func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, unfit map[*onnx
 		if d.reason != "" {
 			continue
 		}
-		d.reason = d.obstacle(trained, unfit)
-		d.settleStyle(x, opts.Style)
+		d.reason = d.obstacle(trained, but.left)
+		d.settleStyle(x, opts.Style, but.plain[v.tensor])
 		if d.reason != "" && opts.Strict {
 			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(v.path), d.reason)
 		}
@@ -71,15 +70,16 @@ func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, unfit map[*onnx
 	return all, nil
 }
 
-// settleStyle finds the form of the weight in a style.
-func (d *decision) settleStyle(x *graphIndex, style Style) {
+// settleStyle finds the form of the weight in a style. There may be a reason not
+// to use what ONNX Runtime's own operators read.
+func (d *decision) settleStyle(x *graphIndex, style Style, not string) {
 	c := &d.choice
 	c.style = DQ
 	switch family := c.format.traits().family; {
 	case d.reason != "":
 	case style == NBits:
 		f, why := d.nbitsForm(x)
-		if why != "" {
+		if why = cmp.Or(not, why); why != "" {
 			d.note = "no MatMulNBits or GatherBlockQuantized: " + why
 			return
 		}

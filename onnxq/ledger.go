@@ -1,13 +1,9 @@
 package onnxq
 
-import (
-	"fmt"
+import "fmt"
 
-	"onnxquant/internal/onnxpb"
-)
-
-// describe makes the public plan. The weights in left were not wanted.
-func (c *conversion) describe(decisions []*decision, left map[*onnxpb.TensorProto]string) *Plan {
+// describe makes the public plan.
+func (c *conversion) describe(decisions []*decision, but exceptions) *Plan {
 	before, after := c.model.file.Proto, c.proto
 	p := &Plan{
 		OpsetBefore: opsetOf(before),
@@ -36,7 +32,7 @@ func (c *conversion) describe(decisions []*decision, left map[*onnxpb.TensorProt
 		if o, ok := d.override(c.opts.Precision); ok && !d.quantize && d.choice.format != Float && o != (Override{}) && (o.Format == nil || *o.Format != Float) {
 			p.warn("%s stays in float though precision_info names it: %s", quote(d.path), d.reason)
 		}
-		if why := left[d.tensor]; why != "" && why != reasonUseless {
+		if why := but.left[d.tensor]; why != "" && why != reasonUseless {
 			p.warn("%s stays in float: %s", quote(d.path), d.reason)
 		}
 	}
@@ -105,10 +101,11 @@ const toyModel = 4 << 10
 
 const reasonUseless = "its codes, scales and nodes would take more room than its floats"
 
-// useless finds the weights to leave in float for the output not to be larger
-// than the input: those that take as much room quantized, and if that is not
-// enough, those that gain less than what the structure grows by for each.
-func (p *Plan) useless() map[*onnxpb.TensorProto]string {
+// useless finds the weights to leave in float, or in a plainer form, for the
+// output not to be larger than the input: those that take as much room quantized,
+// and if that is not enough, those that gain less than what the structure grows
+// by for each.
+func (p *Plan) useless() (found []*weight) {
 	c := p.conv
 	if p.InBytes < toyModel || c.opts.Style == QDQ || len(c.weights) == 0 {
 		return nil
@@ -117,13 +114,12 @@ func (p *Plan) useless() map[*onnxpb.TensorProto]string {
 	if p.OutBytes > p.InBytes {
 		least = max(1, (p.OutBytes-p.InBytes+p.gain())/int64(len(c.weights)))
 	}
-	small := map[*onnxpb.TensorProto]string{}
 	for _, w := range c.weights {
 		if sizeOf(w.tensor)-w.size() < least {
-			small[w.tensor] = reasonUseless
+			found = append(found, w)
 		}
 	}
-	return small
+	return found
 }
 
 // gain is what the contents of weights shrink by.

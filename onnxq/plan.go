@@ -26,6 +26,13 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 	return m.plan(opts, nil)
 }
 
+// exceptions are weights that do not become what the options say, with the
+// reasons.
+type exceptions struct {
+	left  map[*onnxpb.TensorProto]string // stay in float
+	plain map[*onnxpb.TensorProto]string // are in the style dq
+}
+
 // plan makes a plan that leaves alone the weights that turned out unfit, and
 // those that make the output larger than the input.
 func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan, error) {
@@ -33,25 +40,29 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 	if err != nil {
 		return nil, err
 	}
-	left := maps.Clone(unfit)
+	but := exceptions{map[*onnxpb.TensorProto]string{}, map[*onnxpb.TensorProto]string{}}
+	maps.Copy(but.left, unfit)
 	for {
-		p, err := m.planWithout(opts, left)
+		p, err := m.planWithout(opts, but)
 		if err != nil {
 			return nil, err
 		}
-		small := p.useless()
-		if len(small) == 0 {
+		useless := p.useless()
+		if len(useless) == 0 {
 			return p, p.checkCoverage(opts.MinCoverage)
 		}
-		if left == nil {
-			left = map[*onnxpb.TensorProto]string{}
+		for _, w := range useless {
+			if w.choice.style == DQ {
+				but.left[w.tensor] = reasonUseless
+			} else {
+				but.plain[w.tensor] = reasonUseless
+			}
 		}
-		maps.Copy(left, small)
 	}
 }
 
-// planWithout makes a plan that leaves some weights alone, for the reasons given.
-func (m *Model) planWithout(opts Options, left map[*onnxpb.TensorProto]string) (*Plan, error) {
+// planWithout makes a plan with exceptions.
+func (m *Model) planWithout(opts Options, but exceptions) (*Plan, error) {
 	if opts.Precision != nil {
 		if err := opts.Precision.Unused(m.tensorNames()); err != nil {
 			return nil, err
@@ -60,7 +71,7 @@ func (m *Model) planWithout(opts Options, left map[*onnxpb.TensorProto]string) (
 	if err := m.checkPatterns(slices.Concat(opts.Include, opts.Exclude)); err != nil {
 		return nil, err
 	}
-	decisions, err := discover(m.file.Proto, m.index, opts, left)
+	decisions, err := discover(m.file.Proto, m.index, opts, but)
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +84,7 @@ func (m *Model) planWithout(opts Options, left map[*onnxpb.TensorProto]string) (
 	if err := c.place(opts.ExternalData); err != nil {
 		return nil, err
 	}
-	return c.describe(decisions, left), nil
+	return c.describe(decisions, but), nil
 }
 
 // tensorNames lists the names that a precision_info may use: those in subgraphs
