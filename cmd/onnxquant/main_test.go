@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"errors"
+	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -18,7 +19,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"onnxquant": main})
+	commands := map[string]func(){"onnxquant": main}
+	maps.Copy(commands, handicapped)
+	testscript.Main(m, commands)
 }
 
 // The scripts have commands of their own:

@@ -3,6 +3,7 @@ package modelfile
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -135,6 +136,16 @@ type file struct {
 	*os.File
 	size int64
 	info fs.FileInfo
+}
+
+// ReadAt implements io.ReaderAt. Every error names the file, also that it has
+// become shorter.
+func (f *file) ReadAt(b []byte, off int64) (int, error) {
+	n, err := f.File.ReadAt(b, off)
+	if err == io.EOF {
+		err = fmt.Errorf("%s: %d bytes at offset %d: %w", f.Name(), len(b), off, io.ErrUnexpectedEOF)
+	}
+	return n, err
 }
 
 // openExternal opens a file below the model's folder. The handle of the folder

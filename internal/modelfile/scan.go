@@ -162,9 +162,9 @@ func (w *window) copy(dst []byte, pos int64) error {
 func readFull(r io.ReaderAt, dst []byte, off int64) error {
 	if n, err := r.ReadAt(dst, off); n < len(dst) {
 		if err == nil || err == io.EOF {
-			err = io.ErrUnexpectedEOF
+			err = fmt.Errorf("%d bytes at offset %d: %w", len(dst), off, io.ErrUnexpectedEOF)
 		}
-		return fmt.Errorf("read %d bytes at offset %d: %w", len(dst), off, err)
+		return err
 	}
 	return nil
 }

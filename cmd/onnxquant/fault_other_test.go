@@ -1,0 +1,5 @@
+//go:build !linux && !darwin
+
+package main
+
+var handicapped map[string]func()
