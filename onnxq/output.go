@@ -102,6 +102,9 @@ func (o *output) moveOut() {
 		off := (o.data.size + align - 1) / align * align
 		o.data.offsets[i], o.data.size = off, off+size
 	}
+	if o.data.size == 0 {
+		o.data.offsets = nil // there would be an empty file that nothing refers to
+	}
 }
 
 // encode lays out the model file, with its external data in a file named

@@ -90,7 +90,7 @@ func TestHostileParts(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			taken, cpu, message := measured(t, c.file)
-			if taken > 256<<20 || cpu > 2*time.Second {
+			if taken > 256<<20 || cpu > 2*slowdown*time.Second {
 				t.Errorf("%d MiB, %v", taken>>20, cpu)
 			}
 			if c.want == "" && message != "" || !strings.Contains(message, c.want) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/testmodels"
 )
 
 // FuzzOpen holds the cut against the protobuf library: what it accepts, the
@@ -42,6 +43,10 @@ func FuzzOpen(f *testing.F) {
 		}
 		f.Add(b)
 		f.Add(b[:len(b)/2])
+	}
+
+	for _, b := range testmodels.Seeds() {
+		f.Add(b)
 	}
 
 	folder := f.TempDir()

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/testmodels"
 )
 
 // FuzzRaise raises whatever is a model as far as its encoding goes. It must not
@@ -33,6 +34,9 @@ func FuzzRaise(f *testing.F) {
 			f.Fatal(err)
 		}
 		f.Add(data, int64(25))
+	}
+	for _, model := range testmodels.Seeds() {
+		f.Add(model, int64(25))
 	}
 	f.Fuzz(func(t *testing.T, data []byte, to int64) {
 		m := &onnxpb.ModelProto{}

@@ -1,0 +1,184 @@
+package onnxq
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/testmodels"
+)
+
+// FuzzConvert converts whatever is a model, in many ways. Either there is an error,
+// of one line, and nothing else; or the output was verified, has the size that was
+// planned, and holds all that was not to be quantized as it was. The input stays
+// what it was, and other threads give the same bytes.
+func FuzzConvert(f *testing.F) {
+	data := make([]byte, 300)
+	for i := range data {
+		data[i] = byte(i * 37)
+	}
+	which := uint32(0)
+	for _, model := range testmodels.Seeds() {
+		f.Add(model, data, which)
+		which += 0x01234567
+	}
+	f.Fuzz(func(t *testing.T, model, data []byte, which uint32) {
+		folder := t.TempDir()
+		in := filepath.Join(folder, "in.onnx")
+		writeInput(t, in, model, data)
+		before := contentsOf(t, folder)
+
+		opts := fuzzedOptions(which)
+		out := filepath.Join(t.TempDir(), "out.onnx")
+		r, err := Convert(context.Background(), in, out, opts)
+		if after := contentsOf(t, folder); !bytes.Equal(after, before) {
+			t.Fatal("the input was changed")
+		}
+		if err != nil {
+			if left := listing(t, filepath.Dir(out)); len(left) > 0 {
+				t.Errorf("%v, and %q is left", err, left)
+			}
+			if msg := err.Error(); len(msg) > 2000 || strings.ContainsFunc(msg, unicode.IsControl) {
+				t.Errorf("error of %d bytes: %.2000q", len(msg), msg)
+			}
+			return
+		}
+		if !r.Verified {
+			t.Error("not verified")
+		}
+		checkSizes(t, r)
+		checkUntouched(t, in, out, r)
+
+		opts.Threads = 4
+		again := filepath.Join(t.TempDir(), "out.onnx")
+		convert(t, in, again, opts)
+		if !bytes.Equal(contentsOf(t, filepath.Dir(out)), contentsOf(t, filepath.Dir(again))) {
+			t.Error("four threads give other bytes")
+		}
+	})
+}
+
+// writeInput writes a model, and the data under every plain name that it gives for
+// external data.
+func writeInput(t *testing.T, path string, model, data []byte) {
+	if err := os.WriteFile(path, model, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	m := &onnxpb.ModelProto{}
+	if proto.Unmarshal(model, m) != nil {
+		return
+	}
+	for _, w := range modelfile.Tensors(m) {
+		e, err := modelfile.ParseExternal(w)
+		if err != nil || e.Location != filepath.Base(e.Location) || len(e.Location) > 100 || e.Location == "in.onnx" {
+			continue
+		}
+		if err := os.WriteFile(filepath.Join(filepath.Dir(path), e.Location), data, 0o666); err != nil {
+			return // no name on this system
+		}
+	}
+}
+
+// fuzzedOptions reads a number as options.
+func fuzzedOptions(which uint32) Options {
+	take := func(n int) int {
+		v := which % uint32(n)
+		which /= uint32(n)
+		return int(v)
+	}
+	formats := Formats()
+	return Options{
+		Format:       formats[take(len(formats))],
+		Block:        []int{0, PerChannel, 2, 3, 16, 32, 1 << 20}[take(7)],
+		ExternalData: []ExternalData{ExternalNever, ExternalAlways}[take(2)],
+		Target:       []Target{Portable, ORT}[take(2)],
+		Ops:          [][]string{nil, {"all"}}[take(2)],
+		ZeroPoint:    take(2) == 1,
+		Strict:       take(4) == 1,
+		Threads:      1 + take(3),
+	}
+}
+
+// contentsOf returns the names and the contents of a folder's files.
+func contentsOf(t *testing.T, folder string) []byte {
+	t.Helper()
+	var all []byte
+	for _, name := range listing(t, folder) {
+		b, err := os.ReadFile(filepath.Join(folder, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = fmt.Appendf(all, "%s %d %s\n", name, len(b), b)
+	}
+	return all
+}
+
+// checkUntouched checks that every tensor which was to be kept is in the output, with
+// its name, type, dimensions and contents, and so is what surrounds the graph.
+func checkUntouched(t *testing.T, in, out string, r *Report) {
+	t.Helper()
+	quantized := map[string]bool{}
+	for _, p := range r.Plan.Tensors {
+		if p.Decision == Quantize {
+			quantized[p.Name] = true
+		}
+	}
+	a, b := opened(t, in), opened(t, out)
+	left := tensorsOf(t, b)
+	for key, n := range tensorsOf(t, a) {
+		if !quantized[key.name] && left[key] < n {
+			t.Errorf("%d of %d tensors %+v are left", left[key], n, key)
+		}
+	}
+	was, is := outside(a.file.Proto), outside(b.file.Proto)
+	if !proto.Equal(was, is) {
+		t.Errorf("the model around the graph was\n%v, is\n%v", was, is)
+	}
+}
+
+type tensorKey struct {
+	name, dims, content string
+	dtype               modelfile.DType
+}
+
+func tensorsOf(t *testing.T, m *Model) map[tensorKey]int {
+	t.Helper()
+	count := map[tensorKey]int{}
+	for where, w := range modelfile.Tensors(m.file.Proto) {
+		key := tensorKey{name: w.GetName(), dims: fmt.Sprint(w.Dims), dtype: modelfile.DType(w.GetDataType())}
+		p, err := m.file.Payload(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p != nil {
+			b := make([]byte, p.Size())
+			if err := readAt(p, b, 0); err != nil {
+				t.Fatalf("%s: %v", where, err)
+			}
+			key.content = string(b)
+		}
+		count[key]++
+	}
+	return count
+}
+
+// outside is a model without its nodes and tensors, and without the versions, that
+// conversions change.
+func outside(m *onnxpb.ModelProto) *onnxpb.ModelProto {
+	m = proto.Clone(m).(*onnxpb.ModelProto)
+	m.IrVersion, m.OpsetImport, m.Functions, m.TrainingInfo = nil, nil, nil, nil
+	if g := m.Graph; g != nil {
+		g.Node, g.Initializer, g.SparseInitializer = nil, nil, nil
+		g.Input = nil // up to IR 3, weights are among them
+	}
+	return m
+}
