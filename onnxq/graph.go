@@ -319,7 +319,7 @@ func label(n *onnxpb.NodeProto) string {
 
 // describe names a node in a message.
 func describe(n *onnxpb.NodeProto) string {
-	return fmt.Sprintf("%s node %s", n.GetOpType(), quote(label(n)))
+	return fmt.Sprintf("%s node %s", clean(n.GetOpType()), quote(label(n)))
 }
 
 // quote makes a name of the model fit for one line of a message.

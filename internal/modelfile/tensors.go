@@ -63,7 +63,8 @@ func nodeName(n *onnxpb.NodeProto) string {
 	if name == "" && len(n.GetOutput()) > 0 {
 		name = n.GetOutput()[0]
 	}
-	return fmt.Sprintf("%s node %s", n.GetOpType(), short(name))
+	op := short(n.GetOpType())
+	return fmt.Sprintf("%s node %s", op[1:len(op)-1], short(name))
 }
 
 func (w *tensorWalk) attributes(where string, attrs []*onnxpb.AttributeProto) {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"google.golang.org/protobuf/proto"
 
@@ -28,10 +29,20 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
+	op, node := quote(e.Op), quote(e.Node)
+	op = op[1 : len(op)-1]
 	if e.Step == 0 {
-		return fmt.Sprintf("operator %s (node %q): %s", e.Op, e.Node, e.Reason)
+		return fmt.Sprintf("operator %s (node %s): %s", op, node, e.Reason)
 	}
-	return fmt.Sprintf("operator %s (node %q) changed at opset %d: %s; raise the model with its exporter first", e.Op, e.Node, e.Step, e.Reason)
+	return fmt.Sprintf("operator %s (node %s) changed at opset %d: %s; raise the model with its exporter first", op, node, e.Step, e.Reason)
+}
+
+// quote keeps a name of the model short and to one line.
+func quote(name string) string {
+	if len(name) > 80 {
+		name = name[:80] + "…"
+	}
+	return strconv.Quote(name)
 }
 
 // Of returns the opset of ai.onnx that the imports name, and whether they do.
