@@ -60,7 +60,9 @@ func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, but exceptions)
 		if d.reason != "" {
 			continue
 		}
-		d.reason = d.obstacle(trained, but.left)
+		if d.reason = d.obstacle(trained, but.left); d.reason == "" {
+			d.reason = d.fit(opts)
+		}
 		d.settleStyle(x, opts.Style, but.plain[v.tensor])
 		if d.reason != "" && opts.Strict {
 			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(v.path), d.reason)
@@ -77,10 +79,13 @@ func (d *decision) settleStyle(x *graphIndex, style Style, not string) {
 	c.style = DQ
 	switch family := c.format.traits().family; {
 	case d.reason != "":
-	case style == NBits:
+	case style == NBits || style == "" && d.unfused() != "":
+		if style == "" {
+			d.remark(d.unfused())
+		}
 		f, why := d.nbitsForm(x)
 		if why = cmp.Or(not, why); why != "" {
-			d.note = "no MatMulNBits or GatherBlockQuantized: " + why
+			d.remark("no MatMulNBits or GatherBlockQuantized: " + why)
 			return
 		}
 		c.style, c.nbits = NBits, f
@@ -93,6 +98,14 @@ func (d *decision) settleStyle(x *graphIndex, style Style, not string) {
 	case style == QDQ:
 		c.style = QDQ
 	}
+}
+
+// remark adds to the note.
+func (d *decision) remark(text string) {
+	if d.note != "" {
+		d.note += "; "
+	}
+	d.note += text
 }
 
 // trainedNames lists the values that training_info binds.

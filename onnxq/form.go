@@ -150,11 +150,9 @@ func (w *weight) opset() int64 {
 }
 
 // tabled tells whether codes are looked up in a table, because the target has no
-// type for them. QLoRA's formats are in no standard; ONNX Runtime has no
-// four-bit floats.
+// type for them. QLoRA's formats are in no standard.
 func (w *weight) tabled() bool {
-	t := w.choice.format.traits()
-	return t.family == lookup || w.choice.target == ORT && t.codes == modelfile.Float4E2M1
+	return w.choice.target.engine().tables(w.choice.format)
 }
 
 // formName names what decodes the weight, for the plan.
@@ -237,12 +235,12 @@ func (w *weight) buildScale(b *builder) (name string, dtype modelfile.DType) {
 	switch t := w.scaleType(); {
 	case t == modelfile.Float8E4M3FN: // scaled themselves
 		w.whole = b.tensor(w.name+"_scale_2", modelfile.Float32, nil)
-		if w.choice.target == ORT { // which computes constants once, but for DequantizeLinear
+		if w.tabled() { // runtimes compute constants once, but not all do so with DequantizeLinear
 			plain := b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32)))
 			return b.value(stored, "Mul", []string{plain, w.whole.GetName()}), modelfile.Float32
 		}
 		return b.value(stored, "DequantizeLinear", []string{stored, w.whole.GetName()}), modelfile.Float32
-	case t == modelfile.Float8E8M0 && w.choice.target == ORT: // which takes them only so
+	case !w.choice.target.engine().has(t):
 		return b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32))), modelfile.Float32
 	default:
 		return stored, t
@@ -257,7 +255,7 @@ func (w *weight) buildDequantize(b *builder, scale string, scaleType modelfile.D
 	}
 	attrs := w.blocking()
 	made := scaleType
-	if want := plainTypes[w.dtype].onnx; made != want && w.choice.target != ORT {
+	if want := plainTypes[w.dtype].onnx; made != want && w.choice.target.engine().has(w.scaleType()) {
 		made = want
 		attrs = append(attrs, intAttr("output_dtype", int64(made)))
 	}

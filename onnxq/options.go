@@ -24,14 +24,6 @@ const (
 	defaultMemory = 64 << 20
 )
 
-// Target is what shall run the output.
-type Target string
-
-const (
-	Portable Target = "portable" // the types and operators that the standard has for a format
-	ORT      Target = "ort"      // ONNX Runtime: only what it runs
-)
-
 // Style is the form in which a model holds quantized weights.
 type Style string
 
@@ -60,7 +52,7 @@ type Options struct {
 	Algorithm string    // rtn
 	ScaleRule ScaleRule // of the microscaling formats; default the format's own
 	Target    Target    // default Portable
-	Style     Style     // default DQ
+	Style     Style     // default DQ, but NBits where the target is better off with it
 
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means every known one
 	Include     []string // globs on weight or node names: when given, only what matches
@@ -114,17 +106,18 @@ func (o Options) withDefaults() (Options, error) {
 	default:
 		return o, fmt.Errorf("scale rule %q: want ocp or ceil", o.ScaleRule)
 	}
-	switch o.Target {
-	case "":
+	if o.Target == "" {
 		o.Target = Portable
-	case Portable, ORT:
-	default:
-		return o, fmt.Errorf("target %q: want portable or ort", o.Target)
+	}
+	r := o.Target.engine()
+	if r == nil {
+		return o, fmt.Errorf("target %q is not known (known: %s)", o.Target, joinTargets())
+	}
+	if err := r.check(o); err != nil {
+		return o, err
 	}
 	switch o.Style {
-	case "":
-		o.Style = DQ
-	case DQ, QDQ, NBits:
+	case "", DQ, QDQ, NBits:
 	default:
 		return o, fmt.Errorf("style %q: want dq, qdq or nbits", o.Style)
 	}

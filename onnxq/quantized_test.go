@@ -20,7 +20,7 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%s", kind.Name, target, format), func(t *testing.T) {
 					in := built(t, kind.Name)
 					out := filepath.Join(t.TempDir(), "out.onnx")
-					r, err := Convert(context.Background(), in, out, Options{Format: format, Target: target, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
+					r, err := Convert(context.Background(), in, out, Options{Format: format, Target: target, Style: DQ, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
 					if err != nil {
 						t.Fatal(err)
 					}

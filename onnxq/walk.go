@@ -69,7 +69,6 @@ func (r *reach) add(s reach) {
 // on, and through functions that are called with it.
 type walk struct {
 	*graphIndex
-	dtype modelfile.DType
 	seen  map[string]reach // what becomes of a function's argument, by that and its layout
 	depth int
 }
@@ -79,7 +78,7 @@ const maxDepth = 1000
 
 // reach follows a stored tensor.
 func (x *graphIndex) reach(v *value) reach {
-	w := &walk{graphIndex: x, dtype: modelfile.DType(v.tensor.GetDataType()), seen: map[string]reach{}}
+	w := &walk{graphIndex: x, seen: map[string]reach{}}
 	r := w.from(v, passage{layout: layoutOf(v.tensor.GetDims())})
 	w.returns(&r, v.body, r.exits, map[string]bool{})
 	return r
@@ -188,8 +187,7 @@ func (w *walk) passedOn(u use, at layout) (next layout, ok bool) {
 	case "Identity":
 		return at, true
 	case "Cast":
-		// Runtimes that cast bfloat16 need not decode to it: ONNX Runtime does not.
-		return at, w.dtype != modelfile.BFloat16 && modelfile.DType(intAttribute(n, "to")).Float()
+		return at, modelfile.DType(intAttribute(n, "to")).Float()
 	case "Transpose":
 		return transposed(n, at)
 	case "Reshape", "Flatten", "Squeeze", "Unsqueeze":

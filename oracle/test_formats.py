@@ -155,7 +155,7 @@ class Forms:
         self.original = graphs.load(source)
         args = fmt.args.split()
         self.portable = Form(self.original, source, folder / "portable.onnx", args, "onnx-reference")
-        self.ort = Form(self.original, source, folder / "ort.onnx", [*args, "--target", "ort"], runner)
+        self.ort = Form(self.original, source, folder / "ort.onnx", [*args, "--target", "ort", "--style", "dq"], runner)
 
     def check_valid(self, full=True):
         """The checker passes, and the versions are raised as far as needed."""
