@@ -52,6 +52,14 @@ func QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int, f F
 	}
 }
 
+// QuantizeBlock quantizes x, a single block or a piece of one, as QuantizeBlocks does:
+// scale and zero have one element.
+func QuantizeBlock(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
+	if len(x) > 0 {
+		quantizeBlocks(q[:len(x)], x, scale[:1], zero[:1], len(x), f, sums)
+	}
+}
+
 // zeros returns the zero points of blocks or columns first … n-1, or the single
 // one there is.
 func zeros(zero []byte, first, n int) []byte {

@@ -1,0 +1,312 @@
+package int4
+
+import (
+	"math"
+	"slices"
+
+	"onnxquant/internal/kernels"
+)
+
+// A Search narrows the ranges of some blocks, which the observing methods found, before
+// Scales turns them into scales. Reset names the blocks. Then, every time Next returns
+// true, Piece is called with all elements of each block; when it returns false, the
+// ranges are those found. A Search holds a few numbers for each block, and no elements.
+type Search interface {
+	// Reset begins a search for ranges lo … hi. A symmetric format does not use lo.
+	Reset(lo, hi []float32)
+	Next() bool
+	// Piece takes in a piece of a block. Blocks come in any order, the pieces of one
+	// in theirs; but for the last one, their lengths are multiples of 8, and then it
+	// makes no difference how a block is cut.
+	Piece(block int, x []float32)
+}
+
+// The ranges that a search for the least error tries, as shares of the range at hand.
+const (
+	symmetricTries  = 37 // 1, 47/48, … 12/48
+	symmetricStep   = 48
+	asymmetricTries = 25 // 1, 31/32, … 8/32
+	oneSidedTries   = 16 // 31/32, … 16/32
+	asymmetricStep  = 32
+)
+
+// leastError looks for the ranges with the least squared error.
+type leastError struct {
+	codec  Codec
+	format kernels.Format
+	middle []byte    // zero point of a symmetric format
+	lo, hi []float32 // of the blocks, to be replaced at the end
+
+	try    int
+	blocks []candidate
+	scale  []float32
+	zero   []byte
+
+	q            []byte    // codes, of no use
+	tryLo, tryHi []float32 // ranges for Scales
+}
+
+// candidate is what is known of a block.
+type candidate struct {
+	base, best, try span // range that tries start from, the best, and that at hand
+	least           float64
+	sums            kernels.ErrorSums
+}
+
+// span is a range.
+type span struct{ lo, hi float32 }
+
+// LeastError returns a search for the ranges whose codes have the least squared error. It
+// tries the whole range times 1, 47/48, … 12/48, with a zero point 1, 31/32, … 8/32 and
+// after that each end alone times 31/32, … 16/32. Of equal errors the one tried first
+// counts, so no block gets worse.
+func (c Codec) LeastError() Search {
+	return &leastError{codec: c, format: c.format(), middle: c.zeros(nil)}
+}
+
+// Reset begins a search.
+func (s *leastError) Reset(lo, hi []float32) {
+	n := len(hi)
+	s.lo, s.hi, s.try = lo, hi, 0
+	s.blocks = slices.Grow(s.blocks[:0], n)[:n]
+	s.scale = slices.Grow(s.scale[:0], n)[:n]
+	s.zero = slices.Grow(s.zero[:0], n)[:n]
+	s.tryLo = slices.Grow(s.tryLo[:0], n)[:n]
+	s.tryHi = slices.Grow(s.tryHi[:0], n)[:n]
+	for i, h := range hi {
+		whole := span{hi: h}
+		if s.codec.ZeroPoint {
+			whole.lo = lo[i]
+		}
+		s.blocks[i] = candidate{base: whole, best: whole, least: math.Inf(1)}
+	}
+}
+
+// tries is their number.
+func (s *leastError) tries() int {
+	if s.codec.ZeroPoint {
+		return asymmetricTries + 2*oneSidedTries
+	}
+	return symmetricTries
+}
+
+// Next takes stock of a try and begins another.
+func (s *leastError) Next() bool {
+	left := s.try == 0 // errors that a further try could lower
+	if s.try > 0 {
+		for i := range s.blocks {
+			b := &s.blocks[i]
+			if e, _, _ := b.sums.Totals(); e < b.least {
+				b.least, b.best = e, b.try
+			}
+			left = left || b.least > 0
+		}
+	}
+	if s.try < s.tries() && left {
+		s.begin()
+		s.try++
+		return true
+	}
+	for i := range s.blocks {
+		s.hi[i] = s.blocks[i].best.hi
+		if s.codec.ZeroPoint {
+			s.lo[i] = s.blocks[i].best.lo
+		}
+	}
+	return false
+}
+
+// begin sets the ranges of a try and their scales.
+func (s *leastError) begin() {
+	rebase, low, high := s.shares()
+	for i := range s.blocks {
+		b := &s.blocks[i]
+		if rebase {
+			b.base = b.best
+		}
+		b.try = span{b.base.lo * low, b.base.hi * high}
+		b.sums = kernels.ErrorSums{}
+		s.tryLo[i], s.tryHi[i] = b.try.lo, b.try.hi
+	}
+	s.codec.Scales(s.scale, s.zero, s.tryLo, s.tryHi)
+}
+
+// shares returns the parts of the base range that a try has, and whether the best range
+// so far becomes the base, as it does when another kind of tries begins.
+func (s *leastError) shares() (rebase bool, low, high float32) {
+	if !s.codec.ZeroPoint {
+		f := 1 - float32(s.try)/symmetricStep
+		return false, f, f
+	}
+	t := s.try - asymmetricTries
+	if t < 0 {
+		f := 1 - float32(s.try)/asymmetricStep
+		return false, f, f
+	}
+	rebase = t%oneSidedTries == 0
+	f := 1 - float32(t%oneSidedTries+1)/asymmetricStep
+	if t < oneSidedTries {
+		return rebase, 1, f
+	}
+	return rebase, f, 1
+}
+
+// Piece adds the errors of a piece.
+func (s *leastError) Piece(block int, x []float32) {
+	if len(s.q) < len(x) {
+		s.q = make([]byte, len(x))
+	}
+	zero := s.middle
+	if s.codec.ZeroPoint {
+		zero = s.zero[block:]
+	}
+	kernels.QuantizeBlock(s.q, x, s.scale[block:], zero, s.format, &s.blocks[block].sums)
+}
+
+// percentiles looks for order statistics by halving what they may be.
+type percentiles struct {
+	codec  Codec
+	p      float64
+	lo, hi []float32 // of the blocks, to be replaced at the end
+
+	pass   int
+	blocks []ranked
+}
+
+// ranked is what is known of a block.
+type ranked struct {
+	n     int64    // elements
+	index int64    // of the upper value, in order
+	upper bisected // the value of that index
+	lower bisected // and its mirror image
+}
+
+// bisected is what is known of an order statistic: it is from … to, and count values
+// are not above the middle of that.
+type bisected struct {
+	from, to uint32
+	count    int64
+}
+
+func (b bisected) middle() uint32 { return b.from + (b.to-b.from)/2 }
+
+// Percentile returns a search for the ranges that leave out what is above the p-th
+// percentile of a block, 50 ≤ p ≤ 100, and as many elements at the other end. With n
+// elements in order, counted from 0, the percentile is the one at i = min(⌊p/100·n⌋,
+// n-1), at the other end that at n-1-i; blocks of few elements keep all. Ranges of zeros
+// in blocks that hold more stay as they were. The range of a symmetric format is the
+// larger magnitude of the two.
+func (c Codec) Percentile(p float64) Search { return &percentiles{codec: c, p: p} }
+
+// Reset begins a search.
+func (s *percentiles) Reset(lo, hi []float32) {
+	s.lo, s.hi, s.pass = lo, hi, 0
+	s.blocks = slices.Grow(s.blocks[:0], len(hi))[:len(hi)]
+	clear(s.blocks)
+}
+
+// Next takes stock of a pass and begins another: one that counts elements, then those
+// that halve.
+func (s *percentiles) Next() bool {
+	open := s.pass == 0
+	for i := range s.blocks {
+		b := &s.blocks[i]
+		switch s.pass {
+		case 0:
+		case 1:
+			s.rank(i)
+		default:
+			b.upper.halve(b.index)
+			b.lower.halve(b.n - 1 - b.index)
+		}
+		open = open || b.upper.open() || b.lower.open()
+	}
+	if !open {
+		s.finish()
+		return false
+	}
+	s.pass++
+	return true
+}
+
+// rank finds which elements are looked for in a block, and between what they are.
+func (s *percentiles) rank(i int) {
+	b := &s.blocks[i]
+	at := min(int64(s.p/100*float64(b.n)), b.n-1)
+	b.index = max(at, b.n-1-at)
+	if b.index >= b.n-1 {
+		return // nothing is left out
+	}
+	low := -s.hi[i]
+	if s.codec.ZeroPoint {
+		low = s.lo[i]
+	}
+	b.upper = bisected{from: ordered(low), to: ordered(s.hi[i])}
+	b.lower = b.upper
+}
+
+func (b bisected) open() bool { return b.from < b.to }
+
+// halve keeps the half in which the value of an index is.
+func (b *bisected) halve(index int64) {
+	if b.count > index {
+		b.to = b.middle()
+	} else {
+		b.from = min(b.middle()+1, b.to)
+	}
+	b.count = 0
+}
+
+// Piece counts.
+func (s *percentiles) Piece(block int, x []float32) {
+	b := &s.blocks[block]
+	if s.pass == 1 {
+		b.n += int64(len(x))
+		return
+	}
+	if !b.upper.open() && !b.lower.open() {
+		return
+	}
+	high, low := b.upper.middle(), b.lower.middle()
+	for _, v := range x {
+		o := ordered(v)
+		if o <= high {
+			b.upper.count++
+		}
+		if o <= low {
+			b.lower.count++
+		}
+	}
+}
+
+func (s *percentiles) finish() {
+	for i, b := range s.blocks {
+		if b.index >= b.n-1 {
+			continue
+		}
+		up, down := max(fromOrdered(b.upper.to), 0), min(fromOrdered(b.lower.to), 0)
+		switch {
+		case up == 0 && down == 0:
+		case s.codec.ZeroPoint:
+			s.lo[i], s.hi[i] = down, up
+		default:
+			s.hi[i] = max(up, -down)
+		}
+	}
+}
+
+// ordered maps finite numbers to integers that order as they do; -0 counts as 0.
+func ordered(x float32) uint32 {
+	b := math.Float32bits(x + 0)
+	if b>>31 != 0 {
+		return ^b
+	}
+	return b | 1<<31
+}
+
+func fromOrdered(u uint32) float32 {
+	if u>>31 != 0 {
+		return math.Float32frombits(u &^ (1 << 31))
+	}
+	return math.Float32frombits(^u)
+}
