@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/calib"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -36,6 +37,7 @@ type choice struct {
 	format    Format
 	target    Target
 	rule      ScaleRule
+	narrow    calib.Method // of ranges, in the integer formats
 	zeroPoint bool
 	block     int // PerChannel: one for the whole axis
 	style     Style
@@ -237,6 +239,7 @@ func (d *decision) matches(patterns []string) bool {
 // choose settles format, block and axis from the options and the overrides.
 func (d *decision) choose(opts Options) error {
 	c := &d.choice
+	c.narrow, _ = parseRange(opts.Range)
 	c.target, c.rule, c.block, c.zeroPoint = opts.Target, opts.ScaleRule, opts.Block, opts.ZeroPoint
 	bits, format := opts.Bits, opts.Format
 	if o, ok := d.override(opts.Precision); ok {

@@ -232,6 +232,10 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err 
 	if e.spoiled.Load() {
 		return true, nil // only in search of other weights that are broken
 	}
+	if err := t.narrow(b, chunks); err != nil {
+		return true, err
+	}
+	t.codec.Scales(b.scale, b.zero, b.lo, b.hi)
 	for _, c := range chunks {
 		if len(chunks) > 1 {
 			if err := b.load(t, c); err != nil {

@@ -51,6 +51,7 @@ type Options struct {
 	ZeroPoint bool      // asymmetric codes: each block has a zero point
 	Algorithm string    // rtn
 	ScaleRule ScaleRule // of the microscaling formats; default the format's own
+	Range     string    // of the integer formats: what codes shall cover of a block, minmax (default), percentile:P or mse
 	Target    Target    // default Portable
 	Style     Style     // default DQ, but NBits where the target is better off with it
 
@@ -101,6 +102,14 @@ func (o Options) withDefaults() (Options, error) {
 			return o, err
 		}
 	}
+	narrow, err := parseRange(o.Range)
+	if err != nil {
+		return o, err
+	}
+	if family := o.Format.traits().family; narrow.Name != "minmax" && o.Format != "" && o.Format != Float && family != integer {
+		return o, fmt.Errorf("range %q is for integer formats, not for %s", o.Range, o.Format)
+	}
+	o.Range = narrow.String()
 	switch o.ScaleRule {
 	case "", RuleOCP, RuleCeil:
 	default:

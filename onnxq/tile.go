@@ -147,17 +147,27 @@ type chunk struct {
 	n    int64 // elements in a row
 }
 
+// cut returns how much of n to take at a time if limit is the most: a multiple of 8, for
+// searches in pieces of a block, unless limit is less.
+func cut(limit, n int64) int64 {
+	if n <= limit || limit < 8 {
+		return limit
+	}
+	return limit &^ 7
+}
+
 // chunks cuts a tile into parts of at most limit elements.
 func (t tile) chunks(limit int64) []chunk {
 	if t.n > 0 {
 		var cs []chunk
-		for at := int64(0); at < t.n; at += limit {
-			cs = append(cs, chunk{t.off + at, 1, min(limit, t.n-at)})
+		step := cut(limit, t.n)
+		for at := int64(0); at < t.n; at += step {
+			cs = append(cs, chunk{t.off + at, 1, min(step, t.n-at)})
 		}
 		return cs
 	}
 	first, last := t.rows()
-	rows := max(limit/t.width, 1)
+	rows := cut(max(limit/t.width, 1), last-first)
 	var cs []chunk
 	for r := first; r < last; r += rows {
 		cs = append(cs, chunk{r*t.inner + t.col, min(rows, last-r), t.width})

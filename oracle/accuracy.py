@@ -13,9 +13,10 @@ BEGIN, END = "<!-- accuracy: written by make accuracy -->\n", "<!-- end of accur
 SETTINGS = [
     "int8", "int8 --block -1", "int8 --zero-point", "uint8", "fp8-e4m3", "fp8-e4m3 --block -1", "fp8-e5m2",
     "mxfp8", "mxfp8 --scale-rule ocp", "mxfp8-e5m2",
-    "int4", "int4 --block 32", "int4 --block -1", "int4 --zero-point", "int4 --block 32 --zero-point", "uint4",
+    "int4", "int4 --range mse", "int4 --block 32", "int4 --block 32 --range mse", "int4 --block -1", "int4 --block -1 --range mse",
+    "int4 --zero-point", "int4 --block 32 --zero-point", "int4 --block 32 --zero-point --range mse", "uint4",
     "nvfp4", "mxfp4", "mxfp4 --scale-rule ceil", "nf4", "fp4",
-    "int2", "int2 --block 16", "int2 --block 16 --zero-point", "uint2",
+    "int2", "int2 --block 16", "int2 --block 16 --zero-point", "int2 --block 16 --zero-point --range mse", "uint2",
 ]
 
 

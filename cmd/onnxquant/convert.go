@@ -37,6 +37,8 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"how mxfp4 and mxfp8 round scales to powers of two: ocp or\nceil (default ocp for 4 bits, ceil for 8)")
 	fs.Var(choice[onnxq.Target]{&o.Target, onnxq.Targets(), "NAME"}, "target",
 		"what shall run OUT, so that it gets forms and blocks that\nthis executes well: portable, ort, tensorrt or openvino\n(default portable: whatever has the standard's operators)")
+	fs.Var(blockRange{&o.Range}, "range",
+		"what integer codes cover of a block: minmax, all; mse, what\ngives the least squared error; or percentile:P\n(default minmax)")
 	fs.Var(choice[onnxq.Style]{&o.Style, []onnxq.Style{onnxq.DQ, onnxq.QDQ, onnxq.NBits}, "NAME"}, "style",
 		"how OUT holds weights: dq, codes behind DequantizeLinear;\nqdq, floats behind QuantizeLinear and DequantizeLinear;\nnbits, codes of MatMulNBits and GatherBlockQuantized\n(default dq)")
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",

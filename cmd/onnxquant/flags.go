@@ -10,6 +10,8 @@ import (
 
 	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
+
+	"onnxquant/calib"
 )
 
 // A usageError is a wrong call, as opposed to a job that failed.
@@ -133,6 +135,21 @@ func (p percentage) Set(s string) error {
 
 func (p percentage) String() string { return "" }
 func (p percentage) Type() string   { return "SHARE" }
+
+// blockRange is the value of a flag that says how ranges of blocks are found.
+type blockRange struct{ value *string }
+
+func (r blockRange) Set(s string) error {
+	m, err := calib.ParseMethod(s)
+	if err != nil || m.Name != "minmax" && m.Name != "mse" && m.Name != "percentile" {
+		return errors.New("want minmax, mse or percentile:P, P from 50 to 100")
+	}
+	*r.value = s
+	return nil
+}
+
+func (r blockRange) String() string { return "" }
+func (r blockRange) Type() string   { return "NAME" }
 
 // choice is the value of a flag that takes one word of a few.
 type choice[T ~string] struct {

@@ -1,0 +1,104 @@
+package onnxq
+
+import (
+	"fmt"
+
+	"onnxquant/calib"
+	"onnxquant/int4"
+)
+
+// parseRange reads how the ranges of blocks are found: minmax or nothing, mse or
+// percentile:P.
+func parseRange(text string) (calib.Method, error) {
+	if text == "" {
+		text = "minmax"
+	}
+	m, err := calib.ParseMethod(text)
+	if err != nil {
+		return m, err
+	}
+	switch m.Name {
+	case "minmax", "percentile", "mse":
+		return m, nil
+	}
+	return m, fmt.Errorf("range %q is for activations: want minmax, percentile:P or mse", text)
+}
+
+// newSearch returns what narrows the ranges of the weight's blocks, nil if they stay as
+// they are.
+func (w *weight) newSearch() int4.Search {
+	c, ok := w.codec.(int4.Codec)
+	if !ok {
+		return nil
+	}
+	switch m := w.choice.narrow; m.Name {
+	case "mse":
+		return c.LeastError()
+	case "percentile":
+		return c.Percentile(m.Number)
+	}
+	return nil
+}
+
+// narrow narrows the ranges of a tile's blocks. Where the tile is in memory, which it is
+// if it has one chunk, its blocks are taken one by one, else all at once, the chunks
+// being loaded again for every pass.
+func (t tile) narrow(b *buffers, chunks []chunk) error {
+	s := t.newSearch()
+	if s == nil {
+		return nil
+	}
+	if len(chunks) == 1 {
+		for i, x := range t.pieces(b, chunks[0]) {
+			s.Reset(b.lo[i:i+1], b.hi[i:i+1])
+			for s.Next() {
+				s.Piece(0, x)
+			}
+		}
+		return nil
+	}
+	s.Reset(b.lo, b.hi)
+	for s.Next() {
+		for _, c := range chunks {
+			if err := b.load(t, c); err != nil {
+				return err
+			}
+			for i, x := range t.pieces(b, c) {
+				s.Piece(i, x)
+			}
+		}
+	}
+	return nil
+}
+
+// pieces yields what a chunk has of each of the tile's blocks, numbered in the tile.
+func (t tile) pieces(b *buffers, c chunk) func(yield func(int, []float32) bool) {
+	return func(yield func(int, []float32) bool) {
+		if t.inner == 1 {
+			k, block := min(c.n, t.k), t.block
+			i := 0
+			for row := int64(0); row < int64(len(b.x)); row += k {
+				for at := int64(0); at < k; at += block {
+					if !yield(i, b.x[row+at:row+min(at+block, k)]) {
+						return
+					}
+					i++
+				}
+			}
+			return
+		}
+		first := 0
+		for s := range t.slabParts(b, c) {
+			columns := len(s.hi)
+			rows := len(s.x) / columns
+			turned := grow(&b.decoded, int64(len(s.x)))
+			transpose(turned, s.x, rows, columns)
+			for i := range columns {
+				if !yield(first+i, turned[i*rows:(i+1)*rows]) {
+					return
+				}
+			}
+			first += columns
+		}
+	}
+}

@@ -1,0 +1,71 @@
+package onnxq
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/testmodels"
+)
+
+// A range that is searched for has less error than the extremes, and the same bytes
+// come out however little memory and however many threads there are.
+func TestRanges(t *testing.T) {
+	for _, opts := range []Options{
+		{Block: 32}, {Block: 32, ZeroPoint: true}, {Block: PerChannel}, {Block: PerChannel, ZeroPoint: true}, {Bits: 2, Block: 33}, {Block: 32, Style: NBits},
+	} {
+		in := filepath.Join(t.TempDir(), "in.onnx")
+		m := testmodels.MLP(3, 33001, 2) // more elements along K than the least chunk
+		if opts.ZeroPoint {
+			m = testmodels.Gemm(3, 33001, 2, true)
+		}
+		if err := m.Write(in); err != nil {
+			t.Fatal(err)
+		}
+		sqErr := map[string]float64{}
+		for _, method := range []string{"", "mse", "percentile:99.9", "percentile:95"} {
+			opts.Range = method
+			var first []byte
+			for i, threads := range []int{1, 3} {
+				opts.Threads, opts.Memory = threads, int64(1+i*64<<20)
+				out := filepath.Join(t.TempDir(), "out.onnx")
+				r, err := Convert(context.Background(), in, out, opts)
+				if err != nil {
+					t.Fatalf("%+v: %v", opts, err)
+				}
+				sqErr[method] = r.Tensors[0].MSE
+				got, err := os.ReadFile(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first == nil {
+					first = got
+				}
+				if !bytes.Equal(got, first) {
+					t.Errorf("%+v: the bytes depend on memory and threads", opts)
+				}
+			}
+		}
+		if sqErr["mse"] >= sqErr[""] {
+			t.Errorf("%+v: mse has the error %v, minmax %v", opts, sqErr["mse"], sqErr[""])
+		}
+		if sqErr["percentile:95"] == sqErr[""] || opts.Block == PerChannel && sqErr["percentile:99.9"] == sqErr[""] {
+			t.Errorf("%+v: percentiles make no difference: %v", opts, sqErr)
+		}
+	}
+}
+
+func TestRangeOptions(t *testing.T) {
+	for _, opts := range []Options{{Range: "max"}, {Range: "entropy"}, {Range: "moving-average"}, {Range: "percentile:40"}, {Range: "mse", Format: NVFP4}} {
+		if _, err := opts.withDefaults(); err == nil {
+			t.Errorf("%+v: no error", opts)
+		}
+	}
+	for _, opts := range []Options{{}, {Range: "minmax", Format: NVFP4}, {Range: "mse", Format: Uint4}, {Range: "percentile"}, {Range: "mse", Format: Float}} {
+		if _, err := opts.withDefaults(); err != nil {
+			t.Errorf("%+v: %v", opts, err)
+		}
+	}
+}
