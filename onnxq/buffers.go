@@ -25,6 +25,7 @@ type buffers struct {
 	q        []byte    // codes, one a byte
 	packed   []byte
 	unpacked []byte // codes that do not begin a byte
+	arena    arena
 	turned   []byte // codes or zero points in the order in which they are stored
 
 	lo, hi, scale []float32 // of the tile's blocks

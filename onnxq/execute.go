@@ -95,7 +95,7 @@ func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, err
 	if err := e.scaleWholes(ctx); err != nil {
 		return nil, err
 	}
-	err := eachTask(ctx, e.workers, e.tasks, func(b *buffers, i int) error {
+	err := eachTask(ctx, e.workers, len(e.tasks), func(b *buffers, i int) error {
 		t := &e.tasks[i]
 		defer e.progress(t)
 		if t.weight == nil {
@@ -124,7 +124,7 @@ func (e *executor) scaleWholes(ctx context.Context) error {
 		}
 	}
 	peaks := make([]float32, len(tasks))
-	err := eachTask(ctx, e.workers, tasks, func(b *buffers, i int) error {
+	err := eachTask(ctx, e.workers, len(tasks), func(b *buffers, i int) error {
 		t := &tasks[i]
 		defer e.progress(t)
 		for _, c := range t.chunks(e.limit) {

@@ -50,25 +50,30 @@ type QuantizedWeight struct {
 
 	value *value // that is decoded; nil where an operator decodes for itself
 	nodes []*onnxpb.NodeProto
-	graph *onnxpb.GraphProto // that holds the first of the nodes
+	graph *onnxpb.GraphProto // that holds the node, or else the codes
 	*constant
 }
 
 // QuantizedWeights lists the quantized weights of the main graph and of its
 // subgraphs, in the order of the nodes that decode them. A weight that several
 // operators decode for themselves is listed once.
-func (m *Model) QuantizedWeights() []*QuantizedWeight {
-	f := newFolder(m)
+func (m *Model) QuantizedWeights() []*QuantizedWeight { return newFolder(m).weights() }
+
+func (f *folder) weights() []*QuantizedWeight {
+	homes := f.homes()
 	var list []*QuantizedWeight
 	ties := map[tie]*QuantizedWeight{}
-	walkGraphs(m.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+	walkGraphs(f.model.file.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			w := f.quantized(n)
 			if w == nil {
 				continue
 			}
 			w.graph = g
-			if first := ties[w.tie()]; first != nil && w.value == nil && w.Obstacle == "" && first.graph == g {
+			if w.value == nil && w.constant != nil {
+				w.graph = homes[w.tensor.tensor]
+			}
+			if first := ties[w.tie()]; first != nil && w.value == nil && w.Obstacle == "" {
 				first.nodes = append(first.nodes, n)
 				first.Consumers = append(first.Consumers, w.Consumers...)
 				first.Transposed = first.Transposed && w.Transposed
@@ -81,6 +86,20 @@ func (m *Model) QuantizedWeights() []*QuantizedWeight {
 		}
 	})
 	return list
+}
+
+// homes tells which graph each tensor of an initializer or Constant lies in.
+func (f *folder) homes() map[*onnxpb.TensorProto]*onnxpb.GraphProto {
+	homes := map[*onnxpb.TensorProto]*onnxpb.GraphProto{}
+	walkGraphs(f.model.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, t := range g.Initializer {
+			homes[t] = g
+		}
+		for _, n := range g.Node {
+			homes[constantTensor(n)] = g
+		}
+	})
+	return homes
 }
 
 // tie is what weights have in common that are one.

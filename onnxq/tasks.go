@@ -70,16 +70,16 @@ func (t *task) cost() int64 {
 	return t.dtype.Bytes(elements)
 }
 
-// eachTask hands the tasks, in order, to a number of workers.
-func eachTask(ctx context.Context, workers int, tasks []task, do func(b *buffers, i int) error) error {
+// eachTask hands tasks 0, …, n-1, in order, to a number of workers.
+func eachTask(ctx context.Context, workers, n int, do func(b *buffers, i int) error) error {
 	var next atomic.Int64
 	g, inner := errgroup.WithContext(ctx)
-	for range min(workers, len(tasks)) {
+	for range min(workers, n) {
 		g.Go(func() error {
 			b := &buffers{}
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= len(tasks) || inner.Err() != nil {
+				if i >= n || inner.Err() != nil {
 					return nil
 				}
 				if err := do(b, i); err != nil {

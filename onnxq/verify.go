@@ -32,7 +32,7 @@ func (e *executor) verify(ctx context.Context) error {
 			return fmt.Errorf("%w: the scale of %s differs from what was written", ErrVerify, quote(w.path))
 		}
 	}
-	return eachTask(ctx, e.workers, e.tasks, func(b *buffers, i int) error {
+	return eachTask(ctx, e.workers, len(e.tasks), func(b *buffers, i int) error {
 		sum, name, err := e.readBack(b, &e.tasks[i], payloads)
 		if err != nil {
 			return err

@@ -29,8 +29,10 @@ type command struct {
 func commands() []command {
 	return []command{
 		{"calibrate", "find the ranges of activations in numpy files", runCalibrate},
+		{"dequantize", "fold quantized weights back to float", runDequantize},
 		{"diff", "tell how two models differ", runDiff},
 		{"help", "show how to use the command", runHelp},
+		{"restyle", "give quantized weights another style", runRestyle},
 		{"version", "show the version", runVersion},
 	}
 }

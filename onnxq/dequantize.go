@@ -1,0 +1,140 @@
+package onnxq
+
+import (
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"time"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// Dequantize writes the model at in to out with every quantized weight folded
+// back into a float tensor, which holds exactly what the form stands for. A
+// MatMulNBits becomes a MatMul, with an Add for its bias, a GatherBlockQuantized
+// a Gather. The input is never written to, and out appears whole or not at all.
+func Dequantize(ctx context.Context, in, out string, opts RewriteOptions) (*RewriteReport, error) {
+	return rewriteWeights(ctx, in, out, opts, func(r *rebuild, w *QuantizedWeight) (RewrittenWeight, int64) {
+		return r.unfold(w), 0
+	})
+}
+
+// rewriteWeights writes a model with its weights replaced. The replacement also
+// tells the least opset that it needs.
+func rewriteWeights(ctx context.Context, in, out string, opts RewriteOptions, replace func(*rebuild, *QuantizedWeight) (RewrittenWeight, int64)) (*RewriteReport, error) {
+	start := time.Now()
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m, err := Open(in)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	f := newFolder(m)
+	r := m.newRebuild(f, opts)
+	list := []RewrittenWeight{}
+	need := int64(0)
+	for _, w := range f.weights() {
+		made := RewrittenWeight{QuantizedWeight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: w.Obstacle}
+		if w.Obstacle == "" {
+			var opset int64
+			made, opset = replace(r, w)
+			need = max(need, opset)
+		}
+		list = append(list, made)
+	}
+	if err := r.finish(need); err != nil {
+		return nil, fmt.Errorf("%s: %w", in, err)
+	}
+	report, err := r.write(ctx, out)
+	if err != nil {
+		return nil, err
+	}
+	report.Weights, report.Elapsed = list, time.Since(start)
+	return report, nil
+}
+
+// unfold makes a weight a float tensor.
+func (r *rebuild) unfold(w *QuantizedWeight) RewrittenWeight {
+	b := r.builder(w)
+	r.replaced = append(r.replaced, w)
+	rows, cols, shape := int64(1), w.size(), w.shape
+	if w.Transposed {
+		rows, cols, shape = shape[0], shape[1], []int64{shape[1], shape[0]}
+	}
+	var t *onnxpb.TensorProto
+	if w.value != nil {
+		r.consumers.gone[r.consumers.copies[w.nodes[0]]] = true
+		t = &onnxpb.TensorProto{Name: ptr(w.value.name), DataType: ptr(int32(w.dtype)), Dims: slices.Clone(shape)}
+		b.tensors = append(b.tensors, t)
+		r.made[t] = true
+	} else {
+		t = r.tensor(b, w.plainName(), w.dtype, shape)
+		r.readValue(w, b, t.GetName(), w.Transposed)
+	}
+	r.fillFloats(t, w.numbers, rows, cols, w.Transposed)
+	return RewrittenWeight{QuantizedWeight: w, Became: t.GetName(), NewForm: string(Float), OutBytes: sizeOf(t)}
+}
+
+// codesSuffix is what quantizers put behind the name of a weight for its codes.
+var codesSuffix = regexp.MustCompile(`_(Q|i|u)[248]$|_quant$|_quantized$|_QuantizedWeight$`)
+
+// plainName is a name for the decoded weight of an operator that decodes for
+// itself.
+func (w *QuantizedWeight) plainName() string {
+	if name := codesSuffix.ReplaceAllString(w.Codes, ""); name != "" {
+		return name
+	}
+	return w.Codes
+}
+
+// readValue makes the operators that decode a weight for themselves read a value
+// that is decoded: the weight, or its transpose if it is turned.
+func (r *rebuild) readValue(w *QuantizedWeight, b *builder, name string, turned bool) {
+	right := name // of a product
+	if !turned && slices.ContainsFunc(w.nodes, func(n *onnxpb.NodeProto) bool { return n.GetOpType() == "MatMulNBits" }) {
+		right = b.value(name, "Transpose", []string{name}, intsAttr("perm", 1, 0))
+	}
+	for _, n := range w.nodes {
+		made := r.consumers.copies[n]
+		if n.GetOpType() == "GatherBlockQuantized" {
+			become(made, b.domain, "Gather", []string{name, n.Input[1]}, intAttr("axis", intAttribute(n, "gather_axis")))
+			continue
+		}
+		var bias string
+		if hasInput(n, 5) {
+			bias = n.Input[5]
+			output := made.Output[0]
+			made.Output = []string{b.fresh(w.plainName() + "_MatMul_Output")}
+			r.consumers.behind[made] = append(r.consumers.behind[made], b.loose(w.plainName(), "Add", output, []string{made.Output[0], bias}))
+		}
+		become(made, b.domain, "MatMul", []string{n.Input[0], right})
+	}
+	r.importStandard()
+}
+
+// become makes a node an operator of the standard.
+func become(n *onnxpb.NodeProto, domain, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+	n.OpType, n.Domain, n.Overload = &op, nil, nil
+	if domain != "" {
+		n.Domain = &domain
+	}
+	n.Input, n.Attribute = inputs, attrs
+}
+
+// importStandard imports the operators of the standard where a model has none.
+func (r *rebuild) importStandard() {
+	for _, o := range r.proto.OpsetImport {
+		if standardDomain(o.GetDomain()) {
+			return
+		}
+	}
+	r.proto.OpsetImport = append(r.proto.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: ptr(""), Version: ptr(int64(13))})
+}
+
+func intsAttr(name string, v ...int64) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INTS.Enum(), Ints: v}
+}

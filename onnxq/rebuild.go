@@ -1,0 +1,507 @@
+package onnxq
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// RewriteOptions say how a model is written whose weights take another form. The
+// zero value of a field means the default named beside it.
+type RewriteOptions struct {
+	ExternalData ExternalData // default ExternalAuto
+	Threads      int          // default: the number of CPUs
+	Memory       int64        // bytes of buffers for tensors, shared by the threads; default 64 MiB
+	NoVerify     bool         // do not reopen and compare what was written
+
+	// Progress, if set, is told the bytes written so far and the total. Calls come
+	// from one goroutine at a time.
+	Progress func(done, total int64)
+}
+
+func (o RewriteOptions) withDefaults() (RewriteOptions, error) {
+	all, err := Options{ExternalData: o.ExternalData, Threads: o.Threads, Memory: o.Memory}.withDefaults()
+	o.ExternalData, o.Memory = all.ExternalData, all.Memory
+	return o, err
+}
+
+// RewrittenWeight is a quantized weight of the input and what became of it.
+type RewrittenWeight struct {
+	*QuantizedWeight
+	Became   string `json:"became,omitempty"` // name of the value that operators read now
+	NewForm  string `json:"new_form"`         // "float", or the operators that decode it; as it was if Reason tells why
+	OutBytes int64  `json:"out_bytes"`        // of all it is stored in
+	Reason   string `json:"reason,omitempty"` // why it stays as it was
+}
+
+// RewriteReport tells what became of the quantized weights of a model.
+type RewriteReport struct {
+	Weights  []RewrittenWeight `json:"weights"`
+	InBytes  int64             `json:"in_bytes"` // model file and external data
+	OutBytes int64             `json:"out_bytes"`
+	Output   string            `json:"output"`
+	Data     string            `json:"data,omitempty"` // external data file, if any
+	Verified bool              `json:"verified"`       // reopened and compared
+	Elapsed  time.Duration     `json:"elapsed_ns"`
+}
+
+// rebuild is a model some of whose weights take another form.
+type rebuild struct {
+	output
+	model     *Model
+	opts      RewriteOptions
+	source    map[use]*value // what each input of a node was
+	names     *graphIndex
+	consumers *consumers
+	original  map[*onnxpb.TensorProto]*onnxpb.TensorProto
+	copied    map[*onnxpb.TensorProto]*onnxpb.TensorProto // the other way
+	graphs    map[*onnxpb.GraphProto]*onnxpb.GraphProto   // copies of the input's graphs
+	builders  map[*onnxpb.GraphProto]*builder             // of what is added to the copies
+	replaced  []*QuantizedWeight
+	made      map[*onnxpb.TensorProto]bool
+	fills     []fill
+	packed    map[*onnxpb.TensorProto]packing
+}
+
+// packing says how codes lie in a tensor.
+type packing struct {
+	bits int
+	stored
+}
+
+// fill makes a part of a tensor's content. Fills may run in any order.
+type fill struct {
+	bytes  int64
+	tensor *onnxpb.TensorProto
+	write  func(b *buffers, to place) error
+}
+
+// place is where the content of a tensor goes: its bytes, or codes below a byte.
+type place struct {
+	io.WriterAt
+	codes *packedWriter
+}
+
+func (m *Model) newRebuild(f *folder, opts RewriteOptions) *rebuild {
+	copied, original := m.clone()
+	r := &rebuild{
+		output:    output{proto: copied},
+		model:     m,
+		opts:      opts,
+		source:    f.source,
+		names:     newGraphIndex(0),
+		consumers: newConsumers(m.index, m.file.Proto, copied),
+		original:  original,
+		copied:    map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
+		graphs:    map[*onnxpb.GraphProto]*onnxpb.GraphProto{},
+		builders:  map[*onnxpb.GraphProto]*builder{},
+		made:      map[*onnxpb.TensorProto]bool{},
+		packed:    map[*onnxpb.TensorProto]packing{},
+	}
+	maps.Copy(r.names.names, m.index.names)
+	for c, t := range original {
+		r.copied[t] = c
+	}
+	var copies []*onnxpb.GraphProto
+	walkGraphs(copied.Graph, func(g *onnxpb.GraphProto) { copies = append(copies, g) })
+	i := 0
+	walkGraphs(m.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+		r.graphs[g] = copies[i]
+		i++
+	})
+	return r
+}
+
+// builder returns the one for what is added beside a weight.
+func (r *rebuild) builder(w *QuantizedWeight) *builder {
+	g := r.graphs[w.graph]
+	b := r.builders[g]
+	if b == nil {
+		b = &builder{domain: r.consumers.domain, fresh: r.names.fresh}
+		r.builders[g] = b
+	}
+	return b
+}
+
+// tensor adds a tensor whose content fills will make.
+func (r *rebuild) tensor(b *builder, name string, dtype modelfile.DType, shape []int64) *onnxpb.TensorProto {
+	t := b.tensor(name, dtype, shape)
+	r.made[t] = true
+	return t
+}
+
+// finish completes the structure, once every weight has been replaced: at an
+// opset of at least need, without what nothing reads any more.
+func (r *rebuild) finish(need int64) error {
+	r.sweep()
+	r.consumers.finish(r.proto)
+	r.dropImport()
+	if err := r.model.inline(r.original, func(*onnxpb.TensorProto) bool { return false }); err != nil {
+		return err
+	}
+	if err := raise(r.proto, need, r.names.fresh); err != nil {
+		return err
+	}
+	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+		if b := r.builders[g]; b != nil {
+			g.Initializer = append(g.Initializer, b.tensors...)
+			g.Node = append(b.nodes, g.Node...)
+		}
+		if nodes, err := ordered(g.Node); err == nil { // the input has been checked
+			g.Node = nodes
+		}
+	})
+	if len(r.made) > 0 {
+		r.proto.IrVersion = ptr(max(r.proto.GetIrVersion(), 4)) // initializers need not be inputs
+	}
+	return r.collect(r.model, r.original, r.made)
+}
+
+// sweep removes the nodes and tensors of replaced weights that nothing reads.
+func (r *rebuild) sweep() {
+	reads := map[string]int{}
+	count := func(n *onnxpb.NodeProto, by int) {
+		for _, name := range n.Input {
+			reads[name] += by
+		}
+	}
+	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, o := range g.Output {
+			reads[o.GetName()]++
+		}
+		for _, n := range g.Node {
+			if !r.consumers.gone[n] {
+				count(n, 1)
+			}
+			for _, behind := range r.consumers.behind[n] {
+				count(behind, 1)
+			}
+		}
+	})
+	for _, b := range r.builders {
+		for _, n := range b.nodes {
+			count(n, 1)
+		}
+	}
+	dead := map[*onnxpb.TensorProto]bool{}
+	var visit func(v *value)
+	visit = func(v *value) {
+		if v == nil || reads[v.name] > 0 || v.output {
+			return
+		}
+		if v.tensor != nil {
+			dead[r.copied[v.tensor]] = true
+		}
+		if v.node == nil {
+			return
+		}
+		if n := r.consumers.copies[v.node]; !r.consumers.gone[n] {
+			r.consumers.gone[n] = true
+			count(n, -1)
+		}
+		for i := range v.node.Input {
+			visit(r.source[use{v.node, i}])
+		}
+	}
+	for _, w := range r.replaced {
+		for _, n := range w.nodes {
+			for i := range n.Input {
+				visit(r.source[use{n, i}])
+			}
+		}
+	}
+	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+		inputs := map[string]bool{} // up to IR 3, initializers are inputs too
+		g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool {
+			inputs[t.GetName()] = dead[t]
+			return dead[t]
+		})
+		g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return inputs[in.GetName()] })
+	})
+}
+
+// dropImport removes the import of com.microsoft's operators if the last of them
+// is gone.
+func (r *rebuild) dropImport() {
+	if len(r.replaced) == 0 {
+		return
+	}
+	used := false
+	contrib := func(n *onnxpb.NodeProto) { used = used || n.GetDomain() == contribDomain }
+	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			contrib(n)
+		}
+	})
+	for _, f := range r.proto.Functions {
+		for _, n := range f.Node {
+			contrib(n)
+		}
+	}
+	if !used {
+		r.proto.OpsetImport = slices.DeleteFunc(r.proto.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == contribDomain })
+	}
+}
+
+// write writes the model.
+func (r *rebuild) write(ctx context.Context, out string) (*RewriteReport, error) {
+	if err := r.place(r.opts.ExternalData); err != nil {
+		return nil, err
+	}
+	if r.external() {
+		if err := r.encode(dataName(out)); err != nil {
+			return nil, err
+		}
+	}
+	target, err := modelfile.CreateTarget(ctx, out, r.model.file, r.external())
+	if err != nil {
+		return nil, err
+	}
+	defer target.Abort()
+	r.copies()
+	if err := r.fill(ctx, target); err != nil {
+		return nil, fmt.Errorf("%s: %w", out, err)
+	}
+	if !r.opts.NoVerify {
+		if err := r.compare(ctx, target); err != nil {
+			return nil, fmt.Errorf("%s: %w", out, err)
+		}
+	}
+	if err := target.Commit(r.relocate); err != nil {
+		return nil, err
+	}
+	report := &RewriteReport{InBytes: r.model.Size(), OutBytes: r.size(), Output: out, Verified: !r.opts.NoVerify}
+	if r.external() {
+		report.Data = modelfile.DataPath(out)
+	}
+	return report, nil
+}
+
+// copies adds the fills of what is copied from the input.
+func (r *rebuild) copies() {
+	for i, c := range r.contents {
+		if c.copy == nil {
+			continue
+		}
+		for off := int64(0); off < c.size; off += copySize {
+			n := min(copySize, c.size-off)
+			r.fills = append(r.fills, fill{n, r.tensors[i], func(b *buffers, to place) error {
+				raw := grow(&b.raw, n)
+				if err := readAt(c.copy, raw, off); err != nil {
+					return err
+				}
+				_, err := to.WriteAt(raw, off)
+				return err
+			}})
+		}
+	}
+}
+
+// fill writes the contents.
+func (r *rebuild) fill(ctx context.Context, target *modelfile.Target) error {
+	sinks, err := r.begin(target)
+	if err != nil {
+		return err
+	}
+	places := r.places(func(t *onnxpb.TensorProto) io.WriterAt { return sinks[t] })
+	return r.each(ctx, places, r.opts.Progress)
+}
+
+// compare makes the contents once more, and compares them with what was written.
+func (r *rebuild) compare(ctx context.Context, target *modelfile.Target) error {
+	m, payloads, err := r.reopen(target)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	places := r.places(func(t *onnxpb.TensorProto) io.WriterAt { return comparer{payloads[t], t.GetName()} })
+	return r.each(ctx, places, nil)
+}
+
+func (r *rebuild) places(where func(*onnxpb.TensorProto) io.WriterAt) map[*onnxpb.TensorProto]place {
+	places := map[*onnxpb.TensorProto]place{}
+	for _, t := range r.tensors {
+		p := place{WriterAt: where(t)}
+		if l, ok := r.packed[t]; ok {
+			p.codes = &packedWriter{w: p.WriterAt, bits: l.bits, at: l.stored}
+		}
+		places[t] = p
+	}
+	return places
+}
+
+// each runs the fills.
+func (r *rebuild) each(ctx context.Context, places map[*onnxpb.TensorProto]place, progress func(done, total int64)) error {
+	var mu sync.Mutex
+	done, total := int64(0), int64(0)
+	for _, f := range r.fills {
+		total += f.bytes
+	}
+	n, _ := workers(r.opts.Threads, r.opts.Memory)
+	return eachTask(ctx, n, len(r.fills), func(b *buffers, i int) error {
+		f := r.fills[i]
+		if err := f.write(b, places[f.tensor]); err != nil {
+			return err
+		}
+		if progress != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			done += f.bytes
+			progress(done, total)
+		}
+		return nil
+	})
+}
+
+// comparer takes what has been written already and compares it.
+type comparer struct {
+	written *modelfile.Payload
+	name    string
+}
+
+func (c comparer) WriteAt(b []byte, off int64) (int, error) {
+	have := make([]byte, len(b))
+	if err := readAt(c.written, have, off); err != nil {
+		return 0, err
+	}
+	if !bytes.Equal(have, b) {
+		return 0, fmt.Errorf("%w: %s differs from what was written", ErrVerify, quote(c.name))
+	}
+	return len(b), nil
+}
+
+// tileSide is that of the squares in which matrices are turned.
+const tileSide = 1024
+
+// square is a part of a matrix of cols elements a row: all of some rows, or a
+// square.
+type square struct{ row, rows, col, cols int64 }
+
+// squares cuts a matrix of rows × cols elements.
+func squares(rows, cols, limit int64) []square {
+	var list []square
+	width := min(cols, tileSide)
+	height := max(limit/max(width, 1), 1)
+	for c := int64(0); c < cols; c += width {
+		for r := int64(0); r < rows; r += height {
+			list = append(list, square{r, min(height, rows-r), c, min(width, cols-c)})
+		}
+	}
+	return list
+}
+
+// readSquare reads a part of a matrix of width elements a row.
+func readSquare[T any](dst []T, s square, width int64, read func(dst []T, off int64) error) error {
+	if s.cols == width {
+		return read(dst, s.row*width)
+	}
+	for i := range s.rows {
+		if err := read(dst[i*s.cols:(i+1)*s.cols], (s.row+i)*width+s.col); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fillFloats makes a tensor of the numbers of a matrix rows × cols, or of its
+// transpose.
+func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *numbers, rows, cols int64, turned bool) {
+	dtype := modelfile.DType(t.GetDataType())
+	size := dtype.Bits() / 8
+	if !turned {
+		n := rows * cols
+		for off := int64(0); off < n; off += longestRead {
+			part := min(longestRead, n-off)
+			r.fills = append(r.fills, fill{part * size, t, func(b *buffers, to place) error {
+				dst := grow(&b.x, part)
+				if err := x.readAll(&b.arena, dst, off); err != nil {
+					return err
+				}
+				_, err := to.WriteAt(encoded(grow(&b.raw, part*size)[:0], dst, dtype), off*size)
+				return err
+			}})
+		}
+		return
+	}
+	for _, s := range squares(rows, cols, r.tileLimit()) {
+		r.fills = append(r.fills, fill{s.rows * s.cols * size, t, func(b *buffers, to place) error {
+			src, dst := grow(&b.x, s.rows*s.cols), grow(&b.decoded, s.rows*s.cols)
+			err := readSquare(src, s, cols, func(dst []float32, off int64) error { return x.readAll(&b.arena, dst, off) })
+			if err != nil {
+				return err
+			}
+			transpose(dst, src, int(s.rows), int(s.cols))
+			for c := range s.cols {
+				raw := encoded(grow(&b.raw, s.rows*size)[:0], dst[c*s.rows:(c+1)*s.rows], dtype)
+				if _, err := to.WriteAt(raw, ((s.col+c)*rows+s.row)*size); err != nil {
+					return err
+				}
+			}
+			return nil
+		}})
+	}
+}
+
+// fillCodes makes a tensor of the codes of a grid, or of its transpose, each less
+// middle.
+func (r *rebuild) fillCodes(t *onnxpb.TensorProto, g *grid, middle byte, turned bool) {
+	n := g.rows * g.cols
+	r.packed[t] = packing{g.bits, stored{outer: 1, k: n, inner: 1, pitch: n}}
+	write := func(b *buffers, to place, q []byte, off int64) error {
+		return to.codes.write(grow(&b.packed, int64(len(q))), q, off)
+	}
+	read := func(b *buffers) func(q []byte, off int64) error {
+		return func(q []byte, off int64) error {
+			if err := g.read(&b.arena, q, off); err != nil {
+				return err
+			}
+			for i := range q {
+				q[i] -= middle
+			}
+			return nil
+		}
+	}
+	bytes := func(n int64) int64 { return modelfile.DType(t.GetDataType()).Bytes(n) }
+	if !turned {
+		for off := int64(0); off < n; off += longestRead {
+			part := min(longestRead, n-off)
+			r.fills = append(r.fills, fill{bytes(part), t, func(b *buffers, to place) error {
+				q := grow(&b.q, part)
+				if err := read(b)(q, off); err != nil {
+					return err
+				}
+				return write(b, to, q, off)
+			}})
+		}
+		return
+	}
+	for _, s := range squares(g.rows, g.cols, r.tileLimit()) {
+		r.fills = append(r.fills, fill{bytes(s.rows * s.cols), t, func(b *buffers, to place) error {
+			src, dst := grow(&b.zero, s.rows*s.cols), grow(&b.q, s.rows*s.cols)
+			if err := readSquare(src, s, g.cols, read(b)); err != nil {
+				return err
+			}
+			transpose(dst, src, int(s.rows), int(s.cols))
+			for c := range s.cols {
+				if err := write(b, to, dst[c*s.rows:(c+1)*s.rows], (s.col+c)*g.rows+s.row); err != nil {
+					return err
+				}
+			}
+			return nil
+		}})
+	}
+}
+
+// tileLimit is the number of elements that are turned at a time.
+func (r *rebuild) tileLimit() int64 {
+	_, limit := workers(r.opts.Threads, r.opts.Memory)
+	return min(limit, tileSide*tileSide)
+}
