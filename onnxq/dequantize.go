@@ -34,7 +34,7 @@ func rewriteWeights(ctx context.Context, in, out string, opts RewriteOptions, re
 	}
 	defer m.Close()
 	f := newFolder(m)
-	r := m.newRebuild(f, opts)
+	r := m.newRebuild(opts)
 	list := []RewrittenWeight{}
 	need := int64(0)
 	for _, w := range f.weights() {

@@ -58,7 +58,6 @@ type rebuild struct {
 	output
 	model     *Model
 	opts      RewriteOptions
-	source    map[use]*value // what each input of a node was
 	names     *graphIndex
 	consumers *consumers
 	original  map[*onnxpb.TensorProto]*onnxpb.TensorProto
@@ -90,13 +89,12 @@ type place struct {
 	codes *packedWriter
 }
 
-func (m *Model) newRebuild(f *folder, opts RewriteOptions) *rebuild {
+func (m *Model) newRebuild(opts RewriteOptions) *rebuild {
 	copied, original := m.clone()
 	r := &rebuild{
 		output:    output{proto: copied},
 		model:     m,
 		opts:      opts,
-		source:    f.source,
 		names:     newGraphIndex(0),
 		consumers: newConsumers(m.index, m.file.Proto, copied),
 		original:  original,
@@ -147,7 +145,7 @@ func (r *rebuild) finish(need int64) error {
 	if err := r.model.inline(r.original, func(*onnxpb.TensorProto) bool { return false }); err != nil {
 		return err
 	}
-	if err := raise(r.proto, need, r.names.fresh); err != nil {
+	if err := raise(r.proto, need, r.names.fresh, nil); err != nil {
 		return err
 	}
 	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
@@ -208,13 +206,13 @@ func (r *rebuild) sweep() {
 			count(n, -1)
 		}
 		for i := range v.node.Input {
-			visit(r.source[use{v.node, i}])
+			visit(r.model.index.source(use{v.node, i}))
 		}
 	}
 	for _, w := range r.replaced {
 		for _, n := range w.nodes {
 			for i := range n.Input {
-				visit(r.source[use{n, i}])
+				visit(r.model.index.source(use{n, i}))
 			}
 		}
 	}
