@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"onnxquant/internal/kernels"
@@ -14,9 +15,13 @@ import (
 // Every form that this program writes is recognized, and decodes to values whose
 // errors are those that were measured when it was written.
 func TestOwnFormsAreRecognized(t *testing.T) {
+	numbers := []string{"odd", "conv", "float16", "bfloat16", "float64"} // in every format
 	for _, kind := range testmodels.Kinds() {
 		for _, target := range []Target{Portable, ORT} {
 			for _, format := range Formats()[1:] {
+				if format != Uint4 && !slices.Contains(numbers, kind.Name) {
+					continue
+				}
 				t.Run(fmt.Sprintf("%s/%s/%s", kind.Name, target, format), func(t *testing.T) {
 					in := built(t, kind.Name)
 					out := filepath.Join(t.TempDir(), "out.onnx")
