@@ -19,8 +19,9 @@ type Encoding struct {
 	Elements int    // of a block; 1 if elements are encoded one by one
 	Bytes    int    // of a block
 
-	// Encode sets dst to the blocks of a row. The importance of the row's
-	// elements, as many as there are, is nil if all are equal, and may be ignored.
+	// Encode sets dst to the blocks of a row, of finite elements if blocks have
+	// several. The importance of the row's elements, as many as there are, is nil if
+	// all are equal, and may be ignored.
 	// Encode is called by several goroutines at once, as Decode is, its inverse.
 	Encode func(dst []byte, row, importance []float32)
 	Decode func(row []float32, src []byte)
@@ -98,16 +99,7 @@ func (e *Encoding) Quantize(dst []byte, x []float32, columns int, importance []f
 			}
 		}
 	}
-	return share(len(x), columns, workers, func(first, end int) error {
-		for r := first; r < end; r++ {
-			row := x[r*columns:][:columns]
-			if e.Elements > 1 && !kernels.IsFinite(kernels.AbsMax(0, row)) {
-				return fmt.Errorf("%s: row %d holds a NaN or an infinity", e.Name, r)
-			}
-			e.Encode(dst[r*size:][:size], row, importance)
-		}
-		return nil
-	})
+	return job{e, false, dst, x, importance, columns, size}.run(workers)
 }
 
 // Dequantize sets x to what the blocks of src stand for, rows of so many columns, with
@@ -117,12 +109,7 @@ func (e *Encoding) Dequantize(x []float32, src []byte, columns, workers int) err
 	if err != nil {
 		return err
 	}
-	return share(len(x), columns, workers, func(first, end int) error {
-		for r := first; r < end; r++ {
-			e.Decode(x[r*columns:][:columns], src[r*size:][:size])
-		}
-		return nil
-	})
+	return job{e, true, src, x, nil, columns, size}.run(workers)
 }
 
 // rows returns the bytes of a row, of so many columns, if all lengths fit together.
@@ -141,21 +128,53 @@ func (e *Encoding) rows(packed, elements, columns int) (size int, err error) {
 	return size, nil
 }
 
-// share calls do for runs of rows, which together are all of them, by so many workers
-// at once. It returns the error of the first run that has one.
-func share(elements, columns, workers int, do func(first, end int) error) error {
-	if elements == 0 {
+// job is work on rows.
+type job struct {
+	encoding   *Encoding
+	decode     bool
+	packed     []byte
+	x          []float32
+	importance []float32
+	columns    int // elements of a row
+	size       int // bytes of a row
+}
+
+// rows does some of the rows.
+func (j job) rows(first, end int) error {
+	e := j.encoding
+	for r := first; r < end; r++ {
+		packed, row := j.packed[r*j.size:][:j.size], j.x[r*j.columns:][:j.columns]
+		switch {
+		case j.decode:
+			e.Decode(row, packed)
+		case e.Elements > 1 && !kernels.IsFinite(kernels.AbsMax(0, row)):
+			return fmt.Errorf("%s: row %d holds a NaN or an infinity", e.Name, r)
+		default:
+			e.Encode(packed, row, j.importance)
+		}
+	}
+	return nil
+}
+
+// run does all rows, shared by so many workers. It returns the error of the first row
+// that has one.
+func (j job) run(workers int) error {
+	if len(j.x) == 0 {
 		return nil
 	}
-	rows := elements / columns
+	rows := len(j.x) / j.columns
 	workers = min(workers, rows)
 	if workers <= 1 {
-		return do(0, rows)
+		return j.rows(0, rows)
 	}
+	return j.share(rows, workers)
+}
+
+func (j job) share(rows, workers int) error {
 	errs := make([]error, workers)
 	var wg sync.WaitGroup
 	for w := range workers {
-		wg.Go(func() { errs[w] = do(w*rows/workers, (w+1)*rows/workers) })
+		wg.Go(func() { errs[w] = j.rows(w*rows/workers, (w+1)*rows/workers) })
 	}
 	wg.Wait()
 	for _, err := range errs {

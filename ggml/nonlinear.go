@@ -26,7 +26,9 @@ func encodeIQ4_NL(dst []byte, row, importance []float32) {
 			weigh(w[:], x, importance[:small], 2*sumSquares(x)/small)
 			importance = importance[small:]
 		} else {
-			squares(w[:], x)
+			for i, v := range x {
+				w[i] = v * v
+			}
 		}
 		scale := searchNonlinear(x, w[:])
 		putHalf(dst, scale)
@@ -100,20 +102,31 @@ func fitNonlinear(x, w []float32, inverse float32) fit {
 // nearestNonlinear returns the code of the nearest value, of two the greater one, and
 // the last one for a NaN.
 func nearestNonlinear(v float32) byte {
-	above := 0 // the first code of a greater value
-	for above < len(nonlinear) && !(v < nonlinear[above]) {
-		above++
-	}
+	last := len(nonlinear) - 1
 	switch {
-	case above == 0:
+	case v <= nonlinear[0]:
 		return 0
-	case above == len(nonlinear):
-		return byte(above - 1)
-	case v-nonlinear[above-1] < nonlinear[above]-v:
-		return byte(above - 1)
+	case !(v < nonlinear[last]):
+		return byte(last)
 	}
-	return byte(above)
+	code := below[int(v-nonlinear[0])]
+	if v >= (nonlinear[code]+nonlinear[code+1])/2 {
+		code++
+	}
+	return code & 15
 }
+
+// below are the codes that v may have by the whole part of v+127, or else the next code.
+var below = func() (codes [241]byte) {
+	code := 0
+	for i := range codes {
+		for code+2 < len(nonlinear) && float32(i)+nonlinear[0] >= (nonlinear[code]+nonlinear[code+1])/2 {
+			code++
+		}
+		codes[i] = byte(code)
+	}
+	return codes
+}()
 
 // doubled are twice the values of E2M1 codes.
 var doubled = [16]float32{0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12}
@@ -161,14 +174,23 @@ func halfPower(e byte) float32 {
 	return math.Float32frombits(uint32(e-1) << 23)
 }
 
-// nearestE2M1 returns the code of the value that times scale is nearest to v, of two
-// the first one.
+// nearestE2M1 returns the code of the value that times scale, a power of two, is nearest
+// to v, of two the first one. |v| is less than 16 times scale.
 func nearestE2M1(v, scale float32) byte {
-	code, least := byte(0), kernels.Abs(v)
-	for c := 1; c < 16; c++ {
-		if d := kernels.Abs(float32(doubled[c]*scale) - v); d < least {
-			code, least = byte(c), d
-		}
+	halves := 2 * kernels.Abs(v) / scale
+	up := int(halves)
+	if float32(up) < halves {
+		up++
+	}
+	code := byHalves[up]
+	if v < 0 && code > 0 {
+		code |= 8
 	}
 	return code
+}
+
+// byHalves are the codes of what is, rounded up, so many halves of a unit: 1 from
+// beyond 1/2 on, 2 beyond 3/2, then beyond 5/2, 7/2, 5, 7, 10.
+var byHalves = [33]byte{
+	0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
 }

@@ -18,13 +18,13 @@ func sumSquares(x []float32) float32 {
 	return sum
 }
 
-// meanSquare returns the mean of the squares of x, if there is an importance, which
-// makes use of it.
-func meanSquare(x, importance []float32) float32 {
-	if importance == nil {
-		return 0
+// sum adds x in order.
+func sum(x []float32) float32 {
+	var sum float32
+	for _, v := range x {
+		sum += v
 	}
-	return sumSquares(x) / float32(len(x))
+	return sum
 }
 
 // weigh sets w to importance*sqrt(average + x²).
@@ -34,48 +34,33 @@ func weigh(w, x, importance []float32, average float32) {
 	}
 }
 
-// squares sets w to the squares of x.
-func squares(w, x []float32) {
-	for i, v := range x {
-		w[i] = v * v
-	}
-}
-
 func sqrt(v float32) float32 { return float32(math.Sqrt(float64(v))) }
 
-// wide is the search for a scale and a min by importance, its codes up to last.
-func wide(block int, last float32) kernels.AffineSearch {
+// byImportance is the search for a scale and a min with an importance, its codes up to
+// last.
+func byImportance(block int, last float32) kernels.AffineSearch {
 	return kernels.AffineSearch{Block: block, Last: last, First: -0.9, Step: 0.05, Tries: 37}
 }
 
-// searchSymmetric gives codes by the scale of least weighted error.
-func (f simple) searchSymmetric(q *[small]byte, x, w []float32) (scale float32) {
-	s := kernels.SymmetricSearch{Block: small, Half: float32(f.zero())}
-	var found, inverse [1]float32
-	s.Find(found[:], inverse[:], x, w)
-	s.Codes(q[:], x, inverse[0])
-	return found[0]
+// atOnce is the number of elements that a search is given, all that it takes at once.
+const atOnce = 512
+
+// found is what a search finds for blocks of at least 16 elements.
+type found struct {
+	scale, min, inverse, low [atOnce / 16]float32
+	weights                  [atOnce]float32
 }
 
-// searchAffine gives codes by the scale and the least value of least weighted error.
-func (f simple) searchAffine(q *[small]byte, x, w []float32) (scale, low float32) {
-	s := wide(small, float32(2*f.zero()-1))
-	var found [4]float32
-	s.Find(kernels.AffineFits{Scale: found[:1], Min: found[1:2], Inverse: found[2:3], Low: found[3:]}, x, w)
-	s.Codes(q[:], x, found[2], found[3])
-	return found[0], -found[1]
+// fits are the fits of so many blocks.
+func (f *found) fits(n int) kernels.AffineFits {
+	return kernels.AffineFits{Scale: f.scale[:n], Min: f.min[:n], Inverse: f.inverse[:n], Low: f.low[:n]}
 }
 
-// nearest rounds v to an integer, ties to even, as an addition to a large number does:
-// from 2^22 on the result is that of the last bits of the sum.
-func nearest(v float32) int {
-	return int(math.Float32bits(v+3<<22)&(1<<23-1)) - 1<<22
-}
-
-// fitPositive finds for numbers x that are not negative a scale and codes up to last,
-// weighted by w: of nine scales that of least squares, then, code by code, whatever
+// fitPositive finds for the first numbers of x, which are not negative, a scale and codes
+// up to last, weighted by w: of nine scales that of least squares, then, code by code, whatever
 // makes the fit of a common scale better.
 func fitPositive(q []byte, x, w []float32, last int) (scale float32) {
+	x, w = x[:len(q)], w[:len(q)]
 	var largest float32
 	for _, v := range x {
 		if v > largest {
@@ -87,10 +72,11 @@ func fitPositive(q []byte, x, w []float32, last int) (scale float32) {
 		return 0
 	}
 	inverse := float32(last) / largest
+	scale = 1 / inverse
 	least := float32(0)
 	for i, v := range x {
-		q[i] = byte(nearest(inverse * v))
-		d := v - float32(1/inverse*float32(q[i]))
+		q[i] = byte(kernels.NearestInt(inverse * v))
+		d := v - float32(scale*float32(q[i]))
 		least += float32(float32(w[i]*d) * d)
 	}
 	for try := float32(-4); try <= 4; try++ {
@@ -98,9 +84,9 @@ func fitPositive(q []byte, x, w []float32, last int) (scale float32) {
 			continue
 		}
 		in := (float32(0.1*try) + float32(last)) / largest
-		var sum float32
+		scale, sum := 1/in, float32(0)
 		for i, v := range x {
-			d := v - float32(1/in*float32(min(last, nearest(in*v))))
+			d := v - float32(scale*float32(min(last, kernels.NearestInt(in*v))))
 			sum += float32(float32(w[i]*d) * d)
 		}
 		if sum < least {
@@ -109,7 +95,7 @@ func fitPositive(q []byte, x, w []float32, last int) (scale float32) {
 	}
 	var f fit
 	for i, v := range x {
-		c := min(last, nearest(inverse*v))
+		c := min(last, kernels.NearestInt(inverse*v))
 		q[i] = byte(c)
 		f.add(v, w[i], c)
 	}
@@ -145,7 +131,7 @@ func (f *fit) refine(q []byte, x, w []float32, last int) {
 			if !(rest.xq > 0 && rest.qq > 0) {
 				continue
 			}
-			c := min(last, nearest(float32(v*rest.qq)/rest.xq))
+			c := min(last, kernels.NearestInt(float32(v*rest.qq)/rest.xq))
 			if c == int(q[i]) {
 				continue
 			}

@@ -2,7 +2,6 @@ package ggml
 
 import (
 	"encoding/binary"
-	"math"
 	"slices"
 
 	"onnxquant/internal/kernels"
@@ -36,40 +35,69 @@ func (f simple) encoding(name string, t uint32) *Encoding {
 }
 
 func (f simple) encode(dst []byte, row, importance []float32) {
-	var (
-		q       [small]byte
-		w       [small]float32
-		average = meanSquare(row, importance)
-	)
-	for x := range slices.Chunk(row, small) {
-		if importance != nil {
-			weigh(w[:], x, importance, average)
-			importance = importance[small:]
+	switch {
+	case importance != nil:
+		f.search(dst, row, importance)
+	case f == simple{bits: 4}:
+		kernels.QuantizeNibbles(dst, row)
+	default:
+		var q [small]byte
+		for x := range slices.Chunk(row, small) {
+			var scale, low float32
+			if f.affine {
+				scale, low = f.fitAffine(&q, x)
+			} else {
+				scale = f.fitSymmetric(&q, x)
+			}
+			dst = f.pack(dst, &q, scale, low)
 		}
-		var scale, low float32
-		switch {
-		case f.affine && importance != nil:
-			scale, low = f.searchAffine(&q, x, w[:])
-		case f.affine:
-			scale, low = f.fitAffine(&q, x)
-		case importance != nil:
-			scale = f.searchSymmetric(&q, x, w[:])
-		default:
-			scale = f.fitSymmetric(&q, x)
-		}
-		putHalf(dst, scale)
-		dst = dst[2:]
-		if f.affine {
-			putHalf(dst, low)
-			dst = dst[2:]
-		}
-		if f.bits == 5 {
-			putFifthBits(dst, &q)
-			dst = dst[small/8:]
-		}
-		pairNibbles(dst, &q)
-		dst = dst[small/2:]
 	}
+}
+
+// search gives codes by the scales and least values of least weighted error.
+func (f simple) search(dst []byte, row, importance []float32) {
+	var (
+		q         [small]byte
+		found     found
+		symmetric = kernels.SymmetricSearch{Block: small, Half: float32(f.zero())}
+		affine    = byImportance(small, float32(2*f.zero()-1))
+		average   = sumSquares(row) / float32(len(row))
+	)
+	for x := range slices.Chunk(row, atOnce) {
+		weigh(found.weights[:], x, importance, average)
+		importance = importance[len(x):]
+		n := len(x) / small
+		if f.affine {
+			affine.Find(found.fits(n), x, found.weights[:])
+		} else {
+			symmetric.Find(found.scale[:n], found.inverse[:n], x, found.weights[:])
+		}
+		for b := range n {
+			part := x[b*small:][:small]
+			if f.affine {
+				affine.Codes(q[:], part, found.inverse[b], found.low[b])
+			} else {
+				symmetric.Codes(q[:], part, found.inverse[b])
+			}
+			dst = f.pack(dst, &q, found.scale[b], -found.min[b])
+		}
+	}
+}
+
+// pack makes a block and returns what follows it.
+func (f simple) pack(dst []byte, q *[small]byte, scale, low float32) []byte {
+	putHalf(dst, scale)
+	dst = dst[2:]
+	if f.affine {
+		putHalf(dst, low)
+		dst = dst[2:]
+	}
+	if f.bits == 5 {
+		putFifthBits(dst, q)
+		dst = dst[small/8:]
+	}
+	pairNibbles(dst, q)
+	return dst[small/2:]
 }
 
 func (f simple) decode(row []float32, src []byte) {
@@ -106,7 +134,7 @@ func (f simple) zero() int { return 1 << (f.bits - 1) }
 func (f simple) fitSymmetric(q *[small]byte, x []float32) (scale float32) {
 	zero := f.zero()
 	scale = extreme(x) / -float32(zero)
-	inverse := reciprocal(scale)
+	inverse := kernels.Reciprocal(scale)
 	for i, v := range x {
 		q[i] = byte(min(int(float32(v*inverse)+(float32(zero)+0.5)), 2*zero-1))
 	}
@@ -118,24 +146,14 @@ func (f simple) fitAffine(q *[small]byte, x []float32) (scale, low float32) {
 	last := 2*f.zero() - 1
 	low, high := ends(x)
 	scale = (high - low) / float32(last)
-	inverse := reciprocal(scale)
+	inverse := kernels.Reciprocal(scale)
 	for i, v := range x {
 		q[i] = byte(min(int(float32((v-low)*inverse)+0.5), last))
 	}
 	return scale, low
 }
 
-func encodeQ8_0(dst []byte, row, _ []float32) {
-	for x := range slices.Chunk(row, small) {
-		scale := kernels.AbsMax(0, x) / 127
-		putHalf(dst, scale)
-		inverse := reciprocal(scale)
-		for i, v := range x {
-			dst[2+i] = byte(int8(math.Round(float64(v * inverse))))
-		}
-		dst = dst[2+small:]
-	}
-}
+func encodeQ8_0(dst []byte, row, _ []float32) { kernels.QuantizeBytes(dst, row) }
 
 func decodeQ8_0(row []float32, src []byte) {
 	for x := range slices.Chunk(row, small) {
@@ -170,14 +188,6 @@ func ends(x []float32) (low, high float32) {
 		}
 	}
 	return low, high
-}
-
-// reciprocal returns 1/v, or 0 if that is infinite.
-func reciprocal(v float32) float32 {
-	if r := 1 / v; kernels.IsFinite(r) {
-		return r
-	}
-	return 0
 }
 
 // pairNibbles packs the low four bits of codes: byte i has code i in its low half and

@@ -23,120 +23,93 @@ const super = 256
 type affine struct {
 	search    kernels.AffineSearch // without an importance
 	last      int                  // the greatest code of scales and mins
-	variances float32              // that make the average of weights by importance
-	weigh     func(w, x []float32) // the weights of a part without an importance
-	pack      func(dst []byte, s *affineBlock)
-	unpack    func(s *affineBlock, src []byte)
-}
-
-// affineBlock is a super-block in parts.
-type affineBlock struct {
-	scale, min   float32
-	scales, mins [16]byte // of parts, of which there may be fewer
-	codes        [super]byte
+	variances float32              // how often the mean of squares counts in weights by importance
+	size      int                  // bytes of a super-block
 }
 
 var (
-	k2 = affine{
-		search:    kernels.AffineSearch{Block: 16, Last: 3, First: -0.5, Step: 0.1, Tries: 16, Absolute: true},
-		last:      15,
-		variances: 1,
-		weigh:     magnitudes,
-		pack:      pack2,
-		unpack:    unpack2,
-	}
-	k4 = affine{
-		search:    kernels.AffineSearch{Block: 32, Last: 15, First: -1, Step: 0.1, Tries: 21},
-		last:      63,
-		variances: 2,
-		weigh:     aboveAverage,
-		pack:      pack4,
-		unpack:    unpack4,
-	}
-	k5 = affine{
-		search:    kernels.AffineSearch{Block: 32, Last: 31, First: -0.5, Step: 0.1, Tries: 16},
-		last:      63,
-		variances: 2,
-		weigh:     aboveAverage,
-		pack:      pack5,
-		unpack:    unpack5,
-	}
+	k2 = affine{kernels.AffineSearch{
+		Block: 16, Last: 3, First: -0.5, Step: 0.1, Tries: 16, Absolute: true, Weighting: kernels.Magnitudes,
+	}, 15, 1, 84}
+	k4 = affine{kernels.AffineSearch{
+		Block: 32, Last: 15, First: -1, Step: 0.1, Tries: 21, Weighting: kernels.AboveAverage,
+	}, 63, 2, 144}
+	k5 = affine{kernels.AffineSearch{
+		Block: 32, Last: 31, First: -0.5, Step: 0.1, Tries: 16, Weighting: kernels.AboveAverage,
+	}, 63, 2, 176}
 )
 
-// magnitudes sets w to |x|.
-func magnitudes(w, x []float32) {
-	for i, v := range x {
-		w[i] = kernels.Abs(v)
-	}
-}
-
-// aboveAverage sets w to |x| plus the root of the mean of x².
-func aboveAverage(w, x []float32) {
-	root := sqrt(sumSquares(x) / float32(len(x)))
-	for i, v := range x {
-		w[i] = root + kernels.Abs(v)
-	}
+// affineBlock is a super-block in parts, of which there are 8 or 16.
+type affineBlock struct {
+	scale, min   float32
+	scales, mins [16]byte
+	codes        [super]byte
 }
 
 func (f *affine) encode(dst []byte, row, importance []float32) {
-	var s affineBlock
-	size := len(dst) / (len(row) / super)
-	for x := range slices.Chunk(row, super) {
-		if importance != nil {
-			f.quantize(&s, x, importance[:super])
-			importance = importance[super:]
-		} else {
-			f.quantize(&s, x, nil)
-		}
-		f.pack(dst, &s)
-		dst = dst[size:]
-	}
-}
-
-// quantize finds all of a super-block but that scale and min are not rounded.
-func (f *affine) quantize(s *affineBlock, x, importance []float32) {
 	var (
-		found [4][16]float32
-		w     [super]float32
+		found found
+		s     affineBlock
 	)
-	search, block := f.search, f.search.Block
-	parts := super / block
-	fits := kernels.AffineFits{Scale: found[0][:parts], Min: found[1][:parts], Inverse: found[2][:parts], Low: found[3][:parts]}
-	if importance != nil {
-		search = wide(block, search.Last)
-		weigh(w[:], x, importance, f.variances*sumSquares(x)/super)
-		search.Find(fits, x, w[:])
-		var sums [16]float32
-		for p := range parts {
-			for _, v := range w[p*block:][:block] {
-				sums[p] += v
-			}
+	for x := range slices.Chunk(row, atOnce) {
+		f.find(&found, x, importance)
+		for i := 0; i < len(x); i += super {
+			f.quantize(&s, x[i:][:super], &found, i, importance != nil)
+			f.pack(dst, &s)
+			dst = dst[f.size:]
 		}
-		s.scale = fitPositive(s.scales[:parts], fits.Scale, sums[:parts], f.last)
-		s.min = fitPositive(s.mins[:parts], fits.Min, sums[:parts], f.last)
-	} else {
-		for p := range parts {
-			f.weigh(w[p*block:][:block], x[p*block:][:block])
-		}
-		search.Find(fits, x, w[:])
-		s.scale = f.fit(s.scales[:parts], fits.Scale)
-		s.min = f.fit(s.mins[:parts], fits.Min)
-	}
-	scale, least := roundHalf(s.scale), roundHalf(s.min)
-	for p := range parts {
-		q, part := s.codes[p*block:][:block], x[p*block:][:block]
-		if d := scale * float32(s.scales[p]); d != 0 {
-			recode(q, part, d, least*float32(s.mins[p]), 0, int(search.Last))
-		} else {
-			search.Codes(q, part, fits.Inverse[p], fits.Low[p])
+		if importance != nil {
+			importance = importance[len(x):]
 		}
 	}
 }
 
-// fit gives the largest of the numbers x, if that is positive, the last code.
+// find searches for the scales and mins of parts.
+func (f *affine) find(found *found, x, importance []float32) {
+	search := f.search
+	if importance != nil {
+		search = byImportance(search.Block, search.Last)
+		for i := 0; i < len(x); i += super {
+			part := x[i:][:super]
+			weigh(found.weights[i:], part, importance[i:], f.variances*sumSquares(part)/super)
+		}
+	}
+	search.Find(found.fits(len(x)/search.Block), x, found.weights[:])
+}
+
+// quantize makes all of the super-block x but that scale and min are not rounded. The
+// first of its elements is that of the parts found.
+func (f *affine) quantize(s *affineBlock, x []float32, found *found, first int, weighted bool) {
+	block := f.search.Block
+	n, at := super/block, first/block
+	if weighted {
+		var sums [16]float32
+		for p := range n {
+			sums[p] = sum(found.weights[first+p*block:][:block])
+		}
+		s.scale = fitPositive(s.scales[:n], found.scale[at:], sums[:], f.last)
+		s.min = fitPositive(s.mins[:n], found.min[at:], sums[:], f.last)
+	} else {
+		s.scale = f.fit(s.scales[:n], found.scale[at:])
+		s.min = f.fit(s.mins[:n], found.min[at:])
+	}
+	var scales, mins [16]float32
+	scale, least := roundHalf(s.scale), roundHalf(s.min)
+	for p := range n {
+		scales[p], mins[p] = scale*float32(s.scales[p]), least*float32(s.mins[p])
+	}
+	kernels.Recode(s.codes[:], x, scales[:n], mins[:n], 0, int(f.search.Last))
+	for p := range n {
+		if scales[p] == 0 {
+			f.search.Codes(s.codes[p*block:][:block], x[p*block:][:block], found.inverse[at+p], found.low[at+p])
+		}
+	}
+}
+
+// fit gives the largest of the first numbers of x, if that is positive, the last code.
 func (f *affine) fit(q []byte, x []float32) (scale float32) {
 	var largest, inverse float32
-	for _, v := range x {
+	for _, v := range x[:len(q)] {
 		if v > largest {
 			largest = v
 		}
@@ -144,23 +117,15 @@ func (f *affine) fit(q []byte, x []float32) (scale float32) {
 	if largest > 0 {
 		inverse = float32(f.last) / largest
 	}
-	for i, v := range x {
-		q[i] = min(byte(nearest(inverse*v)), byte(f.last))
+	for i := range q {
+		q[i] = min(byte(kernels.NearestInt(inverse*x[i])), byte(f.last))
 	}
 	return largest / float32(f.last)
 }
 
-// recode sets q to the codes, from zero less than 0 on, of x that stand for
-// scale*(code-zero) - least.
-func recode(q []byte, x []float32, scale, least float32, zero, last int) {
-	for i, v := range x {
-		q[i] = byte(max(0, min(nearest((v+least)/scale)+zero, last)))
-	}
-}
-
 func (f *affine) decode(row []float32, src []byte) {
 	var s affineBlock
-	block, size := f.search.Block, len(src)/(len(row)/super)
+	block := f.search.Block
 	for x := range slices.Chunk(row, super) {
 		f.unpack(&s, src)
 		for p := range super / block {
@@ -169,7 +134,29 @@ func (f *affine) decode(row []float32, src []byte) {
 				x[p*block+i] = float32(d*float32(q)) - m
 			}
 		}
-		src = src[size:]
+		src = src[f.size:]
+	}
+}
+
+func (f *affine) pack(dst []byte, s *affineBlock) {
+	switch f {
+	case &k2:
+		pack2(dst, s)
+	case &k4:
+		pack4(dst, s)
+	default:
+		pack5(dst, s)
+	}
+}
+
+func (f *affine) unpack(s *affineBlock, src []byte) {
+	switch f {
+	case &k2:
+		unpack2(s, src)
+	case &k4:
+		unpack4(s, src)
+	default:
+		unpack5(s, src)
 	}
 }
 

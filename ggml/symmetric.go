@@ -29,13 +29,21 @@ type symmetricBlock struct {
 	codes  [super]byte
 }
 
-// recode gives codes anew, for scales as they are stored, but to parts whose scale is
-// zero.
+// recode gives codes by the scales as they are stored. Parts whose scale is zero keep
+// theirs.
 func (s *symmetricBlock) recode(x []float32, zero int) {
+	var (
+		scales, none [parts]float32
+		codes        [super]byte
+	)
 	scale := roundHalf(s.scale)
 	for p, c := range s.scales {
-		if d := scale * float32(c); d != 0 {
-			recode(s.codes[p*part:][:part], x[p*part:][:part], d, 0, zero, 2*zero-1)
+		scales[p] = scale * float32(c)
+	}
+	kernels.Recode(codes[:], x, scales[:], none[:], zero, 2*zero-1)
+	for p, d := range scales {
+		if d != 0 {
+			copy(s.codes[p*part:], codes[p*part:][:part])
 		}
 	}
 }
@@ -50,19 +58,18 @@ func (s *symmetricBlock) decode(x []float32, zero int) {
 }
 
 func encodeQ6_K(dst []byte, row, importance []float32) {
-	search := kernels.SymmetricSearch{Block: part, Half: 32}
+	search := kernels.SymmetricSearch{Block: part, Half: 32, Weighting: kernels.Squares}
+	if importance != nil {
+		search.Weighting = kernels.Given
+	}
 	var (
 		s               symmetricBlock
-		w               [super]float32
 		scales, inverse [parts]float32
 	)
 	for x := range slices.Chunk(row, super) {
+		search.Find(scales[:], inverse[:], x, importance)
 		if importance != nil {
-			search.Find(scales[:], inverse[:], x, importance[:super])
 			importance = importance[super:]
-		} else {
-			squares(w[:], x)
-			search.Find(scales[:], inverse[:], x, w[:])
 		}
 		if largest := extreme(scales[:]); kernels.Abs(largest) < negligible {
 			s = symmetricBlock{}
@@ -70,7 +77,7 @@ func encodeQ6_K(dst []byte, row, importance []float32) {
 			to := -128 / largest
 			s.scale = 1 / to
 			for p, v := range scales {
-				s.scales[p] = int8(min(127, nearest(to*v)))
+				s.scales[p] = int8(min(127, kernels.NearestInt(to*v)))
 				search.Codes(s.codes[p*part:][:part], x[p*part:][:part], inverse[p])
 			}
 			s.recode(x, 32)
@@ -151,7 +158,7 @@ func (s *symmetricBlock) fitQ3_K(x []float32) {
 	to := -32 / largest
 	s.scale = 1 / to
 	for p, v := range scales {
-		s.scales[p] = int8(max(-32, min(nearest(to*v), 31)))
+		s.scales[p] = int8(max(-32, min(kernels.NearestInt(to*v), 31)))
 	}
 }
 
@@ -168,9 +175,7 @@ func (s *symmetricBlock) searchQ3_K(x, importance []float32) {
 	search.Find(scales[:], inverse[:], x, w[:])
 	for p := range parts {
 		search.Codes(s.codes[p*part:][:part], x[p*part:][:part], inverse[p])
-		for _, v := range w[p*part:][:part] {
-			sums[p] += v
-		}
+		sums[p] = sum(w[p*part:][:part])
 	}
 	search = kernels.SymmetricSearch{Block: parts, Half: 32}
 	search.Find(scale[:], to[:], scales[:], sums[:])
@@ -193,7 +198,7 @@ func fitSigned(q []byte, x []float32) (scale float32) {
 	inverse := -4 / largest
 	var f fit
 	for i, v := range x {
-		c := max(-4, min(nearest(inverse*v), 3))
+		c := max(-4, min(kernels.NearestInt(inverse*v), 3))
 		q[i] = byte(c + 4)
 		f.add(v, v*v, c)
 	}
@@ -205,7 +210,7 @@ func fitSigned(q []byte, x []float32) (scale float32) {
 			if !(rest.xq > 0) {
 				continue
 			}
-			n := max(-4, min(nearest(float32(v*rest.qq)/rest.xq), 3))
+			n := max(-4, min(kernels.NearestInt(float32(v*rest.qq)/rest.xq), 3))
 			if n == c {
 				continue
 			}

@@ -2,22 +2,69 @@ package kernels
 
 import "math"
 
+// Weighting says how much the error of an element counts in a search.
+type Weighting int
+
+const (
+	Given        Weighting = iota // as the search is told
+	Magnitudes                    // |x|
+	AboveAverage                  // |x| plus the root of the mean of its block's x²
+	Squares                       // x²
+)
+
+// weigh sets w to the weights of a block that are not given.
+func (k Weighting) weigh(w, x []float32) {
+	switch k {
+	case Magnitudes:
+		for i, v := range x {
+			w[i] = Abs(v)
+		}
+	case AboveAverage:
+		var sum float32
+		for _, v := range x {
+			sum += float32(v * v)
+		}
+		root := float32(math.Sqrt(float64(sum / float32(len(x)))))
+		for i, v := range x {
+			w[i] = root + Abs(v)
+		}
+	case Squares:
+		for i, v := range x {
+			w[i] = v * v
+		}
+	}
+}
+
+// maxSearchBlock is the most elements that a block may have in a search.
+const maxSearchBlock = 32
+
+// weights returns the weights of the block of x that starts at an element, in a buffer
+// if they are not given as w.
+func (k Weighting) weights(buffer *[maxSearchBlock]float32, x, w []float32, at, block int) []float32 {
+	if k == Given {
+		return w[at:][:block]
+	}
+	k.weigh(buffer[:block], x[at:][:block])
+	return buffer[:block]
+}
+
 // AffineSearch looks for the scale and the least value of blocks whose codes count
 // from 0: element v of code q is to be near scale*q - min, where min is not negative.
 type AffineSearch struct {
-	Block       int     // the elements of a block
-	Last        float32 // the greatest code
-	First, Step float32 // a try has the range that many codes: Last+First, Last+First+Step, …
-	Tries       int     // how many of these are tried
-	Absolute    bool    // errors count by magnitude, not squared
+	Block       int       // the elements of a block: 16 or 32
+	Last        float32   // the greatest code
+	First, Step float32   // a try has the range that many codes: Last+First, Last+First+Step, …
+	Tries       int       // how many of these are tried, at most 40
+	Absolute    bool      // errors count by magnitude, not squared
+	Weighting   Weighting // of errors
 }
 
 // AffineFits holds for each block the scale and the min that were found, and the way
 // to the codes that these fit best, see Codes.
 type AffineFits struct{ Scale, Min, Inverse, Low []float32 }
 
-// Find searches each block of x for the least sum of errors, weighted by w, which are
-// not negative. It starts from the range of the elements, its least at most 0, and
+// Find searches each block of x for the least sum of weighted errors. If weights are
+// given, they are w, and not negative. It starts from the range of the elements, its least at most 0, and
 // fits scale and min to the codes of each try. If that is better, the range of the
 // following tries starts at this min. A block of a single value below 0, or of zeros,
 // gets that min and the scale 0.
@@ -26,24 +73,31 @@ type AffineFits struct{ Scale, Min, Inverse, Low []float32 }
 func (s *AffineSearch) Find(f AffineFits, x, w []float32) { s.find(f, x, w) }
 
 func (s *AffineSearch) findGo(f AffineFits, x, w []float32) {
+	var buffer [maxSearchBlock]float32
 	for i := range f.Scale {
 		at := i * s.Block
-		f.Scale[i], f.Min[i], f.Inverse[i], f.Low[i] = s.one(x[at:][:s.Block], w[at:][:s.Block])
+		w := s.Weighting.weights(&buffer, x, w, at, s.Block)
+		f.Scale[i], f.Min[i], f.Inverse[i], f.Low[i] = s.one(x[at:][:s.Block], w)
 	}
+}
+
+// codes returns how many codes the range has in a try.
+func (s *AffineSearch) codes(try int) float32 {
+	return s.First + float32(s.Step*float32(try)) + s.Last
 }
 
 func (s *AffineSearch) one(x, w []float32) (scale, least, inverse, low float32) {
 	low, high := x[0], x[0]
-	sumW, sumX := w[0], w[0]*x[0]
-	for i, v := range x[1:] {
+	var sumW, sumX float32
+	for i, v := range x {
 		if v < low {
 			low = v
 		}
 		if v > high {
 			high = v
 		}
-		sumW += w[i+1]
-		sumX += float32(w[i+1] * v)
+		sumW += w[i]
+		sumX += float32(w[i] * v)
 	}
 	if low > 0 {
 		low = 0
@@ -55,7 +109,7 @@ func (s *AffineSearch) one(x, w []float32) (scale, least, inverse, low float32) 
 	scale, least = 1/inverse, low
 	best := s.error(x, w, inverse, low, scale, least)
 	for try := range s.Tries {
-		in := (s.First + float32(s.Step*float32(try)) + s.Last) / (high - least)
+		in := s.codes(try) / (high - least)
 		var sumQ, sumQQ, sumXQ float32
 		for i, v := range x {
 			q := s.code(v, in, least)
@@ -110,15 +164,16 @@ func (s *AffineSearch) Codes(q []byte, x []float32, inverse, low float32) {
 // SymmetricSearch looks for the scale of blocks whose codes count from -Half to
 // Half-1: element v of code q is to be near scale*q. Scales may be negative.
 type SymmetricSearch struct {
-	Block int // the elements of a block
-	Half  float32
+	Block     int // the elements of a block: 16 or 32
+	Half      float32
+	Weighting Weighting // of errors
 }
 
 // Negligible is a magnitude from which on blocks are not taken for zeros.
 const Negligible = 1e-15
 
-// Find searches each block of x for the least sum of squared errors, weighted by w,
-// which are not negative. It fits a scale to the codes of each of 19 tries, by which
+// Find searches each block of x for the least sum of weighted squared errors. If
+// weights are given, they are w, and not negative. It fits a scale to the codes of each of 19 tries, by which
 // the element of largest magnitude is -Half and then -(Half-0.9) … -(Half+0.9), and
 // keeps the best one, the earliest among equals. It returns the scale, and the
 // inverse of the one whose codes it fits, both 0 for a block of zeros.
@@ -127,10 +182,29 @@ const Negligible = 1e-15
 func (s *SymmetricSearch) Find(scale, inverse, x, w []float32) { s.find(scale, inverse, x, w) }
 
 func (s *SymmetricSearch) findGo(scale, inverse, x, w []float32) {
+	var buffer [maxSearchBlock]float32
 	for i := range scale {
 		at := i * s.Block
-		scale[i], inverse[i] = s.one(x[at:][:s.Block], w[at:][:s.Block])
+		w := s.Weighting.weights(&buffer, x, w, at, s.Block)
+		scale[i], inverse[i] = s.one(x[at:][:s.Block], w)
 	}
+}
+
+// symmetricTries is how many codes the element of largest magnitude is to have, one
+// after another.
+const symmetricTries = 19
+
+// extreme returns the code of the element of largest magnitude in a try.
+func (s *SymmetricSearch) extreme(try int) float32 {
+	switch {
+	case try == 0:
+		return -s.Half
+	case try <= 9:
+		try -= 10
+	default:
+		try -= 9
+	}
+	return -(s.Half + float32(0.1*float32(try)))
 }
 
 func (s *SymmetricSearch) one(x, w []float32) (scale, inverse float32) {
@@ -143,17 +217,14 @@ func (s *SymmetricSearch) one(x, w []float32) (scale, inverse float32) {
 	if Abs(largest) < Negligible {
 		return 0, 0
 	}
-	inverse = -s.Half / largest
+	inverse = s.extreme(0) / largest
 	xq, qq := s.sums(x, w, inverse)
 	if qq != 0 {
 		scale = xq / qq
 	}
 	best := scale * xq
-	for try := float32(-9); try <= 9; try++ {
-		if try == 0 {
-			continue
-		}
-		in := -(s.Half + float32(0.1*try)) / largest
+	for try := 1; try < symmetricTries; try++ {
+		in := s.extreme(try) / largest
 		xq, qq := s.sums(x, w, in)
 		if qq > 0 && float32(xq*xq) > float32(best*qq) {
 			scale, inverse = xq/qq, in
@@ -209,6 +280,30 @@ func clamp(v, lo, hi float32) float32 {
 	return v
 }
 
-func (s *AffineSearch) find(f AffineFits, x, w []float32) { s.findGo(f, x, w) }
+// Recode sets q to codes, at most last, of the blocks of x: the nearest to
+// (x+least)/scale, by the block's scale and least, plus zero. Like in Find, rounding
+// is an addition to a large number, but what is too large for that gets the code of
+// the last bits of the sum.  Blocks are multiples of 16.
+func Recode(q []byte, x, scale, least []float32, zero, last int) {
+	if len(scale) == 0 {
+		return
+	}
+	block := len(x) / len(scale)
+	if len(q) != len(x) || len(least) != len(scale) || len(x) != block*len(scale) || block%16 != 0 {
+		panic("kernels: blocks do not fit together")
+	}
+	recode(q, x, scale, least, block, zero, last)
+}
 
-func (s *SymmetricSearch) find(scale, inverse, x, w []float32) { s.findGo(scale, inverse, x, w) }
+func recodeGo(q []byte, x, scale, least []float32, block, zero, last int) {
+	for i, v := range x {
+		b := i / block
+		q[i] = byte(max(0, min(NearestInt((v+least[b])/scale[b])+zero, last)))
+	}
+}
+
+// NearestInt rounds v to an integer, ties to even, by an addition to a large number:
+// from 2^22 on the result is that of the last bits of the sum.
+func NearestInt(v float32) int {
+	return int(math.Float32bits(v+integers)&(1<<23-1)) - 1<<22
+}

@@ -47,3 +47,15 @@ func unpack2(q, src []byte, sign byte) { unpack2Go(q, src, sign) }
 func fromFloat16(x []float32, src []byte) { fromFloat16Go(x, src) }
 
 func fromBFloat16(x []float32, src []byte) { fromBFloat16Go(x, src) }
+
+func (s *AffineSearch) find(f AffineFits, x, w []float32) { s.findGo(f, x, w) }
+
+func (s *SymmetricSearch) find(scale, inverse, x, w []float32) { s.findGo(scale, inverse, x, w) }
+
+func recode(q []byte, x, scale, least []float32, block, zero, last int) {
+	recodeGo(q, x, scale, least, block, zero, last)
+}
+
+func quantizeNibbles(dst []byte, x []float32) { quantizeNibblesGo(dst, x) }
+
+func quantizeBytes(dst []byte, x []float32) { quantizeBytesGo(dst, x) }

@@ -12,8 +12,22 @@ import (
 
 func main() {
 	floats := flag.Bool("floats", false, "write what quantizes to small floats and to tables, not the rest")
+	ggml := flag.Bool("ggml", false, "write what package ggml needs, not the rest")
 	flag.Parse()
 	ConstraintExpr("amd64,!purego")
+	if *ggml {
+		for _, s := range isas {
+			transpose(s)
+			laneWeights(s)
+			affineSearch(s)
+			symmetricSearch(s)
+		}
+		recode()
+		quantizeNibbles()
+		quantizeBytes()
+		Generate()
+		return
+	}
 	if *floats {
 		for _, s := range isas {
 			quantizeFloatBlocks(s)
