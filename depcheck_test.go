@@ -41,6 +41,9 @@ func init() {
 	for _, f := range formats {
 		mayImport[f] = []string{"quantutil", "internal/kernels"}
 	}
+	for _, f := range []string{"quality", "qat"} {
+		mayImport[f] = append(mayImport[f], "calib")
+	}
 }
 
 // part returns the part of the module that a package path belongs to, or "".

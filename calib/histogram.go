@@ -135,6 +135,18 @@ func (h *Histogram) buckets() iter.Seq[bucket] {
 	}
 }
 
+// All yields the middles of the buckets that are not empty, in order, and how many values
+// each stands for.
+func (h *Histogram) All() iter.Seq2[float64, uint64] {
+	return func(yield func(float64, uint64) bool) {
+		for b := range h.buckets() {
+			if !yield(b.value(), b.n) {
+				return
+			}
+		}
+	}
+}
+
 // At returns the value at index i, 0 ≤ i < Count, of all in order, off by at most
 // 2^-(precision+1) of itself; the first and the last are exact.
 func (h *Histogram) At(i int64) float64 {
