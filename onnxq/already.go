@@ -1,5 +1,27 @@
 package onnxq
 
+// already begins the reasons of tensors that belong to quantized weights.
+const already = "already quantized: "
+
+// quantizedParts tells which values are a part of a quantized weight, and as
+// what.
+func (m *Model) quantizedParts() map[*value]string {
+	parts := map[*value]string{}
+	for _, w := range m.QuantizedWeights() {
+		if w.constant == nil {
+			continue
+		}
+		for role, v := range map[string]*value{
+			"scale": w.weight.scale, "zero point": w.weight.zero, "scale of scales": w.weight.whole,
+		} {
+			if v != nil {
+				parts[v] = already + role + " of " + w.Form
+			}
+		}
+	}
+	return parts
+}
+
 // Inputs of the operators that compute with quantized tensors, which are float
 // tensors but no weights. Those of com.microsoft are in docs/ContribOperators.md
 // of ONNX Runtime.

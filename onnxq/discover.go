@@ -23,6 +23,7 @@ type decision struct {
 	*value
 	dtype modelfile.DType
 	shape []int64
+	bytes int64
 	reach
 
 	quantize bool
@@ -46,18 +47,25 @@ type choice struct {
 }
 
 // discover decides for each float tensor of the model whether it is quantized.
-func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, but exceptions) ([]*decision, error) {
-	trained := trainedNames(m)
+func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
+	x := m.index
 	var all []*decision
 	for _, v := range x.values {
-		dtype := modelfile.DType(v.tensor.GetDataType())
-		if !dtype.Float() {
+		if dtype := modelfile.DType(v.tensor.GetDataType()); dtype.Float() {
+			all = append(all, &decision{value: v, dtype: dtype, shape: v.tensor.GetDims(), bytes: sizeOf(v.tensor)})
+		}
+	}
+	for _, v := range x.unusual {
+		all = append(all, &decision{value: v, dtype: v.unusual.dtype, shape: v.unusual.shape, bytes: v.unusual.bytes})
+	}
+	trained, done := trainedNames(m.file.Proto), m.quantizedParts()
+	for _, d := range all {
+		d.reach = x.reach(d.value, d.shape)
+		if d.reason = done[d.value]; d.reason != "" {
 			continue
 		}
-		d := &decision{value: v, dtype: dtype, shape: v.tensor.GetDims(), reach: x.reach(v)}
-		all = append(all, d)
 		if err := d.selectBy(opts); err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", quote(v.path), err)
+			return nil, fmt.Errorf("tensor %s: %w", quote(d.path), err)
 		}
 		if d.reason != "" {
 			continue
@@ -65,13 +73,38 @@ func discover(m *onnxpb.ModelProto, x *graphIndex, opts Options, but exceptions)
 		if d.reason = d.obstacle(trained, but.left); d.reason == "" {
 			d.reason = d.fit(opts)
 		}
-		d.settleStyle(x, opts.Style, but.plain[v.tensor])
+		d.settleStyle(x, opts.Style, but.plain[d.tensor])
 		if d.reason != "" && opts.Strict {
-			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(v.path), d.reason)
+			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(d.path), d.reason)
 		}
 		d.quantize = d.reason == ""
 	}
-	return all, nil
+	return append(all, m.elsewhere()...), nil
+}
+
+// elsewhere lists the float tensors that are no values of the model: those of
+// training graphs, and those in attributes. Single numbers are left out.
+func (m *Model) elsewhere() (all []*decision) {
+	listed := map[*onnxpb.TensorProto]bool{}
+	for _, v := range m.index.values {
+		listed[v.tensor] = true
+	}
+	for _, v := range m.index.unusual {
+		listed[v.unusual.sparse.GetValues()] = true
+	}
+	for where, t := range modelfile.Tensors(m.file.Proto) {
+		dtype := modelfile.DType(t.GetDataType())
+		if n, _ := modelfile.Elements(t.GetDims()); listed[t] || !dtype.Float() || n < 2 {
+			continue
+		}
+		reason := "in an attribute"
+		if strings.HasPrefix(where, modelfile.InTraining) {
+			reason = "in training_info"
+		}
+		v := &value{name: t.GetName(), path: where, tensor: t}
+		all = append(all, &decision{value: v, dtype: dtype, shape: t.GetDims(), bytes: sizeOf(t), reason: reason})
+	}
+	return all
 }
 
 // settleStyle finds the form of the weight in a style. There may be a reason not
@@ -171,7 +204,7 @@ func (d *decision) readers(opts Options) (o operand, reason string) {
 	case len(unselected) > 0:
 		return o, "operator not selected: " + list(unselected)
 	case len(other) > 0 && len(done) == len(other):
-		return o, "already quantized: " + list(done)
+		return o, already + list(done)
 	case len(other) > 0:
 		return o, "read by " + list(other)
 	case d.value.output || d.reach.output:
@@ -196,6 +229,8 @@ func (d *decision) obstacle(trained map[string]bool, unfit map[*onnxpb.TensorPro
 		}
 	}
 	switch {
+	case d.unusual != nil:
+		return "stored as " + d.unusual.form
 	case d.input && !d.mustBeInput:
 		return "graph input: callers may replace it"
 	case d.value.output || d.reach.output:

@@ -11,11 +11,12 @@ import (
 
 // graphIndex knows where every value of a model comes from and who reads it.
 type graphIndex struct {
-	values []*value                     // those with a tensor, in the order of the file
-	names  map[string]bool              // names of values and nodes, anywhere in the model
-	nodes  []string                     // names of nodes
-	home   map[*onnxpb.NodeProto]*scope // where nodes lie
-	file   *modelfile.Model
+	values  []*value                     // those with a tensor, in the order of the file
+	unusual []*value                     // floats that are stored in no tensor
+	names   map[string]bool              // names of values and nodes, anywhere in the model
+	nodes   []string                     // names of nodes
+	home    map[*onnxpb.NodeProto]*scope // where nodes lie
+	file    *modelfile.Model
 
 	inputs, outputs map[*onnxpb.NodeProto][]*value // by position; nil where there is none
 	functions       map[string]*function
@@ -62,6 +63,7 @@ type value struct {
 	name        string
 	path        string              // name with the subgraphs it lies in, unique in messages
 	tensor      *onnxpb.TensorProto // what an initializer or a Constant node holds
+	unusual     *unusual            // how else floats are stored, if so
 	node        *onnxpb.NodeProto   // the node that makes it
 	input       bool                // an input of its graph
 	mustBeInput bool                // an initializer that is an input only because all are
@@ -69,6 +71,34 @@ type value struct {
 	body        *function           // the function that it lies in, also if in a graph there
 	returned    []int               // which outputs of that function it is
 	uses        []use
+}
+
+// unusual is how floats are stored that are in no tensor.
+type unusual struct {
+	form   string // for messages
+	dtype  modelfile.DType
+	shape  []int64
+	bytes  int64
+	sparse *onnxpb.SparseTensorProto
+}
+
+// keepUnusual notes a value that is stored so, if it is one of floats.
+func (x *graphIndex) keepUnusual(v *value, u unusual) {
+	if u.dtype.Float() {
+		v.unusual = &u
+		x.unusual = append(x.unusual, v)
+	}
+}
+
+// sparseTensor is a tensor of which only some elements are stored.
+func sparseTensor(t *onnxpb.SparseTensorProto) unusual {
+	return unusual{
+		form:   "a sparse tensor",
+		dtype:  modelfile.DType(t.GetValues().GetDataType()),
+		shape:  t.GetDims(),
+		bytes:  sizeOf(t.GetValues()) + sizeOf(t.GetIndices()),
+		sparse: t,
+	}
 }
 
 // use is one place where a value is read.
@@ -194,11 +224,12 @@ func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) erro
 		x.names[v.name] = true
 	}
 	for _, t := range g.GetSparseInitializer() {
-		v := &value{name: t.GetValues().GetName()}
+		v := &value{name: t.GetValues().GetName(), path: path + t.GetValues().GetName(), body: s.body}
 		if err := s.define(v); err != nil {
 			return fmt.Errorf("sparse initializer: %w", err)
 		}
 		x.names[v.name] = true
+		x.keepUnusual(v, sparseTensor(t))
 	}
 	outputs := make([]string, len(g.GetOutput()))
 	for i, o := range g.GetOutput() {
@@ -242,10 +273,7 @@ func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope)
 			if err := s.define(v); err != nil {
 				return nil, fmt.Errorf("output of %s: %w", describe(n), err)
 			}
-			if t := constantTensor(n); t != nil {
-				v.tensor = t
-				x.values = append(x.values, v)
-			}
+			x.constant(v)
 		}
 		x.outputs[n] = made
 	}
@@ -296,6 +324,27 @@ func subgraphs(a *onnxpb.AttributeProto) []*onnxpb.GraphProto {
 		return a.Graphs
 	}
 	return append([]*onnxpb.GraphProto{a.G}, a.Graphs...)
+}
+
+// constant notes what a value holds that a Constant node makes.
+func (x *graphIndex) constant(v *value) {
+	n := v.node
+	if n.GetOpType() != "Constant" || !standardDomain(n.GetDomain()) {
+		return
+	}
+	for _, a := range n.Attribute {
+		switch a.GetName() {
+		case "value":
+			if v.tensor = a.T; a.T != nil {
+				x.values = append(x.values, v)
+			}
+		case "sparse_value":
+			x.keepUnusual(v, sparseTensor(a.SparseTensor))
+		case "value_floats":
+			n := int64(len(a.Floats))
+			x.keepUnusual(v, unusual{form: a.GetName(), dtype: modelfile.Float32, shape: []int64{n}, bytes: 4 * n})
+		}
+	}
 }
 
 // constantTensor returns the tensor that a Constant node holds, or nil.

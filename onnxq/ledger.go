@@ -70,7 +70,7 @@ func (d *decision) describe() TensorPlan {
 		Name:      d.path,
 		DType:     d.dtype.String(),
 		Shape:     append([]int64{}, d.shape...),
-		Bytes:     sizeOf(d.tensor),
+		Bytes:     d.bytes,
 		Consumers: []string{},
 		Nodes:     []string{},
 		Decision:  Keep,

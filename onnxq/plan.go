@@ -71,7 +71,7 @@ func (m *Model) planWithout(opts Options, but exceptions) (*Plan, error) {
 	if err := m.checkPatterns(slices.Concat(opts.Include, opts.Exclude)); err != nil {
 		return nil, err
 	}
-	decisions, err := discover(m.file.Proto, m.index, opts, but)
+	decisions, err := m.discover(opts, but)
 	if err != nil {
 		return nil, err
 	}

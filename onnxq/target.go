@@ -262,6 +262,9 @@ func (d *decision) unfused() string {
 	if !c.target.engine().nbits || c.format.traits().family != integer {
 		return ""
 	}
+	if len(d.uses) == 0 {
+		return "ONNX Runtime does not fuse its DequantizeLinear: a function returns it"
+	}
 	reader := d.uses[0]
 	op, columns := reader.node.GetOpType(), d.shape[len(d.shape)-1]
 	why := ""

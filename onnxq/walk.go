@@ -77,9 +77,9 @@ type walk struct {
 const maxDepth = 1000
 
 // reach follows a stored tensor.
-func (x *graphIndex) reach(v *value) reach {
+func (x *graphIndex) reach(v *value, shape []int64) reach {
 	w := &walk{graphIndex: x, seen: map[string]reach{}}
-	r := w.from(v, passage{layout: layoutOf(v.tensor.GetDims())})
+	r := w.from(v, passage{layout: layoutOf(shape)})
 	w.returns(&r, v.body, r.exits, map[string]bool{})
 	return r
 }

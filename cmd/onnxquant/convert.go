@@ -42,7 +42,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	fs.Var(choice[onnxq.Style]{&o.Style, []onnxq.Style{onnxq.DQ, onnxq.QDQ, onnxq.NBits}, "NAME"}, "style",
 		"how OUT holds weights: dq, codes behind DequantizeLinear;\nqdq, floats behind QuantizeLinear and DequantizeLinear;\nnbits, codes of MatMulNBits and GatherBlockQuantized\n(default dq)")
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",
-		"operators whose weights are quantized: MatMul, Gemm,\nGather, Conv, ConvTranspose or all (default MatMul,Gemm)")
+		"operators whose weights are quantized, of\n"+wrapped(onnxq.KnownOps, 54)+",\nor all (default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only what has a weight or node name that\nmatches `GLOB`; may be repeated")
 	fs.StringArrayVar(&o.Exclude, "exclude", nil,

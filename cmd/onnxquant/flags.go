@@ -203,3 +203,26 @@ func oneOf[T ~string](words []T) string {
 	}
 	return b.String()
 }
+
+// wrapped lists words in lines of at most that many characters.
+func wrapped(words []string, width int) string {
+	var b strings.Builder
+	line := 0
+	for i, word := range words {
+		if i > 0 {
+			b.WriteByte(',')
+			line++
+		}
+		switch {
+		case line+1+len(word) >= width: // with the comma that follows
+			b.WriteByte('\n')
+			line = 0
+		case i > 0:
+			b.WriteByte(' ')
+			line++
+		}
+		b.WriteString(word)
+		line += len(word)
+	}
+	return b.String()
+}

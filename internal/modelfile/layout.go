@@ -79,9 +79,13 @@ func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 			add(chunk{bytes: b[done:to], size: int64(to - done)})
 		}
 	}
+	behind := -1 // where fields begin that follow the content of a tensor
 	for pos := 0; pos < len(b); {
 		num, typ, n := protowire.ConsumeTag(b[pos:])
 		start := pos
+		if behind < 0 && num > fieldRawData {
+			behind = start
+		}
 		pos += n
 		vn := protowire.ConsumeFieldValue(num, typ, b[pos:])
 		if n < 0 || vn < 0 {
@@ -96,10 +100,12 @@ func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 			if k >= uint64(len(s.sizes)) {
 				return nil, 0, fmt.Errorf("payload %d is not known", k)
 			}
-			flush(start)
+			flush(behind)
 			head := protowire.AppendTag(nil, fieldRawData, protowire.BytesType)
 			head = protowire.AppendVarint(head, uint64(s.sizes[k]))
 			add(chunk{bytes: head, size: int64(len(head))}, chunk{payload: int(k), size: s.sizes[k]})
+			done = max(done, behind)
+			flush(start)
 			done = pos
 		case f != nil && f.msg != nil && typ == protowire.BytesType:
 			_, k := protowire.ConsumeVarint(value)

@@ -7,6 +7,9 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
+// InTraining begins what Tensors says of tensors in training graphs.
+const InTraining = "training: "
+
 // Tensors walks every tensor of a model: initializers, sparse ones, and those
 // in attributes, in the main graph, subgraphs, functions and training graphs.
 // The string says where a tensor is, for messages.
@@ -15,8 +18,8 @@ func Tensors(m *onnxpb.ModelProto) iter.Seq2[string, *onnxpb.TensorProto] {
 		w := tensorWalk{yield: yield}
 		w.graph("", m.GetGraph())
 		for _, t := range m.GetTrainingInfo() {
-			w.graph("training: ", t.GetInitialization())
-			w.graph("training: ", t.GetAlgorithm())
+			w.graph(InTraining, t.GetInitialization())
+			w.graph(InTraining, t.GetAlgorithm())
 		}
 		for _, f := range m.GetFunctions() {
 			w.nodes("function "+short(f.GetName())+": ", f.GetNode())
