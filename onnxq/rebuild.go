@@ -2,10 +2,12 @@ package onnxq
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"sync"
 	"time"
@@ -139,7 +141,7 @@ func (r *rebuild) tensor(b *builder, name string, dtype modelfile.DType, shape [
 // finish completes the structure, once every weight has been replaced: at an
 // opset of at least need, without what nothing reads any more.
 func (r *rebuild) finish(need int64) error {
-	r.sweep()
+	freed := r.sweep()
 	r.consumers.finish(r.proto)
 	r.dropImport()
 	if err := r.model.inline(r.original, func(*onnxpb.TensorProto) bool { return false }); err != nil {
@@ -157,6 +159,7 @@ func (r *rebuild) finish(need int64) error {
 			g.Node = nodes
 		}
 	})
+	r.rename(freed)
 	if len(r.made) > 0 {
 		r.proto.IrVersion = ptr(max(r.proto.GetIrVersion(), 4)) // initializers need not be inputs
 	}
@@ -164,7 +167,7 @@ func (r *rebuild) finish(need int64) error {
 }
 
 // sweep removes the nodes and tensors of replaced weights that nothing reads.
-func (r *rebuild) sweep() {
+func (r *rebuild) sweep() (freed map[string]bool) {
 	reads := map[string]int{}
 	count := func(n *onnxpb.NodeProto, by int) {
 		for _, name := range n.Input {
@@ -224,7 +227,38 @@ func (r *rebuild) sweep() {
 		})
 		g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return inputs[in.GetName()] })
 	})
+	freed = map[string]bool{}
+	for t := range dead {
+		freed[t.GetName()] = true
+	}
+	return freed
 }
+
+// rename gives new tensors the names they would have had, had those of the
+// tensors they replace been free.
+func (r *rebuild) rename(freed map[string]bool) {
+	names := map[string]string{}
+	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, t := range g.Initializer {
+			if hint := numbered.ReplaceAllString(t.GetName(), ""); r.made[t] && freed[hint] && hint != t.GetName() && !r.model.index.names[t.GetName()] {
+				names[t.GetName()], freed[hint] = hint, false
+				t.Name = &hint
+			}
+		}
+	})
+	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			for i, name := range n.Input {
+				if new, ok := names[name]; ok {
+					n.Input[i] = new
+				}
+			}
+		}
+	})
+}
+
+// numbered is what makes a name fresh.
+var numbered = regexp.MustCompile(`_[0-9]+$`)
 
 // dropImport removes the import of com.microsoft's operators if the last of them
 // is gone.
@@ -448,17 +482,41 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *numbers, rows, cols int64
 	}
 }
 
-// fillCodes makes a tensor of the codes of a grid, or of its transpose, each less
-// middle.
-func (r *rebuild) fillCodes(t *onnxpb.TensorProto, g *grid, middle byte, turned bool) {
-	n := g.rows * g.cols
-	r.packed[t] = packing{g.bits, stored{outer: 1, k: n, inner: 1, pitch: n}}
-	write := func(b *buffers, to place, q []byte, off int64) error {
-		return to.codes.write(grow(&b.packed, int64(len(q))), q, off)
+// codeMatrix is a matrix of codes that can be read anywhere.
+type codeMatrix struct {
+	rows, cols int64
+	read       func(a *arena, q []byte, off int64) error
+}
+
+func (g *grid) matrix() codeMatrix { return codeMatrix{g.rows, g.cols, g.read} }
+
+// codeMatrix reads numbers that are codes.
+func (x *numbers) codeMatrix(rows, cols int64) codeMatrix {
+	return codeMatrix{rows, cols, func(a *arena, q []byte, off int64) error {
+		v, release := a.float32s(len(q))
+		defer release()
+		if err := x.readAll(a, v, off); err != nil {
+			return err
+		}
+		for i, c := range v {
+			q[i] = byte(int(c))
+		}
+		return nil
+	}}
+}
+
+// fillCodes makes a tensor of the codes of a matrix, or of its transpose, each
+// less middle. Rows of the tensor are pitch codes apart; 0: they lie together.
+func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, middle byte, turned bool, pitch int64) {
+	at := stored{outer: m.rows, k: m.cols, inner: 1, pitch: pitch}
+	if turned {
+		at.outer, at.k = m.cols, m.rows
 	}
+	at.pitch = cmp.Or(pitch, at.k)
+	r.packed[t] = packing{bits, at}
 	read := func(b *buffers) func(q []byte, off int64) error {
 		return func(q []byte, off int64) error {
-			if err := g.read(&b.arena, q, off); err != nil {
+			if err := m.read(&b.arena, q, off); err != nil {
 				return err
 			}
 			for i := range q {
@@ -467,29 +525,35 @@ func (r *rebuild) fillCodes(t *onnxpb.TensorProto, g *grid, middle byte, turned 
 			return nil
 		}
 	}
-	bytes := func(n int64) int64 { return modelfile.DType(t.GetDataType()).Bytes(n) }
-	if !turned {
+	cost := func(n int64) int64 { return (n*int64(bits) + 7) / 8 }
+	if !turned && at.pitch == at.k {
+		n := m.rows * m.cols
 		for off := int64(0); off < n; off += longestRead {
 			part := min(longestRead, n-off)
-			r.fills = append(r.fills, fill{bytes(part), t, func(b *buffers, to place) error {
+			r.fills = append(r.fills, fill{cost(part), t, func(b *buffers, to place) error {
 				q := grow(&b.q, part)
 				if err := read(b)(q, off); err != nil {
 					return err
 				}
-				return write(b, to, q, off)
+				return to.codes.write(grow(&b.packed, part), q, off)
 			}})
 		}
 		return
 	}
-	for _, s := range squares(g.rows, g.cols, r.tileLimit()) {
-		r.fills = append(r.fills, fill{bytes(s.rows * s.cols), t, func(b *buffers, to place) error {
-			src, dst := grow(&b.zero, s.rows*s.cols), grow(&b.q, s.rows*s.cols)
-			if err := readSquare(src, s, g.cols, read(b)); err != nil {
+	for _, s := range squares(m.rows, m.cols, r.tileLimit()) {
+		r.fills = append(r.fills, fill{cost(s.rows * s.cols), t, func(b *buffers, to place) error {
+			q := grow(&b.zero, s.rows*s.cols)
+			if err := readSquare(q, s, m.cols, read(b)); err != nil {
 				return err
 			}
-			transpose(dst, src, int(s.rows), int(s.cols))
-			for c := range s.cols {
-				if err := write(b, to, dst[c*s.rows:(c+1)*s.rows], (s.col+c)*g.rows+s.row); err != nil {
+			d := s // where it goes
+			if turned {
+				q = grow(&b.q, s.rows*s.cols)
+				transpose(q, b.zero, int(s.rows), int(s.cols))
+				d = square{s.col, s.cols, s.row, s.rows}
+			}
+			for i := range d.rows {
+				if err := to.codes.write(grow(&b.packed, d.cols), q[i*d.cols:(i+1)*d.cols], (d.row+i)*at.pitch+d.col); err != nil {
 					return err
 				}
 			}

@@ -86,6 +86,9 @@ func (p *parts) codeType() modelfile.DType {
 	return p.w.weight.codeType
 }
 
+// suffixOf is what the name of codes ends with.
+func suffixOf(t modelfile.DType) string { return integerFormats[t].traits().suffix }
+
 func (p *parts) tensor(name string, dtype modelfile.DType, shape []int64) *onnxpb.TensorProto {
 	t := p.r.tensor(p.b, name, dtype, shape)
 	p.bytes += sizeOf(t)
@@ -103,12 +106,12 @@ func (p *parts) codes(shape []int64) string {
 	if d.grid == nil {
 		return p.kept(d.codes)
 	}
-	t := p.tensor(p.w.Codes, p.codeType(), shape)
+	t := p.tensor(p.w.plainName()+suffixOf(p.codeType()), p.codeType(), shape)
 	middle := byte(0)
 	if d.middle {
 		middle = 1 << (d.grid.bits - 1)
 	}
-	p.r.fillCodes(t, d.grid, middle, p.turned)
+	p.r.fillCodes(t, d.grid.matrix(), d.grid.bits, middle, p.turned, 0)
 	return t.GetName()
 }
 
@@ -123,7 +126,7 @@ func (p *parts) scale(shape []int64, axis int64) string {
 	d := p.w.weight
 	dims := d.scale.tensor.GetDims()
 	if want := p.blocked(shape, axis); fmt.Sprint(dims) != fmt.Sprint(want) || p.turned {
-		t := p.tensor(p.w.Scale, p.w.dtype, want)
+		t := p.tensor(p.w.plainName()+"_scale", p.w.dtype, want)
 		rows := p.w.size() / p.w.shape[len(p.w.shape)-1]
 		p.r.fillFloats(t, d.s, rows, d.s.size()/rows, p.turned)
 		return t.GetName()
@@ -139,15 +142,107 @@ func (p *parts) zero(shape []int64, axis int64) string {
 	case d.zeroGrid == nil:
 		return p.kept(d.zero)
 	}
-	t := p.tensor(p.w.ZeroPoint, d.codeType, p.blocked(shape, axis))
-	p.r.fillCodes(t, d.zeroGrid, 0, p.turned)
+	t := p.tensor(p.w.plainName()+"_zp", d.codeType, p.blocked(shape, axis))
+	p.r.fillCodes(t, d.zeroGrid.matrix(), d.grid.bits, 0, p.turned, 0)
 	return t.GetName()
 }
 
-// toNBits makes the operators that read a DequantizeLinear read its codes.
+// toNBits makes the operators that read a DequantizeLinear read its codes. Signed
+// ones become unsigned, and so do their zero points; without any, what is in the
+// middle of the codes stands for 0.
 func (r *rebuild) toNBits(w *QuantizedWeight) (RewrittenWeight, int64) {
-	if w.value == nil {
+	d := w.weight
+	format, ok := integerFormats[d.codeType]
+	switch {
+	case w.value == nil:
 		return w.stays("its form is one of ONNX Runtime's own operators already"), 0
+	case d.form != "DequantizeLinear" || w.nodes[0].GetOpType() != d.form:
+		return w.stays("MatMulNBits and GatherBlockQuantized do not decode so"), 0
+	case !ok:
+		return w.stays(fmt.Sprintf("MatMulNBits and GatherBlockQuantized have no %s", w.CodeType)), 0
+	case d.x.payload == nil || d.whole != nil || d.s.dtype != w.dtype:
+		return w.stays("its scales are of another type than its values"), 0
+	case w.value.output:
+		return w.stays("it is an output of the graph"), 0
+	case len(w.shape) < 2 || w.size() == 0:
+		return w.stays("MatMulNBits takes matrices"), 0
 	}
-	return w.stays("not yet"), 0
+	x := r.model.index
+	c := choice{format: format, target: Portable, block: int(d.block), style: NBits, zeroPoint: !format.Signed()}
+	made := &decision{value: w.value, dtype: w.dtype, shape: w.shape, reach: x.reach(w.value, w.shape)}
+	if len(made.leaves) == 0 || made.reach.output {
+		return w.stays("no operator reads it, or the graph returns it"), 0
+	}
+	o, _, why := made.leaves[0].operand(w.shape)
+	switch {
+	case why != "":
+		return w.stays(why), 0
+	case d.block != 0:
+		o.axis, o.view = int(d.axis), w.shape
+	case !d.perTensor && (o.axis == int(d.axis) || len(w.shape) != 2):
+		return w.stays("its scales are along the axis that is summed over"), 0
+	default:
+		c.block = PerChannel
+	}
+	if d.z != nil {
+		c.format = unsignedFormats[w.Bits]
+	}
+	c.operand = o
+	made.choice = c
+	if made.choice.nbits, why = made.nbitsForm(x); why != "" {
+		return w.stays(why), 0
+	}
+	q, err := newWeight(made, nil)
+	if err != nil {
+		return w.stays(err.Error()), 0
+	}
+	b := r.builder(w)
+	r.replaced = append(r.replaced, w)
+	r.consumers.gone[r.consumers.copies[w.nodes[0]]] = true
+	r.consumers.readCodes(q, b)
+	r.fillNBits(w, q, format.Signed())
+	return RewrittenWeight{QuantizedWeight: w, Became: q.codes.GetName(), NewForm: made.choice.nbits.String(), OutBytes: q.size()}, 0
+}
+
+var integerFormats = map[modelfile.DType]Format{
+	modelfile.Int2: Int2, modelfile.Uint2: Uint2, modelfile.Int4: Int4, modelfile.Uint4: Uint4, modelfile.Int8: Int8, modelfile.Uint8: Uint8,
+}
+
+var unsignedFormats = map[int]Format{2: Uint2, 4: Uint4, 8: Uint8}
+
+// fillNBits moves the parts of a weight to those of ONNX Runtime's operators.
+func (r *rebuild) fillNBits(w *QuantizedWeight, q *weight, signed bool) {
+	d := w.weight
+	for _, t := range q.written() {
+		r.made[t] = true
+	}
+	middle := byte(0)
+	if signed {
+		middle = 1 << (w.Bits - 1)
+	}
+	// Codes are rows of whatever lies last, turned or not.
+	turned, last := q.codesAt.turned, w.shape[len(w.shape)-1]
+	codes := grid{d.x.payload, w.Bits, w.size() / last, last, last}
+	r.fillCodes(q.codes, codes.matrix(), w.Bits, middle, turned, q.codesAt.pitch)
+
+	// Scales are the same, or one for each of the rows.
+	rows, cols := q.outer*q.inner, q.blocks
+	if d.block != 0 && turned {
+		rows, cols = cols, rows
+	}
+	turned = turned && d.block != 0
+	each := func(x *numbers) *numbers {
+		if d.perTensor {
+			return x.spreadOut(oneScale, []int64{rows})
+		}
+		return x
+	}
+	r.fillFloats(q.scale, each(d.s), rows, cols, turned)
+	if q.zero != nil {
+		zero := d.z
+		if zero == nil { // of unsigned codes
+			zero = constantNumber(0, d.codeType)
+		}
+		r.fillCodes(q.zero, each(zero).codeMatrix(rows, cols), w.Bits, middle, turned, q.zerosAt.pitch)
+	}
 }

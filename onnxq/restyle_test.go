@@ -1,0 +1,176 @@
+package onnxq
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/testmodels"
+)
+
+// decodedAll are the values of a quantized weight.
+func decodedAll(t *testing.T, w *QuantizedWeight) []float32 {
+	t.Helper()
+	x := make([]float32, w.Elements())
+	if err := w.Read(x, 0); err != nil {
+		t.Fatal(err)
+	}
+	return x
+}
+
+// matrix are the values of a weight as those who multiply by it see them.
+func matrix(t *testing.T, w *QuantizedWeight) []float32 {
+	x := decodedAll(t, w)
+	if !w.Transposed {
+		return x
+	}
+	y := make([]float32, len(x))
+	transpose(y, x, int(w.Shape[0]), int(w.Shape[1]))
+	return y
+}
+
+func operators(m *Model) []string {
+	var ops []string
+	walkGraphs(m.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			ops = append(ops, operatorName(n))
+		}
+	})
+	slices.Sort(ops)
+	return ops
+}
+
+// What dequantize writes is the float model with the values that the weights stood
+// for, whatever their form.
+func TestDequantize(t *testing.T) {
+	for _, kind := range testmodels.Kinds() {
+		for _, opts := range []Options{
+			{Block: 32}, {Format: Uint8, Block: 16}, {Format: NVFP4}, {Format: NF4, Target: ORT}, {Block: 32, Style: NBits}, {Block: 16, Style: QDQ},
+		} {
+			t.Run(fmt.Sprintf("%s/%s%s", kind.Name, opts.Format, opts.Style), func(t *testing.T) {
+				folder := t.TempDir()
+				in, q, back := built(t, kind.Name), filepath.Join(folder, "q.onnx"), filepath.Join(folder, "back.onnx")
+				opts.Ops, opts.NoVerify = []string{"all"}, true
+				if _, err := Convert(context.Background(), in, q, opts); err != nil {
+					t.Fatal(err)
+				}
+				r, err := Dequantize(context.Background(), q, back, RewriteOptions{Memory: 1 << 20})
+				if err != nil {
+					t.Fatal(err)
+				}
+				before, quant, after := opened(t, in), opened(t, q), opened(t, back)
+				if left := after.QuantizedWeights(); len(left) > 0 {
+					t.Errorf("left: %v", left)
+				}
+				for i, w := range quant.QuantizedWeights() {
+					checkFolded(t, after, w, r.Weights[i])
+				}
+				if opts.Style == NBits {
+					if o := after.file.Proto.OpsetImport; len(o) != 1 {
+						t.Errorf("imports: %v", o)
+					}
+					return // a Gemm does not come back
+				}
+				if got, want := operators(after), operators(before); kind.Name != "opset11" && !slices.Equal(got, want) {
+					t.Errorf("operators %v, want %v", got, want)
+				}
+				if got, want := len(after.index.values), len(before.index.values); kind.Name != "opset11" && got != want {
+					t.Errorf("%d tensors, want %d", got, want)
+				}
+			})
+		}
+	}
+}
+
+func checkFolded(t *testing.T, m *Model, w *QuantizedWeight, r RewrittenWeight) {
+	t.Helper()
+	for _, v := range m.index.values {
+		if v.name != r.Became {
+			continue
+		}
+		if got := modelfile.DType(v.tensor.GetDataType()).String(); got != w.DType {
+			t.Errorf("%s: type %s, want %s", v.name, got, w.DType)
+		}
+		got := make([]float32, w.Elements())
+		p, err := m.file.Payload(v.tensor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := storedNumbers(v.tensor, p).readAll(&arena{}, got, 0); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(got, matrix(t, w)) {
+			t.Errorf("%s: other values", v.name)
+		}
+		return
+	}
+	t.Errorf("no tensor %s", r.Became)
+}
+
+// Restyled there and back, weights stand for the same values.
+func TestRestyleThereAndBack(t *testing.T) {
+	for _, kind := range testmodels.Kinds() {
+		for _, opts := range []Options{
+			{Block: 32}, {Block: 16, ZeroPoint: true}, {Bits: 8, Block: 32}, {Bits: 8, Block: 16, ZeroPoint: true},
+			{Bits: 2, Block: 16}, {Bits: 2, Block: 16, ZeroPoint: true}, {Block: PerChannel}, {Bits: 8, Block: PerChannel, ZeroPoint: true},
+		} {
+			t.Run(fmt.Sprintf("%s/%d bits/block %d/%v", kind.Name, opts.Bits, opts.Block, opts.ZeroPoint), func(t *testing.T) {
+				opts.Ops, opts.NoVerify = []string{"MatMul", "Gemm", "Gather"}, true
+				checkThereAndBack(t, kind.Name, opts)
+			})
+		}
+	}
+}
+
+func checkThereAndBack(t *testing.T, kind string, opts Options) {
+	folder := t.TempDir()
+	path := func(name string) string { return filepath.Join(folder, name) }
+	if _, err := Convert(context.Background(), built(t, kind), path("dq"), opts); err != nil {
+		t.Fatal(err)
+	}
+	opts.Style = NBits
+	if _, err := Convert(context.Background(), built(t, kind), path("converted"), opts); err != nil {
+		t.Fatal(err)
+	}
+	there, err := Restyle(context.Background(), path("dq"), path("nbits"), NBits, RewriteOptions{Memory: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	back, err := Restyle(context.Background(), path("nbits"), path("back"), DQ, RewriteOptions{Threads: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	dq, nbits, again := opened(t, path("dq")), opened(t, path("nbits")), opened(t, path("back"))
+	if got, want := operators(nbits), operators(opened(t, path("converted"))); !slices.Equal(got, want) {
+		t.Errorf("operators %v, a conversion has %v", got, want)
+	}
+	first, second, third := dq.QuantizedWeights(), nbits.QuantizedWeights(), again.QuantizedWeights()
+	if len(first) != len(second) || len(first) != len(third) || len(there.Weights) != len(first) || len(back.Weights) != len(first) {
+		t.Fatalf("%d, then %d, then %d weights", len(first), len(second), len(third))
+	}
+	values := func(m *Model, list []*QuantizedWeight) map[string]int {
+		all := map[string]int{}
+		for _, w := range list {
+			x := matrix(t, w)
+			y := make([]float32, len(x))
+			rows := int64(len(x)) / w.Shape[len(w.Shape)-1]
+			if w.Transposed {
+				rows = w.Shape[1]
+			}
+			transpose(y, x, int(rows), len(x)/max(int(rows), 1)) // [K, N] and [N, K] are one weight here
+			key := min(fmt.Sprint(x), fmt.Sprint(y))
+			all[key]++
+		}
+		return all
+	}
+	want := values(dq, first)
+	for i, list := range []map[string]int{values(nbits, second), values(again, third)} {
+		if fmt.Sprint(list) != fmt.Sprint(want) {
+			t.Errorf("values differ after step %d", i+1)
+		}
+	}
+}
