@@ -25,6 +25,8 @@ type Encoding struct {
 	// Encode is called by several goroutines at once, as Decode is, its inverse.
 	Encode func(dst []byte, row, importance []float32)
 	Decode func(row []float32, src []byte)
+
+	Form *Form // of blocks; nil if they have no codes and scales of that kind
 }
 
 // String returns the name.

@@ -12,9 +12,9 @@ import (
 // The floats, element by element, little-endian. F16 and BF16 are the nearest, ties to
 // even; what is too large for one becomes an infinity.
 var (
-	F32  = &Encoding{"F32", 0, 1, 4, encodeF32, decodeF32}
-	F16  = &Encoding{"F16", 1, 1, 2, encodeF16, kernels.FromFloat16}
-	BF16 = &Encoding{"BF16", 30, 1, 2, encodeBF16, kernels.FromBFloat16}
+	F32  = &Encoding{"F32", 0, 1, 4, encodeF32, decodeF32, nil}
+	F16  = &Encoding{"F16", 1, 1, 2, encodeF16, kernels.FromFloat16, nil}
+	BF16 = &Encoding{"BF16", 30, 1, 2, encodeBF16, kernels.FromBFloat16, nil}
 )
 
 func encodeF32(dst []byte, row, _ []float32) {

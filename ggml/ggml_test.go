@@ -251,3 +251,59 @@ func BenchmarkDequantize(b *testing.B) {
 		})
 	}
 }
+
+// What the parts of blocks stand for is what the blocks stand for.
+func TestFormsStandForTheSame(t *testing.T) {
+	const columns, rows = 1024, 4
+	x := weights(rows * columns)
+	for _, e := range All() {
+		if e.Form == nil {
+			continue
+		}
+		f := e.Form
+		size, err := e.RowSize(columns)
+		if err != nil {
+			t.Fatal(err)
+		}
+		packed, want := make([]byte, rows*size), make([]float32, len(x))
+		if err := e.Quantize(packed, x, columns, nil, 1); err != nil {
+			t.Fatal(err)
+		}
+		if err := e.Dequantize(want, packed, columns, 1); err != nil {
+			t.Fatal(err)
+		}
+		blocks, parts := len(x)/e.Elements, len(x)/f.Part
+		p := Parts{
+			make([]byte, len(x)), make([]float32, blocks), make([]float32, blocks), make([]byte, parts), make([]byte, parts),
+		}
+		f.Split(p, packed)
+		number := func(code byte) float32 {
+			if f.Signed {
+				return float32(int8(code))
+			}
+			return float32(code)
+		}
+		for i, q := range p.Codes {
+			b := i / e.Elements
+			scale, least := p.Scales[b], p.Mins[b]
+			if f.Nested {
+				scale *= number(p.PartScales[i/f.Part])
+				least *= float32(p.PartMins[i/f.Part])
+			}
+			value := number(q)
+			if low := -1 << (f.Bits - 1); f.Signed && (int8(q) < int8(low) || int8(q) > int8(-1-low)) || !f.Signed && q >= 1<<f.Bits {
+				t.Fatalf("%s: code %d has more than %d bits", e, q, f.Bits)
+			}
+			if f.Values != nil {
+				value = f.Values[q]
+			}
+			got := scale * value
+			if f.Mins {
+				got -= least
+			}
+			if got != want[i] {
+				t.Fatalf("%s: element %d is %v, by its parts %v", e, i, want[i], got)
+			}
+		}
+	}
+}

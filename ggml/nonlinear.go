@@ -9,8 +9,10 @@ import (
 
 // Blocks of 32 codes that number the values of a table.
 var (
-	IQ4_NL = &Encoding{"IQ4_NL", 20, small, 2 + small/2, encodeIQ4_NL, decodeIQ4_NL}
-	MXFP4  = &Encoding{"MXFP4", 39, small, 1 + small/2, encodeMXFP4, decodeMXFP4}
+	IQ4_NL = &Encoding{"IQ4_NL", 20, small, 2 + small/2, encodeIQ4_NL, decodeIQ4_NL, &Form{
+		Bits: 4, Values: nonlinear[:], Part: small, Split: splitIQ4_NL,
+	}}
+	MXFP4 = &Encoding{"MXFP4", 39, small, 1 + small/2, encodeMXFP4, decodeMXFP4, nil}
 )
 
 // nonlinear are the values of IQ4_NL's codes, ascending.

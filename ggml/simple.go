@@ -13,7 +13,9 @@ var (
 	Q4_1 = simple{bits: 4, affine: true}.encoding("Q4_1", 3)
 	Q5_0 = simple{bits: 5}.encoding("Q5_0", 6)
 	Q5_1 = simple{bits: 5, affine: true}.encoding("Q5_1", 7)
-	Q8_0 = &Encoding{"Q8_0", 8, small, 2 + small, encodeQ8_0, decodeQ8_0}
+	Q8_0 = &Encoding{"Q8_0", 8, small, 2 + small, encodeQ8_0, decodeQ8_0, &Form{
+		Bits: 8, Signed: true, Part: small, Split: splitQ8_0,
+	}}
 )
 
 // small is the number of elements of a block without parts.
@@ -31,7 +33,7 @@ func (f simple) encoding(name string, t uint32) *Encoding {
 	if f.affine {
 		header += 2
 	}
-	return &Encoding{name, t, small, header + small*f.bits/8, f.encode, f.decode}
+	return &Encoding{name, t, small, header + small*f.bits/8, f.encode, f.decode, f.form()}
 }
 
 func (f simple) encode(dst []byte, row, importance []float32) {
@@ -100,28 +102,38 @@ func (f simple) pack(dst []byte, q *[small]byte, scale, low float32) []byte {
 	return dst[small/2:]
 }
 
-func (f simple) decode(row []float32, src []byte) {
-	var q [small]byte
-	for x := range slices.Chunk(row, small) {
-		scale, low, zero := half(src), float32(0), f.zero()
+// simpleBlock is a block taken apart.
+type simpleBlock struct {
+	scale, low float32
+	codes      [small]byte
+}
+
+// unpack takes a block apart and returns what follows it.
+func (f simple) unpack(b *simpleBlock, src []byte) []byte {
+	b.scale = half(src)
+	src = src[2:]
+	if f.affine {
+		b.low = half(src)
 		src = src[2:]
-		if f.affine {
-			low, zero = half(src), 0
-			src = src[2:]
-		}
-		fifth := src
-		if f.bits == 5 {
-			src = src[small/8:]
-		}
-		splitNibbles(&q, src)
-		if f.bits == 5 {
-			addFifthBits(&q, fifth)
-		}
-		src = src[small/2:]
-		for i, c := range q {
-			x[i] = float32(float32(int(c)-zero) * scale)
+	}
+	if f.bits == 4 {
+		splitNibbles(&b.codes, src)
+		return src[small/2:]
+	}
+	splitNibbles(&b.codes, src[small/8:])
+	addFifthBits(&b.codes, src)
+	return src[small/8+small/2:]
+}
+
+func (f simple) decode(row []float32, src []byte) {
+	var b simpleBlock
+	for x := range slices.Chunk(row, small) {
+		src = f.unpack(&b, src)
+		for i, q := range b.codes {
 			if f.affine {
-				x[i] += low
+				x[i] = float32(float32(q)*b.scale) + b.low
+			} else {
+				x[i] = float32(int(q)-f.zero()) * b.scale
 			}
 		}
 	}

@@ -10,9 +10,9 @@ import (
 // Super-blocks of 256 elements: parts with scales, and for some with mins, which are
 // codes themselves.
 var (
-	Q2_K = &Encoding{"Q2_K", 10, super, 84, k2.encode, k2.decode}
-	Q4_K = &Encoding{"Q4_K", 12, super, 144, k4.encode, k4.decode}
-	Q5_K = &Encoding{"Q5_K", 13, super, 176, k5.encode, k5.decode}
+	Q2_K = &Encoding{"Q2_K", 10, super, 84, k2.encode, k2.decode, k2.form()}
+	Q4_K = &Encoding{"Q4_K", 12, super, 144, k4.encode, k4.decode, k4.form()}
+	Q5_K = &Encoding{"Q5_K", 13, super, 176, k5.encode, k5.decode, k5.form()}
 )
 
 // super is the number of elements of a super-block.

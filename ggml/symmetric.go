@@ -10,8 +10,12 @@ import (
 // Super-blocks of 16 parts with scales, which are codes themselves: code q of part p
 // stands for scale*scales[p]*(q-zero), where scale and scales may be negative.
 var (
-	Q3_K = &Encoding{"Q3_K", 11, super, bytesQ3_K, encodeQ3_K, decodeQ3_K}
-	Q6_K = &Encoding{"Q6_K", 14, super, bytesQ6_K, encodeQ6_K, decodeQ6_K}
+	Q3_K = &Encoding{"Q3_K", 11, super, bytesQ3_K, encodeQ3_K, decodeQ3_K, &Form{
+		Bits: 3, Signed: true, Part: part, Nested: true, Split: splitQ3_K,
+	}}
+	Q6_K = &Encoding{"Q6_K", 14, super, bytesQ6_K, encodeQ6_K, decodeQ6_K, &Form{
+		Bits: 6, Signed: true, Part: part, Nested: true, Split: splitQ6_K,
+	}}
 )
 
 const (
@@ -107,20 +111,24 @@ func packQ6_K(dst []byte, s *symmetricBlock) {
 	putHalf(dst[208:], s.scale)
 }
 
+func unpackQ6_K(s *symmetricBlock, src []byte) {
+	unpackPairs(&s.codes, src[128:])
+	for h := 0; h < super; h += 128 {
+		for i, b := range src[h/2:][:64] {
+			s.codes[h+i] = s.codes[h+i]<<4 | b&15
+			s.codes[h+64+i] = s.codes[h+64+i]<<4 | b>>4
+		}
+	}
+	for p := range s.scales {
+		s.scales[p] = int8(src[192+p])
+	}
+	s.scale = half(src[208:])
+}
+
 func decodeQ6_K(row []float32, src []byte) {
 	var s symmetricBlock
 	for x := range slices.Chunk(row, super) {
-		unpackPairs(&s.codes, src[128:])
-		for h := 0; h < super; h += 128 {
-			for i, b := range src[h/2:][:64] {
-				s.codes[h+i] = s.codes[h+i]<<4 | b&15
-				s.codes[h+64+i] = s.codes[h+64+i]<<4 | b>>4
-			}
-		}
-		for p := range s.scales {
-			s.scales[p] = int8(src[192+p])
-		}
-		s.scale = half(src[208:])
+		unpackQ6_K(&s, src)
 		s.decode(x, 32)
 		src = src[bytesQ6_K:]
 	}
@@ -240,16 +248,20 @@ func packQ3_K(dst []byte, s *symmetricBlock) {
 	putHalf(dst[108:], s.scale)
 }
 
+func unpackQ3_K(s *symmetricBlock, src []byte) {
+	unpackPairs(&s.codes, src[32:])
+	addPlanes(&s.codes, src, 2)
+	for p := range s.scales {
+		low, high := src[96+p%8]>>(p/8*4)&15, src[104+p%4]>>(p/4*2)&3
+		s.scales[p] = int8(low|high<<4) - 32
+	}
+	s.scale = half(src[108:])
+}
+
 func decodeQ3_K(row []float32, src []byte) {
 	var s symmetricBlock
 	for x := range slices.Chunk(row, super) {
-		unpackPairs(&s.codes, src[32:])
-		addPlanes(&s.codes, src, 2)
-		for p := range s.scales {
-			low, high := src[96+p%8]>>(p/8*4)&15, src[104+p%4]>>(p/4*2)&3
-			s.scales[p] = int8(low|high<<4) - 32
-		}
-		s.scale = half(src[108:])
+		unpackQ3_K(&s, src)
 		s.decode(x, 4)
 		src = src[bytesQ3_K:]
 	}

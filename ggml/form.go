@@ -1,0 +1,102 @@
+package ggml
+
+// Form says what the blocks of an encoding are made of, for those who compute with codes
+// and scales rather than with bytes. Element i of a block stands for
+//
+//	scale*codes[i] - min    or    scale*Values[codes[i]]
+//
+// by the scale and min of the part that it lies in. In a nested form those are products,
+// rounded to float32, of a float of the block and a code of the part.
+type Form struct {
+	Bits   int       // of an element's code
+	Signed bool      // codes of elements, and of scales, are two's complement
+	Values []float32 // of codes, if they are not the numbers themselves
+	Part   int       // elements that share a scale, or all of a block
+	Nested bool      // scales and mins of parts are codes, of 8 bits at most
+	Mins   bool      // there are mins, whose codes are unsigned
+
+	// Split takes blocks apart.
+	Split func(p Parts, src []byte)
+}
+
+// Parts is what blocks are taken apart into. Slices are as long as the blocks that are
+// split need; those that the form has nothing for are not used.
+type Parts struct {
+	Codes                []byte    // of elements
+	Scales, Mins         []float32 // of blocks, each a number that float16 has
+	PartScales, PartMins []byte    // of parts
+}
+
+func (f simple) form() *Form {
+	return &Form{Bits: f.bits, Signed: !f.affine, Part: small, Mins: f.affine, Split: f.split}
+}
+
+func (f simple) split(p Parts, src []byte) {
+	var b simpleBlock
+	for i := range p.Scales {
+		src = f.unpack(&b, src)
+		zero := byte(f.zero())
+		if f.affine {
+			zero = 0
+			p.Mins[i] = -b.low
+		}
+		p.Scales[i] = b.scale
+		for j, q := range b.codes {
+			p.Codes[i*small+j] = q - zero
+		}
+	}
+}
+
+func splitQ8_0(p Parts, src []byte) {
+	for i := range p.Scales {
+		p.Scales[i] = half(src)
+		copy(p.Codes[i*small:], src[2:2+small])
+		src = src[2+small:]
+	}
+}
+
+func splitIQ4_NL(p Parts, src []byte) {
+	var q [small]byte
+	for i := range p.Scales {
+		p.Scales[i] = half(src)
+		splitNibbles(&q, src[2:])
+		copy(p.Codes[i*small:], q[:])
+		src = src[2+small/2:]
+	}
+}
+
+func (f *affine) form() *Form {
+	bits := map[float32]int{3: 2, 15: 4, 31: 5}[f.search.Last]
+	return &Form{Bits: bits, Part: f.search.Block, Nested: true, Mins: true, Split: f.split}
+}
+
+func (f *affine) split(p Parts, src []byte) {
+	var s affineBlock
+	n := super / f.search.Block
+	for i := range p.Scales {
+		f.unpack(&s, src)
+		p.Scales[i], p.Mins[i] = s.scale, s.min
+		copy(p.Codes[i*super:], s.codes[:])
+		copy(p.PartScales[i*n:], s.scales[:n])
+		copy(p.PartMins[i*n:], s.mins[:n])
+		src = src[f.size:]
+	}
+}
+
+// splitSymmetric takes blocks apart whose codes are less by zero.
+func splitSymmetric(p Parts, src []byte, size, zero int, unpack func(s *symmetricBlock, src []byte)) {
+	var s symmetricBlock
+	for i := range p.Scales {
+		unpack(&s, src[i*size:])
+		p.Scales[i] = s.scale
+		for j, q := range s.codes {
+			p.Codes[i*super+j] = q - byte(zero)
+		}
+		for j, c := range s.scales {
+			p.PartScales[i*parts+j] = byte(c)
+		}
+	}
+}
+
+func splitQ3_K(p Parts, src []byte) { splitSymmetric(p, src, bytesQ3_K, 4, unpackQ3_K) }
+func splitQ6_K(p Parts, src []byte) { splitSymmetric(p, src, bytesQ6_K, 32, unpackQ6_K) }
