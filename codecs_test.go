@@ -63,14 +63,20 @@ func codecs(dtype quantutil.DType, amax float32) func(yield func(codec, float64)
 			}
 		}
 		for _, rule := range []mx.Rule{mx.Default, mx.OCP, mx.Reference} {
-			for format, off := range map[mx.Format]float64{mx.MXFP4: 0.26, mx.MXFP8E4M3: 0.126, mx.MXFP8E5M2: 0.126} {
-				if !yield(mx.Codec{Format: format, Rule: rule, Type: dtype}, off) {
+			for _, f := range []struct {
+				format mx.Format
+				off    float64
+			}{{mx.MXFP4, 0.26}, {mx.MXFP8E4M3, 0.126}, {mx.MXFP8E5M2, 0.126}} {
+				if !yield(mx.Codec{Format: f.format, Rule: rule, Type: dtype}, f.off) {
 					return
 				}
 			}
 		}
-		for table, off := range map[qlora.Table]float64{qlora.NF4: 0.16, qlora.FP4: 0.17} {
-			if !yield(qlora.Codec{Table: table, Type: dtype}, off) {
+		for _, f := range []struct {
+			table qlora.Table
+			off   float64
+		}{{qlora.NF4, 0.16}, {qlora.FP4, 0.17}} {
+			if !yield(qlora.Codec{Table: f.table, Type: dtype}, f.off) {
 				return
 			}
 		}
@@ -255,4 +261,78 @@ func TestCodeBits(t *testing.T) {
 			t.Errorf("%T%+v has zero points", c, c)
 		}
 	}
+}
+
+// FuzzCodecs decodes any codes with any scales, rows and columns alike. Encoded once
+// more, the numbers are the same.
+func FuzzCodecs(f *testing.F) {
+	all := slices.Collect(func(yield func(codec) bool) {
+		for _, dtype := range weightTypes {
+			for c := range codecs(dtype, 1) {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	})
+	for i := range all {
+		f.Add(uint8(i), uint32(0x3f800000), uint8(0), []byte{0, 1, 2, 7, 8, 9, 15, 127, 128, 129, 254, 255})
+	}
+	f.Add(uint8(9), uint32(0x00000001), uint8(255), []byte{0x80})
+	f.Add(uint8(20), uint32(0x7fc00000), uint8(3), []byte{0, 0x80})
+	f.Fuzz(func(t *testing.T, which uint8, scaleBits uint32, zero uint8, q []byte) {
+		c := all[int(which)%len(all)]
+		bits, signed := codeBits(c)
+		for i := range q {
+			q[i] = codeOf(q[i], bits, signed)
+		}
+		zero = codeOf(zero, bits, signed)
+		n := len(q)
+		if n == 0 {
+			return
+		}
+		s := math.Float32frombits(scaleBits)
+		row, column, again := make([]float32, n), make([]float32, n), make([]float32, n)
+		c.DecodeBlocks(row, q, []float32{s}, []byte{zero}, n, n)
+		c.DecodeColumns(column, q, slices.Repeat([]float32{s}, n), slices.Repeat([]byte{zero}, n))
+		for i := range row {
+			if math.Float32bits(row[i]) != math.Float32bits(column[i]) {
+				t.Fatalf("%T%+v: scale %v, zero point %d: code %#x is %v in a row, %v in a column", c, c, s, zero, q[i], row[i], column[i])
+			}
+		}
+		if !(s > 0x1p-20 && s < 0x1p20) {
+			return // scales that no weight has; nothing more is promised
+		}
+		for i, x := range row {
+			if x-x != 0 {
+				row[i] = 0 // NaN and infinity have codes in some formats
+			}
+		}
+		codes := make([]byte, n)
+		c.EncodeBlocks(codes, row, []float32{s}, []byte{zero}, n, n)
+		c.DecodeBlocks(again, codes, []float32{s}, []byte{zero}, n, n)
+		for i := range row {
+			if row[i] != again[i] {
+				t.Fatalf("%T%+v: scale %v, zero point %d: %v became %v", c, c, s, zero, row[i], again[i])
+			}
+		}
+	})
+}
+
+func codeBits(c codec) (bits int, signed bool) {
+	switch c := c.(type) {
+	case int4.Codec:
+		return c.Bits, c.Signed
+	case sized:
+		return c.CodeBits(), false
+	}
+	panic(fmt.Sprintf("%T has no size of codes", c))
+}
+
+// codeOf makes a byte a code, as unpacking does.
+func codeOf(b byte, bits int, signed bool) byte {
+	if signed {
+		return byte(int8(b<<(8-bits)) >> (8 - bits))
+	}
+	return b & (1<<bits - 1)
 }

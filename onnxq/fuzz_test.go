@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -57,6 +58,7 @@ func FuzzConvert(f *testing.F) {
 		}
 		checkSizes(t, r)
 		checkUntouched(t, in, out, r)
+		checkDecoded(t, in, out, r)
 
 		opts.Threads = 4
 		again := filepath.Join(t.TempDir(), "out.onnx")
@@ -105,6 +107,7 @@ func fuzzedOptions(which uint32) Options {
 		ZeroPoint:    take(2) == 1,
 		Strict:       take(4) == 1,
 		Threads:      1 + take(3),
+		Style:        []Style{DQ, DQ, QDQ, NBits}[take(4)],
 	}
 }
 
@@ -145,6 +148,27 @@ func checkUntouched(t *testing.T, in, out string, r *Report) {
 	}
 }
 
+// checkDecoded checks that weights decode to what the report says of their errors.
+func checkDecoded(t *testing.T, in, out string, r *Report) {
+	t.Helper()
+	a, b := opened(t, in), opened(t, out)
+	decoded := map[string]*QuantizedWeight{}
+	for _, w := range b.QuantizedWeights() {
+		decoded[w.Name] = w
+	}
+	for _, want := range r.Tensors {
+		if want.Form != "DequantizeLinear" {
+			continue // operators that decode for themselves have no name for the weight
+		}
+		w := decoded[want.Name]
+		if w == nil {
+			t.Errorf("%s is not recognized", want.Name)
+			continue
+		}
+		checkErrors(t, floatNumbers(t, a, want.Name), w, want)
+	}
+}
+
 type tensorKey struct {
 	name, dims, content string
 	dtype               modelfile.DType
@@ -181,4 +205,48 @@ func outside(m *onnxpb.ModelProto) *onnxpb.ModelProto {
 		g.Input = nil // up to IR 3, weights are among them
 	}
 	return m
+}
+
+// FuzzInspect looks at whatever is a model as inspect, diff and dequantize do: a
+// model does not differ from itself, and a weight that says it can be decoded can be,
+// from anywhere on.
+func FuzzInspect(f *testing.F) {
+	data := make([]byte, 300)
+	for _, model := range testmodels.Seeds() {
+		f.Add(model, data)
+	}
+	f.Fuzz(func(t *testing.T, model, data []byte) {
+		in := filepath.Join(t.TempDir(), "in.onnx")
+		writeInput(t, in, model, data)
+		m, err := Open(in)
+		if err != nil {
+			return
+		}
+		defer m.Close()
+		d, err := Diff(t.Context(), m, m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !d.Equal {
+			t.Errorf("the model differs from itself: %+v", d.Changes)
+		}
+		for _, w := range m.QuantizedWeights() {
+			n := w.Elements()
+			if w.Obstacle != "" || n == 0 || n > 1<<20 {
+				continue
+			}
+			all, last := make([]float32, n), make([]float32, n-n/2)
+			if err := w.Read(all, 0); err != nil {
+				t.Fatalf("%v: %v", w, err)
+			}
+			if err := w.Read(last, n/2); err != nil {
+				t.Fatalf("%v: %v", w, err)
+			}
+			for i, x := range last {
+				if math.Float32bits(x) != math.Float32bits(all[n/2+int64(i)]) {
+					t.Fatalf("%v: element %d is %v and %v", w, n/2+int64(i), all[n/2+int64(i)], x)
+				}
+			}
+		}
+	})
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -64,9 +66,11 @@ func parseSize(key, value string) (int64, error) {
 	return int64(v), nil
 }
 
-// checkLocation accepts relative paths that stay below the model's folder on
-// any operating system, so that a model means the same file everywhere.
-func checkLocation(loc string) error {
+// checkLocation accepts relative paths that stay below the model's folder, whatever
+// the operating system, so that a model means the same file everywhere.
+func checkLocation(loc string) error { return checkLocationOn(runtime.GOOS, loc) }
+
+func checkLocationOn(system, loc string) error {
 	bad := func(why string) error {
 		return fmt.Errorf("external data location %s %s", short(loc), why)
 	}
@@ -83,6 +87,8 @@ func checkLocation(loc string) error {
 		return bad("holds a backslash; paths in ONNX use /")
 	case path.IsAbs(loc), len(loc) >= 2 && loc[1] == ':' && isLetter(loc[0]):
 		return bad("is absolute; it must lie below the model's folder")
+	case system == "windows" && strings.ContainsRune(loc, ':'):
+		return bad("holds a colon, which stands for a stream or a drive on Windows")
 	}
 	depth := 0
 	for elem := range strings.SplitSeq(loc, "/") {
@@ -92,12 +98,36 @@ func checkLocation(loc string) error {
 			depth--
 		default:
 			depth++
+			if system == "windows" && !isWindowsName(elem) {
+				return bad("holds a name that means something else on Windows")
+			}
 		}
 		if depth < 0 {
 			return bad("leaves the model's folder")
 		}
 	}
 	return nil
+}
+
+// isWindowsName reports whether an element of a path names the file of that name on
+// Windows, which drops dots and spaces at the end, and has devices in every folder,
+// under any extension.
+// See https://learn.microsoft.com/windows/win32/fileio/naming-a-file.
+func isWindowsName(elem string) bool {
+	if strings.HasSuffix(elem, ".") || strings.HasSuffix(elem, " ") {
+		return false
+	}
+	base, _, _ := strings.Cut(elem, ".")
+	base = strings.ToUpper(strings.TrimRight(base, " "))
+	switch base {
+	case "CON", "PRN", "AUX", "NUL", "CONIN$", "CONOUT$":
+		return false
+	}
+	port, isPort := strings.CutPrefix(base, "COM")
+	if !isPort {
+		port, isPort = strings.CutPrefix(base, "LPT")
+	}
+	return !isPort || !slices.Contains(strings.Split("0123456789¹²³", ""), port)
 }
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
