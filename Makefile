@@ -5,6 +5,8 @@ export CGO_ENABLED = 0
 PYTHON   ?= python3
 JOBS     ?= auto
 FUZZTIME ?= 60s
+FUZZJOBS ?= 2
+KILLS    ?= 2000
 
 BIN     := bin/onnxquant
 VENV    := .venv
@@ -16,7 +18,7 @@ CORPUS  := testmodels/corpus
 # project carries a part of it) and real models.
 GOLDEN := $(wildcard ../shared/golden)
 
-.PHONY: help build test check test-go golden cross corpus oracle accuracy bench proto fuzz clean
+.PHONY: help build test check test-go golden cross corpus oracle accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
@@ -28,13 +30,19 @@ help:
 	@echo 'make accuracy the table of accuracies in docs/formats.md'
 	@echo 'make bench    speed and memory against onnxruntime (BENCH_LAYERS=24 is 4.3 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
-	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME)'
+	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME), FUZZJOBS=$(FUZZJOBS) at a time'
+	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
+	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
+	@echo 'make audit    known vulnerabilities, where their database can be reached'
+	@echo 'make licenses docs/licenses.md, from what the command is built of'
+	@echo 'make reproducible  two builds in two folders give the same bytes'
 	@echo 'make clean    remove what the others made, but for the Python packages'
 
 build:
 	go build -trimpath -o $(BIN) ./cmd/onnxquant
 
 test: check test-go cross oracle
+	$(MAKE) fuzz FUZZTIME=10s
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
@@ -95,12 +103,47 @@ proto:
 	build/proto/bin/python -m grpc_tools.protoc -I. --plugin=build/proto/bin/protoc-gen-go \
 		--go_out=. --go_opt=module=onnxquant internal/onnxpb/onnx.proto
 
+# Each target has one process that tries inputs. Files go to memory where they can.
+fuzz: export TMPDIR := $(or $(wildcard /dev/shm),$(TMPDIR),/tmp)
 fuzz:
 	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ {f[n++] = $$1} /^ok/ {while (n) print $$2, f[--n]}' | \
-	while read -r package target; do \
-		echo "$$package $$target"; \
-		go test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) "$$package" || exit 1; \
-	done
+	xargs -P $(FUZZJOBS) -n 2 sh -c 'log=$$(go test -run "^$$" -fuzz "^$$2\$$" -fuzztime $(FUZZTIME) \
+		-fuzzminimizetime 10x -parallel 1 "$$1" 2>&1) && \
+		echo "$$1 $$2: $$(echo "$$log" | grep execs: | tail -n 1)" || { echo "$$log"; exit 1; }' sh
+
+# The picked seeds are committed.
+seeds: corpus
+	$(VENV)/bin/python $(CORPUS)/pick_seeds.py build/corpus testmodels/seeds.zip
+
+crash:
+	go test -count 1 -timeout 2h -v -run '^TestFault' ./cmd/onnxquant -fault.kills $(KILLS) -fault.side 1024
+
+# The processes that the command's tests start are as slow to begin as they are many.
+race:
+	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v cmd/onnxquant)
+	CGO_ENABLED=1 go test -race ./cmd/onnxquant -fault.kills 10
+
+# Tools are built in build/tools.
+TOOL := GOBIN=$(abspath build/tools) go install
+
+audit:
+	$(TOOL) golang.org/x/vuln/cmd/govulncheck@v1.8.0
+	@build/tools/govulncheck ./... 2>build/audit.log; status=$$?; cat build/audit.log; \
+	if grep -q 'fetching vulnerabilities' build/audit.log; then \
+		echo 'not audited: the database of vulnerabilities cannot be reached'; \
+	else exit $$status; fi
+
+licenses:
+	$(TOOL) github.com/google/go-licenses@v1.6.0
+	build/tools/go-licenses report ./... --ignore onnxquant --template docs/licenses.tmpl > docs/licenses.md 2>build/licenses.log
+
+# Each build has a cache of its own.
+reproducible:
+	@dir=$$(mktemp -d) && for n in one another; do \
+		mkdir $$dir/$$n && git archive HEAD | tar -x -C $$dir/$$n && \
+		(cd $$dir/$$n && GOCACHE=$$dir/$$n/.cache go build -trimpath -o $$dir/$$n.bin ./cmd/onnxquant) || exit 1; \
+	done; sha256sum $$dir/*.bin; cmp $$dir/one.bin $$dir/another.bin; status=$$?; \
+	chmod -R u+w $$dir; rm -rf $$dir; exit $$status
 
 clean:
 	rm -rf bin build

@@ -1,0 +1,80 @@
+package onnxquant
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// advisories are those that dependencies of ours, or theirs, have been under. make
+// audit looks for others.
+var advisories = []struct{ module, fixed, id string }{
+	{"github.com/gogo/protobuf", "v1.3.2", "CVE-2021-3121"},
+	{"golang.org/x/text", "v0.3.8", "CVE-2022-32149"},
+	{"google.golang.org/protobuf", "v1.33.0", "CVE-2024-24786"},
+}
+
+type goModule struct{ Path, Version string }
+
+// modules lists what the packages of this module are built of.
+func modules(t *testing.T) []goModule {
+	t.Helper()
+	lookAround(t)
+	out, err := exec.Command("go", "list", "-deps", "-f", `{{with .Module}}{"Path":"{{.Path}}","Version":"{{.Version}}"}{{end}}`, "./...").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []goModule
+	for line := range strings.Lines(string(out)) {
+		var m goModule
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err)
+		}
+		if m.Version != "" && !slices.Contains(all, m) {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+func TestAdvisories(t *testing.T) {
+	for _, m := range modules(t) {
+		for _, a := range advisories {
+			if m.Path == a.module && slices.Compare(numbersOf(t, m.Version), numbersOf(t, a.fixed)) < 0 {
+				t.Errorf("%s %s: %s is fixed in %s", m.Path, m.Version, a.id, a.fixed)
+			}
+		}
+	}
+}
+
+func numbersOf(t *testing.T, version string) []int {
+	n := make([]int, 3)
+	if _, err := fmt.Sscanf(version, "v%d.%d.%d", &n[0], &n[1], &n[2]); err != nil {
+		t.Fatalf("version %s: %v", version, err)
+	}
+	return n
+}
+
+// Every dependency is listed with a licence that is known.
+func TestLicences(t *testing.T) {
+	text, err := os.ReadFile("docs/licenses.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^\| (\S+) \| (.+) \|$`).FindAllStringSubmatch(string(text), -1)
+	for _, m := range modules(t) {
+		if !slices.ContainsFunc(rows, func(row []string) bool { return row[1] == m.Path || strings.HasPrefix(row[1], m.Path+"/") }) {
+			t.Errorf("docs/licenses.md does not list %s: make licenses", m.Path)
+		}
+	}
+	for _, row := range rows {
+		if row[2] == "see below" && !strings.HasPrefix(row[1], "gorgonia.org/gorgonia") && !strings.HasPrefix(row[1], "gorgonia.org/tensor") {
+			t.Errorf("the licence of %s is not told in docs/licenses.tmpl", row[1])
+		}
+	}
+}
