@@ -22,8 +22,12 @@ const (
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	finite = true
 	u := c.usual()
-	for i, h := range hi {
+	for i := 0; i < len(hi); i++ {
+		if i += u.plain(scale[i:], hi[i:]); i == len(hi) {
+			break
+		}
 		var l float32
+		h := hi[i]
 		if c.ZeroPoint {
 			l = lo[i]
 		}

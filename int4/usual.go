@@ -10,7 +10,7 @@ import (
 // scale is a normal number and whose range is so far from the greatest number of
 // the type that no exception of the package comment applies.
 type usual struct {
-	zeroPoint             bool
+	zeroPoint, unsigned   bool
 	least, middle, steps  int32
 	leastScale, mostRange float32
 	scaleTo, stepTo       rounding
@@ -19,7 +19,7 @@ type usual struct {
 func (c Codec) usual() usual {
 	least, greatest := c.limits()
 	u := usual{
-		zeroPoint: c.ZeroPoint, least: least, middle: c.middle(), steps: greatest - least,
+		zeroPoint: c.ZeroPoint, unsigned: c.HasZeroPoints(), least: least, middle: c.middle(), steps: greatest - least,
 		leastScale: 0x1p-126, mostRange: 0x1p126,
 		scaleTo: toBits(24), stepTo: toBits(24),
 	}
@@ -49,6 +49,25 @@ func (u *usual) scale(lo, hi float32) (scale float32, zero int32, ok bool) {
 	const magic = 3 << 22 // rounds to an integer what is added to it
 	z := int32(u.stepTo.round(-lo/s) + magic - magic)
 	return s, min(z, u.steps) + u.least, true
+}
+
+// plain sets the first scales to those of usual blocks, as far as they follow
+// each other, where nothing has to be rounded but the quotient. It returns their
+// number.
+func (u *usual) plain(scale, hi []float32) int {
+	if u.zeroPoint || u.unsigned || u.scaleTo.keep != math.MaxUint32 {
+		return 0
+	}
+	steps, least, most := float32(u.steps), u.leastScale, u.mostRange
+	scale = scale[:len(hi)]
+	for i, h := range hi {
+		s := h / steps
+		if !(s >= least && h <= most) {
+			return i
+		}
+		scale[i] = s
+	}
+	return len(hi)
 }
 
 // rounding rounds normal numbers to fewer bits, to nearest, ties to even.

@@ -27,6 +27,10 @@ func TestUsualBlocks(t *testing.T) {
 				return
 			}
 			count++
+			var alone [1]float32
+			if u.plain(alone[:], []float32{hi}) == 1 && alone[0] != s {
+				t.Fatalf("%v: %v alone has scale %v, want %v", c, hi, alone[0], s)
+			}
 			if wantS, wantZ := c.scale(lo, hi); s != wantS || z != wantZ {
 				t.Fatalf("%v: %v … %v has scale %v and zero point %d, want %v and %d", c, lo, hi, s, z, wantS, wantZ)
 			}

@@ -19,14 +19,13 @@ const elementBytes = 4 + 2 + 1 + 1 + 1 + 4
 // buffers are what one worker needs. They grow to the size of a tile and are
 // used again for the next one.
 type buffers struct {
-	raw      []byte    // bytes of a file
-	x        []float32 // elements of a chunk
-	decoded  []float32 // what their codes stand for
-	q        []byte    // codes, one a byte
-	packed   []byte
-	unpacked []byte // codes that do not begin a byte
-	arena    arena
-	turned   []byte // codes or zero points in the order in which they are stored
+	raw     []byte    // bytes of a file
+	x       []float32 // elements of a chunk
+	decoded []float32 // what their codes stand for
+	q       []byte    // codes, one a byte
+	packed  []byte
+	arena   arena
+	turned  []byte // codes or zero points in the order in which they are stored
 
 	lo, hi, scale []float32 // of the tile's blocks
 	zero          []byte

@@ -21,7 +21,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // so that sums do not depend on the number of workers.
 type outcome struct {
 	errors quantutil.ErrorStats
-	sum    uint32 // of what was written: codes unpacked, scales, zero points
+	sum    uint32 // of what was written: codes, scales, zero points
 }
 
 // executor carries a conversion out.
@@ -77,10 +77,10 @@ func (e *executor) begin() (err error) {
 	}
 	for _, w := range e.weights {
 		if w.codes != nil {
-			e.codes[w] = &packedWriter{w: e.sinks[w.codes], bits: w.bits(), at: w.codesAt}
+			e.codes[w] = &packedWriter{w: e.sinks[w.codes], packing: packing{w.bits(), w.codesAt}}
 		}
 		if w.zero != nil {
-			e.zeros[w] = &packedWriter{w: e.sinks[w.zero], bits: w.bits(), at: w.zerosAt}
+			e.zeros[w] = &packedWriter{w: e.sinks[w.zero], packing: packing{w.bits(), w.zerosAt}}
 		}
 	}
 	return nil
@@ -247,8 +247,7 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err 
 			continue
 		}
 		codes := b.storedCodes(t, c)
-		out.sum = crc32.Update(out.sum, castagnoli, codes)
-		if err := e.codes[t.weight].writeRuns(b, codes, t.codesAt.runs(c.off, c.rows, c.n)); err != nil {
+		if err := e.codes[t.weight].writeRuns(b, codes, t.codesAt.runs(c.off, c.rows, c.n), &out.sum); err != nil {
 			return true, err
 		}
 	}
@@ -271,15 +270,14 @@ func (e *executor) writeScales(b *buffers, t tile, out *outcome) error {
 		return nil
 	}
 	zero := arrange(t.zerosAt, &b.turned, b.zero, rows, n)
-	out.sum = crc32.Update(out.sum, castagnoli, zero)
-	return z.writeRuns(b, zero, t.zerosAt.runs(t.first, rows, n))
+	return z.writeRuns(b, zero, t.zerosAt.runs(t.first, rows, n), &out.sum)
 }
 
 // writeRuns packs and writes codes, each run where it lies.
-func (p *packedWriter) writeRuns(b *buffers, q []byte, runs iter.Seq[run]) error {
+func (p *packedWriter) writeRuns(b *buffers, q []byte, runs iter.Seq[run], sum *uint32) error {
 	packed := grow(&b.packed, int64(len(q)))
 	for r := range runs {
-		if err := p.write(packed, q[r.from:r.from+r.n], r.at); err != nil {
+		if err := p.write(packed, q[r.from:r.from+r.n], r.at, sum); err != nil {
 			return err
 		}
 	}

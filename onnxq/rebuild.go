@@ -72,12 +72,6 @@ type rebuild struct {
 	packed    map[*onnxpb.TensorProto]packing
 }
 
-// packing says how codes lie in a tensor.
-type packing struct {
-	bits int
-	stored
-}
-
 // fill makes a part of a tensor's content. Fills may run in any order.
 type fill struct {
 	bytes  int64
@@ -363,7 +357,7 @@ func (r *rebuild) places(where func(*onnxpb.TensorProto) io.WriterAt) map[*onnxp
 	for _, t := range r.tensors {
 		p := place{WriterAt: where(t)}
 		if l, ok := r.packed[t]; ok {
-			p.codes = &packedWriter{w: p.WriterAt, bits: l.bits, at: l.stored}
+			p.codes = &packedWriter{w: p.WriterAt, packing: l}
 		}
 		places[t] = p
 	}
@@ -535,7 +529,7 @@ func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, middl
 				if err := read(b)(q, off); err != nil {
 					return err
 				}
-				return to.codes.write(grow(&b.packed, part), q, off)
+				return to.codes.write(grow(&b.packed, part), q, off, new(uint32))
 			}})
 		}
 		return
@@ -553,7 +547,7 @@ func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, middl
 				d = square{s.col, s.cols, s.row, s.rows}
 			}
 			for i := range d.rows {
-				if err := to.codes.write(grow(&b.packed, d.cols), q[i*d.cols:(i+1)*d.cols], (d.row+i)*at.pitch+d.col); err != nil {
+				if err := to.codes.write(grow(&b.packed, d.cols), q[i*d.cols:(i+1)*d.cols], (d.row+i)*at.pitch+d.col, new(uint32)); err != nil {
 					return err
 				}
 			}

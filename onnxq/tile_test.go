@@ -69,13 +69,13 @@ func TestPackedWriter(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p := &packedWriter{w: f, base: 3, bits: bits, at: stored{outer: 1, k: int64(n), inner: 1, pitch: int64(n)}}
+			p := &packedWriter{w: f, base: 3, packing: packing{bits, stored{outer: 1, k: int64(n), inner: 1, pitch: int64(n)}}}
 			for _, i := range r.Perm(len(cuts)) {
 				end := n
 				if i+1 < len(cuts) {
 					end = cuts[i+1]
 				}
-				if err := p.write(make([]byte, n), q[cuts[i]:end], int64(cuts[i])); err != nil {
+				if err := p.write(make([]byte, n), q[cuts[i]:end], int64(cuts[i]), new(uint32)); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -5,10 +5,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"hash/crc32"
+	"io"
 	"iter"
 	"math"
 
-	"onnxquant/int4"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -58,11 +58,10 @@ func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProt
 		if w.codes == nil {
 			break
 		}
-		q := grow(&b.q, c.rows*c.n)
-		if err := b.readRuns(q, payloads[w.codes], w, w.codesAt.runs(c.off, c.rows, c.n)); err != nil {
+		var err error
+		if sum, err = b.sumRuns(sum, payloads[w.codes], packing{w.bits(), w.codesAt}, w.codesAt.runs(c.off, c.rows, c.n)); err != nil {
 			return 0, w.path, err
 		}
-		sum = crc32.Update(sum, castagnoli, q)
 	}
 	rows, n := t.scaleGrid()
 	elem := modelfile.DType(w.scale.GetDataType()).Bits() / 8
@@ -74,40 +73,21 @@ func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProt
 	}
 	sum = crc32.Update(sum, castagnoli, raw)
 	if w.zero != nil {
-		zero := grow(&b.zero, t.scales)
-		if err := b.readRuns(zero, payloads[w.zero], w, w.zerosAt.runs(t.first, rows, n)); err != nil {
+		var err error
+		if sum, err = b.sumRuns(sum, payloads[w.zero], packing{w.bits(), w.zerosAt}, w.zerosAt.runs(t.first, rows, n)); err != nil {
 			return 0, w.path, err
 		}
-		sum = crc32.Update(sum, castagnoli, zero)
 	}
 	return sum, w.path, nil
 }
 
-// readRuns reads packed codes, each run from where it lies.
-func (b *buffers) readRuns(q []byte, p *modelfile.Payload, w *weight, runs iter.Seq[run]) error {
-	for r := range runs {
-		if err := b.readCodes(q[r.from:r.from+r.n], p, w, r.at); err != nil {
-			return err
+// sumRuns sums up packed codes, each run where it lies.
+func (b *buffers) sumRuns(sum uint32, r io.ReaderAt, p packing, runs iter.Seq[run]) (uint32, error) {
+	for piece := range runs {
+		var err error
+		if sum, err = p.sumUp(sum, &b.packed, r, piece.at, piece.n); err != nil {
+			return 0, err
 		}
 	}
-	return nil
-}
-
-// readCodes reads packed codes from element off on.
-func (b *buffers) readCodes(q []byte, p *modelfile.Payload, w *weight, off int64) error {
-	per := int64(8 / w.bits())
-	head := off % per
-	n := head + int64(len(q))
-	packed := grow(&b.packed, int64(int4.PackedLen(int(n), w.bits())))
-	if err := readAt(p, packed, off/per); err != nil {
-		return err
-	}
-	if head == 0 {
-		int4.Unpack(q, packed, w.bits(), w.signed() && !w.offset)
-		return nil
-	}
-	all := grow(&b.unpacked, n)
-	int4.Unpack(all, packed, w.bits(), w.signed() && !w.offset)
-	copy(q, all[head:])
-	return nil
+	return sum, nil
 }
