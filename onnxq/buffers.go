@@ -58,10 +58,8 @@ func (b *buffers) load(t tile, c chunk) error {
 	if t.dtype != modelfile.Float32 {
 		raw = grow(&b.raw, c.rows*c.n*size)
 	}
-	for r := range c.rows {
-		if err := readAt(t.src, raw[r*c.n*size:(r+1)*c.n*size], (c.off+r*t.inner)*size); err != nil {
-			return err
-		}
+	if err := t.src.ReadRows(raw, c.off*size, c.rows, c.n*size, t.inner*size); err != nil {
+		return err
 	}
 	switch t.dtype {
 	case modelfile.Float32:

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,6 +15,8 @@ import (
 type convertFlags struct {
 	opts          onnxq.Options
 	precisionInfo string
+	weightsFrom   []string
+	names         string
 
 	dryRun, json   bool
 	quiet, verbose bool
@@ -51,6 +54,10 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"leave weights of fewer elements in float")
 	fs.StringVar(&f.precisionInfo, "precision-info", "",
 		"settings for single weights, a JSON `FILE`")
+	fs.StringArrayVar(&f.weightsFrom, "weights-from", nil,
+		"take weights that have a name in the GGUF `FILE` from\nthere; may be repeated")
+	fs.StringVar(&f.names, "names", "",
+		"what weights are called in GGUF files, a JSON `FILE`")
 	fs.Var(choice[onnxq.ExternalData]{&o.ExternalData, []onnxq.ExternalData{onnxq.ExternalAuto, onnxq.ExternalAlways, onnxq.ExternalNever}, "WHEN"}, "external-data",
 		"when tensors go to OUT.data: always, never, or auto:\nif OUT would pass 2 GiB (default auto)")
 	fs.Var(notNegative(&o.Threads), "threads",
@@ -143,6 +150,9 @@ func (f *convertFlags) check() error {
 	if f.quiet && f.verbose {
 		return usagef("--quiet and --verbose exclude each other")
 	}
+	if f.names != "" && len(f.weightsFrom) == 0 {
+		return usagef("--names is for --weights-from")
+	}
 	format := f.opts.Format
 	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
 		return usagef("--format %s has %d bits, not the %d of --bits", format, format.Bits(), f.opts.Bits)
@@ -152,15 +162,11 @@ func (f *convertFlags) check() error {
 
 // plan prints what a conversion would do.
 func (f *convertFlags) plan(c *console, in, out string) error {
-	m, err := onnxq.Open(in)
+	m, p, err := f.open(c, in)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	p, err := m.Plan(f.opts)
-	if err != nil {
-		return err
-	}
 	if out != "" {
 		if err := p.SetOutput(out); err != nil {
 			return err
@@ -181,7 +187,12 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string) 
 	start := time.Now()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
-	report, err := onnxq.Convert(ctx, in, out, f.opts)
+	m, p, err := f.open(c, in)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	report, err := p.Convert(ctx, out)
 	bar.clear()
 	if err != nil {
 		return err
@@ -195,6 +206,46 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string) 
 	}
 	if f.json {
 		return c.json(report)
+	}
+	return nil
+}
+
+// open opens the model, with the weights it is to have, and plans.
+func (f *convertFlags) open(c *console, in string) (*onnxq.Model, *onnxq.Plan, error) {
+	m, err := onnxq.Open(in)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err = f.readWeights(c, m); err == nil {
+		var p *onnxq.Plan
+		if p, err = m.Plan(f.opts); err == nil {
+			return m, p, nil
+		}
+	}
+	m.Close()
+	return nil, nil, err
+}
+
+// readWeights puts the weights of GGUF files into the model.
+func (f *convertFlags) readWeights(c *console, m *onnxq.Model) error {
+	var names *onnxq.Names
+	if f.names != "" {
+		var err error
+		if names, err = onnxq.LoadNames(f.names); err != nil {
+			return err
+		}
+	}
+	for _, path := range f.weightsFrom {
+		from, err := m.ReadWeights(path, names)
+		if err != nil {
+			return err
+		}
+		if n := len(from.Unused); n > 0 {
+			c.warn(fmt.Sprintf("%s: %d of its %d tensors are not in the model, among them %s", path, n, n+from.Used, from.Unused[0]))
+		}
+		if !f.quiet {
+			c.line("", fmt.Sprintf("%d of the model's %d float tensors come from %s", len(from.Tensors), from.Of, path))
+		}
 	}
 	return nil
 }

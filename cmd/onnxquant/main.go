@@ -31,6 +31,7 @@ func commands() []command {
 		{"calibrate", "find the ranges of activations in numpy files", runCalibrate},
 		{"dequantize", "fold quantized weights back to float", runDequantize},
 		{"diff", "tell how two models differ", runDiff},
+		{"gguf", "write a model's weights to a GGUF file, or list one", runGGUF},
 		{"help", "show how to use the command", runHelp},
 		{"restyle", "give quantized weights another style", runRestyle},
 		{"version", "show the version", runVersion},

@@ -20,6 +20,7 @@ type Model struct {
 	file      *file
 	root      *os.Root // the model's folder
 	externals map[string]*file
+	attached  []*file // see Attach
 	pieces    []*piece
 	payloads  map[*onnxpb.TensorProto]*Payload
 }
@@ -69,7 +70,7 @@ func (m *Model) read(name string) (err error) {
 
 // Close closes the model's files.
 func (m *Model) Close() error {
-	for _, f := range m.externals {
+	for _, f := range m.others() {
 		f.Close()
 	}
 	if m.root != nil {
@@ -96,7 +97,7 @@ func (m *Model) Size() int64 {
 // as far as its size and its time tell. What was read may then be neither the old
 // contents nor the new ones.
 func (m *Model) Unchanged() error {
-	for _, f := range append(slices.Collect(maps.Values(m.externals)), m.file) {
+	for _, f := range append(m.others(), m.file) {
 		now, err := f.Stat()
 		if err != nil {
 			return err
@@ -108,15 +109,12 @@ func (m *Model) Unchanged() error {
 	return nil
 }
 
-// Uses reports whether info is the model file or one of its external files.
+// Uses reports whether info is one of the model's files.
 func (m *Model) Uses(info fs.FileInfo) bool {
-	if os.SameFile(info, m.file.info) {
-		return true
-	}
-	for _, f := range m.externals {
-		if os.SameFile(info, f.info) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(append(m.others(), m.file), func(f *file) bool { return os.SameFile(info, f.info) })
+}
+
+// others lists the model's files but for the model file itself.
+func (m *Model) others() []*file {
+	return append(slices.Collect(maps.Values(m.externals)), m.attached...)
 }

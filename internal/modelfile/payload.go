@@ -18,8 +18,9 @@ var ErrTensor = errors.New("invalid tensor")
 // Payload is the content of a tensor as little-endian bytes, elements in row
 // major order, sub-byte elements packed from the low bits up.
 type Payload struct {
-	size  int64
-	parts []part
+	size     int64
+	parts    []part
+	replaced bool // it is not what the file has
 }
 
 // part is a stretch of a payload: size bytes read from r at base on.
@@ -80,7 +81,7 @@ func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
 	var wire []byte
 	for _, k := range src.GetPayload() {
 		piece := m.pieces[k]
-		if piece.field == fieldRawData || piece.n == 0 {
+		if p.replaced || piece.field == fieldRawData || piece.n == 0 {
 			continue
 		}
 		b := make([]byte, piece.n)

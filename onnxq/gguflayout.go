@@ -1,0 +1,102 @@
+package onnxq
+
+import (
+	"slices"
+
+	"onnxquant/gguf"
+	"onnxquant/internal/modelfile"
+)
+
+// ggufLayout is how a tensor of a model lies in a GGUF file. There, blocks run along
+// the last axis, and a linear layer's weight is rows of what its output sums over.
+// So the axis that MatMul or Gemm sums over, or the features of an embedding, comes
+// last: of MatMul's [K,N] the file has [N,K]. Other tensors lie as they do in the
+// model. The layout follows from the graph, not from the file, so that what is read
+// back finds its way, and so do files that others made of the same weights.
+type ggufLayout struct {
+	shape []int64 // in the file
+
+	// The elements are [outer, k, inner] in the model and [outer, inner, k] in the
+	// file: rows of k.
+	outer, k, inner int64
+	summed          bool // k is the axis summed over, so that the rows may be quantized
+}
+
+// maxAxes is the most that ggml takes.
+const maxAxes = 4
+
+// layoutInGGUF lays a tensor out that gets to leaves. A scalar becomes [1], and the
+// first axes of a tensor of more than four count as one.
+func layoutInGGUF(shape []int64, leaves []leaf) ggufLayout {
+	o, summed := operandInGGUF(shape, leaves)
+	if !summed {
+		o = operand{len(shape) - 1, shape}
+	}
+	if len(o.view) == 0 {
+		return ggufLayout{shape: []int64{1}, outer: 1, k: 1, inner: 1}
+	}
+	l := ggufLayout{
+		outer:  elements(o.view[:o.axis]),
+		k:      o.view[o.axis],
+		inner:  elements(o.view[o.axis+1:]),
+		summed: summed,
+	}
+	l.shape = append(slices.Delete(slices.Clone(o.view), o.axis, o.axis+1), l.k)
+	for len(l.shape) > maxAxes {
+		l.shape = slices.Replace(l.shape, 0, 2, l.shape[0]*l.shape[1])
+	}
+	return l
+}
+
+// operandInGGUF finds what a product sums over, or else the features of an embedding.
+// Weights of convolutions have no such axis in GGUF.
+func operandInGGUF(shape []int64, leaves []leaf) (o operand, ok bool) {
+	for _, l := range leaves {
+		next, weight, why := l.operand(shape)
+		switch {
+		case !weight || why != "" || weightOpOf(l.use).whole || elements(shape) == 0:
+		case !l.looksUp():
+			return next, true
+		case !ok:
+			o, ok = next, true
+		}
+	}
+	return o, ok
+}
+
+// looksUp tells whether the operator takes rows of the tensor.
+func (u use) looksUp() bool {
+	return slices.Contains([]string{"Gather", "GatherND", "EmbedLayerNormalization"}, u.node.GetOpType())
+}
+
+// transposed tells whether elements are in another order than in the model.
+func (l ggufLayout) transposed() bool { return l.inner > 1 && l.k > 1 }
+
+// rows is the number of rows in the file.
+func (l ggufLayout) rows() int64 { return l.outer * l.inner }
+
+// matrix is the number of rows in the file that make up one matrix.
+func (l ggufLayout) matrix() int64 {
+	if len(l.shape) < 2 {
+		return 1
+	}
+	return l.shape[len(l.shape)-2]
+}
+
+// sameShape compares shapes but for first dimensions of 1, which ggml drops.
+func sameShape(a, b []int64) bool { return slices.Equal(trimOnes(a), trimOnes(b)) }
+
+func trimOnes(shape []int64) []int64 {
+	for len(shape) > 1 && shape[0] == 1 {
+		shape = shape[1:]
+	}
+	return shape
+}
+
+// floatTypes gives the type of GGUF that is a float type of ONNX.
+var floatTypes = map[modelfile.DType]gguf.Type{
+	modelfile.Float32:  gguf.F32,
+	modelfile.Float16:  gguf.F16,
+	modelfile.BFloat16: gguf.BF16,
+	modelfile.Float64:  gguf.F64,
+}

@@ -1,0 +1,227 @@
+package onnxq
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"onnxquant/gguf"
+)
+
+// DefaultMix is the mix of a GGUF file if none is asked for.
+const DefaultMix = "Q4_K_M"
+
+// mix chooses types by what a weight does in the model. The mixes, their names and
+// numbers are llama.cpp's (llama_ftype, and the choice of types by llama-quantize).
+type mix struct {
+	name   string
+	number uint32 // general.file_type
+	base   gguf.Type
+	rules  []mixRule // the first that fits holds
+}
+
+// mixRule gives the weights of a role a type, in some of the layers.
+type mixRule struct {
+	role  role
+	typ   gguf.Type
+	where func(layer, layers int, weighted bool) bool // nil: everywhere
+}
+
+// role is what a weight does.
+type role int
+
+const (
+	otherRole role = iota
+	outputRole
+	embeddingRole
+	positionRole
+	valueRole     // of attention
+	attentionRole // query, key and value in one
+	projectRole   // what is behind attention
+	downRole      // of the feed-forward network
+)
+
+// The layers in which more bits pay: the first eighth, the last, and every third
+// between.
+func outerLayers(layer, layers int, _ bool) bool {
+	return layer < layers/8 || layer >= 7*layers/8 || (layer-layers/8)%3 == 2
+}
+
+func firstEighth(layer, layers int, _ bool) bool { return layer < layers/8 }
+func firstTwo(layer, _ int, _ bool) bool         { return layer < 2 }
+func firstFour(layer, _ int, _ bool) bool        { return layer < 4 }
+
+func firstSixteenth(layer, layers int, _ bool) bool { return layer < layers/16 }
+
+// weightedEighth and unweightedEighth ask whether there is an importance matrix.
+func weightedEighth(layer, layers int, weighted bool) bool   { return weighted && layer < layers/8 }
+func unweightedEighth(layer, layers int, weighted bool) bool { return !weighted && layer < layers/8 }
+
+var mixes = []mix{
+	{"F32", 0, gguf.F32, nil},
+	{"F16", 1, gguf.F16, nil},
+	{"BF16", 32, gguf.BF16, nil},
+	{"Q8_0", 7, gguf.Q8_0, nil},
+	{"Q4_0", 2, gguf.Q4_0, []mixRule{{downRole, gguf.Q4_1, weightedEighth}}},
+	{"Q4_1", 3, gguf.Q4_1, nil},
+	{"Q5_0", 8, gguf.Q5_0, []mixRule{{downRole, gguf.Q5_1, weightedEighth}}},
+	{"Q5_1", 9, gguf.Q5_1, nil},
+	{"IQ4_NL", 25, gguf.IQ4_NL, []mixRule{{downRole, gguf.Q5_K, unweightedEighth}}},
+	{"MXFP4", 38, gguf.MXFP4, nil},
+	{"Q2_K", 10, gguf.Q2_K, []mixRule{{valueRole, gguf.Q3_K, nil}, {downRole, gguf.Q3_K, nil}, {projectRole, gguf.Q3_K, nil}}},
+	{"Q3_K_S", 11, gguf.Q3_K, nil},
+	{"Q3_K_M", 12, gguf.Q3_K, []mixRule{
+		{valueRole, gguf.Q5_K, firstTwo}, {valueRole, gguf.Q4_K, nil},
+		{downRole, gguf.Q5_K, firstSixteenth}, {downRole, gguf.Q4_K, nil},
+		{projectRole, gguf.Q4_K, nil}, {attentionRole, gguf.Q4_K, nil},
+	}},
+	{"Q3_K_L", 13, gguf.Q3_K, []mixRule{
+		{valueRole, gguf.Q5_K, nil}, {downRole, gguf.Q5_K, nil}, {projectRole, gguf.Q5_K, nil}, {attentionRole, gguf.Q4_K, nil},
+	}},
+	{"Q4_K_S", 14, gguf.Q4_K, []mixRule{{valueRole, gguf.Q5_K, firstFour}, {downRole, gguf.Q5_K, firstEighth}}},
+	{"Q4_K_M", 15, gguf.Q4_K, []mixRule{
+		{valueRole, gguf.Q6_K, outerLayers}, {downRole, gguf.Q6_K, outerLayers}, {attentionRole, gguf.Q5_K, nil},
+	}},
+	{"Q5_K_S", 16, gguf.Q5_K, nil},
+	{"Q5_K_M", 17, gguf.Q5_K, []mixRule{
+		{valueRole, gguf.Q6_K, outerLayers}, {downRole, gguf.Q6_K, outerLayers}, {attentionRole, gguf.Q6_K, nil},
+	}},
+	{"Q6_K", 18, gguf.Q6_K, nil},
+}
+
+// Mixes lists the names of the mixes that PlanGGUF knows.
+func Mixes() []string {
+	var names []string
+	for _, m := range mixes {
+		names = append(names, m.name)
+	}
+	return names
+}
+
+func mixNamed(name string) (*mix, error) {
+	for i := range mixes {
+		if strings.EqualFold(mixes[i].name, name) {
+			return &mixes[i], nil
+		}
+	}
+	return nil, fmt.Errorf("mix %q is not known (known: %s)", name, strings.Join(Mixes(), ", "))
+}
+
+// floats tells whether the mix is one of single numbers.
+func (m *mix) floats() bool {
+	elements, _ := m.base.Block()
+	return elements == 1
+}
+
+// choose returns the type of a weight in a role, and why it is not the mix's usual
+// one, if it is not.
+func (m *mix) choose(r role, layer, layers int, weighted bool) (gguf.Type, string) {
+	if r == outputRole && !m.floats() && m.base != gguf.Q8_0 {
+		return gguf.Q6_K, "output"
+	}
+	for _, rule := range m.rules {
+		if rule.role == r && (rule.where == nil || layer >= 0 && rule.where(layer, layers, weighted)) {
+			return rule.typ, roleNames[r]
+		}
+	}
+	return m.base, ""
+}
+
+// fallbacks are what stands in for a type of blocks of 256 where rows are no multiple
+// of that.
+var fallbacks = map[gguf.Type]gguf.Type{
+	gguf.Q2_K: gguf.Q4_0, gguf.Q3_K: gguf.Q4_0, gguf.Q4_K: gguf.Q5_0, gguf.Q5_K: gguf.Q5_1, gguf.Q6_K: gguf.Q8_0,
+}
+
+// fitting returns the type, or the one that stands in for it, whose blocks fill rows
+// of k elements. If there is none, the weight keeps its own type or becomes F16.
+func fitting(t, own gguf.Type, k int64) gguf.Type {
+	fills := func(t gguf.Type) bool {
+		elements, _ := t.Block()
+		return k%elements == 0
+	}
+	if other, ok := fallbacks[t]; ok && !fills(t) {
+		t = other
+	}
+	switch {
+	case fills(t):
+		return t
+	case own == gguf.BF16:
+		return own
+	}
+	return gguf.F16
+}
+
+var roleNames = map[role]string{
+	outputRole: "output", embeddingRole: "embedding", positionRole: "positions", valueRole: "attention value",
+	attentionRole: "attention", projectRole: "attention output", downRole: "feed-forward down",
+}
+
+// Roles by name, as exporters and GGUF have them: of the weight, in the model or in
+// the file, or of a node that reads it. Words stand between dots, slashes or colons.
+var roleWords = []struct {
+	role  role
+	words *regexp.Regexp
+}{
+	{outputRole, words("lm_head", "embed_out", "output_projection")},
+	{valueRole, words("attn_v", "v_proj", "to_v", "wv", "c_v", "value")},
+	{attentionRole, words("attn_qkv", "qkv", "qkv_proj", "wqkv", "c_attn", "query_key_value")},
+	{projectRole, words("attn_output", "o_proj", "out_proj", "wo", "attn[./]c_proj", "attn[./]proj", "proj", "attention[./](?:output[./])?dense")},
+	{downRole, words("ffn_down", "ffn_down_exps", "down_proj", "down", "w2", "mlp[./]c_proj", "fc2", "fc_out", "dense_4h_to_h")},
+	{positionRole, words("position_embd", "position_embeddings?", "pos_embed(?:ding)?s?", "pos", "wpe", "cos_cache", "sin_cache", "cos", "sin", "rotary_emb",
+		"rel_pos", "relative_attention_bias", "attn_rel_b", "token_types", "token_type_embeddings")},
+}
+
+func words(list ...string) *regexp.Regexp {
+	return regexp.MustCompile(`(?i)(?:^|[./:])(?:` + strings.Join(list, "|") + `)(?:$|[./:])`)
+}
+
+var layerNumber = regexp.MustCompile(`(?i)(?:^|[./:])(?:blk|blocks?|layers?|h)[./](\d{1,6})(?:$|[./:])`)
+
+// layerOf finds the number of a layer in names, -1 if there is none.
+func layerOf(names []string) int {
+	for _, name := range names {
+		if m := layerNumber.FindStringSubmatch(name); m != nil {
+			n, _ := strconv.Atoi(m[1])
+			return n
+		}
+	}
+	return -1
+}
+
+// roleOf finds what a weight does, from its names and the graph.
+func (x *graphIndex) roleOf(names []string, leaves []leaf) role {
+	if slices.ContainsFunc(leaves, x.makesOutput) || slices.Contains(names, "output.weight") {
+		return outputRole
+	}
+	for _, r := range roleWords {
+		if slices.ContainsFunc(names, r.words.MatchString) {
+			return r.role
+		}
+	}
+	if slices.ContainsFunc(leaves, func(l leaf) bool { return l.looksUp() }) {
+		return embeddingRole
+	}
+	return otherRole
+}
+
+// makesOutput tells whether a product is an output of its graph, but for a bias and
+// changes of type or shape.
+func (x *graphIndex) makesOutput(l leaf) bool {
+	if !slices.Contains([]string{"MatMul", "Gemm", "FusedMatMul", "FusedGemm"}, l.node.GetOpType()) {
+		return false
+	}
+	v := x.made(l.node)
+	for range 8 {
+		if v == nil || v.output {
+			return v != nil
+		}
+		if len(v.uses) != 1 || !slices.Contains([]string{"Add", "Cast", "Identity", "Reshape", "Squeeze"}, v.uses[0].node.GetOpType()) {
+			return false
+		}
+		v = x.made(v.uses[0].node)
+	}
+	return false
+}

@@ -1,0 +1,417 @@
+package onnxq
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"onnxquant/ggml"
+	"onnxquant/gguf"
+	"onnxquant/internal/modelfile"
+)
+
+// GGUFOptions say how a model's weights become a GGUF file. The zero value of a field
+// means the default named beside it.
+type GGUFOptions struct {
+	Mix           string     // one of Mixes; default DefaultMix
+	Pure          bool       // every weight has the mix's usual type
+	OutputType    string     // of the weight that makes the output; default the mix's
+	EmbeddingType string     // of embeddings; default the mix's
+	TensorTypes   []TypeRule // types of single tensors; the last that matches holds
+
+	Names      *Names          // what tensors are called in the file; default as in the model
+	Metadata   []gguf.KeyValue // added, in the place of an equal key
+	Importance *Importance     // of the columns of weights, for the encodings that search
+
+	Threads int   // default: the number of CPUs
+	Memory  int64 // bytes of buffers, shared by the threads; default 64 MiB
+
+	// Progress, if set, is told the bytes of input worked on so far and the
+	// total. Calls come from one goroutine at a time.
+	Progress func(done, total int64)
+}
+
+// TypeRule gives tensors a type by name.
+type TypeRule struct {
+	Pattern string // name or glob, of the tensor in the model or the file, or of a node that reads it
+	Type    string // name of an encoding of package ggml, or F64
+}
+
+// GGUFTensor says what becomes of one float tensor of the model.
+type GGUFTensor struct {
+	Source string  `json:"source"` // name in the model
+	Name   string  `json:"name"`   // in the file; empty if it is left out
+	DType  string  `json:"dtype"`
+	Shape  []int64 `json:"shape"` // in the model
+
+	Type       string  `json:"type,omitempty"`
+	FileShape  []int64 `json:"file_shape,omitempty"` // as ONNX spells shapes: rows last
+	Transposed bool    `json:"transposed"`
+	Reason     string  `json:"reason,omitempty"` // why it has this type, or is left out
+
+	Bytes    int64   `json:"bytes"`
+	OutBytes int64   `json:"out_bytes"`
+	Bits     float64 `json:"bits_per_weight"`
+}
+
+// GGUFPlan says what a GGUF file will hold. It is a function of the model's structure
+// and the options. It needs its Model to be open.
+type GGUFPlan struct {
+	Mix      string       `json:"mix"`
+	Tensors  []GGUFTensor `json:"tensors"` // every float initializer and Constant
+	InBytes  int64        `json:"in_bytes"`
+	OutBytes int64        `json:"out_bytes"` // exact size of the file
+	Bits     float64      `json:"bits_per_weight"`
+	Warnings []string     `json:"warnings,omitempty"`
+
+	model   *Model
+	opts    GGUFOptions
+	layout  *gguf.Layout
+	weights []*ggufWeight // those of the layout's tensors
+}
+
+// ggufWeight is a tensor that is written.
+type ggufWeight struct {
+	ggufLayout
+	*value
+	dtype      modelfile.DType
+	src        *modelfile.Payload
+	encoding   *ggml.Encoding
+	verbatim   bool // the types are one
+	importance []float32
+	planned    int // index among the plan's tensors
+}
+
+// PlanGGUF decides what a GGUF file of the model's weights holds. It reads no weights.
+//
+// All float initializers and Constants go into it but empty ones, the scalars of
+// Constant nodes, and the parts of weights that are quantized already. Those of two or more axes that MatMul, Gemm or Gather read get the
+// type that the mix has for them, or one with shorter blocks where their rows do not
+// fill whole ones; the others keep their type, except that vectors become F32, as
+// ggml's programs want them.
+func (m *Model) PlanGGUF(opts GGUFOptions) (*GGUFPlan, error) {
+	opts.Mix = cmp.Or(opts.Mix, DefaultMix)
+	opts.Memory = cmp.Or(opts.Memory, defaultMemory)
+	chosen, err := mixNamed(opts.Mix)
+	if err != nil {
+		return nil, err
+	}
+	if opts.Threads < 0 || opts.Memory < 0 {
+		return nil, fmt.Errorf("%d threads, %d bytes of memory", opts.Threads, opts.Memory)
+	}
+	if err := opts.Names.Unused(m.tensorNames()); err != nil {
+		return nil, err
+	}
+	types, err := opts.types()
+	if err != nil {
+		return nil, err
+	}
+	c := &ggufChooser{mix: chosen, opts: opts, types: types, used: make([]bool, len(types))}
+	p := &GGUFPlan{Mix: chosen.name, Tensors: []GGUFTensor{}, InBytes: m.Size(), model: m, opts: opts}
+	candidates := m.ggufCandidates(opts.Names)
+	for _, w := range candidates {
+		c.layers = max(c.layers, w.layer+1)
+	}
+	for _, w := range candidates {
+		if err := p.add(m, w, c); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.unused(opts.TensorTypes); err != nil {
+		return nil, err
+	}
+	if err := opts.Importance.unused(p); err != nil {
+		return nil, err
+	}
+	return p, p.place(chosen)
+}
+
+// types resolves the names of the options' types.
+func (o *GGUFOptions) types() ([]gguf.Type, error) {
+	for _, name := range []string{o.OutputType, o.EmbeddingType} {
+		if _, err := typeNamed(name); name != "" && err != nil {
+			return nil, err
+		}
+	}
+	var types []gguf.Type
+	for _, r := range o.TensorTypes {
+		t, err := typeNamed(r.Type)
+		if err != nil {
+			return nil, err
+		}
+		types = append(types, t)
+	}
+	return types, nil
+}
+
+// GGUFTypes lists the types that a weight can have in a GGUF file: the encodings that
+// package ggml knows, as far as GGUF has them, and F64 for weights that are float64.
+func GGUFTypes() []string {
+	var names []string
+	for _, e := range ggml.All() {
+		if t := gguf.Type(e.Type); t.Known() && strings.EqualFold(t.String(), e.Name) {
+			names = append(names, e.Name)
+		}
+	}
+	return append(names, gguf.F64.String())
+}
+
+// typeNamed finds the type that a name, in letters of either case, means.
+func typeNamed(name string) (gguf.Type, error) {
+	if strings.EqualFold(name, gguf.F64.String()) {
+		return gguf.F64, nil
+	}
+	e, ok := ggml.Lookup(name)
+	if ok && slices.Contains(GGUFTypes(), e.Name) {
+		return gguf.Type(e.Type), nil
+	}
+	return 0, fmt.Errorf("type %q is none that GGUF files are written with (%s)", name, strings.Join(GGUFTypes(), ", "))
+}
+
+// candidate is a float tensor that may go into the file.
+type candidate struct {
+	*value
+	dtype modelfile.DType
+	dims  []int64 // in the model
+	bytes int64
+	skip  string // why it is left out
+
+	ggufLayout
+	leaves []leaf
+	name   string   // in the file
+	names  []string // by which it is known, those of nodes that read it among them
+	role   role
+	layer  int
+}
+
+// ggufCandidates lists the float tensors of the model, and what may be known of them
+// before all of them are known.
+func (m *Model) ggufCandidates(names *Names) []*candidate {
+	var all []*candidate
+	parts := m.quantizedParts()
+	for _, v := range m.index.values {
+		c := &candidate{value: v, dtype: modelfile.DType(v.tensor.GetDataType()), dims: v.tensor.GetDims(), bytes: sizeOf(v.tensor), layer: -1}
+		if !c.dtype.Float() {
+			continue
+		}
+		all = append(all, c)
+		name, wanted := names.For(v.path)
+		switch {
+		case c.bytes == 0:
+			c.skip = "empty"
+		case !wanted:
+			c.skip = "left out by name"
+		case parts[v] != "":
+			c.skip = parts[v]
+		case v.node != nil && len(c.dims) == 0:
+			c.skip = "a constant of the graph"
+		default:
+			c.know(m.index, name)
+		}
+	}
+	for _, v := range m.index.unusual {
+		u := v.unusual
+		all = append(all, &candidate{value: v, dtype: u.dtype, dims: u.shape, bytes: u.bytes, skip: "stored as " + u.form, layer: -1})
+	}
+	return all
+}
+
+// know fills in what the graph and the name in the file tell of a tensor.
+func (c *candidate) know(x *graphIndex, name string) {
+	c.name = name
+	c.leaves = x.reach(c.value, c.dims).leaves
+	c.ggufLayout = layoutInGGUF(c.dims, c.leaves)
+	c.names = []string{name, c.path}
+	for _, l := range c.leaves {
+		c.names = append(c.names, l.node.GetName())
+	}
+	c.role, c.layer = x.roleOf(c.names, c.leaves), layerOf(c.names)
+}
+
+// ggufChooser chooses types.
+type ggufChooser struct {
+	mix    *mix
+	opts   GGUFOptions
+	types  []gguf.Type // of opts.TensorTypes
+	used   []bool
+	layers int
+}
+
+// choose returns the type of a tensor, and why.
+func (c *ggufChooser) choose(w *candidate) (t gguf.Type, reason string, err error) {
+	asked := -1
+	for i, r := range c.opts.TensorTypes {
+		if slices.ContainsFunc(w.names, func(name string) bool { return name != "" && matchName(r.Pattern, name) }) {
+			c.used[i], asked = true, i
+		}
+	}
+	if asked >= 0 {
+		t = c.types[asked]
+		if elements, _ := t.Block(); w.k%elements != 0 {
+			return 0, "", fmt.Errorf("tensor %s: rows of %d elements are not made of blocks of %d, as %v has", quote(w.path), w.k, elements, t)
+		}
+		return t, "asked for", nil
+	}
+	own := floatTypes[w.dtype]
+	if len(w.shape) == 1 && (own == gguf.F16 || own == gguf.BF16) {
+		own = gguf.F32
+	}
+	switch {
+	case !w.summed && len(w.leaves) > 0:
+		return own, "not a weight of " + w.leaves[0].String(), nil
+	case !w.summed:
+		return own, "nothing reads it", nil
+	case len(w.shape) < 2:
+		return own, "a vector", nil
+	case w.role == positionRole:
+		return own, roleNames[positionRole], nil
+	}
+	t, reason = c.mix.choose(w.role, w.layer, c.layers, c.opts.Importance != nil)
+	if c.opts.Pure {
+		t, reason = c.mix.base, ""
+	}
+	if name := map[role]string{outputRole: c.opts.OutputType, embeddingRole: c.opts.EmbeddingType}[w.role]; name != "" {
+		t, _ = typeNamed(name) // it has been checked
+		reason = roleNames[w.role]
+	}
+	if fits := fitting(t, own, w.k); fits != t {
+		reason = fmt.Sprintf("rows of %d do not fill %v", w.k, t)
+		t = fits
+	}
+	return t, reason, nil
+}
+
+// unused returns an error if a rule for types matches no tensor.
+func (c *ggufChooser) unused(rules []TypeRule) error {
+	if i := slices.Index(c.used, false); i >= 0 {
+		return fmt.Errorf("no tensor and no node is called %s, which is to be %s", quote(rules[i].Pattern), rules[i].Type)
+	}
+	return nil
+}
+
+// add plans one tensor.
+func (p *GGUFPlan) add(m *Model, w *candidate, c *ggufChooser) error {
+	t := GGUFTensor{
+		Source: w.path,
+		Name:   w.name,
+		DType:  w.dtype.String(),
+		Shape:  append([]int64{}, w.dims...),
+		Reason: w.skip,
+		Bytes:  w.bytes,
+	}
+	if w.skip != "" {
+		p.Tensors = append(p.Tensors, t)
+		return nil
+	}
+	typ, reason, err := c.choose(w)
+	if err != nil {
+		return err
+	}
+	g := &ggufWeight{ggufLayout: w.ggufLayout, value: w.value, dtype: w.dtype, planned: len(p.Tensors), verbatim: floatTypes[w.dtype] == typ}
+	if g.src, err = m.file.Payload(w.tensor); err != nil {
+		return err
+	}
+	switch {
+	case typ != gguf.F64:
+		g.encoding, _ = ggml.LookupType(uint32(typ))
+	case !g.verbatim:
+		return fmt.Errorf("tensor %s: F64 is only for float64", quote(w.path))
+	}
+	if g.importance, err = c.opts.Importance.of(w.name, w.path, g); err != nil {
+		return err
+	}
+	elements, bytes := typ.Block()
+	t.Type, t.FileShape, t.Transposed, t.Reason = typ.String(), w.shape, w.transposed(), reason
+	t.OutBytes = w.rows() * w.k / elements * bytes
+	t.Bits = 8 * float64(bytes) / float64(elements)
+	p.Tensors = append(p.Tensors, t)
+	p.weights = append(p.weights, g)
+	return nil
+}
+
+// place lays the file out.
+func (p *GGUFPlan) place(chosen *mix) error {
+	if len(p.weights) == 0 {
+		return errors.New("the model has no float weights")
+	}
+	var tensors []gguf.Tensor
+	var elements, bytes int64
+	long := 0
+	for _, w := range p.weights {
+		t := &p.Tensors[w.planned]
+		typ, _ := typeNamed(t.Type)
+		tensors = append(tensors, gguf.Tensor{Name: t.Name, Type: typ, Shape: t.FileShape})
+		elements += w.rows() * w.k
+		bytes += t.OutBytes
+		if len(t.Name) >= gguf.MaxName {
+			long++
+		}
+	}
+	p.Bits = 8 * float64(bytes) / float64(elements)
+	var err error
+	if p.layout, err = gguf.NewLayout(p.metadata(chosen), tensors); err != nil {
+		return fmt.Errorf("GGUF: %w", err)
+	}
+	p.OutBytes = p.layout.Size
+	if n := p.quantizedParts(); n > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%d float tensors are left out with the quantized weights they belong to: onnxquant dequantize makes those float", n))
+	}
+	if long > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("%d names have %d bytes or more, which ggml's programs do not read: map them to shorter ones", long, gguf.MaxName))
+	}
+	return nil
+}
+
+// quantizedParts counts what is left out because it belongs to a quantized weight.
+func (p *GGUFPlan) quantizedParts() (n int) {
+	for _, t := range p.Tensors {
+		if strings.HasPrefix(t.Reason, already) {
+			n++
+		}
+	}
+	return n
+}
+
+// metadata is what the file says of itself and of the model.
+func (p *GGUFPlan) metadata(chosen *mix) []gguf.KeyValue {
+	proto := p.model.file.Proto
+	kv := []gguf.KeyValue{{Key: "general.architecture", Value: "onnx"}}
+	add := func(key, value string) {
+		if value != "" {
+			kv = append(kv, gguf.KeyValue{Key: key, Value: value})
+		}
+	}
+	add("general.name", proto.GetGraph().GetName())
+	add("general.description", proto.GetDocString())
+	kv = append(kv, gguf.KeyValue{Key: "general.file_type", Value: chosen.number},
+		gguf.KeyValue{Key: "general.quantization_version", Value: uint32(2)})
+	add("onnx.producer_name", proto.GetProducerName())
+	add("onnx.producer_version", proto.GetProducerVersion())
+	add("onnx.domain", proto.GetDomain())
+	kv = append(kv, gguf.KeyValue{Key: "onnx.opset", Value: uint32(opsetOf(proto))})
+	var keys, values, transposed []string
+	for _, e := range proto.MetadataProps {
+		keys, values = append(keys, e.GetKey()), append(values, e.GetValue())
+	}
+	if len(keys) > 0 {
+		kv = append(kv, gguf.KeyValue{Key: "onnx.metadata.keys", Value: keys}, gguf.KeyValue{Key: "onnx.metadata.values", Value: values})
+	}
+	for _, t := range p.Tensors {
+		if t.Transposed {
+			transposed = append(transposed, t.Name)
+		}
+	}
+	if len(transposed) > 0 {
+		kv = append(kv, gguf.KeyValue{Key: "onnx.transposed", Value: transposed})
+	}
+	for _, own := range p.opts.Metadata {
+		if i := slices.IndexFunc(kv, func(e gguf.KeyValue) bool { return e.Key == own.Key }); i >= 0 {
+			kv[i] = own
+		} else {
+			kv = append(kv, own)
+		}
+	}
+	return kv
+}

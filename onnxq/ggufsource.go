@@ -1,0 +1,299 @@
+package onnxq
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+	"sync"
+
+	"onnxquant/ggml"
+	"onnxquant/gguf"
+	"onnxquant/internal/kernels"
+	"onnxquant/internal/modelfile"
+)
+
+// WeightsFrom tells what ReadWeights took from a file.
+type WeightsFrom struct {
+	Tensors []string // of the model, that have their contents from the file now
+	Of      int      // float tensors that the model has
+	Used    int      // tensors of the file
+	Unused  []string // tensors of the file
+}
+
+// ReadWeights lets float tensors of the model have the contents of those tensors of
+// the GGUF file at path that are called alike, or as names says. From then on they
+// are the model's weights, which Plan and Convert know.
+//
+// Shapes must be those that PlanGGUF would give the tensors: the axis that MatMul,
+// Gemm or Gather sums over comes last, so MatMul's [K,N] is [N,K] in the file. Values
+// are decoded, and rounded to the type that the tensor has in the model, when they are
+// read, piece by piece. The file stays open until the model is closed.
+//
+// It fails if the file has none of the model's tensors, or one whose shape or type
+// does not fit.
+func (m *Model) ReadWeights(path string, names *Names) (*WeightsFrom, error) {
+	r, size, err := m.file.Attach(path)
+	if err != nil {
+		return nil, err
+	}
+	f, err := gguf.Read(r, size)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if err := names.Unused(m.tensorNames()); err != nil {
+		return nil, err
+	}
+	w := &WeightsFrom{}
+	taken := map[*gguf.Tensor]bool{}
+	for _, v := range m.index.values {
+		if !modelfile.DType(v.tensor.GetDataType()).Float() {
+			continue
+		}
+		w.Of++
+		name, ok := names.For(v.path)
+		t := f.Tensor(name)
+		if !ok || t == nil {
+			continue
+		}
+		s, err := newGGUFSource(f, t, m.index, v)
+		if err != nil {
+			return nil, fmt.Errorf("%s: tensor %s: %w", path, quote(t.Name), err)
+		}
+		if err := m.file.Replace(v.tensor, s); err != nil {
+			return nil, err
+		}
+		taken[t] = true
+		w.Tensors = append(w.Tensors, v.path)
+	}
+	for i := range f.Tensors {
+		if t := &f.Tensors[i]; !taken[t] {
+			w.Unused = append(w.Unused, t.Name)
+		}
+	}
+	w.Used = len(taken)
+	if len(w.Tensors) == 0 {
+		return nil, fmt.Errorf("%s: none of its %d tensors is called like one of the model; a file of names tells which is which", path, len(f.Tensors))
+	}
+	return w, nil
+}
+
+// ggufSource reads a tensor of a GGUF file as the content of one of the model.
+type ggufSource struct {
+	ggufLayout
+	name    string
+	content interface {
+		ReadAt(b []byte, off int64) (int, error)
+	}
+	dtype        modelfile.DType
+	size         int64 // bytes of an element of the model's
+	block, bytes int64 // of a block
+	encoding     *ggml.Encoding
+	verbatim     bool // the types are one
+	pool         sync.Pool
+}
+
+func newGGUFSource(f *gguf.File, t *gguf.Tensor, x *graphIndex, v *value) (*ggufSource, error) {
+	s := &ggufSource{
+		ggufLayout: layoutInGGUF(v.tensor.GetDims(), x.reach(v, v.tensor.GetDims()).leaves),
+		name:       t.Name,
+		content:    f.Content(t),
+		dtype:      modelfile.DType(v.tensor.GetDataType()),
+	}
+	s.size = s.dtype.Bits() / 8
+	s.block, s.bytes = t.Type.Block()
+	s.verbatim = floatTypes[s.dtype] == t.Type
+	s.pool.New = func() any { return &buffers{} }
+	if !sameShape(t.Shape, s.shape) {
+		return nil, fmt.Errorf("it has the shape %v; the model's %s of shape %v wants %v", t.Shape, quote(v.path), v.tensor.GetDims(), s.shape)
+	}
+	if t.Type == gguf.F64 {
+		s.encoding = float64Encoding
+		return s, nil
+	}
+	var ok bool
+	if s.encoding, ok = ggml.LookupType(uint32(t.Type)); !ok {
+		return nil, fmt.Errorf("its type, %v, cannot be decoded", t.Type)
+	}
+	return s, nil
+}
+
+// float64Encoding decodes what ggml has no encoding for.
+var float64Encoding = &ggml.Encoding{Name: "F64", Type: uint32(gguf.F64), Elements: 1, Bytes: 8, Decode: func(x []float32, src []byte) {
+	for i := range x {
+		x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src[8*i:])))
+	}
+}}
+
+// ReadAt implements io.ReaderAt.
+func (s *ggufSource) ReadAt(dst []byte, off int64) (int, error) {
+	first, end := off/s.size, (off+int64(len(dst))-1)/s.size+1
+	if end > s.rows()*s.k {
+		return 0, errors.New("read beyond the tensor's end")
+	}
+	if off%s.size == 0 && int64(len(dst)) == (end-first)*s.size {
+		if err := s.read(dst, first, end-first); err != nil {
+			return 0, err
+		}
+		return len(dst), nil
+	}
+	whole := make([]byte, (end-first)*s.size)
+	if err := s.read(whole, first, end-first); err != nil {
+		return 0, err
+	}
+	return copy(dst, whole[off-first*s.size:]), nil
+}
+
+// ReadRows implements modelfile.RowReader. Rows that lie side by side in the model
+// come out of the same blocks.
+func (s *ggufSource) ReadRows(dst []byte, off, rows, n, stride int64) error {
+	at, width := off/s.size, n/s.size
+	o, row, col := at/(s.k*s.inner), at/s.inner%s.k, at%s.inner
+	aligned := off%s.size == 0 && n%s.size == 0 && stride == s.inner*s.size
+	if s.transposed() && aligned && row+rows <= s.k && col+width <= s.inner && o < s.outer {
+		return s.panel(dst, o, row, rows, col, width)
+	}
+	for i := range rows {
+		if _, err := s.ReadAt(dst[i*n:(i+1)*n], off+i*stride); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// read reads n elements from one on, in the order of the model.
+func (s *ggufSource) read(dst []byte, at, n int64) error {
+	if !s.transposed() {
+		return s.stretch(dst, at, n)
+	}
+	for n > 0 {
+		o, row, col := at/(s.k*s.inner), at/s.inner%s.k, at%s.inner
+		rows, width := int64(1), min(n, s.inner-col)
+		if col == 0 && n >= s.inner {
+			rows = min(n/s.inner, s.k-row)
+		}
+		count := rows * width
+		if err := s.panel(dst[:count*s.size], o, row, rows, col, width); err != nil {
+			return err
+		}
+		dst, at, n = dst[count*s.size:], at+count, n-count
+	}
+	return nil
+}
+
+// What is decoded at once: a multiple of every block, and columns whose elements
+// share a cache line in the model.
+const (
+	sourceStep    = 4 << 10
+	sourceColumns = 16
+)
+
+// stretch reads n elements in the order of the file.
+func (s *ggufSource) stretch(dst []byte, at, n int64) error {
+	b := s.pool.Get().(*buffers)
+	defer s.pool.Put(b)
+	for n > 0 {
+		count := min(n, (at/sourceStep+1)*sourceStep-at)
+		decoded, skip, err := s.decode(b, at, count, 0)
+		if err != nil {
+			return err
+		}
+		copy(dst, decoded[skip*s.size:(skip+count)*s.size])
+		dst, at, n = dst[count*s.size:], at+count, n-count
+	}
+	return nil
+}
+
+// panel reads rows × width elements from [o, row, col] on.
+func (s *ggufSource) panel(dst []byte, o, row, rows, col, width int64) error {
+	b := s.pool.Get().(*buffers)
+	defer s.pool.Put(b)
+	for done := int64(0); done < rows; {
+		count := min(rows-done, ((row+done)/sourceStep+1)*sourceStep-(row+done))
+		for c := int64(0); c < width; c += sourceColumns {
+			columns := min(sourceColumns, width-c)
+			var from [sourceColumns][]byte
+			for i := range columns {
+				line := o*s.inner + col + c + i
+				decoded, skip, err := s.decode(b, line*s.k+row+done, count, i)
+				if err != nil {
+					return err
+				}
+				from[i] = decoded[skip*s.size:]
+			}
+			s.scatter(dst[(done*width+c)*s.size:], from[:columns], count, width)
+		}
+		done += count
+	}
+	return nil
+}
+
+// scatter writes columns side by side into rows of width elements.
+func (s *ggufSource) scatter(dst []byte, from [][]byte, rows, width int64) {
+	for r := range rows {
+		to := dst[r*width*s.size:]
+		for i, column := range from {
+			switch s.size {
+			case 2:
+				copy(to[2*i:][:2], column[2*r:][:2])
+			case 4:
+				copy(to[4*i:][:4], column[4*r:][:4])
+			default:
+				copy(to[8*i:][:8], column[8*r:][:8])
+			}
+		}
+	}
+}
+
+// decode decodes the blocks that hold n elements, in the order of the file, from one
+// on, as elements of the model. The first wanted one is skip elements behind the
+// first decoded one. There is room for the results of several calls.
+func (s *ggufSource) decode(b *buffers, at, n, place int64) (decoded []byte, skip int64, err error) {
+	first, end := at/s.block, (at+n-1)/s.block+1
+	skip = at - first*s.block
+	raw := grow(&b.raw, (end-first)*s.bytes)
+	if err := readAt(s.content, raw, first*s.bytes); err != nil {
+		return nil, 0, err
+	}
+	count := (end - first) * s.block
+	room := sourceStep + 2*s.block
+	decoded = grow(&b.packed, sourceColumns*room*s.size)[place*room*s.size:][:count*s.size]
+	if s.verbatim {
+		copy(decoded, raw)
+		return decoded, skip, nil
+	}
+	x := grow(&b.x, count)
+	if err := s.encoding.Dequantize(x, raw, int(count), 1); err != nil {
+		return nil, 0, fmt.Errorf("tensor %s: %w", quote(s.name), err)
+	}
+	if bad, ok := encodeFloats(decoded, x, s.dtype); !ok {
+		return nil, 0, fmt.Errorf("tensor %s holds %v, which %v does not reach", quote(s.name), bad, s.dtype)
+	}
+	return decoded, skip, nil
+}
+
+// encodeFloats writes elements as a float type. It fails, and returns the element,
+// where one is finite but too large for that.
+func encodeFloats(dst []byte, x []float32, dtype modelfile.DType) (bad float32, ok bool) {
+	switch dtype {
+	case modelfile.Float32:
+		ggml.F32.Encode(dst, x, nil)
+		return 0, true
+	case modelfile.Float64:
+		for i, v := range x {
+			binary.LittleEndian.PutUint64(dst[8*i:], math.Float64bits(float64(v)))
+		}
+		return 0, true
+	}
+	encoding, exponent := ggml.F16, uint16(0x7c00)
+	if dtype == modelfile.BFloat16 {
+		encoding, exponent = ggml.BF16, 0x7f80
+	}
+	encoding.Encode(dst, x, nil)
+	for i, v := range x {
+		if binary.LittleEndian.Uint16(dst[2*i:])&exponent == exponent && kernels.IsFinite(v) {
+			return v, false
+		}
+	}
+	return 0, true
+}
