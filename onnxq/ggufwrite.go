@@ -189,7 +189,7 @@ func (t ggufTile) load(b *buffers) ([]byte, error) {
 	if err := t.src.ReadRows(raw, off*size, t.n, t.rows*size, t.inner*size); err != nil {
 		return nil, err
 	}
-	turned := grow(&b.unpacked, t.rows*t.n*size)
+	turned := grow(&b.turned, t.rows*t.n*size)
 	transposeBytes(turned, raw, int(t.n), int(t.rows), int(size))
 	return turned, nil
 }
