@@ -15,7 +15,7 @@ type layout struct {
 
 // stride is a run over elements of a stored tensor that lie step apart.
 type stride struct {
-	axis       int // of the stored tensor, whole or a part
+	axis       int // of the stored tensor, where it begins
 	size, step int64
 }
 
@@ -57,7 +57,7 @@ func (l layout) permuted(perm []int64) (layout, bool) {
 }
 
 // reshaped returns the layout with axes of other lengths, in which every stride
-// lies in one axis, whole or cut in two.
+// lies in one axis, whole or cut in two. Strides that lie together may be one.
 func (l layout) reshaped(shape []int64) (layout, bool) {
 	var rest []stride
 	for _, axis := range l.axes {
@@ -86,6 +86,9 @@ func (l layout) reshaped(shape []int64) (layout, bool) {
 				s.size /= need
 				next.axes[i] = append(next.axes[i], stride{s.axis, need, s.size * s.step})
 				need = 1
+			case len(rest) > 1 && s.step == rest[1].step*rest[1].size:
+				rest[1] = stride{s.axis, s.size * rest[1].size, rest[1].step}
+				rest = rest[1:]
 			default:
 				return l, false
 			}
@@ -134,14 +137,14 @@ func (l layout) sum(axes []int, shape []int64, whole bool) (o operand, ok bool) 
 		}
 		strides = strides[n:]
 	}
-	if !whole && first.axis == last.axis && shape[first.axis] == k {
+	if !whole && first.axis == last.axis && shape[first.axis] == k && last.step == elements(shape[first.axis+1:]) {
 		return operand{first.axis, shape}, true
 	}
 	if outer := elements(shape) / (k * last.step); outer > 1 || first.axis > 0 {
 		o.view, o.axis = []int64{outer}, 1
 	}
 	o.view = append(o.view, k)
-	if last.step > 1 || last.axis < len(shape)-1 {
+	if last.step > 1 {
 		o.view = append(o.view, last.step)
 	}
 	return o, true

@@ -52,6 +52,8 @@ class Conversion:
         before, after = graphs.opset(pair.original), graphs.opset(pair.converted)
         needed = needed_opset(pair)
         assert after == max(before, needed), f"opset {before} became {after}, needed is {needed}"
+        for f, g in zip(pair.original.functions, pair.converted.functions, strict=True):
+            assert graphs.opset(g) in (graphs.opset(f), after), f"function {g.name} has opset {graphs.opset(g)}, the model {after}"
         least = onnx.helper.OP_SET_ID_VERSION_MAP["ai.onnx", after] if pair.weights else 0
         before, after = pair.original.ir_version, pair.converted.ir_version
         assert after == max(before, least), f"IR {before} became {after}, needed is {least}"

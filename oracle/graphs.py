@@ -134,9 +134,9 @@ class Pair:
                     continue
                 for i, (old, new) in enumerate(zip(twin.input, node.input)):
                     self._use(scope, twin_scope, old, new, (path, key(node), i))
-            if scope.is_graph:
-                for old in twin_scope.body.output:
-                    self._use(scope, twin_scope, old.name, old.name, (path, None, old.name))
+            for old in twin_scope.body.output:
+                name = old.name if scope.is_graph else old
+                self._use(scope, twin_scope, name, name, (path, None, name))
 
     def _use(self, scope, twin_scope, old, new, use):
         got = self.decoded(scope, new)
@@ -222,7 +222,8 @@ class Pair:
                     _drop(body, set(scope.stored) - gone, gone)
         for m in (a, b):
             m.ir_version = 0
-            _replace(m.opset_import, [o for o in m.opset_import if domain(o.domain)])
+            for owner in (m, *m.functions):
+                _replace(owner.opset_import, [o for o in owner.opset_import if domain(o.domain)])
             if self.raised:
                 _replace(m.functions, [])
             for tensor in list(_tensors(m)):

@@ -51,9 +51,16 @@ class Case(Conversion):
         return [numpy_helper.to_array(onnx.load_tensor(p)) for p in files]
 
     def operands(self):
-        """The operator inputs whose weights these settings select."""
-        taken = {"MatMul:0", "MatMul:1", "Gemm:0", "Gemm:1", "Transpose:0", "Identity:0", "Cast:0"}
-        return taken | {"Gather:0", "Conv:1", "ConvTranspose:1"} if "--ops" in self.args else taken
+        """The operator inputs whose weights these settings select; those that pass a weight on count too."""
+        taken = {"MatMul:0", "MatMul:1", "Gemm:0", "Gemm:1", "local.lin:1", "local.outer:1"}
+        taken |= {op + ":0" for op in ("Transpose", "Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")}
+        if "--ops" in self.args:
+            taken |= {"Gather:0", "GatherND:0", "Conv:1", "ConvTranspose:1", "Einsum:0", "Einsum:1"}
+            taken |= {f"{op}:{i}" for op in ("LSTM", "GRU", "RNN") for i in (1, 2)}
+            taken |= {"com.microsoft." + o for o in (
+                "Attention:1", "EmbedLayerNormalization:2", "EmbedLayerNormalization:3", "EmbedLayerNormalization:4", "FusedConv:1",
+                "FusedGemm:1", "FusedMatMul:0", "FusedMatMul:1", "TransposeMatMul:1", "MoE:2", "MoE:4")}
+        return taken
 
     def replaceable(self):
         """The initializers that are inputs with a default: from IR 5 on, unless all are."""
