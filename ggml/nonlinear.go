@@ -179,7 +179,7 @@ func halfPower(e byte) float32 {
 // nearestE2M1 returns the code of the value that times scale, a power of two, is nearest
 // to v, of two the first one. |v| is less than 16 times scale.
 func nearestE2M1(v, scale float32) byte {
-	halves := 2 * kernels.Abs(v) / scale
+	halves := 2 * (kernels.Abs(v) / scale) // the double of v may be infinite
 	up := int(halves)
 	if float32(up) < halves {
 		up++

@@ -106,7 +106,7 @@ func wantBlock(c Codec, x []float32) want {
 		if !math.IsInf(last(reach*w.scale), 0) {
 			return
 		}
-		s := float32(float64(c.greatest()) / reach)
+		s := float32(last(float64(c.greatest()) / reach)) // even if that is rounded up
 		for float64(s) != last(float64(s)) || math.IsInf(last(reach*float64(s)), 0) {
 			s = math.Nextafter32(s, 0)
 		}
