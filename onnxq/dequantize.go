@@ -76,7 +76,7 @@ func (r *rebuild) unfold(w *QuantizedWeight) RewrittenWeight {
 		r.readValue(w, b, t.GetName(), w.Transposed)
 	}
 	r.fillFloats(t, w.numbers, rows, cols, w.Transposed)
-	return RewrittenWeight{QuantizedWeight: w, Became: t.GetName(), NewForm: string(Float), OutBytes: sizeOf(t)}
+	return RewrittenWeight{QuantizedWeight: w, Became: t.GetName(), NewForm: string(Float), OutBytes: sizeOf(t), Changed: true}
 }
 
 // codesSuffix is what quantizers put behind the name of a weight for its codes.

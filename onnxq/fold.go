@@ -14,7 +14,15 @@ import (
 type folder struct {
 	model *Model
 	known map[*value]*constant
+	depth int
 }
+
+// What is folded is a handful of operators. A graph may be made to look like
+// more.
+const (
+	deepestFold = 64
+	mostSteps   = 256
+)
 
 // constant is a value that constants determine.
 type constant struct {
@@ -23,6 +31,7 @@ type constant struct {
 	factor  *value   // the one that holds a number all of it is multiplied by; nil without
 	blocked blocking // where elements were repeated to make it
 	weight  *decoder // how it is decoded; nil if it is not quantized
+	steps   int      // operators that compute an element
 }
 
 // blocking says that blocks of elements along an axis share a scale.
@@ -66,8 +75,24 @@ func (f *folder) fold(v *value) *constant {
 	if c, ok := f.known[v]; ok {
 		return c
 	}
+	if f.depth > deepestFold {
+		return nil
+	}
 	f.known[v] = nil // until it is found; the graph has no cycles
+	f.depth++
 	c := f.find(v)
+	f.depth--
+	if c != nil && v.node != nil {
+		c.steps = 1
+		for i := range v.node.Input {
+			if x := f.input(v.node, i); x != nil {
+				c.steps += x.steps
+			}
+		}
+		if c.steps > mostSteps {
+			c = nil
+		}
+	}
 	f.known[v] = c
 	return c
 }

@@ -39,9 +39,10 @@ func (o RewriteOptions) withDefaults() (RewriteOptions, error) {
 type RewrittenWeight struct {
 	*QuantizedWeight
 	Became   string `json:"became,omitempty"` // name of the value that operators read now
-	NewForm  string `json:"new_form"`         // "float", or the operators that decode it; as it was if Reason tells why
+	NewForm  string `json:"new_form"`         // "float", or the operators that decode it; as it was if not Changed
 	OutBytes int64  `json:"out_bytes"`        // of all it is stored in
-	Reason   string `json:"reason,omitempty"` // why it stays as it was
+	Changed  bool   `json:"changed"`
+	Reason   string `json:"reason,omitempty"` // why it stays as it was, unless that was asked for
 }
 
 // RewriteReport tells what became of the quantized weights of a model.

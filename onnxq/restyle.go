@@ -3,6 +3,7 @@ package onnxq
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -24,7 +25,7 @@ func Restyle(ctx context.Context, in, out string, style Style, opts RewriteOptio
 	return nil, fmt.Errorf("style %q: want dq or nbits", style)
 }
 
-// stays leaves a weight as it is.
+// stays leaves a weight as it is, for a reason or because that is what is wanted.
 func (w *QuantizedWeight) stays(reason string) RewrittenWeight {
 	return RewrittenWeight{QuantizedWeight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: reason}
 }
@@ -40,7 +41,7 @@ func (r *rebuild) toDequantizeLinear(w *QuantizedWeight) (RewrittenWeight, int64
 	d := w.weight
 	switch {
 	case w.value != nil:
-		return w.stays("its form is one of the standard's operators already"), 0
+		return w.stays(""), 0 // in that style already
 	case d.floatZero:
 		return w.stays("its zero points are floats, which DequantizeLinear does not have"), 0
 	}
@@ -61,7 +62,7 @@ func (r *rebuild) toDequantizeLinear(w *QuantizedWeight) (RewrittenWeight, int64
 	b.node(w.plainName(), "DequantizeLinear", name, inputs, attrs...)
 	r.readValue(w, b, name, turned)
 	need := max(21, typeOpsets[p.codeType()])
-	return RewrittenWeight{QuantizedWeight: w, Became: name, NewForm: "DequantizeLinear", OutBytes: p.bytes}, need
+	return RewrittenWeight{QuantizedWeight: w, Became: name, NewForm: "DequantizeLinear", OutBytes: p.bytes, Changed: true}, need
 }
 
 // parts moves the parts of a weight of com.microsoft's operators to those of a
@@ -124,14 +125,21 @@ func (p *parts) blocked(shape []int64, axis int64) []int64 {
 
 func (p *parts) scale(shape []int64, axis int64) string {
 	d := p.w.weight
-	dims := d.scale.tensor.GetDims()
-	if want := p.blocked(shape, axis); fmt.Sprint(dims) != fmt.Sprint(want) || p.turned {
-		t := p.tensor(p.w.plainName()+"_scale", p.w.dtype, want)
-		rows := p.w.size() / p.w.shape[len(p.w.shape)-1]
-		p.r.fillFloats(t, d.s, rows, d.s.size()/rows, p.turned)
-		return t.GetName()
+	want := p.blocked(shape, axis)
+	if !p.turned && d.scale != nil && slices.Equal(d.scale.tensor.GetDims(), want) {
+		return p.kept(d.scale)
 	}
-	return p.kept(d.scale)
+	t := p.tensor(p.w.plainName()+"_scale", p.w.dtype, want)
+	n, _ := modelfile.Elements(want)
+	switch s, ok := spreadBroadcast(want, d.s.shape); {
+	case p.turned:
+		p.r.fillFloats(t, d.s, want[1], want[0], true)
+	case ok: // float8 may have fewer scales
+		p.r.fillFloats(t, d.s.spreadOut(s, want), n, 1, false)
+	default: // the same ones in another shape
+		p.r.fillFloats(t, d.s, n, 1, false)
+	}
+	return t.GetName()
 }
 
 func (p *parts) zero(shape []int64, axis int64) string {
@@ -155,7 +163,7 @@ func (r *rebuild) toNBits(w *QuantizedWeight) (RewrittenWeight, int64) {
 	format, ok := integerFormats[d.codeType]
 	switch {
 	case w.value == nil:
-		return w.stays("its form is one of ONNX Runtime's own operators already"), 0
+		return w.stays(""), 0 // in that style already
 	case d.form != "DequantizeLinear" || w.nodes[0].GetOpType() != d.form:
 		return w.stays("MatMulNBits and GatherBlockQuantized do not decode so"), 0
 	case !ok:
@@ -201,7 +209,7 @@ func (r *rebuild) toNBits(w *QuantizedWeight) (RewrittenWeight, int64) {
 	r.consumers.gone[r.consumers.copies[w.nodes[0]]] = true
 	r.consumers.readCodes(q, b)
 	r.fillNBits(w, q, format.Signed())
-	return RewrittenWeight{QuantizedWeight: w, Became: q.codes.GetName(), NewForm: made.choice.nbits.String(), OutBytes: q.size()}, 0
+	return RewrittenWeight{QuantizedWeight: w, Became: q.codes.GetName(), NewForm: made.choice.nbits.String(), OutBytes: q.size(), Changed: true}, 0
 }
 
 var integerFormats = map[modelfile.DType]Format{

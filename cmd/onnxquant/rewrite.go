@@ -60,11 +60,12 @@ func (f *rewriteFlags) run(c *console, what string, rewrite func() (*onnxq.Rewri
 	}
 	changed := 0
 	for _, w := range report.Weights {
-		if w.Reason == "" {
+		if w.Changed {
 			changed++
-			continue
 		}
-		c.warn(fmt.Sprintf("%s stays %s: %s", w.Name, w.Form, w.Reason))
+		if w.Reason != "" {
+			c.warn(fmt.Sprintf("%s stays %s: %s", w.Name, w.Form, w.Reason))
+		}
 	}
 	if len(report.Weights) == 0 {
 		c.warn("no quantized weight was found: the output is a copy")
