@@ -118,3 +118,70 @@ func ExampleDiff() {
 	// added initializer "w0_i4"
 	// added initializer "w0_scale"
 }
+
+func ExampleModel_QuantizedWeights() {
+	in, out, remove := example("mlp")
+	defer remove()
+
+	if _, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Block: 32, Style: onnxq.NBits}); err != nil {
+		log.Fatal(err)
+	}
+	m, err := onnxq.Open(out)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	for _, w := range m.QuantizedWeights() {
+		row := make([]float32, w.Shape[1])
+		if err := w.Read(row, 0); err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(w, "for", w.Consumers)
+	}
+	// Output:
+	// "w0_i4" [96 64] MatMulNBits, UINT4 in blocks of 32 along axis 1 for [com.microsoft.MatMulNBits:1]
+	// "w1_i4" [64 96] MatMulNBits, UINT4 in blocks of 32 along axis 1 for [com.microsoft.MatMulNBits:1]
+	// "w2_i4" [16 64] MatMulNBits, UINT4 in blocks of 32 along axis 1 for [com.microsoft.MatMulNBits:1]
+}
+
+func ExampleDequantize() {
+	in, out, remove := example("mlp")
+	defer remove()
+
+	ctx := context.Background()
+	if _, err := onnxq.Convert(ctx, in, out, onnxq.Options{Block: 32}); err != nil {
+		log.Fatal(err)
+	}
+	report, err := onnxq.Dequantize(ctx, out, out+".float", onnxq.RewriteOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, w := range report.Weights {
+		fmt.Printf("%s: %s to %s, %d to %d bytes\n", w.Name, w.CodeType, w.NewForm, w.Bytes, w.OutBytes)
+	}
+	// Output:
+	// w0: INT4 to float, 3840 to 24576 bytes
+	// w1: INT4 to float, 3840 to 24576 bytes
+	// w2: INT4 to float, 640 to 4096 bytes
+}
+
+func ExampleRestyle() {
+	in, out, remove := example("mlp")
+	defer remove()
+
+	ctx := context.Background()
+	if _, err := onnxq.Convert(ctx, in, out, onnxq.Options{Block: 32, Style: onnxq.NBits}); err != nil {
+		log.Fatal(err)
+	}
+	report, err := onnxq.Restyle(ctx, out, out+".dq", onnxq.DQ, onnxq.RewriteOptions{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, w := range report.Weights {
+		fmt.Printf("%s: %s to %s\n", w.Became, w.Form, w.NewForm)
+	}
+	// Output:
+	// w0: MatMulNBits to DequantizeLinear
+	// w1: MatMulNBits to DequantizeLinear
+	// w2: MatMulNBits to DequantizeLinear
+}

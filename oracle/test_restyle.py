@@ -225,3 +225,42 @@ def test_there_and_back(tmp_path, k, n, bits, zeros):
         assert stored(back) == stored(dq)
         assert runtime.run(back, x)[0].shape == want[0].shape
     runtime.assert_same(runtime.run(back, x), want)
+
+
+CODES = [TensorProto.INT8, TensorProto.UINT8, TensorProto.INT16, TensorProto.UINT16, TensorProto.INT32, TensorProto.INT4,
+         TensorProto.FLOAT8E4M3FN, TensorProto.FLOAT8E5M2, TensorProto.FLOAT8E4M3FNUZ, TensorProto.FLOAT8E5M2FNUZ]
+
+
+@pytest.mark.parametrize("granularity", ["tensor", "axis", "blocks"])
+@pytest.mark.parametrize("codes", CODES, ids=TensorProto.DataType.Name)
+def test_dequantize_linear_of_any_type(tmp_path, codes, granularity):
+    """Whatever the codes are, what is folded is bit for bit what ONNX Runtime decodes."""
+    rng = np.random.default_rng(9)
+    shape, attributes = {"tensor": ([], {}), "axis": ([40], {"axis": 0}), "blocks": ([40, 4], {"axis": 1, "block_size": 16})}[granularity]
+    kind = helper.tensor_dtype_to_np_dtype(codes)
+    plain = codes not in (TensorProto.INT32,) and "FLOAT" not in TensorProto.DataType.Name(codes)
+    stored = rng.integers(0, 100, (40, 50)).astype(np.int8).astype(kind) if plain else rng.normal(0, 20, (40, 50)).astype(kind)
+    tensors = [numpy_helper.from_array(stored, "codes"), numpy_helper.from_array(rng.normal(0, 1, shape).astype(np.float32), "scale")]
+    if plain:
+        tensors.append(numpy_helper.from_array(rng.integers(0, 7, shape).astype(np.int8).astype(kind), "zero"))
+    node = helper.make_node("DequantizeLinear", [t.name for t in tensors], ["w"], **attributes)
+    before = model([node, helper.make_node("Add", ["x", "w"], ["y"])], tensors, [("x", FLOAT, [40, 50])], [("y", FLOAT, [40, 50])])
+    before.opset_import.pop()
+    after = check_same(before, tmp_path, [np.zeros((40, 50), np.float32)], "dequantize")
+    decoded = runtime.run(before, [np.zeros((40, 50), np.float32)], fused=False)[0]
+    assert (numpy_helper.to_array(after.graph.initializer[0]) == decoded).all()
+
+
+@pytest.mark.parametrize("axis", [None, 0, 1])
+def test_dequantize_linear_of_onnxruntime(tmp_path, axis):
+    """com.microsoft's operator: without an axis, one scale for all."""
+    rng = np.random.default_rng(9)
+    shape, attributes = ([], {}) if axis is None else ([[40, 50][axis]], {"axis": axis})
+    tensors = [numpy_helper.from_array(rng.integers(0, 65536, (40, 50)).astype(np.uint16), "codes"),
+               numpy_helper.from_array(rng.normal(0, 1, shape).astype(np.float32), "scale"),
+               numpy_helper.from_array(rng.integers(0, 65536, shape).astype(np.uint16), "zero")]
+    node = helper.make_node("DequantizeLinear", ["codes", "scale", "zero"], ["w"], domain="com.microsoft", **attributes)
+    before = model([node, helper.make_node("Add", ["x", "w"], ["y"])], tensors, [("x", FLOAT, [40, 50])], [("y", FLOAT, [40, 50])])
+    after = check_same(before, tmp_path, [np.zeros((40, 50), np.float32)], "dequantize")
+    decoded = runtime.run(before, [np.zeros((40, 50), np.float32)], fused=False)[0]
+    assert (numpy_helper.to_array(after.graph.initializer[0]) == decoded).all()
