@@ -185,3 +185,52 @@ func ExampleRestyle() {
 	// w1: MatMulNBits to DequantizeLinear
 	// w2: MatMulNBits to DequantizeLinear
 }
+
+// The weights of a model become a GGUF file, and weights of one become the model's.
+func ExampleModel_PlanGGUF() {
+	in, out, remove := example("mlp")
+	defer remove()
+
+	m, err := onnxq.Open(in)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	plan, err := m.PlanGGUF(onnxq.GGUFOptions{Mix: "Q8_0", TensorTypes: []onnxq.TypeRule{{Pattern: "w1", Type: "Q4_0"}}})
+	if err != nil {
+		log.Fatal(err)
+	}
+	report, err := plan.Write(context.Background(), out)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range report.Tensors {
+		fmt.Println(t.Name, t.Shape, "as", t.Type, t.FileShape)
+	}
+
+	from, err := m.ReadWeights(out, nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(len(from.Tensors), "of", from.Of)
+	// Output:
+	// w0 [64 96] as Q8_0 [96 64]
+	// b0 [96] as F32 [96]
+	// w1 [96 64] as Q4_0 [64 96]
+	// b1 [64] as F32 [64]
+	// w2 [64 16] as Q8_0 [16 64]
+	// b2 [16] as F32 [16]
+	// 6 of 6
+}
+
+func ExampleParseNames() {
+	names, err := onnxq.ParseNames([]byte(`{"model.layers.*.mlp.up_proj.weight": "blk.*.ffn_up.weight"}`))
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(names.For("model.layers.7.mlp.up_proj.weight"))
+	fmt.Println(names.For("lm_head.weight"))
+	// Output:
+	// blk.7.ffn_up.weight true
+	// lm_head.weight true
+}

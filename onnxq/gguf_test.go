@@ -648,3 +648,27 @@ func FuzzImportance(f *testing.F) {
 		}
 	})
 }
+
+// FuzzNames maps a name by a document: each star of a glob stands for a part of the name,
+// and what no rule matches stays as it is.
+func FuzzNames(f *testing.F) {
+	f.Add(`{"a*b?": "*x"}`, "aabb")
+	f.Add(`{"[a-*]*\\*": "*"}`, "a€*")
+	f.Add(`{"*": null, "w": "v"}`, "w")
+	f.Fuzz(func(t *testing.T, doc, name string) {
+		n, err := ParseNames([]byte(doc))
+		if err != nil {
+			return
+		}
+		got, ok := n.For(name)
+		unused := n.Unused([]string{name})
+		if len(n.rules) == 1 && unused != nil && (!ok || got != name) {
+			t.Fatalf("no rule matches %q, which becomes %q, %v", name, got, ok)
+		}
+		for _, r := range n.rules {
+			if matchGlob(r.pattern, name) && len(globParts(r.pattern, name)) != stars(r.pattern) {
+				t.Fatalf("%q has %d stars, which stand for %q in %q", r.pattern, stars(r.pattern), globParts(r.pattern, name), name)
+			}
+		}
+	})
+}
