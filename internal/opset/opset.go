@@ -66,6 +66,10 @@ func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 // they and the model come to have the same opset, at least to, as the standard
 // and ONNX Runtime want of operators that changed.
 func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growing ...*onnxpb.FunctionProto) error {
+	for _, f := range growing {
+		version, _ := Of(f.OpsetImport)
+		to = max(to, version)
+	}
 	if from, ok := Of(m.OpsetImport); ok && from >= to {
 		behind := func(f *onnxpb.FunctionProto) bool {
 			version, ok := Of(f.OpsetImport)

@@ -2,6 +2,7 @@ package opset
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -246,6 +247,26 @@ func TestFunctions(t *testing.T) {
 			}
 			if got, _ := Of(f.OpsetImport); got != c.want {
 				t.Errorf("opset %d, want %d", got, c.want)
+			}
+		})
+	}
+
+	// A function that gets new operators and the model come to one opset.
+	for _, c := range []struct{ model, function, to, want int64 }{
+		{17, 17, 21, 21}, {17, 16, 21, 21}, {22, 16, 21, 22}, {22, 22, 21, 22}, {17, 23, 21, 23}, {21, 23, 13, 23},
+	} {
+		t.Run(fmt.Sprintf("growing/%d with %d to %d", c.model, c.function, c.to), func(t *testing.T) {
+			m := parseModel(t, c.model, "x", `y = local::f(x)`, "y")
+			f, other := function("f", c.function, `y = Relu(x)`), function("g", 16, `y = Relu(x)`)
+			m.Functions = []*onnxpb.FunctionProto{f, other}
+			if err := Raise(m, c.to, freshNames(), f); err != nil {
+				t.Fatal(err)
+			}
+			ofModel, _ := Of(m.OpsetImport)
+			ofFunction, _ := Of(f.OpsetImport)
+			ofOther, _ := Of(other.OpsetImport)
+			if ofModel != c.want || ofFunction != c.want || ofOther != 16 {
+				t.Errorf("model at %d, function at %d, the other one at %d, want %d, %d, 16", ofModel, ofFunction, ofOther, c.want, c.want)
 			}
 		})
 	}
