@@ -1,5 +1,7 @@
 package onnxq
 
+import "onnxquant/internal/onnxpb"
+
 // already begins the reasons of tensors that belong to quantized weights.
 const already = "already quantized: "
 
@@ -7,9 +9,12 @@ const already = "already quantized: "
 // what.
 func (m *Model) quantizedParts() map[*value]string {
 	parts := map[*value]string{}
-	for _, w := range m.QuantizedWeights() {
-		if w.constant == nil {
-			continue
+	f := newFolder(m)
+	f.functions = true
+	walkNodes(m.file.Proto, func(n *onnxpb.NodeProto) {
+		w := f.quantized(n)
+		if w == nil || w.constant == nil {
+			return
 		}
 		for role, v := range map[string]*value{
 			"scale": w.weight.scale, "zero point": w.weight.zero, "scale of scales": w.weight.whole,
@@ -18,7 +23,7 @@ func (m *Model) quantizedParts() map[*value]string {
 				parts[v] = already + role + " of " + w.Form
 			}
 		}
-	}
+	})
 	return parts
 }
 

@@ -370,3 +370,25 @@ func TestConvertTwice(t *testing.T) {
 		}
 	}
 }
+
+// So it is in functions, with codes that are looked up in a table too.
+func TestConvertFunctionTwice(t *testing.T) {
+	for _, format := range []Format{Int4, NF4} {
+		in := written(t, madeOf(t, nil, nodes{node("local.f", "y", "x")},
+			localFunction("f", "x", "y", constantNode("v", floats("w", 256, 64)), node("MatMul", "y", "x v"))))
+		opts := Options{Format: format, Ops: []string{"all"}}
+		once := filepath.Join(t.TempDir(), "m.onnx")
+		if r, err := Convert(context.Background(), in, once, opts); err != nil || len(r.Tensors) != 1 {
+			t.Fatalf("%s: %v", format, err)
+		}
+		p, err := opened(t, once).Plan(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range p.Tensors {
+			if w.Decision == Quantize {
+				t.Errorf("%s: %s is quantized again", format, w.Name)
+			}
+		}
+	}
+}

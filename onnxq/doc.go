@@ -1,6 +1,6 @@
 // Package onnxq quantizes the weights of ONNX models.
 //
-// A float weight W that a MatMul, Gemm, Gather, Conv or ConvTranspose reads becomes
+// A float weight W that a MatMul, Gemm or another of [KnownOps] reads becomes
 // codes, with scales and possibly zero points, and nodes, mostly a DequantizeLinear,
 // that make W out of them where the model runs:
 //
@@ -8,7 +8,9 @@
 //
 // The node's output keeps the name of the weight, so nothing else in the graph
 // changes. Scales are shared by blocks of elements along the axis that the
-// operator sums over, wherever that lies, and have the weight's own type. How
+// operator sums over, wherever that lies, and have the weight's own type. Several
+// axes that lie together count as one; if the axes that blocks run along are none of
+// the weight's by itself, the codes have another shape, and a Reshape follows. How
 // codes and scales follow from a block is told in package int4.
 //
 // [Convert] does everything. Its steps are there for those who want to look or

@@ -12,6 +12,8 @@ import (
 // folder finds the values of a graph that constants determine, through the
 // operators that quantized weights are decoded by.
 type folder struct {
+	functions bool // those of function bodies too
+
 	model *Model
 	known map[*value]*constant
 	depth int
@@ -101,7 +103,7 @@ func (f *folder) find(v *value) *constant {
 	if v.tensor != nil {
 		dtype := modelfile.DType(v.tensor.GetDataType())
 		p, err := f.model.file.Payload(v.tensor)
-		if err != nil || p == nil || v.input && !v.mustBeInput || v.body != nil || !readable(dtype) {
+		if err != nil || p == nil || v.input && !v.mustBeInput || v.body != nil && !f.functions || !readable(dtype) {
 			return nil
 		}
 		return &constant{numbers: storedNumbers(v.tensor, p), tensor: v}

@@ -23,7 +23,7 @@ type TensorPlan struct {
 	Reason   string   `json:"reason,omitempty"` // why it stays in float
 
 	Format   Format `json:"format,omitempty"`
-	Axis     int    `json:"axis"` // the reduction axis; meaningful when quantized
+	Axis     int    `json:"axis"` // of the codes, along which blocks run; meaningful when quantized
 	Block    int    `json:"block,omitempty"`
 	Form     string `json:"form,omitempty"` // the operators that decode it
 	Note     string `json:"note,omitempty"` // why it is not what was asked for
