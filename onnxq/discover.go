@@ -71,7 +71,7 @@ func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
 			continue
 		}
 		if d.reason = d.obstacle(trained, but.left); d.reason == "" {
-			d.reason = d.fit(opts)
+			d.reason = d.fit(x, opts)
 		}
 		d.settleStyle(x, opts.Style, but.plain[d.tensor])
 		if d.reason != "" && opts.Strict {

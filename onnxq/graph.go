@@ -121,6 +121,7 @@ func operatorName(n *onnxpb.NodeProto) string {
 type scope struct {
 	body   *function // the function that it is or lies in
 	outer  *scope
+	owner  *onnxpb.NodeProto // the node that holds the graph, if one does
 	values map[string]*value
 	path   string
 }
@@ -158,7 +159,7 @@ func indexModel(file *modelfile.Model) (*graphIndex, error) {
 	x := newGraphIndex(m.GetIrVersion())
 	x.opset = opsetOf(m)
 	x.file = file
-	if err := x.graph(m.Graph, nil, ""); err != nil {
+	if err := x.graph(m.Graph, nil, nil, ""); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
 	for _, f := range m.Functions {
@@ -193,8 +194,8 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 	return nil
 }
 
-func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, path string) error {
-	s := &scope{outer: outer, values: map[string]*value{}, path: path}
+func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, owner *onnxpb.NodeProto, path string) error {
+	s := &scope{outer: outer, owner: owner, values: map[string]*value{}, path: path}
 	if outer != nil {
 		s.body = outer.body
 	}
@@ -293,7 +294,7 @@ func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope)
 		x.inputs[n] = read
 		for _, a := range n.Attribute {
 			for _, g := range subgraphs(a) {
-				if err := x.graph(g, s, x.subgraphPath(s.path, n, a)); err != nil {
+				if err := x.graph(g, s, n, x.subgraphPath(s.path, n, a)); err != nil {
 					return nil, err
 				}
 			}

@@ -49,6 +49,7 @@ func (p *Plan) warn(format string, args ...any) {
 
 // warnings adds what is to be known of the output as a whole.
 func (c *conversion) warnings(p *Plan) {
+	c.opts.Target.engine().newest(p)
 	for _, w := range c.weights {
 		if w.defectInORT() {
 			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.path), w.inner)

@@ -43,9 +43,8 @@ type engine struct {
 	lacks []modelfile.DType
 	// oneAxis: it goes wrong unless scales belong to stretches of the axis that
 	// each reader sums over.
-	oneAxis bool
-	// scanned: a Scan can read a value that is computed outside of it.
-	scanned  bool
+	oneAxis  bool
+	noScan   bool // a Scan cannot read a value that is computed outside of it
 	standard bool // it has no operators but the standard's
 	// nbits: operators that read codes themselves are faster than what is behind a
 	// DequantizeLinear that is not fused.
@@ -85,7 +84,6 @@ var engines = []engine{
 		label:   "any runtime",
 		name:    "any runtime with the standard's operators",
 		known:   "the ONNX standard; run by the evaluator of the onnx package 1.23.2",
-		scanned: true,
 		formats: []support{{formats: Formats()[1:], blocks: anyBlocks}},
 	},
 	{
@@ -95,7 +93,6 @@ var engines = []engine{
 		known:   "measured",
 		opset:   26,
 		ir:      13,
-		scanned: true,
 		formats: []support{{formats: Formats()[1:], blocks: anyBlocks}},
 		lacks:   []modelfile.DType{modelfile.Float4E2M1, modelfile.Float8E8M0, modelfile.BFloat16},
 		nbits:   true,
@@ -111,7 +108,6 @@ var engines = []engine{
 		name:     "TensorRT 10.8 and later",
 		known:    "read in its documentation and its ONNX parser, not run",
 		opset:    25,
-		scanned:  true,
 		standard: true,
 		formats: []support{
 			{formats: []Format{Int8, FP8E4M3}, blocks: blockRule{perChannel: true, only: true}},
@@ -136,6 +132,7 @@ var engines = []engine{
 			{formats: tabled4, blocks: anyBlocks},
 		},
 		oneAxis: true,
+		noScan:  true,
 		remarks: []string{
 			"It has no 2-bit types.",
 			"It refuses a short last block, and computes many sizes wrongly that are no powers of two. A block that does not fit becomes the largest power of two below it that divides the axis and is at least 16, or else one scale per channel.",
@@ -218,7 +215,7 @@ func (r *engine) check(o Options) error {
 // fit adapts what was chosen for a weight to its target, and notes what it
 // changes. It returns why the weight stays in float, if it does. A block that a
 // precision_info asks for is not replaced by another kind.
-func (d *decision) fit(opts Options) (obstacle string) {
+func (d *decision) fit(x *graphIndex, opts Options) (obstacle string) {
 	c := &d.choice
 	o, _ := d.override(opts.Precision)
 	asked := o.Block != nil
@@ -238,6 +235,9 @@ func (d *decision) fit(opts Options) (obstacle string) {
 	}
 	if r.target == Portable && d.dtype == modelfile.BFloat16 && !slices.ContainsFunc(d.leaves, func(l leaf) bool { return !l.cast }) {
 		return "it is only cast, and what casts bfloat16 need not decode to it: name a target"
+	}
+	if r.noScan && x.scanned(d.value) {
+		return fmt.Sprintf("%s refuses a Scan that reads what is decoded outside of it", r.label)
 	}
 	if u, ok := d.otherAxis(); ok && r.oneAxis {
 		return fmt.Sprintf("%s goes wrong where a reader sums over another axis: %s", r.label, u)
@@ -305,10 +305,32 @@ func (d *decision) otherAxis() (reader use, ok bool) {
 	return use{}, false
 }
 
+// scanned tells whether the body of a Scan reads a value from outside.
+func (x *graphIndex) scanned(v *value) bool {
+	return slices.ContainsFunc(v.uses, func(u use) bool {
+		for s := x.home[u.node]; s != nil && s.values[v.name] != v; s = s.outer {
+			if s.owner.GetOpType() == "Scan" {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // convolves tells whether the reader is a convolution.
 func (l leaf) convolves() bool {
 	row := weightOpOf(l.use)
 	return row != nil && row.whole
+}
+
+// newest warns of versions that the target does not load.
+func (r *engine) newest(p *Plan) {
+	if r.opset != 0 && p.OpsetAfter > r.opset {
+		p.warn("the output is of opset %d, but %s loads models up to %d", p.OpsetAfter, r.name, r.opset)
+	}
+	if r.ir != 0 && p.IRAfter > r.ir {
+		p.warn("the output is of IR version %d, but %s loads models up to %d", p.IRAfter, r.name, r.ir)
+	}
 }
 
 // possible tells whether there is an axis that the runtime could cut into blocks

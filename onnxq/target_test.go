@@ -1,0 +1,185 @@
+package onnxq
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"onnxquant/internal/modelfile"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/targets.md")
+
+// docs/targets.md holds the table of targets in words. -update writes it there.
+func TestTargetsDocument(t *testing.T) {
+	const begin, end = "<!-- from the table in onnxq/target.go -->\n", "<!-- end of the table -->\n"
+	path := filepath.Join("..", "docs", "targets.md")
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, rest, ok := strings.Cut(string(text), begin)
+	was, after, ok2 := strings.Cut(rest, end)
+	if !ok || !ok2 {
+		t.Fatalf("%s has no place for the table", path)
+	}
+	var b strings.Builder
+	for _, e := range engines {
+		describeEngine(&b, e)
+	}
+	if b.String() == was {
+		return
+	}
+	if !*update {
+		t.Fatalf("%s differs from the table: go test ./onnxq -run TargetsDocument -update", path)
+	}
+	if err := os.WriteFile(path, []byte(before+begin+b.String()+end+after), 0o666); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func describeEngine(b *strings.Builder, e engine) {
+	fmt.Fprintf(b, "\n## %s: %s\n\n", e.target, e.name)
+	fmt.Fprintf(b, "Known: %s.", e.known)
+	if e.opset != 0 {
+		fmt.Fprintf(b, " Loads opsets up to %d", e.opset)
+		if e.ir != 0 {
+			fmt.Fprintf(b, " and IR versions up to %d", e.ir)
+		}
+		b.WriteString(".")
+	}
+	b.WriteString("\n\n| format | decoded by | blocks | one scale per channel |\n|---|---|---|---|\n")
+	for _, s := range e.formats {
+		for _, f := range s.formats {
+			blocks, channel := s.blocks.String(), "no"
+			if s.blocks.only {
+				blocks = "no"
+			} else if f.traits().only {
+				blocks = strings.Replace(blocks, "any blocks", fmt.Sprintf("blocks of %d", f.traits().block), 1)
+			}
+			if s.blocks.perChannel && !f.traits().only {
+				channel = "yes"
+			}
+			var but []string
+			if s.even {
+				but = append(but, "last axis even")
+			}
+			if s.product {
+				but = append(but, "not in convolutions")
+			}
+			if len(but) > 0 {
+				blocks += "; " + strings.Join(but, ", ")
+			}
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", f, e.decoder(f), blocks, channel)
+		}
+	}
+	for i, r := range e.remarks {
+		if i == 0 {
+			b.WriteString("\n")
+		}
+		fmt.Fprintf(b, "- %s\n", r)
+	}
+}
+
+// decoder names the operators that decode a format.
+func (e *engine) decoder(f Format) string {
+	t := f.traits()
+	switch {
+	case e.tables(f):
+		return "Cast, Gather from a table of values, Mul"
+	case t.family == microscaling && !e.has(modelfile.Float8E8M0):
+		return "Cast of the scales, DequantizeLinear"
+	case t.family == twoLevel:
+		return "DequantizeLinear of scales that another one decodes"
+	}
+	return "DequantizeLinear"
+}
+
+func TestBlocksThatFit(t *testing.T) {
+	ov, _ := OpenVINO.engine().support(Int4)
+	trt, _ := TensorRT.engine().support(Int4)
+	channels, _ := TensorRT.engine().support(Int8)
+	mx, _ := OpenVINO.engine().support(MXFP8)
+	for _, c := range []struct {
+		rule blockRule
+		n    int
+		k    int64
+		want int
+		ok   bool
+	}{
+		{anyBlocks, 48, 50, 48, true},
+		{anyBlocks, PerChannel, 50, PerChannel, true},
+		{ov.blocks, 128, 512, 128, true},
+		{ov.blocks, 128, 96, 32, true},
+		{ov.blocks, 48, 96, 32, true},
+		{ov.blocks, 8, 24, 8, true}, // small, but asked for
+		{ov.blocks, 32, 24, PerChannel, true},
+		{ov.blocks, 32, 20, PerChannel, true},
+		{ov.blocks, 1 << 40, 96, 32, true},
+		{trt.blocks, 128, 256, 128, true},
+		{trt.blocks, 128, 192, 64, true},
+		{trt.blocks, 128, 96, PerChannel, false},
+		{channels.blocks, 128, 96, PerChannel, true},
+		{mx.blocks, 32, 48, PerChannel, false},
+	} {
+		got, ok := c.rule.nearest(c.n, c.k)
+		if ok != c.ok || ok && got != c.want {
+			t.Errorf("%v: blocks of %d in %d: %d, %v, want %d, %v", c.rule, c.n, c.k, got, ok, c.want, c.ok)
+		}
+	}
+}
+
+// Options that a target can follow for no weight are refused; what a
+// precision_info asks for leaves the weight in float.
+func TestTargetRefuses(t *testing.T) {
+	for _, c := range []struct {
+		opts Options
+		want string // part of the message; empty: accepted
+	}{
+		{Options{Target: OpenVINO, Bits: 2}, "does not take int2, only int4"},
+		{Options{Target: OpenVINO, ZeroPoint: true}, ""},
+		{Options{Target: TensorRT, ZeroPoint: true}, "does not take uint4"},
+		{Options{Target: TensorRT, Block: 32}, "takes int4 in blocks of 64 or 128 that divide the axis, not block 32"},
+		{Options{Target: TensorRT, Block: PerChannel}, "not per channel"},
+		{Options{Target: TensorRT, Bits: 8, Block: 32}, "takes int8 in one scale per channel, not block 32"},
+		{Options{Target: TensorRT, Bits: 8}, ""},
+		{Options{Target: TensorRT, Format: NF4}, "does not take nf4"},
+		{Options{Target: TensorRT, Style: NBits}, "no MatMulNBits"},
+		{Options{Target: "gpu"}, "known: portable, ort, tensorrt, openvino"},
+	} {
+		_, err := c.opts.withDefaults()
+		switch {
+		case c.want == "" && err != nil, c.want != "" && err == nil:
+			t.Errorf("%+v: %v", c.opts, err)
+		case err != nil && !strings.Contains(err.Error(), c.want):
+			t.Errorf("%v does not say %q", err, c.want)
+		}
+	}
+
+	in := built(t, "mlp")
+	p, err := ParsePrecision([]byte(`{"w0": 2, "w1": {"block": 48}, "w2": {"block": 64}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, err := Convert(context.Background(), in, filepath.Join(t.TempDir(), "out.onnx"), Options{Target: OpenVINO, Precision: p})
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]TensorPlan{}
+	for _, p := range r.Plan.Tensors {
+		got[p.Name] = p
+	}
+	if w := got["w0"]; w.Decision != Keep || !strings.Contains(w.Reason, "OpenVINO does not take int2") {
+		t.Errorf("%+v", w)
+	}
+	if w := got["w1"]; w.Block != 32 || w.Note != "block 32, not block 48: OpenVINO takes powers of two that divide the axis" {
+		t.Errorf("%+v", w)
+	}
+	if w := got["w2"]; w.Block != 64 || w.Note != "" {
+		t.Errorf("%+v", w)
+	}
+}

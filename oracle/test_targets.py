@@ -1,0 +1,231 @@
+"""The table of targets (docs/targets.md) against the runtimes.
+
+ONNX Runtime and OpenVINO run what is made for them. Of ONNX Runtime it is also
+checked which forms it fuses: the plan must tell. TensorRT is not run: what is
+made for it is compared with what its documentation says that it takes.
+"""
+import json
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import openvino
+import pytest
+from onnx import TensorProto as T
+from onnx import helper, numpy_helper
+
+import runtime
+from command import CORPUS, TINYGPT, onnxquant
+
+STRUCTURES = CORPUS / "structures"
+CASES = {c["case"]: c for c in json.loads((STRUCTURES / "INDEX.json").read_text())
+         if c["runner"] != "none" and any(w["want"] != "keep" for w in c["weights"])}
+
+
+def convert(source, out, *args):
+    """What became of the float tensors, by name."""
+    r = onnxquant("--json", *args, source, out)
+    assert r.status == 0, r.stderr
+    return {t["name"]: t for t in json.loads(r.stdout)["plan"]["tensors"]}
+
+
+def stored(case, kind):
+    files = sorted((STRUCTURES / case / "test_data_set_0").glob(f"{kind}_*.pb"), key=lambda p: int(p.stem.split("_")[1]))
+    return [np.array(numpy_helper.to_array(onnx.load_tensor(p))) for p in files]
+
+
+# ONNX Runtime
+
+
+def model(nodes, shape, inputs, dtype=T.FLOAT, outputs=("y",)):
+    """A model of nodes that read a weight w of that shape."""
+    w = np.random.default_rng(5).standard_normal(shape).astype(helper.tensor_dtype_to_np_dtype(dtype))
+    graph = helper.make_graph(
+        [helper.make_node(*n[:3], **(n[3] if len(n) > 3 else {})) for n in nodes], "g",
+        [helper.make_tensor_value_info("x", T.INT64 if inputs == "indices" else dtype, inputs if inputs != "indices" else [3])],
+        [helper.make_tensor_value_info(o, dtype, None) for o in outputs],
+        [numpy_helper.from_array(w, "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+PRODUCT = [("MatMul", ["x", "w"], ["y"])]
+GEMM_T = [("Gemm", ["x", "w"], ["y"], {"transB": 1})]
+TURNED = [("Transpose", ["w"], ["t"]), ("MatMul", ["x", "t"], ["y"])]
+
+# Models, and whether ONNX Runtime fuses their DequantizeLinear. None: it computes
+# garbage where it does.
+ORT_MODELS = {
+    "product": (model(PRODUCT, [128, 96], [2, 128]), "", True),
+    "short last block": (model(PRODUCT, [130, 96], [2, 130]), "--block 32", True),
+    "one block": (model(PRODUCT, [20, 40], [2, 20]), "--block 32", True),
+    "one column": (model(PRODUCT, [64, 1], [2, 64]), "--block 64", True),
+    "zero points": (model(PRODUCT, [128, 95], [2, 128]), "--zero-point --block 16", True),
+    "channel": (model(PRODUCT, [300, 96], [2, 300]), "--block -1", True),
+    "8 bits": (model(PRODUCT, [128, 96], [2, 128]), "--bits 8 --block 256", True),
+    "2 bits": (model(PRODUCT, [128, 96], [2, 128]), "--bits 2 --block 32", True),
+    "2 bits, 95 columns": (model(PRODUCT, [128, 95], [2, 128]), "--bits 2 --block 32", None),
+    "2 bits, 94 columns, channel": (model(PRODUCT, [128, 94], [2, 128]), "--bits 2 --block -1", None),
+    "float16": (model(PRODUCT, [128, 96], [2, 128], T.FLOAT16), "", True),
+    "Gemm": (model([("Gemm", ["x", "w"], ["y"])], [128, 96], [2, 128]), "", True),
+    "Gemm transB": (model(GEMM_T, [96, 128], [2, 128]), "", False),
+    "Gemm transB, channel": (model(GEMM_T, [96, 128], [2, 128]), "--bits 8 --block -1", False),
+    "Transpose": (model(TURNED, [96, 128], [2, 128]), "", False),
+    "two readers": (model(PRODUCT + [("MatMul", ["x", "w"], ["z"])], [128, 96], [2, 128], outputs=("y", "z")), "", False),
+    "left": (model([("MatMul", ["w", "x"], ["y"])], [96, 128], [128, 2]), "", False),
+    "embedding": (model([("Gather", ["w", "x"], ["y"])], [50, 128], "indices"), "--ops all", False),
+    "block of 48": (model(PRODUCT, [192, 96], [2, 192]), "--block 48", False),
+    "block of 512": (model(PRODUCT, [1024, 96], [2, 1024]), "--block 512", False),
+    "three axes": (model(PRODUCT, [2, 128, 96], [2, 2, 128]), "", False),
+}
+
+
+def optimized(path, folder):
+    """The operators that a model has in ONNX Runtime."""
+    options = ort.SessionOptions()
+    options.optimized_model_filepath = str(folder / "optimized.onnx")
+    ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    return {n.op_type for n in onnx.load(options.optimized_model_filepath).graph.node}
+
+
+@pytest.mark.parametrize("name", ORT_MODELS)
+def test_onnxruntime(name, tmp_path):
+    """The plan tells what is not fused; it becomes MatMulNBits or GatherBlockQuantized if it can."""
+    float_model, args, fused = ORT_MODELS[name]
+    source, plain, best = (tmp_path / f for f in ("in.onnx", "dq.onnx", "ort.onnx"))
+    onnx.save(float_model, source)
+    args = args.split()
+    convert(source, plain, "--style", "dq", *args)
+    told = convert(source, best, "--target", "ort", *args)["w"]
+    feeds = runtime.random_feeds(source)
+    want = runtime.run(plain, feeds, fused=False)
+
+    assert ("DequantizeLinear" not in optimized(plain, tmp_path)) == (fused is not False)
+    if fused is None:
+        off = runtime.relative_error(runtime.run(plain, feeds), want)
+        assert off > 0.1, "it computes right now: the table should say so"
+    assert ("ONNX Runtime" in told.get("note", "")) == (fused is not True), told
+    assert (told["form"] == "DequantizeLinear") == (fused is True or "no MatMulNBits" in told["note"])
+    if told["form"] != "DequantizeLinear":
+        assert "DequantizeLinear" not in optimized(best, tmp_path)
+    runtime.assert_same(runtime.run(best, feeds), want)
+
+
+@pytest.mark.parametrize("case", ["bf16_cast"])
+def test_onnxruntime_bfloat16(case, tmp_path):
+    """bfloat16 that is only cast is decoded to by ONNX Runtime with a Cast."""
+    source, out = STRUCTURES / case / "model.onnx", tmp_path / "out.onnx"
+    assert convert(source, tmp_path / "portable.onnx")["w"]["decision"] == "keep"
+    assert convert(source, out, "--target", "ort")["w"]["decision"] == "quantize"
+    feeds = stored(case, "input")
+    runtime.assert_same(runtime.run(out, feeds), runtime.run(out, feeds, "onnx-reference"))
+    assert runtime.relative_error(runtime.run(out, feeds), stored(case, "output")) < 0.2
+
+
+# OpenVINO
+
+
+def run_openvino(path, feeds):
+    """The outputs of a model, computed as exactly as OpenVINO can."""
+    core = openvino.Core()
+    exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0", "INFERENCE_NUM_THREADS": "1"}
+    compiled = core.compile_model(core.read_model(path), "CPU", exact)
+    got = compiled(feeds)
+    return [np.asarray(got[i]) for i in range(len(compiled.outputs))]
+
+
+# Float models that OpenVINO 2026.4 does not run, or computes otherwise.
+NOT_IN_OPENVINO = {
+    "batched_3d_broadcast", "domain_ai_onnx", "custom_domain", "custom_domain_matmul", "custom_domain_shared",
+    "function_and_matmul", "function_const_weight", "function_nested_attr", "function_other_opset", "function_weight_input",
+    "lstm_peephole_op7",
+}
+
+OPENVINO = {
+    "int4": "",
+    "int4-channel": "--block -1",
+    "uint4": "--zero-point --block 16",
+    "int8": "--bits 8",
+    "fp8": "--format fp8-e4m3 --block 32",
+    "nvfp4": "--format nvfp4",
+    "mxfp8": "--format mxfp8",
+    "nf4": "--format nf4",
+}
+
+
+@pytest.mark.parametrize("case", sorted(CASES.keys() - NOT_IN_OPENVINO))
+def test_openvino(case, tmp_path):
+    """What is made for OpenVINO runs there, and computes what the codes say."""
+    source, feeds = STRUCTURES / case / "model.onnx", stored(case, "input")
+    for name, args in OPENVINO.items():
+        out = tmp_path / f"{name}.onnx"
+        plan = convert(source, out, "--target", "openvino", "--ops", "all", *args.split())
+        if not any(t["decision"] == "quantize" for t in plan.values()):
+            continue
+        reference = "onnxruntime" if CASES[case]["runner"] == "onnxruntime" and name not in ("nvfp4", "mxfp8") else "onnx-reference"
+        if reference == "onnx-reference" and not CASES[case].get("reference_agrees", True):
+            continue
+        want = runtime.run(out, feeds, reference, fused=False)
+        off = runtime.relative_error(run_openvino(out, feeds), want)
+        assert off < 5e-3, f"{name}: outputs are off by {off:.2g}"
+
+
+def test_openvino_tinygpt(tmp_path):
+    out = tmp_path / "out.onnx"
+    convert(TINYGPT / "model.onnx", out, "--target", "openvino", "--ops", "all")
+    feeds = runtime.random_feeds(TINYGPT / "model.onnx")
+    assert runtime.relative_error(run_openvino(out, feeds), runtime.run(out, feeds, fused=False)) < 5e-3
+
+
+# Why the table adapts weights: what OpenVINO refuses of the portable form.
+REFUSED = {
+    "short last block": (model(PRODUCT, [130, 96], [2, 130]), "--block 32"),
+    "2 bits": (model(PRODUCT, [128, 96], [2, 128]), "--bits 2"),
+    "Scan": (STRUCTURES / "scan_outer_weight" / "model.onnx", "--block 32"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_openvino_refuses(name, tmp_path):
+    source, args = REFUSED[name]
+    if not hasattr(source, "exists"):
+        onnx.save(source, tmp_path / "in.onnx")
+        source = tmp_path / "in.onnx"
+    convert(source, tmp_path / "out.onnx", *args.split())
+    with pytest.raises(Exception, match="convert|Convert|not support|Scan|divided"):
+        openvino.Core().read_model(tmp_path / "out.onnx")
+
+
+# TensorRT
+
+TENSORRT_BLOCKS = {T.INT4: {64, 128}, T.FLOAT4E2M1: {16}, T.FLOAT8E4M3FN: {32}}
+
+
+@pytest.mark.parametrize("args", ["", "--bits 8", "--format fp8-e4m3", "--format nvfp4", "--format mxfp8"])
+def test_tensorrt(args, tmp_path):
+    """Every DequantizeLinear is one that the documentation allows. Not run."""
+    seen = set()
+    for case in sorted(CASES):
+        out = tmp_path / "out.onnx"
+        convert(STRUCTURES / case / "model.onnx", out, "--target", "tensorrt", "--ops", "all", *args.split())
+        before = onnx.load(STRUCTURES / case / "model.onnx", load_external_data=False)
+        if any(n.op_type == "DequantizeLinear" for n in before.graph.node):
+            continue  # its own are not ours
+        graph = onnx.load(out).graph
+        stored = {t.name: t for t in graph.initializer}
+        for n in graph.node:
+            if n.op_type != "DequantizeLinear":
+                continue
+            codes = stored[n.input[0]]
+            assert len(n.input) == 2, "a zero point"
+            attributes = {a.name: a.i for a in n.attribute}
+            seen.add(codes.data_type)
+            if "block_size" not in attributes:
+                assert codes.data_type in (T.INT8, T.FLOAT8E4M3FN)
+                continue
+            block, k = attributes["block_size"], codes.dims[attributes["axis"]]
+            if block == k and codes.data_type in (T.INT8, T.FLOAT8E4M3FN):
+                continue  # one scale per channel of a weight of more than two axes
+            assert block in TENSORRT_BLOCKS[codes.data_type] and k % block == 0, f"{case}: {codes.name}"
+            if codes.data_type in (T.INT4, T.FLOAT4E2M1):
+                assert codes.dims[-1] % 2 == 0
+    assert seen
