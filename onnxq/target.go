@@ -44,6 +44,7 @@ type engine struct {
 	// oneAxis: it goes wrong unless scales belong to stretches of the axis that
 	// each reader sums over.
 	oneAxis  bool
+	vectors  bool // weights of one axis can be cut into blocks
 	noScan   bool // a Scan cannot read a value that is computed outside of it
 	standard bool // it has no operators but the standard's
 	// nbits: operators that read codes themselves are faster than what is behind a
@@ -57,6 +58,7 @@ type support struct {
 	formats []Format
 	blocks  blockRule
 	even    bool // codes come in pairs along the last axis
+	evenSum bool // codes come in pairs along the axis summed over
 	product bool // weights of convolutions are not taken
 }
 
@@ -69,13 +71,7 @@ type blockRule struct {
 	only       bool  // and nothing else
 }
 
-var (
-	anyBlocks = blockRule{perChannel: true}
-	integers  = []Format{Int4, Uint4, Int8, Uint8}
-	float8s   = []Format{FP8E4M3, FP8E5M2}
-	microscal = []Format{MXFP4, MXFP8, MXFP8E5M2}
-	tabled4   = []Format{NF4, FP4}
-)
+var anyBlocks = blockRule{perChannel: true}
 
 // engines is the table of targets. docs/targets.md is made of it.
 var engines = []engine{
@@ -84,6 +80,7 @@ var engines = []engine{
 		label:   "any runtime",
 		name:    "any runtime with the standard's operators",
 		known:   "the ONNX standard; run by the evaluator of the onnx package 1.23.2",
+		vectors: true,
 		formats: []support{{formats: Formats()[1:], blocks: anyBlocks}},
 	},
 	{
@@ -93,6 +90,7 @@ var engines = []engine{
 		known:   "measured",
 		opset:   26,
 		ir:      13,
+		vectors: true,
 		formats: []support{{formats: Formats()[1:], blocks: anyBlocks}},
 		lacks:   []modelfile.DType{modelfile.Float4E2M1, modelfile.Float8E8M0, modelfile.BFloat16},
 		nbits:   true,
@@ -126,15 +124,18 @@ var engines = []engine{
 		name:   "OpenVINO 2026.4 on a CPU",
 		known:  "measured",
 		formats: []support{
-			{formats: slices.Concat(integers, float8s), blocks: blockRule{powers: true, whole: true, perChannel: true}},
+			{formats: []Format{Int4, Uint4}, blocks: blockRule{powers: true, whole: true, perChannel: true}, evenSum: true},
+			{formats: []Format{Int8, Uint8, FP8E4M3, FP8E5M2}, blocks: blockRule{powers: true, whole: true, perChannel: true}},
 			{formats: []Format{NVFP4}, blocks: blockRule{powers: true, whole: true}},
-			{formats: microscal, blocks: blockRule{sizes: []int{32}, whole: true}},
-			{formats: tabled4, blocks: anyBlocks},
+			{formats: []Format{MXFP4, MXFP8, MXFP8E5M2}, blocks: blockRule{sizes: []int{32}, whole: true}},
+			{formats: []Format{NF4, FP4}, blocks: anyBlocks},
 		},
 		oneAxis: true,
 		noScan:  true,
 		remarks: []string{
 			"It has no 2-bit types.",
+			"It computes 4-bit integers wrongly where the axis summed over has an odd length, once there are five rows to multiply. Such a weight stays in float.",
+			"It refuses blocks in a weight of one axis, which gets a single scale.",
 			"It refuses a short last block, and computes many sizes wrongly that are no powers of two. A block that does not fit becomes the largest power of two below it that divides the axis and is at least 16, or else one scale per channel.",
 			"It computes wrongly, or crashes, where one of a weight's readers sums over another axis than that of the scales. Such a weight stays in float.",
 			"It refuses a Scan that reads a decoded weight from outside. Such a weight stays in float.",
@@ -243,6 +244,16 @@ func (d *decision) fit(x *graphIndex, opts Options) (obstacle string) {
 		return fmt.Sprintf("%s goes wrong where a reader sums over another axis: %s", r.label, u)
 	}
 	k := c.view[c.axis]
+	if s.evenSum && k%2 != 0 {
+		return fmt.Sprintf("%s computes %s wrongly where the axis summed over is odd, as %d is", r.label, c.format, k)
+	}
+	if len(c.view) == 1 && !r.vectors && c.block != PerChannel && !r.tables(c.format) {
+		if !s.blocks.perChannel {
+			return fmt.Sprintf("%s cuts no weight of one axis into blocks", r.label)
+		}
+		d.remark(fmt.Sprintf("one scale, not block %d: %s cuts no weight of one axis into blocks", c.block, r.label))
+		c.block = PerChannel
+	}
 	block, ok := s.blocks.nearest(c.block, k)
 	if !ok {
 		return fmt.Sprintf("%s takes %s in %s, and none divides %d", r.label, c.format, s.blocks, k)

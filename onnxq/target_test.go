@@ -68,6 +68,9 @@ func describeEngine(b *strings.Builder, e engine) {
 			if s.even {
 				but = append(but, "last axis even")
 			}
+			if s.evenSum {
+				but = append(but, "even axis")
+			}
 			if s.product {
 				but = append(but, "not in convolutions")
 			}

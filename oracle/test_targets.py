@@ -6,6 +6,7 @@ made for it is compared with what its documentation says that it takes.
 """
 import json
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -124,21 +125,35 @@ def test_onnxruntime_bfloat16(case, tmp_path):
 # OpenVINO
 
 
+def tensor(a):
+    return openvino.Tensor(a.view(np.uint16), a.shape, openvino.Type.bf16) if a.dtype.name == "bfloat16" else a
+
+
 def run_openvino(path, feeds):
     """The outputs of a model, computed as exactly as OpenVINO can."""
     core = openvino.Core()
     exact = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0", "INFERENCE_NUM_THREADS": "1"}
-    compiled = core.compile_model(core.read_model(path), "CPU", exact)
-    got = compiled(feeds)
-    return [np.asarray(got[i]) for i in range(len(compiled.outputs))]
+    request = core.compile_model(core.read_model(path), "CPU", exact).create_infer_request()
+    request.infer([tensor(f) for f in feeds])
+    got = []
+    for i in range(len(request.model_outputs)):
+        t = request.get_output_tensor(i)
+        got.append(t.data.view(ml_dtypes.bfloat16) if t.element_type == openvino.Type.bf16 else t.data)
+    return got
 
 
 # Float models that OpenVINO 2026.4 does not run, or computes otherwise.
 NOT_IN_OPENVINO = {
     "batched_3d_broadcast", "domain_ai_onnx", "custom_domain", "custom_domain_matmul", "custom_domain_shared",
     "function_and_matmul", "function_const_weight", "function_nested_attr", "function_other_opset", "function_weight_input",
-    "lstm_peephole_op7",
+    "metadata_function", "ml_domain", "lstm_peephole_op7", "opset18", "opset19", "no_shape", "other_dtypes",
+    "sparse_2d", "sparse_flat", "val_denormal", "val_min_denormal", "ext_no_length", "ext_empty_tensor",
+    "up_softmax_axis1_op11", "up_reducelogsum_op13",
 }
+
+# What the evaluator of the onnx package does not run: the formats that ONNX
+# Runtime does not run either are left out there.
+NOT_EVALUATED = {"conv_transpose_group", "ms_attention", "ms_ops", "no_default_opset", "up_pad_neg_op10"}
 
 OPENVINO = {
     "int4": "",
@@ -161,12 +176,27 @@ def test_openvino(case, tmp_path):
         plan = convert(source, out, "--target", "openvino", "--ops", "all", *args.split())
         if not any(t["decision"] == "quantize" for t in plan.values()):
             continue
-        reference = "onnxruntime" if CASES[case]["runner"] == "onnxruntime" and name not in ("nvfp4", "mxfp8") else "onnx-reference"
-        if reference == "onnx-reference" and not CASES[case].get("reference_agrees", True):
+        evaluated = name in ("nvfp4", "mxfp8") or "bf16" in case or CASES[case]["runner"] != "onnxruntime"
+        if evaluated and (case in NOT_EVALUATED or not CASES[case].get("reference_agrees", True)):
             continue
-        want = runtime.run(out, feeds, reference, fused=False)
+        want = runtime.run(out, feeds, "onnx-reference" if evaluated else "onnxruntime", fused=False)
         off = runtime.relative_error(run_openvino(out, feeds), want)
-        assert off < 5e-3, f"{name}: outputs are off by {off:.2g}"
+        assert off < 1e-2, f"{name}: outputs are off by {off:.2g}"
+
+
+# Shapes, with many rows to multiply: four rows and forty go different ways.
+@pytest.mark.parametrize("args", OPENVINO.values(), ids=OPENVINO)
+@pytest.mark.parametrize("k", [20, 48, 63, 100, 129, 240, 256])
+@pytest.mark.parametrize("nodes", [PRODUCT, GEMM_T], ids=["MatMul", "Gemm transB"])
+def test_openvino_shapes(nodes, k, args, tmp_path):
+    source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(model(nodes, [k, 33] if nodes is PRODUCT else [33, k], [40, k]), source)
+    told = convert(source, out, "--target", "openvino", *args.split())["w"]
+    if told["decision"] == "keep":
+        assert k % 32, told
+        return
+    feeds = runtime.random_feeds(source)
+    assert runtime.relative_error(run_openvino(out, feeds), runtime.run(out, feeds, "onnx-reference")) < 1e-5
 
 
 def test_openvino_tinygpt(tmp_path):
@@ -181,6 +211,7 @@ REFUSED = {
     "short last block": (model(PRODUCT, [130, 96], [2, 130]), "--block 32"),
     "2 bits": (model(PRODUCT, [128, 96], [2, 128]), "--bits 2"),
     "Scan": (STRUCTURES / "scan_outer_weight" / "model.onnx", "--block 32"),
+    "one axis": (STRUCTURES / "weight_1d" / "model.onnx", "--block 16"),
 }
 
 
@@ -191,7 +222,7 @@ def test_openvino_refuses(name, tmp_path):
         onnx.save(source, tmp_path / "in.onnx")
         source = tmp_path / "in.onnx"
     convert(source, tmp_path / "out.onnx", *args.split())
-    with pytest.raises(Exception, match="convert|Convert|not support|Scan|divided"):
+    with pytest.raises(Exception, match="converted|Unsupported type"):
         openvino.Core().read_model(tmp_path / "out.onnx")
 
 
