@@ -1,0 +1,137 @@
+//go:build ort
+
+// Command onnxquant-ort runs one model in ONNX Runtime for onnxquant, which
+// itself does without cgo. It is not for people: it reads a request from standard
+// input and writes a response to standard output, as package
+// internal/execute/ort tells. To build it a C compiler is needed:
+//
+//	CGO_ENABLED=1 go build -tags ort ./cmd/onnxquant-ort
+package main
+
+import (
+	"encoding/binary"
+	"encoding/gob"
+	"fmt"
+	"os"
+	"reflect"
+
+	runtime "github.com/yalue/onnxruntime_go"
+
+	"onnxquant/internal/execute"
+	"onnxquant/internal/execute/ort"
+	"onnxquant/internal/modelfile"
+)
+
+func main() {
+	var request ort.Request
+	if err := gob.NewDecoder(os.Stdin).Decode(&request); err != nil {
+		fmt.Fprintln(os.Stderr, "onnxquant-ort: it is run by onnxquant, not by hand:", err)
+		os.Exit(2)
+	}
+	// What ONNX Runtime prints is no part of the response.
+	stdout := os.Stdout
+	os.Stdout = os.Stderr
+	var response ort.Response
+	if err := answer(&request, &response); err != nil {
+		response.Error = err.Error()
+	}
+	if err := gob.NewEncoder(stdout).Encode(response); err != nil {
+		fmt.Fprintln(os.Stderr, "onnxquant-ort:", err)
+		os.Exit(1)
+	}
+}
+
+func answer(request *ort.Request, response *ort.Response) error {
+	runtime.SetSharedLibraryPath(request.Library)
+	if err := runtime.InitializeEnvironment(runtime.WithLogLevelError()); err != nil {
+		return err
+	}
+	response.Version = runtime.GetVersion()
+	options, err := runtime.NewSessionOptions()
+	if err != nil {
+		return err
+	}
+	// Weights fused into what reads them are multiplied in float, not in int8.
+	if err := options.AddSessionConfigEntry("session.qdq_matmulnbits_accuracy_level", "1"); err != nil {
+		return err
+	}
+	var names, results []string
+	var values []runtime.Value
+	for _, t := range request.Inputs {
+		v, err := toValue(t)
+		if err != nil {
+			return fmt.Errorf("input %q: %w", t.Name, err)
+		}
+		names, values = append(names, t.Name), append(values, v)
+	}
+	outputs := make([]runtime.Value, len(request.Outputs))
+	for i, o := range request.Outputs {
+		results = append(results, o.Name)
+		if outputs[i], err = room(o); err != nil {
+			return fmt.Errorf("output %q: %w", o.Name, err)
+		}
+	}
+	session, err := runtime.NewDynamicAdvancedSession(request.Model, names, results, options)
+	if err != nil {
+		return err
+	}
+	if err := session.Run(values, outputs); err != nil {
+		return err
+	}
+	for i, v := range outputs {
+		t, err := fromValue(request.Outputs[i], v)
+		if err != nil {
+			return fmt.Errorf("output %q: %w", request.Outputs[i].Name, err)
+		}
+		response.Outputs = append(response.Outputs, t)
+	}
+	return nil
+}
+
+// toValue hands an input over. DataType is that of ONNX Runtime, whose numbers are
+// the standard's.
+func toValue(t *execute.Tensor) (runtime.Value, error) {
+	if len(t.Dims) > 0 {
+		return runtime.NewCustomDataTensor(runtime.NewShape(t.Dims...), t.Data, runtime.TensorElementDataType(t.DType))
+	}
+	switch {
+	case t.DType == modelfile.Float32:
+		return runtime.NewScalar(t.Float32s()[0])
+	case t.DType == modelfile.Float64:
+		return runtime.NewScalar(t.Float64s()[0])
+	case t.DType == execute.Int64:
+		return runtime.NewScalar(t.Int64s()[0])
+	case t.DType == modelfile.Int32:
+		return runtime.NewScalar(int32(t.Int64s()[0]))
+	case t.DType == execute.Bool:
+		return runtime.NewScalar(t.Int64s()[0] != 0)
+	}
+	return nil, fmt.Errorf("scalars of type %v cannot be handed over", t.DType)
+}
+
+// room makes room for an output of a type that the binding would cut short, and
+// leaves others to ONNX Runtime.
+func room(o ort.Output) (runtime.Value, error) {
+	if o.DType != modelfile.Float16 && o.DType != modelfile.BFloat16 {
+		return nil, nil
+	}
+	if !o.Known || len(o.Dims) == 0 {
+		return nil, fmt.Errorf("of type %v, the dimensions must be declared", o.DType)
+	}
+	t, err := execute.New(o.DType, o.Dims)
+	if err != nil {
+		return nil, err
+	}
+	return toValue(t)
+}
+
+// fromValue takes an output over. All tensors but those of strings have a method
+// GetData, of as many types as there are elements.
+func fromValue(o ort.Output, v runtime.Value) (*execute.Tensor, error) {
+	data := reflect.ValueOf(v).MethodByName("GetData")
+	if !data.IsValid() {
+		return nil, fmt.Errorf("a %T cannot be handed over", v)
+	}
+	raw, err := binary.Append(nil, binary.LittleEndian, data.Call(nil)[0].Interface())
+	return &execute.Tensor{Name: o.Name, DType: o.DType, Dims: v.GetShape(), Data: raw}, err
+}

@@ -1,0 +1,161 @@
+// Package ort runs models in ONNX Runtime.
+//
+// The binding to its shared library needs cgo, which the command does without. So
+// the work is done by a helper program, onnxquant-ort, one process a run: it takes
+// a [Request] from its standard input and gives a [Response] on its standard
+// output, both in encoding/gob. A model that makes ONNX Runtime crash takes only
+// the helper with it.
+package ort
+
+import (
+	"bytes"
+	"context"
+	"encoding/gob"
+	"errors"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"onnxquant/internal/execute"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Request asks for one run.
+type Request struct {
+	Library string // the shared library of ONNX Runtime
+	Model   string // the model file
+	Inputs  []*execute.Tensor
+	Outputs []Output
+}
+
+// Output is what the model declares of an output.
+type Output struct {
+	Name  string
+	DType modelfile.DType
+	Dims  []int64
+	Known bool // Dims are all there is to know
+}
+
+// Response is what became of a run.
+type Response struct {
+	Version string // of ONNX Runtime
+	Error   string // empty if all is well
+	Outputs []*execute.Tensor
+}
+
+// Runner is the execute.Runner of this package.
+type Runner struct {
+	helper, library string
+	version         string // known after the first run
+}
+
+// Find looks for the helper and for the shared library, which may be named. An
+// error says what is missing.
+func Find(library string) (*Runner, error) {
+	helper, err := findHelper()
+	if err != nil {
+		return nil, err
+	}
+	if library, err = findLibrary(library); err != nil {
+		return nil, err
+	}
+	return &Runner{helper: helper, library: library}, nil
+}
+
+func (r *Runner) Name() string {
+	if r.version == "" {
+		return "ONNX Runtime"
+	}
+	return "ONNX Runtime " + r.version
+}
+
+// Run implements execute.Runner.
+func (r *Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
+	outputs, err := declared(path, inputs)
+	if err != nil {
+		return nil, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	var question, stderr bytes.Buffer
+	if err := gob.NewEncoder(&question).Encode(Request{r.library, path, inputs, outputs}); err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, r.helper)
+	cmd.Stdin, cmd.Stderr = &question, &stderr
+	answer, err := cmd.Output()
+	if ctx.Err() != nil {
+		return nil, context.Cause(ctx)
+	}
+	var response Response
+	if err == nil {
+		err = gob.NewDecoder(bytes.NewReader(answer)).Decode(&response)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w%s", execute.ErrBeyond, r.helper, err, lastLine(stderr.String()))
+	}
+	r.version = response.Version
+	if response.Error != "" {
+		return nil, fmt.Errorf("%w: %s", execute.ErrBeyond, strings.Join(strings.Fields(response.Error), " "))
+	}
+	for _, t := range response.Outputs {
+		if n, err := modelfile.Elements(t.Dims); err != nil || t.DType.Bits() < 8 || int64(len(t.Data)) != t.DType.Bytes(n) {
+			return nil, fmt.Errorf("%s: output %q has %d bytes for %v %v", r.helper, t.Name, len(t.Data), t.DType, t.Dims)
+		}
+	}
+	return response.Outputs, nil
+}
+
+func lastLine(text string) string {
+	lines := strings.Split(strings.TrimSpace(text), "\n")
+	if last := lines[len(lines)-1]; last != "" {
+		return ": " + last
+	}
+	return ""
+}
+
+// declared lists the outputs of a model, with dims as far as those of the inputs
+// tell.
+func declared(path string, inputs []*execute.Tensor) ([]Output, error) {
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	sizes := map[string]int64{}
+	for _, info := range m.Proto.GetGraph().GetInput() {
+		for _, t := range inputs {
+			dims := info.GetType().GetTensorType().GetShape().GetDim()
+			if t.Name != info.GetName() || len(dims) != len(t.Dims) {
+				continue
+			}
+			for i, d := range dims {
+				sizes[d.GetDimParam()] = t.Dims[i]
+			}
+		}
+	}
+	delete(sizes, "")
+	var outputs []Output
+	for _, info := range m.Proto.GetGraph().GetOutput() {
+		typ := info.GetType().GetTensorType()
+		if typ == nil {
+			return nil, fmt.Errorf("%w: output %q is no tensor", execute.ErrBeyond, info.GetName())
+		}
+		o := Output{Name: info.GetName(), DType: modelfile.DType(typ.GetElemType()), Known: typ.GetShape() != nil}
+		for _, d := range typ.GetShape().GetDim() {
+			n, known := sizes[d.GetDimParam()]
+			if v, ok := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok {
+				n, known = v.DimValue, true
+			}
+			o.Dims = append(o.Dims, n)
+			o.Known = o.Known && known
+		}
+		outputs = append(outputs, o)
+	}
+	return outputs, nil
+}
+
+var errNoHelper = errors.New("ONNX Runtime is not asked: there is no " + helperName + " beside this program or on the PATH (make ort builds it)")
