@@ -45,6 +45,24 @@ type Change struct {
 	Contents bool `json:"contents,omitempty"`
 }
 
+// String tells the difference in one line, as a sign + - ~ and what it is about.
+func (c Change) String() string {
+	sign := map[ChangeKind]string{Added: "+ ", Removed: "- ", Changed: "~ ", Moved: "~ "}[c.Kind]
+	text := c.Where
+	if c.Field != "" {
+		text += ": " + c.Field
+	}
+	switch {
+	case c.Contents:
+		text += " of " + c.A + " " + c.B
+	case c.A != "" && c.B != "":
+		text += ": " + c.A + " -> " + c.B
+	case c.A+c.B != "":
+		text += ": " + c.A + c.B
+	}
+	return sign + text
+}
+
 // Count counts parts of two models.
 type Count struct {
 	A     int `json:"a"`

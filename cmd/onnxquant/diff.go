@@ -73,7 +73,7 @@ usage.
 
 func printDifference(w io.Writer, d *onnxq.Difference) {
 	for _, change := range d.Changes {
-		fmt.Fprintln(w, changeText(change))
+		fmt.Fprintln(w, printable(change.String()))
 	}
 	if !d.Equal {
 		fmt.Fprintln(w)
@@ -84,22 +84,6 @@ func printDifference(w io.Writer, d *onnxq.Difference) {
 		{"inputs", countText(d.Inputs)},
 		{"outputs", countText(d.Outputs)},
 	})
-}
-
-func changeText(c onnxq.Change) string {
-	text := map[onnxq.ChangeKind]string{onnxq.Added: "+ ", onnxq.Removed: "- ", onnxq.Changed: "~ ", onnxq.Moved: "~ "}[c.Kind] + c.Where
-	if c.Field != "" {
-		text += ": " + c.Field
-	}
-	switch {
-	case c.Contents:
-		text += " of " + c.A + " " + c.B
-	case c.A != "" && c.B != "":
-		text += ": " + c.A + " -> " + c.B
-	case c.A+c.B != "":
-		text += ": " + c.A + c.B
-	}
-	return printable(text)
 }
 
 func countText(c onnxq.Count) string {

@@ -226,3 +226,22 @@ func wrapped(words []string, width int) string {
 	}
 	return b.String()
 }
+
+// sizesOf is the value of a flag that gives names sizes, as NAME=N.
+type sizesOf struct{ value *map[string]int64 }
+
+func (s sizesOf) Set(text string) error {
+	name, size, ok := strings.Cut(text, "=")
+	n, err := strconv.ParseInt(size, 10, 64)
+	if !ok || name == "" || err != nil || n < 0 {
+		return errors.New("want a name and a size, such as batch=4")
+	}
+	if *s.value == nil {
+		*s.value = map[string]int64{}
+	}
+	(*s.value)[name] = n
+	return nil
+}
+
+func (s sizesOf) String() string { return "" }
+func (s sizesOf) Type() string   { return "NAME=N" }

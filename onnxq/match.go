@@ -1,0 +1,744 @@
+package onnxq
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
+	"onnxquant/quantutil"
+)
+
+// Match tells whether two float models are the same but for their weights, and
+// how far the weights are from each other.
+type Match struct {
+	// Problems are differences of what the models compute, other than weights: an
+	// input or output that is gone or has another type, a node that is gone, new, or
+	// does something else.
+	Problems []string `json:"problems"`
+
+	// Notes are differences that change nothing of that: a higher opset, with the
+	// nodes that had to be written in another way for it, names, metadata.
+	Notes []string `json:"notes"`
+
+	Nodes   int           `json:"nodes"`   // of the first model, in its main graph and the graphs of its nodes
+	Weights []WeightMatch `json:"weights"` // float constants that nodes read, and that differ or were quantized
+	Same    int           `json:"same"`    // float constants that are equal
+}
+
+// WeightMatch compares a weight w of the first model with the v of the second.
+type WeightMatch struct {
+	Name  string  `json:"name"` // in the first model, with the subgraphs it lies in
+	DType string  `json:"dtype"`
+	Shape []int64 `json:"shape"`
+
+	Form     string `json:"form"` // what v was decoded by: of QuantizedWeight, or "float"
+	CodeType string `json:"code_type,omitempty"`
+
+	MaxError float64 `json:"max_error"` // the largest |w - v|
+	MSE      float64 `json:"mse"`
+	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 stands for no error
+	Broken   int64   `json:"broken,omitempty"` // elements of which one is NaN or infinite, and the other is not the same; in none of the sums
+
+	Worst *BlockMatch `json:"worst_block,omitempty"` // the block with the lowest SQNR, if there are any errors
+}
+
+// BlockMatch is a block of elements that share a scale.
+type BlockMatch struct {
+	At       []int64 `json:"at"`   // index of its first element, in Shape
+	Axis     int     `json:"axis"` // that it runs along
+	Length   int64   `json:"length"`
+	MaxError float64 `json:"max_error"`
+	SQNR     float64 `json:"sqnr_db"`
+}
+
+// MatchWeights compares a float model a with b, the same model with other weights,
+// as Dequantize writes it; folded tells what its weights were before that. Nodes
+// are matched by their outputs. Models that are not folded, or other models, give
+// problems, not an error.
+func MatchWeights(ctx context.Context, a, b *Model, folded []RewrittenWeight) (*Match, error) {
+	m := &matcher{
+		ctx: ctx, a: newFolder(a), b: newFolder(b), names: map[string]RewrittenWeight{}, seen: map[[2]*value]bool{},
+		compared: map[string]bool{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
+		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, steady: map[*value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
+	}
+	for _, w := range folded {
+		m.names[w.Became] = w
+		if w.Reason != "" {
+			m.note("%s stays %s, which cannot be decoded: %s", quote(w.Name), w.Form, w.Reason)
+		}
+	}
+	if err := m.models(a, b); err != nil {
+		return nil, err
+	}
+	for _, w := range folded {
+		if w.Reason == "" && !m.compared[w.Became] {
+			m.problem("what %s stands for is not found", quote(w.Name))
+		}
+	}
+	return m.result, nil
+}
+
+type matcher struct {
+	ctx   context.Context
+	a, b  *folder
+	names map[string]RewrittenWeight // by the name of what the weight became
+	seen  map[[2]*value]bool         // pairs compared
+
+	compared map[string]bool // of names
+
+	gone, fresh map[*onnxpb.NodeProto]bool              // nodes whose outputs the other model does not have
+	partner     map[*onnxpb.NodeProto]*onnxpb.NodeProto // those of them that belong together all the same
+	steady      map[*value]bool                         // whether constants determine a value
+	raised      map[string]bool                         // operators that are another version's
+	result      *Match
+}
+
+func (m *matcher) problem(format string, args ...any) {
+	m.result.Problems = append(m.result.Problems, fmt.Sprintf(format, args...))
+}
+
+func (m *matcher) note(format string, args ...any) {
+	m.result.Notes = append(m.result.Notes, fmt.Sprintf(format, args...))
+}
+
+func (m *matcher) models(a, b *Model) error {
+	x, y := a.file.Proto, b.file.Proto
+	from, to := opsetOf(x), opsetOf(y)
+	switch {
+	case to > from && from > 0:
+		m.note("opset %d -> %d", from, to)
+		m.raised = map[string]bool{}
+		for s := range opset.Steps() {
+			m.raised[s.Op] = m.raised[s.Op] || s.Version > from && s.Version <= to
+		}
+	case to < from:
+		m.problem("opset %d -> %d", from, to)
+	}
+	for _, o := range x.OpsetImport {
+		for _, p := range y.OpsetImport {
+			if o.GetDomain() == p.GetDomain() && !standardDomain(o.GetDomain()) && o.GetVersion() != p.GetVersion() {
+				m.problem("operators of %s: version %d -> %d", quote(o.GetDomain()), o.GetVersion(), p.GetVersion())
+			}
+		}
+	}
+	d := &differ{ctx: m.ctx, a: a.file, b: b.file, result: &Difference{}}
+	for _, part := range []struct {
+		x, y   protoreflect.Message
+		fields []protoreflect.Name
+		report func(string, ...any)
+	}{
+		{x.ProtoReflect(), y.ProtoReflect(), []protoreflect.Name{"functions", "training_info"}, m.problem},
+		{x.Graph.ProtoReflect(), y.Graph.ProtoReflect(), []protoreflect.Name{"sparse_initializer"}, m.problem},
+		{x.ProtoReflect(), y.ProtoReflect(), []protoreflect.Name{"producer_name", "producer_version", "domain", "model_version", "doc_string", "metadata_props"}, m.note},
+		{x.Graph.ProtoReflect(), y.Graph.ProtoReflect(), []protoreflect.Name{"name", "doc_string", "metadata_props"}, m.note},
+	} {
+		d.result.Changes = nil
+		for _, f := range part.fields {
+			if err := d.field("", part.x.Descriptor().Fields().ByName(f), part.x, part.y); err != nil {
+				return err
+			}
+		}
+		for _, c := range d.result.Changes {
+			part.report("%s", c.String())
+		}
+	}
+	return m.graphs("", x.Graph, y.Graph)
+}
+
+// graphs compares two graphs, and the values that they return.
+func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto) error {
+	m.ends(where, "input", runtimeInputs(x), runtimeInputs(y))
+	m.ends(where, "output", x.Output, y.Output)
+	makers := map[string]*onnxpb.NodeProto{}
+	for _, n := range y.Node {
+		makers[keyOf(n)] = n
+	}
+	var pairs [][2]*onnxpb.NodeProto
+	for _, n := range y.Node {
+		m.fresh[n] = true
+	}
+	for _, n := range x.Node {
+		m.result.Nodes++
+		other := makers[keyOf(n)]
+		if other == nil {
+			m.gone[n] = true
+			continue
+		}
+		delete(m.fresh, other)
+		delete(m.fresh, m.product(n, other))
+		pairs = append(pairs, [2]*onnxpb.NodeProto{n, other})
+	}
+	for _, p := range pairs {
+		if err := m.nodes(where, p[0], p[1]); err != nil {
+			return err
+		}
+	}
+	for _, n := range x.Node {
+		if m.gone[n] && !m.isSteady(m.a.model.index.made(n)) {
+			m.problem("%s%s is gone", where, describe(n))
+		}
+	}
+	for _, n := range y.Node {
+		if !m.fresh[n] || m.isSteady(m.b.model.index.made(n)) {
+			continue
+		}
+		if m.raised != nil {
+			m.note("%s%s is new", where, describe(n))
+		} else {
+			m.problem("%s%s is new", where, describe(n))
+		}
+	}
+	return nil
+}
+
+// runtimeInputs are those that no initializer stands for.
+func runtimeInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
+	stored := map[string]bool{}
+	for _, t := range g.Initializer {
+		stored[t.GetName()] = true
+	}
+	return slices.DeleteFunc(slices.Clone(g.Input), func(i *onnxpb.ValueInfoProto) bool { return stored[i.GetName()] })
+}
+
+// ends compares the inputs or outputs of graphs.
+func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto) {
+	types := func(infos []*onnxpb.ValueInfoProto) map[string]*onnxpb.ValueInfoProto {
+		byName := map[string]*onnxpb.ValueInfoProto{}
+		for _, i := range infos {
+			byName[i.GetName()] = i
+		}
+		return byName
+	}
+	was, is := types(x), types(y)
+	for _, i := range x {
+		switch other := is[i.GetName()]; {
+		case other == nil:
+			m.problem("%s%s %s is gone", where, kind, quote(i.GetName()))
+		case !sameType(i.GetType(), other.GetType()):
+			m.problem("%s%s %s: %s -> %s", where, kind, quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
+		case !proto.Equal(i.GetType(), other.GetType()):
+			m.note("%s%s %s: %s -> %s", where, kind, quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
+		}
+	}
+	for _, i := range y {
+		if was[i.GetName()] == nil {
+			m.problem("%s%s %s is new", where, kind, quote(i.GetName()))
+		}
+	}
+	name := func(i, j *onnxpb.ValueInfoProto) bool { return i.GetName() == j.GetName() }
+	if len(was) == len(is) && !slices.EqualFunc(x, y, name) {
+		m.problem("%s%ss are in another order", where, kind)
+	}
+}
+
+// sameType reports whether two types differ in no more than what they say of
+// dimensions that are not fixed.
+func sameType(x, y *onnxpb.TypeProto) bool {
+	a, b := x.GetTensorType(), y.GetTensorType()
+	if a == nil || b == nil {
+		return proto.Equal(x, y)
+	}
+	open := func(d *onnxpb.TensorShapeProto_Dimension) bool {
+		_, fixed := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue)
+		return !fixed
+	}
+	return a.GetElemType() == b.GetElemType() && (a.Shape == nil || b.Shape == nil ||
+		slices.EqualFunc(a.Shape.Dim, b.Shape.Dim, func(d, e *onnxpb.TensorShapeProto_Dimension) bool {
+			return open(d) || open(e) || d.GetDimValue() == e.GetDimValue()
+		}))
+}
+
+// isSteady reports whether constants alone determine a value. Initializers that an
+// input could replace count: what they hold is to be the same too.
+func (m *matcher) isSteady(v *value) bool {
+	if v == nil {
+		return false
+	}
+	if known, ok := m.steady[v]; ok {
+		return known
+	}
+	m.steady[v] = false // until it is found; the graph has no cycles
+	steady := v.tensor != nil
+	if n := v.node; n != nil && !steady && v.body == nil {
+		index := m.a.model.index
+		if index.home[n] == nil {
+			index = m.b.model.index
+		}
+		steady = !strings.HasPrefix(n.GetOpType(), "Random") && n.GetOpType() != "Bernoulli" && n.GetOpType() != "Multinomial" &&
+			!slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(subgraphs(a)) > 0 }) &&
+			!slices.ContainsFunc(index.inputs[n], func(in *value) bool { return in != nil && !m.isSteady(in) })
+	}
+	m.steady[v] = steady
+	return steady
+}
+
+// product returns the node that multiplies, where a Gemm of the first model is a
+// MatMul with an Add behind it in the second, as folding a MatMulNBits gives.
+func (m *matcher) product(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
+	if x.GetOpType() != "Gemm" || y.GetOpType() != "Add" || !standardDomain(x.GetDomain()) || !standardDomain(y.GetDomain()) {
+		return nil
+	}
+	v := m.b.model.index.source(use{y, 0})
+	if v == nil || v.node == nil || v.node.GetOpType() != "MatMul" || len(v.uses) != 1 {
+		return nil
+	}
+	return v.node
+}
+
+// nodes compares two nodes that make the same value.
+func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
+	if m.isSteady(m.a.model.index.made(x)) {
+		return nil // what it makes is compared where it is read
+	}
+	report := m.problem
+	if m.rewritable(x) {
+		rewritten := false
+		report = func(string, ...any) { rewritten = true }
+		defer func() {
+			if rewritten {
+				m.note("%s%s is written as opset %d has it", where, describe(x), m.b.model.index.opset)
+			}
+		}()
+	}
+	if x.GetName() != y.GetName() {
+		m.note("%s%s is called %s", where, describe(x), quote(y.GetName()))
+	}
+	if x.GetOpType() == "Gemm" && standardDomain(x.GetDomain()) {
+		if done, err := m.gemm(where, x, y); done || err != nil {
+			return err
+		}
+	}
+	if x.GetOpType() != y.GetOpType() || !sameDomain(x.GetDomain(), y.GetDomain()) {
+		report("%s%s is %s", where, describe(x), clean(operatorName(y)))
+		return nil
+	}
+	if !slices.Equal(x.Output, y.Output) && m.partner[x] == nil {
+		report("%s%s: outputs %s -> %s", where, describe(x), namesText(x.Output), namesText(y.Output))
+	}
+	if err := m.attributes(where, x, y, report); err != nil {
+		return err
+	}
+	swapped := m.swapped(x, y)
+	for i := range max(len(x.Input), len(y.Input)) {
+		j := i
+		if swapped {
+			j = 1 - i
+		}
+		if err := m.inputs(where, x, y, i, j, false, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// swapped reports whether two sums or products have a constant first and last.
+func (m *matcher) swapped(x, y *onnxpb.NodeProto) bool {
+	if x.GetOpType() != "Add" && x.GetOpType() != "Mul" || len(x.Input) != 2 || len(y.Input) != 2 {
+		return false
+	}
+	a, b := m.a.model.index, m.b.model.index
+	first := m.isSteady(a.source(use{x, 0}))
+	return first != m.isSteady(a.source(use{x, 1})) && first == m.isSteady(b.source(use{y, 1})) && first != m.isSteady(b.source(use{y, 0}))
+}
+
+// rewritable reports whether a higher opset may want a node written in another way:
+// its operator changed, or is none of the standard's.
+func (m *matcher) rewritable(n *onnxpb.NodeProto) bool {
+	if m.raised == nil || !standardDomain(n.GetDomain()) {
+		return false
+	}
+	changed, known := m.raised[n.GetOpType()]
+	return changed || !known
+}
+
+func sameDomain(x, y string) bool { return x == y || standardDomain(x) && standardDomain(y) }
+
+// gemm compares a Gemm with the MatMul, or MatMul and Add, that stand for it. It
+// reports whether they do.
+func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
+	sum := y
+	if product := m.product(x, y); product != nil {
+		y = product
+	} else if y.GetOpType() != "MatMul" || !standardDomain(y.GetDomain()) {
+		return false, nil
+	}
+	if intAttribute(x, "transA") != 0 || !isOne(x, "alpha") || !isOne(x, "beta") || hasInput(x, 2) != (sum != y) {
+		m.problem("%s%s is a %s that computes something else", where, describe(x), clean(y.GetOpType()))
+		return true, nil
+	}
+	m.note("%s%s is a MatMul", where, describe(x))
+	err := m.inputs(where, x, y, 0, 0, false, m.problem)
+	if err == nil {
+		err = m.inputs(where, x, y, 1, 1, intAttribute(x, "transB") != 0, m.problem)
+	}
+	if err == nil && sum != y {
+		err = m.inputs(where, x, sum, 2, 1, false, m.problem)
+	}
+	return true, err
+}
+
+func isOne(n *onnxpb.NodeProto, name string) bool {
+	a := attribute(n, name)
+	return a == nil || a.GetF() == 1
+}
+
+// attributes compares those of two nodes, with the graphs that they hold.
+func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(string, ...any)) error {
+	for _, a := range x.Attribute {
+		b := attribute(y, a.GetName())
+		gs := subgraphs(a)
+		switch {
+		case b == nil:
+			report("%s%s: attribute %s is gone", where, describe(x), quote(a.GetName()))
+		case len(gs) > 0 && len(gs) == len(subgraphs(b)):
+			for i, g := range gs {
+				if err := m.graphs(where+describe(x)+", "+clean(a.GetName())+": ", g, subgraphs(b)[i]); err != nil {
+					return err
+				}
+			}
+		default:
+			d := &differ{ctx: m.ctx, a: m.a.model.file, b: m.b.model.file, result: &Difference{}}
+			if err := d.message("attribute "+quote(a.GetName()), a.ProtoReflect(), b.ProtoReflect()); err != nil {
+				return err
+			}
+			for _, c := range d.result.Changes {
+				report("%s%s: %s", where, describe(x), c.String())
+			}
+		}
+	}
+	for _, b := range y.Attribute {
+		if attribute(x, b.GetName()) == nil && !isDefault(y, b) {
+			report("%s%s: attribute %s is new", where, describe(x), quote(b.GetName()))
+		}
+	}
+	return nil
+}
+
+// isDefault reports whether a node would do the same without an attribute.
+func isDefault(n *onnxpb.NodeProto, a *onnxpb.AttributeProto) bool {
+	return n.GetOpType() == "Gather" && a.GetName() == "axis" && a.GetI() == 0
+}
+
+// inputs compares input i of a node with input j of the other, of which the first
+// may be read as its transpose.
+func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned bool, report func(string, ...any)) error {
+	v, w := m.a.model.index.source(use{x, i}), m.b.model.index.source(use{y, j})
+	switch {
+	case v == nil && w == nil:
+		return nil
+	case v == nil || w == nil:
+		report("%s%s: input %d is there only once", where, describe(x), i)
+		return nil
+	case m.isSteady(v) && m.isSteady(w):
+		return m.constants(where+describe(x), v, w, turned, report)
+	case v.name == w.name || v.node != nil && m.partner[v.node] == w.node && w.node != nil:
+		return nil
+	case m.gone[v.node] && m.fresh[w.node] && v.node.GetOpType() == w.node.GetOpType() && len(v.node.Output) == 1:
+		// The same value under another name.
+		delete(m.gone, v.node)
+		delete(m.fresh, w.node)
+		m.partner[v.node] = w.node
+		return m.nodes(where, v.node, w.node)
+	}
+	report("%s%s: input %d is %s, was %s", where, describe(x), i, quote(w.name), quote(v.name))
+	return nil
+}
+
+// through2D looks behind transposes of matrices.
+func (f *folder) through2D(v *value, turned bool) (*value, bool) {
+	for v.node != nil && v.tensor == nil && standardDomain(v.node.GetDomain()) {
+		n := v.node
+		perm := attribute(n, "perm").GetInts()
+		switch from := f.model.index.source(use{n, 0}); {
+		case from == nil:
+			return v, turned
+		case n.GetOpType() == "Transpose" && slices.Equal(perm, []int64{1, 0}), n.GetOpType() == "Transpose" && perm == nil && f.rank(from) == 2:
+			v, turned = from, !turned
+		default:
+			return v, turned
+		}
+	}
+	return v, turned
+}
+
+func (f *folder) rank(v *value) int {
+	if c := f.fold(v); c != nil {
+		return len(c.shape)
+	}
+	return -1
+}
+
+// constants compares two values that constants determine.
+func (m *matcher) constants(where string, v, w *value, turned bool, report func(string, ...any)) error {
+	v, vt := m.a.through2D(v, turned)
+	w, wt := m.b.through2D(w, false)
+	if m.seen[[2]*value{v, w}] {
+		return nil
+	}
+	m.seen[[2]*value{v, w}] = true
+	x, y := m.a.fold(v), m.b.fold(w)
+	if x == nil || y == nil {
+		if v.node != nil && w.node != nil && v.name == w.name && v.node.GetOpType() == w.node.GetOpType() && vt == wt {
+			return m.chain(where, v.node, w.node, report)
+		}
+		if v.tensor != nil && w.tensor != nil { // strings, and types that are no numbers here
+			d := &differ{ctx: m.ctx, a: m.a.model.file, b: m.b.model.file, result: &Difference{}}
+			err := d.tensor("", v.tensor, w.tensor)
+			if len(d.result.Changes) > 0 {
+				report("%s: %s is another constant", where, quote(v.path))
+			}
+			return err
+		}
+		report("%s: whether %s is %s is hard to tell", where, quote(w.path), quote(v.path))
+		return nil
+	}
+	shape := x.shape
+	if vt != wt && len(shape) == 2 {
+		shape = []int64{shape[1], shape[0]}
+	}
+	switch {
+	case x.dtype != y.dtype || !slices.Equal(shape, y.shape):
+		report("%s: %s is %v %v, was %v %v", where, quote(v.path), y.dtype, y.shape, x.dtype, x.shape)
+		return nil
+	case !x.dtype.Float():
+		same, err := m.equal(x, y)
+		if err == nil && !same {
+			report("%s: %s holds other numbers", where, quote(v.path))
+		}
+		return err
+	}
+	return m.weights(v, w, x, y, vt != wt)
+}
+
+// chain compares the inputs of two nodes that make the same constant.
+func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string, ...any)) error {
+	if err := m.attributes(where+": ", x, y, report); err != nil {
+		return err
+	}
+	for i := range max(len(x.Input), len(y.Input)) {
+		if err := m.inputs(where+": ", x, y, i, i, false, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// equal compares what two constants store, or else compute.
+func (m *matcher) equal(x, y *constant) (bool, error) {
+	if x.payload != nil && y.payload != nil {
+		if x.payload.Size() != y.payload.Size() {
+			return false, nil
+		}
+		const stretch = 1 << 20
+		var a, b []byte
+		for off := int64(0); off < x.payload.Size(); off += stretch {
+			n := min(stretch, x.payload.Size()-off)
+			p, q := grow(&a, n), grow(&b, n)
+			if err := cmp.Or(readAt(x.payload, p, off), readAt(y.payload, q, off)); err != nil || !bytes.Equal(p, q) {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	e := &measurement{blocks: oneBlock(x.shape)}
+	err := m.measure(e, x, y)
+	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
+}
+
+// weights compares a weight with what stands for it.
+func (m *matcher) weights(v, w *value, x, y *constant, turned bool) error {
+	v, w = cmp.Or(x.tensor, v), cmp.Or(y.tensor, w)
+	folded, quantized := m.names[w.name]
+	same := !turned && x.payload != nil && y.payload != nil
+	if same {
+		var err error
+		if same, err = m.equal(x, y); err != nil {
+			return err
+		}
+	}
+	if same && !quantized {
+		m.result.Same++
+		return nil
+	}
+	match := WeightMatch{Name: v.path, DType: x.dtype.String(), Shape: append([]int64{}, x.shape...), Form: string(Float)}
+	blocks := oneBlock(x.shape)
+	if quantized {
+		m.compared[w.name] = true
+		match.Form, match.CodeType = folded.Form, folded.CodeType
+		blocks = blocksOfWeight(x.shape, folded.QuantizedWeight, turned)
+	}
+	e := &measurement{blocks: blocks}
+	var err error
+	if turned {
+		err = m.measure(e, x, &turnedReader{c: y})
+	} else {
+		err = m.measure(e, x, y)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", quote(v.path), err)
+	}
+	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), exact), -exact), e.broken
+	if e.found && quantized {
+		match.Worst = &BlockMatch{At: indexOf(x.shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -exact)}
+	}
+	m.result.Weights = append(m.result.Weights, match)
+	return nil
+}
+
+func indexOf(shape []int64, i int64) []int64 {
+	at := make([]int64, len(shape))
+	for k := len(shape) - 1; k >= 0; k-- {
+		at[k] = i % max(shape[k], 1)
+		i /= max(shape[k], 1)
+	}
+	return at
+}
+
+// cutting sees a tensor as [outer, length, inner], and cuts it along the middle into
+// blocks of so many elements.
+type cutting struct{ length, inner, block int64 }
+
+func oneBlock(shape []int64) cutting {
+	n := max(product(shape), 1)
+	return cutting{n, 1, n}
+}
+
+func product(dims []int64) int64 {
+	n := int64(1)
+	for _, d := range dims {
+		n *= d
+	}
+	return n
+}
+
+// blocksOfWeight gives the blocks that share a scale. Of a scale for each index of
+// an axis between others, it is the part of a block that lies together.
+func blocksOfWeight(shape []int64, w *QuantizedWeight, turned bool) cutting {
+	axis := w.Axis
+	if w.Transposed != turned {
+		axis = len(shape) - 1 - axis
+	}
+	if w.PerTensor || axis < 0 || axis >= len(shape) || product(shape) == 0 {
+		return oneBlock(shape)
+	}
+	inner := product(shape[axis+1:])
+	switch {
+	case w.Block > 0:
+		return cutting{shape[axis], inner, min(w.Block, shape[axis])}
+	case axis == len(shape)-1:
+		n := product(shape[:axis])
+		return cutting{n, shape[axis], n}
+	}
+	return cutting{inner, 1, inner}
+}
+
+// measurement is the errors of a weight, and of its worst block.
+type measurement struct {
+	blocks  cutting
+	all     quantutil.ErrorStats
+	broken  int64
+	found   bool // there is a block with errors
+	worst   quantutil.ErrorStats
+	worstAt int64 // its first element
+}
+
+// elementReader reads a constant in the order of memory.
+type elementReader interface {
+	readAll(a *arena, dst []float32, off int64) error
+}
+
+// measure compares what y reads with x.
+func (m *matcher) measure(e *measurement, x *constant, y elementReader) error {
+	const stretch = 1 << 14
+	a := &arena{}
+	p, q := make([]float32, stretch), make([]float32, stretch)
+	open := make([]quantutil.ErrorStats, e.blocks.inner)
+	for off := int64(0); off < x.size(); {
+		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
+		end := off + min(e.blocks.block, rest)*e.blocks.inner
+		for at := off; at < end; at += stretch {
+			if m.ctx.Err() != nil {
+				return context.Cause(m.ctx)
+			}
+			n := min(stretch, end-at)
+			if err := x.readAll(a, p[:n], at); err != nil {
+				return err
+			}
+			if err := y.readAll(a, q[:n], at); err != nil {
+				return err
+			}
+			e.add(open, p[:n], q[:n], at)
+		}
+		for i := range open {
+			b := open[i]
+			e.all.Merge(b)
+			if b.SumSqErr > 0 && (!e.found || b.SQNR() < e.worst.SQNR()) {
+				e.found, e.worst, e.worstAt = true, b, off+int64(i)
+			}
+			open[i] = quantutil.ErrorStats{}
+		}
+		off = end
+	}
+	return nil
+}
+
+// add takes in elements w from one place on, and the v that stand for them.
+func (e *measurement) add(open []quantutil.ErrorStats, w, v []float32, at int64) {
+	k := int(at % e.blocks.inner)
+	for i := range w {
+		b := &open[k]
+		if k++; k == len(open) {
+			k = 0
+		}
+		x, err := float64(w[i]), float64(v[i])-float64(w[i])
+		if math.IsNaN(err) || math.IsInf(err, 0) {
+			if w[i] != v[i] && (w[i] == w[i] || v[i] == v[i]) {
+				e.broken++
+			}
+			continue
+		}
+		b.N++
+		b.MaxAbs = max(b.MaxAbs, math.Abs(err))
+		b.SumSqErr += err * err
+		b.SumSq += x * x
+	}
+}
+
+// turnedReader reads the transpose of a matrix, some of its rows at a time.
+type turnedReader struct {
+	c           *constant
+	first, rows int64 // that it holds
+	tile, line  []float32
+}
+
+func (r *turnedReader) readAll(a *arena, dst []float32, off int64) error {
+	cols, all := r.c.shape[0], r.c.shape[1]
+	for len(dst) > 0 {
+		row := off / cols
+		if row < r.first || row >= r.first+r.rows {
+			r.first, r.rows = row, min(max(1<<20/cols, 1), 64, all-row)
+			r.tile = slices.Grow(r.tile[:0], int(r.rows*cols))[:r.rows*cols]
+			r.line = slices.Grow(r.line[:0], int(r.rows))[:r.rows]
+			for c := range cols {
+				if err := r.c.readAll(a, r.line, c*all+row); err != nil {
+					return err
+				}
+				for k, v := range r.line {
+					r.tile[int64(k)*cols+c] = v
+				}
+			}
+		}
+		n := copy(dst, r.tile[off-r.first*cols:])
+		dst, off = dst[n:], off+int64(n)
+	}
+	return nil
+}

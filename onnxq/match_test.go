@@ -1,0 +1,163 @@
+package onnxq
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/onnxpb"
+	"onnxquant/testmodels"
+)
+
+// matched folds the model at out back to float and compares it with that at in.
+func matched(t *testing.T, in, out string) *Match {
+	t.Helper()
+	folded := filepath.Join(t.TempDir(), "folded.onnx")
+	report, err := Dequantize(context.Background(), out, folded, RewriteOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := MatchWeights(context.Background(), opened(t, in), opened(t, folded), report.Weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// Whatever form a model's weights take, nothing else is said to have changed, and
+// each weight is as far off as the conversion says.
+func TestMatchOfConversions(t *testing.T) {
+	for _, kind := range testmodels.Kinds() {
+		if kind.Name == "float64" { // what is measured there is rounded to float32
+			continue
+		}
+		for _, opts := range []Options{
+			{Block: 32},
+			{Block: 32, Style: NBits, ZeroPoint: true},
+			{Bits: 8, Block: PerChannel},
+			{Format: NF4, Target: ORT},
+		} {
+			opts.Ops = KnownOps
+			in := built(t, kind.Name)
+			out := filepath.Join(t.TempDir(), "out.onnx")
+			report, err := Convert(context.Background(), in, out, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m := matched(t, in, out)
+			if len(m.Problems) > 0 {
+				t.Errorf("%s %+v: %v", kind.Name, opts, m.Problems)
+			}
+			if len(m.Weights) != len(report.Tensors) {
+				t.Errorf("%s %+v: %d weights, %d were quantized", kind.Name, opts, len(m.Weights), len(report.Tensors))
+			}
+			for _, w := range m.Weights {
+				i := slices.IndexFunc(report.Tensors, func(r TensorReport) bool { return r.Name == w.Name })
+				if i < 0 {
+					t.Errorf("%s: %q was not quantized", kind.Name, w.Name)
+					continue
+				}
+				want := report.Tensors[i]
+				if math.Abs(w.SQNR-want.SQNR) > 0.02 || math.Abs(w.MaxError-want.MaxError) > 0.01*want.MaxError {
+					t.Errorf("%s %+v %s: SQNR %v, error %v, want %v, %v", kind.Name, opts, w.Name, w.SQNR, w.MaxError, want.SQNR, want.MaxError)
+				}
+				if w.SQNR < exact && (w.Worst == nil || w.Worst.SQNR > w.SQNR+1e-9 || w.Worst.MaxError > w.MaxError) {
+					t.Errorf("%s %s: worst block %+v of %+v", kind.Name, w.Name, w.Worst, w)
+				}
+			}
+		}
+	}
+}
+
+// The worst block is the one that was spoiled.
+func TestWorstBlock(t *testing.T) {
+	model, err := testmodels.Build("mlp", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := written(t, model)
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	convert(t, in, out, Options{Bits: 8, Block: 32})
+
+	// A weight w0 [64, 96] with an outlier that the quantized model does not have.
+	other := proto.Clone(model.Proto).(*onnxpb.ModelProto)
+	raw := other.Graph.Initializer[0].RawData
+	at := 4 * (40*96 + 17)
+	raw[at+3], raw[at+2] = 0x41, 0x20 // 10.…
+	m := matched(t, written(t, &testmodels.Model{Proto: other}), out)
+	w := m.Weights[0]
+	if w.Name != "w0" || w.Worst == nil || !slices.Equal(w.Worst.At, []int64{32, 17}) || w.Worst.Length != 32 || w.MaxError < 9 || w.Worst.MaxError != w.MaxError {
+		t.Errorf("%+v, worst block %+v", w, w.Worst)
+	}
+}
+
+func TestMatchFindsChanges(t *testing.T) {
+	for _, test := range []struct {
+		edit func(g *onnxpb.GraphProto)
+		want string
+	}{
+		{func(g *onnxpb.GraphProto) { g.Node[2].OpType = proto.String("Tanh") }, `Relu node "Relu_h0" is Tanh`},
+		{func(g *onnxpb.GraphProto) { g.Node[2].Input[0] = "m0" }, `Relu node "Relu_h0": input 0 is "m0", was "a0"`},
+		{func(g *onnxpb.GraphProto) {
+			g.Node[2].Attribute = []*onnxpb.AttributeProto{intAttr("alpha", 1)}
+		}, `Relu node "Relu_h0": attribute "alpha" is new`},
+		{func(g *onnxpb.GraphProto) {
+			g.Output = append(g.Output, proto.Clone(g.Output[0]).(*onnxpb.ValueInfoProto))
+			g.Output[1].Name = proto.String("h0")
+		}, `output "h0" is new`},
+		{func(g *onnxpb.GraphProto) { g.Input[0].Name = proto.String("z"); g.Node[0].Input[0] = "z" }, `input "x" is gone`},
+		{func(g *onnxpb.GraphProto) {
+			g.Output[0].Type.GetTensorType().ElemType = proto.Int32(int32(onnxpb.TensorProto_FLOAT16))
+		}, `output "y": FLOAT [batch 16] -> FLOAT16 [batch 16]`},
+		{func(g *onnxpb.GraphProto) {
+			g.Node[2].OpType, g.Node[2].Name = proto.String("Relu"), proto.String("again")
+			g.Node[3].Input[0] = "h00"
+			g.Node = slices.Insert(g.Node, 3, &onnxpb.NodeProto{OpType: proto.String("Neg"), Input: []string{"h0"}, Output: []string{"h00"}})
+		}, `Neg node "h00" is new`},
+	} {
+		model, err := testmodels.Build("mlp", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		test.edit(model.Proto.Graph)
+		m, err := MatchWeights(context.Background(), opened(t, built(t, "mlp")), opened(t, written(t, model)), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(m.Problems, test.want) {
+			t.Errorf("problems %q, want %q", m.Problems, test.want)
+		}
+	}
+}
+
+// A weight that is another one without being quantized is found too.
+func TestMatchOfFloats(t *testing.T) {
+	model, err := testmodels.Build("mlp", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	copy(model.Proto.Graph.Initializer[1].RawData, []byte{0, 0, 0x80, 0x7f}) // b0[0] is infinite
+	m, err := MatchWeights(context.Background(), opened(t, built(t, "mlp")), opened(t, written(t, model)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(m.Weights) != 1 || m.Weights[0].Name != "b0" || m.Weights[0].Broken != 1 || m.Weights[0].Form != "float" || m.Same != 5 {
+		t.Errorf("%+v", m)
+	}
+}
+
+// Nodes that a higher opset wants written in another way are notes.
+func TestMatchOfHigherOpset(t *testing.T) {
+	in := built(t, "opset11")
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	convert(t, in, out, Options{Block: 32})
+	m := matched(t, in, out)
+	if len(m.Problems) > 0 || !slices.Contains(m.Notes, "opset 11 -> 21") || !slices.ContainsFunc(m.Notes, func(n string) bool { return strings.HasPrefix(n, "Squeeze node") }) {
+		t.Errorf("%+v", m)
+	}
+}

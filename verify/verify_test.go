@@ -1,0 +1,132 @@
+package verify_test
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"onnxquant/onnxq"
+	"onnxquant/testmodels"
+	"onnxquant/verify"
+)
+
+// pair writes a test model and makes a quantized one of it.
+func pair(folder, kind string, opts onnxq.Options) (in, out string, err error) {
+	in, out = filepath.Join(folder, kind+".onnx"), filepath.Join(folder, kind+"-q.onnx")
+	m, err := testmodels.Build(kind, 1)
+	if err == nil {
+		err = m.Write(in)
+	}
+	if err == nil {
+		_, err = onnxq.Convert(context.Background(), in, out, opts)
+	}
+	return in, out, err
+}
+
+func ExampleModels() {
+	folder, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer os.RemoveAll(folder)
+	in, out, err := pair(folder, "mlp", onnxq.Options{Bits: 8, Block: 32})
+	if err != nil {
+		log.Fatal(err)
+	}
+
+	least := 30.0
+	report, err := verify.Models(context.Background(), in, out, verify.Options{MinSQNR: &least})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println("passed:", report.Passed)
+	for _, w := range report.Weights {
+		fmt.Println(w.Name, w.Form, w.CodeType, w.SQNR > 40)
+	}
+	fmt.Println(report.Execution.Engine, report.Execution.Outputs[0].Name)
+	// Output:
+	// passed: true
+	// w0 DequantizeLinear INT8 true
+	// w1 DequantizeLinear INT8 true
+	// w2 DequantizeLinear INT8 true
+	// onnx-go 0.5.0 (gorgonnx) y
+}
+
+// Every test model runs in pure Go, quantized in any style, and its outputs stay
+// near those of the float model.
+func TestTestModels(t *testing.T) {
+	for _, kind := range testmodels.Kinds() {
+		for _, opts := range []onnxq.Options{{Bits: 8, Block: 32}, {Bits: 8, Block: 32, Style: onnxq.NBits}} {
+			opts.Ops = onnxq.KnownOps
+			in, out, err := pair(t.TempDir(), kind.Name, opts)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r, err := verify.Models(context.Background(), in, out, verify.Options{Engine: verify.Go})
+			if err != nil {
+				t.Errorf("%s: %v", kind.Name, err)
+				continue
+			}
+			if !r.Passed {
+				t.Errorf("%s: %q", kind.Name, r.Failures)
+			}
+			for _, o := range r.Execution.Outputs {
+				if o.SQNR < 30 || o.Cosine < 0.999 {
+					t.Errorf("%s %s: %+v", kind.Name, opts.Style, o)
+				}
+			}
+			if len(r.Execution.Outputs) == 0 {
+				t.Errorf("%s: no outputs", kind.Name)
+			}
+		}
+	}
+}
+
+// The small language model runs in pure Go too.
+func TestTinyGPT(t *testing.T) {
+	in, out := "../testmodels/tinygpt/model.onnx", filepath.Join(t.TempDir(), "out.onnx")
+	if _, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Bits: 8, Block: 32}); err != nil {
+		t.Fatal(err)
+	}
+	r, err := verify.Models(context.Background(), in, out, verify.Options{Engine: verify.Go, Seed: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Passed || len(r.Execution.Outputs) != 1 || r.Execution.Outputs[0].SQNR < 30 || len(r.Weights) < 17 {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestWhatCannotRun(t *testing.T) {
+	in, out, err := pair(t.TempDir(), "mlp", onnxq.Options{Block: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx := context.Background()
+	missing := filepath.Join(t.TempDir(), "missing.so")
+
+	r, err := verify.Models(ctx, in, out, verify.Options{Engine: verify.None})
+	if err != nil || !r.Passed || r.Execution.Compared || len(r.Execution.Reasons) != 1 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r, err = verify.Models(ctx, in, out, verify.Options{Engine: verify.ORT, ORTLibrary: missing})
+	if err != nil || r.Passed || r.Execution.Compared || !slices.ContainsFunc(r.Failures, func(f string) bool { return strings.Contains(f, "were not compared") }) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if _, err := verify.Models(ctx, in, out, verify.Options{Inputs: []string{missing}}); err == nil {
+		t.Error("missing inputs are no error")
+	}
+	if _, err := verify.Models(ctx, in, missing, verify.Options{}); err == nil {
+		t.Error("a missing model is no error")
+	}
+	stopped, cancel := context.WithCancel(ctx)
+	cancel()
+	if _, err := verify.Models(stopped, in, out, verify.Options{}); err == nil {
+		t.Error("it does not stop")
+	}
+}
