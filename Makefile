@@ -42,7 +42,6 @@ build:
 	go build -trimpath -o $(BIN) ./cmd/onnxquant
 
 test: check test-go cross oracle
-	$(MAKE) fuzz FUZZTIME=10s
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
