@@ -98,6 +98,32 @@ func BenchmarkQuantizeBlocks(b *testing.B)        { benchQuantizeBlocks(b, bench
 func BenchmarkQuantizeBlocksOf32(b *testing.B)    { benchQuantizeBlocks(b, 32, Float32) }
 func BenchmarkQuantizeBlocksFloat16(b *testing.B) { benchQuantizeBlocks(b, benchBlock, Float16) }
 
+func benchQuantizeFloat(b *testing.B, f *MiniFloat) {
+	scale := func(d *benchData) []float32 {
+		fill(d.scale, 0.2/f.Values[f.Top])
+		return d.scale
+	}
+	b.Run("columns", func(b *testing.B) {
+		benchAll(b, func(d *benchData) { QuantizeFloatColumns(d.q, d.x, scale(d)[:benchColumns], 1, f, Float32, &d.sums) })
+	})
+	b.Run("blocks", func(b *testing.B) {
+		benchAll(b, func(d *benchData) {
+			QuantizeFloatBlocks(d.q, d.x, scale(d), 1, benchColumns, benchBlock, f, Float32, &d.sums)
+		})
+	})
+}
+
+func BenchmarkQuantizeE4M3FN(b *testing.B) { benchQuantizeFloat(b, E4M3FN) }
+func BenchmarkQuantizeE2M1(b *testing.B)   { benchQuantizeFloat(b, E2M1) }
+
+func BenchmarkQuantizeNearest(b *testing.B) {
+	n := NewNearest(nearestTables["sixteen"])
+	benchAll(b, func(d *benchData) {
+		fill(d.scale, 0.3)
+		QuantizeNearestBlocks(d.q, d.x, d.scale, benchColumns, benchBlock, n, Float32, &d.sums)
+	})
+}
+
 func BenchmarkErrors(b *testing.B) {
 	benchAll(b, func(d *benchData) { d.sums.Add(d.x, d.y) })
 }
@@ -113,20 +139,4 @@ func BenchmarkFromFloat16(b *testing.B) {
 
 func BenchmarkDequantizeColumns(b *testing.B) {
 	benchAll(b, func(d *benchData) { DequantizeColumns(d.y, d.q, d.scale[:benchColumns], 0, -8) })
-}
-
-// benchInput returns a matrix that fits a cache, and scales for its columns.
-func benchInput() (x, scale []float32) {
-	d := newBenchData(16)
-	return d.x, d.scale[:benchColumns]
-}
-
-// bench runs a loop of plain Go over x and reports bytes of x.
-func bench(b *testing.B, name string, x []float32, loop func()) {
-	b.Run(name+"/impl=go", func(b *testing.B) {
-		b.SetBytes(int64(4 * len(x)))
-		for b.Loop() {
-			loop()
-		}
-	})
 }

@@ -111,22 +111,3 @@ func (f *MiniFloat) round(a uint32) uint32 {
 	sum := math.Float32frombits(a) + math.Float32frombits(power)
 	return math.Float32bits(sum) - power + (exponent-f.least)>>(f.drop&31)
 }
-
-// EncodeFloatBlock sets q[i] to the code of x[i]/scale.
-func EncodeFloatBlock(q []byte, x []float32, scale float32, f *MiniFloat) {
-	q = q[:len(x)]
-	for i, v := range x {
-		q[i] = f.signed(f.round(min(abs(v/scale), f.most)), v)
-	}
-}
-
-// EncodeFloatColumns encodes each row of x as EncodeFloatBlock does, column i
-// with the scale scale[i]*factor.
-func EncodeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat) {
-	for ; len(x) > 0; x, q = x[len(scale):], q[len(scale):] {
-		row, out := x[:len(scale)], q[:len(scale)]
-		for i, s := range scale {
-			out[i] = f.signed(f.round(min(abs(row[i]/(s*factor)), f.most)), row[i])
-		}
-	}
-}

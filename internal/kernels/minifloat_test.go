@@ -90,30 +90,39 @@ func TestMiniFloatSpecials(t *testing.T) {
 }
 
 func TestFloatBlocksAndColumns(t *testing.T) {
-	r := random(11)
-	for name, f := range miniFloats {
-		for n := range 50 {
-			rows := r.IntN(4)
-			x, scale := samples(r, rows*(n+1)), scales(r, n+1)
-			q, y := make([]byte, len(x)), make([]float32, len(x))
-			factor := float32(0.5 + r.Float64())
-			EncodeFloatColumns(q, x, scale, factor, f)
-			DecodeColumns(y, q, scale, factor, &f.Values)
-			for i, v := range x {
-				s := scale[i%(n+1)] * factor
-				if want := f.Code(v, s); q[i] != want {
-					t.Fatalf("%s: %v/%v has code %#x, want %#x", name, v, s, q[i], want)
+	for range implementations(t) {
+		r := random(11)
+		for name, f := range miniFloats {
+			for n := range 50 {
+				rows := r.IntN(4)
+				x, scale := samples(r, rows*(n+1)), scales(r, n+1)
+				q, y := make([]byte, len(x)), make([]float32, len(x))
+				factor := float32(0.5 + r.Float64())
+				var sums, wantSums ErrorSums
+				QuantizeFloatColumns(q, x, scale, factor, f, Float32, &sums)
+				DecodeColumns(y, q, scale, factor, &f.Values)
+				for i, v := range x {
+					s := scale[i%(n+1)] * factor
+					if want := f.Code(v, s); q[i] != want {
+						t.Fatalf("%s: %v/%v has code %#x, want %#x", name, v, s, q[i], want)
+					}
+					if want := f.Values[q[i]] * s; math.Float32bits(y[i]) != math.Float32bits(want) {
+						t.Fatalf("%s: code %#x times %v is %v, want %v", name, q[i], s, y[i], want)
+					}
 				}
-				if want := f.Values[q[i]] * s; math.Float32bits(y[i]) != math.Float32bits(want) {
-					t.Fatalf("%s: code %#x times %v is %v, want %v", name, q[i], s, y[i], want)
+				for at := 0; at < len(x); at += n + 1 {
+					wantSums.addGo(x[at:at+n+1], y[at:at+n+1])
 				}
-			}
-			p, z := make([]byte, len(x)), make([]float32, len(x))
-			EncodeFloatBlock(p, x, scale[0]*factor, f)
-			DecodeBlock(z, p, scale[0]*factor, &f.Values)
-			for i := 0; i < len(x); i += n + 1 {
-				if p[i] != q[i] || math.Float32bits(z[i]) != math.Float32bits(y[i]) {
-					t.Fatalf("%s: %v in a block has code %#x, in a column %#x", name, x[i], p[i], q[i])
+				if sums != wantSums {
+					t.Fatalf("%s: errors %v, want %v", name, sums, wantSums)
+				}
+				p, z := make([]byte, len(x)), make([]float32, len(x))
+				QuantizeFloatBlocks(p, x, scale[:1], factor, len(x), len(x), f, Float32, &sums)
+				DecodeBlock(z, p, scale[0]*factor, &f.Values)
+				for i := 0; i < len(x); i += n + 1 {
+					if p[i] != q[i] || math.Float32bits(z[i]) != math.Float32bits(y[i]) {
+						t.Fatalf("%s: %v in a block has code %#x, in a column %#x", name, x[i], p[i], q[i])
+					}
 				}
 			}
 		}
@@ -162,25 +171,28 @@ func TestNearest(t *testing.T) {
 }
 
 func TestNearestBlocksAndColumns(t *testing.T) {
-	r := random(13)
-	n := NewNearest([]float32{0, 0.25, 1, -0.5, -1})
-	for columns := 1; columns < 40; columns++ {
-		x, scale := make([]float32, 3*columns), scales(r, columns)
-		scale[r.IntN(columns)] = 0
-		for i := range x {
-			x[i] = (r.Float32()*2 - 1) * scale[i%columns]
-		}
-		q := make([]byte, len(x))
-		EncodeNearestColumns(q, x, scale, n)
-		for i := range columns {
-			column, p := []float32{x[i], x[i+columns], x[i+2*columns]}, make([]byte, 3)
-			EncodeNearestBlock(p, column, scale[i], n)
-			for j, c := range p {
-				if want := n.code(column[j], scale[i]); c != want || q[i+j*columns] != want {
-					t.Fatalf("%v/%v has code %d in a block, %d in a column, want %d", column[j], scale[i], c, q[i+j*columns], want)
-				}
-				if scale[i] == 0 && c != 0 {
-					t.Fatalf("0 with the scale 0 has code %d", c)
+	for range implementations(t) {
+		r := random(13)
+		n := NewNearest([]float32{0, 0.25, 1, -0.5, -1})
+		for columns := 1; columns < 40; columns++ {
+			x, scale := make([]float32, 3*columns), scales(r, columns)
+			scale[r.IntN(columns)] = 0
+			for i := range x {
+				x[i] = (r.Float32()*2 - 1) * scale[i%columns]
+			}
+			q := make([]byte, len(x))
+			var sums ErrorSums
+			QuantizeNearestColumns(q, x, scale, n, Float32, &sums)
+			for i := range columns {
+				column, p := []float32{x[i], x[i+columns], x[i+2*columns]}, make([]byte, 3)
+				QuantizeNearestBlocks(p, column, scale[i:i+1], 3, 3, n, Float32, &sums)
+				for j, c := range p {
+					if want := n.code(column[j], scale[i]); c != want || q[i+j*columns] != want {
+						t.Fatalf("%v/%v has code %d in a block, %d in a column, want %d", column[j], scale[i], c, q[i+j*columns], want)
+					}
+					if scale[i] == 0 && c != 0 {
+						t.Fatalf("0 with the scale 0 has code %d", c)
+					}
 				}
 			}
 		}
@@ -218,24 +230,4 @@ func TestBlocks(t *testing.T) {
 			f()
 		})
 	}
-}
-
-func BenchmarkMiniFloat(b *testing.B) {
-	x, scale := benchInput()
-	q, y := make([]byte, len(x)), make([]float32, len(x))
-	for name, f := range miniFloats {
-		for i := range scale {
-			scale[i] = 0.2 / f.Values[f.Top]
-		}
-		bench(b, "EncodeFloatBlock/format="+name, x, func() { EncodeFloatBlock(q, x, scale[0], f) })
-		bench(b, "EncodeFloatColumns/format="+name, x, func() { EncodeFloatColumns(q, x, scale, 1, f) })
-	}
-	bench(b, "DecodeBlock", x, func() { DecodeBlock(y, q, scale[0], &E2M1.Values) })
-	bench(b, "DecodeColumns", x, func() { DecodeColumns(y, q, scale, 1, &E2M1.Values) })
-	n := NewNearest([]float32{-1, -0.7, -0.5, -0.4, -0.3, -0.2, -0.1, 0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.8, 1})
-	for i := range scale {
-		scale[i] = 0.3
-	}
-	bench(b, "EncodeNearestBlock", x, func() { EncodeNearestBlock(q, x, scale[0], n) })
-	bench(b, "EncodeNearestColumns", x, func() { EncodeNearestColumns(q, x, scale, n) })
 }

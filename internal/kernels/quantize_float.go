@@ -1,8 +1,9 @@
 package kernels
 
-// QuantizeFloatColumns encodes rows of x as EncodeFloatColumns does and adds the
+// QuantizeFloatColumns sets each q to the code of its x, see Code, and adds the
 // errors of what codes stand for, Values[q]*(scale*factor) rounded to a type, to
-// sums. Elements are finite, and no code stands for an infinity.
+// sums. Each row of x has len(scale) elements; scales are multiplied by factor.
+// Elements are finite, and no code stands for an infinity.
 func QuantizeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat, t Type, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {
@@ -18,9 +19,9 @@ func QuantizeFloatBlocks(q []byte, x, scale []float32, factor float32, k, block 
 	}
 }
 
-// QuantizeNearestColumns encodes rows of x as EncodeNearestColumns does and adds the
-// errors of what codes stand for, Values[q]*scale rounded to a type, to sums.
-// Elements are finite.
+// QuantizeNearestColumns sets each q to the index of the value nearest to x/scale and
+// adds the errors of what codes stand for, Values[q]*scale rounded to a type, to sums.
+// Each row of x has len(scale) elements, none of a magnitude above its scale.
 func QuantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {

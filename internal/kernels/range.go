@@ -28,18 +28,9 @@ func AbsMaxColumns(acc, x []float32) {
 	}
 }
 
-// Range widens the range lo … hi, which contains 0, to hold all of x. If x holds
-// a NaN, one end becomes a NaN; an infinity is simply the least or the greatest.
-func Range(lo, hi float32, x []float32) (float32, float32) {
-	l, h := [1]float32{lo}, [1]float32{hi}
-	if len(x) > 0 {
-		rangeBlocks(l[:], h[:], x, len(x))
-	}
-	return l[0], h[0]
-}
-
 // RangeBlocks widens each range lo[i] … hi[i], which contains 0, to hold block i
-// of x, see Blocks, as Range does.
+// of x, see Blocks. If that holds a NaN, one end becomes a NaN; an infinity is
+// simply the least or the greatest.
 func RangeBlocks(lo, hi, x []float32, k, block int) {
 	for first, r := range runs(len(x), k, block) {
 		n := first + r.blocks
@@ -48,7 +39,7 @@ func RangeBlocks(lo, hi, x []float32, k, block int) {
 }
 
 // RangeColumns widens each range lo[i] … hi[i], which contains 0, to hold all
-// x[r*len(hi)+i]. Non-finite elements show as in Range.
+// x[r*len(hi)+i]. Non-finite elements show as in RangeBlocks.
 func RangeColumns(lo, hi, x []float32) {
 	CheckColumns(len(x), len(hi))
 	if len(x) > 0 {

@@ -155,46 +155,42 @@ func TestAffineSearchIsGood(t *testing.T) {
 	}
 }
 
-func TestRecodeIsThatOfPlainGo(t *testing.T) {
-	each(t, func(t *testing.T, r *rand.Rand, n int) {
-		block := 16 * (1 + r.IntN(3))
-		x := wild(t, r, n*block)
-		scale, least := fenced[float32](t, n), fenced[float32](t, n)
-		copy(scale, scales(r, n))
-		scale[r.IntN(n)] = 0
-		copy(least, samples(r, n))
-		q, want := fenced[byte](t, len(x)), make([]byte, len(x))
-		zero := r.IntN(33)
-		last := zero + r.IntN(64)
-		Recode(q, x, scale, least, zero, last)
-		recodeGo(want, x, scale, least, block, zero, last)
-		if !bytes.Equal(q, want) {
-			t.Fatalf("codes of %d blocks of %d: %v, want %v", n, block, q, want)
-		}
-	})
+func checkRecode(t *testing.T, r *rand.Rand, n int) {
+	block := 16 * (1 + r.IntN(3))
+	x := wild(t, r, n*block)
+	scale, least := fenced[float32](t, n), fenced[float32](t, n)
+	copy(scale, scales(r, n))
+	scale[r.IntN(n)] = 0
+	copy(least, samples(r, n))
+	q, want := fenced[byte](t, len(x)), make([]byte, len(x))
+	zero := r.IntN(33)
+	last := zero + r.IntN(64)
+	Recode(q, x, scale, least, zero, last)
+	recodeGo(want, x, scale, least, block, zero, last)
+	if !bytes.Equal(q, want) {
+		t.Fatalf("codes of %d blocks of %d: %v, want %v", n, block, q, want)
+	}
 }
 
-func TestSmallBlocksAreThoseOfPlainGo(t *testing.T) {
-	each(t, func(t *testing.T, r *rand.Rand, n int) {
-		x := searched(t, r, n, smallBlock)
-		for what, f := range map[string]struct {
-			size        int
-			fast, plain func(dst []byte, x []float32)
-		}{
-			"QuantizeNibbles": {18, QuantizeNibbles, quantizeNibblesGo},
-			"QuantizeBytes":   {34, QuantizeBytes, quantizeBytesGo},
-		} {
-			got, want := fenced[byte](t, n*f.size), make([]byte, n*f.size)
-			f.fast(got, x)
-			f.plain(want, x)
-			for i := range got {
-				if got[i] != want[i] {
-					b := i / f.size
-					t.Fatalf("%s: byte %d of block %v is %d, want %d", what, i%f.size, x[b*smallBlock:][:smallBlock], got[i], want[i])
-				}
+func checkSmallBlocks(t *testing.T, r *rand.Rand, n int) {
+	x := searched(t, r, n, smallBlock)
+	for what, f := range map[string]struct {
+		size        int
+		fast, plain func(dst []byte, x []float32)
+	}{
+		"QuantizeNibbles": {18, QuantizeNibbles, quantizeNibblesGo},
+		"QuantizeBytes":   {34, QuantizeBytes, quantizeBytesGo},
+	} {
+		got, want := fenced[byte](t, n*f.size), make([]byte, n*f.size)
+		f.fast(got, x)
+		f.plain(want, x)
+		for i := range got {
+			if got[i] != want[i] {
+				b := i / f.size
+				t.Fatalf("%s: byte %d of block %v is %d, want %d", what, i%f.size, x[b*smallBlock:][:smallBlock], got[i], want[i])
 			}
 		}
-	})
+	}
 }
 
 func BenchmarkAffineSearch(b *testing.B) {

@@ -66,43 +66,71 @@ func each(t *testing.T, check func(t *testing.T, r *rand.Rand, n int)) {
 	}
 }
 
-func TestRangesAreThoseOfPlainGo(t *testing.T) {
-	each(t, func(t *testing.T, r *rand.Rand, n int) {
-		rows := 1 + r.IntN(9)
-		x := wild(t, r, rows*n)
-		for range 2 { // the second time on top of the first
-			wantLo, wantHi, wantMax := make([]float32, n), make([]float32, n), make([]float32, n)
-			lo, hi, acc := fenced[float32](t, n), fenced[float32](t, n), fenced[float32](t, n)
-			AbsMaxColumns(acc, x)
-			absMaxColumnsGo(wantMax, x)
-			sameFloats(t, "AbsMaxColumns", acc, wantMax)
-			RangeColumns(lo, hi, x)
-			rangeColumnsGo(wantLo, wantHi, x)
-			sameFloats(t, "RangeColumns", lo, wantLo)
-			sameFloats(t, "RangeColumns", hi, wantHi)
+// loops are checks of those that take no options, over n elements, columns or blocks.
+var loops = []struct {
+	name  string
+	check func(t *testing.T, r *rand.Rand, n int)
+}{
+	{"ranges", checkRanges},
+	{"errors", checkErrors},
+	{"packing", checkPacking},
+	{"halves", checkHalves},
+	{"recode", checkRecode},
+	{"small blocks", checkSmallBlocks},
+}
+
+func TestLoopsAreThoseOfPlainGo(t *testing.T) {
+	for _, l := range loops {
+		t.Run(l.name, func(t *testing.T) { each(t, l.check) })
+	}
+}
+
+func FuzzLoopsAreThoseOfPlainGo(f *testing.F) {
+	for i := range loops {
+		f.Add(uint8(i), uint64(i), uint16(16*i))
+	}
+	f.Fuzz(func(t *testing.T, which uint8, seed uint64, n uint16) {
+		for range implementations(t) {
+			loops[int(which)%len(loops)].check(t, random(seed), 1+int(n)%600)
 		}
-		k := n * (1 + r.IntN(3))
-		x = wild(t, r, 3*k)
-		block := 1 + r.IntN(n+3)
-		count := 3 * ((k-1)/block + 1)
-		wantLo, wantHi, wantMax := make([]float32, count), make([]float32, count), make([]float32, count)
-		lo, hi, acc := fenced[float32](t, count), fenced[float32](t, count), fenced[float32](t, count)
-		for i := range count {
-			acc[i], lo[i], hi[i] = r.Float32(), -r.Float32(), r.Float32()
-		}
-		copy(wantMax, acc)
-		copy(wantLo, lo)
-		copy(wantHi, hi)
-		for i, b := range Blocks(len(x), k, block) {
-			absMaxBlocksGo(wantMax[i:i+1], x[b.Start:b.End], block)
-			rangeBlocksGo(wantLo[i:i+1], wantHi[i:i+1], x[b.Start:b.End], block)
-		}
-		AbsMaxBlocks(acc, x, k, block)
-		RangeBlocks(lo, hi, x, k, block)
-		sameFloats(t, "AbsMaxBlocks", acc, wantMax)
-		sameFloats(t, "RangeBlocks", lo, wantLo)
-		sameFloats(t, "RangeBlocks", hi, wantHi)
 	})
+}
+
+func checkRanges(t *testing.T, r *rand.Rand, n int) {
+	rows := 1 + r.IntN(9)
+	x := wild(t, r, rows*n)
+	for range 2 { // the second time on top of the first
+		wantLo, wantHi, wantMax := make([]float32, n), make([]float32, n), make([]float32, n)
+		lo, hi, acc := fenced[float32](t, n), fenced[float32](t, n), fenced[float32](t, n)
+		AbsMaxColumns(acc, x)
+		absMaxColumnsGo(wantMax, x)
+		sameFloats(t, "AbsMaxColumns", acc, wantMax)
+		RangeColumns(lo, hi, x)
+		rangeColumnsGo(wantLo, wantHi, x)
+		sameFloats(t, "RangeColumns", lo, wantLo)
+		sameFloats(t, "RangeColumns", hi, wantHi)
+	}
+	k := n * (1 + r.IntN(3))
+	x = wild(t, r, 3*k)
+	block := 1 + r.IntN(n+3)
+	count := 3 * ((k-1)/block + 1)
+	wantLo, wantHi, wantMax := make([]float32, count), make([]float32, count), make([]float32, count)
+	lo, hi, acc := fenced[float32](t, count), fenced[float32](t, count), fenced[float32](t, count)
+	for i := range count {
+		acc[i], lo[i], hi[i] = r.Float32(), -r.Float32(), r.Float32()
+	}
+	copy(wantMax, acc)
+	copy(wantLo, lo)
+	copy(wantHi, hi)
+	for i, b := range Blocks(len(x), k, block) {
+		absMaxBlocksGo(wantMax[i:i+1], x[b.Start:b.End], block)
+		rangeBlocksGo(wantLo[i:i+1], wantHi[i:i+1], x[b.Start:b.End], block)
+	}
+	AbsMaxBlocks(acc, x, k, block)
+	RangeBlocks(lo, hi, x, k, block)
+	sameFloats(t, "AbsMaxBlocks", acc, wantMax)
+	sameFloats(t, "RangeBlocks", lo, wantLo)
+	sameFloats(t, "RangeBlocks", hi, wantHi)
 }
 
 func TestQuantizingIsThatOfPlainGo(t *testing.T) {
@@ -165,66 +193,60 @@ func FuzzQuantizingIsThatOfPlainGo(f *testing.F) {
 	})
 }
 
-func TestErrorsAreThoseOfPlainGo(t *testing.T) {
-	each(t, func(t *testing.T, r *rand.Rand, n int) {
-		x, y := fenced[float32](t, n), fenced[float32](t, n)
-		copy(x, samples(r, n))
-		copy(y, samples(r, n))
-		sums := ErrorSums{sqErr: [8]float64{7: 3}, sq: [8]float64{2: 4}}
-		want := sums
-		sums.Add(x, y)
-		want.addGo(x, y)
-		if sums != want {
-			t.Fatalf("%d elements: %v, want %v", n, sums, want)
-		}
-	})
+func checkErrors(t *testing.T, r *rand.Rand, n int) {
+	x, y := fenced[float32](t, n), fenced[float32](t, n)
+	copy(x, samples(r, n))
+	copy(y, samples(r, n))
+	sums := ErrorSums{sqErr: [8]float64{7: 3}, sq: [8]float64{2: 4}}
+	want := sums
+	sums.Add(x, y)
+	want.addGo(x, y)
+	if sums != want {
+		t.Fatalf("%d elements: %v, want %v", n, sums, want)
+	}
 }
 
-func TestPackingIsThatOfPlainGo(t *testing.T) {
-	each(t, func(t *testing.T, r *rand.Rand, n int) {
-		q := randomBytes(t, r, n)
-		for _, c := range []struct {
-			name         string
-			bits         int
-			pack, packGo func(dst, q []byte)
-			unpack       func(q, src []byte, signed bool)
-			unpackGo     func(q, src []byte, sign byte)
-		}{
-			{"Pack2", 2, Pack2, pack2Go, Unpack2, unpack2Go},
-			{"Pack4", 4, Pack4, pack4Go, Unpack4, unpack4Go},
-		} {
-			size := (n*c.bits + 7) / 8
-			packed, want := fenced[byte](t, size), make([]byte, size)
-			c.pack(packed, q)
-			c.packGo(want, q)
-			if !bytes.Equal(packed, want) {
-				t.Fatalf("%s of % x: % x, want % x", c.name, q, packed, want)
+func checkPacking(t *testing.T, r *rand.Rand, n int) {
+	q := randomBytes(t, r, n)
+	for _, c := range []struct {
+		name         string
+		bits         int
+		pack, packGo func(dst, q []byte)
+		unpack       func(q, src []byte, signed bool)
+		unpackGo     func(q, src []byte, sign byte)
+	}{
+		{"Pack2", 2, Pack2, pack2Go, Unpack2, unpack2Go},
+		{"Pack4", 4, Pack4, pack4Go, Unpack4, unpack4Go},
+	} {
+		size := (n*c.bits + 7) / 8
+		packed, want := fenced[byte](t, size), make([]byte, size)
+		c.pack(packed, q)
+		c.packGo(want, q)
+		if !bytes.Equal(packed, want) {
+			t.Fatalf("%s of % x: % x, want % x", c.name, q, packed, want)
+		}
+		for _, signed := range []bool{false, true} {
+			sign := byte(0)
+			if signed {
+				sign = 1 << (c.bits - 1)
 			}
-			for _, signed := range []bool{false, true} {
-				sign := byte(0)
-				if signed {
-					sign = 1 << (c.bits - 1)
-				}
-				back, want := fenced[byte](t, n), make([]byte, n)
-				c.unpack(back, packed, signed)
-				c.unpackGo(want, packed, sign)
-				if !bytes.Equal(back, want) {
-					t.Fatalf("undone %s of % x: % x, want % x", c.name, packed, back, want)
-				}
+			back, want := fenced[byte](t, n), make([]byte, n)
+			c.unpack(back, packed, signed)
+			c.unpackGo(want, packed, sign)
+			if !bytes.Equal(back, want) {
+				t.Fatalf("undone %s of % x: % x, want % x", c.name, packed, back, want)
 			}
 		}
-	})
+	}
 }
 
-func TestHalvesAreThoseOfPlainGo(t *testing.T) {
-	each(t, func(t *testing.T, r *rand.Rand, n int) {
-		src := randomBytes(t, r, 2*n)
-		x, want := fenced[float32](t, n), make([]float32, n)
-		FromFloat16(x, src)
-		fromFloat16Go(want, src)
-		sameFloats(t, "FromFloat16", x, want)
-		FromBFloat16(x, src)
-		fromBFloat16Go(want, src)
-		sameFloats(t, "FromBFloat16", x, want)
-	})
+func checkHalves(t *testing.T, r *rand.Rand, n int) {
+	src := randomBytes(t, r, 2*n)
+	x, want := fenced[float32](t, n), make([]float32, n)
+	FromFloat16(x, src)
+	fromFloat16Go(want, src)
+	sameFloats(t, "FromFloat16", x, want)
+	FromBFloat16(x, src)
+	fromBFloat16Go(want, src)
+	sameFloats(t, "FromBFloat16", x, want)
 }

@@ -138,23 +138,3 @@ func (n *Nearest) code(x, scale float32) byte {
 	}
 	return code
 }
-
-// EncodeNearestBlock sets q[i] to the index of the value nearest to x[i]/scale.
-// No |x[i]| is above the scale.
-func EncodeNearestBlock(q []byte, x []float32, scale float32, n *Nearest) {
-	q = q[:len(x)]
-	for i, v := range x {
-		q[i] = n.code(v, scale)
-	}
-}
-
-// EncodeNearestColumns encodes each row of x as EncodeNearestBlock does, column i
-// with scale[i].
-func EncodeNearestColumns(q []byte, x, scale []float32, n *Nearest) {
-	for ; len(x) > 0; x, q = x[len(scale):], q[len(scale):] {
-		row, out := x[:len(scale)], q[:len(scale)]
-		for i, s := range scale {
-			out[i] = n.code(row[i], s)
-		}
-	}
-}
