@@ -18,10 +18,11 @@ CORPUS  := testmodels/corpus
 # project carries a part of it) and real models.
 GOLDEN := $(wildcard ../shared/golden)
 
-.PHONY: help build test check test-go golden cross corpus oracle accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
+.PHONY: help build ort test check test-go golden cross corpus oracle accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
+	@echo 'make ort      bin/onnxquant-ort, with which verify asks ONNX Runtime; it takes a C compiler'
 	@echo 'make test     everything below down to oracle'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests, with the full golden data where it exists'
@@ -40,6 +41,10 @@ help:
 
 build:
 	go build -trimpath -o $(BIN) ./cmd/onnxquant
+
+# The helper of verify that runs ONNX Runtime. It takes a C compiler.
+ort:
+	CGO_ENABLED=1 go build -tags ort -trimpath -o bin/onnxquant-ort ./cmd/onnxquant-ort
 
 test: check test-go cross oracle
 
