@@ -114,9 +114,22 @@ func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, err
 	return e.unfit(), err
 }
 
-// scaleWholes finds the scales of those tensors that have one for the whole.
-// It takes a pass of its own over them.
+// scaleWholes finds and writes the scales of those tensors that have one for the
+// whole.
 func (e *executor) scaleWholes(ctx context.Context) error {
+	if err := e.findWholes(ctx); err != nil {
+		return err
+	}
+	for w, scale := range e.wholes {
+		if _, err := e.sinks[w.whole].WriteAt(binary.LittleEndian.AppendUint32(nil, math.Float32bits(scale)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// findWholes finds the scales of whole tensors, in a pass of its own over them.
+func (e *executor) findWholes(ctx context.Context) error {
 	var tasks []task
 	for _, t := range e.tasks {
 		if t.weight != nil && t.whole != nil {
@@ -150,9 +163,6 @@ func (e *executor) scaleWholes(ctx context.Context) error {
 			continue
 		}
 		e.wholes[w] = scale
-		if _, err := e.sinks[w.whole].WriteAt(binary.LittleEndian.AppendUint32(nil, math.Float32bits(scale)), 0); err != nil {
-			return err
-		}
 	}
 	return nil
 }

@@ -28,6 +28,7 @@ type command struct {
 
 func commands() []command {
 	return []command{
+		{"analyze", "tell what formats do to the weights of a model", runAnalyze},
 		{"calibrate", "find the ranges of activations in numpy files", runCalibrate},
 		{"dequantize", "fold quantized weights back to float", runDequantize},
 		{"diff", "tell how two models differ", runDiff},

@@ -1,0 +1,205 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"strings"
+
+	"github.com/dustin/go-humanize"
+	"github.com/spf13/pflag"
+
+	"onnxquant/onnxq"
+	"onnxquant/quality"
+)
+
+type analyzeFlags struct {
+	convertFlags // those that analyze shares with a conversion
+	candidates   []string
+	maxError     float64
+	maxSize      string
+	emit         string
+	suite        bool
+}
+
+// sharedFlags are the flags of a conversion that analyze has, too.
+var sharedFlags = []string{
+	"range", "scale-rule", "target", "style", "ops", "include", "exclude", "min-elements",
+	"threads", "memory", "json", "quiet",
+}
+
+func (f *analyzeFlags) flagSet() *pflag.FlagSet {
+	fs := newFlagSet()
+	fs.StringSliceVar(&f.candidates, "candidates", nil,
+		"what to try, a `LIST` of FORMAT, FORMAT:BLOCK and\nFORMAT:BLOCK:zp, such as int4:32:zp,int8:channel,nf4")
+	fs.Float64Var(&f.maxError, "max-error", 0,
+		"find the smallest model whose error is at most `E`\n(default 0.1 if there is no --max-size)")
+	fs.StringVar(&f.maxSize, "max-size", "",
+		"find the model of least error of at most `SIZE` bytes")
+	fs.StringVar(&f.emit, "emit", "", "write what is recommended to `FILE`, for --precision-info")
+	fs.BoolVar(&f.suite, "suite", false, "try bits and granularities on weights made up for that;\nno MODEL")
+	shared := f.convertFlags.flagSet()
+	for _, name := range sharedFlags {
+		fs.AddFlag(shared.Lookup(name))
+	}
+	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
+	return fs
+}
+
+func runAnalyze(ctx context.Context, c *console, args []string) error {
+	var f analyzeFlags
+	fs := f.flagSet()
+	if err := parseFlags(fs, args); err != nil {
+		return err
+	}
+	if f.help {
+		fmt.Fprint(c.stdout, `Usage: onnxquant analyze [flags] MODEL
+
+Tells what formats do to the weights of MODEL: the size that each takes, and the error,
+which is that of a weight's values as a part of their root mean square. It recommends a
+format for each weight, so that the whole model is the smallest within --max-error, the
+best within --max-size, or the smallest within both.
+
+Flags:
+`, fs.FlagUsages())
+		return nil
+	}
+	if f.suite {
+		if fs.NArg() > 0 {
+			return usagef("--suite has its own weights and takes no model")
+		}
+		return f.printSuite(c)
+	}
+	if fs.NArg() != 1 {
+		return usagef("analyze takes one model, but %d files are named", fs.NArg())
+	}
+	opts, err := f.options(fs)
+	if err != nil {
+		return err
+	}
+	m, err := onnxq.Open(fs.Arg(0))
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	bar := newProgress(c, f.quiet)
+	opts.Progress = bar.update
+	a, err := m.Analyze(ctx, opts)
+	bar.clear()
+	if err != nil {
+		return fmt.Errorf("%s: %w", fs.Arg(0), err)
+	}
+	if f.emit != "" {
+		if err := emitPrecision(f.emit, fs.Arg(0), a.Precision); err != nil {
+			return err
+		}
+	}
+	if f.json {
+		return c.json(a)
+	}
+	printAnalysis(c.stdout, a)
+	return nil
+}
+
+func (f *analyzeFlags) options(fs *pflag.FlagSet) (onnxq.AnalyzeOptions, error) {
+	opts := onnxq.AnalyzeOptions{Options: f.opts, MaxError: f.maxError}
+	if fs.Changed("max-error") && !(f.maxError > 0 && !math.IsInf(f.maxError, 1)) {
+		return opts, usagef("--max-error %v: want more than 0", f.maxError)
+	}
+	if f.maxSize != "" {
+		if err := (byteCount{&opts.MaxSize}).Set(f.maxSize); err != nil {
+			return opts, usagef("--max-size %q: %v", f.maxSize, err)
+		}
+	}
+	for _, text := range f.candidates {
+		candidate, err := onnxq.ParseCandidate(text)
+		if err != nil {
+			return opts, usagef("--candidates: %v", err)
+		}
+		opts.Candidates = append(opts.Candidates, candidate)
+	}
+	return opts, nil
+}
+
+// emitPrecision writes a precision_info, unless that would overwrite the model.
+func emitPrecision(path, model string, p *onnxq.Precision) error {
+	if in, err := os.Stat(model); err == nil {
+		if out, err := os.Stat(path); err == nil && os.SameFile(in, out) {
+			return fmt.Errorf("%s: it is the model; choose another name for --emit", path)
+		}
+	}
+	raw, err := json.MarshalIndent(p, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, append(raw, '\n'), 0o666); err != nil {
+		var pathError *os.PathError
+		if errors.As(err, &pathError) {
+			err = pathError.Err
+		}
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+func printAnalysis(w io.Writer, a *onnxq.Analysis) {
+	heading := []string{"NAME", "SHAPE"}
+	for _, c := range a.Candidates[1:] {
+		heading = append(heading, strings.ToUpper(c.String()))
+	}
+	rows := [][]string{append(heading, "RECOMMENDED")}
+	cell := func(e float64, bytes int64) string { return fmt.Sprintf("%.4f %s", e, byteSize(bytes)) }
+	for _, t := range a.Weights {
+		row := []string{name(t.Name), shape(t.Shape)}
+		for _, c := range a.Candidates[1:] {
+			text := "-"
+			for _, choice := range t.Choices {
+				if choice.Candidate == c {
+					text = cell(choice.Error, choice.Bytes)
+				}
+			}
+			row = append(row, text)
+		}
+		rows = append(rows, append(row, t.Recommended.String()))
+	}
+	total := []string{"(model)", "-"}
+	for _, t := range a.Totals[1:] {
+		total = append(total, cell(t.Error, t.OutBytes))
+	}
+	printTable(w, append(rows, append(total, cell(a.Error, a.OutBytes))))
+	fmt.Fprintln(w)
+	counted := map[string]int{}
+	for _, t := range a.Weights {
+		counted[t.Recommended.String()]++
+	}
+	printFacts(w, []fact{
+		{"mix", strings.Join(counts(counted), ", ")},
+		{"size", sizes(a.FloatBytes, a.OutBytes)},
+		{"error", fmt.Sprintf("%.4f, SQNR %.1f dB", a.Error, -20*math.Log10(a.Error))},
+		{"optimum", fmt.Sprintf("at most %s %% less", humanize.FtoaWithDigits(100*a.Gap, 4))},
+	})
+}
+
+// printSuite prints the benchmark suite of package quality.
+func (f *analyzeFlags) printSuite(c *console) error {
+	results, err := quality.Suite(quality.SuiteWeights(1))
+	if err != nil {
+		return err
+	}
+	if f.json {
+		return c.json(results)
+	}
+	rows := [][]string{{"WEIGHTS", "SETTING", "SQNR", "MSE", "LARGEST ERROR", "SMALLER", "DB PER BIT"}}
+	for _, r := range quality.ByEfficiency(results) {
+		rows = append(rows, []string{
+			r.Weights, r.Setting.String(), decibels(r.Stats.SQNR), fmt.Sprintf("%.3g", r.Stats.MSE),
+			fmt.Sprintf("%.3g", r.Stats.MaxError), fmt.Sprintf("%.2f times", r.Compression), fmt.Sprintf("%.2f", r.Efficiency()),
+		})
+	}
+	printTable(c.stdout, rows)
+	return nil
+}

@@ -1,0 +1,370 @@
+package onnxq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+
+	"onnxquant/calib"
+	"onnxquant/internal/knapsack"
+	"onnxquant/quality"
+)
+
+// AnalyzeOptions say what an analysis tries, and what it optimizes.
+type AnalyzeOptions struct {
+	Options                // what selects weights and forms; no Precision
+	Candidates []Candidate // default DefaultCandidates; Float is always one of them
+	MaxError   float64     // bound of the error; 0: none, but 0.1 if there is no other bound
+	MaxSize    int64       // bound of the output's bytes; 0: none
+}
+
+const defaultMaxError = 0.1
+
+// Analysis tells what every candidate does to every weight, and which is best for each.
+//
+// The error of a weight is its root mean square error as a part of its own root mean
+// square: 10^(-SQNR/20). The error of a model is the root mean square of those of its
+// weights, each counting once, whatever its size: noise in one matrix adds to the noise of
+// the activations as that in any other does. It is a measure of weights, not of the model's
+// answers.
+type Analysis struct {
+	Candidates []Candidate      `json:"candidates"`
+	Weights    []WeightAnalysis `json:"weights"`
+	Totals     []Total          `json:"totals"` // of each candidate for all weights
+
+	MaxError float64 `json:"max_error,omitempty"` // the bounds
+	MaxSize  int64   `json:"max_size,omitempty"`
+
+	FloatBytes int64   `json:"float_bytes"` // of the output with all weights in float
+	OutBytes   int64   `json:"out_bytes"`   // of the output as recommended, exact
+	Error      float64 `json:"error"`       // of the model as recommended
+
+	// Gap is how much less, at most, the optimum could be than the recommendation, as a
+	// part of it: in bytes, or if only the size is bounded, in error.
+	Gap float64 `json:"gap"`
+
+	Precision *Precision `json:"precision_info"` // what is recommended
+}
+
+// WeightAnalysis is one weight's part.
+type WeightAnalysis struct {
+	Name         string       `json:"name"`
+	DType        string       `json:"dtype"`
+	Shape        []int64      `json:"shape"`
+	Bytes        int64        `json:"bytes"`
+	Distribution Distribution `json:"distribution"`
+	Choices      []Choice     `json:"choices"`     // those that are possible
+	Recommended  Candidate    `json:"recommended"` // one of them
+}
+
+// Choice is what a candidate does to a weight.
+type Choice struct {
+	Candidate Candidate     `json:"candidate"`
+	Bytes     int64         `json:"bytes"`
+	Error     float64       `json:"error"`
+	Block     int           `json:"block,omitempty"` // that it gets, if not the candidate's
+	Stats     quality.Stats `json:"stats"`
+}
+
+// Total is what a candidate does to all weights, those that cannot have it staying in
+// float.
+type Total struct {
+	Candidate Candidate `json:"candidate"`
+	OutBytes  int64     `json:"out_bytes"`
+	Error     float64   `json:"error"`
+}
+
+// Analyze measures what candidates do to the weights of a model, and finds the smallest
+// output whose error is within MaxError, or the one of least error within MaxSize, or, with
+// both, the smallest within both. Each candidate takes a pass over the weights, in bounded
+// memory; progress, if set, is told of it.
+func (m *Model) Analyze(ctx context.Context, opts AnalyzeOptions) (*Analysis, error) {
+	a, err := m.newAnalyzer(opts)
+	if err != nil {
+		return nil, err
+	}
+	for i, c := range a.Candidates {
+		if err := a.try(ctx, i, c); err != nil {
+			return nil, err
+		}
+	}
+	if len(a.Weights) == 0 {
+		return nil, errors.New("no weight was selected that can be quantized")
+	}
+	a.total()
+	if err := a.recommend(); err != nil {
+		return nil, err
+	}
+	return &a.Analysis, nil
+}
+
+// analyzer is an analysis in the making.
+type analyzer struct {
+	Analysis
+	model *Model
+	opts  Options
+
+	overheads []float64      // bytes that a candidate adds for each weight besides its tensors
+	rest      float64        // bytes of the output that are not the weights
+	index     map[string]int // of weights
+	done      int64
+}
+
+func (m *Model) newAnalyzer(opts AnalyzeOptions) (*analyzer, error) {
+	switch {
+	case opts.Precision != nil:
+		return nil, errors.New("an analysis makes a precision_info and takes none")
+	case !(opts.MaxError >= 0) || math.IsInf(opts.MaxError, 1):
+		return nil, fmt.Errorf("max error %v: want 0 or more", opts.MaxError)
+	case opts.MaxSize < 0:
+		return nil, fmt.Errorf("max size %d is negative", opts.MaxSize)
+	}
+	a := &analyzer{model: m, opts: opts.Options, index: map[string]int{}}
+	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
+	a.MaxError, a.MaxSize = opts.MaxError, opts.MaxSize
+	if a.MaxError == 0 && a.MaxSize == 0 {
+		a.MaxError = defaultMaxError
+	}
+	a.Candidates = []Candidate{{Format: Float}}
+	if len(opts.Candidates) == 0 {
+		opts.Candidates = DefaultCandidates
+	}
+	for _, c := range opts.Candidates {
+		if c, err := ParseCandidate(c.String()); err != nil {
+			return nil, err
+		} else if !slices.Contains(a.Candidates, c) {
+			a.Candidates = append(a.Candidates, c)
+		}
+	}
+	if len(m.tensorNames()) == 0 {
+		return nil, errors.New("the model has no float tensor")
+	}
+	return a, nil
+}
+
+// planFor plans a candidate for all weights.
+func (a *analyzer) planFor(c Candidate) (*Plan, error) {
+	precision, err := NewPrecision(PrecisionEntry{"*", c.override()})
+	if err != nil {
+		return nil, err
+	}
+	opts := a.opts
+	opts.Precision = precision
+	return a.model.Plan(opts)
+}
+
+// try measures a candidate.
+func (a *analyzer) try(ctx context.Context, i int, c Candidate) error {
+	p, err := a.planFor(c)
+	if err != nil {
+		return fmt.Errorf("candidate %s: %w", c, err)
+	}
+	if c.Format == Float {
+		a.FloatBytes = p.OutBytes
+		a.overheads = []float64{0}
+		return nil
+	}
+	sums, err := p.conv.measure(ctx, func(bytes int64) { a.progress(p, i, bytes) })
+	if err != nil {
+		return err
+	}
+	overhead, quantized := p.OutBytes-a.FloatBytes, 0
+	for _, w := range p.conv.weights {
+		overhead -= w.size() - w.sourceBytes()
+		quantized++
+		s := sums[w]
+		if s == nil {
+			continue
+		}
+		at, err := a.weight(ctx, p.conv, w)
+		if err != nil {
+			return err
+		}
+		choice := Choice{Candidate: c, Bytes: w.size(), Error: math.Sqrt(s.Noise()), Stats: s.Stats()}
+		if b := w.choice.block; b != c.Block {
+			choice.Block = b
+		}
+		a.Weights[at].Choices = append(a.Weights[at].Choices, choice)
+	}
+	a.overheads = append(a.overheads, float64(overhead)/float64(max(quantized, 1)))
+	return nil
+}
+
+// progress tells the caller of bytes that were measured for candidate i.
+func (a *analyzer) progress(p *Plan, i int, bytes int64) {
+	if a.opts.Progress == nil {
+		return
+	}
+	a.done += bytes
+	pass := int64(0)
+	for _, w := range p.conv.weights {
+		pass += w.sourceBytes()
+	}
+	a.opts.Progress(a.done, max(pass*int64(len(a.Candidates)-1), a.done))
+}
+
+// weight returns the index of a weight, of which it is the first time the distribution.
+func (a *analyzer) weight(ctx context.Context, c *conversion, w *weight) (int, error) {
+	if at, ok := a.index[w.path]; ok {
+		return at, nil
+	}
+	d, err := c.distribution(ctx, w)
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", quote(w.path), err)
+	}
+	bytes := w.sourceBytes()
+	a.index[w.path] = len(a.Weights)
+	a.Weights = append(a.Weights, WeightAnalysis{
+		Name: w.path, DType: w.dtype.String(), Shape: slices.Clone(w.shape), Bytes: bytes, Distribution: d,
+		Choices: []Choice{{Candidate: Candidate{Format: Float}, Bytes: bytes, Stats: quality.Stats{N: bytes / (w.dtype.Bits() / 8), SQNR: math.Inf(1)}}},
+	})
+	return len(a.Weights) - 1, nil
+}
+
+// total sums up each candidate.
+func (a *analyzer) total() {
+	for i, c := range a.Candidates {
+		t := Total{Candidate: c, OutBytes: a.FloatBytes}
+		noise := 0.0
+		for _, w := range a.Weights {
+			for _, choice := range w.Choices {
+				if choice.Candidate == c && i > 0 {
+					t.OutBytes += choice.Bytes - w.Bytes + int64(math.Round(a.overheads[i]))
+					noise += choice.Error * choice.Error
+				}
+			}
+		}
+		t.Error = math.Sqrt(noise / float64(len(a.Weights)))
+		a.Totals = append(a.Totals, t)
+	}
+}
+
+// slack is more than what is reckoned for the bytes of nodes and names can be too much.
+const slack = 1 << 10
+
+// recommend solves the problem and makes the precision_info. Sizes are sums of weights and
+// their nodes, and those of nodes are not quite independent of each other. So a bound of the
+// size is first taken for more than it is, and then lowered by what the plans have too much.
+func (a *analyzer) recommend() error {
+	a.rest = float64(a.FloatBytes)
+	for _, w := range a.Weights {
+		a.rest -= float64(w.Bytes)
+	}
+	if a.MaxError == 0 {
+		a.rest -= slack
+	}
+	bound := -1.0
+	for range 32 {
+		s, err := a.solve()
+		if err != nil {
+			return err
+		}
+		if bound < 0 {
+			bound = s.Bound
+		}
+		if err := a.take(s.Pick); err != nil {
+			return err
+		}
+		if a.MaxSize == 0 || a.OutBytes <= a.MaxSize {
+			a.Gap = gap(s.Cost, bound)
+			return nil
+		}
+		if a.MaxError > 0 {
+			return fmt.Errorf("within an error of %v the output would have %d bytes, more than %d", a.MaxError, a.OutBytes, a.MaxSize)
+		}
+		left := float64(a.MaxSize) - a.rest - s.Weight // that these choices leave, too
+		a.rest += max(float64(a.OutBytes-a.MaxSize), left+1)
+	}
+	return fmt.Errorf("no choice of formats was found that makes the output at most %d bytes", a.MaxSize)
+}
+
+// take recommends the choices picked.
+func (a *analyzer) take(pick []int) (err error) {
+	noise := 0.0
+	entries := make([]PrecisionEntry, len(a.Weights))
+	for i := range a.Weights {
+		w := &a.Weights[i]
+		choice := w.Choices[pick[i]]
+		w.Recommended = choice.Candidate
+		noise += choice.Error * choice.Error
+		entries[i] = PrecisionEntry{PatternOf(w.Name), choice.Candidate.override()}
+	}
+	// A longer pattern may match what a shorter one does, as that of a weight in a
+	// subgraph, and is the exception.
+	slices.SortStableFunc(entries, func(a, b PrecisionEntry) int { return cmp.Compare(len(a.Pattern), len(b.Pattern)) })
+	if a.Precision, err = NewPrecision(entries...); err != nil {
+		return err
+	}
+	opts := a.opts
+	opts.Precision = a.Precision
+	p, err := a.model.Plan(opts)
+	if err != nil {
+		return err
+	}
+	a.OutBytes, a.Error = p.OutBytes, math.Sqrt(noise/float64(len(a.Weights)))
+	return nil
+}
+
+// size is what a choice adds to the output.
+func (a *analyzer) size(c Choice) float64 {
+	return float64(c.Bytes) + a.overheads[slices.Index(a.Candidates, c.Candidate)]
+}
+
+// gap returns how much of a cost the bound leaves open.
+func gap(cost, bound float64) float64 {
+	if cost <= 0 || bound >= cost {
+		return 0
+	}
+	return (cost - bound) / cost
+}
+
+// solve finds the choices: the least bytes within the error if that is bounded, else the
+// least noise within the bytes.
+func (a *analyzer) solve() (knapsack.Solution, error) {
+	var bytes, noise [][]knapsack.Choice // the one bounded by the other
+	smallest := a.rest
+	for _, w := range a.Weights {
+		var b, n []knapsack.Choice
+		least := math.Inf(1)
+		for _, c := range w.Choices {
+			size, e := a.size(c), c.Error*c.Error
+			b = append(b, knapsack.Choice{Cost: size, Weight: e})
+			n = append(n, knapsack.Choice{Cost: e, Weight: size})
+			least = min(least, size)
+		}
+		bytes, noise = append(bytes, b), append(noise, n)
+		smallest += least
+	}
+	if a.MaxError > 0 {
+		// A little less than the bound: sums in another order must not be above it.
+		s, _ := knapsack.Solve(bytes, a.MaxError*a.MaxError*float64(len(a.Weights))*(1-1e-9)) // float has no noise
+		s.Cost, s.Bound = s.Cost+a.rest, s.Bound+a.rest
+		return s, nil
+	}
+	s, ok := knapsack.Solve(noise, float64(a.MaxSize)-a.rest)
+	if !ok {
+		return s, fmt.Errorf("the output would be larger than %d bytes whatever the formats; the smallest that they make has about %.0f", a.MaxSize, math.Ceil(smallest+slack))
+	}
+	s.Cost, s.Bound = math.Sqrt(s.Cost), math.Sqrt(max(s.Bound, 0)) // errors, as they are told
+	return s, nil
+}
+
+func rootMeanSquare(h *calib.Histogram) float64 {
+	sum := 0.0
+	for v, n := range h.All() {
+		sum += float64(v*v) * float64(n)
+	}
+	return math.Sqrt(sum / float64(max(h.Count(), 1)))
+}
+
+// finite replaces what JSON does not have: nothing to compare is 1, infinity the largest
+// number.
+func finite(x float64) float64 {
+	if math.IsNaN(x) {
+		return 0
+	}
+	return min(max(x, -math.MaxFloat64), math.MaxFloat64)
+}
