@@ -30,6 +30,10 @@
 // that they may reach across rows; a [Codec] takes them along one axis. They are the
 // same where the block size divides the last axis and blocks run along it.
 //
+// A [Tensor] is blocks of the flat tensor as bitsandbytes and the Rust crate entrenar hold
+// them, in either table or in the crate's linear code, and its scales may be quantized
+// themselves: [Linear8] in the crate's way, [Dynamic8] in bitsandbytes'.
+//
 // ONNX has no such type. The values fit a Gather from the table and a product; com.microsoft
 // has MatMulBnb4, which reads codes packed two a byte, the first in the high half.
 package qlora
