@@ -2,6 +2,7 @@ package onnxq_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"os"
@@ -64,6 +65,49 @@ func ExampleModel_Plan() {
 	// Output:
 	// table keep operator not selected: Gather
 	// head quantize
+}
+
+func ExampleModel_Analyze() {
+	in, out, remove := example("mlp")
+	defer remove()
+
+	m, err := onnxq.Open(in)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	candidates := []onnxq.Candidate{{Format: onnxq.Int4, Block: 32}, {Format: onnxq.Int8, Block: 32}}
+	analysis, err := m.Analyze(context.Background(), onnxq.AnalyzeOptions{Candidates: candidates, MaxError: 0.06})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, w := range analysis.Weights {
+		fmt.Println(w.Name, w.Recommended)
+	}
+	if _, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Precision: analysis.Precision}); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// w0 int4:32
+	// w1 int8:32
+	// w2 int8:32
+}
+
+func ExampleNewPrecision() {
+	bits, format := 8, onnxq.NF4
+	p, err := onnxq.NewPrecision(
+		onnxq.PrecisionEntry{Pattern: "*experts*", Override: onnxq.Override{Format: &format}},
+		onnxq.PrecisionEntry{Pattern: onnxq.PatternOf("head[0]"), Override: onnxq.Override{Bits: &bits}},
+	)
+	if err != nil {
+		log.Fatal(err)
+	}
+	text, err := json.Marshal(p)
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(string(text))
+	// Output: {"*experts*":{"format":"nf4"},"head\\[0\\]":{"bits":8}}
 }
 
 func ExampleParsePrecision() {
