@@ -107,7 +107,7 @@ func ExampleNewPrecision() {
 		log.Fatal(err)
 	}
 	fmt.Println(string(text))
-	// Output: {"*experts*":{"format":"nf4"},"head\\[0\\]":{"bits":8}}
+	// Output: {"*experts*":{"format":"nf4"},"head\\[0]":{"bits":8}}
 }
 
 func ExampleParsePrecision() {
