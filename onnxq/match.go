@@ -123,11 +123,13 @@ func (m *matcher) models(a, b *Model) error {
 	case to < from:
 		m.problem("opset %d -> %d", from, to)
 	}
+	versions := map[string]int64{}
+	for _, o := range y.OpsetImport {
+		versions[o.GetDomain()] = o.GetVersion()
+	}
 	for _, o := range x.OpsetImport {
-		for _, p := range y.OpsetImport {
-			if o.GetDomain() == p.GetDomain() && !standardDomain(o.GetDomain()) && o.GetVersion() != p.GetVersion() {
-				m.problem("operators of %s: version %d -> %d", quote(o.GetDomain()), o.GetVersion(), p.GetVersion())
-			}
+		if v, there := versions[o.GetDomain()]; there && v != o.GetVersion() && !standardDomain(o.GetDomain()) {
+			m.problem("operators of %s: version %d -> %d", quote(o.GetDomain()), o.GetVersion(), v)
 		}
 	}
 	d := &differ{ctx: m.ctx, a: a.file, b: b.file, result: &Difference{}}
@@ -151,13 +153,13 @@ func (m *matcher) models(a, b *Model) error {
 			part.report("%s", c.String())
 		}
 	}
-	return m.graphs("", x.Graph, y.Graph)
+	return m.graphs("", x.Graph, y.Graph, m.problem)
 }
 
-// graphs compares two graphs, and the values that they return.
-func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto) error {
-	m.ends(where, "input", runtimeInputs(x), runtimeInputs(y))
-	m.ends(where, "output", x.Output, y.Output)
+// graphs compares two graphs, and reports what differs in their inputs and outputs.
+func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
+	m.ends(where, "input", runtimeInputs(x), runtimeInputs(y), report)
+	m.ends(where, "output", x.Output, y.Output, report)
 	makers := map[string]*onnxpb.NodeProto{}
 	for _, n := range y.Node {
 		makers[keyOf(n)] = n
@@ -210,7 +212,7 @@ func runtimeInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 }
 
 // ends compares the inputs or outputs of graphs.
-func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto) {
+func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report func(string, ...any)) {
 	types := func(infos []*onnxpb.ValueInfoProto) map[string]*onnxpb.ValueInfoProto {
 		byName := map[string]*onnxpb.ValueInfoProto{}
 		for _, i := range infos {
@@ -222,21 +224,21 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto) {
 	for _, i := range x {
 		switch other := is[i.GetName()]; {
 		case other == nil:
-			m.problem("%s%s %s is gone", where, kind, quote(i.GetName()))
+			report("%s%s %s is gone", where, kind, quote(i.GetName()))
 		case !sameType(i.GetType(), other.GetType()):
-			m.problem("%s%s %s: %s -> %s", where, kind, quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
+			report("%s%s %s: %s -> %s", where, kind, quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
 		case !proto.Equal(i.GetType(), other.GetType()):
 			m.note("%s%s %s: %s -> %s", where, kind, quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
 		}
 	}
 	for _, i := range y {
 		if was[i.GetName()] == nil {
-			m.problem("%s%s %s is new", where, kind, quote(i.GetName()))
+			report("%s%s %s is new", where, kind, quote(i.GetName()))
 		}
 	}
 	name := func(i, j *onnxpb.ValueInfoProto) bool { return i.GetName() == j.GetName() }
 	if len(was) == len(is) && !slices.EqualFunc(x, y, name) {
-		m.problem("%s%ss are in another order", where, kind)
+		report("%s%ss are in another order", where, kind)
 	}
 }
 
@@ -401,7 +403,7 @@ func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(s
 			report("%s%s: attribute %s is gone", where, describe(x), quote(a.GetName()))
 		case len(gs) > 0 && len(gs) == len(subgraphs(b)):
 			for i, g := range gs {
-				if err := m.graphs(where+describe(x)+", "+clean(a.GetName())+": ", g, subgraphs(b)[i]); err != nil {
+				if err := m.graphs(where+describe(x)+", "+clean(a.GetName())+": ", g, subgraphs(b)[i], report); err != nil {
 					return err
 				}
 			}
