@@ -31,7 +31,7 @@ help:
 	@echo 'make accuracy the table of accuracies in docs/formats.md'
 	@echo 'make bench    speed and memory against onnxruntime (BENCH_LAYERS=24 is 4.3 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
-	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME), FUZZJOBS=$(FUZZJOBS) at a time'
+	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test 10s), FUZZJOBS=$(FUZZJOBS) at a time'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
@@ -46,7 +46,8 @@ build:
 ort:
 	CGO_ENABLED=1 go build -tags ort -trimpath -o bin/onnxquant-ort ./cmd/onnxquant-ort
 
-test: check test-go cross oracle
+test: FUZZTIME = 10s
+test: check test-go cross fuzz oracle
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
@@ -107,13 +108,10 @@ proto:
 	build/proto/bin/python -m grpc_tools.protoc -I. --plugin=build/proto/bin/protoc-gen-go \
 		--go_out=. --go_opt=module=onnxquant internal/onnxpb/onnx.proto
 
-# Each target has one process that tries inputs. Files go to memory where they can.
+# Files go to memory where they can.
 fuzz: export TMPDIR := $(or $(wildcard /dev/shm),$(TMPDIR),/tmp)
 fuzz:
-	@go test -list '^Fuzz' ./... | awk '/^Fuzz/ {f[n++] = $$1} /^ok/ {while (n) print $$2, f[--n]}' | \
-	xargs -P $(FUZZJOBS) -n 2 sh -c 'log=$$(go test -run "^$$" -fuzz "^$$2\$$" -fuzztime $(FUZZTIME) \
-		-fuzzminimizetime 10x -parallel 1 "$$1" 2>&1) && \
-		echo "$$1 $$2: $$(echo "$$log" | grep execs: | tail -n 1)" || { echo "$$log"; exit 1; }' sh
+	./fuzz.sh $(FUZZTIME) $(FUZZJOBS)
 
 # The picked seeds are committed.
 seeds: corpus
