@@ -114,9 +114,9 @@ func (d *decision) settleStyle(x *graphIndex, style Style, not string) {
 	c.style = DQ
 	switch family := c.format.traits().family; {
 	case d.reason != "":
-	case style == NBits || style == "" && d.unfused() != "":
+	case style == NBits || style == "" && d.unfused(x) != "":
 		if style == "" {
-			d.remark(d.unfused())
+			d.remark(d.unfused(x))
 		}
 		f, why := d.nbitsForm(x)
 		if why = cmp.Or(not, why); why != "" {

@@ -392,3 +392,33 @@ func TestConvertFunctionTwice(t *testing.T) {
 		}
 	}
 }
+
+// A value within a graph may be called like what the node makes that holds it.
+func TestNamesOfInnerValues(t *testing.T) {
+	inner := body("then_branch", nil, node("MatMul", "y", "x w"))
+	m := madeOf(t, []*onnxpb.TensorProto{floats("w", 64, 32)}, nodes{
+		node("If", "y", "c", inner, body("else_branch", nil, node("Identity", "y", "x"))),
+		node("Cast", "c", "i", intAttr("to", int64(onnxpb.TensorProto_BOOL))), // out of order
+	})
+	in := filepath.Join(t.TempDir(), "in.onnx")
+	if err := m.Write(in); err != nil {
+		t.Fatal(err)
+	}
+	p, err := opened(t, in).Plan(Options{Block: 32})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Tensors[0].Decision != Quantize {
+		t.Errorf("%+v", p.Tensors[0])
+	}
+
+	inner.G.Node[0].Input[1] = "d" // a cycle after all
+	m.Proto.Graph.Node[1].Output[0], m.Proto.Graph.Node[1].Input[0] = "d", "y"
+	m.Proto.Graph.Node[0].Input[0] = "i"
+	if err := m.Write(in); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(in); err == nil || !strings.Contains(err.Error(), "cycle") {
+		t.Error(err)
+	}
+}

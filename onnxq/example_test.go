@@ -278,3 +278,29 @@ func ExampleParseNames() {
 	// blk.7.ffn_up.weight true
 	// lm_head.weight true
 }
+
+// What a model holds, and what becomes of it.
+func ExampleModel_Inspect() {
+	in, _, remove := example("tied")
+	defer remove()
+
+	m, err := onnxq.Open(in)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	found := m.Inspect(onnxq.Options{Target: onnxq.ORT, Block: 32, Ops: []string{"Gather", "Gemm"}})
+	fmt.Println(found.Nodes, "nodes, opset", found.Opsets[0].Version)
+	for _, t := range found.Types {
+		fmt.Println(t.Tensors, t.DType, t.Bytes)
+	}
+	for _, t := range found.Plan.Tensors {
+		fmt.Println(t.Name, t.Shape, t.Decision, t.Form)
+		fmt.Println(t.Note)
+	}
+	// Output:
+	// 3 nodes, opset 21
+	// 1 FLOAT 12800
+	// table [100 32] quantize MatMulNBits and GatherBlockQuantized
+	// ONNX Runtime does not fuse its DequantizeLinear: it has several readers
+}

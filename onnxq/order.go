@@ -60,27 +60,38 @@ func ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 	return result, nil
 }
 
-// reads lists the values that a node reads, itself or in its subgraphs. Values
-// of the subgraphs themselves may be among them; their names are not those of
-// values outside.
+// reads lists the values that a node reads, itself or in its subgraphs.
 func reads(n *onnxpb.NodeProto) []string {
-	if !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(subgraphs(a)) > 0 }) {
-		return n.Input
-	}
-	return appendReads(nil, n)
-}
-
-func appendReads(names []string, n *onnxpb.NodeProto) []string {
-	names = append(names, n.Input...)
+	names := n.Input[:len(n.Input):len(n.Input)]
 	for _, a := range n.Attribute {
 		for _, g := range subgraphs(a) {
-			for _, inner := range g.Node {
-				names = appendReads(names, inner)
-			}
-			for _, o := range g.Output {
-				names = append(names, o.GetName())
-			}
+			names = append(names, captured(g)...)
 		}
 	}
 	return names
+}
+
+// captured lists the values that a graph reads from outside. A value of its own may
+// have the name of one outside, even of what the node makes that holds the graph.
+func captured(g *onnxpb.GraphProto) (names []string) {
+	own := map[string]bool{}
+	for _, in := range g.Input {
+		own[in.GetName()] = true
+	}
+	for _, t := range g.Initializer {
+		own[t.GetName()] = true
+	}
+	for _, t := range g.SparseInitializer {
+		own[t.GetValues().GetName()] = true
+	}
+	for _, n := range g.Node {
+		for _, name := range n.Output {
+			own[name] = true
+		}
+		names = append(names, reads(n)...)
+	}
+	for _, o := range g.Output {
+		names = append(names, o.GetName())
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return own[name] })
 }

@@ -95,7 +95,7 @@ var engines = []engine{
 		lacks:   []modelfile.DType{modelfile.Float4E2M1, modelfile.Float8E8M0, modelfile.BFloat16},
 		nbits:   true,
 		remarks: []string{
-			"It fuses DequantizeLinear and MatMul, or Gemm with transB=0, into MatMulNBits where an integer weight of two axes has one reader, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. What it does not fuse is right but decoded at every run.",
+			"It fuses DequantizeLinear and MatMul, or Gemm with transB=0, into MatMulNBits where an integer weight of two axes has one reader, in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. What it does not fuse is right but decoded at every run.",
 			"2-bit weights that it fuses come out wrong where their columns are no multiple of 4.",
 			"It refuses block_size where a weight of one axis has a single scale; the scale is a scalar then.",
 		},
@@ -268,7 +268,7 @@ func (d *decision) fit(x *graphIndex, opts Options) (obstacle string) {
 // unfused says why ONNX Runtime would decode an integer weight behind a
 // DequantizeLinear at every run, or wrongly. It is "" where it fuses that with the
 // weight's reader, and for other targets.
-func (d *decision) unfused() string {
+func (d *decision) unfused(x *graphIndex) string {
 	c := &d.choice
 	if !c.target.engine().nbits || c.format.traits().family != integer {
 		return ""
@@ -284,6 +284,8 @@ func (d *decision) unfused() string {
 		why = "it has several readers"
 	case reader.node != d.leaves[0].node:
 		why = op + " lies between"
+	case x.home[reader.node].values[d.name] != d.value:
+		why = "it is read in a subgraph"
 	case op != "MatMul" && op != "Gemm" || reader.input != 1:
 		why = "it is read by " + reader.String()
 	case len(d.shape) != 2:

@@ -15,6 +15,7 @@ import pytest
 from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
+import graphs
 import runtime
 from command import CORPUS, TINYGPT, onnxquant
 
@@ -49,6 +50,17 @@ def model(nodes, shape, inputs, dtype=T.FLOAT, outputs=("y",)):
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
+def branching(inside):
+    """A product in a branch, with the weight in there too or outside."""
+    m = model([("ReduceMax", ["x"], ["m"], {"keepdims": 0}), ("Cast", ["m"], ["c"], {"to": T.BOOL})], [128, 96], [2, 128])
+    b = helper.make_tensor_value_info("b", T.FLOAT, None)
+    then, other = (helper.make_graph([n], "branch", [], [b]) for n in (helper.make_node("MatMul", ["x", "w"], ["b"]), helper.make_node("Identity", ["x"], ["b"])))
+    if inside:
+        then.initializer.append(m.graph.initializer.pop())
+    m.graph.node.append(helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other))
+    return m
+
+
 PRODUCT = [("MatMul", ["x", "w"], ["y"])]
 GEMM_T = [("Gemm", ["x", "w"], ["y"], {"transB": 1})]
 TURNED = [("Transpose", ["w"], ["t"]), ("MatMul", ["x", "t"], ["y"])]
@@ -77,6 +89,8 @@ ORT_MODELS = {
     "block of 48": (model(PRODUCT, [192, 96], [2, 192]), "--block 48", False),
     "block of 512": (model(PRODUCT, [1024, 96], [2, 1024]), "--block 512", False),
     "three axes": (model(PRODUCT, [2, 128, 96], [2, 2, 128]), "", False),
+    "from outside of a branch": (branching(inside=False), "", False),
+    "in a branch": (branching(inside=True), "", True),
 }
 
 
@@ -85,7 +99,8 @@ def optimized(path, folder):
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(folder / "optimized.onnx")
     ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    return {n.op_type for n in onnx.load(options.optimized_model_filepath).graph.node}
+    scopes = graphs.scopes(onnx.load(options.optimized_model_filepath))
+    return {n.op_type for scope in scopes.values() for n in scope.body.node}
 
 
 @pytest.mark.parametrize("name", ORT_MODELS)
@@ -96,7 +111,7 @@ def test_onnxruntime(name, tmp_path):
     onnx.save(float_model, source)
     args = args.split()
     convert(source, plain, "--style", "dq", *args)
-    told = convert(source, best, "--target", "ort", *args)["w"]
+    told, = (t for name, t in convert(source, best, "--target", "ort", *args).items() if name.endswith("w"))
     feeds = runtime.random_feeds(source)
     want = runtime.run(plain, feeds, fused=False)
 

@@ -34,6 +34,7 @@ func commands() []command {
 		{"diff", "tell how two models differ", runDiff},
 		{"gguf", "write a model's weights to a GGUF file, or list one", runGGUF},
 		{"help", "show how to use the command", runHelp},
+		{"inspect", "tell what a model holds, and what may go wrong with it", runInspect},
 		{"restyle", "give quantized weights another style", runRestyle},
 		{"verify", "compare a quantized model with the float one", runVerify},
 		{"version", "show the version", runVersion},

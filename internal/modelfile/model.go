@@ -109,6 +109,18 @@ func (m *Model) Unchanged() error {
 	return nil
 }
 
+// Externals returns the sizes of the external files by their names.
+func (m *Model) Externals() map[string]int64 {
+	sizes := map[string]int64{}
+	for name, f := range m.externals {
+		sizes[name] = f.size
+	}
+	return sizes
+}
+
+// FileSize returns the bytes of the model file alone.
+func (m *Model) FileSize() int64 { return m.file.size }
+
 // Uses reports whether info is one of the model's files.
 func (m *Model) Uses(info fs.FileInfo) bool {
 	return slices.ContainsFunc(append(m.others(), m.file), func(f *file) bool { return os.SameFile(info, f.info) })

@@ -1,0 +1,246 @@
+package onnxq
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
+)
+
+// Hazard is something in a model that is known to go wrong, or to cost, where it
+// runs.
+type Hazard struct {
+	Check   string   `json:"check"`   // its name
+	Runtime string   `json:"runtime"` // where; any: wherever the standard holds
+	Effect  Effect   `json:"effect"`
+	Text    string   `json:"text"`
+	Where   []string `json:"where"` // nodes, tensors or versions
+}
+
+// Effect says how bad a hazard is.
+type Effect string
+
+const (
+	EffectWrong   Effect = "wrong"   // it computes wrongly
+	EffectRefused Effect = "refused" // it does not load or run
+	EffectSlow    Effect = "slow"    // it takes longer than it need
+	EffectWaste   Effect = "waste"   // it takes room for nothing
+	EffectNote    Effect = "note"    // it is worth knowing
+)
+
+// check looks for one hazard. What it finds is where it is.
+type check struct {
+	name    string
+	runtime string
+	effect  Effect
+	text    string
+	find    func(*hazardSearch) []string
+}
+
+const (
+	anyRuntime  = "any"
+	onnxRuntime = "ONNX Runtime 1.31"
+	openVINO    = "OpenVINO 2026.4"
+	tensorRT    = "TensorRT"
+
+	leastHazard  = 1 << 10 // bytes of a tensor that is worth a word
+	blockedOpset = 21
+)
+
+// checks is the table of hazards, the worst of each runtime first.
+var checks = []check{
+	{"missing-import", anyRuntime, EffectRefused, "operators of a domain that opset_import does not name", missingImports},
+	{"block-opset", anyRuntime, EffectRefused, "DequantizeLinear with block_size, which opset 21 brought", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return d.block != 0 && h.index.opset < blockedOpset
+	})},
+	{"type-opset", anyRuntime, EffectRefused, "DequantizeLinear of a type that the opset does not have", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return h.index.opset < max(typeOpsets[d.codes], typeOpsets[d.scales])
+	})},
+	{"embedded-2gib", anyRuntime, EffectRefused, "the model file is larger than 2 GiB, which protobuf does not read", largeFile},
+	{"ir-behind", anyRuntime, EffectNote, "the opset came with a newer IR version than the model's", irBehind},
+	{"dead-initializer", anyRuntime, EffectWaste, "initializers that nothing reads", deadInitializers},
+	{"replaceable", anyRuntime, EffectSlow, "initializers that callers may replace, so that nothing is computed from them beforehand", replaceable},
+	{"subgraph-float", anyRuntime, EffectWaste, "float weights in subgraphs or functions of a model that is quantized otherwise", floatsInSubgraphs},
+
+	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul where columns are no multiple of 4", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.fused() && d.codes.Bits() == 2 && d.dims[1]%4 != 0
+	})},
+	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(ORT) }},
+	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a branch of If, of codes outside of it", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.outer && d.owner == "If"
+	})},
+	{"ort-types", onnxRuntime, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or of scales that are FLOAT8E8M0 or BFLOAT16: it has no kernels for a CPU", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return !ORT.engine().has(d.codes) || !ORT.engine().has(d.scales)
+	})},
+	{"ort-single-scale", onnxRuntime, EffectRefused, "block_size with a single scale", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.block != 0 && len(d.dims) == 1 && d.scaleCount == 1
+	})},
+	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits of bits other than 2, 4 and 8, or of blocks above 256", refusedNBits},
+	{"ort-activations", onnxRuntime, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.fused()
+	})},
+	{"ort-unfused", onnxRuntime, EffectSlow, "DequantizeLinear that is not fused with its reader and decodes at every run", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.weightOnly() && !d.fused()
+	})},
+
+	{"openvino-types", openVINO, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(OpenVINO) })},
+	{"openvino-short-block", openVINO, EffectRefused, "a short last block", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.block != 0 && d.length()%d.block != 0
+	})},
+	{"openvino-vector", openVINO, EffectRefused, "blocks in a tensor of one axis", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.block != 0 && len(d.dims) == 1 && d.scaleCount > 1
+	})},
+	{"openvino-scan", openVINO, EffectRefused, "a Scan that reads what DequantizeLinear makes outside of it", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return h.index.scanned(d.made)
+	})},
+	{"openvino-blocks", openVINO, EffectWrong, "blocks of a size that is no power of two", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.block < d.length() && d.block&(d.block-1) != 0
+	})},
+	{"openvino-odd", openVINO, EffectWrong, "4-bit codes in a product that sums over an odd number of them", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.codes.Bits() == 4 && d.sum() >= 0 && d.dims[d.sum()]%2 != 0
+	})},
+	{"openvino-axis", openVINO, EffectWrong, "scales along another axis than the product sums over, or one for each index of the latter", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		return d.scaleCount > 1 && d.sum() >= 0 && (d.block != 0) != (d.axis == d.sum())
+	})},
+
+	{"tensorrt-versions", tensorRT, EffectRefused, "a newer opset than it knows", func(h *hazardSearch) []string { return h.tooNew(TensorRT) }},
+	{"tensorrt-types", tensorRT, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(TensorRT) })},
+	{"tensorrt-zero-point", tensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.taken(TensorRT) && d.zero })},
+	{"tensorrt-blocks", tensorRT, EffectRefused, "blocks that it has not for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+		s, ok := TensorRT.engine().support(d.format())
+		return ok && d.scaleCount > 1 && !s.blocks.fits(d.blockSize(), d.length())
+	})},
+}
+
+// hazardSearch is what checks look at.
+type hazardSearch struct {
+	*Model
+	in           *Inspection
+	dequantizers []*dequantizer
+}
+
+// hazards makes all checks.
+func (m *Model) hazards(in *Inspection) []Hazard {
+	h := &hazardSearch{Model: m, in: in}
+	walkNodes(m.file.Proto, func(n *onnxpb.NodeProto) {
+		if d := m.dequantizer(n); d != nil {
+			h.dequantizers = append(h.dequantizers, d)
+		}
+	})
+	found := []Hazard{}
+	for _, c := range checks {
+		if where := c.find(h); len(where) > 0 {
+			found = append(found, Hazard{c.name, c.runtime, c.effect, c.text, where})
+		}
+	}
+	return found
+}
+
+// eachDQ makes a check of one for each DequantizeLinear.
+func eachDQ(bad func(*hazardSearch, *dequantizer) bool) func(*hazardSearch) []string {
+	return func(h *hazardSearch) (where []string) {
+		for _, d := range h.dequantizers {
+			if bad(h, d) {
+				where = append(where, d.made.path)
+			}
+		}
+		return where
+	}
+}
+
+func missingImports(h *hazardSearch) (where []string) {
+	known := map[string]bool{}
+	for _, o := range h.file.Proto.OpsetImport {
+		known[o.GetDomain()] = true
+		if standardDomain(o.GetDomain()) {
+			known[""], known["ai.onnx"] = true, true
+		}
+	}
+	walkGraphs(h.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			if !known[n.GetDomain()] {
+				known[n.GetDomain()] = true // once
+				where = append(where, cmp.Or(n.GetDomain(), "ai.onnx"))
+			}
+		}
+	})
+	return where
+}
+
+func largeFile(h *hazardSearch) []string {
+	if h.in.FileBytes > maxEmbedded {
+		return []string{fmt.Sprintf("%d bytes", h.in.FileBytes)}
+	}
+	return nil
+}
+
+func irBehind(h *hazardSearch) []string {
+	if need := opset.IRFor(h.index.opset); h.in.IR < need {
+		return []string{fmt.Sprintf("IR %d, opset %d is of IR %d", h.in.IR, h.index.opset, need)}
+	}
+	return nil
+}
+
+// tooNew compares the versions with what a target loads.
+func (h *hazardSearch) tooNew(t Target) (where []string) {
+	e := t.engine()
+	if e.opset != 0 && h.index.opset > e.opset {
+		where = append(where, fmt.Sprintf("opset %d, it loads up to %d", h.index.opset, e.opset))
+	}
+	if e.ir != 0 && h.in.IR > e.ir {
+		where = append(where, fmt.Sprintf("IR %d, it loads up to %d", h.in.IR, e.ir))
+	}
+	return where
+}
+
+func deadInitializers(h *hazardSearch) (where []string) {
+	trained := trainedNames(h.file.Proto)
+	for _, v := range h.index.values {
+		if v.node == nil && len(v.uses) == 0 && !v.output && !v.input && !trained[v.name] {
+			where = append(where, v.path)
+		}
+	}
+	return where
+}
+
+func replaceable(h *hazardSearch) (where []string) {
+	for _, v := range h.index.values {
+		if v.input && !v.mustBeInput && sizeOf(v.tensor) >= leastHazard {
+			where = append(where, v.path)
+		}
+	}
+	return where
+}
+
+// floatsInSubgraphs finds what the operators that conversions select would read
+// as weights.
+func floatsInSubgraphs(h *hazardSearch) (where []string) {
+	if len(h.in.Quantized) == 0 {
+		return nil
+	}
+	for _, v := range h.index.values {
+		inner := strings.Contains(strings.TrimSuffix(v.path, v.name), "/")
+		if !inner || !modelfile.DType(v.tensor.GetDataType()).Float() || sizeOf(v.tensor) < leastHazard {
+			continue
+		}
+		if slices.ContainsFunc(v.uses, func(u use) bool { return weightOpOf(u) != nil }) {
+			where = append(where, v.path)
+		}
+	}
+	return where
+}
+
+func refusedNBits(h *hazardSearch) (where []string) {
+	walkNodes(h.file.Proto, func(n *onnxpb.NodeProto) {
+		if n.GetDomain() == contribDomain && n.GetOpType() == "MatMulNBits" {
+			if b := bitsOf(n); b != 2 && b != 4 && b != 8 || intAttribute(n, "block_size") > greatestNBitsBlock {
+				where = append(where, label(n))
+			}
+		}
+	})
+	return where
+}

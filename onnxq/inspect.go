@@ -1,0 +1,154 @@
+package onnxq
+
+import (
+	"cmp"
+	"maps"
+	"path"
+	"slices"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Inspection tells what a model holds, what a conversion would do with it, and
+// what is known to go wrong where it runs.
+type Inspection struct {
+	IR       int64          `json:"ir"`
+	Opsets   []OpsetVersion `json:"opsets"`
+	Producer string         `json:"producer"` // with its version
+	Graph    string         `json:"graph"`
+	Inputs   []NamedType    `json:"inputs"` // those that are no initializers
+	Outputs  []NamedType    `json:"outputs"`
+
+	Nodes     int            `json:"nodes"` // of all graphs and functions
+	Operators map[string]int `json:"operators"`
+	Subgraphs int            `json:"subgraphs"`
+	Functions int            `json:"functions"`
+
+	FileBytes int64          `json:"file_bytes"`
+	Bytes     int64          `json:"bytes"` // with the external files
+	Types     []TypeShare    `json:"types"` // of stored tensors, the largest share first
+	External  []ExternalFile `json:"external"`
+
+	Quantized []*QuantizedWeight `json:"quantized"`
+	Plan      *Plan              `json:"plan,omitempty"`    // of a conversion with the options given
+	NoPlan    string             `json:"no_plan,omitempty"` // why there is none
+	Hazards   []Hazard           `json:"hazards"`
+}
+
+// OpsetVersion is the import of a domain of operators; "" is that of ONNX.
+type OpsetVersion struct {
+	Domain  string `json:"domain"`
+	Version int64  `json:"version"`
+}
+
+// NamedType is an input or output, such as "x", "FLOAT [batch 64]".
+type NamedType struct {
+	Name string `json:"name"`
+	Type string `json:"type"`
+}
+
+// TypeShare counts the tensors of a type, in attributes of nodes too. Bytes are
+// those of their contents; strings count none.
+type TypeShare struct {
+	DType   string `json:"dtype"`
+	Tensors int    `json:"tensors"`
+	Bytes   int64  `json:"bytes"`
+}
+
+// ExternalFile is a file that holds contents of tensors.
+type ExternalFile struct {
+	Name    string `json:"name"`
+	Bytes   int64  `json:"bytes"`
+	Tensors int    `json:"tensors"`
+	Used    int64  `json:"used"` // bytes that tensors ask for
+}
+
+// Inspect tells what the model holds. Its structure alone is read; contents are
+// looked at only where what they decode is recognized by them.
+func (m *Model) Inspect(opts Options) *Inspection {
+	p := m.file.Proto
+	in := &Inspection{
+		IR:        p.GetIrVersion(),
+		Opsets:    []OpsetVersion{},
+		Producer:  p.GetProducerName(),
+		Graph:     p.GetGraph().GetName(),
+		Inputs:    namedTypes(runtimeInputs(p.Graph)),
+		Outputs:   namedTypes(p.GetGraph().GetOutput()),
+		Operators: map[string]int{},
+		Functions: len(p.Functions),
+		FileBytes: m.file.FileSize(),
+		Bytes:     m.Size(),
+		Quantized: m.QuantizedWeights(),
+	}
+	if v := p.GetProducerVersion(); v != "" {
+		in.Producer += " " + v
+	}
+	for _, o := range p.OpsetImport {
+		in.Opsets = append(in.Opsets, OpsetVersion{o.GetDomain(), o.GetVersion()})
+	}
+	walkNodes(p, func(n *onnxpb.NodeProto) {
+		in.Nodes++
+		in.Operators[operatorName(n)]++
+		for _, a := range n.Attribute {
+			in.Subgraphs += len(subgraphs(a))
+		}
+	})
+	if in.Quantized == nil {
+		in.Quantized = []*QuantizedWeight{}
+	}
+	in.tensors(m)
+	plan, err := m.Plan(opts)
+	if err != nil {
+		in.NoPlan = err.Error()
+	} else {
+		in.Plan = plan
+	}
+	in.Hazards = m.hazards(in)
+	return in
+}
+
+// tensors counts what is stored, by type and by file.
+func (in *Inspection) tensors(m *Model) {
+	types, files := map[string]*TypeShare{}, map[string]*ExternalFile{}
+	for name, size := range m.file.Externals() {
+		files[name] = &ExternalFile{Name: name, Bytes: size}
+	}
+	for _, t := range modelfile.Tensors(m.file.Proto) {
+		dtype, size := modelfile.DType(t.GetDataType()).String(), sizeOf(t)
+		share := types[dtype]
+		if share == nil {
+			share = &TypeShare{DType: dtype}
+			types[dtype] = share
+		}
+		share.Tensors++
+		share.Bytes += size
+		if t.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
+			continue
+		}
+		if e, err := modelfile.ParseExternal(t); err == nil { // it is: the model was opened
+			if f := files[path.Clean(e.Location)]; f != nil {
+				f.Tensors++
+				f.Used += size
+			}
+		}
+	}
+	in.Types, in.External = []TypeShare{}, []ExternalFile{}
+	for _, s := range types {
+		in.Types = append(in.Types, *s)
+	}
+	slices.SortFunc(in.Types, func(a, b TypeShare) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.DType, b.DType))
+	})
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		in.External = append(in.External, *files[name])
+	}
+}
+
+func namedTypes(values []*onnxpb.ValueInfoProto) []NamedType {
+	list := make([]NamedType, len(values))
+	for i, v := range values {
+		list[i] = NamedType{v.GetName(), typeText(v.GetType())}
+	}
+	return list
+}

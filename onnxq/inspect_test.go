@@ -1,0 +1,207 @@
+package onnxq
+
+import (
+	"context"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/testmodels"
+)
+
+// zeros is a tensor of any type.
+func zeros(name string, dtype modelfile.DType, shape ...int64) *onnxpb.TensorProto {
+	return &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(dtype)), Dims: shape, RawData: make([]byte, dtype.Bytes(elements(shape)))}
+}
+
+// decoding is y = x·dequantized(q, s), or what the last node makes of v instead.
+func decoding(t *testing.T, opset int64, codes, scale *onnxpb.TensorProto, block int64, last ...*onnxpb.NodeProto) *testmodels.Model {
+	attrs := []*onnxpb.AttributeProto{intAttr("axis", 0)}
+	if block != 0 {
+		attrs = append(attrs, intAttr("block_size", block))
+	}
+	if len(last) == 0 {
+		last = nodes{node("MatMul", "y", "x v")}
+	}
+	m := madeOf(t, []*onnxpb.TensorProto{codes, scale}, append(nodes{node("DequantizeLinear", "v", "q s", attrs...)}, last...))
+	m.Proto.OpsetImport[0].Version, m.Proto.IrVersion = &opset, ptr(int64(13))
+	return m
+}
+
+// body is an attribute that holds a graph.
+func body(name string, tensors []*onnxpb.TensorProto, of ...*onnxpb.NodeProto) *onnxpb.AttributeProto {
+	g := &onnxpb.GraphProto{Name: ptr("g"), Node: of, Initializer: tensors, Output: []*onnxpb.ValueInfoProto{{Name: ptr(of[len(of)-1].Output[0])}}}
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_GRAPH.Enum(), G: g}
+}
+
+// Each hazard is found where it is, and in no other model here but those named.
+func TestHazards(t *testing.T) {
+	const f32, f16 = modelfile.Float32, modelfile.Float16
+	type tensors = []*onnxpb.TensorProto
+	float := func() *testmodels.Model {
+		return madeOf(t, tensors{floats("w", 64, 32)}, nodes{node("MatMul", "y", "x w")})
+	}
+	change := func(m *testmodels.Model, f func(*onnxpb.ModelProto)) *testmodels.Model {
+		f(m.Proto)
+		return m
+	}
+	int4 := func(k, n, block int64, last ...*onnxpb.NodeProto) *testmodels.Model {
+		return decoding(t, 21, zeros("q", modelfile.Int4, k, n), zeros("s", f32, divideUp(k, block), n), block, last...)
+	}
+	nbits := func(bits, block int64) *testmodels.Model {
+		return madeOf(t, tensors{zeros("q", modelfile.Uint8, 32, 2, 16), zeros("s", f32, 64)},
+			nodes{node("com.microsoft.MatMulNBits", "y", "x q s", intAttr("K", 64), intAttr("N", 32), intAttr("bits", bits), intAttr("block_size", block))})
+	}
+	condition := node("Cast", "c", "i", intAttr("to", int64(onnxpb.TensorProto_BOOL)))
+	cases := []struct {
+		name  string
+		model *testmodels.Model
+		want  string // checks: openvino-… and tensorrt-… apart
+		other string // those
+		where string // of the first check
+	}{
+		{"float", float(), "", "", ""},
+		{"no import", change(float(), func(p *onnxpb.ModelProto) { p.Graph.Node[0].Domain = ptr("elsewhere") }), "missing-import", "", "elsewhere"},
+		{"old IR", change(float(), func(p *onnxpb.ModelProto) { p.IrVersion = ptr(int64(7)) }), "ir-behind", "", "IR 7, opset 17 is of IR 8"},
+		{"dead", change(float(), func(p *onnxpb.ModelProto) { p.Graph.Initializer = append(p.Graph.Initializer, floats("d", 8)) }), "dead-initializer", "", "d"},
+		{"replaceable", change(float(), func(p *onnxpb.ModelProto) {
+			p.Graph.Initializer = append(p.Graph.Initializer, floats("b", 8))
+			p.Graph.Node = append(p.Graph.Node, node("Add", "z", "y b"))
+			p.Graph.Input = append(p.Graph.Input, &onnxpb.ValueInfoProto{Name: ptr("w"), Type: p.Graph.Input[0].Type})
+		}), "replaceable", "", "w"},
+		{"too new", change(float(), func(p *onnxpb.ModelProto) { p.OpsetImport[0].Version, p.IrVersion = ptr(int64(27)), ptr(int64(14)) }), "ort-versions", "tensorrt-versions", "opset 27, it loads up to 26"},
+
+		{"blocks", int4(128, 32, 64), "ort-activations", "", "v"},
+		{"blocks at an old opset", decoding(t, 20, zeros("q", modelfile.Int8, 128, 32), zeros("s", f32, 2, 32), 64), "block-opset ort-activations", "tensorrt-blocks", "v"},
+		{"type at an old opset", decoding(t, 20, zeros("q", modelfile.Int4, 128, 32), zeros("s", f32), 0), "type-opset ort-activations", "", "v"},
+		{"scale at an old opset", decoding(t, 18, zeros("q", modelfile.Int8, 128, 32), zeros("s", f16), 0), "type-opset ort-activations", "", "v"},
+		{"2 bits", decoding(t, 25, zeros("q", modelfile.Int2, 128, 30), zeros("s", f32, 2, 30), 64), "ort-2bit-columns ort-activations", "openvino-types tensorrt-types", "v"},
+		{"2 bits that go well", decoding(t, 25, zeros("q", modelfile.Int2, 128, 32), zeros("s", f32, 2, 32), 64), "ort-activations", "openvino-types tensorrt-types", "v"},
+		{"E2M1", decoding(t, 23, zeros("q", modelfile.Float4E2M1, 128, 32), zeros("s", f32, 8, 32), 16), "ort-types ort-unfused", "", "v"},
+		{"bfloat16", decoding(t, 21, zeros("q", modelfile.Int8, 128, 32), zeros("s", modelfile.BFloat16), 0), "ort-types ort-activations", "", "v"},
+		{"one scale", decoding(t, 21, zeros("q", modelfile.Int8, 64), zeros("s", f32, 1), 64), "ort-single-scale ort-unfused", "", "v"},
+		{"a vector", decoding(t, 21, zeros("q", modelfile.Int8, 64), zeros("s", f32, 2), 32), "ort-unfused", "openvino-vector tensorrt-blocks", "v"},
+		{"another block", int4(96, 32, 48), "ort-unfused", "openvino-blocks tensorrt-blocks", "v"},
+		{"short last block", int4(96, 32, 64), "ort-activations", "openvino-short-block tensorrt-blocks", "v"},
+		{"odd", int4(63, 32, 64), "ort-activations", "openvino-short-block openvino-odd tensorrt-blocks", "v"},
+		{"two readers", int4(128, 32, 64, node("MatMul", "a", "x v"), node("MatMul", "y", "x v")), "ort-unfused", "", "v"},
+		{"transB", int4(128, 32, 64, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "openvino-axis", "v"},
+		{"transB, rows", decoding(t, 21, zeros("q", modelfile.Int8, 128, 32), zeros("s", f32, 128), 0, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "", "v"},
+		{"no weight", int4(128, 32, 64, node("Add", "y", "x v")), "", "", ""},
+		{"quantized activations", int4(128, 32, 64, node("DequantizeLinear", "a", "i s"), node("MatMul", "b", "a v"), node("MatMul", "y", "a v")), "", "", ""},
+		{"zero point", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			p.Graph.Initializer = append(p.Graph.Initializer, zeros("z", modelfile.Int4, 2, 32))
+			p.Graph.Node[0].Input = append(p.Graph.Node[0].Input, "z")
+		}), "ort-activations", "tensorrt-zero-point", "v"},
+		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
+		{"large blocks", nbits(4, 512), "ort-nbits", "", "y"},
+		{"4 bits", nbits(4, 32), "", "", ""},
+		{"in a branch", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			branch := p.Graph.Node
+			p.Graph.Node = nodes{condition, node("If", "z", "c",
+				body("then_branch", tensors{floats("u", 32, 32)}, append(slices.Clone(branch), node("MatMul", "t", "y u"))...),
+				body("else_branch", nil, node("Identity", "e", "x")))}
+			p.Graph.Output[0].Name = ptr("z")
+		}), "subgraph-float ort-outer-weight ort-activations", "", "then_branch/u"},
+		{"one scale in a list", decoding(t, 21, zeros("q", modelfile.Int8, 128, 32), zeros("s", f32, 1), 0), "ort-unfused", "", "v"},
+		{"Scan", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			scanned := &onnxpb.AttributeProto{Name: ptr("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: &onnxpb.GraphProto{
+				Name: ptr("g"), Input: []*onnxpb.ValueInfoProto{{Name: ptr("r")}}, Output: []*onnxpb.ValueInfoProto{{Name: ptr("m")}}, Node: nodes{node("MatMul", "m", "r v")},
+			}}
+			p.Graph.Node[1] = node("Scan", "y", "x", scanned, intAttr("num_scan_inputs", 1))
+		}), "ort-unfused", "openvino-scan", "v"},
+	}
+	tested := map[string]bool{"embedded-2gib": true} // below
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "in.onnx")
+			if err := c.model.Write(path); err != nil {
+				t.Fatal(err)
+			}
+			var got, other []string
+			hazards := opened(t, path).Inspect(Options{}).Hazards
+			for _, h := range hazards {
+				tested[h.Check] = true
+				if strings.HasPrefix(h.Check, "openvino") || strings.HasPrefix(h.Check, "tensorrt") {
+					other = append(other, h.Check)
+				} else {
+					got = append(got, h.Check)
+				}
+			}
+			if strings.Join(got, " ") != c.want || strings.Join(other, " ") != c.other {
+				t.Errorf("%v and %v, want %s and %s", got, other, c.want, c.other)
+			} else if len(hazards) > 0 && c.where != hazards[0].Where[0] {
+				t.Errorf("%s in %q, want %s", hazards[0].Check, hazards[0].Where, c.where)
+			}
+		})
+	}
+	for _, c := range checks {
+		if !tested[c.name] {
+			t.Errorf("no model has the hazard %s", c.name)
+		}
+	}
+	if large := (&hazardSearch{in: &Inspection{FileBytes: maxEmbedded + 1}}); len(largeFile(large)) != 1 {
+		t.Error("a file of 2 GiB is none too large")
+	}
+}
+
+// What is told of a model before and after its conversion.
+func TestInspect(t *testing.T) {
+	in, out := built(t, "external"), filepath.Join(t.TempDir(), "out.onnx")
+	before := opened(t, in).Inspect(Options{Block: 32})
+	if before.IR != 10 || len(before.Opsets) != 1 || before.Opsets[0] != (OpsetVersion{"", 21}) || before.Producer != "onnxquant/testmodels" || before.Graph != "mlp" {
+		t.Errorf("%+v", before)
+	}
+	if before.Inputs[0] != (NamedType{"x", "FLOAT [batch 64]"}) || before.Outputs[0] != (NamedType{"y", "FLOAT [batch 16]"}) {
+		t.Errorf("%v, %v", before.Inputs, before.Outputs)
+	}
+	if before.Nodes != 8 || before.Operators["MatMul"] != 3 || before.Subgraphs != 0 || before.Functions != 0 {
+		t.Errorf("%+v", before)
+	}
+	float := TypeShare{"FLOAT", 6, 4 * (64*96 + 96 + 96*64 + 64 + 64*16 + 16)}
+	if !slices.Equal(before.Types, []TypeShare{float}) {
+		t.Errorf("%+v", before.Types)
+	}
+	if len(before.External) == 0 || before.External[0].Used == 0 || before.External[0].Tensors == 0 || before.Bytes != before.FileBytes+before.External[0].Bytes {
+		t.Errorf("%d of %d bytes, %+v", before.FileBytes, before.Bytes, before.External)
+	}
+	if len(before.Quantized) != 0 || before.Plan == nil || before.Plan.quantized != 4*(64*96+96*64+64*16) || len(before.Hazards) != 0 {
+		t.Errorf("%+v", before)
+	}
+
+	if _, err := Convert(context.Background(), in, out, Options{Block: 32, ExternalData: ExternalNever}); err != nil {
+		t.Fatal(err)
+	}
+	after := opened(t, out).Inspect(Options{Block: 32})
+	if len(after.Quantized) != 3 || after.Plan.quantized != 0 || len(after.External) != 0 || after.FileBytes != after.Bytes || after.Bytes != before.Plan.OutBytes {
+		t.Errorf("%+v", after)
+	}
+}
+
+// A conversion that is impossible leaves the rest to be told.
+func TestInspectWithoutPlan(t *testing.T) {
+	m := opened(t, built(t, "mlp"))
+	for _, opts := range []Options{{Bits: 3}, {Include: []string{"nothing"}}} {
+		if in := m.Inspect(opts); in.Plan != nil || in.NoPlan == "" || in.Nodes != 8 {
+			t.Errorf("%+v: %+v", opts, in)
+		}
+	}
+}
+
+// Graphs within graphs and functions count.
+func TestInspectGraphs(t *testing.T) {
+	inner := func() *onnxpb.AttributeProto { return body("then_branch", nil, node("Identity", "z", "x")) }
+	call := localFunction("f", "x", "o", node("If", "o", "x", inner()))
+	m := madeOf(t, nil, nodes{node("If", "p", "i", body("then_branch", nil, node("If", "q", "i", inner()))), node("local.f", "y", "x")}, call)
+	path := filepath.Join(t.TempDir(), "in.onnx")
+	if err := m.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	in := opened(t, path).Inspect(Options{})
+	if in.Subgraphs != 3 || in.Functions != 1 || in.Nodes != 6 || in.Operators["local.f"] != 1 || in.Operators["If"] != 3 {
+		t.Errorf("%+v", in)
+	}
+}
