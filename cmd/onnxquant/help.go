@@ -5,17 +5,23 @@ import (
 	"fmt"
 )
 
-func runHelp(_ context.Context, c *console, args []string) error {
-	if len(args) > 0 {
-		return usagef("help takes no arguments; a model file of that name is written ./help")
+func runHelp(ctx context.Context, c *console, args []string) error {
+	if len(args) == 0 {
+		printHelp(c)
+		return nil
 	}
-	printHelp(c)
-	return nil
+	for _, cmd := range commands() {
+		if len(args) == 1 && cmd.name == args[0] && cmd.name != "help" {
+			return cmd.run(ctx, c, []string{"--help"})
+		}
+	}
+	return usagef("help takes a command's name, or nothing; a model file of that name is written ./help")
 }
 
 func printHelp(c *console) {
 	fmt.Fprint(c.stdout, `Usage: onnxquant [flags] IN OUT
        onnxquant COMMAND
+       onnxquant help COMMAND
 
 Quantizes the weights of the ONNX model IN and writes the result to OUT. IN is
 never changed; OUT appears whole or not at all. A flag may have one dash or two.
