@@ -108,7 +108,8 @@ func (m *MovingAverage) Range() (Range, error) {
 		return r, nil
 	}
 	p := m.momentum
-	return Range{m.mean.Min*(1-p) + r.Min*p, m.mean.Max*(1-p) + r.Max*p}, nil
+	mean := func(mean, next float64) float64 { return float64(mean*(1-p)) + float64(next*p) }
+	return Range{mean(m.mean.Min, r.Min), mean(m.mean.Max, r.Max)}, nil
 }
 
 // Percentile leaves out the values beyond a percentile, as many at either end. It keeps

@@ -55,7 +55,7 @@ func squaredError(values []bucket, p Params) float64 {
 		x := b.value()
 		q := min(max(math.RoundToEven(x/scale)+zero, lo), hi)
 		d := x - float64((q-zero)*scale)
-		sum += float64(d*d) * float64(b.n)
+		sum += float64(float64(d*d) * float64(b.n))
 	}
 	return sum
 }
@@ -127,7 +127,7 @@ func (h *Histogram) linear(peak float64) []float64 {
 		}
 		for i := first; i <= last; i++ {
 			part := (min(hi, float64(i+1)) - max(lo, float64(i))) / (hi - lo)
-			bins[i] += max(part, 0) * float64(b.n)
+			bins[i] += float64(max(part, 0) * float64(b.n))
 		}
 	}
 	return bins
@@ -158,7 +158,7 @@ func divergence(bins []float64, above float64, levels int) float64 {
 	smooth(q)
 	sum := 0.0
 	for i, v := range p {
-		sum += v * math.Log(v/q[i])
+		sum += float64(v * math.Log(v/q[i]))
 	}
 	return sum
 }

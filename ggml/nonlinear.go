@@ -111,7 +111,7 @@ func nearestNonlinear(v float32) byte {
 	case !(v < nonlinear[last]):
 		return byte(last)
 	}
-	code := below[int(v-nonlinear[0])]
+	code := below[int(float32(v)-nonlinear[0])]
 	if v >= (nonlinear[code]+nonlinear[code+1])/2 {
 		code++
 	}

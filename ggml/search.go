@@ -30,7 +30,7 @@ func sum(x []float32) float32 {
 // weigh sets w to importance*sqrt(average + x²).
 func weigh(w, x, importance []float32, average float32) {
 	for i, v := range x {
-		w[i] = importance[i] * sqrt(average+float32(v*v))
+		w[i] = importance[i] * sqrt(float32(average)+float32(v*v))
 	}
 }
 

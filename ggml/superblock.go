@@ -129,7 +129,7 @@ func (f *affine) decode(row []float32, src []byte) {
 	for x := range slices.Chunk(row, super) {
 		f.unpack(&s, src)
 		for p := range super / block {
-			d, m := s.scale*float32(s.scales[p]), s.min*float32(s.mins[p])
+			d, m := s.scale*float32(s.scales[p]), float32(s.min*float32(s.mins[p]))
 			for i, q := range s.codes[p*block:][:block] {
 				x[p*block+i] = float32(d*float32(q)) - m
 			}

@@ -113,7 +113,7 @@ func (s *AffineSearch) one(x, w []float32) (scale, least, inverse, low float32) 
 		var sumQ, sumQQ, sumXQ float32
 		for i, v := range x {
 			q := s.code(v, in, least)
-			wq := w[i] * q
+			wq := float32(w[i] * q)
 			sumQ += wq
 			sumQQ += float32(wq * q)
 			sumXQ += float32(wq * v)
@@ -266,8 +266,8 @@ func Abs(v float32) float32 { return math.Float32frombits(abs(v)) }
 const integers = 3 << 22
 
 // nearestInteger rounds v, of magnitude 2^22 at most, to an integer. Larger ones stay
-// beyond that.
-func nearestInteger(v float32) float32 { return v + integers - integers }
+// beyond that. The conversion keeps a product from being fused with the addition.
+func nearestInteger(v float32) float32 { return float32(v) + integers - integers }
 
 // clamp returns v if lo <= v <= hi, else the end that it is beyond; lo for a NaN.
 func clamp(v, lo, hi float32) float32 {
@@ -305,5 +305,5 @@ func recodeGo(q []byte, x, scale, least []float32, block, zero, last int) {
 // NearestInt rounds v to an integer, ties to even, by an addition to a large number:
 // from 2^22 on the result is that of the last bits of the sum.
 func NearestInt(v float32) int {
-	return int(math.Float32bits(v+integers)&(1<<23-1)) - 1<<22
+	return int(math.Float32bits(float32(v)+integers)&(1<<23-1)) - 1<<22
 }
