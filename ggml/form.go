@@ -8,15 +8,26 @@ package ggml
 // by the scale and min of the part that it lies in. In a nested form those are products,
 // rounded to float32, of a float of the block and a code of the part.
 type Form struct {
-	Bits   int       // of an element's code
+	Bits   int       // of an element's code, 1 … 8
 	Signed bool      // codes of elements, and of scales, are two's complement
-	Values []float32 // of codes, if they are not the numbers themselves
-	Part   int       // elements that share a scale, or all of a block
+	Values []float32 // of the 16 codes, if they are not the numbers themselves; then there are no parts and no mins
+	Part   int       // elements that share a scale; all of a block if the form is not nested
 	Nested bool      // scales and mins of parts are codes, of 8 bits at most
 	Mins   bool      // there are mins, whose codes are unsigned
 
 	// Split takes blocks apart.
 	Split func(p Parts, src []byte)
+}
+
+// fits reports whether blocks of so many elements can be of the form.
+func (f *Form) fits(elements int) bool {
+	switch {
+	case f.Split == nil, f.Part < 1, elements%f.Part != 0, !f.Nested && f.Part != elements:
+		return false
+	case f.Values != nil:
+		return f.Bits == 4 && len(f.Values) == 16 && !f.Signed && !f.Nested && !f.Mins
+	}
+	return 1 <= f.Bits && f.Bits <= 8
 }
 
 // Parts is what blocks are taken apart into. Slices are as long as the blocks that are

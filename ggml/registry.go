@@ -25,6 +25,8 @@ func Register(e *Encoding) error {
 		return fmt.Errorf("encoding %s: blocks of %d elements in %d bytes", e.Name, e.Elements, e.Bytes)
 	case e.Encode == nil || e.Decode == nil:
 		return fmt.Errorf("encoding %s: Encode or Decode is nil", e.Name)
+	case e.Form != nil && !e.Form.fits(e.Elements):
+		return fmt.Errorf("encoding %s: its form does not fit blocks of %d", e.Name, e.Elements)
 	}
 	registry.Lock()
 	defer registry.Unlock()

@@ -18,6 +18,7 @@ func (m *Model) quantizedParts() map[*value]string {
 		}
 		for role, v := range map[string]*value{
 			"scale": w.weight.scale, "zero point": w.weight.zero, "scale of scales": w.weight.whole,
+			"min": w.weight.least, "scale of mins": w.weight.leastWhole,
 		} {
 			if v != nil {
 				parts[v] = already + role + " of " + w.Form

@@ -30,6 +30,7 @@ type buffers struct {
 	lo, hi, scale []float32 // of the tile's blocks
 	zero          []byte
 	turnedScale   []float32
+	blocks        blockBuffers
 }
 
 // grow returns *s with n elements of any value.

@@ -79,6 +79,9 @@ func scaleByte(dtype modelfile.DType, scale float32) byte {
 
 // table lists the values of a four-bit format's codes.
 func (w *weight) table() []float32 {
+	if w.encoding != nil {
+		return w.encoding.Form.Values
+	}
 	if t, ok := qloraTables[w.choice.format]; ok {
 		values := t.Values()
 		return values[:]

@@ -14,6 +14,7 @@ import (
 // Reasons that only the weights themselves can give.
 const (
 	reasonBroken = "holds NaN or infinity"
+	reasonBeyond = "holds NaN, infinity or values that no float16 scale reaches"
 	reasonHuge   = "holds NaN, infinity or values beyond float32"
 	reasonLost   = "its values are too small for any scale"
 )

@@ -174,6 +174,8 @@ func (e *executor) unfit() map[*onnxpb.TensorProto]string {
 		switch {
 		case e.broken[w].Load() && w.dtype == modelfile.Float64:
 			reasons[w.tensor] = reasonHuge
+		case e.broken[w].Load() && w.encoding != nil:
+			reasons[w.tensor] = reasonBeyond
 		case e.broken[w].Load():
 			reasons[w.tensor] = reasonBroken
 		case !e.spoiled.Load() && s.SumSq > 0 && s.SumSqErr >= s.SumSq:
@@ -228,6 +230,9 @@ func (e *executor) copy(b *buffers, s stretch, out *outcome) error {
 // quantize turns one tile into codes, scales and zero points. It reports whether
 // all elements are finite, as they must be for that.
 func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err error) {
+	if t.encoding != nil {
+		return e.quantizeBlocks(b, t, out)
+	}
 	b.prepare(t)
 	chunks := t.chunks(e.limit)
 	for _, c := range chunks {

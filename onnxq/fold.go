@@ -43,6 +43,7 @@ type blocking struct{ axis, block int64 }
 type decoder struct {
 	form                      string // the operators that decode it
 	codes, scale, zero, whole *value // what holds the parts; there may be no zero points, and no scale of the scales
+	least, leastWhole         *value // what holds mins, which are taken off at last, and their scale; there may be none
 	codeType                  modelfile.DType
 	blocking                  // block 0: one scale for each index of the axis
 	perTensor                 bool
@@ -146,6 +147,8 @@ func (f *folder) find(v *value) *constant {
 		return f.gather(n)
 	case "Mul":
 		return f.product(n)
+	case "Sub":
+		return f.difference(n)
 	}
 	return nil
 }
@@ -351,7 +354,7 @@ func (f *folder) quantizeLinear(n *onnxpb.NodeProto) *constant {
 // element's block.
 func (f *folder) gather(n *onnxpb.NodeProto) *constant {
 	data, index := f.input(n, 0), f.input(n, 1)
-	if data == nil || index == nil || !data.dtype.Float() || data.weight != nil || index.weight != nil {
+	if data == nil || index == nil || !data.dtype.Float() || data.weight != nil && !f.subtracted(n) || index.weight != nil {
 		return nil
 	}
 	axis := counted(axisOf(n, 0), len(data.shape))
@@ -373,7 +376,15 @@ func (f *folder) gather(n *onnxpb.NodeProto) *constant {
 	if !ok {
 		return nil
 	}
-	return &constant{numbers: data.spreadOut(s, shape), tensor: data.tensor, factor: data.factor, blocked: blocking{axis, block}}
+	return &constant{numbers: data.spreadOut(s, shape), tensor: data.tensor, factor: data.factor, blocked: blocking{axis, block}, weight: data.weight}
+}
+
+// subtracted tells whether a node's value is only taken off others.
+func (f *folder) subtracted(n *onnxpb.NodeProto) bool {
+	v := f.model.index.made(n)
+	return v != nil && !v.output && len(v.uses) > 0 && !slices.ContainsFunc(v.uses, func(u use) bool {
+		return u.node.GetOpType() != "Sub" || u.input != 1
+	})
 }
 
 // maxTable is the number of codes there are.
@@ -452,6 +463,25 @@ func (f *folder) product(n *onnxpb.NodeProto) *constant {
 		}
 	}
 	return &constant{numbers: made, tensor: x.tensor, weight: &d}
+}
+
+// difference folds what takes numbers off a decoded weight.
+func (f *folder) difference(n *onnxpb.NodeProto) *constant {
+	x, y := f.input(n, 0), f.input(n, 1)
+	if x == nil || y == nil || x.weight == nil || x.weight.unscaled || x.weight.least != nil || x.dtype != y.dtype {
+		return nil
+	}
+	s, ok := spreadBroadcast(x.shape, y.shape)
+	if !ok {
+		return nil
+	}
+	d := *x.weight
+	d.form += "+Sub"
+	d.least, d.leastWhole = y.tensor, y.factor
+	if y.weight != nil {
+		d.leastWhole = y.weight.scale
+	}
+	return &constant{numbers: x.minus(y.numbers, s), tensor: x.tensor, weight: &d}
 }
 
 // axisOf reads the attribute axis.

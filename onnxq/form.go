@@ -163,8 +163,11 @@ func (w *weight) formName() string {
 	case QDQ:
 		return "QuantizeLinear and DequantizeLinear"
 	}
-	if w.tabled() {
+	switch {
+	case w.tabled():
 		return "Gather"
+	case w.encoding != nil && w.encoding.Form.Mins:
+		return "DequantizeLinear and Sub"
 	}
 	return "DequantizeLinear"
 }
@@ -186,6 +189,10 @@ func (w *weight) build(b *builder) {
 		return
 	case QDQ:
 		w.buildFake(b)
+		return
+	}
+	if w.encoding != nil {
+		w.buildBlockwise(b)
 		return
 	}
 	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, w.codeType(), w.codeShape())
@@ -282,7 +289,7 @@ func (w *weight) buildLookup(b *builder, scale string, scaleType modelfile.DType
 	if scaleType != modelfile.Float32 {
 		scale = b.value(scale, "Cast", []string{scale}, intAttr("to", int64(modelfile.Float32)))
 	}
-	var values, blocks []byte
+	var values []byte
 	for _, v := range w.table() {
 		values = binary.LittleEndian.AppendUint32(values, math.Float32bits(v))
 	}
@@ -290,11 +297,7 @@ func (w *weight) buildLookup(b *builder, scale string, scaleType modelfile.DType
 	codes := b.value(w.codes.GetName(), "Cast", []string{w.codes.GetName()}, intAttr("to", int64(modelfile.Int32)))
 	value := b.value(w.codes.GetName(), "Gather", []string{table, codes})
 	if w.blocks > 1 { // a single one is spread by Mul itself
-		for i := range w.k {
-			blocks = binary.LittleEndian.AppendUint32(blocks, uint32(i/w.block))
-		}
-		index := b.constant(fmt.Sprintf("blocks_of_%d", w.block), modelfile.Int32, []int64{w.k}, blocks)
-		scale = b.value(scale, "Gather", []string{scale, index}, intAttr("axis", int64(w.choice.axis)))
+		scale = b.value(scale, "Gather", []string{scale, b.blockIndex(w.k, w.block)}, intAttr("axis", int64(w.choice.axis)))
 	}
 	b.result(w, modelfile.Float32, "Mul", []string{value, scale})
 }

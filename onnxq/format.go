@@ -46,6 +46,7 @@ const (
 	twoLevel            // package nvfp4: scales of blocks are themselves scaled
 	microscaling        // package mx: scales are powers of two
 	lookup              // package qlora: codes are positions in a table
+	blockwise           // package ggml: blocks are made as a whole
 )
 
 type formatTraits struct {
@@ -57,7 +58,7 @@ type formatTraits struct {
 	only   bool            // no other block size is a standard's
 }
 
-// formats is the one list of what this version knows.
+// formats lists what this version knows, but for the formats of package ggml.
 var formats = []formatTraits{
 	{format: Float},
 	{Int2, integer, modelfile.Int2, "_i2", 0, false},
@@ -78,9 +79,9 @@ var formats = []formatTraits{
 
 // Formats lists every known format, Float first.
 func Formats() []Format {
-	names := make([]Format, len(formats))
-	for i, f := range formats {
-		names[i] = f.format
+	var names []Format
+	for _, f := range slices.Concat(formats, blockwiseFormats()) {
+		names = append(names, f.format)
 	}
 	return names
 }
@@ -98,7 +99,7 @@ func (f Format) Bits() int { return int(f.traits().codes.Bits()) }
 
 // Signed reports whether codes are two's complement. The unsigned integers need
 // a zero point to stand for negative values.
-func (f Format) Signed() bool { return f == Int2 || f == Int4 || f == Int8 }
+func (f Format) Signed() bool { return integerTypes[f.traits().codes].lo < 0 }
 
 func (f Format) traits() formatTraits {
 	for _, t := range formats {
@@ -106,13 +107,16 @@ func (f Format) traits() formatTraits {
 			return t
 		}
 	}
+	if e := f.encoding(); e != nil {
+		return blockwiseTraits(e)
+	}
 	return formatTraits{}
 }
 
 func joinFormats() string {
 	var names []string
-	for _, f := range formats {
-		names = append(names, string(f.format))
+	for _, f := range Formats() {
+		names = append(names, string(f))
 	}
 	return strings.Join(names, ", ")
 }

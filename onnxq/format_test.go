@@ -12,14 +12,20 @@ func TestFormats(t *testing.T) {
 			t.Errorf("ParseFormat(%q) = %q, %v", want, f, err)
 		}
 		bits := map[byte]int{'2': 2, '4': 4, '8': 8}[f[len(f)-1]] // the name ends with them …
+		signed := strings.HasPrefix(string(f), "int")
 		switch f {
 		case FP8E4M3, FP8E5M2, MXFP8E5M2: // … but for these
 			bits = 8
 		}
+		if e := f.encoding(); e != nil {
+			for bits = 2; bits < e.Form.Bits; bits *= 2 {
+			}
+			signed = e.Form.Signed
+		}
 		if f.Bits() != bits {
 			t.Errorf("%s has %d bits", f, f.Bits())
 		}
-		if f.Signed() != strings.HasPrefix(string(f), "int") {
+		if f.Signed() != signed {
 			t.Errorf("%s signed: %v", f, f.Signed())
 		}
 	}

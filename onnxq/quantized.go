@@ -197,6 +197,11 @@ func (w *QuantizedWeight) describe(d *decoder) {
 			w.Bytes += sizeOf(part.v.tensor)
 		}
 	}
+	for _, v := range []*value{d.least, d.leastWhole} {
+		if v != nil {
+			w.Bytes += sizeOf(v.tensor)
+		}
+	}
 }
 
 // Elements is the number of elements of the weight.

@@ -168,11 +168,15 @@ func (r *engine) has(t modelfile.DType) bool { return !slices.Contains(r.lacks, 
 // tables tells whether codes of a format are looked up in a table.
 func (r *engine) tables(f Format) bool {
 	t := f.traits()
-	return t.family == lookup || !r.has(t.codes)
+	e := f.encoding()
+	return t.family == lookup || e != nil && e.Form.Values != nil || !r.has(t.codes)
 }
 
 // support finds what the runtime takes of a format.
 func (r *engine) support(f Format) (support, bool) {
+	if f.traits().family == blockwise { // one of the caller's own is as good as any
+		f = blockwiseFormats()[0].format
+	}
 	for _, s := range r.formats {
 		if slices.Contains(s.formats, f) {
 			return s, true

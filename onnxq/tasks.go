@@ -42,7 +42,11 @@ func workers(threads int, memory int64) (n int, limit int64) {
 func (c *conversion) work() []task {
 	var tasks []task
 	for _, w := range c.weights {
-		for t := range w.tiles(c.limit) {
+		limit := c.limit
+		if w.encoding != nil {
+			limit /= 2 // elements are in memory twice
+		}
+		for t := range w.tiles(limit) {
 			tasks = append(tasks, task{tile: t})
 		}
 	}

@@ -86,7 +86,11 @@ const minStripe = 1024
 
 // stripeTiles cuts a weight whose slabs are large into stripes of columns.
 func (w *weight) stripeTiles(limit int64, yield func(tile) bool) {
-	width := min(w.inner, max(minStripe, limit/min(w.block, w.k)))
+	least := int64(minStripe)
+	if w.encoding != nil {
+		least = 1 // all of a tile is in memory at once
+	}
+	width := min(w.inner, max(least, limit/min(w.block, w.k)))
 	for s := range w.outer * w.blocks {
 		for c := int64(0); c < w.inner; c += width {
 			n := min(width, w.inner-c)
@@ -158,6 +162,9 @@ func cut(limit, n int64) int64 {
 
 // chunks cuts a tile into parts of at most limit elements.
 func (t tile) chunks(limit int64) []chunk {
+	if t.encoding != nil { // blocks are made as a whole
+		limit = t.codesAt.size()
+	}
 	if t.n > 0 {
 		var cs []chunk
 		step := cut(limit, t.n)

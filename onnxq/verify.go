@@ -78,7 +78,8 @@ func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProt
 			return 0, w.path, err
 		}
 	}
-	return sum, w.path, nil
+	sum, err := e.readDetails(b, t.tile, sum, payloads)
+	return sum, w.path, err
 }
 
 // sumRuns sums up packed codes, each run where it lies.

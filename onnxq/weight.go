@@ -3,6 +3,7 @@ package onnxq
 import (
 	"slices"
 
+	"onnxquant/ggml"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/quantutil"
@@ -12,8 +13,9 @@ import (
 // outcome. It is seen as [outer, k, inner]: blocks run along k.
 type weight struct {
 	*decision
-	codec           codec
-	view            []int64 // the shape, or what stands for it where axes count as one
+	codec           codec          // nil in the blockwise formats,
+	encoding        *ggml.Encoding // nil in the others
+	view            []int64        // the shape, or what stands for it where axes count as one
 	outer, k, inner int64
 	block           int64 // elements of a block; k if there is one for all of it
 	blocks          int64 // along k
@@ -31,10 +33,12 @@ type weight struct {
 	// What the weight becomes. There may be no zero points, and a scale of the
 	// whole tensor only in the two-level formats.
 	codes, scale, zero, whole *onnxpb.TensorProto
+	details                   []detail            // in the blockwise formats
+	partScale                 *onnxpb.TensorProto // one of them
 }
 
 func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
-	w := &weight{decision: d, src: src, view: d.choice.view, outer: 1, inner: 1}
+	w := &weight{decision: d, src: src, view: d.choice.view, outer: 1, inner: 1, encoding: d.choice.format.encoding()}
 	w.k = w.view[d.choice.axis]
 	for i, n := range w.view {
 		switch {
@@ -49,11 +53,14 @@ func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
 		w.block, w.perAxis = w.k, len(w.view) <= 2 && !w.tabled()
 	}
 	w.blocks = (w.k-1)/w.block + 1
-	if len(w.view) == 1 && w.blocks == 1 && !w.tabled() {
+	if len(w.view) == 1 && w.blocks == 1 && !w.tabled() && w.encoding == nil {
 		w.perAxis = true // ONNX Runtime takes a single scale for that of the tensor
 	}
-	w.codec = w.newCodec()
 	w.store()
+	if w.encoding != nil {
+		return w, nil
+	}
+	w.codec = w.newCodec()
 	return w, w.codec.Validate()
 }
 
@@ -101,6 +108,8 @@ func (w *weight) scaleType() modelfile.DType {
 		return modelfile.Float8E4M3FN
 	case microscaling:
 		return modelfile.Float8E8M0
+	case blockwise:
+		return modelfile.Float16
 	}
 	return plainTypes[w.dtype].onnx
 }
@@ -127,7 +136,11 @@ func sizeOf(t *onnxpb.TensorProto) int64 {
 
 // written lists the tensors that the weight becomes.
 func (w *weight) written() []*onnxpb.TensorProto {
-	return slices.DeleteFunc([]*onnxpb.TensorProto{w.codes, w.scale, w.zero, w.whole}, func(t *onnxpb.TensorProto) bool { return t == nil })
+	list := []*onnxpb.TensorProto{w.codes, w.scale, w.zero, w.whole}
+	for _, d := range w.details {
+		list = append(list, d.TensorProto)
+	}
+	return slices.DeleteFunc(list, func(t *onnxpb.TensorProto) bool { return t == nil })
 }
 
 // size is what the weight takes once quantized.

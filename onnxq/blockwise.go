@@ -1,0 +1,370 @@
+package onnxq
+
+import (
+	"encoding/binary"
+	"fmt"
+	"hash/crc32"
+	"iter"
+	"slices"
+	"strings"
+
+	"onnxquant/ggml"
+	"onnxquant/internal/kernels"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/quantutil"
+)
+
+// The blockwise formats are the encodings of package ggml that have a form of codes and
+// scales. A block is made as a whole, along the reduction axis, and taken apart into
+// tensors. With p elements to a part and b to a block:
+//
+//	codes        [k], INT or UINT of 2, 4 or 8 bits, the least that they fit in
+//	scale, min   [k/b] FLOAT16
+//	part_scale   [k/p] INT8 or UINT8, in nested forms
+//	part_min     [k/p] UINT8
+//
+// A last block that is short is filled up with zeros, which are not stored.
+
+// blockwiseFormats lists the formats of registered encodings.
+func blockwiseFormats() []formatTraits {
+	var list []formatTraits
+	for _, e := range ggml.All() {
+		if e.Form != nil {
+			list = append(list, blockwiseTraits(e))
+		}
+	}
+	return list
+}
+
+func blockwiseTraits(e *ggml.Encoding) formatTraits {
+	name := strings.ToLower(e.Name)
+	return formatTraits{Format(name), blockwise, codesOf(e.Form), "_" + name, e.Elements, true}
+}
+
+// codesOf is the smallest type that has a form's codes.
+func codesOf(f *ggml.Form) modelfile.DType {
+	types := map[bool][3]modelfile.DType{
+		false: {modelfile.Uint2, modelfile.Uint4, modelfile.Uint8},
+		true:  {modelfile.Int2, modelfile.Int4, modelfile.Int8},
+	}[f.Signed]
+	switch {
+	case f.Values != nil:
+		return modelfile.Uint4
+	case f.Bits <= 2:
+		return types[0]
+	case f.Bits <= 4:
+		return types[1]
+	}
+	return types[2]
+}
+
+// encoding returns that of a blockwise format, nil for others.
+func (f Format) encoding() *ggml.Encoding {
+	if e, ok := ggml.Lookup(string(f)); ok && e.Form != nil {
+		return e
+	}
+	return nil
+}
+
+// detail is a further tensor of a weight in a blockwise format, beside codes and scales:
+// some bytes for each block or part.
+type detail struct {
+	*onnxpb.TensorProto
+	at   stored
+	size int64 // bytes of an element
+	part int64 // elements of the weight for which there is one
+}
+
+// along is a shape with n elements along the blocks' axis, that of a scalar if that is
+// all of it.
+func (w *weight) along(n int64) []int64 {
+	if len(w.view) == 1 && n == 1 {
+		return nil // ONNX Runtime takes a single scale for that of the tensor
+	}
+	shape := slices.Clone(w.view)
+	shape[w.choice.axis] = n
+	return shape
+}
+
+// partScale ends the name of the tensor of parts' scales.
+const partScale = "_part_scale"
+
+// detailed adds a detail of which there is one for so many elements.
+func (w *weight) detailed(b *builder, name string, dtype modelfile.DType, part int64) *onnxpb.TensorProto {
+	n := divideUp(w.k, part)
+	t := b.tensor(w.name+name, dtype, w.along(n))
+	if name == partScale {
+		w.partScale = t
+	}
+	at := stored{outer: w.outer, k: n, inner: w.inner, pitch: n}
+	w.details = append(w.details, detail{t, at, dtype.Bits() / 8, part})
+	return t
+}
+
+// buildBlockwise adds what decodes blocks of a form:
+//
+//	scale ── Cast ── DequantizeLinear(part_scale) ──┐
+//	                        codes ── DequantizeLinear ── Sub ── w
+//	min ── Cast ── DequantizeLinear(part_min) ── Gather ──┘
+//
+// but for the parts if it is not nested, and for the min if it has none.
+func (w *weight) buildBlockwise(b *builder) {
+	f := w.encoding.Form
+	block, part := int64(w.encoding.Elements), int64(f.Part)
+	parts := divideUp(w.k, part)
+	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, w.codeType(), w.view)
+	w.scale = b.tensor(w.name+"_scale", modelfile.Float16, w.along(w.blocks))
+	if f.Values != nil {
+		w.buildLookup(b, w.scale.GetName(), modelfile.Float16)
+		return
+	}
+	ofParts := func(t *onnxpb.TensorProto, name string, codes modelfile.DType) string {
+		value := b.value(t.GetName(), "Cast", []string{t.GetName()}, intAttr("to", int64(modelfile.Float32)))
+		if !f.Nested {
+			return value
+		}
+		c := w.detailed(b, name, codes, part)
+		return b.value(c.GetName(), "DequantizeLinear", []string{c.GetName(), value}, w.spreadOver(w.blocks, block/part)...)
+	}
+	scaleCodes := modelfile.Uint8
+	if f.Signed {
+		scaleCodes = modelfile.Int8
+	}
+	inputs := []string{w.codes.GetName(), ofParts(w.scale, partScale, scaleCodes)}
+	if !f.Mins {
+		b.result(w, modelfile.Float32, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
+		return
+	}
+	value := b.value(w.name, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
+	least := ofParts(w.detailed(b, "_min", modelfile.Float16, block), "_part_min", modelfile.Uint8)
+	if parts > 1 { // a single one is spread by Sub itself
+		least = b.value(least, "Gather", []string{least, b.blockIndex(w.k, part)}, intAttr("axis", int64(w.choice.axis)))
+	}
+	b.result(w, modelfile.Float32, "Sub", []string{value, least})
+}
+
+// spreadOver says in attributes that each of n scales belongs to a block of so many.
+func (w *weight) spreadOver(n, block int64) []*onnxpb.AttributeProto {
+	if len(w.view) == 1 && n == 1 {
+		return nil
+	}
+	return []*onnxpb.AttributeProto{intAttr("axis", int64(w.choice.axis)), intAttr("block_size", block)}
+}
+
+// blockIndex returns the name of a constant that holds the number of each element's
+// block.
+func (b *builder) blockIndex(k, block int64) string {
+	var raw []byte
+	for i := range k {
+		raw = binary.LittleEndian.AppendUint32(raw, uint32(i/block))
+	}
+	return b.constant(fmt.Sprintf("blocks_of_%d", block), modelfile.Int32, []int64{k}, raw)
+}
+
+// blockBuffers are what a worker needs for blocks. Blocks of a tile follow one another,
+// those of one row of it, or of one column.
+type blockBuffers struct {
+	x, padded, decoded []float32
+	packed, codes      []byte
+	parts              ggml.Parts
+	turned             []byte
+}
+
+// lengths yields the elements of each of a tile's blocks.
+func (t tile) lengths() iter.Seq[int64] {
+	return func(yield func(int64) bool) {
+		for i := range t.scales {
+			b := t.first + i
+			if t.inner > 1 {
+				b = t.slab + i/t.width
+			}
+			if !yield(min(t.block, t.k-b%t.blocks*t.block)) {
+				return
+			}
+		}
+	}
+}
+
+// quantizeBlocks turns one tile into the codes and all else that blocks are made of. It
+// reports whether all of that is finite.
+func (e *executor) quantizeBlocks(b *buffers, t tile, out *outcome) (finite bool, err error) {
+	c := t.chunks(e.limit)[0]
+	if err := b.load(t, c); err != nil {
+		return true, err
+	}
+	if !kernels.IsFinite(kernels.AbsMax(0, b.x)) {
+		return false, nil
+	}
+	if finite, err = b.encodeBlocks(t, out); !finite || err != nil {
+		return finite, err
+	}
+	if e.spoiled.Load() {
+		return true, nil // only in search of other weights that are broken
+	}
+	if err := e.codes[t.weight].writeRuns(b, b.q, t.codesAt.runs(c.off, c.rows, c.n), &out.sum); err != nil {
+		return true, err
+	}
+	if err := e.writeScales(b, t, out); err != nil {
+		return true, err
+	}
+	return true, e.writeDetails(b, t, out)
+}
+
+// encodeBlocks makes blocks of the elements that are loaded, and takes them apart. Codes
+// are then as the elements were, b.scale holds the blocks' scales.
+func (b *buffers) encodeBlocks(t tile, out *outcome) (finite bool, err error) {
+	s, e := &b.blocks, t.encoding
+	f := e.Form
+	block, part := t.block, int64(f.Part)
+	n := t.scales * block
+	x := b.x
+	if t.inner > 1 {
+		x = grow(&s.x, int64(len(b.x)))
+		t.eachSlab(func(at, rows int64) { transpose(x[at:], b.x[at:], int(rows), int(t.width)) })
+	}
+	padded := pad(&s.padded, x, t, block)
+	if err := e.Quantize(grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(n), nil, 1); err != nil {
+		return true, err
+	}
+	p := &s.parts
+	grow(&p.Codes, n)
+	grow(&p.Scales, t.scales)
+	grow(&p.Mins, t.scales)
+	clear(p.Mins)
+	grow(&p.PartScales, n/part)
+	grow(&p.PartMins, n/part)
+	f.Split(*p, s.packed)
+	if !kernels.IsFinite(kernels.AbsMax(kernels.AbsMax(0, p.Scales), p.Mins)) {
+		return false, nil
+	}
+	b.scale = append(b.scale[:0], p.Scales...)
+
+	decoded := grow(&s.decoded, n)
+	if err := e.Dequantize(decoded, s.packed, int(n), 1); err != nil {
+		return true, err
+	}
+	decoded = trim(decoded, t, block, 1)
+	plainTypes[t.dtype].codec.RoundAll(decoded)
+	out.errors = quantutil.ErrorStats{}
+	out.errors.Add(x, decoded)
+
+	codes := trim(p.Codes, t, block, 1)
+	p.PartScales, p.PartMins = trim(p.PartScales, t, block/part, part), trim(p.PartMins, t, block/part, part)
+	q := grow(&b.q, int64(len(codes)))
+	if t.inner == 1 {
+		copy(q, codes)
+		return true, nil
+	}
+	t.eachSlab(func(at, rows int64) { transpose(q[at:], codes[at:], int(t.width), int(rows)) })
+	return true, nil
+}
+
+// eachSlab calls do with the first element and the rows of each of a tile's slabs.
+func (t tile) eachSlab(do func(at, rows int64)) {
+	at := int64(0)
+	for i := range t.slabs {
+		first, last := t.slabRows(t.slab + i)
+		do(at, last-first)
+		at += (last - first) * t.width
+	}
+}
+
+// pad fills blocks up with zeros to n elements.
+func pad(buf *[]float32, x []float32, t tile, n int64) []float32 {
+	if int64(len(x)) == t.scales*n {
+		return x
+	}
+	padded := grow(buf, t.scales*n)
+	clear(padded)
+	to := padded
+	for length := range t.lengths() {
+		copy(to, x[:length])
+		x, to = x[length:], to[n:]
+	}
+	return padded
+}
+
+// trim is the inverse of pad, in place, of what there is one for so many elements of.
+func trim[T any](padded []T, t tile, n, part int64) []T {
+	to, from := int64(0), int64(0)
+	for length := range t.lengths() {
+		count := divideUp(length, part)
+		if to < from {
+			copy(padded[to:], padded[from:from+count])
+		}
+		to, from = to+count, from+n
+	}
+	return padded[:to]
+}
+
+// writeDetails writes what blocks have beside codes and scales.
+func (e *executor) writeDetails(b *buffers, t tile, out *outcome) error {
+	for _, d := range t.details {
+		raw := b.detail(t, d)
+		out.sum = crc32.Update(out.sum, castagnoli, raw)
+		for r := range t.detailRuns(d) {
+			if _, err := e.sinks[d.TensorProto].WriteAt(raw[r.from*d.size:(r.from+r.n)*d.size], r.at*d.size); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// detail returns a detail of a tile's blocks as it is stored.
+func (b *buffers) detail(t tile, d detail) []byte {
+	p := &b.blocks.parts
+	raw := p.PartMins
+	switch {
+	case d.size == 2:
+		raw = grow(&b.raw, 2*t.scales)[:0]
+		for _, v := range p.Mins {
+			raw = binary.LittleEndian.AppendUint16(raw, quantutil.Float16Bits(v))
+		}
+		return raw
+	case d.TensorProto == t.partScale:
+		raw = p.PartScales
+	}
+	if t.inner == 1 {
+		return raw
+	}
+	turned, at := grow(&b.blocks.turned, int64(len(raw))), int64(0)
+	t.eachSlab(func(_, rows int64) {
+		n := divideUp(rows, d.part)
+		transpose(turned[at:], raw[at:], int(t.width), int(n))
+		at += n * t.width
+	})
+	return turned
+}
+
+// detailRuns yields where a detail of a tile's blocks lies.
+func (t tile) detailRuns(d detail) iter.Seq[run] {
+	per := t.block / d.part
+	if t.inner == 1 {
+		first := t.first/t.blocks*d.at.k + t.first%t.blocks*per
+		n := int64(0)
+		for length := range t.lengths() {
+			n += divideUp(length, d.part)
+		}
+		return d.at.runs(first, 1, n)
+	}
+	rows := int64(0)
+	t.eachSlab(func(_, n int64) { rows += divideUp(n, d.part) })
+	first := t.slab/t.blocks*d.at.k + t.slab%t.blocks*per
+	return d.at.runs(first*t.inner+t.col, rows, t.width)
+}
+
+// readDetails sums up the details of a tile, as writeDetails did.
+func (e *executor) readDetails(b *buffers, t tile, sum uint32, payloads map[*onnxpb.TensorProto]*modelfile.Payload) (uint32, error) {
+	for _, d := range t.details {
+		for r := range t.detailRuns(d) {
+			raw := grow(&b.raw, r.n*d.size)
+			if err := readAt(payloads[d.TensorProto], raw, r.at*d.size); err != nil {
+				return 0, err
+			}
+			sum = crc32.Update(sum, castagnoli, raw)
+		}
+	}
+	return sum, nil
+}

@@ -1,0 +1,125 @@
+package onnxq
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"onnxquant/ggml"
+	"onnxquant/internal/kernels"
+	"onnxquant/testmodels"
+)
+
+// What a weight in a blockwise format decodes to is what the encoding gives for its rows
+// or columns, filled up with zeros, however the weight is cut.
+func TestBlockwiseValuesAreTheEncodings(t *testing.T) {
+	for _, kind := range []string{"odd", "mlp", "conv"} {
+		in := built(t, kind)
+		for _, format := range blockwiseFormats() {
+			for _, limit := range []int64{8, 1000, greatestTile} {
+				t.Run(fmt.Sprintf("%s/%s/limit %d", kind, format.format, limit), func(t *testing.T) {
+					p, err := opened(t, in).Plan(Options{Format: format.format, Ops: []string{"all"}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					p.conv.limit = limit
+					out := filepath.Join(t.TempDir(), "out.onnx")
+					r, err := p.Convert(context.Background(), out)
+					if err != nil {
+						t.Fatal(err)
+					}
+					checkSizes(t, r)
+					after := map[string]*QuantizedWeight{}
+					for _, w := range opened(t, out).QuantizedWeights() {
+						after[w.Name] = w
+					}
+					if len(r.Plan.conv.weights) == 0 {
+						t.Fatal("no weights")
+					}
+					for _, w := range r.Plan.conv.weights {
+						got := make([]float32, after[w.name].Elements())
+						if err := after[w.name].Read(got, 0); err != nil {
+							t.Fatal(err)
+						}
+						x := make([]float32, len(got))
+						if err := readNumbers(&arena{}, x, w.src, w.dtype, 0); err != nil {
+							t.Fatal(err)
+						}
+						if want := encodedColumns(t, w, x); !slices.Equal(got, want) {
+							t.Errorf("%s of shape %v: other values than %s has", w.name, w.shape, w.encoding)
+						}
+					}
+				})
+			}
+		}
+	}
+}
+
+// encodedColumns encodes and decodes the elements of a weight, seen as [outer, k, inner],
+// along k.
+func encodedColumns(t *testing.T, w *weight, x []float32) []float32 {
+	t.Helper()
+	e, k := w.encoding, int(w.k)
+	n := (k + e.Elements - 1) / e.Elements * e.Elements
+	packed := make([]byte, n/e.Elements*e.Bytes)
+	y := make([]float32, len(x))
+	for o := range int(w.outer) {
+		for i := range int(w.inner) {
+			column := make([]float32, n)
+			at := func(j int) int { return (o*k+j)*int(w.inner) + i }
+			for j := range k {
+				column[j] = x[at(j)]
+			}
+			if err := e.Quantize(packed, column, n, nil, 1); err != nil {
+				t.Fatal(err)
+			}
+			if err := e.Dequantize(column, packed, n, 1); err != nil {
+				t.Fatal(err)
+			}
+			for j := range k {
+				y[at(j)] = column[j]
+			}
+		}
+	}
+	return y
+}
+
+// A weight that no float16 scale reaches stays in float.
+func TestBlockwiseBeyondFloat16(t *testing.T) {
+	m, err := testmodels.Build("mlp", 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := written(t, m)
+	in := opened(t, path)
+	for _, format := range []Format{"q8_0", "q4_k"} {
+		p, err := in.Plan(Options{Format: format})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w := p.conv.weights[0]
+		b := &buffers{}
+		tl := slices.Collect(w.tiles(greatestTile))[0]
+		n := tl.scales * tl.block
+		grow(&b.x, min(n, tl.n))
+		b.x[0] = 1e38
+		finite, err := b.encodeBlocks(tl, &outcome{})
+		if err != nil || finite {
+			t.Errorf("%s: 1e38 has a scale: %v, %v", format, finite, err)
+		}
+		if kernels.AbsMax(0, b.x) != 1e38 {
+			t.Error("the elements have changed")
+		}
+	}
+}
+
+func TestCodesOf(t *testing.T) {
+	for _, f := range blockwiseFormats() {
+		e, _ := ggml.Lookup(string(f.format))
+		if bits := int(f.codes.Bits()); bits < e.Form.Bits || bits/2 >= e.Form.Bits && bits > 2 {
+			t.Errorf("%s: codes of %d bits in %d", e, e.Form.Bits, bits)
+		}
+	}
+}
