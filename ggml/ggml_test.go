@@ -10,6 +10,9 @@ import (
 	"testing"
 )
 
+// builtin are the encodings of this package, without that of an example.
+var builtin = All()
+
 // weights returns n numbers as weights are, of all encodings' kinds of blocks: most
 // normal, some blocks with an outlier, some of one sign, some of zeros.
 func weights(n int) []float32 {
@@ -44,7 +47,7 @@ func TestErrorIsSmall(t *testing.T) {
 	const columns = 1024
 	x := weights(4 * columns)
 	y := make([]float32, len(x))
-	for _, e := range All() {
+	for _, e := range builtin {
 		for _, importance := range [][]float32{nil, importances(columns)} {
 			size, err := e.RowSize(columns)
 			if err != nil {
@@ -74,7 +77,7 @@ func TestErrorIsSmall(t *testing.T) {
 func TestWorkersDoNotMatter(t *testing.T) {
 	const columns, rows = 768, 7
 	x, importance := weights(rows*columns), importances(columns)
-	for _, e := range All() {
+	for _, e := range builtin {
 		size, err := e.RowSize(columns)
 		if err != nil {
 			t.Fatal(err)
@@ -174,7 +177,7 @@ func FuzzEncodings(f *testing.F) {
 	f.Add(uint8(0), []byte("some bytes"), false)
 	f.Add(uint8(9), bytes.Repeat([]byte{0, 0, 128, 63, 1, 2, 3, 255, 255, 255, 127, 127}, 50), true)
 	f.Fuzz(func(t *testing.T, which uint8, data []byte, weighted bool) {
-		e := All()[int(which)%len(All())]
+		e := builtin[int(which)%len(builtin)]
 		src := make([]byte, e.Bytes)
 		copy(src, data)
 		e.Decode(make([]float32, e.Elements), src)
@@ -204,7 +207,7 @@ func FuzzEncodings(f *testing.F) {
 func BenchmarkQuantize(b *testing.B) {
 	const columns, rows = 4096, 16
 	x, importance := weights(rows*columns), importances(columns)
-	for _, e := range All() {
+	for _, e := range builtin {
 		size, err := e.RowSize(columns)
 		if err != nil {
 			b.Fatal(err)
@@ -231,7 +234,7 @@ func BenchmarkQuantize(b *testing.B) {
 func BenchmarkDequantize(b *testing.B) {
 	const columns, rows = 4096, 16
 	x := weights(rows * columns)
-	for _, e := range All() {
+	for _, e := range builtin {
 		size, err := e.RowSize(columns)
 		if err != nil {
 			b.Fatal(err)
@@ -256,7 +259,7 @@ func BenchmarkDequantize(b *testing.B) {
 func TestFormsStandForTheSame(t *testing.T) {
 	const columns, rows = 1024, 4
 	x := weights(rows * columns)
-	for _, e := range All() {
+	for _, e := range builtin {
 		if e.Form == nil {
 			continue
 		}

@@ -1,13 +1,16 @@
-"""Writes the table of accuracies into docs/formats.md: make accuracy."""
+"""Writes the tables of accuracies into docs/formats.md and docs/encodings.md: make accuracy.
+
+Arguments, if any, are the names of the documents to write, such as encodings.
+"""
 import json
 import math
 import pathlib
+import sys
 import tempfile
 
 from command import ROOT, TINYGPT, onnxquant
 from divergence import divergence
 
-DOCUMENT = ROOT / "docs" / "formats.md"
 BEGIN, END = "<!-- accuracy: written by make accuracy -->\n", "<!-- end of accuracy -->\n"
 
 SETTINGS = [
@@ -18,6 +21,12 @@ SETTINGS = [
     "nvfp4", "mxfp4", "mxfp4 --scale-rule ceil", "nf4", "fp4",
     "int2", "int2 --block 16", "int2 --block 16 --zero-point", "int2 --block 16 --zero-point --range mse", "uint2",
 ]
+ENCODINGS = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
+TABLES = {"formats": SETTINGS, "encodings": ENCODINGS}
+
+
+def document(name):
+    return ROOT / "docs" / f"{name}.md"
 
 
 def setting(args):
@@ -50,23 +59,28 @@ def measure(args):
         return divergence(out), 10 * math.log10(signal / noise)
 
 
-def written():
-    """The rows of the table as it stands in the document."""
-    _, _, rest = DOCUMENT.read_text().partition(BEGIN)
+def written(name):
+    """The rows of the table as it stands in a document."""
+    _, _, rest = document(name).read_text().partition(BEGIN)
     lines = rest.partition(END)[0].splitlines()[2:]
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
-def main():
-    before, begin, rest = DOCUMENT.read_text().partition(BEGIN)
+def write(name, settings):
+    before, begin, rest = document(name).read_text().partition(BEGIN)
     _, end, after = rest.partition(END)
-    assert begin and end, f"{DOCUMENT} has no place for the table"
+    assert begin and end, f"{document(name)} has no place for the table"
     table = ["| `--format` | bits per weight | KL divergence | SQNR of the weights, dB |", "|---|---|---|---|"]
-    for args in SETTINGS:
+    for args in settings:
         kl, sqnr = measure(args)
         table.append(f"| {setting(args)} | {bits_per_weight(args):.3f} | {kl:.5f} | {sqnr:.1f} |")
         print(table[-1], flush=True)
-    DOCUMENT.write_text(before + begin + "\n".join(table) + "\n" + end + after)
+    document(name).write_text(before + begin + "\n".join(table) + "\n" + end + after)
+
+
+def main():
+    for name in sys.argv[1:] or TABLES:
+        write(name, TABLES[name])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ class Format(NamedTuple):
     opset: int  # the least one for weights of 32 bits
     opset_ort: int
     tables: bool = False  # whether no standard has the format, and the portable form a table as well
+    stored: frozenset = frozenset()  # all types that both forms store, in the encodings of ggml
 
 
 T = TensorProto
@@ -56,6 +57,28 @@ MORE = {
     "nvfp4-32": FORMATS["nvfp4"]._replace(args="--format nvfp4 --block 32"),
     "mxfp4-ceil": FORMATS["mxfp4"]._replace(args="--format mxfp4 --scale-rule ceil"),
     "mxfp8-ocp": FORMATS["mxfp8"]._replace(args="--format mxfp8 --scale-rule ocp"),
+}
+
+
+def encoding(name, codes, *more):
+    """An encoding of ggml, whose scales are float16, and which stores other types as well."""
+    opset = 25 if codes == T.UINT2 else 21
+    return Format(f"--format {name}", codes, T.FLOAT16, opset, opset, stored=frozenset({codes, T.FLOAT16, *more}))
+
+
+MINS = (T.INT32,)  # the numbers of blocks, by which mins are spread
+ENCODINGS = {
+    "q4_0": encoding("q4_0", T.INT4),
+    "q4_1": encoding("q4_1", T.UINT4, *MINS),
+    "q5_0": encoding("q5_0", T.INT8),
+    "q5_1": encoding("q5_1", T.UINT8, *MINS),
+    "q8_0": encoding("q8_0", T.INT8),
+    "iq4_nl": encoding("iq4_nl", T.UINT4, T.FLOAT, T.INT32),
+    "q2_k": encoding("q2_k", T.UINT2, T.UINT8, *MINS),
+    "q3_k": encoding("q3_k", T.INT4, T.INT8),
+    "q4_k": encoding("q4_k", T.UINT4, T.UINT8, *MINS),
+    "q5_k": encoding("q5_k", T.UINT8, *MINS),
+    "q6_k": encoding("q6_k", T.INT8),
 }
 
 # The types of codes that ONNX Runtime has no operators for.
@@ -179,6 +202,11 @@ class Forms:
         types = {w.original.data_type for w in self.portable.weights}
         if not types:
             return
+        if self.fmt.stored:
+            # Weights of a single block need no numbers of blocks, those of another type the type of a shape.
+            for form in self.portable, self.ort:
+                assert self.fmt.stored - {T.INT32} <= form.stored() <= self.fmt.stored | {T.INT64}
+            return
         scales = {T.FLOAT if t == T.DOUBLE else t for t in types} if self.fmt.scale is None else {self.fmt.scale}
         if self.fmt.scale == T.FLOAT8E4M3FN:
             scales |= {T.FLOAT}  # of the whole tensor
@@ -219,6 +247,9 @@ class Forms:
         return model
 
 
+# Encodings of each form, for all structures: without parts and mins, with mins, with parts, with both.
+STRUCTURED = {name: ENCODINGS[name] for name in ("q4_0", "q5_1", "q6_k", "q4_k", "iq4_nl")}
+
 # What the runtime cannot run although it is right.
 UNRUNNABLE = {("opset24", "int2"), ("opset24", "uint2")}  # it has Swish of opset 24, but not in a model of opset 25
 
@@ -230,12 +261,12 @@ MAGNIFIES = {"deep_graph"}
 FUSED_WRONGLY = {"matmul_w_w"}
 
 
-@pytest.mark.parametrize("fmt", FORMATS)
+@pytest.mark.parametrize("fmt", FORMATS | STRUCTURED)
 @pytest.mark.parametrize("case", CASES)
 def test_structure(case, fmt, tmp_path):
     index, folder = CASES[case], STRUCTURES / case
     runner = index["runner"]
-    forms = Forms(folder / "model.onnx", FORMATS[fmt], tmp_path, "onnxruntime" if runner == "none" else runner)
+    forms = Forms(folder / "model.onnx", (FORMATS | STRUCTURED)[fmt], tmp_path, "onnxruntime" if runner == "none" else runner)
     forms.check_types()
     forms.check_values()
     if index["checked"] != "none":
@@ -245,10 +276,10 @@ def test_structure(case, fmt, tmp_path):
         forms.check_runs(stored(folder, "input"), portable=evaluated, fused=case not in FUSED_WRONGLY)
 
 
-@pytest.mark.parametrize("fmt", FORMATS | MORE)
+@pytest.mark.parametrize("fmt", FORMATS | MORE | ENCODINGS)
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name, fmt, tmp_path):
-    forms = Forms(MODELS[name], (FORMATS | MORE)[fmt], tmp_path)
+    forms = Forms(MODELS[name], (FORMATS | MORE | ENCODINGS)[fmt], tmp_path)
     assert forms.portable.weights
     forms.check_types()
     forms.check_values()
