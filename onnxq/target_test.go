@@ -91,15 +91,19 @@ func describeEngine(b *strings.Builder, e engine) {
 // decoder names the operators that decode a format.
 func (e *engine) decoder(f Format) string {
 	t := f.traits()
+	operators := "DequantizeLinear"
 	switch {
 	case e.tables(f):
 		return "Cast, Gather from a table of values, Mul"
 	case t.family == microscaling && !e.has(modelfile.Float8E8M0):
 		return "Cast of the scales, DequantizeLinear"
-	case t.family == twoLevel:
-		return "DequantizeLinear of scales that another one decodes"
+	case t.family == twoLevel, t.family == blockwise && f.encoding().Form.Nested:
+		operators += " of scales that another one decodes"
 	}
-	return "DequantizeLinear"
+	if t.family == blockwise && f.encoding().Form.Mins {
+		operators += ", Sub"
+	}
+	return operators
 }
 
 func TestBlocksThatFit(t *testing.T) {

@@ -11,21 +11,26 @@ TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2}
 FLOAT_TOLERANCE = 1e-5
 
 
-def session(model, fused=True):
-    """A session on a path or a model. Weights fused into what reads them are multiplied in float, not in int8."""
+def session(model, fused=True, packed=True):
+    """A session on a path or a model. Weights fused into what reads them are multiplied in float, not in int8.
+
+    Not packed, stored weights are summed up in the same order as decoded ones.
+    """
     options = ort.SessionOptions()
     if not fused:
         options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    if not packed:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     options.intra_op_num_threads = 1
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     source = str(model) if not hasattr(model, "SerializeToString") else model.SerializeToString()
     return ort.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
 
-def run(model, feeds, runner="onnxruntime", fused=True):
+def run(model, feeds, runner="onnxruntime", fused=True, packed=True):
     """The outputs of a model for feeds in the order of its inputs that need one."""
     if runner == "onnxruntime":
-        s = session(model, fused)
+        s = session(model, fused, packed)
         return s.run(None, dict(zip((i.name for i in s.get_inputs()), feeds, strict=True)))
     r = ReferenceEvaluator(model if hasattr(model, "SerializeToString") else str(model))
     stored = {t.name for t in r.proto_.graph.initializer}
