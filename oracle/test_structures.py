@@ -30,6 +30,7 @@ SETTINGS = {
     "zero-point": Setting(["-bits", "4", "-block", "32", "--zero-point"], 0.50),
     "all": Setting(["-bits", "4", "-block", "32", "--ops", "all", "--external-data", "always"], 0.50),
     "all-channel": Setting(["-bits", "8", "-block", "-1", "--ops", "all"], 0.05),
+    "all-zero-point": Setting(["-bits", "4", "-block", "32", "--zero-point", "--ops", "all"], 0.50),
     # Two bits leave little of a model. Fused, ONNX Runtime 1.31 computes garbage where N is no multiple of 4.
     "int2-16": Setting(["-bits", "2", "-block", "16"], np.inf, fused=False),
 }
@@ -49,24 +50,6 @@ class Case(Conversion):
         files = (self.source.parent / "test_data_set_0").glob(f"{kind}_*.pb")
         files = sorted(files, key=lambda p: int(p.stem.split("_")[1]))
         return [numpy_helper.to_array(onnx.load_tensor(p)) for p in files]
-
-    def operands(self):
-        """The operator inputs whose weights these settings select; those that pass a weight on count too."""
-        taken = {"MatMul:0", "MatMul:1", "Gemm:0", "Gemm:1", "local.lin:1", "local.outer:1"}
-        taken |= {op + ":0" for op in ("Transpose", "Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")}
-        if "--ops" in self.args:
-            taken |= {"Gather:0", "GatherND:0", "Conv:1", "ConvTranspose:1", "Einsum:0", "Einsum:1"}
-            taken |= {f"{op}:{i}" for op in ("LSTM", "GRU", "RNN") for i in (1, 2)}
-            taken |= {"com.microsoft." + o for o in (
-                "Attention:1", "EmbedLayerNormalization:2", "EmbedLayerNormalization:3", "EmbedLayerNormalization:4", "FusedConv:1",
-                "FusedGemm:1", "FusedMatMul:0", "FusedMatMul:1", "TransposeMatMul:1", "MoE:2", "MoE:4")}
-        return taken
-
-    def replaceable(self):
-        """The initializers that are inputs with a default: from IR 5 on, unless all are."""
-        graph = self.pair.original.graph
-        inputs = {v.name for v in graph.input}
-        return inputs if self.index["ir"] > 4 and any(t.name not in inputs for t in graph.initializer) else set()
 
     def stored_names(self):
         """The stored tensors by the names that INDEX.json has for them: the attributes that lead there in front."""
@@ -128,25 +111,61 @@ def bound(case):
     return np.inf if case.name in MAGNIFIES else SETTINGS[case.setting].bound
 
 
-# Why a weight that INDEX.json wants quantized may still be float: what the
-# converter does not take yet. An entry goes when its kind of weight is taken.
-LATER = {
-    "read by another operator or input": lambda w, case: {c.removeprefix("ai.onnx.") for c in w["consumers"]} - case.operands(),
-    "so small that its node takes more room than it gains": lambda w, case: case.name == "many_tiny",
-    "a graph input, whose value callers may replace": lambda w, case: w["name"] in case.replaceable(),
+def operands(args):
+    """The operator inputs whose weights these settings select; those that pass a weight on count too."""
+    taken = {"MatMul:0", "MatMul:1", "Gemm:0", "Gemm:1", "local.lin:1", "local.outer:1"}
+    taken |= {op + ":0" for op in ("Transpose", "Identity", "Cast", "Reshape", "Flatten", "Squeeze", "Unsqueeze")}
+    if "--ops" in args:
+        taken |= {"Gather:0", "GatherND:0", "Conv:1", "ConvTranspose:1", "Einsum:0", "Einsum:1"}
+        taken |= {f"{op}:{i}" for op in ("LSTM", "GRU", "RNN") for i in (1, 2)}
+        taken |= {"com.microsoft." + o for o in (
+            "Attention:1", "EmbedLayerNormalization:2", "EmbedLayerNormalization:3", "EmbedLayerNormalization:4", "FusedConv:1",
+            "FusedGemm:1", "FusedMatMul:0", "FusedMatMul:1", "TransposeMatMul:1", "MoE:2", "MoE:4")}
+    return taken
+
+
+def replaceable(index):
+    """The initializers that are inputs with a default: from IR 5 on, unless all are."""
+    graph = onnx.load(FOLDER / index["case"] / "model.onnx", load_external_data=False).graph
+    inputs = {v.name for v in graph.input}
+    return inputs if index["ir"] > 4 and any(t.name not in inputs for t in graph.initializer) else set()
+
+
+# Why a weight that INDEX.json wants quantized is float all the same.
+EXCEPT = {
+    "read by another operator or input": lambda w, index, args: {c.removeprefix("ai.onnx.") for c in w["consumers"]} - operands(args),
+    "so small that its node takes more room than it gains": lambda w, index, args: index["case"] == "many_tiny",
+    "a graph input, whose value callers may replace": lambda w, index, args: w["name"] in replaceable(index),
 }
 
 
-def test_takes_what_it_should(case):
-    """want of each weight: quantize (unless LATER), keep, or either."""
-    quantized = case.quantized()
-    for w in case.index["weights"]:
+def check_taken(index, args, quantized):
+    """want of each weight: quantize (but EXCEPT), keep, or either."""
+    for w in index["weights"]:
         if w["want"] == "keep":
             assert w["name"] not in quantized, f"{w['name']!r} was to stay as it is"
         elif w["want"] == "quantize" and w["name"] not in quantized:
-            assert any(holds(w, case) for holds in LATER.values()), f"{w['name']!r} was not quantized"
-    if case.index["expect"] == "skip":
+            assert any(holds(w, index, args) for holds in EXCEPT.values()), f"{w['name']!r} was not quantized"
+    if index["expect"] == "skip":
         assert not quantized, "there is nothing to quantize here"
+
+
+def test_takes_what_it_should(case):
+    check_taken(case.index, case.args, case.quantized())
+
+
+# Settings whose models test_styles runs. What they take, the report tells.
+STYLES = [["--style", "nbits", *setting, *ops] for ops in ([], ["--ops", "all"]) for setting in (
+    ["-bits", "4", "-block", "32"], ["--bits", "8", "--block", "-1"], ["-bits", "4", "-block", "32", "--zero-point"])]
+
+
+@pytest.mark.parametrize("args", STYLES, ids=" ".join)
+@pytest.mark.parametrize("name", CASES)
+def test_style_takes_what_it_should(name, args, tmp_path):
+    r = onnxquant(*args, "--json", FOLDER / name / "model.onnx", tmp_path / "out.onnx")
+    assert r.status == 0, r.stderr
+    ledger = json.loads(r.stdout)["plan"]["tensors"]
+    check_taken(CASES[name], args, {t["name"] for t in ledger if t["decision"] == "quantize"})
 
 
 # Weights that turn out to have no codes when their values are read: not finite, or too small for a scale.

@@ -24,6 +24,7 @@ SETTINGS = {
     "zero-point": ["--bits", "4", "--block", "16", "--zero-point", "--ops", "all"],
     "int8-channel": ["--bits", "8", "--block", "-1", "--ops", "all"],
     "int2-zero-point": ["--bits", "2", "--block", "64", "--zero-point"],
+    "products": ["-bits", "4", "-block", "32"],
 }
 
 
