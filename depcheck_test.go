@@ -26,6 +26,7 @@ var mayImport = map[string][]string{
 	"cmd":                {"onnxq", "verify", "calib", "gguf", "quality", "internal/npy"},
 	"onnxq":              slices.Concat(formats, []string{"quantutil", "internal/kernels", "internal/onnxpb", "internal/modelfile", "internal/opset", "internal/knapsack"}),
 	"quantutil":          {"internal/kernels"},
+	"internal/blocks":    {"quantutil", "internal/kernels"},
 	"internal/modelfile": {"internal/onnxpb"},
 	"internal/opset":     {"internal/onnxpb"},
 	"internal/npy":       {"internal/kernels"},
@@ -41,7 +42,7 @@ var tooling = []string{"testmodels", "oracle", "bench", "internal/golden"}
 
 func init() {
 	for _, f := range formats {
-		mayImport[f] = []string{"quantutil", "internal/kernels"}
+		mayImport[f] = []string{"quantutil", "internal/blocks", "internal/kernels"}
 	}
 	for _, f := range []string{"quality", "qat"} {
 		mayImport[f] = append(mayImport[f], "calib")

@@ -3,6 +3,7 @@ package fp8
 import (
 	"fmt"
 
+	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
 	"onnxquant/quantutil"
 )
@@ -35,14 +36,13 @@ func (c Codec) HasZeroPoints() bool { return false }
 // ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
 // that lie in columns, by some of their rows.
 func (c Codec) ObserveColumns(lo, hi, x []float32) {
-	kernels.CheckColumns(len(x), len(hi))
-	kernels.AbsMaxColumns(hi, x)
+	blocks.ObserveColumns(hi, x)
 }
 
 // ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
 // that lie in rows of k elements.
 func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
-	kernels.AbsMaxBlocks(hi, x, k, block)
+	blocks.ObserveBlocks(hi, x, k, block)
 }
 
 // Scales turns the largest magnitudes of blocks into their scales. It reports
@@ -74,47 +74,24 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 // codes stand for, without decoding them in a pass of its own.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
 	var s kernels.ErrorSums
-	kernels.QuantizeFloatColumns(q, x, scale, 1, formats[c.Format].kind, c.rounding(), &s)
-	return stats(len(x), &s)
+	kernels.QuantizeFloatColumns(q, x, scale, 1, formats[c.Format].kind, blocks.Type(c.Type), &s)
+	return blocks.Stats(len(x), &s)
 }
 
 // QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
 	var s kernels.ErrorSums
-	kernels.QuantizeFloatBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, c.rounding(), &s)
-	return stats(len(x), &s)
-}
-
-// rounding is the type that decoded values are rounded to, as the kernels call it.
-func (c Codec) rounding() kernels.Type {
-	switch c.Type {
-	case quantutil.Float16:
-		return kernels.Float16
-	case quantutil.BFloat16:
-		return kernels.BFloat16
-	}
-	return kernels.Float32
-}
-
-// stats returns the errors of n elements.
-func stats(n int, s *kernels.ErrorSums) quantutil.ErrorStats {
-	sqErr, sq, maxAbs := s.Totals()
-	return quantutil.ErrorStats{N: int64(n), MaxAbs: maxAbs, SumSqErr: sqErr, SumSq: sq}
+	kernels.QuantizeFloatBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, blocks.Type(c.Type), &s)
+	return blocks.Stats(len(x), &s)
 }
 
 // DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
-	kernels.CheckColumns(len(q), len(scale))
-	kernels.DecodeColumns(x, q, scale, 1, &formats[c.Format].kind.Values)
-	c.Type.RoundAll(x[:len(q)])
+	blocks.DecodeColumns(x, q, scale, 1, &formats[c.Format].kind.Values, c.Type)
 }
 
 // DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
-	values := &formats[c.Format].kind.Values
-	for i, b := range kernels.Blocks(len(q), k, block) {
-		kernels.DecodeBlock(x[b.Start:b.End], q[b.Start:b.End], scale[i], values)
-	}
-	c.Type.RoundAll(x[:len(q)])
+	blocks.DecodeBlocks(x, q, scale, 1, k, block, &formats[c.Format].kind.Values, c.Type)
 }

@@ -3,6 +3,7 @@ package int4
 import (
 	"fmt"
 
+	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
 	"onnxquant/quantutil"
 )
@@ -121,7 +122,7 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
 	var s kernels.ErrorSums
 	kernels.QuantizeColumns(q, x, scale, c.zeros(zero), c.format(), &s)
-	return stats(len(x), &s)
+	return blocks.Stats(len(x), &s)
 }
 
 // QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
@@ -129,20 +130,13 @@ func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantu
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
 	var s kernels.ErrorSums
 	kernels.QuantizeBlocks(q, x, scale, c.zeros(zero), k, block, c.format(), &s)
-	return stats(len(x), &s)
+	return blocks.Stats(len(x), &s)
 }
 
 // format is what the kernels need to know.
 func (c Codec) format() kernels.Format {
 	lo, hi := c.limits()
-	f := kernels.Format{Lo: lo, Hi: hi}
-	switch c.Type {
-	case quantutil.Float16:
-		f.Type = kernels.Float16
-	case quantutil.BFloat16:
-		f.Type = kernels.BFloat16
-	}
-	return f
+	return kernels.Format{Lo: lo, Hi: hi, Type: blocks.Type(c.Type)}
 }
 
 // zeros returns the zero points of blocks, or the single one of all.
@@ -151,12 +145,6 @@ func (c Codec) zeros(zero []byte) []byte {
 		return zero
 	}
 	return []byte{byte(c.middle())}
-}
-
-// stats returns the errors of n elements.
-func stats(n int, s *kernels.ErrorSums) quantutil.ErrorStats {
-	sqErr, sq, maxAbs := s.Totals()
-	return quantutil.ErrorStats{N: int64(n), MaxAbs: maxAbs, SumSqErr: sqErr, SumSq: sq}
 }
 
 // DecodeColumns sets x to what the codes q stand for, rounded to Type: the

@@ -44,7 +44,7 @@ func mxfp8(c *golden.Case) (golden.Arrays, error) {
 	codec := Codec{Format: MXFP8E4M3, Type: w.DType}
 	exponents, codes := make([]byte, len(e.Data)), make([]byte, len(w.Data))
 	scaled := &quantutil.Tensor{DType: quantutil.Promote(w.DType, quantutil.Float32), Shape: w.Shape, Data: make([]float64, len(w.Data))}
-	for b, at := range blocks(w.Shape, axis, block) {
+	for b, at := range cutBlocks(w.Shape, axis, block) {
 		x := make([]float32, len(at))
 		for i, j := range at {
 			x[i] = float32(w.Data[j])
@@ -109,8 +109,8 @@ func mxfp4(c *golden.Case) (golden.Arrays, error) {
 	}, nil
 }
 
-// blocks returns the indices of each block's elements.
-func blocks(shape []int, axis, block int) [][]int {
+// cutBlocks returns the indices of each block's elements.
+func cutBlocks(shape []int, axis, block int) [][]int {
 	if axis < 0 {
 		axis += len(shape)
 	}
