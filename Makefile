@@ -18,7 +18,10 @@ CORPUS  := testmodels/corpus
 # project carries a part of it) and real models.
 GOLDEN := $(wildcard ../shared/golden)
 
-.PHONY: help build ort test check test-go golden cross corpus oracle accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
+# Packages whose numbers must not depend on the processor.
+NUMBERS := ./internal/kernels ./int4 ./nvfp4 ./mx ./fp8 ./ggml ./qlora ./calib ./quality ./quantutil
+
+.PHONY: help build ort test check test-go golden plain cross corpus oracle accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
@@ -26,6 +29,7 @@ help:
 	@echo 'make test     everything below down to oracle'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests, with the full golden data where it exists'
+	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
@@ -47,7 +51,7 @@ ort:
 	CGO_ENABLED=1 go build -tags ort -trimpath -o bin/onnxquant-ort ./cmd/onnxquant-ort
 
 test: FUZZTIME = 10s
-test: check test-go cross fuzz oracle
+test: check test-go plain cross fuzz oracle
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
@@ -63,6 +67,11 @@ ifneq ($(GOLDEN),)
 else
 	@echo 'no ../shared/golden: only the golden data in testdata is compared'
 endif
+
+# Newer processors fuse multiplications with additions where they may.
+plain:
+	GOAMD64=v3 $(if $(GOLDEN),ONNXQUANT_GOLDEN=$(abspath $(GOLDEN))) go test -vet=off -tags purego $(NUMBERS)
+	GOAMD64=v3 go test -vet=off -tags purego -run Golden ./onnxq
 
 cross:
 	@for os in linux darwin windows; do for arch in amd64 arm64; do \
