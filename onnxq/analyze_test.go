@@ -120,7 +120,7 @@ func TestAnalyzeAgreesWithConvert(t *testing.T) {
 	}
 	defer m.Close()
 	var candidates []Candidate
-	for _, text := range []string{"int4:32", "int8:channel", "uint4:32:zp", "int2:16:zp", "fp8-e4m3", "nvfp4", "mxfp4", "mxfp8", "nf4", "fp4"} {
+	for _, text := range []string{"int4:32", "int8:channel", "uint4:32:zp", "int2:16:zp", "fp8-e4m3", "nvfp4", "mxfp4", "mxfp8", "nf4", "fp4", "q4_0", "q5_1", "q3_k", "q4_k", "iq4_nl"} {
 		c, err := ParseCandidate(text)
 		if err != nil {
 			t.Fatal(err)

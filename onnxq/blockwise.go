@@ -189,19 +189,15 @@ func (t tile) lengths() iter.Seq[int64] {
 // quantizeBlocks turns one tile into the codes and all else that blocks are made of. It
 // reports whether all of that is finite.
 func (e *executor) quantizeBlocks(b *buffers, t tile, out *outcome) (finite bool, err error) {
-	c := t.chunks(e.limit)[0]
-	if err := b.load(t, c); err != nil {
-		return true, err
+	x, decoded, err := b.makeBlocks(t)
+	if err != nil || decoded == nil {
+		return false, err
 	}
-	if !kernels.IsFinite(kernels.AbsMax(0, b.x)) {
-		return false, nil
-	}
-	if finite, err = b.encodeBlocks(t, out); !finite || err != nil {
-		return finite, err
-	}
+	out.errors.Add(x, decoded)
 	if e.spoiled.Load() {
 		return true, nil // only in search of other weights that are broken
 	}
+	c := t.chunks(0)[0]
 	if err := e.codes[t.weight].writeRuns(b, b.q, t.codesAt.runs(c.off, c.rows, c.n), &out.sum); err != nil {
 		return true, err
 	}
@@ -211,21 +207,30 @@ func (e *executor) quantizeBlocks(b *buffers, t tile, out *outcome) (finite bool
 	return true, e.writeDetails(b, t, out)
 }
 
+// makeBlocks makes the blocks of a tile. It returns the elements, block by block, and
+// what has become of them: nil if anything is not finite.
+func (b *buffers) makeBlocks(t tile) (x, decoded []float32, err error) {
+	if err := b.load(t, t.chunks(0)[0]); err != nil || !kernels.IsFinite(kernels.AbsMax(0, b.x)) {
+		return nil, nil, err
+	}
+	return b.encodeBlocks(t)
+}
+
 // encodeBlocks makes blocks of the elements that are loaded, and takes them apart. Codes
 // are then as the elements were, b.scale holds the blocks' scales.
-func (b *buffers) encodeBlocks(t tile, out *outcome) (finite bool, err error) {
+func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 	s, e := &b.blocks, t.encoding
 	f := e.Form
 	block, part := t.block, int64(f.Part)
 	n := t.scales * block
-	x := b.x
+	x = b.x
 	if t.inner > 1 {
 		x = grow(&s.x, int64(len(b.x)))
 		t.eachSlab(func(at, rows int64) { transpose(x[at:], b.x[at:], int(rows), int(t.width)) })
 	}
 	padded := pad(&s.padded, x, t, block)
 	if err := e.Quantize(grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(n), nil, 1); err != nil {
-		return true, err
+		return nil, nil, err
 	}
 	p := &s.parts
 	grow(&p.Codes, n)
@@ -236,28 +241,26 @@ func (b *buffers) encodeBlocks(t tile, out *outcome) (finite bool, err error) {
 	grow(&p.PartMins, n/part)
 	f.Split(*p, s.packed)
 	if !kernels.IsFinite(kernels.AbsMax(kernels.AbsMax(0, p.Scales), p.Mins)) {
-		return false, nil
+		return nil, nil, nil
 	}
 	b.scale = append(b.scale[:0], p.Scales...)
 
-	decoded := grow(&s.decoded, n)
+	decoded = grow(&s.decoded, n)
 	if err := e.Dequantize(decoded, s.packed, int(n), 1); err != nil {
-		return true, err
+		return nil, nil, err
 	}
 	decoded = trim(decoded, t, block, 1)
 	plainTypes[t.dtype].codec.RoundAll(decoded)
-	out.errors = quantutil.ErrorStats{}
-	out.errors.Add(x, decoded)
 
 	codes := trim(p.Codes, t, block, 1)
 	p.PartScales, p.PartMins = trim(p.PartScales, t, block/part, part), trim(p.PartMins, t, block/part, part)
 	q := grow(&b.q, int64(len(codes)))
 	if t.inner == 1 {
 		copy(q, codes)
-		return true, nil
+		return x, decoded, nil
 	}
 	t.eachSlab(func(at, rows int64) { transpose(q[at:], codes[at:], int(t.width), int(rows)) })
-	return true, nil
+	return x, decoded, nil
 }
 
 // eachSlab calls do with the first element and the rows of each of a tile's slabs.

@@ -54,6 +54,14 @@ func (c *conversion) measure(ctx context.Context, progress func(bytes int64)) (m
 
 // measure adds up the errors of a tile. It reports whether all elements are finite.
 func (t tile) measure(b *buffers, chunks []chunk, sums *quality.Sums) (finite bool, err error) {
+	if t.encoding != nil {
+		x, decoded, err := b.makeBlocks(t)
+		if err != nil || decoded == nil {
+			return false, err
+		}
+		sums.Add(x, decoded)
+		return true, nil
+	}
 	b.prepare(t)
 	for _, c := range chunks {
 		if err := b.load(t, c); err != nil {
