@@ -139,6 +139,7 @@ var engines = []engine{
 			"It refuses a short last block, and computes many sizes wrongly that are no powers of two. A block that does not fit becomes the largest power of two below it that divides the axis and is at least 16, or else one scale per channel.",
 			"It computes wrongly, or crashes, where one of a weight's readers sums over another axis than that of the scales. Such a weight stays in float.",
 			"It refuses a Scan that reads a decoded weight from outside. Such a weight stays in float.",
+			"It computes com.microsoft's MultiHeadAttention with a bias otherwise than ONNX Runtime does, in float models too.",
 			"It rounds activations to 8 bits where it fuses, which costs 0.5 to 1.6 % in the outputs; the property DYNAMIC_QUANTIZATION_GROUP_SIZE = 0 avoids that.",
 		},
 	},
