@@ -33,7 +33,7 @@ help:
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
-	@echo 'make bench    speed and memory against onnxruntime (BENCH_LAYERS=24 is 4.3 GB)'
+	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
 	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test 10s), FUZZJOBS=$(FUZZJOBS) at a time'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'

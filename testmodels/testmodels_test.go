@@ -156,25 +156,40 @@ func TestBfloat16(t *testing.T) {
 }
 
 func TestWriteBig(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "big.onnx")
-	big := Big{Layers: 3, K: 24, N: 40, Seed: 5}
-	if err := WriteBig(path, big); err != nil {
-		t.Fatal(err)
+	for _, big := range []Big{
+		{Layers: 3, K: 24, N: 40, Seed: 5},
+		{Layers: 2, K: 24, N: 40, Float16: true},
+		{Layers: 2, K: 24, N: 40, TransB: true},
+		{Layers: 3, K: 24, N: 40, Embedded: true},
+		{Layers: 1, K: 1 << 12, N: 1<<10 + 3}, // elements begin anew
+	} {
+		path := filepath.Join(t.TempDir(), "big.onnx")
+		if err := WriteBig(path, big); err != nil {
+			t.Fatal(err)
+		}
+		raw, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &Model{Proto: &onnxpb.ModelProto{}}
+		if err := proto.Unmarshal(raw, m.Proto); err != nil {
+			t.Fatal(err)
+		}
+		size := int64(0)
+		for _, w := range m.Proto.Graph.Initializer {
+			size += int64(len(w.RawData))
+		}
+		if !big.Embedded {
+			data, err := os.ReadFile(path + ".data")
+			if err != nil {
+				t.Fatal(err)
+			}
+			m.Data = map[string][]byte{"big.onnx.data": data}
+			size = int64(len(data))
+		}
+		if size != big.Bytes() {
+			t.Errorf("%+v: %d bytes of weights, want %d", big, size, big.Bytes())
+		}
+		checkGraph(t, m, m.Proto.Graph, map[string]bool{})
 	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	data, err := os.ReadFile(path + ".data")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if int64(len(data)) != big.Bytes() {
-		t.Errorf("%d bytes of weights, want %d", len(data), big.Bytes())
-	}
-	m := &Model{Proto: &onnxpb.ModelProto{}, Data: map[string][]byte{"big.onnx.data": data}}
-	if err := proto.Unmarshal(raw, m.Proto); err != nil {
-		t.Fatal(err)
-	}
-	checkGraph(t, m, m.Proto.Graph, map[string]bool{})
 }

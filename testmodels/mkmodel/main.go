@@ -1,10 +1,10 @@
 // Command mkmodel writes a test model to a file.
 //
 //	mkmodel [-seed N] KIND FILE
-//	mkmodel [-seed N] [-layers L] [-k K] [-n N] big FILE
+//	mkmodel [-seed N] [-layers L] [-k K] [-n N] [-float16] [-transb] [-embedded] big FILE
 //
 // Without arguments it lists the kinds. A big model is L MatMuls of K×N with
-// their float32 weights in FILE.data.
+// their weights in FILE.data.
 package main
 
 import (
@@ -21,6 +21,9 @@ func main() {
 	flag.IntVar(&big.Layers, "layers", 24, "MatMuls of a big model")
 	flag.IntVar(&big.K, "k", 4096, "rows of its weights")
 	flag.IntVar(&big.N, "n", 11008, "columns of its weights")
+	flag.BoolVar(&big.Float16, "float16", false, "weights of float16 instead of float32")
+	flag.BoolVar(&big.TransB, "transb", false, "Gemms with transB=1 instead of MatMuls")
+	flag.BoolVar(&big.Embedded, "embedded", false, "weights in the model file, which may have 2 GiB")
 	flag.Usage = usage
 	flag.Parse()
 	big.Seed = *seed
