@@ -400,11 +400,7 @@ func TestNamesOfInnerValues(t *testing.T) {
 		node("If", "y", "c", inner, body("else_branch", nil, node("Identity", "y", "x"))),
 		node("Cast", "c", "i", intAttr("to", int64(onnxpb.TensorProto_BOOL))), // out of order
 	})
-	in := filepath.Join(t.TempDir(), "in.onnx")
-	if err := m.Write(in); err != nil {
-		t.Fatal(err)
-	}
-	p, err := opened(t, in).Plan(Options{Block: 32})
+	p, err := opened(t, written(t, m)).Plan(Options{Block: 32})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -415,10 +411,7 @@ func TestNamesOfInnerValues(t *testing.T) {
 	inner.G.Node[0].Input[1] = "d" // a cycle after all
 	m.Proto.Graph.Node[1].Output[0], m.Proto.Graph.Node[1].Input[0] = "d", "y"
 	m.Proto.Graph.Node[0].Input[0] = "i"
-	if err := m.Write(in); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := Open(in); err == nil || !strings.Contains(err.Error(), "cycle") {
+	if _, err := Open(written(t, m)); err == nil || !strings.Contains(err.Error(), "cycle") {
 		t.Error(err)
 	}
 }

@@ -117,12 +117,8 @@ func TestHazards(t *testing.T) {
 	tested := map[string]bool{"embedded-2gib": true} // below
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "in.onnx")
-			if err := c.model.Write(path); err != nil {
-				t.Fatal(err)
-			}
 			var got, other []string
-			hazards := opened(t, path).Inspect(Options{}).Hazards
+			hazards := opened(t, written(t, c.model)).Inspect(Options{}).Hazards
 			for _, h := range hazards {
 				tested[h.Check] = true
 				if strings.HasPrefix(h.Check, "openvino") || strings.HasPrefix(h.Check, "tensorrt") {
@@ -196,11 +192,7 @@ func TestInspectGraphs(t *testing.T) {
 	inner := func() *onnxpb.AttributeProto { return body("then_branch", nil, node("Identity", "z", "x")) }
 	call := localFunction("f", "x", "o", node("If", "o", "x", inner()))
 	m := madeOf(t, nil, nodes{node("If", "p", "i", body("then_branch", nil, node("If", "q", "i", inner()))), node("local.f", "y", "x")}, call)
-	path := filepath.Join(t.TempDir(), "in.onnx")
-	if err := m.Write(path); err != nil {
-		t.Fatal(err)
-	}
-	in := opened(t, path).Inspect(Options{})
+	in := opened(t, written(t, m)).Inspect(Options{})
 	if in.Subgraphs != 3 || in.Functions != 1 || in.Nodes != 6 || in.Operators["local.f"] != 1 || in.Operators["If"] != 3 {
 		t.Errorf("%+v", in)
 	}

@@ -137,17 +137,26 @@ func walkSubgraphs(nodes []*onnxpb.NodeProto, visit func(*onnxpb.GraphProto)) {
 // walkNodes visits the nodes of the graph and of the functions, and of all graphs
 // in them.
 func walkNodes(m *onnxpb.ModelProto, visit func(*onnxpb.NodeProto)) {
-	each := func(nodes []*onnxpb.NodeProto) {
-		for _, n := range nodes {
+	walkGraphs(m.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
 			visit(n)
 		}
-	}
-	inside := func(g *onnxpb.GraphProto) { each(g.Node) }
-	walkGraphs(m.Graph, inside)
+	})
 	for _, f := range m.Functions {
-		each(f.Node)
-		walkSubgraphs(f.Node, inside)
+		walkBody(f.Node, visit)
 	}
+}
+
+// walkBody visits the nodes of a function, and then those of the graphs in them.
+func walkBody(nodes []*onnxpb.NodeProto, visit func(*onnxpb.NodeProto)) {
+	for _, n := range nodes {
+		visit(n)
+	}
+	walkSubgraphs(nodes, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			visit(n)
+		}
+	})
 }
 
 func opsetOf(m *onnxpb.ModelProto) int64 {

@@ -1,6 +1,7 @@
 package onnxq
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -19,7 +20,10 @@ import (
 //	MatMulNBits                      of com.microsoft
 //	GatherBlockQuantized             of com.microsoft
 //
-// with Cast, Reshape and Identity in between.
+// with Cast, Reshape and Identity in between. Operators that compute with codes, such
+// as QLinearMatMul, MatMulInteger and com.microsoft's MatMulBnb4 and QMoE, are forms
+// too. What they hold is not decoded, and neither is what functions hold: these
+// weights have an Obstacle.
 type QuantizedWeight struct {
 	// Name is that of the value that is decoded, with the subgraphs it lies in.
 	// Operators that decode for themselves have none: there, it is that of the codes.
@@ -45,7 +49,8 @@ type QuantizedWeight struct {
 	Bytes       int64    `json:"bytes"`                  // of all these
 	Consumers   []string `json:"consumers"`              // as Op:input
 
-	// Obstacle says why the weight cannot be decoded; then there is nothing to read.
+	// Obstacle says why the weight is not decoded; then there is nothing to read, and
+	// Shape may be that of the codes as they are stored.
 	Obstacle string `json:"obstacle,omitempty"`
 
 	value *value // that is decoded; nil where an operator decodes for itself
@@ -55,36 +60,63 @@ type QuantizedWeight struct {
 }
 
 // QuantizedWeights lists the quantized weights of the main graph and of its
-// subgraphs, in the order of the nodes that decode them. A weight that several
-// operators decode for themselves is listed once.
+// subgraphs, in the order of the nodes that decode them, and then those of functions.
+// A weight that several operators decode for themselves is listed once.
 func (m *Model) QuantizedWeights() []*QuantizedWeight { return newFolder(m).weights() }
 
 func (f *folder) weights() []*QuantizedWeight {
 	homes := f.homes()
 	var list []*QuantizedWeight
 	ties := map[tie]*QuantizedWeight{}
+	once := func(key tie, w *QuantizedWeight) {
+		first := ties[key]
+		if first == nil {
+			ties[key] = w
+			list = append(list, w)
+			return
+		}
+		first.nodes = append(first.nodes, w.nodes...)
+		first.Consumers = append(first.Consumers, w.Consumers...)
+		first.Transposed = first.Transposed && w.Transposed
+	}
 	walkGraphs(f.model.file.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
+			for codes, w := range f.model.coded(n) {
+				once(tie{coded: codes}, w)
+			}
 			w := f.quantized(n)
 			if w == nil {
 				continue
 			}
 			w.graph = g
-			if w.value == nil && w.constant != nil {
+			switch {
+			case w.value != nil || w.Obstacle != "":
+				list = append(list, w)
+			default:
 				w.graph = homes[w.tensor.tensor]
+				once(w.tie(), w)
 			}
-			if first := ties[w.tie()]; first != nil && w.value == nil && w.Obstacle == "" {
-				first.nodes = append(first.nodes, n)
-				first.Consumers = append(first.Consumers, w.Consumers...)
-				first.Transposed = first.Transposed && w.Transposed
-				continue
-			}
-			if w.value == nil && w.Obstacle == "" {
-				ties[w.tie()] = w
-			}
-			list = append(list, w)
 		}
 	})
+	return append(list, f.model.inFunctions()...)
+}
+
+// inFunctions lists the quantized weights of functions, whose nodes nothing here
+// replaces.
+func (m *Model) inFunctions() (list []*QuantizedWeight) {
+	f := newFolder(m)
+	f.functions = true
+	for _, function := range m.file.Proto.Functions {
+		walkBody(function.Node, func(n *onnxpb.NodeProto) {
+			for _, w := range m.coded(n) {
+				list = append(list, w)
+			}
+			if w := f.quantized(n); w != nil {
+				w.constant, w.Obstacle = nil, cmp.Or(w.Obstacle, "it is in a function")
+				list = append(list, w)
+			}
+		})
+	}
 	return list
 }
 
@@ -104,6 +136,7 @@ func (f *folder) homes() map[*onnxpb.TensorProto]*onnxpb.GraphProto {
 
 // tie is what weights have in common that are one.
 type tie struct {
+	coded       *value // codes that operators compute with; otherwise
 	codes       *modelfile.Payload
 	scale, zero *value
 	blocking
@@ -112,9 +145,6 @@ type tie struct {
 }
 
 func (w *QuantizedWeight) tie() tie {
-	if w.constant == nil {
-		return tie{}
-	}
 	t := tie{scale: w.weight.scale, zero: w.weight.zero, blocking: w.weight.blocking, shape: fmt.Sprint(w.shape)}
 	if g := w.weight.grid; g != nil {
 		t.codes, t.pitch = g.payload, g.pitch

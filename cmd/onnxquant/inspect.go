@@ -195,12 +195,14 @@ func quantizedRows(weights []*onnxq.QuantizedWeight, all bool) [][]string {
 
 func blockText(q *onnxq.QuantizedWeight) string {
 	switch {
+	case q.Block != 0:
+		return fmt.Sprint(q.Block)
 	case q.PerTensor:
 		return "tensor"
-	case q.Block == 0:
-		return "channel"
+	case q.Scale == "":
+		return "-"
 	}
-	return fmt.Sprint(q.Block)
+	return "channel"
 }
 
 // listedSize is the size in bytes from which tensors that stay in float are listed.

@@ -63,10 +63,8 @@ func (f *rewriteFlags) run(c *console, what string, rewrite func() (*onnxq.Rewri
 		if w.Changed {
 			changed++
 		}
-		if w.Reason != "" {
-			c.warn(fmt.Sprintf("%s stays %s: %s", w.Name, w.Form, w.Reason))
-		}
 	}
+	warnOfLeft(c, report.Weights)
 	if len(report.Weights) == 0 {
 		c.warn("no quantized weight was found: the output is a copy")
 	}
@@ -101,6 +99,31 @@ func (f *rewriteFlags) run(c *console, what string, rewrite func() (*onnxq.Rewri
 		return c.json(report)
 	}
 	return nil
+}
+
+// warnOfLeft names the weights that stay as they are, the first of each kind.
+func warnOfLeft(c *console, weights []onnxq.RewrittenWeight) {
+	type kind struct{ form, reason string }
+	var kinds []kind // in the order in which they come
+	left := map[kind][]string{}
+	for _, w := range weights {
+		if w.Reason == "" {
+			continue
+		}
+		k := kind{w.Form, w.Reason}
+		if left[k] == nil {
+			kinds = append(kinds, k)
+		}
+		left[k] = append(left[k], w.Name)
+	}
+	for _, k := range kinds {
+		first := left[k][0]
+		if others := len(left[k]) - 1; others > 0 {
+			c.warn(fmt.Sprintf("%s and %d others stay %s: %s", first, others, k.form, k.reason))
+		} else {
+			c.warn(fmt.Sprintf("%s stays %s: %s", first, k.form, k.reason))
+		}
+	}
 }
 
 func runDequantize(ctx context.Context, c *console, args []string) error {
