@@ -229,7 +229,7 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 		t.eachSlab(func(at, rows int64) { transpose(x[at:], b.x[at:], int(rows), int(t.width)) })
 	}
 	padded := pad(&s.padded, x, t, block)
-	if err := e.Quantize(grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(n), nil, 1); err != nil {
+	if err := b.encode(e, grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(n), nil); err != nil {
 		return nil, nil, err
 	}
 	p := &s.parts

@@ -1,6 +1,7 @@
 package onnxq
 
 import (
+	"context"
 	"encoding/binary"
 	"math"
 
@@ -19,6 +20,8 @@ const elementBytes = 4 + 2 + 1 + 1 + 1 + 4
 // buffers are what one worker needs. They grow to the size of a tile and are
 // used again for the next one.
 type buffers struct {
+	ctx context.Context // of the work; may be nil
+
 	raw     []byte    // bytes of a file
 	x       []float32 // elements of a chunk
 	decoded []float32 // what their codes stand for
@@ -31,6 +34,15 @@ type buffers struct {
 	zero          []byte
 	turnedScale   []float32
 	blocks        blockBuffers
+}
+
+// stopped returns why the work is to end, if it is. What takes long asks every few
+// milliseconds.
+func (b *buffers) stopped() error {
+	if b.ctx == nil || b.ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(b.ctx)
 }
 
 // grow returns *s with n elements of any value.
@@ -53,6 +65,9 @@ func (b *buffers) prepare(t tile) {
 // load reads the elements of a chunk as float32. A float64 beyond its range
 // becomes infinite.
 func (b *buffers) load(t tile, c chunk) error {
+	if err := b.stopped(); err != nil {
+		return err
+	}
 	x := grow(&b.x, c.rows*c.n)
 	size := t.dtype.Bits() / 8
 	raw := kernels.Bytes(x)

@@ -90,7 +90,7 @@ func (c *conversion) convert(ctx context.Context, p *Plan, out string, done *int
 	defer target.Abort()
 	e := newExecutor(c, target, *done)
 	unfit, err := e.run(ctx)
-	*done = e.total
+	*done = e.done
 	if changed := c.model.file.Unchanged(); changed != nil {
 		return nil, nil, changed
 	}

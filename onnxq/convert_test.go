@@ -333,33 +333,6 @@ func TestTinyWeightsStayFloat(t *testing.T) {
 	}
 }
 
-func TestCancel(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	folder := t.TempDir()
-	opts := Options{Block: 32, Progress: func(done, total int64) { cancel() }, Threads: 1}
-	_, err := Convert(ctx, built(t, "mlp"), filepath.Join(folder, "out.onnx"), opts)
-	if !errors.Is(err, context.Canceled) {
-		t.Errorf("error %v", err)
-	}
-	if names := listing(t, folder); len(names) > 0 {
-		t.Errorf("left %v", names)
-	}
-}
-
-func TestProgressEndsAtTotal(t *testing.T) {
-	var last, total int64
-	opts := Options{Block: 32, Ops: []string{"all"}, Progress: func(d, n int64) {
-		if d < last {
-			t.Errorf("went back from %d to %d", last, d)
-		}
-		last, total = d, n
-	}}
-	convert(t, built(t, "embedding"), filepath.Join(t.TempDir(), "out.onnx"), opts)
-	if last != total || total == 0 {
-		t.Errorf("ended at %d of %d", last, total)
-	}
-}
-
 // What is in the model beside its weights comes out as it went in.
 func TestNothingIsLost(t *testing.T) {
 	m := testmodels.MLP(3, 64, 32)

@@ -40,7 +40,7 @@ type executor struct {
 	spoiled atomic.Bool // some weight is broken: what is written is of no use
 
 	mu          sync.Mutex
-	done, total int64 // input bytes worked on, for the caller
+	done, total int64 // bytes worked on, for the caller
 }
 
 // newExecutor prepares to write a conversion to a target. Before bytes have been
@@ -64,6 +64,9 @@ func newExecutor(c *conversion, target *modelfile.Target, before int64) *executo
 		e.total += t.cost()
 		if t.weight != nil && t.whole != nil {
 			e.total += t.cost() // a pass of its own
+		}
+		if !c.opts.NoVerify {
+			e.total += t.written()
 		}
 	}
 	e.outcomes = make([]outcome, len(e.tasks))
@@ -97,7 +100,7 @@ func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, err
 	}
 	err := eachTask(ctx, e.workers, len(e.tasks), func(b *buffers, i int) error {
 		t := &e.tasks[i]
-		defer e.progress(t)
+		defer e.progress(t.cost())
 		if t.weight == nil {
 			return e.copy(b, t.stretch, &e.outcomes[i])
 		}
@@ -139,7 +142,7 @@ func (e *executor) findWholes(ctx context.Context) error {
 	peaks := make([]float32, len(tasks))
 	err := eachTask(ctx, e.workers, len(tasks), func(b *buffers, i int) error {
 		t := &tasks[i]
-		defer e.progress(t)
+		defer e.progress(t.cost())
 		for _, c := range t.chunks(e.limit) {
 			if err := b.load(t.tile, c); err != nil {
 				return err
@@ -202,15 +205,14 @@ func (e *executor) sums() map[*weight]*quantutil.ErrorStats {
 	return sums
 }
 
-// progress tells the caller that a task is done.
-func (e *executor) progress(t *task) {
-	if e.opts.Progress == nil {
-		return
-	}
+// progress tells the caller that more bytes have been worked on.
+func (e *executor) progress(bytes int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.done += t.cost()
-	e.opts.Progress(e.done, e.total)
+	e.done += bytes
+	if e.opts.Progress != nil {
+		e.opts.Progress(e.done, e.total)
+	}
 }
 
 // copy copies a stretch of an unchanged tensor.

@@ -12,6 +12,7 @@ import (
 	"time"
 	"unsafe"
 
+	"onnxquant/ggml"
 	"onnxquant/gguf"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
@@ -216,7 +217,7 @@ func (t ggufTile) encode(b *buffers, raw []byte, errors *quantutil.ErrorStats) (
 	}
 	size := t.n / int64(t.encoding.Elements) * int64(t.encoding.Bytes)
 	packed := grow(&b.packed, t.rows*size)
-	if err := t.encoding.Quantize(packed, x, int(t.n), t.importanceOf(t.row), 1); err != nil {
+	if err := b.encode(t.encoding, packed, x, int(t.n), t.importanceOf(t.row)); err != nil {
 		if !kernels.IsFinite(kernels.AbsMax(0, x)) {
 			return nil, fmt.Errorf("it holds NaN or infinity; a float type keeps them (--tensor-type)")
 		}
@@ -233,6 +234,27 @@ func (t ggufTile) encode(b *buffers, raw []byte, errors *quantutil.ErrorStats) (
 	}
 	errors.Add(x, decoded)
 	return packed, nil
+}
+
+// encode encodes rows as e.Quantize does, some at a time because searches take long.
+// Without an importance rows are blocks one after another.
+func (b *buffers) encode(e *ggml.Encoding, dst []byte, x []float32, columns int, importance []float32) error {
+	const some = 1 << 16 // elements
+	if importance == nil {
+		columns = max(some/e.Elements, 1) * e.Elements
+	}
+	step := max(some/columns, 1) * columns
+	for at := 0; at < len(x); at += step {
+		if err := b.stopped(); err != nil {
+			return err
+		}
+		x := x[at:min(at+step, len(x))]
+		from, size := at/e.Elements*e.Bytes, len(x)/e.Elements*e.Bytes
+		if err := e.Quantize(dst[from:from+size], x, min(columns, len(x)), importance, 1); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // importanceOf returns that of the columns of a row.

@@ -50,6 +50,9 @@ func (t tile) narrow(b *buffers, chunks []chunk) error {
 	}
 	if len(chunks) == 1 {
 		for i, x := range t.pieces(b, chunks[0]) {
+			if err := b.stopped(); err != nil {
+				return err
+			}
 			s.Reset(b.lo[i:i+1], b.hi[i:i+1])
 			for s.Next() {
 				s.Piece(0, x)

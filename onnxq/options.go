@@ -69,8 +69,8 @@ type Options struct {
 	MinCoverage  float64      // the least share, 0 to 1, of the bytes of float tensors that has to be quantized
 	NoVerify     bool         // do not reopen and check what was written
 
-	// Progress, if set, is told the bytes of input worked on so far and the
-	// total. Calls come from one goroutine at a time.
+	// Progress, if set, is told the bytes worked on so far, of input and of what is
+	// read back, and the total. Calls come from one goroutine at a time.
 	Progress func(done, total int64)
 }
 

@@ -66,21 +66,38 @@ func (t *task) cost() int64 {
 	if t.weight == nil {
 		return t.stretch.len
 	}
-	elements := t.tile.n
-	if elements == 0 {
-		first, last := t.rows()
-		elements = (last - first) * t.width
-	}
-	return t.dtype.Bytes(elements)
+	return t.dtype.Bytes(t.elements())
 }
 
-// eachTask hands tasks 0, …, n-1, in order, to a number of workers.
+// written is the number of bytes that a task writes, its scales and the like left out.
+func (t *task) written() int64 {
+	switch {
+	case t.weight == nil:
+		return t.stretch.len
+	case t.weight.codes == nil:
+		return 0
+	}
+	return (t.elements()*int64(t.bits()) + 7) / 8
+}
+
+// elements is their number.
+func (t tile) elements() int64 {
+	if t.n > 0 {
+		return t.n
+	}
+	first, last := t.rows()
+	return (last - first) * t.width
+}
+
+// eachTask hands tasks 0, …, n-1, in order, to a number of workers. When the context
+// is done, no task begins, and those under way end as soon as they ask, see
+// buffers.stopped.
 func eachTask(ctx context.Context, workers, n int, do func(b *buffers, i int) error) error {
 	var next atomic.Int64
 	g, inner := errgroup.WithContext(ctx)
 	for range min(workers, n) {
 		g.Go(func() error {
-			b := &buffers{}
+			b := &buffers{ctx: inner}
 			for {
 				i := int(next.Add(1)) - 1
 				if i >= n || inner.Err() != nil {

@@ -40,6 +40,7 @@ func (e *executor) verify(ctx context.Context) error {
 		if sum != e.outcomes[i].sum {
 			return fmt.Errorf("%w: %s differs from what was written", ErrVerify, quote(name))
 		}
+		e.progress(e.tasks[i].written())
 		return nil
 	})
 }

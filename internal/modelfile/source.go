@@ -24,6 +24,9 @@ func (p *Payload) ReadRows(dst []byte, off, rows, n, stride int64) error {
 			return r.ReadRows(dst, p.parts[0].base+off, rows, n, stride)
 		}
 	}
+	if n == stride {
+		rows, n = 1, rows*n
+	}
 	for i := range rows {
 		if err := readFull(p, dst[i*n:(i+1)*n], off+i*stride); err != nil {
 			return err
