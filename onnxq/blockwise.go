@@ -198,7 +198,7 @@ func (e *executor) quantizeBlocks(b *buffers, t tile, out *outcome) (finite bool
 		return true, nil // only in search of other weights that are broken
 	}
 	c := t.chunks(0)[0]
-	if err := e.codes[t.weight].writeRuns(b, b.q, t.codesAt.runs(c.off, c.rows, c.n), &out.sum); err != nil {
+	if err := e.codes[t.weight].writeRuns(b, b.storedCodes(t, c), t.codesAt.runs(c.off, c.rows, c.n), &out.sum); err != nil {
 		return true, err
 	}
 	if err := e.writeScales(b, t, out); err != nil {

@@ -13,46 +13,68 @@ import (
 )
 
 // What a weight in a blockwise format decodes to is what the encoding gives for its rows
-// or columns, filled up with zeros, however the weight is cut.
+// or columns, filled up with zeros, in each style and however the weight is cut.
 func TestBlockwiseValuesAreTheEncodings(t *testing.T) {
 	for _, kind := range []string{"odd", "mlp", "conv"} {
 		in := built(t, kind)
 		for _, format := range blockwiseFormats() {
-			for _, limit := range []int64{8, 1000, greatestTile} {
-				t.Run(fmt.Sprintf("%s/%s/limit %d", kind, format.format, limit), func(t *testing.T) {
-					p, err := opened(t, in).Plan(Options{Format: format.format, Ops: []string{"all"}})
-					if err != nil {
-						t.Fatal(err)
-					}
-					p.conv.limit = limit
-					out := filepath.Join(t.TempDir(), "out.onnx")
-					r, err := p.Convert(context.Background(), out)
-					if err != nil {
-						t.Fatal(err)
-					}
-					checkSizes(t, r)
-					after := map[string]*QuantizedWeight{}
-					for _, w := range opened(t, out).QuantizedWeights() {
-						after[w.Name] = w
-					}
-					if len(r.Plan.conv.weights) == 0 {
-						t.Fatal("no weights")
-					}
-					for _, w := range r.Plan.conv.weights {
-						got := make([]float32, after[w.name].Elements())
-						if err := after[w.name].Read(got, 0); err != nil {
-							t.Fatal(err)
-						}
-						x := make([]float32, len(got))
-						if err := readNumbers(&arena{}, x, w.src, w.dtype, 0); err != nil {
-							t.Fatal(err)
-						}
-						if want := encodedColumns(t, w, x); !slices.Equal(got, want) {
-							t.Errorf("%s of shape %v: other values than %s has", w.name, w.shape, w.encoding)
-						}
-					}
-				})
+			for _, style := range []Style{DQ, NBits} {
+				if style == NBits && !format.format.scaled() {
+					continue
+				}
+				for _, limit := range []int64{8, 1000, greatestTile} {
+					t.Run(fmt.Sprintf("%s/%s/%s/limit %d", kind, format.format, style, limit), func(t *testing.T) {
+						checkBlocks(t, in, Options{Format: format.format, Style: style, Ops: []string{"all"}}, limit)
+					})
+				}
 			}
+		}
+	}
+}
+
+func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
+	p, err := opened(t, in).Plan(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.conv.limit = limit
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	r, err := p.Convert(context.Background(), out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSizes(t, r)
+	after := map[string]*QuantizedWeight{}
+	for _, w := range opened(t, out).QuantizedWeights() {
+		after[w.Name] = w
+	}
+	if len(r.Plan.conv.weights) == 0 {
+		t.Fatal("no weights")
+	}
+	for _, w := range r.Plan.conv.weights {
+		if opts.Style == NBits && w.choice.style != NBits && w.note == "" {
+			t.Errorf("%s is in the style %s, and no note says why", w.name, w.choice.style)
+		}
+		q := after[w.name]
+		if q == nil {
+			q = after[w.codes.GetName()] // what operators decode for themselves has no name of its own
+		}
+		got := make([]float32, q.Elements())
+		if err := q.Read(got, 0); err != nil {
+			t.Fatal(err)
+		}
+		x := make([]float32, len(got))
+		if err := readNumbers(&arena{}, x, w.src, w.dtype, 0); err != nil {
+			t.Fatal(err)
+		}
+		want := encodedColumns(t, w, x)
+		if q.Transposed {
+			turned := make([]float32, len(want))
+			transpose(turned, want, int(w.shape[0]), int(w.shape[1]))
+			want = turned
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s of shape %v: other values than %s has", w.name, w.shape, w.encoding)
 		}
 	}
 }

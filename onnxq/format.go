@@ -101,6 +101,15 @@ func (f Format) Bits() int { return int(f.traits().codes.Bits()) }
 // a zero point to stand for negative values.
 func (f Format) Signed() bool { return integerTypes[f.traits().codes].lo < 0 }
 
+// scaled tells whether the format is that of integers around 0, or of a zero point, each
+// block of them with a scale that is stored.
+func (f Format) scaled() bool {
+	if e := f.encoding(); e != nil {
+		return e.Form.Signed && !e.Form.Nested && !e.Form.Mins
+	}
+	return f.traits().family == integer
+}
+
 func (f Format) traits() formatTraits {
 	for _, t := range formats {
 		if t.format == f {

@@ -20,12 +20,15 @@ func (c *conversion) describe(decisions []*decision, but exceptions) *Plan {
 	for _, w := range c.weights {
 		weights[w.decision] = w
 	}
+	var bytes, elements int64 // of what is quantized
 	for _, d := range decisions {
 		t := d.describe()
 		if w := weights[d]; w != nil {
 			w.planned = len(p.Tensors)
 			w.describe(&t)
 			p.quantized += t.Bytes
+			bytes += t.OutBytes
+			elements += w.elements()
 		}
 		p.total += t.Bytes
 		p.Tensors = append(p.Tensors, t)
@@ -38,6 +41,9 @@ func (c *conversion) describe(decisions []*decision, but exceptions) *Plan {
 	}
 	if p.total > 0 {
 		p.Coverage = float64(p.quantized) / float64(p.total)
+	}
+	if elements > 0 {
+		p.BitsPerWeight = bitsPer(bytes, elements)
 	}
 	c.warnings(p)
 	return p
@@ -94,7 +100,10 @@ func (w *weight) describe(t *TensorPlan) {
 	if w.choice.style == QDQ {
 		t.OutBytes += t.Bytes
 	}
+	t.BitsPerWeight = bitsPer(t.OutBytes, w.elements())
 }
+
+func bitsPer(bytes, elements int64) float64 { return 8 * float64(bytes) / float64(elements) }
 
 // toyModel is a size below which an output may be larger than its input: models
 // that small are for trying things out.

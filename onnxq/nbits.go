@@ -42,7 +42,7 @@ const (
 func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 	c := &d.choice
 	switch {
-	case c.format.traits().family != integer:
+	case !c.format.scaled():
 		return f, fmt.Sprintf("they have no %s", c.format)
 	case d.dtype != modelfile.Float32 && d.dtype != modelfile.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", d.dtype)
@@ -145,9 +145,9 @@ func (w *weight) buildNBits(b *builder) {
 		lead := w.shape[:len(w.shape)-1]
 		codes, blocks = append(lead[:len(lead):len(lead)], w.k*size/8), append(lead[:len(lead):len(lead)], w.blocks)
 	}
-	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, uint8s, codes)
+	w.codes = b.tensor(w.name+suffixOf(w.codeType()), uint8s, codes)
 	w.scale = b.tensor(w.name+"_scale", w.scaleType(), blocks)
-	if w.codec.HasZeroPoints() {
+	if w.codec != nil && w.codec.HasZeroPoints() {
 		packed := append(blocks[:len(blocks)-1:len(blocks)-1], (w.blocks*size+7)/8)
 		w.zero = b.tensor(w.name+"_zp", uint8s, packed)
 	}

@@ -132,8 +132,8 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	if family := o.Format.traits().family; o.Format != "" && o.Format != Float {
 		switch {
-		case o.Style == NBits && family != integer:
-			return o, fmt.Errorf("style nbits is of integers, not of %s", o.Format)
+		case o.Style == NBits && !o.Format.scaled():
+			return o, fmt.Errorf("style nbits is of integers with a scale for each block, not of %s", o.Format)
 		case o.Style == QDQ && family != integer && family != float8:
 			return o, fmt.Errorf("style qdq: QuantizeLinear does not make %s", o.Format)
 		}

@@ -28,6 +28,8 @@ type TensorPlan struct {
 	Form     string `json:"form,omitempty"` // the operators that decode it
 	Note     string `json:"note,omitempty"` // why it is not what was asked for
 	OutBytes int64  `json:"out_bytes"`      // codes, scales and zero points; Bytes when kept
+
+	BitsPerWeight float64 `json:"bits_per_weight,omitempty"` // OutBytes for each element, when quantized
 }
 
 // Plan says what a conversion will do. It is a function of the model's structure
@@ -47,7 +49,9 @@ type Plan struct {
 	OutBytes    int64        `json:"out_bytes"` // exact size of what will be written
 	External    bool         `json:"external_data"`
 	Coverage    float64      `json:"coverage"` // share of the bytes of float tensors that is quantized
-	Warnings    []string     `json:"warnings,omitempty"`
+	// BitsPerWeight is what an element of the quantized tensors takes, all in all.
+	BitsPerWeight float64  `json:"bits_per_weight"`
+	Warnings      []string `json:"warnings,omitempty"`
 
 	conv             *conversion
 	quantized, total int64 // bytes of float tensors

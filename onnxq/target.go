@@ -275,7 +275,7 @@ func (d *decision) fit(x *graphIndex, opts Options) (obstacle string) {
 // weight's reader, and for other targets.
 func (d *decision) unfused(x *graphIndex) string {
 	c := &d.choice
-	if !c.target.engine().nbits || c.format.traits().family != integer {
+	if !c.target.engine().nbits || !c.format.scaled() {
 		return ""
 	}
 	if len(d.uses) == 0 {

@@ -82,6 +82,9 @@ func (w *weight) store() {
 	w.codesAt.turned, w.scalesAt.turned, w.zerosAt.turned = turned, turned, turned
 }
 
+// elements is their number.
+func (w *weight) elements() int64 { return w.outer * w.k * w.inner }
+
 // bits is the size of a code.
 func (w *weight) bits() int { return w.choice.format.Bits() }
 
@@ -109,7 +112,9 @@ func (w *weight) scaleType() modelfile.DType {
 	case microscaling:
 		return modelfile.Float8E8M0
 	case blockwise:
-		return modelfile.Float16
+		if w.choice.style != NBits {
+			return modelfile.Float16
+		}
 	}
 	return plainTypes[w.dtype].onnx
 }

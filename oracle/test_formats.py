@@ -285,3 +285,40 @@ def test_model(name, fmt, tmp_path):
     forms.check_values()
     forms.check_valid()
     forms.check_runs(runtime.random_feeds(MODELS[name], **FEEDS.get(name, {})), portable=False)
+
+
+@pytest.mark.parametrize("fmt", ["q4_0", "q5_0", "q8_0"])
+@pytest.mark.parametrize("case", [c for c in CASES if CASES[c]["runner"] == "onnxruntime"])
+def test_nbits(case, fmt, tmp_path):
+    """Blocks that are integers with a scale have the same values in what ONNX Runtime's operators read."""
+    source, out = STRUCTURES / case / "model.onnx", tmp_path / "out.onnx"
+    r = onnxquant("--format", fmt, "--style", "nbits", source, out)
+    assert r.status == 0, r.stderr
+    forms = Forms(source, ENCODINGS[fmt], tmp_path)
+    feeds = stored(STRUCTURES / case, "input")
+    runtime.assert_same(runtime.run(out, feeds, packed=False), runtime.run(forms.put_back(), feeds, packed=False))
+
+
+def test_mixed(tmp_path):
+    """Each weight in a format of its own: the values are those that it has where all have that format."""
+    formats = ["q4_0", "q6_k", "int4", "q2_k", "iq4_nl", "nvfp4", "q4_k"]
+    source, out, mix = TINYGPT / "model.onnx", tmp_path / "out.onnx", tmp_path / "mix.json"
+    r = onnxquant("--dry-run", "--json", source)
+    names = [t["name"] for t in json.loads(r.stdout)["tensors"] if t["decision"] == "quantize"]
+    mixed = {name: formats[i % len(formats)] for i, name in enumerate(names)}
+    mix.write_text(json.dumps({name: {"format": fmt} for name, fmt in mixed.items()}))
+    original = graphs.load(source)
+    got = Form(original, source, out, ["--precision-info", mix, "--target", "ort", "--style", "dq"], "onnxruntime")
+    onnx.checker.check_model(out, full_check=True)
+    values = {w.name: v for w, v in zip(got.weights, got.values)}
+    assert values.keys() == mixed.keys()
+    for fmt in formats:
+        args = ["--format", fmt, "--target", "ort", "--style", "dq"]
+        alone = Form(original, source, tmp_path / "alone.onnx", args, "onnxruntime")
+        for w, v in zip(alone.weights, alone.values):
+            assert mixed[w.name] != fmt or values[w.name].tobytes() == v.tobytes(), f"{w.name!r} in {fmt}"
+    for w in got.weights:
+        next(t for t in original.graph.initializer if t.name == w.name).CopyFrom(numpy_helper.from_array(values[w.name], w.name))
+    feeds = runtime.random_feeds(source)
+    want = runtime.run(original, feeds, fused=False, packed=False)
+    runtime.assert_same(runtime.run(out, feeds, fused=False, packed=False), want)

@@ -120,6 +120,9 @@ func planFacts(p *onnxq.Plan) []fact {
 		}
 		facts = append(facts, fact{about, clip(printable(reason), maxReason)})
 	}
+	if quantized > 0 {
+		facts = append(facts, fact{"weights", fmt.Sprintf("%.3f bits each, scales and all", p.BitsPerWeight)})
+	}
 	facts = append(facts, fact{"size", sizes(p.InBytes, p.OutBytes)})
 	if p.OpsetAfter != p.OpsetBefore {
 		facts = append(facts, fact{"opset", fmt.Sprintf("%d -> %d", p.OpsetBefore, p.OpsetAfter)})

@@ -20,7 +20,7 @@ func handMade() *onnxq.Report {
 		Decision: onnxq.Keep, Reason: "too\nsmall", OutBytes: 4}
 	return &onnxq.Report{
 		Plan: &onnxq.Plan{Tensors: []onnxq.TensorPlan{big, bias, head},
-			OpsetBefore: 17, OpsetAfter: 21, IRBefore: 8, IRAfter: 10, InBytes: 90 << 20, OutBytes: 23 << 20, Coverage: 0.9999},
+			OpsetBefore: 17, OpsetAfter: 21, IRBefore: 8, IRAfter: 10, InBytes: 90 << 20, OutBytes: 23 << 20, Coverage: 0.9999, BitsPerWeight: 4.127},
 		Tensors:  []onnxq.TensorReport{{TensorPlan: big, MaxError: 0.0123456, SQNR: 18.25}, {TensorPlan: head, SQNR: 999}},
 		Verified: true, Output: "out.onnx", Data: "out.onnx.data",
 	}
@@ -36,6 +36,7 @@ head                                                              64x10       FL
 
 quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
 left       1 too\nsmall
+weights    4.127 bits each, scales and all
 size       90 MiB -> 23 MiB, 3.9 times smaller
 opset      17 -> 21
 IR         8 -> 10
@@ -50,6 +51,7 @@ func TestPrintSummary(t *testing.T) {
 	printSummary(&got, handMade(), 1500*time.Millisecond)
 	want := `quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
 left       1 too\nsmall
+weights    4.127 bits each, scales and all
 size       90 MiB -> 23 MiB, 3.9 times smaller
 opset      17 -> 21
 IR         8 -> 10
