@@ -22,6 +22,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 type outcome struct {
 	errors quantutil.ErrorStats
 	sum    uint32 // of what was written: codes, scales, zero points
+	told   int64  // bytes that are in the progress already, of a task that takes long
 }
 
 // executor carries a conversion out.
@@ -100,7 +101,7 @@ func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, err
 	}
 	err := eachTask(ctx, e.workers, len(e.tasks), func(b *buffers, i int) error {
 		t := &e.tasks[i]
-		defer e.progress(t.cost())
+		defer func() { e.progress(t.cost() - e.outcomes[i].told) }()
 		if t.weight == nil {
 			return e.copy(b, t.stretch, &e.outcomes[i])
 		}
@@ -260,12 +261,16 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err 
 			}
 		}
 		out.errors.Merge(t.quantize(b, c))
-		if e.codes[t.weight] == nil {
-			continue
+		if e.codes[t.weight] != nil {
+			codes := b.storedCodes(t, c)
+			if err := e.codes[t.weight].writeRuns(b, codes, t.codesAt.runs(c.off, c.rows, c.n), &out.sum); err != nil {
+				return true, err
+			}
 		}
-		codes := b.storedCodes(t, c)
-		if err := e.codes[t.weight].writeRuns(b, codes, t.codesAt.runs(c.off, c.rows, c.n), &out.sum); err != nil {
-			return true, err
+		if len(chunks) > 1 {
+			n := t.dtype.Bytes(c.rows * c.n)
+			out.told += n
+			e.progress(n)
 		}
 	}
 	return true, e.writeScales(b, t, out)

@@ -81,8 +81,9 @@ func (w *weight) slabTiles(limit int64, yield func(tile) bool) {
 	}
 }
 
-// minStripe keeps the pieces of a row that are read at once from becoming tiny.
-const minStripe = 1024
+// minStripe keeps the pieces of a row that are read at once from becoming so small
+// that calls of the system take longer than reading.
+const minStripe = 16 << 10
 
 // stripeTiles cuts a weight whose slabs are large into stripes of columns.
 func (w *weight) stripeTiles(limit int64, yield func(tile) bool) {
