@@ -207,9 +207,9 @@ func outside(m *onnxpb.ModelProto) *onnxpb.ModelProto {
 	return m
 }
 
-// FuzzInspect looks at whatever is a model as inspect, diff and dequantize do: a
-// model does not differ from itself, and a weight that says it can be decoded can be,
-// from anywhere on.
+// FuzzInspect looks at whatever is a model as inspect, diff and dequantize do: there
+// is a plan, or a reason why not; a model does not differ from itself; and a weight
+// that says it can be decoded can be, from anywhere on.
 func FuzzInspect(f *testing.F) {
 	data := make([]byte, 300)
 	for _, model := range testmodels.Seeds() {
@@ -223,6 +223,9 @@ func FuzzInspect(f *testing.F) {
 			return
 		}
 		defer m.Close()
+		if in := m.Inspect(Options{Ops: []string{"all"}}); (in.Plan == nil) != (in.NoPlan != "") {
+			t.Errorf("a plan: %v, and %q", in.Plan != nil, in.NoPlan)
+		}
 		d, err := Diff(t.Context(), m, m)
 		if err != nil {
 			t.Fatal(err)

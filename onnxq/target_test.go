@@ -14,30 +14,39 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/targets.md")
 
-// docs/targets.md holds the table of targets in words. -update writes it there.
+// docs/targets.md holds the tables of targets and of hazards in words. -update
+// writes them there.
 func TestTargetsDocument(t *testing.T) {
-	const begin, end = "<!-- from the table in onnxq/target.go -->\n", "<!-- end of the table -->\n"
+	var targets, hazards strings.Builder
+	for _, e := range engines {
+		describeEngine(&targets, e)
+	}
+	hazards.WriteString("| runtime | effect | what | check |\n|---|---|---|---|\n")
+	for _, c := range checks {
+		fmt.Fprintf(&hazards, "| %s | %s | %s | %s |\n", c.runtime, c.effect, c.text, c.name)
+	}
 	path := filepath.Join("..", "docs", "targets.md")
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before, rest, ok := strings.Cut(string(text), begin)
-	was, after, ok2 := strings.Cut(rest, end)
-	if !ok || !ok2 {
-		t.Fatalf("%s has no place for the table", path)
+	made := string(text)
+	for source, table := range map[string]string{"target.go": targets.String(), "hazards.go": hazards.String()} {
+		begin, end := "<!-- from the table in onnxq/"+source+" -->\n", "<!-- end of the table -->\n"
+		before, rest, ok := strings.Cut(made, begin)
+		_, after, ok2 := strings.Cut(rest, end)
+		if !ok || !ok2 {
+			t.Fatalf("%s has no place for the table in %s", path, source)
+		}
+		made = before + begin + table + end + after
 	}
-	var b strings.Builder
-	for _, e := range engines {
-		describeEngine(&b, e)
-	}
-	if b.String() == was {
+	if made == string(text) {
 		return
 	}
 	if !*update {
-		t.Fatalf("%s differs from the table: go test ./onnxq -run TargetsDocument -update", path)
+		t.Fatalf("%s differs from the tables: go test ./onnxq -run TargetsDocument -update", path)
 	}
-	if err := os.WriteFile(path, []byte(before+begin+b.String()+end+after), 0o666); err != nil {
+	if err := os.WriteFile(path, []byte(made), 0o666); err != nil {
 		t.Fatal(err)
 	}
 }
