@@ -166,9 +166,8 @@ func (b *builder) blockIndex(k, block int64) string {
 // those of one row of it, or of one column.
 type blockBuffers struct {
 	x, padded, decoded []float32
-	packed, codes      []byte
+	packed, turned     []byte
 	parts              ggml.Parts
-	turned             []byte
 }
 
 // lengths yields the elements of each of a tile's blocks.

@@ -121,7 +121,7 @@ func (x *graphIndex) biasBehind(n *onnxpb.NodeProto, columns int64, w *weight) (
 	}
 	u := v.uses[0]
 	other := 1 - u.input
-	if u.node.GetOpType() != "Add" || !standardDomain(u.node.GetDomain()) || x.opset < 7 || x.home[u.node] != x.home[n] || !x.isBias(use{u.node, other}, columns, w) {
+	if u.node.GetOpType() != "Add" || len(u.node.Input) != 2 || !standardDomain(u.node.GetDomain()) || x.opset < 7 || x.home[u.node] != x.home[n] || !x.isBias(use{u.node, other}, columns, w) {
 		return nil, ""
 	}
 	return u.node, u.node.Input[other]

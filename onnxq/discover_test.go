@@ -282,6 +282,37 @@ func TestRecursionIsRefused(t *testing.T) {
 	}
 }
 
+// Nodes that lack inputs or outputs are refused, or left as they are.
+func TestMalformedNodes(t *testing.T) {
+	without := func(n *onnxpb.NodeProto) *onnxpb.NodeProto {
+		n.Output = nil
+		return n
+	}
+	product := node("MatMul", "y", "x w")
+	for _, test := range []struct {
+		nodes   nodes
+		refused bool
+	}{
+		{nodes{product, without(node("Gemm", "", "x w c"))}, true},
+		{nodes{product, without(node("Identity", "", "i"))}, true},
+		{nodes{product, without(node("com.microsoft.MatMulNBits", "", "x w w _ _ w"))}, true},
+		{nodes{product, without(node("local.print", "", "i"))}, false},
+		{nodes{node("Gather", "y", "w")}, false},
+		{nodes{node("MatMul", "y", "_ w")}, false},
+		{nodes{node("MatMul", "p", "x w"), node("Add", "y", "x x p")}, false},
+		{nodes{node("MatMul", "p", "x w"), node("Add", "y", "p")}, false},
+	} {
+		in := written(t, madeOf(t, []*onnxpb.TensorProto{floats("w", 64, 64), floats("c", 2, 64)}, test.nodes))
+		for _, style := range []Style{DQ, NBits} {
+			out := filepath.Join(t.TempDir(), "out.onnx")
+			_, err := Convert(context.Background(), in, out, Options{Bits: 8, Block: 32, Ops: KnownOps, Style: style})
+			if (err != nil) != test.refused || err != nil && !errors.Is(err, ErrModel) {
+				t.Errorf("%v, style %s: error %v", test.nodes, style, err)
+			}
+		}
+	}
+}
+
 // A chain of nodes that is too long to follow ends somewhere, not the program.
 func TestLongChain(t *testing.T) {
 	list := nodes{node("Identity", "v0", "w")}

@@ -204,6 +204,9 @@ func (f *folder) constantNode(n *onnxpb.NodeProto) *constant {
 		case "value_float":
 			return &constant{numbers: constantNumber(a.GetF(), modelfile.Float32)}
 		case "value_int":
+			if a.GetI() < -1<<24 || a.GetI() > 1<<24 {
+				return nil // it is no float32
+			}
 			return &constant{numbers: constantNumber(float32(a.GetI()), int64Type)}
 		}
 	}

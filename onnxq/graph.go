@@ -18,7 +18,8 @@ type graphIndex struct {
 	home    map[*onnxpb.NodeProto]*scope // where nodes lie
 	file    *modelfile.Model
 
-	inputs, outputs map[*onnxpb.NodeProto][]*value // by position; nil where there is none
+	inputs, outputs map[*onnxpb.NodeProto][]*value  // by position; nil where there is none
+	returned        map[*onnxpb.GraphProto][]*value // by graphs
 	functions       map[string]*function
 
 	paths  map[string]bool // of subgraphs
@@ -32,6 +33,7 @@ func newGraphIndex(ir int64) *graphIndex {
 		names:     map[string]bool{},
 		inputs:    map[*onnxpb.NodeProto][]*value{},
 		outputs:   map[*onnxpb.NodeProto][]*value{},
+		returned:  map[*onnxpb.GraphProto][]*value{},
 		home:      map[*onnxpb.NodeProto]*scope{},
 		functions: map[string]*function{},
 		paths:     map[string]bool{},
@@ -240,6 +242,7 @@ func (x *graphIndex) graph(g *onnxpb.GraphProto, outer *scope, owner *onnxpb.Nod
 	for _, v := range ends {
 		v.output = true
 	}
+	x.returned[g] = ends
 	return err
 }
 
@@ -258,6 +261,9 @@ func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
 // are defined in s already. It returns the values that the outputs mean.
 func (x *graphIndex) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) ([]*value, error) {
 	for _, n := range nodes {
+		if len(n.Output) == 0 && (standardDomain(n.GetDomain()) || n.GetDomain() == contribDomain) {
+			return nil, fmt.Errorf("%s has no output", describe(n))
+		}
 		x.home[n] = s
 		if n.GetName() != "" {
 			x.names[n.GetName()] = true

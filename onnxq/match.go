@@ -30,7 +30,7 @@ type Match struct {
 	Notes []string `json:"notes"`
 
 	Nodes   int           `json:"nodes"`   // of the first model, in its main graph and the graphs of its nodes
-	Weights []WeightMatch `json:"weights"` // float constants that nodes read, and that differ or were quantized
+	Weights []WeightMatch `json:"weights"` // float constants that nodes read or graphs return, and that differ or were quantized
 	Same    int           `json:"same"`    // float constants that are equal
 }
 
@@ -184,6 +184,9 @@ func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(stri
 			return err
 		}
 	}
+	if err := m.results(where, x, y, report); err != nil {
+		return err
+	}
 	for _, n := range x.Node {
 		if m.gone[n] && !m.isSteady(m.a.model.index.made(n)) {
 			m.problem("%s%s is gone", where, describe(n))
@@ -242,6 +245,31 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report
 	}
 }
 
+// results compares those outputs of graphs that constants determine; the nodes that
+// make others are compared as such.
+func (m *matcher) results(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
+	named := map[string]*value{}
+	for _, w := range m.b.model.index.returned[y] {
+		named[w.name] = w
+	}
+	for _, v := range m.a.model.index.returned[x] {
+		w := named[v.name]
+		if w == nil {
+			continue
+		}
+		place := where + "output " + quote(v.name)
+		switch steady := m.isSteady(v); {
+		case steady != m.isSteady(w):
+			report("%s is a constant in one model only", place)
+		case steady:
+			if err := m.constants(place, v, w, false, report); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 // sameType reports whether two types differ in no more than what they say of
 // dimensions that are not fixed.
 func sameType(x, y *onnxpb.TypeProto) bool {
@@ -298,8 +326,8 @@ func (m *matcher) product(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
 
 // nodes compares two nodes that make the same value.
 func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
-	if m.isSteady(m.a.model.index.made(x)) {
-		return nil // what it makes is compared where it is read
+	if m.isSteady(m.a.model.index.made(x)) && m.isSteady(m.b.model.index.made(y)) {
+		return nil // what they make is compared where it is read
 	}
 	report := m.problem
 	if m.rewritable(x) {
@@ -373,7 +401,7 @@ func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
 	} else if y.GetOpType() != "MatMul" || !standardDomain(y.GetDomain()) {
 		return false, nil
 	}
-	if intAttribute(x, "transA") != 0 || !isOne(x, "alpha") || !isOne(x, "beta") || hasInput(x, 2) != (sum != y) {
+	if intAttribute(x, "transA") != 0 || floatAttribute(x, "alpha") != 1 || floatAttribute(x, "beta") != 1 || hasInput(x, 2) != (sum != y) {
 		m.problem("%s%s is a %s that computes something else", where, describe(x), clean(y.GetOpType()))
 		return true, nil
 	}
@@ -386,11 +414,6 @@ func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
 		err = m.inputs(where, x, sum, 2, 1, false, m.problem)
 	}
 	return true, err
-}
-
-func isOne(n *onnxpb.NodeProto, name string) bool {
-	a := attribute(n, name)
-	return a == nil || a.GetF() == 1
 }
 
 // attributes compares those of two nodes, with the graphs that they hold.
@@ -442,6 +465,9 @@ func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned 
 		return nil
 	case m.isSteady(v) && m.isSteady(w):
 		return m.constants(where+describe(x), v, w, turned, report)
+	case v.name == w.name && m.isSteady(v) != m.isSteady(w):
+		report("%s%s: input %d, %s, is a constant in one model only", where, describe(x), i, quote(v.name))
+		return nil
 	case v.name == w.name || v.node != nil && m.partner[v.node] == w.node && w.node != nil:
 		return nil
 	case m.gone[v.node] && m.fresh[w.node] && v.node.GetOpType() == w.node.GetOpType() && len(v.node.Output) == 1:
@@ -622,6 +648,10 @@ func product(dims []int64) int64 {
 	return n
 }
 
+// mostOpen bounds the blocks that lie side by side, of each of which the errors are
+// kept. Tensors that have more are taken for one block.
+const mostOpen = 1 << 20
+
 // blocksOfWeight gives the blocks that share a scale. Of a scale for each index of
 // an axis between others, it is the part of a block that lies together.
 func blocksOfWeight(shape []int64, w *QuantizedWeight, turned bool) cutting {
@@ -633,6 +663,9 @@ func blocksOfWeight(shape []int64, w *QuantizedWeight, turned bool) cutting {
 		return oneBlock(shape)
 	}
 	inner := product(shape[axis+1:])
+	if inner > mostOpen {
+		return oneBlock(shape)
+	}
 	switch {
 	case w.Block > 0:
 		return cutting{shape[axis], inner, min(w.Block, shape[axis])}

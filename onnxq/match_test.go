@@ -135,6 +135,54 @@ func TestMatchFindsChanges(t *testing.T) {
 	}
 }
 
+// What constants determine is compared too, and is not taken for what computes
+// something of the same name.
+func TestMatchOfConstants(t *testing.T) {
+	// The first product reads Relu(w0), a Constant is added to y, and b0 is also an output.
+	edited := func(edit func(g *onnxpb.GraphProto)) *Model {
+		model, err := testmodels.Build("mlp", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := model.Proto.Graph
+		last := g.Node[len(g.Node)-1]
+		g.Node[0].Input[1], last.Output[0] = "relu", "sum"
+		number := &onnxpb.AttributeProto{Name: proto.String("value_int"), Type: onnxpb.AttributeProto_INT.Enum(), I: proto.Int64(1 << 40)}
+		g.Node = append([]*onnxpb.NodeProto{
+			{OpType: proto.String("Relu"), Input: []string{"w0"}, Output: []string{"relu"}},
+			{OpType: proto.String("Constant"), Output: []string{"number"}, Attribute: []*onnxpb.AttributeProto{number}},
+		}, g.Node...)
+		g.Node = append(g.Node,
+			&onnxpb.NodeProto{OpType: proto.String("CastLike"), Input: []string{"number", "sum"}, Output: []string{"float"}},
+			&onnxpb.NodeProto{OpType: proto.String("Add"), Input: []string{"sum", "float"}, Output: []string{"y"}})
+		output := proto.Clone(g.Output[0]).(*onnxpb.ValueInfoProto)
+		output.Name = proto.String("b0")
+		g.Output = append(g.Output, output)
+		edit(g)
+		return opened(t, written(t, model))
+	}
+	for _, test := range []struct {
+		edit    func(g *onnxpb.GraphProto)
+		problem string // "": b0 differs
+	}{
+		{func(g *onnxpb.GraphProto) { g.Node[0].Input[0] = "x" }, `Relu node "relu": input 0 is "x", was "w0"`},
+		{func(g *onnxpb.GraphProto) { g.Node[0].OpType = proto.String("RandomNormalLike") }, `Relu node "relu" is RandomNormalLike`},
+		{func(g *onnxpb.GraphProto) { g.Node[1].Attribute[0].I = proto.Int64(1<<40 + 1) }, `CastLike node "float": Constant node "number": ~ attribute "value_int": i: 1099511627776 -> 1099511627777`},
+		{func(g *onnxpb.GraphProto) { g.Initializer[1].RawData[0] ^= 1 }, ""},
+	} {
+		m, err := MatchWeights(context.Background(), edited(func(*onnxpb.GraphProto) {}), edited(test.edit), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		switch {
+		case test.problem != "" && !slices.Contains(m.Problems, test.problem):
+			t.Errorf("problems %q, want %q", m.Problems, test.problem)
+		case test.problem == "" && (len(m.Weights) != 1 || m.Weights[0].Name != "b0" || len(m.Problems) > 0):
+			t.Errorf("%+v", m)
+		}
+	}
+}
+
 // A weight that is another one without being quantized is found too.
 func TestMatchOfFloats(t *testing.T) {
 	model, err := testmodels.Build("mlp", 1)

@@ -167,15 +167,6 @@ func describeValues(h *calib.Histogram) (d Distribution, err error) {
 	return d, err
 }
 
-// weightsOf lists the weights of a plan by the names they have there.
-func (p *Plan) weightsOf() map[string]*weight {
-	named := map[string]*weight{}
-	for _, w := range p.conv.weights {
-		named[w.path] = w
-	}
-	return named
-}
-
 // sourceBytes is the content that a weight is read from.
 func (w *weight) sourceBytes() int64 {
 	n, _ := modelfile.Elements(w.shape)

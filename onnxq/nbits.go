@@ -91,6 +91,8 @@ func (l leaf) nbits(shape []int64, along operand, x *graphIndex) (why string) {
 	switch {
 	case !ok || op != "MatMul" && op != "Gemm" && op != "Gather":
 		return fmt.Sprintf("%s has no such form", op)
+	case !hasInput(l.node, 0) || !hasInput(l.node, 1):
+		return fmt.Sprintf("%s has an input too few", describe(l.node))
 	case l.cast:
 		return "a Cast lies between"
 	case l.call:

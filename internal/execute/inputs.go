@@ -181,7 +181,7 @@ func (d *dice) rows(value string, seen map[string]bool) int64 {
 		switch op := n.GetOpType(); {
 		case op == "Gather" && place == 1:
 			note(d.table(n))
-		case place == 0 && slices.Contains([]string{"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"}, op):
+		case place == 0 && len(n.Output) > 0 && slices.Contains([]string{"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"}, op):
 			note(d.rows(n.Output[0], seen))
 		}
 	}
