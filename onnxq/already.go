@@ -22,11 +22,15 @@ func (m *Model) quantizedParts() map[*value]string {
 		if w == nil || w.constant == nil {
 			return
 		}
-		for role, v := range map[string]*value{
-			"scale": w.weight.scale, "zero point": w.weight.zero, "scale of scales": w.weight.whole,
+		for _, part := range []struct {
+			role string
+			v    *value
+		}{
+			{"scale", w.weight.scale}, {"zero point", w.weight.zero}, {"scale of scales", w.weight.whole},
+			{"min", w.weight.least}, {"scale of mins", w.weight.leastWhole},
 		} {
-			if v != nil {
-				parts[v] = already + role + " of " + w.Form
+			if part.v != nil {
+				parts[part.v] = already + part.role + " of " + w.Form
 			}
 		}
 	})
