@@ -179,7 +179,7 @@ func printAnalysis(w io.Writer, a *onnxq.Analysis) {
 	printFacts(w, []fact{
 		{"mix", strings.Join(counts(counted), ", ")},
 		{"size", sizes(a.FloatBytes, a.OutBytes)},
-		{"error", fmt.Sprintf("%.4f, SQNR %.1f dB", a.Error, -20*math.Log10(a.Error))},
+		{"error", fmt.Sprintf("%.4f, SQNR %s", a.Error, decibels(-20*math.Log10(a.Error)))},
 		{"optimum", fmt.Sprintf("at most %s %% less", humanize.FtoaWithDigits(100*a.Gap, 4))},
 	})
 }

@@ -44,7 +44,7 @@ func NewArray(r io.Reader, name string) (*Array, error) {
 }
 
 // Each calls do with every array of an .npy or .npz file in turn, which of them it is
-// told by its contents. The array is read only until do returns.
+// told by its contents. The array is read only until do returns, which reads all of it.
 func Each(path string, do func(*Array) error) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -81,7 +81,17 @@ func eachMember(member *zip.File, path string, do func(*Array) error) error {
 		return fmt.Errorf("%s: %w: %w", where, ErrFormat, err)
 	}
 	defer r.Close()
-	return each(bufio.NewReaderSize(r, 1<<16), where, strings.TrimSuffix(member.Name, ".npy"), do)
+	b := bufio.NewReaderSize(r, 1<<16)
+	if err := each(b, where, strings.TrimSuffix(member.Name, ".npy"), do); err != nil {
+		return err
+	}
+	switch _, err := b.ReadByte(); { // the checksum comes behind the last one
+	case err == nil:
+		return fmt.Errorf("%s: %w: it has bytes behind its elements", where, ErrFormat)
+	case err != io.EOF:
+		return fmt.Errorf("%s: %w: %w", where, ErrFormat, err)
+	}
+	return nil
 }
 
 func each(r io.Reader, where, name string, do func(*Array) error) error {

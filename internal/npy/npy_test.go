@@ -169,6 +169,40 @@ func TestEach(t *testing.T) {
 	}
 }
 
+// Members of an archive have a checksum, and nothing behind their elements.
+func TestDamagedArchive(t *testing.T) {
+	one := file(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (4,), }\n", 1, 2, 3, 4)
+	archive := func(member []byte) []byte {
+		var b bytes.Buffer
+		z := zip.NewWriter(&b)
+		w, err := z.CreateHeader(&zip.FileHeader{Name: "a.npy", Method: zip.Store})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Write(member)
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return b.Bytes()
+	}
+	for what, raw := range map[string][]byte{
+		"another element": bytes.Replace(archive(one), []byte{1, 2, 3, 4}, []byte{1, 2, 9, 4}, 1),
+		"one too many":    archive(append(bytes.Clone(one), 5)),
+	} {
+		path := filepath.Join(t.TempDir(), "x.npz")
+		if err := os.WriteFile(path, raw, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		err := Each(path, func(a *Array) error {
+			_, err := a.ReadAll(1 << 10)
+			return err
+		})
+		if !errors.Is(err, ErrFormat) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
 func TestRefused(t *testing.T) {
 	good := file(1, "{'descr': '<f4', 'fortran_order': False, 'shape': (2,), }\n", make([]byte, 8)...)
 	for n := range len(good) {
