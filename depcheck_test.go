@@ -23,16 +23,17 @@ var formats = []string{"int4", "nvfp4", "mx", "fp8", "ggml", "gguf", "qlora", "c
 // mayImport lists, for each part of the module, the parts it may import. A
 // part is a folder with all below it, and may import itself.
 var mayImport = map[string][]string{
-	"cmd":                {"onnxq", "verify", "calib", "gguf", "quality", "internal/npy"},
-	"onnxq":              slices.Concat(formats, []string{"quantutil", "internal/kernels", "internal/onnxpb", "internal/modelfile", "internal/opset", "internal/knapsack"}),
+	"cmd":                {"onnxq", "verify", "calib", "gguf", "quality", "internal/nearest", "internal/npy"},
+	"onnxq":              slices.Concat(formats, []string{"quantutil", "internal/kernels", "internal/onnxpb", "internal/modelfile", "internal/opset", "internal/knapsack", "internal/nearest"}),
 	"quantutil":          {"internal/kernels"},
 	"internal/blocks":    {"quantutil", "internal/kernels"},
 	"internal/modelfile": {"internal/onnxpb"},
 	"internal/opset":     {"internal/onnxpb"},
 	"internal/npy":       {"internal/kernels"},
 	"verify":             {"onnxq", "internal/execute", "internal/modelfile"},
-	"internal/execute":   {"quantutil", "internal/kernels", "internal/modelfile", "internal/npy", "internal/onnxpb"},
+	"internal/execute":   {"quantutil", "internal/kernels", "internal/modelfile", "internal/nearest", "internal/npy", "internal/onnxpb"},
 	"internal/knapsack":  {},
+	"internal/nearest":   {},
 	"internal/kernels":   {},
 	"internal/onnxpb":    {},
 }

@@ -205,7 +205,8 @@ func ParseMethod(text string) (Method, error) {
 			err = fmt.Errorf("%s takes no number", name)
 		}
 	default:
-		err = fmt.Errorf("want %s", strings.Join(Methods, ", "))
+		last := len(Methods) - 1
+		err = fmt.Errorf("want %s or %s", strings.Join(Methods[:last], ", "), Methods[last])
 	}
 	if err != nil {
 		return m, fmt.Errorf("range %q: %w", text, err)

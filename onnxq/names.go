@@ -9,6 +9,8 @@ import (
 	"os"
 	"strings"
 	"unicode/utf8"
+
+	"onnxquant/internal/nearest"
 )
 
 // Names says what the tensors of a model are called in a GGUF file: a JSON object
@@ -137,7 +139,7 @@ rules:
 			}
 		}
 		message := fmt.Sprintf("%s: %v: %s matches no tensor", n.source, r.pos, quote(r.pattern))
-		if near, ok := nearestName(r.pattern, names); ok {
+		if near, ok := nearest.Name(r.pattern, names); ok {
 			message += "; the nearest name is " + quote(near)
 		}
 		return errors.New(message)

@@ -87,6 +87,13 @@ type Override struct {
 
 var defaultOps = []string{"MatMul", "Gemm"}
 
+// Check finds what is wrong with the options whatever the model, such as a format
+// that the style or the target does not have. Model.Plan does the same.
+func (o Options) Check() error {
+	_, err := o.withDefaults()
+	return err
+}
+
 func (o Options) withDefaults() (Options, error) {
 	if o.Block < 2 && o.Block != 0 && o.Block != PerChannel {
 		return o, fmt.Errorf("block size %d: want at least 2, or -1 for one scale per channel", o.Block)

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/nearest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 )
@@ -111,7 +112,7 @@ func (m *Model) checkPatterns(patterns []string) error {
 			continue
 		}
 		message := fmt.Sprintf("no weight and no node is called %s", quote(p))
-		if near, ok := nearestName(p, names); ok {
+		if near, ok := nearest.Name(p, names); ok {
 			message += "; the nearest name is " + quote(near)
 		}
 		return errors.New(message)

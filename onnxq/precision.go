@@ -9,6 +9,8 @@ import (
 	"os"
 	"slices"
 	"strings"
+
+	"onnxquant/internal/nearest"
 )
 
 // Precision holds the overrides of a precision_info document: a JSON object
@@ -136,7 +138,7 @@ func (p *Precision) Unused(names []string) error {
 	}
 	key := unused[0]
 	message := fmt.Sprintf("%s: %v: %q matches no weight", p.source, key.pos, key.pattern)
-	if near, ok := nearestName(key.pattern, names); ok {
+	if near, ok := nearest.Name(key.pattern, names); ok {
 		message += fmt.Sprintf("; the nearest name is %q", near)
 	}
 	if len(unused) > 1 {

@@ -172,7 +172,7 @@ func (v *verifier) execute(float, quantized string) error {
 		return nil
 	}
 	inputs, err := v.inputs(float)
-	if err != nil && len(v.opts.Inputs) > 0 {
+	if err != nil && len(v.opts.Inputs)+len(v.opts.Dims) > 0 {
 		return err
 	}
 	if err != nil {

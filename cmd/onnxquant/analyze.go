@@ -36,8 +36,8 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	fs.StringSliceVar(&f.candidates, "candidates", nil,
 		"what to try, a `LIST` of FORMAT, FORMAT:BLOCK and\nFORMAT:BLOCK:zp, such as int4:32:zp,int8:channel,nf4")
-	fs.Float64Var(&f.maxError, "max-error", 0,
-		"find the smallest model whose error is at most `E`\n(default 0.1 if there is no --max-size)")
+	fs.Var(limit{&f.maxError, "E"}, "max-error",
+		"find the smallest model whose error is at most E\n(default 0.1 if there is no --max-size)")
 	fs.StringVar(&f.maxSize, "max-size", "",
 		"find the model of least error of at most `SIZE` bytes")
 	fs.StringVar(&f.emit, "emit", "", "write what is recommended to `FILE`, for --precision-info")
@@ -46,6 +46,7 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	for _, name := range sharedFlags {
 		fs.AddFlag(shared.Lookup(name))
 	}
+	fs.Lookup("json").Usage = "print the analysis as JSON"
 	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
 	return fs
 }
@@ -107,8 +108,11 @@ Flags:
 
 func (f *analyzeFlags) options(fs *pflag.FlagSet) (onnxq.AnalyzeOptions, error) {
 	opts := onnxq.AnalyzeOptions{Options: f.opts, MaxError: f.maxError}
-	if fs.Changed("max-error") && !(f.maxError > 0 && !math.IsInf(f.maxError, 1)) {
+	if fs.Changed("max-error") && f.maxError <= 0 {
 		return opts, usagef("--max-error %v: want more than 0", f.maxError)
+	}
+	if err := f.opts.Check(); err != nil {
+		return opts, usagef("%v", err)
 	}
 	if f.maxSize != "" {
 		if err := (byteCount{&opts.MaxSize}).Set(f.maxSize); err != nil {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,8 +25,8 @@ type calibrateFlags struct {
 
 func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
-	fs.StringVar(&f.method, "range", "minmax",
-		"how a range is found: minmax, percentile:`P`,\nmoving-average:P, entropy or mse")
+	fs.StringVar(&f.method, "range", "",
+		"how a range is found: minmax, percentile:P, moving-average:P,\nentropy or mse, a `NAME` (default minmax)")
 	fs.Var(number[int]{&f.bits, func(n int) bool { return n >= 2 && n <= 16 }, "2 to 16"}, "bits",
 		"bits of a code, 2 to 16 (default 8)")
 	fs.BoolVar(&f.zeroPoint, "zero-point", false, "asymmetric codes: a zero point, and codes from 0 up")
@@ -57,7 +58,7 @@ Flags:
 	if fs.NArg() == 0 {
 		return usagef("no file is named")
 	}
-	method, err := calib.ParseMethod(f.method)
+	method, err := calib.ParseMethod(cmp.Or(f.method, "minmax"))
 	if err != nil {
 		return usagef("--%v", err)
 	}

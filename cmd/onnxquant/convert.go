@@ -3,7 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
@@ -38,7 +40,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"buffers for tensors, all threads together, such as 32MiB\n(default 64MiB)")
 	fs.BoolVar(&o.Strict, "strict", false,
 		"fail if a selected weight cannot be quantized")
-	fs.Var(percentage{&o.MinCoverage}, "min-coverage",
+	fs.Var(share{&o.MinCoverage}, "min-coverage",
 		"fail if a smaller share of the bytes of float tensors\nwould be quantized, such as 95%")
 	fs.BoolVar(&o.NoVerify, "no-verify", false,
 		"do not read OUT back to check it")
@@ -75,6 +77,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if err != nil {
 		return err
 	}
+	if strings.EqualFold(filepath.Ext(out), ".gguf") {
+		return usagef("%s: a conversion writes ONNX files; GGUF files come from onnxquant gguf IN OUT", printable(out))
+	}
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -92,6 +97,8 @@ func (f *convertFlags) files(args []string) (in, out string, err error) {
 	switch {
 	case slices.Contains(args, ""):
 		return "", "", usagef("a file's name is empty")
+	case slices.Contains(args, "-"):
+		return "", "", usagef("models are files, not standard input or output; a file of that name is written ./-")
 	case len(args) == 0:
 		return "", "", usagef("no input is named")
 	case len(args) == 1 && f.dryRun:

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/calib"
+	"onnxquant/internal/nearest"
 )
 
 // A usageError is a wrong call, as opposed to a job that failed.
@@ -41,19 +42,36 @@ func parseFlags(fs *pflag.FlagSet, args []string) error {
 		return nil
 	case errors.As(err, &unknown):
 		if short := unknown.GetSpecifiedShortnames(); short != "" {
-			return usagef("unknown flag -%s", short)
+			return usagef("unknown flag -%s%s", short, nearestFlag(fs, short))
 		}
-		return usagef("unknown flag --%s", unknown.GetSpecifiedName())
+		name := unknown.GetSpecifiedName()
+		return usagef("unknown flag --%s%s", name, nearestFlag(fs, name))
 	case errors.As(err, &missing):
 		return usagef("--%s needs a value", missing.GetFlag().Name)
 	case errors.As(err, &invalid):
 		flag := invalid.GetFlag()
-		if flag.Value.Type() == "bool" {
-			return usagef("--%s %q: want true or false", flag.Name, invalid.GetValue())
+		want := errors.Unwrap(err).Error()
+		switch flag.Value.Type() {
+		case "bool":
+			want = "want true or false"
+		case "int":
+			want = "want a whole number"
+		case "uint64":
+			want = "want a whole number, 0 or more"
 		}
-		return usagef("--%s %q: %v", flag.Name, invalid.GetValue(), errors.Unwrap(err))
+		return usagef("--%s %q: %s", flag.Name, invalid.GetValue(), want)
 	}
 	return usagef("%v", err)
+}
+
+// nearestFlag tells what was likely meant by a name that no flag has.
+func nearestFlag(fs *pflag.FlagSet, name string) string {
+	var names []string
+	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	if near, ok := nearest.Name(name, names); ok {
+		return "; the nearest is --" + near
+	}
+	return ""
 }
 
 // doubleDashes gives the long flags of fs that are written with one dash their
@@ -121,20 +139,43 @@ func (b byteCount) Set(s string) error {
 func (b byteCount) String() string { return "" }
 func (b byteCount) Type() string   { return "SIZE" }
 
-// percentage is the value of a flag that takes a share.
-type percentage struct{ share *float64 }
+// share is the value of a flag that takes a part of a whole, such as 95% or 0.95. A
+// bare 95 is refused, lest 0.95 were taken for a percentage where 95 is.
+type share struct{ value *float64 }
 
-func (p percentage) Set(s string) error {
-	v, err := strconv.ParseFloat(strings.TrimSuffix(s, "%"), 64)
-	if err != nil || !(v >= 0 && v <= 100) {
-		return errors.New("want a percentage such as 95%")
+func (s share) Set(text string) error {
+	digits, percent := strings.CutSuffix(text, "%")
+	v, err := strconv.ParseFloat(digits, 64)
+	if percent {
+		v /= 100
 	}
-	*p.share = v / 100
+	if err != nil || !(v >= 0 && v <= 1) {
+		return errors.New("want a share such as 95% or 0.95")
+	}
+	*s.value = v
 	return nil
 }
 
-func (p percentage) String() string { return "" }
-func (p percentage) Type() string   { return "SHARE" }
+func (s share) String() string { return "" }
+func (s share) Type() string   { return "SHARE" }
+
+// limit is the value of a flag that takes a number, which is not infinite.
+type limit struct {
+	value *float64
+	kind  string // for the help
+}
+
+func (l limit) Set(s string) error {
+	v, err := strconv.ParseFloat(s, 64)
+	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
+		return errors.New("want a number such as 0.05")
+	}
+	*l.value = v
+	return nil
+}
+
+func (l limit) String() string { return "" }
+func (l limit) Type() string   { return l.kind }
 
 // blockRange is the value of a flag that says how ranges of blocks are found.
 type blockRange struct{ value *string }

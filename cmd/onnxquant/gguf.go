@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -212,6 +213,9 @@ the conversion failed; 2 wrong usage.
 	in, out, err := files.files(fs.Args())
 	if err != nil {
 		return err
+	}
+	if strings.EqualFold(filepath.Ext(out), ".onnx") {
+		return usagef("%s: gguf writes GGUF files, not ONNX models", printable(out))
 	}
 	return f.write(ctx, c, in, out)
 }

@@ -3,6 +3,9 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
+
+	"onnxquant/internal/nearest"
 )
 
 func runHelp(ctx context.Context, c *console, args []string) error {
@@ -10,12 +13,40 @@ func runHelp(ctx context.Context, c *console, args []string) error {
 		printHelp(c)
 		return nil
 	}
-	for _, cmd := range commands() {
-		if len(args) == 1 && cmd.name == args[0] && cmd.name != "help" {
-			return cmd.run(ctx, c, []string{"--help"})
+	cmd, ok := commandNamed(args[0])
+	switch {
+	case len(args) > 1 || !ok && !strings.HasPrefix(args[0], "-"):
+		return usagef("help takes a command's name%s; a model file called help is written ./help", nearestCommand(args[0]))
+	case !ok || !cmd.hasHelp():
+		printHelp(c)
+		return nil
+	}
+	return cmd.run(ctx, c, []string{"--help"})
+}
+
+// hasHelp tells whether a command has a help of its own.
+func (cmd command) hasHelp() bool { return cmd.name != "help" && cmd.name != "version" }
+
+// helpFor is the call that shows the help for a call.
+func helpFor(args []string) string {
+	if len(args) > 0 {
+		if cmd, ok := commandNamed(args[0]); ok && cmd.hasHelp() {
+			return "onnxquant help " + cmd.name
 		}
 	}
-	return usagef("help takes a command's name, or nothing; a model file of that name is written ./help")
+	return "onnxquant --help"
+}
+
+// nearestCommand tells what was likely meant by a word that is no command.
+func nearestCommand(word string) string {
+	var names []string
+	for _, cmd := range commands() {
+		names = append(names, cmd.name)
+	}
+	if near, ok := nearest.Name(word, names); ok {
+		return "; the nearest is " + near
+	}
+	return ""
 }
 
 func printHelp(c *console) {

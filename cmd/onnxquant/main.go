@@ -17,6 +17,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
+	"strings"
 )
 
 // A command is a word that can take the place of a conversion's arguments.
@@ -66,7 +68,7 @@ func run(ctx context.Context, c *console, args []string) int {
 	var stopped signalError
 	switch {
 	case errors.As(err, &usage):
-		fmt.Fprintln(c.stderr, "Run 'onnxquant --help' for usage.")
+		fmt.Fprintf(c.stderr, "Run '%s' for usage.\n", helpFor(args))
 		return 2
 	case errors.As(err, &stopped):
 		return stopped.status()
@@ -78,11 +80,28 @@ func run(ctx context.Context, c *console, args []string) int {
 // file that is called like a command is written ./NAME.
 func dispatch(ctx context.Context, c *console, args []string) error {
 	if len(args) > 0 {
-		for _, cmd := range commands() {
-			if cmd.name == args[0] {
-				return cmd.run(ctx, c, args[1:])
+		if cmd, ok := commandNamed(args[0]); ok {
+			return cmd.run(ctx, c, args[1:])
+		}
+		if isWord(args[0]) {
+			if _, err := os.Lstat(args[0]); err != nil {
+				return usagef("there is no command and no file called %s%s", args[0], nearestCommand(args[0]))
 			}
 		}
 	}
 	return runConvert(ctx, c, args)
+}
+
+// isWord tells whether an argument looks like a command rather than a file.
+func isWord(arg string) bool {
+	return arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyz") == ""
+}
+
+func commandNamed(name string) (cmd command, ok bool) {
+	all := commands()
+	i := slices.IndexFunc(all, func(cmd command) bool { return cmd.name == name })
+	if i < 0 {
+		return command{}, false
+	}
+	return all[i], true
 }

@@ -21,7 +21,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == onnxq.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
 		"weights along the reduction axis that share a scale,\nat least 2; -1: one scale per channel (default 128; 32 for\n8 bits; mxfp and nvfp4 have their own)")
 	fs.Var(choice[onnxq.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
-		"what weights become: "+oneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
+		"what weights become:\n"+wrap(oneOf(codedFormats()))+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVar(&o.ZeroPoint, "zero-point", false,
 		"asymmetric codes: each block has a zero point")
 	fs.Var(choice[string]{&o.Algorithm, onnxq.KnownAlgorithms, "NAME"}, "algorithm",
@@ -62,6 +62,9 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	format := f.opts.Format
 	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
 		return usagef("--format %s has %d bits, not the %d of --bits", format, format.Bits(), f.opts.Bits)
+	}
+	if err := f.opts.Check(); err != nil {
+		return usagef("%v", err)
 	}
 	if fs.Changed("precision-info") {
 		f.opts.Precision, err = onnxq.LoadPrecision(f.precisionInfo)

@@ -23,17 +23,17 @@ type verifyFlags struct {
 func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	o := &f.opts
-	fs.Float64Var(&f.minSQNR, "min-sqnr", 0, "fail if the SQNR of a weight or an output is below `DB`")
-	fs.Float64Var(&f.maxError, "max-error", 0, "fail if an element of a weight or an output is off by\nmore than `E`")
+	fs.Var(limit{&f.minSQNR, "DB"}, "min-sqnr", "fail if the SQNR of a weight or an output is below DB")
+	fs.Var(limit{&f.maxError, "E"}, "max-error", "fail if an element of a weight or an output is off by\nmore than E")
 	fs.Var(choice[verify.Engine]{&o.Engine, verify.Engines, "ENGINE"}, "engine",
 		"what runs the models: go, ort (ONNX Runtime), none, or\nauto: go, or else ort (default auto)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", "the shared library of ONNX Runtime, a `FILE` (default:\nfound in the usual places)")
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "a `FILE` .pb, .npy or .npz with inputs; may be repeated\n(default: random ones)")
-	fs.Uint64Var(&o.Seed, "seed", 0, "decides the random inputs")
+	fs.Uint64Var(&o.Seed, "seed", 0, "`N` decides the random inputs (default 0)")
 	fs.Var(sizesOf{&o.Dims}, "dim", "the size of a symbolic dimension; may be repeated")
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
 	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status tells")
-	fs.BoolVar(&f.verbose, "verbose", false, "list every weight")
+	fs.BoolVar(&f.verbose, "verbose", false, "list every weight, note and failure")
 	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
 	return fs
 }
@@ -84,6 +84,8 @@ or a file cannot be read; 2 wrong usage.
 	return err
 }
 
+// print prints what was found, of notes and failures the first few unless all are
+// asked for.
 func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 	if f.verbose && len(r.Weights) > 0 {
 		rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "SQNR", "LARGEST ERROR", "MSE", "WORST BLOCK"}}
@@ -98,9 +100,10 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 		printTable(w, rows)
 		fmt.Fprintln(w)
 	}
+	const most = 8
 	facts := []fact{{"structure", structureText(r.Structure)}}
 	for i, note := range r.Structure.Notes {
-		if i == 8 && !f.verbose {
+		if i == most && !f.verbose {
 			facts = append(facts, fact{"", fmt.Sprintf("and %d other notes", len(r.Structure.Notes)-i)})
 			break
 		}
@@ -112,13 +115,20 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 		facts = append(facts, fact{"worst", fmt.Sprintf("%s: SQNR %s, largest error %.3g", name(worst.Name), decibels(worst.SQNR), worst.MaxError)})
 	}
 	facts = append(facts, executionFacts(r.Execution)...)
-	if r.Passed {
+	switch {
+	case r.Passed && !r.Execution.Compared:
+		facts = append(facts, fact{"verdict", "passed; the outputs were not compared"})
+	case r.Passed:
 		facts = append(facts, fact{"verdict", "passed"})
 	}
 	for i, failure := range r.Failures {
 		about := "verdict"
 		if i > 0 {
 			about = ""
+		}
+		if i == most && !f.verbose {
+			facts = append(facts, fact{"", fmt.Sprintf("and %d other failures", len(r.Failures)-i)})
+			break
 		}
 		facts = append(facts, fact{about, "failed: " + printable(failure)})
 	}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/nearest"
 	"onnxquant/internal/npy"
 	"onnxquant/internal/onnxpb"
 )
@@ -43,6 +44,9 @@ func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
 	}
 	d := &dice{graph: m.Proto.GetGraph(), sizes: map[string]int64{}, sequence: 8}
 	for name, n := range opts.Dims {
+		if err := checkDimension(name, infos); err != nil {
+			return nil, err
+		}
 		d.sizes[name] = n
 	}
 	var inputs []*Tensor
@@ -55,6 +59,24 @@ func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
 		inputs = append(inputs, t)
 	}
 	return inputs, nil
+}
+
+// checkDimension refuses the name of a dimension that no input has.
+func checkDimension(name string, infos []*onnxpb.ValueInfoProto) error {
+	var names []string
+	for _, info := range infos {
+		for _, dim := range info.GetType().GetTensorType().GetShape().GetDim() {
+			names = append(names, dim.GetDimParam())
+		}
+	}
+	if name != "" && slices.Contains(names, name) {
+		return nil
+	}
+	message := fmt.Sprintf("no input has a dimension called %q", name)
+	if near, ok := nearest.Name(name, names); ok {
+		message += fmt.Sprintf("; the nearest is %q", near)
+	}
+	return errors.New(message)
 }
 
 // inputInfos lists the inputs that need a value.

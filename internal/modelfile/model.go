@@ -45,6 +45,9 @@ func (m *Model) read(name string) (err error) {
 	if m.file, err = regular(os.OpenFile(name, os.O_RDONLY|nonblock, 0)); err != nil {
 		return err
 	}
+	if m.file.size == 0 {
+		return fmt.Errorf("%w: it is empty", ErrFormat)
+	}
 	if m.root, err = os.OpenRoot(filepath.Dir(name)); err != nil {
 		return plain(err)
 	}

@@ -19,6 +19,7 @@ func TestOtherFiles(t *testing.T) {
 		"\x40\x00\x00\x00\x00\x00\x00\x00{\"a\":{": "safetensors",
 		"<!DOCTYPE html>\n":                        "it is text",
 		"Le modèle\n" + strings.Repeat("é", 300):   "it is text",
+		"":                        "it is empty",
 		"\xff\xfe":                "at offset 0",
 		"text, and\x00then bytes": "offset",
 	} {

@@ -48,7 +48,11 @@ func NewArray(r io.Reader, name string) (*Array, error) {
 func Each(path string, do func(*Array) error) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return err
+		var pathError *os.PathError
+		if errors.As(err, &pathError) {
+			err = pathError.Err
+		}
+		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer f.Close()
 	info, err := f.Stat()

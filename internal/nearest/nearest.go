@@ -1,8 +1,9 @@
-package onnxq
+// Package nearest finds what was likely meant by a name that is not there.
+package nearest
 
-// nearestName returns the name that takes the fewest edits to be matched by
+// Name returns the name that takes the fewest edits to be matched by
 // pattern; ok is false where none has anything in common with it.
-func nearestName(pattern string, names []string) (nearest string, ok bool) {
+func Name(pattern string, names []string) (nearest string, ok bool) {
 	const longest = 1 << 10 // time is the product of the lengths
 	p := []rune(pattern)
 	if len(p) > longest {
