@@ -32,7 +32,16 @@ type sink struct {
 	base int64
 }
 
-func (s sink) WriteAt(b []byte, off int64) (int, error) { return s.file.WriteAt(b, s.base+off) }
+// longWrite is the size from which on what is written goes to the disk at once.
+const longWrite = 256 << 10
+
+func (s sink) WriteAt(b []byte, off int64) (int, error) {
+	n, err := s.file.WriteAt(b, s.base+off)
+	if n >= longWrite {
+		modelfile.WriteBack(s.file, s.base+off, int64(n))
+	}
+	return n, err
+}
 
 // dataLayout places contents in the external data file.
 type dataLayout struct {

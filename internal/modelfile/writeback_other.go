@@ -1,0 +1,8 @@
+//go:build !linux
+
+package modelfile
+
+import "os"
+
+// WriteBack does nothing here.
+func WriteBack(*os.File, int64, int64) {}
