@@ -33,7 +33,7 @@ type sink struct {
 }
 
 // longWrite is the size from which on what is written goes to the disk at once.
-const longWrite = 256 << 10
+const longWrite = 64 << 10
 
 func (s sink) WriteAt(b []byte, off int64) (int, error) {
 	n, err := s.file.WriteAt(b, s.base+off)

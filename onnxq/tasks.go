@@ -25,6 +25,7 @@ type stretch struct {
 const (
 	leastTile    = 1 << 15 // elements
 	greatestTile = 2 << 20 // elements
+	nearTile     = 1 << 19 // elements that the caches hold between two passes, where the layout allows
 	copySize     = 1 << 20 // bytes
 )
 

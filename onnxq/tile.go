@@ -29,7 +29,7 @@ func (w *weight) tiles(limit int64) iter.Seq[tile] {
 	return func(yield func(tile) bool) {
 		switch {
 		case w.inner == 1:
-			w.rowTiles(limit, yield)
+			w.rowTiles(min(limit, nearTile), yield)
 		case w.codesAt.turned:
 			w.turnedTiles(limit, yield)
 		case w.slabSize() <= limit:
@@ -68,7 +68,7 @@ func (w *weight) rowTiles(limit int64, yield func(tile) bool) {
 
 // slabTiles cuts a weight whose blocks lie in columns into runs of slabs.
 func (w *weight) slabTiles(limit int64, yield func(tile) bool) {
-	per := limit / w.slabSize()
+	per := max(1, min(limit, nearTile)/w.slabSize())
 	total := w.outer * w.blocks
 	for s := int64(0); s < total; s += per {
 		n := min(per, total-s)
