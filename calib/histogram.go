@@ -7,9 +7,9 @@ import (
 )
 
 // Histogram counts values by their first bits: sign, exponent and some bits of the
-// fraction of the float32, which order as the values do. So a bucket is at most
-// 2^-precision of its values wide, whatever they are, and nothing depends on the order
-// in which they come. There are 512 pages, one for each sign and exponent, of
+// fraction of the float32, which order as the values do. So a bucket of normal numbers
+// is at most 2^-precision of its values wide, and nothing depends on the order in which
+// they come. There are 512 pages, one for each sign and exponent, of
 // 2^precision counts of 8 bytes; a page is there once a value falls into it.
 //
 // It serves as an [Observer] of the least and the greatest value, which are exact.

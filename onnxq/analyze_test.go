@@ -172,6 +172,11 @@ func TestAnalyzeOptions(t *testing.T) {
 			t.Errorf("%q: %s, no error", text, c)
 		}
 	}
+	for _, want := range []Candidate{{Format: Float}, {Format: Int8}, {Format: Int4, ZeroPoint: true}, {Int4, PerChannel, true}} {
+		if c, err := ParseCandidate(want.String()); c != want || err != nil {
+			t.Errorf("%s became %s, %v", want, c, err)
+		}
+	}
 	in := filepath.Join(t.TempDir(), "in.onnx")
 	if err := testmodels.NaN(testmodels.MLP(1, 64, 64, 64), "w1").Write(in); err != nil {
 		t.Fatal(err)

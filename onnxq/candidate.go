@@ -9,7 +9,7 @@ import (
 // Candidate is a way to store a weight that an analysis tries.
 type Candidate struct {
 	Format    Format
-	Block     int // 0: the format's own or 128; PerChannel
+	Block     int // elements that share a scale, or PerChannel; 0: the default of Options.Block
 	ZeroPoint bool
 }
 
@@ -19,30 +19,27 @@ var DefaultCandidates = []Candidate{
 }
 
 // ParseCandidate reads a format, which may be followed by a block size or channel and,
-// for zero points, zp, separated by colons: int4:32:zp, int8:channel, nf4.
-func ParseCandidate(text string) (Candidate, error) {
-	name, rest, more := strings.Cut(text, ":")
-	var c Candidate
-	var err error
-	if c.Format, err = ParseFormat(name); err != nil {
+// for zero points, zp, separated by colons: int4:32:zp, int4:zp, int8:channel, nf4.
+func ParseCandidate(text string) (c Candidate, err error) {
+	fields := strings.Split(text, ":")
+	if c.Format, err = ParseFormat(fields[0]); err != nil {
 		return c, err
 	}
-	bad := fmt.Errorf("candidate %q: want FORMAT, FORMAT:BLOCK or FORMAT:BLOCK:zp, BLOCK a number or channel", text)
-	if c.Format == Float {
-		if more {
-			return c, bad
-		}
-		return c, nil
+	settings := fields[1:]
+	if n := len(settings); n > 0 && settings[n-1] == "zp" {
+		c.ZeroPoint, settings = true, settings[:n-1]
 	}
-	if more {
-		block, zp, more := strings.Cut(rest, ":")
-		if more && zp != "zp" {
-			return c, bad
-		}
-		c.ZeroPoint = more
-		if block == "channel" {
-			c.Block = PerChannel
-		} else if c.Block, err = strconv.Atoi(block); err != nil || c.Block < 2 && c.Block != PerChannel {
+	bad := fmt.Errorf("candidate %q: want FORMAT, FORMAT:BLOCK or FORMAT:BLOCK:zp, BLOCK a number or channel", text)
+	switch {
+	case c.Format == Float && len(fields) > 1, len(settings) > 1:
+		return c, bad
+	case c.Format == Float:
+		return c, nil
+	case len(settings) == 0:
+	case settings[0] == "channel":
+		c.Block = PerChannel
+	default:
+		if c.Block, err = strconv.Atoi(settings[0]); err != nil || c.Block < 2 && c.Block != PerChannel {
 			return c, bad
 		}
 	}

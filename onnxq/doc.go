@@ -22,4 +22,10 @@
 // memory does not grow with the model, and the output is the same at any number
 // of workers. It appears under its name once it is complete; then it is opened
 // again and compared with what was written.
+//
+// Other functions look at models, quantized by any tool, and change them:
+// [Model.Inspect] tells what a model holds, [Model.Analyze] which formats suit it,
+// [Model.QuantizedWeights] what it holds in codes. [Dequantize] and [Restyle] give
+// quantized weights another form, [Model.PlanGGUF] leads to a GGUF file and
+// [Model.ReadWeights] back, [Diff] and [MatchWeights] compare models.
 package onnxq

@@ -17,6 +17,7 @@ import (
 //	DequantizeLinear                 of the standard or of com.microsoft: per tensor, per axis, in blocks; scales may be scaled themselves
 //	QuantizeLinear+DequantizeLinear  of a float constant: fake quantization
 //	Gather, Gather+Mul               codes that are positions in a table of values, and scales
+//	…+Sub                            mins that are taken off what one of these decodes
 //	MatMulNBits                      of com.microsoft
 //	GatherBlockQuantized             of com.microsoft
 //

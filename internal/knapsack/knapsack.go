@@ -186,9 +186,7 @@ func (p *problem) improve() {
 			return
 		}
 		p.pick[class] = to
-		if left = p.capacity - p.weight(p.pick); left < 0 {
-			return // by rounding: cannot be, for weights were compared
-		}
+		left = p.capacity - p.weight(p.pick)
 	}
 }
 
