@@ -166,8 +166,10 @@ func (b *builder) blockIndex(k, block int64) string {
 // those of one row of it, or of one column.
 type blockBuffers struct {
 	x, padded, decoded []float32
-	packed, turned     []byte
+	importance, turned []float32
+	packed             []byte
 	parts              ggml.Parts
+	turnedCodes        []byte
 }
 
 // lengths yields the elements of each of a tile's blocks.
@@ -175,7 +177,10 @@ func (t tile) lengths() iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		for i := range t.scales {
 			b := t.first + i
-			if t.inner > 1 {
+			switch {
+			case t.inner > 1 && t.importance != nil:
+				b = i // columns are whole
+			case t.inner > 1:
 				b = t.slab + i/t.width
 			}
 			if !yield(min(t.block, t.k-b%t.blocks*t.block)) {
@@ -228,7 +233,14 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 		t.eachSlab(func(at, rows int64) { transpose(x[at:], b.x[at:], int(rows), int(t.width)) })
 	}
 	padded := pad(&s.padded, x, t, block)
-	if err := b.encode(e, grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(n), nil); err != nil {
+	columns := n // blocks one after another
+	var importance []float32
+	if t.importance != nil {
+		columns = t.blocks * block
+		importance = grow(&s.importance, columns)
+		clear(importance[copy(importance, t.importance):])
+	}
+	if err := b.encode(e, grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(columns), importance); err != nil {
 		return nil, nil, err
 	}
 	p := &s.parts
@@ -242,7 +254,7 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 	if !kernels.IsFinite(kernels.AbsMax(kernels.AbsMax(0, p.Scales), p.Mins)) {
 		return nil, nil, nil
 	}
-	b.scale = append(b.scale[:0], p.Scales...)
+	b.scale = append(b.scale[:0], inOrder(t, &s.turned, p.Scales, block)...)
 
 	decoded = grow(&s.decoded, n)
 	if err := e.Dequantize(decoded, s.packed, int(n), 1); err != nil {
@@ -253,17 +265,32 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 
 	codes := trim(p.Codes, t, block, 1)
 	p.PartScales, p.PartMins = trim(p.PartScales, t, block/part, part), trim(p.PartMins, t, block/part, part)
-	q := grow(&b.q, int64(len(codes)))
-	if t.inner == 1 {
-		copy(q, codes)
-		return x, decoded, nil
-	}
-	t.eachSlab(func(at, rows int64) { transpose(q[at:], codes[at:], int(t.width), int(rows)) })
+	b.q = append(b.q[:0], inOrder(t, &s.turnedCodes, codes, 1)...)
 	return x, decoded, nil
 }
 
-// eachSlab calls do with the first element and the rows of each of a tile's slabs.
+// inOrder brings what there is one for so many elements of into the order of the tile's
+// elements, from that of the blocks.
+func inOrder[T any](t tile, buf *[]T, x []T, part int64) []T {
+	if t.inner == 1 {
+		return x
+	}
+	ordered, at := grow(buf, int64(len(x))), int64(0)
+	t.eachSlab(func(_, rows int64) {
+		n := divideUp(rows, part)
+		transpose(ordered[at:], x[at:], int(t.width), int(n))
+		at += n * t.width
+	})
+	return ordered
+}
+
+// eachSlab calls do with the first element and the rows of each of a tile's slabs. Those
+// of whole columns count as one.
 func (t tile) eachSlab(do func(at, rows int64)) {
+	if t.importance != nil {
+		do(0, t.k)
+		return
+	}
 	at := int64(0)
 	for i := range t.slabs {
 		first, last := t.slabRows(t.slab + i)
@@ -317,27 +344,17 @@ func (e *executor) writeDetails(b *buffers, t tile, out *outcome) error {
 // detail returns a detail of a tile's blocks as it is stored.
 func (b *buffers) detail(t tile, d detail) []byte {
 	p := &b.blocks.parts
-	raw := p.PartMins
 	switch {
 	case d.size == 2:
-		raw = grow(&b.raw, 2*t.scales)[:0]
-		for _, v := range p.Mins {
+		raw := grow(&b.raw, 2*t.scales)[:0]
+		for _, v := range inOrder(t, &b.blocks.turned, p.Mins, d.part) {
 			raw = binary.LittleEndian.AppendUint16(raw, quantutil.Float16Bits(v))
 		}
 		return raw
 	case d.TensorProto == t.partScale:
-		raw = p.PartScales
+		return inOrder(t, &b.blocks.turnedCodes, p.PartScales, d.part)
 	}
-	if t.inner == 1 {
-		return raw
-	}
-	turned, at := grow(&b.blocks.turned, int64(len(raw))), int64(0)
-	t.eachSlab(func(_, rows int64) {
-		n := divideUp(rows, d.part)
-		transpose(turned[at:], raw[at:], int(t.width), int(n))
-		at += n * t.width
-	})
-	return turned
+	return inOrder(t, &b.blocks.turnedCodes, p.PartMins, d.part)
 }
 
 // detailRuns yields where a detail of a tile's blocks lies.

@@ -24,12 +24,30 @@ func TestBlockwiseValuesAreTheEncodings(t *testing.T) {
 				}
 				for _, limit := range []int64{8, 1000, greatestTile} {
 					t.Run(fmt.Sprintf("%s/%s/%s/limit %d", kind, format.format, style, limit), func(t *testing.T) {
-						checkBlocks(t, in, Options{Format: format.format, Style: style, Ops: []string{"all"}}, limit)
+						opts := Options{Format: format.format, Style: style, Ops: []string{"all"}}
+						checkBlocks(t, in, opts, limit)
+						opts.Importance = importanceOf(t, in)
+						checkBlocks(t, in, opts, limit)
 					})
 				}
 			}
 		}
 	}
+}
+
+// importanceOf makes up an importance matrix of a model.
+func importanceOf(t *testing.T, path string) *Importance {
+	im := &Importance{source: "made up", columns: map[string][]float32{}}
+	p, err := opened(t, path).Plan(Options{Format: "q4_0", Ops: []string{"all"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, w := range p.conv.weights {
+		for i := range w.k {
+			im.columns[w.name] = append(im.columns[w.name], float32(i%97)+0.5)
+		}
+	}
+	return im
 }
 
 func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
@@ -52,6 +70,9 @@ func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
 		t.Fatal("no weights")
 	}
 	for _, w := range r.Plan.conv.weights {
+		if (w.importance != nil) != (opts.Importance != nil) {
+			t.Errorf("%s has the importance %v", w.name, w.importance)
+		}
 		if opts.Style == NBits && w.choice.style != NBits && w.note == "" {
 			t.Errorf("%s is in the style %s, and no note says why", w.name, w.choice.style)
 		}
@@ -87,6 +108,11 @@ func encodedColumns(t *testing.T, w *weight, x []float32) []float32 {
 	n := (k + e.Elements - 1) / e.Elements * e.Elements
 	packed := make([]byte, n/e.Elements*e.Bytes)
 	y := make([]float32, len(x))
+	var importance []float32
+	if w.importance != nil {
+		importance = make([]float32, n)
+		copy(importance, w.importance)
+	}
 	for o := range int(w.outer) {
 		for i := range int(w.inner) {
 			column := make([]float32, n)
@@ -94,7 +120,7 @@ func encodedColumns(t *testing.T, w *weight, x []float32) []float32 {
 			for j := range k {
 				column[j] = x[at(j)]
 			}
-			if err := e.Quantize(packed, column, n, nil, 1); err != nil {
+			if err := e.Quantize(packed, column, n, importance, 1); err != nil {
 				t.Fatal(err)
 			}
 			if err := e.Dequantize(column, packed, n, 1); err != nil {

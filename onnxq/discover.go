@@ -32,6 +32,8 @@ type decision struct {
 	unknown  string // why it is not known how a selected operator sums over it
 	choice   choice // how
 	note     string // why not as was asked
+
+	importance []float32 // of what blocks run along, in the blockwise formats; nil: all count the same
 }
 
 // choice says how a weight is quantized.
@@ -307,7 +309,12 @@ func (d *decision) choose(opts Options) error {
 		return nil
 	}
 	var err error
-	c.format, c.block, err = resolveFormat(bits, format, c.block, c.zeroPoint)
+	if c.format, c.block, err = resolveFormat(bits, format, c.block, c.zeroPoint); err != nil || c.format.encoding() == nil {
+		return err
+	}
+	if name, ok := opts.Names.For(d.path); ok && d.unknown == "" {
+		d.importance, err = opts.Importance.of(c.view[c.axis], 1, name, d.path)
+	}
 	return err
 }
 

@@ -319,8 +319,10 @@ func (p *GGUFPlan) add(m *Model, w *candidate, c *ggufChooser) error {
 	case !g.verbatim:
 		return fmt.Errorf("tensor %s: F64 is only for float64", quote(w.path))
 	}
-	if g.importance, err = c.opts.Importance.of(w.name, w.path, g); err != nil {
-		return err
+	if g.summed && !g.verbatim && g.encoding.Elements > 1 {
+		if g.importance, err = c.opts.Importance.of(g.k, g.rows()/g.matrix(), w.name, w.path); err != nil {
+			return err
+		}
 	}
 	elements, bytes := typ.Block()
 	t.Type, t.FileShape, t.Transposed, t.Reason = typ.String(), w.shape, w.transposed(), reason

@@ -184,18 +184,18 @@ func (im *Importance) set(name string, values []float32) error {
 }
 
 // of returns the importance of a weight's columns, nil if nothing is known of them:
-// those of one matrix for all, or of each.
-func (im *Importance) of(name, path string, g *ggufWeight) ([]float32, error) {
-	if im == nil || !g.summed || g.verbatim || g.encoding.Elements == 1 {
+// those of one matrix for all, or of each of several. It has one of the names.
+func (im *Importance) of(k, matrices int64, names ...string) ([]float32, error) {
+	if im == nil {
 		return nil, nil
 	}
-	for _, name := range []string{name, path} {
+	for _, name := range names {
 		values, ok := im.columns[name]
 		if !ok {
 			continue
 		}
-		if n := int64(len(values)); n != g.k && n != g.rows()/g.matrix()*g.k {
-			return nil, fmt.Errorf("importance matrix %s: %s has %d values, but its rows have %d elements", im.source, quote(name), n, g.k)
+		if n := int64(len(values)); n != k && n != matrices*k {
+			return nil, fmt.Errorf("importance matrix %s: %s has %d values, but its rows have %d elements", im.source, quote(name), n, k)
 		}
 		return values, nil
 	}
@@ -204,9 +204,6 @@ func (im *Importance) of(name, path string, g *ggufWeight) ([]float32, error) {
 
 // unused returns an error if no weight is in the matrix.
 func (im *Importance) unused(p *GGUFPlan) error {
-	if im == nil {
-		return nil
-	}
 	known := 0
 	wanted := 0
 	for _, w := range p.weights {
@@ -217,11 +214,21 @@ func (im *Importance) unused(p *GGUFPlan) error {
 			wanted++
 		}
 	}
-	if known == 0 && wanted > 0 {
-		return fmt.Errorf("importance matrix %s: none of its %d names is that of a quantized weight; a file of names tells which is which", im.source, len(im.columns))
+	warning, err := im.covers(known, wanted)
+	if warning != "" {
+		p.Warnings = append(p.Warnings, warning)
 	}
-	if known < wanted {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("the importance matrix does not have %d of %d quantized weights", wanted-known, wanted))
+	return err
+}
+
+// covers judges by how many of the weights that are to be quantized are in the matrix:
+// it is an error if none is.
+func (im *Importance) covers(known, wanted int) (warning string, err error) {
+	switch {
+	case im == nil || known == wanted:
+		return "", nil
+	case known == 0:
+		return "", fmt.Errorf("importance matrix %s: none of its %d names is that of a quantized weight; a file of names tells which is which", im.source, len(im.columns))
 	}
-	return nil
+	return fmt.Sprintf("the importance matrix does not have %d of %d quantized weights", wanted-known, wanted), nil
 }

@@ -1,6 +1,7 @@
 package onnxq
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,6 +63,9 @@ type Options struct {
 
 	Precision *Precision // overrides for single weights
 
+	Importance *Importance // of what blocks run along, for the encodings of ggml
+	Names      *Names      // what weights are called there; nil: what they are called in the model
+
 	ExternalData ExternalData // default ExternalAuto
 	Threads      int          // default: the number of CPUs
 	Memory       int64        // bytes of buffers for tensors, shared by the threads; default 64 MiB
@@ -117,6 +121,9 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("range %q is for integer formats, not for %s", o.Range, o.Format)
 	}
 	o.Range = narrow.String()
+	if o.Importance != nil && o.Precision == nil && o.Format.encoding() == nil {
+		return o, errors.New("an importance matrix is for the encodings of ggml, such as q4_k")
+	}
 	switch o.ScaleRule {
 	case "", RuleOCP, RuleCeil:
 	default:

@@ -85,7 +85,21 @@ func (m *Model) planWithout(opts Options, but exceptions) (*Plan, error) {
 	if err := c.place(opts.ExternalData); err != nil {
 		return nil, err
 	}
-	return c.describe(decisions, but), nil
+	p := c.describe(decisions, but)
+	known, wanted := 0, 0
+	for _, w := range c.weights {
+		if w.encoding != nil {
+			wanted++
+		}
+		if w.importance != nil {
+			known++
+		}
+	}
+	warning, err := opts.Importance.covers(known, wanted)
+	if warning != "" {
+		p.warn("%s", warning)
+	}
+	return p, err
 }
 
 // tensorNames lists the names that a precision_info may use: those in subgraphs

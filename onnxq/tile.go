@@ -28,9 +28,11 @@ type tile struct {
 func (w *weight) tiles(limit int64) iter.Seq[tile] {
 	return func(yield func(tile) bool) {
 		switch {
+		case w.inner == 1 && w.importance != nil: // rows are whole
+			w.rowTiles(max(min(limit, nearTile), w.k), yield)
 		case w.inner == 1:
 			w.rowTiles(min(limit, nearTile), yield)
-		case w.codesAt.turned:
+		case w.codesAt.turned || w.importance != nil:
 			w.turnedTiles(limit, yield)
 		case w.slabSize() <= limit:
 			w.slabTiles(limit, yield)
@@ -102,13 +104,16 @@ func (w *weight) stripeTiles(limit int64, yield func(tile) bool) {
 	}
 }
 
-// turnedTiles cuts a weight whose columns are stored as rows into stripes that
-// go through as many slabs as fit, if they can be wide enough for that.
+// turnedTiles cuts a weight whose columns are stored as rows, or encoded as such, into
+// stripes that go through as many slabs as fit, if they can be wide enough for that.
 func (w *weight) turnedTiles(limit int64, yield func(tile) bool) {
 	const leastWidth = 128 // columns, for the sake of reading
 	slab := min(w.block, w.k)
 	width := min(w.inner, max(leastWidth, limit/w.k))
 	slabs := min(w.blocks, max(1, limit/(slab*width)))
+	if w.importance != nil {
+		slabs = w.blocks // some encodings look at all of a column
+	}
 	for o := range w.outer {
 		for s := int64(0); s < w.blocks; s += slabs {
 			high := min(slabs, w.blocks-s)

@@ -29,12 +29,13 @@ def text(reader, key):
     return reader.fields[key].contents()
 
 
+@pytest.mark.parametrize("pure", [[], ["--pure"]], ids=["mixed", "pure"])
 @pytest.mark.parametrize("mix", MIXES)
-def test_read(mix, tmp_path):
+def test_read(mix, pure, tmp_path):
     """Every tensor is there, its blocks decode as the errors of the report say, and what
     the command reads back is what the package reads."""
     out, back = tmp_path / "out.gguf", tmp_path / "back.onnx"
-    r = onnxquant("gguf", "--quiet", "--json", "--mix", mix, "--metadata", "general.architecture=str:tinygpt",
+    r = onnxquant("gguf", "--quiet", "--json", "--mix", mix, *pure, "--metadata", "general.architecture=str:tinygpt",
                   TINYGPT / "model.onnx", out)
     assert r.status == 0, r.stderr
     said = {t["name"]: t for t in json.loads(r.stdout)["tensors"]}
@@ -47,6 +48,8 @@ def test_read(mix, tmp_path):
     assert text(reader, "general.quantization_version") == gguf.GGML_QUANT_VERSION
     assert f"_{mix}" in gguf.LlamaFileType(text(reader, "general.file_type")).name
     transposed = text(reader, "onnx.transposed")
+    usual = "_".join(mix.split("_")[:2])
+    assert not pure or any(t.tensor_type.name == usual for t in reader.tensors), f"nothing is {usual}"
     assert {t.name for t in reader.tensors} == want.keys()
     for t in reader.tensors:
         x = gguf.quants.dequantize(t.data, t.tensor_type)
@@ -74,6 +77,46 @@ def test_rebuilt(tmp_path):
     assert r.status == 0, r.stderr
     r = onnxquant("diff", TINYGPT / "model.onnx", tmp_path / "back.onnx")
     assert r.status == 0, r.stdout
+
+
+@pytest.mark.parametrize("encoding", ["q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"])
+def test_importance(encoding, tmp_path):
+    """An importance matrix reaches the blocks of a GGUF file, and makes the same ones in ONNX."""
+    model, importance, names = TINYGPT / "model.onnx", tmp_path / "imatrix.gguf", tmp_path / "names.json"
+    down = [n.input[1] for n in onnx.load(model).graph.node if n.op_type == "MatMul" and n.input[1] in weights(onnx.load(model))]
+    down = [name for name in down if weights(onnx.load(model))[name].shape[0] == 768]
+    names.write_text(json.dumps({name: f"blk.{i}.ffn_down.weight" for i, name in enumerate(down)}))
+    rng = numpy.random.default_rng(3)
+    writer = gguf.GGUFWriter(importance, "")
+    for i in range(len(down)):
+        writer.add_tensor(f"blk.{i}.ffn_down.weight.in_sum2", (4 * rng.random((1, 768)) ** 4).astype(numpy.float32))
+        writer.add_tensor(f"blk.{i}.ffn_down.weight.counts", numpy.array([[4]], numpy.float32))
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+
+    only = [a for name in down for a in ("--include", name)]
+    told = ["--imatrix", importance, "--names", names]
+    convert = ["--quiet", "--format", encoding, *only]
+    for out, more in ("weighted.onnx", told), ("plain.onnx", []):
+        assert onnxquant(*convert, *more, model, tmp_path / out).status == 0
+        r = onnxquant("dequantize", "--quiet", tmp_path / out, tmp_path / f"float-{out}")
+        assert r.status == 0, r.stderr
+    types = [a for name in down for a in ("--tensor-type", f"{name}={encoding.upper()}")]
+    r = onnxquant("gguf", "--quiet", "--mix", "F32", *types, *told, model, tmp_path / "out.gguf")
+    assert r.status == 0, r.stderr
+
+    got, plain = (weights(onnx.load(tmp_path / f"float-{out}.onnx")) for out in ("weighted", "plain"))
+    read = {t.name: t for t in gguf.GGUFReader(tmp_path / "out.gguf").tensors}
+    for i, name in enumerate(down):
+        t = read[f"blk.{i}.ffn_down.weight"]
+        assert t.tensor_type.name == encoding.upper()
+        numpy.testing.assert_array_equal(gguf.quants.dequantize(t.data, t.tensor_type).T, got[name])
+        assert (got[name] != plain[name]).any(), "it does not count"
+
+    r = onnxquant(*convert, "--imatrix", importance, model, tmp_path / "no.onnx")
+    assert r.status == 1 and "a file of names" in r.stderr
 
 
 @pytest.fixture(scope="module")

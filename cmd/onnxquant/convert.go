@@ -18,6 +18,7 @@ type convertFlags struct {
 	planFlags
 	weightsFrom []string
 	names       string
+	importance  string
 
 	dryRun, json   bool
 	quiet, verbose bool
@@ -31,7 +32,9 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	fs.StringArrayVar(&f.weightsFrom, "weights-from", nil,
 		"take weights that have a name in the GGUF `FILE` from\nthere; may be repeated")
 	fs.StringVar(&f.names, "names", "",
-		"what weights are called in GGUF files, a JSON `FILE`")
+		"what weights are called in GGUF files, and for --imatrix,\na JSON `FILE`")
+	fs.StringVar(&f.importance, "imatrix", "",
+		"how much the columns of weights count, for the encodings\nof ggml: a `FILE` of llama-imatrix")
 	fs.Var(choice[onnxq.ExternalData]{&o.ExternalData, []onnxq.ExternalData{onnxq.ExternalAuto, onnxq.ExternalAlways, onnxq.ExternalNever}, "WHEN"}, "external-data",
 		"when tensors go to OUT.data: always, never, or auto:\nif OUT would pass 2 GiB (default auto)")
 	fs.Var(notNegative(&o.Threads), "threads",
@@ -86,6 +89,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
 	}
+	if err := f.load(); err != nil {
+		return err
+	}
 	if f.dryRun {
 		return f.plan(c, in, out)
 	}
@@ -116,10 +122,23 @@ func (f *convertFlags) check() error {
 	if f.quiet && f.verbose {
 		return usagef("--quiet and --verbose exclude each other")
 	}
-	if f.names != "" && len(f.weightsFrom) == 0 {
-		return usagef("--names is for --weights-from")
+	if f.names != "" && len(f.weightsFrom) == 0 && f.importance == "" {
+		return usagef("--names is for --weights-from and --imatrix")
 	}
 	return nil
+}
+
+// load reads the files that tell of weights.
+func (f *convertFlags) load() (err error) {
+	if f.names != "" {
+		if f.opts.Names, err = onnxq.LoadNames(f.names); err != nil {
+			return err
+		}
+	}
+	if f.importance != "" {
+		f.opts.Importance, err = onnxq.LoadImportance(f.importance)
+	}
+	return err
 }
 
 // plan prints what a conversion would do.
@@ -190,15 +209,8 @@ func (f *convertFlags) open(c *console, in string) (*onnxq.Model, *onnxq.Plan, e
 
 // readWeights puts the weights of GGUF files into the model.
 func (f *convertFlags) readWeights(c *console, m *onnxq.Model) error {
-	var names *onnxq.Names
-	if f.names != "" {
-		var err error
-		if names, err = onnxq.LoadNames(f.names); err != nil {
-			return err
-		}
-	}
 	for _, path := range f.weightsFrom {
-		from, err := m.ReadWeights(path, names)
+		from, err := m.ReadWeights(path, f.opts.Names)
 		if err != nil {
 			return err
 		}
