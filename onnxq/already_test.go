@@ -3,6 +3,7 @@ package onnxq
 import (
 	"context"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -112,22 +113,90 @@ func checkEqual(t *testing.T, a, b string) {
 	}
 }
 
-// Weights of functions are listed too, and nothing replaces them.
+// Weights of functions are listed too, and unfolded there. Codes that operators
+// compute with stay.
 func TestQuantizedWeightsOfFunctions(t *testing.T) {
+	branch := body("then_branch", nil, constantNode("u", floats("u", 64, 32)), node("MatMul", "n", "m u"))
 	in := written(t, madeOf(t, nil, nodes{node("local.f", "y", "x")},
-		localFunction("f", "x", "y", constantNode("v", floats("w", 256, 64)), node("MatMul", "m", "x v"),
-			constantNode("b", zeros("b", modelfile.Int8, 64, 32)), node("MatMulInteger", "y", "m b"))))
+		localFunction("f", "x", "y", constantNode("v", floats("w", 256, 64)), constantNode("idle", floats("idle", 2)), node("MatMul", "m", "x v"),
+			node("If", "o", "x", branch, body("else_branch", nil, node("Identity", "e", "m"))),
+			constantNode("b", zeros("b", modelfile.Int8, 64, 32)), node("MatMulInteger", "y", "o b"))))
 	once := filepath.Join(t.TempDir(), "m.onnx")
-	if _, err := Convert(context.Background(), in, once, Options{}); err != nil {
+	r, err := Convert(context.Background(), in, once, Options{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	found := opened(t, once).QuantizedWeights()
-	if len(found) != 2 || found[0].Form != "DequantizeLinear" || found[0].Obstacle != "it is in a function" || found[0].Bits != 4 || found[1].Form != "MatMulInteger" {
-		t.Errorf("%v", found)
+	found := map[string]*QuantizedWeight{}
+	for _, w := range opened(t, once).QuantizedWeights() {
+		found[w.Name] = w
 	}
+	if len(found) != 3 || len(r.Tensors) != 2 || found["local.f/b"].Form != "MatMulInteger" {
+		t.Fatalf("%v", found)
+	}
+	before := opened(t, in)
+	for _, w := range r.Tensors {
+		if found[w.Name] == nil {
+			t.Fatalf("%s is not found", w.Name)
+		}
+		checkErrors(t, floatNumbers(t, before, w.Name), found[w.Name], w)
+	}
+
 	float := filepath.Join(t.TempDir(), "m.onnx")
-	if _, err := Dequantize(context.Background(), once, float, RewriteOptions{}); err != nil {
+	back, err := Dequantize(context.Background(), once, float, RewriteOptions{})
+	if err != nil {
 		t.Fatal(err)
 	}
-	checkEqual(t, once, float)
+	if got, want := nodesInFunctions(opened(t, float)), nodesInFunctions(before); got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	match, err := MatchWeights(context.Background(), before, opened(t, float), back.Weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(match.Problems) > 0 || len(match.Weights) != 2 || match.Weights[0].SQNR > 40 || match.Weights[0].CodeType != "INT4" {
+		t.Errorf("%+v", match)
+	}
+
+	styled := filepath.Join(t.TempDir(), "m.onnx")
+	if _, err := Restyle(context.Background(), once, styled, NBits, RewriteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	checkEqual(t, once, styled)
+}
+
+// nodesInFunctions lists the values that nodes of functions make.
+func nodesInFunctions(m *Model) string {
+	var made []string
+	for _, f := range m.file.Proto.Functions {
+		walkBody(f.Node, func(n *onnxpb.NodeProto) { made = append(made, n.GetOpType()+" "+n.Output[0]) })
+	}
+	slices.Sort(made)
+	return strings.Join(made, ", ")
+}
+
+// A function that became another one is a problem, not a weight.
+func TestMatchFunctions(t *testing.T) {
+	model := func(change func(f *onnxpb.FunctionProto)) *Model {
+		f := localFunction("f", "x", "y", constantNode("v", floats("w", 64, 32)), node("MatMul", "m", "x v"), node("Relu", "y", "m"))
+		change(f)
+		return opened(t, written(t, madeOf(t, nil, nodes{node("local.f", "y", "x")}, f)))
+	}
+	same := func(*onnxpb.FunctionProto) {}
+	for _, c := range []struct {
+		change func(f *onnxpb.FunctionProto)
+		want   string
+	}{
+		{same, ""},
+		{func(f *onnxpb.FunctionProto) { f.Node[2].OpType = ptr("Tanh") }, `function "f": Relu node "y" is Tanh`},
+		{func(f *onnxpb.FunctionProto) { f.Attribute = []string{"a"} }, `function "f": `},
+		{func(f *onnxpb.FunctionProto) { f.Node[0].Attribute[0].T = floats("w", 64, 16) }, `FLOAT [64 16], was FLOAT [64 32]`},
+	} {
+		m, err := MatchWeights(context.Background(), model(same), model(c.change), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(m.Problems, "; "); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s, want %s", got, c.want)
+		}
+	}
 }

@@ -59,6 +59,9 @@ func rewriteWeights(ctx context.Context, in, out string, opts RewriteOptions, re
 
 // unfold makes a weight a float tensor.
 func (r *rebuild) unfold(w *QuantizedWeight) RewrittenWeight {
+	if w.value != nil && w.value.body != nil {
+		return r.unfoldInFunction(w)
+	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
 	rows, cols, shape := int64(1), w.size(), w.shape

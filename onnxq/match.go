@@ -76,6 +76,7 @@ func MatchWeights(ctx context.Context, a, b *Model, folded []RewrittenWeight) (*
 			m.note("%s stays %s, which cannot be decoded: %s", quote(w.Name), w.Form, w.Reason)
 		}
 	}
+	m.a.functions, m.b.functions = true, true
 	if err := m.models(a, b); err != nil {
 		return nil, err
 	}
@@ -138,7 +139,7 @@ func (m *matcher) models(a, b *Model) error {
 		fields []protoreflect.Name
 		report func(string, ...any)
 	}{
-		{x.ProtoReflect(), y.ProtoReflect(), []protoreflect.Name{"functions", "training_info"}, m.problem},
+		{x.ProtoReflect(), y.ProtoReflect(), []protoreflect.Name{"training_info"}, m.problem},
 		{x.Graph.ProtoReflect(), y.Graph.ProtoReflect(), []protoreflect.Name{"sparse_initializer"}, m.problem},
 		{x.ProtoReflect(), y.ProtoReflect(), []protoreflect.Name{"producer_name", "producer_version", "domain", "model_version", "doc_string", "metadata_props"}, m.note},
 		{x.Graph.ProtoReflect(), y.Graph.ProtoReflect(), []protoreflect.Name{"name", "doc_string", "metadata_props"}, m.note},
@@ -153,7 +154,73 @@ func (m *matcher) models(a, b *Model) error {
 			part.report("%s", c.String())
 		}
 	}
+	if err := m.functions(x, y); err != nil {
+		return err
+	}
 	return m.graphs("", x.Graph, y.Graph, m.problem)
+}
+
+// functions compares the functions of the models.
+func (m *matcher) functions(x, y *onnxpb.ModelProto) error {
+	others := map[string]*onnxpb.FunctionProto{}
+	for _, f := range y.Functions {
+		others[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
+	}
+	for _, f := range x.Functions {
+		key := functionKey(f.GetDomain(), f.GetName(), f.GetOverload())
+		where := fmt.Sprintf("function %s: ", quote(f.GetName()))
+		g := others[key]
+		if g == nil {
+			m.problem("%sit is gone", where)
+			continue
+		}
+		delete(others, key)
+		if err := m.function(where, f, g); err != nil {
+			return err
+		}
+	}
+	for _, f := range others {
+		m.problem("function %s: it is new", quote(f.GetName()))
+	}
+	return nil
+}
+
+func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
+	d := &differ{ctx: m.ctx, a: m.a.model.file, b: m.b.model.file, result: &Difference{}}
+	p, q := x.ProtoReflect(), y.ProtoReflect()
+	for _, name := range []protoreflect.Name{"input", "output", "attribute", "attribute_proto"} {
+		if err := d.field("", p.Descriptor().Fields().ByName(name), p, q); err != nil {
+			return err
+		}
+	}
+	for _, c := range d.result.Changes {
+		m.problem("%s%s", where, c.String())
+	}
+	if err := m.graphs(where, &onnxpb.GraphProto{Node: x.Node}, &onnxpb.GraphProto{Node: y.Node}, m.problem); err != nil {
+		return err
+	}
+	for _, name := range x.Output { // constants may be among them
+		v, w := madeIn(m.a.model.index, x, name), madeIn(m.b.model.index, y, name)
+		if v == nil || w == nil || !m.isSteady(v) || !m.isSteady(w) {
+			continue
+		}
+		if err := m.constants(where+"output "+quote(name), v, w, false, m.problem); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// madeIn finds a value that a node of a function makes.
+func madeIn(x *graphIndex, f *onnxpb.FunctionProto, name string) *value {
+	for _, n := range f.Node {
+		for _, v := range x.outputs[n] {
+			if v != nil && v.name == name {
+				return v
+			}
+		}
+	}
+	return nil
 }
 
 // graphs compares two graphs, and reports what differs in their inputs and outputs.
@@ -298,7 +365,7 @@ func (m *matcher) isSteady(v *value) bool {
 	}
 	m.steady[v] = false // until it is found; the graph has no cycles
 	steady := v.tensor != nil
-	if n := v.node; n != nil && !steady && v.body == nil {
+	if n := v.node; n != nil && !steady && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
 		index := m.a.model.index
 		if index.home[n] == nil {
 			index = m.b.model.index
@@ -582,10 +649,19 @@ func (m *matcher) equal(x, y *constant) (bool, error) {
 	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
 }
 
+// key is what a RewrittenWeight says that a weight became: the name of a value, and
+// where several functions may have one of that name, the way there too.
+func (v *value) key() string {
+	if v.body != nil {
+		return v.path
+	}
+	return v.name
+}
+
 // weights compares a weight with what stands for it.
 func (m *matcher) weights(v, w *value, x, y *constant, turned bool) error {
 	v, w = cmp.Or(x.tensor, v), cmp.Or(y.tensor, w)
-	folded, quantized := m.names[w.name]
+	folded, quantized := m.names[w.key()]
 	same := !turned && x.payload != nil && y.payload != nil
 	if same {
 		var err error
@@ -600,7 +676,7 @@ func (m *matcher) weights(v, w *value, x, y *constant, turned bool) error {
 	match := WeightMatch{Name: v.path, DType: x.dtype.String(), Shape: append([]int64{}, x.shape...), Form: string(Float)}
 	blocks := oneBlock(x.shape)
 	if quantized {
-		m.compared[w.name] = true
+		m.compared[w.key()] = true
 		match.Form, match.CodeType = folded.Form, folded.CodeType
 		blocks = blocksOfWeight(x.shape, folded.QuantizedWeight, turned)
 	}

@@ -23,8 +23,7 @@ import (
 //
 // with Cast, Reshape and Identity in between. Operators that compute with codes, such
 // as QLinearMatMul, MatMulInteger and com.microsoft's MatMulBnb4 and QMoE, are forms
-// too. What they hold is not decoded, and neither is what functions hold: these
-// weights have an Obstacle.
+// too; what they hold is not decoded, and they have an Obstacle.
 type QuantizedWeight struct {
 	// Name is that of the value that is decoded, with the subgraphs it lies in.
 	// Operators that decode for themselves have none: there, it is that of the codes.
@@ -102,8 +101,8 @@ func (f *folder) weights() []*QuantizedWeight {
 	return append(list, f.model.inFunctions()...)
 }
 
-// inFunctions lists the quantized weights of functions, whose nodes nothing here
-// replaces.
+// inFunctions lists the quantized weights of functions. Operators there that decode
+// for themselves stay as they are.
 func (m *Model) inFunctions() (list []*QuantizedWeight) {
 	f := newFolder(m)
 	f.functions = true
@@ -112,10 +111,14 @@ func (m *Model) inFunctions() (list []*QuantizedWeight) {
 			for _, w := range m.coded(n) {
 				list = append(list, w)
 			}
-			if w := f.quantized(n); w != nil {
-				w.constant, w.Obstacle = nil, cmp.Or(w.Obstacle, "it is in a function")
-				list = append(list, w)
+			w := f.quantized(n)
+			if w == nil {
+				return
 			}
+			if w.value == nil {
+				w.constant, w.Obstacle = nil, cmp.Or(w.Obstacle, "it is in a function")
+			}
+			list = append(list, w)
 		})
 	}
 	return list

@@ -68,6 +68,7 @@ type rebuild struct {
 	graphs    map[*onnxpb.GraphProto]*onnxpb.GraphProto   // copies of the input's graphs
 	builders  map[*onnxpb.GraphProto]*builder             // of what is added to the copies
 	replaced  []*QuantizedWeight
+	unfolded  map[*onnxpb.FunctionProto]bool // functions of the input in which weights were
 	made      map[*onnxpb.TensorProto]bool
 	fills     []fill
 	packed    map[*onnxpb.TensorProto]packing
@@ -98,6 +99,7 @@ func (m *Model) newRebuild(opts RewriteOptions) *rebuild {
 		copied:    map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
 		graphs:    map[*onnxpb.GraphProto]*onnxpb.GraphProto{},
 		builders:  map[*onnxpb.GraphProto]*builder{},
+		unfolded:  map[*onnxpb.FunctionProto]bool{},
 		made:      map[*onnxpb.TensorProto]bool{},
 		packed:    map[*onnxpb.TensorProto]packing{},
 	}
@@ -137,6 +139,7 @@ func (r *rebuild) tensor(b *builder, name string, dtype modelfile.DType, shape [
 // opset of at least need, without what nothing reads any more.
 func (r *rebuild) finish(need int64) error {
 	freed := r.sweep()
+	r.sweepFunctions()
 	r.consumers.finish(r.proto)
 	r.dropImport()
 	if err := r.model.inline(r.original, func(*onnxpb.TensorProto) bool { return false }); err != nil {

@@ -164,6 +164,8 @@ func (r *rebuild) toNBits(w *QuantizedWeight) (RewrittenWeight, int64) {
 	switch {
 	case w.value == nil:
 		return w.stays(""), 0 // in that style already
+	case w.value.body != nil:
+		return w.stays("it is in a function"), 0
 	case d.form != "DequantizeLinear" || w.nodes[0].GetOpType() != d.form:
 		return w.stays("MatMulNBits and GatherBlockQuantized do not decode so"), 0
 	case !ok:

@@ -12,12 +12,14 @@ from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat
 from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 
+import graphs
 import runtime
-from command import onnxquant
+from command import CORPUS, onnxquant
 
 logging.disable(logging.INFO)
 
 FLOAT, HALF = TensorProto.FLOAT, TensorProto.FLOAT16
+FUNCTIONS = ["function_const_op12", "function_const_op17_if", "function_const_weight", "function_returns_weight"]
 COMMANDS = {"dequantize": ["dequantize"], "dq": ["restyle", "--style", "dq"]}
 
 
@@ -264,3 +266,18 @@ def test_dequantize_linear_of_onnxruntime(tmp_path, axis):
     after = check_same(before, tmp_path, [np.zeros((40, 50), np.float32)], "dequantize")
     decoded = runtime.run(before, [np.zeros((40, 50), np.float32)], fused=False)[0]
     assert (numpy_helper.to_array(after.graph.initializer[0]) == decoded).all()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_functions(name, tmp_path):
+    """Weights of functions are unfolded in there."""
+    folder = CORPUS / "structures" / name
+    quantized, back = tmp_path / "q.onnx", tmp_path / "back.onnx"
+    for args in ["--bits", "4", "--block", "32", folder / "model.onnx", quantized], ["dequantize", quantized, back]:
+        r = onnxquant(*args)
+        assert r.status == 0, r.stderr
+    held = [{n.op_type for s in graphs.scopes(onnx.load(p)).values() for n in s.body.node} for p in (quantized, back)]
+    assert "DequantizeLinear" in held[0] and "DequantizeLinear" not in held[1]
+    feeds = [numpy_helper.to_array(onnx.load_tensor(p)) for p in sorted((folder / "test_data_set_0").glob("input_*.pb"))]
+    runtime.assert_same(runtime.run(back, feeds, fused=False), runtime.run(quantized, feeds, fused=False))
+    assert onnxquant("verify", "--engine", "none", folder / "model.onnx", quantized).status == 0
