@@ -108,8 +108,11 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 // scale returns the scale of a block of finite magnitude.
 func (c Codec) scale(amax float32) float32 {
 	s := powerOfTwo(c.exponent(amax))
+	if amax < 0x1p13 { // decoded at most twice that, which is finite in every type
+		return s
+	}
 	kind := formats[c.Format].kind
-	if y := kind.Values[kind.Code(amax, s)] * s; y >= 0x1p15 && !kernels.IsFinite(c.Type.Round(y)) { // less is finite in every type
+	if y := kind.Values[kind.Code(amax, s)] * s; !kernels.IsFinite(c.Type.Round(y)) {
 		s /= 2
 	}
 	return s
@@ -126,21 +129,26 @@ func (c Codec) exponent(amax float32) int {
 		return e - 1 - d.emax
 	}
 	q := c.Type.Round(amax / d.kind.Values[d.kind.Top])
-	if e, ok := usualCeilLog2(q); ok {
+	if e, ok := c.usualCeilLog2(q); ok {
 		return e
 	}
 	log := c.Type.Round(float32(math.Log2(float64(q))))
 	return int(math.Ceil(max(float64(log), -127)))
 }
 
-// usualCeilLog2 returns what most numbers, those from 2^-31 up, below 2^32 and an
-// eighth or more above a power of two, have for ceil(log2(q)), be the logarithm
-// rounded to whichever type: it is at least 0.16 above an integer, and rounding
-// takes away at most 1/16.
-func usualCeilLog2(q float32) (e int, ok bool) {
+// usualCeilLog2 returns what most numbers, those from 2^-31 up, below 2^32 and more
+// than a little above a power of two, have for ceil(log2(q)), be the logarithm rounded
+// or not. From an eighth up it is at least 0.16 above an integer, and rounding to
+// bfloat16, the worst, takes away at most 1/16. To float32, rounding takes away at
+// most 2^-20, and from 2^-18 up the logarithm is more than that above.
+func (c Codec) usualCeilLog2(q float32) (e int, ok bool) {
+	least := uint32(1 << 20) // of the fraction's bits
+	if c.Type == quantutil.Float32 {
+		least = 1 << 5
+	}
 	b := math.Float32bits(q)
 	e = int(b>>23) - 127
-	return e + 1, -31 <= e && e < 32 && b&(1<<23-1) >= 1<<20
+	return e + 1, -31 <= e && e < 32 && b&(1<<23-1) >= least
 }
 
 // powerOfTwo returns 2^e, e clamped to what E8M0 has.

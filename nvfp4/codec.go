@@ -3,6 +3,7 @@ package nvfp4
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
@@ -35,6 +36,22 @@ func TensorScale(amax float32) (float32, error) {
 func ScaleByte(scale float32) byte {
 	return kernels.E4M3FN.Code(max(scale, e4m3Min), 1)
 }
+
+// ScaleBytes sets each byte of dst to the ScaleByte of its scale.
+func ScaleBytes(dst []byte, scale []float32) {
+	var clamped [256]float32
+	var errors kernels.ErrorSums // of no use
+	for len(scale) > 0 {
+		n := min(len(scale), len(clamped))
+		for i, s := range scale[:n] {
+			clamped[i] = max(s, e4m3Min)
+		}
+		kernels.QuantizeFloatBlocks(dst[:n], clamped[:n], one, 1, n, n, kernels.E4M3FN, kernels.Float32, &errors)
+		dst, scale = dst[n:], scale[n:]
+	}
+}
+
+var one = []float32{1}
 
 // EncodeE2M1 returns the code of x, as the reference exporter does: -0 has code 0
 // and NaN has code 7.
@@ -89,15 +106,21 @@ func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
 // numbers; see ScaleByte. It reports whether all are finite; if not, the result is
 // of no use.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
-	finite = true
+	scale = scale[:len(hi)]
 	for i, amax := range hi {
 		if !kernels.IsFinite(amax) {
-			finite = false
-			continue
+			return false
 		}
-		scale[i] = kernels.E4M3FN.Values[ScaleByte(c.blockScale(amax))]
+		scale[i] = c.blockScale(amax)
 	}
-	return finite
+	var codes [256]byte
+	for some := range slices.Chunk(scale, len(codes)) {
+		ScaleBytes(codes[:len(some)], some)
+		for i := range some {
+			some[i] = kernels.E4M3FN.Values[codes[i]]
+		}
+	}
+	return true
 }
 
 // blockScale returns a block's scale, not yet rounded.

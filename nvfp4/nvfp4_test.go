@@ -56,6 +56,25 @@ func TestScaleByte(t *testing.T) {
 	}
 }
 
+func TestScaleBytes(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for n := range 600 {
+		scales, got := make([]float32, n), make([]byte, n)
+		for i := range scales {
+			scales[i] = float32(math.Exp2(r.Float64()*40 - 25))
+		}
+		if n > 0 {
+			scales[r.IntN(n)] = []float32{0, 0x1p-9, 448, float32(math.Inf(1)), 1e-45}[n%5]
+		}
+		ScaleBytes(got, scales)
+		for i, s := range scales {
+			if want := ScaleByte(s); got[i] != want {
+				t.Fatalf("scale %d of %d, %v, has code %#x, want %#x", i, n, s, got[i], want)
+			}
+		}
+	}
+}
+
 func TestTensorScale(t *testing.T) {
 	for _, c := range []struct{ amax, want float32 }{
 		{0, 1}, {math.SmallestNonzeroFloat32, 1}, {2688, 1}, {1, 1 / float32(2688)}, {0x1p-130, 0x1p-130 / float32(2688)},

@@ -116,7 +116,12 @@ func addHalf(q []byte, bits int) {
 // encodeScales returns scales of a tile as bytes of their type.
 func (b *buffers) encodeScales(t tile, scales []float32) []byte {
 	dtype := t.scaleType()
-	raw := grow(&b.raw, dtype.Bytes(t.scales))[:0]
+	raw := grow(&b.raw, dtype.Bytes(t.scales))
+	if dtype.Bits() == 8 {
+		scaleBytes(raw, dtype, scales)
+		return raw
+	}
+	raw = raw[:0]
 	for _, s := range scales {
 		switch dtype {
 		case modelfile.Float16:
@@ -125,8 +130,6 @@ func (b *buffers) encodeScales(t tile, scales []float32) []byte {
 			raw = binary.LittleEndian.AppendUint16(raw, uint16(math.Float32bits(s)>>16))
 		case modelfile.Float32:
 			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(s))
-		default:
-			raw = append(raw, scaleByte(dtype, s))
 		}
 	}
 	return raw

@@ -69,12 +69,15 @@ func (w *weight) rescale(amax float32) (scale float32, err error) {
 	return c.TensorScale, err
 }
 
-// scaleByte returns the byte that stands for a scale of an eight-bit type.
-func scaleByte(dtype modelfile.DType, scale float32) byte {
-	if dtype == modelfile.Float8E8M0 {
-		return mx.ScaleByte(scale)
+// scaleBytes sets dst to the bytes that stand for scales of an eight-bit type.
+func scaleBytes(dst []byte, dtype modelfile.DType, scales []float32) {
+	if dtype != modelfile.Float8E8M0 {
+		nvfp4.ScaleBytes(dst, scales)
+		return
 	}
-	return nvfp4.ScaleByte(scale)
+	for i, s := range scales {
+		dst[i] = mx.ScaleByte(s)
+	}
 }
 
 // table lists the values of a four-bit format's codes.
