@@ -23,19 +23,20 @@ var formats = []string{"int4", "nvfp4", "mx", "fp8", "ggml", "gguf", "qlora", "c
 // mayImport lists, for each part of the module, the parts it may import. A
 // part is a folder with all below it, and may import itself.
 var mayImport = map[string][]string{
-	"cmd":                {"onnxq", "verify", "calib", "gguf", "quality", "internal/nearest", "internal/npy"},
-	"onnxq":              slices.Concat(formats, []string{"quantutil", "internal/kernels", "internal/onnxpb", "internal/modelfile", "internal/opset", "internal/knapsack", "internal/nearest"}),
-	"quantutil":          {"internal/kernels"},
-	"internal/blocks":    {"quantutil", "internal/kernels"},
-	"internal/modelfile": {"internal/onnxpb"},
-	"internal/opset":     {"internal/onnxpb"},
-	"internal/npy":       {"internal/kernels"},
-	"verify":             {"onnxq", "internal/execute", "internal/modelfile"},
-	"internal/execute":   {"quantutil", "internal/kernels", "internal/modelfile", "internal/nearest", "internal/npy", "internal/onnxpb"},
-	"internal/knapsack":  {},
-	"internal/nearest":   {},
-	"internal/kernels":   {},
-	"internal/onnxpb":    {},
+	"cmd":                  {"onnxq", "verify", "calib", "gguf", "quality", "internal/nearest", "internal/npy"},
+	"onnxq":                slices.Concat(formats, []string{"quantutil", "internal/kernels", "internal/onnxpb", "internal/modelfile", "internal/opset", "internal/knapsack", "internal/nearest", "internal/regularfile"}),
+	"quantutil":            {"internal/kernels"},
+	"internal/blocks":      {"quantutil", "internal/kernels"},
+	"internal/modelfile":   {"internal/onnxpb", "internal/regularfile"},
+	"internal/opset":       {"internal/onnxpb"},
+	"internal/npy":         {"internal/kernels", "internal/regularfile"},
+	"verify":               {"onnxq", "internal/execute", "internal/modelfile"},
+	"internal/execute":     {"quantutil", "internal/kernels", "internal/modelfile", "internal/nearest", "internal/npy", "internal/onnxpb", "internal/regularfile"},
+	"internal/knapsack":    {},
+	"internal/nearest":     {},
+	"internal/kernels":     {},
+	"internal/regularfile": {},
+	"internal/onnxpb":      {},
 }
 
 // tooling serves tests, measurements and generators, and may import anything.
@@ -48,6 +49,7 @@ func init() {
 	for _, f := range []string{"quality", "qat"} {
 		mayImport[f] = append(mayImport[f], "calib")
 	}
+	mayImport["gguf"] = append(mayImport["gguf"], "internal/regularfile")
 }
 
 // part returns the part of the module that a package path belongs to, or "".

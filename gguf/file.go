@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strconv"
+
+	"onnxquant/internal/regularfile"
 )
 
 const (
@@ -58,18 +59,11 @@ type Tensor struct {
 
 // Open opens the file at path, which must be closed after use.
 func Open(path string) (*File, error) {
-	info, err := os.Stat(path)
+	f, size, err := regularfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() { // to open a pipe could take forever
-		return nil, fmt.Errorf("%s: not a regular file", path)
-	}
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	g, err := Read(f, info.Size())
+	g, err := Read(f, size)
 	if err != nil {
 		f.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)

@@ -61,6 +61,8 @@ func TestReadRefuses(t *testing.T) {
 		{"empty", nil, "does not begin with GGUF"},
 		{"other", []byte("ONNX, or so"), "does not begin with GGUF"},
 		{"short", []byte("GGUF\x03"), "only 1 bytes follow"},
+		{"no counts", head(0, 0)[:8], "8 bytes at offset 8, but only 0 bytes follow"},
+		{"one count", head(0, 0)[:20], "8 bytes at offset 16, but only 4 bytes follow"},
 		{"big-endian", big, "big-endian"},
 		{"version 1", old, "version 1 is not known"},
 		{"many keys", head(0, 1<<60), "1152921504606846976 keys at offset 24"},

@@ -38,6 +38,9 @@ func (f *File) read(d *decoder) error {
 		return fmt.Errorf("version %d is not known (2 and 3 are)", f.Version)
 	}
 	tensors, keys := d.uint64(), d.uint64()
+	if d.err != nil {
+		return d.err
+	}
 	if err := f.readMetadata(d, keys); err != nil {
 		return err
 	}

@@ -49,6 +49,11 @@ func rewriteWeights(ctx context.Context, in, out string, opts RewriteOptions, re
 	if err := r.finish(need); err != nil {
 		return nil, fmt.Errorf("%s: %w", in, err)
 	}
+	for i := range list {
+		if name, ok := r.renamed[list[i].Became]; ok {
+			list[i].Became = name
+		}
+	}
 	report, err := r.write(ctx, out)
 	if err != nil {
 		return nil, err

@@ -580,6 +580,26 @@ func TestImportance(t *testing.T) {
 	}
 }
 
+// What is too large for an importance matrix is not read.
+func TestHugeImportance(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "imatrix.dat")
+	for want, start := range map[string][]int32{
+		"a name of more than": {1, 1 << 30},
+		"more than 67108864":  {1, 0, 1, 1 << 28},
+	} {
+		b, _ := binary.Append(nil, binary.LittleEndian, start)
+		if err := os.WriteFile(path, b, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Truncate(path, 1<<30+100); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := LoadImportance(path); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want one that says %s", err, want)
+		}
+	}
+}
+
 func ggufImportance(t *testing.T, name string, columns []float32, matrices int, count float32) string {
 	sums := make([]float32, len(columns))
 	for i, v := range columns {

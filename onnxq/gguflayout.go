@@ -42,8 +42,8 @@ func layoutInGGUF(shape []int64, leaves []leaf) ggufLayout {
 		summed: summed,
 	}
 	l.shape = append(slices.Delete(slices.Clone(o.view), o.axis, o.axis+1), l.k)
-	for len(l.shape) > maxAxes {
-		l.shape = slices.Replace(l.shape, 0, 2, l.shape[0]*l.shape[1])
+	if first := len(l.shape) - maxAxes + 1; first > 1 {
+		l.shape = slices.Replace(l.shape, 0, first, elements(l.shape[:first]))
 	}
 	return l
 }

@@ -7,10 +7,10 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 
 	"onnxquant/gguf"
+	"onnxquant/internal/regularfile"
 )
 
 // Importance tells how much the squares of errors in each column of a weight count:
@@ -28,9 +28,9 @@ type Importance struct {
 // values, and those, sums of squares, as float32. Its integers are of 32 bits.
 func LoadImportance(path string) (*Importance, error) {
 	im := &Importance{source: path, columns: map[string][]float32{}}
-	f, err := os.Open(path)
+	f, size, err := regularfile.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("importance matrix %s: %w", path, bareError(err))
 	}
 	defer f.Close()
 	start := make([]byte, 4)
@@ -38,14 +38,7 @@ func LoadImportance(path string) (*Importance, error) {
 		err = im.loadGGUF(path)
 		return im, err
 	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
-	}
-	if err == nil {
-		err = im.loadOld(io.NewSectionReader(f, 0, info.Size()))
-	}
-	if err != nil {
+	if err := im.loadOld(io.NewSectionReader(f, 0, size)); err != nil {
 		return nil, fmt.Errorf("importance matrix %s: %w", path, err)
 	}
 	return im, nil
@@ -54,6 +47,9 @@ func LoadImportance(path string) (*Importance, error) {
 // maxImportance is the most values that are held: those of a model of 100 layers,
 // a hundred times over.
 const maxImportance = 64 << 20
+
+// maxName is the most bytes of a name in the older form.
+const maxName = 1 << 16
 
 func (im *Importance) loadGGUF(path string) error {
 	f, err := gguf.Open(path)
@@ -115,10 +111,18 @@ func float32s(f *gguf.File, t *gguf.Tensor) ([]float32, error) {
 func (im *Importance) loadOld(r *io.SectionReader) error {
 	d := &oldImportance{r: bufio.NewReader(r), left: r.Size()}
 	entries := d.count(1)
+	total := int64(0)
 	for range entries {
-		name := string(d.bytes(d.count(1)))
+		name := string(d.bytes(min(d.count(1), maxName+1)))
+		if len(name) > maxName {
+			return fmt.Errorf("a name of more than %d bytes; is it an importance matrix?", maxName)
+		}
 		batches := d.count(0)
-		values := make([]float32, d.count(4))
+		n := d.count(4)
+		if total += n; total > maxImportance {
+			return fmt.Errorf("more than %d values", maxImportance)
+		}
+		values := make([]float32, n)
 		raw := d.bytes(int64(4 * len(values)))
 		if d.err != nil {
 			return d.err

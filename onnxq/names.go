@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strings"
 	"unicode/utf8"
 
 	"onnxquant/internal/nearest"
+	"onnxquant/internal/regularfile"
 )
 
 // Names says what the tensors of a model are called in a GGUF file: a JSON object
@@ -43,7 +43,7 @@ const maxNamesSize = 16 << 20
 // LoadNames reads a document of names at path.
 func LoadNames(path string) (*Names, error) {
 	source := "names " + path
-	f, err := os.Open(path)
+	f, _, err := regularfile.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, bareError(err))
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"onnxquant/internal/nearest"
+	"onnxquant/internal/regularfile"
 )
 
 // Precision holds the overrides of a precision_info document: a JSON object
@@ -51,7 +52,7 @@ const maxPrecisionSize = 16 << 20
 // LoadPrecision reads the precision_info document at path.
 func LoadPrecision(path string) (*Precision, error) {
 	source := "precision_info " + path
-	f, err := os.Open(path)
+	f, _, err := regularfile.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, bareError(err))
 	}

@@ -72,6 +72,7 @@ type rebuild struct {
 	made      map[*onnxpb.TensorProto]bool
 	fills     []fill
 	packed    map[*onnxpb.TensorProto]packing
+	renamed   map[string]string // new tensors that got a name which became free
 }
 
 // fill makes a part of a tensor's content. Fills may run in any order.
@@ -102,6 +103,7 @@ func (m *Model) newRebuild(opts RewriteOptions) *rebuild {
 		unfolded:  map[*onnxpb.FunctionProto]bool{},
 		made:      map[*onnxpb.TensorProto]bool{},
 		packed:    map[*onnxpb.TensorProto]packing{},
+		renamed:   map[string]string{},
 	}
 	maps.Copy(r.names.names, m.index.names)
 	for c, t := range original {
@@ -235,11 +237,10 @@ func (r *rebuild) sweep() (freed map[string]bool) {
 // rename gives new tensors the names they would have had, had those of the
 // tensors they replace been free.
 func (r *rebuild) rename(freed map[string]bool) {
-	names := map[string]string{}
 	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, t := range g.Initializer {
 			if hint := numbered.ReplaceAllString(t.GetName(), ""); r.made[t] && freed[hint] && hint != t.GetName() && !r.model.index.names[t.GetName()] {
-				names[t.GetName()], freed[hint] = hint, false
+				r.renamed[t.GetName()], freed[hint] = hint, false
 				t.Name = &hint
 			}
 		}
@@ -247,7 +248,7 @@ func (r *rebuild) rename(freed map[string]bool) {
 	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			for i, name := range n.Input {
-				if new, ok := names[name]; ok {
+				if new, ok := r.renamed[name]; ok {
 					n.Input[i] = new
 				}
 			}

@@ -8,6 +8,7 @@ import atexit
 import functools
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -47,7 +48,7 @@ def run(command, stderr, timeout):
                 p.returncode = os.waitstatus_to_exitcode(status)
                 return p.returncode, seconds, usage.ru_maxrss / PER_MIB
             if seconds > timeout:
-                p.kill()
+                os.kill(p.pid, signal.SIGKILL)
             time.sleep(0.0005)
 
 

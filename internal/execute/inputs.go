@@ -3,9 +3,8 @@ package execute
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -16,6 +15,7 @@ import (
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/npy"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/regularfile"
 )
 
 // InputOptions say where inputs come from.
@@ -50,11 +50,15 @@ func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
 		d.sizes[name] = n
 	}
 	var inputs []*Tensor
+	total := 0
 	for i, info := range infos {
 		d.rng = rand.New(rand.NewPCG(opts.Seed, uint64(i)))
 		t, err := d.input(info)
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", strconv.Quote(info.GetName()), err)
+		}
+		if total += len(t.Data); total > MaxBytes {
+			return nil, fmt.Errorf("the inputs are larger than %d MiB", MaxBytes>>20)
 		}
 		inputs = append(inputs, t)
 	}
@@ -233,19 +237,28 @@ func (d *dice) table(n *onnxpb.NodeProto) int64 {
 
 func inputsFromFiles(infos []*onnxpb.ValueInfoProto, files []string) ([]*Tensor, error) {
 	var found []*Tensor
+	left := int64(MaxBytes)
+	keep := func(t *Tensor, err error) error {
+		if err == nil {
+			left -= int64(len(t.Data))
+		}
+		switch {
+		case err != nil:
+			return err
+		case len(found) == len(infos):
+			return fmt.Errorf("more tensors than the %d inputs %s", len(infos), inputNames(infos))
+		case left < 0:
+			return fmt.Errorf("the inputs are larger than %d MiB", MaxBytes>>20)
+		}
+		found = append(found, t)
+		return nil
+	}
 	for _, path := range files {
 		var err error
 		if strings.HasSuffix(path, ".pb") {
-			var t *Tensor
-			if t, err = readTensorProto(path); err == nil {
-				found = append(found, t)
-			}
+			err = keep(readTensorProto(path))
 		} else {
-			err = npy.Each(path, func(a *npy.Array) error {
-				t, err := fromArray(a)
-				found = append(found, t)
-				return err
-			})
+			err = npy.Each(path, func(a *npy.Array) error { return keep(fromArray(a, left)) })
 		}
 		if err != nil {
 			return nil, err
@@ -306,16 +319,17 @@ func fits(t *Tensor, info *onnxpb.ValueInfoProto) error {
 // readTensorProto reads a file that holds one TensorProto, as the test data of
 // models do.
 func readTensorProto(path string) (*Tensor, error) {
-	info, err := os.Stat(path)
+	f, size, err := regularfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	if !info.Mode().IsRegular() || info.Size() > MaxBytes {
-		return nil, fmt.Errorf("%s: it is no regular file of at most 1 GiB", path)
+	defer f.Close()
+	if size > MaxBytes {
+		return nil, fmt.Errorf("%s: %d bytes, more than %d MiB", path, size, MaxBytes>>20)
 	}
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
+	raw := make([]byte, size)
+	if _, err := io.ReadFull(f, raw); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	m := &onnxpb.TensorProto{}
 	if err := proto.Unmarshal(raw, m); err != nil {
@@ -323,7 +337,7 @@ func readTensorProto(path string) (*Tensor, error) {
 	}
 	t, err := fromProto(m)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", filepath.Base(path), err)
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
 	return t, nil
 }
@@ -376,12 +390,12 @@ var arrayTypes = map[string]modelfile.DType{
 	"u1": modelfile.Uint8, "u2": Uint16, "u4": Uint32, "u8": Uint64,
 }
 
-func fromArray(a *npy.Array) (*Tensor, error) {
+func fromArray(a *npy.Array, limit int64) (*Tensor, error) {
 	dtype, ok := arrayTypes[a.Type]
 	if !ok {
 		return nil, fmt.Errorf("elements of type %s", a.Type)
 	}
-	raw, err := a.ReadAll(MaxBytes)
+	raw, err := a.ReadAll(limit)
 	if err != nil {
 		return nil, err
 	}

@@ -26,8 +26,8 @@ type Runner interface {
 // ErrBeyond is wrapped by errors about models that a runner cannot run.
 var ErrBeyond = errors.New("beyond this runner")
 
-// MaxBytes bounds a tensor that a run makes.
-const MaxBytes = 1 << 30
+// MaxBytes bounds a tensor that a run makes, and all its inputs together.
+const MaxBytes = 256 << 20
 
 // Types that modelfile has no name for.
 const (
@@ -57,7 +57,7 @@ func New(dtype modelfile.DType, dims []int64) (*Tensor, error) {
 		return nil, fmt.Errorf("%w: elements of type %v", ErrBeyond, dtype)
 	}
 	if n > MaxBytes/(dtype.Bits()/8) {
-		return nil, fmt.Errorf("%w: a tensor of dims %v is larger than 1 GiB", ErrBeyond, dims)
+		return nil, fmt.Errorf("%w: a tensor of dims %v is larger than %d MiB", ErrBeyond, dims, MaxBytes>>20)
 	}
 	return &Tensor{DType: dtype, Dims: dims, Data: make([]byte, dtype.Bytes(n))}, nil
 }

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/regularfile"
 )
 
 // External is a reference to external data as a TensorProto spells it.
@@ -188,7 +189,7 @@ func (m *Model) openExternal(loc string) (*file, error) {
 	if !filepath.IsLocal(filepath.FromSlash(name)) {
 		return nil, errors.New("it cannot be the name of a file on this system")
 	}
-	opened, err := m.root.OpenFile(name, os.O_RDONLY|nonblock, 0)
+	opened, err := m.root.OpenFile(name, os.O_RDONLY|regularfile.Nonblock, 0)
 	if m.leadsOut(err) {
 		return nil, errLink
 	}

@@ -7,6 +7,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"onnxquant/internal/regularfile"
 )
 
 // lockWait is how long a target waits for another conversion to end, lockPoll how
@@ -26,7 +28,7 @@ func lockPath(path string) string { return path + ".~lock" }
 func lock(ctx context.Context, path string) (*os.File, error) {
 	name := lockPath(path)
 	for deadline := time.Now().Add(lockWait); ; {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|nonblock, 0o666)
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|regularfile.Nonblock, 0o666)
 		if err != nil {
 			return nil, plain(err)
 		}

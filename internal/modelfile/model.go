@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/regularfile"
 )
 
 // Model is an opened model file.
@@ -42,7 +43,7 @@ func open(name string, externals map[string]*file) (*Model, error) {
 }
 
 func (m *Model) read(name string) (err error) {
-	if m.file, err = regular(os.OpenFile(name, os.O_RDONLY|nonblock, 0)); err != nil {
+	if m.file, err = regular(os.OpenFile(name, os.O_RDONLY|regularfile.Nonblock, 0)); err != nil {
 		return err
 	}
 	if m.file.size == 0 {

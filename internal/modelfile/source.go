@@ -6,6 +6,7 @@ import (
 	"os"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/regularfile"
 )
 
 // A RowReader reads rows of equal length that lie at equal distances, all at once
@@ -39,7 +40,7 @@ func (p *Payload) ReadRows(dst []byte, off, rows, n, stride int64) error {
 // one of the model's files: it counts in Size, Uses and Unchanged, and is closed with
 // the model.
 func (m *Model) Attach(name string) (r io.ReaderAt, size int64, err error) {
-	f, err := regular(os.OpenFile(name, os.O_RDONLY|nonblock, 0))
+	f, err := regular(os.OpenFile(name, os.O_RDONLY|regularfile.Nonblock, 0))
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", name, err)
 	}

@@ -8,9 +8,6 @@ import (
 	"syscall"
 )
 
-// nonblock keeps the opening of a pipe nobody writes to from hanging.
-const nonblock = syscall.O_NONBLOCK
-
 // syncFolder makes renames in a folder last through a crash.
 func syncFolder(name string) error {
 	d, err := os.Open(name)

@@ -7,8 +7,6 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-const nonblock = 0
-
 // syncFolder does nothing: folders cannot be synced here.
 func syncFolder(string) error { return nil }
 

@@ -3,6 +3,7 @@ package npy
 import (
 	"archive/zip"
 	"bufio"
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -14,6 +15,7 @@ import (
 	"strings"
 
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/regularfile"
 )
 
 // Array is an array that is being read, from its first element to its last.
@@ -46,7 +48,7 @@ func NewArray(r io.Reader, name string) (*Array, error) {
 // Each calls do with every array of an .npy or .npz file in turn, which of them it is
 // told by its contents. The array is read only until do returns, which reads all of it.
 func Each(path string, do func(*Array) error) error {
-	f, err := os.Open(path)
+	f, size, err := regularfile.Open(path)
 	if err != nil {
 		var pathError *os.PathError
 		if errors.As(err, &pathError) {
@@ -55,24 +57,41 @@ func Each(path string, do func(*Array) error) error {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil {
-		return err
-	}
-	if !info.Mode().IsRegular() {
-		return fmt.Errorf("%s: it is not a regular file", path)
-	}
 	r := bufio.NewReaderSize(f, 1<<16)
 	if start, _ := r.Peek(4); string(start) != "PK\x03\x04" && string(start) != "PK\x05\x06" {
 		return each(r, path, baseName(path), do)
 	}
-	z, err := zip.NewReader(f, info.Size())
+	z, err := zip.NewReader(f, size)
 	if err != nil {
+		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	if err := checkOverlap(z); err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
 	}
 	for _, member := range z.File {
 		if err := eachMember(member, path, do); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// checkOverlap refuses members that share bytes of the file, with which a small one
+// can claim any amount of data.
+func checkOverlap(z *zip.Reader) error {
+	type span struct{ from, to int64 }
+	var spans []span
+	for _, member := range z.File {
+		from, err := member.DataOffset()
+		if err != nil {
+			return err
+		}
+		spans = append(spans, span{from, from + int64(member.CompressedSize64)})
+	}
+	slices.SortFunc(spans, func(a, b span) int { return cmp.Compare(a.from, b.from) })
+	for i := range spans {
+		if i > 0 && spans[i].from < spans[i-1].to {
+			return errors.New("its members overlap")
 		}
 	}
 	return nil

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -249,6 +250,39 @@ func TestRefused(t *testing.T) {
 	}
 	if _, err := complexes.ReadFloats(make([]float32, 1)); err == nil {
 		t.Error("complex: no error")
+	}
+}
+
+// An archive whose directory names one member many times would go on without end.
+func TestOverlap(t *testing.T) {
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, name := range []string{"a.npy", "b.npy"} {
+		w, err := z.Create(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.Write(file(1, "{'descr': '|u1', 'fortran_order': False, 'shape': (1,)}", 7))
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "x.npz")
+	each := func(archive []byte) (n int, err error) {
+		if err := os.WriteFile(path, archive, 0o666); err != nil {
+			t.Fatal(err)
+		}
+		err = Each(path, func(a *Array) error { n++; _, err := a.ReadAll(1); return err })
+		return n, err
+	}
+	if n, err := each(b.Bytes()); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	// The second entry of the directory, which holds at byte 42 where its member begins.
+	archive := b.Bytes()
+	copy(archive[bytes.LastIndex(archive, []byte("PK\x01\x02"))+42:], make([]byte, 4))
+	if n, err := each(archive); n != 0 || !errors.Is(err, ErrFormat) || !strings.Contains(err.Error(), "overlap") {
+		t.Error(n, err)
 	}
 }
 

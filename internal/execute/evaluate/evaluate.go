@@ -46,6 +46,7 @@ func (Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([
 	s := newScope(nil, m.Proto.Graph)
 	for _, t := range inputs {
 		s.values[t.Name] = t
+		e.held += len(t.Data)
 	}
 	outputs, err := e.graph(s, m.Proto.Graph)
 	if err != nil {
@@ -63,7 +64,11 @@ type evaluator struct {
 	ctx   context.Context
 	model *modelfile.Model
 	opset int64
+	held  int // bytes of values, those that share their elements counted each
 }
+
+// maxHeld bounds the values that are held at a time.
+const maxHeld = 1 << 30
 
 // scope has the values of a graph that runs.
 type scope struct {
@@ -137,10 +142,11 @@ func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: tensor %q of strings", execute.ErrBeyond, t.GetName())
 	}
-	v, err := execute.New(modelfile.DType(t.GetDataType()), t.GetDims())
-	if err != nil {
-		return nil, err
+	v := &execute.Tensor{DType: modelfile.DType(t.GetDataType()), Dims: t.GetDims()}
+	if v.DType.Bits() < 8 {
+		return nil, beyond("elements of type %v", v.DType)
 	}
+	v.Data = make([]byte, p.Size())
 	if n, err := p.ReadAt(v.Data, 0); n < len(v.Data) {
 		return nil, err
 	}
@@ -151,6 +157,9 @@ func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
 func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, error) {
 	for todo := g.GetNode(); len(todo) > 0; {
 		var later []*onnxpb.NodeProto
+		if e.ctx.Err() != nil {
+			return nil, context.Cause(e.ctx)
+		}
 		for _, n := range todo {
 			if !e.runnable(s, n) {
 				later = append(later, n)
@@ -244,23 +253,35 @@ func (e *evaluator) node(s *scope, n *onnxpb.NodeProto) (err error) {
 		if i >= len(results) {
 			return fmt.Errorf("%w: its output %d", execute.ErrBeyond, i)
 		}
+		e.drop(s, name)
 		s.values[name] = results[i]
+		e.held += len(results[i].Data)
 	}
-	s.forget(n)
+	e.forget(s, n)
+	if e.held > maxHeld {
+		return beyond("values of more than %d MiB at a time", maxHeld>>20)
+	}
 	return nil
 }
 
 // forget drops the values that n was the last one to read, or that nobody reads.
-func (s *scope) forget(n *onnxpb.NodeProto) {
+func (e *evaluator) forget(s *scope, n *onnxpb.NodeProto) {
 	for _, name := range reads(n) {
 		if s.uses[name]--; s.uses[name] <= 0 {
-			delete(s.values, name)
+			e.drop(s, name)
 		}
 	}
 	for _, name := range n.Output {
 		if s.uses[name] == 0 {
-			delete(s.values, name)
+			e.drop(s, name)
 		}
+	}
+}
+
+func (e *evaluator) drop(s *scope, name string) {
+	if t := s.values[name]; t != nil {
+		e.held -= len(t.Data)
+		delete(s.values, name)
 	}
 }
 

@@ -3,6 +3,7 @@ package evaluate
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -135,10 +136,26 @@ func TestRefusals(t *testing.T) {
 			g.Node[2].OpType, g.Node[2].Input = proto.String("Expand"), append(g.Node[2].Input, "n")
 			raw := []byte{0, 0, 0, 0, 0, 1, 0, 0, 96, 0, 0, 0, 0, 0, 0, 0} // 2^40, 96
 			g.Initializer = append(g.Initializer, &onnxpb.TensorProto{Name: proto.String("n"), DataType: proto.Int32(int32(onnxpb.TensorProto_INT64)), Dims: []int64{2}, RawData: raw})
-		}, "larger than 1 GiB"},
+		}, "larger than 256 MiB"},
+		{func(g *onnxpb.GraphProto) {
+			raw := []byte{0, 0, 0, 12, 0, 0, 0, 0} // 192 Mi truth values
+			g.Initializer = append(g.Initializer, &onnxpb.TensorProto{Name: proto.String("n"), DataType: proto.Int32(int32(onnxpb.TensorProto_INT64)), Dims: []int64{1}, RawData: raw})
+			last := "n"
+			for i, op := range []string{"ConstantOfShape", "Identity", "Identity", "Identity", "Identity", "Identity", "Identity"} {
+				next := fmt.Sprint("big", i)
+				n := &onnxpb.NodeProto{OpType: &op, Input: []string{last}, Output: []string{next}}
+				if i == 0 {
+					n.Attribute = []*onnxpb.AttributeProto{{Name: proto.String("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(),
+						T: &onnxpb.TensorProto{DataType: proto.Int32(int32(onnxpb.TensorProto_BOOL)), Dims: []int64{1}, RawData: []byte{0}}}}
+				}
+				g.Node = append(g.Node, n)
+				g.Output = append(g.Output, &onnxpb.ValueInfoProto{Name: &next, Type: g.Output[0].Type})
+				last = next
+			}
+		}, "values of more than 1024 MiB at a time"},
 	} {
 		m := testmodels.MLP(1, 64, 96, 16)
-		if test.says == "larger than 1 GiB" {
+		if test.says == "larger than 256 MiB" {
 			m.Proto.Graph.Input[0].Type.GetTensorType().Shape.Dim[0].Value = &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 1}
 		}
 		test.edit(m.Proto.Graph)
@@ -152,7 +169,7 @@ func TestRefusals(t *testing.T) {
 func TestStops(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := (Runner{}).Run(ctx, written(t, testmodels.MLP(1, 8, 8)), nil); !errors.Is(err, context.Canceled) && err == nil {
+	if _, err := (Runner{}).Run(ctx, written(t, testmodels.MLP(1, 8, 8)), nil); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,0 +1,30 @@
+// Package regularfile opens files that have to be regular ones, whatever lies at their
+// path by then: a pipe that nobody writes to would keep its reader waiting forever,
+// and a device may have no end.
+package regularfile
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+)
+
+// ErrNot is the error, within an *fs.PathError, for what is no regular file.
+var ErrNot = errors.New("not a regular file")
+
+// Open opens a regular file for reading and tells its size.
+func Open(path string) (*os.File, int64, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|Nonblock, 0)
+	if err != nil {
+		return nil, 0, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = &fs.PathError{Op: "open", Path: path, Err: ErrNot}
+	}
+	if err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return f, info.Size(), nil
+}
