@@ -100,8 +100,13 @@ type matcher struct {
 	partner     map[*onnxpb.NodeProto]*onnxpb.NodeProto // those of them that belong together all the same
 	steady      map[*value]bool                         // whether constants determine a value
 	raised      map[string]bool                         // operators that are another version's
+	depth       int                                     // of what is followed
 	result      *Match
 }
+
+// deepestMatch bounds how far values that are made of each other are followed: a model
+// may be made to be one long chain.
+const deepestMatch = 1 << 16
 
 func (m *matcher) problem(format string, args ...any) {
 	m.result.Problems = append(m.result.Problems, fmt.Sprintf(format, args...))
@@ -363,6 +368,11 @@ func (m *matcher) isSteady(v *value) bool {
 	if known, ok := m.steady[v]; ok {
 		return known
 	}
+	if m.depth++; m.depth > deepestMatch {
+		m.depth--
+		return false
+	}
+	defer func() { m.depth-- }()
 	m.steady[v] = false // until it is found; the graph has no cycles
 	steady := v.tensor != nil
 	if n := v.node; n != nil && !steady && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
@@ -537,11 +547,13 @@ func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned 
 		return nil
 	case v.name == w.name || v.node != nil && m.partner[v.node] == w.node && w.node != nil:
 		return nil
-	case m.gone[v.node] && m.fresh[w.node] && v.node.GetOpType() == w.node.GetOpType() && len(v.node.Output) == 1:
+	case m.gone[v.node] && m.fresh[w.node] && v.node.GetOpType() == w.node.GetOpType() && len(v.node.Output) == 1 && m.depth < deepestMatch:
 		// The same value under another name.
 		delete(m.gone, v.node)
 		delete(m.fresh, w.node)
 		m.partner[v.node] = w.node
+		m.depth++
+		defer func() { m.depth-- }()
 		return m.nodes(where, v.node, w.node)
 	}
 	report("%s%s: input %d is %s, was %s", where, describe(x), i, quote(w.name), quote(v.name))
@@ -582,7 +594,9 @@ func (m *matcher) constants(where string, v, w *value, turned bool, report func(
 	m.seen[[2]*value{v, w}] = true
 	x, y := m.a.fold(v), m.b.fold(w)
 	if x == nil || y == nil {
-		if v.node != nil && w.node != nil && v.name == w.name && v.node.GetOpType() == w.node.GetOpType() && vt == wt {
+		if v.node != nil && w.node != nil && v.name == w.name && v.node.GetOpType() == w.node.GetOpType() && vt == wt && m.depth < deepestMatch {
+			m.depth++
+			defer func() { m.depth-- }()
 			return m.chain(where, v.node, w.node, report)
 		}
 		if v.tensor != nil && w.tensor != nil { // strings, and types that are no numbers here
@@ -614,14 +628,21 @@ func (m *matcher) constants(where string, v, w *value, turned bool, report func(
 	return m.weights(v, w, x, y, vt != wt)
 }
 
-// chain compares the inputs of two nodes that make the same constant.
+// chain compares two nodes that make the same constant.
 func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string, ...any)) error {
 	if err := m.attributes(where+": ", x, y, report); err != nil {
 		return err
 	}
 	for i := range max(len(x.Input), len(y.Input)) {
-		if err := m.inputs(where+": ", x, y, i, i, false, report); err != nil {
-			return err
+		v, w := m.a.model.index.source(use{x, i}), m.b.model.index.source(use{y, i})
+		switch {
+		case v == nil && w == nil:
+		case v == nil || w == nil:
+			report("%s: %s: input %d is there only once", where, describe(x), i)
+		default:
+			if err := m.constants(where, v, w, false, report); err != nil {
+				return err
+			}
 		}
 	}
 	return nil

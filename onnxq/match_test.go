@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"path/filepath"
 	"slices"
@@ -179,6 +180,24 @@ func TestMatchOfConstants(t *testing.T) {
 			t.Errorf("problems %q, want %q", m.Problems, test.problem)
 		case test.problem == "" && (len(m.Weights) != 1 || m.Weights[0].Name != "b0" || len(m.Problems) > 0):
 			t.Errorf("%+v", m)
+		}
+	}
+}
+
+// A long chain of constants is followed to its beginning.
+func TestMatchOfLongChain(t *testing.T) {
+	chain := func(op string) *Model {
+		list := nodes{node(op, "v0", "w")}
+		for i := range 5000 {
+			list = append(list, node("Sqrt", fmt.Sprintf("v%d", i+1), fmt.Sprintf("v%d", i)))
+		}
+		list = append(list, node("MatMul", "y", "x v5000"))
+		return opened(t, written(t, madeOf(t, []*onnxpb.TensorProto{floats("w", 4, 4)}, list)))
+	}
+	for op, want := range map[string][]string{"Abs": {}, "Exp": {`MatMul node "y": whether "v0" is "v0" is hard to tell`}} {
+		m, err := MatchWeights(context.Background(), chain("Abs"), chain(op), nil)
+		if err != nil || !slices.Equal(m.Problems, want) {
+			t.Errorf("%s: %q, %v", op, m.Problems, err)
 		}
 	}
 }
