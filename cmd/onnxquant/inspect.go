@@ -100,7 +100,7 @@ func modelFacts(path string, in *onnxq.Inspection) []fact {
 	}
 	facts := []fact{
 		{"model", printable(path) + ", " + size},
-		{"opset", clip(strings.Join(opsets, ", "), maxReason)},
+		{"opset", listed(opsets)},
 		{"IR", fmt.Sprint(in.IR)},
 	}
 	if in.Producer != "" {
@@ -118,7 +118,7 @@ func modelFacts(path string, in *onnxq.Inspection) []fact {
 	if in.Graph != "" {
 		graph += ", " + name(in.Graph)
 	}
-	facts = append(facts, fact{"graph", graph}, fact{"operators", clip(printable(strings.Join(counts(in.Operators), ", ")), maxReason)})
+	facts = append(facts, fact{"graph", graph}, fact{"operators", listed(counts(in.Operators))})
 	facts = append(facts, valueFacts("inputs", in.Inputs)...)
 	facts = append(facts, valueFacts("outputs", in.Outputs)...)
 	for i, t := range in.Types {
@@ -149,7 +149,7 @@ func valueFacts(about string, values []onnxq.NamedType) []fact {
 	var facts []fact
 	for i, v := range values {
 		if i == mostLines {
-			return append(facts, fact{"", fmt.Sprintf("%d others", len(values)-i)})
+			return append(facts, fact{"", others(len(values) - i)})
 		}
 		facts = append(facts, fact{about, name(v.Name) + ": " + clip(printable(v.Type), maxReason)})
 		about = ""
@@ -232,7 +232,7 @@ func hazardRows(hazards []onnxq.Hazard, all bool) [][]string {
 		var where []string
 		for i, at := range h.Where {
 			if i == 3 && !all {
-				where = append(where, fmt.Sprintf("%d others", len(h.Where)-i))
+				where = append(where, others(len(h.Where)-i))
 				break
 			}
 			where = append(where, name(at))

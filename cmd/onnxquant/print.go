@@ -141,18 +141,39 @@ func counts(of map[string]int) []string {
 		return cmp.Or(cmp.Compare(of[b], of[a]), cmp.Compare(a, b))
 	})
 	var list []string
-	others := 0
+	rest := 0
 	for i, key := range keys {
 		if i < most {
 			list = append(list, fmt.Sprintf("%d %s", of[key], key))
 		} else {
-			others += of[key]
+			rest += of[key]
 		}
 	}
-	if others > 0 {
-		list = append(list, fmt.Sprintf("%d others", others))
+	if rest > 0 {
+		list = append(list, others(rest))
 	}
 	return list
+}
+
+// listed joins what a model names, the first few.
+func listed(items []string) string {
+	const most = 9 // as many as counts makes
+	var list []string
+	for i, item := range items {
+		if i == most {
+			list = append(list, others(len(items)-i))
+			break
+		}
+		list = append(list, clip(printable(item), maxName))
+	}
+	return strings.Join(list, ", ")
+}
+
+func others(n int) string {
+	if n == 1 {
+		return "1 other"
+	}
+	return fmt.Sprintf("%d others", n)
 }
 
 var tensorHeading = []string{"NAME", "SHAPE", "DTYPE", "DECISION", "FORMAT", "AXIS", "BLOCK", "BYTES", "REASON"}

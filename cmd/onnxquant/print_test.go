@@ -105,3 +105,14 @@ func TestSizes(t *testing.T) {
 		}
 	}
 }
+
+func TestListed(t *testing.T) {
+	long := strings.Repeat("x", 2*maxName)
+	got := listed([]string{"a\n", long})
+	if want := `a\n, ` + clip(long, maxName); got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := listed(strings.Split("a b c d e f g h i j", " ")); got != "a, b, c, d, e, f, g, h, i, 1 other" {
+		t.Errorf("%q", got)
+	}
+}

@@ -118,8 +118,8 @@ func warnOfLeft(c *console, weights []onnxq.RewrittenWeight) {
 	}
 	for _, k := range kinds {
 		first := left[k][0]
-		if others := len(left[k]) - 1; others > 0 {
-			c.warn(fmt.Sprintf("%s and %d others stay %s: %s", first, others, k.form, k.reason))
+		if rest := len(left[k]) - 1; rest > 0 {
+			c.warn(fmt.Sprintf("%s and %s stay %s: %s", first, others(rest), k.form, k.reason))
 		} else {
 			c.warn(fmt.Sprintf("%s stays %s: %s", first, k.form, k.reason))
 		}
