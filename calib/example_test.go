@@ -102,3 +102,14 @@ func ExampleMethod_Observer() {
 	fmt.Println(o.Range())
 	// Output: {0 2} <nil>
 }
+
+func ExamplePercentileIndex() {
+	fmt.Println(calib.PercentileIndex(99, 1000), calib.PercentileIndex(100, 1000))
+	// Output: 990 999
+}
+
+func ExampleParseMethod() {
+	m, err := calib.ParseMethod("percentile:99.9")
+	fmt.Println(m, err)
+	// Output: percentile:99.9 <nil>
+}

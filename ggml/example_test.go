@@ -33,3 +33,38 @@ func ExampleEncoding() {
 	// -0.996 -0.490 0.968
 	// shape [256 100]: Q4_K: a row of 100 elements is not cut into whole blocks of 256
 }
+
+// The types of a GGUF file have numbers.
+func ExampleLookupType() {
+	e, ok := ggml.LookupType(14)
+	fmt.Println(e, e.Elements, e.Bytes, ok)
+	// Output: Q6_K 256 210 true
+}
+
+func ExampleAll() {
+	for _, e := range ggml.All()[:5] {
+		fmt.Println(e, e.BitsPerWeight())
+	}
+	// Output:
+	// F32 32
+	// F16 16
+	// Q4_0 4.5
+	// Q4_1 5
+	// Q5_0 5.5
+}
+
+// Blocks of a form are codes and scales: here -8 … 7, as ONNX's INT4 has them.
+func ExampleForm() {
+	w := make([]float32, 32)
+	for i := range w {
+		w[i] = float32(i-16) / 2
+	}
+	packed := make([]byte, ggml.Q4_0.Bytes)
+	if err := ggml.Q4_0.Quantize(packed, w, 32, nil, 1); err != nil {
+		log.Fatal(err)
+	}
+	p := ggml.Parts{Codes: make([]byte, 32), Scales: make([]float32, 1)}
+	ggml.Q4_0.Form.Split(p, packed)
+	fmt.Println(p.Scales[0], int8(p.Codes[0]), int8(p.Codes[31]))
+	// Output: 1 -8 7
+}

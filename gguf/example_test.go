@@ -1,7 +1,9 @@
 package gguf_test
 
 import (
+	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log"
 	"os"
@@ -46,4 +48,24 @@ func ExampleNewLayout() {
 	// Output:
 	// example true
 	// bias F32 [3] 12
+}
+
+// What is no GGUF file is told.
+func ExampleRead() {
+	raw := []byte("GGUF\x07\x00\x00\x00")
+	_, err := gguf.Read(bytes.NewReader(raw), int64(len(raw)))
+	fmt.Println(errors.Is(err, gguf.ErrFormat))
+	// Output: true
+}
+
+func ExampleTypeName() {
+	fmt.Println(gguf.TypeName(uint32(1)), gguf.TypeName([]string{"a"}))
+	// Output: uint32 []string
+}
+
+// A type is that of blocks: so many elements in so many bytes.
+func ExampleType() {
+	elements, size := gguf.Q6_K.Block()
+	fmt.Println(gguf.Q6_K, elements, size)
+	// Output: Q6_K 256 210
 }

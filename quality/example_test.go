@@ -117,3 +117,48 @@ func ExampleAccuracyRetention() {
 	fmt.Printf("%.1f %v\n", percent, err)
 	// Output: 95.0 <nil>
 }
+
+func ExampleCompare() {
+	x := []float32{-1, -0.5, 0.3, 0.7}
+	found, err := quality.Compare(x, 1, quality.Setting{Scheme: calib.Scheme{Bits: 4}, Granularity: quality.PerTensor})
+	if err != nil {
+		log.Fatal(err)
+	}
+	c := found[0]
+	fmt.Printf("%v: off by %.3f at most, theory has %.3f: %v; %.2f times smaller\n",
+		c.Setting, c.Stats.MaxError, c.MaxError, c.WithinBounds, c.Compression)
+	// Output: 4 bits asymmetric per tensor: off by 0.047 at most, theory has 0.057: true; 2.46 times smaller
+}
+
+func ExampleByEfficiency() {
+	results, err := quality.Suite(quality.SuiteWeights(1)[:1])
+	if err != nil {
+		log.Fatal(err)
+	}
+	best := quality.ByEfficiency(results)[0]
+	fmt.Printf("%v: %.2f dB per bit\n", best.Setting, best.Efficiency())
+	fmt.Println(quality.BestByMSE(results).Setting)
+	// Output:
+	// 8 bits asymmetric per channel: 5.36 dB per bit
+	// 8 bits asymmetric per group of 32
+}
+
+func ExampleSuiteWeights() {
+	for _, w := range quality.SuiteWeights(1) {
+		fmt.Println(w.Name, w.Channels, len(w.Values))
+	}
+	// Output:
+	// gaussian 16 4096
+	// uniform 16 4096
+	// multi-channel 16 4096
+	// outliers 16 4096
+}
+
+func ExampleValues() {
+	for v, times := range quality.Values([]float32{0.5, -2}) {
+		fmt.Println(v, times)
+	}
+	// Output:
+	// 0.5 1
+	// -2 1
+}

@@ -197,13 +197,22 @@ func (f *analyzeFlags) printSuite(c *console) error {
 	if f.json {
 		return c.json(results)
 	}
-	rows := [][]string{{"WEIGHTS", "SETTING", "SQNR", "MSE", "LARGEST ERROR", "SMALLER", "DB PER BIT"}}
+	rows := [][]string{{"WEIGHTS", "SETTING", "SQNR", "OF A SINE", "MSE", "LARGEST ERROR", "BOUND", "SMALLER", "DB PER BIT"}}
 	for _, r := range quality.ByEfficiency(results) {
 		rows = append(rows, []string{
-			r.Weights, r.Setting.String(), decibels(r.Stats.SQNR), fmt.Sprintf("%.3g", r.Stats.MSE),
-			fmt.Sprintf("%.3g", r.Stats.MaxError), fmt.Sprintf("%.2f times", r.Compression), fmt.Sprintf("%.2f", r.Efficiency()),
+			r.Weights, r.Setting.String(), decibels(r.Stats.SQNR), decibels(quality.TheoreticalSQNR(r.Setting.Bits)),
+			fmt.Sprintf("%.3g", r.Stats.MSE), fmt.Sprintf("%.3g", r.Stats.MaxError), suiteBound(r),
+			fmt.Sprintf("%.2f times", r.Compression), fmt.Sprintf("%.2f", r.Efficiency()),
 		})
 	}
 	printTable(c.stdout, rows)
 	return nil
+}
+
+// suiteBound tells the largest error that theory has, and whether errors keep to it.
+func suiteBound(r quality.Result) string {
+	if r.WithinBounds {
+		return fmt.Sprintf("%.3g, kept", r.Comparison.MaxError)
+	}
+	return fmt.Sprintf("%.3g, passed", r.Comparison.MaxError)
 }
