@@ -60,6 +60,23 @@ func numbersOf(t *testing.T, version string) []int {
 	return n
 }
 
+// Whoever cannot take the Gorgonia License builds without what is under it; onnxq never
+// has it.
+func TestWithoutGorgonia(t *testing.T) {
+	for _, args := range [][]string{{"-tags", "nogorgonia", "./cmd/onnxquant"}, {"./onnxq"}, {"./cmd/onnxquant"}} {
+		found := false
+		for _, p := range list(t, append([]string{"-deps"}, args...)...) {
+			found = found || strings.HasPrefix(p.ImportPath, "gorgonia.org/")
+		}
+		if want := len(args) == 1 && args[0] == "./cmd/onnxquant"; found != want {
+			t.Errorf("%v: gorgonia is found: %v", args, found)
+		}
+	}
+	if out, err := exec.Command("go", "vet", "-tags", "nogorgonia", "./verify", "./internal/execute/evaluate", "./cmd/onnxquant").CombinedOutput(); err != nil {
+		t.Errorf("%v: %s", err, out)
+	}
+}
+
 // Every dependency is listed with a licence that is known.
 func TestLicences(t *testing.T) {
 	text, err := os.ReadFile("docs/licenses.md")

@@ -1,3 +1,5 @@
+//go:build !nogorgonia
+
 package evaluate
 
 import (
