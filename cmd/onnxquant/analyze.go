@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"strings"
 
 	"github.com/dustin/go-humanize"
@@ -82,6 +79,9 @@ Flags:
 	if err != nil {
 		return err
 	}
+	if err := checkEmit(f.emit); err != nil {
+		return err
+	}
 	m, err := onnxq.Open(fs.Arg(0))
 	if err != nil {
 		return err
@@ -95,7 +95,7 @@ Flags:
 		return fmt.Errorf("%s: %w", fs.Arg(0), err)
 	}
 	if f.emit != "" {
-		if err := emitPrecision(f.emit, fs.Arg(0), a.Precision); err != nil {
+		if err := emit(f.emit, a.Precision); err != nil {
 			return err
 		}
 	}
@@ -127,27 +127,6 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (onnxq.AnalyzeOptions, error) 
 		opts.Candidates = append(opts.Candidates, candidate)
 	}
 	return opts, nil
-}
-
-// emitPrecision writes a precision_info, unless that would overwrite the model.
-func emitPrecision(path, model string, p *onnxq.Precision) error {
-	if in, err := os.Stat(model); err == nil {
-		if out, err := os.Stat(path); err == nil && os.SameFile(in, out) {
-			return fmt.Errorf("%s: it is the model; choose another name for --emit", path)
-		}
-	}
-	raw, err := json.MarshalIndent(p, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, append(raw, '\n'), 0o666); err != nil {
-		var pathError *os.PathError
-		if errors.As(err, &pathError) {
-			err = pathError.Err
-		}
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	return nil
 }
 
 func printAnalysis(w io.Writer, a *onnxq.Analysis) {
