@@ -1,20 +1,12 @@
 package qat
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
 
 	"onnxquant/calib"
-)
-
-// Granularity says how many values share a scale.
-type Granularity string
-
-const (
-	PerTensor  Granularity = "tensor"
-	PerChannel Granularity = "channel" // rows of the first axis
-	PerGroup   Granularity = "group"   // so many values in the order of memory
 )
 
 // Gradient is a way to take the derivative of a rounded value.
@@ -30,10 +22,10 @@ const (
 type FakeQuantizer struct {
 	Bits        int // 2 … 16
 	Symmetric   bool
-	Granularity Granularity // default PerTensor
-	Channels    int         // per channel
-	Group       int         // values, per group
-	Gradient    Gradient    // default StraightThrough
+	Granularity calib.Granularity // default calib.PerTensor
+	Channels    int               // per channel
+	Group       int               // values, per group
+	Gradient    Gradient          // default StraightThrough
 
 	params []calib.Params
 	n      int // values of the tensors, per channel and per group
@@ -54,21 +46,7 @@ func (f *FakeQuantizer) share(n int) (int, error) {
 	default:
 		return 0, fmt.Errorf("gradient %q: want straight-through or clamped", f.Gradient)
 	}
-	switch f.Granularity {
-	case "", PerTensor:
-		return max(n, 1), nil
-	case PerChannel:
-		if f.Channels < 1 || n == 0 || n%f.Channels != 0 {
-			return 0, fmt.Errorf("%d values are not %d channels", n, f.Channels)
-		}
-		return n / f.Channels, nil
-	case PerGroup:
-		if f.Group < 1 {
-			return 0, fmt.Errorf("groups of %d values: want at least 1", f.Group)
-		}
-		return f.Group, nil
-	}
-	return 0, fmt.Errorf("granularity %q: want tensor, channel or group", f.Granularity)
+	return cmp.Or(f.Granularity, calib.PerTensor).Share(n, f.Channels, f.Group)
 }
 
 // Calibrate sets scales and zero points by the extremes of x, whose values are finite. A
@@ -123,7 +101,7 @@ func (f *FakeQuantizer) ready(n int) (int, error) {
 	if f.params == nil {
 		return 0, errUncalibrated
 	}
-	if len(f.params) > 1 && n != f.n || (f.Granularity == PerChannel || f.Granularity == PerGroup) && n != f.n {
+	if len(f.params) > 1 && n != f.n || (f.Granularity == calib.PerChannel || f.Granularity == calib.PerGroup) && n != f.n {
 		return 0, fmt.Errorf("%d values, but %d were calibrated", n, f.n)
 	}
 	return f.share(n)

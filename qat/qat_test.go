@@ -36,7 +36,7 @@ func TestGoldenTorch(t *testing.T) {
 	for _, c := range golden.Cases {
 		f := FakeQuantizer{Bits: 8, Gradient: Clamped}
 		if c.Channels > 1 {
-			f.Granularity, f.Channels = PerChannel, c.Channels
+			f.Granularity, f.Channels = calib.PerChannel, c.Channels
 		}
 		var params []calib.Params
 		for i, s := range c.Scale {
@@ -115,8 +115,8 @@ func TestGranularity(t *testing.T) {
 		want []float32 // largest of each range
 	}{
 		{FakeQuantizer{Bits: 8, Symmetric: true}, []float32{100}},
-		{FakeQuantizer{Bits: 8, Symmetric: true, Granularity: PerChannel, Channels: 3}, []float32{1, 100, 7}},
-		{FakeQuantizer{Bits: 8, Symmetric: true, Granularity: PerGroup, Group: 4}, []float32{100, 7}},
+		{FakeQuantizer{Bits: 8, Symmetric: true, Granularity: calib.PerChannel, Channels: 3}, []float32{1, 100, 7}},
+		{FakeQuantizer{Bits: 8, Symmetric: true, Granularity: calib.PerGroup, Group: 4}, []float32{100, 7}},
 	} {
 		y := make([]float32, len(x))
 		if err := test.f.Forward(y, x); err != nil {
@@ -161,7 +161,7 @@ func TestGradients(t *testing.T) {
 func TestRefused(t *testing.T) {
 	x := make([]float32, 4)
 	for _, f := range []FakeQuantizer{
-		{}, {Bits: 17}, {Bits: 4, Granularity: "row"}, {Bits: 4, Granularity: PerChannel, Channels: 3}, {Bits: 4, Granularity: PerGroup}, {Bits: 4, Gradient: "none"},
+		{}, {Bits: 17}, {Bits: 4, Granularity: "row"}, {Bits: 4, Granularity: calib.PerChannel, Channels: 3}, {Bits: 4, Granularity: calib.PerGroup}, {Bits: 4, Gradient: "none"},
 	} {
 		if err := f.Forward(x, x); err == nil {
 			t.Errorf("%+v: no error", f)

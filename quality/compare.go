@@ -6,19 +6,10 @@ import (
 	"onnxquant/calib"
 )
 
-// Granularity says how many values share a scale.
-type Granularity string
-
-const (
-	PerTensor  Granularity = "tensor"
-	PerChannel Granularity = "channel" // rows of the first axis
-	PerGroup   Granularity = "group"   // so many values in the order of memory
-)
-
 // Setting is a way to quantize values.
 type Setting struct {
 	calib.Scheme
-	Granularity Granularity
+	Granularity calib.Granularity
 	Group       int // values of a group; meaningful per group
 }
 
@@ -29,7 +20,7 @@ func (s Setting) String() string {
 		mode = "symmetric"
 	}
 	text := fmt.Sprintf("%d bits %s per %s", s.Bits, mode, s.Granularity)
-	if s.Granularity == PerGroup {
+	if s.Granularity == calib.PerGroup {
 		text += fmt.Sprintf(" of %d", s.Group)
 	}
 	return text
@@ -43,18 +34,7 @@ func (s Setting) share(n, channels int) (int, error) {
 	if n == 0 || channels < 1 || n%channels != 0 {
 		return 0, fmt.Errorf("%d values are not %d channels", n, channels)
 	}
-	switch s.Granularity {
-	case PerTensor:
-		return n, nil
-	case PerChannel:
-		return n / channels, nil
-	case PerGroup:
-		if s.Group < 1 {
-			return 0, fmt.Errorf("groups of %d values: want at least 1", s.Group)
-		}
-		return s.Group, nil
-	}
-	return 0, fmt.Errorf("granularity %q: want tensor, channel or group", s.Granularity)
+	return s.Granularity.Share(n, channels, s.Group)
 }
 
 // Quantize returns what the codes of x stand for, and the scale and zero point of each
@@ -138,5 +118,5 @@ func CompareBits(x []float32, channels int, s Setting, bits ...int) ([]Compariso
 
 // CompareGranularities quantizes x per tensor, per channel and per group of so many.
 func CompareGranularities(x []float32, channels int, s calib.Scheme, group int) ([]Comparison, error) {
-	return Compare(x, channels, Setting{s, PerTensor, 0}, Setting{s, PerChannel, 0}, Setting{s, PerGroup, group})
+	return Compare(x, channels, Setting{s, calib.PerTensor, 0}, Setting{s, calib.PerChannel, 0}, Setting{s, calib.PerGroup, group})
 }

@@ -75,7 +75,7 @@ func ExampleOutlierImpact() {
 
 func ExampleCompareBits() {
 	x := []float32{-1, -0.5, 0.3, 0.7}
-	found, err := quality.CompareBits(x, 1, quality.Setting{Scheme: calib.Scheme{Symmetric: true}, Granularity: quality.PerTensor})
+	found, err := quality.CompareBits(x, 1, quality.Setting{Scheme: calib.Scheme{Symmetric: true}, Granularity: calib.PerTensor})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func ExampleAccuracyRetention() {
 
 func ExampleCompare() {
 	x := []float32{-1, -0.5, 0.3, 0.7}
-	found, err := quality.Compare(x, 1, quality.Setting{Scheme: calib.Scheme{Bits: 4}, Granularity: quality.PerTensor})
+	found, err := quality.Compare(x, 1, quality.Setting{Scheme: calib.Scheme{Bits: 4}, Granularity: calib.PerTensor})
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -136,8 +136,8 @@ func TestSuite(t *testing.T) {
 					t.Errorf("%s: %v has the MSE %v, %v %v", name, s, c.Stats.MSE, finer, found[finer].Stats.MSE)
 				}
 			}
-			if s.Granularity == PerTensor {
-				group := Setting{s.Scheme, PerGroup, 32}
+			if s.Granularity == calib.PerTensor {
+				group := Setting{s.Scheme, calib.PerGroup, 32}
 				if found[group].Stats.MSE >= c.Stats.MSE {
 					t.Errorf("%s: %v is better than %v", name, s, group)
 				}
@@ -145,7 +145,7 @@ func TestSuite(t *testing.T) {
 		}
 	}
 	// Full-range uniform values: steps of a/127 over ±a, SQNR = 20·log10(2·127) dB.
-	uniform := of["uniform"][Setting{calib.Scheme{Bits: 8, Symmetric: true}, PerTensor, 0}]
+	uniform := of["uniform"][Setting{calib.Scheme{Bits: 8, Symmetric: true}, calib.PerTensor, 0}]
 	if want := 20 * math.Log10(2*127.0); math.Abs(uniform.Stats.SQNR-want) > 0.3 {
 		t.Errorf("uniform at 8 bits: %v dB, want %v", uniform.Stats.SQNR, want)
 	}
@@ -236,16 +236,16 @@ func TestScaleSensitivity(t *testing.T) {
 func TestRefused(t *testing.T) {
 	x := make([]float32, 12)
 	for _, s := range []Setting{
-		{calib.Scheme{Bits: 1}, PerTensor, 0}, {calib.Scheme{Bits: 4}, "row", 0}, {calib.Scheme{Bits: 4}, PerGroup, 0},
+		{calib.Scheme{Bits: 1}, calib.PerTensor, 0}, {calib.Scheme{Bits: 4}, "row", 0}, {calib.Scheme{Bits: 4}, calib.PerGroup, 0},
 	} {
 		if _, err := Compare(x, 3, s); err == nil {
 			t.Errorf("%v: no error", s)
 		}
 	}
-	if _, err := CompareBits(x, 5, Setting{calib.Scheme{}, PerTensor, 0}); err == nil {
+	if _, err := CompareBits(x, 5, Setting{calib.Scheme{}, calib.PerTensor, 0}); err == nil {
 		t.Error("5 channels of 12 values: no error")
 	}
-	if _, err := CompareBits([]float32{float32(math.Inf(1))}, 1, Setting{calib.Scheme{}, PerTensor, 0}); err == nil {
+	if _, err := CompareBits([]float32{float32(math.Inf(1))}, 1, Setting{calib.Scheme{}, calib.PerTensor, 0}); err == nil {
 		t.Error("infinity: no error")
 	}
 	if _, err := AccuracyRetention(0, 1); err == nil {

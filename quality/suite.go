@@ -64,7 +64,7 @@ func Suite(weights []Weights) ([]Result, error) {
 	for _, bits := range []int{4, 8} {
 		for _, symmetric := range []bool{true, false} {
 			s := calib.Scheme{Bits: bits, Symmetric: symmetric}
-			settings = append(settings, Setting{s, PerTensor, 0}, Setting{s, PerChannel, 0}, Setting{s, PerGroup, 32})
+			settings = append(settings, Setting{s, calib.PerTensor, 0}, Setting{s, calib.PerChannel, 0}, Setting{s, calib.PerGroup, 32})
 		}
 	}
 	var all []Result
