@@ -107,7 +107,7 @@ def test_types(dtype, dims, tmp_path):
     onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
     sizes = ["--dim", "n=2"] if "n" in dims else []
     output, = verify_in_runtime(*sizes, path, path)["execution"]["outputs"]
-    assert output["dims"] == [2, 3] and output["dtype"] == dtype and output["sqnr_db"] == 999
+    assert output["shape"] == [2, 3] and output["dtype"] == dtype and output["sqnr_db"] == 999
 
 
 def perceptron(dtype=np.float32):

@@ -82,7 +82,7 @@ type Execution struct {
 type Input struct {
 	Name  string  `json:"name"`
 	DType string  `json:"dtype"`
-	Dims  []int64 `json:"dims"`
+	Dims  []int64 `json:"shape"`
 }
 
 // Output compares an output of the quantized model with that of the float model.

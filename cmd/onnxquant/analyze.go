@@ -163,7 +163,7 @@ func printAnalysis(w io.Writer, a *onnxq.Analysis) {
 		{"mix", strings.Join(counts(counted), ", ")},
 		{"size", sizes(a.FloatBytes, a.OutBytes)},
 		{"error", fmt.Sprintf("%.4f, SQNR %s", a.Error, decibels(-20*math.Log10(a.Error)))},
-		{"optimum", fmt.Sprintf("at most %s %% less", humanize.FtoaWithDigits(100*a.Gap, 4))},
+		{"optimum", fmt.Sprintf("within %s %% of this", humanize.FtoaWithDigits(100*a.Gap, 4))},
 	})
 }
 

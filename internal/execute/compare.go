@@ -11,7 +11,7 @@ import (
 type Comparison struct {
 	Name     string  `json:"name"`
 	DType    string  `json:"dtype"`
-	Dims     []int64 `json:"dims"`
+	Dims     []int64 `json:"shape"`
 	MaxError float64 `json:"max_error"`      // the largest |b - a|
 	Relative float64 `json:"relative_error"` // MaxError over the largest |a|
 	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σa² / Σ(b-a)²), at most 999, which also stands for no error

@@ -52,7 +52,7 @@ func findLibrary(named string) (string, error) {
 			}
 		}
 	}
-	return "", errors.New("ONNX Runtime is not asked: its shared library is not in the usual places; name it by --ort-lib or " + LibraryVariable)
+	return "", errors.New("ONNX Runtime is not asked: its shared library is not in the usual places; name it by --ort-lib or " + LibraryVariable + " (of the Python package: site-packages/onnxruntime/capi/libonnxruntime.so.*)")
 }
 
 // usualPlaces are patterns of paths: folders of the system, and the Python
