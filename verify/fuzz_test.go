@@ -16,9 +16,14 @@ import (
 // of one line, or a report that can be printed.
 func FuzzModels(f *testing.F) {
 	var last []byte
-	for _, model := range testmodels.Seeds() {
-		f.Add(model, model)
-		f.Add(last, model)
+	i := 0
+	for _, model := range testmodels.Seeds() { // a part, for each is folded, compared and run
+		switch i++; i % 8 {
+		case 0:
+			f.Add(last, model)
+		case 4:
+			f.Add(model, model)
+		}
 		last = model
 	}
 	f.Fuzz(func(t *testing.T, float, quantized []byte) {
