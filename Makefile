@@ -150,8 +150,8 @@ licenses:
 
 # Each build has a cache of its own.
 reproducible:
-	@dir=$$(mktemp -d) && for n in one another; do \
-		mkdir $$dir/$$n && git archive HEAD | tar -x -C $$dir/$$n && \
+	@dir=$$(mktemp -d) && commit=$$(git rev-parse HEAD) && for n in one another; do \
+		mkdir $$dir/$$n && git archive $$commit | tar -x -C $$dir/$$n && \
 		(cd $$dir/$$n && GOCACHE=$$dir/$$n/.cache go build -trimpath -o $$dir/$$n.bin ./cmd/onnxquant) || exit 1; \
 	done; sha256sum $$dir/*.bin; cmp $$dir/one.bin $$dir/another.bin; status=$$?; \
 	chmod -R u+w $$dir; rm -rf $$dir; exit $$status
