@@ -51,6 +51,7 @@ ort:
 	CGO_ENABLED=1 go build -tags ort -trimpath -o bin/onnxquant-ort ./cmd/onnxquant-ort
 
 test: FUZZTIME = 10s
+test: FUZZJOBS = 3
 test: check test-go plain cross fuzz oracle
 
 check:
@@ -117,8 +118,6 @@ proto:
 	build/proto/bin/python -m grpc_tools.protoc -I. --plugin=build/proto/bin/protoc-gen-go \
 		--go_out=. --go_opt=module=onnxquant internal/onnxpb/onnx.proto
 
-# Files go to memory where they can.
-fuzz: export TMPDIR := $(or $(wildcard /dev/shm),$(TMPDIR),/tmp)
 fuzz:
 	./fuzz.sh $(FUZZTIME) $(FUZZJOBS)
 

@@ -15,6 +15,11 @@ for dir in $(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n 1 dirname | sort
 	"$FUZZBUILD/$binary" -test.list '^Fuzz' | sed "s|^|$dir $binary |"
 done > "$FUZZBUILD/targets"
 
+# Files of models go to memory if there is room.
+if [ "$(df -Pk /dev/shm 2>/dev/null | awk 'END {print $4 + 0}')" -gt 1000000 ]; then
+	export TMPDIR=/dev/shm
+fi
+
 # Before Go 1.27 the end of the time may come out as a failure (go.dev/issue/75804).
 # That alone, without an input that failed, is none.
 xargs -P "$2" -n 3 sh -c '

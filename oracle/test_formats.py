@@ -247,8 +247,10 @@ class Forms:
         return model
 
 
-# Encodings of each form, for all structures: without parts and mins, with mins, with parts, with both.
-STRUCTURED = {name: ENCODINGS[name] for name in ("q4_0", "q5_1", "q6_k", "q4_k", "iq4_nl")}
+# For all structures, one of each form: those left out have other numbers in the same nodes. Of
+# encodings that is one without parts and mins, with mins, with parts, and with both.
+STRUCTURED = FORMATS | {name: ENCODINGS[name] for name in ("q4_0", "q5_1", "q6_k", "q4_k", "iq4_nl")}
+del STRUCTURED["mxfp8-e5m2"], STRUCTURED["fp4"]
 
 # What the runtime cannot run although it is right.
 UNRUNNABLE = {("opset24", "int2"), ("opset24", "uint2")}  # it has Swish of opset 24, but not in a model of opset 25
@@ -261,12 +263,12 @@ MAGNIFIES = {"deep_graph"}
 FUSED_WRONGLY = {"matmul_w_w"}
 
 
-@pytest.mark.parametrize("fmt", FORMATS | STRUCTURED)
+@pytest.mark.parametrize("fmt", STRUCTURED)
 @pytest.mark.parametrize("case", CASES)
 def test_structure(case, fmt, tmp_path):
     index, folder = CASES[case], STRUCTURES / case
     runner = index["runner"]
-    forms = Forms(folder / "model.onnx", (FORMATS | STRUCTURED)[fmt], tmp_path, "onnxruntime" if runner == "none" else runner)
+    forms = Forms(folder / "model.onnx", STRUCTURED[fmt], tmp_path, "onnxruntime" if runner == "none" else runner)
     forms.check_types()
     forms.check_values()
     if index["checked"] != "none":
@@ -287,7 +289,7 @@ def test_model(name, fmt, tmp_path):
     forms.check_runs(runtime.random_feeds(MODELS[name], **FEEDS.get(name, {})), portable=False)
 
 
-@pytest.mark.parametrize("fmt", ["q4_0", "q5_0", "q8_0"])
+@pytest.mark.parametrize("fmt", ["q4_0", "q8_0"])
 @pytest.mark.parametrize("case", [c for c in CASES if CASES[c]["runner"] == "onnxruntime"])
 def test_nbits(case, fmt, tmp_path):
     """Blocks that are integers with a scale have the same values in what ONNX Runtime's operators read."""
