@@ -91,7 +91,8 @@ type Output = execute.Comparison
 // Models compares the float model at in with the quantized one at out. That they
 // differ is no error: the report tells.
 func Models(ctx context.Context, in, out string, opts Options) (*Report, error) {
-	folder, err := os.MkdirTemp("", "onnxquant-verify-")
+	removeLeftovers()
+	folder, err := os.MkdirTemp("", folderPrefix)
 	if err != nil {
 		return nil, err
 	}
