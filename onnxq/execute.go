@@ -230,22 +230,28 @@ func (e *executor) copy(b *buffers, s stretch, out *outcome) error {
 	return err
 }
 
-// quantize turns one tile into codes, scales and zero points. It reports whether
-// all elements are finite, as they must be for that.
-func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err error) {
-	if t.encoding != nil {
-		return e.quantizeBlocks(b, t, out)
-	}
+// findScales finds the scales of a tile's blocks, which it leaves in memory if it is one
+// chunk. It reports whether all elements are finite.
+func (t tile) findScales(b *buffers, chunks []chunk) (finite bool, err error) {
 	b.prepare(t)
-	chunks := t.chunks(e.limit)
 	for _, c := range chunks {
 		if err := b.load(t, c); err != nil {
 			return true, err
 		}
 		t.observe(b, c)
 	}
-	if !t.codec.Scales(b.scale, b.zero, b.lo, b.hi) {
-		return false, nil
+	return t.codec.Scales(b.scale, b.zero, b.lo, b.hi), nil
+}
+
+// quantize turns one tile into codes, scales and zero points. It reports whether
+// all elements are finite, as they must be for that.
+func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err error) {
+	if t.encoding != nil {
+		return e.quantizeBlocks(b, t, out)
+	}
+	chunks := t.chunks(e.limit)
+	if finite, err = t.findScales(b, chunks); !finite || err != nil {
+		return finite, err
 	}
 	if e.spoiled.Load() {
 		return true, nil // only in search of other weights that are broken

@@ -62,15 +62,8 @@ func (t tile) measure(b *buffers, chunks []chunk, sums *quality.Sums) (finite bo
 		sums.Add(x, decoded)
 		return true, nil
 	}
-	b.prepare(t)
-	for _, c := range chunks {
-		if err := b.load(t, c); err != nil {
-			return true, err
-		}
-		t.observe(b, c)
-	}
-	if !t.codec.Scales(b.scale, b.zero, b.lo, b.hi) {
-		return false, nil
+	if finite, err = t.findScales(b, chunks); !finite || err != nil {
+		return finite, err
 	}
 	if err := t.narrow(b, chunks); err != nil {
 		return true, err
