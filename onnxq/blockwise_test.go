@@ -1,9 +1,7 @@
 package onnxq
 
 import (
-	"context"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -51,17 +49,7 @@ func importanceOf(t *testing.T, path string) *Importance {
 }
 
 func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
-	p, err := opened(t, in).Plan(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.conv.limit = limit
-	out := filepath.Join(t.TempDir(), "out.onnx")
-	r, err := p.Convert(context.Background(), out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	checkSizes(t, r)
+	r, out := convertedIn(t, opened(t, in), opts, limit)
 	after := map[string]*QuantizedWeight{}
 	for _, w := range opened(t, out).QuantizedWeights() {
 		after[w.Name] = w

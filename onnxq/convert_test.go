@@ -84,26 +84,16 @@ func TestConvertAgreesWithReference(t *testing.T) {
 			for _, limit := range []int64{8, 500, greatestTile} {
 				t.Run(fmt.Sprintf("%s/%d bits/block %d/limit %d", kind.Name, opts.Bits, opts.Block, limit), func(t *testing.T) {
 					in := opened(t, built(t, kind.Name))
-					p, err := in.Plan(opts)
-					if err != nil {
-						t.Fatal(err)
-					}
-					p.conv.limit = limit
-					out := filepath.Join(t.TempDir(), "out.onnx")
-					r, err := p.Convert(context.Background(), out)
-					if err != nil {
-						t.Fatal(err)
-					}
-					checkSizes(t, r)
+					r, out := convertedIn(t, in, opts, limit)
 					want := weightsOf[kind.Name]
 					if len(opts.Ops) > 0 {
 						want += othersOf[kind.Name]
 					}
-					if len(p.conv.weights) != want {
-						t.Errorf("%d weights, want %d", len(p.conv.weights), want)
+					if len(r.Plan.conv.weights) != want {
+						t.Errorf("%d weights, want %d", len(r.Plan.conv.weights), want)
 					}
 					q := opened(t, out)
-					for _, w := range p.conv.weights {
+					for _, w := range r.Plan.conv.weights {
 						compareWithReference(t, in, q, w)
 					}
 				})
@@ -399,4 +389,20 @@ func TestErrorStatistics(t *testing.T) {
 	if w.MaxError != most || math.Abs(w.MSE-errs/float64(len(x))) > 1e-12 || math.Abs(w.SQNR-10*math.Log10(squares/errs)) > 1e-9 {
 		t.Errorf("max %g, MSE %g, SQNR %g; want %g, %g, %g", w.MaxError, w.MSE, w.SQNR, most, errs/float64(len(x)), 10*math.Log10(squares/errs))
 	}
+}
+
+// convertedIn converts a model whose workers may hold so many elements at a time.
+func convertedIn(t *testing.T, in *Model, opts Options, limit int64) (r *Report, out string) {
+	t.Helper()
+	p, err := in.Plan(opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.conv.limit = limit
+	out = filepath.Join(t.TempDir(), "out.onnx")
+	if r, err = p.Convert(context.Background(), out); err != nil {
+		t.Fatal(err)
+	}
+	checkSizes(t, r)
+	return r, out
 }

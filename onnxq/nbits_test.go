@@ -2,9 +2,7 @@ package onnxq
 
 import (
 	"bytes"
-	"context"
 	"fmt"
-	"path/filepath"
 	"testing"
 
 	"onnxquant/int4"
@@ -31,17 +29,7 @@ func TestNBitsHoldsTheSameCodes(t *testing.T) {
 					models := map[Style]*Model{}
 					for _, style := range []Style{DQ, NBits} {
 						opts.Style = style
-						p, err := in.Plan(opts)
-						if err != nil {
-							t.Fatal(err)
-						}
-						p.conv.limit = limit
-						out := filepath.Join(t.TempDir(), "out.onnx")
-						r, err := p.Convert(context.Background(), out)
-						if err != nil {
-							t.Fatal(err)
-						}
-						checkSizes(t, r)
+						r, out := convertedIn(t, in, opts, limit)
 						plans[style], models[style] = r.Plan, opened(t, out)
 					}
 					for i, w := range plans[NBits].conv.weights {
