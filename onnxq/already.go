@@ -13,21 +13,21 @@ const already = "already quantized: "
 
 // quantizedParts tells which values are a part of a quantized weight, and as
 // what.
-func (m *Model) quantizedParts() map[*value]string {
+func quantizedParts(x *graphIndex) map[*value]string {
 	parts := map[*value]string{}
-	f := newFolder(m)
+	f := newFolder(x)
 	f.functions = true
-	walkNodes(m.file.Proto, func(n *onnxpb.NodeProto) {
+	walkNodes(x.file.Proto, func(n *onnxpb.NodeProto) {
 		w := f.quantized(n)
-		if w == nil || w.constant == nil {
+		if w == nil || w.folded == nil {
 			return
 		}
 		for _, part := range []struct {
 			role string
 			v    *value
 		}{
-			{"scale", w.weight.scale}, {"zero point", w.weight.zero}, {"scale of scales", w.weight.whole},
-			{"min", w.weight.least}, {"scale of mins", w.weight.leastWhole},
+			{"scale", w.folded.weight.scale}, {"zero point", w.folded.weight.zero}, {"scale of scales", w.folded.weight.whole},
+			{"min", w.folded.weight.least}, {"scale of mins", w.folded.weight.leastWhole},
 		} {
 			if part.v != nil {
 				parts[part.v] = already + part.role + " of " + w.Form
@@ -112,7 +112,7 @@ func rolesOf(n *onnxpb.NodeProto) []inputRole {
 
 // role says what a tensor is to an operator that computes with quantized ones,
 // if it is such an operator.
-func (l leaf) role() string {
+func roleOfLeaf(l leaf) string {
 	if roles := rolesOf(l.node); l.input < len(roles) && roles[l.input].what != "" {
 		return roles[l.input].what + " of " + l.node.GetOpType()
 	}
@@ -120,12 +120,12 @@ func (l leaf) role() string {
 }
 
 // coded walks the weights with whose codes a node computes.
-func (m *Model) coded(n *onnxpb.NodeProto) iter.Seq2[*value, *QuantizedWeight] {
+func coded(x *graphIndex, n *onnxpb.NodeProto) iter.Seq2[*value, *QuantizedWeight] {
 	return func(yield func(*value, *QuantizedWeight) bool) {
 		roles := rolesOf(n)
 		for i, r := range roles {
-			codes := m.index.source(use{n, i})
-			if r.what == "codes" && codes != nil && codes.tensor != nil && (!codes.input || codes.mustBeInput) && !yield(codes, m.codedWeight(n, i, roles)) {
+			codes := x.source(use{n, i})
+			if r.what == "codes" && codes != nil && codes.tensor != nil && (!codes.input || codes.mustBeInput) && !yield(codes, codedWeight(x, n, i, roles)) {
 				return
 			}
 		}
@@ -133,8 +133,8 @@ func (m *Model) coded(n *onnxpb.NodeProto) iter.Seq2[*value, *QuantizedWeight] {
 }
 
 // codedWeight is the weight whose codes are an input of a node.
-func (m *Model) codedWeight(n *onnxpb.NodeProto, input int, roles []inputRole) *QuantizedWeight {
-	codes := m.index.source(use{n, input})
+func codedWeight(x *graphIndex, n *onnxpb.NodeProto, input int, roles []inputRole) *QuantizedWeight {
+	codes := x.source(use{n, input})
 	w := &QuantizedWeight{
 		Name: codes.path, Form: n.GetOpType(), Shape: append([]int64{}, codes.tensor.GetDims()...),
 		Block: intAttribute(n, "block_size"), Codes: codes.name, Bytes: sizeOf(codes.tensor),
@@ -144,7 +144,7 @@ func (m *Model) codedWeight(n *onnxpb.NodeProto, input int, roles []inputRole) *
 	t := packedType(n, modelfile.DType(codes.tensor.GetDataType()))
 	w.CodeType, w.Bits = t.String(), int(t.Bits())
 	for i, r := range roles {
-		v := m.index.source(use{n, i})
+		v := x.source(use{n, i})
 		if v == nil || v.tensor == nil || r.weight != roles[input].weight {
 			continue
 		}
@@ -174,12 +174,9 @@ func packedType(n *onnxpb.NodeProto, stored modelfile.DType) modelfile.DType {
 	case "MatMulBnb4", "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight":
 		bits = 4
 	case "MatMulNBitsMlp", "MatMulNBitsQkv":
-		bits = bitsOf(n)
+		bits = intAttributeOr(n, "bits", 4)
 	case "QMoE":
-		bits = 4
-		if a := attribute(n, "expert_weight_bits"); a != nil {
-			bits = a.GetI()
-		}
+		bits = intAttributeOr(n, "expert_weight_bits", 4)
 	}
 	if t, ok := unsignedTypes[bits]; ok {
 		return t

@@ -54,7 +54,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 			again := node(c.op, "again", c.inputs, c.attrs...)
 			in := written(t, madeOf(t, tensors, nodes{node(c.op, "y", c.inputs, c.attrs...), again}))
 			m := opened(t, in)
-			found := m.QuantizedWeights()
+			found := quantizedWeights(m.index)
 			if len(found) != 1 {
 				t.Fatalf("%d weights", len(found))
 			}
@@ -127,7 +127,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := map[string]*QuantizedWeight{}
-	for _, w := range opened(t, once).QuantizedWeights() {
+	for _, w := range quantizedWeights(opened(t, once).index) {
 		found[w.Name] = w
 	}
 	if len(found) != 3 || len(r.Tensors) != 2 || found["local.f/b"].Form != "MatMulInteger" {
@@ -187,7 +187,7 @@ func TestMatchFunctions(t *testing.T) {
 		want   string
 	}{
 		{same, ""},
-		{func(f *onnxpb.FunctionProto) { f.Node[2].OpType = ptr("Tanh") }, `function "f": Relu node "y" is Tanh`},
+		{func(f *onnxpb.FunctionProto) { f.Node[2].OpType = new("Tanh") }, `function "f": Relu node "y" is Tanh`},
 		{func(f *onnxpb.FunctionProto) { f.Attribute = []string{"a"} }, `function "f": `},
 		{func(f *onnxpb.FunctionProto) { f.Node[0].Attribute[0].T = floats("w", 64, 16) }, `FLOAT [64 16], was FLOAT [64 32]`},
 	} {

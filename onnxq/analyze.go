@@ -172,7 +172,7 @@ func (a *analyzer) try(ctx context.Context, i int, c Candidate) error {
 		return err
 	}
 	overhead, quantized := p.OutBytes-a.FloatBytes, 0
-	for _, w := range p.conv.weights {
+	for _, w := range p.conv.to.weights {
 		overhead -= w.size() - w.sourceBytes()
 		quantized++
 		s := sums[w]
@@ -184,7 +184,7 @@ func (a *analyzer) try(ctx context.Context, i int, c Candidate) error {
 			return err
 		}
 		choice := Choice{Candidate: c, Bytes: w.size(), Error: math.Sqrt(s.Noise()), Stats: s.Stats()}
-		if b := w.choice.block; b != c.Block {
+		if b := w.d.choice.block; b != c.Block {
 			choice.Block = b
 		}
 		a.Weights[at].Choices = append(a.Weights[at].Choices, choice)
@@ -200,7 +200,7 @@ func (a *analyzer) progress(p *Plan, i int, bytes int64) {
 	}
 	a.done += bytes
 	pass := int64(0)
-	for _, w := range p.conv.weights {
+	for _, w := range p.conv.to.weights {
 		pass += w.sourceBytes()
 	}
 	a.opts.Progress(a.done, max(pass*int64(len(a.Candidates)-1), a.done))
@@ -208,18 +208,18 @@ func (a *analyzer) progress(p *Plan, i int, bytes int64) {
 
 // weight returns the index of a weight, of which it is the first time the distribution.
 func (a *analyzer) weight(ctx context.Context, c *conversion, w *weight) (int, error) {
-	if at, ok := a.index[w.path]; ok {
+	if at, ok := a.index[w.d.value.path]; ok {
 		return at, nil
 	}
 	d, err := c.distribution(ctx, w)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", quote(w.path), err)
+		return 0, fmt.Errorf("%s: %w", quote(w.d.value.path), err)
 	}
 	bytes := w.sourceBytes()
-	a.index[w.path] = len(a.Weights)
+	a.index[w.d.value.path] = len(a.Weights)
 	a.Weights = append(a.Weights, WeightAnalysis{
-		Name: w.path, DType: w.dtype.String(), Shape: slices.Clone(w.shape), Bytes: bytes, Distribution: d,
-		Choices: []Choice{{Candidate: Candidate{Format: Float}, Bytes: bytes, Stats: quality.Stats{N: bytes / (w.dtype.Bits() / 8), SQNR: math.Inf(1)}}},
+		Name: w.d.value.path, DType: w.d.dtype.String(), Shape: slices.Clone(w.d.shape), Bytes: bytes, Distribution: d,
+		Choices: []Choice{{Candidate: Candidate{Format: Float}, Bytes: bytes, Stats: quality.Stats{N: bytes / (w.d.dtype.Bits() / 8), SQNR: math.Inf(1)}}},
 	})
 	return len(a.Weights) - 1, nil
 }

@@ -6,7 +6,6 @@ import (
 	"hash/crc32"
 	"iter"
 	"slices"
-	"strings"
 
 	"onnxquant/ggml"
 	"onnxquant/internal/kernels"
@@ -26,47 +25,6 @@ import (
 //
 // A last block that is short is filled up with zeros, which are not stored.
 
-// blockwiseFormats lists the formats of registered encodings.
-func blockwiseFormats() []formatTraits {
-	var list []formatTraits
-	for _, e := range ggml.All() {
-		if e.Form != nil {
-			list = append(list, blockwiseTraits(e))
-		}
-	}
-	return list
-}
-
-func blockwiseTraits(e *ggml.Encoding) formatTraits {
-	name := strings.ToLower(e.Name)
-	return formatTraits{Format(name), blockwise, codesOf(e.Form), "_" + name, e.Elements, true}
-}
-
-// codesOf is the smallest type that has a form's codes.
-func codesOf(f *ggml.Form) modelfile.DType {
-	types := map[bool][3]modelfile.DType{
-		false: {modelfile.Uint2, modelfile.Uint4, modelfile.Uint8},
-		true:  {modelfile.Int2, modelfile.Int4, modelfile.Int8},
-	}[f.Signed]
-	switch {
-	case f.Values != nil:
-		return modelfile.Uint4
-	case f.Bits <= 2:
-		return types[0]
-	case f.Bits <= 4:
-		return types[1]
-	}
-	return types[2]
-}
-
-// encoding returns that of a blockwise format, nil for others.
-func (f Format) encoding() *ggml.Encoding {
-	if e, ok := ggml.Lookup(string(f)); ok && e.Form != nil {
-		return e
-	}
-	return nil
-}
-
 // detail is a further tensor of a weight in a blockwise format, beside codes and scales:
 // some bytes for each block or part.
 type detail struct {
@@ -83,7 +41,7 @@ func (w *weight) along(n int64) []int64 {
 		return nil // ONNX Runtime takes a single scale for that of the tensor
 	}
 	shape := slices.Clone(w.view)
-	shape[w.choice.axis] = n
+	shape[w.d.choice.axis] = n
 	return shape
 }
 
@@ -93,7 +51,7 @@ const partScale = "_part_scale"
 // detailed adds a detail of which there is one for so many elements.
 func (w *weight) detailed(b *builder, name string, dtype modelfile.DType, part int64) *onnxpb.TensorProto {
 	n := divideUp(w.k, part)
-	t := b.tensor(w.name+name, dtype, w.along(n))
+	t := b.tensor(w.d.value.name+name, dtype, w.along(n))
 	if name == partScale {
 		w.partScale = t
 	}
@@ -113,8 +71,8 @@ func (w *weight) buildBlockwise(b *builder) {
 	f := w.encoding.Form
 	block, part := int64(w.encoding.Elements), int64(f.Part)
 	parts := divideUp(w.k, part)
-	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, w.codeType(), w.view)
-	w.scale = b.tensor(w.name+"_scale", modelfile.Float16, w.along(w.blocks))
+	w.codes = b.tensor(w.d.value.name+w.d.choice.format.traits().suffix, w.codeType(), w.view)
+	w.scale = b.tensor(w.d.value.name+"_scale", modelfile.Float16, w.along(w.blocks))
 	if f.Values != nil {
 		w.buildLookup(b, w.scale.GetName(), modelfile.Float16)
 		return
@@ -136,10 +94,10 @@ func (w *weight) buildBlockwise(b *builder) {
 		b.result(w, modelfile.Float32, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
 		return
 	}
-	value := b.value(w.name, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
+	value := b.value(w.d.value.name, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
 	least := ofParts(w.detailed(b, "_min", modelfile.Float16, block), "_part_min", modelfile.Uint8)
 	if parts > 1 { // a single one is spread by Sub itself
-		least = b.value(least, "Gather", []string{least, b.blockIndex(w.k, part)}, intAttr("axis", int64(w.choice.axis)))
+		least = b.value(least, "Gather", []string{least, b.blockIndex(w.k, part)}, intAttr("axis", int64(w.d.choice.axis)))
 	}
 	b.result(w, modelfile.Float32, "Sub", []string{value, least})
 }
@@ -149,7 +107,7 @@ func (w *weight) spreadOver(n, block int64) []*onnxpb.AttributeProto {
 	if len(w.view) == 1 && n == 1 {
 		return nil
 	}
-	return []*onnxpb.AttributeProto{intAttr("axis", int64(w.choice.axis)), intAttr("block_size", block)}
+	return []*onnxpb.AttributeProto{intAttr("axis", int64(w.d.choice.axis)), intAttr("block_size", block)}
 }
 
 // blockIndex returns the name of a constant that holds the number of each element's
@@ -178,7 +136,7 @@ func (t tile) lengths() iter.Seq[int64] {
 		for i := range t.scales {
 			b := t.first + i
 			switch {
-			case t.inner > 1 && t.importance != nil:
+			case t.inner > 1 && t.d.importance != nil:
 				b = i // columns are whole
 			case t.inner > 1:
 				b = t.slab + i/t.width
@@ -235,10 +193,10 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 	padded := pad(&s.padded, x, t, block)
 	columns := n // blocks one after another
 	var importance []float32
-	if t.importance != nil {
+	if t.d.importance != nil {
 		columns = t.blocks * block
 		importance = grow(&s.importance, columns)
-		clear(importance[copy(importance, t.importance):])
+		clear(importance[copy(importance, t.d.importance):])
 	}
 	if err := b.encode(e, grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(columns), importance); err != nil {
 		return nil, nil, err
@@ -261,7 +219,7 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 		return nil, nil, err
 	}
 	decoded = trim(decoded, t, block, 1)
-	plainTypes[t.dtype].codec.RoundAll(decoded)
+	plainTypes[t.d.dtype].codec.RoundAll(decoded)
 
 	codes := trim(p.Codes, t, block, 1)
 	p.PartScales, p.PartMins = trim(p.PartScales, t, block/part, part), trim(p.PartMins, t, block/part, part)
@@ -287,7 +245,7 @@ func inOrder[T any](t tile, buf *[]T, x []T, part int64) []T {
 // eachSlab calls do with the first element and the rows of each of a tile's slabs. Those
 // of whole columns count as one.
 func (t tile) eachSlab(do func(at, rows int64)) {
-	if t.importance != nil {
+	if t.d.importance != nil {
 		do(0, t.k)
 		return
 	}

@@ -40,9 +40,9 @@ func importanceOf(t *testing.T, path string) *Importance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range p.conv.weights {
+	for _, w := range p.conv.to.weights {
 		for i := range w.k {
-			im.columns[w.name] = append(im.columns[w.name], float32(i%97)+0.5)
+			im.columns[w.d.value.name] = append(im.columns[w.d.value.name], float32(i%97)+0.5)
 		}
 	}
 	return im
@@ -51,20 +51,20 @@ func importanceOf(t *testing.T, path string) *Importance {
 func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
 	r, out := convertedIn(t, opened(t, in), opts, limit)
 	after := map[string]*QuantizedWeight{}
-	for _, w := range opened(t, out).QuantizedWeights() {
+	for _, w := range quantizedWeights(opened(t, out).index) {
 		after[w.Name] = w
 	}
-	if len(r.Plan.conv.weights) == 0 {
+	if len(r.Plan.conv.to.weights) == 0 {
 		t.Fatal("no weights")
 	}
-	for _, w := range r.Plan.conv.weights {
-		if (w.importance != nil) != (opts.Importance != nil) {
-			t.Errorf("%s has the importance %v", w.name, w.importance)
+	for _, w := range r.Plan.conv.to.weights {
+		if (w.d.importance != nil) != (opts.Importance != nil) {
+			t.Errorf("%s has the importance %v", w.d.value.name, w.d.importance)
 		}
-		if opts.Style == NBits && w.choice.style != NBits && w.note == "" {
-			t.Errorf("%s is in the style %s, and no note says why", w.name, w.choice.style)
+		if opts.Style == NBits && w.d.choice.style != NBits && w.d.note == "" {
+			t.Errorf("%s is in the style %s, and no note says why", w.d.value.name, w.d.choice.style)
 		}
-		q := after[w.name]
+		q := after[w.d.value.name]
 		if q == nil {
 			q = after[w.codes.GetName()] // what operators decode for themselves has no name of its own
 		}
@@ -73,17 +73,17 @@ func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
 			t.Fatal(err)
 		}
 		x := make([]float32, len(got))
-		if err := readNumbers(&arena{}, x, w.src, w.dtype, 0); err != nil {
+		if err := readNumbers(&arena{}, x, w.src, w.d.dtype, 0); err != nil {
 			t.Fatal(err)
 		}
 		want := encodedColumns(t, w, x)
 		if q.Transposed {
 			turned := make([]float32, len(want))
-			transpose(turned, want, int(w.shape[0]), int(w.shape[1]))
+			transpose(turned, want, int(w.d.shape[0]), int(w.d.shape[1]))
 			want = turned
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s of shape %v: other values than %s has", w.name, w.shape, w.encoding)
+			t.Errorf("%s of shape %v: other values than %s has", w.d.value.name, w.d.shape, w.encoding)
 		}
 	}
 }
@@ -97,9 +97,9 @@ func encodedColumns(t *testing.T, w *weight, x []float32) []float32 {
 	packed := make([]byte, n/e.Elements*e.Bytes)
 	y := make([]float32, len(x))
 	var importance []float32
-	if w.importance != nil {
+	if w.d.importance != nil {
 		importance = make([]float32, n)
-		copy(importance, w.importance)
+		copy(importance, w.d.importance)
 	}
 	for o := range int(w.outer) {
 		for i := range int(w.inner) {
@@ -135,7 +135,7 @@ func TestBlockwiseBeyondFloat16(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w := p.conv.weights[0]
+		w := p.conv.to.weights[0]
 		b := &buffers{}
 		tl := slices.Collect(w.tiles(greatestTile))[0]
 		n := tl.scales * tl.block

@@ -45,15 +45,6 @@ func (b *buffers) stopped() error {
 	return context.Cause(b.ctx)
 }
 
-// grow returns *s with n elements of any value.
-func grow[T any](s *[]T, n int64) []T {
-	if int64(cap(*s)) < n {
-		*s = make([]T, n)
-	}
-	*s = (*s)[:n]
-	return *s
-}
-
 // prepare makes room for the blocks of a tile.
 func (b *buffers) prepare(t tile) {
 	clear(grow(&b.lo, t.scales))
@@ -69,15 +60,15 @@ func (b *buffers) load(t tile, c chunk) error {
 		return err
 	}
 	x := grow(&b.x, c.rows*c.n)
-	size := t.dtype.Bits() / 8
+	size := t.d.dtype.Bits() / 8
 	raw := kernels.Bytes(x)
-	if t.dtype != modelfile.Float32 {
+	if t.d.dtype != modelfile.Float32 {
 		raw = grow(&b.raw, c.rows*c.n*size)
 	}
 	if err := t.src.ReadRows(raw, c.off*size, c.rows, c.n*size, t.inner*size); err != nil {
 		return err
 	}
-	switch t.dtype {
+	switch t.d.dtype {
 	case modelfile.Float32:
 		kernels.FromFloat32(x)
 	case modelfile.Float16:

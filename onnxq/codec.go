@@ -39,14 +39,14 @@ type measurer interface {
 
 // newCodec returns the codec of the weight's format.
 func (w *weight) newCodec() codec {
-	values := plainTypes[w.dtype].codec
-	switch f := w.choice.format; f.traits().family {
+	values := plainTypes[w.d.dtype].codec
+	switch f := w.d.choice.format; f.traits().family {
 	case float8:
 		return fp8.Codec{Format: map[Format]fp8.Format{FP8E4M3: fp8.E4M3FN, FP8E5M2: fp8.E5M2}[f], Type: values}
 	case microscaling:
 		return mx.Codec{
 			Format: map[Format]mx.Format{MXFP4: mx.MXFP4, MXFP8: mx.MXFP8E4M3, MXFP8E5M2: mx.MXFP8E5M2}[f],
-			Rule:   map[ScaleRule]mx.Rule{RuleOCP: mx.OCP, RuleCeil: mx.Reference}[w.choice.rule],
+			Rule:   map[ScaleRule]mx.Rule{RuleOCP: mx.OCP, RuleCeil: mx.Reference}[w.d.choice.rule],
 			Type:   values,
 		}
 	case lookup:
@@ -54,7 +54,7 @@ func (w *weight) newCodec() codec {
 	case twoLevel:
 		return nvfp4.Codec{TensorScale: 1, Type: values} // until rescaled
 	default:
-		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.choice.zeroPoint, Type: values}
+		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.d.choice.zeroPoint, Type: values}
 	}
 }
 
@@ -85,7 +85,7 @@ func (w *weight) table() []float32 {
 	if w.encoding != nil {
 		return w.encoding.Form.Values
 	}
-	if t, ok := qloraTables[w.choice.format]; ok {
+	if t, ok := qloraTables[w.d.choice.format]; ok {
 		values := t.Values()
 		return values[:]
 	}

@@ -39,11 +39,11 @@ func newConsumers(x *graphIndex, from, to *onnxpb.ModelProto) *consumers {
 func (c *consumers) readCodes(w *weight, b *builder) {
 	w.buildNBits(b)
 	rows := w.codes.GetName() // of codes, for Gather
-	if w.choice.nbits.product && w.choice.nbits.gather {
-		shape := b.shape(w.name, []int64{w.outer * w.inner, w.k * int64(w.bits()) / 8})
+	if w.d.choice.nbits.product && w.d.choice.nbits.gather {
+		shape := b.shape(w.d.value.name, []int64{w.outer * w.inner, w.k * int64(w.bits()) / 8})
 		rows = b.value(rows, "Reshape", []string{rows, shape})
 	}
-	for _, l := range w.leaves {
+	for _, l := range w.d.reach.leaves {
 		for _, n := range l.via {
 			c.gone[c.copies[n]] = true
 		}
@@ -62,8 +62,8 @@ func (c *consumers) gather(w *weight, n *onnxpb.NodeProto, codes string) {
 		inputs = append(inputs, w.zero.GetName())
 	}
 	c.become(n, "GatherBlockQuantized", inputs,
-		intAttr("gather_axis", 0), intAttr("quantize_axis", int64(len(w.shape)-1)),
-		intAttr("block_size", w.choice.nbits.block), intAttr("bits", int64(w.bits())))
+		intAttr("gather_axis", 0), intAttr("quantize_axis", int64(len(w.d.shape)-1)),
+		intAttr("block_size", w.d.choice.nbits.block), intAttr("bits", int64(w.bits())))
 }
 
 // product turns a MatMul or Gemm into a MatMulNBits, which also adds a bias for
@@ -80,8 +80,8 @@ func (c *consumers) product(w *weight, n *onnxpb.NodeProto, b *builder) {
 		inputs[5] = n.Input[2]
 	case hasInput(n, 2):
 		made := c.copies[n]
-		product := b.fresh(w.name + "_MatMulNBits_Output")
-		sum := b.loose(w.name, "Add", made.Output[0], []string{product, n.Input[2]})
+		product := b.fresh(w.d.value.name + "_MatMulNBits_Output")
+		sum := b.loose(w.d.value.name, "Add", made.Output[0], []string{product, n.Input[2]})
 		made.Output = []string{product}
 		c.behind[made] = []*onnxpb.NodeProto{sum}
 	case add != nil:
@@ -94,14 +94,14 @@ func (c *consumers) product(w *weight, n *onnxpb.NodeProto, b *builder) {
 	}
 	c.become(n, "MatMulNBits", inputs,
 		intAttr("K", w.k), intAttr("N", columns),
-		intAttr("bits", int64(w.bits())), intAttr("block_size", w.choice.nbits.block))
+		intAttr("bits", int64(w.bits())), intAttr("block_size", w.d.choice.nbits.block))
 }
 
 // become makes the copy of a node another operator.
 func (c *consumers) become(n *onnxpb.NodeProto, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	c.contrib = true
 	made := c.copies[n]
-	made.OpType, made.Domain, made.Overload = &op, ptr(contribDomain), nil
+	made.OpType, made.Domain, made.Overload = &op, new(contribDomain), nil
 	made.Input, made.Attribute = inputs, attrs
 }
 
@@ -109,7 +109,7 @@ func (c *consumers) become(n *onnxpb.NodeProto, op string, inputs []string, attr
 // and the weight's type.
 func (x *graphIndex) isBias(u use, columns int64, w *weight) bool {
 	v := x.source(u)
-	return v != nil && v.tensor != nil && len(v.tensor.GetDims()) == 1 && v.tensor.GetDims()[0] == columns && v.tensor.GetDataType() == int32(w.dtype)
+	return v != nil && v.tensor != nil && len(v.tensor.GetDims()) == 1 && v.tensor.GetDims()[0] == columns && v.tensor.GetDataType() == int32(w.d.dtype)
 }
 
 // biasBehind finds an Add, in the same graph, that alone reads a product and adds
@@ -139,11 +139,11 @@ func (c *consumers) readAnew(v *value, name string) {
 func (c *consumers) finish(m *onnxpb.ModelProto) {
 	walkGraphs(m.Graph, c.tidy)
 	if c.contrib {
-		m.IrVersion = ptr(max(m.GetIrVersion(), 4))
+		m.IrVersion = new(max(m.GetIrVersion(), 4))
 	}
 	imported := slices.ContainsFunc(m.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == contribDomain })
 	if c.contrib && !imported {
-		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: ptr(contribDomain), Version: ptr(int64(1))})
+		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(contribDomain), Version: new(int64(1))})
 	}
 }
 

@@ -22,10 +22,10 @@ import (
 // packedMatrix is the second matrix of a MatMulNBits.
 func (f *folder) packedMatrix(n *onnxpb.NodeProto) (c *constant, obstacle string) {
 	k, columns, block := intAttribute(n, "K"), intAttribute(n, "N"), intAttribute(n, "block_size")
-	bits := bitsOf(n)
+	bits := intAttributeOr(n, "bits", 4)
 	codes, scale := f.input(n, 1), f.input(n, 2)
 	switch {
-	case codes == nil || scale == nil || codes.payload == nil:
+	case codes == nil || scale == nil || codes.num.stored == nil:
 		return nil, "codes and scales are not constant"
 	case intAttribute(n, "weight_prepacked") != 0:
 		return nil, "its codes are in the layout of one device (weight_prepacked)"
@@ -36,10 +36,10 @@ func (f *folder) packedMatrix(n *onnxpb.NodeProto) (c *constant, obstacle string
 	}
 	blocks := (k-1)/block + 1
 	size, err := modelfile.Elements([]int64{columns, blocks, block, bits})
-	if err != nil || size%8 != 0 || codes.dtype != modelfile.Uint8 || codes.size() != size/8 || block*bits%8 != 0 {
+	if err != nil || size%8 != 0 || codes.num.dtype != modelfile.Uint8 || codes.num.size() != size/8 || block*bits%8 != 0 {
 		return nil, "its codes have not the size of its matrix"
 	}
-	if !scale.dtype.Float() || scale.size() != columns*blocks {
+	if !scale.num.dtype.Float() || scale.num.size() != columns*blocks {
 		return nil, "its scales have not the size of its matrix"
 	}
 	if reason := f.groups(n, k, block); reason != "" {
@@ -47,28 +47,18 @@ func (f *folder) packedMatrix(n *onnxpb.NodeProto) (c *constant, obstacle string
 	}
 	d := &decoder{
 		form: "MatMulNBits", codes: codes.tensor, scale: scale.tensor, codeType: unsignedTypes[bits],
-		blocking: blocking{1, block}, s: scale.numbers,
-		grid:   &grid{codes.payload, int(bits), columns, k, blocks * block},
+		blocking: blocking{1, block}, s: scale.num,
+		grid:   &grid{codes.num.stored, int(bits), columns, k, blocks * block},
 		spread: spread{k: k, inner: 1, block: block, blocks: blocks},
 	}
 	d.x = d.grid.numbers()
-	if reason := f.packedZeros(d, n, 3, columns, blocks, scale.dtype); reason != "" {
+	if reason := f.packedZeros(d, n, 3, columns, blocks, scale.num.dtype); reason != "" {
 		return nil, reason
 	}
-	return &constant{numbers: dequantized(d.x, d.s, d.z, d.spread, scale.dtype), tensor: codes.tensor, weight: d}, ""
+	return &constant{num: dequantized(d.x, d.s, d.z, d.spread, scale.num.dtype), tensor: codes.tensor, weight: d}, ""
 }
 
 var unsignedTypes = map[int64]modelfile.DType{2: modelfile.Uint2, 4: modelfile.Uint4, 8: modelfile.Uint8}
-
-// bitsOf reads the attribute bits.
-func bitsOf(n *onnxpb.NodeProto) int64 {
-	for _, a := range n.Attribute {
-		if a.GetName() == "bits" {
-			return a.GetI()
-		}
-	}
-	return 4
-}
 
 // packedZeros finds the zero points of rows × blocks blocks.
 func (f *folder) packedZeros(d *decoder, n *onnxpb.NodeProto, input int, rows, blocks int64, scaleType modelfile.DType) (obstacle string) {
@@ -78,19 +68,19 @@ func (f *folder) packedZeros(d *decoder, n *onnxpb.NodeProto, input int, rows, b
 		return ""
 	}
 	zero := f.input(n, input)
-	if zero == nil || zero.payload == nil {
+	if zero == nil || zero.num.stored == nil {
 		return "its zero points are not constant"
 	}
 	d.zero = zero.tensor
-	if zero.dtype == scaleType && zero.size() == rows*blocks {
-		d.z, d.floatZero = zero.numbers, true
+	if zero.num.dtype == scaleType && zero.num.size() == rows*blocks {
+		d.z, d.floatZero = zero.num, true
 		return ""
 	}
 	bytes := divideUp(blocks*bits, 8)
-	if zero.dtype != modelfile.Uint8 || zero.size() != rows*bytes {
+	if zero.num.dtype != modelfile.Uint8 || zero.num.size() != rows*bytes {
 		return "its zero points have not the size of its scales"
 	}
-	d.zeroGrid = &grid{zero.payload, int(bits), rows, blocks, bytes * 8 / bits}
+	d.zeroGrid = &grid{zero.num.stored, int(bits), rows, blocks, bytes * 8 / bits}
 	d.z = d.zeroGrid.numbers()
 	return ""
 }
@@ -101,11 +91,11 @@ func (f *folder) groups(n *onnxpb.NodeProto, k, block int64) (obstacle string) {
 		return ""
 	}
 	index := f.input(n, 4)
-	if index == nil || index.payload == nil || index.dtype != modelfile.Int32 || index.size() != k {
+	if index == nil || index.num.stored == nil || index.num.dtype != modelfile.Int32 || index.num.size() != k {
 		return "its g_idx is not one constant number for each row"
 	}
 	for off := int64(0); off < k; off += longestRead {
-		list, ok := readIntegers(index, off, min(k-off, longestRead))
+		list, ok := readIntegers(index.num.stored, index.num.dtype, off, min(k-off, longestRead))
 		if !ok {
 			return "its g_idx cannot be read"
 		}
@@ -121,33 +111,24 @@ func (f *folder) groups(n *onnxpb.NodeProto, k, block int64) (obstacle string) {
 // packedTable is the tensor that a GatherBlockQuantized gathers from.
 func (f *folder) packedTable(n *onnxpb.NodeProto) (c *constant, obstacle string) {
 	data, scale := f.input(n, 0), f.input(n, 2)
-	if data == nil || scale == nil || data.payload == nil || len(data.shape) == 0 {
+	if data == nil || scale == nil || data.num.stored == nil || len(data.num.shape) == 0 {
 		return nil, "codes and scales are not constant"
 	}
-	block := int64(128)
-	axis := int64(1)
-	for _, a := range n.Attribute {
-		switch a.GetName() {
-		case "block_size":
-			block = a.GetI()
-		case "quantize_axis":
-			axis = a.GetI()
-		}
-	}
-	d := &decoder{form: "GatherBlockQuantized", codes: data.tensor, scale: scale.tensor, codeType: data.dtype, x: data.numbers, s: scale.numbers}
-	shape := slices.Clone(data.shape)
+	block, axis := intAttributeOr(n, "block_size", 128), intAttributeOr(n, "quantize_axis", 1)
+	d := &decoder{form: "GatherBlockQuantized", codes: data.tensor, scale: scale.tensor, codeType: data.num.dtype, x: data.num, s: scale.num}
+	shape := slices.Clone(data.num.shape)
 	if axis = counted(axis, len(shape)); axis < 0 || axis >= int64(len(shape)) {
 		return nil, fmt.Sprintf("quantize_axis %d of a tensor of rank %d", axis, len(shape))
 	}
-	if len(scale.shape) != len(shape) {
+	if len(scale.num.shape) != len(shape) {
 		return nil, "its scales have not the rank of its codes"
 	}
-	if !scale.dtype.Float() || !codeType(data.dtype) {
-		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.dtype, scale.dtype)
+	if !scale.num.dtype.Float() || !codeType(data.num.dtype) {
+		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.num.dtype, scale.num.dtype)
 	}
 	last := len(shape) - 1
-	if data.dtype == modelfile.Uint8 {
-		bits := bitsOf(n)
+	if data.num.dtype == modelfile.Uint8 {
+		bits := intAttributeOr(n, "bits", 4)
 		if bits != 2 && bits != 4 && bits != 8 {
 			return nil, fmt.Sprintf("codes of %d bits", bits)
 		}
@@ -157,34 +138,34 @@ func (f *folder) packedTable(n *onnxpb.NodeProto) (c *constant, obstacle string)
 			return nil, "its codes are no table"
 		}
 		d.codeType = unsignedTypes[bits]
-		d.grid = &grid{data.payload, int(bits), size / shape[last], shape[last], shape[last]}
+		d.grid = &grid{data.num.stored, int(bits), size / shape[last], shape[last], shape[last]}
 		d.x = d.grid.numbers().reshaped(shape)
 	}
 	if block == 0 {
 		block = max(shape[axis], 1)
 	}
 	var ok bool
-	if d.spread, ok = spreadOver(shape, scale.shape, axis, block); !ok && shape[axis] <= block {
-		d.spread, ok = spreadBroadcast(shape, scale.shape) // float8 may have fewer scales
+	if d.spread, ok = spreadOver(shape, scale.num.shape, axis, block); !ok && shape[axis] <= block {
+		d.spread, ok = spreadBroadcast(shape, scale.num.shape) // float8 may have fewer scales
 	}
 	if !ok || block < 0 {
 		return nil, "its scales have not the shape of its blocks"
 	}
 	d.blocking, d.perTensor = blocking{axis, block}, d.spread.single
 	switch {
-	case data.dtype == modelfile.Uint8:
-		blocks := scale.shape[last]
-		if reason := f.packedZeros(d, n, 3, scale.size()/max(blocks, 1), blocks, 0); reason != "" {
+	case data.num.dtype == modelfile.Uint8:
+		blocks := scale.num.shape[last]
+		if reason := f.packedZeros(d, n, 3, scale.num.size()/max(blocks, 1), blocks, 0); reason != "" {
 			return nil, reason
 		}
 	case hasInput(n, 3):
 		zero := f.input(n, 3)
-		if zero == nil || zero.dtype != data.dtype || zero.size() != scale.size() {
+		if zero == nil || zero.num.dtype != data.num.dtype || zero.num.size() != scale.num.size() {
 			return nil, "its zero points are not constant, or not of the shape of its scales"
 		}
-		d.z, d.zero = zero.numbers, zero.tensor
+		d.z, d.zero = zero.num, zero.tensor
 	}
-	made := dequantized(d.x, d.s, d.z, d.spread, scale.dtype)
+	made := dequantized(d.x, d.s, d.z, d.spread, scale.num.dtype)
 	made.shape = shape
-	return &constant{numbers: made, tensor: data.tensor, weight: d}, ""
+	return &constant{num: made, tensor: data.tensor, weight: d}, ""
 }

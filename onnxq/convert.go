@@ -60,10 +60,10 @@ func (p *Plan) SetOutput(out string) error {
 	if p.conv == nil || !p.External {
 		return nil
 	}
-	if err := p.conv.encode(dataName(out)); err != nil {
+	if err := p.conv.to.out.encode(dataName(out)); err != nil {
 		return err
 	}
-	p.OutBytes = p.conv.size()
+	p.OutBytes = p.conv.to.out.size()
 	return nil
 }
 
@@ -83,7 +83,7 @@ func (c *conversion) convert(ctx context.Context, p *Plan, out string, done *int
 	if err := p.SetOutput(out); err != nil {
 		return nil, nil, err
 	}
-	target, err := modelfile.CreateTarget(ctx, out, c.model.file, c.external())
+	target, err := modelfile.CreateTarget(ctx, out, c.model.file, c.to.out.external())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -105,11 +105,11 @@ func (c *conversion) convert(ctx context.Context, p *Plan, out string, done *int
 			return nil, nil, fmt.Errorf("%s: %w", out, err)
 		}
 	}
-	if err := target.Commit(c.relocate); err != nil {
+	if err := target.Commit(c.to.out.relocate); err != nil {
 		return nil, nil, err
 	}
 	r := &Report{Plan: p, Tensors: e.reports(p), Verified: !c.opts.NoVerify, Output: out}
-	if c.external() {
+	if c.to.out.external() {
 		r.Data = modelfile.DataPath(out)
 	}
 	return r, nil, nil
@@ -123,7 +123,7 @@ const exact = 999
 func (e *executor) reports(p *Plan) []TensorReport {
 	sums := e.sums()
 	reports := []TensorReport{}
-	for _, w := range e.weights {
+	for _, w := range e.conv.to.weights {
 		s := sums[w]
 		r := TensorReport{TensorPlan: p.Tensors[w.planned], MaxError: s.MaxAbs, MSE: s.MSE(), SQNR: min(s.SQNR(), exact)}
 		reports = append(reports, r)

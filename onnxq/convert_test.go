@@ -89,11 +89,11 @@ func TestConvertAgreesWithReference(t *testing.T) {
 					if len(opts.Ops) > 0 {
 						want += othersOf[kind.Name]
 					}
-					if len(r.Plan.conv.weights) != want {
-						t.Errorf("%d weights, want %d", len(r.Plan.conv.weights), want)
+					if len(r.Plan.conv.to.weights) != want {
+						t.Errorf("%d weights, want %d", len(r.Plan.conv.to.weights), want)
 					}
 					q := opened(t, out)
-					for _, w := range r.Plan.conv.weights {
+					for _, w := range r.Plan.conv.to.weights {
 						compareWithReference(t, in, q, w)
 					}
 				})
@@ -132,10 +132,10 @@ func checkSizes(t *testing.T, r *Report) {
 
 func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	t.Helper()
-	_, src := raw(t, in, w.name)
+	_, src := raw(t, in, w.d.value.name)
 	dtype := map[modelfile.DType]quantutil.DType{
 		modelfile.Float32: quantutil.Float32, modelfile.Float16: quantutil.Float16, modelfile.Float64: quantutil.Float64,
-	}[w.dtype]
+	}[w.d.dtype]
 	tensor, err := quantutil.FromBytes(dtype, src, ints(w.view)...)
 	if err != nil {
 		t.Fatal(err)
@@ -150,13 +150,13 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 			t.Fatal(err)
 		}
 	}
-	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.choice.axis, 1, false, w.bits())
+	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.d.choice.axis, 1, false, w.bits())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, gotScale := raw(t, out, w.scale.GetName())
 	if !bytes.Equal(gotScale, scale.Bytes()) {
-		t.Errorf("%s: scales differ", w.name)
+		t.Errorf("%s: scales differ", w.d.value.name)
 	}
 	codes := make([]byte, len(wq.Data))
 	for i, v := range wq.Data {
@@ -165,7 +165,7 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	want := make([]byte, int4.PackedLen(len(codes), w.bits()))
 	int4.Pack(want, codes, w.bits())
 	if _, got := raw(t, out, w.codes.GetName()); !bytes.Equal(got, want) {
-		t.Errorf("%s: codes differ", w.name)
+		t.Errorf("%s: codes differ", w.d.value.name)
 	}
 }
 
@@ -326,12 +326,12 @@ func TestTinyWeightsStayFloat(t *testing.T) {
 // What is in the model beside its weights comes out as it went in.
 func TestNothingIsLost(t *testing.T) {
 	m := testmodels.MLP(3, 64, 32)
-	m.Proto.MetadataProps = []*onnxpb.StringStringEntryProto{{Key: ptr("k"), Value: ptr("v")}}
-	m.Proto.DocString = ptr("doc")
+	m.Proto.MetadataProps = []*onnxpb.StringStringEntryProto{{Key: new("k"), Value: new("v")}}
+	m.Proto.DocString = new("doc")
 	m.Proto.ProtoReflect().SetUnknown([]byte{0xc0, 0x99, 0x04, 7})
-	m.Proto.Graph.Node[0].DocString = ptr("node doc")
+	m.Proto.Graph.Node[0].DocString = new("node doc")
 	m.Proto.Graph.Initializer = append(m.Proto.Graph.Initializer,
-		&onnxpb.TensorProto{Name: ptr("ints"), DataType: ptr(int32(onnxpb.TensorProto_INT64)), Dims: []int64{2}, Int64Data: []int64{1, -1}})
+		&onnxpb.TensorProto{Name: new("ints"), DataType: new(int32(onnxpb.TensorProto_INT64)), Dims: []int64{2}, Int64Data: []int64{1, -1}})
 	in := written(t, m)
 	out := filepath.Join(t.TempDir(), "out.onnx")
 	convert(t, in, out, Options{Block: 32})

@@ -3,7 +3,6 @@ package onnxq
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"time"
 
@@ -33,7 +32,7 @@ func rewriteWeights(ctx context.Context, in, out string, opts RewriteOptions, re
 		return nil, err
 	}
 	defer m.Close()
-	f := newFolder(m)
+	f := newFolder(m.index)
 	r := m.newRebuild(opts)
 	list := []RewrittenWeight{}
 	need := int64(0)
@@ -69,34 +68,22 @@ func (r *rebuild) unfold(w *QuantizedWeight) RewrittenWeight {
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
-	rows, cols, shape := int64(1), w.size(), w.shape
+	rows, cols, shape := int64(1), w.folded.num.size(), w.folded.num.shape
 	if w.Transposed {
 		rows, cols, shape = shape[0], shape[1], []int64{shape[1], shape[0]}
 	}
 	var t *onnxpb.TensorProto
 	if w.value != nil {
 		r.consumers.gone[r.consumers.copies[w.nodes[0]]] = true
-		t = &onnxpb.TensorProto{Name: ptr(w.value.name), DataType: ptr(int32(w.dtype)), Dims: slices.Clone(shape)}
+		t = &onnxpb.TensorProto{Name: new(w.value.name), DataType: new(int32(w.folded.num.dtype)), Dims: slices.Clone(shape)}
 		b.tensors = append(b.tensors, t)
 		r.made[t] = true
 	} else {
-		t = r.tensor(b, w.plainName(), w.dtype, shape)
+		t = r.tensor(b, w.plainName(), w.folded.num.dtype, shape)
 		r.readValue(w, b, t.GetName(), w.Transposed)
 	}
-	r.fillFloats(t, w.numbers, rows, cols, w.Transposed)
+	r.fillFloats(t, w.folded.num, rows, cols, w.Transposed)
 	return RewrittenWeight{QuantizedWeight: w, Became: t.GetName(), NewForm: string(Float), OutBytes: sizeOf(t), Changed: true}
-}
-
-// codesSuffix is what quantizers put behind the name of a weight for its codes.
-var codesSuffix = regexp.MustCompile(`_(Q|i|u)[248]$|_quant$|_quantized$|_QuantizedWeight$`)
-
-// plainName is a name for the decoded weight of an operator that decodes for
-// itself.
-func (w *QuantizedWeight) plainName() string {
-	if name := codesSuffix.ReplaceAllString(w.Codes, ""); name != "" {
-		return name
-	}
-	return w.Codes
 }
 
 // readValue makes the operators that decode a weight for themselves read a value
@@ -140,7 +127,7 @@ func (r *rebuild) importStandard() {
 			return
 		}
 	}
-	r.proto.OpsetImport = append(r.proto.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: ptr(""), Version: ptr(int64(13))})
+	r.proto.OpsetImport = append(r.proto.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(""), Version: new(int64(13))})
 }
 
 func intsAttr(name string, v ...int64) *onnxpb.AttributeProto {

@@ -44,7 +44,7 @@ func (m *Model) dequantizer(n *onnxpb.NodeProto) *dequantizer {
 	} else { // themselves decoded
 		d.scales, d.scaleCount = modelfile.Float32, 2
 	}
-	axis := counted(axisOf(n, 1), len(d.dims))
+	axis := counted(intAttributeOr(n, "axis", 1), len(d.dims))
 	if d.scaleCount == 1 && d.block == 0 {
 		axis = 0
 	}
@@ -83,7 +83,7 @@ func (d *dequantizer) format() Format {
 // taken tells whether a target takes the type.
 func (d *dequantizer) taken(t Target) bool {
 	f := d.format()
-	_, ok := t.engine().support(f)
+	_, ok := engineOf(t).support(f)
 	return ok || f == Float // of which the table says nothing
 }
 

@@ -473,12 +473,6 @@ func valueText(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 
 func sizeText(n int) string { return strconv.Itoa(n) + " bytes" }
 
-// clean makes a short name of the model fit for one line, without quotes.
-func clean(s string) string {
-	q := quote(s)
-	return q[1 : len(q)-1]
-}
-
 // clipText shortens what could be a page.
 func clipText(s string) string {
 	const longest = 200

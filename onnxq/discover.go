@@ -21,11 +21,11 @@ const (
 
 // decision is what becomes of one float tensor.
 type decision struct {
-	*value
+	value *value
 	dtype modelfile.DType
 	shape []int64
 	bytes int64
-	reach
+	reach reach
 
 	quantize bool
 	reason   string // why not
@@ -61,14 +61,14 @@ func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
 	for _, v := range x.unusual {
 		all = append(all, &decision{value: v, dtype: v.unusual.dtype, shape: v.unusual.shape, bytes: v.unusual.bytes})
 	}
-	trained, done := trainedNames(m.file.Proto), m.quantizedParts()
+	trained, done := trainedNames(m.file.Proto), quantizedParts(m.index)
 	for _, d := range all {
-		d.reach = x.reach(d.value, d.shape)
+		d.reach = reachOf(x, d.value, d.shape)
 		if d.reason = done[d.value]; d.reason != "" {
 			continue
 		}
 		if err := d.selectBy(opts); err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", quote(d.path), err)
+			return nil, fmt.Errorf("tensor %s: %w", quote(d.value.path), err)
 		}
 		if d.reason != "" {
 			continue
@@ -76,9 +76,9 @@ func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
 		if d.reason = d.obstacle(trained, but.left); d.reason == "" {
 			d.reason = d.fit(x, opts)
 		}
-		d.settleStyle(x, opts.Style, but.plain[d.tensor])
+		d.settleStyle(x, opts.Style, but.plain[d.value.tensor])
 		if d.reason != "" && opts.Strict {
-			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(d.path), d.reason)
+			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(d.value.path), d.reason)
 		}
 		d.quantize = d.reason == ""
 	}
@@ -131,7 +131,7 @@ func (d *decision) settleStyle(x *graphIndex, style Style, not string) {
 		d.reason = "QuantizeLinear does not take float64"
 	case style == QDQ && family != integer && family != float8:
 		d.reason = fmt.Sprintf("QuantizeLinear does not make %s", c.format)
-	case style == QDQ && len(d.returned) > 0:
+	case style == QDQ && len(d.value.returned) > 0:
 		d.reason = "its function returns it"
 	case style == QDQ:
 		c.style = QDQ
@@ -144,18 +144,6 @@ func (d *decision) remark(text string) {
 		d.note += "; "
 	}
 	d.note += text
-}
-
-// trainedNames lists the values that training_info binds.
-func trainedNames(m *onnxpb.ModelProto) map[string]bool {
-	names := map[string]bool{}
-	for _, t := range m.TrainingInfo {
-		for _, kv := range slices.Concat(t.InitializationBinding, t.UpdateBinding) {
-			names[kv.GetKey()] = true
-			names[kv.GetValue()] = true
-		}
-	}
-	return names
 }
 
 // selectBy fills in the choice if the options select the tensor, or else the
@@ -185,7 +173,7 @@ func (d *decision) selectBy(opts Options) error {
 // as its weight, or says why there is none.
 func (d *decision) readers(opts Options) (o operand, reason string) {
 	var unselected, other, done []string
-	for _, l := range d.leaves {
+	for _, l := range d.reach.leaves {
 		o, weight, why := l.operand(d.shape)
 		switch {
 		case weight && !slices.Contains(opts.Ops, l.node.GetOpType()):
@@ -196,7 +184,7 @@ func (d *decision) readers(opts Options) (o operand, reason string) {
 			d.unknown = fmt.Sprintf("%s: %s", l, why)
 		default:
 			other = append(other, l.String()+remark(why))
-			if role := l.role(); role != "" {
+			if role := roleOfLeaf(l); role != "" {
 				done = append(done, role)
 			}
 		}
@@ -226,46 +214,36 @@ func remark(why string) string {
 // obstacle says why a selected tensor cannot be quantized, if so.
 func (d *decision) obstacle(trained map[string]bool, unfit map[*onnxpb.TensorProto]string) string {
 	var other []string
-	for _, l := range d.leaves {
+	for _, l := range d.reach.leaves {
 		if _, weight, _ := l.operand(d.shape); !weight {
 			other = append(other, l.String())
 		}
 	}
 	switch {
-	case d.unusual != nil:
-		return "stored as " + d.unusual.form
-	case d.input && !d.mustBeInput:
+	case d.value.unusual != nil:
+		return "stored as " + d.value.unusual.form
+	case d.value.input && !d.value.mustBeInput:
 		return "graph input: callers may replace it"
 	case d.value.output || d.reach.output:
 		return "graph output"
-	case trained[d.name]:
+	case trained[d.value.name]:
 		return "bound by training_info"
 	case len(other) > 0:
 		return "also read by " + list(other)
 	case d.unknown != "":
 		return d.unknown
 	}
-	return unfit[d.tensor]
-}
-
-// list joins a few distinct words.
-func list(words []string) string {
-	slices.Sort(words)
-	words = slices.Compact(words)
-	if len(words) > 4 {
-		words = append(words[:4:4], "…")
-	}
-	return strings.Join(words, ", ")
+	return unfit[d.value.tensor]
 }
 
 // matches reports whether one of the patterns means the tensor or a node that
 // reads it.
 func (d *decision) matches(patterns []string) bool {
 	for _, p := range patterns {
-		if matchName(p, d.name) || d.path != d.name && matchName(p, d.path) {
+		if matchName(p, d.value.name) || d.value.path != d.value.name && matchName(p, d.value.path) {
 			return true
 		}
-		for _, l := range d.leaves {
+		for _, l := range d.reach.leaves {
 			if name := l.node.GetName(); name != "" && matchName(p, name) {
 				return true
 			}
@@ -312,57 +290,13 @@ func (d *decision) choose(opts Options) error {
 	if c.format, c.block, err = resolveFormat(bits, format, c.block, c.zeroPoint); err != nil || c.format.encoding() == nil {
 		return err
 	}
-	if name, ok := opts.Names.For(d.path); ok && d.unknown == "" {
-		d.importance, err = opts.Importance.of(c.view[c.axis], 1, name, d.path)
+	if name, ok := opts.Names.For(d.value.path); ok && d.unknown == "" {
+		d.importance, err = opts.Importance.of(c.view[c.axis], 1, name, d.value.path)
 	}
 	return err
 }
 
 // override finds what a precision_info says of the tensor.
 func (d *decision) override(p *Precision) (Override, bool) {
-	return p.For(d.path, d.name)
-}
-
-func set[T any](dst *T, src *T) {
-	if src != nil {
-		*dst = *src
-	}
-}
-
-// resolveFormat finds the format that bits, a format's name, or both ask for,
-// and its block size.
-func resolveFormat(bits int, format Format, block int, zeroPoint bool) (Format, int, error) {
-	if format == "" {
-		if bits == 0 {
-			bits = 4
-		}
-		prefix := "int"
-		if zeroPoint {
-			prefix = "uint"
-		}
-		format = Format(fmt.Sprintf("%s%d", prefix, bits))
-		if format.Bits() == 0 {
-			return "", 0, fmt.Errorf("%d bits: want 2, 4 or 8", bits)
-		}
-		bits = 0
-	}
-	if _, err := ParseFormat(string(format)); err != nil {
-		return "", 0, err
-	}
-	t := format.traits()
-	if block == 0 {
-		block = cmp.Or(t.block, defaultBlock)
-		if t.family == integer && format.Bits() == 8 {
-			block = defaultBlock8
-		}
-	}
-	switch {
-	case bits != 0 && format.Bits() != bits:
-		return "", 0, fmt.Errorf("format %s has %d bits, not %d", format, format.Bits(), bits)
-	case zeroPoint && t.family != integer:
-		return "", 0, fmt.Errorf("format %s has no zero points", format)
-	case t.only && block != t.block:
-		return "", 0, fmt.Errorf("format %s has blocks of %d, not %d", format, t.block, block)
-	}
-	return format, block, nil
+	return p.For(d.value.path, d.value.name)
 }

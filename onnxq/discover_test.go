@@ -25,7 +25,7 @@ func node(op, output, inputs string, attrs ...*onnxpb.AttributeProto) *onnxpb.No
 		n.Input = append(n.Input, strings.Trim(name, "_"))
 	}
 	if i := strings.LastIndexByte(op, '.'); i >= 0 {
-		n.Domain, op = ptr(op[:i]), op[i+1:]
+		n.Domain, op = new(op[:i]), op[i+1:]
 	}
 	n.OpType = &op
 	return n
@@ -37,12 +37,12 @@ func stringAttr(name, v string) *onnxpb.AttributeProto {
 
 // parameterAttr is an attribute that the call of a function gives.
 func parameterAttr(name string, v *onnxpb.AttributeProto) *onnxpb.AttributeProto {
-	return &onnxpb.AttributeProto{Name: &name, Type: v.Type, RefAttrName: ptr("of_the_call")}
+	return &onnxpb.AttributeProto{Name: &name, Type: v.Type, RefAttrName: new("of_the_call")}
 }
 
 // floats is a tensor of small numbers.
 func floats(name string, shape ...int64) *onnxpb.TensorProto {
-	t := &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(modelfile.Float32)), Dims: shape}
+	t := &onnxpb.TensorProto{Name: &name, DataType: new(int32(modelfile.Float32)), Dims: shape}
 	for i := range elements(shape) {
 		t.FloatData = append(t.FloatData, float32(i%13)-6)
 	}
@@ -50,11 +50,11 @@ func floats(name string, shape ...int64) *onnxpb.TensorProto {
 }
 
 func integersTensor(name string, v ...int64) *onnxpb.TensorProto {
-	return &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(onnxpb.TensorProto_INT64)), Dims: []int64{int64(len(v))}, Int64Data: v}
+	return &onnxpb.TensorProto{Name: &name, DataType: new(int32(onnxpb.TensorProto_INT64)), Dims: []int64{int64(len(v))}, Int64Data: v}
 }
 
 func constantNode(name string, t *onnxpb.TensorProto) *onnxpb.NodeProto {
-	return node("Constant", name, "", &onnxpb.AttributeProto{Name: ptr("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
+	return node("Constant", name, "", &onnxpb.AttributeProto{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
 }
 
 // madeOf writes a model with inputs x and i, output y and the given contents.
@@ -62,17 +62,17 @@ func madeOf(t *testing.T, tensors []*onnxpb.TensorProto, nodes []*onnxpb.NodePro
 	t.Helper()
 	typed := func(name string, of onnxpb.TensorProto_DataType) *onnxpb.ValueInfoProto {
 		return &onnxpb.ValueInfoProto{Name: &name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{
-			TensorType: &onnxpb.TypeProto_Tensor{ElemType: ptr(int32(of))},
+			TensorType: &onnxpb.TypeProto_Tensor{ElemType: new(int32(of))},
 		}}}
 	}
-	imports := []*onnxpb.OperatorSetIdProto{{Domain: ptr(""), Version: ptr(int64(17))}}
+	imports := []*onnxpb.OperatorSetIdProto{{Domain: new(""), Version: new(int64(17))}}
 	for _, domain := range []string{contribDomain, "local"} {
-		imports = append(imports, &onnxpb.OperatorSetIdProto{Domain: &domain, Version: ptr(int64(1))})
+		imports = append(imports, &onnxpb.OperatorSetIdProto{Domain: &domain, Version: new(int64(1))})
 	}
 	return &testmodels.Model{Proto: &onnxpb.ModelProto{
-		IrVersion: ptr(int64(8)), OpsetImport: imports, Functions: functions,
+		IrVersion: new(int64(8)), OpsetImport: imports, Functions: functions,
 		Graph: &onnxpb.GraphProto{
-			Name: ptr("g"), Node: nodes, Initializer: tensors,
+			Name: new("g"), Node: nodes, Initializer: tensors,
 			Input:  []*onnxpb.ValueInfoProto{typed("x", onnxpb.TensorProto_FLOAT), typed("i", onnxpb.TensorProto_INT64)},
 			Output: []*onnxpb.ValueInfoProto{typed("y", onnxpb.TensorProto_FLOAT)},
 		},
@@ -82,8 +82,8 @@ func madeOf(t *testing.T, tensors []*onnxpb.TensorProto, nodes []*onnxpb.NodePro
 // localFunction is local.name of opset 17.
 func localFunction(name, inputs, output string, nodes ...*onnxpb.NodeProto) *onnxpb.FunctionProto {
 	return &onnxpb.FunctionProto{
-		Name: &name, Domain: ptr("local"), Input: strings.Fields(inputs), Output: []string{output}, Node: nodes,
-		OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: ptr(""), Version: ptr(int64(17))}, {Domain: ptr("local"), Version: ptr(int64(1))}},
+		Name: &name, Domain: new("local"), Input: strings.Fields(inputs), Output: []string{output}, Node: nodes,
+		OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: new(""), Version: new(int64(17))}, {Domain: new("local"), Version: new(int64(1))}},
 	}
 }
 
@@ -175,7 +175,7 @@ func TestOperands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(p.conv.weights) == 0 {
+			if len(p.conv.to.weights) == 0 {
 				if got := p.Tensors[0].Reason; got != c.left || c.left == "" {
 					t.Errorf("left: %s, want %q", got, c.left)
 				}
@@ -185,7 +185,7 @@ func TestOperands(t *testing.T) {
 			if view == nil {
 				view = c.shape
 			}
-			if got := p.conv.weights[0].choice.operand; c.left != "" || got.axis != c.axis || !slices.Equal(got.view, view) {
+			if got := p.conv.to.weights[0].d.choice.operand; c.left != "" || got.axis != c.axis || !slices.Equal(got.view, view) {
 				t.Errorf("axis %d of %v, want %d of %v%s", got.axis, got.view, c.axis, view, c.left)
 			}
 		})
@@ -269,8 +269,8 @@ func TestManyCalls(t *testing.T) {
 	}
 	m := opened(t, written(t, madeOf(t, []*onnxpb.TensorProto{floats("w", 64, 64)}, nodes{node(fmt.Sprintf("local.f%d", depth), "y", "x w")}, functions...)))
 	p, err := m.Plan(Options{Block: 32})
-	if err != nil || len(p.conv.weights) != 1 {
-		t.Fatalf("%v, %d weights", err, len(p.conv.weights))
+	if err != nil || len(p.conv.to.weights) != 1 {
+		t.Fatalf("%v, %d weights", err, len(p.conv.to.weights))
 	}
 }
 
@@ -330,9 +330,9 @@ func TestLongChain(t *testing.T) {
 // Floats that are stored in other ways, or are no values, are listed and left.
 func TestUnusualFloats(t *testing.T) {
 	source := madeOf(t, []*onnxpb.TensorProto{floats("w", 64, 32)}, nodes{
-		node("Constant", "list", "", &onnxpb.AttributeProto{Name: ptr("value_floats"), Type: onnxpb.AttributeProto_FLOATS.Enum(), Floats: make([]float32, 32)}),
+		node("Constant", "list", "", &onnxpb.AttributeProto{Name: new("value_floats"), Type: onnxpb.AttributeProto_FLOATS.Enum(), Floats: make([]float32, 32)}),
 		node("MatMul", "a", "x w"), node("Add", "b", "a list"), node("MatMul", "c", "b sparse"),
-		node("acme.Table", "y", "c", &onnxpb.AttributeProto{Name: ptr("rows"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: floats("rows", 8, 8)}),
+		node("acme.Table", "y", "c", &onnxpb.AttributeProto{Name: new("rows"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: floats("rows", 8, 8)}),
 	})
 	source.Proto.Graph.SparseInitializer = []*onnxpb.SparseTensorProto{{
 		Values: floats("sparse", 3), Indices: integersTensor("", 1, 5, 9), Dims: []int64{32, 16},

@@ -15,7 +15,7 @@ var (
 	// its external data is missing or out of bounds.
 	ErrTensor = modelfile.ErrTensor
 	// ErrModel: the graph makes no sense.
-	ErrModel = errors.New("invalid model")
+	ErrModel = errModel
 	// ErrTarget: the output cannot be written.
 	ErrTarget = modelfile.ErrTarget
 	// ErrStrict: Options.Strict wants a weight quantized that cannot be.

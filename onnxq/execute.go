@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/crc32"
-	"io"
 	"iter"
 	"math"
 	"sync"
@@ -27,7 +26,7 @@ type outcome struct {
 
 // executor carries a conversion out.
 type executor struct {
-	*conversion
+	conv   *conversion
 	target *modelfile.Target
 
 	sinks    map[*onnxpb.TensorProto]sink
@@ -48,22 +47,22 @@ type executor struct {
 // worked on in earlier attempts.
 func newExecutor(c *conversion, target *modelfile.Target, before int64) *executor {
 	e := &executor{
-		conversion: c,
-		target:     target,
-		codes:      map[*weight]*packedWriter{},
-		zeros:      map[*weight]*packedWriter{},
-		wholes:     map[*weight]float32{},
-		broken:     map[*weight]*atomic.Bool{},
-		done:       before,
-		total:      before,
+		conv:   c,
+		target: target,
+		codes:  map[*weight]*packedWriter{},
+		zeros:  map[*weight]*packedWriter{},
+		wholes: map[*weight]float32{},
+		broken: map[*weight]*atomic.Bool{},
+		done:   before,
+		total:  before,
 	}
-	for _, w := range c.weights {
+	for _, w := range c.to.weights {
 		e.broken[w] = &atomic.Bool{}
 	}
 	e.tasks = c.work()
 	for _, t := range e.tasks {
 		e.total += t.cost()
-		if t.weight != nil && t.whole != nil {
+		if t.tile.weight != nil && t.tile.whole != nil {
 			e.total += t.cost() // a pass of its own
 		}
 		if !c.opts.NoVerify {
@@ -76,10 +75,10 @@ func newExecutor(c *conversion, target *modelfile.Target, before int64) *executo
 
 // begin writes the structure and finds the places of the weights' parts.
 func (e *executor) begin() (err error) {
-	if e.sinks, err = e.output.begin(e.target); err != nil {
+	if e.sinks, err = e.conv.to.out.begin(e.target); err != nil {
 		return err
 	}
-	for _, w := range e.weights {
+	for _, w := range e.conv.to.weights {
 		if w.codes != nil {
 			e.codes[w] = &packedWriter{w: e.sinks[w.codes], packing: packing{w.bits(), w.codesAt}}
 		}
@@ -99,18 +98,18 @@ func (e *executor) run(ctx context.Context) (map[*onnxpb.TensorProto]string, err
 	if err := e.scaleWholes(ctx); err != nil {
 		return nil, err
 	}
-	err := eachTask(ctx, e.workers, len(e.tasks), func(b *buffers, i int) error {
+	err := eachTask(ctx, e.conv.workers, len(e.tasks), func(b *buffers, i int) error {
 		t := &e.tasks[i]
 		defer func() { e.progress(t.cost() - e.outcomes[i].told) }()
-		if t.weight == nil {
+		if t.tile.weight == nil {
 			return e.copy(b, t.stretch, &e.outcomes[i])
 		}
-		if e.broken[t.weight].Load() {
+		if e.broken[t.tile.weight].Load() {
 			return nil
 		}
 		finite, err := e.quantize(b, t.tile, &e.outcomes[i])
 		if !finite {
-			e.broken[t.weight].Store(true)
+			e.broken[t.tile.weight].Store(true)
 			e.spoiled.Store(true)
 		}
 		return err
@@ -136,19 +135,19 @@ func (e *executor) scaleWholes(ctx context.Context) error {
 func (e *executor) findWholes(ctx context.Context) error {
 	var tasks []task
 	for _, t := range e.tasks {
-		if t.weight != nil && t.whole != nil {
+		if t.tile.weight != nil && t.tile.whole != nil {
 			tasks = append(tasks, t)
 		}
 	}
 	peaks := make([]float32, len(tasks))
-	err := eachTask(ctx, e.workers, len(tasks), func(b *buffers, i int) error {
+	err := eachTask(ctx, e.conv.workers, len(tasks), func(b *buffers, i int) error {
 		t := &tasks[i]
 		defer e.progress(t.cost())
-		for _, c := range t.chunks(e.limit) {
+		for _, c := range t.tile.chunks(e.conv.limit) {
 			if err := b.load(t.tile, c); err != nil {
 				return err
 			}
-			t.codec.ObserveBlocks(nil, peaks[i:i+1], b.x, len(b.x), len(b.x))
+			t.tile.codec.ObserveBlocks(nil, peaks[i:i+1], b.x, len(b.x), len(b.x))
 		}
 		return nil
 	})
@@ -156,8 +155,8 @@ func (e *executor) findWholes(ctx context.Context) error {
 		return err
 	}
 	for i, t := range tasks {
-		peaks[i] = max(peaks[i], e.wholes[t.weight]) // NaN stays NaN
-		e.wholes[t.weight] = peaks[i]
+		peaks[i] = max(peaks[i], e.wholes[t.tile.weight]) // NaN stays NaN
+		e.wholes[t.tile.weight] = peaks[i]
 	}
 	for w, peak := range e.wholes {
 		scale, err := w.rescale(peak)
@@ -176,14 +175,14 @@ func (e *executor) unfit() map[*onnxpb.TensorProto]string {
 	reasons := map[*onnxpb.TensorProto]string{}
 	for w, s := range e.sums() {
 		switch {
-		case e.broken[w].Load() && w.dtype == modelfile.Float64:
-			reasons[w.tensor] = reasonHuge
+		case e.broken[w].Load() && w.d.dtype == modelfile.Float64:
+			reasons[w.d.value.tensor] = reasonHuge
 		case e.broken[w].Load() && w.encoding != nil:
-			reasons[w.tensor] = reasonBeyond
+			reasons[w.d.value.tensor] = reasonBeyond
 		case e.broken[w].Load():
-			reasons[w.tensor] = reasonBroken
+			reasons[w.d.value.tensor] = reasonBroken
 		case !e.spoiled.Load() && s.SumSq > 0 && s.SumSqErr >= s.SumSq:
-			reasons[w.tensor] = reasonLost
+			reasons[w.d.value.tensor] = reasonLost
 		}
 	}
 	return reasons
@@ -193,13 +192,13 @@ func (e *executor) unfit() map[*onnxpb.TensorProto]string {
 func (e *executor) sums() map[*weight]*quantutil.ErrorStats {
 	sums := map[*weight]*quantutil.ErrorStats{}
 	for i, t := range e.tasks {
-		if t.weight == nil {
+		if t.tile.weight == nil {
 			continue
 		}
-		s := sums[t.weight]
+		s := sums[t.tile.weight]
 		if s == nil {
 			s = &quantutil.ErrorStats{}
-			sums[t.weight] = s
+			sums[t.tile.weight] = s
 		}
 		s.Merge(e.outcomes[i].errors)
 	}
@@ -211,8 +210,8 @@ func (e *executor) progress(bytes int64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.done += bytes
-	if e.opts.Progress != nil {
-		e.opts.Progress(e.done, e.total)
+	if e.conv.opts.Progress != nil {
+		e.conv.opts.Progress(e.done, e.total)
 	}
 }
 
@@ -222,11 +221,11 @@ func (e *executor) copy(b *buffers, s stretch, out *outcome) error {
 		return nil
 	}
 	buf := grow(&b.raw, s.len)
-	if err := readAt(e.contents[s.content].copy, buf, s.start); err != nil {
+	if err := readAt(e.conv.to.out.contents[s.content].copy, buf, s.start); err != nil {
 		return err
 	}
 	out.sum = crc32.Checksum(buf, castagnoli)
-	_, err := e.sinks[e.tensors[s.content]].WriteAt(buf, s.start)
+	_, err := e.sinks[e.conv.to.out.tensors[s.content]].WriteAt(buf, s.start)
 	return err
 }
 
@@ -249,7 +248,7 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err 
 	if t.encoding != nil {
 		return e.quantizeBlocks(b, t, out)
 	}
-	chunks := t.chunks(e.limit)
+	chunks := t.chunks(e.conv.limit)
 	if finite, err = t.findScales(b, chunks); !finite || err != nil {
 		return finite, err
 	}
@@ -274,7 +273,7 @@ func (e *executor) quantize(b *buffers, t tile, out *outcome) (finite bool, err 
 			}
 		}
 		if len(chunks) > 1 {
-			n := t.dtype.Bytes(c.rows * c.n)
+			n := t.d.dtype.Bytes(c.rows * c.n)
 			out.told += n
 			e.progress(n)
 		}
@@ -310,12 +309,4 @@ func (p *packedWriter) writeRuns(b *buffers, q []byte, runs iter.Seq[run], sum *
 		}
 	}
 	return nil
-}
-
-func readAt(r io.ReaderAt, buf []byte, off int64) error {
-	n, err := r.ReadAt(buf, off)
-	if n == len(buf) {
-		return nil
-	}
-	return err
 }

@@ -1,8 +1,6 @@
 package onnxq
 
 import (
-	"encoding/binary"
-	"math"
 	"slices"
 
 	"onnxquant/internal/modelfile"
@@ -14,7 +12,7 @@ import (
 type folder struct {
 	functions bool // those of function bodies too
 
-	model *Model
+	graph *graphIndex
 	known map[*value]*constant
 	depth int
 }
@@ -28,7 +26,7 @@ const (
 
 // constant is a value that constants determine.
 type constant struct {
-	*numbers
+	num     *numbers
 	tensor  *value   // the initializer or Constant that holds most of it
 	factor  *value   // the one that holds a number all of it is multiplied by; nil without
 	blocked blocking // where elements were repeated to make it
@@ -61,13 +59,13 @@ type decoder struct {
 	floatZero      bool // zero points are floats
 }
 
-func newFolder(m *Model) *folder {
-	return &folder{model: m, known: map[*value]*constant{}}
+func newFolder(x *graphIndex) *folder {
+	return &folder{graph: x, known: map[*value]*constant{}}
 }
 
 // input returns what a node reads there, if it is a constant.
 func (f *folder) input(n *onnxpb.NodeProto, i int) *constant {
-	if v := f.model.index.source(use{n, i}); v != nil {
+	if v := f.graph.source(use{n, i}); v != nil {
 		return f.fold(v)
 	}
 	return nil
@@ -103,11 +101,11 @@ func (f *folder) fold(v *value) *constant {
 func (f *folder) find(v *value) *constant {
 	if v.tensor != nil {
 		dtype := modelfile.DType(v.tensor.GetDataType())
-		p, err := f.model.file.Payload(v.tensor)
+		p, err := f.graph.file.Payload(v.tensor)
 		if err != nil || p == nil || v.input && !v.mustBeInput || v.body != nil && !f.functions || !readable(dtype) {
 			return nil
 		}
-		return &constant{numbers: storedNumbers(v.tensor, p), tensor: v}
+		return &constant{num: storedNumbers(dtype, v.tensor.GetDims(), p), tensor: v}
 	}
 	n := v.node
 	if n == nil || len(n.Output) != 1 {
@@ -127,15 +125,19 @@ func (f *folder) find(v *value) *constant {
 			if x.weight != nil {
 				return nil // no part of any form
 			}
-			return x.numbers
+			return x.num
 		})
 	case "Reshape":
 		return f.through(n, func(x *constant) *numbers {
-			shape, ok := f.shapeOf(n, x.shape)
+			want, ok := f.integers(n, 1, maxRank)
 			if !ok {
 				return nil
 			}
-			return x.reshaped(shape)
+			shape, ok := reshapedTo(want, x.num.shape, intAttribute(n, "allowzero") != 0)
+			if !ok {
+				return nil
+			}
+			return x.num.reshaped(shape)
 		})
 	case "Cast":
 		return f.castNode(n)
@@ -171,11 +173,11 @@ func (f *folder) through(n *onnxpb.NodeProto, change func(*constant) *numbers) *
 	if made == nil {
 		return nil
 	}
-	return &constant{numbers: made, tensor: x.tensor, factor: x.factor, weight: x.weight}
+	return &constant{num: made, tensor: x.tensor, factor: x.factor, weight: x.weight}
 }
 
 func (f *folder) soleUse(n *onnxpb.NodeProto, i int) bool {
-	v := f.model.index.source(use{n, i})
+	v := f.graph.source(use{n, i})
 	return len(v.uses) == 1 && !v.output
 }
 
@@ -185,13 +187,13 @@ func (f *folder) castNode(n *onnxpb.NodeProto) *constant {
 		if !readable(to) {
 			return nil
 		}
-		from, fromInteger := integerTypes[x.dtype]
+		from, fromInteger := integerTypes[x.num.dtype]
 		limits, toInteger := integerTypes[to]
 		switch {
 		case to.Float():
-			return x.cast(to)
+			return x.num.cast(to)
 		case toInteger && fromInteger && from.lo >= limits.lo && from.hi <= limits.hi:
-			return x.cast(to)
+			return x.num.cast(to)
 		}
 		return nil
 	})
@@ -202,81 +204,24 @@ func (f *folder) constantNode(n *onnxpb.NodeProto) *constant {
 	for _, a := range n.Attribute {
 		switch a.GetName() {
 		case "value_float":
-			return &constant{numbers: constantNumber(a.GetF(), modelfile.Float32)}
+			return &constant{num: constantNumber(a.GetF(), modelfile.Float32)}
 		case "value_int":
 			if a.GetI() < -1<<24 || a.GetI() > 1<<24 {
 				return nil // it is no float32
 			}
-			return &constant{numbers: constantNumber(float32(a.GetI()), int64Type)}
+			return &constant{num: constantNumber(float32(a.GetI()), int64Type)}
 		}
 	}
 	return nil
 }
 
-// shapeOf finds the shape that a Reshape gives.
-func (f *folder) shapeOf(n *onnxpb.NodeProto, from []int64) ([]int64, bool) {
-	shape, ok := f.integers(n, 1, maxRank)
-	if !ok {
-		return nil, false
-	}
-	known, free := int64(1), -1
-	for i, d := range shape {
-		switch {
-		case d == 0 && intAttribute(n, "allowzero") == 0:
-			if i >= len(from) {
-				return nil, false
-			}
-			shape[i] = from[i]
-		case d == -1 && free < 0:
-			free = i
-			continue
-		case d < 0:
-			return nil, false
-		}
-		known *= max(shape[i], 1)
-		if known > math.MaxInt32*int64(math.MaxInt16) {
-			return nil, false
-		}
-	}
-	size, _ := modelfile.Elements(from)
-	if free >= 0 {
-		if size%known != 0 {
-			return nil, false
-		}
-		shape[free] = size / known
-	}
-	n2, err := modelfile.Elements(shape)
-	return shape, err == nil && n2 == size
-}
-
-// maxRank is more axes than any tensor here has.
-const maxRank = 64
-
 // integers reads an input that holds a few constant integers.
 func (f *folder) integers(n *onnxpb.NodeProto, input int, most int64) ([]int64, bool) {
 	x := f.input(n, input)
-	if x == nil || x.payload == nil || x.size() > most || x.dtype != int64Type && x.dtype != modelfile.Int32 {
+	if x == nil || x.num.stored == nil || x.num.size() > most || x.num.dtype != int64Type && x.num.dtype != modelfile.Int32 {
 		return nil, false
 	}
-	return readIntegers(x, 0, x.size())
-}
-
-// readIntegers reads elements of type int32 or int64.
-func readIntegers(x *constant, off, n int64) ([]int64, bool) {
-	size := x.dtype.Bits() / 8
-	raw := make([]byte, n*size)
-	if readAt(x.payload, raw, off*size) != nil {
-		return nil, false
-	}
-	list := make([]int64, n)
-	for i := range list {
-		if size == 4 {
-			list[i] = int64(int32(binary.LittleEndian.Uint32(raw[4*i:])))
-		} else {
-			list[i] = int64(binary.LittleEndian.Uint64(raw[8*i:]))
-		}
-	}
-	return list, true
+	return readIntegers(x.num.stored, x.num.dtype, 0, x.num.size())
 }
 
 // dequantizeLinear folds that operator, the standard's or com.microsoft's.
@@ -288,22 +233,22 @@ func (f *folder) dequantizeLinear(n *onnxpb.NodeProto) *constant {
 			return nil
 		}
 	}
-	if x == nil || scale == nil || !codeType(x.dtype) || !scale.dtype.Float() && scale.dtype != modelfile.Float8E8M0 {
+	if x == nil || scale == nil || !codeType(x.num.dtype) || !scale.num.dtype.Float() && scale.num.dtype != modelfile.Float8E8M0 {
 		return nil
 	}
-	dtype := scale.dtype
+	dtype := scale.num.dtype
 	if to := modelfile.DType(intAttribute(n, "output_dtype")); to != 0 {
 		dtype = to
 	}
-	axis, block := axisOf(n, 1), intAttribute(n, "block_size")
-	s, ok := spreadOver(x.shape, scale.shape, axis, block)
-	if !ok || !dtype.Float() || zero != nil && (zero.size() != scale.size() || zero.dtype != x.dtype) {
+	axis, block := intAttributeOr(n, "axis", 1), intAttribute(n, "block_size")
+	s, ok := spreadOver(x.num.shape, scale.num.shape, axis, block)
+	if !ok || !dtype.Float() || zero != nil && (zero.num.size() != scale.num.size() || zero.num.dtype != x.num.dtype) {
 		return nil
 	}
 	d := &decoder{
-		form: "DequantizeLinear", codes: x.tensor, scale: scale.tensor, whole: scale.factor, codeType: x.dtype,
-		blocking: blocking{counted(axis, len(x.shape)), block}, perTensor: s.single,
-		x: x.numbers, s: scale.numbers, spread: s,
+		form: "DequantizeLinear", codes: x.tensor, scale: scale.tensor, whole: scale.factor, codeType: x.num.dtype,
+		blocking: blocking{counted(axis, len(x.num.shape)), block}, perTensor: s.single,
+		x: x.num, s: scale.num, spread: s,
 	}
 	if x.weight != nil { // its codes come from QuantizeLinear
 		d.form = x.weight.form + "+" + d.form
@@ -312,16 +257,16 @@ func (f *folder) dequantizeLinear(n *onnxpb.NodeProto) *constant {
 		d.scale, d.whole = scale.weight.codes, scale.weight.scale
 	}
 	if zero != nil {
-		d.z, d.zero = zero.numbers, zero.tensor
+		d.z, d.zero = zero.num, zero.tensor
 	}
-	return &constant{numbers: dequantized(d.x, d.s, d.z, s, dtype), tensor: x.tensor, weight: d}
+	return &constant{num: dequantized(d.x, d.s, d.z, s, dtype), tensor: x.tensor, weight: d}
 }
 
 // quantizeLinear folds what gives a float constant the codes that a
 // DequantizeLinear then decodes: fake quantization.
 func (f *folder) quantizeLinear(n *onnxpb.NodeProto) *constant {
 	x, scale := f.input(n, 0), f.input(n, 1)
-	if x == nil || scale == nil || x.weight != nil || !x.dtype.Float() || !scale.dtype.Float() {
+	if x == nil || scale == nil || x.weight != nil || !x.num.dtype.Float() || !scale.num.dtype.Float() {
 		return nil
 	}
 	codes := modelfile.Uint8
@@ -331,60 +276,55 @@ func (f *folder) quantizeLinear(n *onnxpb.NodeProto) *constant {
 	var z *numbers
 	if hasInput(n, 2) {
 		zero := f.input(n, 2)
-		if zero == nil || zero.size() != scale.size() {
+		if zero == nil || zero.num.size() != scale.num.size() {
 			return nil
 		}
-		z, codes = zero.numbers, zero.dtype
+		z, codes = zero.num, zero.num.dtype
 	}
-	saturate := true
-	for _, a := range n.Attribute {
-		if a.GetName() == "saturate" {
-			saturate = a.GetI() != 0
-		}
-	}
-	s, ok := spreadOver(x.shape, scale.shape, axisOf(n, 1), intAttribute(n, "block_size"))
+	saturate := intAttributeOr(n, "saturate", 1) != 0
+	s, ok := spreadOver(x.num.shape, scale.num.shape, intAttributeOr(n, "axis", 1), intAttribute(n, "block_size"))
 	if !ok || !codeType(codes) {
 		return nil
 	}
-	made, ok := quantized(x.numbers, scale.numbers, z, s, codes, saturate)
+	made, ok := quantized(x.num, scale.num, z, s, codes, saturate)
 	if !ok {
 		return nil
 	}
-	return &constant{numbers: made, tensor: x.tensor, weight: &decoder{form: "QuantizeLinear"}}
+	return &constant{num: made, tensor: x.tensor, weight: &decoder{form: "QuantizeLinear"}}
 }
 
 // gather folds a lookup: of codes in a table of values, or of the scale of each
 // element's block.
 func (f *folder) gather(n *onnxpb.NodeProto) *constant {
 	data, index := f.input(n, 0), f.input(n, 1)
-	if data == nil || index == nil || !data.dtype.Float() || data.weight != nil && !f.subtracted(n) || index.weight != nil {
+	if data == nil || index == nil || !data.num.dtype.Float() || data.weight != nil && !f.subtracted(n) || index.weight != nil {
 		return nil
 	}
-	axis := counted(axisOf(n, 0), len(data.shape))
-	if index.tensor != nil && codeType(modelfile.DType(index.tensor.tensor.GetDataType())) && len(data.shape) == 1 && data.size() <= maxTable {
+	axis := counted(intAttributeOr(n, "axis", 0), len(data.num.shape))
+	if index.tensor != nil && codeType(modelfile.DType(index.tensor.tensor.GetDataType())) && len(data.num.shape) == 1 && data.num.size() <= maxTable {
 		if bits := modelfile.DType(index.tensor.tensor.GetDataType()).Bits(); bits <= 8 {
 			return f.tableLookup(data, index)
 		}
 	}
-	if len(index.shape) != 1 || index.payload == nil || axis < 0 || axis >= int64(len(data.shape)) {
+	if len(index.num.shape) != 1 || index.num.stored == nil || axis < 0 || axis >= int64(len(data.num.shape)) {
 		return nil
 	}
-	block, ok := blocksOf(index, data.shape[axis])
+	block, ok := blocksOf(index, data.num.shape[axis])
 	if !ok {
 		return nil
 	}
-	shape := slices.Clone(data.shape)
-	shape[axis] = index.size()
-	s, ok := spreadOver(shape, data.shape, axis, block)
+	shape := slices.Clone(data.num.shape)
+	shape[axis] = index.num.size()
+	s, ok := spreadOver(shape, data.num.shape, axis, block)
 	if !ok {
 		return nil
 	}
-	return &constant{numbers: data.spreadOut(s, shape), tensor: data.tensor, factor: data.factor, blocked: blocking{axis, block}, weight: data.weight}
+	return &constant{num: data.num.spreadOut(s, shape), tensor: data.tensor, factor: data.factor, blocked: blocking{axis, block}, weight: data.weight}
 }
 
 // subtracted tells whether a node's value is only taken off others.
 func (f *folder) subtracted(n *onnxpb.NodeProto) bool {
-	v := f.model.index.made(n)
+	v := f.graph.made(n)
 	return v != nil && !v.output && len(v.uses) > 0 && !slices.ContainsFunc(v.uses, func(u use) bool {
 		return u.node.GetOpType() != "Sub" || u.input != 1
 	})
@@ -394,24 +334,24 @@ func (f *folder) subtracted(n *onnxpb.NodeProto) bool {
 const maxTable = 256
 
 func (f *folder) tableLookup(data, index *constant) *constant {
-	table := make([]float32, data.size())
-	if err := data.read(&arena{}, table, 0); err != nil {
+	table := make([]float32, data.num.size())
+	if err := data.num.read(&arena{}, table, 0); err != nil {
 		return nil
 	}
-	values := lookedUp(table, index.numbers, data.dtype)
+	values := lookedUp(table, index.num, data.num.dtype)
 	d := &decoder{form: "Gather", codes: index.tensor, codeType: modelfile.DType(index.tensor.tensor.GetDataType()), perTensor: true, unscaled: true, x: values}
-	return &constant{numbers: values, tensor: index.tensor, weight: d}
+	return &constant{num: values, tensor: index.tensor, weight: d}
 }
 
 // blocksOf reports whether indices are 0, …, 0, 1, …, 1, 2, … with as many of
 // each, but for the last, and of how many.
 func blocksOf(index *constant, count int64) (block int64, ok bool) {
-	n := index.size()
-	if count == 0 || n == 0 || index.dtype != int64Type && index.dtype != modelfile.Int32 {
+	n := index.num.size()
+	if count == 0 || n == 0 || index.num.dtype != int64Type && index.num.dtype != modelfile.Int32 {
 		return 0, false
 	}
 	for off := int64(0); off < n; {
-		list, ok := readIntegers(index, off, min(n-off, longestRead))
+		list, ok := readIntegers(index.num.stored, index.num.dtype, off, min(n-off, longestRead))
 		if !ok {
 			return 0, false
 		}
@@ -436,19 +376,19 @@ func blocksOf(index *constant, count int64) (block int64, ok bool) {
 // weights.
 func (f *folder) product(n *onnxpb.NodeProto) *constant {
 	x, y := f.input(n, 0), f.input(n, 1)
-	if x == nil || y == nil || x.dtype != y.dtype || !x.dtype.Float() {
+	if x == nil || y == nil || x.num.dtype != y.num.dtype || !x.num.dtype.Float() {
 		return nil
 	}
-	if y.weight != nil || len(y.shape) > len(x.shape) || len(y.shape) == len(x.shape) && y.size() > x.size() {
+	if y.weight != nil || len(y.num.shape) > len(x.num.shape) || len(y.num.shape) == len(x.num.shape) && y.num.size() > x.num.size() {
 		x, y = y, x
 	}
-	s, ok := spreadBroadcast(x.shape, y.shape)
+	s, ok := spreadBroadcast(x.num.shape, y.num.shape)
 	if !ok || y.weight != nil || x.weight != nil && !x.weight.unscaled {
 		return nil
 	}
-	made := dequantized(x.numbers, y.numbers, nil, s, x.dtype)
+	made := dequantized(x.num, y.num, nil, s, x.num.dtype)
 	if x.weight == nil {
-		c := &constant{numbers: made, tensor: x.tensor, blocked: x.blocked}
+		c := &constant{num: made, tensor: x.tensor, blocked: x.blocked}
 		if s.single {
 			c.factor = y.tensor
 		}
@@ -456,25 +396,25 @@ func (f *folder) product(n *onnxpb.NodeProto) *constant {
 	}
 	d := *x.weight
 	d.form, d.unscaled = "Gather+Mul", false
-	d.scale, d.whole, d.s, d.spread = y.tensor, y.factor, y.numbers, s
+	d.scale, d.whole, d.s, d.spread = y.tensor, y.factor, y.num, s
 	d.blocking, d.perTensor = y.blocked, s.single
 	if !s.single && d.block == 0 { // a block is what Mul repeats
-		for i, n := range x.shape {
-			if from := len(y.shape) - len(x.shape) + i; from < 0 || y.shape[from] != n {
+		for i, n := range x.num.shape {
+			if from := len(y.num.shape) - len(x.num.shape) + i; from < 0 || y.num.shape[from] != n {
 				d.blocking = blocking{int64(i), n}
 			}
 		}
 	}
-	return &constant{numbers: made, tensor: x.tensor, weight: &d}
+	return &constant{num: made, tensor: x.tensor, weight: &d}
 }
 
 // difference folds what takes numbers off a decoded weight.
 func (f *folder) difference(n *onnxpb.NodeProto) *constant {
 	x, y := f.input(n, 0), f.input(n, 1)
-	if x == nil || y == nil || x.weight == nil || x.weight.unscaled || x.weight.least != nil || x.dtype != y.dtype {
+	if x == nil || y == nil || x.weight == nil || x.weight.unscaled || x.weight.least != nil || x.num.dtype != y.num.dtype {
 		return nil
 	}
-	s, ok := spreadBroadcast(x.shape, y.shape)
+	s, ok := spreadBroadcast(x.num.shape, y.num.shape)
 	if !ok {
 		return nil
 	}
@@ -484,23 +424,5 @@ func (f *folder) difference(n *onnxpb.NodeProto) *constant {
 	if y.weight != nil {
 		d.leastWhole = y.weight.scale
 	}
-	return &constant{numbers: x.minus(y.numbers, s), tensor: x.tensor, weight: &d}
-}
-
-// axisOf reads the attribute axis.
-func axisOf(n *onnxpb.NodeProto, otherwise int64) int64 {
-	for _, a := range n.Attribute {
-		if a.GetName() == "axis" {
-			return a.GetI()
-		}
-	}
-	return otherwise
-}
-
-// counted turns an axis that may count from the end into one that does not.
-func counted(axis int64, rank int) int64 {
-	if axis < 0 {
-		return axis + int64(rank)
-	}
-	return axis
+	return &constant{num: x.num.minus(y.num, s), tensor: x.tensor, weight: &d}
 }

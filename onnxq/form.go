@@ -23,7 +23,7 @@ type builder struct {
 
 // tensor adds an initializer whose content is written later.
 func (b *builder) tensor(name string, dtype modelfile.DType, shape []int64) *onnxpb.TensorProto {
-	t := &onnxpb.TensorProto{Name: ptr(b.fresh(name)), DataType: ptr(int32(dtype)), Dims: shape}
+	t := &onnxpb.TensorProto{Name: new(b.fresh(name)), DataType: new(int32(dtype)), Dims: shape}
 	b.tensors = append(b.tensors, t)
 	return t
 }
@@ -62,7 +62,7 @@ func (b *builder) node(prefix, op, output string, inputs []string, attrs ...*onn
 func (b *builder) loose(prefix, op, output string, inputs []string, attrs ...*onnxpb.AttributeProto) *onnxpb.NodeProto {
 	n := &onnxpb.NodeProto{
 		OpType:    &op,
-		Name:      ptr(b.fresh(prefix + "_" + op)),
+		Name:      new(b.fresh(prefix + "_" + op)),
 		Input:     inputs,
 		Output:    []string{output},
 		Attribute: attrs,
@@ -89,19 +89,19 @@ func (b *builder) result(w *weight, made modelfile.DType, op string, inputs []st
 		attrs  []*onnxpb.AttributeProto
 	}
 	steps := []step{{op, inputs, attrs}}
-	if made != w.dtype {
-		steps = append(steps, step{"Cast", nil, []*onnxpb.AttributeProto{intAttr("to", int64(w.dtype))}})
+	if made != w.d.dtype {
+		steps = append(steps, step{"Cast", nil, []*onnxpb.AttributeProto{intAttr("to", int64(w.d.dtype))}})
 	}
-	if !slices.Equal(w.codeShape(), w.shape) {
-		steps = append(steps, step{"Reshape", []string{b.shape(w.name, w.shape)}, nil})
+	if !slices.Equal(w.codeShape(), w.d.shape) {
+		steps = append(steps, step{"Reshape", []string{b.shape(w.d.value.name, w.d.shape)}, nil})
 	}
 	var value []string
 	for i, s := range steps {
 		in := append(value, s.inputs...)
 		if i == len(steps)-1 {
-			b.node(w.name, s.op, cmp.Or(w.output, w.name), in, s.attrs...)
+			b.node(w.d.value.name, s.op, cmp.Or(w.output, w.d.value.name), in, s.attrs...)
 		} else {
-			value = []string{b.value(w.name, s.op, in, s.attrs...)}
+			value = []string{b.value(w.d.value.name, s.op, in, s.attrs...)}
 		}
 	}
 }
@@ -109,8 +109,8 @@ func (b *builder) result(w *weight, made modelfile.DType, op string, inputs []st
 // constantNodes makes nodes of the tensors: a function has no initializers.
 func (b *builder) constantNodes() (nodes []*onnxpb.NodeProto) {
 	for _, t := range b.tensors {
-		n := &onnxpb.NodeProto{OpType: ptr("Constant"), Output: []string{t.GetName()}, Attribute: []*onnxpb.AttributeProto{
-			{Name: ptr("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t},
+		n := &onnxpb.NodeProto{OpType: new("Constant"), Output: []string{t.GetName()}, Attribute: []*onnxpb.AttributeProto{
+			{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t},
 		}}
 		if b.domain != "" {
 			n.Domain = &b.domain
@@ -136,13 +136,13 @@ var typeOpsets = map[modelfile.DType]int64{
 
 // opset is the least one that has the types and attributes of the weight's form.
 func (w *weight) opset() int64 {
-	switch w.choice.style {
+	switch w.d.choice.style {
 	case NBits:
 		return 0 // its operators are of another domain
 	case QDQ:
 		return max(21, typeOpsets[w.codeType()]) // output_dtype of QuantizeLinear
 	}
-	need := max(13, typeOpsets[w.codeType()], typeOpsets[w.scaleType()], typeOpsets[w.dtype])
+	need := max(13, typeOpsets[w.codeType()], typeOpsets[w.scaleType()], typeOpsets[w.d.dtype])
 	if !w.perAxis {
 		need = max(need, 21) // block_size
 	}
@@ -152,14 +152,14 @@ func (w *weight) opset() int64 {
 // tabled tells whether codes are looked up in a table, because the target has no
 // type for them. QLoRA's formats are in no standard.
 func (w *weight) tabled() bool {
-	return w.choice.target.engine().tables(w.choice.format)
+	return engineOf(w.d.choice.target).tables(w.d.choice.format)
 }
 
 // formName names what decodes the weight, for the plan.
 func (w *weight) formName() string {
-	switch w.choice.style {
+	switch w.d.choice.style {
 	case NBits:
-		return w.choice.nbits.String()
+		return w.d.choice.nbits.String()
 	case QDQ:
 		return "QuantizeLinear and DequantizeLinear"
 	}
@@ -177,12 +177,12 @@ func (w *weight) codeType() modelfile.DType {
 	if w.tabled() {
 		return modelfile.Uint4
 	}
-	return w.choice.format.traits().codes
+	return w.d.choice.format.traits().codes
 }
 
 // build adds what decodes the weight and gives the result its name.
 func (w *weight) build(b *builder) {
-	switch w.choice.style {
+	switch w.d.choice.style {
 	case NBits:
 		b.tensors = append(b.tensors, w.decoder.tensors...)
 		b.nodes = append(b.nodes, w.decoder.nodes...)
@@ -195,10 +195,10 @@ func (w *weight) build(b *builder) {
 		w.buildBlockwise(b)
 		return
 	}
-	w.codes = b.tensor(w.name+w.choice.format.traits().suffix, w.codeType(), w.codeShape())
-	w.scale = b.tensor(w.name+"_scale", w.scaleType(), w.scaleShape())
+	w.codes = b.tensor(w.d.value.name+w.d.choice.format.traits().suffix, w.codeType(), w.codeShape())
+	w.scale = b.tensor(w.d.value.name+"_scale", w.scaleType(), w.scaleShape())
 	if w.codec.HasZeroPoints() {
-		w.zero = b.tensor(w.name+"_zp", w.codeType(), w.scaleShape())
+		w.zero = b.tensor(w.d.value.name+"_zp", w.codeType(), w.scaleShape())
 	}
 	scale, scaleType := w.buildScale(b)
 	if w.tabled() {
@@ -211,27 +211,27 @@ func (w *weight) build(b *builder) {
 // buildFake adds a QuantizeLinear behind the weight, which stays, and a
 // DequantizeLinear behind that.
 func (w *weight) buildFake(b *builder) {
-	w.scale = b.tensor(w.name+"_scale", w.scaleType(), w.scaleShape())
-	inputs := []string{w.name, w.scale.GetName()}
-	if !slices.Equal(w.codeShape(), w.shape) {
-		inputs[0] = b.value(w.name, "Reshape", []string{w.name, b.shape(w.name+"_view", w.codeShape())})
+	w.scale = b.tensor(w.d.value.name+"_scale", w.scaleType(), w.scaleShape())
+	inputs := []string{w.d.value.name, w.scale.GetName()}
+	if !slices.Equal(w.codeShape(), w.d.shape) {
+		inputs[0] = b.value(w.d.value.name, "Reshape", []string{w.d.value.name, b.shape(w.d.value.name+"_view", w.codeShape())})
 	}
 	attrs := w.blocking()
 	if w.codec.HasZeroPoints() {
-		w.zero = b.tensor(w.name+"_zp", w.codeType(), w.scaleShape())
+		w.zero = b.tensor(w.d.value.name+"_zp", w.codeType(), w.scaleShape())
 		inputs = append(inputs, w.zero.GetName())
 	} else {
 		attrs = append(attrs, intAttr("output_dtype", int64(w.codeType())))
 	}
-	codes := b.value(w.name, "QuantizeLinear", inputs, attrs...)
-	b.result(w, w.dtype, "DequantizeLinear", append([]string{codes}, inputs[1:]...), w.blocking()...)
+	codes := b.value(w.d.value.name, "QuantizeLinear", inputs, attrs...)
+	b.result(w, w.d.dtype, "DequantizeLinear", append([]string{codes}, inputs[1:]...), w.blocking()...)
 }
 
 // codeShape is the shape of the tensor of codes. Where axes count as one it is
 // not the weight's, unless there is one scale for each index of the first axis.
 func (w *weight) codeShape() []int64 {
-	if w.perAxis && w.choice.axis == 1 && w.view[0] == w.shape[0] {
-		return w.shape
+	if w.perAxis && w.d.choice.axis == 1 && w.view[0] == w.d.shape[0] {
+		return w.d.shape
 	}
 	return w.view
 }
@@ -241,13 +241,13 @@ func (w *weight) buildScale(b *builder) (name string, dtype modelfile.DType) {
 	stored := w.scale.GetName()
 	switch t := w.scaleType(); {
 	case t == modelfile.Float8E4M3FN: // scaled themselves
-		w.whole = b.tensor(w.name+"_scale_2", modelfile.Float32, nil)
+		w.whole = b.tensor(w.d.value.name+"_scale_2", modelfile.Float32, nil)
 		if w.tabled() { // runtimes compute constants once, but not all do so with DequantizeLinear
 			plain := b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32)))
 			return b.value(stored, "Mul", []string{plain, w.whole.GetName()}), modelfile.Float32
 		}
 		return b.value(stored, "DequantizeLinear", []string{stored, w.whole.GetName()}), modelfile.Float32
-	case !w.choice.target.engine().has(t):
+	case !engineOf(w.d.choice.target).has(t):
 		return b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32))), modelfile.Float32
 	default:
 		return stored, t
@@ -262,7 +262,7 @@ func (w *weight) buildDequantize(b *builder, scale string, scaleType modelfile.D
 	}
 	attrs := w.blocking()
 	made := scaleType
-	if want := plainTypes[w.dtype].onnx; made != want && w.choice.target.engine().has(w.scaleType()) {
+	if want := plainTypes[w.d.dtype].onnx; made != want && engineOf(w.d.choice.target).has(w.scaleType()) {
 		made = want
 		attrs = append(attrs, intAttr("output_dtype", int64(made)))
 	}
@@ -273,9 +273,9 @@ func (w *weight) buildDequantize(b *builder, scale string, scaleType modelfile.D
 func (w *weight) blocking() []*onnxpb.AttributeProto {
 	switch {
 	case !w.perAxis:
-		return []*onnxpb.AttributeProto{intAttr("axis", int64(w.choice.axis)), intAttr("block_size", w.block)}
+		return []*onnxpb.AttributeProto{intAttr("axis", int64(w.d.choice.axis)), intAttr("block_size", w.block)}
 	case len(w.view) == 2:
-		return []*onnxpb.AttributeProto{intAttr("axis", int64(1-w.choice.axis))}
+		return []*onnxpb.AttributeProto{intAttr("axis", int64(1-w.d.choice.axis))}
 	}
 	return nil
 }
@@ -293,11 +293,11 @@ func (w *weight) buildLookup(b *builder, scale string, scaleType modelfile.DType
 	for _, v := range w.table() {
 		values = binary.LittleEndian.AppendUint32(values, math.Float32bits(v))
 	}
-	table := b.constant(string(w.choice.format)+"_values", modelfile.Float32, []int64{int64(len(w.table()))}, values)
+	table := b.constant(string(w.d.choice.format)+"_values", modelfile.Float32, []int64{int64(len(w.table()))}, values)
 	codes := b.value(w.codes.GetName(), "Cast", []string{w.codes.GetName()}, intAttr("to", int64(modelfile.Int32)))
 	value := b.value(w.codes.GetName(), "Gather", []string{table, codes})
 	if w.blocks > 1 { // a single one is spread by Mul itself
-		scale = b.value(scale, "Gather", []string{scale, b.blockIndex(w.k, w.block)}, intAttr("axis", int64(w.choice.axis)))
+		scale = b.value(scale, "Gather", []string{scale, b.blockIndex(w.k, w.block)}, intAttr("axis", int64(w.d.choice.axis)))
 	}
 	b.result(w, modelfile.Float32, "Mul", []string{value, scale})
 }
@@ -305,5 +305,3 @@ func (w *weight) buildLookup(b *builder, scale string, scaleType modelfile.DType
 func intAttr(name string, v int64) *onnxpb.AttributeProto {
 	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INT.Enum(), I: &v}
 }
-
-func ptr[T any](v T) *T { return &v }

@@ -1,10 +1,12 @@
 package onnxq
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
 
+	"onnxquant/ggml"
 	"onnxquant/internal/modelfile"
 	"onnxquant/mx"
 	"onnxquant/nvfp4"
@@ -130,4 +132,89 @@ func joinFormats() string {
 		names = append(names, string(f))
 	}
 	return strings.Join(names, ", ")
+}
+
+// Block sizes of formats that have none of their own.
+const (
+	defaultBlock  = 128
+	defaultBlock8 = 32 // of 8 bits, which are chosen for accuracy
+)
+
+// resolveFormat finds the format that bits, a format's name, or both ask for,
+// and its block size.
+func resolveFormat(bits int, format Format, block int, zeroPoint bool) (Format, int, error) {
+	if format == "" {
+		if bits == 0 {
+			bits = 4
+		}
+		prefix := "int"
+		if zeroPoint {
+			prefix = "uint"
+		}
+		format = Format(fmt.Sprintf("%s%d", prefix, bits))
+		if format.Bits() == 0 {
+			return "", 0, fmt.Errorf("%d bits: want 2, 4 or 8", bits)
+		}
+		bits = 0
+	}
+	if _, err := ParseFormat(string(format)); err != nil {
+		return "", 0, err
+	}
+	t := format.traits()
+	if block == 0 {
+		block = cmp.Or(t.block, defaultBlock)
+		if t.family == integer && format.Bits() == 8 {
+			block = defaultBlock8
+		}
+	}
+	switch {
+	case bits != 0 && format.Bits() != bits:
+		return "", 0, fmt.Errorf("format %s has %d bits, not %d", format, format.Bits(), bits)
+	case zeroPoint && t.family != integer:
+		return "", 0, fmt.Errorf("format %s has no zero points", format)
+	case t.only && block != t.block:
+		return "", 0, fmt.Errorf("format %s has blocks of %d, not %d", format, t.block, block)
+	}
+	return format, block, nil
+}
+
+// blockwiseFormats lists the formats of registered encodings.
+func blockwiseFormats() []formatTraits {
+	var list []formatTraits
+	for _, e := range ggml.All() {
+		if e.Form != nil {
+			list = append(list, blockwiseTraits(e))
+		}
+	}
+	return list
+}
+
+func blockwiseTraits(e *ggml.Encoding) formatTraits {
+	name := strings.ToLower(e.Name)
+	return formatTraits{Format(name), blockwise, codesOf(e.Form), "_" + name, e.Elements, true}
+}
+
+// codesOf is the smallest type that has a form's codes.
+func codesOf(f *ggml.Form) modelfile.DType {
+	types := map[bool][3]modelfile.DType{
+		false: {modelfile.Uint2, modelfile.Uint4, modelfile.Uint8},
+		true:  {modelfile.Int2, modelfile.Int4, modelfile.Int8},
+	}[f.Signed]
+	switch {
+	case f.Values != nil:
+		return modelfile.Uint4
+	case f.Bits <= 2:
+		return types[0]
+	case f.Bits <= 4:
+		return types[1]
+	}
+	return types[2]
+}
+
+// encoding returns that of a blockwise format, nil for others.
+func (f Format) encoding() *ggml.Encoding {
+	if e, ok := ggml.Lookup(string(f)); ok && e.Form != nil {
+		return e
+	}
+	return nil
 }

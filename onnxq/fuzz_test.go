@@ -153,7 +153,7 @@ func checkDecoded(t *testing.T, in, out string, r *Report) {
 	t.Helper()
 	a, b := opened(t, in), opened(t, out)
 	decoded := map[string]*QuantizedWeight{}
-	for _, w := range b.QuantizedWeights() {
+	for _, w := range quantizedWeights(b.index) {
 		decoded[w.Name] = w
 	}
 	for _, want := range r.Tensors {
@@ -233,7 +233,7 @@ func FuzzInspect(f *testing.F) {
 		if !d.Equal {
 			t.Errorf("the model differs from itself: %+v", d.Changes)
 		}
-		for _, w := range m.QuantizedWeights() {
+		for _, w := range quantizedWeights(m.index) {
 			n := w.Elements()
 			if w.Obstacle != "" || n == 0 || n > 1<<20 {
 				continue

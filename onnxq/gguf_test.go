@@ -34,20 +34,20 @@ func reader(op string, dtype modelfile.DType, shape ...int64) (*testmodels.Model
 	}
 	content := make([]byte, n*dtype.Bits()/8)
 	encodeFloats(content, x, dtype)
-	w := &onnxpb.TensorProto{Name: ptr("w"), DataType: ptr(int32(dtype)), Dims: shape, RawData: content}
-	node := &onnxpb.NodeProto{OpType: &op, Name: ptr("node"), Input: []string{"x", "w"}, Output: []string{"y"}}
+	w := &onnxpb.TensorProto{Name: new("w"), DataType: new(int32(dtype)), Dims: shape, RawData: content}
+	node := &onnxpb.NodeProto{OpType: &op, Name: new("node"), Input: []string{"x", "w"}, Output: []string{"y"}}
 	switch op {
 	case "Gather":
 		node.Input = []string{"w", "x"}
 	case "Gemm":
-		node.Attribute = []*onnxpb.AttributeProto{{Name: ptr("transB"), I: ptr(int64(1)), Type: onnxpb.AttributeProto_INT.Enum()}}
+		node.Attribute = []*onnxpb.AttributeProto{{Name: new("transB"), I: new(int64(1)), Type: onnxpb.AttributeProto_INT.Enum()}}
 	}
 	value := func(name string) *onnxpb.ValueInfoProto { return &onnxpb.ValueInfoProto{Name: &name} }
 	return &testmodels.Model{Proto: &onnxpb.ModelProto{
-		IrVersion:   ptr(int64(8)),
-		OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: ptr(""), Version: ptr(int64(18))}},
+		IrVersion:   new(int64(8)),
+		OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: new(""), Version: new(int64(18))}},
 		Graph: &onnxpb.GraphProto{
-			Name: ptr("reader"), Node: []*onnxpb.NodeProto{node}, Initializer: []*onnxpb.TensorProto{w},
+			Name: new("reader"), Node: []*onnxpb.NodeProto{node}, Initializer: []*onnxpb.TensorProto{w},
 			Input: []*onnxpb.ValueInfoProto{value("x")}, Output: []*onnxpb.ValueInfoProto{value("y")},
 		},
 	}}, x
@@ -436,7 +436,7 @@ func TestMixes(t *testing.T) {
 		"/h.7/mlp/c_proj/MatMul": downRole, "lm_head.MatMul.weight": outputRole, "output.weight": outputRole, "wpe.weight": positionRole,
 		"cos_cache": positionRole, "encoder.layer.0.output.dense.weight": otherRole, "values": otherRole,
 	} {
-		if got := newGraphIndex(0).roleOf([]string{name}, nil); got != want {
+		if got := roleOf(newGraphIndex(0), []string{name}, nil); got != want {
 			t.Errorf("%s is %q, want %q", name, roleNames[got], roleNames[want])
 		}
 	}

@@ -55,7 +55,7 @@ func operandInGGUF(shape []int64, leaves []leaf) (o operand, ok bool) {
 		next, weight, why := l.operand(shape)
 		switch {
 		case !weight || why != "" || weightOpOf(l.use).whole || elements(shape) == 0:
-		case !l.looksUp():
+		case !looksUp(l.use):
 			return next, true
 		case !ok:
 			o, ok = next, true
@@ -65,7 +65,7 @@ func operandInGGUF(shape []int64, leaves []leaf) (o operand, ok bool) {
 }
 
 // looksUp tells whether the operator takes rows of the tensor.
-func (u use) looksUp() bool {
+func looksUp(u use) bool {
 	return slices.Contains([]string{"Gather", "GatherND", "EmbedLayerNormalization"}, u.node.GetOpType())
 }
 

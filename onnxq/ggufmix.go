@@ -192,8 +192,8 @@ func layerOf(names []string) int {
 }
 
 // roleOf finds what a weight does, from its names and the graph.
-func (x *graphIndex) roleOf(names []string, leaves []leaf) role {
-	if slices.ContainsFunc(leaves, x.makesOutput) || slices.Contains(names, "output.weight") {
+func roleOf(x *graphIndex, names []string, leaves []leaf) role {
+	if slices.ContainsFunc(leaves, func(l leaf) bool { return makesOutput(x, l) }) || slices.Contains(names, "output.weight") {
 		return outputRole
 	}
 	for _, r := range roleWords {
@@ -201,7 +201,7 @@ func (x *graphIndex) roleOf(names []string, leaves []leaf) role {
 			return r.role
 		}
 	}
-	if slices.ContainsFunc(leaves, func(l leaf) bool { return l.looksUp() }) {
+	if slices.ContainsFunc(leaves, func(l leaf) bool { return looksUp(l.use) }) {
 		return embeddingRole
 	}
 	return otherRole
@@ -209,7 +209,7 @@ func (x *graphIndex) roleOf(names []string, leaves []leaf) role {
 
 // makesOutput tells whether a product is an output of its graph, but for a bias and
 // changes of type or shape.
-func (x *graphIndex) makesOutput(l leaf) bool {
+func makesOutput(x *graphIndex, l leaf) bool {
 	if !slices.Contains([]string{"MatMul", "Gemm", "FusedMatMul", "FusedGemm"}, l.node.GetOpType()) {
 		return false
 	}

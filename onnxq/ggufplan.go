@@ -122,7 +122,7 @@ func (m *Model) PlanGGUF(opts GGUFOptions) (*GGUFPlan, error) {
 	if err := c.unused(opts.TensorTypes); err != nil {
 		return nil, err
 	}
-	if err := opts.Importance.unused(p); err != nil {
+	if err := p.checkImportance(opts.Importance); err != nil {
 		return nil, err
 	}
 	return p, p.place(chosen)
@@ -190,7 +190,7 @@ type candidate struct {
 // before all of them are known.
 func (m *Model) ggufCandidates(names *Names) []*candidate {
 	var all []*candidate
-	parts := m.quantizedParts()
+	parts := quantizedParts(m.index)
 	for _, v := range m.index.values {
 		c := &candidate{value: v, dtype: modelfile.DType(v.tensor.GetDataType()), dims: v.tensor.GetDims(), bytes: sizeOf(v.tensor), layer: -1}
 		if !c.dtype.Float() {
@@ -221,13 +221,13 @@ func (m *Model) ggufCandidates(names *Names) []*candidate {
 // know fills in what the graph and the name in the file tell of a tensor.
 func (c *candidate) know(x *graphIndex, name string) {
 	c.name = name
-	c.leaves = x.reach(c.value, c.dims).leaves
+	c.leaves = reachOf(x, c.value, c.dims).leaves
 	c.ggufLayout = layoutInGGUF(c.dims, c.leaves)
 	c.names = []string{name, c.path}
 	for _, l := range c.leaves {
 		c.names = append(c.names, l.node.GetName())
 	}
-	c.role, c.layer = x.roleOf(c.names, c.leaves), layerOf(c.names)
+	c.role, c.layer = roleOf(x, c.names, c.leaves), layerOf(c.names)
 }
 
 // ggufChooser chooses types.
@@ -416,4 +416,23 @@ func (p *GGUFPlan) metadata(chosen *mix) []gguf.KeyValue {
 		}
 	}
 	return kv
+}
+
+// unused returns an error if no weight is in the matrix.
+func (p *GGUFPlan) checkImportance(im *Importance) error {
+	known := 0
+	wanted := 0
+	for _, w := range p.weights {
+		if w.importance != nil {
+			known++
+		}
+		if w.encoding != nil && w.encoding.Elements > 1 {
+			wanted++
+		}
+	}
+	warning, err := im.covers(known, wanted)
+	if warning != "" {
+		p.Warnings = append(p.Warnings, warning)
+	}
+	return err
 }

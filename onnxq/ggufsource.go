@@ -95,7 +95,7 @@ type ggufSource struct {
 
 func newGGUFSource(f *gguf.File, t *gguf.Tensor, x *graphIndex, v *value) (*ggufSource, error) {
 	s := &ggufSource{
-		ggufLayout: layoutInGGUF(v.tensor.GetDims(), x.reach(v, v.tensor.GetDims()).leaves),
+		ggufLayout: layoutInGGUF(v.tensor.GetDims(), reachOf(x, v, v.tensor.GetDims()).leaves),
 		name:       t.Name,
 		content:    f.Content(t),
 		dtype:      modelfile.DType(v.tensor.GetDataType()),

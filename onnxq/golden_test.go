@@ -52,8 +52,8 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 	}
 	got := golden.Arrays{}
 	m := opened(t, out)
-	for _, w := range p.conv.weights {
-		name := w.name + "_i4" // the reference's, for 8 bits too
+	for _, w := range p.conv.to.weights {
+		name := w.d.value.name + "_i4" // the reference's, for 8 bits too
 		codes, packed := raw(t, m, w.codes.GetName())
 		values := make([]byte, w.k*w.outer*w.inner)
 		int4.Unpack(values, packed, w.bits(), true)

@@ -1,6 +1,7 @@
 package onnxq
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,6 +9,9 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
+
+// errModel is wrapped by errors about a graph that makes no sense.
+var errModel = errors.New("invalid model")
 
 // graphIndex knows where every value of a model comes from and who reads it.
 type graphIndex struct {
@@ -23,7 +27,7 @@ type graphIndex struct {
 	functions       map[string]*function
 
 	paths  map[string]bool // of subgraphs
-	suffix map[string]int  // the last one tried for a name or path that is taken
+	suffix map[string]int  // the last one tried for a path that is taken
 	ir     int64
 	opset  int64
 }
@@ -111,14 +115,6 @@ type use struct {
 
 func (u use) String() string { return fmt.Sprintf("%s:%d", operatorName(u.node), u.input) }
 
-// operatorName is an operator's name with its domain, if that is not ONNX's.
-func operatorName(n *onnxpb.NodeProto) string {
-	if standardDomain(n.GetDomain()) {
-		return n.GetOpType()
-	}
-	return n.GetDomain() + "." + n.GetOpType()
-}
-
 // scope is a graph or a function body, inside of those that enclose it.
 type scope struct {
 	body   *function // the function that it is or lies in
@@ -147,30 +143,30 @@ const (
 func indexModel(file *modelfile.Model) (*graphIndex, error) {
 	m := file.Proto
 	if m.Graph == nil {
-		return nil, fmt.Errorf("%w: it has no graph", ErrModel)
+		return nil, fmt.Errorf("%w: it has no graph", errModel)
 	}
 	if ir := m.GetIrVersion(); m.IrVersion == nil || ir < 1 || ir > newestIR {
-		return nil, fmt.Errorf("%w: ir_version %d is not known (1 to %d)", ErrModel, ir, newestIR)
+		return nil, fmt.Errorf("%w: ir_version %d is not known (1 to %d)", errModel, ir, newestIR)
 	}
 	if len(m.OpsetImport) == 0 {
-		return nil, fmt.Errorf("%w: it has no opset_import", ErrModel)
+		return nil, fmt.Errorf("%w: it has no opset_import", errModel)
 	}
 	if err := checkOpsets(m.OpsetImport); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+		return nil, fmt.Errorf("%w: %w", errModel, err)
 	}
 	x := newGraphIndex(m.GetIrVersion())
 	x.opset = opsetOf(m)
 	x.file = file
 	if err := x.graph(m.Graph, nil, nil, ""); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+		return nil, fmt.Errorf("%w: %w", errModel, err)
 	}
 	for _, f := range m.Functions {
 		if err := x.function(f); err != nil {
-			return nil, fmt.Errorf("%w: function %s: %w", ErrModel, f.GetName(), err)
+			return nil, fmt.Errorf("%w: function %s: %w", errModel, f.GetName(), err)
 		}
 	}
 	if err := x.linkCalls(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+		return nil, fmt.Errorf("%w: %w", errModel, err)
 	}
 	return x, nil
 }
@@ -325,14 +321,6 @@ func (s *scope) define(v *value) error {
 	return nil
 }
 
-// subgraphs lists the graphs that an attribute holds.
-func subgraphs(a *onnxpb.AttributeProto) []*onnxpb.GraphProto {
-	if a.G == nil {
-		return a.Graphs
-	}
-	return append([]*onnxpb.GraphProto{a.G}, a.Graphs...)
-}
-
 // constant notes what a value holds that a Constant node makes.
 func (x *graphIndex) constant(v *value) {
 	n := v.node
@@ -354,49 +342,6 @@ func (x *graphIndex) constant(v *value) {
 	}
 }
 
-// constantTensor returns the tensor that a Constant node holds, or nil.
-func constantTensor(n *onnxpb.NodeProto) *onnxpb.TensorProto {
-	if n.GetOpType() != "Constant" || !standardDomain(n.GetDomain()) {
-		return nil
-	}
-	return attribute(n, "value").GetT()
-}
-
-// standardDomain reports whether a domain is that of the ONNX operators.
-func standardDomain(domain string) bool { return domain == "" || domain == "ai.onnx" }
-
-// label names a node, by its output if it has no name.
-func label(n *onnxpb.NodeProto) string {
-	if n.GetName() == "" && len(n.Output) > 0 {
-		return n.Output[0]
-	}
-	return n.GetName()
-}
-
-// describe names a node in a message.
-func describe(n *onnxpb.NodeProto) string {
-	return fmt.Sprintf("%s node %s", clean(n.GetOpType()), quote(label(n)))
-}
-
-// quote makes a name of the model fit for one line of a message.
-func quote(name string) string {
-	if len(name) > 80 {
-		name = name[:80] + "…"
-	}
-	return strconv.Quote(name)
-}
-
-// fresh returns a name like hint that nothing in the model has, and takes it.
-func (x *graphIndex) fresh(hint string) string {
-	name := hint
-	for x.names[name] {
-		x.suffix[hint]++
-		name = hint + "_" + strconv.Itoa(x.suffix[hint])
-	}
-	x.names[name] = true
-	return name
-}
-
 // subgraphPath names a graph that an attribute of a node holds: by the attribute
 // if that is enough, or else by the node too.
 func (x *graphIndex) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.AttributeProto) string {
@@ -412,4 +357,16 @@ func (x *graphIndex) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.A
 	}
 	x.paths[path] = true
 	return path
+}
+
+// scanned tells whether the body of a Scan reads a value from outside.
+func (x *graphIndex) scanned(v *value) bool {
+	return slices.ContainsFunc(v.uses, func(u use) bool {
+		for s := x.home[u.node]; s != nil && s.values[v.name] != v; s = s.outer {
+			if s.owner.GetOpType() == "Scan" {
+				return true
+			}
+		}
+		return false
+	})
 }

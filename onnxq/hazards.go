@@ -74,7 +74,7 @@ var checks = []check{
 		return d.outer && d.owner == "If"
 	})},
 	{"ort-types", onnxRuntime, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or of scales that are FLOAT8E8M0 or BFLOAT16: it has no kernels for a CPU", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
-		return !ORT.engine().has(d.codes) || !ORT.engine().has(d.scales)
+		return !engineOf(ORT).has(d.codes) || !engineOf(ORT).has(d.scales)
 	})},
 	{"ort-single-scale", onnxRuntime, EffectRefused, "block_size with a single scale", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount == 1
@@ -111,7 +111,7 @@ var checks = []check{
 	{"tensorrt-types", tensorRT, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(TensorRT) })},
 	{"tensorrt-zero-point", tensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.taken(TensorRT) && d.zero })},
 	{"tensorrt-blocks", tensorRT, EffectRefused, "blocks that it has not for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
-		s, ok := TensorRT.engine().support(d.format())
+		s, ok := engineOf(TensorRT).support(d.format())
 		return ok && d.scaleCount > 1 && !s.blocks.fits(d.blockSize(), d.length())
 	})},
 }
@@ -187,7 +187,7 @@ func irBehind(h *hazardSearch) []string {
 
 // tooNew compares the versions with what a target loads.
 func (h *hazardSearch) tooNew(t Target) (where []string) {
-	e := t.engine()
+	e := engineOf(t)
 	if e.opset != 0 && h.index.opset > e.opset {
 		where = append(where, fmt.Sprintf("opset %d, it loads up to %d", h.index.opset, e.opset))
 	}
@@ -237,7 +237,7 @@ func floatsInSubgraphs(h *hazardSearch) (where []string) {
 func refusedNBits(h *hazardSearch) (where []string) {
 	walkNodes(h.file.Proto, func(n *onnxpb.NodeProto) {
 		if n.GetDomain() == contribDomain && n.GetOpType() == "MatMulNBits" {
-			if b := bitsOf(n); b != 2 && b != 4 && b != 8 || intAttribute(n, "block_size") > greatestNBitsBlock {
+			if b := intAttributeOr(n, "bits", 4); b != 2 && b != 4 && b != 8 || intAttribute(n, "block_size") > greatestNBitsBlock {
 				where = append(where, label(n))
 			}
 		}

@@ -206,25 +206,6 @@ func (im *Importance) of(k, matrices int64, names ...string) ([]float32, error) 
 	return nil, nil
 }
 
-// unused returns an error if no weight is in the matrix.
-func (im *Importance) unused(p *GGUFPlan) error {
-	known := 0
-	wanted := 0
-	for _, w := range p.weights {
-		if w.importance != nil {
-			known++
-		}
-		if w.encoding != nil && w.encoding.Elements > 1 {
-			wanted++
-		}
-	}
-	warning, err := im.covers(known, wanted)
-	if warning != "" {
-		p.Warnings = append(p.Warnings, warning)
-	}
-	return err
-}
-
 // covers judges by how many of the weights that are to be quantized are in the matrix:
 // it is an error if none is.
 func (im *Importance) covers(known, wanted int) (warning string, err error) {

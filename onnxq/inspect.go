@@ -79,7 +79,7 @@ func (m *Model) Inspect(opts Options) *Inspection {
 		Functions: len(p.Functions),
 		FileBytes: m.file.FileSize(),
 		Bytes:     m.Size(),
-		Quantized: m.QuantizedWeights(),
+		Quantized: quantizedWeights(m.index),
 	}
 	if v := p.GetProducerVersion(); v != "" {
 		in.Producer += " " + v

@@ -14,7 +14,7 @@ import (
 
 // zeros is a tensor of any type.
 func zeros(name string, dtype modelfile.DType, shape ...int64) *onnxpb.TensorProto {
-	return &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(dtype)), Dims: shape, RawData: make([]byte, dtype.Bytes(elements(shape)))}
+	return &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype)), Dims: shape, RawData: make([]byte, dtype.Bytes(elements(shape)))}
 }
 
 // decoding is y = x·dequantized(q, s), or what the last node makes of v instead.
@@ -27,13 +27,13 @@ func decoding(t *testing.T, opset int64, codes, scale *onnxpb.TensorProto, block
 		last = nodes{node("MatMul", "y", "x v")}
 	}
 	m := madeOf(t, []*onnxpb.TensorProto{codes, scale}, append(nodes{node("DequantizeLinear", "v", "q s", attrs...)}, last...))
-	m.Proto.OpsetImport[0].Version, m.Proto.IrVersion = &opset, ptr(int64(13))
+	m.Proto.OpsetImport[0].Version, m.Proto.IrVersion = &opset, new(int64(13))
 	return m
 }
 
 // body is an attribute that holds a graph.
 func body(name string, tensors []*onnxpb.TensorProto, of ...*onnxpb.NodeProto) *onnxpb.AttributeProto {
-	g := &onnxpb.GraphProto{Name: ptr("g"), Node: of, Initializer: tensors, Output: []*onnxpb.ValueInfoProto{{Name: ptr(of[len(of)-1].Output[0])}}}
+	g := &onnxpb.GraphProto{Name: new("g"), Node: of, Initializer: tensors, Output: []*onnxpb.ValueInfoProto{{Name: new(of[len(of)-1].Output[0])}}}
 	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_GRAPH.Enum(), G: g}
 }
 
@@ -64,15 +64,15 @@ func TestHazards(t *testing.T) {
 		where string // of the first check
 	}{
 		{"float", float(), "", "", ""},
-		{"no import", change(float(), func(p *onnxpb.ModelProto) { p.Graph.Node[0].Domain = ptr("elsewhere") }), "missing-import", "", "elsewhere"},
-		{"old IR", change(float(), func(p *onnxpb.ModelProto) { p.IrVersion = ptr(int64(7)) }), "ir-behind", "", "IR 7, opset 17 is of IR 8"},
+		{"no import", change(float(), func(p *onnxpb.ModelProto) { p.Graph.Node[0].Domain = new("elsewhere") }), "missing-import", "", "elsewhere"},
+		{"old IR", change(float(), func(p *onnxpb.ModelProto) { p.IrVersion = new(int64(7)) }), "ir-behind", "", "IR 7, opset 17 is of IR 8"},
 		{"dead", change(float(), func(p *onnxpb.ModelProto) { p.Graph.Initializer = append(p.Graph.Initializer, floats("d", 8)) }), "dead-initializer", "", "d"},
 		{"replaceable", change(float(), func(p *onnxpb.ModelProto) {
 			p.Graph.Initializer = append(p.Graph.Initializer, floats("b", 8))
 			p.Graph.Node = append(p.Graph.Node, node("Add", "z", "y b"))
-			p.Graph.Input = append(p.Graph.Input, &onnxpb.ValueInfoProto{Name: ptr("w"), Type: p.Graph.Input[0].Type})
+			p.Graph.Input = append(p.Graph.Input, &onnxpb.ValueInfoProto{Name: new("w"), Type: p.Graph.Input[0].Type})
 		}), "replaceable", "", "w"},
-		{"too new", change(float(), func(p *onnxpb.ModelProto) { p.OpsetImport[0].Version, p.IrVersion = ptr(int64(27)), ptr(int64(14)) }), "ort-versions", "tensorrt-versions", "opset 27, it loads up to 26"},
+		{"too new", change(float(), func(p *onnxpb.ModelProto) { p.OpsetImport[0].Version, p.IrVersion = new(int64(27)), new(int64(14)) }), "ort-versions", "tensorrt-versions", "opset 27, it loads up to 26"},
 
 		{"blocks", int4(128, 32, 64), "ort-activations", "", "v"},
 		{"blocks at an old opset", decoding(t, 20, zeros("q", modelfile.Int8, 128, 32), zeros("s", f32, 2, 32), 64), "block-opset ort-activations", "tensorrt-blocks", "v"},
@@ -104,12 +104,12 @@ func TestHazards(t *testing.T) {
 			p.Graph.Node = nodes{condition, node("If", "z", "c",
 				body("then_branch", tensors{floats("u", 32, 32)}, append(slices.Clone(branch), node("MatMul", "t", "y u"))...),
 				body("else_branch", nil, node("Identity", "e", "x")))}
-			p.Graph.Output[0].Name = ptr("z")
+			p.Graph.Output[0].Name = new("z")
 		}), "subgraph-float ort-outer-weight ort-activations", "", "then_branch/u"},
 		{"one scale in a list", decoding(t, 21, zeros("q", modelfile.Int8, 128, 32), zeros("s", f32, 1), 0), "ort-unfused", "", "v"},
 		{"Scan", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
-			scanned := &onnxpb.AttributeProto{Name: ptr("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: &onnxpb.GraphProto{
-				Name: ptr("g"), Input: []*onnxpb.ValueInfoProto{{Name: ptr("r")}}, Output: []*onnxpb.ValueInfoProto{{Name: ptr("m")}}, Node: nodes{node("MatMul", "m", "r v")},
+			scanned := &onnxpb.AttributeProto{Name: new("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: &onnxpb.GraphProto{
+				Name: new("g"), Input: []*onnxpb.ValueInfoProto{{Name: new("r")}}, Output: []*onnxpb.ValueInfoProto{{Name: new("m")}}, Node: nodes{node("MatMul", "m", "r v")},
 			}}
 			p.Graph.Node[1] = node("Scan", "y", "x", scanned, intAttr("num_scan_inputs", 1))
 		}), "ort-unfused", "openvino-scan", "v"},

@@ -166,11 +166,3 @@ func (l layout) straight() bool {
 func (l layout) is(shape []int64) bool {
 	return slices.EqualFunc(l.axes, layoutOf(shape).axes, slices.Equal[[]stride])
 }
-
-func elements(shape []int64) int64 {
-	n := int64(1)
-	for _, d := range shape {
-		n *= d
-	}
-	return n
-}

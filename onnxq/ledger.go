@@ -4,21 +4,21 @@ import "fmt"
 
 // describe makes the public plan.
 func (c *conversion) describe(decisions []*decision, but exceptions) *Plan {
-	before, after := c.model.file.Proto, c.proto
+	before, after := c.model.file.Proto, c.to.out.proto
 	p := &Plan{
 		OpsetBefore: opsetOf(before),
 		OpsetAfter:  opsetOf(after),
 		IRBefore:    before.GetIrVersion(),
 		IRAfter:     after.GetIrVersion(),
 		InBytes:     c.model.Size(),
-		OutBytes:    c.size(),
-		External:    c.external(),
+		OutBytes:    c.to.out.size(),
+		External:    c.to.out.external(),
 		Tensors:     []TensorPlan{},
 		conv:        c,
 	}
 	weights := map[*decision]*weight{}
-	for _, w := range c.weights {
-		weights[w.decision] = w
+	for _, w := range c.to.weights {
+		weights[w.d] = w
 	}
 	var bytes, elements int64 // of what is quantized
 	for _, d := range decisions {
@@ -33,10 +33,10 @@ func (c *conversion) describe(decisions []*decision, but exceptions) *Plan {
 		p.total += t.Bytes
 		p.Tensors = append(p.Tensors, t)
 		if o, ok := d.override(c.opts.Precision); ok && !d.quantize && d.choice.format != Float && o != (Override{}) && (o.Format == nil || *o.Format != Float) {
-			p.warn("%s stays in float though precision_info names it: %s", quote(d.path), d.reason)
+			p.warn("%s stays in float though precision_info names it: %s", quote(d.value.path), d.reason)
 		}
-		if why := but.left[d.tensor]; why != "" && why != reasonUseless {
-			p.warn("%s stays in float: %s", quote(d.path), d.reason)
+		if why := but.left[d.value.tensor]; why != "" && why != reasonUseless {
+			p.warn("%s stays in float: %s", quote(d.value.path), d.reason)
 		}
 	}
 	if p.total > 0 {
@@ -55,14 +55,20 @@ func (p *Plan) warn(format string, args ...any) {
 
 // warnings adds what is to be known of the output as a whole.
 func (c *conversion) warnings(p *Plan) {
-	c.opts.Target.engine().newest(p)
-	for _, w := range c.weights {
+	e := engineOf(c.opts.Target)
+	if e.opset != 0 && p.OpsetAfter > e.opset {
+		p.warn("the output is of opset %d, but %s loads models up to %d", p.OpsetAfter, e.name, e.opset)
+	}
+	if e.ir != 0 && p.IRAfter > e.ir {
+		p.warn("the output is of IR version %d, but %s loads models up to %d", p.IRAfter, e.name, e.ir)
+	}
+	for _, w := range c.to.weights {
 		if w.defectInORT() {
-			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.path), w.inner)
+			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.d.value.path), w.inner)
 		}
 	}
 	switch {
-	case len(c.weights) == 0:
+	case len(c.to.weights) == 0:
 		p.warn("nothing is quantized: no weight was selected")
 	case p.OutBytes > p.InBytes && c.opts.Style == QDQ:
 		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", p.OutBytes, p.InBytes)
@@ -74,7 +80,7 @@ func (c *conversion) warnings(p *Plan) {
 // describe says what a tensor is and why it stays.
 func (d *decision) describe() TensorPlan {
 	t := TensorPlan{
-		Name:      d.path,
+		Name:      d.value.path,
 		DType:     d.dtype.String(),
 		Shape:     append([]int64{}, d.shape...),
 		Bytes:     d.bytes,
@@ -84,7 +90,7 @@ func (d *decision) describe() TensorPlan {
 		Reason:    d.reason,
 	}
 	t.OutBytes = t.Bytes
-	for _, u := range d.uses {
+	for _, u := range d.value.uses {
 		t.Consumers = append(t.Consumers, u.String())
 		t.Nodes = append(t.Nodes, label(u.node))
 	}
@@ -94,10 +100,10 @@ func (d *decision) describe() TensorPlan {
 // describe says what a weight becomes.
 func (w *weight) describe(t *TensorPlan) {
 	t.Decision = Quantize
-	t.Format, t.Axis, t.Block = w.choice.format, w.choice.axis, w.choice.block
-	t.Form, t.Note = w.formName(), w.note
+	t.Format, t.Axis, t.Block = w.d.choice.format, w.d.choice.axis, w.d.choice.block
+	t.Form, t.Note = w.formName(), w.d.note
 	t.OutBytes = w.size()
-	if w.choice.style == QDQ {
+	if w.d.choice.style == QDQ {
 		t.OutBytes += t.Bytes
 	}
 	t.BitsPerWeight = bitsPer(t.OutBytes, w.elements())
@@ -117,15 +123,15 @@ const reasonUseless = "its codes, scales and nodes would take more room than its
 // by for each.
 func (p *Plan) useless() (found []*weight) {
 	c := p.conv
-	if p.InBytes < toyModel || c.opts.Style == QDQ || len(c.weights) == 0 {
+	if p.InBytes < toyModel || c.opts.Style == QDQ || len(c.to.weights) == 0 {
 		return nil
 	}
 	least := int64(1)
 	if p.OutBytes > p.InBytes {
-		least = max(1, (p.OutBytes-p.InBytes+p.gain())/int64(len(c.weights)))
+		least = max(1, (p.OutBytes-p.InBytes+p.gain())/int64(len(c.to.weights)))
 	}
-	for _, w := range c.weights {
-		if sizeOf(w.tensor)-w.size() < least {
+	for _, w := range c.to.weights {
+		if sizeOf(w.d.value.tensor)-w.size() < least {
 			found = append(found, w)
 		}
 	}
@@ -135,8 +141,8 @@ func (p *Plan) useless() (found []*weight) {
 // gain is what the contents of weights shrink by.
 func (p *Plan) gain() int64 {
 	n := int64(0)
-	for _, w := range p.conv.weights {
-		n += sizeOf(w.tensor) - w.size()
+	for _, w := range p.conv.to.weights {
+		n += sizeOf(w.d.value.tensor) - w.size()
 	}
 	return n
 }

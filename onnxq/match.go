@@ -66,7 +66,7 @@ type BlockMatch struct {
 // problems, not an error.
 func MatchWeights(ctx context.Context, a, b *Model, folded []RewrittenWeight) (*Match, error) {
 	m := &matcher{
-		ctx: ctx, a: newFolder(a), b: newFolder(b), names: map[string]RewrittenWeight{}, seen: map[[2]*value]bool{},
+		ctx: ctx, a: newFolder(a.index), b: newFolder(b.index), names: map[string]RewrittenWeight{}, seen: map[[2]*value]bool{},
 		compared: map[string]bool{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
 		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, steady: map[*value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
@@ -191,7 +191,7 @@ func (m *matcher) functions(x, y *onnxpb.ModelProto) error {
 }
 
 func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
-	d := &differ{ctx: m.ctx, a: m.a.model.file, b: m.b.model.file, result: &Difference{}}
+	d := &differ{ctx: m.ctx, a: m.a.graph.file, b: m.b.graph.file, result: &Difference{}}
 	p, q := x.ProtoReflect(), y.ProtoReflect()
 	for _, name := range []protoreflect.Name{"input", "output", "attribute", "attribute_proto"} {
 		if err := d.field("", p.Descriptor().Fields().ByName(name), p, q); err != nil {
@@ -205,7 +205,7 @@ func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
 		return err
 	}
 	for _, name := range x.Output { // constants may be among them
-		v, w := madeIn(m.a.model.index, x, name), madeIn(m.b.model.index, y, name)
+		v, w := madeIn(m.a.graph, x, name), madeIn(m.b.graph, y, name)
 		if v == nil || w == nil || !m.isSteady(v) || !m.isSteady(w) {
 			continue
 		}
@@ -260,12 +260,12 @@ func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(stri
 		return err
 	}
 	for _, n := range x.Node {
-		if m.gone[n] && !m.isSteady(m.a.model.index.made(n)) {
+		if m.gone[n] && !m.isSteady(m.a.graph.made(n)) {
 			m.problem("%s%s is gone", where, describe(n))
 		}
 	}
 	for _, n := range y.Node {
-		if !m.fresh[n] || m.isSteady(m.b.model.index.made(n)) {
+		if !m.fresh[n] || m.isSteady(m.b.graph.made(n)) {
 			continue
 		}
 		if m.raised != nil {
@@ -275,15 +275,6 @@ func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(stri
 		}
 	}
 	return nil
-}
-
-// runtimeInputs are those that no initializer stands for.
-func runtimeInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
-	stored := map[string]bool{}
-	for _, t := range g.Initializer {
-		stored[t.GetName()] = true
-	}
-	return slices.DeleteFunc(slices.Clone(g.Input), func(i *onnxpb.ValueInfoProto) bool { return stored[i.GetName()] })
 }
 
 // ends compares the inputs or outputs of graphs.
@@ -321,10 +312,10 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report
 // make others are compared as such.
 func (m *matcher) results(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
 	named := map[string]*value{}
-	for _, w := range m.b.model.index.returned[y] {
+	for _, w := range m.b.graph.returned[y] {
 		named[w.name] = w
 	}
-	for _, v := range m.a.model.index.returned[x] {
+	for _, v := range m.a.graph.returned[x] {
 		w := named[v.name]
 		if w == nil {
 			continue
@@ -376,9 +367,9 @@ func (m *matcher) isSteady(v *value) bool {
 	m.steady[v] = false // until it is found; the graph has no cycles
 	steady := v.tensor != nil
 	if n := v.node; n != nil && !steady && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
-		index := m.a.model.index
+		index := m.a.graph
 		if index.home[n] == nil {
-			index = m.b.model.index
+			index = m.b.graph
 		}
 		steady = !strings.HasPrefix(n.GetOpType(), "Random") && n.GetOpType() != "Bernoulli" && n.GetOpType() != "Multinomial" &&
 			!slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(subgraphs(a)) > 0 }) &&
@@ -394,7 +385,7 @@ func (m *matcher) product(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
 	if x.GetOpType() != "Gemm" || y.GetOpType() != "Add" || !standardDomain(x.GetDomain()) || !standardDomain(y.GetDomain()) {
 		return nil
 	}
-	v := m.b.model.index.source(use{y, 0})
+	v := m.b.graph.source(use{y, 0})
 	if v == nil || v.node == nil || v.node.GetOpType() != "MatMul" || len(v.uses) != 1 {
 		return nil
 	}
@@ -403,7 +394,7 @@ func (m *matcher) product(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
 
 // nodes compares two nodes that make the same value.
 func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
-	if m.isSteady(m.a.model.index.made(x)) && m.isSteady(m.b.model.index.made(y)) {
+	if m.isSteady(m.a.graph.made(x)) && m.isSteady(m.b.graph.made(y)) {
 		return nil // what they make is compared where it is read
 	}
 	report := m.problem
@@ -412,7 +403,7 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 		report = func(string, ...any) { rewritten = true }
 		defer func() {
 			if rewritten {
-				m.note("%s%s is written as opset %d has it", where, describe(x), m.b.model.index.opset)
+				m.note("%s%s is written as opset %d has it", where, describe(x), m.b.graph.opset)
 			}
 		}()
 	}
@@ -452,7 +443,7 @@ func (m *matcher) swapped(x, y *onnxpb.NodeProto) bool {
 	if x.GetOpType() != "Add" && x.GetOpType() != "Mul" || len(x.Input) != 2 || len(y.Input) != 2 {
 		return false
 	}
-	a, b := m.a.model.index, m.b.model.index
+	a, b := m.a.graph, m.b.graph
 	first := m.isSteady(a.source(use{x, 0}))
 	return first != m.isSteady(a.source(use{x, 1})) && first == m.isSteady(b.source(use{y, 1})) && first != m.isSteady(b.source(use{y, 0}))
 }
@@ -467,8 +458,6 @@ func (m *matcher) rewritable(n *onnxpb.NodeProto) bool {
 	return changed || !known
 }
 
-func sameDomain(x, y string) bool { return x == y || standardDomain(x) && standardDomain(y) }
-
 // gemm compares a Gemm with the MatMul, or MatMul and Add, that stand for it. It
 // reports whether they do.
 func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
@@ -478,7 +467,7 @@ func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
 	} else if y.GetOpType() != "MatMul" || !standardDomain(y.GetDomain()) {
 		return false, nil
 	}
-	if intAttribute(x, "transA") != 0 || floatAttribute(x, "alpha") != 1 || floatAttribute(x, "beta") != 1 || hasInput(x, 2) != (sum != y) {
+	if intAttribute(x, "transA") != 0 || floatAttributeOr(x, "alpha", 1) != 1 || floatAttributeOr(x, "beta", 1) != 1 || hasInput(x, 2) != (sum != y) {
 		m.problem("%s%s is a %s that computes something else", where, describe(x), clean(y.GetOpType()))
 		return true, nil
 	}
@@ -508,7 +497,7 @@ func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(s
 				}
 			}
 		default:
-			d := &differ{ctx: m.ctx, a: m.a.model.file, b: m.b.model.file, result: &Difference{}}
+			d := &differ{ctx: m.ctx, a: m.a.graph.file, b: m.b.graph.file, result: &Difference{}}
 			if err := d.message("attribute "+quote(a.GetName()), a.ProtoReflect(), b.ProtoReflect()); err != nil {
 				return err
 			}
@@ -533,7 +522,7 @@ func isDefault(n *onnxpb.NodeProto, a *onnxpb.AttributeProto) bool {
 // inputs compares input i of a node with input j of the other, of which the first
 // may be read as its transpose.
 func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned bool, report func(string, ...any)) error {
-	v, w := m.a.model.index.source(use{x, i}), m.b.model.index.source(use{y, j})
+	v, w := m.a.graph.source(use{x, i}), m.b.graph.source(use{y, j})
 	switch {
 	case v == nil && w == nil:
 		return nil
@@ -561,14 +550,14 @@ func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned 
 }
 
 // through2D looks behind transposes of matrices.
-func (f *folder) through2D(v *value, turned bool) (*value, bool) {
+func through2D(f *folder, v *value, turned bool) (*value, bool) {
 	for v.node != nil && v.tensor == nil && standardDomain(v.node.GetDomain()) {
 		n := v.node
 		perm := attribute(n, "perm").GetInts()
-		switch from := f.model.index.source(use{n, 0}); {
+		switch from := f.graph.source(use{n, 0}); {
 		case from == nil:
 			return v, turned
-		case n.GetOpType() == "Transpose" && slices.Equal(perm, []int64{1, 0}), n.GetOpType() == "Transpose" && perm == nil && f.rank(from) == 2:
+		case n.GetOpType() == "Transpose" && slices.Equal(perm, []int64{1, 0}), n.GetOpType() == "Transpose" && perm == nil && rankOf(f, from) == 2:
 			v, turned = from, !turned
 		default:
 			return v, turned
@@ -577,17 +566,17 @@ func (f *folder) through2D(v *value, turned bool) (*value, bool) {
 	return v, turned
 }
 
-func (f *folder) rank(v *value) int {
+func rankOf(f *folder, v *value) int {
 	if c := f.fold(v); c != nil {
-		return len(c.shape)
+		return len(c.num.shape)
 	}
 	return -1
 }
 
 // constants compares two values that constants determine.
 func (m *matcher) constants(where string, v, w *value, turned bool, report func(string, ...any)) error {
-	v, vt := m.a.through2D(v, turned)
-	w, wt := m.b.through2D(w, false)
+	v, vt := through2D(m.a, v, turned)
+	w, wt := through2D(m.b, w, false)
 	if m.seen[[2]*value{v, w}] {
 		return nil
 	}
@@ -600,7 +589,7 @@ func (m *matcher) constants(where string, v, w *value, turned bool, report func(
 			return m.chain(where, v.node, w.node, report)
 		}
 		if v.tensor != nil && w.tensor != nil { // strings, and types that are no numbers here
-			d := &differ{ctx: m.ctx, a: m.a.model.file, b: m.b.model.file, result: &Difference{}}
+			d := &differ{ctx: m.ctx, a: m.a.graph.file, b: m.b.graph.file, result: &Difference{}}
 			err := d.tensor("", v.tensor, w.tensor)
 			if len(d.result.Changes) > 0 {
 				report("%s: %s is another constant", where, quote(v.path))
@@ -610,15 +599,15 @@ func (m *matcher) constants(where string, v, w *value, turned bool, report func(
 		report("%s: whether %s is %s is hard to tell", where, quote(w.path), quote(v.path))
 		return nil
 	}
-	shape := x.shape
+	shape := x.num.shape
 	if vt != wt && len(shape) == 2 {
 		shape = []int64{shape[1], shape[0]}
 	}
 	switch {
-	case x.dtype != y.dtype || !slices.Equal(shape, y.shape):
-		report("%s: %s is %v %v, was %v %v", where, quote(v.path), y.dtype, y.shape, x.dtype, x.shape)
+	case x.num.dtype != y.num.dtype || !slices.Equal(shape, y.num.shape):
+		report("%s: %s is %v %v, was %v %v", where, quote(v.path), y.num.dtype, y.num.shape, x.num.dtype, x.num.shape)
 		return nil
-	case !x.dtype.Float():
+	case !x.num.dtype.Float():
 		same, err := m.equal(x, y)
 		if err == nil && !same {
 			report("%s: %s holds other numbers", where, quote(v.path))
@@ -634,7 +623,7 @@ func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string
 		return err
 	}
 	for i := range max(len(x.Input), len(y.Input)) {
-		v, w := m.a.model.index.source(use{x, i}), m.b.model.index.source(use{y, i})
+		v, w := m.a.graph.source(use{x, i}), m.b.graph.source(use{y, i})
 		switch {
 		case v == nil && w == nil:
 		case v == nil || w == nil:
@@ -650,29 +639,30 @@ func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string
 
 // equal compares what two constants store, or else compute.
 func (m *matcher) equal(x, y *constant) (bool, error) {
-	if x.payload != nil && y.payload != nil {
-		if x.payload.Size() != y.payload.Size() {
+	if x.num.stored != nil && y.num.stored != nil {
+		size := x.num.dtype.Bytes(x.num.size())
+		if size != y.num.dtype.Bytes(y.num.size()) {
 			return false, nil
 		}
 		const stretch = 1 << 20
 		var a, b []byte
-		for off := int64(0); off < x.payload.Size(); off += stretch {
-			n := min(stretch, x.payload.Size()-off)
+		for off := int64(0); off < size; off += stretch {
+			n := min(stretch, size-off)
 			p, q := grow(&a, n), grow(&b, n)
-			if err := cmp.Or(readAt(x.payload, p, off), readAt(y.payload, q, off)); err != nil || !bytes.Equal(p, q) {
+			if err := cmp.Or(readAt(x.num.stored, p, off), readAt(y.num.stored, q, off)); err != nil || !bytes.Equal(p, q) {
 				return false, err
 			}
 		}
 		return true, nil
 	}
-	e := &measurement{blocks: oneBlock(x.shape)}
-	err := m.measure(e, x, y)
+	e := &measurement{blocks: oneBlock(x.num.shape)}
+	err := m.measure(e, x, y.num)
 	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
 }
 
 // key is what a RewrittenWeight says that a weight became: the name of a value, and
 // where several functions may have one of that name, the way there too.
-func (v *value) key() string {
+func keyOfValue(v *value) string {
 	if v.body != nil {
 		return v.path
 	}
@@ -682,8 +672,8 @@ func (v *value) key() string {
 // weights compares a weight with what stands for it.
 func (m *matcher) weights(v, w *value, x, y *constant, turned bool) error {
 	v, w = cmp.Or(x.tensor, v), cmp.Or(y.tensor, w)
-	folded, quantized := m.names[w.key()]
-	same := !turned && x.payload != nil && y.payload != nil
+	folded, quantized := m.names[keyOfValue(w)]
+	same := !turned && x.num.stored != nil && y.num.stored != nil
 	if same {
 		var err error
 		if same, err = m.equal(x, y); err != nil {
@@ -694,26 +684,26 @@ func (m *matcher) weights(v, w *value, x, y *constant, turned bool) error {
 		m.result.Same++
 		return nil
 	}
-	match := WeightMatch{Name: v.path, DType: x.dtype.String(), Shape: append([]int64{}, x.shape...), Form: string(Float)}
-	blocks := oneBlock(x.shape)
+	match := WeightMatch{Name: v.path, DType: x.num.dtype.String(), Shape: append([]int64{}, x.num.shape...), Form: string(Float)}
+	blocks := oneBlock(x.num.shape)
 	if quantized {
-		m.compared[w.key()] = true
+		m.compared[keyOfValue(w)] = true
 		match.Form, match.CodeType = folded.Form, folded.CodeType
-		blocks = blocksOfWeight(x.shape, folded.QuantizedWeight, turned)
+		blocks = blocksOfWeight(x.num.shape, folded.QuantizedWeight, turned)
 	}
 	e := &measurement{blocks: blocks}
 	var err error
 	if turned {
-		err = m.measure(e, x, &turnedReader{c: y})
+		err = m.measure(e, x, &turnedReader{c: y.num})
 	} else {
-		err = m.measure(e, x, y)
+		err = m.measure(e, x, y.num)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", quote(v.path), err)
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), exact), -exact), e.broken
 	if e.found && quantized {
-		match.Worst = &BlockMatch{At: indexOf(x.shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -exact)}
+		match.Worst = &BlockMatch{At: indexOf(x.num.shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -exact)}
 	}
 	m.result.Weights = append(m.result.Weights, match)
 	return nil
@@ -733,16 +723,8 @@ func indexOf(shape []int64, i int64) []int64 {
 type cutting struct{ length, inner, block int64 }
 
 func oneBlock(shape []int64) cutting {
-	n := max(product(shape), 1)
+	n := max(elements(shape), 1)
 	return cutting{n, 1, n}
-}
-
-func product(dims []int64) int64 {
-	n := int64(1)
-	for _, d := range dims {
-		n *= d
-	}
-	return n
 }
 
 // mostOpen bounds the blocks that lie side by side, of each of which the errors are
@@ -756,10 +738,10 @@ func blocksOfWeight(shape []int64, w *QuantizedWeight, turned bool) cutting {
 	if w.Transposed != turned {
 		axis = len(shape) - 1 - axis
 	}
-	if w.PerTensor || axis < 0 || axis >= len(shape) || product(shape) == 0 {
+	if w.PerTensor || axis < 0 || axis >= len(shape) || elements(shape) == 0 {
 		return oneBlock(shape)
 	}
-	inner := product(shape[axis+1:])
+	inner := elements(shape[axis+1:])
 	if inner > mostOpen {
 		return oneBlock(shape)
 	}
@@ -767,7 +749,7 @@ func blocksOfWeight(shape []int64, w *QuantizedWeight, turned bool) cutting {
 	case w.Block > 0:
 		return cutting{shape[axis], inner, min(w.Block, shape[axis])}
 	case axis == len(shape)-1:
-		n := product(shape[:axis])
+		n := elements(shape[:axis])
 		return cutting{n, shape[axis], n}
 	}
 	return cutting{inner, 1, inner}
@@ -794,7 +776,7 @@ func (m *matcher) measure(e *measurement, x *constant, y elementReader) error {
 	a := &arena{}
 	p, q := make([]float32, stretch), make([]float32, stretch)
 	open := make([]quantutil.ErrorStats, e.blocks.inner)
-	for off := int64(0); off < x.size(); {
+	for off := int64(0); off < x.num.size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
 		end := off + min(e.blocks.block, rest)*e.blocks.inner
 		for at := off; at < end; at += stretch {
@@ -802,7 +784,7 @@ func (m *matcher) measure(e *measurement, x *constant, y elementReader) error {
 				return context.Cause(m.ctx)
 			}
 			n := min(stretch, end-at)
-			if err := x.readAll(a, p[:n], at); err != nil {
+			if err := x.num.readAll(a, p[:n], at); err != nil {
 				return err
 			}
 			if err := y.readAll(a, q[:n], at); err != nil {
@@ -847,7 +829,7 @@ func (e *measurement) add(open []quantutil.ErrorStats, w, v []float32, at int64)
 
 // turnedReader reads the transpose of a matrix, some of its rows at a time.
 type turnedReader struct {
-	c           *constant
+	c           *numbers
 	first, rows int64 // that it holds
 	tile, line  []float32
 }

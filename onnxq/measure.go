@@ -17,14 +17,14 @@ func (c *conversion) measure(ctx context.Context, progress func(bytes int64)) (m
 		return nil, err
 	}
 	parts := make([]quality.Sums, len(e.tasks))
-	err := eachTask(ctx, e.workers, len(e.tasks), func(b *buffers, i int) error {
+	err := eachTask(ctx, e.conv.workers, len(e.tasks), func(b *buffers, i int) error {
 		t := &e.tasks[i]
-		if t.weight == nil || e.broken[t.weight].Load() {
+		if t.tile.weight == nil || e.broken[t.tile.weight].Load() {
 			return nil
 		}
-		finite, err := t.measure(b, t.chunks(e.limit), &parts[i])
+		finite, err := t.tile.measure(b, t.tile.chunks(e.conv.limit), &parts[i])
 		if !finite {
-			e.broken[t.weight].Store(true)
+			e.broken[t.tile.weight].Store(true)
 		}
 		e.mu.Lock()
 		defer e.mu.Unlock()
@@ -36,13 +36,13 @@ func (c *conversion) measure(ctx context.Context, progress func(bytes int64)) (m
 	}
 	sums := map[*weight]*quality.Sums{}
 	for i, t := range e.tasks {
-		if t.weight == nil || e.broken[t.weight].Load() {
+		if t.tile.weight == nil || e.broken[t.tile.weight].Load() {
 			continue
 		}
-		if sums[t.weight] == nil {
-			sums[t.weight] = &quality.Sums{}
+		if sums[t.tile.weight] == nil {
+			sums[t.tile.weight] = &quality.Sums{}
 		}
-		sums[t.weight].Merge(&parts[i])
+		sums[t.tile.weight].Merge(&parts[i])
 	}
 	for w, s := range sums {
 		if s.Noise() >= 1 { // as a conversion has it
@@ -162,6 +162,6 @@ func describeValues(h *calib.Histogram) (d Distribution, err error) {
 
 // sourceBytes is the content that a weight is read from.
 func (w *weight) sourceBytes() int64 {
-	n, _ := modelfile.Elements(w.shape)
-	return w.dtype.Bytes(n)
+	n, _ := modelfile.Elements(w.d.shape)
+	return w.d.dtype.Bytes(n)
 }

@@ -38,3 +38,7 @@ func (m *Model) Close() error { return m.file.Close() }
 
 // Size returns the bytes of the model file and of the external data it uses.
 func (m *Model) Size() int64 { return m.file.Size() }
+
+// QuantizedWeights lists the quantized weights of the main graph and of its
+// subgraphs, in the order of the nodes that decode them, and then those of functions.
+func (m *Model) QuantizedWeights() []*QuantizedWeight { return quantizedWeights(m.index) }

@@ -1,28 +1,8 @@
 package onnxq
 
 import (
-	"fmt"
-
-	"onnxquant/calib"
 	"onnxquant/int4"
 )
-
-// parseRange reads how the ranges of blocks are found: minmax or nothing, mse or
-// percentile:P.
-func parseRange(text string) (calib.Method, error) {
-	if text == "" {
-		text = "minmax"
-	}
-	m, err := calib.ParseMethod(text)
-	if err != nil {
-		return m, err
-	}
-	switch m.Name {
-	case "minmax", "percentile", "mse":
-		return m, nil
-	}
-	return m, fmt.Errorf("range %q is for activations: want minmax, percentile:P or mse", text)
-}
 
 // newSearch returns what narrows the ranges of the weight's blocks, nil if they stay as
 // they are.
@@ -31,7 +11,7 @@ func (w *weight) newSearch() int4.Search {
 	if !ok {
 		return nil
 	}
-	switch m := w.choice.narrow; m.Name {
+	switch m := w.d.choice.narrow; m.Name {
 	case "mse":
 		return c.LeastError()
 	case "percentile":

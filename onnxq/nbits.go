@@ -9,9 +9,6 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// contribDomain is that of ONNX Runtime's own operators.
-const contribDomain = "com.microsoft"
-
 // nbits is the form in which operators of ONNX Runtime read codes themselves.
 //
 // MatMulNBits multiplies by the transpose of a matrix of N rows of K elements.
@@ -46,12 +43,12 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 		return f, fmt.Sprintf("they have no %s", c.format)
 	case d.dtype != modelfile.Float32 && d.dtype != modelfile.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", d.dtype)
-	case d.body != nil:
+	case d.value.body != nil:
 		return f, "inside of a function"
 	}
 	k := c.view[c.axis]
-	for _, l := range d.leaves {
-		if why := l.nbits(d.shape, c.operand, x); why != "" {
+	for _, l := range d.reach.leaves {
+		if why := nbitsObstacle(l, d.shape, c.operand, x); why != "" {
 			return f, why
 		}
 		if l.node.GetOpType() == "Gather" {
@@ -85,7 +82,7 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 
 // nbits tells why the operator cannot read codes whose blocks run along an axis
 // of a tensor of that shape.
-func (l leaf) nbits(shape []int64, along operand, x *graphIndex) (why string) {
+func nbitsObstacle(l leaf, shape []int64, along operand, x *graphIndex) (why string) {
 	o, ok, lost := l.operand(shape)
 	op := l.node.GetOpType()
 	switch {
@@ -109,23 +106,11 @@ func (l leaf) nbits(shape []int64, along operand, x *graphIndex) (why string) {
 		return "MatMulNBits takes a matrix on the right"
 	case op == "Gemm" && x.opset < 7:
 		return "Gemm is that of an opset below 7"
-	case op == "Gemm" && (intAttribute(l.node, "transA") != 0 || floatAttribute(l.node, "alpha") != 1 || hasInput(l.node, 2) && floatAttribute(l.node, "beta") != 1):
+	case op == "Gemm" && (intAttribute(l.node, "transA") != 0 || floatAttributeOr(l.node, "alpha", 1) != 1 || hasInput(l.node, 2) && floatAttributeOr(l.node, "beta", 1) != 1):
 		return "Gemm transposes or scales"
 	}
 	return ""
 }
-
-// floatAttribute returns an attribute whose default is 1.
-func floatAttribute(n *onnxpb.NodeProto, name string) float32 {
-	for _, a := range n.Attribute {
-		if a.GetName() == name {
-			return a.GetF()
-		}
-	}
-	return 1
-}
-
-func hasInput(n *onnxpb.NodeProto, i int) bool { return i < len(n.Input) && n.Input[i] != "" }
 
 // String names the operators, for the plan.
 func (f nbits) String() string {
@@ -140,17 +125,17 @@ func (f nbits) String() string {
 
 // buildNBits adds the tensors that the operators read.
 func (w *weight) buildNBits(b *builder) {
-	f, rows, size := w.choice.nbits, w.outer*w.inner, int64(w.bits())
+	f, rows, size := w.d.choice.nbits, w.outer*w.inner, int64(w.bits())
 	uint8s := modelfile.DType(onnxpb.TensorProto_UINT8)
 	codes, blocks := []int64{rows, w.blocks, f.block * size / 8}, []int64{rows, w.blocks}
 	if !f.product {
-		lead := w.shape[:len(w.shape)-1]
+		lead := w.d.shape[:len(w.d.shape)-1]
 		codes, blocks = append(lead[:len(lead):len(lead)], w.k*size/8), append(lead[:len(lead):len(lead)], w.blocks)
 	}
-	w.codes = b.tensor(w.name+suffixOf(w.codeType()), uint8s, codes)
-	w.scale = b.tensor(w.name+"_scale", w.scaleType(), blocks)
+	w.codes = b.tensor(w.d.value.name+suffixOf(w.codeType()), uint8s, codes)
+	w.scale = b.tensor(w.d.value.name+"_scale", w.scaleType(), blocks)
 	if w.codec != nil && w.codec.HasZeroPoints() {
 		packed := append(blocks[:len(blocks)-1:len(blocks)-1], (w.blocks*size+7)/8)
-		w.zero = b.tensor(w.name+"_zp", uint8s, packed)
+		w.zero = b.tensor(w.d.value.name+"_zp", uint8s, packed)
 	}
 }

@@ -32,10 +32,10 @@ func TestNBitsHoldsTheSameCodes(t *testing.T) {
 						r, out := convertedIn(t, in, opts, limit)
 						plans[style], models[style] = r.Plan, opened(t, out)
 					}
-					for i, w := range plans[NBits].conv.weights {
-						if w.choice.style == NBits {
+					for i, w := range plans[NBits].conv.to.weights {
+						if w.d.choice.style == NBits {
 							found++
-							compareStyles(t, models, plans[DQ].conv.weights[i], w)
+							compareStyles(t, models, plans[DQ].conv.to.weights[i], w)
 						}
 					}
 				})
@@ -52,15 +52,15 @@ func compareStyles(t *testing.T, models map[Style]*Model, dq, nb *weight) {
 	compare := func(what string, got, want []byte) {
 		t.Helper()
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s: %s differ", nb.name, what)
+			t.Errorf("%s: %s differ", nb.d.value.name, what)
 		}
 	}
 	turned := nb.inner > 1
 	_, q := raw(t, models[DQ], dq.codes.GetName())
 	_, got := raw(t, models[NBits], nb.codes.GetName())
 	pitch := nb.k
-	if nb.choice.nbits.product {
-		pitch = nb.blocks * nb.choice.nbits.block
+	if nb.d.choice.nbits.product {
+		pitch = nb.blocks * nb.d.choice.nbits.block
 	}
 	compare("codes", got, repacked(q, dq, dq.k, pitch, turned, dq.signed()))
 
@@ -79,7 +79,7 @@ func compareStyles(t *testing.T, models map[Style]*Model, dq, nb *weight) {
 
 	if dq.zero == nil {
 		if nb.zero != nil {
-			t.Errorf("%s has zero points", nb.name)
+			t.Errorf("%s has zero points", nb.d.value.name)
 		}
 		return
 	}

@@ -3,6 +3,7 @@ package onnxq
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"math"
 
 	"onnxquant/fp8"
@@ -23,7 +24,7 @@ type numbers struct {
 	shape []int64
 	read  func(a *arena, dst []float32, off int64) error
 
-	payload *modelfile.Payload // where the elements are stored as they are
+	stored io.ReaderAt // where the elements are stored as they are; nil if they are computed
 }
 
 // size is the number of elements.
@@ -94,20 +95,19 @@ func codeType(t modelfile.DType) bool {
 	return ok || t == modelfile.Float4E2M1
 }
 
-// storedNumbers are those of a tensor.
-func storedNumbers(t *onnxpb.TensorProto, p *modelfile.Payload) *numbers {
-	dtype := modelfile.DType(t.GetDataType())
-	return &numbers{dtype: dtype, shape: t.GetDims(), payload: p, read: func(a *arena, dst []float32, off int64) error {
-		return readNumbers(a, dst, p, dtype, off)
+// storedNumbers are the elements of a tensor whose content r holds.
+func storedNumbers(dtype modelfile.DType, shape []int64, r io.ReaderAt) *numbers {
+	return &numbers{dtype: dtype, shape: shape, stored: r, read: func(a *arena, dst []float32, off int64) error {
+		return readNumbers(a, dst, r, dtype, off)
 	}}
 }
 
 // readNumbers reads elements of a type.
-func readNumbers(a *arena, dst []float32, p *modelfile.Payload, dtype modelfile.DType, off int64) error {
+func readNumbers(a *arena, dst []float32, r io.ReaderAt, dtype modelfile.DType, off int64) error {
 	n := len(dst)
 	switch dtype {
 	case modelfile.Float32:
-		if err := readAt(p, kernels.Bytes(dst), 4*off); err != nil {
+		if err := readAt(r, kernels.Bytes(dst), 4*off); err != nil {
 			return err
 		}
 		kernels.FromFloat32(dst)
@@ -116,7 +116,7 @@ func readNumbers(a *arena, dst []float32, p *modelfile.Payload, dtype modelfile.
 		signed := integerTypes[dtype].lo < 0
 		q, release := a.raw(n)
 		defer release()
-		if err := readPacked(a, q, p, int(dtype.Bits()), signed, off); err != nil {
+		if err := readPacked(a, q, r, int(dtype.Bits()), signed, off); err != nil {
 			return err
 		}
 		for i, c := range q {
@@ -130,7 +130,7 @@ func readNumbers(a *arena, dst []float32, p *modelfile.Payload, dtype modelfile.
 	case modelfile.Float4E2M1:
 		q, release := a.raw(n)
 		defer release()
-		if err := readPacked(a, q, p, 4, false, off); err != nil {
+		if err := readPacked(a, q, r, 4, false, off); err != nil {
 			return err
 		}
 		for i, c := range q {
@@ -141,7 +141,7 @@ func readNumbers(a *arena, dst []float32, p *modelfile.Payload, dtype modelfile.
 	size := int(dtype.Bits() / 8)
 	raw, release := a.raw(n * size)
 	defer release()
-	if err := readAt(p, raw, off*int64(size)); err != nil {
+	if err := readAt(r, raw, off*int64(size)); err != nil {
 		return err
 	}
 	switch dtype {
@@ -186,12 +186,12 @@ func readNumbers(a *arena, dst []float32, p *modelfile.Payload, dtype modelfile.
 }
 
 // readPacked reads codes of 2, 4 or 8 bits that lie together, from element off on.
-func readPacked(a *arena, q []byte, p *modelfile.Payload, bits int, signed bool, off int64) error {
+func readPacked(a *arena, q []byte, r io.ReaderAt, bits int, signed bool, off int64) error {
 	per := int64(8 / bits)
 	head := int(off % per)
 	raw, release := a.raw(int4.PackedLen(head+len(q), bits))
 	defer release()
-	if err := readAt(p, raw, off/per); err != nil {
+	if err := readAt(r, raw, off/per); err != nil {
 		return err
 	}
 	return unpackFrom(a, q, raw, bits, signed, head)
@@ -213,7 +213,7 @@ func unpackFrom(a *arena, q, raw []byte, bits int, signed bool, head int) error 
 // grid is a matrix of unsigned codes in a tensor of bytes, as com.microsoft's
 // operators have them: each row begins a byte, and may be padded.
 type grid struct {
-	payload    *modelfile.Payload
+	stored     io.ReaderAt
 	bits       int
 	rows, cols int64
 	pitch      int64 // codes from the start of one row to that of the next
@@ -237,7 +237,7 @@ func (g grid) numbers() *numbers {
 // read reads codes, counted without the padding.
 func (g grid) read(a *arena, q []byte, off int64) error {
 	if g.pitch == g.cols {
-		return readPacked(a, q, g.payload, g.bits, false, off)
+		return readPacked(a, q, g.stored, g.bits, false, off)
 	}
 	per := int64(8 / g.bits)
 	at := func(i int64) int64 { return i/g.cols*g.pitch + i%g.cols }
@@ -252,7 +252,7 @@ func (g grid) read(a *arena, q []byte, off int64) error {
 		var release func()
 		raw, release = a.raw(int(last/per - first/per + 1))
 		defer release()
-		if err := readAt(g.payload, raw, first/per); err != nil {
+		if err := readAt(g.stored, raw, first/per); err != nil {
 			return err
 		}
 	}
@@ -264,7 +264,7 @@ func (g grid) read(a *arena, q []byte, off int64) error {
 		if together {
 			err = unpackFrom(a, part, raw[code/per-first/per:], g.bits, false, int(code%per))
 		} else {
-			err = readPacked(a, part, g.payload, g.bits, false, code)
+			err = readPacked(a, part, g.stored, g.bits, false, code)
 		}
 		if err != nil {
 			return err
@@ -286,7 +286,7 @@ func constantNumber(v float32, dtype modelfile.DType) *numbers {
 
 // reshaped gives the numbers another shape.
 func (x *numbers) reshaped(shape []int64) *numbers {
-	return &numbers{dtype: x.dtype, shape: shape, read: x.read, payload: x.payload}
+	return &numbers{dtype: x.dtype, shape: shape, read: x.read, stored: x.stored}
 }
 
 // rounding rounds to a float type; others take the numbers as they are.

@@ -163,29 +163,13 @@ func experts(_ *onnxpb.NodeProto, _, rank int) ([]int, string) {
 	return []int{2}, ""
 }
 
-// parameter names the first of the attributes that a node takes from the call of
-// the function it is in.
-func parameter(n *onnxpb.NodeProto, names ...string) string {
-	for _, a := range n.Attribute {
-		if a.GetRefAttrName() != "" && slices.Contains(names, a.GetName()) {
-			return a.GetName()
-		}
-	}
-	return ""
-}
-
 // errParameter says that an attribute is not known.
 func errParameter(n *onnxpb.NodeProto, attribute string) string {
 	return fmt.Sprintf("%s's %s is a parameter of the function that it is in", n.GetOpType(), attribute)
 }
 
-func attribute(n *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
-	for _, a := range n.Attribute {
-		if a.GetName() == name {
-			return a
-		}
-	}
-	return nil
+// convolves tells whether the reader is a convolution.
+func (l leaf) convolves() bool {
+	row := weightOpOf(l.use)
+	return row != nil && row.whole
 }
-
-func intAttribute(n *onnxpb.NodeProto, name string) int64 { return attribute(n, name).GetI() }

@@ -7,40 +7,8 @@ import (
 	"strings"
 )
 
-// PerChannel as a block size asks for one scale for the whole reduction axis.
-const PerChannel = -1
-
-// ExternalData says where tensor payloads are written.
-type ExternalData string
-
 const (
-	ExternalAuto   ExternalData = "auto"   // beside the model once it would pass 2 GiB
-	ExternalAlways ExternalData = "always" // beside the model
-	ExternalNever  ExternalData = "never"  // in the model; an error past 2 GiB
-)
-
-const (
-	defaultBlock  = 128
-	defaultBlock8 = 32 // of 8 bits, which are chosen for accuracy
 	defaultMemory = 64 << 20
-)
-
-// Style is the form in which a model holds quantized weights.
-type Style string
-
-const (
-	DQ    Style = "dq"    // codes behind a DequantizeLinear, or what stands for it
-	QDQ   Style = "qdq"   // float weights behind QuantizeLinear and DequantizeLinear: fake quantization
-	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits and GatherBlockQuantized read; where they cannot, as in DQ
-)
-
-// ScaleRule is a way to find the power of two that scales a microscaling block
-// whose largest magnitude is amax.
-type ScaleRule string
-
-const (
-	RuleOCP  ScaleRule = "ocp"  // floor(log2(amax)) less the largest exponent of an element: the specification's, and the default for 4 bits
-	RuleCeil ScaleRule = "ceil" // ceil(log2(amax / largest element)): ModelOpt's, and the default for 8 bits
 )
 
 // Options say how a model is quantized. The zero value of a field means the
@@ -76,17 +44,6 @@ type Options struct {
 	// Progress, if set, is told the bytes worked on so far, of input and of what is
 	// read back, and the total. Calls come from one goroutine at a time.
 	Progress func(done, total int64)
-}
-
-// Override replaces some of the options for the weights that one key of a
-// precision_info names. Nil fields change nothing.
-type Override struct {
-	Bits      *int    `json:"bits,omitempty"`
-	Block     *int    `json:"block,omitempty"`
-	Axis      *int    `json:"axis,omitempty"`
-	Format    *Format `json:"format,omitempty"` // Float leaves the weight as it is
-	Algorithm *string `json:"algorithm,omitempty"`
-	ZeroPoint *bool   `json:"zero_point,omitempty"`
 }
 
 var defaultOps = []string{"MatMul", "Gemm"}
@@ -132,12 +89,18 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Target == "" {
 		o.Target = Portable
 	}
-	r := o.Target.engine()
+	r := engineOf(o.Target)
 	if r == nil {
 		return o, fmt.Errorf("target %q is not known (known: %s)", o.Target, joinTargets())
 	}
-	if err := r.check(o); err != nil {
-		return o, err
+	if o.Format != Float {
+		format, block, err := resolveFormat(o.Bits, o.Format, o.Block, o.ZeroPoint)
+		if err != nil {
+			return o, err
+		}
+		if err := r.check(o.Style, format, block, o.Block != 0); err != nil {
+			return o, err
+		}
 	}
 	switch o.Style {
 	case "", DQ, QDQ, NBits:

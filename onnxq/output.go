@@ -126,9 +126,9 @@ func (o *output) encode(location string) (err error) {
 			t.Payload = nil
 			t.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 			t.ExternalData = []*onnxpb.StringStringEntryProto{
-				{Key: ptr("location"), Value: ptr(location)},
-				{Key: ptr("offset"), Value: ptr(strconv.FormatInt(o.data.offsets[i], 10))},
-				{Key: ptr("length"), Value: ptr(strconv.FormatInt(sizes[i], 10))},
+				{Key: new("location"), Value: new(location)},
+				{Key: new("offset"), Value: new(strconv.FormatInt(o.data.offsets[i], 10))},
+				{Key: new("length"), Value: new(strconv.FormatInt(sizes[i], 10))},
 			}
 		}
 	}

@@ -9,14 +9,13 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/opset"
 )
 
 // conversion is the part of a Plan that carries it out.
 type conversion struct {
-	model *Model
-	opts  Options
-	*rewritten
+	model   *Model
+	opts    Options
+	to      *rewritten
 	workers int
 	limit   int64 // elements that each holds at a time
 }
@@ -53,10 +52,10 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 			return p, p.checkCoverage(opts.MinCoverage)
 		}
 		for _, w := range useless {
-			if w.choice.style == DQ {
-				but.left[w.tensor] = reasonUseless
+			if w.d.choice.style == DQ {
+				but.left[w.d.value.tensor] = reasonUseless
 			} else {
-				but.plain[w.tensor] = reasonUseless
+				but.plain[w.d.value.tensor] = reasonUseless
 			}
 		}
 	}
@@ -80,18 +79,18 @@ func (m *Model) planWithout(opts Options, but exceptions) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &conversion{model: m, opts: opts, rewritten: r}
+	c := &conversion{model: m, opts: opts, to: r}
 	c.workers, c.limit = workers(opts.Threads, opts.Memory)
-	if err := c.place(opts.ExternalData); err != nil {
+	if err := c.to.out.place(opts.ExternalData); err != nil {
 		return nil, err
 	}
 	p := c.describe(decisions, but)
 	known, wanted := 0, 0
-	for _, w := range c.weights {
+	for _, w := range c.to.weights {
 		if w.encoding != nil {
 			wanted++
 		}
-		if w.importance != nil {
+		if w.d.importance != nil {
 			known++
 		}
 	}
@@ -132,49 +131,4 @@ func (m *Model) checkPatterns(patterns []string) error {
 		return errors.New(message)
 	}
 	return nil
-}
-
-func walkGraphs(g *onnxpb.GraphProto, visit func(*onnxpb.GraphProto)) {
-	visit(g)
-	walkSubgraphs(g.Node, visit)
-}
-
-func walkSubgraphs(nodes []*onnxpb.NodeProto, visit func(*onnxpb.GraphProto)) {
-	for _, n := range nodes {
-		for _, a := range n.Attribute {
-			for _, sub := range subgraphs(a) {
-				walkGraphs(sub, visit)
-			}
-		}
-	}
-}
-
-// walkNodes visits the nodes of the graph and of the functions, and of all graphs
-// in them.
-func walkNodes(m *onnxpb.ModelProto, visit func(*onnxpb.NodeProto)) {
-	walkGraphs(m.Graph, func(g *onnxpb.GraphProto) {
-		for _, n := range g.Node {
-			visit(n)
-		}
-	})
-	for _, f := range m.Functions {
-		walkBody(f.Node, visit)
-	}
-}
-
-// walkBody visits the nodes of a function, and then those of the graphs in them.
-func walkBody(nodes []*onnxpb.NodeProto, visit func(*onnxpb.NodeProto)) {
-	for _, n := range nodes {
-		visit(n)
-	}
-	walkSubgraphs(nodes, func(g *onnxpb.GraphProto) {
-		for _, n := range g.Node {
-			visit(n)
-		}
-	})
-}
-
-func opsetOf(m *onnxpb.ModelProto) int64 {
-	version, _ := opset.Of(m.OpsetImport)
-	return version
 }

@@ -180,7 +180,7 @@ func (p *Precision) parse(data []byte) error {
 func parseOverride(doc *jsonTokens) (o Override, err error) {
 	first := doc.next()
 	if _, ok := first.value.(json.Number); ok {
-		err = o.set("bits", "bits", first)
+		err = setOverride(&o, "bits", "bits", first)
 		return o, err
 	}
 	if first.value != json.Delim('{') {
@@ -199,7 +199,7 @@ func parseOverride(doc *jsonTokens) (o Override, err error) {
 			return o, key.errorf("%s and %s are one setting: give one of them", before, name)
 		}
 		spelt[setting] = name
-		if err := o.set(setting, name, doc.next()); err != nil {
+		if err := setOverride(&o, setting, name, doc.next()); err != nil {
 			return o, err
 		}
 	}
@@ -230,8 +230,8 @@ var settings = map[string]string{
 	"zero_point": "zero_point",
 }
 
-// set gives a setting, spelt name in the document, the value v.
-func (o *Override) set(setting, name string, v jsonToken) (err error) {
+// setOverride gives a setting, spelt name in the document, the value v.
+func setOverride(o *Override, setting, name string, v jsonToken) (err error) {
 	switch setting {
 	case "bits":
 		var bits int

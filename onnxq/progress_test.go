@@ -98,7 +98,7 @@ func TestCancelStopsSearches(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := p.conv.weights[0]
+	w := p.conv.to.weights[0]
 	tl := slices.Collect(w.tiles(greatestTile))[0]
 	b := &buffers{}
 	if err := b.load(tl, tl.chunks(greatestTile)[0]); err != nil {

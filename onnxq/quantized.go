@@ -3,6 +3,8 @@ package onnxq
 import (
 	"cmp"
 	"fmt"
+	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -53,16 +55,16 @@ type QuantizedWeight struct {
 	// Shape may be that of the codes as they are stored.
 	Obstacle string `json:"obstacle,omitempty"`
 
-	value *value // that is decoded; nil where an operator decodes for itself
-	nodes []*onnxpb.NodeProto
-	graph *onnxpb.GraphProto // that holds the node, or else the codes
-	*constant
+	value  *value // that is decoded; nil where an operator decodes for itself
+	nodes  []*onnxpb.NodeProto
+	graph  *onnxpb.GraphProto // that holds the node, or else the codes
+	folded *constant
 }
 
-// QuantizedWeights lists the quantized weights of the main graph and of its
+// quantizedWeights lists the quantized weights of the main graph and of its
 // subgraphs, in the order of the nodes that decode them, and then those of functions.
 // A weight that several operators decode for themselves is listed once.
-func (m *Model) QuantizedWeights() []*QuantizedWeight { return newFolder(m).weights() }
+func quantizedWeights(x *graphIndex) []*QuantizedWeight { return newFolder(x).weights() }
 
 func (f *folder) weights() []*QuantizedWeight {
 	homes := f.homes()
@@ -79,9 +81,9 @@ func (f *folder) weights() []*QuantizedWeight {
 		first.Consumers = append(first.Consumers, w.Consumers...)
 		first.Transposed = first.Transposed && w.Transposed
 	}
-	walkGraphs(f.model.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+	walkGraphs(f.graph.file.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
-			for codes, w := range f.model.coded(n) {
+			for codes, w := range coded(f.graph, n) {
 				once(tie{coded: codes}, w)
 			}
 			w := f.quantized(n)
@@ -93,22 +95,22 @@ func (f *folder) weights() []*QuantizedWeight {
 			case w.value != nil || w.Obstacle != "":
 				list = append(list, w)
 			default:
-				w.graph = homes[w.tensor.tensor]
+				w.graph = homes[w.folded.tensor.tensor]
 				once(w.tie(), w)
 			}
 		}
 	})
-	return append(list, f.model.inFunctions()...)
+	return append(list, inFunctions(f.graph)...)
 }
 
 // inFunctions lists the quantized weights of functions. Operators there that decode
 // for themselves stay as they are.
-func (m *Model) inFunctions() (list []*QuantizedWeight) {
-	f := newFolder(m)
+func inFunctions(x *graphIndex) (list []*QuantizedWeight) {
+	f := newFolder(x)
 	f.functions = true
-	for _, function := range m.file.Proto.Functions {
+	for _, function := range x.file.Proto.Functions {
 		walkBody(function.Node, func(n *onnxpb.NodeProto) {
-			for _, w := range m.coded(n) {
+			for _, w := range coded(x, n) {
 				list = append(list, w)
 			}
 			w := f.quantized(n)
@@ -116,7 +118,7 @@ func (m *Model) inFunctions() (list []*QuantizedWeight) {
 				return
 			}
 			if w.value == nil {
-				w.constant, w.Obstacle = nil, cmp.Or(w.Obstacle, "it is in a function")
+				w.folded, w.Obstacle = nil, cmp.Or(w.Obstacle, "it is in a function")
 			}
 			list = append(list, w)
 		})
@@ -127,7 +129,7 @@ func (m *Model) inFunctions() (list []*QuantizedWeight) {
 // homes tells which graph each tensor of an initializer or Constant lies in.
 func (f *folder) homes() map[*onnxpb.TensorProto]*onnxpb.GraphProto {
 	homes := map[*onnxpb.TensorProto]*onnxpb.GraphProto{}
-	walkGraphs(f.model.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+	walkGraphs(f.graph.file.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, t := range g.Initializer {
 			homes[t] = g
 		}
@@ -141,7 +143,7 @@ func (f *folder) homes() map[*onnxpb.TensorProto]*onnxpb.GraphProto {
 // tie is what weights have in common that are one.
 type tie struct {
 	coded       *value // codes that operators compute with; otherwise
-	codes       *modelfile.Payload
+	codes       io.ReaderAt
 	scale, zero *value
 	blocking
 	pitch int64
@@ -149,11 +151,11 @@ type tie struct {
 }
 
 func (w *QuantizedWeight) tie() tie {
-	t := tie{scale: w.weight.scale, zero: w.weight.zero, blocking: w.weight.blocking, shape: fmt.Sprint(w.shape)}
-	if g := w.weight.grid; g != nil {
-		t.codes, t.pitch = g.payload, g.pitch
-	} else if w.weight.x != nil {
-		t.codes = w.weight.x.payload
+	t := tie{scale: w.folded.weight.scale, zero: w.folded.weight.zero, blocking: w.folded.weight.blocking, shape: fmt.Sprint(w.folded.num.shape)}
+	if g := w.folded.weight.grid; g != nil {
+		t.codes, t.pitch = g.stored, g.pitch
+	} else if w.folded.weight.x != nil {
+		t.codes = w.folded.weight.x.stored
 	}
 	return t
 }
@@ -169,15 +171,15 @@ func (f *folder) quantized(n *onnxpb.NodeProto) *QuantizedWeight {
 		c, obstacle := f.packedTable(n)
 		return f.selfDecoded(n, 0, c, obstacle)
 	}
-	v := f.model.index.made(n)
+	v := f.graph.made(n)
 	if v == nil {
 		return nil
 	}
 	c := f.fold(v)
-	if c == nil || c.weight == nil || !c.dtype.Float() || f.absorbed(v) {
+	if c == nil || c.weight == nil || !c.num.dtype.Float() || f.absorbed(v) {
 		return nil
 	}
-	w := &QuantizedWeight{Name: v.path, value: v, nodes: []*onnxpb.NodeProto{n}, Consumers: []string{}, constant: c}
+	w := &QuantizedWeight{Name: v.path, value: v, nodes: []*onnxpb.NodeProto{n}, Consumers: []string{}, folded: c}
 	for _, u := range v.uses {
 		w.Consumers = append(w.Consumers, u.String())
 	}
@@ -188,7 +190,7 @@ func (f *folder) quantized(n *onnxpb.NodeProto) *QuantizedWeight {
 // absorbed tells whether a weight is only a part of others.
 func (f *folder) absorbed(v *value) bool {
 	return !v.output && len(v.uses) > 0 && !slices.ContainsFunc(v.uses, func(u use) bool {
-		made := f.model.index.made(u.node)
+		made := f.graph.made(u.node)
 		if made == nil {
 			return true
 		}
@@ -201,8 +203,8 @@ func (f *folder) absorbed(v *value) bool {
 func (f *folder) selfDecoded(n *onnxpb.NodeProto, input int, c *constant, obstacle string) *QuantizedWeight {
 	w := &QuantizedWeight{
 		Form: n.GetOpType(), Obstacle: obstacle, Transposed: input == 1,
-		Consumers: []string{use{n, input}.String()}, nodes: []*onnxpb.NodeProto{n}, constant: c,
-		Shape: []int64{}, Bits: int(bitsOf(n)), Block: intAttribute(n, "block_size"),
+		Consumers: []string{use{n, input}.String()}, nodes: []*onnxpb.NodeProto{n}, folded: c,
+		Shape: []int64{}, Bits: int(intAttributeOr(n, "bits", 4)), Block: intAttribute(n, "block_size"),
 	}
 	if hasInput(n, input) {
 		w.Name, w.Codes = n.Input[input], n.Input[input]
@@ -216,7 +218,7 @@ func (f *folder) selfDecoded(n *onnxpb.NodeProto, input int, c *constant, obstac
 
 func (w *QuantizedWeight) describe(d *decoder) {
 	w.Form = d.form
-	w.DType, w.Shape = w.dtype.String(), append([]int64{}, w.shape...)
+	w.DType, w.Shape = w.folded.num.dtype.String(), append([]int64{}, w.folded.num.shape...)
 	w.CodeType, w.Bits = d.codeType.String(), int(d.codeType.Bits())
 	w.PerTensor = d.perTensor
 	if !d.perTensor {
@@ -252,14 +254,14 @@ var arenas = sync.Pool{New: func() any { return new(arena) }}
 // that it names. Several goroutines may read at once, as long as the Model is open.
 func (w *QuantizedWeight) Read(dst []float32, off int64) error {
 	switch n := w.Elements(); {
-	case w.constant == nil:
+	case w.folded == nil:
 		return fmt.Errorf("%s cannot be decoded: %s", quote(w.Name), w.Obstacle)
 	case off < 0 || int64(len(dst)) > n || off > n-int64(len(dst)):
 		return fmt.Errorf("%s has %d elements, not %d from %d on", quote(w.Name), n, len(dst), off)
 	}
 	a := arenas.Get().(*arena)
 	defer arenas.Put(a)
-	if err := w.readAll(a, dst, off); err != nil {
+	if err := w.folded.num.readAll(a, dst, off); err != nil {
 		return fmt.Errorf("%s: %w", quote(w.Name), err)
 	}
 	return nil
@@ -280,4 +282,16 @@ func (w *QuantizedWeight) String() string {
 		fmt.Fprintf(&b, " in blocks of %d along axis %d", w.Block, w.Axis)
 	}
 	return b.String()
+}
+
+// codesSuffix is what quantizers put behind the name of a weight for its codes.
+var codesSuffix = regexp.MustCompile(`_(Q|i|u)[248]$|_quant$|_quantized$|_QuantizedWeight$`)
+
+// plainName is a name for the decoded weight of an operator that decodes for
+// itself.
+func (w *QuantizedWeight) plainName() string {
+	if name := codesSuffix.ReplaceAllString(w.Codes, ""); name != "" {
+		return name
+	}
+	return w.Codes
 }

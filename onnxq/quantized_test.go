@@ -31,7 +31,7 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 					}
 					before, after := opened(t, in), opened(t, out)
 					found := map[string]*QuantizedWeight{}
-					for _, w := range after.QuantizedWeights() {
+					for _, w := range quantizedWeights(after.index) {
 						found[w.Name] = w
 					}
 					if len(found) != len(r.Tensors) {
@@ -70,7 +70,7 @@ func floatNumbers(t *testing.T, m *Model, path string) *numbers {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return storedNumbers(v.tensor, p)
+			return storedNumbers(modelfile.DType(v.tensor.GetDataType()), v.tensor.GetDims(), p)
 		}
 	}
 	t.Fatalf("no tensor %s", path)
@@ -103,7 +103,7 @@ func checkErrors(t *testing.T, x *numbers, w *QuantizedWeight, want TensorReport
 // Models that are not quantized have no quantized weights.
 func TestFloatModelsHaveNoQuantizedWeights(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
-		for _, w := range opened(t, built(t, kind.Name)).QuantizedWeights() {
+		for _, w := range quantizedWeights(opened(t, built(t, kind.Name)).index) {
 			t.Errorf("%s: %v", kind.Name, w)
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"regexp"
 	"slices"
 	"sync"
@@ -61,7 +60,7 @@ type rebuild struct {
 	output
 	model     *Model
 	opts      RewriteOptions
-	names     *graphIndex
+	names     *nameSet
 	consumers *consumers
 	original  map[*onnxpb.TensorProto]*onnxpb.TensorProto
 	copied    map[*onnxpb.TensorProto]*onnxpb.TensorProto // the other way
@@ -94,7 +93,7 @@ func (m *Model) newRebuild(opts RewriteOptions) *rebuild {
 		output:    output{proto: copied},
 		model:     m,
 		opts:      opts,
-		names:     newGraphIndex(0),
+		names:     m.index.newNames(),
 		consumers: newConsumers(m.index, m.file.Proto, copied),
 		original:  original,
 		copied:    map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
@@ -105,7 +104,6 @@ func (m *Model) newRebuild(opts RewriteOptions) *rebuild {
 		packed:    map[*onnxpb.TensorProto]packing{},
 		renamed:   map[string]string{},
 	}
-	maps.Copy(r.names.names, m.index.names)
 	for c, t := range original {
 		r.copied[t] = c
 	}
@@ -161,7 +159,7 @@ func (r *rebuild) finish(need int64) error {
 	})
 	r.rename(freed)
 	if len(r.made) > 0 {
-		r.proto.IrVersion = ptr(max(r.proto.GetIrVersion(), 4)) // initializers need not be inputs
+		r.proto.IrVersion = new(max(r.proto.GetIrVersion(), 4)) // initializers need not be inputs
 	}
 	return r.collect(r.model, r.original, r.made)
 }

@@ -26,7 +26,7 @@ func Restyle(ctx context.Context, in, out string, style Style, opts RewriteOptio
 }
 
 // stays leaves a weight as it is, for a reason or because that is what is wanted.
-func (w *QuantizedWeight) stays(reason string) RewrittenWeight {
+func stays(w *QuantizedWeight, reason string) RewrittenWeight {
 	return RewrittenWeight{QuantizedWeight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: reason}
 }
 
@@ -38,17 +38,17 @@ func (w *QuantizedWeight) stays(reason string) RewrittenWeight {
 // only that. It computes garbage from 2-bit codes whose N is no multiple of 4;
 // those, like what a Gather reads too, stay [N, K], with a Transpose behind.
 func (r *rebuild) toDequantizeLinear(w *QuantizedWeight) (RewrittenWeight, int64) {
-	d := w.weight
+	d := w.folded.weight
 	switch {
 	case w.value != nil:
-		return w.stays(""), 0 // in that style already
+		return stays(w, ""), 0 // in that style already
 	case d.floatZero:
-		return w.stays("its zero points are floats, which DequantizeLinear does not have"), 0
+		return stays(w, "its zero points are floats, which DequantizeLinear does not have"), 0
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
-	turned := w.Transposed && (w.Bits != 2 || w.shape[0]%4 == 0)
-	shape, axis := w.shape, d.axis
+	turned := w.Transposed && (w.Bits != 2 || w.folded.num.shape[0]%4 == 0)
+	shape, axis := w.folded.num.shape, d.axis
 	if turned {
 		shape, axis = []int64{shape[1], shape[0]}, 0
 	}
@@ -81,10 +81,10 @@ var signedTypes = map[modelfile.DType]modelfile.DType{
 }
 
 func (p *parts) codeType() modelfile.DType {
-	if p.w.weight.middle {
-		return signedTypes[p.w.weight.codeType]
+	if p.w.folded.weight.middle {
+		return signedTypes[p.w.folded.weight.codeType]
 	}
-	return p.w.weight.codeType
+	return p.w.folded.weight.codeType
 }
 
 // suffixOf is what the name of codes ends with.
@@ -103,7 +103,7 @@ func (p *parts) kept(v *value) string {
 }
 
 func (p *parts) codes(shape []int64) string {
-	d := p.w.weight
+	d := p.w.folded.weight
 	if d.grid == nil {
 		return p.kept(d.codes)
 	}
@@ -119,17 +119,17 @@ func (p *parts) codes(shape []int64) string {
 // blocked is the shape of what blocks of a shape have.
 func (p *parts) blocked(shape []int64, axis int64) []int64 {
 	shape = append([]int64{}, shape...)
-	shape[axis] = divideUp(shape[axis], p.w.weight.block)
+	shape[axis] = divideUp(shape[axis], p.w.folded.weight.block)
 	return shape
 }
 
 func (p *parts) scale(shape []int64, axis int64) string {
-	d := p.w.weight
+	d := p.w.folded.weight
 	want := p.blocked(shape, axis)
 	if !p.turned && d.scale != nil && slices.Equal(d.scale.tensor.GetDims(), want) {
 		return p.kept(d.scale)
 	}
-	t := p.tensor(p.w.plainName()+"_scale", p.w.dtype, want)
+	t := p.tensor(p.w.plainName()+"_scale", p.w.folded.num.dtype, want)
 	n, _ := modelfile.Elements(want)
 	switch s, ok := spreadBroadcast(want, d.s.shape); {
 	case p.turned:
@@ -143,7 +143,7 @@ func (p *parts) scale(shape []int64, axis int64) string {
 }
 
 func (p *parts) zero(shape []int64, axis int64) string {
-	d := p.w.weight
+	d := p.w.folded.weight
 	switch {
 	case d.zero == nil:
 		return ""
@@ -159,38 +159,38 @@ func (p *parts) zero(shape []int64, axis int64) string {
 // ones become unsigned, and so do their zero points; without any, what is in the
 // middle of the codes stands for 0.
 func (r *rebuild) toNBits(w *QuantizedWeight) (RewrittenWeight, int64) {
-	d := w.weight
+	d := w.folded.weight
 	format, ok := integerFormats[d.codeType]
 	switch {
 	case w.value == nil:
-		return w.stays(""), 0 // in that style already
+		return stays(w, ""), 0 // in that style already
 	case w.value.body != nil:
-		return w.stays("it is in a function"), 0
+		return stays(w, "it is in a function"), 0
 	case d.form != "DequantizeLinear" || w.nodes[0].GetOpType() != d.form:
-		return w.stays("MatMulNBits and GatherBlockQuantized do not decode so"), 0
+		return stays(w, "MatMulNBits and GatherBlockQuantized do not decode so"), 0
 	case !ok:
-		return w.stays(fmt.Sprintf("MatMulNBits and GatherBlockQuantized have no %s", w.CodeType)), 0
-	case d.x.payload == nil || d.whole != nil || d.s.dtype != w.dtype:
-		return w.stays("its scales are of another type than its values"), 0
+		return stays(w, fmt.Sprintf("MatMulNBits and GatherBlockQuantized have no %s", w.CodeType)), 0
+	case d.x.stored == nil || d.whole != nil || d.s.dtype != w.folded.num.dtype:
+		return stays(w, "its scales are of another type than its values"), 0
 	case w.value.output:
-		return w.stays("it is an output of the graph"), 0
-	case len(w.shape) < 2 || w.size() == 0:
-		return w.stays("MatMulNBits takes matrices"), 0
+		return stays(w, "it is an output of the graph"), 0
+	case len(w.folded.num.shape) < 2 || w.folded.num.size() == 0:
+		return stays(w, "MatMulNBits takes matrices"), 0
 	}
 	x := r.model.index
 	c := choice{format: format, target: Portable, block: int(d.block), style: NBits, zeroPoint: !format.Signed()}
-	made := &decision{value: w.value, dtype: w.dtype, shape: w.shape, reach: x.reach(w.value, w.shape)}
-	if len(made.leaves) == 0 || made.reach.output {
-		return w.stays("no operator reads it, or the graph returns it"), 0
+	made := &decision{value: w.value, dtype: w.folded.num.dtype, shape: w.folded.num.shape, reach: reachOf(x, w.value, w.folded.num.shape)}
+	if len(made.reach.leaves) == 0 || made.reach.output {
+		return stays(w, "no operator reads it, or the graph returns it"), 0
 	}
-	o, _, why := made.leaves[0].operand(w.shape)
+	o, _, why := made.reach.leaves[0].operand(w.folded.num.shape)
 	switch {
 	case why != "":
-		return w.stays(why), 0
+		return stays(w, why), 0
 	case d.block != 0:
-		o.axis, o.view = int(d.axis), w.shape
-	case !d.perTensor && (o.axis == int(d.axis) || len(w.shape) != 2):
-		return w.stays("its scales are along the axis that is summed over"), 0
+		o.axis, o.view = int(d.axis), w.folded.num.shape
+	case !d.perTensor && (o.axis == int(d.axis) || len(w.folded.num.shape) != 2):
+		return stays(w, "its scales are along the axis that is summed over"), 0
 	default:
 		c.block = PerChannel
 	}
@@ -200,11 +200,11 @@ func (r *rebuild) toNBits(w *QuantizedWeight) (RewrittenWeight, int64) {
 	c.operand = o
 	made.choice = c
 	if made.choice.nbits, why = made.nbitsForm(x); why != "" {
-		return w.stays(why), 0
+		return stays(w, why), 0
 	}
 	q, err := newWeight(made, nil)
 	if err != nil {
-		return w.stays(err.Error()), 0
+		return stays(w, err.Error()), 0
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
@@ -222,7 +222,7 @@ var unsignedFormats = map[int]Format{2: Uint2, 4: Uint4, 8: Uint8}
 
 // fillNBits moves the parts of a weight to those of ONNX Runtime's operators.
 func (r *rebuild) fillNBits(w *QuantizedWeight, q *weight, signed bool) {
-	d := w.weight
+	d := w.folded.weight
 	for _, t := range q.written() {
 		r.made[t] = true
 	}
@@ -231,8 +231,8 @@ func (r *rebuild) fillNBits(w *QuantizedWeight, q *weight, signed bool) {
 		middle = 1 << (w.Bits - 1)
 	}
 	// Codes are rows of whatever lies last, turned or not.
-	turned, last := q.codesAt.turned, w.shape[len(w.shape)-1]
-	codes := grid{d.x.payload, w.Bits, w.size() / last, last, last}
+	turned, last := q.codesAt.turned, w.folded.num.shape[len(w.folded.num.shape)-1]
+	codes := grid{d.x.stored, w.Bits, w.folded.num.size() / last, last, last}
 	r.fillCodes(q.codes, codes.matrix(), w.Bits, middle, turned, q.codesAt.pitch)
 
 	// Scales are the same, or one for each of the rows.

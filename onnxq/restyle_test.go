@@ -63,10 +63,10 @@ func TestDequantize(t *testing.T) {
 					t.Fatal(err)
 				}
 				before, quant, after := opened(t, in), opened(t, q), opened(t, back)
-				if left := after.QuantizedWeights(); len(left) > 0 {
+				if left := quantizedWeights(after.index); len(left) > 0 {
 					t.Errorf("left: %v", left)
 				}
-				for i, w := range quant.QuantizedWeights() {
+				for i, w := range quantizedWeights(quant.index) {
 					checkFolded(t, after, w, r.Weights[i])
 				}
 				if opts.Style == NBits {
@@ -100,7 +100,7 @@ func checkFolded(t *testing.T, m *Model, w *QuantizedWeight, r RewrittenWeight) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := storedNumbers(v.tensor, p).readAll(&arena{}, got, 0); err != nil {
+		if err := storedNumbers(modelfile.DType(v.tensor.GetDataType()), v.tensor.GetDims(), p).readAll(&arena{}, got, 0); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, matrix(t, w)) {
@@ -148,7 +148,7 @@ func checkThereAndBack(t *testing.T, kind string, opts Options) {
 	if got, want := operators(nbits), operators(opened(t, path("converted"))); !slices.Equal(got, want) {
 		t.Errorf("operators %v, a conversion has %v", got, want)
 	}
-	first, second, third := dq.QuantizedWeights(), nbits.QuantizedWeights(), again.QuantizedWeights()
+	first, second, third := quantizedWeights(dq.index), quantizedWeights(nbits.index), quantizedWeights(again.index)
 	if len(first) != len(second) || len(first) != len(third) || len(there.Weights) != len(first) || len(back.Weights) != len(first) {
 		t.Fatalf("%d, then %d, then %d weights", len(first), len(second), len(third))
 	}

@@ -2,7 +2,6 @@ package onnxq
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -18,18 +17,17 @@ const inlineSize = 1 << 10
 // rewritten is a converted model. The contents that are not copied are parts of
 // its quantized weights.
 type rewritten struct {
-	output
+	out     output
 	weights []*weight
 }
 
 // rewrite makes the structure of the converted model.
 func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 	proto, original := m.clone()
-	r := &rewritten{output: output{proto: proto}}
-	names := newGraphIndex(0)
-	maps.Copy(names.names, m.index.names)
+	r := &rewritten{out: output{proto: proto}}
+	names := m.index.newNames()
 
-	consumers := newConsumers(m.index, m.file.Proto, r.proto)
+	consumers := newConsumers(m.index, m.file.Proto, r.out.proto)
 	selected := map[*onnxpb.TensorProto]*weight{}
 	need := int64(0)
 	growing := map[*onnxpb.FunctionProto]bool{} // functions that hold weights
@@ -37,45 +35,45 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 		if !d.quantize {
 			continue
 		}
-		src, err := m.file.Payload(d.tensor)
+		src, err := m.file.Payload(d.value.tensor)
 		if err != nil {
 			return nil, err
 		}
 		w, err := newWeight(d, src)
 		if err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", quote(d.path), err)
+			return nil, fmt.Errorf("tensor %s: %w", quote(d.value.path), err)
 		}
 		r.weights = append(r.weights, w)
-		selected[d.tensor] = w
+		selected[d.value.tensor] = w
 		need = max(need, w.opset())
 		switch d.choice.style {
 		case NBits:
 			w.decoder = &builder{domain: consumers.domain, fresh: names.fresh}
 			consumers.readCodes(w, w.decoder)
 		case QDQ:
-			w.output = names.fresh(w.name + "_DequantizeLinear_Output")
-			consumers.readAnew(w.value, w.output)
+			w.output = names.fresh(w.d.value.name + "_DequantizeLinear_Output")
+			consumers.readAnew(w.d.value, w.output)
 		}
-		if d.body != nil {
-			growing[d.body.proto] = true
+		if d.value.body != nil {
+			growing[d.value.body.proto] = true
 		}
 	}
-	consumers.finish(r.proto)
+	consumers.finish(r.out.proto)
 
-	replaced := func(t *onnxpb.TensorProto) bool { return selected[t] != nil && selected[t].choice.style != QDQ }
+	replaced := func(t *onnxpb.TensorProto) bool { return selected[t] != nil && selected[t].d.choice.style != QDQ }
 	if err := m.inline(original, replaced); err != nil {
 		return nil, err
 	}
 	var functions []*onnxpb.FunctionProto
 	for i, f := range m.file.Proto.Functions {
 		if growing[f] {
-			functions = append(functions, r.proto.Functions[i])
+			functions = append(functions, r.out.proto.Functions[i])
 		}
 	}
-	if err := raise(r.proto, need, names.fresh, functions); err != nil {
+	if err := raise(r.out.proto, need, names.fresh, functions); err != nil {
 		return nil, err
 	}
-	r.replace(r.proto.Graph, domainOf(r.proto.OpsetImport), original, selected, names.fresh)
+	r.replace(r.out.proto.Graph, domainOf(r.out.proto.OpsetImport), original, selected, names.fresh)
 	for _, f := range functions {
 		b := &builder{domain: domainOf(f.OpsetImport), fresh: names.fresh}
 		nodes := r.replaceNodes(b, f.Node, original, selected)
@@ -84,7 +82,7 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 			f.Node = nodes
 		}
 	}
-	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+	walkGraphs(r.out.proto.Graph, func(g *onnxpb.GraphProto) {
 		if nodes, err := ordered(g.Node); err == nil { // the input has been checked
 			g.Node = nodes
 		}
@@ -95,7 +93,7 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 			made[t] = true
 		}
 	}
-	return r, r.collect(m, original, made)
+	return r, r.out.collect(m, original, made)
 }
 
 // clone copies the structure, and tells which tensor each of the copy was.
@@ -129,16 +127,6 @@ func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string, function
 	return nil
 }
 
-// domainOf returns the domain of the ONNX operators as it is imported.
-func domainOf(imports []*onnxpb.OperatorSetIdProto) (domain string) {
-	for _, o := range imports {
-		if standardDomain(o.GetDomain()) {
-			domain = o.GetDomain()
-		}
-	}
-	return domain
-}
-
 // replace puts the tensors and nodes of quantized weights in the place of the
 // weights, in a graph and in the subgraphs of its nodes.
 func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*onnxpb.TensorProto]*onnxpb.TensorProto, selected map[*onnxpb.TensorProto]*weight, fresh func(string) string) {
@@ -146,7 +134,7 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 	gone := map[string]bool{}
 	for _, t := range g.Initializer {
 		w := selected[original[t]]
-		if w == nil || w.choice.style == QDQ {
+		if w == nil || w.d.choice.style == QDQ {
 			b.tensors = append(b.tensors, t)
 		}
 		if w == nil {
@@ -154,7 +142,7 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 		}
 		w.build(b)
 		if w.codes != nil {
-			gone[w.name] = true // an input, up to IR 3
+			gone[w.d.value.name] = true // an input, up to IR 3
 			w.codes.DocString, w.codes.MetadataProps = t.DocString, t.MetadataProps
 		}
 	}

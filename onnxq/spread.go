@@ -89,8 +89,6 @@ func spreadBroadcast(to, from []int64) (s spread, ok bool) {
 	return s, true
 }
 
-func divideUp(a, b int64) int64 { return (a + b - 1) / b }
-
 // stretchOfScales is a run of elements whose scales lie together, or are one:
 // that of element from+i is first+i*step.
 type stretchOfScales struct{ from, n, first, step int64 }

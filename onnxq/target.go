@@ -8,26 +8,6 @@ import (
 	"onnxquant/internal/modelfile"
 )
 
-// Target is what shall run the output. Weights get the form that it executes
-// well, and blocks that it can take; docs/targets.md says which.
-type Target string
-
-const (
-	Portable Target = "portable" // the types and operators that the standard has for a format
-	ORT      Target = "ort"      // ONNX Runtime, on a CPU
-	TensorRT Target = "tensorrt"
-	OpenVINO Target = "openvino" // on a CPU
-)
-
-// Targets lists every target, Portable first.
-func Targets() []Target {
-	names := make([]Target, len(engines))
-	for i, r := range engines {
-		names[i] = r.target
-	}
-	return names
-}
-
 // engine is what stands behind a target, and what it takes.
 type engine struct {
 	target Target
@@ -145,16 +125,8 @@ var engines = []engine{
 	},
 }
 
-func joinTargets() string {
-	var names []string
-	for _, t := range Targets() {
-		names = append(names, string(t))
-	}
-	return strings.Join(names, ", ")
-}
-
-// engine returns what stands behind a target.
-func (t Target) engine() *engine {
+// engineOf returns what stands behind a target, or nil.
+func engineOf(t Target) *engine {
 	for i := range engines {
 		if engines[i].target == t {
 			return &engines[i]
@@ -197,159 +169,24 @@ func (r *engine) takes() string {
 	return strings.Join(names, ", ")
 }
 
-// check refuses options that the target can follow for no weight.
-func (r *engine) check(o Options) error {
-	if o.Format == Float {
-		return nil
-	}
-	format, block, err := resolveFormat(o.Bits, o.Format, o.Block, o.ZeroPoint)
-	if err != nil {
-		return err
-	}
+// check refuses what the target can follow for no weight. asked tells whether the
+// block size was asked for, rather than being the format's default.
+func (r *engine) check(style Style, format Format, block int, asked bool) error {
 	s, ok := r.support(format)
 	switch {
-	case o.Style == NBits && r.standard:
+	case style == NBits && r.standard:
 		return fmt.Errorf("target %s has no MatMulNBits: leave style to dq", r.target)
 	case !ok:
 		return fmt.Errorf("target %s does not take %s, only %s", r.target, format, r.takes())
-	case o.Block != 0 && !s.blocks.possible(block):
+	case asked && !s.blocks.possible(block):
 		return fmt.Errorf("target %s takes %s in %s, not %s", r.target, format, s.blocks, blockName(block))
 	}
 	return nil
 }
 
-// fit adapts what was chosen for a weight to its target, and notes what it
-// changes. It returns why the weight stays in float, if it does. A block that a
-// precision_info asks for is not replaced by another kind.
-func (d *decision) fit(x *graphIndex, opts Options) (obstacle string) {
-	c := &d.choice
-	o, _ := d.override(opts.Precision)
-	asked := o.Block != nil
-	r := c.target.engine()
-	s, ok := r.support(c.format)
-	if !ok {
-		return fmt.Sprintf("%s does not take %s", r.label, c.format)
-	}
-	if asked && !s.blocks.possible(c.block) {
-		return fmt.Sprintf("%s takes %s in %s, not %s", r.label, c.format, s.blocks, blockName(c.block))
-	}
-	if s.product && slices.ContainsFunc(d.leaves, leaf.convolves) {
-		return fmt.Sprintf("%s takes no %s in convolutions", r.label, c.format)
-	}
-	if last := c.view[len(c.view)-1]; s.even && last%2 != 0 {
-		return fmt.Sprintf("%s takes %s only where the last axis is even, not %d", r.label, c.format, last)
-	}
-	if r.target == Portable && d.dtype == modelfile.BFloat16 && !slices.ContainsFunc(d.leaves, func(l leaf) bool { return !l.cast }) {
-		return "it is only cast, and what casts bfloat16 need not decode to it: name a target"
-	}
-	if r.noScan && x.scanned(d.value) {
-		return fmt.Sprintf("%s refuses a Scan that reads what is decoded outside of it", r.label)
-	}
-	if u, ok := d.otherAxis(); ok && r.oneAxis {
-		return fmt.Sprintf("%s goes wrong where a reader sums over another axis: %s", r.label, u)
-	}
-	k := c.view[c.axis]
-	if s.evenSum && k%2 != 0 {
-		return fmt.Sprintf("%s computes %s wrongly where the axis summed over is odd, as %d is", r.label, c.format, k)
-	}
-	if len(c.view) == 1 && !r.vectors && c.block != PerChannel && !r.tables(c.format) {
-		if !s.blocks.perChannel {
-			return fmt.Sprintf("%s cuts no weight of one axis into blocks", r.label)
-		}
-		d.remark(fmt.Sprintf("one scale, not block %d: %s cuts no weight of one axis into blocks", c.block, r.label))
-		c.block = PerChannel
-	}
-	block, ok := s.blocks.nearest(c.block, k)
-	if !ok {
-		return fmt.Sprintf("%s takes %s in %s, and none divides %d", r.label, c.format, s.blocks, k)
-	}
-	if block != c.block {
-		d.remark(fmt.Sprintf("%s, not block %d: %s takes %s", blockName(block), c.block, r.label, s.blocks))
-		c.block = block
-	}
-	return ""
-}
-
-// unfused says why ONNX Runtime would decode an integer weight behind a
-// DequantizeLinear at every run, or wrongly. It is "" where it fuses that with the
-// weight's reader, and for other targets.
-func (d *decision) unfused(x *graphIndex) string {
-	c := &d.choice
-	if !c.target.engine().nbits || !c.format.scaled() {
-		return ""
-	}
-	if len(d.uses) == 0 {
-		return "ONNX Runtime does not fuse its DequantizeLinear: a function returns it"
-	}
-	reader := d.uses[0]
-	op, columns := reader.node.GetOpType(), d.shape[len(d.shape)-1]
-	why := ""
-	switch {
-	case len(d.uses) > 1:
-		why = "it has several readers"
-	case reader.node != d.leaves[0].node:
-		why = op + " lies between"
-	case x.home[reader.node].values[d.name] != d.value:
-		why = "it is read in a subgraph"
-	case op != "MatMul" && op != "Gemm" || reader.input != 1:
-		why = "it is read by " + reader.String()
-	case len(d.shape) != 2:
-		why = fmt.Sprintf("it has %d axes", len(d.shape))
-	case c.axis != 0:
-		why = fmt.Sprintf("its scales lie along axis 1 of %s", reader)
-	case c.format.Bits() == 2 && columns%4 != 0:
-		return fmt.Sprintf("ONNX Runtime computes it wrongly behind DequantizeLinear: %d columns are no multiple of 4", columns)
-	case c.block != PerChannel && !slices.Contains(fusedBlocks, c.block):
-		why = fmt.Sprintf("its blocks are of %d", c.block)
-	default:
-		return ""
-	}
-	return "ONNX Runtime does not fuse its DequantizeLinear: " + why
-}
-
 // fusedBlocks are the block sizes with which ONNX Runtime fuses
 // DequantizeLinear.
 var fusedBlocks = []int{16, 32, 64, 128, 256}
-
-// otherAxis finds a reader that does not sum over the axis along which blocks
-// run.
-func (d *decision) otherAxis() (reader use, ok bool) {
-	for _, l := range d.leaves {
-		o, weight, why := l.operand(d.shape)
-		if weight && (why != "" || o.axis != d.choice.axis || !slices.Equal(o.view, d.choice.view)) {
-			return l.use, true
-		}
-	}
-	return use{}, false
-}
-
-// scanned tells whether the body of a Scan reads a value from outside.
-func (x *graphIndex) scanned(v *value) bool {
-	return slices.ContainsFunc(v.uses, func(u use) bool {
-		for s := x.home[u.node]; s != nil && s.values[v.name] != v; s = s.outer {
-			if s.owner.GetOpType() == "Scan" {
-				return true
-			}
-		}
-		return false
-	})
-}
-
-// convolves tells whether the reader is a convolution.
-func (l leaf) convolves() bool {
-	row := weightOpOf(l.use)
-	return row != nil && row.whole
-}
-
-// newest warns of versions that the target does not load.
-func (r *engine) newest(p *Plan) {
-	if r.opset != 0 && p.OpsetAfter > r.opset {
-		p.warn("the output is of opset %d, but %s loads models up to %d", p.OpsetAfter, r.name, r.opset)
-	}
-	if r.ir != 0 && p.IRAfter > r.ir {
-		p.warn("the output is of IR version %d, but %s loads models up to %d", p.IRAfter, r.name, r.ir)
-	}
-}
 
 // possible tells whether there is an axis that the runtime could cut into blocks
 // of n, or of less.
@@ -409,12 +246,4 @@ func (r blockRule) String() string {
 		text += " that divide the axis"
 	}
 	return text
-}
-
-// blockName says what a block size means.
-func blockName(block int) string {
-	if block == PerChannel {
-		return "per channel"
-	}
-	return fmt.Sprintf("block %d", block)
 }

@@ -116,10 +116,10 @@ func (e *engine) decoder(f Format) string {
 }
 
 func TestBlocksThatFit(t *testing.T) {
-	ov, _ := OpenVINO.engine().support(Int4)
-	trt, _ := TensorRT.engine().support(Int4)
-	channels, _ := TensorRT.engine().support(Int8)
-	mx, _ := OpenVINO.engine().support(MXFP8)
+	ov, _ := engineOf(OpenVINO).support(Int4)
+	trt, _ := engineOf(TensorRT).support(Int4)
+	channels, _ := engineOf(TensorRT).support(Int8)
+	mx, _ := engineOf(OpenVINO).support(MXFP8)
 	for _, c := range []struct {
 		rule blockRule
 		n    int

@@ -11,8 +11,8 @@ import (
 // task is one piece of work: a tile of a weight, or a stretch of a tensor that
 // is copied.
 type task struct {
-	tile
-	stretch // meaningful if tile.weight is nil
+	tile    tile
+	stretch stretch // meaningful if tile.weight is nil
 }
 
 // stretch is a part of a content that is copied, in bytes.
@@ -42,7 +42,7 @@ func workers(threads int, memory int64) (n int, limit int64) {
 // work lists the tasks of a conversion.
 func (c *conversion) work() []task {
 	var tasks []task
-	for _, w := range c.weights {
+	for _, w := range c.to.weights {
 		limit := c.limit
 		if w.encoding != nil {
 			limit /= 2 // elements are in memory twice
@@ -51,7 +51,7 @@ func (c *conversion) work() []task {
 			tasks = append(tasks, task{tile: t})
 		}
 	}
-	for i, content := range c.contents {
+	for i, content := range c.to.out.contents {
 		if content.copy == nil {
 			continue
 		}
@@ -64,21 +64,21 @@ func (c *conversion) work() []task {
 
 // cost is the number of input bytes that a task works on.
 func (t *task) cost() int64 {
-	if t.weight == nil {
+	if t.tile.weight == nil {
 		return t.stretch.len
 	}
-	return t.dtype.Bytes(t.elements())
+	return t.tile.d.dtype.Bytes(t.tile.elements())
 }
 
 // written is the number of bytes that a task writes, its scales and the like left out.
 func (t *task) written() int64 {
 	switch {
-	case t.weight == nil:
+	case t.tile.weight == nil:
 		return t.stretch.len
-	case t.weight.codes == nil:
+	case t.tile.weight.codes == nil:
 		return 0
 	}
-	return (t.elements()*int64(t.bits()) + 7) / 8
+	return (t.tile.elements()*int64(t.tile.bits()) + 7) / 8
 }
 
 // elements is their number.

@@ -28,11 +28,11 @@ type tile struct {
 func (w *weight) tiles(limit int64) iter.Seq[tile] {
 	return func(yield func(tile) bool) {
 		switch {
-		case w.inner == 1 && w.importance != nil: // rows are whole
+		case w.inner == 1 && w.d.importance != nil: // rows are whole
 			w.rowTiles(max(min(limit, nearTile), w.k), yield)
 		case w.inner == 1:
 			w.rowTiles(min(limit, nearTile), yield)
-		case w.codesAt.turned || w.importance != nil:
+		case w.codesAt.turned || w.d.importance != nil:
 			w.turnedTiles(limit, yield)
 		case w.slabSize() <= limit:
 			w.slabTiles(limit, yield)
@@ -111,7 +111,7 @@ func (w *weight) turnedTiles(limit int64, yield func(tile) bool) {
 	slab := min(w.block, w.k)
 	width := min(w.inner, max(leastWidth, limit/w.k))
 	slabs := min(w.blocks, max(1, limit/(slab*width)))
-	if w.importance != nil {
+	if w.d.importance != nil {
 		slabs = w.blocks // some encodings look at all of a column
 	}
 	for o := range w.outer {

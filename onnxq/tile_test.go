@@ -17,7 +17,7 @@ func TestTilesCoverWeight(t *testing.T) {
 	for _, shape := range [][3]int64{{1, 1, 1}, {1, 7, 1}, {5, 33, 1}, {1, 33, 7}, {3, 10, 4}, {2, 64, 1500}, {1, 3000, 1}, {2, 5, 2049}} {
 		for _, block := range []int64{2, 3, 16, 32, 10000} {
 			for _, limit := range []int64{1, 8, 100, 1000, 1 << 20} {
-				w := &weight{decision: &decision{}, outer: shape[0], k: shape[1], inner: shape[2], block: block}
+				w := &weight{d: &decision{}, outer: shape[0], k: shape[1], inner: shape[2], block: block}
 				w.blocks = (w.k-1)/w.block + 1
 				elements := make([]int, shape[0]*shape[1]*shape[2])
 				scales := make([]int, w.outer*w.blocks*w.inner)

@@ -10,11 +10,11 @@ import (
 // decoded: functions have no initializers.
 func (r *rebuild) unfoldInFunction(w *QuantizedWeight) RewrittenWeight {
 	function := w.value.body.proto
-	t := &onnxpb.TensorProto{Name: ptr(w.value.name), DataType: ptr(int32(w.dtype)), Dims: slices.Clone(w.shape)}
+	t := &onnxpb.TensorProto{Name: new(w.value.name), DataType: new(int32(w.folded.num.dtype)), Dims: slices.Clone(w.folded.num.shape)}
 	r.made[t] = true
-	r.fillFloats(t, w.numbers, 1, w.size(), false)
+	r.fillFloats(t, w.folded.num, 1, w.folded.num.size(), false)
 	become(r.consumers.copies[w.nodes[0]], domainOf(function.OpsetImport), "Constant", nil,
-		&onnxpb.AttributeProto{Name: ptr("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
+		&onnxpb.AttributeProto{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
 	r.unfolded[function] = true
 	return RewrittenWeight{QuantizedWeight: w, Became: w.value.path, NewForm: string(Float), OutBytes: sizeOf(t), Changed: true}
 }

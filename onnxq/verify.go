@@ -18,7 +18,7 @@ import (
 // zero points, and what was copied, with those that the errors in the report
 // were measured on.
 func (e *executor) verify(ctx context.Context) error {
-	m, payloads, err := e.reopen(e.target)
+	m, payloads, err := e.conv.to.out.reopen(e.target)
 	if err != nil {
 		return err
 	}
@@ -29,10 +29,10 @@ func (e *executor) verify(ctx context.Context) error {
 			return err
 		}
 		if binary.LittleEndian.Uint32(raw[:]) != math.Float32bits(scale) {
-			return fmt.Errorf("%w: the scale of %s differs from what was written", ErrVerify, quote(w.path))
+			return fmt.Errorf("%w: the scale of %s differs from what was written", ErrVerify, quote(w.d.value.path))
 		}
 	}
-	return eachTask(ctx, e.workers, len(e.tasks), func(b *buffers, i int) error {
+	return eachTask(ctx, e.conv.workers, len(e.tasks), func(b *buffers, i int) error {
 		sum, name, err := e.readBack(b, &e.tasks[i], payloads)
 		if err != nil {
 			return err
@@ -47,40 +47,40 @@ func (e *executor) verify(ctx context.Context) error {
 
 // readBack sums up what a task wrote, as the task itself did.
 func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProto]*modelfile.Payload) (uint32, string, error) {
-	if t.weight == nil {
-		tensor := e.tensors[t.content]
+	if t.tile.weight == nil {
+		tensor := e.conv.to.out.tensors[t.stretch.content]
 		buf := grow(&b.raw, t.stretch.len)
-		err := readAt(payloads[tensor], buf, t.start)
+		err := readAt(payloads[tensor], buf, t.stretch.start)
 		return crc32.Checksum(buf, castagnoli), tensor.GetName(), err
 	}
 	sum := uint32(0)
-	w := t.weight
-	for _, c := range t.chunks(e.limit) {
+	w := t.tile.weight
+	for _, c := range t.tile.chunks(e.conv.limit) {
 		if w.codes == nil {
 			break
 		}
 		var err error
 		if sum, err = b.sumRuns(sum, payloads[w.codes], packing{w.bits(), w.codesAt}, w.codesAt.runs(c.off, c.rows, c.n)); err != nil {
-			return 0, w.path, err
+			return 0, w.d.value.path, err
 		}
 	}
-	rows, n := t.scaleGrid()
+	rows, n := t.tile.scaleGrid()
 	elem := modelfile.DType(w.scale.GetDataType()).Bits() / 8
-	raw := grow(&b.raw, t.scales*elem)
-	for r := range w.scalesAt.runs(t.first, rows, n) {
+	raw := grow(&b.raw, t.tile.scales*elem)
+	for r := range w.scalesAt.runs(t.tile.first, rows, n) {
 		if err := readAt(payloads[w.scale], raw[r.from*elem:(r.from+r.n)*elem], r.at*elem); err != nil {
-			return 0, w.path, err
+			return 0, w.d.value.path, err
 		}
 	}
 	sum = crc32.Update(sum, castagnoli, raw)
 	if w.zero != nil {
 		var err error
-		if sum, err = b.sumRuns(sum, payloads[w.zero], packing{w.bits(), w.zerosAt}, w.zerosAt.runs(t.first, rows, n)); err != nil {
-			return 0, w.path, err
+		if sum, err = b.sumRuns(sum, payloads[w.zero], packing{w.bits(), w.zerosAt}, w.zerosAt.runs(t.tile.first, rows, n)); err != nil {
+			return 0, w.d.value.path, err
 		}
 	}
 	sum, err := e.readDetails(b, t.tile, sum, payloads)
-	return sum, w.path, err
+	return sum, w.d.value.path, err
 }
 
 // sumRuns sums up packed codes, each run where it lies.

@@ -1,7 +1,6 @@
 package onnxq
 
 import (
-	"encoding/binary"
 	"fmt"
 	"slices"
 
@@ -77,7 +76,7 @@ type walk struct {
 const maxDepth = 1000
 
 // reach follows a stored tensor.
-func (x *graphIndex) reach(v *value, shape []int64) reach {
+func reachOf(x *graphIndex, v *value, shape []int64) reach {
 	w := &walk{graphIndex: x, seen: map[string]reach{}}
 	r := w.from(v, passage{layout: layoutOf(shape)})
 	w.returns(&r, v.body, r.exits, map[string]bool{})
@@ -234,15 +233,12 @@ func (w *walk) newShape(n *onnxpb.NodeProto, at layout) (shape []int64, ok bool)
 	switch n.GetOpType() {
 	case "Reshape":
 		want, ok := w.constantInts(n, 1)
-		return filled(want, old, intAttribute(n, "allowzero") == 0), ok
+		if !ok {
+			return nil, false
+		}
+		return reshapedTo(want, old, intAttribute(n, "allowzero") != 0)
 	case "Flatten":
-		axis := int64(1)
-		if a := attribute(n, "axis"); a != nil {
-			axis = a.GetI()
-		}
-		if axis < 0 {
-			axis += rank
-		}
+		axis := counted(intAttributeOr(n, "axis", 1), len(old))
 		if axis < 0 || axis > rank {
 			return nil, false
 		}
@@ -284,64 +280,4 @@ func (w *walk) newShape(n *onnxpb.NodeProto, at layout) (shape []int64, ok bool)
 		}
 	}
 	return shape, true
-}
-
-// filled resolves the -1 of a Reshape, and, with zeros, those that stand for the
-// old lengths.
-func filled(want, old []int64, zeros bool) []int64 {
-	shape := slices.Clone(want)
-	known, open := int64(1), -1
-	for i, d := range shape {
-		switch {
-		case d == 0 && zeros && i < len(old):
-			shape[i] = old[i]
-		case d < 0:
-			open = i
-			continue
-		}
-		known *= shape[i]
-	}
-	if open >= 0 && known > 0 {
-		shape[open] = elements(old) / known
-	}
-	return shape
-}
-
-// constantInts returns the few numbers that an input of a node holds, if they
-// are a constant.
-func (w *walk) constantInts(n *onnxpb.NodeProto, input int) ([]int64, bool) {
-	v := w.source(use{n, input})
-	if v == nil {
-		return nil, false
-	}
-	if v.tensor != nil && (!v.input || v.mustBeInput) {
-		return w.ints(v.tensor)
-	}
-	if v.node != nil && v.node.GetOpType() == "Constant" && standardDomain(v.node.GetDomain()) {
-		if a := attribute(v.node, "value_ints"); a != nil && a.GetRefAttrName() == "" {
-			return a.Ints, len(a.Ints) <= maxRank
-		}
-	}
-	return nil, false
-}
-
-// ints reads the content of a small tensor of type INT64.
-func (w *walk) ints(t *onnxpb.TensorProto) ([]int64, bool) {
-	n, err := modelfile.Elements(t.GetDims())
-	if err != nil || n > maxRank || t.GetDataType() != int32(onnxpb.TensorProto_INT64) {
-		return nil, false
-	}
-	p, err := w.file.Payload(t)
-	if err != nil {
-		return nil, false
-	}
-	raw := make([]byte, 8*n)
-	if err := readAt(p, raw, 0); err != nil {
-		return nil, false
-	}
-	values := make([]int64, n)
-	for i := range values {
-		values[i] = int64(binary.LittleEndian.Uint64(raw[8*i:]))
-	}
-	return values, true
 }

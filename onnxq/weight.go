@@ -12,7 +12,7 @@ import (
 // weight is a tensor to be quantized and everything known beforehand about the
 // outcome. It is seen as [outer, k, inner]: blocks run along k.
 type weight struct {
-	*decision
+	d               *decision
 	codec           codec          // nil in the blockwise formats,
 	encoding        *ggml.Encoding // nil in the others
 	view            []int64        // the shape, or what stands for it where axes count as one
@@ -38,7 +38,7 @@ type weight struct {
 }
 
 func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
-	w := &weight{decision: d, src: src, view: d.choice.view, outer: 1, inner: 1, encoding: d.choice.format.encoding()}
+	w := &weight{d: d, src: src, view: d.choice.view, outer: 1, inner: 1, encoding: d.choice.format.encoding()}
 	w.k = w.view[d.choice.axis]
 	for i, n := range w.view {
 		switch {
@@ -69,12 +69,12 @@ func (w *weight) store() {
 	w.codesAt = stored{outer: w.outer, k: w.k, inner: w.inner, pitch: w.k}
 	w.scalesAt = stored{outer: w.outer, k: w.blocks, inner: w.inner, pitch: w.blocks}
 	w.zerosAt = w.scalesAt
-	if w.choice.style != NBits {
+	if w.d.choice.style != NBits {
 		return
 	}
 	w.offset = w.signed()
-	if w.choice.nbits.product {
-		w.codesAt.pitch = w.blocks * w.choice.nbits.block
+	if w.d.choice.nbits.product {
+		w.codesAt.pitch = w.blocks * w.d.choice.nbits.block
 	}
 	per := int64(8 / w.bits())
 	w.zerosAt.pitch = (w.blocks + per - 1) / per * per
@@ -86,10 +86,10 @@ func (w *weight) store() {
 func (w *weight) elements() int64 { return w.outer * w.k * w.inner }
 
 // bits is the size of a code.
-func (w *weight) bits() int { return w.choice.format.Bits() }
+func (w *weight) bits() int { return w.d.choice.format.Bits() }
 
 // signed tells whether codes are two's complement.
-func (w *weight) signed() bool { return w.choice.format.Signed() }
+func (w *weight) signed() bool { return w.d.choice.format.Signed() }
 
 // plainTypes gives the type of scales that have no type of their own: that of
 // the weight. ONNX has no float64 scales; there, the decoded weight is float32
@@ -106,17 +106,17 @@ var plainTypes = map[modelfile.DType]struct {
 
 // scaleType is the type of the scales as they are stored.
 func (w *weight) scaleType() modelfile.DType {
-	switch w.choice.format.traits().family {
+	switch w.d.choice.format.traits().family {
 	case twoLevel:
 		return modelfile.Float8E4M3FN
 	case microscaling:
 		return modelfile.Float8E8M0
 	case blockwise:
-		if w.choice.style != NBits {
+		if w.d.choice.style != NBits {
 			return modelfile.Float16
 		}
 	}
-	return plainTypes[w.dtype].onnx
+	return plainTypes[w.d.dtype].onnx
 }
 
 // scaleShape is the shape of scales and zero points.
@@ -124,19 +124,13 @@ func (w *weight) scaleShape() []int64 {
 	var shape []int64
 	for i, n := range w.view {
 		switch {
-		case i != w.choice.axis:
+		case i != w.d.choice.axis:
 			shape = append(shape, n)
 		case !w.perAxis:
 			shape = append(shape, w.blocks)
 		}
 	}
 	return shape
-}
-
-// sizeOf returns the bytes of a tensor's content.
-func sizeOf(t *onnxpb.TensorProto) int64 {
-	n, _ := modelfile.Elements(t.GetDims())
-	return modelfile.DType(t.GetDataType()).Bytes(n)
 }
 
 // written lists the tensors that the weight becomes.
@@ -160,5 +154,5 @@ func (w *weight) size() int64 {
 // defectInORT tells whether ONNX Runtime 1.31 fuses the weight with the MatMul
 // that reads it and then computes garbage.
 func (w *weight) defectInORT() bool {
-	return w.choice.style == DQ && w.bits() == 2 && len(w.view) == 2 && slices.Equal(w.view, w.shape) && w.choice.axis == 0 && w.inner%4 != 0 && len(w.uses) == 1
+	return w.d.choice.style == DQ && w.bits() == 2 && len(w.view) == 2 && slices.Equal(w.view, w.d.shape) && w.d.choice.axis == 0 && w.inner%4 != 0 && len(w.d.value.uses) == 1
 }
