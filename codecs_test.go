@@ -7,11 +7,11 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/fp8"
+	"onnxquant/formats/fp8"
+	"onnxquant/formats/mx"
+	"onnxquant/formats/qlora"
 	"onnxquant/int4"
-	"onnxquant/mx"
 	"onnxquant/nvfp4"
-	"onnxquant/qlora"
 	"onnxquant/quantutil"
 )
 

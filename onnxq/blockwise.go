@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/ggml"
+	"onnxquant/formats/ggml"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"

@@ -1,12 +1,12 @@
 package onnxq
 
 import (
-	"onnxquant/fp8"
+	"onnxquant/formats/fp8"
+	"onnxquant/formats/mx"
+	"onnxquant/formats/qlora"
 	"onnxquant/int4"
 	"onnxquant/internal/modelfile"
-	"onnxquant/mx"
 	"onnxquant/nvfp4"
-	"onnxquant/qlora"
 	"onnxquant/quantutil"
 )
 

@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/formats/mx"
+	"onnxquant/formats/qlora"
 	"onnxquant/internal/modelfile"
-	"onnxquant/mx"
 	"onnxquant/nvfp4"
-	"onnxquant/qlora"
 )
 
 // KnownAlgorithms are the ways to find codes and scales: rtn rounds to the

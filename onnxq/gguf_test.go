@@ -13,8 +13,8 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/testmodels"

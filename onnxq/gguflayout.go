@@ -3,7 +3,7 @@ package onnxq
 import (
 	"slices"
 
-	"onnxquant/gguf"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/modelfile"
 )
 

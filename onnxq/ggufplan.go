@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/modelfile"
 )
 

@@ -7,8 +7,8 @@ import (
 	"math"
 	"sync"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
 )

@@ -12,8 +12,8 @@ import (
 	"time"
 	"unsafe"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
 	"onnxquant/quantutil"

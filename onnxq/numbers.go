@@ -5,12 +5,12 @@ import (
 	"fmt"
 	"math"
 
-	"onnxquant/fp8"
+	"onnxquant/formats/fp8"
+	"onnxquant/formats/mx"
 	"onnxquant/int4"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/mx"
 	"onnxquant/quantutil"
 )
 

@@ -3,7 +3,7 @@ package onnxq
 import (
 	"slices"
 
-	"onnxquant/ggml"
+	"onnxquant/formats/ggml"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/quantutil"

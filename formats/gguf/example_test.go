@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"onnxquant/gguf"
+	"onnxquant/formats/gguf"
 )
 
 // A file is written: its head first, then the contents, in any order.

@@ -3,7 +3,7 @@ package fp8_test
 import (
 	"fmt"
 
-	"onnxquant/fp8"
+	"onnxquant/formats/fp8"
 )
 
 func ExampleFormat() {

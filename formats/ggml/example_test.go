@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log"
 
-	"onnxquant/ggml"
+	"onnxquant/formats/ggml"
 )
 
 func ExampleEncoding() {

@@ -3,7 +3,7 @@ package mx_test
 import (
 	"fmt"
 
-	"onnxquant/mx"
+	"onnxquant/formats/mx"
 	"onnxquant/quantutil"
 )
 

@@ -10,8 +10,8 @@ import (
 	"path/filepath"
 	"testing"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/golden"
 )
 

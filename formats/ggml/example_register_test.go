@@ -10,7 +10,7 @@ import (
 
 	"github.com/x448/float16"
 
-	"onnxquant/ggml"
+	"onnxquant/formats/ggml"
 	"onnxquant/onnxq"
 	"onnxquant/testmodels"
 )

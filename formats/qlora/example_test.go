@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"log"
 
-	"onnxquant/qlora"
+	"onnxquant/formats/qlora"
 )
 
 func ExampleQuantize() {

@@ -227,7 +227,7 @@ func TestTypes(t *testing.T) {
 
 // FuzzRead writes what it could read once more, and reads the same again.
 func FuzzRead(f *testing.F) {
-	paths, _ := filepath.Glob("../testdata/golden/ggml/*.gguf")
+	paths, _ := filepath.Glob("../../testdata/golden/ggml/*.gguf")
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {
