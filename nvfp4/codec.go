@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 // BlockSize is the number of elements that share a scale by the definition.
@@ -72,8 +73,8 @@ func DecodeE2M1(code byte) float32 { return kernels.E2M1.Values[code&15] }
 // Methods hold no state and may run at once. They panic if slices do not fit
 // together.
 type Codec struct {
-	TensorScale float32         // see the function of that name
-	Type        quantutil.DType // of weights: Float32, Float16 or BFloat16
+	TensorScale float32     // see the function of that name
+	Type        dtype.DType // of weights: Float32 (or 0), Float16 or BFloat16
 }
 
 // Validate reports a codec whose fields name no format.
@@ -81,7 +82,7 @@ func (c Codec) Validate() error {
 	if !(c.TensorScale > 0) || !kernels.IsFinite(c.TensorScale) {
 		return fmt.Errorf("tensor scale %v: want a positive number", c.TensorScale)
 	}
-	return quantutil.CheckWeightType(c.Type)
+	return blocks.CheckType(c.Type)
 }
 
 // CodeBits returns the size of a code, 4.
@@ -143,7 +144,7 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 
 // QuantizeColumns does what EncodeColumns does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatColumns(q, x, scale, c.TensorScale, kernels.SignlessE2M1, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
@@ -151,7 +152,7 @@ func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantu
 
 // QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatBlocks(q, x, scale, c.TensorScale, k, block, kernels.SignlessE2M1, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)

@@ -3,13 +3,10 @@ package onnxq
 import (
 	"context"
 	"encoding/binary"
-	"math"
 
-	"github.com/x448/float16"
-
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/kernels"
-	"onnxquant/internal/modelfile"
-	"onnxquant/quantutil"
 )
 
 // elementBytes is an upper bound of the memory of buffers for an element of a
@@ -71,24 +68,13 @@ func (b *buffers) load(t tile, c chunk) error {
 	x := grow(&b.x, c.rows*c.n)
 	size := t.dtype.Bits() / 8
 	raw := kernels.Bytes(x)
-	if t.dtype != modelfile.Float32 {
+	if t.dtype != dtype.Float32 {
 		raw = grow(&b.raw, c.rows*c.n*size)
 	}
 	if err := t.src.ReadRows(raw, c.off*size, c.rows, c.n*size, t.inner*size); err != nil {
 		return err
 	}
-	switch t.dtype {
-	case modelfile.Float32:
-		kernels.FromFloat32(x)
-	case modelfile.Float16:
-		kernels.FromFloat16(x, raw)
-	case modelfile.BFloat16:
-		kernels.FromBFloat16(x, raw)
-	case modelfile.Float64:
-		for i := range x {
-			x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
-		}
-	}
+	t.dtype.Decode(x, raw)
 	return nil
 }
 
@@ -115,22 +101,12 @@ func addHalf(q []byte, bits int) {
 
 // encodeScales returns scales of a tile as bytes of their type.
 func (b *buffers) encodeScales(t tile, scales []float32) []byte {
-	dtype := t.scaleType()
-	raw := grow(&b.raw, dtype.Bytes(t.scales))
-	if dtype.Bits() == 8 {
-		scaleBytes(raw, dtype, scales)
-		return raw
-	}
-	raw = raw[:0]
-	for _, s := range scales {
-		switch dtype {
-		case modelfile.Float16:
-			raw = binary.LittleEndian.AppendUint16(raw, float16.Fromfloat32(s).Bits())
-		case modelfile.BFloat16:
-			raw = binary.LittleEndian.AppendUint16(raw, uint16(math.Float32bits(s)>>16))
-		case modelfile.Float32:
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(s))
-		}
+	typ := t.scaleType()
+	raw := grow(&b.raw, typ.Bytes(t.scales))
+	if typ.Bits() == 8 {
+		scaleBytes(raw, typ, scales)
+	} else {
+		typ.Encode(raw, scales)
 	}
 	return raw
 }
@@ -147,7 +123,7 @@ func (t tile) observe(b *buffers, c chunk) {
 }
 
 // quantize codes a chunk and measures how far the codes are from it.
-func (t tile) quantize(b *buffers, c chunk) (errors quantutil.ErrorStats) {
+func (t tile) quantize(b *buffers, c chunk) (errors errstat.Stats) {
 	grow(&b.q, int64(len(b.x)))
 	m, measures := t.codec.(measurer)
 	if !measures {

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -35,8 +35,8 @@ func (f *folder) packedMatrix(n *onnxpb.NodeProto) (c *constant, obstacle string
 		return nil, fmt.Sprintf("K %d, N %d and block_size %d make no matrix", k, columns, block)
 	}
 	blocks := (k-1)/block + 1
-	size, err := modelfile.Elements([]int64{columns, blocks, block, bits})
-	if err != nil || size%8 != 0 || codes.dtype != modelfile.Uint8 || codes.size() != size/8 || block*bits%8 != 0 {
+	size, err := dtype.Elements([]int64{columns, blocks, block, bits})
+	if err != nil || size%8 != 0 || codes.dtype != dtype.Uint8 || codes.size() != size/8 || block*bits%8 != 0 {
 		return nil, "its codes have not the size of its matrix"
 	}
 	if !scale.dtype.Float() || scale.size() != columns*blocks {
@@ -58,7 +58,7 @@ func (f *folder) packedMatrix(n *onnxpb.NodeProto) (c *constant, obstacle string
 	return &constant{numbers: dequantized(d.x, d.s, d.z, d.spread, scale.dtype), tensor: codes.tensor, weight: d}, ""
 }
 
-var unsignedTypes = map[int64]modelfile.DType{2: modelfile.Uint2, 4: modelfile.Uint4, 8: modelfile.Uint8}
+var unsignedTypes = map[int64]dtype.DType{2: dtype.Uint2, 4: dtype.Uint4, 8: dtype.Uint8}
 
 // bitsOf reads the attribute bits.
 func bitsOf(n *onnxpb.NodeProto) int64 {
@@ -71,10 +71,10 @@ func bitsOf(n *onnxpb.NodeProto) int64 {
 }
 
 // packedZeros finds the zero points of rows × blocks blocks.
-func (f *folder) packedZeros(d *decoder, n *onnxpb.NodeProto, input int, rows, blocks int64, scaleType modelfile.DType) (obstacle string) {
+func (f *folder) packedZeros(d *decoder, n *onnxpb.NodeProto, input int, rows, blocks int64, scaleType dtype.DType) (obstacle string) {
 	bits := int64(d.grid.bits)
 	if !hasInput(n, input) {
-		d.z, d.middle = constantNumber(float32(int64(1)<<(bits-1)), modelfile.Uint8), true
+		d.z, d.middle = constantNumber(float32(int64(1)<<(bits-1)), dtype.Uint8), true
 		return ""
 	}
 	zero := f.input(n, input)
@@ -87,7 +87,7 @@ func (f *folder) packedZeros(d *decoder, n *onnxpb.NodeProto, input int, rows, b
 		return ""
 	}
 	bytes := divideUp(blocks*bits, 8)
-	if zero.dtype != modelfile.Uint8 || zero.size() != rows*bytes {
+	if zero.dtype != dtype.Uint8 || zero.size() != rows*bytes {
 		return "its zero points have not the size of its scales"
 	}
 	d.zeroGrid = &grid{zero.payload, int(bits), rows, blocks, bytes * 8 / bits}
@@ -101,7 +101,7 @@ func (f *folder) groups(n *onnxpb.NodeProto, k, block int64) (obstacle string) {
 		return ""
 	}
 	index := f.input(n, 4)
-	if index == nil || index.payload == nil || index.dtype != modelfile.Int32 || index.size() != k {
+	if index == nil || index.payload == nil || index.dtype != dtype.Int32 || index.size() != k {
 		return "its g_idx is not one constant number for each row"
 	}
 	for off := int64(0); off < k; off += longestRead {
@@ -146,13 +146,13 @@ func (f *folder) packedTable(n *onnxpb.NodeProto) (c *constant, obstacle string)
 		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.dtype, scale.dtype)
 	}
 	last := len(shape) - 1
-	if data.dtype == modelfile.Uint8 {
+	if data.dtype == dtype.Uint8 {
 		bits := bitsOf(n)
 		if bits != 2 && bits != 4 && bits != 8 {
 			return nil, fmt.Sprintf("codes of %d bits", bits)
 		}
 		shape[last] *= 8 / bits
-		size, err := modelfile.Elements(shape)
+		size, err := dtype.Elements(shape)
 		if err != nil || size == 0 {
 			return nil, "its codes are no table"
 		}
@@ -172,7 +172,7 @@ func (f *folder) packedTable(n *onnxpb.NodeProto) (c *constant, obstacle string)
 	}
 	d.blocking, d.perTensor = blocking{axis, block}, d.spread.single
 	switch {
-	case data.dtype == modelfile.Uint8:
+	case data.dtype == dtype.Uint8:
 		blocks := scale.shape[last]
 		if reason := f.packedZeros(d, n, 3, scale.size()/max(blocks, 1), blocks, 0); reason != "" {
 			return nil, reason

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/int4"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -133,20 +134,12 @@ func checkSizes(t *testing.T, r *Report) {
 func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	t.Helper()
 	_, src := raw(t, in, w.name)
-	dtype := map[modelfile.DType]quantutil.DType{
-		modelfile.Float32: quantutil.Float32, modelfile.Float16: quantutil.Float16, modelfile.Float64: quantutil.Float64,
-	}[w.dtype]
-	tensor, err := quantutil.FromBytes(dtype, src, ints(w.view)...)
+	tensor, err := quantutil.FromBytes(w.dtype, src, ints(w.view)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dtype == quantutil.Float64 { // which the converter narrows first
-		if tensor, err = tensor.Astype(quantutil.Float32); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if dtype == quantutil.Float64 { // ONNX has no such scales
-		if tensor, err = tensor.Astype(quantutil.Float32); err != nil {
+	if w.dtype == dtype.Float64 { // which the converter narrows first; ONNX has no such scales
+		if tensor, err = tensor.Astype(dtype.Float32); err != nil {
 			t.Fatal(err)
 		}
 	}

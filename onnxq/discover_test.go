@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/testmodels"
@@ -42,7 +42,7 @@ func parameterAttr(name string, v *onnxpb.AttributeProto) *onnxpb.AttributeProto
 
 // floats is a tensor of small numbers.
 func floats(name string, shape ...int64) *onnxpb.TensorProto {
-	t := &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(modelfile.Float32)), Dims: shape}
+	t := &onnxpb.TensorProto{Name: &name, DataType: ptr(int32(dtype.Float32)), Dims: shape}
 	for i := range elements(shape) {
 		t.FloatData = append(t.FloatData, float32(i%13)-6)
 	}

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -44,7 +44,7 @@ type decoder struct {
 	form                      string // the operators that decode it
 	codes, scale, zero, whole *value // what holds the parts; there may be no zero points, and no scale of the scales
 	least, leastWhole         *value // what holds mins, which are taken off at last, and their scale; there may be none
-	codeType                  modelfile.DType
+	codeType                  dtype.DType
 	blocking                  // block 0: one scale for each index of the axis
 	perTensor                 bool
 	unscaled                  bool // so far: a product with scales may follow
@@ -102,9 +102,9 @@ func (f *folder) fold(v *value) *constant {
 
 func (f *folder) find(v *value) *constant {
 	if v.tensor != nil {
-		dtype := modelfile.DType(v.tensor.GetDataType())
+		typ := dtype.DType(v.tensor.GetDataType())
 		p, err := f.model.file.Payload(v.tensor)
-		if err != nil || p == nil || v.input && !v.mustBeInput || v.body != nil && !f.functions || !readable(dtype) {
+		if err != nil || p == nil || v.input && !v.mustBeInput || v.body != nil && !f.functions || !readable(typ) {
 			return nil
 		}
 		return &constant{numbers: storedNumbers(v.tensor, p), tensor: v}
@@ -154,10 +154,9 @@ func (f *folder) find(v *value) *constant {
 }
 
 // readable reports whether elements of the type are numbers here.
-func readable(t modelfile.DType) bool {
-	_, integer := integerTypes[t]
+func readable(t dtype.DType) bool {
 	_, float8 := float8Types[t]
-	return integer || float8 || t.Float() || t == modelfile.Float4E2M1 || t == modelfile.Float8E8M0
+	return integerType(t) || float8 || t.Float() || t == dtype.Float4E2M1 || t == dtype.Float8E8M0
 }
 
 // through folds a node that hands on its first input. A weight whose value
@@ -180,17 +179,17 @@ func (f *folder) soleUse(n *onnxpb.NodeProto, i int) bool {
 }
 
 func (f *folder) castNode(n *onnxpb.NodeProto) *constant {
-	to := modelfile.DType(intAttribute(n, "to"))
+	to := dtype.DType(intAttribute(n, "to"))
 	return f.through(n, func(x *constant) *numbers {
 		if !readable(to) {
 			return nil
 		}
-		from, fromInteger := integerTypes[x.dtype]
-		limits, toInteger := integerTypes[to]
+		lo, hi := x.dtype.Limits()
+		least, greatest := to.Limits()
 		switch {
 		case to.Float():
 			return x.cast(to)
-		case toInteger && fromInteger && from.lo >= limits.lo && from.hi <= limits.hi:
+		case to.Integer() && x.dtype.Integer() && lo >= least && hi <= greatest:
 			return x.cast(to)
 		}
 		return nil
@@ -202,12 +201,12 @@ func (f *folder) constantNode(n *onnxpb.NodeProto) *constant {
 	for _, a := range n.Attribute {
 		switch a.GetName() {
 		case "value_float":
-			return &constant{numbers: constantNumber(a.GetF(), modelfile.Float32)}
+			return &constant{numbers: constantNumber(a.GetF(), dtype.Float32)}
 		case "value_int":
 			if a.GetI() < -1<<24 || a.GetI() > 1<<24 {
 				return nil // it is no float32
 			}
-			return &constant{numbers: constantNumber(float32(a.GetI()), int64Type)}
+			return &constant{numbers: constantNumber(float32(a.GetI()), dtype.Int64)}
 		}
 	}
 	return nil
@@ -238,14 +237,14 @@ func (f *folder) shapeOf(n *onnxpb.NodeProto, from []int64) ([]int64, bool) {
 			return nil, false
 		}
 	}
-	size, _ := modelfile.Elements(from)
+	size, _ := dtype.Elements(from)
 	if free >= 0 {
 		if size%known != 0 {
 			return nil, false
 		}
 		shape[free] = size / known
 	}
-	n2, err := modelfile.Elements(shape)
+	n2, err := dtype.Elements(shape)
 	return shape, err == nil && n2 == size
 }
 
@@ -255,7 +254,7 @@ const maxRank = 64
 // integers reads an input that holds a few constant integers.
 func (f *folder) integers(n *onnxpb.NodeProto, input int, most int64) ([]int64, bool) {
 	x := f.input(n, input)
-	if x == nil || x.payload == nil || x.size() > most || x.dtype != int64Type && x.dtype != modelfile.Int32 {
+	if x == nil || x.payload == nil || x.size() > most || x.dtype != dtype.Int64 && x.dtype != dtype.Int32 {
 		return nil, false
 	}
 	return readIntegers(x, 0, x.size())
@@ -288,16 +287,16 @@ func (f *folder) dequantizeLinear(n *onnxpb.NodeProto) *constant {
 			return nil
 		}
 	}
-	if x == nil || scale == nil || !codeType(x.dtype) || !scale.dtype.Float() && scale.dtype != modelfile.Float8E8M0 {
+	if x == nil || scale == nil || !codeType(x.dtype) || !scale.dtype.Float() && scale.dtype != dtype.Float8E8M0 {
 		return nil
 	}
-	dtype := scale.dtype
-	if to := modelfile.DType(intAttribute(n, "output_dtype")); to != 0 {
-		dtype = to
+	typ := scale.dtype
+	if to := dtype.DType(intAttribute(n, "output_dtype")); to != 0 {
+		typ = to
 	}
 	axis, block := axisOf(n, 1), intAttribute(n, "block_size")
 	s, ok := spreadOver(x.shape, scale.shape, axis, block)
-	if !ok || !dtype.Float() || zero != nil && (zero.size() != scale.size() || zero.dtype != x.dtype) {
+	if !ok || !typ.Float() || zero != nil && (zero.size() != scale.size() || zero.dtype != x.dtype) {
 		return nil
 	}
 	d := &decoder{
@@ -314,7 +313,7 @@ func (f *folder) dequantizeLinear(n *onnxpb.NodeProto) *constant {
 	if zero != nil {
 		d.z, d.zero = zero.numbers, zero.tensor
 	}
-	return &constant{numbers: dequantized(d.x, d.s, d.z, s, dtype), tensor: x.tensor, weight: d}
+	return &constant{numbers: dequantized(d.x, d.s, d.z, s, typ), tensor: x.tensor, weight: d}
 }
 
 // quantizeLinear folds what gives a float constant the codes that a
@@ -324,8 +323,8 @@ func (f *folder) quantizeLinear(n *onnxpb.NodeProto) *constant {
 	if x == nil || scale == nil || x.weight != nil || !x.dtype.Float() || !scale.dtype.Float() {
 		return nil
 	}
-	codes := modelfile.Uint8
-	if to := modelfile.DType(intAttribute(n, "output_dtype")); to != 0 {
+	codes := dtype.Uint8
+	if to := dtype.DType(intAttribute(n, "output_dtype")); to != 0 {
 		codes = to
 	}
 	var z *numbers
@@ -361,8 +360,8 @@ func (f *folder) gather(n *onnxpb.NodeProto) *constant {
 		return nil
 	}
 	axis := counted(axisOf(n, 0), len(data.shape))
-	if index.tensor != nil && codeType(modelfile.DType(index.tensor.tensor.GetDataType())) && len(data.shape) == 1 && data.size() <= maxTable {
-		if bits := modelfile.DType(index.tensor.tensor.GetDataType()).Bits(); bits <= 8 {
+	if index.tensor != nil && codeType(dtype.DType(index.tensor.tensor.GetDataType())) && len(data.shape) == 1 && data.size() <= maxTable {
+		if bits := dtype.DType(index.tensor.tensor.GetDataType()).Bits(); bits <= 8 {
 			return f.tableLookup(data, index)
 		}
 	}
@@ -399,7 +398,7 @@ func (f *folder) tableLookup(data, index *constant) *constant {
 		return nil
 	}
 	values := lookedUp(table, index.numbers, data.dtype)
-	d := &decoder{form: "Gather", codes: index.tensor, codeType: modelfile.DType(index.tensor.tensor.GetDataType()), perTensor: true, unscaled: true, x: values}
+	d := &decoder{form: "Gather", codes: index.tensor, codeType: dtype.DType(index.tensor.tensor.GetDataType()), perTensor: true, unscaled: true, x: values}
 	return &constant{numbers: values, tensor: index.tensor, weight: d}
 }
 
@@ -407,7 +406,7 @@ func (f *folder) tableLookup(data, index *constant) *constant {
 // each, but for the last, and of how many.
 func blocksOf(index *constant, count int64) (block int64, ok bool) {
 	n := index.size()
-	if count == 0 || n == 0 || index.dtype != int64Type && index.dtype != modelfile.Int32 {
+	if count == 0 || n == 0 || index.dtype != dtype.Int64 && index.dtype != dtype.Int32 {
 		return 0, false
 	}
 	for off := int64(0); off < n; {

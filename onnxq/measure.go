@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"onnxquant/calib"
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/quality"
 )
 
@@ -162,6 +162,6 @@ func describeValues(h *calib.Histogram) (d Distribution, err error) {
 
 // sourceBytes is the content that a weight is read from.
 func (w *weight) sourceBytes() int64 {
-	n, _ := modelfile.Elements(w.shape)
+	n, _ := dtype.Elements(w.shape)
 	return w.dtype.Bytes(n)
 }

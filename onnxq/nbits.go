@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -44,7 +44,7 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 	switch {
 	case !c.format.scaled():
 		return f, fmt.Sprintf("they have no %s", c.format)
-	case d.dtype != modelfile.Float32 && d.dtype != modelfile.Float16:
+	case d.dtype != dtype.Float32 && d.dtype != dtype.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", d.dtype)
 	case d.body != nil:
 		return f, "inside of a function"
@@ -141,7 +141,7 @@ func (f nbits) String() string {
 // buildNBits adds the tensors that the operators read.
 func (w *weight) buildNBits(b *builder) {
 	f, rows, size := w.choice.nbits, w.outer*w.inner, int64(w.bits())
-	uint8s := modelfile.DType(onnxpb.TensorProto_UINT8)
+	uint8s := dtype.Uint8
 	codes, blocks := []int64{rows, w.blocks, f.block * size / 8}, []int64{rows, w.blocks}
 	if !f.product {
 		lead := w.shape[:len(w.shape)-1]

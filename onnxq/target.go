@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 )
 
 // Target is what shall run the output. Weights get the form that it executes
@@ -40,7 +40,7 @@ type engine struct {
 	formats []support
 	// lacks holds types that the standard has and its DequantizeLinear has not.
 	// Codes of such a type are looked up in a table instead; scales are cast.
-	lacks []modelfile.DType
+	lacks []dtype.DType
 	// oneAxis: it goes wrong unless scales belong to stretches of the axis that
 	// each reader sums over.
 	oneAxis  bool
@@ -92,7 +92,7 @@ var engines = []engine{
 		ir:      13,
 		vectors: true,
 		formats: []support{{formats: Formats()[1:], blocks: anyBlocks}},
-		lacks:   []modelfile.DType{modelfile.Float4E2M1, modelfile.Float8E8M0, modelfile.BFloat16},
+		lacks:   []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
 		nbits:   true,
 		remarks: []string{
 			"It fuses DequantizeLinear and MatMul, or Gemm with transB=0, into MatMulNBits where an integer weight of two axes has one reader, in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. What it does not fuse is right but decoded at every run.",
@@ -164,7 +164,7 @@ func (t Target) engine() *engine {
 }
 
 // has tells whether DequantizeLinear of the runtime takes a type.
-func (r *engine) has(t modelfile.DType) bool { return !slices.Contains(r.lacks, t) }
+func (r *engine) has(t dtype.DType) bool { return !slices.Contains(r.lacks, t) }
 
 // tables tells whether codes of a format are looked up in a table.
 func (r *engine) tables(f Format) bool {
@@ -239,7 +239,7 @@ func (d *decision) fit(x *graphIndex, opts Options) (obstacle string) {
 	if last := c.view[len(c.view)-1]; s.even && last%2 != 0 {
 		return fmt.Sprintf("%s takes %s only where the last axis is even, not %d", r.label, c.format, last)
 	}
-	if r.target == Portable && d.dtype == modelfile.BFloat16 && !slices.ContainsFunc(d.leaves, func(l leaf) bool { return !l.cast }) {
+	if r.target == Portable && d.dtype == dtype.BFloat16 && !slices.ContainsFunc(d.leaves, func(l leaf) bool { return !l.cast }) {
 		return "it is only cast, and what casts bfloat16 need not decode to it: name a target"
 	}
 	if r.noScan && x.scanned(d.value) {

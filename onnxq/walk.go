@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -187,7 +187,7 @@ func (w *walk) passedOn(u use, at layout) (next layout, ok bool) {
 	case "Identity":
 		return at, true
 	case "Cast":
-		return at, modelfile.DType(intAttribute(n, "to")).Float()
+		return at, dtype.DType(intAttribute(n, "to")).Float()
 	case "Transpose":
 		return transposed(n, at)
 	case "Reshape", "Flatten", "Squeeze", "Unsqueeze":
@@ -327,7 +327,7 @@ func (w *walk) constantInts(n *onnxpb.NodeProto, input int) ([]int64, bool) {
 
 // ints reads the content of a small tensor of type INT64.
 func (w *walk) ints(t *onnxpb.TensorProto) ([]int64, bool) {
-	n, err := modelfile.Elements(t.GetDims())
+	n, err := dtype.Elements(t.GetDims())
 	if err != nil || n > maxRank || t.GetDataType() != int32(onnxpb.TensorProto_INT64) {
 		return nil, false
 	}

@@ -3,10 +3,10 @@ package onnxq
 import (
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/quantutil"
 )
 
 // weight is a tensor to be quantized and everything known beforehand about the
@@ -91,32 +91,29 @@ func (w *weight) bits() int { return w.choice.format.Bits() }
 // signed tells whether codes are two's complement.
 func (w *weight) signed() bool { return w.choice.format.Signed() }
 
-// plainTypes gives the type of scales that have no type of their own: that of
-// the weight. ONNX has no float64 scales; there, the decoded weight is float32
-// and a Cast follows.
-var plainTypes = map[modelfile.DType]struct {
-	onnx  modelfile.DType
-	codec quantutil.DType
-}{
-	modelfile.Float32:  {modelfile.Float32, quantutil.Float32},
-	modelfile.Float64:  {modelfile.Float32, quantutil.Float32},
-	modelfile.Float16:  {modelfile.Float16, quantutil.Float16},
-	modelfile.BFloat16: {modelfile.BFloat16, quantutil.BFloat16},
+// plainType is the type of scales that have no type of their own: that of the
+// weight. ONNX has no float64 scales; there, the decoded weight is float32 and a
+// Cast follows.
+func (w *weight) plainType() dtype.DType {
+	if w.dtype == dtype.Float64 {
+		return dtype.Float32
+	}
+	return w.dtype
 }
 
 // scaleType is the type of the scales as they are stored.
-func (w *weight) scaleType() modelfile.DType {
+func (w *weight) scaleType() dtype.DType {
 	switch w.choice.format.traits().family {
 	case twoLevel:
-		return modelfile.Float8E4M3FN
+		return dtype.Float8E4M3FN
 	case microscaling:
-		return modelfile.Float8E8M0
+		return dtype.Float8E8M0
 	case blockwise:
 		if w.choice.style != NBits {
-			return modelfile.Float16
+			return dtype.Float16
 		}
 	}
-	return plainTypes[w.dtype].onnx
+	return w.plainType()
 }
 
 // scaleShape is the shape of scales and zero points.
@@ -135,8 +132,8 @@ func (w *weight) scaleShape() []int64 {
 
 // sizeOf returns the bytes of a tensor's content.
 func sizeOf(t *onnxpb.TensorProto) int64 {
-	n, _ := modelfile.Elements(t.GetDims())
-	return modelfile.DType(t.GetDataType()).Bytes(n)
+	n, _ := dtype.Elements(t.GetDims())
+	return dtype.DType(t.GetDataType()).Bytes(n)
 }
 
 // written lists the tensors that the weight becomes.

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"onnxquant/quantutil"
+	"onnxquant/formats/dtype"
 )
 
 var worst float64
@@ -27,7 +27,7 @@ func BenchmarkWeight(b *testing.B) {
 		crc32.Checksum(q, castagnoli)
 		copy(packed, q)
 	}
-	for _, t := range []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16} {
+	for _, t := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, f := range []Format{E4M3FN, E5M2} {
 			c := Codec{Format: f, Type: t}
 			name := fmt.Sprintf("format=%s/type=%s", f, t)

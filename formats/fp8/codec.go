@@ -3,9 +3,10 @@ package fp8
 import (
 	"fmt"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 // Codec quantizes weights to a format, each block with a scale. It works on pieces
@@ -16,7 +17,7 @@ import (
 // together.
 type Codec struct {
 	Format Format
-	Type   quantutil.DType // of weights and scales: Float32, Float16 or BFloat16
+	Type   dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
 }
 
 // Validate reports a codec whose fields name no format.
@@ -24,7 +25,7 @@ func (c Codec) Validate() error {
 	if !c.Format.valid() {
 		return fmt.Errorf("%s", c.Format)
 	}
-	return quantutil.CheckWeightType(c.Type)
+	return blocks.CheckType(c.Type)
 }
 
 // CodeBits returns the size of a code, 8.
@@ -55,7 +56,7 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 			finite = false
 			continue
 		}
-		scale[i] = quantutil.ScaleFor(c.Type, amax, top)
+		scale[i] = scaleFor(c.Type, amax, top)
 	}
 	return finite
 }
@@ -72,7 +73,7 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 
 // QuantizeColumns does what EncodeColumns does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatColumns(q, x, scale, 1, formats[c.Format].kind, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
@@ -80,7 +81,7 @@ func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantu
 
 // QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)

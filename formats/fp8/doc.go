@@ -33,12 +33,17 @@
 // # Weights
 //
 // A [Codec] divides each block by a scale, of the type of the weight, that makes its
-// largest magnitude the format's largest number (see quantutil.ScaleFor):
+// largest magnitude the format's largest number:
 //
 //	scale = max|w| / largest, 1 if that is 0
 //	code  = saturating cast of w/scale to the format
 //
-// The quotient is rounded to float32, also of float16 and bfloat16 weights. The code
+// The scale is rounded to nearest, ties to even, first to float32, then to its type. It
+// is a normal number, except of float16: there, what is below 2^-14 is rounded up to the
+// next multiple of 2^-24. It is lowered by one place if largest times the scale, rounded
+// to the type, would be infinite.
+//
+// The quotient w/scale is rounded to float32, also of float16 and bfloat16 weights. The code
 // stands for scale * value, rounded to the type. That is ONNX's DequantizeLinear, per
 // tensor or channel from opset 19, in blocks from 21.
 package fp8

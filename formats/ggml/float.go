@@ -4,30 +4,20 @@ import (
 	"encoding/binary"
 	"math"
 
-	"github.com/x448/float16"
+	"onnxquant/formats/dtype"
 
-	"onnxquant/internal/kernels"
+	"github.com/x448/float16"
 )
 
 // The floats, element by element, little-endian. F16 and BF16 are the nearest, ties to
 // even; what is too large for one becomes an infinity.
 var (
-	F32  = &Encoding{"F32", 0, 1, 4, encodeF32, decodeF32, nil}
-	F16  = &Encoding{"F16", 1, 1, 2, encodeF16, kernels.FromFloat16, nil}
-	BF16 = &Encoding{"BF16", 30, 1, 2, encodeBF16, kernels.FromBFloat16, nil}
+	F32  = &Encoding{"F32", 0, 1, 4, encodeF32, dtype.Float32.Decode, nil}
+	F16  = &Encoding{"F16", 1, 1, 2, encodeF16, dtype.Float16.Decode, nil}
+	BF16 = &Encoding{"BF16", 30, 1, 2, encodeBF16, dtype.BFloat16.Decode, nil}
 )
 
-func encodeF32(dst []byte, row, _ []float32) {
-	for i, v := range row {
-		binary.LittleEndian.PutUint32(dst[4*i:], math.Float32bits(v))
-	}
-}
-
-func decodeF32(row []float32, src []byte) {
-	for i := range row {
-		row[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
-	}
-}
+func encodeF32(dst []byte, row, _ []float32) { dtype.Float32.Encode(dst, row) }
 
 func encodeF16(dst []byte, row, _ []float32) {
 	for i, v := range row {

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"onnxquant/formats/dtype"
 )
 
 // builtin are the encodings of this package, without that of an example.
@@ -185,7 +187,7 @@ func FuzzEncodings(f *testing.F) {
 		x := make([]float32, e.Elements)
 		raw := make([]byte, 4*len(x))
 		copy(raw, data)
-		decodeF32(x, raw)
+		dtype.Float32.Decode(x, raw)
 		var importance []float32
 		if weighted {
 			importance = importances(len(x))

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/golden"
 )
 
@@ -48,6 +49,6 @@ func both(e *Encoding, c *golden.Case) (golden.Arrays, error) {
 
 func floats(b []byte) []float32 {
 	x := make([]float32, len(b)/4)
-	decodeF32(x, b)
+	dtype.Float32.Decode(x, b)
 	return x
 }

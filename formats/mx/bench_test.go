@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 var worst float64
@@ -32,7 +32,7 @@ func BenchmarkWeight(b *testing.B) {
 			copy(packed, q)
 		}
 	}
-	for _, t := range []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16} {
+	for _, t := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, f := range []Format{MXFP4, MXFP8E4M3, MXFP8E5M2} {
 			c := Codec{Format: f, Type: t}
 			name := fmt.Sprintf("format=%s/type=%s", f, t)

@@ -4,9 +4,10 @@ import (
 	"fmt"
 	"math"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 // Format is a type of elements.
@@ -58,7 +59,7 @@ const (
 type Codec struct {
 	Format Format
 	Rule   Rule
-	Type   quantutil.DType // of weights: Float32, Float16 or BFloat16
+	Type   dtype.DType // of weights: Float32 (or 0), Float16 or BFloat16
 }
 
 // Validate reports a codec whose fields name no format.
@@ -69,7 +70,7 @@ func (c Codec) Validate() error {
 	if c.Rule > Reference {
 		return fmt.Errorf("unknown rule for MX scales")
 	}
-	return quantutil.CheckWeightType(c.Type)
+	return blocks.CheckType(c.Type)
 }
 
 // CodeBits returns the size of a code, 4 or 8.
@@ -143,7 +144,7 @@ func (c Codec) exponent(amax float32) int {
 // most 2^-20, and from 2^-18 up the logarithm is more than that above.
 func (c Codec) usualCeilLog2(q float32) (e int, ok bool) {
 	least := uint32(1 << 20) // of the fraction's bits
-	if c.Type == quantutil.Float32 {
+	if blocks.Type(c.Type) == kernels.Float32 {
 		least = 1 << 5
 	}
 	b := math.Float32bits(q)
@@ -166,7 +167,7 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 
 // QuantizeColumns does what EncodeColumns does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatColumns(q, x, scale, 1, formats[c.Format].kind, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
@@ -174,7 +175,7 @@ func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantu
 
 // QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)

@@ -3,15 +3,15 @@ package mx_test
 import (
 	"fmt"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/formats/mx"
-	"onnxquant/quantutil"
 )
 
 // A row in two blocks of four elements. Scales are powers of two, so that what lies
 // beyond the largest element times its block's becomes that.
 func Example() {
 	w := []float32{6, -3, 0.5, 0, 7.5, 0.125, -0.25, 2.2}
-	c := mx.Codec{Format: mx.MXFP4, Rule: mx.OCP, Type: quantutil.Float32}
+	c := mx.Codec{Format: mx.MXFP4, Rule: mx.OCP, Type: dtype.Float32}
 	amax, scale := make([]float32, 2), make([]float32, 2)
 	q, y := make([]byte, len(w)), make([]float32, len(w))
 

@@ -6,6 +6,7 @@ import (
 	"math"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/golden"
 	"onnxquant/internal/kernels"
 	"onnxquant/quantutil"
@@ -43,7 +44,7 @@ func mxfp8(c *golden.Case) (golden.Arrays, error) {
 	strided := axis == 0 && w.Shape[0] > block // blocks are not contiguous there
 	codec := Codec{Format: MXFP8E4M3, Type: w.DType}
 	exponents, codes := make([]byte, len(e.Data)), make([]byte, len(w.Data))
-	scaled := &quantutil.Tensor{DType: quantutil.Promote(w.DType, quantutil.Float32), Shape: w.Shape, Data: make([]float64, len(w.Data))}
+	scaled := &quantutil.Tensor{DType: quantutil.Promote(w.DType, dtype.Float32), Shape: w.Shape, Data: make([]float64, len(w.Data))}
 	for b, at := range cutBlocks(w.Shape, axis, block) {
 		x := make([]float32, len(at))
 		for i, j := range at {
@@ -51,7 +52,7 @@ func mxfp8(c *golden.Case) (golden.Arrays, error) {
 		}
 		scale := []float32{DecodeE8M0(byte(e.Data[b]))}
 		exponents[b] = byte(e.Data[b])
-		if w.DType != quantutil.Float64 && !strided {
+		if w.DType != dtype.Float64 && !strided {
 			own := []float32{0}
 			codec.ObserveBlocks(nil, own, x, len(x), len(x))
 			if !codec.Scales(own, nil, nil, own) || own[0] != scale[0] {
@@ -62,7 +63,7 @@ func mxfp8(c *golden.Case) (golden.Arrays, error) {
 		codec.EncodeBlocks(q, x, scale, nil, len(x), len(x))
 		for i, j := range at {
 			s := w.Data[j] / float64(scale[0])
-			if scaled.DType == quantutil.Float32 {
+			if scaled.DType == dtype.Float32 {
 				s = float64(float32(s))
 			}
 			scaled.Data[j], codes[j] = s, q[i]
@@ -74,7 +75,7 @@ func mxfp8(c *golden.Case) (golden.Arrays, error) {
 	out := golden.Arrays{
 		"e8m0":   {DType: "uint8", Shape: e.Shape, Data: exponents},
 		"codes":  {DType: "float8_e4m3fn", Shape: w.Shape, Data: codes},
-		"scaled": {DType: scaled.DType.String(), Shape: w.Shape, Data: scaled.Bytes()},
+		"scaled": {DType: quantutil.TypeName(scaled.DType), Shape: w.Shape, Data: scaled.Bytes()},
 	}
 	if _, ok := c.Outputs["scaled"]; !ok {
 		delete(out, "scaled")
@@ -213,11 +214,11 @@ func each(x []float32, encode func(float32) byte) []byte {
 }
 
 func tensor(a golden.Array) *quantutil.Tensor {
-	dtype, ok := quantutil.ParseDType(a.DType)
+	typ, ok := quantutil.ParseDType(a.DType)
 	if !ok {
 		panic("no tensor of " + a.DType)
 	}
-	x, err := quantutil.FromBytes(dtype, a.Data, a.Shape...)
+	x, err := quantutil.FromBytes(typ, a.Data, a.Shape...)
 	if err != nil {
 		panic(err)
 	}

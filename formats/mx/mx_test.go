@@ -5,8 +5,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 var (
@@ -122,10 +122,10 @@ func TestReferenceRoundsLogarithm(t *testing.T) {
 func TestHugeIsFinite(t *testing.T) {
 	for _, format := range []Format{MXFP4, MXFP8E4M3, MXFP8E5M2} {
 		for _, rule := range []Rule{OCP, Reference} {
-			for dtype, largest := range map[quantutil.DType]float32{
-				quantutil.Float32: math.MaxFloat32, quantutil.Float16: 65504, quantutil.BFloat16: 0x1.fep127,
+			for typ, largest := range map[dtype.DType]float32{
+				dtype.Float32: math.MaxFloat32, dtype.Float16: 65504, dtype.BFloat16: 0x1.fep127,
 			} {
-				c := Codec{Format: format, Rule: rule, Type: dtype}
+				c := Codec{Format: format, Rule: rule, Type: typ}
 				for _, v := range []float32{largest, c.Type.Round(largest * 0.99), c.Type.Round(largest * 0.97), largest / 2} {
 					x, scale, q := []float32{v, -v, v / 4}, []float32{v}, make([]byte, 3)
 					c.Scales(scale, nil, nil, scale)
@@ -134,7 +134,7 @@ func TestHugeIsFinite(t *testing.T) {
 					c.DecodeBlocks(y, q, scale, nil, 3, 3)
 					for i := range y {
 						if !kernels.IsFinite(y[i]) || math.Abs(float64(y[i]-x[i])) > 0.34*float64(v) {
-							t.Errorf("%s, rule %d, %s: %v became %v", format, rule, dtype, x, y)
+							t.Errorf("%s, rule %d, %s: %v became %v", format, rule, typ, x, y)
 						}
 					}
 				}
@@ -145,7 +145,7 @@ func TestHugeIsFinite(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	for _, c := range []Codec{
-		{Format: 3}, {Rule: 3}, {Type: quantutil.Float64}, {Format: MXFP8E4M3, Type: quantutil.Uint8},
+		{Format: 3}, {Rule: 3}, {Type: dtype.Float64}, {Format: MXFP8E4M3, Type: dtype.Uint8},
 	} {
 		if c.Validate() == nil {
 			t.Errorf("%+v: no error", c)
@@ -166,16 +166,16 @@ func TestUsualCeilLog2(t *testing.T) {
 		if i%2 == 0 { // around where it begins to hold
 			b = uint32(90+r.IntN(80))<<23 | uint32([]int{1 << 20, 1 << 5}[i/2%2]+r.IntN(64)-32)
 		}
-		for _, dtype := range []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16} {
-			q := dtype.Round(math.Float32frombits(b))
-			e, ok := Codec{Type: dtype}.usualCeilLog2(q)
+		for _, typ := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
+			q := typ.Round(math.Float32frombits(b))
+			e, ok := Codec{Type: typ}.usualCeilLog2(q)
 			if !ok {
 				continue
 			}
 			usual++
-			log := dtype.Round(float32(math.Log2(float64(q))))
+			log := typ.Round(float32(math.Log2(float64(q))))
 			if want := int(math.Ceil(float64(log))); e != want {
-				t.Fatalf("ceil(log2(%v)) in %s is %d, want %d", q, dtype, e, want)
+				t.Fatalf("ceil(log2(%v)) in %s is %d, want %d", q, typ, e, want)
 			}
 		}
 	}

@@ -3,9 +3,10 @@ package qlora
 import (
 	"fmt"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 // BlockSize is the usual number of elements that share a scale.
@@ -19,7 +20,7 @@ const BlockSize = 64
 // together.
 type Codec struct {
 	Table Table
-	Type  quantutil.DType // of weights and scales: Float32, Float16 or BFloat16
+	Type  dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
 }
 
 // Validate reports a codec whose fields name no format.
@@ -27,7 +28,7 @@ func (c Codec) Validate() error {
 	if !c.Table.valid() {
 		return fmt.Errorf("%s", c.Table)
 	}
-	return quantutil.CheckWeightType(c.Type)
+	return blocks.CheckType(c.Type)
 }
 
 // CodeBits returns the size of a code, 4.
@@ -67,7 +68,7 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 
 // QuantizeColumns does what EncodeColumns does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeNearestColumns(q, x, scale, tables[c.Table].nearest, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
@@ -75,7 +76,7 @@ func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantu
 
 // QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeNearestBlocks(q, x, scale, k, block, tables[c.Table].nearest, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)

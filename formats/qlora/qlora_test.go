@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/quantutil"
+	"onnxquant/formats/dtype"
 )
 
 // nearest is the package comment's rule.
@@ -110,12 +110,12 @@ func TestZeros(t *testing.T) {
 }
 
 func TestValidate(t *testing.T) {
-	for _, c := range []Codec{{Table: 2}, {Type: quantutil.Float64}, {Table: FP4, Type: quantutil.Int32}} {
+	for _, c := range []Codec{{Table: 2}, {Type: dtype.Float64}, {Table: FP4, Type: dtype.Int32}} {
 		if c.Validate() == nil {
 			t.Errorf("%+v: no error", c)
 		}
 	}
-	if err := (Codec{Table: FP4, Type: quantutil.BFloat16}).Validate(); err != nil {
+	if err := (Codec{Table: FP4, Type: dtype.BFloat16}).Validate(); err != nil {
 		t.Error(err)
 	}
 }

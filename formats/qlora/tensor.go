@@ -5,8 +5,8 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 // Kind is a way to turn the elements of a block into codes of four bits.
@@ -76,7 +76,7 @@ func Quantize(k Kind, x []float32) (*Tensor, error) {
 			q[i] = linear(v, scales[i/BlockSize])
 		}
 	} else if len(x) > 0 {
-		Codec{Table: Table(k), Type: quantutil.Float32}.EncodeBlocks(q, x, scales, nil, len(x), BlockSize)
+		Codec{Table: Table(k), Type: dtype.Float32}.EncodeBlocks(q, x, scales, nil, len(x), BlockSize)
 	}
 	t := &Tensor{Kind: k, N: len(x), Codes: make([]byte, (len(x)+1)/2), Scales: scales}
 	for i, c := range q {

@@ -1,4 +1,5 @@
-package quantutil
+// Package errstat sums up quantization errors.
+package errstat
 
 import (
 	"math"
@@ -6,10 +7,10 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// ErrorStats sums up how far values are from what they stand for. The zero value
+// Stats sums up how far values are from what they stand for. The zero value
 // is ready to use. Sums depend in their last bits on the order and the lengths of
 // the pieces added; the same pieces in the same order give the same sums.
-type ErrorStats struct {
+type Stats struct {
 	N        int64   // values
 	MaxAbs   float64 // the largest magnitude of an error
 	SumSqErr float64 // of squared errors
@@ -17,13 +18,13 @@ type ErrorStats struct {
 }
 
 // Add takes in values x and the y that stand for them, of the same number.
-func (s *ErrorStats) Add(x, y []float32) {
+func (s *Stats) Add(x, y []float32) {
 	sqErr, sq, maxAbs := kernels.Errors(x, y)
-	s.Merge(ErrorStats{N: int64(len(x)), MaxAbs: maxAbs, SumSqErr: sqErr, SumSq: sq})
+	s.Merge(Stats{N: int64(len(x)), MaxAbs: maxAbs, SumSqErr: sqErr, SumSq: sq})
 }
 
 // Merge takes in all that t has.
-func (s *ErrorStats) Merge(t ErrorStats) {
+func (s *Stats) Merge(t Stats) {
 	s.N += t.N
 	s.MaxAbs = max(s.MaxAbs, t.MaxAbs)
 	s.SumSqErr += t.SumSqErr
@@ -31,7 +32,7 @@ func (s *ErrorStats) Merge(t ErrorStats) {
 }
 
 // MSE returns the mean squared error, 0 for no values.
-func (s ErrorStats) MSE() float64 {
+func (s Stats) MSE() float64 {
 	if s.N == 0 {
 		return 0
 	}
@@ -39,7 +40,7 @@ func (s ErrorStats) MSE() float64 {
 }
 
 // SQNR returns the signal-to-quantization-noise ratio in dB, +Inf for no error.
-func (s ErrorStats) SQNR() float64 {
+func (s Stats) SQNR() float64 {
 	if s.SumSqErr == 0 {
 		return math.Inf(1)
 	}
