@@ -28,12 +28,6 @@ type codec interface {
 	DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int)
 }
 
-// sized is what all but int4 tell by a method, int4 by a field.
-type sized interface {
-	codec
-	CodeBits() int
-}
-
 var weightTypes = []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16}
 
 // codecs yields every format of weights of a type, whose largest magnitude is amax,
@@ -249,20 +243,6 @@ func TestCodecsPanicOnUnfitSlices(t *testing.T) {
 	}
 }
 
-func TestCodeBits(t *testing.T) {
-	for c, bits := range map[sized]int{
-		fp8.Codec{}: 8, nvfp4.Codec{}: 4, qlora.Codec{}: 4,
-		mx.Codec{}: 4, mx.Codec{Format: mx.MXFP8E4M3}: 8, mx.Codec{Format: mx.MXFP8E5M2}: 8,
-	} {
-		if got := c.CodeBits(); got != bits {
-			t.Errorf("%T%+v: codes of %d bits, want %d", c, c, got, bits)
-		}
-		if c.HasZeroPoints() {
-			t.Errorf("%T%+v has zero points", c, c)
-		}
-	}
-}
-
 // FuzzCodecs decodes any codes with any scales, rows and columns alike. Encoded once
 // more, the numbers are the same.
 func FuzzCodecs(f *testing.F) {
@@ -324,10 +304,14 @@ func codeBits(c codec) (bits int, signed bool) {
 	switch c := c.(type) {
 	case int4.Codec:
 		return c.Bits, c.Signed
-	case sized:
-		return c.CodeBits(), false
+	case fp8.Codec:
+		return 8, false
+	case mx.Codec:
+		if c.Format != mx.MXFP4 {
+			return 8, false
+		}
 	}
-	panic(fmt.Sprintf("%T has no size of codes", c))
+	return 4, false
 }
 
 // codeOf makes a byte a code, as unpacking does.

@@ -73,6 +73,8 @@ func DecodeE2M1(code byte) float32 { return kernels.E2M1.Values[code&15] }
 // Methods hold no state and may run at once. They panic if slices do not fit
 // together.
 type Codec struct {
+	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
+
 	TensorScale float32     // see the function of that name
 	Type        dtype.DType // of weights: Float32 (or 0), Float16 or BFloat16
 }
@@ -83,24 +85,6 @@ func (c Codec) Validate() error {
 		return fmt.Errorf("tensor scale %v: want a positive number", c.TensorScale)
 	}
 	return blocks.CheckType(c.Type)
-}
-
-// CodeBits returns the size of a code, 4.
-func (c Codec) CodeBits() int { return 4 }
-
-// HasZeroPoints returns false.
-func (c Codec) HasZeroPoints() bool { return false }
-
-// ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in columns, by some of their rows. TensorScale is not used.
-func (c Codec) ObserveColumns(lo, hi, x []float32) {
-	blocks.ObserveColumns(hi, x)
-}
-
-// ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in rows of k elements. TensorScale is not used.
-func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
-	blocks.ObserveBlocks(hi, x, k, block)
 }
 
 // Scales turns the largest magnitudes of blocks into their scales, which are E4M3

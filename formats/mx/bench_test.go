@@ -24,9 +24,9 @@ func BenchmarkWeight(b *testing.B) {
 	scale := make([]float32, len(x)/BlockSize)
 	q, packed := make([]byte, len(x)), make([]byte, len(x))
 	castagnoli := crc32.MakeTable(crc32.Castagnoli)
-	finish := func(q []byte, bits int) {
+	finish := func(q []byte, f Format) {
 		crc32.Checksum(q, castagnoli)
-		if bits == 4 {
+		if f == MXFP4 {
 			kernels.Pack4(packed, q)
 		} else {
 			copy(packed, q)
@@ -45,7 +45,7 @@ func BenchmarkWeight(b *testing.B) {
 						c.ObserveColumns(nil, s, slab)
 						c.Scales(s, nil, nil, s)
 						worst = c.QuantizeColumns(q, slab, s, nil).MaxAbs
-						finish(q, c.CodeBits())
+						finish(q, f)
 					}
 				}
 			})
@@ -56,7 +56,7 @@ func BenchmarkWeight(b *testing.B) {
 					c.ObserveBlocks(nil, scale, x, K, BlockSize)
 					c.Scales(scale, nil, nil, scale)
 					worst = c.QuantizeBlocks(q, x, scale, nil, K, BlockSize).MaxAbs
-					finish(q, c.CodeBits())
+					finish(q, f)
 				}
 			})
 		}

@@ -23,12 +23,11 @@ const (
 var formats = [...]struct {
 	name string
 	kind *kernels.MiniFloat
-	bits int
 	emax int
 }{
-	MXFP4:     {"mxfp4", kernels.E2M1, 4, 2},
-	MXFP8E4M3: {"mxfp8", kernels.E4M3FN, 8, 8},
-	MXFP8E5M2: {"mxfp8-e5m2", kernels.E5M2, 8, 15},
+	MXFP4:     {"mxfp4", kernels.E2M1, 2},
+	MXFP8E4M3: {"mxfp8", kernels.E4M3FN, 8},
+	MXFP8E5M2: {"mxfp8-e5m2", kernels.E5M2, 15},
 }
 
 // String returns a short name of the format, such as mxfp4.
@@ -57,6 +56,8 @@ const (
 // Methods hold no state and may run at once. They panic if slices do not fit
 // together.
 type Codec struct {
+	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
+
 	Format Format
 	Rule   Rule
 	Type   dtype.DType // of weights: Float32 (or 0), Float16 or BFloat16
@@ -71,24 +72,6 @@ func (c Codec) Validate() error {
 		return fmt.Errorf("unknown rule for MX scales")
 	}
 	return blocks.CheckType(c.Type)
-}
-
-// CodeBits returns the size of a code, 4 or 8.
-func (c Codec) CodeBits() int { return formats[c.Format].bits }
-
-// HasZeroPoints returns false.
-func (c Codec) HasZeroPoints() bool { return false }
-
-// ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in columns, by some of their rows.
-func (c Codec) ObserveColumns(lo, hi, x []float32) {
-	blocks.ObserveColumns(hi, x)
-}
-
-// ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in rows of k elements.
-func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
-	blocks.ObserveBlocks(hi, x, k, block)
 }
 
 // Scales turns the largest magnitudes of blocks into their scales, which are powers

@@ -19,6 +19,8 @@ const BlockSize = 64
 // Methods hold no state and may run at once. They panic if slices do not fit
 // together.
 type Codec struct {
+	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
+
 	Table Table
 	Type  dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
 }
@@ -29,24 +31,6 @@ func (c Codec) Validate() error {
 		return fmt.Errorf("%s", c.Table)
 	}
 	return blocks.CheckType(c.Type)
-}
-
-// CodeBits returns the size of a code, 4.
-func (c Codec) CodeBits() int { return 4 }
-
-// HasZeroPoints returns false.
-func (c Codec) HasZeroPoints() bool { return false }
-
-// ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in columns, by some of their rows.
-func (c Codec) ObserveColumns(lo, hi, x []float32) {
-	blocks.ObserveColumns(hi, x)
-}
-
-// ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in rows of k elements.
-func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
-	blocks.ObserveBlocks(hi, x, k, block)
 }
 
 // Scales sets the scales of blocks to their largest magnitudes. It reports whether

@@ -17,15 +17,23 @@ import (
 // Values are what codes stand for, before their block's scale.
 type Values = [256]float32
 
-// ObserveColumns raises amax to the largest magnitudes of the columns of x.
-func ObserveColumns(amax, x []float32) {
-	kernels.CheckColumns(len(x), len(amax))
-	kernels.AbsMaxColumns(amax, x)
+// Symmetric has the methods that all codecs without zero points share.
+type Symmetric struct{}
+
+// HasZeroPoints returns false.
+func (Symmetric) HasZeroPoints() bool { return false }
+
+// ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
+// that lie in columns, by some of their rows. lo is not used.
+func (Symmetric) ObserveColumns(lo, hi, x []float32) {
+	kernels.CheckColumns(len(x), len(hi))
+	kernels.AbsMaxColumns(hi, x)
 }
 
-// ObserveBlocks raises amax to the largest magnitudes of the blocks of rows.
-func ObserveBlocks(amax, x []float32, k, block int) {
-	kernels.AbsMaxBlocks(amax, x, k, block)
+// ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
+// that lie in rows of k elements. lo is not used.
+func (Symmetric) ObserveBlocks(lo, hi, x []float32, k, block int) {
+	kernels.AbsMaxBlocks(hi, x, k, block)
 }
 
 // DecodeColumns sets x to values·(scale·outer), rounded to t, for codes q in columns.
