@@ -19,7 +19,7 @@ CORPUS  := testmodels/corpus
 GOLDEN := $(wildcard ../shared/golden)
 
 # Packages whose numbers must not depend on the processor.
-NUMBERS := ./internal/kernels ./int4 ./nvfp4 ./mx ./fp8 ./ggml ./qlora ./calib ./quality ./quantutil
+NUMBERS := ./internal/kernels ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil
 
 .PHONY: help build ort test check test-go golden plain cross corpus oracle accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
 

@@ -7,12 +7,12 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/fp8"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/fp8"
+	"onnxquant/formats/mx"
+	"onnxquant/formats/qlora"
 	"onnxquant/int4"
-	"onnxquant/mx"
 	"onnxquant/nvfp4"
-	"onnxquant/qlora"
-	"onnxquant/quantutil"
 )
 
 // codec is what the converter needs of a format.
@@ -28,17 +28,11 @@ type codec interface {
 	DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int)
 }
 
-// sized is what all but int4 tell by a method, int4 by a field.
-type sized interface {
-	codec
-	CodeBits() int
-}
-
-var weightTypes = []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16}
+var weightTypes = []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16}
 
 // codecs yields every format of weights of a type, whose largest magnitude is amax,
 // by name, with the greatest error that it makes in units of that magnitude.
-func codecs(dtype quantutil.DType, amax float32) func(yield func(codec, float64) bool) {
+func codecs(typ dtype.DType, amax float32) func(yield func(codec, float64) bool) {
 	tensorScale, err := nvfp4.TensorScale(amax)
 	if err != nil {
 		panic(err)
@@ -47,7 +41,7 @@ func codecs(dtype quantutil.DType, amax float32) func(yield func(codec, float64)
 		for _, bits := range []int{2, 4, 8} {
 			for _, signed := range []bool{false, true} {
 				for _, zero := range []bool{false, true} {
-					c := int4.Codec{Bits: bits, Signed: signed, ZeroPoint: zero, Type: dtype}
+					c := int4.Codec{Bits: bits, Signed: signed, ZeroPoint: zero, Type: typ}
 					if !yield(c, 1.02/float64(int(1)<<(bits-1)-1)) {
 						return
 					}
@@ -58,7 +52,7 @@ func codecs(dtype quantutil.DType, amax float32) func(yield func(codec, float64)
 			format fp8.Format
 			off    float64
 		}{{fp8.E4M3FN, 0x1p-4}, {fp8.E5M2, 0x1p-3}, {fp8.E4M3FNUZ, 0x1p-4}, {fp8.E5M2FNUZ, 0x1p-3}} {
-			if !yield(fp8.Codec{Format: f.format, Type: dtype}, f.off) {
+			if !yield(fp8.Codec{Format: f.format, Type: typ}, f.off) {
 				return
 			}
 		}
@@ -67,7 +61,7 @@ func codecs(dtype quantutil.DType, amax float32) func(yield func(codec, float64)
 				format mx.Format
 				off    float64
 			}{{mx.MXFP4, 0.26}, {mx.MXFP8E4M3, 0.126}, {mx.MXFP8E5M2, 0.126}} {
-				if !yield(mx.Codec{Format: f.format, Rule: rule, Type: dtype}, f.off) {
+				if !yield(mx.Codec{Format: f.format, Rule: rule, Type: typ}, f.off) {
 					return
 				}
 			}
@@ -76,11 +70,11 @@ func codecs(dtype quantutil.DType, amax float32) func(yield func(codec, float64)
 			table qlora.Table
 			off   float64
 		}{{qlora.NF4, 0.16}, {qlora.FP4, 0.17}} {
-			if !yield(qlora.Codec{Table: f.table, Type: dtype}, f.off) {
+			if !yield(qlora.Codec{Table: f.table, Type: typ}, f.off) {
 				return
 			}
 		}
-		yield(nvfp4.Codec{TensorScale: tensorScale, Type: dtype}, 0.23)
+		yield(nvfp4.Codec{TensorScale: tensorScale, Type: typ}, 0.23)
 	}
 }
 
@@ -128,19 +122,19 @@ func byColumns(c codec, x []float32, columns int) (weights, bool) {
 // Every format treats rows, columns and pieces alike, and errs within its bounds.
 func TestCodecs(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
-	for _, dtype := range weightTypes {
+	for _, typ := range weightTypes {
 		for range 10 {
 			k, n, block := 1+r.IntN(50), 1+r.IntN(9), 1+r.IntN(40)
 			rows := make([]float32, n*k)
 			var amax float32
 			for i := range rows {
-				rows[i] = dtype.Round(float32(r.NormFloat64()) * 0.1)
+				rows[i] = typ.Round(float32(r.NormFloat64()) * 0.1)
 				if r.IntN(5) == 0 {
 					rows[i] = 0
 				}
 				amax = max(amax, rows[i], -rows[i])
 			}
-			for c, bound := range codecs(dtype, amax) {
+			for c, bound := range codecs(typ, amax) {
 				if err := c.Validate(); err != nil {
 					t.Fatal(err)
 				}
@@ -174,7 +168,7 @@ func TestCodecs(t *testing.T) {
 							if e := math.Abs(float64(w.y[p]) - float64(rows[p])); e > bound*float64(top) {
 								t.Errorf("%s: %v became %v beside %v", name, rows[p], w.y[p], top)
 							}
-							if dtype.Round(w.y[p]) != w.y[p] {
+							if typ.Round(w.y[p]) != w.y[p] {
 								t.Errorf("%s: %v is not of the type", name, w.y[p])
 							}
 						}
@@ -187,7 +181,7 @@ func TestCodecs(t *testing.T) {
 
 func TestCodecsReportNonFinite(t *testing.T) {
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
-	for c := range codecs(quantutil.Float32, 6) {
+	for c := range codecs(dtype.Float32, 6) {
 		for _, bad := range []float32{inf, -inf, nan, -nan} {
 			for at := range 6 {
 				x := []float32{1, -2, 3, -4, 5, -6}
@@ -205,13 +199,13 @@ func TestCodecsReportNonFinite(t *testing.T) {
 
 // Zeros stay zeros, and the largest and smallest weights stand for finite numbers.
 func TestCodecsExtremes(t *testing.T) {
-	for i, dtype := range weightTypes {
+	for i, typ := range weightTypes {
 		largest := []float32{math.MaxFloat32, 65504, 0x1.fep127}[i]
 		least := []float32{math.SmallestNonzeroFloat32, 0x1p-24, 0x1p-133}[i]
 		for _, x := range [][]float32{
 			{0, 0, 0}, {largest, -largest, 0}, {-largest, largest / 2, 0}, {least, -least, 0}, {largest, least, 0},
 		} {
-			for c := range codecs(dtype, max(x[0], -x[0])) {
+			for c := range codecs(typ, max(x[0], -x[0])) {
 				w, ok := byRows(c, x, 3, 3)
 				if !ok {
 					t.Errorf("%T%+v: %v reported", c, c, x)
@@ -229,7 +223,7 @@ func TestCodecsExtremes(t *testing.T) {
 
 func TestCodecsPanicOnUnfitSlices(t *testing.T) {
 	x, s, q := make([]float32, 4), make([]float32, 4), make([]byte, 4)
-	for c := range codecs(quantutil.Float32, 1) {
+	for c := range codecs(dtype.Float32, 1) {
 		for name, f := range map[string]func(){
 			"columns":    func() { c.ObserveColumns(s[:3], s[:3], x) },
 			"no columns": func() { c.EncodeColumns(q, x, nil, nil) },
@@ -249,26 +243,12 @@ func TestCodecsPanicOnUnfitSlices(t *testing.T) {
 	}
 }
 
-func TestCodeBits(t *testing.T) {
-	for c, bits := range map[sized]int{
-		fp8.Codec{}: 8, nvfp4.Codec{}: 4, qlora.Codec{}: 4,
-		mx.Codec{}: 4, mx.Codec{Format: mx.MXFP8E4M3}: 8, mx.Codec{Format: mx.MXFP8E5M2}: 8,
-	} {
-		if got := c.CodeBits(); got != bits {
-			t.Errorf("%T%+v: codes of %d bits, want %d", c, c, got, bits)
-		}
-		if c.HasZeroPoints() {
-			t.Errorf("%T%+v has zero points", c, c)
-		}
-	}
-}
-
 // FuzzCodecs decodes any codes with any scales, rows and columns alike. Encoded once
 // more, the numbers are the same.
 func FuzzCodecs(f *testing.F) {
 	all := slices.Collect(func(yield func(codec) bool) {
-		for _, dtype := range weightTypes {
-			for c := range codecs(dtype, 1) {
+		for _, typ := range weightTypes {
+			for c := range codecs(typ, 1) {
 				if !yield(c) {
 					return
 				}
@@ -324,10 +304,14 @@ func codeBits(c codec) (bits int, signed bool) {
 	switch c := c.(type) {
 	case int4.Codec:
 		return c.Bits, c.Signed
-	case sized:
-		return c.CodeBits(), false
+	case fp8.Codec:
+		return 8, false
+	case mx.Codec:
+		if c.Format != mx.MXFP4 {
+			return 8, false
+		}
 	}
-	panic(fmt.Sprintf("%T has no size of codes", c))
+	return 4, false
 }
 
 // codeOf makes a byte a code, as unpacking does.

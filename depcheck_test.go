@@ -18,20 +18,25 @@ import (
 const module = "onnxquant/"
 
 // Number packages see slices and shapes, never a protobuf.
-var formats = []string{"int4", "nvfp4", "mx", "fp8", "ggml", "gguf", "qlora", "calib", "quality", "qat"}
+var formats = []string{"int4", "nvfp4", "formats/mx", "formats/fp8", "formats/ggml", "formats/gguf", "formats/qlora", "calib", "quality", "qat"}
+
+// What they share lies below them.
+var basics = []string{"formats/dtype", "formats/errstat", "internal/kernels"}
 
 // mayImport lists, for each part of the module, the parts it may import. A
 // part is a folder with all below it, and may import itself.
 var mayImport = map[string][]string{
-	"cmd":                  {"onnxq", "verify", "calib", "gguf", "quality", "internal/nearest", "internal/npy"},
-	"onnxq":                slices.Concat(formats, []string{"quantutil", "internal/kernels", "internal/onnxpb", "internal/modelfile", "internal/opset", "internal/knapsack", "internal/nearest", "internal/regularfile"}),
-	"quantutil":            {"internal/kernels"},
-	"internal/blocks":      {"quantutil", "internal/kernels"},
-	"internal/modelfile":   {"internal/onnxpb", "internal/regularfile"},
+	"cmd":                  {"onnxq", "verify", "calib", "formats/gguf", "quality", "internal/nearest", "internal/npy"},
+	"onnxq":                slices.Concat(formats, basics, []string{"internal/onnxpb", "internal/modelfile", "internal/opset", "internal/knapsack", "internal/nearest", "internal/regularfile"}),
+	"quantutil":            {"formats/dtype", "internal/kernels"},
+	"formats/dtype":        {"internal/kernels"},
+	"formats/errstat":      {"internal/kernels"},
+	"internal/blocks":      basics,
+	"internal/modelfile":   {"formats/dtype", "internal/onnxpb", "internal/regularfile"},
 	"internal/opset":       {"internal/onnxpb"},
-	"internal/npy":         {"internal/kernels", "internal/regularfile"},
+	"internal/npy":         {"formats/dtype", "internal/regularfile"},
 	"verify":               {"onnxq", "internal/execute", "internal/modelfile"},
-	"internal/execute":     {"quantutil", "internal/kernels", "internal/modelfile", "internal/nearest", "internal/npy", "internal/onnxpb", "internal/regularfile"},
+	"internal/execute":     {"formats/dtype", "internal/modelfile", "internal/nearest", "internal/npy", "internal/onnxpb", "internal/regularfile"},
 	"internal/knapsack":    {},
 	"internal/nearest":     {},
 	"internal/kernels":     {},
@@ -44,12 +49,12 @@ var tooling = []string{"testmodels", "oracle", "bench", "internal/golden"}
 
 func init() {
 	for _, f := range formats {
-		mayImport[f] = []string{"quantutil", "internal/blocks", "internal/kernels"}
+		mayImport[f] = append([]string{"internal/blocks"}, basics...)
 	}
 	for _, f := range []string{"quality", "qat"} {
 		mayImport[f] = append(mayImport[f], "calib")
 	}
-	mayImport["gguf"] = append(mayImport["gguf"], "internal/regularfile")
+	mayImport["formats/gguf"] = append(mayImport["formats/gguf"], "internal/regularfile")
 }
 
 // part returns the part of the module that a package path belongs to, or "".
@@ -131,7 +136,7 @@ func TestImportsGoOneWay(t *testing.T) {
 				t.Errorf("%s imports %s", p.ImportPath, i)
 			}
 		}
-		if !slices.Contains(formats, from) && from != "quantutil" && from != "internal/kernels" {
+		if !slices.Contains(formats, from) && !slices.Contains(basics, from) && from != "quantutil" {
 			continue
 		}
 		protobuf := func(path string) bool { return strings.HasPrefix(path, "google.golang.org/protobuf/") }

@@ -14,7 +14,7 @@ import (
 // a function is inlined, and there its code is searched.
 
 // coders are the packages that find codes and scales.
-var coders = []string{"int4", "nvfp4", "mx", "fp8", "ggml", "qlora", "calib", "quantutil", "internal/kernels"}
+var coders = []string{"int4", "nvfp4", "formats/dtype", "formats/errstat", "formats/fp8", "formats/ggml", "formats/mx", "formats/qlora", "calib", "quantutil", "internal/kernels"}
 
 // exact are functions, by the beginning of their names, whose products have no
 // rounding to lose.

@@ -6,7 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"onnxquant/quantutil"
+	"onnxquant/formats/dtype"
 )
 
 // BenchmarkWeight does all that a tile of a weight needs: ranges, scales, codes,
@@ -26,7 +26,7 @@ func BenchmarkWeight(b *testing.B) {
 			copy(y, x)
 		}
 	})
-	for _, t := range []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16} {
+	for _, t := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, zp := range []bool{false, true} {
 			for _, bits := range []int{2, 4, 8} {
 				c := Codec{Bits: bits, Signed: !zp, ZeroPoint: zp, Type: t}

@@ -3,18 +3,19 @@ package int4
 import (
 	"fmt"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 // Codec is an integer format and the float type it stands for. Its methods
 // hold no state and may run at once. They panic if slices do not fit together.
 type Codec struct {
-	Bits      int             // 2, 4 or 8
-	Signed    bool            // codes around 0, else from 0 up
-	ZeroPoint bool            // each block has its own zero point
-	Type      quantutil.DType // of weights and scales: Float32, Float16 or BFloat16
+	Bits      int         // 2, 4 or 8
+	Signed    bool        // codes around 0, else from 0 up
+	ZeroPoint bool        // each block has its own zero point
+	Type      dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
 }
 
 // Validate reports a codec whose fields name no format.
@@ -24,12 +25,7 @@ func (c Codec) Validate() error {
 	default:
 		return fmt.Errorf("codes of %d bits: want 2, 4 or 8", c.Bits)
 	}
-	switch c.Type {
-	case quantutil.Float32, quantutil.Float16, quantutil.BFloat16:
-	default:
-		return fmt.Errorf("scales of type %s: want float32, float16 or bfloat16", c.Type)
-	}
-	return nil
+	return blocks.CheckType(c.Type)
 }
 
 // HasZeroPoints reports whether the format stores zero points. An unsigned
@@ -53,21 +49,10 @@ func (c Codec) middle() int32 {
 	return 1 << (c.Bits - 1)
 }
 
-// round rounds x to Type.
-func (c Codec) round(x float32) float32 {
-	switch c.Type {
-	case quantutil.Float16:
-		return quantutil.RoundFloat16(x)
-	case quantutil.BFloat16:
-		return quantutil.RoundBFloat16(x)
-	}
-	return x
-}
-
 // step rounds x, an intermediate result, to the type that steps are taken in.
 func (c Codec) step(x float32) float32 {
-	if c.Type == quantutil.Float16 {
-		return quantutil.RoundFloat16(x)
+	if c.Type == dtype.Float16 {
+		return dtype.RoundFloat16(x)
 	}
 	return x
 }
@@ -119,7 +104,7 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 
 // QuantizeColumns does what EncodeColumns does and returns the errors of what
 // the codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeColumns(q, x, scale, c.zeros(zero), c.format(), &s)
 	return blocks.Stats(len(x), &s)
@@ -127,7 +112,7 @@ func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantu
 
 // QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeBlocks(q, x, scale, c.zeros(zero), k, block, c.format(), &s)
 	return blocks.Stats(len(x), &s)
@@ -157,7 +142,7 @@ func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte
 	} else {
 		kernels.DequantizeColumns(x, q, scale, c.middle(), lo)
 	}
-	c.roundAll(x[:len(q)])
+	c.Type.RoundAll(x[:len(q)])
 }
 
 // DecodeBlocks sets x to what the codes q stand for, rounded to Type: the
@@ -167,7 +152,7 @@ func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte,
 	for i, b := range kernels.Blocks(len(q), k, block) {
 		kernels.DequantizeBlock(x[b.Start:b.End], q[b.Start:b.End], scale[i], c.zero(zero, i), lo)
 	}
-	c.roundAll(x[:len(q)])
+	c.Type.RoundAll(x[:len(q)])
 }
 
 // zero returns the value of zero point i of a block.
@@ -179,14 +164,4 @@ func (c Codec) zero(zero []byte, i int) int32 {
 		return int32(int8(zero[i]))
 	}
 	return int32(zero[i])
-}
-
-// roundAll rounds all of x to Type.
-func (c Codec) roundAll(x []float32) {
-	if c.Type == quantutil.Float32 {
-		return
-	}
-	for i, v := range x {
-		x[i] = c.round(v)
-	}
 }

@@ -10,13 +10,14 @@ import (
 
 	"github.com/x448/float16"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
 	"onnxquant/quantutil"
 )
 
 // codecs yields every format with every type.
 func codecs(yield func(Codec) bool) {
-	for _, t := range []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16} {
+	for _, t := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, bits := range []int{2, 4, 8} {
 			for i := range 4 {
 				if !yield(Codec{Bits: bits, Signed: i&1 != 0, ZeroPoint: i&2 != 0, Type: t}) {
@@ -34,9 +35,9 @@ func (c Codec) String() string {
 // greatest is the largest number of a codec's type.
 func (c Codec) greatest() float32 {
 	switch c.Type {
-	case quantutil.Float16:
+	case dtype.Float16:
 		return 65504
-	case quantutil.BFloat16:
+	case dtype.BFloat16:
 		return 0x1.fep127
 	}
 	return math.MaxFloat32
@@ -61,11 +62,11 @@ type want struct {
 func wantBlock(c Codec, x []float32) want {
 	f32 := func(v float64) float64 { return float64(float32(v)) }
 	f16 := func(v float64) float64 { return float64(float16.Fromfloat32(float32(v)).Float32()) }
-	bf16 := func(v float64) float64 { return float64(quantutil.RoundBFloat16(float32(v))) }
+	bf16 := func(v float64) float64 { return float64(dtype.RoundBFloat16(float32(v))) }
 	step, last := f32, f32
 	scale := func(span, steps float64) float64 { return max(last(span/steps), 0x1p-126) }
 	switch c.Type {
-	case quantutil.Float16:
+	case dtype.Float16:
 		step, last = f16, f16
 		scale = func(span, steps float64) float64 {
 			if s := f16(span / steps); s >= 1e-5 {
@@ -73,7 +74,7 @@ func wantBlock(c Codec, x []float32) want {
 			}
 			return math.Ceil(span/steps*0x1p24) * 0x1p-24
 		}
-	case quantutil.BFloat16:
+	case dtype.BFloat16:
 		last = bf16
 	}
 	var amax, lo, hi float64
@@ -171,7 +172,7 @@ func checkBlock(t *testing.T, c Codec, x []float32) {
 		// Where a scale is rounded or lowered the largest weights may saturate;
 		// bfloat16 has no room for 256 codes besides.
 		slack := 1.1
-		if c.Type == quantutil.BFloat16 {
+		if c.Type == dtype.BFloat16 {
 			slack = 2
 		}
 		if e := math.Abs(float64(v) - float64(x[i])); e > slack*float64(s) {
@@ -184,7 +185,7 @@ func checkBlock(t *testing.T, c Codec, x []float32) {
 func round(c Codec, x []float32) []float32 {
 	y := make([]float32, len(x))
 	for i, v := range x {
-		y[i] = c.round(v)
+		y[i] = c.Type.Round(v)
 	}
 	return y
 }
@@ -213,13 +214,13 @@ func TestBlocks(t *testing.T) {
 // All float16 magnitudes, alone and beside a smaller one of the other sign.
 func TestFloat16Blocks(t *testing.T) {
 	for c := range codecs {
-		if c.Type != quantutil.Float16 {
+		if c.Type != dtype.Float16 {
 			continue
 		}
 		for h := uint16(0); h < 0x7c00; h += 1 {
 			v := float16.Frombits(h).Float32()
-			checkBlock(t, c, []float32{v, quantutil.RoundFloat16(-v / 3)})
-			checkBlock(t, c, []float32{-v, quantutil.RoundFloat16(-v / 3)})
+			checkBlock(t, c, []float32{v, dtype.RoundFloat16(-v / 3)})
+			checkBlock(t, c, []float32{-v, dtype.RoundFloat16(-v / 3)})
 		}
 	}
 }
@@ -228,7 +229,7 @@ func TestFloat16Blocks(t *testing.T) {
 func TestFloat32Blocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 1))
 	for c := range codecs {
-		if c.Type == quantutil.Float16 {
+		if c.Type == dtype.Float16 {
 			continue
 		}
 		for e := range uint32(255) {
@@ -245,7 +246,7 @@ func TestFloat32Blocks(t *testing.T) {
 }
 
 func TestSmallBlocksSurvive(t *testing.T) {
-	for _, typ := range []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16} {
+	for _, typ := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		c := Codec{Bits: 4, Signed: true, Type: typ}
 		x := round(c, []float32{7e-6, -3.5e-6, 1e-6, 0})
 		_, _, q, _ := encode(c, x)
@@ -289,7 +290,7 @@ func TestLayouts(t *testing.T) {
 			columns := make([]float32, k*n) // [k, n]
 			rows := make([]float32, k*n)    // [n, k]
 			for i := range columns {
-				v := c.round(float32(r.NormFloat64() + float64(r.IntN(3)-1)))
+				v := c.Type.Round(float32(r.NormFloat64() + float64(r.IntN(3)-1)))
 				columns[i] = v
 				rows[i%n*k+i/n] = v
 			}
@@ -389,10 +390,10 @@ func TestValidate(t *testing.T) {
 	}
 	for _, c := range []Codec{
 		{},
-		{Bits: 3, Type: quantutil.Float32},
-		{Bits: 16, Type: quantutil.Float32},
-		{Bits: 4, Type: quantutil.Float64},
-		{Bits: 4, Type: quantutil.Int8},
+		{Bits: 3, Type: dtype.Float32},
+		{Bits: 16, Type: dtype.Float32},
+		{Bits: 4, Type: dtype.Float64},
+		{Bits: 4, Type: dtype.Int8},
 	} {
 		if c.Validate() == nil {
 			t.Errorf("%v: no error", c)
@@ -436,7 +437,7 @@ func FuzzBlock(f *testing.F) {
 	f.Fuzz(func(t *testing.T, which uint8, raw []byte) {
 		all := slices.Collect(codecs)
 		c := all[int(which)%len(all)]
-		w, err := quantutil.FromBytes(quantutil.Float32, raw[:len(raw)&^3], len(raw)/4)
+		w, err := quantutil.FromBytes(dtype.Float32, raw[:len(raw)&^3], len(raw)/4)
 		if err != nil {
 			t.Fatal(err)
 		}

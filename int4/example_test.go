@@ -3,8 +3,8 @@ package int4_test
 import (
 	"fmt"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/int4"
-	"onnxquant/quantutil"
 )
 
 // A weight [4, 3] that arrives row by row, in blocks of two rows.
@@ -15,7 +15,7 @@ func Example() {
 		{0.1, 0, 1},
 		{-0.7, 0, 3.5},
 	}
-	codec := int4.Codec{Bits: 4, Signed: true, Type: quantutil.Float32}
+	codec := int4.Codec{Bits: 4, Signed: true, Type: dtype.Float32}
 	packed := make([]byte, int4.PackedLen(12, codec.Bits))
 	for b := 0; b < len(weight); b += 2 {
 		block := weight[b : b+2]

@@ -4,6 +4,7 @@ import (
 	"math"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/golden"
 	"onnxquant/quantutil"
 )
@@ -43,7 +44,7 @@ func quantTensor(c *golden.Case, alike, all *int) (golden.Arrays, error) {
 	w := tensor(c.Inputs["w"])
 	codec := Codec{Bits: bits, Signed: !zeroPoint, ZeroPoint: zeroPoint, Type: w.DType}
 	last := len(w.Shape) - 1
-	if c.Outputs == nil || codec.Validate() != nil || w.DType == quantutil.BFloat16 || alpha != 1 && !zeroPoint || axis != 0 && axis != last {
+	if c.Outputs == nil || codec.Validate() != nil || w.DType == dtype.BFloat16 || alpha != 1 && !zeroPoint || axis != 0 && axis != last {
 		return nil, golden.ErrSkip
 	}
 	q, scale := tensor(c.Outputs["wq"]), tensor(c.Outputs["scale"])
@@ -92,11 +93,11 @@ func quantTensor(c *golden.Case, alike, all *int) (golden.Arrays, error) {
 }
 
 func tensor(a golden.Array) *quantutil.Tensor {
-	dtype, ok := quantutil.ParseDType(a.DType)
+	typ, ok := quantutil.ParseDType(a.DType)
 	if !ok {
 		panic("no tensor of " + a.DType)
 	}
-	x, err := quantutil.FromBytes(dtype, a.Data, a.Shape...)
+	x, err := quantutil.FromBytes(typ, a.Data, a.Shape...)
 	if err != nil {
 		panic(err)
 	}
@@ -104,5 +105,5 @@ func tensor(a golden.Array) *quantutil.Tensor {
 }
 
 func array(x *quantutil.Tensor) golden.Array {
-	return golden.Array{DType: x.DType.String(), Shape: x.Shape, Data: x.Bytes()}
+	return golden.Array{DType: quantutil.TypeName(x.DType), Shape: x.Shape, Data: x.Bytes()}
 }

@@ -3,8 +3,8 @@ package int4
 import (
 	"math"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 // zeroScale is the scale of a block of zeros in a symmetric format, zeroRange
@@ -62,7 +62,7 @@ func (c Codec) scale(lo, hi float32) (float32, int32) {
 
 func (c Codec) symmetric(amax float32) float32 {
 	if amax == 0 {
-		return c.round(zeroScale)
+		return c.Type.Round(zeroScale)
 	}
 	steps := int32(1)<<(c.Bits-1) - 1
 	s := c.bound(c.divide(amax, float32(steps)), steps)
@@ -76,17 +76,17 @@ func (c Codec) affine(lo, hi, steps float32) float32 {
 	span := c.step(hi - lo)
 	switch {
 	case span == 0:
-		return c.round(c.step(zeroRange) / steps)
+		return c.Type.Round(c.step(zeroRange) / steps)
 	case !kernels.IsFinite(span):
-		return c.round(c.step(hi/steps) - c.step(lo/steps))
+		return c.Type.Round(c.step(hi/steps) - c.step(lo/steps))
 	}
 	return c.divide(span, steps)
 }
 
 // divide returns the scale by which so many steps span a range.
 func (c Codec) divide(span, steps float32) float32 {
-	s := c.round(span / steps)
-	if c.Type != quantutil.Float16 {
+	s := c.Type.Round(span / steps)
+	if c.Type != dtype.Float16 {
 		return max(s, 0x1p-126)
 	}
 	if s < zeroScale && s*steps < span { // subnormal: round up
@@ -98,18 +98,18 @@ func (c Codec) divide(span, steps float32) float32 {
 // bound lowers s as far as it takes to make codes times s finite in Type.
 func (c Codec) bound(s float32, codes int32) float32 {
 	n := float32(codes)
-	fits := func(s float32) bool { return kernels.IsFinite(c.round(n * s)) }
+	fits := func(s float32) bool { return kernels.IsFinite(c.Type.Round(n * s)) }
 	if fits(s) {
 		return s
 	}
 	greatest, ulp := float32(math.MaxFloat32), uint32(1)
 	switch c.Type {
-	case quantutil.Float16:
+	case dtype.Float16:
 		greatest, ulp = 65504, 1<<13
-	case quantutil.BFloat16:
+	case dtype.BFloat16:
 		greatest, ulp = 0x1.fep127, 1<<16
 	}
-	s = c.round(greatest / n)
+	s = c.Type.Round(greatest / n)
 	if !fits(s) {
 		s = math.Float32frombits(math.Float32bits(s) - ulp)
 	}

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/quantutil"
+	"onnxquant/formats/dtype"
 )
 
 // narrow runs a search on one block, cut into pieces of n elements.
@@ -28,7 +28,7 @@ func squaredError(c Codec, lo, hi float32, x []float32) float64 {
 	return c.QuantizeBlocks(q, x, scale, zero, len(x), len(x)).SumSqErr
 }
 
-func randomBlock(r *rand.Rand, n int, t quantutil.DType) []float32 {
+func randomBlock(r *rand.Rand, n int, t dtype.DType) []float32 {
 	x := make([]float32, n)
 	for i := range x {
 		x[i] = float32(r.NormFloat64())
@@ -127,7 +127,7 @@ func TestPercentileOfBlocks(t *testing.T) {
 // A search serves any number of blocks, one set after another.
 func TestSearchOfSeveralBlocks(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 3))
-	c := Codec{Bits: 4, ZeroPoint: true, Type: quantutil.Float32}
+	c := Codec{Bits: 4, ZeroPoint: true, Type: dtype.Float32}
 	for _, s := range []Search{c.LeastError(), c.Percentile(90)} {
 		for _, n := range []int{5, 1, 9} {
 			blocks := make([][]float32, n)

@@ -3,7 +3,7 @@ package int4
 import (
 	"math"
 
-	"onnxquant/quantutil"
+	"onnxquant/formats/dtype"
 )
 
 // usual gives most blocks what Codec.scale gives them, in less time: those whose
@@ -27,10 +27,10 @@ func (c Codec) usual() usual {
 		u.steps /= 2
 	}
 	switch c.Type {
-	case quantutil.Float16:
+	case dtype.Float16:
 		u.leastScale, u.mostRange = 0x1p-14, 0x1p15
 		u.scaleTo, u.stepTo = toBits(11), toBits(11)
-	case quantutil.BFloat16:
+	case dtype.BFloat16:
 		u.scaleTo = toBits(8)
 	}
 	return u

@@ -15,7 +15,7 @@ func TestUsualBlocks(t *testing.T) {
 		u := c.usual()
 		count := 0
 		check := func(lo, hi float32) {
-			lo, hi = c.round(lo), c.round(hi)
+			lo, hi = c.Type.Round(lo), c.Type.Round(hi)
 			if !kernels.IsFinite(lo) || !kernels.IsFinite(hi) {
 				return
 			}
@@ -63,7 +63,7 @@ func TestUsualBlocks(t *testing.T) {
 func TestWhatIsUsual(t *testing.T) {
 	for c := range codecs {
 		u := c.usual()
-		lo, hi := c.round(-0.02), c.round(0.05)
+		lo, hi := c.Type.Round(-0.02), c.Type.Round(0.05)
 		if !c.ZeroPoint {
 			lo = 0
 		}

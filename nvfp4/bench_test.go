@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 var worst float64
@@ -28,7 +28,7 @@ func BenchmarkWeight(b *testing.B) {
 		crc32.Checksum(q, castagnoli)
 		kernels.Pack4(packed, q)
 	}
-	for _, t := range []quantutil.DType{quantutil.Float32, quantutil.Float16, quantutil.BFloat16} {
+	for _, t := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		c := Codec{TensorScale: 1e-4, Type: t}
 		name := fmt.Sprintf("type=%s", t)
 		b.Run("layout=columns/"+name, func(b *testing.B) {

@@ -5,9 +5,10 @@ import (
 	"fmt"
 	"slices"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 // BlockSize is the number of elements that share a scale by the definition.
@@ -72,8 +73,10 @@ func DecodeE2M1(code byte) float32 { return kernels.E2M1.Values[code&15] }
 // Methods hold no state and may run at once. They panic if slices do not fit
 // together.
 type Codec struct {
-	TensorScale float32         // see the function of that name
-	Type        quantutil.DType // of weights: Float32, Float16 or BFloat16
+	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
+
+	TensorScale float32     // see the function of that name
+	Type        dtype.DType // of weights: Float32 (or 0), Float16 or BFloat16
 }
 
 // Validate reports a codec whose fields name no format.
@@ -81,25 +84,7 @@ func (c Codec) Validate() error {
 	if !(c.TensorScale > 0) || !kernels.IsFinite(c.TensorScale) {
 		return fmt.Errorf("tensor scale %v: want a positive number", c.TensorScale)
 	}
-	return quantutil.CheckWeightType(c.Type)
-}
-
-// CodeBits returns the size of a code, 4.
-func (c Codec) CodeBits() int { return 4 }
-
-// HasZeroPoints returns false.
-func (c Codec) HasZeroPoints() bool { return false }
-
-// ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in columns, by some of their rows. TensorScale is not used.
-func (c Codec) ObserveColumns(lo, hi, x []float32) {
-	blocks.ObserveColumns(hi, x)
-}
-
-// ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in rows of k elements. TensorScale is not used.
-func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
-	blocks.ObserveBlocks(hi, x, k, block)
+	return blocks.CheckType(c.Type)
 }
 
 // Scales turns the largest magnitudes of blocks into their scales, which are E4M3
@@ -143,7 +128,7 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 
 // QuantizeColumns does what EncodeColumns does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats {
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatColumns(q, x, scale, c.TensorScale, kernels.SignlessE2M1, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
@@ -151,7 +136,7 @@ func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantu
 
 // QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
 // codes stand for, without decoding them in a pass of its own.
-func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats {
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatBlocks(q, x, scale, c.TensorScale, k, block, kernels.SignlessE2M1, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)

@@ -106,11 +106,11 @@ func cast(encode func(float32) byte) golden.Func {
 
 // values reads an array of floats, each rounded to float32.
 func values(a golden.Array) []float32 {
-	dtype, ok := quantutil.ParseDType(a.DType)
+	typ, ok := quantutil.ParseDType(a.DType)
 	if !ok {
 		panic("no tensor of " + a.DType)
 	}
-	x, err := quantutil.FromBytes(dtype, a.Data, a.Shape...)
+	x, err := quantutil.FromBytes(typ, a.Data, a.Shape...)
 	if err != nil {
 		panic(err)
 	}

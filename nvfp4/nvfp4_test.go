@@ -6,8 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
-	"onnxquant/quantutil"
 )
 
 var inf = float32(math.Inf(1))
@@ -155,7 +155,7 @@ func TestCodecIsEncode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := Codec{TensorScale: want.TensorScale, Type: quantutil.Float32}
+	c := Codec{TensorScale: want.TensorScale, Type: dtype.Float32}
 	for b := range 3 {
 		part := columns[b*block*n : min((b+1)*block, k)*n]
 		amax, scale := make([]float32, n), make([]float32, n)
@@ -190,10 +190,10 @@ func TestZeroTensor(t *testing.T) {
 // Even the largest weights stand for numbers.
 func TestHugeIsFinite(t *testing.T) {
 	for _, c := range []struct {
-		dtype quantutil.DType
+		dtype dtype.DType
 		amax  float32
 		ulp   uint32
-	}{{quantutil.Float32, math.MaxFloat32, 1}, {quantutil.Float16, 65504, 1 << 13}, {quantutil.BFloat16, 0x1.fep127, 1 << 16}} {
+	}{{dtype.Float32, math.MaxFloat32, 1}, {dtype.Float16, 65504, 1 << 13}, {dtype.BFloat16, 0x1.fep127, 1 << 16}} {
 		for i := range uint32(1000) {
 			v := math.Float32frombits(math.Float32bits(c.amax) - i*c.ulp)
 			s, err := TensorScale(v)
@@ -217,7 +217,7 @@ func TestHugeIsFinite(t *testing.T) {
 func TestValidate(t *testing.T) {
 	for _, c := range []Codec{
 		{}, {TensorScale: inf}, {TensorScale: -1}, {TensorScale: float32(math.NaN())},
-		{TensorScale: 1, Type: quantutil.Float64}, {TensorScale: 1, Type: quantutil.Int8},
+		{TensorScale: 1, Type: dtype.Float64}, {TensorScale: 1, Type: dtype.Int8},
 	} {
 		if c.Validate() == nil {
 			t.Errorf("%+v: no error", c)

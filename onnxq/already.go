@@ -4,7 +4,7 @@ import (
 	"iter"
 	"strings"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -141,7 +141,7 @@ func codedWeight(x *graphIndex, n *onnxpb.NodeProto, input int, roles []inputRol
 		Consumers: []string{use{n, input}.String()}, nodes: []*onnxpb.NodeProto{n},
 		Obstacle: n.GetOpType() + " computes with its codes",
 	}
-	t := packedType(n, modelfile.DType(codes.tensor.GetDataType()))
+	t := packedType(n, dtype.DType(codes.tensor.GetDataType()))
 	w.CodeType, w.Bits = t.String(), int(t.Bits())
 	for i, r := range roles {
 		v := x.source(use{n, i})
@@ -151,7 +151,7 @@ func codedWeight(x *graphIndex, n *onnxpb.NodeProto, input int, roles []inputRol
 		switch r.what {
 		case "scale":
 			w.Scale = v.name
-			n, _ := modelfile.Elements(v.tensor.GetDims())
+			n, _ := dtype.Elements(v.tensor.GetDims())
 			w.PerTensor = n == 1
 		case "zero point":
 			w.ZeroPoint = v.name
@@ -165,8 +165,8 @@ func codedWeight(x *graphIndex, n *onnxpb.NodeProto, input int, roles []inputRol
 
 // packedType is the type of codes that are stored as another. Some operators pack
 // several into a byte.
-func packedType(n *onnxpb.NodeProto, stored modelfile.DType) modelfile.DType {
-	if stored != modelfile.Uint8 {
+func packedType(n *onnxpb.NodeProto, stored dtype.DType) dtype.DType {
+	if stored != dtype.Uint8 {
 		return stored
 	}
 	bits := int64(8)

@@ -7,17 +7,17 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
 // Operators that compute with codes: their weights are listed, their float tensors
 // told apart, and conversions of any kind change nothing.
 func TestCodesThatOperatorsRead(t *testing.T) {
-	const f32, i8, u8, i32 = modelfile.Float32, modelfile.Int8, modelfile.Uint8, modelfile.Int32
+	const f32, i8, u8, i32 = dtype.Float32, dtype.Int8, dtype.Uint8, dtype.Int32
 	type part struct {
 		name  string
-		dtype modelfile.DType
+		dtype dtype.DType
 		shape []int64
 	}
 	codes, scale, zero := part{"b", i8, []int64{64, 32}}, part{"s", f32, []int64{32}}, part{"z", i8, []int64{32}}
@@ -120,7 +120,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 	in := written(t, madeOf(t, nil, nodes{node("local.f", "y", "x")},
 		localFunction("f", "x", "y", constantNode("v", floats("w", 256, 64)), constantNode("idle", floats("idle", 2)), node("MatMul", "m", "x v"),
 			node("If", "o", "x", branch, body("else_branch", nil, node("Identity", "e", "m"))),
-			constantNode("b", zeros("b", modelfile.Int8, 64, 32)), node("MatMulInteger", "y", "o b"))))
+			constantNode("b", zeros("b", dtype.Int8, 64, 32)), node("MatMulInteger", "y", "o b"))))
 	once := filepath.Join(t.TempDir(), "m.onnx")
 	r, err := Convert(context.Background(), in, once, Options{})
 	if err != nil {

@@ -7,11 +7,11 @@ import (
 	"iter"
 	"slices"
 
-	"onnxquant/ggml"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/ggml"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/quantutil"
 )
 
 // The blockwise formats are the encodings of package ggml that have a form of codes and
@@ -49,14 +49,14 @@ func (w *weight) along(n int64) []int64 {
 const partScale = "_part_scale"
 
 // detailed adds a detail of which there is one for so many elements.
-func (w *weight) detailed(b *builder, name string, dtype modelfile.DType, part int64) *onnxpb.TensorProto {
+func (w *weight) detailed(b *builder, name string, typ dtype.DType, part int64) *onnxpb.TensorProto {
 	n := divideUp(w.k, part)
 	t := b.tensor(w.d.value.name+name, dtype, w.along(n))
 	if name == partScale {
 		w.partScale = t
 	}
 	at := stored{outer: w.outer, k: n, inner: w.inner, pitch: n}
-	w.details = append(w.details, detail{t, at, dtype.Bits() / 8, part})
+	w.details = append(w.details, detail{t, at, typ.Bits() / 8, part})
 	return t
 }
 
@@ -74,24 +74,24 @@ func (w *weight) buildBlockwise(b *builder) {
 	w.codes = b.tensor(w.d.value.name+w.d.choice.format.traits().suffix, w.codeType(), w.view)
 	w.scale = b.tensor(w.d.value.name+"_scale", modelfile.Float16, w.along(w.blocks))
 	if f.Values != nil {
-		w.buildLookup(b, w.scale.GetName(), modelfile.Float16)
+		w.buildLookup(b, w.scale.GetName(), dtype.Float16)
 		return
 	}
-	ofParts := func(t *onnxpb.TensorProto, name string, codes modelfile.DType) string {
-		value := b.value(t.GetName(), "Cast", []string{t.GetName()}, intAttr("to", int64(modelfile.Float32)))
+	ofParts := func(t *onnxpb.TensorProto, name string, codes dtype.DType) string {
+		value := b.value(t.GetName(), "Cast", []string{t.GetName()}, intAttr("to", int64(dtype.Float32)))
 		if !f.Nested {
 			return value
 		}
 		c := w.detailed(b, name, codes, part)
 		return b.value(c.GetName(), "DequantizeLinear", []string{c.GetName(), value}, w.spreadOver(w.blocks, block/part)...)
 	}
-	scaleCodes := modelfile.Uint8
+	scaleCodes := dtype.Uint8
 	if f.Signed {
-		scaleCodes = modelfile.Int8
+		scaleCodes = dtype.Int8
 	}
 	inputs := []string{w.codes.GetName(), ofParts(w.scale, partScale, scaleCodes)}
 	if !f.Mins {
-		b.result(w, modelfile.Float32, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
+		b.result(w, dtype.Float32, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
 		return
 	}
 	value := b.value(w.d.value.name, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
@@ -99,7 +99,7 @@ func (w *weight) buildBlockwise(b *builder) {
 	if parts > 1 { // a single one is spread by Sub itself
 		least = b.value(least, "Gather", []string{least, b.blockIndex(w.k, part)}, intAttr("axis", int64(w.d.choice.axis)))
 	}
-	b.result(w, modelfile.Float32, "Sub", []string{value, least})
+	b.result(w, dtype.Float32, "Sub", []string{value, least})
 }
 
 // spreadOver says in attributes that each of n scales belongs to a block of so many.
@@ -117,7 +117,7 @@ func (b *builder) blockIndex(k, block int64) string {
 	for i := range k {
 		raw = binary.LittleEndian.AppendUint32(raw, uint32(i/block))
 	}
-	return b.constant(fmt.Sprintf("blocks_of_%d", block), modelfile.Int32, []int64{k}, raw)
+	return b.constant(fmt.Sprintf("blocks_of_%d", block), dtype.Int32, []int64{k}, raw)
 }
 
 // blockBuffers are what a worker needs for blocks. Blocks of a tile follow one another,
@@ -306,7 +306,7 @@ func (b *buffers) detail(t tile, d detail) []byte {
 	case d.size == 2:
 		raw := grow(&b.raw, 2*t.scales)[:0]
 		for _, v := range inOrder(t, &b.blocks.turned, p.Mins, d.part) {
-			raw = binary.LittleEndian.AppendUint16(raw, quantutil.Float16Bits(v))
+			raw = binary.LittleEndian.AppendUint16(raw, dtype.Float16Bits(v))
 		}
 		return raw
 	case d.TensorProto == t.partScale:

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/ggml"
+	"onnxquant/formats/ggml"
 	"onnxquant/internal/kernels"
 	"onnxquant/testmodels"
 )

@@ -3,13 +3,10 @@ package onnxq
 import (
 	"context"
 	"encoding/binary"
-	"math"
 
-	"github.com/x448/float16"
-
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/kernels"
-	"onnxquant/internal/modelfile"
-	"onnxquant/quantutil"
 )
 
 // elementBytes is an upper bound of the memory of buffers for an element of a
@@ -106,22 +103,12 @@ func addHalf(q []byte, bits int) {
 
 // encodeScales returns scales of a tile as bytes of their type.
 func (b *buffers) encodeScales(t tile, scales []float32) []byte {
-	dtype := t.scaleType()
-	raw := grow(&b.raw, dtype.Bytes(t.scales))
-	if dtype.Bits() == 8 {
-		scaleBytes(raw, dtype, scales)
-		return raw
-	}
-	raw = raw[:0]
-	for _, s := range scales {
-		switch dtype {
-		case modelfile.Float16:
-			raw = binary.LittleEndian.AppendUint16(raw, float16.Fromfloat32(s).Bits())
-		case modelfile.BFloat16:
-			raw = binary.LittleEndian.AppendUint16(raw, uint16(math.Float32bits(s)>>16))
-		case modelfile.Float32:
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(s))
-		}
+	typ := t.scaleType()
+	raw := grow(&b.raw, typ.Bytes(t.scales))
+	if typ.Bits() == 8 {
+		scaleBytes(raw, typ, scales)
+	} else {
+		typ.Encode(raw, scales)
 	}
 	return raw
 }
@@ -138,7 +125,7 @@ func (t tile) observe(b *buffers, c chunk) {
 }
 
 // quantize codes a chunk and measures how far the codes are from it.
-func (t tile) quantize(b *buffers, c chunk) (errors quantutil.ErrorStats) {
+func (t tile) quantize(b *buffers, c chunk) (errors errstat.Stats) {
 	grow(&b.q, int64(len(b.x)))
 	m, measures := t.codec.(measurer)
 	if !measures {

@@ -1,13 +1,13 @@
 package onnxq
 
 import (
-	"onnxquant/fp8"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
+	"onnxquant/formats/fp8"
+	"onnxquant/formats/mx"
+	"onnxquant/formats/qlora"
 	"onnxquant/int4"
-	"onnxquant/internal/modelfile"
-	"onnxquant/mx"
 	"onnxquant/nvfp4"
-	"onnxquant/qlora"
-	"onnxquant/quantutil"
 )
 
 // codec turns elements into codes and back. Package int4 tells what its methods
@@ -33,8 +33,8 @@ type codec interface {
 
 // measurer is a codec that encodes and measures the errors in one go.
 type measurer interface {
-	QuantizeColumns(q []byte, x, scale []float32, zero []byte) quantutil.ErrorStats
-	QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) quantutil.ErrorStats
+	QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats
+	QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats
 }
 
 // newCodec returns the codec of the weight's format.
@@ -70,8 +70,8 @@ func (w *weight) rescale(amax float32) (scale float32, err error) {
 }
 
 // scaleBytes sets dst to the bytes that stand for scales of an eight-bit type.
-func scaleBytes(dst []byte, dtype modelfile.DType, scales []float32) {
-	if dtype != modelfile.Float8E8M0 {
+func scaleBytes(dst []byte, typ dtype.DType, scales []float32) {
+	if typ != dtype.Float8E8M0 {
 		nvfp4.ScaleBytes(dst, scales)
 		return
 	}

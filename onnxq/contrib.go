@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -58,13 +58,13 @@ func (f *folder) packedMatrix(n *onnxpb.NodeProto) (c *constant, obstacle string
 	return &constant{num: dequantized(d.x, d.s, d.z, d.spread, scale.num.dtype), tensor: codes.tensor, weight: d}, ""
 }
 
-var unsignedTypes = map[int64]modelfile.DType{2: modelfile.Uint2, 4: modelfile.Uint4, 8: modelfile.Uint8}
+var unsignedTypes = map[int64]dtype.DType{2: dtype.Uint2, 4: dtype.Uint4, 8: dtype.Uint8}
 
 // packedZeros finds the zero points of rows × blocks blocks.
-func (f *folder) packedZeros(d *decoder, n *onnxpb.NodeProto, input int, rows, blocks int64, scaleType modelfile.DType) (obstacle string) {
+func (f *folder) packedZeros(d *decoder, n *onnxpb.NodeProto, input int, rows, blocks int64, scaleType dtype.DType) (obstacle string) {
 	bits := int64(d.grid.bits)
 	if !hasInput(n, input) {
-		d.z, d.middle = constantNumber(float32(int64(1)<<(bits-1)), modelfile.Uint8), true
+		d.z, d.middle = constantNumber(float32(int64(1)<<(bits-1)), dtype.Uint8), true
 		return ""
 	}
 	zero := f.input(n, input)
@@ -133,7 +133,7 @@ func (f *folder) packedTable(n *onnxpb.NodeProto) (c *constant, obstacle string)
 			return nil, fmt.Sprintf("codes of %d bits", bits)
 		}
 		shape[last] *= 8 / bits
-		size, err := modelfile.Elements(shape)
+		size, err := dtype.Elements(shape)
 		if err != nil || size == 0 {
 			return nil, "its codes are no table"
 		}

@@ -15,6 +15,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/int4"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -140,13 +141,8 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if dtype == quantutil.Float64 { // which the converter narrows first
-		if tensor, err = tensor.Astype(quantutil.Float32); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if dtype == quantutil.Float64 { // ONNX has no such scales
-		if tensor, err = tensor.Astype(quantutil.Float32); err != nil {
+	if w.dtype == dtype.Float64 { // which the converter narrows first; ONNX has no such scales
+		if tensor, err = tensor.Astype(dtype.Float32); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,14 +3,14 @@ package onnxq
 import (
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
 // dequantizer is a DequantizeLinear of stored codes.
 type dequantizer struct {
 	made          *value
-	codes, scales modelfile.DType
+	codes, scales dtype.DType
 	dims          []int64
 	axis          int
 	block         int64 // 0: none
@@ -34,15 +34,15 @@ func (m *Model) dequantizer(n *onnxpb.NodeProto) *dequantizer {
 		return nil
 	}
 	d := &dequantizer{
-		made: made, codes: modelfile.DType(codes.tensor.GetDataType()), dims: codes.tensor.GetDims(),
+		made: made, codes: dtype.DType(codes.tensor.GetDataType()), dims: codes.tensor.GetDims(),
 		block: intAttribute(n, "block_size"), zero: hasInput(n, 2), index: x, scaleCount: 1,
 	}
 	if scale.tensor != nil {
-		d.scales = modelfile.DType(scale.tensor.GetDataType())
-		d.scaleCount, _ = modelfile.Elements(scale.tensor.GetDims())
+		d.scales = dtype.DType(scale.tensor.GetDataType())
+		d.scaleCount, _ = dtype.Elements(scale.tensor.GetDims())
 		d.scalar = len(scale.tensor.GetDims()) == 0
 	} else { // themselves decoded
-		d.scales, d.scaleCount = modelfile.Float32, 2
+		d.scales, d.scaleCount = dtype.Float32, 2
 	}
 	axis := counted(intAttributeOr(n, "axis", 1), len(d.dims))
 	if d.scaleCount == 1 && d.block == 0 {
@@ -73,7 +73,7 @@ func (d *dequantizer) blockSize() int {
 func (d *dequantizer) format() Format {
 	for _, t := range formats[1:] {
 		scaled := t.family == microscaling
-		if t.codes == d.codes && t.family != lookup && scaled == (d.scales == modelfile.Float8E8M0) {
+		if t.codes == d.codes && t.family != lookup && scaled == (d.scales == dtype.Float8E8M0) {
 			return t.format
 		}
 	}

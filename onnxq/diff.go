@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -302,7 +303,7 @@ func (d *differ) tensor(where string, x, y *onnxpb.TensorProto) error {
 	switch {
 	case a != b || !slices.Equal(x.Dims, y.Dims):
 		d.add(Change{Kind: Changed, Where: where, Field: "tensor", A: a, B: b})
-	case modelfile.DType(x.GetDataType()) == modelfile.String:
+	case dtype.DType(x.GetDataType()) == dtype.String:
 		if !slices.EqualFunc(x.StringData, y.StringData, bytes.Equal) {
 			d.add(Change{Kind: Changed, Where: where, Field: "contents", A: a, B: b, Contents: true})
 		}
@@ -410,7 +411,7 @@ func attributeText(a *onnxpb.AttributeProto) string {
 
 // tensorText tells a tensor's type and shape.
 func tensorText(t *onnxpb.TensorProto) string {
-	text := modelfile.DType(t.GetDataType()).String()
+	text := dtype.DType(t.GetDataType()).String()
 	return text + " " + clipText(fmt.Sprint(t.GetDims()))
 }
 
@@ -420,7 +421,7 @@ func typeText(t *onnxpb.TypeProto) string {
 	if typ == nil {
 		return clipText(t.String())
 	}
-	text := modelfile.DType(typ.GetElemType()).String()
+	text := dtype.DType(typ.GetElemType()).String()
 	if typ.Shape == nil {
 		return text
 	}

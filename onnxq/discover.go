@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"onnxquant/calib"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -54,8 +55,8 @@ func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
 	x := m.index
 	var all []*decision
 	for _, v := range x.values {
-		if dtype := modelfile.DType(v.tensor.GetDataType()); dtype.Float() {
-			all = append(all, &decision{value: v, dtype: dtype, shape: v.tensor.GetDims(), bytes: sizeOf(v.tensor)})
+		if typ := dtype.DType(v.tensor.GetDataType()); typ.Float() {
+			all = append(all, &decision{value: v, dtype: typ, shape: v.tensor.GetDims(), bytes: sizeOf(v.tensor)})
 		}
 	}
 	for _, v := range x.unusual {
@@ -96,8 +97,8 @@ func (m *Model) elsewhere() (all []*decision) {
 		listed[v.unusual.sparse.GetValues()] = true
 	}
 	for where, t := range modelfile.Tensors(m.file.Proto) {
-		dtype := modelfile.DType(t.GetDataType())
-		if n, _ := modelfile.Elements(t.GetDims()); listed[t] || !dtype.Float() || n < 2 {
+		typ := dtype.DType(t.GetDataType())
+		if n, _ := dtype.Elements(t.GetDims()); listed[t] || !typ.Float() || n < 2 {
 			continue
 		}
 		reason := "in an attribute"
@@ -105,7 +106,7 @@ func (m *Model) elsewhere() (all []*decision) {
 			reason = "in training_info"
 		}
 		v := &value{name: t.GetName(), path: where, tensor: t}
-		all = append(all, &decision{value: v, dtype: dtype, shape: t.GetDims(), bytes: sizeOf(t), reason: reason})
+		all = append(all, &decision{value: v, dtype: typ, shape: t.GetDims(), bytes: sizeOf(t), reason: reason})
 	}
 	return all
 }
@@ -127,7 +128,7 @@ func (d *decision) settleStyle(x *graphIndex, style Style, not string) {
 			return
 		}
 		c.style, c.nbits = NBits, f
-	case style == QDQ && d.dtype == modelfile.Float64:
+	case style == QDQ && d.dtype == dtype.Float64:
 		d.reason = "QuantizeLinear does not take float64"
 	case style == QDQ && family != integer && family != float8:
 		d.reason = fmt.Sprintf("QuantizeLinear does not make %s", c.format)
@@ -149,7 +150,7 @@ func (d *decision) remark(text string) {
 // selectBy fills in the choice if the options select the tensor, or else the
 // reason why they do not.
 func (d *decision) selectBy(opts Options) error {
-	n, _ := modelfile.Elements(d.shape)
+	n, _ := dtype.Elements(d.shape)
 	o, reason := d.readers(opts)
 	switch {
 	case reason != "":

@@ -9,9 +9,10 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/quantutil"
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -19,7 +20,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 // outcome is what a task found out. Outcomes are merged in the order of tasks,
 // so that sums do not depend on the number of workers.
 type outcome struct {
-	errors quantutil.ErrorStats
+	errors errstat.Stats
 	sum    uint32 // of what was written: codes, scales, zero points
 	told   int64  // bytes that are in the progress already, of a task that takes long
 }
@@ -189,8 +190,8 @@ func (e *executor) unfit() map[*onnxpb.TensorProto]string {
 }
 
 // sums merges the errors of each weight's tiles, in their order.
-func (e *executor) sums() map[*weight]*quantutil.ErrorStats {
-	sums := map[*weight]*quantutil.ErrorStats{}
+func (e *executor) sums() map[*weight]*errstat.Stats {
+	sums := map[*weight]*errstat.Stats{}
 	for i, t := range e.tasks {
 		if t.tile.weight == nil {
 			continue

@@ -3,7 +3,7 @@ package onnxq
 import (
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -42,7 +42,7 @@ type decoder struct {
 	form                      string // the operators that decode it
 	codes, scale, zero, whole *value // what holds the parts; there may be no zero points, and no scale of the scales
 	least, leastWhole         *value // what holds mins, which are taken off at last, and their scale; there may be none
-	codeType                  modelfile.DType
+	codeType                  dtype.DType
 	blocking                  // block 0: one scale for each index of the axis
 	perTensor                 bool
 	unscaled                  bool // so far: a product with scales may follow
@@ -156,10 +156,9 @@ func (f *folder) find(v *value) *constant {
 }
 
 // readable reports whether elements of the type are numbers here.
-func readable(t modelfile.DType) bool {
-	_, integer := integerTypes[t]
+func readable(t dtype.DType) bool {
 	_, float8 := float8Types[t]
-	return integer || float8 || t.Float() || t == modelfile.Float4E2M1 || t == modelfile.Float8E8M0
+	return integerType(t) || float8 || t.Float() || t == dtype.Float4E2M1 || t == dtype.Float8E8M0
 }
 
 // through folds a node that hands on its first input. A weight whose value
@@ -182,7 +181,7 @@ func (f *folder) soleUse(n *onnxpb.NodeProto, i int) bool {
 }
 
 func (f *folder) castNode(n *onnxpb.NodeProto) *constant {
-	to := modelfile.DType(intAttribute(n, "to"))
+	to := dtype.DType(intAttribute(n, "to"))
 	return f.through(n, func(x *constant) *numbers {
 		if !readable(to) {
 			return nil
@@ -269,8 +268,8 @@ func (f *folder) quantizeLinear(n *onnxpb.NodeProto) *constant {
 	if x == nil || scale == nil || x.weight != nil || !x.num.dtype.Float() || !scale.num.dtype.Float() {
 		return nil
 	}
-	codes := modelfile.Uint8
-	if to := modelfile.DType(intAttribute(n, "output_dtype")); to != 0 {
+	codes := dtype.Uint8
+	if to := dtype.DType(intAttribute(n, "output_dtype")); to != 0 {
 		codes = to
 	}
 	var z *numbers

@@ -7,7 +7,7 @@ import (
 	"math"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -30,12 +30,12 @@ func (b *builder) tensor(name string, dtype modelfile.DType, shape []int64) *onn
 
 // constant returns the name of a small initializer, adding it if there is none
 // like it yet.
-func (b *builder) constant(name string, dtype modelfile.DType, shape []int64, raw []byte) string {
-	key := fmt.Sprint(dtype, shape) + string(raw)
+func (b *builder) constant(name string, typ dtype.DType, shape []int64, raw []byte) string {
+	key := fmt.Sprint(typ, shape) + string(raw)
 	if have, ok := b.constants[key]; ok {
 		return have
 	}
-	t := b.tensor(name, dtype, shape)
+	t := b.tensor(name, typ, shape)
 	t.RawData = raw
 	if b.constants == nil {
 		b.constants = map[string]string{}
@@ -50,7 +50,7 @@ func (b *builder) shape(prefix string, dims []int64) string {
 	for _, n := range dims {
 		raw = binary.LittleEndian.AppendUint64(raw, uint64(n))
 	}
-	return b.constant(prefix+"_shape", modelfile.DType(onnxpb.TensorProto_INT64), []int64{int64(len(dims))}, raw)
+	return b.constant(prefix+"_shape", dtype.Int64, []int64{int64(len(dims))}, raw)
 }
 
 // node adds a node with one output. Its name begins with prefix.
@@ -82,7 +82,7 @@ func (b *builder) value(prefix, op string, inputs []string, attrs ...*onnxpb.Att
 
 // result adds the node that makes the weight, and behind it a Cast and a Reshape
 // where what it makes is of another type or shape.
-func (b *builder) result(w *weight, made modelfile.DType, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+func (b *builder) result(w *weight, made dtype.DType, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	type step struct {
 		op     string
 		inputs []string // behind the value of the step before
@@ -121,17 +121,17 @@ func (b *builder) constantNodes() (nodes []*onnxpb.NodeProto) {
 }
 
 // typeOpsets holds the opsets from which DequantizeLinear or Cast take a type.
-var typeOpsets = map[modelfile.DType]int64{
-	modelfile.Float16:      19,
-	modelfile.BFloat16:     19,
-	modelfile.Float8E4M3FN: 19,
-	modelfile.Float8E5M2:   19,
-	modelfile.Int4:         21,
-	modelfile.Uint4:        21,
-	modelfile.Float4E2M1:   23,
-	modelfile.Float8E8M0:   24,
-	modelfile.Int2:         25,
-	modelfile.Uint2:        25,
+var typeOpsets = map[dtype.DType]int64{
+	dtype.Float16:      19,
+	dtype.BFloat16:     19,
+	dtype.Float8E4M3FN: 19,
+	dtype.Float8E5M2:   19,
+	dtype.Int4:         21,
+	dtype.Uint4:        21,
+	dtype.Float4E2M1:   23,
+	dtype.Float8E8M0:   24,
+	dtype.Int2:         25,
+	dtype.Uint2:        25,
 }
 
 // opset is the least one that has the types and attributes of the weight's form.
@@ -173,9 +173,9 @@ func (w *weight) formName() string {
 }
 
 // codeType is the type of the tensor of codes.
-func (w *weight) codeType() modelfile.DType {
+func (w *weight) codeType() dtype.DType {
 	if w.tabled() {
-		return modelfile.Uint4
+		return dtype.Uint4
 	}
 	return w.d.choice.format.traits().codes
 }
@@ -237,14 +237,14 @@ func (w *weight) codeShape() []int64 {
 }
 
 // buildScale adds what makes the stored scales ready for use.
-func (w *weight) buildScale(b *builder) (name string, dtype modelfile.DType) {
+func (w *weight) buildScale(b *builder) (name string, typ dtype.DType) {
 	stored := w.scale.GetName()
 	switch t := w.scaleType(); {
 	case t == modelfile.Float8E4M3FN: // scaled themselves
 		w.whole = b.tensor(w.d.value.name+"_scale_2", modelfile.Float32, nil)
 		if w.tabled() { // runtimes compute constants once, but not all do so with DequantizeLinear
-			plain := b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32)))
-			return b.value(stored, "Mul", []string{plain, w.whole.GetName()}), modelfile.Float32
+			plain := b.value(stored, "Cast", []string{stored}, intAttr("to", int64(dtype.Float32)))
+			return b.value(stored, "Mul", []string{plain, w.whole.GetName()}), dtype.Float32
 		}
 		return b.value(stored, "DequantizeLinear", []string{stored, w.whole.GetName()}), modelfile.Float32
 	case !engineOf(w.d.choice.target).has(t):
@@ -255,7 +255,7 @@ func (w *weight) buildScale(b *builder) (name string, dtype modelfile.DType) {
 }
 
 // buildDequantize adds a DequantizeLinear.
-func (w *weight) buildDequantize(b *builder, scale string, scaleType modelfile.DType) {
+func (w *weight) buildDequantize(b *builder, scale string, scaleType dtype.DType) {
 	inputs := []string{w.codes.GetName(), scale}
 	if w.zero != nil {
 		inputs = append(inputs, w.zero.GetName())
@@ -285,9 +285,9 @@ func (w *weight) blocking() []*onnxpb.AttributeProto {
 //
 //	codes ── Cast ── Gather(values) ──┐
 //	scale ── Gather(blocks, axis) ── Mul ── w
-func (w *weight) buildLookup(b *builder, scale string, scaleType modelfile.DType) {
-	if scaleType != modelfile.Float32 {
-		scale = b.value(scale, "Cast", []string{scale}, intAttr("to", int64(modelfile.Float32)))
+func (w *weight) buildLookup(b *builder, scale string, scaleType dtype.DType) {
+	if scaleType != dtype.Float32 {
+		scale = b.value(scale, "Cast", []string{scale}, intAttr("to", int64(dtype.Float32)))
 	}
 	var values []byte
 	for _, v := range w.table() {
@@ -299,7 +299,7 @@ func (w *weight) buildLookup(b *builder, scale string, scaleType modelfile.DType
 	if w.blocks > 1 { // a single one is spread by Mul itself
 		scale = b.value(scale, "Gather", []string{scale, b.blockIndex(w.k, w.block)}, intAttr("axis", int64(w.d.choice.axis)))
 	}
-	b.result(w, modelfile.Float32, "Mul", []string{value, scale})
+	b.result(w, dtype.Float32, "Mul", []string{value, scale})
 }
 
 func intAttr(name string, v int64) *onnxpb.AttributeProto {

@@ -10,7 +10,6 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/mx"
 	"onnxquant/nvfp4"
-	"onnxquant/qlora"
 )
 
 // KnownAlgorithms are the ways to find codes and scales: rtn rounds to the
@@ -56,29 +55,29 @@ const (
 type formatTraits struct {
 	format Format
 	family family
-	codes  modelfile.DType // of the tensor of codes
-	suffix string          // of its name; the reference's is _i4
-	block  int             // default, where it is not that of the options
-	only   bool            // no other block size is a standard's
+	codes  dtype.DType // of the tensor of codes
+	suffix string      // of its name; the reference's is _i4
+	block  int         // default, where it is not that of the options
+	only   bool        // no other block size is a standard's
 }
 
 // formats lists what this version knows, but for the formats of package ggml.
 var formats = []formatTraits{
 	{format: Float},
-	{Int2, integer, modelfile.Int2, "_i2", 0, false},
-	{Uint2, integer, modelfile.Uint2, "_u2", 0, false},
-	{Int4, integer, modelfile.Int4, "_i4", 0, false},
-	{Uint4, integer, modelfile.Uint4, "_u4", 0, false},
-	{Int8, integer, modelfile.Int8, "_i8", 0, false},
-	{Uint8, integer, modelfile.Uint8, "_u8", 0, false},
-	{FP8E4M3, float8, modelfile.Float8E4M3FN, "_f8", 0, false},
-	{FP8E5M2, float8, modelfile.Float8E5M2, "_f8", 0, false},
-	{NVFP4, twoLevel, modelfile.Float4E2M1, "_f4", nvfp4.BlockSize, false},
-	{MXFP4, microscaling, modelfile.Float4E2M1, "_f4", mx.BlockSize, true},
-	{MXFP8, microscaling, modelfile.Float8E4M3FN, "_f8", mx.BlockSize, true},
-	{MXFP8E5M2, microscaling, modelfile.Float8E5M2, "_f8", mx.BlockSize, true},
-	{NF4, lookup, modelfile.Uint4, "_nf4", qlora.BlockSize, false},
-	{FP4, lookup, modelfile.Uint4, "_fp4", qlora.BlockSize, false},
+	{Int2, integer, dtype.Int2, "_i2", 0, false},
+	{Uint2, integer, dtype.Uint2, "_u2", 0, false},
+	{Int4, integer, dtype.Int4, "_i4", 0, false},
+	{Uint4, integer, dtype.Uint4, "_u4", 0, false},
+	{Int8, integer, dtype.Int8, "_i8", 0, false},
+	{Uint8, integer, dtype.Uint8, "_u8", 0, false},
+	{FP8E4M3, float8, dtype.Float8E4M3FN, "_f8", 0, false},
+	{FP8E5M2, float8, dtype.Float8E5M2, "_f8", 0, false},
+	{NVFP4, twoLevel, dtype.Float4E2M1, "_f4", nvfp4.BlockSize, false},
+	{MXFP4, microscaling, dtype.Float4E2M1, "_f4", mx.BlockSize, true},
+	{MXFP8, microscaling, dtype.Float8E4M3FN, "_f8", mx.BlockSize, true},
+	{MXFP8E5M2, microscaling, dtype.Float8E5M2, "_f8", mx.BlockSize, true},
+	{NF4, lookup, dtype.Uint4, "_nf4", qlora.BlockSize, false},
+	{FP4, lookup, dtype.Uint4, "_fp4", qlora.BlockSize, false},
 }
 
 // Formats lists every known format, Float first.
@@ -103,7 +102,7 @@ func (f Format) Bits() int { return int(f.traits().codes.Bits()) }
 
 // Signed reports whether codes are two's complement. The unsigned integers need
 // a zero point to stand for negative values.
-func (f Format) Signed() bool { return integerTypes[f.traits().codes].lo < 0 }
+func (f Format) Signed() bool { return f.traits().codes.Signed() }
 
 // scaled tells whether the format is that of integers around 0, or of a zero point, each
 // block of them with a scale that is stored.

@@ -13,6 +13,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/testmodels"
@@ -171,14 +172,14 @@ func checkDecoded(t *testing.T, in, out string, r *Report) {
 
 type tensorKey struct {
 	name, dims, content string
-	dtype               modelfile.DType
+	dtype               dtype.DType
 }
 
 func tensorsOf(t *testing.T, m *Model) map[tensorKey]int {
 	t.Helper()
 	count := map[tensorKey]int{}
 	for where, w := range modelfile.Tensors(m.file.Proto) {
-		key := tensorKey{name: w.GetName(), dims: fmt.Sprint(w.Dims), dtype: modelfile.DType(w.GetDataType())}
+		key := tensorKey{name: w.GetName(), dims: fmt.Sprint(w.Dims), dtype: dtype.DType(w.GetDataType())}
 		p, err := m.file.Payload(w)
 		if err != nil {
 			t.Fatal(err)

@@ -13,22 +13,22 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/testmodels"
 )
 
 // reader makes a model in which an operator reads a weight w of that type and shape,
 // of random values, and returns it with the values.
-func reader(op string, dtype modelfile.DType, shape ...int64) (*testmodels.Model, []float32) {
-	n, _ := modelfile.Elements(shape)
+func reader(op string, typ dtype.DType, shape ...int64) (*testmodels.Model, []float32) {
+	n, _ := dtype.Elements(shape)
 	r := rand.New(rand.NewPCG(uint64(n), 7))
 	x := make([]float32, n)
 	for i := range x {
 		x[i] = float32(r.IntN(1<<11)-1<<10) / (1 << 10) // exact in any float16
-		if dtype == modelfile.BFloat16 {
+		if typ == dtype.BFloat16 {
 			x[i] = float32(r.IntN(255)-127) / 128
 		}
 	}
@@ -106,11 +106,11 @@ func TestGGUFContents(t *testing.T) {
 		{"Gemm", []int64{2, 65536}, []int64{2, 65536}, 2, 65536, 1},
 		{"Gather", []int64{90, 256}, []int64{90, 256}, 90, 256, 1},
 	} {
-		for _, dtype := range []modelfile.DType{modelfile.Float32, modelfile.Float16, modelfile.BFloat16, modelfile.Float64} {
-			if dtype != modelfile.Float32 && c.k > 512 {
+		for _, typ := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16, dtype.Float64} {
+			if typ != dtype.Float32 && c.k > 512 {
 				continue // large
 			}
-			model, x := reader(c.op, dtype, c.shape...)
+			model, x := reader(c.op, typ, c.shape...)
 			m := opened(t, written(t, model))
 			rows := turned(x, c.outer, c.k, c.inner)
 			for _, e := range []*ggml.Encoding{ggml.F32, ggml.Q4_0, ggml.Q6_K, ggml.F16} {
@@ -119,7 +119,7 @@ func TestGGUFContents(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, memory := range []int64{1, 0} {
-					name := fmt.Sprintf("%s %v %v as %v", c.op, dtype, c.shape, e)
+					name := fmt.Sprintf("%s %v %v as %v", c.op, typ, c.shape, e)
 					f, _ := asGGUF(t, m, GGUFOptions{TensorTypes: []TypeRule{{"w", e.Name}}, Memory: memory, Threads: 3})
 					w := f.Tensor("w")
 					if w == nil || w.Type != gguf.Type(e.Type) || !slices.Equal(w.Shape, c.want) {
@@ -150,9 +150,9 @@ func TestGGUFSource(t *testing.T) {
 		{"MatMul", []int64{8192, 3}, 1, 8192, 3},
 		{"Gemm", []int64{20, 512}, 20, 512, 1},
 	} {
-		for _, dtype := range []modelfile.DType{modelfile.Float32, modelfile.Float16, modelfile.BFloat16, modelfile.Float64} {
+		for _, typ := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16, dtype.Float64} {
 			for _, e := range []*ggml.Encoding{ggml.F32, ggml.BF16, ggml.Q4_K} {
-				model, x := reader(c.op, dtype, c.shape...)
+				model, x := reader(c.op, typ, c.shape...)
 				m := opened(t, written(t, model))
 				f, _ := asGGUF(t, m, GGUFOptions{TensorTypes: []TypeRule{{"w", e.Name}}})
 				packed := make([]byte, f.Tensor("w").Bytes())
@@ -163,9 +163,9 @@ func TestGGUFSource(t *testing.T) {
 				if err := e.Dequantize(decoded, packed, c.k, 1); err != nil {
 					t.Fatal(err)
 				}
-				want := make([]byte, int64(len(x))*dtype.Bits()/8)
-				encodeFloats(want, turned(decoded, c.outer, c.inner, c.k), dtype)
-				name := fmt.Sprintf("%s %v %v as %v", c.op, dtype, c.shape, e)
+				want := make([]byte, int64(len(x))*typ.Bits()/8)
+				encodeFloats(want, turned(decoded, c.outer, c.inner, c.k), typ)
+				name := fmt.Sprintf("%s %v %v as %v", c.op, typ, c.shape, e)
 
 				v := m.index.values[0]
 				s, err := newGGUFSource(f, f.Tensor("w"), m.index, v)
@@ -255,7 +255,7 @@ func TestGGUFThereAndBack(t *testing.T) {
 func ownTypes(m *Model) []TypeRule {
 	var rules []TypeRule
 	for _, v := range m.index.values {
-		if t, ok := floatTypes[modelfile.DType(v.tensor.GetDataType())]; ok {
+		if t, ok := floatTypes[dtype.DType(v.tensor.GetDataType())]; ok {
 			rules = append(rules, TypeRule{v.path, t.String()})
 		}
 	}
@@ -263,7 +263,7 @@ func ownTypes(m *Model) []TypeRule {
 }
 
 func TestReadWeightsRefuses(t *testing.T) {
-	model, _ := reader("MatMul", modelfile.Float16, 64, 32)
+	model, _ := reader("MatMul", dtype.Float16, 64, 32)
 	path := written(t, model)
 	for _, c := range []struct {
 		tensor gguf.Tensor
@@ -330,7 +330,7 @@ func ggufFile(t *testing.T, tensor gguf.Tensor, b []byte) string {
 }
 
 func TestPlanGGUFRefuses(t *testing.T) {
-	model, _ := reader("MatMul", modelfile.Float32, 40, 32)
+	model, _ := reader("MatMul", dtype.Float32, 40, 32)
 	m := opened(t, written(t, model))
 	names, err := ParseNames([]byte(`{"v*": "a"}`))
 	if err != nil {
@@ -375,7 +375,7 @@ func TestWriteGGUFRefuses(t *testing.T) {
 		{1e30, "Q4_0", "more than Q4_0 can"},
 		{float32(math.NaN()), "F16", ""},
 	} {
-		model, _ := reader("MatMul", modelfile.Float32, 64, 32)
+		model, _ := reader("MatMul", dtype.Float32, 64, 32)
 		binary.LittleEndian.PutUint32(model.Proto.Graph.Initializer[0].RawData[400:], math.Float32bits(c.value))
 		m := opened(t, written(t, model))
 		p, err := m.PlanGGUF(GGUFOptions{TensorTypes: []TypeRule{{"w", c.typ}}})
@@ -525,7 +525,7 @@ func TestNames(t *testing.T) {
 // for each matrix.
 func TestImportance(t *testing.T) {
 	const k, n, experts = 256, 6, 3
-	model, x := reader("MatMul", modelfile.Float32, experts, k, n)
+	model, x := reader("MatMul", dtype.Float32, experts, k, n)
 	m := opened(t, written(t, model))
 	rows := turned(x, experts, k, n)
 	columns := make([]float32, experts*k)

@@ -3,8 +3,8 @@ package onnxq
 import (
 	"slices"
 
-	"onnxquant/gguf"
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/gguf"
 )
 
 // ggufLayout is how a tensor of a model lies in a GGUF file. There, blocks run along
@@ -94,9 +94,9 @@ func trimOnes(shape []int64) []int64 {
 }
 
 // floatTypes gives the type of GGUF that is a float type of ONNX.
-var floatTypes = map[modelfile.DType]gguf.Type{
-	modelfile.Float32:  gguf.F32,
-	modelfile.Float16:  gguf.F16,
-	modelfile.BFloat16: gguf.BF16,
-	modelfile.Float64:  gguf.F64,
+var floatTypes = map[dtype.DType]gguf.Type{
+	dtype.Float32:  gguf.F32,
+	dtype.Float16:  gguf.F16,
+	dtype.BFloat16: gguf.BF16,
+	dtype.Float64:  gguf.F64,
 }

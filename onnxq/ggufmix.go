@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"onnxquant/gguf"
+	"onnxquant/formats/gguf"
 )
 
 // DefaultMix is the mix of a GGUF file if none is asked for.

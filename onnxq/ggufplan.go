@@ -7,8 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/modelfile"
 )
 
@@ -76,7 +77,7 @@ type GGUFPlan struct {
 type ggufWeight struct {
 	ggufLayout
 	*value
-	dtype      modelfile.DType
+	dtype      dtype.DType
 	src        *modelfile.Payload
 	encoding   *ggml.Encoding
 	verbatim   bool // the types are one
@@ -173,7 +174,7 @@ func typeNamed(name string) (gguf.Type, error) {
 // candidate is a float tensor that may go into the file.
 type candidate struct {
 	*value
-	dtype modelfile.DType
+	dtype dtype.DType
 	dims  []int64 // in the model
 	bytes int64
 	skip  string // why it is left out
@@ -192,7 +193,7 @@ func (m *Model) ggufCandidates(names *Names) []*candidate {
 	var all []*candidate
 	parts := quantizedParts(m.index)
 	for _, v := range m.index.values {
-		c := &candidate{value: v, dtype: modelfile.DType(v.tensor.GetDataType()), dims: v.tensor.GetDims(), bytes: sizeOf(v.tensor), layer: -1}
+		c := &candidate{value: v, dtype: dtype.DType(v.tensor.GetDataType()), dims: v.tensor.GetDims(), bytes: sizeOf(v.tensor), layer: -1}
 		if !c.dtype.Float() {
 			continue
 		}

@@ -4,13 +4,12 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"math"
 	"sync"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/kernels"
-	"onnxquant/internal/modelfile"
 )
 
 // WeightsFrom tells what ReadWeights took from a file.
@@ -47,7 +46,7 @@ func (m *Model) ReadWeights(path string, names *Names) (*WeightsFrom, error) {
 	w := &WeightsFrom{}
 	taken := map[*gguf.Tensor]bool{}
 	for _, v := range m.index.values {
-		if !modelfile.DType(v.tensor.GetDataType()).Float() {
+		if !dtype.DType(v.tensor.GetDataType()).Float() {
 			continue
 		}
 		w.Of++
@@ -85,7 +84,7 @@ type ggufSource struct {
 	content interface {
 		ReadAt(b []byte, off int64) (int, error)
 	}
-	dtype        modelfile.DType
+	dtype        dtype.DType
 	size         int64 // bytes of an element of the model's
 	block, bytes int64 // of a block
 	encoding     *ggml.Encoding
@@ -98,7 +97,7 @@ func newGGUFSource(f *gguf.File, t *gguf.Tensor, x *graphIndex, v *value) (*gguf
 		ggufLayout: layoutInGGUF(v.tensor.GetDims(), reachOf(x, v, v.tensor.GetDims()).leaves),
 		name:       t.Name,
 		content:    f.Content(t),
-		dtype:      modelfile.DType(v.tensor.GetDataType()),
+		dtype:      dtype.DType(v.tensor.GetDataType()),
 	}
 	s.size = s.dtype.Bits() / 8
 	s.block, s.bytes = t.Type.Block()
@@ -119,11 +118,7 @@ func newGGUFSource(f *gguf.File, t *gguf.Tensor, x *graphIndex, v *value) (*gguf
 }
 
 // float64Encoding decodes what ggml has no encoding for.
-var float64Encoding = &ggml.Encoding{Name: "F64", Type: uint32(gguf.F64), Elements: 1, Bytes: 8, Decode: func(x []float32, src []byte) {
-	for i := range x {
-		x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(src[8*i:])))
-	}
-}}
+var float64Encoding = &ggml.Encoding{Name: "F64", Type: uint32(gguf.F64), Elements: 1, Bytes: 8, Decode: dtype.Float64.Decode}
 
 // ReadAt implements io.ReaderAt.
 func (s *ggufSource) ReadAt(dst []byte, off int64) (int, error) {
@@ -274,19 +269,13 @@ func (s *ggufSource) decode(b *buffers, at, n, place int64) (decoded []byte, ski
 
 // encodeFloats writes elements as a float type. It fails, and returns the element,
 // where one is finite but too large for that.
-func encodeFloats(dst []byte, x []float32, dtype modelfile.DType) (bad float32, ok bool) {
-	switch dtype {
-	case modelfile.Float32:
-		ggml.F32.Encode(dst, x, nil)
-		return 0, true
-	case modelfile.Float64:
-		for i, v := range x {
-			binary.LittleEndian.PutUint64(dst[8*i:], math.Float64bits(float64(v)))
-		}
+func encodeFloats(dst []byte, x []float32, typ dtype.DType) (bad float32, ok bool) {
+	if typ == dtype.Float32 || typ == dtype.Float64 {
+		typ.Encode(dst, x)
 		return 0, true
 	}
 	encoding, exponent := ggml.F16, uint16(0x7c00)
-	if dtype == modelfile.BFloat16 {
+	if typ == dtype.BFloat16 {
 		encoding, exponent = ggml.BF16, 0x7f80
 	}
 	encoding.Encode(dst, x, nil)

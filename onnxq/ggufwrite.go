@@ -12,11 +12,12 @@ import (
 	"time"
 	"unsafe"
 
-	"onnxquant/ggml"
-	"onnxquant/gguf"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
-	"onnxquant/quantutil"
 )
 
 // GGUFReport tells what was written.
@@ -89,7 +90,7 @@ type ggufWriter struct {
 	workers int
 	tiles   []ggufTile
 	sums    []uint32 // of what each tile has written
-	errors  []quantutil.ErrorStats
+	errors  []errstat.Stats
 
 	mu          sync.Mutex
 	done, total int64
@@ -104,7 +105,7 @@ func newGGUFWriter(p *GGUFPlan, target *modelfile.Target) *ggufWriter {
 		w.total += sizeOf(t.tensor)
 	}
 	w.sums = make([]uint32, len(w.tiles))
-	w.errors = make([]quantutil.ErrorStats, len(w.tiles))
+	w.errors = make([]errstat.Stats, len(w.tiles))
 	return w
 }
 
@@ -197,21 +198,13 @@ func (t ggufTile) load(b *buffers) ([]byte, error) {
 
 // encode encodes elements as they are in the model, and measures how far what was
 // encoded is from them.
-func (t ggufTile) encode(b *buffers, raw []byte, errors *quantutil.ErrorStats) ([]byte, error) {
+func (t ggufTile) encode(b *buffers, raw []byte, errors *errstat.Stats) ([]byte, error) {
 	x := grow(&b.x, t.rows*t.n)
-	switch t.dtype {
-	case modelfile.Float32:
-		copy(kernels.Bytes(x), raw)
-		kernels.FromFloat32(x)
-	case modelfile.Float16:
-		kernels.FromFloat16(x, raw)
-	case modelfile.BFloat16:
-		kernels.FromBFloat16(x, raw)
-	case modelfile.Float64:
-		for i := range x {
-			v := math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:]))
-			if x[i] = float32(v); math.IsInf(float64(x[i]), 0) && !math.IsInf(v, 0) {
-				return nil, fmt.Errorf("it holds %v, beyond float32; F64 keeps it (--tensor-type)", v)
+	t.dtype.Decode(x, raw)
+	if t.dtype == dtype.Float64 {
+		for i, v := range x {
+			if v64 := math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])); math.IsInf(float64(v), 0) && !math.IsInf(v64, 0) {
+				return nil, fmt.Errorf("it holds %v, beyond float32; F64 keeps it (--tensor-type)", v64)
 			}
 		}
 	}
@@ -322,7 +315,7 @@ func (t ggufTile) bytes() int64 {
 
 // qualities tells how well each tensor stands for its values.
 func (w *ggufWriter) qualities() []GGUFQuality {
-	sums := make([]quantutil.ErrorStats, len(w.weights))
+	sums := make([]errstat.Stats, len(w.weights))
 	for i, t := range w.tiles {
 		sums[t.index].Merge(w.errors[i])
 	}

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/int4"
 	"onnxquant/internal/golden"
-	"onnxquant/internal/modelfile"
 )
 
 // TestGoldenEndToEnd converts the reference's models and compares codes and
@@ -60,7 +60,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 		scale, scales := raw(t, m, w.scale.GetName())
 		got[name+":values"] = golden.Array{DType: "int8", Shape: ints(codes.Dims), Data: values}
 		got[name+":raw"] = golden.Array{DType: "uint8", Shape: []int{len(packed)}, Data: packed}
-		got[name+":scale"] = golden.Array{DType: numpyNames[modelfile.DType(scale.GetDataType())], Shape: ints(scale.Dims), Data: scales}
+		got[name+":scale"] = golden.Array{DType: numpyNames[dtype.DType(scale.GetDataType())], Shape: ints(scale.Dims), Data: scales}
 	}
 	for name, a := range c.Outputs {
 		if strings.HasPrefix(name, "ort:") {
@@ -70,7 +70,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 	return got, nil
 }
 
-var numpyNames = map[modelfile.DType]string{modelfile.Float32: "float32", modelfile.Float16: "float16"}
+var numpyNames = map[dtype.DType]string{dtype.Float32: "float32", dtype.Float16: "float16"}
 
 func ints(dims []int64) []int {
 	shape := make([]int, len(dims))

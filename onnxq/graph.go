@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -82,7 +83,7 @@ type value struct {
 // unusual is how floats are stored that are in no tensor.
 type unusual struct {
 	form   string // for messages
-	dtype  modelfile.DType
+	dtype  dtype.DType
 	shape  []int64
 	bytes  int64
 	sparse *onnxpb.SparseTensorProto
@@ -100,7 +101,7 @@ func (x *graphIndex) keepUnusual(v *value, u unusual) {
 func sparseTensor(t *onnxpb.SparseTensorProto) unusual {
 	return unusual{
 		form:   "a sparse tensor",
-		dtype:  modelfile.DType(t.GetValues().GetDataType()),
+		dtype:  dtype.DType(t.GetValues().GetDataType()),
 		shape:  t.GetDims(),
 		bytes:  sizeOf(t.GetValues()) + sizeOf(t.GetIndices()),
 		sparse: t,
@@ -337,7 +338,7 @@ func (x *graphIndex) constant(v *value) {
 			x.keepUnusual(v, sparseTensor(a.SparseTensor))
 		case "value_floats":
 			n := int64(len(a.Floats))
-			x.keepUnusual(v, unusual{form: a.GetName(), dtype: modelfile.Float32, shape: []int64{n}, bytes: 4 * n})
+			x.keepUnusual(v, unusual{form: a.GetName(), dtype: dtype.Float32, shape: []int64{n}, bytes: 4 * n})
 		}
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 )
@@ -224,7 +224,7 @@ func floatsInSubgraphs(h *hazardSearch) (where []string) {
 	}
 	for _, v := range h.index.values {
 		inner := strings.Contains(strings.TrimSuffix(v.path, v.name), "/")
-		if !inner || !modelfile.DType(v.tensor.GetDataType()).Float() || sizeOf(v.tensor) < leastHazard {
+		if !inner || !dtype.DType(v.tensor.GetDataType()).Float() || sizeOf(v.tensor) < leastHazard {
 			continue
 		}
 		if slices.ContainsFunc(v.uses, func(u use) bool { return weightOpOf(u) != nil }) {

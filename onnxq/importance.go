@@ -9,7 +9,7 @@ import (
 	"math"
 	"strings"
 
-	"onnxquant/gguf"
+	"onnxquant/formats/gguf"
 	"onnxquant/internal/regularfile"
 )
 

@@ -6,6 +6,7 @@ import (
 	"path"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -115,11 +116,11 @@ func (in *Inspection) tensors(m *Model) {
 		files[name] = &ExternalFile{Name: name, Bytes: size}
 	}
 	for _, t := range modelfile.Tensors(m.file.Proto) {
-		dtype, size := modelfile.DType(t.GetDataType()).String(), sizeOf(t)
-		share := types[dtype]
+		typ, size := dtype.DType(t.GetDataType()).String(), sizeOf(t)
+		share := types[typ]
 		if share == nil {
-			share = &TypeShare{DType: dtype}
-			types[dtype] = share
+			share = &TypeShare{DType: typ}
+			types[typ] = share
 		}
 		share.Tensors++
 		share.Bytes += size

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/testmodels"
 )
@@ -39,7 +39,7 @@ func body(name string, tensors []*onnxpb.TensorProto, of ...*onnxpb.NodeProto) *
 
 // Each hazard is found where it is, and in no other model here but those named.
 func TestHazards(t *testing.T) {
-	const f32, f16 = modelfile.Float32, modelfile.Float16
+	const f32, f16 = dtype.Float32, dtype.Float16
 	type tensors = []*onnxpb.TensorProto
 	float := func() *testmodels.Model {
 		return madeOf(t, tensors{floats("w", 64, 32)}, nodes{node("MatMul", "y", "x w")})
@@ -49,10 +49,10 @@ func TestHazards(t *testing.T) {
 		return m
 	}
 	int4 := func(k, n, block int64, last ...*onnxpb.NodeProto) *testmodels.Model {
-		return decoding(t, 21, zeros("q", modelfile.Int4, k, n), zeros("s", f32, divideUp(k, block), n), block, last...)
+		return decoding(t, 21, zeros("q", dtype.Int4, k, n), zeros("s", f32, divideUp(k, block), n), block, last...)
 	}
 	nbits := func(bits, block int64) *testmodels.Model {
-		return madeOf(t, tensors{zeros("q", modelfile.Uint8, 32, 2, 16), zeros("s", f32, 64)},
+		return madeOf(t, tensors{zeros("q", dtype.Uint8, 32, 2, 16), zeros("s", f32, 64)},
 			nodes{node("com.microsoft.MatMulNBits", "y", "x q s", intAttr("K", 64), intAttr("N", 32), intAttr("bits", bits), intAttr("block_size", block))})
 	}
 	condition := node("Cast", "c", "i", intAttr("to", int64(onnxpb.TensorProto_BOOL)))
@@ -75,25 +75,25 @@ func TestHazards(t *testing.T) {
 		{"too new", change(float(), func(p *onnxpb.ModelProto) { p.OpsetImport[0].Version, p.IrVersion = new(int64(27)), new(int64(14)) }), "ort-versions", "tensorrt-versions", "opset 27, it loads up to 26"},
 
 		{"blocks", int4(128, 32, 64), "ort-activations", "", "v"},
-		{"blocks at an old opset", decoding(t, 20, zeros("q", modelfile.Int8, 128, 32), zeros("s", f32, 2, 32), 64), "block-opset ort-activations", "tensorrt-blocks", "v"},
-		{"type at an old opset", decoding(t, 20, zeros("q", modelfile.Int4, 128, 32), zeros("s", f32), 0), "type-opset ort-activations", "", "v"},
-		{"scale at an old opset", decoding(t, 18, zeros("q", modelfile.Int8, 128, 32), zeros("s", f16), 0), "type-opset ort-activations", "", "v"},
-		{"2 bits", decoding(t, 25, zeros("q", modelfile.Int2, 128, 30), zeros("s", f32, 2, 30), 64), "ort-2bit-columns ort-activations", "openvino-types tensorrt-types", "v"},
-		{"2 bits that go well", decoding(t, 25, zeros("q", modelfile.Int2, 128, 32), zeros("s", f32, 2, 32), 64), "ort-activations", "openvino-types tensorrt-types", "v"},
-		{"E2M1", decoding(t, 23, zeros("q", modelfile.Float4E2M1, 128, 32), zeros("s", f32, 8, 32), 16), "ort-types ort-unfused", "", "v"},
-		{"bfloat16", decoding(t, 21, zeros("q", modelfile.Int8, 128, 32), zeros("s", modelfile.BFloat16), 0), "ort-types ort-activations", "", "v"},
-		{"one scale", decoding(t, 21, zeros("q", modelfile.Int8, 64), zeros("s", f32, 1), 64), "ort-single-scale ort-unfused", "", "v"},
-		{"a vector", decoding(t, 21, zeros("q", modelfile.Int8, 64), zeros("s", f32, 2), 32), "ort-unfused", "openvino-vector tensorrt-blocks", "v"},
+		{"blocks at an old opset", decoding(t, 20, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 2, 32), 64), "block-opset ort-activations", "tensorrt-blocks", "v"},
+		{"type at an old opset", decoding(t, 20, zeros("q", dtype.Int4, 128, 32), zeros("s", f32), 0), "type-opset ort-activations", "", "v"},
+		{"scale at an old opset", decoding(t, 18, zeros("q", dtype.Int8, 128, 32), zeros("s", f16), 0), "type-opset ort-activations", "", "v"},
+		{"2 bits", decoding(t, 25, zeros("q", dtype.Int2, 128, 30), zeros("s", f32, 2, 30), 64), "ort-2bit-columns ort-activations", "openvino-types tensorrt-types", "v"},
+		{"2 bits that go well", decoding(t, 25, zeros("q", dtype.Int2, 128, 32), zeros("s", f32, 2, 32), 64), "ort-activations", "openvino-types tensorrt-types", "v"},
+		{"E2M1", decoding(t, 23, zeros("q", dtype.Float4E2M1, 128, 32), zeros("s", f32, 8, 32), 16), "ort-types ort-unfused", "", "v"},
+		{"bfloat16", decoding(t, 21, zeros("q", dtype.Int8, 128, 32), zeros("s", dtype.BFloat16), 0), "ort-types ort-activations", "", "v"},
+		{"one scale", decoding(t, 21, zeros("q", dtype.Int8, 64), zeros("s", f32, 1), 64), "ort-single-scale ort-unfused", "", "v"},
+		{"a vector", decoding(t, 21, zeros("q", dtype.Int8, 64), zeros("s", f32, 2), 32), "ort-unfused", "openvino-vector tensorrt-blocks", "v"},
 		{"another block", int4(96, 32, 48), "ort-unfused", "openvino-blocks tensorrt-blocks", "v"},
 		{"short last block", int4(96, 32, 64), "ort-activations", "openvino-short-block tensorrt-blocks", "v"},
 		{"odd", int4(63, 32, 64), "ort-activations", "openvino-short-block openvino-odd tensorrt-blocks", "v"},
 		{"two readers", int4(128, 32, 64, node("MatMul", "a", "x v"), node("MatMul", "y", "x v")), "ort-unfused", "", "v"},
 		{"transB", int4(128, 32, 64, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "openvino-axis", "v"},
-		{"transB, rows", decoding(t, 21, zeros("q", modelfile.Int8, 128, 32), zeros("s", f32, 128), 0, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "", "v"},
+		{"transB, rows", decoding(t, 21, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 128), 0, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "", "v"},
 		{"no weight", int4(128, 32, 64, node("Add", "y", "x v")), "", "", ""},
 		{"quantized activations", int4(128, 32, 64, node("DequantizeLinear", "a", "i s"), node("MatMul", "b", "a v"), node("MatMul", "y", "a v")), "", "", ""},
 		{"zero point", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
-			p.Graph.Initializer = append(p.Graph.Initializer, zeros("z", modelfile.Int4, 2, 32))
+			p.Graph.Initializer = append(p.Graph.Initializer, zeros("z", dtype.Int4, 2, 32))
 			p.Graph.Node[0].Input = append(p.Graph.Node[0].Input, "z")
 		}), "ort-activations", "tensorrt-zero-point", "v"},
 		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
@@ -106,7 +106,7 @@ func TestHazards(t *testing.T) {
 				body("else_branch", nil, node("Identity", "e", "x")))}
 			p.Graph.Output[0].Name = new("z")
 		}), "subgraph-float ort-outer-weight ort-activations", "", "then_branch/u"},
-		{"one scale in a list", decoding(t, 21, zeros("q", modelfile.Int8, 128, 32), zeros("s", f32, 1), 0), "ort-unfused", "", "v"},
+		{"one scale in a list", decoding(t, 21, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 1), 0), "ort-unfused", "", "v"},
 		{"Scan", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
 			scanned := &onnxpb.AttributeProto{Name: new("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: &onnxpb.GraphProto{
 				Name: new("g"), Input: []*onnxpb.ValueInfoProto{{Name: new("r")}}, Output: []*onnxpb.ValueInfoProto{{Name: new("m")}}, Node: nodes{node("MatMul", "m", "r v")},

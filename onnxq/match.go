@@ -12,9 +12,9 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"onnxquant/formats/errstat"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
-	"onnxquant/quantutil"
 )
 
 // Match tells whether two float models are the same but for their weights, and
@@ -758,10 +758,10 @@ func blocksOfWeight(shape []int64, w *QuantizedWeight, turned bool) cutting {
 // measurement is the errors of a weight, and of its worst block.
 type measurement struct {
 	blocks  cutting
-	all     quantutil.ErrorStats
+	all     errstat.Stats
 	broken  int64
 	found   bool // there is a block with errors
-	worst   quantutil.ErrorStats
+	worst   errstat.Stats
 	worstAt int64 // its first element
 }
 
@@ -798,7 +798,7 @@ func (m *matcher) measure(e *measurement, x *constant, y elementReader) error {
 			if b.SumSqErr > 0 && (!e.found || b.SQNR() < e.worst.SQNR()) {
 				e.found, e.worst, e.worstAt = true, b, off+int64(i)
 			}
-			open[i] = quantutil.ErrorStats{}
+			open[i] = errstat.Stats{}
 		}
 		off = end
 	}
@@ -806,7 +806,7 @@ func (m *matcher) measure(e *measurement, x *constant, y elementReader) error {
 }
 
 // add takes in elements w from one place on, and the v that stand for them.
-func (e *measurement) add(open []quantutil.ErrorStats, w, v []float32, at int64) {
+func (e *measurement) add(open []errstat.Stats, w, v []float32, at int64) {
 	k := int(at % e.blocks.inner)
 	for i := range w {
 		b := &open[k]

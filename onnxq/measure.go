@@ -5,7 +5,7 @@ import (
 	"slices"
 
 	"onnxquant/calib"
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/quality"
 )
 

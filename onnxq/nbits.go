@@ -5,7 +5,7 @@ import (
 	"math/bits"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -41,7 +41,7 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 	switch {
 	case !c.format.scaled():
 		return f, fmt.Sprintf("they have no %s", c.format)
-	case d.dtype != modelfile.Float32 && d.dtype != modelfile.Float16:
+	case d.dtype != dtype.Float32 && d.dtype != dtype.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", d.dtype)
 	case d.value.body != nil:
 		return f, "inside of a function"

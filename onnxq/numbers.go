@@ -6,13 +6,13 @@ import (
 	"io"
 	"math"
 
-	"onnxquant/fp8"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/fp8"
+	"onnxquant/formats/mx"
 	"onnxquant/int4"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/mx"
-	"onnxquant/quantutil"
 )
 
 // numbers is a constant tensor whose elements are computed as they are asked
@@ -20,7 +20,7 @@ import (
 // number that quantized weights are made of; an int32 beyond 2^24 is rounded, as
 // DequantizeLinear does.
 type numbers struct {
-	dtype modelfile.DType
+	dtype dtype.DType
 	shape []int64
 	read  func(a *arena, dst []float32, off int64) error
 
@@ -29,7 +29,7 @@ type numbers struct {
 
 // size is the number of elements.
 func (x *numbers) size() int64 {
-	n, _ := modelfile.Elements(x.shape)
+	n, _ := dtype.Elements(x.shape)
 	return n
 }
 
@@ -56,43 +56,22 @@ func lend[T any](free *[][]T, n int) ([]T, func()) {
 	return s[:n], func() { *free = append(*free, s) }
 }
 
-// The types that only numbers have to know.
-const (
-	int16Type    = modelfile.DType(onnxpb.TensorProto_INT16)
-	uint16Type   = modelfile.DType(onnxpb.TensorProto_UINT16)
-	int64Type    = modelfile.DType(onnxpb.TensorProto_INT64)
-	e4m3fnuzType = modelfile.DType(onnxpb.TensorProto_FLOAT8E4M3FNUZ)
-	e5m2fnuzType = modelfile.DType(onnxpb.TensorProto_FLOAT8E5M2FNUZ)
-)
-
-var float8Types = map[modelfile.DType]fp8.Format{
-	modelfile.Float8E4M3FN: fp8.E4M3FN,
-	modelfile.Float8E5M2:   fp8.E5M2,
-	e4m3fnuzType:           fp8.E4M3FNUZ,
-	e5m2fnuzType:           fp8.E5M2FNUZ,
+var float8Types = map[dtype.DType]fp8.Format{
+	dtype.Float8E4M3FN:   fp8.E4M3FN,
+	dtype.Float8E5M2:     fp8.E5M2,
+	dtype.Float8E4M3FNUZ: fp8.E4M3FNUZ,
+	dtype.Float8E5M2FNUZ: fp8.E5M2FNUZ,
 }
 
-// integerType describes the integers that codes may be.
-var integerTypes = map[modelfile.DType]struct{ lo, hi float32 }{
-	modelfile.Int2:  {-2, 1},
-	modelfile.Uint2: {0, 3},
-	modelfile.Int4:  {-8, 7},
-	modelfile.Uint4: {0, 15},
-	modelfile.Int8:  {-128, 127},
-	modelfile.Uint8: {0, 255},
-	int16Type:       {-32768, 32767},
-	uint16Type:      {0, 65535},
-	modelfile.Int32: {math.MinInt32, math.MaxInt32},
-	int64Type:       {math.MinInt64, math.MaxInt64},
+// integerType reports whether the type is one of the integers that are read here.
+func integerType(t dtype.DType) bool {
+	return t.Integer() && t != dtype.Uint32 && t != dtype.Uint64
 }
 
 // codeType reports whether codes of a weight may have the type.
-func codeType(t modelfile.DType) bool {
-	if _, ok := integerTypes[t]; ok {
-		return t != int64Type
-	}
-	_, ok := float8Types[t]
-	return ok || t == modelfile.Float4E2M1
+func codeType(t dtype.DType) bool {
+	_, float8 := float8Types[t]
+	return integerType(t) && t != dtype.Int64 || float8 || t == dtype.Float4E2M1
 }
 
 // storedNumbers are the elements of a tensor whose content r holds.
@@ -110,10 +89,10 @@ func readNumbers(a *arena, dst []float32, r io.ReaderAt, dtype modelfile.DType, 
 		if err := readAt(r, kernels.Bytes(dst), 4*off); err != nil {
 			return err
 		}
-		kernels.FromFloat32(dst)
+		typ.Decode(dst, raw)
 		return nil
-	case modelfile.Int2, modelfile.Uint2, modelfile.Int4, modelfile.Uint4, modelfile.Int8, modelfile.Uint8:
-		signed := integerTypes[dtype].lo < 0
+	case dtype.Int2, dtype.Uint2, dtype.Int4, dtype.Uint4, dtype.Int8, dtype.Uint8:
+		signed := typ.Signed()
 		q, release := a.raw(n)
 		defer release()
 		if err := readPacked(a, q, r, int(dtype.Bits()), signed, off); err != nil {
@@ -127,7 +106,7 @@ func readNumbers(a *arena, dst []float32, r io.ReaderAt, dtype modelfile.DType, 
 			}
 		}
 		return nil
-	case modelfile.Float4E2M1:
+	case dtype.Float4E2M1:
 		q, release := a.raw(n)
 		defer release()
 		if err := readPacked(a, q, r, 4, false, off); err != nil {
@@ -138,45 +117,39 @@ func readNumbers(a *arena, dst []float32, r io.ReaderAt, dtype modelfile.DType, 
 		}
 		return nil
 	}
-	size := int(dtype.Bits() / 8)
+	size := int(typ.Bits() / 8)
 	raw, release := a.raw(n * size)
 	defer release()
 	if err := readAt(r, raw, off*int64(size)); err != nil {
 		return err
 	}
-	switch dtype {
-	case modelfile.Float16:
-		kernels.FromFloat16(dst, raw)
-	case modelfile.BFloat16:
-		kernels.FromBFloat16(dst, raw)
-	case modelfile.Float64:
-		for i := range dst {
-			dst[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
-		}
-	case int16Type:
+	switch typ {
+	case dtype.Float16, dtype.BFloat16, dtype.Float64:
+		typ.Decode(dst, raw)
+	case dtype.Int16:
 		for i := range dst {
 			dst[i] = float32(int16(binary.LittleEndian.Uint16(raw[2*i:])))
 		}
-	case uint16Type:
+	case dtype.Uint16:
 		for i := range dst {
 			dst[i] = float32(binary.LittleEndian.Uint16(raw[2*i:]))
 		}
-	case modelfile.Int32:
+	case dtype.Int32:
 		for i := range dst {
 			dst[i] = float32(int32(binary.LittleEndian.Uint32(raw[4*i:])))
 		}
-	case int64Type:
+	case dtype.Int64:
 		for i := range dst {
 			dst[i] = float32(int64(binary.LittleEndian.Uint64(raw[8*i:])))
 		}
-	case modelfile.Float8E8M0:
+	case dtype.Float8E8M0:
 		for i, c := range raw {
 			dst[i] = mx.DecodeE8M0(c)
 		}
 	default:
-		f, ok := float8Types[dtype]
+		f, ok := float8Types[typ]
 		if !ok {
-			return fmt.Errorf("numbers of type %v", dtype)
+			return fmt.Errorf("numbers of type %v", typ)
 		}
 		for i, c := range raw {
 			dst[i] = f.Decode(c)
@@ -221,7 +194,7 @@ type grid struct {
 
 // numbers gives the codes row by row, without the padding.
 func (g grid) numbers() *numbers {
-	return &numbers{dtype: modelfile.Uint8, shape: []int64{g.rows, g.cols}, read: func(a *arena, dst []float32, off int64) error {
+	return &numbers{dtype: dtype.Uint8, shape: []int64{g.rows, g.cols}, read: func(a *arena, dst []float32, off int64) error {
 		q, release := a.raw(len(dst))
 		defer release()
 		if err := g.read(a, q, off); err != nil {
@@ -275,8 +248,8 @@ func (g grid) read(a *arena, q []byte, off int64) error {
 }
 
 // constantNumber is one number, whatever the element.
-func constantNumber(v float32, dtype modelfile.DType) *numbers {
-	return &numbers{dtype: dtype, read: func(_ *arena, dst []float32, _ int64) error {
+func constantNumber(v float32, typ dtype.DType) *numbers {
+	return &numbers{dtype: typ, read: func(_ *arena, dst []float32, _ int64) error {
 		for i := range dst {
 			dst[i] = v
 		}
@@ -289,34 +262,21 @@ func (x *numbers) reshaped(shape []int64) *numbers {
 	return &numbers{dtype: x.dtype, shape: shape, read: x.read, stored: x.stored}
 }
 
-// rounding rounds to a float type; others take the numbers as they are.
-func rounding(t modelfile.DType) func([]float32) {
-	switch t {
-	case modelfile.Float16:
-		return quantutil.Float16.RoundAll
-	case modelfile.BFloat16:
-		return quantutil.BFloat16.RoundAll
-	}
-	return func([]float32) {}
-}
-
 // cast gives the numbers another type, to which floats are rounded.
-func (x *numbers) cast(to modelfile.DType) *numbers {
-	round := rounding(to)
+func (x *numbers) cast(to dtype.DType) *numbers {
 	return &numbers{dtype: to, shape: x.shape, read: func(a *arena, dst []float32, off int64) error {
 		if err := x.read(a, dst, off); err != nil {
 			return err
 		}
-		round(dst)
+		to.RoundAll(dst)
 		return nil
 	}}
 }
 
 // combined applies an operation to each element of x and its scale, and its zero
 // point, which may be nil.
-func combined(x, scale, zero *numbers, s spread, dtype modelfile.DType, do func(x, scale, zero []float32, step int64)) *numbers {
+func combined(x, scale, zero *numbers, s spread, typ dtype.DType, do func(x, scale, zero []float32, step int64)) *numbers {
 	var read func(a *arena, dst []float32, off int64) error
-	round := rounding(dtype)
 	read = func(a *arena, dst []float32, off int64) error {
 		n := int64(len(dst))
 		if n == 0 {
@@ -355,15 +315,15 @@ func combined(x, scale, zero *numbers, s spread, dtype modelfile.DType, do func(
 			}
 			do(dst[r.from:r.from+r.n], scales[at:end], z, r.step)
 		}
-		round(dst)
+		typ.RoundAll(dst)
 		return nil
 	}
-	return &numbers{dtype: dtype, shape: x.shape, read: read}
+	return &numbers{dtype: typ, shape: x.shape, read: read}
 }
 
 // dequantized is (x - zero) · scale, computed in float32 and rounded to dtype.
-func dequantized(x, scale, zero *numbers, s spread, dtype modelfile.DType) *numbers {
-	return combined(x, scale, zero, s, dtype, func(x, scale, zero []float32, step int64) {
+func dequantized(x, scale, zero *numbers, s spread, typ dtype.DType) *numbers {
+	return combined(x, scale, zero, s, typ, func(x, scale, zero []float32, step int64) {
 		switch {
 		case step == 0 && zero == nil:
 			for i := range x {
@@ -387,29 +347,23 @@ func dequantized(x, scale, zero *numbers, s spread, dtype modelfile.DType) *numb
 
 // quantized gives the codes of floats x, as QuantizeLinear does: the quotient is
 // rounded to the type of x, then to one of the codes.
-func quantized(x, scale, zero *numbers, s spread, codes modelfile.DType, saturate bool) (*numbers, bool) {
-	quotient := quantutil.Float32
-	switch x.dtype {
-	case modelfile.Float16:
-		quotient = quantutil.Float16
-	case modelfile.BFloat16:
-		quotient = quantutil.BFloat16
-	}
+func quantized(x, scale, zero *numbers, s spread, codes dtype.DType, saturate bool) (*numbers, bool) {
+	typ := x.dtype
 	encode := func(v, zero float32) float32 { return 0 }
-	limits, integers := integerTypes[codes]
+	lo, hi := codes.Limits()
 	format, float8 := float8Types[codes]
 	switch {
-	case integers:
+	case codes.Integer():
 		encode = func(v, zero float32) float32 {
 			c := float32(math.RoundToEven(float64(v)))
 			if c != c {
 				c = 0
 			}
-			return min(max(c+zero, limits.lo), limits.hi)
+			return min(max(c+zero, float32(lo)), float32(hi))
 		}
 	case float8:
 		encode = func(v, _ float32) float32 { return format.Decode(format.Encode(v, saturate)) }
-	case codes == modelfile.Float4E2M1:
+	case codes == dtype.Float4E2M1:
 		encode = func(v, _ float32) float32 { return mx.DecodeE2M1(mx.EncodeE2M1(v)) }
 	default:
 		return nil, false
@@ -420,7 +374,7 @@ func quantized(x, scale, zero *numbers, s spread, codes modelfile.DType, saturat
 			if zero != nil {
 				z = zero[at]
 			}
-			x[i] = encode(quotient.Round(v/scale[at]), z)
+			x[i] = encode(typ.Round(v/scale[at]), z)
 		}
 	}), true
 }
@@ -447,8 +401,8 @@ func (x *numbers) spreadOut(s spread, shape []int64) *numbers {
 
 // lookedUp is the elements of a table that positions name; those below 0 count
 // from the end.
-func lookedUp(table []float32, at *numbers, dtype modelfile.DType) *numbers {
-	return &numbers{dtype: dtype, shape: at.shape, read: func(a *arena, dst []float32, off int64) error {
+func lookedUp(table []float32, at *numbers, typ dtype.DType) *numbers {
+	return &numbers{dtype: typ, shape: at.shape, read: func(a *arena, dst []float32, off int64) error {
 		if err := at.read(a, dst, off); err != nil {
 			return err
 		}
@@ -476,22 +430,4 @@ func (x *numbers) readAll(a *arena, dst []float32, off int64) error {
 		dst, off = dst[n:], off+int64(n)
 	}
 	return nil
-}
-
-// encoded appends the bytes of floats of a type, to which they are rounded
-// already.
-func encoded(raw []byte, x []float32, dtype modelfile.DType) []byte {
-	for _, v := range x {
-		switch dtype {
-		case modelfile.Float16:
-			raw = binary.LittleEndian.AppendUint16(raw, quantutil.Float16Bits(v))
-		case modelfile.BFloat16:
-			raw = binary.LittleEndian.AppendUint16(raw, quantutil.BFloat16Bits(v))
-		case modelfile.Float64:
-			raw = binary.LittleEndian.AppendUint64(raw, math.Float64bits(float64(v)))
-		default:
-			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(v))
-		}
-	}
-	return raw
 }

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/onnxpb"
 )
@@ -106,7 +106,7 @@ func (m *Model) planWithout(opts Options, but exceptions) (*Plan, error) {
 func (m *Model) tensorNames() []string {
 	var names []string
 	for _, v := range m.index.values {
-		if modelfile.DType(v.tensor.GetDataType()).Float() {
+		if dtype.DType(v.tensor.GetDataType()).Float() {
 			names = append(names, v.name)
 			if v.path != v.name {
 				names = append(names, v.path)

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"onnxquant/ggml"
+	"onnxquant/formats/ggml"
 	"onnxquant/internal/modelfile"
 	"onnxquant/testmodels"
 )

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -242,7 +243,7 @@ func (w *QuantizedWeight) describe(d *decoder) {
 
 // Elements is the number of elements of the weight.
 func (w *QuantizedWeight) Elements() int64 {
-	n, _ := modelfile.Elements(w.Shape)
+	n, _ := dtype.Elements(w.Shape)
 	return n
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -129,8 +130,8 @@ func (r *rebuild) builder(w *QuantizedWeight) *builder {
 }
 
 // tensor adds a tensor whose content fills will make.
-func (r *rebuild) tensor(b *builder, name string, dtype modelfile.DType, shape []int64) *onnxpb.TensorProto {
-	t := b.tensor(name, dtype, shape)
+func (r *rebuild) tensor(b *builder, name string, typ dtype.DType, shape []int64) *onnxpb.TensorProto {
+	t := b.tensor(name, typ, shape)
 	r.made[t] = true
 	return t
 }
@@ -443,8 +444,8 @@ func readSquare[T any](dst []T, s square, width int64, read func(dst []T, off in
 // fillFloats makes a tensor of the numbers of a matrix rows × cols, or of its
 // transpose.
 func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *numbers, rows, cols int64, turned bool) {
-	dtype := modelfile.DType(t.GetDataType())
-	size := dtype.Bits() / 8
+	typ := dtype.DType(t.GetDataType())
+	size := typ.Bits() / 8
 	if !turned {
 		n := rows * cols
 		for off := int64(0); off < n; off += longestRead {
@@ -454,7 +455,9 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *numbers, rows, cols int64
 				if err := x.readAll(&b.arena, dst, off); err != nil {
 					return err
 				}
-				_, err := to.WriteAt(encoded(grow(&b.raw, part*size)[:0], dst, dtype), off*size)
+				raw := grow(&b.raw, part*size)
+				typ.Encode(raw, dst)
+				_, err := to.WriteAt(raw, off*size)
 				return err
 			}})
 		}
@@ -469,7 +472,8 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *numbers, rows, cols int64
 			}
 			transpose(dst, src, int(s.rows), int(s.cols))
 			for c := range s.cols {
-				raw := encoded(grow(&b.raw, s.rows*size)[:0], dst[c*s.rows:(c+1)*s.rows], dtype)
+				raw := grow(&b.raw, s.rows*size)
+				typ.Encode(raw, dst[c*s.rows:(c+1)*s.rows])
 				if _, err := to.WriteAt(raw, ((s.col+c)*rows+s.row)*size); err != nil {
 					return err
 				}

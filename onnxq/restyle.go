@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -76,8 +76,8 @@ type parts struct {
 }
 
 // signedTypes are those of codes whose middle is taken off.
-var signedTypes = map[modelfile.DType]modelfile.DType{
-	modelfile.Uint2: modelfile.Int2, modelfile.Uint4: modelfile.Int4, modelfile.Uint8: modelfile.Int8,
+var signedTypes = map[dtype.DType]dtype.DType{
+	dtype.Uint2: dtype.Int2, dtype.Uint4: dtype.Int4, dtype.Uint8: dtype.Int8,
 }
 
 func (p *parts) codeType() modelfile.DType {
@@ -88,10 +88,10 @@ func (p *parts) codeType() modelfile.DType {
 }
 
 // suffixOf is what the name of codes ends with.
-func suffixOf(t modelfile.DType) string { return integerFormats[t].traits().suffix }
+func suffixOf(t dtype.DType) string { return integerFormats[t].traits().suffix }
 
-func (p *parts) tensor(name string, dtype modelfile.DType, shape []int64) *onnxpb.TensorProto {
-	t := p.r.tensor(p.b, name, dtype, shape)
+func (p *parts) tensor(name string, typ dtype.DType, shape []int64) *onnxpb.TensorProto {
+	t := p.r.tensor(p.b, name, typ, shape)
 	p.bytes += sizeOf(t)
 	return t
 }
@@ -214,8 +214,8 @@ func (r *rebuild) toNBits(w *QuantizedWeight) (RewrittenWeight, int64) {
 	return RewrittenWeight{QuantizedWeight: w, Became: q.codes.GetName(), NewForm: made.choice.nbits.String(), OutBytes: q.size(), Changed: true}, 0
 }
 
-var integerFormats = map[modelfile.DType]Format{
-	modelfile.Int2: Int2, modelfile.Uint2: Uint2, modelfile.Int4: Int4, modelfile.Uint4: Uint4, modelfile.Int8: Int8, modelfile.Uint8: Uint8,
+var integerFormats = map[dtype.DType]Format{
+	dtype.Int2: Int2, dtype.Uint2: Uint2, dtype.Int4: Int4, dtype.Uint4: Uint4, dtype.Int8: Int8, dtype.Uint8: Uint8,
 }
 
 var unsignedFormats = map[int]Format{2: Uint2, 4: Uint4, 8: Uint8}

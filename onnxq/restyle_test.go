@@ -7,7 +7,7 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/testmodels"
 )
@@ -92,7 +92,7 @@ func checkFolded(t *testing.T, m *Model, w *QuantizedWeight, r RewrittenWeight) 
 		if v.name != r.Became {
 			continue
 		}
-		if got := modelfile.DType(v.tensor.GetDataType()).String(); got != w.DType {
+		if got := dtype.DType(v.tensor.GetDataType()).String(); got != w.DType {
 			t.Errorf("%s: type %s, want %s", v.name, got, w.DType)
 		}
 		got := make([]float32, w.Elements())

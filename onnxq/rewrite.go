@@ -6,6 +6,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
@@ -177,7 +178,7 @@ func (r *rewritten) replaceNodes(b *builder, nodes []*onnxpb.NodeProto, original
 // gap. In typed fields they stay what they were.
 func (m *Model) inline(original map[*onnxpb.TensorProto]*onnxpb.TensorProto, gone func(old *onnxpb.TensorProto) bool) error {
 	for t, old := range original {
-		if gone(old) || sizeOf(t) > inlineSize || modelfile.DType(t.GetDataType()) == modelfile.String {
+		if gone(old) || sizeOf(t) > inlineSize || dtype.DType(t.GetDataType()) == dtype.String {
 			continue
 		}
 		t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil

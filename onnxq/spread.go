@@ -4,7 +4,7 @@ import (
 	"iter"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 )
 
 // spread says which scale goes with each element of a tensor. It is seen as
@@ -25,7 +25,7 @@ var oneScale = spread{k: 1, inner: 1, single: true}
 // spreadOver finds how scales of a shape go with a tensor of a shape, whose axis
 // is cut into blocks of that many elements, 0: not at all.
 func spreadOver(shape, scale []int64, axis, block int64) (s spread, ok bool) {
-	if n, _ := modelfile.Elements(scale); n == 1 && (len(scale) <= 1 || block == 0) {
+	if n, _ := dtype.Elements(scale); n == 1 && (len(scale) <= 1 || block == 0) {
 		return oneScale, true
 	}
 	if axis < 0 {
@@ -51,7 +51,7 @@ func spreadOver(shape, scale []int64, axis, block int64) (s spread, ok bool) {
 // spreadBroadcast finds how the elements of one shape go with those of another
 // that they are broadcast to, where that takes no more than a spread.
 func spreadBroadcast(to, from []int64) (s spread, ok bool) {
-	if n, _ := modelfile.Elements(from); n == 1 {
+	if n, _ := dtype.Elements(from); n == 1 {
 		return oneScale, len(from) <= len(to)
 	}
 	if len(from) > len(to) {
@@ -71,7 +71,7 @@ func spreadBroadcast(to, from []int64) (s spread, ok bool) {
 	s = spread{k: 1, inner: 1}
 	if first == len(to) { // none is
 		s.block, s.blocks = 1, 1
-		s.inner, _ = modelfile.Elements(to)
+		s.inner, _ = dtype.Elements(to)
 		return s, true
 	}
 	for i, n := range to {

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 )
 
 // engine is what stands behind a target, and what it takes.
@@ -20,7 +20,7 @@ type engine struct {
 	formats []support
 	// lacks holds types that the standard has and its DequantizeLinear has not.
 	// Codes of such a type are looked up in a table instead; scales are cast.
-	lacks []modelfile.DType
+	lacks []dtype.DType
 	// oneAxis: it goes wrong unless scales belong to stretches of the axis that
 	// each reader sums over.
 	oneAxis  bool
@@ -72,7 +72,7 @@ var engines = []engine{
 		ir:      13,
 		vectors: true,
 		formats: []support{{formats: Formats()[1:], blocks: anyBlocks}},
-		lacks:   []modelfile.DType{modelfile.Float4E2M1, modelfile.Float8E8M0, modelfile.BFloat16},
+		lacks:   []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
 		nbits:   true,
 		remarks: []string{
 			"It fuses DequantizeLinear and MatMul, or Gemm with transB=0, into MatMulNBits where an integer weight of two axes has one reader, in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. What it does not fuse is right but decoded at every run.",
@@ -136,7 +136,7 @@ func engineOf(t Target) *engine {
 }
 
 // has tells whether DequantizeLinear of the runtime takes a type.
-func (r *engine) has(t modelfile.DType) bool { return !slices.Contains(r.lacks, t) }
+func (r *engine) has(t dtype.DType) bool { return !slices.Contains(r.lacks, t) }
 
 // tables tells whether codes of a format are looked up in a table.
 func (r *engine) tables(f Format) bool {

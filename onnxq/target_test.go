@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/targets.md")
@@ -104,7 +104,7 @@ func (e *engine) decoder(f Format) string {
 	switch {
 	case e.tables(f):
 		return "Cast, Gather from a table of values, Mul"
-	case t.family == microscaling && !e.has(modelfile.Float8E8M0):
+	case t.family == microscaling && !e.has(dtype.Float8E8M0):
 		return "Cast of the scales, DequantizeLinear"
 	case t.family == twoLevel, t.family == blockwise && f.encoding().Form.Nested:
 		operators += " of scales that another one decodes"

@@ -9,6 +9,7 @@ import (
 	"iter"
 	"math"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )

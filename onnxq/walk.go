@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -186,7 +186,7 @@ func (w *walk) passedOn(u use, at layout) (next layout, ok bool) {
 	case "Identity":
 		return at, true
 	case "Cast":
-		return at, modelfile.DType(intAttribute(n, "to")).Float()
+		return at, dtype.DType(intAttribute(n, "to")).Float()
 	case "Transpose":
 		return transposed(n, at)
 	case "Reshape", "Flatten", "Squeeze", "Unsqueeze":

@@ -3,10 +3,10 @@ package onnxq
 import (
 	"slices"
 
-	"onnxquant/ggml"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/ggml"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/quantutil"
 )
 
 // weight is a tensor to be quantized and everything known beforehand about the
@@ -91,26 +91,23 @@ func (w *weight) bits() int { return w.d.choice.format.Bits() }
 // signed tells whether codes are two's complement.
 func (w *weight) signed() bool { return w.d.choice.format.Signed() }
 
-// plainTypes gives the type of scales that have no type of their own: that of
-// the weight. ONNX has no float64 scales; there, the decoded weight is float32
-// and a Cast follows.
-var plainTypes = map[modelfile.DType]struct {
-	onnx  modelfile.DType
-	codec quantutil.DType
-}{
-	modelfile.Float32:  {modelfile.Float32, quantutil.Float32},
-	modelfile.Float64:  {modelfile.Float32, quantutil.Float32},
-	modelfile.Float16:  {modelfile.Float16, quantutil.Float16},
-	modelfile.BFloat16: {modelfile.BFloat16, quantutil.BFloat16},
+// plainType is the type of scales that have no type of their own: that of the
+// weight. ONNX has no float64 scales; there, the decoded weight is float32 and a
+// Cast follows.
+func (w *weight) plainType() dtype.DType {
+	if w.dtype == dtype.Float64 {
+		return dtype.Float32
+	}
+	return w.dtype
 }
 
 // scaleType is the type of the scales as they are stored.
 func (w *weight) scaleType() modelfile.DType {
 	switch w.d.choice.format.traits().family {
 	case twoLevel:
-		return modelfile.Float8E4M3FN
+		return dtype.Float8E4M3FN
 	case microscaling:
-		return modelfile.Float8E8M0
+		return dtype.Float8E8M0
 	case blockwise:
 		if w.d.choice.style != NBits {
 			return modelfile.Float16

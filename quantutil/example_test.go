@@ -3,6 +3,7 @@ package quantutil_test
 import (
 	"fmt"
 
+	"onnxquant/formats/dtype"
 	. "onnxquant/quantutil"
 )
 
@@ -37,7 +38,7 @@ func ExampleQuantTensor() {
 }
 
 func ExamplePackWeightsToInt4() {
-	wq, err := NewTensor(Int8, []float64{1, -1, 7, -8, 0, 2}, 2, 3)
+	wq, err := NewTensor(dtype.Int8, []float64{1, -1, 7, -8, 0, 2}, 2, 3)
 	if err != nil {
 		fmt.Println(err)
 		return

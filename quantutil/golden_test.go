@@ -246,11 +246,11 @@ func tensor(c *golden.Case, name string) *Tensor {
 	if !ok {
 		return nil
 	}
-	dtype, ok := ParseDType(a.DType)
+	typ, ok := ParseDType(a.DType)
 	if !ok {
 		panic(fmt.Sprintf("%s: input %s is of type %s", c.Name, name, a.DType))
 	}
-	x, err := FromBytes(dtype, a.Data, a.Shape...)
+	x, err := FromBytes(typ, a.Data, a.Shape...)
 	if err != nil {
 		panic(fmt.Sprintf("%s: input %s: %v", c.Name, name, err))
 	}
@@ -258,7 +258,7 @@ func tensor(c *golden.Case, name string) *Tensor {
 }
 
 func array(x *Tensor) golden.Array {
-	return golden.Array{DType: x.DType.String(), Shape: x.Shape, Data: x.Bytes()}
+	return golden.Array{DType: TypeName(x.DType), Shape: x.Shape, Data: x.Bytes()}
 }
 
 // arrays returns outputs from names and tensors in turn, without nil ones.

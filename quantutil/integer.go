@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"onnxquant/formats/dtype"
 )
 
 // clipMin is the smallest scale, or with a zero point the smallest range.
@@ -41,19 +43,19 @@ func FindScales(w *Tensor, block, axis int, alpha float64, useZeroPoint bool, nu
 	scale = &Tensor{DType: t, Shape: lo.Shape, Data: make([]float64, len(lo.Data))}
 	if !useZeroPoint {
 		steps := float64(int(1)<<(numBits-1) - 1)
-		alpha = t.round(alpha)
+		alpha = round(t, alpha)
 		for i := range scale.Data {
 			amax := max(math.Abs(lo.Data[i]), math.Abs(hi.Data[i]))
-			scale.Data[i] = max(t.round(t.round(amax*alpha)/steps), t.round(clipMin))
+			scale.Data[i] = max(round(t, round(t, amax*alpha)/steps), round(t, clipMin))
 		}
 		return scale, nil, nil
 	}
 	steps := float64(int(1)<<numBits - 1)
 	zp = &Tensor{DType: t, Shape: slices.Clone(lo.Shape), Data: make([]float64, len(lo.Data))}
 	for i, l := range lo.Data {
-		span := w.DType.round(hi.Data[i] - l)
-		s := t.round(max(span, t.round(clipMin)) / steps)
-		z := min(max(-math.RoundToEven(t.round(l/s)), 0), steps)
+		span := round(w.DType, hi.Data[i]-l)
+		s := round(t, max(span, round(t, clipMin))/steps)
+		z := min(max(-math.RoundToEven(round(t, l/s)), 0), steps)
 		if math.IsNaN(z) {
 			return nil, nil, fmt.Errorf("a block from %v to %v has no zero point", l, hi.Data[i])
 		}
@@ -80,12 +82,12 @@ func RTN(w, scale *Tensor, block, axis int, zp *Tensor, numBits int) (*Tensor, e
 		return nil, fmt.Errorf("scale: %w", err)
 	}
 	t := Promote(w.DType, scale.DType)
-	q := &Tensor{DType: Int8, Shape: slices.Clone(w.Shape), Data: make([]float64, len(w.Data))}
+	q := &Tensor{DType: dtype.Int8, Shape: slices.Clone(w.Shape), Data: make([]float64, len(w.Data))}
 	if zp == nil {
 		n := float64(int(1) << (numBits - 1))
 		for i, v := range w.Data {
-			c := math.RoundToEven(t.round(v / s[i]))
-			q.Data[i] = Int8.round(min(max(c, -n), n-1))
+			c := math.RoundToEven(round(t, v/s[i]))
+			q.Data[i] = round(dtype.Int8, min(max(c, -n), n-1))
 		}
 		return q, nil
 	}
@@ -96,8 +98,8 @@ func RTN(w, scale *Tensor, block, axis int, zp *Tensor, numBits int) (*Tensor, e
 	tz := Promote(t, zp.DType)
 	n := float64(int(1)<<numBits - 1)
 	for i, v := range w.Data {
-		c := tz.round(math.RoundToEven(t.round(v/s[i])) + z[i])
-		q.Data[i] = Int8.round(min(max(c, 0), n))
+		c := round(tz, math.RoundToEven(round(t, v/s[i]))+z[i])
+		q.Data[i] = round(dtype.Int8, min(max(c, 0), n))
 	}
 	return q, nil
 }
@@ -135,20 +137,20 @@ func DQTensor(wq, scale *Tensor, block, axis int, zp *Tensor) (*Tensor, error) {
 		}
 		w.DType = Promote(wq.DType, zp.DType)
 		for i, v := range w.Data {
-			w.Data[i] = w.DType.round(v - z[i])
+			w.Data[i] = round(w.DType, v-z[i])
 		}
 	}
 	w.DType = Promote(w.DType, scale.DType)
 	for i, v := range w.Data {
-		w.Data[i] = w.DType.round(v * s[i])
+		w.Data[i] = round(w.DType, v*s[i])
 	}
 	return w, nil
 }
 
 // pythonFloat is the type that a Python float takes when it meets one of type t.
-func pythonFloat(t DType) DType {
-	if t == BFloat16 {
-		return Float32
+func pythonFloat(t dtype.DType) dtype.DType {
+	if t == dtype.BFloat16 {
+		return dtype.Float32
 	}
 	return t
 }

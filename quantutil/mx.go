@@ -100,7 +100,7 @@ func ComputeE8M0(amax *Tensor, weightShape []int, axis, block int) (*Tensor, err
 	t := amax.DType
 	e := &Tensor{DType: pythonFloat(t), Shape: shape, Data: make([]float64, len(amax.Data))}
 	for i, a := range amax.Data {
-		c := math.Ceil(max(t.round(math.Log2(t.round(a/e4m3Max))), -e8m0Bias)) + e8m0Bias
+		c := math.Ceil(max(round(t, math.Log2(round(t, a/e4m3Max))), -e8m0Bias)) + e8m0Bias
 		if !(c >= 0 && c <= math.MaxUint8) {
 			return nil, fmt.Errorf("a block of magnitude %v has no E8M0 scale", a)
 		}

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"onnxquant/formats/dtype"
 )
 
 // GetWeightsScalingFactor2 returns the NVFP4 scale of a whole tensor, its largest
@@ -42,7 +44,7 @@ func GetWeightsScalingFactor(w *Tensor, block int, scale2 float32) (*Tensor, err
 	if err != nil {
 		return nil, err
 	}
-	s.DType = Float32
+	s.DType = dtype.Float32
 	d := float32(e2m1Max * scale2)
 	for i, amax := range s.Data {
 		v := float32(amax) / d
@@ -71,10 +73,10 @@ func Quantize(w *Tensor, block int, scale *Tensor, scale2 float32) (*Tensor, err
 	if !slices.Equal(scale.Shape, shape) {
 		return nil, fmt.Errorf("scale of shape %v for a weight of shape %v in blocks of %d", scale.Shape, w.Shape, block)
 	}
-	q := &Tensor{DType: Promote(w.DType, Float32), Shape: slices.Clone(w.Shape), Data: make([]float64, len(w.Data))}
+	q := &Tensor{DType: Promote(w.DType, dtype.Float32), Shape: slices.Clone(w.Shape), Data: make([]float64, len(w.Data))}
 	for i, v := range w.Data {
 		d := float64(float32(scale.Data[i/block]) * scale2)
-		q.Data[i] = q.DType.round(v / d)
+		q.Data[i] = round(q.DType, v/d)
 	}
 	return q, nil
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"onnxquant/formats/dtype"
 )
 
 // QuantizeLinear returns the integer codes that ONNX's operator of that name gives
@@ -30,15 +32,15 @@ func QuantizeLinear(x, scale, zeroPoint *Tensor, axis, block, bits int, signed b
 	if err != nil {
 		return nil, err
 	}
-	lo, hi, codes := 0.0, float64(int(1)<<bits-1), Uint8
+	lo, hi, codes := 0.0, float64(int(1)<<bits-1), dtype.Uint8
 	if signed {
 		half := float64(int(1) << (bits - 1))
-		lo, hi, codes = -half, half-1, Int8
+		lo, hi, codes = -half, half-1, dtype.Int8
 	}
 	t := Promote(x.DType, scale.DType)
 	y := &Tensor{DType: codes, Shape: slices.Clone(x.Shape), Data: make([]float64, len(x.Data))}
 	for i, v := range x.Data {
-		c := math.RoundToEven(t.round(v / s(i)))
+		c := math.RoundToEven(round(t, v/s(i)))
 		if math.IsNaN(c) {
 			c = 0
 		}
@@ -55,17 +57,17 @@ func DequantizeLinear(y, scale, zeroPoint *Tensor, axis, block int) (*Tensor, er
 	if err := y.check(); err != nil {
 		return nil, err
 	}
-	if y.DType.IsFloat() {
-		return nil, fmt.Errorf("codes of type %s: want integers", y.DType)
+	if y.DType.Float() {
+		return nil, fmt.Errorf("codes of type %s: want integers", TypeName(y.DType))
 	}
 	s, z, err := parameters(y.Shape, scale, zeroPoint, axis, block)
 	if err != nil {
 		return nil, err
 	}
 	x := &Tensor{DType: scale.DType, Shape: slices.Clone(y.Shape), Data: make([]float64, len(y.Data))}
-	product := Promote(scale.DType, Float32)
+	product := Promote(scale.DType, dtype.Float32)
 	for i, v := range y.Data {
-		x.Data[i] = x.DType.round(product.round(float64(float32(v-z(i))) * s(i)))
+		x.Data[i] = round(x.DType, round(product, float64(float32(v-z(i)))*s(i)))
 	}
 	return x, nil
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
 )
 
@@ -19,7 +20,7 @@ func PackFloat32To4BitOptimized(array *Tensor, signed bool) (*Tensor, error) {
 	if err := array.check(); err != nil {
 		return nil, err
 	}
-	if array.DType == BFloat16 && len(array.Data)%2 != 0 {
+	if array.DType == dtype.BFloat16 && len(array.Data)%2 != 0 {
 		return nil, fmt.Errorf("an odd number of bfloat16 values (%d) cannot be packed", len(array.Data))
 	}
 	return pack4(array, signed, math.RoundToEven), nil
@@ -33,7 +34,7 @@ func PackFloat32To4BitCppBased(array *Tensor, signed bool) (*Tensor, error) {
 	if err := array.check(); err != nil {
 		return nil, err
 	}
-	if array.DType == Int32 || array.DType == BFloat16 {
+	if array.DType == dtype.Int32 || array.DType == dtype.BFloat16 {
 		return pack4(array, signed, math.RoundToEven), nil
 	}
 	_, top := limits4(signed)
@@ -70,15 +71,15 @@ func limits4(signed bool) (lo, hi float64) {
 }
 
 // pack4 clips, rounds and packs values.
-func pack4(x *Tensor, signed bool, round func(float64) float64) *Tensor {
+func pack4(x *Tensor, signed bool, integer func(float64) float64) *Tensor {
 	lo, hi := limits4(signed)
 	codes := make([]byte, len(x.Data))
 	for i, v := range x.Data {
-		codes[i] = byte(Int8.round(round(min(max(v, lo), hi))))
+		codes[i] = byte(round(dtype.Int8, integer(min(max(v, lo), hi))))
 	}
 	packed := make([]byte, (len(codes)+1)/2)
 	kernels.Pack4(packed, codes)
-	out := &Tensor{DType: Uint8, Shape: []int{len(packed)}, Data: make([]float64, len(packed))}
+	out := &Tensor{DType: dtype.Uint8, Shape: []int{len(packed)}, Data: make([]float64, len(packed))}
 	for i, b := range packed {
 		out.Data[i] = float64(b)
 	}

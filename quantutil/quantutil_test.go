@@ -7,8 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/x448/float16"
-
+	"onnxquant/formats/dtype"
 	. "onnxquant/quantutil"
 )
 
@@ -22,9 +21,10 @@ func must(t testing.TB) func(x *Tensor, err error) *Tensor {
 	}
 }
 
+var types = []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16, dtype.Float64, dtype.Int8, dtype.Uint8, dtype.Int16, dtype.Int32}
+
 // The types in which numpy 2 with ml_dtypes multiplies two arrays.
 func TestPromote(t *testing.T) {
-	types := []DType{Float32, Float16, BFloat16, Float64, Int8, Uint8, Int16, Int32}
 	for i, row := range strings.Split(`float32 float32 float32 float64 float32 float32 float32 float64
 float32 float16 float32 float64 float16 float16 float32 float64
 float32 float32 bfloat16 float64 bfloat16 bfloat16 float32 float64
@@ -34,7 +34,7 @@ float32 float16 bfloat16 float64 int16 uint8 int16 int32
 float32 float32 float32 float64 int16 int16 int16 int32
 float64 float64 float64 float64 int32 int32 int32 int32`, "\n") {
 		for j, want := range strings.Fields(row) {
-			if got := Promote(types[i], types[j]); got.String() != want {
+			if got := Promote(types[i], types[j]); TypeName(got) != want {
 				t.Errorf("%v and %v meet in %v, want %v", types[i], types[j], got, want)
 			}
 		}
@@ -42,82 +42,33 @@ float64 float64 float64 float64 int32 int32 int32 int32`, "\n") {
 }
 
 func TestDTypeNames(t *testing.T) {
-	for d := Float32; d <= Int32; d++ {
-		if got, ok := ParseDType(d.String()); !ok || got != d {
+	for _, d := range types {
+		if got, ok := ParseDType(TypeName(d)); !ok || got != d {
 			t.Errorf("%v is read as %v, %t", d, got, ok)
 		}
 	}
 	if _, ok := ParseDType("float8"); ok {
 		t.Error("float8 is a type")
 	}
-	if s := DType(99).String(); s != "unknown type" {
+	if s := TypeName(99); s != "type 99" {
 		t.Errorf("type 99 is %q", s)
-	}
-}
-
-// Every pair of neighbours, their middle, and the middle's neighbours.
-func TestRounding(t *testing.T) {
-	for name, f := range map[string]struct {
-		at    func(i uint16) float32
-		round func(float32) float32
-	}{
-		"float16":  {func(i uint16) float32 { return float16.Frombits(i).Float32() }, RoundFloat16},
-		"bfloat16": {func(i uint16) float32 { return math.Float32frombits(uint32(i) << 16) }, RoundBFloat16},
-	} {
-		for i := uint16(0); ; i++ {
-			a, b := f.at(i), f.at(i+1)
-			if math.IsInf(float64(b), 0) {
-				break
-			}
-			even := a
-			if i&1 != 0 {
-				even = b
-			}
-			middle := float32((float64(a) + float64(b)) / 2)
-			for x, want := range map[float32]float32{
-				a: a, middle: even, math.Nextafter32(middle, 0): a, math.Nextafter32(middle, b): b,
-			} {
-				if got := f.round(x); got != want {
-					t.Fatalf("%s: %v rounds to %v, want %v", name, x, got, want)
-				}
-				if got := f.round(-x); got != -want {
-					t.Fatalf("%s: %v rounds to %v, want %v", name, -x, got, -want)
-				}
-			}
-		}
-	}
-	inf, nan := math.Inf(1), float32(math.NaN())
-	for x, want := range map[float32]float64{65519.996: 65504, 65520: inf, -65520: -inf, math.MaxFloat32: inf} {
-		if got := RoundFloat16(x); float64(got) != want {
-			t.Errorf("float16: %v rounds to %v, want %v", x, got, want)
-		}
-	}
-	for x, want := range map[float32]float64{0x1.fefffep127: 0x1.fep127, 0x1.ffp127: inf, -math.MaxFloat32: -inf} {
-		if got := RoundBFloat16(x); float64(got) != want {
-			t.Errorf("bfloat16: %v rounds to %v, want %v", x, got, want)
-		}
-	}
-	for _, x := range []float32{nan, -nan, math.Float32frombits(0x7f800001), math.Float32frombits(0xffffffff)} {
-		if got := RoundBFloat16(x); got == got {
-			t.Errorf("bfloat16: NaN %x rounds to %v", math.Float32bits(x), got)
-		}
 	}
 }
 
 func TestTensorBytes(t *testing.T) {
 	for _, c := range []struct {
-		dtype DType
+		dtype dtype.DType
 		data  []float64
 		raw   []byte
 	}{
-		{Float32, []float64{1, -2}, []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}},
-		{Float16, []float64{1, -2}, []byte{0, 0x3c, 0, 0xc0}},
-		{BFloat16, []float64{1, -2}, []byte{0x80, 0x3f, 0, 0xc0}},
-		{Float64, []float64{1, -2}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0}},
-		{Int8, []float64{1, -2}, []byte{1, 0xfe}},
-		{Uint8, []float64{1, 254}, []byte{1, 0xfe}},
-		{Int16, []float64{1, -2}, []byte{1, 0, 0xfe, 0xff}},
-		{Int32, []float64{1, -2}, []byte{1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff}},
+		{dtype.Float32, []float64{1, -2}, []byte{0, 0, 0x80, 0x3f, 0, 0, 0, 0xc0}},
+		{dtype.Float16, []float64{1, -2}, []byte{0, 0x3c, 0, 0xc0}},
+		{dtype.BFloat16, []float64{1, -2}, []byte{0x80, 0x3f, 0, 0xc0}},
+		{dtype.Float64, []float64{1, -2}, []byte{0, 0, 0, 0, 0, 0, 0xf0, 0x3f, 0, 0, 0, 0, 0, 0, 0, 0xc0}},
+		{dtype.Int8, []float64{1, -2}, []byte{1, 0xfe}},
+		{dtype.Uint8, []float64{1, 254}, []byte{1, 0xfe}},
+		{dtype.Int16, []float64{1, -2}, []byte{1, 0, 0xfe, 0xff}},
+		{dtype.Int32, []float64{1, -2}, []byte{1, 0, 0, 0, 0xfe, 0xff, 0xff, 0xff}},
 	} {
 		x := must(t)(NewTensor(c.dtype, c.data, 2))
 		if got := x.Bytes(); !bytes.Equal(got, c.raw) {
@@ -132,13 +83,13 @@ func TestTensorBytes(t *testing.T) {
 
 func TestAstype(t *testing.T) {
 	x := must(t)(FromFloat32([]float32{1.7, -1.7, 300, float32(math.NaN())}, 4))
-	for dtype, want := range map[DType][]float64{
-		Int8:  {1, -1, 44, 0},
-		Uint8: {1, 255, 44, 0},
-		Int32: {1, -1, 300, 0},
+	for typ, want := range map[dtype.DType][]float64{
+		dtype.Int8:  {1, -1, 44, 0},
+		dtype.Uint8: {1, 255, 44, 0},
+		dtype.Int32: {1, -1, 300, 0},
 	} {
-		if got := must(t)(x.Astype(dtype)); !slices.Equal(got.Data, want) {
-			t.Errorf("%v as %v is %v, want %v", x.Data, dtype, got.Data, want)
+		if got := must(t)(x.Astype(typ)); !slices.Equal(got.Data, want) {
+			t.Errorf("%v as %v is %v, want %v", x.Data, typ, got.Data, want)
 		}
 	}
 }
@@ -147,13 +98,13 @@ func TestAstype(t *testing.T) {
 func TestErrors(t *testing.T) {
 	good := must(t)(FromFloat32([]float32{1, 2, 3, 4}, 2, 2))
 	scale := must(t)(FromFloat32([]float32{1, 1}, 1, 2))
-	codes := must(t)(good.Astype(Int8))
+	codes := must(t)(good.Astype(dtype.Int8))
 	long := must(t)(FromFloat32(make([]float32, 6), 3, 2))
 	bad := map[string]*Tensor{
 		"nil":                nil,
-		"no shape":           {DType: Float32, Data: []float64{1, 2}},
-		"negative dimension": {DType: Float32, Shape: []int{-1, -4}, Data: good.Data},
-		"huge dimensions":    {DType: Float32, Shape: []int{1 << 40, 1 << 40}, Data: good.Data},
+		"no shape":           {DType: dtype.Float32, Data: []float64{1, 2}},
+		"negative dimension": {DType: dtype.Float32, Shape: []int{-1, -4}, Data: good.Data},
+		"huge dimensions":    {DType: dtype.Float32, Shape: []int{1 << 40, 1 << 40}, Data: good.Data},
 		"unknown type":       {DType: 99, Shape: []int{2, 2}, Data: good.Data},
 	}
 	calls := map[string]func() error{
@@ -177,7 +128,7 @@ func TestErrors(t *testing.T) {
 		"odd first dimension": func() error { _, err := PackWeightsToInt4(long); return err },
 		"no first dimension":  func() error { _, err := PackWeightsToInt4(must(t)(FromFloat32([]float32{1}))); return err },
 		"odd bfloat16": func() error {
-			_, err := PackFloat32To4BitOptimized(must(t)(NewTensor(BFloat16, []float64{1}, 1)), true)
+			_, err := PackFloat32To4BitOptimized(must(t)(NewTensor(dtype.BFloat16, []float64{1}, 1)), true)
 			return err
 		},
 		"amax of 3 on 0": func() error {
@@ -196,7 +147,7 @@ func TestErrors(t *testing.T) {
 		"layer without bits":     func() error { _, err := GetNumBits(LayerInfo{"w": {}}, "w"); return err },
 		"block on axis 2":        func() error { _, err := UpdateBlockSize(-1, nil, "w", 2, []int{3, 4}); return err },
 		"old block on axis -3":   func() error { _, err := UpdateBlockSizeForBits(8, 32, -3, []int{3, 4}); return err },
-		"odd bytes":              func() error { _, err := FromBytes(Float32, make([]byte, 5), 1); return err },
+		"odd bytes":              func() error { _, err := FromBytes(dtype.Float32, make([]byte, 5), 1); return err },
 		"bytes of no type":       func() error { _, err := FromBytes(99, nil, 0); return err },
 	}
 	for name, x := range bad {
@@ -296,34 +247,14 @@ func TestGetAmaxOnAxis0(t *testing.T) {
 	}
 }
 
-func TestErrorStats(t *testing.T) {
-	var s ErrorStats
-	if s.MSE() != 0 || !math.IsInf(s.SQNR(), 1) {
-		t.Errorf("no values: MSE %v, SQNR %v", s.MSE(), s.SQNR())
-	}
-	s.Add([]float32{1, 2}, []float32{1, 1})
-	s.Add([]float32{-3, 0}, []float32{-3, -3})
-	if s != (ErrorStats{N: 4, MaxAbs: 3, SumSqErr: 10, SumSq: 14}) {
-		t.Errorf("sums %+v", s)
-	}
-	if s.MSE() != 2.5 || s.SQNR() != 10*math.Log10(1.4) {
-		t.Errorf("MSE %v, SQNR %v", s.MSE(), s.SQNR())
-	}
-	other := ErrorStats{N: 1, MaxAbs: 5, SumSqErr: 25, SumSq: 1}
-	other.Merge(s)
-	if other != (ErrorStats{N: 5, MaxAbs: 5, SumSqErr: 35, SumSq: 15}) {
-		t.Errorf("merged sums %+v", other)
-	}
-}
-
 // FuzzQuantTensor: no argument panics, and ordinary weights come back to within
 // half a step.
 func FuzzQuantTensor(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, uint8(0), int8(2), int8(3), int8(0), int8(2), int8(0), int8(4), false)
 	f.Add([]byte{0xff, 0x7f, 1, 2, 3, 4, 5, 6}, uint8(1), int8(2), int8(2), int8(1), int8(3), int8(1), int8(8), true)
-	f.Fuzz(func(t *testing.T, raw []byte, dtype uint8, d0, d1, d2, block, axis, bits int8, useZeroPoint bool) {
+	f.Fuzz(func(t *testing.T, raw []byte, typ uint8, d0, d1, d2, block, axis, bits int8, useZeroPoint bool) {
 		shape := []int{int(d0), int(d1), int(d2)}[:len(raw)%3+1]
-		w, err := FromBytes(DType(dtype%10), raw, shape...)
+		w, err := FromBytes(append(types, 0, 99)[typ%10], raw, shape...)
 		if err != nil {
 			return
 		}
@@ -338,7 +269,7 @@ func FuzzQuantTensor(f *testing.F) {
 		if !slices.Equal(wq.Shape, w.Shape) || !slices.Equal(back.Shape, w.Shape) {
 			t.Fatalf("%v became %v and %v", w.Shape, wq.Shape, back.Shape)
 		}
-		if useZeroPoint || w.DType != Float32 && w.DType != Float64 {
+		if useZeroPoint || w.DType != dtype.Float32 && w.DType != dtype.Float64 {
 			return
 		}
 		step := slices.Max(append(s.Data, 0))

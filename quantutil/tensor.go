@@ -5,30 +5,32 @@ import (
 	"math"
 	"math/bits"
 	"slices"
+
+	"onnxquant/formats/dtype"
 )
 
 // Tensor is an array of values of one type.
 type Tensor struct {
-	DType DType
+	DType dtype.DType
 	Shape []int
 	Data  []float64 // in C order, the last axis fastest; each a value of DType
 }
 
 // NewTensor returns a tensor of the values of data, cast to t.
-func NewTensor(t DType, data []float64, shape ...int) (*Tensor, error) {
+func NewTensor(t dtype.DType, data []float64, shape ...int) (*Tensor, error) {
 	x := &Tensor{DType: t, Shape: slices.Clone(shape), Data: slices.Clone(data)}
 	if err := x.check(); err != nil {
 		return nil, err
 	}
 	for i, v := range x.Data {
-		x.Data[i] = t.cast(v)
+		x.Data[i] = cast(t, v)
 	}
 	return x, nil
 }
 
 // FromFloat32 returns a float32 tensor of the values of data.
 func FromFloat32(data []float32, shape ...int) (*Tensor, error) {
-	x := &Tensor{DType: Float32, Shape: slices.Clone(shape), Data: make([]float64, len(data))}
+	x := &Tensor{DType: dtype.Float32, Shape: slices.Clone(shape), Data: make([]float64, len(data))}
 	for i, v := range data {
 		x.Data[i] = float64(v)
 	}
@@ -37,25 +39,25 @@ func FromFloat32(data []float32, shape ...int) (*Tensor, error) {
 
 // FromBytes returns a tensor of type t from its elements' little-endian bytes,
 // as ONNX holds them in raw_data. Numbers below a byte are one a byte.
-func FromBytes(t DType, raw []byte, shape ...int) (*Tensor, error) {
-	if !t.valid() {
-		return nil, fmt.Errorf("tensor of %s", t)
+func FromBytes(t dtype.DType, raw []byte, shape ...int) (*Tensor, error) {
+	if !valid(t) {
+		return nil, fmt.Errorf("tensor of %s", TypeName(t))
 	}
-	if len(raw)%t.Size() != 0 {
-		return nil, fmt.Errorf("%d bytes are no whole number of %s elements", len(raw), t)
+	if len(raw)%size(t) != 0 {
+		return nil, fmt.Errorf("%d bytes are no whole number of %s elements", len(raw), TypeName(t))
 	}
-	x := &Tensor{DType: t, Shape: slices.Clone(shape), Data: make([]float64, len(raw)/t.Size())}
+	x := &Tensor{DType: t, Shape: slices.Clone(shape), Data: make([]float64, len(raw)/size(t))}
 	for i := range x.Data {
-		x.Data[i] = t.value(raw[i*t.Size():])
+		x.Data[i] = value(t, raw[i*size(t):])
 	}
 	return x, x.check()
 }
 
 // Bytes returns the elements' little-endian bytes, the inverse of FromBytes.
 func (x *Tensor) Bytes() []byte {
-	b := make([]byte, 0, len(x.Data)*x.DType.Size())
+	b := make([]byte, 0, len(x.Data)*size(x.DType))
 	for _, v := range x.Data {
-		b = x.DType.appendBytes(b, v)
+		b = appendBytes(x.DType, b, v)
 	}
 	return b
 }
@@ -70,7 +72,7 @@ func (x *Tensor) Float32s() []float32 {
 }
 
 // Astype returns a copy of x with its values cast to t.
-func (x *Tensor) Astype(t DType) (*Tensor, error) {
+func (x *Tensor) Astype(t dtype.DType) (*Tensor, error) {
 	return NewTensor(t, x.Data, x.Shape...)
 }
 
@@ -79,8 +81,8 @@ func (x *Tensor) check() error {
 	if x == nil {
 		return fmt.Errorf("no tensor given")
 	}
-	if !x.DType.valid() {
-		return fmt.Errorf("tensor of %s", x.DType)
+	if !valid(x.DType) {
+		return fmt.Errorf("tensor of %s", TypeName(x.DType))
 	}
 	n, err := elements(x.Shape)
 	if err != nil {
@@ -97,8 +99,8 @@ func (x *Tensor) checkFloat() error {
 	if err := x.check(); err != nil {
 		return err
 	}
-	if !x.DType.IsFloat() {
-		return fmt.Errorf("tensor of %s: want floats", x.DType)
+	if !x.DType.Float() {
+		return fmt.Errorf("tensor of %s: want floats", TypeName(x.DType))
 	}
 	return nil
 }

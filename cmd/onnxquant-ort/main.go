@@ -17,9 +17,9 @@ import (
 
 	runtime "github.com/yalue/onnxruntime_go"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
 	"onnxquant/internal/execute/ort"
-	"onnxquant/internal/modelfile"
 )
 
 func main() {
@@ -95,15 +95,15 @@ func toValue(t *execute.Tensor) (runtime.Value, error) {
 		return runtime.NewCustomDataTensor(runtime.NewShape(t.Dims...), t.Data, runtime.TensorElementDataType(t.DType))
 	}
 	switch {
-	case t.DType == modelfile.Float32:
+	case t.DType == dtype.Float32:
 		return runtime.NewScalar(t.Float32s()[0])
-	case t.DType == modelfile.Float64:
+	case t.DType == dtype.Float64:
 		return runtime.NewScalar(t.Float64s()[0])
-	case t.DType == execute.Int64:
+	case t.DType == dtype.Int64:
 		return runtime.NewScalar(t.Int64s()[0])
-	case t.DType == modelfile.Int32:
+	case t.DType == dtype.Int32:
 		return runtime.NewScalar(int32(t.Int64s()[0]))
-	case t.DType == execute.Bool:
+	case t.DType == dtype.Bool:
 		return runtime.NewScalar(t.Int64s()[0] != 0)
 	}
 	return nil, fmt.Errorf("scalars of type %v cannot be handed over", t.DType)
@@ -112,7 +112,7 @@ func toValue(t *execute.Tensor) (runtime.Value, error) {
 // room makes room for an output of a type that the binding would cut short, and
 // leaves others to ONNX Runtime.
 func room(o ort.Output) (runtime.Value, error) {
-	if o.DType != modelfile.Float16 && o.DType != modelfile.BFloat16 {
+	if o.DType != dtype.Float16 && o.DType != dtype.BFloat16 {
 		return nil, nil
 	}
 	if !o.Known || len(o.Dims) == 0 {

@@ -13,7 +13,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"onnxquant/gguf"
+	"onnxquant/formats/gguf"
 	"onnxquant/onnxq"
 )
 

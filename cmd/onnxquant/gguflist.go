@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"strings"
 
-	"onnxquant/gguf"
+	"onnxquant/formats/gguf"
 )
 
 // ggufListing is a file's head as JSON.

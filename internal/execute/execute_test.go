@@ -12,6 +12,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/testmodels"
@@ -100,7 +101,7 @@ func TestInputsFromFiles(t *testing.T) {
 
 func floats(t *testing.T, x ...float32) []*Tensor {
 	t.Helper()
-	v, err := FromFloat32s(modelfile.Float32, []int64{int64(len(x))}, x)
+	v, err := FromFloat32s(dtype.Float32, []int64{int64(len(x))}, x)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -139,25 +140,25 @@ func TestCompare(t *testing.T) {
 
 // Types keep their values on the way through both kinds of numbers.
 func TestTensors(t *testing.T) {
-	for _, dtype := range []modelfile.DType{modelfile.Int8, Int16, modelfile.Int32, Int64, Uint64} {
-		v, err := FromInt64s(dtype, []int64{3}, []int64{-1, 0, 127})
+	for _, typ := range []dtype.DType{dtype.Int8, dtype.Int16, dtype.Int32, dtype.Int64, dtype.Uint64} {
+		v, err := FromInt64s(typ, []int64{3}, []int64{-1, 0, 127})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(v.Int64s(), []int64{-1, 0, 127}) {
-			t.Errorf("%v: %v", dtype, v.Int64s())
+			t.Errorf("%v: %v", typ, v.Int64s())
 		}
 	}
-	for _, dtype := range []modelfile.DType{modelfile.Float16, modelfile.BFloat16, modelfile.Float32, modelfile.Float64} {
-		v, err := FromFloat64s(dtype, []int64{3}, []float64{-1.5, 0, 96})
+	for _, typ := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64} {
+		v, err := FromFloat64s(typ, []int64{3}, []float64{-1.5, 0, 96})
 		if err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(v.Float64s(), []float64{-1.5, 0, 96}) {
-			t.Errorf("%v: %v", dtype, v.Float64s())
+			t.Errorf("%v: %v", typ, v.Float64s())
 		}
 	}
-	if _, err := New(modelfile.Float32, []int64{1 << 40}); err == nil {
+	if _, err := New(dtype.Float32, []int64{1 << 40}); err == nil {
 		t.Error("4 TiB are no error")
 	}
 }

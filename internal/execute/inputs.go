@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/npy"
@@ -116,7 +117,7 @@ func (d *dice) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
 		}
 		dims = append(dims, n)
 	}
-	t, err := New(modelfile.DType(typ.GetElemType()), dims)
+	t, err := New(dtype.DType(typ.GetElemType()), dims)
 	if err != nil {
 		return nil, err
 	}
@@ -128,7 +129,7 @@ func (d *dice) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
 			x[i] = d.rng.NormFloat64()
 		}
 		t, err = FromFloat64s(t.DType, dims, x)
-	case t.DType == modelfile.String, t.DType == 0:
+	case t.DType == dtype.String, t.DType == 0:
 		return nil, fmt.Errorf("its type is %v: give inputs in files", t.DType)
 	default:
 		t, err = FromInt64s(t.DType, dims, d.integers(t))
@@ -169,7 +170,7 @@ func (d *dice) integers(t *Tensor) []int64 {
 	}
 	for i := range x {
 		switch {
-		case t.DType == Bool:
+		case t.DType == dtype.Bool:
 			x[i] = d.rng.Int64N(2)
 		case strings.Contains(name, "pos"):
 			x[i] = int64(i) % last
@@ -298,7 +299,7 @@ func inputNames(infos []*onnxpb.ValueInfoProto) string {
 // fits compares a tensor with the type that an input declares.
 func fits(t *Tensor, info *onnxpb.ValueInfoProto) error {
 	typ := info.GetType().GetTensorType()
-	if want := modelfile.DType(typ.GetElemType()); t.DType != want {
+	if want := dtype.DType(typ.GetElemType()); t.DType != want {
 		return fmt.Errorf("the file has %v, the model wants %v", t.DType, want)
 	}
 	if typ.GetShape() == nil {
@@ -344,29 +345,29 @@ func readTensorProto(path string) (*Tensor, error) {
 
 // fromProto takes the content of a tensor that lies in raw_data or a typed field.
 func fromProto(m *onnxpb.TensorProto) (*Tensor, error) {
-	dtype := modelfile.DType(m.GetDataType())
+	typ := dtype.DType(m.GetDataType())
 	var t *Tensor
 	var err error
 	switch {
 	case m.GetDataLocation() == onnxpb.TensorProto_EXTERNAL:
 		return nil, errors.New("its data are in another file")
 	case len(m.RawData) > 0:
-		if t, err = New(dtype, m.GetDims()); err == nil && len(t.Data) != len(m.RawData) {
-			err = fmt.Errorf("%d bytes for %v %v", len(m.RawData), dtype, m.GetDims())
+		if t, err = New(typ, m.GetDims()); err == nil && len(t.Data) != len(m.RawData) {
+			err = fmt.Errorf("%d bytes for %v %v", len(m.RawData), typ, m.GetDims())
 		}
 		if err == nil {
 			t.Data = m.RawData
 		}
-	case dtype == modelfile.Float32:
-		t, err = FromFloat32s(dtype, m.GetDims(), m.FloatData)
-	case dtype == modelfile.Float64:
-		t, err = FromFloat64s(dtype, m.GetDims(), m.DoubleData)
-	case dtype == Int64:
-		t, err = FromInt64s(dtype, m.GetDims(), m.Int64Data)
-	case dtype == Uint64 || dtype == Uint32:
-		t, err = FromInt64s(dtype, m.GetDims(), widened(m.Uint64Data))
+	case typ == dtype.Float32:
+		t, err = FromFloat32s(typ, m.GetDims(), m.FloatData)
+	case typ == dtype.Float64:
+		t, err = FromFloat64s(typ, m.GetDims(), m.DoubleData)
+	case typ == dtype.Int64:
+		t, err = FromInt64s(typ, m.GetDims(), m.Int64Data)
+	case typ == dtype.Uint64 || typ == dtype.Uint32:
+		t, err = FromInt64s(typ, m.GetDims(), widened(m.Uint64Data))
 	default:
-		t, err = FromInt64s(dtype, m.GetDims(), widened(m.Int32Data))
+		t, err = FromInt64s(typ, m.GetDims(), widened(m.Int32Data))
 	}
 	if err != nil {
 		return nil, err
@@ -384,14 +385,14 @@ func widened[T int32 | uint64](x []T) []int64 {
 }
 
 // arrayTypes are the types of numpy's arrays.
-var arrayTypes = map[string]modelfile.DType{
-	"f2": modelfile.Float16, "f4": modelfile.Float32, "f8": modelfile.Float64, "b1": Bool,
-	"i1": modelfile.Int8, "i2": Int16, "i4": modelfile.Int32, "i8": Int64,
-	"u1": modelfile.Uint8, "u2": Uint16, "u4": Uint32, "u8": Uint64,
+var arrayTypes = map[string]dtype.DType{
+	"f2": dtype.Float16, "f4": dtype.Float32, "f8": dtype.Float64, "b1": dtype.Bool,
+	"i1": dtype.Int8, "i2": dtype.Int16, "i4": dtype.Int32, "i8": dtype.Int64,
+	"u1": dtype.Uint8, "u2": dtype.Uint16, "u4": dtype.Uint32, "u8": dtype.Uint64,
 }
 
 func fromArray(a *npy.Array, limit int64) (*Tensor, error) {
-	dtype, ok := arrayTypes[a.Type]
+	typ, ok := arrayTypes[a.Type]
 	if !ok {
 		return nil, fmt.Errorf("elements of type %s", a.Type)
 	}
@@ -399,5 +400,5 @@ func fromArray(a *npy.Array, limit int64) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Tensor{Name: a.Name, DType: dtype, Dims: a.Shape, Data: raw}, nil
+	return &Tensor{Name: a.Name, DType: typ, Dims: a.Shape, Data: raw}, nil
 }

@@ -7,10 +7,7 @@ import (
 	"fmt"
 	"math"
 
-	"onnxquant/internal/kernels"
-	"onnxquant/internal/modelfile"
-	"onnxquant/internal/onnxpb"
-	"onnxquant/quantutil"
+	"onnxquant/formats/dtype"
 )
 
 // A Runner computes the outputs of models.
@@ -29,37 +26,27 @@ var ErrBeyond = errors.New("beyond this runner")
 // MaxBytes bounds a tensor that a run makes, and all its inputs together.
 const MaxBytes = 256 << 20
 
-// Types that modelfile has no name for.
-const (
-	Bool   = modelfile.DType(onnxpb.TensorProto_BOOL)
-	Int16  = modelfile.DType(onnxpb.TensorProto_INT16)
-	Int64  = modelfile.DType(onnxpb.TensorProto_INT64)
-	Uint16 = modelfile.DType(onnxpb.TensorProto_UINT16)
-	Uint32 = modelfile.DType(onnxpb.TensorProto_UINT32)
-	Uint64 = modelfile.DType(onnxpb.TensorProto_UINT64)
-)
-
 // Tensor is a value of a graph.
 type Tensor struct {
 	Name  string
-	DType modelfile.DType
+	DType dtype.DType
 	Dims  []int64
 	Data  []byte // little-endian, in row major order
 }
 
 // New makes a tensor of zeros.
-func New(dtype modelfile.DType, dims []int64) (*Tensor, error) {
-	n, err := modelfile.Elements(dims)
+func New(typ dtype.DType, dims []int64) (*Tensor, error) {
+	n, err := dtype.Elements(dims)
 	if err != nil {
 		return nil, err
 	}
-	if dtype.Bits() < 8 {
-		return nil, fmt.Errorf("%w: elements of type %v", ErrBeyond, dtype)
+	if typ.Bits() < 8 {
+		return nil, fmt.Errorf("%w: elements of type %v", ErrBeyond, typ)
 	}
-	if n > MaxBytes/(dtype.Bits()/8) {
+	if n > MaxBytes/(typ.Bits()/8) {
 		return nil, fmt.Errorf("%w: a tensor of dims %v is larger than %d MiB", ErrBeyond, dims, MaxBytes>>20)
 	}
-	return &Tensor{DType: dtype, Dims: dims, Data: make([]byte, dtype.Bytes(n))}, nil
+	return &Tensor{DType: typ, Dims: dims, Data: make([]byte, typ.Bytes(n))}, nil
 }
 
 // Len returns the number of elements.
@@ -71,20 +58,10 @@ func (t *Tensor) Size() int { return int(t.DType.Bits() / 8) }
 // IsFloat reports whether the elements are floating-point numbers.
 func (t *Tensor) IsFloat() bool { return t.DType.Float() }
 
-// Float32s returns the elements of a tensor of a floating-point type of at most 32
-// bits.
+// Float32s returns the elements of a tensor of a floating-point type as float32.
 func (t *Tensor) Float32s() []float32 {
 	x := make([]float32, t.Len())
-	switch t.DType {
-	case modelfile.Float16:
-		kernels.FromFloat16(x, t.Data)
-	case modelfile.BFloat16:
-		kernels.FromBFloat16(x, t.Data)
-	default:
-		for i := range x {
-			x[i] = math.Float32frombits(binary.LittleEndian.Uint32(t.Data[4*i:]))
-		}
-	}
+	t.DType.Decode(x, t.Data)
 	return x
 }
 
@@ -92,7 +69,7 @@ func (t *Tensor) Float32s() []float32 {
 func (t *Tensor) Float64s() []float64 {
 	x := make([]float64, t.Len())
 	switch {
-	case t.DType == modelfile.Float64:
+	case t.DType == dtype.Float64:
 		for i := range x {
 			x[i] = math.Float64frombits(binary.LittleEndian.Uint64(t.Data[8*i:]))
 		}
@@ -103,7 +80,7 @@ func (t *Tensor) Float64s() []float64 {
 	default:
 		for i, v := range t.Int64s() {
 			x[i] = float64(v)
-			if t.DType == Uint64 {
+			if t.DType == dtype.Uint64 {
 				x[i] = float64(uint64(v))
 			}
 		}
@@ -117,7 +94,7 @@ func (t *Tensor) Int64s() []int64 {
 	x := make([]int64, t.Len())
 	size := t.Size()
 	shift := 64 - 8*size
-	signed := t.DType == modelfile.Int8 || t.DType == Int16 || t.DType == modelfile.Int32
+	signed := t.DType.Signed()
 	for i := range x {
 		v := uint64(0)
 		for j := size - 1; j >= 0; j-- {
@@ -131,36 +108,27 @@ func (t *Tensor) Int64s() []int64 {
 	return x
 }
 
-// FromFloat32s makes a tensor of a floating-point type of at most 32 bits, to
-// which the elements are rounded.
-func FromFloat32s(dtype modelfile.DType, dims []int64, x []float32) (*Tensor, error) {
-	t, err := sized(dtype, dims, len(x))
+// FromFloat32s makes a tensor of a floating-point type, to which the elements are
+// rounded.
+func FromFloat32s(typ dtype.DType, dims []int64, x []float32) (*Tensor, error) {
+	t, err := sized(typ, dims, len(x))
 	if err != nil {
 		return nil, err
 	}
-	for i, v := range x {
-		switch dtype {
-		case modelfile.Float16:
-			binary.LittleEndian.PutUint16(t.Data[2*i:], quantutil.Float16Bits(v))
-		case modelfile.BFloat16:
-			binary.LittleEndian.PutUint16(t.Data[2*i:], quantutil.BFloat16Bits(v))
-		default:
-			binary.LittleEndian.PutUint32(t.Data[4*i:], math.Float32bits(v))
-		}
-	}
+	typ.Encode(t.Data, x)
 	return t, nil
 }
 
 // FromFloat64s makes a tensor of any floating-point type.
-func FromFloat64s(dtype modelfile.DType, dims []int64, x []float64) (*Tensor, error) {
-	if dtype != modelfile.Float64 {
+func FromFloat64s(typ dtype.DType, dims []int64, x []float64) (*Tensor, error) {
+	if typ != dtype.Float64 {
 		narrow := make([]float32, len(x))
 		for i, v := range x {
 			narrow[i] = float32(v)
 		}
-		return FromFloat32s(dtype, dims, narrow)
+		return FromFloat32s(typ, dims, narrow)
 	}
-	t, err := sized(dtype, dims, len(x))
+	t, err := sized(typ, dims, len(x))
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +140,8 @@ func FromFloat64s(dtype modelfile.DType, dims []int64, x []float64) (*Tensor, er
 
 // FromInt64s makes a tensor of integers or truth values. What does not fit wraps
 // around.
-func FromInt64s(dtype modelfile.DType, dims []int64, x []int64) (*Tensor, error) {
-	t, err := sized(dtype, dims, len(x))
+func FromInt64s(typ dtype.DType, dims []int64, x []int64) (*Tensor, error) {
+	t, err := sized(typ, dims, len(x))
 	if err != nil {
 		return nil, err
 	}
@@ -186,8 +154,8 @@ func FromInt64s(dtype modelfile.DType, dims []int64, x []int64) (*Tensor, error)
 	return t, nil
 }
 
-func sized(dtype modelfile.DType, dims []int64, n int) (*Tensor, error) {
-	t, err := New(dtype, dims)
+func sized(typ dtype.DType, dims []int64, n int) (*Tensor, error) {
+	t, err := New(typ, dims)
 	if err == nil && t.Len() != n {
 		return nil, fmt.Errorf("%d elements for dims %v", n, dims)
 	}

@@ -29,9 +29,6 @@ type Solution struct {
 	Bound        float64 // no solution costs less
 }
 
-// Optimal reports whether no solution costs less, but for rounding.
-func (s Solution) Optimal() bool { return s.Cost <= s.Bound*(1+1e-12) }
-
 // How many partial solutions are kept: fewer if there are many classes, for time is the
 // product.
 const (

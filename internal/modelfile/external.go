@@ -14,6 +14,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/regularfile"
 )
@@ -152,7 +153,7 @@ func (m *Model) external(t *onnxpb.TensorProto, want int64) (*Payload, error) {
 		return nil, fmt.Errorf("external data file %s: %w", short(e.Location), err)
 	}
 	if e.Length >= 0 && e.Length != want {
-		return nil, fmt.Errorf("external data length %d, want %d (%v, dims %v)", e.Length, want, DType(t.GetDataType()), shortDims(t.GetDims()))
+		return nil, fmt.Errorf("external data length %d, want %d (%v, dims %v)", e.Length, want, dtype.DType(t.GetDataType()), shortDims(t.GetDims()))
 	}
 	if e.Offset > f.size || want > f.size-e.Offset {
 		return nil, fmt.Errorf("external data at offset %d of length %d passes the end of %s (%d bytes)", e.Offset, want, short(e.Location), f.size)

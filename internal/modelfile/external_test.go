@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -73,7 +74,7 @@ func TestLocations(t *testing.T) {
 // The folder's files change all the time between being looked at and being opened:
 // nothing outside of it is ever read.
 func TestExternalRace(t *testing.T) {
-	w := tensor(Uint8, 6)
+	w := tensor(dtype.Uint8, 6)
 	w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 	w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: ptr("sub/w.bin")}}
 	model := writeModel(t, model(w))

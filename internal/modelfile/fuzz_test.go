@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/testmodels"
 )
@@ -21,17 +22,17 @@ import (
 // library accepts, the structure is the library's message without contents, and
 // the contents are the library's.
 func FuzzOpen(f *testing.F) {
-	floats := tensor(Float32, 2)
+	floats := tensor(dtype.Float32, 2)
 	floats.FloatData = []float32{1, 2}
-	halves := tensor(Float16, 3)
+	halves := tensor(dtype.Float16, 3)
 	halves.Int32Data = []int32{0, -1, 65535}
-	longs := tensor(DType(onnxpb.TensorProto_INT64), 2)
+	longs := tensor(dtype.Int64, 2)
 	longs.Int64Data = []int64{-1, 1 << 40}
-	large := tensor(Uint8, markEvery+9)
+	large := tensor(dtype.Uint8, markEvery+9)
 	large.RawData = bytes.Repeat([]byte("abc"), markEvery)[:markEvery+9]
-	many := tensor(Uint8, markEvery+1)
+	many := tensor(dtype.Uint8, markEvery+1)
 	many.Int32Data = make([]int32, markEvery+1)
-	external := tensor(Float32, 1)
+	external := tensor(dtype.Float32, 1)
 	external.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 	external.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: ptr("data")}, {Key: ptr("offset"), Value: ptr("4")}}
 	grouped := model(floats)
@@ -126,7 +127,7 @@ func decoded(t *onnxpb.TensorProto) []byte {
 	for _, v := range t.DoubleData {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(v))
 	}
-	width := max(DType(t.GetDataType()).Bits()/8, 1)
+	width := max(dtype.DType(t.GetDataType()).Bits()/8, 1)
 	for _, v := range t.Int32Data {
 		b = append(b, binary.LittleEndian.AppendUint32(nil, uint32(v))[:width]...)
 	}

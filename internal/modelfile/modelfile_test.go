@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -43,8 +44,8 @@ func model(tensors ...*onnxpb.TensorProto) *onnxpb.ModelProto {
 	return &onnxpb.ModelProto{IrVersion: ptr(int64(10)), Graph: &onnxpb.GraphProto{Initializer: tensors}}
 }
 
-func tensor(dtype DType, dims ...int64) *onnxpb.TensorProto {
-	return &onnxpb.TensorProto{Name: ptr("w"), DataType: ptr(int32(dtype)), Dims: dims}
+func tensor(typ dtype.DType, dims ...int64) *onnxpb.TensorProto {
+	return &onnxpb.TensorProto{Name: ptr("w"), DataType: ptr(int32(typ)), Dims: dims}
 }
 
 // content reads all of a payload, in uneven steps.
@@ -86,16 +87,16 @@ func TestPayloadCodings(t *testing.T) {
 		tensor *onnxpb.TensorProto
 		want   []byte
 	}{
-		{"raw small", set(tensor(Float32, 2), func(t *onnxpb.TensorProto) { t.RawData = le[float32](1, 2) }), le[float32](1, 2)},
-		{"raw large", set(tensor(Float32, many), func(t *onnxpb.TensorProto) { t.RawData = le(floats...) }), le(floats...)},
-		{"float_data", set(tensor(Float32, many), func(t *onnxpb.TensorProto) { t.FloatData = floats }), le(floats...)},
-		{"float16 in int32_data", set(tensor(Float16, many), func(t *onnxpb.TensorProto) { t.Int32Data = halves }), le(halfBits...)},
-		{"int64_data", set(tensor(DType(onnxpb.TensorProto_INT64), many), func(t *onnxpb.TensorProto) { t.Int64Data = longs }), le(longs...)},
-		{"uint32 in uint64_data", set(tensor(DType(onnxpb.TensorProto_UINT32), 2), func(t *onnxpb.TensorProto) { t.Uint64Data = []uint64{1, math.MaxUint32} }), le[uint32](1, math.MaxUint32)},
-		{"double_data", set(tensor(Float64, 2), func(t *onnxpb.TensorProto) { t.DoubleData = []float64{1, math.Pi} }), le(1, math.Pi)},
-		{"complex64 in float_data", set(tensor(DType(onnxpb.TensorProto_COMPLEX64), 1), func(t *onnxpb.TensorProto) { t.FloatData = []float32{1, 2} }), le[float32](1, 2)},
-		{"int4 in int32_data", set(tensor(Int4, 3), func(t *onnxpb.TensorProto) { t.Int32Data = []int32{0x21, 0x0f} }), []byte{0x21, 0x0f}},
-		{"empty", tensor(Float32, 0, 5), nil},
+		{"raw small", set(tensor(dtype.Float32, 2), func(t *onnxpb.TensorProto) { t.RawData = le[float32](1, 2) }), le[float32](1, 2)},
+		{"raw large", set(tensor(dtype.Float32, many), func(t *onnxpb.TensorProto) { t.RawData = le(floats...) }), le(floats...)},
+		{"float_data", set(tensor(dtype.Float32, many), func(t *onnxpb.TensorProto) { t.FloatData = floats }), le(floats...)},
+		{"float16 in int32_data", set(tensor(dtype.Float16, many), func(t *onnxpb.TensorProto) { t.Int32Data = halves }), le(halfBits...)},
+		{"int64_data", set(tensor(dtype.Int64, many), func(t *onnxpb.TensorProto) { t.Int64Data = longs }), le(longs...)},
+		{"uint32 in uint64_data", set(tensor(dtype.Uint32, 2), func(t *onnxpb.TensorProto) { t.Uint64Data = []uint64{1, math.MaxUint32} }), le[uint32](1, math.MaxUint32)},
+		{"double_data", set(tensor(dtype.Float64, 2), func(t *onnxpb.TensorProto) { t.DoubleData = []float64{1, math.Pi} }), le(1, math.Pi)},
+		{"complex64 in float_data", set(tensor(dtype.Complex64, 1), func(t *onnxpb.TensorProto) { t.FloatData = []float32{1, 2} }), le[float32](1, 2)},
+		{"int4 in int32_data", set(tensor(dtype.Int4, 3), func(t *onnxpb.TensorProto) { t.Int32Data = []int32{0x21, 0x0f} }), []byte{0x21, 0x0f}},
+		{"empty", tensor(dtype.Float32, 0, 5), nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m, err := Open(writeModel(t, model(c.tensor)))
@@ -125,7 +126,7 @@ func TestPayloadUnpacked(t *testing.T) {
 	b = protowire.AppendTag(b, 1, protowire.VarintType)
 	b = protowire.AppendVarint(b, n+2)
 	b = protowire.AppendTag(b, 2, protowire.VarintType)
-	b = protowire.AppendVarint(b, uint64(Float32))
+	b = protowire.AppendVarint(b, uint64(dtype.Float32))
 	for i := range n {
 		b = protowire.AppendTag(b, fieldFloatData, protowire.Fixed32Type)
 		b = protowire.AppendFixed32(b, math.Float32bits(float32(i)))
@@ -151,24 +152,24 @@ func TestPayloadUnpacked(t *testing.T) {
 
 func TestOpenErrors(t *testing.T) {
 	external := func(kv ...string) *onnxpb.ModelProto {
-		w := tensor(Float32, 4)
+		w := tensor(dtype.Float32, 4)
 		w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 		for i := 0; i < len(kv); i += 2 {
 			w.ExternalData = append(w.ExternalData, &onnxpb.StringStringEntryProto{Key: &kv[i], Value: &kv[i+1]})
 		}
 		return model(w)
 	}
-	uint32s := tensor(DType(onnxpb.TensorProto_UINT32), 1)
+	uint32s := tensor(dtype.Uint32, 1)
 	uint32s.Uint64Data = []uint64{1 << 32}
 	for _, c := range []struct {
 		name string
 		m    *onnxpb.ModelProto
 		want string
 	}{
-		{"short", model(tensor(Float32, 3)), "0 bytes of data, want 12"},
-		{"negative", model(tensor(Float32, -3)), "negative dimension"},
-		{"overflow", model(tensor(Float32, 1<<40, 1<<40)), "overflows"},
-		{"type", model(tensor(DType(99), 1)), "data type 99"},
+		{"short", model(tensor(dtype.Float32, 3)), "0 bytes of data, want 12"},
+		{"negative", model(tensor(dtype.Float32, -3)), "negative dimension"},
+		{"overflow", model(tensor(dtype.Float32, 1<<40, 1<<40)), "overflows"},
+		{"type", model(tensor(dtype.DType(99), 1)), "data type 99"},
 		{"no location", external("offset", "0"), "without a location"},
 		{"twice", external("location", "a", "location", "b"), "twice"},
 		{"absolute", external("location", "/etc/passwd"), "absolute"},
@@ -180,17 +181,17 @@ func TestOpenErrors(t *testing.T) {
 		{"folder", external("location", "."), "is a folder"},
 		{"hex", external("location", "data", "offset", "0x10"), "not a byte count"},
 		{"huge", external("location", "data", "offset", strings.Repeat("9", 5000)), "not a byte count"},
-		{"bool", model(ints(DType(onnxpb.TensorProto_BOOL), 1, 256)), "int32_data holds 256"},
-		{"bool true", model(ints(DType(onnxpb.TensorProto_BOOL), -1)), "int32_data holds -1"},
-		{"float16", model(ints(Float16, 65535, -32768, 70000)), "int32_data holds 70000"},
-		{"bfloat16", model(ints(BFloat16, -32769)), "int32_data holds -32769"},
-		{"int8", model(ints(Int8, 127, 300)), "int32_data holds 300"},
-		{"int8 unsigned", model(ints(Int8, 128)), "int32_data holds 128"},
-		{"uint8", model(ints(Uint8, 255, 256)), "int32_data holds 256"},
-		{"uint16", model(ints(DType(onnxpb.TensorProto_UINT16), 65536)), "int32_data holds 65536"},
-		{"int4", model(ints(Int4, 255, 0x100)), "int32_data holds 256"},
-		{"float8", model(ints(Float8E4M3FN, 256)), "int32_data holds 256"},
-		{"far", model(ints(Int8, append(make([]int32, 3*markEvery+7), -129)...)), "int32_data holds -129"},
+		{"bool", model(ints(dtype.Bool, 1, 256)), "int32_data holds 256"},
+		{"bool true", model(ints(dtype.Bool, -1)), "int32_data holds -1"},
+		{"float16", model(ints(dtype.Float16, 65535, -32768, 70000)), "int32_data holds 70000"},
+		{"bfloat16", model(ints(dtype.BFloat16, -32769)), "int32_data holds -32769"},
+		{"int8", model(ints(dtype.Int8, 127, 300)), "int32_data holds 300"},
+		{"int8 unsigned", model(ints(dtype.Int8, 128)), "int32_data holds 128"},
+		{"uint8", model(ints(dtype.Uint8, 255, 256)), "int32_data holds 256"},
+		{"uint16", model(ints(dtype.Uint16, 65536)), "int32_data holds 65536"},
+		{"int4", model(ints(dtype.Int4, 255, 0x100)), "int32_data holds 256"},
+		{"float8", model(ints(dtype.Float8E4M3FN, 256)), "int32_data holds 256"},
+		{"far", model(ints(dtype.Int8, append(make([]int32, 3*markEvery+7), -129)...)), "int32_data holds -129"},
 		{"uint32", model(uint32s), "uint64_data holds 4294967296"},
 		{"range", external("location", "data", "offset", "8"), "passes the end"},
 		{"length", external("location", "data", "length", "12"), "want 16"},
@@ -216,8 +217,8 @@ func TestOpenErrors(t *testing.T) {
 }
 
 // ints makes a tensor with values in int32_data.
-func ints(dtype DType, values ...int32) *onnxpb.TensorProto {
-	w := tensor(dtype, int64(len(values))*max(8/dtype.Bits(), 1))
+func ints(typ dtype.DType, values ...int32) *onnxpb.TensorProto {
+	w := tensor(typ, int64(len(values))*max(8/typ.Bits(), 1))
 	w.Int32Data = values
 	return w
 }
@@ -229,7 +230,7 @@ func TestRangeErrorOffset(t *testing.T) {
 		"packed":   wire(5, bytes.Repeat([]byte{3}, markEvery+5), []byte{0xe5, 0x11}),
 		"unpacked": append(unpacked, varint(5, 2277)...),
 	} {
-		b := wire(7, wire(5, varint(1, markEvery+6), varint(2, uint64(Int8)), wire(8, []byte("w")), data))
+		b := wire(7, wire(5, varint(1, markEvery+6), varint(2, uint64(dtype.Int8)), wire(8, []byte("w")), data))
 		_, err := Open(writeBytes(t, b))
 		at := bytes.Index(b, []byte{0xe5, 0x11})
 		if name == "unpacked" {
@@ -244,11 +245,11 @@ func TestRangeErrorOffset(t *testing.T) {
 // Both the unsigned and the sign-extended form of a bit pattern are in use.
 func TestBitPatterns(t *testing.T) {
 	for _, c := range []struct {
-		dtype DType
+		dtype dtype.DType
 		want  []byte
 	}{
-		{Float16, []byte{0, 0x80, 0xff, 0xff, 0, 0x80, 0xff, 0xff}},
-		{BFloat16, []byte{0, 0x80, 0xff, 0xff, 0, 0x80, 0xff, 0xff}},
+		{dtype.Float16, []byte{0, 0x80, 0xff, 0xff, 0, 0x80, 0xff, 0xff}},
+		{dtype.BFloat16, []byte{0, 0x80, 0xff, 0xff, 0, 0x80, 0xff, 0xff}},
 	} {
 		m, err := Open(writeModel(t, model(ints(c.dtype, 0x8000, 0xffff, -0x8000, -1))))
 		if err != nil {
@@ -264,27 +265,27 @@ func TestBitPatterns(t *testing.T) {
 
 // Inline keeps the field that a content is in, and only the raw_data that counts.
 func TestInline(t *testing.T) {
-	floats := tensor(Float32, 2)
+	floats := tensor(dtype.Float32, 2)
 	floats.FloatData = []float32{1, 2}
-	halves := tensor(Float16, 2)
+	halves := tensor(dtype.Float16, 2)
 	halves.Int32Data = []int32{-1, 7}
-	raw := tensor(Uint8, 3)
+	raw := tensor(dtype.Uint8, 3)
 	raw.RawData = []byte("abc")
 	b, err := proto.Marshal(model(floats, halves, raw))
 	if err != nil {
 		t.Fatal(err)
 	}
-	twice := wire(5, varint(1, 3), varint(2, uint64(Uint8)), wire(8, []byte("w")), wire(9, make([]byte, 1000)), wire(5), wire(9, []byte("xyz")), wire(5))
-	unpacked := wire(5, varint(1, 2), varint(2, uint64(Int8)), wire(8, []byte("w")), varint(5, 1), wire(8, []byte("w")), varint(5, 1<<64-2))
+	twice := wire(5, varint(1, 3), varint(2, uint64(dtype.Uint8)), wire(8, []byte("w")), wire(9, make([]byte, 1000)), wire(5), wire(9, []byte("xyz")), wire(5))
+	unpacked := wire(5, varint(1, 2), varint(2, uint64(dtype.Int8)), wire(8, []byte("w")), varint(5, 1), wire(8, []byte("w")), varint(5, 1<<64-2))
 	b = append(b, wire(7, twice, unpacked)...)
 	m, err := Open(writeBytes(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	last := tensor(Uint8, 3)
+	last := tensor(dtype.Uint8, 3)
 	last.RawData = []byte("xyz")
-	two := tensor(Int8, 2)
+	two := tensor(dtype.Int8, 2)
 	two.Int32Data = []int32{1, -2}
 	for i, want := range []*onnxpb.TensorProto{floats, halves, raw, last, two} {
 		src := m.Proto.Graph.Initializer[i]
@@ -314,7 +315,7 @@ func TestExternalLinks(t *testing.T) {
 		{"gone", "no such file"},
 		{"circle", "too many"},
 	} {
-		w := tensor(Float32, 1)
+		w := tensor(dtype.Float32, 1)
 		w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 		w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: &c.location}}
 		path := writeModel(t, model(w))
@@ -358,7 +359,7 @@ func TestLayoutRestoresModel(t *testing.T) {
 		big[i] = byte(i * 7)
 	}
 	raw := func(name string, b []byte) *onnxpb.TensorProto {
-		w := tensor(Uint8, int64(len(b)))
+		w := tensor(dtype.Uint8, int64(len(b)))
 		w.Name, w.RawData = &name, b
 		return w
 	}

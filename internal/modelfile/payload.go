@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -103,8 +104,8 @@ func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
 
 // resolve checks a tensor of the file and finds its content.
 func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
-	dtype := DType(t.GetDataType())
-	n, err := Elements(t.GetDims())
+	typ := dtype.DType(t.GetDataType())
+	n, err := dtype.Elements(t.GetDims())
 	if err != nil {
 		return nil, err
 	}
@@ -117,21 +118,21 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 		if len(t.GetPayload()) > 0 || len(t.GetStringData()) > 0 {
 			return nil, errors.New("it has external data and data of its own")
 		}
-		if dtype == String {
+		if typ == dtype.String {
 			return nil, errors.New("strings cannot be external data")
 		}
 	}
-	if dtype == String {
+	if typ == dtype.String {
 		if len(t.GetPayload()) > 0 || int64(len(t.GetStringData())) != n {
 			return nil, fmt.Errorf("%d strings, want %d (dims %v)", len(t.GetStringData()), n, t.GetDims())
 		}
 		return nil, nil
 	}
-	layout, ok := layouts[dtype]
+	field, ok := typedFields[typ]
 	if !ok {
 		return nil, fmt.Errorf("data type %d is not known", t.GetDataType())
 	}
-	want := dtype.Bytes(n)
+	want := typ.Bytes(n)
 	if t.GetDataLocation() == onnxpb.TensorProto_EXTERNAL {
 		return m.external(t, want)
 	}
@@ -141,27 +142,27 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 		switch piece := m.pieces[k]; piece.field {
 		case fieldRawData:
 			raw = Payload{} // of several, the last one counts
-			raw.add(m.part(piece, layout.bits))
-		case layout.field:
-			if err := m.checkRange(piece, dtype); err != nil {
+			raw.add(m.part(piece, typ.Bits()))
+		case field:
+			if err := m.checkRange(piece, typ); err != nil {
 				return nil, err
 			}
-			typed.add(m.part(piece, layout.bits))
+			typed.add(m.part(piece, typ.Bits()))
 		default:
-			return nil, fmt.Errorf("its values are in %s, which is not for %v", codings[piece.field].name, dtype)
+			return nil, fmt.Errorf("its values are in %s, which is not for %v", codings[piece.field].name, typ)
 		}
 	}
 	p := &raw
 	if typed.size > 0 {
 		if p = &typed; raw.size > 0 {
-			return nil, fmt.Errorf("it has raw_data and %s", codings[layout.field].name)
+			return nil, fmt.Errorf("it has raw_data and %s", codings[field].name)
 		}
 	}
 	if len(t.GetStringData()) > 0 {
-		return nil, fmt.Errorf("it has string_data, which is not for %v", dtype)
+		return nil, fmt.Errorf("it has string_data, which is not for %v", typ)
 	}
 	if p.size != want {
-		return nil, fmt.Errorf("%d bytes of data, want %d (%v, dims %v)", p.size, want, dtype, shortDims(t.GetDims()))
+		return nil, fmt.Errorf("%d bytes of data, want %d (%v, dims %v)", p.size, want, typ, shortDims(t.GetDims()))
 	}
 	return p, nil
 }
@@ -187,11 +188,11 @@ func (m *Model) part(p *piece, bits int64) part {
 
 // checkRange refuses values in a typed field that the tensor's type does not
 // have: they would lose bits without a word.
-func (m *Model) checkRange(p *piece, dtype DType) error {
+func (m *Model) checkRange(p *piece, typ dtype.DType) error {
 	if codings[p.field].width > 0 || p.count == 0 {
 		return nil
 	}
-	lo, hi := dtype.entries()
+	lo, hi := entries(typ)
 	if p.lo >= lo && p.hi <= hi {
 		return nil
 	}
@@ -200,7 +201,7 @@ func (m *Model) checkRange(p *piece, dtype DType) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s holds %d at offset %d, which is no value of %v", codings[p.field].name, value, off, dtype)
+	return fmt.Errorf("%s holds %d at offset %d, which is no value of %v", codings[p.field].name, value, off, typ)
 }
 
 // hasUnknownLocation reports whether data_location was given a value that the

@@ -8,12 +8,13 @@ import (
 	"syscall"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
 // Pipes and devices are neither models nor external data; opening them does not hang.
 func TestSpecialFiles(t *testing.T) {
-	w := tensor(Float32, 1)
+	w := tensor(dtype.Float32, 1)
 	w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 	w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: ptr("data")}}
 	path := writeModel(t, model(w))

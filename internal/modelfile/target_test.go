@@ -21,12 +21,13 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
 // version is a model that knows its data: both hold the same letter.
 func version(v string, location string) *onnxpb.ModelProto {
-	w := tensor(Uint8, 5000)
+	w := tensor(dtype.Uint8, 5000)
 	if location == "" {
 		w.RawData = bytes.Repeat([]byte(v), 5000)
 	} else {

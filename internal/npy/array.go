@@ -4,17 +4,15 @@ import (
 	"archive/zip"
 	"bufio"
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"onnxquant/internal/kernels"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/regularfile"
 )
 
@@ -177,21 +175,11 @@ func (a *Array) ReadFloats(dst []float32) (n int, err error) {
 	return n, nil
 }
 
+var floatTypes = map[string]dtype.DType{"f2": dtype.Float16, "f4": dtype.Float32, "f8": dtype.Float64}
+
 func (a *Array) toFloats(dst []float32, raw []byte) {
-	le := binary.LittleEndian
-	switch a.Type {
-	case "f2":
-		kernels.FromFloat16(dst, raw)
-		return
-	case "f4":
-		for i := range dst {
-			dst[i] = math.Float32frombits(le.Uint32(raw[4*i:]))
-		}
-		return
-	case "f8":
-		for i := range dst {
-			dst[i] = float32(math.Float64frombits(le.Uint64(raw[8*i:])))
-		}
+	if t, ok := floatTypes[a.Type]; ok {
+		t.Decode(dst, raw)
 		return
 	}
 	signed := a.Type[0] == 'i'

@@ -1,5 +1,4 @@
-// Package npy reads arrays from numpy's files .npy and .npz, a stretch at a time,
-// and writes .npy.
+// Package npy reads arrays from numpy's files .npy and .npz, a stretch at a time.
 //
 // # Format
 //

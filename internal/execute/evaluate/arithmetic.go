@@ -7,8 +7,8 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
-	"onnxquant/internal/modelfile"
 )
 
 // elementwise has gorgonnx apply an operator to tensors of the same shape, or to
@@ -323,7 +323,7 @@ func comparison(holds func(order int) bool) operator {
 				say(i, cmp.Compare(x[i], y[i]))
 			}
 		}
-		return one(execute.FromInt64s(execute.Bool, pair[0].Dims, truth))
+		return one(execute.FromInt64s(dtype.Bool, pair[0].Dims, truth))
 	}}
 }
 
@@ -332,7 +332,7 @@ func runNot(c *call) ([]*execute.Tensor, error) {
 	for i := range x {
 		x[i] ^= 1
 	}
-	return one(execute.FromInt64s(execute.Bool, c.in[0].Dims, x))
+	return one(execute.FromInt64s(dtype.Bool, c.in[0].Dims, x))
 }
 
 func runWhere(c *call) ([]*execute.Tensor, error) {
@@ -354,9 +354,9 @@ func runWhere(c *call) ([]*execute.Tensor, error) {
 }
 
 func runCast(c *call) ([]*execute.Tensor, error) {
-	t, to := c.in[0], modelfile.DType(c.int("to", 0))
-	whole := map[modelfile.DType]bool{execute.Bool: true, execute.Int64: true, modelfile.Int32: true, execute.Int16: true,
-		modelfile.Int8: true, execute.Uint64: true, execute.Uint32: true, execute.Uint16: true, modelfile.Uint8: true}
+	t, to := c.in[0], dtype.DType(c.int("to", 0))
+	whole := map[dtype.DType]bool{dtype.Bool: true, dtype.Int64: true, dtype.Int32: true, dtype.Int16: true,
+		dtype.Int8: true, dtype.Uint64: true, dtype.Uint32: true, dtype.Uint16: true, dtype.Uint8: true}
 	if !t.IsFloat() && !whole[t.DType] || !to.Float() && !whole[to] {
 		return nil, beyond("a cast from %v to %v", t.DType, to)
 	}
@@ -366,14 +366,14 @@ func runCast(c *call) ([]*execute.Tensor, error) {
 	case t.IsFloat():
 		x := make([]int64, t.Len())
 		for i, v := range t.Float64s() {
-			if x[i] = int64(v); to == execute.Bool && v != 0 {
+			if x[i] = int64(v); to == dtype.Bool && v != 0 {
 				x[i] = 1
 			}
 		}
 		return one(execute.FromInt64s(to, t.Dims, x))
 	}
 	x := t.Int64s()
-	if to == execute.Bool {
+	if to == dtype.Bool {
 		for i := range x {
 			x[i] = min(1, max(x[i], -x[i]))
 		}

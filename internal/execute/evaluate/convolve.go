@@ -6,8 +6,8 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
-	"onnxquant/internal/modelfile"
 )
 
 // window is how a kernel moves over the spatial axes, of which there are one or
@@ -287,13 +287,13 @@ func runMaxPool(c *call) ([]*execute.Tensor, error) {
 }
 
 // lowest is the element that no other one is below.
-func lowest(dtype modelfile.DType) []byte {
-	switch dtype {
-	case modelfile.Float16:
+func lowest(typ dtype.DType) []byte {
+	switch typ {
+	case dtype.Float16:
 		return []byte{0, 0xfc}
-	case modelfile.BFloat16:
+	case dtype.BFloat16:
 		return []byte{0x80, 0xff}
-	case modelfile.Float64:
+	case dtype.Float64:
 		return le.LittleEndian.AppendUint64(nil, math.Float64bits(math.Inf(-1)))
 	}
 	return le.LittleEndian.AppendUint32(nil, math.Float32bits(float32(math.Inf(-1))))

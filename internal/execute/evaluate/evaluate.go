@@ -20,6 +20,7 @@ import (
 	"slices"
 	"strconv"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -142,7 +143,7 @@ func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
 	if p == nil {
 		return nil, fmt.Errorf("%w: tensor %q of strings", execute.ErrBeyond, t.GetName())
 	}
-	v := &execute.Tensor{DType: modelfile.DType(t.GetDataType()), Dims: t.GetDims()}
+	v := &execute.Tensor{DType: dtype.DType(t.GetDataType()), Dims: t.GetDims()}
 	if v.DType.Bits() < 8 {
 		return nil, beyond("elements of type %v", v.DType)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -77,7 +78,7 @@ func TestGemm(t *testing.T) {
 	}
 	weight := func(i int) []float64 {
 		w := m.Proto.Graph.Initializer[i]
-		return (&execute.Tensor{DType: modelfile.Float32, Dims: w.Dims, Data: w.RawData}).Float64s()
+		return (&execute.Tensor{DType: dtype.Float32, Dims: w.Dims, Data: w.RawData}).Float64s()
 	}
 	x, w, c, y := in[0].Float64s(), weight(0), weight(1), out[0].Float64s()
 	for i := range 2 {

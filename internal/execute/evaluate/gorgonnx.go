@@ -9,8 +9,8 @@ import (
 	"github.com/owulveryck/onnx-go/backend/x/gorgonnx"
 	"gorgonia.org/tensor"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
-	"onnxquant/internal/modelfile"
 )
 
 // compute has gorgonnx apply one operator to operands of one floating-point type.
@@ -54,23 +54,23 @@ func compute(op string, attributes map[string]any, dims [][]int64, operands ...*
 	for i, d := range t.Shape() {
 		shape[i] = int64(d)
 	}
-	dtype := operands[0].DType
+	typ := operands[0].DType
 	switch x := t.Data().(type) {
 	case []float32:
-		return execute.FromFloat32s(dtype, shape, x)
+		return execute.FromFloat32s(typ, shape, x)
 	case []float64:
-		return execute.FromFloat64s(dtype, shape, x)
+		return execute.FromFloat64s(typ, shape, x)
 	case float32:
-		return execute.FromFloat32s(dtype, shape, []float32{x})
+		return execute.FromFloat32s(typ, shape, []float32{x})
 	case float64:
-		return execute.FromFloat64s(dtype, shape, []float64{x})
+		return execute.FromFloat64s(typ, shape, []float64{x})
 	}
 	return nil, fmt.Errorf("%w: gorgonnx returns elements of type %v", execute.ErrBeyond, t.Dtype())
 }
 
 // numbers returns what gorgonnx computes with: float32 for the narrow types too.
 func numbers(t *execute.Tensor) any {
-	if t.DType == modelfile.Float64 {
+	if t.DType == dtype.Float64 {
 		return t.Float64s()
 	}
 	return t.Float32s()

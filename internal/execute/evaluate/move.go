@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
-	"onnxquant/internal/modelfile"
 )
 
 // strides returns the distances, in elements, of neighbours along each axis.
@@ -70,8 +70,8 @@ func paste(out, t *execute.Tensor, steps []int64, start int64) {
 	})
 }
 
-func filled(dtype modelfile.DType, dims []int64, element []byte) (*execute.Tensor, error) {
-	t, err := execute.New(dtype, dims)
+func filled(typ dtype.DType, dims []int64, element []byte) (*execute.Tensor, error) {
+	t, err := execute.New(typ, dims)
 	if err == nil {
 		for word := range slices.Chunk(t.Data, max(len(element), 1)) {
 			copy(word, element)
@@ -425,7 +425,7 @@ func reflect(t *execute.Tensor, before, behind []int64) (*execute.Tensor, error)
 			j := max(i, -i)
 			places = append(places, min(j, 2*(n-1)-j))
 		}
-		index, err := execute.FromInt64s(execute.Int64, []int64{int64(len(places))}, places)
+		index, err := execute.FromInt64s(dtype.Int64, []int64{int64(len(places))}, places)
 		if err != nil {
 			return nil, err
 		}
@@ -500,7 +500,7 @@ func runShape(c *call) ([]*execute.Tensor, error) {
 	}
 	from, to := bound(c.int("start", 0)), bound(c.int("end", rank))
 	dims = dims[from:max(from, to)]
-	return one(execute.FromInt64s(execute.Int64, []int64{int64(len(dims))}, dims))
+	return one(execute.FromInt64s(dtype.Int64, []int64{int64(len(dims))}, dims))
 }
 
 func runRange(c *call) ([]*execute.Tensor, error) {
@@ -536,13 +536,13 @@ func runConstant(c *call) ([]*execute.Tensor, error) {
 	case "value":
 		return one(c.load(a.GetT()))
 	case "value_int":
-		return one(execute.FromInt64s(execute.Int64, nil, []int64{a.GetI()}))
+		return one(execute.FromInt64s(dtype.Int64, nil, []int64{a.GetI()}))
 	case "value_ints":
-		return one(execute.FromInt64s(execute.Int64, []int64{int64(len(a.GetInts()))}, a.GetInts()))
+		return one(execute.FromInt64s(dtype.Int64, []int64{int64(len(a.GetInts()))}, a.GetInts()))
 	case "value_float":
-		return one(execute.FromFloat32s(modelfile.Float32, nil, []float32{a.GetF()}))
+		return one(execute.FromFloat32s(dtype.Float32, nil, []float32{a.GetF()}))
 	}
-	return one(execute.FromFloat32s(modelfile.Float32, []int64{int64(len(a.GetFloats()))}, a.GetFloats()))
+	return one(execute.FromFloat32s(dtype.Float32, []int64{int64(len(a.GetFloats()))}, a.GetFloats()))
 }
 
 func runConstantOfShape(c *call) ([]*execute.Tensor, error) {
@@ -553,7 +553,7 @@ func runConstantOfShape(c *call) ([]*execute.Tensor, error) {
 		}
 		return one(filled(t.DType, c.in[0].Int64s(), t.Data))
 	}
-	return one(execute.New(modelfile.Float32, c.in[0].Int64s()))
+	return one(execute.New(dtype.Float32, c.in[0].Int64s()))
 }
 
 func runIf(c *call) ([]*execute.Tensor, error) {

@@ -17,6 +17,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -33,7 +34,7 @@ type Request struct {
 // Output is what the model declares of an output.
 type Output struct {
 	Name  string
-	DType modelfile.DType
+	DType dtype.DType
 	Dims  []int64
 	Known bool // Dims are all there is to know
 }
@@ -102,7 +103,7 @@ func (r *Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor)
 		return nil, fmt.Errorf("%w: %s", execute.ErrBeyond, strings.Join(strings.Fields(response.Error), " "))
 	}
 	for _, t := range response.Outputs {
-		if n, err := modelfile.Elements(t.Dims); err != nil || t.DType.Bits() < 8 || int64(len(t.Data)) != t.DType.Bytes(n) {
+		if n, err := dtype.Elements(t.Dims); err != nil || t.DType.Bits() < 8 || int64(len(t.Data)) != t.DType.Bytes(n) {
 			return nil, fmt.Errorf("%s: output %q has %d bytes for %v %v", r.helper, t.Name, len(t.Data), t.DType, t.Dims)
 		}
 	}
@@ -144,7 +145,7 @@ func declared(path string, inputs []*execute.Tensor) ([]Output, error) {
 		if typ == nil {
 			return nil, fmt.Errorf("%w: output %q is no tensor", execute.ErrBeyond, info.GetName())
 		}
-		o := Output{Name: info.GetName(), DType: modelfile.DType(typ.GetElemType()), Known: typ.GetShape() != nil}
+		o := Output{Name: info.GetName(), DType: dtype.DType(typ.GetElemType()), Known: typ.GetShape() != nil}
 		for _, d := range typ.GetShape().GetDim() {
 			n, known := sizes[d.GetDimParam()]
 			if v, ok := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok {

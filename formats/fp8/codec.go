@@ -1,0 +1,82 @@
+package fp8
+
+import (
+	"fmt"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/blocks"
+	"onnxquant/internal/kernels"
+)
+
+// Codec quantizes weights to a format, each block with a scale. It works on pieces
+// of a weight as int4.Codec does, and its methods mean the same. There are no zero
+// points: arguments for them, and for the lower ends of ranges, are not used.
+//
+// Methods hold no state and may run at once. They panic if slices do not fit
+// together.
+type Codec struct {
+	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
+
+	Format Format
+	Type   dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
+}
+
+// Validate reports a codec whose fields name no format.
+func (c Codec) Validate() error {
+	if !c.Format.valid() {
+		return fmt.Errorf("%s", c.Format)
+	}
+	return blocks.CheckType(c.Type)
+}
+
+// Scales turns the largest magnitudes of blocks into their scales. It reports
+// whether all are finite; if not, the result is of no use.
+func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
+	top := c.Format.Max()
+	finite = true
+	for i, amax := range hi {
+		if !kernels.IsFinite(amax) {
+			finite = false
+			continue
+		}
+		scale[i] = scaleFor(c.Type, amax, top)
+	}
+	return finite
+}
+
+// EncodeColumns sets q to the codes of x, rows of len(scale) finite elements.
+func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
+	c.QuantizeColumns(q, x, scale, zero)
+}
+
+// EncodeBlocks sets q to the codes of x, rows of k finite elements cut into blocks.
+func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
+	c.QuantizeBlocks(q, x, scale, zero, k, block)
+}
+
+// QuantizeColumns does what EncodeColumns does and returns the errors of what the
+// codes stand for, without decoding them in a pass of its own.
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
+	var s kernels.ErrorSums
+	kernels.QuantizeFloatColumns(q, x, scale, 1, formats[c.Format].kind, blocks.Type(c.Type), &s)
+	return blocks.Stats(len(x), &s)
+}
+
+// QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
+// codes stand for, without decoding them in a pass of its own.
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
+	var s kernels.ErrorSums
+	kernels.QuantizeFloatBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, blocks.Type(c.Type), &s)
+	return blocks.Stats(len(x), &s)
+}
+
+// DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
+func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
+	blocks.DecodeColumns(x, q, scale, 1, &formats[c.Format].kind.Values, c.Type)
+}
+
+// DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
+func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
+	blocks.DecodeBlocks(x, q, scale, 1, k, block, &formats[c.Format].kind.Values, c.Type)
+}

@@ -1,0 +1,77 @@
+package qlora
+
+import (
+	"fmt"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/blocks"
+	"onnxquant/internal/kernels"
+)
+
+// BlockSize is the usual number of elements that share a scale.
+const BlockSize = 64
+
+// Codec quantizes weights to the values of a table, each block with a scale. It works
+// on pieces of a weight as int4.Codec does, and its methods mean the same. There are
+// no zero points: arguments for them, and for the lower ends of ranges, are not used.
+//
+// Methods hold no state and may run at once. They panic if slices do not fit
+// together.
+type Codec struct {
+	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
+
+	Table Table
+	Type  dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
+}
+
+// Validate reports a codec whose fields name no format.
+func (c Codec) Validate() error {
+	if !c.Table.valid() {
+		return fmt.Errorf("%s", c.Table)
+	}
+	return blocks.CheckType(c.Type)
+}
+
+// Scales sets the scales of blocks to their largest magnitudes. It reports whether
+// all are finite; if not, the result is of no use.
+func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
+	copy(scale[:len(hi)], hi)
+	return kernels.IsFinite(kernels.AbsMax(0, hi))
+}
+
+// EncodeColumns sets q to the codes of x, rows of len(scale) finite elements.
+func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
+	c.QuantizeColumns(q, x, scale, zero)
+}
+
+// EncodeBlocks sets q to the codes of x, rows of k finite elements cut into blocks.
+func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
+	c.QuantizeBlocks(q, x, scale, zero, k, block)
+}
+
+// QuantizeColumns does what EncodeColumns does and returns the errors of what the
+// codes stand for, without decoding them in a pass of its own.
+func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
+	var s kernels.ErrorSums
+	kernels.QuantizeNearestColumns(q, x, scale, tables[c.Table].nearest, blocks.Type(c.Type), &s)
+	return blocks.Stats(len(x), &s)
+}
+
+// QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
+// codes stand for, without decoding them in a pass of its own.
+func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
+	var s kernels.ErrorSums
+	kernels.QuantizeNearestBlocks(q, x, scale, k, block, tables[c.Table].nearest, blocks.Type(c.Type), &s)
+	return blocks.Stats(len(x), &s)
+}
+
+// DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
+func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
+	blocks.DecodeColumns(x, q, scale, 1, &tables[c.Table].nearest.Values, c.Type)
+}
+
+// DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
+func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
+	blocks.DecodeBlocks(x, q, scale, 1, k, block, &tables[c.Table].nearest.Values, c.Type)
+}
