@@ -51,7 +51,7 @@ const partScale = "_part_scale"
 // detailed adds a detail of which there is one for so many elements.
 func (w *weight) detailed(b *builder, name string, typ dtype.DType, part int64) *onnxpb.TensorProto {
 	n := divideUp(w.k, part)
-	t := b.tensor(w.d.value.name+name, dtype, w.along(n))
+	t := b.tensor(w.d.value.name+name, typ, w.along(n))
 	if name == partScale {
 		w.partScale = t
 	}
@@ -72,7 +72,7 @@ func (w *weight) buildBlockwise(b *builder) {
 	block, part := int64(w.encoding.Elements), int64(f.Part)
 	parts := divideUp(w.k, part)
 	w.codes = b.tensor(w.d.value.name+w.d.choice.format.traits().suffix, w.codeType(), w.view)
-	w.scale = b.tensor(w.d.value.name+"_scale", modelfile.Float16, w.along(w.blocks))
+	w.scale = b.tensor(w.d.value.name+"_scale", dtype.Float16, w.along(w.blocks))
 	if f.Values != nil {
 		w.buildLookup(b, w.scale.GetName(), dtype.Float16)
 		return
@@ -95,7 +95,7 @@ func (w *weight) buildBlockwise(b *builder) {
 		return
 	}
 	value := b.value(w.d.value.name, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
-	least := ofParts(w.detailed(b, "_min", modelfile.Float16, block), "_part_min", modelfile.Uint8)
+	least := ofParts(w.detailed(b, "_min", dtype.Float16, block), "_part_min", dtype.Uint8)
 	if parts > 1 { // a single one is spread by Sub itself
 		least = b.value(least, "Gather", []string{least, b.blockIndex(w.k, part)}, intAttr("axis", int64(w.d.choice.axis)))
 	}
@@ -219,7 +219,7 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 		return nil, nil, err
 	}
 	decoded = trim(decoded, t, block, 1)
-	plainTypes[t.d.dtype].codec.RoundAll(decoded)
+	t.plainType().RoundAll(decoded)
 
 	codes := trim(p.Codes, t, block, 1)
 	p.PartScales, p.PartMins = trim(p.PartScales, t, block/part, part), trim(p.PartMins, t, block/part, part)

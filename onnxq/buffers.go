@@ -3,6 +3,7 @@ package onnxq
 import (
 	"context"
 	"encoding/binary"
+	"math"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
@@ -59,20 +60,20 @@ func (b *buffers) load(t tile, c chunk) error {
 	x := grow(&b.x, c.rows*c.n)
 	size := t.d.dtype.Bits() / 8
 	raw := kernels.Bytes(x)
-	if t.d.dtype != modelfile.Float32 {
+	if t.d.dtype != dtype.Float32 {
 		raw = grow(&b.raw, c.rows*c.n*size)
 	}
 	if err := t.src.ReadRows(raw, c.off*size, c.rows, c.n*size, t.inner*size); err != nil {
 		return err
 	}
 	switch t.d.dtype {
-	case modelfile.Float32:
+	case dtype.Float32:
 		kernels.FromFloat32(x)
-	case modelfile.Float16:
+	case dtype.Float16:
 		kernels.FromFloat16(x, raw)
-	case modelfile.BFloat16:
+	case dtype.BFloat16:
 		kernels.FromBFloat16(x, raw)
-	case modelfile.Float64:
+	case dtype.Float64:
 		for i := range x {
 			x[i] = float32(math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])))
 		}

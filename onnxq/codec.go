@@ -39,7 +39,7 @@ type measurer interface {
 
 // newCodec returns the codec of the weight's format.
 func (w *weight) newCodec() codec {
-	values := plainTypes[w.d.dtype].codec
+	values := w.plainType()
 	switch f := w.d.choice.format; f.traits().family {
 	case float8:
 		return fp8.Codec{Format: map[Format]fp8.Format{FP8E4M3: fp8.E4M3FN, FP8E5M2: fp8.E5M2}[f], Type: values}

@@ -35,8 +35,8 @@ func (f *folder) packedMatrix(n *onnxpb.NodeProto) (c *constant, obstacle string
 		return nil, fmt.Sprintf("K %d, N %d and block_size %d make no matrix", k, columns, block)
 	}
 	blocks := (k-1)/block + 1
-	size, err := modelfile.Elements([]int64{columns, blocks, block, bits})
-	if err != nil || size%8 != 0 || codes.num.dtype != modelfile.Uint8 || codes.num.size() != size/8 || block*bits%8 != 0 {
+	size, err := dtype.Elements([]int64{columns, blocks, block, bits})
+	if err != nil || size%8 != 0 || codes.num.dtype != dtype.Uint8 || codes.num.size() != size/8 || block*bits%8 != 0 {
 		return nil, "its codes have not the size of its matrix"
 	}
 	if !scale.num.dtype.Float() || scale.num.size() != columns*blocks {
@@ -77,7 +77,7 @@ func (f *folder) packedZeros(d *decoder, n *onnxpb.NodeProto, input int, rows, b
 		return ""
 	}
 	bytes := divideUp(blocks*bits, 8)
-	if zero.num.dtype != modelfile.Uint8 || zero.num.size() != rows*bytes {
+	if zero.num.dtype != dtype.Uint8 || zero.num.size() != rows*bytes {
 		return "its zero points have not the size of its scales"
 	}
 	d.zeroGrid = &grid{zero.num.stored, int(bits), rows, blocks, bytes * 8 / bits}
@@ -91,7 +91,7 @@ func (f *folder) groups(n *onnxpb.NodeProto, k, block int64) (obstacle string) {
 		return ""
 	}
 	index := f.input(n, 4)
-	if index == nil || index.num.stored == nil || index.num.dtype != modelfile.Int32 || index.num.size() != k {
+	if index == nil || index.num.stored == nil || index.num.dtype != dtype.Int32 || index.num.size() != k {
 		return "its g_idx is not one constant number for each row"
 	}
 	for off := int64(0); off < k; off += longestRead {
@@ -127,7 +127,7 @@ func (f *folder) packedTable(n *onnxpb.NodeProto) (c *constant, obstacle string)
 		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.num.dtype, scale.num.dtype)
 	}
 	last := len(shape) - 1
-	if data.num.dtype == modelfile.Uint8 {
+	if data.num.dtype == dtype.Uint8 {
 		bits := intAttributeOr(n, "bits", 4)
 		if bits != 2 && bits != 4 && bits != 8 {
 			return nil, fmt.Sprintf("codes of %d bits", bits)
@@ -153,7 +153,7 @@ func (f *folder) packedTable(n *onnxpb.NodeProto) (c *constant, obstacle string)
 	}
 	d.blocking, d.perTensor = blocking{axis, block}, d.spread.single
 	switch {
-	case data.num.dtype == modelfile.Uint8:
+	case data.num.dtype == dtype.Uint8:
 		blocks := scale.num.shape[last]
 		if reason := f.packedZeros(d, n, 3, scale.num.size()/max(blocks, 1), blocks, 0); reason != "" {
 			return nil, reason

@@ -134,14 +134,11 @@ func checkSizes(t *testing.T, r *Report) {
 func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	t.Helper()
 	_, src := raw(t, in, w.d.value.name)
-	dtype := map[modelfile.DType]quantutil.DType{
-		modelfile.Float32: quantutil.Float32, modelfile.Float16: quantutil.Float16, modelfile.Float64: quantutil.Float64,
-	}[w.d.dtype]
-	tensor, err := quantutil.FromBytes(dtype, src, ints(w.view)...)
+	tensor, err := quantutil.FromBytes(w.d.dtype, src, ints(w.view)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.dtype == dtype.Float64 { // which the converter narrows first; ONNX has no such scales
+	if w.d.dtype == dtype.Float64 { // which the converter narrows first; ONNX has no such scales
 		if tensor, err = tensor.Astype(dtype.Float32); err != nil {
 			t.Fatal(err)
 		}

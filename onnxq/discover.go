@@ -23,7 +23,7 @@ const (
 // decision is what becomes of one float tensor.
 type decision struct {
 	value *value
-	dtype modelfile.DType
+	dtype dtype.DType
 	shape []int64
 	bytes int64
 	reach reach

@@ -42,7 +42,7 @@ func parameterAttr(name string, v *onnxpb.AttributeProto) *onnxpb.AttributeProto
 
 // floats is a tensor of small numbers.
 func floats(name string, shape ...int64) *onnxpb.TensorProto {
-	t := &onnxpb.TensorProto{Name: &name, DataType: new(int32(modelfile.Float32)), Dims: shape}
+	t := &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype.Float32)), Dims: shape}
 	for i := range elements(shape) {
 		t.FloatData = append(t.FloatData, float32(i%13)-6)
 	}

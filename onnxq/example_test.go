@@ -175,7 +175,7 @@ func ExampleModel_QuantizedWeights() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	for _, w := range quantizedWeights(m.index) {
+	for _, w := range m.QuantizedWeights() {
 		row := make([]float32, w.Shape[1])
 		if err := w.Read(row, 0); err != nil {
 			log.Fatal(err)

@@ -176,7 +176,7 @@ func (e *executor) unfit() map[*onnxpb.TensorProto]string {
 	reasons := map[*onnxpb.TensorProto]string{}
 	for w, s := range e.sums() {
 		switch {
-		case e.broken[w].Load() && w.d.dtype == modelfile.Float64:
+		case e.broken[w].Load() && w.d.dtype == dtype.Float64:
 			reasons[w.d.value.tensor] = reasonHuge
 		case e.broken[w].Load() && w.encoding != nil:
 			reasons[w.d.value.tensor] = reasonBeyond
@@ -198,7 +198,7 @@ func (e *executor) sums() map[*weight]*errstat.Stats {
 		}
 		s := sums[t.tile.weight]
 		if s == nil {
-			s = &quantutil.ErrorStats{}
+			s = &errstat.Stats{}
 			sums[t.tile.weight] = s
 		}
 		s.Merge(e.outcomes[i].errors)

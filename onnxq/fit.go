@@ -2,7 +2,7 @@ package onnxq
 
 import (
 	"fmt"
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"slices"
 )
 
@@ -27,7 +27,7 @@ func (d *decision) fit(x *graphIndex, opts Options) (obstacle string) {
 	if last := c.view[len(c.view)-1]; s.even && last%2 != 0 {
 		return fmt.Sprintf("%s takes %s only where the last axis is even, not %d", r.label, c.format, last)
 	}
-	if r.target == Portable && d.dtype == modelfile.BFloat16 && !slices.ContainsFunc(d.reach.leaves, func(l leaf) bool { return !l.cast }) {
+	if r.target == Portable && d.dtype == dtype.BFloat16 && !slices.ContainsFunc(d.reach.leaves, func(l leaf) bool { return !l.cast }) {
 		return "it is only cast, and what casts bfloat16 need not decode to it: name a target"
 	}
 	if r.noScan && x.scanned(d.value) {

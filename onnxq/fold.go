@@ -100,7 +100,7 @@ func (f *folder) fold(v *value) *constant {
 
 func (f *folder) find(v *value) *constant {
 	if v.tensor != nil {
-		dtype := modelfile.DType(v.tensor.GetDataType())
+		dtype := dtype.DType(v.tensor.GetDataType())
 		p, err := f.graph.file.Payload(v.tensor)
 		if err != nil || p == nil || v.input && !v.mustBeInput || v.body != nil && !f.functions || !readable(dtype) {
 			return nil
@@ -186,12 +186,12 @@ func (f *folder) castNode(n *onnxpb.NodeProto) *constant {
 		if !readable(to) {
 			return nil
 		}
-		from, fromInteger := integerTypes[x.num.dtype]
-		limits, toInteger := integerTypes[to]
+		lo, hi := x.num.dtype.Limits()
+		least, greatest := to.Limits()
 		switch {
 		case to.Float():
 			return x.num.cast(to)
-		case toInteger && fromInteger && from.lo >= limits.lo && from.hi <= limits.hi:
+		case to.Integer() && x.num.dtype.Integer() && lo >= least && hi <= greatest:
 			return x.num.cast(to)
 		}
 		return nil
@@ -203,12 +203,12 @@ func (f *folder) constantNode(n *onnxpb.NodeProto) *constant {
 	for _, a := range n.Attribute {
 		switch a.GetName() {
 		case "value_float":
-			return &constant{num: constantNumber(a.GetF(), modelfile.Float32)}
+			return &constant{num: constantNumber(a.GetF(), dtype.Float32)}
 		case "value_int":
 			if a.GetI() < -1<<24 || a.GetI() > 1<<24 {
 				return nil // it is no float32
 			}
-			return &constant{num: constantNumber(float32(a.GetI()), int64Type)}
+			return &constant{num: constantNumber(float32(a.GetI()), dtype.Int64)}
 		}
 	}
 	return nil
@@ -217,7 +217,7 @@ func (f *folder) constantNode(n *onnxpb.NodeProto) *constant {
 // integers reads an input that holds a few constant integers.
 func (f *folder) integers(n *onnxpb.NodeProto, input int, most int64) ([]int64, bool) {
 	x := f.input(n, input)
-	if x == nil || x.num.stored == nil || x.num.size() > most || x.num.dtype != int64Type && x.num.dtype != modelfile.Int32 {
+	if x == nil || x.num.stored == nil || x.num.size() > most || x.num.dtype != dtype.Int64 && x.num.dtype != dtype.Int32 {
 		return nil, false
 	}
 	return readIntegers(x.num.stored, x.num.dtype, 0, x.num.size())
@@ -232,16 +232,16 @@ func (f *folder) dequantizeLinear(n *onnxpb.NodeProto) *constant {
 			return nil
 		}
 	}
-	if x == nil || scale == nil || !codeType(x.num.dtype) || !scale.num.dtype.Float() && scale.num.dtype != modelfile.Float8E8M0 {
+	if x == nil || scale == nil || !codeType(x.num.dtype) || !scale.num.dtype.Float() && scale.num.dtype != dtype.Float8E8M0 {
 		return nil
 	}
-	dtype := scale.num.dtype
-	if to := modelfile.DType(intAttribute(n, "output_dtype")); to != 0 {
-		dtype = to
+	typ := scale.num.dtype
+	if to := dtype.DType(intAttribute(n, "output_dtype")); to != 0 {
+		typ = to
 	}
 	axis, block := intAttributeOr(n, "axis", 1), intAttribute(n, "block_size")
 	s, ok := spreadOver(x.num.shape, scale.num.shape, axis, block)
-	if !ok || !dtype.Float() || zero != nil && (zero.num.size() != scale.num.size() || zero.num.dtype != x.num.dtype) {
+	if !ok || !typ.Float() || zero != nil && (zero.num.size() != scale.num.size() || zero.num.dtype != x.num.dtype) {
 		return nil
 	}
 	d := &decoder{
@@ -258,7 +258,7 @@ func (f *folder) dequantizeLinear(n *onnxpb.NodeProto) *constant {
 	if zero != nil {
 		d.z, d.zero = zero.num, zero.tensor
 	}
-	return &constant{num: dequantized(d.x, d.s, d.z, s, dtype), tensor: x.tensor, weight: d}
+	return &constant{num: dequantized(d.x, d.s, d.z, s, typ), tensor: x.tensor, weight: d}
 }
 
 // quantizeLinear folds what gives a float constant the codes that a
@@ -300,8 +300,8 @@ func (f *folder) gather(n *onnxpb.NodeProto) *constant {
 		return nil
 	}
 	axis := counted(intAttributeOr(n, "axis", 0), len(data.num.shape))
-	if index.tensor != nil && codeType(modelfile.DType(index.tensor.tensor.GetDataType())) && len(data.num.shape) == 1 && data.num.size() <= maxTable {
-		if bits := modelfile.DType(index.tensor.tensor.GetDataType()).Bits(); bits <= 8 {
+	if index.tensor != nil && codeType(dtype.DType(index.tensor.tensor.GetDataType())) && len(data.num.shape) == 1 && data.num.size() <= maxTable {
+		if bits := dtype.DType(index.tensor.tensor.GetDataType()).Bits(); bits <= 8 {
 			return f.tableLookup(data, index)
 		}
 	}
@@ -338,7 +338,7 @@ func (f *folder) tableLookup(data, index *constant) *constant {
 		return nil
 	}
 	values := lookedUp(table, index.num, data.num.dtype)
-	d := &decoder{form: "Gather", codes: index.tensor, codeType: modelfile.DType(index.tensor.tensor.GetDataType()), perTensor: true, unscaled: true, x: values}
+	d := &decoder{form: "Gather", codes: index.tensor, codeType: dtype.DType(index.tensor.tensor.GetDataType()), perTensor: true, unscaled: true, x: values}
 	return &constant{num: values, tensor: index.tensor, weight: d}
 }
 
@@ -346,7 +346,7 @@ func (f *folder) tableLookup(data, index *constant) *constant {
 // each, but for the last, and of how many.
 func blocksOf(index *constant, count int64) (block int64, ok bool) {
 	n := index.num.size()
-	if count == 0 || n == 0 || index.num.dtype != int64Type && index.num.dtype != modelfile.Int32 {
+	if count == 0 || n == 0 || index.num.dtype != dtype.Int64 && index.num.dtype != dtype.Int32 {
 		return 0, false
 	}
 	for off := int64(0); off < n; {

@@ -22,7 +22,7 @@ type builder struct {
 }
 
 // tensor adds an initializer whose content is written later.
-func (b *builder) tensor(name string, dtype modelfile.DType, shape []int64) *onnxpb.TensorProto {
+func (b *builder) tensor(name string, dtype dtype.DType, shape []int64) *onnxpb.TensorProto {
 	t := &onnxpb.TensorProto{Name: new(b.fresh(name)), DataType: new(int32(dtype)), Dims: shape}
 	b.tensors = append(b.tensors, t)
 	return t
@@ -240,15 +240,15 @@ func (w *weight) codeShape() []int64 {
 func (w *weight) buildScale(b *builder) (name string, typ dtype.DType) {
 	stored := w.scale.GetName()
 	switch t := w.scaleType(); {
-	case t == modelfile.Float8E4M3FN: // scaled themselves
-		w.whole = b.tensor(w.d.value.name+"_scale_2", modelfile.Float32, nil)
+	case t == dtype.Float8E4M3FN: // scaled themselves
+		w.whole = b.tensor(w.d.value.name+"_scale_2", dtype.Float32, nil)
 		if w.tabled() { // runtimes compute constants once, but not all do so with DequantizeLinear
 			plain := b.value(stored, "Cast", []string{stored}, intAttr("to", int64(dtype.Float32)))
 			return b.value(stored, "Mul", []string{plain, w.whole.GetName()}), dtype.Float32
 		}
-		return b.value(stored, "DequantizeLinear", []string{stored, w.whole.GetName()}), modelfile.Float32
+		return b.value(stored, "DequantizeLinear", []string{stored, w.whole.GetName()}), dtype.Float32
 	case !engineOf(w.d.choice.target).has(t):
-		return b.value(stored, "Cast", []string{stored}, intAttr("to", int64(modelfile.Float32))), modelfile.Float32
+		return b.value(stored, "Cast", []string{stored}, intAttr("to", int64(dtype.Float32))), dtype.Float32
 	default:
 		return stored, t
 	}
@@ -262,7 +262,7 @@ func (w *weight) buildDequantize(b *builder, scale string, scaleType dtype.DType
 	}
 	attrs := w.blocking()
 	made := scaleType
-	if want := plainTypes[w.d.dtype].onnx; made != want && engineOf(w.d.choice.target).has(w.scaleType()) {
+	if want := w.plainType(); made != want && engineOf(w.d.choice.target).has(w.scaleType()) {
 		made = want
 		attrs = append(attrs, intAttr("output_dtype", int64(made)))
 	}
@@ -293,8 +293,8 @@ func (w *weight) buildLookup(b *builder, scale string, scaleType dtype.DType) {
 	for _, v := range w.table() {
 		values = binary.LittleEndian.AppendUint32(values, math.Float32bits(v))
 	}
-	table := b.constant(string(w.d.choice.format)+"_values", modelfile.Float32, []int64{int64(len(w.table()))}, values)
-	codes := b.value(w.codes.GetName(), "Cast", []string{w.codes.GetName()}, intAttr("to", int64(modelfile.Int32)))
+	table := b.constant(string(w.d.choice.format)+"_values", dtype.Float32, []int64{int64(len(w.table()))}, values)
+	codes := b.value(w.codes.GetName(), "Cast", []string{w.codes.GetName()}, intAttr("to", int64(dtype.Int32)))
 	value := b.value(w.codes.GetName(), "Gather", []string{table, codes})
 	if w.blocks > 1 { // a single one is spread by Mul itself
 		scale = b.value(scale, "Gather", []string{scale, b.blockIndex(w.k, w.block)}, intAttr("axis", int64(w.d.choice.axis)))

@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/ggml"
-	"onnxquant/internal/modelfile"
-	"onnxquant/mx"
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/mx"
+	"onnxquant/formats/qlora"
 	"onnxquant/nvfp4"
 )
 
@@ -194,14 +195,14 @@ func blockwiseTraits(e *ggml.Encoding) formatTraits {
 }
 
 // codesOf is the smallest type that has a form's codes.
-func codesOf(f *ggml.Form) modelfile.DType {
-	types := map[bool][3]modelfile.DType{
-		false: {modelfile.Uint2, modelfile.Uint4, modelfile.Uint8},
-		true:  {modelfile.Int2, modelfile.Int4, modelfile.Int8},
+func codesOf(f *ggml.Form) dtype.DType {
+	types := map[bool][3]dtype.DType{
+		false: {dtype.Uint2, dtype.Uint4, dtype.Uint8},
+		true:  {dtype.Int2, dtype.Int4, dtype.Int8},
 	}[f.Signed]
 	switch {
 	case f.Values != nil:
-		return modelfile.Uint4
+		return dtype.Uint4
 	case f.Bits <= 2:
 		return types[0]
 	case f.Bits <= 4:

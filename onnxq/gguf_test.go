@@ -32,9 +32,9 @@ func reader(op string, typ dtype.DType, shape ...int64) (*testmodels.Model, []fl
 			x[i] = float32(r.IntN(255)-127) / 128
 		}
 	}
-	content := make([]byte, n*dtype.Bits()/8)
-	encodeFloats(content, x, dtype)
-	w := &onnxpb.TensorProto{Name: new("w"), DataType: new(int32(dtype)), Dims: shape, RawData: content}
+	content := make([]byte, n*typ.Bits()/8)
+	encodeFloats(content, x, typ)
+	w := &onnxpb.TensorProto{Name: new("w"), DataType: new(int32(typ)), Dims: shape, RawData: content}
 	node := &onnxpb.NodeProto{OpType: &op, Name: new("node"), Input: []string{"x", "w"}, Output: []string{"y"}}
 	switch op {
 	case "Gather":

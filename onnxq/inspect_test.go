@@ -13,7 +13,7 @@ import (
 )
 
 // zeros is a tensor of any type.
-func zeros(name string, dtype modelfile.DType, shape ...int64) *onnxpb.TensorProto {
+func zeros(name string, dtype dtype.DType, shape ...int64) *onnxpb.TensorProto {
 	return &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype)), Dims: shape, RawData: make([]byte, dtype.Bytes(elements(shape)))}
 }
 

@@ -775,7 +775,7 @@ func (m *matcher) measure(e *measurement, x *constant, y elementReader) error {
 	const stretch = 1 << 14
 	a := &arena{}
 	p, q := make([]float32, stretch), make([]float32, stretch)
-	open := make([]quantutil.ErrorStats, e.blocks.inner)
+	open := make([]errstat.Stats, e.blocks.inner)
 	for off := int64(0); off < x.num.size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
 		end := off + min(e.blocks.block, rest)*e.blocks.inner

@@ -162,6 +162,6 @@ func describeValues(h *calib.Histogram) (d Distribution, err error) {
 
 // sourceBytes is the content that a weight is read from.
 func (w *weight) sourceBytes() int64 {
-	n, _ := modelfile.Elements(w.d.shape)
+	n, _ := dtype.Elements(w.d.shape)
 	return w.d.dtype.Bytes(n)
 }

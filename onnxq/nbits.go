@@ -126,7 +126,7 @@ func (f nbits) String() string {
 // buildNBits adds the tensors that the operators read.
 func (w *weight) buildNBits(b *builder) {
 	f, rows, size := w.d.choice.nbits, w.outer*w.inner, int64(w.bits())
-	uint8s := modelfile.DType(onnxpb.TensorProto_UINT8)
+	uint8s := dtype.DType(onnxpb.TensorProto_UINT8)
 	codes, blocks := []int64{rows, w.blocks, f.block * size / 8}, []int64{rows, w.blocks}
 	if !f.product {
 		lead := w.d.shape[:len(w.d.shape)-1]

@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"slices"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 )
@@ -171,8 +171,8 @@ func runtimeInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 
 // sizeOf returns the bytes of a tensor's content.
 func sizeOf(t *onnxpb.TensorProto) int64 {
-	n, _ := modelfile.Elements(t.GetDims())
-	return modelfile.DType(t.GetDataType()).Bytes(n)
+	n, _ := dtype.Elements(t.GetDims())
+	return dtype.DType(t.GetDataType()).Bytes(n)
 }
 
 func sameDomain(x, y string) bool { return x == y || standardDomain(x) && standardDomain(y) }

@@ -11,8 +11,6 @@ import (
 	"onnxquant/formats/mx"
 	"onnxquant/int4"
 	"onnxquant/internal/kernels"
-	"onnxquant/internal/modelfile"
-	"onnxquant/internal/onnxpb"
 )
 
 // numbers is a constant tensor whose elements are computed as they are asked
@@ -75,18 +73,19 @@ func codeType(t dtype.DType) bool {
 }
 
 // storedNumbers are the elements of a tensor whose content r holds.
-func storedNumbers(dtype modelfile.DType, shape []int64, r io.ReaderAt) *numbers {
-	return &numbers{dtype: dtype, shape: shape, stored: r, read: func(a *arena, dst []float32, off int64) error {
-		return readNumbers(a, dst, r, dtype, off)
+func storedNumbers(typ dtype.DType, shape []int64, r io.ReaderAt) *numbers {
+	return &numbers{dtype: typ, shape: shape, stored: r, read: func(a *arena, dst []float32, off int64) error {
+		return readNumbers(a, dst, r, typ, off)
 	}}
 }
 
 // readNumbers reads elements of a type.
-func readNumbers(a *arena, dst []float32, r io.ReaderAt, dtype modelfile.DType, off int64) error {
+func readNumbers(a *arena, dst []float32, r io.ReaderAt, typ dtype.DType, off int64) error {
 	n := len(dst)
-	switch dtype {
-	case modelfile.Float32:
-		if err := readAt(r, kernels.Bytes(dst), 4*off); err != nil {
+	switch typ {
+	case dtype.Float32:
+		raw := kernels.Bytes(dst)
+		if err := readAt(r, raw, 4*off); err != nil {
 			return err
 		}
 		typ.Decode(dst, raw)
@@ -95,7 +94,7 @@ func readNumbers(a *arena, dst []float32, r io.ReaderAt, dtype modelfile.DType, 
 		signed := typ.Signed()
 		q, release := a.raw(n)
 		defer release()
-		if err := readPacked(a, q, r, int(dtype.Bits()), signed, off); err != nil {
+		if err := readPacked(a, q, r, int(typ.Bits()), signed, off); err != nil {
 			return err
 		}
 		for i, c := range q {

@@ -10,7 +10,6 @@ import (
 	"sync"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
 

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
 	"onnxquant/testmodels"
 )
@@ -70,7 +71,7 @@ func floatNumbers(t *testing.T, m *Model, path string) *numbers {
 			if err != nil {
 				t.Fatal(err)
 			}
-			return storedNumbers(modelfile.DType(v.tensor.GetDataType()), v.tensor.GetDims(), p)
+			return storedNumbers(dtype.DType(v.tensor.GetDataType()), v.tensor.GetDims(), p)
 		}
 	}
 	t.Fatalf("no tensor %s", path)

@@ -80,7 +80,7 @@ var signedTypes = map[dtype.DType]dtype.DType{
 	dtype.Uint2: dtype.Int2, dtype.Uint4: dtype.Int4, dtype.Uint8: dtype.Int8,
 }
 
-func (p *parts) codeType() modelfile.DType {
+func (p *parts) codeType() dtype.DType {
 	if p.w.folded.weight.middle {
 		return signedTypes[p.w.folded.weight.codeType]
 	}
@@ -130,7 +130,7 @@ func (p *parts) scale(shape []int64, axis int64) string {
 		return p.kept(d.scale)
 	}
 	t := p.tensor(p.w.plainName()+"_scale", p.w.folded.num.dtype, want)
-	n, _ := modelfile.Elements(want)
+	n, _ := dtype.Elements(want)
 	switch s, ok := spreadBroadcast(want, d.s.shape); {
 	case p.turned:
 		p.r.fillFloats(t, d.s, want[1], want[0], true)

@@ -100,7 +100,7 @@ func checkFolded(t *testing.T, m *Model, w *QuantizedWeight, r RewrittenWeight) 
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := storedNumbers(modelfile.DType(v.tensor.GetDataType()), v.tensor.GetDims(), p).readAll(&arena{}, got, 0); err != nil {
+		if err := storedNumbers(dtype.DType(v.tensor.GetDataType()), v.tensor.GetDims(), p).readAll(&arena{}, got, 0); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, matrix(t, w)) {

@@ -2,7 +2,7 @@ package onnxq
 
 import (
 	"math"
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"slices"
 )
 
@@ -32,14 +32,14 @@ func reshapedTo(want, from []int64, allowZero bool) (shape []int64, ok bool) {
 			return nil, false
 		}
 	}
-	size, _ := modelfile.Elements(from)
+	size, _ := dtype.Elements(from)
 	if free >= 0 {
 		if size%known != 0 {
 			return nil, false
 		}
 		shape[free] = size / known
 	}
-	n, err := modelfile.Elements(shape)
+	n, err := dtype.Elements(shape)
 	return shape, err == nil && n == size
 }
 

@@ -4,7 +4,7 @@ import (
 	"encoding/binary"
 	"io"
 
-	"onnxquant/internal/modelfile"
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -16,7 +16,7 @@ func (x *graphIndex) constantInts(n *onnxpb.NodeProto, input int) ([]int64, bool
 	case v == nil:
 		return nil, false
 	case v.tensor != nil && (!v.input || v.mustBeInput):
-		n, err := modelfile.Elements(v.tensor.GetDims())
+		n, err := dtype.Elements(v.tensor.GetDims())
 		if err != nil || n > maxRank || v.tensor.GetDataType() != int32(onnxpb.TensorProto_INT64) {
 			return nil, false
 		}
@@ -24,7 +24,7 @@ func (x *graphIndex) constantInts(n *onnxpb.NodeProto, input int) ([]int64, bool
 		if err != nil {
 			return nil, false
 		}
-		return readIntegers(p, int64Type, 0, n)
+		return readIntegers(p, dtype.Int64, 0, n)
 	}
 	if v.node != nil && v.node.GetOpType() == "Constant" && standardDomain(v.node.GetDomain()) {
 		if a := attribute(v.node, "value_ints"); a != nil && a.GetRefAttrName() == "" {
@@ -35,7 +35,7 @@ func (x *graphIndex) constantInts(n *onnxpb.NodeProto, input int) ([]int64, bool
 }
 
 // readIntegers reads elements of type int32 or int64.
-func readIntegers(r io.ReaderAt, dtype modelfile.DType, off, n int64) ([]int64, bool) {
+func readIntegers(r io.ReaderAt, dtype dtype.DType, off, n int64) ([]int64, bool) {
 	size := dtype.Bits() / 8
 	raw := make([]byte, n*size)
 	if readAt(r, raw, off*size) != nil {

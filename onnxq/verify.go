@@ -66,7 +66,7 @@ func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProt
 		}
 	}
 	rows, n := t.tile.scaleGrid()
-	elem := modelfile.DType(w.scale.GetDataType()).Bits() / 8
+	elem := dtype.DType(w.scale.GetDataType()).Bits() / 8
 	raw := grow(&b.raw, t.tile.scales*elem)
 	for r := range w.scalesAt.runs(t.tile.first, rows, n) {
 		if err := readAt(payloads[w.scale], raw[r.from*elem:(r.from+r.n)*elem], r.at*elem); err != nil {

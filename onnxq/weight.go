@@ -95,14 +95,14 @@ func (w *weight) signed() bool { return w.d.choice.format.Signed() }
 // weight. ONNX has no float64 scales; there, the decoded weight is float32 and a
 // Cast follows.
 func (w *weight) plainType() dtype.DType {
-	if w.dtype == dtype.Float64 {
+	if w.d.dtype == dtype.Float64 {
 		return dtype.Float32
 	}
-	return w.dtype
+	return w.d.dtype
 }
 
 // scaleType is the type of the scales as they are stored.
-func (w *weight) scaleType() modelfile.DType {
+func (w *weight) scaleType() dtype.DType {
 	switch w.d.choice.format.traits().family {
 	case twoLevel:
 		return dtype.Float8E4M3FN
@@ -110,10 +110,10 @@ func (w *weight) scaleType() modelfile.DType {
 		return dtype.Float8E8M0
 	case blockwise:
 		if w.d.choice.style != NBits {
-			return modelfile.Float16
+			return dtype.Float16
 		}
 	}
-	return plainTypes[w.d.dtype].onnx
+	return w.plainType()
 }
 
 // scaleShape is the shape of scales and zero points.
