@@ -21,7 +21,7 @@ GOLDEN := $(wildcard ../shared/golden)
 # Packages whose numbers must not depend on the processor.
 NUMBERS := ./internal/kernels ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil
 
-.PHONY: help build ort test check test-go golden plain cross corpus oracle accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
+.PHONY: help build ort test check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
@@ -32,6 +32,7 @@ help:
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
+	@echo 'make checksums  oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
@@ -99,6 +100,9 @@ $(HOSTILE): $(CORPUS)/gen_hostile.py $(CORPUS)/wire.py | $(VENV)/ready
 
 oracle: build corpus
 	$(VENV)/bin/python -m pytest -n $(JOBS) oracle
+
+checksums: build corpus
+	$(VENV)/bin/python oracle/checksums.py --write
 
 accuracy: build $(VENV)/ready
 	$(VENV)/bin/python oracle/accuracy.py

@@ -1,0 +1,17 @@
+"""Every output has the bytes it had when checksums.txt was written."""
+import pytest
+
+import checksums
+
+ROWS = list(checksums.rows())
+WANT = checksums.stored()
+
+
+def test_rows():
+    assert [name for name, *_ in ROWS] == list(WANT), "make checksums"
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
+def test_bytes(row):
+    differences = checksums.differences(row, WANT.get(row[0], []))
+    assert not differences, "\n".join(differences)
