@@ -122,7 +122,7 @@ func byColumns(c codec, x []float32, columns int) (weights, bool) {
 // Every format treats rows, columns and pieces alike, and errs within its bounds.
 func TestCodecs(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
-	for _, typ := range weightTypes {
+	for _, typ := range append(weightTypes, 0) { // 0 stands for float32
 		for range 10 {
 			k, n, block := 1+r.IntN(50), 1+r.IntN(9), 1+r.IntN(40)
 			rows := make([]float32, n*k)

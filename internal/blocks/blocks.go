@@ -1,6 +1,6 @@
 // Package blocks holds what the codecs of the number packages share: passes over
-// blocks whose codes stand for the values of a table, and types and errors as the
-// kernels have them.
+// blocks whose codes stand for the values of a table, and element types and errors
+// between package dtype, package errstat and the kernels.
 //
 // Blocks lie in columns, where each column of a piece is part of one, or in rows of k
 // elements that are cut into blocks from their start.
