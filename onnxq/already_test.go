@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
 )
 
 // Operators that compute with codes: their weights are listed, their float tensors
@@ -54,7 +57,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 			again := node(c.op, "again", c.inputs, c.attrs...)
 			in := written(t, madeOf(t, tensors, nodes{node(c.op, "y", c.inputs, c.attrs...), again}))
 			m := opened(t, in)
-			found := quantizedWeights(m.index)
+			found := recognize.Weights(m.index)
 			if len(found) != 1 {
 				t.Fatalf("%d weights", len(found))
 			}
@@ -71,7 +74,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, tensor := range p.Tensors {
-				if !strings.HasPrefix(tensor.Reason, already) {
+				if !strings.HasPrefix(tensor.Reason, recognize.Already) {
 					t.Errorf("%s: %s", tensor.Name, tensor.Reason)
 				}
 			}
@@ -86,7 +89,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 					return Dequantize(context.Background(), in, out, RewriteOptions{})
 				},
 				func() (*RewriteReport, error) {
-					return Restyle(context.Background(), in, out, DQ, RewriteOptions{})
+					return Restyle(context.Background(), in, out, spec.DQ, RewriteOptions{})
 				},
 			} {
 				r, err := rewrite()
@@ -126,8 +129,8 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	found := map[string]*QuantizedWeight{}
-	for _, w := range quantizedWeights(opened(t, once).index) {
+	found := map[string]*recognize.Weight{}
+	for _, w := range recognize.Weights(opened(t, once).index) {
 		found[w.Name] = w
 	}
 	if len(found) != 3 || len(r.Tensors) != 2 || found["local.f/b"].Form != "MatMulInteger" {
@@ -158,7 +161,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 	}
 
 	styled := filepath.Join(t.TempDir(), "m.onnx")
-	if _, err := Restyle(context.Background(), once, styled, NBits, RewriteOptions{}); err != nil {
+	if _, err := Restyle(context.Background(), once, styled, spec.NBits, RewriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	checkEqual(t, once, styled)
@@ -168,7 +171,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 func nodesInFunctions(m *Model) string {
 	var made []string
 	for _, f := range m.file.Proto.Functions {
-		walkBody(f.Node, func(n *onnxpb.NodeProto) { made = append(made, n.GetOpType()+" "+n.Output[0]) })
+		graph.WalkBody(f.Node, func(n *onnxpb.NodeProto) { made = append(made, n.GetOpType()+" "+n.Output[0]) })
 	}
 	slices.Sort(made)
 	return strings.Join(made, ", ")

@@ -10,15 +10,18 @@ import (
 
 	"onnxquant/calib"
 	"onnxquant/internal/knapsack"
+	"onnxquant/internal/msg"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
 )
 
 // AnalyzeOptions say what an analysis tries, and what it optimizes.
 type AnalyzeOptions struct {
-	Options                // what selects weights and forms; no Precision
-	Candidates []Candidate // default DefaultCandidates; Float is always one of them
-	MaxError   float64     // bound of the error; 0: none, but 0.1 if there is no other bound
-	MaxSize    int64       // bound of the output's bytes; 0: none
+	Options                     // what selects weights and forms; no Precision
+	Candidates []spec.Candidate // default DefaultCandidates; Float is always one of them
+	MaxError   float64          // bound of the error; 0: none, but 0.1 if there is no other bound
+	MaxSize    int64            // bound of the output's bytes; 0: none
 }
 
 const defaultMaxError = 0.1
@@ -31,7 +34,7 @@ const defaultMaxError = 0.1
 // the activations as that in any other does. It is a measure of weights, not of the model's
 // answers.
 type Analysis struct {
-	Candidates []Candidate      `json:"candidates"`
+	Candidates []spec.Candidate `json:"candidates"`
 	Weights    []WeightAnalysis `json:"weights"`
 	Totals     []Total          `json:"totals"` // of each candidate for all weights
 
@@ -46,35 +49,35 @@ type Analysis struct {
 	// part of it: in bytes, or if only the size is bounded, in error.
 	Gap float64 `json:"gap"`
 
-	Precision *Precision `json:"precision_info"` // what is recommended
+	Precision *rules.Precision `json:"precision_info"` // what is recommended
 }
 
 // WeightAnalysis is one weight's part.
 type WeightAnalysis struct {
-	Name         string       `json:"name"`
-	DType        string       `json:"dtype"`
-	Shape        []int64      `json:"shape"`
-	Bytes        int64        `json:"bytes"`
-	Distribution Distribution `json:"distribution"`
-	Choices      []Choice     `json:"choices"`     // those that are possible
-	Recommended  Candidate    `json:"recommended"` // one of them
+	Name         string         `json:"name"`
+	DType        string         `json:"dtype"`
+	Shape        []int64        `json:"shape"`
+	Bytes        int64          `json:"bytes"`
+	Distribution Distribution   `json:"distribution"`
+	Choices      []Choice       `json:"choices"`     // those that are possible
+	Recommended  spec.Candidate `json:"recommended"` // one of them
 }
 
 // Choice is what a candidate does to a weight.
 type Choice struct {
-	Candidate Candidate     `json:"candidate"`
-	Bytes     int64         `json:"bytes"`
-	Error     float64       `json:"error"`
-	Block     int           `json:"block,omitempty"` // that it gets, if not the candidate's
-	Stats     quality.Stats `json:"stats"`
+	Candidate spec.Candidate `json:"candidate"`
+	Bytes     int64          `json:"bytes"`
+	Error     float64        `json:"error"`
+	Block     int            `json:"block,omitempty"` // that it gets, if not the candidate's
+	Stats     quality.Stats  `json:"stats"`
 }
 
 // Total is what a candidate does to all weights, those that cannot have it staying in
 // float.
 type Total struct {
-	Candidate Candidate `json:"candidate"`
-	OutBytes  int64     `json:"out_bytes"`
-	Error     float64   `json:"error"`
+	Candidate spec.Candidate `json:"candidate"`
+	OutBytes  int64          `json:"out_bytes"`
+	Error     float64        `json:"error"`
 }
 
 // Analyze measures what candidates do to the weights of a model, and finds the smallest
@@ -128,12 +131,12 @@ func (m *Model) newAnalyzer(opts AnalyzeOptions) (*analyzer, error) {
 	if a.MaxError == 0 && a.MaxSize == 0 {
 		a.MaxError = defaultMaxError
 	}
-	a.Candidates = []Candidate{{Format: Float}}
+	a.Candidates = []spec.Candidate{{Format: spec.Float}}
 	if len(opts.Candidates) == 0 {
-		opts.Candidates = DefaultCandidates
+		opts.Candidates = spec.DefaultCandidates
 	}
 	for _, c := range opts.Candidates {
-		if c, err := ParseCandidate(c.String()); err != nil {
+		if c, err := spec.ParseCandidate(c.String()); err != nil {
 			return nil, err
 		} else if !slices.Contains(a.Candidates, c) {
 			a.Candidates = append(a.Candidates, c)
@@ -146,8 +149,8 @@ func (m *Model) newAnalyzer(opts AnalyzeOptions) (*analyzer, error) {
 }
 
 // planFor plans a candidate for all weights.
-func (a *analyzer) planFor(c Candidate) (*Plan, error) {
-	precision, err := NewPrecision(PrecisionEntry{"*", c.override()})
+func (a *analyzer) planFor(c spec.Candidate) (*Plan, error) {
+	precision, err := rules.NewPrecision(rules.PrecisionEntry{"*", c.Override()})
 	if err != nil {
 		return nil, err
 	}
@@ -157,12 +160,12 @@ func (a *analyzer) planFor(c Candidate) (*Plan, error) {
 }
 
 // try measures a candidate.
-func (a *analyzer) try(ctx context.Context, i int, c Candidate) error {
+func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 	p, err := a.planFor(c)
 	if err != nil {
 		return fmt.Errorf("candidate %s: %w", c, err)
 	}
-	if c.Format == Float {
+	if c.Format == spec.Float {
 		a.FloatBytes = p.OutBytes
 		a.overheads = []float64{0}
 		return nil
@@ -208,18 +211,18 @@ func (a *analyzer) progress(p *Plan, i int, bytes int64) {
 
 // weight returns the index of a weight, of which it is the first time the distribution.
 func (a *analyzer) weight(ctx context.Context, c *conversion, w *weight) (int, error) {
-	if at, ok := a.index[w.d.value.path]; ok {
+	if at, ok := a.index[w.d.value.Path]; ok {
 		return at, nil
 	}
 	d, err := c.distribution(ctx, w)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", quote(w.d.value.path), err)
+		return 0, fmt.Errorf("%s: %w", msg.Quote(w.d.value.Path), err)
 	}
 	bytes := w.sourceBytes()
-	a.index[w.d.value.path] = len(a.Weights)
+	a.index[w.d.value.Path] = len(a.Weights)
 	a.Weights = append(a.Weights, WeightAnalysis{
-		Name: w.d.value.path, DType: w.d.dtype.String(), Shape: slices.Clone(w.d.shape), Bytes: bytes, Distribution: d,
-		Choices: []Choice{{Candidate: Candidate{Format: Float}, Bytes: bytes, Stats: quality.Stats{N: bytes / (w.d.dtype.Bits() / 8), SQNR: math.Inf(1)}}},
+		Name: w.d.value.Path, DType: w.d.dtype.String(), Shape: slices.Clone(w.d.shape), Bytes: bytes, Distribution: d,
+		Choices: []Choice{{Candidate: spec.Candidate{Format: spec.Float}, Bytes: bytes, Stats: quality.Stats{N: bytes / (w.d.dtype.Bits() / 8), SQNR: math.Inf(1)}}},
 	})
 	return len(a.Weights) - 1, nil
 }
@@ -284,18 +287,18 @@ func (a *analyzer) recommend() error {
 // take recommends the choices picked.
 func (a *analyzer) take(pick []int) (err error) {
 	noise := 0.0
-	entries := make([]PrecisionEntry, len(a.Weights))
+	entries := make([]rules.PrecisionEntry, len(a.Weights))
 	for i := range a.Weights {
 		w := &a.Weights[i]
 		choice := w.Choices[pick[i]]
 		w.Recommended = choice.Candidate
 		noise += choice.Error * choice.Error
-		entries[i] = PrecisionEntry{PatternOf(w.Name), choice.Candidate.override()}
+		entries[i] = rules.PrecisionEntry{rules.PatternOf(w.Name), choice.Candidate.Override()}
 	}
 	// A longer pattern may match what a shorter one does, as that of a weight in a
 	// subgraph, and is the exception.
-	slices.SortStableFunc(entries, func(a, b PrecisionEntry) int { return cmp.Compare(len(a.Pattern), len(b.Pattern)) })
-	if a.Precision, err = NewPrecision(entries...); err != nil {
+	slices.SortStableFunc(entries, func(a, b rules.PrecisionEntry) int { return cmp.Compare(len(a.Pattern), len(b.Pattern)) })
+	if a.Precision, err = rules.NewPrecision(entries...); err != nil {
 		return err
 	}
 	opts := a.opts

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -63,7 +65,7 @@ func TestRecommendationsKeepBounds(t *testing.T) {
 				t.Fatal(err)
 			}
 			o := opts.Options
-			if o.Precision, err = ParsePrecision(raw); err != nil {
+			if o.Precision, err = rules.ParsePrecision(raw); err != nil {
 				t.Fatalf("%s: %v: %s", in, err, raw)
 			}
 			e, bytes := modelError(t, in, len(a.Weights), o)
@@ -119,9 +121,9 @@ func TestAnalyzeAgreesWithConvert(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	var candidates []Candidate
+	var candidates []spec.Candidate
 	for _, text := range []string{"int4:32", "int8:channel", "uint4:32:zp", "int2:16:zp", "fp8-e4m3", "nvfp4", "mxfp4", "mxfp8", "nf4", "fp4", "q4_0", "q5_1", "q3_k", "q4_k", "iq4_nl"} {
-		c, err := ParseCandidate(text)
+		c, err := spec.ParseCandidate(text)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -145,7 +147,7 @@ func TestAnalyzeAgreesWithConvert(t *testing.T) {
 		}
 		first = raw
 		for i, c := range candidates {
-			precision, err := NewPrecision(PrecisionEntry{"*", c.override()})
+			precision, err := rules.NewPrecision(rules.PrecisionEntry{"*", c.Override()})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -168,12 +170,12 @@ func TestAnalyzeAgreesWithConvert(t *testing.T) {
 
 func TestAnalyzeOptions(t *testing.T) {
 	for _, text := range []string{"", "int3", "int4:1", "int4:x", "int4:32:z", "nf4:64:zp", "mxfp4:16", "float:2", "int4:32:zp:"} {
-		if c, err := ParseCandidate(text); err == nil {
+		if c, err := spec.ParseCandidate(text); err == nil {
 			t.Errorf("%q: %s, no error", text, c)
 		}
 	}
-	for _, want := range []Candidate{{Format: Float}, {Format: Int8}, {Format: Int4, ZeroPoint: true}, {Int4, PerChannel, true}} {
-		if c, err := ParseCandidate(want.String()); c != want || err != nil {
+	for _, want := range []spec.Candidate{{Format: spec.Float}, {Format: spec.Int8}, {Format: spec.Int4, ZeroPoint: true}, {spec.Int4, spec.PerChannel, true}} {
+		if c, err := spec.ParseCandidate(want.String()); c != want || err != nil {
 			t.Errorf("%s became %s, %v", want, c, err)
 		}
 	}
@@ -189,7 +191,7 @@ func TestAnalyzeOptions(t *testing.T) {
 	if a, err := m.Analyze(context.Background(), AnalyzeOptions{}); err != nil || len(a.Weights) != 1 {
 		t.Errorf("a weight with NaN: %v", err)
 	}
-	for _, opts := range []AnalyzeOptions{{MaxError: -1}, {MaxError: math.NaN()}, {MaxSize: -1}, {Options: Options{Precision: &Precision{}}}, {Options: Options{Ops: []string{"Conv"}}}} {
+	for _, opts := range []AnalyzeOptions{{MaxError: -1}, {MaxError: math.NaN()}, {MaxSize: -1}, {Options: Options{Precision: &rules.Precision{}}}, {Options: Options{Ops: []string{"Conv"}}}} {
 		if _, err := m.Analyze(context.Background(), opts); err == nil {
 			t.Errorf("%+v: no error", opts)
 		}
@@ -197,8 +199,8 @@ func TestAnalyzeOptions(t *testing.T) {
 }
 
 func TestNewPrecision(t *testing.T) {
-	eight, format := 8, NF4
-	p, err := NewPrecision(PrecisionEntry{PatternOf(`w[0]*?\<é`), Override{Bits: &eight}}, PrecisionEntry{"x*", Override{Format: &format}})
+	eight, format := 8, spec.NF4
+	p, err := rules.NewPrecision(rules.PrecisionEntry{rules.PatternOf(`w[0]*?\<é`), spec.Override{Bits: &eight}}, rules.PrecisionEntry{"x*", spec.Override{Format: &format}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,13 +213,13 @@ func TestNewPrecision(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := ParsePrecision(raw)
+	again, err := rules.ParsePrecision(raw)
 	if err != nil || len(again.Entries()) != 2 || *again.Entries()[0].Override.Bits != 8 {
 		t.Errorf("%s: %v", raw, err)
 	}
 	five := 5
-	for _, e := range []PrecisionEntry{{"a\xff", Override{}}, {"", Override{}}, {"a", Override{Bits: &five}}} {
-		if _, err := NewPrecision(e); err == nil {
+	for _, e := range []rules.PrecisionEntry{{"a\xff", spec.Override{}}, {"", spec.Override{}}, {"a", spec.Override{Bits: &five}}} {
+		if _, err := rules.NewPrecision(e); err == nil {
 			t.Errorf("%+v: no error", e)
 		}
 	}

@@ -9,9 +9,11 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
+	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/shapes"
 )
 
 // The blockwise formats are the encodings of package ggml that have a form of codes and
@@ -41,7 +43,7 @@ func (w *weight) along(n int64) []int64 {
 		return nil // ONNX Runtime takes a single scale for that of the tensor
 	}
 	shape := slices.Clone(w.view)
-	shape[w.d.choice.axis] = n
+	shape[w.d.choice.Axis] = n
 	return shape
 }
 
@@ -50,8 +52,8 @@ const partScale = "_part_scale"
 
 // detailed adds a detail of which there is one for so many elements.
 func (w *weight) detailed(b *builder, name string, typ dtype.DType, part int64) *onnxpb.TensorProto {
-	n := divideUp(w.k, part)
-	t := b.tensor(w.d.value.name+name, typ, w.along(n))
+	n := shapes.DivideUp(w.k, part)
+	t := b.tensor(w.d.value.Name+name, typ, w.along(n))
 	if name == partScale {
 		w.partScale = t
 	}
@@ -70,9 +72,9 @@ func (w *weight) detailed(b *builder, name string, typ dtype.DType, part int64) 
 func (w *weight) buildBlockwise(b *builder) {
 	f := w.encoding.Form
 	block, part := int64(w.encoding.Elements), int64(f.Part)
-	parts := divideUp(w.k, part)
-	w.codes = b.tensor(w.d.value.name+w.d.choice.format.traits().suffix, w.codeType(), w.view)
-	w.scale = b.tensor(w.d.value.name+"_scale", dtype.Float16, w.along(w.blocks))
+	parts := shapes.DivideUp(w.k, part)
+	w.codes = b.tensor(w.d.value.Name+w.d.choice.format.Traits().Suffix, w.codeType(), w.view)
+	w.scale = b.tensor(w.d.value.Name+"_scale", dtype.Float16, w.along(w.blocks))
 	if f.Values != nil {
 		w.buildLookup(b, w.scale.GetName(), dtype.Float16)
 		return
@@ -94,10 +96,10 @@ func (w *weight) buildBlockwise(b *builder) {
 		b.result(w, dtype.Float32, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
 		return
 	}
-	value := b.value(w.d.value.name, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
+	value := b.value(w.d.value.Name, "DequantizeLinear", inputs, w.spreadOver(parts, part)...)
 	least := ofParts(w.detailed(b, "_min", dtype.Float16, block), "_part_min", dtype.Uint8)
 	if parts > 1 { // a single one is spread by Sub itself
-		least = b.value(least, "Gather", []string{least, b.blockIndex(w.k, part)}, intAttr("axis", int64(w.d.choice.axis)))
+		least = b.value(least, "Gather", []string{least, b.blockIndex(w.k, part)}, intAttr("axis", int64(w.d.choice.Axis)))
 	}
 	b.result(w, dtype.Float32, "Sub", []string{value, least})
 }
@@ -107,7 +109,7 @@ func (w *weight) spreadOver(n, block int64) []*onnxpb.AttributeProto {
 	if len(w.view) == 1 && n == 1 {
 		return nil
 	}
-	return []*onnxpb.AttributeProto{intAttr("axis", int64(w.d.choice.axis)), intAttr("block_size", block)}
+	return []*onnxpb.AttributeProto{intAttr("axis", int64(w.d.choice.Axis)), intAttr("block_size", block)}
 }
 
 // blockIndex returns the name of a constant that holds the number of each element's
@@ -187,7 +189,7 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 	n := t.scales * block
 	x = b.x
 	if t.inner > 1 {
-		x = grow(&s.x, int64(len(b.x)))
+		x = buffer.Grow(&s.x, int64(len(b.x)))
 		t.eachSlab(func(at, rows int64) { transpose(x[at:], b.x[at:], int(rows), int(t.width)) })
 	}
 	padded := pad(&s.padded, x, t, block)
@@ -195,26 +197,26 @@ func (b *buffers) encodeBlocks(t tile) (x, decoded []float32, err error) {
 	var importance []float32
 	if t.d.importance != nil {
 		columns = t.blocks * block
-		importance = grow(&s.importance, columns)
+		importance = buffer.Grow(&s.importance, columns)
 		clear(importance[copy(importance, t.d.importance):])
 	}
-	if err := b.encode(e, grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(columns), importance); err != nil {
+	if err := b.encode(e, buffer.Grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(columns), importance); err != nil {
 		return nil, nil, err
 	}
 	p := &s.parts
-	grow(&p.Codes, n)
-	grow(&p.Scales, t.scales)
-	grow(&p.Mins, t.scales)
+	buffer.Grow(&p.Codes, n)
+	buffer.Grow(&p.Scales, t.scales)
+	buffer.Grow(&p.Mins, t.scales)
 	clear(p.Mins)
-	grow(&p.PartScales, n/part)
-	grow(&p.PartMins, n/part)
+	buffer.Grow(&p.PartScales, n/part)
+	buffer.Grow(&p.PartMins, n/part)
 	f.Split(*p, s.packed)
 	if !kernels.IsFinite(kernels.AbsMax(kernels.AbsMax(0, p.Scales), p.Mins)) {
 		return nil, nil, nil
 	}
 	b.scale = append(b.scale[:0], inOrder(t, &s.turned, p.Scales, block)...)
 
-	decoded = grow(&s.decoded, n)
+	decoded = buffer.Grow(&s.decoded, n)
 	if err := e.Dequantize(decoded, s.packed, int(n), 1); err != nil {
 		return nil, nil, err
 	}
@@ -233,9 +235,9 @@ func inOrder[T any](t tile, buf *[]T, x []T, part int64) []T {
 	if t.inner == 1 {
 		return x
 	}
-	ordered, at := grow(buf, int64(len(x))), int64(0)
+	ordered, at := buffer.Grow(buf, int64(len(x))), int64(0)
 	t.eachSlab(func(_, rows int64) {
-		n := divideUp(rows, part)
+		n := shapes.DivideUp(rows, part)
 		transpose(ordered[at:], x[at:], int(t.width), int(n))
 		at += n * t.width
 	})
@@ -262,7 +264,7 @@ func pad(buf *[]float32, x []float32, t tile, n int64) []float32 {
 	if int64(len(x)) == t.scales*n {
 		return x
 	}
-	padded := grow(buf, t.scales*n)
+	padded := buffer.Grow(buf, t.scales*n)
 	clear(padded)
 	to := padded
 	for length := range t.lengths() {
@@ -276,7 +278,7 @@ func pad(buf *[]float32, x []float32, t tile, n int64) []float32 {
 func trim[T any](padded []T, t tile, n, part int64) []T {
 	to, from := int64(0), int64(0)
 	for length := range t.lengths() {
-		count := divideUp(length, part)
+		count := shapes.DivideUp(length, part)
 		if to < from {
 			copy(padded[to:], padded[from:from+count])
 		}
@@ -304,7 +306,7 @@ func (b *buffers) detail(t tile, d detail) []byte {
 	p := &b.blocks.parts
 	switch {
 	case d.size == 2:
-		raw := grow(&b.raw, 2*t.scales)[:0]
+		raw := buffer.Grow(&b.raw, 2*t.scales)[:0]
 		for _, v := range inOrder(t, &b.blocks.turned, p.Mins, d.part) {
 			raw = binary.LittleEndian.AppendUint16(raw, dtype.Float16Bits(v))
 		}
@@ -322,12 +324,12 @@ func (t tile) detailRuns(d detail) iter.Seq[run] {
 		first := t.first/t.blocks*d.at.k + t.first%t.blocks*per
 		n := int64(0)
 		for length := range t.lengths() {
-			n += divideUp(length, d.part)
+			n += shapes.DivideUp(length, d.part)
 		}
 		return d.at.runs(first, 1, n)
 	}
 	rows := int64(0)
-	t.eachSlab(func(_, n int64) { rows += divideUp(n, d.part) })
+	t.eachSlab(func(_, n int64) { rows += shapes.DivideUp(n, d.part) })
 	first := t.slab/t.blocks*d.at.k + t.slab%t.blocks*per
 	return d.at.runs(first*t.inner+t.col, rows, t.width)
 }
@@ -336,8 +338,8 @@ func (t tile) detailRuns(d detail) iter.Seq[run] {
 func (e *executor) readDetails(b *buffers, t tile, sum uint32, payloads map[*onnxpb.TensorProto]*modelfile.Payload) (uint32, error) {
 	for _, d := range t.details {
 		for r := range t.detailRuns(d) {
-			raw := grow(&b.raw, r.n*d.size)
-			if err := readAt(payloads[d.TensorProto], raw, r.at*d.size); err != nil {
+			raw := buffer.Grow(&b.raw, r.n*d.size)
+			if err := buffer.ReadFull(payloads[d.TensorProto], raw, r.at*d.size); err != nil {
 				return 0, err
 			}
 			sum = crc32.Update(sum, castagnoli, raw)

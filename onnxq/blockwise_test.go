@@ -6,7 +6,12 @@ import (
 	"testing"
 
 	"onnxquant/formats/ggml"
+	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/lazy"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -15,14 +20,14 @@ import (
 func TestBlockwiseValuesAreTheEncodings(t *testing.T) {
 	for _, kind := range []string{"odd", "mlp", "conv"} {
 		in := built(t, kind)
-		for _, format := range blockwiseFormats() {
-			for _, style := range []Style{DQ, NBits} {
-				if style == NBits && !format.format.scaled() {
+		for _, format := range spec.BlockwiseFormats() {
+			for _, style := range []spec.Style{spec.DQ, spec.NBits} {
+				if style == spec.NBits && !format.Format.Scaled() {
 					continue
 				}
 				for _, limit := range []int64{8, 1000, greatestTile} {
-					t.Run(fmt.Sprintf("%s/%s/%s/limit %d", kind, format.format, style, limit), func(t *testing.T) {
-						opts := Options{Format: format.format, Style: style, Ops: []string{"all"}}
+					t.Run(fmt.Sprintf("%s/%s/%s/limit %d", kind, format.Format, style, limit), func(t *testing.T) {
+						opts := Options{Format: format.Format, Style: style, Ops: []string{"all"}}
 						checkBlocks(t, in, opts, limit)
 						opts.Importance = importanceOf(t, in)
 						checkBlocks(t, in, opts, limit)
@@ -34,15 +39,15 @@ func TestBlockwiseValuesAreTheEncodings(t *testing.T) {
 }
 
 // importanceOf makes up an importance matrix of a model.
-func importanceOf(t *testing.T, path string) *Importance {
-	im := &Importance{source: "made up", columns: map[string][]float32{}}
+func importanceOf(t *testing.T, path string) *rules.Importance {
+	im := &rules.Importance{Source: "made up", Columns: map[string][]float32{}}
 	p, err := opened(t, path).Plan(Options{Format: "q4_0", Ops: []string{"all"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, w := range p.conv.to.weights {
 		for i := range w.k {
-			im.columns[w.d.value.name] = append(im.columns[w.d.value.name], float32(i%97)+0.5)
+			im.Columns[w.d.value.Name] = append(im.Columns[w.d.value.Name], float32(i%97)+0.5)
 		}
 	}
 	return im
@@ -50,8 +55,8 @@ func importanceOf(t *testing.T, path string) *Importance {
 
 func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
 	r, out := convertedIn(t, opened(t, in), opts, limit)
-	after := map[string]*QuantizedWeight{}
-	for _, w := range quantizedWeights(opened(t, out).index) {
+	after := map[string]*recognize.Weight{}
+	for _, w := range recognize.Weights(opened(t, out).index) {
 		after[w.Name] = w
 	}
 	if len(r.Plan.conv.to.weights) == 0 {
@@ -59,12 +64,12 @@ func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
 	}
 	for _, w := range r.Plan.conv.to.weights {
 		if (w.d.importance != nil) != (opts.Importance != nil) {
-			t.Errorf("%s has the importance %v", w.d.value.name, w.d.importance)
+			t.Errorf("%s has the importance %v", w.d.value.Name, w.d.importance)
 		}
-		if opts.Style == NBits && w.d.choice.style != NBits && w.d.note == "" {
-			t.Errorf("%s is in the style %s, and no note says why", w.d.value.name, w.d.choice.style)
+		if opts.Style == spec.NBits && w.d.choice.style != spec.NBits && w.d.note == "" {
+			t.Errorf("%s is in the style %s, and no note says why", w.d.value.Name, w.d.choice.style)
 		}
-		q := after[w.d.value.name]
+		q := after[w.d.value.Name]
 		if q == nil {
 			q = after[w.codes.GetName()] // what operators decode for themselves has no name of its own
 		}
@@ -73,7 +78,7 @@ func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
 			t.Fatal(err)
 		}
 		x := make([]float32, len(got))
-		if err := readNumbers(&arena{}, x, w.src, w.d.dtype, 0); err != nil {
+		if err := lazy.ReadNumbers(&lazy.Arena{}, x, w.src, w.d.dtype, 0); err != nil {
 			t.Fatal(err)
 		}
 		want := encodedColumns(t, w, x)
@@ -83,7 +88,7 @@ func checkBlocks(t *testing.T, in string, opts Options, limit int64) {
 			want = turned
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s of shape %v: other values than %s has", w.d.value.name, w.d.shape, w.encoding)
+			t.Errorf("%s of shape %v: other values than %s has", w.d.value.Name, w.d.shape, w.encoding)
 		}
 	}
 }
@@ -130,7 +135,7 @@ func TestBlockwiseBeyondFloat16(t *testing.T) {
 	}
 	path := written(t, m)
 	in := opened(t, path)
-	for _, format := range []Format{"q8_0", "q4_k"} {
+	for _, format := range []spec.Format{"q8_0", "q4_k"} {
 		p, err := in.Plan(Options{Format: format})
 		if err != nil {
 			t.Fatal(err)
@@ -139,7 +144,7 @@ func TestBlockwiseBeyondFloat16(t *testing.T) {
 		b := &buffers{}
 		tl := slices.Collect(w.tiles(greatestTile))[0]
 		n := tl.scales * tl.block
-		grow(&b.x, min(n, tl.n))
+		buffer.Grow(&b.x, min(n, tl.n))
 		b.x[0] = 1e38
 		_, decoded, err := b.encodeBlocks(tl)
 		if err != nil || decoded != nil {
@@ -152,9 +157,9 @@ func TestBlockwiseBeyondFloat16(t *testing.T) {
 }
 
 func TestCodesOf(t *testing.T) {
-	for _, f := range blockwiseFormats() {
-		e, _ := ggml.Lookup(string(f.format))
-		if bits := int(f.codes.Bits()); bits < e.Form.Bits || bits/2 >= e.Form.Bits && bits > 2 {
+	for _, f := range spec.BlockwiseFormats() {
+		e, _ := ggml.Lookup(string(f.Format))
+		if bits := int(f.Codes.Bits()); bits < e.Form.Bits || bits/2 >= e.Form.Bits && bits > 2 {
 			t.Errorf("%s: codes of %d bits in %d", e, e.Form.Bits, bits)
 		}
 	}

@@ -7,7 +7,9 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/lazy"
 )
 
 // elementBytes is an upper bound of the memory of buffers for an element of a
@@ -25,7 +27,7 @@ type buffers struct {
 	decoded []float32 // what their codes stand for
 	q       []byte    // codes, one a byte
 	packed  []byte
-	arena   arena
+	arena   lazy.Arena
 	turned  []byte // codes or zero points in the order in which they are stored
 
 	lo, hi, scale []float32 // of the tile's blocks
@@ -45,10 +47,10 @@ func (b *buffers) stopped() error {
 
 // prepare makes room for the blocks of a tile.
 func (b *buffers) prepare(t tile) {
-	clear(grow(&b.lo, t.scales))
-	clear(grow(&b.hi, t.scales))
-	grow(&b.scale, t.scales)
-	grow(&b.zero, t.scales)
+	clear(buffer.Grow(&b.lo, t.scales))
+	clear(buffer.Grow(&b.hi, t.scales))
+	buffer.Grow(&b.scale, t.scales)
+	buffer.Grow(&b.zero, t.scales)
 }
 
 // load reads the elements of a chunk as float32. A float64 beyond its range
@@ -57,11 +59,11 @@ func (b *buffers) load(t tile, c chunk) error {
 	if err := b.stopped(); err != nil {
 		return err
 	}
-	x := grow(&b.x, c.rows*c.n)
+	x := buffer.Grow(&b.x, c.rows*c.n)
 	size := t.d.dtype.Bits() / 8
 	raw := kernels.Bytes(x)
 	if t.d.dtype != dtype.Float32 {
-		raw = grow(&b.raw, c.rows*c.n*size)
+		raw = buffer.Grow(&b.raw, c.rows*c.n*size)
 	}
 	if err := t.src.ReadRows(raw, c.off*size, c.rows, c.n*size, t.inner*size); err != nil {
 		return err
@@ -105,7 +107,7 @@ func addHalf(q []byte, bits int) {
 // encodeScales returns scales of a tile as bytes of their type.
 func (b *buffers) encodeScales(t tile, scales []float32) []byte {
 	typ := t.scaleType()
-	raw := grow(&b.raw, typ.Bytes(t.scales))
+	raw := buffer.Grow(&b.raw, typ.Bytes(t.scales))
 	if typ.Bits() == 8 {
 		scaleBytes(raw, typ, scales)
 	} else {
@@ -127,10 +129,10 @@ func (t tile) observe(b *buffers, c chunk) {
 
 // quantize codes a chunk and measures how far the codes are from it.
 func (t tile) quantize(b *buffers, c chunk) (errors errstat.Stats) {
-	grow(&b.q, int64(len(b.x)))
+	buffer.Grow(&b.q, int64(len(b.x)))
 	m, measures := t.codec.(measurer)
 	if !measures {
-		grow(&b.decoded, int64(len(b.x)))
+		buffer.Grow(&b.decoded, int64(len(b.x)))
 	}
 	if t.inner == 1 {
 		k, block := int(min(c.n, t.k)), int(t.block)

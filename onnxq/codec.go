@@ -8,6 +8,7 @@ import (
 	"onnxquant/formats/qlora"
 	"onnxquant/int4"
 	"onnxquant/nvfp4"
+	"onnxquant/onnxq/spec"
 )
 
 // codec turns elements into codes and back. Package int4 tells what its methods
@@ -40,25 +41,25 @@ type measurer interface {
 // newCodec returns the codec of the weight's format.
 func (w *weight) newCodec() codec {
 	values := w.plainType()
-	switch f := w.d.choice.format; f.traits().family {
-	case float8:
-		return fp8.Codec{Format: map[Format]fp8.Format{FP8E4M3: fp8.E4M3FN, FP8E5M2: fp8.E5M2}[f], Type: values}
-	case microscaling:
+	switch f := w.d.choice.format; f.Traits().Family {
+	case spec.Float8:
+		return fp8.Codec{Format: map[spec.Format]fp8.Format{spec.FP8E4M3: fp8.E4M3FN, spec.FP8E5M2: fp8.E5M2}[f], Type: values}
+	case spec.Microscaling:
 		return mx.Codec{
-			Format: map[Format]mx.Format{MXFP4: mx.MXFP4, MXFP8: mx.MXFP8E4M3, MXFP8E5M2: mx.MXFP8E5M2}[f],
-			Rule:   map[ScaleRule]mx.Rule{RuleOCP: mx.OCP, RuleCeil: mx.Reference}[w.d.choice.rule],
+			Format: map[spec.Format]mx.Format{spec.MXFP4: mx.MXFP4, spec.MXFP8: mx.MXFP8E4M3, spec.MXFP8E5M2: mx.MXFP8E5M2}[f],
+			Rule:   map[spec.ScaleRule]mx.Rule{spec.RuleOCP: mx.OCP, spec.RuleCeil: mx.Reference}[w.d.choice.rule],
 			Type:   values,
 		}
-	case lookup:
+	case spec.Lookup:
 		return qlora.Codec{Table: qloraTables[f], Type: values}
-	case twoLevel:
+	case spec.TwoLevel:
 		return nvfp4.Codec{TensorScale: 1, Type: values} // until rescaled
 	default:
 		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.d.choice.zeroPoint, Type: values}
 	}
 }
 
-var qloraTables = map[Format]qlora.Table{NF4: qlora.NF4, FP4: qlora.FP4}
+var qloraTables = map[spec.Format]qlora.Table{spec.NF4: qlora.NF4, spec.FP4: qlora.FP4}
 
 // rescale gives the codec the scale of the whole tensor, whose greatest
 // magnitude is amax, and returns that scale.

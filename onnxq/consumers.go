@@ -3,12 +3,13 @@ package onnxq
 import (
 	"slices"
 
+	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 )
 
 // consumers changes the operators that read weights, in the copy of a model.
 type consumers struct {
-	index  *graphIndex
+	index  *graph.Graph
 	copies map[*onnxpb.NodeProto]*onnxpb.NodeProto   // of the input's nodes
 	gone   map[*onnxpb.NodeProto]bool                // copies that are needed no more
 	behind map[*onnxpb.NodeProto][]*onnxpb.NodeProto // what follows a copy
@@ -17,18 +18,18 @@ type consumers struct {
 	contrib bool // some operators are ONNX Runtime's own now
 }
 
-func newConsumers(x *graphIndex, from, to *onnxpb.ModelProto) *consumers {
+func newConsumers(x *graph.Graph, from, to *onnxpb.ModelProto) *consumers {
 	c := &consumers{
 		index:  x,
 		copies: map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
 		gone:   map[*onnxpb.NodeProto]bool{},
 		behind: map[*onnxpb.NodeProto][]*onnxpb.NodeProto{},
-		domain: domainOf(to.OpsetImport),
+		domain: graph.SpellingOfStandard(to.OpsetImport),
 	}
 	var copies []*onnxpb.NodeProto // in the order of the originals
-	walkNodes(to, func(n *onnxpb.NodeProto) { copies = append(copies, n) })
+	graph.WalkNodes(to, func(n *onnxpb.NodeProto) { copies = append(copies, n) })
 	i := 0
-	walkNodes(from, func(n *onnxpb.NodeProto) {
+	graph.WalkNodes(from, func(n *onnxpb.NodeProto) {
 		c.copies[n] = copies[i]
 		i++
 	})
@@ -40,17 +41,17 @@ func (c *consumers) readCodes(w *weight, b *builder) {
 	w.buildNBits(b)
 	rows := w.codes.GetName() // of codes, for Gather
 	if w.d.choice.nbits.product && w.d.choice.nbits.gather {
-		shape := b.shape(w.d.value.name, []int64{w.outer * w.inner, w.k * int64(w.bits()) / 8})
+		shape := b.shape(w.d.value.Name, []int64{w.outer * w.inner, w.k * int64(w.bits()) / 8})
 		rows = b.value(rows, "Reshape", []string{rows, shape})
 	}
-	for _, l := range w.d.reach.leaves {
-		for _, n := range l.via {
+	for _, l := range w.d.reach.Leaves {
+		for _, n := range l.Via {
 			c.gone[c.copies[n]] = true
 		}
-		if l.node.GetOpType() == "Gather" {
-			c.gather(w, l.node, rows)
+		if l.Node.GetOpType() == "Gather" {
+			c.gather(w, l.Node, rows)
 		} else {
-			c.product(w, l.node, b)
+			c.product(w, l.Node, b)
 		}
 	}
 }
@@ -74,14 +75,14 @@ func (c *consumers) product(w *weight, n *onnxpb.NodeProto, b *builder) {
 		inputs[3] = w.zero.GetName()
 	}
 	columns := w.outer * w.inner
-	add, bias := c.index.biasBehind(n, columns, w)
+	add, bias := biasBehind(c.index, n, columns, w)
 	switch {
-	case hasInput(n, 2) && c.index.isBias(use{n, 2}, columns, w):
+	case graph.HasInput(n, 2) && isBias(c.index, n, 2, columns, w):
 		inputs[5] = n.Input[2]
-	case hasInput(n, 2):
+	case graph.HasInput(n, 2):
 		made := c.copies[n]
-		product := b.fresh(w.d.value.name + "_MatMulNBits_Output")
-		sum := b.loose(w.d.value.name, "Add", made.Output[0], []string{product, n.Input[2]})
+		product := b.fresh(w.d.value.Name + "_MatMulNBits_Output")
+		sum := b.loose(w.d.value.Name, "Add", made.Output[0], []string{product, n.Input[2]})
 		made.Output = []string{product}
 		c.behind[made] = []*onnxpb.NodeProto{sum}
 	case add != nil:
@@ -101,49 +102,49 @@ func (c *consumers) product(w *weight, n *onnxpb.NodeProto, b *builder) {
 func (c *consumers) become(n *onnxpb.NodeProto, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	c.contrib = true
 	made := c.copies[n]
-	made.OpType, made.Domain, made.Overload = &op, new(contribDomain), nil
+	made.OpType, made.Domain, made.Overload = &op, new(graph.Contrib), nil
 	made.Input, made.Attribute = inputs, attrs
 }
 
 // isBias tells whether a constant is read that has an element for each column
 // and the weight's type.
-func (x *graphIndex) isBias(u use, columns int64, w *weight) bool {
-	v := x.source(u)
-	return v != nil && v.tensor != nil && len(v.tensor.GetDims()) == 1 && v.tensor.GetDims()[0] == columns && v.tensor.GetDataType() == int32(w.d.dtype)
+func isBias(x *graph.Graph, n *onnxpb.NodeProto, input int, columns int64, w *weight) bool {
+	v := x.Source(n, input)
+	return v != nil && v.Tensor != nil && len(v.Tensor.GetDims()) == 1 && v.Tensor.GetDims()[0] == columns && v.Tensor.GetDataType() == int32(w.d.dtype)
 }
 
 // biasBehind finds an Add, in the same graph, that alone reads a product and adds
 // a bias to it.
-func (x *graphIndex) biasBehind(n *onnxpb.NodeProto, columns int64, w *weight) (add *onnxpb.NodeProto, bias string) {
-	v := x.made(n)
-	if v == nil || v.output || len(v.uses) != 1 {
+func biasBehind(x *graph.Graph, n *onnxpb.NodeProto, columns int64, w *weight) (add *onnxpb.NodeProto, bias string) {
+	v := x.Made(n)
+	if v == nil || v.Output || len(v.Uses) != 1 {
 		return nil, ""
 	}
-	u := v.uses[0]
-	other := 1 - u.input
-	if u.node.GetOpType() != "Add" || len(u.node.Input) != 2 || !standardDomain(u.node.GetDomain()) || x.opset < 7 || x.home[u.node] != x.home[n] || !x.isBias(use{u.node, other}, columns, w) {
+	u := v.Uses[0]
+	other := 1 - u.Input
+	if u.Node.GetOpType() != "Add" || len(u.Node.Input) != 2 || !graph.IsStandard(u.Node.GetDomain()) || x.Opset < 7 || x.Home[u.Node] != x.Home[n] || !isBias(x, u.Node, other, columns, w) {
 		return nil, ""
 	}
-	return u.node, u.node.Input[other]
+	return u.Node, u.Node.Input[other]
 }
 
 // readAnew makes all that read a value, but for one node, read another.
-func (c *consumers) readAnew(v *value, name string) {
-	for _, u := range v.uses {
-		c.copies[u.node].Input[u.input] = name
+func (c *consumers) readAnew(v *graph.Value, name string) {
+	for _, u := range v.Uses {
+		c.copies[u.Node].Input[u.Input] = name
 	}
 }
 
 // finish tidies up the graphs, imports the domain of the new operators, and
 // raises the IR version to one whose initializers need not be inputs.
 func (c *consumers) finish(m *onnxpb.ModelProto) {
-	walkGraphs(m.Graph, c.tidy)
+	graph.WalkGraphs(m.Graph, c.tidy)
 	if c.contrib {
 		m.IrVersion = new(max(m.GetIrVersion(), 4))
 	}
-	imported := slices.ContainsFunc(m.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == contribDomain })
+	imported := slices.ContainsFunc(m.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == graph.Contrib })
 	if c.contrib && !imported {
-		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(contribDomain), Version: new(int64(1))})
+		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(graph.Contrib), Version: new(int64(1))})
 	}
 }
 

@@ -17,8 +17,11 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
+	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/spec"
 	"onnxquant/quantutil"
 	"onnxquant/testmodels"
 )
@@ -61,7 +64,7 @@ func raw(t testing.TB, m *Model, name string) (*onnxpb.TensorProto, []byte) {
 				t.Fatal(err)
 			}
 			b := make([]byte, p.Size())
-			if err := readAt(p, b, 0); err != nil {
+			if err := buffer.ReadFull(p, b, 0); err != nil {
 				t.Fatal(err)
 			}
 			return w, b
@@ -79,7 +82,7 @@ func TestConvertAgreesWithReference(t *testing.T) {
 			continue
 		}
 		for _, opts := range []Options{
-			{Bits: 4, Block: 32}, {Bits: 4, Block: 3}, {Bits: 8, Block: PerChannel}, {Bits: 4, Block: PerChannel},
+			{Bits: 4, Block: 32}, {Bits: 4, Block: 3}, {Bits: 8, Block: spec.PerChannel}, {Bits: 4, Block: spec.PerChannel},
 			{Bits: 2, Block: 16}, {Bits: 4, Block: 32, Ops: []string{"all"}},
 		} {
 			for _, limit := range []int64{8, 500, greatestTile} {
@@ -133,7 +136,7 @@ func checkSizes(t *testing.T, r *Report) {
 
 func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	t.Helper()
-	_, src := raw(t, in, w.d.value.name)
+	_, src := raw(t, in, w.d.value.Name)
 	tensor, err := quantutil.FromBytes(w.d.dtype, src, ints(w.view)...)
 	if err != nil {
 		t.Fatal(err)
@@ -143,13 +146,13 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 			t.Fatal(err)
 		}
 	}
-	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.d.choice.axis, 1, false, w.bits())
+	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.d.choice.Axis, 1, false, w.bits())
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, gotScale := raw(t, out, w.scale.GetName())
 	if !bytes.Equal(gotScale, scale.Bytes()) {
-		t.Errorf("%s: scales differ", w.d.value.name)
+		t.Errorf("%s: scales differ", w.d.value.Name)
 	}
 	codes := make([]byte, len(wq.Data))
 	for i, v := range wq.Data {
@@ -158,7 +161,7 @@ func compareWithReference(t *testing.T, in, out *Model, w *weight) {
 	want := make([]byte, int4.PackedLen(len(codes), w.bits()))
 	int4.Pack(want, codes, w.bits())
 	if _, got := raw(t, out, w.codes.GetName()); !bytes.Equal(got, want) {
-		t.Errorf("%s: codes differ", w.d.value.name)
+		t.Errorf("%s: codes differ", w.d.value.Name)
 	}
 }
 
@@ -184,7 +187,7 @@ func convert(t testing.TB, in, out string, opts Options) []byte {
 func TestSameBytesAtAnyThreadCount(t *testing.T) {
 	in := written(t, testmodels.MLP(7, 333, 777, 55))
 	for _, zero := range []bool{false, true} {
-		for _, external := range []ExternalData{ExternalNever, ExternalAlways} {
+		for _, external := range []spec.ExternalData{spec.ExternalNever, spec.ExternalAlways} {
 			var want []byte
 			for _, threads := range []int{1, 2, 3, 8, 16, 16} {
 				got := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), Options{Block: 5, ZeroPoint: zero, Threads: threads, ExternalData: external})
@@ -205,13 +208,13 @@ func TestReplaceExternalPair(t *testing.T) {
 	in := built(t, "mlp")
 	folder := t.TempDir()
 	out := filepath.Join(folder, "out.onnx")
-	for _, opts := range []Options{{Block: 32}, {Block: 32}, {Block: 16}, {Bits: 8, Block: PerChannel}} {
-		opts.ExternalData = ExternalAlways
+	for _, opts := range []Options{{Block: 32}, {Block: 32}, {Block: 16}, {Bits: 8, Block: spec.PerChannel}} {
+		opts.ExternalData = spec.ExternalAlways
 		want := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts)
 		if got := convert(t, in, out, opts); !bytes.Equal(got, want) {
 			t.Errorf("%+v: other bytes than in an empty folder", opts)
 		}
-		if names := list(listing(t, folder)); names != "out.onnx, out.onnx.data" {
+		if names := msg.List(listing(t, folder)); names != "out.onnx, out.onnx.data" {
 			t.Errorf("the folder holds %s", names)
 		}
 	}
@@ -248,7 +251,7 @@ func TestRefusedTargets(t *testing.T) {
 		{"the input's data", Options{}, func(t *testing.T, in string) string { return filepath.Join(filepath.Dir(in), "weights.bin") }, "file of the input model"},
 		{"a folder", Options{}, func(t *testing.T, in string) string { return t.TempDir() }, "a folder"},
 		{"no folder", Options{}, func(t *testing.T, in string) string { return filepath.Join(t.TempDir(), "none", "out.onnx") }, "no such file"},
-		{"data of another model", Options{ExternalData: ExternalAlways}, func(t *testing.T, in string) string {
+		{"data of another model", Options{ExternalData: spec.ExternalAlways}, func(t *testing.T, in string) string {
 			out := filepath.Join(t.TempDir(), "out.onnx")
 			if err := os.WriteFile(out+".data", []byte("precious"), 0o666); err != nil {
 				t.Fatal(err)

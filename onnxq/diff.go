@@ -12,7 +12,10 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -241,7 +244,7 @@ type key struct {
 func (k key) text() string {
 	text := ""
 	if k.name != "" {
-		text = " " + quote(k.name)
+		text = " " + msg.Quote(k.name)
 	}
 	if k.n > 0 {
 		text += " (" + strconv.Itoa(k.n+1) + ")"
@@ -270,7 +273,7 @@ func keyOf(m proto.Message) string {
 		}
 		return ""
 	case *onnxpb.OperatorSetIdProto:
-		if standardDomain(m.GetDomain()) {
+		if graph.IsStandard(m.GetDomain()) {
 			return "ai.onnx"
 		}
 		return m.GetDomain()
@@ -291,7 +294,7 @@ func keyOf(m proto.Message) string {
 // operator tells what a node does.
 func operator(m protoreflect.Message) string {
 	if n, ok := m.Interface().(*onnxpb.NodeProto); ok {
-		return " (" + clean(n.GetOpType()) + ")"
+		return " (" + msg.Clean(n.GetOpType()) + ")"
 	}
 	return ""
 }
@@ -342,11 +345,11 @@ func (d *differ) contents(x, y *onnxpb.TensorProto) (int64, error) {
 			return 0, context.Cause(d.ctx)
 		}
 		n := min(stretch, p.Size()-off)
-		a, b := grow(&d.bufs[0], n), grow(&d.bufs[1], n)
-		if err := readAt(p, a, off); err != nil {
+		a, b := buffer.Grow(&d.bufs[0], n), buffer.Grow(&d.bufs[1], n)
+		if err := buffer.ReadFull(p, a, off); err != nil {
 			return 0, err
 		}
-		if err := readAt(q, b, off); err != nil {
+		if err := buffer.ReadFull(q, b, off); err != nil {
 			return 0, err
 		}
 		if !bytes.Equal(a, b) {
@@ -377,11 +380,11 @@ func summary(m protoreflect.Message) string {
 	case *onnxpb.ValueInfoProto:
 		return typeText(m.Type)
 	case *onnxpb.NodeProto:
-		return fmt.Sprintf("%s of %s", clean(m.GetOpType()), namesText(m.Input))
+		return fmt.Sprintf("%s of %s", msg.Clean(m.GetOpType()), namesText(m.Input))
 	case *onnxpb.AttributeProto:
 		return attributeText(m)
 	case *onnxpb.StringStringEntryProto:
-		return quote(m.GetValue())
+		return msg.Quote(m.GetValue())
 	case *onnxpb.OperatorSetIdProto:
 		return strconv.FormatInt(m.GetVersion(), 10)
 	case *onnxpb.GraphProto:
@@ -431,7 +434,7 @@ func typeText(t *onnxpb.TypeProto) string {
 		case *onnxpb.TensorShapeProto_Dimension_DimValue:
 			dims[i] = strconv.FormatInt(v.DimValue, 10)
 		case *onnxpb.TensorShapeProto_Dimension_DimParam:
-			dims[i] = clean(v.DimParam)
+			dims[i] = msg.Clean(v.DimParam)
 		default:
 			dims[i] = "?"
 		}
@@ -442,7 +445,7 @@ func typeText(t *onnxpb.TypeProto) string {
 func namesText(names []string) string {
 	quoted := make([]string, len(names))
 	for i, name := range names {
-		quoted[i] = quote(name)
+		quoted[i] = msg.Quote(name)
 	}
 	return clipText(strings.Join(quoted, ", "))
 }
@@ -451,9 +454,9 @@ func valueText(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	one := func(v protoreflect.Value) string {
 		switch f.Kind() {
 		case protoreflect.StringKind:
-			return quote(v.String())
+			return msg.Quote(v.String())
 		case protoreflect.BytesKind:
-			return quote(string(v.Bytes()))
+			return msg.Quote(string(v.Bytes()))
 		case protoreflect.EnumKind:
 			if e := f.Enum().Values().ByNumber(v.Enum()); e != nil {
 				return string(e.Name())

@@ -8,8 +8,14 @@ import (
 
 	"onnxquant/calib"
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 )
 
 // Reasons that only the weights themselves can give.
@@ -22,11 +28,11 @@ const (
 
 // decision is what becomes of one float tensor.
 type decision struct {
-	value *value
+	value *graph.Value
 	dtype dtype.DType
 	shape []int64
 	bytes int64
-	reach reach
+	reach reach.Reach
 
 	quantize bool
 	reason   string // why not
@@ -39,37 +45,37 @@ type decision struct {
 
 // choice says how a weight is quantized.
 type choice struct {
-	format    Format
-	target    Target
-	rule      ScaleRule
-	narrow    calib.Method // of ranges, in the integer formats
-	zeroPoint bool
-	block     int // PerChannel: one for the whole axis
-	style     Style
-	nbits     nbits // meaningful in that style
-	operand         // along its axis blocks run
+	format        spec.Format
+	target        spec.Target
+	rule          spec.ScaleRule
+	narrow        calib.Method // of ranges, in the integer formats
+	zeroPoint     bool
+	block         int // PerChannel: one for the whole axis
+	style         spec.Style
+	nbits         nbits // meaningful in that style
+	reach.Operand       // along its axis blocks run
 }
 
 // discover decides for each float tensor of the model whether it is quantized.
 func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
 	x := m.index
 	var all []*decision
-	for _, v := range x.values {
-		if typ := dtype.DType(v.tensor.GetDataType()); typ.Float() {
-			all = append(all, &decision{value: v, dtype: typ, shape: v.tensor.GetDims(), bytes: sizeOf(v.tensor)})
+	for _, v := range x.Values {
+		if typ := dtype.DType(v.Tensor.GetDataType()); typ.Float() {
+			all = append(all, &decision{value: v, dtype: typ, shape: v.Tensor.GetDims(), bytes: graph.SizeOf(v.Tensor)})
 		}
 	}
-	for _, v := range x.unusual {
-		all = append(all, &decision{value: v, dtype: v.unusual.dtype, shape: v.unusual.shape, bytes: v.unusual.bytes})
+	for _, v := range x.Unusual {
+		all = append(all, &decision{value: v, dtype: v.Unusual.Dtype, shape: v.Unusual.Shape, bytes: v.Unusual.Bytes})
 	}
-	trained, done := trainedNames(m.file.Proto), quantizedParts(m.index)
+	trained, done := graph.TrainedNames(m.file.Proto), recognize.Parts(m.index)
 	for _, d := range all {
-		d.reach = reachOf(x, d.value, d.shape)
+		d.reach = reach.Of(x, d.value, d.shape)
 		if d.reason = done[d.value]; d.reason != "" {
 			continue
 		}
 		if err := d.selectBy(opts); err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", quote(d.value.path), err)
+			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(d.value.Path), err)
 		}
 		if d.reason != "" {
 			continue
@@ -77,9 +83,9 @@ func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
 		if d.reason = d.obstacle(trained, but.left); d.reason == "" {
 			d.reason = d.fit(x, opts)
 		}
-		d.settleStyle(x, opts.Style, but.plain[d.value.tensor])
+		d.settleStyle(x, opts.Style, but.plain[d.value.Tensor])
 		if d.reason != "" && opts.Strict {
-			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, quote(d.value.path), d.reason)
+			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.value.Path), d.reason)
 		}
 		d.quantize = d.reason == ""
 	}
@@ -90,11 +96,11 @@ func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
 // training graphs, and those in attributes. Single numbers are left out.
 func (m *Model) elsewhere() (all []*decision) {
 	listed := map[*onnxpb.TensorProto]bool{}
-	for _, v := range m.index.values {
-		listed[v.tensor] = true
+	for _, v := range m.index.Values {
+		listed[v.Tensor] = true
 	}
-	for _, v := range m.index.unusual {
-		listed[v.unusual.sparse.GetValues()] = true
+	for _, v := range m.index.Unusual {
+		listed[v.Unusual.Sparse.GetValues()] = true
 	}
 	for where, t := range modelfile.Tensors(m.file.Proto) {
 		typ := dtype.DType(t.GetDataType())
@@ -105,20 +111,20 @@ func (m *Model) elsewhere() (all []*decision) {
 		if strings.HasPrefix(where, modelfile.InTraining) {
 			reason = "in training_info"
 		}
-		v := &value{name: t.GetName(), path: where, tensor: t}
-		all = append(all, &decision{value: v, dtype: typ, shape: t.GetDims(), bytes: sizeOf(t), reason: reason})
+		v := &graph.Value{Name: t.GetName(), Path: where, Tensor: t}
+		all = append(all, &decision{value: v, dtype: typ, shape: t.GetDims(), bytes: graph.SizeOf(t), reason: reason})
 	}
 	return all
 }
 
 // settleStyle finds the form of the weight in a style. There may be a reason not
 // to use what ONNX Runtime's own operators read.
-func (d *decision) settleStyle(x *graphIndex, style Style, not string) {
+func (d *decision) settleStyle(x *graph.Graph, style spec.Style, not string) {
 	c := &d.choice
-	c.style = DQ
-	switch family := c.format.traits().family; {
+	c.style = spec.DQ
+	switch family := c.format.Traits().Family; {
 	case d.reason != "":
-	case style == NBits || style == "" && d.unfused(x) != "":
+	case style == spec.NBits || style == "" && d.unfused(x) != "":
 		if style == "" {
 			d.remark(d.unfused(x))
 		}
@@ -127,15 +133,15 @@ func (d *decision) settleStyle(x *graphIndex, style Style, not string) {
 			d.remark("no MatMulNBits or GatherBlockQuantized: " + why)
 			return
 		}
-		c.style, c.nbits = NBits, f
-	case style == QDQ && d.dtype == dtype.Float64:
+		c.style, c.nbits = spec.NBits, f
+	case style == spec.QDQ && d.dtype == dtype.Float64:
 		d.reason = "QuantizeLinear does not take float64"
-	case style == QDQ && family != integer && family != float8:
+	case style == spec.QDQ && family != spec.Integer && family != spec.Float8:
 		d.reason = fmt.Sprintf("QuantizeLinear does not make %s", c.format)
-	case style == QDQ && len(d.value.returned) > 0:
+	case style == spec.QDQ && len(d.value.Returned) > 0:
 		d.reason = "its function returns it"
-	case style == QDQ:
-		c.style = QDQ
+	case style == spec.QDQ:
+		c.style = spec.QDQ
 	}
 }
 
@@ -164,7 +170,7 @@ func (d *decision) selectBy(opts Options) error {
 	case d.matches(opts.Exclude):
 		d.reason = "excluded"
 	default:
-		d.choice.operand = o
+		d.choice.Operand = o
 		return d.choose(opts)
 	}
 	return nil
@@ -172,34 +178,34 @@ func (d *decision) selectBy(opts Options) error {
 
 // readers finds how the first selected operator sums over the tensor that takes it
 // as its weight, or says why there is none.
-func (d *decision) readers(opts Options) (o operand, reason string) {
+func (d *decision) readers(opts Options) (o reach.Operand, reason string) {
 	var unselected, other, done []string
-	for _, l := range d.reach.leaves {
-		o, weight, why := l.operand(d.shape)
+	for _, l := range d.reach.Leaves {
+		o, weight, why := l.Operand(d.shape)
 		switch {
-		case weight && !slices.Contains(opts.Ops, l.node.GetOpType()):
-			unselected = append(unselected, operatorName(l.node))
+		case weight && !slices.Contains(opts.Ops, l.Node.GetOpType()):
+			unselected = append(unselected, graph.Operator(l.Node))
 		case weight && why == "":
 			return o, ""
 		case weight:
 			d.unknown = fmt.Sprintf("%s: %s", l, why)
 		default:
 			other = append(other, l.String()+remark(why))
-			if role := roleOfLeaf(l); role != "" {
+			if role := recognize.RoleOf(l); role != "" {
 				done = append(done, role)
 			}
 		}
 	}
 	switch {
 	case d.unknown != "":
-		return operand{0, d.shape}, ""
+		return reach.Operand{0, d.shape}, ""
 	case len(unselected) > 0:
-		return o, "operator not selected: " + list(unselected)
+		return o, "operator not selected: " + msg.List(unselected)
 	case len(other) > 0 && len(done) == len(other):
-		return o, already + list(done)
+		return o, recognize.Already + msg.List(done)
 	case len(other) > 0:
-		return o, "read by " + list(other)
-	case d.value.output || d.reach.output:
+		return o, "read by " + msg.List(other)
+	case d.value.Output || d.reach.Output:
 		return o, "graph output"
 	}
 	return o, "nothing reads it"
@@ -215,37 +221,37 @@ func remark(why string) string {
 // obstacle says why a selected tensor cannot be quantized, if so.
 func (d *decision) obstacle(trained map[string]bool, unfit map[*onnxpb.TensorProto]string) string {
 	var other []string
-	for _, l := range d.reach.leaves {
-		if _, weight, _ := l.operand(d.shape); !weight {
+	for _, l := range d.reach.Leaves {
+		if _, weight, _ := l.Operand(d.shape); !weight {
 			other = append(other, l.String())
 		}
 	}
 	switch {
-	case d.value.unusual != nil:
-		return "stored as " + d.value.unusual.form
-	case d.value.input && !d.value.mustBeInput:
+	case d.value.Unusual != nil:
+		return "stored as " + d.value.Unusual.Form
+	case d.value.Input && !d.value.MustBeInput:
 		return "graph input: callers may replace it"
-	case d.value.output || d.reach.output:
+	case d.value.Output || d.reach.Output:
 		return "graph output"
-	case trained[d.value.name]:
+	case trained[d.value.Name]:
 		return "bound by training_info"
 	case len(other) > 0:
-		return "also read by " + list(other)
+		return "also read by " + msg.List(other)
 	case d.unknown != "":
 		return d.unknown
 	}
-	return unfit[d.value.tensor]
+	return unfit[d.value.Tensor]
 }
 
 // matches reports whether one of the patterns means the tensor or a node that
 // reads it.
 func (d *decision) matches(patterns []string) bool {
 	for _, p := range patterns {
-		if matchName(p, d.value.name) || d.value.path != d.value.name && matchName(p, d.value.path) {
+		if rules.MatchName(p, d.value.Name) || d.value.Path != d.value.Name && rules.MatchName(p, d.value.Path) {
 			return true
 		}
-		for _, l := range d.reach.leaves {
-			if name := l.node.GetName(); name != "" && matchName(p, name) {
+		for _, l := range d.reach.Leaves {
+			if name := l.Node.GetName(); name != "" && rules.MatchName(p, name) {
 				return true
 			}
 		}
@@ -256,7 +262,7 @@ func (d *decision) matches(patterns []string) bool {
 // choose settles format, block and axis from the options and the overrides.
 func (d *decision) choose(opts Options) error {
 	c := &d.choice
-	c.narrow, _ = parseRange(opts.Range)
+	c.narrow, _ = spec.ParseRange(opts.Range)
 	c.target, c.rule, c.block, c.zeroPoint = opts.Target, opts.ScaleRule, opts.Block, opts.ZeroPoint
 	bits, format := opts.Bits, opts.Format
 	if o, ok := d.override(opts.Precision); ok {
@@ -265,39 +271,39 @@ func (d *decision) choose(opts Options) error {
 		}
 		if o.Format != nil {
 			format = *o.Format
-			if format.traits().block != 0 {
+			if format.Traits().Block != 0 {
 				c.block = 0 // the option is for other formats
 			}
 		}
-		set(&bits, o.Bits)
-		set(&c.block, o.Block)
-		set(&c.zeroPoint, o.ZeroPoint)
+		spec.SetIf(&bits, o.Bits)
+		spec.SetIf(&c.block, o.Block)
+		spec.SetIf(&c.zeroPoint, o.ZeroPoint)
 		if o.Axis != nil {
-			c.axis, d.unknown = *o.Axis, ""
-			c.view = d.shape
-			if c.axis < 0 {
-				c.axis += len(d.shape)
+			c.Axis, d.unknown = *o.Axis, ""
+			c.View = d.shape
+			if c.Axis < 0 {
+				c.Axis += len(d.shape)
 			}
-			if c.axis < 0 || c.axis >= len(d.shape) {
+			if c.Axis < 0 || c.Axis >= len(d.shape) {
 				return fmt.Errorf("precision_info: axis %d, but its rank is %d", *o.Axis, len(d.shape))
 			}
 		}
 	}
-	if format == Float {
-		c.format, d.reason = Float, "its format is float"
+	if format == spec.Float {
+		c.format, d.reason = spec.Float, "its format is float"
 		return nil
 	}
 	var err error
-	if c.format, c.block, err = resolveFormat(bits, format, c.block, c.zeroPoint); err != nil || c.format.encoding() == nil {
+	if c.format, c.block, err = spec.Resolve(bits, format, c.block, c.zeroPoint); err != nil || c.format.Encoding() == nil {
 		return err
 	}
-	if name, ok := opts.Names.For(d.value.path); ok && d.unknown == "" {
-		d.importance, err = opts.Importance.of(c.view[c.axis], 1, name, d.value.path)
+	if name, ok := opts.Names.For(d.value.Path); ok && d.unknown == "" {
+		d.importance, err = opts.Importance.Of(c.View[c.Axis], 1, name, d.value.Path)
 	}
 	return err
 }
 
 // override finds what a precision_info says of the tensor.
-func (d *decision) override(p *Precision) (Override, bool) {
-	return p.For(d.value.path, d.value.name)
+func (d *decision) override(p *rules.Precision) (spec.Override, bool) {
+	return p.For(d.value.Path, d.value.Name)
 }

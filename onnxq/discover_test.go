@@ -12,8 +12,12 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/shapes"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -43,7 +47,7 @@ func parameterAttr(name string, v *onnxpb.AttributeProto) *onnxpb.AttributeProto
 // floats is a tensor of small numbers.
 func floats(name string, shape ...int64) *onnxpb.TensorProto {
 	t := &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype.Float32)), Dims: shape}
-	for i := range elements(shape) {
+	for i := range shapes.Count(shape) {
 		t.FloatData = append(t.FloatData, float32(i%13)-6)
 	}
 	return t
@@ -66,7 +70,7 @@ func madeOf(t *testing.T, tensors []*onnxpb.TensorProto, nodes []*onnxpb.NodePro
 		}}}
 	}
 	imports := []*onnxpb.OperatorSetIdProto{{Domain: new(""), Version: new(int64(17))}}
-	for _, domain := range []string{contribDomain, "local"} {
+	for _, domain := range []string{graph.Contrib, "local"} {
 		imports = append(imports, &onnxpb.OperatorSetIdProto{Domain: &domain, Version: new(int64(1))})
 	}
 	return &testmodels.Model{Proto: &onnxpb.ModelProto{
@@ -185,8 +189,8 @@ func TestOperands(t *testing.T) {
 			if view == nil {
 				view = c.shape
 			}
-			if got := p.conv.to.weights[0].d.choice.operand; c.left != "" || got.axis != c.axis || !slices.Equal(got.view, view) {
-				t.Errorf("axis %d of %v, want %d of %v%s", got.axis, got.view, c.axis, view, c.left)
+			if got := p.conv.to.weights[0].d.choice.Operand; c.left != "" || got.Axis != c.axis || !slices.Equal(got.View, view) {
+				t.Errorf("axis %d of %v, want %d of %v%s", got.Axis, got.View, c.axis, view, c.left)
 			}
 		})
 	}
@@ -303,9 +307,9 @@ func TestMalformedNodes(t *testing.T) {
 		{nodes{node("MatMul", "p", "x w"), node("Add", "y", "p")}, false},
 	} {
 		in := written(t, madeOf(t, []*onnxpb.TensorProto{floats("w", 64, 64), floats("c", 2, 64)}, test.nodes))
-		for _, style := range []Style{DQ, NBits} {
+		for _, style := range []spec.Style{spec.DQ, spec.NBits} {
 			out := filepath.Join(t.TempDir(), "out.onnx")
-			_, err := Convert(context.Background(), in, out, Options{Bits: 8, Block: 32, Ops: KnownOps, Style: style})
+			_, err := Convert(context.Background(), in, out, Options{Bits: 8, Block: 32, Ops: reach.KnownOps, Style: style})
 			if (err != nil) != test.refused || err != nil && !errors.Is(err, ErrModel) {
 				t.Errorf("%v, style %s: error %v", test.nodes, style, err)
 			}
@@ -373,8 +377,8 @@ func TestConvertTwice(t *testing.T) {
 			continue
 		}
 		for _, opts := range []Options{
-			{Block: 32}, {Bits: 8, Block: PerChannel, ZeroPoint: true}, {Block: 16, Style: NBits}, {Format: FP8E4M3},
-			{Format: NVFP4, Target: ORT}, {Format: MXFP8, Target: ORT}, {Format: NF4}, {Block: 32, Style: QDQ},
+			{Block: 32}, {Bits: 8, Block: spec.PerChannel, ZeroPoint: true}, {Block: 16, Style: spec.NBits}, {Format: spec.FP8E4M3},
+			{Format: spec.NVFP4, Target: spec.ORT}, {Format: spec.MXFP8, Target: spec.ORT}, {Format: spec.NF4}, {Block: 32, Style: spec.QDQ},
 		} {
 			opts.Ops = []string{"all"}
 			t.Run(fmt.Sprintf("%s/%d%s/%s", kind.Name, opts.Bits, opts.Format, opts.Style), func(t *testing.T) {
@@ -404,7 +408,7 @@ func TestConvertTwice(t *testing.T) {
 
 // So it is in functions, with codes that are looked up in a table too.
 func TestConvertFunctionTwice(t *testing.T) {
-	for _, format := range []Format{Int4, NF4} {
+	for _, format := range []spec.Format{spec.Int4, spec.NF4} {
 		in := written(t, madeOf(t, nil, nodes{node("local.f", "y", "x")},
 			localFunction("f", "x", "y", constantNode("v", floats("w", 256, 64)), node("MatMul", "y", "x v"))))
 		opts := Options{Format: format, Ops: []string{"all"}}

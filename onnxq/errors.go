@@ -3,6 +3,7 @@ package onnxq
 import (
 	"errors"
 
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 )
 
@@ -15,7 +16,7 @@ var (
 	// its external data is missing or out of bounds.
 	ErrTensor = modelfile.ErrTensor
 	// ErrModel: the graph makes no sense.
-	ErrModel = errModel
+	ErrModel = graph.ErrModel
 	// ErrTarget: the output cannot be written.
 	ErrTarget = modelfile.ErrTarget
 	// ErrStrict: Options.Strict wants a weight quantized that cannot be.

@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -76,7 +78,7 @@ func ExampleModel_Analyze() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	candidates := []onnxq.Candidate{{Format: onnxq.Int4, Block: 32}, {Format: onnxq.Int8, Block: 32}}
+	candidates := []spec.Candidate{{Format: spec.Int4, Block: 32}, {Format: spec.Int8, Block: 32}}
 	analysis, err := m.Analyze(context.Background(), onnxq.AnalyzeOptions{Candidates: candidates, MaxError: 0.06})
 	if err != nil {
 		log.Fatal(err)
@@ -94,10 +96,10 @@ func ExampleModel_Analyze() {
 }
 
 func ExampleNewPrecision() {
-	bits, format := 8, onnxq.NF4
-	p, err := onnxq.NewPrecision(
-		onnxq.PrecisionEntry{Pattern: "*experts*", Override: onnxq.Override{Format: &format}},
-		onnxq.PrecisionEntry{Pattern: onnxq.PatternOf("head[0]"), Override: onnxq.Override{Bits: &bits}},
+	bits, format := 8, spec.NF4
+	p, err := rules.NewPrecision(
+		rules.PrecisionEntry{Pattern: "*experts*", Override: spec.Override{Format: &format}},
+		rules.PrecisionEntry{Pattern: rules.PatternOf("head[0]"), Override: spec.Override{Bits: &bits}},
 	)
 	if err != nil {
 		log.Fatal(err)
@@ -114,7 +116,7 @@ func ExampleParsePrecision() {
 	in, out, remove := example("mlp")
 	defer remove()
 
-	precision, err := onnxq.ParsePrecision([]byte(`{"w*": 4, "w2": {"bits": 8, "block": -1}}`))
+	precision, err := rules.ParsePrecision([]byte(`{"w*": 4, "w2": {"bits": 8, "block": -1}}`))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -167,7 +169,7 @@ func ExampleModel_QuantizedWeights() {
 	in, out, remove := example("mlp")
 	defer remove()
 
-	if _, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Block: 32, Style: onnxq.NBits}); err != nil {
+	if _, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Block: 32, Style: spec.NBits}); err != nil {
 		log.Fatal(err)
 	}
 	m, err := onnxq.Open(out)
@@ -214,10 +216,10 @@ func ExampleRestyle() {
 	defer remove()
 
 	ctx := context.Background()
-	if _, err := onnxq.Convert(ctx, in, out, onnxq.Options{Block: 32, Style: onnxq.NBits}); err != nil {
+	if _, err := onnxq.Convert(ctx, in, out, onnxq.Options{Block: 32, Style: spec.NBits}); err != nil {
 		log.Fatal(err)
 	}
-	report, err := onnxq.Restyle(ctx, out, out+".dq", onnxq.DQ, onnxq.RewriteOptions{})
+	report, err := onnxq.Restyle(ctx, out, out+".dq", spec.DQ, onnxq.RewriteOptions{})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -268,7 +270,7 @@ func ExampleModel_PlanGGUF() {
 }
 
 func ExampleParseNames() {
-	names, err := onnxq.ParseNames([]byte(`{"model.layers.*.mlp.up_proj.weight": "blk.*.ffn_up.weight"}`))
+	names, err := rules.ParseNames([]byte(`{"model.layers.*.mlp.up_proj.weight": "blk.*.ffn_up.weight"}`))
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -289,7 +291,7 @@ func ExampleModel_Inspect() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	found := m.Inspect(onnxq.Options{Target: onnxq.ORT, Block: 32, Ops: []string{"Gather", "Gemm"}})
+	found := m.Inspect(onnxq.Options{Target: spec.ORT, Block: 32, Ops: []string{"Gather", "Gemm"}})
 	fmt.Println(found.Nodes, "nodes, opset", found.Opsets[0].Version)
 	for _, t := range found.Types {
 		fmt.Println(t.Tensors, t.DType, t.Bytes)

@@ -11,6 +11,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
@@ -177,13 +178,13 @@ func (e *executor) unfit() map[*onnxpb.TensorProto]string {
 	for w, s := range e.sums() {
 		switch {
 		case e.broken[w].Load() && w.d.dtype == dtype.Float64:
-			reasons[w.d.value.tensor] = reasonHuge
+			reasons[w.d.value.Tensor] = reasonHuge
 		case e.broken[w].Load() && w.encoding != nil:
-			reasons[w.d.value.tensor] = reasonBeyond
+			reasons[w.d.value.Tensor] = reasonBeyond
 		case e.broken[w].Load():
-			reasons[w.d.value.tensor] = reasonBroken
+			reasons[w.d.value.Tensor] = reasonBroken
 		case !e.spoiled.Load() && s.SumSq > 0 && s.SumSqErr >= s.SumSq:
-			reasons[w.d.value.tensor] = reasonLost
+			reasons[w.d.value.Tensor] = reasonLost
 		}
 	}
 	return reasons
@@ -221,8 +222,8 @@ func (e *executor) copy(b *buffers, s stretch, out *outcome) error {
 	if e.spoiled.Load() {
 		return nil
 	}
-	buf := grow(&b.raw, s.len)
-	if err := readAt(e.conv.to.out.contents[s.content].copy, buf, s.start); err != nil {
+	buf := buffer.Grow(&b.raw, s.len)
+	if err := buffer.ReadFull(e.conv.to.out.contents[s.content].copy, buf, s.start); err != nil {
 		return err
 	}
 	out.sum = crc32.Checksum(buf, castagnoli)
@@ -303,7 +304,7 @@ func (e *executor) writeScales(b *buffers, t tile, out *outcome) error {
 
 // writeRuns packs and writes codes, each run where it lies.
 func (p *packedWriter) writeRuns(b *buffers, q []byte, runs iter.Seq[run], sum *uint32) error {
-	packed := grow(&b.packed, int64(len(q)))
+	packed := buffer.Grow(&b.packed, int64(len(q)))
 	for r := range runs {
 		if err := p.write(packed, q[r.from:r.from+r.n], r.at, sum); err != nil {
 			return err

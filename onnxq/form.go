@@ -9,6 +9,8 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/target"
+	"onnxquant/onnxq/spec"
 )
 
 // builder collects the tensors and nodes that decode weights in one graph.
@@ -93,15 +95,15 @@ func (b *builder) result(w *weight, made dtype.DType, op string, inputs []string
 		steps = append(steps, step{"Cast", nil, []*onnxpb.AttributeProto{intAttr("to", int64(w.d.dtype))}})
 	}
 	if !slices.Equal(w.codeShape(), w.d.shape) {
-		steps = append(steps, step{"Reshape", []string{b.shape(w.d.value.name, w.d.shape)}, nil})
+		steps = append(steps, step{"Reshape", []string{b.shape(w.d.value.Name, w.d.shape)}, nil})
 	}
 	var value []string
 	for i, s := range steps {
 		in := append(value, s.inputs...)
 		if i == len(steps)-1 {
-			b.node(w.d.value.name, s.op, cmp.Or(w.output, w.d.value.name), in, s.attrs...)
+			b.node(w.d.value.Name, s.op, cmp.Or(w.output, w.d.value.Name), in, s.attrs...)
 		} else {
-			value = []string{b.value(w.d.value.name, s.op, in, s.attrs...)}
+			value = []string{b.value(w.d.value.Name, s.op, in, s.attrs...)}
 		}
 	}
 }
@@ -137,9 +139,9 @@ var typeOpsets = map[dtype.DType]int64{
 // opset is the least one that has the types and attributes of the weight's form.
 func (w *weight) opset() int64 {
 	switch w.d.choice.style {
-	case NBits:
+	case spec.NBits:
 		return 0 // its operators are of another domain
-	case QDQ:
+	case spec.QDQ:
 		return max(21, typeOpsets[w.codeType()]) // output_dtype of QuantizeLinear
 	}
 	need := max(13, typeOpsets[w.codeType()], typeOpsets[w.scaleType()], typeOpsets[w.d.dtype])
@@ -152,15 +154,15 @@ func (w *weight) opset() int64 {
 // tabled tells whether codes are looked up in a table, because the target has no
 // type for them. QLoRA's formats are in no standard.
 func (w *weight) tabled() bool {
-	return engineOf(w.d.choice.target).tables(w.d.choice.format)
+	return target.Of(w.d.choice.target).Tables(w.d.choice.format)
 }
 
 // formName names what decodes the weight, for the plan.
 func (w *weight) formName() string {
 	switch w.d.choice.style {
-	case NBits:
+	case spec.NBits:
 		return w.d.choice.nbits.String()
-	case QDQ:
+	case spec.QDQ:
 		return "QuantizeLinear and DequantizeLinear"
 	}
 	switch {
@@ -177,17 +179,17 @@ func (w *weight) codeType() dtype.DType {
 	if w.tabled() {
 		return dtype.Uint4
 	}
-	return w.d.choice.format.traits().codes
+	return w.d.choice.format.Traits().Codes
 }
 
 // build adds what decodes the weight and gives the result its name.
 func (w *weight) build(b *builder) {
 	switch w.d.choice.style {
-	case NBits:
+	case spec.NBits:
 		b.tensors = append(b.tensors, w.decoder.tensors...)
 		b.nodes = append(b.nodes, w.decoder.nodes...)
 		return
-	case QDQ:
+	case spec.QDQ:
 		w.buildFake(b)
 		return
 	}
@@ -195,10 +197,10 @@ func (w *weight) build(b *builder) {
 		w.buildBlockwise(b)
 		return
 	}
-	w.codes = b.tensor(w.d.value.name+w.d.choice.format.traits().suffix, w.codeType(), w.codeShape())
-	w.scale = b.tensor(w.d.value.name+"_scale", w.scaleType(), w.scaleShape())
+	w.codes = b.tensor(w.d.value.Name+w.d.choice.format.Traits().Suffix, w.codeType(), w.codeShape())
+	w.scale = b.tensor(w.d.value.Name+"_scale", w.scaleType(), w.scaleShape())
 	if w.codec.HasZeroPoints() {
-		w.zero = b.tensor(w.d.value.name+"_zp", w.codeType(), w.scaleShape())
+		w.zero = b.tensor(w.d.value.Name+"_zp", w.codeType(), w.scaleShape())
 	}
 	scale, scaleType := w.buildScale(b)
 	if w.tabled() {
@@ -211,26 +213,26 @@ func (w *weight) build(b *builder) {
 // buildFake adds a QuantizeLinear behind the weight, which stays, and a
 // DequantizeLinear behind that.
 func (w *weight) buildFake(b *builder) {
-	w.scale = b.tensor(w.d.value.name+"_scale", w.scaleType(), w.scaleShape())
-	inputs := []string{w.d.value.name, w.scale.GetName()}
+	w.scale = b.tensor(w.d.value.Name+"_scale", w.scaleType(), w.scaleShape())
+	inputs := []string{w.d.value.Name, w.scale.GetName()}
 	if !slices.Equal(w.codeShape(), w.d.shape) {
-		inputs[0] = b.value(w.d.value.name, "Reshape", []string{w.d.value.name, b.shape(w.d.value.name+"_view", w.codeShape())})
+		inputs[0] = b.value(w.d.value.Name, "Reshape", []string{w.d.value.Name, b.shape(w.d.value.Name+"_view", w.codeShape())})
 	}
 	attrs := w.blocking()
 	if w.codec.HasZeroPoints() {
-		w.zero = b.tensor(w.d.value.name+"_zp", w.codeType(), w.scaleShape())
+		w.zero = b.tensor(w.d.value.Name+"_zp", w.codeType(), w.scaleShape())
 		inputs = append(inputs, w.zero.GetName())
 	} else {
 		attrs = append(attrs, intAttr("output_dtype", int64(w.codeType())))
 	}
-	codes := b.value(w.d.value.name, "QuantizeLinear", inputs, attrs...)
+	codes := b.value(w.d.value.Name, "QuantizeLinear", inputs, attrs...)
 	b.result(w, w.d.dtype, "DequantizeLinear", append([]string{codes}, inputs[1:]...), w.blocking()...)
 }
 
 // codeShape is the shape of the tensor of codes. Where axes count as one it is
 // not the weight's, unless there is one scale for each index of the first axis.
 func (w *weight) codeShape() []int64 {
-	if w.perAxis && w.d.choice.axis == 1 && w.view[0] == w.d.shape[0] {
+	if w.perAxis && w.d.choice.Axis == 1 && w.view[0] == w.d.shape[0] {
 		return w.d.shape
 	}
 	return w.view
@@ -241,13 +243,13 @@ func (w *weight) buildScale(b *builder) (name string, typ dtype.DType) {
 	stored := w.scale.GetName()
 	switch t := w.scaleType(); {
 	case t == dtype.Float8E4M3FN: // scaled themselves
-		w.whole = b.tensor(w.d.value.name+"_scale_2", dtype.Float32, nil)
+		w.whole = b.tensor(w.d.value.Name+"_scale_2", dtype.Float32, nil)
 		if w.tabled() { // runtimes compute constants once, but not all do so with DequantizeLinear
 			plain := b.value(stored, "Cast", []string{stored}, intAttr("to", int64(dtype.Float32)))
 			return b.value(stored, "Mul", []string{plain, w.whole.GetName()}), dtype.Float32
 		}
 		return b.value(stored, "DequantizeLinear", []string{stored, w.whole.GetName()}), dtype.Float32
-	case !engineOf(w.d.choice.target).has(t):
+	case !target.Of(w.d.choice.target).Has(t):
 		return b.value(stored, "Cast", []string{stored}, intAttr("to", int64(dtype.Float32))), dtype.Float32
 	default:
 		return stored, t
@@ -262,7 +264,7 @@ func (w *weight) buildDequantize(b *builder, scale string, scaleType dtype.DType
 	}
 	attrs := w.blocking()
 	made := scaleType
-	if want := w.plainType(); made != want && engineOf(w.d.choice.target).has(w.scaleType()) {
+	if want := w.plainType(); made != want && target.Of(w.d.choice.target).Has(w.scaleType()) {
 		made = want
 		attrs = append(attrs, intAttr("output_dtype", int64(made)))
 	}
@@ -273,9 +275,9 @@ func (w *weight) buildDequantize(b *builder, scale string, scaleType dtype.DType
 func (w *weight) blocking() []*onnxpb.AttributeProto {
 	switch {
 	case !w.perAxis:
-		return []*onnxpb.AttributeProto{intAttr("axis", int64(w.d.choice.axis)), intAttr("block_size", w.block)}
+		return []*onnxpb.AttributeProto{intAttr("axis", int64(w.d.choice.Axis)), intAttr("block_size", w.block)}
 	case len(w.view) == 2:
-		return []*onnxpb.AttributeProto{intAttr("axis", int64(1-w.d.choice.axis))}
+		return []*onnxpb.AttributeProto{intAttr("axis", int64(1-w.d.choice.Axis))}
 	}
 	return nil
 }
@@ -297,7 +299,7 @@ func (w *weight) buildLookup(b *builder, scale string, scaleType dtype.DType) {
 	codes := b.value(w.codes.GetName(), "Cast", []string{w.codes.GetName()}, intAttr("to", int64(dtype.Int32)))
 	value := b.value(w.codes.GetName(), "Gather", []string{table, codes})
 	if w.blocks > 1 { // a single one is spread by Mul itself
-		scale = b.value(scale, "Gather", []string{scale, b.blockIndex(w.k, w.block)}, intAttr("axis", int64(w.d.choice.axis)))
+		scale = b.value(scale, "Gather", []string{scale, b.blockIndex(w.k, w.block)}, intAttr("axis", int64(w.d.choice.Axis)))
 	}
 	b.result(w, dtype.Float32, "Mul", []string{value, scale})
 }

@@ -14,8 +14,11 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -98,17 +101,17 @@ func fuzzedOptions(which uint32) Options {
 		which /= uint32(n)
 		return int(v)
 	}
-	formats := Formats()
+	formats := spec.Formats()
 	return Options{
 		Format:       formats[take(len(formats))],
-		Block:        []int{0, PerChannel, 2, 3, 16, 32, 1 << 20}[take(7)],
-		ExternalData: []ExternalData{ExternalNever, ExternalAlways}[take(2)],
-		Target:       []Target{Portable, ORT}[take(2)],
+		Block:        []int{0, spec.PerChannel, 2, 3, 16, 32, 1 << 20}[take(7)],
+		ExternalData: []spec.ExternalData{spec.ExternalNever, spec.ExternalAlways}[take(2)],
+		Target:       []spec.Target{spec.Portable, spec.ORT}[take(2)],
 		Ops:          [][]string{nil, {"all"}}[take(2)],
 		ZeroPoint:    take(2) == 1,
 		Strict:       take(4) == 1,
 		Threads:      1 + take(3),
-		Style:        []Style{DQ, DQ, QDQ, NBits}[take(4)],
+		Style:        []spec.Style{spec.DQ, spec.DQ, spec.QDQ, spec.NBits}[take(4)],
 	}
 }
 
@@ -153,8 +156,8 @@ func checkUntouched(t *testing.T, in, out string, r *Report) {
 func checkDecoded(t *testing.T, in, out string, r *Report) {
 	t.Helper()
 	a, b := opened(t, in), opened(t, out)
-	decoded := map[string]*QuantizedWeight{}
-	for _, w := range quantizedWeights(b.index) {
+	decoded := map[string]*recognize.Weight{}
+	for _, w := range recognize.Weights(b.index) {
 		decoded[w.Name] = w
 	}
 	for _, want := range r.Tensors {
@@ -186,7 +189,7 @@ func tensorsOf(t *testing.T, m *Model) map[tensorKey]int {
 		}
 		if p != nil {
 			b := make([]byte, p.Size())
-			if err := readAt(p, b, 0); err != nil {
+			if err := buffer.ReadFull(p, b, 0); err != nil {
 				t.Fatalf("%s: %v", where, err)
 			}
 			key.content = string(b)
@@ -234,7 +237,7 @@ func FuzzInspect(f *testing.F) {
 		if !d.Equal {
 			t.Errorf("the model differs from itself: %+v", d.Changes)
 		}
-		for _, w := range quantizedWeights(m.index) {
+		for _, w := range recognize.Weights(m.index) {
 			n := w.Elements()
 			if w.Obstacle != "" || n == 0 || n > 1<<20 {
 				continue

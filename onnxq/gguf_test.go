@@ -16,7 +16,10 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/rules"
 	"onnxquant/testmodels"
 )
 
@@ -126,7 +129,7 @@ func TestGGUFContents(t *testing.T) {
 						t.Fatalf("%s: %+v", name, w)
 					}
 					got := make([]byte, w.Bytes())
-					if err := readAt(f.Content(w), got, 0); err != nil {
+					if err := buffer.ReadFull(f.Content(w), got, 0); err != nil {
 						t.Fatal(err)
 					}
 					if !bytes.Equal(got, want) {
@@ -156,7 +159,7 @@ func TestGGUFSource(t *testing.T) {
 				m := opened(t, written(t, model))
 				f, _ := asGGUF(t, m, GGUFOptions{TensorTypes: []TypeRule{{"w", e.Name}}})
 				packed := make([]byte, f.Tensor("w").Bytes())
-				if err := readAt(f.Content(f.Tensor("w")), packed, 0); err != nil {
+				if err := buffer.ReadFull(f.Content(f.Tensor("w")), packed, 0); err != nil {
 					t.Fatal(err)
 				}
 				decoded := make([]float32, len(x))
@@ -167,13 +170,13 @@ func TestGGUFSource(t *testing.T) {
 				encodeFloats(want, turned(decoded, c.outer, c.inner, c.k), typ)
 				name := fmt.Sprintf("%s %v %v as %v", c.op, typ, c.shape, e)
 
-				v := m.index.values[0]
+				v := m.index.Values[0]
 				s, err := newGGUFSource(f, f.Tensor("w"), m.index, v)
 				if err != nil {
 					t.Fatal(err)
 				}
 				got := make([]byte, len(want))
-				if err := readAt(s, got, 0); err != nil || !bytes.Equal(got, want) {
+				if err := buffer.ReadFull(s, got, 0); err != nil || !bytes.Equal(got, want) {
 					t.Fatalf("%s: other values at once: %v", name, err)
 				}
 				r := rand.New(rand.NewPCG(1, 2))
@@ -181,7 +184,7 @@ func TestGGUFSource(t *testing.T) {
 					off := r.IntN(len(want))
 					n := 1 + r.IntN(min(len(want)-off, 20000))
 					part := make([]byte, n)
-					if err := readAt(s, part, int64(off)); err != nil || !bytes.Equal(part, want[off:off+n]) {
+					if err := buffer.ReadFull(s, part, int64(off)); err != nil || !bytes.Equal(part, want[off:off+n]) {
 						t.Fatalf("%s: other values in bytes %d to %d: %v", name, off, off+n, err)
 					}
 				}
@@ -254,9 +257,9 @@ func TestGGUFThereAndBack(t *testing.T) {
 // ownTypes keeps every tensor's type.
 func ownTypes(m *Model) []TypeRule {
 	var rules []TypeRule
-	for _, v := range m.index.values {
-		if t, ok := floatTypes[dtype.DType(v.tensor.GetDataType())]; ok {
-			rules = append(rules, TypeRule{v.path, t.String()})
+	for _, v := range m.index.Values {
+		if t, ok := floatTypes[dtype.DType(v.Tensor.GetDataType())]; ok {
+			rules = append(rules, TypeRule{v.Path, t.String()})
 		}
 	}
 	return rules
@@ -332,11 +335,11 @@ func ggufFile(t *testing.T, tensor gguf.Tensor, b []byte) string {
 func TestPlanGGUFRefuses(t *testing.T) {
 	model, _ := reader("MatMul", dtype.Float32, 40, 32)
 	m := opened(t, written(t, model))
-	names, err := ParseNames([]byte(`{"v*": "a"}`))
+	names, err := rules.ParseNames([]byte(`{"v*": "a"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := ParseNames([]byte(`{"*": null}`))
+	out, err := rules.ParseNames([]byte(`{"*": null}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -354,7 +357,7 @@ func TestPlanGGUFRefuses(t *testing.T) {
 		{GGUFOptions{Names: names}, `line 1, column 2: "v*" matches no tensor`},
 		{GGUFOptions{Names: out}, "the model has no float weights"},
 		{GGUFOptions{Metadata: []gguf.KeyValue{{Key: "general.alignment", Value: uint32(3)}}}, "want a power of two"},
-		{GGUFOptions{Importance: &Importance{source: "im", columns: map[string][]float32{"v": nil}}, TensorTypes: nil, Mix: "Q8_0"}, ""},
+		{GGUFOptions{Importance: &rules.Importance{Source: "im", Columns: map[string][]float32{"v": nil}}, TensorTypes: nil, Mix: "Q8_0"}, ""},
 	} {
 		_, err := m.PlanGGUF(c.opts)
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
@@ -436,7 +439,7 @@ func TestMixes(t *testing.T) {
 		"/h.7/mlp/c_proj/MatMul": downRole, "lm_head.MatMul.weight": outputRole, "output.weight": outputRole, "wpe.weight": positionRole,
 		"cos_cache": positionRole, "encoder.layer.0.output.dense.weight": otherRole, "values": otherRole,
 	} {
-		if got := roleOf(newGraphIndex(0), []string{name}, nil); got != want {
+		if got := roleOf(&graph.Graph{}, []string{name}, nil); got != want {
 			t.Errorf("%s is %q, want %q", name, roleNames[got], roleNames[want])
 		}
 	}
@@ -476,7 +479,7 @@ func TestPlanGGUFRoles(t *testing.T) {
 }
 
 func TestNames(t *testing.T) {
-	n, err := ParseNames([]byte(`{
+	n, err := rules.ParseNames([]byte(`{
 		"model.layers.*.q_proj.weight": "blk.*.attn_q.weight",
 		"a*b*": "*-*-",
 		"[x]*": "x*",
@@ -500,7 +503,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s becomes %q, %v, want %q", name, got, ok, want)
 		}
 	}
-	if got, ok := (*Names)(nil).For("w"); got != "w" || !ok {
+	if got, ok := (*rules.Names)(nil).For("w"); got != "w" || !ok {
 		t.Error("without names, names change")
 	}
 	if err := n.Unused([]string{"model.layers.17.q_proj.weight"}); err == nil || !strings.Contains(err.Error(), `line 3, column 3: "a*b*" matches no tensor`) {
@@ -515,7 +518,7 @@ func TestNames(t *testing.T) {
 		`{"a": "b"`:         "unexpected end",
 		"{\"a\": \"\xff\"}": "not UTF-8",
 	} {
-		if _, err := ParseNames([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := rules.ParseNames([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", doc, err, want)
 		}
 	}
@@ -540,7 +543,7 @@ func TestImportance(t *testing.T) {
 		{"GGUF", ggufImportance(t, "w", columns, experts, 4), true},
 		{"old", oldImportanceFile(t, "w", columns[:k], 4), false},
 	} {
-		im, err := LoadImportance(c.path)
+		im, err := rules.LoadImportance(c.path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -558,21 +561,21 @@ func TestImportance(t *testing.T) {
 		}
 		f, _ := asGGUF(t, m, GGUFOptions{TensorTypes: []TypeRule{{"w", "Q4_K"}}, Importance: im, Memory: 1})
 		got := make([]byte, len(want))
-		if err := readAt(f.Content(f.Tensor("w")), got, 0); err != nil {
+		if err := buffer.ReadFull(f.Content(f.Tensor("w")), got, 0); err != nil {
 			t.Fatal(err)
 		}
 		if !bytes.Equal(got, want) {
 			t.Errorf("%s: other bytes", c.name)
 		}
 	}
-	im, err := LoadImportance(oldImportanceFile(t, "other", columns[:k], 1))
+	im, err := rules.LoadImportance(oldImportanceFile(t, "other", columns[:k], 1))
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.PlanGGUF(GGUFOptions{Importance: im}); err == nil || !strings.Contains(err.Error(), "none of its 1 names is that of a quantized weight") {
 		t.Errorf("another model's: %v", err)
 	}
-	if im, err = LoadImportance(oldImportanceFile(t, "w", columns[:9], 1)); err != nil {
+	if im, err = rules.LoadImportance(oldImportanceFile(t, "w", columns[:9], 1)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := m.PlanGGUF(GGUFOptions{Importance: im}); err == nil || !strings.Contains(err.Error(), `"w" has 9 values, but its rows have 256 elements`) {
@@ -594,7 +597,7 @@ func TestHugeImportance(t *testing.T) {
 		if err := os.Truncate(path, 1<<30+100); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := LoadImportance(path); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := rules.LoadImportance(path); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %s", err, want)
 		}
 	}
@@ -655,11 +658,11 @@ func FuzzImportance(f *testing.F) {
 		if err := os.WriteFile(path, b, 0o666); err != nil {
 			t.Fatal(err)
 		}
-		im, err := LoadImportance(path)
+		im, err := rules.LoadImportance(path)
 		if err != nil {
 			return
 		}
-		for name, values := range im.columns {
+		for name, values := range im.Columns {
 			for _, v := range values {
 				if !(v >= 0) {
 					t.Fatalf("%q has %v", name, v)
@@ -676,18 +679,18 @@ func FuzzNames(f *testing.F) {
 	f.Add(`{"[a-*]*\\*": "*"}`, "a€*")
 	f.Add(`{"*": null, "w": "v"}`, "w")
 	f.Fuzz(func(t *testing.T, doc, name string) {
-		n, err := ParseNames([]byte(doc))
+		n, err := rules.ParseNames([]byte(doc))
 		if err != nil {
 			return
 		}
 		got, ok := n.For(name)
 		unused := n.Unused([]string{name})
-		if len(n.rules) == 1 && unused != nil && (!ok || got != name) {
+		if len(n.Rules) == 1 && unused != nil && (!ok || got != name) {
 			t.Fatalf("no rule matches %q, which becomes %q, %v", name, got, ok)
 		}
-		for _, r := range n.rules {
-			if matchGlob(r.pattern, name) && len(globParts(r.pattern, name)) != stars(r.pattern) {
-				t.Fatalf("%q has %d stars, which stand for %q in %q", r.pattern, stars(r.pattern), globParts(r.pattern, name), name)
+		for _, r := range n.Rules {
+			if rules.MatchGlob(r.Pattern, name) && len(rules.GlobParts(r.Pattern, name)) != rules.Stars(r.Pattern) {
+				t.Fatalf("%q has %d stars, which stand for %q in %q", r.Pattern, rules.Stars(r.Pattern), rules.GlobParts(r.Pattern, name), name)
 			}
 		}
 	})

@@ -5,6 +5,9 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/shapes"
 )
 
 // ggufLayout is how a tensor of a model lies in a GGUF file. There, blocks run along
@@ -27,35 +30,35 @@ const maxAxes = 4
 
 // layoutInGGUF lays a tensor out that gets to leaves. A scalar becomes [1], and the
 // first axes of a tensor of more than four count as one.
-func layoutInGGUF(shape []int64, leaves []leaf) ggufLayout {
+func layoutInGGUF(shape []int64, leaves []reach.Leaf) ggufLayout {
 	o, summed := operandInGGUF(shape, leaves)
 	if !summed {
-		o = operand{len(shape) - 1, shape}
+		o = reach.Operand{len(shape) - 1, shape}
 	}
-	if len(o.view) == 0 {
+	if len(o.View) == 0 {
 		return ggufLayout{shape: []int64{1}, outer: 1, k: 1, inner: 1}
 	}
 	l := ggufLayout{
-		outer:  elements(o.view[:o.axis]),
-		k:      o.view[o.axis],
-		inner:  elements(o.view[o.axis+1:]),
+		outer:  shapes.Count(o.View[:o.Axis]),
+		k:      o.View[o.Axis],
+		inner:  shapes.Count(o.View[o.Axis+1:]),
 		summed: summed,
 	}
-	l.shape = append(slices.Delete(slices.Clone(o.view), o.axis, o.axis+1), l.k)
+	l.shape = append(slices.Delete(slices.Clone(o.View), o.Axis, o.Axis+1), l.k)
 	if first := len(l.shape) - maxAxes + 1; first > 1 {
-		l.shape = slices.Replace(l.shape, 0, first, elements(l.shape[:first]))
+		l.shape = slices.Replace(l.shape, 0, first, shapes.Count(l.shape[:first]))
 	}
 	return l
 }
 
 // operandInGGUF finds what a product sums over, or else the features of an embedding.
 // Weights of convolutions have no such axis in GGUF.
-func operandInGGUF(shape []int64, leaves []leaf) (o operand, ok bool) {
+func operandInGGUF(shape []int64, leaves []reach.Leaf) (o reach.Operand, ok bool) {
 	for _, l := range leaves {
-		next, weight, why := l.operand(shape)
+		next, weight, why := l.Operand(shape)
 		switch {
-		case !weight || why != "" || weightOpOf(l.use).whole || elements(shape) == 0:
-		case !looksUp(l.use):
+		case !weight || why != "" || reach.OperatorOf(l.Use).Whole || shapes.Count(shape) == 0:
+		case !looksUp(l.Use):
 			return next, true
 		case !ok:
 			o, ok = next, true
@@ -65,8 +68,8 @@ func operandInGGUF(shape []int64, leaves []leaf) (o operand, ok bool) {
 }
 
 // looksUp tells whether the operator takes rows of the tensor.
-func looksUp(u use) bool {
-	return slices.Contains([]string{"Gather", "GatherND", "EmbedLayerNormalization"}, u.node.GetOpType())
+func looksUp(u graph.Use) bool {
+	return slices.Contains([]string{"Gather", "GatherND", "EmbedLayerNormalization"}, u.Node.GetOpType())
 }
 
 // transposed tells whether elements are in another order than in the model.

@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/reach"
 )
 
 // DefaultMix is the mix of a GGUF file if none is asked for.
@@ -192,8 +194,8 @@ func layerOf(names []string) int {
 }
 
 // roleOf finds what a weight does, from its names and the graph.
-func roleOf(x *graphIndex, names []string, leaves []leaf) role {
-	if slices.ContainsFunc(leaves, func(l leaf) bool { return makesOutput(x, l) }) || slices.Contains(names, "output.weight") {
+func roleOf(x *graph.Graph, names []string, leaves []reach.Leaf) role {
+	if slices.ContainsFunc(leaves, func(l reach.Leaf) bool { return makesOutput(x, l) }) || slices.Contains(names, "output.weight") {
 		return outputRole
 	}
 	for _, r := range roleWords {
@@ -201,7 +203,7 @@ func roleOf(x *graphIndex, names []string, leaves []leaf) role {
 			return r.role
 		}
 	}
-	if slices.ContainsFunc(leaves, func(l leaf) bool { return looksUp(l.use) }) {
+	if slices.ContainsFunc(leaves, func(l reach.Leaf) bool { return looksUp(l.Use) }) {
 		return embeddingRole
 	}
 	return otherRole
@@ -209,19 +211,19 @@ func roleOf(x *graphIndex, names []string, leaves []leaf) role {
 
 // makesOutput tells whether a product is an output of its graph, but for a bias and
 // changes of type or shape.
-func makesOutput(x *graphIndex, l leaf) bool {
-	if !slices.Contains([]string{"MatMul", "Gemm", "FusedMatMul", "FusedGemm"}, l.node.GetOpType()) {
+func makesOutput(x *graph.Graph, l reach.Leaf) bool {
+	if !slices.Contains([]string{"MatMul", "Gemm", "FusedMatMul", "FusedGemm"}, l.Node.GetOpType()) {
 		return false
 	}
-	v := x.made(l.node)
+	v := x.Made(l.Node)
 	for range 8 {
-		if v == nil || v.output {
+		if v == nil || v.Output {
 			return v != nil
 		}
-		if len(v.uses) != 1 || !slices.Contains([]string{"Add", "Cast", "Identity", "Reshape", "Squeeze"}, v.uses[0].node.GetOpType()) {
+		if len(v.Uses) != 1 || !slices.Contains([]string{"Add", "Cast", "Identity", "Reshape", "Squeeze"}, v.Uses[0].Node.GetOpType()) {
 			return false
 		}
-		v = x.made(v.uses[0].node)
+		v = x.Made(v.Uses[0].Node)
 	}
 	return false
 }

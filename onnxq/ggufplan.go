@@ -10,7 +10,12 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/reach"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/rules"
 )
 
 // GGUFOptions say how a model's weights become a GGUF file. The zero value of a field
@@ -22,9 +27,9 @@ type GGUFOptions struct {
 	EmbeddingType string     // of embeddings; default the mix's
 	TensorTypes   []TypeRule // types of single tensors; the last that matches holds
 
-	Names      *Names          // what tensors are called in the file; default as in the model
-	Metadata   []gguf.KeyValue // added, in the place of an equal key
-	Importance *Importance     // of the columns of weights, for the encodings that search
+	Names      *rules.Names      // what tensors are called in the file; default as in the model
+	Metadata   []gguf.KeyValue   // added, in the place of an equal key
+	Importance *rules.Importance // of the columns of weights, for the encodings that search
 
 	Threads int   // default: the number of CPUs
 	Memory  int64 // bytes of buffers, shared by the threads; default 64 MiB
@@ -76,7 +81,7 @@ type GGUFPlan struct {
 // ggufWeight is a tensor that is written.
 type ggufWeight struct {
 	ggufLayout
-	*value
+	*graph.Value
 	dtype      dtype.DType
 	src        *modelfile.Payload
 	encoding   *ggml.Encoding
@@ -173,14 +178,14 @@ func typeNamed(name string) (gguf.Type, error) {
 
 // candidate is a float tensor that may go into the file.
 type candidate struct {
-	*value
+	*graph.Value
 	dtype dtype.DType
 	dims  []int64 // in the model
 	bytes int64
 	skip  string // why it is left out
 
 	ggufLayout
-	leaves []leaf
+	leaves []reach.Leaf
 	name   string   // in the file
 	names  []string // by which it is known, those of nodes that read it among them
 	role   role
@@ -189,16 +194,16 @@ type candidate struct {
 
 // ggufCandidates lists the float tensors of the model, and what may be known of them
 // before all of them are known.
-func (m *Model) ggufCandidates(names *Names) []*candidate {
+func (m *Model) ggufCandidates(names *rules.Names) []*candidate {
 	var all []*candidate
-	parts := quantizedParts(m.index)
-	for _, v := range m.index.values {
-		c := &candidate{value: v, dtype: dtype.DType(v.tensor.GetDataType()), dims: v.tensor.GetDims(), bytes: sizeOf(v.tensor), layer: -1}
+	parts := recognize.Parts(m.index)
+	for _, v := range m.index.Values {
+		c := &candidate{Value: v, dtype: dtype.DType(v.Tensor.GetDataType()), dims: v.Tensor.GetDims(), bytes: graph.SizeOf(v.Tensor), layer: -1}
 		if !c.dtype.Float() {
 			continue
 		}
 		all = append(all, c)
-		name, wanted := names.For(v.path)
+		name, wanted := names.For(v.Path)
 		switch {
 		case c.bytes == 0:
 			c.skip = "empty"
@@ -206,27 +211,27 @@ func (m *Model) ggufCandidates(names *Names) []*candidate {
 			c.skip = "left out by name"
 		case parts[v] != "":
 			c.skip = parts[v]
-		case v.node != nil && len(c.dims) == 0:
+		case v.Node != nil && len(c.dims) == 0:
 			c.skip = "a constant of the graph"
 		default:
 			c.know(m.index, name)
 		}
 	}
-	for _, v := range m.index.unusual {
-		u := v.unusual
-		all = append(all, &candidate{value: v, dtype: u.dtype, dims: u.shape, bytes: u.bytes, skip: "stored as " + u.form, layer: -1})
+	for _, v := range m.index.Unusual {
+		u := v.Unusual
+		all = append(all, &candidate{Value: v, dtype: u.Dtype, dims: u.Shape, bytes: u.Bytes, skip: "stored as " + u.Form, layer: -1})
 	}
 	return all
 }
 
 // know fills in what the graph and the name in the file tell of a tensor.
-func (c *candidate) know(x *graphIndex, name string) {
+func (c *candidate) know(x *graph.Graph, name string) {
 	c.name = name
-	c.leaves = reachOf(x, c.value, c.dims).leaves
+	c.leaves = reach.Of(x, c.Value, c.dims).Leaves
 	c.ggufLayout = layoutInGGUF(c.dims, c.leaves)
-	c.names = []string{name, c.path}
+	c.names = []string{name, c.Path}
 	for _, l := range c.leaves {
-		c.names = append(c.names, l.node.GetName())
+		c.names = append(c.names, l.Node.GetName())
 	}
 	c.role, c.layer = roleOf(x, c.names, c.leaves), layerOf(c.names)
 }
@@ -244,14 +249,14 @@ type ggufChooser struct {
 func (c *ggufChooser) choose(w *candidate) (t gguf.Type, reason string, err error) {
 	asked := -1
 	for i, r := range c.opts.TensorTypes {
-		if slices.ContainsFunc(w.names, func(name string) bool { return name != "" && matchName(r.Pattern, name) }) {
+		if slices.ContainsFunc(w.names, func(name string) bool { return name != "" && rules.MatchName(r.Pattern, name) }) {
 			c.used[i], asked = true, i
 		}
 	}
 	if asked >= 0 {
 		t = c.types[asked]
 		if elements, _ := t.Block(); w.k%elements != 0 {
-			return 0, "", fmt.Errorf("tensor %s: rows of %d elements are not made of blocks of %d, as %v has", quote(w.path), w.k, elements, t)
+			return 0, "", fmt.Errorf("tensor %s: rows of %d elements are not made of blocks of %d, as %v has", msg.Quote(w.Path), w.k, elements, t)
 		}
 		return t, "asked for", nil
 	}
@@ -287,7 +292,7 @@ func (c *ggufChooser) choose(w *candidate) (t gguf.Type, reason string, err erro
 // unused returns an error if a rule for types matches no tensor.
 func (c *ggufChooser) unused(rules []TypeRule) error {
 	if i := slices.Index(c.used, false); i >= 0 {
-		return fmt.Errorf("no tensor and no node is called %s, which is to be %s", quote(rules[i].Pattern), rules[i].Type)
+		return fmt.Errorf("no tensor and no node is called %s, which is to be %s", msg.Quote(rules[i].Pattern), rules[i].Type)
 	}
 	return nil
 }
@@ -295,7 +300,7 @@ func (c *ggufChooser) unused(rules []TypeRule) error {
 // add plans one tensor.
 func (p *GGUFPlan) add(m *Model, w *candidate, c *ggufChooser) error {
 	t := GGUFTensor{
-		Source: w.path,
+		Source: w.Path,
 		Name:   w.name,
 		DType:  w.dtype.String(),
 		Shape:  append([]int64{}, w.dims...),
@@ -310,18 +315,18 @@ func (p *GGUFPlan) add(m *Model, w *candidate, c *ggufChooser) error {
 	if err != nil {
 		return err
 	}
-	g := &ggufWeight{ggufLayout: w.ggufLayout, value: w.value, dtype: w.dtype, planned: len(p.Tensors), verbatim: floatTypes[w.dtype] == typ}
-	if g.src, err = m.file.Payload(w.tensor); err != nil {
+	g := &ggufWeight{ggufLayout: w.ggufLayout, Value: w.Value, dtype: w.dtype, planned: len(p.Tensors), verbatim: floatTypes[w.dtype] == typ}
+	if g.src, err = m.file.Payload(w.Tensor); err != nil {
 		return err
 	}
 	switch {
 	case typ != gguf.F64:
 		g.encoding, _ = ggml.LookupType(uint32(typ))
 	case !g.verbatim:
-		return fmt.Errorf("tensor %s: F64 is only for float64", quote(w.path))
+		return fmt.Errorf("tensor %s: F64 is only for float64", msg.Quote(w.Path))
 	}
 	if g.summed && !g.verbatim && g.encoding.Elements > 1 {
-		if g.importance, err = c.opts.Importance.of(g.k, g.rows()/g.matrix(), w.name, w.path); err != nil {
+		if g.importance, err = c.opts.Importance.Of(g.k, g.rows()/g.matrix(), w.name, w.Path); err != nil {
 			return err
 		}
 	}
@@ -370,7 +375,7 @@ func (p *GGUFPlan) place(chosen *mix) error {
 // quantizedParts counts what is left out because it belongs to a quantized weight.
 func (p *GGUFPlan) quantizedParts() (n int) {
 	for _, t := range p.Tensors {
-		if strings.HasPrefix(t.Reason, already) {
+		if strings.HasPrefix(t.Reason, recognize.Already) {
 			n++
 		}
 	}
@@ -393,7 +398,7 @@ func (p *GGUFPlan) metadata(chosen *mix) []gguf.KeyValue {
 	add("onnx.producer_name", proto.GetProducerName())
 	add("onnx.producer_version", proto.GetProducerVersion())
 	add("onnx.domain", proto.GetDomain())
-	kv = append(kv, gguf.KeyValue{Key: "onnx.opset", Value: uint32(opsetOf(proto))})
+	kv = append(kv, gguf.KeyValue{Key: "onnx.opset", Value: uint32(graph.Opset(proto))})
 	var keys, values, transposed []string
 	for _, e := range proto.MetadataProps {
 		keys, values = append(keys, e.GetKey()), append(values, e.GetValue())
@@ -420,7 +425,7 @@ func (p *GGUFPlan) metadata(chosen *mix) []gguf.KeyValue {
 }
 
 // unused returns an error if no weight is in the matrix.
-func (p *GGUFPlan) checkImportance(im *Importance) error {
+func (p *GGUFPlan) checkImportance(im *rules.Importance) error {
 	known := 0
 	wanted := 0
 	for _, w := range p.weights {
@@ -431,7 +436,7 @@ func (p *GGUFPlan) checkImportance(im *Importance) error {
 			wanted++
 		}
 	}
-	warning, err := im.covers(known, wanted)
+	warning, err := im.Covers(known, wanted)
 	if warning != "" {
 		p.Warnings = append(p.Warnings, warning)
 	}

@@ -9,7 +9,12 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/reach"
+	"onnxquant/onnxq/rules"
 )
 
 // WeightsFrom tells what ReadWeights took from a file.
@@ -31,7 +36,7 @@ type WeightsFrom struct {
 //
 // It fails if the file has none of the model's tensors, or one whose shape or type
 // does not fit.
-func (m *Model) ReadWeights(path string, names *Names) (*WeightsFrom, error) {
+func (m *Model) ReadWeights(path string, names *rules.Names) (*WeightsFrom, error) {
 	r, size, err := m.file.Attach(path)
 	if err != nil {
 		return nil, err
@@ -45,25 +50,25 @@ func (m *Model) ReadWeights(path string, names *Names) (*WeightsFrom, error) {
 	}
 	w := &WeightsFrom{}
 	taken := map[*gguf.Tensor]bool{}
-	for _, v := range m.index.values {
-		if !dtype.DType(v.tensor.GetDataType()).Float() {
+	for _, v := range m.index.Values {
+		if !dtype.DType(v.Tensor.GetDataType()).Float() {
 			continue
 		}
 		w.Of++
-		name, ok := names.For(v.path)
+		name, ok := names.For(v.Path)
 		t := f.Tensor(name)
 		if !ok || t == nil {
 			continue
 		}
 		s, err := newGGUFSource(f, t, m.index, v)
 		if err != nil {
-			return nil, fmt.Errorf("%s: tensor %s: %w", path, quote(t.Name), err)
+			return nil, fmt.Errorf("%s: tensor %s: %w", path, msg.Quote(t.Name), err)
 		}
-		if err := m.file.Replace(v.tensor, s); err != nil {
+		if err := m.file.Replace(v.Tensor, s); err != nil {
 			return nil, err
 		}
 		taken[t] = true
-		w.Tensors = append(w.Tensors, v.path)
+		w.Tensors = append(w.Tensors, v.Path)
 	}
 	for i := range f.Tensors {
 		if t := &f.Tensors[i]; !taken[t] {
@@ -92,19 +97,19 @@ type ggufSource struct {
 	pool         sync.Pool
 }
 
-func newGGUFSource(f *gguf.File, t *gguf.Tensor, x *graphIndex, v *value) (*ggufSource, error) {
+func newGGUFSource(f *gguf.File, t *gguf.Tensor, x *graph.Graph, v *graph.Value) (*ggufSource, error) {
 	s := &ggufSource{
-		ggufLayout: layoutInGGUF(v.tensor.GetDims(), reachOf(x, v, v.tensor.GetDims()).leaves),
+		ggufLayout: layoutInGGUF(v.Tensor.GetDims(), reach.Of(x, v, v.Tensor.GetDims()).Leaves),
 		name:       t.Name,
 		content:    f.Content(t),
-		dtype:      dtype.DType(v.tensor.GetDataType()),
+		dtype:      dtype.DType(v.Tensor.GetDataType()),
 	}
 	s.size = s.dtype.Bits() / 8
 	s.block, s.bytes = t.Type.Block()
 	s.verbatim = floatTypes[s.dtype] == t.Type
 	s.pool.New = func() any { return &buffers{} }
 	if !sameShape(t.Shape, s.shape) {
-		return nil, fmt.Errorf("it has the shape %v; the model's %s of shape %v wants %v", t.Shape, quote(v.path), v.tensor.GetDims(), s.shape)
+		return nil, fmt.Errorf("it has the shape %v; the model's %s of shape %v wants %v", t.Shape, msg.Quote(v.Path), v.Tensor.GetDims(), s.shape)
 	}
 	if t.Type == gguf.F64 {
 		s.encoding = float64Encoding
@@ -246,23 +251,23 @@ func (s *ggufSource) scatter(dst []byte, from [][]byte, rows, width int64) {
 func (s *ggufSource) decode(b *buffers, at, n, place int64) (decoded []byte, skip int64, err error) {
 	first, end := at/s.block, (at+n-1)/s.block+1
 	skip = at - first*s.block
-	raw := grow(&b.raw, (end-first)*s.bytes)
-	if err := readAt(s.content, raw, first*s.bytes); err != nil {
+	raw := buffer.Grow(&b.raw, (end-first)*s.bytes)
+	if err := buffer.ReadFull(s.content, raw, first*s.bytes); err != nil {
 		return nil, 0, err
 	}
 	count := (end - first) * s.block
 	room := sourceStep + 2*s.block
-	decoded = grow(&b.packed, sourceColumns*room*s.size)[place*room*s.size:][:count*s.size]
+	decoded = buffer.Grow(&b.packed, sourceColumns*room*s.size)[place*room*s.size:][:count*s.size]
 	if s.verbatim {
 		copy(decoded, raw)
 		return decoded, skip, nil
 	}
-	x := grow(&b.x, count)
+	x := buffer.Grow(&b.x, count)
 	if err := s.encoding.Dequantize(x, raw, int(count), 1); err != nil {
-		return nil, 0, fmt.Errorf("tensor %s: %w", quote(s.name), err)
+		return nil, 0, fmt.Errorf("tensor %s: %w", msg.Quote(s.name), err)
 	}
 	if bad, ok := encodeFloats(decoded, x, s.dtype); !ok {
-		return nil, 0, fmt.Errorf("tensor %s holds %v, which %v does not reach", quote(s.name), bad, s.dtype)
+		return nil, 0, fmt.Errorf("tensor %s holds %v, which %v does not reach", msg.Quote(s.name), bad, s.dtype)
 	}
 	return decoded, skip, nil
 }

@@ -16,8 +16,11 @@ import (
 	"onnxquant/formats/errstat"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 )
 
 // GGUFReport tells what was written.
@@ -102,7 +105,7 @@ func newGGUFWriter(p *GGUFPlan, target *modelfile.Target) *ggufWriter {
 	w.workers, limit = workers(p.opts.Threads, p.opts.Memory*elementBytes/ggufBytes)
 	for i, t := range p.weights {
 		w.tiles = t.appendTiles(w.tiles, i, limit)
-		w.total += sizeOf(t.tensor)
+		w.total += graph.SizeOf(t.Tensor)
 	}
 	w.sums = make([]uint32, len(w.tiles))
 	w.errors = make([]errstat.Stats, len(w.tiles))
@@ -144,7 +147,7 @@ func (w *ggufWriter) run(ctx context.Context) error {
 	return eachTask(ctx, w.workers, len(w.tiles), func(b *buffers, i int) error {
 		t := w.tiles[i]
 		if err := w.write(b, t, i); err != nil {
-			return fmt.Errorf("tensor %s: %w", quote(t.path), err)
+			return fmt.Errorf("tensor %s: %w", msg.Quote(t.Path), err)
 		}
 		w.progress(t)
 		return nil
@@ -182,16 +185,16 @@ func (w *ggufWriter) write(b *buffers, t ggufTile, i int) error {
 // load reads the elements of a tile in the order of the file.
 func (t ggufTile) load(b *buffers) ([]byte, error) {
 	size := t.dtype.Bits() / 8
-	raw := grow(&b.raw, t.rows*t.n*size)
+	raw := buffer.Grow(&b.raw, t.rows*t.n*size)
 	if !t.transposed() {
-		return raw, readAt(t.src, raw, (t.row*t.k+t.at)*size)
+		return raw, buffer.ReadFull(t.src, raw, (t.row*t.k+t.at)*size)
 	}
 	o, c := t.row/t.inner, t.row%t.inner
 	off := (o*t.k+t.at)*t.inner + c
 	if err := t.src.ReadRows(raw, off*size, t.n, t.rows*size, t.inner*size); err != nil {
 		return nil, err
 	}
-	turned := grow(&b.turned, t.rows*t.n*size)
+	turned := buffer.Grow(&b.turned, t.rows*t.n*size)
 	transposeBytes(turned, raw, int(t.n), int(t.rows), int(size))
 	return turned, nil
 }
@@ -199,7 +202,7 @@ func (t ggufTile) load(b *buffers) ([]byte, error) {
 // encode encodes elements as they are in the model, and measures how far what was
 // encoded is from them.
 func (t ggufTile) encode(b *buffers, raw []byte, errors *errstat.Stats) ([]byte, error) {
-	x := grow(&b.x, t.rows*t.n)
+	x := buffer.Grow(&b.x, t.rows*t.n)
 	t.dtype.Decode(x, raw)
 	if t.dtype == dtype.Float64 {
 		for i, v := range x {
@@ -209,14 +212,14 @@ func (t ggufTile) encode(b *buffers, raw []byte, errors *errstat.Stats) ([]byte,
 		}
 	}
 	size := t.n / int64(t.encoding.Elements) * int64(t.encoding.Bytes)
-	packed := grow(&b.packed, t.rows*size)
+	packed := buffer.Grow(&b.packed, t.rows*size)
 	if err := b.encode(t.encoding, packed, x, int(t.n), t.importanceOf(t.row)); err != nil {
 		if !kernels.IsFinite(kernels.AbsMax(0, x)) {
 			return nil, fmt.Errorf("it holds NaN or infinity; a float type keeps them (--tensor-type)")
 		}
 		return nil, err
 	}
-	decoded := grow(&b.decoded, t.rows*t.n)
+	decoded := buffer.Grow(&b.decoded, t.rows*t.n)
 	if err := t.encoding.Dequantize(decoded, packed, int(t.n), 1); err != nil {
 		return nil, err
 	}
@@ -287,19 +290,19 @@ func (w *ggufWriter) verify(ctx context.Context) error {
 	}
 	for i, t := range w.layout.Tensors {
 		if got := f.Tensors[i]; got.Name != t.Name || got.Type != t.Type || got.Offset != t.Offset || !slices.Equal(got.Shape, t.Shape) {
-			return fmt.Errorf("%w: tensor %s is not as it was planned", ErrVerify, quote(t.Name))
+			return fmt.Errorf("%w: tensor %s is not as it was planned", ErrVerify, msg.Quote(t.Name))
 		}
 	}
 	return eachTask(ctx, w.workers, len(w.tiles), func(b *buffers, i int) error {
 		t := w.tiles[i]
 		content := f.Content(&f.Tensors[t.index])
-		packed := grow(&b.packed, t.bytes())
-		err := t.eachRun(packed, func(part []byte, off int64) error { return readAt(content, part, off) })
+		packed := buffer.Grow(&b.packed, t.bytes())
+		err := t.eachRun(packed, func(part []byte, off int64) error { return buffer.ReadFull(content, part, off) })
 		if err != nil && err != io.EOF {
 			return err
 		}
 		if crc32.Checksum(packed, castagnoli) != w.sums[i] {
-			return fmt.Errorf("%w: %s differs from what was written", ErrVerify, quote(t.path))
+			return fmt.Errorf("%w: %s differs from what was written", ErrVerify, msg.Quote(t.Path))
 		}
 		return nil
 	})

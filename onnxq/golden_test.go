@@ -10,6 +10,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
 	"onnxquant/internal/golden"
+	"onnxquant/onnxq/rules"
 )
 
 // TestGoldenEndToEnd converts the reference's models and compares codes and
@@ -39,7 +40,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 		}
 	}
 	var err error
-	if opts.Precision, err = ParsePrecision([]byte("{" + strings.Join(eight, ",") + "}")); err != nil {
+	if opts.Precision, err = rules.ParsePrecision([]byte("{" + strings.Join(eight, ",") + "}")); err != nil {
 		return nil, err
 	}
 	out := filepath.Join(t.TempDir(), "out.onnx")
@@ -53,7 +54,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 	got := golden.Arrays{}
 	m := opened(t, out)
 	for _, w := range p.conv.to.weights {
-		name := w.d.value.name + "_i4" // the reference's, for 8 bits too
+		name := w.d.value.Name + "_i4" // the reference's, for 8 bits too
 		codes, packed := raw(t, m, w.codes.GetName())
 		values := make([]byte, w.k*w.outer*w.inner)
 		int4.Unpack(values, packed, w.bits(), true)

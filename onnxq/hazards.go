@@ -7,8 +7,12 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/target"
+	"onnxquant/onnxq/spec"
 )
 
 // Hazard is something in a model that is known to go wrong, or to cost, where it
@@ -55,10 +59,10 @@ const (
 var checks = []check{
 	{"missing-import", anyRuntime, EffectRefused, "operators of a domain that opset_import does not name", missingImports},
 	{"block-opset", anyRuntime, EffectRefused, "DequantizeLinear with block_size, which opset 21 brought", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
-		return d.block != 0 && h.index.opset < blockedOpset
+		return d.block != 0 && h.index.Opset < blockedOpset
 	})},
 	{"type-opset", anyRuntime, EffectRefused, "DequantizeLinear of a type that the opset does not have", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
-		return h.index.opset < max(typeOpsets[d.codes], typeOpsets[d.scales])
+		return h.index.Opset < max(typeOpsets[d.codes], typeOpsets[d.scales])
 	})},
 	{"embedded-2gib", anyRuntime, EffectRefused, "the model file is larger than 2 GiB, which protobuf does not read", largeFile},
 	{"ir-behind", anyRuntime, EffectNote, "the opset came with a newer IR version than the model's", irBehind},
@@ -69,12 +73,12 @@ var checks = []check{
 	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul where columns are no multiple of 4", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.fused() && d.codes.Bits() == 2 && d.dims[1]%4 != 0
 	})},
-	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(ORT) }},
+	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.ORT) }},
 	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a branch of If, of codes outside of it", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.outer && d.owner == "If"
 	})},
 	{"ort-types", onnxRuntime, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or of scales that are FLOAT8E8M0 or BFLOAT16: it has no kernels for a CPU", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
-		return !engineOf(ORT).has(d.codes) || !engineOf(ORT).has(d.scales)
+		return !target.Of(spec.ORT).Has(d.codes) || !target.Of(spec.ORT).Has(d.scales)
 	})},
 	{"ort-single-scale", onnxRuntime, EffectRefused, "block_size with a single scale", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount == 1
@@ -87,7 +91,7 @@ var checks = []check{
 		return d.weightOnly() && !d.fused()
 	})},
 
-	{"openvino-types", openVINO, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(OpenVINO) })},
+	{"openvino-types", openVINO, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.OpenVINO) })},
 	{"openvino-short-block", openVINO, EffectRefused, "a short last block", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && d.length()%d.block != 0
 	})},
@@ -95,7 +99,7 @@ var checks = []check{
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount > 1
 	})},
 	{"openvino-scan", openVINO, EffectRefused, "a Scan that reads what DequantizeLinear makes outside of it", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
-		return h.index.scanned(d.made)
+		return h.index.Scanned(d.made)
 	})},
 	{"openvino-blocks", openVINO, EffectWrong, "blocks of a size that is no power of two", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block < d.length() && d.block&(d.block-1) != 0
@@ -107,12 +111,12 @@ var checks = []check{
 		return d.scaleCount > 1 && d.sum() >= 0 && (d.block != 0) != (d.axis == d.sum())
 	})},
 
-	{"tensorrt-versions", tensorRT, EffectRefused, "a newer opset than it knows", func(h *hazardSearch) []string { return h.tooNew(TensorRT) }},
-	{"tensorrt-types", tensorRT, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(TensorRT) })},
-	{"tensorrt-zero-point", tensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.taken(TensorRT) && d.zero })},
+	{"tensorrt-versions", tensorRT, EffectRefused, "a newer opset than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.TensorRT) }},
+	{"tensorrt-types", tensorRT, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.TensorRT) })},
+	{"tensorrt-zero-point", tensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.taken(spec.TensorRT) && d.zero })},
 	{"tensorrt-blocks", tensorRT, EffectRefused, "blocks that it has not for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
-		s, ok := engineOf(TensorRT).support(d.format())
-		return ok && d.scaleCount > 1 && !s.blocks.fits(d.blockSize(), d.length())
+		s, ok := target.Of(spec.TensorRT).Support(d.format())
+		return ok && d.scaleCount > 1 && !s.Blocks.Fits(d.blockSize(), d.length())
 	})},
 }
 
@@ -126,7 +130,7 @@ type hazardSearch struct {
 // hazards makes all checks.
 func (m *Model) hazards(in *Inspection) []Hazard {
 	h := &hazardSearch{Model: m, in: in}
-	walkNodes(m.file.Proto, func(n *onnxpb.NodeProto) {
+	graph.WalkNodes(m.file.Proto, func(n *onnxpb.NodeProto) {
 		if d := m.dequantizer(n); d != nil {
 			h.dequantizers = append(h.dequantizers, d)
 		}
@@ -145,7 +149,7 @@ func eachDQ(bad func(*hazardSearch, *dequantizer) bool) func(*hazardSearch) []st
 	return func(h *hazardSearch) (where []string) {
 		for _, d := range h.dequantizers {
 			if bad(h, d) {
-				where = append(where, d.made.path)
+				where = append(where, d.made.Path)
 			}
 		}
 		return where
@@ -156,11 +160,11 @@ func missingImports(h *hazardSearch) (where []string) {
 	known := map[string]bool{}
 	for _, o := range h.file.Proto.OpsetImport {
 		known[o.GetDomain()] = true
-		if standardDomain(o.GetDomain()) {
+		if graph.IsStandard(o.GetDomain()) {
 			known[""], known["ai.onnx"] = true, true
 		}
 	}
-	walkGraphs(h.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(h.file.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			if !known[n.GetDomain()] {
 				known[n.GetDomain()] = true // once
@@ -179,38 +183,38 @@ func largeFile(h *hazardSearch) []string {
 }
 
 func irBehind(h *hazardSearch) []string {
-	if need := opset.IRFor(h.index.opset); h.in.IR < need {
-		return []string{fmt.Sprintf("IR %d, opset %d is of IR %d", h.in.IR, h.index.opset, need)}
+	if need := opset.IRFor(h.index.Opset); h.in.IR < need {
+		return []string{fmt.Sprintf("IR %d, opset %d is of IR %d", h.in.IR, h.index.Opset, need)}
 	}
 	return nil
 }
 
 // tooNew compares the versions with what a target loads.
-func (h *hazardSearch) tooNew(t Target) (where []string) {
-	e := engineOf(t)
-	if e.opset != 0 && h.index.opset > e.opset {
-		where = append(where, fmt.Sprintf("opset %d, it loads up to %d", h.index.opset, e.opset))
+func (h *hazardSearch) tooNew(t spec.Target) (where []string) {
+	e := target.Of(t)
+	if e.Opset != 0 && h.index.Opset > e.Opset {
+		where = append(where, fmt.Sprintf("opset %d, it loads up to %d", h.index.Opset, e.Opset))
 	}
-	if e.ir != 0 && h.in.IR > e.ir {
-		where = append(where, fmt.Sprintf("IR %d, it loads up to %d", h.in.IR, e.ir))
+	if e.Ir != 0 && h.in.IR > e.Ir {
+		where = append(where, fmt.Sprintf("IR %d, it loads up to %d", h.in.IR, e.Ir))
 	}
 	return where
 }
 
 func deadInitializers(h *hazardSearch) (where []string) {
-	trained := trainedNames(h.file.Proto)
-	for _, v := range h.index.values {
-		if v.node == nil && len(v.uses) == 0 && !v.output && !v.input && !trained[v.name] {
-			where = append(where, v.path)
+	trained := graph.TrainedNames(h.file.Proto)
+	for _, v := range h.index.Values {
+		if v.Node == nil && len(v.Uses) == 0 && !v.Output && !v.Input && !trained[v.Name] {
+			where = append(where, v.Path)
 		}
 	}
 	return where
 }
 
 func replaceable(h *hazardSearch) (where []string) {
-	for _, v := range h.index.values {
-		if v.input && !v.mustBeInput && sizeOf(v.tensor) >= leastHazard {
-			where = append(where, v.path)
+	for _, v := range h.index.Values {
+		if v.Input && !v.MustBeInput && graph.SizeOf(v.Tensor) >= leastHazard {
+			where = append(where, v.Path)
 		}
 	}
 	return where
@@ -222,23 +226,23 @@ func floatsInSubgraphs(h *hazardSearch) (where []string) {
 	if len(h.in.Quantized) == 0 {
 		return nil
 	}
-	for _, v := range h.index.values {
-		inner := strings.Contains(strings.TrimSuffix(v.path, v.name), "/")
-		if !inner || !dtype.DType(v.tensor.GetDataType()).Float() || sizeOf(v.tensor) < leastHazard {
+	for _, v := range h.index.Values {
+		inner := strings.Contains(strings.TrimSuffix(v.Path, v.Name), "/")
+		if !inner || !dtype.DType(v.Tensor.GetDataType()).Float() || graph.SizeOf(v.Tensor) < leastHazard {
 			continue
 		}
-		if slices.ContainsFunc(v.uses, func(u use) bool { return weightOpOf(u) != nil }) {
-			where = append(where, v.path)
+		if slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return reach.OperatorOf(u) != nil }) {
+			where = append(where, v.Path)
 		}
 	}
 	return where
 }
 
 func refusedNBits(h *hazardSearch) (where []string) {
-	walkNodes(h.file.Proto, func(n *onnxpb.NodeProto) {
-		if n.GetDomain() == contribDomain && n.GetOpType() == "MatMulNBits" {
-			if b := intAttributeOr(n, "bits", 4); b != 2 && b != 4 && b != 8 || intAttribute(n, "block_size") > greatestNBitsBlock {
-				where = append(where, label(n))
+	graph.WalkNodes(h.file.Proto, func(n *onnxpb.NodeProto) {
+		if n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulNBits" {
+			if b := graph.IntAttributeOr(n, "bits", 4); b != 2 && b != 4 && b != 8 || graph.IntAttribute(n, "block_size") > greatestNBitsBlock {
+				where = append(where, graph.Label(n))
 			}
 		}
 	})

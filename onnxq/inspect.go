@@ -7,8 +7,10 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/recognize"
 )
 
 // Inspection tells what a model holds, what a conversion would do with it, and
@@ -31,10 +33,10 @@ type Inspection struct {
 	Types     []TypeShare    `json:"types"` // of stored tensors, the largest share first
 	External  []ExternalFile `json:"external"`
 
-	Quantized []*QuantizedWeight `json:"quantized"`
-	Plan      *Plan              `json:"plan,omitempty"`    // of a conversion with the options given
-	NoPlan    string             `json:"no_plan,omitempty"` // why there is none
-	Hazards   []Hazard           `json:"hazards"`
+	Quantized []*recognize.Weight `json:"quantized"`
+	Plan      *Plan               `json:"plan,omitempty"`    // of a conversion with the options given
+	NoPlan    string              `json:"no_plan,omitempty"` // why there is none
+	Hazards   []Hazard            `json:"hazards"`
 }
 
 // OpsetVersion is the import of a domain of operators; "" is that of ONNX.
@@ -74,13 +76,13 @@ func (m *Model) Inspect(opts Options) *Inspection {
 		Opsets:    []OpsetVersion{},
 		Producer:  p.GetProducerName(),
 		Graph:     p.GetGraph().GetName(),
-		Inputs:    namedTypes(runtimeInputs(p.Graph)),
+		Inputs:    namedTypes(graph.RuntimeInputs(p.Graph)),
 		Outputs:   namedTypes(p.GetGraph().GetOutput()),
 		Operators: map[string]int{},
 		Functions: len(p.Functions),
 		FileBytes: m.file.FileSize(),
 		Bytes:     m.Size(),
-		Quantized: quantizedWeights(m.index),
+		Quantized: recognize.Weights(m.index),
 	}
 	if v := p.GetProducerVersion(); v != "" {
 		in.Producer += " " + v
@@ -88,15 +90,15 @@ func (m *Model) Inspect(opts Options) *Inspection {
 	for _, o := range p.OpsetImport {
 		in.Opsets = append(in.Opsets, OpsetVersion{o.GetDomain(), o.GetVersion()})
 	}
-	walkNodes(p, func(n *onnxpb.NodeProto) {
+	graph.WalkNodes(p, func(n *onnxpb.NodeProto) {
 		in.Nodes++
-		in.Operators[operatorName(n)]++
+		in.Operators[graph.Operator(n)]++
 		for _, a := range n.Attribute {
-			in.Subgraphs += len(subgraphs(a))
+			in.Subgraphs += len(graph.Subgraphs(a))
 		}
 	})
 	if in.Quantized == nil {
-		in.Quantized = []*QuantizedWeight{}
+		in.Quantized = []*recognize.Weight{}
 	}
 	in.tensors(m)
 	plan, err := m.Plan(opts)
@@ -116,7 +118,7 @@ func (in *Inspection) tensors(m *Model) {
 		files[name] = &ExternalFile{Name: name, Bytes: size}
 	}
 	for _, t := range modelfile.Tensors(m.file.Proto) {
-		typ, size := dtype.DType(t.GetDataType()).String(), sizeOf(t)
+		typ, size := dtype.DType(t.GetDataType()).String(), graph.SizeOf(t)
 		share := types[typ]
 		if share == nil {
 			share = &TypeShare{DType: typ}

@@ -9,12 +9,14 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/shapes"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
 // zeros is a tensor of any type.
 func zeros(name string, dtype dtype.DType, shape ...int64) *onnxpb.TensorProto {
-	return &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype)), Dims: shape, RawData: make([]byte, dtype.Bytes(elements(shape)))}
+	return &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype)), Dims: shape, RawData: make([]byte, dtype.Bytes(shapes.Count(shape)))}
 }
 
 // decoding is y = x·dequantized(q, s), or what the last node makes of v instead.
@@ -49,7 +51,7 @@ func TestHazards(t *testing.T) {
 		return m
 	}
 	int4 := func(k, n, block int64, last ...*onnxpb.NodeProto) *testmodels.Model {
-		return decoding(t, 21, zeros("q", dtype.Int4, k, n), zeros("s", f32, divideUp(k, block), n), block, last...)
+		return decoding(t, 21, zeros("q", dtype.Int4, k, n), zeros("s", f32, shapes.DivideUp(k, block), n), block, last...)
 	}
 	nbits := func(bits, block int64) *testmodels.Model {
 		return madeOf(t, tensors{zeros("q", dtype.Uint8, 32, 2, 16), zeros("s", f32, 64)},
@@ -168,7 +170,7 @@ func TestInspect(t *testing.T) {
 		t.Errorf("%+v", before)
 	}
 
-	if _, err := Convert(context.Background(), in, out, Options{Block: 32, ExternalData: ExternalNever}); err != nil {
+	if _, err := Convert(context.Background(), in, out, Options{Block: 32, ExternalData: spec.ExternalNever}); err != nil {
 		t.Fatal(err)
 	}
 	after := opened(t, out).Inspect(Options{Block: 32})

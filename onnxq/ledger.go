@@ -1,13 +1,19 @@
 package onnxq
 
-import "fmt"
+import (
+	"fmt"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/target"
+	"onnxquant/onnxq/spec"
+)
 
 // describe makes the public plan.
 func (c *conversion) describe(decisions []*decision, but exceptions) *Plan {
 	before, after := c.model.file.Proto, c.to.out.proto
 	p := &Plan{
-		OpsetBefore: opsetOf(before),
-		OpsetAfter:  opsetOf(after),
+		OpsetBefore: graph.Opset(before),
+		OpsetAfter:  graph.Opset(after),
 		IRBefore:    before.GetIrVersion(),
 		IRAfter:     after.GetIrVersion(),
 		InBytes:     c.model.Size(),
@@ -32,11 +38,11 @@ func (c *conversion) describe(decisions []*decision, but exceptions) *Plan {
 		}
 		p.total += t.Bytes
 		p.Tensors = append(p.Tensors, t)
-		if o, ok := d.override(c.opts.Precision); ok && !d.quantize && d.choice.format != Float && o != (Override{}) && (o.Format == nil || *o.Format != Float) {
-			p.warn("%s stays in float though precision_info names it: %s", quote(d.value.path), d.reason)
+		if o, ok := d.override(c.opts.Precision); ok && !d.quantize && d.choice.format != spec.Float && o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
+			p.warn("%s stays in float though precision_info names it: %s", msg.Quote(d.value.Path), d.reason)
 		}
-		if why := but.left[d.value.tensor]; why != "" && why != reasonUseless {
-			p.warn("%s stays in float: %s", quote(d.value.path), d.reason)
+		if why := but.left[d.value.Tensor]; why != "" && why != reasonUseless {
+			p.warn("%s stays in float: %s", msg.Quote(d.value.Path), d.reason)
 		}
 	}
 	if p.total > 0 {
@@ -55,22 +61,22 @@ func (p *Plan) warn(format string, args ...any) {
 
 // warnings adds what is to be known of the output as a whole.
 func (c *conversion) warnings(p *Plan) {
-	e := engineOf(c.opts.Target)
-	if e.opset != 0 && p.OpsetAfter > e.opset {
-		p.warn("the output is of opset %d, but %s loads models up to %d", p.OpsetAfter, e.name, e.opset)
+	e := target.Of(c.opts.Target)
+	if e.Opset != 0 && p.OpsetAfter > e.Opset {
+		p.warn("the output is of opset %d, but %s loads models up to %d", p.OpsetAfter, e.Name, e.Opset)
 	}
-	if e.ir != 0 && p.IRAfter > e.ir {
-		p.warn("the output is of IR version %d, but %s loads models up to %d", p.IRAfter, e.name, e.ir)
+	if e.Ir != 0 && p.IRAfter > e.Ir {
+		p.warn("the output is of IR version %d, but %s loads models up to %d", p.IRAfter, e.Name, e.Ir)
 	}
 	for _, w := range c.to.weights {
 		if w.defectInORT() {
-			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", quote(w.d.value.path), w.inner)
+			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", msg.Quote(w.d.value.Path), w.inner)
 		}
 	}
 	switch {
 	case len(c.to.weights) == 0:
 		p.warn("nothing is quantized: no weight was selected")
-	case p.OutBytes > p.InBytes && c.opts.Style == QDQ:
+	case p.OutBytes > p.InBytes && c.opts.Style == spec.QDQ:
 		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", p.OutBytes, p.InBytes)
 	case p.OutBytes > p.InBytes:
 		p.warn("the output is larger than the input (%d bytes against %d): its weights are too small to gain", p.OutBytes, p.InBytes)
@@ -80,7 +86,7 @@ func (c *conversion) warnings(p *Plan) {
 // describe says what a tensor is and why it stays.
 func (d *decision) describe() TensorPlan {
 	t := TensorPlan{
-		Name:      d.value.path,
+		Name:      d.value.Path,
 		DType:     d.dtype.String(),
 		Shape:     append([]int64{}, d.shape...),
 		Bytes:     d.bytes,
@@ -90,9 +96,9 @@ func (d *decision) describe() TensorPlan {
 		Reason:    d.reason,
 	}
 	t.OutBytes = t.Bytes
-	for _, u := range d.value.uses {
+	for _, u := range d.value.Uses {
 		t.Consumers = append(t.Consumers, u.String())
-		t.Nodes = append(t.Nodes, label(u.node))
+		t.Nodes = append(t.Nodes, graph.Label(u.Node))
 	}
 	return t
 }
@@ -100,10 +106,10 @@ func (d *decision) describe() TensorPlan {
 // describe says what a weight becomes.
 func (w *weight) describe(t *TensorPlan) {
 	t.Decision = Quantize
-	t.Format, t.Axis, t.Block = w.d.choice.format, w.d.choice.axis, w.d.choice.block
+	t.Format, t.Axis, t.Block = w.d.choice.format, w.d.choice.Axis, w.d.choice.block
 	t.Form, t.Note = w.formName(), w.d.note
 	t.OutBytes = w.size()
-	if w.d.choice.style == QDQ {
+	if w.d.choice.style == spec.QDQ {
 		t.OutBytes += t.Bytes
 	}
 	t.BitsPerWeight = bitsPer(t.OutBytes, w.elements())
@@ -123,7 +129,7 @@ const reasonUseless = "its codes, scales and nodes would take more room than its
 // by for each.
 func (p *Plan) useless() (found []*weight) {
 	c := p.conv
-	if p.InBytes < toyModel || c.opts.Style == QDQ || len(c.to.weights) == 0 {
+	if p.InBytes < toyModel || c.opts.Style == spec.QDQ || len(c.to.weights) == 0 {
 		return nil
 	}
 	least := int64(1)
@@ -131,7 +137,7 @@ func (p *Plan) useless() (found []*weight) {
 		least = max(1, (p.OutBytes-p.InBytes+p.gain())/int64(len(c.to.weights)))
 	}
 	for _, w := range c.to.weights {
-		if sizeOf(w.d.value.tensor)-w.size() < least {
+		if graph.SizeOf(w.d.value.Tensor)-w.size() < least {
 			found = append(found, w)
 		}
 	}
@@ -142,7 +148,7 @@ func (p *Plan) useless() (found []*weight) {
 func (p *Plan) gain() int64 {
 	n := int64(0)
 	for _, w := range p.conv.to.weights {
-		n += sizeOf(w.d.value.tensor) - w.size()
+		n += graph.SizeOf(w.d.value.Tensor) - w.size()
 	}
 	return n
 }
@@ -160,5 +166,5 @@ func (p *Plan) checkCoverage(least float64) error {
 		}
 	}
 	return fmt.Errorf("%w: %.1f %% of %d bytes, less than %.1f %%; the largest that stays is %s, %d bytes: %s",
-		ErrCoverage, 100*p.Coverage, p.total, 100*least, quote(largest.Name), largest.Bytes, largest.Reason)
+		ErrCoverage, 100*p.Coverage, p.total, 100*least, msg.Quote(largest.Name), largest.Bytes, largest.Reason)
 }

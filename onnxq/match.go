@@ -13,8 +13,15 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/internal/shapes"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
 )
 
 // Match tells whether two float models are the same but for their weights, and
@@ -66,23 +73,23 @@ type BlockMatch struct {
 // problems, not an error.
 func MatchWeights(ctx context.Context, a, b *Model, folded []RewrittenWeight) (*Match, error) {
 	m := &matcher{
-		ctx: ctx, a: newFolder(a.index), b: newFolder(b.index), names: map[string]RewrittenWeight{}, seen: map[[2]*value]bool{},
+		ctx: ctx, a: recognize.New(a.index), b: recognize.New(b.index), names: map[string]RewrittenWeight{}, seen: map[[2]*graph.Value]bool{},
 		compared: map[string]bool{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
-		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, steady: map[*value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
+		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
 	for _, w := range folded {
 		m.names[w.Became] = w
 		if w.Reason != "" {
-			m.note("%s stays %s, which cannot be decoded: %s", quote(w.Name), w.Form, w.Reason)
+			m.note("%s stays %s, which cannot be decoded: %s", msg.Quote(w.Name), w.Form, w.Reason)
 		}
 	}
-	m.a.functions, m.b.functions = true, true
+	m.a.Functions, m.b.Functions = true, true
 	if err := m.models(a, b); err != nil {
 		return nil, err
 	}
 	for _, w := range folded {
 		if w.Reason == "" && !m.compared[w.Became] {
-			m.problem("what %s stands for is not found", quote(w.Name))
+			m.problem("what %s stands for is not found", msg.Quote(w.Name))
 		}
 	}
 	return m.result, nil
@@ -90,15 +97,15 @@ func MatchWeights(ctx context.Context, a, b *Model, folded []RewrittenWeight) (*
 
 type matcher struct {
 	ctx   context.Context
-	a, b  *folder
+	a, b  *recognize.Recognizer
 	names map[string]RewrittenWeight // by the name of what the weight became
-	seen  map[[2]*value]bool         // pairs compared
+	seen  map[[2]*graph.Value]bool   // pairs compared
 
 	compared map[string]bool // of names
 
 	gone, fresh map[*onnxpb.NodeProto]bool              // nodes whose outputs the other model does not have
 	partner     map[*onnxpb.NodeProto]*onnxpb.NodeProto // those of them that belong together all the same
-	steady      map[*value]bool                         // whether constants determine a value
+	steady      map[*graph.Value]bool                   // whether constants determine a value
 	raised      map[string]bool                         // operators that are another version's
 	depth       int                                     // of what is followed
 	result      *Match
@@ -118,7 +125,7 @@ func (m *matcher) note(format string, args ...any) {
 
 func (m *matcher) models(a, b *Model) error {
 	x, y := a.file.Proto, b.file.Proto
-	from, to := opsetOf(x), opsetOf(y)
+	from, to := graph.Opset(x), graph.Opset(y)
 	switch {
 	case to > from && from > 0:
 		m.note("opset %d -> %d", from, to)
@@ -134,8 +141,8 @@ func (m *matcher) models(a, b *Model) error {
 		versions[o.GetDomain()] = o.GetVersion()
 	}
 	for _, o := range x.OpsetImport {
-		if v, there := versions[o.GetDomain()]; there && v != o.GetVersion() && !standardDomain(o.GetDomain()) {
-			m.problem("operators of %s: version %d -> %d", quote(o.GetDomain()), o.GetVersion(), v)
+		if v, there := versions[o.GetDomain()]; there && v != o.GetVersion() && !graph.IsStandard(o.GetDomain()) {
+			m.problem("operators of %s: version %d -> %d", msg.Quote(o.GetDomain()), o.GetVersion(), v)
 		}
 	}
 	d := &differ{ctx: m.ctx, a: a.file, b: b.file, result: &Difference{}}
@@ -169,11 +176,11 @@ func (m *matcher) models(a, b *Model) error {
 func (m *matcher) functions(x, y *onnxpb.ModelProto) error {
 	others := map[string]*onnxpb.FunctionProto{}
 	for _, f := range y.Functions {
-		others[functionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
+		others[graph.FunctionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
 	}
 	for _, f := range x.Functions {
-		key := functionKey(f.GetDomain(), f.GetName(), f.GetOverload())
-		where := fmt.Sprintf("function %s: ", quote(f.GetName()))
+		key := graph.FunctionKey(f.GetDomain(), f.GetName(), f.GetOverload())
+		where := fmt.Sprintf("function %s: ", msg.Quote(f.GetName()))
 		g := others[key]
 		if g == nil {
 			m.problem("%sit is gone", where)
@@ -185,13 +192,13 @@ func (m *matcher) functions(x, y *onnxpb.ModelProto) error {
 		}
 	}
 	for _, f := range others {
-		m.problem("function %s: it is new", quote(f.GetName()))
+		m.problem("function %s: it is new", msg.Quote(f.GetName()))
 	}
 	return nil
 }
 
 func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
-	d := &differ{ctx: m.ctx, a: m.a.graph.file, b: m.b.graph.file, result: &Difference{}}
+	d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
 	p, q := x.ProtoReflect(), y.ProtoReflect()
 	for _, name := range []protoreflect.Name{"input", "output", "attribute", "attribute_proto"} {
 		if err := d.field("", p.Descriptor().Fields().ByName(name), p, q); err != nil {
@@ -205,11 +212,11 @@ func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
 		return err
 	}
 	for _, name := range x.Output { // constants may be among them
-		v, w := madeIn(m.a.graph, x, name), madeIn(m.b.graph, y, name)
+		v, w := madeIn(m.a.Graph, x, name), madeIn(m.b.Graph, y, name)
 		if v == nil || w == nil || !m.isSteady(v) || !m.isSteady(w) {
 			continue
 		}
-		if err := m.constants(where+"output "+quote(name), v, w, false, m.problem); err != nil {
+		if err := m.constants(where+"output "+msg.Quote(name), v, w, false, m.problem); err != nil {
 			return err
 		}
 	}
@@ -217,10 +224,10 @@ func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
 }
 
 // madeIn finds a value that a node of a function makes.
-func madeIn(x *graphIndex, f *onnxpb.FunctionProto, name string) *value {
+func madeIn(x *graph.Graph, f *onnxpb.FunctionProto, name string) *graph.Value {
 	for _, n := range f.Node {
-		for _, v := range x.outputs[n] {
-			if v != nil && v.name == name {
+		for _, v := range x.Outputs[n] {
+			if v != nil && v.Name == name {
 				return v
 			}
 		}
@@ -230,7 +237,7 @@ func madeIn(x *graphIndex, f *onnxpb.FunctionProto, name string) *value {
 
 // graphs compares two graphs, and reports what differs in their inputs and outputs.
 func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
-	m.ends(where, "input", runtimeInputs(x), runtimeInputs(y), report)
+	m.ends(where, "input", graph.RuntimeInputs(x), graph.RuntimeInputs(y), report)
 	m.ends(where, "output", x.Output, y.Output, report)
 	makers := map[string]*onnxpb.NodeProto{}
 	for _, n := range y.Node {
@@ -260,18 +267,18 @@ func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(stri
 		return err
 	}
 	for _, n := range x.Node {
-		if m.gone[n] && !m.isSteady(m.a.graph.made(n)) {
-			m.problem("%s%s is gone", where, describe(n))
+		if m.gone[n] && !m.isSteady(m.a.Graph.Made(n)) {
+			m.problem("%s%s is gone", where, graph.Describe(n))
 		}
 	}
 	for _, n := range y.Node {
-		if !m.fresh[n] || m.isSteady(m.b.graph.made(n)) {
+		if !m.fresh[n] || m.isSteady(m.b.Graph.Made(n)) {
 			continue
 		}
 		if m.raised != nil {
-			m.note("%s%s is new", where, describe(n))
+			m.note("%s%s is new", where, graph.Describe(n))
 		} else {
-			m.problem("%s%s is new", where, describe(n))
+			m.problem("%s%s is new", where, graph.Describe(n))
 		}
 	}
 	return nil
@@ -290,16 +297,16 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report
 	for _, i := range x {
 		switch other := is[i.GetName()]; {
 		case other == nil:
-			report("%s%s %s is gone", where, kind, quote(i.GetName()))
+			report("%s%s %s is gone", where, kind, msg.Quote(i.GetName()))
 		case !sameType(i.GetType(), other.GetType()):
-			report("%s%s %s: %s -> %s", where, kind, quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
+			report("%s%s %s: %s -> %s", where, kind, msg.Quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
 		case !proto.Equal(i.GetType(), other.GetType()):
-			m.note("%s%s %s: %s -> %s", where, kind, quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
+			m.note("%s%s %s: %s -> %s", where, kind, msg.Quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
 		}
 	}
 	for _, i := range y {
 		if was[i.GetName()] == nil {
-			report("%s%s %s is new", where, kind, quote(i.GetName()))
+			report("%s%s %s is new", where, kind, msg.Quote(i.GetName()))
 		}
 	}
 	name := func(i, j *onnxpb.ValueInfoProto) bool { return i.GetName() == j.GetName() }
@@ -311,16 +318,16 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report
 // results compares those outputs of graphs that constants determine; the nodes that
 // make others are compared as such.
 func (m *matcher) results(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
-	named := map[string]*value{}
-	for _, w := range m.b.graph.returned[y] {
-		named[w.name] = w
+	named := map[string]*graph.Value{}
+	for _, w := range m.b.Graph.Returned[y] {
+		named[w.Name] = w
 	}
-	for _, v := range m.a.graph.returned[x] {
-		w := named[v.name]
+	for _, v := range m.a.Graph.Returned[x] {
+		w := named[v.Name]
 		if w == nil {
 			continue
 		}
-		place := where + "output " + quote(v.name)
+		place := where + "output " + msg.Quote(v.Name)
 		switch steady := m.isSteady(v); {
 		case steady != m.isSteady(w):
 			report("%s is a constant in one model only", place)
@@ -352,7 +359,7 @@ func sameType(x, y *onnxpb.TypeProto) bool {
 
 // isSteady reports whether constants alone determine a value. Initializers that an
 // input could replace count: what they hold is to be the same too.
-func (m *matcher) isSteady(v *value) bool {
+func (m *matcher) isSteady(v *graph.Value) bool {
 	if v == nil {
 		return false
 	}
@@ -365,15 +372,15 @@ func (m *matcher) isSteady(v *value) bool {
 	}
 	defer func() { m.depth-- }()
 	m.steady[v] = false // until it is found; the graph has no cycles
-	steady := v.tensor != nil
-	if n := v.node; n != nil && !steady && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
-		index := m.a.graph
-		if index.home[n] == nil {
-			index = m.b.graph
+	steady := v.Tensor != nil
+	if n := v.Node; n != nil && !steady && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
+		index := m.a.Graph
+		if index.Home[n] == nil {
+			index = m.b.Graph
 		}
 		steady = !strings.HasPrefix(n.GetOpType(), "Random") && n.GetOpType() != "Bernoulli" && n.GetOpType() != "Multinomial" &&
-			!slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(subgraphs(a)) > 0 }) &&
-			!slices.ContainsFunc(index.inputs[n], func(in *value) bool { return in != nil && !m.isSteady(in) })
+			!slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(graph.Subgraphs(a)) > 0 }) &&
+			!slices.ContainsFunc(index.Inputs[n], func(in *graph.Value) bool { return in != nil && !m.isSteady(in) })
 	}
 	m.steady[v] = steady
 	return steady
@@ -382,19 +389,19 @@ func (m *matcher) isSteady(v *value) bool {
 // product returns the node that multiplies, where a Gemm of the first model is a
 // MatMul with an Add behind it in the second, as folding a MatMulNBits gives.
 func (m *matcher) product(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
-	if x.GetOpType() != "Gemm" || y.GetOpType() != "Add" || !standardDomain(x.GetDomain()) || !standardDomain(y.GetDomain()) {
+	if x.GetOpType() != "Gemm" || y.GetOpType() != "Add" || !graph.IsStandard(x.GetDomain()) || !graph.IsStandard(y.GetDomain()) {
 		return nil
 	}
-	v := m.b.graph.source(use{y, 0})
-	if v == nil || v.node == nil || v.node.GetOpType() != "MatMul" || len(v.uses) != 1 {
+	v := m.b.Graph.Source(y, 0)
+	if v == nil || v.Node == nil || v.Node.GetOpType() != "MatMul" || len(v.Uses) != 1 {
 		return nil
 	}
-	return v.node
+	return v.Node
 }
 
 // nodes compares two nodes that make the same value.
 func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
-	if m.isSteady(m.a.graph.made(x)) && m.isSteady(m.b.graph.made(y)) {
+	if m.isSteady(m.a.Graph.Made(x)) && m.isSteady(m.b.Graph.Made(y)) {
 		return nil // what they make is compared where it is read
 	}
 	report := m.problem
@@ -403,24 +410,24 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 		report = func(string, ...any) { rewritten = true }
 		defer func() {
 			if rewritten {
-				m.note("%s%s is written as opset %d has it", where, describe(x), m.b.graph.opset)
+				m.note("%s%s is written as opset %d has it", where, graph.Describe(x), m.b.Graph.Opset)
 			}
 		}()
 	}
 	if x.GetName() != y.GetName() {
-		m.note("%s%s is called %s", where, describe(x), quote(y.GetName()))
+		m.note("%s%s is called %s", where, graph.Describe(x), msg.Quote(y.GetName()))
 	}
-	if x.GetOpType() == "Gemm" && standardDomain(x.GetDomain()) {
+	if x.GetOpType() == "Gemm" && graph.IsStandard(x.GetDomain()) {
 		if done, err := m.gemm(where, x, y); done || err != nil {
 			return err
 		}
 	}
-	if x.GetOpType() != y.GetOpType() || !sameDomain(x.GetDomain(), y.GetDomain()) {
-		report("%s%s is %s", where, describe(x), clean(operatorName(y)))
+	if x.GetOpType() != y.GetOpType() || !graph.SameDomain(x.GetDomain(), y.GetDomain()) {
+		report("%s%s is %s", where, graph.Describe(x), msg.Clean(graph.Operator(y)))
 		return nil
 	}
 	if !slices.Equal(x.Output, y.Output) && m.partner[x] == nil {
-		report("%s%s: outputs %s -> %s", where, describe(x), namesText(x.Output), namesText(y.Output))
+		report("%s%s: outputs %s -> %s", where, graph.Describe(x), namesText(x.Output), namesText(y.Output))
 	}
 	if err := m.attributes(where, x, y, report); err != nil {
 		return err
@@ -443,15 +450,15 @@ func (m *matcher) swapped(x, y *onnxpb.NodeProto) bool {
 	if x.GetOpType() != "Add" && x.GetOpType() != "Mul" || len(x.Input) != 2 || len(y.Input) != 2 {
 		return false
 	}
-	a, b := m.a.graph, m.b.graph
-	first := m.isSteady(a.source(use{x, 0}))
-	return first != m.isSteady(a.source(use{x, 1})) && first == m.isSteady(b.source(use{y, 1})) && first != m.isSteady(b.source(use{y, 0}))
+	a, b := m.a.Graph, m.b.Graph
+	first := m.isSteady(a.Source(x, 0))
+	return first != m.isSteady(a.Source(x, 1)) && first == m.isSteady(b.Source(y, 1)) && first != m.isSteady(b.Source(y, 0))
 }
 
 // rewritable reports whether a higher opset may want a node written in another way:
 // its operator changed, or is none of the standard's.
 func (m *matcher) rewritable(n *onnxpb.NodeProto) bool {
-	if m.raised == nil || !standardDomain(n.GetDomain()) {
+	if m.raised == nil || !graph.IsStandard(n.GetDomain()) {
 		return false
 	}
 	changed, known := m.raised[n.GetOpType()]
@@ -464,17 +471,17 @@ func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
 	sum := y
 	if product := m.product(x, y); product != nil {
 		y = product
-	} else if y.GetOpType() != "MatMul" || !standardDomain(y.GetDomain()) {
+	} else if y.GetOpType() != "MatMul" || !graph.IsStandard(y.GetDomain()) {
 		return false, nil
 	}
-	if intAttribute(x, "transA") != 0 || floatAttributeOr(x, "alpha", 1) != 1 || floatAttributeOr(x, "beta", 1) != 1 || hasInput(x, 2) != (sum != y) {
-		m.problem("%s%s is a %s that computes something else", where, describe(x), clean(y.GetOpType()))
+	if graph.IntAttribute(x, "transA") != 0 || graph.FloatAttributeOr(x, "alpha", 1) != 1 || graph.FloatAttributeOr(x, "beta", 1) != 1 || graph.HasInput(x, 2) != (sum != y) {
+		m.problem("%s%s is a %s that computes something else", where, graph.Describe(x), msg.Clean(y.GetOpType()))
 		return true, nil
 	}
-	m.note("%s%s is a MatMul", where, describe(x))
+	m.note("%s%s is a MatMul", where, graph.Describe(x))
 	err := m.inputs(where, x, y, 0, 0, false, m.problem)
 	if err == nil {
-		err = m.inputs(where, x, y, 1, 1, intAttribute(x, "transB") != 0, m.problem)
+		err = m.inputs(where, x, y, 1, 1, graph.IntAttribute(x, "transB") != 0, m.problem)
 	}
 	if err == nil && sum != y {
 		err = m.inputs(where, x, sum, 2, 1, false, m.problem)
@@ -485,30 +492,30 @@ func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
 // attributes compares those of two nodes, with the graphs that they hold.
 func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(string, ...any)) error {
 	for _, a := range x.Attribute {
-		b := attribute(y, a.GetName())
-		gs := subgraphs(a)
+		b := graph.Attribute(y, a.GetName())
+		gs := graph.Subgraphs(a)
 		switch {
 		case b == nil:
-			report("%s%s: attribute %s is gone", where, describe(x), quote(a.GetName()))
-		case len(gs) > 0 && len(gs) == len(subgraphs(b)):
+			report("%s%s: attribute %s is gone", where, graph.Describe(x), msg.Quote(a.GetName()))
+		case len(gs) > 0 && len(gs) == len(graph.Subgraphs(b)):
 			for i, g := range gs {
-				if err := m.graphs(where+describe(x)+", "+clean(a.GetName())+": ", g, subgraphs(b)[i], report); err != nil {
+				if err := m.graphs(where+graph.Describe(x)+", "+msg.Clean(a.GetName())+": ", g, graph.Subgraphs(b)[i], report); err != nil {
 					return err
 				}
 			}
 		default:
-			d := &differ{ctx: m.ctx, a: m.a.graph.file, b: m.b.graph.file, result: &Difference{}}
-			if err := d.message("attribute "+quote(a.GetName()), a.ProtoReflect(), b.ProtoReflect()); err != nil {
+			d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
+			if err := d.message("attribute "+msg.Quote(a.GetName()), a.ProtoReflect(), b.ProtoReflect()); err != nil {
 				return err
 			}
 			for _, c := range d.result.Changes {
-				report("%s%s: %s", where, describe(x), c.String())
+				report("%s%s: %s", where, graph.Describe(x), c.String())
 			}
 		}
 	}
 	for _, b := range y.Attribute {
-		if attribute(x, b.GetName()) == nil && !isDefault(y, b) {
-			report("%s%s: attribute %s is new", where, describe(x), quote(b.GetName()))
+		if graph.Attribute(x, b.GetName()) == nil && !isDefault(y, b) {
+			report("%s%s: attribute %s is new", where, graph.Describe(x), msg.Quote(b.GetName()))
 		}
 	}
 	return nil
@@ -522,39 +529,39 @@ func isDefault(n *onnxpb.NodeProto, a *onnxpb.AttributeProto) bool {
 // inputs compares input i of a node with input j of the other, of which the first
 // may be read as its transpose.
 func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned bool, report func(string, ...any)) error {
-	v, w := m.a.graph.source(use{x, i}), m.b.graph.source(use{y, j})
+	v, w := m.a.Graph.Source(x, i), m.b.Graph.Source(y, j)
 	switch {
 	case v == nil && w == nil:
 		return nil
 	case v == nil || w == nil:
-		report("%s%s: input %d is there only once", where, describe(x), i)
+		report("%s%s: input %d is there only once", where, graph.Describe(x), i)
 		return nil
 	case m.isSteady(v) && m.isSteady(w):
-		return m.constants(where+describe(x), v, w, turned, report)
-	case v.name == w.name && m.isSteady(v) != m.isSteady(w):
-		report("%s%s: input %d, %s, is a constant in one model only", where, describe(x), i, quote(v.name))
+		return m.constants(where+graph.Describe(x), v, w, turned, report)
+	case v.Name == w.Name && m.isSteady(v) != m.isSteady(w):
+		report("%s%s: input %d, %s, is a constant in one model only", where, graph.Describe(x), i, msg.Quote(v.Name))
 		return nil
-	case v.name == w.name || v.node != nil && m.partner[v.node] == w.node && w.node != nil:
+	case v.Name == w.Name || v.Node != nil && m.partner[v.Node] == w.Node && w.Node != nil:
 		return nil
-	case m.gone[v.node] && m.fresh[w.node] && v.node.GetOpType() == w.node.GetOpType() && len(v.node.Output) == 1 && m.depth < deepestMatch:
+	case m.gone[v.Node] && m.fresh[w.Node] && v.Node.GetOpType() == w.Node.GetOpType() && len(v.Node.Output) == 1 && m.depth < deepestMatch:
 		// The same value under another name.
-		delete(m.gone, v.node)
-		delete(m.fresh, w.node)
-		m.partner[v.node] = w.node
+		delete(m.gone, v.Node)
+		delete(m.fresh, w.Node)
+		m.partner[v.Node] = w.Node
 		m.depth++
 		defer func() { m.depth-- }()
-		return m.nodes(where, v.node, w.node)
+		return m.nodes(where, v.Node, w.Node)
 	}
-	report("%s%s: input %d is %s, was %s", where, describe(x), i, quote(w.name), quote(v.name))
+	report("%s%s: input %d is %s, was %s", where, graph.Describe(x), i, msg.Quote(w.Name), msg.Quote(v.Name))
 	return nil
 }
 
 // through2D looks behind transposes of matrices.
-func through2D(f *folder, v *value, turned bool) (*value, bool) {
-	for v.node != nil && v.tensor == nil && standardDomain(v.node.GetDomain()) {
-		n := v.node
-		perm := attribute(n, "perm").GetInts()
-		switch from := f.graph.source(use{n, 0}); {
+func through2D(f *recognize.Recognizer, v *graph.Value, turned bool) (*graph.Value, bool) {
+	for v.Node != nil && v.Tensor == nil && graph.IsStandard(v.Node.GetDomain()) {
+		n := v.Node
+		perm := graph.Attribute(n, "perm").GetInts()
+		switch from := f.Graph.Source(n, 0); {
 		case from == nil:
 			return v, turned
 		case n.GetOpType() == "Transpose" && slices.Equal(perm, []int64{1, 0}), n.GetOpType() == "Transpose" && perm == nil && rankOf(f, from) == 2:
@@ -566,51 +573,51 @@ func through2D(f *folder, v *value, turned bool) (*value, bool) {
 	return v, turned
 }
 
-func rankOf(f *folder, v *value) int {
-	if c := f.fold(v); c != nil {
-		return len(c.num.shape)
+func rankOf(f *recognize.Recognizer, v *graph.Value) int {
+	if c := f.Fold(v); c != nil {
+		return len(c.Num.Shape)
 	}
 	return -1
 }
 
 // constants compares two values that constants determine.
-func (m *matcher) constants(where string, v, w *value, turned bool, report func(string, ...any)) error {
+func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report func(string, ...any)) error {
 	v, vt := through2D(m.a, v, turned)
 	w, wt := through2D(m.b, w, false)
-	if m.seen[[2]*value{v, w}] {
+	if m.seen[[2]*graph.Value{v, w}] {
 		return nil
 	}
-	m.seen[[2]*value{v, w}] = true
-	x, y := m.a.fold(v), m.b.fold(w)
+	m.seen[[2]*graph.Value{v, w}] = true
+	x, y := m.a.Fold(v), m.b.Fold(w)
 	if x == nil || y == nil {
-		if v.node != nil && w.node != nil && v.name == w.name && v.node.GetOpType() == w.node.GetOpType() && vt == wt && m.depth < deepestMatch {
+		if v.Node != nil && w.Node != nil && v.Name == w.Name && v.Node.GetOpType() == w.Node.GetOpType() && vt == wt && m.depth < deepestMatch {
 			m.depth++
 			defer func() { m.depth-- }()
-			return m.chain(where, v.node, w.node, report)
+			return m.chain(where, v.Node, w.Node, report)
 		}
-		if v.tensor != nil && w.tensor != nil { // strings, and types that are no numbers here
-			d := &differ{ctx: m.ctx, a: m.a.graph.file, b: m.b.graph.file, result: &Difference{}}
-			err := d.tensor("", v.tensor, w.tensor)
+		if v.Tensor != nil && w.Tensor != nil { // strings, and types that are no numbers here
+			d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
+			err := d.tensor("", v.Tensor, w.Tensor)
 			if len(d.result.Changes) > 0 {
-				report("%s: %s is another constant", where, quote(v.path))
+				report("%s: %s is another constant", where, msg.Quote(v.Path))
 			}
 			return err
 		}
-		report("%s: whether %s is %s is hard to tell", where, quote(w.path), quote(v.path))
+		report("%s: whether %s is %s is hard to tell", where, msg.Quote(w.Path), msg.Quote(v.Path))
 		return nil
 	}
-	shape := x.num.shape
+	shape := x.Num.Shape
 	if vt != wt && len(shape) == 2 {
 		shape = []int64{shape[1], shape[0]}
 	}
 	switch {
-	case x.num.dtype != y.num.dtype || !slices.Equal(shape, y.num.shape):
-		report("%s: %s is %v %v, was %v %v", where, quote(v.path), y.num.dtype, y.num.shape, x.num.dtype, x.num.shape)
+	case x.Num.Dtype != y.Num.Dtype || !slices.Equal(shape, y.Num.Shape):
+		report("%s: %s is %v %v, was %v %v", where, msg.Quote(v.Path), y.Num.Dtype, y.Num.Shape, x.Num.Dtype, x.Num.Shape)
 		return nil
-	case !x.num.dtype.Float():
+	case !x.Num.Dtype.Float():
 		same, err := m.equal(x, y)
 		if err == nil && !same {
-			report("%s: %s holds other numbers", where, quote(v.path))
+			report("%s: %s holds other numbers", where, msg.Quote(v.Path))
 		}
 		return err
 	}
@@ -623,11 +630,11 @@ func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string
 		return err
 	}
 	for i := range max(len(x.Input), len(y.Input)) {
-		v, w := m.a.graph.source(use{x, i}), m.b.graph.source(use{y, i})
+		v, w := m.a.Graph.Source(x, i), m.b.Graph.Source(y, i)
 		switch {
 		case v == nil && w == nil:
 		case v == nil || w == nil:
-			report("%s: %s: input %d is there only once", where, describe(x), i)
+			report("%s: %s: input %d is there only once", where, graph.Describe(x), i)
 		default:
 			if err := m.constants(where, v, w, false, report); err != nil {
 				return err
@@ -638,42 +645,42 @@ func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string
 }
 
 // equal compares what two constants store, or else compute.
-func (m *matcher) equal(x, y *constant) (bool, error) {
-	if x.num.stored != nil && y.num.stored != nil {
-		size := x.num.dtype.Bytes(x.num.size())
-		if size != y.num.dtype.Bytes(y.num.size()) {
+func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
+	if x.Num.Stored != nil && y.Num.Stored != nil {
+		size := x.Num.Dtype.Bytes(x.Num.Size())
+		if size != y.Num.Dtype.Bytes(y.Num.Size()) {
 			return false, nil
 		}
 		const stretch = 1 << 20
 		var a, b []byte
 		for off := int64(0); off < size; off += stretch {
 			n := min(stretch, size-off)
-			p, q := grow(&a, n), grow(&b, n)
-			if err := cmp.Or(readAt(x.num.stored, p, off), readAt(y.num.stored, q, off)); err != nil || !bytes.Equal(p, q) {
+			p, q := buffer.Grow(&a, n), buffer.Grow(&b, n)
+			if err := cmp.Or(buffer.ReadFull(x.Num.Stored, p, off), buffer.ReadFull(y.Num.Stored, q, off)); err != nil || !bytes.Equal(p, q) {
 				return false, err
 			}
 		}
 		return true, nil
 	}
-	e := &measurement{blocks: oneBlock(x.num.shape)}
-	err := m.measure(e, x, y.num)
+	e := &measurement{blocks: oneBlock(x.Num.Shape)}
+	err := m.measure(e, x, y.Num)
 	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
 }
 
 // key is what a RewrittenWeight says that a weight became: the name of a value, and
 // where several functions may have one of that name, the way there too.
-func keyOfValue(v *value) string {
-	if v.body != nil {
-		return v.path
+func keyOfValue(v *graph.Value) string {
+	if v.Body != nil {
+		return v.Path
 	}
-	return v.name
+	return v.Name
 }
 
 // weights compares a weight with what stands for it.
-func (m *matcher) weights(v, w *value, x, y *constant, turned bool) error {
-	v, w = cmp.Or(x.tensor, v), cmp.Or(y.tensor, w)
+func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bool) error {
+	v, w = cmp.Or(x.Tensor, v), cmp.Or(y.Tensor, w)
 	folded, quantized := m.names[keyOfValue(w)]
-	same := !turned && x.num.stored != nil && y.num.stored != nil
+	same := !turned && x.Num.Stored != nil && y.Num.Stored != nil
 	if same {
 		var err error
 		if same, err = m.equal(x, y); err != nil {
@@ -684,26 +691,26 @@ func (m *matcher) weights(v, w *value, x, y *constant, turned bool) error {
 		m.result.Same++
 		return nil
 	}
-	match := WeightMatch{Name: v.path, DType: x.num.dtype.String(), Shape: append([]int64{}, x.num.shape...), Form: string(Float)}
-	blocks := oneBlock(x.num.shape)
+	match := WeightMatch{Name: v.Path, DType: x.Num.Dtype.String(), Shape: append([]int64{}, x.Num.Shape...), Form: string(spec.Float)}
+	blocks := oneBlock(x.Num.Shape)
 	if quantized {
 		m.compared[keyOfValue(w)] = true
 		match.Form, match.CodeType = folded.Form, folded.CodeType
-		blocks = blocksOfWeight(x.num.shape, folded.QuantizedWeight, turned)
+		blocks = blocksOfWeight(x.Num.Shape, folded.Weight, turned)
 	}
 	e := &measurement{blocks: blocks}
 	var err error
 	if turned {
-		err = m.measure(e, x, &turnedReader{c: y.num})
+		err = m.measure(e, x, &turnedReader{c: y.Num})
 	} else {
-		err = m.measure(e, x, y.num)
+		err = m.measure(e, x, y.Num)
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w", quote(v.path), err)
+		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), exact), -exact), e.broken
 	if e.found && quantized {
-		match.Worst = &BlockMatch{At: indexOf(x.num.shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -exact)}
+		match.Worst = &BlockMatch{At: indexOf(x.Num.Shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -exact)}
 	}
 	m.result.Weights = append(m.result.Weights, match)
 	return nil
@@ -723,7 +730,7 @@ func indexOf(shape []int64, i int64) []int64 {
 type cutting struct{ length, inner, block int64 }
 
 func oneBlock(shape []int64) cutting {
-	n := max(elements(shape), 1)
+	n := max(shapes.Count(shape), 1)
 	return cutting{n, 1, n}
 }
 
@@ -733,15 +740,15 @@ const mostOpen = 1 << 20
 
 // blocksOfWeight gives the blocks that share a scale. Of a scale for each index of
 // an axis between others, it is the part of a block that lies together.
-func blocksOfWeight(shape []int64, w *QuantizedWeight, turned bool) cutting {
+func blocksOfWeight(shape []int64, w *recognize.Weight, turned bool) cutting {
 	axis := w.Axis
 	if w.Transposed != turned {
 		axis = len(shape) - 1 - axis
 	}
-	if w.PerTensor || axis < 0 || axis >= len(shape) || elements(shape) == 0 {
+	if w.PerTensor || axis < 0 || axis >= len(shape) || shapes.Count(shape) == 0 {
 		return oneBlock(shape)
 	}
-	inner := elements(shape[axis+1:])
+	inner := shapes.Count(shape[axis+1:])
 	if inner > mostOpen {
 		return oneBlock(shape)
 	}
@@ -749,7 +756,7 @@ func blocksOfWeight(shape []int64, w *QuantizedWeight, turned bool) cutting {
 	case w.Block > 0:
 		return cutting{shape[axis], inner, min(w.Block, shape[axis])}
 	case axis == len(shape)-1:
-		n := elements(shape[:axis])
+		n := shapes.Count(shape[:axis])
 		return cutting{n, shape[axis], n}
 	}
 	return cutting{inner, 1, inner}
@@ -767,16 +774,16 @@ type measurement struct {
 
 // elementReader reads a constant in the order of memory.
 type elementReader interface {
-	readAll(a *arena, dst []float32, off int64) error
+	ReadAll(a *lazy.Arena, dst []float32, off int64) error
 }
 
 // measure compares what y reads with x.
-func (m *matcher) measure(e *measurement, x *constant, y elementReader) error {
+func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader) error {
 	const stretch = 1 << 14
-	a := &arena{}
+	a := &lazy.Arena{}
 	p, q := make([]float32, stretch), make([]float32, stretch)
 	open := make([]errstat.Stats, e.blocks.inner)
-	for off := int64(0); off < x.num.size(); {
+	for off := int64(0); off < x.Num.Size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
 		end := off + min(e.blocks.block, rest)*e.blocks.inner
 		for at := off; at < end; at += stretch {
@@ -784,10 +791,10 @@ func (m *matcher) measure(e *measurement, x *constant, y elementReader) error {
 				return context.Cause(m.ctx)
 			}
 			n := min(stretch, end-at)
-			if err := x.num.readAll(a, p[:n], at); err != nil {
+			if err := x.Num.ReadAll(a, p[:n], at); err != nil {
 				return err
 			}
-			if err := y.readAll(a, q[:n], at); err != nil {
+			if err := y.ReadAll(a, q[:n], at); err != nil {
 				return err
 			}
 			e.add(open, p[:n], q[:n], at)
@@ -829,13 +836,13 @@ func (e *measurement) add(open []errstat.Stats, w, v []float32, at int64) {
 
 // turnedReader reads the transpose of a matrix, some of its rows at a time.
 type turnedReader struct {
-	c           *numbers
+	c           *lazy.Tensor
 	first, rows int64 // that it holds
 	tile, line  []float32
 }
 
-func (r *turnedReader) readAll(a *arena, dst []float32, off int64) error {
-	cols, all := r.c.shape[0], r.c.shape[1]
+func (r *turnedReader) ReadAll(a *lazy.Arena, dst []float32, off int64) error {
+	cols, all := r.c.Shape[0], r.c.Shape[1]
 	for len(dst) > 0 {
 		row := off / cols
 		if row < r.first || row >= r.first+r.rows {
@@ -843,7 +850,7 @@ func (r *turnedReader) readAll(a *arena, dst []float32, off int64) error {
 			r.tile = slices.Grow(r.tile[:0], int(r.rows*cols))[:r.rows*cols]
 			r.line = slices.Grow(r.line[:0], int(r.rows))[:r.rows]
 			for c := range cols {
-				if err := r.c.readAll(a, r.line, c*all+row); err != nil {
+				if err := r.c.ReadAll(a, r.line, c*all+row); err != nil {
 					return err
 				}
 				for k, v := range r.line {

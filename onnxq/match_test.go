@@ -12,6 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -39,11 +41,11 @@ func TestMatchOfConversions(t *testing.T) {
 		}
 		for _, opts := range []Options{
 			{Block: 32},
-			{Block: 32, Style: NBits, ZeroPoint: true},
-			{Bits: 8, Block: PerChannel},
-			{Format: NF4, Target: ORT},
+			{Block: 32, Style: spec.NBits, ZeroPoint: true},
+			{Bits: 8, Block: spec.PerChannel},
+			{Format: spec.NF4, Target: spec.ORT},
 		} {
-			opts.Ops = KnownOps
+			opts.Ops = reach.KnownOps
 			in := built(t, kind.Name)
 			out := filepath.Join(t.TempDir(), "out.onnx")
 			report, err := Convert(context.Background(), in, out, opts)

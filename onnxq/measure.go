@@ -6,6 +6,7 @@ import (
 
 	"onnxquant/calib"
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/buffer"
 	"onnxquant/quality"
 )
 
@@ -83,8 +84,8 @@ func (t tile) measure(b *buffers, chunks []chunk, sums *quality.Sums) (finite bo
 
 // code sets the buffers to the codes of a chunk and to what they stand for.
 func (t tile) code(b *buffers, c chunk) {
-	grow(&b.q, int64(len(b.x)))
-	grow(&b.decoded, int64(len(b.x)))
+	buffer.Grow(&b.q, int64(len(b.x)))
+	buffer.Grow(&b.decoded, int64(len(b.x)))
 	if t.inner == 1 {
 		k, block := int(min(c.n, t.k)), int(t.block)
 		t.codec.EncodeBlocks(b.q, b.x, b.scale, b.zero, k, block)

@@ -3,14 +3,16 @@ package onnxq
 import (
 	"fmt"
 
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/onnxq/recognize"
 )
 
 // Model is an opened ONNX model: its structure in memory, the contents of its
 // tensors on disk. It is not changed by planning or converting.
 type Model struct {
 	file  *modelfile.Model
-	index *graphIndex
+	index *graph.Graph
 }
 
 // Open reads the structure of the model at path and checks it. External data
@@ -29,7 +31,7 @@ func Open(path string) (*Model, error) {
 }
 
 func newModel(file *modelfile.Model) (*Model, error) {
-	index, err := indexModel(file)
+	index, err := graph.New(file)
 	return &Model{file, index}, err
 }
 
@@ -41,4 +43,4 @@ func (m *Model) Size() int64 { return m.file.Size() }
 
 // QuantizedWeights lists the quantized weights of the main graph and of its
 // subgraphs, in the order of the nodes that decode them, and then those of functions.
-func (m *Model) QuantizedWeights() []*QuantizedWeight { return quantizedWeights(m.index) }
+func (m *Model) QuantizedWeights() []*recognize.Weight { return recognize.Weights(m.index) }

@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"onnxquant/int4"
+	"onnxquant/internal/buffer"
 )
 
 // newSearch returns what narrows the ranges of the weight's blocks, nil if they stay as
@@ -74,7 +75,7 @@ func (t tile) pieces(b *buffers, c chunk) func(yield func(int, []float32) bool) 
 		for s := range t.slabParts(b, c) {
 			columns := len(s.hi)
 			rows := len(s.x) / columns
-			turned := grow(&b.decoded, int64(len(s.x)))
+			turned := buffer.Grow(&b.decoded, int64(len(s.x)))
 			transpose(turned, s.x, rows, columns)
 			for i := range columns {
 				if !yield(first+i, turned[i*rows:(i+1)*rows]) {

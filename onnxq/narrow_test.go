@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -14,7 +15,7 @@ import (
 // come out however little memory and however many threads there are.
 func TestRanges(t *testing.T) {
 	for _, opts := range []Options{
-		{Block: 32}, {Block: 32, ZeroPoint: true}, {Block: PerChannel}, {Block: PerChannel, ZeroPoint: true}, {Bits: 2, Block: 33}, {Block: 32, Style: NBits},
+		{Block: 32}, {Block: 32, ZeroPoint: true}, {Block: spec.PerChannel}, {Block: spec.PerChannel, ZeroPoint: true}, {Bits: 2, Block: 33}, {Block: 32, Style: spec.NBits},
 	} {
 		in := filepath.Join(t.TempDir(), "in.onnx")
 		m := testmodels.MLP(3, 33001, 2) // more elements along K than the least chunk
@@ -51,19 +52,19 @@ func TestRanges(t *testing.T) {
 		if sqErr["mse"] >= sqErr[""] {
 			t.Errorf("%+v: mse has the error %v, minmax %v", opts, sqErr["mse"], sqErr[""])
 		}
-		if sqErr["percentile:95"] == sqErr[""] || opts.Block == PerChannel && sqErr["percentile:99.9"] == sqErr[""] {
+		if sqErr["percentile:95"] == sqErr[""] || opts.Block == spec.PerChannel && sqErr["percentile:99.9"] == sqErr[""] {
 			t.Errorf("%+v: percentiles make no difference: %v", opts, sqErr)
 		}
 	}
 }
 
 func TestRangeOptions(t *testing.T) {
-	for _, opts := range []Options{{Range: "max"}, {Range: "entropy"}, {Range: "moving-average"}, {Range: "percentile:40"}, {Range: "mse", Format: NVFP4}} {
+	for _, opts := range []Options{{Range: "max"}, {Range: "entropy"}, {Range: "moving-average"}, {Range: "percentile:40"}, {Range: "mse", Format: spec.NVFP4}} {
 		if _, err := opts.withDefaults(); err == nil {
 			t.Errorf("%+v: no error", opts)
 		}
 	}
-	for _, opts := range []Options{{}, {Range: "minmax", Format: NVFP4}, {Range: "mse", Format: Uint4}, {Range: "percentile"}, {Range: "mse", Format: Float}} {
+	for _, opts := range []Options{{}, {Range: "minmax", Format: spec.NVFP4}, {Range: "mse", Format: spec.Uint4}, {Range: "percentile"}, {Range: "mse", Format: spec.Float}} {
 		if _, err := opts.withDefaults(); err != nil {
 			t.Errorf("%+v: %v", opts, err)
 		}

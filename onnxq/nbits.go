@@ -6,7 +6,10 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/onnxq/spec"
 )
 
 // nbits is the form in which operators of ONNX Runtime read codes themselves.
@@ -36,32 +39,32 @@ const (
 
 // nbitsForm finds the form of a weight with its operators, or says why it has
 // none.
-func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
+func (d *decision) nbitsForm(x *graph.Graph) (f nbits, why string) {
 	c := &d.choice
 	switch {
-	case !c.format.scaled():
+	case !c.format.Scaled():
 		return f, fmt.Sprintf("they have no %s", c.format)
 	case d.dtype != dtype.Float32 && d.dtype != dtype.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", d.dtype)
-	case d.value.body != nil:
+	case d.value.Body != nil:
 		return f, "inside of a function"
 	}
-	k := c.view[c.axis]
-	for _, l := range d.reach.leaves {
-		if why := nbitsObstacle(l, d.shape, c.operand, x); why != "" {
+	k := c.View[c.Axis]
+	for _, l := range d.reach.Leaves {
+		if why := nbitsObstacle(l, d.shape, c.Operand, x); why != "" {
 			return f, why
 		}
-		if l.node.GetOpType() == "Gather" {
+		if l.Node.GetOpType() == "Gather" {
 			f.gather = true
 		} else {
 			f.product = true
 		}
 	}
-	if f.product && len(c.view) != 2 {
+	if f.product && len(c.View) != 2 {
 		return f, "MatMulNBits takes matrices"
 	}
 	f.block = int64(c.block)
-	if c.block == PerChannel || f.block >= k { // a single block may be padded to any size
+	if c.block == spec.PerChannel || f.block >= k { // a single block may be padded to any size
 		f.block = max(leastNBitsBlock, int64(1)<<bits.Len64(uint64(k-1)))
 	}
 	per := int64(8 / c.format.Bits())
@@ -70,7 +73,7 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 		return f, fmt.Sprintf("they take blocks of powers of two from %d on", leastNBitsBlock)
 	case f.product && f.block > greatestNBitsBlock:
 		return f, fmt.Sprintf("MatMulNBits takes blocks up to %d", greatestNBitsBlock)
-	case f.gather && c.axis != len(d.shape)-1:
+	case f.gather && c.Axis != len(d.shape)-1:
 		return f, "GatherBlockQuantized takes blocks along the last axis"
 	case f.gather && k%per != 0:
 		return f, fmt.Sprintf("GatherBlockQuantized takes rows of whole bytes, not of %d codes", k)
@@ -82,31 +85,31 @@ func (d *decision) nbitsForm(x *graphIndex) (f nbits, why string) {
 
 // nbits tells why the operator cannot read codes whose blocks run along an axis
 // of a tensor of that shape.
-func nbitsObstacle(l leaf, shape []int64, along operand, x *graphIndex) (why string) {
-	o, ok, lost := l.operand(shape)
-	op := l.node.GetOpType()
+func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Graph) (why string) {
+	o, ok, lost := l.Operand(shape)
+	op := l.Node.GetOpType()
 	switch {
 	case !ok || op != "MatMul" && op != "Gemm" && op != "Gather":
 		return fmt.Sprintf("%s has no such form", op)
-	case !hasInput(l.node, 0) || !hasInput(l.node, 1):
-		return fmt.Sprintf("%s has an input too few", describe(l.node))
-	case l.cast:
+	case !graph.HasInput(l.Node, 0) || !graph.HasInput(l.Node, 1):
+		return fmt.Sprintf("%s has an input too few", graph.Describe(l.Node))
+	case l.Cast:
 		return "a Cast lies between"
-	case l.call:
+	case l.Call:
 		return "it goes through a function"
 	case lost != "":
 		return lost
-	case o.axis != along.axis || !slices.Equal(o.view, along.view):
+	case o.Axis != along.Axis || !slices.Equal(o.View, along.View):
 		return fmt.Sprintf("%s sums over another axis", l)
-	case op == "Gather" && (!l.layout.is(shape) || intAttribute(l.node, "axis") != 0):
+	case op == "Gather" && (!l.Layout.Is(shape) || graph.IntAttribute(l.Node, "axis") != 0):
 		return "GatherBlockQuantized takes from the first axis"
 	case op == "Gather":
 		return ""
-	case l.input != 1 || len(l.layout.axes) != 2 || !l.layout.straight():
+	case l.Input != 1 || len(l.Layout.Axes) != 2 || !l.Layout.Straight():
 		return "MatMulNBits takes a matrix on the right"
-	case op == "Gemm" && x.opset < 7:
+	case op == "Gemm" && x.Opset < 7:
 		return "Gemm is that of an opset below 7"
-	case op == "Gemm" && (intAttribute(l.node, "transA") != 0 || floatAttributeOr(l.node, "alpha", 1) != 1 || hasInput(l.node, 2) && floatAttributeOr(l.node, "beta", 1) != 1):
+	case op == "Gemm" && (graph.IntAttribute(l.Node, "transA") != 0 || graph.FloatAttributeOr(l.Node, "alpha", 1) != 1 || graph.HasInput(l.Node, 2) && graph.FloatAttributeOr(l.Node, "beta", 1) != 1):
 		return "Gemm transposes or scales"
 	}
 	return ""
@@ -132,10 +135,10 @@ func (w *weight) buildNBits(b *builder) {
 		lead := w.d.shape[:len(w.d.shape)-1]
 		codes, blocks = append(lead[:len(lead):len(lead)], w.k*size/8), append(lead[:len(lead):len(lead)], w.blocks)
 	}
-	w.codes = b.tensor(w.d.value.name+suffixOf(w.codeType()), uint8s, codes)
-	w.scale = b.tensor(w.d.value.name+"_scale", w.scaleType(), blocks)
+	w.codes = b.tensor(w.d.value.Name+suffixOf(w.codeType()), uint8s, codes)
+	w.scale = b.tensor(w.d.value.Name+"_scale", w.scaleType(), blocks)
 	if w.codec != nil && w.codec.HasZeroPoints() {
 		packed := append(blocks[:len(blocks)-1:len(blocks)-1], (w.blocks*size+7)/8)
-		w.zero = b.tensor(w.d.value.name+"_zp", uint8s, packed)
+		w.zero = b.tensor(w.d.value.Name+"_zp", uint8s, packed)
 	}
 }

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"onnxquant/int4"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -19,23 +20,23 @@ func TestNBitsHoldsTheSameCodes(t *testing.T) {
 		}
 		for _, opts := range []Options{
 			{Block: 16}, {Block: 32, ZeroPoint: true}, {Bits: 2, Block: 16, ZeroPoint: true}, {Bits: 8, Block: 64},
-			{Block: PerChannel}, {Block: 256, ZeroPoint: true},
+			{Block: spec.PerChannel}, {Block: 256, ZeroPoint: true},
 		} {
 			opts.Ops = []string{"all"}
 			for _, limit := range []int64{8, 700, greatestTile} {
 				t.Run(fmt.Sprintf("%s/%d bits/block %d/limit %d", kind.Name, opts.Bits, opts.Block, limit), func(t *testing.T) {
 					in := opened(t, built(t, kind.Name))
-					plans := map[Style]*Plan{}
-					models := map[Style]*Model{}
-					for _, style := range []Style{DQ, NBits} {
+					plans := map[spec.Style]*Plan{}
+					models := map[spec.Style]*Model{}
+					for _, style := range []spec.Style{spec.DQ, spec.NBits} {
 						opts.Style = style
 						r, out := convertedIn(t, in, opts, limit)
 						plans[style], models[style] = r.Plan, opened(t, out)
 					}
-					for i, w := range plans[NBits].conv.to.weights {
-						if w.d.choice.style == NBits {
+					for i, w := range plans[spec.NBits].conv.to.weights {
+						if w.d.choice.style == spec.NBits {
 							found++
-							compareStyles(t, models, plans[DQ].conv.to.weights[i], w)
+							compareStyles(t, models, plans[spec.DQ].conv.to.weights[i], w)
 						}
 					}
 				})
@@ -47,25 +48,25 @@ func TestNBitsHoldsTheSameCodes(t *testing.T) {
 	}
 }
 
-func compareStyles(t *testing.T, models map[Style]*Model, dq, nb *weight) {
+func compareStyles(t *testing.T, models map[spec.Style]*Model, dq, nb *weight) {
 	t.Helper()
 	compare := func(what string, got, want []byte) {
 		t.Helper()
 		if !bytes.Equal(got, want) {
-			t.Errorf("%s: %s differ", nb.d.value.name, what)
+			t.Errorf("%s: %s differ", nb.d.value.Name, what)
 		}
 	}
 	turned := nb.inner > 1
-	_, q := raw(t, models[DQ], dq.codes.GetName())
-	_, got := raw(t, models[NBits], nb.codes.GetName())
+	_, q := raw(t, models[spec.DQ], dq.codes.GetName())
+	_, got := raw(t, models[spec.NBits], nb.codes.GetName())
 	pitch := nb.k
 	if nb.d.choice.nbits.product {
 		pitch = nb.blocks * nb.d.choice.nbits.block
 	}
 	compare("codes", got, repacked(q, dq, dq.k, pitch, turned, dq.signed()))
 
-	_, scale := raw(t, models[DQ], dq.scale.GetName())
-	_, got = raw(t, models[NBits], nb.scale.GetName())
+	_, scale := raw(t, models[spec.DQ], dq.scale.GetName())
+	_, got = raw(t, models[spec.NBits], nb.scale.GetName())
 	elem := len(scale) / int(dq.outer*dq.blocks*dq.inner)
 	want := make([]byte, len(scale))
 	for i := range want {
@@ -79,12 +80,12 @@ func compareStyles(t *testing.T, models map[Style]*Model, dq, nb *weight) {
 
 	if dq.zero == nil {
 		if nb.zero != nil {
-			t.Errorf("%s has zero points", nb.d.value.name)
+			t.Errorf("%s has zero points", nb.d.value.Name)
 		}
 		return
 	}
-	_, zero := raw(t, models[DQ], dq.zero.GetName())
-	_, got = raw(t, models[NBits], nb.zero.GetName())
+	_, zero := raw(t, models[spec.DQ], dq.zero.GetName())
+	_, got = raw(t, models[spec.NBits], nb.zero.GetName())
 	per := int64(8 / dq.bits())
 	compare("zero points", got, repacked(zero, dq, dq.blocks, (dq.blocks+per-1)/per*per, turned, false))
 }

@@ -6,8 +6,10 @@ import (
 	"os"
 	"strconv"
 
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/spec"
 )
 
 // output is a model that is to be written: its structure, and what goes into
@@ -65,15 +67,15 @@ func (o *output) add(t *onnxpb.TensorProto, c content) {
 }
 
 // place lays out the output, with external data where it is wanted or needed.
-func (o *output) place(where ExternalData) error {
-	if where != ExternalAlways {
+func (o *output) place(where spec.ExternalData) error {
+	if where != spec.ExternalAlways {
 		if err := o.encode(""); err != nil {
 			return err
 		}
 		if o.layout.Size <= maxEmbedded {
 			return nil
 		}
-		if where == ExternalNever {
+		if where == spec.ExternalNever {
 			return fmt.Errorf("the output would have %d bytes, more than the 2 GiB that one file may: leave external data to auto", o.layout.Size)
 		}
 	}
@@ -92,7 +94,7 @@ func (o *output) place(where ExternalData) error {
 // attributes stay: not every runtime looks for them outside.
 func (o *output) moveOut() {
 	initializers := map[*onnxpb.TensorProto]bool{}
-	walkGraphs(o.proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(o.proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, t := range g.Initializer {
 			initializers[t] = true
 		}

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"onnxquant/int4"
+	"onnxquant/internal/buffer"
 )
 
 // packing says how codes of a tensor fill bytes, from the lowest bits up.
@@ -106,8 +107,8 @@ func (p *packedWriter) codesIn(at, per int64) int64 {
 func (p packing) sumUp(sum uint32, buf *[]byte, r io.ReaderAt, off, n int64) (uint32, error) {
 	per := int64(8 / p.bits)
 	first := off % per
-	raw := grow(buf, (first+n+per-1)/per)
-	if err := readAt(r, raw, off/per); err != nil {
+	raw := buffer.Grow(buf, (first+n+per-1)/per)
+	if err := buffer.ReadFull(r, raw, off/per); err != nil {
 		return 0, err
 	}
 	single := func(i int64) { // code i of raw

@@ -7,8 +7,11 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 )
 
 // conversion is the part of a Plan that carries it out.
@@ -52,10 +55,10 @@ func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan,
 			return p, p.checkCoverage(opts.MinCoverage)
 		}
 		for _, w := range useless {
-			if w.d.choice.style == DQ {
-				but.left[w.d.value.tensor] = reasonUseless
+			if w.d.choice.style == spec.DQ {
+				but.left[w.d.value.Tensor] = reasonUseless
 			} else {
-				but.plain[w.d.value.tensor] = reasonUseless
+				but.plain[w.d.value.Tensor] = reasonUseless
 			}
 		}
 	}
@@ -94,7 +97,7 @@ func (m *Model) planWithout(opts Options, but exceptions) (*Plan, error) {
 			known++
 		}
 	}
-	warning, err := opts.Importance.covers(known, wanted)
+	warning, err := opts.Importance.Covers(known, wanted)
 	if warning != "" {
 		p.warn("%s", warning)
 	}
@@ -105,11 +108,11 @@ func (m *Model) planWithout(opts Options, but exceptions) (*Plan, error) {
 // also with the way there.
 func (m *Model) tensorNames() []string {
 	var names []string
-	for _, v := range m.index.values {
-		if dtype.DType(v.tensor.GetDataType()).Float() {
-			names = append(names, v.name)
-			if v.path != v.name {
-				names = append(names, v.path)
+	for _, v := range m.index.Values {
+		if dtype.DType(v.Tensor.GetDataType()).Float() {
+			names = append(names, v.Name)
+			if v.Path != v.Name {
+				names = append(names, v.Path)
 			}
 		}
 	}
@@ -119,14 +122,14 @@ func (m *Model) tensorNames() []string {
 // checkPatterns refuses a pattern that means nothing in the model: it is likely
 // a slip, and would quantize what was to be left alone.
 func (m *Model) checkPatterns(patterns []string) error {
-	names := slices.Concat(m.tensorNames(), m.index.nodes)
+	names := slices.Concat(m.tensorNames(), m.index.Nodes)
 	for _, p := range patterns {
-		if slices.ContainsFunc(names, func(name string) bool { return matchName(p, name) }) {
+		if slices.ContainsFunc(names, func(name string) bool { return rules.MatchName(p, name) }) {
 			continue
 		}
-		message := fmt.Sprintf("no weight and no node is called %s", quote(p))
+		message := fmt.Sprintf("no weight and no node is called %s", msg.Quote(p))
 		if near, ok := nearest.Name(p, names); ok {
-			message += "; the nearest name is " + quote(near)
+			message += "; the nearest name is " + msg.Quote(near)
 		}
 		return errors.New(message)
 	}

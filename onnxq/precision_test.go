@@ -2,6 +2,8 @@ package onnxq
 
 import (
 	"encoding/json"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,7 +16,7 @@ import (
 )
 
 func TestPrecisionFor(t *testing.T) {
-	p, err := ParsePrecision([]byte(`{
+	p, err := rules.ParsePrecision([]byte(`{
 		"*experts*": {"precision": 2, "block_size": 32, "axis": 1},
 		"*experts.0.*": {},
 		"lm_head*": {"bits": 8, "block": -1},
@@ -27,15 +29,15 @@ func TestPrecisionFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, want := range map[string]*Override{
+	for name, want := range map[string]*spec.Override{
 		"layers/experts.3/up":  {Bits: new(2), Block: new(32), Axis: new(1)},
 		"layers/experts.0.up":  {},
-		"lm_head/MatMul.w":     {Bits: new(8), Block: new(PerChannel)},
-		"lm_head.bias":         {Format: new(Format("float"))},
+		"lm_head/MatMul.w":     {Bits: new(8), Block: new(spec.PerChannel)},
+		"lm_head.bias":         {Format: new(spec.Format("float"))},
 		"a":                    {Bits: new(8)},
 		"a2":                   nil,
-		"w[0]":                 {ZeroPoint: new(true), Algorithm: new("rtn"), Format: new(Format("uint4"))},
-		"w0":                   {ZeroPoint: new(true), Algorithm: new("rtn"), Format: new(Format("uint4"))},
+		"w[0]":                 {ZeroPoint: new(true), Algorithm: new("rtn"), Format: new(spec.Format("uint4"))},
+		"w0":                   {ZeroPoint: new(true), Algorithm: new("rtn"), Format: new(spec.Format("uint4"))},
 		"lm_head.experts.last": {Bits: new(8)},
 		"b.last":               {Bits: new(4)},
 		"":                     nil,
@@ -50,7 +52,7 @@ func TestPrecisionFor(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := (*Precision)(nil).For("a"); ok {
+	if _, ok := (*rules.Precision)(nil).For("a"); ok {
 		t.Error("a nil Precision overrides")
 	}
 }
@@ -66,7 +68,7 @@ func TestPrecisionUnused(t *testing.T) {
 		`{"é": 8, "zz": 8, "*": 4}`:          `precision_info: line 1, column 2: "é" matches no weight (and so with 1 of the other keys)`,
 		`{"é*up": 8, "yy": 8}`:               `precision_info: line 1, column 2: "é*up" matches no weight; the nearest name is "layers.0.up" (and so with 1 of the other keys)`,
 	} {
-		p, err := ParsePrecision([]byte(doc))
+		p, err := rules.ParsePrecision([]byte(doc))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +76,7 @@ func TestPrecisionUnused(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", doc, got, want)
 		}
 	}
-	if err := (*Precision)(nil).Unused(names); err != nil {
+	if err := (*rules.Precision)(nil).Unused(names); err != nil {
 		t.Error(err)
 	}
 }
@@ -154,19 +156,19 @@ var goodPrecision = []string{
 
 func TestParsePrecisionErrors(t *testing.T) {
 	for _, c := range badPrecision {
-		_, err := ParsePrecision([]byte(c.doc))
+		_, err := rules.ParsePrecision([]byte(c.doc))
 		if got := errorText(err); !strings.HasPrefix(got, "precision_info: "+c.want) || strings.Contains(got, "\n") {
 			t.Errorf("%.60s:\n got %s\nwant %s", c.doc, got, c.want)
 		}
 	}
-	if _, err := ParsePrecision(make([]byte, maxPrecisionSize+1)); errorText(err) != "precision_info: larger than 16 MiB" {
+	if _, err := rules.ParsePrecision(make([]byte, rules.MaxPrecisionSize+1)); errorText(err) != "precision_info: larger than 16 MiB" {
 		t.Error(err)
 	}
 }
 
 func TestLoadPrecision(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mix.json")
-	if _, err := LoadPrecision(path); !os.IsNotExist(unwrapAll(err)) || strings.Count(err.Error(), path) != 1 {
+	if _, err := rules.LoadPrecision(path); !os.IsNotExist(unwrapAll(err)) || strings.Count(err.Error(), path) != 1 {
 		t.Errorf("missing file: %v", err)
 	}
 	write := func(text string) {
@@ -176,11 +178,11 @@ func TestLoadPrecision(t *testing.T) {
 	}
 	write("\ufeff{\"a\": 5}")
 	want := "precision_info " + path + ": line 1, column 7: bits 5: want 2, 4 or 8"
-	if _, err := LoadPrecision(path); errorText(err) != want {
+	if _, err := rules.LoadPrecision(path); errorText(err) != want {
 		t.Errorf("got %v", err)
 	}
 	write(`{"a": 8}`)
-	p, err := LoadPrecision(path)
+	p, err := rules.LoadPrecision(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +212,7 @@ func TestPrecisionSchema(t *testing.T) {
 		return err == nil && schema.Validate(value) == nil
 	}
 	for _, doc := range goodPrecision {
-		if _, err := ParsePrecision([]byte(doc)); err != nil {
+		if _, err := rules.ParsePrecision([]byte(doc)); err != nil {
 			t.Errorf("parser refuses %s: %v", doc, err)
 		}
 		if !valid(doc) {
@@ -226,7 +228,7 @@ func TestPrecisionSchema(t *testing.T) {
 		}
 	}
 	for _, doc := range documentedExamples(t) {
-		if _, err := ParsePrecision([]byte(doc)); err != nil || !valid(doc) {
+		if _, err := rules.ParsePrecision([]byte(doc)); err != nil || !valid(doc) {
 			t.Errorf("documented example %s: parser says %v, schema accepts: %v", doc, err, valid(doc))
 		}
 	}
@@ -250,22 +252,22 @@ func TestPrecisionSchemaLists(t *testing.T) {
 	}
 	properties := schema.Defs.Settings.Properties
 	var names []string
-	for _, f := range Formats() {
+	for _, f := range spec.Formats() {
 		names = append(names, string(f))
 	}
 	if diff := cmp.Diff(names, properties["format"].Enum); diff != "" {
 		t.Error("formats:", diff)
 	}
-	if diff := cmp.Diff(KnownAlgorithms, properties["algorithm"].Enum); diff != "" {
+	if diff := cmp.Diff(spec.KnownAlgorithms, properties["algorithm"].Enum); diff != "" {
 		t.Error("algorithms:", diff)
 	}
-	for name := range settings {
+	for name := range rules.Settings {
 		if _, ok := properties[name]; !ok {
 			t.Errorf("the schema lacks %s", name)
 		}
 	}
-	if len(properties) != len(settings) {
-		t.Errorf("the schema has %d settings, the parser %d", len(properties), len(settings))
+	if len(properties) != len(rules.Settings) {
+		t.Errorf("the schema has %d settings, the parser %d", len(properties), len(rules.Settings))
 	}
 }
 
@@ -314,7 +316,7 @@ func FuzzParsePrecision(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := ParsePrecision(data)
+		p, err := rules.ParsePrecision(data)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "precision_info: line ") {
 				t.Errorf("no position: %v", err)
@@ -325,8 +327,8 @@ func FuzzParsePrecision(f *testing.F) {
 		if err := json.Unmarshal([]byte(strings.TrimPrefix(string(data), "\ufeff")), &keys); err != nil {
 			t.Fatalf("accepted what is not JSON: %v", err)
 		}
-		if len(keys) != len(p.keys) {
-			t.Errorf("%d keys of %d", len(p.keys), len(keys))
+		if len(keys) != len(p.Keys) {
+			t.Errorf("%d keys of %d", len(p.Keys), len(keys))
 		}
 		var names []string
 		for name := range keys {

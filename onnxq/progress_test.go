@@ -12,6 +12,7 @@ import (
 
 	"onnxquant/formats/ggml"
 	"onnxquant/internal/modelfile"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -54,8 +55,8 @@ func TestCancelStopsReading(t *testing.T) {
 	for _, opts := range []Options{
 		{},
 		{Range: "mse"},
-		{Block: PerChannel}, // every tile in several chunks, twice
-		{Format: NVFP4},     // the whole tensor beforehand
+		{Block: spec.PerChannel}, // every tile in several chunks, twice
+		{Format: spec.NVFP4},     // the whole tensor beforehand
 		{Format: "q4_k"},
 		{Exclude: []string{"*"}}, // copied
 	} {
@@ -123,7 +124,7 @@ func TestProgress(t *testing.T) {
 	}{
 		{"embedding", Options{Ops: []string{"all"}}},
 		{"embedding", Options{Ops: []string{"all"}, NoVerify: true}},
-		{"mlp", Options{Format: NVFP4}}, // reads twice
+		{"mlp", Options{Format: spec.NVFP4}}, // reads twice
 		{"mlp", Options{Block: 16, Memory: 1}},
 		{"nan", Options{Block: 32}}, // begins anew
 		{"plain", Options{}},

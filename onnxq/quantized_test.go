@@ -10,6 +10,9 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/lazy"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
@@ -18,21 +21,21 @@ import (
 func TestOwnFormsAreRecognized(t *testing.T) {
 	numbers := []string{"odd", "conv", "float16", "bfloat16", "float64"} // in every format
 	for _, kind := range testmodels.Kinds() {
-		for _, target := range []Target{Portable, ORT} {
-			for _, format := range Formats()[1:] {
-				if format != Uint4 && !slices.Contains(numbers, kind.Name) {
+		for _, target := range []spec.Target{spec.Portable, spec.ORT} {
+			for _, format := range spec.Formats()[1:] {
+				if format != spec.Uint4 && !slices.Contains(numbers, kind.Name) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", kind.Name, target, format), func(t *testing.T) {
 					in := built(t, kind.Name)
 					out := filepath.Join(t.TempDir(), "out.onnx")
-					r, err := Convert(context.Background(), in, out, Options{Format: format, Target: target, Style: DQ, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
+					r, err := Convert(context.Background(), in, out, Options{Format: format, Target: target, Style: spec.DQ, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
 					if err != nil {
 						t.Fatal(err)
 					}
 					before, after := opened(t, in), opened(t, out)
-					found := map[string]*QuantizedWeight{}
-					for _, w := range quantizedWeights(after.index) {
+					found := map[string]*recognize.Weight{}
+					for _, w := range recognize.Weights(after.index) {
 						found[w.Name] = w
 					}
 					if len(found) != len(r.Tensors) {
@@ -55,34 +58,34 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 }
 
 // blockFor is a block size that does not divide everything.
-func blockFor(f Format) int {
-	if f.traits().only {
+func blockFor(f spec.Format) int {
+	if f.Traits().Only {
 		return 0
 	}
 	return 16
 }
 
 // floatNumbers are those of a tensor of a model, by its path.
-func floatNumbers(t *testing.T, m *Model, path string) *numbers {
+func floatNumbers(t *testing.T, m *Model, path string) *lazy.Tensor {
 	t.Helper()
-	for _, v := range m.index.values {
-		if v.path == path {
-			p, err := m.file.Payload(v.tensor)
+	for _, v := range m.index.Values {
+		if v.Path == path {
+			p, err := m.file.Payload(v.Tensor)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return storedNumbers(dtype.DType(v.tensor.GetDataType()), v.tensor.GetDims(), p)
+			return lazy.Stored(dtype.DType(v.Tensor.GetDataType()), v.Tensor.GetDims(), p)
 		}
 	}
 	t.Fatalf("no tensor %s", path)
 	return nil
 }
 
-func checkErrors(t *testing.T, x *numbers, w *QuantizedWeight, want TensorReport) {
+func checkErrors(t *testing.T, x *lazy.Tensor, w *recognize.Weight, want TensorReport) {
 	t.Helper()
-	a, n := &arena{}, x.size()
+	a, n := &lazy.Arena{}, x.Size()
 	before, after := make([]float32, n), make([]float32, n)
-	if err := x.readAll(a, before, 0); err != nil {
+	if err := x.ReadAll(a, before, 0); err != nil {
 		t.Fatal(err)
 	}
 	// In two steps that begin anywhere.
@@ -104,7 +107,7 @@ func checkErrors(t *testing.T, x *numbers, w *QuantizedWeight, want TensorReport
 // Models that are not quantized have no quantized weights.
 func TestFloatModelsHaveNoQuantizedWeights(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
-		for _, w := range quantizedWeights(opened(t, built(t, kind.Name)).index) {
+		for _, w := range recognize.Weights(opened(t, built(t, kind.Name)).index) {
 			t.Errorf("%s: %v", kind.Name, w)
 		}
 	}

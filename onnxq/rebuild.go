@@ -12,17 +12,23 @@ import (
 	"time"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
 )
 
 // RewriteOptions say how a model is written whose weights take another form. The
 // zero value of a field means the default named beside it.
 type RewriteOptions struct {
-	ExternalData ExternalData // default ExternalAuto
-	Threads      int          // default: the number of CPUs
-	Memory       int64        // bytes of buffers for tensors, shared by the threads; default 64 MiB
-	NoVerify     bool         // do not reopen and compare what was written
+	ExternalData spec.ExternalData // default ExternalAuto
+	Threads      int               // default: the number of CPUs
+	Memory       int64             // bytes of buffers for tensors, shared by the threads; default 64 MiB
+	NoVerify     bool              // do not reopen and compare what was written
 
 	// Progress, if set, is told the bytes written so far and the total. Calls come
 	// from one goroutine at a time.
@@ -37,7 +43,7 @@ func (o RewriteOptions) withDefaults() (RewriteOptions, error) {
 
 // RewrittenWeight is a quantized weight of the input and what became of it.
 type RewrittenWeight struct {
-	*QuantizedWeight
+	*recognize.Weight
 	Became   string `json:"became,omitempty"` // name of the value that operators read now
 	NewForm  string `json:"new_form"`         // "float", or the operators that decode it; as it was if not Changed
 	OutBytes int64  `json:"out_bytes"`        // of all it is stored in
@@ -61,13 +67,13 @@ type rebuild struct {
 	output
 	model     *Model
 	opts      RewriteOptions
-	names     *nameSet
+	names     *graph.Names
 	consumers *consumers
 	original  map[*onnxpb.TensorProto]*onnxpb.TensorProto
 	copied    map[*onnxpb.TensorProto]*onnxpb.TensorProto // the other way
 	graphs    map[*onnxpb.GraphProto]*onnxpb.GraphProto   // copies of the input's graphs
 	builders  map[*onnxpb.GraphProto]*builder             // of what is added to the copies
-	replaced  []*QuantizedWeight
+	replaced  []*recognize.Weight
 	unfolded  map[*onnxpb.FunctionProto]bool // functions of the input in which weights were
 	made      map[*onnxpb.TensorProto]bool
 	fills     []fill
@@ -94,7 +100,7 @@ func (m *Model) newRebuild(opts RewriteOptions) *rebuild {
 		output:    output{proto: copied},
 		model:     m,
 		opts:      opts,
-		names:     m.index.newNames(),
+		names:     m.index.NewNames(),
 		consumers: newConsumers(m.index, m.file.Proto, copied),
 		original:  original,
 		copied:    map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
@@ -109,9 +115,9 @@ func (m *Model) newRebuild(opts RewriteOptions) *rebuild {
 		r.copied[t] = c
 	}
 	var copies []*onnxpb.GraphProto
-	walkGraphs(copied.Graph, func(g *onnxpb.GraphProto) { copies = append(copies, g) })
+	graph.WalkGraphs(copied.Graph, func(g *onnxpb.GraphProto) { copies = append(copies, g) })
 	i := 0
-	walkGraphs(m.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(m.file.Proto.Graph, func(g *onnxpb.GraphProto) {
 		r.graphs[g] = copies[i]
 		i++
 	})
@@ -119,11 +125,11 @@ func (m *Model) newRebuild(opts RewriteOptions) *rebuild {
 }
 
 // builder returns the one for what is added beside a weight.
-func (r *rebuild) builder(w *QuantizedWeight) *builder {
-	g := r.graphs[w.graph]
+func (r *rebuild) builder(w *recognize.Weight) *builder {
+	g := r.graphs[w.Graph]
 	b := r.builders[g]
 	if b == nil {
-		b = &builder{domain: r.consumers.domain, fresh: r.names.fresh}
+		b = &builder{domain: r.consumers.domain, fresh: r.names.Fresh}
 		r.builders[g] = b
 	}
 	return b
@@ -146,15 +152,15 @@ func (r *rebuild) finish(need int64) error {
 	if err := r.model.inline(r.original, func(*onnxpb.TensorProto) bool { return false }); err != nil {
 		return err
 	}
-	if err := raise(r.proto, need, r.names.fresh, nil); err != nil {
+	if err := raise(r.proto, need, r.names.Fresh, nil); err != nil {
 		return err
 	}
-	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		if b := r.builders[g]; b != nil {
 			g.Initializer = append(g.Initializer, b.tensors...)
 			g.Node = append(b.nodes, g.Node...)
 		}
-		if nodes, err := ordered(g.Node); err == nil { // the input has been checked
+		if nodes, err := graph.Ordered(g.Node); err == nil { // the input has been checked
 			g.Node = nodes
 		}
 	})
@@ -173,7 +179,7 @@ func (r *rebuild) sweep() (freed map[string]bool) {
 			reads[name] += by
 		}
 	}
-	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, o := range g.Output {
 			reads[o.GetName()]++
 		}
@@ -192,33 +198,33 @@ func (r *rebuild) sweep() (freed map[string]bool) {
 		}
 	}
 	dead := map[*onnxpb.TensorProto]bool{}
-	var visit func(v *value)
-	visit = func(v *value) {
-		if v == nil || reads[v.name] > 0 || v.output {
+	var visit func(v *graph.Value)
+	visit = func(v *graph.Value) {
+		if v == nil || reads[v.Name] > 0 || v.Output {
 			return
 		}
-		if v.tensor != nil {
-			dead[r.copied[v.tensor]] = true
+		if v.Tensor != nil {
+			dead[r.copied[v.Tensor]] = true
 		}
-		if v.node == nil {
+		if v.Node == nil {
 			return
 		}
-		if n := r.consumers.copies[v.node]; !r.consumers.gone[n] {
+		if n := r.consumers.copies[v.Node]; !r.consumers.gone[n] {
 			r.consumers.gone[n] = true
 			count(n, -1)
 		}
-		for i := range v.node.Input {
-			visit(r.model.index.source(use{v.node, i}))
+		for i := range v.Node.Input {
+			visit(r.model.index.Source(v.Node, i))
 		}
 	}
 	for _, w := range r.replaced {
-		for _, n := range w.nodes {
+		for _, n := range w.Nodes {
 			for i := range n.Input {
-				visit(r.model.index.source(use{n, i}))
+				visit(r.model.index.Source(n, i))
 			}
 		}
 	}
-	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		inputs := map[string]bool{} // up to IR 3, initializers are inputs too
 		g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool {
 			inputs[t.GetName()] = dead[t]
@@ -236,15 +242,15 @@ func (r *rebuild) sweep() (freed map[string]bool) {
 // rename gives new tensors the names they would have had, had those of the
 // tensors they replace been free.
 func (r *rebuild) rename(freed map[string]bool) {
-	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, t := range g.Initializer {
-			if hint := numbered.ReplaceAllString(t.GetName(), ""); r.made[t] && freed[hint] && hint != t.GetName() && !r.model.index.names[t.GetName()] {
+			if hint := numbered.ReplaceAllString(t.GetName(), ""); r.made[t] && freed[hint] && hint != t.GetName() && !r.model.index.Names[t.GetName()] {
 				r.renamed[t.GetName()], freed[hint] = hint, false
 				t.Name = &hint
 			}
 		}
 	})
-	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			for i, name := range n.Input {
 				if new, ok := r.renamed[name]; ok {
@@ -265,8 +271,8 @@ func (r *rebuild) dropImport() {
 		return
 	}
 	used := false
-	contrib := func(n *onnxpb.NodeProto) { used = used || n.GetDomain() == contribDomain }
-	walkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
+	contrib := func(n *onnxpb.NodeProto) { used = used || n.GetDomain() == graph.Contrib }
+	graph.WalkGraphs(r.proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			contrib(n)
 		}
@@ -277,7 +283,7 @@ func (r *rebuild) dropImport() {
 		}
 	}
 	if !used {
-		r.proto.OpsetImport = slices.DeleteFunc(r.proto.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == contribDomain })
+		r.proto.OpsetImport = slices.DeleteFunc(r.proto.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == graph.Contrib })
 	}
 }
 
@@ -324,8 +330,8 @@ func (r *rebuild) copies() {
 		for off := int64(0); off < c.size; off += copySize {
 			n := min(copySize, c.size-off)
 			r.fills = append(r.fills, fill{n, r.tensors[i], func(b *buffers, to place) error {
-				raw := grow(&b.raw, n)
-				if err := readAt(c.copy, raw, off); err != nil {
+				raw := buffer.Grow(&b.raw, n)
+				if err := buffer.ReadFull(c.copy, raw, off); err != nil {
 					return err
 				}
 				_, err := to.WriteAt(raw, off)
@@ -399,11 +405,11 @@ type comparer struct {
 
 func (c comparer) WriteAt(b []byte, off int64) (int, error) {
 	have := make([]byte, len(b))
-	if err := readAt(c.written, have, off); err != nil {
+	if err := buffer.ReadFull(c.written, have, off); err != nil {
 		return 0, err
 	}
 	if !bytes.Equal(have, b) {
-		return 0, fmt.Errorf("%w: %s differs from what was written", ErrVerify, quote(c.name))
+		return 0, fmt.Errorf("%w: %s differs from what was written", ErrVerify, msg.Quote(c.name))
 	}
 	return len(b), nil
 }
@@ -443,19 +449,19 @@ func readSquare[T any](dst []T, s square, width int64, read func(dst []T, off in
 
 // fillFloats makes a tensor of the numbers of a matrix rows × cols, or of its
 // transpose.
-func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *numbers, rows, cols int64, turned bool) {
+func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols int64, turned bool) {
 	typ := dtype.DType(t.GetDataType())
 	size := typ.Bits() / 8
 	if !turned {
 		n := rows * cols
-		for off := int64(0); off < n; off += longestRead {
-			part := min(longestRead, n-off)
+		for off := int64(0); off < n; off += lazy.LongestRead {
+			part := min(lazy.LongestRead, n-off)
 			r.fills = append(r.fills, fill{part * size, t, func(b *buffers, to place) error {
-				dst := grow(&b.x, part)
-				if err := x.readAll(&b.arena, dst, off); err != nil {
+				dst := buffer.Grow(&b.x, part)
+				if err := x.ReadAll(&b.arena, dst, off); err != nil {
 					return err
 				}
-				raw := grow(&b.raw, part*size)
+				raw := buffer.Grow(&b.raw, part*size)
 				typ.Encode(raw, dst)
 				_, err := to.WriteAt(raw, off*size)
 				return err
@@ -465,14 +471,14 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *numbers, rows, cols int64
 	}
 	for _, s := range squares(rows, cols, r.tileLimit()) {
 		r.fills = append(r.fills, fill{s.rows * s.cols * size, t, func(b *buffers, to place) error {
-			src, dst := grow(&b.x, s.rows*s.cols), grow(&b.decoded, s.rows*s.cols)
-			err := readSquare(src, s, cols, func(dst []float32, off int64) error { return x.readAll(&b.arena, dst, off) })
+			src, dst := buffer.Grow(&b.x, s.rows*s.cols), buffer.Grow(&b.decoded, s.rows*s.cols)
+			err := readSquare(src, s, cols, func(dst []float32, off int64) error { return x.ReadAll(&b.arena, dst, off) })
 			if err != nil {
 				return err
 			}
 			transpose(dst, src, int(s.rows), int(s.cols))
 			for c := range s.cols {
-				raw := grow(&b.raw, s.rows*size)
+				raw := buffer.Grow(&b.raw, s.rows*size)
 				typ.Encode(raw, dst[c*s.rows:(c+1)*s.rows])
 				if _, err := to.WriteAt(raw, ((s.col+c)*rows+s.row)*size); err != nil {
 					return err
@@ -486,17 +492,17 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *numbers, rows, cols int64
 // codeMatrix is a matrix of codes that can be read anywhere.
 type codeMatrix struct {
 	rows, cols int64
-	read       func(a *arena, q []byte, off int64) error
+	read       func(a *lazy.Arena, q []byte, off int64) error
 }
 
-func (g *grid) matrix() codeMatrix { return codeMatrix{g.rows, g.cols, g.read} }
+func gridMatrix(g *lazy.Grid) codeMatrix { return codeMatrix{g.Rows, g.Cols, g.Read} }
 
 // codeMatrix reads numbers that are codes.
-func (x *numbers) codeMatrix(rows, cols int64) codeMatrix {
-	return codeMatrix{rows, cols, func(a *arena, q []byte, off int64) error {
-		v, release := a.float32s(len(q))
+func matrixOf(x *lazy.Tensor, rows, cols int64) codeMatrix {
+	return codeMatrix{rows, cols, func(a *lazy.Arena, q []byte, off int64) error {
+		v, release := a.Float32s(len(q))
 		defer release()
-		if err := x.readAll(a, v, off); err != nil {
+		if err := x.ReadAll(a, v, off); err != nil {
 			return err
 		}
 		for i, c := range v {
@@ -529,32 +535,32 @@ func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, middl
 	cost := func(n int64) int64 { return (n*int64(bits) + 7) / 8 }
 	if !turned && at.pitch == at.k {
 		n := m.rows * m.cols
-		for off := int64(0); off < n; off += longestRead {
-			part := min(longestRead, n-off)
+		for off := int64(0); off < n; off += lazy.LongestRead {
+			part := min(lazy.LongestRead, n-off)
 			r.fills = append(r.fills, fill{cost(part), t, func(b *buffers, to place) error {
-				q := grow(&b.q, part)
+				q := buffer.Grow(&b.q, part)
 				if err := read(b)(q, off); err != nil {
 					return err
 				}
-				return to.codes.write(grow(&b.packed, part), q, off, new(uint32))
+				return to.codes.write(buffer.Grow(&b.packed, part), q, off, new(uint32))
 			}})
 		}
 		return
 	}
 	for _, s := range squares(m.rows, m.cols, r.tileLimit()) {
 		r.fills = append(r.fills, fill{cost(s.rows * s.cols), t, func(b *buffers, to place) error {
-			q := grow(&b.zero, s.rows*s.cols)
+			q := buffer.Grow(&b.zero, s.rows*s.cols)
 			if err := readSquare(q, s, m.cols, read(b)); err != nil {
 				return err
 			}
 			d := s // where it goes
 			if turned {
-				q = grow(&b.q, s.rows*s.cols)
+				q = buffer.Grow(&b.q, s.rows*s.cols)
 				transpose(q, b.zero, int(s.rows), int(s.cols))
 				d = square{s.col, s.cols, s.row, s.rows}
 			}
 			for i := range d.rows {
-				if err := to.codes.write(grow(&b.packed, d.cols), q[i*d.cols:(i+1)*d.cols], (d.row+i)*at.pitch+d.col, new(uint32)); err != nil {
+				if err := to.codes.write(buffer.Grow(&b.packed, d.cols), q[i*d.cols:(i+1)*d.cols], (d.row+i)*at.pitch+d.col, new(uint32)); err != nil {
 					return err
 				}
 			}

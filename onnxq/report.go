@@ -1,6 +1,9 @@
 package onnxq
 
-import "time"
+import (
+	"onnxquant/onnxq/spec"
+	"time"
+)
 
 // Decision is what becomes of a float tensor.
 type Decision string
@@ -22,12 +25,12 @@ type TensorPlan struct {
 	Decision Decision `json:"decision"`
 	Reason   string   `json:"reason,omitempty"` // why it stays in float
 
-	Format   Format `json:"format,omitempty"`
-	Axis     int    `json:"axis"` // of the codes, along which blocks run; meaningful when quantized
-	Block    int    `json:"block,omitempty"`
-	Form     string `json:"form,omitempty"` // the operators that decode it
-	Note     string `json:"note,omitempty"` // why it is not what was asked for
-	OutBytes int64  `json:"out_bytes"`      // codes, scales and zero points; Bytes when kept
+	Format   spec.Format `json:"format,omitempty"`
+	Axis     int         `json:"axis"` // of the codes, along which blocks run; meaningful when quantized
+	Block    int         `json:"block,omitempty"`
+	Form     string      `json:"form,omitempty"` // the operators that decode it
+	Note     string      `json:"note,omitempty"` // why it is not what was asked for
+	OutBytes int64       `json:"out_bytes"`      // codes, scales and zero points; Bytes when kept
 
 	BitsPerWeight float64 `json:"bits_per_weight,omitempty"` // OutBytes for each element, when quantized
 }

@@ -8,12 +8,16 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
 // decodedAll are the values of a quantized weight.
-func decodedAll(t *testing.T, w *QuantizedWeight) []float32 {
+func decodedAll(t *testing.T, w *recognize.Weight) []float32 {
 	t.Helper()
 	x := make([]float32, w.Elements())
 	if err := w.Read(x, 0); err != nil {
@@ -23,7 +27,7 @@ func decodedAll(t *testing.T, w *QuantizedWeight) []float32 {
 }
 
 // matrix are the values of a weight as those who multiply by it see them.
-func matrix(t *testing.T, w *QuantizedWeight) []float32 {
+func matrix(t *testing.T, w *recognize.Weight) []float32 {
 	x := decodedAll(t, w)
 	if !w.Transposed {
 		return x
@@ -35,9 +39,9 @@ func matrix(t *testing.T, w *QuantizedWeight) []float32 {
 
 func operators(m *Model) []string {
 	var ops []string
-	walkGraphs(m.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(m.file.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
-			ops = append(ops, operatorName(n))
+			ops = append(ops, graph.Operator(n))
 		}
 	})
 	slices.Sort(ops)
@@ -49,7 +53,7 @@ func operators(m *Model) []string {
 func TestDequantize(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
 		for _, opts := range []Options{
-			{Block: 32}, {Format: Uint8, Block: 16}, {Format: NVFP4}, {Format: NF4, Target: ORT}, {Block: 32, Style: NBits}, {Block: 16, Style: QDQ},
+			{Block: 32}, {Format: spec.Uint8, Block: 16}, {Format: spec.NVFP4}, {Format: spec.NF4, Target: spec.ORT}, {Block: 32, Style: spec.NBits}, {Block: 16, Style: spec.QDQ},
 		} {
 			t.Run(fmt.Sprintf("%s/%s%s", kind.Name, opts.Format, opts.Style), func(t *testing.T) {
 				folder := t.TempDir()
@@ -63,13 +67,13 @@ func TestDequantize(t *testing.T) {
 					t.Fatal(err)
 				}
 				before, quant, after := opened(t, in), opened(t, q), opened(t, back)
-				if left := quantizedWeights(after.index); len(left) > 0 {
+				if left := recognize.Weights(after.index); len(left) > 0 {
 					t.Errorf("left: %v", left)
 				}
-				for i, w := range quantizedWeights(quant.index) {
+				for i, w := range recognize.Weights(quant.index) {
 					checkFolded(t, after, w, r.Weights[i])
 				}
-				if opts.Style == NBits {
+				if opts.Style == spec.NBits {
 					if o := after.file.Proto.OpsetImport; len(o) != 1 {
 						t.Errorf("imports: %v", o)
 					}
@@ -78,7 +82,7 @@ func TestDequantize(t *testing.T) {
 				if got, want := operators(after), operators(before); kind.Name != "opset11" && !slices.Equal(got, want) {
 					t.Errorf("operators %v, want %v", got, want)
 				}
-				if got, want := len(after.index.values), len(before.index.values); kind.Name != "opset11" && got != want {
+				if got, want := len(after.index.Values), len(before.index.Values); kind.Name != "opset11" && got != want {
 					t.Errorf("%d tensors, want %d", got, want)
 				}
 			})
@@ -86,25 +90,25 @@ func TestDequantize(t *testing.T) {
 	}
 }
 
-func checkFolded(t *testing.T, m *Model, w *QuantizedWeight, r RewrittenWeight) {
+func checkFolded(t *testing.T, m *Model, w *recognize.Weight, r RewrittenWeight) {
 	t.Helper()
-	for _, v := range m.index.values {
-		if v.name != r.Became {
+	for _, v := range m.index.Values {
+		if v.Name != r.Became {
 			continue
 		}
-		if got := dtype.DType(v.tensor.GetDataType()).String(); got != w.DType {
-			t.Errorf("%s: type %s, want %s", v.name, got, w.DType)
+		if got := dtype.DType(v.Tensor.GetDataType()).String(); got != w.DType {
+			t.Errorf("%s: type %s, want %s", v.Name, got, w.DType)
 		}
 		got := make([]float32, w.Elements())
-		p, err := m.file.Payload(v.tensor)
+		p, err := m.file.Payload(v.Tensor)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := storedNumbers(dtype.DType(v.tensor.GetDataType()), v.tensor.GetDims(), p).readAll(&arena{}, got, 0); err != nil {
+		if err := lazy.Stored(dtype.DType(v.Tensor.GetDataType()), v.Tensor.GetDims(), p).ReadAll(&lazy.Arena{}, got, 0); err != nil {
 			t.Fatal(err)
 		}
 		if !slices.Equal(got, matrix(t, w)) {
-			t.Errorf("%s: other values", v.name)
+			t.Errorf("%s: other values", v.Name)
 		}
 		return
 	}
@@ -116,7 +120,7 @@ func TestRestyleThereAndBack(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
 		for _, opts := range []Options{
 			{Block: 32}, {Block: 16, ZeroPoint: true}, {Bits: 8, Block: 32}, {Bits: 8, Block: 16, ZeroPoint: true},
-			{Bits: 2, Block: 16}, {Bits: 2, Block: 16, ZeroPoint: true}, {Block: PerChannel}, {Bits: 8, Block: PerChannel, ZeroPoint: true},
+			{Bits: 2, Block: 16}, {Bits: 2, Block: 16, ZeroPoint: true}, {Block: spec.PerChannel}, {Bits: 8, Block: spec.PerChannel, ZeroPoint: true},
 		} {
 			t.Run(fmt.Sprintf("%s/%d bits/block %d/%v", kind.Name, opts.Bits, opts.Block, opts.ZeroPoint), func(t *testing.T) {
 				opts.Ops, opts.NoVerify = []string{"MatMul", "Gemm", "Gather"}, true
@@ -132,15 +136,15 @@ func checkThereAndBack(t *testing.T, kind string, opts Options) {
 	if _, err := Convert(context.Background(), built(t, kind), path("dq"), opts); err != nil {
 		t.Fatal(err)
 	}
-	opts.Style = NBits
+	opts.Style = spec.NBits
 	if _, err := Convert(context.Background(), built(t, kind), path("converted"), opts); err != nil {
 		t.Fatal(err)
 	}
-	there, err := Restyle(context.Background(), path("dq"), path("nbits"), NBits, RewriteOptions{Memory: 1 << 20})
+	there, err := Restyle(context.Background(), path("dq"), path("nbits"), spec.NBits, RewriteOptions{Memory: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := Restyle(context.Background(), path("nbits"), path("back"), DQ, RewriteOptions{Threads: 1})
+	back, err := Restyle(context.Background(), path("nbits"), path("back"), spec.DQ, RewriteOptions{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -148,11 +152,11 @@ func checkThereAndBack(t *testing.T, kind string, opts Options) {
 	if got, want := operators(nbits), operators(opened(t, path("converted"))); !slices.Equal(got, want) {
 		t.Errorf("operators %v, a conversion has %v", got, want)
 	}
-	first, second, third := quantizedWeights(dq.index), quantizedWeights(nbits.index), quantizedWeights(again.index)
+	first, second, third := recognize.Weights(dq.index), recognize.Weights(nbits.index), recognize.Weights(again.index)
 	if len(first) != len(second) || len(first) != len(third) || len(there.Weights) != len(first) || len(back.Weights) != len(first) {
 		t.Fatalf("%d, then %d, then %d weights", len(first), len(second), len(third))
 	}
-	values := func(m *Model, list []*QuantizedWeight) map[string]int {
+	values := func(m *Model, list []*recognize.Weight) map[string]int {
 		all := map[string]int{}
 		for _, w := range list {
 			x := matrix(t, w)

@@ -7,9 +7,12 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/onnxq/spec"
 )
 
 // inlineSize is the size up to which contents become part of the structure.
@@ -26,7 +29,7 @@ type rewritten struct {
 func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 	proto, original := m.clone()
 	r := &rewritten{out: output{proto: proto}}
-	names := m.index.newNames()
+	names := m.index.NewNames()
 
 	consumers := newConsumers(m.index, m.file.Proto, r.out.proto)
 	selected := map[*onnxpb.TensorProto]*weight{}
@@ -36,32 +39,32 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 		if !d.quantize {
 			continue
 		}
-		src, err := m.file.Payload(d.value.tensor)
+		src, err := m.file.Payload(d.value.Tensor)
 		if err != nil {
 			return nil, err
 		}
 		w, err := newWeight(d, src)
 		if err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", quote(d.value.path), err)
+			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(d.value.Path), err)
 		}
 		r.weights = append(r.weights, w)
-		selected[d.value.tensor] = w
+		selected[d.value.Tensor] = w
 		need = max(need, w.opset())
 		switch d.choice.style {
-		case NBits:
-			w.decoder = &builder{domain: consumers.domain, fresh: names.fresh}
+		case spec.NBits:
+			w.decoder = &builder{domain: consumers.domain, fresh: names.Fresh}
 			consumers.readCodes(w, w.decoder)
-		case QDQ:
-			w.output = names.fresh(w.d.value.name + "_DequantizeLinear_Output")
+		case spec.QDQ:
+			w.output = names.Fresh(w.d.value.Name + "_DequantizeLinear_Output")
 			consumers.readAnew(w.d.value, w.output)
 		}
-		if d.value.body != nil {
-			growing[d.value.body.proto] = true
+		if d.value.Body != nil {
+			growing[d.value.Body.Proto] = true
 		}
 	}
 	consumers.finish(r.out.proto)
 
-	replaced := func(t *onnxpb.TensorProto) bool { return selected[t] != nil && selected[t].d.choice.style != QDQ }
+	replaced := func(t *onnxpb.TensorProto) bool { return selected[t] != nil && selected[t].d.choice.style != spec.QDQ }
 	if err := m.inline(original, replaced); err != nil {
 		return nil, err
 	}
@@ -71,20 +74,20 @@ func (m *Model) rewrite(decisions []*decision) (*rewritten, error) {
 			functions = append(functions, r.out.proto.Functions[i])
 		}
 	}
-	if err := raise(r.out.proto, need, names.fresh, functions); err != nil {
+	if err := raise(r.out.proto, need, names.Fresh, functions); err != nil {
 		return nil, err
 	}
-	r.replace(r.out.proto.Graph, domainOf(r.out.proto.OpsetImport), original, selected, names.fresh)
+	r.replace(r.out.proto.Graph, graph.SpellingOfStandard(r.out.proto.OpsetImport), original, selected, names.Fresh)
 	for _, f := range functions {
-		b := &builder{domain: domainOf(f.OpsetImport), fresh: names.fresh}
+		b := &builder{domain: graph.SpellingOfStandard(f.OpsetImport), fresh: names.Fresh}
 		nodes := r.replaceNodes(b, f.Node, original, selected)
 		f.Node = slices.Concat(b.constantNodes(), b.nodes, nodes)
-		if nodes, err := ordered(f.Node); err == nil {
+		if nodes, err := graph.Ordered(f.Node); err == nil {
 			f.Node = nodes
 		}
 	}
-	walkGraphs(r.out.proto.Graph, func(g *onnxpb.GraphProto) {
-		if nodes, err := ordered(g.Node); err == nil { // the input has been checked
+	graph.WalkGraphs(r.out.proto.Graph, func(g *onnxpb.GraphProto) {
+		if nodes, err := graph.Ordered(g.Node); err == nil { // the input has been checked
 			g.Node = nodes
 		}
 	})
@@ -122,7 +125,7 @@ func raise(m *onnxpb.ModelProto, need int64, fresh func(string) string, function
 	if err := opset.Raise(m, need, fresh, functions...); err != nil {
 		return err
 	}
-	if ir := opset.IRFor(opsetOf(m)); m.GetIrVersion() < ir {
+	if ir := opset.IRFor(graph.Opset(m)); m.GetIrVersion() < ir {
 		m.IrVersion = &ir
 	}
 	return nil
@@ -135,7 +138,7 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 	gone := map[string]bool{}
 	for _, t := range g.Initializer {
 		w := selected[original[t]]
-		if w == nil || w.d.choice.style == QDQ {
+		if w == nil || w.d.choice.style == spec.QDQ {
 			b.tensors = append(b.tensors, t)
 		}
 		if w == nil {
@@ -143,7 +146,7 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 		}
 		w.build(b)
 		if w.codes != nil {
-			gone[w.d.value.name] = true // an input, up to IR 3
+			gone[w.d.value.Name] = true // an input, up to IR 3
 			w.codes.DocString, w.codes.MetadataProps = t.DocString, t.MetadataProps
 		}
 	}
@@ -156,7 +159,7 @@ func (r *rewritten) replace(g *onnxpb.GraphProto, domain string, original map[*o
 // replaceNodes leaves out Constant nodes that held weights.
 func (r *rewritten) replaceNodes(b *builder, nodes []*onnxpb.NodeProto, original map[*onnxpb.TensorProto]*onnxpb.TensorProto, selected map[*onnxpb.TensorProto]*weight) (kept []*onnxpb.NodeProto) {
 	for _, n := range nodes {
-		w := selected[original[constantTensor(n)]]
+		w := selected[original[graph.ConstantTensor(n)]]
 		if w != nil {
 			w.build(b)
 		}
@@ -164,7 +167,7 @@ func (r *rewritten) replaceNodes(b *builder, nodes []*onnxpb.NodeProto, original
 			continue
 		}
 		for _, a := range n.Attribute {
-			for _, sub := range subgraphs(a) {
+			for _, sub := range graph.Subgraphs(a) {
 				r.replace(sub, b.domain, original, selected, b.fresh)
 			}
 		}
@@ -178,7 +181,7 @@ func (r *rewritten) replaceNodes(b *builder, nodes []*onnxpb.NodeProto, original
 // gap. In typed fields they stay what they were.
 func (m *Model) inline(original map[*onnxpb.TensorProto]*onnxpb.TensorProto, gone func(old *onnxpb.TensorProto) bool) error {
 	for t, old := range original {
-		if gone(old) || sizeOf(t) > inlineSize || dtype.DType(t.GetDataType()) == dtype.String {
+		if gone(old) || graph.SizeOf(t) > inlineSize || dtype.DType(t.GetDataType()) == dtype.String {
 			continue
 		}
 		t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil
@@ -193,7 +196,7 @@ func (m *Model) inline(original map[*onnxpb.TensorProto]*onnxpb.TensorProto, gon
 // was not inlined of the input's.
 func (o *output) collect(m *Model, original map[*onnxpb.TensorProto]*onnxpb.TensorProto, made map[*onnxpb.TensorProto]bool) error {
 	for _, t := range modelfile.Tensors(o.proto) {
-		c := content{size: sizeOf(t)}
+		c := content{size: graph.SizeOf(t)}
 		if old := original[t]; old != nil && c.size > inlineSize {
 			var err error
 			if c.copy, err = m.file.Payload(old); err != nil {

@@ -1,6 +1,9 @@
 package onnxq
 
-import "iter"
+import (
+	"iter"
+	"onnxquant/internal/buffer"
+)
 
 // stored says where elements lie in the tensor that stores them. They are seen
 // as [outer, k, inner] and stored in that order, or turned: as outer × inner
@@ -24,7 +27,7 @@ func arrange[T any](s stored, buf *[]T, x []T, rows, n int64) []T {
 	if !s.turned {
 		return x
 	}
-	turned := grow(buf, rows*n)
+	turned := buffer.Grow(buf, rows*n)
 	transpose(turned, x, int(rows), int(n))
 	return turned
 }

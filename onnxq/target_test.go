@@ -10,6 +10,9 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/target"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/targets.md")
@@ -18,7 +21,7 @@ var update = flag.Bool("update", false, "write the tables of docs/targets.md")
 // writes them there.
 func TestTargetsDocument(t *testing.T) {
 	var targets, hazards strings.Builder
-	for _, e := range engines {
+	for _, e := range target.Engines {
 		describeEngine(&targets, e)
 	}
 	hazards.WriteString("| runtime | effect | what | check |\n|---|---|---|---|\n")
@@ -51,45 +54,45 @@ func TestTargetsDocument(t *testing.T) {
 	}
 }
 
-func describeEngine(b *strings.Builder, e engine) {
-	fmt.Fprintf(b, "\n## %s: %s\n\n", e.target, e.name)
-	fmt.Fprintf(b, "Known: %s.", e.known)
-	if e.opset != 0 {
-		fmt.Fprintf(b, " Loads opsets up to %d", e.opset)
-		if e.ir != 0 {
-			fmt.Fprintf(b, " and IR versions up to %d", e.ir)
+func describeEngine(b *strings.Builder, e target.Engine) {
+	fmt.Fprintf(b, "\n## %s: %s\n\n", e.Target, e.Name)
+	fmt.Fprintf(b, "Known: %s.", e.Known)
+	if e.Opset != 0 {
+		fmt.Fprintf(b, " Loads opsets up to %d", e.Opset)
+		if e.Ir != 0 {
+			fmt.Fprintf(b, " and IR versions up to %d", e.Ir)
 		}
 		b.WriteString(".")
 	}
 	b.WriteString("\n\n| format | decoded by | blocks | one scale per channel |\n|---|---|---|---|\n")
-	for _, s := range e.formats {
-		for _, f := range s.formats {
-			blocks, channel := s.blocks.String(), "no"
-			if s.blocks.only {
+	for _, s := range e.Formats {
+		for _, f := range s.Formats {
+			blocks, channel := s.Blocks.String(), "no"
+			if s.Blocks.Only {
 				blocks = "no"
-			} else if f.traits().only {
-				blocks = strings.Replace(blocks, "any blocks", fmt.Sprintf("blocks of %d", f.traits().block), 1)
+			} else if f.Traits().Only {
+				blocks = strings.Replace(blocks, "any blocks", fmt.Sprintf("blocks of %d", f.Traits().Block), 1)
 			}
-			if s.blocks.perChannel && !f.traits().only {
+			if s.Blocks.PerChannel && !f.Traits().Only {
 				channel = "yes"
 			}
 			var but []string
-			if s.even {
+			if s.Even {
 				but = append(but, "last axis even")
 			}
-			if s.evenSum {
+			if s.EvenSum {
 				but = append(but, "even axis")
 			}
-			if s.product {
+			if s.Product {
 				but = append(but, "not in convolutions")
 			}
 			if len(but) > 0 {
 				blocks += "; " + strings.Join(but, ", ")
 			}
-			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", f, e.decoder(f), blocks, channel)
+			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", f, decoderOf(&e, f), blocks, channel)
 		}
 	}
-	for i, r := range e.remarks {
+	for i, r := range e.Remarks {
 		if i == 0 {
 			b.WriteString("\n")
 		}
@@ -97,52 +100,52 @@ func describeEngine(b *strings.Builder, e engine) {
 	}
 }
 
-// decoder names the operators that decode a format.
-func (e *engine) decoder(f Format) string {
-	t := f.traits()
+// decoderOf names the operators that decode a format for a target.
+func decoderOf(e *target.Engine, f spec.Format) string {
+	t := f.Traits()
 	operators := "DequantizeLinear"
 	switch {
-	case e.tables(f):
+	case e.Tables(f):
 		return "Cast, Gather from a table of values, Mul"
-	case t.family == microscaling && !e.has(dtype.Float8E8M0):
+	case t.Family == spec.Microscaling && !e.Has(dtype.Float8E8M0):
 		return "Cast of the scales, DequantizeLinear"
-	case t.family == twoLevel, t.family == blockwise && f.encoding().Form.Nested:
+	case t.Family == spec.TwoLevel, t.Family == spec.Blockwise && f.Encoding().Form.Nested:
 		operators += " of scales that another one decodes"
 	}
-	if t.family == blockwise && f.encoding().Form.Mins {
+	if t.Family == spec.Blockwise && f.Encoding().Form.Mins {
 		operators += ", Sub"
 	}
 	return operators
 }
 
 func TestBlocksThatFit(t *testing.T) {
-	ov, _ := engineOf(OpenVINO).support(Int4)
-	trt, _ := engineOf(TensorRT).support(Int4)
-	channels, _ := engineOf(TensorRT).support(Int8)
-	mx, _ := engineOf(OpenVINO).support(MXFP8)
+	ov, _ := target.Of(spec.OpenVINO).Support(spec.Int4)
+	trt, _ := target.Of(spec.TensorRT).Support(spec.Int4)
+	channels, _ := target.Of(spec.TensorRT).Support(spec.Int8)
+	mx, _ := target.Of(spec.OpenVINO).Support(spec.MXFP8)
 	for _, c := range []struct {
-		rule blockRule
+		rule target.BlockRule
 		n    int
 		k    int64
 		want int
 		ok   bool
 	}{
-		{anyBlocks, 48, 50, 48, true},
-		{anyBlocks, PerChannel, 50, PerChannel, true},
-		{ov.blocks, 128, 512, 128, true},
-		{ov.blocks, 128, 96, 32, true},
-		{ov.blocks, 48, 96, 32, true},
-		{ov.blocks, 8, 24, 8, true}, // small, but asked for
-		{ov.blocks, 32, 24, PerChannel, true},
-		{ov.blocks, 32, 20, PerChannel, true},
-		{ov.blocks, 1 << 40, 96, 32, true},
-		{trt.blocks, 128, 256, 128, true},
-		{trt.blocks, 128, 192, 64, true},
-		{trt.blocks, 128, 96, PerChannel, false},
-		{channels.blocks, 128, 96, PerChannel, true},
-		{mx.blocks, 32, 48, PerChannel, false},
+		{target.AnyBlocks, 48, 50, 48, true},
+		{target.AnyBlocks, spec.PerChannel, 50, spec.PerChannel, true},
+		{ov.Blocks, 128, 512, 128, true},
+		{ov.Blocks, 128, 96, 32, true},
+		{ov.Blocks, 48, 96, 32, true},
+		{ov.Blocks, 8, 24, 8, true}, // small, but asked for
+		{ov.Blocks, 32, 24, spec.PerChannel, true},
+		{ov.Blocks, 32, 20, spec.PerChannel, true},
+		{ov.Blocks, 1 << 40, 96, 32, true},
+		{trt.Blocks, 128, 256, 128, true},
+		{trt.Blocks, 128, 192, 64, true},
+		{trt.Blocks, 128, 96, spec.PerChannel, false},
+		{channels.Blocks, 128, 96, spec.PerChannel, true},
+		{mx.Blocks, 32, 48, spec.PerChannel, false},
 	} {
-		got, ok := c.rule.nearest(c.n, c.k)
+		got, ok := c.rule.Nearest(c.n, c.k)
 		if ok != c.ok || ok && got != c.want {
 			t.Errorf("%v: blocks of %d in %d: %d, %v, want %d, %v", c.rule, c.n, c.k, got, ok, c.want, c.ok)
 		}
@@ -156,15 +159,15 @@ func TestTargetRefuses(t *testing.T) {
 		opts Options
 		want string // part of the message; empty: accepted
 	}{
-		{Options{Target: OpenVINO, Bits: 2}, "does not take int2, only int4"},
-		{Options{Target: OpenVINO, ZeroPoint: true}, ""},
-		{Options{Target: TensorRT, ZeroPoint: true}, "does not take uint4"},
-		{Options{Target: TensorRT, Block: 32}, "takes int4 in blocks of 64 or 128 that divide the axis, not block 32"},
-		{Options{Target: TensorRT, Block: PerChannel}, "not per channel"},
-		{Options{Target: TensorRT, Bits: 8, Block: 32}, "takes int8 in one scale per channel, not block 32"},
-		{Options{Target: TensorRT, Bits: 8}, ""},
-		{Options{Target: TensorRT, Format: NF4}, "does not take nf4"},
-		{Options{Target: TensorRT, Style: NBits}, "no MatMulNBits"},
+		{Options{Target: spec.OpenVINO, Bits: 2}, "does not take int2, only int4"},
+		{Options{Target: spec.OpenVINO, ZeroPoint: true}, ""},
+		{Options{Target: spec.TensorRT, ZeroPoint: true}, "does not take uint4"},
+		{Options{Target: spec.TensorRT, Block: 32}, "takes int4 in blocks of 64 or 128 that divide the axis, not block 32"},
+		{Options{Target: spec.TensorRT, Block: spec.PerChannel}, "not per channel"},
+		{Options{Target: spec.TensorRT, Bits: 8, Block: 32}, "takes int8 in one scale per channel, not block 32"},
+		{Options{Target: spec.TensorRT, Bits: 8}, ""},
+		{Options{Target: spec.TensorRT, Format: spec.NF4}, "does not take nf4"},
+		{Options{Target: spec.TensorRT, Style: spec.NBits}, "no MatMulNBits"},
 		{Options{Target: "gpu"}, "known: portable, ort, tensorrt, openvino"},
 	} {
 		_, err := c.opts.withDefaults()
@@ -177,11 +180,11 @@ func TestTargetRefuses(t *testing.T) {
 	}
 
 	in := built(t, "mlp")
-	p, err := ParsePrecision([]byte(`{"w0": 2, "w1": {"block": 48}, "w2": {"block": 64}}`))
+	p, err := rules.ParsePrecision([]byte(`{"w0": 2, "w1": {"block": 48}, "w2": {"block": 64}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := Convert(context.Background(), in, filepath.Join(t.TempDir(), "out.onnx"), Options{Target: OpenVINO, Precision: p})
+	r, err := Convert(context.Background(), in, filepath.Join(t.TempDir(), "out.onnx"), Options{Target: spec.OpenVINO, Precision: p})
 	if err != nil {
 		t.Fatal(err)
 	}

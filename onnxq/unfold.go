@@ -3,20 +3,23 @@ package onnxq
 import (
 	"slices"
 
+	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
 )
 
 // unfoldInFunction makes a weight of a function a float Constant, where it was
 // decoded: functions have no initializers.
-func (r *rebuild) unfoldInFunction(w *QuantizedWeight) RewrittenWeight {
-	function := w.value.body.proto
-	t := &onnxpb.TensorProto{Name: new(w.value.name), DataType: new(int32(w.folded.num.dtype)), Dims: slices.Clone(w.folded.num.shape)}
+func (r *rebuild) unfoldInFunction(w *recognize.Weight) RewrittenWeight {
+	function := w.Value.Body.Proto
+	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.Dtype)), Dims: slices.Clone(w.Folded.Num.Shape)}
 	r.made[t] = true
-	r.fillFloats(t, w.folded.num, 1, w.folded.num.size(), false)
-	become(r.consumers.copies[w.nodes[0]], domainOf(function.OpsetImport), "Constant", nil,
+	r.fillFloats(t, w.Folded.Num, 1, w.Folded.Num.Size(), false)
+	become(r.consumers.copies[w.Nodes[0]], graph.SpellingOfStandard(function.OpsetImport), "Constant", nil,
 		&onnxpb.AttributeProto{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
 	r.unfolded[function] = true
-	return RewrittenWeight{QuantizedWeight: w, Became: w.value.path, NewForm: string(Float), OutBytes: sizeOf(t), Changed: true}
+	return RewrittenWeight{Weight: w, Became: w.Value.Path, NewForm: string(spec.Float), OutBytes: graph.SizeOf(t), Changed: true}
 }
 
 // sweepFunctions removes what nothing reads any more from functions whose weights
@@ -49,7 +52,7 @@ func sweepFunction(f *onnxpb.FunctionProto, idle map[string]bool) {
 			return gone
 		}
 		f.Node = slices.DeleteFunc(f.Node, dead)
-		walkSubgraphs(f.Node, func(g *onnxpb.GraphProto) {
+		graph.WalkSubgraphs(f.Node, func(g *onnxpb.GraphProto) {
 			g.Node = slices.DeleteFunc(g.Node, dead)
 			g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return unread(t.GetName()) })
 		})
@@ -80,7 +83,7 @@ func readInside(f *onnxpb.FunctionProto) map[string]bool {
 // eachBody visits the nodes of a function, and the graphs in them.
 func eachBody(f *onnxpb.FunctionProto, visit func(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto)) {
 	visit(f.Node, nil)
-	walkSubgraphs(f.Node, func(g *onnxpb.GraphProto) { visit(g.Node, g) })
+	graph.WalkSubgraphs(f.Node, func(g *onnxpb.GraphProto) { visit(g.Node, g) })
 }
 
 // namesMade lists the values of nodes, and the initializers of their graph.

@@ -10,7 +10,9 @@ import (
 	"math"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -26,11 +28,11 @@ func (e *executor) verify(ctx context.Context) error {
 	defer m.Close()
 	for w, scale := range e.wholes {
 		var raw [4]byte
-		if err := readAt(payloads[w.whole], raw[:], 0); err != nil {
+		if err := buffer.ReadFull(payloads[w.whole], raw[:], 0); err != nil {
 			return err
 		}
 		if binary.LittleEndian.Uint32(raw[:]) != math.Float32bits(scale) {
-			return fmt.Errorf("%w: the scale of %s differs from what was written", ErrVerify, quote(w.d.value.path))
+			return fmt.Errorf("%w: the scale of %s differs from what was written", ErrVerify, msg.Quote(w.d.value.Path))
 		}
 	}
 	return eachTask(ctx, e.conv.workers, len(e.tasks), func(b *buffers, i int) error {
@@ -39,7 +41,7 @@ func (e *executor) verify(ctx context.Context) error {
 			return err
 		}
 		if sum != e.outcomes[i].sum {
-			return fmt.Errorf("%w: %s differs from what was written", ErrVerify, quote(name))
+			return fmt.Errorf("%w: %s differs from what was written", ErrVerify, msg.Quote(name))
 		}
 		e.progress(e.tasks[i].written())
 		return nil
@@ -50,8 +52,8 @@ func (e *executor) verify(ctx context.Context) error {
 func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProto]*modelfile.Payload) (uint32, string, error) {
 	if t.tile.weight == nil {
 		tensor := e.conv.to.out.tensors[t.stretch.content]
-		buf := grow(&b.raw, t.stretch.len)
-		err := readAt(payloads[tensor], buf, t.stretch.start)
+		buf := buffer.Grow(&b.raw, t.stretch.len)
+		err := buffer.ReadFull(payloads[tensor], buf, t.stretch.start)
 		return crc32.Checksum(buf, castagnoli), tensor.GetName(), err
 	}
 	sum := uint32(0)
@@ -62,26 +64,26 @@ func (e *executor) readBack(b *buffers, t *task, payloads map[*onnxpb.TensorProt
 		}
 		var err error
 		if sum, err = b.sumRuns(sum, payloads[w.codes], packing{w.bits(), w.codesAt}, w.codesAt.runs(c.off, c.rows, c.n)); err != nil {
-			return 0, w.d.value.path, err
+			return 0, w.d.value.Path, err
 		}
 	}
 	rows, n := t.tile.scaleGrid()
 	elem := dtype.DType(w.scale.GetDataType()).Bits() / 8
-	raw := grow(&b.raw, t.tile.scales*elem)
+	raw := buffer.Grow(&b.raw, t.tile.scales*elem)
 	for r := range w.scalesAt.runs(t.tile.first, rows, n) {
-		if err := readAt(payloads[w.scale], raw[r.from*elem:(r.from+r.n)*elem], r.at*elem); err != nil {
-			return 0, w.d.value.path, err
+		if err := buffer.ReadFull(payloads[w.scale], raw[r.from*elem:(r.from+r.n)*elem], r.at*elem); err != nil {
+			return 0, w.d.value.Path, err
 		}
 	}
 	sum = crc32.Update(sum, castagnoli, raw)
 	if w.zero != nil {
 		var err error
 		if sum, err = b.sumRuns(sum, payloads[w.zero], packing{w.bits(), w.zerosAt}, w.zerosAt.runs(t.tile.first, rows, n)); err != nil {
-			return 0, w.d.value.path, err
+			return 0, w.d.value.Path, err
 		}
 	}
 	sum, err := e.readDetails(b, t.tile, sum, payloads)
-	return sum, w.d.value.path, err
+	return sum, w.d.value.Path, err
 }
 
 // sumRuns sums up packed codes, each run where it lies.

@@ -5,8 +5,10 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/spec"
 )
 
 // weight is a tensor to be quantized and everything known beforehand about the
@@ -38,18 +40,18 @@ type weight struct {
 }
 
 func newWeight(d *decision, src *modelfile.Payload) (*weight, error) {
-	w := &weight{d: d, src: src, view: d.choice.view, outer: 1, inner: 1, encoding: d.choice.format.encoding()}
-	w.k = w.view[d.choice.axis]
+	w := &weight{d: d, src: src, view: d.choice.View, outer: 1, inner: 1, encoding: d.choice.format.Encoding()}
+	w.k = w.view[d.choice.Axis]
 	for i, n := range w.view {
 		switch {
-		case i < d.choice.axis:
+		case i < d.choice.Axis:
 			w.outer *= n
-		case i > d.choice.axis:
+		case i > d.choice.Axis:
 			w.inner *= n
 		}
 	}
 	w.block = int64(d.choice.block)
-	if d.choice.block == PerChannel {
+	if d.choice.block == spec.PerChannel {
 		w.block, w.perAxis = w.k, len(w.view) <= 2 && !w.tabled()
 	}
 	w.blocks = (w.k-1)/w.block + 1
@@ -69,7 +71,7 @@ func (w *weight) store() {
 	w.codesAt = stored{outer: w.outer, k: w.k, inner: w.inner, pitch: w.k}
 	w.scalesAt = stored{outer: w.outer, k: w.blocks, inner: w.inner, pitch: w.blocks}
 	w.zerosAt = w.scalesAt
-	if w.d.choice.style != NBits {
+	if w.d.choice.style != spec.NBits {
 		return
 	}
 	w.offset = w.signed()
@@ -103,13 +105,13 @@ func (w *weight) plainType() dtype.DType {
 
 // scaleType is the type of the scales as they are stored.
 func (w *weight) scaleType() dtype.DType {
-	switch w.d.choice.format.traits().family {
-	case twoLevel:
+	switch w.d.choice.format.Traits().Family {
+	case spec.TwoLevel:
 		return dtype.Float8E4M3FN
-	case microscaling:
+	case spec.Microscaling:
 		return dtype.Float8E8M0
-	case blockwise:
-		if w.d.choice.style != NBits {
+	case spec.Blockwise:
+		if w.d.choice.style != spec.NBits {
 			return dtype.Float16
 		}
 	}
@@ -121,7 +123,7 @@ func (w *weight) scaleShape() []int64 {
 	var shape []int64
 	for i, n := range w.view {
 		switch {
-		case i != w.d.choice.axis:
+		case i != w.d.choice.Axis:
 			shape = append(shape, n)
 		case !w.perAxis:
 			shape = append(shape, w.blocks)
@@ -143,7 +145,7 @@ func (w *weight) written() []*onnxpb.TensorProto {
 func (w *weight) size() int64 {
 	n := int64(0)
 	for _, t := range w.written() {
-		n += sizeOf(t)
+		n += graph.SizeOf(t)
 	}
 	return n
 }
@@ -151,5 +153,5 @@ func (w *weight) size() int64 {
 // defectInORT tells whether ONNX Runtime 1.31 fuses the weight with the MatMul
 // that reads it and then computes garbage.
 func (w *weight) defectInORT() bool {
-	return w.d.choice.style == DQ && w.bits() == 2 && len(w.view) == 2 && slices.Equal(w.view, w.d.shape) && w.d.choice.axis == 0 && w.inner%4 != 0 && len(w.d.value.uses) == 1
+	return w.d.choice.style == spec.DQ && w.bits() == 2 && len(w.view) == 2 && slices.Equal(w.view, w.d.shape) && w.d.choice.Axis == 0 && w.inner%4 != 0 && len(w.d.value.Uses) == 1
 }

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/internal/reach"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 	"onnxquant/verify"
 )
@@ -61,8 +63,8 @@ func ExampleModels() {
 // near those of the float model.
 func TestTestModels(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
-		for _, opts := range []onnxq.Options{{Bits: 8, Block: 32}, {Bits: 8, Block: 32, Style: onnxq.NBits}} {
-			opts.Ops = onnxq.KnownOps
+		for _, opts := range []onnxq.Options{{Bits: 8, Block: 32}, {Bits: 8, Block: 32, Style: spec.NBits}} {
+			opts.Ops = reach.KnownOps
 			in, out, err := pair(t.TempDir(), kind.Name, opts)
 			if err != nil {
 				t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
 )
 
@@ -120,7 +121,7 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (onnxq.AnalyzeOptions, error) 
 		}
 	}
 	for _, text := range f.candidates {
-		candidate, err := onnxq.ParseCandidate(text)
+		candidate, err := spec.ParseCandidate(text)
 		if err != nil {
 			return opts, usagef("--candidates: %v", err)
 		}

@@ -11,6 +11,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 )
 
 // convertFlags are the flags of a conversion.
@@ -35,7 +37,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"what weights are called in GGUF files, and for --imatrix,\na JSON `FILE`")
 	fs.StringVar(&f.importance, "imatrix", "",
 		"how much the columns of weights count, for the encodings\nof ggml: a `FILE` of llama-imatrix")
-	fs.Var(choice[onnxq.ExternalData]{&o.ExternalData, []onnxq.ExternalData{onnxq.ExternalAuto, onnxq.ExternalAlways, onnxq.ExternalNever}, "WHEN"}, "external-data",
+	fs.Var(choice[spec.ExternalData]{&o.ExternalData, []spec.ExternalData{spec.ExternalAuto, spec.ExternalAlways, spec.ExternalNever}, "WHEN"}, "external-data",
 		"when tensors go to OUT.data: always, never, or auto:\nif OUT would pass 2 GiB (default auto)")
 	fs.Var(notNegative(&o.Threads), "threads",
 		"threads to use (default: one for each CPU)")
@@ -131,12 +133,12 @@ func (f *convertFlags) check() error {
 // load reads the files that tell of weights.
 func (f *convertFlags) load() (err error) {
 	if f.names != "" {
-		if f.opts.Names, err = onnxq.LoadNames(f.names); err != nil {
+		if f.opts.Names, err = rules.LoadNames(f.names); err != nil {
 			return err
 		}
 	}
 	if f.importance != "" {
-		f.opts.Importance, err = onnxq.LoadImportance(f.importance)
+		f.opts.Importance, err = rules.LoadImportance(f.importance)
 	}
 	return err
 }

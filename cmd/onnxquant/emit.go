@@ -9,7 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"onnxquant/onnxq"
+	"onnxquant/onnxq/rules"
 )
 
 // checkEmit tells whether a precision_info may be written to path: of files that
@@ -19,14 +19,14 @@ func checkEmit(path string) error {
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return nil // made, or written to as it is
 	}
-	if _, err := onnxq.LoadPrecision(path); err != nil {
+	if _, err := rules.LoadPrecision(path); err != nil {
 		return fmt.Errorf("%s: there is a file that is no precision_info; choose another name for --emit", path)
 	}
 	return nil
 }
 
 // emit writes a precision_info to path, whole or not at all.
-func emit(path string, p *onnxq.Precision) error {
+func emit(path string, p *rules.Precision) error {
 	raw, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err

@@ -15,6 +15,7 @@ import (
 
 	"onnxquant/formats/gguf"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/rules"
 )
 
 // ggufFlags are the flags of the command gguf.
@@ -224,12 +225,12 @@ the conversion failed; 2 wrong usage.
 func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err error) {
 	start := time.Now()
 	if f.names != "" {
-		if f.opts.Names, err = onnxq.LoadNames(f.names); err != nil {
+		if f.opts.Names, err = rules.LoadNames(f.names); err != nil {
 			return err
 		}
 	}
 	if f.importance != "" {
-		if f.opts.Importance, err = onnxq.LoadImportance(f.importance); err != nil {
+		if f.opts.Importance, err = rules.LoadImportance(f.importance); err != nil {
 			return err
 		}
 	}

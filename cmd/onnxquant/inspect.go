@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/recognize"
 )
 
 type inspectFlags struct {
@@ -158,7 +159,7 @@ func valueFacts(about string, values []onnxq.NamedType) []fact {
 }
 
 // quantizedRows lists the quantized weights, or counts those alike.
-func quantizedRows(weights []*onnxq.QuantizedWeight, all bool) [][]string {
+func quantizedRows(weights []*recognize.Weight, all bool) [][]string {
 	if all {
 		rows := [][]string{{"NAME", "SHAPE", "FORM", "CODES", "BLOCK", "BYTES", "READ BY"}}
 		for _, q := range weights {
@@ -193,7 +194,7 @@ func quantizedRows(weights []*onnxq.QuantizedWeight, all bool) [][]string {
 	return rows
 }
 
-func blockText(q *onnxq.QuantizedWeight) string {
+func blockText(q *recognize.Weight) string {
 	switch {
 	case q.Block != 0:
 		return fmt.Sprint(q.Block)

@@ -5,7 +5,10 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/reach"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 )
 
 // planFlags are the flags that decide what becomes of weights.
@@ -18,24 +21,24 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
 	fs.Var(number[int]{&o.Bits, func(n int) bool { return n == 2 || n == 4 || n == 8 }, "2, 4 or 8"}, "bits",
 		"bits of a code: 2, 4 or 8 (default 4)")
-	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == onnxq.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
+	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == spec.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
 		"weights along the reduction axis that share a scale,\nat least 2; -1: one scale per channel (default 128; 32 for\n8 bits; mxfp and nvfp4 have their own)")
-	fs.Var(choice[onnxq.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
+	fs.Var(choice[spec.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
 		"what weights become:\n"+wrap(oneOf(codedFormats()))+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVar(&o.ZeroPoint, "zero-point", false,
 		"asymmetric codes: each block has a zero point")
-	fs.Var(choice[string]{&o.Algorithm, onnxq.KnownAlgorithms, "NAME"}, "algorithm",
+	fs.Var(choice[string]{&o.Algorithm, spec.KnownAlgorithms, "NAME"}, "algorithm",
 		"how codes and scales are found: rtn, round to nearest\n(default rtn)")
-	fs.Var(choice[onnxq.ScaleRule]{&o.ScaleRule, []onnxq.ScaleRule{onnxq.RuleOCP, onnxq.RuleCeil}, "NAME"}, "scale-rule",
+	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
 		"how mxfp4 and mxfp8 round scales to powers of two: ocp or\nceil (default ocp for 4 bits, ceil for 8)")
-	fs.Var(choice[onnxq.Target]{&o.Target, onnxq.Targets(), "NAME"}, "target",
+	fs.Var(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target",
 		"what shall run OUT, so that it gets forms and blocks that\nthis executes well: portable, ort, tensorrt or openvino\n(default portable: whatever has the standard's operators)")
 	fs.Var(blockRange{&o.Range}, "range",
 		"what integer codes cover of a block: minmax, all; mse, what\ngives the least squared error; or percentile:P\n(default minmax)")
-	fs.Var(choice[onnxq.Style]{&o.Style, []onnxq.Style{onnxq.DQ, onnxq.QDQ, onnxq.NBits}, "NAME"}, "style",
+	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
 		"how OUT holds weights: dq, codes behind DequantizeLinear;\nqdq, floats behind QuantizeLinear and DequantizeLinear;\nnbits, codes of MatMulNBits and GatherBlockQuantized\n(default dq)")
-	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",
-		"operators whose weights are quantized, of\n"+wrapped(onnxq.KnownOps, 54)+",\nor all (default MatMul,Gemm)")
+	fs.Var(choices{&o.Ops, slices.Concat(reach.KnownOps, []string{"all"})}, "ops",
+		"operators whose weights are quantized, of\n"+wrapped(reach.KnownOps, 54)+",\nor all (default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only what has a weight or node name that\nmatches `GLOB`; may be repeated")
 	fs.StringArrayVar(&o.Exclude, "exclude", nil,
@@ -47,10 +50,10 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 }
 
 // codedFormats are the formats that a whole model can have.
-func codedFormats() []onnxq.Format {
-	var names []onnxq.Format
-	for _, f := range onnxq.Formats() {
-		if f != onnxq.Float {
+func codedFormats() []spec.Format {
+	var names []spec.Format
+	for _, f := range spec.Formats() {
+		if f != spec.Float {
 			names = append(names, f)
 		}
 	}
@@ -67,7 +70,7 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 		return usagef("%v", err)
 	}
 	if fs.Changed("precision-info") {
-		f.opts.Precision, err = onnxq.LoadPrecision(f.precisionInfo)
+		f.opts.Precision, err = rules.LoadPrecision(f.precisionInfo)
 	}
 	return err
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
 )
 
 // Tables show at most so many characters of a cell; JSON has all of them.
@@ -184,7 +185,7 @@ func tensorRow(t onnxq.TensorPlan) []string {
 		return append(row, "-", "-", "-", byteSize(t.Bytes), clip(printable(t.Reason), maxReason))
 	}
 	block := strconv.Itoa(t.Block)
-	if t.Block == onnxq.PerChannel {
+	if t.Block == spec.PerChannel {
 		block = "channel"
 	}
 	return append(row, string(t.Format), strconv.Itoa(t.Axis), block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), clip(cmp.Or(printable(t.Note), "-"), maxReason))

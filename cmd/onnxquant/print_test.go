@@ -9,13 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
 )
 
 func handMade() *onnxq.Report {
 	big := onnxq.TensorPlan{Name: "layers.0/up\x1b[2J", DType: "FLOAT16", Shape: []int64{4096, 11008}, Bytes: 90177536,
 		Decision: onnxq.Quantize, Format: "int4", Axis: 0, Block: 128, OutBytes: 23248896}
 	head := onnxq.TensorPlan{Name: "head", DType: "FLOAT", Shape: []int64{64, 10}, Bytes: 2560,
-		Decision: onnxq.Quantize, Format: "int8", Axis: 1, Block: onnxq.PerChannel, OutBytes: 896}
+		Decision: onnxq.Quantize, Format: "int8", Axis: 1, Block: spec.PerChannel, OutBytes: 896}
 	bias := onnxq.TensorPlan{Name: strings.Repeat("b", 100), DType: "FLOAT", Shape: nil, Bytes: 4,
 		Decision: onnxq.Keep, Reason: "too\nsmall", OutBytes: 4}
 	return &onnxq.Report{

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
 )
 
 // rewriteFlags are those of the commands that give quantized weights another form.
@@ -19,7 +20,7 @@ type rewriteFlags struct {
 
 func (f *rewriteFlags) add(fs *pflag.FlagSet) {
 	o := &f.opts
-	fs.Var(choice[onnxq.ExternalData]{&o.ExternalData, []onnxq.ExternalData{onnxq.ExternalAuto, onnxq.ExternalAlways, onnxq.ExternalNever}, "WHEN"}, "external-data",
+	fs.Var(choice[spec.ExternalData]{&o.ExternalData, []spec.ExternalData{spec.ExternalAuto, spec.ExternalAlways, spec.ExternalNever}, "WHEN"}, "external-data",
 		"when tensors go to OUT.data: always, never, or auto:\nif OUT would pass 2 GiB (default auto)")
 	fs.Var(notNegative(&o.Threads), "threads",
 		"threads to use (default: one for each CPU)")
@@ -151,9 +152,9 @@ Flags:
 
 func runRestyle(ctx context.Context, c *console, args []string) error {
 	var f rewriteFlags
-	var style onnxq.Style
+	var style spec.Style
 	fs := newFlagSet()
-	fs.Var(choice[onnxq.Style]{&style, []onnxq.Style{onnxq.DQ, onnxq.NBits}, "STYLE"}, "style",
+	fs.Var(choice[spec.Style]{&style, []spec.Style{spec.DQ, spec.NBits}, "STYLE"}, "style",
 		"dq, the standard's DequantizeLinear, or nbits, the\nMatMulNBits and GatherBlockQuantized of ONNX Runtime")
 	f.add(fs)
 	in, out, err := f.parse(fs, args)

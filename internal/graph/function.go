@@ -1,0 +1,105 @@
+package graph
+
+import (
+	"fmt"
+
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+)
+
+// Function is one of the model's own functions.
+type Function struct {
+	Proto   *onnxpb.FunctionProto
+	Inputs  []*Value
+	Calls   []*onnxpb.NodeProto
+	callees []*Function
+}
+
+// FunctionKey is what a node calls a function by.
+func FunctionKey(domain, name, overload string) string {
+	if IsStandard(domain) {
+		domain = ""
+	}
+	return fmt.Sprintf("%q %q %q", domain, name, overload)
+}
+
+// Called returns the function that a node calls, or nil if it is an operator.
+func (x *Graph) Called(n *onnxpb.NodeProto) *Function {
+	if len(x.functions) == 0 {
+		return nil // the usual case, fast
+	}
+	return x.functions[FunctionKey(n.GetDomain(), n.GetOpType(), n.GetOverload())]
+}
+
+// function indexes a function.
+func (x *Graph) function(p *onnxpb.FunctionProto) error {
+	path := p.GetDomain() + "." + p.GetName()
+	if p.GetOverload() != "" {
+		path += ":" + p.GetOverload()
+	}
+	f := &Function{Proto: p}
+	key := FunctionKey(p.GetDomain(), p.GetName(), p.GetOverload())
+	if x.functions[key] != nil {
+		return fmt.Errorf("%s is there twice", msg.Quote(path))
+	}
+	x.functions[key] = f
+	s := &scope{Body: f, Values: map[string]*Value{}, path: path + "/"}
+	for _, name := range p.Input {
+		v := &Value{Name: name, Path: s.path + name, Input: true, Body: f}
+		if err := s.define(v); err != nil {
+			return err
+		}
+		x.Names[name] = true
+		f.Inputs = append(f.Inputs, v)
+	}
+	ends, err := x.body(p.Node, p.Output, s)
+	for i, v := range ends {
+		if v != nil {
+			v.Returned = append(v.Returned, i)
+		}
+	}
+	return err
+}
+
+// linkCalls finds out who calls each function. None may come to call itself.
+func (x *Graph) linkCalls() error {
+	if len(x.functions) == 0 {
+		return nil
+	}
+	WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
+		if f := x.Called(n); f != nil {
+			f.Calls = append(f.Calls, n)
+			if body := x.Home[n].Body; body != nil {
+				body.callees = append(body.callees, f)
+			}
+		}
+	})
+	const (
+		open = 1 + iota
+		done
+	)
+	state := map[*Function]int{}
+	var visit func(f *Function) error
+	visit = func(f *Function) error {
+		switch state[f] {
+		case open:
+			return fmt.Errorf("function %s calls itself", msg.Quote(f.Proto.GetName()))
+		case done:
+			return nil
+		}
+		state[f] = open
+		for _, g := range f.callees {
+			if err := visit(g); err != nil {
+				return err
+			}
+		}
+		state[f] = done
+		return nil
+	}
+	for _, p := range x.File.Proto.Functions {
+		if err := visit(x.functions[FunctionKey(p.GetDomain(), p.GetName(), p.GetOverload())]); err != nil {
+			return err
+		}
+	}
+	return nil
+}

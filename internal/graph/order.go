@@ -1,0 +1,98 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+)
+
+// Ordered returns the nodes in an order in which each reads only what was made
+// before, as the standard wants. Nodes that are in order stay where they are;
+// the others are preceded by what they need. A cycle is an error.
+func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
+	maker := map[string]int{}
+	for i, n := range nodes {
+		for _, name := range n.Output {
+			if name != "" {
+				maker[name] = i
+			}
+		}
+	}
+	const (
+		unseen = iota
+		open   // what it needs is being put in order
+		done
+	)
+	state := make([]int, len(nodes))
+	result := make([]*onnxpb.NodeProto, 0, len(nodes))
+	type frame struct {
+		node  int
+		needs []string
+	}
+	for start := range nodes {
+		if state[start] != unseen {
+			continue
+		}
+		stack := []frame{{start, reads(nodes[start])}}
+		state[start] = open
+		for len(stack) > 0 {
+			top := &stack[len(stack)-1]
+			if len(top.needs) == 0 {
+				state[top.node] = done
+				result = append(result, nodes[top.node])
+				stack = stack[:len(stack)-1]
+				continue
+			}
+			name := top.needs[0]
+			top.needs = top.needs[1:]
+			i, ok := maker[name]
+			switch {
+			case !ok || state[i] == done:
+			case state[i] == open:
+				return nil, fmt.Errorf("%s is part of a cycle, through %s", Describe(nodes[i]), msg.Quote(name))
+			default:
+				state[i] = open
+				stack = append(stack, frame{i, reads(nodes[i])})
+			}
+		}
+	}
+	return result, nil
+}
+
+// reads lists the values that a node reads, itself or in its subgraphs.
+func reads(n *onnxpb.NodeProto) []string {
+	names := n.Input[:len(n.Input):len(n.Input)]
+	for _, a := range n.Attribute {
+		for _, g := range Subgraphs(a) {
+			names = append(names, captured(g)...)
+		}
+	}
+	return names
+}
+
+// captured lists the values that a graph reads from outside. A value of its own may
+// have the name of one outside, even of what the node makes that holds the graph.
+func captured(g *onnxpb.GraphProto) (names []string) {
+	own := map[string]bool{}
+	for _, in := range g.Input {
+		own[in.GetName()] = true
+	}
+	for _, t := range g.Initializer {
+		own[t.GetName()] = true
+	}
+	for _, t := range g.SparseInitializer {
+		own[t.GetValues().GetName()] = true
+	}
+	for _, n := range g.Node {
+		for _, name := range n.Output {
+			own[name] = true
+		}
+		names = append(names, reads(n)...)
+	}
+	for _, o := range g.Output {
+		names = append(names, o.GetName())
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return own[name] })
+}

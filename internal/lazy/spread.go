@@ -1,0 +1,142 @@
+package lazy
+
+import (
+	"iter"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/shapes"
+)
+
+// ScaleMap says which scale goes with each element of a tensor. It is seen as
+// [outer, k, inner]. Either blocks of the elements along k share a scale, and
+// scales are [outer, ⌈k/block⌉, inner]; or there is one scale for each index of
+// k, or one for all.
+type ScaleMap struct {
+	K, Inner int64
+	Block    int64 // 0 where scales are a vector
+	Blocks   int64 // along k
+	vector   bool
+	Single   bool
+}
+
+// OneScale spreads a single scale over all elements.
+var OneScale = ScaleMap{K: 1, Inner: 1, Single: true}
+
+// MapBlocks finds how scales of a shape go with a tensor of a shape, whose axis
+// is cut into blocks of that many elements, 0: not at all.
+func MapBlocks(shape, scale []int64, axis, block int64) (s ScaleMap, ok bool) {
+	if n, _ := dtype.Elements(scale); n == 1 && (len(scale) <= 1 || block == 0) {
+		return OneScale, true
+	}
+	if axis < 0 {
+		axis += int64(len(shape))
+	}
+	if axis < 0 || axis >= int64(len(shape)) || block < 0 {
+		return s, false
+	}
+	s = ScaleMap{K: shape[axis], Inner: 1}
+	for _, n := range shape[axis+1:] {
+		s.Inner *= n
+	}
+	if block == 0 {
+		s.vector = true
+		return s, slices.Equal(scale, shape[axis:axis+1])
+	}
+	s.Block, s.Blocks = block, shapes.DivideUp(s.K, block)
+	want := slices.Clone(shape)
+	want[axis] = s.Blocks
+	return s, slices.Equal(scale, want)
+}
+
+// MapBroadcast finds how the elements of one shape go with those of another
+// that they are broadcast to, where that takes no more than a spread.
+func MapBroadcast(to, from []int64) (s ScaleMap, ok bool) {
+	if n, _ := dtype.Elements(from); n == 1 {
+		return OneScale, len(from) <= len(to)
+	}
+	if len(from) > len(to) {
+		return s, false
+	}
+	from = append(slices.Repeat([]int64{1}, len(to)-len(from)), from...)
+	first, last := len(to), 0 // of the axes that are repeated
+	for i, n := range from {
+		switch {
+		case n == to[i]:
+		case n == 1:
+			first, last = min(first, i), i+1
+		default:
+			return s, false
+		}
+	}
+	s = ScaleMap{K: 1, Inner: 1}
+	if first == len(to) { // none is
+		s.Block, s.Blocks = 1, 1
+		s.Inner, _ = dtype.Elements(to)
+		return s, true
+	}
+	for i, n := range to {
+		switch {
+		case i >= last:
+			s.Inner *= n
+		case i >= first:
+			if from[i] != 1 {
+				return s, false
+			}
+			s.K *= n
+		}
+	}
+	s.Block, s.Blocks = max(s.K, 1), 1
+	return s, true
+}
+
+// ScaleRun is a run of elements whose scales lie together, or are one:
+// that of element from+i is first+i*step.
+type ScaleRun struct{ from, n, first, step int64 }
+
+// runs yields the elements off, …, off+n-1 with their scales.
+func (s ScaleMap) runs(off, n int64) iter.Seq[ScaleRun] {
+	return func(yield func(ScaleRun) bool) {
+		if s.Single {
+			yield(ScaleRun{0, n, 0, 0})
+			return
+		}
+		for from := int64(0); from < n; {
+			at := off + from
+			i, row := at%s.Inner, at/s.Inner
+			kk, outer := row%s.K, row/s.K
+			r := ScaleRun{from: from, n: s.Inner - i}
+			switch {
+			case s.vector && s.Inner == 1:
+				r.n, r.first, r.step = s.K-kk, kk, 1
+			case s.vector:
+				r.first = kk
+			case s.Inner == 1:
+				r.n = min(s.Block-kk%s.Block, s.K-kk)
+				r.first = outer*s.Blocks + kk/s.Block
+			default:
+				r.first, r.step = (outer*s.Blocks+kk/s.Block)*s.Inner+i, 1
+			}
+			r.n = min(r.n, n-from)
+			if !yield(r) {
+				return
+			}
+			from += r.n
+		}
+	}
+}
+
+// extent returns the first scale and the number of scales from there on that the
+// elements off, …, off+n-1 need.
+func (s ScaleMap) extent(off, n int64) (first, count int64) {
+	end := int64(0)
+	started := false
+	for r := range s.runs(off, n) {
+		last := r.first + (r.n-1)*r.step + 1
+		if !started {
+			first, end, started = r.first, last, true
+		}
+		first, end = min(first, r.first), max(end, last)
+	}
+	return first, end - first
+}

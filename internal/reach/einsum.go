@@ -1,0 +1,76 @@
+package reach
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+)
+
+// einsum: axes go by letters, those that are not in the result are summed over.
+func einsum(n *onnxpb.NodeProto, input, rank int) (axes []int, why string) {
+	equation := string(graph.Attribute(n, "equation").GetS())
+	no := fmt.Sprintf("no matrix product: %s", msg.Quote(equation))
+	terms, result, ok := parseEinsum(equation)
+	if !ok || input >= len(terms) {
+		return nil, no
+	}
+	term, others := terms[input], slices.Concat(terms[:input], terms[input+1:])
+	letters := strings.Replace(term, ellipsis, "", 1)
+	before, _, dots := strings.Cut(term, ellipsis)
+	hidden := rank - len(letters) // axes of the ellipsis
+	if hidden < 0 || !dots && hidden > 0 || dots && !strings.Contains(result, ellipsis) {
+		return nil, no
+	}
+	for i, letter := range letters {
+		inside := func(t string) bool { return strings.ContainsRune(t, letter) }
+		switch {
+		case strings.Count(letters, string(letter)) > 1: // a diagonal
+			return nil, no
+		case inside(result):
+		case !slices.ContainsFunc(others, inside): // summed up by itself
+			return nil, no
+		case i >= len(before):
+			axes = append(axes, i+hidden)
+		default:
+			axes = append(axes, i)
+		}
+	}
+	if len(axes) == 0 {
+		return nil, no
+	}
+	return axes, ""
+}
+
+const ellipsis = "..."
+
+// parseEinsum cuts an equation into the letters of its operands and those of its
+// result, which without an arrow are all that occur once, in order.
+func parseEinsum(equation string) (terms []string, result string, ok bool) {
+	equation = strings.ReplaceAll(equation, " ", "")
+	left, result, arrow := strings.Cut(equation, "->")
+	terms = strings.Split(left, ",")
+	if !arrow {
+		letters := []rune(strings.ReplaceAll(strings.Join(terms, ""), ".", ""))
+		slices.Sort(letters)
+		for _, l := range letters {
+			if strings.Count(left, string(l)) == 1 {
+				result += string(l)
+			}
+		}
+		if strings.Contains(left, ellipsis) {
+			result = ellipsis + result
+		}
+	}
+	for _, t := range append(slices.Clone(terms), result) {
+		for _, l := range strings.Replace(t, ellipsis, "", 1) {
+			if (l|0x20) < 'a' || (l|0x20) > 'z' {
+				return nil, "", false
+			}
+		}
+	}
+	return terms, result, true
+}

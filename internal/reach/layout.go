@@ -1,0 +1,169 @@
+package reach
+
+import (
+	"cmp"
+	"onnxquant/internal/shapes"
+	"slices"
+)
+
+// layout tells how the elements of a stored tensor lie in a tensor made of it
+// without changing any, by Transpose, Reshape and the like. Each axis of that
+// tensor runs over some strides of the stored one, the last of them fastest.
+type layout struct {
+	Axes [][]stride
+	lost string // why it is not known, if so
+}
+
+// stride is a run over elements of a stored tensor that lie step apart.
+type stride struct {
+	axis       int // of the stored tensor, where it begins
+	size, step int64
+}
+
+// layoutOf is the layout of a stored tensor itself.
+func layoutOf(shape []int64) layout {
+	l := layout{Axes: make([][]stride, len(shape))}
+	step := int64(1)
+	for i, n := range slices.Backward(shape) {
+		l.Axes[i] = []stride{{i, n, step}}
+		step *= n
+	}
+	return l
+}
+
+// dim returns the elements along an axis.
+func (l layout) dim(axis int) int64 {
+	n := int64(1)
+	for _, s := range l.Axes[axis] {
+		n *= s.size
+	}
+	return n
+}
+
+// permuted returns the axes in the order of perm, if that is one.
+func (l layout) permuted(perm []int64) (layout, bool) {
+	next := make([][]stride, len(l.Axes))
+	seen := make([]bool, len(l.Axes))
+	if len(perm) != len(l.Axes) {
+		return l, false
+	}
+	for i, p := range perm {
+		if p < 0 || p >= int64(len(l.Axes)) || seen[p] {
+			return l, false
+		}
+		seen[p] = true
+		next[i] = l.Axes[p]
+	}
+	return layout{Axes: next}, true
+}
+
+// reshaped returns the layout with axes of other lengths, in which every stride
+// lies in one axis, whole or cut in two. Strides that lie together may be one.
+func (l layout) reshaped(shape []int64) (layout, bool) {
+	var rest []stride
+	for _, axis := range l.Axes {
+		for _, s := range axis {
+			if s.size == 0 {
+				return l, false
+			}
+			if s.size > 1 {
+				rest = append(rest, s)
+			}
+		}
+	}
+	next := layout{Axes: make([][]stride, len(shape))}
+	for i, need := range shape {
+		for need > 1 {
+			if len(rest) == 0 {
+				return l, false
+			}
+			s := &rest[0]
+			switch {
+			case need%s.size == 0:
+				next.Axes[i] = append(next.Axes[i], *s)
+				need /= s.size
+				rest = rest[1:]
+			case s.size%need == 0:
+				s.size /= need
+				next.Axes[i] = append(next.Axes[i], stride{s.axis, need, s.size * s.step})
+				need = 1
+			case len(rest) > 1 && s.step == rest[1].step*rest[1].size:
+				rest[1] = stride{s.axis, s.size * rest[1].size, rest[1].step}
+				rest = rest[1:]
+			default:
+				return l, false
+			}
+		}
+		if need < 1 {
+			return l, false
+		}
+	}
+	return next, len(rest) == 0
+}
+
+// Operand says how an operator sums over a weight: along one axis of a view of
+// the stored tensor, which is its own shape, or has other axes counting as one.
+type Operand struct {
+	Axis int
+	View []int64
+}
+
+// sum finds the operand of an operator that sums over some axes of a tensor with
+// that layout, of a stored one of that shape. Blocks run along the longest stretch
+// of the sum that lies together. With whole, what is not summed over counts as one
+// axis before and one behind; without, only if the stretch is no axis by itself.
+// There is none if it sums over no element of the tensor.
+func (l layout) sum(axes []int, shape []int64, whole bool) (o Operand, ok bool) {
+	if shapes.Count(shape) == 0 {
+		return Operand{0, shape}, true
+	}
+	var strides []stride
+	for _, a := range axes {
+		strides = append(strides, l.Axes[a]...)
+	}
+	if len(strides) == 0 {
+		return o, false
+	}
+	slices.SortFunc(strides, func(a, b stride) int { return cmp.Or(cmp.Compare(a.axis, b.axis), cmp.Compare(b.step, a.step)) })
+	first, last := strides[0], strides[0] // of the longest stretch
+	k := int64(0)
+	for len(strides) > 0 {
+		n, size := 1, strides[0].size
+		for n < len(strides) && strides[n-1].step == strides[n].step*strides[n].size {
+			size *= strides[n].size
+			n++
+		}
+		if size >= k {
+			first, last, k = strides[0], strides[n-1], size
+		}
+		strides = strides[n:]
+	}
+	if !whole && first.axis == last.axis && shape[first.axis] == k && last.step == shapes.Count(shape[first.axis+1:]) {
+		return Operand{first.axis, shape}, true
+	}
+	if outer := shapes.Count(shape) / (k * last.step); outer > 1 || first.axis > 0 {
+		o.View, o.Axis = []int64{outer}, 1
+	}
+	o.View = append(o.View, k)
+	if last.step > 1 {
+		o.View = append(o.View, last.step)
+	}
+	return o, true
+}
+
+// Straight tells whether the elements along each axis lie at even distances.
+func (l layout) Straight() bool {
+	for _, axis := range l.Axes {
+		for i := range len(axis) - 1 {
+			if axis[i].step != axis[i+1].step*axis[i+1].size {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// Is tells whether the layout is that of a stored tensor itself.
+func (l layout) Is(shape []int64) bool {
+	return slices.EqualFunc(l.Axes, layoutOf(shape).Axes, slices.Equal[[]stride])
+}

@@ -1,0 +1,250 @@
+package target
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/onnxq/spec"
+)
+
+// Engine is what stands behind a target, and what it takes.
+type Engine struct {
+	Target spec.Target
+	Label  string
+	Name   string // with the version that the entries are of
+	Known  string // how the entries are known
+	Opset  int64  // the newest that it loads; 0: no limit is known
+	Ir     int64
+
+	Formats []support
+	// lacks holds types that the standard has and its DequantizeLinear has not.
+	// Codes of such a type are looked up in a table instead; scales are cast.
+	lacks []dtype.DType
+	// oneAxis: it goes wrong unless scales belong to stretches of the axis that
+	// each reader sums over.
+	OneAxis  bool
+	Vectors  bool // weights of one axis can be cut into blocks
+	NoScan   bool // a Scan cannot read a value that is computed outside of it
+	standard bool // it has no operators but the standard's
+	// nbits: operators that read codes themselves are faster than what is behind a
+	// DequantizeLinear that is not fused.
+	Nbits   bool
+	Remarks []string // for docs/targets.md
+}
+
+// support is what a runtime takes of some formats.
+type support struct {
+	Formats []spec.Format
+	Blocks  BlockRule
+	Even    bool // codes come in pairs along the last axis
+	EvenSum bool // codes come in pairs along the axis summed over
+	Product bool // weights of convolutions are not taken
+}
+
+// BlockRule says how a runtime lets weights be cut into blocks.
+type BlockRule struct {
+	sizes      []int // the only ones, ascending
+	powers     bool  // powers of two only
+	whole      bool  // the last block must not be short
+	PerChannel bool  // one scale per channel is possible,
+	Only       bool  // and nothing else
+}
+
+var AnyBlocks = BlockRule{PerChannel: true}
+
+// Engines is the table of targets. docs/targets.md is made of it.
+var Engines = []Engine{
+	{
+		Target:  spec.Portable,
+		Label:   "any runtime",
+		Name:    "any runtime with the standard's operators",
+		Known:   "the ONNX standard; run by the evaluator of the onnx package 1.23.2",
+		Vectors: true,
+		Formats: []support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
+	},
+	{
+		Target:  spec.ORT,
+		Label:   "ONNX Runtime",
+		Name:    "ONNX Runtime 1.31 on a CPU",
+		Known:   "measured",
+		Opset:   26,
+		Ir:      13,
+		Vectors: true,
+		Formats: []support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
+		lacks:   []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
+		Nbits:   true,
+		Remarks: []string{
+			"It fuses DequantizeLinear and MatMul, or Gemm with transB=0, into MatMulNBits where an integer weight of two axes has one reader, in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. What it does not fuse is right but decoded at every run.",
+			"2-bit weights that it fuses come out wrong where their columns are no multiple of 4.",
+			"It refuses block_size where a weight of one axis has a single scale; the scale is a scalar then.",
+		},
+	},
+	{
+		Target:   spec.TensorRT,
+		Label:    "TensorRT",
+		Name:     "TensorRT 10.8 and later",
+		Known:    "read in its documentation and its ONNX parser, not run",
+		Opset:    25,
+		standard: true,
+		Formats: []support{
+			{Formats: []spec.Format{spec.Int8, spec.FP8E4M3}, Blocks: BlockRule{PerChannel: true, Only: true}},
+			{Formats: []spec.Format{spec.Int4}, Blocks: BlockRule{sizes: []int{64, 128}, whole: true}, Even: true, Product: true},
+			{Formats: []spec.Format{spec.NVFP4}, Blocks: BlockRule{sizes: []int{16}, whole: true}, Even: true, Product: true},
+			{Formats: []spec.Format{spec.MXFP8}, Blocks: BlockRule{sizes: []int{32}, whole: true}, Product: true},
+		},
+		Remarks: []string{
+			"Symmetric codes only: there are no zero points.",
+			"4-bit codes are packed in pairs along the last axis, whose length must be even.",
+		},
+	},
+	{
+		Target: spec.OpenVINO,
+		Label:  "OpenVINO",
+		Name:   "OpenVINO 2026.4 on a CPU",
+		Known:  "measured",
+		Formats: []support{
+			{Formats: []spec.Format{spec.Int4, spec.Uint4}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}, EvenSum: true},
+			{Formats: []spec.Format{spec.Int8, spec.Uint8, spec.FP8E4M3, spec.FP8E5M2}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}},
+			{Formats: []spec.Format{spec.NVFP4}, Blocks: BlockRule{powers: true, whole: true}},
+			{Formats: []spec.Format{spec.MXFP4, spec.MXFP8, spec.MXFP8E5M2}, Blocks: BlockRule{sizes: []int{32}, whole: true}},
+			{Formats: []spec.Format{spec.NF4, spec.FP4}, Blocks: AnyBlocks},
+		},
+		OneAxis: true,
+		NoScan:  true,
+		Remarks: []string{
+			"It has no 2-bit types.",
+			"It computes 4-bit integers wrongly where the axis summed over has an odd length, once there are five rows to multiply. Such a weight stays in float.",
+			"It refuses blocks in a weight of one axis, which gets a single scale.",
+			"It refuses a short last block, and computes many sizes wrongly that are no powers of two. A block that does not fit becomes the largest power of two below it that divides the axis and is at least 16, or else one scale per channel.",
+			"It computes wrongly, or crashes, where one of a weight's readers sums over another axis than that of the scales. Such a weight stays in float.",
+			"It refuses a Scan that reads a decoded weight from outside. Such a weight stays in float.",
+			"It computes com.microsoft's MultiHeadAttention with a bias otherwise than ONNX Runtime does, in float models too.",
+			"It rounds activations to 8 bits where it fuses, which costs 0.5 to 1.6 % in the outputs; the property DYNAMIC_QUANTIZATION_GROUP_SIZE = 0 avoids that.",
+		},
+	},
+}
+
+// Of returns what stands behind a target, or nil.
+func Of(t spec.Target) *Engine {
+	for i := range Engines {
+		if Engines[i].Target == t {
+			return &Engines[i]
+		}
+	}
+	return nil
+}
+
+// Has tells whether DequantizeLinear of the runtime takes a type.
+func (r *Engine) Has(t dtype.DType) bool { return !slices.Contains(r.lacks, t) }
+
+// Tables tells whether codes of a format are looked up in a table.
+func (r *Engine) Tables(f spec.Format) bool {
+	t := f.Traits()
+	e := f.Encoding()
+	return t.Family == spec.Lookup || e != nil && e.Form.Values != nil || !r.Has(t.Codes)
+}
+
+// Support finds what the runtime takes of a format.
+func (r *Engine) Support(f spec.Format) (support, bool) {
+	if f.Traits().Family == spec.Blockwise { // one of the caller's own is as good as any
+		f = spec.BlockwiseFormats()[0].Format
+	}
+	for _, s := range r.Formats {
+		if slices.Contains(s.Formats, f) {
+			return s, true
+		}
+	}
+	return support{}, false
+}
+
+// takes lists the formats that the runtime takes.
+func (r *Engine) takes() string {
+	var names []string
+	for _, s := range r.Formats {
+		for _, f := range s.Formats {
+			names = append(names, string(f))
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// Check refuses what the target can follow for no weight. asked tells whether the
+// block size was asked for, rather than being the format's default.
+func (r *Engine) Check(style spec.Style, format spec.Format, block int, asked bool) error {
+	s, ok := r.Support(format)
+	switch {
+	case style == spec.NBits && r.standard:
+		return fmt.Errorf("target %s has no MatMulNBits: leave style to dq", r.Target)
+	case !ok:
+		return fmt.Errorf("target %s does not take %s, only %s", r.Target, format, r.takes())
+	case asked && !s.Blocks.Possible(block):
+		return fmt.Errorf("target %s takes %s in %s, not %s", r.Target, format, s.Blocks, spec.BlockName(block))
+	}
+	return nil
+}
+
+// FusedBlocks are the block sizes with which ONNX Runtime fuses
+// DequantizeLinear.
+var FusedBlocks = []int{16, 32, 64, 128, 256}
+
+// Possible tells whether there is an axis that the runtime could cut into blocks
+// of n, or of less.
+func (r BlockRule) Possible(n int) bool {
+	switch {
+	case n == spec.PerChannel:
+		return r.PerChannel
+	case r.Only:
+		return false
+	}
+	return len(r.sizes) == 0 || n >= r.sizes[0]
+}
+
+// Fits tells whether an axis of k elements can be cut into blocks of n.
+func (r BlockRule) Fits(n int, k int64) bool {
+	switch {
+	case n == spec.PerChannel:
+		return r.PerChannel
+	case r.Only, r.powers && n&(n-1) != 0, len(r.sizes) > 0 && !slices.Contains(r.sizes, n):
+		return false
+	}
+	return !r.whole || k%int64(n) == 0
+}
+
+// leastBlock is the least block that takes another's place: smaller ones cost
+// more than they are worth.
+const leastBlock = 16
+
+// Nearest finds the largest blocks, up to n, that an axis of k elements can be
+// cut into, or else takes one scale per channel.
+func (r BlockRule) Nearest(n int, k int64) (block int, ok bool) {
+	if r.Fits(n, k) {
+		return n, true
+	}
+	for b := int(min(int64(n), k)); b >= leastBlock; b-- {
+		if r.Fits(b, k) {
+			return b, true
+		}
+	}
+	return spec.PerChannel, r.PerChannel
+}
+
+// String says in words which blocks there are.
+func (r BlockRule) String() string {
+	var text string
+	switch {
+	case r.Only:
+		return "one scale per channel"
+	case len(r.sizes) > 0:
+		text = "blocks of " + strings.Trim(strings.ReplaceAll(fmt.Sprint(r.sizes), " ", " or "), "[]")
+	case r.powers:
+		text = "powers of two"
+	default:
+		text = "any blocks"
+	}
+	if r.whole {
+		text += " that divide the axis"
+	}
+	return text
+}

@@ -1,0 +1,187 @@
+package recognize
+
+import (
+	"iter"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+)
+
+// Already begins the reasons of tensors that belong to quantized weights.
+const Already = "already quantized: "
+
+// Parts tells which values are a part of a quantized weight, and as
+// what.
+func Parts(x *graph.Graph) map[*graph.Value]string {
+	parts := map[*graph.Value]string{}
+	f := New(x)
+	f.Functions = true
+	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
+		w := f.quantized(n)
+		if w == nil || w.Folded == nil {
+			return
+		}
+		for _, part := range []struct {
+			role string
+			v    *graph.Value
+		}{
+			{"scale", w.Folded.Weight.Scale}, {"zero point", w.Folded.Weight.Zero}, {"scale of scales", w.Folded.Weight.Whole},
+			{"min", w.Folded.Weight.least}, {"scale of mins", w.Folded.Weight.leastWhole},
+		} {
+			if part.v != nil {
+				parts[part.v] = Already + part.role + " of " + w.Form
+			}
+		}
+	})
+	return parts
+}
+
+// signatures names the inputs of the operators that have to do with quantized
+// tensors, in their order, by what they are; - is one that does not matter here.
+// Inputs of the same number belong to a weight: the operator computes with its codes,
+// which nothing decodes before. The operators of ONNX are those of its standard, those
+// of com.microsoft of ONNX Runtime 1.31.
+var signatures = map[string]string{
+	"QuantizeLinear":   "input scale zero",
+	"DequantizeLinear": "- scale zero",
+	"QLinearMatMul":    "codes0 scale0 zero0 codes1 scale1 zero1 scale zero",
+	"QLinearConv":      "input scale zero codes1 scale1 zero1 scale zero bias",
+	"MatMulInteger":    "codes0 codes1 zero0 zero1",
+	"ConvInteger":      "input codes1 zero zero1",
+
+	graph.Contrib + ".QuantizeLinear":       "input scale zero",
+	graph.Contrib + ".DequantizeLinear":     "- scale zero",
+	graph.Contrib + ".MatMulNBits":          "- - scale zero - bias",
+	graph.Contrib + ".GatherBlockQuantized": "- - scale zero",
+
+	graph.Contrib + ".MatMulBnb4":                    "- codes1 scale1",
+	graph.Contrib + ".MatMulFpQ4":                    "- codes1",
+	graph.Contrib + ".MatMulInteger16":               "codes0 codes1",
+	graph.Contrib + ".MatMulIntegerToFloat":          "codes0 codes1 scale0 scale1 zero0 zero1 bias",
+	graph.Contrib + ".MatMulBlockQuantizedFp8Weight": "- codes1 scale1 scale bias",
+	graph.Contrib + ".MatMulBlockQuantizedFp4Weight": "- codes1 scale1 scale scale bias",
+	graph.Contrib + ".MatMulNBitsMlp":                "- - - codes1 scale1 bias codes2 scale2 bias",
+	graph.Contrib + ".MatMulNBitsQkv":                "- - - codes1 scale1 bias codes2 scale2 bias codes3 scale3 bias",
+	graph.Contrib + ".DynamicQuantizeMatMul":         "- codes1 scale1 zero1 bias",
+	graph.Contrib + ".DynamicQuantizeLSTM":           "- codes1 codes2 bias - - - peephole scale1 zero1 scale2 zero2",
+	graph.Contrib + ".QGemm":                         "codes0 scale0 zero0 codes1 scale1 zero1 bias scale zero",
+	graph.Contrib + ".QAttention":                    "input codes1 bias scale scale1 - zero zero1",
+	graph.Contrib + ".QMoE":                          "- - codes1 scale1 bias codes2 scale2 bias codes3 scale3 bias zero1 zero2 zero3 - scale scale scale scale scale scale",
+	graph.Contrib + ".QEmbedLayerNormalization":      "- - codes1 codes2 codes3 codes4 codes5 - scale1 scale2 scale3 scale4 scale5 zero1 zero2 zero3 zero4 zero5",
+	graph.Contrib + ".QOrderedMatMul":                "codes0 scale0 codes1 scale1 scale bias - scale",
+	graph.Contrib + ".QOrderedAttention":             "input scale scale scale scale codes1 codes2 codes3 scale1 scale2 scale3 bias bias bias scale scale scale",
+	graph.Contrib + ".QOrderedLongformerAttention":   "input scale codes1 scale1 bias scale scale - codes2 scale2 bias scale - scale",
+	graph.Contrib + ".QLinearConv":                   "input scale zero codes1 scale1 zero1 scale zero bias",
+	graph.Contrib + ".QLinearAdd":                    "- scale zero - scale zero scale zero",
+	graph.Contrib + ".QLinearMul":                    "- scale zero - scale zero scale zero",
+	graph.Contrib + ".QLinearWhere":                  "- - scale zero - scale zero scale zero",
+	graph.Contrib + ".QLinearAveragePool":            "- scale zero scale zero",
+	graph.Contrib + ".QLinearGlobalAveragePool":      "- scale zero scale zero",
+	graph.Contrib + ".QLinearLeakyRelu":              "- scale zero scale zero",
+	graph.Contrib + ".QLinearReduceMean":             "- scale zero scale zero",
+	graph.Contrib + ".QLinearSigmoid":                "- scale zero scale zero",
+	graph.Contrib + ".QLinearSoftmax":                "- scale zero scale zero",
+}
+
+// inputRole is what an input is to its operator.
+type inputRole struct {
+	what   string
+	weight byte // the number of the weight it belongs to; 0: none
+}
+
+// rolesOf reads the signature of a node's operator.
+func rolesOf(n *onnxpb.NodeProto) []inputRole {
+	words := strings.Fields(signatures[graph.Operator(n)])
+	roles := make([]inputRole, len(words))
+	for i, word := range words {
+		what := strings.TrimRight(word, "0123456789")
+		if what != word {
+			roles[i].weight = word[len(word)-1]
+		}
+		switch what {
+		case "-":
+		case "zero":
+			roles[i].what = "zero point"
+		default:
+			roles[i].what = what
+		}
+	}
+	return roles
+}
+
+// role says what a tensor is to an operator that computes with quantized ones,
+// if it is such an operator.
+func RoleOf(l reach.Leaf) string {
+	if roles := rolesOf(l.Node); l.Input < len(roles) && roles[l.Input].what != "" {
+		return roles[l.Input].what + " of " + l.Node.GetOpType()
+	}
+	return ""
+}
+
+// coded walks the weights with whose codes a node computes.
+func coded(x *graph.Graph, n *onnxpb.NodeProto) iter.Seq2[*graph.Value, *Weight] {
+	return func(yield func(*graph.Value, *Weight) bool) {
+		roles := rolesOf(n)
+		for i, r := range roles {
+			codes := x.Source(n, i)
+			if r.what == "codes" && codes != nil && codes.Tensor != nil && (!codes.Input || codes.MustBeInput) && !yield(codes, codedWeight(x, n, i, roles)) {
+				return
+			}
+		}
+	}
+}
+
+// codedWeight is the weight whose codes are an input of a node.
+func codedWeight(x *graph.Graph, n *onnxpb.NodeProto, input int, roles []inputRole) *Weight {
+	codes := x.Source(n, input)
+	w := &Weight{
+		Name: codes.Path, Form: n.GetOpType(), Shape: append([]int64{}, codes.Tensor.GetDims()...),
+		Block: graph.IntAttribute(n, "block_size"), Codes: codes.Name, Bytes: graph.SizeOf(codes.Tensor),
+		Consumers: []string{graph.Use{Node: n, Input: input}.String()}, Nodes: []*onnxpb.NodeProto{n},
+		Obstacle: n.GetOpType() + " computes with its codes",
+	}
+	t := packedType(n, dtype.DType(codes.Tensor.GetDataType()))
+	w.CodeType, w.Bits = t.String(), int(t.Bits())
+	for i, r := range roles {
+		v := x.Source(n, i)
+		if v == nil || v.Tensor == nil || r.weight != roles[input].weight {
+			continue
+		}
+		switch r.what {
+		case "scale":
+			w.Scale = v.Name
+			n, _ := dtype.Elements(v.Tensor.GetDims())
+			w.PerTensor = n == 1
+		case "zero point":
+			w.ZeroPoint = v.Name
+		default:
+			continue
+		}
+		w.Bytes += graph.SizeOf(v.Tensor)
+	}
+	return w
+}
+
+// packedType is the type of codes that are stored as another. Some operators pack
+// several into a byte.
+func packedType(n *onnxpb.NodeProto, stored dtype.DType) dtype.DType {
+	if stored != dtype.Uint8 {
+		return stored
+	}
+	bits := int64(8)
+	switch n.GetOpType() {
+	case "MatMulBnb4", "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight":
+		bits = 4
+	case "MatMulNBitsMlp", "MatMulNBitsQkv":
+		bits = graph.IntAttributeOr(n, "bits", 4)
+	case "QMoE":
+		bits = graph.IntAttributeOr(n, "expert_weight_bits", 4)
+	}
+	if t, ok := unsignedTypes[bits]; ok {
+		return t
+	}
+	return stored
+}

@@ -1,0 +1,174 @@
+package recognize
+
+import (
+	"fmt"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/shapes"
+)
+
+// com.microsoft's MatMulNBits reads a matrix [K, N] as the rows of its transpose:
+//
+//	B            uint8 [N, ⌈K/block⌉, block·bits/8]  codes, the first in the low bits; the last block padded
+//	scales       float [N, ⌈K/block⌉]
+//	zero_points  uint8 [N, ⌈⌈K/block⌉·bits/8⌉], packed like codes, or of the type of scales; 2^(bits-1) if absent
+//	value        (code - zero point) · scale
+//
+// GatherBlockQuantized gathers from a tensor that is cut into blocks along one
+// axis. Its codes are int4, uint4 or float8, or packed along the last axis into
+// uint8, as its zero points then are.
+
+// packedMatrix is the second matrix of a MatMulNBits.
+func (f *Recognizer) packedMatrix(n *onnxpb.NodeProto) (c *Constant, obstacle string) {
+	k, columns, block := graph.IntAttribute(n, "K"), graph.IntAttribute(n, "N"), graph.IntAttribute(n, "block_size")
+	bits := graph.IntAttributeOr(n, "bits", 4)
+	codes, scale := f.input(n, 1), f.input(n, 2)
+	switch {
+	case codes == nil || scale == nil || codes.Num.Stored == nil:
+		return nil, "codes and scales are not constant"
+	case graph.IntAttribute(n, "weight_prepacked") != 0:
+		return nil, "its codes are in the layout of one device (weight_prepacked)"
+	case bits != 2 && bits != 4 && bits != 8:
+		return nil, fmt.Sprintf("codes of %d bits", bits)
+	case block < 1 || k < 1 || columns < 1:
+		return nil, fmt.Sprintf("K %d, N %d and block_size %d make no matrix", k, columns, block)
+	}
+	blocks := (k-1)/block + 1
+	size, err := dtype.Elements([]int64{columns, blocks, block, bits})
+	if err != nil || size%8 != 0 || codes.Num.Dtype != dtype.Uint8 || codes.Num.Size() != size/8 || block*bits%8 != 0 {
+		return nil, "its codes have not the size of its matrix"
+	}
+	if !scale.Num.Dtype.Float() || scale.Num.Size() != columns*blocks {
+		return nil, "its scales have not the size of its matrix"
+	}
+	if reason := f.groups(n, k, block); reason != "" {
+		return nil, reason
+	}
+	d := &Decoder{
+		Form: "MatMulNBits", Codes: codes.Tensor, Scale: scale.Tensor, CodeType: unsignedTypes[bits],
+		blocking: blocking{1, block}, S: scale.Num,
+		Grid:     &lazy.Grid{Stored: codes.Num.Stored, Bits: int(bits), Rows: columns, Cols: k, Pitch: blocks * block},
+		ScaleMap: lazy.ScaleMap{K: k, Inner: 1, Block: block, Blocks: blocks},
+	}
+	d.X = d.Grid.Tensor()
+	if reason := f.packedZeros(d, n, 3, columns, blocks, scale.Num.Dtype); reason != "" {
+		return nil, reason
+	}
+	return &Constant{Num: lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Num.Dtype), Tensor: codes.Tensor, Weight: d}, ""
+}
+
+var unsignedTypes = map[int64]dtype.DType{2: dtype.Uint2, 4: dtype.Uint4, 8: dtype.Uint8}
+
+// packedZeros finds the zero points of rows × blocks blocks.
+func (f *Recognizer) packedZeros(d *Decoder, n *onnxpb.NodeProto, input int, rows, blocks int64, scaleType dtype.DType) (obstacle string) {
+	bits := int64(d.Grid.Bits)
+	if !graph.HasInput(n, input) {
+		d.Z, d.Middle = lazy.Constant(float32(int64(1)<<(bits-1)), dtype.Uint8), true
+		return ""
+	}
+	zero := f.input(n, input)
+	if zero == nil || zero.Num.Stored == nil {
+		return "its zero points are not constant"
+	}
+	d.Zero = zero.Tensor
+	if zero.Num.Dtype == scaleType && zero.Num.Size() == rows*blocks {
+		d.Z, d.FloatZero = zero.Num, true
+		return ""
+	}
+	bytes := shapes.DivideUp(blocks*bits, 8)
+	if zero.Num.Dtype != dtype.Uint8 || zero.Num.Size() != rows*bytes {
+		return "its zero points have not the size of its scales"
+	}
+	d.ZeroGrid = &lazy.Grid{Stored: zero.Num.Stored, Bits: int(bits), Rows: rows, Cols: blocks, Pitch: bytes * 8 / bits}
+	d.Z = d.ZeroGrid.Tensor()
+	return ""
+}
+
+// groups checks that g_idx, which permutes the blocks, leaves them in order.
+func (f *Recognizer) groups(n *onnxpb.NodeProto, k, block int64) (obstacle string) {
+	if !graph.HasInput(n, 4) {
+		return ""
+	}
+	index := f.input(n, 4)
+	if index == nil || index.Num.Stored == nil || index.Num.Dtype != dtype.Int32 || index.Num.Size() != k {
+		return "its g_idx is not one constant number for each row"
+	}
+	for off := int64(0); off < k; off += lazy.LongestRead {
+		list, ok := graph.ReadIntegers(index.Num.Stored, index.Num.Dtype, off, min(k-off, lazy.LongestRead))
+		if !ok {
+			return "its g_idx cannot be read"
+		}
+		for i, v := range list {
+			if v != (off+int64(i))/block {
+				return "its g_idx permutes rows, which no other form does"
+			}
+		}
+	}
+	return ""
+}
+
+// packedTable is the tensor that a GatherBlockQuantized gathers from.
+func (f *Recognizer) packedTable(n *onnxpb.NodeProto) (c *Constant, obstacle string) {
+	data, scale := f.input(n, 0), f.input(n, 2)
+	if data == nil || scale == nil || data.Num.Stored == nil || len(data.Num.Shape) == 0 {
+		return nil, "codes and scales are not constant"
+	}
+	block, axis := graph.IntAttributeOr(n, "block_size", 128), graph.IntAttributeOr(n, "quantize_axis", 1)
+	d := &Decoder{Form: "GatherBlockQuantized", Codes: data.Tensor, Scale: scale.Tensor, CodeType: data.Num.Dtype, X: data.Num, S: scale.Num}
+	shape := slices.Clone(data.Num.Shape)
+	if axis = shapes.Axis(axis, len(shape)); axis < 0 || axis >= int64(len(shape)) {
+		return nil, fmt.Sprintf("quantize_axis %d of a tensor of rank %d", axis, len(shape))
+	}
+	if len(scale.Num.Shape) != len(shape) {
+		return nil, "its scales have not the rank of its codes"
+	}
+	if !scale.Num.Dtype.Float() || !lazy.CodeType(data.Num.Dtype) {
+		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.Num.Dtype, scale.Num.Dtype)
+	}
+	last := len(shape) - 1
+	if data.Num.Dtype == dtype.Uint8 {
+		bits := graph.IntAttributeOr(n, "bits", 4)
+		if bits != 2 && bits != 4 && bits != 8 {
+			return nil, fmt.Sprintf("codes of %d bits", bits)
+		}
+		shape[last] *= 8 / bits
+		size, err := dtype.Elements(shape)
+		if err != nil || size == 0 {
+			return nil, "its codes are no table"
+		}
+		d.CodeType = unsignedTypes[bits]
+		d.Grid = &lazy.Grid{Stored: data.Num.Stored, Bits: int(bits), Rows: size / shape[last], Cols: shape[last], Pitch: shape[last]}
+		d.X = d.Grid.Tensor().Reshaped(shape)
+	}
+	if block == 0 {
+		block = max(shape[axis], 1)
+	}
+	var ok bool
+	if d.ScaleMap, ok = lazy.MapBlocks(shape, scale.Num.Shape, axis, block); !ok && shape[axis] <= block {
+		d.ScaleMap, ok = lazy.MapBroadcast(shape, scale.Num.Shape) // float8 may have fewer scales
+	}
+	if !ok || block < 0 {
+		return nil, "its scales have not the shape of its blocks"
+	}
+	d.blocking, d.PerTensor = blocking{axis, block}, d.ScaleMap.Single
+	switch {
+	case data.Num.Dtype == dtype.Uint8:
+		blocks := scale.Num.Shape[last]
+		if reason := f.packedZeros(d, n, 3, scale.Num.Size()/max(blocks, 1), blocks, 0); reason != "" {
+			return nil, reason
+		}
+	case graph.HasInput(n, 3):
+		zero := f.input(n, 3)
+		if zero == nil || zero.Num.Dtype != data.Num.Dtype || zero.Num.Size() != scale.Num.Size() {
+			return nil, "its zero points are not constant, or not of the shape of its scales"
+		}
+		d.Z, d.Zero = zero.Num, zero.Tensor
+	}
+	made := lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Num.Dtype)
+	made.Shape = shape
+	return &Constant{Num: made, Tensor: data.Tensor, Weight: d}, ""
+}

@@ -1,0 +1,430 @@
+package recognize
+
+import (
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/shapes"
+)
+
+// Recognizer finds the values of a graph that constants determine, through the
+// operators that quantized weights are decoded by.
+type Recognizer struct {
+	Functions bool // those of function bodies too
+
+	Graph *graph.Graph
+	known map[*graph.Value]*Constant
+	depth int
+}
+
+// What is folded is a handful of operators. A graph may be made to look like
+// more.
+const (
+	deepestFold = 64
+	mostSteps   = 256
+)
+
+// Constant is a value that constants determine.
+type Constant struct {
+	Num     *lazy.Tensor
+	Tensor  *graph.Value // the initializer or Constant that holds most of it
+	factor  *graph.Value // the one that holds a number all of it is multiplied by; nil without
+	blocked blocking     // where elements were repeated to make it
+	Weight  *Decoder     // how it is decoded; nil if it is not quantized
+	steps   int          // operators that compute an element
+}
+
+// blocking says that blocks of elements along an axis share a scale.
+type blocking struct{ Axis, Block int64 }
+
+// Decoder says how a quantized weight is stored.
+type Decoder struct {
+	Form                      string       // the operators that decode it
+	Codes, Scale, Zero, Whole *graph.Value // what holds the parts; there may be no zero points, and no scale of the scales
+	least, leastWhole         *graph.Value // what holds mins, which are taken off at last, and their scale; there may be none
+	CodeType                  dtype.DType
+	blocking                  // block 0: one scale for each index of the axis
+	PerTensor                 bool
+	unscaled                  bool // so far: a product with scales may follow
+
+	// What it computes: (x - zero) · factor, spread over x. The zero may be nil,
+	// and so may the factor as long as it is unscaled.
+	X, Z, S  *lazy.Tensor
+	ScaleMap lazy.ScaleMap
+
+	// Where com.microsoft's operators have uint8: codes and zero points as they
+	// are stored.
+	Grid, ZeroGrid *lazy.Grid
+	Middle         bool // there are no zero points: it is 2^(bits-1)
+	FloatZero      bool // zero points are floats
+}
+
+func New(x *graph.Graph) *Recognizer {
+	return &Recognizer{Graph: x, known: map[*graph.Value]*Constant{}}
+}
+
+// input returns what a node reads there, if it is a constant.
+func (f *Recognizer) input(n *onnxpb.NodeProto, i int) *Constant {
+	if v := f.Graph.Source(n, i); v != nil {
+		return f.Fold(v)
+	}
+	return nil
+}
+
+// Fold returns the constant that a value is, or nil.
+func (f *Recognizer) Fold(v *graph.Value) *Constant {
+	if c, ok := f.known[v]; ok {
+		return c
+	}
+	if f.depth > deepestFold {
+		return nil
+	}
+	f.known[v] = nil // until it is found; the graph has no cycles
+	f.depth++
+	c := f.find(v)
+	f.depth--
+	if c != nil && v.Node != nil {
+		c.steps = 1
+		for i := range v.Node.Input {
+			if x := f.input(v.Node, i); x != nil {
+				c.steps += x.steps
+			}
+		}
+		if c.steps > mostSteps {
+			c = nil
+		}
+	}
+	f.known[v] = c
+	return c
+}
+
+func (f *Recognizer) find(v *graph.Value) *Constant {
+	if v.Tensor != nil {
+		dtype := dtype.DType(v.Tensor.GetDataType())
+		p, err := f.Graph.File.Payload(v.Tensor)
+		if err != nil || p == nil || v.Input && !v.MustBeInput || v.Body != nil && !f.Functions || !readable(dtype) {
+			return nil
+		}
+		return &Constant{Num: lazy.Stored(dtype, v.Tensor.GetDims(), p), Tensor: v}
+	}
+	n := v.Node
+	if n == nil || len(n.Output) != 1 {
+		return nil
+	}
+	switch domain := n.GetDomain(); {
+	case domain == graph.Contrib && n.GetOpType() == "DequantizeLinear":
+		return f.dequantizeLinear(n)
+	case !graph.IsStandard(domain):
+		return nil
+	}
+	switch n.GetOpType() {
+	case "Constant":
+		return f.constantNode(n)
+	case "Identity":
+		return f.through(n, func(x *Constant) *lazy.Tensor {
+			if x.Weight != nil {
+				return nil // no part of any form
+			}
+			return x.Num
+		})
+	case "Reshape":
+		return f.through(n, func(x *Constant) *lazy.Tensor {
+			want, ok := f.integers(n, 1, shapes.MaxRank)
+			if !ok {
+				return nil
+			}
+			shape, ok := shapes.Reshape(want, x.Num.Shape, graph.IntAttribute(n, "allowzero") != 0)
+			if !ok {
+				return nil
+			}
+			return x.Num.Reshaped(shape)
+		})
+	case "Cast":
+		return f.castNode(n)
+	case "DequantizeLinear":
+		return f.dequantizeLinear(n)
+	case "QuantizeLinear":
+		return f.quantizeLinear(n)
+	case "Gather":
+		return f.gather(n)
+	case "Mul":
+		return f.product(n)
+	case "Sub":
+		return f.difference(n)
+	}
+	return nil
+}
+
+// readable reports whether elements of the type are numbers here.
+func readable(t dtype.DType) bool {
+	_, float8 := lazy.Float8Types[t]
+	return lazy.IntegerType(t) || float8 || t.Float() || t == dtype.Float4E2M1 || t == dtype.Float8E8M0
+}
+
+// through folds a node that hands on its first input. A weight whose value
+// others read as well stays what it is.
+func (f *Recognizer) through(n *onnxpb.NodeProto, change func(*Constant) *lazy.Tensor) *Constant {
+	x := f.input(n, 0)
+	if x == nil || x.Weight != nil && !f.soleUse(n, 0) {
+		return nil
+	}
+	made := change(x)
+	if made == nil {
+		return nil
+	}
+	return &Constant{Num: made, Tensor: x.Tensor, factor: x.factor, Weight: x.Weight}
+}
+
+func (f *Recognizer) soleUse(n *onnxpb.NodeProto, i int) bool {
+	v := f.Graph.Source(n, i)
+	return len(v.Uses) == 1 && !v.Output
+}
+
+func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
+	to := dtype.DType(graph.IntAttribute(n, "to"))
+	return f.through(n, func(x *Constant) *lazy.Tensor {
+		if !readable(to) {
+			return nil
+		}
+		lo, hi := x.Num.Dtype.Limits()
+		least, greatest := to.Limits()
+		switch {
+		case to.Float():
+			return x.Num.Cast(to)
+		case to.Integer() && x.Num.Dtype.Integer() && lo >= least && hi <= greatest:
+			return x.Num.Cast(to)
+		}
+		return nil
+	})
+}
+
+// constantNode folds a Constant that holds a single number.
+func (f *Recognizer) constantNode(n *onnxpb.NodeProto) *Constant {
+	for _, a := range n.Attribute {
+		switch a.GetName() {
+		case "value_float":
+			return &Constant{Num: lazy.Constant(a.GetF(), dtype.Float32)}
+		case "value_int":
+			if a.GetI() < -1<<24 || a.GetI() > 1<<24 {
+				return nil // it is no float32
+			}
+			return &Constant{Num: lazy.Constant(float32(a.GetI()), dtype.Int64)}
+		}
+	}
+	return nil
+}
+
+// integers reads an input that holds a few constant integers.
+func (f *Recognizer) integers(n *onnxpb.NodeProto, input int, most int64) ([]int64, bool) {
+	x := f.input(n, input)
+	if x == nil || x.Num.Stored == nil || x.Num.Size() > most || x.Num.Dtype != dtype.Int64 && x.Num.Dtype != dtype.Int32 {
+		return nil, false
+	}
+	return graph.ReadIntegers(x.Num.Stored, x.Num.Dtype, 0, x.Num.Size())
+}
+
+// dequantizeLinear folds that operator, the standard's or com.microsoft's.
+func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
+	x, scale := f.input(n, 0), f.input(n, 1)
+	var zero *Constant
+	if graph.HasInput(n, 2) {
+		if zero = f.input(n, 2); zero == nil {
+			return nil
+		}
+	}
+	if x == nil || scale == nil || !lazy.CodeType(x.Num.Dtype) || !scale.Num.Dtype.Float() && scale.Num.Dtype != dtype.Float8E8M0 {
+		return nil
+	}
+	typ := scale.Num.Dtype
+	if to := dtype.DType(graph.IntAttribute(n, "output_dtype")); to != 0 {
+		typ = to
+	}
+	axis, block := graph.IntAttributeOr(n, "axis", 1), graph.IntAttribute(n, "block_size")
+	s, ok := lazy.MapBlocks(x.Num.Shape, scale.Num.Shape, axis, block)
+	if !ok || !typ.Float() || zero != nil && (zero.Num.Size() != scale.Num.Size() || zero.Num.Dtype != x.Num.Dtype) {
+		return nil
+	}
+	d := &Decoder{
+		Form: "DequantizeLinear", Codes: x.Tensor, Scale: scale.Tensor, Whole: scale.factor, CodeType: x.Num.Dtype,
+		blocking: blocking{shapes.Axis(axis, len(x.Num.Shape)), block}, PerTensor: s.Single,
+		X: x.Num, S: scale.Num, ScaleMap: s,
+	}
+	if x.Weight != nil { // its codes come from QuantizeLinear
+		d.Form = x.Weight.Form + "+" + d.Form
+	}
+	if scale.Weight != nil {
+		d.Scale, d.Whole = scale.Weight.Codes, scale.Weight.Scale
+	}
+	if zero != nil {
+		d.Z, d.Zero = zero.Num, zero.Tensor
+	}
+	return &Constant{Num: lazy.Dequantized(d.X, d.S, d.Z, s, typ), Tensor: x.Tensor, Weight: d}
+}
+
+// quantizeLinear folds what gives a float constant the codes that a
+// DequantizeLinear then decodes: fake quantization.
+func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
+	x, scale := f.input(n, 0), f.input(n, 1)
+	if x == nil || scale == nil || x.Weight != nil || !x.Num.Dtype.Float() || !scale.Num.Dtype.Float() {
+		return nil
+	}
+	codes := dtype.Uint8
+	if to := dtype.DType(graph.IntAttribute(n, "output_dtype")); to != 0 {
+		codes = to
+	}
+	var z *lazy.Tensor
+	if graph.HasInput(n, 2) {
+		zero := f.input(n, 2)
+		if zero == nil || zero.Num.Size() != scale.Num.Size() {
+			return nil
+		}
+		z, codes = zero.Num, zero.Num.Dtype
+	}
+	saturate := graph.IntAttributeOr(n, "saturate", 1) != 0
+	s, ok := lazy.MapBlocks(x.Num.Shape, scale.Num.Shape, graph.IntAttributeOr(n, "axis", 1), graph.IntAttribute(n, "block_size"))
+	if !ok || !lazy.CodeType(codes) {
+		return nil
+	}
+	made, ok := lazy.Quantized(x.Num, scale.Num, z, s, codes, saturate)
+	if !ok {
+		return nil
+	}
+	return &Constant{Num: made, Tensor: x.Tensor, Weight: &Decoder{Form: "QuantizeLinear"}}
+}
+
+// gather folds a lookup: of codes in a table of values, or of the scale of each
+// element's block.
+func (f *Recognizer) gather(n *onnxpb.NodeProto) *Constant {
+	data, index := f.input(n, 0), f.input(n, 1)
+	if data == nil || index == nil || !data.Num.Dtype.Float() || data.Weight != nil && !f.subtracted(n) || index.Weight != nil {
+		return nil
+	}
+	axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 0), len(data.Num.Shape))
+	if index.Tensor != nil && lazy.CodeType(dtype.DType(index.Tensor.Tensor.GetDataType())) && len(data.Num.Shape) == 1 && data.Num.Size() <= maxTable {
+		if bits := dtype.DType(index.Tensor.Tensor.GetDataType()).Bits(); bits <= 8 {
+			return f.tableLookup(data, index)
+		}
+	}
+	if len(index.Num.Shape) != 1 || index.Num.Stored == nil || axis < 0 || axis >= int64(len(data.Num.Shape)) {
+		return nil
+	}
+	block, ok := blocksOf(index, data.Num.Shape[axis])
+	if !ok {
+		return nil
+	}
+	shape := slices.Clone(data.Num.Shape)
+	shape[axis] = index.Num.Size()
+	s, ok := lazy.MapBlocks(shape, data.Num.Shape, axis, block)
+	if !ok {
+		return nil
+	}
+	return &Constant{Num: data.Num.Spread(s, shape), Tensor: data.Tensor, factor: data.factor, blocked: blocking{axis, block}, Weight: data.Weight}
+}
+
+// subtracted tells whether a node's value is only taken off others.
+func (f *Recognizer) subtracted(n *onnxpb.NodeProto) bool {
+	v := f.Graph.Made(n)
+	return v != nil && !v.Output && len(v.Uses) > 0 && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		return u.Node.GetOpType() != "Sub" || u.Input != 1
+	})
+}
+
+// maxTable is the number of codes there are.
+const maxTable = 256
+
+func (f *Recognizer) tableLookup(data, index *Constant) *Constant {
+	table := make([]float32, data.Num.Size())
+	if err := data.Num.Read(&lazy.Arena{}, table, 0); err != nil {
+		return nil
+	}
+	values := lazy.LookedUp(table, index.Num, data.Num.Dtype)
+	d := &Decoder{Form: "Gather", Codes: index.Tensor, CodeType: dtype.DType(index.Tensor.Tensor.GetDataType()), PerTensor: true, unscaled: true, X: values}
+	return &Constant{Num: values, Tensor: index.Tensor, Weight: d}
+}
+
+// blocksOf reports whether indices are 0, …, 0, 1, …, 1, 2, … with as many of
+// each, but for the last, and of how many.
+func blocksOf(index *Constant, count int64) (block int64, ok bool) {
+	n := index.Num.Size()
+	if count == 0 || n == 0 || index.Num.Dtype != dtype.Int64 && index.Num.Dtype != dtype.Int32 {
+		return 0, false
+	}
+	for off := int64(0); off < n; {
+		list, ok := graph.ReadIntegers(index.Num.Stored, index.Num.Dtype, off, min(n-off, lazy.LongestRead))
+		if !ok {
+			return 0, false
+		}
+		for i, v := range list {
+			at := off + int64(i)
+			if block == 0 && v == 1 {
+				block = at
+			}
+			if block == 0 && v != 0 || block != 0 && v != at/block {
+				return 0, false
+			}
+		}
+		off += int64(len(list))
+	}
+	if block == 0 {
+		block = n
+	}
+	return block, shapes.DivideUp(n, block) == count
+}
+
+// product folds that of a table's values with scales, or of two that are no
+// weights.
+func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
+	x, y := f.input(n, 0), f.input(n, 1)
+	if x == nil || y == nil || x.Num.Dtype != y.Num.Dtype || !x.Num.Dtype.Float() {
+		return nil
+	}
+	if y.Weight != nil || len(y.Num.Shape) > len(x.Num.Shape) || len(y.Num.Shape) == len(x.Num.Shape) && y.Num.Size() > x.Num.Size() {
+		x, y = y, x
+	}
+	s, ok := lazy.MapBroadcast(x.Num.Shape, y.Num.Shape)
+	if !ok || y.Weight != nil || x.Weight != nil && !x.Weight.unscaled {
+		return nil
+	}
+	made := lazy.Dequantized(x.Num, y.Num, nil, s, x.Num.Dtype)
+	if x.Weight == nil {
+		c := &Constant{Num: made, Tensor: x.Tensor, blocked: x.blocked}
+		if s.Single {
+			c.factor = y.Tensor
+		}
+		return c
+	}
+	d := *x.Weight
+	d.Form, d.unscaled = "Gather+Mul", false
+	d.Scale, d.Whole, d.S, d.ScaleMap = y.Tensor, y.factor, y.Num, s
+	d.blocking, d.PerTensor = y.blocked, s.Single
+	if !s.Single && d.Block == 0 { // a block is what Mul repeats
+		for i, n := range x.Num.Shape {
+			if from := len(y.Num.Shape) - len(x.Num.Shape) + i; from < 0 || y.Num.Shape[from] != n {
+				d.blocking = blocking{int64(i), n}
+			}
+		}
+	}
+	return &Constant{Num: made, Tensor: x.Tensor, Weight: &d}
+}
+
+// difference folds what takes numbers off a decoded weight.
+func (f *Recognizer) difference(n *onnxpb.NodeProto) *Constant {
+	x, y := f.input(n, 0), f.input(n, 1)
+	if x == nil || y == nil || x.Weight == nil || x.Weight.unscaled || x.Weight.least != nil || x.Num.Dtype != y.Num.Dtype {
+		return nil
+	}
+	s, ok := lazy.MapBroadcast(x.Num.Shape, y.Num.Shape)
+	if !ok {
+		return nil
+	}
+	d := *x.Weight
+	d.Form += "+Sub"
+	d.least, d.leastWhole = y.Tensor, y.factor
+	if y.Weight != nil {
+		d.leastWhole = y.Weight.Scale
+	}
+	return &Constant{Num: x.Num.Minus(y.Num, s), Tensor: x.Tensor, Weight: &d}
+}

@@ -1,0 +1,107 @@
+package rules
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// MatchName reports whether pattern, an exact name or a glob, means name.
+//
+// In a glob, * stands for any run of characters and ? for any one, the
+// separators / and . included, because ONNX names are not paths. [abc], [a-z]
+// and [!a] (or [^a]) stand for one character of a class; a backslash takes
+// away the next character's meaning. A [ that is never closed and a backslash
+// at the end mean themselves, so there is no malformed pattern. A name always
+// matches itself, whatever characters it is made of.
+func MatchName(pattern, name string) bool {
+	return pattern == name || MatchGlob(pattern, name)
+}
+
+func isGlob(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
+
+func MatchGlob(pattern, name string) bool {
+	p, n := 0, 0
+	afterStar, resume := -1, 0 // the last * seen, and where the text it covers may end next
+	for n < len(name) {
+		if p < len(pattern) {
+			if pattern[p] == '*' {
+				p++
+				afterStar, resume = p, n
+				continue
+			}
+			_, width := utf8.DecodeRuneInString(name[n:])
+			if used, ok := matchChar(pattern[p:], name[n:n+width]); ok {
+				p += used
+				n += width
+				continue
+			}
+		}
+		if afterStar < 0 {
+			return false
+		}
+		_, width := utf8.DecodeRuneInString(name[resume:])
+		resume += width
+		p, n = afterStar, resume
+	}
+	return strings.Trim(pattern[p:], "*") == ""
+}
+
+// matchChar matches one character with the start of pattern and returns how
+// much of pattern that took.
+func matchChar(pattern, char string) (used int, ok bool) {
+	switch pattern[0] {
+	case '?':
+		return 1, true
+	case '[':
+		if used, ok := matchClass(pattern, char); used > 0 {
+			return used, ok
+		}
+	case '\\':
+		if len(pattern) > 1 {
+			literal := firstChar(pattern[1:])
+			return 1 + len(literal), literal == char
+		}
+	}
+	literal := firstChar(pattern)
+	return len(literal), literal == char
+}
+
+// matchClass matches char with the class that pattern starts with; used is 0
+// if its bracket is never closed.
+func matchClass(pattern, char string) (used int, ok bool) {
+	i := 1
+	negated := strings.HasPrefix(pattern[i:], "!") || strings.HasPrefix(pattern[i:], "^")
+	if negated {
+		i++
+	}
+	next := func() string {
+		if pattern[i] == '\\' && i+1 < len(pattern) {
+			i++
+		}
+		c := firstChar(pattern[i:])
+		i += len(c)
+		return c
+	}
+	want, _ := utf8.DecodeRuneInString(char)
+	found := false
+	for first := i; i < len(pattern); {
+		if pattern[i] == ']' && i > first {
+			return i + 1, found != negated
+		}
+		low := next()
+		high := low
+		if rest := pattern[i:]; len(rest) > 1 && rest[0] == '-' && rest[1] != ']' {
+			i++
+			high = next()
+		}
+		from, _ := utf8.DecodeRuneInString(low)
+		to, _ := utf8.DecodeRuneInString(high)
+		found = found || from <= want && want <= to
+	}
+	return 0, false
+}
+
+func firstChar(s string) string {
+	_, width := utf8.DecodeRuneInString(s)
+	return s[:width]
+}

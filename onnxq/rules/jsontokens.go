@@ -1,0 +1,158 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"math"
+	"strconv"
+	"unicode/utf8"
+)
+
+// A position counts lines and characters from 1.
+type position struct{ line, column int }
+
+func (p position) String() string { return fmt.Sprintf("line %d, column %d", p.line, p.column) }
+
+// after is the position reached by reading text from p.
+func (p position) after(text []byte) position {
+	if lines := bytes.Count(text, []byte("\n")); lines > 0 {
+		p.line += lines
+		p.column = 1
+		text = text[bytes.LastIndexByte(text, '\n')+1:]
+	}
+	p.column += utf8.RuneCount(text)
+	return p
+}
+
+// A jsonError is something wrong at a position of a JSON document.
+type jsonError struct {
+	pos     position
+	message string
+}
+
+func (e *jsonError) Error() string { return fmt.Sprintf("%v: %s", e.pos, e.message) }
+
+// jsonTokens reads a well-formed JSON document token by token, and knows where
+// each one begins.
+type jsonTokens struct {
+	data   []byte
+	dec    *json.Decoder
+	offset int // of the token read last
+	pos    position
+}
+
+type jsonToken struct {
+	value json.Token
+	pos   position
+}
+
+// newJSONTokens checks that data is one JSON value in UTF-8.
+func newJSONTokens(data []byte) (*jsonTokens, error) {
+	start := position{1, 1}
+	if i := invalidUTF8(data); i >= 0 {
+		return nil, &jsonError{start.after(data[:i]), "not UTF-8 text"}
+	}
+	var whole json.RawMessage
+	if err := json.Unmarshal(data, &whole); err != nil {
+		var syntax *json.SyntaxError
+		if errors.As(err, &syntax) {
+			read := min(max(int(syntax.Offset)-1, 0), len(data))
+			return nil, &jsonError{start.after(data[:read]), syntax.Error()}
+		}
+		return nil, err
+	}
+	dec := json.NewDecoder(bytes.NewReader(data))
+	dec.UseNumber()
+	return &jsonTokens{data: data, dec: dec, pos: start}, nil
+}
+
+func invalidUTF8(data []byte) int {
+	for i := 0; i < len(data); {
+		r, width := utf8.DecodeRune(data[i:])
+		if r == utf8.RuneError && width == 1 {
+			return i
+		}
+		i += width
+	}
+	return -1
+}
+
+func (t *jsonTokens) next() jsonToken {
+	rest := t.data[t.dec.InputOffset():]
+	begin := len(t.data) - len(bytes.TrimLeft(rest, " \t\r\n,:"))
+	t.pos = t.pos.after(t.data[t.offset:begin])
+	t.offset = begin
+	value, err := t.dec.Token()
+	if err != nil {
+		panic(err) // newJSONTokens found the document well formed
+	}
+	return jsonToken{value, t.pos}
+}
+
+// keys yields the keys of the object whose opening brace was read last. The
+// loop's body reads the value of each.
+func (t *jsonTokens) keys() iter.Seq2[string, jsonToken] {
+	return func(yield func(string, jsonToken) bool) {
+		for t.dec.More() {
+			key := t.next()
+			if !yield(key.value.(string), key) {
+				return
+			}
+		}
+		t.next() // the closing brace
+	}
+}
+
+func (t jsonToken) errorf(format string, args ...any) error {
+	return &jsonError{t.pos, fmt.Sprintf(format, args...)}
+}
+
+// what names the token in a message that wanted another one.
+func (t jsonToken) what() string {
+	switch v := t.value.(type) {
+	case json.Delim:
+		if v == '[' {
+			return "an array"
+		}
+		return "an object"
+	case string:
+		return "a string"
+	case json.Number:
+		return v.String()
+	case bool:
+		return strconv.FormatBool(v)
+	default:
+		return "null"
+	}
+}
+
+func (t jsonToken) integer(name string) (int, error) {
+	number, ok := t.value.(json.Number)
+	if !ok {
+		return 0, t.errorf("%s: want a whole number, got %s", name, t.what())
+	}
+	v, err := number.Float64()
+	if err != nil || v != math.Trunc(v) || math.Abs(v) > math.MaxInt32 {
+		return 0, t.errorf("%s %s: want a whole number of at most %d", name, number, math.MaxInt32)
+	}
+	return int(v), nil
+}
+
+func (t jsonToken) text(name string) (string, error) {
+	s, ok := t.value.(string)
+	if !ok {
+		return "", t.errorf("%s: want a string, got %s", name, t.what())
+	}
+	return s, nil
+}
+
+func (t jsonToken) bool(name string) (bool, error) {
+	b, ok := t.value.(bool)
+	if !ok {
+		return false, t.errorf("%s: want true or false, got %s", name, t.what())
+	}
+	return b, nil
+}

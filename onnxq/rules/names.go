@@ -1,0 +1,191 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"onnxquant/internal/msg"
+	"onnxquant/internal/nearest"
+	"onnxquant/internal/regularfile"
+)
+
+// Names says what the tensors of a model are called in a GGUF file: a JSON object
+// from names or globs to names.
+//
+//	{
+//	  "model.embed_tokens.weight":                "token_embd.weight",
+//	  "model.layers.*.self_attn.q_proj.weight":   "blk.*.attn_q.weight",
+//	  "*.rotary_emb.*":                           null
+//	}
+//
+// Each * of a name stands for what the * at the same position of the glob has
+// matched, as little as possible from the left. null leaves the tensor out. Where
+// several keys match, the last one in the document holds. What no key matches, and
+// everything under nil Names, is called what it is called in the model.
+type Names struct {
+	source string // what messages call the document
+	Rules  []nameRule
+}
+
+type nameRule struct {
+	Pattern string
+	pos     position
+	name    []string // what is between its stars; nil: left out
+}
+
+// maxNamesSize leaves room for 100,000 rules of 150 bytes.
+const maxNamesSize = 16 << 20
+
+// LoadNames reads a document of names at path.
+func LoadNames(path string) (*Names, error) {
+	source := "names " + path
+	f, _, err := regularfile.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxNamesSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+	}
+	return parseNames(data, source)
+}
+
+// ParseNames reads a document of names. Its errors name the line and the column.
+func ParseNames(data []byte) (*Names, error) { return parseNames(data, "names") }
+
+func parseNames(data []byte, source string) (*Names, error) {
+	if len(data) > maxNamesSize {
+		return nil, fmt.Errorf("%s: larger than %d MiB", source, maxNamesSize>>20)
+	}
+	n := &Names{source: source}
+	if err := n.parse(bytes.TrimPrefix(data, []byte("\ufeff"))); err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
+	}
+	return n, nil
+}
+
+func (n *Names) parse(data []byte) error {
+	doc, err := newJSONTokens(data)
+	if err != nil {
+		return err
+	}
+	if first := doc.next(); first.value != json.Delim('{') {
+		return first.errorf("want an object from names to names, got %s", first.what())
+	}
+	for pattern, key := range doc.keys() {
+		r := nameRule{Pattern: pattern, pos: key.pos}
+		if v := doc.next(); v.value != nil {
+			name, err := v.text(msg.Quote(pattern))
+			if err != nil {
+				return err
+			}
+			r.name = strings.Split(name, "*")
+			switch have, want := Stars(pattern), len(r.name)-1; {
+			case name == "":
+				return v.errorf("%s: the name is empty; null leaves a tensor out", msg.Quote(pattern))
+			case want > have:
+				return v.errorf("%s has %d *, but its key only %d", msg.Quote(name), want, have)
+			}
+		}
+		n.Rules = append(n.Rules, r)
+	}
+	return nil
+}
+
+// For returns what the tensor called name in the model is called in the file, and
+// false if it is to be left out.
+func (n *Names) For(name string) (string, bool) {
+	if n == nil {
+		return name, true
+	}
+	for i := len(n.Rules) - 1; i >= 0; i-- {
+		r := n.Rules[i]
+		switch {
+		case !MatchName(r.Pattern, name):
+			continue
+		case r.name == nil:
+			return "", false
+		case !MatchGlob(r.Pattern, name): // an exact name that looks like a glob
+			return strings.Join(r.name, "*"), true
+		}
+		var b strings.Builder
+		parts := GlobParts(r.Pattern, name)
+		for i, text := range r.name {
+			if i > 0 {
+				b.WriteString(parts[i-1])
+			}
+			b.WriteString(text)
+		}
+		return b.String(), true
+	}
+	return name, true
+}
+
+// Unused returns an error if a key matches none of names, those of a model's tensors.
+func (n *Names) Unused(names []string) error {
+	if n == nil {
+		return nil
+	}
+rules:
+	for _, r := range n.Rules {
+		for _, name := range names {
+			if MatchName(r.Pattern, name) {
+				continue rules
+			}
+		}
+		message := fmt.Sprintf("%s: %v: %s matches no tensor", n.source, r.pos, msg.Quote(r.Pattern))
+		if near, ok := nearest.Name(r.Pattern, names); ok {
+			message += "; the nearest name is " + msg.Quote(near)
+		}
+		return errors.New(message)
+	}
+	return nil
+}
+
+// GlobParts returns what each * of a glob, which matches name, stands for.
+func GlobParts(pattern, name string) []string {
+	var parts []string
+	for pattern != "" {
+		if pattern[0] == '*' {
+			pattern = pattern[1:]
+			i := 0
+			for !MatchGlob(pattern, name[i:]) {
+				_, width := utf8.DecodeRuneInString(name[i:])
+				i += width
+			}
+			parts = append(parts, name[:i])
+			name = name[i:]
+			continue
+		}
+		char := firstChar(name)
+		used, _ := matchChar(pattern, char)
+		pattern, name = pattern[used:], name[len(char):]
+	}
+	return parts
+}
+
+// Stars counts the * of a glob that stand for anything.
+func Stars(pattern string) int {
+	n := 0
+	for pattern != "" {
+		used := len(firstChar(pattern))
+		switch pattern[0] {
+		case '*':
+			n++
+		case '\\':
+			used += len(firstChar(pattern[1:]))
+		case '[':
+			if class, _ := matchClass(pattern, ""); class > 0 {
+				used = class
+			}
+		}
+		pattern = pattern[used:]
+	}
+	return n
+}

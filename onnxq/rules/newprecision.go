@@ -1,0 +1,73 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"onnxquant/onnxq/spec"
+	"strings"
+	"unicode/utf8"
+)
+
+// PrecisionEntry is a key of a precision_info and what it says.
+type PrecisionEntry struct {
+	Pattern  string // the name of a weight or a glob; see PatternOf
+	Override spec.Override
+}
+
+// NewPrecision returns the precision_info of the entries, in their order: where several
+// match, the last one holds. It refuses what [ParsePrecision] would.
+func NewPrecision(entries ...PrecisionEntry) (*Precision, error) {
+	for _, e := range entries {
+		if !utf8.ValidString(e.Pattern) {
+			return nil, fmt.Errorf("precision_info: %q is no UTF-8 text", e.Pattern)
+		}
+	}
+	data, err := marshalPrecision(entries)
+	if err != nil {
+		return nil, fmt.Errorf("precision_info: %w", err)
+	}
+	return ParsePrecision(data)
+}
+
+// Entries returns what the document holds, in its order.
+func (p *Precision) Entries() []PrecisionEntry {
+	if p == nil {
+		return nil
+	}
+	entries := make([]PrecisionEntry, len(p.Keys))
+	for i, k := range p.Keys {
+		entries[i] = PrecisionEntry{k.pattern, k.override}
+	}
+	return entries
+}
+
+// MarshalJSON writes the document, which ParsePrecision reads.
+func (p *Precision) MarshalJSON() ([]byte, error) { return marshalPrecision(p.Entries()) }
+
+func marshalPrecision(entries []PrecisionEntry) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	b.WriteString("{")
+	for i, e := range entries {
+		if i > 0 {
+			b.WriteString(",")
+		}
+		if err := enc.Encode(e.Pattern); err != nil {
+			return nil, err
+		}
+		b.WriteString(":")
+		if err := enc.Encode(e.Override); err != nil {
+			return nil, err
+		}
+	}
+	b.WriteString("}")
+	return b.Bytes(), nil
+}
+
+// PatternOf returns the pattern that means the weight of that name and no other, but for
+// one that is called like the pattern.
+func PatternOf(name string) string {
+	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(name)
+}

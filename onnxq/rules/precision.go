@@ -1,0 +1,275 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/nearest"
+	"onnxquant/internal/regularfile"
+	"onnxquant/onnxq/spec"
+)
+
+// Precision holds the overrides of a precision_info document: a JSON object
+// from names of weights to what shall be different for them.
+//
+//	{
+//	  "layers.0.mlp.up.weight": 8,
+//	  "lm_head*":      {"bits": 8, "block": -1},
+//	  "model/embed*":  {"format": "float"},
+//	  "*.k_proj.*":    {"precision": 8, "block_size": 32, "axis": 0}
+//	}
+//
+// A key is the exact name of a weight or a glob, in which * crosses / and .
+// alike (docs/precision-info.md has the rules). Where several keys match, the
+// last one in the document holds, whole: nothing is taken from the others. An
+// integer is a number of bits. An object takes bits, block, axis, format,
+// algorithm and zero_point; precision and block_size are other spellings of
+// bits and block. What an entry does not mention follows the general options,
+// so {} exempts a weight from an earlier glob.
+//
+// A nil Precision overrides nothing.
+type Precision struct {
+	source string // what messages call the document
+	Keys   []precisionKey
+	exact  map[string]int // key → index in keys
+	globs  []int          // indexes of the keys that can match more than themselves
+}
+
+type precisionKey struct {
+	pattern  string
+	pos      position
+	override spec.Override
+}
+
+// MaxPrecisionSize leaves room for 100,000 names of 150 bytes.
+const MaxPrecisionSize = 16 << 20
+
+// LoadPrecision reads the precision_info document at path.
+func LoadPrecision(path string) (*Precision, error) {
+	source := "precision_info " + path
+	f, _, err := regularfile.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, MaxPrecisionSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+	}
+	return parsePrecision(data, source)
+}
+
+// bareError is err without the path that the message has already named.
+func bareError(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	return err
+}
+
+// ParsePrecision reads a precision_info document. Its errors name the line and
+// the column, both counted from 1, columns in characters.
+func ParsePrecision(data []byte) (*Precision, error) {
+	return parsePrecision(data, "precision_info")
+}
+
+func parsePrecision(data []byte, source string) (*Precision, error) {
+	if len(data) > MaxPrecisionSize {
+		return nil, fmt.Errorf("%s: larger than %d MiB", source, MaxPrecisionSize>>20)
+	}
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors on Windows begin a file
+	p := &Precision{source: source, exact: map[string]int{}}
+	if err := p.parse(data); err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
+	}
+	return p, nil
+}
+
+// For returns the override for a weight, and whether there is one. A weight may
+// have several names: one in a subgraph has one with the way there, too.
+func (p *Precision) For(names ...string) (spec.Override, bool) {
+	if p == nil {
+		return spec.Override{}, false
+	}
+	last := -1
+	for _, name := range names {
+		if i, ok := p.exact[name]; ok {
+			last = max(last, i)
+		}
+		for _, i := range slices.Backward(p.globs) {
+			if i <= last {
+				break
+			}
+			if MatchGlob(p.Keys[i].pattern, name) {
+				last = i
+			}
+		}
+	}
+	if last < 0 {
+		return spec.Override{}, false
+	}
+	return p.Keys[last].override, true
+}
+
+// Unused returns an error if a key matches none of names, the weights of a
+// model. It is likely misspelt, so the error suggests the nearest name.
+func (p *Precision) Unused(names []string) error {
+	if p == nil {
+		return nil
+	}
+	known := make(map[string]bool, len(names))
+	for _, name := range names {
+		known[name] = true
+	}
+	var unused []precisionKey
+	for _, k := range p.Keys {
+		matches := func(name string) bool { return MatchGlob(k.pattern, name) }
+		if !known[k.pattern] && !(isGlob(k.pattern) && slices.ContainsFunc(names, matches)) {
+			unused = append(unused, k)
+		}
+	}
+	if len(unused) == 0 {
+		return nil
+	}
+	key := unused[0]
+	message := fmt.Sprintf("%s: %v: %q matches no weight", p.source, key.pos, key.pattern)
+	if near, ok := nearest.Name(key.pattern, names); ok {
+		message += fmt.Sprintf("; the nearest name is %q", near)
+	}
+	if len(unused) > 1 {
+		message += fmt.Sprintf(" (and so with %d of the other keys)", len(unused)-1)
+	}
+	return errors.New(message)
+}
+
+func (p *Precision) parse(data []byte) error {
+	doc, err := newJSONTokens(data)
+	if err != nil {
+		return err
+	}
+	if first := doc.next(); first.value != json.Delim('{') {
+		return first.errorf("want an object from weight names to settings, got %s", first.what())
+	}
+	for name, key := range doc.keys() {
+		if name == "" {
+			return key.errorf("an empty name matches no weight")
+		}
+		if _, ok := p.exact[name]; ok {
+			return key.errorf("%q is given twice", name)
+		}
+		override, err := parseOverride(doc)
+		if err != nil {
+			return err
+		}
+		p.exact[name] = len(p.Keys)
+		if isGlob(name) {
+			p.globs = append(p.globs, len(p.Keys))
+		}
+		p.Keys = append(p.Keys, precisionKey{name, key.pos, override})
+	}
+	return nil
+}
+
+// parseOverride reads the value of one key: bits, or an object of settings.
+func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
+	first := doc.next()
+	if _, ok := first.value.(json.Number); ok {
+		err = setOverride(&o, "bits", "bits", first)
+		return o, err
+	}
+	if first.value != json.Delim('{') {
+		return o, first.errorf("want a number of bits or an object, got %s", first.what())
+	}
+	spelt := map[string]string{} // setting → how the document spells it
+	for name, key := range doc.keys() {
+		setting, ok := Settings[name]
+		if !ok {
+			return o, key.errorf("setting %q is not known (known: bits, block, axis, format, algorithm, zero_point)", name)
+		}
+		switch before, twice := spelt[setting]; {
+		case twice && before == name:
+			return o, key.errorf("%s is given twice", name)
+		case twice:
+			return o, key.errorf("%s and %s are one setting: give one of them", before, name)
+		}
+		spelt[setting] = name
+		if err := setOverride(&o, setting, name, doc.next()); err != nil {
+			return o, err
+		}
+	}
+	if o.Format != nil {
+		format := *o.Format
+		if format == spec.Float && len(spelt) > 1 {
+			return o, first.errorf("format float leaves a weight as it is: no other setting goes with it")
+		}
+		var bits, block int
+		var zeroPoint bool
+		spec.SetIf(&bits, o.Bits)
+		spec.SetIf(&block, o.Block)
+		spec.SetIf(&zeroPoint, o.ZeroPoint)
+		if _, _, err := spec.Resolve(bits, format, block, zeroPoint); err != nil && format != spec.Float {
+			return o, first.errorf("%v", err)
+		}
+	}
+	return o, nil
+}
+
+// Settings maps each spelling to the setting it means.
+var Settings = map[string]string{
+	"bits": "bits", "precision": "bits",
+	"block": "block", "block_size": "block",
+	"axis":       "axis",
+	"format":     "format",
+	"algorithm":  "algorithm",
+	"zero_point": "zero_point",
+}
+
+// setOverride gives a setting, spelt name in the document, the value v.
+func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error) {
+	switch setting {
+	case "bits":
+		var bits int
+		if bits, err = v.integer(name); err == nil && !slices.Contains([]int{2, 4, 8}, bits) {
+			err = v.errorf("%s %d: want 2, 4 or 8", name, bits)
+		}
+		o.Bits = &bits
+	case "block":
+		var block int
+		if block, err = v.integer(name); err == nil && block < 2 && block != spec.PerChannel {
+			err = v.errorf("%s %d: want at least 2, or -1 for one scale per channel", name, block)
+		}
+		o.Block = &block
+	case "axis":
+		var axis int
+		axis, err = v.integer(name)
+		o.Axis = &axis
+	case "format":
+		var text string
+		var format spec.Format
+		if text, err = v.text(name); err == nil {
+			var unknown error
+			if format, unknown = spec.ParseFormat(text); unknown != nil {
+				err = v.errorf("%v", unknown)
+			}
+		}
+		o.Format = &format
+	case "algorithm":
+		var algorithm string
+		if algorithm, err = v.text(name); err == nil && !slices.Contains(spec.KnownAlgorithms, algorithm) {
+			err = v.errorf("algorithm %q is not known (known: %s)", algorithm, strings.Join(spec.KnownAlgorithms, ", "))
+		}
+		o.Algorithm = &algorithm
+	case "zero_point":
+		var on bool
+		on, err = v.bool(name)
+		o.ZeroPoint = &on
+	}
+	return err
+}

@@ -1,0 +1,83 @@
+package spec
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+)
+
+// Candidate is a way to store a weight that an analysis tries.
+type Candidate struct {
+	Format    Format
+	Block     int // elements that share a scale, or PerChannel; 0: the default of Options.Block
+	ZeroPoint bool
+}
+
+// DefaultCandidates are those that an analysis tries unless told otherwise.
+var DefaultCandidates = []Candidate{
+	{Int4, 128, false}, {Int4, 64, false}, {Int4, 32, false}, {Int4, 32, true}, {Int4, 16, true}, {Int8, 128, false}, {Int8, 32, false},
+}
+
+// ParseCandidate reads a format, which may be followed by a block size or channel and,
+// for zero points, zp, separated by colons: int4:32:zp, int4:zp, int8:channel, nf4.
+func ParseCandidate(text string) (c Candidate, err error) {
+	fields := strings.Split(text, ":")
+	if c.Format, err = ParseFormat(fields[0]); err != nil {
+		return c, err
+	}
+	settings := fields[1:]
+	if n := len(settings); n > 0 && settings[n-1] == "zp" {
+		c.ZeroPoint, settings = true, settings[:n-1]
+	}
+	bad := fmt.Errorf("candidate %q: want FORMAT, FORMAT:BLOCK or FORMAT:BLOCK:zp, BLOCK a number or channel", text)
+	switch {
+	case c.Format == Float && len(fields) > 1, len(settings) > 1:
+		return c, bad
+	case c.Format == Float:
+		return c, nil
+	case len(settings) == 0:
+	case settings[0] == "channel":
+		c.Block = PerChannel
+	default:
+		if c.Block, err = strconv.Atoi(settings[0]); err != nil || c.Block < 2 && c.Block != PerChannel {
+			return c, bad
+		}
+	}
+	if _, _, err := Resolve(0, c.Format, c.Block, c.ZeroPoint); err != nil {
+		return c, fmt.Errorf("candidate %q: %w", text, err)
+	}
+	return c, nil
+}
+
+// String writes the candidate as ParseCandidate reads it.
+func (c Candidate) String() string {
+	text := string(c.Format)
+	switch {
+	case c.Block == PerChannel:
+		text += ":channel"
+	case c.Block != 0:
+		text += ":" + strconv.Itoa(c.Block)
+	}
+	if c.ZeroPoint {
+		text += ":zp"
+	}
+	return text
+}
+
+// MarshalText writes the candidate as String does.
+func (c Candidate) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
+
+// Override says the candidate in a precision_info.
+func (c Candidate) Override() Override {
+	o := Override{Format: &c.Format}
+	if c.Format == Float {
+		return o
+	}
+	if c.Block != 0 {
+		o.Block = &c.Block
+	}
+	if c.Format.Traits().Family == Integer {
+		o.ZeroPoint = &c.ZeroPoint
+	}
+	return o
+}

@@ -1,0 +1,37 @@
+package spec
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestFormats(t *testing.T) {
+	for _, want := range Formats() {
+		f, err := ParseFormat(string(want))
+		if err != nil || f != want {
+			t.Errorf("ParseFormat(%q) = %q, %v", want, f, err)
+		}
+		bits := map[byte]int{'2': 2, '4': 4, '8': 8}[f[len(f)-1]] // the name ends with them …
+		signed := strings.HasPrefix(string(f), "int")
+		switch f {
+		case FP8E4M3, FP8E5M2, MXFP8E5M2: // … but for these
+			bits = 8
+		}
+		if e := f.Encoding(); e != nil {
+			for bits = 2; bits < e.Form.Bits; bits *= 2 {
+			}
+			signed = e.Form.Signed
+		}
+		if f.Bits() != bits {
+			t.Errorf("%s has %d bits", f, f.Bits())
+		}
+		if f.Signed() != signed {
+			t.Errorf("%s signed: %v", f, f.Signed())
+		}
+	}
+	for _, name := range []string{"", "int3", "INT4", "int4 "} {
+		if _, err := ParseFormat(name); err == nil {
+			t.Errorf("ParseFormat(%q) knows it", name)
+		}
+	}
+}
