@@ -78,11 +78,11 @@ func (r *rebuild) unfold(w *recognize.Weight) RewrittenWeight {
 	var t *onnxpb.TensorProto
 	if w.Value != nil {
 		r.consumers.gone[r.consumers.copies[w.Nodes[0]]] = true
-		t = &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.Dtype)), Dims: slices.Clone(shape)}
+		t = &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.DType)), Dims: slices.Clone(shape)}
 		b.tensors = append(b.tensors, t)
 		r.made[t] = true
 	} else {
-		t = r.tensor(b, w.PlainName(), w.Folded.Num.Dtype, shape)
+		t = r.tensor(b, w.PlainName(), w.Folded.Num.DType, shape)
 		r.readValue(w, b, t.GetName(), w.Transposed)
 	}
 	r.fillFloats(t, w.Folded.Num, rows, cols, w.Transposed)

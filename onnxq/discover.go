@@ -66,7 +66,7 @@ func (m *Model) discover(opts Options, but exceptions) ([]*decision, error) {
 		}
 	}
 	for _, v := range x.Unusual {
-		all = append(all, &decision{value: v, dtype: v.Unusual.Dtype, shape: v.Unusual.Shape, bytes: v.Unusual.Bytes})
+		all = append(all, &decision{value: v, dtype: v.Unusual.DType, shape: v.Unusual.Shape, bytes: v.Unusual.Bytes})
 	}
 	trained, done := graph.TrainedNames(m.file.Proto), recognize.Parts(m.index)
 	for _, d := range all {

@@ -67,7 +67,7 @@ func (d *decision) fit(x *graph.Graph, opts Options) (obstacle string) {
 // weight's reader, and for other targets.
 func (d *decision) unfused(x *graph.Graph) string {
 	c := &d.choice
-	if !target.Of(c.target).Nbits || !c.format.Scaled() {
+	if !target.Of(c.target).NBits || !c.format.Scaled() {
 		return ""
 	}
 	if len(d.value.Uses) == 0 {

@@ -219,7 +219,7 @@ func (m *Model) ggufCandidates(names *rules.Names) []*candidate {
 	}
 	for _, v := range m.index.Unusual {
 		u := v.Unusual
-		all = append(all, &candidate{Value: v, dtype: u.Dtype, dims: u.Shape, bytes: u.Bytes, skip: "stored as " + u.Form, layer: -1})
+		all = append(all, &candidate{Value: v, dtype: u.DType, dims: u.Shape, bytes: u.Bytes, skip: "stored as " + u.Form, layer: -1})
 	}
 	return all
 }

@@ -195,8 +195,8 @@ func (h *hazardSearch) tooNew(t spec.Target) (where []string) {
 	if e.Opset != 0 && h.index.Opset > e.Opset {
 		where = append(where, fmt.Sprintf("opset %d, it loads up to %d", h.index.Opset, e.Opset))
 	}
-	if e.Ir != 0 && h.in.IR > e.Ir {
-		where = append(where, fmt.Sprintf("IR %d, it loads up to %d", h.in.IR, e.Ir))
+	if e.IR != 0 && h.in.IR > e.IR {
+		where = append(where, fmt.Sprintf("IR %d, it loads up to %d", h.in.IR, e.IR))
 	}
 	return where
 }

@@ -65,8 +65,8 @@ func (c *conversion) warnings(p *Plan) {
 	if e.Opset != 0 && p.OpsetAfter > e.Opset {
 		p.warn("the output is of opset %d, but %s loads models up to %d", p.OpsetAfter, e.Name, e.Opset)
 	}
-	if e.Ir != 0 && p.IRAfter > e.Ir {
-		p.warn("the output is of IR version %d, but %s loads models up to %d", p.IRAfter, e.Name, e.Ir)
+	if e.IR != 0 && p.IRAfter > e.IR {
+		p.warn("the output is of IR version %d, but %s loads models up to %d", p.IRAfter, e.Name, e.IR)
 	}
 	for _, w := range c.to.weights {
 		if w.defectInORT() {

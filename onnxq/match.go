@@ -611,10 +611,10 @@ func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report
 		shape = []int64{shape[1], shape[0]}
 	}
 	switch {
-	case x.Num.Dtype != y.Num.Dtype || !slices.Equal(shape, y.Num.Shape):
-		report("%s: %s is %v %v, was %v %v", where, msg.Quote(v.Path), y.Num.Dtype, y.Num.Shape, x.Num.Dtype, x.Num.Shape)
+	case x.Num.DType != y.Num.DType || !slices.Equal(shape, y.Num.Shape):
+		report("%s: %s is %v %v, was %v %v", where, msg.Quote(v.Path), y.Num.DType, y.Num.Shape, x.Num.DType, x.Num.Shape)
 		return nil
-	case !x.Num.Dtype.Float():
+	case !x.Num.DType.Float():
 		same, err := m.equal(x, y)
 		if err == nil && !same {
 			report("%s: %s holds other numbers", where, msg.Quote(v.Path))
@@ -647,8 +647,8 @@ func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string
 // equal compares what two constants store, or else compute.
 func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
 	if x.Num.Stored != nil && y.Num.Stored != nil {
-		size := x.Num.Dtype.Bytes(x.Num.Size())
-		if size != y.Num.Dtype.Bytes(y.Num.Size()) {
+		size := x.Num.DType.Bytes(x.Num.Size())
+		if size != y.Num.DType.Bytes(y.Num.Size()) {
 			return false, nil
 		}
 		const stretch = 1 << 20
@@ -691,7 +691,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 		m.result.Same++
 		return nil
 	}
-	match := WeightMatch{Name: v.Path, DType: x.Num.Dtype.String(), Shape: append([]int64{}, x.Num.Shape...), Form: string(spec.Float)}
+	match := WeightMatch{Name: v.Path, DType: x.Num.DType.String(), Shape: append([]int64{}, x.Num.Shape...), Form: string(spec.Float)}
 	blocks := oneBlock(x.Num.Shape)
 	if quantized {
 		m.compared[keyOfValue(w)] = true

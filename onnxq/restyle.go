@@ -135,7 +135,7 @@ func (p *parts) scale(shape []int64, axis int64) string {
 	if !p.turned && d.Scale != nil && slices.Equal(d.Scale.Tensor.GetDims(), want) {
 		return p.kept(d.Scale)
 	}
-	t := p.tensor(p.w.PlainName()+"_scale", p.w.Folded.Num.Dtype, want)
+	t := p.tensor(p.w.PlainName()+"_scale", p.w.Folded.Num.DType, want)
 	n, _ := dtype.Elements(want)
 	switch s, ok := lazy.MapBroadcast(want, d.S.Shape); {
 	case p.turned:
@@ -176,7 +176,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (RewrittenWeight, int64) {
 		return stays(w, "MatMulNBits and GatherBlockQuantized do not decode so"), 0
 	case !ok:
 		return stays(w, fmt.Sprintf("MatMulNBits and GatherBlockQuantized have no %s", w.CodeType)), 0
-	case d.X.Stored == nil || d.Whole != nil || d.S.Dtype != w.Folded.Num.Dtype:
+	case d.X.Stored == nil || d.Whole != nil || d.S.DType != w.Folded.Num.DType:
 		return stays(w, "its scales are of another type than its values"), 0
 	case w.Value.Output:
 		return stays(w, "it is an output of the graph"), 0
@@ -185,7 +185,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (RewrittenWeight, int64) {
 	}
 	x := r.model.index
 	c := choice{format: format, target: spec.Portable, block: int(d.Block), style: spec.NBits, zeroPoint: !format.Signed()}
-	made := &decision{value: w.Value, dtype: w.Folded.Num.Dtype, shape: w.Folded.Num.Shape, reach: reach.Of(x, w.Value, w.Folded.Num.Shape)}
+	made := &decision{value: w.Value, dtype: w.Folded.Num.DType, shape: w.Folded.Num.Shape, reach: reach.Of(x, w.Value, w.Folded.Num.Shape)}
 	if len(made.reach.Leaves) == 0 || made.reach.Output {
 		return stays(w, "no operator reads it, or the graph returns it"), 0
 	}

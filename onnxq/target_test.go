@@ -59,8 +59,8 @@ func describeEngine(b *strings.Builder, e target.Engine) {
 	fmt.Fprintf(b, "Known: %s.", e.Known)
 	if e.Opset != 0 {
 		fmt.Fprintf(b, " Loads opsets up to %d", e.Opset)
-		if e.Ir != 0 {
-			fmt.Fprintf(b, " and IR versions up to %d", e.Ir)
+		if e.IR != 0 {
+			fmt.Fprintf(b, " and IR versions up to %d", e.IR)
 		}
 		b.WriteString(".")
 	}

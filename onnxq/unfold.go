@@ -13,7 +13,7 @@ import (
 // decoded: functions have no initializers.
 func (r *rebuild) unfoldInFunction(w *recognize.Weight) RewrittenWeight {
 	function := w.Value.Body.Proto
-	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.Dtype)), Dims: slices.Clone(w.Folded.Num.Shape)}
+	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.DType)), Dims: slices.Clone(w.Folded.Num.Shape)}
 	r.made[t] = true
 	r.fillFloats(t, w.Folded.Num, 1, w.Folded.Num.Size(), false)
 	become(r.consumers.copies[w.Nodes[0]], graph.SpellingOfStandard(function.OpsetImport), "Constant", nil,

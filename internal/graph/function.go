@@ -9,6 +9,7 @@ import (
 
 // Function is one of the model's own functions.
 type Function struct {
+	Index   int // among the functions of the model
 	Proto   *onnxpb.FunctionProto
 	Inputs  []*Value
 	Calls   []*onnxpb.NodeProto
@@ -37,13 +38,13 @@ func (x *Graph) function(p *onnxpb.FunctionProto) error {
 	if p.GetOverload() != "" {
 		path += ":" + p.GetOverload()
 	}
-	f := &Function{Proto: p}
+	f := &Function{Index: len(x.functions), Proto: p}
 	key := FunctionKey(p.GetDomain(), p.GetName(), p.GetOverload())
 	if x.functions[key] != nil {
 		return fmt.Errorf("%s is there twice", msg.Quote(path))
 	}
 	x.functions[key] = f
-	s := &scope{Body: f, Values: map[string]*Value{}, path: path + "/"}
+	s := &Scope{Body: f, Values: map[string]*Value{}, path: path + "/"}
 	for _, name := range p.Input {
 		v := &Value{Name: name, Path: s.path + name, Input: true, Body: f}
 		if err := s.define(v); err != nil {

@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 
@@ -21,7 +22,7 @@ type Graph struct {
 	Unusual []*Value                     // floats that are stored in no tensor
 	Names   map[string]bool              // names of values and nodes, anywhere in the model
 	Nodes   []string                     // names of nodes
-	Home    map[*onnxpb.NodeProto]*scope // where nodes lie
+	Home    map[*onnxpb.NodeProto]*Scope // where nodes lie
 	File    *modelfile.Model
 
 	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // by position; nil where there is none
@@ -40,7 +41,7 @@ func empty(ir int64) *Graph {
 		Inputs:    map[*onnxpb.NodeProto][]*Value{},
 		Outputs:   map[*onnxpb.NodeProto][]*Value{},
 		Returned:  map[*onnxpb.GraphProto][]*Value{},
-		Home:      map[*onnxpb.NodeProto]*scope{},
+		Home:      map[*onnxpb.NodeProto]*Scope{},
 		functions: map[string]*Function{},
 		paths:     map[string]bool{},
 		suffix:    map[string]int{},
@@ -71,7 +72,7 @@ type Value struct {
 	Name        string
 	Path        string              // name with the subgraphs it lies in, unique in messages
 	Tensor      *onnxpb.TensorProto // what an initializer or a Constant node holds
-	Unusual     *unusual            // how else floats are stored, if so
+	Unusual     *Unusual            // how else floats are stored, if so
 	Node        *onnxpb.NodeProto   // the node that makes it
 	Input       bool                // an input of its graph
 	MustBeInput bool                // an initializer that is an input only because all are
@@ -82,30 +83,49 @@ type Value struct {
 }
 
 // unusual is how floats are stored that are in no tensor.
-type unusual struct {
+type Unusual struct {
 	Form   string // for messages
-	Dtype  dtype.DType
+	DType  dtype.DType
 	Shape  []int64
 	Bytes  int64
 	Sparse *onnxpb.SparseTensorProto
 }
 
 // keepUnusual notes a value that is stored so, if it is one of floats.
-func (x *Graph) keepUnusual(v *Value, u unusual) {
-	if u.Dtype.Float() {
+func (x *Graph) keepUnusual(v *Value, u Unusual) {
+	if u.DType.Float() {
 		v.Unusual = &u
 		x.Unusual = append(x.Unusual, v)
 	}
 }
 
 // sparseTensor is a tensor of which only some elements are stored.
-func sparseTensor(t *onnxpb.SparseTensorProto) unusual {
-	return unusual{
+func sparseTensor(t *onnxpb.SparseTensorProto) Unusual {
+	return Unusual{
 		Form:   "a sparse tensor",
-		Dtype:  dtype.DType(t.GetValues().GetDataType()),
+		DType:  dtype.DType(t.GetValues().GetDataType()),
 		Shape:  t.GetDims(),
 		Bytes:  SizeOf(t.GetValues()) + SizeOf(t.GetIndices()),
 		Sparse: t,
+	}
+}
+
+// Elsewhere walks the tensors that are no values: those of training graphs, and those in
+// attributes other than a Constant's.
+func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
+	held := map[*onnxpb.TensorProto]bool{}
+	for _, v := range x.Values {
+		held[v.Tensor] = true
+	}
+	for _, v := range x.Unusual {
+		held[v.Unusual.Sparse.GetValues()] = true
+	}
+	return func(yield func(string, *onnxpb.TensorProto) bool) {
+		for where, t := range modelfile.Tensors(x.File.Proto) {
+			if !held[t] && !yield(where, t) {
+				return
+			}
+		}
 	}
 }
 
@@ -118,15 +138,15 @@ type Use struct {
 func (u Use) String() string { return fmt.Sprintf("%s:%d", Operator(u.Node), u.Input) }
 
 // scope is a graph or a function body, inside of those that enclose it.
-type scope struct {
+type Scope struct {
 	Body   *Function // the function that it is or lies in
-	outer  *scope
+	outer  *Scope
 	Owner  *onnxpb.NodeProto // the node that holds the graph, if one does
 	Values map[string]*Value
 	path   string
 }
 
-func (s *scope) lookup(name string) *Value {
+func (s *Scope) lookup(name string) *Value {
 	for ; s != nil; s = s.outer {
 		if v := s.Values[name]; v != nil {
 			return v
@@ -194,8 +214,8 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 	return nil
 }
 
-func (x *Graph) graph(g *onnxpb.GraphProto, outer *scope, owner *onnxpb.NodeProto, path string) error {
-	s := &scope{outer: outer, Owner: owner, Values: map[string]*Value{}, path: path}
+func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
+	s := &Scope{outer: outer, Owner: owner, Values: map[string]*Value{}, path: path}
 	if outer != nil {
 		s.Body = outer.Body
 	}
@@ -257,7 +277,7 @@ func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
 
 // body indexes the nodes of a graph or function whose inputs and initializers
 // are defined in s already. It returns the values that the outputs mean.
-func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) ([]*Value, error) {
+func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*Value, error) {
 	for _, n := range nodes {
 		if len(n.Output) == 0 && (IsStandard(n.GetDomain()) || n.GetDomain() == Contrib) {
 			return nil, fmt.Errorf("%s has no output", Describe(n))
@@ -315,7 +335,7 @@ func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *scope) ([]*
 }
 
 // define adds a value to its graph, where its name must be new.
-func (s *scope) define(v *Value) error {
+func (s *Scope) define(v *Value) error {
 	if s.Values[v.Name] != nil {
 		return fmt.Errorf("%s is there twice", msg.Quote(s.path+v.Name))
 	}
@@ -339,7 +359,7 @@ func (x *Graph) constant(v *Value) {
 			x.keepUnusual(v, sparseTensor(a.SparseTensor))
 		case "value_floats":
 			n := int64(len(a.Floats))
-			x.keepUnusual(v, unusual{Form: a.GetName(), Dtype: dtype.Float32, Shape: []int64{n}, Bytes: 4 * n})
+			x.keepUnusual(v, Unusual{Form: a.GetName(), DType: dtype.Float32, Shape: []int64{n}, Bytes: 4 * n})
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 // number that quantized weights are made of; an int32 beyond 2^24 is rounded, as
 // DequantizeLinear does.
 type Tensor struct {
-	Dtype dtype.DType
+	DType dtype.DType
 	Shape []int64
 	Read  func(a *Arena, dst []float32, off int64) error
 
@@ -75,7 +75,7 @@ func CodeType(t dtype.DType) bool {
 
 // Stored are the elements of a tensor whose content r holds.
 func Stored(typ dtype.DType, shape []int64, r io.ReaderAt) *Tensor {
-	return &Tensor{Dtype: typ, Shape: shape, Stored: r, Read: func(a *Arena, dst []float32, off int64) error {
+	return &Tensor{DType: typ, Shape: shape, Stored: r, Read: func(a *Arena, dst []float32, off int64) error {
 		return ReadNumbers(a, dst, r, typ, off)
 	}}
 }
@@ -194,7 +194,7 @@ type Grid struct {
 
 // Tensor gives the codes row by row, without the padding.
 func (g Grid) Tensor() *Tensor {
-	return &Tensor{Dtype: dtype.Uint8, Shape: []int64{g.Rows, g.Cols}, Read: func(a *Arena, dst []float32, off int64) error {
+	return &Tensor{DType: dtype.Uint8, Shape: []int64{g.Rows, g.Cols}, Read: func(a *Arena, dst []float32, off int64) error {
 		q, release := a.raw(len(dst))
 		defer release()
 		if err := g.Read(a, q, off); err != nil {
@@ -249,7 +249,7 @@ func (g Grid) Read(a *Arena, q []byte, off int64) error {
 
 // Constant is one number, whatever the element.
 func Constant(v float32, typ dtype.DType) *Tensor {
-	return &Tensor{Dtype: typ, Read: func(_ *Arena, dst []float32, _ int64) error {
+	return &Tensor{DType: typ, Read: func(_ *Arena, dst []float32, _ int64) error {
 		for i := range dst {
 			dst[i] = v
 		}
@@ -259,12 +259,12 @@ func Constant(v float32, typ dtype.DType) *Tensor {
 
 // Reshaped gives the numbers another shape.
 func (x *Tensor) Reshaped(shape []int64) *Tensor {
-	return &Tensor{Dtype: x.Dtype, Shape: shape, Read: x.Read, Stored: x.Stored}
+	return &Tensor{DType: x.DType, Shape: shape, Read: x.Read, Stored: x.Stored}
 }
 
 // Cast gives the numbers another type, to which floats are rounded.
 func (x *Tensor) Cast(to dtype.DType) *Tensor {
-	return &Tensor{Dtype: to, Shape: x.Shape, Read: func(a *Arena, dst []float32, off int64) error {
+	return &Tensor{DType: to, Shape: x.Shape, Read: func(a *Arena, dst []float32, off int64) error {
 		if err := x.Read(a, dst, off); err != nil {
 			return err
 		}
@@ -318,7 +318,7 @@ func combined(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType, do func(x, sc
 		typ.RoundAll(dst)
 		return nil
 	}
-	return &Tensor{Dtype: typ, Shape: x.Shape, Read: read}
+	return &Tensor{DType: typ, Shape: x.Shape, Read: read}
 }
 
 // Dequantized is (x - zero) · scale, computed in float32 and rounded to dtype.
@@ -348,7 +348,7 @@ func Dequantized(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType) *Tensor {
 // Quantized gives the codes of floats x, as QuantizeLinear does: the quotient is
 // rounded to the type of x, then to one of the codes.
 func Quantized(x, scale, zero *Tensor, s ScaleMap, codes dtype.DType, saturate bool) (*Tensor, bool) {
-	typ := x.Dtype
+	typ := x.DType
 	encode := func(v, zero float32) float32 { return 0 }
 	lo, hi := codes.Limits()
 	format, float8 := Float8Types[codes]
@@ -381,7 +381,7 @@ func Quantized(x, scale, zero *Tensor, s ScaleMap, codes dtype.DType, saturate b
 
 // Minus is x - y, y spread over x, rounded to their type.
 func (x *Tensor) Minus(y *Tensor, s ScaleMap) *Tensor {
-	return combined(x, y, nil, s, x.Dtype, func(x, y, _ []float32, step int64) {
+	return combined(x, y, nil, s, x.DType, func(x, y, _ []float32, step int64) {
 		for i := range x {
 			x[i] -= y[int64(i)*step]
 		}
@@ -390,9 +390,9 @@ func (x *Tensor) Minus(y *Tensor, s ScaleMap) *Tensor {
 
 // Spread repeats numbers as a spread says, to a shape.
 func (x *Tensor) Spread(s ScaleMap, shape []int64) *Tensor {
-	nothing := Constant(0, x.Dtype)
+	nothing := Constant(0, x.DType)
 	nothing.Shape = shape
-	return combined(nothing, x, nil, s, x.Dtype, func(x, y, _ []float32, step int64) {
+	return combined(nothing, x, nil, s, x.DType, func(x, y, _ []float32, step int64) {
 		for i := range x {
 			x[i] = y[int64(i)*step]
 		}
@@ -402,7 +402,7 @@ func (x *Tensor) Spread(s ScaleMap, shape []int64) *Tensor {
 // LookedUp is the elements of a table that positions name; those below 0 count
 // from the end.
 func LookedUp(table []float32, at *Tensor, typ dtype.DType) *Tensor {
-	return &Tensor{Dtype: typ, Shape: at.Shape, Read: func(a *Arena, dst []float32, off int64) error {
+	return &Tensor{DType: typ, Shape: at.Shape, Read: func(a *Arena, dst []float32, off int64) error {
 		if err := at.Read(a, dst, off); err != nil {
 			return err
 		}

@@ -14,11 +14,11 @@ import (
 // others that only pass it on.
 type Leaf struct {
 	graph.Use
-	passage
+	Passage
 }
 
 // passage is how a tensor gets to a place.
-type passage struct {
+type Passage struct {
 	Layout layout              // as it is seen there
 	Cast   bool                // to another type on the way
 	Call   bool                // in or out of a function on the way
@@ -57,7 +57,7 @@ type Reach struct {
 // exit is a value that a function returns.
 type exit struct {
 	output int // its index
-	passage
+	Passage
 }
 
 func (r *Reach) add(s Reach) {
@@ -80,7 +80,7 @@ const maxDepth = 1000
 // reach follows a stored tensor.
 func Of(x *graph.Graph, v *graph.Value, shape []int64) Reach {
 	w := &walk{Graph: x, seen: map[string]Reach{}}
-	r := w.from(v, passage{Layout: layoutOf(shape)})
+	r := w.from(v, Passage{Layout: layoutOf(shape)})
 	w.returns(&r, v.Body, r.exits, map[string]bool{})
 	return r
 }
@@ -104,7 +104,7 @@ func (w *walk) returns(r *Reach, f *graph.Function, exits []exit, done map[strin
 }
 
 // from follows a value.
-func (w *walk) from(v *graph.Value, at passage) (r Reach) {
+func (w *walk) from(v *graph.Value, at Passage) (r Reach) {
 	w.depth++
 	defer func() { w.depth-- }()
 	for _, u := range v.Uses {
@@ -117,7 +117,7 @@ func (w *walk) from(v *graph.Value, at passage) (r Reach) {
 }
 
 // through follows a value into a node.
-func (w *walk) through(u graph.Use, at passage) (r Reach) {
+func (w *walk) through(u graph.Use, at Passage) (r Reach) {
 	if w.depth > maxDepth {
 		return Reach{Leaves: []Leaf{{u, at}}}
 	}
@@ -133,13 +133,13 @@ func (w *walk) through(u graph.Use, at passage) (r Reach) {
 	}
 	if next, ok := w.passedOn(u, at.Layout); ok {
 		cast := at.Cast || u.Node.GetOpType() == "Cast"
-		return w.behind(u, w.Outputs[u.Node][0], passage{next, cast, at.Call, append(slices.Clone(at.Via), u.Node)})
+		return w.behind(u, w.Outputs[u.Node][0], Passage{next, cast, at.Call, append(slices.Clone(at.Via), u.Node)})
 	}
 	return Reach{Leaves: []Leaf{{u, at}}}
 }
 
 // behind follows what a node makes of a value.
-func (w *walk) behind(u graph.Use, made *graph.Value, at passage) Reach {
+func (w *walk) behind(u graph.Use, made *graph.Value, at Passage) Reach {
 	switch {
 	case made == nil: // nobody wants it
 		return Reach{}
@@ -151,12 +151,12 @@ func (w *walk) behind(u graph.Use, made *graph.Value, at passage) Reach {
 	return w.from(made, at)
 }
 
-// called is the passage into a function or out of it.
-func (p passage) called() passage { return passage{p.Layout, p.Cast, true, nil} }
+// called is the Passage into a function or out of it.
+func (p Passage) called() Passage { return Passage{p.Layout, p.Cast, true, nil} }
 
 // argument follows an argument of a function, once for each of its layouts, so
 // that functions that call others several times cost no more than once.
-func (w *walk) argument(v *graph.Value, at passage) Reach {
+func (w *walk) argument(v *graph.Value, at Passage) Reach {
 	key := fmt.Sprintf("%p %v", v, at)
 	r, ok := w.seen[key]
 	if !ok {

@@ -16,9 +16,9 @@ type Engine struct {
 	Name   string // with the version that the entries are of
 	Known  string // how the entries are known
 	Opset  int64  // the newest that it loads; 0: no limit is known
-	Ir     int64
+	IR     int64
 
-	Formats []support
+	Formats []Support
 	// lacks holds types that the standard has and its DequantizeLinear has not.
 	// Codes of such a type are looked up in a table instead; scales are cast.
 	lacks []dtype.DType
@@ -30,12 +30,12 @@ type Engine struct {
 	standard bool // it has no operators but the standard's
 	// nbits: operators that read codes themselves are faster than what is behind a
 	// DequantizeLinear that is not fused.
-	Nbits   bool
+	NBits   bool
 	Remarks []string // for docs/targets.md
 }
 
 // support is what a runtime takes of some formats.
-type support struct {
+type Support struct {
 	Formats []spec.Format
 	Blocks  BlockRule
 	Even    bool // codes come in pairs along the last axis
@@ -60,9 +60,9 @@ var Engines = []Engine{
 		Target:  spec.Portable,
 		Label:   "any runtime",
 		Name:    "any runtime with the standard's operators",
-		Known:   "the ONNX standard; run by the evaluator of the onnx package 1.23.2",
+		Known:   "the ONNX standard; tested with the ReferenceEvaluator of onnx 1.23.2",
 		Vectors: true,
-		Formats: []support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
+		Formats: []Support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
 	},
 	{
 		Target:  spec.ORT,
@@ -70,33 +70,33 @@ var Engines = []Engine{
 		Name:    "ONNX Runtime 1.31 on a CPU",
 		Known:   "measured",
 		Opset:   26,
-		Ir:      13,
+		IR:      13,
 		Vectors: true,
-		Formats: []support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
+		Formats: []Support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
 		lacks:   []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
-		Nbits:   true,
+		NBits:   true,
 		Remarks: []string{
-			"It fuses DequantizeLinear and MatMul, or Gemm with transB=0, into MatMulNBits where an integer weight of two axes has one reader, in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. What it does not fuse is right but decoded at every run.",
-			"2-bit weights that it fuses come out wrong where their columns are no multiple of 4.",
-			"It refuses block_size where a weight of one axis has a single scale; the scale is a scalar then.",
+			"It fuses DequantizeLinear with MatMul, or with Gemm with transB=0, into MatMulNBits if an integer weight has two axes, one reader in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. Other weights are correct, but are decoded at every run.",
+			"It computes fused 2-bit weights wrongly if the number of columns is not a multiple of 4.",
+			"It refuses block_size for a weight with one axis and one scale. Such a weight gets a scalar scale without block_size.",
 		},
 	},
 	{
 		Target:   spec.TensorRT,
 		Label:    "TensorRT",
 		Name:     "TensorRT 10.8 and later",
-		Known:    "read in its documentation and its ONNX parser, not run",
+		Known:    "from its documentation and its ONNX parser; not run",
 		Opset:    25,
 		standard: true,
-		Formats: []support{
+		Formats: []Support{
 			{Formats: []spec.Format{spec.Int8, spec.FP8E4M3}, Blocks: BlockRule{PerChannel: true, Only: true}},
 			{Formats: []spec.Format{spec.Int4}, Blocks: BlockRule{sizes: []int{64, 128}, whole: true}, Even: true, Product: true},
 			{Formats: []spec.Format{spec.NVFP4}, Blocks: BlockRule{sizes: []int{16}, whole: true}, Even: true, Product: true},
 			{Formats: []spec.Format{spec.MXFP8}, Blocks: BlockRule{sizes: []int{32}, whole: true}, Product: true},
 		},
 		Remarks: []string{
-			"Symmetric codes only: there are no zero points.",
-			"4-bit codes are packed in pairs along the last axis, whose length must be even.",
+			"It takes symmetric codes only: no zero points.",
+			"It packs 4-bit codes in pairs along the last axis, so the length of that axis must be even.",
 		},
 	},
 	{
@@ -104,7 +104,7 @@ var Engines = []Engine{
 		Label:  "OpenVINO",
 		Name:   "OpenVINO 2026.4 on a CPU",
 		Known:  "measured",
-		Formats: []support{
+		Formats: []Support{
 			{Formats: []spec.Format{spec.Int4, spec.Uint4}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}, EvenSum: true},
 			{Formats: []spec.Format{spec.Int8, spec.Uint8, spec.FP8E4M3, spec.FP8E5M2}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}},
 			{Formats: []spec.Format{spec.NVFP4}, Blocks: BlockRule{powers: true, whole: true}},
@@ -115,13 +115,13 @@ var Engines = []Engine{
 		NoScan:  true,
 		Remarks: []string{
 			"It has no 2-bit types.",
-			"It computes 4-bit integers wrongly where the axis summed over has an odd length, once there are five rows to multiply. Such a weight stays in float.",
-			"It refuses blocks in a weight of one axis, which gets a single scale.",
-			"It refuses a short last block, and computes many sizes wrongly that are no powers of two. A block that does not fit becomes the largest power of two below it that divides the axis and is at least 16, or else one scale per channel.",
-			"It computes wrongly, or crashes, where one of a weight's readers sums over another axis than that of the scales. Such a weight stays in float.",
-			"It refuses a Scan that reads a decoded weight from outside. Such a weight stays in float.",
-			"It computes com.microsoft's MultiHeadAttention with a bias otherwise than ONNX Runtime does, in float models too.",
-			"It rounds activations to 8 bits where it fuses, which costs 0.5 to 1.6 % in the outputs; the property DYNAMIC_QUANTIZATION_GROUP_SIZE = 0 avoids that.",
+			"It computes 4-bit integers wrongly if the reduction axis has an odd length and at least five rows are multiplied. Such a weight stays in float.",
+			"It refuses blocks in a weight with one axis. Such a weight gets one scale.",
+			"It refuses a short last block, and computes many block sizes wrongly that are not powers of two. A block size that does not fit becomes the largest smaller power of two that divides the axis and is at least 16, or else one scale per channel.",
+			"It computes wrongly, or crashes, if a reader of the weight sums over another axis than that of the blocks. Such a weight stays in float.",
+			"It refuses a Scan that reads a decoded weight from outside its body. Such a weight stays in float.",
+			"It computes com.microsoft's MultiHeadAttention with a bias differently from ONNX Runtime, also in float models.",
+			"Where it fuses, it rounds activations to 8 bits, which costs 0.5 to 1.6 % in the outputs. The property DYNAMIC_QUANTIZATION_GROUP_SIZE = 0 prevents that.",
 		},
 	},
 }
@@ -147,7 +147,7 @@ func (r *Engine) Tables(f spec.Format) bool {
 }
 
 // Support finds what the runtime takes of a format.
-func (r *Engine) Support(f spec.Format) (support, bool) {
+func (r *Engine) Support(f spec.Format) (Support, bool) {
 	if f.Traits().Family == spec.Blockwise { // one of the caller's own is as good as any
 		f = spec.BlockwiseFormats()[0].Format
 	}
@@ -156,7 +156,7 @@ func (r *Engine) Support(f spec.Format) (support, bool) {
 			return s, true
 		}
 	}
-	return support{}, false
+	return Support{}, false
 }
 
 // takes lists the formats that the runtime takes.

@@ -39,10 +39,10 @@ func (f *Recognizer) packedMatrix(n *onnxpb.NodeProto) (c *Constant, obstacle st
 	}
 	blocks := (k-1)/block + 1
 	size, err := dtype.Elements([]int64{columns, blocks, block, bits})
-	if err != nil || size%8 != 0 || codes.Num.Dtype != dtype.Uint8 || codes.Num.Size() != size/8 || block*bits%8 != 0 {
+	if err != nil || size%8 != 0 || codes.Num.DType != dtype.Uint8 || codes.Num.Size() != size/8 || block*bits%8 != 0 {
 		return nil, "its codes have not the size of its matrix"
 	}
-	if !scale.Num.Dtype.Float() || scale.Num.Size() != columns*blocks {
+	if !scale.Num.DType.Float() || scale.Num.Size() != columns*blocks {
 		return nil, "its scales have not the size of its matrix"
 	}
 	if reason := f.groups(n, k, block); reason != "" {
@@ -55,10 +55,10 @@ func (f *Recognizer) packedMatrix(n *onnxpb.NodeProto) (c *Constant, obstacle st
 		ScaleMap: lazy.ScaleMap{K: k, Inner: 1, Block: block, Blocks: blocks},
 	}
 	d.X = d.Grid.Tensor()
-	if reason := f.packedZeros(d, n, 3, columns, blocks, scale.Num.Dtype); reason != "" {
+	if reason := f.packedZeros(d, n, 3, columns, blocks, scale.Num.DType); reason != "" {
 		return nil, reason
 	}
-	return &Constant{Num: lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Num.Dtype), Tensor: codes.Tensor, Weight: d}, ""
+	return &Constant{Num: lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Num.DType), Tensor: codes.Tensor, Weight: d}, ""
 }
 
 var unsignedTypes = map[int64]dtype.DType{2: dtype.Uint2, 4: dtype.Uint4, 8: dtype.Uint8}
@@ -75,12 +75,12 @@ func (f *Recognizer) packedZeros(d *Decoder, n *onnxpb.NodeProto, input int, row
 		return "its zero points are not constant"
 	}
 	d.Zero = zero.Tensor
-	if zero.Num.Dtype == scaleType && zero.Num.Size() == rows*blocks {
+	if zero.Num.DType == scaleType && zero.Num.Size() == rows*blocks {
 		d.Z, d.FloatZero = zero.Num, true
 		return ""
 	}
 	bytes := shapes.DivideUp(blocks*bits, 8)
-	if zero.Num.Dtype != dtype.Uint8 || zero.Num.Size() != rows*bytes {
+	if zero.Num.DType != dtype.Uint8 || zero.Num.Size() != rows*bytes {
 		return "its zero points have not the size of its scales"
 	}
 	d.ZeroGrid = &lazy.Grid{Stored: zero.Num.Stored, Bits: int(bits), Rows: rows, Cols: blocks, Pitch: bytes * 8 / bits}
@@ -94,11 +94,11 @@ func (f *Recognizer) groups(n *onnxpb.NodeProto, k, block int64) (obstacle strin
 		return ""
 	}
 	index := f.input(n, 4)
-	if index == nil || index.Num.Stored == nil || index.Num.Dtype != dtype.Int32 || index.Num.Size() != k {
+	if index == nil || index.Num.Stored == nil || index.Num.DType != dtype.Int32 || index.Num.Size() != k {
 		return "its g_idx is not one constant number for each row"
 	}
 	for off := int64(0); off < k; off += lazy.LongestRead {
-		list, ok := graph.ReadIntegers(index.Num.Stored, index.Num.Dtype, off, min(k-off, lazy.LongestRead))
+		list, ok := graph.ReadIntegers(index.Num.Stored, index.Num.DType, off, min(k-off, lazy.LongestRead))
 		if !ok {
 			return "its g_idx cannot be read"
 		}
@@ -118,7 +118,7 @@ func (f *Recognizer) packedTable(n *onnxpb.NodeProto) (c *Constant, obstacle str
 		return nil, "codes and scales are not constant"
 	}
 	block, axis := graph.IntAttributeOr(n, "block_size", 128), graph.IntAttributeOr(n, "quantize_axis", 1)
-	d := &Decoder{Form: "GatherBlockQuantized", Codes: data.Tensor, Scale: scale.Tensor, CodeType: data.Num.Dtype, X: data.Num, S: scale.Num}
+	d := &Decoder{Form: "GatherBlockQuantized", Codes: data.Tensor, Scale: scale.Tensor, CodeType: data.Num.DType, X: data.Num, S: scale.Num}
 	shape := slices.Clone(data.Num.Shape)
 	if axis = shapes.Axis(axis, len(shape)); axis < 0 || axis >= int64(len(shape)) {
 		return nil, fmt.Sprintf("quantize_axis %d of a tensor of rank %d", axis, len(shape))
@@ -126,11 +126,11 @@ func (f *Recognizer) packedTable(n *onnxpb.NodeProto) (c *Constant, obstacle str
 	if len(scale.Num.Shape) != len(shape) {
 		return nil, "its scales have not the rank of its codes"
 	}
-	if !scale.Num.Dtype.Float() || !lazy.CodeType(data.Num.Dtype) {
-		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.Num.Dtype, scale.Num.Dtype)
+	if !scale.Num.DType.Float() || !lazy.CodeType(data.Num.DType) {
+		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.Num.DType, scale.Num.DType)
 	}
 	last := len(shape) - 1
-	if data.Num.Dtype == dtype.Uint8 {
+	if data.Num.DType == dtype.Uint8 {
 		bits := graph.IntAttributeOr(n, "bits", 4)
 		if bits != 2 && bits != 4 && bits != 8 {
 			return nil, fmt.Sprintf("codes of %d bits", bits)
@@ -156,19 +156,19 @@ func (f *Recognizer) packedTable(n *onnxpb.NodeProto) (c *Constant, obstacle str
 	}
 	d.blocking, d.PerTensor = blocking{axis, block}, d.ScaleMap.Single
 	switch {
-	case data.Num.Dtype == dtype.Uint8:
+	case data.Num.DType == dtype.Uint8:
 		blocks := scale.Num.Shape[last]
 		if reason := f.packedZeros(d, n, 3, scale.Num.Size()/max(blocks, 1), blocks, 0); reason != "" {
 			return nil, reason
 		}
 	case graph.HasInput(n, 3):
 		zero := f.input(n, 3)
-		if zero == nil || zero.Num.Dtype != data.Num.Dtype || zero.Num.Size() != scale.Num.Size() {
+		if zero == nil || zero.Num.DType != data.Num.DType || zero.Num.Size() != scale.Num.Size() {
 			return nil, "its zero points are not constant, or not of the shape of its scales"
 		}
 		d.Z, d.Zero = zero.Num, zero.Tensor
 	}
-	made := lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Num.Dtype)
+	made := lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Num.DType)
 	made.Shape = shape
 	return &Constant{Num: made, Tensor: data.Tensor, Weight: d}, ""
 }

@@ -189,12 +189,12 @@ func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
 		if !readable(to) {
 			return nil
 		}
-		lo, hi := x.Num.Dtype.Limits()
+		lo, hi := x.Num.DType.Limits()
 		least, greatest := to.Limits()
 		switch {
 		case to.Float():
 			return x.Num.Cast(to)
-		case to.Integer() && x.Num.Dtype.Integer() && lo >= least && hi <= greatest:
+		case to.Integer() && x.Num.DType.Integer() && lo >= least && hi <= greatest:
 			return x.Num.Cast(to)
 		}
 		return nil
@@ -220,10 +220,10 @@ func (f *Recognizer) constantNode(n *onnxpb.NodeProto) *Constant {
 // integers reads an input that holds a few constant integers.
 func (f *Recognizer) integers(n *onnxpb.NodeProto, input int, most int64) ([]int64, bool) {
 	x := f.input(n, input)
-	if x == nil || x.Num.Stored == nil || x.Num.Size() > most || x.Num.Dtype != dtype.Int64 && x.Num.Dtype != dtype.Int32 {
+	if x == nil || x.Num.Stored == nil || x.Num.Size() > most || x.Num.DType != dtype.Int64 && x.Num.DType != dtype.Int32 {
 		return nil, false
 	}
-	return graph.ReadIntegers(x.Num.Stored, x.Num.Dtype, 0, x.Num.Size())
+	return graph.ReadIntegers(x.Num.Stored, x.Num.DType, 0, x.Num.Size())
 }
 
 // dequantizeLinear folds that operator, the standard's or com.microsoft's.
@@ -235,20 +235,20 @@ func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
 			return nil
 		}
 	}
-	if x == nil || scale == nil || !lazy.CodeType(x.Num.Dtype) || !scale.Num.Dtype.Float() && scale.Num.Dtype != dtype.Float8E8M0 {
+	if x == nil || scale == nil || !lazy.CodeType(x.Num.DType) || !scale.Num.DType.Float() && scale.Num.DType != dtype.Float8E8M0 {
 		return nil
 	}
-	typ := scale.Num.Dtype
+	typ := scale.Num.DType
 	if to := dtype.DType(graph.IntAttribute(n, "output_dtype")); to != 0 {
 		typ = to
 	}
 	axis, block := graph.IntAttributeOr(n, "axis", 1), graph.IntAttribute(n, "block_size")
 	s, ok := lazy.MapBlocks(x.Num.Shape, scale.Num.Shape, axis, block)
-	if !ok || !typ.Float() || zero != nil && (zero.Num.Size() != scale.Num.Size() || zero.Num.Dtype != x.Num.Dtype) {
+	if !ok || !typ.Float() || zero != nil && (zero.Num.Size() != scale.Num.Size() || zero.Num.DType != x.Num.DType) {
 		return nil
 	}
 	d := &Decoder{
-		Form: "DequantizeLinear", Codes: x.Tensor, Scale: scale.Tensor, Whole: scale.factor, CodeType: x.Num.Dtype,
+		Form: "DequantizeLinear", Codes: x.Tensor, Scale: scale.Tensor, Whole: scale.factor, CodeType: x.Num.DType,
 		blocking: blocking{shapes.Axis(axis, len(x.Num.Shape)), block}, PerTensor: s.Single,
 		X: x.Num, S: scale.Num, ScaleMap: s,
 	}
@@ -268,7 +268,7 @@ func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
 // DequantizeLinear then decodes: fake quantization.
 func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
 	x, scale := f.input(n, 0), f.input(n, 1)
-	if x == nil || scale == nil || x.Weight != nil || !x.Num.Dtype.Float() || !scale.Num.Dtype.Float() {
+	if x == nil || scale == nil || x.Weight != nil || !x.Num.DType.Float() || !scale.Num.DType.Float() {
 		return nil
 	}
 	codes := dtype.Uint8
@@ -281,7 +281,7 @@ func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
 		if zero == nil || zero.Num.Size() != scale.Num.Size() {
 			return nil
 		}
-		z, codes = zero.Num, zero.Num.Dtype
+		z, codes = zero.Num, zero.Num.DType
 	}
 	saturate := graph.IntAttributeOr(n, "saturate", 1) != 0
 	s, ok := lazy.MapBlocks(x.Num.Shape, scale.Num.Shape, graph.IntAttributeOr(n, "axis", 1), graph.IntAttribute(n, "block_size"))
@@ -299,7 +299,7 @@ func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
 // element's block.
 func (f *Recognizer) gather(n *onnxpb.NodeProto) *Constant {
 	data, index := f.input(n, 0), f.input(n, 1)
-	if data == nil || index == nil || !data.Num.Dtype.Float() || data.Weight != nil && !f.subtracted(n) || index.Weight != nil {
+	if data == nil || index == nil || !data.Num.DType.Float() || data.Weight != nil && !f.subtracted(n) || index.Weight != nil {
 		return nil
 	}
 	axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 0), len(data.Num.Shape))
@@ -340,7 +340,7 @@ func (f *Recognizer) tableLookup(data, index *Constant) *Constant {
 	if err := data.Num.Read(&lazy.Arena{}, table, 0); err != nil {
 		return nil
 	}
-	values := lazy.LookedUp(table, index.Num, data.Num.Dtype)
+	values := lazy.LookedUp(table, index.Num, data.Num.DType)
 	d := &Decoder{Form: "Gather", Codes: index.Tensor, CodeType: dtype.DType(index.Tensor.Tensor.GetDataType()), PerTensor: true, unscaled: true, X: values}
 	return &Constant{Num: values, Tensor: index.Tensor, Weight: d}
 }
@@ -349,11 +349,11 @@ func (f *Recognizer) tableLookup(data, index *Constant) *Constant {
 // each, but for the last, and of how many.
 func blocksOf(index *Constant, count int64) (block int64, ok bool) {
 	n := index.Num.Size()
-	if count == 0 || n == 0 || index.Num.Dtype != dtype.Int64 && index.Num.Dtype != dtype.Int32 {
+	if count == 0 || n == 0 || index.Num.DType != dtype.Int64 && index.Num.DType != dtype.Int32 {
 		return 0, false
 	}
 	for off := int64(0); off < n; {
-		list, ok := graph.ReadIntegers(index.Num.Stored, index.Num.Dtype, off, min(n-off, lazy.LongestRead))
+		list, ok := graph.ReadIntegers(index.Num.Stored, index.Num.DType, off, min(n-off, lazy.LongestRead))
 		if !ok {
 			return 0, false
 		}
@@ -378,7 +378,7 @@ func blocksOf(index *Constant, count int64) (block int64, ok bool) {
 // weights.
 func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 	x, y := f.input(n, 0), f.input(n, 1)
-	if x == nil || y == nil || x.Num.Dtype != y.Num.Dtype || !x.Num.Dtype.Float() {
+	if x == nil || y == nil || x.Num.DType != y.Num.DType || !x.Num.DType.Float() {
 		return nil
 	}
 	if y.Weight != nil || len(y.Num.Shape) > len(x.Num.Shape) || len(y.Num.Shape) == len(x.Num.Shape) && y.Num.Size() > x.Num.Size() {
@@ -388,7 +388,7 @@ func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 	if !ok || y.Weight != nil || x.Weight != nil && !x.Weight.unscaled {
 		return nil
 	}
-	made := lazy.Dequantized(x.Num, y.Num, nil, s, x.Num.Dtype)
+	made := lazy.Dequantized(x.Num, y.Num, nil, s, x.Num.DType)
 	if x.Weight == nil {
 		c := &Constant{Num: made, Tensor: x.Tensor, blocked: x.blocked}
 		if s.Single {
@@ -413,7 +413,7 @@ func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 // difference folds what takes numbers off a decoded weight.
 func (f *Recognizer) difference(n *onnxpb.NodeProto) *Constant {
 	x, y := f.input(n, 0), f.input(n, 1)
-	if x == nil || y == nil || x.Weight == nil || x.Weight.unscaled || x.Weight.least != nil || x.Num.Dtype != y.Num.Dtype {
+	if x == nil || y == nil || x.Weight == nil || x.Weight.unscaled || x.Weight.least != nil || x.Num.DType != y.Num.DType {
 		return nil
 	}
 	s, ok := lazy.MapBroadcast(x.Num.Shape, y.Num.Shape)

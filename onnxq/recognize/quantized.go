@@ -180,7 +180,7 @@ func (f *Recognizer) quantized(n *onnxpb.NodeProto) *Weight {
 		return nil
 	}
 	c := f.Fold(v)
-	if c == nil || c.Weight == nil || !c.Num.Dtype.Float() || f.absorbed(v) {
+	if c == nil || c.Weight == nil || !c.Num.DType.Float() || f.absorbed(v) {
 		return nil
 	}
 	w := &Weight{Name: v.Path, Value: v, Nodes: []*onnxpb.NodeProto{n}, Consumers: []string{}, Folded: c}
@@ -222,7 +222,7 @@ func (f *Recognizer) selfDecoded(n *onnxpb.NodeProto, input int, c *Constant, ob
 
 func (w *Weight) describe(d *Decoder) {
 	w.Form = d.Form
-	w.DType, w.Shape = w.Folded.Num.Dtype.String(), append([]int64{}, w.Folded.Num.Shape...)
+	w.DType, w.Shape = w.Folded.Num.DType.String(), append([]int64{}, w.Folded.Num.Shape...)
 	w.CodeType, w.Bits = d.CodeType.String(), int(d.CodeType.Bits())
 	w.PerTensor = d.PerTensor
 	if !d.PerTensor {

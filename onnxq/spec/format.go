@@ -41,10 +41,10 @@ const (
 )
 
 // family is a group of formats that share their way of scaling.
-type family int
+type Family int
 
 const (
-	unscaled     family = iota
+	unscaled     Family = iota
 	Integer             // package int4
 	Float8              // package fp8
 	TwoLevel            // package nvfp4: scales of blocks are themselves scaled
@@ -55,7 +55,7 @@ const (
 
 type Traits struct {
 	Format Format
-	Family family
+	Family Family
 	Codes  dtype.DType // of the tensor of codes
 	Suffix string      // of its name; the reference's is _i4
 	Block  int         // default, where it is not that of the options

@@ -2,22 +2,42 @@ package spec
 
 import (
 	"fmt"
+
 	"onnxquant/calib"
 )
 
-// ParseRange reads how the ranges of blocks are found: minmax or nothing, mse or
-// percentile:P.
-func ParseRange(text string) (calib.Method, error) {
+// Range says what the codes of a block cover, in integer formats. The zero Range is
+// MinMax.
+type Range struct {
+	Kind    RangeKind
+	Percent float64 // of a percentile, 0 to 100
+}
+
+// RangeKind is a way to find the range of a block.
+type RangeKind int
+
+const (
+	MinMax     RangeKind = iota // all values of the block
+	Percentile                  // a share of its values; the others are clipped
+	MSE                         // the range with the least squared error
+)
+
+// ParseRange reads minmax or nothing, mse or percentile:P.
+func ParseRange(text string) (Range, error) {
 	if text == "" {
-		text = "minmax"
+		return Range{}, nil
 	}
 	m, err := calib.ParseMethod(text)
 	if err != nil {
-		return m, err
+		return Range{}, err
 	}
 	switch m.Name {
-	case "minmax", "percentile", "mse":
-		return m, nil
+	case "minmax":
+		return Range{}, nil
+	case "percentile":
+		return Range{Percentile, m.Number}, nil
+	case "mse":
+		return Range{Kind: MSE}, nil
 	}
-	return m, fmt.Errorf("range %q is for activations: want minmax, percentile:P or mse", text)
+	return Range{}, fmt.Errorf("range %q is for activations: want minmax, percentile:P or mse", text)
 }

@@ -1,0 +1,270 @@
+package convert
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"sync"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/work"
+	"onnxquant/internal/write"
+)
+
+// Result tells what a conversion did.
+type Result struct {
+	Plan   *Plan           // that was carried out
+	Errors []errstat.Stats // of the plan's weights
+}
+
+// Convert carries the plan out and writes the model to path. If weights hold what cannot be
+// quantized, it plans again without them.
+func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
+	keepFloat := map[*graph.Value]string{}
+	progress := &progress{tell: p.opts.Progress}
+	for {
+		c := newContent(p, progress)
+		err := c.write(ctx, path)
+		var unfit *unfitError
+		switch {
+		case err == nil:
+			return &Result{p, c.errors()}, nil
+		case !errors.As(err, &unfit):
+			return nil, err
+		}
+		maps.Copy(keepFloat, unfit.reasons)
+		if p, err = replan(p.graph, p.opts, keepFloat); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// unfitError says that weights cannot be quantized after all.
+type unfitError struct{ reasons map[*graph.Value]string }
+
+func (e *unfitError) Error() string {
+	for v, reason := range e.reasons {
+		return fmt.Sprintf("%s: %s", msg.Quote(v.Path), reason)
+	}
+	return "no weight is unfit"
+}
+
+// Reasons that only the weights themselves can give.
+const (
+	reasonBroken = "holds NaN or infinity"
+	reasonBeyond = "holds NaN, infinity or values that no float16 scale reaches"
+	reasonHuge   = "holds NaN, infinity or values beyond float32"
+	reasonLost   = "its values are too small for any scale"
+)
+
+// content is what the output of a plan gets: the tiles of its weights, and the stretches of
+// the input that are copied.
+type content struct {
+	plan      *Plan
+	run       *quantize.Run
+	workers   int
+	stretches []write.Stretch
+	outcomes  []quantize.Outcome // of tiles
+	sums      []uint32           // of stretches: checksums
+	progress  *progress
+}
+
+// worker is the memory of one worker.
+type worker struct {
+	tiles quantize.Buffers
+	raw   []byte // a stretch
+}
+
+func newContent(p *Plan, progress *progress) *content {
+	c := &content{plan: p, stretches: p.Output.Stretches(), progress: progress}
+	c.run, c.workers = p.Quantization()
+	c.outcomes, c.sums = make([]quantize.Outcome, len(c.run.Tiles)), make([]uint32, len(c.stretches))
+	progress.total = progress.done + c.run.TwoLevelBytes()
+	for i, t := range c.run.Tiles {
+		progress.total += t.SourceBytes() + c.written(i)
+	}
+	for _, s := range c.stretches {
+		progress.total += s.Len + c.copied(s)
+	}
+	return c
+}
+
+// written and copied are the bytes that are read again of a tile and of a stretch.
+func (c *content) written(tile int) int64 {
+	if c.plan.opts.NoVerify || c.plan.parts[c.run.WeightOf(tile)].Codes < 0 {
+		return 0
+	}
+	return c.run.Tiles[tile].CodeBytes()
+}
+
+func (c *content) copied(s write.Stretch) int64 {
+	if c.plan.opts.NoVerify {
+		return 0
+	}
+	return s.Len
+}
+
+func (c *content) write(ctx context.Context, path string) error {
+	out := c.plan.Output
+	if err := out.SetPath(path); err != nil {
+		return err
+	}
+	f := write.File{Path: path, Model: c.plan.graph.File, External: out.External(), NoVerify: c.plan.opts.NoVerify, Rename: out.Rename}
+	return f.Write(ctx, c)
+}
+
+// Write implements write.Content.
+func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
+	sinks, err := c.plan.Output.Begin(target)
+	if err != nil {
+		return err
+	}
+	var to []quantize.Sinks
+	for _, p := range c.plan.parts {
+		to = append(to, quantize.Map(p, func(i int) io.WriterAt {
+			if i < 0 {
+				return nil
+			}
+			return sinks[i]
+		}))
+	}
+	c.run.WriteTo(to)
+	if err := c.run.FindTensorScales(ctx, c.workers, c.progress.add); err != nil {
+		return err
+	}
+	err = work.Each(ctx, c.workers, len(c.run.Tiles)+len(c.stretches), func(ctx context.Context, w *worker, i int) error {
+		if i < len(c.run.Tiles) {
+			return c.quantize(ctx, w, i)
+		}
+		i -= len(c.run.Tiles)
+		s := c.stretches[i]
+		defer c.progress.add(s.Len)
+		if c.run.Spoiled() {
+			return nil
+		}
+		var err error
+		c.sums[i], err = s.Copy(&w.raw, sinks[s.Content])
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if unfit := c.unfit(); len(unfit) > 0 {
+		return &unfitError{unfit}
+	}
+	return nil
+}
+
+// quantize quantizes a tile and tells the progress.
+func (c *content) quantize(ctx context.Context, w *worker, tile int) error {
+	told := int64(0)
+	defer func() { c.progress.add(c.run.Tiles[tile].SourceBytes() - told) }()
+	return c.run.Quantize(ctx, &w.tiles, tile, &c.outcomes[tile], func(n int64) {
+		told += n
+		c.progress.add(n)
+	})
+}
+
+// unfit tells which weights cannot be quantized after all, and why.
+func (c *content) unfit() map[*graph.Value]string {
+	reasons := map[*graph.Value]string{}
+	for i, s := range c.errors() {
+		w := c.plan.Weights[i]
+		switch broken := c.run.Broken(i); {
+		case broken && w.DType == dtype.Float64:
+			reasons[w.Value] = reasonHuge
+		case broken && w.Form.Encoded():
+			reasons[w.Value] = reasonBeyond
+		case broken:
+			reasons[w.Value] = reasonBroken
+		case !c.run.Spoiled() && s.SumSq > 0 && s.SumSqErr >= s.SumSq:
+			reasons[w.Value] = reasonLost
+		}
+	}
+	return reasons
+}
+
+// errors merges the errors of each weight's tiles, in their order.
+func (c *content) errors() []errstat.Stats {
+	stats := make([]errstat.Stats, len(c.plan.Weights))
+	for i, o := range c.outcomes {
+		stats[c.run.WeightOf(i)].Merge(o.Errors)
+	}
+	return stats
+}
+
+// Verify implements write.Content. It checks the structure and every tensor's size, and
+// compares codes, scales and zero points, and what was copied, with those that the errors
+// in the result were measured on.
+func (c *content) Verify(ctx context.Context, target *modelfile.Target) error {
+	model, contents, err := c.plan.Output.Reopen(target)
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	var from []quantize.Contents
+	for i, p := range c.plan.parts {
+		from = append(from, quantize.Map(p, func(i int) io.ReaderAt {
+			if i < 0 {
+				return nil
+			}
+			return contents[i]
+		}))
+		if from[i].TensorScale == nil {
+			continue
+		}
+		switch same, err := c.run.TensorScaleIs(i, from[i]); {
+		case err != nil:
+			return err
+		case !same:
+			return differs("the scale of " + msg.Quote(c.plan.Weights[i].Value.Path))
+		}
+	}
+	return work.Each(ctx, c.workers, len(c.run.Tiles)+len(c.stretches), func(ctx context.Context, w *worker, i int) error {
+		if i < len(c.run.Tiles) {
+			weight := c.run.WeightOf(i)
+			same, err := c.run.Written(&w.tiles, i, &c.outcomes[i], from[weight])
+			if err == nil && !same {
+				err = differs(msg.Quote(c.plan.Weights[weight].Value.Path))
+			}
+			c.progress.add(c.written(i))
+			return err
+		}
+		i -= len(c.run.Tiles)
+		s := c.stretches[i]
+		sum, err := s.Sum(&w.raw, contents[s.Content])
+		if err == nil && sum != c.sums[i] {
+			err = differs(msg.Quote(c.plan.Output.Name(s.Content)))
+		}
+		c.progress.add(c.copied(s))
+		return err
+	})
+}
+
+func differs(what string) error {
+	return fmt.Errorf("%w: %s differs from what was written", write.ErrVerify, what)
+}
+
+// progress counts bytes worked on, over all attempts.
+type progress struct {
+	tell func(done, total int64)
+
+	mu          sync.Mutex
+	done, total int64
+}
+
+func (p *progress) add(bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += bytes
+	if p.tell != nil {
+		p.tell(p.done, p.total)
+	}
+}

@@ -1,0 +1,300 @@
+// Package convert runs the stages of a conversion, one after the other:
+//
+//	discover → rewrite → layout → quantize into sinks → verify
+//
+// [NewPlan] runs the first three, which depend on the model's structure and the options
+// alone: no weight is read. [Plan.Convert] runs the others. Each stage gets the finished
+// value of the one before.
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/nearest"
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/rewrite"
+	"onnxquant/internal/work"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
+)
+
+// ErrCoverage is wrapped by an error that says that less is quantized than
+// Options.MinCoverage wants.
+var ErrCoverage = errors.New("too little would be quantized")
+
+// Options say how a model is converted. They are resolved.
+type Options struct {
+	Discover     discover.Options
+	ExternalData spec.ExternalData
+	Threads      int   // 0: the number of CPUs
+	Memory       int64 // bytes of buffers for tensors
+	MinCoverage  float64
+	NoVerify     bool
+	Progress     func(done, total int64) // may be nil
+}
+
+// Plan says what a conversion will do.
+type Plan struct {
+	Decisions []*discover.Decision // of every float tensor
+	Weights   []rewrite.Weight     // the quantized ones, in the same order
+	Output    *write.Output        // how the output is laid out
+	Warnings  []string
+
+	graph   *graph.Graph
+	opts    Options
+	except  discover.Exceptions
+	weights []*quantize.Weight // Weights, in numbers
+	parts   []parts            // of the weights: where their contents are in Output
+}
+
+// parts are indices of contents, -1 for none.
+type parts = quantize.Parts[int]
+
+// NewPlan decides what becomes of every float tensor and lays the output out.
+func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
+	return replan(x, opts, map[*graph.Value]string{})
+}
+
+// replan makes a plan that leaves alone the weights in keepFloat, and those that make the
+// output larger than the input.
+func replan(x *graph.Graph, opts Options, keepFloat map[*graph.Value]string) (*Plan, error) {
+	except := discover.Exceptions{KeepFloat: maps.Clone(keepFloat), ForceDQ: map[*graph.Value]string{}}
+	for {
+		p, err := planWith(x, opts, except)
+		if err != nil {
+			return nil, err
+		}
+		useless := p.useless()
+		if len(useless) == 0 {
+			return p, p.checkCoverage()
+		}
+		for _, w := range useless {
+			if w.Choice.Style == spec.DQ {
+				except.KeepFloat[w.Value] = reasonUseless
+			} else {
+				except.ForceDQ[w.Value] = reasonUseless
+			}
+		}
+	}
+}
+
+// planWith makes a plan with exceptions.
+func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, error) {
+	o := opts.Discover
+	if err := o.Precision.Unused(TensorNames(x)); err != nil {
+		return nil, err
+	}
+	if err := checkPatterns(x, slices.Concat(o.Include, o.Exclude)); err != nil {
+		return nil, err
+	}
+	p := &Plan{graph: x, opts: opts, except: except}
+	var err error
+	if p.Decisions, err = discover.All(x, o, except); err != nil {
+		return nil, err
+	}
+	m, err := rewrite.Quantize(x, p.Decisions)
+	if err != nil {
+		return nil, err
+	}
+	p.Weights = m.Weights
+	if p.Output, err = write.Collect(m.Copy); err != nil {
+		return nil, err
+	}
+	for _, w := range p.Weights {
+		src, err := x.File.Payload(w.Value.Tensor)
+		if err != nil {
+			return nil, err
+		}
+		p.weights = append(p.weights, w.Form.Quantize(w.Value.Path, src, w.Importance))
+		p.parts = append(p.parts, quantize.Map(w.Tensors, write.Index))
+	}
+	if err := p.Output.Place(opts.ExternalData); err != nil {
+		return nil, err
+	}
+	p.warnings()
+	known, wanted := 0, 0
+	for _, w := range p.Weights {
+		if w.Form.Encoded() {
+			wanted++
+		}
+		if w.Importance != nil {
+			known++
+		}
+	}
+	warning, err := o.Importance.Covers(known, wanted)
+	if warning != "" {
+		p.warn("%s", warning)
+	}
+	return p, err
+}
+
+// TensorNames lists the names that rules may use for the float tensors of a model: those
+// in subgraphs also with the way there.
+func TensorNames(x *graph.Graph) []string {
+	var names []string
+	for _, v := range x.Values {
+		if dtype.DType(v.Tensor.GetDataType()).Float() {
+			names = append(names, v.Name)
+			if v.Path != v.Name {
+				names = append(names, v.Path)
+			}
+		}
+	}
+	return names
+}
+
+// checkPatterns refuses a pattern that matches nothing in the model: it is likely a slip,
+// and would quantize what was to be left alone.
+func checkPatterns(x *graph.Graph, patterns []string) error {
+	names := slices.Concat(TensorNames(x), x.Nodes)
+	for _, p := range patterns {
+		if slices.ContainsFunc(names, func(name string) bool { return rules.MatchName(p, name) }) {
+			continue
+		}
+		message := fmt.Sprintf("no weight and no node is called %s", msg.Quote(p))
+		if near, ok := nearest.Name(p, names); ok {
+			message += "; the nearest name is " + msg.Quote(near)
+		}
+		return errors.New(message)
+	}
+	return nil
+}
+
+// InBytes is the size of the model file and its external data.
+func (p *Plan) InBytes() int64 { return p.graph.File.Size() }
+
+// FloatBytes returns the bytes of all float tensors, and of those that are quantized.
+func (p *Plan) FloatBytes() (total, quantized int64) {
+	for _, d := range p.Decisions {
+		total += d.Bytes
+		if d.Quantize {
+			quantized += d.Bytes
+		}
+	}
+	return total, quantized
+}
+
+// Coverage is the share of the bytes of float tensors that is quantized.
+func (p *Plan) Coverage() float64 {
+	total, quantized := p.FloatBytes()
+	if total == 0 {
+		return 0
+	}
+	return float64(quantized) / float64(total)
+}
+
+func (p *Plan) warn(format string, args ...any) {
+	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
+}
+
+// warnings notes what the user has to know of single weights and of the output.
+func (p *Plan) warnings() {
+	for _, d := range p.Decisions {
+		path := msg.Quote(d.Value.Path)
+		o, ok := d.Override(p.opts.Discover.Precision)
+		if ok && !d.Quantize && d.Choice.Format != spec.Float && o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
+			p.warn("%s stays in float though precision_info names it: %s", path, d.Reason)
+		}
+		if why := p.except.KeepFloat[d.Value]; why != "" && why != reasonUseless {
+			p.warn("%s stays in float: %s", path, d.Reason)
+		}
+	}
+	e := p.opts.Discover.Target
+	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
+		p.warn("the output is of opset %d, but %s loads models up to %d", opset, e.Name, e.Opset)
+	}
+	if ir := p.Output.IR(); e.IR != 0 && ir > e.IR {
+		p.warn("the output is of IR version %d, but %s loads models up to %d", ir, e.Name, e.IR)
+	}
+	for _, w := range p.Weights {
+		if defectInORT(w) {
+			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", msg.Quote(w.Value.Path), w.Form.Inner)
+		}
+	}
+	in, out := p.InBytes(), p.Output.Size()
+	switch {
+	case len(p.Weights) == 0:
+		p.warn("nothing is quantized: no weight was selected")
+	case out > in && p.opts.Discover.Style == spec.QDQ:
+		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", out, in)
+	case out > in:
+		p.warn("the output is larger than the input (%d bytes against %d): its weights are too small to gain", out, in)
+	}
+}
+
+// defectInORT tells whether ONNX Runtime 1.31 fuses the weight with the MatMul that reads
+// it and then computes garbage.
+func defectInORT(w rewrite.Weight) bool {
+	c, view := w.Choice, w.Choice.Operand.View
+	return c.Style == spec.DQ && c.Format.Bits() == 2 && len(view) == 2 && slices.Equal(view, w.Shape) &&
+		c.Operand.Axis == 0 && w.Form.Inner%4 != 0 && len(w.Value.Uses) == 1
+}
+
+// toyModel is a size below which an output may be larger than its input: models that small
+// are for trying things out.
+const toyModel = 4 << 10
+
+const reasonUseless = "its codes, scales and nodes would take more room than its floats"
+
+// useless finds the weights to leave in float, or in the style dq, for the output not to be
+// larger than the input: those that take as much room quantized, and if that is not enough,
+// those that gain less than what the structure grows by for each.
+func (p *Plan) useless() (found []rewrite.Weight) {
+	in, out := p.InBytes(), p.Output.Size()
+	if in < toyModel || p.opts.Discover.Style == spec.QDQ || len(p.Weights) == 0 {
+		return nil
+	}
+	gain, least := int64(0), int64(1)
+	for _, w := range p.Weights {
+		gain += w.Decision.Bytes - w.Bytes()
+	}
+	if out > in {
+		least = max(1, (out-in+gain)/int64(len(p.Weights)))
+	}
+	for _, w := range p.Weights {
+		if w.Decision.Bytes-w.Bytes() < least {
+			found = append(found, w)
+		}
+	}
+	return found
+}
+
+// checkCoverage fails if less than a share of the bytes of float tensors is quantized. It
+// names the largest tensor that is not.
+func (p *Plan) checkCoverage() error {
+	least := p.opts.MinCoverage
+	if p.Coverage() >= least {
+		return nil
+	}
+	largest := &discover.Decision{Value: &graph.Value{}}
+	for _, d := range p.Decisions {
+		if !d.Quantize && d.Bytes > largest.Bytes {
+			largest = d
+		}
+	}
+	total, _ := p.FloatBytes()
+	return fmt.Errorf("%w: %.1f %% of %d bytes, less than %.1f %%; the largest that stays is %s, %d bytes: %s",
+		ErrCoverage, 100*p.Coverage(), total, 100*least, msg.Quote(largest.Value.Path), largest.Bytes, largest.Reason)
+}
+
+// CheckPath tells whether the plan can be carried out to a file of that name, as far as can
+// be said without writing: the input, folders, and external data that belong to no model of
+// that name are not replaced.
+func (p *Plan) CheckPath(path string) error {
+	return modelfile.CheckTarget(path, p.graph.File, p.Output.External())
+}
+
+// Quantization returns the weights cut into tiles, and how many workers they are for.
+func (p *Plan) Quantization() (run *quantize.Run, workers int) {
+	workers, limit := work.Divide(p.opts.Threads, p.opts.Memory, quantize.ElementBytes)
+	return quantize.NewRun(p.weights, limit), workers
+}

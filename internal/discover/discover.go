@@ -1,0 +1,319 @@
+package discover
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/shapes"
+	"onnxquant/internal/target"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
+)
+
+// ErrStrict is wrapped by errors about a selected weight that cannot be quantized.
+var ErrStrict = errors.New("a selected weight cannot be quantized")
+
+// Options select weights and say how they are quantized. They are resolved: nothing is
+// missing, and nothing is text that has to be parsed.
+type Options struct {
+	Ops              []string // operators whose weights are quantized
+	Include, Exclude []string // globs on weight or node names
+	MinElements      int64
+	Strict           bool // a selected weight that cannot be quantized is an error
+
+	Bits       int // 0: what Format or the default says
+	Format     spec.Format
+	Block      int // 0: the default
+	ZeroPoint  bool
+	Style      spec.Style // "": the target's
+	Target     *target.Engine
+	Rule       spec.ScaleRule
+	Range      spec.Range
+	Precision  *rules.Precision
+	Importance *rules.Importance
+	Names      *rules.Names // what weights are called in Importance
+}
+
+// Exceptions are weights that do not become what the options say, with the reasons.
+type Exceptions struct {
+	KeepFloat map[*graph.Value]string
+	ForceDQ   map[*graph.Value]string // they get the style dq
+}
+
+// Decision says what becomes of one float tensor.
+type Decision struct {
+	Value *graph.Value
+	DType dtype.DType
+	Shape []int64
+	Bytes int64
+	Reach reach.Reach // the operators that read it
+
+	Quantize bool
+	Reason   string // why it is not quantized
+	Choice   Choice // how it is quantized
+	Note     string // how it differs from the request
+
+	Importance []float32 // of each index of the reduction axis, in the blockwise formats; nil: all count the same
+
+	unknown string // why the reduction axis is not known
+}
+
+// Choice says how a weight is quantized.
+type Choice struct {
+	Format    spec.Format
+	Target    *target.Engine
+	Rule      spec.ScaleRule
+	Range     spec.Range
+	ZeroPoint bool
+	Block     int // spec.PerChannel: one for the whole axis
+	Style     spec.Style
+	NBits     NBits         // meaningful in that style
+	Operand   reach.Operand // blocks run along its axis
+}
+
+// All decides for each float tensor of the model.
+func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
+	var all []*Decision
+	for _, v := range x.Values {
+		if typ := dtype.DType(v.Tensor.GetDataType()); typ.Float() {
+			all = append(all, &Decision{Value: v, DType: typ, Shape: v.Tensor.GetDims(), Bytes: graph.SizeOf(v.Tensor)})
+		}
+	}
+	for _, v := range x.Unusual {
+		all = append(all, &Decision{Value: v, DType: v.Unusual.DType, Shape: v.Unusual.Shape, Bytes: v.Unusual.Bytes})
+	}
+	trained, parts := graph.TrainedNames(x.File.Proto), recognize.Parts(x)
+	for _, d := range all {
+		d.Reach = reach.Of(x, d.Value, d.Shape)
+		if d.Reason = parts[d.Value]; d.Reason != "" {
+			continue
+		}
+		if err := d.selectBy(opts); err != nil {
+			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
+		}
+		if d.Reason != "" {
+			continue
+		}
+		if d.Reason = d.obstacle(trained, except.KeepFloat); d.Reason == "" {
+			d.Reason = d.fit(x, opts)
+		}
+		d.settleStyle(x, opts.Style, except.ForceDQ[d.Value])
+		if d.Reason != "" && opts.Strict {
+			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
+		}
+		d.Quantize = d.Reason == ""
+	}
+	return append(all, elsewhere(x)...), nil
+}
+
+// elsewhere lists the float tensors that are no values of the model: those of training
+// graphs, and those in attributes. Single numbers are left out.
+func elsewhere(x *graph.Graph) (all []*Decision) {
+	for where, t := range x.Elsewhere() {
+		typ := dtype.DType(t.GetDataType())
+		if n, _ := dtype.Elements(t.GetDims()); !typ.Float() || n < 2 {
+			continue
+		}
+		reason := "in an attribute"
+		if strings.HasPrefix(where, modelfile.InTraining) {
+			reason = "in training_info"
+		}
+		v := &graph.Value{Name: t.GetName(), Path: where, Tensor: t}
+		all = append(all, &Decision{Value: v, DType: typ, Shape: t.GetDims(), Bytes: graph.SizeOf(t), Reason: reason})
+	}
+	return all
+}
+
+// settleStyle finds the form of the weight in a style. forceDQ may give a reason not to
+// use ONNX Runtime's own operators.
+func (d *Decision) settleStyle(x *graph.Graph, style spec.Style, forceDQ string) {
+	c := &d.Choice
+	c.Style = spec.DQ
+	switch family := c.Format.Traits().Family; {
+	case d.Reason != "":
+	case style == spec.NBits || style == "" && d.unfused(x) != "":
+		if style == "" {
+			d.remark(d.unfused(x))
+		}
+		f, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach.Leaves, *c)
+		if forceDQ != "" {
+			why = forceDQ
+		}
+		if why != "" {
+			d.remark("no MatMulNBits or GatherBlockQuantized: " + why)
+			return
+		}
+		c.Style, c.NBits = spec.NBits, f
+	case style == spec.QDQ && d.DType == dtype.Float64:
+		d.Reason = "QuantizeLinear does not take float64"
+	case style == spec.QDQ && family != spec.Integer && family != spec.Float8:
+		d.Reason = fmt.Sprintf("QuantizeLinear does not make %s", c.Format)
+	case style == spec.QDQ && len(d.Value.Returned) > 0:
+		d.Reason = "its function returns it"
+	case style == spec.QDQ:
+		c.Style = spec.QDQ
+	}
+}
+
+// remark adds to the note.
+func (d *Decision) remark(text string) {
+	if d.Note != "" {
+		d.Note += "; "
+	}
+	d.Note += text
+}
+
+// selectBy fills in the choice if the options select the tensor, or else the reason why
+// they do not.
+func (d *Decision) selectBy(opts Options) error {
+	n, _ := dtype.Elements(d.Shape)
+	o, reason := d.readers(opts.Ops)
+	switch {
+	case reason != "":
+		d.Reason = reason
+	case n == 0:
+		d.Reason = "empty"
+	case n < opts.MinElements:
+		d.Reason = fmt.Sprintf("fewer than %d elements", opts.MinElements)
+	case len(opts.Include) > 0 && !d.matches(opts.Include):
+		d.Reason = "not included"
+	case d.matches(opts.Exclude):
+		d.Reason = "excluded"
+	default:
+		d.Choice.Operand = o
+		return d.choose(opts)
+	}
+	return nil
+}
+
+// readers finds how the first selected operator sums over the tensor that takes it as its
+// weight, or says why there is none.
+func (d *Decision) readers(ops []string) (o reach.Operand, reason string) {
+	var unselected, other, done []string
+	for _, l := range d.Reach.Leaves {
+		o, weight, why := l.Operand(d.Shape)
+		switch {
+		case weight && !slices.Contains(ops, l.Node.GetOpType()):
+			unselected = append(unselected, graph.Operator(l.Node))
+		case weight && why == "":
+			return o, ""
+		case weight:
+			d.unknown = fmt.Sprintf("%s: %s", l, why)
+		default:
+			if why != "" {
+				why = " (" + why + ")"
+			}
+			other = append(other, l.String()+why)
+			if role := recognize.RoleOf(l); role != "" {
+				done = append(done, role)
+			}
+		}
+	}
+	switch {
+	case d.unknown != "":
+		return reach.Operand{Axis: 0, View: d.Shape}, ""
+	case len(unselected) > 0:
+		return o, "operator not selected: " + msg.List(unselected)
+	case len(other) > 0 && len(done) == len(other):
+		return o, recognize.Already + msg.List(done)
+	case len(other) > 0:
+		return o, "read by " + msg.List(other)
+	case d.Value.Output || d.Reach.Output:
+		return o, "graph output"
+	}
+	return o, "nothing reads it"
+}
+
+// obstacle says why a selected tensor cannot be quantized, if so.
+func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]string) string {
+	var other []string
+	for _, l := range d.Reach.Leaves {
+		if _, weight, _ := l.Operand(d.Shape); !weight {
+			other = append(other, l.String())
+		}
+	}
+	v := d.Value
+	switch {
+	case v.Unusual != nil:
+		return "stored as " + v.Unusual.Form
+	case v.Input && !v.MustBeInput:
+		return "graph input: callers may replace it"
+	case v.Output || d.Reach.Output:
+		return "graph output"
+	case trained[v.Name]:
+		return "bound by training_info"
+	case len(other) > 0:
+		return "also read by " + msg.List(other)
+	case d.unknown != "":
+		return d.unknown
+	}
+	return keepFloat[v]
+}
+
+// matches reports whether one of the patterns means the tensor or a node that reads it.
+func (d *Decision) matches(patterns []string) bool {
+	for _, p := range patterns {
+		if rules.MatchName(p, d.Value.Name) || d.Value.Path != d.Value.Name && rules.MatchName(p, d.Value.Path) {
+			return true
+		}
+		for _, l := range d.Reach.Leaves {
+			if name := l.Node.GetName(); name != "" && rules.MatchName(p, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// choose settles format, block and axis from the options and the overrides.
+func (d *Decision) choose(opts Options) error {
+	c := &d.Choice
+	c.Target, c.Rule, c.Range, c.Block, c.ZeroPoint = opts.Target, opts.Rule, opts.Range, opts.Block, opts.ZeroPoint
+	bits, format := opts.Bits, opts.Format
+	if o, ok := d.Override(opts.Precision); ok {
+		if o.Format != nil || o.Bits != nil {
+			bits, format = 0, "" // one of them does away with the other
+		}
+		if o.Format != nil {
+			format = *o.Format
+			if format.Traits().Block != 0 {
+				c.Block = 0 // the option is for other formats
+			}
+		}
+		spec.SetIf(&bits, o.Bits)
+		spec.SetIf(&c.Block, o.Block)
+		spec.SetIf(&c.ZeroPoint, o.ZeroPoint)
+		if o.Axis != nil {
+			axis := shapes.Axis(int64(*o.Axis), len(d.Shape))
+			if axis < 0 || axis >= int64(len(d.Shape)) {
+				return fmt.Errorf("precision_info: axis %d, but its rank is %d", *o.Axis, len(d.Shape))
+			}
+			c.Operand, d.unknown = reach.Operand{Axis: int(axis), View: d.Shape}, ""
+		}
+	}
+	if format == spec.Float {
+		c.Format, d.Reason = spec.Float, "its format is float"
+		return nil
+	}
+	var err error
+	if c.Format, c.Block, err = spec.Resolve(bits, format, c.Block, c.ZeroPoint); err != nil || c.Format.Encoding() == nil {
+		return err
+	}
+	if name, ok := opts.Names.For(d.Value.Path); ok && d.unknown == "" {
+		d.Importance, err = opts.Importance.Of(c.Operand.View[c.Operand.Axis], 1, name, d.Value.Path)
+	}
+	return err
+}
+
+// Override finds what a precision_info says of the tensor.
+func (d *Decision) Override(p *rules.Precision) (spec.Override, bool) {
+	return p.For(d.Value.Path, d.Value.Name)
+}

@@ -1,0 +1,171 @@
+package form
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/onnxpb"
+)
+
+// building adds what decodes one weight, and notes the tensors.
+type building struct {
+	*Builder
+	w       *Weight
+	output  string // of the last node
+	tensors Tensors
+}
+
+// Build adds the tensors of the weight in codes and the nodes that decode it. The result
+// has the name of the weight.
+func (w *Weight) Build(b *Builder) Tensors {
+	d := &building{Builder: b, w: w, output: w.Name}
+	switch {
+	case w.encoding != nil:
+		d.blockwise()
+	default:
+		d.plain()
+	}
+	return d.tensors
+}
+
+// BuildFake adds a QuantizeLinear behind the weight, which stays, and a DequantizeLinear
+// behind that, whose output gets a name of its own.
+func (w *Weight) BuildFake(b *Builder, output string) Tensors {
+	d := &building{Builder: b, w: w, output: output}
+	d.fake()
+	return d.tensors
+}
+
+// plain adds codes, scales and zero points with a DequantizeLinear, or with a Gather where
+// codes are positions in a table.
+func (b *building) plain() {
+	w := b.w
+	b.tensors.Codes = b.Tensor(w.Name+w.Choice.Format.Traits().Suffix, w.codeType(), w.codeShape())
+	b.tensors.Scales = b.Tensor(w.Name+"_scale", w.scaleType(), w.scaleShape())
+	if w.hasZeroPoints() {
+		b.tensors.Zeros = b.Tensor(w.Name+"_zp", w.codeType(), w.scaleShape())
+	}
+	scale, scaleType := b.scale()
+	if w.tabled() {
+		b.lookup(scale, scaleType)
+	} else {
+		b.dequantize(scale, scaleType)
+	}
+}
+
+// fake adds a QuantizeLinear and a DequantizeLinear.
+func (b *building) fake() {
+	w := b.w
+	b.tensors.Scales = b.Tensor(w.Name+"_scale", w.scaleType(), w.scaleShape())
+	inputs := []string{w.Name, b.tensors.Scales.GetName()}
+	if !slices.Equal(w.codeShape(), w.Shape) {
+		inputs[0] = b.Value(w.Name, "Reshape", []string{w.Name, b.Shape(w.Name+"_view", w.codeShape())})
+	}
+	attrs := w.blocking()
+	if w.hasZeroPoints() {
+		b.tensors.Zeros = b.Tensor(w.Name+"_zp", w.codeType(), w.scaleShape())
+		inputs = append(inputs, b.tensors.Zeros.GetName())
+	} else {
+		attrs = append(attrs, IntAttr("output_dtype", int64(w.codeType())))
+	}
+	codes := b.Value(w.Name, "QuantizeLinear", inputs, attrs...)
+	b.result(w.DType, "DequantizeLinear", append([]string{codes}, inputs[1:]...), w.blocking()...)
+}
+
+// scale adds what makes the stored scales ready for use.
+func (b *building) scale() (name string, typ dtype.DType) {
+	w := b.w
+	stored := b.tensors.Scales.GetName()
+	switch t := w.scaleType(); {
+	case t == dtype.Float8E4M3FN: // scaled themselves
+		b.tensors.TensorScale = b.Tensor(w.Name+"_scale_2", dtype.Float32, nil)
+		if w.tabled() { // runtimes compute constants once, but not all do so with DequantizeLinear
+			plain := b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32)))
+			return b.Value(stored, "Mul", []string{plain, b.tensors.TensorScale.GetName()}), dtype.Float32
+		}
+		return b.Value(stored, "DequantizeLinear", []string{stored, b.tensors.TensorScale.GetName()}), dtype.Float32
+	case !w.Choice.Target.Has(t):
+		return b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32))), dtype.Float32
+	default:
+		return stored, t
+	}
+}
+
+// dequantize adds a DequantizeLinear.
+func (b *building) dequantize(scale string, scaleType dtype.DType) {
+	w := b.w
+	inputs := []string{b.tensors.Codes.GetName(), scale}
+	if b.tensors.Zeros != nil {
+		inputs = append(inputs, b.tensors.Zeros.GetName())
+	}
+	attrs := w.blocking()
+	made := scaleType
+	if want := w.plainType(); made != want && w.Choice.Target.Has(w.scaleType()) {
+		made = want
+		attrs = append(attrs, IntAttr("output_dtype", int64(made)))
+	}
+	b.result(made, "DequantizeLinear", inputs, attrs...)
+}
+
+// blocking says in attributes which elements share a scale.
+func (w *Weight) blocking() []*onnxpb.AttributeProto {
+	switch {
+	case !w.PerAxis:
+		return []*onnxpb.AttributeProto{IntAttr("axis", int64(w.axis())), IntAttr("block_size", w.Block)}
+	case len(w.view()) == 2:
+		return []*onnxpb.AttributeProto{IntAttr("axis", int64(1-w.axis()))}
+	}
+	return nil
+}
+
+// lookup adds two lookups, of each element's value in a table and of its
+// block's scale, and their product:
+//
+//	codes ── Cast ── Gather(values) ──┐
+//	scale ── Gather(blocks, axis) ── Mul ── w
+func (b *building) lookup(scale string, scaleType dtype.DType) {
+	w := b.w
+	if scaleType != dtype.Float32 {
+		scale = b.Value(scale, "Cast", []string{scale}, IntAttr("to", int64(dtype.Float32)))
+	}
+	var values []byte
+	for _, v := range w.table() {
+		values = binary.LittleEndian.AppendUint32(values, math.Float32bits(v))
+	}
+	table := b.Constant(string(w.Choice.Format)+"_values", dtype.Float32, []int64{int64(len(w.table()))}, values)
+	codes := b.Value(b.tensors.Codes.GetName(), "Cast", []string{b.tensors.Codes.GetName()}, IntAttr("to", int64(dtype.Int32)))
+	value := b.Value(b.tensors.Codes.GetName(), "Gather", []string{table, codes})
+	if w.Blocks > 1 { // a single one is spread by Mul itself
+		scale = b.Value(scale, "Gather", []string{scale, b.blockIndex(w.K, w.Block)}, IntAttr("axis", int64(w.axis())))
+	}
+	b.result(dtype.Float32, "Mul", []string{value, scale})
+}
+
+// result adds the node that makes the weight, and behind it a Cast and a Reshape
+// where what it makes is of another type or shape.
+func (b *building) result(made dtype.DType, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+	w := b.w
+	type step struct {
+		op     string
+		inputs []string // behind the value of the step before
+		attrs  []*onnxpb.AttributeProto
+	}
+	steps := []step{{op, inputs, attrs}}
+	if made != w.DType {
+		steps = append(steps, step{"Cast", nil, []*onnxpb.AttributeProto{IntAttr("to", int64(w.DType))}})
+	}
+	if !slices.Equal(w.codeShape(), w.Shape) {
+		steps = append(steps, step{"Reshape", []string{b.Shape(w.Name, w.Shape)}, nil})
+	}
+	var value []string
+	for i, s := range steps {
+		in := append(value, s.inputs...)
+		if i == len(steps)-1 {
+			b.Node(w.Name, s.op, b.output, in, s.attrs...)
+		} else {
+			value = []string{b.Value(w.Name, s.op, in, s.attrs...)}
+		}
+	}
+}

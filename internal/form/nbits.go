@@ -1,0 +1,31 @@
+package form
+
+import (
+	"onnxquant/formats/dtype"
+	"onnxquant/onnxq/spec"
+)
+
+// buildNBits adds the tensors that the operators read.
+func (w *Weight) buildNBits(b *Builder) (t Tensors) {
+	f, rows, size := w.Choice.NBits, w.Outer*w.Inner, int64(w.Choice.Format.Bits())
+	codes, blocks := []int64{rows, w.Blocks, f.Block * size / 8}, []int64{rows, w.Blocks}
+	if !f.Product {
+		lead := w.Shape[:len(w.Shape)-1]
+		codes, blocks = append(lead[:len(lead):len(lead)], w.K*size/8), append(lead[:len(lead):len(lead)], w.Blocks)
+	}
+	t.Codes = b.Tensor(w.Name+Suffix(w.codeType()), dtype.Uint8, codes)
+	t.Scales = b.Tensor(w.Name+"_scale", w.scaleType(), blocks)
+	if w.hasZeroPoints() {
+		packed := append(blocks[:len(blocks)-1:len(blocks)-1], (w.Blocks*size+7)/8)
+		t.Zeros = b.Tensor(w.Name+"_zp", dtype.Uint8, packed)
+	}
+	return t
+}
+
+// Suffix is what the name of integer codes ends with.
+func Suffix(t dtype.DType) string { return IntegerFormats[t].Traits().Suffix }
+
+// IntegerFormats gives the format of integer codes.
+var IntegerFormats = map[dtype.DType]spec.Format{
+	dtype.Int2: spec.Int2, dtype.Uint2: spec.Uint2, dtype.Int4: spec.Int4, dtype.Uint4: spec.Uint4, dtype.Int8: spec.Int8, dtype.Uint8: spec.Uint8,
+}

@@ -1,0 +1,132 @@
+package form
+
+import (
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"slices"
+)
+
+// Operators changes the operators that read weights, in the copy of a model.
+type Operators struct {
+	copy    *graph.Copy
+	contrib bool // some operators are ONNX Runtime's own now
+}
+
+// OperatorsOf returns the operators of a copy.
+func OperatorsOf(c *graph.Copy) *Operators { return &Operators{copy: c} }
+
+// ReadCodes makes the operators behind leaves read the codes of a weight themselves. What
+// they read is added to b.
+func (c *Operators) ReadCodes(w *Weight, leaves []reach.Leaf, b *Builder) Tensors {
+	t := w.buildNBits(b)
+	rows := t.Codes.GetName() // of codes, for Gather
+	if w.Choice.NBits.Product && w.Choice.NBits.Gather {
+		shape := b.Shape(w.Name, []int64{w.Outer * w.Inner, w.K * int64(w.Choice.Format.Bits()) / 8})
+		rows = b.Value(rows, "Reshape", []string{rows, shape})
+	}
+	for _, l := range leaves {
+		for _, n := range l.Via {
+			c.copy.Drop(n)
+		}
+		if l.Node.GetOpType() == "Gather" {
+			c.gather(w, t, l.Node, rows)
+		} else {
+			c.product(w, t, l.Node, b)
+		}
+	}
+	return t
+}
+
+// gather turns a Gather into a GatherBlockQuantized.
+func (c *Operators) gather(w *Weight, t Tensors, n *onnxpb.NodeProto, codes string) {
+	inputs := []string{codes, n.Input[1], t.Scales.GetName()}
+	if t.Zeros != nil {
+		inputs = append(inputs, t.Zeros.GetName())
+	}
+	c.become(n, "GatherBlockQuantized", inputs,
+		IntAttr("gather_axis", 0), IntAttr("quantize_axis", int64(len(w.Shape)-1)),
+		IntAttr("block_size", w.Choice.NBits.Block), IntAttr("bits", int64(w.Choice.Format.Bits())))
+}
+
+// product turns a MatMul or Gemm into a MatMulNBits, which also adds a bias for
+// each column. What else a Gemm adds, an Add does.
+func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builder) {
+	inputs := []string{n.Input[0], t.Codes.GetName(), t.Scales.GetName(), "", "", ""}
+	if t.Zeros != nil {
+		inputs[3] = t.Zeros.GetName()
+	}
+	columns := w.Outer * w.Inner
+	add, bias := biasBehind(c.copy.Original, n, columns, w)
+	switch {
+	case graph.HasInput(n, 2) && isBias(c.copy.Original, n, 2, columns, w):
+		inputs[5] = n.Input[2]
+	case graph.HasInput(n, 2):
+		made := c.copy.Node(n)
+		product := b.Fresh(w.Name + "_MatMulNBits_Output")
+		sum := b.NewNode(w.Name, "Add", made.Output[0], []string{product, n.Input[2]})
+		made.Output = []string{product}
+		c.copy.AddBehind(made, sum)
+	case add != nil:
+		inputs[5] = bias
+		c.copy.Node(n).Output = c.copy.Node(add).Output
+		c.copy.Drop(add)
+	}
+	for inputs[len(inputs)-1] == "" {
+		inputs = inputs[:len(inputs)-1]
+	}
+	c.become(n, "MatMulNBits", inputs,
+		IntAttr("K", w.K), IntAttr("N", columns),
+		IntAttr("bits", int64(w.Choice.Format.Bits())), IntAttr("block_size", w.Choice.NBits.Block))
+}
+
+// become makes the copy of a node another operator.
+func (c *Operators) become(n *onnxpb.NodeProto, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+	c.contrib = true
+	made := c.copy.Node(n)
+	made.OpType, made.Domain, made.Overload = &op, new(graph.Contrib), nil
+	made.Input, made.Attribute = inputs, attrs
+}
+
+// isBias tells whether a constant is read that has an element for each column
+// and the weight's type.
+func isBias(x *graph.Graph, n *onnxpb.NodeProto, input int, columns int64, w *Weight) bool {
+	v := x.Source(n, input)
+	return v != nil && v.Tensor != nil && len(v.Tensor.GetDims()) == 1 && v.Tensor.GetDims()[0] == columns && v.Tensor.GetDataType() == int32(w.DType)
+}
+
+// biasBehind finds an Add, in the same graph, that alone reads a product and adds
+// a bias to it.
+func biasBehind(x *graph.Graph, n *onnxpb.NodeProto, columns int64, w *Weight) (add *onnxpb.NodeProto, bias string) {
+	v := x.Made(n)
+	if v == nil || v.Output || len(v.Uses) != 1 {
+		return nil, ""
+	}
+	u := v.Uses[0]
+	other := 1 - u.Input
+	if u.Node.GetOpType() != "Add" || len(u.Node.Input) != 2 || !graph.IsStandard(u.Node.GetDomain()) || x.Opset < 7 || x.Home[u.Node] != x.Home[n] || !isBias(x, u.Node, other, columns, w) {
+		return nil, ""
+	}
+	return u.Node, u.Node.Input[other]
+}
+
+// ReadInstead makes all that read a value read another.
+func (c *Operators) ReadInstead(v *graph.Value, name string) {
+	for _, u := range v.Uses {
+		c.copy.Node(u.Node).Input[u.Input] = name
+	}
+}
+
+// Finish tidies up the graphs, imports the domain of the new operators, and
+// raises the IR version to one whose initializers need not be inputs.
+func (c *Operators) Finish() {
+	m := c.copy.Proto
+	c.copy.Tidy()
+	if c.contrib {
+		m.IrVersion = new(max(m.GetIrVersion(), 4))
+	}
+	imported := slices.ContainsFunc(m.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == graph.Contrib })
+	if c.contrib && !imported {
+		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(graph.Contrib), Version: new(int64(1))})
+	}
+}

@@ -1,0 +1,255 @@
+package form
+
+import (
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/fp8"
+	"onnxquant/formats/ggml"
+	"onnxquant/formats/mx"
+	"onnxquant/formats/qlora"
+	"onnxquant/int4"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/packing"
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/shapes"
+	"onnxquant/nvfp4"
+	"onnxquant/onnxq/spec"
+	"slices"
+)
+
+// Weight is a weight in codes. It is seen as [Outer, K, Inner]: blocks run along K.
+type Weight struct {
+	Name   string // of the decoded value
+	DType  dtype.DType
+	Shape  []int64
+	Choice discover.Choice
+
+	Outer, K, Inner int64
+	Block, Blocks   int64 // elements of a block, K if there is one for the whole axis; blocks along K
+	PerAxis         bool  // one scale per channel: a vector, without block_size
+
+	codec    quantize.Codec // nil in the blockwise formats
+	encoding *ggml.Encoding // of the blockwise formats, else nil
+}
+
+// Tensors are those that a weight becomes.
+type Tensors = quantize.Parts[*onnxpb.TensorProto]
+
+// New returns the form of a weight of that type and shape, quantized as chosen.
+func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weight, error) {
+	view, axis := c.Operand.View, c.Operand.Axis
+	w := &Weight{
+		Name: name, DType: typ, Shape: shape, Choice: c, encoding: c.Format.Encoding(),
+		Outer: shapes.Count(view[:axis]), K: view[axis], Inner: shapes.Count(view[axis+1:]),
+	}
+	w.Block = int64(c.Block)
+	if c.Block == spec.PerChannel {
+		w.Block, w.PerAxis = w.K, len(view) <= 2 && !w.tabled()
+	}
+	w.Blocks = (w.K-1)/w.Block + 1
+	if len(view) == 1 && w.Blocks == 1 && !w.tabled() && w.encoding == nil {
+		w.PerAxis = true // ONNX Runtime takes a single scale for that of the tensor
+	}
+	if w.encoding != nil {
+		return w, nil
+	}
+	w.codec = w.newCodec()
+	return w, w.codec.Validate()
+}
+
+// Quantize says how to quantize the weight, whose elements src holds. importance may be
+// nil.
+func (w *Weight) Quantize(name string, src quantize.Source, importance []float32) *quantize.Weight {
+	q := &quantize.Weight{
+		Name: name, Source: src, DType: w.DType, Outer: w.Outer, K: w.K, Inner: w.Inner, Block: w.Block,
+		Codec: w.codec, Encoding: w.encoding, Range: w.Choice.Range, Importance: importance,
+		Bits: w.Choice.Format.Bits(), ScaleType: w.scaleType(), TwoLevel: w.Choice.Format.Traits().Family == spec.TwoLevel,
+		Offset: w.Choice.Style == spec.NBits && w.Choice.Format.Signed(),
+	}
+	q.CodesAt, q.ScalesAt, q.ZerosAt = w.Placements()
+	for _, d := range w.details() {
+		q.Details = append(q.Details, quantize.Detail{Kind: d.kind, At: packing.InOrder(w.Outer, shapes.DivideUp(w.K, d.part), w.Inner), Part: d.part})
+	}
+	return q
+}
+
+// Placements say where codes, scales and zero points lie in their tensors.
+func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
+	codes, scales = packing.InOrder(w.Outer, w.K, w.Inner), packing.InOrder(w.Outer, w.Blocks, w.Inner)
+	zeros = scales
+	if w.Choice.Style != spec.NBits {
+		return codes, scales, zeros
+	}
+	if w.Choice.NBits.Product {
+		codes.Pitch = w.Blocks * w.Choice.NBits.Block
+	}
+	per := int64(8 / w.Choice.Format.Bits())
+	zeros.Pitch = shapes.DivideUp(w.Blocks, per) * per
+	turned := w.Inner > 1
+	codes.Turned, scales.Turned, zeros.Turned = turned, turned, turned
+	return codes, scales, zeros
+}
+
+// Elements is the number of elements.
+func (w *Weight) Elements() int64 { return w.Outer * w.K * w.Inner }
+
+// Encoded reports whether the format is blockwise, one of package ggml.
+func (w *Weight) Encoded() bool { return w.encoding != nil }
+
+// view is the shape in which the codes are stored, where axes may count as one.
+func (w *Weight) view() []int64 { return w.Choice.Operand.View }
+
+// axis is that along which blocks run.
+func (w *Weight) axis() int { return w.Choice.Operand.Axis }
+
+// along is the shape of the codes with n elements along the blocks' axis, that of a scalar
+// if that is all of it.
+func (w *Weight) along(n int64) []int64 {
+	if len(w.view()) == 1 && n == 1 {
+		return nil // ONNX Runtime takes a single scale for that of the tensor
+	}
+	shape := slices.Clone(w.view())
+	shape[w.axis()] = n
+	return shape
+}
+
+// scaleShape is the shape of scales and zero points.
+func (w *Weight) scaleShape() []int64 {
+	shape := slices.Clone(w.view())
+	shape[w.axis()] = w.Blocks
+	if w.PerAxis {
+		shape = slices.Delete(shape, w.axis(), w.axis()+1)
+	}
+	return shape
+}
+
+// codeShape is the shape of the tensor of codes. Where axes count as one it is not the
+// weight's, unless there is one scale for each index of the first axis.
+func (w *Weight) codeShape() []int64 {
+	if w.PerAxis && w.axis() == 1 && w.view()[0] == w.Shape[0] {
+		return w.Shape
+	}
+	return w.view()
+}
+
+// codeType is the type of the tensor of codes.
+func (w *Weight) codeType() dtype.DType {
+	if w.tabled() {
+		return dtype.Uint4
+	}
+	return w.Choice.Format.Traits().Codes
+}
+
+// plainType is the type of scales that have no type of their own: that of the weight.
+// ONNX has no float64 scales; there, the decoded weight is float32 and a Cast follows.
+func (w *Weight) plainType() dtype.DType {
+	if w.DType == dtype.Float64 {
+		return dtype.Float32
+	}
+	return w.DType
+}
+
+// scaleType is the type of the scales as they are stored.
+func (w *Weight) scaleType() dtype.DType {
+	switch w.Choice.Format.Traits().Family {
+	case spec.TwoLevel:
+		return dtype.Float8E4M3FN
+	case spec.Microscaling:
+		return dtype.Float8E8M0
+	case spec.Blockwise:
+		if w.Choice.Style != spec.NBits {
+			return dtype.Float16
+		}
+	}
+	return w.plainType()
+}
+
+// tabled reports whether codes are looked up in a table, because the target has no type
+// for them. QLoRA's formats are in no standard.
+func (w *Weight) tabled() bool { return w.Choice.Target.Tables(w.Choice.Format) }
+
+// TypeOpsets holds the opsets from which DequantizeLinear or Cast take a type.
+var TypeOpsets = map[dtype.DType]int64{
+	dtype.Float16:      19,
+	dtype.BFloat16:     19,
+	dtype.Float8E4M3FN: 19,
+	dtype.Float8E5M2:   19,
+	dtype.Int4:         21,
+	dtype.Uint4:        21,
+	dtype.Float4E2M1:   23,
+	dtype.Float8E8M0:   24,
+	dtype.Int2:         25,
+	dtype.Uint2:        25,
+}
+
+// Opset is the least one that has the types and attributes of the form.
+func (w *Weight) Opset() int64 {
+	switch w.Choice.Style {
+	case spec.NBits:
+		return 0 // its operators are of another domain
+	case spec.QDQ:
+		return max(21, TypeOpsets[w.codeType()]) // output_dtype of QuantizeLinear
+	}
+	need := max(13, TypeOpsets[w.codeType()], TypeOpsets[w.scaleType()], TypeOpsets[w.DType])
+	if !w.PerAxis {
+		need = max(need, 21) // block_size
+	}
+	return need
+}
+
+// String names the operators that decode the weight.
+func (w *Weight) String() string {
+	switch {
+	case w.Choice.Style == spec.NBits:
+		return w.Choice.NBits.String()
+	case w.Choice.Style == spec.QDQ:
+		return "QuantizeLinear and DequantizeLinear"
+	case w.tabled():
+		return "Gather"
+	case w.encoding != nil && w.encoding.Form.Mins:
+		return "DequantizeLinear and Sub"
+	}
+	return "DequantizeLinear"
+}
+
+// newCodec returns the codec of the weight's format.
+func (w *Weight) newCodec() quantize.Codec {
+	values := w.plainType()
+	switch f := w.Choice.Format; f.Traits().Family {
+	case spec.Float8:
+		return fp8.Codec{Format: map[spec.Format]fp8.Format{spec.FP8E4M3: fp8.E4M3FN, spec.FP8E5M2: fp8.E5M2}[f], Type: values}
+	case spec.Microscaling:
+		return mx.Codec{
+			Format: map[spec.Format]mx.Format{spec.MXFP4: mx.MXFP4, spec.MXFP8: mx.MXFP8E4M3, spec.MXFP8E5M2: mx.MXFP8E5M2}[f],
+			Rule:   map[spec.ScaleRule]mx.Rule{spec.RuleOCP: mx.OCP, spec.RuleCeil: mx.Reference}[w.Choice.Rule],
+			Type:   values,
+		}
+	case spec.Lookup:
+		return qlora.Codec{Table: qloraTables[f], Type: values}
+	case spec.TwoLevel:
+		return nvfp4.Codec{TensorScale: 1, Type: values} // until that of the tensor is known
+	default:
+		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.Choice.ZeroPoint, Type: values}
+	}
+}
+
+var qloraTables = map[spec.Format]qlora.Table{spec.NF4: qlora.NF4, spec.FP4: qlora.FP4}
+
+// hasZeroPoints reports whether each block has one.
+func (w *Weight) hasZeroPoints() bool { return w.codec != nil && w.codec.HasZeroPoints() }
+
+// table lists the values of a four-bit format's codes.
+func (w *Weight) table() []float32 {
+	if w.encoding != nil {
+		return w.encoding.Form.Values
+	}
+	if t, ok := qloraTables[w.Choice.Format]; ok {
+		values := t.Values()
+		return values[:]
+	}
+	values := make([]float32, 16)
+	for code := range values {
+		values[code] = nvfp4.DecodeE2M1(byte(code))
+	}
+	return values
+}

@@ -1,0 +1,143 @@
+package graph
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Copy is a copy of a model's structure that is being changed. The original stays as it
+// is: what is known of it leads to the parts of the copy.
+type Copy struct {
+	Proto    *onnxpb.ModelProto
+	Original *Graph
+	Names    *Names // in use; new ones may be added
+
+	nodes     map[*onnxpb.NodeProto]*onnxpb.NodeProto     // of the copy, by originals
+	tensors   map[*onnxpb.TensorProto]*onnxpb.TensorProto // of the copy, by originals
+	originals map[*onnxpb.TensorProto]*onnxpb.TensorProto // by copies
+	values    map[*onnxpb.TensorProto]*Value              // of initializers and Constant nodes, by copies
+	graphs    map[*onnxpb.GraphProto]*onnxpb.GraphProto   // of the copy, by originals
+
+	dropped map[*onnxpb.NodeProto]bool                // nodes of the copy that are needed no more
+	behind  map[*onnxpb.NodeProto][]*onnxpb.NodeProto // new nodes that follow a node of the copy
+}
+
+// Copy copies the structure of the model.
+func (x *Graph) Copy() *Copy {
+	c := &Copy{
+		Proto:     proto.Clone(x.File.Proto).(*onnxpb.ModelProto),
+		Original:  x,
+		Names:     x.NewNames(),
+		nodes:     map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
+		tensors:   map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
+		originals: map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
+		values:    map[*onnxpb.TensorProto]*Value{},
+		graphs:    map[*onnxpb.GraphProto]*onnxpb.GraphProto{},
+		dropped:   map[*onnxpb.NodeProto]bool{},
+		behind:    map[*onnxpb.NodeProto][]*onnxpb.NodeProto{},
+	}
+	// A walk of the original and one of the copy meet the same parts in the same order.
+	var tensors []*onnxpb.TensorProto
+	for _, t := range modelfile.Tensors(c.Proto) {
+		tensors = append(tensors, t)
+	}
+	i := 0
+	for _, t := range modelfile.Tensors(x.File.Proto) {
+		c.tensors[t], c.originals[tensors[i]] = tensors[i], t
+		i++
+	}
+	for _, v := range x.Values {
+		c.values[c.tensors[v.Tensor]] = v
+	}
+	var nodes []*onnxpb.NodeProto
+	WalkNodes(c.Proto, func(n *onnxpb.NodeProto) { nodes = append(nodes, n) })
+	i = 0
+	WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
+		c.nodes[n] = nodes[i]
+		i++
+	})
+	var graphs []*onnxpb.GraphProto
+	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) { graphs = append(graphs, g) })
+	i = 0
+	WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
+		c.graphs[g] = graphs[i]
+		i++
+	})
+	return c
+}
+
+// Node returns the copy of a node.
+func (c *Copy) Node(n *onnxpb.NodeProto) *onnxpb.NodeProto { return c.nodes[n] }
+
+// Graph returns the copy of a graph.
+func (c *Copy) Graph(g *onnxpb.GraphProto) *onnxpb.GraphProto { return c.graphs[g] }
+
+// Tensor returns the copy of a tensor.
+func (c *Copy) Tensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.tensors[t] }
+
+// OriginalTensor returns the tensor that t is a copy of, nil if t is new.
+func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.originals[t] }
+
+// Value returns the value of the original that t, a tensor of the copy, is the content
+// of. It is nil if t is in no initializer or Constant node.
+func (c *Copy) Value(t *onnxpb.TensorProto) *Value { return c.values[t] }
+
+// Domain is that of the ONNX operators as the model spells it.
+func (c *Copy) Domain() string { return SpellingOfStandard(c.Proto.OpsetImport) }
+
+// Drop marks the copy of a node as not needed any more.
+func (c *Copy) Drop(n *onnxpb.NodeProto) { c.dropped[c.nodes[n]] = true }
+
+// Dropped reports whether a node of the copy is not needed any more.
+func (c *Copy) Dropped(n *onnxpb.NodeProto) bool { return c.dropped[n] }
+
+// AddBehind adds a new node behind a node of the copy.
+func (c *Copy) AddBehind(n, added *onnxpb.NodeProto) { c.behind[n] = append(c.behind[n], added) }
+
+// Behind lists the new nodes behind a node of the copy.
+func (c *Copy) Behind(n *onnxpb.NodeProto) []*onnxpb.NodeProto { return c.behind[n] }
+
+// Tidy removes dropped nodes, with the types of values that are gone, and adds the nodes
+// behind others.
+func (c *Copy) Tidy() {
+	if len(c.dropped) > 0 || len(c.behind) > 0 {
+		WalkGraphs(c.Proto.Graph, c.tidy)
+	}
+}
+
+func (c *Copy) tidy(g *onnxpb.GraphProto) {
+	var nodes []*onnxpb.NodeProto
+	made := map[string]bool{}
+	for _, n := range g.Node {
+		if !c.dropped[n] {
+			nodes = append(append(nodes, n), c.behind[n]...)
+		}
+	}
+	for _, n := range nodes {
+		for _, name := range n.Output {
+			made[name] = true
+		}
+	}
+	for _, n := range g.Node {
+		if c.dropped[n] {
+			g.ValueInfo = slices.DeleteFunc(g.ValueInfo, func(v *onnxpb.ValueInfoProto) bool {
+				return slices.Contains(n.Output, v.GetName()) && !made[v.GetName()]
+			})
+		}
+	}
+	g.Node = nodes
+}
+
+// Sort puts the nodes of all graphs in an order in which each reads only what was made
+// before.
+func (c *Copy) Sort() {
+	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) {
+		if nodes, err := Ordered(g.Node); err == nil { // the input has been checked
+			g.Node = nodes
+		}
+	})
+}

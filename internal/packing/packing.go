@@ -1,0 +1,160 @@
+// Package packing knows where elements lie in a tensor, and how codes of less than a
+// byte fill bytes.
+package packing
+
+import (
+	"hash/crc32"
+	"io"
+	"iter"
+	"sync"
+
+	"onnxquant/int4"
+	"onnxquant/internal/buffer"
+)
+
+// Castagnoli is the polynomial of all checksums of contents.
+var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
+
+// Codes says how the codes of a tensor fill bytes, from the lowest bits up.
+type Codes struct {
+	Bits int // 2, 4 or 8
+	Placement
+}
+
+// cut tells how many of the codes off, …, off+n-1 come before the first byte that
+// begins with one of them, and how many fill bytes. The others share the last one
+// with codes that follow.
+func (p Codes) cut(off, n int64) (head, body int64) {
+	per := int64(8 / p.Bits)
+	head = min((per-off%per)%per, n)
+	end := off + n
+	if end%p.Pitch == p.K || end == p.Size() { // nothing shares the last byte
+		return head, n - head
+	}
+	return head, (n - head) / per * per
+}
+
+// Writer writes codes of a tensor at any element, from several workers. Where two
+// pieces share a byte, the worker that comes second writes the byte.
+type Writer struct {
+	codes Codes
+	w     io.WriterAt
+
+	mu    sync.Mutex
+	edges map[int64]edge
+}
+
+// NewWriter returns a Writer to w, where the tensor begins at offset 0.
+func NewWriter(w io.WriterAt, c Codes) *Writer { return &Writer{codes: c, w: w} }
+
+// edge is a byte of which only some codes are known yet.
+type edge struct {
+	value byte
+	codes int
+}
+
+// Write packs the codes q into buf and writes them as elements off, off+1, … It adds
+// to a checksum: first the bytes that the codes fill, and each code that shares a byte
+// with others as a byte of its own.
+func (p *Writer) Write(buf, q []byte, off int64, sum *uint32) error {
+	n, body := p.codes.cut(off, int64(len(q)))
+	if err := p.partial(q[:n], off, sum); err != nil {
+		return err
+	}
+	q, off = q[n:], off+n
+	if body > 0 {
+		buf = buf[:int4.PackedLen(int(body), p.codes.Bits)]
+		int4.Pack(buf, q[:body], p.codes.Bits)
+		*sum = crc32.Update(*sum, Castagnoli, buf)
+		if _, err := p.w.WriteAt(buf, off*int64(p.codes.Bits)/8); err != nil {
+			return err
+		}
+	}
+	return p.partial(q[body:], off+body, sum)
+}
+
+// partial takes codes that do not fill a byte.
+func (p *Writer) partial(q []byte, off int64, sum *uint32) error {
+	if len(q) == 0 {
+		return nil
+	}
+	per := int64(8 / p.codes.Bits)
+	at := off / per
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	e := p.edges[at]
+	for i, c := range q {
+		shift := (off%per + int64(i)) * int64(p.codes.Bits)
+		c &= 1<<p.codes.Bits - 1
+		*sum = crc32.Update(*sum, Castagnoli, []byte{c})
+		e.value |= c << shift
+	}
+	e.codes += len(q)
+	if int64(e.codes) < p.codesIn(at, per) {
+		if p.edges == nil {
+			p.edges = map[int64]edge{}
+		}
+		p.edges[at] = e
+		return nil
+	}
+	delete(p.edges, at)
+	_, err := p.w.WriteAt([]byte{e.value}, at)
+	return err
+}
+
+// codesIn is the number of codes that byte at holds, of at most per.
+func (p *Writer) codesIn(at, per int64) int64 {
+	if p.codes.Pitch > p.codes.K { // rows fill whole bytes
+		return min(per, p.codes.K-at*per%p.codes.Pitch)
+	}
+	return min(per, p.codes.Size()-at*per)
+}
+
+// WriteRuns writes codes, each run where it lies. *buf is for the packed bytes.
+func (p *Writer) WriteRuns(buf *[]byte, q []byte, runs iter.Seq[Run], sum *uint32) error {
+	packed := buffer.Grow(buf, int64(len(q)))
+	for r := range runs {
+		if err := p.Write(packed, q[r.From:r.From+r.N], r.At, sum); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// SumRuns adds to a checksum what WriteRuns added for these runs. *buf is for the
+// packed bytes.
+func (p Codes) SumRuns(sum uint32, buf *[]byte, r io.ReaderAt, runs iter.Seq[Run]) (uint32, error) {
+	for piece := range runs {
+		var err error
+		if sum, err = p.sum(sum, buf, r, piece.At, piece.N); err != nil {
+			return 0, err
+		}
+	}
+	return sum, nil
+}
+
+// sum adds to a checksum what Write adds for n codes from element off on.
+func (p Codes) sum(sum uint32, buf *[]byte, r io.ReaderAt, off, n int64) (uint32, error) {
+	per := int64(8 / p.Bits)
+	first := off % per
+	raw := buffer.Grow(buf, (first+n+per-1)/per)
+	if err := buffer.ReadFull(r, raw, off/per); err != nil {
+		return 0, err
+	}
+	single := func(i int64) { // code i of raw
+		c := raw[i/per] >> (i % per * int64(p.Bits)) & (1<<p.Bits - 1)
+		sum = crc32.Update(sum, Castagnoli, []byte{c})
+	}
+	head, body := p.cut(off, n)
+	for i := range head {
+		single(first + i)
+	}
+	if body > 0 {
+		from := (first + head) / per
+		sum = crc32.Update(sum, Castagnoli, raw[from:from+(body+per-1)/per])
+	}
+	for i := head + body; i < n; i++ {
+		single(first + i)
+	}
+	return sum, nil
+}

@@ -1,0 +1,91 @@
+package packing
+
+import (
+	"iter"
+
+	"onnxquant/internal/buffer"
+)
+
+// Placement says where elements lie in the tensor that stores them. They are seen as
+// [Outer, K, Inner] and stored in this order, or turned: as Outer × Inner rows of K
+// elements. Rows of K may be padded.
+type Placement struct {
+	Outer, K, Inner int64
+	Turned          bool
+	Pitch           int64 // elements from the start of one row of K to the next, where rows lie together
+}
+
+// InOrder places elements in the order [outer, k, inner], without padding.
+func InOrder(outer, k, inner int64) Placement {
+	return Placement{Outer: outer, K: k, Inner: inner, Pitch: k}
+}
+
+// Size is the number of elements of the tensor, padding included.
+func (s Placement) Size() int64 { return s.Outer * s.Inner * s.Pitch }
+
+// Run is a piece of a tensor: elements From, …, From+N-1 of a buffer are its elements
+// At, …, At+N-1.
+type Run struct{ From, At, N int64 }
+
+// Arrange brings rows × n elements of a chunk into the order in which they are
+// stored, by way of *buf if they change places.
+func Arrange[T any](s Placement, buf *[]T, x []T, rows, n int64) []T {
+	if !s.Turned {
+		return x
+	}
+	turned := buffer.Grow(buf, rows*n)
+	Transpose(turned, x, int(rows), int(n))
+	return turned
+}
+
+// Runs yields where the arranged elements of a chunk lie: rows × n of them, n of
+// each row, from element off on.
+func (s Placement) Runs(off, rows, n int64) iter.Seq[Run] {
+	return func(yield func(Run) bool) {
+		switch {
+		case s.Turned: // the chunk is a part of one of the outer matrices
+			at := off % (s.K * s.Inner)
+			row := off/(s.K*s.Inner)*s.Inner + at%s.Inner
+			first := at / s.Inner
+			if rows == s.Pitch {
+				yield(Run{0, row*s.Pitch + first, n * rows})
+				return
+			}
+			for i := range n {
+				if !yield(Run{i * rows, (row+i)*s.Pitch + first, rows}) {
+					return
+				}
+			}
+		case s.Inner > 1 || s.Pitch == s.K:
+			for r := range rows {
+				if !yield(Run{r * n, off + r*s.Inner, n}) {
+					return
+				}
+			}
+		default: // padded rows
+			for from := int64(0); from < n; {
+				row, first := (off+from)/s.K, (off+from)%s.K
+				part := min(s.K-first, n-from)
+				if !yield(Run{from, row*s.Pitch + first, part}) {
+					return
+				}
+				from += part
+			}
+		}
+	}
+}
+
+// Transpose turns rows × n elements into n × rows, a few rows at a time so that
+// what is written stays in the cache.
+func Transpose[T any](dst, src []T, rows, n int) {
+	const most = 16
+	for first := 0; first < rows; first += most {
+		last := min(first+most, rows)
+		for c := range n {
+			column := dst[c*rows+first : c*rows+last]
+			for i := range column {
+				column[i] = src[(first+i)*n+c]
+			}
+		}
+	}
+}

@@ -1,0 +1,96 @@
+package quantize
+
+import (
+	"context"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/kernels"
+	"onnxquant/internal/work"
+)
+
+// ElementBytes is an upper bound of the memory of Buffers for an element of a tile: as
+// float32, in the file (float16 or a copy), coded, turned, packed and decoded. A
+// float64 takes more; it is rare.
+const ElementBytes = 4 + 2 + 1 + 1 + 1 + 4
+
+// Buffers are the memory of one worker. They grow to the size of a tile and are used
+// again for the next one.
+type Buffers struct {
+	raw     []byte    // elements as they are in the file
+	x       []float32 // elements of a chunk
+	decoded []float32 // what their codes stand for
+	column  []float32 // elements of some columns, one after the other
+	codes   []byte    // one a byte
+	stored  []byte    // codes or zero points in the order in which they are stored
+	packed  []byte    // codes as they are stored
+
+	lo, hi, scale []float32 // of the tile's blocks
+	zero          []byte
+	storedScale   []float32
+	scaleBytes    []byte
+
+	blocks blockBuffers
+}
+
+// makeRoom makes room for the ranges, scales and zero points of a tile's blocks.
+func (b *Buffers) makeRoom(t Tile) {
+	clear(buffer.Grow(&b.lo, t.scales))
+	clear(buffer.Grow(&b.hi, t.scales))
+	buffer.Grow(&b.scale, t.scales)
+	buffer.Grow(&b.zero, t.scales)
+}
+
+// load reads the elements of a chunk as float32. A float64 beyond its range becomes
+// infinite.
+func (b *Buffers) load(ctx context.Context, t Tile, c chunk) error {
+	if err := work.Stopped(ctx); err != nil {
+		return err
+	}
+	x := buffer.Grow(&b.x, c.rows*c.n)
+	size := t.DType.Bits() / 8
+	raw := kernels.Bytes(x)
+	if t.DType != dtype.Float32 {
+		raw = buffer.Grow(&b.raw, c.rows*c.n*size)
+	}
+	if err := t.Source.ReadRows(raw, c.off*size, c.rows, c.n*size, t.Inner*size); err != nil {
+		return err
+	}
+	t.DType.Decode(x, raw)
+	return nil
+}
+
+// slab is the part of the buffers that one slab of a tile takes.
+type slab struct {
+	x, decoded, lo, hi, scale []float32
+	codes, zero               []byte
+}
+
+// slabs yields the parts of the buffers of a chunk whose blocks lie in columns.
+func (b *Buffers) slabs(t Tile) func(yield func(slab) bool) {
+	return func(yield func(slab) bool) {
+		at := int64(0)
+		for i := range t.slabs {
+			n := int64(len(b.x)) // one slab, or a part of it
+			if t.slabs > 1 {
+				first, last := t.slabRows(t.slab + i)
+				n = (last - first) * t.width
+			}
+			s := i * t.width
+			p := slab{
+				x: b.x[at : at+n], lo: b.lo[s : s+t.width], hi: b.hi[s : s+t.width],
+				scale: b.scale[s : s+t.width], zero: b.zero[s : s+t.width],
+			}
+			if int64(len(b.codes)) >= at+n {
+				p.codes = b.codes[at : at+n]
+			}
+			if int64(len(b.decoded)) >= at+n {
+				p.decoded = b.decoded[at : at+n]
+			}
+			if !yield(p) {
+				return
+			}
+			at += n
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package quantize
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/crc32"
+
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/packing"
+)
+
+// findScales finds the scales of a tile's blocks. It leaves the elements in memory if
+// the tile is one chunk. It reports whether all elements are finite.
+func (t Tile) findScales(ctx context.Context, b *Buffers, c Codec, chunks []chunk) (finite bool, err error) {
+	b.makeRoom(t)
+	for _, part := range chunks {
+		if err := b.load(ctx, t, part); err != nil {
+			return true, err
+		}
+		t.observe(b, c, part)
+	}
+	return c.Scales(b.scale, b.zero, b.lo, b.hi), nil
+}
+
+// observe widens the ranges of a tile's blocks by the chunk in memory.
+func (t Tile) observe(b *Buffers, c Codec, part chunk) {
+	if t.Inner == 1 {
+		c.ObserveBlocks(b.lo, b.hi, b.x, int(min(part.n, t.K)), int(t.Block))
+		return
+	}
+	for s := range b.slabs(t) {
+		c.ObserveColumns(s.lo, s.hi, s.x)
+	}
+}
+
+// eachChunk narrows the ranges of a tile whose scales were found, and calls do with
+// each chunk in memory.
+func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk, do func(chunk) error) error {
+	if err := t.narrow(ctx, b, c, chunks); err != nil {
+		return err
+	}
+	c.Scales(b.scale, b.zero, b.lo, b.hi)
+	for _, part := range chunks {
+		if len(chunks) > 1 {
+			if err := b.load(ctx, t, part); err != nil {
+				return err
+			}
+		}
+		if err := do(part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode sets b.codes to the codes of a chunk, and measures how far they are from it.
+func (t Tile) encode(b *Buffers, c Codec, part chunk) (errors errstat.Stats) {
+	buffer.Grow(&b.codes, int64(len(b.x)))
+	if t.Inner == 1 {
+		return c.QuantizeBlocks(b.codes, b.x, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block))
+	}
+	for s := range b.slabs(t) {
+		errors.Merge(c.QuantizeColumns(s.codes, s.x, s.scale, s.zero))
+	}
+	return errors
+}
+
+// decode sets b.decoded to what b.codes, the codes of a chunk, stand for.
+func (t Tile) decode(b *Buffers, c Codec, part chunk) {
+	buffer.Grow(&b.decoded, int64(len(b.x)))
+	if t.Inner == 1 {
+		c.DecodeBlocks(b.decoded, b.codes, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block))
+		return
+	}
+	for s := range b.slabs(t) {
+		c.DecodeColumns(s.decoded, s.codes, s.scale, s.zero)
+	}
+}
+
+// writeCodes writes the codes of a chunk.
+func (t Tile) writeCodes(b *Buffers, part chunk, to *sinks, out *Outcome) error {
+	if to.codes == nil {
+		return nil
+	}
+	if t.Offset {
+		addHalf(b.codes, t.Bits)
+	}
+	stored := packing.Arrange(t.CodesAt, &b.stored, b.codes, part.rows, part.n)
+	return to.codes.WriteRuns(&b.packed, stored, t.CodesAt.Runs(part.off, part.rows, part.n), &out.sum)
+}
+
+// addHalf adds half their range to signed codes, which makes them unsigned.
+func addHalf(q []byte, bits int) {
+	const all = 0x0101010101010101
+	top, mask := uint64(all<<(bits-1)), uint64(all*(1<<bits-1))
+	for len(q) >= 8 {
+		binary.LittleEndian.PutUint64(q, (binary.LittleEndian.Uint64(q)^top)&mask)
+		q = q[8:]
+	}
+	for i := range q {
+		q[i] = (q[i] ^ byte(top)) & byte(mask)
+	}
+}
+
+// writeScales writes the scales and zero points of a tile.
+func (t Tile) writeScales(b *Buffers, to *sinks, out *Outcome) error {
+	rows, n := t.scaleGrid()
+	raw := buffer.Grow(&b.scaleBytes, t.ScaleType.Bytes(t.scales))
+	encodeScales(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.scale, rows, n), t.ScaleType)
+	out.sum = crc32.Update(out.sum, packing.Castagnoli, raw)
+	size := int64(len(raw)) / t.scales
+	for r := range t.ScalesAt.Runs(t.first, rows, n) {
+		if _, err := to.parts.Scales.WriteAt(raw[r.From*size:(r.From+r.N)*size], r.At*size); err != nil {
+			return err
+		}
+	}
+	if to.zeros == nil {
+		return nil
+	}
+	stored := packing.Arrange(t.ZerosAt, &b.stored, b.zero, rows, n)
+	return to.zeros.WriteRuns(&b.packed, stored, t.ZerosAt.Runs(t.first, rows, n), &out.sum)
+}

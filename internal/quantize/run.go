@@ -1,0 +1,303 @@
+package quantize
+
+import (
+	"context"
+	"encoding/binary"
+	"hash/crc32"
+	"math"
+	"sync/atomic"
+
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/packing"
+	"onnxquant/internal/work"
+	"onnxquant/quality"
+)
+
+// Run is the quantization of some weights. Its tiles can be worked on at the same time.
+type Run struct {
+	Weights []*Weight
+	Tiles   []Tile
+
+	limit   int64         // elements that a worker holds at a time
+	of      []int         // the weight of each tile
+	codecs  []Codec       // of the weights, with the scale of the whole tensor once it is known
+	tensors []float32     // scales of whole tensors
+	broken  []atomic.Bool // weights that cannot be quantized
+	spoiled atomic.Bool   // one of them is: the output will be discarded
+	sinks   []sinks
+}
+
+// sinks are where a weight's parts go.
+type sinks struct {
+	parts        Sinks
+	codes, zeros *packing.Writer
+}
+
+// NewRun cuts weights into tiles of at most limit elements.
+func NewRun(weights []*Weight, limit int64) *Run {
+	r := &Run{
+		Weights: weights, limit: limit,
+		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), broken: make([]atomic.Bool, len(weights)),
+	}
+	for i, w := range weights {
+		r.codecs[i] = w.Codec
+		most := limit
+		if w.Encoding != nil {
+			most /= 2 // elements are in memory twice
+		}
+		for t := range w.tiles(most) {
+			r.Tiles, r.of = append(r.Tiles, t), append(r.of, i)
+		}
+	}
+	return r
+}
+
+// WriteTo tells the run where the parts of its weights go.
+func (r *Run) WriteTo(parts []Sinks) {
+	r.sinks = make([]sinks, len(parts))
+	for i, p := range parts {
+		w, s := r.Weights[i], &r.sinks[i]
+		s.parts = p
+		if p.Codes != nil {
+			s.codes = packing.NewWriter(p.Codes, packing.Codes{Bits: w.Bits, Placement: w.CodesAt})
+		}
+		if p.Zeros != nil {
+			s.zeros = packing.NewWriter(p.Zeros, packing.Codes{Bits: w.Bits, Placement: w.ZerosAt})
+		}
+	}
+}
+
+// Outcome is what quantizing a tile found out.
+type Outcome struct {
+	Errors errstat.Stats
+	sum    uint32 // checksum of what was written: codes, scales, zero points
+}
+
+// SourceBytes is the number of bytes that a tile is read from.
+func (t Tile) SourceBytes() int64 { return t.DType.Bytes(t.size()) }
+
+// CodeBytes is the number of bytes of a tile's codes.
+func (t Tile) CodeBytes() int64 { return (t.size()*int64(t.Bits) + 7) / 8 }
+
+// TwoLevelBytes is the number of bytes that FindTensorScales reads.
+func (r *Run) TwoLevelBytes() (n int64) {
+	for _, t := range r.Tiles {
+		if t.TwoLevel {
+			n += t.SourceBytes()
+		}
+	}
+	return n
+}
+
+// FindTensorScales finds the scales of whole tensors in two-level formats, in a pass of
+// its own over them, and writes them.
+func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(bytes int64)) error {
+	var tiles []int
+	for i, t := range r.Tiles {
+		if t.TwoLevel {
+			tiles = append(tiles, i)
+		}
+	}
+	peaks := make([]float32, len(tiles))
+	err := work.Each(ctx, workers, len(tiles), func(ctx context.Context, b *Buffers, i int) error {
+		t := r.Tiles[tiles[i]]
+		defer progress(t.SourceBytes())
+		for _, c := range t.chunks(r.limit) {
+			if err := b.load(ctx, t, c); err != nil {
+				return err
+			}
+			t.Codec.ObserveBlocks(nil, peaks[i:i+1], b.x, len(b.x), len(b.x))
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for i, tile := range tiles {
+		amax := &r.tensors[r.of[tile]]
+		*amax = max(*amax, peaks[i]) // NaN stays NaN
+	}
+	for i, w := range r.Weights {
+		if !w.TwoLevel {
+			continue
+		}
+		if r.codecs[i], r.tensors[i], err = rescaled(w.Codec, r.tensors[i]); err != nil {
+			r.spoil(i)
+			continue
+		}
+		if r.sinks == nil {
+			continue
+		}
+		if _, err := r.sinks[i].parts.TensorScale.WriteAt(r.tensorScale(i), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// tensorScale is the scale of a whole tensor as it is stored.
+func (r *Run) tensorScale(weight int) []byte {
+	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(r.tensors[weight]))
+}
+
+// TensorScaleIs reports whether the content of a weight's part is the scale that was
+// written.
+func (r *Run) TensorScaleIs(weight int, from Contents) (bool, error) {
+	var raw [4]byte
+	if err := buffer.ReadFull(from.TensorScale, raw[:], 0); err != nil {
+		return false, err
+	}
+	return string(raw[:]) == string(r.tensorScale(weight)), nil
+}
+
+func (r *Run) spoil(weight int) {
+	r.broken[weight].Store(true)
+	r.spoiled.Store(true)
+}
+
+// Broken reports whether a weight holds what cannot be quantized, such as NaN.
+func (r *Run) Broken(weight int) bool { return r.broken[weight].Load() }
+
+// Spoiled reports whether any weight is broken: the output will be discarded. Then the
+// run only looks for other weights that are.
+func (r *Run) Spoiled() bool { return r.spoiled.Load() }
+
+// Quantize turns a tile into codes, scales and zero points, and writes them. It reports
+// the input bytes of what it has done to progress, if that takes long.
+func (r *Run) Quantize(ctx context.Context, b *Buffers, tile int, out *Outcome, progress func(bytes int64)) error {
+	weight := r.of[tile]
+	if r.Broken(weight) {
+		return nil
+	}
+	finite, err := r.quantize(ctx, b, r.Tiles[tile], weight, out, progress)
+	if !finite {
+		r.spoil(weight)
+	}
+	return err
+}
+
+func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out *Outcome, progress func(bytes int64)) (finite bool, err error) {
+	if t.Encoding != nil {
+		return r.quantizeBlocks(ctx, b, t, weight, out)
+	}
+	codec, chunks := r.codecs[weight], t.chunks(r.limit)
+	if finite, err = t.findScales(ctx, b, codec, chunks); !finite || err != nil || r.Spoiled() {
+		return finite, err
+	}
+	to := &r.sinks[weight]
+	err = t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
+		out.Errors.Merge(t.encode(b, codec, c))
+		if len(chunks) > 1 {
+			progress(t.DType.Bytes(c.rows * c.n))
+		}
+		return t.writeCodes(b, c, to, out)
+	})
+	if err != nil {
+		return true, err
+	}
+	return true, t.writeScales(b, to, out)
+}
+
+// quantizeBlocks turns a tile of a blockwise format into its parts.
+func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int, out *Outcome) (finite bool, err error) {
+	x, decoded, err := b.makeBlocks(ctx, t)
+	if err != nil || decoded == nil {
+		return false, err
+	}
+	out.Errors.Add(x, decoded)
+	if r.Spoiled() {
+		return true, nil
+	}
+	to := &r.sinks[weight]
+	if err := t.writeCodes(b, t.chunks(0)[0], to, out); err != nil {
+		return true, err
+	}
+	if err := t.writeScales(b, to, out); err != nil {
+		return true, err
+	}
+	return true, t.writeDetails(b, to, out)
+}
+
+// Measure adds up the errors of a tile and writes nothing.
+func (r *Run) Measure(ctx context.Context, b *Buffers, tile int, sums *quality.Sums) error {
+	weight := r.of[tile]
+	if r.Broken(weight) {
+		return nil
+	}
+	finite, err := r.measure(ctx, b, r.Tiles[tile], r.codecs[weight], sums)
+	if !finite {
+		r.broken[weight].Store(true)
+	}
+	return err
+}
+
+func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, codec Codec, sums *quality.Sums) (finite bool, err error) {
+	if t.Encoding != nil {
+		x, decoded, err := b.makeBlocks(ctx, t)
+		if err != nil || decoded == nil {
+			return false, err
+		}
+		sums.Add(x, decoded)
+		return true, nil
+	}
+	chunks := t.chunks(r.limit)
+	if finite, err = t.findScales(ctx, b, codec, chunks); !finite || err != nil {
+		return finite, err
+	}
+	return true, t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
+		t.encode(b, codec, c)
+		t.decode(b, codec, c)
+		sums.Add(b.x, b.decoded)
+		return nil
+	})
+}
+
+// Read hands the elements of a tile to do, as float32, a piece at a time.
+func (r *Run) Read(ctx context.Context, b *Buffers, tile int, do func(x []float32) error) error {
+	t := r.Tiles[tile]
+	for _, c := range t.chunks(r.limit) {
+		if err := b.load(ctx, t, c); err != nil {
+			return err
+		}
+		if err := do(b.x); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Written reports whether the contents of a weight's parts are, in a tile, what
+// Quantize wrote.
+func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, error) {
+	t := r.Tiles[tile]
+	sum, err := uint32(0), error(nil)
+	if from.Codes != nil {
+		codes := packing.Codes{Bits: t.Bits, Placement: t.CodesAt}
+		for _, c := range t.chunks(r.limit) {
+			if sum, err = codes.SumRuns(sum, &b.packed, from.Codes, t.CodesAt.Runs(c.off, c.rows, c.n)); err != nil {
+				return false, err
+			}
+		}
+	}
+	rows, n := t.scaleGrid()
+	size := t.ScaleType.Bits() / 8
+	raw := buffer.Grow(&b.scaleBytes, t.scales*size)
+	for r := range t.ScalesAt.Runs(t.first, rows, n) {
+		if err := buffer.ReadFull(from.Scales, raw[r.From*size:(r.From+r.N)*size], r.At*size); err != nil {
+			return false, err
+		}
+	}
+	sum = crc32.Update(sum, packing.Castagnoli, raw)
+	if from.Zeros != nil {
+		zeros := packing.Codes{Bits: t.Bits, Placement: t.ZerosAt}
+		if sum, err = zeros.SumRuns(sum, &b.packed, from.Zeros, t.ZerosAt.Runs(t.first, rows, n)); err != nil {
+			return false, err
+		}
+	}
+	sum, err = t.sumDetails(b, sum, from.Details)
+	return err == nil && sum == out.sum, err
+}
+
+// WeightOf is the index of a tile's weight.
+func (r *Run) WeightOf(tile int) int { return r.of[tile] }

@@ -1,0 +1,201 @@
+package quantize
+
+import "iter"
+
+// Tile is a part of a weight that one worker quantizes at a time: some blocks,
+// whole, whose elements fill the worker's buffer at most once, or a single
+// stripe of blocks that has to be read in several steps.
+//
+// A weight is seen as [outer, k, inner], with blocks along k. If inner is 1,
+// blocks lie in rows: a tile is a stretch of elements made of whole blocks.
+// Otherwise blocks lie in columns: a tile is some slabs of all columns, a slab
+// being the rows of k that share scales, or the columns from col on of one
+// slab, or of several, width of them.
+type Tile struct {
+	*Weight
+
+	off, n int64 // elements, if they are contiguous
+	slab   int64 // first slab, counted through outer
+	slabs  int64
+	col    int64 // first column
+	width  int64 // columns
+
+	first, scales int64 // first scale and their number
+}
+
+// nearTile is a number of elements that the caches hold between two passes.
+const nearTile = 1 << 19
+
+// tiles cuts a weight into tiles of at most limit elements, or of one block
+// where that is more.
+func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
+	return func(yield func(Tile) bool) {
+		switch {
+		case w.Inner == 1 && w.Importance != nil: // rows are whole
+			w.rowTiles(max(min(limit, nearTile), w.K), yield)
+		case w.Inner == 1:
+			w.rowTiles(min(limit, nearTile), yield)
+		case w.CodesAt.Turned || w.Importance != nil:
+			w.turnedTiles(limit, yield)
+		case w.slabSize() <= limit:
+			w.slabTiles(limit, yield)
+		default:
+			w.stripeTiles(limit, yield)
+		}
+	}
+}
+
+// slabSize is the number of elements of a full slab.
+func (w *Weight) slabSize() int64 { return min(w.Block, w.K) * w.Inner }
+
+// rowTiles cuts a weight whose blocks lie in rows of k elements.
+func (w *Weight) rowTiles(limit int64, yield func(Tile) bool) {
+	if w.K <= limit {
+		rows := limit / w.K
+		for r := int64(0); r < w.Outer; r += rows {
+			n := min(rows, w.Outer-r)
+			if !yield(Tile{Weight: w, off: r * w.K, n: n * w.K, first: r * w.Blocks(), scales: n * w.Blocks()}) {
+				return
+			}
+		}
+		return
+	}
+	step := max(limit/w.Block, 1) * w.Block
+	for r := range w.Outer {
+		for at := int64(0); at < w.K; at += step {
+			n := min(step, w.K-at)
+			if !yield(Tile{Weight: w, off: r*w.K + at, n: n, first: r*w.Blocks() + at/w.Block, scales: (n-1)/w.Block + 1}) {
+				return
+			}
+		}
+	}
+}
+
+// slabTiles cuts a weight whose blocks lie in columns into runs of slabs.
+func (w *Weight) slabTiles(limit int64, yield func(Tile) bool) {
+	per := max(1, min(limit, nearTile)/w.slabSize())
+	total := w.Outer * w.Blocks()
+	for s := int64(0); s < total; s += per {
+		n := min(per, total-s)
+		first, _ := w.slabRows(s)
+		_, last := w.slabRows(s + n - 1)
+		t := Tile{Weight: w, off: first * w.Inner, n: (last - first) * w.Inner, slab: s, slabs: n, width: w.Inner, first: s * w.Inner, scales: n * w.Inner}
+		if !yield(t) {
+			return
+		}
+	}
+}
+
+// minStripe keeps the pieces of a row that are read at once from becoming so small
+// that calls of the system take longer than reading.
+const minStripe = 16 << 10
+
+// stripeTiles cuts a weight whose slabs are large into stripes of columns.
+func (w *Weight) stripeTiles(limit int64, yield func(Tile) bool) {
+	least := int64(minStripe)
+	if w.Encoding != nil {
+		least = 1 // all of a tile is in memory at once
+	}
+	width := min(w.Inner, max(least, limit/min(w.Block, w.K)))
+	for s := range w.Outer * w.Blocks() {
+		for c := int64(0); c < w.Inner; c += width {
+			n := min(width, w.Inner-c)
+			if !yield(Tile{Weight: w, slab: s, slabs: 1, col: c, width: n, first: s*w.Inner + c, scales: n}) {
+				return
+			}
+		}
+	}
+}
+
+// turnedTiles cuts a weight whose columns are stored as rows, or encoded as such, into
+// stripes that go through as many slabs as fit, if they can be wide enough for that.
+func (w *Weight) turnedTiles(limit int64, yield func(Tile) bool) {
+	const leastWidth = 128 // columns, for the sake of reading
+	slab := min(w.Block, w.K)
+	width := min(w.Inner, max(leastWidth, limit/w.K))
+	slabs := min(w.Blocks(), max(1, limit/(slab*width)))
+	if w.Importance != nil {
+		slabs = w.Blocks() // some encodings look at all of a column
+	}
+	for o := range w.Outer {
+		for s := int64(0); s < w.Blocks(); s += slabs {
+			high := min(slabs, w.Blocks()-s)
+			for c := int64(0); c < w.Inner; c += width {
+				n := min(width, w.Inner-c)
+				first := o*w.Blocks() + s
+				if !yield(Tile{Weight: w, slab: first, slabs: high, col: c, width: n, first: first*w.Inner + c, scales: high * n}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// size is the number of the tile's elements.
+func (t Tile) size() int64 {
+	if t.n > 0 {
+		return t.n
+	}
+	first, last := t.rows()
+	return (last - first) * t.width
+}
+
+// scaleGrid tells how a tile's scales lie: rows of n.
+func (t Tile) scaleGrid() (rows, n int64) {
+	if t.n > 0 {
+		return 1, t.scales
+	}
+	return t.slabs, t.width
+}
+
+// slabRows returns the rows, of inner elements each, that slab s covers.
+func (w *Weight) slabRows(s int64) (first, last int64) {
+	o, b := s/w.Blocks(), s%w.Blocks()
+	return o*w.K + b*w.Block, o*w.K + min((b+1)*w.Block, w.K)
+}
+
+// rows returns the rows that a stripe covers.
+func (t Tile) rows() (first, last int64) {
+	first, _ = t.slabRows(t.slab)
+	_, last = t.slabRows(t.slab + t.slabs - 1)
+	return first, last
+}
+
+// chunk is a part of a tile that is in memory at once: rows × width elements,
+// or n elements in a row.
+type chunk struct {
+	off  int64 // of the first element in the weight
+	rows int64 // 1 where the elements are contiguous
+	n    int64 // elements in a row
+}
+
+// cut returns how much of n to take at a time if limit is the most: a multiple of 8, for
+// searches in pieces of a block, unless limit is less.
+func cut(limit, n int64) int64 {
+	if n <= limit || limit < 8 {
+		return limit
+	}
+	return limit &^ 7
+}
+
+// chunks cuts a tile into parts of at most limit elements.
+func (t Tile) chunks(limit int64) []chunk {
+	if t.Encoding != nil { // blocks are made as a whole
+		limit = t.Elements()
+	}
+	if t.n > 0 {
+		var cs []chunk
+		step := cut(limit, t.n)
+		for at := int64(0); at < t.n; at += step {
+			cs = append(cs, chunk{t.off + at, 1, min(step, t.n-at)})
+		}
+		return cs
+	}
+	first, last := t.rows()
+	rows := cut(max(limit/t.width, 1), last-first)
+	var cs []chunk
+	for r := first; r < last; r += rows {
+		cs = append(cs, chunk{r*t.Inner + t.col, min(rows, last-r), t.width})
+	}
+	return cs
+}

@@ -1,0 +1,66 @@
+// Package work runs tasks on several workers within a budget of memory.
+package work
+
+import (
+	"context"
+	"runtime"
+	"sync/atomic"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// DefaultMemory is the budget for buffers, in bytes, if none is asked for.
+const DefaultMemory = 64 << 20
+
+// The number of elements that a worker holds at a time. More save calls of the
+// system, fewer save memory.
+const (
+	fewest = 1 << 15
+	most   = 2 << 20
+)
+
+// Divide divides a budget of memory, in bytes: it returns how many workers there
+// are, at most threads (0: the number of CPUs), and how many elements each may hold
+// at a time, if an element takes perElement bytes of buffers.
+func Divide(threads int, memory, perElement int64) (workers int, elements int64) {
+	if threads == 0 {
+		threads = runtime.GOMAXPROCS(0)
+	}
+	workers = int(min(int64(threads), max(memory/(fewest*perElement), 1)))
+	return workers, min(max(memory/int64(workers)/perElement, fewest), most)
+}
+
+// Each hands tasks 0, …, n-1, in this order, to a number of workers, each with a B of
+// its own. When the context is done, no task begins; do sees the context and should
+// end soon.
+func Each[B any](ctx context.Context, workers, n int, do func(ctx context.Context, b *B, i int) error) error {
+	var next atomic.Int64
+	g, inner := errgroup.WithContext(ctx)
+	for range min(workers, n) {
+		g.Go(func() error {
+			b := new(B)
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= n || inner.Err() != nil {
+					return nil
+				}
+				if err := do(inner, b, i); err != nil {
+					return err
+				}
+			}
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return err
+	}
+	return context.Cause(ctx)
+}
+
+// Stopped returns why work is to end, nil if it is not. What takes long asks every
+// few milliseconds.
+func Stopped(ctx context.Context) error {
+	if ctx.Err() == nil {
+		return nil
+	}
+	return context.Cause(ctx)
+}

@@ -1,0 +1,54 @@
+package write
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"onnxquant/internal/modelfile"
+)
+
+// ErrVerify is wrapped by errors about a file that does not hold what was written to it.
+var ErrVerify = errors.New("verification failed")
+
+// File is a file that is made from a model. It appears whole or not at all, and the model
+// is never written to.
+type File struct {
+	Path     string
+	Model    *modelfile.Model
+	External bool // with an external data file beside it
+	NoVerify bool // do not read the file again
+
+	// Rename, if set, writes again what depends on the name of the external data file.
+	Rename func(w io.WriterAt, location string) error
+}
+
+// Content is what a file gets.
+type Content interface {
+	// Write writes everything to the target.
+	Write(ctx context.Context, t *modelfile.Target) error
+	// Verify reads the target again and compares it with what Write wrote.
+	Verify(ctx context.Context, t *modelfile.Target) error
+}
+
+// Write writes the file: content writes to temporary files and verifies them, then they
+// take their names.
+func (f File) Write(ctx context.Context, content Content) error {
+	target, err := modelfile.CreateTarget(ctx, f.Path, f.Model, f.External)
+	if err != nil {
+		return err
+	}
+	defer target.Abort()
+	err = content.Write(ctx, target)
+	if changed := f.Model.Unchanged(); changed != nil {
+		return changed
+	}
+	if err == nil && !f.NoVerify {
+		err = content.Verify(ctx, target)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", f.Path, err)
+	}
+	return target.Commit(f.Rename)
+}

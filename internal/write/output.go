@@ -1,0 +1,287 @@
+package write
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/spec"
+)
+
+// Output is a model that is to be written: its structure, and the contents that go into
+// the gaps which its tensors leave.
+type Output struct {
+	Contents []Piece
+
+	proto   *onnxpb.ModelProto
+	tensors []*onnxpb.TensorProto // Contents[i] is that of tensors[i], in the order of the structure
+	layout  *modelfile.Layout
+	size    int64   // of the external data file
+	offsets []int64 // in the external data file, of each content; -1 for those in the model file; nil without external data
+}
+
+// Piece is the content of one tensor.
+type Piece struct {
+	Size int64
+	Copy *modelfile.Payload // of the input; nil if it is made anew
+
+	initializer bool // it may be external data; tensors in attributes may not
+}
+
+// Limits of protobuf and of external data.
+const (
+	MaxEmbedded  = 1<<31 - 1
+	pageSize     = 4 << 10
+	largeContent = 64 << 10 // starts on a page
+	alignment    = 16
+)
+
+// InlineSize is the size up to which contents become part of the structure.
+const InlineSize = 1 << 10
+
+// New marks a tensor that was not in the input and whose content is written later.
+func New(t *onnxpb.TensorProto) { t.Payload = []uint32{0} }
+
+// Collect lists the contents of a copy: those of tensors that New marked, and the large
+// ones of the input.
+func Collect(c *graph.Copy) (*Output, error) {
+	o := &Output{proto: c.Proto}
+	for _, t := range modelfile.Tensors(c.Proto) {
+		p := Piece{Size: graph.SizeOf(t)}
+		old := c.OriginalTensor(t)
+		switch {
+		case old != nil && p.Size > InlineSize:
+			var err error
+			if p.Copy, err = c.Original.File.Payload(old); err != nil {
+				return nil, err
+			}
+			t.ExternalData, t.DataLocation = nil, nil
+		case old != nil || t.Payload == nil:
+			continue // in the structure
+		}
+		t.Payload = []uint32{uint32(len(o.Contents))}
+		o.Contents = append(o.Contents, p)
+		o.tensors = append(o.tensors, t)
+	}
+	graph.WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, t := range g.Initializer {
+			if i := Index(t); i >= 0 {
+				o.Contents[i].initializer = true
+			}
+		}
+	})
+	return o, nil
+}
+
+// Inline makes the small contents of the input part of the structure: adapters of the
+// opset may look at them, and they are not worth a gap. In typed fields they stay what
+// they were. Those of values that are gone are left alone.
+func Inline(c *graph.Copy, gone func(v *graph.Value) bool) error {
+	for _, t := range modelfile.Tensors(c.Proto) {
+		old := c.OriginalTensor(t)
+		if old == nil || graph.SizeOf(t) > InlineSize || dtype.DType(t.GetDataType()) == dtype.String || gone(c.Value(t)) {
+			continue
+		}
+		t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil
+		if err := c.Original.File.Inline(t, old); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Index is the place of a tensor's content among those that Collect listed, before they
+// are placed. It is -1 for none.
+func Index(t *onnxpb.TensorProto) int {
+	if t == nil || len(t.Payload) != 1 {
+		return -1
+	}
+	return int(t.Payload[0])
+}
+
+// Place lays out the output, with external data where it is wanted or needed.
+func (o *Output) Place(where spec.ExternalData) error {
+	if where != spec.ExternalAlways {
+		if err := o.encode(""); err != nil {
+			return err
+		}
+		if o.layout.Size <= MaxEmbedded {
+			return nil
+		}
+		if where == spec.ExternalNever {
+			return fmt.Errorf("the output would have %d bytes, more than the 2 GiB that one file may: leave external data to auto", o.layout.Size)
+		}
+	}
+	o.moveOut()
+	// Any name will do until the output's is known.
+	if err := o.encode("model.onnx.data"); err != nil {
+		return err
+	}
+	if o.layout.Size > MaxEmbedded {
+		return fmt.Errorf("the model file would have %d bytes, more than 2 GiB, even with external data: its large tensors are in attributes of nodes", o.layout.Size)
+	}
+	return nil
+}
+
+// moveOut gives the larger initializers a place in the data file. Tensors in attributes
+// stay: not every runtime looks for them outside.
+func (o *Output) moveOut() {
+	offsets := make([]int64, len(o.Contents))
+	for i, p := range o.Contents {
+		offsets[i] = -1
+		if p.Size <= InlineSize || !p.initializer {
+			continue
+		}
+		align := int64(alignment)
+		if p.Size >= largeContent {
+			align = pageSize
+		}
+		off := (o.size + align - 1) / align * align
+		offsets[i], o.size = off, off+p.Size
+	}
+	if o.size > 0 { // else there would be an empty file that nothing refers to
+		o.offsets = offsets
+	}
+}
+
+// encode lays out the model file, with its external data in a file named location.
+func (o *Output) encode(location string) (err error) {
+	sizes := make([]int64, len(o.Contents))
+	for i, t := range o.tensors {
+		sizes[i] = o.Contents[i].Size
+		if o.External() && o.offsets[i] >= 0 {
+			t.Payload = nil
+			t.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
+			t.ExternalData = []*onnxpb.StringStringEntryProto{
+				{Key: new("location"), Value: new(location)},
+				{Key: new("offset"), Value: new(strconv.FormatInt(o.offsets[i], 10))},
+				{Key: new("length"), Value: new(strconv.FormatInt(sizes[i], 10))},
+			}
+		}
+	}
+	o.layout, err = modelfile.NewLayout(o.proto, sizes)
+	return err
+}
+
+// External reports whether there is an external data file.
+func (o *Output) External() bool { return o.offsets != nil }
+
+// Size is that of all files together.
+func (o *Output) Size() int64 { return o.layout.Size + o.size }
+
+// Opset and IR are the versions of the model.
+func (o *Output) Opset() int64 { return graph.Opset(o.proto) }
+func (o *Output) IR() int64    { return o.proto.GetIrVersion() }
+
+// SetPath lays the output out for a file of that name. Sizes depend on it where there is
+// external data, because the model holds the data file's name.
+func (o *Output) SetPath(path string) error {
+	if !o.External() {
+		return nil
+	}
+	return o.encode(filepath.Base(modelfile.DataPath(path)))
+}
+
+// Rename writes the structure once more, for another name of the external data file.
+func (o *Output) Rename(w io.WriterAt, location string) error {
+	if err := o.encode(location); err != nil {
+		return err
+	}
+	return o.layout.WriteStructure(w)
+}
+
+// Begin writes the structure, and returns where each content goes.
+func (o *Output) Begin(target *modelfile.Target) ([]io.WriterAt, error) {
+	if err := o.layout.WriteStructure(target.Model); err != nil {
+		return nil, err
+	}
+	if target.Data != nil {
+		if err := target.Data.Truncate(o.size); err != nil {
+			return nil, err
+		}
+	}
+	sinks := make([]io.WriterAt, len(o.Contents))
+	for i := range sinks {
+		if o.External() && o.offsets[i] >= 0 {
+			sinks[i] = sink{target.Data, o.offsets[i]}
+		} else {
+			sinks[i] = sink{target.Model, o.layout.Offsets[i]}
+		}
+	}
+	return sinks, nil
+}
+
+// sink is the place in a file where a tensor's content goes.
+type sink struct {
+	file *os.File
+	base int64
+}
+
+// longWrite is the size from which on what is written goes to the disk at once.
+const longWrite = 64 << 10
+
+func (s sink) WriteAt(b []byte, off int64) (int, error) {
+	n, err := s.file.WriteAt(b, s.base+off)
+	if n >= longWrite {
+		modelfile.WriteBack(s.file, s.base+off, int64(n))
+	}
+	return n, err
+}
+
+// Reopen opens what was written, before it takes its name, and checks the structure. It
+// returns each content as it was written.
+func (o *Output) Reopen(target *modelfile.Target) (written *modelfile.Model, contents []io.ReaderAt, err error) {
+	written, err = target.Reopen()
+	if err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrVerify, err)
+	}
+	defer func() {
+		if err != nil {
+			written.Close()
+		}
+	}()
+	if _, err := graph.New(written); err != nil {
+		return nil, nil, fmt.Errorf("%w: %w", ErrVerify, err)
+	}
+	contents, err = o.find(written)
+	return written, contents, err
+}
+
+// find returns the contents in what was written.
+func (o *Output) find(written *modelfile.Model) ([]io.ReaderAt, error) {
+	var ours []*onnxpb.TensorProto
+	for _, t := range modelfile.Tensors(o.proto) {
+		ours = append(ours, t)
+	}
+	contents := make([]io.ReaderAt, 0, len(o.Contents))
+	i := 0
+	for where, t := range modelfile.Tensors(written.Proto) {
+		if i == len(ours) || t.GetName() != ours[i].GetName() {
+			return nil, fmt.Errorf("%w: %s is not where it was written", ErrVerify, where)
+		}
+		p, err := written.Payload(t)
+		if err != nil {
+			return nil, err
+		}
+		if n := len(contents); n < len(o.tensors) && o.tensors[n] == ours[i] {
+			if p == nil || p.Size() != o.Contents[n].Size {
+				return nil, fmt.Errorf("%w: %s has another size", ErrVerify, where)
+			}
+			contents = append(contents, p)
+		}
+		i++
+	}
+	if i != len(ours) || len(contents) != len(o.tensors) {
+		return nil, fmt.Errorf("%w: %d tensors, %d were written", ErrVerify, i, len(ours))
+	}
+	return contents, nil
+}
+
+// Name returns the name of a content's tensor, for messages.
+func (o *Output) Name(content int) string { return o.tensors[content].GetName() }
