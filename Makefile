@@ -21,7 +21,7 @@ GOLDEN := $(wildcard ../shared/golden)
 # Packages whose numbers must not depend on the processor.
 NUMBERS := ./internal/kernels ./internal/blocks ./int4 ./nvfp4 ./mx ./fp8 ./ggml ./qlora ./calib ./quality ./quantutil
 
-.PHONY: help build ort test check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
+.PHONY: help build ort test check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
@@ -40,6 +40,7 @@ help:
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
+	@echo 'make architecture  the picture in docs/architecture.md, from the imports'
 	@echo 'make licenses docs/licenses.md, from what the command is built of'
 	@echo 'make reproducible  two builds in two folders give the same bytes'
 	@echo 'make clean    remove what the others made, but for the Python packages'
@@ -146,6 +147,10 @@ audit:
 	if grep -q 'fetching vulnerabilities' build/audit.log; then \
 		echo 'not audited: the database of vulnerabilities cannot be reached'; \
 	else exit $$status; fi
+
+# From the imports of the packages.
+architecture:
+	go test ./internal/house -run TestArchitecture -update
 
 licenses:
 	$(TOOL) github.com/google/go-licenses@v1.6.0
