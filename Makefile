@@ -19,9 +19,9 @@ CORPUS  := testmodels/corpus
 GOLDEN := $(wildcard ../shared/golden)
 
 # Packages whose numbers must not depend on the processor.
-NUMBERS := ./internal/kernels ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil
+NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil
 
-.PHONY: help build ort test check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit licenses reproducible seeds clean
+.PHONY: help build ort test check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
@@ -32,7 +32,7 @@ help:
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
-	@echo 'make checksums  oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
+	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
@@ -40,6 +40,7 @@ help:
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
+	@echo 'make architecture  the picture in docs/architecture.md, from the imports'
 	@echo 'make licenses docs/licenses.md, from what the command is built of'
 	@echo 'make reproducible  two builds in two folders give the same bytes'
 	@echo 'make clean    remove what the others made, but for the Python packages'
@@ -67,7 +68,7 @@ golden:
 ifneq ($(GOLDEN),)
 	ONNXQUANT_GOLDEN=$(abspath $(GOLDEN)) go test -run Golden ./...
 else
-	@echo 'no ../shared/golden: only the golden data in testdata is compared'
+	@echo 'no ../shared/golden: only the golden data of internal/golden is compared'
 endif
 
 # Newer processors fuse multiplications with additions where they may.
@@ -82,9 +83,9 @@ cross:
 	done; done
 
 # The virtual environment is remade when the pinned versions change.
-$(VENV)/ready: oracle/requirements.txt
+$(VENV)/ready: test/oracle/requirements.txt
 	$(PYTHON) -m venv --clear $(VENV)
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r oracle/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r test/oracle/requirements.txt
 	@touch $@
 
 corpus: $(STRUCTS) $(HOSTILE)
@@ -99,20 +100,20 @@ $(HOSTILE): $(CORPUS)/gen_hostile.py $(CORPUS)/wire.py | $(VENV)/ready
 	$(VENV)/bin/python $(CORPUS)/gen_hostile.py --seed 11 --out $(@D)
 
 oracle: build corpus
-	$(VENV)/bin/python -m pytest -n $(JOBS) oracle
+	$(VENV)/bin/python -m pytest -n $(JOBS) test/oracle
 
 checksums: build corpus
-	$(VENV)/bin/python oracle/checksums.py --write
+	$(VENV)/bin/python test/oracle/checksums.py --write
 
 accuracy: build $(VENV)/ready
-	$(VENV)/bin/python oracle/accuracy.py
+	$(VENV)/bin/python test/oracle/accuracy.py
 
-$(VENV)/bench: bench/requirements.txt | $(VENV)/ready
-	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r bench/requirements.txt
+$(VENV)/bench: test/bench/requirements.txt | $(VENV)/ready
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r test/bench/requirements.txt
 	@touch $@
 
 bench: build $(VENV)/bench
-	$(VENV)/bin/python bench/compare.py
+	$(VENV)/bin/python test/bench/compare.py
 
 # protoc comes with grpcio-tools, protoc-gen-go with go.mod.
 proto:
@@ -123,7 +124,7 @@ proto:
 		--go_out=. --go_opt=module=onnxquant internal/onnxpb/onnx.proto
 
 fuzz:
-	./fuzz.sh $(FUZZTIME) $(FUZZJOBS)
+	./test/fuzz.sh $(FUZZTIME) $(FUZZJOBS)
 
 # The picked seeds are committed.
 seeds: corpus
@@ -146,6 +147,10 @@ audit:
 	if grep -q 'fetching vulnerabilities' build/audit.log; then \
 		echo 'not audited: the database of vulnerabilities cannot be reached'; \
 	else exit $$status; fi
+
+# From the imports of the packages.
+architecture:
+	go test ./internal/house -run TestArchitecture -update
 
 licenses:
 	$(TOOL) github.com/google/go-licenses@v1.6.0

@@ -12,6 +12,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"onnxquant/internal/golden"
 )
 
 // head begins a file with so many tensors and keys.
@@ -227,7 +229,11 @@ func TestTypes(t *testing.T) {
 
 // FuzzRead writes what it could read once more, and reads the same again.
 func FuzzRead(f *testing.F) {
-	paths, _ := filepath.Glob("../../testdata/golden/ggml/*.gguf")
+	root, err := golden.Folder()
+	if err != nil {
+		f.Fatal(err)
+	}
+	paths, _ := filepath.Glob(filepath.Join(root, "ggml", "*.gguf"))
 	for _, path := range paths {
 		b, err := os.ReadFile(path)
 		if err != nil {

@@ -4,9 +4,9 @@
 // case names a function, its parameters, its input arrays, and either its output
 // arrays or the fact that the reference fails. Arrays lie in data.bin in C order,
 // little-endian; scalars stand in cases.json, as the hexadecimal of their bits.
-// testdata/golden/README.md has the details.
+// testdata/README.md has the details.
 //
-// The folder is testdata/golden of this module, or, if the variable
+// The folder is testdata of this package, or, if the variable
 // ONNXQUANT_GOLDEN is set, the one it names and no other; a relative one is taken
 // from the module's root.
 package golden
@@ -135,7 +135,7 @@ func Folder() (string, error) {
 	}
 	dir := os.Getenv(Env)
 	if dir == "" {
-		dir = filepath.Join("testdata", "golden")
+		dir = filepath.Join("internal", "golden", "testdata")
 	}
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(root, dir)

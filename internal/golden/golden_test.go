@@ -105,10 +105,10 @@ func TestLoad(t *testing.T) {
 func TestFolder(t *testing.T) {
 	t.Setenv(Env, "")
 	own, err := Folder()
-	if err != nil || !strings.HasSuffix(filepath.ToSlash(own), "/testdata/golden") {
+	if err != nil || !strings.HasSuffix(filepath.ToSlash(own), "/internal/golden/testdata") {
 		t.Errorf("default folder %q, %v", own, err)
 	}
-	t.Setenv(Env, "testdata/golden/pack")
+	t.Setenv(Env, "internal/golden/testdata/pack")
 	if dir, err := Folder(); err != nil || dir != filepath.Join(own, "pack") {
 		t.Errorf("relative folder %q, %v", dir, err)
 	}

@@ -24,7 +24,7 @@ def tool():
     folder = tempfile.mkdtemp(prefix="evaluate")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     binary = pathlib.Path(folder, "evaluate")
-    subprocess.run(["go", "build", "-o", binary, "./oracle/evaluate"], cwd=ROOT, check=True)
+    subprocess.run(["go", "build", "-o", binary, "./test/oracle/evaluate"], cwd=ROOT, check=True)
     return binary
 
 

@@ -1,4 +1,4 @@
-package onnxquant
+package blocks_test
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package onnxquant
+package house
 
 import (
 	"os"
@@ -11,7 +11,7 @@ import (
 
 // docs/internals.md names each file of onnxq once.
 func TestInternals(t *testing.T) {
-	text, err := os.ReadFile("docs/internals.md")
+	text, err := os.ReadFile(root + "/docs/internals.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -23,7 +23,7 @@ func TestInternals(t *testing.T) {
 	}
 	slices.Sort(listed)
 	var files []string
-	paths, err := filepath.Glob("onnxq/*.go")
+	paths, err := filepath.Glob(root + "/onnxq/*.go")
 	if err != nil {
 		t.Fatal(err)
 	}

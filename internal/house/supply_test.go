@@ -1,10 +1,9 @@
-package onnxquant
+package house
 
 import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"regexp"
 	"slices"
 	"strings"
@@ -24,8 +23,7 @@ type goModule struct{ Path, Version string }
 // modules lists what the packages of this module are built of.
 func modules(t *testing.T) []goModule {
 	t.Helper()
-	lookAround(t)
-	out, err := exec.Command("go", "list", "-deps", "-f", `{{with .Module}}{"Path":"{{.Path}}","Version":"{{.Version}}"}{{end}}`, "./...").Output()
+	out, err := goTool(t, "list", "-deps", "-f", `{{with .Module}}{"Path":"{{.Path}}","Version":"{{.Version}}"}{{end}}`, "./...").Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,14 +70,14 @@ func TestWithoutGorgonia(t *testing.T) {
 			t.Errorf("%v: gorgonia is found: %v", args, found)
 		}
 	}
-	if out, err := exec.Command("go", "vet", "-tags", "nogorgonia", "./verify", "./internal/execute/evaluate", "./cmd/onnxquant").CombinedOutput(); err != nil {
+	if out, err := goTool(t, "vet", "-tags", "nogorgonia", "./verify", "./internal/execute/evaluate", "./cmd/onnxquant").CombinedOutput(); err != nil {
 		t.Errorf("%v: %s", err, out)
 	}
 }
 
 // Every dependency is listed with a licence that is known.
 func TestLicences(t *testing.T) {
-	text, err := os.ReadFile("docs/licenses.md")
+	text, err := os.ReadFile(root + "/docs/licenses.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import dataclass
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "build" / "bench"  # of models and outputs
 PER_MIB = 1 << 20 if sys.platform == "darwin" else 1 << 10  # of ru_maxrss
 

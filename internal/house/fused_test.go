@@ -1,4 +1,4 @@
-package onnxquant
+package house
 
 import (
 	"bufio"
@@ -14,7 +14,7 @@ import (
 // a function is inlined, and there its code is searched.
 
 // coders are the packages that find codes and scales.
-var coders = []string{"int4", "nvfp4", "formats/dtype", "formats/errstat", "formats/fp8", "formats/ggml", "formats/mx", "formats/qlora", "calib", "quantutil", "internal/kernels"}
+var coders = []string{"./int4", "./nvfp4", "./formats/dtype", "./formats/errstat", "./formats/fp8", "./formats/ggml", "./formats/mx", "./formats/qlora", "./calib", "./quantutil", "./internal/kernels"}
 
 // exact are functions, by the beginning of their names, whose products have no
 // rounding to lose.
@@ -27,11 +27,7 @@ var exact = map[string]string{
 }
 
 func TestNothingIsFused(t *testing.T) {
-	lookAround(t)
-	list := exec.Command("go", "list", "-export", "-f", "{{.Export}}")
-	for _, c := range coders {
-		list.Args = append(list.Args, "./"+c)
-	}
+	list := goTool(t, append([]string{"list", "-export", "-f", "{{.Export}}"}, coders...)...)
 	list.Env = append(os.Environ(), "GOOS=linux", "GOARCH=arm64", "CGO_ENABLED=0")
 	archives, err := list.Output()
 	if err != nil {

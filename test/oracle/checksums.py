@@ -3,7 +3,7 @@ under many settings. make checksums writes the file anew.
 
 As a script it prints what differs. It needs Python and the corpus (make corpus), no packages:
 
-    ONNXQUANT=path/to/onnxquant python3 oracle/checksums.py [--write]
+    ONNXQUANT=path/to/onnxquant python3 test/oracle/checksums.py [--write]
 """
 import hashlib
 import os

@@ -1,4 +1,4 @@
-"""Raises models with internal/opset, through oracle/opsetraise."""
+"""Raises models with internal/opset, through test/oracle/opsetraise."""
 import atexit
 import functools
 import json
@@ -25,7 +25,7 @@ def tool():
     folder = tempfile.mkdtemp(prefix="opsetraise")
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     binary = pathlib.Path(folder, "opsetraise")
-    subprocess.run(["go", "build", "-o", binary, "./oracle/opsetraise"], cwd=ROOT, check=True)
+    subprocess.run(["go", "build", "-o", binary, "./test/oracle/opsetraise"], cwd=ROOT, check=True)
     return binary
 
 

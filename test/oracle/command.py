@@ -4,7 +4,7 @@ import pathlib
 import subprocess
 from dataclasses import dataclass
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("ONNXQUANT", ROOT / "bin" / "onnxquant")).resolve()
 CORPUS = pathlib.Path(os.environ.get("ONNXQUANT_CORPUS", ROOT / "build" / "corpus"))
 TINYGPT = ROOT / "testmodels" / "tinygpt"

@@ -90,7 +90,7 @@ def speed():
             "onnxquant": lambda: onnxquant(path),
             "unverified": lambda: onnxquant(path, "--no-verify"),
             "cat": lambda: measure("cat", data(path)),
-            **{name: functools.partial(convert, sys.executable, ROOT / "bench" / "peers" / f"{name}_int4.py", path) for name in peers},
+            **{name: functools.partial(convert, sys.executable, ROOT / "test" / "bench" / "peers" / f"{name}_int4.py", path) for name in peers},
         }, fewer={name: PEERS[name].runs for name in peers})
     ours = f"{size / 1e9:.2f} GB in {r.seconds('onnxquant'):.2f} s"
     for name in peers:
