@@ -1,10 +1,11 @@
 package onnxq
 
 import (
-	"errors"
-
+	"onnxquant/internal/convert"
+	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/write"
 )
 
 // Errors wrap one of these, with the file and the tensor, node or offset in the
@@ -20,9 +21,9 @@ var (
 	// ErrTarget: the output cannot be written.
 	ErrTarget = modelfile.ErrTarget
 	// ErrStrict: Options.Strict wants a weight quantized that cannot be.
-	ErrStrict = errors.New("a selected weight cannot be quantized")
+	ErrStrict = discover.ErrStrict
 	// ErrCoverage: less is quantized than Options.MinCoverage wants.
-	ErrCoverage = errors.New("too little would be quantized")
+	ErrCoverage = convert.ErrCoverage
 	// ErrVerify: the output does not hold what was written to it.
-	ErrVerify = errors.New("verification failed")
+	ErrVerify = write.ErrVerify
 )

@@ -5,15 +5,11 @@ import (
 
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
-	"onnxquant/onnxq/recognize"
 )
 
 // Model is an opened ONNX model: its structure in memory, the contents of its
 // tensors on disk. It is not changed by planning or converting.
-type Model struct {
-	file  *modelfile.Model
-	index *graph.Graph
-}
+type Model struct{ graph *graph.Graph }
 
 // Open reads the structure of the model at path and checks it. External data
 // must lie below the model's folder. The model must be closed after use.
@@ -22,25 +18,20 @@ func Open(path string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m, err := newModel(file)
+	x, err := graph.New(file)
 	if err != nil {
 		file.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	return m, nil
-}
-
-func newModel(file *modelfile.Model) (*Model, error) {
-	index, err := graph.New(file)
-	return &Model{file, index}, err
+	return &Model{x}, nil
 }
 
 // Close releases the model's files.
-func (m *Model) Close() error { return m.file.Close() }
+func (m *Model) Close() error { return m.graph.File.Close() }
 
 // Size returns the bytes of the model file and of the external data it uses.
-func (m *Model) Size() int64 { return m.file.Size() }
+func (m *Model) Size() int64 { return m.graph.File.Size() }
 
-// QuantizedWeights lists the quantized weights of the main graph and of its
-// subgraphs, in the order of the nodes that decode them, and then those of functions.
-func (m *Model) QuantizedWeights() []*recognize.Weight { return recognize.Weights(m.index) }
+// Graph is what the model's values are made of and read by. The packages below onnxq
+// work on it.
+func (m *Model) Graph() *graph.Graph { return m.graph }

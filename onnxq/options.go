@@ -1,41 +1,42 @@
 package onnxq
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
-	"onnxquant/internal/reach"
-	"onnxquant/internal/target"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
 	"slices"
 	"strings"
-)
 
-const (
-	defaultMemory = 64 << 20
+	"onnxquant/internal/convert"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/target"
+	"onnxquant/internal/work"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 )
 
 // Options say how a model is quantized. The zero value of a field means the
 // default named beside it.
 type Options struct {
 	Bits      int            // 2, 4 or 8; default 4
-	Block     int            // elements along the reduction axis that share a scale, at least 2, or PerChannel; default 128, 32 for integers of 8 bits, or the format's own
-	Format    spec.Format    // one of Formats; default from Bits and ZeroPoint
+	Block     int            // elements along the reduction axis that share a scale, at least 2, or spec.PerChannel; default 128, 32 for integers of 8 bits, or the format's own
+	Format    spec.Format    // one of spec.Formats; default from Bits and ZeroPoint
 	ZeroPoint bool           // asymmetric codes: each block has a zero point
-	Algorithm string         // rtn
+	Algorithm spec.Algorithm // default RTN
 	ScaleRule spec.ScaleRule // of the microscaling formats; default the format's own
-	Range     string         // of the integer formats: what codes shall cover of a block, minmax (default), percentile:P or mse
+	Range     spec.Range     // of the integer formats: what the codes of a block cover; default MinMax
 	Target    spec.Target    // default Portable
 	Style     spec.Style     // default DQ, but NBits where the target is better off with it
 
-	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means every known one
+	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means all of KnownOps
 	Include     []string // globs on weight or node names: when given, only what matches
 	Exclude     []string // globs on weight or node names: left in float
 	MinElements int64    // weights of fewer elements stay in float
 
 	Precision *rules.Precision // overrides for single weights
 
-	Importance *rules.Importance // of what blocks run along, for the encodings of ggml
+	Importance *rules.Importance // of the columns of weights, for the encodings of ggml
 	Names      *rules.Names      // what weights are called there; nil: what they are called in the model
 
 	ExternalData spec.ExternalData // default ExternalAuto
@@ -50,104 +51,128 @@ type Options struct {
 	Progress func(done, total int64)
 }
 
+// KnownOps lists the operators whose weights can be quantized: those of ONNX, and of the
+// domain com.microsoft.
+func KnownOps() []string { return slices.Clone(reach.KnownOps) }
+
 var defaultOps = []string{"MatMul", "Gemm"}
 
 // Check finds what is wrong with the options whatever the model, such as a format
 // that the style or the target does not have. Model.Plan does the same.
 func (o Options) Check() error {
-	_, err := o.withDefaults()
+	_, err := o.resolve()
 	return err
 }
 
-func (o Options) withDefaults() (Options, error) {
-	if o.Block < 2 && o.Block != 0 && o.Block != spec.PerChannel {
-		return o, fmt.Errorf("block size %d: want at least 2, or -1 for one scale per channel", o.Block)
-	}
-	if o.Algorithm == "" {
-		o.Algorithm = "rtn"
-	}
-	if !slices.Contains(spec.KnownAlgorithms, o.Algorithm) {
-		return o, fmt.Errorf("algorithm %q is not known (known: %s)", o.Algorithm, strings.Join(spec.KnownAlgorithms, ", "))
-	}
-	if o.Format != spec.Float {
-		if _, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint); err != nil {
-			return o, err
+// resolve checks the options, fills in the defaults, and returns them as the stages take
+// them.
+func (o Options) resolve() (r convert.Options, err error) {
+	for _, check := range []func() error{o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkOps} {
+		if err := check(); err != nil {
+			return r, err
 		}
 	}
-	narrow, err := spec.ParseRange(o.Range)
-	if err != nil {
-		return o, err
-	}
-	if family := o.Format.Traits().Family; narrow.Name != "minmax" && o.Format != "" && o.Format != spec.Float && family != spec.Integer {
-		return o, fmt.Errorf("range %q is for integer formats, not for %s", o.Range, o.Format)
-	}
-	o.Range = narrow.String()
-	if o.Importance != nil && o.Precision == nil && o.Format.Encoding() == nil {
-		return o, errors.New("an importance matrix is for the encodings of ggml, such as q4_k")
-	}
-	switch o.ScaleRule {
-	case "", spec.RuleOCP, spec.RuleCeil:
-	default:
-		return o, fmt.Errorf("scale rule %q: want ocp or ceil", o.ScaleRule)
-	}
-	if o.Target == "" {
-		o.Target = spec.Portable
-	}
-	r := target.Of(o.Target)
-	if r == nil {
-		return o, fmt.Errorf("target %q is not known (known: %s)", o.Target, spec.JoinTargets())
-	}
-	if o.Format != spec.Float {
-		format, block, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
-		if err != nil {
-			return o, err
-		}
-		if err := r.Check(o.Style, format, block, o.Block != 0); err != nil {
-			return o, err
-		}
-	}
-	switch o.Style {
-	case "", spec.DQ, spec.QDQ, spec.NBits:
-	default:
-		return o, fmt.Errorf("style %q: want dq, qdq or nbits", o.Style)
-	}
-	if family := o.Format.Traits().Family; o.Format != "" && o.Format != spec.Float {
-		switch {
-		case o.Style == spec.NBits && !o.Format.Scaled():
-			return o, fmt.Errorf("style nbits is of integers with a scale for each block, not of %s", o.Format)
-		case o.Style == spec.QDQ && family != spec.Integer && family != spec.Float8:
-			return o, fmt.Errorf("style qdq: QuantizeLinear does not make %s", o.Format)
-		}
+	r = convert.Options{
+		Discover: discover.Options{
+			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
+			Bits: o.Bits, Format: o.Format, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, Rule: o.ScaleRule, Range: o.Range,
+			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
+			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
+		},
+		ExternalData: cmp.Or(o.ExternalData, spec.ExternalAuto),
+		Threads:      o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
+		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Progress: o.Progress,
 	}
 	switch {
 	case len(o.Ops) == 0:
-		o.Ops = defaultOps
+		r.Discover.Ops = defaultOps
 	case slices.Contains(o.Ops, "all"):
-		o.Ops = reach.KnownOps
+		r.Discover.Ops = reach.KnownOps
 	}
-	for _, op := range o.Ops {
-		if !slices.Contains(reach.KnownOps, op) {
-			return o, fmt.Errorf("operator %q is not known (known: %s, all)", op, strings.Join(reach.KnownOps, ", "))
+	return r, nil
+}
+
+func (o Options) checkNumbers() error {
+	switch {
+	case o.Block < 2 && o.Block != 0 && o.Block != spec.PerChannel:
+		return fmt.Errorf("block size %d: want at least 2, or -1 for one scale per channel", o.Block)
+	case !(o.MinCoverage >= 0 && o.MinCoverage <= 1):
+		return fmt.Errorf("coverage %g: want 0 to 1", o.MinCoverage)
+	case o.MinElements < 0:
+		return fmt.Errorf("min elements %d is negative", o.MinElements)
+	}
+	if err := o.ExternalData.Check(); err != nil {
+		return err
+	}
+	return work.Check(o.Threads, o.Memory)
+}
+
+// checkFormat checks format, bits and block size, and what goes with some formats only.
+func (o Options) checkFormat() error {
+	if _, err := spec.ParseAlgorithm(string(cmp.Or(o.Algorithm, spec.RTN))); err != nil {
+		return err
+	}
+	if o.Format != spec.Float {
+		if _, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint); err != nil {
+			return err
 		}
 	}
-	switch o.ExternalData {
-	case "":
-		o.ExternalData = spec.ExternalAuto
-	case spec.ExternalAuto, spec.ExternalAlways, spec.ExternalNever:
+	if family := o.Format.Traits().Family; o.Range.Kind != spec.MinMax && o.formatGiven() && family != spec.Integer {
+		return fmt.Errorf("range %v is for integer formats, not for %s", o.Range, o.Format)
+	}
+	if o.Importance != nil && o.Precision == nil && o.Format.Encoding() == nil {
+		return errors.New("an importance matrix is for the encodings of ggml, such as q4_k")
+	}
+	switch o.ScaleRule {
+	case "", spec.RuleOCP, spec.RuleCeil:
+		return nil
+	}
+	return fmt.Errorf("scale rule %q: want ocp or ceil", o.ScaleRule)
+}
+
+// formatGiven reports whether a format was asked for, other than float.
+func (o Options) formatGiven() bool { return o.Format != "" && o.Format != spec.Float }
+
+// checkTarget refuses what the target can follow for no weight.
+func (o Options) checkTarget() error {
+	t := target.Of(cmp.Or(o.Target, spec.Portable))
+	if t == nil {
+		return fmt.Errorf("target %q is not known (known: %s)", o.Target, spec.JoinTargets())
+	}
+	if o.Format == spec.Float {
+		return nil
+	}
+	format, block, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
+	if err != nil {
+		return err
+	}
+	return t.Check(o.Style, format, block, o.Block != 0)
+}
+
+// checkStyle refuses formats that a style does not have.
+func (o Options) checkStyle() error {
+	family := o.Format.Traits().Family
+	switch o.Style {
+	case "", spec.DQ:
+	case spec.NBits:
+		if o.formatGiven() && !o.Format.Scaled() {
+			return fmt.Errorf("style nbits is of integers with a scale for each block, not of %s", o.Format)
+		}
+	case spec.QDQ:
+		if o.formatGiven() && family != spec.Integer && family != spec.Float8 {
+			return fmt.Errorf("style qdq: QuantizeLinear does not make %s", o.Format)
+		}
 	default:
-		return o, fmt.Errorf("external data %q: want auto, always or never", o.ExternalData)
+		return fmt.Errorf("style %q: want dq, qdq or nbits", o.Style)
 	}
-	switch {
-	case !(o.MinCoverage >= 0 && o.MinCoverage <= 1):
-		return o, fmt.Errorf("coverage %g: want 0 to 1", o.MinCoverage)
-	case o.MinElements < 0:
-		return o, fmt.Errorf("min elements %d is negative", o.MinElements)
-	case o.Threads < 0:
-		return o, fmt.Errorf("%d threads", o.Threads)
-	case o.Memory < 0:
-		return o, fmt.Errorf("%d bytes of memory", o.Memory)
-	case o.Memory == 0:
-		o.Memory = defaultMemory
+	return nil
+}
+
+func (o Options) checkOps() error {
+	for _, op := range o.Ops {
+		if op != "all" && !slices.Contains(reach.KnownOps, op) {
+			return fmt.Errorf("operator %q is not known (known: %s, all)", op, strings.Join(reach.KnownOps, ", "))
+		}
 	}
-	return o, nil
+	return nil
 }

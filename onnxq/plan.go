@@ -2,136 +2,143 @@ package onnxq
 
 import (
 	"errors"
-	"fmt"
-	"maps"
-	"slices"
 
-	"onnxquant/formats/dtype"
-	"onnxquant/internal/msg"
-	"onnxquant/internal/nearest"
-	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq/rules"
+	"onnxquant/internal/convert"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/rewrite"
 	"onnxquant/onnxq/spec"
 )
 
-// conversion is the part of a Plan that carries it out.
-type conversion struct {
-	model   *Model
-	opts    Options
-	to      *rewritten
-	workers int
-	limit   int64 // elements that each holds at a time
+// Plan says what a conversion will do. It is a function of the model's structure
+// and the options alone: no weight is read to make it. Weights that turn out to
+// hold NaN or infinity, or values too small for any scale, make Convert plan
+// again without them.
+//
+// A plan needs its Model to be open. Its methods change it, and must not run at
+// once.
+type Plan struct {
+	Tensors     []TensorPlan `json:"tensors"` // every float initializer and Constant
+	OpsetBefore int64        `json:"opset_before"`
+	OpsetAfter  int64        `json:"opset_after"`
+	IRBefore    int64        `json:"ir_before"`
+	IRAfter     int64        `json:"ir_after"`
+	InBytes     int64        `json:"in_bytes"`  // model file and external data
+	OutBytes    int64        `json:"out_bytes"` // exact size of what will be written
+	External    bool         `json:"external_data"`
+	Coverage    float64      `json:"coverage"` // share of the bytes of float tensors that is quantized
+	// BitsPerWeight is what an element of the quantized tensors takes, all in all.
+	BitsPerWeight float64  `json:"bits_per_weight"`
+	Warnings      []string `json:"warnings,omitempty"`
+
+	plan *convert.Plan
 }
 
 // Plan decides what becomes of every float tensor and how the output is laid
 // out. It reads no weights.
 func (m *Model) Plan(opts Options) (*Plan, error) {
-	return m.plan(opts, nil)
-}
-
-// exceptions are weights that do not become what the options say, with the
-// reasons.
-type exceptions struct {
-	left  map[*onnxpb.TensorProto]string // stay in float
-	plain map[*onnxpb.TensorProto]string // are in the style dq
-}
-
-// plan makes a plan that leaves alone the weights that turned out unfit, and
-// those that make the output larger than the input.
-func (m *Model) plan(opts Options, unfit map[*onnxpb.TensorProto]string) (*Plan, error) {
-	opts, err := opts.withDefaults()
+	resolved, err := opts.resolve()
 	if err != nil {
 		return nil, err
 	}
-	but := exceptions{map[*onnxpb.TensorProto]string{}, map[*onnxpb.TensorProto]string{}}
-	maps.Copy(but.left, unfit)
-	for {
-		p, err := m.planWithout(opts, but)
-		if err != nil {
-			return nil, err
-		}
-		useless := p.useless()
-		if len(useless) == 0 {
-			return p, p.checkCoverage(opts.MinCoverage)
-		}
-		for _, w := range useless {
-			if w.d.choice.style == spec.DQ {
-				but.left[w.d.value.Tensor] = reasonUseless
-			} else {
-				but.plain[w.d.value.Tensor] = reasonUseless
-			}
-		}
-	}
-}
-
-// planWithout makes a plan with exceptions.
-func (m *Model) planWithout(opts Options, but exceptions) (*Plan, error) {
-	if opts.Precision != nil {
-		if err := opts.Precision.Unused(m.tensorNames()); err != nil {
-			return nil, err
-		}
-	}
-	if err := m.checkPatterns(slices.Concat(opts.Include, opts.Exclude)); err != nil {
-		return nil, err
-	}
-	decisions, err := m.discover(opts, but)
+	p, err := convert.NewPlan(m.graph, resolved)
 	if err != nil {
 		return nil, err
 	}
-	r, err := m.rewrite(decisions)
-	if err != nil {
-		return nil, err
-	}
-	c := &conversion{model: m, opts: opts, to: r}
-	c.workers, c.limit = workers(opts.Threads, opts.Memory)
-	if err := c.to.out.place(opts.ExternalData); err != nil {
-		return nil, err
-	}
-	p := c.describe(decisions, but)
-	known, wanted := 0, 0
-	for _, w := range c.to.weights {
-		if w.encoding != nil {
-			wanted++
-		}
-		if w.d.importance != nil {
-			known++
-		}
-	}
-	warning, err := opts.Importance.Covers(known, wanted)
-	if warning != "" {
-		p.warn("%s", warning)
-	}
-	return p, err
+	return describe(m.graph, p), nil
 }
 
-// tensorNames lists the names that a precision_info may use: those in subgraphs
-// also with the way there.
-func (m *Model) tensorNames() []string {
-	var names []string
-	for _, v := range m.index.Values {
-		if dtype.DType(v.Tensor.GetDataType()).Float() {
-			names = append(names, v.Name)
-			if v.Path != v.Name {
-				names = append(names, v.Path)
-			}
-		}
+// describe tells a plan to the caller.
+func describe(x *graph.Graph, p *convert.Plan) *Plan {
+	d := &Plan{
+		Tensors:     []TensorPlan{},
+		OpsetBefore: x.Opset,
+		OpsetAfter:  p.Output.Opset(),
+		IRBefore:    x.File.Proto.GetIrVersion(),
+		IRAfter:     p.Output.IR(),
+		InBytes:     p.InBytes(),
+		OutBytes:    p.Output.Size(),
+		External:    p.Output.External(),
+		Coverage:    p.Coverage(),
+		Warnings:    p.Warnings,
+		plan:        p,
 	}
-	return names
+	weights := p.Weights
+	var bytes, elements int64 // of what is quantized
+	for _, decision := range p.Decisions {
+		t := describeTensor(decision)
+		if decision.Quantize {
+			describeWeight(&t, &weights[0])
+			bytes += t.OutBytes
+			elements += weights[0].Form.Elements()
+			weights = weights[1:]
+		}
+		d.Tensors = append(d.Tensors, t)
+	}
+	if elements > 0 {
+		d.BitsPerWeight = bitsPer(bytes, elements)
+	}
+	return d
 }
 
-// checkPatterns refuses a pattern that means nothing in the model: it is likely
-// a slip, and would quantize what was to be left alone.
-func (m *Model) checkPatterns(patterns []string) error {
-	names := slices.Concat(m.tensorNames(), m.index.Nodes)
-	for _, p := range patterns {
-		if slices.ContainsFunc(names, func(name string) bool { return rules.MatchName(p, name) }) {
-			continue
-		}
-		message := fmt.Sprintf("no weight and no node is called %s", msg.Quote(p))
-		if near, ok := nearest.Name(p, names); ok {
-			message += "; the nearest name is " + msg.Quote(near)
-		}
-		return errors.New(message)
+// describeTensor says what a tensor is and why it stays.
+func describeTensor(d *discover.Decision) TensorPlan {
+	t := TensorPlan{
+		Name:      d.Value.Path,
+		DType:     d.DType.String(),
+		Shape:     append([]int64{}, d.Shape...),
+		Bytes:     d.Bytes,
+		Consumers: []string{},
+		Nodes:     []string{},
+		Decision:  Keep,
+		Reason:    d.Reason,
+		OutBytes:  d.Bytes,
 	}
+	for _, u := range d.Value.Uses {
+		t.Consumers = append(t.Consumers, u.String())
+		t.Nodes = append(t.Nodes, graph.Label(u.Node))
+	}
+	return t
+}
+
+// describeWeight says what a weight becomes.
+func describeWeight(t *TensorPlan, w *rewrite.Weight) {
+	t.Decision = Quantize
+	t.Format, t.Axis, t.Block = w.Choice.Format, w.Choice.Operand.Axis, w.Choice.Block
+	t.Form, t.Note = w.Form.String(), w.Note
+	t.OutBytes = w.Bytes()
+	if w.Choice.Style == spec.QDQ {
+		t.OutBytes += t.Bytes
+	}
+	t.BitsPerWeight = bitsPer(t.OutBytes, w.Form.Elements())
+}
+
+func bitsPer(bytes, elements int64) float64 { return 8 * float64(bytes) / float64(elements) }
+
+// SetOutput lays the plan out for an output of that name. Sizes depend on it
+// where there is external data, because the model holds the data file's name.
+func (p *Plan) SetOutput(out string) error {
+	if p.plan == nil {
+		return errNotPlanned
+	}
+	if err := p.plan.Output.SetPath(out); err != nil {
+		return err
+	}
+	p.OutBytes = p.plan.Output.Size()
 	return nil
 }
+
+// CheckOutput tells whether the plan can be carried out to the file out, as far as
+// can be said without writing: the input, folders, and external data that belong to
+// no model of that name are not replaced.
+func (p *Plan) CheckOutput(out string) error {
+	if p.plan == nil {
+		return errNotPlanned
+	}
+	return p.plan.CheckPath(out)
+}
+
+var errNotPlanned = errors.New("the plan was not made by Model.Plan")
+
+// Stages is the plan as the stages of a conversion take it, for the packages below onnxq.
+func (p *Plan) Stages() *convert.Plan { return p.plan }

@@ -29,35 +29,10 @@ type TensorPlan struct {
 	Axis     int         `json:"axis"` // of the codes, along which blocks run; meaningful when quantized
 	Block    int         `json:"block,omitempty"`
 	Form     string      `json:"form,omitempty"` // the operators that decode it
-	Note     string      `json:"note,omitempty"` // why it is not what was asked for
+	Note     string      `json:"note,omitempty"` // how it differs from the request
 	OutBytes int64       `json:"out_bytes"`      // codes, scales and zero points; Bytes when kept
 
 	BitsPerWeight float64 `json:"bits_per_weight,omitempty"` // OutBytes for each element, when quantized
-}
-
-// Plan says what a conversion will do. It is a function of the model's structure
-// and the options alone: no weight is read to make it. Weights that turn out to
-// hold NaN or infinity, or values too small for any scale, make Convert plan
-// again without them.
-//
-// A plan needs its Model to be open. Its methods change it, and must not run at
-// once.
-type Plan struct {
-	Tensors     []TensorPlan `json:"tensors"` // every float initializer and Constant
-	OpsetBefore int64        `json:"opset_before"`
-	OpsetAfter  int64        `json:"opset_after"`
-	IRBefore    int64        `json:"ir_before"`
-	IRAfter     int64        `json:"ir_after"`
-	InBytes     int64        `json:"in_bytes"`  // model file and external data
-	OutBytes    int64        `json:"out_bytes"` // exact size of what will be written
-	External    bool         `json:"external_data"`
-	Coverage    float64      `json:"coverage"` // share of the bytes of float tensors that is quantized
-	// BitsPerWeight is what an element of the quantized tensors takes, all in all.
-	BitsPerWeight float64  `json:"bits_per_weight"`
-	Warnings      []string `json:"warnings,omitempty"`
-
-	conv             *conversion
-	quantized, total int64 // bytes of float tensors
 }
 
 // TensorReport adds to a quantized tensor's plan how well its codes stand for

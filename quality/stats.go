@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"onnxquant/formats/errstat"
 )
 
 // Stats tells how far values are from what they stand for, see the package comment.
@@ -17,9 +18,6 @@ type Stats struct {
 	Outliers float64 `json:"outliers"` // share, 0 … 1
 }
 
-// exact stands for the infinite SQNR, which JSON does not have.
-const exact = 999
-
 // MarshalJSON writes 999 for an infinite SQNR, -999 for one of values that are all 0,
 // and null for that of no values.
 func (s Stats) MarshalJSON() ([]byte, error) {
@@ -30,7 +28,7 @@ func (s Stats) MarshalJSON() ([]byte, error) {
 			SQNR any `json:"sqnr_db"`
 		}{plain(s), nil})
 	}
-	s.SQNR = min(max(s.SQNR, -exact), exact)
+	s.SQNR = min(max(s.SQNR, -errstat.Exact), errstat.Exact)
 	return json.Marshal(plain(s))
 }
 

@@ -17,6 +17,9 @@ type Stats struct {
 	SumSq    float64 // of squared values
 }
 
+// Exact stands for the infinite SQNR of values without any error: JSON has no infinity.
+const Exact = 999
+
 // Add takes in values x and the y that stand for them, of the same number.
 func (s *Stats) Add(x, y []float32) {
 	sqErr, sq, maxAbs := kernels.Errors(x, y)

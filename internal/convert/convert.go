@@ -22,6 +22,8 @@ import (
 type Result struct {
 	Plan   *Plan           // that was carried out
 	Errors []errstat.Stats // of the plan's weights
+
+	Verified bool // what was written was read again
 }
 
 // Convert carries the plan out and writes the model to path. If weights hold what cannot be
@@ -35,7 +37,7 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 		var unfit *unfitError
 		switch {
 		case err == nil:
-			return &Result{p, c.errors()}, nil
+			return &Result{p, c.errors(), !p.opts.NoVerify}, nil
 		case !errors.As(err, &unfit):
 			return nil, err
 		}

@@ -169,6 +169,9 @@ func checkPatterns(x *graph.Graph, patterns []string) error {
 	return nil
 }
 
+// Graph is the graph of the model.
+func (p *Plan) Graph() *graph.Graph { return p.graph }
+
 // InBytes is the size of the model file and its external data.
 func (p *Plan) InBytes() int64 { return p.graph.File.Size() }
 

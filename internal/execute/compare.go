@@ -3,6 +3,7 @@ package execute
 import (
 	"fmt"
 	"math"
+	"onnxquant/formats/errstat"
 	"slices"
 )
 
@@ -21,9 +22,6 @@ type Comparison struct {
 	// the same. They are in none of the sums.
 	Broken int `json:"broken,omitempty"`
 }
-
-// exact stands for the infinite SQNR, which JSON does not have.
-const exact = 999
 
 // Compare compares the outputs of two runs of the same model.
 func Compare(a, b []*Tensor) ([]Comparison, error) {
@@ -63,13 +61,13 @@ func compare(a, b *Tensor) (Comparison, error) {
 		ab += x * y[i]
 		ee += e * e
 	}
-	c.SQNR, c.Cosine = exact, 1
+	c.SQNR, c.Cosine = errstat.Exact, 1
 	if c.MaxError > 0 {
 		c.Relative = math.MaxFloat64
-		c.SQNR = -exact
+		c.SQNR = -errstat.Exact
 		if peak > 0 {
 			c.Relative = min(c.MaxError/peak, math.MaxFloat64)
-			c.SQNR = min(max(10*math.Log10(aa/ee), -exact), exact)
+			c.SQNR = min(max(10*math.Log10(aa/ee), -errstat.Exact), errstat.Exact)
 		}
 		c.Cosine = 0
 		if aa > 0 && bb > 0 {

@@ -17,10 +17,10 @@ type Copy struct {
 	Names    *Names // in use; new ones may be added
 
 	nodes     map[*onnxpb.NodeProto]*onnxpb.NodeProto     // of the copy, by originals
-	tensors   map[*onnxpb.TensorProto]*onnxpb.TensorProto // of the copy, by originals
 	originals map[*onnxpb.TensorProto]*onnxpb.TensorProto // by copies
 	values    map[*onnxpb.TensorProto]*Value              // of initializers and Constant nodes, by copies
-	graphs    map[*onnxpb.GraphProto]*onnxpb.GraphProto   // of the copy, by originals
+	numbers   map[*onnxpb.GraphProto]int                  // of graphs, by originals
+	graphs    []*onnxpb.GraphProto                        // of the copy
 
 	dropped map[*onnxpb.NodeProto]bool                // nodes of the copy that are needed no more
 	behind  map[*onnxpb.NodeProto][]*onnxpb.NodeProto // new nodes that follow a node of the copy
@@ -33,10 +33,9 @@ func (x *Graph) Copy() *Copy {
 		Original:  x,
 		Names:     x.NewNames(),
 		nodes:     map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
-		tensors:   map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
 		originals: map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
 		values:    map[*onnxpb.TensorProto]*Value{},
-		graphs:    map[*onnxpb.GraphProto]*onnxpb.GraphProto{},
+		numbers:   map[*onnxpb.GraphProto]int{},
 		dropped:   map[*onnxpb.NodeProto]bool{},
 		behind:    map[*onnxpb.NodeProto][]*onnxpb.NodeProto{},
 	}
@@ -45,13 +44,14 @@ func (x *Graph) Copy() *Copy {
 	for _, t := range modelfile.Tensors(c.Proto) {
 		tensors = append(tensors, t)
 	}
+	copies := map[*onnxpb.TensorProto]*onnxpb.TensorProto{}
 	i := 0
 	for _, t := range modelfile.Tensors(x.File.Proto) {
-		c.tensors[t], c.originals[tensors[i]] = tensors[i], t
+		copies[t], c.originals[tensors[i]] = tensors[i], t
 		i++
 	}
 	for _, v := range x.Values {
-		c.values[c.tensors[v.Tensor]] = v
+		c.values[copies[v.Tensor]] = v
 	}
 	var nodes []*onnxpb.NodeProto
 	WalkNodes(c.Proto, func(n *onnxpb.NodeProto) { nodes = append(nodes, n) })
@@ -60,24 +60,19 @@ func (x *Graph) Copy() *Copy {
 		c.nodes[n] = nodes[i]
 		i++
 	})
-	var graphs []*onnxpb.GraphProto
-	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) { graphs = append(graphs, g) })
-	i = 0
-	WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
-		c.graphs[g] = graphs[i]
-		i++
-	})
+	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) { c.graphs = append(c.graphs, g) })
+	WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) { c.numbers[g] = len(c.numbers) })
 	return c
 }
 
 // Node returns the copy of a node.
 func (c *Copy) Node(n *onnxpb.NodeProto) *onnxpb.NodeProto { return c.nodes[n] }
 
-// Graph returns the copy of a graph.
-func (c *Copy) Graph(g *onnxpb.GraphProto) *onnxpb.GraphProto { return c.graphs[g] }
+// Graphs lists the main graph of the copy and the graphs of its nodes.
+func (c *Copy) Graphs() []*onnxpb.GraphProto { return c.graphs }
 
-// Tensor returns the copy of a tensor.
-func (c *Copy) Tensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.tensors[t] }
+// GraphNumber is the position in Graphs of the copy of a graph.
+func (c *Copy) GraphNumber(g *onnxpb.GraphProto) int { return c.numbers[g] }
 
 // OriginalTensor returns the tensor that t is a copy of, nil if t is new.
 func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.originals[t] }

@@ -3,6 +3,8 @@ package graph
 import (
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/msg"
@@ -177,3 +179,27 @@ func SizeOf(t *onnxpb.TensorProto) int64 {
 }
 
 func SameDomain(x, y string) bool { return x == y || IsStandard(x) && IsStandard(y) }
+
+// TypeText tells a value's type and shape, with the names of symbolic dimensions.
+func TypeText(t *onnxpb.TypeProto) string {
+	typ := t.GetTensorType()
+	if typ == nil {
+		return msg.Clip(t.String())
+	}
+	text := dtype.DType(typ.GetElemType()).String()
+	if typ.Shape == nil {
+		return text
+	}
+	dims := make([]string, len(typ.Shape.Dim))
+	for i, dim := range typ.Shape.Dim {
+		switch v := dim.Value.(type) {
+		case *onnxpb.TensorShapeProto_Dimension_DimValue:
+			dims[i] = strconv.FormatInt(v.DimValue, 10)
+		case *onnxpb.TensorShapeProto_Dimension_DimParam:
+			dims[i] = msg.Clean(v.DimParam)
+		default:
+			dims[i] = "?"
+		}
+	}
+	return text + " " + msg.Clip("["+strings.Join(dims, " ")+"]")
+}

@@ -3,6 +3,7 @@ package work
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 
@@ -18,6 +19,18 @@ const (
 	fewest = 1 << 15
 	most   = 2 << 20
 )
+
+// Check checks what the user asked for: a number of threads and bytes of memory, 0 for the
+// defaults.
+func Check(threads int, memory int64) error {
+	switch {
+	case threads < 0:
+		return fmt.Errorf("%d threads", threads)
+	case memory < 0:
+		return fmt.Errorf("%d bytes of memory", memory)
+	}
+	return nil
+}
 
 // Divide divides a budget of memory, in bytes: it returns how many workers there
 // are, at most threads (0: the number of CPUs), and how many elements each may hold

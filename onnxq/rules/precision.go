@@ -8,7 +8,6 @@ import (
 	"io"
 	"os"
 	"slices"
-	"strings"
 
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/regularfile"
@@ -261,9 +260,13 @@ func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error
 		}
 		o.Format = &format
 	case "algorithm":
-		var algorithm string
-		if algorithm, err = v.text(name); err == nil && !slices.Contains(spec.KnownAlgorithms, algorithm) {
-			err = v.errorf("algorithm %q is not known (known: %s)", algorithm, strings.Join(spec.KnownAlgorithms, ", "))
+		var text string
+		var algorithm spec.Algorithm
+		if text, err = v.text(name); err == nil {
+			var unknown error
+			if algorithm, unknown = spec.ParseAlgorithm(text); unknown != nil {
+				err = v.errorf("%v", unknown)
+			}
 		}
 		o.Algorithm = &algorithm
 	case "zero_point":

@@ -43,10 +43,27 @@ func ParseCandidate(text string) (c Candidate, err error) {
 			return c, bad
 		}
 	}
-	if _, _, err := Resolve(0, c.Format, c.Block, c.ZeroPoint); err != nil {
-		return c, fmt.Errorf("candidate %q: %w", text, err)
+	return c, c.Check()
+}
+
+// Check finds what is wrong with a candidate.
+func (c Candidate) Check() error {
+	if c.Format == Float && c != (Candidate{Format: Float}) {
+		return fmt.Errorf("candidate %q: format float takes no settings", c)
 	}
-	return c, nil
+	if c.Block != 0 && c.Block < 2 && c.Block != PerChannel {
+		return fmt.Errorf("candidate %q: block size %d: want at least 2, or channel", c, c.Block)
+	}
+	if c.Format == "" {
+		return fmt.Errorf("candidate %q: it has no format", c)
+	}
+	if c.Format == Float {
+		return nil
+	}
+	if _, _, err := Resolve(0, c.Format, c.Block, c.ZeroPoint); err != nil {
+		return fmt.Errorf("candidate %q: %w", c, err)
+	}
+	return nil
 }
 
 // String writes the candidate as ParseCandidate reads it.

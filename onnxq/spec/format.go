@@ -13,10 +13,6 @@ import (
 	"onnxquant/nvfp4"
 )
 
-// KnownAlgorithms are the ways to find codes and scales: rtn rounds to the
-// nearest, ties to even.
-var KnownAlgorithms = []string{"rtn"}
-
 // Format names the numbers that a weight's values become. Besides those below there
 // are the encodings of package ggml that have a form, called as there but in small
 // letters, such as q4_k; [Formats] lists them all.

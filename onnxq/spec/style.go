@@ -35,6 +35,15 @@ const (
 	ExternalNever  ExternalData = "never"  // in the model; an error past 2 GiB
 )
 
+// Check refuses what is none of these; "" means ExternalAuto.
+func (e ExternalData) Check() error {
+	switch e {
+	case "", ExternalAuto, ExternalAlways, ExternalNever:
+		return nil
+	}
+	return fmt.Errorf("external data %q: want auto, always or never", e)
+}
+
 // Target is what shall run the output. Weights get the form that it executes
 // well, and blocks that it can take; docs/targets.md says which.
 type Target string

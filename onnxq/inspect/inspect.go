@@ -1,4 +1,4 @@
-package onnxq
+package inspect
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 )
 
@@ -34,7 +35,7 @@ type Inspection struct {
 	External  []ExternalFile `json:"external"`
 
 	Quantized []*recognize.Weight `json:"quantized"`
-	Plan      *Plan               `json:"plan,omitempty"`    // of a conversion with the options given
+	Plan      *onnxq.Plan         `json:"plan,omitempty"`    // of a conversion with the options given
 	NoPlan    string              `json:"no_plan,omitempty"` // why there is none
 	Hazards   []Hazard            `json:"hazards"`
 }
@@ -67,10 +68,11 @@ type ExternalFile struct {
 	Used    int64  `json:"used"` // bytes that tensors ask for
 }
 
-// Inspect tells what the model holds. Its structure alone is read; contents are
-// looked at only where what they decode is recognized by them.
-func (m *Model) Inspect(opts Options) *Inspection {
-	p := m.file.Proto
+// Model tells what a model holds. It reads the structure alone, and contents only where
+// the form of a quantized weight is recognized by them.
+func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
+	x := m.Graph()
+	p := x.File.Proto
 	in := &Inspection{
 		IR:        p.GetIrVersion(),
 		Opsets:    []OpsetVersion{},
@@ -80,9 +82,9 @@ func (m *Model) Inspect(opts Options) *Inspection {
 		Outputs:   namedTypes(p.GetGraph().GetOutput()),
 		Operators: map[string]int{},
 		Functions: len(p.Functions),
-		FileBytes: m.file.FileSize(),
+		FileBytes: x.File.FileSize(),
 		Bytes:     m.Size(),
-		Quantized: recognize.Weights(m.index),
+		Quantized: recognize.Weights(x),
 	}
 	if v := p.GetProducerVersion(); v != "" {
 		in.Producer += " " + v
@@ -100,24 +102,24 @@ func (m *Model) Inspect(opts Options) *Inspection {
 	if in.Quantized == nil {
 		in.Quantized = []*recognize.Weight{}
 	}
-	in.tensors(m)
+	in.tensors(x)
 	plan, err := m.Plan(opts)
 	if err != nil {
 		in.NoPlan = err.Error()
 	} else {
 		in.Plan = plan
 	}
-	in.Hazards = m.hazards(in)
+	in.Hazards = hazards(x, in)
 	return in
 }
 
 // tensors counts what is stored, by type and by file.
-func (in *Inspection) tensors(m *Model) {
+func (in *Inspection) tensors(x *graph.Graph) {
 	types, files := map[string]*TypeShare{}, map[string]*ExternalFile{}
-	for name, size := range m.file.Externals() {
+	for name, size := range x.File.Externals() {
 		files[name] = &ExternalFile{Name: name, Bytes: size}
 	}
-	for _, t := range modelfile.Tensors(m.file.Proto) {
+	for _, t := range modelfile.Tensors(x.File.Proto) {
 		typ, size := dtype.DType(t.GetDataType()).String(), graph.SizeOf(t)
 		share := types[typ]
 		if share == nil {
@@ -151,7 +153,7 @@ func (in *Inspection) tensors(m *Model) {
 func namedTypes(values []*onnxpb.ValueInfoProto) []NamedType {
 	list := make([]NamedType, len(values))
 	for i, v := range values {
-		list[i] = NamedType{v.GetName(), typeText(v.GetType())}
+		list[i] = NamedType{v.GetName(), graph.TypeText(v.GetType())}
 	}
 	return list
 }

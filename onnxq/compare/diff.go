@@ -1,4 +1,4 @@
-package onnxq
+package compare
 
 import (
 	"bytes"
@@ -17,6 +17,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq"
 )
 
 // ChangeKind says what became of a part of a model.
@@ -93,9 +94,9 @@ type Difference struct {
 // know. How contents are stored makes no difference: in raw_data, a typed field
 // or an external file, at whatever offset. Contents are read side by side, in
 // little memory.
-func Diff(ctx context.Context, a, b *Model) (*Difference, error) {
-	d := &differ{ctx: ctx, a: a.file, b: b.file, result: &Difference{Changes: []Change{}}}
-	if err := d.message("", a.file.Proto.ProtoReflect(), b.file.Proto.ProtoReflect()); err != nil {
+func Diff(ctx context.Context, a, b *onnxq.Model) (*Difference, error) {
+	d := &differ{ctx: ctx, a: a.Graph().File, b: b.Graph().File, result: &Difference{Changes: []Change{}}}
+	if err := d.message("", a.Graph().File.Proto.ProtoReflect(), b.Graph().File.Proto.ProtoReflect()); err != nil {
 		return nil, err
 	}
 	d.result.Equal = len(d.result.Changes) == 0
@@ -123,7 +124,7 @@ func (d *differ) message(where string, x, y protoreflect.Message) error {
 		return d.tensor(where, a, y.Interface().(*onnxpb.TensorProto))
 	case *onnxpb.TypeProto:
 		if b := y.Interface().(*onnxpb.TypeProto); !proto.Equal(a, b) {
-			d.add(Change{Kind: Changed, Where: where, Field: "type", A: typeText(a), B: typeText(b)})
+			d.add(Change{Kind: Changed, Where: where, Field: "type", A: graph.TypeText(a), B: graph.TypeText(b)})
 		}
 		return nil
 	}
@@ -376,9 +377,9 @@ func summary(m protoreflect.Message) string {
 	case *onnxpb.TensorProto:
 		return tensorText(m)
 	case *onnxpb.TypeProto:
-		return typeText(m)
+		return graph.TypeText(m)
 	case *onnxpb.ValueInfoProto:
-		return typeText(m.Type)
+		return graph.TypeText(m.Type)
 	case *onnxpb.NodeProto:
 		return fmt.Sprintf("%s of %s", msg.Clean(m.GetOpType()), namesText(m.Input))
 	case *onnxpb.AttributeProto:
@@ -415,31 +416,7 @@ func attributeText(a *onnxpb.AttributeProto) string {
 // tensorText tells a tensor's type and shape.
 func tensorText(t *onnxpb.TensorProto) string {
 	text := dtype.DType(t.GetDataType()).String()
-	return text + " " + clipText(fmt.Sprint(t.GetDims()))
-}
-
-// typeText tells a value's type and shape, with the names of symbolic dimensions.
-func typeText(t *onnxpb.TypeProto) string {
-	typ := t.GetTensorType()
-	if typ == nil {
-		return clipText(t.String())
-	}
-	text := dtype.DType(typ.GetElemType()).String()
-	if typ.Shape == nil {
-		return text
-	}
-	dims := make([]string, len(typ.Shape.Dim))
-	for i, dim := range typ.Shape.Dim {
-		switch v := dim.Value.(type) {
-		case *onnxpb.TensorShapeProto_Dimension_DimValue:
-			dims[i] = strconv.FormatInt(v.DimValue, 10)
-		case *onnxpb.TensorShapeProto_Dimension_DimParam:
-			dims[i] = msg.Clean(v.DimParam)
-		default:
-			dims[i] = "?"
-		}
-	}
-	return text + " " + clipText("["+strings.Join(dims, " ")+"]")
+	return text + " " + msg.Clip(fmt.Sprint(t.GetDims()))
 }
 
 func namesText(names []string) string {
@@ -447,7 +424,7 @@ func namesText(names []string) string {
 	for i, name := range names {
 		quoted[i] = msg.Quote(name)
 	}
-	return clipText(strings.Join(quoted, ", "))
+	return msg.Clip(strings.Join(quoted, ", "))
 }
 
 func valueText(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
@@ -472,16 +449,7 @@ func valueText(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	for i := range min(v.List().Len(), most) {
 		all = append(all, one(v.List().Get(i)))
 	}
-	return clipText("[" + strings.Join(all, " ") + "]")
+	return msg.Clip("[" + strings.Join(all, " ") + "]")
 }
 
 func sizeText(n int) string { return strconv.Itoa(n) + " bytes" }
-
-// clipText shortens what could be a page.
-func clipText(s string) string {
-	const longest = 200
-	if len(s) > longest {
-		return s[:longest] + "…"
-	}
-	return s
-}

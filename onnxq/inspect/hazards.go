@@ -1,4 +1,4 @@
-package onnxq
+package inspect
 
 import (
 	"cmp"
@@ -7,11 +7,14 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/internal/reach"
 	"onnxquant/internal/target"
+	"onnxquant/internal/write"
 	"onnxquant/onnxq/spec"
 )
 
@@ -59,10 +62,10 @@ const (
 var checks = []check{
 	{"missing-import", anyRuntime, EffectRefused, "operators of a domain that opset_import does not name", missingImports},
 	{"block-opset", anyRuntime, EffectRefused, "DequantizeLinear with block_size, which opset 21 brought", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
-		return d.block != 0 && h.index.Opset < blockedOpset
+		return d.block != 0 && h.x.Opset < blockedOpset
 	})},
 	{"type-opset", anyRuntime, EffectRefused, "DequantizeLinear of a type that the opset does not have", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
-		return h.index.Opset < max(typeOpsets[d.codes], typeOpsets[d.scales])
+		return h.x.Opset < max(form.TypeOpsets[d.codes], form.TypeOpsets[d.scales])
 	})},
 	{"embedded-2gib", anyRuntime, EffectRefused, "the model file is larger than 2 GiB, which protobuf does not read", largeFile},
 	{"ir-behind", anyRuntime, EffectNote, "the opset came with a newer IR version than the model's", irBehind},
@@ -99,7 +102,7 @@ var checks = []check{
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount > 1
 	})},
 	{"openvino-scan", openVINO, EffectRefused, "a Scan that reads what DequantizeLinear makes outside of it", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
-		return h.index.Scanned(d.made)
+		return h.x.Scanned(d.made)
 	})},
 	{"openvino-blocks", openVINO, EffectWrong, "blocks of a size that is no power of two", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block < d.length() && d.block&(d.block-1) != 0
@@ -122,16 +125,16 @@ var checks = []check{
 
 // hazardSearch is what checks look at.
 type hazardSearch struct {
-	*Model
+	x            *graph.Graph
 	in           *Inspection
 	dequantizers []*dequantizer
 }
 
 // hazards makes all checks.
-func (m *Model) hazards(in *Inspection) []Hazard {
-	h := &hazardSearch{Model: m, in: in}
-	graph.WalkNodes(m.file.Proto, func(n *onnxpb.NodeProto) {
-		if d := m.dequantizer(n); d != nil {
+func hazards(x *graph.Graph, in *Inspection) []Hazard {
+	h := &hazardSearch{x: x, in: in}
+	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
+		if d := dequantizerOf(x, n); d != nil {
 			h.dequantizers = append(h.dequantizers, d)
 		}
 	})
@@ -158,13 +161,13 @@ func eachDQ(bad func(*hazardSearch, *dequantizer) bool) func(*hazardSearch) []st
 
 func missingImports(h *hazardSearch) (where []string) {
 	known := map[string]bool{}
-	for _, o := range h.file.Proto.OpsetImport {
+	for _, o := range h.x.File.Proto.OpsetImport {
 		known[o.GetDomain()] = true
 		if graph.IsStandard(o.GetDomain()) {
 			known[""], known["ai.onnx"] = true, true
 		}
 	}
-	graph.WalkGraphs(h.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(h.x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			if !known[n.GetDomain()] {
 				known[n.GetDomain()] = true // once
@@ -176,15 +179,15 @@ func missingImports(h *hazardSearch) (where []string) {
 }
 
 func largeFile(h *hazardSearch) []string {
-	if h.in.FileBytes > maxEmbedded {
+	if h.in.FileBytes > write.MaxEmbedded {
 		return []string{fmt.Sprintf("%d bytes", h.in.FileBytes)}
 	}
 	return nil
 }
 
 func irBehind(h *hazardSearch) []string {
-	if need := opset.IRFor(h.index.Opset); h.in.IR < need {
-		return []string{fmt.Sprintf("IR %d, opset %d is of IR %d", h.in.IR, h.index.Opset, need)}
+	if need := opset.IRFor(h.x.Opset); h.in.IR < need {
+		return []string{fmt.Sprintf("IR %d, opset %d is of IR %d", h.in.IR, h.x.Opset, need)}
 	}
 	return nil
 }
@@ -192,8 +195,8 @@ func irBehind(h *hazardSearch) []string {
 // tooNew compares the versions with what a target loads.
 func (h *hazardSearch) tooNew(t spec.Target) (where []string) {
 	e := target.Of(t)
-	if e.Opset != 0 && h.index.Opset > e.Opset {
-		where = append(where, fmt.Sprintf("opset %d, it loads up to %d", h.index.Opset, e.Opset))
+	if e.Opset != 0 && h.x.Opset > e.Opset {
+		where = append(where, fmt.Sprintf("opset %d, it loads up to %d", h.x.Opset, e.Opset))
 	}
 	if e.IR != 0 && h.in.IR > e.IR {
 		where = append(where, fmt.Sprintf("IR %d, it loads up to %d", h.in.IR, e.IR))
@@ -202,8 +205,8 @@ func (h *hazardSearch) tooNew(t spec.Target) (where []string) {
 }
 
 func deadInitializers(h *hazardSearch) (where []string) {
-	trained := graph.TrainedNames(h.file.Proto)
-	for _, v := range h.index.Values {
+	trained := graph.TrainedNames(h.x.File.Proto)
+	for _, v := range h.x.Values {
 		if v.Node == nil && len(v.Uses) == 0 && !v.Output && !v.Input && !trained[v.Name] {
 			where = append(where, v.Path)
 		}
@@ -212,7 +215,7 @@ func deadInitializers(h *hazardSearch) (where []string) {
 }
 
 func replaceable(h *hazardSearch) (where []string) {
-	for _, v := range h.index.Values {
+	for _, v := range h.x.Values {
 		if v.Input && !v.MustBeInput && graph.SizeOf(v.Tensor) >= leastHazard {
 			where = append(where, v.Path)
 		}
@@ -226,7 +229,7 @@ func floatsInSubgraphs(h *hazardSearch) (where []string) {
 	if len(h.in.Quantized) == 0 {
 		return nil
 	}
-	for _, v := range h.index.Values {
+	for _, v := range h.x.Values {
 		inner := strings.Contains(strings.TrimSuffix(v.Path, v.Name), "/")
 		if !inner || !dtype.DType(v.Tensor.GetDataType()).Float() || graph.SizeOf(v.Tensor) < leastHazard {
 			continue
@@ -239,9 +242,9 @@ func floatsInSubgraphs(h *hazardSearch) (where []string) {
 }
 
 func refusedNBits(h *hazardSearch) (where []string) {
-	graph.WalkNodes(h.file.Proto, func(n *onnxpb.NodeProto) {
+	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
 		if n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulNBits" {
-			if b := graph.IntAttributeOr(n, "bits", 4); b != 2 && b != 4 && b != 8 || graph.IntAttribute(n, "block_size") > greatestNBitsBlock {
+			if b := graph.IntAttributeOr(n, "bits", 4); b != 2 && b != 4 && b != 8 || graph.IntAttribute(n, "block_size") > discover.GreatestNBitsBlock {
 				where = append(where, graph.Label(n))
 			}
 		}

@@ -1,4 +1,4 @@
-package onnxq
+package ggufmodel
 
 import (
 	"context"
@@ -14,84 +14,79 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
-	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/buffer"
-	"onnxquant/internal/graph"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/packing"
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/work"
+	"onnxquant/internal/write"
 )
 
-// GGUFReport tells what was written.
-type GGUFReport struct {
-	Plan    *GGUFPlan     `json:"plan"`
-	Tensors []GGUFQuality `json:"tensors"` // the written ones
-	Output  string        `json:"output"`
-	Elapsed time.Duration `json:"elapsed_ns"`
+// Report tells what was written.
+type Report struct {
+	Plan    *Plan          `json:"plan"`
+	Tensors []TensorReport `json:"tensors"` // the written ones
+	Output  string         `json:"output"`
+	Elapsed time.Duration  `json:"elapsed_ns"`
 }
 
-// GGUFQuality adds to a tensor's plan how well what was written stands for its values.
-type GGUFQuality struct {
-	GGUFTensor
+// TensorReport adds to a tensor's plan how well what was written stands for its values.
+type TensorReport struct {
+	Tensor
 	MaxError float64 `json:"max_error"` // largest |w - decoded w|
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"` // 10·log10(mean w² / MSE); 999 stands for exact
 }
 
-// ggufBytes is an upper bound of the memory of buffers for an element: as it is in the
+// elementBytes is an upper bound of the memory of buffers for an element: as it is in the
 // model, the same transposed or as float32, encoded, and decoded.
-const ggufBytes = 4 + 4 + 4 + 4
+const elementBytes = 4 + 4 + 4 + 4
+
+// buffers are the memory of one worker.
+type buffers struct {
+	raw     []byte // elements as they are in the model
+	turned  []byte // the same in the order of the file
+	x       []float32
+	packed  []byte // encoded
+	decoded []float32
+}
 
 // Write writes the file out, which appears whole or not at all, after what was written
 // was read again. Rows are read, encoded and written in tiles, by several workers; the
 // bytes do not depend on how many. It fails where a weight holds values that its type
-// has not.
-func (p *GGUFPlan) Write(ctx context.Context, out string) (*GGUFReport, error) {
+// does not have.
+func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
 	start := time.Now()
-	target, err := modelfile.CreateTarget(ctx, out, p.model.file, false)
-	if err != nil {
+	w := newWriter(p)
+	if err := (write.File{Path: out, Model: p.graph.File}).Write(ctx, w); err != nil {
 		return nil, err
 	}
-	defer target.Abort()
-	w := newGGUFWriter(p, target)
-	err = w.run(ctx)
-	if changed := p.model.file.Unchanged(); changed != nil {
-		return nil, changed
-	}
-	if err == nil {
-		err = w.verify(ctx)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", out, err)
-	}
-	if err := target.Commit(nil); err != nil {
-		return nil, err
-	}
-	return &GGUFReport{Plan: p, Tensors: w.qualities(), Output: out, Elapsed: time.Since(start)}, nil
+	return &Report{Plan: p, Tensors: w.qualities(), Output: out, Elapsed: time.Since(start)}, nil
 }
 
 // CheckOutput tells whether the plan can be carried out to the file out, as far as can
 // be said without writing.
-func (p *GGUFPlan) CheckOutput(out string) error {
-	return modelfile.CheckTarget(out, p.model.file, false)
+func (p *Plan) CheckOutput(out string) error {
+	return modelfile.CheckTarget(out, p.graph.File, false)
 }
 
-// ggufTile is a part of a tensor that a worker encodes at a time: some rows, all of
+// tile is a part of a tensor that a worker encodes at a time: some rows, all of
 // one outer index if they are transposed, or a part of one row.
-type ggufTile struct {
-	*ggufWeight
+type tile struct {
+	*weight
 	index     int // of the tensor in the file
 	row, rows int64
 	at, n     int64 // elements of each row
 }
 
-// ggufWriter carries a plan out.
-type ggufWriter struct {
-	*GGUFPlan
-	target  *modelfile.Target
+// writer is the content of the file.
+type writer struct {
+	plan    *Plan
 	workers int
-	tiles   []ggufTile
+	tiles   []tile
 	sums    []uint32 // of what each tile has written
 	errors  []errstat.Stats
 
@@ -99,13 +94,13 @@ type ggufWriter struct {
 	done, total int64
 }
 
-func newGGUFWriter(p *GGUFPlan, target *modelfile.Target) *ggufWriter {
-	w := &ggufWriter{GGUFPlan: p, target: target}
+func newWriter(p *Plan) *writer {
+	w := &writer{plan: p}
 	var limit int64
-	w.workers, limit = workers(p.opts.Threads, p.opts.Memory*elementBytes/ggufBytes)
+	w.workers, limit = work.Divide(p.opts.Threads, p.opts.Memory, elementBytes)
 	for i, t := range p.weights {
 		w.tiles = t.appendTiles(w.tiles, i, limit)
-		w.total += graph.SizeOf(t.Tensor)
+		w.total += t.dtype.Bytes(t.rows() * t.k)
 	}
 	w.sums = make([]uint32, len(w.tiles))
 	w.errors = make([]errstat.Stats, len(w.tiles))
@@ -117,7 +112,7 @@ const tileStep = 4 << 10
 
 // appendTiles cuts a tensor into tiles of at most limit elements. Rows stay whole if
 // columns have an importance, because some encodings then look at all of a row.
-func (g *ggufWeight) appendTiles(tiles []ggufTile, index int, limit int64) []ggufTile {
+func (g *weight) appendTiles(tiles []tile, index int, limit int64) []tile {
 	n := g.k
 	if g.k > limit && g.importance == nil {
 		n = limit / tileStep * tileStep
@@ -133,57 +128,58 @@ func (g *ggufWeight) appendTiles(tiles []ggufTile, index int, limit int64) []ggu
 	for first := int64(0); first < g.rows(); first += together {
 		for row := first; row < first+together; row += step {
 			for at := int64(0); at < g.k; at += n {
-				tiles = append(tiles, ggufTile{g, index, row, min(step, first+together-row), at, min(n, g.k-at)})
+				tiles = append(tiles, tile{g, index, row, min(step, first+together-row), at, min(n, g.k-at)})
 			}
 		}
 	}
 	return tiles
 }
 
-func (w *ggufWriter) run(ctx context.Context) error {
-	if err := w.layout.WriteHead(w.target.Model); err != nil {
+// Write implements write.Content.
+func (w *writer) Write(ctx context.Context, target *modelfile.Target) error {
+	if err := w.plan.layout.WriteHead(target.Model); err != nil {
 		return err
 	}
-	return eachTask(ctx, w.workers, len(w.tiles), func(b *buffers, i int) error {
+	return work.Each(ctx, w.workers, len(w.tiles), func(ctx context.Context, b *buffers, i int) error {
 		t := w.tiles[i]
-		if err := w.write(b, t, i); err != nil {
-			return fmt.Errorf("tensor %s: %w", msg.Quote(t.Path), err)
+		if err := w.write(ctx, b, t, i, w.plan.layout.Content(target.Model, t.index)); err != nil {
+			return fmt.Errorf("tensor %s: %w", msg.Quote(t.path), err)
 		}
 		w.progress(t)
 		return nil
 	})
 }
 
-func (w *ggufWriter) progress(t ggufTile) {
-	if w.opts.Progress == nil {
+func (w *writer) progress(t tile) {
+	if w.plan.opts.Progress == nil {
 		return
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done += t.dtype.Bytes(t.rows * t.n)
-	w.opts.Progress(w.done, w.total)
+	w.plan.opts.Progress(w.done, w.total)
 }
 
 // write encodes and writes one tile.
-func (w *ggufWriter) write(b *buffers, t ggufTile, i int) error {
+func (w *writer) write(ctx context.Context, b *buffers, t tile, i int, to io.WriterAt) error {
 	raw, err := t.load(b)
 	if err != nil {
 		return err
 	}
 	if !t.verbatim {
-		if raw, err = t.encode(b, raw, &w.errors[i]); err != nil {
+		if raw, err = t.encode(ctx, b, raw, &w.errors[i]); err != nil {
 			return err
 		}
 	}
-	w.sums[i] = crc32.Checksum(raw, castagnoli)
+	w.sums[i] = crc32.Checksum(raw, packing.Castagnoli)
 	return t.eachRun(raw, func(part []byte, off int64) error {
-		_, err := w.layout.Content(w.target.Model, t.index).WriteAt(part, off)
+		_, err := to.WriteAt(part, off)
 		return err
 	})
 }
 
 // load reads the elements of a tile in the order of the file.
-func (t ggufTile) load(b *buffers) ([]byte, error) {
+func (t tile) load(b *buffers) ([]byte, error) {
 	size := t.dtype.Bits() / 8
 	raw := buffer.Grow(&b.raw, t.rows*t.n*size)
 	if !t.transposed() {
@@ -201,7 +197,7 @@ func (t ggufTile) load(b *buffers) ([]byte, error) {
 
 // encode encodes elements as they are in the model, and measures how far what was
 // encoded is from them.
-func (t ggufTile) encode(b *buffers, raw []byte, errors *errstat.Stats) ([]byte, error) {
+func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errstat.Stats) ([]byte, error) {
 	x := buffer.Grow(&b.x, t.rows*t.n)
 	t.dtype.Decode(x, raw)
 	if t.dtype == dtype.Float64 {
@@ -213,7 +209,7 @@ func (t ggufTile) encode(b *buffers, raw []byte, errors *errstat.Stats) ([]byte,
 	}
 	size := t.n / int64(t.encoding.Elements) * int64(t.encoding.Bytes)
 	packed := buffer.Grow(&b.packed, t.rows*size)
-	if err := b.encode(t.encoding, packed, x, int(t.n), t.importanceOf(t.row)); err != nil {
+	if err := quantize.EncodeRows(ctx, t.encoding, packed, x, int(t.n), t.importanceOf(t.row)); err != nil {
 		if !kernels.IsFinite(kernels.AbsMax(0, x)) {
 			return nil, fmt.Errorf("it holds NaN or infinity; a float type keeps them (--tensor-type)")
 		}
@@ -232,29 +228,8 @@ func (t ggufTile) encode(b *buffers, raw []byte, errors *errstat.Stats) ([]byte,
 	return packed, nil
 }
 
-// encode encodes rows as e.Quantize does, some at a time because searches take long.
-// Without an importance rows are blocks one after another.
-func (b *buffers) encode(e *ggml.Encoding, dst []byte, x []float32, columns int, importance []float32) error {
-	const some = 1 << 16 // elements
-	if importance == nil {
-		columns = max(some/e.Elements, 1) * e.Elements
-	}
-	step := max(some/columns, 1) * columns
-	for at := 0; at < len(x); at += step {
-		if err := b.stopped(); err != nil {
-			return err
-		}
-		x := x[at:min(at+step, len(x))]
-		from, size := at/e.Elements*e.Bytes, len(x)/e.Elements*e.Bytes
-		if err := e.Quantize(dst[from:from+size], x, min(columns, len(x)), importance, 1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 // importanceOf returns that of the columns of a row.
-func (g *ggufWeight) importanceOf(row int64) []float32 {
+func (g *weight) importanceOf(row int64) []float32 {
 	if int64(len(g.importance)) <= g.k {
 		return g.importance
 	}
@@ -263,7 +238,7 @@ func (g *ggufWeight) importanceOf(row int64) []float32 {
 
 // eachRun calls do for the parts of a tile that are neighbours in the file, with their
 // offsets in the content.
-func (t ggufTile) eachRun(packed []byte, do func(part []byte, off int64) error) error {
+func (t tile) eachRun(packed []byte, do func(part []byte, off int64) error) error {
 	elements, bytes := int64(1), t.dtype.Bits()/8
 	if !t.verbatim {
 		elements, bytes = int64(t.encoding.Elements), int64(t.encoding.Bytes)
@@ -282,18 +257,18 @@ func (t ggufTile) eachRun(packed []byte, do func(part []byte, off int64) error) 
 	return nil
 }
 
-// verify reads the file again and compares it with what was written.
-func (w *ggufWriter) verify(ctx context.Context) error {
-	f, err := gguf.Read(w.target.Model, w.OutBytes)
+// Verify implements write.Content. It compares the structure, and checksums of contents.
+func (w *writer) Verify(ctx context.Context, target *modelfile.Target) error {
+	f, err := gguf.Read(target.Model, w.plan.OutBytes)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrVerify, err)
+		return fmt.Errorf("%w: %w", write.ErrVerify, err)
 	}
-	for i, t := range w.layout.Tensors {
+	for i, t := range w.plan.layout.Tensors {
 		if got := f.Tensors[i]; got.Name != t.Name || got.Type != t.Type || got.Offset != t.Offset || !slices.Equal(got.Shape, t.Shape) {
-			return fmt.Errorf("%w: tensor %s is not as it was planned", ErrVerify, msg.Quote(t.Name))
+			return fmt.Errorf("%w: tensor %s is not as it was planned", write.ErrVerify, msg.Quote(t.Name))
 		}
 	}
-	return eachTask(ctx, w.workers, len(w.tiles), func(b *buffers, i int) error {
+	return work.Each(ctx, w.workers, len(w.tiles), func(_ context.Context, b *buffers, i int) error {
 		t := w.tiles[i]
 		content := f.Content(&f.Tensors[t.index])
 		packed := buffer.Grow(&b.packed, t.bytes())
@@ -301,15 +276,15 @@ func (w *ggufWriter) verify(ctx context.Context) error {
 		if err != nil && err != io.EOF {
 			return err
 		}
-		if crc32.Checksum(packed, castagnoli) != w.sums[i] {
-			return fmt.Errorf("%w: %s differs from what was written", ErrVerify, msg.Quote(t.Path))
+		if crc32.Checksum(packed, packing.Castagnoli) != w.sums[i] {
+			return fmt.Errorf("%w: %s differs from what was written", write.ErrVerify, msg.Quote(t.path))
 		}
 		return nil
 	})
 }
 
 // bytes is the size of a tile in the file.
-func (t ggufTile) bytes() int64 {
+func (t tile) bytes() int64 {
 	if t.verbatim {
 		return t.dtype.Bytes(t.rows * t.n)
 	}
@@ -317,15 +292,15 @@ func (t ggufTile) bytes() int64 {
 }
 
 // qualities tells how well each tensor stands for its values.
-func (w *ggufWriter) qualities() []GGUFQuality {
-	sums := make([]errstat.Stats, len(w.weights))
+func (w *writer) qualities() []TensorReport {
+	sums := make([]errstat.Stats, len(w.plan.weights))
 	for i, t := range w.tiles {
 		sums[t.index].Merge(w.errors[i])
 	}
-	var all []GGUFQuality
-	for i, g := range w.weights {
+	var all []TensorReport
+	for i, g := range w.plan.weights {
 		s := sums[i]
-		all = append(all, GGUFQuality{w.Tensors[g.planned], s.MaxAbs, s.MSE(), min(s.SQNR(), exact)})
+		all = append(all, TensorReport{w.plan.Tensors[g.planned], s.MaxAbs, s.MSE(), min(s.SQNR(), errstat.Exact)})
 	}
 	return all
 }
@@ -334,11 +309,11 @@ func (w *ggufWriter) qualities() []GGUFQuality {
 func transposeBytes(dst, src []byte, rows, n, size int) {
 	switch size {
 	case 2:
-		transpose(cells[[2]byte](dst), cells[[2]byte](src), rows, n)
+		packing.Transpose(cells[[2]byte](dst), cells[[2]byte](src), rows, n)
 	case 4:
-		transpose(cells[[4]byte](dst), cells[[4]byte](src), rows, n)
+		packing.Transpose(cells[[4]byte](dst), cells[[4]byte](src), rows, n)
 	case 8:
-		transpose(cells[[8]byte](dst), cells[[8]byte](src), rows, n)
+		packing.Transpose(cells[[8]byte](dst), cells[[8]byte](src), rows, n)
 	}
 }
 

@@ -1,4 +1,4 @@
-package onnxq
+package compare
 
 import (
 	"bytes"
@@ -20,7 +20,9 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/internal/shapes"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
 )
 
@@ -71,9 +73,9 @@ type BlockMatch struct {
 // as Dequantize writes it; folded tells what its weights were before that. Nodes
 // are matched by their outputs. Models that are not folded, or other models, give
 // problems, not an error.
-func MatchWeights(ctx context.Context, a, b *Model, folded []RewrittenWeight) (*Match, error) {
+func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight) (*Match, error) {
 	m := &matcher{
-		ctx: ctx, a: recognize.New(a.index), b: recognize.New(b.index), names: map[string]RewrittenWeight{}, seen: map[[2]*graph.Value]bool{},
+		ctx: ctx, a: recognize.New(a.Graph()), b: recognize.New(b.Graph()), names: map[string]restyle.Weight{}, seen: map[[2]*graph.Value]bool{},
 		compared: map[string]bool{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
 		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
@@ -98,8 +100,8 @@ func MatchWeights(ctx context.Context, a, b *Model, folded []RewrittenWeight) (*
 type matcher struct {
 	ctx   context.Context
 	a, b  *recognize.Recognizer
-	names map[string]RewrittenWeight // by the name of what the weight became
-	seen  map[[2]*graph.Value]bool   // pairs compared
+	names map[string]restyle.Weight // by the name of what the weight became
+	seen  map[[2]*graph.Value]bool  // pairs compared
 
 	compared map[string]bool // of names
 
@@ -123,8 +125,8 @@ func (m *matcher) note(format string, args ...any) {
 	m.result.Notes = append(m.result.Notes, fmt.Sprintf(format, args...))
 }
 
-func (m *matcher) models(a, b *Model) error {
-	x, y := a.file.Proto, b.file.Proto
+func (m *matcher) models(a, b *onnxq.Model) error {
+	x, y := a.Graph().File.Proto, b.Graph().File.Proto
 	from, to := graph.Opset(x), graph.Opset(y)
 	switch {
 	case to > from && from > 0:
@@ -145,7 +147,7 @@ func (m *matcher) models(a, b *Model) error {
 			m.problem("operators of %s: version %d -> %d", msg.Quote(o.GetDomain()), o.GetVersion(), v)
 		}
 	}
-	d := &differ{ctx: m.ctx, a: a.file, b: b.file, result: &Difference{}}
+	d := &differ{ctx: m.ctx, a: a.Graph().File, b: b.Graph().File, result: &Difference{}}
 	for _, part := range []struct {
 		x, y   protoreflect.Message
 		fields []protoreflect.Name
@@ -299,9 +301,9 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report
 		case other == nil:
 			report("%s%s %s is gone", where, kind, msg.Quote(i.GetName()))
 		case !sameType(i.GetType(), other.GetType()):
-			report("%s%s %s: %s -> %s", where, kind, msg.Quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
+			report("%s%s %s: %s -> %s", where, kind, msg.Quote(i.GetName()), graph.TypeText(i.GetType()), graph.TypeText(other.GetType()))
 		case !proto.Equal(i.GetType(), other.GetType()):
-			m.note("%s%s %s: %s -> %s", where, kind, msg.Quote(i.GetName()), typeText(i.GetType()), typeText(other.GetType()))
+			m.note("%s%s %s: %s -> %s", where, kind, msg.Quote(i.GetName()), graph.TypeText(i.GetType()), graph.TypeText(other.GetType()))
 		}
 	}
 	for _, i := range y {
@@ -667,7 +669,7 @@ func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
 	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
 }
 
-// key is what a RewrittenWeight says that a weight became: the name of a value, and
+// key is what a restyle.Weight says that a weight became: the name of a value, and
 // where several functions may have one of that name, the way there too.
 func keyOfValue(v *graph.Value) string {
 	if v.Body != nil {
@@ -708,9 +710,9 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 	if err != nil {
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
-	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), exact), -exact), e.broken
+	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
 	if e.found && quantized {
-		match.Worst = &BlockMatch{At: indexOf(x.Num.Shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -exact)}
+		match.Worst = &BlockMatch{At: indexOf(x.Num.Shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -errstat.Exact)}
 	}
 	m.result.Weights = append(m.result.Weights, match)
 	return nil

@@ -1,4 +1,4 @@
-package onnxq
+package inspect
 
 import (
 	"slices"
@@ -27,10 +27,9 @@ type dequantizer struct {
 	index         *graph.Graph
 }
 
-// dequantizer returns what a node decodes, if it is a DequantizeLinear of stored
+// dequantizerOf returns what a node decodes, if it is a DequantizeLinear of stored
 // codes that fits together.
-func (m *Model) dequantizer(n *onnxpb.NodeProto) *dequantizer {
-	x := m.index
+func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 	if n.GetOpType() != "DequantizeLinear" || !graph.IsStandard(n.GetDomain()) {
 		return nil
 	}

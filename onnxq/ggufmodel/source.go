@@ -1,4 +1,4 @@
-package onnxq
+package ggufmodel
 
 import (
 	"encoding/binary"
@@ -10,10 +10,12 @@ import (
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/convert"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/reach"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/rules"
 )
 
@@ -29,15 +31,15 @@ type WeightsFrom struct {
 // the GGUF file at path that are called alike, or as names says. From then on they
 // are the model's weights, which Plan and Convert know.
 //
-// Shapes must be those that PlanGGUF would give the tensors: the axis that MatMul,
+// Shapes must be those that NewPlan would give the tensors: the axis that MatMul,
 // Gemm or Gather sums over comes last, so MatMul's [K,N] is [N,K] in the file. Values
 // are decoded, and rounded to the type that the tensor has in the model, when they are
 // read, piece by piece. The file stays open until the model is closed.
 //
 // It fails if the file has none of the model's tensors, or one whose shape or type
 // does not fit.
-func (m *Model) ReadWeights(path string, names *rules.Names) (*WeightsFrom, error) {
-	r, size, err := m.file.Attach(path)
+func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom, error) {
+	r, size, err := m.Graph().File.Attach(path)
 	if err != nil {
 		return nil, err
 	}
@@ -45,12 +47,12 @@ func (m *Model) ReadWeights(path string, names *rules.Names) (*WeightsFrom, erro
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := names.Unused(m.tensorNames()); err != nil {
+	if err := names.Unused(convert.TensorNames(m.Graph())); err != nil {
 		return nil, err
 	}
 	w := &WeightsFrom{}
 	taken := map[*gguf.Tensor]bool{}
-	for _, v := range m.index.Values {
+	for _, v := range m.Graph().Values {
 		if !dtype.DType(v.Tensor.GetDataType()).Float() {
 			continue
 		}
@@ -60,11 +62,11 @@ func (m *Model) ReadWeights(path string, names *rules.Names) (*WeightsFrom, erro
 		if !ok || t == nil {
 			continue
 		}
-		s, err := newGGUFSource(f, t, m.index, v)
+		s, err := newSource(f, t, m.Graph(), v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: tensor %s: %w", path, msg.Quote(t.Name), err)
 		}
-		if err := m.file.Replace(v.Tensor, s); err != nil {
+		if err := m.Graph().File.Replace(v.Tensor, s); err != nil {
 			return nil, err
 		}
 		taken[t] = true
@@ -82,9 +84,9 @@ func (m *Model) ReadWeights(path string, names *rules.Names) (*WeightsFrom, erro
 	return w, nil
 }
 
-// ggufSource reads a tensor of a GGUF file as the content of one of the model.
-type ggufSource struct {
-	ggufLayout
+// source reads a tensor of a GGUF file as the content of one of the model.
+type source struct {
+	layout
 	name    string
 	content interface {
 		ReadAt(b []byte, off int64) (int, error)
@@ -94,20 +96,18 @@ type ggufSource struct {
 	block, bytes int64 // of a block
 	encoding     *ggml.Encoding
 	verbatim     bool // the types are one
-	pool         sync.Pool
 }
 
-func newGGUFSource(f *gguf.File, t *gguf.Tensor, x *graph.Graph, v *graph.Value) (*ggufSource, error) {
-	s := &ggufSource{
-		ggufLayout: layoutInGGUF(v.Tensor.GetDims(), reach.Of(x, v, v.Tensor.GetDims()).Leaves),
-		name:       t.Name,
-		content:    f.Content(t),
-		dtype:      dtype.DType(v.Tensor.GetDataType()),
+func newSource(f *gguf.File, t *gguf.Tensor, x *graph.Graph, v *graph.Value) (*source, error) {
+	s := &source{
+		layout:  layoutOf(v.Tensor.GetDims(), reach.Of(x, v, v.Tensor.GetDims()).Leaves),
+		name:    t.Name,
+		content: f.Content(t),
+		dtype:   dtype.DType(v.Tensor.GetDataType()),
 	}
 	s.size = s.dtype.Bits() / 8
 	s.block, s.bytes = t.Type.Block()
 	s.verbatim = floatTypes[s.dtype] == t.Type
-	s.pool.New = func() any { return &buffers{} }
 	if !sameShape(t.Shape, s.shape) {
 		return nil, fmt.Errorf("it has the shape %v; the model's %s of shape %v wants %v", t.Shape, msg.Quote(v.Path), v.Tensor.GetDims(), s.shape)
 	}
@@ -126,7 +126,7 @@ func newGGUFSource(f *gguf.File, t *gguf.Tensor, x *graph.Graph, v *graph.Value)
 var float64Encoding = &ggml.Encoding{Name: "F64", Type: uint32(gguf.F64), Elements: 1, Bytes: 8, Decode: dtype.Float64.Decode}
 
 // ReadAt implements io.ReaderAt.
-func (s *ggufSource) ReadAt(dst []byte, off int64) (int, error) {
+func (s *source) ReadAt(dst []byte, off int64) (int, error) {
 	first, end := off/s.size, (off+int64(len(dst))-1)/s.size+1
 	if end > s.rows()*s.k {
 		return 0, errors.New("read beyond the tensor's end")
@@ -146,7 +146,7 @@ func (s *ggufSource) ReadAt(dst []byte, off int64) (int, error) {
 
 // ReadRows implements modelfile.RowReader. Rows that lie side by side in the model
 // come out of the same blocks.
-func (s *ggufSource) ReadRows(dst []byte, off, rows, n, stride int64) error {
+func (s *source) ReadRows(dst []byte, off, rows, n, stride int64) error {
 	at, width := off/s.size, n/s.size
 	o, row, col := at/(s.k*s.inner), at/s.inner%s.k, at%s.inner
 	aligned := off%s.size == 0 && n%s.size == 0 && stride == s.inner*s.size
@@ -162,7 +162,7 @@ func (s *ggufSource) ReadRows(dst []byte, off, rows, n, stride int64) error {
 }
 
 // read reads n elements from one on, in the order of the model.
-func (s *ggufSource) read(dst []byte, at, n int64) error {
+func (s *source) read(dst []byte, at, n int64) error {
 	if !s.transposed() {
 		return s.stretch(dst, at, n)
 	}
@@ -188,10 +188,19 @@ const (
 	sourceColumns = 16
 )
 
+// sourceBuffers are the memory of one reader.
+type sourceBuffers struct {
+	raw      []byte    // blocks of the file
+	x        []float32 // decoded
+	elements []byte    // as they are in the model, of several columns
+}
+
+var sourcePool = sync.Pool{New: func() any { return new(sourceBuffers) }}
+
 // stretch reads n elements in the order of the file.
-func (s *ggufSource) stretch(dst []byte, at, n int64) error {
-	b := s.pool.Get().(*buffers)
-	defer s.pool.Put(b)
+func (s *source) stretch(dst []byte, at, n int64) error {
+	b := sourcePool.Get().(*sourceBuffers)
+	defer sourcePool.Put(b)
 	for n > 0 {
 		count := min(n, (at/sourceStep+1)*sourceStep-at)
 		decoded, skip, err := s.decode(b, at, count, 0)
@@ -205,9 +214,9 @@ func (s *ggufSource) stretch(dst []byte, at, n int64) error {
 }
 
 // panel reads rows × width elements from [o, row, col] on.
-func (s *ggufSource) panel(dst []byte, o, row, rows, col, width int64) error {
-	b := s.pool.Get().(*buffers)
-	defer s.pool.Put(b)
+func (s *source) panel(dst []byte, o, row, rows, col, width int64) error {
+	b := sourcePool.Get().(*sourceBuffers)
+	defer sourcePool.Put(b)
 	for done := int64(0); done < rows; {
 		count := min(rows-done, ((row+done)/sourceStep+1)*sourceStep-(row+done))
 		for c := int64(0); c < width; c += sourceColumns {
@@ -229,7 +238,7 @@ func (s *ggufSource) panel(dst []byte, o, row, rows, col, width int64) error {
 }
 
 // scatter writes columns side by side into rows of width elements.
-func (s *ggufSource) scatter(dst []byte, from [][]byte, rows, width int64) {
+func (s *source) scatter(dst []byte, from [][]byte, rows, width int64) {
 	for r := range rows {
 		to := dst[r*width*s.size:]
 		for i, column := range from {
@@ -248,7 +257,7 @@ func (s *ggufSource) scatter(dst []byte, from [][]byte, rows, width int64) {
 // decode decodes the blocks that hold n elements, in the order of the file, from one
 // on, as elements of the model. The first wanted one is skip elements behind the
 // first decoded one. There is room for the results of several calls.
-func (s *ggufSource) decode(b *buffers, at, n, place int64) (decoded []byte, skip int64, err error) {
+func (s *source) decode(b *sourceBuffers, at, n, place int64) (decoded []byte, skip int64, err error) {
 	first, end := at/s.block, (at+n-1)/s.block+1
 	skip = at - first*s.block
 	raw := buffer.Grow(&b.raw, (end-first)*s.bytes)
@@ -257,7 +266,7 @@ func (s *ggufSource) decode(b *buffers, at, n, place int64) (decoded []byte, ski
 	}
 	count := (end - first) * s.block
 	room := sourceStep + 2*s.block
-	decoded = buffer.Grow(&b.packed, sourceColumns*room*s.size)[place*room*s.size:][:count*s.size]
+	decoded = buffer.Grow(&b.elements, sourceColumns*room*s.size)[place*room*s.size:][:count*s.size]
 	if s.verbatim {
 		copy(decoded, raw)
 		return decoded, skip, nil

@@ -1,4 +1,4 @@
-package onnxq
+package analyze
 
 import (
 	"cmp"
@@ -8,20 +8,22 @@ import (
 	"math"
 	"slices"
 
-	"onnxquant/calib"
+	"onnxquant/internal/convert"
 	"onnxquant/internal/knapsack"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/quantize"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
 )
 
-// AnalyzeOptions say what an analysis tries, and what it optimizes.
-type AnalyzeOptions struct {
-	Options                     // what selects weights and forms; no Precision
-	Candidates []spec.Candidate // default DefaultCandidates; Float is always one of them
-	MaxError   float64          // bound of the error; 0: none, but 0.1 if there is no other bound
-	MaxSize    int64            // bound of the output's bytes; 0: none
+// Options say what an analysis tries, and what it optimizes.
+type Options struct {
+	onnxq.Options                  // what selects weights and forms; no Precision
+	Candidates    []spec.Candidate // default DefaultCandidates; Float is always one of them
+	MaxError      float64          // bound of the error; 0: none, but 0.1 if there is no other bound
+	MaxSize       int64            // bound of the output's bytes; 0: none
 }
 
 const defaultMaxError = 0.1
@@ -35,7 +37,7 @@ const defaultMaxError = 0.1
 // answers.
 type Analysis struct {
 	Candidates []spec.Candidate `json:"candidates"`
-	Weights    []WeightAnalysis `json:"weights"`
+	Weights    []Weight         `json:"weights"`
 	Totals     []Total          `json:"totals"` // of each candidate for all weights
 
 	MaxError float64 `json:"max_error,omitempty"` // the bounds
@@ -52,8 +54,8 @@ type Analysis struct {
 	Precision *rules.Precision `json:"precision_info"` // what is recommended
 }
 
-// WeightAnalysis is one weight's part.
-type WeightAnalysis struct {
+// Weight is one weight's part.
+type Weight struct {
 	Name         string         `json:"name"`
 	DType        string         `json:"dtype"`
 	Shape        []int64        `json:"shape"`
@@ -80,12 +82,12 @@ type Total struct {
 	Error     float64        `json:"error"`
 }
 
-// Analyze measures what candidates do to the weights of a model, and finds the smallest
+// Model measures what candidates do to the weights of a model, and finds the smallest
 // output whose error is within MaxError, or the one of least error within MaxSize, or, with
 // both, the smallest within both. Each candidate takes a pass over the weights, in bounded
 // memory; progress, if set, is told of it.
-func (m *Model) Analyze(ctx context.Context, opts AnalyzeOptions) (*Analysis, error) {
-	a, err := m.newAnalyzer(opts)
+func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error) {
+	a, err := newAnalyzer(m, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +109,8 @@ func (m *Model) Analyze(ctx context.Context, opts AnalyzeOptions) (*Analysis, er
 // analyzer is an analysis in the making.
 type analyzer struct {
 	Analysis
-	model *Model
-	opts  Options
+	model *onnxq.Model
+	opts  onnxq.Options
 
 	overheads []float64      // bytes that a candidate adds for each weight besides its tensors
 	rest      float64        // bytes of the output that are not the weights
@@ -116,7 +118,7 @@ type analyzer struct {
 	done      int64
 }
 
-func (m *Model) newAnalyzer(opts AnalyzeOptions) (*analyzer, error) {
+func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	switch {
 	case opts.Precision != nil:
 		return nil, errors.New("an analysis makes a precision_info and takes none")
@@ -136,21 +138,22 @@ func (m *Model) newAnalyzer(opts AnalyzeOptions) (*analyzer, error) {
 		opts.Candidates = spec.DefaultCandidates
 	}
 	for _, c := range opts.Candidates {
-		if c, err := spec.ParseCandidate(c.String()); err != nil {
+		if err := c.Check(); err != nil {
 			return nil, err
-		} else if !slices.Contains(a.Candidates, c) {
+		}
+		if !slices.Contains(a.Candidates, c) {
 			a.Candidates = append(a.Candidates, c)
 		}
 	}
-	if len(m.tensorNames()) == 0 {
+	if len(convert.TensorNames(m.Graph())) == 0 {
 		return nil, errors.New("the model has no float tensor")
 	}
 	return a, nil
 }
 
 // planFor plans a candidate for all weights.
-func (a *analyzer) planFor(c spec.Candidate) (*Plan, error) {
-	precision, err := rules.NewPrecision(rules.PrecisionEntry{"*", c.Override()})
+func (a *analyzer) planFor(c spec.Candidate) (*onnxq.Plan, error) {
+	precision, err := rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: c.Override()})
 	if err != nil {
 		return nil, err
 	}
@@ -170,59 +173,62 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		a.overheads = []float64{0}
 		return nil
 	}
-	sums, err := p.conv.measure(ctx, func(bytes int64) { a.progress(p, i, bytes) })
+	stages := p.Stages()
+	run, workers := stages.Quantization()
+	sums, err := measure(ctx, run, workers, func(bytes int64) { a.progress(run, i, bytes) })
 	if err != nil {
 		return err
 	}
-	overhead, quantized := p.OutBytes-a.FloatBytes, 0
-	for _, w := range p.conv.to.weights {
-		overhead -= w.size() - w.sourceBytes()
-		quantized++
-		s := sums[w]
+	overhead := p.OutBytes - a.FloatBytes
+	for k := range stages.Weights {
+		w := &stages.Weights[k]
+		overhead -= w.Bytes() - w.Decision.Bytes
+		s := sums[k]
 		if s == nil {
 			continue
 		}
-		at, err := a.weight(ctx, p.conv, w)
+		at, err := a.weight(ctx, run.Weights[k], w.Shape, workers)
 		if err != nil {
 			return err
 		}
-		choice := Choice{Candidate: c, Bytes: w.size(), Error: math.Sqrt(s.Noise()), Stats: s.Stats()}
-		if b := w.d.choice.block; b != c.Block {
+		choice := Choice{Candidate: c, Bytes: w.Bytes(), Error: math.Sqrt(s.Noise()), Stats: s.Stats()}
+		if b := w.Choice.Block; b != c.Block {
 			choice.Block = b
 		}
 		a.Weights[at].Choices = append(a.Weights[at].Choices, choice)
 	}
-	a.overheads = append(a.overheads, float64(overhead)/float64(max(quantized, 1)))
+	a.overheads = append(a.overheads, float64(overhead)/float64(max(len(stages.Weights), 1)))
 	return nil
 }
 
 // progress tells the caller of bytes that were measured for candidate i.
-func (a *analyzer) progress(p *Plan, i int, bytes int64) {
+func (a *analyzer) progress(run *quantize.Run, i int, bytes int64) {
 	if a.opts.Progress == nil {
 		return
 	}
 	a.done += bytes
 	pass := int64(0)
-	for _, w := range p.conv.to.weights {
-		pass += w.sourceBytes()
+	for _, w := range run.Weights {
+		pass += w.SourceBytes()
 	}
 	a.opts.Progress(a.done, max(pass*int64(len(a.Candidates)-1), a.done))
 }
 
-// weight returns the index of a weight, of which it is the first time the distribution.
-func (a *analyzer) weight(ctx context.Context, c *conversion, w *weight) (int, error) {
-	if at, ok := a.index[w.d.value.Path]; ok {
+// weight returns the index of a weight. The first time it finds the distribution of its
+// values.
+func (a *analyzer) weight(ctx context.Context, w *quantize.Weight, shape []int64, workers int) (int, error) {
+	if at, ok := a.index[w.Name]; ok {
 		return at, nil
 	}
-	d, err := c.distribution(ctx, w)
+	d, err := distribution(ctx, w, workers)
 	if err != nil {
-		return 0, fmt.Errorf("%s: %w", msg.Quote(w.d.value.Path), err)
+		return 0, fmt.Errorf("%s: %w", msg.Quote(w.Name), err)
 	}
-	bytes := w.sourceBytes()
-	a.index[w.d.value.Path] = len(a.Weights)
-	a.Weights = append(a.Weights, WeightAnalysis{
-		Name: w.d.value.Path, DType: w.d.dtype.String(), Shape: slices.Clone(w.d.shape), Bytes: bytes, Distribution: d,
-		Choices: []Choice{{Candidate: spec.Candidate{Format: spec.Float}, Bytes: bytes, Stats: quality.Stats{N: bytes / (w.d.dtype.Bits() / 8), SQNR: math.Inf(1)}}},
+	bytes := w.SourceBytes()
+	a.index[w.Name] = len(a.Weights)
+	a.Weights = append(a.Weights, Weight{
+		Name: w.Name, DType: w.DType.String(), Shape: slices.Clone(shape), Bytes: bytes, Distribution: d,
+		Choices: []Choice{{Candidate: spec.Candidate{Format: spec.Float}, Bytes: bytes, Stats: quality.Stats{N: w.Elements(), SQNR: math.Inf(1)}}},
 	})
 	return len(a.Weights) - 1, nil
 }
@@ -293,7 +299,7 @@ func (a *analyzer) take(pick []int) (err error) {
 		choice := w.Choices[pick[i]]
 		w.Recommended = choice.Candidate
 		noise += choice.Error * choice.Error
-		entries[i] = rules.PrecisionEntry{rules.PatternOf(w.Name), choice.Candidate.Override()}
+		entries[i] = rules.PrecisionEntry{Pattern: rules.PatternOf(w.Name), Override: choice.Candidate.Override()}
 	}
 	// A longer pattern may match what a shorter one does, as that of a weight in a
 	// subgraph, and is the exception.
@@ -353,21 +359,4 @@ func (a *analyzer) solve() (knapsack.Solution, error) {
 	}
 	s.Cost, s.Bound = math.Sqrt(s.Cost), math.Sqrt(max(s.Bound, 0)) // errors, as they are told
 	return s, nil
-}
-
-func rootMeanSquare(h *calib.Histogram) float64 {
-	sum := 0.0
-	for v, n := range h.All() {
-		sum += float64(v*v) * float64(n)
-	}
-	return math.Sqrt(sum / float64(max(h.Count(), 1)))
-}
-
-// finite replaces what JSON does not have: nothing to compare is 1, infinity the largest
-// number.
-func finite(x float64) float64 {
-	if math.IsNaN(x) {
-		return 0
-	}
-	return min(max(x, -math.MaxFloat64), math.MaxFloat64)
 }

@@ -1,4 +1,4 @@
-package onnxq
+package ggufmodel
 
 import (
 	"slices"
@@ -10,13 +10,13 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// ggufLayout is how a tensor of a model lies in a GGUF file. There, blocks run along
+// layout is how a tensor of a model lies in a GGUF file. There, blocks run along
 // the last axis, and a linear layer's weight is rows of what its output sums over.
 // So the axis that MatMul or Gemm sums over, or the features of an embedding, comes
 // last: of MatMul's [K,N] the file has [N,K]. Other tensors lie as they do in the
 // model. The layout follows from the graph, not from the file, so that what is read
 // back finds its way, and so do files that others made of the same weights.
-type ggufLayout struct {
+type layout struct {
 	shape []int64 // in the file
 
 	// The elements are [outer, k, inner] in the model and [outer, inner, k] in the
@@ -28,17 +28,17 @@ type ggufLayout struct {
 // maxAxes is the most that ggml takes.
 const maxAxes = 4
 
-// layoutInGGUF lays a tensor out that gets to leaves. A scalar becomes [1], and the
+// layoutOf lays a tensor out that gets to leaves. A scalar becomes [1], and the
 // first axes of a tensor of more than four count as one.
-func layoutInGGUF(shape []int64, leaves []reach.Leaf) ggufLayout {
-	o, summed := operandInGGUF(shape, leaves)
+func layoutOf(shape []int64, leaves []reach.Leaf) layout {
+	o, summed := operandOf(shape, leaves)
 	if !summed {
-		o = reach.Operand{len(shape) - 1, shape}
+		o = reach.Operand{Axis: len(shape) - 1, View: shape}
 	}
 	if len(o.View) == 0 {
-		return ggufLayout{shape: []int64{1}, outer: 1, k: 1, inner: 1}
+		return layout{shape: []int64{1}, outer: 1, k: 1, inner: 1}
 	}
-	l := ggufLayout{
+	l := layout{
 		outer:  shapes.Count(o.View[:o.Axis]),
 		k:      o.View[o.Axis],
 		inner:  shapes.Count(o.View[o.Axis+1:]),
@@ -51,9 +51,9 @@ func layoutInGGUF(shape []int64, leaves []reach.Leaf) ggufLayout {
 	return l
 }
 
-// operandInGGUF finds what a product sums over, or else the features of an embedding.
+// operandOf finds what a product sums over, or else the features of an embedding.
 // Weights of convolutions have no such axis in GGUF.
-func operandInGGUF(shape []int64, leaves []reach.Leaf) (o reach.Operand, ok bool) {
+func operandOf(shape []int64, leaves []reach.Leaf) (o reach.Operand, ok bool) {
 	for _, l := range leaves {
 		next, weight, why := l.Operand(shape)
 		switch {
@@ -73,13 +73,13 @@ func looksUp(u graph.Use) bool {
 }
 
 // transposed tells whether elements are in another order than in the model.
-func (l ggufLayout) transposed() bool { return l.inner > 1 && l.k > 1 }
+func (l layout) transposed() bool { return l.inner > 1 && l.k > 1 }
 
 // rows is the number of rows in the file.
-func (l ggufLayout) rows() int64 { return l.outer * l.inner }
+func (l layout) rows() int64 { return l.outer * l.inner }
 
 // matrix is the number of rows in the file that make up one matrix.
-func (l ggufLayout) matrix() int64 {
+func (l layout) matrix() int64 {
 	if len(l.shape) < 2 {
 		return 1
 	}

@@ -1,4 +1,4 @@
-package onnxq
+package ggufmodel
 
 import (
 	"cmp"
@@ -10,17 +10,20 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/convert"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/work"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/rules"
 )
 
-// GGUFOptions say how a model's weights become a GGUF file. The zero value of a field
+// Options say how a model's weights become a GGUF file. The zero value of a field
 // means the default named beside it.
-type GGUFOptions struct {
+type Options struct {
 	Mix           string     // one of Mixes; default DefaultMix
 	Pure          bool       // every weight has the mix's usual type
 	OutputType    string     // of the weight that makes the output; default the mix's
@@ -45,8 +48,8 @@ type TypeRule struct {
 	Type    string // name of an encoding of package ggml, or F64
 }
 
-// GGUFTensor says what becomes of one float tensor of the model.
-type GGUFTensor struct {
+// Tensor says what becomes of one float tensor of the model.
+type Tensor struct {
 	Source string  `json:"source"` // name in the model
 	Name   string  `json:"name"`   // in the file; empty if it is left out
 	DType  string  `json:"dtype"`
@@ -62,26 +65,26 @@ type GGUFTensor struct {
 	Bits     float64 `json:"bits_per_weight"`
 }
 
-// GGUFPlan says what a GGUF file will hold. It is a function of the model's structure
+// Plan says what a GGUF file will hold. It is a function of the model's structure
 // and the options. It needs its Model to be open.
-type GGUFPlan struct {
-	Mix      string       `json:"mix"`
-	Tensors  []GGUFTensor `json:"tensors"` // every float initializer and Constant
-	InBytes  int64        `json:"in_bytes"`
-	OutBytes int64        `json:"out_bytes"` // exact size of the file
-	Bits     float64      `json:"bits_per_weight"`
-	Warnings []string     `json:"warnings,omitempty"`
+type Plan struct {
+	Mix      string   `json:"mix"`
+	Tensors  []Tensor `json:"tensors"` // every float initializer and Constant
+	InBytes  int64    `json:"in_bytes"`
+	OutBytes int64    `json:"out_bytes"` // exact size of the file
+	Bits     float64  `json:"bits_per_weight"`
+	Warnings []string `json:"warnings,omitempty"`
 
-	model   *Model
-	opts    GGUFOptions
+	graph   *graph.Graph
+	opts    Options
 	layout  *gguf.Layout
-	weights []*ggufWeight // those of the layout's tensors
+	weights []*weight // those of the layout's tensors
 }
 
-// ggufWeight is a tensor that is written.
-type ggufWeight struct {
-	ggufLayout
-	*graph.Value
+// weight is a tensor that is written.
+type weight struct {
+	layout
+	path       string // in the model
 	dtype      dtype.DType
 	src        *modelfile.Payload
 	encoding   *ggml.Encoding
@@ -90,38 +93,39 @@ type ggufWeight struct {
 	planned    int // index among the plan's tensors
 }
 
-// PlanGGUF decides what a GGUF file of the model's weights holds. It reads no weights.
+// NewPlan decides what a GGUF file of the model's weights holds. It reads no weights.
 //
 // All float initializers and Constants go into it but empty ones, the scalars of
 // Constant nodes, and the parts of weights that are quantized already. Those of two or more axes that MatMul, Gemm or Gather read get the
 // type that the mix has for them, or one with shorter blocks where their rows do not
 // fill whole ones; the others keep their type, except that vectors become F32, as
 // ggml's programs want them.
-func (m *Model) PlanGGUF(opts GGUFOptions) (*GGUFPlan, error) {
+func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
+	x := m.Graph()
 	opts.Mix = cmp.Or(opts.Mix, DefaultMix)
-	opts.Memory = cmp.Or(opts.Memory, defaultMemory)
+	opts.Memory = cmp.Or(opts.Memory, work.DefaultMemory)
 	chosen, err := mixNamed(opts.Mix)
 	if err != nil {
 		return nil, err
 	}
-	if opts.Threads < 0 || opts.Memory < 0 {
-		return nil, fmt.Errorf("%d threads, %d bytes of memory", opts.Threads, opts.Memory)
+	if err := work.Check(opts.Threads, opts.Memory); err != nil {
+		return nil, err
 	}
-	if err := opts.Names.Unused(m.tensorNames()); err != nil {
+	if err := opts.Names.Unused(convert.TensorNames(x)); err != nil {
 		return nil, err
 	}
 	types, err := opts.types()
 	if err != nil {
 		return nil, err
 	}
-	c := &ggufChooser{mix: chosen, opts: opts, types: types, used: make([]bool, len(types))}
-	p := &GGUFPlan{Mix: chosen.name, Tensors: []GGUFTensor{}, InBytes: m.Size(), model: m, opts: opts}
-	candidates := m.ggufCandidates(opts.Names)
-	for _, w := range candidates {
+	c := &chooser{mix: chosen, opts: opts, types: types, used: make([]bool, len(types))}
+	p := &Plan{Mix: chosen.name, Tensors: []Tensor{}, InBytes: m.Size(), graph: x, opts: opts}
+	all := candidates(x, opts.Names)
+	for _, w := range all {
 		c.layers = max(c.layers, w.layer+1)
 	}
-	for _, w := range candidates {
-		if err := p.add(m, w, c); err != nil {
+	for _, w := range all {
+		if err := p.add(w, c); err != nil {
 			return nil, err
 		}
 	}
@@ -135,7 +139,7 @@ func (m *Model) PlanGGUF(opts GGUFOptions) (*GGUFPlan, error) {
 }
 
 // types resolves the names of the options' types.
-func (o *GGUFOptions) types() ([]gguf.Type, error) {
+func (o *Options) types() ([]gguf.Type, error) {
 	for _, name := range []string{o.OutputType, o.EmbeddingType} {
 		if _, err := typeNamed(name); name != "" && err != nil {
 			return nil, err
@@ -152,9 +156,9 @@ func (o *GGUFOptions) types() ([]gguf.Type, error) {
 	return types, nil
 }
 
-// GGUFTypes lists the types that a weight can have in a GGUF file: the encodings that
+// Types lists the types that a weight can have in a GGUF file: the encodings that
 // package ggml knows, as far as GGUF has them, and F64 for weights that are float64.
-func GGUFTypes() []string {
+func Types() []string {
 	var names []string
 	for _, e := range ggml.All() {
 		if t := gguf.Type(e.Type); t.Known() && strings.EqualFold(t.String(), e.Name) {
@@ -170,10 +174,10 @@ func typeNamed(name string) (gguf.Type, error) {
 		return gguf.F64, nil
 	}
 	e, ok := ggml.Lookup(name)
-	if ok && slices.Contains(GGUFTypes(), e.Name) {
+	if ok && slices.Contains(Types(), e.Name) {
 		return gguf.Type(e.Type), nil
 	}
-	return 0, fmt.Errorf("type %q is none that GGUF files are written with (%s)", name, strings.Join(GGUFTypes(), ", "))
+	return 0, fmt.Errorf("type %q is none that GGUF files are written with (%s)", name, strings.Join(Types(), ", "))
 }
 
 // candidate is a float tensor that may go into the file.
@@ -184,7 +188,7 @@ type candidate struct {
 	bytes int64
 	skip  string // why it is left out
 
-	ggufLayout
+	layout
 	leaves []reach.Leaf
 	name   string   // in the file
 	names  []string // by which it is known, those of nodes that read it among them
@@ -192,12 +196,12 @@ type candidate struct {
 	layer  int
 }
 
-// ggufCandidates lists the float tensors of the model, and what may be known of them
+// candidates lists the float tensors of the model, and what may be known of them
 // before all of them are known.
-func (m *Model) ggufCandidates(names *rules.Names) []*candidate {
+func candidates(x *graph.Graph, names *rules.Names) []*candidate {
 	var all []*candidate
-	parts := recognize.Parts(m.index)
-	for _, v := range m.index.Values {
+	parts := recognize.Parts(x)
+	for _, v := range x.Values {
 		c := &candidate{Value: v, dtype: dtype.DType(v.Tensor.GetDataType()), dims: v.Tensor.GetDims(), bytes: graph.SizeOf(v.Tensor), layer: -1}
 		if !c.dtype.Float() {
 			continue
@@ -214,10 +218,10 @@ func (m *Model) ggufCandidates(names *rules.Names) []*candidate {
 		case v.Node != nil && len(c.dims) == 0:
 			c.skip = "a constant of the graph"
 		default:
-			c.know(m.index, name)
+			c.know(x, name)
 		}
 	}
-	for _, v := range m.index.Unusual {
+	for _, v := range x.Unusual {
 		u := v.Unusual
 		all = append(all, &candidate{Value: v, dtype: u.DType, dims: u.Shape, bytes: u.Bytes, skip: "stored as " + u.Form, layer: -1})
 	}
@@ -228,7 +232,7 @@ func (m *Model) ggufCandidates(names *rules.Names) []*candidate {
 func (c *candidate) know(x *graph.Graph, name string) {
 	c.name = name
 	c.leaves = reach.Of(x, c.Value, c.dims).Leaves
-	c.ggufLayout = layoutInGGUF(c.dims, c.leaves)
+	c.layout = layoutOf(c.dims, c.leaves)
 	c.names = []string{name, c.Path}
 	for _, l := range c.leaves {
 		c.names = append(c.names, l.Node.GetName())
@@ -236,17 +240,17 @@ func (c *candidate) know(x *graph.Graph, name string) {
 	c.role, c.layer = roleOf(x, c.names, c.leaves), layerOf(c.names)
 }
 
-// ggufChooser chooses types.
-type ggufChooser struct {
+// chooser chooses types.
+type chooser struct {
 	mix    *mix
-	opts   GGUFOptions
+	opts   Options
 	types  []gguf.Type // of opts.TensorTypes
 	used   []bool
 	layers int
 }
 
 // choose returns the type of a tensor, and why.
-func (c *ggufChooser) choose(w *candidate) (t gguf.Type, reason string, err error) {
+func (c *chooser) choose(w *candidate) (t gguf.Type, reason string, err error) {
 	asked := -1
 	for i, r := range c.opts.TensorTypes {
 		if slices.ContainsFunc(w.names, func(name string) bool { return name != "" && rules.MatchName(r.Pattern, name) }) {
@@ -290,7 +294,7 @@ func (c *ggufChooser) choose(w *candidate) (t gguf.Type, reason string, err erro
 }
 
 // unused returns an error if a rule for types matches no tensor.
-func (c *ggufChooser) unused(rules []TypeRule) error {
+func (c *chooser) unused(rules []TypeRule) error {
 	if i := slices.Index(c.used, false); i >= 0 {
 		return fmt.Errorf("no tensor and no node is called %s, which is to be %s", msg.Quote(rules[i].Pattern), rules[i].Type)
 	}
@@ -298,8 +302,8 @@ func (c *ggufChooser) unused(rules []TypeRule) error {
 }
 
 // add plans one tensor.
-func (p *GGUFPlan) add(m *Model, w *candidate, c *ggufChooser) error {
-	t := GGUFTensor{
+func (p *Plan) add(w *candidate, c *chooser) error {
+	t := Tensor{
 		Source: w.Path,
 		Name:   w.name,
 		DType:  w.dtype.String(),
@@ -315,8 +319,8 @@ func (p *GGUFPlan) add(m *Model, w *candidate, c *ggufChooser) error {
 	if err != nil {
 		return err
 	}
-	g := &ggufWeight{ggufLayout: w.ggufLayout, Value: w.Value, dtype: w.dtype, planned: len(p.Tensors), verbatim: floatTypes[w.dtype] == typ}
-	if g.src, err = m.file.Payload(w.Tensor); err != nil {
+	g := &weight{layout: w.layout, path: w.Path, dtype: w.dtype, planned: len(p.Tensors), verbatim: floatTypes[w.dtype] == typ}
+	if g.src, err = p.graph.File.Payload(w.Tensor); err != nil {
 		return err
 	}
 	switch {
@@ -340,7 +344,7 @@ func (p *GGUFPlan) add(m *Model, w *candidate, c *ggufChooser) error {
 }
 
 // place lays the file out.
-func (p *GGUFPlan) place(chosen *mix) error {
+func (p *Plan) place(chosen *mix) error {
 	if len(p.weights) == 0 {
 		return errors.New("the model has no float weights")
 	}
@@ -373,7 +377,7 @@ func (p *GGUFPlan) place(chosen *mix) error {
 }
 
 // quantizedParts counts what is left out because it belongs to a quantized weight.
-func (p *GGUFPlan) quantizedParts() (n int) {
+func (p *Plan) quantizedParts() (n int) {
 	for _, t := range p.Tensors {
 		if strings.HasPrefix(t.Reason, recognize.Already) {
 			n++
@@ -383,8 +387,8 @@ func (p *GGUFPlan) quantizedParts() (n int) {
 }
 
 // metadata is what the file says of itself and of the model.
-func (p *GGUFPlan) metadata(chosen *mix) []gguf.KeyValue {
-	proto := p.model.file.Proto
+func (p *Plan) metadata(chosen *mix) []gguf.KeyValue {
+	proto := p.graph.File.Proto
 	kv := []gguf.KeyValue{{Key: "general.architecture", Value: "onnx"}}
 	add := func(key, value string) {
 		if value != "" {
@@ -425,7 +429,7 @@ func (p *GGUFPlan) metadata(chosen *mix) []gguf.KeyValue {
 }
 
 // unused returns an error if no weight is in the matrix.
-func (p *GGUFPlan) checkImportance(im *rules.Importance) error {
+func (p *Plan) checkImportance(im *rules.Importance) error {
 	known := 0
 	wanted := 0
 	for _, w := range p.weights {

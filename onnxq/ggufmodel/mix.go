@@ -1,4 +1,4 @@
-package onnxq
+package ggufmodel
 
 import (
 	"fmt"
@@ -93,7 +93,7 @@ var mixes = []mix{
 	{"Q6_K", 18, gguf.Q6_K, nil},
 }
 
-// Mixes lists the names of the mixes that PlanGGUF knows.
+// Mixes lists the names of the mixes that NewPlan knows.
 func Mixes() []string {
 	var names []string
 	for _, m := range mixes {

@@ -1,0 +1,139 @@
+package restyle
+
+import (
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/form"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/shapes"
+	"onnxquant/onnxq/recognize"
+	"slices"
+)
+
+// stays leaves a weight as it is, for a reason or because that is what is wanted.
+func stays(w *recognize.Weight, reason string) Weight {
+	return Weight{Weight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: reason}
+}
+
+// toDequantizeLinear puts a DequantizeLinear in front of operators that decode a
+// weight for themselves. Codes without zero points, whose middle stands for 0,
+// become signed ones.
+//
+// A matrix that only products read is turned into [K, N]: ONNX Runtime fuses
+// only that. It computes garbage from 2-bit codes whose N is no multiple of 4;
+// those, like what a Gather reads too, stay [N, K], with a Transpose behind.
+func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
+	d := w.Folded.Weight
+	switch {
+	case w.Value != nil:
+		return stays(w, ""), 0 // in that style already
+	case d.FloatZero:
+		return stays(w, "its zero points are floats, which DequantizeLinear does not have"), 0
+	}
+	b := r.builder(w)
+	r.replaced = append(r.replaced, w)
+	turned := w.Transposed && (w.Bits != 2 || w.Folded.Num.Shape[0]%4 == 0)
+	shape, axis := w.Folded.Num.Shape, d.Axis
+	if turned {
+		shape, axis = []int64{shape[1], shape[0]}, 0
+	}
+	p := parts{r: r, b: b, w: w, turned: turned}
+	inputs := []string{p.codes(shape), p.scale(shape, axis)}
+	if zero := p.zero(shape, axis); zero != "" {
+		inputs = append(inputs, zero)
+	}
+	attrs := []*onnxpb.AttributeProto{form.IntAttr("axis", axis), form.IntAttr("block_size", d.Block)}
+	name := b.Fresh(w.PlainName())
+	b.Node(w.PlainName(), "DequantizeLinear", name, inputs, attrs...)
+	r.readValue(w, b, name, turned)
+	need := max(21, form.TypeOpsets[p.codeType()])
+	return Weight{Weight: w, Became: name, NewForm: "DequantizeLinear", OutBytes: p.bytes, Changed: true}, need
+}
+
+// parts moves the parts of a weight of com.microsoft's operators to those of a
+// DequantizeLinear.
+type parts struct {
+	r      *rebuild
+	b      *form.Builder
+	w      *recognize.Weight
+	turned bool
+	bytes  int64
+}
+
+// signedTypes are those of codes whose middle is taken off.
+var signedTypes = map[dtype.DType]dtype.DType{
+	dtype.Uint2: dtype.Int2, dtype.Uint4: dtype.Int4, dtype.Uint8: dtype.Int8,
+}
+
+func (p *parts) codeType() dtype.DType {
+	if p.w.Folded.Weight.Middle {
+		return signedTypes[p.w.Folded.Weight.CodeType]
+	}
+	return p.w.Folded.Weight.CodeType
+}
+
+func (p *parts) tensor(name string, typ dtype.DType, shape []int64) *onnxpb.TensorProto {
+	t := p.b.Tensor(name, typ, shape)
+	p.bytes += graph.SizeOf(t)
+	return t
+}
+
+// kept is a tensor that is good as it is.
+func (p *parts) kept(v *graph.Value) string {
+	p.bytes += graph.SizeOf(v.Tensor)
+	return v.Name
+}
+
+func (p *parts) codes(shape []int64) string {
+	d := p.w.Folded.Weight
+	if d.Grid == nil {
+		return p.kept(d.Codes)
+	}
+	t := p.tensor(p.w.PlainName()+form.Suffix(p.codeType()), p.codeType(), shape)
+	middle := byte(0)
+	if d.Middle {
+		middle = 1 << (d.Grid.Bits - 1)
+	}
+	p.r.fillCodes(t, gridMatrix(d.Grid).less(middle), d.Grid.Bits, p.turned, 0)
+	return t.GetName()
+}
+
+// blocked is the shape of what blocks of a shape have.
+func (p *parts) blocked(shape []int64, axis int64) []int64 {
+	shape = append([]int64{}, shape...)
+	shape[axis] = shapes.DivideUp(shape[axis], p.w.Folded.Weight.Block)
+	return shape
+}
+
+func (p *parts) scale(shape []int64, axis int64) string {
+	d := p.w.Folded.Weight
+	want := p.blocked(shape, axis)
+	if !p.turned && d.Scale != nil && slices.Equal(d.Scale.Tensor.GetDims(), want) {
+		return p.kept(d.Scale)
+	}
+	t := p.tensor(p.w.PlainName()+"_scale", p.w.Folded.Num.DType, want)
+	n, _ := dtype.Elements(want)
+	switch s, ok := lazy.MapBroadcast(want, d.S.Shape); {
+	case p.turned:
+		p.r.fillFloats(t, d.S, want[1], want[0], true)
+	case ok: // float8 may have fewer scales
+		p.r.fillFloats(t, d.S.Spread(s, want), n, 1, false)
+	default: // the same ones in another shape
+		p.r.fillFloats(t, d.S, n, 1, false)
+	}
+	return t.GetName()
+}
+
+func (p *parts) zero(shape []int64, axis int64) string {
+	d := p.w.Folded.Weight
+	switch {
+	case d.Zero == nil:
+		return ""
+	case d.ZeroGrid == nil:
+		return p.kept(d.Zero)
+	}
+	t := p.tensor(p.w.PlainName()+"_zp", d.CodeType, p.blocked(shape, axis))
+	p.r.fillCodes(t, gridMatrix(d.ZeroGrid), d.Grid.Bits, p.turned, 0)
+	return t.GetName()
+}

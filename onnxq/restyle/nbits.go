@@ -1,0 +1,117 @@
+package restyle
+
+import (
+	"fmt"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/form"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/target"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
+)
+
+// toNBits makes the operators that read a DequantizeLinear read its codes. Signed
+// ones become unsigned, and so do their zero points; without any, what is in the
+// middle of the codes stands for 0.
+func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
+	d := w.Folded.Weight
+	format, ok := form.IntegerFormats[d.CodeType]
+	switch {
+	case w.Value == nil:
+		return stays(w, ""), 0 // in that style already
+	case w.Value.Body != nil:
+		return stays(w, "it is in a function"), 0
+	case d.Form != "DequantizeLinear" || w.Nodes[0].GetOpType() != d.Form:
+		return stays(w, "MatMulNBits and GatherBlockQuantized do not decode so"), 0
+	case !ok:
+		return stays(w, fmt.Sprintf("MatMulNBits and GatherBlockQuantized have no %s", w.CodeType)), 0
+	case d.X.Stored == nil || d.Whole != nil || d.S.DType != w.Folded.Num.DType:
+		return stays(w, "its scales are of another type than its values"), 0
+	case w.Value.Output:
+		return stays(w, "it is an output of the graph"), 0
+	case len(w.Folded.Num.Shape) < 2 || w.Folded.Num.Size() == 0:
+		return stays(w, "MatMulNBits takes matrices"), 0
+	}
+	x, typ, shape := r.copy.Original, w.Folded.Num.DType, w.Folded.Num.Shape
+	read := reach.Of(x, w.Value, shape)
+	if len(read.Leaves) == 0 || read.Output {
+		return stays(w, "no operator reads it, or the graph returns it"), 0
+	}
+	c := discover.Choice{
+		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits, ZeroPoint: !format.Signed(),
+	}
+	o, _, why := read.Leaves[0].Operand(shape)
+	switch {
+	case why != "":
+		return stays(w, why), 0
+	case d.Block != 0:
+		o = reach.Operand{Axis: int(d.Axis), View: shape}
+	case !d.PerTensor && (o.Axis == int(d.Axis) || len(shape) != 2):
+		return stays(w, "its scales are along the axis that is summed over"), 0
+	default:
+		c.Block = spec.PerChannel
+	}
+	if d.Z != nil {
+		c.Format = unsignedFormats[w.Bits]
+	}
+	c.Operand = o
+	if c.NBits, why = discover.FindNBits(x, w.Value, typ, shape, read.Leaves, c); why != "" {
+		return stays(w, why), 0
+	}
+	q, err := form.New(w.Value.Name, typ, shape, c)
+	if err != nil {
+		return stays(w, err.Error()), 0
+	}
+	b := r.builder(w)
+	r.replaced = append(r.replaced, w)
+	r.copy.Drop(w.Nodes[0])
+	t := r.operators.ReadCodes(q, read.Leaves, b)
+	r.fillNBits(w, q, t, format.Signed())
+	made := Weight{Weight: w, Became: t.Codes.GetName(), NewForm: q.String(), Changed: true}
+	for _, part := range []*onnxpb.TensorProto{t.Codes, t.Scales, t.Zeros} {
+		if part != nil {
+			made.OutBytes += graph.SizeOf(part)
+		}
+	}
+	return made, 0
+}
+
+var unsignedFormats = map[int]spec.Format{2: spec.Uint2, 4: spec.Uint4, 8: spec.Uint8}
+
+// fillNBits moves the parts of a weight to those of ONNX Runtime's operators.
+func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors, signed bool) {
+	d := w.Folded.Weight
+	middle := byte(0)
+	if signed {
+		middle = 1 << (w.Bits - 1)
+	}
+	// Codes are rows of whatever lies last, turned or not.
+	codesAt, _, zerosAt := q.Placements()
+	turned, last := codesAt.Turned, w.Folded.Num.Shape[len(w.Folded.Num.Shape)-1]
+	codes := lazy.Grid{Stored: d.X.Stored, Bits: w.Bits, Rows: w.Folded.Num.Size() / last, Cols: last, Pitch: last}
+	r.fillCodes(t.Codes, gridMatrix(&codes).less(middle), w.Bits, turned, codesAt.Pitch)
+
+	// Scales are the same, or one for each of the rows.
+	rows, cols := q.Outer*q.Inner, q.Blocks
+	if d.Block != 0 && turned {
+		rows, cols = cols, rows
+	}
+	turned = turned && d.Block != 0
+	each := func(x *lazy.Tensor) *lazy.Tensor {
+		if d.PerTensor {
+			return x.Spread(lazy.OneScale, []int64{rows})
+		}
+		return x
+	}
+	r.fillFloats(t.Scales, each(d.S), rows, cols, turned)
+	if t.Zeros != nil {
+		zero := d.Z
+		if zero == nil { // of unsigned codes
+			zero = lazy.Constant(0, d.CodeType)
+		}
+		r.fillCodes(t.Zeros, tensorMatrix(each(zero), rows, cols).less(middle), w.Bits, turned, zerosAt.Pitch)
+	}
+}

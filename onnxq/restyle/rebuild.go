@@ -1,0 +1,185 @@
+package restyle
+
+import (
+	"onnxquant/internal/form"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/rewrite"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq/recognize"
+	"regexp"
+	"slices"
+)
+
+// rebuild is a model some of whose weights take another form.
+type rebuild struct {
+	opts      Options
+	copy      *graph.Copy
+	operators *form.Operators
+	builders  []*form.Builder // of what is added to each graph of the copy
+	fills     []fill
+
+	replaced []*recognize.Weight
+	unfolded []bool            // by functions: weights in it became floats
+	renamed  map[string]string // new tensors that got a name which became free
+}
+
+func newRebuild(x *graph.Graph, opts Options) *rebuild {
+	c := x.Copy()
+	r := &rebuild{
+		opts: opts, copy: c, operators: form.OperatorsOf(c),
+		unfolded: make([]bool, len(c.Proto.Functions)), renamed: map[string]string{},
+	}
+	for range c.Graphs() {
+		r.builders = append(r.builders, form.NewBuilder(c.Domain(), c.Names))
+	}
+	return r
+}
+
+// builder returns the one for what is added beside a weight.
+func (r *rebuild) builder(w *recognize.Weight) *form.Builder {
+	return r.builders[r.copy.GraphNumber(w.Graph)]
+}
+
+// finish completes the structure, once every weight has been replaced: at an
+// opset of at least need, without what nothing reads any more.
+func (r *rebuild) finish(need int64) error {
+	freed := r.sweep()
+	r.sweepFunctions()
+	r.operators.Finish()
+	r.dropImport()
+	if err := write.Inline(r.copy, func(*graph.Value) bool { return false }); err != nil {
+		return err
+	}
+	if err := rewrite.Raise(r.copy, need); err != nil {
+		return err
+	}
+	for i, g := range r.copy.Graphs() {
+		b := r.builders[i]
+		g.Initializer = append(g.Initializer, b.Tensors...)
+		g.Node = append(b.Nodes, g.Node...)
+	}
+	r.copy.Sort()
+	r.rename(freed)
+	if len(r.fills) > 0 {
+		r.copy.Proto.IrVersion = new(max(r.copy.Proto.GetIrVersion(), 4)) // initializers need not be inputs
+	}
+	return nil
+}
+
+// sweep removes the nodes and tensors of replaced weights that nothing reads.
+func (r *rebuild) sweep() (freed map[string]bool) {
+	reads := map[string]int{}
+	count := func(n *onnxpb.NodeProto, by int) {
+		for _, name := range n.Input {
+			reads[name] += by
+		}
+	}
+	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, o := range g.Output {
+			reads[o.GetName()]++
+		}
+		for _, n := range g.Node {
+			if !r.copy.Dropped(n) {
+				count(n, 1)
+			}
+			for _, behind := range r.copy.Behind(n) {
+				count(behind, 1)
+			}
+		}
+	})
+	for _, b := range r.builders {
+		for _, n := range b.Nodes {
+			count(n, 1)
+		}
+	}
+	dead := map[*graph.Value]bool{}
+	var visit func(v *graph.Value)
+	visit = func(v *graph.Value) {
+		if v == nil || reads[v.Name] > 0 || v.Output {
+			return
+		}
+		if v.Tensor != nil {
+			dead[v] = true
+		}
+		if v.Node == nil {
+			return
+		}
+		if n := r.copy.Node(v.Node); !r.copy.Dropped(n) {
+			r.copy.Drop(v.Node)
+			count(n, -1)
+		}
+		for i := range v.Node.Input {
+			visit(r.copy.Original.Source(v.Node, i))
+		}
+	}
+	for _, w := range r.replaced {
+		for _, n := range w.Nodes {
+			for i := range n.Input {
+				visit(r.copy.Original.Source(n, i))
+			}
+		}
+	}
+	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
+		inputs := map[string]bool{} // up to IR 3, initializers are inputs too
+		g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool {
+			gone := dead[r.copy.Value(t)]
+			inputs[t.GetName()] = gone
+			return gone
+		})
+		g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return inputs[in.GetName()] })
+	})
+	freed = map[string]bool{}
+	for v := range dead {
+		freed[v.Name] = true
+	}
+	return freed
+}
+
+// rename gives new tensors the names they would have had, had those of the
+// tensors they replace been free.
+func (r *rebuild) rename(freed map[string]bool) {
+	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, t := range g.Initializer {
+			if hint := numbered.ReplaceAllString(t.GetName(), ""); r.copy.OriginalTensor(t) == nil && freed[hint] && hint != t.GetName() && !r.copy.Original.Names[t.GetName()] {
+				r.renamed[t.GetName()], freed[hint] = hint, false
+				t.Name = &hint
+			}
+		}
+	})
+	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			for i, name := range n.Input {
+				if new, ok := r.renamed[name]; ok {
+					n.Input[i] = new
+				}
+			}
+		}
+	})
+}
+
+// numbered is what makes a name fresh.
+var numbered = regexp.MustCompile(`_[0-9]+$`)
+
+// dropImport removes the import of com.microsoft's operators if the last of them
+// is gone.
+func (r *rebuild) dropImport() {
+	if len(r.replaced) == 0 {
+		return
+	}
+	used := false
+	contrib := func(n *onnxpb.NodeProto) { used = used || n.GetDomain() == graph.Contrib }
+	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			contrib(n)
+		}
+	})
+	for _, f := range r.copy.Proto.Functions {
+		for _, n := range f.Node {
+			contrib(n)
+		}
+	}
+	if !used {
+		r.copy.Proto.OpsetImport = slices.DeleteFunc(r.copy.Proto.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == graph.Contrib })
+	}
+}

@@ -1,0 +1,145 @@
+package restyle
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/work"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
+	"time"
+)
+
+// Restyle writes the model at in to out with its quantized weights in another
+// style: DQ, the standard's DequantizeLinear, or NBits, the MatMulNBits and
+// GatherBlockQuantized of ONNX Runtime. Codes, scales and zero points are moved,
+// not computed: a weight decodes to the same values, bit for bit, or stays as it
+// was, and the report says why. The input is never written to, and out appears
+// whole or not at all.
+func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options) (*Report, error) {
+	switch style {
+	case spec.DQ:
+		return rewriteWeights(ctx, in, out, opts, (*rebuild).toDequantizeLinear)
+	case spec.NBits:
+		return rewriteWeights(ctx, in, out, opts, (*rebuild).toNBits)
+	}
+	return nil, fmt.Errorf("style %q: want dq or nbits", style)
+}
+
+// Dequantize writes the model at in to out with every quantized weight folded
+// back into a float tensor, which holds exactly what the form stands for. A
+// MatMulNBits becomes a MatMul, with an Add for its bias, a GatherBlockQuantized
+// a Gather. The input is never written to, and out appears whole or not at all.
+func Dequantize(ctx context.Context, in, out string, opts Options) (*Report, error) {
+	return rewriteWeights(ctx, in, out, opts, func(r *rebuild, w *recognize.Weight) (Weight, int64) {
+		return r.unfold(w), 0
+	})
+}
+
+// rewriteWeights writes a model with its weights replaced. The replacement also
+// tells the least opset that it needs.
+func rewriteWeights(ctx context.Context, in, out string, opts Options, replace func(*rebuild, *recognize.Weight) (Weight, int64)) (*Report, error) {
+	start := time.Now()
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	m, err := onnxq.Open(in)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	r := newRebuild(m.Graph(), opts)
+	list := []Weight{}
+	need := int64(0)
+	for _, w := range recognize.Weights(m.Graph()) {
+		made := Weight{Weight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: w.Obstacle}
+		if w.Obstacle == "" {
+			var opset int64
+			made, opset = replace(r, w)
+			need = max(need, opset)
+		}
+		list = append(list, made)
+	}
+	if err := r.finish(need); err != nil {
+		return nil, fmt.Errorf("%s: %w", in, err)
+	}
+	for i := range list {
+		if name, ok := r.renamed[list[i].Became]; ok {
+			list[i].Became = name
+		}
+	}
+	report, err := r.write(ctx, out)
+	if err != nil {
+		return nil, err
+	}
+	report.Weights, report.Elapsed = list, time.Since(start)
+	return report, nil
+}
+
+// write writes the model.
+func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
+	out, err := write.Collect(r.copy)
+	if err != nil {
+		return nil, err
+	}
+	c := newContent(out, r.fills, r.opts)
+	if err := out.Place(r.opts.ExternalData); err != nil {
+		return nil, err
+	}
+	if err := out.SetPath(path); err != nil {
+		return nil, err
+	}
+	in := r.copy.Original.File
+	f := write.File{Path: path, Model: in, External: out.External(), NoVerify: r.opts.NoVerify, Rename: out.Rename}
+	if err := f.Write(ctx, c); err != nil {
+		return nil, err
+	}
+	report := &Report{InBytes: in.Size(), OutBytes: out.Size(), Output: path, Verified: !r.opts.NoVerify}
+	if out.External() {
+		report.Data = modelfile.DataPath(path)
+	}
+	return report, nil
+}
+
+// Options say how a model is written whose weights take another form. The
+// zero value of a field means the default named beside it.
+type Options struct {
+	ExternalData spec.ExternalData // default ExternalAuto
+	Threads      int               // default: the number of CPUs
+	Memory       int64             // bytes of buffers for tensors, shared by the threads; default 64 MiB
+	NoVerify     bool              // do not reopen and compare what was written
+
+	// Progress, if set, is told the bytes written so far and the total. Calls come
+	// from one goroutine at a time.
+	Progress func(done, total int64)
+}
+
+func (o Options) withDefaults() (Options, error) {
+	o.ExternalData, o.Memory = cmp.Or(o.ExternalData, spec.ExternalAuto), cmp.Or(o.Memory, work.DefaultMemory)
+	return o, cmp.Or(o.ExternalData.Check(), work.Check(o.Threads, o.Memory))
+}
+
+// Weight is a quantized weight of the input and what became of it.
+type Weight struct {
+	*recognize.Weight
+	Became   string `json:"became,omitempty"` // name of the value that operators read now
+	NewForm  string `json:"new_form"`         // "float", or the operators that decode it; as it was if not Changed
+	OutBytes int64  `json:"out_bytes"`        // of all it is stored in
+	Changed  bool   `json:"changed"`
+	Reason   string `json:"reason,omitempty"` // why it stays as it was, unless that was asked for
+}
+
+// Report tells what became of the quantized weights of a model.
+type Report struct {
+	Weights  []Weight      `json:"weights"`
+	InBytes  int64         `json:"in_bytes"` // model file and external data
+	OutBytes int64         `json:"out_bytes"`
+	Output   string        `json:"output"`
+	Data     string        `json:"data,omitempty"` // external data file, if any
+	Verified bool          `json:"verified"`       // reopened and compared
+	Elapsed  time.Duration `json:"elapsed_ns"`
+}

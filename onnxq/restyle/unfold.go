@@ -1,0 +1,172 @@
+package restyle
+
+import (
+	"onnxquant/internal/form"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
+	"slices"
+)
+
+// unfold makes a weight a float tensor.
+func (r *rebuild) unfold(w *recognize.Weight) Weight {
+	if w.Value != nil && w.Value.Body != nil {
+		return r.unfoldInFunction(w)
+	}
+	b := r.builder(w)
+	r.replaced = append(r.replaced, w)
+	rows, cols, shape := int64(1), w.Folded.Num.Size(), w.Folded.Num.Shape
+	if w.Transposed {
+		rows, cols, shape = shape[0], shape[1], []int64{shape[1], shape[0]}
+	}
+	var t *onnxpb.TensorProto
+	if w.Value != nil {
+		r.copy.Drop(w.Nodes[0])
+		t = &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.DType)), Dims: slices.Clone(shape)}
+		write.New(t)
+		b.Tensors = append(b.Tensors, t)
+	} else {
+		t = b.Tensor(w.PlainName(), w.Folded.Num.DType, shape)
+		r.readValue(w, b, t.GetName(), w.Transposed)
+	}
+	r.fillFloats(t, w.Folded.Num, rows, cols, w.Transposed)
+	return Weight{Weight: w, Became: t.GetName(), NewForm: string(spec.Float), OutBytes: graph.SizeOf(t), Changed: true}
+}
+
+// readValue makes the operators that decode a weight for themselves read a value
+// that is decoded: the weight, or its transpose if it is turned.
+func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, turned bool) {
+	right := name // of a product
+	if !turned && slices.ContainsFunc(w.Nodes, func(n *onnxpb.NodeProto) bool { return n.GetOpType() == "MatMulNBits" }) {
+		right = b.Value(name, "Transpose", []string{name}, intsAttr("perm", 1, 0))
+	}
+	for _, n := range w.Nodes {
+		made := r.copy.Node(n)
+		if n.GetOpType() == "GatherBlockQuantized" {
+			become(made, r.copy.Domain(), "Gather", []string{name, n.Input[1]}, form.IntAttr("axis", graph.IntAttribute(n, "gather_axis")))
+			continue
+		}
+		var bias string
+		if graph.HasInput(n, 5) {
+			bias = n.Input[5]
+			output := made.Output[0]
+			made.Output = []string{b.Fresh(w.PlainName() + "_MatMul_Output")}
+			r.copy.AddBehind(made, b.NewNode(w.PlainName(), "Add", output, []string{made.Output[0], bias}))
+		}
+		become(made, r.copy.Domain(), "MatMul", []string{n.Input[0], right})
+	}
+	r.importStandard()
+}
+
+// become makes a node an operator of the standard.
+func become(n *onnxpb.NodeProto, domain, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+	n.OpType, n.Domain, n.Overload = &op, nil, nil
+	if domain != "" {
+		n.Domain = &domain
+	}
+	n.Input, n.Attribute = inputs, attrs
+}
+
+// importStandard imports the operators of the standard where a model has none.
+func (r *rebuild) importStandard() {
+	for _, o := range r.copy.Proto.OpsetImport {
+		if graph.IsStandard(o.GetDomain()) {
+			return
+		}
+	}
+	r.copy.Proto.OpsetImport = append(r.copy.Proto.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(""), Version: new(int64(13))})
+}
+
+func intsAttr(name string, v ...int64) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INTS.Enum(), Ints: v}
+}
+
+// unfoldInFunction makes a weight of a function a float Constant, where it was
+// decoded: functions have no initializers.
+func (r *rebuild) unfoldInFunction(w *recognize.Weight) Weight {
+	function := w.Value.Body.Proto
+	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.DType)), Dims: slices.Clone(w.Folded.Num.Shape)}
+	write.New(t)
+	r.fillFloats(t, w.Folded.Num, 1, w.Folded.Num.Size(), false)
+	become(r.copy.Node(w.Nodes[0]), graph.SpellingOfStandard(function.OpsetImport), "Constant", nil,
+		&onnxpb.AttributeProto{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
+	r.unfolded[w.Value.Body.Index] = true
+	return Weight{Weight: w, Became: w.Value.Path, NewForm: string(spec.Float), OutBytes: graph.SizeOf(t), Changed: true}
+}
+
+// sweepFunctions removes what nothing reads any more from functions whose weights
+// were unfolded.
+func (r *rebuild) sweepFunctions() {
+	for i, f := range r.copy.Original.File.Proto.Functions {
+		if r.unfolded[i] {
+			idle := map[string]bool{} // never read
+			was := readInside(f)
+			eachBody(f, func(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto) {
+				for _, name := range namesMade(nodes, g) {
+					idle[name] = !was[name]
+				}
+			})
+			sweepFunction(r.copy.Proto.Functions[i], idle)
+		}
+	}
+}
+
+// sweepFunction removes nodes and initializers whose values nothing reads, but those
+// that were idle before.
+func sweepFunction(f *onnxpb.FunctionProto, idle map[string]bool) {
+	for again := true; again; {
+		again = false
+		read := readInside(f)
+		unread := func(name string) bool { return !read[name] && !idle[name] }
+		dead := func(n *onnxpb.NodeProto) bool {
+			gone := len(n.Output) > 0 && !slices.ContainsFunc(n.Output, func(name string) bool { return !unread(name) })
+			again = again || gone
+			return gone
+		}
+		f.Node = slices.DeleteFunc(f.Node, dead)
+		graph.WalkSubgraphs(f.Node, func(g *onnxpb.GraphProto) {
+			g.Node = slices.DeleteFunc(g.Node, dead)
+			g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return unread(t.GetName()) })
+		})
+	}
+}
+
+// readInside tells which names are read in a function, or returned by it or by the
+// graphs in it.
+func readInside(f *onnxpb.FunctionProto) map[string]bool {
+	read := map[string]bool{}
+	note := func(names []string) {
+		for _, name := range names {
+			read[name] = true
+		}
+	}
+	note(f.Output)
+	eachBody(f, func(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto) {
+		for _, n := range nodes {
+			note(n.Input)
+		}
+		for _, o := range g.GetOutput() {
+			read[o.GetName()] = true
+		}
+	})
+	return read
+}
+
+// eachBody visits the nodes of a function, and the graphs in them.
+func eachBody(f *onnxpb.FunctionProto, visit func(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto)) {
+	visit(f.Node, nil)
+	graph.WalkSubgraphs(f.Node, func(g *onnxpb.GraphProto) { visit(g.Node, g) })
+}
+
+// namesMade lists the values of nodes, and the initializers of their graph.
+func namesMade(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto) (names []string) {
+	for _, n := range nodes {
+		names = append(names, n.Output...)
+	}
+	for _, t := range g.GetInitializer() {
+		names = append(names, t.GetName())
+	}
+	return names
+}
