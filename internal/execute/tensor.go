@@ -15,21 +15,20 @@ import (
 
 // A Runner computes the outputs of models.
 type Runner interface {
-	// Name tells what runs the models, for people.
+	// Name returns the name and version of the runtime, for messages.
 	Name() string
 
-	// Run returns the outputs of the model at path, in the order of its graph. An
-	// error that wraps ErrBeyond says that the runner cannot run this model.
+	// Run returns the outputs of the model at path, in the order of its graph.
 	Run(ctx context.Context, path string, inputs []*Tensor) ([]*Tensor, error)
 }
 
-// ErrBeyond is wrapped by errors about models that a runner cannot run.
-var ErrBeyond = errors.New("beyond this runner")
+// ErrUnsupported is wrapped by errors about models that package evaluate cannot run.
+var ErrUnsupported = errors.New("not supported")
 
-// MaxBytes bounds a tensor that a run makes, and all its inputs together.
+// MaxBytes limits the size of a tensor made in a run, and of all inputs together.
 const MaxBytes = 256 << 20
 
-// Types that modelfile has no name for.
+// Types without a name in modelfile.
 const (
 	Bool   = modelfile.DType(onnxpb.TensorProto_BOOL)
 	Int16  = modelfile.DType(onnxpb.TensorProto_INT16)
@@ -44,7 +43,7 @@ type Tensor struct {
 	Name  string
 	DType modelfile.DType
 	Dims  []int64
-	Data  []byte // little-endian, in row major order
+	Data  []byte // little-endian, in row-major order
 }
 
 // New makes a tensor of zeros.
@@ -54,10 +53,10 @@ func New(dtype modelfile.DType, dims []int64) (*Tensor, error) {
 		return nil, err
 	}
 	if dtype.Bits() < 8 {
-		return nil, fmt.Errorf("%w: elements of type %v", ErrBeyond, dtype)
+		return nil, fmt.Errorf("%w: elements of type %v", ErrUnsupported, dtype)
 	}
 	if n > MaxBytes/(dtype.Bits()/8) {
-		return nil, fmt.Errorf("%w: a tensor of dims %v is larger than %d MiB", ErrBeyond, dims, MaxBytes>>20)
+		return nil, fmt.Errorf("%w: a tensor with dims %v is larger than %d MiB", ErrUnsupported, dims, MaxBytes>>20)
 	}
 	return &Tensor{DType: dtype, Dims: dims, Data: make([]byte, dtype.Bytes(n))}, nil
 }
@@ -65,14 +64,13 @@ func New(dtype modelfile.DType, dims []int64) (*Tensor, error) {
 // Len returns the number of elements.
 func (t *Tensor) Len() int { return len(t.Data) / t.Size() }
 
-// Size returns the bytes of an element.
+// Size returns the bytes per element.
 func (t *Tensor) Size() int { return int(t.DType.Bits() / 8) }
 
-// IsFloat reports whether the elements are floating-point numbers.
+// IsFloat reports whether the elements are floating-point.
 func (t *Tensor) IsFloat() bool { return t.DType.Float() }
 
-// Float32s returns the elements of a tensor of a floating-point type of at most 32
-// bits.
+// Float32s returns the elements of a float16, bfloat16 or float32 tensor.
 func (t *Tensor) Float32s() []float32 {
 	x := make([]float32, t.Len())
 	switch t.DType {
@@ -88,7 +86,7 @@ func (t *Tensor) Float32s() []float32 {
 	return x
 }
 
-// Float64s returns the elements, whatever their type, as float64.
+// Float64s converts the elements to float64, whatever their type.
 func (t *Tensor) Float64s() []float64 {
 	x := make([]float64, t.Len())
 	switch {
@@ -111,8 +109,8 @@ func (t *Tensor) Float64s() []float64 {
 	return x
 }
 
-// Int64s returns the elements of a tensor of integers or truth values; those of
-// type UINT64 keep their bits.
+// Int64s returns the elements of a tensor of integers or bools. UINT64 elements
+// keep their bits.
 func (t *Tensor) Int64s() []int64 {
 	x := make([]int64, t.Len())
 	size := t.Size()
@@ -131,8 +129,7 @@ func (t *Tensor) Int64s() []int64 {
 	return x
 }
 
-// FromFloat32s makes a tensor of a floating-point type of at most 32 bits, to
-// which the elements are rounded.
+// FromFloat32s makes a float16, bfloat16 or float32 tensor and rounds x to its type.
 func FromFloat32s(dtype modelfile.DType, dims []int64, x []float32) (*Tensor, error) {
 	t, err := sized(dtype, dims, len(x))
 	if err != nil {
@@ -151,7 +148,7 @@ func FromFloat32s(dtype modelfile.DType, dims []int64, x []float32) (*Tensor, er
 	return t, nil
 }
 
-// FromFloat64s makes a tensor of any floating-point type.
+// FromFloat64s makes a tensor of any floating-point type and rounds x to it.
 func FromFloat64s(dtype modelfile.DType, dims []int64, x []float64) (*Tensor, error) {
 	if dtype != modelfile.Float64 {
 		narrow := make([]float32, len(x))
@@ -170,8 +167,7 @@ func FromFloat64s(dtype modelfile.DType, dims []int64, x []float64) (*Tensor, er
 	return t, nil
 }
 
-// FromInt64s makes a tensor of integers or truth values. What does not fit wraps
-// around.
+// FromInt64s makes a tensor of integers or bools. Values that do not fit wrap around.
 func FromInt64s(dtype modelfile.DType, dims []int64, x []int64) (*Tensor, error) {
 	t, err := sized(dtype, dims, len(x))
 	if err != nil {
@@ -186,6 +182,7 @@ func FromInt64s(dtype modelfile.DType, dims []int64, x []int64) (*Tensor, error)
 	return t, nil
 }
 
+// sized is New for n elements.
 func sized(dtype modelfile.DType, dims []int64, n int) (*Tensor, error) {
 	t, err := New(dtype, dims)
 	if err == nil && t.Len() != n {
