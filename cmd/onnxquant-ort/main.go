@@ -108,8 +108,8 @@ func toValue(t *execute.Tensor) (runtime.Value, error) {
 	return nil, fmt.Errorf("scalars of type %v are not supported", t.DType)
 }
 
-// allocate makes the value of a float16 or bfloat16 output, which the binding would
-// allocate too small. For other types it returns nil: ONNX Runtime allocates them.
+// allocate makes the value of a float16 or bfloat16 output, whose data the binding would
+// truncate. For other types it returns nil: ONNX Runtime allocates them.
 func allocate(o ort.Output) (runtime.Value, error) {
 	if o.DType != modelfile.Float16 && o.DType != modelfile.BFloat16 {
 		return nil, nil
