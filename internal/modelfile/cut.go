@@ -57,8 +57,8 @@ func (v *visit) String() string {
 	return fmt.Sprintf("field %d of %s", v.num, v.name)
 }
 
-// cut reads the model file behind r and returns its structure, with payload
-// numbers in place of tensor contents, and the pieces these numbers name.
+// cut reads the model file r and returns its structure, with payload numbers in place
+// of tensor contents, and the pieces with these numbers.
 func cut(r io.ReaderAt, size int64) ([]byte, []*piece, error) {
 	c := &cutter{scanner: scanner{window{r: r, size: size}}}
 	if err := c.message(&visit{message: modelMessage, name: "model", end: size}, 0); err != nil {

@@ -55,11 +55,11 @@ func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 	return version, ok
 }
 
-// Raise raises m to the opset to: it rewrites ai.onnx operators such that they compute
-// the same, and raises the IR version if the opset needs that. fresh returns names for
-// new values; it must return names used nowhere in m. A model at opset to or above is
-// not changed. After an error, m is unchanged. Nodes and tensors that are not replaced
-// keep their addresses.
+// Raise rewrites the ai.onnx operators of m for a higher opset, such that they compute the
+// same. It raises the IR version if the opset needs that. fresh returns names for new
+// values; it must return names used nowhere in m. A model that already has the opset or a
+// higher one is not changed. After an error, m is unchanged. Nodes and tensors that are
+// not replaced keep their addresses.
 //
 // A function of the model keeps an older opset if all its operators have the same
 // definition at the model's. Functions in growing do not, because the caller will add
@@ -71,11 +71,11 @@ func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growi
 		to = max(to, version)
 	}
 	if from, ok := Of(m.OpsetImport); ok && from >= to {
-		behind := func(f *onnxpb.FunctionProto) bool {
+		older := func(f *onnxpb.FunctionProto) bool {
 			version, ok := Of(f.OpsetImport)
 			return ok && version < from
 		}
-		if !slices.ContainsFunc(growing, behind) {
+		if !slices.ContainsFunc(growing, older) {
 			return nil
 		}
 		to = from
@@ -109,7 +109,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing [
 	}
 	for _, g := range graphs {
 		if from == to {
-			break // only functions are behind
+			break // only functions have an older opset
 		}
 		if err := r.raise(r.scope(g, nil), from); err != nil {
 			return nil, err

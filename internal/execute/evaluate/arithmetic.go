@@ -86,8 +86,9 @@ func logic(f func(a, b int64) int64) func(*call) ([]*execute.Tensor, error) {
 	return func(c *call) ([]*execute.Tensor, error) { return one(integers(c.in[0], c.in[1], f)) }
 }
 
-// matMul multiplies matrices, stacks of matrices and vectors, as numpy.matmul does, but
-// it may merge or keep dimensions of size 1: the caller reshapes.
+// matMul multiplies matrices, stacks of matrices and vectors as numpy.matmul does. The
+// result may have merged leading dimensions, or dimensions of size 1 for vectors: the
+// caller reshapes it.
 func matMul(a, b *execute.Tensor) (*execute.Tensor, error) {
 	if a.DType != b.DType {
 		return nil, errTypes
