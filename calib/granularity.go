@@ -8,18 +8,19 @@ type Granularity string
 const (
 	PerTensor  Granularity = "tensor"
 	PerChannel Granularity = "channel" // rows of the first axis
-	PerGroup   Granularity = "group"   // so many values in the order of memory
+	PerGroup   Granularity = "group"   // groups of consecutive values
 )
 
-// Share returns how many of n values, which are rows of channels, share a scale. The
-// last group may have fewer. channels and group are used where they mean something.
+// Share returns the number of values that share a scale, out of n values in equal rows,
+// one per channel. The last group may have fewer. channels matters per channel only,
+// group per group only.
 func (g Granularity) Share(n, channels, group int) (int, error) {
 	switch g {
 	case PerTensor:
 		return max(n, 1), nil
 	case PerChannel:
 		if channels < 1 || n%channels != 0 {
-			return 0, fmt.Errorf("%d values are not %d channels", n, channels)
+			return 0, fmt.Errorf("%d values cannot be %d equal channels", n, channels)
 		}
 		return max(n/channels, 1), nil
 	case PerGroup:

@@ -6,13 +6,13 @@ import (
 	"math"
 )
 
-// Histogram counts values by their first bits: sign, exponent and some bits of the
-// fraction of the float32, which order as the values do. So a bucket of normal numbers
-// is at most 2^-precision of its values wide, and nothing depends on the order in which
-// they come. There are 512 pages, one for each sign and exponent, of
-// 2^precision counts of 8 bytes; a page is there once a value falls into it.
+// Histogram counts values in buckets. A bucket is all float32 values with the same sign,
+// exponent and leading bits of the fraction. So the relative width of a bucket of normal
+// numbers is at most 2^-precision, and the order of the values does not matter. There are
+// 512 pages, one for each sign and exponent, with 2^precision counts of 8 bytes; a page
+// is allocated when a value falls into it.
 //
-// It serves as an [Observer] of the least and the greatest value, which are exact.
+// As an [Observer] it returns the exact minimum and maximum.
 type Histogram struct {
 	precision int
 	pages     [512][]uint64
@@ -20,8 +20,8 @@ type Histogram struct {
 	extremes  MinMax
 }
 
-// NewHistogram keeps so many bits of the fraction, 1 … 16: 12 are a bucket of 1/4096
-// of its values and at most 16 MiB.
+// NewHistogram returns a histogram that keeps precision bits of the fraction, 1 … 16. With
+// 12 bits the relative width of a bucket is 1/4096, and memory at most 16 MiB.
 func NewHistogram(precision int) (*Histogram, error) {
 	if precision < 1 || precision > 16 {
 		return nil, fmt.Errorf("precision of %d bits: want 1 to 16", precision)
@@ -31,7 +31,7 @@ func NewHistogram(precision int) (*Histogram, error) {
 
 const fractionBits = 23
 
-// ordered maps a value to a number that orders as the values do. -0 counts as 0.
+// ordered maps floats to integers of the same order. -0 counts as 0.
 func ordered(x float32) uint32 {
 	b := math.Float32bits(x + 0)
 	if b>>31 != 0 {
@@ -47,7 +47,7 @@ func fromOrdered(u uint32) float32 {
 	return math.Float32frombits(^u)
 }
 
-// Observe takes in values.
+// Observe counts values.
 func (h *Histogram) Observe(x []float32) error {
 	if err := h.extremes.Observe(x); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (h *Histogram) Observe(x []float32) error {
 // EndBatch does nothing.
 func (h *Histogram) EndBatch() {}
 
-// Merge takes in what g, of the same precision, has seen. It panics if that differs.
+// Merge adds the counts of g. It panics if the precisions differ.
 func (h *Histogram) Merge(g *Histogram) {
 	if h.precision != g.precision {
 		panic("calib: Merge of histograms of different precision")
@@ -96,20 +96,20 @@ func (h *Histogram) Merge(g *Histogram) {
 // Count returns the number of values seen.
 func (h *Histogram) Count() int64 { return int64(h.n) }
 
-// Range returns the extremes.
+// Range returns the minimum and maximum.
 func (h *Histogram) Range() (Range, error) { return h.extremes.Range() }
 
-// bucket is a stretch of values and their number.
+// bucket is a count of the values from lo to hi.
 type bucket struct {
 	lo, hi float64
 	n      uint64
 }
 
-// value stands for all of a bucket.
+// value returns the middle of the bucket, which represents all its values.
 func (b bucket) value() float64 { return (b.lo + b.hi) / 2 }
 
-// buckets yields those that are not empty, in the order of their values, cut off at
-// the extremes. The bucket of 0 holds nothing else of note: it counts as 0.
+// buckets yields the buckets that are not empty, in ascending order, clipped to the
+// minimum and maximum. The bucket of 0, which also has tiny subnormals, counts as 0.
 func (h *Histogram) buckets() iter.Seq[bucket] {
 	return func(yield func(bucket) bool) {
 		drop := fractionBits - h.precision
@@ -135,8 +135,7 @@ func (h *Histogram) buckets() iter.Seq[bucket] {
 	}
 }
 
-// All yields the middles of the buckets that are not empty, in order, and how many values
-// each stands for.
+// All yields the middle and the count of each bucket that is not empty, in ascending order.
 func (h *Histogram) All() iter.Seq2[float64, uint64] {
 	return func(yield func(float64, uint64) bool) {
 		for b := range h.buckets() {
@@ -147,8 +146,8 @@ func (h *Histogram) All() iter.Seq2[float64, uint64] {
 	}
 }
 
-// At returns the value at index i, 0 ≤ i < Count, of all in order, off by at most
-// 2^-(precision+1) of itself; the first and the last are exact.
+// At returns the value at index i of all values sorted, 0 ≤ i < Count. Its relative error
+// is at most 2^-(precision+1); the first and the last value are exact.
 func (h *Histogram) At(i int64) float64 {
 	switch {
 	case i <= 0:
@@ -165,7 +164,7 @@ func (h *Histogram) At(i int64) float64 {
 	return float64(h.extremes.max)
 }
 
-// Percentile returns the range that [Percentile] does, off as At says.
+// Percentile returns the range of [Percentile], with the error of At.
 func (h *Histogram) Percentile(p float64) (Range, error) {
 	if err := checkPercentile(p); err != nil {
 		return Range{}, err
@@ -177,8 +176,8 @@ func (h *Histogram) Percentile(p float64) (Range, error) {
 	return Range{h.At(int64(h.n) - 1 - i), h.At(i)}, nil
 }
 
-// Above returns the share, 0 … 1, of values whose magnitude is above a limit; those of
-// the bucket that the limit is in count by its middle.
+// Above returns the share, 0 … 1, of values whose magnitude is above the limit. The middle
+// of a bucket decides for all its values.
 func (h *Histogram) Above(limit float64) float64 {
 	if h.n == 0 {
 		return 0

@@ -9,37 +9,37 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// An Observer sees values, batch by batch, and names a range for them. A value that is
-// not finite makes Observe fail with [ErrNotFinite]; the observer is then of no use.
+// An Observer takes values batch by batch and returns a range for them.
 type Observer interface {
-	// Observe takes in a piece of the batch at hand.
+	// Observe takes a part of the current batch. It fails with [ErrNotFinite] if a value
+	// is not finite; the observer must not be used after that.
 	Observe(x []float32) error
-	// EndBatch ends the batch, which matters to a moving average.
+	// EndBatch ends the current batch. Only a moving average depends on it.
 	EndBatch()
-	// Range is that of all values so far; [ErrEmpty] if there were none.
+	// Range returns the range of all values so far, or [ErrEmpty].
 	Range() (Range, error)
 }
 
-// finite reports a value that is not.
-func finite(x []float32) error {
+// checkFinite returns ErrNotFinite if a value is NaN or infinite.
+func checkFinite(x []float32) error {
 	if !kernels.IsFinite(kernels.AbsMax(0, x)) {
 		return ErrNotFinite
 	}
 	return nil
 }
 
-// MinMax observes the least and the greatest value. The zero value is ready to use.
+// MinMax finds the minimum and maximum. The zero value is ready to use.
 type MinMax struct {
 	seen     bool
 	min, max float32
 }
 
-// Observe takes in values.
+// Observe takes values.
 func (m *MinMax) Observe(x []float32) error {
 	if len(x) == 0 {
 		return nil
 	}
-	if err := finite(x); err != nil {
+	if err := checkFinite(x); err != nil {
 		return err
 	}
 	lo, hi := x[0], x[0]
@@ -56,7 +56,7 @@ func (m *MinMax) Observe(x []float32) error {
 // EndBatch does nothing.
 func (m *MinMax) EndBatch() {}
 
-// Range returns the extremes.
+// Range returns the minimum and maximum.
 func (m *MinMax) Range() (Range, error) {
 	if !m.seen {
 		return Range{}, ErrEmpty
@@ -64,7 +64,7 @@ func (m *MinMax) Range() (Range, error) {
 	return Range{float64(m.min), float64(m.max)}, nil
 }
 
-// MovingAverage averages the extremes of batches.
+// MovingAverage averages the minimum and maximum of batches.
 type MovingAverage struct {
 	momentum float64
 	batches  int
@@ -72,8 +72,8 @@ type MovingAverage struct {
 	batch    MinMax
 }
 
-// NewMovingAverage gives each batch the weight momentum, 0 < momentum ≤ 1, and all
-// before it the rest.
+// NewMovingAverage returns an observer that gives each batch the weight momentum, and the
+// average so far the weight 1 - momentum; 0 < momentum ≤ 1.
 func NewMovingAverage(momentum float64) (*MovingAverage, error) {
 	if !(momentum > 0 && momentum <= 1) {
 		return nil, fmt.Errorf("momentum %v: want more than 0, at most 1", momentum)
@@ -81,10 +81,10 @@ func NewMovingAverage(momentum float64) (*MovingAverage, error) {
 	return &MovingAverage{momentum: momentum}, nil
 }
 
-// Observe takes in values of the batch at hand.
+// Observe takes values of the current batch.
 func (m *MovingAverage) Observe(x []float32) error { return m.batch.Observe(x) }
 
-// EndBatch takes the batch into the average.
+// EndBatch adds the batch to the average.
 func (m *MovingAverage) EndBatch() {
 	r, err := m.Range()
 	if err != nil {
@@ -96,7 +96,7 @@ func (m *MovingAverage) EndBatch() {
 	m.mean, m.batch = r, MinMax{}
 }
 
-// Range returns the average, the batch at hand included.
+// Range returns the average, including the current batch.
 func (m *MovingAverage) Range() (Range, error) {
 	r, err := m.batch.Range()
 	switch {
@@ -112,15 +112,15 @@ func (m *MovingAverage) Range() (Range, error) {
 	return Range{mean(m.mean.Min, r.Min), mean(m.mean.Max, r.Max)}, nil
 }
 
-// Percentile leaves out the values beyond a percentile, as many at either end. It keeps
-// every value, 4 bytes each; see [Histogram] for less.
+// Percentile finds a percentile, and cuts off as many values at the lower end as at the
+// upper. It keeps every value, 4 bytes each; [Histogram] takes less memory.
 type Percentile struct {
 	p      float64
 	values []float32
 	sorted bool
 }
 
-// NewPercentile takes the p-th percentile, 50 ≤ p ≤ 100, as the greatest value.
+// NewPercentile returns an observer of the p-th percentile, 50 ≤ p ≤ 100.
 func NewPercentile(p float64) (*Percentile, error) {
 	if err := checkPercentile(p); err != nil {
 		return nil, err
@@ -135,9 +135,9 @@ func checkPercentile(p float64) error {
 	return nil
 }
 
-// Observe takes in values.
+// Observe takes values.
 func (c *Percentile) Observe(x []float32) error {
-	if err := finite(x); err != nil {
+	if err := checkFinite(x); err != nil {
 		return err
 	}
 	c.values, c.sorted = append(c.values, x...), false
@@ -161,32 +161,31 @@ func (c *Percentile) Range() (Range, error) {
 	return Range{float64(c.values[last-i]), float64(c.values[i])}, nil
 }
 
-// PercentileIndex returns where, counted from 0, the p-th percentile of n values is
-// among them in order: min(⌊p/100·n⌋, n-1). It is at least half of n-1.
+// PercentileIndex returns the index of the p-th percentile in n sorted values:
+// min(⌊p/100·n⌋, n-1), but at least half of n-1.
 func PercentileIndex(p float64, n int64) int64 {
 	i := min(int64(p/100*float64(n)), n-1)
 	return max(i, n-1-i)
 }
 
-// Method is a way to find ranges: minmax, percentile, moving-average, entropy or mse,
-// some with a number.
+// Method is a method to find ranges: minmax, percentile, moving-average, entropy or mse.
 type Method struct {
 	Name   string
-	Number float64 // percentile in percent; momentum of the moving average
+	Number float64 // the percentile, or the momentum of the moving average
 }
 
-// Methods lists how methods are written.
+// Methods lists the spellings of methods.
 var Methods = []string{"minmax", "percentile:P", "moving-average:P", "entropy", "mse"}
 
-// ParseMethod reads minmax, percentile:99.9, moving-average:0.1 (or without a number:
-// 99.9 and 0.1), entropy or mse.
+// ParseMethod parses minmax, percentile:P, moving-average:P, entropy or mse. P is 99.9 or
+// 0.1 by default.
 func ParseMethod(text string) (Method, error) {
 	name, number, given := strings.Cut(text, ":")
 	m := Method{Name: name}
 	var err error
 	if given {
 		if m.Number, err = strconv.ParseFloat(number, 64); err != nil {
-			return m, fmt.Errorf("range %q: %q is no number", text, number)
+			return m, fmt.Errorf("range %q: %q is not a number", text, number)
 		}
 	}
 	switch name {
@@ -222,9 +221,9 @@ func (m Method) String() string {
 	return m.Name
 }
 
-// Observer returns a new observer, whose memory does not grow with the values: up to
-// 2^(precision+12) bytes for percentile, entropy and mse, which use a [Histogram] of
-// that precision. Entropy and mse find a range for codes of the scheme.
+// Observer returns a new observer in bounded memory: percentile, entropy and mse use a
+// [Histogram] of the given precision, which takes up to 2^(precision+12) bytes. Entropy
+// and mse find the best range for codes of the scheme.
 func (m Method) Observer(s Scheme, precision int) (Observer, error) {
 	switch m.Name {
 	case "minmax":
@@ -250,7 +249,7 @@ func (m Method) Observer(s Scheme, precision int) (Observer, error) {
 	return nil, fmt.Errorf("range %q: want %s", m.Name, strings.Join(Methods, ", "))
 }
 
-// histogramObserver is a histogram with another range than its extremes.
+// histogramObserver is a histogram with another Range method.
 type histogramObserver struct {
 	*Histogram
 	find func() (Range, error)

@@ -12,20 +12,20 @@ type Range struct {
 	Max float64 `json:"max"`
 }
 
-// ErrEmpty: no value was observed, so there is no range.
+// ErrEmpty says that no value was observed, so there is no range.
 var ErrEmpty = errors.New("no values were observed")
 
-// ErrNotFinite: a value is NaN or infinite.
+// ErrNotFinite says that a value is NaN or infinite.
 var ErrNotFinite = errors.New("a value is NaN or infinite")
 
-// Scheme is a kind of integer codes.
+// Scheme describes integer codes.
 type Scheme struct {
 	Bits      int  // 2 … 16
-	Symmetric bool // codes around 0 and no zero point, else from 0 up
-	Narrow    bool // symmetric codes leave out the least one, which has no opposite
+	Symmetric bool // signed codes without zero point, else unsigned codes with one
+	Narrow    bool // symmetric codes without the least one: -127 … 127
 }
 
-// Validate reports a scheme that there is not.
+// Validate returns an error if the number of bits is not supported.
 func (s Scheme) Validate() error {
 	if s.Bits < 2 || s.Bits > 16 {
 		return fmt.Errorf("codes of %d bits: want 2 to 16", s.Bits)
@@ -48,8 +48,8 @@ func (s Scheme) Codes() (lo, hi int32) {
 // leastScale keeps the scale of a range of zeros from being 0.
 const leastScale = 1e-10
 
-// Params returns the scale and the zero point by which codes cover r, see the package
-// comment. The scheme is valid and r finite.
+// Params returns the scale and zero point of codes that cover r, as in the package
+// comment. The scheme must be valid and r finite.
 func (s Scheme) Params(r Range) Params {
 	lo, hi := s.Codes()
 	r = Range{min(r.Min, 0), max(r.Max, 0)}
@@ -66,15 +66,15 @@ func (s Scheme) Params(r Range) Params {
 
 func scale(s float64) float32 { return float32(min(max(s, leastScale), math.MaxFloat32)) }
 
-// Params says what codes stand for.
+// Params maps between values and codes.
 type Params struct {
-	Scale     float32 `json:"scale"`      // real values from one code to the next
+	Scale     float32 `json:"scale"`      // difference of the values of neighbouring codes
 	ZeroPoint int32   `json:"zero_point"` // the code of 0
 	Lo        int32   `json:"lo"`         // the least code
 	Hi        int32   `json:"hi"`         // the greatest code
 }
 
-// Quantize returns the code of x; NaN has that of 0.
+// Quantize returns the code of x. NaN gets the code of 0.
 func (p Params) Quantize(x float32) int32 {
 	q := math.RoundToEven(float64(x/p.Scale)) + float64(p.ZeroPoint)
 	if q != q {
@@ -83,10 +83,10 @@ func (p Params) Quantize(x float32) int32 {
 	return int32(min(max(q, float64(p.Lo)), float64(p.Hi)))
 }
 
-// Dequantize returns what the code q stands for.
+// Dequantize returns the value of the code q.
 func (p Params) Dequantize(q int32) float32 { return float32(q-p.ZeroPoint) * p.Scale }
 
-// FakeQuantize sets each y[i] to what the code of x[i] stands for. They may be the same.
+// FakeQuantize sets each y[i] to the value of the code of x[i]. y may be x.
 func (p Params) FakeQuantize(y, x []float32) {
 	y = y[:len(x)]
 	for i, v := range x {
@@ -94,7 +94,7 @@ func (p Params) FakeQuantize(y, x []float32) {
 	}
 }
 
-// Covers returns the values that the least and the greatest code stand for.
+// Covers returns the values of the least and the greatest code.
 func (p Params) Covers() Range {
 	return Range{float64(p.Dequantize(p.Lo)), float64(p.Dequantize(p.Hi))}
 }

@@ -5,16 +5,16 @@ import (
 	"math"
 )
 
-// Squared-error search: ranges are tried in hundredths of the extremes.
+// The squared-error search tries ranges in steps of 1/100 of the minimum and maximum.
 const (
 	gridSteps = 100
 	gridLeast = 4
 )
 
-// MSE returns the range for which codes of the scheme have the least squared error on
-// the values seen, each taken as the middle of its bucket. Tried are the extremes
-// times 1, 0.99, … 0.04, first both at once, then, if the scheme is not symmetric, the
-// greatest alone and the least alone; of equal errors the widest range counts.
+// MSE returns the range with the least squared error of codes of the scheme. Values count
+// as the middle of their bucket. It multiplies the minimum and maximum by 1, 0.99, … 0.04,
+// first both; then, if the scheme is asymmetric, the maximum alone and the minimum alone.
+// Of equal errors, the widest range wins.
 func (h *Histogram) MSE(s Scheme) (Range, error) {
 	if err := s.Validate(); err != nil {
 		return Range{}, err
@@ -46,7 +46,7 @@ func (h *Histogram) MSE(s Scheme) (Range, error) {
 	return best, nil
 }
 
-// squaredError sums up the squared errors of the codes of values.
+// squaredError returns the sum of squared errors.
 func squaredError(values []bucket, p Params) float64 {
 	scale, zero := float64(p.Scale), float64(p.ZeroPoint)
 	lo, hi := float64(p.Lo), float64(p.Hi)
@@ -60,10 +60,10 @@ func squaredError(values []bucket, p Params) float64 {
 	return sum
 }
 
-// Divergence search: magnitudes are sorted into linear bins.
+// The divergence search uses bins of equal width.
 const (
 	divergenceBins = 2048
-	smoothing      = 1e-4 // share that the bins would have if all were empty
+	smoothing      = 1e-4 // minimum of a bin, relative to the mean of the bins
 )
 
 func checkEntropy(s Scheme) error {
@@ -76,14 +76,15 @@ func checkEntropy(s Scheme) error {
 	return nil
 }
 
-// Entropy returns the range [-t, t], cut off at the extremes, whose threshold t has the
-// least Kullback-Leibler divergence of the magnitudes seen from those of their codes
-// (Migacz, 8-bit inference with TensorRT, 2017). Magnitudes are sorted into 2048 bins
-// up to the largest. For each number i of bins from 2^(bits-1) on, what lies above goes
-// to the last of the first i; the distribution of these is compared with the one that
-// has 2^(bits-1) levels, each spread evenly over its bins that are not empty. No bin of a
-// distribution counts less than 1e-4 of their mean. t is the middle of bin i. Bits are
-// at most 8.
+// Entropy returns the range [-t, t], clipped to the minimum and maximum, with the least
+// Kullback-Leibler divergence between the magnitudes and those of their codes (Migacz,
+// 8-bit inference with TensorRT, 2017). The scheme has at most 8 bits.
+//
+// Magnitudes are counted in 2048 bins up to the largest. For each i ≥ 2^(bits-1), two
+// distributions over the first i bins are compared: the counts, with all magnitudes above
+// added to the last bin; and the counts merged into 2^(bits-1) levels, each spread evenly
+// over its bins that are not empty. Each bin counts at least 1e-4 of the mean. t is the
+// middle of the best bin i.
 func (h *Histogram) Entropy(s Scheme) (Range, error) {
 	if err := checkEntropy(s); err != nil {
 		return Range{}, err
@@ -113,8 +114,8 @@ func (h *Histogram) Entropy(s Scheme) (Range, error) {
 	return Range{max(whole.Min, -t), min(whole.Max, t)}, nil
 }
 
-// linear sorts magnitudes into bins of equal width up to the largest, peak. A bucket
-// that lies in several is divided among them.
+// linear counts magnitudes in bins of equal width up to peak, the largest. A bucket that
+// overlaps several bins is divided among them.
 func (h *Histogram) linear(peak float64) []float64 {
 	bins := make([]float64, divergenceBins)
 	for b := range h.buckets() {
@@ -133,8 +134,8 @@ func (h *Histogram) linear(peak float64) []float64 {
 	return bins
 }
 
-// divergence compares bins, with what lies above them in the last one, to what is left
-// of them in so many levels.
+// divergence returns the divergence between bins, with the count above them added to the
+// last one, and the same bins merged into levels.
 func divergence(bins []float64, above float64, levels int) float64 {
 	p := append([]float64(nil), bins...)
 	p[len(p)-1] += above
@@ -163,7 +164,7 @@ func divergence(bins []float64, above float64, levels int) float64 {
 	return sum
 }
 
-// smooth makes a distribution, in which nothing is 0, of counts.
+// smooth turns counts into a distribution without zeros.
 func smooth(p []float64) {
 	total := 0.0
 	for _, v := range p {

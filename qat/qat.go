@@ -9,29 +9,28 @@ import (
 	"onnxquant/calib"
 )
 
-// Gradient is a way to take the derivative of a rounded value.
+// Gradient is an estimator of the derivative of a quantized value.
 type Gradient string
 
 const (
 	StraightThrough Gradient = "straight-through" // 1
-	Clamped         Gradient = "clamped"          // 1 within the codes, 0 beyond
+	Clamped         Gradient = "clamped"          // 1 within the range of the codes, else 0
 )
 
-// FakeQuantizer replaces values by what their codes stand for. Its fields are set before
-// use and then stay. It may not be used by several goroutines at once.
+// FakeQuantizer replaces values by their dequantized codes. Set its fields before use; do
+// not change them later. It is not safe for concurrent use.
 type FakeQuantizer struct {
 	Bits        int // 2 … 16
 	Symmetric   bool
 	Granularity calib.Granularity // default calib.PerTensor
-	Channels    int               // per channel
-	Group       int               // values, per group
+	Channels    int               // number of channels, if per channel
+	Group       int               // values per group, if per group
 	Gradient    Gradient          // default StraightThrough
 
 	params []calib.Params
-	n      int // values of the tensors, per channel and per group
+	n      int // values of a calibrated tensor
 }
 
-// scheme is the codes'.
 func (f *FakeQuantizer) scheme() calib.Scheme {
 	return calib.Scheme{Bits: f.Bits, Symmetric: f.Symmetric, Narrow: true}
 }
@@ -49,8 +48,8 @@ func (f *FakeQuantizer) share(n int) (int, error) {
 	return cmp.Or(f.Granularity, calib.PerTensor).Share(n, f.Channels, f.Group)
 }
 
-// Calibrate sets scales and zero points by the extremes of x, whose values are finite. A
-// quantizer that has not been calibrated does it by the first values it sees.
+// Calibrate sets scales and zero points from the minimum and maximum of x, whose values
+// must be finite. Without it, the first Forward calibrates.
 func (f *FakeQuantizer) Calibrate(x []float32) error {
 	if len(x) == 0 {
 		return calib.ErrEmpty
@@ -72,8 +71,8 @@ func (f *FakeQuantizer) Calibrate(x []float32) error {
 	return nil
 }
 
-// SetParams sets scales and zero points, one for each channel or group of tensors of n
-// values, for example those of an observer of package calib.
+// SetParams sets scales and zero points, for example from an observer of package calib: one
+// for each channel or group of tensors with n values.
 func (f *FakeQuantizer) SetParams(n int, params ...calib.Params) error {
 	share, err := f.share(n)
 	if err != nil {
@@ -84,17 +83,17 @@ func (f *FakeQuantizer) SetParams(n int, params ...calib.Params) error {
 	}
 	for _, p := range params {
 		if !(p.Scale > 0) || math.IsInf(float64(p.Scale), 0) || p.Lo >= p.Hi || p.ZeroPoint < p.Lo || p.ZeroPoint > p.Hi {
-			return fmt.Errorf("scale %v with zero point %d of codes %d … %d makes no sense", p.Scale, p.ZeroPoint, p.Lo, p.Hi)
+			return fmt.Errorf("invalid scale %v or zero point %d for codes %d … %d", p.Scale, p.ZeroPoint, p.Lo, p.Hi)
 		}
 	}
 	f.params, f.n = append([]calib.Params(nil), params...), n
 	return nil
 }
 
-// Params returns the scales and zero points, none before calibration.
+// Params returns the scales and zero points, or none before calibration.
 func (f *FakeQuantizer) Params() []calib.Params { return append([]calib.Params(nil), f.params...) }
 
-var errUncalibrated = errors.New("the quantizer has seen no values yet")
+var errUncalibrated = errors.New("the quantizer is not calibrated; call Calibrate or Forward first")
 
 // ready checks that n values can be quantized, and returns how many share a scale.
 func (f *FakeQuantizer) ready(n int) (int, error) {
@@ -102,12 +101,12 @@ func (f *FakeQuantizer) ready(n int) (int, error) {
 		return 0, errUncalibrated
 	}
 	if len(f.params) > 1 && n != f.n || (f.Granularity == calib.PerChannel || f.Granularity == calib.PerGroup) && n != f.n {
-		return 0, fmt.Errorf("%d values, but %d were calibrated", n, f.n)
+		return 0, fmt.Errorf("%d values, but the quantizer is calibrated for %d", n, f.n)
 	}
 	return f.share(n)
 }
 
-// Forward sets each y[i] to what the code of x[i] stands for; y may be x. NaN becomes 0.
+// Forward sets each y[i] to the dequantized code of x[i]; y may be x. NaN becomes 0.
 func (f *FakeQuantizer) Forward(y, x []float32) error {
 	if f.params == nil {
 		if err := f.Calibrate(x); err != nil {
@@ -128,15 +127,15 @@ func (f *FakeQuantizer) Forward(y, x []float32) error {
 	return nil
 }
 
-// Backward sets each dx[i] to the gradient by x[i], from dy[i], that by the value which
-// Forward made of it; dx may be dy. x are the values that went into Forward.
+// Backward sets each dx[i], the gradient by x[i], from dy[i], the gradient by y[i]; dx may
+// be dy. x are the inputs of Forward.
 func (f *FakeQuantizer) Backward(dx, dy, x []float32) error {
 	share, err := f.ready(len(x))
 	if err != nil {
 		return err
 	}
 	if len(dy) != len(x) || len(dx) < len(x) {
-		return fmt.Errorf("%d gradients and room for %d, for %d values", len(dy), len(dx), len(x))
+		return fmt.Errorf("dy has %d values and dx room for %d, want %d", len(dy), len(dx), len(x))
 	}
 	if f.Gradient != Clamped {
 		copy(dx, dy)

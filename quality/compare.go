@@ -10,7 +10,7 @@ import (
 type Setting struct {
 	calib.Scheme
 	Granularity calib.Granularity
-	Group       int // values of a group; meaningful per group
+	Group       int // values per group; used per group only
 }
 
 // String names the setting, such as "4 bits symmetric per group of 32".
@@ -32,13 +32,14 @@ func (s Setting) share(n, channels int) (int, error) {
 		return 0, err
 	}
 	if n == 0 || channels < 1 || n%channels != 0 {
-		return 0, fmt.Errorf("%d values are not %d channels", n, channels)
+		return 0, fmt.Errorf("%d values cannot be %d equal channels", n, channels)
 	}
 	return s.Granularity.Share(n, channels, s.Group)
 }
 
-// Quantize returns what the codes of x stand for, and the scale and zero point of each
-// tensor, channel or group. Ranges are the extremes. x, which is finite, is so many rows.
+// Quantize returns the dequantized values of x, and the scale and zero point of each
+// tensor, channel or group. A range is the minimum and maximum. x must be finite and has
+// one row per channel.
 func (s Setting) Quantize(x []float32, channels int) (y []float32, params []calib.Params, err error) {
 	share, err := s.share(len(x), channels)
 	if err != nil {
@@ -59,8 +60,8 @@ func (s Setting) Quantize(x []float32, channels int) (y []float32, params []cali
 	return y, params, nil
 }
 
-// Compression returns how many times fewer bits n values in so many channels take than
-// as float32: each has its code, each scale 32 bits, each zero point those of a code.
+// Compression returns the size of n float32 values divided by the size of their codes (Bits
+// each), scales (32 bits each) and zero points (Bits each).
 func (s Setting) Compression(n, channels int) (float64, error) {
 	share, err := s.share(n, channels)
 	if err != nil {
@@ -74,16 +75,16 @@ func (s Setting) Compression(n, channels int) (float64, error) {
 	return 32 * float64(n) / float64(n*s.Bits+scales*extra), nil
 }
 
-// Comparison is what a setting does to some values.
+// Comparison compares quantized with float values.
 type Comparison struct {
 	Setting      Setting
 	Stats        Stats
-	WithinBounds bool    // no error is larger than theory has it
-	MaxError     float64 // of theory: half the largest scale
-	Compression  float64 // of float32
+	WithinBounds bool    // no error is larger than in theory
+	MaxError     float64 // in theory: half the largest scale
+	Compression  float64 // size as float32 by quantized size
 }
 
-// Compare quantizes x, so many rows, by each setting.
+// Compare quantizes x, which has one row per channel, with each setting.
 func Compare(x []float32, channels int, settings ...Setting) ([]Comparison, error) {
 	var all []Comparison
 	for _, s := range settings {
@@ -103,7 +104,7 @@ func Compare(x []float32, channels int, settings ...Setting) ([]Comparison, erro
 	return all, nil
 }
 
-// CompareBits quantizes x by each number of bits, 4 and 8 if none is given.
+// CompareBits quantizes x with each number of bits; with 4 and 8 if none is given.
 func CompareBits(x []float32, channels int, s Setting, bits ...int) ([]Comparison, error) {
 	if len(bits) == 0 {
 		bits = []int{4, 8}
@@ -116,7 +117,7 @@ func CompareBits(x []float32, channels int, s Setting, bits ...int) ([]Compariso
 	return Compare(x, channels, settings...)
 }
 
-// CompareGranularities quantizes x per tensor, per channel and per group of so many.
+// CompareGranularities quantizes x per tensor, per channel and per group.
 func CompareGranularities(x []float32, channels int, s calib.Scheme, group int) ([]Comparison, error) {
 	return Compare(x, channels, Setting{s, calib.PerTensor, 0}, Setting{s, calib.PerChannel, 0}, Setting{s, calib.PerGroup, group})
 }

@@ -7,7 +7,7 @@ import (
 	"onnxquant/formats/errstat"
 )
 
-// Stats tells how far values are from what they stand for, see the package comment.
+// Stats has the error measures of the package comment.
 type Stats struct {
 	N        int64   `json:"n"`
 	MSE      float64 `json:"mse"`
@@ -18,8 +18,10 @@ type Stats struct {
 	Outliers float64 `json:"outliers"` // share, 0 … 1
 }
 
-// MarshalJSON writes 999 for an infinite SQNR, -999 for one of values that are all 0,
-// and null for that of no values.
+// exact replaces an infinite SQNR, which JSON cannot express.
+const exact = 999
+
+// MarshalJSON writes an SQNR of +Inf as 999, of -Inf as -999, and of NaN as null.
 func (s Stats) MarshalJSON() ([]byte, error) {
 	type plain Stats
 	if math.IsNaN(s.SQNR) {
@@ -34,14 +36,14 @@ func (s Stats) MarshalJSON() ([]byte, error) {
 
 // Sums adds up errors. The zero value is ready to use.
 type Sums struct {
-	Threshold float64 // magnitude from which on an error counts as an outlier; 0: none does
+	Threshold float64 // larger errors count as outliers; 0: none does
 
 	n, outliers       int64
 	sqErr, absErr, sq sum
 	maxErr            float64
 }
 
-// Add takes in values x and the y that stand for them, of the same number.
+// Add adds the errors of the dequantized values y of x. It panics if y is shorter.
 func (s *Sums) Add(x, y []float32) {
 	y = y[:len(x)]
 	for i, v := range x {
@@ -59,7 +61,7 @@ func (s *Sums) Add(x, y []float32) {
 	s.n += int64(len(x))
 }
 
-// Merge takes in all that t has.
+// Merge adds the sums of t.
 func (s *Sums) Merge(t *Sums) {
 	s.n += t.n
 	s.outliers += t.outliers
@@ -69,7 +71,7 @@ func (s *Sums) Merge(t *Sums) {
 	s.maxErr = max(s.maxErr, t.maxErr)
 }
 
-// Stats returns what the sums come to.
+// Stats returns the measures of all values added.
 func (s *Sums) Stats() Stats {
 	if s.n == 0 {
 		return Stats{SQNR: math.NaN()}
@@ -82,7 +84,7 @@ func (s *Sums) Stats() Stats {
 	}
 }
 
-// Noise returns Σe²/Σx², 0 for no error: the SQNR as a plain ratio.
+// Noise returns Σe²/Σx², or 0 without errors.
 func (s *Sums) Noise() float64 {
 	if s.sqErr.value() == 0 {
 		return 0
@@ -100,7 +102,7 @@ func decibels(signal, noise float64) float64 {
 	return 10 * math.Log10(signal/noise)
 }
 
-// sum is a compensated one.
+// sum is a compensated sum (Neumaier).
 type sum struct{ total, lost float64 }
 
 func (s *sum) add(v float64) {
@@ -125,31 +127,30 @@ func (s sum) value() float64 {
 	return s.total + s.lost
 }
 
-// Measure returns the errors of y, which stands for x; those above the threshold count as
-// outliers, if it is not 0. It panics if y is shorter.
+// Measure returns the errors of the dequantized values y of x. Errors above the threshold
+// count as outliers, unless it is 0. It panics if y is shorter.
 func Measure(x, y []float32, threshold float64) Stats {
 	s := Sums{Threshold: threshold}
 	s.Add(x, y)
 	return s.Stats()
 }
 
-// ByChannel returns the errors of each channel of y, which stands for x: both are so many
-// equal rows.
+// ByChannel returns the errors of each channel. x and y have one row per channel, all of
+// equal length.
 func ByChannel(x, y []float32, channels int, threshold float64) ([]Stats, error) {
 	if channels < 1 || len(x)%channels != 0 || len(x) == 0 {
-		return nil, fmt.Errorf("%d values are not %d channels", len(x), channels)
+		return nil, fmt.Errorf("%d values cannot be %d equal channels", len(x), channels)
 	}
 	return ByGroup(x, y, len(x)/channels, threshold)
 }
 
-// ByGroup returns the errors of each group of so many values, the last of which may be
-// shorter.
+// ByGroup returns the errors of each group of values. The last group may be shorter.
 func ByGroup(x, y []float32, group int, threshold float64) ([]Stats, error) {
 	if group < 1 {
 		return nil, fmt.Errorf("groups of %d values: want at least 1", group)
 	}
 	if len(y) != len(x) {
-		return nil, fmt.Errorf("%d values for %d", len(y), len(x))
+		return nil, fmt.Errorf("%d dequantized values for %d values", len(y), len(x))
 	}
 	var all []Stats
 	for at := 0; at < len(x); at += group {

@@ -8,18 +8,22 @@ import (
 	"onnxquant/calib"
 )
 
-// Weights are values to try settings on: channels rows of equal length.
+// Weights are values to try settings on, one row per channel, all of equal length.
 type Weights struct {
 	Name     string
 	Channels int
 	Values   []float32
 }
 
-// SuiteWeights returns the four kinds of weights of the suite, 16 channels of 256 each:
-// gaussian of deviation 0.02; uniform from -0.1 to 0.1; multi-channel, gaussian channels
-// whose deviations go from 0.001 to 1 by equal factors; outliers, gaussian of deviation
-// 0.02 but for one value of a hundred, which is 50 times as large. They are the same for
-// the same seed.
+// SuiteWeights returns the weights of the suite, each 16 channels of 256 values:
+//
+//   - gaussian: standard deviation 0.02,
+//   - uniform: from -0.1 to 0.1,
+//   - multi-channel: Gaussian channels with standard deviations from 0.001 to 1, which
+//     grow by a constant factor,
+//   - outliers: gaussian, but one value of a hundred is multiplied by 50.
+//
+// The same seed gives the same weights.
 func SuiteWeights(seed uint64) []Weights {
 	const channels, length = 16, 256
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -48,17 +52,17 @@ func SuiteWeights(seed uint64) []Weights {
 	}
 }
 
-// Result is what a setting does to some weights.
+// Result compares a setting with float on one of the suite's weights.
 type Result struct {
 	Weights string
 	Comparison
 }
 
-// Efficiency is the SQNR in dB for each bit that a value takes, scales included.
+// Efficiency returns the SQNR in dB per bit of storage of a value, scales included.
 func (r Result) Efficiency() float64 { return r.Stats.SQNR * r.Compression / 32 }
 
-// Suite tries 4 and 8 bits, symmetric and not, per tensor, channel and group of 32, on
-// the weights.
+// Suite quantizes the weights with 4 and 8 bits, symmetric and asymmetric, per tensor, per
+// channel and per group of 32.
 func Suite(weights []Weights) ([]Result, error) {
 	var settings []Setting
 	for _, bits := range []int{4, 8} {
@@ -80,17 +84,18 @@ func Suite(weights []Weights) ([]Result, error) {
 	return all, nil
 }
 
-// BestBySQNR returns the result of the highest SQNR; there is at least one.
+// BestBySQNR returns the result with the highest SQNR. It panics without results.
 func BestBySQNR(results []Result) Result {
 	return slices.MaxFunc(results, func(a, b Result) int { return cmp.Compare(a.Stats.SQNR, b.Stats.SQNR) })
 }
 
-// BestByMSE returns the result of the least mean squared error; there is at least one.
+// BestByMSE returns the result with the least mean squared error. It panics without
+// results.
 func BestByMSE(results []Result) Result {
 	return slices.MinFunc(results, func(a, b Result) int { return cmp.Compare(a.Stats.MSE, b.Stats.MSE) })
 }
 
-// ByEfficiency returns the results, the most efficient first.
+// ByEfficiency returns the results sorted by Efficiency, the highest first.
 func ByEfficiency(results []Result) []Result {
 	return slices.SortedStableFunc(slices.Values(results), func(a, b Result) int { return cmp.Compare(b.Efficiency(), a.Efficiency()) })
 }

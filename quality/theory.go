@@ -9,8 +9,8 @@ import (
 	"onnxquant/calib"
 )
 
-// TheoreticalMaxError returns the most that a value within the range of codes is off:
-// half the largest scale.
+// TheoreticalMaxError returns the largest possible error of a value within the range of
+// the codes: half the largest scale.
 func TheoreticalMaxError(params ...calib.Params) float64 {
 	most := 0.0
 	for _, p := range params {
@@ -19,14 +19,14 @@ func TheoreticalMaxError(params ...calib.Params) float64 {
 	return most
 }
 
-// TheoreticalSQNR returns the SQNR, in dB, of a full-scale sine in so many bits.
+// TheoreticalSQNR returns the SQNR, in dB, of a full-scale sine.
 func TheoreticalSQNR(bits int) float64 { return 6.02*float64(bits) + 1.76 }
 
-// rounding is what float32 arithmetic may add to an error, as a part of the value.
+// rounding bounds the error of float32 arithmetic, relative to the value.
 const rounding = 0x1p-22
 
-// WithinBounds reports whether no y is off by more than it may be: half a step, and what
-// its x lies beyond the range of the codes. 2^-22 of x is added for the arithmetic.
+// WithinBounds reports whether each |x-y| is within its bound: half a scale, plus the
+// distance of x from the range of the codes, plus 2^-22·|x| for rounding.
 func WithinBounds(x, y []float32, p calib.Params) bool {
 	y = y[:len(x)]
 	covers := p.Covers()
@@ -40,11 +40,11 @@ func WithinBounds(x, y []float32, p calib.Params) bool {
 	return true
 }
 
-// Weighted is a collection of values, each with how often it occurs: Values of a slice,
-// or calib.Histogram.All of a stream.
+// Weighted yields values and their counts. Values makes it from a slice,
+// calib.Histogram.All from a stream.
 type Weighted = iter.Seq2[float64, uint64]
 
-// Values yields each value once.
+// Values yields each value with the count 1.
 func Values(x []float32) Weighted {
 	return func(yield func(float64, uint64) bool) {
 		for _, v := range x {
@@ -55,7 +55,7 @@ func Values(x []float32) Weighted {
 	}
 }
 
-// meanSquaredError of codes, with values cut off at a limit before.
+// meanSquaredError returns the MSE of codes for values clamped to [-limit, limit].
 func meanSquaredError(values Weighted, p calib.Params, limit float64) float64 {
 	var sqErr sum
 	n := uint64(0)
@@ -71,28 +71,28 @@ func meanSquaredError(values Weighted, p calib.Params, limit float64) float64 {
 	return sqErr.value() / float64(n)
 }
 
-// extremes returns the range of values.
+// extremes returns the minimum and maximum.
 func extremes(values Weighted) (calib.Range, error) {
 	r := calib.Range{Min: math.Inf(1), Max: math.Inf(-1)}
 	for v := range values {
 		r = calib.Range{Min: min(r.Min, v), Max: max(r.Max, v)}
 	}
 	if !(r.Min <= r.Max) || math.IsInf(r.Min, 0) || math.IsInf(r.Max, 0) {
-		return r, fmt.Errorf("want finite values, at least one")
+		return r, fmt.Errorf("want at least one value, and finite values only")
 	}
 	return r, nil
 }
 
 // ScaleSensitivity returns the relative change of the MSE of per-tensor codes for a
 // relative change of their scale: (MSE(s·(1+change)) - MSE(s)) / MSE(s) / change. It is
-// above 0 where finer steps would be better, below 0 where values are cut off; NaN if there
-// is no error.
+// positive if a smaller scale would be better, negative if values are clamped, NaN if the
+// MSE is 0.
 func ScaleSensitivity(values Weighted, s calib.Scheme, change float64) (float64, error) {
 	if err := s.Validate(); err != nil {
 		return 0, err
 	}
 	if change == 0 || !(change > -1) || math.IsInf(change, 1) {
-		return 0, fmt.Errorf("change of scale by %v: want more than -1, and not 0", change)
+		return 0, fmt.Errorf("relative change of scale %v: want more than -1, and not 0", change)
 	}
 	r, err := extremes(values)
 	if err != nil {
@@ -104,9 +104,9 @@ func ScaleSensitivity(values Weighted, s calib.Scheme, change float64) (float64,
 	return (meanSquaredError(values, p, math.Inf(1)) - before) / before / change, nil
 }
 
-// OutlierImpact returns how many times larger the MSE of per-tensor codes is than it would
-// be if values were cut off at a percentile, 0 < p ≤ 100, of their magnitudes: near 1
-// without outliers. It is NaN if neither has an error, +Inf if only the latter has none.
+// OutlierImpact returns the MSE of per-tensor codes divided by the MSE after clamping the
+// values to a percentile of their magnitudes, 0 < percentile ≤ 100. It is near 1 without
+// outliers, NaN if both are 0, +Inf if only the second is 0.
 func OutlierImpact(values Weighted, s calib.Scheme, percentile float64) (float64, error) {
 	if err := s.Validate(); err != nil {
 		return 0, err
@@ -123,7 +123,7 @@ func OutlierImpact(values Weighted, s calib.Scheme, percentile float64) (float64
 	return meanSquaredError(values, s.Params(r), math.Inf(1)) / meanSquaredError(values, s.Params(cut), limit), nil
 }
 
-// magnitude returns a percentile of magnitudes: of n in order, the one at ⌊p/100·n⌋.
+// magnitude returns a percentile of magnitudes: of n sorted ones, the one at ⌊p/100·n⌋.
 func magnitude(values Weighted, percentile float64) float64 {
 	type counted struct {
 		v float64
@@ -154,8 +154,8 @@ func magnitude(values Weighted, percentile float64) float64 {
 	return 0
 }
 
-// AccuracyRetention returns how many percent of a model's accuracy are left: 100 times
-// that of the quantized model by that of the float model, which is above 0.
+// AccuracyRetention returns the accuracy of the quantized model in percent of the accuracy
+// of the float model, which must be positive.
 func AccuracyRetention(float, quantized float64) (float64, error) {
 	if !(float > 0) || math.IsInf(float, 1) {
 		return 0, fmt.Errorf("accuracy %v of the float model: want more than 0", float)

@@ -14,20 +14,20 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Big is a chain of MatMuls for measuring speed and memory: Layers weights, by
-// turns [K,N] and [N,K].
+// Big is a chain of MatMuls for measuring speed and memory: Layers weights,
+// alternately [K,N] and [N,K].
 type Big struct {
 	Layers, K, N int
 	Seed         uint64
 	Float16      bool // instead of float32
-	TransB       bool // Gemms with transB=1 instead of MatMuls: the weights lie the other way round
+	TransB       bool // Gemms with transB=1 instead of MatMuls, so weights are transposed
 	Embedded     bool // weights in the model file, which may have at most 2 GiB
 }
 
-// Bytes is the size of the weights.
+// Bytes returns the bytes of all weights.
 func (b Big) Bytes() int64 { return int64(b.Layers) * b.weight() }
 
-// weight is the size of one weight.
+// weight returns the bytes of one weight.
 func (b Big) weight() int64 {
 	if b.Float16 {
 		return 2 * int64(b.K) * int64(b.N)
@@ -35,8 +35,8 @@ func (b Big) weight() int64 {
 	return 4 * int64(b.K) * int64(b.N)
 }
 
-// WriteBig writes the model to path, and its weights to path + ".data" if they
-// are not embedded, without ever holding more than a buffer of them.
+// WriteBig writes the model to path, and its weights to path + ".data" unless they are
+// embedded. It needs memory for one buffer of weights only.
 func WriteBig(path string, big Big) error {
 	m := big.model(filepath.Base(path) + ".data")
 	if big.Embedded {
@@ -48,13 +48,13 @@ func WriteBig(path string, big Big) error {
 	return create(path+".data", func(w *bufio.Writer) error {
 		weight := big.weights()
 		for range big.Layers {
-			weight(w) // an error stays until Flush
+			weight(w) // Flush returns its error
 		}
 		return nil
 	})
 }
 
-// model is the structure, with weights in the file location if not embedded.
+// model returns the structure. Weights are in the file location unless embedded.
 func (big Big) model(location string) *Model {
 	b := newBuilder(big.Seed, "big")
 	dtype := float
@@ -82,8 +82,9 @@ func (big Big) model(location string) *Model {
 	return b.model(21, 10)
 }
 
-// embed writes the model with the contents of its initializers. Fields of protobuf
-// may come in any order: the graph is the model's last, and initializers the graph's.
+// embed writes the model with the contents of its initializers. It writes the graph as
+// the last field of the model, and initializers as the last fields of the graph: protobuf
+// fields may be in any order.
 func (big Big) embed(w io.Writer, m *onnxpb.ModelProto) error {
 	const graphField, initializerField, rawField = 7, 5, 9
 	graph := m.Graph
@@ -98,7 +99,7 @@ func (big Big) embed(w io.Writer, m *onnxpb.ModelProto) error {
 		return err
 	}
 	size := int64(len(body))
-	var tensors [][]byte // up to their contents
+	var tensors [][]byte // without their contents
 	for _, t := range initializers {
 		b, err := proto.Marshal(t)
 		if err != nil {
@@ -112,7 +113,7 @@ func (big Big) embed(w io.Writer, m *onnxpb.ModelProto) error {
 		size += int64(len(whole)) + big.weight()
 	}
 	head = protowire.AppendVarint(protowire.AppendTag(head, graphField, protowire.BytesType), uint64(size))
-	w.Write(append(head, body...)) // an error stays until Flush
+	w.Write(append(head, body...)) // Flush returns its error
 	weight := big.weights()
 	for _, t := range tensors {
 		w.Write(t)
@@ -121,13 +122,13 @@ func (big Big) embed(w io.Writer, m *onnxpb.ModelProto) error {
 	return nil
 }
 
-// weights returns what writes one weight: the same random elements again and again,
-// because making them takes longer than writing.
+// weights returns a function that writes one weight. It repeats the same random
+// elements, because making new ones takes longer than writing.
 func (big Big) weights() func(w io.Writer) {
-	const most = 1 << 22
+	const maxElements = 1 << 22
 	rng, sigma := newRand(big.Seed), fanInSigma(big.K)
 	var elements []byte
-	for range min(big.K*big.N, most) {
+	for range min(big.K*big.N, maxElements) {
 		x := bell(rng.Uint64(), sigma)
 		if big.Float16 {
 			elements = appendAs(elements, x, onnxpb.TensorProto_FLOAT16)

@@ -22,17 +22,17 @@ func newBuilder(seed uint64, name string) *builder {
 
 func newRand(seed uint64) *rand.Rand { return rand.New(rand.NewPCG(seed, 0)) }
 
-// bell turns 64 random bits into a number around zero, close to a Gaussian:
-// the sum of four uniform 16-bit numbers. Integers and one rounding only, so
-// that every machine gets the same bits.
+// bell turns 64 random bits into a number with a nearly Gaussian distribution around
+// zero: the sum of four uniform 16-bit numbers. It uses integers and rounds once, so
+// every machine gets the same bits.
 func bell(bits uint64, sigma float32) float32 {
-	const deviation = 37837 // of the sum
+	const deviation = 37837 // standard deviation of the sum
 	sum := bits&0xffff + bits>>16&0xffff + bits>>32&0xffff + bits>>48
 	return float32(int64(sum)-2*0xffff) * (sigma / deviation)
 }
 
-// fanInSigma is the deviation that keeps a layer's output as wide as its
-// input of k elements.
+// fanInSigma returns the standard deviation of weights that gives the output of a layer
+// the variance of its input of k elements.
 func fanInSigma(k int) float32 { return float32(1 / math.Sqrt(float64(k))) }
 
 // weight adds an initializer of random values for a sum over k inputs.
@@ -50,15 +50,15 @@ func (b *builder) weight(name string, k int, dims ...int64) {
 	})
 }
 
-// node adds a node of one output, named after it.
+// node adds a node with one output. Its name comes from the operator and the output.
 func (b *builder) node(op, output string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	b.graph.Node = append(b.graph.Node, &onnxpb.NodeProto{
 		Name: proto.String(op + "_" + output), OpType: &op, Input: inputs, Output: []string{output}, Attribute: attrs,
 	})
 }
 
-// input and output declare the graph's ends. A dim is an int or the name of a
-// symbolic one.
+// input and output declare inputs and outputs of the graph. A dim is an int or the name
+// of a symbolic dimension.
 func (b *builder) input(name string, dtype onnxpb.TensorProto_DataType, dims ...any) {
 	b.graph.Input = append(b.graph.Input, valueInfo(name, dtype, dims))
 }

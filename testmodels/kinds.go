@@ -19,8 +19,8 @@ const (
 	bools  = onnxpb.TensorProto_BOOL
 )
 
-// MLP is a chain of layers x·wi + bi with Relu between them. It has input x
-// [batch, dims[0]] and output y [batch, dims[last]].
+// MLP is a chain of layers x·wi + bi with Relu between them. Its input is x
+// [batch, dims[0]], its output y [batch, dims[last]].
 func MLP(seed uint64, dims ...int) *Model {
 	b := newBuilder(seed, "mlp")
 	b.input("x", float, "batch", dims[0])
@@ -57,8 +57,8 @@ func Gemm(seed uint64, k, n int, transB bool) *Model {
 	return b.model(21, 10)
 }
 
-// Conv convolves images of 4 channels, 3×3, to 8, in two groups behind that, and
-// takes them apart again by a ConvTranspose of 2×2.
+// Conv has a 3×3 Conv from 4 to 8 channels, a 3×3 Conv in two groups and a 2×2
+// ConvTranspose.
 func Conv(seed uint64) *Model {
 	b := newBuilder(seed, "conv")
 	b.input("x", float, "batch", 4, 9, 9)
@@ -73,7 +73,7 @@ func Conv(seed uint64) *Model {
 	return b.model(21, 10)
 }
 
-// Behind is y = x·wᵀ, with w behind an Identity and a Transpose.
+// Behind is y = x·wᵀ. MatMul reads w through Identity and Transpose.
 func Behind(seed uint64, k, n int) *Model {
 	b := newBuilder(seed, "behind")
 	b.input("x", float, "batch", k)
@@ -85,8 +85,7 @@ func Behind(seed uint64, k, n int) *Model {
 	return b.model(21, 10)
 }
 
-// Embedding looks ids up in a table of vocab rows and multiplies them by a
-// head of its own.
+// Embedding looks up ids in a table of vocab rows and multiplies by a separate head.
 func Embedding(seed uint64, vocab, dim int) *Model {
 	b := embedding(seed, "embedding", vocab, dim)
 	b.weight("head", dim, int64(dim), int64(vocab))
@@ -94,7 +93,7 @@ func Embedding(seed uint64, vocab, dim int) *Model {
 	return b.model(21, 10)
 }
 
-// Tied is Embedding with the table as its head as well.
+// Tied is Embedding with the table as the head, too.
 func Tied(seed uint64, vocab, dim int) *Model {
 	b := embedding(seed, "tied", vocab, dim)
 	b.node("Gemm", "logits", []string{"h", "table"}, intAttr("transB", 1))
@@ -123,7 +122,7 @@ func Shared(seed uint64, dim int) *Model {
 	return b.model(21, 10)
 }
 
-// If multiplies by w in the main graph and once more in either branch.
+// If multiplies by w in the main graph and again in each branch.
 func If(seed uint64) *Model {
 	b := newBuilder(seed, "if")
 	b.input("cond", bools)
@@ -143,8 +142,8 @@ func If(seed uint64) *Model {
 	return b.model(21, 10)
 }
 
-// Opset11 has operators that opset 12 and 13 gave other inputs: a tool that
-// raises the opset has to rewrite them.
+// Opset11 has operators whose attributes became inputs in opsets 12 and 13. A tool that
+// raises the opset must rewrite them.
 func Opset11(seed uint64) *Model {
 	b := newBuilder(seed, "opset11")
 	b.input("x", float, "batch", 32)
@@ -157,8 +156,7 @@ func Opset11(seed uint64) *Model {
 	return b.model(11, 6)
 }
 
-// Names has the weights of MLP under names that a printer has to escape and a
-// glob has to take literally.
+// Names is MLP with names of weights that must be escaped in print and in globs.
 func Names(seed uint64) *Model {
 	m := MLP(seed, 32, 32, 16)
 	rename := map[string]string{"w0": "модель/层 0/w\x1b[2J\n", "w1": "w[1]*{a,b}\t\"q\""}
@@ -187,7 +185,7 @@ func Plain() *Model {
 	return b.model(21, 10)
 }
 
-// NaN puts a NaN into the middle of the named float32 initializer of m.
+// NaN sets an element in the middle of a float32 initializer of m to NaN.
 func NaN(m *Model, name string) *Model {
 	for _, t := range m.Proto.Graph.Initializer {
 		if t.GetName() == name {
@@ -197,7 +195,7 @@ func NaN(m *Model, name string) *Model {
 	return m
 }
 
-// External moves the tensors of m into one external file, each at a multiple
+// External moves the tensors of m to one external file, at offsets that are multiples
 // of 64.
 func External(m *Model, location string) *Model {
 	var data []byte
@@ -218,7 +216,7 @@ func external(t *onnxpb.TensorProto, location string, offset, length int64) {
 	}
 }
 
-// withType turns the float32 tensors, inputs and outputs of m into another
+// withType converts the float32 tensors, inputs and outputs of m to another
 // floating-point type.
 func withType(m *Model, dtype onnxpb.TensorProto_DataType) *Model {
 	g := m.Proto.Graph
@@ -236,7 +234,7 @@ func withType(m *Model, dtype onnxpb.TensorProto_DataType) *Model {
 	return m
 }
 
-// appendAs appends a finite x in a type other than float32.
+// appendAs appends a finite x as float16, bfloat16 or double.
 func appendAs(b []byte, x float32, dtype onnxpb.TensorProto_DataType) []byte {
 	switch dtype {
 	case onnxpb.TensorProto_FLOAT16:
@@ -246,7 +244,7 @@ func appendAs(b []byte, x float32, dtype onnxpb.TensorProto_DataType) []byte {
 	case onnxpb.TensorProto_DOUBLE:
 		return binary.LittleEndian.AppendUint64(b, math.Float64bits(float64(x)))
 	}
-	panic("no floating-point type: " + dtype.String())
+	panic("not supported: " + dtype.String())
 }
 
 // bfloat16 rounds a finite x to nearest, ties to even.

@@ -1,11 +1,13 @@
-// Package verify compares a float model with the quantized one that was made of
-// it, by any tool: whether anything but weights changed, how far each weight is
-// from what it was, and how far the outputs are from each other when both run on
-// the same inputs.
+// Package verify compares a float model with a quantized model made from it, by any
+// tool. It reports
 //
-// To compare them, quantized weights are folded back to float, in a temporary
-// folder, which takes the disk space of the float model. The models run in pure
-// Go where that has their operators, else in ONNX Runtime where that is found.
+//   - whether anything but weights changed,
+//   - the error of each weight,
+//   - the error of each output, when both models run on the same inputs.
+//
+// It first dequantizes the weights to a model in a temporary folder, which takes as
+// much disk space as the float model. The models run in pure Go if that supports
+// their operators, else in ONNX Runtime if that is found.
 package verify
 
 import (
@@ -22,63 +24,62 @@ import (
 	"onnxquant/onnxq"
 )
 
-// Engine says what runs the models.
+// Engine is a runtime for the models.
 type Engine string
 
 const (
-	Auto Engine = "auto" // Go, or else ORT; it is no failure if neither can
+	Auto Engine = "auto" // Go, else ORT; it is not a failure if neither can run the models
 	Go   Engine = "go"   // pure Go
 	ORT  Engine = "ort"  // ONNX Runtime, through the helper onnxquant-ort
-	None Engine = "none" // the models do not run
+	None Engine = "none" // do not run the models
 )
 
-// Engines lists what Options.Engine may be.
+// Engines lists the values of Options.Engine.
 var Engines = []Engine{Auto, Go, ORT, None}
 
-// Options say how models are compared. The zero value will do.
+// Options are the options of Models. The zero value has the defaults.
 type Options struct {
 	Engine     Engine // "": Auto
-	ORTLibrary string // path of ONNX Runtime's shared library; "": found in the usual places
+	ORTLibrary string // path of ONNX Runtime's shared library; "": search the usual places
 
-	// Inputs are files .pb (a TensorProto), .npy or .npz. Without, inputs are random:
-	// normally distributed, or indices of the tables they select from, and decided by
-	// Seed. Dims gives symbolic dimensions their sizes.
+	// Inputs are files with inputs: .pb (a TensorProto), .npy or .npz. Without files,
+	// inputs are random: normally distributed floats, or valid indices of a table.
 	Inputs []string
-	Seed   uint64
-	Dims   map[string]int64
+	Seed   uint64           // of random inputs
+	Dims   map[string]int64 // sizes of symbolic dimensions
 
-	MinSQNR  *float64 // in dB: no weight and no output may be worse; nil: any may
-	MaxError *float64 // no element of a weight or output may be further off; nil: any may
+	MinSQNR  *float64 // lower limit of the SQNR of weights and outputs, in dB; nil: none
+	MaxError *float64 // upper limit of the error of elements of both; nil: none
 }
 
-// Report tells how two models compare.
+// Report is the result of a comparison.
 type Report struct {
 	Passed   bool     `json:"passed"`
-	Failures []string `json:"failures"` // why not
+	Failures []string `json:"failures"` // empty if passed
 
 	Structure Structure           `json:"structure"`
-	Weights   []onnxq.WeightMatch `json:"weights"` // those that were quantized, or differ
-	Same      int                 `json:"same"`    // float constants that are equal
+	Weights   []onnxq.WeightMatch `json:"weights"` // weights that are quantized or differ
+	Same      int                 `json:"same"`    // number of equal float constants
 	Execution Execution           `json:"execution"`
 }
 
-// Structure tells whether anything but weights changed.
+// Structure compares everything but weights.
 type Structure struct {
 	Nodes    int      `json:"nodes"`    // of the float model
-	Problems []string `json:"problems"` // what else changed in what the model computes
-	Notes    []string `json:"notes"`    // what changed besides, such as the opset
+	Problems []string `json:"problems"` // differences in the computation
+	Notes    []string `json:"notes"`    // other differences, such as the opset
 }
 
-// Execution tells how far the outputs are from each other.
+// Execution compares the outputs.
 type Execution struct {
 	Compared bool     `json:"compared"`
-	Reasons  []string `json:"reasons"` // why not, or why not by the first engine
+	Reasons  []string `json:"reasons"` // why an engine did not run the models
 	Engine   string   `json:"engine,omitempty"`
 	Inputs   []Input  `json:"inputs"`
 	Outputs  []Output `json:"outputs"`
 }
 
-// Input describes what the models ran on.
+// Input describes an input of the run.
 type Input struct {
 	Name  string  `json:"name"`
 	DType string  `json:"dtype"`
@@ -88,8 +89,8 @@ type Input struct {
 // Output compares an output of the quantized model with that of the float model.
 type Output = execute.Comparison
 
-// Models compares the float model at in with the quantized one at out. That they
-// differ is no error: the report tells.
+// Models compares the float model at in with the quantized model at out. Differences
+// are not an error; they are in the report.
 func Models(ctx context.Context, in, out string, opts Options) (*Report, error) {
 	removeLeftovers()
 	folder, err := os.MkdirTemp("", folderPrefix)
@@ -98,11 +99,11 @@ func Models(ctx context.Context, in, out string, opts Options) (*Report, error) 
 	}
 	defer os.RemoveAll(folder)
 	v := &verifier{ctx: ctx, opts: opts, report: &Report{Failures: []string{}, Execution: Execution{Reasons: []string{}, Inputs: []Input{}, Outputs: []Output{}}}}
-	float, _, err := v.folded(in, filepath.Join(folder, "in"))
+	float, _, err := v.dequantized(in, filepath.Join(folder, "in"))
 	if err != nil {
 		return nil, err
 	}
-	quantized, weights, err := v.folded(out, filepath.Join(folder, "out"))
+	quantized, weights, err := v.dequantized(out, filepath.Join(folder, "out"))
 	if err != nil {
 		return nil, err
 	}
@@ -122,9 +123,9 @@ type verifier struct {
 	report *Report
 }
 
-// folded returns the path of a model whose weights are float: the model itself, or
-// one in a new folder.
-func (v *verifier) folded(path, folder string) (string, []onnxq.RewrittenWeight, error) {
+// dequantized returns the path of a model with float weights: the model itself if it
+// has no quantized ones, else a new model in a new folder.
+func (v *verifier) dequantized(path, folder string) (string, []onnxq.RewrittenWeight, error) {
 	m, err := onnxq.Open(path)
 	if err != nil {
 		return "", nil, err
@@ -140,11 +141,12 @@ func (v *verifier) folded(path, folder string) (string, []onnxq.RewrittenWeight,
 	made := filepath.Join(folder, "model.onnx")
 	report, err := onnxq.Dequantize(v.ctx, path, made, onnxq.RewriteOptions{NoVerify: true})
 	if err != nil {
-		return "", nil, fmt.Errorf("%s cannot be folded back to float: %w", path, err)
+		return "", nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
 	}
 	return made, report.Weights, nil
 }
 
+// match compares the structures and the weights.
 func (v *verifier) match(float, quantized string, weights []onnxq.RewrittenWeight) error {
 	a, err := onnxq.Open(float)
 	if err != nil {
@@ -165,11 +167,11 @@ func (v *verifier) match(float, quantized string, weights []onnxq.RewrittenWeigh
 	return nil
 }
 
-// execute runs both models in the first engine that can.
+// execute compares the outputs, in the first engine that can run both models.
 func (v *verifier) execute(float, quantized string) error {
 	x := &v.report.Execution
 	if v.opts.Engine == None {
-		x.Reasons = append(x.Reasons, "it was not asked for")
+		x.Reasons = append(x.Reasons, "the engine is none")
 		return nil
 	}
 	inputs, err := v.inputs(float)
@@ -227,12 +229,12 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, input
 	}
 	got, err := runner.Run(v.ctx, quantized, inputs)
 	if err != nil {
-		return nil, fmt.Errorf("%s: the quantized model, folded back to float: %w", runner.Name(), err)
+		return nil, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
 	return execute.Compare(want, got)
 }
 
-// judge finds what is wrong with the quantized model.
+// judge lists the failures.
 func (v *verifier) judge() {
 	r := v.report
 	fail := func(format string, args ...any) { r.Failures = append(r.Failures, fmt.Sprintf(format, args...)) }
@@ -241,13 +243,13 @@ func (v *verifier) judge() {
 	}
 	check := func(what, name string, sqnr, maxError float64, broken int) {
 		if broken > 0 {
-			fail("%s %q: %d elements are not finite, or no longer so", what, name, broken)
+			fail("%s %q: %d elements are NaN or infinite in one model and different in the other", what, name, broken)
 		}
 		if least := v.opts.MinSQNR; least != nil && sqnr < *least {
 			fail("%s %q: SQNR %.1f dB is below %g dB", what, name, sqnr, *least)
 		}
 		if most := v.opts.MaxError; most != nil && maxError > *most {
-			fail("%s %q: an error of %.3g is above %g", what, name, maxError, *most)
+			fail("%s %q: largest error %.3g is above %g", what, name, maxError, *most)
 		}
 	}
 	for _, w := range r.Weights {

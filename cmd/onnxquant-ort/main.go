@@ -1,9 +1,9 @@
 //go:build ort
 
 // Command onnxquant-ort runs one model in ONNX Runtime for onnxquant, which
-// itself does without cgo. It is not for people: it reads a request from standard
-// input and writes a response to standard output, as package
-// internal/execute/ort tells. To build it a C compiler is needed:
+// itself avoids cgo. It is run by onnxquant, not by users: it reads a Request of
+// package internal/execute/ort from standard input and writes a Response to
+// standard output. It needs a C compiler to build:
 //
 //	CGO_ENABLED=1 go build -tags ort ./cmd/onnxquant-ort
 package main
@@ -25,10 +25,10 @@ import (
 func main() {
 	var request ort.Request
 	if err := gob.NewDecoder(os.Stdin).Decode(&request); err != nil {
-		fmt.Fprintln(os.Stderr, "onnxquant-ort: it is run by onnxquant, not by hand:", err)
+		fmt.Fprintln(os.Stderr, "onnxquant-ort: cannot read a request; this program is run by onnxquant verify:", err)
 		os.Exit(2)
 	}
-	// What ONNX Runtime prints is no part of the response.
+	// Keep what ONNX Runtime prints out of the response.
 	stdout := os.Stdout
 	os.Stdout = os.Stderr
 	var response ort.Response
@@ -51,7 +51,7 @@ func answer(request *ort.Request, response *ort.Response) error {
 	if err != nil {
 		return err
 	}
-	// Weights fused into what reads them are multiplied in float, not in int8.
+	// Compute with fused weights in float, not in int8.
 	if err := options.AddSessionConfigEntry("session.qdq_matmulnbits_accuracy_level", "1"); err != nil {
 		return err
 	}
@@ -67,7 +67,7 @@ func answer(request *ort.Request, response *ort.Response) error {
 	outputs := make([]runtime.Value, len(request.Outputs))
 	for i, o := range request.Outputs {
 		results = append(results, o.Name)
-		if outputs[i], err = room(o); err != nil {
+		if outputs[i], err = allocate(o); err != nil {
 			return fmt.Errorf("output %q: %w", o.Name, err)
 		}
 	}
@@ -88,8 +88,7 @@ func answer(request *ort.Request, response *ort.Response) error {
 	return nil
 }
 
-// toValue hands an input over. DataType is that of ONNX Runtime, whose numbers are
-// the standard's.
+// toValue converts an input. ONNX Runtime has the standard's numbers of types.
 func toValue(t *execute.Tensor) (runtime.Value, error) {
 	if len(t.Dims) > 0 {
 		return runtime.NewCustomDataTensor(runtime.NewShape(t.Dims...), t.Data, runtime.TensorElementDataType(t.DType))
@@ -106,17 +105,17 @@ func toValue(t *execute.Tensor) (runtime.Value, error) {
 	case t.DType == dtype.Bool:
 		return runtime.NewScalar(t.Int64s()[0] != 0)
 	}
-	return nil, fmt.Errorf("scalars of type %v cannot be handed over", t.DType)
+	return nil, fmt.Errorf("scalars of type %v are not supported", t.DType)
 }
 
-// room makes room for an output of a type that the binding would cut short, and
-// leaves others to ONNX Runtime.
-func room(o ort.Output) (runtime.Value, error) {
-	if o.DType != dtype.Float16 && o.DType != dtype.BFloat16 {
+// allocate makes the value of a float16 or bfloat16 output, whose data the binding would
+// truncate. For other types it returns nil: ONNX Runtime allocates them.
+func allocate(o ort.Output) (runtime.Value, error) {
+	if o.DType != modelfile.Float16 && o.DType != modelfile.BFloat16 {
 		return nil, nil
 	}
 	if !o.Known || len(o.Dims) == 0 {
-		return nil, fmt.Errorf("of type %v, the dimensions must be declared", o.DType)
+		return nil, fmt.Errorf("its type is %v, so the model must declare its dimensions", o.DType)
 	}
 	t, err := execute.New(o.DType, o.Dims)
 	if err != nil {
@@ -125,12 +124,12 @@ func room(o ort.Output) (runtime.Value, error) {
 	return toValue(t)
 }
 
-// fromValue takes an output over. All tensors but those of strings have a method
-// GetData, of as many types as there are elements.
+// fromValue converts an output. All tensors except strings have a method GetData; its
+// result type depends on the elements.
 func fromValue(o ort.Output, v runtime.Value) (*execute.Tensor, error) {
 	data := reflect.ValueOf(v).MethodByName("GetData")
 	if !data.IsValid() {
-		return nil, fmt.Errorf("a %T cannot be handed over", v)
+		return nil, fmt.Errorf("a %T is not supported", v)
 	}
 	raw, err := binary.Append(nil, binary.LittleEndian, data.Call(nil)[0].Interface())
 	return &execute.Tensor{Name: o.Name, DType: o.DType, Dims: v.GetShape(), Data: raw}, err

@@ -16,36 +16,38 @@ import (
 )
 
 type analyzeFlags struct {
-	convertFlags // those that analyze shares with a conversion
-	candidates   []string
-	maxError     float64
-	maxSize      string
-	emit         string
-	suite        bool
+	planFlags
+	candidates []string
+	maxError   float64
+	maxSize    string
+	emit       string
+
+	suite, json, quiet, help bool
 }
 
-// sharedFlags are the flags of a conversion that analyze has, too.
-var sharedFlags = []string{
-	"range", "scale-rule", "target", "style", "ops", "include", "exclude", "min-elements",
-	"threads", "memory", "json", "quiet",
-}
+// sharedFlags are the flags of a plan that analyze has, too. The others come from
+// --candidates.
+var sharedFlags = []string{"range", "scale-rule", "target", "style", "ops", "include", "exclude", "min-elements"}
 
 func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	fs.StringSliceVar(&f.candidates, "candidates", nil,
-		"what to try, a `LIST` of FORMAT, FORMAT:BLOCK and\nFORMAT:BLOCK:zp, such as int4:32:zp,int8:channel,nf4")
+		"formats to try, a `LIST` of FORMAT, FORMAT:BLOCK and\nFORMAT:BLOCK:zp, such as int4:32:zp,int8:channel,nf4")
 	fs.Var(limit{&f.maxError, "E"}, "max-error",
-		"find the smallest model whose error is at most E\n(default 0.1 if there is no --max-size)")
+		"find the smallest model with an error of at most E\n(default 0.1 without --max-size)")
 	fs.StringVar(&f.maxSize, "max-size", "",
-		"find the model of least error of at most `SIZE` bytes")
-	fs.StringVar(&f.emit, "emit", "", "write what is recommended to `FILE`, for --precision-info")
-	fs.BoolVar(&f.suite, "suite", false, "try bits and granularities on weights made up for that;\nno MODEL")
-	shared := f.convertFlags.flagSet()
+		"find the model with the least error of at most `SIZE` bytes")
+	fs.StringVar(&f.emit, "emit", "", "write the recommendation to `FILE`, for --precision-info")
+	fs.BoolVar(&f.suite, "suite", false, "compare bits and granularities on generated weights;\ntakes no MODEL")
+	all := newFlagSet()
+	f.planFlags.define(all)
 	for _, name := range sharedFlags {
-		fs.AddFlag(shared.Lookup(name))
+		fs.AddFlag(all.Lookup(name))
 	}
-	fs.Lookup("json").Usage = "print the analysis as JSON"
-	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
+	defineResources(fs, &f.opts.Threads, &f.opts.Memory)
+	fs.BoolVar(&f.json, "json", false, "print the analysis as JSON")
+	fs.BoolVar(&f.quiet, "quiet", false, quietUsage)
+	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
 }
 
@@ -58,10 +60,10 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 	if f.help {
 		fmt.Fprint(c.stdout, `Usage: onnxquant analyze [flags] MODEL
 
-Tells what formats do to the weights of MODEL: the size that each takes, and the error,
-which is that of a weight's values as a part of their root mean square. It recommends a
-format for each weight, so that the whole model is the smallest within --max-error, the
-best within --max-size, or the smallest within both.
+Measures the size and error of formats for each weight of MODEL, and recommends one per
+weight. The recommendation makes the model the smallest within --max-error, the most
+exact within --max-size, or the smallest within both. The error of a weight is its root
+mean square error divided by its root mean square: 0.1 is an SQNR of 20 dB.
 
 Flags:
 `, fs.FlagUsages())
@@ -69,12 +71,12 @@ Flags:
 	}
 	if f.suite {
 		if fs.NArg() > 0 {
-			return usagef("--suite has its own weights and takes no model")
+			return usagef("--suite generates its weights and takes no model")
 		}
 		return f.printSuite(c)
 	}
 	if fs.NArg() != 1 {
-		return usagef("analyze takes one model, but %d files are named", fs.NArg())
+		return usagef("analyze takes one model, got %d files", fs.NArg())
 	}
 	opts, err := f.options(fs)
 	if err != nil {
@@ -177,22 +179,22 @@ func (f *analyzeFlags) printSuite(c *console) error {
 	if f.json {
 		return c.json(results)
 	}
-	rows := [][]string{{"WEIGHTS", "SETTING", "SQNR", "OF A SINE", "MSE", "LARGEST ERROR", "BOUND", "SMALLER", "DB PER BIT"}}
+	rows := [][]string{{"WEIGHTS", "SETTING", "SQNR", "SQNR OF A SINE", "MSE", "LARGEST ERROR", "BOUND", "COMPRESSION", "DB PER BIT"}}
 	for _, r := range quality.ByEfficiency(results) {
 		rows = append(rows, []string{
 			r.Weights, r.Setting.String(), decibels(r.Stats.SQNR), decibels(quality.TheoreticalSQNR(r.Setting.Bits)),
 			fmt.Sprintf("%.3g", r.Stats.MSE), fmt.Sprintf("%.3g", r.Stats.MaxError), suiteBound(r),
-			fmt.Sprintf("%.2f times", r.Compression), fmt.Sprintf("%.2f", r.Efficiency()),
+			fmt.Sprintf("%.2f", r.Compression), fmt.Sprintf("%.2f", r.Efficiency()),
 		})
 	}
 	printTable(c.stdout, rows)
 	return nil
 }
 
-// suiteBound tells the largest error that theory has, and whether errors keep to it.
+// suiteBound returns the largest error in theory, and whether the errors are within it.
 func suiteBound(r quality.Result) string {
 	if r.WithinBounds {
-		return fmt.Sprintf("%.3g, kept", r.Comparison.MaxError)
+		return fmt.Sprintf("%.3g, met", r.Comparison.MaxError)
 	}
-	return fmt.Sprintf("%.3g, passed", r.Comparison.MaxError)
+	return fmt.Sprintf("%.3g, exceeded", r.Comparison.MaxError)
 }

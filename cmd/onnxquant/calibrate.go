@@ -26,13 +26,13 @@ type calibrateFlags struct {
 func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	fs.StringVar(&f.method, "range", "",
-		"how a range is found: minmax, percentile:P, moving-average:P,\nentropy or mse, a `NAME` (default minmax)")
+		"range method `NAME`: minmax, percentile:P,\nmoving-average:P, entropy or mse (default minmax)")
 	fs.Var(number[int]{&f.bits, func(n int) bool { return n >= 2 && n <= 16 }, "2 to 16"}, "bits",
 		"bits of a code, 2 to 16 (default 8)")
-	fs.BoolVar(&f.zeroPoint, "zero-point", false, "asymmetric codes: a zero point, and codes from 0 up")
-	fs.IntVar(&f.axis, "axis", 0, "a range for each channel along axis `N`; a negative one\ncounts from the last")
-	fs.StringVar(&f.name, "name", "", "take all arrays for batches of one tensor, `NAME`")
-	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
+	fs.BoolVar(&f.zeroPoint, "zero-point", false, "asymmetric codes: unsigned, with a zero point")
+	fs.IntVar(&f.axis, "axis", 0, "one range per channel along axis `N`; a negative axis counts\nfrom the last")
+	fs.StringVar(&f.name, "name", "", "treat all arrays as batches of one tensor, `NAME`")
+	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
 }
 
@@ -45,10 +45,9 @@ func runCalibrate(ctx context.Context, c *console, args []string) error {
 	if f.help {
 		fmt.Fprint(c.stdout, `Usage: onnxquant calibrate [flags] FILE...
 
-Finds the ranges of activations in .npy and .npz files and the scales and zero points
-that follow from them, and prints them as JSON. Arrays of the same name, which for an
-.npy file is its own, are batches of one tensor. They are read as streams: memory does
-not grow with them.
+Finds the ranges of activations in .npy and .npz files, and prints ranges, scales and
+zero points as JSON. Arrays with the same name are batches of one tensor; an array in an
+.npy file has the name of the file. Files are read as streams, in bounded memory.
 
 Flags:
 `, fs.FlagUsages())
@@ -56,7 +55,7 @@ Flags:
 	}
 	f.perAxis = fs.Changed("axis")
 	if fs.NArg() == 0 {
-		return usagef("no file is named")
+		return usagef("no file given")
 	}
 	method, err := calib.ParseMethod(cmp.Or(f.method, "minmax"))
 	if err != nil {
@@ -74,15 +73,15 @@ Flags:
 	return k.print(c)
 }
 
-// The fraction bits of histograms, and how many channels may have one.
+// The precision of histograms, and limits on the number of channels.
 const (
 	tensorPrecision  = 12
-	channelPrecision = 7
+	channelPrecision = 7 // if there are more than manyChannels channels
 	manyChannels     = 16
 	maxChannels      = 1 << 16
 )
 
-// calibration observes the arrays of files.
+// calibration observes arrays.
 type calibration struct {
 	ctx     context.Context
 	flags   calibrateFlags
@@ -91,11 +90,11 @@ type calibration struct {
 	tensors []*observed
 }
 
-// observed is a tensor of which batches were seen.
+// observed is a tensor with its observers.
 type observed struct {
 	name            string
 	batches, values int64
-	channels        []calib.Observer // one for the whole tensor unless there is an axis
+	channels        []calib.Observer // one per channel; one in all without --axis
 }
 
 // batch observes an array.
@@ -135,7 +134,8 @@ func (k *calibration) batch(a *npy.Array) error {
 	return nil
 }
 
-// observe deals values, from element at of a batch on, out to their channels.
+// observe passes values to the observers of their channels. The first value is element at
+// of the batch.
 func (t *observed) observe(x []float32, at, step int64) error {
 	for len(x) > 0 {
 		n := min(step-at%step, int64(len(x)))
@@ -147,7 +147,7 @@ func (t *observed) observe(x []float32, at, step int64) error {
 	return nil
 }
 
-// tensor finds a tensor by its name.
+// tensor finds or adds a tensor.
 func (k *calibration) tensor(name string, channels int64) (*observed, error) {
 	if k.flags.name != "" {
 		name = k.flags.name
@@ -157,12 +157,12 @@ func (k *calibration) tensor(name string, channels int64) (*observed, error) {
 			continue
 		}
 		if int64(len(t.channels)) != channels {
-			return nil, fmt.Errorf("it has %d channels, an earlier batch of %s %d", channels, name, len(t.channels))
+			return nil, fmt.Errorf("it has %d channels, but an earlier batch of %s has %d", channels, name, len(t.channels))
 		}
 		return t, nil
 	}
 	if channels > maxChannels {
-		return nil, fmt.Errorf("it has %d channels, more than %d", channels, maxChannels)
+		return nil, fmt.Errorf("it has %d channels, at most %d are supported", channels, maxChannels)
 	}
 	precision := tensorPrecision
 	if channels > manyChannels {
@@ -180,8 +180,8 @@ func (k *calibration) tensor(name string, channels int64) (*observed, error) {
 	return t, nil
 }
 
-// The JSON that calibrate prints. A tensor has a range of its own or, with an axis,
-// one for each channel; a channel without values has none.
+// The JSON that calibrate prints. A tensor has one range or, with --axis, one per channel.
+// The range of a channel without values is null.
 type (
 	calibrationJSON struct {
 		Range     string        `json:"range"`

@@ -14,11 +14,11 @@ import (
 	"golang.org/x/term"
 )
 
-// console is where a command writes to.
+// console is the output of a command.
 type console struct {
 	stdout   *bufio.Writer
 	stderr   io.Writer
-	terminal bool // stderr is one
+	terminal bool // stderr is a terminal
 }
 
 func newConsole(stdout io.Writer, stderr *os.File) *console {
@@ -36,9 +36,17 @@ func (c *console) fail(err error) { c.line("", err.Error()) }
 
 func (c *console) warn(message string) { c.line("warning: ", message) }
 
+// warnAll prints warnings, also with --quiet: the output may not be what the user wants.
+func (c *console) warnAll(messages []string) {
+	for _, m := range messages {
+		c.warn(m)
+	}
+}
+
+// line prints one line to standard error.
 func (c *console) line(kind, message string) {
-	const longest = 4096
-	fmt.Fprintf(c.stderr, "onnxquant: %s%s\n", kind, clip(printable(message), longest))
+	const maxLength = 4096
+	fmt.Fprintf(c.stderr, "onnxquant: %s%s\n", kind, clip(printable(message), maxLength))
 }
 
 func (c *console) json(v any) error {
@@ -48,8 +56,8 @@ func (c *console) json(v any) error {
 	return enc.Encode(v)
 }
 
-// printable replaces what could drive a terminal or break a line, and bytes
-// that are not text, by Go's escapes. Names in a model are anybody's text.
+// printable escapes control characters, line breaks and invalid UTF-8 as Go does. Names
+// in a model come from anywhere and could control the terminal.
 func printable(s string) string {
 	if strings.IndexFunc(s, unsafeRune) < 0 && utf8.ValidString(s) {
 		return s
@@ -72,7 +80,7 @@ func printable(s string) string {
 
 func unsafeRune(r rune) bool { return !unicode.IsPrint(r) }
 
-// clip shortens s to limit characters by leaving out its middle.
+// clip shortens s to limit characters: it replaces the middle by ….
 func clip(s string, limit int) string {
 	if utf8.RuneCountInString(s) <= limit {
 		return s

@@ -17,8 +17,8 @@ type diffFlags struct {
 func (f *diffFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	fs.BoolVar(&f.json, "json", false, "print the differences as JSON")
-	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status tells")
-	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
+	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status is the result")
+	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
 }
 
@@ -31,9 +31,9 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 	if f.help {
 		fmt.Fprint(c.stdout, `Usage: onnxquant diff [flags] A B
 
-Tells how the model B differs from the model A: nodes, tensors and their contents,
-inputs and outputs, opsets, metadata, everything that a model holds. Where and how
-contents are stored makes no difference.
+Lists the differences between the models A and B: nodes, tensors and their contents,
+inputs and outputs, opsets, metadata and everything else. It ignores how and where
+contents are stored.
 
 Flags:
 `, fs.FlagUsages(), `
@@ -43,7 +43,7 @@ usage.
 		return nil
 	}
 	if fs.NArg() != 2 {
-		return usagef("diff compares two models, but %d files are named", fs.NArg())
+		return usagef("diff takes two models, got %d files", fs.NArg())
 	}
 	a, err := onnxq.Open(fs.Arg(0))
 	if err != nil {
@@ -66,7 +66,7 @@ usage.
 		printDifference(c.stdout, d)
 	}
 	if err == nil && !d.Equal {
-		return errNo
+		return errReported
 	}
 	return err
 }

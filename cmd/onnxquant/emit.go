@@ -12,21 +12,21 @@ import (
 	"onnxquant/onnxq/rules"
 )
 
-// checkEmit tells whether a precision_info may be written to path: of files that
-// exist it replaces only one that is a precision_info itself.
+// checkEmit returns an error if a precision_info must not be written to path: an existing
+// file is replaced only if it is empty or a precision_info.
 func checkEmit(path string) error {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil // made, or written to as it is
+		return nil
 	}
-	if _, err := rules.LoadPrecision(path); err != nil {
-		return fmt.Errorf("%s: there is a file that is no precision_info; choose another name for --emit", path)
+	if _, err := onnxq.LoadPrecision(path); err != nil {
+		return fmt.Errorf("%s: the file exists and is not a precision_info; choose another file for --emit", path)
 	}
 	return nil
 }
 
-// emit writes a precision_info to path, whole or not at all.
-func emit(path string, p *rules.Precision) error {
+// emit writes a precision_info to path, completely or not at all.
+func emit(path string, p *onnxq.Precision) error {
 	raw, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err
@@ -41,7 +41,8 @@ func emit(path string, p *rules.Precision) error {
 	return nil
 }
 
-// replaceFile makes raw the content of a file. What is no regular file is written to.
+// replaceFile replaces a file by one with the content raw. It writes to a file that is not
+// regular, such as a pipe, directly.
 func replaceFile(path string, raw []byte) (err error) {
 	mode := fs.FileMode(0o666)
 	if info, err := os.Stat(path); err == nil {

@@ -1,183 +1,54 @@
 package main
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
-	"onnxquant/formats/gguf"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/rules"
 )
 
 // ggufFlags are the flags of the command gguf.
 type ggufFlags struct {
-	opts              onnxq.GGUFOptions
-	names, importance string
+	reportFlags
+	opts           onnxq.GGUFOptions
+	names, imatrix string
 
-	list           bool
-	dryRun, json   bool
-	quiet, verbose bool
-	help           bool
+	list, dryRun bool
 }
 
 func (f *ggufFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	o := &f.opts
 	fs.Var(anyCase{&o.Mix, onnxq.Mixes(), "NAME"}, "mix",
-		"the types of weights, named after the usual one:\n"+wrap(oneOf(onnxq.Mixes()))+"\n(default "+onnxq.DefaultMix+")")
+		"types of weights, as in llama-quantize:\n"+wrap(oneOf(onnxq.Mixes()))+"\n(default "+onnxq.DefaultMix+")")
 	fs.Var(typeRules{&o.TensorTypes}, "tensor-type",
-		"store what has a weight or node name that matches GLOB\nas TYPE: "+wrap(oneOf(onnxq.GGUFTypes()))+";\nmay be repeated, the last match holds")
+		"store tensors whose name, or the name of a node that reads\nthem, matches GLOB as TYPE:\n"+wrap(oneOf(onnxq.GGUFTypes()))+";\nmay be repeated, the last match wins")
 	fs.Var(anyCase{&o.OutputType, onnxq.GGUFTypes(), "TYPE"}, "output-tensor-type",
-		"store the weight that makes the output as TYPE")
+		"type of the weight of the output layer")
 	fs.Var(anyCase{&o.EmbeddingType, onnxq.GGUFTypes(), "TYPE"}, "token-embedding-type",
-		"store embeddings as TYPE")
+		"type of embeddings")
 	fs.BoolVar(&o.Pure, "pure", false,
-		"store all weights as the mix's usual type")
+		"store all weights as the main type of the mix")
 	fs.StringVar(&f.names, "names", "",
-		"what tensors are called in OUT, a JSON `FILE`")
+		"JSON `FILE` that maps names of tensors to names in OUT")
 	fs.Var(metadata{&o.Metadata}, "metadata",
-		"add a key, such as general.architecture=str:llama, to\nOUT's metadata; may be repeated")
-	fs.StringVar(&f.importance, "imatrix", "",
-		"how much the columns of weights count, a `FILE` of\nllama-imatrix")
-	fs.Var(notNegative(&o.Threads), "threads",
-		"threads to use (default: one for each CPU)")
-	fs.Var(byteCount{&o.Memory}, "memory",
-		"buffers for tensors, all threads together, such as 32MiB\n(default 64MiB)")
+		"add a key to the metadata of OUT, such as\ngeneral.architecture=str:llama; may be repeated")
+	fs.StringVar(&f.imatrix, "imatrix", "", imatrixUsage)
+	defineResources(fs, &o.Threads, &o.Memory)
 	fs.BoolVar(&f.list, "list", false,
-		"print what the GGUF file FILE holds")
-	fs.BoolVar(&f.dryRun, "dry-run", false,
-		"write nothing; print what would become of each tensor")
-	fs.BoolVar(&f.json, "json", false,
-		"print the report, the plan or the list as JSON")
-	fs.BoolVar(&f.quiet, "quiet", false,
-		"print nothing but errors, warnings and what was asked for")
-	fs.BoolVar(&f.verbose, "verbose", false,
-		"list what became of each tensor")
-	fs.BoolVarP(&f.help, "help", "h", false,
-		"print this help")
+		"print the contents of a GGUF file")
+	fs.BoolVar(&f.dryRun, "dry-run", false, dryRunUsage)
+	f.reportFlags.define(fs, "print the report, plan or list as JSON", "print a line for each tensor")
 	return fs
-}
-
-// wrap breaks a list for the help.
-func wrap(list string) string {
-	const width = 48
-	var b strings.Builder
-	line := 0
-	for i, word := range strings.Fields(list) {
-		switch {
-		case i > 0 && line+len(word) > width:
-			b.WriteByte('\n')
-			line = 0
-		case i > 0:
-			b.WriteByte(' ')
-		}
-		b.WriteString(word)
-		line += len(word) + 1
-	}
-	return b.String()
-}
-
-// anyCase is the value of a flag that takes one word of a few, in letters of either
-// case.
-type anyCase struct {
-	value   *string
-	allowed []string
-	kind    string // of word, for the help
-}
-
-func (a anyCase) Set(s string) error {
-	i := slices.IndexFunc(a.allowed, func(word string) bool { return strings.EqualFold(word, s) })
-	if i < 0 {
-		return errors.New("want " + oneOf(a.allowed))
-	}
-	*a.value = a.allowed[i]
-	return nil
-}
-
-func (a anyCase) String() string { return "" }
-func (a anyCase) Type() string   { return a.kind }
-
-// typeRules is the value of a flag that takes GLOB=TYPE. A glob may hold =.
-type typeRules struct{ value *[]onnxq.TypeRule }
-
-func (t typeRules) Set(s string) error {
-	i := strings.LastIndexByte(s, '=')
-	if i <= 0 || i == len(s)-1 {
-		return errors.New("want GLOB=TYPE")
-	}
-	*t.value = append(*t.value, onnxq.TypeRule{Pattern: s[:i]})
-	return anyCase{&(*t.value)[len(*t.value)-1].Type, onnxq.GGUFTypes(), ""}.Set(s[i+1:])
-}
-
-func (t typeRules) String() string { return "" }
-func (t typeRules) Type() string   { return "GLOB=TYPE" }
-
-// metadata is the value of a flag that takes KEY=TYPE:VALUE.
-type metadata struct{ value *[]gguf.KeyValue }
-
-func (m metadata) Set(s string) error {
-	key, rest, ok := strings.Cut(s, "=")
-	typ, text, typed := strings.Cut(rest, ":")
-	if !ok || !typed || key == "" {
-		return errors.New("want KEY=TYPE:VALUE")
-	}
-	v, err := metadataValue(typ, text)
-	if err != nil {
-		return err
-	}
-	*m.value = append(*m.value, gguf.KeyValue{Key: key, Value: v})
-	return nil
-}
-
-func (m metadata) String() string { return "" }
-func (m metadata) Type() string   { return "KEY=TYPE:VALUE" }
-
-var metadataTypes = []string{"str", "bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f32", "f64"}
-
-func metadataValue(typ, text string) (any, error) {
-	bad := fmt.Errorf("%q is no %s", text, typ)
-	switch typ {
-	case "str":
-		return text, nil
-	case "bool":
-		if text != "true" && text != "false" {
-			return nil, bad
-		}
-		return text == "true", nil
-	}
-	if !slices.Contains(metadataTypes, typ) {
-		return nil, errors.New("want a type of " + oneOf(metadataTypes))
-	}
-	bits, _ := strconv.Atoi(typ[1:])
-	var u uint64
-	var i int64
-	var f float64
-	var err error
-	switch typ[0] {
-	case 'u':
-		u, err = strconv.ParseUint(text, 10, bits)
-	case 'i':
-		i, err = strconv.ParseInt(text, 10, bits)
-	case 'f':
-		f, err = strconv.ParseFloat(text, bits)
-	}
-	if err != nil {
-		return nil, bad
-	}
-	return map[string]any{
-		"u8": uint8(u), "u16": uint16(u), "u32": uint32(u), "u64": u,
-		"i8": int8(i), "i16": int16(i), "i32": int32(i), "i64": i,
-		"f32": float32(f), "f64": f,
-	}[typ], nil
 }
 
 func runGGUF(ctx context.Context, c *console, args []string) error {
@@ -190,49 +61,41 @@ func runGGUF(ctx context.Context, c *console, args []string) error {
 		fmt.Fprint(c.stdout, `Usage: onnxquant gguf [flags] IN.onnx OUT.gguf
        onnxquant gguf --list [--json] FILE.gguf
 
-Writes the weights of the ONNX model IN to the GGUF file OUT, which appears whole or
-not at all. A weight that MatMul, Gemm or Gather reads is stored as rows of what is
-summed over and gets the type that the mix has for it; others keep their type.
+Writes the weights of the ONNX model IN to the GGUF file OUT. OUT is written completely
+or not at all. Weights of MatMul, Gemm or Gather get the type that the mix has for them,
+and are stored with rows along the reduction axis. Other tensors keep their type.
 
 Flags:
 `, fs.FlagUsages(), `
-docs/gguf.md tells of mixes, names and metadata. Exit status: 0 done; 1 the input or
+docs/gguf.md describes mixes, names and metadata. Exit status: 0 success; 1 the input or
 the conversion failed; 2 wrong usage.
 `)
 		return nil
 	}
-	if f.quiet && f.verbose {
-		return usagef("--quiet and --verbose exclude each other")
+	if err := f.check(); err != nil {
+		return err
 	}
 	if f.list {
 		if fs.NArg() != 1 {
-			return usagef("--list shows one file, but %d are named", fs.NArg())
+			return usagef("--list takes one file, got %d", fs.NArg())
 		}
 		return listGGUF(c, fs.Arg(0), f.json)
 	}
-	files := convertFlags{dryRun: f.dryRun}
-	in, out, err := files.files(fs.Args())
+	in, out, err := inOut(fs.Args(), f.dryRun)
 	if err != nil {
 		return err
 	}
 	if strings.EqualFold(filepath.Ext(out), ".onnx") {
-		return usagef("%s: gguf writes GGUF files, not ONNX models", printable(out))
+		return usagef("%s: gguf writes GGUF files; to write an ONNX file, use onnxquant IN OUT", printable(out))
 	}
 	return f.write(ctx, c, in, out)
 }
 
-// write writes the file, or prints what would be written.
+// write writes the file, or prints the plan.
 func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err error) {
 	start := time.Now()
-	if f.names != "" {
-		if f.opts.Names, err = rules.LoadNames(f.names); err != nil {
-			return err
-		}
-	}
-	if f.importance != "" {
-		if f.opts.Importance, err = rules.LoadImportance(f.importance); err != nil {
-			return err
-		}
+	if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
+		return err
 	}
 	m, err := onnxq.Open(in)
 	if err != nil {
@@ -253,9 +116,7 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 	if err != nil {
 		return err
 	}
-	for _, w := range p.Warnings {
-		c.warn(w)
-	}
+	c.warnAll(p.Warnings)
 	if f.verbose {
 		printGGUFTensors(c.stderr, p, report)
 	}
@@ -275,9 +136,7 @@ func (f *ggufFlags) print(c *console, p *onnxq.GGUFPlan, out string) error {
 			return err
 		}
 	}
-	for _, w := range p.Warnings {
-		c.warn(w)
-	}
+	c.warnAll(p.Warnings)
 	if f.json {
 		return c.json(p)
 	}
@@ -286,8 +145,7 @@ func (f *ggufFlags) print(c *console, p *onnxq.GGUFPlan, out string) error {
 	return nil
 }
 
-// printGGUFTensors prints what becomes of each tensor and, after that is done, how well
-// it stands for its values.
+// printGGUFTensors prints a table of the tensors, with their errors if r is not nil.
 func printGGUFTensors(w io.Writer, p *onnxq.GGUFPlan, r *onnxq.GGUFReport) {
 	heading := []string{"NAME", "SHAPE", "DTYPE", "TYPE", "FILE SHAPE", "BYTES", "REASON"}
 	quality := map[string]onnxq.GGUFQuality{}
@@ -299,15 +157,12 @@ func printGGUFTensors(w io.Writer, p *onnxq.GGUFPlan, r *onnxq.GGUFReport) {
 	}
 	rows := [][]string{heading}
 	for _, t := range p.Tensors {
-		row := []string{name(t.Source), shape(t.Shape), t.DType, "-", "-", byteSize(t.Bytes) + " left out", t.Reason}
+		row := []string{name(t.Source), shape(t.Shape), t.DType, "-", "-", byteSize(t.Bytes) + " left out", cmp.Or(clip(printable(t.Reason), maxReason), "-")}
 		if t.Name != "" {
 			if t.Name != t.Source {
 				row[0] += " = " + name(t.Name)
 			}
 			row[3], row[4], row[5] = t.Type, shape(t.FileShape), byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes)
-		}
-		if row[6] = clip(printable(t.Reason), maxReason); t.Reason == "" {
-			row[6] = "-"
 		}
 		if q, ok := quality[t.Source]; ok {
 			row = append(row, decibels(q.SQNR), fmt.Sprintf("%.3g", q.MaxError))
@@ -320,19 +175,14 @@ func printGGUFTensors(w io.Writer, p *onnxq.GGUFPlan, r *onnxq.GGUFReport) {
 
 func printGGUFSummary(w io.Writer, r *onnxq.GGUFReport, elapsed time.Duration) {
 	facts := ggufFacts(r.Plan)
-	worst := r.Tensors[0]
-	for _, q := range r.Tensors {
-		if q.SQNR < worst.SQNR {
-			worst = q
-		}
-	}
+	worst := slices.MinFunc(r.Tensors, func(a, b onnxq.GGUFQuality) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	printFacts(w, append(facts,
-		fact{"worst", fmt.Sprintf("%s: SQNR %s, largest error %.3g", name(worst.Source), decibels(worst.SQNR), worst.MaxError)},
+		fact{"worst", errorText(worst.Source, worst.SQNR, worst.MaxError)},
 		fact{"time", fmt.Sprintf("%.2f s", elapsed.Seconds())},
-		fact{"written", printable(r.Output) + ", read back and checked"}))
+		writtenFact(r.Output, "", true)))
 }
 
-// ggufFacts counts the types.
+// ggufFacts counts the tensors by type, and those left out by reason.
 func ggufFacts(p *onnxq.GGUFPlan) []fact {
 	types, skipped := map[string]int{}, map[string]int{}
 	for _, t := range p.Tensors {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"strconv"
@@ -10,7 +11,7 @@ import (
 	"onnxquant/formats/gguf"
 )
 
-// ggufListing is a file's head as JSON.
+// ggufListing is the header of a GGUF file as JSON.
 type ggufListing struct {
 	Version   uint32            `json:"version"`
 	Alignment int64             `json:"alignment"`
@@ -23,24 +24,33 @@ type ggufListing struct {
 type ggufKey struct {
 	Key   string `json:"key"`
 	Type  string `json:"type"`
-	Value any    `json:"value"` // numbers that JSON does not have are strings
+	Value any    `json:"value"` // NaN and infinities are strings
 }
 
 type ggufTensorEntry struct {
 	Name   string  `json:"name"`
 	Type   string  `json:"type"`
-	Shape  []int64 `json:"shape"` // rows last
+	Shape  []int64 `json:"shape"` // the last axis varies fastest
 	Offset int64   `json:"offset"`
 	Bytes  int64   `json:"bytes"`
 }
 
-// listGGUF prints what a GGUF file holds.
+// listGGUF prints the contents of a GGUF file.
 func listGGUF(c *console, path string, asJSON bool) error {
 	f, err := gguf.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
+	if asJSON {
+		return c.json(newGGUFListing(f))
+	}
+	printGGUFMetadata(c.stdout, f)
+	printGGUFContents(c.stdout, f)
+	return nil
+}
+
+func newGGUFListing(f *gguf.File) ggufListing {
 	l := ggufListing{f.Version, f.Alignment, f.Data, f.Size, []ggufKey{}, []ggufTensorEntry{}}
 	for _, kv := range f.Metadata {
 		l.Metadata = append(l.Metadata, ggufKey{kv.Key, gguf.TypeName(kv.Value), jsonValue(reflect.ValueOf(kv.Value))})
@@ -49,39 +59,44 @@ func listGGUF(c *console, path string, asJSON bool) error {
 		t := &f.Tensors[i]
 		l.Tensors = append(l.Tensors, ggufTensorEntry{t.Name, t.Type.String(), t.Shape, t.Offset, t.Bytes()})
 	}
-	if asJSON {
-		return c.json(l)
-	}
-	rows := [][]string{{"KEY", "TYPE", "VALUE"}}
-	for i, kv := range l.Metadata {
-		rows = append(rows, []string{name(kv.Key), kv.Type, clip(printable(ggufText(f.Metadata[i].Value)), maxReason)})
-	}
-	printTable(c.stdout, rows)
-	fmt.Fprintln(c.stdout)
-	types := map[string]int{}
-	rows = [][]string{{"NAME", "SHAPE", "TYPE", "BYTES", "OFFSET"}}
-	elements, bytes := int64(0), int64(0)
-	for i, t := range l.Tensors {
-		rows = append(rows, []string{name(t.Name), shape(t.Shape), t.Type, byteSize(t.Bytes), strconv.FormatInt(t.Offset, 10)})
-		types[t.Type]++
-		elements += f.Tensors[i].Elements()
-		bytes += t.Bytes
-	}
-	printTable(c.stdout, rows)
-	fmt.Fprintln(c.stdout)
-	facts := []fact{
-		{"version", fmt.Sprintf("%d, alignment %d", l.Version, l.Alignment)},
-		{"tensors", strings.Join(counts(types), ", ")},
-		{"size", byteSize(l.Size)},
-	}
-	if elements > 0 {
-		facts[2].text += fmt.Sprintf(", %.2f bits per weight", 8*float64(bytes)/float64(elements))
-	}
-	printFacts(c.stdout, facts)
-	return nil
+	return l
 }
 
-// ggufText writes a value of the metadata, of an array the first elements.
+func printGGUFMetadata(w io.Writer, f *gguf.File) {
+	rows := [][]string{{"KEY", "TYPE", "VALUE"}}
+	for _, kv := range f.Metadata {
+		rows = append(rows, []string{name(kv.Key), gguf.TypeName(kv.Value), clip(printable(ggufText(kv.Value)), maxReason)})
+	}
+	printTable(w, rows)
+	fmt.Fprintln(w)
+}
+
+// printGGUFContents prints a table of the tensors, and a summary.
+func printGGUFContents(w io.Writer, f *gguf.File) {
+	types := map[string]int{}
+	rows := [][]string{{"NAME", "SHAPE", "TYPE", "BYTES", "OFFSET"}}
+	elements, bytes := int64(0), int64(0)
+	for i := range f.Tensors {
+		t := &f.Tensors[i]
+		rows = append(rows, []string{name(t.Name), shape(t.Shape), t.Type.String(), byteSize(t.Bytes()), strconv.FormatInt(t.Offset, 10)})
+		types[t.Type.String()]++
+		elements += t.Elements()
+		bytes += t.Bytes()
+	}
+	printTable(w, rows)
+	fmt.Fprintln(w)
+	size := byteSize(f.Size)
+	if elements > 0 {
+		size += fmt.Sprintf(", %.2f bits per weight", 8*float64(bytes)/float64(elements))
+	}
+	printFacts(w, []fact{
+		{"version", fmt.Sprintf("%d, alignment %d", f.Version, f.Alignment)},
+		{"tensors", strings.Join(counts(types), ", ")},
+		{"size", size},
+	})
+}
+
+// ggufText formats a value of the metadata; of an array the first eight elements.
 func ggufText(value any) string {
 	const most = 8
 	v := reflect.ValueOf(value)
@@ -97,15 +112,15 @@ func ggufText(value any) string {
 		}
 		text := "[" + strings.Join(parts, ", ")
 		if v.Len() > most {
-			text += fmt.Sprintf(", … %d in all", v.Len())
+			text += fmt.Sprintf(", … %d elements", v.Len())
 		}
 		return text + "]"
 	}
 	return fmt.Sprint(value)
 }
 
-// jsonValue makes a value of the metadata fit for JSON: an array of bytes stays one,
-// and NaN and the infinities become strings.
+// jsonValue converts a value of the metadata for JSON: an array of bytes becomes an array
+// of numbers, NaN and infinities become strings.
 func jsonValue(v reflect.Value) any {
 	switch v.Kind() {
 	case reflect.Interface:

@@ -16,7 +16,7 @@ func runHelp(ctx context.Context, c *console, args []string) error {
 	cmd, ok := commandNamed(args[0])
 	switch {
 	case len(args) > 1 || !ok && !strings.HasPrefix(args[0], "-"):
-		return usagef("help takes a command's name%s; a model file called help is written ./help", nearestCommand(args[0]))
+		return usagef("help takes the name of a command%s; for a model file named help, write ./help", nearestCommand(args[0]))
 	case !ok || !cmd.hasHelp():
 		printHelp(c)
 		return nil
@@ -24,10 +24,10 @@ func runHelp(ctx context.Context, c *console, args []string) error {
 	return cmd.run(ctx, c, []string{"--help"})
 }
 
-// hasHelp tells whether a command has a help of its own.
+// hasHelp reports whether a command has its own help.
 func (cmd command) hasHelp() bool { return cmd.name != "help" && cmd.name != "version" }
 
-// helpFor is the call that shows the help for a call.
+// helpFor returns the command line that prints the help for args.
 func helpFor(args []string) string {
 	if len(args) > 0 {
 		if cmd, ok := commandNamed(args[0]); ok && cmd.hasHelp() {
@@ -37,7 +37,7 @@ func helpFor(args []string) string {
 	return "onnxquant --help"
 }
 
-// nearestCommand tells what was likely meant by a word that is no command.
+// nearestCommand suggests a command for a misspelt one.
 func nearestCommand(word string) string {
 	var names []string
 	for _, cmd := range commands() {
@@ -55,7 +55,8 @@ func printHelp(c *console) {
        onnxquant help COMMAND
 
 Quantizes the weights of the ONNX model IN and writes the result to OUT. IN is
-never changed; OUT appears whole or not at all. A flag may have one dash or two.
+never changed. OUT is written completely or not at all. Long flags may have one
+dash or two.
 
 Examples:
   onnxquant -bits 4 -block 128 in.onnx out.onnx
@@ -63,9 +64,9 @@ Examples:
   onnxquant -bits 8 -block -1 in.onnx out.onnx
         INT8 codes, one scale per channel
   onnxquant --zero-point --exclude 'lm_head*' in.onnx out.onnx
-        UINT4 codes with zero points; the head stays in float
+        UINT4 codes with zero points; keep lm_head* in float
   onnxquant --dry-run in.onnx
-        show what would become of every tensor, and why
+        show the plan for every tensor, with reasons
 
 Flags:
 `)
@@ -75,10 +76,10 @@ Flags:
 		fmt.Fprintf(c.stdout, "  %-10s %s\n", cmd.name, cmd.summary)
 	}
 	fmt.Fprint(c.stdout, `
-Globs: * stands for anything, / and . included; ? for one character; [a-z] for
-one of a class; \ takes away the next character's meaning.
+Globs: * matches any characters, also / and .; ? matches one character; [a-z]
+matches one of a class; \ makes the next character literal.
 
-Exit status: 0 done; 1 the input or the conversion failed; 2 wrong usage;
+Exit status: 0 success; 1 the input or the conversion failed; 2 wrong usage;
 130 interrupted, 143 terminated.
 `)
 }

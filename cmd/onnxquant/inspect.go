@@ -22,9 +22,9 @@ type inspectFlags struct {
 func (f *inspectFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	f.planFlags.define(fs)
-	fs.BoolVar(&f.all, "all", false, "leave nothing out: each quantized weight, small tensors,\nevery place")
+	fs.BoolVar(&f.all, "all", false, "list everything: each quantized weight, small tensors, all\nplaces")
 	fs.BoolVar(&f.json, "json", false, "print everything as JSON")
-	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
+	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
 }
 
@@ -37,18 +37,18 @@ func runInspect(_ context.Context, c *console, args []string) error {
 	if f.help {
 		fmt.Fprint(c.stdout, `Usage: onnxquant inspect [flags] MODEL
 
-Tells what a model holds: versions, tensors by type, external files, quantized
-weights of any tool; what a conversion with the same flags would do with each float
-tensor, and why not more; and what is known to go wrong where the model runs.
+Prints the contents of a model (versions, tensors by type, external files, quantized
+weights of any tool), the plan of a conversion with the same flags, and known problems
+of runtimes with the model.
 
 Flags:
 `, fs.FlagUsages(), `
-Exit status: 0, whatever is found; 1 the model cannot be read; 2 wrong usage.
+Exit status: 0 also if there are problems; 1 the model cannot be read; 2 wrong usage.
 `)
 		return nil
 	}
 	if fs.NArg() != 1 {
-		return usagef("inspect reads one model, but %d files are named", fs.NArg())
+		return usagef("inspect takes one model, got %d files", fs.NArg())
 	}
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
@@ -70,10 +70,14 @@ func printInspection(w io.Writer, path string, in *onnxq.Inspection, all bool) {
 	printFacts(w, modelFacts(path, in))
 	if len(in.Quantized) > 0 {
 		fmt.Fprintln(w, "\nQuantized weights:")
-		printTable(w, quantizedRows(in.Quantized, all))
+		if all {
+			printTable(w, quantizedRows(in.Quantized))
+		} else {
+			printTable(w, quantizedSums(in.Quantized))
+		}
 	}
 	if in.Plan != nil && len(in.Plan.Tensors) > 0 {
-		fmt.Fprintln(w, "\nFloat tensors, and what a conversion makes of them:")
+		fmt.Fprintln(w, "\nFloat tensors and their plan:")
 		printTable(w, ledgerRows(in.Plan.Tensors, all))
 		fmt.Fprintln(w)
 		printFacts(w, planFacts(in.Plan))
@@ -85,7 +89,7 @@ func printInspection(w io.Writer, path string, in *onnxq.Inspection, all bool) {
 		printFacts(w, []fact{{"no plan", printable(in.NoPlan)}})
 	}
 	if len(in.Hazards) > 0 {
-		fmt.Fprintln(w, "\nHazards:")
+		fmt.Fprintln(w, "\nKnown problems:")
 		printTable(w, hazardRows(in.Hazards, all))
 	}
 }
@@ -122,61 +126,48 @@ func modelFacts(path string, in *onnxq.Inspection) []fact {
 	facts = append(facts, fact{"graph", graph}, fact{"operators", listed(counts(in.Operators))})
 	facts = append(facts, valueFacts("inputs", in.Inputs)...)
 	facts = append(facts, valueFacts("outputs", in.Outputs)...)
-	for i, t := range in.Types {
-		about := "tensors"
-		if i > 0 {
-			about = ""
-		}
-		facts = append(facts, fact{about, fmt.Sprintf("%d %s, %s", t.Tensors, t.DType, byteSize(t.Bytes))})
+	var types, external []string
+	for _, t := range in.Types {
+		types = append(types, fmt.Sprintf("%d %s, %s", t.Tensors, t.DType, byteSize(t.Bytes)))
 	}
-	for i, f := range in.External {
-		about := "external"
-		if i > 0 {
-			about = ""
-		}
-		if i == mostLines {
-			facts = append(facts, fact{"", fmt.Sprintf("%d other files", len(in.External)-i)})
-			break
-		}
-		facts = append(facts, fact{about, fmt.Sprintf("%s, %s: %d tensors, %s", name(f.Name), byteSize(f.Bytes), f.Tensors, byteSize(f.Used))})
+	for _, f := range in.External {
+		external = append(external, fmt.Sprintf("%s, %s: %d tensors, %s", name(f.Name), byteSize(f.Bytes), f.Tensors, byteSize(f.Used)))
 	}
-	return facts
+	return slices.Concat(facts, labelled("tensors", types), labelled("external", first(maxLines, external)))
 }
 
-// mostLines of a kind are printed, if not all are asked for.
-const mostLines = 8
+// maxLines limits the lines of one kind.
+const maxLines = 8
 
-func valueFacts(about string, values []onnxq.NamedType) []fact {
-	var facts []fact
-	for i, v := range values {
-		if i == mostLines {
-			return append(facts, fact{"", others(len(values) - i)})
-		}
-		facts = append(facts, fact{about, name(v.Name) + ": " + clip(printable(v.Type), maxReason)})
-		about = ""
+func valueFacts(label string, values []onnxq.NamedType) []fact {
+	var texts []string
+	for _, v := range values {
+		texts = append(texts, name(v.Name)+": "+clip(printable(v.Type), maxReason))
 	}
-	return facts
+	return labelled(label, first(maxLines, texts))
 }
 
-// quantizedRows lists the quantized weights, or counts those alike.
-func quantizedRows(weights []*recognize.Weight, all bool) [][]string {
-	if all {
-		rows := [][]string{{"NAME", "SHAPE", "FORM", "CODES", "BLOCK", "BYTES", "READ BY"}}
-		for _, q := range weights {
-			read := clip(printable(strings.Join(q.Consumers, ", ")), maxName)
-			if q.Obstacle != "" {
-				read += "; not decoded: " + printable(q.Obstacle)
-			}
-			rows = append(rows, []string{name(q.Name), shape(q.Shape), q.Form, q.CodeType, blockText(q), byteSize(q.Bytes), read})
+// quantizedRows lists all quantized weights.
+func quantizedRows(weights []*onnxq.QuantizedWeight) [][]string {
+	rows := [][]string{{"NAME", "SHAPE", "FORM", "CODES", "BLOCK", "BYTES", "READ BY"}}
+	for _, q := range weights {
+		read := clip(printable(strings.Join(q.Consumers, ", ")), maxName)
+		if q.Obstacle != "" {
+			read += "; not decoded: " + printable(q.Obstacle)
 		}
-		return rows
+		rows = append(rows, []string{name(q.Name), shape(q.Shape), q.Form, q.CodeType, blockText(q), byteSize(q.Bytes), read})
 	}
+	return rows
+}
+
+// quantizedSums counts the quantized weights of each kind.
+func quantizedSums(weights []*onnxq.QuantizedWeight) [][]string {
 	type kind struct{ form, codes, block, obstacle string }
 	type sum struct {
 		weights int
 		bytes   int64
 	}
-	var kinds []kind // in the order in which they come
+	var kinds []kind // in the order of the weights
 	sums := map[kind]*sum{}
 	for _, q := range weights {
 		k := kind{q.Form, q.CodeType, blockText(q), clip(printable(q.Obstacle), maxReason)}
@@ -206,7 +197,7 @@ func blockText(q *recognize.Weight) string {
 	return "channel"
 }
 
-// listedSize is the size in bytes from which tensors that stay in float are listed.
+// listedSize is the least size of a listed tensor that stays in float, in bytes.
 const listedSize = 1 << 10
 
 func ledgerRows(tensors []onnxq.TensorPlan, all bool) [][]string {
@@ -222,21 +213,20 @@ func ledgerRows(tensors []onnxq.TensorPlan, all bool) [][]string {
 		rows = append(rows, append(tensorRow(t), cmp.Or(t.Form, "-"), cmp.Or(read, "-")))
 	}
 	if small > 0 {
-		rows = append(rows, []string{fmt.Sprintf("%d smaller ones", small), "-", "-", string(onnxq.Keep), "-", "-", "-", byteSize(bytes)})
+		rows = append(rows, []string{fmt.Sprintf("%d below 1 KiB", small), "-", "-", string(onnxq.Keep), "-", "-", "-", byteSize(bytes)})
 	}
 	return rows
 }
 
 func hazardRows(hazards []onnxq.Hazard, all bool) [][]string {
-	rows := [][]string{{"RUNTIME", "EFFECT", "WHAT", "WHERE"}}
+	rows := [][]string{{"RUNTIME", "EFFECT", "PROBLEM", "WHERE"}}
 	for _, h := range hazards {
 		var where []string
-		for i, at := range h.Where {
-			if i == 3 && !all {
-				where = append(where, others(len(h.Where)-i))
-				break
-			}
+		for _, at := range h.Where {
 			where = append(where, name(at))
+		}
+		if !all {
+			where = first(3, where)
 		}
 		rows = append(rows, []string{h.Runtime, string(h.Effect), h.Text, strings.Join(where, ", ")})
 	}

@@ -3,16 +3,22 @@
 //	onnxquant [flags] IN OUT
 //	onnxquant COMMAND
 //
-// Standard output carries only what was asked for: help, the table of
-// --dry-run, the JSON of --json. Everything else goes to standard error.
+// Standard output has only the requested output: help, the table of --dry-run, the
+// JSON of --json. Everything else goes to standard error.
 //
-// The exit status is 0 when the job is done, 1 when the input or the conversion
-// failed (one line on standard error says why), 2 when the command was called
-// wrongly, and 128 plus the signal's number when a signal stopped it: 130 after
-// an interrupt, 143 after a termination. After a failure no output is left.
+// The exit status is
+//
+//   - 0 after success,
+//   - 1 if the input or the conversion failed; one line on standard error says why,
+//   - 2 after wrong usage,
+//   - 128 plus the number of the signal that stopped it: 130 after an interrupt, 143
+//     after a termination.
+//
+// After a failure there is no output file.
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,7 +27,7 @@ import (
 	"strings"
 )
 
-// A command is a word that can take the place of a conversion's arguments.
+// A command is a subcommand, such as inspect.
 type command struct {
 	name    string
 	summary string
@@ -30,15 +36,15 @@ type command struct {
 
 func commands() []command {
 	return []command{
-		{"analyze", "tell what formats do to the weights of a model", runAnalyze},
-		{"calibrate", "find the ranges of activations in numpy files", runCalibrate},
-		{"dequantize", "fold quantized weights back to float", runDequantize},
-		{"diff", "tell how two models differ", runDiff},
+		{"analyze", "compare formats for each weight, and recommend one", runAnalyze},
+		{"calibrate", "find ranges of activations in numpy files", runCalibrate},
+		{"dequantize", "convert quantized weights back to float", runDequantize},
+		{"diff", "list the differences between two models", runDiff},
 		{"gguf", "write a model's weights to a GGUF file, or list one", runGGUF},
-		{"help", "show how to use the command", runHelp},
-		{"inspect", "tell what a model holds, and what may go wrong with it", runInspect},
-		{"restyle", "give quantized weights another style", runRestyle},
-		{"verify", "compare a quantized model with the float one", runVerify},
+		{"help", "show this help, or that of a command", runHelp},
+		{"inspect", "show the contents, plan and known problems of a model", runInspect},
+		{"restyle", "change the style of quantized weights", runRestyle},
+		{"verify", "compare a quantized model with the float model", runVerify},
 		{"version", "show the version", runVersion},
 	}
 }
@@ -47,21 +53,20 @@ func main() {
 	os.Exit(run(signalContext(), newConsole(os.Stdout, os.Stderr), os.Args[1:]))
 }
 
-// errNo is the answer of a command that was asked a question: its reasons are on
-// standard output, and the exit status is 1.
-var errNo = errors.New("no")
+// errReported makes the exit status 1 without a message: the command has printed its
+// findings on standard output.
+var errReported = errors.New("reported on standard output")
 
 func run(ctx context.Context, c *console, args []string) int {
 	err := dispatch(ctx, c, args)
-	no := err == errNo
-	if err == nil || no {
-		err = c.flush()
+	if err == nil || err == errReported {
+		err = cmp.Or(c.flush(), err)
 	}
-	if err == nil && no {
-		return 1
-	}
-	if err == nil {
+	switch err {
+	case nil:
 		return 0
+	case errReported:
+		return 1
 	}
 	c.fail(err)
 	var usage *usageError
@@ -76,8 +81,8 @@ func run(ctx context.Context, c *console, args []string) int {
 	return 1
 }
 
-// dispatch runs the command that args begin with, or else a conversion. A model
-// file that is called like a command is written ./NAME.
+// dispatch runs the command named by the first argument, else a conversion. A model
+// file with the name of a command is written ./NAME.
 func dispatch(ctx context.Context, c *console, args []string) error {
 	if len(args) > 0 {
 		if cmd, ok := commandNamed(args[0]); ok {
@@ -85,14 +90,14 @@ func dispatch(ctx context.Context, c *console, args []string) error {
 		}
 		if isWord(args[0]) {
 			if _, err := os.Lstat(args[0]); err != nil {
-				return usagef("there is no command and no file called %s%s", args[0], nearestCommand(args[0]))
+				return usagef("there is no command or file named %s%s", args[0], nearestCommand(args[0]))
 			}
 		}
 	}
 	return runConvert(ctx, c, args)
 }
 
-// isWord tells whether an argument looks like a command rather than a file.
+// isWord reports whether an argument looks like a command, not like a file.
 func isWord(arg string) bool {
 	return arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyz") == ""
 }

@@ -61,15 +61,15 @@ func makeArray(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: mknpy FILE SHAPE X…")
 	}
-	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,)}\n", strings.ReplaceAll(args[1], "x", ","))
-	file := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(header)))
-	file = append(file, header...)
+	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }\n", strings.ReplaceAll(args[1], "x", ", "))
+	raw := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(header)))
+	raw = append(raw, header...)
 	for _, text := range args[2:] {
 		x, err := strconv.ParseFloat(text, 32)
 		ts.Check(err)
 		file = binary.LittleEndian.AppendUint32(file, math.Float32bits(float32(x)))
 	}
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), file, 0o666))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), raw, 0o666))
 }
 
 func checkStatus(ts *testscript.TestScript, neg bool, args []string) {

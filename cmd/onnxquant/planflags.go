@@ -11,7 +11,7 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// planFlags are the flags that decide what becomes of weights.
+// planFlags are the flags that determine the plan.
 type planFlags struct {
 	opts          onnxq.Options
 	precisionInfo string
@@ -21,50 +21,50 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
 	fs.Var(number[int]{&o.Bits, func(n int) bool { return n == 2 || n == 4 || n == 8 }, "2, 4 or 8"}, "bits",
 		"bits of a code: 2, 4 or 8 (default 4)")
-	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == spec.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
-		"weights along the reduction axis that share a scale,\nat least 2; -1: one scale per channel (default 128; 32 for\n8 bits; mxfp and nvfp4 have their own)")
-	fs.Var(choice[spec.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
-		"what weights become:\n"+wrap(oneOf(codedFormats()))+"\n(default: intN, with --zero-point uintN, N from --bits)")
+	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == onnxq.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
+		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel (default 128;\n32 for 8 bits; fixed for some formats)")
+	fs.Var(choice[onnxq.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
+		"format of quantized weights:\n"+wrap(oneOf(codedFormats()))+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVar(&o.ZeroPoint, "zero-point", false,
-		"asymmetric codes: each block has a zero point")
-	fs.Var(choice[string]{&o.Algorithm, spec.KnownAlgorithms, "NAME"}, "algorithm",
-		"how codes and scales are found: rtn, round to nearest\n(default rtn)")
-	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
-		"how mxfp4 and mxfp8 round scales to powers of two: ocp or\nceil (default ocp for 4 bits, ceil for 8)")
-	fs.Var(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target",
-		"what shall run OUT, so that it gets forms and blocks that\nthis executes well: portable, ort, tensorrt or openvino\n(default portable: whatever has the standard's operators)")
+		"asymmetric codes: a zero point per block")
+	fs.Var(choice[string]{&o.Algorithm, onnxq.KnownAlgorithms, "NAME"}, "algorithm",
+		"how codes and scales are computed: rtn, round to nearest\n(default rtn)")
+	fs.Var(choice[onnxq.ScaleRule]{&o.ScaleRule, []onnxq.ScaleRule{onnxq.RuleOCP, onnxq.RuleCeil}, "NAME"}, "scale-rule",
+		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
+	fs.Var(choice[onnxq.Target]{&o.Target, onnxq.Targets(), "NAME"}, "target",
+		"runtime for OUT: portable, ort, tensorrt or openvino; weights\nget forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
 	fs.Var(blockRange{&o.Range}, "range",
-		"what integer codes cover of a block: minmax, all; mse, what\ngives the least squared error; or percentile:P\n(default minmax)")
-	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
-		"how OUT holds weights: dq, codes behind DequantizeLinear;\nqdq, floats behind QuantizeLinear and DequantizeLinear;\nnbits, codes of MatMulNBits and GatherBlockQuantized\n(default dq)")
-	fs.Var(choices{&o.Ops, slices.Concat(reach.KnownOps, []string{"all"})}, "ops",
-		"operators whose weights are quantized, of\n"+wrapped(reach.KnownOps, 54)+",\nor all (default MatMul,Gemm)")
+		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax)")
+	fs.Var(choice[onnxq.Style]{&o.Style, []onnxq.Style{onnxq.DQ, onnxq.QDQ, onnxq.NBits}, "NAME"}, "style",
+		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits and GatherBlockQuantized (default dq)")
+	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",
+		"operators whose weights are quantized:\n"+wrap(oneOf(slices.Concat(onnxq.KnownOps, []string{"all"})))+"\n(default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,
-		"quantize only what has a weight or node name that\nmatches `GLOB`; may be repeated")
+		"quantize only weights whose name, or the name of a node that\nreads them, matches `GLOB`; may be repeated")
 	fs.StringArrayVar(&o.Exclude, "exclude", nil,
-		"leave what has a weight or node name that matches\n`GLOB` in float; may be repeated")
+		"keep weights whose name, or the name of a node that reads\nthem, matches `GLOB` in float; may be repeated")
 	fs.Var(notNegative(&o.MinElements), "min-elements",
-		"leave weights of fewer elements in float")
+		"keep weights with fewer elements in float")
 	fs.StringVar(&f.precisionInfo, "precision-info", "",
-		"settings for single weights, a JSON `FILE`")
+		"JSON `FILE` with settings per weight")
 }
 
-// codedFormats are the formats that a whole model can have.
-func codedFormats() []spec.Format {
-	var names []spec.Format
-	for _, f := range spec.Formats() {
-		if f != spec.Float {
+// codedFormats lists all formats except float.
+func codedFormats() []onnxq.Format {
+	var names []onnxq.Format
+	for _, f := range onnxq.Formats() {
+		if f != onnxq.Float {
 			names = append(names, f)
 		}
 	}
 	return names
 }
 
-// finish checks the flags once they are parsed, and reads the file they name.
+// finish checks the parsed flags, and reads the file of --precision-info.
 func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	format := f.opts.Format
 	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
-		return usagef("--format %s has %d bits, not the %d of --bits", format, format.Bits(), f.opts.Bits)
+		return usagef("--format %s has %d bits, but --bits is %d", format, format.Bits(), f.opts.Bits)
 	}
 	if err := f.opts.Check(); err != nil {
 		return usagef("%v", err)

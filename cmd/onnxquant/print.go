@@ -17,13 +17,13 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Tables show at most so many characters of a cell; JSON has all of them.
+// Maximum characters of a cell in tables. JSON is not clipped.
 const (
 	maxName   = 64
 	maxReason = 80
 )
 
-// printPlan prints a plan: a table of its tensors, and what they come to.
+// printPlan prints a table of the tensors, and a summary.
 func printPlan(w io.Writer, p *onnxq.Plan) {
 	rows := [][]string{tensorHeading}
 	for _, t := range p.Tensors {
@@ -34,17 +34,16 @@ func printPlan(w io.Writer, p *onnxq.Plan) {
 	printFacts(w, planFacts(p))
 }
 
-// printTensors prints what became of each tensor, the quantized ones with how
-// far their codes are from the float values.
+// printTensors prints a table of the tensors, with the errors of the quantized ones.
 func printTensors(w io.Writer, r *onnxq.Report) {
-	errors := map[string]onnxq.TensorReport{}
+	reports := map[string]onnxq.TensorReport{}
 	for _, t := range r.Tensors {
-		errors[t.Name] = t
+		reports[t.Name] = t
 	}
 	rows := [][]string{slices.Concat(tensorHeading, []string{"SQNR", "LARGEST ERROR"})}
 	for _, t := range r.Plan.Tensors {
 		row := tensorRow(t)
-		if e, ok := errors[t.Name]; ok && t.Decision == onnxq.Quantize {
+		if e, ok := reports[t.Name]; ok && t.Decision == onnxq.Quantize {
 			row = append(row, decibels(e.SQNR), fmt.Sprintf("%.3g", e.MaxError))
 		}
 		rows = append(rows, row)
@@ -53,51 +52,70 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 	fmt.Fprintln(w)
 }
 
-// printSummary prints what a conversion came to.
+// printSummary prints the summary of a conversion.
 func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration) {
-	facts := planFacts(r.Plan)
-	if len(r.Tensors) > 0 {
-		facts = append(facts, worstFacts(r.Tensors)...)
-	}
-	rate := float64(r.Plan.InBytes) / max(elapsed.Seconds(), 1e-3)
-	facts = append(facts, fact{"time", fmt.Sprintf("%.2f s, %s/s", elapsed.Seconds(), humanize.IBytes(uint64(rate)))})
-	written := printable(r.Output)
-	if r.Data != "" {
-		written += " and " + printable(r.Data)
-	}
-	if r.Verified {
-		written += ", read back and checked"
-	} else {
-		written += ", not checked"
-	}
-	printFacts(w, append(facts, fact{"written", written}))
+	printFacts(w, slices.Concat(planFacts(r.Plan), worstFacts(r.Tensors), []fact{
+		timeFact(elapsed, r.Plan.InBytes),
+		writtenFact(r.Output, r.Data, r.Verified),
+	}))
 }
 
-// worstFacts names the weights that suffered most.
+// worstFacts lists the weights with the lowest SQNR.
 func worstFacts(tensors []onnxq.TensorReport) []fact {
 	const most = 10
 	sorted := slices.SortedStableFunc(slices.Values(tensors), func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
+	var texts []string
+	for _, t := range sorted[:min(most, len(sorted))] {
+		texts = append(texts, errorText(t.Name, t.SQNR, t.MaxError))
+	}
+	return labelled("worst", texts)
+}
+
+// A fact is a line of a summary.
+type fact struct{ label, text string }
+
+// labelled makes facts of several lines. Only the first one has the label.
+func labelled(label string, texts []string) []fact {
 	var facts []fact
-	for i, t := range sorted[:min(most, len(sorted))] {
-		about := "worst"
-		if i > 0 {
-			about = ""
-		}
-		facts = append(facts, fact{about, fmt.Sprintf("%s: SQNR %s, largest error %.3g", name(t.Name), decibels(t.SQNR), t.MaxError)})
+	for _, text := range texts {
+		facts = append(facts, fact{label, text})
+		label = ""
 	}
 	return facts
 }
 
-// A fact is a line of a summary.
-type fact struct{ about, text string }
-
 func printFacts(w io.Writer, facts []fact) {
+	width := 9
 	for _, f := range facts {
-		fmt.Fprintf(w, "%-9s  %s\n", f.about, f.text)
+		width = max(width, len(f.label))
+	}
+	for _, f := range facts {
+		fmt.Fprintf(w, "%-*s  %s\n", width, f.label, f.text)
 	}
 }
 
-// planFacts counts what is quantized and what is left, and why.
+func timeFact(elapsed time.Duration, bytes int64) fact {
+	rate := float64(bytes) / max(elapsed.Seconds(), 1e-3)
+	return fact{"time", fmt.Sprintf("%.2f s, %s/s", elapsed.Seconds(), humanize.IBytes(uint64(rate)))}
+}
+
+// writtenFact names the output files; data is "" without external data.
+func writtenFact(output, data string, verified bool) fact {
+	text := printable(output)
+	if data != "" {
+		text += " and " + printable(data)
+	}
+	if verified {
+		return fact{"written", text + ", read back and checked"}
+	}
+	return fact{"written", text + ", not checked"}
+}
+
+func errorText(tensor string, sqnr, maxError float64) string {
+	return fmt.Sprintf("%s: SQNR %s, largest error %.3g", name(tensor), decibels(sqnr), maxError)
+}
+
+// planFacts counts the quantized tensors by format, and the others by reason.
 func planFacts(p *onnxq.Plan) []fact {
 	formats, reasons := map[string]int{}, map[string]int{}
 	quantized := 0
@@ -113,16 +131,13 @@ func planFacts(p *onnxq.Plan) []fact {
 	if quantized > 0 {
 		text += ": " + strings.Join(counts(formats), ", ")
 	}
-	facts := []fact{{"quantized", text}}
-	for i, reason := range counts(reasons) {
-		about := "left"
-		if i > 0 {
-			about = ""
-		}
-		facts = append(facts, fact{about, clip(printable(reason), maxReason)})
+	var kept []string
+	for _, reason := range counts(reasons) {
+		kept = append(kept, clip(printable(reason), maxReason))
 	}
+	facts := append([]fact{{"quantized", text}}, labelled("kept", kept)...)
 	if quantized > 0 {
-		facts = append(facts, fact{"weights", fmt.Sprintf("%.3f bits each, scales and all", p.BitsPerWeight)})
+		facts = append(facts, fact{"weights", fmt.Sprintf("%.3f bits each, scales included", p.BitsPerWeight)})
 	}
 	facts = append(facts, fact{"size", sizes(p.InBytes, p.OutBytes)})
 	if p.OpsetAfter != p.OpsetBefore {
@@ -134,8 +149,8 @@ func planFacts(p *onnxq.Plan) []fact {
 	return facts
 }
 
-// counts lists numbers with what they count, the largest first. After a few it
-// adds up the others.
+// counts lists numbers with their keys, the largest first. After eight it adds up the
+// others.
 func counts(of map[string]int) []string {
 	const most = 8
 	keys := slices.SortedFunc(maps.Keys(of), func(a, b string) int {
@@ -156,18 +171,21 @@ func counts(of map[string]int) []string {
 	return list
 }
 
-// listed joins what a model names, the first few.
-func listed(items []string) string {
-	const most = 9 // as many as counts makes
+// listed joins names from a model, at most nine, as many as counts returns.
+func listed(names []string) string {
 	var list []string
-	for i, item := range items {
-		if i == most {
-			list = append(list, others(len(items)-i))
-			break
-		}
-		list = append(list, clip(printable(item), maxName))
+	for _, s := range first(9, names) {
+		list = append(list, name(s))
 	}
 	return strings.Join(list, ", ")
+}
+
+// first returns the first n texts, and the number of the others.
+func first(n int, texts []string) []string {
+	if len(texts) <= n {
+		return texts
+	}
+	return append(texts[:n:n], others(len(texts)-n))
 }
 
 func others(n int) string {
@@ -199,6 +217,7 @@ func printTable(w io.Writer, rows [][]string) {
 	tw.Flush()
 }
 
+// name prepares a name from a model for a table.
 func name(s string) string { return clip(printable(s), maxName) }
 
 func shape(dims []int64) string {
@@ -226,7 +245,7 @@ func sizes(before, after int64) string {
 	return text
 }
 
-// decibels writes an SQNR. The report says 999 for codes without any error.
+// decibels formats an SQNR. Reports have 999 for no error.
 func decibels(sqnr float64) string {
 	if sqnr >= 999 {
 		return "exact"

@@ -36,8 +36,8 @@ BBBB…BBB  scalar      FLOAT    keep      -       -     -        4 B           
 head                                                              64x10       FLOAT    quantize  int8    1     channel  2.5 KiB -> 896 B  -
 
 quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
-left       1 too\nsmall
-weights    4.127 bits each, scales and all
+kept       1 too\nsmall
+weights    4.127 bits each, scales included
 size       90 MiB -> 23 MiB, 3.9 times smaller
 opset      17 -> 21
 IR         8 -> 10
@@ -51,8 +51,8 @@ func TestPrintSummary(t *testing.T) {
 	var got bytes.Buffer
 	printSummary(&got, handMade(), 1500*time.Millisecond)
 	want := `quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
-left       1 too\nsmall
-weights    4.127 bits each, scales and all
+kept       1 too\nsmall
+weights    4.127 bits each, scales included
 size       90 MiB -> 23 MiB, 3.9 times smaller
 opset      17 -> 21
 IR         8 -> 10

@@ -7,15 +7,15 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// maxBar is the longest that a bar with its numbers gets.
+// maxBar is the largest width of the bar with its numbers.
 const maxBar = 79
 
-// progress is a bar of bytes, rate and remaining time. It draws nothing unless
+// progress is a progress bar with bytes, rate and remaining time. It draws nothing unless
 // standard error is a terminal.
 type progress struct {
 	console *console
 	silent  bool
-	bar     *progressbar.ProgressBar // once the total is known
+	bar     *progressbar.ProgressBar // nil until the total is known
 }
 
 func newProgress(c *console, quiet bool) *progress {
@@ -38,14 +38,14 @@ func (p *progress) update(done, total int64) {
 			progressbar.OptionThrottle(100*time.Millisecond),
 		)
 	}
-	if p.bar.GetMax64() != total { // some of the work is done again
+	if p.bar.GetMax64() != total { // some work is repeated
 		p.bar.ChangeMax64(total)
 	}
 	p.bar.Set64(min(done, total))
 }
 
-// clear takes the bar away, so that what follows has the line to itself. The
-// bar's own way leaves it in place on Windows.
+// clear removes the bar from the line. The library's own method leaves it there on
+// Windows.
 func (p *progress) clear() {
 	if p.bar != nil {
 		fmt.Fprintf(p.console.stderr, "\r%*s\r", maxBar, "")

@@ -3,54 +3,42 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
 	"time"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
 )
 
-// rewriteFlags are those of the commands that give quantized weights another form.
+// rewriteFlags are the flags of dequantize and restyle.
 type rewriteFlags struct {
-	opts                       onnxq.RewriteOptions
-	json, quiet, verbose, help bool
+	reportFlags
+	opts onnxq.RewriteOptions
 }
 
-func (f *rewriteFlags) add(fs *pflag.FlagSet) {
+func (f *rewriteFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
-	fs.Var(choice[spec.ExternalData]{&o.ExternalData, []spec.ExternalData{spec.ExternalAuto, spec.ExternalAlways, spec.ExternalNever}, "WHEN"}, "external-data",
-		"when tensors go to OUT.data: always, never, or auto:\nif OUT would pass 2 GiB (default auto)")
-	fs.Var(notNegative(&o.Threads), "threads",
-		"threads to use (default: one for each CPU)")
-	fs.Var(byteCount{&o.Memory}, "memory",
-		"buffers for tensors, all threads together, such as 32MiB\n(default 64MiB)")
-	fs.BoolVar(&o.NoVerify, "no-verify", false,
-		"do not read OUT back to check it")
-	fs.BoolVar(&f.json, "json", false,
-		"print the report as JSON")
-	fs.BoolVar(&f.quiet, "quiet", false,
-		"print nothing but errors, warnings and what was asked for")
-	fs.BoolVar(&f.verbose, "verbose", false,
-		"list what became of each weight")
-	fs.BoolVarP(&f.help, "help", "h", false,
-		"print this help")
+	defineExternalData(fs, &o.ExternalData)
+	defineResources(fs, &o.Threads, &o.Memory)
+	defineNoVerify(fs, &o.NoVerify)
+	f.reportFlags.define(fs, "print the report as JSON", "print a line for each quantized weight")
 }
 
-// parse parses the arguments of a command, which names an input and an output.
+// parse parses the arguments, and returns the input and output file.
 func (f *rewriteFlags) parse(fs *pflag.FlagSet, args []string) (in, out string, err error) {
 	if err := parseFlags(fs, args); err != nil || f.help {
 		return "", "", err
 	}
-	if f.quiet && f.verbose {
-		return "", "", usagef("--quiet and --verbose exclude each other")
+	if err := f.check(); err != nil {
+		return "", "", err
 	}
-	return new(convertFlags).files(fs.Args())
+	return inOut(fs.Args(), false)
 }
 
-// run rewrites a model and tells what became of its weights.
-func (f *rewriteFlags) run(c *console, what string, rewrite func() (*onnxq.RewriteReport, error)) error {
+// run calls rewrite and prints its report. done labels the number of changed weights.
+func (f *rewriteFlags) run(c *console, done string, rewrite func() (*onnxq.RewriteReport, error)) error {
 	start := time.Now()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
@@ -59,42 +47,15 @@ func (f *rewriteFlags) run(c *console, what string, rewrite func() (*onnxq.Rewri
 	if err != nil {
 		return err
 	}
-	changed := 0
-	for _, w := range report.Weights {
-		if w.Changed {
-			changed++
-		}
-	}
-	warnOfLeft(c, report.Weights)
+	warnOfUnchanged(c, report.Weights)
 	if len(report.Weights) == 0 {
-		c.warn("no quantized weight was found: the output is a copy")
+		c.warn("no quantized weights found: the output is a copy of the input")
 	}
 	if f.verbose {
-		rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "BECAME", "BYTES"}}
-		for _, w := range report.Weights {
-			rows = append(rows, []string{name(w.Name), shape(w.Shape), w.DType, w.CodeType, w.Form, w.NewForm, byteSize(w.Bytes) + " -> " + byteSize(w.OutBytes)})
-		}
-		printTable(c.stderr, rows)
-		fmt.Fprintln(c.stderr)
+		printRewritten(c.stderr, report.Weights)
 	}
 	if !f.quiet {
-		written := printable(report.Output)
-		if report.Data != "" {
-			written += " and " + printable(report.Data)
-		}
-		if report.Verified {
-			written += ", read back and checked"
-		} else {
-			written += ", not checked"
-		}
-		elapsed := time.Since(start)
-		rate := float64(report.OutBytes) / max(elapsed.Seconds(), 1e-3)
-		printFacts(c.stderr, []fact{
-			{what, fmt.Sprintf("%d of %d quantized weights", changed, len(report.Weights))},
-			{"size", sizes(report.InBytes, report.OutBytes)},
-			{"time", fmt.Sprintf("%.2f s, %s/s", elapsed.Seconds(), humanize.IBytes(uint64(rate)))},
-			{"written", written},
-		})
+		printFacts(c.stderr, rewriteFacts(report, done, time.Since(start)))
 	}
 	if f.json {
 		return c.json(report)
@@ -102,24 +63,49 @@ func (f *rewriteFlags) run(c *console, what string, rewrite func() (*onnxq.Rewri
 	return nil
 }
 
-// warnOfLeft names the weights that stay as they are, the first of each kind.
-func warnOfLeft(c *console, weights []onnxq.RewrittenWeight) {
+func printRewritten(w io.Writer, weights []onnxq.RewrittenWeight) {
+	rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "NEW FORM", "BYTES"}}
+	for _, r := range weights {
+		rows = append(rows, []string{name(r.Name), shape(r.Shape), r.DType, r.CodeType, r.Form, r.NewForm, byteSize(r.Bytes) + " -> " + byteSize(r.OutBytes)})
+	}
+	printTable(w, rows)
+	fmt.Fprintln(w)
+}
+
+func rewriteFacts(r *onnxq.RewriteReport, done string, elapsed time.Duration) []fact {
+	changed := 0
+	for _, w := range r.Weights {
+		if w.Changed {
+			changed++
+		}
+	}
+	return []fact{
+		{done, fmt.Sprintf("%d of %d quantized weights", changed, len(r.Weights))},
+		{"size", sizes(r.InBytes, r.OutBytes)},
+		timeFact(elapsed, r.OutBytes),
+		writtenFact(r.Output, r.Data, r.Verified),
+	}
+}
+
+// warnOfUnchanged names the weights that keep their form: for each form and reason, the
+// first weight and the number of the others.
+func warnOfUnchanged(c *console, weights []onnxq.RewrittenWeight) {
 	type kind struct{ form, reason string }
-	var kinds []kind // in the order in which they come
-	left := map[kind][]string{}
+	var kinds []kind // in the order of the weights
+	names := map[kind][]string{}
 	for _, w := range weights {
 		if w.Reason == "" {
 			continue
 		}
 		k := kind{w.Form, w.Reason}
-		if left[k] == nil {
+		if names[k] == nil {
 			kinds = append(kinds, k)
 		}
-		left[k] = append(left[k], w.Name)
+		names[k] = append(names[k], w.Name)
 	}
 	for _, k := range kinds {
-		first := left[k][0]
-		if rest := len(left[k]) - 1; rest > 0 {
+		first := names[k][0]
+		if rest := len(names[k]) - 1; rest > 0 {
 			c.warn(fmt.Sprintf("%s and %s stay %s: %s", first, others(rest), k.form, k.reason))
 		} else {
 			c.warn(fmt.Sprintf("%s stays %s: %s", first, k.form, k.reason))
@@ -130,7 +116,7 @@ func warnOfLeft(c *console, weights []onnxq.RewrittenWeight) {
 func runDequantize(ctx context.Context, c *console, args []string) error {
 	var f rewriteFlags
 	fs := newFlagSet()
-	f.add(fs)
+	f.define(fs)
 	in, out, err := f.parse(fs, args)
 	if err != nil {
 		return err
@@ -138,25 +124,25 @@ func runDequantize(ctx context.Context, c *console, args []string) error {
 	if f.help {
 		fmt.Fprint(c.stdout, `Usage: onnxquant dequantize [flags] IN OUT
 
-Writes the model IN to OUT with every quantized weight folded back into a float
-tensor that holds exactly what it stands for. It may be in any form, from any
-tool: DequantizeLinear, also behind QuantizeLinear, a table lookup, MatMulNBits,
+Writes the model IN to OUT with quantized weights converted to float tensors of
+exactly the same values. IN may come from any tool. It may store weights for
+DequantizeLinear (also after QuantizeLinear), table lookups, MatMulNBits and
 GatherBlockQuantized.
 
 Flags:
 `, fs.FlagUsages())
 		return nil
 	}
-	return f.run(c, "unfolded", func() (*onnxq.RewriteReport, error) { return onnxq.Dequantize(ctx, in, out, f.opts) })
+	return f.run(c, "dequantized", func() (*onnxq.RewriteReport, error) { return onnxq.Dequantize(ctx, in, out, f.opts) })
 }
 
 func runRestyle(ctx context.Context, c *console, args []string) error {
 	var f rewriteFlags
 	var style spec.Style
 	fs := newFlagSet()
-	fs.Var(choice[spec.Style]{&style, []spec.Style{spec.DQ, spec.NBits}, "STYLE"}, "style",
-		"dq, the standard's DequantizeLinear, or nbits, the\nMatMulNBits and GatherBlockQuantized of ONNX Runtime")
-	f.add(fs)
+	fs.Var(choice[onnxq.Style]{&style, []onnxq.Style{onnxq.DQ, onnxq.NBits}, "STYLE"}, "style",
+		"dq: DequantizeLinear of the ONNX standard; nbits:\nMatMulNBits and GatherBlockQuantized of ONNX Runtime")
+	f.define(fs)
 	in, out, err := f.parse(fs, args)
 	if err != nil {
 		return err
@@ -165,15 +151,15 @@ func runRestyle(ctx context.Context, c *console, args []string) error {
 		fmt.Fprint(c.stdout, `Usage: onnxquant restyle --style dq|nbits [flags] IN OUT
 
 Writes the quantized model IN, from any tool, to OUT with its weights in another
-style. Codes are moved, not computed: a weight stands for the same values, bit
-for bit, or stays as it was.
+style. No weight is quantized again: it keeps exactly its values, or it is not
+changed.
 
 Flags:
 `, fs.FlagUsages())
 		return nil
 	}
 	if style == "" {
-		return usagef("--style is missing: dq or nbits")
+		return usagef("--style is required: dq or nbits")
 	}
 	return f.run(c, "restyled", func() (*onnxq.RewriteReport, error) { return onnxq.Restyle(ctx, in, out, style, f.opts) })
 }

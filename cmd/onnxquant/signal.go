@@ -7,13 +7,13 @@ import (
 	"syscall"
 )
 
-// A signalError is the cause of a context that a signal cancelled, and so is
-// in the error of the job that the context stopped.
+// A signalError is the cause of a context cancelled by a signal. The error of the job
+// wraps it.
 type signalError struct{ os.Signal }
 
 func (s signalError) Error() string { return "stopped by a signal: " + s.String() }
 
-// status is what a shell reports for a process that the signal ended.
+// status returns the exit status that shells use for a process killed by the signal.
 func (s signalError) status() int {
 	if number, ok := s.Signal.(syscall.Signal); ok {
 		return 128 + int(number)
@@ -21,8 +21,8 @@ func (s signalError) status() int {
 	return 1
 }
 
-// signalContext returns a context that an interrupt, a termination or the loss of
-// the terminal cancels, so that what was begun is cleaned up. A second signal ends the process.
+// signalContext returns a context that an interrupt, a termination or a hangup cancels, so
+// that jobs clean up. A second signal kills the process.
 func signalContext() context.Context {
 	ctx, cancel := context.WithCancelCause(context.Background())
 	signals := make(chan os.Signal, 1)

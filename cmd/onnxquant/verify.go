@@ -16,7 +16,7 @@ import (
 
 type verifyFlags struct {
 	opts                       verify.Options
-	minSQNR, maxError          float64
+	minSQNR, maxError          float64 // copied to opts if given
 	json, quiet, verbose, help bool
 }
 
@@ -24,17 +24,17 @@ func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	o := &f.opts
 	fs.Var(limit{&f.minSQNR, "DB"}, "min-sqnr", "fail if the SQNR of a weight or an output is below DB")
-	fs.Var(limit{&f.maxError, "E"}, "max-error", "fail if an element of a weight or an output is off by\nmore than E")
+	fs.Var(limit{&f.maxError, "E"}, "max-error", "fail if the error of an element of a weight or an output is\nabove E")
 	fs.Var(choice[verify.Engine]{&o.Engine, verify.Engines, "ENGINE"}, "engine",
-		"what runs the models: go, ort (ONNX Runtime), none, or\nauto: go, or else ort (default auto)")
-	fs.StringVar(&o.ORTLibrary, "ort-lib", "", "the shared library of ONNX Runtime, a `FILE` (default:\nfound in the usual places)")
-	fs.StringArrayVar(&o.Inputs, "inputs", nil, "a `FILE` .pb, .npy or .npz with inputs; may be repeated\n(default: random ones)")
-	fs.Uint64Var(&o.Seed, "seed", 0, "`N` decides the random inputs (default 0)")
-	fs.Var(sizesOf{&o.Dims}, "dim", "the size of a symbolic dimension; may be repeated")
+		"runtime: go, ort (ONNX Runtime), none, or auto: go, else\nort (default auto)")
+	fs.StringVar(&o.ORTLibrary, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
+	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
+	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
+	fs.Var(sizesOf{&o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
-	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status tells")
-	fs.BoolVar(&f.verbose, "verbose", false, "list every weight, note and failure")
-	fs.BoolVarP(&f.help, "help", "h", false, "print this help")
+	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status is the result")
+	fs.BoolVar(&f.verbose, "verbose", false, "print all weights, notes and failures")
+	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
 }
 
@@ -47,20 +47,20 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 	if f.help {
 		fmt.Fprint(c.stdout, `Usage: onnxquant verify [flags] IN OUT
 
-Compares the float model IN with the quantized model OUT, from any tool: whether
-anything but weights changed, how far each weight is from what it was, and how far
-the outputs are from each other when both run on the same inputs, with the weights
-of OUT folded back to float.
+Compares the float model IN with the quantized model OUT, from any tool. It checks
+that only weights changed, and measures the error of each weight and of each output.
+For the outputs it runs both models in float on the same inputs, OUT with its weights
+dequantized.
 
 Flags:
 `, fs.FlagUsages(), `
-Exit status: 0 all is well; 1 something besides weights changed, a limit is passed,
+Exit status: 0 passed; 1 something besides weights changed, an error is above its limit,
 or a file cannot be read; 2 wrong usage.
 `)
 		return nil
 	}
 	if fs.NArg() != 2 {
-		return usagef("verify compares two models, but %d files are named", fs.NArg())
+		return usagef("verify takes two models, got %d files", fs.NArg())
 	}
 	if fs.Changed("min-sqnr") {
 		f.opts.MinSQNR = &f.minSQNR
@@ -79,60 +79,57 @@ or a file cannot be read; 2 wrong usage.
 		f.print(c.stdout, report)
 	}
 	if err == nil && !report.Passed {
-		return errNo
+		return errReported
 	}
 	return err
 }
 
-// print prints what was found, of notes and failures the first few unless all are
-// asked for.
+// print prints the report: all of it, or a summary.
 func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
+	const maxLines = 8
+	notes, verdicts := printables(r.Structure.Notes), verdictTexts(r)
 	if f.verbose && len(r.Weights) > 0 {
-		rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "SQNR", "LARGEST ERROR", "MSE", "WORST BLOCK"}}
-		for _, m := range r.Weights {
-			worst := "-"
-			if b := m.Worst; b != nil {
-				worst = fmt.Sprintf("%s, %d from %v", decibels(b.SQNR), b.Length, b.At)
-			}
-			rows = append(rows, []string{name(m.Name), shape(m.Shape), m.DType, cmp.Or(m.CodeType, "-"), m.Form, decibels(m.SQNR),
-				fmt.Sprintf("%.3g", m.MaxError), fmt.Sprintf("%.3g", m.MSE), worst})
-		}
-		printTable(w, rows)
+		printTable(w, matchRows(r.Weights))
 		fmt.Fprintln(w)
 	}
-	const most = 8
-	facts := []fact{{"structure", structureText(r.Structure)}}
-	for i, note := range r.Structure.Notes {
-		if i == most && !f.verbose {
-			facts = append(facts, fact{"", fmt.Sprintf("and %d other notes", len(r.Structure.Notes)-i)})
-			break
-		}
-		facts = append(facts, fact{"", printable(note)})
+	if !f.verbose {
+		notes, verdicts = first(maxLines, notes), first(maxLines, verdicts)
 	}
+	facts := append([]fact{{"structure", structureText(r.Structure)}}, labelled("", notes)...)
 	facts = append(facts, fact{"weights", weightsText(r)})
 	if len(r.Weights) > 0 {
 		worst := slices.MinFunc(r.Weights, func(a, b onnxq.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
-		facts = append(facts, fact{"worst", fmt.Sprintf("%s: SQNR %s, largest error %.3g", name(worst.Name), decibels(worst.SQNR), worst.MaxError)})
+		facts = append(facts, fact{"worst", errorText(worst.Name, worst.SQNR, worst.MaxError)})
 	}
-	facts = append(facts, executionFacts(r.Execution)...)
+	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("verdict", verdicts)))
+}
+
+func matchRows(weights []onnxq.WeightMatch) [][]string {
+	rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "SQNR", "LARGEST ERROR", "MSE", "WORST BLOCK"}}
+	for _, m := range weights {
+		worst := "-"
+		if b := m.Worst; b != nil {
+			worst = fmt.Sprintf("%s, %d from %v", decibels(b.SQNR), b.Length, b.At)
+		}
+		rows = append(rows, []string{name(m.Name), shape(m.Shape), m.DType, cmp.Or(m.CodeType, "-"), m.Form, decibels(m.SQNR),
+			fmt.Sprintf("%.3g", m.MaxError), fmt.Sprintf("%.3g", m.MSE), worst})
+	}
+	return rows
+}
+
+// verdictTexts returns "passed", or the failures.
+func verdictTexts(r *verify.Report) []string {
 	switch {
 	case r.Passed && !r.Execution.Compared:
-		facts = append(facts, fact{"verdict", "passed; the outputs were not compared"})
+		return []string{"passed; the outputs were not compared"}
 	case r.Passed:
-		facts = append(facts, fact{"verdict", "passed"})
+		return []string{"passed"}
 	}
-	for i, failure := range r.Failures {
-		about := "verdict"
-		if i > 0 {
-			about = ""
-		}
-		if i == most && !f.verbose {
-			facts = append(facts, fact{"", fmt.Sprintf("and %d other failures", len(r.Failures)-i)})
-			break
-		}
-		facts = append(facts, fact{about, "failed: " + printable(failure)})
+	var texts []string
+	for _, failure := range r.Failures {
+		texts = append(texts, "failed: "+printable(failure))
 	}
-	printFacts(w, facts)
+	return texts
 }
 
 func structureText(s verify.Structure) string {
@@ -159,18 +156,21 @@ func weightsText(r *verify.Report) string {
 }
 
 func executionFacts(x verify.Execution) []fact {
-	var facts []fact
-	if x.Compared {
-		facts = append(facts, fact{"execution", x.Engine})
-		for _, o := range x.Outputs {
-			facts = append(facts, fact{"", fmt.Sprintf("%s %s: SQNR %s, largest error %.3g (%.2g of the largest), cosine %.6f",
-				name(o.Name), shape(o.Dims), decibels(o.SQNR), o.MaxError, o.Relative, o.Cosine)})
-		}
-		return facts
+	if !x.Compared {
+		return append([]fact{{"execution", "the outputs were not compared"}}, labelled("", printables(x.Reasons))...)
 	}
-	facts = append(facts, fact{"execution", "the outputs were not compared"})
-	for _, reason := range x.Reasons {
-		facts = append(facts, fact{"", printable(reason)})
+	facts := []fact{{"execution", x.Engine}}
+	for _, o := range x.Outputs {
+		facts = append(facts, fact{"", fmt.Sprintf("%s %s: SQNR %s, largest error %.3g (%.2g of the largest value), cosine %.6f",
+			name(o.Name), shape(o.Dims), decibels(o.SQNR), o.MaxError, o.Relative, o.Cosine)})
 	}
 	return facts
+}
+
+func printables(texts []string) []string {
+	var list []string
+	for _, text := range texts {
+		list = append(list, printable(text))
+	}
+	return list
 }

@@ -8,14 +8,14 @@ import (
 	"strings"
 )
 
-// version overrides what the Go tool knows about the build:
+// version overrides the version that the Go tool records:
 //
 //	go build -ldflags "-X main.version=v1.2.3" ./cmd/onnxquant
 var version string
 
 func runVersion(_ context.Context, c *console, args []string) error {
 	if len(args) > 0 {
-		return usagef("version takes no arguments; a model file of that name is written ./version")
+		return usagef("version takes no arguments; for a model file named version, write ./version")
 	}
 	printVersion(c)
 	return nil

@@ -7,26 +7,29 @@ import (
 	"slices"
 )
 
-// Comparison tells how far an output is from what it should be. Errors are
-// b - a, element by element, for the output a and the one under test b.
+// Comparison compares an output b with its reference a. Errors are b - a, element
+// by element.
 type Comparison struct {
 	Name     string  `json:"name"`
 	DType    string  `json:"dtype"`
 	Dims     []int64 `json:"shape"`
 	MaxError float64 `json:"max_error"`      // the largest |b - a|
 	Relative float64 `json:"relative_error"` // MaxError over the largest |a|
-	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σa² / Σ(b-a)²), at most 999, which also stands for no error
+	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σa² / Σ(b-a)²), at most 999; 999 if equal
 	Cosine   float64 `json:"cosine"`         // Σab / √(Σa²·Σb²); 1 if both are zero
 
-	// Broken counts elements of which one is NaN or infinite and the other is not
-	// the same. They are in none of the sums.
+	// Broken counts pairs with a NaN or infinity in one and another value in the
+	// other. The sums leave them out.
 	Broken int `json:"broken,omitempty"`
 }
+
+// exact replaces an infinite SQNR, which JSON cannot express.
+const exact = 999
 
 // Compare compares the outputs of two runs of the same model.
 func Compare(a, b []*Tensor) ([]Comparison, error) {
 	if len(a) != len(b) {
-		return nil, fmt.Errorf("%d outputs and %d", len(a), len(b))
+		return nil, fmt.Errorf("the models have %d and %d outputs", len(a), len(b))
 	}
 	list := []Comparison{}
 	for i := range a {
@@ -42,7 +45,7 @@ func Compare(a, b []*Tensor) ([]Comparison, error) {
 func compare(a, b *Tensor) (Comparison, error) {
 	c := Comparison{Name: a.Name, DType: a.DType.String(), Dims: a.Dims}
 	if a.DType != b.DType || !slices.Equal(a.Dims, b.Dims) {
-		return c, fmt.Errorf("%v %v and %v %v", a.DType, a.Dims, b.DType, b.Dims)
+		return c, fmt.Errorf("one model returns %v %v, the other %v %v", a.DType, a.Dims, b.DType, b.Dims)
 	}
 	var aa, bb, ab, ee, peak float64
 	y := b.Float64s()

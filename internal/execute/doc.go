@@ -1,10 +1,9 @@
-// Package execute runs ONNX models and compares what comes out.
+// Package execute runs ONNX models and compares their outputs.
 //
-// There are two [Runner]s. Package evaluate is pure Go: it walks the graph and
-// has the arithmetic done by gorgonnx, the backend of onnx-go. Package ort asks
-// ONNX Runtime, through a helper program, because the binding to its shared
-// library needs cgo.
+// There are two [Runner]s. Package evaluate is pure Go: it walks the graph, and
+// gorgonnx, the backend of onnx-go, computes. Package ort runs ONNX Runtime in a
+// helper program, because the binding to its shared library needs cgo.
 //
-// [Inputs] makes inputs for a model, from a seed or out of files, and [Compare]
-// measures how far the outputs of two runs are from each other.
+// [Inputs] makes random inputs from a seed or reads them from files. [Compare]
+// measures the difference between the outputs of two runs.
 package execute

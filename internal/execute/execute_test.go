@@ -86,9 +86,9 @@ func TestInputsFromFiles(t *testing.T) {
 		}
 	}
 	for says, files := range map[string][]string{
-		"1 tensors for the 2 inputs":    {npy},
+		"1 tensors, but":                {npy},
 		"missing.npy":                   {npy, "missing.npy"},
-		"no TensorProto":                {npy, file("bad.pb", []byte("\xff"))},
+		"not a TensorProto":             {npy, file("bad.pb", []byte("\xff"))},
 		"4 bytes for FLOAT [1000 1000]": {npy, file("short.pb", []byte("\x08\xe8\x07\x08\xe8\x07\x10\x01\x4a\x04abcd"))},
 		"product of the dimensions":     {npy, file("huge.pb", []byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01\x25\x00\x00\x00\x00"))},
 	} {

@@ -19,42 +19,47 @@ import (
 	"onnxquant/internal/regularfile"
 )
 
-// InputOptions say where inputs come from.
+// InputOptions says where inputs come from.
 type InputOptions struct {
-	// Files are .pb files, each a TensorProto, and .npy and .npz files. An array is
-	// for the input of its name; one of another name, or without, is for the input
-	// of its place among those. Without files, inputs are random.
+	// Files are .pb files (a TensorProto each), .npy and .npz files. An array goes to
+	// the input with its name. The arrays that are left go to the inputs that are
+	// left, in order. Without files, inputs are random.
 	Files []string
 
 	Seed uint64           // of random inputs
 	Dims map[string]int64 // sizes of symbolic dimensions
 }
 
-// Inputs makes a value for every input of the model that no initializer is for.
+// Inputs makes a value for every input of the model that has no initializer.
 //
-// Random floating-point numbers are from the standard normal distribution. Integers
-// are rows of a table if a Gather takes them for that. Else the input's name
-// decides, which is a guess: a mask is all ones, positions count from 0, lengths
-// are the size of the sequence; what is left is 0 or 1. Symbolic dimensions of one
-// name have one size: that of Dims, or 0 for a name with "past" in it, 2 for the
-// first dimension of an input, and 8 for others.
+// Random inputs are
+//
+//   - floats: from the standard normal distribution,
+//   - bools: random,
+//   - integers with "pos" in the input's name: 0, 1, 2, …,
+//   - integers that a Gather takes as indices: valid ones,
+//   - integers with "mask" or "len" in the name: 1, or the length of the sequence,
+//   - other integers: 0 or 1.
+//
+// A symbolic dimension has the size given in Dims. The default is 0 for a name with
+// "past" in it, 2 for the first dimension of an input, 8 for others.
 func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
 	infos := inputInfos(m.Proto.GetGraph())
 	if len(opts.Files) > 0 {
 		return inputsFromFiles(infos, opts.Files)
 	}
-	d := &dice{graph: m.Proto.GetGraph(), sizes: map[string]int64{}, sequence: 8}
+	g := &generator{graph: m.Proto.GetGraph(), sizes: map[string]int64{}, sequence: 8}
 	for name, n := range opts.Dims {
 		if err := checkDimension(name, infos); err != nil {
 			return nil, err
 		}
-		d.sizes[name] = n
+		g.sizes[name] = n
 	}
 	var inputs []*Tensor
 	total := 0
 	for i, info := range infos {
-		d.rng = rand.New(rand.NewPCG(opts.Seed, uint64(i)))
-		t, err := d.input(info)
+		g.rng = rand.New(rand.NewPCG(opts.Seed, uint64(i)))
+		t, err := g.input(info)
 		if err != nil {
 			return nil, fmt.Errorf("input %s: %w", strconv.Quote(info.GetName()), err)
 		}
@@ -66,7 +71,7 @@ func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
 	return inputs, nil
 }
 
-// checkDimension refuses the name of a dimension that no input has.
+// checkDimension returns an error if no input has a symbolic dimension of that name.
 func checkDimension(name string, infos []*onnxpb.ValueInfoProto) error {
 	var names []string
 	for _, info := range infos {
@@ -84,7 +89,7 @@ func checkDimension(name string, infos []*onnxpb.ValueInfoProto) error {
 	return errors.New(message)
 }
 
-// inputInfos lists the inputs that need a value.
+// inputInfos lists the inputs without an initializer.
 func inputInfos(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 	stored := map[string]bool{}
 	for _, t := range g.GetInitializer() {
@@ -96,22 +101,22 @@ func inputInfos(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 	return slices.DeleteFunc(slices.Clone(g.GetInput()), func(i *onnxpb.ValueInfoProto) bool { return stored[i.GetName()] })
 }
 
-// dice makes random inputs.
-type dice struct {
+// generator makes random inputs.
+type generator struct {
 	graph    *onnxpb.GraphProto
 	sizes    map[string]int64 // of symbolic dimensions
-	sequence int64            // the usual size
+	sequence int64            // default size of a dimension
 	rng      *rand.Rand
 }
 
-func (d *dice) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
+func (g *generator) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
 	typ := info.GetType().GetTensorType()
 	if typ == nil {
-		return nil, errors.New("it is no tensor: give inputs in files")
+		return nil, errors.New("not a tensor; give inputs in files (--inputs)")
 	}
 	dims := []int64{}
 	for i, dim := range typ.GetShape().GetDim() {
-		n, err := d.size(info, i, dim)
+		n, err := g.size(info, i, dim)
 		if err != nil {
 			return nil, err
 		}
@@ -126,13 +131,13 @@ func (d *dice) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
 	case t.IsFloat():
 		x := make([]float64, t.Len())
 		for i := range x {
-			x[i] = d.rng.NormFloat64()
+			x[i] = g.rng.NormFloat64()
 		}
 		t, err = FromFloat64s(t.DType, dims, x)
-	case t.DType == dtype.String, t.DType == 0:
-		return nil, fmt.Errorf("its type is %v: give inputs in files", t.DType)
+	case t.DType == modelfile.String, t.DType == 0:
+		return nil, fmt.Errorf("no random inputs of type %v; give inputs in files (--inputs)", t.DType)
 	default:
-		t, err = FromInt64s(t.DType, dims, d.integers(t))
+		t, err = FromInt64s(t.DType, dims, g.integers(t))
 	}
 	if err != nil {
 		return nil, err
@@ -141,55 +146,55 @@ func (d *dice) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
 	return t, nil
 }
 
-func (d *dice) size(info *onnxpb.ValueInfoProto, i int, dim *onnxpb.TensorShapeProto_Dimension) (int64, error) {
+func (g *generator) size(info *onnxpb.ValueInfoProto, i int, dim *onnxpb.TensorShapeProto_Dimension) (int64, error) {
 	if v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue >= 0 {
 		return v.DimValue, nil
 	}
 	name := dim.GetDimParam()
-	if n, ok := d.sizes[name]; ok && name != "" {
+	if n, ok := g.sizes[name]; ok && name != "" {
 		return n, nil
 	}
-	n := d.sequence
+	n := g.sequence
 	switch {
 	case strings.Contains(name, "past"):
 		n = 0
 	case i == 0:
 		n = 2
 	}
-	d.sizes[name] = n
+	g.sizes[name] = n
 	return n, nil
 }
 
-func (d *dice) integers(t *Tensor) []int64 {
+func (g *generator) integers(t *Tensor) []int64 {
 	x := make([]int64, t.Len())
 	name := strings.ToLower(t.Name)
-	rows := d.rows(t.Name, map[string]bool{})
+	rows := g.rows(t.Name, map[string]bool{})
 	last := int64(1)
 	if n := len(t.Dims); n > 0 {
 		last = max(t.Dims[n-1], 1)
 	}
 	for i := range x {
 		switch {
-		case t.DType == dtype.Bool:
-			x[i] = d.rng.Int64N(2)
+		case t.DType == Bool:
+			x[i] = g.rng.Int64N(2)
 		case strings.Contains(name, "pos"):
 			x[i] = int64(i) % last
 		case rows > 0:
-			x[i] = d.rng.Int64N(min(rows, 1<<(t.DType.Bits()-1)-1))
+			x[i] = g.rng.Int64N(min(rows, 1<<(t.DType.Bits()-1)-1))
 		case strings.Contains(name, "mask"):
 			x[i] = 1
 		case strings.Contains(name, "len"):
-			x[i] = d.sequence
+			x[i] = g.sequence
 		default:
-			x[i] = d.rng.Int64N(2)
+			x[i] = g.rng.Int64N(2)
 		}
 	}
 	return x
 }
 
-// rows returns how many rows the smallest table has that a value is an index of,
-// 0 if there is none.
-func (d *dice) rows(value string, seen map[string]bool) int64 {
+// rows returns the size of the smallest table that a value indexes, or 0 if it indexes
+// none.
+func (g *generator) rows(value string, seen map[string]bool) int64 {
 	if seen[value] {
 		return 0
 	}
@@ -200,30 +205,30 @@ func (d *dice) rows(value string, seen map[string]bool) int64 {
 			least = n
 		}
 	}
-	for _, n := range d.graph.Node {
+	for _, n := range g.graph.Node {
 		place := slices.Index(n.Input, value)
 		if place < 0 {
 			continue
 		}
 		switch op := n.GetOpType(); {
 		case op == "Gather" && place == 1:
-			note(d.table(n))
+			note(g.table(n))
 		case place == 0 && len(n.Output) > 0 && slices.Contains([]string{"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"}, op):
-			note(d.rows(n.Output[0], seen))
+			note(g.rows(n.Output[0], seen))
 		}
 	}
 	return least
 }
 
-// table returns the size of the axis along which a Gather takes from a tensor.
-func (d *dice) table(n *onnxpb.NodeProto) int64 {
+// table returns the size of the initializer that a Gather reads, along its axis, or 0.
+func (g *generator) table(n *onnxpb.NodeProto) int64 {
 	a := int64(0)
 	for _, attr := range n.Attribute {
 		if attr.GetName() == "axis" {
 			a = attr.GetI()
 		}
 	}
-	for _, t := range d.graph.Initializer {
+	for _, t := range g.graph.Initializer {
 		if t.GetName() == n.Input[0] {
 			if a < 0 {
 				a += int64(len(t.Dims))
@@ -247,7 +252,7 @@ func inputsFromFiles(infos []*onnxpb.ValueInfoProto, files []string) ([]*Tensor,
 		case err != nil:
 			return err
 		case len(found) == len(infos):
-			return fmt.Errorf("more tensors than the %d inputs %s", len(infos), inputNames(infos))
+			return fmt.Errorf("more tensors than the model has inputs, which are %s", inputNames(infos))
 		case left < 0:
 			return fmt.Errorf("the inputs are larger than %d MiB", MaxBytes>>20)
 		}
@@ -266,7 +271,7 @@ func inputsFromFiles(infos []*onnxpb.ValueInfoProto, files []string) ([]*Tensor,
 		}
 	}
 	if len(found) != len(infos) {
-		return nil, fmt.Errorf("%s: %d tensors for the %d inputs %s", strings.Join(files, ", "), len(found), len(infos), inputNames(infos))
+		return nil, fmt.Errorf("%s: %d tensors, but the model has %d inputs: %s", strings.Join(files, ", "), len(found), len(infos), inputNames(infos))
 	}
 	inputs := make([]*Tensor, len(infos))
 	rest := slices.Clone(found)
@@ -281,7 +286,7 @@ func inputsFromFiles(infos []*onnxpb.ValueInfoProto, files []string) ([]*Tensor,
 			inputs[i], rest = rest[0], rest[1:]
 			inputs[i].Name = info.GetName()
 		}
-		if err := fits(inputs[i], info); err != nil {
+		if err := checkType(inputs[i], info); err != nil {
 			return nil, fmt.Errorf("input %s: %w", strconv.Quote(info.GetName()), err)
 		}
 	}
@@ -296,11 +301,11 @@ func inputNames(infos []*onnxpb.ValueInfoProto) string {
 	return strings.Join(names, ", ")
 }
 
-// fits compares a tensor with the type that an input declares.
-func fits(t *Tensor, info *onnxpb.ValueInfoProto) error {
+// checkType compares a tensor with the declared type and shape of an input.
+func checkType(t *Tensor, info *onnxpb.ValueInfoProto) error {
 	typ := info.GetType().GetTensorType()
-	if want := dtype.DType(typ.GetElemType()); t.DType != want {
-		return fmt.Errorf("the file has %v, the model wants %v", t.DType, want)
+	if want := modelfile.DType(typ.GetElemType()); t.DType != want {
+		return fmt.Errorf("the file has type %v, the model wants %v", t.DType, want)
 	}
 	if typ.GetShape() == nil {
 		return nil
@@ -312,13 +317,12 @@ func fits(t *Tensor, info *onnxpb.ValueInfoProto) error {
 		bad = ok && v.DimValue != t.Dims[i]
 	}
 	if bad {
-		return fmt.Errorf("the file has dims %v, which are not the model's", t.Dims)
+		return fmt.Errorf("dims %v of the file do not match those of the model", t.Dims)
 	}
 	return nil
 }
 
-// readTensorProto reads a file that holds one TensorProto, as the test data of
-// models do.
+// readTensorProto reads a file with one TensorProto, the format of ONNX test data.
 func readTensorProto(path string) (*Tensor, error) {
 	f, size, err := regularfile.Open(path)
 	if err != nil {
@@ -334,7 +338,7 @@ func readTensorProto(path string) (*Tensor, error) {
 	}
 	m := &onnxpb.TensorProto{}
 	if err := proto.Unmarshal(raw, m); err != nil {
-		return nil, fmt.Errorf("%s: no TensorProto: %w", path, err)
+		return nil, fmt.Errorf("%s: not a TensorProto: %w", path, err)
 	}
 	t, err := fromProto(m)
 	if err != nil {
@@ -343,14 +347,14 @@ func readTensorProto(path string) (*Tensor, error) {
 	return t, nil
 }
 
-// fromProto takes the content of a tensor that lies in raw_data or a typed field.
+// fromProto converts a tensor whose content is in raw_data or a typed field.
 func fromProto(m *onnxpb.TensorProto) (*Tensor, error) {
 	typ := dtype.DType(m.GetDataType())
 	var t *Tensor
 	var err error
 	switch {
 	case m.GetDataLocation() == onnxpb.TensorProto_EXTERNAL:
-		return nil, errors.New("its data are in another file")
+		return nil, errors.New("external data is not supported here")
 	case len(m.RawData) > 0:
 		if t, err = New(typ, m.GetDims()); err == nil && len(t.Data) != len(m.RawData) {
 			err = fmt.Errorf("%d bytes for %v %v", len(m.RawData), typ, m.GetDims())
@@ -384,17 +388,17 @@ func widened[T int32 | uint64](x []T) []int64 {
 	return wide
 }
 
-// arrayTypes are the types of numpy's arrays.
-var arrayTypes = map[string]dtype.DType{
-	"f2": dtype.Float16, "f4": dtype.Float32, "f8": dtype.Float64, "b1": dtype.Bool,
-	"i1": dtype.Int8, "i2": dtype.Int16, "i4": dtype.Int32, "i8": dtype.Int64,
-	"u1": dtype.Uint8, "u2": dtype.Uint16, "u4": dtype.Uint32, "u8": dtype.Uint64,
+// arrayTypes maps types of numpy arrays.
+var arrayTypes = map[string]modelfile.DType{
+	"f2": modelfile.Float16, "f4": modelfile.Float32, "f8": modelfile.Float64, "b1": Bool,
+	"i1": modelfile.Int8, "i2": Int16, "i4": modelfile.Int32, "i8": Int64,
+	"u1": modelfile.Uint8, "u2": Uint16, "u4": Uint32, "u8": Uint64,
 }
 
 func fromArray(a *npy.Array, limit int64) (*Tensor, error) {
 	typ, ok := arrayTypes[a.Type]
 	if !ok {
-		return nil, fmt.Errorf("elements of type %s", a.Type)
+		return nil, fmt.Errorf("elements of type %s are not supported", a.Type)
 	}
 	raw, err := a.ReadAll(limit)
 	if err != nil {

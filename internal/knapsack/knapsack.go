@@ -1,16 +1,20 @@
-// Package knapsack solves the multiple-choice knapsack problem: of each class one choice
-// is taken, so that the sum of their weights is at most a capacity and the sum of their
-// costs the least.
+// Package knapsack solves the multiple-choice knapsack problem: it takes one choice of each
+// class such that the sum of the weights is at most a capacity and the sum of the costs is
+// minimal.
 //
-// The linear relaxation, in which choices can be mixed, is solved by its convex hull
-// (Sinha and Zoltners 1979). Its multiplier λ prices weight in cost, so every choice costs
-// some more than the cheapest of its class at that price: its regret. The costs of a
-// solution are the bound of the relaxation, plus its regrets, plus what capacity it leaves
-// over. So choices whose regret alone is above what a known solution costs beyond the bound
-// are out, and of partial solutions those are kept that no other one beats in weight and
-// cost, and whose regret is below that (Nemhauser and Ullmann's dynamic programming, with
-// bounds). That finds the optimum, unless there are too many partial solutions: then those of
-// most regret are given up, and the bound says how far from the optimum the result may be.
+//  1. The linear relaxation, which may mix the choices of a class, is solved on the convex
+//     hulls of the classes (Sinha and Zoltners 1979). It gives a lower bound of the cost and
+//     a multiplier λ, the price of weight in cost.
+//  2. The regret of a choice is cost + λ·weight, less the minimum of that in its class. The
+//     cost of a solution is the lower bound, plus its regrets, plus λ times the capacity it
+//     does not use.
+//  3. So a choice or partial solution cannot be part of a better solution if its regret is
+//     at least the excess, the cost of the best known solution above the bound. Dynamic
+//     programming over the classes drops it, and drops partial solutions that others
+//     dominate in weight and cost (Nemhauser and Ullmann 1969).
+//
+// The result is optimal unless too many partial solutions remain. Then those with the
+// highest regret are dropped too, and Solution.Bound limits the distance to the optimum.
 package knapsack
 
 import (
@@ -19,26 +23,26 @@ import (
 	"slices"
 )
 
-// Choice is one of a class. Neither number is negative; both are finite.
+// Choice is one choice of a class. Both numbers are finite and not negative.
 type Choice struct{ Cost, Weight float64 }
 
-// Solution is a choice of each class.
+// Solution takes one choice of each class.
 type Solution struct {
-	Pick         []int // the index of the choice, for each class
+	Pick         []int // index of the choice, per class
 	Cost, Weight float64
 	Bound        float64 // no solution costs less
 }
 
-// How many partial solutions are kept: fewer if there are many classes, for time is the
-// product.
+// Limits on the number of partial solutions. It is lower if there are many classes, because
+// the time is proportional to the product.
 const (
-	maxStates   = 1 << 13
-	leastStates = 1 << 8
-	maxWork     = 1 << 20
+	maxStates = 1 << 13
+	minStates = 1 << 8
+	maxWork   = 1 << 20
 )
 
-// Solve returns the solution; ok is false if even the lightest choices are above the
-// capacity. Every class has a choice.
+// Solve returns the best solution found; ok is false if even the lightest choices exceed
+// the capacity. Every class must have a choice.
 func Solve(classes [][]Choice, capacity float64) (s Solution, ok bool) {
 	p := newProblem(classes, capacity)
 	if p.lightest() > capacity {
@@ -57,7 +61,7 @@ func Solve(classes [][]Choice, capacity float64) (s Solution, ok bool) {
 type problem struct {
 	classes  [][]Choice
 	capacity float64
-	useful   [][]int // of each class those that no other beats, the lightest first
+	useful   [][]int // undominated choices of each class, the lightest first
 	pick     []int   // the best solution so far
 }
 
@@ -104,7 +108,7 @@ func (p *problem) lightest() (sum float64) {
 	return sum
 }
 
-// step goes from one choice on a class's hull to the next heavier and cheaper one.
+// step goes from one choice on the hull of a class to the next heavier and cheaper one.
 type step struct {
 	class, to    int
 	weight, save float64
@@ -129,7 +133,8 @@ func (p *problem) hull(class int) []step {
 	return steps
 }
 
-// relax solves the relaxation, and takes its whole part for the best solution so far.
+// relax solves the relaxation. Its choices that are not mixed become the best solution so
+// far.
 func (p *problem) relax() (lambda, bound float64) {
 	var steps []step
 	p.pick = make([]int, len(p.classes))
@@ -154,7 +159,7 @@ func (p *problem) relax() (lambda, bound float64) {
 	return lambda, bound
 }
 
-// priced returns the least that a choice of a class costs, weight at the price lambda.
+// priced returns the minimum of cost + lambda·weight over choices of a class.
 func (p *problem) priced(class int, choices []int, lambda float64) float64 {
 	least := math.Inf(1)
 	for _, j := range choices {
@@ -164,8 +169,8 @@ func (p *problem) priced(class int, choices []int, lambda float64) float64 {
 	return least
 }
 
-// improve takes single choices that fit into the capacity left, those that save most
-// first, until there are none.
+// improve replaces single choices as long as that saves cost and fits into the capacity,
+// the largest saving first.
 func (p *problem) improve() {
 	left := p.capacity - p.weight(p.pick)
 	for {
@@ -187,25 +192,25 @@ func (p *problem) improve() {
 	}
 }
 
-// state is a solution of some first classes.
+// state is a partial solution: it has choices for the first classes only.
 type state struct {
 	weight, cost, regret float64
 	last                 *taken
 }
 
-// taken is the choice of a class, and those before.
+// taken is a linked list of choices, the last class first.
 type taken struct {
 	choice int
 	before *taken
 }
 
-// search looks for solutions that cost less than excess above the bound, and returns the
-// bound that is known in the end.
+// search looks for solutions with a cost below bound + excess. It returns the final lower
+// bound.
 func (p *problem) search(lambda, bound, excess float64) float64 {
 	states := []state{{}}
 	lightestLeft := p.lightest()
-	givenUp := math.Inf(1) // the least regret of a state that was
-	most := min(max(maxWork/len(p.classes), leastStates), maxStates)
+	dropped := math.Inf(1) // the least regret of a dropped state
+	limit := min(max(maxWork/len(p.classes), minStates), maxStates)
 	order := p.bySpread()
 	for _, i := range order {
 		u := p.useful[i]
@@ -225,10 +230,10 @@ func (p *problem) search(lambda, bound, excess float64) float64 {
 			}
 		}
 		states = undominated(next)
-		if len(states) > most {
+		if len(states) > limit {
 			slices.SortFunc(states, func(a, b state) int { return cmp.Compare(a.regret, b.regret) })
-			givenUp = min(givenUp, states[most].regret)
-			states = states[:most]
+			dropped = min(dropped, states[limit].regret)
+			states = states[:limit]
 		}
 	}
 	for _, s := range states {
@@ -240,11 +245,11 @@ func (p *problem) search(lambda, bound, excess float64) float64 {
 			p.pick = pick
 		}
 	}
-	return bound + min(givenUp, p.cost(p.pick)-bound)
+	return bound + min(dropped, p.cost(p.pick)-bound)
 }
 
-// bySpread lists the classes, those whose weights differ most first: the others fit into
-// what these leave.
+// bySpread lists the classes by the spread of their weights, the largest first: classes
+// with a small spread fit into the capacity that the others leave.
 func (p *problem) bySpread() []int {
 	order := make([]int, len(p.classes))
 	spread := make([]float64, len(p.classes))
@@ -256,7 +261,7 @@ func (p *problem) bySpread() []int {
 	return order
 }
 
-// undominated returns the states that no other one beats in weight and cost.
+// undominated returns the states that no other state beats in weight and cost.
 func undominated(states []state) []state {
 	slices.SortFunc(states, func(a, b state) int {
 		return cmp.Or(cmp.Compare(a.weight, b.weight), cmp.Compare(a.cost, b.cost))

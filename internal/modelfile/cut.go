@@ -8,16 +8,15 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The structure is kept in memory, so it is bounded: in itself, and in what it
-// takes once it is decoded, where two bytes of the file may become a struct of
-// hundreds.
+// The structure is kept in memory, so its size is limited: encoded and decoded. Two
+// bytes of the file may decode to a struct of hundreds of bytes.
 const (
 	maxStructure = 256 << 20 // bytes of the file outside of contents
 	freeMemory   = 192 << 20 // bytes of memory that any model may take
-	memoryRatio  = 9         // and those that it may for each byte of structure
+	memoryRatio  = 9         // bytes of memory per byte of structure that a larger model may take
 )
 
-// What things take in memory on top of their bytes, with room for slices that
+// Memory of things in addition to their bytes in the file, with room for slices that
 // grow.
 const (
 	numberCost = 32  // a number
@@ -34,20 +33,20 @@ type cutter struct {
 	pieces []*piece
 
 	structure int64 // bytes of the file in out
-	memory    int64 // bytes that all this takes, once decoded
+	memory    int64 // bytes of memory of the decoded structure and the pieces
 }
 
-// visit is a message that is being cut, and the field of it that is at hand.
+// visit is a message that is being cut, and its current field.
 type visit struct {
 	*message
 	name  string // of the field that holds the message
-	end   int64
+	end   int64  // offset
 	depth int
-	first int // the message's pieces begin here
+	first int // index of the message's first piece
 
 	num   protowire.Number
 	typ   protowire.Type
-	start int64 // of the tag
+	start int64 // offset of the tag
 }
 
 // String names the field.
@@ -58,8 +57,8 @@ func (v *visit) String() string {
 	return fmt.Sprintf("field %d of %s", v.num, v.name)
 }
 
-// cut reads the model file behind r and returns its structure, with payload
-// numbers in place of tensor contents, and the pieces these numbers name.
+// cut reads the model file r and returns its structure, with payload numbers in place
+// of tensor contents, and the pieces with these numbers.
 func cut(r io.ReaderAt, size int64) ([]byte, []*piece, error) {
 	c := &cutter{scanner: scanner{window{r: r, size: size}}}
 	if err := c.message(&visit{message: modelMessage, name: "model", end: size}, 0); err != nil {
@@ -68,17 +67,16 @@ func cut(r io.ReaderAt, size int64) ([]byte, []*piece, error) {
 	return c.out, c.pieces, nil
 }
 
-// charge adds n bytes to the memory that the model takes, before they are
-// allocated.
+// charge counts n bytes of memory before they are allocated.
 func (c *cutter) charge(pos, n int64) error {
 	if c.memory += n; c.memory > max(freeMemory, memoryRatio*c.structure) {
-		return errorf(pos, "the structure takes more than %d MiB of memory, for %d MiB of file,", c.memory>>20, c.structure>>20)
+		return errorf(pos, "%d MiB of structure would take at least %d MiB of memory,", c.structure>>20, c.memory>>20)
 	}
 	return nil
 }
 
-// consume counts bytes of the file as structure. Each takes memory here, and
-// again when it is decoded.
+// consume counts n bytes of the file as structure. Each byte takes memory twice: in
+// out and decoded.
 func (c *cutter) consume(pos, n int64) error {
 	if c.structure += n; c.structure > maxStructure {
 		return errorf(pos, "more than %d MiB outside of tensors", maxStructure>>20)
@@ -112,8 +110,8 @@ func (c *cutter) message(v *visit, pos int64) error {
 	return nil
 }
 
-// field cuts the field at hand, whose value begins at pos. It returns the offset
-// behind it, as do those it calls.
+// field cuts the current field, whose value begins at pos. Like the methods it calls,
+// it returns the offset after the field.
 func (c *cutter) field(v *visit, pos int64) (int64, error) {
 	if v.tensor && v.num == fieldPayload {
 		return 0, errorf(v.start, "%s uses field number %d, which this program reserves", v.name, v.num)
@@ -135,7 +133,7 @@ func (c *cutter) field(v *visit, pos int64) (int64, error) {
 	return c.keep(v, pos)
 }
 
-// inner cuts a message within the message.
+// inner cuts a nested message.
 func (c *cutter) inner(v *visit, f *field, pos int64) (int64, error) {
 	n, body, err := c.length(v, pos, v.end)
 	if err != nil {
@@ -154,10 +152,10 @@ func (c *cutter) inner(v *visit, f *field, pos int64) (int64, error) {
 	return body + n, nil
 }
 
-// lengthSize is the room for a length that is known only later.
+// lengthSize is the space reserved for a length that is known only later.
 const lengthSize = 5
 
-// putLength writes a varint that fills b.
+// putLength writes n as a varint of len(b) bytes.
 func putLength(b []byte, n int) {
 	for i := range b {
 		b[i] = byte(n>>(7*i)) | 0x80
@@ -165,7 +163,7 @@ func putLength(b []byte, n int) {
 	b[len(b)-1] &^= 0x80
 }
 
-// keep takes the field over as it is.
+// keep copies the field unchanged.
 func (c *cutter) keep(v *visit, pos int64) (int64, error) {
 	next, err := c.skip(v, v.num, v.typ, pos, v.end)
 	if err != nil {
@@ -178,8 +176,8 @@ func (c *cutter) keep(v *visit, pos int64) (int64, error) {
 	return next, c.take(v.start, next, cost)
 }
 
-// numbers takes a packed list over, number by number. Each packed field would
-// have the decoder copy all that the list holds already.
+// numbers copies a packed list as single numbers: for each packed field the decoder
+// would copy the whole list again, in quadratic time.
 func (c *cutter) numbers(v *visit, single protowire.Type, pos int64) (int64, error) {
 	n, pos, err := c.length(v, pos, v.end)
 	if err != nil {
@@ -199,8 +197,8 @@ func (c *cutter) numbers(v *visit, single protowire.Type, pos int64) (int64, err
 	return pos, nil
 }
 
-// take appends the file's bytes [start, end) to out. Decoded they take cost
-// bytes more.
+// take appends the file's bytes [start, end) to out. cost is their additional memory
+// when decoded.
 func (c *cutter) take(start, end, cost int64) error {
 	if err := c.consume(start, end-start); err != nil {
 		return err
@@ -213,7 +211,7 @@ func (c *cutter) take(start, end, cost int64) error {
 	return c.copy(c.out[at:], start)
 }
 
-// packed cuts content that has a length.
+// packed cuts content with a length prefix.
 func (c *cutter) packed(v *visit, coding *coding, pos int64) (int64, error) {
 	n, body, err := c.length(v, pos, v.end)
 	if err != nil {
@@ -228,7 +226,7 @@ func (c *cutter) packed(v *visit, coding *coding, pos int64) (int64, error) {
 		return body + n, c.varints(v, p)
 	}
 	if n%coding.width != 0 {
-		return 0, errorf(body, "%v has %d bytes, no multiple of %d", v, n, coding.width)
+		return 0, errorf(body, "%v has %d bytes, not a multiple of %d,", v, n, coding.width)
 	}
 	p.count = n / coding.width
 	return body + n, nil
@@ -245,9 +243,9 @@ func (c *cutter) varints(v *visit, p *piece) error {
 			value, n := protowire.ConsumeVarint(b)
 			if n < 0 {
 				if int64(len(b)) < end-pos && len(b) < 10 {
-					break // the window ends inside of it
+					break // the window ends within the number
 				}
-				return errorf(pos, "broken number in %v", v)
+				return errorf(pos, "invalid varint in %v", v)
 			}
 			if err := c.element(p, pos, value); err != nil {
 				return err
@@ -258,8 +256,7 @@ func (c *cutter) varints(v *visit, p *piece) error {
 	return nil
 }
 
-// single cuts one element that is not packed with its neighbours. A run of them
-// is one piece.
+// single cuts one element with its own tag. Adjacent ones become one piece.
 func (c *cutter) single(v *visit, pos int64) (next int64, err error) {
 	var value uint64
 	if v.typ == protowire.VarintType {
@@ -284,7 +281,7 @@ func (c *cutter) single(v *visit, pos int64) (next int64, err error) {
 	return next, c.element(p, v.start, value)
 }
 
-// piece begins a piece at pos.
+// piece adds a piece that begins at pos.
 func (c *cutter) piece(num protowire.Number, pos int64) (*piece, error) {
 	if err := c.charge(pos, pieceCost); err != nil {
 		return nil, err
@@ -294,8 +291,8 @@ func (c *cutter) piece(num protowire.Number, pos int64) (*piece, error) {
 	return p, nil
 }
 
-// element counts an element of a piece which begins at pos, and remembers where
-// some of them begin.
+// element counts an element of a piece, which begins at pos. It records the offset of
+// every markEvery-th element.
 func (c *cutter) element(p *piece, pos int64, v uint64) error {
 	if p.count%markEvery == 0 {
 		if err := c.charge(pos, numberCost); err != nil {

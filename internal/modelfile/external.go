@@ -19,15 +19,15 @@ import (
 	"onnxquant/internal/regularfile"
 )
 
-// External is a reference to external data as a TensorProto spells it.
+// External is the external_data of a TensorProto.
 type External struct {
 	Location string
 	Offset   int64
 	Length   int64 // -1: not given
 }
 
-// ParseExternal reads the external_data entries of a tensor. Keys it does not
-// know are left alone, as the standard wants.
+// ParseExternal parses the external_data entries of a tensor. It ignores unknown
+// keys, as the standard says.
 func ParseExternal(t *onnxpb.TensorProto) (External, error) {
 	e := External{Length: -1}
 	seen := map[string]bool{}
@@ -68,8 +68,9 @@ func parseSize(key, value string) (int64, error) {
 	return int64(v), nil
 }
 
-// checkLocation accepts relative paths that stay below the model's folder, whatever
-// the operating system, so that a model means the same file everywhere.
+// checkLocation accepts relative paths below the model's folder. The rules do not
+// depend on the operating system, so that a model means the same file everywhere;
+// only on Windows are there more.
 func checkLocation(loc string) error { return checkLocationOn(runtime.GOOS, loc) }
 
 func checkLocationOn(system, loc string) error {
@@ -84,13 +85,13 @@ func checkLocationOn(system, loc string) error {
 	case !utf8.ValidString(loc):
 		return bad("is not UTF-8")
 	case strings.ContainsRune(loc, 0):
-		return bad("holds a NUL byte")
+		return bad("contains a NUL byte")
 	case strings.ContainsRune(loc, '\\'):
-		return bad("holds a backslash; paths in ONNX use /")
+		return bad("contains a backslash; paths in ONNX use /")
 	case path.IsAbs(loc), len(loc) >= 2 && loc[1] == ':' && isLetter(loc[0]):
 		return bad("is absolute; it must lie below the model's folder")
 	case system == "windows" && strings.ContainsRune(loc, ':'):
-		return bad("holds a colon, which stands for a stream or a drive on Windows")
+		return bad("contains a colon, which marks a stream or a drive on Windows")
 	}
 	depth := 0
 	for elem := range strings.SplitSeq(loc, "/") {
@@ -101,7 +102,7 @@ func checkLocationOn(system, loc string) error {
 		default:
 			depth++
 			if system == "windows" && !isWindowsName(elem) {
-				return bad("holds a name that means something else on Windows")
+				return bad("contains a name that is special on Windows")
 			}
 		}
 		if depth < 0 {
@@ -111,9 +112,9 @@ func checkLocationOn(system, loc string) error {
 	return nil
 }
 
-// isWindowsName reports whether an element of a path names the file of that name on
-// Windows, which drops dots and spaces at the end, and has devices in every folder,
-// under any extension.
+// isWindowsName reports whether an element of a path is an ordinary file name on
+// Windows. Windows drops trailing dots and spaces, and reserves the names of devices
+// in every folder with any extension.
 // See https://learn.microsoft.com/windows/win32/fileio/naming-a-file.
 func isWindowsName(elem string) bool {
 	if strings.HasSuffix(elem, ".") || strings.HasSuffix(elem, " ") {
@@ -134,7 +135,7 @@ func isWindowsName(elem string) bool {
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// short quotes a string of a model for a message.
+// short quotes a string of a model for a message, and truncates it.
 func short(s string) string {
 	if len(s) > 80 {
 		s = s[:80] + "…"
@@ -142,7 +143,7 @@ func short(s string) string {
 	return strconv.Quote(s)
 }
 
-// external finds the content of a tensor that lies in another file.
+// external finds the content of a tensor in another file. It must have want bytes.
 func (m *Model) external(t *onnxpb.TensorProto, want int64) (*Payload, error) {
 	e, err := ParseExternal(t)
 	if err != nil {
@@ -163,14 +164,14 @@ func (m *Model) external(t *onnxpb.TensorProto, want int64) (*Payload, error) {
 	return p, nil
 }
 
-// file is a file opened for reading whose size was taken after opening.
+// file is a file opened for reading. Its size was taken after opening.
 type file struct {
 	*os.File
 	size int64
 	info fs.FileInfo
 }
 
-// ReadAt implements io.ReaderAt. Every error names the file, also that it has
+// ReadAt implements io.ReaderAt. Every error names the file, also if the file has
 // become shorter.
 func (f *file) ReadAt(b []byte, off int64) (int, error) {
 	n, err := f.File.ReadAt(b, off)
@@ -180,8 +181,8 @@ func (f *file) ReadAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// openExternal opens a file below the model's folder. The handle of the folder
-// resolves it, so that no symbolic link leads out, whenever it was made.
+// openExternal opens a file below the model's folder. os.Root resolves the path, so
+// that no symbolic link leads out, even one created meanwhile.
 func (m *Model) openExternal(loc string) (*file, error) {
 	name := path.Clean(loc)
 	if f, ok := m.externals[name]; ok {
@@ -202,18 +203,18 @@ func (m *Model) openExternal(loc string) (*file, error) {
 	return f, nil
 }
 
-// errLink names the remedy, because the caches of model hubs are made so.
-var errLink = errors.New("a symbolic link leads out of the model's folder, as in a Hugging Face cache; copy the folder with its links followed (cp -rL) and take the copy")
+// errLink says what to do, because caches of model hubs have such links.
+var errLink = errors.New("a symbolic link leads out of the model's folder, as in a Hugging Face cache; copy the folder with cp -rL and use the copy")
 
-// leadsOut reports whether err is the one that the folder's handle has for names
-// outside of it. It is not exported, so this is compared with another of its kind.
+// leadsOut reports whether err is the error of os.Root for paths outside of it. That
+// error is not exported, so leadsOut provokes one and compares.
 func (m *Model) leadsOut(err error) bool {
 	var pe, up *fs.PathError
 	_, outside := m.root.Lstat("..")
 	return errors.As(err, &pe) && errors.As(outside, &up) && pe.Err == up.Err
 }
 
-// regular refuses everything but regular files: folders, devices, pipes.
+// regular returns an error unless f is a regular file.
 func regular(f *os.File, err error) (*file, error) {
 	if err != nil {
 		return nil, plain(err)
@@ -232,8 +233,8 @@ func regular(f *os.File, err error) (*file, error) {
 	return &file{f, info.Size(), info}, nil
 }
 
-// plain strips the operation and the path from a file error, whose context the
-// caller knows better.
+// plain strips the operation and the path from a file error: the caller adds its own
+// context.
 func plain(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {

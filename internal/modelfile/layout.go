@@ -13,7 +13,7 @@ import (
 // Layout is an encoded model with gaps where the contents of its tensors go.
 type Layout struct {
 	Size    int64   // of the whole file
-	Offsets []int64 // of each payload; -1 for those that no tensor names
+	Offsets []int64 // of each payload; -1 if no tensor has it
 
 	chunks []chunk
 }
@@ -25,9 +25,9 @@ type chunk struct {
 	payload   int
 }
 
-// NewLayout encodes the structure m. Each tensor of m whose content is written
-// later names one payload; sizes holds their sizes in bytes. The content comes
-// to stand in raw_data.
+// NewLayout encodes the structure m. A tensor whose content is written later has the
+// number of one payload; sizes has the sizes of the payloads in bytes. The content
+// goes to raw_data.
 func NewLayout(m *onnxpb.ModelProto, sizes []int64) (*Layout, error) {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
 	if err != nil {
@@ -52,7 +52,7 @@ func NewLayout(m *onnxpb.ModelProto, sizes []int64) (*Layout, error) {
 		off += c.size
 		if c.bytes == nil {
 			if l.Offsets[c.payload] >= 0 {
-				return nil, fmt.Errorf("payload %d has two places", c.payload)
+				return nil, fmt.Errorf("two tensors have payload %d", c.payload)
 			}
 			l.Offsets[c.payload] = c.off
 		}
@@ -62,8 +62,8 @@ func NewLayout(m *onnxpb.ModelProto, sizes []int64) (*Layout, error) {
 
 type splicer struct{ sizes []int64 }
 
-// message replaces the payload numbers in an encoded message by gaps. It
-// returns no chunks if there are none inside, and the size of the message.
+// message replaces the payload numbers in an encoded message by gaps. It returns the
+// chunks, or none if the message has no payload number, and the new size.
 func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 	var chunks []chunk
 	var size int64
@@ -73,18 +73,18 @@ func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 			size += c.size
 		}
 	}
-	done := 0 // bytes of b that are in chunks
+	done := 0 // bytes of b already in chunks
 	flush := func(to int) {
 		if to > done {
 			add(chunk{bytes: b[done:to], size: int64(to - done)})
 		}
 	}
-	behind := -1 // where fields begin that follow the content of a tensor
+	after := -1 // position of the first field after raw_data, in order of field numbers
 	for pos := 0; pos < len(b); {
 		num, typ, n := protowire.ConsumeTag(b[pos:])
 		start := pos
-		if behind < 0 && num > fieldRawData {
-			behind = start
+		if after < 0 && num > fieldRawData {
+			after = start
 		}
 		pos += n
 		vn := protowire.ConsumeFieldValue(num, typ, b[pos:])
@@ -98,13 +98,13 @@ func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 		case m.tensor && num == fieldPayload && typ == protowire.VarintType:
 			k, _ := protowire.ConsumeVarint(value)
 			if k >= uint64(len(s.sizes)) {
-				return nil, 0, fmt.Errorf("payload %d is not known", k)
+				return nil, 0, fmt.Errorf("there is no payload %d", k)
 			}
-			flush(behind)
+			flush(after)
 			head := protowire.AppendTag(nil, fieldRawData, protowire.BytesType)
 			head = protowire.AppendVarint(head, uint64(s.sizes[k]))
 			add(chunk{bytes: head, size: int64(len(head))}, chunk{payload: int(k), size: s.sizes[k]})
-			done = max(done, behind)
+			done = max(done, after)
 			flush(start)
 			done = pos
 		case f != nil && f.msg != nil && typ == protowire.BytesType:
@@ -114,7 +114,7 @@ func (s *splicer) message(b []byte, m *message) ([]chunk, int64, error) {
 				return nil, 0, err
 			}
 			if inner == nil {
-				continue // stays as it is
+				continue // unchanged
 			}
 			flush(start)
 			head := protowire.AppendTag(nil, num, typ)

@@ -11,20 +11,18 @@ import (
 	"onnxquant/internal/regularfile"
 )
 
-// lockWait is how long a target waits for another conversion to end, lockPoll how
-// often it looks.
+// lockWait is the longest time to wait for another conversion to the same target.
 var lockWait = time.Minute
 
 const lockPoll = 10 * time.Millisecond
 
-// lockPath is the file that is locked while a model is written to path. It
-// begins as an empty file and is removed in the end, so that one which holds
-// something is left of a conversion that died while it put its files in place.
+// lockPath returns the file that is locked while a model is written to path. It is
+// empty at first, gets content by claim and is removed in the end. So a lock file
+// with content was left by a conversion that died while it renamed its files.
 func lockPath(path string) string { return path + ".~lock" }
 
-// lock makes the caller the only one, among processes and within this one, that
-// writes to path. Others take turns. The file that is returned holds the lock until
-// it is closed.
+// lock waits for the exclusive right to write to path, among all processes and
+// goroutines. The returned file holds the lock until it is closed.
 func lock(ctx context.Context, path string) (*os.File, error) {
 	name := lockPath(path)
 	for deadline := time.Now().Add(lockWait); ; {
@@ -41,7 +39,7 @@ func lock(ctx context.Context, path string) (*os.File, error) {
 			return nil, fmt.Errorf("the file system does not lock files (%w); choose an output on another one", err)
 		}
 		if time.Now().After(deadline) {
-			return nil, fmt.Errorf("another conversion writes %s", filepath.Base(path))
+			return nil, fmt.Errorf("another conversion is writing %s", filepath.Base(path))
 		}
 		select {
 		case <-ctx.Done():
@@ -51,8 +49,9 @@ func lock(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
-// isAt reports whether a file is the one that has the name. Another process may
-// have removed it after it was opened here, and a third may have made it anew.
+// isAt reports whether the open file f is still the file called name. Since it was
+// opened, another process may have removed it, and a third one may have created a
+// new file.
 func isAt(f *os.File, name string) bool {
 	opened, err1 := f.Stat()
 	named, err2 := os.Lstat(name)

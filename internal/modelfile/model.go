@@ -16,7 +16,7 @@ import (
 
 // Model is an opened model file.
 type Model struct {
-	Proto *onnxpb.ModelProto // the structure; contents of tensors are cut out
+	Proto *onnxpb.ModelProto // the structure, without contents of tensors
 
 	file      *file
 	root      *os.Root // the model's folder
@@ -26,13 +26,13 @@ type Model struct {
 	payloads  map[*onnxpb.TensorProto]*Payload
 }
 
-// Open reads the structure of the model file at name, opens the external files
-// it refers to, and checks that every tensor's content is there and has the
-// size that its type and dimensions ask for.
+// Open reads the structure of the model file at name and opens its external
+// files. It checks that the content of every tensor exists and has the size
+// given by its type and dimensions.
 func Open(name string) (*Model, error) { return open(name, map[string]*file{}) }
 
-// open opens a model some of whose external files are open already. They are
-// closed with it, or at once if it fails.
+// open opens a model with some of its external files already open. They are
+// closed with the model, or at once after an error.
 func open(name string, externals map[string]*file) (*Model, error) {
 	m := &Model{externals: externals}
 	if err := m.read(name); err != nil {
@@ -86,7 +86,7 @@ func (m *Model) Close() error {
 	return m.file.Close()
 }
 
-// Size returns the bytes of the model file and of the external files it uses.
+// Size returns the bytes of the model file and its external files.
 func (m *Model) Size() int64 {
 	n := m.file.size
 	for _, f := range m.externals {
@@ -97,9 +97,9 @@ func (m *Model) Size() int64 {
 	return n
 }
 
-// Unchanged fails if one of the model's files was written to since it was opened,
-// as far as its size and its time tell. What was read may then be neither the old
-// contents nor the new ones.
+// Unchanged returns an error if the size or modification time of one of the
+// model's files has changed since it was opened. Then the contents read may be a
+// mixture of old and new.
 func (m *Model) Unchanged() error {
 	for _, f := range append(m.others(), m.file) {
 		now, err := f.Stat()
@@ -107,7 +107,7 @@ func (m *Model) Unchanged() error {
 			return err
 		}
 		if now.Size() != f.size || !now.ModTime().Equal(f.info.ModTime()) {
-			return fmt.Errorf("%s: it was changed while it was read", f.Name())
+			return fmt.Errorf("%s: it was changed while it was read; try again", f.Name())
 		}
 	}
 	return nil
@@ -130,7 +130,7 @@ func (m *Model) Uses(info fs.FileInfo) bool {
 	return slices.ContainsFunc(append(m.others(), m.file), func(f *file) bool { return os.SameFile(info, f.info) })
 }
 
-// others lists the model's files but for the model file itself.
+// others lists the model's files except the model file itself.
 func (m *Model) others() []*file {
 	return append(slices.Collect(maps.Values(m.externals)), m.attached...)
 }

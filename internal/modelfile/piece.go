@@ -8,11 +8,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// coding says how a content field of TensorProto is written on the wire.
+// coding is the wire encoding of a content field of TensorProto.
 type coding struct {
 	name   string
-	width  int64          // bytes of a fixed-size element, 0 for varints
-	single protowire.Type // of an element that is not packed
+	width  int64          // bytes of an element, 0 for varints
+	single protowire.Type // of an element with its own tag
 }
 
 var codings = map[protowire.Number]*coding{
@@ -24,21 +24,21 @@ var codings = map[protowire.Number]*coding{
 	fieldUint64Data: {"uint64_data", 0, protowire.VarintType},
 }
 
-// markEvery is the distance, in elements, of the places a piece remembers.
+// markEvery is the number of elements from one mark of a piece to the next.
 const markEvery = 4096
 
-// piece is some content that was cut out of a tensor.
+// piece is a part of the content of a tensor that was cut out.
 type piece struct {
 	field  protowire.Number
 	tagged bool    // each element has its own tag: not packed
-	off, n int64   // where it lies in the file
+	off, n int64   // offset and bytes in the file
 	count  int64   // elements
-	marks  []int64 // offset of every markEvery-th element, where elements vary in size
-	lo, hi int64   // the least and the greatest of varints
+	marks  []int64 // offset of every markEvery-th element, if elements vary in size
+	lo, hi int64   // minimum and maximum of varints
 }
 
-// value is a varint as the field's type understands it. Values of uint64_data
-// that no int64 holds count as the largest one.
+// value converts a varint to the type of the field. Values of uint64_data above the
+// largest int64 count as that.
 func (p *piece) value(v uint64) int64 {
 	switch p.field {
 	case fieldInt32Data:
@@ -49,10 +49,10 @@ func (p *piece) value(v uint64) int64 {
 	return int64(v)
 }
 
-// direct reports whether the bytes in the file are the little-endian elements.
+// direct reports whether the bytes in the file are the elements, little-endian.
 func (p *piece) direct() bool { return !p.tagged && codings[p.field].width > 0 }
 
-// decoder reads a piece whose elements vary in size as elements of elem bytes.
+// decoder reads a piece with elements of varying size as elements of elem bytes.
 type decoder struct {
 	r io.ReaderAt
 	*piece
@@ -62,10 +62,10 @@ type decoder struct {
 func (d *decoder) ReadAt(dst []byte, off int64) (int, error) {
 	var scratch [8]byte
 	done := 0
-	skip := off % d.elem // bytes of the first element that are not wanted
+	skip := off % d.elem // bytes before off in the first element
 	for i := off / d.elem; done < len(dst) && i < d.count; {
 		mark := i / markEvery
-		src, err := d.stretch(mark)
+		src, err := d.fromMark(mark)
 		if err != nil {
 			return done, err
 		}
@@ -86,8 +86,8 @@ func (d *decoder) ReadAt(dst []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// stretch returns the bytes from one mark to the next.
-func (d *decoder) stretch(mark int64) ([]byte, error) {
+// fromMark reads the bytes from a mark to the next.
+func (d *decoder) fromMark(mark int64) ([]byte, error) {
 	end := d.off + d.n
 	if int(mark)+1 < len(d.marks) {
 		end = d.marks[mark+1]
@@ -97,10 +97,10 @@ func (d *decoder) stretch(mark int64) ([]byte, error) {
 }
 
 // outside finds the first varint that is not in [lo, hi], and its offset in the
-// file. There is one.
+// file. There must be one.
 func (d *decoder) outside(lo, hi int64) (value, off int64, err error) {
 	for i, off := range d.marks {
-		src, err := d.stretch(int64(i))
+		src, err := d.fromMark(int64(i))
 		if err != nil {
 			return 0, 0, err
 		}
@@ -115,7 +115,7 @@ func (d *decoder) outside(lo, hi int64) (value, off int64, err error) {
 	return 0, 0, io.ErrUnexpectedEOF // the file has changed
 }
 
-// next decodes the element that b begins with. The cutter has checked it.
+// next decodes the first element of b and returns its size. The cutter has checked it.
 func (d *decoder) next(b []byte) (v uint64, n int) {
 	if d.tagged {
 		_, _, n = protowire.ConsumeTag(b)

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// ErrFormat is wrapped by every error about bytes that are no ONNX model.
+// ErrFormat is wrapped by every error about an invalid encoding.
 var ErrFormat = errors.New("not a valid ONNX model")
 
 func errorf(pos int64, format string, args ...any) error {
@@ -16,10 +16,10 @@ func errorf(pos int64, format string, args ...any) error {
 }
 
 // scanner reads protobuf's wire format. Its methods take the offset to read at,
-// the end of the message around it, and a name for messages.
+// the end of the enclosing message, and the name of the field for error messages.
 type scanner struct{ window }
 
-// tag reads a field's tag in the message name. It returns the offset behind it.
+// tag reads a field's tag in the message called name. It returns the offset after it.
 func (s *scanner) tag(name string, pos, end int64) (protowire.Number, protowire.Type, int64, error) {
 	b, err := s.peek(pos, end)
 	if err != nil {
@@ -27,15 +27,15 @@ func (s *scanner) tag(name string, pos, end int64) (protowire.Number, protowire.
 	}
 	num, typ, n := protowire.ConsumeTag(b)
 	if n < 0 || typ > protowire.Fixed32Type {
-		return 0, 0, 0, errorf(pos, "%s holds no protobuf field", name)
+		return 0, 0, 0, errorf(pos, "%s has an invalid protobuf field", name)
 	}
 	if typ == protowire.EndGroupType {
-		return 0, 0, 0, errorf(pos, "%s ends a group that was not begun", name)
+		return 0, 0, 0, errorf(pos, "%s ends a group that it did not begin", name)
 	}
 	return num, typ, pos + int64(n), nil
 }
 
-// varint reads a number and returns the offset behind it.
+// varint reads a varint and returns the offset after it.
 func (s *scanner) varint(at fmt.Stringer, pos, end int64) (uint64, int64, error) {
 	b, err := s.peek(pos, end)
 	if err != nil {
@@ -43,13 +43,13 @@ func (s *scanner) varint(at fmt.Stringer, pos, end int64) (uint64, int64, error)
 	}
 	v, n := protowire.ConsumeVarint(b)
 	if n < 0 {
-		return 0, 0, errorf(pos, "broken number in %v", at)
+		return 0, 0, errorf(pos, "invalid varint in %v", at)
 	}
 	return v, pos + int64(n), nil
 }
 
-// length reads the length prefix of a field's value and checks it. It returns
-// the offset behind the prefix.
+// length reads and checks the length prefix of a field. It returns the offset after
+// the prefix.
 func (s *scanner) length(at fmt.Stringer, pos, end int64) (n, body int64, err error) {
 	b, err := s.peek(pos, end)
 	if err != nil {
@@ -57,16 +57,16 @@ func (s *scanner) length(at fmt.Stringer, pos, end int64) (n, body int64, err er
 	}
 	v, k := protowire.ConsumeVarint(b)
 	if k < 0 {
-		return 0, 0, errorf(pos, "%v: the length is cut off", at)
+		return 0, 0, errorf(pos, "invalid length of %v", at)
 	}
 	body = pos + int64(k)
 	if v > uint64(end-body) {
-		return 0, 0, errorf(pos, "%v: length %d, but only %d bytes are left (truncated file?)", at, v, end-body)
+		return 0, 0, errorf(pos, "%v has length %d, but only %d bytes are left (truncated file?),", at, v, end-body)
 	}
 	return int64(v), body, nil
 }
 
-// skip returns the offset behind the value of a field.
+// skip returns the offset after the value of a field.
 func (s *scanner) skip(at fmt.Stringer, num protowire.Number, typ protowire.Type, pos, end int64) (next int64, err error) {
 	switch typ {
 	case protowire.VarintType:
@@ -90,7 +90,7 @@ func (s *scanner) skip(at fmt.Stringer, num protowire.Number, typ protowire.Type
 	return next, err
 }
 
-// skipGroup returns the offset behind a group whose fields begin at pos.
+// skipGroup returns the offset after a group whose fields begin at pos.
 func (s *scanner) skipGroup(at fmt.Stringer, num protowire.Number, pos, end int64) (int64, error) {
 	for open := []protowire.Number{num}; len(open) > 0; {
 		b, err := s.peek(pos, end)
@@ -99,7 +99,7 @@ func (s *scanner) skipGroup(at fmt.Stringer, num protowire.Number, pos, end int6
 		}
 		num, typ, n := protowire.ConsumeTag(b)
 		if n < 0 || typ > protowire.Fixed32Type {
-			return 0, errorf(pos, "%v is a group that does not end", at)
+			return 0, errorf(pos, "%v is a group without an end", at)
 		}
 		pos += int64(n)
 		switch typ {
@@ -131,7 +131,7 @@ type window struct {
 	off  int64 // of buf[0] in the file
 }
 
-// peek returns bytes from pos on: at least ten, or all up to end.
+// peek returns bytes from pos on: at least ten (the longest varint), or all up to end.
 func (w *window) peek(pos, end int64) ([]byte, error) {
 	want := min(10, end-pos)
 	if pos < w.off || pos+want > w.off+int64(len(w.buf)) {
@@ -158,7 +158,8 @@ func (w *window) copy(dst []byte, pos int64) error {
 	return readFull(w.r, dst, pos)
 }
 
-// readFull reads all of dst; the file is known to have been long enough.
+// readFull fills dst. At the end of the file it returns an error: callers have checked
+// its size before.
 func readFull(r io.ReaderAt, dst []byte, off int64) error {
 	if n, err := r.ReadAt(dst, off); n < len(dst) {
 		if err == nil || err == io.EOF {

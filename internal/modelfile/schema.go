@@ -10,19 +10,19 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// message is what a walk over the wire needs to know of a type of message.
+// message describes a message type for a walk over the wire format.
 type message struct {
 	fields map[protowire.Number]*field
 	tensor bool  // TensorProto: its contents are cut out
-	size   int64 // bytes of memory that an empty one takes, decoded
+	size   int64 // bytes of memory of an empty decoded message
 }
 
 type field struct {
 	name    string
-	msg     *message       // nil for what is no message
-	content *coding        // nil for what is no content of a tensor
-	list    bool           // of numbers
-	single  protowire.Type // of a number of the list
+	msg     *message       // type of a message field, else nil
+	content *coding        // coding of tensor content, else nil
+	list    bool           // a repeated number
+	single  protowire.Type // wire type of a number of the list
 }
 
 // Field numbers of TensorProto.
@@ -38,13 +38,13 @@ const (
 )
 
 // maxDepth is protobuf's usual limit on nested messages. No runtime loads a
-// model that passes it.
+// deeper model.
 const maxDepth = 100
 
 var modelMessage = describe((&onnxpb.ModelProto{}).ProtoReflect().Descriptor(), map[protoreflect.FullName]*message{})
 
-// describe makes the description of a message and of those it holds. Messages
-// hold each other in circles, so done has those that are begun.
+// describe describes a message type and the types of its fields. Types are recursive,
+// so done has the descriptions already begun.
 func describe(d protoreflect.MessageDescriptor, done map[protoreflect.FullName]*message) *message {
 	if m := done[d.FullName()]; m != nil {
 		return m
@@ -74,7 +74,7 @@ func describe(d protoreflect.MessageDescriptor, done map[protoreflect.FullName]*
 	return m
 }
 
-// numberTypes gives the wire types of the kinds of numbers in use.
+// numberTypes maps kinds of numbers to wire types.
 var numberTypes = map[protoreflect.Kind]protowire.Type{
 	protoreflect.Int32Kind:  protowire.VarintType,
 	protoreflect.Int64Kind:  protowire.VarintType,
@@ -87,7 +87,7 @@ var numberTypes = map[protoreflect.Kind]protowire.Type{
 func structSize(d protoreflect.MessageDescriptor) int64 {
 	t, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil {
-		panic(err) // a message of onnxpb without its Go type
+		panic(err) // onnxpb registers all its messages
 	}
 	return int64(reflect.TypeOf(t.Zero().Interface()).Elem().Size())
 }

@@ -14,12 +14,12 @@ import (
 //
 //	<out>.data       its external data
 //	<out>.~lock      the lock
-//	<out>.~ABC       external data, temporary: as long a name as <out>.data
-//	<out>.~ABC.tmp   the model, temporary: no name that ends like a model's
-//	<out>.~ABC.ref   the model, referring to <out>.~ABC
-//	<out>.~ABC.new   another name of <out>.~ABC, on its way to become <out>.data
+//	<out>.~ABC       temporary external data; its name is as long as <out>.data
+//	<out>.~ABC.tmp   temporary model; its name does not end in .onnx
+//	<out>.~ABC.ref   interim model, which refers to <out>.~ABC
+//	<out>.~ABC.new   second name of <out>.~ABC, before it is renamed to <out>.data
 //
-// where ABC is random. Nobody but the owner of the lock touches them.
+// where ABC is random. Only the owner of the lock may touch them.
 const (
 	dataSuffix    = ".data"
 	modelSuffix   = ".tmp"
@@ -31,20 +31,20 @@ var temporary = regexp.MustCompile(`^\.~[A-Z2-7]{3}(\.tmp|\.ref|\.new)?$`)
 
 func dataPath(path string) string { return path + dataSuffix }
 
-// site is what there is at a target and beside it.
+// site describes the files at a target and beside it.
 type site struct {
 	model   fs.FileInfo // nil if there is none
 	data    fs.FileInfo // nil if there is none, or it is not ours
-	dataErr error       // why there can be no external data
-	rubbish []string    // files of ours that the model in place does not need
+	dataErr error       // why external data cannot be written; or nil
+	garbage []string    // files of ours that the model in place does not need
 }
 
-// survey looks at the target at path, for a conversion of the model in. It fails
+// survey describes the target at path, for a conversion of the model in. It fails
 // if the model at path must not be replaced.
 //
-// The data file is ours, to be replaced or removed, if the model in place refers
-// to it or to a temporary one, or if a conversion has claimed it and died. Files
-// of a model in place which cannot be opened are left alone.
+// The data file is ours, so it may be replaced or removed, if the model in place
+// refers to it or to a temporary data file, or if a conversion claimed it and died.
+// If the model in place cannot be opened, its files are kept.
 func survey(path string, in *Model) (*site, error) {
 	s := &site{}
 	var err error
@@ -76,7 +76,7 @@ func survey(path string, in *Model) (*site, error) {
 			ours = ours || f.data && refers(f.info)
 			continue
 		}
-		s.rubbish = append(s.rubbish, f.name)
+		s.garbage = append(s.garbage, f.name)
 	}
 	switch {
 	case data == nil:
@@ -85,14 +85,14 @@ func survey(path string, in *Model) (*site, error) {
 	default:
 		s.data = data
 		if !needs(data) {
-			s.rubbish = append(s.rubbish, dataPath(path))
+			s.garbage = append(s.garbage, dataPath(path))
 		}
 	}
 	return s, nil
 }
 
-// existing returns what path names now, nil if nothing, and an error if it must
-// not be replaced.
+// existing returns the file at path, or nil if there is none. It is an error if the
+// file must not be replaced.
 func existing(path string, in *Model) (fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -130,7 +130,7 @@ type leftover struct {
 func leftovers(path string) ([]leftover, error) {
 	folder, err := os.Open(filepath.Dir(path))
 	if errors.Is(err, fs.ErrPermission) {
-		return nil, nil // a folder may be for writing only
+		return nil, nil // the folder may be writable but not readable
 	}
 	if err != nil {
 		return nil, fmt.Errorf("its folder: %w", plain(err))
@@ -154,8 +154,7 @@ func leftovers(path string) ([]leftover, error) {
 	return left, nil
 }
 
-// follow returns the file that path means: what it leads to, if it is a symbolic
-// link, be it there or not.
+// follow resolves symbolic links. The file they lead to need not exist.
 func follow(path string) (string, error) {
 	if path == "" {
 		return "", errors.New("the name is empty")
@@ -175,5 +174,5 @@ func follow(path string) (string, error) {
 		}
 		path = filepath.Join(folder, name)
 	}
-	return "", errors.New("it is a circle of symbolic links")
+	return "", errors.New("it is a cycle of symbolic links")
 }

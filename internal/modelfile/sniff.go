@@ -8,24 +8,24 @@ import (
 	"unicode/utf8"
 )
 
-// others are files that are taken for ONNX models: what they hold at an offset, and
-// what to say of them.
-var others = []struct {
+// otherFormats lists formats that users mistake for ONNX: bytes at an offset, and what
+// to tell the user.
+var otherFormats = []struct {
 	at          int
 	magic, what string
 }{
-	{0, "version https://git-lfs.github.com/", "a Git LFS pointer; the model itself comes with git lfs pull"},
+	{0, "version https://git-lfs.github.com/", "a Git LFS pointer; run git lfs pull to get the model"},
 	{0, "GGUF", "a GGUF file"},
-	{0, "PK\x03\x04", "a zip archive, as PyTorch saves them; export the model to ONNX"},
-	{0, "\x89HDF\r\n", "an HDF5 file, as Keras saves them; export the model to ONNX"},
+	{0, "PK\x03\x04", "a zip archive, such as PyTorch saves; export the model to ONNX"},
+	{0, "\x89HDF\r\n", "an HDF5 file, such as Keras saves; export the model to ONNX"},
 	{4, "TFL3", "a TensorFlow Lite model; convert it with tf2onnx"},
-	{4, "ORTM", "an ONNX Runtime model (.ort); take the ONNX file that it was made from"},
+	{4, "ORTM", "an ONNX Runtime model (.ort); use the ONNX file it was made from"},
 	{0, "\x1f\x8b", "compressed with gzip; unpack it"},
 	{8, "{\"", "a safetensors file; export the model to ONNX"},
 }
 
-// explain replaces an error about the encoding of a file that is something else
-// altogether by one that says so.
+// explain replaces an error about the encoding by one that names the real format of
+// the file, if it is known.
 func explain(err error, r io.ReaderAt) error {
 	head := make([]byte, 512)
 	n, _ := r.ReadAt(head, 0)
@@ -35,9 +35,9 @@ func explain(err error, r io.ReaderAt) error {
 	return err
 }
 
-// sniff says what a file is that begins so, "" if that cannot be told.
+// sniff names the format of a file from its first bytes, or returns "".
 func sniff(head []byte) string {
-	for _, o := range others {
+	for _, o := range otherFormats {
 		if len(head) >= o.at && bytes.HasPrefix(head[o.at:], []byte(o.magic)) {
 			return o.what
 		}
@@ -48,8 +48,8 @@ func sniff(head []byte) string {
 	return ""
 }
 
-// isText reports whether bytes are printable text in UTF-8, perhaps cut off within
-// a character.
+// isText reports whether bytes are printable UTF-8 text. The last character may be cut
+// off.
 func isText(b []byte) bool {
 	for range utf8.UTFMax - 1 {
 		if r, n := utf8.DecodeLastRune(b); r == utf8.RuneError && n == 1 {

@@ -9,12 +9,11 @@ import (
 	"onnxquant/internal/regularfile"
 )
 
-// A RowReader reads rows of equal length that lie at equal distances, all at once
-// where that is less work than one by one.
+// A RowReader can read several rows of equal length and stride in one call.
 type RowReader interface {
 	io.ReaderAt
-	// ReadRows reads rows of n bytes each, the first at off and each stride behind
-	// the one before, to dst, one after the other.
+	// ReadRows reads rows of n bytes to dst without gaps. Row i begins at off +
+	// i·stride.
 	ReadRows(dst []byte, off, rows, n, stride int64) error
 }
 
@@ -36,9 +35,8 @@ func (p *Payload) ReadRows(dst []byte, off, rows, n, stride int64) error {
 	return nil
 }
 
-// Attach opens a file that contents of tensors are to come from. From then on it is
-// one of the model's files: it counts in Size, Uses and Unchanged, and is closed with
-// the model.
+// Attach opens a file that Replace will read contents from. It becomes one of the
+// model's files: Uses and Unchanged include it, and Close closes it.
 func (m *Model) Attach(name string) (r io.ReaderAt, size int64, err error) {
 	f, err := regular(os.OpenFile(name, os.O_RDONLY|regularfile.Nonblock, 0))
 	if err != nil {
@@ -48,8 +46,8 @@ func (m *Model) Attach(name string) (r io.ReaderAt, size int64, err error) {
 	return f, f.size, nil
 }
 
-// Replace lets the content of a tensor of the model come from r, as little-endian
-// elements of its type, as many as it has.
+// Replace makes r the content of a tensor of the model. r has all elements of the
+// tensor, little-endian, in the type of the tensor.
 func (m *Model) Replace(t *onnxpb.TensorProto, r io.ReaderAt) error {
 	old, err := m.Payload(t)
 	if err != nil {

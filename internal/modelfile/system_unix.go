@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// syncFolder makes renames in a folder last through a crash.
+// syncFolder makes renames in a folder durable.
 func syncFolder(name string) error {
 	d, err := os.Open(name)
 	if err != nil {
@@ -21,8 +21,8 @@ func syncFolder(name string) error {
 	return nil
 }
 
-// tryLock locks a file that is open for writing, unless another process or
-// another handle has done so. Closing the file unlocks it.
+// tryLock locks a file that is open for writing. It returns false if another
+// process or handle holds the lock. Closing the file unlocks it.
 func tryLock(f *os.File) (bool, error) {
 	for {
 		err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
@@ -36,8 +36,8 @@ func tryLock(f *os.File) (bool, error) {
 	}
 }
 
-// removeLocked removes and closes a locked file, in that order: whoever waits for
-// its turn sees that the file it gets is gone.
+// removeLocked removes a locked file and then closes it, in this order: a process
+// that waits for the lock then sees that its file was removed.
 func removeLocked(f *os.File) {
 	os.Remove(f.Name())
 	f.Close()

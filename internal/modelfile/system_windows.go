@@ -10,10 +10,10 @@ import (
 // syncFolder does nothing: folders cannot be synced here.
 func syncFolder(string) error { return nil }
 
-// tryLock locks a file that is open for writing, unless another process or
-// another handle has done so. Closing the file unlocks it.
+// tryLock locks a file that is open for writing. It returns false if another
+// process or handle holds the lock. Closing the file unlocks it.
 func tryLock(f *os.File) (bool, error) {
-	// One byte far behind the contents, which stay readable.
+	// Lock one byte far after the contents, which so stay readable.
 	err := windows.LockFileEx(windows.Handle(f.Fd()), windows.LOCKFILE_EXCLUSIVE_LOCK|windows.LOCKFILE_FAIL_IMMEDIATELY, 0, 1, 0, &windows.Overlapped{OffsetHigh: 1})
 	if errors.Is(err, windows.ERROR_LOCK_VIOLATION) {
 		return false, nil
@@ -21,9 +21,9 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// removeLocked removes and closes a locked file. It stays if another process has
-// it open, waiting for its turn.
+// removeLocked closes and removes a locked file. The file stays if another process
+// has it open and waits for the lock.
 func removeLocked(f *os.File) {
-	f.Close() // open files are not removed here
+	f.Close() // Windows does not remove open files
 	os.Remove(f.Name())
 }

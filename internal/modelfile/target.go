@@ -11,29 +11,28 @@ import (
 	"path/filepath"
 )
 
-// ErrTarget is wrapped by errors about a place where nothing can be written.
+// ErrTarget is wrapped by errors about an output that cannot be written.
 var ErrTarget = errors.New("cannot write there")
 
-// Target is a model file that is being written, with its external data file if
-// it has one. While it is, the target is locked against other conversions, and
-// everything goes to temporary files beside it. Commit puts them in place, Abort
-// removes them.
+// Target is a model file that is being written, and its external data file if it
+// has one. The target is locked against other conversions. Everything is written
+// to temporary files beside it; Commit puts them in place, Abort removes them.
 //
-// At any moment, and after a crash at any moment, the target is the old model
-// whole or the new one whole. What a crash leaves beside it, the next conversion
-// to the same target removes.
+// At any moment, also after a crash, the target is the complete old model or the
+// complete new one. If a crash leaves temporary files, the next conversion to the
+// same target removes them.
 type Target struct {
-	path string // symbolic links followed
+	path string // symbolic links resolved
 	in   *Model
-	site *site // as it was in the beginning
+	site *site // before anything was written
 	lock *os.File
 
 	Model *os.File
 	Data  *os.File // nil without external data
 }
 
-// DataPath is the external data file that goes with the model file at path. If
-// that is a symbolic link, it is the file which goes with the one it leads to.
+// DataPath returns the external data file of the model file at path. If path is a
+// symbolic link, it is the data file of the link's target.
 func DataPath(path string) string {
 	if real, err := follow(path); err == nil {
 		path = real
@@ -41,19 +40,19 @@ func DataPath(path string) string {
 	return dataPath(path)
 }
 
-// CheckTarget tells whether a model made from in may be written to path, as far
-// as can be said without writing: it refuses to overwrite any file of in, and an
-// external data file which does not belong to the model that is replaced.
+// CheckTarget checks, without writing, whether a model made from in may be written
+// to path. It refuses to overwrite a file of in, and to overwrite an external data
+// file that does not belong to the replaced model.
 //
-// A symbolic link is followed, and what it leads to is replaced or made. The
-// pair of a model and its external data cannot be written through a link in
-// another folder, because runtimes look for the data beside the link.
+// If path is a symbolic link, its target is replaced or created. A model with
+// external data cannot be written through a link from another folder, because
+// runtimes look for the data beside the link.
 func CheckTarget(path string, in *Model, external bool) error {
 	_, _, err := inspect(path, in, external)
 	return err
 }
 
-// inspect checks a target and returns the file that it is.
+// inspect checks a target and resolves its symbolic links.
 func inspect(path string, in *Model, external bool) (real string, s *site, err error) {
 	defer func() {
 		if err != nil {
@@ -75,28 +74,28 @@ func inspect(path string, in *Model, external bool) (real string, s *site, err e
 	return real, s, err
 }
 
-// checkPair checks that a model which is loaded from path can have its external
-// data beside real, where path leads.
+// checkPair checks that a model loaded from path finds external data beside real,
+// the target of the symbolic link path.
 func checkPair(path, real string) error {
 	if err := checkLocation(filepath.Base(dataPath(real))); err != nil {
-		return fmt.Errorf("no external data can go with that name: %w", err)
+		return fmt.Errorf("a model of that name cannot have external data: %w", err)
 	}
 	there, err := os.Stat(filepath.Dir(real))
 	if err != nil {
 		return err
 	}
 	if here, err := os.Stat(filepath.Dir(path)); err != nil || !os.SameFile(here, there) {
-		return fmt.Errorf("it is a symbolic link to another folder, where runtimes do not look for external data; choose %s itself", real)
+		return fmt.Errorf("it is a symbolic link to another folder, and runtimes look for external data beside the link; choose %s itself", real)
 	}
 	return nil
 }
 
-// CreateTarget begins a model file at path, made from the model in, where
-// CheckTarget allows it. A file that is replaced passes its permissions on. Where
-// another conversion writes to path, this one waits for its turn.
+// CreateTarget begins a model file at path, made from the model in, if CheckTarget
+// allows it. It keeps the permissions of a replaced file. If another conversion is
+// writing to path, it waits for that to end.
 func CreateTarget(ctx context.Context, path string, in *Model, external bool) (*Target, error) {
 	real, _, err := inspect(path, in, external)
-	if err != nil && !errors.Is(err, errNotOurs) { // which can be told only once it is our turn
+	if err != nil && !errors.Is(err, errNotOurs) { // begin checks that again, with the lock
 		return nil, err // before anything is written
 	}
 	t := &Target{path: real, in: in}
@@ -117,7 +116,7 @@ func CreateTarget(ctx context.Context, path string, in *Model, external bool) (*
 
 // begin prepares a target that is locked.
 func (t *Target) begin(path string, external bool) (err error) {
-	t.clean() // makes room; what cannot be removed is in nobody's way
+	t.clean() // frees disk space; an error does not matter here
 	if _, t.site, err = inspect(path, t.in, external); err != nil {
 		return err
 	}
@@ -129,7 +128,7 @@ func (t *Target) begin(path string, external bool) (err error) {
 
 func (t *Target) create(external bool) (err error) {
 	name := t.path + ".~" + rand.Text()[:3]
-	for fileExists(name) { // the model in place needs it
+	for fileExists(name) { // it belongs to the model in place
 		name = t.path + ".~" + rand.Text()[:3]
 	}
 	if t.Model, err = createLike(name+modelSuffix, t.site.model); err != nil {
@@ -146,8 +145,8 @@ func fileExists(name string) bool {
 	return err == nil
 }
 
-// createLike makes a new file which nobody may read who may not read the other,
-// if there is one.
+// createLike creates a file with the permissions of other, if there is one, writable for
+// its owner.
 func createLike(name string, other fs.FileInfo) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil || other == nil {
@@ -160,8 +159,8 @@ func createLike(name string, other fs.FileInfo) (*os.File, error) {
 	return f, nil
 }
 
-// setMode gives a file permissions, where it has others: not every file system
-// can change them.
+// setMode changes the permissions of a file only if they differ: some file systems
+// cannot change them.
 func setMode(f *os.File, mode fs.FileMode) error {
 	info, err := f.Stat()
 	if err != nil || info.Mode().Perm() == mode.Perm() {
@@ -170,7 +169,7 @@ func setMode(f *os.File, mode fs.FileMode) error {
 	return f.Chmod(mode.Perm())
 }
 
-// finish ends the writing of a file that takes another's place, if there is one.
+// finish sets the permissions of other, if there is one, syncs and closes.
 func finish(f *os.File, other fs.FileInfo) error {
 	var err error
 	if other != nil {
@@ -179,7 +178,7 @@ func finish(f *os.File, other fs.FileInfo) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// Reopen opens what has been written so far, as it will be once committed.
+// Reopen opens the written files as the model that Commit would put in place.
 func (t *Target) Reopen() (*Model, error) {
 	externals := map[string]*file{}
 	if t.Data != nil {
@@ -192,8 +191,8 @@ func (t *Target) Reopen() (*Model, error) {
 	return open(t.Model.Name(), externals)
 }
 
-// Abort removes what has been written, unless it is in place, and unlocks the
-// target.
+// Abort removes the temporary files and unlocks the target. After Commit it does
+// nothing.
 func (t *Target) Abort() {
 	if t.lock == nil {
 		return
@@ -202,13 +201,12 @@ func (t *Target) Abort() {
 	if t.clean() == nil {
 		removeLocked(t.lock)
 	} else {
-		t.lock.Close() // what it says, the next conversion needs to know
+		t.lock.Close() // keep the lock file: the next conversion needs its content
 	}
 	t.lock, t.Model, t.Data = nil, nil, nil
 }
 
-// close closes the files that are written. Some systems do not rename or remove
-// open ones.
+// close closes the written files. Windows does not rename or remove open files.
 func (t *Target) close() {
 	for _, f := range []*os.File{t.Model, t.Data} {
 		if f != nil {
@@ -217,14 +215,14 @@ func (t *Target) close() {
 	}
 }
 
-// clean removes what the model in place does not need: temporary files, and an
-// external data file that is ours. Those of the input are left alone.
+// clean removes files that the model in place does not need: temporary files, and an
+// external data file of ours. It keeps files of the input.
 func (t *Target) clean() error {
 	s, err := survey(t.path, t.in)
 	if err != nil {
 		return err
 	}
-	for _, name := range s.rubbish {
+	for _, name := range s.garbage {
 		if rerr := os.Remove(name); rerr != nil && !errors.Is(rerr, fs.ErrNotExist) {
 			err = rerr
 		}
@@ -235,18 +233,22 @@ func (t *Target) clean() error {
 	return t.lock.Truncate(0)
 }
 
-// step is called before each change that Commit makes. Tests stop there.
+// step is called before each change that Commit makes. Tests replace it to stop
+// there.
 var step = func() error { return nil }
 
 // Commit syncs the files and puts them in place. After an error, the target is
 // the old model or the new one.
 //
-// Where the model in place refers to an external data file, that file must not
-// be replaced before the model, nor after it, and two files cannot be renamed at
-// once. So the new model is first put in place referring to the temporary data
-// file; then the data file gets its final name; then the model again, referring
-// to that. The first of these models is a copy of the other whose structure is
-// written once more by relocate, for a data file name of the same length.
+// If the model in place has external data, two files must be replaced, but only one
+// can be renamed at a time. So Commit
+//
+//  1. puts an interim model in place, which refers to the temporary data file,
+//  2. renames the data file to its final name,
+//  3. puts the final model in place.
+//
+// The interim model is a copy of the final one; relocate writes its structure again
+// with the name of the temporary data file, which has the same length.
 func (t *Target) Commit(relocate func(w io.WriterAt, location string) error) error {
 	defer t.Abort()
 	if err := t.commit(relocate); err != nil {
@@ -279,8 +281,8 @@ func (t *Target) commit(relocate func(w io.WriterAt, location string) error) err
 	return errors.Join(syncFolder(filepath.Dir(t.path)), step())
 }
 
-// putModel puts a model in place that has no external data, or has it there. The
-// data file of the one that it replaces is then rubbish.
+// putModel puts a model without external data in place. The data file of the model
+// it replaces becomes garbage.
 func (t *Target) putModel() error {
 	if t.site.data != nil {
 		if err := t.claim(); err != nil {
@@ -290,11 +292,11 @@ func (t *Target) putModel() error {
 	return t.rename(t.Model.Name(), t.path)
 }
 
-// putPair puts model and data in place where no data file is.
+// putPair puts model and data in place where there is no data file yet.
 func (t *Target) putPair() error {
 	data := dataPath(t.path)
 	if fileExists(data) {
-		return fmt.Errorf("meanwhile %s was made by another program", filepath.Base(data))
+		return fmt.Errorf("another program created %s meanwhile", filepath.Base(data))
 	}
 	if err := t.claim(); err != nil {
 		return err
@@ -337,8 +339,8 @@ func (t *Target) exchange(relocate func(w io.WriterAt, location string) error) e
 	return os.Remove(temporary)
 }
 
-// claim writes into the lock's file that the data file is ours, whatever the
-// model in place refers to: if this process dies, the next may remove it.
+// claim writes to the lock file that the data file is ours, even if the model in
+// place does not refer to it. If this process dies, the next one may remove it.
 func (t *Target) claim() error {
 	if err := step(); err != nil {
 		return err
@@ -354,14 +356,14 @@ func (t *Target) rename(from, to string) error {
 	return os.Rename(from, to)
 }
 
-// writeInterim writes the model once more, referring to the temporary data file.
+// writeInterim writes the interim model, see Commit.
 func (t *Target) writeInterim(name string, relocate func(w io.WriterAt, location string) error) error {
 	if err := step(); err != nil {
 		return err
 	}
 	location := filepath.Base(t.Data.Name())
 	if len(location) != len(filepath.Base(dataPath(t.path))) {
-		return fmt.Errorf("the name %s of the temporary data file has not the length of the final one", location)
+		return fmt.Errorf("the name %s of the temporary data file has another length than the final one", location)
 	}
 	f, err := copyFile(t.Model.Name(), name, t.site.model)
 	if err != nil {

@@ -250,10 +250,10 @@ func TestOneAtATime(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CreateTarget(t.Context(), path, nil, false); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion writes out.onnx") {
+	if _, err := CreateTarget(t.Context(), path, nil, false); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion is writing out.onnx") {
 		t.Errorf("error %v", err)
 	}
-	if out, err := child("convert", path, "embedded", "0").CombinedOutput(); err == nil || !strings.Contains(string(out), "another conversion writes") {
+	if out, err := child("convert", path, "embedded", "0").CombinedOutput(); err == nil || !strings.Contains(string(out), "another conversion is writing") {
 		t.Errorf("another process: %v, %s", err, out)
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
@@ -458,9 +458,9 @@ func TestOtherFilesStay(t *testing.T) {
 func TestRefusedNames(t *testing.T) {
 	folder := t.TempDir()
 	for name, want := range map[string]string{
-		"m:int4.onnx":  "no external data can go with that name",
-		"we\\ird.onnx": "no external data can go with that name",
-		"\xff.onnx":    "no external data can go with that name",
+		"m:int4.onnx":  "cannot have external data",
+		"we\\ird.onnx": "cannot have external data",
+		"\xff.onnx":    "cannot have external data",
 		"in/none.onnx": "no such file",
 	} {
 		if runtime.GOOS == "windows" {

@@ -7,12 +7,12 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// InTraining begins what Tensors says of tensors in training graphs.
+// InTraining is the prefix of descriptions of tensors in training graphs.
 const InTraining = "training: "
 
-// Tensors walks every tensor of a model: initializers, sparse ones, and those
-// in attributes, in the main graph, subgraphs, functions and training graphs.
-// The string says where a tensor is, for messages.
+// Tensors yields every tensor of a model: initializers, sparse initializers and
+// tensors in attributes, in the main graph, subgraphs, functions and training
+// graphs. The string describes where the tensor is, for messages.
 func Tensors(m *onnxpb.ModelProto) iter.Seq2[string, *onnxpb.TensorProto] {
 	return func(yield func(string, *onnxpb.TensorProto) bool) {
 		w := tensorWalk{yield: yield}
@@ -60,7 +60,8 @@ func (w *tensorWalk) nodes(where string, nodes []*onnxpb.NodeProto) {
 	}
 }
 
-// nodeName names a node as messages do; many nodes have no name of their own.
+// nodeName describes a node for messages. Many nodes have no name; then it is that of
+// the first output.
 func nodeName(n *onnxpb.NodeProto) string {
 	name := n.GetName()
 	if name == "" && len(n.GetOutput()) > 0 {
@@ -73,7 +74,7 @@ func nodeName(n *onnxpb.NodeProto) string {
 func (w *tensorWalk) attributes(where string, attrs []*onnxpb.AttributeProto) {
 	for _, a := range attrs {
 		if a.GetG() != nil || len(a.GetGraphs()) > 0 {
-			// Paths of nested subgraphs would grow with the square of the depth.
+			// Without where: full paths would take quadratic time in the depth.
 			inner := "subgraph " + short(a.GetName()) + ": "
 			w.graph(inner, a.GetG())
 			for _, g := range a.GetGraphs() {

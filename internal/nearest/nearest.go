@@ -1,17 +1,17 @@
-// Package nearest finds what was likely meant by a name that is not there.
+// Package nearest suggests a known name for a misspelt one.
 package nearest
 
-// Name returns the name that takes the fewest edits to be matched by
-// pattern; ok is false where none has anything in common with it.
+// Name returns the name with the fewest edits to a match of the glob pattern; ok is false
+// if no name has anything in common with it.
 func Name(pattern string, names []string) (nearest string, ok bool) {
-	const longest = 1 << 10 // time is the product of the lengths
+	const maxLength = 1 << 10 // time is proportional to the product of the lengths
 	p := []rune(pattern)
-	if len(p) > longest {
+	if len(p) > maxLength {
 		return "", false
 	}
 	best := len(p)
 	for _, name := range names {
-		if len(name) > longest {
+		if len(name) > maxLength {
 			continue
 		}
 		if d := editDistance(p, []rune(name)); d < best {
@@ -21,11 +21,11 @@ func Name(pattern string, names []string) (nearest string, ok bool) {
 	return nearest, ok
 }
 
-// editDistance is the least number of characters to insert, delete or replace
-// until the glob pattern matches name. Its * and ? are free; a class counts as
-// the characters it is written with.
+// editDistance returns the least number of characters to insert, delete or replace
+// until the glob pattern matches name. * and ? match for free; a class such as [a-z]
+// counts as literal characters.
 func editDistance(pattern, name []rune) int {
-	row := make([]int, len(name)+1) // row[j]: distance of the pattern so far from name[:j]
+	row := make([]int, len(name)+1) // row[j]: distance from the pattern so far to name[:j]
 	for j := range row {
 		row[j] = j
 	}

@@ -18,15 +18,15 @@ import (
 
 // Array is an array that is being read, from its first element to its last.
 type Array struct {
-	Name    string  // in an .npz its own, else that of the file; without .npy
+	Name    string  // name of the .npz member or of the file, without .npy
 	Type    string  // kind and bytes of an element: f2 f4 f8, i1 … i8, u1 … u8, b1, c8 c16
 	Shape   []int64 // empty for a scalar
-	Fortran bool    // the first axis is the fastest, else the last one
+	Fortran bool    // the first axis varies fastest, else the last one
 
 	r       io.Reader
 	size    int   // bytes of an element
-	n, left int64 // elements, and those not read yet
-	swap    bool  // bytes of an element are the other way round
+	n, left int64 // elements: all, and not yet read
+	swap    bool  // elements are big-endian
 	raw     []byte
 }
 
@@ -43,8 +43,8 @@ func NewArray(r io.Reader, name string) (*Array, error) {
 	return a, nil
 }
 
-// Each calls do with every array of an .npy or .npz file in turn, which of them it is
-// told by its contents. The array is read only until do returns, which reads all of it.
+// Each calls do with every array of an .npy or .npz file in turn. The content of the file
+// decides which of the two it is. do must read the whole array before it returns.
 func Each(path string, do func(*Array) error) error {
 	f, size, err := regularfile.Open(path)
 	if err != nil {
@@ -74,8 +74,8 @@ func Each(path string, do func(*Array) error) error {
 	return nil
 }
 
-// checkOverlap refuses members that share bytes of the file, with which a small one
-// can claim any amount of data.
+// checkOverlap refuses members that share bytes: with them a small file can expand to any
+// amount of data.
 func checkOverlap(z *zip.Reader) error {
 	type span struct{ from, to int64 }
 	var spans []span
@@ -106,9 +106,9 @@ func eachMember(member *zip.File, path string, do func(*Array) error) error {
 	if err := each(b, where, strings.TrimSuffix(member.Name, ".npy"), do); err != nil {
 		return err
 	}
-	switch _, err := b.ReadByte(); { // the checksum comes behind the last one
+	switch _, err := b.ReadByte(); { // reading to the end also checks the checksum
 	case err == nil:
-		return fmt.Errorf("%s: %w: it has bytes behind its elements", where, ErrFormat)
+		return fmt.Errorf("%s: %w: extra bytes after the elements", where, ErrFormat)
 	case err != io.EOF:
 		return fmt.Errorf("%s: %w: %w", where, ErrFormat, err)
 	}
@@ -128,16 +128,17 @@ func each(r io.Reader, where, name string, do func(*Array) error) error {
 
 func baseName(path string) string { return strings.TrimSuffix(filepath.Base(path), ".npy") }
 
-// next returns the little-endian bytes of up to most elements; io.EOF after the last.
-func (a *Array) next(most int) ([]byte, error) {
-	n := min(int64(most), a.left)
+// next returns the little-endian bytes of the next elements, at most limit of them; io.EOF
+// after the last.
+func (a *Array) next(limit int) ([]byte, error) {
+	n := min(int64(limit), a.left)
 	if n == 0 {
 		return nil, io.EOF
 	}
 	a.raw = slices.Grow(a.raw[:0], int(n)*a.size)[:int(n)*a.size]
 	if _, err := io.ReadFull(a.r, a.raw); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return nil, fmt.Errorf("%w: it ends before its %d elements do", ErrFormat, a.n)
+			return nil, fmt.Errorf("%w: it has fewer than its %d elements", ErrFormat, a.n)
 		}
 		return nil, err
 	}
@@ -154,11 +155,11 @@ func (a *Array) next(most int) ([]byte, error) {
 	return a.raw, nil
 }
 
-// ReadFloats fills dst with the next elements, in the order of the file, rounded to
-// float32; at the end it returns fewer, then io.EOF. Complex elements are an error.
+// ReadFloats fills dst with the next elements in file order, rounded to float32. At the end
+// it returns fewer, then io.EOF. Complex elements are an error.
 func (a *Array) ReadFloats(dst []float32) (n int, err error) {
 	if a.Type[0] == 'c' {
-		return 0, fmt.Errorf("its elements are complex")
+		return 0, fmt.Errorf("complex elements are not supported")
 	}
 	for len(dst) > 0 {
 		raw, err := a.next(min(len(dst), 1<<14))
@@ -197,16 +198,16 @@ func (a *Array) toFloats(dst []float32, raw []byte) {
 	}
 }
 
-// ReadAll returns all elements as little-endian bytes in C order. It is an error if
-// they are more than limit bytes.
+// ReadAll returns all elements as little-endian bytes in C order. More than limit bytes are
+// an error.
 func (a *Array) ReadAll(limit int64) ([]byte, error) {
 	if a.left != a.n {
-		return nil, errors.New("some of its elements were read before")
+		return nil, errors.New("some elements were read before")
 	}
 	if a.n > limit/int64(a.size) {
-		return nil, fmt.Errorf("its %d elements are more than %d bytes", a.n, limit)
+		return nil, fmt.Errorf("its %d elements of %d bytes are more than %d bytes", a.n, a.size, limit)
 	}
-	var all []byte // grows with what is really there
+	var all []byte // grows as elements are read: the header may claim any number
 	for {
 		raw, err := a.next(1 << 16)
 		if err == io.EOF {
@@ -223,7 +224,7 @@ func (a *Array) ReadAll(limit int64) ([]byte, error) {
 	return all, nil
 }
 
-// transposed puts elements in Fortran order into C order.
+// transposed reorders elements from Fortran order to C order.
 func (a *Array) transposed(raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
 	at := make([]int64, len(a.Shape))
@@ -244,15 +245,15 @@ func (a *Array) transposed(raw []byte) []byte {
 	return out
 }
 
-// Channels returns how many channels there are along an axis, of which a negative one
-// counts from the last, and the step between them in the file: element i belongs to
-// channel i/step modulo that number.
+// Channels returns the number of channels along an axis and their step in the file: element
+// i belongs to channel i/step % channels. A negative axis counts from the last.
 func (a *Array) Channels(axis int) (channels, step int64, err error) {
+	given := axis
 	if axis < 0 {
 		axis += len(a.Shape)
 	}
 	if axis < 0 || axis >= len(a.Shape) {
-		return 0, 0, fmt.Errorf("it has no such axis: its shape is %v", a.Shape)
+		return 0, 0, fmt.Errorf("there is no axis %d: the shape is %v", given, a.Shape)
 	}
 	faster := a.Shape[axis+1:]
 	if a.Fortran {

@@ -1,16 +1,22 @@
-// Package npy reads arrays from numpy's files .npy and .npz, a stretch at a time.
+// Package npy reads arrays from numpy files, .npy and .npz, as streams.
 //
 // # Format
 //
-// An .npy file is the six bytes "\x93NUMPY", a byte each of the major (1 … 3) and the
-// minor version, the length of the header as a little-endian uint16, from version 2
-// on uint32, and the header, the text of a Python dictionary:
+// An .npy file has
+//
+//   - the six bytes "\x93NUMPY",
+//   - the major version, 1 to 3, and the minor version, one byte each,
+//   - the length of the header, a little-endian uint16 in version 1, uint32 later,
+//   - the header, a Python dictionary as text,
+//   - the elements without gaps.
+//
+// A header is
 //
 //	{'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 //
-// The elements follow without gaps. descr is the byte order (< little, > big, | none),
-// a kind (f float, i and u integers, b bool, c complex) and the bytes of an element;
-// in Fortran order the first axis is the fastest, else the last one. An .npz file is a
-// zip of such files, stored or deflated, each named like its array with .npy behind.
-// Structured types and Python objects are refused. Source: numpy.lib.format.
+// descr is the byte order (< little, > big, | none), the kind (f float, i and u integer,
+// b bool, c complex) and the bytes of an element. In Fortran order the first axis varies
+// fastest, else the last one. An .npz file is a zip archive of .npy files, stored or
+// deflated, each named after its array. Structured types and Python objects are not
+// supported. Source: numpy.lib.format.
 package npy

@@ -8,17 +8,17 @@ import (
 	"io"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
 
-// ErrFormat is wrapped by errors about files that are not of the format.
-var ErrFormat = errors.New("no numpy array")
+// ErrFormat is wrapped by errors about invalid files.
+var ErrFormat = errors.New("not a valid numpy array")
 
 var magic = []byte("\x93NUMPY")
 
-// maxHeader is what numpy itself takes, less its name for it.
-const maxHeader = 64 << 10
+const maxHeader = 64 << 10 // bytes
 
 var (
 	descrEntry   = regexp.MustCompile(`['"]descr['"]\s*:\s*['"]([^'"]*)['"]`)
@@ -27,7 +27,7 @@ var (
 	descrForm    = regexp.MustCompile(`^([<>|=]?)([fiubc])(\d{1,2})$`)
 )
 
-// sizes are the bytes that elements of each kind may have.
+// sizes lists the supported bytes per element of each kind.
 var sizes = map[byte][]int{'f': {2, 4, 8}, 'i': {1, 2, 4, 8}, 'u': {1, 2, 4, 8}, 'b': {1}, 'c': {8, 16}}
 
 // readHeader reads up to the first element.
@@ -49,10 +49,10 @@ func readHeader(r io.Reader) (*Array, error) {
 			return nil, truncated(err)
 		}
 	default:
-		return nil, fmt.Errorf("%w: version %d is not known (1 to 3)", ErrFormat, start[6])
+		return nil, fmt.Errorf("%w: version %d, want 1 to 3", ErrFormat, start[6])
 	}
 	if length > maxHeader {
-		return nil, fmt.Errorf("%w: its header has %d bytes, more than %d", ErrFormat, length, maxHeader)
+		return nil, fmt.Errorf("%w: the header has %d bytes, more than %d", ErrFormat, length, maxHeader)
 	}
 	header := make([]byte, length)
 	if _, err := io.ReadFull(r, header); err != nil {
@@ -63,7 +63,7 @@ func readHeader(r io.Reader) (*Array, error) {
 
 func truncated(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: it ends within the header", ErrFormat)
+		return fmt.Errorf("%w: the header is cut off", ErrFormat)
 	}
 	return err
 }
@@ -73,10 +73,10 @@ func parseHeader(header string) (*Array, error) {
 	fortran := fortranEntry.FindStringSubmatch(header)
 	shape := shapeEntry.FindStringSubmatch(header)
 	if fortran == nil || shape == nil {
-		return nil, fmt.Errorf("%w: its header has no order or no shape", ErrFormat)
+		return nil, fmt.Errorf("%w: the header has no fortran_order or no shape", ErrFormat)
 	}
 	if descr == nil {
-		return nil, fmt.Errorf("%w of numbers: its elements are structures", ErrFormat)
+		return nil, fmt.Errorf("%w: structured elements are not supported", ErrFormat)
 	}
 	a := &Array{Fortran: fortran[1] == "True", Shape: []int64{}}
 	if err := a.parseType(descr[1]); err != nil {
@@ -84,11 +84,11 @@ func parseHeader(header string) (*Array, error) {
 	}
 	for text := range strings.SplitSeq(shape[1], ",") {
 		if text = strings.TrimSuffix(strings.TrimSpace(text), "L"); text == "" {
-			continue // behind the last comma
+			continue // after the last comma
 		}
 		n, err := strconv.ParseInt(text, 10, 64)
 		if err != nil || n < 0 {
-			return nil, fmt.Errorf("%w: its shape has %q", ErrFormat, text)
+			return nil, fmt.Errorf("%w: dimension %q in the shape", ErrFormat, text)
 		}
 		a.Shape = append(a.Shape, n)
 	}
@@ -98,39 +98,29 @@ func parseHeader(header string) (*Array, error) {
 func (a *Array) parseType(descr string) error {
 	form := descrForm.FindStringSubmatch(descr)
 	if form == nil {
-		return fmt.Errorf("%w of numbers: its elements are of type %.40q", ErrFormat, descr)
+		return fmt.Errorf("%w: element type %.40q is not supported", ErrFormat, descr)
 	}
 	kind := form[2][0]
 	a.size, _ = strconv.Atoi(form[3])
-	known := false
-	for _, n := range sizes[kind] {
-		known = known || n == a.size
-	}
-	if !known || form[1] == "|" && a.size > 1 {
-		return fmt.Errorf("%w of known numbers: its elements are of type %q", ErrFormat, descr)
+	if !slices.Contains(sizes[kind], a.size) || form[1] == "|" && a.size > 1 {
+		return fmt.Errorf("%w: element type %q is not supported", ErrFormat, descr)
 	}
 	a.Type = form[2] + form[3]
 	a.swap = form[1] == ">" && a.size > 1
 	return nil
 }
 
-// count multiplies the dimensions; the bytes must fit an int64.
+// count multiplies the dimensions. The size in bytes must fit an int64.
 func (a *Array) count() error {
-	n, zero := int64(1), false
-	for _, d := range a.Shape {
-		zero = zero || d == 0
+	n := int64(1)
+	if slices.Contains(a.Shape, 0) {
+		n = 0
 	}
 	for _, d := range a.Shape {
-		if zero {
-			break
-		}
-		if d > math.MaxInt64/int64(a.size)/n {
+		if n > 0 && d > math.MaxInt64/int64(a.size)/n {
 			return fmt.Errorf("%w: its shape is too large", ErrFormat)
 		}
 		n *= d
-	}
-	if zero {
-		n = 0
 	}
 	a.n, a.left = n, n
 	return nil

@@ -102,6 +102,24 @@ func TestFortranOrder(t *testing.T) {
 	}
 }
 
+func TestReadAll(t *testing.T) {
+	for text, shape := range map[string][]int64{"()": {}, "(4,)": {4}, "(2, 2)": {2, 2}, "(1, 4, 1)": {1, 4, 1}} {
+		elements := make([]byte, 16)
+		if len(shape) == 0 {
+			elements = elements[:4]
+		}
+		elements[1] = 9
+		raw := file(1, "{'descr': '<i4', 'fortran_order': False, 'shape': "+text+", }\n", elements...)
+		a, err := NewArray(bytes.NewReader(raw), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := a.ReadAll(16); err != nil || !bytes.Equal(got, elements) || !slices.Equal(a.Shape, shape) || a.Type != "i4" {
+			t.Errorf("%v: %v %v %s, %v", shape, got, a.Shape, a.Type, err)
+		}
+	}
+}
+
 func TestEach(t *testing.T) {
 	folder := t.TempDir()
 	single := filepath.Join(folder, "x.npy")

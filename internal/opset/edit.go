@@ -13,12 +13,12 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// An edit is the adaptation of one node.
+// An edit rewrites one node.
 type edit struct {
 	*scope
 	version       int64               // opset of the step
-	node          *onnxpb.NodeProto   // may be changed at will
-	before, after []*onnxpb.NodeProto // nodes to put around it
+	node          *onnxpb.NodeProto   // a copy, free to change
+	before, after []*onnxpb.NodeProto // new nodes before and after it
 }
 
 // input returns the name of an input, "" if it is absent.
@@ -29,7 +29,7 @@ func (e *edit) input(i int) string {
 	return ""
 }
 
-// setInput sets an input, and drops absent ones from the end.
+// setInput sets an input, and removes absent inputs from the end.
 func (e *edit) setInput(i int, name string) {
 	for len(e.node.Input) <= i {
 		e.node.Input = append(e.node.Input, "")
@@ -40,7 +40,7 @@ func (e *edit) setInput(i int, name string) {
 	}
 }
 
-// become turns the node into one of another operator.
+// become replaces the operator and inputs of the node.
 func (e *edit) become(op string, inputs ...string) {
 	e.node.OpType, e.node.Input = &op, inputs
 }
@@ -90,8 +90,8 @@ func (e *edit) stringAttribute(name, unset string) (string, error) {
 	return string(a.GetS()), nil
 }
 
-// value returns an attribute that holds a value of the given type, or nil if
-// there is none.
+// value returns an attribute of the given type, or nil if it is absent. A parameter of a
+// function is an error.
 func (e *edit) value(name string, t onnxpb.AttributeProto_AttributeType) (*onnxpb.AttributeProto, error) {
 	a := e.attribute(name)
 	switch {
@@ -105,26 +105,26 @@ func (e *edit) value(name string, t onnxpb.AttributeProto_AttributeType) (*onnxp
 	return a, nil
 }
 
-// errParameter says that a value is needed that only a call of the function
-// the node stands in would tell.
+// errParameter says that the value of an attribute is needed, but only the caller of the
+// function has it.
 func errParameter(name string) error {
 	return fmt.Errorf("its attribute %s, which decides how to rewrite it, is a parameter of a function", name)
 }
 
-// errType says that an attribute is of another type than its operator has.
+// errType says that an attribute has the wrong type.
 func errType(a *onnxpb.AttributeProto, want onnxpb.AttributeProto_AttributeType) error {
 	return fmt.Errorf("its attribute %s is of type %v, want %v", a.GetName(), a.GetType(), want)
 }
 
-// produce puts a new node before the edited one and returns its output.
+// produce adds a node before the edited one and returns the name of its output.
 func (e *edit) produce(op string, inputs []string, attributes ...*onnxpb.AttributeProto) string {
 	n := e.newNode(op, inputs, attributes)
 	e.before = append(e.before, n)
 	return n.Output[0]
 }
 
-// finish puts a new node after the edited one, whose first output it takes in
-// and whose name it takes over.
+// finish adds a node after the edited one. It reads the first output of the edited node
+// and takes over its name.
 func (e *edit) finish(op string, more []string, attributes ...*onnxpb.AttributeProto) {
 	name := e.node.Output[0]
 	e.node.Output[0] = e.fresh(name)
@@ -144,8 +144,8 @@ func newNode(op string, inputs, outputs []string, attributes ...*onnxpb.Attribut
 	return &onnxpb.NodeProto{OpType: &op, Name: proto.String(outputs[0]), Input: inputs, Output: outputs, Attribute: attributes}
 }
 
-// constant returns the name of a value that holds the tensor, adding it to the
-// scope if none does yet: an initializer in a graph, a node in a function.
+// constant returns the name of a constant value. If the scope has none with the content
+// of t, it adds one: an initializer to a graph, a Constant node to a function.
 func (e *edit) constant(hint string, t *onnxpb.TensorProto) string {
 	key := fmt.Sprint(t.GetDataType(), t.Dims) + string(t.RawData)
 	if name, ok := e.constants[key]; ok {
@@ -162,7 +162,7 @@ func (e *edit) constant(hint string, t *onnxpb.TensorProto) string {
 	return name
 }
 
-// intVector and int return the name of an int64 vector and scalar.
+// intVector and int return the name of a constant int64 vector and scalar.
 func (e *edit) intVector(hint string, values ...int64) string {
 	return e.constant(hint, int64Tensor(values, int64(len(values))))
 }
@@ -171,7 +171,7 @@ func (e *edit) int(hint string, value int64) string {
 	return e.constant(hint, int64Tensor([]int64{value}))
 }
 
-// floatVector and float return the name of a float32 vector and scalar.
+// floatVector and float return the name of a constant float32 vector and scalar.
 func (e *edit) floatVector(hint string, values ...float32) string {
 	return e.constant(hint, floatTensor(values, int64(len(values))))
 }
@@ -180,8 +180,8 @@ func (e *edit) float(hint string, value float32) string {
 	return e.constant(hint, floatTensor([]float32{value}))
 }
 
-// hold returns the name of a value that holds an attribute of ints, an int,
-// floats or a float.
+// hold turns an attribute, of ints, an int, floats or a float, into a value and returns
+// its name.
 func (e *edit) hold(a *onnxpb.AttributeProto) (string, error) {
 	hint := a.GetName()
 	if a.GetRefAttrName() == "" {
@@ -195,9 +195,9 @@ func (e *edit) hold(a *onnxpb.AttributeProto) (string, error) {
 		case onnxpb.AttributeProto_FLOAT:
 			return e.float(hint, a.GetF()), nil
 		}
-		return "", fmt.Errorf("its attribute %s holds no number", hint)
+		return "", fmt.Errorf("its attribute %s is not a number or a list of numbers", hint)
 	}
-	// Constant takes parameters of the function from opset 12 on.
+	// From opset 12 on, Constant can take a parameter of the function.
 	value, ok := map[onnxpb.AttributeProto_AttributeType]string{
 		onnxpb.AttributeProto_INTS:   "value_ints",
 		onnxpb.AttributeProto_INT:    "value_int",
@@ -210,7 +210,7 @@ func (e *edit) hold(a *onnxpb.AttributeProto) (string, error) {
 	return e.produce("Constant", nil, &onnxpb.AttributeProto{Name: &value, Type: a.Type, RefAttrName: a.RefAttrName}), nil
 }
 
-// holdAs is hold for a float that must have the element type of a value.
+// holdAs is hold for a float, converted to the element type of like.
 func (e *edit) holdAs(a *onnxpb.AttributeProto, like string) (string, error) {
 	if a.GetType() != onnxpb.AttributeProto_FLOAT {
 		return "", errType(a, onnxpb.AttributeProto_FLOAT)
@@ -225,7 +225,7 @@ func (e *edit) holdAs(a *onnxpb.AttributeProto, like string) (string, error) {
 	return e.castLike(held, like)
 }
 
-// castLike returns a float32 value in the element type of another.
+// castLike casts a float32 value to the element type of like.
 func (e *edit) castLike(x, like string) (string, error) {
 	switch t := e.elemType(like); {
 	case t == onnxpb.TensorProto_FLOAT:
@@ -233,13 +233,13 @@ func (e *edit) castLike(x, like string) (string, error) {
 	case t != unknown:
 		return e.produce("Cast", []string{x}, intAttribute("to", int64(t))), nil
 	case e.to < 15:
-		return "", errors.New("the element type of its input is unknown, which only opsets from 15 on can do with")
+		return "", errors.New("the element type of its input is unknown, and CastLike exists only from opset 15 on")
 	}
 	return e.produce("CastLike", []string{x, like}), nil
 }
 
-// scalar returns a tensor of rank 0 and one of the three float types that
-// operators had when they took numbers as attributes of type float.
+// scalar returns a tensor of rank 0 of type float32, float16 or double. Operators that
+// took numbers as float attributes had no other float types.
 func scalar(v float32, t onnxpb.TensorProto_DataType) *onnxpb.TensorProto {
 	var raw []byte
 	switch t {
@@ -279,8 +279,7 @@ func attribute(n *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
 	return nil
 }
 
-// literal returns an attribute that holds a value, rather than stands for a
-// parameter of the function the node is in, or nil.
+// literal returns an attribute, or nil if it is absent or a parameter of a function.
 func literal(n *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
 	a := attribute(n, name)
 	if a.GetRefAttrName() != "" {

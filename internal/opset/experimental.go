@@ -2,7 +2,7 @@ package opset
 
 import "math"
 
-// The experimental operators of the first opsets.
+// The experimental operators of the first opsets. Comments have their definitions.
 
 // affine: alpha*x + beta.
 func affine(e *edit) error {
@@ -38,7 +38,7 @@ func scaledTanh(e *edit) error { return e.scaled("Tanh") }
 // parametricSoftplus: alpha*ln(exp(beta*x) + 1).
 func parametricSoftplus(e *edit) error { return e.scaled("Softplus") }
 
-// scaled: alpha*op(beta*x), which had no defaults.
+// scaled: alpha*op(beta*x). alpha and beta have no defaults.
 func (e *edit) scaled(op string) error {
 	beta, err := e.factor("beta")
 	if err != nil {
@@ -53,7 +53,7 @@ func (e *edit) scaled(op string) error {
 	return nil
 }
 
-// imageScaler: scale*x + bias, one bias for each channel (axis 1 of 4).
+// imageScaler: scale*x + bias, with one bias per channel (axis 1 of 4).
 func imageScaler(e *edit) error {
 	x, err := e.times(e.input(0), "scale")
 	if err != nil {
@@ -71,15 +71,15 @@ func imageScaler(e *edit) error {
 	return nil
 }
 
-// crop: border [left, top, right, bottom] comes off axes 3 and 2; scale
-// [height, width], if given, is the size of what is kept from the left and top.
+// crop: removes border [left, top, right, bottom] from axes 3 and 2. With scale [height,
+// width], the result has that size, and right and bottom are ignored.
 func crop(e *edit) error {
 	border, size := e.take("border"), e.take("scale")
 	if border.GetRefAttrName() != "" || size.GetRefAttrName() != "" {
 		return errParameter("border or scale")
 	}
 	if len(border.GetInts()) != 4 {
-		return errMissing("border of 4 numbers")
+		return errMissing("border (4 numbers)")
 	}
 	left, top, right, bottom := border.Ints[0], border.Ints[1], border.Ints[2], border.Ints[3]
 	ends := []int64{fromEnd(bottom), fromEnd(right)}
@@ -98,15 +98,14 @@ func fromEnd(n int64) int64 {
 	return -n
 }
 
-// dynamicSlice: what Slice became at opset 10.
+// dynamicSlice: the same as Slice of opset 10.
 func dynamicSlice(e *edit) error {
 	e.become("Slice", e.node.Input...)
 	return nil
 }
 
-// varianceAxes: the mean and variance of MeanVarianceNormalization are over
-// the axes of an image, and that of channels too if across_channels. Without
-// normalize_variance only the mean is taken off.
+// varianceAxes: MeanVarianceNormalization over the axes of an image, with across_channels
+// also over that of the channels. Without normalize_variance it only subtracts the mean.
 func varianceAxes(e *edit) error {
 	across, err := e.intAttribute("across_channels", 0)
 	if err != nil {
@@ -130,7 +129,7 @@ func varianceAxes(e *edit) error {
 	return nil
 }
 
-// times returns x times a float attribute, or x itself if that is absent.
+// times multiplies x by a float attribute; it returns x if that is absent.
 func (e *edit) times(x, name string) (string, error) {
 	if e.attribute(name) == nil {
 		return x, nil

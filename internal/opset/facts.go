@@ -9,16 +9,16 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// facts is what a graph or a function body as it came tells of its values.
-// Adapters keep the type and rank of every value that had a name before.
+// facts describes the values of a graph or function body before any change. They stay
+// true: adapters keep the type and rank of every value of the model.
 type facts struct {
 	producers    map[string]*onnxpb.NodeProto
 	declared     map[string]*onnxpb.TypeProto_Tensor
 	initializers map[string]*onnxpb.TensorProto
-	inputs       map[string]bool // of a graph, which its caller may give
-	read         map[string]bool // by nodes, by graphs within, or as an output
+	inputs       map[string]bool // of a graph; a caller can replace an initializer of that name
+	read         map[string]bool // by nodes, by subgraphs, or as an output
 
-	// Found so far; unknown while being looked for.
+	// Results so far. A value is unknown while it is being searched.
 	types map[string]onnxpb.TensorProto_DataType
 	ranks map[string]int
 }
@@ -31,9 +31,10 @@ const (
 // maxRank is more dimensions than any runtime's tensors have.
 const maxRank = 64
 
-// maxDepth is how many nodes in a row a search for a type or rank goes back.
+// maxDepth limits how many nodes back a search for a type or rank goes.
 const maxDepth = 10000
 
+// learn returns the facts of the scope. The first call collects them.
 func (s *scope) learn() *facts {
 	if s.facts != nil {
 		return s.facts
@@ -132,7 +133,7 @@ func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
 		return onnxpb.TensorProto_DataType(t.GetDataType())
 	}
 	n := f.producers[name]
-	if n == nil || !s.concerned(n) || n.Output[0] != name {
+	if n == nil || !s.inDefaultDomain(n) || n.Output[0] != name {
 		return unknown
 	}
 	switch op := n.GetOpType(); {
@@ -174,7 +175,7 @@ func (s *scope) findRank(name string, f *facts) int {
 		return len(t.GetDims())
 	}
 	n := f.producers[name]
-	if n == nil || !s.concerned(n) || n.Output[0] != name {
+	if n == nil || !s.inDefaultDomain(n) || n.Output[0] != name {
 		return unknownRank
 	}
 	switch op := n.GetOpType(); {
@@ -198,7 +199,7 @@ func (s *scope) findRank(name string, f *facts) int {
 	return unknownRank
 }
 
-// sumOfRanks returns the ranks of values and n more, or unknownRank.
+// sumOfRanks returns the sum of the ranks of values plus n, or unknownRank.
 func (s *scope) sumOfRanks(n int, names ...string) int {
 	for _, name := range names {
 		r := s.rank(name)
@@ -210,8 +211,8 @@ func (s *scope) sumOfRanks(n int, names ...string) int {
 	return max(n, unknownRank)
 }
 
-// highestRank returns the rank of what values are broadcast to. A vector as an
-// operand of a matrix product loses its dimension, so that rank is left unknown.
+// highestRank returns the rank of the broadcast values. A vector as an operand of MatMul
+// loses its dimension; then the rank is unknown.
 func (s *scope) highestRank(names []string, matrices bool) int {
 	highest := unknownRank
 	for _, name := range names {
@@ -237,22 +238,21 @@ func (s *scope) length(name string) int {
 	return unknownRank
 }
 
-// stored returns the tensor that a value holds: an initializer or that of a
-// Constant, or nil.
+// stored returns the tensor of an initializer or a Constant, or nil.
 func (s *scope) stored(name string) *onnxpb.TensorProto {
 	home, f := s.home(name)
 	if f == nil {
 		return nil
 	}
-	if n := f.producers[name]; n.GetOpType() == "Constant" && home.concerned(n) {
+	if n := f.producers[name]; n.GetOpType() == "Constant" && home.inDefaultDomain(n) {
 		return literal(n, "value").GetT()
 	}
 	return f.initializers[name]
 }
 
-// floats returns the elements of a stored float32 tensor, at most one for each
-// dimension of another, if they are at hand and no caller of the model can
-// replace them. Else it returns nil.
+// floats returns the elements of a stored float32 vector with at most maxRank elements. It
+// returns nil if their content is not in memory, or a caller of the model can replace
+// them.
 func (s *scope) floats(name string) []float32 {
 	t := s.stored(name)
 	if d := t.GetDims(); t.GetDataType() != int32(onnxpb.TensorProto_FLOAT) || len(d) != 1 || d[0] > maxRank {
@@ -278,8 +278,9 @@ func inputOf(n *onnxpb.NodeProto, i int) string {
 	return ""
 }
 
-// Operators of ai.onnx whose first output is like their first input: in element
-// type; in rank as well; and those whose rank is the highest of their inputs'.
+// Operators of ai.onnx by their first output: typeKeepers have the element type of the
+// first input; rankKeepers have its rank as well; broadcasts have the highest rank of
+// their inputs.
 var (
 	rankKeepers = set(`
 		Abs Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip

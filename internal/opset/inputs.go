@@ -6,9 +6,9 @@ import (
 	"math"
 )
 
-// The operators that turned attributes into inputs.
+// Operators with attributes that became inputs.
 
-// requiredInputs appends inputs that hold the attributes of the given names.
+// requiredInputs turns required attributes into inputs, which it appends.
 func requiredInputs(names ...string) adapter {
 	return func(e *edit) error {
 		for _, name := range names {
@@ -26,8 +26,8 @@ func requiredInputs(names ...string) adapter {
 	}
 }
 
-// optionalInput makes input i of a list that may be absent, which an empty one
-// meant as well.
+// optionalInput turns an optional list into input i. An empty list means the same as an
+// absent one.
 func optionalInput(name string, i int) adapter {
 	return func(e *edit) error {
 		a := e.take(name)
@@ -43,7 +43,7 @@ func optionalInput(name string, i int) adapter {
 	}
 }
 
-// sliceInputs: starts and ends, and axes if given.
+// sliceInputs turns starts, ends and the optional axes into inputs.
 func sliceInputs(e *edit) error {
 	if err := requiredInputs("starts", "ends")(e); err != nil {
 		return err
@@ -51,7 +51,7 @@ func sliceInputs(e *edit) error {
 	return optionalInput("axes", 3)(e)
 }
 
-// topKInput: k, as a vector of one element.
+// topKInput turns k into an input, a vector of one element.
 func topKInput(e *edit) error {
 	if e.attribute("k") == nil {
 		return errMissing("k")
@@ -65,8 +65,8 @@ func topKInput(e *edit) error {
 	return nil
 }
 
-// clipBounds: min and max, of the input's element type. The defaults were the
-// ends of float32 and are no bounds.
+// clipBounds turns min and max into inputs of the element type of x. The old defaults,
+// the limits of float32, mean no bound.
 func clipBounds(e *edit) error {
 	for i, name := range []string{"min", "max"} {
 		a := e.take(name)
@@ -82,8 +82,8 @@ func clipBounds(e *edit) error {
 	return nil
 }
 
-// padInputs: pads, and for the mode constant the value, of the input's element
-// type, if it is not zero.
+// padInputs turns pads into an input; in mode constant also a value that is not zero, of
+// the element type of x.
 func padInputs(e *edit) error {
 	value := e.take("value")
 	if err := requiredInputs("pads")(e); err != nil {
@@ -104,8 +104,9 @@ func padInputs(e *edit) error {
 	return nil
 }
 
-// dropMask: the mask became boolean. What it held outside training was left
-// open until 12, and runtimes differ, so that one in use cannot be kept.
+// dropMask removes the mask of Dropout, which became boolean. It refuses a mask that is
+// read: outside of training its content was undefined before opset 12, and runtimes
+// differ.
 func dropMask(e *edit) error {
 	if len(e.node.Output) < 2 {
 		return nil
@@ -117,7 +118,7 @@ func dropMask(e *edit) error {
 	return nil
 }
 
-// dropoutRatio: the ratio. A mask in use is refused as by dropMask.
+// dropoutRatio turns the ratio into an input. It refuses a mask as dropMask does.
 func dropoutRatio(e *edit) error {
 	if err := dropMask(e); err != nil {
 		return err
@@ -134,7 +135,7 @@ func dropoutRatio(e *edit) error {
 	return nil
 }
 
-// axisInput: the axis of DFT, whose default went from 1 to -2.
+// axisInput turns the axis of DFT into an input. Its default changed from 1 to -2.
 func axisInput(e *edit) error {
 	a := e.take("axis")
 	if a == nil {
@@ -148,7 +149,7 @@ func axisInput(e *edit) error {
 	return nil
 }
 
-// countParts says into how many parts Split splits if no sizes are given.
+// countParts sets the number of parts of a Split without sizes.
 func countParts(e *edit) error {
 	if e.input(1) == "" {
 		e.set(intAttribute("num_outputs", int64(len(e.node.Output))))
@@ -156,7 +157,7 @@ func countParts(e *edit) error {
 	return nil
 }
 
-var errMask = errors.New("its mask is used, whose contents outside training were undefined before opset 12")
+var errMask = errors.New("its mask is used, whose content outside of training was undefined before opset 12")
 
 func errMissing(attribute string) error {
 	return fmt.Errorf("its required attribute %s is missing", attribute)

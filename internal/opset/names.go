@@ -6,8 +6,8 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Operators, attributes and types that went by other names, other defaults or
-// altogether.
+// Operators and attributes that were renamed or got other defaults, and types that were
+// removed.
 
 // scatterElements renames Scatter, which opset 11 retired.
 func scatterElements(e *edit) error {
@@ -30,16 +30,16 @@ func gridModes(e *edit) error {
 	return nil
 }
 
-// wholePixels names the coordinates of RoiAlign, which now start half a pixel
-// off unless told otherwise.
+// wholePixels sets the coordinate mode of RoiAlign, whose default got an offset of half a
+// pixel.
 func wholePixels(e *edit) error {
 	e.set(stringAttribute("coordinate_transformation_mode", "output_half_pixel"))
 	return nil
 }
 
-// floatsOnly refuses integers, which Erf and the logarithmic reductions no
-// longer take; how their results were rounded was never said. An element type
-// that is not known is let pass: no model with a wrong one loads.
+// floatsOnly refuses integers, which Erf and the logarithmic reductions no longer take.
+// They cannot be rewritten, because the rounding of their results was not defined. It
+// accepts an unknown element type: runtimes check it.
 func floatsOnly(e *edit) error {
 	switch e.elemType(e.input(0)) {
 	case unknown, onnxpb.TensorProto_FLOAT, onnxpb.TensorProto_FLOAT16, onnxpb.TensorProto_BFLOAT16, onnxpb.TensorProto_DOUBLE:

@@ -9,9 +9,9 @@ import (
 
 // The normalizations.
 
-// perChannel adapts BatchNormalization to the loss of spatial. With spatial=0
-// the statistics were of single elements: the same as statistics of channels
-// once the elements are channels.
+// perChannel adapts BatchNormalization, which lost the attribute spatial at opset 9. With
+// spatial=0 the statistics were per element. That is the same as statistics per channel
+// after flattening all elements into channels.
 func perChannel(e *edit) error {
 	spatial, err := e.intAttribute("spatial", 1)
 	if err != nil {
@@ -22,7 +22,7 @@ func perChannel(e *edit) error {
 		return nil
 	}
 	if present(e.node.Output) > 1 {
-		return errors.New("spatial=0 was removed, and has no other form in training")
+		return errors.New("spatial=0 was removed, and there is no replacement in training")
 	}
 	x := e.input(0)
 	e.setInput(0, e.produce("Flatten", []string{x}, intAttribute("axis", 1)))
@@ -34,8 +34,8 @@ func perChannel(e *edit) error {
 	return nil
 }
 
-// trainingMode names what outputs besides the first used to imply: that the
-// node is in training. The batch's own statistics are no longer put out.
+// trainingMode sets training_mode for nodes with more than one output, which used to imply
+// training. The outputs saved_mean and saved_var were removed.
 func trainingMode(e *edit) error {
 	if present(e.node.Output) <= 1 {
 		e.node.Output = e.node.Output[:1]
@@ -44,7 +44,7 @@ func trainingMode(e *edit) error {
 	for i, name := range e.node.Output {
 		switch {
 		case i > 2 && e.used(name):
-			return errors.New("it puts out saved_mean or saved_var, which were removed")
+			return errors.New("its outputs saved_mean and saved_var were removed, but one is used")
 		case name == "":
 			e.node.Output[i] = e.fresh(e.node.Output[0] + "_statistics")
 		}
@@ -65,9 +65,9 @@ func present(names []string) int {
 	return n
 }
 
-// instanceNormalization replaces GroupNormalization with a scale and a bias for
-// each group, which opset 21 changed to one for each channel. A group as a
-// channel of its own is what InstanceNormalization works on:
+// instanceNormalization replaces GroupNormalization, whose scale and bias per group opset
+// 21 changed to per channel. With one channel per group, InstanceNormalization computes
+// the same:
 //
 //	x ── Reshape(0, groups, -1) ── InstanceNormalization ── Reshape ── y
 //	└───────────────────────────── Shape ──────────────────────┘
@@ -87,16 +87,16 @@ func instanceNormalization(e *edit) error {
 	return nil
 }
 
-// rootMeanSquare writes SimplifiedLayerNormalization, the RMSNormalization of
-// ONNX Runtime, out in operators that every opset has. In that form, which
-// exporters use, ONNX Runtime finds it again and runs it as one:
+// rootMeanSquare replaces SimplifiedLayerNormalization, the RMSNormalization of ONNX
+// Runtime, by operators of every opset:
 //
 //	y = x / sqrt(mean(x²) + epsilon) * scale
 //
-// It computes in float32, or in double where the result is.
+// Exporters use this form, and ONNX Runtime fuses it again. It computes in float32, or in
+// double if the result is double.
 func rootMeanSquare(e *edit) error {
 	if present(e.node.Output) > 1 {
-		return errors.New("it puts out more than one value, and no standard operator does")
+		return errors.New("it has more than one output, and no standard operator has")
 	}
 	axis, err := e.axisFromEnd("axis", -1)
 	if err != nil {
@@ -126,7 +126,7 @@ func rootMeanSquare(e *edit) error {
 	var squares string
 	if within == onnxpb.TensorProto_FLOAT {
 		squares = e.produce("Pow", []string{v, e.float("two", 2)})
-	} else { // ONNX Runtime 1.31 finds Pow too, but takes 1e-5 for a double epsilon
+	} else { // ONNX Runtime 1.31 also fuses Pow, but then uses 1e-5 instead of a double epsilon
 		squares = e.produce("Mul", []string{v, v})
 	}
 	var mean string
@@ -148,8 +148,8 @@ func rootMeanSquare(e *edit) error {
 	return nil
 }
 
-// axisFromEnd returns the axis of the first input that an attribute names,
-// counted from the end: -1 is the last.
+// axisFromEnd returns an axis of the first input, given by an attribute, counted from the
+// end: -1 is the last.
 func (e *edit) axisFromEnd(name string, unset int64) (int64, error) {
 	given, err := e.intAttribute(name, unset)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// The opsets that can be raised from and to.
+// The lowest opset that can be raised, and the highest it can be raised to.
 const (
 	oldest = 7
 	newest = 28
@@ -20,7 +20,7 @@ const (
 // ErrRaise is wrapped by every error of Raise.
 var ErrRaise = errors.New("the opset cannot be raised")
 
-// An Error, if Raise's wraps one, tells the node that is in the way.
+// An Error names the node that cannot be raised. Errors of Raise may wrap one.
 type Error struct {
 	Op     string // operator
 	Node   string // the node's name, or that of its first output
@@ -37,7 +37,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("operator %s (node %s) changed at opset %d: %s; raise the model with its exporter first", op, node, e.Step, e.Reason)
 }
 
-// quote keeps a name of the model short and to one line.
+// quote quotes a name of the model for a message, and truncates it.
 func quote(name string) string {
 	if len(name) > 80 {
 		name = name[:80] + "…"
@@ -45,7 +45,7 @@ func quote(name string) string {
 	return strconv.Quote(name)
 }
 
-// Of returns the opset of ai.onnx that the imports name, and whether they do.
+// Of returns the imported opset of ai.onnx; ok is false if there is none.
 func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 	for _, id := range imports {
 		if isDefault(id.GetDomain()) {
@@ -55,27 +55,27 @@ func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 	return version, ok
 }
 
-// Raise rewrites m so that its ai.onnx operators mean at opset to what they
-// meant before, and raises the IR version to what that opset needs. New values
-// are named by fresh, which must return a name used nowhere in m. A model that
-// is at opset to or above already is left alone. If Raise returns an error, m
-// is unchanged. Nodes and tensors that stay keep their identity.
+// Raise rewrites the ai.onnx operators of m for a higher opset, such that they compute the
+// same. It raises the IR version if the opset needs that. fresh returns names for new
+// values; it must return names used nowhere in m. A model that already has the opset or a
+// higher one is not changed. After an error, m is unchanged. Nodes and tensors that are
+// not replaced keep their addresses.
 //
-// Functions of the model keep an older opset if their operators mean the same at
-// the model's. Those in growing, which will get operators of the opset to, do not:
-// they and the model come to have the same opset, at least to, as the standard
-// and ONNX Runtime want of operators that changed.
+// A function of the model keeps an older opset if all its operators have the same
+// definition at the model's. Functions in growing do not, because the caller will add
+// operators of the opset to: they and the model get the same opset, at least to. The
+// standard and ONNX Runtime demand that for operators whose definition changed.
 func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growing ...*onnxpb.FunctionProto) error {
 	for _, f := range growing {
 		version, _ := Of(f.OpsetImport)
 		to = max(to, version)
 	}
 	if from, ok := Of(m.OpsetImport); ok && from >= to {
-		behind := func(f *onnxpb.FunctionProto) bool {
+		older := func(f *onnxpb.FunctionProto) bool {
 			version, ok := Of(f.OpsetImport)
 			return ok && version < from
 		}
-		if !slices.ContainsFunc(growing, behind) {
+		if !slices.ContainsFunc(growing, older) {
 			return nil
 		}
 		to = from
@@ -90,7 +90,7 @@ func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growi
 	return nil
 }
 
-// raised does the work of Raise up to the point where m would change.
+// raised does the work of Raise without changing m.
 func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing []*onnxpb.FunctionProto) (*raiser, error) {
 	if to > newest {
 		return nil, fmt.Errorf("opset %d is newer than %d, the newest known", to, newest)
@@ -109,7 +109,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing [
 	}
 	for _, g := range graphs {
 		if from == to {
-			break // only functions are behind
+			break // only functions have an older opset
 		}
 		if err := r.raise(r.scope(g, nil), from); err != nil {
 			return nil, err
@@ -131,7 +131,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing [
 	return r, nil
 }
 
-// agree reports imports of ai.onnx at another opset than the given one.
+// agree returns an error if ai.onnx is imported at another opset too.
 func agree(imports []*onnxpb.OperatorSetIdProto, version int64) error {
 	for _, id := range imports {
 		if isDefault(id.GetDomain()) && id.GetVersion() != version {
@@ -141,8 +141,8 @@ func agree(imports []*onnxpb.OperatorSetIdProto, version int64) error {
 	return nil
 }
 
-// withDefault returns the imports with every spelling of ai.onnx at the given
-// version, adding one if there is none.
+// withDefault returns the imports with ai.onnx, in both spellings, at the given version.
+// It adds an import if there is none.
 func withDefault(imports []*onnxpb.OperatorSetIdProto, version int64) []*onnxpb.OperatorSetIdProto {
 	found := false
 	for _, id := range imports {
@@ -170,5 +170,5 @@ func IRFor(opset int64) int64 {
 	return ir
 }
 
-// irSince holds the opsets from which IR versions 4, 5, … are needed.
+// irSince has the lowest opset that needs IR version 4, 5, ….
 var irSince = []int64{9, 10, 11, 12, 15, 19, 21, 23, 24, 25, 28}

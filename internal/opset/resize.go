@@ -8,19 +8,18 @@ import (
 
 // Upsample and Resize.
 
-// upsampleToResize replaces the operator, which opset 10 retired.
+// upsampleToResize replaces Upsample, which opset 10 deprecated.
 func upsampleToResize(e *edit) error {
 	e.become("Resize", e.node.Input...)
 	e.enlarging[e.node] = true
 	return nil
 }
 
-// resizeModes spells out what Resize did before it had a choice: coordinates
-// map as x/scale (asymmetric), and nearest means the next lower one where the
-// scale is at least 1, the next higher one where it is below. A node whose
-// scales may be of both kinds becomes two, each of one kind. (An axis that a
-// scale just above 1 leaves at its length then stays as it is, as the ratio of
-// the lengths, which opset 11 calls the scale, is 1.)
+// resizeModes sets the modes that Resize did not have before: coordinates are x/scale
+// (asymmetric), and nearest rounds down if the scale is at least 1, else up. A node
+// that may have scales of both kinds becomes two nodes, one for each kind. (A scale just
+// above 1 may not change the length of an axis. Then the axis is copied, because the
+// scale of opset 11 is the ratio of the lengths, 1.)
 func resizeModes(e *edit) error {
 	scales := e.input(1)
 	if scales == "" {
@@ -32,7 +31,7 @@ func resizeModes(e *edit) error {
 	}
 	roi := ""
 	if e.to < 13 {
-		roi = e.floatVector("roi") // required, but not read with these coordinates
+		roi = e.floatVector("roi") // required, but not used with these coordinates
 	}
 	e.set(stringAttribute("coordinate_transformation_mode", "asymmetric"))
 	e.node.Input = []string{e.input(0), roi, scales}
@@ -56,7 +55,7 @@ func resizeModes(e *edit) error {
 	return nil
 }
 
-// directions reports whether any of the scales may enlarge, and may shrink.
+// directions reports whether some scales may enlarge, and whether some may shrink.
 func (e *edit) directions(scales string) (up, down bool) {
 	if e.enlarging[e.node] {
 		return true, false
@@ -71,17 +70,17 @@ func (e *edit) directions(scales string) (up, down bool) {
 	return up, down
 }
 
-// resizeSizes leaves out scales where sizes are given: they had to be an empty
-// tensor, now they have to be absent. The coordinates tf_half_pixel_for_nn,
-// (x+0.5)/scale, are gone; they are half_pixel ones, (x+0.5)/scale - 0.5, if
-// rounding makes up for the half, which it can for two of four roundings.
+// resizeSizes removes the input scales if there are sizes: it had to be an empty tensor,
+// and now must be absent. It replaces the removed coordinates tf_half_pixel_for_nn,
+// (x+0.5)/scale, by half_pixel, (x+0.5)/scale - 0.5, with another rounding that makes up
+// for the half. That exists for two of the four roundings.
 func resizeSizes(e *edit) error {
 	if e.input(3) != "" {
 		e.setInput(2, "")
 	}
-	const gone = "tf_half_pixel_for_nn"
+	const removed = "tf_half_pixel_for_nn"
 	coordinates, err := e.stringAttribute("coordinate_transformation_mode", "half_pixel")
-	if err != nil || coordinates != gone {
+	if err != nil || coordinates != removed {
 		return nil
 	}
 	mode, err := e.stringAttribute("mode", "nearest")
@@ -94,7 +93,7 @@ func resizeSizes(e *edit) error {
 	}
 	instead := map[string]string{"floor": "round_prefer_ceil", "round_prefer_floor": "ceil"}[rounding]
 	if mode != "nearest" || instead == "" {
-		return fmt.Errorf("coordinates %s were removed, and mode %s with %s has no other form", gone, mode, rounding)
+		return fmt.Errorf("coordinates %s were removed, and there is no replacement for mode %s with %s", removed, mode, rounding)
 	}
 	e.set(stringAttribute("coordinate_transformation_mode", "half_pixel"))
 	e.set(stringAttribute("nearest_mode", instead))

@@ -9,17 +9,17 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// scanBatch adapts Scan to the loss of its batch axis. Scan-8 ran its body
-// along axis 1 of the scan inputs, for each entry of axis 0 of all its inputs
-// anew, and stacked the results. That is a Scan in a Scan:
+// scanBatch adapts Scan, which lost its batch axis at opset 9. Scan-8 ran once for each
+// entry along axis 0 of all its inputs, the batch. Each run went along axis 1 of the scan
+// inputs, the sequence, and the results were stacked. That is a Scan in a Scan:
 //
 //	Scan(states…, inputs…) {        along axis 0: the batch
 //	    Scan(states…, inputs…) {…}  along axis 0 of an entry: the sequence
 //	}
 //
-// Its optional first input told the length of each entry's sequence. If it is
-// there, the inner Scan gets as much of its inputs, and its results are padded
-// to the full length with their last element (the padding's value was open).
+// The optional first input had the length of each entry's sequence. With it, the inputs of
+// the inner Scan are cut to this length, and its results are padded to the full length with
+// their last element (the value of the padding was undefined).
 func scanBatch(e *edit) error {
 	body := e.attribute("body").GetG()
 	scanned, err := e.intAttribute("num_scan_inputs", 0)
@@ -58,8 +58,8 @@ func scanBatch(e *edit) error {
 	return nil
 }
 
-// shorten cuts the inputs of the edited node to a length, and pads its results
-// to what the inputs' length was. Both lists get the names of the new values.
+// shorten cuts the inputs of the edited node to a length, and pads its results to the full
+// length of the inputs. It replaces the names in both lists by those of the new values.
 func (e *edit) shorten(inputs, results []string, length string) {
 	first := e.intVector("first", 0)
 	full := e.produce("Gather", []string{e.produce("Shape", []string{inputs[0]}), first}, intAttribute("axis", 0))
@@ -77,8 +77,7 @@ func (e *edit) shorten(inputs, results []string, length string) {
 	}
 }
 
-// count returns the vector 0, 1, … of as many elements as its operand, a vector
-// of one, says.
+// count returns the vector 0, 1, … n-1. n is a vector of one element.
 func (e *edit) count(n string) string {
 	ones := e.produce("ConstantOfShape", []string{n}, tensorAttribute("value", int64Tensor([]int64{1}, 1)))
 	return e.produce("Squeeze", []string{e.produce("NonZero", []string{ones})}, intsAttribute("axes", 0))
@@ -93,8 +92,7 @@ func (e *edit) freshAll(values []*onnxpb.ValueInfoProto) []string {
 	return names
 }
 
-// valuesLike declares names with the element types of other values. Shapes are
-// left to inference.
+// valuesLike declares names with the element types of other values, without shapes.
 func valuesLike(values []*onnxpb.ValueInfoProto, names []string) []*onnxpb.ValueInfoProto {
 	like := make([]*onnxpb.ValueInfoProto, len(values))
 	for i, v := range values {

@@ -11,7 +11,7 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// A raiser holds the work on one model.
+// A raiser raises one model.
 type raiser struct {
 	to        int64
 	fresh     func(hint string) string
@@ -19,24 +19,24 @@ type raiser struct {
 	functions map[*onnxpb.FunctionProto]*scope
 	local     map[string]bool            // operators of ai.onnx that the model's functions redefine
 	enlarging map[*onnxpb.NodeProto]bool // Resize nodes that were Upsample
-	depth     int                        // of the search for a type or rank under way
+	depth     int                        // of the current search for a type or rank
 }
 
-// A scope is a graph or a function body, whose nodes it holds as they will be.
+// A scope is a graph or a function body.
 type scope struct {
 	*raiser
-	graph    *onnxpb.GraphProto // nil if it is a function's
-	function *onnxpb.FunctionProto
+	graph    *onnxpb.GraphProto    // nil for a function
+	function *onnxpb.FunctionProto // nil for a graph
 	outer    *scope
-	nodes    []*onnxpb.NodeProto
+	nodes    []*onnxpb.NodeProto // after the changes so far
 
-	// origin holds the nodes that are ours to change: copies, and of what, or
-	// new ones.
+	// origin has the nodes that may be changed. It maps a copy to its original, and a
+	// new node to nil.
 	origin map[*onnxpb.NodeProto]*onnxpb.NodeProto
 
-	initializers []*onnxpb.TensorProto // to be added to a graph
-	leading      []*onnxpb.NodeProto   // to be put first in a function
-	constants    map[string]string     // names of the values of both by content
+	initializers []*onnxpb.TensorProto // to add to a graph
+	leading      []*onnxpb.NodeProto   // Constant nodes to add at the start of a function
+	constants    map[string]string     // names of both, by content
 
 	facts *facts
 }
@@ -58,7 +58,7 @@ func newRaiser(m *onnxpb.ModelProto, to int64, fresh func(string) string) *raise
 	return r
 }
 
-// scope returns the scope of a graph, making it at the first call.
+// scope returns the scope of a graph. The first call creates it.
 func (r *raiser) scope(g *onnxpb.GraphProto, outer *scope) *scope {
 	s := r.graphs[g]
 	if s == nil {
@@ -81,13 +81,13 @@ func newScope(r *raiser, outer *scope) *scope {
 // noOpset stands for a missing import of ai.onnx.
 const noOpset = math.MinInt64
 
-// raise takes a scope and all within from one opset to r.to.
+// raise raises a scope and its subgraphs from one opset to r.to.
 func (r *raiser) raise(s *scope, from int64) error {
 	if err := s.defined(from); err != nil {
 		return err
 	}
 	if from == noOpset {
-		return nil // defined found no node of ai.onnx
+		return nil // defined has found no node of ai.onnx
 	}
 	if from < oldest {
 		return fmt.Errorf("opset %d is older than %d, the oldest that can be raised; export the model again", from, oldest)
@@ -100,8 +100,8 @@ func (r *raiser) raise(s *scope, from int64) error {
 	return nil
 }
 
-// raiseFunction raises a function of the model, unless each of its operators
-// has the same definition at both opsets, and it gets no others.
+// raiseFunction raises a function of the model, unless all its operators have the same
+// definition at both opsets and the function is not growing.
 func (r *raiser) raiseFunction(f *onnxpb.FunctionProto, from int64, growing bool) error {
 	s := newScope(r, nil)
 	s.function, s.nodes = f, f.GetNode()
@@ -112,16 +112,16 @@ func (r *raiser) raiseFunction(f *onnxpb.FunctionProto, from int64, growing bool
 	return r.raise(s, from)
 }
 
-// defined reports the first node whose operator is not defined at an opset.
+// defined returns an error for the first node whose operator is not defined at an opset.
 func (s *scope) defined(opset int64) error {
 	for _, n := range s.nodes {
-		if op := n.GetOpType(); s.concerned(n) && (opset == noOpset || definition(op, opset) == 0) {
+		if op := n.GetOpType(); s.inDefaultDomain(n) && (opset == noOpset || definition(op, opset) == 0) {
 			reason := fmt.Sprintf("is not defined at opset %d of ai.onnx", opset)
 			switch {
 			case opset == noOpset:
 				reason = "the model does not import ai.onnx"
 			case operators[op].versions == nil:
-				reason = "is no operator of ai.onnx, and what it means at another opset is not known"
+				reason = "is no operator of ai.onnx, so its meaning at another opset is unknown"
 			}
 			return &Error{Op: op, Node: label(n), Reason: reason}
 		}
@@ -134,11 +134,11 @@ func (s *scope) defined(opset int64) error {
 	return nil
 }
 
-// same reports whether the operators of the scope have the same definitions at
-// an opset as at the one to raise to.
+// same reports whether the operators of the scope have the same definitions at opset and
+// at s.to.
 func (s *scope) same(opset int64) bool {
 	for _, n := range s.nodes {
-		if op := n.GetOpType(); s.concerned(n) && definition(op, opset) != definition(op, s.to) {
+		if op := n.GetOpType(); s.inDefaultDomain(n) && definition(op, opset) != definition(op, s.to) {
 			return false
 		}
 		for _, g := range subgraphs(n) {
@@ -150,7 +150,7 @@ func (s *scope) same(opset int64) bool {
 	return true
 }
 
-// step adapts the nodes of the scope, innermost first, to one opset.
+// step adapts the nodes of the scope to the next opset, subgraphs first.
 func (s *scope) step(version int64) error {
 	nodes := make([]*onnxpb.NodeProto, 0, len(s.nodes))
 	for _, n := range s.nodes {
@@ -160,7 +160,7 @@ func (s *scope) step(version int64) error {
 			}
 		}
 		adapt := adapterOf(n.GetOpType(), version)
-		if adapt == nil || !s.concerned(n) {
+		if adapt == nil || !s.inDefaultDomain(n) {
 			nodes = append(nodes, n)
 			continue
 		}
@@ -179,12 +179,13 @@ func (s *scope) step(version int64) error {
 	return nil
 }
 
-// concerned reports whether a node's operator is one of ai.onnx.
-func (s *scope) concerned(n *onnxpb.NodeProto) bool {
+// inDefaultDomain reports whether a node's operator is one of ai.onnx, and not a function
+// of the model.
+func (s *scope) inDefaultDomain(n *onnxpb.NodeProto) bool {
 	return isDefault(n.GetDomain()) && !s.local[n.GetOpType()]
 }
 
-// own returns the node itself if it may be changed, or a copy in its place.
+// own returns the node if it may be changed, else a copy.
 func (s *scope) own(n *onnxpb.NodeProto) *onnxpb.NodeProto {
 	if _, ok := s.origin[n]; ok {
 		return n
@@ -196,11 +197,11 @@ func (s *scope) own(n *onnxpb.NodeProto) *onnxpb.NodeProto {
 	return c
 }
 
-// commit puts the work into the model.
+// commit puts the changed nodes into the model.
 func (r *raiser) commit() {
 	for _, s := range r.graphs {
 		if len(s.origin) == 0 {
-			continue // shares its nodes with the model
+			continue // nothing changed
 		}
 		s.graph.Node = s.finished()
 		s.graph.Initializer = append(s.graph.Initializer, s.initializers...)
@@ -211,7 +212,7 @@ func (r *raiser) commit() {
 	}
 }
 
-// finished returns the nodes of the scope, changed ones at their old address.
+// finished returns the nodes of the scope. Changed nodes are at their old address.
 func (s *scope) finished() []*onnxpb.NodeProto {
 	nodes := slices.Concat(s.leading, s.nodes)
 	for i, n := range nodes {
@@ -223,8 +224,7 @@ func (s *scope) finished() []*onnxpb.NodeProto {
 	return nodes
 }
 
-// assign makes dst equal to src, fields and unknown fields, sharing their
-// contents.
+// assign copies all fields of src to dst, also unknown ones. The copy is shallow.
 func assign(dst, src *onnxpb.NodeProto) {
 	proto.Reset(dst)
 	d, s := dst.ProtoReflect(), src.ProtoReflect()
@@ -247,7 +247,7 @@ func subgraphs(n *onnxpb.NodeProto) []*onnxpb.GraphProto {
 	return gs
 }
 
-// label names a node for people.
+// label returns the name of a node for messages: its own or that of its first output.
 func label(n *onnxpb.NodeProto) string {
 	if n.GetName() != "" || len(n.GetOutput()) == 0 {
 		return n.GetName()

@@ -1,9 +1,9 @@
 package opset
 
-// oneAxis adapts Softmax, LogSoftmax and Hardmax. Before opset 13 they took
-// their input as a matrix of the dimensions before axis by those from axis on,
-// and worked on its rows; since then they work along one dimension. The two
-// agree on the last dimension. Elsewhere:
+// oneAxis adapts Softmax, LogSoftmax and Hardmax. Before opset 13 they flattened
+// their input to a matrix, [dimensions before axis, dimensions from axis on], and
+// normalized its rows. Since then they normalize along one dimension. For the last
+// dimension both are the same. Otherwise:
 //
 //	x ── Flatten(axis) ── Softmax(axis=-1) ── Reshape ── y
 //	└────────────────────── Shape ───────────────┘
@@ -31,6 +31,6 @@ func (e *edit) reshapeLike(x string) {
 		e.finish("Reshape", []string{shape})
 		return
 	}
-	// Without allowzero a dimension of 0 would be one to be copied.
+	// Without allowzero, a dimension of 0 would copy that of the input.
 	e.finish("Reshape", []string{shape}, intAttribute("allowzero", 1))
 }

@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// A history lists the opsets that published a definition of an operator, in
-// order. Those without an adapter changed nothing for nodes that exist.
+// A history lists the opsets that published a definition of an operator, in ascending
+// order. A step without an adapter is compatible: existing nodes stay unchanged.
 type history struct {
 	versions []int64
 	adapters map[int64]adapter
 }
 
-// An adapter rewrites a node of the definition before a step for the one after.
+// An adapter rewrites a node from the definition before a step to the one after it.
 type adapter func(*edit) error
 
 func since(versions ...int64) history {
 	return history{versions: versions, adapters: map[int64]adapter{}}
 }
 
-// adapt names the adapter for the definition of the given version.
+// adapt sets the adapter for the step to the given version.
 func (h history) adapt(version int64, a adapter) history {
 	h.adapters[version] = a
 	return h
@@ -44,7 +44,7 @@ type Step struct {
 	Adapted bool   `json:"adapted"` // nodes are rewritten; false: compatible, or the operator's first version
 }
 
-// Steps yields all versions of all operators that the package knows.
+// Steps yields all versions of all operators.
 func Steps() iter.Seq[Step] {
 	return func(yield func(Step) bool) {
 		for _, op := range slices.Sorted(maps.Keys(operators)) {
@@ -58,21 +58,21 @@ func Steps() iter.Seq[Step] {
 	}
 }
 
-// operators is the history of every operator of ai.onnx. Compatible steps that
-// look otherwise at first sight:
+// operators has the history of every operator of ai.onnx. Some steps are compatible
+// although they may not look so:
 //
 //   - AveragePool, MaxPool 22 with ceil_mode: windows that start in the padding
-//     were never meant to count; ONNX and ONNX Runtime skip them at any opset.
+//     were never intended; ONNX and ONNX Runtime skip them at any opset.
 //   - AveragePool 11 and 19, ConvTranspose 11: formulas for auto_pad corrected,
 //     behavior kept.
 //   - Cast, CastLike 24: the table of special values corrected (infinity
 //     saturates in the fnuz types too), behavior kept.
-//   - Mod 13: fmod=1 with integers dropped from the text, not from the types,
-//     and back at 28.
+//   - Mod 13: the text no longer has fmod=1 with integers, but the types do; opset 28
+//     has it again.
 //   - OneHot 11: negative indices, which 9 forbids, count from the end.
-//   - QuantizeLinear, DequantizeLinear 13: a scale of one element is per tensor
-//     with any axis.
-//   - Range 27: intermediate type for float16 and bfloat16, which it adds.
+//   - QuantizeLinear, DequantizeLinear 13: a scale with one element is per tensor
+//     for any axis.
+//   - Range 27: an intermediate type for float16 and bfloat16, which are new there.
 var operators = map[string]history{
 	"Abs":                       since(1, 6, 13),
 	"Acos":                      since(7, 22),

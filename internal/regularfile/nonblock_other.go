@@ -2,5 +2,5 @@
 
 package regularfile
 
-// Nonblock is no flag here: pipes have names of their own.
+// Nonblock is not needed here: named pipes are not in the file system.
 const Nonblock = 0

@@ -4,5 +4,5 @@ package regularfile
 
 import "syscall"
 
-// Nonblock is the flag that keeps the opening of a pipe from waiting for its writer.
+// Nonblock keeps os.OpenFile from waiting for the writer of a pipe.
 const Nonblock = syscall.O_NONBLOCK

@@ -1,6 +1,5 @@
-// Package regularfile opens files that have to be regular ones, whatever lies at their
-// path by then: a pipe that nobody writes to would keep its reader waiting forever,
-// and a device may have no end.
+// Package regularfile opens regular files only. Reading a pipe that nobody writes to would
+// block forever, and a device may have no end.
 package regularfile
 
 import (
@@ -9,10 +8,10 @@ import (
 	"os"
 )
 
-// ErrNot is the error, within an *fs.PathError, for what is no regular file.
+// ErrNot says that a path names no regular file. It comes in an *fs.PathError.
 var ErrNot = errors.New("not a regular file")
 
-// Open opens a regular file for reading and tells its size.
+// Open opens a regular file for reading and returns its size.
 func Open(path string) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|Nonblock, 0)
 	if err != nil {

@@ -3,8 +3,8 @@
 //	mkmodel [-seed N] KIND FILE
 //	mkmodel [-seed N] [-layers L] [-k K] [-n N] [-float16] [-transb] [-embedded] big FILE
 //
-// Without arguments it lists the kinds. A big model is L MatMuls of K×N with
-// their weights in FILE.data.
+// Without arguments it lists the kinds. A big model is L MatMuls of K×N, with the
+// weights in FILE.data.
 package main
 
 import (
@@ -18,12 +18,12 @@ import (
 func main() {
 	seed := flag.Uint64("seed", 1, "seed of the weights")
 	big := testmodels.Big{}
-	flag.IntVar(&big.Layers, "layers", 24, "MatMuls of a big model")
-	flag.IntVar(&big.K, "k", 4096, "rows of its weights")
-	flag.IntVar(&big.N, "n", 11008, "columns of its weights")
-	flag.BoolVar(&big.Float16, "float16", false, "weights of float16 instead of float32")
-	flag.BoolVar(&big.TransB, "transb", false, "Gemms with transB=1 instead of MatMuls")
-	flag.BoolVar(&big.Embedded, "embedded", false, "weights in the model file, which may have 2 GiB")
+	flag.IntVar(&big.Layers, "layers", 24, "number of MatMuls of a big model")
+	flag.IntVar(&big.K, "k", 4096, "rows of the weights of a big model")
+	flag.IntVar(&big.N, "n", 11008, "columns of the weights of a big model")
+	flag.BoolVar(&big.Float16, "float16", false, "float16 instead of float32 in a big model")
+	flag.BoolVar(&big.TransB, "transb", false, "Gemms with transB=1 instead of MatMuls in a big model")
+	flag.BoolVar(&big.Embedded, "embedded", false, "weights in FILE, at most 2 GiB, in a big model")
 	flag.Usage = usage
 	flag.Parse()
 	big.Seed = *seed

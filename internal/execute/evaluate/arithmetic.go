@@ -11,11 +11,11 @@ import (
 	"onnxquant/internal/execute"
 )
 
-// elementwise has gorgonnx apply an operator to tensors of the same shape, or to
-// one, element by element.
+// elementwise applies an operator of gorgonnx to one tensor or to tensors of the same
+// shape.
 func elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
 	if !in[0].IsFloat() {
-		return nil, beyond("elements of type %v", in[0].DType)
+		return nil, unsupported("elements of type %v", in[0].DType)
 	}
 	n := int64(in[0].Len())
 	if n == 0 {
@@ -29,20 +29,20 @@ func elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
 	return reshaped(t, in[0].Dims)
 }
 
-// binary stretches two tensors to the same shape and applies an operator of
-// gorgonnx.
+// binary broadcasts two tensors and applies an operator of gorgonnx.
 func binary(op string, a, b *execute.Tensor) (*execute.Tensor, error) {
 	if a.DType != b.DType {
 		return nil, errTypes
 	}
-	pair, err := stretched(a, b)
+	pair, err := broadcastAll(a, b)
 	if err != nil {
 		return nil, err
 	}
 	return elementwise(op, pair...)
 }
 
-func stretched(in ...*execute.Tensor) ([]*execute.Tensor, error) {
+// broadcastAll expands tensors to their common shape.
+func broadcastAll(in ...*execute.Tensor) ([]*execute.Tensor, error) {
 	var shapes [][]int64
 	for _, t := range in {
 		shapes = append(shapes, t.Dims)
@@ -71,7 +71,7 @@ func integers(a, b *execute.Tensor, f func(a, b int64) int64) (*execute.Tensor, 
 	if a.DType != b.DType || a.IsFloat() {
 		return nil, errTypes
 	}
-	pair, err := stretched(a, b)
+	pair, err := broadcastAll(a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -86,16 +86,18 @@ func logic(f func(a, b int64) int64) func(*call) ([]*execute.Tensor, error) {
 	return func(c *call) ([]*execute.Tensor, error) { return one(integers(c.in[0], c.in[1], f)) }
 }
 
-// matMul multiplies matrices, stacks of them, and vectors, as numpy does.
+// matMul multiplies matrices, stacks of matrices and vectors as numpy.matmul does. The
+// result may have merged leading dimensions, or dimensions of size 1 for vectors: the
+// caller reshapes it.
 func matMul(a, b *execute.Tensor) (*execute.Tensor, error) {
 	if a.DType != b.DType {
 		return nil, errTypes
 	}
 	if !a.IsFloat() {
-		return nil, beyond("elements of type %v", a.DType)
+		return nil, unsupported("elements of type %v", a.DType)
 	}
 	if len(a.Dims) == 0 || len(b.Dims) == 0 {
-		return nil, errors.New("a factor is a scalar")
+		return nil, errors.New("an operand is a scalar")
 	}
 	ad, bd := a.Dims, b.Dims
 	if len(ad) == 1 {
@@ -106,7 +108,7 @@ func matMul(a, b *execute.Tensor) (*execute.Tensor, error) {
 	}
 	m, k, n := ad[len(ad)-2], ad[len(ad)-1], bd[len(bd)-1]
 	if bd[len(bd)-2] != k {
-		return nil, fmt.Errorf("dims %v and %v do not go together", a.Dims, b.Dims)
+		return nil, fmt.Errorf("cannot multiply matrices with dims %v and %v", a.Dims, b.Dims)
 	}
 	lead, err := broadcast(ad[:len(ad)-2], bd[:len(bd)-2])
 	if err != nil {
@@ -145,7 +147,7 @@ func matMul(a, b *execute.Tensor) (*execute.Tensor, error) {
 			return nil, err
 		}
 		if copy(out.Data[i*m*n*size:], z.Data) != int(m*n*size) {
-			return nil, beyond("gorgonnx returns dims %v", z.Dims)
+			return nil, unsupported("gorgonnx returns dims %v", z.Dims)
 		}
 	}
 	return out, nil
@@ -174,7 +176,7 @@ func runMatMul(c *call) ([]*execute.Tensor, error) {
 func runGemm(c *call) ([]*execute.Tensor, error) {
 	a, b := c.in[0], c.in[1]
 	if len(a.Dims) != 2 || len(b.Dims) != 2 {
-		return nil, errors.New("a factor is no matrix")
+		return nil, errors.New("an operand is not a matrix")
 	}
 	var err error
 	if c.int("transA", 0) != 0 {
@@ -217,14 +219,14 @@ func scaled(t *execute.Tensor, by float32) (*execute.Tensor, error) {
 	return binary("Mul", t, s)
 }
 
-// mapped applies a function to each element of a floating-point tensor.
+// mapped is an operator that applies f to each element of a float tensor.
 func mapped(f func(float64) float64) func(*call) ([]*execute.Tensor, error) {
 	return func(c *call) ([]*execute.Tensor, error) { return one(mapFloats(c.in[0], f)) }
 }
 
 func mapFloats(t *execute.Tensor, f func(float64) float64) (*execute.Tensor, error) {
 	if !t.IsFloat() {
-		return nil, beyond("elements of type %v", t.DType)
+		return nil, unsupported("elements of type %v", t.DType)
 	}
 	x := t.Float64s()
 	for i := range x {
@@ -233,20 +235,20 @@ func mapFloats(t *execute.Tensor, f func(float64) float64) (*execute.Tensor, err
 	return execute.FromFloat64s(t.DType, t.Dims, x)
 }
 
-// folded combines tensors of floating-point numbers, element by element.
-func folded(f func(a, b float64) float64) func(*call) ([]*execute.Tensor, error) {
+// variadic is an operator that combines any number of float tensors, element by element.
+func variadic(f func(a, b float64) float64) func(*call) ([]*execute.Tensor, error) {
 	return func(c *call) ([]*execute.Tensor, error) {
 		if slices.Contains(c.in, nil) {
-			return nil, errors.New("one of its inputs is missing")
+			return nil, errMissingInput
 		}
-		in, err := stretched(c.in...)
+		in, err := broadcastAll(c.in...)
 		if err != nil {
 			return nil, err
 		}
 		x := in[0].Float64s()
 		for _, t := range in {
 			if t.DType != in[0].DType || !t.IsFloat() {
-				return nil, beyond("elements of type %v", t.DType)
+				return nil, unsupported("elements of type %v", t.DType)
 			}
 			for i, v := range t.Float64s() {
 				x[i] = f(x[i], v)
@@ -280,12 +282,12 @@ func runClip(c *call) ([]*execute.Tensor, error) {
 }
 
 func runPow(c *call) ([]*execute.Tensor, error) {
-	pair, err := stretched(c.in[0], c.in[1])
+	pair, err := broadcastAll(c.in[0], c.in[1])
 	if err != nil {
 		return nil, err
 	}
 	if !pair[0].IsFloat() {
-		return nil, beyond("elements of type %v", pair[0].DType)
+		return nil, unsupported("elements of type %v", pair[0].DType)
 	}
 	x, y := pair[0].Float64s(), pair[1].Float64s()
 	for i := range x {
@@ -294,36 +296,37 @@ func runPow(c *call) ([]*execute.Tensor, error) {
 	return one(execute.FromFloat64s(pair[0].DType, pair[0].Dims, x))
 }
 
-// comparison has operators on two tensors that say something of each pair.
+// comparison is an operator that compares pairs of elements. holds maps the order of a
+// pair, as of cmp.Compare, to the result; with NaN the result is false.
 func comparison(holds func(order int) bool) operator {
 	return operator{2, nil, func(c *call) ([]*execute.Tensor, error) {
 		if c.in[0].DType != c.in[1].DType {
 			return nil, errTypes
 		}
-		pair, err := stretched(c.in[0], c.in[1])
+		pair, err := broadcastAll(c.in[0], c.in[1])
 		if err != nil {
 			return nil, err
 		}
-		truth := make([]int64, pair[0].Len())
-		say := func(i, order int) {
+		result := make([]int64, pair[0].Len())
+		set := func(i, order int) {
 			if holds(order) {
-				truth[i] = 1
+				result[i] = 1
 			}
 		}
 		if pair[0].IsFloat() {
 			x, y := pair[0].Float64s(), pair[1].Float64s()
 			for i := range x {
 				if x[i] == x[i] && y[i] == y[i] {
-					say(i, cmp.Compare(x[i], y[i]))
+					set(i, cmp.Compare(x[i], y[i]))
 				}
 			}
 		} else {
 			x, y := pair[0].Int64s(), pair[1].Int64s()
 			for i := range x {
-				say(i, cmp.Compare(x[i], y[i]))
+				set(i, cmp.Compare(x[i], y[i]))
 			}
 		}
-		return one(execute.FromInt64s(dtype.Bool, pair[0].Dims, truth))
+		return one(execute.FromInt64s(execute.Bool, pair[0].Dims, result))
 	}}
 }
 
@@ -339,14 +342,14 @@ func runWhere(c *call) ([]*execute.Tensor, error) {
 	if c.in[1].DType != c.in[2].DType {
 		return nil, errTypes
 	}
-	in, err := stretched(c.in...)
+	in, err := broadcastAll(c.in...)
 	if err != nil {
 		return nil, err
 	}
 	out := &execute.Tensor{DType: in[1].DType, Dims: in[1].Dims, Data: slices.Clone(in[2].Data)}
 	size := out.Size()
-	for i, truth := range in[0].Int64s() {
-		if truth != 0 {
+	for i, condition := range in[0].Int64s() {
+		if condition != 0 {
 			copy(out.Data[i*size:(i+1)*size], in[1].Data[i*size:])
 		}
 	}
@@ -358,7 +361,7 @@ func runCast(c *call) ([]*execute.Tensor, error) {
 	whole := map[dtype.DType]bool{dtype.Bool: true, dtype.Int64: true, dtype.Int32: true, dtype.Int16: true,
 		dtype.Int8: true, dtype.Uint64: true, dtype.Uint32: true, dtype.Uint16: true, dtype.Uint8: true}
 	if !t.IsFloat() && !whole[t.DType] || !to.Float() && !whole[to] {
-		return nil, beyond("a cast from %v to %v", t.DType, to)
+		return nil, unsupported("cast from %v to %v", t.DType, to)
 	}
 	switch {
 	case to.Float():

@@ -8,10 +8,10 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// operator is what the evaluator knows of an operator.
+// operator implements an ONNX operator.
 type operator struct {
-	inputs     int      // that must be there
-	attributes []string // that run minds, or that do not change what it does
+	inputs     int      // number of required inputs
+	attributes []string // attributes that run handles or may ignore
 	run        func(*call) ([]*execute.Tensor, error)
 }
 
@@ -20,11 +20,12 @@ type call struct {
 	*evaluator
 	scope *scope
 	node  *onnxpb.NodeProto
-	in    []*execute.Tensor // nil for those left out
+	in    []*execute.Tensor // nil for absent ones
 }
 
-func beyond(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{execute.ErrBeyond}, args...)...)
+// unsupported returns an error that wraps execute.ErrUnsupported.
+func unsupported(format string, args ...any) error {
+	return fmt.Errorf("%w: "+format, append([]any{execute.ErrUnsupported}, args...)...)
 }
 
 // input returns an optional input, or nil.
@@ -44,36 +45,36 @@ func (c *call) attribute(name string) *onnxpb.AttributeProto {
 	return nil
 }
 
-func (c *call) int(name string, otherwise int64) int64 {
+func (c *call) int(name string, unset int64) int64 {
 	if a := c.attribute(name); a != nil {
 		return a.GetI()
 	}
-	return otherwise
+	return unset
 }
 
-func (c *call) float(name string, otherwise float32) float32 {
+func (c *call) float(name string, unset float32) float32 {
 	if a := c.attribute(name); a != nil {
 		return a.GetF()
 	}
-	return otherwise
+	return unset
 }
 
-func (c *call) text(name, otherwise string) string {
+func (c *call) text(name, unset string) string {
 	if a := c.attribute(name); a != nil {
 		return string(a.GetS())
 	}
-	return otherwise
+	return unset
 }
 
-func (c *call) ints(name string, otherwise []int64) []int64 {
+func (c *call) ints(name string, unset []int64) []int64 {
 	if a := c.attribute(name); a != nil {
 		return a.GetInts()
 	}
-	return otherwise
+	return unset
 }
 
-// list returns a list of integers that older opsets have as an attribute and newer
-// ones as an input. It is nil if there is none.
+// list returns a list of integers that is an input in newer opsets and an attribute in
+// older ones, or nil.
 func (c *call) list(input int, name string) []int64 {
 	if t := c.input(input); t != nil {
 		return t.Int64s()
@@ -81,18 +82,18 @@ func (c *call) list(input int, name string) []int64 {
 	return c.ints(name, nil)
 }
 
-// axis returns an axis from 0 on, of a tensor of the given rank.
+// axis checks an axis of a tensor of the given rank. A negative one counts from the last.
 func axis(a int64, rank int) (int, error) {
 	if a < 0 {
 		a += int64(rank)
 	}
 	if a < 0 || a >= int64(rank) {
-		return 0, fmt.Errorf("axis %d of %d dimensions", a, rank)
+		return 0, fmt.Errorf("axis %d of a tensor with %d dimensions", a, rank)
 	}
 	return int(a), nil
 }
 
-// axes marks axes of a tensor of the given rank.
+// axes marks the listed axes of a tensor of the given rank.
 func axes(list []int64, rank int) ([]bool, error) {
 	marks := make([]bool, rank)
 	for _, a := range list {
@@ -113,16 +114,20 @@ func product(dims []int64) int64 {
 	return n
 }
 
+// one is the result of an operator with one output.
 func one(t *execute.Tensor, err error) ([]*execute.Tensor, error) {
 	return []*execute.Tensor{t}, err
 }
 
-// reshaped gives the elements of t other dims, of the same product.
+// reshaped returns t with other dims. It shares the elements.
 func reshaped(t *execute.Tensor, dims []int64) (*execute.Tensor, error) {
 	if product(dims) != int64(t.Len()) {
-		return nil, fmt.Errorf("dims %v for %d elements", dims, t.Len())
+		return nil, fmt.Errorf("%d elements do not fit dims %v", t.Len(), dims)
 	}
 	return &execute.Tensor{DType: t.DType, Dims: dims, Data: t.Data}, nil
 }
 
-var errTypes = errors.New("its inputs have different types")
+var (
+	errTypes        = errors.New("its inputs have different types")
+	errMissingInput = errors.New("a required input is missing")
+)

@@ -10,54 +10,53 @@ import (
 	"onnxquant/internal/execute"
 )
 
-// window is how a kernel moves over the spatial axes, of which there are one or
-// two; for gorgonnx there are always two.
+// window describes how a kernel moves over one or two spatial axes.
 type window struct {
 	kernel, strides, dilations []int64
-	before, behind             []int64 // padding
+	before, after              []int64 // padding
 }
 
-// window reads the attributes of a convolution or a pooling, for spatial dims.
+// window reads the attributes of a convolution or pooling over axes of the given sizes.
 func (c *call) window(spatial, kernel []int64) (*window, error) {
 	n := len(spatial)
 	if n < 1 || n > 2 {
-		return nil, beyond("%d spatial dimensions", n)
+		return nil, unsupported("%d spatial dimensions", n)
 	}
 	ones := slices.Repeat([]int64{1}, n)
 	pads := c.ints("pads", make([]int64, 2*n))
 	w := &window{kernel: c.ints("kernel_shape", kernel), strides: c.ints("strides", ones), dilations: c.ints("dilations", ones)}
 	if len(w.kernel) != n || len(w.strides) != n || len(w.dilations) != n || len(pads) != 2*n || kernel != nil && !slices.Equal(kernel, w.kernel) {
-		return nil, fmt.Errorf("kernel %v, strides %v, dilations %v, pads %v for %d spatial dimensions", w.kernel, w.strides, w.dilations, pads, n)
+		return nil, fmt.Errorf("kernel_shape %v, strides %v, dilations %v, pads %v do not fit the kernel or %d spatial dimensions", w.kernel, w.strides, w.dilations, pads, n)
 	}
 	for i := range n {
 		if w.kernel[i] < 1 || w.strides[i] < 1 || w.dilations[i] < 1 || w.extent(i) > execute.MaxBytes {
-			return nil, fmt.Errorf("kernel %v, strides %v, dilations %v", w.kernel, w.strides, w.dilations)
+			return nil, fmt.Errorf("kernel_shape %v, strides %v, dilations %v: too small or too large", w.kernel, w.strides, w.dilations)
 		}
 	}
-	w.before, w.behind = slices.Clone(pads[:n]), slices.Clone(pads[n:])
+	w.before, w.after = slices.Clone(pads[:n]), slices.Clone(pads[n:])
 	switch how := c.text("auto_pad", "NOTSET"); how {
 	case "NOTSET":
 	case "VALID":
-		w.before, w.behind = make([]int64, n), make([]int64, n)
+		w.before, w.after = make([]int64, n), make([]int64, n)
 	case "SAME_UPPER", "SAME_LOWER":
 		for i, d := range spatial {
 			steps := (d + w.strides[i] - 1) / w.strides[i]
 			all := max((steps-1)*w.strides[i]+w.extent(i)-d, 0)
-			w.before[i], w.behind[i] = all/2, all-all/2
+			w.before[i], w.after[i] = all/2, all-all/2
 			if how == "SAME_LOWER" {
-				w.before[i], w.behind[i] = w.behind[i], w.before[i]
+				w.before[i], w.after[i] = w.after[i], w.before[i]
 			}
 		}
 	default:
-		return nil, beyond("auto_pad %q", how)
+		return nil, unsupported("auto_pad %q", how)
 	}
 	return w, nil
 }
 
-// extent is how many elements the kernel spans along a spatial axis.
+// extent returns the size of the dilated kernel along a spatial axis.
 func (w *window) extent(i int) int64 { return (w.kernel[i]-1)*w.dilations[i] + 1 }
 
-// image gives a tensor [a, b, spatial…] two spatial dimensions.
+// image reshapes [n, c, x] to [n, c, 1, x]: gorgonnx wants two spatial axes.
 func image(t *execute.Tensor) (*execute.Tensor, error) {
 	if len(t.Dims) == 3 {
 		return reshaped(t, []int64{t.Dims[0], t.Dims[1], 1, t.Dims[2]})
@@ -65,23 +64,24 @@ func image(t *execute.Tensor) (*execute.Tensor, error) {
 	return t, nil
 }
 
-// plane gives a pair for two spatial dimensions.
-func plane(of []int64, otherwise int64) []int64 {
-	if len(of) == 1 {
-		return []int64{otherwise, of[0]}
+// plane returns a pair of numbers for two spatial axes. first is that of an axis that
+// image added.
+func plane(numbers []int64, first int64) []int64 {
+	if len(numbers) == 1 {
+		return []int64{first, numbers[0]}
 	}
-	return of
+	return numbers
 }
 
-// spatialPad pads the spatial axes of an image.
-func spatialPad(t *execute.Tensor, before, behind []int64, element []byte) (*execute.Tensor, error) {
+// spatialPad pads the spatial axes of an image with the element.
+func spatialPad(t *execute.Tensor, before, after []int64, element []byte) (*execute.Tensor, error) {
 	front := append([]int64{0, 0}, plane(before, 0)...)
-	back := append([]int64{0, 0}, plane(behind, 0)...)
+	back := append([]int64{0, 0}, plane(after, 0)...)
 	return pad(t, front, back, element)
 }
 
-// spread puts the spatial elements of an image steps apart, with zeros between.
-func spread(t *execute.Tensor, steps []int64) (*execute.Tensor, error) {
+// dilate inserts steps-1 zeros between neighbours along each spatial axis.
+func dilate(t *execute.Tensor, steps []int64) (*execute.Tensor, error) {
 	by := plane(steps, 1)
 	if by[0] == 1 && by[1] == 1 {
 		return t, nil
@@ -107,7 +107,7 @@ func correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
 		return nil, errTypes
 	}
 	if x.Dims[1] != k.Dims[1] || x.Dims[2] < k.Dims[2] || x.Dims[3] < k.Dims[3] || len(x.Data) == 0 || len(k.Data) == 0 {
-		return nil, fmt.Errorf("a kernel of dims %v on an image of dims %v", k.Dims, x.Dims)
+		return nil, errKernel(k.Dims, x.Dims)
 	}
 	by = plane(by, 1)
 	want := []int64{x.Dims[0], k.Dims[0], (x.Dims[2]-k.Dims[2])/by[0] + 1, (x.Dims[3]-k.Dims[3])/by[1] + 1}
@@ -116,16 +116,21 @@ func correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
 		return nil, err
 	}
 	if product(want) != int64(y.Len()) {
-		return nil, beyond("gorgonnx returns dims %v, not %v", y.Dims, want)
+		return nil, unsupported("gorgonnx returns dims %v, not %v", y.Dims, want)
 	}
 	return reshaped(y, want)
 }
 
-// grouped cuts x into groups along axis 1 and k along axis 0, correlates
-// them pairwise and puts the results side by side.
-func grouped(x, k *execute.Tensor, groups int64, kernels func(k *execute.Tensor) (*execute.Tensor, error), by []int64) (*execute.Tensor, error) {
+// errKernel says that a kernel does not fit an image.
+func errKernel(kernel, image []int64) error {
+	return fmt.Errorf("a kernel with dims %v does not fit an image with dims %v", kernel, image)
+}
+
+// grouped splits x into groups along axis 1 and k along axis 0, transforms the kernels of
+// each group, correlates, and concatenates the results.
+func grouped(x, k *execute.Tensor, groups int64, transform func(k *execute.Tensor) (*execute.Tensor, error), by []int64) (*execute.Tensor, error) {
 	if groups < 1 || x.Dims[1]%groups != 0 || k.Dims[0]%groups != 0 {
-		return nil, fmt.Errorf("%d groups for dims %v and %v", groups, x.Dims, k.Dims)
+		return nil, fmt.Errorf("cannot split dims %v and %v into %d groups", x.Dims, k.Dims, groups)
 	}
 	var parts []*execute.Tensor
 	for g := range groups {
@@ -138,7 +143,7 @@ func grouped(x, k *execute.Tensor, groups int64, kernels func(k *execute.Tensor)
 		if err != nil {
 			return nil, err
 		}
-		if ks, err = kernels(ks); err != nil {
+		if ks, err = transform(ks); err != nil {
 			return nil, err
 		}
 		y, err := correlate(xs, ks, by)
@@ -150,8 +155,7 @@ func grouped(x, k *execute.Tensor, groups int64, kernels func(k *execute.Tensor)
 	return concat(parts, 1)
 }
 
-// finish adds a bias per channel, and drops the spatial dimension that image
-// added.
+// finish adds a bias per channel, and removes the axis that image added.
 func finish(y, bias *execute.Tensor, rank int) (*execute.Tensor, error) {
 	if bias != nil {
 		column, err := reshaped(bias, []int64{int64(bias.Len()), 1, 1})
@@ -171,7 +175,7 @@ func finish(y, bias *execute.Tensor, rank int) (*execute.Tensor, error) {
 func (c *call) convolution() (x, k *execute.Tensor, w *window, err error) {
 	x, k = c.in[0], c.in[1]
 	if len(x.Dims) != len(k.Dims) || len(x.Dims) < 3 {
-		return nil, nil, nil, fmt.Errorf("a kernel of dims %v on an image of dims %v", k.Dims, x.Dims)
+		return nil, nil, nil, errKernel(k.Dims, x.Dims)
 	}
 	if w, err = c.window(x.Dims[2:], k.Dims[2:]); err != nil {
 		return
@@ -188,22 +192,22 @@ func runConv(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if x, err = spatialPad(x, w.before, w.behind, make([]byte, x.Size())); err != nil {
+	if x, err = spatialPad(x, w.before, w.after, make([]byte, x.Size())); err != nil {
 		return nil, err
 	}
-	spreadKernel := func(k *execute.Tensor) (*execute.Tensor, error) { return spread(k, w.dilations) }
-	y, err := grouped(x, k, c.int("group", 1), spreadKernel, w.strides)
+	dilated := func(k *execute.Tensor) (*execute.Tensor, error) { return dilate(k, w.dilations) }
+	y, err := grouped(x, k, c.int("group", 1), dilated, w.strides)
 	if err != nil {
 		return nil, err
 	}
 	return one(finish(y, c.input(2), len(c.in[0].Dims)))
 }
 
-// runConvTranspose spreads the image by the strides and slides the kernels, turned
-// round, over it.
+// runConvTranspose dilates the image by the strides and correlates it with the flipped
+// kernels.
 func runConvTranspose(c *call) ([]*execute.Tensor, error) {
 	if how := c.text("auto_pad", "NOTSET"); how != "NOTSET" {
-		return nil, beyond("auto_pad %q", how)
+		return nil, unsupported("auto_pad %q", how)
 	}
 	x, k, w, err := c.convolution()
 	if err != nil {
@@ -211,29 +215,29 @@ func runConvTranspose(c *call) ([]*execute.Tensor, error) {
 	}
 	extra := c.ints("output_padding", make([]int64, len(w.kernel)))
 	if len(extra) != len(w.kernel) {
-		return nil, fmt.Errorf("output_padding %v", extra)
+		return nil, fmt.Errorf("output_padding %v for %d spatial dimensions", extra, len(w.kernel))
 	}
-	before, behind := make([]int64, len(w.kernel)), make([]int64, len(w.kernel))
+	before, after := make([]int64, len(w.kernel)), make([]int64, len(w.kernel))
 	for i := range before {
 		before[i] = w.extent(i) - 1 - w.before[i]
-		behind[i] = w.extent(i) - 1 - w.behind[i] + extra[i]
+		after[i] = w.extent(i) - 1 - w.after[i] + extra[i]
 	}
-	if x, err = spread(x, w.strides); err != nil {
+	if x, err = dilate(x, w.strides); err != nil {
 		return nil, err
 	}
-	if x, err = spatialPad(x, before, behind, make([]byte, x.Size())); err != nil {
+	if x, err = spatialPad(x, before, after, make([]byte, x.Size())); err != nil {
 		return nil, err
 	}
-	turned := func(k *execute.Tensor) (*execute.Tensor, error) {
+	flipped := func(k *execute.Tensor) (*execute.Tensor, error) {
 		s := strides(k.Dims)
 		last := (k.Dims[2]-1)*s[2] + (k.Dims[3]-1)*s[3]
 		k, err := view(k, []int64{k.Dims[1], k.Dims[0], k.Dims[2], k.Dims[3]}, []int64{s[1], s[0], -s[2], -s[3]}, last)
 		if err != nil {
 			return nil, err
 		}
-		return spread(k, w.dilations)
+		return dilate(k, w.dilations)
 	}
-	y, err := grouped(x, k, c.int("group", 1), turned, []int64{1, 1})
+	y, err := grouped(x, k, c.int("group", 1), flipped, []int64{1, 1})
 	if err != nil {
 		return nil, err
 	}
@@ -243,29 +247,29 @@ func runConvTranspose(c *call) ([]*execute.Tensor, error) {
 func runMaxPool(c *call) ([]*execute.Tensor, error) {
 	t := c.in[0]
 	if !t.IsFloat() || len(t.Dims) < 3 || len(c.node.Output) > 1 || c.int("ceil_mode", 0) != 0 {
-		return nil, beyond("ceil_mode, indices, or elements of type %v", t.DType)
+		return nil, unsupported("ceil_mode, an output Indices, dims %v or type %v", t.Dims, t.DType)
 	}
 	w, err := c.window(t.Dims[2:], nil)
 	if err != nil {
 		return nil, err
 	}
 	if slices.Max(w.dilations) > 1 {
-		return nil, beyond("dilations %v", w.dilations)
+		return nil, unsupported("dilations %v", w.dilations)
 	}
 	rank := len(t.Dims)
 	if t, err = image(t); err != nil {
 		return nil, err
 	}
-	if t, err = spatialPad(t, w.before, w.behind, lowest(t.DType)); err != nil {
+	if t, err = spatialPad(t, w.before, w.after, lowest(t.DType)); err != nil {
 		return nil, err
 	}
 	kernel, by := plane(w.kernel, 1), plane(w.strides, 1)
 	if t.Dims[2] < kernel[0] || t.Dims[3] < kernel[1] || len(t.Data) == 0 {
-		return nil, fmt.Errorf("a kernel of %v on an image of dims %v", kernel, t.Dims)
+		return nil, errKernel(kernel, t.Dims)
 	}
 	rows, columns := (t.Dims[2]-kernel[0])/by[0]+1, (t.Dims[3]-kernel[1])/by[1]+1
-	// gorgonnx refuses a kernel as large as the image: let it find more, of which
-	// the first are wanted.
+	// gorgonnx refuses a kernel as large as the image: pad the image by one more row and
+	// column, and slice off the extra outputs.
 	if t, err = spatialPad(t, []int64{0, 0}, []int64{1, 1}, lowest(t.DType)); err != nil {
 		return nil, err
 	}
@@ -275,7 +279,7 @@ func runMaxPool(c *call) ([]*execute.Tensor, error) {
 	}
 	all := []int64{t.Dims[0], t.Dims[1], (t.Dims[2]-kernel[0])/by[0] + 1, (t.Dims[3]-kernel[1])/by[1] + 1}
 	if y, err = reshaped(y, all); err != nil {
-		return nil, beyond("gorgonnx returns %w", err)
+		return nil, unsupported("gorgonnx returns %w", err)
 	}
 	if y, err = slice(y, 2, 0, rows); err != nil {
 		return nil, err
@@ -286,10 +290,10 @@ func runMaxPool(c *call) ([]*execute.Tensor, error) {
 	return one(finish(y, nil, rank))
 }
 
-// lowest is the element that no other one is below.
-func lowest(typ dtype.DType) []byte {
-	switch typ {
-	case dtype.Float16:
+// lowest returns -Inf as an element of the type.
+func lowest(dtype modelfile.DType) []byte {
+	switch dtype {
+	case modelfile.Float16:
 		return []byte{0, 0xfc}
 	case dtype.BFloat16:
 		return []byte{0x80, 0xff}

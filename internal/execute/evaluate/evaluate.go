@@ -1,21 +1,20 @@
 // Package evaluate runs ONNX models in pure Go.
 //
-// It walks the graph node by node. Arithmetic on floating-point numbers is done by
-// gorgonnx, the backend of onnx-go: MatMul, Conv, MaxPool, the four operations and
-// the usual functions. Around that, this package moves elements: it broadcasts,
-// transposes, pads, slices, gathers, cuts convolutions into groups. It has the
-// operators of small perceptrons, convolutional networks and transformers;
-// anything else, and every attribute it does not know, is an error that wraps
-// execute.ErrBeyond and names the node. Float16 and bfloat16 are computed in
-// float32, and rounded behind each node.
+// It walks the graph node by node. gorgonnx, the backend of onnx-go, does the
+// floating-point arithmetic: MatMul, Conv, MaxPool, Add, Sub, Mul, Div and functions
+// such as Exp. This package does the rest: it broadcasts, transposes, pads, slices,
+// gathers and splits convolutions into groups.
 //
-// Contents of initializers are read where a node needs them and forgotten behind
-// it, and so is every value behind its last reader.
+// It has the operators of small perceptrons, convolutional networks and transformers.
+// An unknown operator or attribute is an error that names the node and wraps
+// execute.ErrUnsupported. Float16 and bfloat16 nodes compute in float32 and round
+// their outputs.
+//
+// A node loads the initializers it reads. Values are dropped after their last reader.
 package evaluate
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -65,18 +64,18 @@ type evaluator struct {
 	ctx   context.Context
 	model *modelfile.Model
 	opset int64
-	held  int // bytes of values, those that share their elements counted each
+	held  int // bytes of all values; values that share memory count twice
 }
 
-// maxHeld bounds the values that are held at a time.
+// maxHeld limits evaluator.held.
 const maxHeld = 1 << 30
 
-// scope has the values of a graph that runs.
+// scope has the values of a running graph.
 type scope struct {
 	outer  *scope
 	values map[string]*execute.Tensor
-	stored map[string]*onnxpb.TensorProto
-	uses   map[string]int // readers that are still to come
+	stored map[string]*onnxpb.TensorProto // initializers
+	uses   map[string]int                 // readers that have not run yet
 }
 
 func newScope(outer *scope, g *onnxpb.GraphProto) *scope {
@@ -131,21 +130,21 @@ func (e *evaluator) value(s *scope, name string) (*execute.Tensor, error) {
 			return e.load(t)
 		}
 	}
-	return nil, fmt.Errorf("no value is called %q", name)
+	return nil, fmt.Errorf("there is no value %q", name)
 }
 
-// load reads a tensor of the file.
+// load reads a tensor from the file.
 func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
 	p, err := e.model.Payload(t)
 	if err != nil {
 		return nil, err
 	}
 	if p == nil {
-		return nil, fmt.Errorf("%w: tensor %q of strings", execute.ErrBeyond, t.GetName())
+		return nil, unsupported("tensor %q of type STRING", t.GetName())
 	}
 	v := &execute.Tensor{DType: dtype.DType(t.GetDataType()), Dims: t.GetDims()}
 	if v.DType.Bits() < 8 {
-		return nil, beyond("elements of type %v", v.DType)
+		return nil, unsupported("elements of type %v", v.DType)
 	}
 	v.Data = make([]byte, p.Size())
 	if n, err := p.ReadAt(v.Data, 0); n < len(v.Data) {
@@ -171,7 +170,7 @@ func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, er
 			}
 		}
 		if len(later) == len(todo) {
-			return nil, fmt.Errorf("%s reads what no node makes and no input gives", describe(later[0]))
+			return nil, fmt.Errorf("%s reads a value that is neither an input nor the output of a node, or is in a cycle", describe(later[0]))
 		}
 		todo = later
 	}
@@ -192,7 +191,7 @@ func (e *evaluator) runnable(s *scope, n *onnxpb.NodeProto) bool {
 	})
 }
 
-// makes reports whether a value is one of the subgraphs of n.
+// makes reports whether a value is defined in a subgraph of n.
 func makes(n *onnxpb.NodeProto, name string) bool {
 	for _, a := range n.Attribute {
 		for _, inner := range a.G.GetNode() {
@@ -212,47 +211,62 @@ func makes(n *onnxpb.NodeProto, name string) bool {
 func (e *evaluator) node(s *scope, n *onnxpb.NodeProto) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fmt.Errorf("%w: %v", execute.ErrBeyond, p)
+			err = fmt.Errorf("%w: %v", execute.ErrUnsupported, p)
 		}
 	}()
-	if err := e.ctx.Err(); err != nil {
+	if e.ctx.Err() != nil {
 		return context.Cause(e.ctx)
 	}
 	op, ok := operators[n.GetOpType()]
 	if !ok || n.GetDomain() != "" && n.GetDomain() != "ai.onnx" {
-		return fmt.Errorf("%w: the operator is not among those it has", execute.ErrBeyond)
+		return unsupported("this operator")
 	}
 	for _, a := range n.Attribute {
 		if !slices.Contains(op.attributes, a.GetName()) {
-			return fmt.Errorf("%w: its attribute %s", execute.ErrBeyond, strconv.Quote(a.GetName()))
+			return unsupported("attribute %s", strconv.Quote(a.GetName()))
 		}
 	}
 	c := &call{evaluator: e, scope: s, node: n}
-	for _, name := range n.Input {
-		var t *execute.Tensor
-		if name != "" {
-			if t, err = e.value(s, name); err != nil {
-				return err
-			}
-		}
-		c.in = append(c.in, t)
-	}
-	if len(c.in) < op.inputs {
-		return fmt.Errorf("it has %d inputs, want %d", len(c.in), op.inputs)
-	}
-	if slices.Contains(c.in[:op.inputs], nil) {
-		return errors.New("one of its inputs is missing")
+	if c.in, err = e.inputs(s, n, op.inputs); err != nil {
+		return err
 	}
 	results, err := op.run(c)
 	if err != nil {
 		return err
 	}
+	return e.keep(s, n, results)
+}
+
+// inputs returns the values of a node's inputs, nil for absent ones. The first required
+// ones must be present.
+func (e *evaluator) inputs(s *scope, n *onnxpb.NodeProto, required int) ([]*execute.Tensor, error) {
+	in := make([]*execute.Tensor, len(n.Input))
+	for i, name := range n.Input {
+		if name == "" {
+			continue
+		}
+		var err error
+		if in[i], err = e.value(s, name); err != nil {
+			return nil, err
+		}
+	}
+	if len(in) < required {
+		return nil, fmt.Errorf("it has %d inputs, want %d", len(in), required)
+	}
+	if slices.Contains(in[:required], nil) {
+		return nil, errMissingInput
+	}
+	return in, nil
+}
+
+// keep stores the outputs of a node, and drops values that nobody will read.
+func (e *evaluator) keep(s *scope, n *onnxpb.NodeProto, results []*execute.Tensor) error {
 	for i, name := range n.Output {
 		if name == "" {
 			continue
 		}
 		if i >= len(results) {
-			return fmt.Errorf("%w: its output %d", execute.ErrBeyond, i)
+			return unsupported("output %d", i)
 		}
 		e.drop(s, name)
 		s.values[name] = results[i]
@@ -260,12 +274,13 @@ func (e *evaluator) node(s *scope, n *onnxpb.NodeProto) (err error) {
 	}
 	e.forget(s, n)
 	if e.held > maxHeld {
-		return beyond("values of more than %d MiB at a time", maxHeld>>20)
+		return unsupported("values of more than %d MiB at a time", maxHeld>>20)
 	}
 	return nil
 }
 
-// forget drops the values that n was the last one to read, or that nobody reads.
+// forget drops the inputs of n that no later node reads, and the outputs that no node
+// reads.
 func (e *evaluator) forget(s *scope, n *onnxpb.NodeProto) {
 	for _, name := range reads(n) {
 		if s.uses[name]--; s.uses[name] <= 0 {

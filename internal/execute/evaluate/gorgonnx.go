@@ -13,16 +13,15 @@ import (
 	"onnxquant/internal/execute"
 )
 
-// compute has gorgonnx apply one operator to operands of one floating-point type.
-// The shapes that count are dims; what a tensor's own are is up to the caller.
+// compute applies one operator of gorgonnx to operands of the same floating-point type.
+// dims has the shapes of the operands; those of the tensors are not used.
 //
-// gorgonnx guesses how operands of different shapes belong together, and passes
-// over attributes that it does not know. So it is given one operation at a time,
-// laid out such that there is nothing to guess.
+// gorgonnx guesses how to broadcast operands and ignores unknown attributes. So it gets
+// one operation at a time, with shapes and attributes that leave nothing to guess.
 func compute(op string, attributes map[string]any, dims [][]int64, operands ...*execute.Tensor) (result *execute.Tensor, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			result, err = nil, fmt.Errorf("%w: gorgonnx panics: %v", execute.ErrBeyond, p)
+			result, err = nil, fmt.Errorf("%w: gorgonnx panics: %v", execute.ErrUnsupported, p)
 		}
 	}()
 	g := gorgonnx.NewGraph()
@@ -44,11 +43,11 @@ func compute(op string, attributes map[string]any, dims [][]int64, operands ...*
 		return nil, err
 	}
 	if err := g.Run(); err != nil {
-		return nil, fmt.Errorf("%w: gorgonnx: %w", execute.ErrBeyond, err)
+		return nil, fmt.Errorf("%w: gorgonnx: %w", execute.ErrUnsupported, err)
 	}
 	t, ok := out.(*gorgonnx.Node).GetTensor().(*tensor.Dense)
 	if !ok || t.RequiresIterator() || t.DataOrder().IsColMajor() {
-		return nil, fmt.Errorf("%w: gorgonnx returns a view", execute.ErrBeyond)
+		return nil, fmt.Errorf("%w: gorgonnx returns a view", execute.ErrUnsupported)
 	}
 	shape := make([]int64, t.Dims())
 	for i, d := range t.Shape() {
@@ -65,10 +64,10 @@ func compute(op string, attributes map[string]any, dims [][]int64, operands ...*
 	case float64:
 		return execute.FromFloat64s(typ, shape, []float64{x})
 	}
-	return nil, fmt.Errorf("%w: gorgonnx returns elements of type %v", execute.ErrBeyond, t.Dtype())
+	return nil, fmt.Errorf("%w: gorgonnx returns elements of type %v", execute.ErrUnsupported, t.Dtype())
 }
 
-// numbers returns what gorgonnx computes with: float32 for the narrow types too.
+// numbers returns the elements as []float64 for float64, else as []float32.
 func numbers(t *execute.Tensor) any {
 	if t.DType == dtype.Float64 {
 		return t.Float64s()

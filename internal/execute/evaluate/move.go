@@ -9,7 +9,7 @@ import (
 	"onnxquant/internal/execute"
 )
 
-// strides returns the distances, in elements, of neighbours along each axis.
+// strides returns the distance of neighbours along each axis, in elements.
 func strides(dims []int64) []int64 {
 	s := make([]int64, len(dims))
 	n := int64(1)
@@ -20,8 +20,8 @@ func strides(dims []int64) []int64 {
 	return s
 }
 
-// each calls f with the places that indices up to dims have in two tensors, in row
-// major order, for rows of n elements along the last axis.
+// each calls f for every index of a tensor with the given dims, in row-major order. i and
+// j are the sums of the index times the strides a and b.
 func each(dims, a, b []int64, f func(i, j int64)) {
 	if product(dims) == 0 {
 		return
@@ -48,8 +48,8 @@ func each(dims, a, b []int64, f func(i, j int64)) {
 	}
 }
 
-// view copies the elements of t at start plus any index times steps. A step of 0
-// repeats, a negative one turns round.
+// view copies the elements of t at start + Σ index·steps. A step of 0 repeats elements, a
+// negative one reverses them.
 func view(t *execute.Tensor, dims, steps []int64, start int64) (*execute.Tensor, error) {
 	out, err := execute.New(t.DType, dims)
 	if err != nil {
@@ -62,7 +62,7 @@ func view(t *execute.Tensor, dims, steps []int64, start int64) (*execute.Tensor,
 	return out, nil
 }
 
-// paste is the inverse of view: it writes the elements of t into out.
+// paste is the inverse of view: it copies the elements of t into out.
 func paste(out, t *execute.Tensor, steps []int64, start int64) {
 	size := int64(t.Size())
 	each(t.Dims, strides(t.Dims), steps, func(i, j int64) {
@@ -80,7 +80,7 @@ func filled(typ dtype.DType, dims []int64, element []byte) (*execute.Tensor, err
 	return t, err
 }
 
-// broadcast returns the dims that tensors of several shapes are stretched to.
+// broadcast returns the common shape of tensors with the given shapes.
 func broadcast(shapes ...[]int64) ([]int64, error) {
 	rank := 0
 	for _, s := range shapes {
@@ -91,7 +91,7 @@ func broadcast(shapes ...[]int64) ([]int64, error) {
 		for i, d := range s {
 			k := rank - len(s) + i
 			if dims[k] != 1 && d != 1 && d != dims[k] {
-				return nil, fmt.Errorf("shapes %v do not go together", shapes)
+				return nil, fmt.Errorf("cannot broadcast shapes %v", shapes)
 			}
 			if dims[k] == 1 {
 				dims[k] = d
@@ -101,7 +101,7 @@ func broadcast(shapes ...[]int64) ([]int64, error) {
 	return dims, nil
 }
 
-// expand stretches t to dims.
+// expand broadcasts t to dims.
 func expand(t *execute.Tensor, dims []int64) (*execute.Tensor, error) {
 	if slices.Equal(t.Dims, dims) {
 		return t, nil
@@ -125,7 +125,7 @@ func transpose(t *execute.Tensor, perm []int) (*execute.Tensor, error) {
 	return view(t, dims, steps, 0)
 }
 
-// slice cuts n elements along an axis out of t, from start on.
+// slice copies n elements along an axis, from start on.
 func slice(t *execute.Tensor, axis int, start, n int64) (*execute.Tensor, error) {
 	dims := slices.Clone(t.Dims)
 	dims[axis] = n
@@ -133,12 +133,12 @@ func slice(t *execute.Tensor, axis int, start, n int64) (*execute.Tensor, error)
 	return view(t, dims, s, start*s[axis])
 }
 
-// pad adds elements before and behind each axis; fewer than none cut some off.
-func pad(t *execute.Tensor, before, behind []int64, element []byte) (*execute.Tensor, error) {
+// pad adds elements at both ends of each axis. A negative number removes elements.
+func pad(t *execute.Tensor, before, after []int64, element []byte) (*execute.Tensor, error) {
 	for i := range t.Dims {
-		if cut := max(-before[i], 0) + max(-behind[i], 0); cut > 0 {
+		if cut := max(-before[i], 0) + max(-after[i], 0); cut > 0 {
 			if cut > t.Dims[i] {
-				return nil, errors.New("padding cuts off more than there is")
+				return nil, errors.New("negative pads remove more elements than there are")
 			}
 			var err error
 			if t, err = slice(t, i, max(-before[i], 0), t.Dims[i]-cut); err != nil {
@@ -148,7 +148,7 @@ func pad(t *execute.Tensor, before, behind []int64, element []byte) (*execute.Te
 	}
 	dims := slices.Clone(t.Dims)
 	for i := range dims {
-		dims[i] += max(before[i], 0) + max(behind[i], 0)
+		dims[i] += max(before[i], 0) + max(after[i], 0)
 	}
 	out, err := filled(t.DType, dims, element)
 	if err != nil {
@@ -171,7 +171,7 @@ func concat(parts []*execute.Tensor, a int) (*execute.Tensor, error) {
 		}
 		for i, d := range p.Dims {
 			if i != a && d != dims[i] {
-				return nil, fmt.Errorf("dims %v and %v do not go together", dims, p.Dims)
+				return nil, fmt.Errorf("cannot concatenate dims %v and %v", dims, p.Dims)
 			}
 		}
 		dims[a] += p.Dims[a]
@@ -198,7 +198,7 @@ func runTranspose(c *call) ([]*execute.Tensor, error) {
 	if list := c.ints("perm", nil); list != nil {
 		marks, err := axes(list, rank)
 		if err != nil || len(list) != rank || slices.Contains(marks, false) {
-			return nil, fmt.Errorf("perm %v of %d dimensions", list, rank)
+			return nil, fmt.Errorf("invalid perm %v for %d dimensions", list, rank)
 		}
 		for i, p := range list {
 			perm[i] = int(p)
@@ -215,13 +215,13 @@ func runReshape(c *call) ([]*execute.Tensor, error) {
 		switch {
 		case d == 0 && c.int("allowzero", 0) == 0:
 			if i >= len(t.Dims) {
-				return nil, fmt.Errorf("shape %v for dims %v", want, t.Dims)
+				return nil, fmt.Errorf("cannot reshape dims %v to %v", t.Dims, want)
 			}
 			dims[i] = t.Dims[i]
 		case d == -1 && open < 0:
 			dims[i], open = 1, i
 		case d < 0:
-			return nil, fmt.Errorf("shape %v", want)
+			return nil, fmt.Errorf("invalid shape %v", want)
 		}
 	}
 	if n := product(dims); open >= 0 && n > 0 {
@@ -237,7 +237,7 @@ func runFlatten(c *call) ([]*execute.Tensor, error) {
 		a += int64(len(t.Dims))
 	}
 	if a < 0 || a > int64(len(t.Dims)) {
-		return nil, fmt.Errorf("axis %d of %d dimensions", a, len(t.Dims))
+		return nil, fmt.Errorf("axis %d of a tensor with %d dimensions", a, len(t.Dims))
 	}
 	return one(reshaped(t, []int64{product(t.Dims[:a]), product(t.Dims[a:])}))
 }
@@ -251,7 +251,7 @@ func runSqueeze(c *call) ([]*execute.Tensor, error) {
 	dims := []int64{}
 	for i, d := range t.Dims {
 		if marks[i] && d != 1 {
-			return nil, fmt.Errorf("axis %d of dims %v is not 1", i, t.Dims)
+			return nil, fmt.Errorf("axis %d of dims %v does not have size 1", i, t.Dims)
 		}
 		if !marks[i] && (list != nil || d != 1) {
 			dims = append(dims, d)
@@ -287,7 +287,7 @@ func runExpand(c *call) ([]*execute.Tensor, error) {
 
 func runConcat(c *call) ([]*execute.Tensor, error) {
 	if slices.Contains(c.in, nil) {
-		return nil, errors.New("one of its inputs is missing")
+		return nil, errMissingInput
 	}
 	a, err := axis(c.int("axis", 1), len(c.in[0].Dims))
 	if err != nil {
@@ -314,7 +314,7 @@ func runSplit(c *call) ([]*execute.Tensor, error) {
 	at := int64(0)
 	for _, n := range sizes {
 		if n < 0 || at+n > t.Dims[a] {
-			return nil, fmt.Errorf("split %v of dims %v", sizes, t.Dims)
+			return nil, fmt.Errorf("cannot split axis %d of dims %v into %v", a, t.Dims, sizes)
 		}
 		part, err := slice(t, a, at, n)
 		if err != nil {
@@ -346,37 +346,39 @@ func runSlice(c *call) ([]*execute.Tensor, error) {
 			step = by[i]
 		}
 		if a >= len(dims) || step == 0 {
-			return nil, errors.New("an axis that is not there, or a step of 0")
+			return nil, fmt.Errorf("axis %d of dims %v, or step %d", a, t.Dims, step)
 		}
-		d := t.Dims[a]
-		from, to := starts[i], ends[i]
-		if from < 0 {
-			from += d
-		}
-		if to < 0 {
-			to += d
-		}
-		n := int64(0)
-		if step > 0 {
-			from, to = min(max(from, 0), d), min(max(to, 0), d)
-			n = max((to-from+step-1)/step, 0)
-		} else {
-			from, to = min(max(from, 0), d-1), min(max(to, -1), d-1)
-			n = max((from-to-step-1)/-step, 0)
-		}
+		from, n := sliceRange(starts[i], ends[i], step, t.Dims[a])
 		start += from * steps[a]
 		dims[a], steps[a] = n, steps[a]*step
 	}
 	return one(view(t, dims, steps, start))
 }
 
+// sliceRange returns the first index and the number of elements of a slice of d elements.
+// Negative bounds count from the end; bounds are clamped.
+func sliceRange(from, to, step, d int64) (first, n int64) {
+	if from < 0 {
+		from += d
+	}
+	if to < 0 {
+		to += d
+	}
+	if step > 0 {
+		from, to = min(max(from, 0), d), min(max(to, 0), d)
+		return from, max((to-from+step-1)/step, 0)
+	}
+	from, to = min(max(from, 0), d-1), min(max(to, -1), d-1)
+	return from, max((from-to-step-1)/-step, 0)
+}
+
 func runPad(c *call) ([]*execute.Tensor, error) {
 	t, amounts := c.in[0], c.list(1, "pads")
 	if mode := c.text("mode", "constant"); mode != "constant" && mode != "reflect" {
-		return nil, beyond("padding by %q", mode)
+		return nil, unsupported("mode %q", mode)
 	}
 	rank := len(t.Dims)
-	before, behind := make([]int64, rank), make([]int64, rank)
+	before, after := make([]int64, rank), make([]int64, rank)
 	list := make([]int64, rank)
 	for i := range list {
 		list[i] = int64(i)
@@ -392,10 +394,10 @@ func runPad(c *call) ([]*execute.Tensor, error) {
 		if err != nil {
 			return nil, err
 		}
-		before[k], behind[k] = amounts[i], amounts[len(list)+i]
+		before[k], after[k] = amounts[i], amounts[len(list)+i]
 	}
 	if c.text("mode", "constant") == "reflect" {
-		return one(reflect(t, before, behind))
+		return one(reflect(t, before, after))
 	}
 	element := make([]byte, t.Size())
 	if v := c.input(2); v != nil {
@@ -410,18 +412,18 @@ func runPad(c *call) ([]*execute.Tensor, error) {
 		}
 		element = v.Data
 	}
-	return one(pad(t, before, behind, element))
+	return one(pad(t, before, after, element))
 }
 
-// reflect pads by what lies on the other side of the edge.
-func reflect(t *execute.Tensor, before, behind []int64) (*execute.Tensor, error) {
+// reflect pads with mirrored elements.
+func reflect(t *execute.Tensor, before, after []int64) (*execute.Tensor, error) {
 	for a := range t.Dims {
 		n := t.Dims[a]
-		if before[a] < 0 || behind[a] < 0 || before[a] >= n || behind[a] >= n {
-			return nil, beyond("reflecting %d and %d of %d elements", before[a], behind[a], n)
+		if before[a] < 0 || after[a] < 0 || before[a] >= n || after[a] >= n {
+			return nil, unsupported("pads %d and %d of %d elements in mode reflect", before[a], after[a], n)
 		}
-		places := make([]int64, 0, n+before[a]+behind[a])
-		for i := -before[a]; i < n+behind[a]; i++ {
+		places := make([]int64, 0, n+before[a]+after[a])
+		for i := -before[a]; i < n+after[a]; i++ {
 			j := max(i, -i)
 			places = append(places, min(j, 2*(n-1)-j))
 		}
@@ -436,7 +438,7 @@ func reflect(t *execute.Tensor, before, behind []int64) (*execute.Tensor, error)
 	return t, nil
 }
 
-// gather takes the slices of t that the indices name along an axis.
+// gather copies the slices of t at the indices along an axis.
 func gather(t, indices *execute.Tensor, a int) (*execute.Tensor, error) {
 	dims := slices.Concat(t.Dims[:a], indices.Dims, t.Dims[a+1:])
 	out, err := execute.New(t.DType, dims)
@@ -452,7 +454,7 @@ func gather(t, indices *execute.Tensor, a int) (*execute.Tensor, error) {
 				i += n
 			}
 			if i < 0 || i >= n {
-				return nil, fmt.Errorf("index %d of %d", i, n)
+				return nil, fmt.Errorf("index %d is out of range for %d elements", i, n)
 			}
 			at := (o*n + i) * inner
 			to = to[copy(to, t.Data[at:at+inner]):]
@@ -472,7 +474,7 @@ func runGather(c *call) ([]*execute.Tensor, error) {
 func runDepthToSpace(c *call) ([]*execute.Tensor, error) {
 	t, b := c.in[0], c.int("blocksize", 0)
 	if len(t.Dims) != 4 || b < 1 || t.Dims[1]%(b*b) != 0 {
-		return nil, fmt.Errorf("blocks of %d for dims %v", b, t.Dims)
+		return nil, fmt.Errorf("blocksize %d does not fit dims %v", b, t.Dims)
 	}
 	n, ch, h, w := t.Dims[0], t.Dims[1]/(b*b), t.Dims[2], t.Dims[3]
 	dims, perm := []int64{n, b, b, ch, h, w}, []int{0, 3, 4, 1, 5, 2}
@@ -505,23 +507,23 @@ func runShape(c *call) ([]*execute.Tensor, error) {
 
 func runRange(c *call) ([]*execute.Tensor, error) {
 	if c.in[0].IsFloat() {
-		return nil, beyond("a range of %v", c.in[0].DType)
+		return nil, unsupported("elements of type %v", c.in[0].DType)
 	}
 	for _, t := range c.in[:3] {
 		if t.Len() != 1 {
-			return nil, errors.New("a range takes scalars")
+			return nil, errors.New("its inputs are not scalars")
 		}
 	}
 	from, to, by := c.in[0].Int64s()[0], c.in[1].Int64s()[0], c.in[2].Int64s()[0]
 	if by == 0 {
-		return nil, errors.New("a step of 0")
+		return nil, errors.New("delta is 0")
 	}
 	n := max((to-from)/by, 0)
 	if n > 0 && (to-from)%by != 0 || n == 0 && (to-from)*by > 0 {
 		n++
 	}
 	if n > execute.MaxBytes/8 {
-		return nil, beyond("a range of %d numbers", n)
+		return nil, unsupported("%d elements", n)
 	}
 	list := make([]int64, n)
 	for i := range list {
@@ -558,7 +560,7 @@ func runConstantOfShape(c *call) ([]*execute.Tensor, error) {
 
 func runIf(c *call) ([]*execute.Tensor, error) {
 	if c.in[0].Len() != 1 {
-		return nil, errors.New("its condition is no scalar")
+		return nil, errors.New("its condition is not a scalar")
 	}
 	branch := "else_branch"
 	if c.in[0].Int64s()[0] != 0 {
@@ -566,15 +568,15 @@ func runIf(c *call) ([]*execute.Tensor, error) {
 	}
 	g := c.attribute(branch).GetG()
 	if g == nil {
-		return nil, errors.New("it has no " + branch)
+		return nil, errors.New("it has no attribute " + branch)
 	}
 	return c.graph(newScope(c.scope, g), g)
 }
 
-// runSame is for operators that change nothing in inference.
+// runSame is for operators that do nothing in inference.
 func runSame(c *call) ([]*execute.Tensor, error) {
 	if t := c.input(2); t != nil && c.node.GetOpType() == "Dropout" && t.Len() == 1 && t.Int64s()[0] != 0 {
-		return nil, beyond("training_mode")
+		return nil, unsupported("training_mode")
 	}
 	return c.in[:1], nil
 }

@@ -4,7 +4,7 @@ package evaluate
 
 import "onnxquant/internal/execute"
 
-// compute refuses: this program is built without what computes.
+// compute always fails: gorgonnx is not part of this build.
 func compute(op string, _ map[string]any, _ [][]int64, _ ...*execute.Tensor) (*execute.Tensor, error) {
-	return nil, beyond("%s, in a program built without gorgonnx (-tags nogorgonia)", op)
+	return nil, unsupported("%s: this program was built without gorgonnx (-tags nogorgonia)", op)
 }

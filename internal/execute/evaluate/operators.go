@@ -7,13 +7,13 @@ import (
 	"onnxquant/internal/execute"
 )
 
-// operators has what can be run. Attributes that are not listed make a node one
-// that cannot. It is filled late because If runs graphs.
+// operators lists the supported operators. It is filled by init because of an
+// initialization cycle: If runs graphs.
 var operators map[string]operator
 
 func init() {
 	operators = map[string]operator{
-		// By gorgonnx.
+		// Computed by gorgonnx.
 		"MatMul":  {2, nil, runMatMul},
 		"Gemm":    {2, words("alpha beta transA transB"), runGemm},
 		"Conv":    {2, words("auto_pad dilations group kernel_shape pads strides"), runConv},
@@ -35,27 +35,27 @@ func init() {
 		"Sqrt":    function(),
 		"Tanh":    function(),
 
-		// Made of those.
+		// Composed of operators of gorgonnx.
 		"ConvTranspose":      {2, words("auto_pad dilations group kernel_shape output_padding pads strides"), runConvTranspose},
 		"BatchNormalization": {5, words("epsilon momentum spatial training_mode"), runBatchNormalization},
 		"LayerNormalization": {2, words("axis epsilon stash_type"), runLayerNormalization},
 		"Softmax":            {1, words("axis"), runSoftmax},
 
-		// Functions that gorgonnx does not have.
+		// Computed here.
 		"Erf":               {1, nil, mapped(math.Erf)},
 		"Reciprocal":        {1, nil, mapped(func(x float64) float64 { return 1 / x })},
 		"Round":             {1, nil, mapped(math.RoundToEven)},
 		"LeakyRelu":         {1, words("alpha"), runLeakyRelu},
 		"Clip":              {1, words("min max"), runClip},
 		"Pow":               {2, nil, runPow},
-		"Min":               {1, nil, folded(math.Min)},
-		"Max":               {1, nil, folded(math.Max)},
+		"Min":               {1, nil, variadic(math.Min)},
+		"Max":               {1, nil, variadic(math.Max)},
 		"ReduceMean":        reduction(mean),
 		"ReduceSum":         reduction(sum),
 		"ReduceMax":         reduction(most),
 		"GlobalAveragePool": {1, nil, runGlobalAveragePool},
 
-		// On truth values.
+		// Comparisons and logic.
 		"Equal":          comparison(func(c int) bool { return c == 0 }),
 		"Less":           comparison(func(c int) bool { return c < 0 }),
 		"LessOrEqual":    comparison(func(c int) bool { return c == 0 || c < 0 }),
@@ -66,7 +66,7 @@ func init() {
 		"Not":            {1, nil, runNot},
 		"Where":          {3, nil, runWhere},
 
-		// Moving elements.
+		// Move elements.
 		"Identity":        {1, nil, runSame},
 		"Dropout":         {1, words("ratio seed"), runSame},
 		"Constant":        {0, words("value value_int value_ints value_float value_floats"), runConstant},
@@ -92,12 +92,12 @@ func init() {
 
 func words(list string) []string { return strings.Fields(list) }
 
-// arithmetic is an operator of two operands: gorgonnx's, or ints on integers.
+// arithmetic is a binary operator: of gorgonnx on floats, ints on integers.
 func arithmetic(ints func(a, b int64) int64) operator {
 	return operator{2, nil, func(c *call) ([]*execute.Tensor, error) { return one(c.arithmetic(ints)) }}
 }
 
-// function is an operator of gorgonnx that maps elements.
+// function is a unary elementwise operator of gorgonnx.
 func function() operator {
 	return operator{1, nil, func(c *call) ([]*execute.Tensor, error) {
 		return one(elementwise(c.node.GetOpType(), c.in[0]))

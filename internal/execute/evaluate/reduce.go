@@ -26,11 +26,10 @@ func most(x []float64) float64 {
 	return m
 }
 
-// reduceAxes replaces the elements along the marked axes by one number. Their
-// dims become 1.
+// reduceAxes applies f along the marked axes. Their dims become 1.
 func reduceAxes(t *execute.Tensor, marks []bool, f func([]float64) float64) (*execute.Tensor, error) {
 	if !t.IsFloat() {
-		return nil, beyond("elements of type %v", t.DType)
+		return nil, unsupported("elements of type %v", t.DType)
 	}
 	var kept, gone []int
 	dims, n := slices.Clone(t.Dims), 1
@@ -83,14 +82,14 @@ func (c *call) reduce(f func([]float64) float64) (*execute.Tensor, error) {
 func runGlobalAveragePool(c *call) ([]*execute.Tensor, error) {
 	rank := len(c.in[0].Dims)
 	if rank < 3 {
-		return nil, fmt.Errorf("%d dimensions", rank)
+		return nil, fmt.Errorf("it has %d dimensions, want at least 3", rank)
 	}
 	marks := slices.Repeat([]bool{true}, rank)
 	marks[0], marks[1] = false, false
 	return one(reduceAxes(c.in[0], marks, mean))
 }
 
-// runSoftmax sums over one axis; before opset 13 over all from that one on.
+// runSoftmax normalizes along one axis; before opset 13 over that axis and all after it.
 func runSoftmax(c *call) ([]*execute.Tensor, error) {
 	t := c.in[0]
 	first := int64(-1)
@@ -130,7 +129,7 @@ func runLayerNormalization(c *call) ([]*execute.Tensor, error) {
 		return nil, err
 	}
 	if len(c.node.Output) > 1 {
-		return nil, beyond("its second output")
+		return nil, unsupported("a second output")
 	}
 	marks := make([]bool, len(t.Dims))
 	for i := a; i < len(marks); i++ {
@@ -144,7 +143,7 @@ func runLayerNormalization(c *call) ([]*execute.Tensor, error) {
 		return nil, err
 	}
 	epsilon := float64(c.float("epsilon", 1e-5))
-	spread, err := reduceAxes(t, marks, func(x []float64) float64 {
+	deviation, err := reduceAxes(t, marks, func(x []float64) float64 {
 		s := 0.0
 		for _, v := range x {
 			s += v * v
@@ -154,7 +153,7 @@ func runLayerNormalization(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, err = binary("Div", t, spread); err != nil {
+	if t, err = binary("Div", t, deviation); err != nil {
 		return nil, err
 	}
 	return one(affine(t, c.in[1], c.input(2)))
@@ -172,7 +171,7 @@ func affine(t, scale, bias *execute.Tensor) (*execute.Tensor, error) {
 func runBatchNormalization(c *call) ([]*execute.Tensor, error) {
 	t := c.in[0]
 	if c.int("training_mode", 0) != 0 || c.int("spatial", 1) != 1 || len(c.node.Output) > 1 || len(t.Dims) < 2 {
-		return nil, beyond("training, or statistics of single places")
+		return nil, unsupported("training_mode, spatial=0 or more than one output")
 	}
 	column := slices.Repeat([]int64{1}, len(t.Dims)-1)
 	column[0] = t.Dims[1]
@@ -184,14 +183,14 @@ func runBatchNormalization(c *call) ([]*execute.Tensor, error) {
 		}
 	}
 	epsilon := float64(c.float("epsilon", 1e-5))
-	spread, err := mapFloats(in[3], func(v float64) float64 { return math.Sqrt(v + epsilon) })
+	deviation, err := mapFloats(in[3], func(v float64) float64 { return math.Sqrt(v + epsilon) })
 	if err != nil {
 		return nil, err
 	}
 	if t, err = binary("Sub", t, in[2]); err != nil {
 		return nil, err
 	}
-	if t, err = binary("Div", t, spread); err != nil {
+	if t, err = binary("Div", t, deviation); err != nil {
 		return nil, err
 	}
 	return one(affine(t, in[0], in[1]))

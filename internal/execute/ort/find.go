@@ -12,7 +12,7 @@ import (
 
 const helperName = "onnxquant-ort"
 
-// findHelper looks beside this program first: there it is of the same version.
+// findHelper looks beside this program first, where the helper has the same version.
 func findHelper() (string, error) {
 	name := helperName
 	if runtime.GOOS == "windows" {
@@ -29,7 +29,7 @@ func findHelper() (string, error) {
 	return "", errNoHelper
 }
 
-// LibraryVariable names the shared library where no flag does.
+// LibraryVariable is the environment variable with the path of the shared library.
 const LibraryVariable = "ONNXQUANT_ORT_LIB"
 
 func findLibrary(named string) (string, error) {
@@ -39,7 +39,7 @@ func findLibrary(named string) (string, error) {
 	if named != "" {
 		path, err := filepath.Abs(named)
 		if err == nil && !isFile(path) {
-			err = fmt.Errorf("ONNX Runtime is not asked: %s is not a file", named)
+			err = fmt.Errorf("cannot use ONNX Runtime: %s is not a file", named)
 		}
 		return path, err
 	}
@@ -52,12 +52,12 @@ func findLibrary(named string) (string, error) {
 			}
 		}
 	}
-	return "", errors.New("ONNX Runtime is not asked: its shared library is not in the usual places; name it by --ort-lib or " + LibraryVariable + " (of the Python package: site-packages/onnxruntime/capi/libonnxruntime.so.*)")
+	return "", errors.New("cannot use ONNX Runtime: its shared library was not found; name it by --ort-lib or " + LibraryVariable + " (in the Python package: site-packages/onnxruntime/capi/libonnxruntime.so.*)")
 }
 
-// usualPlaces are patterns of paths: folders of the system, and the Python
-// environment in use. The working folder is none of them: a library runs with all
-// rights.
+// usualPlaces returns glob patterns: the folder of this program, system folders and the
+// current Python environment. It never has the working folder, because loading a
+// library runs its code.
 func usualPlaces() []string {
 	names := []string{"libonnxruntime.so", "libonnxruntime.so.*"}
 	folders := []string{"/usr/local/lib", "/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/opt/onnxruntime/lib", "/opt/onnxruntime*/lib"}
@@ -88,7 +88,7 @@ func usualPlaces() []string {
 	return patterns
 }
 
-// pythons lists the prefixes of Python installations in use.
+// pythons lists the prefixes of the current Python installations.
 func pythons() []string {
 	var prefixes []string
 	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {

@@ -1,10 +1,9 @@
 // Package ort runs models in ONNX Runtime.
 //
-// The binding to its shared library needs cgo, which the command does without. So
-// the work is done by a helper program, onnxquant-ort, one process a run: it takes
-// a [Request] from its standard input and gives a [Response] on its standard
-// output, both in encoding/gob. A model that makes ONNX Runtime crash takes only
-// the helper with it.
+// The binding to its shared library needs cgo, which the command avoids. So a helper
+// program, onnxquant-ort, does the work, in one process per run: it reads a [Request]
+// from standard input and writes a [Response] to standard output, both in
+// encoding/gob. If ONNX Runtime crashes, only the helper dies.
 package ort
 
 import (
@@ -23,7 +22,7 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Request asks for one run.
+// Request describes one run.
 type Request struct {
 	Library string // the shared library of ONNX Runtime
 	Model   string // the model file
@@ -31,18 +30,18 @@ type Request struct {
 	Outputs []Output
 }
 
-// Output is what the model declares of an output.
+// Output is the declaration of an output in the model.
 type Output struct {
 	Name  string
 	DType dtype.DType
 	Dims  []int64
-	Known bool // Dims are all there is to know
+	Known bool // all of Dims are known
 }
 
-// Response is what became of a run.
+// Response is the result of a run.
 type Response struct {
 	Version string // of ONNX Runtime
-	Error   string // empty if all is well
+	Error   string // empty after success
 	Outputs []*execute.Tensor
 }
 
@@ -52,8 +51,8 @@ type Runner struct {
 	version         string // known after the first run
 }
 
-// Find looks for the helper and for the shared library, which may be named. An
-// error says what is missing.
+// Find looks for the helper and the shared library. library is the path of the latter;
+// "" searches the usual places.
 func Find(library string) (*Runner, error) {
 	helper, err := findHelper()
 	if err != nil {
@@ -96,11 +95,11 @@ func (r *Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor)
 		err = gob.NewDecoder(bytes.NewReader(answer)).Decode(&response)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s: %w%s", execute.ErrBeyond, r.helper, err, lastLine(stderr.String()))
+		return nil, fmt.Errorf("%s: %w%s", r.helper, err, lastLine(stderr.String()))
 	}
 	r.version = response.Version
 	if response.Error != "" {
-		return nil, fmt.Errorf("%w: %s", execute.ErrBeyond, strings.Join(strings.Fields(response.Error), " "))
+		return nil, errors.New(strings.Join(strings.Fields(response.Error), " ")) // one line
 	}
 	for _, t := range response.Outputs {
 		if n, err := dtype.Elements(t.Dims); err != nil || t.DType.Bits() < 8 || int64(len(t.Data)) != t.DType.Bytes(n) {
@@ -118,8 +117,8 @@ func lastLine(text string) string {
 	return ""
 }
 
-// declared lists the outputs of a model, with dims as far as those of the inputs
-// tell.
+// declared lists the outputs of a model. The inputs give symbolic dimensions their
+// sizes.
 func declared(path string, inputs []*execute.Tensor) ([]Output, error) {
 	m, err := modelfile.Open(path)
 	if err != nil {
@@ -143,7 +142,7 @@ func declared(path string, inputs []*execute.Tensor) ([]Output, error) {
 	for _, info := range m.Proto.GetGraph().GetOutput() {
 		typ := info.GetType().GetTensorType()
 		if typ == nil {
-			return nil, fmt.Errorf("%w: output %q is no tensor", execute.ErrBeyond, info.GetName())
+			return nil, fmt.Errorf("output %q is not a tensor", info.GetName())
 		}
 		o := Output{Name: info.GetName(), DType: dtype.DType(typ.GetElemType()), Known: typ.GetShape() != nil}
 		for _, d := range typ.GetShape().GetDim() {
@@ -159,4 +158,4 @@ func declared(path string, inputs []*execute.Tensor) ([]Output, error) {
 	return outputs, nil
 }
 
-var errNoHelper = errors.New("ONNX Runtime is not asked: there is no " + helperName + " beside this program or on the PATH (make ort builds it)")
+var errNoHelper = errors.New("cannot use ONNX Runtime: " + helperName + " is neither beside this program nor on the PATH; make ort builds it")

@@ -2,22 +2,20 @@ package opset
 
 import "math"
 
-// A guest is an operator that models use, and runtimes take, in the domain of
+// A nonstandardOp is an operator that models use, and runtimes accept, in the domain
 // ai.onnx at opsets that do not define it.
-type guest struct {
-	until   int64   // opset that retired, defined or redefined it
-	adapter adapter // for that step; nil: it takes the node as it is
+type nonstandardOp struct {
+	until   int64   // opset that removed, defined or redefined it
+	adapter adapter // for the step to until; nil: nodes stay unchanged
 }
 
-// anyOpset as the end of a guest says that no opset defines it: it is adapted
-// by the first step that is taken.
+// anyOpset means that no opset defines the operator: the first step adapts it.
 const anyOpset = math.MaxInt64
 
-// guests are the experimental operators of the first opsets, which opset 10
-// took back or (two) had made real, and those that ONNX Runtime adds. What the
-// former do is in the changelog up to onnx 1.4, and in the schemas of ONNX
-// Runtime for both.
-var guests = map[string]guest{
+// nonstandard lists the experimental operators of the first opsets, which opset 10 had
+// removed or, two of them, defined; and operators that ONNX Runtime adds. Sources: for the
+// former the changelog up to onnx 1.4, for both the schemas of ONNX Runtime.
+var nonstandard = map[string]nonstandardOp{
 	"Affine":                       {10, affine},
 	"Crop":                         {10, crop},
 	"DynamicSlice":                 {10, dynamicSlice},
@@ -31,10 +29,10 @@ var guests = map[string]guest{
 	"ThresholdedRelu":              {10, nil},
 }
 
-// definition returns the version of an operator in force at an opset: 0 if
-// there is none, 1 for a guest.
+// definition returns the version of an operator in force at an opset: 0 if it is not
+// defined, 1 if it is nonstandard.
 func definition(op string, opset int64) int64 {
-	if v := operators[op].at(opset); v != 0 || opset >= guests[op].until {
+	if v := operators[op].at(opset); v != 0 || opset >= nonstandard[op].until {
 		return v
 	}
 	return 1
@@ -42,7 +40,7 @@ func definition(op string, opset int64) int64 {
 
 // adapterOf returns the adapter of an operator for the step to an opset, or nil.
 func adapterOf(op string, version int64) adapter {
-	if g := guests[op]; g.until == version || g.until == anyOpset {
+	if g := nonstandard[op]; g.until == version || g.until == anyOpset {
 		return g.adapter
 	}
 	return operators[op].adapters[version]

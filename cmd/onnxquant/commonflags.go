@@ -1,0 +1,87 @@
+package main
+
+import (
+	"github.com/spf13/pflag"
+
+	"onnxquant/onnxq"
+)
+
+// Usage texts of flags that several commands have.
+const (
+	quietUsage   = "print only errors, warnings and the requested output"
+	helpUsage    = "print this help"
+	dryRunUsage  = "write nothing; print the plan for each tensor"
+	imatrixUsage = "importance matrix, a `FILE` written by llama-imatrix"
+)
+
+// reportFlags are the flags for what a command prints about the file it writes.
+type reportFlags struct {
+	json, quiet, verbose, help bool
+}
+
+func (f *reportFlags) define(fs *pflag.FlagSet, jsonUsage, verboseUsage string) {
+	fs.BoolVar(&f.json, "json", false, jsonUsage)
+	fs.BoolVar(&f.quiet, "quiet", false, quietUsage)
+	fs.BoolVar(&f.verbose, "verbose", false, verboseUsage)
+	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
+}
+
+func (f *reportFlags) check() error {
+	if f.quiet && f.verbose {
+		return usagef("--quiet and --verbose cannot be combined")
+	}
+	return nil
+}
+
+func defineExternalData(fs *pflag.FlagSet, when *onnxq.ExternalData) {
+	fs.Var(choice[onnxq.ExternalData]{when, []onnxq.ExternalData{onnxq.ExternalAuto, onnxq.ExternalAlways, onnxq.ExternalNever}, "WHEN"}, "external-data",
+		"write tensors to OUT.data: always, never, or auto: only if\nOUT would exceed 2 GiB (default auto)")
+}
+
+func defineResources(fs *pflag.FlagSet, threads *int, memory *int64) {
+	fs.Var(notNegative(threads), "threads",
+		"number of threads (default: one per CPU)")
+	fs.Var(byteCount{memory}, "memory",
+		"total memory for buffers of tensors, such as 32MiB\n(default 64MiB)")
+}
+
+func defineNoVerify(fs *pflag.FlagSet, noVerify *bool) {
+	fs.BoolVar(noVerify, "no-verify", false, "do not read OUT back to check it")
+}
+
+// inOut returns the input and output file of a command. With dryRun the output may be
+// absent.
+func inOut(args []string, dryRun bool) (in, out string, err error) {
+	for _, name := range args {
+		switch name {
+		case "":
+			return "", "", usagef("a file name is empty")
+		case "-":
+			return "", "", usagef("- for standard input or output is not supported; for a file named -, write ./-")
+		}
+	}
+	switch {
+	case len(args) == 0:
+		return "", "", usagef("no input file given")
+	case len(args) == 1 && dryRun:
+		return args[0], "", nil
+	case len(args) == 1:
+		return "", "", usagef("no output file given after %s", args[0])
+	case len(args) > 2:
+		return "", "", usagef("want one input and one output file, got %d files; what is %s?", len(args), args[2])
+	}
+	return args[0], args[1], nil
+}
+
+// loadNames reads the files of --names and --imatrix; "" stands for none.
+func loadNames(names, imatrix string) (n *onnxq.Names, i *onnxq.Importance, err error) {
+	if names != "" {
+		if n, err = onnxq.LoadNames(names); err != nil {
+			return nil, nil, err
+		}
+	}
+	if imatrix != "" {
+		i, err = onnxq.LoadImportance(imatrix)
+	}
+	return n, i, err
+}
