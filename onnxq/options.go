@@ -118,7 +118,7 @@ func (o Options) checkFormat() error {
 		}
 	}
 	if family := o.Format.Traits().Family; o.Range.Kind != spec.MinMax && o.formatGiven() && family != spec.Integer {
-		return fmt.Errorf("range %v is for integer formats, not for %s", o.Range, o.Format)
+		return fmt.Errorf("range %q is for integer formats, not for %s", o.Range, o.Format)
 	}
 	if o.Importance != nil && o.Precision == nil && o.Format.Encoding() == nil {
 		return errors.New("an importance matrix is for the encodings of ggml, such as q4_k")

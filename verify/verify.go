@@ -22,6 +22,9 @@ import (
 	"onnxquant/internal/execute/ort"
 	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/restyle"
 )
 
 // Engine is a runtime for the models.
@@ -57,10 +60,10 @@ type Report struct {
 	Passed   bool     `json:"passed"`
 	Failures []string `json:"failures"` // empty if passed
 
-	Structure Structure           `json:"structure"`
-	Weights   []onnxq.WeightMatch `json:"weights"` // weights that are quantized or differ
-	Same      int                 `json:"same"`    // number of equal float constants
-	Execution Execution           `json:"execution"`
+	Structure Structure             `json:"structure"`
+	Weights   []compare.WeightMatch `json:"weights"` // weights that are quantized or differ
+	Same      int                   `json:"same"`    // number of equal float constants
+	Execution Execution             `json:"execution"`
 }
 
 // Structure compares everything but weights.
@@ -125,12 +128,12 @@ type verifier struct {
 
 // dequantized returns the path of a model with float weights: the model itself if it
 // has no quantized ones, else a new model in a new folder.
-func (v *verifier) dequantized(path, folder string) (string, []onnxq.RewrittenWeight, error) {
+func (v *verifier) dequantized(path, folder string) (string, []restyle.Weight, error) {
 	m, err := onnxq.Open(path)
 	if err != nil {
 		return "", nil, err
 	}
-	quantized := len(m.QuantizedWeights())
+	quantized := len(recognize.Weights(m.Graph()))
 	m.Close()
 	if quantized == 0 {
 		return path, nil, nil
@@ -139,7 +142,7 @@ func (v *verifier) dequantized(path, folder string) (string, []onnxq.RewrittenWe
 		return "", nil, err
 	}
 	made := filepath.Join(folder, "model.onnx")
-	report, err := onnxq.Dequantize(v.ctx, path, made, onnxq.RewriteOptions{NoVerify: true})
+	report, err := restyle.Dequantize(v.ctx, path, made, restyle.Options{NoVerify: true})
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
 	}
@@ -147,7 +150,7 @@ func (v *verifier) dequantized(path, folder string) (string, []onnxq.RewrittenWe
 }
 
 // match compares the structures and the weights.
-func (v *verifier) match(float, quantized string, weights []onnxq.RewrittenWeight) error {
+func (v *verifier) match(float, quantized string, weights []restyle.Weight) error {
 	a, err := onnxq.Open(float)
 	if err != nil {
 		return err
@@ -158,7 +161,7 @@ func (v *verifier) match(float, quantized string, weights []onnxq.RewrittenWeigh
 		return err
 	}
 	defer b.Close()
-	m, err := onnxq.MatchWeights(v.ctx, a, b, weights)
+	m, err := compare.MatchWeights(v.ctx, a, b, weights)
 	if err != nil {
 		return err
 	}

@@ -111,7 +111,7 @@ func toValue(t *execute.Tensor) (runtime.Value, error) {
 // allocate makes the value of a float16 or bfloat16 output, whose data the binding would
 // truncate. For other types it returns nil: ONNX Runtime allocates them.
 func allocate(o ort.Output) (runtime.Value, error) {
-	if o.DType != modelfile.Float16 && o.DType != modelfile.BFloat16 {
+	if o.DType != dtype.Float16 && o.DType != dtype.BFloat16 {
 		return nil, nil
 	}
 	if !o.Known || len(o.Dims) == 0 {

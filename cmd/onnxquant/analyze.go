@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
 )
@@ -92,7 +93,7 @@ Flags:
 	defer m.Close()
 	bar := newProgress(c, f.quiet)
 	opts.Progress = bar.update
-	a, err := m.Analyze(ctx, opts)
+	a, err := analyze.Model(ctx, m, opts)
 	bar.clear()
 	if err != nil {
 		return fmt.Errorf("%s: %w", fs.Arg(0), err)
@@ -109,8 +110,8 @@ Flags:
 	return nil
 }
 
-func (f *analyzeFlags) options(fs *pflag.FlagSet) (onnxq.AnalyzeOptions, error) {
-	opts := onnxq.AnalyzeOptions{Options: f.opts, MaxError: f.maxError}
+func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
+	opts := analyze.Options{Options: f.opts, MaxError: f.maxError}
 	if fs.Changed("max-error") && f.maxError <= 0 {
 		return opts, usagef("--max-error %v: want more than 0", f.maxError)
 	}
@@ -132,7 +133,7 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (onnxq.AnalyzeOptions, error) 
 	return opts, nil
 }
 
-func printAnalysis(w io.Writer, a *onnxq.Analysis) {
+func printAnalysis(w io.Writer, a *analyze.Analysis) {
 	heading := []string{"NAME", "SHAPE"}
 	for _, c := range a.Candidates[1:] {
 		heading = append(heading, strings.ToUpper(c.String()))

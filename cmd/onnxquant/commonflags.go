@@ -1,9 +1,10 @@
 package main
 
 import (
-	"github.com/spf13/pflag"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
 
-	"onnxquant/onnxq"
+	"github.com/spf13/pflag"
 )
 
 // Usage texts of flags that several commands have.
@@ -33,8 +34,8 @@ func (f *reportFlags) check() error {
 	return nil
 }
 
-func defineExternalData(fs *pflag.FlagSet, when *onnxq.ExternalData) {
-	fs.Var(choice[onnxq.ExternalData]{when, []onnxq.ExternalData{onnxq.ExternalAuto, onnxq.ExternalAlways, onnxq.ExternalNever}, "WHEN"}, "external-data",
+func defineExternalData(fs *pflag.FlagSet, when *spec.ExternalData) {
+	fs.Var(choice[spec.ExternalData]{when, []spec.ExternalData{spec.ExternalAuto, spec.ExternalAlways, spec.ExternalNever}, "WHEN"}, "external-data",
 		"write tensors to OUT.data: always, never, or auto: only if\nOUT would exceed 2 GiB (default auto)")
 }
 
@@ -74,14 +75,14 @@ func inOut(args []string, dryRun bool) (in, out string, err error) {
 }
 
 // loadNames reads the files of --names and --imatrix; "" stands for none.
-func loadNames(names, imatrix string) (n *onnxq.Names, i *onnxq.Importance, err error) {
+func loadNames(names, imatrix string) (n *rules.Names, i *rules.Importance, err error) {
 	if names != "" {
-		if n, err = onnxq.LoadNames(names); err != nil {
+		if n, err = rules.LoadNames(names); err != nil {
 			return nil, nil, err
 		}
 	}
 	if imatrix != "" {
-		i, err = onnxq.LoadImportance(imatrix)
+		i, err = rules.LoadImportance(imatrix)
 	}
 	return n, i, err
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/onnxq/ggufmodel"
 )
 
 // convertFlags are the flags of a conversion.
@@ -160,7 +159,7 @@ func (f *convertFlags) open(c *console, in string) (*onnxq.Model, *onnxq.Plan, e
 // readWeights replaces weights of the model by those of GGUF files.
 func (f *convertFlags) readWeights(c *console, m *onnxq.Model) error {
 	for _, path := range f.weightsFrom {
-		from, err := m.ReadWeights(path, f.opts.Names)
+		from, err := ggufmodel.ReadWeights(m, path, f.opts.Names)
 		if err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/compare"
 )
 
 type diffFlags struct {
@@ -55,7 +56,7 @@ usage.
 		return err
 	}
 	defer b.Close()
-	d, err := onnxq.Diff(ctx, a, b)
+	d, err := compare.Diff(ctx, a, b)
 	switch {
 	case err != nil:
 		return err
@@ -71,7 +72,7 @@ usage.
 	return err
 }
 
-func printDifference(w io.Writer, d *onnxq.Difference) {
+func printDifference(w io.Writer, d *compare.Difference) {
 	for _, change := range d.Changes {
 		fmt.Fprintln(w, printable(change.String()))
 	}
@@ -86,7 +87,7 @@ func printDifference(w io.Writer, d *onnxq.Difference) {
 	})
 }
 
-func countText(c onnxq.Count) string {
+func countText(c compare.Count) string {
 	if c.A == c.B && c.A == c.Equal {
 		return fmt.Sprintf("%d, all equal", c.A)
 	}

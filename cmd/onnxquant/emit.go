@@ -19,14 +19,14 @@ func checkEmit(path string) error {
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return nil
 	}
-	if _, err := onnxq.LoadPrecision(path); err != nil {
+	if _, err := rules.LoadPrecision(path); err != nil {
 		return fmt.Errorf("%s: the file exists and is not a precision_info; choose another file for --emit", path)
 	}
 	return nil
 }
 
 // emit writes a precision_info to path, completely or not at all.
-func emit(path string, p *onnxq.Precision) error {
+func emit(path string, p *rules.Precision) error {
 	raw, err := json.MarshalIndent(p, "", "  ")
 	if err != nil {
 		return err

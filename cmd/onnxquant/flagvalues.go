@@ -10,9 +10,9 @@ import (
 
 	"github.com/dustin/go-humanize"
 
-	"onnxquant/calib"
-	"onnxquant/gguf"
-	"onnxquant/onnxq"
+	"onnxquant/formats/gguf"
+	"onnxquant/onnxq/ggufmodel"
+	"onnxquant/onnxq/spec"
 )
 
 // number is the value of a flag that takes an integer.
@@ -93,14 +93,14 @@ func (l limit) String() string { return "" }
 func (l limit) Type() string   { return l.kind }
 
 // blockRange is the value of a flag that takes the range method of a block.
-type blockRange struct{ value *string }
+type blockRange struct{ value *spec.Range }
 
 func (r blockRange) Set(s string) error {
-	m, err := calib.ParseMethod(s)
-	if err != nil || m.Name != "minmax" && m.Name != "mse" && m.Name != "percentile" {
+	parsed, err := spec.ParseRange(s)
+	if err != nil || s == "" {
 		return errors.New("want minmax, mse or percentile:P, P from 50 to 100")
 	}
-	*r.value = s
+	*r.value = parsed
 	return nil
 }
 
@@ -185,15 +185,15 @@ func (a anyCase) String() string { return "" }
 func (a anyCase) Type() string   { return a.kind }
 
 // typeRules is the value of a flag that takes GLOB=TYPE. The glob may contain =.
-type typeRules struct{ value *[]onnxq.TypeRule }
+type typeRules struct{ value *[]ggufmodel.TypeRule }
 
 func (t typeRules) Set(s string) error {
 	i := strings.LastIndexByte(s, '=')
 	if i <= 0 || i == len(s)-1 {
 		return errors.New("want GLOB=TYPE")
 	}
-	*t.value = append(*t.value, onnxq.TypeRule{Pattern: s[:i]})
-	return anyCase{&(*t.value)[len(*t.value)-1].Type, onnxq.GGUFTypes(), ""}.Set(s[i+1:])
+	*t.value = append(*t.value, ggufmodel.TypeRule{Pattern: s[:i]})
+	return anyCase{&(*t.value)[len(*t.value)-1].Type, ggufmodel.Types(), ""}.Set(s[i+1:])
 }
 
 func (t typeRules) String() string { return "" }

@@ -13,13 +13,13 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/ggufmodel"
 )
 
 // ggufFlags are the flags of the command gguf.
 type ggufFlags struct {
 	reportFlags
-	opts           onnxq.GGUFOptions
+	opts           ggufmodel.Options
 	names, imatrix string
 
 	list, dryRun bool
@@ -28,13 +28,13 @@ type ggufFlags struct {
 func (f *ggufFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	o := &f.opts
-	fs.Var(anyCase{&o.Mix, onnxq.Mixes(), "NAME"}, "mix",
-		"types of weights, as in llama-quantize:\n"+wrap(oneOf(onnxq.Mixes()))+"\n(default "+onnxq.DefaultMix+")")
+	fs.Var(anyCase{&o.Mix, ggufmodel.Mixes(), "NAME"}, "mix",
+		"types of weights, as in llama-quantize:\n"+wrap(oneOf(ggufmodel.Mixes()))+"\n(default "+ggufmodel.DefaultMix+")")
 	fs.Var(typeRules{&o.TensorTypes}, "tensor-type",
-		"store tensors whose name, or the name of a node that reads\nthem, matches GLOB as TYPE:\n"+wrap(oneOf(onnxq.GGUFTypes()))+";\nmay be repeated, the last match wins")
-	fs.Var(anyCase{&o.OutputType, onnxq.GGUFTypes(), "TYPE"}, "output-tensor-type",
+		"store tensors whose name, or the name of a node that reads\nthem, matches GLOB as TYPE:\n"+wrap(oneOf(ggufmodel.Types()))+";\nmay be repeated, the last match wins")
+	fs.Var(anyCase{&o.OutputType, ggufmodel.Types(), "TYPE"}, "output-tensor-type",
 		"type of the weight of the output layer")
-	fs.Var(anyCase{&o.EmbeddingType, onnxq.GGUFTypes(), "TYPE"}, "token-embedding-type",
+	fs.Var(anyCase{&o.EmbeddingType, ggufmodel.Types(), "TYPE"}, "token-embedding-type",
 		"type of embeddings")
 	fs.BoolVar(&o.Pure, "pure", false,
 		"store all weights as the main type of the mix")
@@ -104,7 +104,7 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 	defer m.Close()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
-	p, err := m.PlanGGUF(f.opts)
+	p, err := ggufmodel.NewPlan(m, f.opts)
 	if err != nil {
 		return err
 	}
@@ -130,7 +130,7 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 }
 
 // print prints the plan.
-func (f *ggufFlags) print(c *console, p *onnxq.GGUFPlan, out string) error {
+func (f *ggufFlags) print(c *console, p *ggufmodel.Plan, out string) error {
 	if out != "" {
 		if err := p.CheckOutput(out); err != nil {
 			return err
@@ -146,9 +146,9 @@ func (f *ggufFlags) print(c *console, p *onnxq.GGUFPlan, out string) error {
 }
 
 // printGGUFTensors prints a table of the tensors, with their errors if r is not nil.
-func printGGUFTensors(w io.Writer, p *onnxq.GGUFPlan, r *onnxq.GGUFReport) {
+func printGGUFTensors(w io.Writer, p *ggufmodel.Plan, r *ggufmodel.Report) {
 	heading := []string{"NAME", "SHAPE", "DTYPE", "TYPE", "FILE SHAPE", "BYTES", "REASON"}
-	quality := map[string]onnxq.GGUFQuality{}
+	quality := map[string]ggufmodel.TensorReport{}
 	if r != nil {
 		heading = append(heading, "SQNR", "LARGEST ERROR")
 		for _, q := range r.Tensors {
@@ -173,9 +173,9 @@ func printGGUFTensors(w io.Writer, p *onnxq.GGUFPlan, r *onnxq.GGUFReport) {
 	fmt.Fprintln(w)
 }
 
-func printGGUFSummary(w io.Writer, r *onnxq.GGUFReport, elapsed time.Duration) {
+func printGGUFSummary(w io.Writer, r *ggufmodel.Report, elapsed time.Duration) {
 	facts := ggufFacts(r.Plan)
-	worst := slices.MinFunc(r.Tensors, func(a, b onnxq.GGUFQuality) int { return cmp.Compare(a.SQNR, b.SQNR) })
+	worst := slices.MinFunc(r.Tensors, func(a, b ggufmodel.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	printFacts(w, append(facts,
 		fact{"worst", errorText(worst.Source, worst.SQNR, worst.MaxError)},
 		fact{"time", fmt.Sprintf("%.2f s", elapsed.Seconds())},
@@ -183,7 +183,7 @@ func printGGUFSummary(w io.Writer, r *onnxq.GGUFReport, elapsed time.Duration) {
 }
 
 // ggufFacts counts the tensors by type, and those left out by reason.
-func ggufFacts(p *onnxq.GGUFPlan) []fact {
+func ggufFacts(p *ggufmodel.Plan) []fact {
 	types, skipped := map[string]int{}, map[string]int{}
 	for _, t := range p.Tensors {
 		if t.Name != "" {

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/recognize"
 )
 
@@ -58,7 +59,7 @@ Exit status: 0 also if there are problems; 1 the model cannot be read; 2 wrong u
 		return err
 	}
 	defer m.Close()
-	in := m.Inspect(f.opts)
+	in := inspect.Model(m, f.opts)
 	if f.json {
 		return c.json(in)
 	}
@@ -66,7 +67,7 @@ Exit status: 0 also if there are problems; 1 the model cannot be read; 2 wrong u
 	return nil
 }
 
-func printInspection(w io.Writer, path string, in *onnxq.Inspection, all bool) {
+func printInspection(w io.Writer, path string, in *inspect.Inspection, all bool) {
 	printFacts(w, modelFacts(path, in))
 	if len(in.Quantized) > 0 {
 		fmt.Fprintln(w, "\nQuantized weights:")
@@ -94,7 +95,7 @@ func printInspection(w io.Writer, path string, in *onnxq.Inspection, all bool) {
 	}
 }
 
-func modelFacts(path string, in *onnxq.Inspection) []fact {
+func modelFacts(path string, in *inspect.Inspection) []fact {
 	size := byteSize(in.Bytes)
 	if in.FileBytes != in.Bytes {
 		size = byteSize(in.FileBytes) + " and " + byteSize(in.Bytes-in.FileBytes) + " of external data"
@@ -139,7 +140,7 @@ func modelFacts(path string, in *onnxq.Inspection) []fact {
 // maxLines limits the lines of one kind.
 const maxLines = 8
 
-func valueFacts(label string, values []onnxq.NamedType) []fact {
+func valueFacts(label string, values []inspect.NamedType) []fact {
 	var texts []string
 	for _, v := range values {
 		texts = append(texts, name(v.Name)+": "+clip(printable(v.Type), maxReason))
@@ -148,7 +149,7 @@ func valueFacts(label string, values []onnxq.NamedType) []fact {
 }
 
 // quantizedRows lists all quantized weights.
-func quantizedRows(weights []*onnxq.QuantizedWeight) [][]string {
+func quantizedRows(weights []*recognize.Weight) [][]string {
 	rows := [][]string{{"NAME", "SHAPE", "FORM", "CODES", "BLOCK", "BYTES", "READ BY"}}
 	for _, q := range weights {
 		read := clip(printable(strings.Join(q.Consumers, ", ")), maxName)
@@ -161,7 +162,7 @@ func quantizedRows(weights []*onnxq.QuantizedWeight) [][]string {
 }
 
 // quantizedSums counts the quantized weights of each kind.
-func quantizedSums(weights []*onnxq.QuantizedWeight) [][]string {
+func quantizedSums(weights []*recognize.Weight) [][]string {
 	type kind struct{ form, codes, block, obstacle string }
 	type sum struct {
 		weights int
@@ -218,7 +219,7 @@ func ledgerRows(tensors []onnxq.TensorPlan, all bool) [][]string {
 	return rows
 }
 
-func hazardRows(hazards []onnxq.Hazard, all bool) [][]string {
+func hazardRows(hazards []inspect.Hazard, all bool) [][]string {
 	rows := [][]string{{"RUNTIME", "EFFECT", "PROBLEM", "WHERE"}}
 	for _, h := range hazards {
 		var where []string

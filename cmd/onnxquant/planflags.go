@@ -5,7 +5,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"onnxquant/internal/reach"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
@@ -21,24 +20,24 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
 	fs.Var(number[int]{&o.Bits, func(n int) bool { return n == 2 || n == 4 || n == 8 }, "2, 4 or 8"}, "bits",
 		"bits of a code: 2, 4 or 8 (default 4)")
-	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == onnxq.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
+	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == spec.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
 		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel (default 128;\n32 for 8 bits; fixed for some formats)")
-	fs.Var(choice[onnxq.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
+	fs.Var(choice[spec.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
 		"format of quantized weights:\n"+wrap(oneOf(codedFormats()))+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVar(&o.ZeroPoint, "zero-point", false,
 		"asymmetric codes: a zero point per block")
-	fs.Var(choice[string]{&o.Algorithm, onnxq.KnownAlgorithms, "NAME"}, "algorithm",
+	fs.Var(choice[spec.Algorithm]{&o.Algorithm, spec.Algorithms(), "NAME"}, "algorithm",
 		"how codes and scales are computed: rtn, round to nearest\n(default rtn)")
-	fs.Var(choice[onnxq.ScaleRule]{&o.ScaleRule, []onnxq.ScaleRule{onnxq.RuleOCP, onnxq.RuleCeil}, "NAME"}, "scale-rule",
+	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
 		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
-	fs.Var(choice[onnxq.Target]{&o.Target, onnxq.Targets(), "NAME"}, "target",
+	fs.Var(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target",
 		"runtime for OUT: portable, ort, tensorrt or openvino; weights\nget forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
 	fs.Var(blockRange{&o.Range}, "range",
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax)")
-	fs.Var(choice[onnxq.Style]{&o.Style, []onnxq.Style{onnxq.DQ, onnxq.QDQ, onnxq.NBits}, "NAME"}, "style",
+	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits and GatherBlockQuantized (default dq)")
-	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps, []string{"all"})}, "ops",
-		"operators whose weights are quantized:\n"+wrap(oneOf(slices.Concat(onnxq.KnownOps, []string{"all"})))+"\n(default MatMul,Gemm)")
+	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps(), []string{"all"})}, "ops",
+		"operators whose weights are quantized:\n"+wrap(oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"})))+"\n(default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only weights whose name, or the name of a node that\nreads them, matches `GLOB`; may be repeated")
 	fs.StringArrayVar(&o.Exclude, "exclude", nil,
@@ -50,10 +49,10 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 }
 
 // codedFormats lists all formats except float.
-func codedFormats() []onnxq.Format {
-	var names []onnxq.Format
-	for _, f := range onnxq.Formats() {
-		if f != onnxq.Float {
+func codedFormats() []spec.Format {
+	var names []spec.Format
+	for _, f := range spec.Formats() {
+		if f != spec.Float {
 			names = append(names, f)
 		}
 	}

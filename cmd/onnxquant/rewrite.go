@@ -8,14 +8,14 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"onnxquant/onnxq"
+	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
 )
 
 // rewriteFlags are the flags of dequantize and restyle.
 type rewriteFlags struct {
 	reportFlags
-	opts onnxq.RewriteOptions
+	opts restyle.Options
 }
 
 func (f *rewriteFlags) define(fs *pflag.FlagSet) {
@@ -38,7 +38,7 @@ func (f *rewriteFlags) parse(fs *pflag.FlagSet, args []string) (in, out string, 
 }
 
 // run calls rewrite and prints its report. done labels the number of changed weights.
-func (f *rewriteFlags) run(c *console, done string, rewrite func() (*onnxq.RewriteReport, error)) error {
+func (f *rewriteFlags) run(c *console, done string, rewrite func() (*restyle.Report, error)) error {
 	start := time.Now()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
@@ -63,7 +63,7 @@ func (f *rewriteFlags) run(c *console, done string, rewrite func() (*onnxq.Rewri
 	return nil
 }
 
-func printRewritten(w io.Writer, weights []onnxq.RewrittenWeight) {
+func printRewritten(w io.Writer, weights []restyle.Weight) {
 	rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "NEW FORM", "BYTES"}}
 	for _, r := range weights {
 		rows = append(rows, []string{name(r.Name), shape(r.Shape), r.DType, r.CodeType, r.Form, r.NewForm, byteSize(r.Bytes) + " -> " + byteSize(r.OutBytes)})
@@ -72,7 +72,7 @@ func printRewritten(w io.Writer, weights []onnxq.RewrittenWeight) {
 	fmt.Fprintln(w)
 }
 
-func rewriteFacts(r *onnxq.RewriteReport, done string, elapsed time.Duration) []fact {
+func rewriteFacts(r *restyle.Report, done string, elapsed time.Duration) []fact {
 	changed := 0
 	for _, w := range r.Weights {
 		if w.Changed {
@@ -89,7 +89,7 @@ func rewriteFacts(r *onnxq.RewriteReport, done string, elapsed time.Duration) []
 
 // warnOfUnchanged names the weights that keep their form: for each form and reason, the
 // first weight and the number of the others.
-func warnOfUnchanged(c *console, weights []onnxq.RewrittenWeight) {
+func warnOfUnchanged(c *console, weights []restyle.Weight) {
 	type kind struct{ form, reason string }
 	var kinds []kind // in the order of the weights
 	names := map[kind][]string{}
@@ -133,14 +133,14 @@ Flags:
 `, fs.FlagUsages())
 		return nil
 	}
-	return f.run(c, "dequantized", func() (*onnxq.RewriteReport, error) { return onnxq.Dequantize(ctx, in, out, f.opts) })
+	return f.run(c, "dequantized", func() (*restyle.Report, error) { return restyle.Dequantize(ctx, in, out, f.opts) })
 }
 
 func runRestyle(ctx context.Context, c *console, args []string) error {
 	var f rewriteFlags
 	var style spec.Style
 	fs := newFlagSet()
-	fs.Var(choice[onnxq.Style]{&style, []onnxq.Style{onnxq.DQ, onnxq.NBits}, "STYLE"}, "style",
+	fs.Var(choice[spec.Style]{&style, []spec.Style{spec.DQ, spec.NBits}, "STYLE"}, "style",
 		"dq: DequantizeLinear of the ONNX standard; nbits:\nMatMulNBits and GatherBlockQuantized of ONNX Runtime")
 	f.define(fs)
 	in, out, err := f.parse(fs, args)
@@ -161,5 +161,5 @@ Flags:
 	if style == "" {
 		return usagef("--style is required: dq or nbits")
 	}
-	return f.run(c, "restyled", func() (*onnxq.RewriteReport, error) { return onnxq.Restyle(ctx, in, out, style, f.opts) })
+	return f.run(c, "restyled", func() (*restyle.Report, error) { return restyle.Restyle(ctx, in, out, style, f.opts) })
 }

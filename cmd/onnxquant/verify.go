@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"onnxquant/onnxq"
+	"onnxquant/onnxq/compare"
 	"onnxquant/verify"
 )
 
@@ -98,13 +98,13 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 	facts := append([]fact{{"structure", structureText(r.Structure)}}, labelled("", notes)...)
 	facts = append(facts, fact{"weights", weightsText(r)})
 	if len(r.Weights) > 0 {
-		worst := slices.MinFunc(r.Weights, func(a, b onnxq.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
+		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
 		facts = append(facts, fact{"worst", errorText(worst.Name, worst.SQNR, worst.MaxError)})
 	}
 	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("verdict", verdicts)))
 }
 
-func matchRows(weights []onnxq.WeightMatch) [][]string {
+func matchRows(weights []compare.WeightMatch) [][]string {
 	rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "SQNR", "LARGEST ERROR", "MSE", "WORST BLOCK"}}
 	for _, m := range weights {
 		worst := "-"

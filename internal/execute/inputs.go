@@ -134,7 +134,7 @@ func (g *generator) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
 			x[i] = g.rng.NormFloat64()
 		}
 		t, err = FromFloat64s(t.DType, dims, x)
-	case t.DType == modelfile.String, t.DType == 0:
+	case t.DType == dtype.String, t.DType == 0:
 		return nil, fmt.Errorf("no random inputs of type %v; give inputs in files (--inputs)", t.DType)
 	default:
 		t, err = FromInt64s(t.DType, dims, g.integers(t))
@@ -175,7 +175,7 @@ func (g *generator) integers(t *Tensor) []int64 {
 	}
 	for i := range x {
 		switch {
-		case t.DType == Bool:
+		case t.DType == dtype.Bool:
 			x[i] = g.rng.Int64N(2)
 		case strings.Contains(name, "pos"):
 			x[i] = int64(i) % last
@@ -304,7 +304,7 @@ func inputNames(infos []*onnxpb.ValueInfoProto) string {
 // checkType compares a tensor with the declared type and shape of an input.
 func checkType(t *Tensor, info *onnxpb.ValueInfoProto) error {
 	typ := info.GetType().GetTensorType()
-	if want := modelfile.DType(typ.GetElemType()); t.DType != want {
+	if want := dtype.DType(typ.GetElemType()); t.DType != want {
 		return fmt.Errorf("the file has type %v, the model wants %v", t.DType, want)
 	}
 	if typ.GetShape() == nil {
@@ -389,10 +389,10 @@ func widened[T int32 | uint64](x []T) []int64 {
 }
 
 // arrayTypes maps types of numpy arrays.
-var arrayTypes = map[string]modelfile.DType{
-	"f2": modelfile.Float16, "f4": modelfile.Float32, "f8": modelfile.Float64, "b1": Bool,
-	"i1": modelfile.Int8, "i2": Int16, "i4": modelfile.Int32, "i8": Int64,
-	"u1": modelfile.Uint8, "u2": Uint16, "u4": Uint32, "u8": Uint64,
+var arrayTypes = map[string]dtype.DType{
+	"f2": dtype.Float16, "f4": dtype.Float32, "f8": dtype.Float64, "b1": dtype.Bool,
+	"i1": dtype.Int8, "i2": dtype.Int16, "i4": dtype.Int32, "i8": dtype.Int64,
+	"u1": dtype.Uint8, "u2": dtype.Uint16, "u4": dtype.Uint32, "u8": dtype.Uint64,
 }
 
 func fromArray(a *npy.Array, limit int64) (*Tensor, error) {

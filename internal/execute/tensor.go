@@ -12,35 +12,26 @@ import (
 
 // A Runner computes the outputs of models.
 type Runner interface {
-	// Name returns the name and version of the runtime, for messages.
+	// Name tells what runs the models, for people.
 	Name() string
 
-	// Run returns the outputs of the model at path, in the order of its graph.
+	// Run returns the outputs of the model at path, in the order of its graph. An
+	// error that wraps ErrUnsupported says that the runner cannot run this model.
 	Run(ctx context.Context, path string, inputs []*Tensor) ([]*Tensor, error)
 }
 
 // ErrUnsupported is wrapped by errors about models that package evaluate cannot run.
 var ErrUnsupported = errors.New("not supported")
 
-// MaxBytes limits the size of a tensor made in a run, and of all inputs together.
+// MaxBytes bounds a tensor that a run makes, and all its inputs together.
 const MaxBytes = 256 << 20
-
-// Types without a name in modelfile.
-const (
-	Bool   = modelfile.DType(onnxpb.TensorProto_BOOL)
-	Int16  = modelfile.DType(onnxpb.TensorProto_INT16)
-	Int64  = modelfile.DType(onnxpb.TensorProto_INT64)
-	Uint16 = modelfile.DType(onnxpb.TensorProto_UINT16)
-	Uint32 = modelfile.DType(onnxpb.TensorProto_UINT32)
-	Uint64 = modelfile.DType(onnxpb.TensorProto_UINT64)
-)
 
 // Tensor is a value of a graph.
 type Tensor struct {
 	Name  string
 	DType dtype.DType
 	Dims  []int64
-	Data  []byte // little-endian, in row-major order
+	Data  []byte // little-endian, in row major order
 }
 
 // New makes a tensor of zeros.
@@ -49,10 +40,10 @@ func New(typ dtype.DType, dims []int64) (*Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if dtype.Bits() < 8 {
-		return nil, fmt.Errorf("%w: elements of type %v", ErrUnsupported, dtype)
+	if typ.Bits() < 8 {
+		return nil, fmt.Errorf("%w: elements of type %v", ErrUnsupported, typ)
 	}
-	if n > MaxBytes/(dtype.Bits()/8) {
+	if n > MaxBytes/(typ.Bits()/8) {
 		return nil, fmt.Errorf("%w: a tensor with dims %v is larger than %d MiB", ErrUnsupported, dims, MaxBytes>>20)
 	}
 	return &Tensor{DType: typ, Dims: dims, Data: make([]byte, typ.Bytes(n))}, nil
@@ -61,20 +52,20 @@ func New(typ dtype.DType, dims []int64) (*Tensor, error) {
 // Len returns the number of elements.
 func (t *Tensor) Len() int { return len(t.Data) / t.Size() }
 
-// Size returns the bytes per element.
+// Size returns the bytes of an element.
 func (t *Tensor) Size() int { return int(t.DType.Bits() / 8) }
 
-// IsFloat reports whether the elements are floating-point.
+// IsFloat reports whether the elements are floating-point numbers.
 func (t *Tensor) IsFloat() bool { return t.DType.Float() }
 
-// Float32s returns the elements of a float16, bfloat16 or float32 tensor.
+// Float32s returns the elements of a tensor of a floating-point type as float32.
 func (t *Tensor) Float32s() []float32 {
 	x := make([]float32, t.Len())
 	t.DType.Decode(x, t.Data)
 	return x
 }
 
-// Float64s converts the elements to float64, whatever their type.
+// Float64s returns the elements, whatever their type, as float64.
 func (t *Tensor) Float64s() []float64 {
 	x := make([]float64, t.Len())
 	switch {
@@ -97,8 +88,8 @@ func (t *Tensor) Float64s() []float64 {
 	return x
 }
 
-// Int64s returns the elements of a tensor of integers or bools. UINT64 elements
-// keep their bits.
+// Int64s returns the elements of a tensor of integers or truth values; those of
+// type UINT64 keep their bits.
 func (t *Tensor) Int64s() []int64 {
 	x := make([]int64, t.Len())
 	size := t.Size()
@@ -117,9 +108,10 @@ func (t *Tensor) Int64s() []int64 {
 	return x
 }
 
-// FromFloat32s makes a float16, bfloat16 or float32 tensor and rounds x to its type.
-func FromFloat32s(dtype modelfile.DType, dims []int64, x []float32) (*Tensor, error) {
-	t, err := sized(dtype, dims, len(x))
+// FromFloat32s makes a tensor of a floating-point type, to which the elements are
+// rounded.
+func FromFloat32s(typ dtype.DType, dims []int64, x []float32) (*Tensor, error) {
+	t, err := sized(typ, dims, len(x))
 	if err != nil {
 		return nil, err
 	}
@@ -127,9 +119,9 @@ func FromFloat32s(dtype modelfile.DType, dims []int64, x []float32) (*Tensor, er
 	return t, nil
 }
 
-// FromFloat64s makes a tensor of any floating-point type and rounds x to it.
-func FromFloat64s(dtype modelfile.DType, dims []int64, x []float64) (*Tensor, error) {
-	if dtype != modelfile.Float64 {
+// FromFloat64s makes a tensor of any floating-point type.
+func FromFloat64s(typ dtype.DType, dims []int64, x []float64) (*Tensor, error) {
+	if typ != dtype.Float64 {
 		narrow := make([]float32, len(x))
 		for i, v := range x {
 			narrow[i] = float32(v)
@@ -146,9 +138,10 @@ func FromFloat64s(dtype modelfile.DType, dims []int64, x []float64) (*Tensor, er
 	return t, nil
 }
 
-// FromInt64s makes a tensor of integers or bools. Values that do not fit wrap around.
-func FromInt64s(dtype modelfile.DType, dims []int64, x []int64) (*Tensor, error) {
-	t, err := sized(dtype, dims, len(x))
+// FromInt64s makes a tensor of integers or truth values. What does not fit wraps
+// around.
+func FromInt64s(typ dtype.DType, dims []int64, x []int64) (*Tensor, error) {
+	t, err := sized(typ, dims, len(x))
 	if err != nil {
 		return nil, err
 	}
@@ -161,9 +154,8 @@ func FromInt64s(dtype modelfile.DType, dims []int64, x []int64) (*Tensor, error)
 	return t, nil
 }
 
-// sized is New for n elements.
-func sized(dtype modelfile.DType, dims []int64, n int) (*Tensor, error) {
-	t, err := New(dtype, dims)
+func sized(typ dtype.DType, dims []int64, n int) (*Tensor, error) {
+	t, err := New(typ, dims)
 	if err == nil && t.Len() != n {
 		return nil, fmt.Errorf("%d elements for dims %v", n, dims)
 	}

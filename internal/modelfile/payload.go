@@ -13,18 +13,18 @@ import (
 )
 
 // ErrTensor is wrapped by every error about a tensor whose type, dimensions
-// and content do not match.
+// and content do not fit together.
 var ErrTensor = errors.New("invalid tensor")
 
-// Payload is the content of a tensor: little-endian elements in row-major order.
-// Elements smaller than a byte are packed, the first one in the low bits.
+// Payload is the content of a tensor as little-endian bytes, elements in row
+// major order, sub-byte elements packed from the low bits up.
 type Payload struct {
 	size     int64
 	parts    []part
-	replaced bool // by Replace
+	replaced bool // it is not what the file has
 }
 
-// part is a part of a payload: size bytes of r from base on.
+// part is a stretch of a payload: size bytes read from r at base on.
 type part struct {
 	r          io.ReaderAt
 	base, size int64
@@ -57,23 +57,26 @@ func (p *Payload) ReadAt(dst []byte, off int64) (int, error) {
 	return done, nil
 }
 
-// Payload returns the content of a tensor of the model. It is nil for tensors of type
-// STRING, whose elements stay in the structure.
+// Payload returns the content of a tensor of the model. Tensors of type STRING
+// have none: their elements stay in the structure.
 func (m *Model) Payload(t *onnxpb.TensorProto) (*Payload, error) {
 	if p, ok := m.payloads[t]; ok {
 		return p, nil
 	}
-	return nil, fmt.Errorf("%w: tensor %q does not belong to this model", ErrTensor, t.GetName())
+	return nil, fmt.Errorf("%w: tensor %q is not of this model", ErrTensor, t.GetName())
 }
 
-// Inline copies the content of src, a tensor of this model, to dst, a tensor of another
-// structure. Content of typed fields stays in typed fields.
+// Inline gives dst, a tensor of another structure, the content of the tensor
+// src of this model. In typed fields it stays what it was.
 func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
 	p, err := m.Payload(src)
 	if err != nil {
 		return err
 	}
-	if p == nil || p.size == 0 {
+	if p == nil {
+		return nil
+	}
+	if p.size == 0 {
 		return nil
 	}
 	var wire []byte
@@ -99,8 +102,7 @@ func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
 	return proto.UnmarshalOptions{Merge: true}.Unmarshal(wire, dst)
 }
 
-// resolve checks a tensor of the file and finds its content. The result is nil for
-// type STRING.
+// resolve checks a tensor of the file and finds its content.
 func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 	typ := dtype.DType(t.GetDataType())
 	n, err := dtype.Elements(t.GetDims())
@@ -108,13 +110,13 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 		return nil, err
 	}
 	if t.Segment != nil {
-		return nil, errors.New("it is a segment of a larger tensor, which no runtime supports")
+		return nil, errors.New("it is a segment of a larger tensor, which no runtime reads")
 	}
 	if loc := t.GetDataLocation(); t.DataLocation == nil && hasUnknownLocation(t) {
 		return nil, errors.New("data_location is neither DEFAULT nor EXTERNAL")
 	} else if loc == onnxpb.TensorProto_EXTERNAL {
 		if len(t.GetPayload()) > 0 || len(t.GetStringData()) > 0 {
-			return nil, errors.New("it has both external and embedded data")
+			return nil, errors.New("it has external data and data of its own")
 		}
 		if typ == dtype.String {
 			return nil, errors.New("strings cannot be external data")
@@ -139,25 +141,25 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 	for _, k := range t.GetPayload() {
 		switch piece := m.pieces[k]; piece.field {
 		case fieldRawData:
-			raw = Payload{} // the last one counts
-			raw.add(m.part(piece, layout.bits))
-		case layout.field:
-			if err := m.checkRange(piece, dtype); err != nil {
+			raw = Payload{} // of several, the last one counts
+			raw.add(m.part(piece, typ.Bits()))
+		case field:
+			if err := m.checkRange(piece, typ); err != nil {
 				return nil, err
 			}
 			typed.add(m.part(piece, typ.Bits()))
 		default:
-			return nil, fmt.Errorf("its values are in %s, which cannot hold %v", codings[piece.field].name, dtype)
+			return nil, fmt.Errorf("its values are in %s, which is not for %v", codings[piece.field].name, typ)
 		}
 	}
 	p := &raw
 	if typed.size > 0 {
 		if p = &typed; raw.size > 0 {
-			return nil, fmt.Errorf("it has both raw_data and %s", codings[layout.field].name)
+			return nil, fmt.Errorf("it has raw_data and %s", codings[field].name)
 		}
 	}
 	if len(t.GetStringData()) > 0 {
-		return nil, fmt.Errorf("it has string_data, but its type is %v", dtype)
+		return nil, fmt.Errorf("it has string_data, which is not for %v", typ)
 	}
 	if p.size != want {
 		return nil, fmt.Errorf("%d bytes of data, want %d (%v, dims %v)", p.size, want, typ, shortDims(t.GetDims()))
@@ -172,7 +174,7 @@ func (p *Payload) add(s part) {
 	}
 }
 
-// part returns a piece of the model file as little-endian elements.
+// part gives a piece of the model file as little-endian elements.
 func (m *Model) part(p *piece, bits int64) part {
 	if p.direct() {
 		return part{m.file, p.off, p.n}
@@ -184,9 +186,9 @@ func (m *Model) part(p *piece, bits int64) part {
 	return part{&decoder{m.file, p, elem}, 0, p.count * elem}
 }
 
-// checkRange refuses values in a typed field that are out of the range of the tensor's
-// type: they would silently lose bits.
-func (m *Model) checkRange(p *piece, dtype DType) error {
+// checkRange refuses values in a typed field that the tensor's type does not
+// have: they would lose bits without a word.
+func (m *Model) checkRange(p *piece, typ dtype.DType) error {
 	if codings[p.field].width > 0 || p.count == 0 {
 		return nil
 	}
@@ -199,11 +201,11 @@ func (m *Model) checkRange(p *piece, dtype DType) error {
 	if err != nil {
 		return err
 	}
-	return fmt.Errorf("%s holds %d at offset %d, which is not a value of %v", codings[p.field].name, value, off, dtype)
+	return fmt.Errorf("%s holds %d at offset %d, which is no value of %v", codings[p.field].name, value, off, typ)
 }
 
-// hasUnknownLocation reports whether data_location has a value that is not in the enum.
-// protobuf keeps it among the unknown fields.
+// hasUnknownLocation reports whether data_location was given a value that the
+// enumeration does not have; protobuf keeps it among the unknown fields.
 func hasUnknownLocation(t *onnxpb.TensorProto) bool {
 	for b := t.ProtoReflect().GetUnknown(); len(b) > 0; {
 		num, _, n := protowire.ConsumeField(b)
@@ -218,7 +220,7 @@ func hasUnknownLocation(t *onnxpb.TensorProto) bool {
 	return false
 }
 
-// shortDims returns dims, or only their number if the message would get too long.
+// shortDims keeps an error message to one line, whatever the rank.
 func shortDims(dims []int64) any {
 	if len(dims) > 8 {
 		return fmt.Sprintf("%d dimensions", len(dims))

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"strconv"
 
 	"onnxquant/calib"
 )
@@ -40,4 +41,15 @@ func ParseRange(text string) (Range, error) {
 		return Range{Kind: MSE}, nil
 	}
 	return Range{}, fmt.Errorf("range %q is for activations: want minmax, percentile:P or mse", text)
+}
+
+// String writes the range as ParseRange reads it.
+func (r Range) String() string {
+	switch r.Kind {
+	case Percentile:
+		return "percentile:" + strconv.FormatFloat(r.Percent, 'g', -1, 64)
+	case MSE:
+		return "mse"
+	}
+	return "minmax"
 }

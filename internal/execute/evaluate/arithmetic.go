@@ -326,7 +326,7 @@ func comparison(holds func(order int) bool) operator {
 				set(i, cmp.Compare(x[i], y[i]))
 			}
 		}
-		return one(execute.FromInt64s(execute.Bool, pair[0].Dims, result))
+		return one(execute.FromInt64s(dtype.Bool, pair[0].Dims, result))
 	}}
 }
 

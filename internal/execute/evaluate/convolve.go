@@ -291,9 +291,9 @@ func runMaxPool(c *call) ([]*execute.Tensor, error) {
 }
 
 // lowest returns -Inf as an element of the type.
-func lowest(dtype modelfile.DType) []byte {
-	switch dtype {
-	case modelfile.Float16:
+func lowest(typ dtype.DType) []byte {
+	switch typ {
+	case dtype.Float16:
 		return []byte{0, 0xfc}
 	case dtype.BFloat16:
 		return []byte{0x80, 0xff}
