@@ -49,6 +49,10 @@ type Plan struct {
 	Output    *write.Output        // how the output is laid out
 	Warnings  []string
 
+	// TileLimit is the number of elements that a worker holds at a time; 0: what the
+	// memory allows.
+	TileLimit int64
+
 	graph   *graph.Graph
 	opts    Options
 	except  discover.Exceptions
@@ -299,5 +303,8 @@ func (p *Plan) CheckPath(path string) error {
 // Quantization returns the weights cut into tiles, and how many workers they are for.
 func (p *Plan) Quantization() (run *quantize.Run, workers int) {
 	workers, limit := work.Divide(p.opts.Threads, p.opts.Memory, quantize.ElementBytes)
+	if p.TileLimit > 0 {
+		limit = p.TileLimit
+	}
 	return quantize.NewRun(p.weights, limit), workers
 }

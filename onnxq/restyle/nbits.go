@@ -90,7 +90,10 @@ func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors,
 	}
 	// Codes are rows of whatever lies last, turned or not.
 	codesAt, _, zerosAt := q.Placements()
-	turned, last := codesAt.Turned, w.Folded.Num.Shape[len(w.Folded.Num.Shape)-1]
+	turned, last := codesAt.Turned, codesAt.K
+	if turned {
+		last = codesAt.Inner
+	}
 	codes := lazy.Grid{Stored: d.X.Stored, Bits: w.Bits, Rows: w.Folded.Num.Size() / last, Cols: last, Pitch: last}
 	r.fillCodes(t.Codes, gridMatrix(&codes).less(middle), w.Bits, turned, codesAt.Pitch)
 

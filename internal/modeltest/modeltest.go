@@ -1,0 +1,102 @@
+// Package modeltest has what the tests of several packages share: models on disk, opened
+// and converted.
+package modeltest
+
+import (
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq"
+	"onnxquant/testmodels"
+)
+
+// Build writes a test model of a kind and returns its path.
+func Build(t testing.TB, kind string) string {
+	t.Helper()
+	m, err := testmodels.Build(kind, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return Write(t, m)
+}
+
+// Write writes a model to a folder of the test and returns its path.
+func Write(t testing.TB, m *testmodels.Model) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "in.onnx")
+	if err := m.Write(path); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// Open opens a model until the test ends.
+func Open(t testing.TB, path string) *onnxq.Model {
+	t.Helper()
+	m, err := onnxq.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// Convert converts a model, and returns the bytes of the output's files.
+func Convert(t testing.TB, in, out string, opts onnxq.Options) []byte {
+	t.Helper()
+	r, err := onnxq.Convert(context.Background(), in, out, opts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []byte
+	for _, name := range []string{out, r.Data} {
+		if name != "" {
+			b, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, b...)
+		}
+	}
+	return all
+}
+
+// Tensor returns the first tensor of that name and its content.
+func Tensor(t testing.TB, m *onnxq.Model, name string) (*onnxpb.TensorProto, []byte) {
+	t.Helper()
+	file := m.Graph().File
+	for _, w := range modelfile.Tensors(file.Proto) {
+		if w.GetName() == name {
+			p, err := file.Payload(w)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := make([]byte, p.Size())
+			if err := buffer.ReadFull(p, b, 0); err != nil {
+				t.Fatal(err)
+			}
+			return w, b
+		}
+	}
+	t.Fatalf("no tensor %q", name)
+	return nil, nil
+}
+
+// List returns the names of the files in a folder.
+func List(t testing.TB, folder string) []string {
+	t.Helper()
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	return names
+}
