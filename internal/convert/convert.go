@@ -42,9 +42,11 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 			return nil, err
 		}
 		maps.Copy(keepFloat, unfit.reasons)
+		limit := p.TileLimit
 		if p, err = replan(p.graph, p.opts, keepFloat); err != nil {
 			return nil, err
 		}
+		p.TileLimit = limit
 	}
 }
 

@@ -38,8 +38,8 @@ type Arena struct {
 	bytes  [][]byte
 }
 
-// LongestRead bounds the elements that are read at once, and so the buffers.
-const LongestRead = 1 << 16
+// MaxRead bounds the elements that are read at once, and so the buffers.
+const MaxRead = 1 << 16
 
 func (a *Arena) Float32s(n int) (s []float32, release func()) { return lend(&a.floats, n) }
 func (a *Arena) raw(n int) (s []byte, release func())         { return lend(&a.bytes, n) }
@@ -283,7 +283,7 @@ func combined(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType, do func(x, sc
 			return nil
 		}
 		first, count := s.extent(off, n)
-		if count > 4*LongestRead && n > 1 { // a row of columns is longer than what is wanted of it
+		if count > 4*MaxRead && n > 1 { // a row of columns is longer than what is wanted of it
 			if err := read(a, dst[:n/2], off); err != nil {
 				return err
 			}
@@ -423,7 +423,7 @@ func LookedUp(table []float32, at *Tensor, typ dtype.DType) *Tensor {
 // ReadAll reads elements in steps that keep buffers small.
 func (x *Tensor) ReadAll(a *Arena, dst []float32, off int64) error {
 	for len(dst) > 0 {
-		n := min(len(dst), LongestRead)
+		n := min(len(dst), MaxRead)
 		if err := x.Read(a, dst[:n], off); err != nil {
 			return err
 		}

@@ -577,7 +577,7 @@ func through2D(f *recognize.Recognizer, v *graph.Value, turned bool) (*graph.Val
 
 func rankOf(f *recognize.Recognizer, v *graph.Value) int {
 	if c := f.Fold(v); c != nil {
-		return len(c.Num.Shape)
+		return len(c.Values.Shape)
 	}
 	return -1
 }
@@ -608,15 +608,15 @@ func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report
 		report("%s: whether %s is %s is hard to tell", where, msg.Quote(w.Path), msg.Quote(v.Path))
 		return nil
 	}
-	shape := x.Num.Shape
+	shape := x.Values.Shape
 	if vt != wt && len(shape) == 2 {
 		shape = []int64{shape[1], shape[0]}
 	}
 	switch {
-	case x.Num.DType != y.Num.DType || !slices.Equal(shape, y.Num.Shape):
-		report("%s: %s is %v %v, was %v %v", where, msg.Quote(v.Path), y.Num.DType, y.Num.Shape, x.Num.DType, x.Num.Shape)
+	case x.Values.DType != y.Values.DType || !slices.Equal(shape, y.Values.Shape):
+		report("%s: %s is %v %v, was %v %v", where, msg.Quote(v.Path), y.Values.DType, y.Values.Shape, x.Values.DType, x.Values.Shape)
 		return nil
-	case !x.Num.DType.Float():
+	case !x.Values.DType.Float():
 		same, err := m.equal(x, y)
 		if err == nil && !same {
 			report("%s: %s holds other numbers", where, msg.Quote(v.Path))
@@ -648,9 +648,9 @@ func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string
 
 // equal compares what two constants store, or else compute.
 func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
-	if x.Num.Stored != nil && y.Num.Stored != nil {
-		size := x.Num.DType.Bytes(x.Num.Size())
-		if size != y.Num.DType.Bytes(y.Num.Size()) {
+	if x.Values.Stored != nil && y.Values.Stored != nil {
+		size := x.Values.DType.Bytes(x.Values.Size())
+		if size != y.Values.DType.Bytes(y.Values.Size()) {
 			return false, nil
 		}
 		const stretch = 1 << 20
@@ -658,14 +658,14 @@ func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
 		for off := int64(0); off < size; off += stretch {
 			n := min(stretch, size-off)
 			p, q := buffer.Grow(&a, n), buffer.Grow(&b, n)
-			if err := cmp.Or(buffer.ReadFull(x.Num.Stored, p, off), buffer.ReadFull(y.Num.Stored, q, off)); err != nil || !bytes.Equal(p, q) {
+			if err := cmp.Or(buffer.ReadFull(x.Values.Stored, p, off), buffer.ReadFull(y.Values.Stored, q, off)); err != nil || !bytes.Equal(p, q) {
 				return false, err
 			}
 		}
 		return true, nil
 	}
-	e := &measurement{blocks: oneBlock(x.Num.Shape)}
-	err := m.measure(e, x, y.Num)
+	e := &measurement{blocks: oneBlock(x.Values.Shape)}
+	err := m.measure(e, x, y.Values)
 	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
 }
 
@@ -680,9 +680,9 @@ func keyOfValue(v *graph.Value) string {
 
 // weights compares a weight with what stands for it.
 func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bool) error {
-	v, w = cmp.Or(x.Tensor, v), cmp.Or(y.Tensor, w)
+	v, w = cmp.Or(x.Source, v), cmp.Or(y.Source, w)
 	folded, quantized := m.names[keyOfValue(w)]
-	same := !turned && x.Num.Stored != nil && y.Num.Stored != nil
+	same := !turned && x.Values.Stored != nil && y.Values.Stored != nil
 	if same {
 		var err error
 		if same, err = m.equal(x, y); err != nil {
@@ -693,26 +693,26 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 		m.result.Same++
 		return nil
 	}
-	match := WeightMatch{Name: v.Path, DType: x.Num.DType.String(), Shape: append([]int64{}, x.Num.Shape...), Form: string(spec.Float)}
-	blocks := oneBlock(x.Num.Shape)
+	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float)}
+	blocks := oneBlock(x.Values.Shape)
 	if quantized {
 		m.compared[keyOfValue(w)] = true
 		match.Form, match.CodeType = folded.Form, folded.CodeType
-		blocks = blocksOfWeight(x.Num.Shape, folded.Weight, turned)
+		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, turned)
 	}
 	e := &measurement{blocks: blocks}
 	var err error
 	if turned {
-		err = m.measure(e, x, &turnedReader{c: y.Num})
+		err = m.measure(e, x, &turnedReader{c: y.Values})
 	} else {
-		err = m.measure(e, x, y.Num)
+		err = m.measure(e, x, y.Values)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
 	if e.found && quantized {
-		match.Worst = &BlockMatch{At: indexOf(x.Num.Shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -errstat.Exact)}
+		match.Worst = &BlockMatch{At: indexOf(x.Values.Shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -errstat.Exact)}
 	}
 	m.result.Weights = append(m.result.Weights, match)
 	return nil
@@ -785,7 +785,7 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 	a := &lazy.Arena{}
 	p, q := make([]float32, stretch), make([]float32, stretch)
 	open := make([]errstat.Stats, e.blocks.inner)
-	for off := int64(0); off < x.Num.Size(); {
+	for off := int64(0); off < x.Values.Size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
 		end := off + min(e.blocks.block, rest)*e.blocks.inner
 		for at := off; at < end; at += stretch {
@@ -793,7 +793,7 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 				return context.Cause(m.ctx)
 			}
 			n := min(stretch, end-at)
-			if err := x.Num.ReadAll(a, p[:n], at); err != nil {
+			if err := x.Values.ReadAll(a, p[:n], at); err != nil {
 				return err
 			}
 			if err := y.ReadAll(a, q[:n], at); err != nil {

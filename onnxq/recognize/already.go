@@ -21,15 +21,15 @@ func Parts(x *graph.Graph) map[*graph.Value]string {
 	f.Functions = true
 	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
 		w := f.quantized(n)
-		if w == nil || w.Folded == nil {
+		if w == nil || w.Constant == nil {
 			return
 		}
 		for _, part := range []struct {
 			role string
 			v    *graph.Value
 		}{
-			{"scale", w.Folded.Weight.Scale}, {"zero point", w.Folded.Weight.Zero}, {"scale of scales", w.Folded.Weight.Whole},
-			{"min", w.Folded.Weight.least}, {"scale of mins", w.Folded.Weight.leastWhole},
+			{"scale", w.Constant.Decoder.Scale}, {"zero point", w.Constant.Decoder.Zero}, {"scale of scales", w.Constant.Decoder.TensorScale},
+			{"min", w.Constant.Decoder.Mins}, {"scale of mins", w.Constant.Decoder.MinScale},
 		} {
 			if part.v != nil {
 				parts[part.v] = Already + part.role + " of " + w.Form

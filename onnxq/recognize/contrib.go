@@ -28,7 +28,7 @@ func (f *Recognizer) packedMatrix(n *onnxpb.NodeProto) (c *Constant, obstacle st
 	bits := graph.IntAttributeOr(n, "bits", 4)
 	codes, scale := f.input(n, 1), f.input(n, 2)
 	switch {
-	case codes == nil || scale == nil || codes.Num.Stored == nil:
+	case codes == nil || scale == nil || codes.Values.Stored == nil:
 		return nil, "codes and scales are not constant"
 	case graph.IntAttribute(n, "weight_prepacked") != 0:
 		return nil, "its codes are in the layout of one device (weight_prepacked)"
@@ -39,26 +39,26 @@ func (f *Recognizer) packedMatrix(n *onnxpb.NodeProto) (c *Constant, obstacle st
 	}
 	blocks := (k-1)/block + 1
 	size, err := dtype.Elements([]int64{columns, blocks, block, bits})
-	if err != nil || size%8 != 0 || codes.Num.DType != dtype.Uint8 || codes.Num.Size() != size/8 || block*bits%8 != 0 {
+	if err != nil || size%8 != 0 || codes.Values.DType != dtype.Uint8 || codes.Values.Size() != size/8 || block*bits%8 != 0 {
 		return nil, "its codes have not the size of its matrix"
 	}
-	if !scale.Num.DType.Float() || scale.Num.Size() != columns*blocks {
+	if !scale.Values.DType.Float() || scale.Values.Size() != columns*blocks {
 		return nil, "its scales have not the size of its matrix"
 	}
 	if reason := f.groups(n, k, block); reason != "" {
 		return nil, reason
 	}
 	d := &Decoder{
-		Form: "MatMulNBits", Codes: codes.Tensor, Scale: scale.Tensor, CodeType: unsignedTypes[bits],
-		blocking: blocking{1, block}, S: scale.Num,
-		Grid:     &lazy.Grid{Stored: codes.Num.Stored, Bits: int(bits), Rows: columns, Cols: k, Pitch: blocks * block},
+		Form: "MatMulNBits", Codes: codes.Source, Scale: scale.Source, CodeType: unsignedTypes[bits],
+		blocking: blocking{1, block}, S: scale.Values,
+		Grid:     &lazy.Grid{Stored: codes.Values.Stored, Bits: int(bits), Rows: columns, Cols: k, Pitch: blocks * block},
 		ScaleMap: lazy.ScaleMap{K: k, Inner: 1, Block: block, Blocks: blocks},
 	}
 	d.X = d.Grid.Tensor()
-	if reason := f.packedZeros(d, n, 3, columns, blocks, scale.Num.DType); reason != "" {
+	if reason := f.packedZeros(d, n, 3, columns, blocks, scale.Values.DType); reason != "" {
 		return nil, reason
 	}
-	return &Constant{Num: lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Num.DType), Tensor: codes.Tensor, Weight: d}, ""
+	return &Constant{Values: lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Values.DType), Source: codes.Source, Decoder: d}, ""
 }
 
 var unsignedTypes = map[int64]dtype.DType{2: dtype.Uint2, 4: dtype.Uint4, 8: dtype.Uint8}
@@ -71,19 +71,19 @@ func (f *Recognizer) packedZeros(d *Decoder, n *onnxpb.NodeProto, input int, row
 		return ""
 	}
 	zero := f.input(n, input)
-	if zero == nil || zero.Num.Stored == nil {
+	if zero == nil || zero.Values.Stored == nil {
 		return "its zero points are not constant"
 	}
-	d.Zero = zero.Tensor
-	if zero.Num.DType == scaleType && zero.Num.Size() == rows*blocks {
-		d.Z, d.FloatZero = zero.Num, true
+	d.Zero = zero.Source
+	if zero.Values.DType == scaleType && zero.Values.Size() == rows*blocks {
+		d.Z, d.FloatZero = zero.Values, true
 		return ""
 	}
 	bytes := shapes.DivideUp(blocks*bits, 8)
-	if zero.Num.DType != dtype.Uint8 || zero.Num.Size() != rows*bytes {
+	if zero.Values.DType != dtype.Uint8 || zero.Values.Size() != rows*bytes {
 		return "its zero points have not the size of its scales"
 	}
-	d.ZeroGrid = &lazy.Grid{Stored: zero.Num.Stored, Bits: int(bits), Rows: rows, Cols: blocks, Pitch: bytes * 8 / bits}
+	d.ZeroGrid = &lazy.Grid{Stored: zero.Values.Stored, Bits: int(bits), Rows: rows, Cols: blocks, Pitch: bytes * 8 / bits}
 	d.Z = d.ZeroGrid.Tensor()
 	return ""
 }
@@ -94,11 +94,11 @@ func (f *Recognizer) groups(n *onnxpb.NodeProto, k, block int64) (obstacle strin
 		return ""
 	}
 	index := f.input(n, 4)
-	if index == nil || index.Num.Stored == nil || index.Num.DType != dtype.Int32 || index.Num.Size() != k {
+	if index == nil || index.Values.Stored == nil || index.Values.DType != dtype.Int32 || index.Values.Size() != k {
 		return "its g_idx is not one constant number for each row"
 	}
-	for off := int64(0); off < k; off += lazy.LongestRead {
-		list, ok := graph.ReadIntegers(index.Num.Stored, index.Num.DType, off, min(k-off, lazy.LongestRead))
+	for off := int64(0); off < k; off += lazy.MaxRead {
+		list, ok := graph.ReadIntegers(index.Values.Stored, index.Values.DType, off, min(k-off, lazy.MaxRead))
 		if !ok {
 			return "its g_idx cannot be read"
 		}
@@ -114,23 +114,23 @@ func (f *Recognizer) groups(n *onnxpb.NodeProto, k, block int64) (obstacle strin
 // packedTable is the tensor that a GatherBlockQuantized gathers from.
 func (f *Recognizer) packedTable(n *onnxpb.NodeProto) (c *Constant, obstacle string) {
 	data, scale := f.input(n, 0), f.input(n, 2)
-	if data == nil || scale == nil || data.Num.Stored == nil || len(data.Num.Shape) == 0 {
+	if data == nil || scale == nil || data.Values.Stored == nil || len(data.Values.Shape) == 0 {
 		return nil, "codes and scales are not constant"
 	}
 	block, axis := graph.IntAttributeOr(n, "block_size", 128), graph.IntAttributeOr(n, "quantize_axis", 1)
-	d := &Decoder{Form: "GatherBlockQuantized", Codes: data.Tensor, Scale: scale.Tensor, CodeType: data.Num.DType, X: data.Num, S: scale.Num}
-	shape := slices.Clone(data.Num.Shape)
+	d := &Decoder{Form: "GatherBlockQuantized", Codes: data.Source, Scale: scale.Source, CodeType: data.Values.DType, X: data.Values, S: scale.Values}
+	shape := slices.Clone(data.Values.Shape)
 	if axis = shapes.Axis(axis, len(shape)); axis < 0 || axis >= int64(len(shape)) {
 		return nil, fmt.Sprintf("quantize_axis %d of a tensor of rank %d", axis, len(shape))
 	}
-	if len(scale.Num.Shape) != len(shape) {
+	if len(scale.Values.Shape) != len(shape) {
 		return nil, "its scales have not the rank of its codes"
 	}
-	if !scale.Num.DType.Float() || !lazy.CodeType(data.Num.DType) {
-		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.Num.DType, scale.Num.DType)
+	if !scale.Values.DType.Float() || !lazy.CodeType(data.Values.DType) {
+		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.Values.DType, scale.Values.DType)
 	}
 	last := len(shape) - 1
-	if data.Num.DType == dtype.Uint8 {
+	if data.Values.DType == dtype.Uint8 {
 		bits := graph.IntAttributeOr(n, "bits", 4)
 		if bits != 2 && bits != 4 && bits != 8 {
 			return nil, fmt.Sprintf("codes of %d bits", bits)
@@ -141,34 +141,34 @@ func (f *Recognizer) packedTable(n *onnxpb.NodeProto) (c *Constant, obstacle str
 			return nil, "its codes are no table"
 		}
 		d.CodeType = unsignedTypes[bits]
-		d.Grid = &lazy.Grid{Stored: data.Num.Stored, Bits: int(bits), Rows: size / shape[last], Cols: shape[last], Pitch: shape[last]}
+		d.Grid = &lazy.Grid{Stored: data.Values.Stored, Bits: int(bits), Rows: size / shape[last], Cols: shape[last], Pitch: shape[last]}
 		d.X = d.Grid.Tensor().Reshaped(shape)
 	}
 	if block == 0 {
 		block = max(shape[axis], 1)
 	}
 	var ok bool
-	if d.ScaleMap, ok = lazy.MapBlocks(shape, scale.Num.Shape, axis, block); !ok && shape[axis] <= block {
-		d.ScaleMap, ok = lazy.MapBroadcast(shape, scale.Num.Shape) // float8 may have fewer scales
+	if d.ScaleMap, ok = lazy.MapBlocks(shape, scale.Values.Shape, axis, block); !ok && shape[axis] <= block {
+		d.ScaleMap, ok = lazy.MapBroadcast(shape, scale.Values.Shape) // float8 may have fewer scales
 	}
 	if !ok || block < 0 {
 		return nil, "its scales have not the shape of its blocks"
 	}
 	d.blocking, d.PerTensor = blocking{axis, block}, d.ScaleMap.Single
 	switch {
-	case data.Num.DType == dtype.Uint8:
-		blocks := scale.Num.Shape[last]
-		if reason := f.packedZeros(d, n, 3, scale.Num.Size()/max(blocks, 1), blocks, 0); reason != "" {
+	case data.Values.DType == dtype.Uint8:
+		blocks := scale.Values.Shape[last]
+		if reason := f.packedZeros(d, n, 3, scale.Values.Size()/max(blocks, 1), blocks, 0); reason != "" {
 			return nil, reason
 		}
 	case graph.HasInput(n, 3):
 		zero := f.input(n, 3)
-		if zero == nil || zero.Num.DType != data.Num.DType || zero.Num.Size() != scale.Num.Size() {
+		if zero == nil || zero.Values.DType != data.Values.DType || zero.Values.Size() != scale.Values.Size() {
 			return nil, "its zero points are not constant, or not of the shape of its scales"
 		}
-		d.Z, d.Zero = zero.Num, zero.Tensor
+		d.Z, d.Zero = zero.Values, zero.Source
 	}
-	made := lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Num.DType)
+	made := lazy.Dequantized(d.X, d.S, d.Z, d.ScaleMap, scale.Values.DType)
 	made.Shape = shape
-	return &Constant{Num: made, Tensor: data.Tensor, Weight: d}, ""
+	return &Constant{Values: made, Source: data.Source, Decoder: d}, ""
 }

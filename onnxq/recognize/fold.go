@@ -29,11 +29,11 @@ const (
 
 // Constant is a value that constants determine.
 type Constant struct {
-	Num     *lazy.Tensor
-	Tensor  *graph.Value // the initializer or Constant that holds most of it
+	Values  *lazy.Tensor
+	Source  *graph.Value // the initializer or Constant that holds most of it
 	factor  *graph.Value // the one that holds a number all of it is multiplied by; nil without
 	blocked blocking     // where elements were repeated to make it
-	Weight  *Decoder     // how it is decoded; nil if it is not quantized
+	Decoder *Decoder     // how it is decoded; nil if it is not quantized
 	steps   int          // operators that compute an element
 }
 
@@ -42,13 +42,13 @@ type blocking struct{ Axis, Block int64 }
 
 // Decoder says how a quantized weight is stored.
 type Decoder struct {
-	Form                      string       // the operators that decode it
-	Codes, Scale, Zero, Whole *graph.Value // what holds the parts; there may be no zero points, and no scale of the scales
-	least, leastWhole         *graph.Value // what holds mins, which are taken off at last, and their scale; there may be none
-	CodeType                  dtype.DType
-	blocking                  // block 0: one scale for each index of the axis
-	PerTensor                 bool
-	unscaled                  bool // so far: a product with scales may follow
+	Form                            string       // the operators that decode it
+	Codes, Scale, Zero, TensorScale *graph.Value // what holds the parts; there may be no zero points, and no scale of the scales
+	Mins, MinScale                  *graph.Value // what holds mins, which are taken off at last, and their scale; there may be none
+	CodeType                        dtype.DType
+	blocking                        // block 0: one scale for each index of the axis
+	PerTensor                       bool
+	unscaled                        bool // so far: a product with scales may follow
 
 	// What it computes: (x - zero) · factor, spread over x. The zero may be nil,
 	// and so may the factor as long as it is unscaled.
@@ -108,7 +108,7 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 		if err != nil || p == nil || v.Input && !v.MustBeInput || v.Body != nil && !f.Functions || !readable(dtype) {
 			return nil
 		}
-		return &Constant{Num: lazy.Stored(dtype, v.Tensor.GetDims(), p), Tensor: v}
+		return &Constant{Values: lazy.Stored(dtype, v.Tensor.GetDims(), p), Source: v}
 	}
 	n := v.Node
 	if n == nil || len(n.Output) != 1 {
@@ -125,10 +125,10 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 		return f.constantNode(n)
 	case "Identity":
 		return f.through(n, func(x *Constant) *lazy.Tensor {
-			if x.Weight != nil {
+			if x.Decoder != nil {
 				return nil // no part of any form
 			}
-			return x.Num
+			return x.Values
 		})
 	case "Reshape":
 		return f.through(n, func(x *Constant) *lazy.Tensor {
@@ -136,11 +136,11 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 			if !ok {
 				return nil
 			}
-			shape, ok := shapes.Reshape(want, x.Num.Shape, graph.IntAttribute(n, "allowzero") != 0)
+			shape, ok := shapes.Reshape(want, x.Values.Shape, graph.IntAttribute(n, "allowzero") != 0)
 			if !ok {
 				return nil
 			}
-			return x.Num.Reshaped(shape)
+			return x.Values.Reshaped(shape)
 		})
 	case "Cast":
 		return f.castNode(n)
@@ -168,14 +168,14 @@ func readable(t dtype.DType) bool {
 // others read as well stays what it is.
 func (f *Recognizer) through(n *onnxpb.NodeProto, change func(*Constant) *lazy.Tensor) *Constant {
 	x := f.input(n, 0)
-	if x == nil || x.Weight != nil && !f.soleUse(n, 0) {
+	if x == nil || x.Decoder != nil && !f.soleUse(n, 0) {
 		return nil
 	}
 	made := change(x)
 	if made == nil {
 		return nil
 	}
-	return &Constant{Num: made, Tensor: x.Tensor, factor: x.factor, Weight: x.Weight}
+	return &Constant{Values: made, Source: x.Source, factor: x.factor, Decoder: x.Decoder}
 }
 
 func (f *Recognizer) soleUse(n *onnxpb.NodeProto, i int) bool {
@@ -189,13 +189,13 @@ func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
 		if !readable(to) {
 			return nil
 		}
-		lo, hi := x.Num.DType.Limits()
+		lo, hi := x.Values.DType.Limits()
 		least, greatest := to.Limits()
 		switch {
 		case to.Float():
-			return x.Num.Cast(to)
-		case to.Integer() && x.Num.DType.Integer() && lo >= least && hi <= greatest:
-			return x.Num.Cast(to)
+			return x.Values.Cast(to)
+		case to.Integer() && x.Values.DType.Integer() && lo >= least && hi <= greatest:
+			return x.Values.Cast(to)
 		}
 		return nil
 	})
@@ -206,12 +206,12 @@ func (f *Recognizer) constantNode(n *onnxpb.NodeProto) *Constant {
 	for _, a := range n.Attribute {
 		switch a.GetName() {
 		case "value_float":
-			return &Constant{Num: lazy.Constant(a.GetF(), dtype.Float32)}
+			return &Constant{Values: lazy.Constant(a.GetF(), dtype.Float32)}
 		case "value_int":
 			if a.GetI() < -1<<24 || a.GetI() > 1<<24 {
 				return nil // it is no float32
 			}
-			return &Constant{Num: lazy.Constant(float32(a.GetI()), dtype.Int64)}
+			return &Constant{Values: lazy.Constant(float32(a.GetI()), dtype.Int64)}
 		}
 	}
 	return nil
@@ -220,10 +220,10 @@ func (f *Recognizer) constantNode(n *onnxpb.NodeProto) *Constant {
 // integers reads an input that holds a few constant integers.
 func (f *Recognizer) integers(n *onnxpb.NodeProto, input int, most int64) ([]int64, bool) {
 	x := f.input(n, input)
-	if x == nil || x.Num.Stored == nil || x.Num.Size() > most || x.Num.DType != dtype.Int64 && x.Num.DType != dtype.Int32 {
+	if x == nil || x.Values.Stored == nil || x.Values.Size() > most || x.Values.DType != dtype.Int64 && x.Values.DType != dtype.Int32 {
 		return nil, false
 	}
-	return graph.ReadIntegers(x.Num.Stored, x.Num.DType, 0, x.Num.Size())
+	return graph.ReadIntegers(x.Values.Stored, x.Values.DType, 0, x.Values.Size())
 }
 
 // dequantizeLinear folds that operator, the standard's or com.microsoft's.
@@ -235,40 +235,40 @@ func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
 			return nil
 		}
 	}
-	if x == nil || scale == nil || !lazy.CodeType(x.Num.DType) || !scale.Num.DType.Float() && scale.Num.DType != dtype.Float8E8M0 {
+	if x == nil || scale == nil || !lazy.CodeType(x.Values.DType) || !scale.Values.DType.Float() && scale.Values.DType != dtype.Float8E8M0 {
 		return nil
 	}
-	typ := scale.Num.DType
+	typ := scale.Values.DType
 	if to := dtype.DType(graph.IntAttribute(n, "output_dtype")); to != 0 {
 		typ = to
 	}
 	axis, block := graph.IntAttributeOr(n, "axis", 1), graph.IntAttribute(n, "block_size")
-	s, ok := lazy.MapBlocks(x.Num.Shape, scale.Num.Shape, axis, block)
-	if !ok || !typ.Float() || zero != nil && (zero.Num.Size() != scale.Num.Size() || zero.Num.DType != x.Num.DType) {
+	s, ok := lazy.MapBlocks(x.Values.Shape, scale.Values.Shape, axis, block)
+	if !ok || !typ.Float() || zero != nil && (zero.Values.Size() != scale.Values.Size() || zero.Values.DType != x.Values.DType) {
 		return nil
 	}
 	d := &Decoder{
-		Form: "DequantizeLinear", Codes: x.Tensor, Scale: scale.Tensor, Whole: scale.factor, CodeType: x.Num.DType,
-		blocking: blocking{shapes.Axis(axis, len(x.Num.Shape)), block}, PerTensor: s.Single,
-		X: x.Num, S: scale.Num, ScaleMap: s,
+		Form: "DequantizeLinear", Codes: x.Source, Scale: scale.Source, TensorScale: scale.factor, CodeType: x.Values.DType,
+		blocking: blocking{shapes.Axis(axis, len(x.Values.Shape)), block}, PerTensor: s.Single,
+		X: x.Values, S: scale.Values, ScaleMap: s,
 	}
-	if x.Weight != nil { // its codes come from QuantizeLinear
-		d.Form = x.Weight.Form + "+" + d.Form
+	if x.Decoder != nil { // its codes come from QuantizeLinear
+		d.Form = x.Decoder.Form + "+" + d.Form
 	}
-	if scale.Weight != nil {
-		d.Scale, d.Whole = scale.Weight.Codes, scale.Weight.Scale
+	if scale.Decoder != nil {
+		d.Scale, d.TensorScale = scale.Decoder.Codes, scale.Decoder.Scale
 	}
 	if zero != nil {
-		d.Z, d.Zero = zero.Num, zero.Tensor
+		d.Z, d.Zero = zero.Values, zero.Source
 	}
-	return &Constant{Num: lazy.Dequantized(d.X, d.S, d.Z, s, typ), Tensor: x.Tensor, Weight: d}
+	return &Constant{Values: lazy.Dequantized(d.X, d.S, d.Z, s, typ), Source: x.Source, Decoder: d}
 }
 
 // quantizeLinear folds what gives a float constant the codes that a
 // DequantizeLinear then decodes: fake quantization.
 func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
 	x, scale := f.input(n, 0), f.input(n, 1)
-	if x == nil || scale == nil || x.Weight != nil || !x.Num.DType.Float() || !scale.Num.DType.Float() {
+	if x == nil || scale == nil || x.Decoder != nil || !x.Values.DType.Float() || !scale.Values.DType.Float() {
 		return nil
 	}
 	codes := dtype.Uint8
@@ -278,50 +278,50 @@ func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
 	var z *lazy.Tensor
 	if graph.HasInput(n, 2) {
 		zero := f.input(n, 2)
-		if zero == nil || zero.Num.Size() != scale.Num.Size() {
+		if zero == nil || zero.Values.Size() != scale.Values.Size() {
 			return nil
 		}
-		z, codes = zero.Num, zero.Num.DType
+		z, codes = zero.Values, zero.Values.DType
 	}
 	saturate := graph.IntAttributeOr(n, "saturate", 1) != 0
-	s, ok := lazy.MapBlocks(x.Num.Shape, scale.Num.Shape, graph.IntAttributeOr(n, "axis", 1), graph.IntAttribute(n, "block_size"))
+	s, ok := lazy.MapBlocks(x.Values.Shape, scale.Values.Shape, graph.IntAttributeOr(n, "axis", 1), graph.IntAttribute(n, "block_size"))
 	if !ok || !lazy.CodeType(codes) {
 		return nil
 	}
-	made, ok := lazy.Quantized(x.Num, scale.Num, z, s, codes, saturate)
+	made, ok := lazy.Quantized(x.Values, scale.Values, z, s, codes, saturate)
 	if !ok {
 		return nil
 	}
-	return &Constant{Num: made, Tensor: x.Tensor, Weight: &Decoder{Form: "QuantizeLinear"}}
+	return &Constant{Values: made, Source: x.Source, Decoder: &Decoder{Form: "QuantizeLinear"}}
 }
 
 // gather folds a lookup: of codes in a table of values, or of the scale of each
 // element's block.
 func (f *Recognizer) gather(n *onnxpb.NodeProto) *Constant {
 	data, index := f.input(n, 0), f.input(n, 1)
-	if data == nil || index == nil || !data.Num.DType.Float() || data.Weight != nil && !f.subtracted(n) || index.Weight != nil {
+	if data == nil || index == nil || !data.Values.DType.Float() || data.Decoder != nil && !f.subtracted(n) || index.Decoder != nil {
 		return nil
 	}
-	axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 0), len(data.Num.Shape))
-	if index.Tensor != nil && lazy.CodeType(dtype.DType(index.Tensor.Tensor.GetDataType())) && len(data.Num.Shape) == 1 && data.Num.Size() <= maxTable {
-		if bits := dtype.DType(index.Tensor.Tensor.GetDataType()).Bits(); bits <= 8 {
+	axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 0), len(data.Values.Shape))
+	if index.Source != nil && lazy.CodeType(dtype.DType(index.Source.Tensor.GetDataType())) && len(data.Values.Shape) == 1 && data.Values.Size() <= maxTable {
+		if bits := dtype.DType(index.Source.Tensor.GetDataType()).Bits(); bits <= 8 {
 			return f.tableLookup(data, index)
 		}
 	}
-	if len(index.Num.Shape) != 1 || index.Num.Stored == nil || axis < 0 || axis >= int64(len(data.Num.Shape)) {
+	if len(index.Values.Shape) != 1 || index.Values.Stored == nil || axis < 0 || axis >= int64(len(data.Values.Shape)) {
 		return nil
 	}
-	block, ok := blocksOf(index, data.Num.Shape[axis])
+	block, ok := blocksOf(index, data.Values.Shape[axis])
 	if !ok {
 		return nil
 	}
-	shape := slices.Clone(data.Num.Shape)
-	shape[axis] = index.Num.Size()
-	s, ok := lazy.MapBlocks(shape, data.Num.Shape, axis, block)
+	shape := slices.Clone(data.Values.Shape)
+	shape[axis] = index.Values.Size()
+	s, ok := lazy.MapBlocks(shape, data.Values.Shape, axis, block)
 	if !ok {
 		return nil
 	}
-	return &Constant{Num: data.Num.Spread(s, shape), Tensor: data.Tensor, factor: data.factor, blocked: blocking{axis, block}, Weight: data.Weight}
+	return &Constant{Values: data.Values.Spread(s, shape), Source: data.Source, factor: data.factor, blocked: blocking{axis, block}, Decoder: data.Decoder}
 }
 
 // subtracted tells whether a node's value is only taken off others.
@@ -336,24 +336,24 @@ func (f *Recognizer) subtracted(n *onnxpb.NodeProto) bool {
 const maxTable = 256
 
 func (f *Recognizer) tableLookup(data, index *Constant) *Constant {
-	table := make([]float32, data.Num.Size())
-	if err := data.Num.Read(&lazy.Arena{}, table, 0); err != nil {
+	table := make([]float32, data.Values.Size())
+	if err := data.Values.Read(&lazy.Arena{}, table, 0); err != nil {
 		return nil
 	}
-	values := lazy.LookedUp(table, index.Num, data.Num.DType)
-	d := &Decoder{Form: "Gather", Codes: index.Tensor, CodeType: dtype.DType(index.Tensor.Tensor.GetDataType()), PerTensor: true, unscaled: true, X: values}
-	return &Constant{Num: values, Tensor: index.Tensor, Weight: d}
+	values := lazy.LookedUp(table, index.Values, data.Values.DType)
+	d := &Decoder{Form: "Gather", Codes: index.Source, CodeType: dtype.DType(index.Source.Tensor.GetDataType()), PerTensor: true, unscaled: true, X: values}
+	return &Constant{Values: values, Source: index.Source, Decoder: d}
 }
 
 // blocksOf reports whether indices are 0, …, 0, 1, …, 1, 2, … with as many of
 // each, but for the last, and of how many.
 func blocksOf(index *Constant, count int64) (block int64, ok bool) {
-	n := index.Num.Size()
-	if count == 0 || n == 0 || index.Num.DType != dtype.Int64 && index.Num.DType != dtype.Int32 {
+	n := index.Values.Size()
+	if count == 0 || n == 0 || index.Values.DType != dtype.Int64 && index.Values.DType != dtype.Int32 {
 		return 0, false
 	}
 	for off := int64(0); off < n; {
-		list, ok := graph.ReadIntegers(index.Num.Stored, index.Num.DType, off, min(n-off, lazy.LongestRead))
+		list, ok := graph.ReadIntegers(index.Values.Stored, index.Values.DType, off, min(n-off, lazy.MaxRead))
 		if !ok {
 			return 0, false
 		}
@@ -378,53 +378,53 @@ func blocksOf(index *Constant, count int64) (block int64, ok bool) {
 // weights.
 func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 	x, y := f.input(n, 0), f.input(n, 1)
-	if x == nil || y == nil || x.Num.DType != y.Num.DType || !x.Num.DType.Float() {
+	if x == nil || y == nil || x.Values.DType != y.Values.DType || !x.Values.DType.Float() {
 		return nil
 	}
-	if y.Weight != nil || len(y.Num.Shape) > len(x.Num.Shape) || len(y.Num.Shape) == len(x.Num.Shape) && y.Num.Size() > x.Num.Size() {
+	if y.Decoder != nil || len(y.Values.Shape) > len(x.Values.Shape) || len(y.Values.Shape) == len(x.Values.Shape) && y.Values.Size() > x.Values.Size() {
 		x, y = y, x
 	}
-	s, ok := lazy.MapBroadcast(x.Num.Shape, y.Num.Shape)
-	if !ok || y.Weight != nil || x.Weight != nil && !x.Weight.unscaled {
+	s, ok := lazy.MapBroadcast(x.Values.Shape, y.Values.Shape)
+	if !ok || y.Decoder != nil || x.Decoder != nil && !x.Decoder.unscaled {
 		return nil
 	}
-	made := lazy.Dequantized(x.Num, y.Num, nil, s, x.Num.DType)
-	if x.Weight == nil {
-		c := &Constant{Num: made, Tensor: x.Tensor, blocked: x.blocked}
+	made := lazy.Dequantized(x.Values, y.Values, nil, s, x.Values.DType)
+	if x.Decoder == nil {
+		c := &Constant{Values: made, Source: x.Source, blocked: x.blocked}
 		if s.Single {
-			c.factor = y.Tensor
+			c.factor = y.Source
 		}
 		return c
 	}
-	d := *x.Weight
+	d := *x.Decoder
 	d.Form, d.unscaled = "Gather+Mul", false
-	d.Scale, d.Whole, d.S, d.ScaleMap = y.Tensor, y.factor, y.Num, s
+	d.Scale, d.TensorScale, d.S, d.ScaleMap = y.Source, y.factor, y.Values, s
 	d.blocking, d.PerTensor = y.blocked, s.Single
 	if !s.Single && d.Block == 0 { // a block is what Mul repeats
-		for i, n := range x.Num.Shape {
-			if from := len(y.Num.Shape) - len(x.Num.Shape) + i; from < 0 || y.Num.Shape[from] != n {
+		for i, n := range x.Values.Shape {
+			if from := len(y.Values.Shape) - len(x.Values.Shape) + i; from < 0 || y.Values.Shape[from] != n {
 				d.blocking = blocking{int64(i), n}
 			}
 		}
 	}
-	return &Constant{Num: made, Tensor: x.Tensor, Weight: &d}
+	return &Constant{Values: made, Source: x.Source, Decoder: &d}
 }
 
 // difference folds what takes numbers off a decoded weight.
 func (f *Recognizer) difference(n *onnxpb.NodeProto) *Constant {
 	x, y := f.input(n, 0), f.input(n, 1)
-	if x == nil || y == nil || x.Weight == nil || x.Weight.unscaled || x.Weight.least != nil || x.Num.DType != y.Num.DType {
+	if x == nil || y == nil || x.Decoder == nil || x.Decoder.unscaled || x.Decoder.Mins != nil || x.Values.DType != y.Values.DType {
 		return nil
 	}
-	s, ok := lazy.MapBroadcast(x.Num.Shape, y.Num.Shape)
+	s, ok := lazy.MapBroadcast(x.Values.Shape, y.Values.Shape)
 	if !ok {
 		return nil
 	}
-	d := *x.Weight
+	d := *x.Decoder
 	d.Form += "+Sub"
-	d.least, d.leastWhole = y.Tensor, y.factor
-	if y.Weight != nil {
-		d.leastWhole = y.Weight.Scale
+	d.Mins, d.MinScale = y.Source, y.factor
+	if y.Decoder != nil {
+		d.MinScale = y.Decoder.Scale
 	}
-	return &Constant{Num: x.Num.Minus(y.Num, s), Tensor: x.Tensor, Weight: &d}
+	return &Constant{Values: x.Values.Minus(y.Values, s), Source: x.Source, Decoder: &d}
 }

@@ -59,10 +59,10 @@ type Weight struct {
 	Obstacle string `json:"obstacle,omitempty"`
 
 	// Where it is in the graph, for the packages of this module.
-	Value  *graph.Value        `json:"-"` // that is decoded; nil where an operator decodes for itself
-	Nodes  []*onnxpb.NodeProto `json:"-"`
-	Graph  *onnxpb.GraphProto  `json:"-"` // that holds the node, or else the codes
-	Folded *Constant           `json:"-"` // nil if it cannot be decoded
+	Value    *graph.Value        `json:"-"` // that is decoded; nil where an operator decodes for itself
+	Nodes    []*onnxpb.NodeProto `json:"-"`
+	Graph    *onnxpb.GraphProto  `json:"-"` // that holds the node, or else the codes
+	Constant *Constant           `json:"-"` // nil if it cannot be decoded
 }
 
 // Weights lists the quantized weights of the main graph and of its
@@ -99,7 +99,7 @@ func (f *Recognizer) Weights() []*Weight {
 			case w.Value != nil || w.Obstacle != "":
 				list = append(list, w)
 			default:
-				w.Graph = homes[w.Folded.Tensor.Tensor]
+				w.Graph = homes[w.Constant.Source.Tensor]
 				once(w.tie(), w)
 			}
 		}
@@ -122,7 +122,7 @@ func inFunctions(x *graph.Graph) (list []*Weight) {
 				return
 			}
 			if w.Value == nil {
-				w.Folded, w.Obstacle = nil, cmp.Or(w.Obstacle, "it is in a function")
+				w.Constant, w.Obstacle = nil, cmp.Or(w.Obstacle, "it is in a function")
 			}
 			list = append(list, w)
 		})
@@ -155,11 +155,11 @@ type tie struct {
 }
 
 func (w *Weight) tie() tie {
-	t := tie{scale: w.Folded.Weight.Scale, zero: w.Folded.Weight.Zero, blocking: w.Folded.Weight.blocking, shape: fmt.Sprint(w.Folded.Num.Shape)}
-	if g := w.Folded.Weight.Grid; g != nil {
+	t := tie{scale: w.Constant.Decoder.Scale, zero: w.Constant.Decoder.Zero, blocking: w.Constant.Decoder.blocking, shape: fmt.Sprint(w.Constant.Values.Shape)}
+	if g := w.Constant.Decoder.Grid; g != nil {
 		t.codes, t.pitch = g.Stored, g.Pitch
-	} else if w.Folded.Weight.X != nil {
-		t.codes = w.Folded.Weight.X.Stored
+	} else if w.Constant.Decoder.X != nil {
+		t.codes = w.Constant.Decoder.X.Stored
 	}
 	return t
 }
@@ -180,14 +180,14 @@ func (f *Recognizer) quantized(n *onnxpb.NodeProto) *Weight {
 		return nil
 	}
 	c := f.Fold(v)
-	if c == nil || c.Weight == nil || !c.Num.DType.Float() || f.absorbed(v) {
+	if c == nil || c.Decoder == nil || !c.Values.DType.Float() || f.absorbed(v) {
 		return nil
 	}
-	w := &Weight{Name: v.Path, Value: v, Nodes: []*onnxpb.NodeProto{n}, Consumers: []string{}, Folded: c}
+	w := &Weight{Name: v.Path, Value: v, Nodes: []*onnxpb.NodeProto{n}, Consumers: []string{}, Constant: c}
 	for _, u := range v.Uses {
 		w.Consumers = append(w.Consumers, u.String())
 	}
-	w.describe(c.Weight)
+	w.describe(c.Decoder)
 	return w
 }
 
@@ -199,7 +199,7 @@ func (f *Recognizer) absorbed(v *graph.Value) bool {
 			return true
 		}
 		c := f.Fold(made)
-		return c == nil || c.Weight == nil
+		return c == nil || c.Decoder == nil
 	})
 }
 
@@ -207,22 +207,22 @@ func (f *Recognizer) absorbed(v *graph.Value) bool {
 func (f *Recognizer) selfDecoded(n *onnxpb.NodeProto, input int, c *Constant, obstacle string) *Weight {
 	w := &Weight{
 		Form: n.GetOpType(), Obstacle: obstacle, Transposed: input == 1,
-		Consumers: []string{graph.Use{Node: n, Input: input}.String()}, Nodes: []*onnxpb.NodeProto{n}, Folded: c,
+		Consumers: []string{graph.Use{Node: n, Input: input}.String()}, Nodes: []*onnxpb.NodeProto{n}, Constant: c,
 		Shape: []int64{}, Bits: int(graph.IntAttributeOr(n, "bits", 4)), Block: graph.IntAttribute(n, "block_size"),
 	}
 	if graph.HasInput(n, input) {
 		w.Name, w.Codes = n.Input[input], n.Input[input]
 	}
 	if c != nil {
-		w.Name = c.Tensor.Path
-		w.describe(c.Weight)
+		w.Name = c.Source.Path
+		w.describe(c.Decoder)
 	}
 	return w
 }
 
 func (w *Weight) describe(d *Decoder) {
 	w.Form = d.Form
-	w.DType, w.Shape = w.Folded.Num.DType.String(), append([]int64{}, w.Folded.Num.Shape...)
+	w.DType, w.Shape = w.Constant.Values.DType.String(), append([]int64{}, w.Constant.Values.Shape...)
 	w.CodeType, w.Bits = d.CodeType.String(), int(d.CodeType.Bits())
 	w.PerTensor = d.PerTensor
 	if !d.PerTensor {
@@ -231,13 +231,13 @@ func (w *Weight) describe(d *Decoder) {
 	for _, part := range []struct {
 		name *string
 		v    *graph.Value
-	}{{&w.Codes, d.Codes}, {&w.Scale, d.Scale}, {&w.ZeroPoint, d.Zero}, {&w.TensorScale, d.Whole}} {
+	}{{&w.Codes, d.Codes}, {&w.Scale, d.Scale}, {&w.ZeroPoint, d.Zero}, {&w.TensorScale, d.TensorScale}} {
 		if part.v != nil {
 			*part.name = part.v.Name
 			w.Bytes += graph.SizeOf(part.v.Tensor)
 		}
 	}
-	for _, v := range []*graph.Value{d.least, d.leastWhole} {
+	for _, v := range []*graph.Value{d.Mins, d.MinScale} {
 		if v != nil {
 			w.Bytes += graph.SizeOf(v.Tensor)
 		}
@@ -258,14 +258,14 @@ var arenas = sync.Pool{New: func() any { return new(lazy.Arena) }}
 // that it names. Several goroutines may read at once, as long as the Model is open.
 func (w *Weight) Read(dst []float32, off int64) error {
 	switch n := w.Elements(); {
-	case w.Folded == nil:
+	case w.Constant == nil:
 		return fmt.Errorf("%s cannot be decoded: %s", msg.Quote(w.Name), w.Obstacle)
 	case off < 0 || int64(len(dst)) > n || off > n-int64(len(dst)):
 		return fmt.Errorf("%s has %d elements, not %d from %d on", msg.Quote(w.Name), n, len(dst), off)
 	}
 	a := arenas.Get().(*lazy.Arena)
 	defer arenas.Put(a)
-	if err := w.Folded.Num.ReadAll(a, dst, off); err != nil {
+	if err := w.Constant.Values.ReadAll(a, dst, off); err != nil {
 		return fmt.Errorf("%s: %w", msg.Quote(w.Name), err)
 	}
 	return nil

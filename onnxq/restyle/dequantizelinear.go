@@ -24,7 +24,7 @@ func stays(w *recognize.Weight, reason string) Weight {
 // only that. It computes garbage from 2-bit codes whose N is no multiple of 4;
 // those, like what a Gather reads too, stay [N, K], with a Transpose behind.
 func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
-	d := w.Folded.Weight
+	d := w.Constant.Decoder
 	switch {
 	case w.Value != nil:
 		return stays(w, ""), 0 // in that style already
@@ -33,8 +33,8 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
-	turned := w.Transposed && (w.Bits != 2 || w.Folded.Num.Shape[0]%4 == 0)
-	shape, axis := w.Folded.Num.Shape, d.Axis
+	turned := w.Transposed && (w.Bits != 2 || w.Constant.Values.Shape[0]%4 == 0)
+	shape, axis := w.Constant.Values.Shape, d.Axis
 	if turned {
 		shape, axis = []int64{shape[1], shape[0]}, 0
 	}
@@ -67,10 +67,10 @@ var signedTypes = map[dtype.DType]dtype.DType{
 }
 
 func (p *parts) codeType() dtype.DType {
-	if p.w.Folded.Weight.Middle {
-		return signedTypes[p.w.Folded.Weight.CodeType]
+	if p.w.Constant.Decoder.Middle {
+		return signedTypes[p.w.Constant.Decoder.CodeType]
 	}
-	return p.w.Folded.Weight.CodeType
+	return p.w.Constant.Decoder.CodeType
 }
 
 func (p *parts) tensor(name string, typ dtype.DType, shape []int64) *onnxpb.TensorProto {
@@ -86,7 +86,7 @@ func (p *parts) kept(v *graph.Value) string {
 }
 
 func (p *parts) codes(shape []int64) string {
-	d := p.w.Folded.Weight
+	d := p.w.Constant.Decoder
 	if d.Grid == nil {
 		return p.kept(d.Codes)
 	}
@@ -102,17 +102,17 @@ func (p *parts) codes(shape []int64) string {
 // blocked is the shape of what blocks of a shape have.
 func (p *parts) blocked(shape []int64, axis int64) []int64 {
 	shape = append([]int64{}, shape...)
-	shape[axis] = shapes.DivideUp(shape[axis], p.w.Folded.Weight.Block)
+	shape[axis] = shapes.DivideUp(shape[axis], p.w.Constant.Decoder.Block)
 	return shape
 }
 
 func (p *parts) scale(shape []int64, axis int64) string {
-	d := p.w.Folded.Weight
+	d := p.w.Constant.Decoder
 	want := p.blocked(shape, axis)
 	if !p.turned && d.Scale != nil && slices.Equal(d.Scale.Tensor.GetDims(), want) {
 		return p.kept(d.Scale)
 	}
-	t := p.tensor(p.w.PlainName()+"_scale", p.w.Folded.Num.DType, want)
+	t := p.tensor(p.w.PlainName()+"_scale", p.w.Constant.Values.DType, want)
 	n, _ := dtype.Elements(want)
 	switch s, ok := lazy.MapBroadcast(want, d.S.Shape); {
 	case p.turned:
@@ -126,7 +126,7 @@ func (p *parts) scale(shape []int64, axis int64) string {
 }
 
 func (p *parts) zero(shape []int64, axis int64) string {
-	d := p.w.Folded.Weight
+	d := p.w.Constant.Decoder
 	switch {
 	case d.Zero == nil:
 		return ""

@@ -164,9 +164,9 @@ func (c *comparer) WriteAt(b []byte, off int64) (int, error) {
 
 // stretches cuts n elements into pieces that are read at once.
 func stretches(n int64) (pieces int, piece func(i int) (off, length int64)) {
-	return int((n + lazy.LongestRead - 1) / lazy.LongestRead), func(i int) (int64, int64) {
-		off := int64(i) * lazy.LongestRead
-		return off, min(lazy.LongestRead, n-off)
+	return int((n + lazy.MaxRead - 1) / lazy.MaxRead), func(i int) (int64, int64) {
+		off := int64(i) * lazy.MaxRead
+		return off, min(lazy.MaxRead, n-off)
 	}
 }
 

@@ -17,7 +17,7 @@ import (
 // ones become unsigned, and so do their zero points; without any, what is in the
 // middle of the codes stands for 0.
 func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
-	d := w.Folded.Weight
+	d := w.Constant.Decoder
 	format, ok := form.IntegerFormats[d.CodeType]
 	switch {
 	case w.Value == nil:
@@ -28,14 +28,14 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 		return stays(w, "MatMulNBits and GatherBlockQuantized do not decode so"), 0
 	case !ok:
 		return stays(w, fmt.Sprintf("MatMulNBits and GatherBlockQuantized have no %s", w.CodeType)), 0
-	case d.X.Stored == nil || d.Whole != nil || d.S.DType != w.Folded.Num.DType:
+	case d.X.Stored == nil || d.TensorScale != nil || d.S.DType != w.Constant.Values.DType:
 		return stays(w, "its scales are of another type than its values"), 0
 	case w.Value.Output:
 		return stays(w, "it is an output of the graph"), 0
-	case len(w.Folded.Num.Shape) < 2 || w.Folded.Num.Size() == 0:
+	case len(w.Constant.Values.Shape) < 2 || w.Constant.Values.Size() == 0:
 		return stays(w, "MatMulNBits takes matrices"), 0
 	}
-	x, typ, shape := r.copy.Original, w.Folded.Num.DType, w.Folded.Num.Shape
+	x, typ, shape := r.copy.Original, w.Constant.Values.DType, w.Constant.Values.Shape
 	read := reach.Of(x, w.Value, shape)
 	if len(read.Leaves) == 0 || read.Output {
 		return stays(w, "no operator reads it, or the graph returns it"), 0
@@ -83,7 +83,7 @@ var unsignedFormats = map[int]spec.Format{2: spec.Uint2, 4: spec.Uint4, 8: spec.
 
 // fillNBits moves the parts of a weight to those of ONNX Runtime's operators.
 func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors, signed bool) {
-	d := w.Folded.Weight
+	d := w.Constant.Decoder
 	middle := byte(0)
 	if signed {
 		middle = 1 << (w.Bits - 1)
@@ -94,7 +94,7 @@ func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors,
 	if turned {
 		last = codesAt.Inner
 	}
-	codes := lazy.Grid{Stored: d.X.Stored, Bits: w.Bits, Rows: w.Folded.Num.Size() / last, Cols: last, Pitch: last}
+	codes := lazy.Grid{Stored: d.X.Stored, Bits: w.Bits, Rows: w.Constant.Values.Size() / last, Cols: last, Pitch: last}
 	r.fillCodes(t.Codes, gridMatrix(&codes).less(middle), w.Bits, turned, codesAt.Pitch)
 
 	// Scales are the same, or one for each of the rows.

@@ -17,21 +17,21 @@ func (r *rebuild) unfold(w *recognize.Weight) Weight {
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
-	rows, cols, shape := int64(1), w.Folded.Num.Size(), w.Folded.Num.Shape
+	rows, cols, shape := int64(1), w.Constant.Values.Size(), w.Constant.Values.Shape
 	if w.Transposed {
 		rows, cols, shape = shape[0], shape[1], []int64{shape[1], shape[0]}
 	}
 	var t *onnxpb.TensorProto
 	if w.Value != nil {
 		r.copy.Drop(w.Nodes[0])
-		t = &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.DType)), Dims: slices.Clone(shape)}
+		t = &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Constant.Values.DType)), Dims: slices.Clone(shape)}
 		write.New(t)
 		b.Tensors = append(b.Tensors, t)
 	} else {
-		t = b.Tensor(w.PlainName(), w.Folded.Num.DType, shape)
+		t = b.Tensor(w.PlainName(), w.Constant.Values.DType, shape)
 		r.readValue(w, b, t.GetName(), w.Transposed)
 	}
-	r.fillFloats(t, w.Folded.Num, rows, cols, w.Transposed)
+	r.fillFloats(t, w.Constant.Values, rows, cols, w.Transposed)
 	return Weight{Weight: w, Became: t.GetName(), NewForm: string(spec.Float), OutBytes: graph.SizeOf(t), Changed: true}
 }
 
@@ -87,9 +87,9 @@ func intsAttr(name string, v ...int64) *onnxpb.AttributeProto {
 // decoded: functions have no initializers.
 func (r *rebuild) unfoldInFunction(w *recognize.Weight) Weight {
 	function := w.Value.Body.Proto
-	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Folded.Num.DType)), Dims: slices.Clone(w.Folded.Num.Shape)}
+	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Constant.Values.DType)), Dims: slices.Clone(w.Constant.Values.Shape)}
 	write.New(t)
-	r.fillFloats(t, w.Folded.Num, 1, w.Folded.Num.Size(), false)
+	r.fillFloats(t, w.Constant.Values, 1, w.Constant.Values.Size(), false)
 	become(r.copy.Node(w.Nodes[0]), graph.SpellingOfStandard(function.OpsetImport), "Constant", nil,
 		&onnxpb.AttributeProto{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
 	r.unfolded[w.Value.Body.Index] = true
