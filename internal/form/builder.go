@@ -14,14 +14,13 @@ type Builder struct {
 	Tensors []*onnxpb.TensorProto
 	Nodes   []*onnxpb.NodeProto
 
-	domain    string // as the model spells that of the ONNX operators
 	names     *graph.Names
 	constants map[string]string // names of constants by what they hold
 }
 
-// NewBuilder returns a Builder for nodes whose operators are of that domain.
-func NewBuilder(domain string, names *graph.Names) *Builder {
-	return &Builder{domain: domain, names: names}
+// NewBuilder returns a Builder that takes new names from names.
+func NewBuilder(names *graph.Names) *Builder {
+	return &Builder{names: names}
 }
 
 // Fresh returns a new name like hint.
@@ -74,9 +73,6 @@ func (b *Builder) NewNode(prefix, op, output string, inputs []string, attrs ...*
 		Output:    []string{output},
 		Attribute: attrs,
 	}
-	if b.domain != "" {
-		n.Domain = &b.domain
-	}
 	return n
 }
 
@@ -93,9 +89,6 @@ func (b *Builder) ConstantNodes() (nodes []*onnxpb.NodeProto) {
 		n := &onnxpb.NodeProto{OpType: new("Constant"), Output: []string{t.GetName()}, Attribute: []*onnxpb.AttributeProto{
 			{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t},
 		}}
-		if b.domain != "" {
-			n.Domain = &b.domain
-		}
 		nodes = append(nodes, n)
 	}
 	return nodes

@@ -62,7 +62,38 @@ func (x *Graph) Copy() *Copy {
 	})
 	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) { c.graphs = append(c.graphs, g) })
 	WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) { c.numbers[g] = len(c.numbers) })
+	c.spellStandard()
 	return c
+}
+
+// spellStandard spells the domain of the ONNX operators as "" everywhere. The standard allows
+// "ai.onnx" too, but the checker and the reference evaluator do not know nodes of it.
+func (c *Copy) spellStandard() {
+	c.Proto.OpsetImport = spellImports(c.Proto.OpsetImport)
+	for _, f := range c.Proto.Functions {
+		f.OpsetImport = spellImports(f.OpsetImport)
+	}
+	WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
+		if n.GetDomain() == longStandard {
+			n.Domain = nil
+		}
+	})
+}
+
+// longStandard is the longer name of the domain of the ONNX operators.
+const longStandard = "ai.onnx"
+
+// spellImports spells the standard's domain as "", once.
+func spellImports(imports []*onnxpb.OperatorSetIdProto) []*onnxpb.OperatorSetIdProto {
+	short := slices.ContainsFunc(imports, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == "" })
+	return slices.DeleteFunc(imports, func(o *onnxpb.OperatorSetIdProto) bool {
+		if o.GetDomain() != longStandard {
+			return false
+		}
+		again := short
+		o.Domain, short = new(""), true
+		return again
+	})
 }
 
 // Node returns the copy of a node.
@@ -80,9 +111,6 @@ func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { retur
 // Value returns the value of the original that t, a tensor of the copy, is the content
 // of. It is nil if t is in no initializer or Constant node.
 func (c *Copy) Value(t *onnxpb.TensorProto) *Value { return c.values[t] }
-
-// Domain is that of the ONNX operators as the model spells it.
-func (c *Copy) Domain() string { return SpellingOfStandard(c.Proto.OpsetImport) }
 
 // Drop marks the copy of a node as not needed any more.
 func (c *Copy) Drop(n *onnxpb.NodeProto) { c.dropped[c.nodes[n]] = true }

@@ -141,16 +141,6 @@ func Opset(m *onnxpb.ModelProto) int64 {
 	return version
 }
 
-// SpellingOfStandard returns the domain of the ONNX operators as it is imported.
-func SpellingOfStandard(imports []*onnxpb.OperatorSetIdProto) (domain string) {
-	for _, o := range imports {
-		if IsStandard(o.GetDomain()) {
-			domain = o.GetDomain()
-		}
-	}
-	return domain
-}
-
 // TrainedNames lists the values that training_info binds.
 func TrainedNames(m *onnxpb.ModelProto) map[string]bool {
 	names := map[string]bool{}

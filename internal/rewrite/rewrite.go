@@ -63,7 +63,7 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision) (*Model, error) {
 	if err := Raise(r.copy, need, growing...); err != nil {
 		return nil, err
 	}
-	r.graph(r.copy.Proto.Graph, r.copy.Domain())
+	r.graph(r.copy.Proto.Graph)
 	for _, f := range growing {
 		r.function(f)
 	}
@@ -111,7 +111,7 @@ func (r *rewriting) prepare(decisions []*discover.Decision) (need int64, err err
 		need = max(need, w.form.Opset())
 		switch d.Choice.Style {
 		case spec.NBits:
-			w.decoder = form.NewBuilder(r.copy.Domain(), r.copy.Names)
+			w.decoder = form.NewBuilder(r.copy.Names)
 			w.tensors = operators.ReadCodes(w.form, d.Reach, w.decoder)
 		case spec.QDQ:
 			w.output = r.copy.Names.Fresh(d.Value.Name + "_DequantizeLinear_Output")
@@ -142,8 +142,8 @@ func Raise(c *graph.Copy, need int64, functions ...*onnxpb.FunctionProto) error 
 
 // graph puts what decodes weights in their place, in a graph and in the graphs of its
 // nodes.
-func (r *rewriting) graph(g *onnxpb.GraphProto, domain string) {
-	b := form.NewBuilder(domain, r.copy.Names)
+func (r *rewriting) graph(g *onnxpb.GraphProto) {
+	b := form.NewBuilder(r.copy.Names)
 	gone := map[string]bool{}
 	for _, t := range g.Initializer {
 		w := r.weight(t)
@@ -159,7 +159,7 @@ func (r *rewriting) graph(g *onnxpb.GraphProto, domain string) {
 			codes.DocString, codes.MetadataProps = t.DocString, t.MetadataProps
 		}
 	}
-	nodes := r.nodes(b, g.Node, domain)
+	nodes := r.nodes(b, g.Node)
 	g.Initializer = b.Tensors
 	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
 	g.Node = append(b.Nodes, nodes...)
@@ -167,9 +167,8 @@ func (r *rewriting) graph(g *onnxpb.GraphProto, domain string) {
 
 // function does for a function what graph does. It has no initializers but Constants.
 func (r *rewriting) function(f *onnxpb.FunctionProto) {
-	domain := graph.SpellingOfStandard(f.OpsetImport)
-	b := form.NewBuilder(domain, r.copy.Names)
-	nodes := r.nodes(b, f.Node, domain)
+	b := form.NewBuilder(r.copy.Names)
+	nodes := r.nodes(b, f.Node)
 	f.Node = slices.Concat(b.ConstantNodes(), b.Nodes, nodes)
 	if nodes, err := graph.Ordered(f.Node); err == nil {
 		f.Node = nodes
@@ -178,7 +177,7 @@ func (r *rewriting) function(f *onnxpb.FunctionProto) {
 
 // nodes adds to b what decodes the weights in Constant nodes. It returns the nodes without
 // those that held weights.
-func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto, domain string) (kept []*onnxpb.NodeProto) {
+func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto) (kept []*onnxpb.NodeProto) {
 	for _, n := range nodes {
 		w := r.weight(graph.ConstantTensor(n))
 		if w != nil {
@@ -189,7 +188,7 @@ func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto, domain str
 		}
 		for _, a := range n.Attribute {
 			for _, sub := range graph.Subgraphs(a) {
-				r.graph(sub, domain)
+				r.graph(sub)
 			}
 		}
 		kept = append(kept, n)

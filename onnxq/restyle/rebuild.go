@@ -31,7 +31,7 @@ func newRebuild(x *graph.Graph, opts Options) *rebuild {
 		unfolded: make([]bool, len(c.Proto.Functions)), renamed: map[string]string{},
 	}
 	for range c.Graphs() {
-		r.builders = append(r.builders, form.NewBuilder(c.Domain(), c.Names))
+		r.builders = append(r.builders, form.NewBuilder(c.Names))
 	}
 	return r
 }

@@ -45,7 +45,7 @@ func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, t
 	for _, n := range w.Nodes {
 		made := r.copy.Node(n)
 		if n.GetOpType() == "GatherBlockQuantized" {
-			become(made, r.copy.Domain(), "Gather", []string{name, n.Input[1]}, form.IntAttr("axis", graph.IntAttribute(n, "gather_axis")))
+			become(made, "Gather", []string{name, n.Input[1]}, form.IntAttr("axis", graph.IntAttribute(n, "gather_axis")))
 			continue
 		}
 		var bias string
@@ -55,17 +55,14 @@ func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, t
 			made.Output = []string{b.Fresh(w.PlainName() + "_MatMul_Output")}
 			r.copy.AddBehind(made, b.NewNode(w.PlainName(), "Add", output, []string{made.Output[0], bias}))
 		}
-		become(made, r.copy.Domain(), "MatMul", []string{n.Input[0], right})
+		become(made, "MatMul", []string{n.Input[0], right})
 	}
 	r.importStandard()
 }
 
 // become makes a node an operator of the standard.
-func become(n *onnxpb.NodeProto, domain, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
+func become(n *onnxpb.NodeProto, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	n.OpType, n.Domain, n.Overload = &op, nil, nil
-	if domain != "" {
-		n.Domain = &domain
-	}
 	n.Input, n.Attribute = inputs, attrs
 }
 
@@ -86,11 +83,10 @@ func intsAttr(name string, v ...int64) *onnxpb.AttributeProto {
 // unfoldInFunction makes a weight of a function a float Constant, where it was
 // decoded: functions have no initializers.
 func (r *rebuild) unfoldInFunction(w *recognize.Weight) Weight {
-	function := w.Value.Body.Proto
 	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Constant.Values.DType)), Dims: slices.Clone(w.Constant.Values.Shape)}
 	write.New(t)
 	r.fillFloats(t, w.Constant.Values, 1, w.Constant.Values.Size(), false)
-	become(r.copy.Node(w.Nodes[0]), graph.SpellingOfStandard(function.OpsetImport), "Constant", nil,
+	become(r.copy.Node(w.Nodes[0]), "Constant", nil,
 		&onnxpb.AttributeProto{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})
 	r.unfolded[w.Value.Body.Index] = true
 	return Weight{Weight: w, Became: w.Value.Path, NewForm: string(spec.Float), OutBytes: graph.SizeOf(t), Changed: true}
