@@ -3,6 +3,7 @@
 package modeltest
 
 import (
+	"log"
 	"os"
 	"path/filepath"
 	"testing"
@@ -78,4 +79,22 @@ func List(t testing.TB, folder string) []string {
 		names = append(names, e.Name())
 	}
 	return names
+}
+
+// Example writes a test model for an example and returns its path, one for an output, and
+// what removes both.
+func Example(kind string) (in, out string, remove func()) {
+	folder, err := os.MkdirTemp("", "example")
+	if err != nil {
+		log.Fatal(err)
+	}
+	m, err := testmodels.Build(kind, 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	in = filepath.Join(folder, "in.onnx")
+	if err := m.Write(in); err != nil {
+		log.Fatal(err)
+	}
+	return in, filepath.Join(folder, "out.onnx"), func() { os.RemoveAll(folder) }
 }

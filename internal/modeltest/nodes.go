@@ -10,6 +10,12 @@ import (
 	"onnxquant/testmodels"
 )
 
+// Nodes and Tensors are the parts of a graph.
+type (
+	Nodes   = []*onnxpb.NodeProto
+	Tensors = []*onnxpb.TensorProto
+)
+
 // Node makes a node of one output. Names of inputs are separated by spaces, _ is none; an
 // operator may have a domain in front.
 func Node(op, output, inputs string, attrs ...*onnxpb.AttributeProto) *onnxpb.NodeProto {

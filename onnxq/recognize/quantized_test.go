@@ -1,4 +1,4 @@
-package onnxq
+package recognize_test
 
 import (
 	"context"
@@ -11,6 +11,8 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/lazy"
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
@@ -27,15 +29,15 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 					continue
 				}
 				t.Run(fmt.Sprintf("%s/%s/%s", kind.Name, target, format), func(t *testing.T) {
-					in := built(t, kind.Name)
+					in := modeltest.Build(t, kind.Name)
 					out := filepath.Join(t.TempDir(), "out.onnx")
-					r, err := Convert(context.Background(), in, out, Options{Format: format, Target: target, Style: spec.DQ, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
+					r, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Format: format, Target: target, Style: spec.DQ, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
 					if err != nil {
 						t.Fatal(err)
 					}
-					before, after := opened(t, in), opened(t, out)
+					before, after := modeltest.Open(t, in), modeltest.Open(t, out)
 					found := map[string]*recognize.Weight{}
-					for _, w := range recognize.Weights(after.index) {
+					for _, w := range recognize.Weights(after.Graph()) {
 						found[w.Name] = w
 					}
 					if len(found) != len(r.Tensors) {
@@ -66,11 +68,11 @@ func blockFor(f spec.Format) int {
 }
 
 // floatNumbers are those of a tensor of a model, by its path.
-func floatNumbers(t *testing.T, m *Model, path string) *lazy.Tensor {
+func floatNumbers(t *testing.T, m *onnxq.Model, path string) *lazy.Tensor {
 	t.Helper()
-	for _, v := range m.index.Values {
+	for _, v := range m.Graph().Values {
 		if v.Path == path {
-			p, err := m.file.Payload(v.Tensor)
+			p, err := m.Graph().File.Payload(v.Tensor)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -81,7 +83,7 @@ func floatNumbers(t *testing.T, m *Model, path string) *lazy.Tensor {
 	return nil
 }
 
-func checkErrors(t *testing.T, x *lazy.Tensor, w *recognize.Weight, want TensorReport) {
+func checkErrors(t *testing.T, x *lazy.Tensor, w *recognize.Weight, want onnxq.TensorReport) {
 	t.Helper()
 	a, n := &lazy.Arena{}, x.Size()
 	before, after := make([]float32, n), make([]float32, n)
@@ -107,7 +109,7 @@ func checkErrors(t *testing.T, x *lazy.Tensor, w *recognize.Weight, want TensorR
 // Models that are not quantized have no quantized weights.
 func TestFloatModelsHaveNoQuantizedWeights(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
-		for _, w := range recognize.Weights(opened(t, built(t, kind.Name)).index) {
+		for _, w := range recognize.Weights(modeltest.Open(t, modeltest.Build(t, kind.Name)).Graph()) {
 			t.Errorf("%s: %v", kind.Name, w)
 		}
 	}

@@ -1,4 +1,4 @@
-package onnxq
+package compare_test
 
 import (
 	"context"
@@ -11,21 +11,27 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/form"
+	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
 
 // matched folds the model at out back to float and compares it with that at in.
-func matched(t *testing.T, in, out string) *Match {
+func matched(t *testing.T, in, out string) *compare.Match {
 	t.Helper()
 	folded := filepath.Join(t.TempDir(), "folded.onnx")
-	report, err := Dequantize(context.Background(), out, folded, RewriteOptions{})
+	report, err := restyle.Dequantize(context.Background(), out, folded, restyle.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := MatchWeights(context.Background(), opened(t, in), opened(t, folded), report.Weights)
+	m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), report.Weights)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,16 +45,16 @@ func TestMatchOfConversions(t *testing.T) {
 		if kind.Name == "float64" { // what is measured there is rounded to float32
 			continue
 		}
-		for _, opts := range []Options{
+		for _, opts := range []onnxq.Options{
 			{Block: 32},
 			{Block: 32, Style: spec.NBits, ZeroPoint: true},
 			{Bits: 8, Block: spec.PerChannel},
 			{Format: spec.NF4, Target: spec.ORT},
 		} {
 			opts.Ops = reach.KnownOps
-			in := built(t, kind.Name)
+			in := modeltest.Build(t, kind.Name)
 			out := filepath.Join(t.TempDir(), "out.onnx")
-			report, err := Convert(context.Background(), in, out, opts)
+			report, err := onnxq.Convert(context.Background(), in, out, opts)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -60,7 +66,7 @@ func TestMatchOfConversions(t *testing.T) {
 				t.Errorf("%s %+v: %d weights, %d were quantized", kind.Name, opts, len(m.Weights), len(report.Tensors))
 			}
 			for _, w := range m.Weights {
-				i := slices.IndexFunc(report.Tensors, func(r TensorReport) bool { return r.Name == w.Name })
+				i := slices.IndexFunc(report.Tensors, func(r onnxq.TensorReport) bool { return r.Name == w.Name })
 				if i < 0 {
 					t.Errorf("%s: %q was not quantized", kind.Name, w.Name)
 					continue
@@ -69,7 +75,7 @@ func TestMatchOfConversions(t *testing.T) {
 				if math.Abs(w.SQNR-want.SQNR) > 0.02 || math.Abs(w.MaxError-want.MaxError) > 0.01*want.MaxError {
 					t.Errorf("%s %+v %s: SQNR %v, error %v, want %v, %v", kind.Name, opts, w.Name, w.SQNR, w.MaxError, want.SQNR, want.MaxError)
 				}
-				if w.SQNR < exact && (w.Worst == nil || w.Worst.SQNR > w.SQNR+1e-9 || w.Worst.MaxError > w.MaxError) {
+				if w.SQNR < errstat.Exact && (w.Worst == nil || w.Worst.SQNR > w.SQNR+1e-9 || w.Worst.MaxError > w.MaxError) {
 					t.Errorf("%s %s: worst block %+v of %+v", kind.Name, w.Name, w.Worst, w)
 				}
 			}
@@ -83,16 +89,16 @@ func TestWorstBlock(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := written(t, model)
+	in := modeltest.Write(t, model)
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	convert(t, in, out, Options{Bits: 8, Block: 32})
+	modeltest.Convert(t, in, out, onnxq.Options{Bits: 8, Block: 32})
 
 	// A weight w0 [64, 96] with an outlier that the quantized model does not have.
 	other := proto.Clone(model.Proto).(*onnxpb.ModelProto)
 	raw := other.Graph.Initializer[0].RawData
 	at := 4 * (40*96 + 17)
 	raw[at+3], raw[at+2] = 0x41, 0x20 // 10.…
-	m := matched(t, written(t, &testmodels.Model{Proto: other}), out)
+	m := matched(t, modeltest.Write(t, &testmodels.Model{Proto: other}), out)
 	w := m.Weights[0]
 	if w.Name != "w0" || w.Worst == nil || !slices.Equal(w.Worst.At, []int64{32, 17}) || w.Worst.Length != 32 || w.MaxError < 9 || w.Worst.MaxError != w.MaxError {
 		t.Errorf("%+v, worst block %+v", w, w.Worst)
@@ -107,7 +113,7 @@ func TestMatchFindsChanges(t *testing.T) {
 		{func(g *onnxpb.GraphProto) { g.Node[2].OpType = proto.String("Tanh") }, `Relu node "Relu_h0" is Tanh`},
 		{func(g *onnxpb.GraphProto) { g.Node[2].Input[0] = "m0" }, `Relu node "Relu_h0": input 0 is "m0", was "a0"`},
 		{func(g *onnxpb.GraphProto) {
-			g.Node[2].Attribute = []*onnxpb.AttributeProto{intAttr("alpha", 1)}
+			g.Node[2].Attribute = []*onnxpb.AttributeProto{form.IntAttr("alpha", 1)}
 		}, `Relu node "Relu_h0": attribute "alpha" is new`},
 		{func(g *onnxpb.GraphProto) {
 			g.Output = append(g.Output, proto.Clone(g.Output[0]).(*onnxpb.ValueInfoProto))
@@ -128,7 +134,7 @@ func TestMatchFindsChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		test.edit(model.Proto.Graph)
-		m, err := MatchWeights(context.Background(), opened(t, built(t, "mlp")), opened(t, written(t, model)), nil)
+		m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, modeltest.Build(t, "mlp")), modeltest.Open(t, modeltest.Write(t, model)), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -142,7 +148,7 @@ func TestMatchFindsChanges(t *testing.T) {
 // something of the same name.
 func TestMatchOfConstants(t *testing.T) {
 	// The first product reads Relu(w0), a Constant is added to y, and b0 is also an output.
-	edited := func(edit func(g *onnxpb.GraphProto)) *Model {
+	edited := func(edit func(g *onnxpb.GraphProto)) *onnxq.Model {
 		model, err := testmodels.Build("mlp", 1)
 		if err != nil {
 			t.Fatal(err)
@@ -162,7 +168,7 @@ func TestMatchOfConstants(t *testing.T) {
 		output.Name = proto.String("b0")
 		g.Output = append(g.Output, output)
 		edit(g)
-		return opened(t, written(t, model))
+		return modeltest.Open(t, modeltest.Write(t, model))
 	}
 	for _, test := range []struct {
 		edit    func(g *onnxpb.GraphProto)
@@ -173,7 +179,7 @@ func TestMatchOfConstants(t *testing.T) {
 		{func(g *onnxpb.GraphProto) { g.Node[1].Attribute[0].I = proto.Int64(1<<40 + 1) }, `CastLike node "float": Constant node "number": ~ attribute "value_int": i: 1099511627776 -> 1099511627777`},
 		{func(g *onnxpb.GraphProto) { g.Initializer[1].RawData[0] ^= 1 }, ""},
 	} {
-		m, err := MatchWeights(context.Background(), edited(func(*onnxpb.GraphProto) {}), edited(test.edit), nil)
+		m, err := compare.MatchWeights(context.Background(), edited(func(*onnxpb.GraphProto) {}), edited(test.edit), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -188,16 +194,16 @@ func TestMatchOfConstants(t *testing.T) {
 
 // A long chain of constants is followed to its beginning.
 func TestMatchOfLongChain(t *testing.T) {
-	chain := func(op string) *Model {
-		list := nodes{node(op, "v0", "w")}
+	chain := func(op string) *onnxq.Model {
+		list := modeltest.Nodes{modeltest.Node(op, "v0", "w")}
 		for i := range 5000 {
-			list = append(list, node("Sqrt", fmt.Sprintf("v%d", i+1), fmt.Sprintf("v%d", i)))
+			list = append(list, modeltest.Node("Sqrt", fmt.Sprintf("v%d", i+1), fmt.Sprintf("v%d", i)))
 		}
-		list = append(list, node("MatMul", "y", "x v5000"))
-		return opened(t, written(t, madeOf(t, []*onnxpb.TensorProto{floats("w", 4, 4)}, list)))
+		list = append(list, modeltest.Node("MatMul", "y", "x v5000"))
+		return modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 4, 4)}, list)))
 	}
 	for op, want := range map[string][]string{"Abs": {}, "Exp": {`MatMul node "y": whether "v0" is "v0" is hard to tell`}} {
-		m, err := MatchWeights(context.Background(), chain("Abs"), chain(op), nil)
+		m, err := compare.MatchWeights(context.Background(), chain("Abs"), chain(op), nil)
 		if err != nil || !slices.Equal(m.Problems, want) {
 			t.Errorf("%s: %q, %v", op, m.Problems, err)
 		}
@@ -211,7 +217,7 @@ func TestMatchOfFloats(t *testing.T) {
 		t.Fatal(err)
 	}
 	copy(model.Proto.Graph.Initializer[1].RawData, []byte{0, 0, 0x80, 0x7f}) // b0[0] is infinite
-	m, err := MatchWeights(context.Background(), opened(t, built(t, "mlp")), opened(t, written(t, model)), nil)
+	m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, modeltest.Build(t, "mlp")), modeltest.Open(t, modeltest.Write(t, model)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -222,11 +228,38 @@ func TestMatchOfFloats(t *testing.T) {
 
 // Nodes that a higher opset wants written in another way are notes.
 func TestMatchOfHigherOpset(t *testing.T) {
-	in := built(t, "opset11")
+	in := modeltest.Build(t, "opset11")
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	convert(t, in, out, Options{Block: 32})
+	modeltest.Convert(t, in, out, onnxq.Options{Block: 32})
 	m := matched(t, in, out)
 	if len(m.Problems) > 0 || !slices.Contains(m.Notes, "opset 11 -> 21") || !slices.ContainsFunc(m.Notes, func(n string) bool { return strings.HasPrefix(n, "Squeeze node") }) {
 		t.Errorf("%+v", m)
+	}
+}
+
+// A function that became another one is a problem, not a weight.
+func TestMatchFunctions(t *testing.T) {
+	model := func(change func(f *onnxpb.FunctionProto)) *onnxq.Model {
+		f := modeltest.Function("f", "x", "y", modeltest.ConstantNode("v", modeltest.Floats("w", 64, 32)), modeltest.Node("MatMul", "m", "x v"), modeltest.Node("Relu", "y", "m"))
+		change(f)
+		return modeltest.Open(t, modeltest.Write(t, modeltest.Model(nil, modeltest.Nodes{modeltest.Node("local.f", "y", "x")}, f)))
+	}
+	same := func(*onnxpb.FunctionProto) {}
+	for _, c := range []struct {
+		change func(f *onnxpb.FunctionProto)
+		want   string
+	}{
+		{same, ""},
+		{func(f *onnxpb.FunctionProto) { f.Node[2].OpType = new("Tanh") }, `function "f": Relu node "y" is Tanh`},
+		{func(f *onnxpb.FunctionProto) { f.Attribute = []string{"a"} }, `function "f": `},
+		{func(f *onnxpb.FunctionProto) { f.Node[0].Attribute[0].T = modeltest.Floats("w", 64, 16) }, `FLOAT [64 16], was FLOAT [64 32]`},
+	} {
+		m, err := compare.MatchWeights(context.Background(), model(same), model(c.change), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(m.Problems, "; "); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s, want %s", got, c.want)
+		}
 	}
 }

@@ -1,4 +1,4 @@
-package onnxq
+package compare_test
 
 import (
 	"context"
@@ -9,13 +9,16 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/compare"
 	"onnxquant/testmodels"
 )
 
-func different(t *testing.T, a, b string) *Difference {
+func different(t *testing.T, a, b string) *compare.Difference {
 	t.Helper()
-	d, err := Diff(context.Background(), opened(t, a), opened(t, b))
+	d, err := compare.Diff(context.Background(), modeltest.Open(t, a), modeltest.Open(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,7 +30,7 @@ func different(t *testing.T, a, b string) *Difference {
 
 func TestDiffOfEqualModels(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
-		path := built(t, kind.Name)
+		path := modeltest.Build(t, kind.Name)
 		d := different(t, path, path)
 		if !d.Equal {
 			t.Errorf("%s differs from itself: %+v", kind.Name, d.Changes)
@@ -40,8 +43,8 @@ func TestDiffOfEqualModels(t *testing.T) {
 
 // Where contents lie makes no difference.
 func TestDiffOfStorage(t *testing.T) {
-	d := different(t, built(t, "mlp"), built(t, "external"))
-	if !d.Equal || d.Initializers != (Count{6, 6, 6}) {
+	d := different(t, modeltest.Build(t, "mlp"), modeltest.Build(t, "external"))
+	if !d.Equal || d.Initializers != (compare.Count{A: 6, B: 6, Equal: 6}) {
 		t.Errorf("%+v", d)
 	}
 }
@@ -50,42 +53,42 @@ func TestDiff(t *testing.T) {
 	for _, test := range []struct {
 		kind string
 		edit func(m *onnxpb.ModelProto)
-		want Change
+		want compare.Change
 	}{
 		{"mlp", func(m *onnxpb.ModelProto) { m.Graph.Initializer[0].RawData[99] ^= 1 },
-			Change{Kind: Changed, Where: `initializer "w0"`, Field: "contents", A: "FLOAT [64 96]", B: "different from byte 99 on", Contents: true}},
+			compare.Change{Kind: compare.Changed, Where: `initializer "w0"`, Field: "contents", A: "FLOAT [64 96]", B: "different from byte 99 on", Contents: true}},
 		{"mlp", func(m *onnxpb.ModelProto) { m.Graph.Initializer[0].Dims = []int64{96, 64} },
-			Change{Kind: Changed, Where: `initializer "w0"`, Field: "tensor", A: "FLOAT [64 96]", B: "FLOAT [96 64]"}},
+			compare.Change{Kind: compare.Changed, Where: `initializer "w0"`, Field: "tensor", A: "FLOAT [64 96]", B: "FLOAT [96 64]"}},
 		{"mlp", func(m *onnxpb.ModelProto) { m.OpsetImport[0].Version = proto.Int64(22) },
-			Change{Kind: Changed, Where: `opset_import "ai.onnx"`, Field: "version", A: "21", B: "22"}},
+			compare.Change{Kind: compare.Changed, Where: `opset_import "ai.onnx"`, Field: "version", A: "21", B: "22"}},
 		{"mlp", func(m *onnxpb.ModelProto) {
 			m.MetadataProps = append(m.MetadataProps, &onnxpb.StringStringEntryProto{Key: proto.String("author"), Value: proto.String("a\nb")})
-		}, Change{Kind: Added, Where: `metadata_prop "author"`, B: `"a\nb"`}},
+		}, compare.Change{Kind: compare.Added, Where: `metadata_prop "author"`, B: `"a\nb"`}},
 		{"mlp", func(m *onnxpb.ModelProto) { m.Graph.Node[2].OpType = proto.String("Tanh") },
-			Change{Kind: Changed, Where: `node "h0" (Relu)`, Field: "op_type", A: `"Relu"`, B: `"Tanh"`}},
+			compare.Change{Kind: compare.Changed, Where: `node "h0" (Relu)`, Field: "op_type", A: `"Relu"`, B: `"Tanh"`}},
 		{"mlp", func(m *onnxpb.ModelProto) { m.Graph.Node[2].Input[0] = "m0" },
-			Change{Kind: Changed, Where: `node "h0" (Relu)`, Field: "input", A: `["a0"]`, B: `["m0"]`}},
+			compare.Change{Kind: compare.Changed, Where: `node "h0" (Relu)`, Field: "input", A: `["a0"]`, B: `["m0"]`}},
 		{"mlp", func(m *onnxpb.ModelProto) {
 			m.Graph.Input[0].Type.GetTensorType().Shape.Dim[0].Value = &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 7}
-		}, Change{Kind: Changed, Where: `input "x"`, Field: "type", A: "FLOAT [batch 64]", B: "FLOAT [7 64]"}},
+		}, compare.Change{Kind: compare.Changed, Where: `input "x"`, Field: "type", A: "FLOAT [batch 64]", B: "FLOAT [7 64]"}},
 		{"mlp", func(m *onnxpb.ModelProto) {
 			n := m.Graph.Node
 			n[0], n[2] = n[2], n[0]
-		}, Change{Kind: Moved, Where: "model", Field: "node", A: "2 of 8 stand elsewhere in the list"}},
+		}, compare.Change{Kind: compare.Moved, Where: "model", Field: "node", A: "2 of 8 stand elsewhere in the list"}},
 		{"mlp", func(m *onnxpb.ModelProto) { m.Graph.ProtoReflect().SetUnknown([]byte{0xa0, 0x06, 1}) },
-			Change{Kind: Changed, Where: "model", Field: "unknown fields", A: "0 bytes", B: "3 bytes"}},
+			compare.Change{Kind: compare.Changed, Where: "model", Field: "unknown fields", A: "0 bytes", B: "3 bytes"}},
 		{"gemm_transb", func(m *onnxpb.ModelProto) { m.Graph.Node[0].Attribute = nil },
-			Change{Kind: Removed, Where: `node "y" (Gemm): attribute "transB"`, A: "1"}},
+			compare.Change{Kind: compare.Removed, Where: `node "y" (Gemm): attribute "transB"`, A: "1"}},
 		{"if", func(m *onnxpb.ModelProto) {
 			m.Graph.Node[1].Attribute[0].G.Node[1].OpType = proto.String("Abs")
-		}, Change{Kind: Changed, Where: `node "y" (If): attribute "then_branch": node "then_y" (Relu)`, Field: "op_type", A: `"Relu"`, B: `"Abs"`}},
+		}, compare.Change{Kind: compare.Changed, Where: `node "y" (If): attribute "then_branch": node "then_y" (Relu)`, Field: "op_type", A: `"Relu"`, B: `"Abs"`}},
 	} {
 		m, err := testmodels.Build(test.kind, 1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		test.edit(m.Proto)
-		d := different(t, built(t, test.kind), written(t, m))
+		d := different(t, modeltest.Build(t, test.kind), modeltest.Write(t, m))
 		if len(d.Changes) != 1 || d.Changes[0] != test.want {
 			t.Errorf("changes %+v, want %+v", d.Changes, test.want)
 		}
@@ -93,14 +96,14 @@ func TestDiff(t *testing.T) {
 }
 
 func TestDiffOfQuantized(t *testing.T) {
-	in := built(t, "mlp")
+	in := modeltest.Build(t, "mlp")
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	convert(t, in, out, Options{Block: 32})
+	modeltest.Convert(t, in, out, onnxq.Options{Block: 32})
 	d := different(t, in, out)
-	for _, want := range []Change{
-		{Kind: Removed, Where: `initializer "w0"`, A: "FLOAT [64 96]"},
-		{Kind: Added, Where: `initializer "w0_i4"`, B: "INT4 [64 96]"},
-		{Kind: Added, Where: `node "w0" (DequantizeLinear)`, B: `DequantizeLinear of "w0_i4", "w0_scale"`},
+	for _, want := range []compare.Change{
+		{Kind: compare.Removed, Where: `initializer "w0"`, A: "FLOAT [64 96]"},
+		{Kind: compare.Added, Where: `initializer "w0_i4"`, B: "INT4 [64 96]"},
+		{Kind: compare.Added, Where: `node "w0" (DequantizeLinear)`, B: `DequantizeLinear of "w0_i4", "w0_scale"`},
 	} {
 		if !slices.Contains(d.Changes, want) {
 			t.Errorf("no %+v in %+v", want, d.Changes)
@@ -112,10 +115,10 @@ func TestDiffOfQuantized(t *testing.T) {
 }
 
 func TestDiffStops(t *testing.T) {
-	path := built(t, "mlp")
+	path := modeltest.Build(t, "mlp")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := Diff(ctx, opened(t, path), opened(t, path)); err == nil || !strings.Contains(err.Error(), "canceled") {
+	if _, err := compare.Diff(ctx, modeltest.Open(t, path), modeltest.Open(t, path)); err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,4 +1,4 @@
-package onnxq
+package analyze_test
 
 import (
 	"context"
@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
@@ -15,10 +17,10 @@ import (
 
 // modelError converts a model and returns the error of it all as an analysis defines it,
 // of so many weights, and the bytes of the output.
-func modelError(t *testing.T, in string, weights int, opts Options) (e float64, bytes int64) {
+func modelError(t *testing.T, in string, weights int, opts onnxq.Options) (e float64, bytes int64) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	r, err := Convert(context.Background(), in, out, opts)
+	r, err := onnxq.Convert(context.Background(), in, out, opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,7 +39,7 @@ func modelError(t *testing.T, in string, weights int, opts Options) (e float64, 
 // model, with either bound.
 func TestRecommendationsKeepBounds(t *testing.T) {
 	folder := t.TempDir()
-	models := []string{"../testmodels/tinygpt/model.onnx"}
+	models := []string{"../../testmodels/tinygpt/model.onnx"}
 	for name, m := range map[string]*testmodels.Model{
 		"mlp": testmodels.MLP(5, 512, 768, 256, 64), "embedding": testmodels.Embedding(5, 3000, 96), "names": testmodels.Names(5), "if": testmodels.If(5),
 	} {
@@ -48,15 +50,15 @@ func TestRecommendationsKeepBounds(t *testing.T) {
 		models = append(models, path)
 	}
 	for _, in := range models {
-		m, err := Open(in)
+		m, err := onnxq.Open(in)
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer m.Close()
-		base := Options{Ops: []string{"all"}}
-		check := func(opts AnalyzeOptions) *Analysis {
+		base := onnxq.Options{Ops: []string{"all"}}
+		check := func(opts analyze.Options) *analyze.Analysis {
 			t.Helper()
-			a, err := m.Analyze(context.Background(), opts)
+			a, err := analyze.Model(context.Background(), m, opts)
 			if err != nil {
 				t.Fatalf("%s: %v", in, err)
 			}
@@ -85,9 +87,9 @@ func TestRecommendationsKeepBounds(t *testing.T) {
 			return a
 		}
 		last := int64(math.MaxInt64)
-		var a *Analysis
+		var a *analyze.Analysis
 		for _, bound := range []float64{1e-6, 0.02, 0.08, 0.1} {
-			a = check(AnalyzeOptions{Options: base, MaxError: bound})
+			a = check(analyze.Options{Options: base, MaxError: bound})
 			if a.OutBytes > last {
 				t.Errorf("%s: %d bytes at error %v, fewer at less", in, a.OutBytes, bound)
 			}
@@ -95,14 +97,14 @@ func TestRecommendationsKeepBounds(t *testing.T) {
 		}
 		for _, part := range []float64{0, 0.05, 0.3, 1} {
 			limit := a.OutBytes + int64(part*float64(a.FloatBytes-a.OutBytes))
-			b := check(AnalyzeOptions{Options: base, MaxSize: limit})
+			b := check(analyze.Options{Options: base, MaxSize: limit})
 			if part == 0 && b.Error > a.Error*(1+1e-9) {
 				t.Errorf("%s: error %v in %d bytes, %v is possible", in, b.Error, limit, a.Error)
 			}
 		}
-		check(AnalyzeOptions{Options: base, MaxError: 0.1, MaxSize: a.OutBytes})
-		for _, opts := range []AnalyzeOptions{{Options: base, MaxSize: 10}, {Options: base, MaxError: 1e-9, MaxSize: a.OutBytes}} {
-			if _, err := m.Analyze(context.Background(), opts); err == nil {
+		check(analyze.Options{Options: base, MaxError: 0.1, MaxSize: a.OutBytes})
+		for _, opts := range []analyze.Options{{Options: base, MaxSize: 10}, {Options: base, MaxError: 1e-9, MaxSize: a.OutBytes}} {
+			if _, err := analyze.Model(context.Background(), m, opts); err == nil {
 				t.Errorf("%s: %+v: no error", in, opts)
 			}
 		}
@@ -116,7 +118,7 @@ func TestAnalyzeAgreesWithConvert(t *testing.T) {
 	if err := testmodels.MLP(6, 192, 128, 64).Write(in); err != nil {
 		t.Fatal(err)
 	}
-	m, err := Open(in)
+	m, err := onnxq.Open(in)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,14 +129,11 @@ func TestAnalyzeAgreesWithConvert(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if c.String() != text {
-			t.Errorf("%s became %s", text, c)
-		}
 		candidates = append(candidates, c)
 	}
 	var first []byte
 	for _, threads := range []int{1, 4} {
-		a, err := m.Analyze(context.Background(), AnalyzeOptions{Options: Options{Threads: threads}, Candidates: candidates})
+		a, err := analyze.Model(context.Background(), m, analyze.Options{Options: onnxq.Options{Threads: threads}, Candidates: candidates})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -147,11 +146,11 @@ func TestAnalyzeAgreesWithConvert(t *testing.T) {
 		}
 		first = raw
 		for i, c := range candidates {
-			precision, err := rules.NewPrecision(rules.PrecisionEntry{"*", c.Override()})
+			precision, err := rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: c.Override()})
 			if err != nil {
 				t.Fatal(err)
 			}
-			r, err := Convert(context.Background(), in, filepath.Join(t.TempDir(), "out.onnx"), Options{Precision: precision})
+			r, err := onnxq.Convert(context.Background(), in, filepath.Join(t.TempDir(), "out.onnx"), onnxq.Options{Precision: precision})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -169,58 +168,21 @@ func TestAnalyzeAgreesWithConvert(t *testing.T) {
 }
 
 func TestAnalyzeOptions(t *testing.T) {
-	for _, text := range []string{"", "int3", "int4:1", "int4:x", "int4:32:z", "nf4:64:zp", "mxfp4:16", "float:2", "int4:32:zp:"} {
-		if c, err := spec.ParseCandidate(text); err == nil {
-			t.Errorf("%q: %s, no error", text, c)
-		}
-	}
-	for _, want := range []spec.Candidate{{Format: spec.Float}, {Format: spec.Int8}, {Format: spec.Int4, ZeroPoint: true}, {spec.Int4, spec.PerChannel, true}} {
-		if c, err := spec.ParseCandidate(want.String()); c != want || err != nil {
-			t.Errorf("%s became %s, %v", want, c, err)
-		}
-	}
 	in := filepath.Join(t.TempDir(), "in.onnx")
 	if err := testmodels.NaN(testmodels.MLP(1, 64, 64, 64), "w1").Write(in); err != nil {
 		t.Fatal(err)
 	}
-	m, err := Open(in)
+	m, err := onnxq.Open(in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if a, err := m.Analyze(context.Background(), AnalyzeOptions{}); err != nil || len(a.Weights) != 1 {
+	if a, err := analyze.Model(context.Background(), m, analyze.Options{}); err != nil || len(a.Weights) != 1 {
 		t.Errorf("a weight with NaN: %v", err)
 	}
-	for _, opts := range []AnalyzeOptions{{MaxError: -1}, {MaxError: math.NaN()}, {MaxSize: -1}, {Options: Options{Precision: &rules.Precision{}}}, {Options: Options{Ops: []string{"Conv"}}}} {
-		if _, err := m.Analyze(context.Background(), opts); err == nil {
+	for _, opts := range []analyze.Options{{MaxError: -1}, {MaxError: math.NaN()}, {MaxSize: -1}, {Options: onnxq.Options{Precision: &rules.Precision{}}}, {Options: onnxq.Options{Ops: []string{"Conv"}}}} {
+		if _, err := analyze.Model(context.Background(), m, opts); err == nil {
 			t.Errorf("%+v: no error", opts)
-		}
-	}
-}
-
-func TestNewPrecision(t *testing.T) {
-	eight, format := 8, spec.NF4
-	p, err := rules.NewPrecision(rules.PrecisionEntry{rules.PatternOf(`w[0]*?\<é`), spec.Override{Bits: &eight}}, rules.PrecisionEntry{"x*", spec.Override{Format: &format}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, want := range map[string]bool{`w[0]*?\<é`: true, "w0": false, `w[0]ab\<é`: false, "xy": true} {
-		if _, ok := p.For(name); ok != want {
-			t.Errorf("%s: %v", name, ok)
-		}
-	}
-	raw, err := json.Marshal(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	again, err := rules.ParsePrecision(raw)
-	if err != nil || len(again.Entries()) != 2 || *again.Entries()[0].Override.Bits != 8 {
-		t.Errorf("%s: %v", raw, err)
-	}
-	five := 5
-	for _, e := range []rules.PrecisionEntry{{"a\xff", spec.Override{}}, {"", spec.Override{}}, {"a", spec.Override{Bits: &five}}} {
-		if _, err := rules.NewPrecision(e); err == nil {
-			t.Errorf("%+v: no error", e)
 		}
 	}
 }

@@ -1,4 +1,4 @@
-package onnxq
+package restyle_test
 
 import (
 	"context"
@@ -10,8 +10,12 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
+	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/packing"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
@@ -33,13 +37,13 @@ func matrix(t *testing.T, w *recognize.Weight) []float32 {
 		return x
 	}
 	y := make([]float32, len(x))
-	transpose(y, x, int(w.Shape[0]), int(w.Shape[1]))
+	packing.Transpose(y, x, int(w.Shape[0]), int(w.Shape[1]))
 	return y
 }
 
-func operators(m *Model) []string {
+func operators(m *onnxq.Model) []string {
 	var ops []string
-	graph.WalkGraphs(m.file.Proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(m.Graph().File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			ops = append(ops, graph.Operator(n))
 		}
@@ -52,29 +56,29 @@ func operators(m *Model) []string {
 // for, whatever their form.
 func TestDequantize(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
-		for _, opts := range []Options{
+		for _, opts := range []onnxq.Options{
 			{Block: 32}, {Format: spec.Uint8, Block: 16}, {Format: spec.NVFP4}, {Format: spec.NF4, Target: spec.ORT}, {Block: 32, Style: spec.NBits}, {Block: 16, Style: spec.QDQ},
 		} {
 			t.Run(fmt.Sprintf("%s/%s%s", kind.Name, opts.Format, opts.Style), func(t *testing.T) {
 				folder := t.TempDir()
-				in, q, back := built(t, kind.Name), filepath.Join(folder, "q.onnx"), filepath.Join(folder, "back.onnx")
+				in, q, back := modeltest.Build(t, kind.Name), filepath.Join(folder, "q.onnx"), filepath.Join(folder, "back.onnx")
 				opts.Ops, opts.NoVerify = []string{"all"}, true
-				if _, err := Convert(context.Background(), in, q, opts); err != nil {
+				if _, err := onnxq.Convert(context.Background(), in, q, opts); err != nil {
 					t.Fatal(err)
 				}
-				r, err := Dequantize(context.Background(), q, back, RewriteOptions{Memory: 1 << 20})
+				r, err := restyle.Dequantize(context.Background(), q, back, restyle.Options{Memory: 1 << 20})
 				if err != nil {
 					t.Fatal(err)
 				}
-				before, quant, after := opened(t, in), opened(t, q), opened(t, back)
-				if left := recognize.Weights(after.index); len(left) > 0 {
+				before, quant, after := modeltest.Open(t, in), modeltest.Open(t, q), modeltest.Open(t, back)
+				if left := recognize.Weights(after.Graph()); len(left) > 0 {
 					t.Errorf("left: %v", left)
 				}
-				for i, w := range recognize.Weights(quant.index) {
+				for i, w := range recognize.Weights(quant.Graph()) {
 					checkFolded(t, after, w, r.Weights[i])
 				}
 				if opts.Style == spec.NBits {
-					if o := after.file.Proto.OpsetImport; len(o) != 1 {
+					if o := after.Graph().File.Proto.OpsetImport; len(o) != 1 {
 						t.Errorf("imports: %v", o)
 					}
 					return // a Gemm does not come back
@@ -82,7 +86,7 @@ func TestDequantize(t *testing.T) {
 				if got, want := operators(after), operators(before); kind.Name != "opset11" && !slices.Equal(got, want) {
 					t.Errorf("operators %v, want %v", got, want)
 				}
-				if got, want := len(after.index.Values), len(before.index.Values); kind.Name != "opset11" && got != want {
+				if got, want := len(after.Graph().Values), len(before.Graph().Values); kind.Name != "opset11" && got != want {
 					t.Errorf("%d tensors, want %d", got, want)
 				}
 			})
@@ -90,9 +94,9 @@ func TestDequantize(t *testing.T) {
 	}
 }
 
-func checkFolded(t *testing.T, m *Model, w *recognize.Weight, r RewrittenWeight) {
+func checkFolded(t *testing.T, m *onnxq.Model, w *recognize.Weight, r restyle.Weight) {
 	t.Helper()
-	for _, v := range m.index.Values {
+	for _, v := range m.Graph().Values {
 		if v.Name != r.Became {
 			continue
 		}
@@ -100,7 +104,7 @@ func checkFolded(t *testing.T, m *Model, w *recognize.Weight, r RewrittenWeight)
 			t.Errorf("%s: type %s, want %s", v.Name, got, w.DType)
 		}
 		got := make([]float32, w.Elements())
-		p, err := m.file.Payload(v.Tensor)
+		p, err := m.Graph().File.Payload(v.Tensor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +122,7 @@ func checkFolded(t *testing.T, m *Model, w *recognize.Weight, r RewrittenWeight)
 // Restyled there and back, weights stand for the same values.
 func TestRestyleThereAndBack(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
-		for _, opts := range []Options{
+		for _, opts := range []onnxq.Options{
 			{Block: 32}, {Block: 16, ZeroPoint: true}, {Bits: 8, Block: 32}, {Bits: 8, Block: 16, ZeroPoint: true},
 			{Bits: 2, Block: 16}, {Bits: 2, Block: 16, ZeroPoint: true}, {Block: spec.PerChannel}, {Bits: 8, Block: spec.PerChannel, ZeroPoint: true},
 		} {
@@ -130,33 +134,33 @@ func TestRestyleThereAndBack(t *testing.T) {
 	}
 }
 
-func checkThereAndBack(t *testing.T, kind string, opts Options) {
+func checkThereAndBack(t *testing.T, kind string, opts onnxq.Options) {
 	folder := t.TempDir()
 	path := func(name string) string { return filepath.Join(folder, name) }
-	if _, err := Convert(context.Background(), built(t, kind), path("dq"), opts); err != nil {
+	if _, err := onnxq.Convert(context.Background(), modeltest.Build(t, kind), path("dq"), opts); err != nil {
 		t.Fatal(err)
 	}
 	opts.Style = spec.NBits
-	if _, err := Convert(context.Background(), built(t, kind), path("converted"), opts); err != nil {
+	if _, err := onnxq.Convert(context.Background(), modeltest.Build(t, kind), path("converted"), opts); err != nil {
 		t.Fatal(err)
 	}
-	there, err := Restyle(context.Background(), path("dq"), path("nbits"), spec.NBits, RewriteOptions{Memory: 1 << 20})
+	there, err := restyle.Restyle(context.Background(), path("dq"), path("nbits"), spec.NBits, restyle.Options{Memory: 1 << 20})
 	if err != nil {
 		t.Fatal(err)
 	}
-	back, err := Restyle(context.Background(), path("nbits"), path("back"), spec.DQ, RewriteOptions{Threads: 1})
+	back, err := restyle.Restyle(context.Background(), path("nbits"), path("back"), spec.DQ, restyle.Options{Threads: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	dq, nbits, again := opened(t, path("dq")), opened(t, path("nbits")), opened(t, path("back"))
-	if got, want := operators(nbits), operators(opened(t, path("converted"))); !slices.Equal(got, want) {
+	dq, nbits, again := modeltest.Open(t, path("dq")), modeltest.Open(t, path("nbits")), modeltest.Open(t, path("back"))
+	if got, want := operators(nbits), operators(modeltest.Open(t, path("converted"))); !slices.Equal(got, want) {
 		t.Errorf("operators %v, a conversion has %v", got, want)
 	}
-	first, second, third := recognize.Weights(dq.index), recognize.Weights(nbits.index), recognize.Weights(again.index)
+	first, second, third := recognize.Weights(dq.Graph()), recognize.Weights(nbits.Graph()), recognize.Weights(again.Graph())
 	if len(first) != len(second) || len(first) != len(third) || len(there.Weights) != len(first) || len(back.Weights) != len(first) {
 		t.Fatalf("%d, then %d, then %d weights", len(first), len(second), len(third))
 	}
-	values := func(m *Model, list []*recognize.Weight) map[string]int {
+	values := func(m *onnxq.Model, list []*recognize.Weight) map[string]int {
 		all := map[string]int{}
 		for _, w := range list {
 			x := matrix(t, w)
@@ -165,7 +169,7 @@ func checkThereAndBack(t *testing.T, kind string, opts Options) {
 			if w.Transposed {
 				rows = w.Shape[1]
 			}
-			transpose(y, x, int(rows), len(x)/max(int(rows), 1)) // [K, N] and [N, K] are one weight here
+			packing.Transpose(y, x, int(rows), len(x)/max(int(rows), 1)) // [K, N] and [N, K] are one weight here
 			key := min(fmt.Sprint(x), fmt.Sprint(y))
 			all[key]++
 		}

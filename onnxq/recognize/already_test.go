@@ -1,4 +1,4 @@
-package onnxq
+package recognize_test
 
 import (
 	"context"
@@ -8,9 +8,14 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
 )
 
@@ -43,21 +48,21 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 		{"com.microsoft.QGemm", "x xs xz b s z d xs xz", []part{codes, scale, zero, {"d", i32, []int64{32}}, xs, xz}, nil, 8, 64*32 + 4*32 + 32},
 		{"com.microsoft.QAttention", "x b c xs s _ xz z", []part{codes, scale, zero, bias, xs, xz}, nil, 8, 64*32 + 4*32 + 32},
 		{"com.microsoft.MatMulBnb4", "x b s", []part{{"b", u8, []int64{1024}}, {"s", f32, []int64{32}}},
-			[]*onnxpb.AttributeProto{intAttr("K", 64), intAttr("N", 32), intAttr("block_size", 64), intAttr("quant_type", 1)}, 4, 1024 + 4*32},
+			[]*onnxpb.AttributeProto{form.IntAttr("K", 64), form.IntAttr("N", 32), form.IntAttr("block_size", 64), form.IntAttr("quant_type", 1)}, 4, 1024 + 4*32},
 		{"com.microsoft.QMoE", "x x b s _ _ _", []part{{"b", u8, []int64{4, 32, 32}}, {"s", f32, []int64{4, 32}}}, nil, 4, 4*32*32 + 4*4*32},
 		{"com.microsoft.QMoE", "x x b s _ _ _", []part{{"b", u8, []int64{4, 32, 32}}, {"s", f32, []int64{4, 32}}},
-			[]*onnxpb.AttributeProto{intAttr("expert_weight_bits", 8)}, 8, 4*32*32 + 4*4*32},
+			[]*onnxpb.AttributeProto{form.IntAttr("expert_weight_bits", 8)}, 8, 4*32*32 + 4*4*32},
 	}
 	for _, c := range cases {
 		t.Run(c.op, func(t *testing.T) {
 			var tensors []*onnxpb.TensorProto
 			for _, p := range c.parts {
-				tensors = append(tensors, zeros(p.name, p.dtype, p.shape...))
+				tensors = append(tensors, modeltest.Zeros(p.name, p.dtype, p.shape...))
 			}
-			again := node(c.op, "again", c.inputs, c.attrs...)
-			in := written(t, madeOf(t, tensors, nodes{node(c.op, "y", c.inputs, c.attrs...), again}))
-			m := opened(t, in)
-			found := recognize.Weights(m.index)
+			again := modeltest.Node(c.op, "again", c.inputs, c.attrs...)
+			in := modeltest.Write(t, modeltest.Model(tensors, modeltest.Nodes{modeltest.Node(c.op, "y", c.inputs, c.attrs...), again}))
+			m := modeltest.Open(t, in)
+			found := recognize.Weights(m.Graph())
 			if len(found) != 1 {
 				t.Fatalf("%d weights", len(found))
 			}
@@ -69,7 +74,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 			if err := w.Read(make([]float32, 1), 0); err == nil {
 				t.Error("it can be read")
 			}
-			p, err := m.Plan(Options{Ops: []string{"all"}})
+			p, err := m.Plan(onnxq.Options{Ops: []string{"all"}})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -80,16 +85,16 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 			}
 
 			out := filepath.Join(t.TempDir(), "out.onnx")
-			if _, err := Convert(context.Background(), in, out, Options{Ops: []string{"all"}}); err != nil {
+			if _, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Ops: []string{"all"}}); err != nil {
 				t.Fatal(err)
 			}
 			checkEqual(t, in, out)
-			for _, rewrite := range []func() (*RewriteReport, error){
-				func() (*RewriteReport, error) {
-					return Dequantize(context.Background(), in, out, RewriteOptions{})
+			for _, rewrite := range []func() (*restyle.Report, error){
+				func() (*restyle.Report, error) {
+					return restyle.Dequantize(context.Background(), in, out, restyle.Options{})
 				},
-				func() (*RewriteReport, error) {
-					return Restyle(context.Background(), in, out, spec.DQ, RewriteOptions{})
+				func() (*restyle.Report, error) {
+					return restyle.Restyle(context.Background(), in, out, spec.DQ, restyle.Options{})
 				},
 			} {
 				r, err := rewrite()
@@ -107,7 +112,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 
 func checkEqual(t *testing.T, a, b string) {
 	t.Helper()
-	d, err := Diff(context.Background(), opened(t, a), opened(t, b))
+	d, err := compare.Diff(context.Background(), modeltest.Open(t, a), modeltest.Open(t, b))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,24 +124,24 @@ func checkEqual(t *testing.T, a, b string) {
 // Weights of functions are listed too, and unfolded there. Codes that operators
 // compute with stay.
 func TestQuantizedWeightsOfFunctions(t *testing.T) {
-	branch := body("then_branch", nil, constantNode("u", floats("u", 64, 32)), node("MatMul", "n", "m u"))
-	in := written(t, madeOf(t, nil, nodes{node("local.f", "y", "x")},
-		localFunction("f", "x", "y", constantNode("v", floats("w", 256, 64)), constantNode("idle", floats("idle", 2)), node("MatMul", "m", "x v"),
-			node("If", "o", "x", branch, body("else_branch", nil, node("Identity", "e", "m"))),
-			constantNode("b", zeros("b", dtype.Int8, 64, 32)), node("MatMulInteger", "y", "o b"))))
+	branch := modeltest.GraphAttr("then_branch", nil, modeltest.ConstantNode("u", modeltest.Floats("u", 64, 32)), modeltest.Node("MatMul", "n", "m u"))
+	in := modeltest.Write(t, modeltest.Model(nil, modeltest.Nodes{modeltest.Node("local.f", "y", "x")},
+		modeltest.Function("f", "x", "y", modeltest.ConstantNode("v", modeltest.Floats("w", 256, 64)), modeltest.ConstantNode("idle", modeltest.Floats("idle", 2)), modeltest.Node("MatMul", "m", "x v"),
+			modeltest.Node("If", "o", "x", branch, modeltest.GraphAttr("else_branch", nil, modeltest.Node("Identity", "e", "m"))),
+			modeltest.ConstantNode("b", modeltest.Zeros("b", dtype.Int8, 64, 32)), modeltest.Node("MatMulInteger", "y", "o b"))))
 	once := filepath.Join(t.TempDir(), "m.onnx")
-	r, err := Convert(context.Background(), in, once, Options{})
+	r, err := onnxq.Convert(context.Background(), in, once, onnxq.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	found := map[string]*recognize.Weight{}
-	for _, w := range recognize.Weights(opened(t, once).index) {
+	for _, w := range recognize.Weights(modeltest.Open(t, once).Graph()) {
 		found[w.Name] = w
 	}
 	if len(found) != 3 || len(r.Tensors) != 2 || found["local.f/b"].Form != "MatMulInteger" {
 		t.Fatalf("%v", found)
 	}
-	before := opened(t, in)
+	before := modeltest.Open(t, in)
 	for _, w := range r.Tensors {
 		if found[w.Name] == nil {
 			t.Fatalf("%s is not found", w.Name)
@@ -145,14 +150,14 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 	}
 
 	float := filepath.Join(t.TempDir(), "m.onnx")
-	back, err := Dequantize(context.Background(), once, float, RewriteOptions{})
+	back, err := restyle.Dequantize(context.Background(), once, float, restyle.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, want := nodesInFunctions(opened(t, float)), nodesInFunctions(before); got != want {
+	if got, want := nodesInFunctions(modeltest.Open(t, float)), nodesInFunctions(before); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	match, err := MatchWeights(context.Background(), before, opened(t, float), back.Weights)
+	match, err := compare.MatchWeights(context.Background(), before, modeltest.Open(t, float), back.Weights)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,45 +166,18 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 	}
 
 	styled := filepath.Join(t.TempDir(), "m.onnx")
-	if _, err := Restyle(context.Background(), once, styled, spec.NBits, RewriteOptions{}); err != nil {
+	if _, err := restyle.Restyle(context.Background(), once, styled, spec.NBits, restyle.Options{}); err != nil {
 		t.Fatal(err)
 	}
 	checkEqual(t, once, styled)
 }
 
 // nodesInFunctions lists the values that nodes of functions make.
-func nodesInFunctions(m *Model) string {
+func nodesInFunctions(m *onnxq.Model) string {
 	var made []string
-	for _, f := range m.file.Proto.Functions {
+	for _, f := range m.Graph().File.Proto.Functions {
 		graph.WalkBody(f.Node, func(n *onnxpb.NodeProto) { made = append(made, n.GetOpType()+" "+n.Output[0]) })
 	}
 	slices.Sort(made)
 	return strings.Join(made, ", ")
-}
-
-// A function that became another one is a problem, not a weight.
-func TestMatchFunctions(t *testing.T) {
-	model := func(change func(f *onnxpb.FunctionProto)) *Model {
-		f := localFunction("f", "x", "y", constantNode("v", floats("w", 64, 32)), node("MatMul", "m", "x v"), node("Relu", "y", "m"))
-		change(f)
-		return opened(t, written(t, madeOf(t, nil, nodes{node("local.f", "y", "x")}, f)))
-	}
-	same := func(*onnxpb.FunctionProto) {}
-	for _, c := range []struct {
-		change func(f *onnxpb.FunctionProto)
-		want   string
-	}{
-		{same, ""},
-		{func(f *onnxpb.FunctionProto) { f.Node[2].OpType = new("Tanh") }, `function "f": Relu node "y" is Tanh`},
-		{func(f *onnxpb.FunctionProto) { f.Attribute = []string{"a"} }, `function "f": `},
-		{func(f *onnxpb.FunctionProto) { f.Node[0].Attribute[0].T = floats("w", 64, 16) }, `FLOAT [64 16], was FLOAT [64 32]`},
-	} {
-		m, err := MatchWeights(context.Background(), model(same), model(c.change), nil)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := strings.Join(m.Problems, "; "); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
-			t.Errorf("%s, want %s", got, c.want)
-		}
-	}
 }

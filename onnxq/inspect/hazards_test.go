@@ -1,0 +1,150 @@
+package inspect
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/form"
+	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/shapes"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq"
+	"onnxquant/testmodels"
+)
+
+// Short names for the table of models.
+type (
+	nodes   = modeltest.Nodes
+	tensors = modeltest.Tensors
+)
+
+var (
+	model, node, body = modeltest.Model, modeltest.Node, modeltest.Body
+	floats, zeros     = modeltest.Floats, modeltest.Zeros
+	intAttr           = form.IntAttr
+)
+
+// decoding is y = x·dequantized(q, s), or what the last node makes of v instead.
+func decoding(opset int64, codes, scale *onnxpb.TensorProto, block int64, last ...*onnxpb.NodeProto) *testmodels.Model {
+	attrs := []*onnxpb.AttributeProto{intAttr("axis", 0)}
+	if block != 0 {
+		attrs = append(attrs, intAttr("block_size", block))
+	}
+	if len(last) == 0 {
+		last = nodes{node("MatMul", "y", "x v")}
+	}
+	m := model(tensors{codes, scale}, append(nodes{node("DequantizeLinear", "v", "q s", attrs...)}, last...))
+	m.Proto.OpsetImport[0].Version, m.Proto.IrVersion = &opset, new(int64(13))
+	return m
+}
+
+// Each hazard is found where it is, and in no other model here but those named.
+func TestHazards(t *testing.T) {
+	const f32, f16 = dtype.Float32, dtype.Float16
+	float := func() *testmodels.Model {
+		return model(tensors{floats("w", 64, 32)}, nodes{node("MatMul", "y", "x w")})
+	}
+	change := func(m *testmodels.Model, f func(*onnxpb.ModelProto)) *testmodels.Model {
+		f(m.Proto)
+		return m
+	}
+	int4 := func(k, n, block int64, last ...*onnxpb.NodeProto) *testmodels.Model {
+		return decoding(21, zeros("q", dtype.Int4, k, n), zeros("s", f32, shapes.DivideUp(k, block), n), block, last...)
+	}
+	nbits := func(bits, block int64) *testmodels.Model {
+		return model(tensors{zeros("q", dtype.Uint8, 32, 2, 16), zeros("s", f32, 64)},
+			nodes{node("com.microsoft.MatMulNBits", "y", "x q s", intAttr("K", 64), intAttr("N", 32), intAttr("bits", bits), intAttr("block_size", block))})
+	}
+	condition := node("Cast", "c", "i", intAttr("to", int64(onnxpb.TensorProto_BOOL)))
+	cases := []struct {
+		name  string
+		model *testmodels.Model
+		want  string // checks: openvino-… and tensorrt-… apart
+		other string // those
+		where string // of the first check
+	}{
+		{"float", float(), "", "", ""},
+		{"no import", change(float(), func(p *onnxpb.ModelProto) { p.Graph.Node[0].Domain = new("elsewhere") }), "missing-import", "", "elsewhere"},
+		{"old IR", change(float(), func(p *onnxpb.ModelProto) { p.IrVersion = new(int64(7)) }), "ir-behind", "", "IR 7, opset 17 is of IR 8"},
+		{"dead", change(float(), func(p *onnxpb.ModelProto) {
+			p.Graph.Initializer = append(p.Graph.Initializer, floats("d", 8))
+		}), "dead-initializer", "", "d"},
+		{"replaceable", change(float(), func(p *onnxpb.ModelProto) {
+			p.Graph.Initializer = append(p.Graph.Initializer, floats("b", 8))
+			p.Graph.Node = append(p.Graph.Node, node("Add", "z", "y b"))
+			p.Graph.Input = append(p.Graph.Input, &onnxpb.ValueInfoProto{Name: new("w"), Type: p.Graph.Input[0].Type})
+		}), "replaceable", "", "w"},
+		{"too new", change(float(), func(p *onnxpb.ModelProto) { p.OpsetImport[0].Version, p.IrVersion = new(int64(27)), new(int64(14)) }), "ort-versions", "tensorrt-versions", "opset 27, it loads up to 26"},
+
+		{"blocks", int4(128, 32, 64), "ort-activations", "", "v"},
+		{"blocks at an old opset", decoding(20, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 2, 32), 64), "block-opset ort-activations", "tensorrt-blocks", "v"},
+		{"type at an old opset", decoding(20, zeros("q", dtype.Int4, 128, 32), zeros("s", f32), 0), "type-opset ort-activations", "", "v"},
+		{"scale at an old opset", decoding(18, zeros("q", dtype.Int8, 128, 32), zeros("s", f16), 0), "type-opset ort-activations", "", "v"},
+		{"2 bits", decoding(25, zeros("q", dtype.Int2, 128, 30), zeros("s", f32, 2, 30), 64), "ort-2bit-columns ort-activations", "openvino-types tensorrt-types", "v"},
+		{"2 bits that go well", decoding(25, zeros("q", dtype.Int2, 128, 32), zeros("s", f32, 2, 32), 64), "ort-activations", "openvino-types tensorrt-types", "v"},
+		{"E2M1", decoding(23, zeros("q", dtype.Float4E2M1, 128, 32), zeros("s", f32, 8, 32), 16), "ort-types ort-unfused", "", "v"},
+		{"bfloat16", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", dtype.BFloat16), 0), "ort-types ort-activations", "", "v"},
+		{"one scale", decoding(21, zeros("q", dtype.Int8, 64), zeros("s", f32, 1), 64), "ort-single-scale ort-unfused", "", "v"},
+		{"a vector", decoding(21, zeros("q", dtype.Int8, 64), zeros("s", f32, 2), 32), "ort-unfused", "openvino-vector tensorrt-blocks", "v"},
+		{"another block", int4(96, 32, 48), "ort-unfused", "openvino-blocks tensorrt-blocks", "v"},
+		{"short last block", int4(96, 32, 64), "ort-activations", "openvino-short-block tensorrt-blocks", "v"},
+		{"odd", int4(63, 32, 64), "ort-activations", "openvino-short-block openvino-odd tensorrt-blocks", "v"},
+		{"two readers", int4(128, 32, 64, node("MatMul", "a", "x v"), node("MatMul", "y", "x v")), "ort-unfused", "", "v"},
+		{"transB", int4(128, 32, 64, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "openvino-axis", "v"},
+		{"transB, rows", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 128), 0, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "", "v"},
+		{"no weight", int4(128, 32, 64, node("Add", "y", "x v")), "", "", ""},
+		{"quantized activations", int4(128, 32, 64, node("DequantizeLinear", "a", "i s"), node("MatMul", "b", "a v"), node("MatMul", "y", "a v")), "", "", ""},
+		{"zero point", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			p.Graph.Initializer = append(p.Graph.Initializer, zeros("z", dtype.Int4, 2, 32))
+			p.Graph.Node[0].Input = append(p.Graph.Node[0].Input, "z")
+		}), "ort-activations", "tensorrt-zero-point", "v"},
+		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
+		{"large blocks", nbits(4, 512), "ort-nbits", "", "y"},
+		{"4 bits", nbits(4, 32), "", "", ""},
+		{"in a branch", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			branch := p.Graph.Node
+			p.Graph.Node = nodes{condition, node("If", "z", "c",
+				body("then_branch", tensors{floats("u", 32, 32)}, append(slices.Clone(branch), node("MatMul", "t", "y u"))...),
+				body("else_branch", nil, node("Identity", "e", "x")))}
+			p.Graph.Output[0].Name = new("z")
+		}), "subgraph-float ort-outer-weight ort-activations", "", "then_branch/u"},
+		{"one scale in a list", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 1), 0), "ort-unfused", "", "v"},
+		{"Scan", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			scanned := &onnxpb.AttributeProto{Name: new("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: &onnxpb.GraphProto{
+				Name: new("g"), Input: []*onnxpb.ValueInfoProto{{Name: new("r")}}, Output: []*onnxpb.ValueInfoProto{{Name: new("m")}}, Node: nodes{node("MatMul", "m", "r v")},
+			}}
+			p.Graph.Node[1] = node("Scan", "y", "x", scanned, intAttr("num_scan_inputs", 1))
+		}), "ort-unfused", "openvino-scan", "v"},
+	}
+	tested := map[string]bool{"embedded-2gib": true} // below
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			var got, other []string
+			hazards := Model(modeltest.Open(t, modeltest.Write(t, c.model)), onnxq.Options{}).Hazards
+			for _, h := range hazards {
+				tested[h.Check] = true
+				if strings.HasPrefix(h.Check, "openvino") || strings.HasPrefix(h.Check, "tensorrt") {
+					other = append(other, h.Check)
+				} else {
+					got = append(got, h.Check)
+				}
+			}
+			if strings.Join(got, " ") != c.want || strings.Join(other, " ") != c.other {
+				t.Errorf("%v and %v, want %s and %s", got, other, c.want, c.other)
+			} else if len(hazards) > 0 && c.where != hazards[0].Where[0] {
+				t.Errorf("%s in %q, want %s", hazards[0].Check, hazards[0].Where, c.where)
+			}
+		})
+	}
+	for _, c := range checks {
+		if !tested[c.name] {
+			t.Errorf("no model has the hazard %s", c.name)
+		}
+	}
+	if large := (&hazardSearch{in: &Inspection{FileBytes: write.MaxEmbedded + 1}}); len(largeFile(large)) != 1 {
+		t.Error("a file of 2 GiB is none too large")
+	}
+}

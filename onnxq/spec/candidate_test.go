@@ -1,0 +1,27 @@
+package spec_test
+
+import (
+	"testing"
+
+	"onnxquant/onnxq/spec"
+)
+
+func TestParseCandidate(t *testing.T) {
+	for _, text := range []string{
+		"int4:32", "int8:channel", "uint4:32:zp", "int2:16:zp", "fp8-e4m3", "nvfp4", "mxfp4", "mxfp8", "nf4", "fp4", "q4_0", "q5_1", "q3_k", "q4_k", "iq4_nl",
+	} {
+		if c, err := spec.ParseCandidate(text); err != nil || c.String() != text {
+			t.Errorf("%s became %s, %v", text, c, err)
+		}
+	}
+	for _, want := range []spec.Candidate{{Format: spec.Float}, {Format: spec.Int8}, {Format: spec.Int4, ZeroPoint: true}, {Format: spec.Int4, Block: spec.PerChannel, ZeroPoint: true}} {
+		if c, err := spec.ParseCandidate(want.String()); c != want || err != nil {
+			t.Errorf("%s became %s, %v", want, c, err)
+		}
+	}
+	for _, text := range []string{"", "int3", "int4:1", "int4:x", "int4:32:z", "nf4:64:zp", "mxfp4:16", "float:2", "int4:32:zp:"} {
+		if c, err := spec.ParseCandidate(text); err == nil {
+			t.Errorf("%q: %s, no error", text, c)
+		}
+	}
+}
