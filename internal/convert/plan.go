@@ -120,6 +120,9 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 		}
 		p.weights = append(p.weights, w.Form.Quantize(w.Value.Path, src, w.Importance))
 		p.parts = append(p.parts, quantize.Map(w.Tensors, write.Index))
+		if n := p.parts[len(p.parts)-1]; n.Scales < 0 {
+			return nil, fmt.Errorf("%w: tensor %s is in a graph that opset %d does not have", graph.ErrModel, msg.Quote(w.Value.Path), p.Output.Opset())
+		}
 	}
 	if err := p.Output.Place(opts.ExternalData); err != nil {
 		return nil, err

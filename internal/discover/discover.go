@@ -143,7 +143,7 @@ func (d *Decision) settleStyle(x *graph.Graph, style spec.Style, forceDQ string)
 		if style == "" {
 			d.remark(d.unfused(x))
 		}
-		f, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach.Leaves, *c)
+		f, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach, *c)
 		if forceDQ != "" {
 			why = forceDQ
 		}

@@ -38,7 +38,7 @@ const (
 
 // FindNBits finds the form in which the operators behind leaves read a weight of that
 // type and shape, quantized as chosen, or says why there is none.
-func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, leaves []reach.Leaf, c Choice) (f NBits, why string) {
+func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r reach.Reach, c Choice) (f NBits, why string) {
 	switch {
 	case !c.Format.Scaled():
 		return f, fmt.Sprintf("they have no %s", c.Format)
@@ -48,7 +48,7 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, l
 		return f, "inside of a function"
 	}
 	k := c.Operand.View[c.Operand.Axis]
-	for _, l := range leaves {
+	for _, l := range r.Leaves {
 		if why := nbitsObstacle(l, shape, c.Operand, x); why != "" {
 			return f, why
 		}
@@ -57,6 +57,9 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, l
 		} else {
 			f.Product = true
 		}
+	}
+	if slices.ContainsFunc(r.Unread, func(l reach.Leaf) bool { return l.Call }) {
+		return f, "it goes through a function"
 	}
 	if f.Product && len(c.Operand.View) != 2 {
 		return f, "MatMulNBits takes matrices"

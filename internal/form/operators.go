@@ -16,16 +16,21 @@ type Operators struct {
 // OperatorsOf returns the operators of a copy.
 func OperatorsOf(c *graph.Copy) *Operators { return &Operators{copy: c} }
 
-// ReadCodes makes the operators behind leaves read the codes of a weight themselves. What
-// they read is added to b.
-func (c *Operators) ReadCodes(w *Weight, leaves []reach.Leaf, b *Builder) Tensors {
+// ReadCodes makes the operators that read a weight read its codes themselves. What they
+// read is added to b.
+func (c *Operators) ReadCodes(w *Weight, r reach.Reach, b *Builder) Tensors {
 	t := w.buildNBits(b)
 	rows := t.Codes.GetName() // of codes, for Gather
 	if w.Choice.NBits.Product && w.Choice.NBits.Gather {
 		shape := b.Shape(w.Name, []int64{w.Outer * w.Inner, w.K * int64(w.Choice.Format.Bits()) / 8})
 		rows = b.Value(rows, "Reshape", []string{rows, shape})
 	}
-	for _, l := range leaves {
+	for _, l := range r.Unread {
+		for _, n := range append(l.Via, l.Node) {
+			c.copy.Drop(n)
+		}
+	}
+	for _, l := range r.Leaves {
 		for _, n := range l.Via {
 			c.copy.Drop(n)
 		}

@@ -317,6 +317,9 @@ func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*
 		}
 		x.Inputs[n] = read
 		for _, a := range n.Attribute {
+			if err := checkAttribute(a); err != nil {
+				return nil, fmt.Errorf("%s: %w", Describe(n), err)
+			}
 			for _, g := range Subgraphs(a) {
 				if err := x.graph(g, s, n, x.subgraphPath(s.path, n, a)); err != nil {
 					return nil, err
@@ -332,6 +335,28 @@ func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*
 	}
 	_, err := Ordered(nodes)
 	return ends, err
+}
+
+// checkAttribute refuses graphs and tensors in an attribute of another type: what rewrites
+// the attribute would lose them.
+func checkAttribute(a *onnxpb.AttributeProto) error {
+	typ := a.GetType()
+	if typ == onnxpb.AttributeProto_UNDEFINED {
+		return nil
+	}
+	for _, held := range []struct {
+		typ onnxpb.AttributeProto_AttributeType
+		any bool
+	}{
+		{onnxpb.AttributeProto_GRAPH, a.G != nil}, {onnxpb.AttributeProto_GRAPHS, len(a.Graphs) > 0},
+		{onnxpb.AttributeProto_TENSOR, a.T != nil}, {onnxpb.AttributeProto_TENSORS, len(a.Tensors) > 0},
+		{onnxpb.AttributeProto_SPARSE_TENSOR, a.SparseTensor != nil}, {onnxpb.AttributeProto_SPARSE_TENSORS, len(a.SparseTensors) > 0},
+	} {
+		if held.any && held.typ != typ {
+			return fmt.Errorf("attribute %s is of type %v, but holds a %v", msg.Quote(a.GetName()), typ, held.typ)
+		}
+	}
+	return nil
 }
 
 // define adds a value to its graph, where its name must be new.

@@ -12,6 +12,9 @@ import (
 
 // einsum: axes go by letters, those that are not in the result are summed over.
 func einsum(n *onnxpb.NodeProto, input, rank int) (axes []int, why string) {
+	if len(n.Input) > maxOperands {
+		return nil, fmt.Sprintf("no matrix product: it has %d operands", len(n.Input))
+	}
 	equation := string(graph.Attribute(n, "equation").GetS())
 	no := fmt.Sprintf("no matrix product: %s", msg.Quote(equation))
 	terms, result, ok := parseEinsum(equation)
@@ -46,6 +49,9 @@ func einsum(n *onnxpb.NodeProto, input, rank int) (axes []int, why string) {
 }
 
 const ellipsis = "..."
+
+// maxOperands is more operands than a matrix product has.
+const maxOperands = 16
 
 // parseEinsum cuts an equation into the letters of its operands and those of its
 // result, which without an arrow are all that occur once, in order.

@@ -52,6 +52,7 @@ type Reach struct {
 	Leaves []Leaf
 	exits  []exit // out of the function that it is in
 	Output bool   // it is an output of a graph, behind other nodes
+	Unread []Leaf // nodes that only pass it on, to nobody
 }
 
 // exit is a value that a function returns.
@@ -64,6 +65,11 @@ func (r *Reach) add(s Reach) {
 	r.Leaves = append(r.Leaves, s.Leaves...)
 	r.exits = append(r.exits, s.exits...)
 	r.Output = r.Output || s.Output
+	r.Unread = append(r.Unread, s.Unread...)
+}
+
+func (r *Reach) empty() bool {
+	return len(r.Leaves) == 0 && len(r.exits) == 0 && len(r.Unread) == 0 && !r.Output
 }
 
 // walk follows a tensor to those who compute with it: behind nodes that pass it
@@ -129,11 +135,18 @@ func (w *walk) through(u graph.Use, at Passage) (r Reach) {
 				r.add(w.behind(u, w.Outputs[u.Node][e.output], e.called()))
 			}
 		}
+		if len(inside.Leaves) == 0 && len(inside.exits) == 0 {
+			r.Unread = []Leaf{{u, at.called()}}
+		}
 		return r
 	}
 	if next, ok := w.passedOn(u, at.Layout); ok {
 		cast := at.Cast || u.Node.GetOpType() == "Cast"
-		return w.behind(u, w.Outputs[u.Node][0], Passage{next, cast, at.Call, append(slices.Clone(at.Via), u.Node)})
+		r := w.behind(u, w.Outputs[u.Node][0], Passage{next, cast, at.Call, append(slices.Clone(at.Via), u.Node)})
+		if r.empty() {
+			r.Unread = []Leaf{{u, at}}
+		}
+		return r
 	}
 	return Reach{Leaves: []Leaf{{u, at}}}
 }

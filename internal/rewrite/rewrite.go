@@ -112,7 +112,7 @@ func (r *rewriting) prepare(decisions []*discover.Decision) (need int64, err err
 		switch d.Choice.Style {
 		case spec.NBits:
 			w.decoder = form.NewBuilder(r.copy.Domain(), r.copy.Names)
-			w.tensors = operators.ReadCodes(w.form, d.Reach.Leaves, w.decoder)
+			w.tensors = operators.ReadCodes(w.form, d.Reach, w.decoder)
 		case spec.QDQ:
 			w.output = r.copy.Names.Fresh(d.Value.Name + "_DequantizeLinear_Output")
 			operators.ReadInstead(d.Value, w.output)

@@ -236,21 +236,21 @@ func (s sink) WriteAt(b []byte, off int64) (int, error) {
 
 // Reopen opens what was written, before it takes its name, and checks the structure. It
 // returns each content as it was written.
-func (o *Output) Reopen(target *modelfile.Target) (written *modelfile.Model, contents []io.ReaderAt, err error) {
-	written, err = target.Reopen()
+func (o *Output) Reopen(target *modelfile.Target) (*modelfile.Model, []io.ReaderAt, error) {
+	written, err := target.Reopen()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrVerify, err)
 	}
-	defer func() {
-		if err != nil {
-			written.Close()
-		}
-	}()
 	if _, err := graph.New(written); err != nil {
+		written.Close()
 		return nil, nil, fmt.Errorf("%w: %w", ErrVerify, err)
 	}
-	contents, err = o.find(written)
-	return written, contents, err
+	contents, err := o.find(written)
+	if err != nil {
+		written.Close()
+		return nil, nil, err
+	}
+	return written, contents, nil
 }
 
 // find returns the contents in what was written.

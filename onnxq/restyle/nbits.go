@@ -43,8 +43,10 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	c := discover.Choice{
 		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits, ZeroPoint: !format.Signed(),
 	}
-	o, _, why := read.Leaves[0].Operand(shape)
+	o, weight, why := read.Leaves[0].Operand(shape)
 	switch {
+	case !weight:
+		return stays(w, fmt.Sprintf("%s has no such form", read.Leaves[0].Node.GetOpType())), 0
 	case why != "":
 		return stays(w, why), 0
 	case d.Block != 0:
@@ -58,7 +60,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 		c.Format = unsignedFormats[w.Bits]
 	}
 	c.Operand = o
-	if c.NBits, why = discover.FindNBits(x, w.Value, typ, shape, read.Leaves, c); why != "" {
+	if c.NBits, why = discover.FindNBits(x, w.Value, typ, shape, read, c); why != "" {
 		return stays(w, why), 0
 	}
 	q, err := form.New(w.Value.Name, typ, shape, c)
@@ -68,7 +70,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
 	r.copy.Drop(w.Nodes[0])
-	t := r.operators.ReadCodes(q, read.Leaves, b)
+	t := r.operators.ReadCodes(q, read, b)
 	r.fillNBits(w, q, t, format.Signed())
 	made := Weight{Weight: w, Became: t.Codes.GetName(), NewForm: q.String(), Changed: true}
 	for _, part := range []*onnxpb.TensorProto{t.Codes, t.Scales, t.Zeros} {

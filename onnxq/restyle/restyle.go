@@ -4,12 +4,15 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
+	"slices"
 	"time"
 )
 
@@ -87,6 +90,9 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 		return nil, err
 	}
 	c := newContent(out, r.fills, r.opts)
+	if i := slices.Index(c.places, -1); i >= 0 {
+		return nil, fmt.Errorf("%w: tensor %s is in a node that is gone", graph.ErrModel, msg.Quote(r.fills[i].tensor.GetName()))
+	}
 	if err := out.Place(r.opts.ExternalData); err != nil {
 		return nil, err
 	}
