@@ -1,4 +1,4 @@
-package onnxq
+package onnxq_test
 
 import (
 	"bytes"
@@ -17,62 +17,16 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
-	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/modeltest"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/rewrite"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
 	"onnxquant/quantutil"
 	"onnxquant/testmodels"
 )
-
-// built writes a test model and returns its path.
-func built(t testing.TB, kind string) string {
-	t.Helper()
-	m, err := testmodels.Build(kind, 1)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return written(t, m)
-}
-
-func written(t testing.TB, m *testmodels.Model) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "in.onnx")
-	if err := m.Write(path); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-func opened(t testing.TB, path string) *Model {
-	t.Helper()
-	m, err := Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	return m
-}
-
-func raw(t testing.TB, m *Model, name string) (*onnxpb.TensorProto, []byte) {
-	t.Helper()
-	for _, w := range modelfile.Tensors(m.file.Proto) {
-		if w.GetName() == name {
-			p, err := m.file.Payload(w)
-			if err != nil {
-				t.Fatal(err)
-			}
-			b := make([]byte, p.Size())
-			if err := buffer.ReadFull(p, b, 0); err != nil {
-				t.Fatal(err)
-			}
-			return w, b
-		}
-	}
-	t.Fatalf("no tensor %q", name)
-	return nil, nil
-}
 
 // The converter, which streams, agrees with the reference's routine on whole
 // tensors, for every kind of model, however its weights are cut into tiles.
@@ -81,23 +35,23 @@ func TestConvertAgreesWithReference(t *testing.T) {
 		if kind.Name == "nan" || kind.Name == "bfloat16" { // the reference has no bfloat16 scales
 			continue
 		}
-		for _, opts := range []Options{
+		for _, opts := range []onnxq.Options{
 			{Bits: 4, Block: 32}, {Bits: 4, Block: 3}, {Bits: 8, Block: spec.PerChannel}, {Bits: 4, Block: spec.PerChannel},
 			{Bits: 2, Block: 16}, {Bits: 4, Block: 32, Ops: []string{"all"}},
 		} {
-			for _, limit := range []int64{8, 500, greatestTile} {
+			for _, limit := range []int64{8, 500, modeltest.LargestTile} {
 				t.Run(fmt.Sprintf("%s/%d bits/block %d/limit %d", kind.Name, opts.Bits, opts.Block, limit), func(t *testing.T) {
-					in := opened(t, built(t, kind.Name))
-					r, out := convertedIn(t, in, opts, limit)
+					in := modeltest.Open(t, modeltest.Build(t, kind.Name))
+					r, out := modeltest.ConvertInTiles(t, in, opts, limit)
 					want := weightsOf[kind.Name]
 					if len(opts.Ops) > 0 {
 						want += othersOf[kind.Name]
 					}
-					if len(r.Plan.conv.to.weights) != want {
-						t.Errorf("%d weights, want %d", len(r.Plan.conv.to.weights), want)
+					if len(r.Plan.Stages().Weights) != want {
+						t.Errorf("%d weights, want %d", len(r.Plan.Stages().Weights), want)
 					}
-					q := opened(t, out)
-					for _, w := range r.Plan.conv.to.weights {
+					q := modeltest.Open(t, out)
+					for _, w := range r.Plan.Stages().Weights {
 						compareWithReference(t, in, q, w)
 					}
 				})
@@ -116,81 +70,44 @@ var (
 	othersOf = map[string]int{"embedding": 1, "conv": 3}
 )
 
-func checkSizes(t *testing.T, r *Report) {
+func compareWithReference(t *testing.T, in, out *onnxq.Model, w rewrite.Weight) {
 	t.Helper()
-	size := int64(0)
-	for _, name := range []string{r.Output, r.Data} {
-		if name == "" {
-			continue
-		}
-		info, err := os.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		size += info.Size()
-	}
-	if size != r.Plan.OutBytes {
-		t.Errorf("%d bytes were written, %d were planned", size, r.Plan.OutBytes)
-	}
-}
-
-func compareWithReference(t *testing.T, in, out *Model, w *weight) {
-	t.Helper()
-	_, src := raw(t, in, w.d.value.Name)
-	tensor, err := quantutil.FromBytes(w.d.dtype, src, ints(w.view)...)
+	_, src := modeltest.Tensor(t, in, w.Value.Name)
+	tensor, err := quantutil.FromBytes(w.DType, src, ints(w.Choice.Operand.View)...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.d.dtype == dtype.Float64 { // which the converter narrows first; ONNX has no such scales
+	if w.DType == dtype.Float64 { // which the converter narrows first; ONNX has no such scales
 		if tensor, err = tensor.Astype(dtype.Float32); err != nil {
 			t.Fatal(err)
 		}
 	}
-	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.block, w.k)), w.d.choice.Axis, 1, false, w.bits())
+	wq, scale, _, err := quantutil.QuantTensor(tensor, int(min(w.Form.Block, w.Form.K)), w.Choice.Operand.Axis, 1, false, w.Choice.Format.Bits())
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, gotScale := raw(t, out, w.scale.GetName())
+	_, gotScale := modeltest.Tensor(t, out, w.Tensors.Scales.GetName())
 	if !bytes.Equal(gotScale, scale.Bytes()) {
-		t.Errorf("%s: scales differ", w.d.value.Name)
+		t.Errorf("%s: scales differ", w.Value.Name)
 	}
 	codes := make([]byte, len(wq.Data))
 	for i, v := range wq.Data {
 		codes[i] = byte(int8(v))
 	}
-	want := make([]byte, int4.PackedLen(len(codes), w.bits()))
-	int4.Pack(want, codes, w.bits())
-	if _, got := raw(t, out, w.codes.GetName()); !bytes.Equal(got, want) {
-		t.Errorf("%s: codes differ", w.d.value.Name)
+	want := make([]byte, int4.PackedLen(len(codes), w.Choice.Format.Bits()))
+	int4.Pack(want, codes, w.Choice.Format.Bits())
+	if _, got := modeltest.Tensor(t, out, w.Tensors.Codes.GetName()); !bytes.Equal(got, want) {
+		t.Errorf("%s: codes differ", w.Value.Name)
 	}
-}
-
-func convert(t testing.TB, in, out string, opts Options) []byte {
-	t.Helper()
-	r, err := Convert(context.Background(), in, out, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []byte
-	for _, name := range []string{out, r.Data} {
-		if name != "" {
-			b, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, b...)
-		}
-	}
-	return all
 }
 
 func TestSameBytesAtAnyThreadCount(t *testing.T) {
-	in := written(t, testmodels.MLP(7, 333, 777, 55))
+	in := modeltest.Write(t, testmodels.MLP(7, 333, 777, 55))
 	for _, zero := range []bool{false, true} {
 		for _, external := range []spec.ExternalData{spec.ExternalNever, spec.ExternalAlways} {
 			var want []byte
 			for _, threads := range []int{1, 2, 3, 8, 16, 16} {
-				got := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), Options{Block: 5, ZeroPoint: zero, Threads: threads, ExternalData: external})
+				got := modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), onnxq.Options{Block: 5, ZeroPoint: zero, Threads: threads, ExternalData: external})
 				if want == nil {
 					want = got
 				}
@@ -205,53 +122,40 @@ func TestSameBytesAtAnyThreadCount(t *testing.T) {
 // An output pair replaced by the same conversion, or by another one, is what
 // a conversion into an empty folder gives, and nothing else is left.
 func TestReplaceExternalPair(t *testing.T) {
-	in := built(t, "mlp")
+	in := modeltest.Build(t, "mlp")
 	folder := t.TempDir()
 	out := filepath.Join(folder, "out.onnx")
-	for _, opts := range []Options{{Block: 32}, {Block: 32}, {Block: 16}, {Bits: 8, Block: spec.PerChannel}} {
+	for _, opts := range []onnxq.Options{{Block: 32}, {Block: 32}, {Block: 16}, {Bits: 8, Block: spec.PerChannel}} {
 		opts.ExternalData = spec.ExternalAlways
-		want := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts)
-		if got := convert(t, in, out, opts); !bytes.Equal(got, want) {
+		want := modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts)
+		if got := modeltest.Convert(t, in, out, opts); !bytes.Equal(got, want) {
 			t.Errorf("%+v: other bytes than in an empty folder", opts)
 		}
-		if names := msg.List(listing(t, folder)); names != "out.onnx, out.onnx.data" {
+		if names := msg.List(modeltest.List(t, folder)); names != "out.onnx, out.onnx.data" {
 			t.Errorf("the folder holds %s", names)
 		}
 	}
 }
 
-func listing(t testing.TB, folder string) []string {
-	t.Helper()
-	entries, err := os.ReadDir(folder)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	return names
-}
-
 func TestRefusedTargets(t *testing.T) {
 	for _, c := range []struct {
 		name string
-		opts Options
+		opts onnxq.Options
 		out  func(t *testing.T, in string) string
 		want string
 	}{
-		{"the input", Options{}, func(t *testing.T, in string) string { return in }, "file of the input model"},
-		{"a link to the input", Options{}, func(t *testing.T, in string) string {
+		{"the input", onnxq.Options{}, func(t *testing.T, in string) string { return in }, "file of the input model"},
+		{"a link to the input", onnxq.Options{}, func(t *testing.T, in string) string {
 			link := filepath.Join(t.TempDir(), "link.onnx")
 			if err := os.Symlink(in, link); err != nil {
 				t.Skip(err)
 			}
 			return link
 		}, "file of the input model"},
-		{"the input's data", Options{}, func(t *testing.T, in string) string { return filepath.Join(filepath.Dir(in), "weights.bin") }, "file of the input model"},
-		{"a folder", Options{}, func(t *testing.T, in string) string { return t.TempDir() }, "a folder"},
-		{"no folder", Options{}, func(t *testing.T, in string) string { return filepath.Join(t.TempDir(), "none", "out.onnx") }, "no such file"},
-		{"data of another model", Options{ExternalData: spec.ExternalAlways}, func(t *testing.T, in string) string {
+		{"the input's data", onnxq.Options{}, func(t *testing.T, in string) string { return filepath.Join(filepath.Dir(in), "weights.bin") }, "file of the input model"},
+		{"a folder", onnxq.Options{}, func(t *testing.T, in string) string { return t.TempDir() }, "a folder"},
+		{"no folder", onnxq.Options{}, func(t *testing.T, in string) string { return filepath.Join(t.TempDir(), "none", "out.onnx") }, "no such file"},
+		{"data of another model", onnxq.Options{ExternalData: spec.ExternalAlways}, func(t *testing.T, in string) string {
 			out := filepath.Join(t.TempDir(), "out.onnx")
 			if err := os.WriteFile(out+".data", []byte("precious"), 0o666); err != nil {
 				t.Fatal(err)
@@ -260,18 +164,18 @@ func TestRefusedTargets(t *testing.T) {
 		}, "belongs to no model of that name"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			in := built(t, "external")
-			before := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts)
+			in := modeltest.Build(t, "external")
+			before := modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts)
 			out := c.out(t, in)
-			names := listing(t, filepath.Dir(in))
-			_, err := Convert(context.Background(), in, out, c.opts)
+			names := modeltest.List(t, filepath.Dir(in))
+			_, err := onnxq.Convert(context.Background(), in, out, c.opts)
 			if err == nil || !errors.Is(err, modelfile.ErrTarget) && !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want %q", err, c.want)
 			}
-			if after := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts); !bytes.Equal(before, after) {
+			if after := modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts); !bytes.Equal(before, after) {
 				t.Error("the input was changed")
 			}
-			if now := listing(t, filepath.Dir(in)); !slices.Equal(names, now) {
+			if now := modeltest.List(t, filepath.Dir(in)); !slices.Equal(names, now) {
 				t.Errorf("the input's folder holds %v", now)
 			}
 		})
@@ -279,25 +183,25 @@ func TestRefusedTargets(t *testing.T) {
 }
 
 func TestNaNStaysFloat(t *testing.T) {
-	in := built(t, "nan")
+	in := modeltest.Build(t, "nan")
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	r, err := Convert(context.Background(), in, out, Options{Block: 32})
+	r, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Block: 32})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if len(r.Plan.Warnings) != 1 || !strings.Contains(r.Plan.Warnings[0], `"w1"`) || len(r.Tensors) != 2 {
 		t.Errorf("warnings %q, %d tensors quantized", r.Plan.Warnings, len(r.Tensors))
 	}
-	_, before := raw(t, opened(t, in), "w1")
-	if _, after := raw(t, opened(t, out), "w1"); !bytes.Equal(before, after) {
+	_, before := modeltest.Tensor(t, modeltest.Open(t, in), "w1")
+	if _, after := modeltest.Tensor(t, modeltest.Open(t, out), "w1"); !bytes.Equal(before, after) {
 		t.Error("the weight was changed")
 	}
 	folder := t.TempDir()
-	_, err = Convert(context.Background(), in, filepath.Join(folder, "out.onnx"), Options{Block: 32, Strict: true})
-	if !errors.Is(err, ErrStrict) || !strings.Contains(err.Error(), `"w1"`) {
+	_, err = onnxq.Convert(context.Background(), in, filepath.Join(folder, "out.onnx"), onnxq.Options{Block: 32, Strict: true})
+	if !errors.Is(err, onnxq.ErrStrict) || !strings.Contains(err.Error(), `"w1"`) {
 		t.Errorf("strict: %v", err)
 	}
-	if names := listing(t, folder); len(names) > 0 {
+	if names := modeltest.List(t, folder); len(names) > 0 {
 		t.Errorf("strict: left %v", names)
 	}
 }
@@ -310,7 +214,7 @@ func TestTinyWeightsStayFloat(t *testing.T) {
 			w.RawData = bytes.Repeat([]byte{1, 0, 0, 0}, 32) // 2^-149
 		}
 	}
-	r, err := Convert(context.Background(), written(t, m), filepath.Join(t.TempDir(), "out.onnx"), Options{})
+	r, err := onnxq.Convert(context.Background(), modeltest.Write(t, m), filepath.Join(t.TempDir(), "out.onnx"), onnxq.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -328,9 +232,9 @@ func TestNothingIsLost(t *testing.T) {
 	m.Proto.Graph.Node[0].DocString = new("node doc")
 	m.Proto.Graph.Initializer = append(m.Proto.Graph.Initializer,
 		&onnxpb.TensorProto{Name: new("ints"), DataType: new(int32(onnxpb.TensorProto_INT64)), Dims: []int64{2}, Int64Data: []int64{1, -1}})
-	in := written(t, m)
+	in := modeltest.Write(t, m)
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	convert(t, in, out, Options{Block: 32})
+	modeltest.Convert(t, in, out, onnxq.Options{Block: 32})
 
 	b, err := os.ReadFile(out)
 	if err != nil {
@@ -353,14 +257,14 @@ func TestNothingIsLost(t *testing.T) {
 }
 
 func TestErrorStatistics(t *testing.T) {
-	in := built(t, "odd")
+	in := modeltest.Build(t, "odd")
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	r, err := Convert(context.Background(), in, out, Options{Block: 32})
+	r, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Block: 32})
 	if err != nil {
 		t.Fatal(err)
 	}
 	w := r.Tensors[0]
-	_, src := raw(t, opened(t, in), w.Name)
+	_, src := modeltest.Tensor(t, modeltest.Open(t, in), w.Name)
 	x := make([]float32, len(src)/4)
 	for i := range x {
 		x[i] = math.Float32frombits(binary.LittleEndian.Uint32(src[4*i:]))
@@ -385,20 +289,4 @@ func TestErrorStatistics(t *testing.T) {
 	if w.MaxError != most || math.Abs(w.MSE-errs/float64(len(x))) > 1e-12 || math.Abs(w.SQNR-10*math.Log10(squares/errs)) > 1e-9 {
 		t.Errorf("max %g, MSE %g, SQNR %g; want %g, %g, %g", w.MaxError, w.MSE, w.SQNR, most, errs/float64(len(x)), 10*math.Log10(squares/errs))
 	}
-}
-
-// convertedIn converts a model whose workers may hold so many elements at a time.
-func convertedIn(t *testing.T, in *Model, opts Options, limit int64) (r *Report, out string) {
-	t.Helper()
-	p, err := in.Plan(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.conv.limit = limit
-	out = filepath.Join(t.TempDir(), "out.onnx")
-	if r, err = p.Convert(context.Background(), out); err != nil {
-		t.Fatal(err)
-	}
-	checkSizes(t, r)
-	return r, out
 }

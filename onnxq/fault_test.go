@@ -1,4 +1,4 @@
-package onnxq
+package onnxq_test
 
 import (
 	"bytes"
@@ -9,6 +9,9 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
 )
 
 // What befalls the input's external data while it is read.
@@ -41,9 +44,9 @@ func TestInputChangesMeanwhile(t *testing.T) {
 			if !c.fails && runtime.GOOS == "windows" {
 				t.Skip("open files cannot be removed here")
 			}
-			in := built(t, "external")
-			opts := Options{Block: 32, Threads: 1}
-			want := convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts)
+			in := modeltest.Build(t, "external")
+			opts := onnxq.Options{Block: 32, Threads: 1}
+			want := modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts)
 
 			folder := t.TempDir()
 			out := filepath.Join(folder, "out.onnx")
@@ -58,7 +61,7 @@ func TestInputChangesMeanwhile(t *testing.T) {
 					}
 				})
 			}
-			_, err := Convert(context.Background(), in, out, opts)
+			_, err := onnxq.Convert(context.Background(), in, out, opts)
 			if c.fails {
 				want = []byte("old")
 				if err == nil || !strings.Contains(err.Error(), "weights.bin: it was changed while it was read") {
@@ -70,7 +73,7 @@ func TestInputChangesMeanwhile(t *testing.T) {
 			if got, err := os.ReadFile(out); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("the output has %d bytes, want %d (%v)", len(got), len(want), err)
 			}
-			if names := listing(t, folder); len(names) != 1 {
+			if names := modeltest.List(t, folder); len(names) != 1 {
 				t.Errorf("the folder holds %q", names)
 			}
 		})

@@ -1,10 +1,9 @@
-package onnxq
+package onnxq_test
 
 import (
 	"bytes"
 	"context"
 	"fmt"
-	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -16,7 +15,9 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
@@ -39,17 +40,17 @@ func FuzzConvert(f *testing.F) {
 	f.Fuzz(func(t *testing.T, model, data []byte, which uint32) {
 		folder := t.TempDir()
 		in := filepath.Join(folder, "in.onnx")
-		writeInput(t, in, model, data)
+		modeltest.WriteFuzzed(t, in, model, data)
 		before := contentsOf(t, folder)
 
 		opts := fuzzedOptions(which)
 		out := filepath.Join(t.TempDir(), "out.onnx")
-		r, err := Convert(context.Background(), in, out, opts)
+		r, err := onnxq.Convert(context.Background(), in, out, opts)
 		if after := contentsOf(t, folder); !bytes.Equal(after, before) {
 			t.Fatal("the input was changed")
 		}
 		if err != nil {
-			if left := listing(t, filepath.Dir(out)); len(left) > 0 {
+			if left := modeltest.List(t, filepath.Dir(out)); len(left) > 0 {
 				t.Errorf("%v, and %q is left", err, left)
 			}
 			if msg := err.Error(); len(msg) > 2000 || strings.ContainsFunc(msg, unicode.IsControl) {
@@ -60,49 +61,28 @@ func FuzzConvert(f *testing.F) {
 		if !r.Verified {
 			t.Error("not verified")
 		}
-		checkSizes(t, r)
+		modeltest.CheckSizes(t, r)
 		checkUntouched(t, in, out, r)
 		checkDecoded(t, in, out, r)
 
 		opts.Threads = 4
 		again := filepath.Join(t.TempDir(), "out.onnx")
-		convert(t, in, again, opts)
+		modeltest.Convert(t, in, again, opts)
 		if !bytes.Equal(contentsOf(t, filepath.Dir(out)), contentsOf(t, filepath.Dir(again))) {
 			t.Error("four threads give other bytes")
 		}
 	})
 }
 
-// writeInput writes a model, and the data under every plain name that it gives for
-// external data.
-func writeInput(t *testing.T, path string, model, data []byte) {
-	if err := os.WriteFile(path, model, 0o666); err != nil {
-		t.Fatal(err)
-	}
-	m := &onnxpb.ModelProto{}
-	if proto.Unmarshal(model, m) != nil {
-		return
-	}
-	for _, w := range modelfile.Tensors(m) {
-		e, err := modelfile.ParseExternal(w)
-		if err != nil || e.Location != filepath.Base(e.Location) || len(e.Location) > 100 || e.Location == "in.onnx" {
-			continue
-		}
-		if err := os.WriteFile(filepath.Join(filepath.Dir(path), e.Location), data, 0o666); err != nil {
-			return // no name on this system
-		}
-	}
-}
-
 // fuzzedOptions reads a number as options.
-func fuzzedOptions(which uint32) Options {
+func fuzzedOptions(which uint32) onnxq.Options {
 	take := func(n int) int {
 		v := which % uint32(n)
 		which /= uint32(n)
 		return int(v)
 	}
 	formats := spec.Formats()
-	return Options{
+	return onnxq.Options{
 		Format:       formats[take(len(formats))],
 		Block:        []int{0, spec.PerChannel, 2, 3, 16, 32, 1 << 20}[take(7)],
 		ExternalData: []spec.ExternalData{spec.ExternalNever, spec.ExternalAlways}[take(2)],
@@ -119,7 +99,7 @@ func fuzzedOptions(which uint32) Options {
 func contentsOf(t *testing.T, folder string) []byte {
 	t.Helper()
 	var all []byte
-	for _, name := range listing(t, folder) {
+	for _, name := range modeltest.List(t, folder) {
 		b, err := os.ReadFile(filepath.Join(folder, name))
 		if err != nil {
 			t.Fatal(err)
@@ -131,33 +111,33 @@ func contentsOf(t *testing.T, folder string) []byte {
 
 // checkUntouched checks that every tensor which was to be kept is in the output, with
 // its name, type, dimensions and contents, and so is what surrounds the graph.
-func checkUntouched(t *testing.T, in, out string, r *Report) {
+func checkUntouched(t *testing.T, in, out string, r *onnxq.Report) {
 	t.Helper()
 	quantized := map[string]bool{}
 	for _, p := range r.Plan.Tensors {
-		if p.Decision == Quantize {
+		if p.Decision == onnxq.Quantize {
 			quantized[p.Name] = true
 		}
 	}
-	a, b := opened(t, in), opened(t, out)
+	a, b := modeltest.Open(t, in), modeltest.Open(t, out)
 	left := tensorsOf(t, b)
 	for key, n := range tensorsOf(t, a) {
 		if !quantized[key.name] && left[key] < n {
 			t.Errorf("%d of %d tensors %+v are left", left[key], n, key)
 		}
 	}
-	was, is := outside(a.file.Proto), outside(b.file.Proto)
+	was, is := outside(a.Graph().File.Proto), outside(b.Graph().File.Proto)
 	if !proto.Equal(was, is) {
 		t.Errorf("the model around the graph was\n%v, is\n%v", was, is)
 	}
 }
 
 // checkDecoded checks that weights decode to what the report says of their errors.
-func checkDecoded(t *testing.T, in, out string, r *Report) {
+func checkDecoded(t *testing.T, in, out string, r *onnxq.Report) {
 	t.Helper()
-	a, b := opened(t, in), opened(t, out)
+	a, b := modeltest.Open(t, in), modeltest.Open(t, out)
 	decoded := map[string]*recognize.Weight{}
-	for _, w := range recognize.Weights(b.index) {
+	for _, w := range recognize.Weights(b.Graph()) {
 		decoded[w.Name] = w
 	}
 	for _, want := range r.Tensors {
@@ -169,7 +149,7 @@ func checkDecoded(t *testing.T, in, out string, r *Report) {
 			t.Errorf("%s is not recognized", want.Name)
 			continue
 		}
-		checkErrors(t, floatNumbers(t, a, want.Name), w, want)
+		modeltest.CheckErrors(t, modeltest.Numbers(t, a, want.Name), w, want)
 	}
 }
 
@@ -178,12 +158,12 @@ type tensorKey struct {
 	dtype               dtype.DType
 }
 
-func tensorsOf(t *testing.T, m *Model) map[tensorKey]int {
+func tensorsOf(t *testing.T, m *onnxq.Model) map[tensorKey]int {
 	t.Helper()
 	count := map[tensorKey]int{}
-	for where, w := range modelfile.Tensors(m.file.Proto) {
+	for where, w := range modelfile.Tensors(m.Graph().File.Proto) {
 		key := tensorKey{name: w.GetName(), dims: fmt.Sprint(w.Dims), dtype: dtype.DType(w.GetDataType())}
-		p, err := m.file.Payload(w)
+		p, err := m.Graph().File.Payload(w)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,51 +189,4 @@ func outside(m *onnxpb.ModelProto) *onnxpb.ModelProto {
 		g.Input = nil // up to IR 3, weights are among them
 	}
 	return m
-}
-
-// FuzzInspect looks at whatever is a model as inspect, diff and dequantize do: there
-// is a plan, or a reason why not; a model does not differ from itself; and a weight
-// that says it can be decoded can be, from anywhere on.
-func FuzzInspect(f *testing.F) {
-	data := make([]byte, 300)
-	for _, model := range testmodels.Seeds() {
-		f.Add(model, data)
-	}
-	f.Fuzz(func(t *testing.T, model, data []byte) {
-		in := filepath.Join(t.TempDir(), "in.onnx")
-		writeInput(t, in, model, data)
-		m, err := Open(in)
-		if err != nil {
-			return
-		}
-		defer m.Close()
-		if in := m.Inspect(Options{Ops: []string{"all"}}); (in.Plan == nil) != (in.NoPlan != "") {
-			t.Errorf("a plan: %v, and %q", in.Plan != nil, in.NoPlan)
-		}
-		d, err := Diff(t.Context(), m, m)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if !d.Equal {
-			t.Errorf("the model differs from itself: %+v", d.Changes)
-		}
-		for _, w := range recognize.Weights(m.index) {
-			n := w.Elements()
-			if w.Obstacle != "" || n == 0 || n > 1<<20 {
-				continue
-			}
-			all, last := make([]float32, n), make([]float32, n-n/2)
-			if err := w.Read(all, 0); err != nil {
-				t.Fatalf("%v: %v", w, err)
-			}
-			if err := w.Read(last, n/2); err != nil {
-				t.Fatalf("%v: %v", w, err)
-			}
-			for i, x := range last {
-				if math.Float32bits(x) != math.Float32bits(all[n/2+int64(i)]) {
-					t.Fatalf("%v: element %d is %v and %v", w, n/2+int64(i), all[n/2+int64(i)], x)
-				}
-			}
-		}
-	})
 }

@@ -1,4 +1,4 @@
-package onnxq
+package onnxq_test
 
 import (
 	"context"
@@ -10,6 +10,8 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
 	"onnxquant/internal/golden"
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/rules"
 )
 
@@ -23,7 +25,7 @@ func TestGoldenEndToEnd(t *testing.T) {
 
 func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 	var model string
-	opts := Options{Bits: 4}
+	opts := onnxq.Options{Bits: 4}
 	if err := c.Param("model", &model); err != nil {
 		return nil, err
 	}
@@ -44,7 +46,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 		return nil, err
 	}
 	out := filepath.Join(t.TempDir(), "out.onnx")
-	p, err := opened(t, filepath.Join(c.Dir, model)).Plan(opts)
+	p, err := modeltest.Open(t, filepath.Join(c.Dir, model)).Plan(opts)
 	if err != nil {
 		return nil, err
 	}
@@ -52,13 +54,13 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 		return nil, err
 	}
 	got := golden.Arrays{}
-	m := opened(t, out)
-	for _, w := range p.conv.to.weights {
-		name := w.d.value.Name + "_i4" // the reference's, for 8 bits too
-		codes, packed := raw(t, m, w.codes.GetName())
-		values := make([]byte, w.k*w.outer*w.inner)
-		int4.Unpack(values, packed, w.bits(), true)
-		scale, scales := raw(t, m, w.scale.GetName())
+	m := modeltest.Open(t, out)
+	for _, w := range p.Stages().Weights {
+		name := w.Value.Name + "_i4" // the reference's, for 8 bits too
+		codes, packed := modeltest.Tensor(t, m, w.Tensors.Codes.GetName())
+		values := make([]byte, w.Form.Elements())
+		int4.Unpack(values, packed, w.Choice.Format.Bits(), true)
+		scale, scales := modeltest.Tensor(t, m, w.Tensors.Scales.GetName())
 		got[name+":values"] = golden.Array{DType: "int8", Shape: ints(codes.Dims), Data: values}
 		got[name+":raw"] = golden.Array{DType: "uint8", Shape: []int{len(packed)}, Data: packed}
 		got[name+":scale"] = golden.Array{DType: numpyNames[dtype.DType(scale.GetDataType())], Shape: ints(scale.Dims), Data: scales}

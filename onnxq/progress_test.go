@@ -1,17 +1,17 @@
-package onnxq
+package onnxq_test
 
 import (
 	"context"
 	"errors"
 	"io"
 	"path/filepath"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"onnxquant/formats/ggml"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
@@ -19,12 +19,12 @@ import (
 func TestCancel(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	folder := t.TempDir()
-	opts := Options{Block: 32, Progress: func(done, total int64) { cancel() }, Threads: 1}
-	_, err := Convert(ctx, built(t, "mlp"), filepath.Join(folder, "out.onnx"), opts)
+	opts := onnxq.Options{Block: 32, Progress: func(done, total int64) { cancel() }, Threads: 1}
+	_, err := onnxq.Convert(ctx, modeltest.Build(t, "mlp"), filepath.Join(folder, "out.onnx"), opts)
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
-	if names := listing(t, folder); len(names) > 0 {
+	if names := modeltest.List(t, folder); len(names) > 0 {
 		t.Errorf("left %v", names)
 	}
 }
@@ -52,9 +52,9 @@ func TestCancelStopsReading(t *testing.T) {
 		t.Fatal(err)
 	}
 	const at, threads = 5, 2
-	for _, opts := range []Options{
+	for _, opts := range []onnxq.Options{
 		{},
-		{Range: "mse"},
+		{Range: spec.Range{Kind: spec.MSE}},
 		{Block: spec.PerChannel}, // every tile in several chunks, twice
 		{Format: spec.NVFP4},     // the whole tensor beforehand
 		{Format: "q4_k"},
@@ -62,15 +62,15 @@ func TestCancelStopsReading(t *testing.T) {
 	} {
 		opts.Threads, opts.Memory = threads, 1<<20
 		ctx, cancel := context.WithCancel(context.Background())
-		m := opened(t, path)
+		m := modeltest.Open(t, path)
 		r := &slowReader{at: at, do: cancel}
-		for _, w := range modelfile.Tensors(m.file.Proto) {
-			p, err := m.file.Payload(w)
+		for _, w := range modelfile.Tensors(m.Graph().File.Proto) {
+			p, err := m.Graph().File.Payload(w)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.ReaderAt = p
-			if err := m.file.Replace(w, r); err != nil {
+			if err := m.Graph().File.Replace(w, r); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -85,34 +85,9 @@ func TestCancelStopsReading(t *testing.T) {
 		if n := r.reads.Load(); n > at+threads-1 {
 			t.Errorf("%+v: %d reads, cancelled at read %d of %d threads", opts, n, at, threads)
 		}
-		if names := listing(t, folder); len(names) > 0 {
+		if names := modeltest.List(t, folder); len(names) > 0 {
 			t.Errorf("%+v: left %v", opts, names)
 		}
-	}
-}
-
-// Searches, which take long, do not go to the end of a tile.
-func TestCancelStopsSearches(t *testing.T) {
-	ctx, cancel := context.WithCancel(context.Background())
-	cancel()
-	p, err := opened(t, built(t, "mlp")).Plan(Options{Range: "mse"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := p.conv.to.weights[0]
-	tl := slices.Collect(w.tiles(greatestTile))[0]
-	b := &buffers{}
-	if err := b.load(tl, tl.chunks(greatestTile)[0]); err != nil {
-		t.Fatal(err)
-	}
-	b.prepare(tl)
-	b.ctx = ctx
-	if err := tl.narrow(b, tl.chunks(greatestTile)); !errors.Is(err, context.Canceled) {
-		t.Errorf("the search for ranges ends with %v", err)
-	}
-	e, _ := ggml.Lookup("Q4_K")
-	if err := b.encode(e, make([]byte, e.Bytes), make([]float32, e.Elements), e.Elements, nil); !errors.Is(err, context.Canceled) {
-		t.Errorf("the search for blocks ends with %v", err)
 	}
 }
 
@@ -120,14 +95,14 @@ func TestCancelStopsSearches(t *testing.T) {
 func TestProgress(t *testing.T) {
 	for _, c := range []struct {
 		kind string
-		opts Options
+		opts onnxq.Options
 	}{
-		{"embedding", Options{Ops: []string{"all"}}},
-		{"embedding", Options{Ops: []string{"all"}, NoVerify: true}},
-		{"mlp", Options{Format: spec.NVFP4}}, // reads twice
-		{"mlp", Options{Block: 16, Memory: 1}},
-		{"nan", Options{Block: 32}}, // begins anew
-		{"plain", Options{}},
+		{"embedding", onnxq.Options{Ops: []string{"all"}}},
+		{"embedding", onnxq.Options{Ops: []string{"all"}, NoVerify: true}},
+		{"mlp", onnxq.Options{Format: spec.NVFP4}}, // reads twice
+		{"mlp", onnxq.Options{Block: 16, Memory: 1}},
+		{"nan", onnxq.Options{Block: 32}}, // begins anew
+		{"plain", onnxq.Options{}},
 	} {
 		var last, total int64
 		c.opts.Progress = func(d, n int64) {
@@ -136,7 +111,7 @@ func TestProgress(t *testing.T) {
 			}
 			last, total = d, n
 		}
-		m := opened(t, built(t, c.kind))
+		m := modeltest.Open(t, modeltest.Build(t, c.kind))
 		p, err := m.Plan(c.opts)
 		if err != nil {
 			t.Fatal(err)
@@ -145,10 +120,10 @@ func TestProgress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		least := p.quantized
+		_, least := p.Stages().FloatBytes()
 		if !c.opts.NoVerify {
 			for _, w := range report.Plan.Tensors {
-				if w.Decision == Quantize {
+				if w.Decision == onnxq.Quantize {
 					least += w.OutBytes / 2 // scales do not count
 				}
 			}

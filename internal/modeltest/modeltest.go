@@ -3,7 +3,6 @@
 package modeltest
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -44,26 +43,6 @@ func Open(t testing.TB, path string) *onnxq.Model {
 	}
 	t.Cleanup(func() { m.Close() })
 	return m
-}
-
-// Convert converts a model, and returns the bytes of the output's files.
-func Convert(t testing.TB, in, out string, opts onnxq.Options) []byte {
-	t.Helper()
-	r, err := onnxq.Convert(context.Background(), in, out, opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var all []byte
-	for _, name := range []string{out, r.Data} {
-		if name != "" {
-			b, err := os.ReadFile(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			all = append(all, b...)
-		}
-	}
-	return all
 }
 
 // Tensor returns the first tensor of that name and its content.

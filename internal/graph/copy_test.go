@@ -1,0 +1,145 @@
+package graph_test
+
+import (
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
+)
+
+// branching is a model with weights in the main graph, in a branch, in a Constant node and
+// in a function.
+func branching(t *testing.T) *graph.Graph {
+	t.Helper()
+	m := modeltest.Model([]*onnxpb.TensorProto{modeltest.Floats("w", 4, 4)},
+		nodes{
+			modeltest.Node("MatMul", "a", "x w"),
+			modeltest.Node("Relu", "b", "a"),
+			modeltest.Node("If", "c", "i",
+				modeltest.GraphAttr("then_branch", []*onnxpb.TensorProto{modeltest.Floats("u", 4, 4)}, modeltest.Node("MatMul", "t", "b u")),
+				modeltest.GraphAttr("else_branch", nil, modeltest.ConstantNode("k", modeltest.Floats("", 4, 4)), modeltest.Node("MatMul", "e", "b k"))),
+			modeltest.Node("local.f", "y", "c"),
+		},
+		modeltest.Function("f", "v", "o", modeltest.ConstantNode("k", modeltest.Floats("", 4, 4)), modeltest.Node("MatMul", "o", "v k")))
+	m.Proto.Graph.ValueInfo = []*onnxpb.ValueInfoProto{{Name: new("a")}, {Name: new("b")}}
+	return modeltest.Open(t, modeltest.Write(t, m)).Graph()
+}
+
+// Every part of a copy leads to the part of the original that it is equal to, and the other
+// way round.
+func TestCopyKnowsOriginals(t *testing.T) {
+	x := branching(t)
+	c := x.Copy()
+	if !proto.Equal(c.Proto, x.File.Proto) {
+		t.Fatal("the copy is not equal to the original")
+	}
+	tensors, values := 0, 0
+	for where, of := range modelfile.Tensors(c.Proto) {
+		tensors++
+		old := c.OriginalTensor(of)
+		if old == nil || old == of || !proto.Equal(old, of) {
+			t.Errorf("%s is a copy of %v", where, old)
+		}
+		if v := c.Value(of); v != nil && v.Tensor == old {
+			values++
+		}
+	}
+	if tensors != 4 || values != len(x.Values) {
+		t.Errorf("%d tensors, %d of %d values", tensors, values, len(x.Values))
+	}
+	if added := modeltest.Floats("w", 4, 4); c.OriginalTensor(added) != nil || c.Value(added) != nil {
+		t.Error("a new tensor has an original")
+	}
+	var copies []*onnxpb.NodeProto
+	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) { copies = append(copies, n) })
+	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
+		if c.Node(n) != copies[0] || c.Node(n) == n {
+			t.Errorf("%s has another copy", graph.Describe(n))
+		}
+		copies = copies[1:]
+	})
+	graph.WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
+		if got := c.Graphs()[c.GraphNumber(g)]; got == g || !proto.Equal(got, g) {
+			t.Errorf("graph %d is the copy of another", c.GraphNumber(g))
+		}
+	})
+}
+
+// What is done to a copy does not change the original.
+func TestTidy(t *testing.T) {
+	x := branching(t)
+	before := proto.Clone(x.File.Proto)
+	main := x.File.Proto.Graph
+	branch := graph.Attribute(main.Node[2], "else_branch").G
+
+	untouched := x.Copy()
+	untouched.Tidy()
+	if !proto.Equal(untouched.Proto, before) {
+		t.Error("nothing was to be done, and the copy is another")
+	}
+
+	c := x.Copy()
+	c.Drop(main.Node[0])
+	c.Drop(main.Node[1])
+	c.Drop(branch.Node[0])
+	c.AddBehind(c.Node(main.Node[2]), modeltest.Node("Tanh", "b", "x"))
+	c.AddBehind(c.Node(main.Node[2]), modeltest.Node("Abs", "d", "x"))
+	if !c.Dropped(c.Node(main.Node[0])) || c.Dropped(c.Node(main.Node[2])) || len(c.Behind(c.Node(main.Node[2]))) != 2 {
+		t.Error("dropped and added nodes are not known")
+	}
+	if !proto.Equal(c.Proto, before) {
+		t.Error("the copy changes before Tidy")
+	}
+	c.Tidy()
+	if got := operators(c.Proto.Graph.Node); !slices.Equal(got, []string{"If", "Tanh", "Abs", "f"}) {
+		t.Errorf("nodes %v", got)
+	}
+	if got := operators(graph.Attribute(c.Proto.Graph.Node[0], "else_branch").G.Node); !slices.Equal(got, []string{"MatMul"}) {
+		t.Errorf("nodes of the branch %v", got)
+	}
+	// b is made by another node.
+	if info := c.Proto.Graph.ValueInfo; len(info) != 1 || info[0].GetName() != "b" {
+		t.Errorf("types of %v", info)
+	}
+	// The nodes read b before it is made.
+	c.Sort()
+	if got := operators(c.Proto.Graph.Node); !slices.Equal(got, []string{"Tanh", "If", "Abs", "f"}) {
+		t.Errorf("sorted nodes %v", got)
+	}
+	if !proto.Equal(x.File.Proto, before) {
+		t.Error("the original has changed")
+	}
+}
+
+func operators(nodes []*onnxpb.NodeProto) (list []string) {
+	for _, n := range nodes {
+		list = append(list, n.GetOpType())
+	}
+	return list
+}
+
+// A new name is none of the model's, wherever that is, and none that was given before.
+func TestFresh(t *testing.T) {
+	x := branching(t)
+	names := x.NewNames()
+	for _, c := range []struct{ hint, want string }{
+		{"new", "new"}, {"new", "new_1"}, {"new", "new_2"},
+		{"w", "w_1"}, // an initializer
+		{"u", "u_1"}, // in a branch
+		{"t", "t_1"}, // a value in a branch
+		{"v", "v_1"}, // in a function
+		{"w_1", "w_1_1"}, {"w", "w_2"},
+	} {
+		if got := names.Fresh(c.hint); got != c.want {
+			t.Errorf("%s becomes %s, want %s", c.hint, got, c.want)
+		}
+	}
+	if got := x.NewNames().Fresh("new"); got != "new" {
+		t.Errorf("other names know of %s", got)
+	}
+}
