@@ -1,10 +1,7 @@
 package quantize_test
 
 import (
-	"context"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"testing"
 
@@ -28,7 +25,7 @@ func TestBlockwiseValuesAreTheEncodings(t *testing.T) {
 				if style == spec.NBits && !format.Format.Scaled() {
 					continue
 				}
-				for _, limit := range []int64{8, 1000, 2 << 20} {
+				for _, limit := range []int64{8, 1000, modeltest.LargestTile} {
 					t.Run(fmt.Sprintf("%s/%s/%s/limit %d", kind, format.Format, style, limit), func(t *testing.T) {
 						opts := onnxq.Options{Format: format.Format, Style: style, Ops: []string{"all"}}
 						checkBlocks(t, in, opts, limit)
@@ -57,16 +54,16 @@ func importanceOf(t *testing.T, path string) *rules.Importance {
 }
 
 func checkBlocks(t *testing.T, in string, opts onnxq.Options, limit int64) {
-	p, out := convertInTiles(t, in, opts, limit)
-	weights := p.Stages().Weights
+	r, out := modeltest.ConvertInTiles(t, modeltest.Open(t, in), opts, limit)
+	p := r.Plan.Stages()
 	after := map[string]*recognize.Weight{}
 	for _, w := range recognize.Weights(modeltest.Open(t, out).Graph()) {
 		after[w.Name] = w
 	}
-	if len(weights) == 0 {
+	if len(p.Weights) == 0 {
 		t.Fatal("no weights")
 	}
-	for _, w := range weights {
+	for _, w := range p.Weights {
 		if (w.Importance != nil) != (opts.Importance != nil) {
 			t.Errorf("%s has the importance %v", w.Value.Name, w.Importance)
 		}
@@ -81,7 +78,7 @@ func checkBlocks(t *testing.T, in string, opts onnxq.Options, limit int64) {
 		if err := q.Read(got, 0); err != nil {
 			t.Fatal(err)
 		}
-		src, err := p.Stages().Graph().File.Payload(w.Value.Tensor)
+		src, err := p.Graph().File.Payload(w.Value.Tensor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -99,37 +96,6 @@ func checkBlocks(t *testing.T, in string, opts onnxq.Options, limit int64) {
 			t.Errorf("%s of shape %v: other values than %s has", w.Value.Name, w.Shape, w.Choice.Format)
 		}
 	}
-}
-
-// convertInTiles converts a model whose weights are cut into tiles of at most limit
-// elements. It checks that the output has the planned size.
-func convertInTiles(t *testing.T, in string, opts onnxq.Options, limit int64) (p *onnxq.Plan, out string) {
-	t.Helper()
-	p, err := modeltest.Open(t, in).Plan(opts)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.Stages().TileLimit = limit
-	out = filepath.Join(t.TempDir(), "out.onnx")
-	r, err := p.Convert(context.Background(), out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	size := int64(0)
-	for _, name := range []string{r.Output, r.Data} {
-		if name == "" {
-			continue
-		}
-		info, err := os.Stat(name)
-		if err != nil {
-			t.Fatal(err)
-		}
-		size += info.Size()
-	}
-	if size != r.Plan.OutBytes {
-		t.Errorf("%d bytes were written, %d were planned", size, r.Plan.OutBytes)
-	}
-	return r.Plan, out
 }
 
 // encodedColumns encodes and decodes the elements of a weight, seen as [outer, k, inner],
