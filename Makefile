@@ -19,7 +19,8 @@ CORPUS  := testmodels/corpus
 GOLDEN := $(wildcard ../shared/golden)
 
 # Packages whose numbers must not depend on the processor.
-NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil
+NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
+	./internal/packing ./internal/lazy ./internal/quantize
 
 .PHONY: help build ort test check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit architecture licenses reproducible seeds clean
 

@@ -67,7 +67,7 @@ func makeArray(ts *testscript.TestScript, neg bool, args []string) {
 	for _, text := range args[2:] {
 		x, err := strconv.ParseFloat(text, 32)
 		ts.Check(err)
-		file = binary.LittleEndian.AppendUint32(file, math.Float32bits(float32(x)))
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(x)))
 	}
 	ts.Check(os.WriteFile(ts.MkAbs(args[0]), raw, 0o666))
 }

@@ -12,20 +12,15 @@ import (
 	"onnxquant/formats/mx"
 	"onnxquant/formats/qlora"
 	"onnxquant/int4"
+	"onnxquant/internal/quantize"
 	"onnxquant/nvfp4"
 )
 
-// codec is what the converter needs of a format.
+// codec is what the converter needs of a format, and encoding without errors being measured.
 type codec interface {
-	Validate() error
-	HasZeroPoints() bool
-	ObserveColumns(lo, hi, x []float32)
-	ObserveBlocks(lo, hi, x []float32, k, block int)
-	Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool)
+	quantize.Codec
 	EncodeColumns(q []byte, x, scale []float32, zero []byte)
 	EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int)
-	DecodeColumns(x []float32, q []byte, scale []float32, zero []byte)
-	DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int)
 }
 
 var weightTypes = []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16}

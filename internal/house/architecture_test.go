@@ -1,89 +1,70 @@
 package house
 
 import (
-	"flag"
 	"fmt"
-	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
+
+	"onnxquant/internal/docpart"
 )
 
-var update = flag.Bool("update", false, "write the picture in docs/architecture.md")
-
-const (
-	architecture = root + "/docs/architecture.md"
-	begin        = "<!-- written by make architecture -->\n```mermaid\n"
-	end          = "```\n<!-- end of architecture -->\n"
-)
-
-// The picture in docs/architecture.md shows the packages as they are.
+// The picture in docs/architecture.md shows the groups and packages of imports.txt.
 func TestArchitecture(t *testing.T) {
-	text, err := os.ReadFile(architecture)
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, rest, ok := strings.Cut(string(text), begin)
-	_, after, closed := strings.Cut(rest, end)
-	if !ok || !closed {
-		t.Fatal("docs/architecture.md has no place for the picture")
-	}
-	want := before + begin + diagram(product(imports(t))) + end + after
-	switch {
-	case want == string(text):
-	case *update:
-		if err := os.WriteFile(architecture, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	default:
-		t.Error("the picture in docs/architecture.md is out of date: run make architecture")
-	}
+	all, imports := groups(t)
+	all = slices.DeleteFunc(all, func(g group) bool { return g.name == "tests" })
+	docpart.Check(t, root+"/docs/architecture.md",
+		"<!-- written by make architecture -->\n```mermaid\n", diagram(all, imports), "```\n<!-- end of architecture -->\n")
 }
 
-// product leaves out what serves tests alone.
-func product(packages map[string][]string) map[string][]string {
-	maps.DeleteFunc(packages, func(name string, _ []string) bool {
-		folder, _, _ := strings.Cut(name, "/")
-		return folder == "test" || folder == "testmodels" || name == "internal/golden"
-	})
-	return packages
-}
-
-// diagram draws an arrow from each package to those that it imports, unless another arrow leads
-// there by way of a third one. A box is a folder.
-func diagram(packages map[string][]string) string {
+// diagram draws a box for each group, the last one first, with arrows between its packages,
+// and arrows between groups. An arrow leads to what is imported, unless other arrows lead
+// there too.
+func diagram(all []group, imports map[string][]string) string {
 	var b strings.Builder
 	fmt.Fprintln(&b, "flowchart TD")
-	folders := map[string][]string{}
-	for _, name := range slices.Sorted(maps.Keys(packages)) {
-		folder, _, _ := strings.Cut(name, "/")
-		folders[folder] = append(folders[folder], name)
-	}
-	for _, folder := range slices.Sorted(maps.Keys(folders)) {
-		names := folders[folder]
-		alone := slices.Equal(names, []string{folder})
-		if !alone {
-			fmt.Fprintf(&b, "  subgraph %s\n", folder)
-		}
-		for _, name := range names {
-			fmt.Fprintf(&b, "    %s[%s]\n", node(name), strings.TrimPrefix(name, folder+"/"))
-		}
-		if !alone {
-			fmt.Fprintln(&b, "  end")
+	groupOf := map[string]string{}
+	for _, g := range all {
+		for _, name := range g.packages {
+			groupOf[name] = g.name
 		}
 	}
-	for _, name := range slices.Sorted(maps.Keys(packages)) {
-		for _, to := range direct(packages, name) {
-			fmt.Fprintf(&b, "  %s --> %s\n", node(name), node(to))
+	between := map[string][]string{}
+	for _, g := range slices.Backward(all) {
+		fmt.Fprintf(&b, "  subgraph %s[%q]\n", node(g.name), g.name)
+		within := map[string][]string{}
+		for _, name := range slices.Backward(g.packages) {
+			fmt.Fprintf(&b, "    %s[%s]\n", node(name), name)
+			for _, i := range imports[name] {
+				switch to := groupOf[i]; {
+				case to == g.name:
+					within[name] = append(within[name], i)
+				case !slices.Contains(between[g.name], to):
+					between[g.name] = append(between[g.name], to)
+				}
+			}
 		}
+		for _, name := range slices.Backward(g.packages) {
+			arrows(&b, "    ", within, name)
+		}
+		fmt.Fprintln(&b, "  end")
+	}
+	for _, g := range slices.Backward(all) {
+		arrows(&b, "  ", between, g.name)
 	}
 	return b.String()
 }
 
+// arrows draws those from a group or package.
+func arrows(b *strings.Builder, indent string, imports map[string][]string, from string) {
+	for _, to := range direct(imports, from) {
+		fmt.Fprintf(b, "%s%s --> %s\n", indent, node(from), node(to))
+	}
+}
+
 // node is a name that means nothing else to Mermaid.
 func node(name string) string {
-	return "p_" + strings.NewReplacer("/", "_", "-", "_").Replace(name)
+	return "p_" + strings.NewReplacer("/", "_", "-", "_", " ", "_").Replace(name)
 }
 
 // direct returns what a package imports and no other of its imports leads to.

@@ -7,24 +7,44 @@ import (
 	"testing"
 )
 
-// numbers are the packages that see slices and shapes, never a protobuf.
-var numbers = []string{
-	"./int4", "./nvfp4", "./mx", "./fp8", "./ggml", "./gguf", "./qlora", "./calib", "./quality", "./qat",
-	"./quantutil", "./internal/kernels", "./internal/blocks",
+// withoutProtobuf are the packages that see slices, shapes and names, never a model's structs.
+var withoutProtobuf = []string{
+	"./int4", "./nvfp4", "./formats/...", "./calib", "./qat", "./quality", "./quantutil",
+	"./internal/kernels", "./internal/blocks", "./internal/shapes", "./internal/packing", "./internal/lazy", "./internal/quantize",
+	"./internal/buffer", "./internal/knapsack", "./internal/msg", "./internal/nearest", "./internal/npy", "./internal/regularfile", "./internal/work",
+	"./onnxq/spec", "./onnxq/rules", "./internal/target",
 }
 
-// Each package imports of the module what imports.txt says, no more and no less.
-func TestImports(t *testing.T) {
+// group is a group of packages in imports.txt.
+type group struct {
+	name     string
+	packages []string
+}
+
+// groups reads imports.txt: the groups, and what each package may import.
+func groups(t *testing.T) (all []group, may map[string][]string) {
+	t.Helper()
 	text, err := os.ReadFile("imports.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
-	listed := map[string][]string{}
+	may = map[string][]string{}
 	for line := range strings.Lines(string(text)) {
-		if name, may, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, "#") {
-			listed[name] = strings.Fields(may)
+		if name, ok := strings.CutPrefix(line, "## "); ok {
+			all = append(all, group{name: strings.TrimSpace(name)})
+		} else if name, list, ok := strings.Cut(line, ":"); ok && !strings.HasPrefix(line, "#") {
+			g := &all[len(all)-1]
+			g.packages = append(g.packages, name)
+			may[name] = strings.Fields(list)
 		}
 	}
+	return all, may
+}
+
+// Each package imports of the module what imports.txt says, no more and no less, and only
+// packages that are listed before it.
+func TestImports(t *testing.T) {
+	all, listed := groups(t)
 	packages := imports(t)
 	for name, found := range packages {
 		may, ok := listed[name]
@@ -43,15 +63,24 @@ func TestImports(t *testing.T) {
 			}
 		}
 	}
-	for name := range listed {
-		if _, ok := packages[name]; !ok {
-			t.Errorf("there is no package %s: remove it from imports.txt", name)
+	before := map[string]bool{}
+	for _, g := range all {
+		for _, name := range g.packages {
+			if _, ok := packages[name]; !ok {
+				t.Errorf("there is no package %s: remove it from imports.txt", name)
+			}
+			for _, i := range listed[name] {
+				if !before[i] {
+					t.Errorf("%s imports %s, which imports.txt does not list before it", name, i)
+				}
+			}
+			before[name] = true
 		}
 	}
 }
 
-func TestNumbersWithoutProtobuf(t *testing.T) {
-	for _, p := range list(t, numbers...) {
+func TestWithoutProtobuf(t *testing.T) {
+	for _, p := range list(t, withoutProtobuf...) {
 		protobuf := func(path string) bool { return strings.HasPrefix(path, "google.golang.org/protobuf/") }
 		if i := slices.IndexFunc(p.Deps, protobuf); i >= 0 {
 			t.Errorf("%s depends on %s", p.ImportPath, p.Deps[i])

@@ -13,8 +13,11 @@ import (
 // addition. The compiler does so for arm64 wherever the language lets it, also where
 // a function is inlined, and there its code is searched.
 
-// coders are the packages that find codes and scales.
-var coders = []string{"./int4", "./nvfp4", "./formats/dtype", "./formats/errstat", "./formats/fp8", "./formats/ggml", "./formats/mx", "./formats/qlora", "./calib", "./quantutil", "./internal/kernels"}
+// coders are the packages that find codes and scales, or decode them.
+var coders = []string{
+	"./int4", "./nvfp4", "./formats/...", "./calib", "./quantutil", "./internal/kernels", "./internal/blocks",
+	"./internal/lazy", "./internal/packing", "./internal/quantize", "./onnxq/restyle", "./onnxq/ggufmodel",
+}
 
 // exact are functions, by the beginning of their names, whose products have no
 // rounding to lose.

@@ -35,8 +35,8 @@ func (p *Precision) Entries() []PrecisionEntry {
 	if p == nil {
 		return nil
 	}
-	entries := make([]PrecisionEntry, len(p.Keys))
-	for i, k := range p.Keys {
+	entries := make([]PrecisionEntry, len(p.keys))
+	for i, k := range p.keys {
 		entries[i] = PrecisionEntry{k.pattern, k.override}
 	}
 	return entries

@@ -35,7 +35,7 @@ import (
 // A nil Precision overrides nothing.
 type Precision struct {
 	source string // what messages call the document
-	Keys   []precisionKey
+	keys   []precisionKey
 	exact  map[string]int // key → index in keys
 	globs  []int          // indexes of the keys that can match more than themselves
 }
@@ -46,8 +46,8 @@ type precisionKey struct {
 	override spec.Override
 }
 
-// MaxPrecisionSize leaves room for 100,000 names of 150 bytes.
-const MaxPrecisionSize = 16 << 20
+// maxPrecisionSize leaves room for 100,000 names of 150 bytes.
+const maxPrecisionSize = 16 << 20
 
 // LoadPrecision reads the precision_info document at path.
 func LoadPrecision(path string) (*Precision, error) {
@@ -57,7 +57,7 @@ func LoadPrecision(path string) (*Precision, error) {
 		return nil, fmt.Errorf("%s: %w", source, bareError(err))
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, MaxPrecisionSize+1))
+	data, err := io.ReadAll(io.LimitReader(f, maxPrecisionSize+1))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, bareError(err))
 	}
@@ -80,8 +80,8 @@ func ParsePrecision(data []byte) (*Precision, error) {
 }
 
 func parsePrecision(data []byte, source string) (*Precision, error) {
-	if len(data) > MaxPrecisionSize {
-		return nil, fmt.Errorf("%s: larger than %d MiB", source, MaxPrecisionSize>>20)
+	if len(data) > maxPrecisionSize {
+		return nil, fmt.Errorf("%s: larger than %d MiB", source, maxPrecisionSize>>20)
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors on Windows begin a file
 	p := &Precision{source: source, exact: map[string]int{}}
@@ -106,7 +106,7 @@ func (p *Precision) For(names ...string) (spec.Override, bool) {
 			if i <= last {
 				break
 			}
-			if MatchGlob(p.Keys[i].pattern, name) {
+			if MatchGlob(p.keys[i].pattern, name) {
 				last = i
 			}
 		}
@@ -114,7 +114,7 @@ func (p *Precision) For(names ...string) (spec.Override, bool) {
 	if last < 0 {
 		return spec.Override{}, false
 	}
-	return p.Keys[last].override, true
+	return p.keys[last].override, true
 }
 
 // Unused returns an error if a key matches none of names, the weights of a
@@ -128,7 +128,7 @@ func (p *Precision) Unused(names []string) error {
 		known[name] = true
 	}
 	var unused []precisionKey
-	for _, k := range p.Keys {
+	for _, k := range p.keys {
 		matches := func(name string) bool { return MatchGlob(k.pattern, name) }
 		if !known[k.pattern] && !(isGlob(k.pattern) && slices.ContainsFunc(names, matches)) {
 			unused = append(unused, k)
@@ -167,11 +167,11 @@ func (p *Precision) parse(data []byte) error {
 		if err != nil {
 			return err
 		}
-		p.exact[name] = len(p.Keys)
+		p.exact[name] = len(p.keys)
 		if isGlob(name) {
-			p.globs = append(p.globs, len(p.Keys))
+			p.globs = append(p.globs, len(p.keys))
 		}
-		p.Keys = append(p.Keys, precisionKey{name, key.pos, override})
+		p.keys = append(p.keys, precisionKey{name, key.pos, override})
 	}
 	return nil
 }
@@ -188,7 +188,7 @@ func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
 	}
 	spelt := map[string]string{} // setting → how the document spells it
 	for name, key := range doc.keys() {
-		setting, ok := Settings[name]
+		setting, ok := settings[name]
 		if !ok {
 			return o, key.errorf("setting %q is not known (known: bits, block, axis, format, algorithm, zero_point)", name)
 		}
@@ -220,8 +220,8 @@ func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
 	return o, nil
 }
 
-// Settings maps each spelling to the setting it means.
-var Settings = map[string]string{
+// settings maps each spelling to the setting it means.
+var settings = map[string]string{
 	"bits": "bits", "precision": "bits",
 	"block": "block", "block_size": "block",
 	"axis":       "axis",

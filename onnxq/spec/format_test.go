@@ -3,6 +3,8 @@ package spec
 import (
 	"strings"
 	"testing"
+
+	"onnxquant/formats/ggml"
 )
 
 func TestFormats(t *testing.T) {
@@ -32,6 +34,16 @@ func TestFormats(t *testing.T) {
 	for _, name := range []string{"", "int3", "INT4", "int4 "} {
 		if _, err := ParseFormat(name); err == nil {
 			t.Errorf("ParseFormat(%q) knows it", name)
+		}
+	}
+}
+
+// Codes of a blockwise format are stored in the smallest type that has them.
+func TestCodesOf(t *testing.T) {
+	for _, f := range BlockwiseFormats() {
+		e, _ := ggml.Lookup(string(f.Format))
+		if bits := int(f.Codes.Bits()); bits < e.Form.Bits || bits/2 >= e.Form.Bits && bits > 2 {
+			t.Errorf("%s: codes of %d bits in %d", e, e.Form.Bits, bits)
 		}
 	}
 }

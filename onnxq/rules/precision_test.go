@@ -1,9 +1,7 @@
-package onnxq
+package rules
 
 import (
 	"encoding/json"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -13,10 +11,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/santhosh-tekuri/jsonschema/v6"
+
+	"onnxquant/onnxq/spec"
 )
 
 func TestPrecisionFor(t *testing.T) {
-	p, err := rules.ParsePrecision([]byte(`{
+	p, err := ParsePrecision([]byte(`{
 		"*experts*": {"precision": 2, "block_size": 32, "axis": 1},
 		"*experts.0.*": {},
 		"lm_head*": {"bits": 8, "block": -1},
@@ -36,8 +36,8 @@ func TestPrecisionFor(t *testing.T) {
 		"lm_head.bias":         {Format: new(spec.Format("float"))},
 		"a":                    {Bits: new(8)},
 		"a2":                   nil,
-		"w[0]":                 {ZeroPoint: new(true), Algorithm: new("rtn"), Format: new(spec.Format("uint4"))},
-		"w0":                   {ZeroPoint: new(true), Algorithm: new("rtn"), Format: new(spec.Format("uint4"))},
+		"w[0]":                 {ZeroPoint: new(true), Algorithm: new(spec.RTN), Format: new(spec.Format("uint4"))},
+		"w0":                   {ZeroPoint: new(true), Algorithm: new(spec.RTN), Format: new(spec.Format("uint4"))},
 		"lm_head.experts.last": {Bits: new(8)},
 		"b.last":               {Bits: new(4)},
 		"":                     nil,
@@ -52,7 +52,7 @@ func TestPrecisionFor(t *testing.T) {
 			}
 		}
 	}
-	if _, ok := (*rules.Precision)(nil).For("a"); ok {
+	if _, ok := (*Precision)(nil).For("a"); ok {
 		t.Error("a nil Precision overrides")
 	}
 }
@@ -68,7 +68,7 @@ func TestPrecisionUnused(t *testing.T) {
 		`{"é": 8, "zz": 8, "*": 4}`:          `precision_info: line 1, column 2: "é" matches no weight (and so with 1 of the other keys)`,
 		`{"é*up": 8, "yy": 8}`:               `precision_info: line 1, column 2: "é*up" matches no weight; the nearest name is "layers.0.up" (and so with 1 of the other keys)`,
 	} {
-		p, err := rules.ParsePrecision([]byte(doc))
+		p, err := ParsePrecision([]byte(doc))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestPrecisionUnused(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", doc, got, want)
 		}
 	}
-	if err := (*rules.Precision)(nil).Unused(names); err != nil {
+	if err := (*Precision)(nil).Unused(names); err != nil {
 		t.Error(err)
 	}
 }
@@ -156,19 +156,19 @@ var goodPrecision = []string{
 
 func TestParsePrecisionErrors(t *testing.T) {
 	for _, c := range badPrecision {
-		_, err := rules.ParsePrecision([]byte(c.doc))
+		_, err := ParsePrecision([]byte(c.doc))
 		if got := errorText(err); !strings.HasPrefix(got, "precision_info: "+c.want) || strings.Contains(got, "\n") {
 			t.Errorf("%.60s:\n got %s\nwant %s", c.doc, got, c.want)
 		}
 	}
-	if _, err := rules.ParsePrecision(make([]byte, rules.MaxPrecisionSize+1)); errorText(err) != "precision_info: larger than 16 MiB" {
+	if _, err := ParsePrecision(make([]byte, maxPrecisionSize+1)); errorText(err) != "precision_info: larger than 16 MiB" {
 		t.Error(err)
 	}
 }
 
 func TestLoadPrecision(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "mix.json")
-	if _, err := rules.LoadPrecision(path); !os.IsNotExist(unwrapAll(err)) || strings.Count(err.Error(), path) != 1 {
+	if _, err := LoadPrecision(path); !os.IsNotExist(unwrapAll(err)) || strings.Count(err.Error(), path) != 1 {
 		t.Errorf("missing file: %v", err)
 	}
 	write := func(text string) {
@@ -178,11 +178,11 @@ func TestLoadPrecision(t *testing.T) {
 	}
 	write("\ufeff{\"a\": 5}")
 	want := "precision_info " + path + ": line 1, column 7: bits 5: want 2, 4 or 8"
-	if _, err := rules.LoadPrecision(path); errorText(err) != want {
+	if _, err := LoadPrecision(path); errorText(err) != want {
 		t.Errorf("got %v", err)
 	}
 	write(`{"a": 8}`)
-	p, err := rules.LoadPrecision(path)
+	p, err := LoadPrecision(path)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -212,7 +212,7 @@ func TestPrecisionSchema(t *testing.T) {
 		return err == nil && schema.Validate(value) == nil
 	}
 	for _, doc := range goodPrecision {
-		if _, err := rules.ParsePrecision([]byte(doc)); err != nil {
+		if _, err := ParsePrecision([]byte(doc)); err != nil {
 			t.Errorf("parser refuses %s: %v", doc, err)
 		}
 		if !valid(doc) {
@@ -228,7 +228,7 @@ func TestPrecisionSchema(t *testing.T) {
 		}
 	}
 	for _, doc := range documentedExamples(t) {
-		if _, err := rules.ParsePrecision([]byte(doc)); err != nil || !valid(doc) {
+		if _, err := ParsePrecision([]byte(doc)); err != nil || !valid(doc) {
 			t.Errorf("documented example %s: parser says %v, schema accepts: %v", doc, err, valid(doc))
 		}
 	}
@@ -258,20 +258,24 @@ func TestPrecisionSchemaLists(t *testing.T) {
 	if diff := cmp.Diff(names, properties["format"].Enum); diff != "" {
 		t.Error("formats:", diff)
 	}
-	if diff := cmp.Diff(spec.KnownAlgorithms, properties["algorithm"].Enum); diff != "" {
+	var algorithms []string
+	for _, a := range spec.Algorithms() {
+		algorithms = append(algorithms, string(a))
+	}
+	if diff := cmp.Diff(algorithms, properties["algorithm"].Enum); diff != "" {
 		t.Error("algorithms:", diff)
 	}
-	for name := range rules.Settings {
+	for name := range settings {
 		if _, ok := properties[name]; !ok {
 			t.Errorf("the schema lacks %s", name)
 		}
 	}
-	if len(properties) != len(rules.Settings) {
-		t.Errorf("the schema has %d settings, the parser %d", len(properties), len(rules.Settings))
+	if len(properties) != len(settings) {
+		t.Errorf("the schema has %d settings, the parser %d", len(properties), len(settings))
 	}
 }
 
-const schemaPath = "../docs/precision-info.schema.json"
+const schemaPath = "../../docs/precision-info.schema.json"
 
 func precisionSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
@@ -286,7 +290,7 @@ func precisionSchema(t *testing.T) *jsonschema.Schema {
 // documentation of Precision.
 func documentedExamples(t *testing.T) []string {
 	t.Helper()
-	text, err := os.ReadFile("../docs/precision-info.md")
+	text, err := os.ReadFile("../../docs/precision-info.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -316,7 +320,7 @@ func FuzzParsePrecision(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		p, err := rules.ParsePrecision(data)
+		p, err := ParsePrecision(data)
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "precision_info: line ") {
 				t.Errorf("no position: %v", err)
@@ -327,8 +331,8 @@ func FuzzParsePrecision(f *testing.F) {
 		if err := json.Unmarshal([]byte(strings.TrimPrefix(string(data), "\ufeff")), &keys); err != nil {
 			t.Fatalf("accepted what is not JSON: %v", err)
 		}
-		if len(keys) != len(p.Keys) {
-			t.Errorf("%d keys of %d", len(p.Keys), len(keys))
+		if len(keys) != len(p.keys) {
+			t.Errorf("%d keys of %d", len(p.keys), len(keys))
 		}
 		var names []string
 		for name := range keys {

@@ -1,4 +1,4 @@
-package onnxq
+package quantize_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
 )
@@ -14,7 +15,7 @@ import (
 // A range that is searched for has less error than the extremes, and the same bytes
 // come out however little memory and however many threads there are.
 func TestRanges(t *testing.T) {
-	for _, opts := range []Options{
+	for _, opts := range []onnxq.Options{
 		{Block: 32}, {Block: 32, ZeroPoint: true}, {Block: spec.PerChannel}, {Block: spec.PerChannel, ZeroPoint: true}, {Bits: 2, Block: 33}, {Block: 32, Style: spec.NBits},
 	} {
 		in := filepath.Join(t.TempDir(), "in.onnx")
@@ -27,12 +28,15 @@ func TestRanges(t *testing.T) {
 		}
 		sqErr := map[string]float64{}
 		for _, method := range []string{"", "mse", "percentile:99.9", "percentile:95"} {
-			opts.Range = method
+			var err error
+			if opts.Range, err = spec.ParseRange(method); err != nil {
+				t.Fatal(err)
+			}
 			var first []byte
 			for i, threads := range []int{1, 3} {
 				opts.Threads, opts.Memory = threads, int64(1+i*64<<20)
 				out := filepath.Join(t.TempDir(), "out.onnx")
-				r, err := Convert(context.Background(), in, out, opts)
+				r, err := onnxq.Convert(context.Background(), in, out, opts)
 				if err != nil {
 					t.Fatalf("%+v: %v", opts, err)
 				}
@@ -54,19 +58,6 @@ func TestRanges(t *testing.T) {
 		}
 		if sqErr["percentile:95"] == sqErr[""] || opts.Block == spec.PerChannel && sqErr["percentile:99.9"] == sqErr[""] {
 			t.Errorf("%+v: percentiles make no difference: %v", opts, sqErr)
-		}
-	}
-}
-
-func TestRangeOptions(t *testing.T) {
-	for _, opts := range []Options{{Range: "max"}, {Range: "entropy"}, {Range: "moving-average"}, {Range: "percentile:40"}, {Range: "mse", Format: spec.NVFP4}} {
-		if _, err := opts.withDefaults(); err == nil {
-			t.Errorf("%+v: no error", opts)
-		}
-	}
-	for _, opts := range []Options{{}, {Range: "minmax", Format: spec.NVFP4}, {Range: "mse", Format: spec.Uint4}, {Range: "percentile"}, {Range: "mse", Format: spec.Float}} {
-		if _, err := opts.withDefaults(); err != nil {
-			t.Errorf("%+v: %v", opts, err)
 		}
 	}
 }

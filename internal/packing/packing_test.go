@@ -1,0 +1,53 @@
+package packing
+
+import (
+	"bytes"
+	"io"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/int4"
+)
+
+// Codes written in any pieces and any order give the bytes of packing them all.
+func TestWriter(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for _, bits := range []int{2, 4, 8} {
+		for range 200 {
+			n := 1 + r.IntN(60)
+			q := make([]byte, n)
+			for i := range q {
+				q[i] = byte(r.IntN(1 << bits))
+			}
+			var cuts []int
+			for at := 0; at < n; at += 1 + r.IntN(9) {
+				cuts = append(cuts, at)
+			}
+			f, err := os.Create(filepath.Join(t.TempDir(), "codes"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := NewWriter(io.NewOffsetWriter(f, 3), Codes{bits, InOrder(1, int64(n), 1)})
+			for _, i := range r.Perm(len(cuts)) {
+				end := n
+				if i+1 < len(cuts) {
+					end = cuts[i+1]
+				}
+				if err := p.Write(make([]byte, n), q[cuts[i]:end], int64(cuts[i]), new(uint32)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.Close()
+			want := make([]byte, 3+int4.PackedLen(n, bits))
+			int4.Pack(want[3:], q, bits)
+			if got, _ := os.ReadFile(f.Name()); !bytes.Equal(got, want) {
+				t.Fatalf("%d bits, %d codes, cut at %v: %x, want %x", bits, n, cuts, got, want)
+			}
+			if len(p.edges) > 0 {
+				t.Fatalf("bytes are left over: %v", p.edges)
+			}
+		}
+	}
+}
