@@ -22,7 +22,7 @@ type (
 )
 
 var (
-	model, node, body = modeltest.Model, modeltest.Node, modeltest.Body
+	model, node, body = modeltest.Model, modeltest.Node, modeltest.GraphAttr
 	floats, zeros     = modeltest.Floats, modeltest.Zeros
 	intAttr           = form.IntAttr
 )
