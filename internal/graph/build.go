@@ -11,35 +11,13 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-func empty(ir int64) *Graph {
-	return &Graph{
-		Names:     map[string]bool{},
-		Inputs:    map[*onnxpb.NodeProto][]*Value{},
-		Outputs:   map[*onnxpb.NodeProto][]*Value{},
-		Returned:  map[*onnxpb.GraphProto][]*Value{},
-		Home:      map[*onnxpb.NodeProto]*Scope{},
-		functions: map[string]*Function{},
-		paths:     map[string]bool{},
-		suffix:    map[string]int{},
-		ir:        ir,
-	}
-}
-
-// keepUnusual notes a value that is stored so, if it is one of floats.
-func (x *Graph) keepUnusual(v *Value, u Unusual) {
-	if u.DType.Float() {
-		v.Unusual = &u
-		x.Unusual = append(x.Unusual, v)
-	}
-}
-
-// The newest versions this program knows.
+// The newest IR version and opset that this program knows.
 const (
 	newestIR    = 14
 	newestOpset = 28
 )
 
-// New checks the model as a whole and indexes its values.
+// New checks the structure of a model and indexes its values.
 func New(file *modelfile.Model) (*Graph, error) {
 	m := file.Proto
 	if m.Graph == nil {
@@ -71,6 +49,21 @@ func New(file *modelfile.Model) (*Graph, error) {
 	return x, nil
 }
 
+func empty(ir int64) *Graph {
+	return &Graph{
+		Names:     map[string]bool{},
+		Inputs:    map[*onnxpb.NodeProto][]*Value{},
+		Outputs:   map[*onnxpb.NodeProto][]*Value{},
+		Returned:  map[*onnxpb.GraphProto][]*Value{},
+		Home:      map[*onnxpb.NodeProto]*Scope{},
+		functions: map[string]*Function{},
+		paths:     map[string]bool{},
+		suffix:    map[string]int{},
+		ir:        ir,
+	}
+}
+
+// checkOpsets checks the versions of the imported operator sets.
 func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 	standard := int64(0)
 	for _, o := range imports {
@@ -92,6 +85,7 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 	return nil
 }
 
+// graph indexes a graph. owner is the node that has it as an attribute, or nil.
 func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
 	s := &Scope{outer: outer, Owner: owner, Values: map[string]*Value{}, path: path}
 	if outer != nil {
@@ -134,17 +128,17 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 	for i, o := range g.GetOutput() {
 		outputs[i] = o.GetName()
 	}
-	ends, err := x.body(g.GetNode(), outputs, s)
-	for _, v := range ends {
+	returned, err := x.body(g.GetNode(), outputs, s)
+	for _, v := range returned {
 		v.Output = true
 	}
-	x.Returned[g] = ends
+	x.Returned[g] = returned
 	return err
 }
 
-// everyInitializerIsInput tells a graph written as up to IR 3, where initializers
-// had to be inputs too, from one that offers some of them for replacement. (What
-// wrote IR 4, the next one, mostly kept to the habit.)
+// everyInitializerIsInput reports whether all initializers are inputs too. Up to IR 3 they
+// had to be, and many writers of IR 4 still did so. A graph of a later version in which
+// only some are inputs offers those to the caller as defaults.
 func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
 	inputs := map[string]bool{}
 	for _, in := range g.Input {
@@ -153,66 +147,83 @@ func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
 	return !slices.ContainsFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return !inputs[t.GetName()] })
 }
 
-// body indexes the nodes of a graph or function whose inputs and initializers
-// are defined in s already. It returns the values that the outputs mean.
+// body indexes the nodes of a graph or function. Inputs and initializers must be defined
+// in s already. It returns the values of the outputs.
 func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*Value, error) {
+	// A graph may list its nodes in any order, so all outputs are defined before any input is looked up.
 	for _, n := range nodes {
-		if len(n.Output) == 0 && (IsStandard(n.GetDomain()) || n.GetDomain() == Contrib) {
-			return nil, fmt.Errorf("%s has no output", Describe(n))
+		if err := x.nodeOutputs(n, s); err != nil {
+			return nil, err
 		}
-		x.Home[n] = s
-		if n.GetName() != "" {
-			x.Names[n.GetName()] = true
-			x.Nodes = append(x.Nodes, n.GetName())
-		}
-		made := make([]*Value, len(n.Output))
-		for i, name := range n.Output {
-			if name == "" {
-				continue
-			}
-			x.Names[name] = true
-			v := &Value{Name: name, Node: n, Path: s.path + name, Body: s.Body}
-			made[i] = v
-			if err := s.define(v); err != nil {
-				return nil, fmt.Errorf("output of %s: %w", Describe(n), err)
-			}
-			x.constant(v)
-		}
-		x.Outputs[n] = made
 	}
 	for _, n := range nodes {
-		read := make([]*Value, len(n.Input))
-		for i, name := range n.Input {
-			if name == "" {
-				continue
-			}
-			v := s.lookup(name)
-			if v == nil {
-				return nil, fmt.Errorf("%s reads %s, which nothing makes", Describe(n), msg.Quote(name))
-			}
-			v.Uses = append(v.Uses, Use{n, i})
-			read[i] = v
-		}
-		x.Inputs[n] = read
-		for _, a := range n.Attribute {
-			for _, g := range Subgraphs(a) {
-				if err := x.graph(g, s, n, x.subgraphPath(s.path, n, a)); err != nil {
-					return nil, err
-				}
-			}
+		if err := x.nodeInputs(n, s); err != nil {
+			return nil, err
 		}
 	}
-	ends := make([]*Value, len(outputs))
+	returned := make([]*Value, len(outputs))
 	for i, name := range outputs {
-		if ends[i] = s.lookup(name); ends[i] == nil {
+		if returned[i] = s.lookup(name); returned[i] == nil {
 			return nil, fmt.Errorf("graph output %s is made by nothing", msg.Quote(name))
 		}
 	}
-	_, err := Ordered(nodes)
-	return ends, err
+	_, err := Ordered(nodes) // an error if there is a cycle
+	return returned, err
 }
 
-// constant notes what a value holds that a Constant node makes.
+// nodeOutputs defines the values that a node makes.
+func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope) error {
+	if len(n.Output) == 0 && (IsStandard(n.GetDomain()) || n.GetDomain() == Contrib) {
+		return fmt.Errorf("%s has no output", Describe(n))
+	}
+	x.Home[n] = s
+	if n.GetName() != "" {
+		x.Names[n.GetName()] = true
+		x.Nodes = append(x.Nodes, n.GetName())
+	}
+	made := make([]*Value, len(n.Output))
+	for i, name := range n.Output {
+		if name == "" {
+			continue
+		}
+		x.Names[name] = true
+		v := &Value{Name: name, Node: n, Path: s.path + name, Body: s.Body}
+		made[i] = v
+		if err := s.define(v); err != nil {
+			return fmt.Errorf("output of %s: %w", Describe(n), err)
+		}
+		x.constant(v)
+	}
+	x.Outputs[n] = made
+	return nil
+}
+
+// nodeInputs connects a node, and the graphs in its attributes, to the values they read.
+func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope) error {
+	read := make([]*Value, len(n.Input))
+	for i, name := range n.Input {
+		if name == "" {
+			continue
+		}
+		v := s.lookup(name)
+		if v == nil {
+			return fmt.Errorf("%s reads %s, which nothing makes", Describe(n), msg.Quote(name))
+		}
+		v.Uses = append(v.Uses, Use{n, i})
+		read[i] = v
+	}
+	x.Inputs[n] = read
+	for _, a := range n.Attribute {
+		for _, g := range Subgraphs(a) {
+			if err := x.graph(g, s, n, x.subgraphPath(s.path, n, a)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// constant records the content of a value if a Constant node makes it.
 func (x *Graph) constant(v *Value) {
 	n := v.Node
 	if n.GetOpType() != "Constant" || !IsStandard(n.GetDomain()) {
@@ -233,8 +244,16 @@ func (x *Graph) constant(v *Value) {
 	}
 }
 
-// subgraphPath names a graph that an attribute of a node holds: by the attribute
-// if that is enough, or else by the node too.
+// keepUnusual records how v is stored, if its elements are floats.
+func (x *Graph) keepUnusual(v *Value, u Unusual) {
+	if u.DType.Float() {
+		v.Unusual = &u
+		x.Unusual = append(x.Unusual, v)
+	}
+}
+
+// subgraphPath returns a unique path for the graph in an attribute: the attribute's name,
+// with the node's label and then a number if that is taken.
 func (x *Graph) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.AttributeProto) string {
 	path := outer + a.GetName() + "/"
 	if x.paths[path] {

@@ -9,29 +9,29 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// ErrModel is wrapped by errors about a graph that makes no sense.
+// ErrModel is wrapped by errors about the structure of an invalid model.
 var ErrModel = errors.New("invalid model")
 
-// Graph knows where every value of a model comes from and who reads it.
+// Graph is the index of a model. It must be treated as immutable: all stages share it.
 type Graph struct {
-	Values  []*Value                     // those with a tensor, in the order of the file
-	Unusual []*Value                     // floats that are stored in no tensor
+	Values  []*Value                     // values stored in a tensor (initializers and Constant nodes), in file order
+	Unusual []*Value                     // float values stored in another way
 	Names   map[string]bool              // names of values and nodes, anywhere in the model
-	Nodes   []string                     // names of nodes
-	Home    map[*onnxpb.NodeProto]*Scope // where nodes lie
+	Nodes   []string                     // names of nodes, in file order
+	Home    map[*onnxpb.NodeProto]*Scope // node → scope that contains it
 	File    *modelfile.Model
 
-	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // by position; nil where there is none
-	Returned        map[*onnxpb.GraphProto][]*Value // by graphs
-	functions       map[string]*Function
+	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // node → values by position; nil where an optional one is omitted
+	Returned        map[*onnxpb.GraphProto][]*Value // graph → values of its outputs
+	functions       map[string]*Function            // by FunctionKey
 
-	paths  map[string]bool // of subgraphs
-	suffix map[string]int  // the last one tried for a path that is taken
-	ir     int64
+	paths  map[string]bool // paths of subgraphs, to keep them unique
+	suffix map[string]int  // path → last suffix tried
+	ir     int64           // IR version
 	Opset  int64
 }
 
-// Source returns what is read, or nil.
+// Source returns the value of an input, or nil if it is omitted.
 func (x *Graph) Source(n *onnxpb.NodeProto, input int) *Value {
 	if inputs := x.Inputs[n]; input < len(inputs) {
 		return inputs[input]
@@ -39,7 +39,7 @@ func (x *Graph) Source(n *onnxpb.NodeProto, input int) *Value {
 	return nil
 }
 
-// Made returns the first of a node's outputs, or nil.
+// Made returns the first output of a node, or nil if it has none.
 func (x *Graph) Made(n *onnxpb.NodeProto) *Value {
 	for _, v := range x.Outputs[n] {
 		if v != nil {
@@ -49,8 +49,8 @@ func (x *Graph) Made(n *onnxpb.NodeProto) *Value {
 	return nil
 }
 
-// Elsewhere walks the tensors that are no values: those of training graphs, and those in
-// attributes other than a Constant's.
+// Elsewhere iterates, by location, over the tensors that are not values: those in
+// training_info and in attributes of nodes other than Constant.
 func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 	held := map[*onnxpb.TensorProto]bool{}
 	for _, v := range x.Values {
@@ -68,7 +68,7 @@ func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 	}
 }
 
-// Scanned tells whether the body of a Scan reads a value from outside.
+// Scanned reports whether the body of a Scan reads a value from outside the body.
 func (x *Graph) Scanned(v *Value) bool {
 	return slices.ContainsFunc(v.Uses, func(u Use) bool {
 		for s := x.Home[u.Node]; s != nil && s.Values[v.Name] != v; s = s.outer {

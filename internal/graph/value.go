@@ -11,19 +11,19 @@ import (
 // Value is a named value of one graph.
 type Value struct {
 	Name        string
-	Path        string              // name with the subgraphs it lies in, unique in messages
-	Tensor      *onnxpb.TensorProto // what an initializer or a Constant node holds
-	Unusual     *Unusual            // how else floats are stored, if so
-	Node        *onnxpb.NodeProto   // the node that makes it
+	Path        string              // name with the path of its subgraph or function; unique in the model
+	Tensor      *onnxpb.TensorProto // content of an initializer or Constant node, or nil
+	Unusual     *Unusual            // content that is stored in another way, or nil
+	Node        *onnxpb.NodeProto   // the node that computes it; nil for inputs and initializers
 	Input       bool                // an input of its graph
-	MustBeInput bool                // an initializer that is an input only because all are
+	MustBeInput bool                // an initializer listed as an input only because old IR versions want that
 	Output      bool                // an output of its graph
-	Body        *Function           // the function that it lies in, also if in a graph there
-	Returned    []int               // which outputs of that function it is
-	Uses        []Use
+	Body        *Function           // the function whose body, or a subgraph of it, contains the value; or nil
+	Returned    []int               // positions among that function's outputs
+	Uses        []Use               // where it is read
 }
 
-// unusual is how floats are stored that are in no tensor.
+// Unusual describes floats that are not stored in a dense tensor.
 type Unusual struct {
 	Form   string // for messages
 	DType  dtype.DType
@@ -32,7 +32,7 @@ type Unusual struct {
 	Sparse *onnxpb.SparseTensorProto
 }
 
-// sparseTensor is a tensor of which only some elements are stored.
+// sparseTensor describes the content of a sparse tensor.
 func sparseTensor(t *onnxpb.SparseTensorProto) Unusual {
 	return Unusual{
 		Form:   "a sparse tensor",
@@ -51,15 +51,16 @@ type Use struct {
 
 func (u Use) String() string { return fmt.Sprintf("%s:%d", Operator(u.Node), u.Input) }
 
-// scope is a graph or a function body, inside of those that enclose it.
+// Scope is a graph or a function body: its values, and the scope around it.
 type Scope struct {
-	Body   *Function // the function that it is or lies in
-	outer  *Scope
-	Owner  *onnxpb.NodeProto // the node that holds the graph, if one does
-	Values map[string]*Value
+	Body   *Function         // the function it belongs to, or nil
+	outer  *Scope            // nil for the main graph and for functions
+	Owner  *onnxpb.NodeProto // the node that has the graph as an attribute, or nil
+	Values map[string]*Value // defined here, by name
 	path   string
 }
 
+// lookup finds a value here or in a scope around, or returns nil.
 func (s *Scope) lookup(name string) *Value {
 	for ; s != nil; s = s.outer {
 		if v := s.Values[name]; v != nil {
@@ -69,7 +70,7 @@ func (s *Scope) lookup(name string) *Value {
 	return nil
 }
 
-// define adds a value to its graph, where its name must be new.
+// define adds a value. Two values with one name are an error.
 func (s *Scope) define(v *Value) error {
 	if s.Values[v.Name] != nil {
 		return fmt.Errorf("%s is there twice", msg.Quote(s.path+v.Name))

@@ -7,16 +7,16 @@ import (
 	"onnxquant/internal/buffer"
 )
 
-// Grid is a matrix of unsigned codes in a tensor of bytes, as com.microsoft's
-// operators have them: each row begins a byte, and may be padded.
+// Grid is a matrix of unsigned codes packed into bytes, as in MatMulNBits: each row starts
+// at a byte and may be padded.
 type Grid struct {
 	Stored     io.ReaderAt
 	Bits       int
 	Rows, Cols int64
-	Pitch      int64 // codes from the start of one row to that of the next
+	Pitch      int64 // codes per row, with padding
 }
 
-// Tensor gives the codes row by row, without the padding.
+// Tensor returns the codes row by row, without padding.
 func (g Grid) Tensor() *Tensor {
 	return &Tensor{DType: dtype.Uint8, Shape: []int64{g.Rows, g.Cols}, Read: func(a *Arena, dst []float32, off int64) error {
 		q, release := a.raw(len(dst))
@@ -31,7 +31,7 @@ func (g Grid) Tensor() *Tensor {
 	}}
 }
 
-// Read reads codes, counted without the padding.
+// Read reads codes from code off on, counted without padding.
 func (g Grid) Read(a *Arena, q []byte, off int64) error {
 	if g.Pitch == g.Cols {
 		return readPacked(a, q, g.Stored, g.Bits, false, off)
@@ -41,7 +41,7 @@ func (g Grid) Read(a *Arena, q []byte, off int64) error {
 	if len(q) == 0 {
 		return nil
 	}
-	// Rows are read together if little of that is padding.
+	// Several rows are read at once unless most bytes are padding.
 	first, last := at(off), at(off+int64(len(q))-1)
 	together := last-first <= 4*int64(len(q))
 	var raw []byte

@@ -8,7 +8,7 @@ import (
 	"onnxquant/formats/mx"
 )
 
-// Constant is one number, whatever the element.
+// Constant returns a tensor whose elements are all v.
 func Constant(v float32, typ dtype.DType) *Tensor {
 	return &Tensor{DType: typ, Read: func(_ *Arena, dst []float32, _ int64) error {
 		for i := range dst {
@@ -18,7 +18,7 @@ func Constant(v float32, typ dtype.DType) *Tensor {
 	}}
 }
 
-// Cast gives the numbers another type, to which floats are rounded.
+// Cast returns the elements in another type, rounded to it.
 func (x *Tensor) Cast(to dtype.DType) *Tensor {
 	return &Tensor{DType: to, Shape: x.Shape, Read: func(a *Arena, dst []float32, off int64) error {
 		if err := x.Read(a, dst, off); err != nil {
@@ -29,8 +29,9 @@ func (x *Tensor) Cast(to dtype.DType) *Tensor {
 	}}
 }
 
-// combined applies an operation to each element of x and its scale, and its zero
-// point, which may be nil.
+// combined applies do to each element of x with its scale and its zero point, if zero is
+// not nil, and rounds the result to typ. do changes x in place; the scale and zero point of
+// x[i] are at i*step.
 func combined(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType, do func(x, scale, zero []float32, step int64)) *Tensor {
 	var read func(a *Arena, dst []float32, off int64) error
 	read = func(a *Arena, dst []float32, off int64) error {
@@ -39,7 +40,7 @@ func combined(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType, do func(x, sc
 			return nil
 		}
 		first, count := s.extent(off, n)
-		if count > 4*MaxRead && n > 1 { // a row of columns is longer than what is wanted of it
+		if count > 4*MaxRead && n > 1 { // scales of inner columns: far more than elements, so read less at once
 			if err := read(a, dst[:n/2], off); err != nil {
 				return err
 			}
@@ -77,7 +78,7 @@ func combined(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType, do func(x, sc
 	return &Tensor{DType: typ, Shape: x.Shape, Read: read}
 }
 
-// Dequantized is (x - zero) · scale, computed in float32 and rounded to dtype.
+// Dequantized is (x - zero) · scale, computed in float32 and rounded to typ. zero may be nil.
 func Dequantized(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType) *Tensor {
 	return combined(x, scale, zero, s, typ, func(x, scale, zero []float32, step int64) {
 		switch {
@@ -101,8 +102,8 @@ func Dequantized(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType) *Tensor {
 	})
 }
 
-// Quantized gives the codes of floats x, as QuantizeLinear does: the quotient is
-// rounded to the type of x, then to one of the codes.
+// Quantized returns the codes of floats x as QuantizeLinear makes them: the quotient is
+// rounded to the type of x, then to a code. It is not ok if codes is no type of codes.
 func Quantized(x, scale, zero *Tensor, s ScaleMap, codes dtype.DType, saturate bool) (*Tensor, bool) {
 	typ := x.DType
 	encode := func(v, zero float32) float32 { return 0 }
@@ -135,7 +136,7 @@ func Quantized(x, scale, zero *Tensor, s ScaleMap, codes dtype.DType, saturate b
 	}), true
 }
 
-// Minus is x - y, y spread over x, rounded to their type.
+// Minus is x - y, rounded to their type. s says which element of y goes with each of x.
 func (x *Tensor) Minus(y *Tensor, s ScaleMap) *Tensor {
 	return combined(x, y, nil, s, x.DType, func(x, y, _ []float32, step int64) {
 		for i := range x {
@@ -144,7 +145,7 @@ func (x *Tensor) Minus(y *Tensor, s ScaleMap) *Tensor {
 	})
 }
 
-// Spread repeats numbers as a spread says, to a shape.
+// Spread repeats the elements of x over a shape, as s says.
 func (x *Tensor) Spread(s ScaleMap, shape []int64) *Tensor {
 	nothing := Constant(0, x.DType)
 	nothing.Shape = shape
@@ -155,8 +156,7 @@ func (x *Tensor) Spread(s ScaleMap, shape []int64) *Tensor {
 	})
 }
 
-// LookedUp is the elements of a table that positions name; those below 0 count
-// from the end.
+// LookedUp returns table[at[i]] for each i. Negative indices count from the end.
 func LookedUp(table []float32, at *Tensor, typ dtype.DType) *Tensor {
 	return &Tensor{DType: typ, Shape: at.Shape, Read: func(a *Arena, dst []float32, off int64) error {
 		if err := at.Read(a, dst, off); err != nil {

@@ -6,16 +6,15 @@ import (
 	"onnxquant/formats/dtype"
 )
 
-// Tensor is a constant tensor whose elements are computed as they are asked
-// for, so that it takes no memory. They are given as float32, which has every
-// number that quantized weights are made of; an int32 beyond 2^24 is rounded, as
-// DequantizeLinear does.
+// Tensor is a constant tensor whose elements are computed when they are read, as float32.
+// That represents all codes and scales exactly, except int32 beyond 2^24, which is rounded
+// as DequantizeLinear rounds it.
 type Tensor struct {
 	DType dtype.DType
 	Shape []int64
-	Read  func(a *Arena, dst []float32, off int64) error
+	Read  func(a *Arena, dst []float32, off int64) error // elements off, off+1, …; at most MaxRead at once
 
-	Stored io.ReaderAt // where the elements are stored as they are; nil if they are computed
+	Stored io.ReaderAt // the bytes of the elements; nil if they are computed
 }
 
 // Size is the number of elements.
@@ -24,19 +23,19 @@ func (x *Tensor) Size() int64 {
 	return n
 }
 
-// Stored are the elements of a tensor whose content r holds.
+// Stored returns the tensor whose elements r stores.
 func Stored(typ dtype.DType, shape []int64, r io.ReaderAt) *Tensor {
 	return &Tensor{DType: typ, Shape: shape, Stored: r, Read: func(a *Arena, dst []float32, off int64) error {
 		return ReadNumbers(a, dst, r, typ, off)
 	}}
 }
 
-// Reshaped gives the numbers another shape.
+// Reshaped returns the elements with another shape of the same size.
 func (x *Tensor) Reshaped(shape []int64) *Tensor {
 	return &Tensor{DType: x.DType, Shape: shape, Read: x.Read, Stored: x.Stored}
 }
 
-// ReadAll reads elements in steps that keep buffers small.
+// ReadAll reads any number of elements, in steps of MaxRead.
 func (x *Tensor) ReadAll(a *Arena, dst []float32, off int64) error {
 	for len(dst) > 0 {
 		n := min(len(dst), MaxRead)
