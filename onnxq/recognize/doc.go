@@ -1,0 +1,9 @@
+// Package recognize finds the quantized weights of a model, whichever tool wrote them, and
+// decodes them.
+//
+// [Weights] gets a [graph.Graph] and returns a [Weight] for each. A [Recognizer] tells what
+// constant a single value is: it folds the operators that decode weights, such as
+// DequantizeLinear, and notes the parts in a [Decoder]. Nothing is decoded until
+// [Weight.Read] is called. The graph is only read; results belong to the caller and stay
+// valid while the model is open.
+package recognize
