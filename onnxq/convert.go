@@ -8,8 +8,8 @@ import (
 	"onnxquant/internal/modelfile"
 )
 
-// Convert quantizes the model at in and writes it to out. The input is never
-// written to, and out appears whole or not at all.
+// Convert quantizes the model at in and writes it to out. The input is never written to, and
+// out appears complete or not at all.
 func Convert(ctx context.Context, in, out string, opts Options) (*Report, error) {
 	m, err := Open(in)
 	if err != nil {
@@ -23,10 +23,10 @@ func Convert(ctx context.Context, in, out string, opts Options) (*Report, error)
 	return p.Convert(ctx, out)
 }
 
-// Convert carries the plan out and writes the model to the file out. Weights
-// that turn out to hold NaN or infinity, or values too small for any scale,
-// cannot be quantized. Unless the options are strict they are left in float, a
-// warning names them, and the report has the plan that was carried out.
+// Convert carries out the plan and writes the model to the file out. Weights with NaN,
+// infinity or only values too small for a scale cannot be quantized: they are an error if
+// Options.Strict is set. Otherwise they stay in float, a warning names them, and the report
+// has the plan that was carried out.
 func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	start := time.Now()
 	if p.plan == nil {

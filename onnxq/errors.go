@@ -8,22 +8,22 @@ import (
 	"onnxquant/internal/write"
 )
 
-// Errors wrap one of these, with the file and the tensor, node or offset in the
-// message, which is one line.
+// Errors wrap one of these. The message is one line, with the file and the tensor, node or
+// offset.
 var (
-	// ErrFormat: the file is no ONNX model.
+	// ErrFormat: the file is not an ONNX model.
 	ErrFormat = modelfile.ErrFormat
-	// ErrTensor: type, dimensions and content of a tensor do not fit together, or
-	// its external data is missing or out of bounds.
+	// ErrTensor: type, dimensions and content of a tensor do not match, or its external data
+	// is missing or out of bounds.
 	ErrTensor = modelfile.ErrTensor
-	// ErrModel: the graph makes no sense.
+	// ErrModel: the structure of the model is invalid.
 	ErrModel = graph.ErrModel
 	// ErrTarget: the output cannot be written.
 	ErrTarget = modelfile.ErrTarget
-	// ErrStrict: Options.Strict wants a weight quantized that cannot be.
+	// ErrStrict: a selected weight cannot be quantized, and Options.Strict is set.
 	ErrStrict = discover.ErrStrict
-	// ErrCoverage: less is quantized than Options.MinCoverage wants.
+	// ErrCoverage: less is quantized than Options.MinCoverage.
 	ErrCoverage = convert.ErrCoverage
-	// ErrVerify: the output does not hold what was written to it.
+	// ErrVerify: the output, read again, is not what was written.
 	ErrVerify = write.ErrVerify
 )

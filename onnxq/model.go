@@ -7,12 +7,12 @@ import (
 	"onnxquant/internal/modelfile"
 )
 
-// Model is an opened ONNX model: its structure in memory, the contents of its
-// tensors on disk. It is not changed by planning or converting.
+// Model is an opened ONNX model: its structure is in memory, the contents of its tensors are
+// on disk. It is immutable: planning and converting do not change it.
 type Model struct{ graph *graph.Graph }
 
-// Open reads the structure of the model at path and checks it. External data
-// must lie below the model's folder. The model must be closed after use.
+// Open reads and checks the structure of the model at path. External data must be in the
+// model's folder or below. The caller closes the model.
 func Open(path string) (*Model, error) {
 	file, err := modelfile.Open(path)
 	if err != nil {
@@ -29,9 +29,8 @@ func Open(path string) (*Model, error) {
 // Close releases the model's files.
 func (m *Model) Close() error { return m.graph.File.Close() }
 
-// Size returns the bytes of the model file and of the external data it uses.
+// Size returns the size of the model file and its external data.
 func (m *Model) Size() int64 { return m.graph.File.Size() }
 
-// Graph is what the model's values are made of and read by. The packages below onnxq
-// work on it.
+// Graph returns the index of the model's values, for other packages of this module.
 func (m *Model) Graph() *graph.Graph { return m.graph }

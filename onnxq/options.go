@@ -16,56 +16,55 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Options say how a model is quantized. The zero value of a field means the
-// default named beside it.
+// Options say how a model is quantized. The zero value of a field means the default named
+// beside it.
 type Options struct {
 	Bits      int            // 2, 4 or 8; default 4
 	Block     int            // elements along the reduction axis that share a scale, at least 2, or spec.PerChannel; default 128, 32 for integers of 8 bits, or the format's own
-	Format    spec.Format    // one of spec.Formats; default from Bits and ZeroPoint
+	Format    spec.Format    // one of spec.Formats; default: integers of Bits bits, unsigned with ZeroPoint
 	ZeroPoint bool           // asymmetric codes: each block has a zero point
 	Algorithm spec.Algorithm // default RTN
-	ScaleRule spec.ScaleRule // of the microscaling formats; default the format's own
-	Range     spec.Range     // of the integer formats: what the codes of a block cover; default MinMax
+	ScaleRule spec.ScaleRule // for the microscaling formats; default: the format's own
+	Range     spec.Range     // for the integer formats: the range that the codes of a block cover; default MinMax
 	Target    spec.Target    // default Portable
-	Style     spec.Style     // default DQ, but NBits where the target is better off with it
+	Style     spec.Style     // default DQ, or NBits for weights that the target runs faster with it
 
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means all of KnownOps
-	Include     []string // globs on weight or node names: when given, only what matches
-	Exclude     []string // globs on weight or node names: left in float
-	MinElements int64    // weights of fewer elements stay in float
+	Include     []string // globs on weight or node names: only these are quantized, if given
+	Exclude     []string // globs on weight or node names: these stay in float
+	MinElements int64    // weights with fewer elements stay in float
 
 	Precision *rules.Precision // overrides for single weights
 
-	Importance *rules.Importance // of the columns of weights, for the encodings of ggml
-	Names      *rules.Names      // what weights are called there; nil: what they are called in the model
+	Importance *rules.Importance // importance of the columns of weights, for the encodings of ggml
+	Names      *rules.Names      // names of weights in Importance; nil: as in the model
 
 	ExternalData spec.ExternalData // default ExternalAuto
 	Threads      int               // default: the number of CPUs
-	Memory       int64             // bytes of buffers for tensors, shared by the threads; default 64 MiB
+	Memory       int64             // bytes of buffers for all threads together; default 64 MiB
 	Strict       bool              // a selected weight that cannot be quantized is an error
-	MinCoverage  float64           // the least share, 0 to 1, of the bytes of float tensors that has to be quantized
-	NoVerify     bool              // do not reopen and check what was written
+	MinCoverage  float64           // least share of the bytes of float tensors that must be quantized, 0 to 1; less is an error
+	NoVerify     bool              // do not reopen and check the output
 
-	// Progress, if set, is told the bytes worked on so far, of input and of what is
-	// read back, and the total. Calls come from one goroutine at a time.
+	// Progress, if set, is called with the bytes processed so far, read for quantizing and
+	// read back for verifying, and the total. Calls do not overlap.
 	Progress func(done, total int64)
 }
 
-// KnownOps lists the operators whose weights can be quantized: those of ONNX, and of the
-// domain com.microsoft.
+// KnownOps lists the operators whose weights can be quantized: ONNX's, and those of domain
+// com.microsoft.
 func KnownOps() []string { return slices.Clone(reach.KnownOps) }
 
 var defaultOps = []string{"MatMul", "Gemm"}
 
-// Check finds what is wrong with the options whatever the model, such as a format
-// that the style or the target does not have. Model.Plan does the same.
+// Check finds errors in the options that do not depend on the model, such as a format that
+// the target does not support. Model.Plan checks the same.
 func (o Options) Check() error {
 	_, err := o.resolve()
 	return err
 }
 
-// resolve checks the options, fills in the defaults, and returns them as the stages take
-// them.
+// resolve checks the options, fills in the defaults and converts them for the stages.
 func (o Options) resolve() (r convert.Options, err error) {
 	for _, check := range []func() error{o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkOps} {
 		if err := check(); err != nil {
@@ -107,7 +106,7 @@ func (o Options) checkNumbers() error {
 	return work.Check(o.Threads, o.Memory)
 }
 
-// checkFormat checks format, bits and block size, and what goes with some formats only.
+// checkFormat checks format, bits, block size and the settings for certain formats only.
 func (o Options) checkFormat() error {
 	if _, err := spec.ParseAlgorithm(string(cmp.Or(o.Algorithm, spec.RTN))); err != nil {
 		return err
@@ -130,10 +129,10 @@ func (o Options) checkFormat() error {
 	return fmt.Errorf("scale rule %q: want ocp or ceil", o.ScaleRule)
 }
 
-// formatGiven reports whether a format was asked for, other than float.
+// formatGiven reports whether Format is set, and not to float.
 func (o Options) formatGiven() bool { return o.Format != "" && o.Format != spec.Float }
 
-// checkTarget refuses what the target can follow for no weight.
+// checkTarget refuses settings that the target supports for no weight.
 func (o Options) checkTarget() error {
 	t := target.Of(cmp.Or(o.Target, spec.Portable))
 	if t == nil {
@@ -149,7 +148,7 @@ func (o Options) checkTarget() error {
 	return t.Check(o.Style, format, block, o.Block != 0)
 }
 
-// checkStyle refuses formats that a style does not have.
+// checkStyle refuses formats that the style does not support.
 func (o Options) checkStyle() error {
 	family := o.Format.Traits().Family
 	switch o.Style {

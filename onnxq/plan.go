@@ -10,13 +10,11 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Plan says what a conversion will do. It is a function of the model's structure
-// and the options alone: no weight is read to make it. Weights that turn out to
-// hold NaN or infinity, or values too small for any scale, make Convert plan
-// again without them.
+// Plan says what a conversion will do. It depends only on the model's structure and the
+// options: no weight is read. If Convert then finds weights with NaN, infinity or only
+// values too small for a scale, it plans again without them.
 //
-// A plan needs its Model to be open. Its methods change it, and must not run at
-// once.
+// A plan needs its Model to be open. Its methods change it and are not for concurrent use.
 type Plan struct {
 	Tensors     []TensorPlan `json:"tensors"` // every float initializer and Constant
 	OpsetBefore int64        `json:"opset_before"`
@@ -24,18 +22,18 @@ type Plan struct {
 	IRBefore    int64        `json:"ir_before"`
 	IRAfter     int64        `json:"ir_after"`
 	InBytes     int64        `json:"in_bytes"`  // model file and external data
-	OutBytes    int64        `json:"out_bytes"` // exact size of what will be written
+	OutBytes    int64        `json:"out_bytes"` // exact size of the output
 	External    bool         `json:"external_data"`
 	Coverage    float64      `json:"coverage"` // share of the bytes of float tensors that is quantized
-	// BitsPerWeight is what an element of the quantized tensors takes, all in all.
+	// BitsPerWeight is the average size of an element of the quantized tensors.
 	BitsPerWeight float64  `json:"bits_per_weight"`
 	Warnings      []string `json:"warnings,omitempty"`
 
 	plan *convert.Plan
 }
 
-// Plan decides what becomes of every float tensor and how the output is laid
-// out. It reads no weights.
+// Plan decides what becomes of every float tensor and lays out the output. It reads no
+// weights.
 func (m *Model) Plan(opts Options) (*Plan, error) {
 	resolved, err := opts.resolve()
 	if err != nil {
@@ -48,7 +46,7 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 	return describe(m.graph, p), nil
 }
 
-// describe tells a plan to the caller.
+// describe converts a plan for the caller.
 func describe(x *graph.Graph, p *convert.Plan) *Plan {
 	d := &Plan{
 		Tensors:     []TensorPlan{},
@@ -81,7 +79,7 @@ func describe(x *graph.Graph, p *convert.Plan) *Plan {
 	return d
 }
 
-// describeTensor says what a tensor is and why it stays.
+// describeTensor describes a tensor and why it stays in float.
 func describeTensor(d *discover.Decision) TensorPlan {
 	t := TensorPlan{
 		Name:      d.Value.Path,
@@ -101,7 +99,7 @@ func describeTensor(d *discover.Decision) TensorPlan {
 	return t
 }
 
-// describeWeight says what a weight becomes.
+// describeWeight adds how a weight is quantized.
 func describeWeight(t *TensorPlan, w *rewrite.Weight) {
 	t.Decision = Quantize
 	t.Format, t.Axis, t.Block = w.Choice.Format, w.Choice.Operand.Axis, w.Choice.Block
@@ -115,8 +113,8 @@ func describeWeight(t *TensorPlan, w *rewrite.Weight) {
 
 func bitsPer(bytes, elements int64) float64 { return 8 * float64(bytes) / float64(elements) }
 
-// SetOutput lays the plan out for an output of that name. Sizes depend on it
-// where there is external data, because the model holds the data file's name.
+// SetOutput lays the output out for a file name. With external data its size depends on the
+// name, because the model contains the name of the data file.
 func (p *Plan) SetOutput(out string) error {
 	if p.plan == nil {
 		return errNotPlanned
@@ -128,9 +126,8 @@ func (p *Plan) SetOutput(out string) error {
 	return nil
 }
 
-// CheckOutput tells whether the plan can be carried out to the file out, as far as
-// can be said without writing: the input, folders, and external data that belong to
-// no model of that name are not replaced.
+// CheckOutput checks, without writing, whether the output may have the name out: it must not
+// replace the input, a folder, or external data of another model.
 func (p *Plan) CheckOutput(out string) error {
 	if p.plan == nil {
 		return errNotPlanned
@@ -140,5 +137,5 @@ func (p *Plan) CheckOutput(out string) error {
 
 var errNotPlanned = errors.New("the plan was not made by Model.Plan")
 
-// Stages is the plan as the stages of a conversion take it, for the packages below onnxq.
+// Stages returns the plan of the internal stages, for other packages of this module.
 func (p *Plan) Stages() *convert.Plan { return p.plan }

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Decision is what becomes of a float tensor.
+// Decision says whether a float tensor is quantized.
 type Decision string
 
 const (
@@ -20,35 +20,34 @@ type TensorPlan struct {
 	Shape     []int64  `json:"shape"`
 	Bytes     int64    `json:"bytes"`
 	Consumers []string `json:"consumers"` // as Op:input, e.g. MatMul:1
-	Nodes     []string `json:"nodes"`     // their names, or else those of their outputs
+	Nodes     []string `json:"nodes"`     // names of the consumers, or of their first outputs
 
 	Decision Decision `json:"decision"`
 	Reason   string   `json:"reason,omitempty"` // why it stays in float
 
 	Format   spec.Format `json:"format,omitempty"`
-	Axis     int         `json:"axis"` // of the codes, along which blocks run; meaningful when quantized
+	Axis     int         `json:"axis"` // axis of the codes along which blocks run, if quantized
 	Block    int         `json:"block,omitempty"`
 	Form     string      `json:"form,omitempty"` // the operators that decode it
 	Note     string      `json:"note,omitempty"` // how it differs from the request
-	OutBytes int64       `json:"out_bytes"`      // codes, scales and zero points; Bytes when kept
+	OutBytes int64       `json:"out_bytes"`      // codes, scales and zero points; Bytes if kept
 
-	BitsPerWeight float64 `json:"bits_per_weight,omitempty"` // OutBytes for each element, when quantized
+	BitsPerWeight float64 `json:"bits_per_weight,omitempty"` // OutBytes in bits per element, if quantized
 }
 
-// TensorReport adds to a quantized tensor's plan how well its codes stand for
-// the float values.
+// TensorReport is the plan of a quantized tensor with the errors of its codes.
 type TensorReport struct {
 	TensorPlan
-	MaxError float64 `json:"max_error"` // largest |w - decoded w|
+	MaxError float64 `json:"max_error"` // max |w - decoded w|
 	MSE      float64 `json:"mse"`
-	SQNR     float64 `json:"sqnr_db"` // 10·log10(mean w² / MSE); +Inf cannot be JSON: 999 stands for exact
+	SQNR     float64 `json:"sqnr_db"` // 10·log10(mean w² / MSE); 999 if exact, because JSON has no infinity
 }
 
-// Report tells what a conversion did.
+// Report describes a finished conversion.
 type Report struct {
 	Plan     *Plan          `json:"plan"`
 	Tensors  []TensorReport `json:"quantized"` // the quantized ones
-	Verified bool           `json:"verified"`  // reopened and checked
+	Verified bool           `json:"verified"`  // the output was read again and checked
 	Output   string         `json:"output"`
 	Data     string         `json:"data,omitempty"` // external data file, if any
 	Elapsed  time.Duration  `json:"elapsed_ns"`

@@ -1,8 +1,9 @@
+// Package buffer has helpers for buffers that are used again.
 package buffer
 
 import "io"
 
-// Grow returns *s with n elements of any value.
+// Grow sets the length of *s to n and returns it. Its elements are undefined.
 func Grow[T any](s *[]T, n int64) []T {
 	if int64(cap(*s)) < n {
 		*s = make([]T, n)
@@ -11,6 +12,7 @@ func Grow[T any](s *[]T, n int64) []T {
 	return *s
 }
 
+// ReadFull fills buf from offset off.
 func ReadFull(r io.ReaderAt, buf []byte, off int64) error {
 	n, err := r.ReadAt(buf, off)
 	if n == len(buf) {

@@ -18,16 +18,16 @@ import (
 	"onnxquant/internal/write"
 )
 
-// Result tells what a conversion did.
+// Result describes a finished conversion.
 type Result struct {
-	Plan   *Plan           // that was carried out
-	Errors []errstat.Stats // of the plan's weights
+	Plan   *Plan           // the plan that was carried out
+	Errors []errstat.Stats // by weight of the plan
 
-	Verified bool // what was written was read again
+	Verified bool // the output was read again and compared
 }
 
-// Convert carries the plan out and writes the model to path. If weights hold what cannot be
-// quantized, it plans again without them.
+// Convert carries out the plan and writes the model to path. If it finds weights with values
+// that cannot be quantized, it plans again without them.
 func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 	keepFloat := map[*graph.Value]string{}
 	progress := &progress{tell: p.opts.Progress}
@@ -50,7 +50,7 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 	}
 }
 
-// unfitError says that weights cannot be quantized after all.
+// unfitError says that the values of some weights cannot be quantized.
 type unfitError struct{ reasons map[*graph.Value]string }
 
 func (e *unfitError) Error() string {
@@ -60,30 +60,30 @@ func (e *unfitError) Error() string {
 	return "no weight is unfit"
 }
 
-// Reasons that only the weights themselves can give.
+// Reasons to leave a weight in float that only its values show.
 const (
 	reasonBroken = "holds NaN or infinity"
-	reasonBeyond = "holds NaN, infinity or values that no float16 scale reaches"
+	reasonBeyond = "holds NaN, infinity or values too large for a float16 scale"
 	reasonHuge   = "holds NaN, infinity or values beyond float32"
 	reasonLost   = "its values are too small for any scale"
 )
 
-// content is what the output of a plan gets: the tiles of its weights, and the stretches of
-// the input that are copied.
+// content implements write.Content for a plan: it writes the tiles of quantized weights and
+// the stretches that are copied.
 type content struct {
 	plan      *Plan
 	run       *quantize.Run
 	workers   int
 	stretches []write.Stretch
-	outcomes  []quantize.Outcome // of tiles
-	sums      []uint32           // of stretches: checksums
+	outcomes  []quantize.Outcome // by tile
+	sums      []uint32           // checksums, by stretch
 	progress  *progress
 }
 
-// worker is the memory of one worker.
+// worker is the buffers of one worker.
 type worker struct {
 	tiles quantize.Buffers
-	raw   []byte // a stretch
+	raw   []byte // for stretches
 }
 
 func newContent(p *Plan, progress *progress) *content {
@@ -100,7 +100,7 @@ func newContent(p *Plan, progress *progress) *content {
 	return c
 }
 
-// written and copied are the bytes that are read again of a tile and of a stretch.
+// written and copied return how many bytes of a tile or stretch are read again.
 func (c *content) written(tile int) int64 {
 	if c.plan.opts.NoVerify || c.plan.parts[c.run.WeightOf(tile)].Codes < 0 {
 		return 0
@@ -166,7 +166,7 @@ func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
 	return nil
 }
 
-// quantize quantizes a tile and tells the progress.
+// quantize quantizes a tile and reports progress.
 func (c *content) quantize(ctx context.Context, w *worker, tile int) error {
 	told := int64(0)
 	defer func() { c.progress.add(c.run.Tiles[tile].SourceBytes() - told) }()
@@ -176,7 +176,7 @@ func (c *content) quantize(ctx context.Context, w *worker, tile int) error {
 	})
 }
 
-// unfit tells which weights cannot be quantized after all, and why.
+// unfit returns the weights whose values cannot be quantized, with the reasons.
 func (c *content) unfit() map[*graph.Value]string {
 	reasons := map[*graph.Value]string{}
 	for i, s := range c.errors() {
@@ -195,7 +195,7 @@ func (c *content) unfit() map[*graph.Value]string {
 	return reasons
 }
 
-// errors merges the errors of each weight's tiles, in their order.
+// errors returns the errors of each weight, merged in the order of tiles.
 func (c *content) errors() []errstat.Stats {
 	stats := make([]errstat.Stats, len(c.plan.Weights))
 	for i, o := range c.outcomes {
@@ -204,9 +204,8 @@ func (c *content) errors() []errstat.Stats {
 	return stats
 }
 
-// Verify implements write.Content. It checks the structure and every tensor's size, and
-// compares codes, scales and zero points, and what was copied, with those that the errors
-// in the result were measured on.
+// Verify implements write.Content. It checks the structure and the size of every tensor, and
+// compares checksums of all codes, scales, zero points and copied contents.
 func (c *content) Verify(ctx context.Context, target *modelfile.Target) error {
 	model, contents, err := c.plan.Output.Reopen(target)
 	if err != nil {
@@ -256,7 +255,7 @@ func differs(what string) error {
 	return fmt.Errorf("%w: %s differs from what was written", write.ErrVerify, what)
 }
 
-// progress counts bytes worked on, over all attempts.
+// progress counts processed bytes, over all attempts.
 type progress struct {
 	tell func(done, total int64)
 

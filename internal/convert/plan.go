@@ -2,9 +2,9 @@
 //
 //	discover → rewrite → layout → quantize into sinks → verify
 //
-// [NewPlan] runs the first three, which depend on the model's structure and the options
-// alone: no weight is read. [Plan.Convert] runs the others. Each stage gets the finished
-// value of the one before.
+// [NewPlan] runs the first three, which depend only on the model's structure and the
+// options: no weight is read. [Plan.Convert] runs the others. Each stage gets a finished
+// value from the one before and does not change it. The graph is only read.
 package convert
 
 import (
@@ -27,17 +27,16 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// ErrCoverage is wrapped by an error that says that less is quantized than
-// Options.MinCoverage wants.
+// ErrCoverage is wrapped by the error that less is quantized than Options.MinCoverage.
 var ErrCoverage = errors.New("too little would be quantized")
 
-// Options say how a model is converted. They are resolved.
+// Options say how a model is converted. They are resolved: defaults are filled in.
 type Options struct {
 	Discover     discover.Options
 	ExternalData spec.ExternalData
-	Threads      int   // 0: the number of CPUs
-	Memory       int64 // bytes of buffers for tensors
-	MinCoverage  float64
+	Threads      int     // 0: the number of CPUs
+	Memory       int64   // budget for buffers, in bytes
+	MinCoverage  float64 // least share of float bytes to quantize, 0 to 1
 	NoVerify     bool
 	Progress     func(done, total int64) // may be nil
 }
@@ -49,27 +48,27 @@ type Plan struct {
 	Output    *write.Output        // how the output is laid out
 	Warnings  []string
 
-	// TileLimit is the number of elements that a worker holds at a time; 0: what the
-	// memory allows.
+	// TileLimit is the number of elements that a worker holds at once; 0: as the memory
+	// allows.
 	TileLimit int64
 
 	graph   *graph.Graph
 	opts    Options
 	except  discover.Exceptions
-	weights []*quantize.Weight // Weights, in numbers
-	parts   []parts            // of the weights: where their contents are in Output
+	weights []*quantize.Weight // the same weights, for package quantize
+	parts   []parts            // by weight: indices of its contents in Output
 }
 
 // parts are indices of contents, -1 for none.
 type parts = quantize.Parts[int]
 
-// NewPlan decides what becomes of every float tensor and lays the output out.
+// NewPlan decides what becomes of every float tensor and lays out the output.
 func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
 	return replan(x, opts, map[*graph.Value]string{})
 }
 
-// replan makes a plan that leaves alone the weights in keepFloat, and those that make the
-// output larger than the input.
+// replan makes a plan that leaves in float the weights in keepFloat, and those whose
+// quantization would make the output larger than the input.
 func replan(x *graph.Graph, opts Options, keepFloat map[*graph.Value]string) (*Plan, error) {
 	except := discover.Exceptions{KeepFloat: maps.Clone(keepFloat), ForceDQ: map[*graph.Value]string{}}
 	for {
@@ -144,8 +143,8 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 	return p, err
 }
 
-// TensorNames lists the names that rules may use for the float tensors of a model: those
-// in subgraphs also with the way there.
+// TensorNames lists the names of float tensors that rules may use. A tensor in a subgraph
+// has two: with and without its path.
 func TensorNames(x *graph.Graph) []string {
 	var names []string
 	for _, v := range x.Values {
@@ -159,8 +158,8 @@ func TensorNames(x *graph.Graph) []string {
 	return names
 }
 
-// checkPatterns refuses a pattern that matches nothing in the model: it is likely a slip,
-// and would quantize what was to be left alone.
+// checkPatterns refuses a pattern that matches nothing in the model: probably a typing error,
+// which would quantize weights that the user wants to exclude.
 func checkPatterns(x *graph.Graph, patterns []string) error {
 	names := slices.Concat(TensorNames(x), x.Nodes)
 	for _, p := range patterns {
@@ -176,7 +175,7 @@ func checkPatterns(x *graph.Graph, patterns []string) error {
 	return nil
 }
 
-// Graph is the graph of the model.
+// Graph returns the graph of the model.
 func (p *Plan) Graph() *graph.Graph { return p.graph }
 
 // InBytes is the size of the model file and its external data.
@@ -206,7 +205,7 @@ func (p *Plan) warn(format string, args ...any) {
 	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
 }
 
-// warnings notes what the user has to know of single weights and of the output.
+// warnings collects the warnings about single weights and about the output.
 func (p *Plan) warnings() {
 	for _, d := range p.Decisions {
 		path := msg.Quote(d.Value.Path)
@@ -227,7 +226,7 @@ func (p *Plan) warnings() {
 	}
 	for _, w := range p.Weights {
 		if defectInORT(w) {
-			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly where columns (%d) are no multiple of 4, unless graph optimization is off", msg.Quote(w.Value.Path), w.Form.Inner)
+			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly if the number of columns (%d) is not a multiple of 4, unless graph optimization is off", msg.Quote(w.Value.Path), w.Form.Inner)
 		}
 	}
 	in, out := p.InBytes(), p.Output.Size()
@@ -237,27 +236,27 @@ func (p *Plan) warnings() {
 	case out > in && p.opts.Discover.Style == spec.QDQ:
 		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", out, in)
 	case out > in:
-		p.warn("the output is larger than the input (%d bytes against %d): its weights are too small to gain", out, in)
+		p.warn("the output is larger than the input (%d bytes against %d): its weights are too small to save space", out, in)
 	}
 }
 
-// defectInORT tells whether ONNX Runtime 1.31 fuses the weight with the MatMul that reads
-// it and then computes garbage.
+// defectInORT reports whether ONNX Runtime 1.31 fuses the weight with its MatMul and then
+// computes wrongly.
 func defectInORT(w rewrite.Weight) bool {
 	c, view := w.Choice, w.Choice.Operand.View
 	return c.Style == spec.DQ && c.Format.Bits() == 2 && len(view) == 2 && slices.Equal(view, w.Shape) &&
 		c.Operand.Axis == 0 && w.Form.Inner%4 != 0 && len(w.Value.Uses) == 1
 }
 
-// toyModel is a size below which an output may be larger than its input: models that small
-// are for trying things out.
+// toyModel is the size below which an output may be larger than its input: such models are
+// experiments.
 const toyModel = 4 << 10
 
-const reasonUseless = "its codes, scales and nodes would take more room than its floats"
+const reasonUseless = "its codes, scales and nodes would be larger than its float values"
 
-// useless finds the weights to leave in float, or in the style dq, for the output not to be
-// larger than the input: those that take as much room quantized, and if that is not enough,
-// those that gain less than what the structure grows by for each.
+// useless finds the weights to leave in float, or in the style dq, so that the output is not
+// larger than the input: first those that are not smaller when quantized. If the output is
+// still larger, also those that save less than their share of the growth of the structure.
 func (p *Plan) useless() (found []rewrite.Weight) {
 	in, out := p.InBytes(), p.Output.Size()
 	if in < toyModel || p.opts.Discover.Style == spec.QDQ || len(p.Weights) == 0 {
@@ -278,8 +277,8 @@ func (p *Plan) useless() (found []rewrite.Weight) {
 	return found
 }
 
-// checkCoverage fails if less than a share of the bytes of float tensors is quantized. It
-// names the largest tensor that is not.
+// checkCoverage returns an error if less than MinCoverage is quantized. It names the largest
+// tensor that stays in float.
 func (p *Plan) checkCoverage() error {
 	least := p.opts.MinCoverage
 	if p.Coverage() >= least {
@@ -296,14 +295,13 @@ func (p *Plan) checkCoverage() error {
 		ErrCoverage, 100*p.Coverage(), total, 100*least, msg.Quote(largest.Value.Path), largest.Bytes, largest.Reason)
 }
 
-// CheckPath tells whether the plan can be carried out to a file of that name, as far as can
-// be said without writing: the input, folders, and external data that belong to no model of
-// that name are not replaced.
+// CheckPath checks, without writing, whether the output may get this file name: it must not
+// replace the input, a folder, or external data of another model.
 func (p *Plan) CheckPath(path string) error {
 	return modelfile.CheckTarget(path, p.graph.File, p.Output.External())
 }
 
-// Quantization returns the weights cut into tiles, and how many workers they are for.
+// Quantization returns the weights cut into tiles, and the number of workers.
 func (p *Plan) Quantization() (run *quantize.Run, workers int) {
 	workers, limit := work.Divide(p.opts.Threads, p.opts.Memory, quantize.ElementBytes)
 	if p.TileLimit > 0 {

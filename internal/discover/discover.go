@@ -21,30 +21,30 @@ import (
 // ErrStrict is wrapped by errors about a selected weight that cannot be quantized.
 var ErrStrict = errors.New("a selected weight cannot be quantized")
 
-// Options select weights and say how they are quantized. They are resolved: nothing is
-// missing, and nothing is text that has to be parsed.
+// Options select weights and say how they are quantized. They are resolved: defaults are
+// filled in and all text is parsed.
 type Options struct {
 	Ops              []string // operators whose weights are quantized
 	Include, Exclude []string // globs on weight or node names
 	MinElements      int64
 	Strict           bool // a selected weight that cannot be quantized is an error
 
-	Bits       int // 0: what Format or the default says
+	Bits       int // 0: as Format or the default says
 	Format     spec.Format
 	Block      int // 0: the default
 	ZeroPoint  bool
-	Style      spec.Style // "": the target's
+	Style      spec.Style // "": the one that suits the target
 	Target     *target.Engine
 	Rule       spec.ScaleRule
 	Range      spec.Range
 	Precision  *rules.Precision
 	Importance *rules.Importance
-	Names      *rules.Names // what weights are called in Importance
+	Names      *rules.Names // names of weights in Importance
 }
 
-// Exceptions are weights that do not become what the options say, with the reasons.
+// Exceptions are weights that are not quantized as the options say, with the reasons.
 type Exceptions struct {
-	KeepFloat map[*graph.Value]string
+	KeepFloat map[*graph.Value]string // they stay in float
 	ForceDQ   map[*graph.Value]string // they get the style dq
 }
 
@@ -61,9 +61,9 @@ type Decision struct {
 	Choice   Choice // how it is quantized
 	Note     string // how it differs from the request
 
-	Importance []float32 // of each index of the reduction axis, in the blockwise formats; nil: all count the same
+	Importance []float32 // weight of each index of the reduction axis, for the blockwise formats; nil: all equal
 
-	unknown string // why the reduction axis is not known
+	unknown string // why the reduction axis is unknown, or ""
 }
 
 // Choice says how a weight is quantized.
@@ -73,13 +73,13 @@ type Choice struct {
 	Rule      spec.ScaleRule
 	Range     spec.Range
 	ZeroPoint bool
-	Block     int // spec.PerChannel: one for the whole axis
+	Block     int // elements per block; spec.PerChannel: the whole axis
 	Style     spec.Style
-	NBits     NBits         // meaningful in that style
+	NBits     NBits         // only in style nbits
 	Operand   reach.Operand // blocks run along its axis
 }
 
-// All decides for each float tensor of the model.
+// All decides what becomes of each float tensor of the model.
 func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 	var all []*Decision
 	for _, v := range x.Values {
@@ -114,8 +114,8 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 	return append(all, elsewhere(x)...), nil
 }
 
-// elsewhere lists the float tensors that are no values of the model: those of training
-// graphs, and those in attributes. Single numbers are left out.
+// elsewhere lists the float tensors that are not values of the graph: those in
+// training_info and in attributes. Scalars are left out.
 func elsewhere(x *graph.Graph) (all []*Decision) {
 	for where, t := range x.Elsewhere() {
 		typ := dtype.DType(t.GetDataType())
@@ -132,8 +132,8 @@ func elsewhere(x *graph.Graph) (all []*Decision) {
 	return all
 }
 
-// settleStyle finds the form of the weight in a style. forceDQ may give a reason not to
-// use ONNX Runtime's own operators.
+// settleStyle chooses the style of the weight and, for nbits, its form. forceDQ is a reason
+// against nbits, or "".
 func (d *Decision) settleStyle(x *graph.Graph, style spec.Style, forceDQ string) {
 	c := &d.Choice
 	c.Style = spec.DQ
@@ -163,7 +163,7 @@ func (d *Decision) settleStyle(x *graph.Graph, style spec.Style, forceDQ string)
 	}
 }
 
-// remark adds to the note.
+// remark adds a text to the note.
 func (d *Decision) remark(text string) {
 	if d.Note != "" {
 		d.Note += "; "
@@ -171,8 +171,7 @@ func (d *Decision) remark(text string) {
 	d.Note += text
 }
 
-// selectBy fills in the choice if the options select the tensor, or else the reason why
-// they do not.
+// selectBy sets the choice if the options select the tensor, or else the reason why not.
 func (d *Decision) selectBy(opts Options) error {
 	n, _ := dtype.Elements(d.Shape)
 	o, reason := d.readers(opts.Ops)
@@ -194,8 +193,8 @@ func (d *Decision) selectBy(opts Options) error {
 	return nil
 }
 
-// readers finds how the first selected operator sums over the tensor that takes it as its
-// weight, or says why there is none.
+// readers returns how the first selected operator that takes the tensor as its weight sums
+// over it, or the reason why there is none.
 func (d *Decision) readers(ops []string) (o reach.Operand, reason string) {
 	var unselected, other, done []string
 	for _, l := range d.Reach.Leaves {
@@ -232,7 +231,7 @@ func (d *Decision) readers(ops []string) (o reach.Operand, reason string) {
 	return o, "nothing reads it"
 }
 
-// obstacle says why a selected tensor cannot be quantized, if so.
+// obstacle returns why a selected tensor cannot be quantized, or "".
 func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]string) string {
 	var other []string
 	for _, l := range d.Reach.Leaves {
@@ -258,7 +257,7 @@ func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]
 	return keepFloat[v]
 }
 
-// matches reports whether one of the patterns means the tensor or a node that reads it.
+// matches reports whether a pattern matches the name of the tensor or of a node that reads it.
 func (d *Decision) matches(patterns []string) bool {
 	for _, p := range patterns {
 		if rules.MatchName(p, d.Value.Name) || d.Value.Path != d.Value.Name && rules.MatchName(p, d.Value.Path) {
@@ -273,19 +272,19 @@ func (d *Decision) matches(patterns []string) bool {
 	return false
 }
 
-// choose settles format, block and axis from the options and the overrides.
+// choose sets format, block and axis from the options and the tensor's override.
 func (d *Decision) choose(opts Options) error {
 	c := &d.Choice
 	c.Target, c.Rule, c.Range, c.Block, c.ZeroPoint = opts.Target, opts.Rule, opts.Range, opts.Block, opts.ZeroPoint
 	bits, format := opts.Bits, opts.Format
 	if o, ok := d.Override(opts.Precision); ok {
 		if o.Format != nil || o.Bits != nil {
-			bits, format = 0, "" // one of them does away with the other
+			bits, format = 0, "" // the override replaces both
 		}
 		if o.Format != nil {
 			format = *o.Format
 			if format.Traits().Block != 0 {
-				c.Block = 0 // the option is for other formats
+				c.Block = 0 // the format has a block size of its own
 			}
 		}
 		spec.SetIf(&bits, o.Bits)
@@ -313,7 +312,7 @@ func (d *Decision) choose(opts Options) error {
 	return err
 }
 
-// Override finds what a precision_info says of the tensor.
+// Override returns the precision_info entry of the tensor.
 func (d *Decision) Override(p *rules.Precision) (spec.Override, bool) {
 	return p.For(d.Value.Path, d.Value.Name)
 }

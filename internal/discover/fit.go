@@ -2,58 +2,77 @@ package discover
 
 import (
 	"fmt"
+	"slices"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/reach"
 	"onnxquant/internal/target"
 	"onnxquant/onnxq/spec"
-	"slices"
 )
 
-// fit adapts what was chosen for a weight to its target, and notes what it
-// changes. It returns why the weight stays in float, if it does. A block that a
-// precision_info asks for is not replaced by another kind.
+// fit adapts the choice to its target and notes what it changes. It returns why the weight
+// stays in float, or "".
 func (d *Decision) fit(x *graph.Graph, opts Options) (obstacle string) {
-	c := &d.Choice
-	o, _ := d.Override(opts.Precision)
-	asked := o.Block != nil
-	r := c.Target
-	s, ok := r.Support(c.Format)
+	s, ok := d.Choice.Target.Support(d.Choice.Format)
 	if !ok {
-		return fmt.Sprintf("%s does not take %s", r.Label, c.Format)
+		return fmt.Sprintf("%s does not take %s", d.Choice.Target.Label, d.Choice.Format)
 	}
-	if asked && !s.Blocks.Possible(c.Block) {
+	if why := d.refused(x, s, opts); why != "" {
+		return why
+	}
+	return d.fitBlock(s)
+}
+
+// refused returns why the target cannot use the weight in its format, whatever the block
+// size, or with the block size that a precision_info asks for. It is "" if it can. The first
+// case that holds is the one that the user reads.
+func (d *Decision) refused(x *graph.Graph, s target.Support, opts Options) string {
+	c, r := &d.Choice, d.Choice.Target
+	o, _ := d.Override(opts.Precision)
+	last, k := c.Operand.View[len(c.Operand.View)-1], c.Operand.View[c.Operand.Axis]
+	other, hasOther := d.otherAxis()
+	switch {
+	case o.Block != nil && !s.Blocks.Possible(c.Block):
 		return fmt.Sprintf("%s takes %s in %s, not %s", r.Label, c.Format, s.Blocks, spec.BlockName(c.Block))
+	case s.Product && slices.ContainsFunc(d.Reach.Leaves, reach.Leaf.Convolves):
+		return fmt.Sprintf("%s does not take %s in convolutions", r.Label, c.Format)
+	case s.Even && last%2 != 0:
+		return fmt.Sprintf("%s takes %s only if the length of the last axis is even, not %d", r.Label, c.Format, last)
+	case r.Target == spec.Portable && d.DType == dtype.BFloat16 && d.onlyCast():
+		return "bfloat16 weight read only through Cast; choose --target"
+	case r.NoScan && x.Scanned(d.Value):
+		return fmt.Sprintf("%s refuses a Scan that reads a decoded weight from outside its body", r.Label)
+	case hasOther && r.OneAxis:
+		return fmt.Sprintf("%s computes wrongly if a reader sums over another axis than that of the blocks: %s", r.Label, other)
+	case s.EvenSum && k%2 != 0:
+		return fmt.Sprintf("%s computes %s wrongly if the length of the reduction axis is odd: %d", r.Label, c.Format, k)
 	}
-	if s.Product && slices.ContainsFunc(d.Reach.Leaves, reach.Leaf.Convolves) {
-		return fmt.Sprintf("%s takes no %s in convolutions", r.Label, c.Format)
-	}
-	if last := c.Operand.View[len(c.Operand.View)-1]; s.Even && last%2 != 0 {
-		return fmt.Sprintf("%s takes %s only where the last axis is even, not %d", r.Label, c.Format, last)
-	}
-	if r.Target == spec.Portable && d.DType == dtype.BFloat16 && !slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return !l.Cast }) {
-		return "it is only cast, and what casts bfloat16 need not decode to it: name a target"
-	}
-	if r.NoScan && x.Scanned(d.Value) {
-		return fmt.Sprintf("%s refuses a Scan that reads what is decoded outside of it", r.Label)
-	}
-	if u, ok := d.otherAxis(); ok && r.OneAxis {
-		return fmt.Sprintf("%s goes wrong where a reader sums over another axis: %s", r.Label, u)
-	}
-	k := c.Operand.View[c.Operand.Axis]
-	if s.EvenSum && k%2 != 0 {
-		return fmt.Sprintf("%s computes %s wrongly where the axis summed over is odd, as %d is", r.Label, c.Format, k)
-	}
+	return ""
+}
+
+// onlyCast reports whether all readers get the tensor through a Cast. A runtime that can Cast
+// from bfloat16 may still have no DequantizeLinear that returns it.
+func (d *Decision) onlyCast() bool {
+	return !slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return !l.Cast })
+}
+
+// fitBlock changes the block size to the nearest one that the target takes. It returns why
+// there is none, or "".
+func (d *Decision) fitBlock(s target.Support) (obstacle string) {
+	c, r := &d.Choice, d.Choice.Target
 	if len(c.Operand.View) == 1 && !r.Vectors && c.Block != spec.PerChannel && !r.Tables(c.Format) {
+		why := fmt.Sprintf("%s takes no blocks in a weight with one axis", r.Label)
 		if !s.Blocks.PerChannel {
-			return fmt.Sprintf("%s cuts no weight of one axis into blocks", r.Label)
+			return why
 		}
-		d.remark(fmt.Sprintf("one scale, not block %d: %s cuts no weight of one axis into blocks", c.Block, r.Label))
+		d.remark(fmt.Sprintf("one scale, not block %d: %s", c.Block, why))
 		c.Block = spec.PerChannel
 	}
+	k := c.Operand.View[c.Operand.Axis]
 	block, ok := s.Blocks.Nearest(c.Block, k)
 	if !ok {
-		return fmt.Sprintf("%s takes %s in %s, and none divides %d", r.Label, c.Format, s.Blocks, k)
+		return fmt.Sprintf("%s takes %s in %s, and no such block divides %d", r.Label, c.Format, s.Blocks, k)
 	}
 	if block != c.Block {
 		d.remark(fmt.Sprintf("%s, not block %d: %s takes %s", spec.BlockName(block), c.Block, r.Label, s.Blocks))
@@ -62,9 +81,9 @@ func (d *Decision) fit(x *graph.Graph, opts Options) (obstacle string) {
 	return ""
 }
 
-// unfused says why ONNX Runtime would decode an integer weight behind a
-// DequantizeLinear at every run, or wrongly. It is "" where it fuses that with the
-// weight's reader, and for other targets.
+// unfused returns why ONNX Runtime would not fuse the DequantizeLinear of an integer weight
+// with its reader, and so decode it at every run, or would compute wrongly. It is "" if it
+// fuses them, and for other targets.
 func (d *Decision) unfused(x *graph.Graph) string {
 	c := &d.Choice
 	if !c.Target.NBits || !c.Format.Scaled() {
@@ -80,7 +99,7 @@ func (d *Decision) unfused(x *graph.Graph) string {
 	case len(d.Value.Uses) > 1:
 		why = "it has several readers"
 	case reader.Node != d.Reach.Leaves[0].Node:
-		why = op + " lies between"
+		why = op + " lies between the weight and its reader"
 	case x.Home[reader.Node].Values[d.Value.Name] != d.Value:
 		why = "it is read in a subgraph"
 	case op != "MatMul" && op != "Gemm" || reader.Input != 1:
@@ -88,19 +107,18 @@ func (d *Decision) unfused(x *graph.Graph) string {
 	case len(d.Shape) != 2:
 		why = fmt.Sprintf("it has %d axes", len(d.Shape))
 	case c.Operand.Axis != 0:
-		why = fmt.Sprintf("its scales lie along axis 1 of %s", reader)
+		why = fmt.Sprintf("its scales are along axis 1 of %s", reader)
 	case c.Format.Bits() == 2 && columns%4 != 0:
-		return fmt.Sprintf("ONNX Runtime computes it wrongly behind DequantizeLinear: %d columns are no multiple of 4", columns)
+		return fmt.Sprintf("ONNX Runtime computes it wrongly behind DequantizeLinear: 2 bits, and its %d columns are not a multiple of 4", columns)
 	case c.Block != spec.PerChannel && !slices.Contains(target.FusedBlocks, c.Block):
-		why = fmt.Sprintf("its blocks are of %d", c.Block)
+		why = fmt.Sprintf("its block size is %d", c.Block)
 	default:
 		return ""
 	}
 	return "ONNX Runtime does not fuse its DequantizeLinear: " + why
 }
 
-// otherAxis finds a reader that does not sum over the axis along which blocks
-// run.
+// otherAxis finds a reader that sums over another axis than that of the blocks.
 func (d *Decision) otherAxis() (reader graph.Use, ok bool) {
 	for _, l := range d.Reach.Leaves {
 		o, weight, why := l.Operand(d.Shape)

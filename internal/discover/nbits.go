@@ -11,9 +11,9 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// NBits is the form in which operators of ONNX Runtime read codes themselves.
+// NBits is the form of a weight whose codes ONNX Runtime's own operators read.
 //
-// MatMulNBits multiplies by the transpose of a matrix of N rows of K elements.
+// MatMulNBits multiplies by the transpose of a matrix [N, K].
 // Its codes are uint8 [N, blocks, block·bits/8]: a row is cut into blocks, the
 // last one padded with zeros, and packed with the first code in the lowest bits.
 // Scales are [N, blocks], of the type of the other factor; zero points are
@@ -23,29 +23,29 @@ import (
 // GatherBlockQuantized reads rows of the same codes, scales and zero points, but
 // without padding of the last block: uint8 [N, K·bits/8].
 //
-// Both are described with ONNX Runtime's contrib operators.
+// Both are specified in docs/ContribOperators.md of ONNX Runtime.
 type NBits struct {
-	Product bool  // some MatMul or Gemm becomes a MatMulNBits
-	Gather  bool  // some Gather becomes a GatherBlockQuantized
+	Product bool  // a MatMul or Gemm becomes a MatMulNBits
+	Gather  bool  // a Gather becomes a GatherBlockQuantized
 	Block   int64 // their block_size
 }
 
-// Limits of block sizes. Both operators want powers of two.
+// Limits of block_size, which must be a power of two in both operators.
 const (
 	leastNBitsBlock    = 16
 	GreatestNBitsBlock = 256 // of MatMulNBits
 )
 
-// FindNBits finds the form in which the operators behind leaves read a weight of that
-// type and shape, quantized as chosen, or says why there is none.
+// FindNBits returns the form in which the operators of leaves can read the codes of a
+// weight, quantized as chosen, or why they cannot.
 func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r reach.Reach, c Choice) (f NBits, why string) {
 	switch {
 	case !c.Format.Scaled():
-		return f, fmt.Sprintf("they have no %s", c.Format)
+		return f, fmt.Sprintf("they do not support %s", c.Format)
 	case typ != dtype.Float32 && typ != dtype.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", typ)
 	case v.Body != nil:
-		return f, "inside of a function"
+		return f, "the weight is in a function"
 	}
 	k := c.Operand.View[c.Operand.Axis]
 	for _, l := range r.Leaves {
@@ -71,52 +71,52 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 	per := int64(8 / c.Format.Bits())
 	switch {
 	case f.Block < leastNBitsBlock || f.Block&(f.Block-1) != 0:
-		return f, fmt.Sprintf("they take blocks of powers of two from %d on", leastNBitsBlock)
+		return f, fmt.Sprintf("they take block sizes that are powers of two, at least %d", leastNBitsBlock)
 	case f.Product && f.Block > GreatestNBitsBlock:
-		return f, fmt.Sprintf("MatMulNBits takes blocks up to %d", GreatestNBitsBlock)
+		return f, fmt.Sprintf("MatMulNBits takes block sizes up to %d", GreatestNBitsBlock)
 	case f.Gather && c.Operand.Axis != len(shape)-1:
 		return f, "GatherBlockQuantized takes blocks along the last axis"
 	case f.Gather && k%per != 0:
-		return f, fmt.Sprintf("GatherBlockQuantized takes rows of whole bytes, not of %d codes", k)
+		return f, fmt.Sprintf("GatherBlockQuantized takes only rows that fill whole bytes, and %d codes do not", k)
 	case f.Gather && f.Product && k%f.Block != 0:
-		return f, fmt.Sprintf("rows of %d are no multiple of the block, so MatMulNBits pads them and GatherBlockQuantized does not", k)
+		return f, fmt.Sprintf("the block size does not divide the row length %d, so MatMulNBits would pad rows and GatherBlockQuantized would not", k)
 	}
 	return f, ""
 }
 
-// nbits tells why the operator cannot read codes whose blocks run along an axis
-// of a tensor of that shape.
+// nbitsObstacle returns why the operator of a leaf cannot read codes whose blocks run along
+// the given axis of a tensor of the given shape, or "".
 func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Graph) (why string) {
 	o, ok, lost := l.Operand(shape)
 	op := l.Node.GetOpType()
 	switch {
 	case !ok || op != "MatMul" && op != "Gemm" && op != "Gather":
-		return fmt.Sprintf("%s has no such form", op)
+		return fmt.Sprintf("they do not replace %s", op)
 	case !graph.HasInput(l.Node, 0) || !graph.HasInput(l.Node, 1):
-		return fmt.Sprintf("%s has an input too few", graph.Describe(l.Node))
+		return fmt.Sprintf("%s lacks an input", graph.Describe(l.Node))
 	case l.Cast:
-		return "a Cast lies between"
+		return "a Cast lies between the weight and its reader"
 	case l.Call:
-		return "it goes through a function"
+		return "it is passed to or from a function"
 	case lost != "":
 		return lost
 	case o.Axis != along.Axis || !slices.Equal(o.View, along.View):
 		return fmt.Sprintf("%s sums over another axis", l)
 	case op == "Gather" && (!l.Layout.Is(shape) || graph.IntAttribute(l.Node, "axis") != 0):
-		return "GatherBlockQuantized takes from the first axis"
+		return "GatherBlockQuantized gathers along the first axis only"
 	case op == "Gather":
 		return ""
 	case l.Input != 1 || len(l.Layout.Axes) != 2 || !l.Layout.Straight():
-		return "MatMulNBits takes a matrix on the right"
+		return "MatMulNBits takes a matrix as the second factor only"
 	case op == "Gemm" && x.Opset < 7:
-		return "Gemm is that of an opset below 7"
+		return "Gemm before opset 7 broadcasts differently"
 	case op == "Gemm" && (graph.IntAttribute(l.Node, "transA") != 0 || graph.FloatAttributeOr(l.Node, "alpha", 1) != 1 || graph.HasInput(l.Node, 2) && graph.FloatAttributeOr(l.Node, "beta", 1) != 1):
-		return "Gemm transposes or scales"
+		return "Gemm has transA, alpha or beta"
 	}
 	return ""
 }
 
-// String names the operators, for the plan.
+// String names the operators.
 func (f NBits) String() string {
 	switch {
 	case f.Product && f.Gather:

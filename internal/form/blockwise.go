@@ -10,24 +10,24 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// The blockwise formats are the encodings of package ggml that have a form of codes and
-// scales. A block is made as a whole, along the reduction axis, and taken apart into
-// tensors. With p elements to a part and b to a block:
+// The blockwise formats are the encodings of package ggml that can be expressed as codes and
+// scales. Blocks run along the reduction axis, are encoded as a whole and then split into
+// tensors. With k elements along the axis, b in a block and p in a part of it:
 //
-//	codes        [k], INT or UINT of 2, 4 or 8 bits, the least that they fit in
+//	codes        [k], INT or UINT of 2, 4 or 8 bits, the fewest that they fit in
 //	scale, min   [k/b] FLOAT16
 //	part_scale   [k/p] INT8 or UINT8, in nested forms
 //	part_min     [k/p] UINT8
 //
-// A last block that is short is filled up with zeros, which are not stored.
+// A short last block is padded with zeros, which are not stored.
 
-// blockwise adds what decodes blocks of a form:
+// blockwise adds the tensors and nodes that decode blocks:
 //
 //	scale ── Cast ── DequantizeLinear(part_scale) ──┐
 //	                        codes ── DequantizeLinear ── Sub ── w
 //	min ── Cast ── DequantizeLinear(part_min) ── Gather ──┘
 //
-// but for the parts if it is not nested, and for the min if it has none.
+// without part_scale and part_min if the form is not nested, and without min if it has none.
 func (b *building) blockwise() {
 	w := b.w
 	f := w.encoding.Form
@@ -58,26 +58,26 @@ func (b *building) blockwise() {
 	}
 	value := b.Value(w.Name, "DequantizeLinear", inputs, w.sharing(parts, part)...)
 	least := ofParts(b.detail("_min", dtype.Float16, block), "_part_min", dtype.Uint8)
-	if parts > 1 { // a single one is spread by Sub itself
+	if parts > 1 { // Sub broadcasts a single one
 		least = b.Value(least, "Gather", []string{least, b.blockIndex(w.K, part)}, IntAttr("axis", int64(w.axis())))
 	}
 	b.result(dtype.Float32, "Sub", []string{value, least})
 }
 
-// detail adds a tensor with an element for each part elements of the weight.
+// detail adds a tensor with one element for part elements of the weight.
 func (b *building) detail(name string, typ dtype.DType, part int64) *onnxpb.TensorProto {
 	t := b.Tensor(b.w.Name+name, typ, b.w.along(shapes.DivideUp(b.w.K, part)))
 	b.tensors.Details = append(b.tensors.Details, t)
 	return t
 }
 
-// detail is a tensor beside codes and scales, as package quantize calls it.
+// detail is a tensor besides codes and scales, in the terms of package quantize.
 type detail struct {
 	kind quantize.DetailKind
 	part int64
 }
 
-// details lists what blockwise adds by detail, in that order.
+// details lists the tensors that blockwise adds by detail, in the same order.
 func (w *Weight) details() (list []detail) {
 	if w.encoding == nil || w.Choice.Style == spec.NBits || w.encoding.Form.Values != nil {
 		return nil
@@ -96,7 +96,8 @@ func (w *Weight) details() (list []detail) {
 	return list
 }
 
-// sharing says in attributes that n scales each belong to a block of that many elements.
+// sharing returns the attributes of a DequantizeLinear with n scales for blocks of block
+// elements.
 func (w *Weight) sharing(n, block int64) []*onnxpb.AttributeProto {
 	if len(w.view()) == 1 && n == 1 {
 		return nil
@@ -104,8 +105,7 @@ func (w *Weight) sharing(n, block int64) []*onnxpb.AttributeProto {
 	return []*onnxpb.AttributeProto{IntAttr("axis", int64(w.axis())), IntAttr("block_size", block)}
 }
 
-// blockIndex returns the name of a constant that holds the number of each element's
-// block.
+// blockIndex returns the name of a constant with the block number of each element.
 func (b *Builder) blockIndex(k, block int64) string {
 	var raw []byte
 	for i := range k {

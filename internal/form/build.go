@@ -9,16 +9,16 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// building adds what decodes one weight, and notes the tensors.
+// building adds the tensors and nodes of one weight to a Builder.
 type building struct {
 	*Builder
 	w       *Weight
-	output  string // of the last node
+	output  string // name of the decoded weight
 	tensors Tensors
 }
 
-// Build adds the tensors of the weight in codes and the nodes that decode it. The result
-// has the name of the weight.
+// Build adds the tensors of the quantized weight and the nodes that decode it. The decoded
+// weight keeps its name.
 func (w *Weight) Build(b *Builder) Tensors {
 	d := &building{Builder: b, w: w, output: w.Name}
 	switch {
@@ -30,16 +30,16 @@ func (w *Weight) Build(b *Builder) Tensors {
 	return d.tensors
 }
 
-// BuildFake adds a QuantizeLinear behind the weight, which stays, and a DequantizeLinear
-// behind that, whose output gets a name of its own.
+// BuildFake adds a QuantizeLinear of the float weight, which stays, and a DequantizeLinear
+// with the given output.
 func (w *Weight) BuildFake(b *Builder, output string) Tensors {
 	d := &building{Builder: b, w: w, output: output}
 	d.fake()
 	return d.tensors
 }
 
-// plain adds codes, scales and zero points with a DequantizeLinear, or with a Gather where
-// codes are positions in a table.
+// plain adds codes, scales and zero points with a DequantizeLinear, or with a Gather for
+// formats that look up codes in a table.
 func (b *building) plain() {
 	w := b.w
 	b.tensors.Codes = b.Tensor(w.Name+w.Choice.Format.Traits().Suffix, w.codeType(), w.codeShape())
@@ -74,14 +74,14 @@ func (b *building) fake() {
 	b.result(w.DType, "DequantizeLinear", append([]string{codes}, inputs[1:]...), w.blocking()...)
 }
 
-// scale adds what makes the stored scales ready for use.
+// scale adds the nodes that decode the scales, if they need any. It returns their name.
 func (b *building) scale() (name string, typ dtype.DType) {
 	w := b.w
 	stored := b.tensors.Scales.GetName()
 	switch t := w.scaleType(); {
-	case t == dtype.Float8E4M3FN: // scaled themselves
+	case t == dtype.Float8E4M3FN: // with a scale of their own
 		b.tensors.TensorScale = b.Tensor(w.Name+"_scale_2", dtype.Float32, nil)
-		if w.tabled() { // runtimes compute constants once, but not all do so with DequantizeLinear
+		if w.tabled() { // all runtimes fold Mul of constants, but not all fold DequantizeLinear
 			plain := b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32)))
 			return b.Value(stored, "Mul", []string{plain, b.tensors.TensorScale.GetName()}), dtype.Float32
 		}
@@ -93,7 +93,7 @@ func (b *building) scale() (name string, typ dtype.DType) {
 	}
 }
 
-// dequantize adds a DequantizeLinear.
+// dequantize adds a DequantizeLinear with the given scales.
 func (b *building) dequantize(scale string, scaleType dtype.DType) {
 	w := b.w
 	inputs := []string{b.tensors.Codes.GetName(), scale}
@@ -109,7 +109,7 @@ func (b *building) dequantize(scale string, scaleType dtype.DType) {
 	b.result(made, "DequantizeLinear", inputs, attrs...)
 }
 
-// blocking says in attributes which elements share a scale.
+// blocking returns the attributes that say which elements share a scale.
 func (w *Weight) blocking() []*onnxpb.AttributeProto {
 	switch {
 	case !w.PerAxis:
@@ -120,8 +120,8 @@ func (w *Weight) blocking() []*onnxpb.AttributeProto {
 	return nil
 }
 
-// lookup adds two lookups, of each element's value in a table and of its
-// block's scale, and their product:
+// lookup adds two lookups, of each code's value and of each element's scale, and their
+// product:
 //
 //	codes ── Cast ── Gather(values) ──┐
 //	scale ── Gather(blocks, axis) ── Mul ── w
@@ -137,19 +137,19 @@ func (b *building) lookup(scale string, scaleType dtype.DType) {
 	table := b.Constant(string(w.Choice.Format)+"_values", dtype.Float32, []int64{int64(len(w.table()))}, values)
 	codes := b.Value(b.tensors.Codes.GetName(), "Cast", []string{b.tensors.Codes.GetName()}, IntAttr("to", int64(dtype.Int32)))
 	value := b.Value(b.tensors.Codes.GetName(), "Gather", []string{table, codes})
-	if w.Blocks > 1 { // a single one is spread by Mul itself
+	if w.Blocks > 1 { // Mul broadcasts a single one
 		scale = b.Value(scale, "Gather", []string{scale, b.blockIndex(w.K, w.Block)}, IntAttr("axis", int64(w.axis())))
 	}
 	b.result(dtype.Float32, "Mul", []string{value, scale})
 }
 
-// result adds the node that makes the weight, and behind it a Cast and a Reshape
-// where what it makes is of another type or shape.
+// result adds the last node, whose output has type made, and behind it a Cast and a Reshape
+// if the weight has another type or shape.
 func (b *building) result(made dtype.DType, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	w := b.w
 	type step struct {
 		op     string
-		inputs []string // behind the value of the step before
+		inputs []string // after the output of the previous step
 		attrs  []*onnxpb.AttributeProto
 	}
 	steps := []step{{op, inputs, attrs}}

@@ -15,7 +15,7 @@ type Builder struct {
 	Nodes   []*onnxpb.NodeProto
 
 	names     *graph.Names
-	constants map[string]string // names of constants by what they hold
+	constants map[string]string // type, shape and content → name
 }
 
 // NewBuilder returns a Builder that takes new names from names.
@@ -34,8 +34,7 @@ func (b *Builder) Tensor(name string, typ dtype.DType, shape []int64) *onnxpb.Te
 	return t
 }
 
-// Constant returns the name of a small initializer, adding it if there is none
-// like it yet.
+// Constant returns the name of a small initializer. Equal ones are added once.
 func (b *Builder) Constant(name string, typ dtype.DType, shape []int64, raw []byte) string {
 	key := fmt.Sprint(typ, shape) + string(raw)
 	if have, ok := b.constants[key]; ok {
@@ -83,7 +82,7 @@ func (b *Builder) Value(prefix, op string, inputs []string, attrs ...*onnxpb.Att
 	return output
 }
 
-// ConstantNodes makes nodes of the tensors: a function has no initializers.
+// ConstantNodes returns the tensors as Constant nodes: a function has no initializers.
 func (b *Builder) ConstantNodes() (nodes []*onnxpb.NodeProto) {
 	for _, t := range b.Tensors {
 		n := &onnxpb.NodeProto{OpType: new("Constant"), Output: []string{t.GetName()}, Attribute: []*onnxpb.AttributeProto{

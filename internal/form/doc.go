@@ -1,8 +1,8 @@
-// Package form knows what decodes a weight where the model runs: the tensors of codes and
-// scales and their shapes, and the nodes that make the weight out of them.
+// Package form knows the form of a quantized weight in the model: the tensors of codes and
+// scales, and the nodes that decode them when the model runs.
 //
-// A [Weight] follows from a name, a type, a shape and a [discover.Choice]. It is finished
-// when [New] returns it, and [Weight.Quantize] says the same to package quantize, in
-// numbers alone. [Weight.Build] adds tensors and nodes to a [Builder], [Operators] changes
-// the operators that read codes themselves.
+// [New] gets a name, a type, a shape and a [discover.Choice] and returns a [Weight], which
+// is immutable. [Weight.Quantize] describes it for package quantize, without protobuf.
+// [Weight.Build] adds tensors and nodes to a [Builder], which the caller owns. [Operators]
+// changes a [graph.Copy], where operators of ONNX Runtime read codes themselves.
 package form

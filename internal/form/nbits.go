@@ -5,7 +5,7 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// buildNBits adds the tensors that the operators read.
+// buildNBits adds the tensors that MatMulNBits and GatherBlockQuantized read.
 func (w *Weight) buildNBits(b *Builder) (t Tensors) {
 	f, rows, size := w.Choice.NBits, w.Outer*w.Inner, int64(w.Choice.Format.Bits())
 	codes, blocks := []int64{rows, w.Blocks, f.Block * size / 8}, []int64{rows, w.Blocks}
@@ -22,10 +22,10 @@ func (w *Weight) buildNBits(b *Builder) (t Tensors) {
 	return t
 }
 
-// Suffix is what the name of integer codes ends with.
+// Suffix is the end of the name of a tensor of integer codes.
 func Suffix(t dtype.DType) string { return IntegerFormats[t].Traits().Suffix }
 
-// IntegerFormats gives the format of integer codes.
+// IntegerFormats maps the type of integer codes to their format.
 var IntegerFormats = map[dtype.DType]spec.Format{
 	dtype.Int2: spec.Int2, dtype.Uint2: spec.Uint2, dtype.Int4: spec.Int4, dtype.Uint4: spec.Uint4, dtype.Int8: spec.Int8, dtype.Uint8: spec.Uint8,
 }

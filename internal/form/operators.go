@@ -7,20 +7,20 @@ import (
 	"slices"
 )
 
-// Operators changes the operators that read weights, in the copy of a model.
+// Operators changes the operators that read weights, in a copy of a model.
 type Operators struct {
 	copy    *graph.Copy
-	contrib bool // some operators are ONNX Runtime's own now
+	contrib bool // an operator of ONNX Runtime was added
 }
 
 // OperatorsOf returns the operators of a copy.
 func OperatorsOf(c *graph.Copy) *Operators { return &Operators{copy: c} }
 
-// ReadCodes makes the operators that read a weight read its codes themselves. What they
-// read is added to b.
+// ReadCodes replaces the operators of leaves by operators that read the codes of a weight.
+// It adds the tensors to b.
 func (c *Operators) ReadCodes(w *Weight, r reach.Reach, b *Builder) Tensors {
 	t := w.buildNBits(b)
-	rows := t.Codes.GetName() // of codes, for Gather
+	rows := t.Codes.GetName() // the codes as rows, for Gather
 	if w.Choice.NBits.Product && w.Choice.NBits.Gather {
 		shape := b.Shape(w.Name, []int64{w.Outer * w.Inner, w.K * int64(w.Choice.Format.Bits()) / 8})
 		rows = b.Value(rows, "Reshape", []string{rows, shape})
@@ -54,8 +54,8 @@ func (c *Operators) gather(w *Weight, t Tensors, n *onnxpb.NodeProto, codes stri
 		IntAttr("block_size", w.Choice.NBits.Block), IntAttr("bits", int64(w.Choice.Format.Bits())))
 }
 
-// product turns a MatMul or Gemm into a MatMulNBits, which also adds a bias for
-// each column. What else a Gemm adds, an Add does.
+// product turns a MatMul or Gemm into a MatMulNBits, which can add a bias per column. Any
+// other C of a Gemm is added by an Add.
 func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builder) {
 	inputs := []string{n.Input[0], t.Codes.GetName(), t.Scales.GetName(), "", "", ""}
 	if t.Zeros != nil {
@@ -85,7 +85,7 @@ func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builde
 		IntAttr("bits", int64(w.Choice.Format.Bits())), IntAttr("block_size", w.Choice.NBits.Block))
 }
 
-// become makes the copy of a node another operator.
+// become turns the copy of a node into another operator.
 func (c *Operators) become(n *onnxpb.NodeProto, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	c.contrib = true
 	made := c.copy.Node(n)
@@ -93,15 +93,15 @@ func (c *Operators) become(n *onnxpb.NodeProto, op string, inputs []string, attr
 	made.Input, made.Attribute = inputs, attrs
 }
 
-// isBias tells whether a constant is read that has an element for each column
-// and the weight's type.
+// isBias reports whether an input is a constant vector with one element per column, of the
+// weight's type.
 func isBias(x *graph.Graph, n *onnxpb.NodeProto, input int, columns int64, w *Weight) bool {
 	v := x.Source(n, input)
 	return v != nil && v.Tensor != nil && len(v.Tensor.GetDims()) == 1 && v.Tensor.GetDims()[0] == columns && v.Tensor.GetDataType() == int32(w.DType)
 }
 
-// biasBehind finds an Add, in the same graph, that alone reads a product and adds
-// a bias to it.
+// biasBehind finds an Add in the same graph that is the only reader of a product and adds a
+// bias to it.
 func biasBehind(x *graph.Graph, n *onnxpb.NodeProto, columns int64, w *Weight) (add *onnxpb.NodeProto, bias string) {
 	v := x.Made(n)
 	if v == nil || v.Output || len(v.Uses) != 1 {
@@ -115,15 +115,15 @@ func biasBehind(x *graph.Graph, n *onnxpb.NodeProto, columns int64, w *Weight) (
 	return u.Node, u.Node.Input[other]
 }
 
-// ReadInstead makes all that read a value read another.
+// ReadInstead makes all readers of a value read another one.
 func (c *Operators) ReadInstead(v *graph.Value, name string) {
 	for _, u := range v.Uses {
 		c.copy.Node(u.Node).Input[u.Input] = name
 	}
 }
 
-// Finish tidies up the graphs, imports the domain of the new operators, and
-// raises the IR version to one whose initializers need not be inputs.
+// Finish removes dropped nodes and imports the domain of new operators. With those it also
+// raises the IR version to 4, where initializers need not be inputs.
 func (c *Operators) Finish() {
 	m := c.copy.Proto
 	c.copy.Tidy()

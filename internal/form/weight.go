@@ -17,25 +17,26 @@ import (
 	"slices"
 )
 
-// Weight is a weight in codes. It is seen as [Outer, K, Inner]: blocks run along K.
+// Weight is the form of a quantized weight. It is seen as [Outer, K, Inner]: blocks run
+// along K.
 type Weight struct {
-	Name   string // of the decoded value
+	Name   string // name of the decoded value
 	DType  dtype.DType
 	Shape  []int64
 	Choice discover.Choice
 
 	Outer, K, Inner int64
-	Block, Blocks   int64 // elements of a block, K if there is one for the whole axis; blocks along K
-	PerAxis         bool  // one scale per channel: a vector, without block_size
+	Block, Blocks   int64 // elements per block (K: one block for the axis); number of blocks along K
+	PerAxis         bool  // one scale per channel: a vector, no block_size
 
-	codec    quantize.Codec // nil in the blockwise formats
-	encoding *ggml.Encoding // of the blockwise formats, else nil
+	codec    quantize.Codec // nil for the blockwise formats
+	encoding *ggml.Encoding // for the blockwise formats, else nil
 }
 
-// Tensors are those that a weight becomes.
+// Tensors are the tensors of a quantized weight.
 type Tensors = quantize.Parts[*onnxpb.TensorProto]
 
-// New returns the form of a weight of that type and shape, quantized as chosen.
+// New returns the form of a weight of the given type and shape, quantized as chosen.
 func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weight, error) {
 	view, axis := c.Operand.View, c.Operand.Axis
 	w := &Weight{
@@ -57,8 +58,8 @@ func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weigh
 	return w, w.codec.Validate()
 }
 
-// Quantize says how to quantize the weight, whose elements src holds. importance may be
-// nil.
+// Quantize describes the weight for package quantize: how to quantize the elements in src,
+// and where codes and scales go. importance may be nil.
 func (w *Weight) Quantize(name string, src quantize.Source, importance []float32) *quantize.Weight {
 	q := &quantize.Weight{
 		Name: name, Source: src, DType: w.DType, Outer: w.Outer, K: w.K, Inner: w.Inner, Block: w.Block,
@@ -73,7 +74,7 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 	return q
 }
 
-// Placements say where codes, scales and zero points lie in their tensors.
+// Placements returns the order of codes, scales and zero points in their tensors.
 func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
 	codes, scales = packing.InOrder(w.Outer, w.K, w.Inner), packing.InOrder(w.Outer, w.Blocks, w.Inner)
 	zeros = scales
@@ -93,17 +94,17 @@ func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
 // Elements is the number of elements.
 func (w *Weight) Elements() int64 { return w.Outer * w.K * w.Inner }
 
-// Encoded reports whether the format is blockwise, one of package ggml.
+// Encoded reports whether the format is blockwise, that is an encoding of package ggml.
 func (w *Weight) Encoded() bool { return w.encoding != nil }
 
-// view is the shape in which the codes are stored, where axes may count as one.
+// view is the weight's shape, possibly with axes merged, that the axis refers to.
 func (w *Weight) view() []int64 { return w.Choice.Operand.View }
 
-// axis is that along which blocks run.
+// axis is the axis of view along which blocks run.
 func (w *Weight) axis() int { return w.Choice.Operand.Axis }
 
-// along is the shape of the codes with n elements along the blocks' axis, that of a scalar
-// if that is all of it.
+// along is the view with n elements along the axis of the blocks. A single element is a
+// scalar.
 func (w *Weight) along(n int64) []int64 {
 	if len(w.view()) == 1 && n == 1 {
 		return nil // ONNX Runtime takes a single scale for that of the tensor
@@ -123,8 +124,8 @@ func (w *Weight) scaleShape() []int64 {
 	return shape
 }
 
-// codeShape is the shape of the tensor of codes. Where axes count as one it is not the
-// weight's, unless there is one scale for each index of the first axis.
+// codeShape is the shape of the tensor of codes. With merged axes it is the view, unless
+// there is one scale for each index of the first axis.
 func (w *Weight) codeShape() []int64 {
 	if w.PerAxis && w.axis() == 1 && w.view()[0] == w.Shape[0] {
 		return w.Shape
@@ -140,8 +141,8 @@ func (w *Weight) codeType() dtype.DType {
 	return w.Choice.Format.Traits().Codes
 }
 
-// plainType is the type of scales that have no type of their own: that of the weight.
-// ONNX has no float64 scales; there, the decoded weight is float32 and a Cast follows.
+// plainType is the type of scales in formats that prescribe none: that of the weight. ONNX
+// has no float64 scales: a float64 weight is decoded to float32, and a Cast follows.
 func (w *Weight) plainType() dtype.DType {
 	if w.DType == dtype.Float64 {
 		return dtype.Float32
@@ -149,7 +150,7 @@ func (w *Weight) plainType() dtype.DType {
 	return w.DType
 }
 
-// scaleType is the type of the scales as they are stored.
+// scaleType is the type of the stored scales.
 func (w *Weight) scaleType() dtype.DType {
 	switch w.Choice.Format.Traits().Family {
 	case spec.TwoLevel:
@@ -164,11 +165,11 @@ func (w *Weight) scaleType() dtype.DType {
 	return w.plainType()
 }
 
-// tabled reports whether codes are looked up in a table, because the target has no type
-// for them. QLoRA's formats are in no standard.
+// tabled reports whether codes are looked up in a table of values, because ONNX or the
+// target has no type for them.
 func (w *Weight) tabled() bool { return w.Choice.Target.Tables(w.Choice.Format) }
 
-// TypeOpsets holds the opsets from which DequantizeLinear or Cast take a type.
+// TypeOpsets gives the first opset in which DequantizeLinear or Cast takes a type.
 var TypeOpsets = map[dtype.DType]int64{
 	dtype.Float16:      19,
 	dtype.BFloat16:     19,
@@ -182,11 +183,11 @@ var TypeOpsets = map[dtype.DType]int64{
 	dtype.Uint2:        25,
 }
 
-// Opset is the least one that has the types and attributes of the form.
+// Opset is the least opset that has the types and attributes of the form.
 func (w *Weight) Opset() int64 {
 	switch w.Choice.Style {
 	case spec.NBits:
-		return 0 // its operators are of another domain
+		return 0 // its operators are in another domain
 	case spec.QDQ:
 		return max(21, TypeOpsets[w.codeType()]) // output_dtype of QuantizeLinear
 	}
@@ -227,7 +228,7 @@ func (w *Weight) newCodec() quantize.Codec {
 	case spec.Lookup:
 		return qlora.Codec{Table: qloraTables[f], Type: values}
 	case spec.TwoLevel:
-		return nvfp4.Codec{TensorScale: 1, Type: values} // until that of the tensor is known
+		return nvfp4.Codec{TensorScale: 1, Type: values} // set when the tensor has been read
 	default:
 		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.Choice.ZeroPoint, Type: values}
 	}
@@ -235,7 +236,7 @@ func (w *Weight) newCodec() quantize.Codec {
 
 var qloraTables = map[spec.Format]qlora.Table{spec.NF4: qlora.NF4, spec.FP4: qlora.FP4}
 
-// hasZeroPoints reports whether each block has one.
+// hasZeroPoints reports whether each block has a zero point.
 func (w *Weight) hasZeroPoints() bool { return w.codec != nil && w.codec.HasZeroPoints() }
 
 // table lists the values of a four-bit format's codes.

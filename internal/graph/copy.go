@@ -9,21 +9,21 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Copy is a copy of a model's structure that is being changed. The original stays as it
-// is: what is known of it leads to the parts of the copy.
+// Copy is a copy of a model's structure, made to be changed. The original stays as it is,
+// and its nodes, tensors and graphs lead to those of the copy.
 type Copy struct {
 	Proto    *onnxpb.ModelProto
 	Original *Graph
-	Names    *Names // in use; new ones may be added
+	Names    *Names // of the model; may grow
 
-	nodes     map[*onnxpb.NodeProto]*onnxpb.NodeProto     // of the copy, by originals
-	originals map[*onnxpb.TensorProto]*onnxpb.TensorProto // by copies
-	values    map[*onnxpb.TensorProto]*Value              // of initializers and Constant nodes, by copies
-	numbers   map[*onnxpb.GraphProto]int                  // of graphs, by originals
+	nodes     map[*onnxpb.NodeProto]*onnxpb.NodeProto     // original → copy
+	originals map[*onnxpb.TensorProto]*onnxpb.TensorProto // copy → original
+	values    map[*onnxpb.TensorProto]*Value              // tensor of the copy → value of the original
+	numbers   map[*onnxpb.GraphProto]int                  // original → position in graphs
 	graphs    []*onnxpb.GraphProto                        // of the copy
 
-	dropped map[*onnxpb.NodeProto]bool                // nodes of the copy that are needed no more
-	behind  map[*onnxpb.NodeProto][]*onnxpb.NodeProto // new nodes that follow a node of the copy
+	dropped map[*onnxpb.NodeProto]bool                // nodes of the copy to remove
+	behind  map[*onnxpb.NodeProto][]*onnxpb.NodeProto // node of the copy → new nodes to insert after it
 }
 
 // Copy copies the structure of the model.
@@ -39,7 +39,7 @@ func (x *Graph) Copy() *Copy {
 		dropped:   map[*onnxpb.NodeProto]bool{},
 		behind:    map[*onnxpb.NodeProto][]*onnxpb.NodeProto{},
 	}
-	// A walk of the original and one of the copy meet the same parts in the same order.
+	// Original and copy are walked in the same order, so equal positions correspond.
 	var tensors []*onnxpb.TensorProto
 	for _, t := range modelfile.Tensors(c.Proto) {
 		tensors = append(tensors, t)
@@ -99,33 +99,33 @@ func spellImports(imports []*onnxpb.OperatorSetIdProto) []*onnxpb.OperatorSetIdP
 // Node returns the copy of a node.
 func (c *Copy) Node(n *onnxpb.NodeProto) *onnxpb.NodeProto { return c.nodes[n] }
 
-// Graphs lists the main graph of the copy and the graphs of its nodes.
+// Graphs lists the main graph of the copy and its subgraphs.
 func (c *Copy) Graphs() []*onnxpb.GraphProto { return c.graphs }
 
-// GraphNumber is the position in Graphs of the copy of a graph.
+// GraphNumber returns the position in Graphs of the copy of an original graph.
 func (c *Copy) GraphNumber(g *onnxpb.GraphProto) int { return c.numbers[g] }
 
 // OriginalTensor returns the tensor that t is a copy of, nil if t is new.
 func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.originals[t] }
 
-// Value returns the value of the original that t, a tensor of the copy, is the content
-// of. It is nil if t is in no initializer or Constant node.
+// Value returns the original's value whose content is a copy's tensor t. It is nil if t is
+// neither an initializer nor in a Constant node.
 func (c *Copy) Value(t *onnxpb.TensorProto) *Value { return c.values[t] }
 
-// Drop marks the copy of a node as not needed any more.
+// Drop marks the copy of an original node for removal by Tidy.
 func (c *Copy) Drop(n *onnxpb.NodeProto) { c.dropped[c.nodes[n]] = true }
 
-// Dropped reports whether a node of the copy is not needed any more.
+// Dropped reports whether a node of the copy is marked for removal.
 func (c *Copy) Dropped(n *onnxpb.NodeProto) bool { return c.dropped[n] }
 
-// AddBehind adds a new node behind a node of the copy.
+// AddBehind adds a new node after a node of the copy. Tidy inserts it.
 func (c *Copy) AddBehind(n, added *onnxpb.NodeProto) { c.behind[n] = append(c.behind[n], added) }
 
-// Behind lists the new nodes behind a node of the copy.
+// Behind lists the new nodes after a node of the copy.
 func (c *Copy) Behind(n *onnxpb.NodeProto) []*onnxpb.NodeProto { return c.behind[n] }
 
-// Tidy removes dropped nodes, with the types of values that are gone, and adds the nodes
-// behind others.
+// Tidy removes dropped nodes and the value_info of their outputs, and inserts the nodes
+// that AddBehind added.
 func (c *Copy) Tidy() {
 	if len(c.dropped) > 0 || len(c.behind) > 0 {
 		WalkGraphs(c.Proto.Graph, c.tidy)
@@ -155,11 +155,10 @@ func (c *Copy) tidy(g *onnxpb.GraphProto) {
 	g.Node = nodes
 }
 
-// Sort puts the nodes of all graphs in an order in which each reads only what was made
-// before.
+// Sort sorts the nodes of all graphs topologically.
 func (c *Copy) Sort() {
 	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) {
-		if nodes, err := Ordered(g.Node); err == nil { // the input has been checked
+		if nodes, err := Ordered(g.Node); err == nil { // no error: New checked the original for cycles
 			g.Node = nodes
 		}
 	})

@@ -9,14 +9,15 @@ import (
 
 // Function is one of the model's own functions.
 type Function struct {
-	Index   int // among the functions of the model
-	Proto   *onnxpb.FunctionProto
-	Inputs  []*Value
-	Calls   []*onnxpb.NodeProto
+	Index  int // in the model's list of functions
+	Proto  *onnxpb.FunctionProto
+	Inputs []*Value
+	Calls  []*onnxpb.NodeProto // nodes that call it
+
 	callees []*Function
 }
 
-// FunctionKey is what a node calls a function by.
+// FunctionKey identifies a function: its domain, name and overload in one string.
 func FunctionKey(domain, name, overload string) string {
 	if IsStandard(domain) {
 		domain = ""
@@ -24,15 +25,15 @@ func FunctionKey(domain, name, overload string) string {
 	return fmt.Sprintf("%q %q %q", domain, name, overload)
 }
 
-// Called returns the function that a node calls, or nil if it is an operator.
+// Called returns the function that a node calls, or nil if the node is an operator.
 func (x *Graph) Called(n *onnxpb.NodeProto) *Function {
 	if len(x.functions) == 0 {
-		return nil // the usual case, fast
+		return nil // the usual case, without building a key
 	}
 	return x.functions[FunctionKey(n.GetDomain(), n.GetOpType(), n.GetOverload())]
 }
 
-// function indexes a function.
+// function adds a function of the model, with its body, to the index.
 func (x *Graph) function(p *onnxpb.FunctionProto) error {
 	path := p.GetDomain() + "." + p.GetName()
 	if p.GetOverload() != "" {
@@ -53,8 +54,8 @@ func (x *Graph) function(p *onnxpb.FunctionProto) error {
 		x.Names[name] = true
 		f.Inputs = append(f.Inputs, v)
 	}
-	ends, err := x.body(p.Node, p.Output, s)
-	for i, v := range ends {
+	returned, err := x.body(p.Node, p.Output, s)
+	for i, v := range returned {
 		if v != nil {
 			v.Returned = append(v.Returned, i)
 		}
@@ -62,7 +63,7 @@ func (x *Graph) function(p *onnxpb.FunctionProto) error {
 	return err
 }
 
-// linkCalls finds out who calls each function. None may come to call itself.
+// linkCalls records which nodes call each function. Recursion is an error.
 func (x *Graph) linkCalls() error {
 	if len(x.functions) == 0 {
 		return nil

@@ -2,54 +2,36 @@ package graph
 
 import (
 	"errors"
-	"fmt"
 	"iter"
 	"slices"
-	"strconv"
 
-	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 )
 
-// ErrModel is wrapped by errors about a graph that makes no sense.
+// ErrModel is wrapped by errors about the structure of an invalid model.
 var ErrModel = errors.New("invalid model")
 
-// Graph knows where every value of a model comes from and who reads it.
+// Graph is the index of a model. It must be treated as immutable: all stages share it.
 type Graph struct {
-	Values  []*Value                     // those with a tensor, in the order of the file
-	Unusual []*Value                     // floats that are stored in no tensor
+	Values  []*Value                     // values stored in a tensor (initializers and Constant nodes), in file order
+	Unusual []*Value                     // float values stored in another way
 	Names   map[string]bool              // names of values and nodes, anywhere in the model
-	Nodes   []string                     // names of nodes
-	Home    map[*onnxpb.NodeProto]*Scope // where nodes lie
+	Nodes   []string                     // names of nodes, in file order
+	Home    map[*onnxpb.NodeProto]*Scope // node → scope that contains it
 	File    *modelfile.Model
 
-	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // by position; nil where there is none
-	Returned        map[*onnxpb.GraphProto][]*Value // by graphs
-	functions       map[string]*Function
+	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // node → values by position; nil where an optional one is omitted
+	Returned        map[*onnxpb.GraphProto][]*Value // graph → values of its outputs
+	functions       map[string]*Function            // by FunctionKey
 
-	paths  map[string]bool // of subgraphs
-	suffix map[string]int  // the last one tried for a path that is taken
-	ir     int64
+	paths  map[string]bool // paths of subgraphs, to keep them unique
+	suffix map[string]int  // path → last suffix tried
+	ir     int64           // IR version
 	Opset  int64
 }
 
-func empty(ir int64) *Graph {
-	return &Graph{
-		Names:     map[string]bool{},
-		Inputs:    map[*onnxpb.NodeProto][]*Value{},
-		Outputs:   map[*onnxpb.NodeProto][]*Value{},
-		Returned:  map[*onnxpb.GraphProto][]*Value{},
-		Home:      map[*onnxpb.NodeProto]*Scope{},
-		functions: map[string]*Function{},
-		paths:     map[string]bool{},
-		suffix:    map[string]int{},
-		ir:        ir,
-	}
-}
-
-// Source returns what is read, or nil.
+// Source returns the value of an input, or nil if it is omitted.
 func (x *Graph) Source(n *onnxpb.NodeProto, input int) *Value {
 	if inputs := x.Inputs[n]; input < len(inputs) {
 		return inputs[input]
@@ -57,7 +39,7 @@ func (x *Graph) Source(n *onnxpb.NodeProto, input int) *Value {
 	return nil
 }
 
-// Made returns the first of a node's outputs, or nil.
+// Made returns the first output of a node, or nil if it has none.
 func (x *Graph) Made(n *onnxpb.NodeProto) *Value {
 	for _, v := range x.Outputs[n] {
 		if v != nil {
@@ -67,51 +49,8 @@ func (x *Graph) Made(n *onnxpb.NodeProto) *Value {
 	return nil
 }
 
-// Value is a named value of one graph.
-type Value struct {
-	Name        string
-	Path        string              // name with the subgraphs it lies in, unique in messages
-	Tensor      *onnxpb.TensorProto // what an initializer or a Constant node holds
-	Unusual     *Unusual            // how else floats are stored, if so
-	Node        *onnxpb.NodeProto   // the node that makes it
-	Input       bool                // an input of its graph
-	MustBeInput bool                // an initializer that is an input only because all are
-	Output      bool                // an output of its graph
-	Body        *Function           // the function that it lies in, also if in a graph there
-	Returned    []int               // which outputs of that function it is
-	Uses        []Use
-}
-
-// unusual is how floats are stored that are in no tensor.
-type Unusual struct {
-	Form   string // for messages
-	DType  dtype.DType
-	Shape  []int64
-	Bytes  int64
-	Sparse *onnxpb.SparseTensorProto
-}
-
-// keepUnusual notes a value that is stored so, if it is one of floats.
-func (x *Graph) keepUnusual(v *Value, u Unusual) {
-	if u.DType.Float() {
-		v.Unusual = &u
-		x.Unusual = append(x.Unusual, v)
-	}
-}
-
-// sparseTensor is a tensor of which only some elements are stored.
-func sparseTensor(t *onnxpb.SparseTensorProto) Unusual {
-	return Unusual{
-		Form:   "a sparse tensor",
-		DType:  dtype.DType(t.GetValues().GetDataType()),
-		Shape:  t.GetDims(),
-		Bytes:  SizeOf(t.GetValues()) + SizeOf(t.GetIndices()),
-		Sparse: t,
-	}
-}
-
-// Elsewhere walks the tensors that are no values: those of training graphs, and those in
-// attributes other than a Constant's.
+// Elsewhere iterates, by location, over the tensors that are not values: those in
+// training_info and in attributes of nodes other than Constant.
 func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 	held := map[*onnxpb.TensorProto]bool{}
 	for _, v := range x.Values {
@@ -129,284 +68,7 @@ func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 	}
 }
 
-// Use is one place where a value is read.
-type Use struct {
-	Node  *onnxpb.NodeProto
-	Input int // position among the node's inputs
-}
-
-func (u Use) String() string { return fmt.Sprintf("%s:%d", Operator(u.Node), u.Input) }
-
-// scope is a graph or a function body, inside of those that enclose it.
-type Scope struct {
-	Body   *Function // the function that it is or lies in
-	outer  *Scope
-	Owner  *onnxpb.NodeProto // the node that holds the graph, if one does
-	Values map[string]*Value
-	path   string
-}
-
-func (s *Scope) lookup(name string) *Value {
-	for ; s != nil; s = s.outer {
-		if v := s.Values[name]; v != nil {
-			return v
-		}
-	}
-	return nil
-}
-
-// The newest versions this program knows.
-const (
-	newestIR    = 14
-	newestOpset = 28
-)
-
-// New checks the model as a whole and indexes its values.
-func New(file *modelfile.Model) (*Graph, error) {
-	m := file.Proto
-	if m.Graph == nil {
-		return nil, fmt.Errorf("%w: it has no graph", ErrModel)
-	}
-	if ir := m.GetIrVersion(); m.IrVersion == nil || ir < 1 || ir > newestIR {
-		return nil, fmt.Errorf("%w: ir_version %d is not known (1 to %d)", ErrModel, ir, newestIR)
-	}
-	if len(m.OpsetImport) == 0 {
-		return nil, fmt.Errorf("%w: it has no opset_import", ErrModel)
-	}
-	if err := checkOpsets(m.OpsetImport); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrModel, err)
-	}
-	x := empty(m.GetIrVersion())
-	x.Opset = Opset(m)
-	x.File = file
-	if err := x.graph(m.Graph, nil, nil, ""); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrModel, err)
-	}
-	for _, f := range m.Functions {
-		if err := x.function(f); err != nil {
-			return nil, fmt.Errorf("%w: function %s: %w", ErrModel, f.GetName(), err)
-		}
-	}
-	if err := x.linkCalls(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrModel, err)
-	}
-	return x, nil
-}
-
-func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
-	standard := int64(0)
-	for _, o := range imports {
-		v := o.GetVersion()
-		if v < 1 {
-			return fmt.Errorf("opset_import of domain %s has version %d", msg.Quote(o.GetDomain()), v)
-		}
-		if !IsStandard(o.GetDomain()) {
-			continue
-		}
-		if v > newestOpset {
-			return fmt.Errorf("opset %d is not known (up to %d)", v, newestOpset)
-		}
-		if standard != 0 && standard != v {
-			return fmt.Errorf("opset_import gives two versions, %d and %d, of the ONNX operators", standard, v)
-		}
-		standard = v
-	}
-	return nil
-}
-
-func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
-	s := &Scope{outer: outer, Owner: owner, Values: map[string]*Value{}, path: path}
-	if outer != nil {
-		s.Body = outer.Body
-	}
-	for _, in := range g.GetInput() {
-		if typ := in.GetType().GetTensorType(); outer == nil && typ != nil && typ.GetElemType() == 0 {
-			return fmt.Errorf("graph input %s: its tensor type has no elem_type", msg.Quote(in.GetName()))
-		}
-		if err := s.define(&Value{Name: in.GetName(), Input: true}); err != nil {
-			return fmt.Errorf("graph input: %w", err)
-		}
-		x.Names[in.GetName()] = true
-	}
-	for _, t := range g.GetInitializer() {
-		if t.GetName() == "" {
-			return fmt.Errorf("%san initializer has no name", path)
-		}
-		v := s.Values[t.GetName()]
-		if v == nil || !v.Input || v.Tensor != nil {
-			v = &Value{Name: t.GetName()}
-			if err := s.define(v); err != nil {
-				return fmt.Errorf("initializer: %w", err)
-			}
-		}
-		v.Tensor, v.Path, v.Body = t, path+v.Name, s.Body
-		v.MustBeInput = v.Input && (x.ir <= 4 || everyInitializerIsInput(g))
-		x.Values = append(x.Values, v)
-		x.Names[v.Name] = true
-	}
-	for _, t := range g.GetSparseInitializer() {
-		v := &Value{Name: t.GetValues().GetName(), Path: path + t.GetValues().GetName(), Body: s.Body}
-		if err := s.define(v); err != nil {
-			return fmt.Errorf("sparse initializer: %w", err)
-		}
-		x.Names[v.Name] = true
-		x.keepUnusual(v, sparseTensor(t))
-	}
-	outputs := make([]string, len(g.GetOutput()))
-	for i, o := range g.GetOutput() {
-		outputs[i] = o.GetName()
-	}
-	ends, err := x.body(g.GetNode(), outputs, s)
-	for _, v := range ends {
-		v.Output = true
-	}
-	x.Returned[g] = ends
-	return err
-}
-
-// everyInitializerIsInput tells a graph written as up to IR 3, where initializers
-// had to be inputs too, from one that offers some of them for replacement. (What
-// wrote IR 4, the next one, mostly kept to the habit.)
-func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
-	inputs := map[string]bool{}
-	for _, in := range g.Input {
-		inputs[in.GetName()] = true
-	}
-	return !slices.ContainsFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return !inputs[t.GetName()] })
-}
-
-// body indexes the nodes of a graph or function whose inputs and initializers
-// are defined in s already. It returns the values that the outputs mean.
-func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*Value, error) {
-	for _, n := range nodes {
-		if len(n.Output) == 0 && (IsStandard(n.GetDomain()) || n.GetDomain() == Contrib) {
-			return nil, fmt.Errorf("%s has no output", Describe(n))
-		}
-		x.Home[n] = s
-		if n.GetName() != "" {
-			x.Names[n.GetName()] = true
-			x.Nodes = append(x.Nodes, n.GetName())
-		}
-		made := make([]*Value, len(n.Output))
-		for i, name := range n.Output {
-			if name == "" {
-				continue
-			}
-			x.Names[name] = true
-			v := &Value{Name: name, Node: n, Path: s.path + name, Body: s.Body}
-			made[i] = v
-			if err := s.define(v); err != nil {
-				return nil, fmt.Errorf("output of %s: %w", Describe(n), err)
-			}
-			x.constant(v)
-		}
-		x.Outputs[n] = made
-	}
-	for _, n := range nodes {
-		read := make([]*Value, len(n.Input))
-		for i, name := range n.Input {
-			if name == "" {
-				continue
-			}
-			v := s.lookup(name)
-			if v == nil {
-				return nil, fmt.Errorf("%s reads %s, which nothing makes", Describe(n), msg.Quote(name))
-			}
-			v.Uses = append(v.Uses, Use{n, i})
-			read[i] = v
-		}
-		x.Inputs[n] = read
-		for _, a := range n.Attribute {
-			if err := checkAttribute(a); err != nil {
-				return nil, fmt.Errorf("%s: %w", Describe(n), err)
-			}
-			for _, g := range Subgraphs(a) {
-				if err := x.graph(g, s, n, x.subgraphPath(s.path, n, a)); err != nil {
-					return nil, err
-				}
-			}
-		}
-	}
-	ends := make([]*Value, len(outputs))
-	for i, name := range outputs {
-		if ends[i] = s.lookup(name); ends[i] == nil {
-			return nil, fmt.Errorf("graph output %s is made by nothing", msg.Quote(name))
-		}
-	}
-	_, err := Ordered(nodes)
-	return ends, err
-}
-
-// checkAttribute refuses graphs and tensors in an attribute of another type: what rewrites
-// the attribute would lose them.
-func checkAttribute(a *onnxpb.AttributeProto) error {
-	typ := a.GetType()
-	if typ == onnxpb.AttributeProto_UNDEFINED {
-		return nil
-	}
-	for _, held := range []struct {
-		typ onnxpb.AttributeProto_AttributeType
-		any bool
-	}{
-		{onnxpb.AttributeProto_GRAPH, a.G != nil}, {onnxpb.AttributeProto_GRAPHS, len(a.Graphs) > 0},
-		{onnxpb.AttributeProto_TENSOR, a.T != nil}, {onnxpb.AttributeProto_TENSORS, len(a.Tensors) > 0},
-		{onnxpb.AttributeProto_SPARSE_TENSOR, a.SparseTensor != nil}, {onnxpb.AttributeProto_SPARSE_TENSORS, len(a.SparseTensors) > 0},
-	} {
-		if held.any && held.typ != typ {
-			return fmt.Errorf("attribute %s is of type %v, but holds a %v", msg.Quote(a.GetName()), typ, held.typ)
-		}
-	}
-	return nil
-}
-
-// define adds a value to its graph, where its name must be new.
-func (s *Scope) define(v *Value) error {
-	if s.Values[v.Name] != nil {
-		return fmt.Errorf("%s is there twice", msg.Quote(s.path+v.Name))
-	}
-	s.Values[v.Name] = v
-	return nil
-}
-
-// constant notes what a value holds that a Constant node makes.
-func (x *Graph) constant(v *Value) {
-	n := v.Node
-	if n.GetOpType() != "Constant" || !IsStandard(n.GetDomain()) {
-		return
-	}
-	for _, a := range n.Attribute {
-		switch a.GetName() {
-		case "value":
-			if v.Tensor = a.T; a.T != nil {
-				x.Values = append(x.Values, v)
-			}
-		case "sparse_value":
-			x.keepUnusual(v, sparseTensor(a.SparseTensor))
-		case "value_floats":
-			n := int64(len(a.Floats))
-			x.keepUnusual(v, Unusual{Form: a.GetName(), DType: dtype.Float32, Shape: []int64{n}, Bytes: 4 * n})
-		}
-	}
-}
-
-// subgraphPath names a graph that an attribute of a node holds: by the attribute
-// if that is enough, or else by the node too.
-func (x *Graph) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.AttributeProto) string {
-	path := outer + a.GetName() + "/"
-	if x.paths[path] {
-		path = outer + Label(n) + "/" + a.GetName() + "/"
-	}
-	if first := path; x.paths[path] {
-		for x.paths[path] {
-			x.suffix[first]++
-			path = first + strconv.Itoa(x.suffix[first]) + "/"
-		}
-	}
-	x.paths[path] = true
-	return path
-}
-
-// Scanned tells whether the body of a Scan reads a value from outside.
+// Scanned reports whether the body of a Scan reads a value from outside the body.
 func (x *Graph) Scanned(v *Value) bool {
 	return slices.ContainsFunc(v.Uses, func(u Use) bool {
 		for s := x.Home[u.Node]; s != nil && s.Values[v.Name] != v; s = s.outer {

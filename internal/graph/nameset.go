@@ -5,18 +5,18 @@ import (
 	"strconv"
 )
 
-// Names holds the names that a model uses, and finds new ones.
+// Names is the set of names that a model uses, and makes new ones.
 type Names struct {
 	taken  map[string]bool
-	suffix map[string]int // by hint: the last number tried
+	suffix map[string]int // hint → last number tried
 }
 
-// NewNames returns the names of the model, to which the caller may add.
+// NewNames returns a copy of the model's names. The caller owns it.
 func (x *Graph) NewNames() *Names {
 	return &Names{taken: maps.Clone(x.Names), suffix: map[string]int{}}
 }
 
-// Fresh returns hint if no name is so, or else hint_1, hint_2, …, and takes the name.
+// Fresh returns hint, or hint_1, hint_2, … if that is taken, and marks the name as taken.
 func (s *Names) Fresh(hint string) string {
 	name := hint
 	for s.taken[name] {

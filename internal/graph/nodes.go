@@ -12,6 +12,7 @@ import (
 	"onnxquant/internal/opset"
 )
 
+// Attribute returns an attribute of a node, or nil.
 func Attribute(n *onnxpb.NodeProto, name string) *onnxpb.AttributeProto {
 	for _, a := range n.Attribute {
 		if a.GetName() == name {
@@ -40,10 +41,11 @@ func FloatAttributeOr(n *onnxpb.NodeProto, name string, otherwise float32) float
 	return otherwise
 }
 
+// HasInput reports whether a node has input i: an optional one may be omitted.
 func HasInput(n *onnxpb.NodeProto, i int) bool { return i < len(n.Input) && n.Input[i] != "" }
 
-// Parameter names the first of the attributes that a node takes from the call of
-// the function it is in.
+// Parameter returns the first of the named attributes whose value is a parameter of the
+// surrounding function (ref_attr_name), so that it is known only at a call.
 func Parameter(n *onnxpb.NodeProto, names ...string) string {
 	for _, a := range n.Attribute {
 		if a.GetRefAttrName() != "" && slices.Contains(names, a.GetName()) {
@@ -61,11 +63,13 @@ func Subgraphs(a *onnxpb.AttributeProto) []*onnxpb.GraphProto {
 	return append([]*onnxpb.GraphProto{a.G}, a.Graphs...)
 }
 
+// WalkGraphs visits a graph and its subgraphs, outer ones first.
 func WalkGraphs(g *onnxpb.GraphProto, visit func(*onnxpb.GraphProto)) {
 	visit(g)
 	WalkSubgraphs(g.Node, visit)
 }
 
+// WalkSubgraphs visits the graphs in the attributes of nodes, and their subgraphs.
 func WalkSubgraphs(nodes []*onnxpb.NodeProto, visit func(*onnxpb.GraphProto)) {
 	for _, n := range nodes {
 		for _, a := range n.Attribute {
@@ -76,8 +80,8 @@ func WalkSubgraphs(nodes []*onnxpb.NodeProto, visit func(*onnxpb.GraphProto)) {
 	}
 }
 
-// WalkNodes visits the nodes of the graph and of the functions, and of all graphs
-// in them.
+// WalkNodes visits all nodes of a model: in the main graph, the functions and all
+// subgraphs.
 func WalkNodes(m *onnxpb.ModelProto, visit func(*onnxpb.NodeProto)) {
 	WalkGraphs(m.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
@@ -89,7 +93,7 @@ func WalkNodes(m *onnxpb.ModelProto, visit func(*onnxpb.NodeProto)) {
 	}
 }
 
-// WalkBody visits the nodes of a function, and then those of the graphs in them.
+// WalkBody visits the nodes of a function's body, and then those of its subgraphs.
 func WalkBody(nodes []*onnxpb.NodeProto, visit func(*onnxpb.NodeProto)) {
 	for _, n := range nodes {
 		visit(n)
@@ -101,7 +105,7 @@ func WalkBody(nodes []*onnxpb.NodeProto, visit func(*onnxpb.NodeProto)) {
 	})
 }
 
-// ConstantTensor returns the tensor that a Constant node holds, or nil.
+// ConstantTensor returns the tensor of a Constant node; nil for other nodes and forms.
 func ConstantTensor(n *onnxpb.NodeProto) *onnxpb.TensorProto {
 	if n.GetOpType() != "Constant" || !IsStandard(n.GetDomain()) {
 		return nil
@@ -112,10 +116,10 @@ func ConstantTensor(n *onnxpb.NodeProto) *onnxpb.TensorProto {
 // IsStandard reports whether a domain is that of the ONNX operators.
 func IsStandard(domain string) bool { return domain == "" || domain == "ai.onnx" }
 
-// Contrib is that of ONNX Runtime's own operators.
+// Contrib is the domain of ONNX Runtime's own operators.
 const Contrib = "com.microsoft"
 
-// Operator is an operator's name with its domain, if that is not ONNX's.
+// Operator returns the operator of a node, with its domain unless that is ONNX's.
 func Operator(n *onnxpb.NodeProto) string {
 	if IsStandard(n.GetDomain()) {
 		return n.GetOpType()
@@ -123,7 +127,7 @@ func Operator(n *onnxpb.NodeProto) string {
 	return n.GetDomain() + "." + n.GetOpType()
 }
 
-// Label names a node, by its output if it has no name.
+// Label returns the name of a node, or that of its first output if it has none.
 func Label(n *onnxpb.NodeProto) string {
 	if n.GetName() == "" && len(n.Output) > 0 {
 		return n.Output[0]
@@ -131,17 +135,18 @@ func Label(n *onnxpb.NodeProto) string {
 	return n.GetName()
 }
 
-// Describe names a node in a message.
+// Describe names a node for a message.
 func Describe(n *onnxpb.NodeProto) string {
 	return fmt.Sprintf("%s node %s", msg.Clean(n.GetOpType()), msg.Quote(Label(n)))
 }
 
+// Opset returns the version of the ONNX operators that a model imports.
 func Opset(m *onnxpb.ModelProto) int64 {
 	version, _ := opset.Of(m.OpsetImport)
 	return version
 }
 
-// TrainedNames lists the values that training_info binds.
+// TrainedNames is the set of values that training_info binds.
 func TrainedNames(m *onnxpb.ModelProto) map[string]bool {
 	names := map[string]bool{}
 	for _, t := range m.TrainingInfo {
@@ -153,7 +158,7 @@ func TrainedNames(m *onnxpb.ModelProto) map[string]bool {
 	return names
 }
 
-// RuntimeInputs are those that no initializer stands for.
+// RuntimeInputs lists the graph inputs that are not initializers.
 func RuntimeInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 	stored := map[string]bool{}
 	for _, t := range g.Initializer {
@@ -162,15 +167,16 @@ func RuntimeInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 	return slices.DeleteFunc(slices.Clone(g.Input), func(i *onnxpb.ValueInfoProto) bool { return stored[i.GetName()] })
 }
 
-// SizeOf returns the bytes of a tensor's content.
+// SizeOf returns the size in bytes of a tensor's content.
 func SizeOf(t *onnxpb.TensorProto) int64 {
 	n, _ := dtype.Elements(t.GetDims())
 	return dtype.DType(t.GetDataType()).Bytes(n)
 }
 
+// SameDomain reports whether two domains are the same; "" and "ai.onnx" are.
 func SameDomain(x, y string) bool { return x == y || IsStandard(x) && IsStandard(y) }
 
-// TypeText tells a value's type and shape, with the names of symbolic dimensions.
+// TypeText formats a type and its shape, with the names of symbolic dimensions.
 func TypeText(t *onnxpb.TypeProto) string {
 	typ := t.GetTensorType()
 	if typ == nil {

@@ -8,9 +8,8 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Ordered returns the nodes in an order in which each reads only what was made
-// before, as the standard wants. Nodes that are in order stay where they are;
-// the others are preceded by what they need. A cycle is an error.
+// Ordered sorts nodes topologically, as ONNX requires: every node follows those whose
+// outputs it reads. Nodes already in order keep their order. A cycle is an error.
 func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 	maker := map[string]int{}
 	for i, n := range nodes {
@@ -22,7 +21,7 @@ func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 	}
 	const (
 		unseen = iota
-		open   // what it needs is being put in order
+		open   // on the stack: its inputs are being sorted
 		done
 	)
 	state := make([]int, len(nodes))
@@ -61,7 +60,7 @@ func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 	return result, nil
 }
 
-// reads lists the values that a node reads, itself or in its subgraphs.
+// reads lists the names that a node reads, itself or in its subgraphs.
 func reads(n *onnxpb.NodeProto) []string {
 	names := n.Input[:len(n.Input):len(n.Input)]
 	for _, a := range n.Attribute {
@@ -72,8 +71,8 @@ func reads(n *onnxpb.NodeProto) []string {
 	return names
 }
 
-// captured lists the values that a graph reads from outside. A value of its own may
-// have the name of one outside, even of what the node makes that holds the graph.
+// captured lists the names that a subgraph reads from outside. A name defined inside hides
+// the same name outside, even that of an output of the node that has the subgraph.
 func captured(g *onnxpb.GraphProto) (names []string) {
 	own := map[string]bool{}
 	for _, in := range g.Input {

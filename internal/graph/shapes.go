@@ -10,8 +10,8 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// ConstantInts returns the few integers that an input of a node holds, if they are
-// constant.
+// ConstantInts returns the integers of an input, such as a shape or axes, if they are
+// constant and at most shapes.MaxRank.
 func (x *Graph) ConstantInts(n *onnxpb.NodeProto, input int) ([]int64, bool) {
 	v := x.Source(n, input)
 	switch {
@@ -36,7 +36,7 @@ func (x *Graph) ConstantInts(n *onnxpb.NodeProto, input int) ([]int64, bool) {
 	return nil, false
 }
 
-// ReadIntegers reads elements of type int32 or int64.
+// ReadIntegers reads n elements of type int32 or int64 from element off on.
 func ReadIntegers(r io.ReaderAt, dtype dtype.DType, off, n int64) ([]int64, bool) {
 	size := dtype.Bits() / 8
 	raw := make([]byte, n*size)

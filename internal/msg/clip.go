@@ -1,6 +1,6 @@
 package msg
 
-// Clip shortens what could be a page.
+// Clip shortens a long text.
 func Clip(s string) string {
 	const longest = 200
 	if len(s) > longest {

@@ -1,3 +1,4 @@
+// Package msg formats names of a model, which may be long or hostile, for one-line messages.
 package msg
 
 import (
@@ -6,7 +7,7 @@ import (
 	"strings"
 )
 
-// Quote makes a name of the model fit for one line of a message.
+// Quote quotes and shortens a name.
 func Quote(name string) string {
 	if len(name) > 80 {
 		name = name[:80] + "…"
@@ -14,13 +15,13 @@ func Quote(name string) string {
 	return strconv.Quote(name)
 }
 
-// Clean makes a short name of the model fit for one line, without quotes.
+// Clean is like Quote, without the quotes.
 func Clean(s string) string {
 	q := Quote(s)
 	return q[1 : len(q)-1]
 }
 
-// List joins a few distinct words.
+// List joins words, without duplicates and at most four. It sorts words in place.
 func List(words []string) string {
 	slices.Sort(words)
 	words = slices.Compact(words)

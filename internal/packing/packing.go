@@ -1,5 +1,9 @@
-// Package packing knows where elements lie in a tensor, and how codes of less than a
-// byte fill bytes.
+// Package packing packs codes of 2, 4 or 8 bits into bytes and places elements in their
+// tensor.
+//
+// A [Placement] says where elements are stored; it is a value and never changes. A [Writer]
+// gets codes, one per byte, from several workers and writes them packed. It owns the bytes
+// that two workers share; buffers belong to the caller.
 package packing
 
 import (
@@ -15,47 +19,45 @@ import (
 // Castagnoli is the polynomial of all checksums of contents.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Codes says how the codes of a tensor fill bytes, from the lowest bits up.
+// Codes says how codes are packed: from the lowest bits of a byte up.
 type Codes struct {
 	Bits int // 2, 4 or 8
 	Placement
 }
 
-// cut tells how many of the codes off, …, off+n-1 come before the first byte that
-// begins with one of them, and how many fill bytes. The others share the last one
-// with codes that follow.
+// cut splits the codes off, …, off+n-1: head codes share their byte with codes before off,
+// body codes fill whole bytes, and the rest share their byte with codes behind.
 func (p Codes) cut(off, n int64) (head, body int64) {
 	per := int64(8 / p.Bits)
 	head = min((per-off%per)%per, n)
 	end := off + n
-	if end%p.Pitch == p.K || end == p.Size() { // nothing shares the last byte
+	if end%p.Pitch == p.K || end == p.Size() { // no code shares the last byte
 		return head, n - head
 	}
 	return head, (n - head) / per * per
 }
 
-// Writer writes codes of a tensor at any element, from several workers. Where two
-// pieces share a byte, the worker that comes second writes the byte.
+// Writer writes runs of codes at any offset, from several workers. If two runs share a byte,
+// the later call writes it.
 type Writer struct {
 	codes Codes
 	w     io.WriterAt
 
 	mu    sync.Mutex
-	edges map[int64]edge
+	edges map[int64]edge // by byte
 }
 
 // NewWriter returns a Writer to w, where the tensor begins at offset 0.
 func NewWriter(w io.WriterAt, c Codes) *Writer { return &Writer{codes: c, w: w} }
 
-// edge is a byte of which only some codes are known yet.
+// edge is a byte of which some codes are still missing.
 type edge struct {
 	value byte
-	codes int
+	codes int // number of codes known
 }
 
-// Write packs the codes q into buf and writes them as elements off, off+1, … It adds
-// to a checksum: first the bytes that the codes fill, and each code that shares a byte
-// with others as a byte of its own.
+// Write packs the codes q into buf and writes them as elements off, off+1, … It adds them to
+// a checksum: whole bytes as they are, and each code of a shared byte as a byte of its own.
 func (p *Writer) Write(buf, q []byte, off int64, sum *uint32) error {
 	n, body := p.codes.cut(off, int64(len(q)))
 	if err := p.partial(q[:n], off, sum); err != nil {
@@ -73,7 +75,7 @@ func (p *Writer) Write(buf, q []byte, off int64, sum *uint32) error {
 	return p.partial(q[body:], off+body, sum)
 }
 
-// partial takes codes that do not fill a byte.
+// partial takes codes that do not fill their byte.
 func (p *Writer) partial(q []byte, off int64, sum *uint32) error {
 	if len(q) == 0 {
 		return nil
@@ -102,7 +104,7 @@ func (p *Writer) partial(q []byte, off int64, sum *uint32) error {
 	return err
 }
 
-// codesIn is the number of codes that byte at holds, of at most per.
+// codesIn is the number of codes in byte at, at most per.
 func (p *Writer) codesIn(at, per int64) int64 {
 	if p.codes.Pitch > p.codes.K { // rows fill whole bytes
 		return min(per, p.codes.K-at*per%p.codes.Pitch)
@@ -110,7 +112,7 @@ func (p *Writer) codesIn(at, per int64) int64 {
 	return min(per, p.codes.Size()-at*per)
 }
 
-// WriteRuns writes codes, each run where it lies. *buf is for the packed bytes.
+// WriteRuns writes each run of codes to its place. *buf is a buffer for packed bytes.
 func (p *Writer) WriteRuns(buf *[]byte, q []byte, runs iter.Seq[Run], sum *uint32) error {
 	packed := buffer.Grow(buf, int64(len(q)))
 	for r := range runs {
@@ -121,7 +123,7 @@ func (p *Writer) WriteRuns(buf *[]byte, q []byte, runs iter.Seq[Run], sum *uint3
 	return nil
 }
 
-// SumRuns adds to a checksum what WriteRuns added for these runs. *buf is for the
+// SumRuns reads runs and adds them to a checksum, as WriteRuns did. *buf is a buffer for
 // packed bytes.
 func (p Codes) SumRuns(sum uint32, buf *[]byte, r io.ReaderAt, runs iter.Seq[Run]) (uint32, error) {
 	for piece := range runs {
@@ -133,7 +135,7 @@ func (p Codes) SumRuns(sum uint32, buf *[]byte, r io.ReaderAt, runs iter.Seq[Run
 	return sum, nil
 }
 
-// sum adds to a checksum what Write adds for n codes from element off on.
+// sum reads n codes from element off on and adds them to a checksum, as Write did.
 func (p Codes) sum(sum uint32, buf *[]byte, r io.ReaderAt, off, n int64) (uint32, error) {
 	per := int64(8 / p.Bits)
 	first := off % per

@@ -6,13 +6,13 @@ import (
 	"onnxquant/internal/buffer"
 )
 
-// Placement says where elements lie in the tensor that stores them. They are seen as
-// [Outer, K, Inner] and stored in this order, or turned: as Outer × Inner rows of K
-// elements. Rows of K may be padded.
+// Placement says where elements are stored in their tensor. They are seen as [Outer, K,
+// Inner] and stored in this order or, if Turned, as [Outer, Inner, K]. Rows of K may be
+// padded.
 type Placement struct {
 	Outer, K, Inner int64
 	Turned          bool
-	Pitch           int64 // elements from the start of one row of K to the next, where rows lie together
+	Pitch           int64 // elements from the start of one row of K to the next, if K is the last axis
 }
 
 // InOrder places elements in the order [outer, k, inner], without padding.
@@ -20,15 +20,14 @@ func InOrder(outer, k, inner int64) Placement {
 	return Placement{Outer: outer, K: k, Inner: inner, Pitch: k}
 }
 
-// Size is the number of elements of the tensor, padding included.
+// Size is the number of elements, padding included.
 func (s Placement) Size() int64 { return s.Outer * s.Inner * s.Pitch }
 
-// Run is a piece of a tensor: elements From, …, From+N-1 of a buffer are its elements
-// At, …, At+N-1.
+// Run says that elements From, …, From+N-1 of a buffer are elements At, …, At+N-1 of the
+// tensor.
 type Run struct{ From, At, N int64 }
 
-// Arrange brings rows × n elements of a chunk into the order in which they are
-// stored, by way of *buf if they change places.
+// Arrange returns rows × n elements of a chunk in stored order: in *buf if that differs.
 func Arrange[T any](s Placement, buf *[]T, x []T, rows, n int64) []T {
 	if !s.Turned {
 		return x
@@ -38,8 +37,8 @@ func Arrange[T any](s Placement, buf *[]T, x []T, rows, n int64) []T {
 	return turned
 }
 
-// Runs yields where the arranged elements of a chunk lie: rows × n of them, n of
-// each row, from element off on.
+// Runs yields the places of a chunk's arranged elements: n of each of rows rows, from
+// element off on.
 func (s Placement) Runs(off, rows, n int64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		switch {
@@ -75,8 +74,8 @@ func (s Placement) Runs(off, rows, n int64) iter.Seq[Run] {
 	}
 }
 
-// Transpose turns rows × n elements into n × rows, a few rows at a time so that
-// what is written stays in the cache.
+// Transpose transposes rows × n elements, a few rows at a time so that dst stays in the
+// CPU's cache.
 func Transpose[T any](dst, src []T, rows, n int) {
 	const most = 16
 	for first := 0; first < rows; first += most {

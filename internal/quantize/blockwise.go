@@ -16,29 +16,29 @@ import (
 	"onnxquant/internal/work"
 )
 
-// blockBuffers are the memory that blockwise formats take. The blocks of a tile follow
-// one another, row by row or column by column: this is the order of blocks.
+// blockBuffers are the buffers for blockwise formats. In block order, the blocks of a tile
+// follow one another, row by row or column by column.
 type blockBuffers struct {
-	x          []float32 // elements in the order of blocks
-	padded     []float32 // the same, the short blocks filled up with zeros
-	decoded    []float32 // what the blocks stand for
-	importance []float32 // of the elements of a row, padded
-	packed     []byte    // the blocks, encoded
+	x          []float32 // elements in block order
+	padded     []float32 // the same, short blocks padded with zeros
+	decoded    []float32 // decoded elements, in block order
+	importance []float32 // importance of the elements of a row, padded
+	packed     []byte    // encoded blocks
 	parts      ggml.Parts
 
-	inOrder      []float32 // per-block values in the order of elements
+	inOrder      []float32 // per-block values in element order
 	codesInOrder []byte
-	mins         []byte // as they are stored
+	mins         []byte // encoded as stored
 }
 
-// lengths yields the elements of each of a tile's blocks.
+// lengths yields the number of elements of each block of a tile.
 func (t Tile) lengths() iter.Seq[int64] {
 	return func(yield func(int64) bool) {
 		for i := range t.scales {
 			b := t.first + i
 			switch {
 			case t.Inner > 1 && t.Importance != nil:
-				b = i // columns are whole
+				b = i // the tile has whole columns
 			case t.Inner > 1:
 				b = t.slab + i/t.width
 			}
@@ -49,8 +49,8 @@ func (t Tile) lengths() iter.Seq[int64] {
 	}
 }
 
-// makeBlocks makes the blocks of a tile. It returns the elements, block by block, and
-// what has become of them: nil if anything is not finite.
+// makeBlocks reads a tile and encodes its blocks. It returns the elements and the decoded
+// elements, in block order: nil if an element or scale is not finite.
 func (b *Buffers) makeBlocks(ctx context.Context, t Tile) (x, decoded []float32, err error) {
 	if err := b.load(ctx, t, t.chunks(0)[0]); err != nil || !kernels.IsFinite(kernels.AbsMax(0, b.x)) {
 		return nil, nil, err
@@ -58,8 +58,8 @@ func (b *Buffers) makeBlocks(ctx context.Context, t Tile) (x, decoded []float32,
 	return b.encodeBlocks(ctx, t)
 }
 
-// encodeBlocks makes blocks of the elements that are loaded, and takes them apart. Codes
-// are then as the elements were, b.scale holds the blocks' scales.
+// encodeBlocks encodes the loaded elements in blocks and splits these into parts. b.codes
+// and b.scale then hold codes and scales in element order.
 func (b *Buffers) encodeBlocks(ctx context.Context, t Tile) (x, decoded []float32, err error) {
 	s, e := &b.blocks, t.Encoding
 	f := e.Form
@@ -71,7 +71,7 @@ func (b *Buffers) encodeBlocks(ctx context.Context, t Tile) (x, decoded []float3
 		t.eachSlab(func(at, rows int64) { packing.Transpose(x[at:], b.x[at:], int(rows), int(t.width)) })
 	}
 	padded := pad(&s.padded, x, t, block)
-	columns := n // blocks one after another
+	columns := n // one row of blocks
 	var importance []float32
 	if t.Importance != nil {
 		columns = t.Blocks() * block
@@ -107,8 +107,8 @@ func (b *Buffers) encodeBlocks(ctx context.Context, t Tile) (x, decoded []float3
 	return x, decoded, nil
 }
 
-// inOrder reorders values, one for each part elements of a block, from the order of
-// blocks to the order of the tile's elements.
+// inOrder reorders values from block order to element order. There is one value for part
+// elements of a block.
 func inOrder[T any](t Tile, buf *[]T, x []T, part int64) []T {
 	if t.Inner == 1 {
 		return x
@@ -122,8 +122,8 @@ func inOrder[T any](t Tile, buf *[]T, x []T, part int64) []T {
 	return ordered
 }
 
-// eachSlab calls do with the first element and the rows of each of a tile's slabs. Those
-// of whole columns count as one.
+// eachSlab calls do with the first element and the number of rows of each slab of a tile. In
+// whole columns all slabs count as one.
 func (t Tile) eachSlab(do func(at, rows int64)) {
 	if t.Importance != nil {
 		do(0, t.K)
@@ -137,7 +137,7 @@ func (t Tile) eachSlab(do func(at, rows int64)) {
 	}
 }
 
-// pad fills blocks up with zeros to n elements.
+// pad pads blocks to n elements with zeros.
 func pad(buf *[]float32, x []float32, t Tile, n int64) []float32 {
 	if int64(len(x)) == t.scales*n {
 		return x
@@ -152,7 +152,7 @@ func pad(buf *[]float32, x []float32, t Tile, n int64) []float32 {
 	return padded
 }
 
-// trim undoes pad, in place, for values of which there is one for each part elements.
+// trim undoes pad in place, for values of which there is one for part elements.
 func trim[T any](padded []T, t Tile, n, part int64) []T {
 	to, from := int64(0), int64(0)
 	for length := range t.lengths() {
@@ -165,7 +165,7 @@ func trim[T any](padded []T, t Tile, n, part int64) []T {
 	return padded[:to]
 }
 
-// writeDetails writes what blocks have beside codes and scales.
+// writeDetails writes the tensors besides codes and scales.
 func (t Tile) writeDetails(b *Buffers, to *sinks, out *Outcome) error {
 	for i, d := range t.Details {
 		raw := b.detail(t, d)
@@ -179,7 +179,7 @@ func (t Tile) writeDetails(b *Buffers, to *sinks, out *Outcome) error {
 	return nil
 }
 
-// sumDetails adds to a checksum what writeDetails added.
+// sumDetails adds the details read from a file to a checksum, as writeDetails did.
 func (t Tile) sumDetails(b *Buffers, sum uint32, from []io.ReaderAt) (uint32, error) {
 	for i, d := range t.Details {
 		for r := range t.detailRuns(d) {
@@ -193,7 +193,7 @@ func (t Tile) sumDetails(b *Buffers, sum uint32, from []io.ReaderAt) (uint32, er
 	return sum, nil
 }
 
-// detail returns a detail of a tile's blocks as it is stored.
+// detail returns a detail of a tile, encoded as stored.
 func (b *Buffers) detail(t Tile, d Detail) []byte {
 	s := &b.blocks
 	switch d.Kind {
@@ -209,7 +209,7 @@ func (b *Buffers) detail(t Tile, d Detail) []byte {
 	return raw
 }
 
-// detailRuns yields where a detail of a tile's blocks lies.
+// detailRuns yields the places of a tile's detail in its tensor.
 func (t Tile) detailRuns(d Detail) iter.Seq[packing.Run] {
 	per := t.Block / d.Part
 	if t.Inner == 1 {
@@ -226,8 +226,8 @@ func (t Tile) detailRuns(d Detail) iter.Seq[packing.Run] {
 	return d.At.Runs(first*t.Inner+t.col, rows, t.width)
 }
 
-// EncodeRows encodes rows of columns elements, as e.Quantize does, some at a time because
-// searches take long. Without an importance rows are blocks one after another.
+// EncodeRows encodes rows of columns elements like e.Quantize, a few at a time so that it
+// can be stopped. Without importance the length of rows does not matter.
 func EncodeRows(ctx context.Context, e *ggml.Encoding, dst []byte, x []float32, columns int, importance []float32) error {
 	const some = 1 << 16 // elements
 	if importance == nil {

@@ -9,26 +9,24 @@ import (
 	"onnxquant/internal/work"
 )
 
-// ElementBytes is an upper bound of the memory of Buffers for an element of a tile: as
-// float32, in the file (float16 or a copy), coded, turned, packed and decoded. A
-// float64 takes more; it is rare.
+// ElementBytes bounds the memory of Buffers per element of a tile: as float32, as read
+// (float16), as code, reordered, packed and decoded. A float64 takes more, which is rare.
 const ElementBytes = 4 + 2 + 1 + 1 + 1 + 4
 
-// Buffers are the memory of one worker. They grow to the size of a tile and are used
-// again for the next one.
+// Buffers are the buffers of one worker, reused from tile to tile. They grow as needed.
 type Buffers struct {
-	raw     []byte    // elements as they are in the file
+	raw     []byte    // elements as read from the file
 	x       []float32 // elements of a chunk
-	decoded []float32 // what their codes stand for
-	column  []float32 // elements of some columns, one after the other
-	codes   []byte    // one a byte
-	stored  []byte    // codes or zero points in the order in which they are stored
-	packed  []byte    // codes as they are stored
+	decoded []float32 // decoded codes of a chunk
+	column  []float32 // elements of some columns, column by column
+	codes   []byte    // one per byte
+	stored  []byte    // codes or zero points in stored order, one per byte
+	packed  []byte    // the same, packed
 
-	lo, hi, scale []float32 // of the tile's blocks
-	zero          []byte
-	storedScale   []float32
-	scaleBytes    []byte
+	lo, hi, scale []float32 // range and scale of each block of the tile
+	zero          []byte    // zero point of each block
+	storedScale   []float32 // scales in stored order
+	scaleBytes    []byte    // the same, encoded
 
 	blocks blockBuffers
 }
@@ -60,13 +58,13 @@ func (b *Buffers) load(ctx context.Context, t Tile, c chunk) error {
 	return nil
 }
 
-// slab is the part of the buffers that one slab of a tile takes.
+// slab is the part of the buffers for one slab of a tile.
 type slab struct {
 	x, decoded, lo, hi, scale []float32
 	codes, zero               []byte
 }
 
-// slabs yields the parts of the buffers of a chunk whose blocks lie in columns.
+// slabs yields the parts of the buffers for each slab of a chunk, if blocks lie in columns.
 func (b *Buffers) slabs(t Tile) func(yield func(slab) bool) {
 	return func(yield func(slab) bool) {
 		at := int64(0)

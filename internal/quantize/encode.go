@@ -10,8 +10,8 @@ import (
 	"onnxquant/internal/packing"
 )
 
-// findScales finds the scales of a tile's blocks. It leaves the elements in memory if
-// the tile is one chunk. It reports whether all elements are finite.
+// findScales reads a tile and finds the scales of its blocks. It reports whether all
+// elements are finite. If the tile is one chunk, its elements stay in b.x.
 func (t Tile) findScales(ctx context.Context, b *Buffers, c Codec, chunks []chunk) (finite bool, err error) {
 	b.makeRoom(t)
 	for _, part := range chunks {
@@ -23,7 +23,7 @@ func (t Tile) findScales(ctx context.Context, b *Buffers, c Codec, chunks []chun
 	return c.Scales(b.scale, b.zero, b.lo, b.hi), nil
 }
 
-// observe widens the ranges of a tile's blocks by the chunk in memory.
+// observe widens the ranges of a tile's blocks by the chunk in b.x.
 func (t Tile) observe(b *Buffers, c Codec, part chunk) {
 	if t.Inner == 1 {
 		c.ObserveBlocks(b.lo, b.hi, b.x, int(min(part.n, t.K)), int(t.Block))
@@ -34,8 +34,8 @@ func (t Tile) observe(b *Buffers, c Codec, part chunk) {
 	}
 }
 
-// eachChunk narrows the ranges of a tile whose scales were found, and calls do with
-// each chunk in memory.
+// eachChunk runs after findScales: it narrows the ranges, if the weight wants that, and calls
+// do for each chunk, with its elements in b.x.
 func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk, do func(chunk) error) error {
 	if err := t.narrow(ctx, b, c, chunks); err != nil {
 		return err
@@ -54,7 +54,7 @@ func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk
 	return nil
 }
 
-// encode sets b.codes to the codes of a chunk, and measures how far they are from it.
+// encode sets b.codes to the codes of a chunk and returns their errors.
 func (t Tile) encode(b *Buffers, c Codec, part chunk) (errors errstat.Stats) {
 	buffer.Grow(&b.codes, int64(len(b.x)))
 	if t.Inner == 1 {
@@ -66,7 +66,7 @@ func (t Tile) encode(b *Buffers, c Codec, part chunk) (errors errstat.Stats) {
 	return errors
 }
 
-// decode sets b.decoded to what b.codes, the codes of a chunk, stand for.
+// decode sets b.decoded to the decoded b.codes of a chunk.
 func (t Tile) decode(b *Buffers, c Codec, part chunk) {
 	buffer.Grow(&b.decoded, int64(len(b.x)))
 	if t.Inner == 1 {
@@ -90,7 +90,7 @@ func (t Tile) writeCodes(b *Buffers, part chunk, to *sinks, out *Outcome) error 
 	return to.codes.WriteRuns(&b.packed, stored, t.CodesAt.Runs(part.off, part.rows, part.n), &out.sum)
 }
 
-// addHalf adds half their range to signed codes, which makes them unsigned.
+// addHalf makes signed codes unsigned by adding half their range, 2^(bits-1).
 func addHalf(q []byte, bits int) {
 	const all = 0x0101010101010101
 	top, mask := uint64(all<<(bits-1)), uint64(all*(1<<bits-1))

@@ -8,9 +8,9 @@ import (
 	"onnxquant/internal/work"
 )
 
-// narrow narrows the ranges of a tile's blocks. Where the tile is in memory, which it is
-// if it has one chunk, its blocks are taken one by one, else all at once, the chunks
-// being loaded again for every pass.
+// narrow narrows the ranges of a tile's blocks by a search. A tile of one chunk is in
+// memory, so its blocks are searched one by one. Otherwise all blocks are searched at once,
+// and each pass of the search reads all chunks again.
 func (t Tile) narrow(ctx context.Context, b *Buffers, codec Codec, chunks []chunk) error {
 	s := t.search(codec)
 	if s == nil {
@@ -42,7 +42,8 @@ func (t Tile) narrow(ctx context.Context, b *Buffers, codec Codec, chunks []chun
 	return nil
 }
 
-// pieces yields what a chunk has of each of the tile's blocks, numbered in the tile.
+// pieces yields the elements of each block that are in a chunk, with the block's number in
+// the tile.
 func (t Tile) pieces(b *Buffers, c chunk) func(yield func(int, []float32) bool) {
 	return func(yield func(int, []float32) bool) {
 		if t.Inner == 1 {

@@ -14,21 +14,21 @@ import (
 	"onnxquant/quality"
 )
 
-// Run is the quantization of some weights. Its tiles can be worked on at the same time.
+// Run is the quantization of some weights. Several goroutines may work on its tiles at once.
 type Run struct {
 	Weights []*Weight
 	Tiles   []Tile
 
-	limit   int64         // elements that a worker holds at a time
-	of      []int         // the weight of each tile
-	codecs  []Codec       // of the weights, with the scale of the whole tensor once it is known
-	tensors []float32     // scales of whole tensors
-	broken  []atomic.Bool // weights that cannot be quantized
-	spoiled atomic.Bool   // one of them is: the output will be discarded
+	limit   int64         // elements that a worker holds at once
+	of      []int         // index of each tile's weight
+	codecs  []Codec       // by weight; with the tensor's scale once that is known
+	tensors []float32     // by weight: scale of the tensor, in two-level formats; first its amax
+	broken  []atomic.Bool // by weight: it cannot be quantized
+	spoiled atomic.Bool   // a weight is broken: the output will be discarded
 	sinks   []sinks
 }
 
-// sinks are where a weight's parts go.
+// sinks take the parts of a weight.
 type sinks struct {
 	parts        Sinks
 	codes, zeros *packing.Writer
@@ -44,7 +44,7 @@ func NewRun(weights []*Weight, limit int64) *Run {
 		r.codecs[i] = w.Codec
 		most := limit
 		if w.Encoding != nil {
-			most /= 2 // elements are in memory twice
+			most /= 2 // a tile is in memory twice
 		}
 		for t := range w.tiles(most) {
 			r.Tiles, r.of = append(r.Tiles, t), append(r.of, i)
@@ -53,7 +53,7 @@ func NewRun(weights []*Weight, limit int64) *Run {
 	return r
 }
 
-// WriteTo tells the run where the parts of its weights go.
+// WriteTo sets the sinks of each weight.
 func (r *Run) WriteTo(parts []Sinks) {
 	r.sinks = make([]sinks, len(parts))
 	for i, p := range parts {
@@ -68,16 +68,16 @@ func (r *Run) WriteTo(parts []Sinks) {
 	}
 }
 
-// Outcome is what quantizing a tile found out.
+// Outcome is the result of quantizing a tile.
 type Outcome struct {
 	Errors errstat.Stats
 	sum    uint32 // checksum of what was written: codes, scales, zero points
 }
 
-// SourceBytes is the number of bytes that a tile is read from.
+// SourceBytes is the size of a tile's elements in the source.
 func (t Tile) SourceBytes() int64 { return t.DType.Bytes(t.size()) }
 
-// CodeBytes is the number of bytes of a tile's codes.
+// CodeBytes is the size of a tile's packed codes.
 func (t Tile) CodeBytes() int64 { return (t.size()*int64(t.Bits) + 7) / 8 }
 
 // TwoLevelBytes is the number of bytes that FindTensorScales reads.
@@ -90,8 +90,8 @@ func (r *Run) TwoLevelBytes() (n int64) {
 	return n
 }
 
-// FindTensorScales finds the scales of whole tensors in two-level formats, in a pass of
-// its own over them, and writes them.
+// FindTensorScales finds and writes the tensor scales of two-level formats. It must run
+// before Quantize and reads those weights once.
 func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(bytes int64)) error {
 	var tiles []int
 	for i, t := range r.Tiles {
@@ -136,13 +136,12 @@ func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(b
 	return nil
 }
 
-// tensorScale is the scale of a whole tensor as it is stored.
+// tensorScale is the scale of a tensor, encoded as stored.
 func (r *Run) tensorScale(weight int) []byte {
 	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(r.tensors[weight]))
 }
 
-// TensorScaleIs reports whether the content of a weight's part is the scale that was
-// written.
+// TensorScaleIs reports whether a file has the tensor scale that was written.
 func (r *Run) TensorScaleIs(weight int, from Contents) (bool, error) {
 	var raw [4]byte
 	if err := buffer.ReadFull(from.TensorScale, raw[:], 0); err != nil {
@@ -151,20 +150,21 @@ func (r *Run) TensorScaleIs(weight int, from Contents) (bool, error) {
 	return string(raw[:]) == string(r.tensorScale(weight)), nil
 }
 
+// spoil marks a weight as broken, and so the output as useless.
 func (r *Run) spoil(weight int) {
 	r.broken[weight].Store(true)
 	r.spoiled.Store(true)
 }
 
-// Broken reports whether a weight holds what cannot be quantized, such as NaN.
+// Broken reports whether a weight has values that cannot be quantized, such as NaN.
 func (r *Run) Broken(weight int) bool { return r.broken[weight].Load() }
 
-// Spoiled reports whether any weight is broken: the output will be discarded. Then the
-// run only looks for other weights that are.
+// Spoiled reports whether any weight is broken, so that the output will be discarded. From
+// then on the run only looks for other broken weights.
 func (r *Run) Spoiled() bool { return r.spoiled.Load() }
 
-// Quantize turns a tile into codes, scales and zero points, and writes them. It reports
-// the input bytes of what it has done to progress, if that takes long.
+// Quantize turns a tile into codes, scales and zero points, and writes them. For a long tile
+// it reports to progress how many bytes of the source are done.
 func (r *Run) Quantize(ctx context.Context, b *Buffers, tile int, out *Outcome, progress func(bytes int64)) error {
 	weight := r.of[tile]
 	if r.Broken(weight) {
@@ -199,7 +199,7 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 	return true, t.writeScales(b, to, out)
 }
 
-// quantizeBlocks turns a tile of a blockwise format into its parts.
+// quantizeBlocks is quantize for a blockwise format.
 func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int, out *Outcome) (finite bool, err error) {
 	x, decoded, err := b.makeBlocks(ctx, t)
 	if err != nil || decoded == nil {
@@ -219,7 +219,7 @@ func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int
 	return true, t.writeDetails(b, to, out)
 }
 
-// Measure adds up the errors of a tile and writes nothing.
+// Measure adds up the errors of a tile. It writes nothing.
 func (r *Run) Measure(ctx context.Context, b *Buffers, tile int, sums *quality.Sums) error {
 	weight := r.of[tile]
 	if r.Broken(weight) {
@@ -253,7 +253,7 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, codec Codec, sums
 	})
 }
 
-// Read hands the elements of a tile to do, as float32, a piece at a time.
+// Read calls do with the elements of a tile as float32, one chunk at a time.
 func (r *Run) Read(ctx context.Context, b *Buffers, tile int, do func(x []float32) error) error {
 	t := r.Tiles[tile]
 	for _, c := range t.chunks(r.limit) {
@@ -267,8 +267,7 @@ func (r *Run) Read(ctx context.Context, b *Buffers, tile int, do func(x []float3
 	return nil
 }
 
-// Written reports whether the contents of a weight's parts are, in a tile, what
-// Quantize wrote.
+// Written reads a tile's parts from a file and reports whether they are what Quantize wrote.
 func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, error) {
 	t := r.Tiles[tile]
 	sum, err := uint32(0), error(nil)

@@ -2,36 +2,34 @@ package quantize
 
 import "iter"
 
-// Tile is a part of a weight that one worker quantizes at a time: some blocks,
-// whole, whose elements fill the worker's buffer at most once, or a single
-// stripe of blocks that has to be read in several steps.
+// Tile is the part of a weight that one worker quantizes at a time. It has whole blocks.
+// Its elements fit into the worker's buffer or, if the blocks are too long for that, are
+// read in several chunks.
 //
-// A weight is seen as [outer, k, inner], with blocks along k. If inner is 1,
-// blocks lie in rows: a tile is a stretch of elements made of whole blocks.
-// Otherwise blocks lie in columns: a tile is some slabs of all columns, a slab
-// being the rows of k that share scales, or the columns from col on of one
-// slab, or of several, width of them.
+// A weight is seen as [outer, k, inner], with blocks along k. If inner is 1, blocks lie in
+// rows, and a tile is a contiguous run of blocks. Otherwise blocks lie in columns. A slab is
+// the rows of k that share scales, with all columns. A tile is a number of slabs, or width
+// columns of them.
 type Tile struct {
 	*Weight
 
-	off, n int64 // elements, if they are contiguous
-	slab   int64 // first slab, counted through outer
-	slabs  int64
+	off, n int64 // first element and their number, if contiguous; else n is 0
+	slab   int64 // first slab, counted over all of outer
+	slabs  int64 // number of slabs
 	col    int64 // first column
-	width  int64 // columns
+	width  int64 // number of columns
 
-	first, scales int64 // first scale and their number
+	first, scales int64 // first scale and number of scales
 }
 
-// nearTile is a number of elements that the caches hold between two passes.
+// nearTile is a number of elements that stays in the CPU's caches between two passes.
 const nearTile = 1 << 19
 
-// tiles cuts a weight into tiles of at most limit elements, or of one block
-// where that is more.
+// tiles cuts a weight into tiles of at most limit elements, or of one block if that is more.
 func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 	return func(yield func(Tile) bool) {
 		switch {
-		case w.Inner == 1 && w.Importance != nil: // rows are whole
+		case w.Inner == 1 && w.Importance != nil: // some encodings look at a whole row
 			w.rowTiles(max(min(limit, nearTile), w.K), yield)
 		case w.Inner == 1:
 			w.rowTiles(min(limit, nearTile), yield)
@@ -48,7 +46,7 @@ func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 // slabSize is the number of elements of a full slab.
 func (w *Weight) slabSize() int64 { return min(w.Block, w.K) * w.Inner }
 
-// rowTiles cuts a weight whose blocks lie in rows of k elements.
+// rowTiles cuts a weight whose blocks lie in rows.
 func (w *Weight) rowTiles(limit int64, yield func(Tile) bool) {
 	if w.K <= limit {
 		rows := limit / w.K
@@ -86,15 +84,15 @@ func (w *Weight) slabTiles(limit int64, yield func(Tile) bool) {
 	}
 }
 
-// minStripe keeps the pieces of a row that are read at once from becoming so small
-// that calls of the system take longer than reading.
+// minStripe is the least width of a stripe: with shorter reads, system calls would cost more
+// than the reading itself.
 const minStripe = 16 << 10
 
 // stripeTiles cuts a weight whose slabs are large into stripes of columns.
 func (w *Weight) stripeTiles(limit int64, yield func(Tile) bool) {
 	least := int64(minStripe)
 	if w.Encoding != nil {
-		least = 1 // all of a tile is in memory at once
+		least = 1 // the whole tile must fit into memory
 	}
 	width := min(w.Inner, max(least, limit/min(w.Block, w.K)))
 	for s := range w.Outer * w.Blocks() {
@@ -107,15 +105,15 @@ func (w *Weight) stripeTiles(limit int64, yield func(Tile) bool) {
 	}
 }
 
-// turnedTiles cuts a weight whose columns are stored as rows, or encoded as such, into
-// stripes that go through as many slabs as fit, if they can be wide enough for that.
+// turnedTiles cuts a weight whose columns are stored or encoded as rows into stripes that
+// are as long as possible, that is of many slabs, but still at least leastWidth wide.
 func (w *Weight) turnedTiles(limit int64, yield func(Tile) bool) {
-	const leastWidth = 128 // columns, for the sake of reading
+	const leastWidth = 128 // columns: shorter reads are slow
 	slab := min(w.Block, w.K)
 	width := min(w.Inner, max(leastWidth, limit/w.K))
 	slabs := min(w.Blocks(), max(1, limit/(slab*width)))
 	if w.Importance != nil {
-		slabs = w.Blocks() // some encodings look at all of a column
+		slabs = w.Blocks() // some encodings look at a whole column
 	}
 	for o := range w.Outer {
 		for s := int64(0); s < w.Blocks(); s += slabs {
@@ -131,7 +129,7 @@ func (w *Weight) turnedTiles(limit int64, yield func(Tile) bool) {
 	}
 }
 
-// size is the number of the tile's elements.
+// size is the number of elements.
 func (t Tile) size() int64 {
 	if t.n > 0 {
 		return t.n
@@ -140,7 +138,7 @@ func (t Tile) size() int64 {
 	return (last - first) * t.width
 }
 
-// scaleGrid tells how a tile's scales lie: rows of n.
+// scaleGrid returns the shape of a tile's scales: rows of n.
 func (t Tile) scaleGrid() (rows, n int64) {
 	if t.n > 0 {
 		return 1, t.scales
@@ -154,23 +152,22 @@ func (w *Weight) slabRows(s int64) (first, last int64) {
 	return o*w.K + b*w.Block, o*w.K + min((b+1)*w.Block, w.K)
 }
 
-// rows returns the rows that a stripe covers.
+// rows returns the rows that the slabs of a tile cover.
 func (t Tile) rows() (first, last int64) {
 	first, _ = t.slabRows(t.slab)
 	_, last = t.slabRows(t.slab + t.slabs - 1)
 	return first, last
 }
 
-// chunk is a part of a tile that is in memory at once: rows × width elements,
-// or n elements in a row.
+// chunk is the part of a tile that is in memory at once: rows × n elements.
 type chunk struct {
-	off  int64 // of the first element in the weight
+	off  int64 // of its first element, in the weight
 	rows int64 // 1 where the elements are contiguous
 	n    int64 // elements in a row
 }
 
-// cut returns how much of n to take at a time if limit is the most: a multiple of 8, for
-// searches in pieces of a block, unless limit is less.
+// cut returns how much of n to take at a time, at most limit. It is a multiple of 8, as
+// searches in pieces of a block need, unless limit is less.
 func cut(limit, n int64) int64 {
 	if n <= limit || limit < 8 {
 		return limit
@@ -180,7 +177,7 @@ func cut(limit, n int64) int64 {
 
 // chunks cuts a tile into parts of at most limit elements.
 func (t Tile) chunks(limit int64) []chunk {
-	if t.Encoding != nil { // blocks are made as a whole
+	if t.Encoding != nil { // blocks are encoded as a whole
 		limit = t.Elements()
 	}
 	if t.n > 0 {

@@ -10,46 +10,46 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Weight says how a tensor is quantized. It is seen as [Outer, K, Inner]: K is the
-// reduction axis, and blocks of its elements share a scale.
+// Weight says how a tensor is quantized and where its parts go. It must not be changed once
+// a Run has it. It is seen as [Outer, K, Inner]: blocks along K, the reduction axis, share a
+// scale.
 type Weight struct {
 	Name   string // for messages
 	Source Source
-	DType  dtype.DType // of the elements
+	DType  dtype.DType // of the source
 
 	Outer, K, Inner int64
-	Block           int64 // elements of a block; K if there is one for the whole axis
+	Block           int64 // elements per block; K: one block for the whole axis
 
-	Codec      Codec          // nil in the blockwise formats
-	Encoding   *ggml.Encoding // of the blockwise formats, else nil
-	Range      spec.Range     // of the blocks, in integer formats
-	Importance []float32      // of each index of K, in the blockwise formats; nil: all count the same
+	Codec      Codec          // nil for the blockwise formats
+	Encoding   *ggml.Encoding // for the blockwise formats, else nil
+	Range      spec.Range     // how ranges are found, in integer formats
+	Importance []float32      // weight of each index of K, for the blockwise formats; nil: all equal
 
 	Bits      int         // of a code
-	Offset    bool        // signed codes are stored plus half their range, as unsigned ones
+	Offset    bool        // signed codes are stored as unsigned ones, plus 2^(Bits-1)
 	ScaleType dtype.DType // of the stored scales
-	TwoLevel  bool        // scales are scaled by one number of the whole tensor
+	TwoLevel  bool        // the tensor has a scale for its scales
 
 	CodesAt, ScalesAt, ZerosAt packing.Placement
 	Details                    []Detail // further tensors, in the blockwise formats
 }
 
-// Source holds the elements of a weight.
+// Source has the elements of a weight.
 type Source interface {
-	// ReadRows reads rows of n bytes each, the first at off and each stride behind
-	// the one before, to dst, one after the other.
+	// ReadRows reads rows of n bytes into dst, one after another. Row i is at off + i·stride.
 	ReadRows(dst []byte, off, rows, n, stride int64) error
 }
 
-// Detail is a tensor that a blockwise format has beside codes and scales, with an
-// element for each block or for each part of one.
+// Detail is a tensor of a blockwise format besides codes and scales, with one element for
+// each block or part of a block.
 type Detail struct {
 	Kind DetailKind
 	At   packing.Placement
-	Part int64 // elements of the weight for each element of the detail
+	Part int64 // elements of the weight per element of the detail
 }
 
-// DetailKind says what a detail holds.
+// DetailKind says what a detail contains.
 type DetailKind int
 
 const (
@@ -58,7 +58,7 @@ const (
 	PartMins                     // 8-bit codes
 )
 
-// size is the number of bytes of an element.
+// size is the number of bytes per element.
 func (d Detail) size() int64 {
 	if d.Kind == Mins {
 		return 2
@@ -66,16 +66,15 @@ func (d Detail) size() int64 {
 	return 1
 }
 
-// Parts are the tensors that a weight becomes, or what stands for each of them: its
-// place in a file, its content. A zero T stands for a tensor that the weight does not
-// have.
+// Parts has one T for each tensor of a quantized weight: the tensor itself, its place in a
+// file or its content. It is the zero T for a tensor that the weight does not have.
 type Parts[T any] struct {
 	Codes, Scales, Zeros T
-	TensorScale          T // the one number that scales are scaled by
+	TensorScale          T // scale of the scales
 	Details              []T
 }
 
-// Map returns what f makes of each part.
+// Map applies f to each part.
 func Map[T, U any](p Parts[T], f func(T) U) Parts[U] {
 	m := Parts[U]{Codes: f(p.Codes), Scales: f(p.Scales), Zeros: f(p.Zeros), TensorScale: f(p.TensorScale)}
 	for _, d := range p.Details {
@@ -89,8 +88,7 @@ func (p Parts[T]) All() []T {
 	return append([]T{p.Codes, p.Scales, p.Zeros, p.TensorScale}, p.Details...)
 }
 
-// Sinks take the parts of a weight, Contents give them back. A part that is nil is not
-// written.
+// Sinks are written to, Contents are read from. A part whose sink is nil is not written.
 type (
 	Sinks    = Parts[io.WriterAt]
 	Contents = Parts[io.ReaderAt]
@@ -102,10 +100,10 @@ func (w *Weight) Blocks() int64 { return (w.K-1)/w.Block + 1 }
 // Elements is the number of elements.
 func (w *Weight) Elements() int64 { return w.Outer * w.K * w.Inner }
 
-// SourceBytes is the size of the content that the weight is read from.
+// SourceBytes is the size of the elements in the source.
 func (w *Weight) SourceBytes() int64 { return w.DType.Bytes(w.Elements()) }
 
-// search returns what narrows the ranges of blocks, nil if they keep their extremes.
+// search returns the search that narrows the ranges of blocks, or nil for minmax.
 func (w *Weight) search(c Codec) int4.Search {
 	integers, ok := c.(int4.Codec)
 	if !ok {

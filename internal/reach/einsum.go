@@ -10,7 +10,8 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// einsum: axes go by letters, those that are not in the result are summed over.
+// einsum: each axis has a letter in the equation; letters missing in the result are summed
+// over. It is a matrix product if another operand has the letter too.
 func einsum(n *onnxpb.NodeProto, input, rank int) (axes []int, why string) {
 	if len(n.Input) > maxOperands {
 		return nil, fmt.Sprintf("no matrix product: it has %d operands", len(n.Input))
@@ -24,7 +25,7 @@ func einsum(n *onnxpb.NodeProto, input, rank int) (axes []int, why string) {
 	term, others := terms[input], slices.Concat(terms[:input], terms[input+1:])
 	letters := strings.Replace(term, ellipsis, "", 1)
 	before, _, dots := strings.Cut(term, ellipsis)
-	hidden := rank - len(letters) // axes of the ellipsis
+	hidden := rank - len(letters) // axes that the ellipsis stands for
 	if hidden < 0 || !dots && hidden > 0 || dots && !strings.Contains(result, ellipsis) {
 		return nil, no
 	}
@@ -53,8 +54,8 @@ const ellipsis = "..."
 // maxOperands is more operands than a matrix product has.
 const maxOperands = 16
 
-// parseEinsum cuts an equation into the letters of its operands and those of its
-// result, which without an arrow are all that occur once, in order.
+// parseEinsum splits an equation into the letters of each operand and of the result.
+// Without an arrow the result has the letters that occur once, sorted.
 func parseEinsum(equation string) (terms []string, result string, ok bool) {
 	equation = strings.ReplaceAll(equation, " ", "")
 	left, result, arrow := strings.Cut(equation, "->")

@@ -6,21 +6,21 @@ import (
 	"slices"
 )
 
-// layout tells how the elements of a stored tensor lie in a tensor made of it
-// without changing any, by Transpose, Reshape and the like. Each axis of that
-// tensor runs over some strides of the stored one, the last of them fastest.
+// layout describes a view of a stored tensor: the same elements behind Transpose, Reshape
+// and the like. Each axis of the view is a list of strides over the stored tensor, the
+// last one fastest.
 type layout struct {
 	Axes [][]stride
-	lost string // why it is not known, if so
+	lost string // why the layout is unknown, or ""
 }
 
-// stride is a run over elements of a stored tensor that lie step apart.
+// stride is size elements of the stored tensor, step elements apart.
 type stride struct {
-	axis       int // of the stored tensor, where it begins
+	axis       int // of the stored tensor; the outermost, if it spans several
 	size, step int64
 }
 
-// layoutOf is the layout of a stored tensor itself.
+// layoutOf returns the layout of the stored tensor itself.
 func layoutOf(shape []int64) layout {
 	l := layout{Axes: make([][]stride, len(shape))}
 	step := int64(1)
@@ -31,7 +31,15 @@ func layoutOf(shape []int64) layout {
 	return l
 }
 
-// dim returns the elements along an axis.
+// shape returns the length of each axis.
+func (l layout) shape() (dims []int64) {
+	for i := range l.Axes {
+		dims = append(dims, l.dim(i))
+	}
+	return dims
+}
+
+// dim returns the length of an axis.
 func (l layout) dim(axis int) int64 {
 	n := int64(1)
 	for _, s := range l.Axes[axis] {
@@ -40,7 +48,7 @@ func (l layout) dim(axis int) int64 {
 	return n
 }
 
-// permuted returns the axes in the order of perm, if that is one.
+// permuted returns the axes in the order of perm. It is not ok if perm is no permutation.
 func (l layout) permuted(perm []int64) (layout, bool) {
 	next := make([][]stride, len(l.Axes))
 	seen := make([]bool, len(l.Axes))
@@ -57,8 +65,8 @@ func (l layout) permuted(perm []int64) (layout, bool) {
 	return layout{Axes: next}, true
 }
 
-// reshaped returns the layout with axes of other lengths, in which every stride
-// lies in one axis, whole or cut in two. Strides that lie together may be one.
+// reshaped returns the layout with another shape. Each stride must fall into one axis, or
+// be split between two; adjacent strides may be merged. Otherwise it is not ok.
 func (l layout) reshaped(shape []int64) (layout, bool) {
 	var rest []stride
 	for _, axis := range l.Axes {
@@ -101,18 +109,17 @@ func (l layout) reshaped(shape []int64) (layout, bool) {
 	return next, len(rest) == 0
 }
 
-// Operand says how an operator sums over a weight: along one axis of a view of
-// the stored tensor, which is its own shape, or has other axes counting as one.
+// Operand says how an operator sums over a weight: along axis Axis of shape View. View is
+// the shape of the stored tensor, or that shape with neighboring axes merged.
 type Operand struct {
 	Axis int
 	View []int64
 }
 
-// sum finds the operand of an operator that sums over some axes of a tensor with
-// that layout, of a stored one of that shape. Blocks run along the longest stretch
-// of the sum that lies together. With whole, what is not summed over counts as one
-// axis before and one behind; without, only if the stretch is no axis by itself.
-// There is none if it sums over no element of the tensor.
+// sum finds the operand of an operator that sums over axes of the layout; shape is that of
+// the stored tensor. Blocks run along the longest contiguous run of the reduced strides.
+// whole merges the axes before and after that run; without it they are merged only if the
+// run is not exactly one stored axis. It is not ok if nothing is summed over.
 func (l layout) sum(axes []int, shape []int64, whole bool) (o Operand, ok bool) {
 	if shapes.Count(shape) == 0 {
 		return Operand{0, shape}, true
@@ -125,7 +132,7 @@ func (l layout) sum(axes []int, shape []int64, whole bool) (o Operand, ok bool) 
 		return o, false
 	}
 	slices.SortFunc(strides, func(a, b stride) int { return cmp.Or(cmp.Compare(a.axis, b.axis), cmp.Compare(b.step, a.step)) })
-	first, last := strides[0], strides[0] // of the longest stretch
+	first, last := strides[0], strides[0] // of the longest contiguous run
 	k := int64(0)
 	for len(strides) > 0 {
 		n, size := 1, strides[0].size
@@ -151,7 +158,7 @@ func (l layout) sum(axes []int, shape []int64, whole bool) (o Operand, ok bool) 
 	return o, true
 }
 
-// Straight tells whether the elements along each axis lie at even distances.
+// Straight reports whether the elements along each axis are equally spaced.
 func (l layout) Straight() bool {
 	for _, axis := range l.Axes {
 		for i := range len(axis) - 1 {
@@ -163,7 +170,7 @@ func (l layout) Straight() bool {
 	return true
 }
 
-// Is tells whether the layout is that of a stored tensor itself.
+// Is reports whether the layout is that of a stored tensor of this shape itself.
 func (l layout) Is(shape []int64) bool {
 	return slices.EqualFunc(l.Axes, layoutOf(shape).Axes, slices.Equal[[]stride])
 }

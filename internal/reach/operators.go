@@ -11,18 +11,18 @@ import (
 // Operator is an operator whose weights can be quantized.
 type Operator struct {
 	domain, name string
-	inputs       []int    // those that take weights
-	attributes   []string // those that sums asks for
+	inputs       []int    // positions of weights; nil: any
+	attributes   []string // attributes that Sums reads
 
-	// sums returns the axes of a weight of some rank that the operator sums over,
-	// or along which it takes rows. There are none if what has that rank is no
-	// weight; then why may tell more.
+	// Sums returns the axes of a weight of the given rank that the operator sums over; for
+	// a lookup, the axis of its rows. It returns none if a tensor of that rank is no
+	// weight there, and why may explain it.
 	Sums func(n *onnxpb.NodeProto, input, rank int) (axes []int, why string)
 
-	Whole bool // see layout.sum: so that there can be one scale per channel
+	Whole bool // convolutions: merge axes (see layout.sum), so that one scale per channel is possible
 }
 
-// weightOps is the table of what can be quantized.
+// weightOps lists the operators whose weights can be quantized.
 var weightOps = []Operator{
 	{"", "MatMul", []int{0, 1}, nil, matMul, false},
 	{"", "Gemm", []int{0, 1}, []string{"transA", "transB"}, gemm, false},
@@ -35,7 +35,7 @@ var weightOps = []Operator{
 	{"", "GRU", []int{1, 2}, nil, recurrent, false},
 	{"", "RNN", []int{1, 2}, nil, recurrent, false},
 
-	// ONNX Runtime's: docs/ContribOperators.md of its source.
+	// ONNX Runtime's own: see docs/ContribOperators.md in its source.
 	{graph.Contrib, "Attention", []int{1}, nil, projection, false},
 	{graph.Contrib, "EmbedLayerNormalization", []int{2, 3, 4}, nil, rows, false},
 	{graph.Contrib, "FusedConv", []int{1}, nil, conv, true},
@@ -47,8 +47,8 @@ var weightOps = []Operator{
 
 var fusedAttributes = []string{"transA", "transB", "transBatchA", "transBatchB"}
 
-// KnownOps are the operators whose weights can be quantized: those of ONNX, and
-// of the domain com.microsoft.
+// KnownOps names the operators whose weights can be quantized: ONNX's, and those of domain
+// com.microsoft.
 var KnownOps = knownOps()
 
 func knownOps() (names []string) {
@@ -58,7 +58,7 @@ func knownOps() (names []string) {
 	return names
 }
 
-// OperatorOf finds the row of a node that takes a weight at that input, or nil.
+// OperatorOf returns the entry of weightOps for a use, or nil if it takes no weight there.
 func OperatorOf(u graph.Use) *Operator {
 	domain := u.Node.GetDomain()
 	if graph.IsStandard(domain) {
@@ -74,7 +74,7 @@ func OperatorOf(u graph.Use) *Operator {
 	return nil
 }
 
-// matMul: [batch…, M, K] by [batch…, K, N]; either may be a vector of K.
+// matMul: [batch…, M, K] times [batch…, K, N]; either may be a vector [K].
 func matMul(_ *onnxpb.NodeProto, input, rank int) ([]int, string) {
 	switch {
 	case rank == 0:
@@ -97,8 +97,8 @@ func gemm(n *onnxpb.NodeProto, input, rank int) ([]int, string) {
 	return []int{0}, ""
 }
 
-// fusedMatMul: matMul whose matrices may be transposed, and lie in the first axis
-// and the last, rather than in the last two.
+// fusedMatMul: like matMul; trans swaps the last two axes, and with transBatch a matrix
+// lies in the first and the last axis.
 func fusedMatMul(n *onnxpb.NodeProto, input, rank int) ([]int, string) {
 	if rank < 2 {
 		return matMul(n, input, rank)
@@ -113,7 +113,7 @@ func fusedMatMul(n *onnxpb.NodeProto, input, rank int) ([]int, string) {
 	return []int{rank - 2}, ""
 }
 
-// rows: nothing is summed over. A row of an embedding shares scales.
+// rows: a lookup sums over nothing; blocks run along the rows of the table.
 func rows(_ *onnxpb.NodeProto, _, rank int) ([]int, string) {
 	if rank < 2 {
 		return nil, ""
@@ -164,12 +164,12 @@ func experts(_ *onnxpb.NodeProto, _, rank int) ([]int, string) {
 	return []int{2}, ""
 }
 
-// errParameter says that an attribute is not known.
+// errParameter is the reason for an attribute whose value is known only at a call.
 func errParameter(n *onnxpb.NodeProto, attribute string) string {
 	return fmt.Sprintf("%s's %s is a parameter of the function that it is in", n.GetOpType(), attribute)
 }
 
-// Convolves tells whether the reader is a convolution.
+// Convolves reports whether the reader is a convolution.
 func (l Leaf) Convolves() bool {
 	row := OperatorOf(l.Use)
 	return row != nil && row.Whole

@@ -7,27 +7,26 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/shapes"
 )
 
-// Leaf is a use of a tensor by an operator that computes with it, perhaps behind
-// others that only pass it on.
+// Leaf is a use of a tensor by an operator that computes with it. Nodes in between, such
+// as Transpose, only pass the tensor on.
 type Leaf struct {
 	graph.Use
 	Passage
 }
 
-// passage is how a tensor gets to a place.
+// Passage describes the way from the stored tensor to a use.
 type Passage struct {
-	Layout layout              // as it is seen there
-	Cast   bool                // to another type on the way
-	Call   bool                // in or out of a function on the way
-	Via    []*onnxpb.NodeProto // that pass it on, since the last call
+	Layout layout              // how the stored elements appear there
+	Cast   bool                // a Cast lies on the way
+	Call   bool                // the way enters or leaves a function
+	Via    []*onnxpb.NodeProto // nodes that pass it on, since the last call
 }
 
-// Operand tells how the operator sums over the tensor, which has that shape, if
-// it takes it as its weight. why tells what is in the way of knowing how, or, of
-// what is no weight, more than that.
+// Operand returns how the operator sums over the stored tensor of the given shape, and
+// whether the tensor is a weight there. why explains an unknown axis, or why this is no
+// weight.
 func (l Leaf) Operand(shape []int64) (o Operand, weight bool, why string) {
 	row := OperatorOf(l.Use)
 	if row == nil {
@@ -47,17 +46,17 @@ func (l Leaf) Operand(shape []int64) (o Operand, weight bool, why string) {
 	return o, weight, ""
 }
 
-// Reach is where a value gets to.
+// Reach is the result of following a value.
 type Reach struct {
-	Leaves []Leaf
-	exits  []exit // out of the function that it is in
-	Output bool   // it is an output of a graph, behind other nodes
-	Unread []Leaf // nodes that only pass it on, to nobody
+	Leaves []Leaf // the operators that compute with it
+	exits  []exit // returns from the function that contains it
+	Output bool   // it is a graph output, behind nodes that pass it on
+	Unread []Leaf // nodes that pass it on, to nobody
 }
 
-// exit is a value that a function returns.
+// exit is a return of the tensor from a function.
 type exit struct {
-	output int // its index
+	output int // position among the function's outputs
 	Passage
 }
 
@@ -72,18 +71,18 @@ func (r *Reach) empty() bool {
 	return len(r.Leaves) == 0 && len(r.exits) == 0 && len(r.Unread) == 0 && !r.Output
 }
 
-// walk follows a tensor to those who compute with it: behind nodes that pass it
-// on, and through functions that are called with it.
+// walk follows a tensor to the operators that compute with it, behind nodes that pass it on
+// and through calls of functions.
 type walk struct {
 	*graph.Graph
-	seen  map[string]Reach // what becomes of a function's argument, by that and its layout
+	seen  map[string]Reach // results for arguments of functions, by value and passage
 	depth int
 }
 
-// maxDepth is that of values made of each other which are followed.
+// maxDepth bounds the length of a chain of nodes that is followed.
 const maxDepth = 1000
 
-// reach follows a stored tensor.
+// Of follows a value, stored as a tensor of the given shape.
 func Of(x *graph.Graph, v *graph.Value, shape []int64) Reach {
 	w := &walk{Graph: x, seen: map[string]Reach{}}
 	r := w.from(v, Passage{Layout: layoutOf(shape)})
@@ -91,7 +90,7 @@ func Of(x *graph.Graph, v *graph.Value, shape []int64) Reach {
 	return r
 }
 
-// returns follows what a function makes and returns to all who call it.
+// returns follows the tensor out of function f to all calls of f.
 func (w *walk) returns(r *Reach, f *graph.Function, exits []exit, done map[string]bool) {
 	for _, e := range exits {
 		key := fmt.Sprintf("%p %v", f, e)
@@ -109,7 +108,7 @@ func (w *walk) returns(r *Reach, f *graph.Function, exits []exit, done map[strin
 	}
 }
 
-// from follows a value.
+// from follows a value to all its uses.
 func (w *walk) from(v *graph.Value, at Passage) (r Reach) {
 	w.depth++
 	defer func() { w.depth-- }()
@@ -151,10 +150,10 @@ func (w *walk) through(u graph.Use, at Passage) (r Reach) {
 	return Reach{Leaves: []Leaf{{u, at}}}
 }
 
-// behind follows what a node makes of a value.
+// behind follows made, which node u.Node passes on.
 func (w *walk) behind(u graph.Use, made *graph.Value, at Passage) Reach {
 	switch {
-	case made == nil: // nobody wants it
+	case made == nil: // the output is omitted
 		return Reach{}
 	case made.Output && u.Input < 0:
 		return Reach{Output: true}
@@ -164,11 +163,11 @@ func (w *walk) behind(u graph.Use, made *graph.Value, at Passage) Reach {
 	return w.from(made, at)
 }
 
-// called is the Passage into a function or out of it.
+// called is the passage behind the entry into a function or the return from it.
 func (p Passage) called() Passage { return Passage{p.Layout, p.Cast, true, nil} }
 
-// argument follows an argument of a function, once for each of its layouts, so
-// that functions that call others several times cost no more than once.
+// argument follows an argument of a function. Results are cached, because nested calls
+// would otherwise take exponential time.
 func (w *walk) argument(v *graph.Value, at Passage) Reach {
 	key := fmt.Sprintf("%p %v", v, at)
 	r, ok := w.seen[key]
@@ -180,7 +179,7 @@ func (w *walk) argument(v *graph.Value, at Passage) Reach {
 	return r
 }
 
-// distinct drops elements that are there before.
+// distinct drops duplicates.
 func distinct[T any](list []T) []T {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(list, func(e T) bool {
@@ -190,8 +189,8 @@ func distinct[T any](list []T) []T {
 	})
 }
 
-// passedOn tells whether a node hands a tensor on as it is, but for the layout,
-// which it returns, and a rounding to another float type.
+// passedOn reports whether a node passes the tensor on with its elements unchanged, except
+// for a Cast to another float type. next is the layout behind the node.
 func (w *walk) passedOn(u graph.Use, at layout) (next layout, ok bool) {
 	n := u.Node
 	if !graph.IsStandard(n.GetDomain()) || len(n.Output) != 1 || u.Input != 0 {
@@ -211,7 +210,7 @@ func (w *walk) passedOn(u graph.Use, at layout) (next layout, ok bool) {
 		if name := graph.Parameter(n, "allowzero", "axis", "axes"); name != "" {
 			return layout{lost: errParameter(n, name)}, true
 		}
-		shape, ok := w.newShape(n, at)
+		shape, ok := w.newShape(n, at.shape())
 		if !ok {
 			return layout{lost: fmt.Sprintf("behind a %s whose shape is known only where the model runs", n.GetOpType())}, true
 		}
@@ -223,6 +222,7 @@ func (w *walk) passedOn(u graph.Use, at layout) (next layout, ok bool) {
 	return at, false
 }
 
+// transposed is the layout behind a Transpose.
 func transposed(n *onnxpb.NodeProto, at layout) (layout, bool) {
 	if at.lost != "" {
 		return at, true
@@ -236,63 +236,4 @@ func transposed(n *onnxpb.NodeProto, at layout) (layout, bool) {
 	next := slices.Clone(at.Axes)
 	slices.Reverse(next)
 	return layout{Axes: next}, true
-}
-
-// newShape tells the shape that a node gives to a tensor, if it is a constant.
-func (w *walk) newShape(n *onnxpb.NodeProto, at layout) (shape []int64, ok bool) {
-	rank := int64(len(at.Axes))
-	var old []int64
-	for i := range at.Axes {
-		old = append(old, at.dim(i))
-	}
-	switch n.GetOpType() {
-	case "Reshape":
-		want, ok := w.ConstantInts(n, 1)
-		if !ok {
-			return nil, false
-		}
-		return shapes.Reshape(want, old, graph.IntAttribute(n, "allowzero") != 0)
-	case "Flatten":
-		axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 1), len(old))
-		if axis < 0 || axis > rank {
-			return nil, false
-		}
-		return []int64{shapes.Count(old[:axis]), shapes.Count(old[axis:])}, true
-	}
-	axes, ok := graph.Attribute(n, "axes").GetInts(), true
-	if graph.Attribute(n, "axes") == nil && len(n.Input) > 1 {
-		axes, ok = w.ConstantInts(n, 1)
-	}
-	if !ok || len(axes) > shapes.MaxRank {
-		return nil, false
-	}
-	if n.GetOpType() == "Unsqueeze" {
-		rank += int64(len(axes))
-	}
-	marked := map[int64]bool{}
-	for _, a := range axes {
-		if a < 0 {
-			a += rank
-		}
-		if a < 0 || a >= rank || marked[a] {
-			return nil, false
-		}
-		marked[a] = true
-	}
-	if n.GetOpType() == "Unsqueeze" {
-		for i := range rank {
-			if marked[i] {
-				shape = append(shape, 1)
-			} else {
-				shape, old = append(shape, old[0]), old[1:]
-			}
-		}
-		return shape, true
-	}
-	for i, d := range old {
-		if !(marked[int64(i)] || len(axes) == 0 && d == 1) {
-			shape = append(shape, d)
-		}
-	}
-	return shape, true
 }

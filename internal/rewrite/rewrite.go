@@ -1,9 +1,9 @@
 // Package rewrite makes the structure of a converted model: a copy in which codes, scales
-// and the nodes that decode them stand in the place of the weights, at an opset that has
-// them.
+// and the nodes that decode them replace the weights, at an opset that supports them.
 //
-// It gets the decisions of package discover and returns a finished [Model]. Contents are
-// made later, by others.
+// [Quantize] gets a graph, which stays as it is, and the decisions of package discover. It
+// returns a finished [Model], which the caller owns. The new tensors have no content yet:
+// package quantize computes it later.
 package rewrite
 
 import (
@@ -26,14 +26,14 @@ type Model struct {
 	Weights []Weight
 }
 
-// Weight is a weight that is quantized: why, how, and into which tensors.
+// Weight is a weight that is quantized: the decision, its form and its new tensors.
 type Weight struct {
 	*discover.Decision
 	Form    *form.Weight
 	Tensors form.Tensors
 }
 
-// Bytes is the size of the tensors that a weight becomes.
+// Bytes is the size of the new tensors of a weight.
 func (w *Weight) Bytes() (n int64) {
 	for _, t := range w.Tensors.All() {
 		if t != nil {
@@ -43,7 +43,7 @@ func (w *Weight) Bytes() (n int64) {
 	return n
 }
 
-// Quantize makes the structure in which weights are quantized as was decided.
+// Quantize makes the structure in which weights are quantized as decided.
 func Quantize(x *graph.Graph, decisions []*discover.Decision) (*Model, error) {
 	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}}
 	need, err := r.prepare(decisions)
@@ -54,7 +54,7 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision) (*Model, error) {
 	if err := write.Inline(r.copy, gone); err != nil {
 		return nil, err
 	}
-	var growing []*onnxpb.FunctionProto // the functions that hold weights
+	var growing []*onnxpb.FunctionProto // functions that contain weights
 	for i, f := range r.copy.Proto.Functions {
 		if r.inFunction[i] {
 			growing = append(growing, f)
@@ -75,27 +75,28 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision) (*Model, error) {
 	return m, nil
 }
 
-// rewriting is a model in the making.
+// rewriting is the state of Quantize.
 type rewriting struct {
 	copy       *graph.Copy
 	weights    []*replacement
 	replaced   map[*graph.Value]*replacement
-	inFunction []bool // by functions: whether one of the weights lies in it
+	inFunction []bool // by index of functions: whether a weight is in it
 }
 
-// replacement is a weight and what takes its place.
+// replacement is a weight and what replaces it.
 type replacement struct {
 	decision *discover.Decision
 	form     *form.Weight
-	decoder  *form.Builder // what was made already, in the style nbits
-	output   string        // what it decodes to, in the style qdq
+	decoder  *form.Builder // tensors and nodes, for the style nbits
+	output   string        // name of the decoded weight, for the style qdq
 	tensors  form.Tensors
 }
 
+// fake reports whether the float weight stays, and is fake quantized.
 func (w *replacement) fake() bool { return w.decision.Choice.Style == spec.QDQ }
 
-// prepare finds the form of each weight, and makes the operators that read codes or fake
-// quantized weights do so. It returns the least opset that all forms have.
+// prepare finds the form of each weight, and makes operators read codes (style nbits) or
+// fake quantized weights (style qdq). It returns the least opset that all forms support.
 func (r *rewriting) prepare(decisions []*discover.Decision) (need int64, err error) {
 	operators := form.OperatorsOf(r.copy)
 	r.inFunction = make([]bool, len(r.copy.Proto.Functions))
@@ -125,8 +126,8 @@ func (r *rewriting) prepare(decisions []*discover.Decision) (need int64, err err
 	return need, nil
 }
 
-// Raise brings a model to an opset that has the operators needed, and to an IR version
-// that has the opset. The functions named need them too.
+// Raise raises the opset of a model, and of the given functions, to need, and the IR version
+// to one that allows this opset.
 func Raise(c *graph.Copy, need int64, functions ...*onnxpb.FunctionProto) error {
 	if need == 0 {
 		return nil
@@ -140,8 +141,8 @@ func Raise(c *graph.Copy, need int64, functions ...*onnxpb.FunctionProto) error 
 	return nil
 }
 
-// graph puts what decodes weights in their place, in a graph and in the graphs of its
-// nodes.
+// graph replaces weights by the tensors and nodes that decode them, in a graph and its
+// subgraphs.
 func (r *rewriting) graph(g *onnxpb.GraphProto) {
 	b := form.NewBuilder(r.copy.Names)
 	gone := map[string]bool{}
@@ -155,7 +156,7 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 		}
 		w.build(b)
 		if codes := w.tensors.Codes; codes != nil {
-			gone[w.form.Name] = true // an input, up to IR 3
+			gone[w.form.Name] = true // up to IR 3 it is also an input
 			codes.DocString, codes.MetadataProps = t.DocString, t.MetadataProps
 		}
 	}
@@ -165,7 +166,7 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 	g.Node = append(b.Nodes, nodes...)
 }
 
-// function does for a function what graph does. It has no initializers but Constants.
+// function does the same for a function, which has Constant nodes but no initializers.
 func (r *rewriting) function(f *onnxpb.FunctionProto) {
 	b := form.NewBuilder(r.copy.Names)
 	nodes := r.nodes(b, f.Node)
@@ -175,8 +176,7 @@ func (r *rewriting) function(f *onnxpb.FunctionProto) {
 	}
 }
 
-// nodes adds to b what decodes the weights in Constant nodes. It returns the nodes without
-// those that held weights.
+// nodes replaces weights in Constant nodes, adding to b. It returns the remaining nodes.
 func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto) (kept []*onnxpb.NodeProto) {
 	for _, n := range nodes {
 		w := r.weight(graph.ConstantTensor(n))
@@ -196,7 +196,7 @@ func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto) (kept []*o
 	return kept
 }
 
-// weight returns the replacement of what a tensor of the copy holds, nil if it stays.
+// weight returns the replacement of the content of a copy's tensor, or nil if it stays.
 func (r *rewriting) weight(t *onnxpb.TensorProto) *replacement {
 	if t == nil {
 		return nil
@@ -204,7 +204,7 @@ func (r *rewriting) weight(t *onnxpb.TensorProto) *replacement {
 	return r.replaced[r.copy.Value(t)]
 }
 
-// build adds what decodes the weight.
+// build adds the tensors and nodes that decode the weight.
 func (w *replacement) build(b *form.Builder) {
 	switch w.decision.Choice.Style {
 	case spec.NBits:

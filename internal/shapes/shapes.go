@@ -1,3 +1,4 @@
+// Package shapes computes shapes of tensors. It never changes a shape that it gets.
 package shapes
 
 import (
@@ -6,11 +7,11 @@ import (
 	"slices"
 )
 
-// MaxRank is more axes than any tensor here has.
+// MaxRank bounds the number of axes, against hostile models.
 const MaxRank = 64
 
-// Reshape returns the shape that a Reshape gives to a tensor of shape from: -1
-// stands for the rest, and 0 for the old length unless allowZero.
+// Reshape returns the result of ONNX's Reshape of a tensor of shape from: in want, -1 is the
+// remaining length, and 0 the old length unless allowZero.
 func Reshape(want, from []int64, allowZero bool) (shape []int64, ok bool) {
 	shape = slices.Clone(want)
 	known, free := int64(1), -1
@@ -43,7 +44,7 @@ func Reshape(want, from []int64, allowZero bool) (shape []int64, ok bool) {
 	return shape, err == nil && n == size
 }
 
-// Count multiplies the dimensions of a tensor that has been checked.
+// Count returns the number of elements. The shape must have been checked for overflow.
 func Count(shape []int64) int64 {
 	n := int64(1)
 	for _, d := range shape {
@@ -52,9 +53,10 @@ func Count(shape []int64) int64 {
 	return n
 }
 
+// DivideUp returns ⌈a/b⌉.
 func DivideUp(a, b int64) int64 { return (a + b - 1) / b }
 
-// Axis turns an axis that may count from the end into one that does not.
+// Axis converts a negative axis, which counts from the end. It does not check the range.
 func Axis(axis int64, rank int) int64 {
 	if axis < 0 {
 		return axis + int64(rank)

@@ -1,3 +1,7 @@
+// Package target lists what each runtime supports and runs well: formats, block sizes, opsets.
+//
+// It is tables alone: [Of] gets the name of a target and returns its [Engine], which is
+// immutable and shared. docs/targets.md is generated from the tables.
 package target
 
 import (
@@ -9,52 +13,52 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Engine is what stands behind a target, and what it takes.
+// Engine is the runtime of a target, and what it supports. It must not be changed.
 type Engine struct {
 	Target spec.Target
 	Label  string
-	Name   string // with the version that the entries are of
-	Known  string // how the entries are known
-	Opset  int64  // the newest that it loads; 0: no limit is known
-	IR     int64
+	Name   string // with the version that was examined
+	Known  string // where the entries come from
+	Opset  int64  // newest opset that it loads; 0: no known limit
+	IR     int64  // newest IR version that it loads; 0: no known limit
 
 	Formats []Support
-	// lacks holds types that the standard has and its DequantizeLinear has not.
-	// Codes of such a type are looked up in a table instead; scales are cast.
+	// lacks lists ONNX types that its DequantizeLinear does not support. Codes of such a
+	// type are looked up in a table instead; scales are cast.
 	lacks []dtype.DType
-	// oneAxis: it goes wrong unless scales belong to stretches of the axis that
-	// each reader sums over.
+	// OneAxis: it computes wrongly if a reader sums over another axis than that of the
+	// blocks.
 	OneAxis  bool
-	Vectors  bool // weights of one axis can be cut into blocks
-	NoScan   bool // a Scan cannot read a value that is computed outside of it
-	standard bool // it has no operators but the standard's
-	// nbits: operators that read codes themselves are faster than what is behind a
-	// DequantizeLinear that is not fused.
+	Vectors  bool // blocks are possible in weights with one axis
+	NoScan   bool // the body of a Scan cannot read a value computed outside
+	standard bool // it has no operators besides ONNX's
+	// NBits: operators that read codes are faster than a DequantizeLinear that is not fused.
 	NBits   bool
 	Remarks []string // for docs/targets.md
 }
 
-// support is what a runtime takes of some formats.
+// Support says how a runtime supports some formats.
 type Support struct {
 	Formats []spec.Format
 	Blocks  BlockRule
-	Even    bool // codes come in pairs along the last axis
-	EvenSum bool // codes come in pairs along the axis summed over
-	Product bool // weights of convolutions are not taken
+	Even    bool // the last axis must have an even length
+	EvenSum bool // the reduction axis must have an even length
+	Product bool // not for weights of convolutions
 }
 
-// BlockRule says how a runtime lets weights be cut into blocks.
+// BlockRule says which block sizes a runtime supports.
 type BlockRule struct {
-	sizes      []int // the only ones, ascending
+	sizes      []int // the only ones, ascending; nil: any
 	powers     bool  // powers of two only
-	whole      bool  // the last block must not be short
-	PerChannel bool  // one scale per channel is possible,
-	Only       bool  // and nothing else
+	whole      bool  // the block size must divide the axis
+	PerChannel bool  // one scale per channel is supported
+	Only       bool  // nothing but one scale per channel
 }
 
+// AnyBlocks is no restriction.
 var AnyBlocks = BlockRule{PerChannel: true}
 
-// Engines is the table of targets. docs/targets.md is made of it.
+// Engines lists the targets.
 var Engines = []Engine{
 	{
 		Target:  spec.Portable,
@@ -126,7 +130,7 @@ var Engines = []Engine{
 	},
 }
 
-// Of returns what stands behind a target, or nil.
+// Of returns the runtime of a target, or nil.
 func Of(t spec.Target) *Engine {
 	for i := range Engines {
 		if Engines[i].Target == t {
@@ -136,19 +140,19 @@ func Of(t spec.Target) *Engine {
 	return nil
 }
 
-// Has tells whether DequantizeLinear of the runtime takes a type.
+// Has reports whether the runtime's DequantizeLinear supports a type.
 func (r *Engine) Has(t dtype.DType) bool { return !slices.Contains(r.lacks, t) }
 
-// Tables tells whether codes of a format are looked up in a table.
+// Tables reports whether codes of a format must be looked up in a table of values.
 func (r *Engine) Tables(f spec.Format) bool {
 	t := f.Traits()
 	e := f.Encoding()
 	return t.Family == spec.Lookup || e != nil && e.Form.Values != nil || !r.Has(t.Codes)
 }
 
-// Support finds what the runtime takes of a format.
+// Support returns how the runtime supports a format. It is not ok if it does not.
 func (r *Engine) Support(f spec.Format) (Support, bool) {
-	if f.Traits().Family == spec.Blockwise { // one of the caller's own is as good as any
+	if f.Traits().Family == spec.Blockwise { // all alike, also encodings that the caller registered
 		f = spec.BlockwiseFormats()[0].Format
 	}
 	for _, s := range r.Formats {
@@ -159,7 +163,7 @@ func (r *Engine) Support(f spec.Format) (Support, bool) {
 	return Support{}, false
 }
 
-// takes lists the formats that the runtime takes.
+// takes lists the supported formats.
 func (r *Engine) takes() string {
 	var names []string
 	for _, s := range r.Formats {
@@ -170,8 +174,8 @@ func (r *Engine) takes() string {
 	return strings.Join(names, ", ")
 }
 
-// Check refuses what the target can follow for no weight. asked tells whether the
-// block size was asked for, rather than being the format's default.
+// Check refuses settings that the target supports for no weight. asked: the user chose the
+// block size; it is not the format's default.
 func (r *Engine) Check(style spec.Style, format spec.Format, block int, asked bool) error {
 	s, ok := r.Support(format)
 	switch {
@@ -185,12 +189,11 @@ func (r *Engine) Check(style spec.Style, format spec.Format, block int, asked bo
 	return nil
 }
 
-// FusedBlocks are the block sizes with which ONNX Runtime fuses
-// DequantizeLinear.
+// FusedBlocks lists the block sizes with which ONNX Runtime fuses DequantizeLinear.
 var FusedBlocks = []int{16, 32, 64, 128, 256}
 
-// Possible tells whether there is an axis that the runtime could cut into blocks
-// of n, or of less.
+// Possible reports whether blocks of n elements, or smaller ones, are supported for some
+// length of the axis.
 func (r BlockRule) Possible(n int) bool {
 	switch {
 	case n == spec.PerChannel:
@@ -201,7 +204,7 @@ func (r BlockRule) Possible(n int) bool {
 	return len(r.sizes) == 0 || n >= r.sizes[0]
 }
 
-// Fits tells whether an axis of k elements can be cut into blocks of n.
+// Fits reports whether an axis of k elements may have blocks of n.
 func (r BlockRule) Fits(n int, k int64) bool {
 	switch {
 	case n == spec.PerChannel:
@@ -212,12 +215,12 @@ func (r BlockRule) Fits(n int, k int64) bool {
 	return !r.whole || k%int64(n) == 0
 }
 
-// leastBlock is the least block that takes another's place: smaller ones cost
-// more than they are worth.
+// leastBlock is the smallest block that replaces another one: smaller ones have too many
+// scales.
 const leastBlock = 16
 
-// Nearest finds the largest blocks, up to n, that an axis of k elements can be
-// cut into, or else takes one scale per channel.
+// Nearest returns the largest block size up to n that an axis of k elements may have, or
+// else one scale per channel. It is not ok if that is not supported either.
 func (r BlockRule) Nearest(n int, k int64) (block int, ok bool) {
 	if r.Fits(n, k) {
 		return n, true
@@ -230,7 +233,7 @@ func (r BlockRule) Nearest(n int, k int64) (block int, ok bool) {
 	return spec.PerChannel, r.PerChannel
 }
 
-// String says in words which blocks there are.
+// String describes the block sizes in words.
 func (r BlockRule) String() string {
 	var text string
 	switch {

@@ -1,4 +1,5 @@
-// Package work runs tasks on several workers within a budget of memory.
+// Package work runs tasks on several workers within a budget of memory. Each worker owns its
+// buffers.
 package work
 
 import (
@@ -13,15 +14,14 @@ import (
 // DefaultMemory is the budget for buffers, in bytes, if none is asked for.
 const DefaultMemory = 64 << 20
 
-// The number of elements that a worker holds at a time. More save calls of the
-// system, fewer save memory.
+// Limits of the number of elements that a worker holds at once. More means fewer system
+// calls, fewer means less memory.
 const (
 	fewest = 1 << 15
 	most   = 2 << 20
 )
 
-// Check checks what the user asked for: a number of threads and bytes of memory, 0 for the
-// defaults.
+// Check checks the user's number of threads and bytes of memory; 0 means the default.
 func Check(threads int, memory int64) error {
 	switch {
 	case threads < 0:
@@ -32,9 +32,9 @@ func Check(threads int, memory int64) error {
 	return nil
 }
 
-// Divide divides a budget of memory, in bytes: it returns how many workers there
-// are, at most threads (0: the number of CPUs), and how many elements each may hold
-// at a time, if an element takes perElement bytes of buffers.
+// Divide divides a budget of memory, in bytes, among at most threads workers (0: the number
+// of CPUs). It returns their number and how many elements each may hold at once, if buffers
+// take perElement bytes per element.
 func Divide(threads int, memory, perElement int64) (workers int, elements int64) {
 	if threads == 0 {
 		threads = runtime.GOMAXPROCS(0)
@@ -43,9 +43,9 @@ func Divide(threads int, memory, perElement int64) (workers int, elements int64)
 	return workers, min(max(memory/int64(workers)/perElement, fewest), most)
 }
 
-// Each hands tasks 0, …, n-1, in this order, to a number of workers, each with a B of
-// its own. When the context is done, no task begins; do sees the context and should
-// end soon.
+// Each runs tasks 0, …, n-1 on several workers, each with a B of its own. Tasks start in
+// this order. When the context is done, no further task starts, and running ones should
+// return soon.
 func Each[B any](ctx context.Context, workers, n int, do func(ctx context.Context, b *B, i int) error) error {
 	var next atomic.Int64
 	g, inner := errgroup.WithContext(ctx)
@@ -69,8 +69,8 @@ func Each[B any](ctx context.Context, workers, n int, do func(ctx context.Contex
 	return context.Cause(ctx)
 }
 
-// Stopped returns why work is to end, nil if it is not. What takes long asks every
-// few milliseconds.
+// Stopped returns the reason why work must stop, or nil. Long tasks call it every few
+// milliseconds.
 func Stopped(ctx context.Context) error {
 	if ctx.Err() == nil {
 		return nil

@@ -8,17 +8,17 @@ import (
 	"onnxquant/internal/packing"
 )
 
-// stretchSize is the number of bytes that are copied at a time.
+// stretchSize is the size of a stretch, in bytes.
 const stretchSize = 1 << 20
 
-// Stretch is a part of a content of the input that is copied as it is.
+// Stretch is a piece of a tensor's content that is copied from the input unchanged.
 type Stretch struct {
-	Content    int
+	Content    int // index in Output.Contents
 	Start, Len int64
 	from       io.ReaderAt
 }
 
-// Stretches cuts the contents that are copied.
+// Stretches cuts the contents to be copied into pieces.
 func (o *Output) Stretches() (list []Stretch) {
 	for i, p := range o.Contents {
 		if p.Copy == nil {
@@ -31,7 +31,7 @@ func (o *Output) Stretches() (list []Stretch) {
 	return list
 }
 
-// Copy copies the stretch by way of *buf. It returns a checksum of its bytes.
+// Copy copies the stretch, using *buf as its buffer. It returns the checksum of its bytes.
 func (s Stretch) Copy(buf *[]byte, to io.WriterAt) (sum uint32, err error) {
 	raw := buffer.Grow(buf, s.Len)
 	if err := buffer.ReadFull(s.from, raw, s.Start); err != nil {
@@ -41,7 +41,7 @@ func (s Stretch) Copy(buf *[]byte, to io.WriterAt) (sum uint32, err error) {
 	return crc32.Checksum(raw, packing.Castagnoli), err
 }
 
-// Sum returns the checksum of the stretch as it was written.
+// Sum reads what Copy wrote and returns its checksum.
 func (s Stretch) Sum(buf *[]byte, written io.ReaderAt) (uint32, error) {
 	raw := buffer.Grow(buf, s.Len)
 	err := buffer.ReadFull(written, raw, s.Start)

@@ -9,31 +9,30 @@ import (
 	"onnxquant/internal/modelfile"
 )
 
-// ErrVerify is wrapped by errors about a file that does not hold what was written to it.
+// ErrVerify is wrapped by errors about a file whose content is not what was written.
 var ErrVerify = errors.New("verification failed")
 
-// File is a file that is made from a model. It appears whole or not at all, and the model
-// is never written to.
+// File is a file to be made from a model. It appears complete or not at all, and the model is
+// never written to.
 type File struct {
 	Path     string
 	Model    *modelfile.Model
 	External bool // with an external data file beside it
-	NoVerify bool // do not read the file again
+	NoVerify bool // do not read the file again to verify it
 
-	// Rename, if set, writes again what depends on the name of the external data file.
+	// Rename, if set, rewrites the parts that depend on the name of the external data file.
 	Rename func(w io.WriterAt, location string) error
 }
 
-// Content is what a file gets.
+// Content supplies what is written to a file.
 type Content interface {
 	// Write writes everything to the target.
 	Write(ctx context.Context, t *modelfile.Target) error
-	// Verify reads the target again and compares it with what Write wrote.
+	// Verify reads the target and compares it with what Write wrote.
 	Verify(ctx context.Context, t *modelfile.Target) error
 }
 
-// Write writes the file: content writes to temporary files and verifies them, then they
-// take their names.
+// Write writes content to temporary files, verifies them and renames them.
 func (f File) Write(ctx context.Context, content Content) error {
 	target, err := modelfile.CreateTarget(ctx, f.Path, f.Model, f.External)
 	if err != nil {

@@ -14,42 +14,41 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Output is a model that is to be written: its structure, and the contents that go into
-// the gaps which its tensors leave.
+// Output is a model to be written: its structure, with gaps for the contents of tensors.
 type Output struct {
 	Contents []Piece
 
 	proto   *onnxpb.ModelProto
-	tensors []*onnxpb.TensorProto // Contents[i] is that of tensors[i], in the order of the structure
+	tensors []*onnxpb.TensorProto // of the Contents, in the order of the structure
 	layout  *modelfile.Layout
-	size    int64   // of the external data file
-	offsets []int64 // in the external data file, of each content; -1 for those in the model file; nil without external data
+	size    int64   // size of the external data file
+	offsets []int64 // of each content in the external data file; -1: in the model file; nil without external data
 }
 
 // Piece is the content of one tensor.
 type Piece struct {
 	Size int64
-	Copy *modelfile.Payload // of the input; nil if it is made anew
+	Copy *modelfile.Payload // content of the input to copy; nil if it is new
 
-	initializer bool // it may be external data; tensors in attributes may not
+	initializer bool // may be external data, unlike tensors in attributes
 }
 
 // Limits of protobuf and of external data.
 const (
 	MaxEmbedded  = 1<<31 - 1
 	pageSize     = 4 << 10
-	largeContent = 64 << 10 // starts on a page
+	largeContent = 64 << 10 // contents from here on start on a page
 	alignment    = 16
 )
 
-// InlineSize is the size up to which contents become part of the structure.
+// InlineSize is the size up to which contents are part of the structure.
 const InlineSize = 1 << 10
 
-// New marks a tensor that was not in the input and whose content is written later.
+// New marks a new tensor, whose content is written later.
 func New(t *onnxpb.TensorProto) { t.Payload = []uint32{0} }
 
-// Collect lists the contents of a copy: those of tensors that New marked, and the large
-// ones of the input.
+// Collect lists the contents of a copy: those of tensors marked by New, and those of the
+// input that are larger than InlineSize.
 func Collect(c *graph.Copy) (*Output, error) {
 	o := &Output{proto: c.Proto}
 	for _, t := range modelfile.Tensors(c.Proto) {
@@ -79,9 +78,9 @@ func Collect(c *graph.Copy) (*Output, error) {
 	return o, nil
 }
 
-// Inline makes the small contents of the input part of the structure: adapters of the
-// opset may look at them, and they are not worth a gap. In typed fields they stay what
-// they were. Those of values that are gone are left alone.
+// Inline makes small contents of the input part of the structure: opset adapters may read
+// them, and a gap is not worthwhile. Typed fields such as float_data stay typed. Contents of
+// values that are gone are left out.
 func Inline(c *graph.Copy, gone func(v *graph.Value) bool) error {
 	for _, t := range modelfile.Tensors(c.Proto) {
 		old := c.OriginalTensor(t)
@@ -96,8 +95,8 @@ func Inline(c *graph.Copy, gone func(v *graph.Value) bool) error {
 	return nil
 }
 
-// Index is the place of a tensor's content among those that Collect listed, before they
-// are placed. It is -1 for none.
+// Index returns the index of a tensor's content in Output.Contents, or -1. It works between
+// Collect and Output.Place.
 func Index(t *onnxpb.TensorProto) int {
 	if t == nil || len(t.Payload) != 1 {
 		return -1
@@ -105,7 +104,7 @@ func Index(t *onnxpb.TensorProto) int {
 	return int(t.Payload[0])
 }
 
-// Place lays out the output, with external data where it is wanted or needed.
+// Place lays out the output, with external data if asked for or necessary.
 func (o *Output) Place(where spec.ExternalData) error {
 	if where != spec.ExternalAlways {
 		if err := o.encode(""); err != nil {
@@ -119,7 +118,7 @@ func (o *Output) Place(where spec.ExternalData) error {
 		}
 	}
 	o.moveOut()
-	// Any name will do until the output's is known.
+	// A preliminary name: SetPath sets the real one.
 	if err := o.encode("model.onnx.data"); err != nil {
 		return err
 	}
@@ -129,8 +128,8 @@ func (o *Output) Place(where spec.ExternalData) error {
 	return nil
 }
 
-// moveOut gives the larger initializers a place in the data file. Tensors in attributes
-// stay: not every runtime looks for them outside.
+// moveOut moves larger initializers to the data file. Tensors in attributes stay: not every
+// runtime supports external data for them.
 func (o *Output) moveOut() {
 	offsets := make([]int64, len(o.Contents))
 	for i, p := range o.Contents {
@@ -145,12 +144,12 @@ func (o *Output) moveOut() {
 		off := (o.size + align - 1) / align * align
 		offsets[i], o.size = off, off+p.Size
 	}
-	if o.size > 0 { // else there would be an empty file that nothing refers to
+	if o.size > 0 { // otherwise no data file is needed
 		o.offsets = offsets
 	}
 }
 
-// encode lays out the model file, with its external data in a file named location.
+// encode lays out the model file. location is the name of the external data file.
 func (o *Output) encode(location string) (err error) {
 	sizes := make([]int64, len(o.Contents))
 	for i, t := range o.tensors {
@@ -172,15 +171,15 @@ func (o *Output) encode(location string) (err error) {
 // External reports whether there is an external data file.
 func (o *Output) External() bool { return o.offsets != nil }
 
-// Size is that of all files together.
+// Size is the size of all files together.
 func (o *Output) Size() int64 { return o.layout.Size + o.size }
 
 // Opset and IR are the versions of the model.
 func (o *Output) Opset() int64 { return graph.Opset(o.proto) }
 func (o *Output) IR() int64    { return o.proto.GetIrVersion() }
 
-// SetPath lays the output out for a file of that name. Sizes depend on it where there is
-// external data, because the model holds the data file's name.
+// SetPath lays the output out for a file name. With external data its size depends on the
+// name, because the model contains the name of the data file.
 func (o *Output) SetPath(path string) error {
 	if !o.External() {
 		return nil
@@ -188,7 +187,7 @@ func (o *Output) SetPath(path string) error {
 	return o.encode(filepath.Base(modelfile.DataPath(path)))
 }
 
-// Rename writes the structure once more, for another name of the external data file.
+// Rename rewrites the structure for another name of the external data file.
 func (o *Output) Rename(w io.WriterAt, location string) error {
 	if err := o.encode(location); err != nil {
 		return err
@@ -196,7 +195,7 @@ func (o *Output) Rename(w io.WriterAt, location string) error {
 	return o.layout.WriteStructure(w)
 }
 
-// Begin writes the structure, and returns where each content goes.
+// Begin writes the structure and returns a writer for each content.
 func (o *Output) Begin(target *modelfile.Target) ([]io.WriterAt, error) {
 	if err := o.layout.WriteStructure(target.Model); err != nil {
 		return nil, err
@@ -217,13 +216,13 @@ func (o *Output) Begin(target *modelfile.Target) ([]io.WriterAt, error) {
 	return sinks, nil
 }
 
-// sink is the place in a file where a tensor's content goes.
+// sink writes a tensor's content at its offset in a file.
 type sink struct {
 	file *os.File
 	base int64
 }
 
-// longWrite is the size from which on what is written goes to the disk at once.
+// longWrite is the size from which on a write is flushed to the disk at once.
 const longWrite = 64 << 10
 
 func (s sink) WriteAt(b []byte, off int64) (int, error) {
@@ -234,8 +233,8 @@ func (s sink) WriteAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Reopen opens what was written, before it takes its name, and checks the structure. It
-// returns each content as it was written.
+// Reopen opens the written files before they are renamed, and checks the structure. It
+// returns a reader for each content. The caller closes the model.
 func (o *Output) Reopen(target *modelfile.Target) (*modelfile.Model, []io.ReaderAt, error) {
 	written, err := target.Reopen()
 	if err != nil {
@@ -253,7 +252,7 @@ func (o *Output) Reopen(target *modelfile.Target) (*modelfile.Model, []io.Reader
 	return written, contents, nil
 }
 
-// find returns the contents in what was written.
+// find finds the contents in a model that was written.
 func (o *Output) find(written *modelfile.Model) ([]io.ReaderAt, error) {
 	var ours []*onnxpb.TensorProto
 	for _, t := range modelfile.Tensors(o.proto) {

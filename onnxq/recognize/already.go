@@ -10,11 +10,11 @@ import (
 	"onnxquant/internal/reach"
 )
 
-// Already begins the reasons of tensors that belong to quantized weights.
+// Already is the prefix of the reason of a tensor that is part of a quantized weight.
 const Already = "already quantized: "
 
-// Parts tells which values are a part of a quantized weight, and as
-// what.
+// Parts returns the values that are parts of quantized weights, with the reason why they
+// are not quantized themselves.
 func Parts(x *graph.Graph) map[*graph.Value]string {
 	parts := map[*graph.Value]string{}
 	f := New(x)
@@ -39,11 +39,10 @@ func Parts(x *graph.Graph) map[*graph.Value]string {
 	return parts
 }
 
-// signatures names the inputs of the operators that have to do with quantized
-// tensors, in their order, by what they are; - is one that does not matter here.
-// Inputs of the same number belong to a weight: the operator computes with its codes,
-// which nothing decodes before. The operators of ONNX are those of its standard, those
-// of com.microsoft of ONNX Runtime 1.31.
+// signatures gives the role of each input of the operators on quantized tensors; - is an
+// input that does not matter here. Inputs with the same number are parts of one weight,
+// whose codes the operator reads without decoding. The operators of com.microsoft are those
+// of ONNX Runtime 1.31.
 var signatures = map[string]string{
 	"QuantizeLinear":   "input scale zero",
 	"DequantizeLinear": "- scale zero",
@@ -86,13 +85,13 @@ var signatures = map[string]string{
 	graph.Contrib + ".QLinearSoftmax":                "- scale zero scale zero",
 }
 
-// inputRole is what an input is to its operator.
+// inputRole is the role of an input of an operator.
 type inputRole struct {
 	what   string
-	weight byte // the number of the weight it belongs to; 0: none
+	weight byte // digit of the weight it is part of; 0: none
 }
 
-// rolesOf reads the signature of a node's operator.
+// rolesOf parses the signature of a node's operator.
 func rolesOf(n *onnxpb.NodeProto) []inputRole {
 	words := strings.Fields(signatures[graph.Operator(n)])
 	roles := make([]inputRole, len(words))
@@ -112,8 +111,8 @@ func rolesOf(n *onnxpb.NodeProto) []inputRole {
 	return roles
 }
 
-// role says what a tensor is to an operator that computes with quantized ones,
-// if it is such an operator.
+// RoleOf returns the role of a tensor in an operator on quantized tensors, such as "scale of
+// QLinearConv", or "".
 func RoleOf(l reach.Leaf) string {
 	if roles := rolesOf(l.Node); l.Input < len(roles) && roles[l.Input].what != "" {
 		return roles[l.Input].what + " of " + l.Node.GetOpType()
@@ -121,7 +120,7 @@ func RoleOf(l reach.Leaf) string {
 	return ""
 }
 
-// coded walks the weights with whose codes a node computes.
+// coded iterates over the weights whose codes a node computes with, without decoding them.
 func coded(x *graph.Graph, n *onnxpb.NodeProto) iter.Seq2[*graph.Value, *Weight] {
 	return func(yield func(*graph.Value, *Weight) bool) {
 		roles := rolesOf(n)
@@ -134,7 +133,7 @@ func coded(x *graph.Graph, n *onnxpb.NodeProto) iter.Seq2[*graph.Value, *Weight]
 	}
 }
 
-// codedWeight is the weight whose codes are an input of a node.
+// codedWeight describes the weight whose codes are an input of a node.
 func codedWeight(x *graph.Graph, n *onnxpb.NodeProto, input int, roles []inputRole) *Weight {
 	codes := x.Source(n, input)
 	w := &Weight{
@@ -165,8 +164,8 @@ func codedWeight(x *graph.Graph, n *onnxpb.NodeProto, input int, roles []inputRo
 	return w
 }
 
-// packedType is the type of codes that are stored as another. Some operators pack
-// several into a byte.
+// packedType returns the type of codes whose tensor has type stored: some operators pack
+// several codes into a uint8.
 func packedType(n *onnxpb.NodeProto, stored dtype.DType) dtype.DType {
 	if stored != dtype.Uint8 {
 		return stored

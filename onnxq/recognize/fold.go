@@ -10,31 +10,30 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// Recognizer finds the values of a graph that constants determine, through the
-// operators that quantized weights are decoded by.
+// Recognizer folds the values of a graph that depend on constants alone, through the
+// operators that decode quantized weights. It is not for concurrent use.
 type Recognizer struct {
-	Functions bool // those of function bodies too
+	Functions bool // also fold values in function bodies
 
 	Graph *graph.Graph
-	known map[*graph.Value]*Constant
+	known map[*graph.Value]*Constant // results so far; nil: not constant
 	depth int
 }
 
-// What is folded is a handful of operators. A graph may be made to look like
-// more.
+// Limits against hostile models. Real decoders are a handful of operators.
 const (
-	deepestFold = 64
-	mostSteps   = 256
+	deepestFold = 64  // nodes in a chain
+	mostSteps   = 256 // operators for one element
 )
 
-// Constant is a value that constants determine.
+// Constant is a value that depends on constants alone.
 type Constant struct {
 	Values  *lazy.Tensor
-	Source  *graph.Value // the initializer or Constant that holds most of it
-	factor  *graph.Value // the one that holds a number all of it is multiplied by; nil without
-	blocked blocking     // where elements were repeated to make it
-	Decoder *Decoder     // how it is decoded; nil if it is not quantized
-	steps   int          // operators that compute an element
+	Source  *graph.Value // initializer or Constant that stores its codes or elements
+	factor  *graph.Value // scalar factor, or nil
+	blocked blocking     // how elements were repeated to make it
+	Decoder *Decoder     // how it is decoded, or nil if it is not quantized
+	steps   int          // operators that compute one element
 }
 
 // blocking says that blocks of elements along an axis share a scale.
@@ -43,30 +42,30 @@ type blocking struct{ Axis, Block int64 }
 // Decoder says how a quantized weight is stored.
 type Decoder struct {
 	Form                            string       // the operators that decode it
-	Codes, Scale, Zero, TensorScale *graph.Value // what holds the parts; there may be no zero points, and no scale of the scales
-	Mins, MinScale                  *graph.Value // what holds mins, which are taken off at last, and their scale; there may be none
+	Codes, Scale, Zero, TensorScale *graph.Value // the stored parts; Zero and TensorScale, the scale of the scales, may be nil
+	Mins, MinScale                  *graph.Value // mins, which are subtracted last, and their scale; may be nil
 	CodeType                        dtype.DType
-	blocking                        // block 0: one scale for each index of the axis
+	blocking                        // Block 0: one scale for each index of the axis
 	PerTensor                       bool
-	unscaled                        bool // so far: a product with scales may follow
+	unscaled                        bool // no scale found yet: a Mul may follow
 
-	// What it computes: (x - zero) · factor, spread over x. The zero may be nil,
-	// and so may the factor as long as it is unscaled.
+	// The value is (X - Z) · S, where ScaleMap maps elements of X to Z and S. Z may be
+	// nil, and S while it is unscaled.
 	X, Z, S  *lazy.Tensor
 	ScaleMap lazy.ScaleMap
 
-	// Where com.microsoft's operators have uint8: codes and zero points as they
-	// are stored.
+	// The stored codes and zero points of com.microsoft's operators, if uint8.
 	Grid, ZeroGrid *lazy.Grid
-	Middle         bool // there are no zero points: it is 2^(bits-1)
+	Middle         bool // no zero points are stored: they are 2^(bits-1)
 	FloatZero      bool // zero points are floats
 }
 
+// New returns a Recognizer for values outside of functions.
 func New(x *graph.Graph) *Recognizer {
 	return &Recognizer{Graph: x, known: map[*graph.Value]*Constant{}}
 }
 
-// input returns what a node reads there, if it is a constant.
+// input folds input i of a node. It returns nil if that is not constant.
 func (f *Recognizer) input(n *onnxpb.NodeProto, i int) *Constant {
 	if v := f.Graph.Source(n, i); v != nil {
 		return f.Fold(v)
@@ -74,7 +73,7 @@ func (f *Recognizer) input(n *onnxpb.NodeProto, i int) *Constant {
 	return nil
 }
 
-// Fold returns the constant that a value is, or nil.
+// Fold returns a value as a Constant, or nil if it is none.
 func (f *Recognizer) Fold(v *graph.Value) *Constant {
 	if c, ok := f.known[v]; ok {
 		return c
@@ -82,7 +81,7 @@ func (f *Recognizer) Fold(v *graph.Value) *Constant {
 	if f.depth > deepestFold {
 		return nil
 	}
-	f.known[v] = nil // until it is found; the graph has no cycles
+	f.known[v] = nil // while it is computed
 	f.depth++
 	c := f.find(v)
 	f.depth--
@@ -101,6 +100,7 @@ func (f *Recognizer) Fold(v *graph.Value) *Constant {
 	return c
 }
 
+// find folds a value that is not known yet.
 func (f *Recognizer) find(v *graph.Value) *Constant {
 	if v.Tensor != nil {
 		dtype := dtype.DType(v.Tensor.GetDataType())
@@ -126,7 +126,7 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 	case "Identity":
 		return f.through(n, func(x *Constant) *lazy.Tensor {
 			if x.Decoder != nil {
-				return nil // no part of any form
+				return nil // no form has an Identity behind the decoder
 			}
 			return x.Values
 		})
@@ -158,14 +158,14 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 	return nil
 }
 
-// readable reports whether elements of the type are numbers here.
+// readable reports whether elements of the type can be read as numbers.
 func readable(t dtype.DType) bool {
 	_, float8 := lazy.Float8Types[t]
 	return lazy.IntegerType(t) || float8 || t.Float() || t == dtype.Float4E2M1 || t == dtype.Float8E8M0
 }
 
-// through folds a node that hands on its first input. A weight whose value
-// others read as well stays what it is.
+// through folds a node that passes on its first input, changed by change. It does not fold
+// past a decoded weight that other nodes read too.
 func (f *Recognizer) through(n *onnxpb.NodeProto, change func(*Constant) *lazy.Tensor) *Constant {
 	x := f.input(n, 0)
 	if x == nil || x.Decoder != nil && !f.soleUse(n, 0) {
@@ -178,11 +178,13 @@ func (f *Recognizer) through(n *onnxpb.NodeProto, change func(*Constant) *lazy.T
 	return &Constant{Values: made, Source: x.Source, factor: x.factor, Decoder: x.Decoder}
 }
 
+// soleUse reports whether nothing else reads input i of a node.
 func (f *Recognizer) soleUse(n *onnxpb.NodeProto, i int) bool {
 	v := f.Graph.Source(n, i)
 	return len(v.Uses) == 1 && !v.Output
 }
 
+// castNode folds a Cast that loses no integer.
 func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
 	to := dtype.DType(graph.IntAttribute(n, "to"))
 	return f.through(n, func(x *Constant) *lazy.Tensor {
@@ -209,7 +211,7 @@ func (f *Recognizer) constantNode(n *onnxpb.NodeProto) *Constant {
 			return &Constant{Values: lazy.Constant(a.GetF(), dtype.Float32)}
 		case "value_int":
 			if a.GetI() < -1<<24 || a.GetI() > 1<<24 {
-				return nil // it is no float32
+				return nil // not exact in float32
 			}
 			return &Constant{Values: lazy.Constant(float32(a.GetI()), dtype.Int64)}
 		}
@@ -217,7 +219,7 @@ func (f *Recognizer) constantNode(n *onnxpb.NodeProto) *Constant {
 	return nil
 }
 
-// integers reads an input that holds a few constant integers.
+// integers reads an input of at most most constant integers.
 func (f *Recognizer) integers(n *onnxpb.NodeProto, input int, most int64) ([]int64, bool) {
 	x := f.input(n, input)
 	if x == nil || x.Values.Stored == nil || x.Values.Size() > most || x.Values.DType != dtype.Int64 && x.Values.DType != dtype.Int32 {
@@ -226,7 +228,7 @@ func (f *Recognizer) integers(n *onnxpb.NodeProto, input int, most int64) ([]int
 	return graph.ReadIntegers(x.Values.Stored, x.Values.DType, 0, x.Values.Size())
 }
 
-// dequantizeLinear folds that operator, the standard's or com.microsoft's.
+// dequantizeLinear folds a DequantizeLinear of ONNX or com.microsoft.
 func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
 	x, scale := f.input(n, 0), f.input(n, 1)
 	var zero *Constant
@@ -264,8 +266,8 @@ func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
 	return &Constant{Values: lazy.Dequantized(d.X, d.S, d.Z, s, typ), Source: x.Source, Decoder: d}
 }
 
-// quantizeLinear folds what gives a float constant the codes that a
-// DequantizeLinear then decodes: fake quantization.
+// quantizeLinear folds the first half of fake quantization: a QuantizeLinear of a float
+// constant, whose codes a DequantizeLinear decodes.
 func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
 	x, scale := f.input(n, 0), f.input(n, 1)
 	if x == nil || scale == nil || x.Decoder != nil || !x.Values.DType.Float() || !scale.Values.DType.Float() {
@@ -295,8 +297,8 @@ func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
 	return &Constant{Values: made, Source: x.Source, Decoder: &Decoder{Form: "QuantizeLinear"}}
 }
 
-// gather folds a lookup: of codes in a table of values, or of the scale of each
-// element's block.
+// gather folds a lookup: of a table's values by codes, or of the scale of each element's
+// block.
 func (f *Recognizer) gather(n *onnxpb.NodeProto) *Constant {
 	data, index := f.input(n, 0), f.input(n, 1)
 	if data == nil || index == nil || !data.Values.DType.Float() || data.Decoder != nil && !f.subtracted(n) || index.Decoder != nil {
@@ -324,7 +326,7 @@ func (f *Recognizer) gather(n *onnxpb.NodeProto) *Constant {
 	return &Constant{Values: data.Values.Spread(s, shape), Source: data.Source, factor: data.factor, blocked: blocking{axis, block}, Decoder: data.Decoder}
 }
 
-// subtracted tells whether a node's value is only taken off others.
+// subtracted reports whether the value of a node is only subtracted from others, as mins are.
 func (f *Recognizer) subtracted(n *onnxpb.NodeProto) bool {
 	v := f.Graph.Made(n)
 	return v != nil && !v.Output && len(v.Uses) > 0 && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
@@ -332,9 +334,10 @@ func (f *Recognizer) subtracted(n *onnxpb.NodeProto) bool {
 	})
 }
 
-// maxTable is the number of codes there are.
+// maxTable is the largest table: codes have at most 8 bits.
 const maxTable = 256
 
+// tableLookup folds a lookup of a table's values by codes.
 func (f *Recognizer) tableLookup(data, index *Constant) *Constant {
 	table := make([]float32, data.Values.Size())
 	if err := data.Values.Read(&lazy.Arena{}, table, 0); err != nil {
@@ -345,8 +348,8 @@ func (f *Recognizer) tableLookup(data, index *Constant) *Constant {
 	return &Constant{Values: values, Source: index.Source, Decoder: d}
 }
 
-// blocksOf reports whether indices are 0, …, 0, 1, …, 1, 2, … with as many of
-// each, but for the last, and of how many.
+// blocksOf returns the block size of indices 0, …, 0, 1, …, 1, 2, …: how often each but
+// the last occurs. It is not ok if they are not of this kind.
 func blocksOf(index *Constant, count int64) (block int64, ok bool) {
 	n := index.Values.Size()
 	if count == 0 || n == 0 || index.Values.DType != dtype.Int64 && index.Values.DType != dtype.Int32 {
@@ -374,8 +377,8 @@ func blocksOf(index *Constant, count int64) (block int64, ok bool) {
 	return block, shapes.DivideUp(n, block) == count
 }
 
-// product folds that of a table's values with scales, or of two that are no
-// weights.
+// product folds a Mul of a table's values with scales, or of two constants that are not
+// decoded weights, such as scales and their scale.
 func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 	x, y := f.input(n, 0), f.input(n, 1)
 	if x == nil || y == nil || x.Values.DType != y.Values.DType || !x.Values.DType.Float() {
@@ -400,7 +403,7 @@ func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 	d.Form, d.unscaled = "Gather+Mul", false
 	d.Scale, d.TensorScale, d.S, d.ScaleMap = y.Source, y.factor, y.Values, s
 	d.blocking, d.PerTensor = y.blocked, s.Single
-	if !s.Single && d.Block == 0 { // a block is what Mul repeats
+	if !s.Single && d.Block == 0 { // a block is the axis that Mul broadcasts
 		for i, n := range x.Values.Shape {
 			if from := len(y.Values.Shape) - len(x.Values.Shape) + i; from < 0 || y.Values.Shape[from] != n {
 				d.blocking = blocking{int64(i), n}
@@ -410,7 +413,7 @@ func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 	return &Constant{Values: made, Source: x.Source, Decoder: &d}
 }
 
-// difference folds what takes numbers off a decoded weight.
+// difference folds a Sub that subtracts mins from a decoded weight.
 func (f *Recognizer) difference(n *onnxpb.NodeProto) *Constant {
 	x, y := f.input(n, 0), f.input(n, 1)
 	if x == nil || y == nil || x.Decoder == nil || x.Decoder.unscaled || x.Decoder.Mins != nil || x.Values.DType != y.Values.DType {

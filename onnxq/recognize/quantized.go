@@ -16,68 +16,69 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Weight is a weight that a model holds in codes, whichever tool wrote
-// them, with what decodes it. The forms are
+// Weight is a weight that a model stores in codes, whichever tool wrote it. The forms,
+// that is the operators that decode it, are
 //
 //	DequantizeLinear                 of the standard or of com.microsoft: per tensor, per axis, in blocks; scales may be scaled themselves
 //	QuantizeLinear+DequantizeLinear  of a float constant: fake quantization
 //	Gather, Gather+Mul               codes that are positions in a table of values, and scales
-//	…+Sub                            mins that are taken off what one of these decodes
+//	…+Sub                            one of these, and mins that are subtracted from the result
 //	MatMulNBits                      of com.microsoft
 //	GatherBlockQuantized             of com.microsoft
 //
 // with Cast, Reshape and Identity in between. Operators that compute with codes, such
 // as QLinearMatMul, MatMulInteger and com.microsoft's MatMulBnb4 and QMoE, are forms
-// too; what they hold is not decoded, and they have an Obstacle.
+// too, but such weights are not decoded: they have an Obstacle.
 type Weight struct {
-	// Name is that of the value that is decoded, with the subgraphs it lies in.
-	// Operators that decode for themselves have none: there, it is that of the codes.
+	// Name is the name of the decoded value, with the path of its subgraph. An operator
+	// that decodes internally has no such value: then it is the name of the codes.
 	Name string `json:"name"`
 	Form string `json:"form"`
 
 	DType string  `json:"dtype"` // of the decoded values
 	Shape []int64 `json:"shape"`
-	// Transposed: the operator multiplies by the transpose of the weight, which
-	// Shape gives as [N, K], as MatMulNBits stores it.
+	// Transposed: the operator multiplies by the transpose of the weight. Shape is then
+	// [N, K], as MatMulNBits stores it.
 	Transposed bool `json:"transposed,omitempty"`
 
-	CodeType  string `json:"code_type"` // as ONNX calls it; UINT4 too where bytes of two codes are stored
+	CodeType  string `json:"code_type"` // ONNX's name; UINT4 also where two codes are stored in a byte
 	Bits      int    `json:"bits"`
-	PerTensor bool   `json:"per_tensor,omitempty"` // one scale for all
-	Axis      int    `json:"axis"`                 // that blocks run along, or whose indices have a scale each
+	PerTensor bool   `json:"per_tensor,omitempty"` // one scale for the whole tensor
+	Axis      int    `json:"axis"`                 // along which blocks run, or whose indices have a scale each
 	Block     int64  `json:"block"`                // elements along Axis that share a scale; 0: each index of Axis has its own
 
 	Codes       string   `json:"codes"` // names of tensors; empty without
 	Scale       string   `json:"scale,omitempty"`
 	ZeroPoint   string   `json:"zero_point,omitempty"`
-	TensorScale string   `json:"tensor_scale,omitempty"` // one number that the scales are scaled by
-	Bytes       int64    `json:"bytes"`                  // of all these
+	TensorScale string   `json:"tensor_scale,omitempty"` // scale of the scales
+	Bytes       int64    `json:"bytes"`                  // of all these tensors
 	Consumers   []string `json:"consumers"`              // as Op:input
 
-	// Obstacle says why the weight is not decoded; then there is nothing to read, and
-	// Shape may be that of the codes as they are stored.
+	// Obstacle says why the weight cannot be decoded. Then Read fails, and Shape may be the
+	// shape of the stored codes.
 	Obstacle string `json:"obstacle,omitempty"`
 
-	// Where it is in the graph, for the packages of this module.
-	Value    *graph.Value        `json:"-"` // that is decoded; nil where an operator decodes for itself
-	Nodes    []*onnxpb.NodeProto `json:"-"`
-	Graph    *onnxpb.GraphProto  `json:"-"` // that holds the node, or else the codes
+	// Its place in the graph, for packages of this module.
+	Value    *graph.Value        `json:"-"` // the decoded value; nil if an operator decodes internally
+	Nodes    []*onnxpb.NodeProto `json:"-"` // the nodes that decode it
+	Graph    *onnxpb.GraphProto  `json:"-"` // contains the node, or the codes if an operator decodes internally
 	Constant *Constant           `json:"-"` // nil if it cannot be decoded
 }
 
-// Weights lists the quantized weights of the main graph and of its
-// subgraphs, in the order of the nodes that decode them, and then those of functions.
-// A weight that several operators decode for themselves is listed once.
+// Weights lists the quantized weights of the main graph and its subgraphs, in the order of
+// the nodes that decode them, and then those of functions. A weight that several operators
+// decode internally is listed once.
 func Weights(x *graph.Graph) []*Weight { return New(x).Weights() }
 
+// Weights is like the function Weights and keeps the folded constants in f.
 func (f *Recognizer) Weights() []*Weight {
 	homes := f.homes()
 	var list []*Weight
-	ties := map[tie]*Weight{}
-	once := func(key tie, w *Weight) {
-		first := ties[key]
+	seen := map[weightKey]*Weight{}
+	once := func(key weightKey, w *Weight) {
+		first := seen[key]
 		if first == nil {
-			ties[key] = w
+			seen[key] = w
 			list = append(list, w)
 			return
 		}
@@ -88,7 +89,7 @@ func (f *Recognizer) Weights() []*Weight {
 	graph.WalkGraphs(f.Graph.File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			for codes, w := range coded(f.Graph, n) {
-				once(tie{coded: codes}, w)
+				once(weightKey{coded: codes}, w)
 			}
 			w := f.quantized(n)
 			if w == nil {
@@ -100,15 +101,15 @@ func (f *Recognizer) Weights() []*Weight {
 				list = append(list, w)
 			default:
 				w.Graph = homes[w.Constant.Source.Tensor]
-				once(w.tie(), w)
+				once(w.key(), w)
 			}
 		}
 	})
 	return append(list, inFunctions(f.Graph)...)
 }
 
-// inFunctions lists the quantized weights of functions. Operators there that decode
-// for themselves stay as they are.
+// inFunctions lists the quantized weights of functions. Those that an operator decodes
+// internally get an Obstacle.
 func inFunctions(x *graph.Graph) (list []*Weight) {
 	f := New(x)
 	f.Functions = true
@@ -130,7 +131,7 @@ func inFunctions(x *graph.Graph) (list []*Weight) {
 	return list
 }
 
-// homes tells which graph each tensor of an initializer or Constant lies in.
+// homes maps the tensor of each initializer and Constant to the graph that contains it.
 func (f *Recognizer) homes() map[*onnxpb.TensorProto]*onnxpb.GraphProto {
 	homes := map[*onnxpb.TensorProto]*onnxpb.GraphProto{}
 	graph.WalkGraphs(f.Graph.File.Proto.Graph, func(g *onnxpb.GraphProto) {
@@ -144,9 +145,9 @@ func (f *Recognizer) homes() map[*onnxpb.TensorProto]*onnxpb.GraphProto {
 	return homes
 }
 
-// tie is what weights have in common that are one.
-type tie struct {
-	coded       *graph.Value // codes that operators compute with; otherwise
+// weightKey identifies a weight: several operators may decode the same one.
+type weightKey struct {
+	coded       *graph.Value // codes that operators compute with; else nil and the fields below are set
 	codes       io.ReaderAt
 	scale, zero *graph.Value
 	blocking
@@ -154,18 +155,19 @@ type tie struct {
 	shape string
 }
 
-func (w *Weight) tie() tie {
-	t := tie{scale: w.Constant.Decoder.Scale, zero: w.Constant.Decoder.Zero, blocking: w.Constant.Decoder.blocking, shape: fmt.Sprint(w.Constant.Values.Shape)}
-	if g := w.Constant.Decoder.Grid; g != nil {
-		t.codes, t.pitch = g.Stored, g.Pitch
-	} else if w.Constant.Decoder.X != nil {
-		t.codes = w.Constant.Decoder.X.Stored
+func (w *Weight) key() weightKey {
+	d := w.Constant.Decoder
+	k := weightKey{scale: d.Scale, zero: d.Zero, blocking: d.blocking, shape: fmt.Sprint(w.Constant.Values.Shape)}
+	if d.Grid != nil {
+		k.codes, k.pitch = d.Grid.Stored, d.Grid.Pitch
+	} else if d.X != nil {
+		k.codes = d.X.Stored
 	}
-	return t
+	return k
 }
 
-// quantized tells whether a node decodes a quantized weight at last, by itself or
-// for those that read it.
+// quantized returns the weight that a node decodes, internally or as its output, or nil. It
+// must be the last node that decodes it.
 func (f *Recognizer) quantized(n *onnxpb.NodeProto) *Weight {
 	switch {
 	case n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulNBits":
@@ -191,7 +193,7 @@ func (f *Recognizer) quantized(n *onnxpb.NodeProto) *Weight {
 	return w
 }
 
-// absorbed tells whether a weight is only a part of others.
+// absorbed reports whether a decoded weight is only part of others, such as scaled scales.
 func (f *Recognizer) absorbed(v *graph.Value) bool {
 	return !v.Output && len(v.Uses) > 0 && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
 		made := f.Graph.Made(u.Node)
@@ -203,7 +205,7 @@ func (f *Recognizer) absorbed(v *graph.Value) bool {
 	})
 }
 
-// selfDecoded is the weight of an operator that decodes for itself.
+// selfDecoded describes the weight of an operator that decodes internally.
 func (f *Recognizer) selfDecoded(n *onnxpb.NodeProto, input int, c *Constant, obstacle string) *Weight {
 	w := &Weight{
 		Form: n.GetOpType(), Obstacle: obstacle, Transposed: input == 1,
@@ -220,6 +222,7 @@ func (f *Recognizer) selfDecoded(n *onnxpb.NodeProto, input int, c *Constant, ob
 	return w
 }
 
+// describe sets what the decoder knows.
 func (w *Weight) describe(d *Decoder) {
 	w.Form = d.Form
 	w.DType, w.Shape = w.Constant.Values.DType.String(), append([]int64{}, w.Constant.Values.Shape...)
@@ -252,10 +255,9 @@ func (w *Weight) Elements() int64 {
 
 var arenas = sync.Pool{New: func() any { return new(lazy.Arena) }}
 
-// Read decodes elements off, off+1, … of the weight, in the order of Shape, the
-// last axis fastest, as many as dst has room for. They are what the graph
-// computes, in the arithmetic of its operators: float32, rounded to the types
-// that it names. Several goroutines may read at once, as long as the Model is open.
+// Read decodes elements off, off+1, …, off+len(dst)-1 of the weight, in row-major order of
+// Shape. They are what the graph computes: float32, rounded to the types in the graph.
+// Several goroutines may read at once, as long as the Model is open.
 func (w *Weight) Read(dst []float32, off int64) error {
 	switch n := w.Elements(); {
 	case w.Constant == nil:
@@ -288,11 +290,10 @@ func (w *Weight) String() string {
 	return b.String()
 }
 
-// codesSuffix is what quantizers put behind the name of a weight for its codes.
+// codesSuffix matches the suffixes that quantizers add to the name of a weight for its codes.
 var codesSuffix = regexp.MustCompile(`_(Q|i|u)[248]$|_quant$|_quantized$|_QuantizedWeight$`)
 
-// PlainName is a name for the decoded weight of an operator that decodes for
-// itself.
+// PlainName returns a name for the decoded weight of an operator that decodes internally.
 func (w *Weight) PlainName() string {
 	if name := codesSuffix.ReplaceAllString(w.Codes, ""); name != "" {
 		return name

@@ -8,23 +8,23 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// ScaleMap says which scale goes with each element of a tensor. It is seen as
-// [outer, k, inner]. Either blocks of the elements along k share a scale, and
-// scales are [outer, ⌈k/block⌉, inner]; or there is one scale for each index of
-// k, or one for all.
+// ScaleMap maps each element of a tensor to its scale. The tensor is seen as
+// [outer, K, inner]. There is one scale for all elements (Single), one for each index of
+// K (a vector), or one for each block along K: scales are then [outer, ⌈K/Block⌉, inner].
 type ScaleMap struct {
 	K, Inner int64
-	Block    int64 // 0 where scales are a vector
-	Blocks   int64 // along k
+	Block    int64 // elements per block along K; 0 for a vector
+	Blocks   int64 // blocks along K
 	vector   bool
 	Single   bool
 }
 
-// OneScale spreads a single scale over all elements.
+// OneScale maps all elements to one scale.
 var OneScale = ScaleMap{K: 1, Inner: 1, Single: true}
 
-// MapBlocks finds how scales of a shape go with a tensor of a shape, whose axis
-// is cut into blocks of that many elements, 0: not at all.
+// MapBlocks maps the elements of a tensor to scales as DequantizeLinear does: block is
+// block_size, where 0 means a single scale or one for each index of the axis. It is not ok
+// if the shapes do not fit.
 func MapBlocks(shape, scale []int64, axis, block int64) (s ScaleMap, ok bool) {
 	if n, _ := dtype.Elements(scale); n == 1 && (len(scale) <= 1 || block == 0) {
 		return OneScale, true
@@ -49,8 +49,8 @@ func MapBlocks(shape, scale []int64, axis, block int64) (s ScaleMap, ok bool) {
 	return s, slices.Equal(scale, want)
 }
 
-// MapBroadcast finds how the elements of one shape go with those of another
-// that they are broadcast to, where that takes no more than a spread.
+// MapBroadcast maps the elements of shape to to those of shape from, which broadcasts to
+// it. It is not ok unless the broadcast axes are adjacent.
 func MapBroadcast(to, from []int64) (s ScaleMap, ok bool) {
 	if n, _ := dtype.Elements(from); n == 1 {
 		return OneScale, len(from) <= len(to)
@@ -59,7 +59,7 @@ func MapBroadcast(to, from []int64) (s ScaleMap, ok bool) {
 		return s, false
 	}
 	from = append(slices.Repeat([]int64{1}, len(to)-len(from)), from...)
-	first, last := len(to), 0 // of the axes that are repeated
+	first, last := len(to), 0 // range of the axes that are broadcast
 	for i, n := range from {
 		switch {
 		case n == to[i]:
@@ -70,7 +70,7 @@ func MapBroadcast(to, from []int64) (s ScaleMap, ok bool) {
 		}
 	}
 	s = ScaleMap{K: 1, Inner: 1}
-	if first == len(to) { // none is
+	if first == len(to) { // none
 		s.Block, s.Blocks = 1, 1
 		s.Inner, _ = dtype.Elements(to)
 		return s, true
@@ -90,11 +90,11 @@ func MapBroadcast(to, from []int64) (s ScaleMap, ok bool) {
 	return s, true
 }
 
-// ScaleRun is a run of elements whose scales lie together, or are one:
-// that of element from+i is first+i*step.
+// ScaleRun is a run of n elements: element from+i has scale first+i*step, where step is
+// 0 or 1.
 type ScaleRun struct{ from, n, first, step int64 }
 
-// runs yields the elements off, …, off+n-1 with their scales.
+// runs splits the elements off, …, off+n-1 into runs. from counts from off.
 func (s ScaleMap) runs(off, n int64) iter.Seq[ScaleRun] {
 	return func(yield func(ScaleRun) bool) {
 		if s.Single {
@@ -126,8 +126,7 @@ func (s ScaleMap) runs(off, n int64) iter.Seq[ScaleRun] {
 	}
 }
 
-// extent returns the first scale and the number of scales from there on that the
-// elements off, …, off+n-1 need.
+// extent returns the range of scales that the elements off, …, off+n-1 use.
 func (s ScaleMap) extent(off, n int64) (first, count int64) {
 	end := int64(0)
 	started := false

@@ -1,0 +1,295 @@
+package graph
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+)
+
+// The newest IR version and opset that this program knows.
+const (
+	newestIR    = 14
+	newestOpset = 28
+)
+
+// New checks the structure of a model and indexes its values.
+func New(file *modelfile.Model) (*Graph, error) {
+	m := file.Proto
+	if m.Graph == nil {
+		return nil, fmt.Errorf("%w: it has no graph", ErrModel)
+	}
+	if ir := m.GetIrVersion(); m.IrVersion == nil || ir < 1 || ir > newestIR {
+		return nil, fmt.Errorf("%w: ir_version %d is not known (1 to %d)", ErrModel, ir, newestIR)
+	}
+	if len(m.OpsetImport) == 0 {
+		return nil, fmt.Errorf("%w: it has no opset_import", ErrModel)
+	}
+	if err := checkOpsets(m.OpsetImport); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+	}
+	x := empty(m.GetIrVersion())
+	x.Opset = Opset(m)
+	x.File = file
+	if err := x.graph(m.Graph, nil, nil, ""); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+	}
+	for _, f := range m.Functions {
+		if err := x.function(f); err != nil {
+			return nil, fmt.Errorf("%w: function %s: %w", ErrModel, f.GetName(), err)
+		}
+	}
+	if err := x.linkCalls(); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrModel, err)
+	}
+	return x, nil
+}
+
+func empty(ir int64) *Graph {
+	return &Graph{
+		Names:     map[string]bool{},
+		Inputs:    map[*onnxpb.NodeProto][]*Value{},
+		Outputs:   map[*onnxpb.NodeProto][]*Value{},
+		Returned:  map[*onnxpb.GraphProto][]*Value{},
+		Home:      map[*onnxpb.NodeProto]*Scope{},
+		functions: map[string]*Function{},
+		paths:     map[string]bool{},
+		suffix:    map[string]int{},
+		ir:        ir,
+	}
+}
+
+// checkOpsets checks the versions of the imported operator sets.
+func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
+	standard := int64(0)
+	for _, o := range imports {
+		v := o.GetVersion()
+		if v < 1 {
+			return fmt.Errorf("opset_import of domain %s has version %d", msg.Quote(o.GetDomain()), v)
+		}
+		if !IsStandard(o.GetDomain()) {
+			continue
+		}
+		if v > newestOpset {
+			return fmt.Errorf("opset %d is not known (up to %d)", v, newestOpset)
+		}
+		if standard != 0 && standard != v {
+			return fmt.Errorf("opset_import gives two versions, %d and %d, of the ONNX operators", standard, v)
+		}
+		standard = v
+	}
+	return nil
+}
+
+// graph indexes a graph. owner is the node that has it as an attribute, or nil.
+func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
+	s := &Scope{outer: outer, Owner: owner, Values: map[string]*Value{}, path: path}
+	if outer != nil {
+		s.Body = outer.Body
+	}
+	for _, in := range g.GetInput() {
+		if typ := in.GetType().GetTensorType(); outer == nil && typ != nil && typ.GetElemType() == 0 {
+			return fmt.Errorf("graph input %s: its tensor type has no elem_type", msg.Quote(in.GetName()))
+		}
+		if err := s.define(&Value{Name: in.GetName(), Input: true}); err != nil {
+			return fmt.Errorf("graph input: %w", err)
+		}
+		x.Names[in.GetName()] = true
+	}
+	for _, t := range g.GetInitializer() {
+		if t.GetName() == "" {
+			return fmt.Errorf("%san initializer has no name", path)
+		}
+		v := s.Values[t.GetName()]
+		if v == nil || !v.Input || v.Tensor != nil {
+			v = &Value{Name: t.GetName()}
+			if err := s.define(v); err != nil {
+				return fmt.Errorf("initializer: %w", err)
+			}
+		}
+		v.Tensor, v.Path, v.Body = t, path+v.Name, s.Body
+		v.MustBeInput = v.Input && (x.ir <= 4 || everyInitializerIsInput(g))
+		x.Values = append(x.Values, v)
+		x.Names[v.Name] = true
+	}
+	for _, t := range g.GetSparseInitializer() {
+		v := &Value{Name: t.GetValues().GetName(), Path: path + t.GetValues().GetName(), Body: s.Body}
+		if err := s.define(v); err != nil {
+			return fmt.Errorf("sparse initializer: %w", err)
+		}
+		x.Names[v.Name] = true
+		x.keepUnusual(v, sparseTensor(t))
+	}
+	outputs := make([]string, len(g.GetOutput()))
+	for i, o := range g.GetOutput() {
+		outputs[i] = o.GetName()
+	}
+	returned, err := x.body(g.GetNode(), outputs, s)
+	for _, v := range returned {
+		v.Output = true
+	}
+	x.Returned[g] = returned
+	return err
+}
+
+// everyInitializerIsInput reports whether all initializers are inputs too. Up to IR 3 they
+// had to be, and many writers of IR 4 still did so. A graph of a later version in which
+// only some are inputs offers those to the caller as defaults.
+func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
+	inputs := map[string]bool{}
+	for _, in := range g.Input {
+		inputs[in.GetName()] = true
+	}
+	return !slices.ContainsFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return !inputs[t.GetName()] })
+}
+
+// body indexes the nodes of a graph or function. Inputs and initializers must be defined
+// in s already. It returns the values of the outputs.
+func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*Value, error) {
+	// A graph may list its nodes in any order, so all outputs are defined before any input is looked up.
+	for _, n := range nodes {
+		if err := x.nodeOutputs(n, s); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range nodes {
+		if err := x.nodeInputs(n, s); err != nil {
+			return nil, err
+		}
+	}
+	returned := make([]*Value, len(outputs))
+	for i, name := range outputs {
+		if returned[i] = s.lookup(name); returned[i] == nil {
+			return nil, fmt.Errorf("graph output %s is made by nothing", msg.Quote(name))
+		}
+	}
+	_, err := Ordered(nodes) // an error if there is a cycle
+	return returned, err
+}
+
+// nodeOutputs defines the values that a node makes.
+func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope) error {
+	if len(n.Output) == 0 && (IsStandard(n.GetDomain()) || n.GetDomain() == Contrib) {
+		return fmt.Errorf("%s has no output", Describe(n))
+	}
+	x.Home[n] = s
+	if n.GetName() != "" {
+		x.Names[n.GetName()] = true
+		x.Nodes = append(x.Nodes, n.GetName())
+	}
+	made := make([]*Value, len(n.Output))
+	for i, name := range n.Output {
+		if name == "" {
+			continue
+		}
+		x.Names[name] = true
+		v := &Value{Name: name, Node: n, Path: s.path + name, Body: s.Body}
+		made[i] = v
+		if err := s.define(v); err != nil {
+			return fmt.Errorf("output of %s: %w", Describe(n), err)
+		}
+		x.constant(v)
+	}
+	x.Outputs[n] = made
+	return nil
+}
+
+// nodeInputs connects a node, and the graphs in its attributes, to the values they read.
+func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope) error {
+	read := make([]*Value, len(n.Input))
+	for i, name := range n.Input {
+		if name == "" {
+			continue
+		}
+		v := s.lookup(name)
+		if v == nil {
+			return fmt.Errorf("%s reads %s, which nothing makes", Describe(n), msg.Quote(name))
+		}
+		v.Uses = append(v.Uses, Use{n, i})
+		read[i] = v
+	}
+	x.Inputs[n] = read
+	for _, a := range n.Attribute {
+		if err := checkAttribute(a); err != nil {
+			return fmt.Errorf("%s: %w", Describe(n), err)
+		}
+		for _, g := range Subgraphs(a) {
+			if err := x.graph(g, s, n, x.subgraphPath(s.path, n, a)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// checkAttribute refuses graphs and tensors in an attribute of another type: they would be
+// lost where the attribute is rewritten.
+func checkAttribute(a *onnxpb.AttributeProto) error {
+	typ := a.GetType()
+	if typ == onnxpb.AttributeProto_UNDEFINED {
+		return nil
+	}
+	for _, held := range []struct {
+		typ onnxpb.AttributeProto_AttributeType
+		any bool
+	}{
+		{onnxpb.AttributeProto_GRAPH, a.G != nil}, {onnxpb.AttributeProto_GRAPHS, len(a.Graphs) > 0},
+		{onnxpb.AttributeProto_TENSOR, a.T != nil}, {onnxpb.AttributeProto_TENSORS, len(a.Tensors) > 0},
+		{onnxpb.AttributeProto_SPARSE_TENSOR, a.SparseTensor != nil}, {onnxpb.AttributeProto_SPARSE_TENSORS, len(a.SparseTensors) > 0},
+	} {
+		if held.any && held.typ != typ {
+			return fmt.Errorf("attribute %s is of type %v, but holds a %v", msg.Quote(a.GetName()), typ, held.typ)
+		}
+	}
+	return nil
+}
+
+// constant records the content of a value if a Constant node makes it.
+func (x *Graph) constant(v *Value) {
+	n := v.Node
+	if n.GetOpType() != "Constant" || !IsStandard(n.GetDomain()) {
+		return
+	}
+	for _, a := range n.Attribute {
+		switch a.GetName() {
+		case "value":
+			if v.Tensor = a.T; a.T != nil {
+				x.Values = append(x.Values, v)
+			}
+		case "sparse_value":
+			x.keepUnusual(v, sparseTensor(a.SparseTensor))
+		case "value_floats":
+			n := int64(len(a.Floats))
+			x.keepUnusual(v, Unusual{Form: a.GetName(), DType: dtype.Float32, Shape: []int64{n}, Bytes: 4 * n})
+		}
+	}
+}
+
+// keepUnusual records how v is stored, if its elements are floats.
+func (x *Graph) keepUnusual(v *Value, u Unusual) {
+	if u.DType.Float() {
+		v.Unusual = &u
+		x.Unusual = append(x.Unusual, v)
+	}
+}
+
+// subgraphPath returns a unique path for the graph in an attribute: the attribute's name,
+// with the node's label and then a number if that is taken.
+func (x *Graph) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.AttributeProto) string {
+	path := outer + a.GetName() + "/"
+	if x.paths[path] {
+		path = outer + Label(n) + "/" + a.GetName() + "/"
+	}
+	if first := path; x.paths[path] {
+		for x.paths[path] {
+			x.suffix[first]++
+			path = first + strconv.Itoa(x.suffix[first]) + "/"
+		}
+	}
+	x.paths[path] = true
+	return path
+}
