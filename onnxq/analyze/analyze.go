@@ -18,74 +18,73 @@ import (
 	"onnxquant/quality"
 )
 
-// Options say what an analysis tries, and what it optimizes.
+// Options say which candidates to try, and the bounds.
 type Options struct {
-	onnxq.Options                  // what selects weights and forms; no Precision
+	onnxq.Options                  // which weights and forms; Precision must be nil
 	Candidates    []spec.Candidate // default DefaultCandidates; Float is always one of them
-	MaxError      float64          // bound of the error; 0: none, but 0.1 if there is no other bound
-	MaxSize       int64            // bound of the output's bytes; 0: none
+	MaxError      float64          // bound of the error; 0: none, or 0.1 if MaxSize is 0 too
+	MaxSize       int64            // bound of the output's size in bytes; 0: none
 }
 
 const defaultMaxError = 0.1
 
-// Analysis tells what every candidate does to every weight, and which is best for each.
+// Analysis has the error and size of every candidate for every weight, and the recommended
+// candidate of each.
 //
-// The error of a weight is its root mean square error as a part of its own root mean
-// square: 10^(-SQNR/20). The error of a model is the root mean square of those of its
-// weights, each counting once, whatever its size: noise in one matrix adds to the noise of
-// the activations as that in any other does. It is a measure of weights, not of the model's
-// answers.
+// The error of a weight is its root mean square error divided by its root mean square:
+// 10^(-SQNR/20). The error of a model is the root mean square of the errors of its weights.
+// All weights count the same, whatever their size, because noise in each matrix adds to the
+// noise of the activations alike. It measures weights, not the outputs of the model.
 type Analysis struct {
 	Candidates []spec.Candidate `json:"candidates"`
 	Weights    []Weight         `json:"weights"`
-	Totals     []Total          `json:"totals"` // of each candidate for all weights
+	Totals     []Total          `json:"totals"` // of each candidate, used for all weights
 
 	MaxError float64 `json:"max_error,omitempty"` // the bounds
 	MaxSize  int64   `json:"max_size,omitempty"`
 
-	FloatBytes int64   `json:"float_bytes"` // of the output with all weights in float
-	OutBytes   int64   `json:"out_bytes"`   // of the output as recommended, exact
-	Error      float64 `json:"error"`       // of the model as recommended
+	FloatBytes int64   `json:"float_bytes"` // size of the output with all weights in float
+	OutBytes   int64   `json:"out_bytes"`   // exact size of the output as recommended
+	Error      float64 `json:"error"`       // error of the model as recommended
 
-	// Gap is how much less, at most, the optimum could be than the recommendation, as a
-	// part of it: in bytes, or if only the size is bounded, in error.
+	// Gap bounds how far the recommendation is from the optimum, as a share of the
+	// recommendation: in bytes, or in error if only the size is bounded.
 	Gap float64 `json:"gap"`
 
-	Precision *rules.Precision `json:"precision_info"` // what is recommended
+	Precision *rules.Precision `json:"precision_info"` // the recommendation
 }
 
-// Weight is one weight's part.
+// Weight is the analysis of one weight.
 type Weight struct {
 	Name         string         `json:"name"`
 	DType        string         `json:"dtype"`
 	Shape        []int64        `json:"shape"`
 	Bytes        int64          `json:"bytes"`
 	Distribution Distribution   `json:"distribution"`
-	Choices      []Choice       `json:"choices"`     // those that are possible
+	Choices      []Choice       `json:"choices"`     // the candidates that are possible
 	Recommended  spec.Candidate `json:"recommended"` // one of them
 }
 
-// Choice is what a candidate does to a weight.
+// Choice is a candidate applied to a weight.
 type Choice struct {
 	Candidate spec.Candidate `json:"candidate"`
 	Bytes     int64          `json:"bytes"`
 	Error     float64        `json:"error"`
-	Block     int            `json:"block,omitempty"` // that it gets, if not the candidate's
+	Block     int            `json:"block,omitempty"` // block size it gets, if not the candidate's
 	Stats     quality.Stats  `json:"stats"`
 }
 
-// Total is what a candidate does to all weights, those that cannot have it staying in
-// float.
+// Total is a candidate applied to all weights. Those that cannot have it stay in float.
 type Total struct {
 	Candidate spec.Candidate `json:"candidate"`
 	OutBytes  int64          `json:"out_bytes"`
 	Error     float64        `json:"error"`
 }
 
-// Model measures what candidates do to the weights of a model, and finds the smallest
-// output whose error is within MaxError, or the one of least error within MaxSize, or, with
-// both, the smallest within both. Each candidate takes a pass over the weights, in bounded
-// memory; progress, if set, is told of it.
+// Model measures the candidates on the weights of a model and recommends one for each. With
+// MaxError it finds the smallest output within this error; with only MaxSize, the least error
+// within this size. With both, an output that exceeds MaxSize is an error. Each candidate
+// takes one pass over the weights, in bounded memory.
 func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error) {
 	a, err := newAnalyzer(m, opts)
 	if err != nil {
@@ -106,16 +105,16 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	return &a.Analysis, nil
 }
 
-// analyzer is an analysis in the making.
+// analyzer is the state of Model.
 type analyzer struct {
 	Analysis
 	model *onnxq.Model
 	opts  onnxq.Options
 
-	overheads []float64      // bytes that a candidate adds for each weight besides its tensors
-	rest      float64        // bytes of the output that are not the weights
-	index     map[string]int // of weights
-	done      int64
+	overheads []float64      // by candidate: bytes per weight besides its tensors
+	rest      float64        // bytes of the output besides the weights
+	index     map[string]int // name → index in Weights
+	done      int64          // bytes measured
 }
 
 func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
@@ -151,7 +150,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	return a, nil
 }
 
-// planFor plans a candidate for all weights.
+// planFor makes the plan with one candidate for all weights.
 func (a *analyzer) planFor(c spec.Candidate) (*onnxq.Plan, error) {
 	precision, err := rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: c.Override()})
 	if err != nil {
@@ -162,7 +161,7 @@ func (a *analyzer) planFor(c spec.Candidate) (*onnxq.Plan, error) {
 	return a.model.Plan(opts)
 }
 
-// try measures a candidate.
+// try measures candidate i, c.
 func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 	p, err := a.planFor(c)
 	if err != nil {
@@ -201,7 +200,7 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 	return nil
 }
 
-// progress tells the caller of bytes that were measured for candidate i.
+// progress reports bytes measured for candidate i.
 func (a *analyzer) progress(run *quantize.Run, i int, bytes int64) {
 	if a.opts.Progress == nil {
 		return
@@ -214,8 +213,7 @@ func (a *analyzer) progress(run *quantize.Run, i int, bytes int64) {
 	a.opts.Progress(a.done, max(pass*int64(len(a.Candidates)-1), a.done))
 }
 
-// weight returns the index of a weight. The first time it finds the distribution of its
-// values.
+// weight returns the index of a weight, adding it the first time.
 func (a *analyzer) weight(ctx context.Context, w *quantize.Weight, shape []int64, workers int) (int, error) {
 	if at, ok := a.index[w.Name]; ok {
 		return at, nil
@@ -233,7 +231,7 @@ func (a *analyzer) weight(ctx context.Context, w *quantize.Weight, shape []int64
 	return len(a.Weights) - 1, nil
 }
 
-// total sums up each candidate.
+// total sets the totals of each candidate.
 func (a *analyzer) total() {
 	for i, c := range a.Candidates {
 		t := Total{Candidate: c, OutBytes: a.FloatBytes}
@@ -251,12 +249,13 @@ func (a *analyzer) total() {
 	}
 }
 
-// slack is more than what is reckoned for the bytes of nodes and names can be too much.
+// slack is more bytes than the estimate of nodes and names can be too large.
 const slack = 1 << 10
 
-// recommend solves the problem and makes the precision_info. Sizes are sums of weights and
-// their nodes, and those of nodes are not quite independent of each other. So a bound of the
-// size is first taken for more than it is, and then lowered by what the plans have too much.
+// recommend chooses a candidate for each weight and makes the precision_info. The solver
+// adds up sizes per weight, but the sizes of nodes depend a little on each other. So with a
+// bound of the size it begins with a bound that is a little too large, and lowers it as long
+// as the exact plan exceeds MaxSize.
 func (a *analyzer) recommend() error {
 	a.rest = float64(a.FloatBytes)
 	for _, w := range a.Weights {
@@ -284,13 +283,13 @@ func (a *analyzer) recommend() error {
 		if a.MaxError > 0 {
 			return fmt.Errorf("within an error of %v the output would have %d bytes, more than %d", a.MaxError, a.OutBytes, a.MaxSize)
 		}
-		left := float64(a.MaxSize) - a.rest - s.Weight // that these choices leave, too
-		a.rest += max(float64(a.OutBytes-a.MaxSize), left+1)
+		unused := float64(a.MaxSize) - a.rest - s.Weight // by these choices, which must be excluded
+		a.rest += max(float64(a.OutBytes-a.MaxSize), unused+1)
 	}
 	return fmt.Errorf("no choice of formats was found that makes the output at most %d bytes", a.MaxSize)
 }
 
-// take recommends the choices picked.
+// take recommends the picked choices and makes the plan for their exact size.
 func (a *analyzer) take(pick []int) (err error) {
 	noise := 0.0
 	entries := make([]rules.PrecisionEntry, len(a.Weights))
@@ -301,8 +300,8 @@ func (a *analyzer) take(pick []int) (err error) {
 		noise += choice.Error * choice.Error
 		entries[i] = rules.PrecisionEntry{Pattern: rules.PatternOf(w.Name), Override: choice.Candidate.Override()}
 	}
-	// A longer pattern may match what a shorter one does, as that of a weight in a
-	// subgraph, and is the exception.
+	// Two patterns may match one weight, with and without its path. The longer one is more
+	// specific, so it must come last.
 	slices.SortStableFunc(entries, func(a, b rules.PrecisionEntry) int { return cmp.Compare(len(a.Pattern), len(b.Pattern)) })
 	if a.Precision, err = rules.NewPrecision(entries...); err != nil {
 		return err
@@ -317,12 +316,12 @@ func (a *analyzer) take(pick []int) (err error) {
 	return nil
 }
 
-// size is what a choice adds to the output.
+// size is the number of bytes that a choice adds to the output.
 func (a *analyzer) size(c Choice) float64 {
 	return float64(c.Bytes) + a.overheads[slices.Index(a.Candidates, c.Candidate)]
 }
 
-// gap returns how much of a cost the bound leaves open.
+// gap returns by what share a cost may be above the optimum.
 func gap(cost, bound float64) float64 {
 	if cost <= 0 || bound >= cost {
 		return 0
@@ -330,10 +329,10 @@ func gap(cost, bound float64) float64 {
 	return (cost - bound) / cost
 }
 
-// solve finds the choices: the least bytes within the error if that is bounded, else the
-// least noise within the bytes.
+// solve finds the choices: the fewest bytes within MaxError if that is set, else the least
+// noise within MaxSize.
 func (a *analyzer) solve() (knapsack.Solution, error) {
-	var bytes, noise [][]knapsack.Choice // the one bounded by the other
+	var bytes, noise [][]knapsack.Choice // one is minimized, the other bounded
 	smallest := a.rest
 	for _, w := range a.Weights {
 		var b, n []knapsack.Choice
@@ -348,8 +347,8 @@ func (a *analyzer) solve() (knapsack.Solution, error) {
 		smallest += least
 	}
 	if a.MaxError > 0 {
-		// A little less than the bound: sums in another order must not be above it.
-		s, _ := knapsack.Solve(bytes, a.MaxError*a.MaxError*float64(len(a.Weights))*(1-1e-9)) // float has no noise
+		// A little less than the bound, because sums in another order may round up.
+		s, _ := knapsack.Solve(bytes, a.MaxError*a.MaxError*float64(len(a.Weights))*(1-1e-9)) // always feasible: float has no noise
 		s.Cost, s.Bound = s.Cost+a.rest, s.Bound+a.rest
 		return s, nil
 	}
@@ -357,6 +356,6 @@ func (a *analyzer) solve() (knapsack.Solution, error) {
 	if !ok {
 		return s, fmt.Errorf("the output would be larger than %d bytes whatever the formats; the smallest that they make has about %.0f", a.MaxSize, math.Ceil(smallest+slack))
 	}
-	s.Cost, s.Bound = math.Sqrt(s.Cost), math.Sqrt(max(s.Bound, 0)) // errors, as they are told
+	s.Cost, s.Bound = math.Sqrt(s.Cost), math.Sqrt(max(s.Bound, 0)) // noise → error
 	return s, nil
 }

@@ -7,4 +7,7 @@
 // It quantizes every weight in every candidate format, and measures errors and bytes. An
 // [Analysis] has these numbers, the recommendation as a precision_info, and how far from
 // the optimum that can be. docs/analysis.md tells what the error means.
+//
+// [Model] gets an open model, which it does not change, and returns an [Analysis], which the
+// caller owns. Its Precision is ready for onnxq.Options.
 package analyze

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// measure quantizes the weights of a run and tells how far what their codes stand for is
-// from them. It writes nothing. Weights that cannot be quantized have nil.
+// measure quantizes the weights of a run and returns their errors: nil for weights that
+// cannot be quantized. It writes nothing.
 func measure(ctx context.Context, run *quantize.Run, workers int, progress func(bytes int64)) ([]*quality.Sums, error) {
 	var mu sync.Mutex
 	tell := func(bytes int64) {
@@ -47,7 +47,7 @@ func measure(ctx context.Context, run *quantize.Run, workers int, progress func(
 	return sums, nil
 }
 
-// Distribution tells how the values of a weight lie.
+// Distribution describes the values of a weight.
 type Distribution struct {
 	RMS         float64 `json:"rms"`               // root of the mean square
 	Peak        float64 `json:"peak"`              // the largest magnitude
@@ -56,10 +56,10 @@ type Distribution struct {
 	Sensitivity float64 `json:"scale_sensitivity"` // quality.ScaleSensitivity at 8 bits, for 1 %
 }
 
-// readLimit is the number of elements that a worker reads at a time.
+// readLimit is the number of elements that a worker reads at once.
 const readLimit = 1 << 18
 
-// distribution reads a weight once more, into a histogram.
+// distribution reads a weight into a histogram and describes it.
 func distribution(ctx context.Context, w *quantize.Weight, workers int) (Distribution, error) {
 	const precision = 12
 	var d Distribution
@@ -87,6 +87,7 @@ func distribution(ctx context.Context, w *quantize.Weight, workers int) (Distrib
 	return describeValues(h)
 }
 
+// describeValues computes the distribution from a histogram.
 func describeValues(h *calib.Histogram) (d Distribution, err error) {
 	r, err := h.Range()
 	if err != nil {
@@ -113,8 +114,8 @@ func rootMeanSquare(h *calib.Histogram) float64 {
 	return math.Sqrt(sum / float64(max(h.Count(), 1)))
 }
 
-// finite replaces what JSON does not have: nothing to compare is 1, infinity the largest
-// number.
+// finite replaces values that JSON does not have: NaN (nothing to compare) becomes 0,
+// infinity the largest number.
 func finite(x float64) float64 {
 	if math.IsNaN(x) {
 		return 0

@@ -20,7 +20,7 @@ import (
 	"onnxquant/onnxq"
 )
 
-// ChangeKind says what became of a part of a model.
+// ChangeKind is a kind of difference.
 type ChangeKind string
 
 const (
@@ -34,19 +34,18 @@ const (
 type Change struct {
 	Kind ChangeKind `json:"kind"`
 
-	// Where names the part, outermost first, such as
+	// Where names the changed part, outermost first, such as
 	//
 	//	node "m0" (MatMul): attribute "then_branch": node "y" (Relu)
 	//
-	// Nodes go by their first output, everything else by its name or key.
+	// Nodes are named by their first output, all else by name or key.
 	Where string `json:"where"`
 
-	Field string `json:"field,omitempty"` // of the part, if only that changed
-	A     string `json:"a,omitempty"`     // what the first model has, shortened
-	B     string `json:"b,omitempty"`     // what the second one has
+	Field string `json:"field,omitempty"` // field of the part, if only that changed
+	A     string `json:"a,omitempty"`     // value in the first model, shortened
+	B     string `json:"b,omitempty"`     // value in the second model, shortened
 
-	// Contents says that elements of a tensor changed, whose name, type and shape
-	// are the same.
+	// Contents: elements of a tensor changed, but not its name, type and shape.
 	Contents bool `json:"contents,omitempty"`
 }
 
@@ -75,10 +74,10 @@ type Count struct {
 	Equal int `json:"equal"` // the same in both
 }
 
-// Difference is how two models differ.
+// Difference describes how two models differ.
 type Difference struct {
 	Equal        bool  `json:"equal"`
-	Nodes        Count `json:"nodes"` // those of the main graph
+	Nodes        Count `json:"nodes"` // of the main graph
 	Initializers Count `json:"initializers"`
 	Inputs       Count `json:"inputs"`
 	Outputs      Count `json:"outputs"`
@@ -88,12 +87,10 @@ type Difference struct {
 
 // Diff compares the structure of two models and the contents of their tensors.
 //
-// Nodes are matched by the names of their outputs; initializers, inputs, outputs,
-// attributes, metadata and functions by name; opsets by domain. Everything that
-// the standard lets a model hold is compared, and also fields that it does not
-// know. How contents are stored makes no difference: in raw_data, a typed field
-// or an external file, at whatever offset. Contents are read side by side, in
-// little memory.
+// Nodes are matched by their first output; initializers, inputs, outputs, attributes,
+// metadata and functions by name; opsets by domain. All fields are compared, including
+// unknown ones. It does not matter how contents are stored: in raw_data, in a typed field or
+// in an external file. Contents are compared piece by piece, in little memory.
 func Diff(ctx context.Context, a, b *onnxq.Model) (*Difference, error) {
 	d := &differ{ctx: ctx, a: a.Graph().File, b: b.Graph().File, result: &Difference{Changes: []Change{}}}
 	if err := d.message("", a.Graph().File.Proto.ProtoReflect(), b.Graph().File.Proto.ProtoReflect()); err != nil {
@@ -138,7 +135,7 @@ func (d *differ) message(where string, x, y protoreflect.Message) error {
 	return nil
 }
 
-// unknown compares the fields that the standard does not know.
+// unknown compares the fields that the ONNX schema does not have.
 func (d *differ) unknown(where string, x, y protoreflect.Message) {
 	if a, b := x.GetUnknown(), y.GetUnknown(); !bytes.Equal(a, b) {
 		d.add(Change{Kind: Changed, Where: where, Field: "unknown fields", A: sizeText(len(a)), B: sizeText(len(b))})
@@ -174,7 +171,7 @@ func (d *differ) field(where string, f protoreflect.FieldDescriptor, x, y protor
 	return nil
 }
 
-// list compares messages that have keys, wherever they stand in their lists.
+// list compares two lists of messages, matched by key.
 func (d *differ) list(where string, f protoreflect.FieldDescriptor, x, y protoreflect.List) error {
 	kind := strings.TrimSuffix(string(f.Name()), "s")
 	count := d.counter(where, f)
@@ -219,7 +216,7 @@ func (d *differ) list(where string, f protoreflect.FieldDescriptor, x, y protore
 	return nil
 }
 
-// counter returns what counts the parts of the main graph in a field.
+// counter returns the Count for a field of the main graph, or a dummy.
 func (d *differ) counter(where string, f protoreflect.FieldDescriptor) *Count {
 	if where == "" && f.ContainingMessage().Name() == "GraphProto" {
 		switch f.Name() {
@@ -236,10 +233,10 @@ func (d *differ) counter(where string, f protoreflect.FieldDescriptor) *Count {
 	return &Count{}
 }
 
-// A key is what messages of two lists are matched by.
+// key identifies a message of a list.
 type key struct {
 	name string
-	n    int // tells those of one name apart, from 0
+	n    int // counts equal names, from 0
 }
 
 func (k key) text() string {
@@ -292,7 +289,7 @@ func keyOf(m proto.Message) string {
 	return ""
 }
 
-// operator tells what a node does.
+// operator formats the operator of a node.
 func operator(m protoreflect.Message) string {
 	if n, ok := m.Interface().(*onnxpb.NodeProto); ok {
 		return " (" + msg.Clean(n.GetOpType()) + ")"
@@ -300,8 +297,7 @@ func operator(m protoreflect.Message) string {
 	return ""
 }
 
-// tensor compares two tensors. In the structure there are no contents but
-// strings.
+// tensor compares two tensors. The structure in memory has no contents except strings.
 func (d *differ) tensor(where string, x, y *onnxpb.TensorProto) error {
 	a, b := tensorText(x), tensorText(y)
 	switch {
@@ -371,7 +367,7 @@ func join(outer, inner string) string {
 	return outer + ": " + inner
 }
 
-// summary says in a few words what an added or removed message is.
+// summary describes an added or removed message in a few words.
 func summary(m protoreflect.Message) string {
 	switch m := m.Interface().(type) {
 	case *onnxpb.TensorProto:
@@ -413,7 +409,7 @@ func attributeText(a *onnxpb.AttributeProto) string {
 	return set
 }
 
-// tensorText tells a tensor's type and shape.
+// tensorText formats the type and shape of a tensor.
 func tensorText(t *onnxpb.TensorProto) string {
 	text := dtype.DType(t.GetDataType()).String()
 	return text + " " + msg.Clip(fmt.Sprint(t.GetDims()))

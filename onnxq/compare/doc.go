@@ -9,4 +9,6 @@
 // [MatchWeights] compares a float model with its quantized one, which package restyle made
 // float again: whether they are the same but for their weights, and how large the errors
 // of the weights are.
+//
+// Both get open models, which they only read, and return results that the caller owns.
 package compare

@@ -8,4 +8,8 @@
 // encodes and writes them. [ReadWeights] goes the other way: the model's float tensors get
 // the values of a file, and are converted or written like others. docs/gguf.md tells which
 // weights get which type, and how shapes are turned.
+//
+// [NewPlan] gets an open model, which it does not change, and returns a [Plan] without reading
+// weights; [Plan.Write] writes the file. [ReadWeights] does change its model: float tensors
+// get their contents from a GGUF file.
 package ggufmodel

@@ -10,26 +10,25 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// layout is how a tensor of a model lies in a GGUF file. There, blocks run along
-// the last axis, and a linear layer's weight is rows of what its output sums over.
-// So the axis that MatMul or Gemm sums over, or the features of an embedding, comes
-// last: of MatMul's [K,N] the file has [N,K]. Other tensors lie as they do in the
-// model. The layout follows from the graph, not from the file, so that what is read
-// back finds its way, and so do files that others made of the same weights.
+// layout is the order of a tensor's elements in a GGUF file. There, blocks run along the last
+// axis, which must be the reduction axis. So the axis that MatMul or Gemm sums over, or the
+// features of an embedding, comes last: MatMul's [K,N] is [N,K] in the file. Other tensors
+// are as in the model. The layout depends on the graph alone, so ReadWeights can read files
+// that other programs made of the same weights.
 type layout struct {
 	shape []int64 // in the file
 
 	// The elements are [outer, k, inner] in the model and [outer, inner, k] in the
 	// file: rows of k.
 	outer, k, inner int64
-	summed          bool // k is the axis summed over, so that the rows may be quantized
+	summed          bool // k is the reduction axis, so rows may be quantized
 }
 
-// maxAxes is the most that ggml takes.
+// maxAxes is the limit of ggml.
 const maxAxes = 4
 
-// layoutOf lays a tensor out that gets to leaves. A scalar becomes [1], and the
-// first axes of a tensor of more than four count as one.
+// layoutOf returns the layout of a tensor that leaves read. A scalar becomes [1]. With more
+// than four axes, the first ones are merged.
 func layoutOf(shape []int64, leaves []reach.Leaf) layout {
 	o, summed := operandOf(shape, leaves)
 	if !summed {
@@ -51,8 +50,8 @@ func layoutOf(shape []int64, leaves []reach.Leaf) layout {
 	return l
 }
 
-// operandOf finds what a product sums over, or else the features of an embedding.
-// Weights of convolutions have no such axis in GGUF.
+// operandOf returns the operand of the first product, or else of the first lookup. It is not
+// ok for weights of convolutions, which have no reduction axis in GGUF.
 func operandOf(shape []int64, leaves []reach.Leaf) (o reach.Operand, ok bool) {
 	for _, l := range leaves {
 		next, weight, why := l.Operand(shape)
@@ -67,18 +66,18 @@ func operandOf(shape []int64, leaves []reach.Leaf) (o reach.Operand, ok bool) {
 	return o, ok
 }
 
-// looksUp tells whether the operator takes rows of the tensor.
+// looksUp reports whether the operator looks up rows of the tensor.
 func looksUp(u graph.Use) bool {
 	return slices.Contains([]string{"Gather", "GatherND", "EmbedLayerNormalization"}, u.Node.GetOpType())
 }
 
-// transposed tells whether elements are in another order than in the model.
+// transposed reports whether elements are in another order than in the model.
 func (l layout) transposed() bool { return l.inner > 1 && l.k > 1 }
 
 // rows is the number of rows in the file.
 func (l layout) rows() int64 { return l.outer * l.inner }
 
-// matrix is the number of rows in the file that make up one matrix.
+// matrix is the number of rows of one matrix in the file.
 func (l layout) matrix() int64 {
 	if len(l.shape) < 2 {
 		return 1
@@ -86,7 +85,7 @@ func (l layout) matrix() int64 {
 	return l.shape[len(l.shape)-2]
 }
 
-// sameShape compares shapes but for first dimensions of 1, which ggml drops.
+// sameShape compares shapes without leading dimensions of 1, which ggml drops.
 func sameShape(a, b []int64) bool { return slices.Equal(trimOnes(a), trimOnes(b)) }
 
 func trimOnes(shape []int64) []int64 {
@@ -96,7 +95,7 @@ func trimOnes(shape []int64) []int64 {
 	return shape
 }
 
-// floatTypes gives the type of GGUF that is a float type of ONNX.
+// floatTypes maps float types of ONNX to those of GGUF.
 var floatTypes = map[dtype.DType]gguf.Type{
 	dtype.Float32:  gguf.F32,
 	dtype.Float16:  gguf.F16,

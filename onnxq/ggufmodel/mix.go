@@ -12,26 +12,26 @@ import (
 	"onnxquant/internal/reach"
 )
 
-// DefaultMix is the mix of a GGUF file if none is asked for.
+// DefaultMix is the default of Options.Mix.
 const DefaultMix = "Q4_K_M"
 
-// mix chooses types by what a weight does in the model. The mixes, their names and
-// numbers are llama.cpp's (llama_ftype, and the choice of types by llama-quantize).
+// mix chooses the type of a weight by its role in the model. The mixes, their names and
+// numbers are those of llama.cpp (llama_ftype and llama-quantize).
 type mix struct {
 	name   string
 	number uint32 // general.file_type
 	base   gguf.Type
-	rules  []mixRule // the first that fits holds
+	rules  []mixRule // the first that matches applies
 }
 
-// mixRule gives the weights of a role a type, in some of the layers.
+// mixRule is the type for weights of a role, in some layers.
 type mixRule struct {
 	role  role
 	typ   gguf.Type
 	where func(layer, layers int, weighted bool) bool // nil: everywhere
 }
 
-// role is what a weight does.
+// role is what a weight is for.
 type role int
 
 const (
@@ -40,13 +40,13 @@ const (
 	embeddingRole
 	positionRole
 	valueRole     // of attention
-	attentionRole // query, key and value in one
-	projectRole   // what is behind attention
+	attentionRole // query, key and value together
+	projectRole   // output of attention
 	downRole      // of the feed-forward network
 )
 
-// The layers in which more bits pay: the first eighth, the last, and every third
-// between.
+// outerLayers selects the layers that need more bits: the first and the last eighth, and
+// every third in between.
 func outerLayers(layer, layers int, _ bool) bool {
 	return layer < layers/8 || layer >= 7*layers/8 || (layer-layers/8)%3 == 2
 }
@@ -57,7 +57,7 @@ func firstFour(layer, _ int, _ bool) bool        { return layer < 4 }
 
 func firstSixteenth(layer, layers int, _ bool) bool { return layer < layers/16 }
 
-// weightedEighth and unweightedEighth ask whether there is an importance matrix.
+// weightedEighth and unweightedEighth depend on whether there is an importance matrix.
 func weightedEighth(layer, layers int, weighted bool) bool   { return weighted && layer < layers/8 }
 func unweightedEighth(layer, layers int, weighted bool) bool { return !weighted && layer < layers/8 }
 
@@ -111,14 +111,13 @@ func mixNamed(name string) (*mix, error) {
 	return nil, fmt.Errorf("mix %q is not known (known: %s)", name, strings.Join(Mixes(), ", "))
 }
 
-// floats tells whether the mix is one of single numbers.
+// floats reports whether the base type has no blocks.
 func (m *mix) floats() bool {
 	elements, _ := m.base.Block()
 	return elements == 1
 }
 
-// choose returns the type of a weight in a role, and why it is not the mix's usual
-// one, if it is not.
+// choose returns the type of a weight, and the reason if it is not the base type.
 func (m *mix) choose(r role, layer, layers int, weighted bool) (gguf.Type, string) {
 	if r == outputRole && !m.floats() && m.base != gguf.Q8_0 {
 		return gguf.Q6_K, "output"
@@ -131,14 +130,13 @@ func (m *mix) choose(r role, layer, layers int, weighted bool) (gguf.Type, strin
 	return m.base, ""
 }
 
-// fallbacks are what stands in for a type of blocks of 256 where rows are no multiple
-// of that.
+// fallbacks replace types with blocks of 256 if that does not divide the length of rows.
 var fallbacks = map[gguf.Type]gguf.Type{
 	gguf.Q2_K: gguf.Q4_0, gguf.Q3_K: gguf.Q4_0, gguf.Q4_K: gguf.Q5_0, gguf.Q5_K: gguf.Q5_1, gguf.Q6_K: gguf.Q8_0,
 }
 
-// fitting returns the type, or the one that stands in for it, whose blocks fill rows
-// of k elements. If there is none, the weight keeps its own type or becomes F16.
+// fitting returns t or its fallback if the blocks fill rows of k elements. Otherwise a BF16
+// weight stays so, and any other becomes F16.
 func fitting(t, own gguf.Type, k int64) gguf.Type {
 	fills := func(t gguf.Type) bool {
 		elements, _ := t.Block()
@@ -161,8 +159,8 @@ var roleNames = map[role]string{
 	attentionRole: "attention", projectRole: "attention output", downRole: "feed-forward down",
 }
 
-// Roles by name, as exporters and GGUF have them: of the weight, in the model or in
-// the file, or of a node that reads it. Words stand between dots, slashes or colons.
+// roleWords gives roles by name: of the weight, in the model or in the file, or of a node
+// that reads it. Words are separated by dots, slashes or colons.
 var roleWords = []struct {
 	role  role
 	words *regexp.Regexp
@@ -182,7 +180,7 @@ func words(list ...string) *regexp.Regexp {
 
 var layerNumber = regexp.MustCompile(`(?i)(?:^|[./:])(?:blk|blocks?|layers?|h)[./](\d{1,6})(?:$|[./:])`)
 
-// layerOf finds the number of a layer in names, -1 if there is none.
+// layerOf returns the layer number in the first name that has one, or -1.
 func layerOf(names []string) int {
 	for _, name := range names {
 		if m := layerNumber.FindStringSubmatch(name); m != nil {
@@ -193,7 +191,7 @@ func layerOf(names []string) int {
 	return -1
 }
 
-// roleOf finds what a weight does, from its names and the graph.
+// roleOf returns the role of a weight, from its names and the graph.
 func roleOf(x *graph.Graph, names []string, leaves []reach.Leaf) role {
 	if slices.ContainsFunc(leaves, func(l reach.Leaf) bool { return makesOutput(x, l) }) || slices.Contains(names, "output.weight") {
 		return outputRole
@@ -209,8 +207,8 @@ func roleOf(x *graph.Graph, names []string, leaves []reach.Leaf) role {
 	return otherRole
 }
 
-// makesOutput tells whether a product is an output of its graph, but for a bias and
-// changes of type or shape.
+// makesOutput reports whether a product computes a graph output, possibly with a bias and
+// changes of type or shape behind it.
 func makesOutput(x *graph.Graph, l reach.Leaf) bool {
 	if !slices.Contains([]string{"MatMul", "Gemm", "FusedMatMul", "FusedGemm"}, l.Node.GetOpType()) {
 		return false

@@ -21,34 +21,34 @@ import (
 	"onnxquant/onnxq/rules"
 )
 
-// Options say how a model's weights become a GGUF file. The zero value of a field
-// means the default named beside it.
+// Options say how weights are written to a GGUF file. The zero value of a field means the
+// default named beside it.
 type Options struct {
 	Mix           string     // one of Mixes; default DefaultMix
-	Pure          bool       // every weight has the mix's usual type
-	OutputType    string     // of the weight that makes the output; default the mix's
-	EmbeddingType string     // of embeddings; default the mix's
-	TensorTypes   []TypeRule // types of single tensors; the last that matches holds
+	Pure          bool       // every weight gets the mix's base type
+	OutputType    string     // type of the weight that computes the output; default: the mix's
+	EmbeddingType string     // type of embeddings; default: the mix's
+	TensorTypes   []TypeRule // types of single tensors; the last match wins
 
-	Names      *rules.Names      // what tensors are called in the file; default as in the model
-	Metadata   []gguf.KeyValue   // added, in the place of an equal key
-	Importance *rules.Importance // of the columns of weights, for the encodings that search
+	Names      *rules.Names      // names of tensors in the file; default: as in the model
+	Metadata   []gguf.KeyValue   // added; replaces an entry with the same key
+	Importance *rules.Importance // importance of the columns of weights, for encodings that use it
 
 	Threads int   // default: the number of CPUs
-	Memory  int64 // bytes of buffers, shared by the threads; default 64 MiB
+	Memory  int64 // bytes of buffers for all threads together; default 64 MiB
 
-	// Progress, if set, is told the bytes of input worked on so far and the
-	// total. Calls come from one goroutine at a time.
+	// Progress, if set, is called with the bytes of input processed so far and the total.
+	// Calls do not overlap.
 	Progress func(done, total int64)
 }
 
-// TypeRule gives tensors a type by name.
+// TypeRule is the type of the tensors that match a name.
 type TypeRule struct {
 	Pattern string // name or glob, of the tensor in the model or the file, or of a node that reads it
 	Type    string // name of an encoding of package ggml, or F64
 }
 
-// Tensor says what becomes of one float tensor of the model.
+// Tensor is the plan for one float tensor of the model.
 type Tensor struct {
 	Source string  `json:"source"` // name in the model
 	Name   string  `json:"name"`   // in the file; empty if it is left out
@@ -56,7 +56,7 @@ type Tensor struct {
 	Shape  []int64 `json:"shape"` // in the model
 
 	Type       string  `json:"type,omitempty"`
-	FileShape  []int64 `json:"file_shape,omitempty"` // as ONNX spells shapes: rows last
+	FileShape  []int64 `json:"file_shape,omitempty"` // in ONNX's order: rows last
 	Transposed bool    `json:"transposed"`
 	Reason     string  `json:"reason,omitempty"` // why it has this type, or is left out
 
@@ -65,8 +65,8 @@ type Tensor struct {
 	Bits     float64 `json:"bits_per_weight"`
 }
 
-// Plan says what a GGUF file will hold. It is a function of the model's structure
-// and the options. It needs its Model to be open.
+// Plan says what a GGUF file will contain. It depends only on the model's structure and the
+// options. It needs its Model to be open.
 type Plan struct {
 	Mix      string   `json:"mix"`
 	Tensors  []Tensor `json:"tensors"` // every float initializer and Constant
@@ -78,28 +78,28 @@ type Plan struct {
 	graph   *graph.Graph
 	opts    Options
 	layout  *gguf.Layout
-	weights []*weight // those of the layout's tensors
+	weights []*weight // in the order of the layout's tensors
 }
 
-// weight is a tensor that is written.
+// weight is a tensor to be written.
 type weight struct {
 	layout
-	path       string // in the model
+	path       string // name in the model
 	dtype      dtype.DType
 	src        *modelfile.Payload
 	encoding   *ggml.Encoding
-	verbatim   bool // the types are one
+	verbatim   bool // the same type in model and file: copy the bytes
 	importance []float32
 	planned    int // index among the plan's tensors
 }
 
-// NewPlan decides what a GGUF file of the model's weights holds. It reads no weights.
+// NewPlan decides what a GGUF file of the model's weights contains. It reads no weights.
 //
-// All float initializers and Constants go into it but empty ones, the scalars of
-// Constant nodes, and the parts of weights that are quantized already. Those of two or more axes that MatMul, Gemm or Gather read get the
-// type that the mix has for them, or one with shorter blocks where their rows do not
-// fill whole ones; the others keep their type, except that vectors become F32, as
-// ggml's programs want them.
+// All float initializers and Constants are written, except empty ones, scalars of Constant
+// nodes, and parts of quantized weights. Weights with two or more axes that MatMul, Gemm or
+// Gather read get the type of the mix, or one with shorter blocks if their rows do not fill
+// whole blocks. The others keep their type, but vectors become F32, as ggml's programs
+// require.
 func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
 	x := m.Graph()
 	opts.Mix = cmp.Or(opts.Mix, DefaultMix)
@@ -138,7 +138,7 @@ func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
 	return p, p.place(chosen)
 }
 
-// types resolves the names of the options' types.
+// types parses the types of TensorTypes and checks the others.
 func (o *Options) types() ([]gguf.Type, error) {
 	for _, name := range []string{o.OutputType, o.EmbeddingType} {
 		if _, err := typeNamed(name); name != "" && err != nil {
@@ -156,8 +156,8 @@ func (o *Options) types() ([]gguf.Type, error) {
 	return types, nil
 }
 
-// Types lists the types that a weight can have in a GGUF file: the encodings that
-// package ggml knows, as far as GGUF has them, and F64 for weights that are float64.
+// Types lists the possible types of a weight in a GGUF file: the encodings of package ggml
+// that GGUF has, and F64 for float64 weights.
 func Types() []string {
 	var names []string
 	for _, e := range ggml.All() {
@@ -168,7 +168,7 @@ func Types() []string {
 	return append(names, gguf.F64.String())
 }
 
-// typeNamed finds the type that a name, in letters of either case, means.
+// typeNamed returns the type with a name, ignoring case.
 func typeNamed(name string) (gguf.Type, error) {
 	if strings.EqualFold(name, gguf.F64.String()) {
 		return gguf.F64, nil
@@ -184,20 +184,19 @@ func typeNamed(name string) (gguf.Type, error) {
 type candidate struct {
 	*graph.Value
 	dtype dtype.DType
-	dims  []int64 // in the model
+	dims  []int64 // shape in the model
 	bytes int64
 	skip  string // why it is left out
 
 	layout
 	leaves []reach.Leaf
 	name   string   // in the file
-	names  []string // by which it is known, those of nodes that read it among them
+	names  []string // in the file, in the model, and of nodes that read it
 	role   role
 	layer  int
 }
 
-// candidates lists the float tensors of the model, and what may be known of them
-// before all of them are known.
+// candidates lists the float tensors of the model, with what can be known of each by itself.
 func candidates(x *graph.Graph, names *rules.Names) []*candidate {
 	var all []*candidate
 	parts := recognize.Parts(x)
@@ -228,7 +227,7 @@ func candidates(x *graph.Graph, names *rules.Names) []*candidate {
 	return all
 }
 
-// know fills in what the graph and the name in the file tell of a tensor.
+// know sets what follows from the graph and the name in the file.
 func (c *candidate) know(x *graph.Graph, name string) {
 	c.name = name
 	c.leaves = reach.Of(x, c.Value, c.dims).Leaves
@@ -245,11 +244,11 @@ type chooser struct {
 	mix    *mix
 	opts   Options
 	types  []gguf.Type // of opts.TensorTypes
-	used   []bool
+	used   []bool      // by index of types: it matched
 	layers int
 }
 
-// choose returns the type of a tensor, and why.
+// choose returns the type of a tensor, with the reason.
 func (c *chooser) choose(w *candidate) (t gguf.Type, reason string, err error) {
 	asked := -1
 	for i, r := range c.opts.TensorTypes {
@@ -283,7 +282,7 @@ func (c *chooser) choose(w *candidate) (t gguf.Type, reason string, err error) {
 		t, reason = c.mix.base, ""
 	}
 	if name := map[role]string{outputRole: c.opts.OutputType, embeddingRole: c.opts.EmbeddingType}[w.role]; name != "" {
-		t, _ = typeNamed(name) // it has been checked
+		t, _ = typeNamed(name) // no error: checked by Options.types
 		reason = roleNames[w.role]
 	}
 	if fits := fitting(t, own, w.k); fits != t {
@@ -343,7 +342,7 @@ func (p *Plan) add(w *candidate, c *chooser) error {
 	return nil
 }
 
-// place lays the file out.
+// place lays out the file.
 func (p *Plan) place(chosen *mix) error {
 	if len(p.weights) == 0 {
 		return errors.New("the model has no float weights")
@@ -376,7 +375,7 @@ func (p *Plan) place(chosen *mix) error {
 	return nil
 }
 
-// quantizedParts counts what is left out because it belongs to a quantized weight.
+// quantizedParts counts the tensors left out because they are parts of quantized weights.
 func (p *Plan) quantizedParts() (n int) {
 	for _, t := range p.Tensors {
 		if strings.HasPrefix(t.Reason, recognize.Already) {
@@ -386,7 +385,7 @@ func (p *Plan) quantizedParts() (n int) {
 	return n
 }
 
-// metadata is what the file says of itself and of the model.
+// metadata returns the key-value pairs of the file.
 func (p *Plan) metadata(chosen *mix) []gguf.KeyValue {
 	proto := p.graph.File.Proto
 	kv := []gguf.KeyValue{{Key: "general.architecture", Value: "onnx"}}
@@ -428,7 +427,7 @@ func (p *Plan) metadata(chosen *mix) []gguf.KeyValue {
 	return kv
 }
 
-// unused returns an error if no weight is in the matrix.
+// checkImportance warns if some weights are not in the matrix, and fails if none is.
 func (p *Plan) checkImportance(im *rules.Importance) error {
 	known := 0
 	wanted := 0

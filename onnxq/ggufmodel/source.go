@@ -19,25 +19,24 @@ import (
 	"onnxquant/onnxq/rules"
 )
 
-// WeightsFrom tells what ReadWeights took from a file.
+// WeightsFrom describes what ReadWeights read.
 type WeightsFrom struct {
-	Tensors []string // of the model, that have their contents from the file now
-	Of      int      // float tensors that the model has
+	Tensors []string // of the model, which now have their contents from the file
+	Of      int      // number of float tensors of the model
 	Used    int      // tensors of the file
-	Unused  []string // tensors of the file
+	Unused  []string // the other tensors of the file
 }
 
-// ReadWeights lets float tensors of the model have the contents of those tensors of
-// the GGUF file at path that are called alike, or as names says. From then on they
-// are the model's weights, which Plan and Convert know.
+// ReadWeights replaces the contents of float tensors of the model by tensors of the GGUF file
+// at path that have the same name, or the name given by names. Plans and conversions of the
+// model then use these contents.
 //
-// Shapes must be those that NewPlan would give the tensors: the axis that MatMul,
-// Gemm or Gather sums over comes last, so MatMul's [K,N] is [N,K] in the file. Values
-// are decoded, and rounded to the type that the tensor has in the model, when they are
-// read, piece by piece. The file stays open until the model is closed.
+// Shapes must be as NewPlan would write them: the reduction axis is last, so MatMul's [K,N]
+// is [N,K] in the file. Values are decoded and rounded to the tensor's type in the model when
+// they are read, piece by piece. The file stays open until the model is closed.
 //
-// It fails if the file has none of the model's tensors, or one whose shape or type
-// does not fit.
+// It is an error if the file has none of the model's tensors, or one with a wrong shape or
+// type.
 func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom, error) {
 	r, size, err := m.Graph().File.Attach(path)
 	if err != nil {
@@ -84,7 +83,7 @@ func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom,
 	return w, nil
 }
 
-// source reads a tensor of a GGUF file as the content of one of the model.
+// source reads a tensor of a GGUF file as the content of a tensor of the model.
 type source struct {
 	layout
 	name    string
@@ -92,10 +91,10 @@ type source struct {
 		ReadAt(b []byte, off int64) (int, error)
 	}
 	dtype        dtype.DType
-	size         int64 // bytes of an element of the model's
-	block, bytes int64 // of a block
+	size         int64 // bytes per element in the model
+	block, bytes int64 // elements and bytes per block in the file
 	encoding     *ggml.Encoding
-	verbatim     bool // the types are one
+	verbatim     bool // the same type in model and file: copy the bytes
 }
 
 func newSource(f *gguf.File, t *gguf.Tensor, x *graph.Graph, v *graph.Value) (*source, error) {
@@ -122,7 +121,7 @@ func newSource(f *gguf.File, t *gguf.Tensor, x *graph.Graph, v *graph.Value) (*s
 	return s, nil
 }
 
-// float64Encoding decodes what ggml has no encoding for.
+// float64Encoding decodes F64, for which package ggml has no encoding.
 var float64Encoding = &ggml.Encoding{Name: "F64", Type: uint32(gguf.F64), Elements: 1, Bytes: 8, Decode: dtype.Float64.Decode}
 
 // ReadAt implements io.ReaderAt.
@@ -144,8 +143,8 @@ func (s *source) ReadAt(dst []byte, off int64) (int, error) {
 	return copy(dst, whole[off-first*s.size:]), nil
 }
 
-// ReadRows implements modelfile.RowReader. Rows that lie side by side in the model
-// come out of the same blocks.
+// ReadRows implements modelfile.RowReader. Adjacent rows of the model share blocks of the
+// file, so it decodes each block once.
 func (s *source) ReadRows(dst []byte, off, rows, n, stride int64) error {
 	at, width := off/s.size, n/s.size
 	o, row, col := at/(s.k*s.inner), at/s.inner%s.k, at%s.inner
@@ -161,7 +160,7 @@ func (s *source) ReadRows(dst []byte, off, rows, n, stride int64) error {
 	return nil
 }
 
-// read reads n elements from one on, in the order of the model.
+// read reads n elements in the order of the model, from element at on.
 func (s *source) read(dst []byte, at, n int64) error {
 	if !s.transposed() {
 		return s.stretch(dst, at, n)
@@ -181,23 +180,23 @@ func (s *source) read(dst []byte, at, n int64) error {
 	return nil
 }
 
-// What is decoded at once: a multiple of every block, and columns whose elements
-// share a cache line in the model.
+// What is decoded at once: a multiple of all block sizes, and as many columns as share a
+// cache line in the model.
 const (
 	sourceStep    = 4 << 10
 	sourceColumns = 16
 )
 
-// sourceBuffers are the memory of one reader.
+// sourceBuffers are the buffers of one reader.
 type sourceBuffers struct {
 	raw      []byte    // blocks of the file
-	x        []float32 // decoded
-	elements []byte    // as they are in the model, of several columns
+	x        []float32 // decoded elements
+	elements []byte    // the same in the model's type, of several columns
 }
 
 var sourcePool = sync.Pool{New: func() any { return new(sourceBuffers) }}
 
-// stretch reads n elements in the order of the file.
+// stretch reads n elements in the order of the file, from element at on.
 func (s *source) stretch(dst []byte, at, n int64) error {
 	b := sourcePool.Get().(*sourceBuffers)
 	defer sourcePool.Put(b)
@@ -213,7 +212,7 @@ func (s *source) stretch(dst []byte, at, n int64) error {
 	return nil
 }
 
-// panel reads rows × width elements from [o, row, col] on.
+// panel reads rows × width elements, from [o, row, col] on, and transposes them.
 func (s *source) panel(dst []byte, o, row, rows, col, width int64) error {
 	b := sourcePool.Get().(*sourceBuffers)
 	defer sourcePool.Put(b)
@@ -237,7 +236,7 @@ func (s *source) panel(dst []byte, o, row, rows, col, width int64) error {
 	return nil
 }
 
-// scatter writes columns side by side into rows of width elements.
+// scatter writes columns into rows of width elements.
 func (s *source) scatter(dst []byte, from [][]byte, rows, width int64) {
 	for r := range rows {
 		to := dst[r*width*s.size:]
@@ -254,9 +253,9 @@ func (s *source) scatter(dst []byte, from [][]byte, rows, width int64) {
 	}
 }
 
-// decode decodes the blocks that hold n elements, in the order of the file, from one
-// on, as elements of the model. The first wanted one is skip elements behind the
-// first decoded one. There is room for the results of several calls.
+// decode decodes the blocks that contain n elements, in the order of the file from element
+// at on, to the model's type. The first wanted element is decoded[skip]. Results for several
+// places are valid at the same time.
 func (s *source) decode(b *sourceBuffers, at, n, place int64) (decoded []byte, skip int64, err error) {
 	first, end := at/s.block, (at+n-1)/s.block+1
 	skip = at - first*s.block
@@ -281,8 +280,8 @@ func (s *source) decode(b *sourceBuffers, at, n, place int64) (decoded []byte, s
 	return decoded, skip, nil
 }
 
-// encodeFloats writes elements as a float type. It fails, and returns the element,
-// where one is finite but too large for that.
+// encodeFloats encodes elements as a float type. It is not ok if a finite element is too
+// large for the type; that is returned.
 func encodeFloats(dst []byte, x []float32, typ dtype.DType) (bad float32, ok bool) {
 	if typ == dtype.Float32 || typ == dtype.Float64 {
 		typ.Encode(dst, x)

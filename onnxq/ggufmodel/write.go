@@ -25,7 +25,7 @@ import (
 	"onnxquant/internal/write"
 )
 
-// Report tells what was written.
+// Report describes a written file.
 type Report struct {
 	Plan    *Plan          `json:"plan"`
 	Tensors []TensorReport `json:"tensors"` // the written ones
@@ -33,31 +33,30 @@ type Report struct {
 	Elapsed time.Duration  `json:"elapsed_ns"`
 }
 
-// TensorReport adds to a tensor's plan how well what was written stands for its values.
+// TensorReport is the plan of a tensor with its errors.
 type TensorReport struct {
 	Tensor
-	MaxError float64 `json:"max_error"` // largest |w - decoded w|
+	MaxError float64 `json:"max_error"` // max |w - decoded w|
 	MSE      float64 `json:"mse"`
-	SQNR     float64 `json:"sqnr_db"` // 10·log10(mean w² / MSE); 999 stands for exact
+	SQNR     float64 `json:"sqnr_db"` // 10·log10(mean w² / MSE); 999 if exact
 }
 
-// elementBytes is an upper bound of the memory of buffers for an element: as it is in the
-// model, the same transposed or as float32, encoded, and decoded.
+// elementBytes bounds the memory of buffers per element: as in the model, transposed or as
+// float32, encoded, and decoded.
 const elementBytes = 4 + 4 + 4 + 4
 
-// buffers are the memory of one worker.
+// buffers are the buffers of one worker.
 type buffers struct {
-	raw     []byte // elements as they are in the model
-	turned  []byte // the same in the order of the file
-	x       []float32
-	packed  []byte // encoded
-	decoded []float32
+	raw     []byte    // elements as in the model
+	turned  []byte    // the same in file order
+	x       []float32 // the same as float32
+	packed  []byte    // encoded
+	decoded []float32 // decoded again
 }
 
-// Write writes the file out, which appears whole or not at all, after what was written
-// was read again. Rows are read, encoded and written in tiles, by several workers; the
-// bytes do not depend on how many. It fails where a weight holds values that its type
-// does not have.
+// Write writes the file out and reads it again to verify it. The file appears complete or not
+// at all. Rows are read, encoded and written in tiles by several workers; the output does not
+// depend on their number. A value that the type cannot represent is an error.
 func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
 	start := time.Now()
 	w := newWriter(p)
@@ -67,28 +66,27 @@ func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
 	return &Report{Plan: p, Tensors: w.qualities(), Output: out, Elapsed: time.Since(start)}, nil
 }
 
-// CheckOutput tells whether the plan can be carried out to the file out, as far as can
-// be said without writing.
+// CheckOutput checks, without writing, whether the output may have the name out.
 func (p *Plan) CheckOutput(out string) error {
 	return modelfile.CheckTarget(out, p.graph.File, false)
 }
 
-// tile is a part of a tensor that a worker encodes at a time: some rows, all of
-// one outer index if they are transposed, or a part of one row.
+// tile is the part of a tensor that a worker encodes at a time: some rows or a part of one
+// row. Transposed rows are all of one outer index.
 type tile struct {
 	*weight
 	index     int // of the tensor in the file
 	row, rows int64
-	at, n     int64 // elements of each row
+	at, n     int64 // range of elements in each row
 }
 
-// writer is the content of the file.
+// writer implements write.Content for a plan.
 type writer struct {
 	plan    *Plan
 	workers int
 	tiles   []tile
-	sums    []uint32 // of what each tile has written
-	errors  []errstat.Stats
+	sums    []uint32        // by tile: checksum of the written bytes
+	errors  []errstat.Stats // by tile
 
 	mu          sync.Mutex
 	done, total int64
@@ -107,20 +105,20 @@ func newWriter(p *Plan) *writer {
 	return w
 }
 
-// tileStep is a multiple of all blocks: a row that is cut is cut there.
+// tileStep is a multiple of all block sizes, where rows may be cut.
 const tileStep = 4 << 10
 
-// appendTiles cuts a tensor into tiles of at most limit elements. Rows stay whole if
-// columns have an importance, because some encodings then look at all of a row.
+// appendTiles cuts a tensor into tiles of at most limit elements. With importance, rows are
+// not cut, because some encodings look at a whole row.
 func (g *weight) appendTiles(tiles []tile, index int, limit int64) []tile {
 	n := g.k
 	if g.k > limit && g.importance == nil {
 		n = limit / tileStep * tileStep
 	}
-	together := g.rows() // that may be in a tile
+	together := g.rows() // rows that may share a tile
 	switch {
 	case int64(len(g.importance)) > g.k:
-		together = g.matrix() // each has an importance of its own
+		together = g.matrix() // each matrix has its own importance
 	case g.transposed():
 		together = g.inner
 	}
@@ -195,8 +193,7 @@ func (t tile) load(b *buffers) ([]byte, error) {
 	return turned, nil
 }
 
-// encode encodes elements as they are in the model, and measures how far what was
-// encoded is from them.
+// encode encodes the elements of a tile and adds up their errors.
 func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errstat.Stats) ([]byte, error) {
 	x := buffer.Grow(&b.x, t.rows*t.n)
 	t.dtype.Decode(x, raw)
@@ -228,7 +225,7 @@ func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errsta
 	return packed, nil
 }
 
-// importanceOf returns that of the columns of a row.
+// importanceOf returns the importance of the columns for a row.
 func (g *weight) importanceOf(row int64) []float32 {
 	if int64(len(g.importance)) <= g.k {
 		return g.importance
@@ -236,8 +233,8 @@ func (g *weight) importanceOf(row int64) []float32 {
 	return g.importance[row/g.matrix()*g.k:][:g.k]
 }
 
-// eachRun calls do for the parts of a tile that are neighbours in the file, with their
-// offsets in the content.
+// eachRun calls do for each part of a tile that is contiguous in the file, with its offset in
+// the tensor.
 func (t tile) eachRun(packed []byte, do func(part []byte, off int64) error) error {
 	elements, bytes := int64(1), t.dtype.Bits()/8
 	if !t.verbatim {
@@ -257,7 +254,7 @@ func (t tile) eachRun(packed []byte, do func(part []byte, off int64) error) erro
 	return nil
 }
 
-// Verify implements write.Content. It compares the structure, and checksums of contents.
+// Verify implements write.Content. It compares the structure and checksums of contents.
 func (w *writer) Verify(ctx context.Context, target *modelfile.Target) error {
 	f, err := gguf.Read(target.Model, w.plan.OutBytes)
 	if err != nil {
@@ -291,7 +288,7 @@ func (t tile) bytes() int64 {
 	return t.rows * t.n / int64(t.encoding.Elements) * int64(t.encoding.Bytes)
 }
 
-// qualities tells how well each tensor stands for its values.
+// qualities returns the report of each tensor.
 func (w *writer) qualities() []TensorReport {
 	sums := make([]errstat.Stats, len(w.plan.weights))
 	for i, t := range w.tiles {
@@ -305,7 +302,7 @@ func (w *writer) qualities() []TensorReport {
 	return all
 }
 
-// transposeBytes turns rows × n elements of size bytes into n × rows.
+// transposeBytes transposes rows × n elements of size bytes.
 func transposeBytes(dst, src []byte, rows, n, size int) {
 	switch size {
 	case 2:
@@ -317,7 +314,7 @@ func transposeBytes(dst, src []byte, rows, n, size int) {
 	}
 }
 
-// cells sees bytes as elements of a type that is made of bytes.
+// cells converts a slice of bytes to one of byte arrays, without copying.
 func cells[T [2]byte | [4]byte | [8]byte](b []byte) []T {
 	var t T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(b))), len(b)/len(t))

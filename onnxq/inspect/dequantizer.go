@@ -14,21 +14,21 @@ import (
 
 // dequantizer is a DequantizeLinear of stored codes.
 type dequantizer struct {
-	made          *graph.Value
+	made          *graph.Value // the decoded value
 	codes, scales dtype.DType
-	dims          []int64
-	axis          int
-	block         int64 // 0: none
+	dims          []int64 // shape of the codes
+	axis          int     // along which blocks run, or whose indices have a scale each
+	block         int64   // 0: none
 	scaleCount    int64
-	scalar        bool // the scale has no axes
-	zero          bool
-	owner         string // the operator that holds its graph
+	scalar        bool   // the scale is a scalar
+	zero          bool   // there are zero points
+	owner         string // operator of the node that has its graph as an attribute, or ""
 	outer         bool   // its codes are outside of that graph
 	index         *graph.Graph
 }
 
-// dequantizerOf returns what a node decodes, if it is a DequantizeLinear of stored
-// codes that fits together.
+// dequantizerOf describes a node, or returns nil if it is not a valid DequantizeLinear of
+// stored codes.
 func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 	if n.GetOpType() != "DequantizeLinear" || !graph.IsStandard(n.GetDomain()) {
 		return nil
@@ -45,7 +45,7 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 		d.scales = dtype.DType(scale.Tensor.GetDataType())
 		d.scaleCount, _ = dtype.Elements(scale.Tensor.GetDims())
 		d.scalar = len(scale.Tensor.GetDims()) == 0
-	} else { // themselves decoded
+	} else { // decoded scales
 		d.scales, d.scaleCount = dtype.Float32, 2
 	}
 	axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 1), len(d.dims))
@@ -62,10 +62,10 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 	return d
 }
 
-// length is that of the axis of blocks or channels.
+// length is the length of the axis.
 func (d *dequantizer) length() int64 { return d.dims[d.axis] }
 
-// blockSize is the block as options have it.
+// blockSize is the block size as in onnxq.Options.
 func (d *dequantizer) blockSize() int {
 	if d.block == 0 || d.block >= d.length() {
 		return spec.PerChannel
@@ -73,7 +73,7 @@ func (d *dequantizer) blockSize() int {
 	return int(d.block)
 }
 
-// format is the one whose codes and scales these are; Float if none.
+// format is the format with these types of codes and scales; Float if there is none.
 func (d *dequantizer) format() spec.Format {
 	for _, t := range spec.Table[1:] {
 		scaled := t.Family == spec.Microscaling
@@ -84,15 +84,15 @@ func (d *dequantizer) format() spec.Format {
 	return spec.Float
 }
 
-// taken tells whether a target takes the type.
+// taken reports whether a target supports the format.
 func (d *dequantizer) taken(t spec.Target) bool {
 	f := d.format()
 	_, ok := target.Of(t).Support(f)
-	return ok || f == spec.Float // of which the table says nothing
+	return ok || f == spec.Float // unknown to the table
 }
 
-// sum is the axis that the first reader sums over, if it is a product with the
-// weight on its right; -1 if not.
+// sum is the axis that the first reader sums over, if that is a MatMul or Gemm with the
+// weight as its second factor; else -1.
 func (d *dequantizer) sum() int {
 	if len(d.dims) != 2 || len(d.made.Uses) == 0 {
 		return -1
@@ -109,7 +109,7 @@ func (d *dequantizer) sum() int {
 	return axes[0]
 }
 
-// fused tells whether ONNX Runtime makes a MatMulNBits of it and its reader.
+// fused reports whether ONNX Runtime fuses it with its reader into a MatMulNBits.
 func (d *dequantizer) fused() bool {
 	switch {
 	case d.format().Traits().Family != spec.Integer || d.sum() != 0 || len(d.made.Uses) != 1 || d.made.Output:
@@ -122,8 +122,8 @@ func (d *dequantizer) fused() bool {
 	return d.axis == 0 && slices.Contains(target.FusedBlocks, int(d.block))
 }
 
-// weightOnly tells whether a product or a table reads the weight, with activations
-// that are not quantized.
+// weightOnly reports whether all readers take it as a weight, and no other input of theirs
+// is dequantized.
 func (d *dequantizer) weightOnly() bool {
 	return len(d.made.Uses) > 0 && !slices.ContainsFunc(d.made.Uses, func(u graph.Use) bool {
 		if reach.OperatorOf(u) == nil {

@@ -9,4 +9,7 @@
 // An [Inspection] has the versions, inputs, outputs, operators and sizes of the model, its
 // quantized weights, and the plan of the conversion that the options ask for. No model is
 // run: a [Hazard] is found in the structure.
+//
+// [Model] gets an open model, which it does not change, and returns an [Inspection], which
+// the caller owns.
 package inspect

@@ -18,11 +18,11 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Hazard is something in a model that is known to go wrong, or to cost, where it
-// runs.
+// Hazard is a part of a model that is known to fail, or to cost time or space, in some
+// runtime.
 type Hazard struct {
-	Check   string   `json:"check"`   // its name
-	Runtime string   `json:"runtime"` // where; any: wherever the standard holds
+	Check   string   `json:"check"`   // name of the check
+	Runtime string   `json:"runtime"` // runtime, or "any"
 	Effect  Effect   `json:"effect"`
 	Text    string   `json:"text"`
 	Where   []string `json:"where"` // nodes, tensors or versions
@@ -34,12 +34,12 @@ type Effect string
 const (
 	EffectWrong   Effect = "wrong"   // it computes wrongly
 	EffectRefused Effect = "refused" // it does not load or run
-	EffectSlow    Effect = "slow"    // it takes longer than it need
-	EffectWaste   Effect = "waste"   // it takes room for nothing
+	EffectSlow    Effect = "slow"    // it is slower than necessary
+	EffectWaste   Effect = "waste"   // it takes space for nothing
 	EffectNote    Effect = "note"    // it is worth knowing
 )
 
-// check looks for one hazard. What it finds is where it is.
+// check looks for one hazard. find returns the places.
 type check struct {
 	name    string
 	runtime string
@@ -54,39 +54,39 @@ const (
 	openVINO    = "OpenVINO 2026.4"
 	tensorRT    = "TensorRT"
 
-	leastHazard  = 1 << 10 // bytes of a tensor that is worth a word
+	leastHazard  = 1 << 10 // bytes: smaller tensors are not reported
 	blockedOpset = 21
 )
 
 // checks is the table of hazards, the worst of each runtime first.
 var checks = []check{
-	{"missing-import", anyRuntime, EffectRefused, "operators of a domain that opset_import does not name", missingImports},
-	{"block-opset", anyRuntime, EffectRefused, "DequantizeLinear with block_size, which opset 21 brought", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"missing-import", anyRuntime, EffectRefused, "operators of a domain without opset_import", missingImports},
+	{"block-opset", anyRuntime, EffectRefused, "DequantizeLinear with block_size before opset 21", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && h.x.Opset < blockedOpset
 	})},
-	{"type-opset", anyRuntime, EffectRefused, "DequantizeLinear of a type that the opset does not have", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"type-opset", anyRuntime, EffectRefused, "DequantizeLinear of a type that the opset does not support", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return h.x.Opset < max(form.TypeOpsets[d.codes], form.TypeOpsets[d.scales])
 	})},
-	{"embedded-2gib", anyRuntime, EffectRefused, "the model file is larger than 2 GiB, which protobuf does not read", largeFile},
-	{"ir-behind", anyRuntime, EffectNote, "the opset came with a newer IR version than the model's", irBehind},
+	{"embedded-2gib", anyRuntime, EffectRefused, "the model file is larger than 2 GiB, the limit of protobuf", largeFile},
+	{"ir-behind", anyRuntime, EffectNote, "the IR version is older than the opset's", irBehind},
 	{"dead-initializer", anyRuntime, EffectWaste, "initializers that nothing reads", deadInitializers},
-	{"replaceable", anyRuntime, EffectSlow, "initializers that callers may replace, so that nothing is computed from them beforehand", replaceable},
-	{"subgraph-float", anyRuntime, EffectWaste, "float weights in subgraphs or functions of a model that is quantized otherwise", floatsInSubgraphs},
+	{"replaceable", anyRuntime, EffectSlow, "initializers that are graph inputs, which prevents constant folding", replaceable},
+	{"subgraph-float", anyRuntime, EffectWaste, "float weights in subgraphs or functions of an otherwise quantized model", floatsInSubgraphs},
 
-	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul where columns are no multiple of 4", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul if N is not a multiple of 4", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.fused() && d.codes.Bits() == 2 && d.dims[1]%4 != 0
 	})},
 	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.ORT) }},
-	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a branch of If, of codes outside of it", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a branch of If whose codes are outside the branch", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.outer && d.owner == "If"
 	})},
-	{"ort-types", onnxRuntime, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or of scales that are FLOAT8E8M0 or BFLOAT16: it has no kernels for a CPU", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"ort-types", onnxRuntime, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or with FLOAT8E8M0 or BFLOAT16 scales: no CPU kernel", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return !target.Of(spec.ORT).Has(d.codes) || !target.Of(spec.ORT).Has(d.scales)
 	})},
 	{"ort-single-scale", onnxRuntime, EffectRefused, "block_size with a single scale", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount == 1
 	})},
-	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits of bits other than 2, 4 and 8, or of blocks above 256", refusedNBits},
+	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, or a block size above 256", refusedNBits},
 	{"ort-activations", onnxRuntime, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.fused()
 	})},
@@ -94,43 +94,43 @@ var checks = []check{
 		return d.weightOnly() && !d.fused()
 	})},
 
-	{"openvino-types", openVINO, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.OpenVINO) })},
+	{"openvino-types", openVINO, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.OpenVINO) })},
 	{"openvino-short-block", openVINO, EffectRefused, "a short last block", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && d.length()%d.block != 0
 	})},
-	{"openvino-vector", openVINO, EffectRefused, "blocks in a tensor of one axis", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-vector", openVINO, EffectRefused, "blocks in a tensor with one axis", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount > 1
 	})},
-	{"openvino-scan", openVINO, EffectRefused, "a Scan that reads what DequantizeLinear makes outside of it", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"openvino-scan", openVINO, EffectRefused, "a Scan whose body reads the output of a DequantizeLinear outside it", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return h.x.Scanned(d.made)
 	})},
-	{"openvino-blocks", openVINO, EffectWrong, "blocks of a size that is no power of two", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-blocks", openVINO, EffectWrong, "a block size that is not a power of two", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block < d.length() && d.block&(d.block-1) != 0
 	})},
-	{"openvino-odd", openVINO, EffectWrong, "4-bit codes in a product that sums over an odd number of them", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-odd", openVINO, EffectWrong, "4-bit codes in a product with an odd K", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.codes.Bits() == 4 && d.sum() >= 0 && d.dims[d.sum()]%2 != 0
 	})},
-	{"openvino-axis", openVINO, EffectWrong, "scales along another axis than the product sums over, or one for each index of the latter", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-axis", openVINO, EffectWrong, "scales not along the reduction axis, or one per element of it", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.scaleCount > 1 && d.sum() >= 0 && (d.block != 0) != (d.axis == d.sum())
 	})},
 
 	{"tensorrt-versions", tensorRT, EffectRefused, "a newer opset than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.TensorRT) }},
-	{"tensorrt-types", tensorRT, EffectRefused, "DequantizeLinear of a type that it has not", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.TensorRT) })},
+	{"tensorrt-types", tensorRT, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.TensorRT) })},
 	{"tensorrt-zero-point", tensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.taken(spec.TensorRT) && d.zero })},
-	{"tensorrt-blocks", tensorRT, EffectRefused, "blocks that it has not for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"tensorrt-blocks", tensorRT, EffectRefused, "a block size it does not support for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		s, ok := target.Of(spec.TensorRT).Support(d.format())
 		return ok && d.scaleCount > 1 && !s.Blocks.Fits(d.blockSize(), d.length())
 	})},
 }
 
-// hazardSearch is what checks look at.
+// hazardSearch is what the checks examine.
 type hazardSearch struct {
 	x            *graph.Graph
 	in           *Inspection
 	dequantizers []*dequantizer
 }
 
-// hazards makes all checks.
+// hazards runs all checks.
 func hazards(x *graph.Graph, in *Inspection) []Hazard {
 	h := &hazardSearch{x: x, in: in}
 	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
@@ -147,7 +147,7 @@ func hazards(x *graph.Graph, in *Inspection) []Hazard {
 	return found
 }
 
-// eachDQ makes a check of one for each DequantizeLinear.
+// eachDQ returns a find function that examines each DequantizeLinear.
 func eachDQ(bad func(*hazardSearch, *dequantizer) bool) func(*hazardSearch) []string {
 	return func(h *hazardSearch) (where []string) {
 		for _, d := range h.dequantizers {
@@ -170,7 +170,7 @@ func missingImports(h *hazardSearch) (where []string) {
 	graph.WalkGraphs(h.x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			if !known[n.GetDomain()] {
-				known[n.GetDomain()] = true // once
+				known[n.GetDomain()] = true // report it once
 				where = append(where, cmp.Or(n.GetDomain(), "ai.onnx"))
 			}
 		}
@@ -192,7 +192,7 @@ func irBehind(h *hazardSearch) []string {
 	return nil
 }
 
-// tooNew compares the versions with what a target loads.
+// tooNew compares the opset and IR version with the newest that a target loads.
 func (h *hazardSearch) tooNew(t spec.Target) (where []string) {
 	e := target.Of(t)
 	if e.Opset != 0 && h.x.Opset > e.Opset {
@@ -223,8 +223,8 @@ func replaceable(h *hazardSearch) (where []string) {
 	return where
 }
 
-// floatsInSubgraphs finds what the operators that conversions select would read
-// as weights.
+// floatsInSubgraphs finds float tensors in subgraphs and functions that a known operator
+// reads as weights.
 func floatsInSubgraphs(h *hazardSearch) (where []string) {
 	if len(h.in.Quantized) == 0 {
 		return nil

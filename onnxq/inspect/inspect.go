@@ -14,14 +14,13 @@ import (
 	"onnxquant/onnxq/recognize"
 )
 
-// Inspection tells what a model holds, what a conversion would do with it, and
-// what is known to go wrong where it runs.
+// Inspection describes a model, what a conversion would do with it, and its hazards.
 type Inspection struct {
 	IR       int64          `json:"ir"`
 	Opsets   []OpsetVersion `json:"opsets"`
 	Producer string         `json:"producer"` // with its version
 	Graph    string         `json:"graph"`
-	Inputs   []NamedType    `json:"inputs"` // those that are no initializers
+	Inputs   []NamedType    `json:"inputs"` // without initializers
 	Outputs  []NamedType    `json:"outputs"`
 
 	Nodes     int            `json:"nodes"` // of all graphs and functions
@@ -30,17 +29,17 @@ type Inspection struct {
 	Functions int            `json:"functions"`
 
 	FileBytes int64          `json:"file_bytes"`
-	Bytes     int64          `json:"bytes"` // with the external files
+	Bytes     int64          `json:"bytes"` // with external data
 	Types     []TypeShare    `json:"types"` // of stored tensors, the largest share first
 	External  []ExternalFile `json:"external"`
 
 	Quantized []*recognize.Weight `json:"quantized"`
-	Plan      *onnxq.Plan         `json:"plan,omitempty"`    // of a conversion with the options given
+	Plan      *onnxq.Plan         `json:"plan,omitempty"`    // of a conversion with the given options
 	NoPlan    string              `json:"no_plan,omitempty"` // why there is none
 	Hazards   []Hazard            `json:"hazards"`
 }
 
-// OpsetVersion is the import of a domain of operators; "" is that of ONNX.
+// OpsetVersion is an imported domain of operators; "" is ONNX's.
 type OpsetVersion struct {
 	Domain  string `json:"domain"`
 	Version int64  `json:"version"`
@@ -52,24 +51,24 @@ type NamedType struct {
 	Type string `json:"type"`
 }
 
-// TypeShare counts the tensors of a type, in attributes of nodes too. Bytes are
-// those of their contents; strings count none.
+// TypeShare counts the tensors of a type, including those in attributes of nodes. Bytes is
+// the size of their contents; strings count as 0.
 type TypeShare struct {
 	DType   string `json:"dtype"`
 	Tensors int    `json:"tensors"`
 	Bytes   int64  `json:"bytes"`
 }
 
-// ExternalFile is a file that holds contents of tensors.
+// ExternalFile is a file with contents of tensors.
 type ExternalFile struct {
 	Name    string `json:"name"`
 	Bytes   int64  `json:"bytes"`
 	Tensors int    `json:"tensors"`
-	Used    int64  `json:"used"` // bytes that tensors ask for
+	Used    int64  `json:"used"` // bytes that tensors refer to
 }
 
-// Model tells what a model holds. It reads the structure alone, and contents only where
-// the form of a quantized weight is recognized by them.
+// Model inspects a model. It reads only the structure, and the few contents that are needed
+// to recognize the form of a quantized weight.
 func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 	x := m.Graph()
 	p := x.File.Proto
@@ -113,7 +112,7 @@ func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 	return in
 }
 
-// tensors counts what is stored, by type and by file.
+// tensors counts the stored tensors, by type and by file.
 func (in *Inspection) tensors(x *graph.Graph) {
 	types, files := map[string]*TypeShare{}, map[string]*ExternalFile{}
 	for name, size := range x.File.Externals() {
@@ -131,7 +130,7 @@ func (in *Inspection) tensors(x *graph.Graph) {
 		if t.GetDataLocation() != onnxpb.TensorProto_EXTERNAL {
 			continue
 		}
-		if e, err := modelfile.ParseExternal(t); err == nil { // it is: the model was opened
+		if e, err := modelfile.ParseExternal(t); err == nil { // no error: the model was opened
 			if f := files[path.Clean(e.Location)]; f != nil {
 				f.Tensors++
 				f.Used += size

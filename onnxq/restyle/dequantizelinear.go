@@ -11,23 +11,23 @@ import (
 	"slices"
 )
 
-// stays leaves a weight as it is, for a reason or because that is what is wanted.
+// stays leaves a weight as it is. reason is "" if it has the wanted style already.
 func stays(w *recognize.Weight, reason string) Weight {
 	return Weight{Weight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: reason}
 }
 
-// toDequantizeLinear puts a DequantizeLinear in front of operators that decode a
-// weight for themselves. Codes without zero points, whose middle stands for 0,
-// become signed ones.
+// toDequantizeLinear replaces the operators that decode a weight internally by a
+// DequantizeLinear and ordinary operators. Codes without zero points, where 2^(bits-1)
+// represents 0, become signed.
 //
-// A matrix that only products read is turned into [K, N]: ONNX Runtime fuses
-// only that. It computes garbage from 2-bit codes whose N is no multiple of 4;
-// those, like what a Gather reads too, stay [N, K], with a Transpose behind.
+// A matrix that only products read is transposed to [K, N], because ONNX Runtime fuses only
+// that. A matrix that a Gather reads too stays [N, K], with a Transpose behind it, and so
+// does one with 2-bit codes if N is not a multiple of 4: ONNX Runtime fuses that wrongly.
 func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	d := w.Constant.Decoder
 	switch {
 	case w.Value != nil:
-		return stays(w, ""), 0 // in that style already
+		return stays(w, ""), 0 // it has the style already
 	case d.FloatZero:
 		return stays(w, "its zero points are floats, which DequantizeLinear does not have"), 0
 	}
@@ -51,17 +51,16 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	return Weight{Weight: w, Became: name, NewForm: "DequantizeLinear", OutBytes: p.bytes, Changed: true}, need
 }
 
-// parts moves the parts of a weight of com.microsoft's operators to those of a
-// DequantizeLinear.
+// parts makes the inputs of a DequantizeLinear from those of com.microsoft's operators.
 type parts struct {
 	r      *rebuild
 	b      *form.Builder
 	w      *recognize.Weight
-	turned bool
-	bytes  int64
+	turned bool  // transpose the matrix
+	bytes  int64 // size of all inputs so far
 }
 
-// signedTypes are those of codes whose middle is taken off.
+// signedTypes maps types of codes to those of the codes minus 2^(bits-1).
 var signedTypes = map[dtype.DType]dtype.DType{
 	dtype.Uint2: dtype.Int2, dtype.Uint4: dtype.Int4, dtype.Uint8: dtype.Int8,
 }
@@ -79,7 +78,7 @@ func (p *parts) tensor(name string, typ dtype.DType, shape []int64) *onnxpb.Tens
 	return t
 }
 
-// kept is a tensor that is good as it is.
+// kept uses a tensor of the input as it is.
 func (p *parts) kept(v *graph.Value) string {
 	p.bytes += graph.SizeOf(v.Tensor)
 	return v.Name
@@ -99,7 +98,7 @@ func (p *parts) codes(shape []int64) string {
 	return t.GetName()
 }
 
-// blocked is the shape of what blocks of a shape have.
+// blocked is the shape of per-block values such as scales.
 func (p *parts) blocked(shape []int64, axis int64) []int64 {
 	shape = append([]int64{}, shape...)
 	shape[axis] = shapes.DivideUp(shape[axis], p.w.Constant.Decoder.Block)
@@ -119,7 +118,7 @@ func (p *parts) scale(shape []int64, axis int64) string {
 		p.r.fillFloats(t, d.S, want[1], want[0], true)
 	case ok: // float8 may have fewer scales
 		p.r.fillFloats(t, d.S.Spread(s, want), n, 1, false)
-	default: // the same ones in another shape
+	default: // the same scales in another shape
 		p.r.fillFloats(t, d.S, n, 1, false)
 	}
 	return t.GetName()

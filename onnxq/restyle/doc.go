@@ -2,8 +2,9 @@
 //
 //	report, err := restyle.Dequantize(ctx, "in.onnx", "float.onnx", restyle.Options{})
 //
-// [Dequantize] makes them float tensors again, [Restyle] moves codes, scales and zero points
-// to other operators without computing them anew. Package recognize tells which weights a
-// model holds in codes, whichever tool wrote them. The output is written, read again and
-// compared before it takes its name.
+// [Dequantize] makes them float tensors again. [Restyle] moves codes, scales and zero points
+// to other operators without changing their values. Package recognize finds the quantized
+// weights, whichever tool wrote them. Both get the names of two files and return a [Report],
+// which the caller owns. The input is never changed; the output is read again and compared
+// before it gets its name.
 package restyle

@@ -19,10 +19,10 @@ import (
 	"onnxquant/internal/write"
 )
 
-// fill makes the content of a new tensor, in pieces that may be made in any order.
+// fill computes the content of a new tensor, in pieces in any order.
 type fill struct {
 	tensor *onnxpb.TensorProto
-	codes  *packing.Codes // how they are packed, if the tensor holds codes
+	codes  *packing.Codes // how codes are packed; nil if the elements are floats
 	pieces int
 	bytes  func(piece int) int64
 	make   func(b *buffers, to sink, piece int) error
@@ -34,33 +34,33 @@ type sink struct {
 	codes *packing.Writer
 }
 
-// buffers are the memory of one worker.
+// buffers are the buffers of one worker.
 type buffers struct {
 	arena  lazy.Arena
-	raw    []byte    // elements as they are stored
+	raw    []byte    // encoded elements
 	x      []float32 // decoded elements
-	turned []float32 // the same transposed
-	codes  []byte    // one a byte
-	stored []byte    // the same transposed
-	packed []byte
+	turned []float32 // x transposed
+	codes  []byte    // one per byte
+	stored []byte    // codes transposed
+	packed []byte    // packed codes
 }
 
-// elementBytes is an upper bound of the memory of buffers for an element.
+// elementBytes bounds the memory of buffers per element.
 const elementBytes = 4 + 4 + 4 + 1
 
-// content is what the output of a rebuild gets: what the fills make, and stretches of the
-// input that are copied.
+// content implements write.Content: it writes the pieces of the fills and the stretches that
+// are copied.
 type content struct {
 	out       *write.Output
 	fills     []fill
-	places    []int // of the fills' tensors among the output's contents
+	places    []int // by fill: index of its content in the output
 	ends      []int // ends[i] is the number of pieces of fills 0, …, i
 	stretches []write.Stretch
 	workers   int
 	progress  func(done, total int64) // may be nil
 }
 
-// newContent is called before the output is placed.
+// newContent must be called before the output is placed.
 func newContent(out *write.Output, fills []fill, opts Options) *content {
 	c := &content{out: out, fills: fills, stretches: out.Stretches(), progress: opts.Progress}
 	pieces := 0
@@ -81,8 +81,8 @@ func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
 	return c.make(ctx, func(i int) io.WriterAt { return sinks[i] }, c.progress)
 }
 
-// Verify implements write.Content. It makes the contents once more, and compares them with
-// what was written.
+// Verify implements write.Content. It computes the contents again and compares them with the
+// file.
 func (c *content) Verify(ctx context.Context, target *modelfile.Target) error {
 	model, contents, err := c.out.Reopen(target)
 	if err != nil {
@@ -92,7 +92,7 @@ func (c *content) Verify(ctx context.Context, target *modelfile.Target) error {
 	return c.make(ctx, func(i int) io.WriterAt { return &comparer{written: contents[i], name: c.out.Name(i)} }, nil)
 }
 
-// make makes all pieces and copies all stretches.
+// make computes all pieces and copies all stretches to the given writers.
 func (c *content) make(ctx context.Context, where func(content int) io.WriterAt, progress func(done, total int64)) error {
 	sinks := make([]sink, len(c.fills))
 	total := int64(0)
@@ -139,7 +139,7 @@ func (c *content) make(ctx context.Context, where func(content int) io.WriterAt,
 	})
 }
 
-// comparer takes what has been written already and compares it.
+// comparer is a writer that compares what it gets with the file.
 type comparer struct {
 	written io.ReaderAt
 	name    string
@@ -162,7 +162,7 @@ func (c *comparer) WriteAt(b []byte, off int64) (int, error) {
 	return len(b), nil
 }
 
-// stretches cuts n elements into pieces that are read at once.
+// stretches cuts n elements into pieces of at most lazy.MaxRead.
 func stretches(n int64) (pieces int, piece func(i int) (off, length int64)) {
 	return int((n + lazy.MaxRead - 1) / lazy.MaxRead), func(i int) (int64, int64) {
 		off := int64(i) * lazy.MaxRead
@@ -170,13 +170,13 @@ func stretches(n int64) (pieces int, piece func(i int) (off, length int64)) {
 	}
 }
 
-// squareSide is that of the squares in which matrices are transposed.
+// squareSide is the side of the squares in which matrices are transposed.
 const squareSide = 1024
 
 // square is a part of a matrix: rows × cols elements from (row, col) on.
 type square struct{ row, rows, col, cols int64 }
 
-// squares cuts a matrix of rows × cols elements into parts of at most limit elements.
+// squares cuts a matrix into parts of at most limit elements.
 func squares(rows, cols, limit int64) []square {
 	var list []square
 	width := min(cols, squareSide)
@@ -189,7 +189,7 @@ func squares(rows, cols, limit int64) []square {
 	return list
 }
 
-// readSquare reads a part of a matrix of width elements a row.
+// readSquare reads a part of a matrix with width columns.
 func readSquare[T any](dst []T, s square, width int64, read func(dst []T, off int64) error) error {
 	if s.cols == width {
 		return read(dst, s.row*width)
@@ -202,7 +202,7 @@ func readSquare[T any](dst []T, s square, width int64, read func(dst []T, off in
 	return nil
 }
 
-// fillFloats makes a tensor of the floats of a matrix rows × cols, or of its transpose.
+// fillFloats adds a fill with the floats of a matrix rows × cols, or of its transpose.
 func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols int64, turned bool) {
 	typ := dtype.DType(t.GetDataType())
 	size := typ.Bits() / 8
@@ -249,7 +249,7 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols i
 	})
 }
 
-// codeMatrix is a matrix of codes that can be read anywhere.
+// codeMatrix is a matrix of codes; read reads them from any offset on.
 type codeMatrix struct {
 	rows, cols int64
 	read       func(a *lazy.Arena, codes []byte, off int64) error
@@ -272,7 +272,7 @@ func tensorMatrix(x *lazy.Tensor, rows, cols int64) codeMatrix {
 	}}
 }
 
-// less returns the matrix with middle taken off each code.
+// less returns the matrix with middle subtracted from each code.
 func (m codeMatrix) less(middle byte) codeMatrix {
 	if middle == 0 {
 		return m
@@ -288,8 +288,8 @@ func (m codeMatrix) less(middle byte) codeMatrix {
 	}}
 }
 
-// fillCodes makes a tensor of the codes of a matrix, or of its transpose. Rows of the
-// tensor are pitch codes apart; 0: they lie together.
+// fillCodes adds a fill with the codes of a matrix, or of its transpose. Rows of the tensor
+// start pitch codes apart; 0: without padding.
 func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, turned bool, pitch int64) {
 	at := packing.InOrder(m.rows, m.cols, 1)
 	if turned {
@@ -339,7 +339,7 @@ func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, turne
 	r.fills = append(r.fills, f)
 }
 
-// squareLimit is the number of elements that are transposed at a time.
+// squareLimit is the number of elements that are transposed at once.
 func (r *rebuild) squareLimit() int64 {
 	_, limit := work.Divide(r.opts.Threads, r.opts.Memory, elementBytes)
 	return min(limit, squareSide*squareSide)

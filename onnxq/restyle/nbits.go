@@ -13,23 +13,22 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// toNBits makes the operators that read a DequantizeLinear read its codes. Signed
-// ones become unsigned, and so do their zero points; without any, what is in the
-// middle of the codes stands for 0.
+// toNBits replaces a DequantizeLinear and its readers by operators that read the codes.
+// Signed codes and zero points become unsigned; without zero points, 2^(bits-1) represents 0.
 func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	d := w.Constant.Decoder
 	format, ok := form.IntegerFormats[d.CodeType]
 	switch {
 	case w.Value == nil:
-		return stays(w, ""), 0 // in that style already
+		return stays(w, ""), 0 // it has the style already
 	case w.Value.Body != nil:
 		return stays(w, "it is in a function"), 0
 	case d.Form != "DequantizeLinear" || w.Nodes[0].GetOpType() != d.Form:
-		return stays(w, "MatMulNBits and GatherBlockQuantized do not decode so"), 0
+		return stays(w, "MatMulNBits and GatherBlockQuantized cannot express its form"), 0
 	case !ok:
-		return stays(w, fmt.Sprintf("MatMulNBits and GatherBlockQuantized have no %s", w.CodeType)), 0
+		return stays(w, fmt.Sprintf("MatMulNBits and GatherBlockQuantized do not support %s", w.CodeType)), 0
 	case d.X.Stored == nil || d.TensorScale != nil || d.S.DType != w.Constant.Values.DType:
-		return stays(w, "its scales are of another type than its values"), 0
+		return stays(w, "its scales have another type than its values"), 0
 	case w.Value.Output:
 		return stays(w, "it is an output of the graph"), 0
 	case len(w.Constant.Values.Shape) < 2 || w.Constant.Values.Size() == 0:
@@ -52,7 +51,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	case d.Block != 0:
 		o = reach.Operand{Axis: int(d.Axis), View: shape}
 	case !d.PerTensor && (o.Axis == int(d.Axis) || len(shape) != 2):
-		return stays(w, "its scales are along the axis that is summed over"), 0
+		return stays(w, "its scales are along the reduction axis"), 0
 	default:
 		c.Block = spec.PerChannel
 	}
@@ -83,14 +82,15 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 
 var unsignedFormats = map[int]spec.Format{2: spec.Uint2, 4: spec.Uint4, 8: spec.Uint8}
 
-// fillNBits moves the parts of a weight to those of ONNX Runtime's operators.
+// fillNBits fills the tensors of ONNX Runtime's operators with the codes, scales and zero
+// points of a weight.
 func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors, signed bool) {
 	d := w.Constant.Decoder
 	middle := byte(0)
 	if signed {
 		middle = 1 << (w.Bits - 1)
 	}
-	// Codes are rows of whatever lies last, turned or not.
+	// The stored codes have the last axis as rows.
 	codesAt, _, zerosAt := q.Placements()
 	turned, last := codesAt.Turned, codesAt.K
 	if turned {
@@ -99,7 +99,7 @@ func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors,
 	codes := lazy.Grid{Stored: d.X.Stored, Bits: w.Bits, Rows: w.Constant.Values.Size() / last, Cols: last, Pitch: last}
 	r.fillCodes(t.Codes, gridMatrix(&codes).less(middle), w.Bits, turned, codesAt.Pitch)
 
-	// Scales are the same, or one for each of the rows.
+	// Scales: one per block, or one per row.
 	rows, cols := q.Outer*q.Inner, q.Blocks
 	if d.Block != 0 && turned {
 		rows, cols = cols, rows
@@ -114,7 +114,7 @@ func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors,
 	r.fillFloats(t.Scales, each(d.S), rows, cols, turned)
 	if t.Zeros != nil {
 		zero := d.Z
-		if zero == nil { // of unsigned codes
+		if zero == nil { // unsigned codes without zero points: 0
 			zero = lazy.Constant(0, d.CodeType)
 		}
 		r.fillCodes(t.Zeros, tensorMatrix(each(zero), rows, cols).less(middle), w.Bits, turned, zerosAt.Pitch)

@@ -11,17 +11,17 @@ import (
 	"slices"
 )
 
-// rebuild is a model some of whose weights take another form.
+// rebuild is a copy of a model in which weights get another form.
 type rebuild struct {
 	opts      Options
 	copy      *graph.Copy
 	operators *form.Operators
-	builders  []*form.Builder // of what is added to each graph of the copy
-	fills     []fill
+	builders  []*form.Builder // by graph of the copy: new tensors and nodes
+	fills     []fill          // of the new tensors
 
 	replaced []*recognize.Weight
-	unfolded []bool            // by functions: weights in it became floats
-	renamed  map[string]string // new tensors that got a name which became free
+	unfolded []bool            // by index of functions: weights in it became floats
+	renamed  map[string]string // new name → name that became free
 }
 
 func newRebuild(x *graph.Graph, opts Options) *rebuild {
@@ -36,13 +36,13 @@ func newRebuild(x *graph.Graph, opts Options) *rebuild {
 	return r
 }
 
-// builder returns the one for what is added beside a weight.
+// builder returns the builder of the graph that contains a weight.
 func (r *rebuild) builder(w *recognize.Weight) *form.Builder {
 	return r.builders[r.copy.GraphNumber(w.Graph)]
 }
 
-// finish completes the structure, once every weight has been replaced: at an
-// opset of at least need, without what nothing reads any more.
+// finish completes the structure after all weights have been replaced: it removes what
+// nothing reads and raises the opset to at least need.
 func (r *rebuild) finish(need int64) error {
 	freed := r.sweep()
 	r.sweepFunctions()
@@ -67,35 +67,64 @@ func (r *rebuild) finish(need int64) error {
 	return nil
 }
 
-// sweep removes the nodes and tensors of replaced weights that nothing reads.
+// sweep removes the nodes and tensors of replaced weights that nothing reads any more. It
+// returns the names of the removed tensors.
 func (r *rebuild) sweep() (freed map[string]bool) {
-	reads := map[string]int{}
-	count := func(n *onnxpb.NodeProto, by int) {
-		for _, name := range n.Input {
-			reads[name] += by
-		}
+	dead := r.dropUnread(r.readCounts())
+	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
+		removed := map[string]bool{}
+		g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool {
+			gone := dead[r.copy.Value(t)]
+			removed[t.GetName()] = gone
+			return gone
+		})
+		// Up to IR 3, initializers are inputs too.
+		g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return removed[in.GetName()] })
+	})
+	freed = map[string]bool{}
+	for v := range dead {
+		freed[v.Name] = true
 	}
+	return freed
+}
+
+// readCounts counts how often each name is read in the main graph and its subgraphs, new
+// nodes included.
+func (r *rebuild) readCounts() map[string]int {
+	reads := map[string]int{}
 	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, o := range g.Output {
 			reads[o.GetName()]++
 		}
 		for _, n := range g.Node {
 			if !r.copy.Dropped(n) {
-				count(n, 1)
+				countInputs(reads, n, 1)
 			}
 			for _, behind := range r.copy.Behind(n) {
-				count(behind, 1)
+				countInputs(reads, behind, 1)
 			}
 		}
 	})
 	for _, b := range r.builders {
 		for _, n := range b.Nodes {
-			count(n, 1)
+			countInputs(reads, n, 1)
 		}
 	}
-	dead := map[*graph.Value]bool{}
-	var visit func(v *graph.Value)
-	visit = func(v *graph.Value) {
+	return reads
+}
+
+func countInputs(reads map[string]int, n *onnxpb.NodeProto, by int) {
+	for _, name := range n.Input {
+		reads[name] += by
+	}
+}
+
+// dropUnread drops the nodes above the replaced weights whose output nothing reads, and
+// returns the values with a tensor that nothing reads then.
+func (r *rebuild) dropUnread(reads map[string]int) (dead map[*graph.Value]bool) {
+	dead = map[*graph.Value]bool{}
+	var visitInputs func(n *onnxpb.NodeProto)
+	visit := func(v *graph.Value) {
 		if v == nil || reads[v.Name] > 0 || v.Output {
 			return
 		}
@@ -107,37 +136,24 @@ func (r *rebuild) sweep() (freed map[string]bool) {
 		}
 		if n := r.copy.Node(v.Node); !r.copy.Dropped(n) {
 			r.copy.Drop(v.Node)
-			count(n, -1)
+			countInputs(reads, n, -1)
 		}
-		for i := range v.Node.Input {
-			visit(r.copy.Original.Source(v.Node, i))
+		visitInputs(v.Node)
+	}
+	visitInputs = func(n *onnxpb.NodeProto) {
+		for i := range n.Input {
+			visit(r.copy.Original.Source(n, i))
 		}
 	}
 	for _, w := range r.replaced {
 		for _, n := range w.Nodes {
-			for i := range n.Input {
-				visit(r.copy.Original.Source(n, i))
-			}
+			visitInputs(n)
 		}
 	}
-	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
-		inputs := map[string]bool{} // up to IR 3, initializers are inputs too
-		g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool {
-			gone := dead[r.copy.Value(t)]
-			inputs[t.GetName()] = gone
-			return gone
-		})
-		g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return inputs[in.GetName()] })
-	})
-	freed = map[string]bool{}
-	for v := range dead {
-		freed[v.Name] = true
-	}
-	return freed
+	return dead
 }
 
-// rename gives new tensors the names they would have had, had those of the
-// tensors they replace been free.
+// rename renames new tensors with a numbered name if the name without the number was freed.
 func (r *rebuild) rename(freed map[string]bool) {
 	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, t := range g.Initializer {
@@ -158,11 +174,10 @@ func (r *rebuild) rename(freed map[string]bool) {
 	})
 }
 
-// numbered is what makes a name fresh.
+// numbered matches the number that makes a name unique.
 var numbered = regexp.MustCompile(`_[0-9]+$`)
 
-// dropImport removes the import of com.microsoft's operators if the last of them
-// is gone.
+// dropImport removes the import of com.microsoft if no node of that domain is left.
 func (r *rebuild) dropImport() {
 	if len(r.replaced) == 0 {
 		return

@@ -16,12 +16,11 @@ import (
 	"time"
 )
 
-// Restyle writes the model at in to out with its quantized weights in another
-// style: DQ, the standard's DequantizeLinear, or NBits, the MatMulNBits and
-// GatherBlockQuantized of ONNX Runtime. Codes, scales and zero points are moved,
-// not computed: a weight decodes to the same values, bit for bit, or stays as it
-// was, and the report says why. The input is never written to, and out appears
-// whole or not at all.
+// Restyle writes the model at in to out with its quantized weights in another style: DQ,
+// ONNX's DequantizeLinear, or NBits, ONNX Runtime's MatMulNBits and GatherBlockQuantized.
+// Codes, scales and zero points keep their values: a weight decodes to the same elements,
+// bit for bit. If that is impossible it stays as it is, and the report says why. The input
+// is never written to, and out appears complete or not at all.
 func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options) (*Report, error) {
 	switch style {
 	case spec.DQ:
@@ -32,18 +31,18 @@ func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options
 	return nil, fmt.Errorf("style %q: want dq or nbits", style)
 }
 
-// Dequantize writes the model at in to out with every quantized weight folded
-// back into a float tensor, which holds exactly what the form stands for. A
-// MatMulNBits becomes a MatMul, with an Add for its bias, a GatherBlockQuantized
-// a Gather. The input is never written to, and out appears whole or not at all.
+// Dequantize writes the model at in to out with every quantized weight replaced by a float
+// tensor of exactly its decoded values. A MatMulNBits becomes a MatMul, with an Add for its
+// bias, and a GatherBlockQuantized a Gather. The input is never written to, and out appears
+// complete or not at all.
 func Dequantize(ctx context.Context, in, out string, opts Options) (*Report, error) {
 	return rewriteWeights(ctx, in, out, opts, func(r *rebuild, w *recognize.Weight) (Weight, int64) {
 		return r.unfold(w), 0
 	})
 }
 
-// rewriteWeights writes a model with its weights replaced. The replacement also
-// tells the least opset that it needs.
+// rewriteWeights writes a model with its weights replaced. replace also returns the least
+// opset that the new form needs.
 func rewriteWeights(ctx context.Context, in, out string, opts Options, replace func(*rebuild, *recognize.Weight) (Weight, int64)) (*Report, error) {
 	start := time.Now()
 	opts, err := opts.withDefaults()
@@ -111,16 +110,16 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 	return report, nil
 }
 
-// Options say how a model is written whose weights take another form. The
-// zero value of a field means the default named beside it.
+// Options say how the output is written. The zero value of a field means the default named
+// beside it.
 type Options struct {
 	ExternalData spec.ExternalData // default ExternalAuto
 	Threads      int               // default: the number of CPUs
-	Memory       int64             // bytes of buffers for tensors, shared by the threads; default 64 MiB
-	NoVerify     bool              // do not reopen and compare what was written
+	Memory       int64             // bytes of buffers for all threads together; default 64 MiB
+	NoVerify     bool              // do not read the output again to compare it
 
-	// Progress, if set, is told the bytes written so far and the total. Calls come
-	// from one goroutine at a time.
+	// Progress, if set, is called with the bytes written so far and the total. Calls do not
+	// overlap.
 	Progress func(done, total int64)
 }
 
@@ -132,20 +131,20 @@ func (o Options) withDefaults() (Options, error) {
 // Weight is a quantized weight of the input and what became of it.
 type Weight struct {
 	*recognize.Weight
-	Became   string `json:"became,omitempty"` // name of the value that operators read now
-	NewForm  string `json:"new_form"`         // "float", or the operators that decode it; as it was if not Changed
-	OutBytes int64  `json:"out_bytes"`        // of all it is stored in
+	Became   string `json:"became,omitempty"` // name of the new value that operators read
+	NewForm  string `json:"new_form"`         // "float", or the operators that decode it now
+	OutBytes int64  `json:"out_bytes"`        // size of its tensors
 	Changed  bool   `json:"changed"`
-	Reason   string `json:"reason,omitempty"` // why it stays as it was, unless that was asked for
+	Reason   string `json:"reason,omitempty"` // why it stays as it was; "" if it has the style already
 }
 
-// Report tells what became of the quantized weights of a model.
+// Report describes what became of the quantized weights of a model.
 type Report struct {
 	Weights  []Weight      `json:"weights"`
 	InBytes  int64         `json:"in_bytes"` // model file and external data
 	OutBytes int64         `json:"out_bytes"`
 	Output   string        `json:"output"`
 	Data     string        `json:"data,omitempty"` // external data file, if any
-	Verified bool          `json:"verified"`       // reopened and compared
+	Verified bool          `json:"verified"`       // the output was read again and compared
 	Elapsed  time.Duration `json:"elapsed_ns"`
 }

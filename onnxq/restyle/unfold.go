@@ -10,7 +10,7 @@ import (
 	"slices"
 )
 
-// unfold makes a weight a float tensor.
+// unfold replaces a weight by a float tensor.
 func (r *rebuild) unfold(w *recognize.Weight) Weight {
 	if w.Value != nil && w.Value.Body != nil {
 		return r.unfoldInFunction(w)
@@ -35,10 +35,10 @@ func (r *rebuild) unfold(w *recognize.Weight) Weight {
 	return Weight{Weight: w, Became: t.GetName(), NewForm: string(spec.Float), OutBytes: graph.SizeOf(t), Changed: true}
 }
 
-// readValue makes the operators that decode a weight for themselves read a value
-// that is decoded: the weight, or its transpose if it is turned.
+// readValue replaces the operators that decode a weight internally by ordinary ones, which
+// read the decoded weight. name is that value: as stored, or transposed if turned.
 func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, turned bool) {
-	right := name // of a product
+	right := name // second input of a MatMul
 	if !turned && slices.ContainsFunc(w.Nodes, func(n *onnxpb.NodeProto) bool { return n.GetOpType() == "MatMulNBits" }) {
 		right = b.Value(name, "Transpose", []string{name}, intsAttr("perm", 1, 0))
 	}
@@ -60,13 +60,13 @@ func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, t
 	r.importStandard()
 }
 
-// become makes a node an operator of the standard.
+// become turns a node into an operator of ONNX.
 func become(n *onnxpb.NodeProto, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	n.OpType, n.Domain, n.Overload = &op, nil, nil
 	n.Input, n.Attribute = inputs, attrs
 }
 
-// importStandard imports the operators of the standard where a model has none.
+// importStandard imports ONNX's operators if the model does not.
 func (r *rebuild) importStandard() {
 	for _, o := range r.copy.Proto.OpsetImport {
 		if graph.IsStandard(o.GetDomain()) {
@@ -80,8 +80,8 @@ func intsAttr(name string, v ...int64) *onnxpb.AttributeProto {
 	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INTS.Enum(), Ints: v}
 }
 
-// unfoldInFunction makes a weight of a function a float Constant, where it was
-// decoded: functions have no initializers.
+// unfoldInFunction replaces the node that decodes a weight in a function by a float
+// Constant: functions have no initializers.
 func (r *rebuild) unfoldInFunction(w *recognize.Weight) Weight {
 	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Constant.Values.DType)), Dims: slices.Clone(w.Constant.Values.Shape)}
 	write.New(t)
@@ -92,12 +92,12 @@ func (r *rebuild) unfoldInFunction(w *recognize.Weight) Weight {
 	return Weight{Weight: w, Became: w.Value.Path, NewForm: string(spec.Float), OutBytes: graph.SizeOf(t), Changed: true}
 }
 
-// sweepFunctions removes what nothing reads any more from functions whose weights
-// were unfolded.
+// sweepFunctions removes nodes and initializers that nothing reads any more from functions
+// whose weights were unfolded.
 func (r *rebuild) sweepFunctions() {
 	for i, f := range r.copy.Original.File.Proto.Functions {
 		if r.unfolded[i] {
-			idle := map[string]bool{} // never read
+			idle := map[string]bool{} // not read in the input either
 			was := readInside(f)
 			eachBody(f, func(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto) {
 				for _, name := range namesMade(nodes, g) {
@@ -109,8 +109,8 @@ func (r *rebuild) sweepFunctions() {
 	}
 }
 
-// sweepFunction removes nodes and initializers whose values nothing reads, but those
-// that were idle before.
+// sweepFunction removes nodes and initializers whose values nothing reads, except those that
+// are idle: not read in the input either.
 func sweepFunction(f *onnxpb.FunctionProto, idle map[string]bool) {
 	for again := true; again; {
 		again = false
@@ -129,8 +129,7 @@ func sweepFunction(f *onnxpb.FunctionProto, idle map[string]bool) {
 	}
 }
 
-// readInside tells which names are read in a function, or returned by it or by the
-// graphs in it.
+// readInside is the set of names that a function or its subgraphs read or return.
 func readInside(f *onnxpb.FunctionProto) map[string]bool {
 	read := map[string]bool{}
 	note := func(names []string) {
@@ -150,13 +149,13 @@ func readInside(f *onnxpb.FunctionProto) map[string]bool {
 	return read
 }
 
-// eachBody visits the nodes of a function, and the graphs in them.
+// eachBody visits the nodes of a function (with g nil) and those of its subgraphs.
 func eachBody(f *onnxpb.FunctionProto, visit func(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto)) {
 	visit(f.Node, nil)
 	graph.WalkSubgraphs(f.Node, func(g *onnxpb.GraphProto) { visit(g.Node, g) })
 }
 
-// namesMade lists the values of nodes, and the initializers of their graph.
+// namesMade lists the outputs of nodes and the initializers of their graph.
 func namesMade(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto) (names []string) {
 	for _, n := range nodes {
 		names = append(names, n.Output...)

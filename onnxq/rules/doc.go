@@ -8,4 +8,6 @@
 // errors in each column of a weight, for the encodings of ggml. [Names] says what tensors
 // are called in a GGUF file. [MatchName] has the rules for globs. Errors in JSON documents
 // name the line and the column.
+//
+// Each is loaded from a file, with errors that name the place, and is immutable afterwards.
 package rules

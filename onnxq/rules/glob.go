@@ -5,23 +5,22 @@ import (
 	"unicode/utf8"
 )
 
-// MatchName reports whether pattern, an exact name or a glob, means name.
+// MatchName reports whether pattern, an exact name or a glob, matches name.
 //
-// In a glob, * stands for any run of characters and ? for any one, the
-// separators / and . included, because ONNX names are not paths. [abc], [a-z]
-// and [!a] (or [^a]) stand for one character of a class; a backslash takes
-// away the next character's meaning. A [ that is never closed and a backslash
-// at the end mean themselves, so there is no malformed pattern. A name always
-// matches itself, whatever characters it is made of.
+// In a glob, * matches any number of characters and ? any single one, including / and .,
+// because ONNX names are not paths. [abc], [a-z] and [!a] or [^a] match one character of a
+// class. A backslash makes the next character literal. An unclosed [ and a backslash at the
+// end are literal, so no pattern is malformed. A name always matches itself.
 func MatchName(pattern, name string) bool {
 	return pattern == name || MatchGlob(pattern, name)
 }
 
 func isGlob(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
 
+// MatchGlob reports whether a glob matches name.
 func MatchGlob(pattern, name string) bool {
 	p, n := 0, 0
-	afterStar, resume := -1, 0 // the last * seen, and where the text it covers may end next
+	afterStar, resume := -1, 0 // position behind the last *, and the next end to try for its match
 	for n < len(name) {
 		if p < len(pattern) {
 			if pattern[p] == '*' {
@@ -46,8 +45,8 @@ func MatchGlob(pattern, name string) bool {
 	return strings.Trim(pattern[p:], "*") == ""
 }
 
-// matchChar matches one character with the start of pattern and returns how
-// much of pattern that took.
+// matchChar matches one character with the start of pattern. used is the length of the part
+// of pattern for that character.
 func matchChar(pattern, char string) (used int, ok bool) {
 	switch pattern[0] {
 	case '?':
@@ -66,8 +65,8 @@ func matchChar(pattern, char string) (used int, ok bool) {
 	return len(literal), literal == char
 }
 
-// matchClass matches char with the class that pattern starts with; used is 0
-// if its bracket is never closed.
+// matchClass matches char with the class at the start of pattern. used is 0 if the bracket
+// is not closed.
 func matchClass(pattern, char string) (used int, ok bool) {
 	i := 1
 	negated := strings.HasPrefix(pattern[i:], "!") || strings.HasPrefix(pattern[i:], "^")

@@ -14,19 +14,18 @@ import (
 	"onnxquant/internal/regularfile"
 )
 
-// Importance tells how much the squares of errors in each column of a weight count:
-// the importance matrix that llama-imatrix measures, the mean square of what each
-// column is multiplied with.
+// Importance is an importance matrix as llama-imatrix measures it: for each column of a
+// weight, the mean square of its activations. Errors are weighted with it.
 type Importance struct {
-	Source  string
-	Columns map[string][]float32 // by name of the weight; one matrix after the other
+	Source  string               // file name, for messages
+	Columns map[string][]float32 // by name of the weight; several matrices follow one another
 }
 
-// LoadImportance reads an importance matrix. It is a GGUF file that has, for a weight
-// W, the tensors W.in_sum2, sums of squares, and W.counts, how many were added, each
-// for one or several matrices; or a file of the older form: the number of entries, and
-// for each the length of its name, the name, the number of batches, the number of
-// values, and those, sums of squares, as float32. Its integers are of 32 bits.
+// LoadImportance reads an importance matrix from a file of one of two formats. A GGUF file
+// has, for each weight W, the tensors W.in_sum2 (sums of squares) and W.counts (number of
+// summands), for one or several matrices. A file of the older format has the number of
+// entries and, for each, the length of its name, the name, the number of batches, the number
+// of values, and the values: sums of squares as float32. Its integers have 32 bits.
 func LoadImportance(path string) (*Importance, error) {
 	im := &Importance{Source: path, Columns: map[string][]float32{}}
 	f, size, err := regularfile.Open(path)
@@ -45,11 +44,11 @@ func LoadImportance(path string) (*Importance, error) {
 	return im, nil
 }
 
-// maxImportance is the most values that are held: those of a model of 100 layers,
-// a hundred times over.
+// maxImportance is the most values in memory: a hundred times those of a model with 100
+// layers.
 const maxImportance = 64 << 20
 
-// maxName is the most bytes of a name in the older form.
+// maxName is the greatest length of a name in the older format.
 const maxName = 1 << 16
 
 func (im *Importance) loadGGUF(path string) error {
@@ -84,7 +83,7 @@ func (im *Importance) loadGGUF(path string) error {
 			if count := n[i/(len(s)/len(n))]; count > 0 {
 				s[i] /= count
 			} else {
-				s[i] = 1 // nothing is known
+				s[i] = 1 // never measured
 			}
 		}
 		if err := im.set(name, s); err != nil {
@@ -109,6 +108,7 @@ func float32s(f *gguf.File, t *gguf.Tensor) ([]float32, error) {
 	return x, binary.Read(f.Content(t), binary.LittleEndian, x)
 }
 
+// loadOld reads a file of the older format.
 func (im *Importance) loadOld(r *io.SectionReader) error {
 	d := &oldImportance{r: bufio.NewReader(r), left: r.Size()}
 	entries := d.count(1)
@@ -144,14 +144,15 @@ func (im *Importance) loadOld(r *io.SectionReader) error {
 	return d.err
 }
 
-// oldImportance reads the older form. After an error it returns zeros.
+// oldImportance reads the older format. After an error it returns zeros.
 type oldImportance struct {
 	r    io.Reader
-	left int64
+	left int64 // bytes not read yet
 	err  error
 }
 
-// count reads a number of things of so many bytes at least, which must be there.
+// count reads a number of items, each of at least size bytes. It is an error if fewer bytes
+// are left.
 func (d *oldImportance) count(size int64) int64 {
 	b := d.bytes(4)
 	if b == nil {
@@ -178,6 +179,7 @@ func (d *oldImportance) bytes(n int64) []byte {
 	return b
 }
 
+// set adds the values of a weight: finite, and at least 0.
 func (im *Importance) set(name string, values []float32) error {
 	for _, v := range values {
 		if !(v >= 0) || math.IsInf(float64(v), 0) {
@@ -188,8 +190,8 @@ func (im *Importance) set(name string, values []float32) error {
 	return nil
 }
 
-// Of returns the importance of a weight's columns, nil if nothing is known of them:
-// those of one matrix for all, or of each of several. It has one of the names.
+// Of returns the importance of the k columns of a weight, nil if there is none. Several
+// matrices share k values or have k each. The weight is looked up by each of its names.
 func (im *Importance) Of(k, matrices int64, names ...string) ([]float32, error) {
 	if im == nil {
 		return nil, nil
@@ -207,8 +209,8 @@ func (im *Importance) Of(k, matrices int64, names ...string) ([]float32, error) 
 	return nil, nil
 }
 
-// Covers judges by how many of the weights that are to be quantized are in the matrix:
-// it is an error if none is.
+// Covers checks how many of the wanted weights are in the matrix: it warns if some are not,
+// and returns an error if none is.
 func (im *Importance) Covers(known, wanted int) (warning string, err error) {
 	switch {
 	case im == nil || known == wanted:

@@ -11,12 +11,12 @@ import (
 	"unicode/utf8"
 )
 
-// A position counts lines and characters from 1.
+// position is a line and a column of a document, both from 1; columns count characters.
 type position struct{ line, column int }
 
 func (p position) String() string { return fmt.Sprintf("line %d, column %d", p.line, p.column) }
 
-// after is the position reached by reading text from p.
+// after is the position behind text, which begins at p.
 func (p position) after(text []byte) position {
 	if lines := bytes.Count(text, []byte("\n")); lines > 0 {
 		p.line += lines
@@ -27,7 +27,7 @@ func (p position) after(text []byte) position {
 	return p
 }
 
-// A jsonError is something wrong at a position of a JSON document.
+// jsonError is an error at a position of a JSON document.
 type jsonError struct {
 	pos     position
 	message string
@@ -35,12 +35,11 @@ type jsonError struct {
 
 func (e *jsonError) Error() string { return fmt.Sprintf("%v: %s", e.pos, e.message) }
 
-// jsonTokens reads a well-formed JSON document token by token, and knows where
-// each one begins.
+// jsonTokens reads a well-formed JSON document token by token, with their positions.
 type jsonTokens struct {
 	data   []byte
 	dec    *json.Decoder
-	offset int // of the token read last
+	offset int // of the last token
 	pos    position
 }
 
@@ -69,6 +68,7 @@ func newJSONTokens(data []byte) (*jsonTokens, error) {
 	return &jsonTokens{data: data, dec: dec, pos: start}, nil
 }
 
+// invalidUTF8 returns the offset of the first invalid byte, or -1.
 func invalidUTF8(data []byte) int {
 	for i := 0; i < len(data); {
 		r, width := utf8.DecodeRune(data[i:])
@@ -87,13 +87,13 @@ func (t *jsonTokens) next() jsonToken {
 	t.offset = begin
 	value, err := t.dec.Token()
 	if err != nil {
-		panic(err) // newJSONTokens found the document well formed
+		panic(err) // newJSONTokens checked the document
 	}
 	return jsonToken{value, t.pos}
 }
 
-// keys yields the keys of the object whose opening brace was read last. The
-// loop's body reads the value of each.
+// keys yields the keys of the object whose opening brace is the last token. The body of the
+// loop must read the value of each.
 func (t *jsonTokens) keys() iter.Seq2[string, jsonToken] {
 	return func(yield func(string, jsonToken) bool) {
 		for t.dec.More() {
@@ -110,7 +110,7 @@ func (t jsonToken) errorf(format string, args ...any) error {
 	return &jsonError{t.pos, fmt.Sprintf(format, args...)}
 }
 
-// what names the token in a message that wanted another one.
+// what describes the token in a message that wanted another one.
 func (t jsonToken) what() string {
 	switch v := t.value.(type) {
 	case json.Delim:

@@ -14,8 +14,8 @@ import (
 	"onnxquant/internal/regularfile"
 )
 
-// Names says what the tensors of a model are called in a GGUF file: a JSON object
-// from names or globs to names.
+// Names maps the names of a model's tensors to names in a GGUF file. It is a JSON object
+// from names or globs to names:
 //
 //	{
 //	  "model.embed_tokens.weight":                "token_embd.weight",
@@ -23,19 +23,19 @@ import (
 //	  "*.rotary_emb.*":                           null
 //	}
 //
-// Each * of a name stands for what the * at the same position of the glob has
-// matched, as little as possible from the left. null leaves the tensor out. Where
-// several keys match, the last one in the document holds. What no key matches, and
-// everything under nil Names, is called what it is called in the model.
+// Each * of a name is replaced by the match of the corresponding * of the glob; each * matches
+// as little as possible, from the left. null leaves the tensor out. If several keys match,
+// the last one in the document wins. A tensor that no key matches keeps its name, and so do
+// all with nil Names.
 type Names struct {
-	source string // what messages call the document
+	source string // name of the document, for messages
 	Rules  []nameRule
 }
 
 type nameRule struct {
 	Pattern string
 	pos     position
-	name    []string // what is between its stars; nil: left out
+	name    []string // texts between its stars; nil: leave the tensor out
 }
 
 // maxNamesSize leaves room for 100,000 rules of 150 bytes.
@@ -98,8 +98,8 @@ func (n *Names) parse(data []byte) error {
 	return nil
 }
 
-// For returns what the tensor called name in the model is called in the file, and
-// false if it is to be left out.
+// For returns the name in the file of a tensor of the model. It returns false if the tensor
+// is left out.
 func (n *Names) For(name string) (string, bool) {
 	if n == nil {
 		return name, true
@@ -111,7 +111,7 @@ func (n *Names) For(name string) (string, bool) {
 			continue
 		case r.name == nil:
 			return "", false
-		case !MatchGlob(r.Pattern, name): // an exact name that looks like a glob
+		case !MatchGlob(r.Pattern, name): // the key is the exact name, but looks like a glob
 			return strings.Join(r.name, "*"), true
 		}
 		var b strings.Builder
@@ -127,7 +127,7 @@ func (n *Names) For(name string) (string, bool) {
 	return name, true
 }
 
-// Unused returns an error if a key matches none of names, those of a model's tensors.
+// Unused returns an error if a key matches none of names, the tensors of a model.
 func (n *Names) Unused(names []string) error {
 	if n == nil {
 		return nil
@@ -148,7 +148,7 @@ rules:
 	return nil
 }
 
-// GlobParts returns what each * of a glob, which matches name, stands for.
+// GlobParts returns what each * of a glob matches. The glob must match name.
 func GlobParts(pattern, name string) []string {
 	var parts []string
 	for pattern != "" {
@@ -170,7 +170,7 @@ func GlobParts(pattern, name string) []string {
 	return parts
 }
 
-// Stars counts the * of a glob that stand for anything.
+// Stars counts the * of a glob that are not literal.
 func Stars(pattern string) int {
 	n := 0
 	for pattern != "" {

@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// PrecisionEntry is a key of a precision_info and what it says.
+// PrecisionEntry is a key of a precision_info with its value.
 type PrecisionEntry struct {
 	Pattern  string // the name of a weight or a glob; see PatternOf
 	Override spec.Override
 }
 
-// NewPrecision returns the precision_info of the entries, in their order: where several
-// match, the last one holds. It refuses what [ParsePrecision] would.
+// NewPrecision returns a precision_info with the entries, in their order: if several match,
+// the last one wins. It returns the same errors as [ParsePrecision].
 func NewPrecision(entries ...PrecisionEntry) (*Precision, error) {
 	for _, e := range entries {
 		if !utf8.ValidString(e.Pattern) {
@@ -30,7 +30,7 @@ func NewPrecision(entries ...PrecisionEntry) (*Precision, error) {
 	return ParsePrecision(data)
 }
 
-// Entries returns what the document holds, in its order.
+// Entries returns the entries in the order of the document.
 func (p *Precision) Entries() []PrecisionEntry {
 	if p == nil {
 		return nil
@@ -66,8 +66,8 @@ func marshalPrecision(entries []PrecisionEntry) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// PatternOf returns the pattern that means the weight of that name and no other, but for
-// one that is called like the pattern.
+// PatternOf returns a pattern that matches only this name, and a name spelt like the pattern
+// itself.
 func PatternOf(name string) string {
 	return strings.NewReplacer(`*`, `\*`, `?`, `\?`, `[`, `\[`, `\`, `\\`).Replace(name)
 }

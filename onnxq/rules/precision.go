@@ -14,8 +14,8 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Precision holds the overrides of a precision_info document: a JSON object
-// from names of weights to what shall be different for them.
+// Precision has the overrides of a precision_info document: a JSON object from names of
+// weights to settings.
 //
 //	{
 //	  "layers.0.mlp.up.weight": 8,
@@ -24,13 +24,12 @@ import (
 //	  "*.k_proj.*":    {"precision": 8, "block_size": 32, "axis": 0}
 //	}
 //
-// A key is the exact name of a weight or a glob, in which * crosses / and .
-// alike (docs/precision-info.md has the rules). Where several keys match, the
-// last one in the document holds, whole: nothing is taken from the others. An
-// integer is a number of bits. An object takes bits, block, axis, format,
-// algorithm and zero_point; precision and block_size are other spellings of
-// bits and block. What an entry does not mention follows the general options,
-// so {} exempts a weight from an earlier glob.
+// A key is the exact name of a weight or a glob, whose * also matches / and . (see
+// docs/precision-info.md). If several keys match, the last one in the document wins, and
+// the others have no effect. An integer is a number of bits. An object takes bits, block,
+// axis, format, algorithm and zero_point; precision and block_size are other spellings of
+// bits and block. Settings that an entry does not mention follow the general options, so
+// {} exempts a weight from an earlier glob.
 //
 // A nil Precision overrides nothing.
 type Precision struct {
@@ -64,7 +63,7 @@ func LoadPrecision(path string) (*Precision, error) {
 	return parsePrecision(data, source)
 }
 
-// bareError is err without the path that the message has already named.
+// bareError removes the path from an error, because the message has it already.
 func bareError(err error) error {
 	var path *os.PathError
 	if errors.As(err, &path) {
@@ -73,8 +72,8 @@ func bareError(err error) error {
 	return err
 }
 
-// ParsePrecision reads a precision_info document. Its errors name the line and
-// the column, both counted from 1, columns in characters.
+// ParsePrecision parses a precision_info document. Its errors name the line and the column,
+// both from 1; columns count characters.
 func ParsePrecision(data []byte) (*Precision, error) {
 	return parsePrecision(data, "precision_info")
 }
@@ -83,7 +82,7 @@ func parsePrecision(data []byte, source string) (*Precision, error) {
 	if len(data) > maxPrecisionSize {
 		return nil, fmt.Errorf("%s: larger than %d MiB", source, maxPrecisionSize>>20)
 	}
-	data = bytes.TrimPrefix(data, []byte("\ufeff")) // as some editors on Windows begin a file
+	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors on Windows write it
 	p := &Precision{source: source, exact: map[string]int{}}
 	if err := p.parse(data); err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
@@ -91,8 +90,8 @@ func parsePrecision(data []byte, source string) (*Precision, error) {
 	return p, nil
 }
 
-// For returns the override for a weight, and whether there is one. A weight may
-// have several names: one in a subgraph has one with the way there, too.
+// For returns the override of a weight, and whether there is one. A weight in a subgraph has
+// two names: with and without its path.
 func (p *Precision) For(names ...string) (spec.Override, bool) {
 	if p == nil {
 		return spec.Override{}, false
@@ -117,8 +116,8 @@ func (p *Precision) For(names ...string) (spec.Override, bool) {
 	return p.keys[last].override, true
 }
 
-// Unused returns an error if a key matches none of names, the weights of a
-// model. It is likely misspelt, so the error suggests the nearest name.
+// Unused returns an error if a key matches none of names, the weights of a model. The key is
+// probably misspelt, so the error suggests the nearest name.
 func (p *Precision) Unused(names []string) error {
 	if p == nil {
 		return nil
@@ -176,7 +175,7 @@ func (p *Precision) parse(data []byte) error {
 	return nil
 }
 
-// parseOverride reads the value of one key: bits, or an object of settings.
+// parseOverride parses the value of a key: bits, or an object of settings.
 func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
 	first := doc.next()
 	if _, ok := first.value.(json.Number); ok {
@@ -230,7 +229,7 @@ var settings = map[string]string{
 	"zero_point": "zero_point",
 }
 
-// setOverride gives a setting, spelt name in the document, the value v.
+// setOverride sets a setting, spelt name in the document, to v.
 func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error) {
 	switch setting {
 	case "bits":

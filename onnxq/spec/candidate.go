@@ -6,20 +6,20 @@ import (
 	"strings"
 )
 
-// Candidate is a way to store a weight that an analysis tries.
+// Candidate is a format with its settings, to be tried by an analysis.
 type Candidate struct {
 	Format    Format
-	Block     int // elements that share a scale, or PerChannel; 0: the default of Options.Block
+	Block     int // elements that share a scale, or PerChannel; 0: the format's default
 	ZeroPoint bool
 }
 
-// DefaultCandidates are those that an analysis tries unless told otherwise.
+// DefaultCandidates are tried if an analysis names none.
 var DefaultCandidates = []Candidate{
 	{Int4, 128, false}, {Int4, 64, false}, {Int4, 32, false}, {Int4, 32, true}, {Int4, 16, true}, {Int8, 128, false}, {Int8, 32, false},
 }
 
-// ParseCandidate reads a format, which may be followed by a block size or channel and,
-// for zero points, zp, separated by colons: int4:32:zp, int4:zp, int8:channel, nf4.
+// ParseCandidate parses FORMAT[:BLOCK][:zp]. BLOCK is a number or channel, zp asks for zero
+// points: int4:32:zp, int4:zp, int8:channel, nf4.
 func ParseCandidate(text string) (c Candidate, err error) {
 	fields := strings.Split(text, ":")
 	if c.Format, err = ParseFormat(fields[0]); err != nil {
@@ -46,7 +46,7 @@ func ParseCandidate(text string) (c Candidate, err error) {
 	return c, c.Check()
 }
 
-// Check finds what is wrong with a candidate.
+// Check returns an error if the settings do not fit the format.
 func (c Candidate) Check() error {
 	if c.Format == Float && c != (Candidate{Format: Float}) {
 		return fmt.Errorf("candidate %q: format float takes no settings", c)
@@ -84,7 +84,7 @@ func (c Candidate) String() string {
 // MarshalText writes the candidate as String does.
 func (c Candidate) MarshalText() ([]byte, error) { return []byte(c.String()), nil }
 
-// Override says the candidate in a precision_info.
+// Override returns the candidate as an entry of a precision_info.
 func (c Candidate) Override() Override {
 	o := Override{Format: &c.Format}
 	if c.Format == Float {

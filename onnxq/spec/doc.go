@@ -7,4 +7,7 @@
 // say how scales are found. A [Candidate] is a format with a block size; package analyze
 // tries several. An [Override] changes options for single weights; package rules reads
 // them from documents. The Parse functions read the names that the command line takes.
+//
+// All are values. Texts are parsed here once, at the edge, by functions such as [ParseFormat];
+// the stages of a conversion get typed values. The tables are immutable.
 package spec

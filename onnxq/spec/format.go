@@ -13,13 +13,13 @@ import (
 	"onnxquant/nvfp4"
 )
 
-// Format names the numbers that a weight's values become. Besides those below there
-// are the encodings of package ggml that have a form, called as there but in small
-// letters, such as q4_k; [Formats] lists them all.
+// Format names how the values of a weight are stored. Besides those below there are the
+// encodings of package ggml that have a Form, with their names in lower case, such as q4_k.
+// [Formats] lists them all.
 type Format string
 
 const (
-	Float     Format = "float" // the weight stays as it is
+	Float     Format = "float" // not quantized
 	Int2      Format = "int2"
 	Uint2     Format = "uint2"
 	Int4      Format = "int4"
@@ -30,35 +30,36 @@ const (
 	FP8E5M2   Format = "fp8-e5m2"
 	NVFP4     Format = "nvfp4"
 	MXFP4     Format = "mxfp4"
-	MXFP8     Format = "mxfp8" // of E4M3 elements
+	MXFP8     Format = "mxfp8" // with E4M3 elements
 	MXFP8E5M2 Format = "mxfp8-e5m2"
 	NF4       Format = "nf4"
-	FP4       Format = "fp4" // that of bitsandbytes
+	FP4       Format = "fp4" // as in bitsandbytes
 )
 
-// family is a group of formats that share their way of scaling.
+// Family is a group of formats that are scaled alike.
 type Family int
 
 const (
 	unscaled     Family = iota
 	Integer             // package int4
 	Float8              // package fp8
-	TwoLevel            // package nvfp4: scales of blocks are themselves scaled
+	TwoLevel            // package nvfp4: the scales have a scale
 	Microscaling        // package mx: scales are powers of two
 	Lookup              // package qlora: codes are positions in a table
-	Blockwise           // package ggml: blocks are made as a whole
+	Blockwise           // package ggml: blocks are encoded as a whole
 )
 
+// Traits describes a format.
 type Traits struct {
 	Format Format
 	Family Family
-	Codes  dtype.DType // of the tensor of codes
-	Suffix string      // of its name; the reference's is _i4
-	Block  int         // default, where it is not that of the options
-	Only   bool        // no other block size is a standard's
+	Codes  dtype.DType // type of the codes
+	Suffix string      // of the name of the tensor of codes
+	Block  int         // default block size; 0: the general default
+	Only   bool        // Block is the only block size
 }
 
-// Table lists what this version knows, but for the formats of package ggml.
+// Table lists the formats, except those of package ggml.
 var Table = []Traits{
 	{Format: Float},
 	{Int2, Integer, dtype.Int2, "_i2", 0, false},
@@ -94,15 +95,15 @@ func ParseFormat(name string) (Format, error) {
 	return "", fmt.Errorf("format %q is not known (known: %s)", name, joinFormats())
 }
 
-// Bits is the size of one code, 0 for Float and for unknown formats.
+// Bits is the size of a code; 0 for Float and unknown formats.
 func (f Format) Bits() int { return int(f.Traits().Codes.Bits()) }
 
-// Signed reports whether codes are two's complement. The unsigned integers need
-// a zero point to stand for negative values.
+// Signed reports whether codes are two's complement. Unsigned integers need a zero point to
+// represent negative values.
 func (f Format) Signed() bool { return f.Traits().Codes.Signed() }
 
-// Scaled tells whether the format is that of integers around 0, or of a zero point, each
-// block of them with a scale that is stored.
+// Scaled reports whether the format is (code - zero point) · scale with integer codes and one
+// stored scale per block, so that MatMulNBits can read it.
 func (f Format) Scaled() bool {
 	if e := f.Encoding(); e != nil {
 		return e.Form.Signed && !e.Form.Nested && !e.Form.Mins
@@ -110,6 +111,7 @@ func (f Format) Scaled() bool {
 	return f.Traits().Family == Integer
 }
 
+// Traits returns the traits of a format; the zero Traits for unknown ones.
 func (f Format) Traits() Traits {
 	for _, t := range Table {
 		if t.Format == f {
@@ -133,36 +135,23 @@ func joinFormats() string {
 // Block sizes of formats that have none of their own.
 const (
 	defaultBlock  = 128
-	defaultBlock8 = 32 // of 8 bits, which are chosen for accuracy
+	defaultBlock8 = 32 // for 8 bits, which are chosen for accuracy
 )
 
-// Resolve finds the format that bits, a format's name, or both ask for,
-// and its block size.
+// Resolve fills in the defaults: the format, if only bits are given, and the block size.
+// Settings that do not fit together are an error.
 func Resolve(bits int, format Format, block int, zeroPoint bool) (Format, int, error) {
 	if format == "" {
-		if bits == 0 {
-			bits = 4
-		}
-		prefix := "int"
-		if zeroPoint {
-			prefix = "uint"
-		}
-		format = Format(fmt.Sprintf("%s%d", prefix, bits))
+		format = integerFormat(cmp.Or(bits, 4), zeroPoint)
 		if format.Bits() == 0 {
 			return "", 0, fmt.Errorf("%d bits: want 2, 4 or 8", bits)
 		}
-		bits = 0
 	}
 	if _, err := ParseFormat(string(format)); err != nil {
 		return "", 0, err
 	}
 	t := format.Traits()
-	if block == 0 {
-		block = cmp.Or(t.Block, defaultBlock)
-		if t.Family == Integer && format.Bits() == 8 {
-			block = defaultBlock8
-		}
-	}
+	block = cmp.Or(block, t.defaultBlock())
 	switch {
 	case bits != 0 && format.Bits() != bits:
 		return "", 0, fmt.Errorf("format %s has %d bits, not %d", format, format.Bits(), bits)
@@ -174,7 +163,22 @@ func Resolve(bits int, format Format, block int, zeroPoint bool) (Format, int, e
 	return format, block, nil
 }
 
-// BlockwiseFormats lists the formats of registered encodings.
+// integerFormat names the integers of some bits: unsigned ones if they have zero points.
+func integerFormat(bits int, zeroPoint bool) Format {
+	if zeroPoint {
+		return Format(fmt.Sprintf("uint%d", bits))
+	}
+	return Format(fmt.Sprintf("int%d", bits))
+}
+
+func (t Traits) defaultBlock() int {
+	if t.Family == Integer && t.Codes.Bits() == 8 {
+		return defaultBlock8
+	}
+	return cmp.Or(t.Block, defaultBlock)
+}
+
+// BlockwiseFormats lists the formats of package ggml, registered ones included.
 func BlockwiseFormats() []Traits {
 	var list []Traits
 	for _, e := range ggml.All() {
@@ -190,24 +194,26 @@ func blockwiseTraits(e *ggml.Encoding) Traits {
 	return Traits{Format(name), Blockwise, codesOf(e.Form), "_" + name, e.Elements, true}
 }
 
-// codesOf is the smallest type that has a form's codes.
+// codesOf is the smallest type for the codes of a form.
 func codesOf(f *ggml.Form) dtype.DType {
-	types := map[bool][3]dtype.DType{
-		false: {dtype.Uint2, dtype.Uint4, dtype.Uint8},
-		true:  {dtype.Int2, dtype.Int4, dtype.Int8},
-	}[f.Signed]
 	switch {
-	case f.Values != nil:
+	case f.Values != nil: // codes are positions in a table of 16
 		return dtype.Uint4
+	case f.Signed && f.Bits <= 2:
+		return dtype.Int2
+	case f.Signed && f.Bits <= 4:
+		return dtype.Int4
+	case f.Signed:
+		return dtype.Int8
 	case f.Bits <= 2:
-		return types[0]
+		return dtype.Uint2
 	case f.Bits <= 4:
-		return types[1]
+		return dtype.Uint4
 	}
-	return types[2]
+	return dtype.Uint8
 }
 
-// Encoding returns that of a blockwise format, nil for others.
+// Encoding returns the encoding of a blockwise format, or nil.
 func (f Format) Encoding() *ggml.Encoding {
 	if e, ok := ggml.Lookup(string(f)); ok && e.Form != nil {
 		return e

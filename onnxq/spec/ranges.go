@@ -7,11 +7,11 @@ import (
 	"onnxquant/calib"
 )
 
-// Range says what the codes of a block cover, in integer formats. The zero Range is
-// MinMax.
+// Range says which range of values the codes of a block cover, in integer formats. The zero
+// Range is MinMax.
 type Range struct {
 	Kind    RangeKind
-	Percent float64 // of a percentile, 0 to 100
+	Percent float64 // for Percentile, 0 to 100
 }
 
 // RangeKind is a way to find the range of a block.
@@ -19,11 +19,11 @@ type RangeKind int
 
 const (
 	MinMax     RangeKind = iota // all values of the block
-	Percentile                  // a share of its values; the others are clipped
-	MSE                         // the range with the least squared error
+	Percentile                  // the given percentage of them; the others are clipped
+	MSE                         // the range with the least mean square error
 )
 
-// ParseRange reads minmax or nothing, mse or percentile:P.
+// ParseRange parses minmax, mse or percentile:P; "" is minmax.
 func ParseRange(text string) (Range, error) {
 	if text == "" {
 		return Range{}, nil

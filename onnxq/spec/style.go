@@ -5,37 +5,37 @@ import (
 	"strings"
 )
 
-// PerChannel as a block size asks for one scale for the whole reduction axis.
+// PerChannel is the block size for one scale along the whole reduction axis.
 const PerChannel = -1
 
-// Style is the form in which a model holds quantized weights.
+// Style says which operators decode quantized weights.
 type Style string
 
 const (
-	DQ    Style = "dq"    // codes behind a DequantizeLinear, or what stands for it
-	QDQ   Style = "qdq"   // float weights behind QuantizeLinear and DequantizeLinear: fake quantization
-	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits and GatherBlockQuantized read; where they cannot, as in DQ
+	DQ    Style = "dq"    // codes and a DequantizeLinear, or its equivalent
+	QDQ   Style = "qdq"   // float weights, QuantizeLinear and DequantizeLinear: fake quantization
+	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits and GatherBlockQuantized read; DQ for weights that these do not support
 )
 
-// ScaleRule is a way to find the power of two that scales a microscaling block
-// whose largest magnitude is amax.
+// ScaleRule says how the scale of a microscaling block, a power of two, follows from its
+// amax.
 type ScaleRule string
 
 const (
-	RuleOCP  ScaleRule = "ocp"  // floor(log2(amax)) less the largest exponent of an element: the specification's, and the default for 4 bits
-	RuleCeil ScaleRule = "ceil" // ceil(log2(amax / largest element)): ModelOpt's, and the default for 8 bits
+	RuleOCP  ScaleRule = "ocp"  // 2^(floor(log2(amax)) - largest exponent of an element): the OCP specification; default for 4 bits
+	RuleCeil ScaleRule = "ceil" // 2^ceil(log2(amax / largest element)): ModelOpt; default for 8 bits
 )
 
-// ExternalData says where tensor payloads are written.
+// ExternalData says where the contents of tensors are written.
 type ExternalData string
 
 const (
-	ExternalAuto   ExternalData = "auto"   // beside the model once it would pass 2 GiB
-	ExternalAlways ExternalData = "always" // beside the model
-	ExternalNever  ExternalData = "never"  // in the model; an error past 2 GiB
+	ExternalAuto   ExternalData = "auto"   // to a second file if the model would exceed 2 GiB
+	ExternalAlways ExternalData = "always" // to a second file
+	ExternalNever  ExternalData = "never"  // to the model; an error if it exceeds 2 GiB
 )
 
-// Check refuses what is none of these; "" means ExternalAuto.
+// Check returns an error for any other value; "" means ExternalAuto.
 func (e ExternalData) Check() error {
 	switch e {
 	case "", ExternalAuto, ExternalAlways, ExternalNever:
@@ -44,12 +44,12 @@ func (e ExternalData) Check() error {
 	return fmt.Errorf("external data %q: want auto, always or never", e)
 }
 
-// Target is what shall run the output. Weights get the form that it executes
-// well, and blocks that it can take; docs/targets.md says which.
+// Target is the runtime for the output. Weights get a form that it runs well and block sizes
+// that it supports: see docs/targets.md.
 type Target string
 
 const (
-	Portable Target = "portable" // the types and operators that the standard has for a format
+	Portable Target = "portable" // ONNX's own types and operators
 	ORT      Target = "ort"      // ONNX Runtime, on a CPU
 	TensorRT Target = "tensorrt"
 	OpenVINO Target = "openvino" // on a CPU
@@ -60,6 +60,7 @@ func Targets() []Target {
 	return []Target{Portable, ORT, TensorRT, OpenVINO}
 }
 
+// JoinTargets lists the targets for a message.
 func JoinTargets() string {
 	var names []string
 	for _, t := range Targets() {
@@ -68,7 +69,7 @@ func JoinTargets() string {
 	return strings.Join(names, ", ")
 }
 
-// BlockName says what a block size means.
+// BlockName formats a block size for a message.
 func BlockName(block int) string {
 	if block == PerChannel {
 		return "per channel"

@@ -1,0 +1,154 @@
+package compare
+
+import (
+	"bytes"
+	"cmp"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq/recognize"
+)
+
+// isSteady reports whether a value depends on constants alone. Initializers that are graph
+// inputs count as constants: their contents must be equal too.
+func (m *matcher) isSteady(v *graph.Value) bool {
+	if v == nil {
+		return false
+	}
+	if known, ok := m.steady[v]; ok {
+		return known
+	}
+	if m.depth++; m.depth > deepestMatch {
+		m.depth--
+		return false
+	}
+	defer func() { m.depth-- }()
+	m.steady[v] = false // while it is computed
+	steady := v.Tensor != nil
+	if n := v.Node; n != nil && !steady && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
+		index := m.a.Graph
+		if index.Home[n] == nil {
+			index = m.b.Graph
+		}
+		steady = !strings.HasPrefix(n.GetOpType(), "Random") && n.GetOpType() != "Bernoulli" && n.GetOpType() != "Multinomial" &&
+			!slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(graph.Subgraphs(a)) > 0 }) &&
+			!slices.ContainsFunc(index.Inputs[n], func(in *graph.Value) bool { return in != nil && !m.isSteady(in) })
+	}
+	m.steady[v] = steady
+	return steady
+}
+
+// through2D follows a value back through transposes of matrices.
+func through2D(f *recognize.Recognizer, v *graph.Value, turned bool) (*graph.Value, bool) {
+	for v.Node != nil && v.Tensor == nil && graph.IsStandard(v.Node.GetDomain()) {
+		n := v.Node
+		perm := graph.Attribute(n, "perm").GetInts()
+		switch from := f.Graph.Source(n, 0); {
+		case from == nil:
+			return v, turned
+		case n.GetOpType() == "Transpose" && slices.Equal(perm, []int64{1, 0}), n.GetOpType() == "Transpose" && perm == nil && rankOf(f, from) == 2:
+			v, turned = from, !turned
+		default:
+			return v, turned
+		}
+	}
+	return v, turned
+}
+
+func rankOf(f *recognize.Recognizer, v *graph.Value) int {
+	if c := f.Fold(v); c != nil {
+		return len(c.Values.Shape)
+	}
+	return -1
+}
+
+// constants compares two values that depend on constants alone.
+func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report func(string, ...any)) error {
+	v, vt := through2D(m.a, v, turned)
+	w, wt := through2D(m.b, w, false)
+	if m.seen[[2]*graph.Value{v, w}] {
+		return nil
+	}
+	m.seen[[2]*graph.Value{v, w}] = true
+	x, y := m.a.Fold(v), m.b.Fold(w)
+	if x == nil || y == nil {
+		if v.Node != nil && w.Node != nil && v.Name == w.Name && v.Node.GetOpType() == w.Node.GetOpType() && vt == wt && m.depth < deepestMatch {
+			m.depth++
+			defer func() { m.depth-- }()
+			return m.chain(where, v.Node, w.Node, report)
+		}
+		if v.Tensor != nil && w.Tensor != nil { // strings, and other types that cannot be read as numbers
+			d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
+			err := d.tensor("", v.Tensor, w.Tensor)
+			if len(d.result.Changes) > 0 {
+				report("%s: %s is another constant", where, msg.Quote(v.Path))
+			}
+			return err
+		}
+		report("%s: whether %s is %s is hard to tell", where, msg.Quote(w.Path), msg.Quote(v.Path))
+		return nil
+	}
+	shape := x.Values.Shape
+	if vt != wt && len(shape) == 2 {
+		shape = []int64{shape[1], shape[0]}
+	}
+	switch {
+	case x.Values.DType != y.Values.DType || !slices.Equal(shape, y.Values.Shape):
+		report("%s: %s is %v %v, was %v %v", where, msg.Quote(v.Path), y.Values.DType, y.Values.Shape, x.Values.DType, x.Values.Shape)
+		return nil
+	case !x.Values.DType.Float():
+		same, err := m.equal(x, y)
+		if err == nil && !same {
+			report("%s: %s holds other numbers", where, msg.Quote(v.Path))
+		}
+		return err
+	}
+	return m.weights(v, w, x, y, vt != wt)
+}
+
+// chain compares two nodes that cannot be folded, by their attributes and inputs.
+func (m *matcher) chain(where string, x, y *onnxpb.NodeProto, report func(string, ...any)) error {
+	if err := m.attributes(where+": ", x, y, report); err != nil {
+		return err
+	}
+	for i := range max(len(x.Input), len(y.Input)) {
+		v, w := m.a.Graph.Source(x, i), m.b.Graph.Source(y, i)
+		switch {
+		case v == nil && w == nil:
+		case v == nil || w == nil:
+			report("%s: %s: input %d is there only once", where, graph.Describe(x), i)
+		default:
+			if err := m.constants(where, v, w, false, report); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// equal compares two constants: their bytes if both are stored, else their elements.
+func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
+	if x.Values.Stored != nil && y.Values.Stored != nil {
+		size := x.Values.DType.Bytes(x.Values.Size())
+		if size != y.Values.DType.Bytes(y.Values.Size()) {
+			return false, nil
+		}
+		const stretch = 1 << 20
+		var a, b []byte
+		for off := int64(0); off < size; off += stretch {
+			n := min(stretch, size-off)
+			p, q := buffer.Grow(&a, n), buffer.Grow(&b, n)
+			if err := cmp.Or(buffer.ReadFull(x.Values.Stored, p, off), buffer.ReadFull(y.Values.Stored, q, off)); err != nil || !bytes.Equal(p, q) {
+				return false, err
+			}
+		}
+		return true, nil
+	}
+	e := &measurement{blocks: oneBlock(x.Values.Shape)}
+	err := m.measure(e, x, y.Values)
+	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
+}

@@ -1,0 +1,214 @@
+package compare
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/shapes"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
+)
+
+// keyOfValue is the name of a value as in restyle.Weight.Became. In functions it includes the
+// path, because several may have a value of this name.
+func keyOfValue(v *graph.Value) string {
+	if v.Body != nil {
+		return v.Path
+	}
+	return v.Name
+}
+
+// weights compares a weight with its decoded value.
+func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bool) error {
+	v, w = cmp.Or(x.Source, v), cmp.Or(y.Source, w)
+	folded, quantized := m.names[keyOfValue(w)]
+	same := !turned && x.Values.Stored != nil && y.Values.Stored != nil
+	if same {
+		var err error
+		if same, err = m.equal(x, y); err != nil {
+			return err
+		}
+	}
+	if same && !quantized {
+		m.result.Same++
+		return nil
+	}
+	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float)}
+	blocks := oneBlock(x.Values.Shape)
+	if quantized {
+		m.compared[keyOfValue(w)] = true
+		match.Form, match.CodeType = folded.Form, folded.CodeType
+		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, turned)
+	}
+	e := &measurement{blocks: blocks}
+	var err error
+	if turned {
+		err = m.measure(e, x, &turnedReader{c: y.Values})
+	} else {
+		err = m.measure(e, x, y.Values)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+	}
+	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
+	if e.found && quantized {
+		match.Worst = &BlockMatch{At: indexOf(x.Values.Shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -errstat.Exact)}
+	}
+	m.result.Weights = append(m.result.Weights, match)
+	return nil
+}
+
+// indexOf converts an element's position to its index in each axis.
+func indexOf(shape []int64, i int64) []int64 {
+	at := make([]int64, len(shape))
+	for k := len(shape) - 1; k >= 0; k-- {
+		at[k] = i % max(shape[k], 1)
+		i /= max(shape[k], 1)
+	}
+	return at
+}
+
+// cutting sees a tensor as [outer, length, inner], cut into blocks along the middle axis.
+type cutting struct{ length, inner, block int64 }
+
+func oneBlock(shape []int64) cutting {
+	n := max(shapes.Count(shape), 1)
+	return cutting{n, 1, n}
+}
+
+// mostOpen bounds the number of blocks side by side, whose errors are summed at the same time.
+// A tensor with more counts as one block.
+const mostOpen = 1 << 20
+
+// blocksOfWeight returns the blocks that share a scale. If each index of an inner axis has a
+// scale, blocks are the contiguous parts of what shares it.
+func blocksOfWeight(shape []int64, w *recognize.Weight, turned bool) cutting {
+	axis := w.Axis
+	if w.Transposed != turned {
+		axis = len(shape) - 1 - axis
+	}
+	if w.PerTensor || axis < 0 || axis >= len(shape) || shapes.Count(shape) == 0 {
+		return oneBlock(shape)
+	}
+	inner := shapes.Count(shape[axis+1:])
+	if inner > mostOpen {
+		return oneBlock(shape)
+	}
+	switch {
+	case w.Block > 0:
+		return cutting{shape[axis], inner, min(w.Block, shape[axis])}
+	case axis == len(shape)-1:
+		n := shapes.Count(shape[:axis])
+		return cutting{n, shape[axis], n}
+	}
+	return cutting{inner, 1, inner}
+}
+
+// measurement has the errors of a weight and of its worst block.
+type measurement struct {
+	blocks  cutting
+	all     errstat.Stats
+	broken  int64 // see WeightMatch.Broken
+	found   bool  // a block with errors was found
+	worst   errstat.Stats
+	worstAt int64 // position of its first element
+}
+
+// elementReader reads a constant in row-major order.
+type elementReader interface {
+	ReadAll(a *lazy.Arena, dst []float32, off int64) error
+}
+
+// measure adds up the errors of y against x.
+func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader) error {
+	const stretch = 1 << 14
+	a := &lazy.Arena{}
+	p, q := make([]float32, stretch), make([]float32, stretch)
+	open := make([]errstat.Stats, e.blocks.inner)
+	for off := int64(0); off < x.Values.Size(); {
+		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
+		end := off + min(e.blocks.block, rest)*e.blocks.inner
+		for at := off; at < end; at += stretch {
+			if m.ctx.Err() != nil {
+				return context.Cause(m.ctx)
+			}
+			n := min(stretch, end-at)
+			if err := x.Values.ReadAll(a, p[:n], at); err != nil {
+				return err
+			}
+			if err := y.ReadAll(a, q[:n], at); err != nil {
+				return err
+			}
+			e.add(open, p[:n], q[:n], at)
+		}
+		for i := range open {
+			b := open[i]
+			e.all.Merge(b)
+			if b.SumSqErr > 0 && (!e.found || b.SQNR() < e.worst.SQNR()) {
+				e.found, e.worst, e.worstAt = true, b, off+int64(i)
+			}
+			open[i] = errstat.Stats{}
+		}
+		off = end
+	}
+	return nil
+}
+
+// add adds the errors of elements v against w, which begin at element at.
+func (e *measurement) add(open []errstat.Stats, w, v []float32, at int64) {
+	k := int(at % e.blocks.inner)
+	for i := range w {
+		b := &open[k]
+		if k++; k == len(open) {
+			k = 0
+		}
+		x, err := float64(w[i]), float64(v[i])-float64(w[i])
+		if math.IsNaN(err) || math.IsInf(err, 0) {
+			if w[i] != v[i] && (w[i] == w[i] || v[i] == v[i]) {
+				e.broken++
+			}
+			continue
+		}
+		b.N++
+		b.MaxAbs = max(b.MaxAbs, math.Abs(err))
+		b.SumSqErr += err * err
+		b.SumSq += x * x
+	}
+}
+
+// turnedReader reads the transpose of a matrix, a few rows at a time.
+type turnedReader struct {
+	c           *lazy.Tensor
+	first, rows int64 // rows in tile
+	tile, line  []float32
+}
+
+func (r *turnedReader) ReadAll(a *lazy.Arena, dst []float32, off int64) error {
+	cols, all := r.c.Shape[0], r.c.Shape[1]
+	for len(dst) > 0 {
+		row := off / cols
+		if row < r.first || row >= r.first+r.rows {
+			r.first, r.rows = row, min(max(1<<20/cols, 1), 64, all-row)
+			r.tile = slices.Grow(r.tile[:0], int(r.rows*cols))[:r.rows*cols]
+			r.line = slices.Grow(r.line[:0], int(r.rows))[:r.rows]
+			for c := range cols {
+				if err := r.c.ReadAll(a, r.line, c*all+row); err != nil {
+					return err
+				}
+				for k, v := range r.line {
+					r.tile[int64(k)*cols+c] = v
+				}
+			}
+		}
+		n := copy(dst, r.tile[off-r.first*cols:])
+		dst, off = dst[n:], off+int64(n)
+	}
+	return nil
+}

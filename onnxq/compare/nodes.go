@@ -1,0 +1,178 @@
+package compare
+
+import (
+	"slices"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+)
+
+// product returns the MatMul in front of y, if x is a Gemm and y an Add: Dequantize turns a
+// MatMulNBits with a bias into MatMul and Add.
+func (m *matcher) product(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
+	if x.GetOpType() != "Gemm" || y.GetOpType() != "Add" || !graph.IsStandard(x.GetDomain()) || !graph.IsStandard(y.GetDomain()) {
+		return nil
+	}
+	v := m.b.Graph.Source(y, 0)
+	if v == nil || v.Node == nil || v.Node.GetOpType() != "MatMul" || len(v.Uses) != 1 {
+		return nil
+	}
+	return v.Node
+}
+
+// nodes compares two nodes with the same output.
+func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
+	if m.isSteady(m.a.Graph.Made(x)) && m.isSteady(m.b.Graph.Made(y)) {
+		return nil // constant outputs are compared where they are read
+	}
+	report := m.problem
+	if m.rewritable(x) {
+		rewritten := false
+		report = func(string, ...any) { rewritten = true }
+		defer func() {
+			if rewritten {
+				m.note("%s%s is written as opset %d has it", where, graph.Describe(x), m.b.Graph.Opset)
+			}
+		}()
+	}
+	if x.GetName() != y.GetName() {
+		m.note("%s%s is called %s", where, graph.Describe(x), msg.Quote(y.GetName()))
+	}
+	if x.GetOpType() == "Gemm" && graph.IsStandard(x.GetDomain()) {
+		if done, err := m.gemm(where, x, y); done || err != nil {
+			return err
+		}
+	}
+	if x.GetOpType() != y.GetOpType() || !graph.SameDomain(x.GetDomain(), y.GetDomain()) {
+		report("%s%s is %s", where, graph.Describe(x), msg.Clean(graph.Operator(y)))
+		return nil
+	}
+	if !slices.Equal(x.Output, y.Output) && m.partner[x] == nil {
+		report("%s%s: outputs %s -> %s", where, graph.Describe(x), namesText(x.Output), namesText(y.Output))
+	}
+	if err := m.attributes(where, x, y, report); err != nil {
+		return err
+	}
+	swapped := m.swapped(x, y)
+	for i := range max(len(x.Input), len(y.Input)) {
+		j := i
+		if swapped {
+			j = 1 - i
+		}
+		if err := m.inputs(where, x, y, i, j, false, report); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// swapped reports whether two Adds or Muls have a constant factor on opposite sides.
+func (m *matcher) swapped(x, y *onnxpb.NodeProto) bool {
+	if x.GetOpType() != "Add" && x.GetOpType() != "Mul" || len(x.Input) != 2 || len(y.Input) != 2 {
+		return false
+	}
+	a, b := m.a.Graph, m.b.Graph
+	first := m.isSteady(a.Source(x, 0))
+	return first != m.isSteady(a.Source(x, 1)) && first == m.isSteady(b.Source(y, 1)) && first != m.isSteady(b.Source(y, 0))
+}
+
+// rewritable reports whether a higher opset may require another form of a node: its operator
+// changed or is unknown.
+func (m *matcher) rewritable(n *onnxpb.NodeProto) bool {
+	if m.raised == nil || !graph.IsStandard(n.GetDomain()) {
+		return false
+	}
+	changed, known := m.raised[n.GetOpType()]
+	return changed || !known
+}
+
+// gemm compares a Gemm with an equivalent MatMul, or MatMul and Add. It returns false if y is
+// neither.
+func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
+	sum := y
+	if product := m.product(x, y); product != nil {
+		y = product
+	} else if y.GetOpType() != "MatMul" || !graph.IsStandard(y.GetDomain()) {
+		return false, nil
+	}
+	if graph.IntAttribute(x, "transA") != 0 || graph.FloatAttributeOr(x, "alpha", 1) != 1 || graph.FloatAttributeOr(x, "beta", 1) != 1 || graph.HasInput(x, 2) != (sum != y) {
+		m.problem("%s%s is a %s that computes something else", where, graph.Describe(x), msg.Clean(y.GetOpType()))
+		return true, nil
+	}
+	m.note("%s%s is a MatMul", where, graph.Describe(x))
+	err := m.inputs(where, x, y, 0, 0, false, m.problem)
+	if err == nil {
+		err = m.inputs(where, x, y, 1, 1, graph.IntAttribute(x, "transB") != 0, m.problem)
+	}
+	if err == nil && sum != y {
+		err = m.inputs(where, x, sum, 2, 1, false, m.problem)
+	}
+	return true, err
+}
+
+// attributes compares the attributes of two nodes, with their subgraphs.
+func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(string, ...any)) error {
+	for _, a := range x.Attribute {
+		b := graph.Attribute(y, a.GetName())
+		gs := graph.Subgraphs(a)
+		switch {
+		case b == nil:
+			report("%s%s: attribute %s is gone", where, graph.Describe(x), msg.Quote(a.GetName()))
+		case len(gs) > 0 && len(gs) == len(graph.Subgraphs(b)):
+			for i, g := range gs {
+				if err := m.graphs(where+graph.Describe(x)+", "+msg.Clean(a.GetName())+": ", g, graph.Subgraphs(b)[i], report); err != nil {
+					return err
+				}
+			}
+		default:
+			d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
+			if err := d.message("attribute "+msg.Quote(a.GetName()), a.ProtoReflect(), b.ProtoReflect()); err != nil {
+				return err
+			}
+			for _, c := range d.result.Changes {
+				report("%s%s: %s", where, graph.Describe(x), c.String())
+			}
+		}
+	}
+	for _, b := range y.Attribute {
+		if graph.Attribute(x, b.GetName()) == nil && !isDefault(y, b) {
+			report("%s%s: attribute %s is new", where, graph.Describe(x), msg.Quote(b.GetName()))
+		}
+	}
+	return nil
+}
+
+// isDefault reports whether an attribute has its default value.
+func isDefault(n *onnxpb.NodeProto, a *onnxpb.AttributeProto) bool {
+	return n.GetOpType() == "Gather" && a.GetName() == "axis" && a.GetI() == 0
+}
+
+// inputs compares input i of x with input j of y. turned: x reads the transpose.
+func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned bool, report func(string, ...any)) error {
+	v, w := m.a.Graph.Source(x, i), m.b.Graph.Source(y, j)
+	switch {
+	case v == nil && w == nil:
+		return nil
+	case v == nil || w == nil:
+		report("%s%s: input %d is there only once", where, graph.Describe(x), i)
+		return nil
+	case m.isSteady(v) && m.isSteady(w):
+		return m.constants(where+graph.Describe(x), v, w, turned, report)
+	case v.Name == w.Name && m.isSteady(v) != m.isSteady(w):
+		report("%s%s: input %d, %s, is a constant in one model only", where, graph.Describe(x), i, msg.Quote(v.Name))
+		return nil
+	case v.Name == w.Name || v.Node != nil && m.partner[v.Node] == w.Node && w.Node != nil:
+		return nil
+	case m.gone[v.Node] && m.fresh[w.Node] && v.Node.GetOpType() == w.Node.GetOpType() && len(v.Node.Output) == 1 && m.depth < deepestMatch:
+		// The same value under another name.
+		delete(m.gone, v.Node)
+		delete(m.fresh, w.Node)
+		m.partner[v.Node] = w.Node
+		m.depth++
+		defer func() { m.depth-- }()
+		return m.nodes(where, v.Node, w.Node)
+	}
+	report("%s%s: input %d is %s, was %s", where, graph.Describe(x), i, msg.Quote(w.Name), msg.Quote(v.Name))
+	return nil
+}
