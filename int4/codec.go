@@ -9,8 +9,8 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// Codec is an integer format and the float type it stands for. Its methods
-// hold no state and may run at once. They panic if slices do not fit together.
+// Codec is an integer format and the float type it represents. Its methods are safe for
+// concurrent use. They panic if the lengths of slices do not match.
 type Codec struct {
 	Bits      int         // 2, 4 or 8
 	Signed    bool        // codes around 0, else from 0 up
@@ -18,7 +18,7 @@ type Codec struct {
 	Type      dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
 }
 
-// Validate reports a codec whose fields name no format.
+// Validate returns an error if the fields are not a valid format.
 func (c Codec) Validate() error {
 	switch c.Bits {
 	case 2, 4, 8:
@@ -32,7 +32,7 @@ func (c Codec) Validate() error {
 // symmetric one does: they are all 2^(Bits-1).
 func (c Codec) HasZeroPoints() bool { return c.ZeroPoint || !c.Signed }
 
-// limits returns the least and the greatest code.
+// limits returns the smallest and the largest code.
 func (c Codec) limits() (lo, hi int32) {
 	n := int32(1) << c.Bits
 	if c.Signed {
@@ -49,7 +49,7 @@ func (c Codec) middle() int32 {
 	return 1 << (c.Bits - 1)
 }
 
-// step rounds x, an intermediate result, to the type that steps are taken in.
+// step rounds an intermediate result to the type of the arithmetic.
 func (c Codec) step(x float32) float32 {
 	if c.Type == dtype.Float16 {
 		return dtype.RoundFloat16(x)
@@ -57,12 +57,12 @@ func (c Codec) step(x float32) float32 {
 	return x
 }
 
-// ObserveColumns widens the ranges of blocks that lie in columns by some of
-// their rows. x is rows of len(hi) elements, row by row, element i of each
-// belonging to block i. Ranges start as 0.
+// ObserveColumns widens the ranges of blocks that lie in columns by the elements of some
+// rows. x has rows of len(hi) elements; element i of each row belongs to block i. Ranges
+// start as 0.
 //
-// With a zero point, lo and hi become the least and the greatest element, or 0.
-// A symmetric format keeps the greatest magnitude in hi, and lo is not used.
+// With a zero point, lo and hi become the smallest and the largest element, and include 0.
+// A symmetric format keeps the amax in hi and ignores lo.
 func (c Codec) ObserveColumns(lo, hi, x []float32) {
 	kernels.CheckColumns(len(x), len(hi))
 	if c.ZeroPoint {
@@ -72,10 +72,10 @@ func (c Codec) ObserveColumns(lo, hi, x []float32) {
 	}
 }
 
-// ObserveBlocks widens the ranges of blocks that lie in rows. x is rows of k
-// elements, each cut into blocks of the given length, the last one shorter if k
-// leaves a rest; the ranges are those of the first row's blocks, then the
-// second's, and so on, as in ObserveColumns.
+// ObserveBlocks widens the ranges of blocks that lie in rows. x is rows of k elements,
+// each cut into blocks of the given length, the last one shorter if the block size does
+// not divide k; the ranges are those of the first row's blocks, then the second's, and so
+// on, as in ObserveColumns.
 //
 // A row may come in pieces, each passed with its own length as k and the ranges
 // from the block it starts in. A piece that does not start a block must not
@@ -102,29 +102,29 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 	c.QuantizeBlocks(q, x, scale, zero, k, block)
 }
 
-// QuantizeColumns does what EncodeColumns does and returns the errors of what
-// the codes stand for, without decoding them in a pass of its own.
+// QuantizeColumns is EncodeColumns and also returns the errors of the decoded codes,
+// without another pass to decode them.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeColumns(q, x, scale, c.zeros(zero), c.format(), &s)
 	return blocks.Stats(len(x), &s)
 }
 
-// QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
-// codes stand for, without decoding them in a pass of its own.
+// QuantizeBlocks is EncodeBlocks and also returns the errors of the decoded codes,
+// without another pass to decode them.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeBlocks(q, x, scale, c.zeros(zero), k, block, c.format(), &s)
 	return blocks.Stats(len(x), &s)
 }
 
-// format is what the kernels need to know.
+// format is the format in the terms of package kernels.
 func (c Codec) format() kernels.Format {
 	lo, hi := c.limits()
 	return kernels.Format{Lo: lo, Hi: hi, Type: blocks.Type(c.Type)}
 }
 
-// zeros returns the zero points of blocks, or the single one of all.
+// zeros returns the zero points of blocks, or a single one for all.
 func (c Codec) zeros(zero []byte) []byte {
 	if c.ZeroPoint {
 		return zero
@@ -132,8 +132,7 @@ func (c Codec) zeros(zero []byte) []byte {
 	return []byte{byte(c.middle())}
 }
 
-// DecodeColumns sets x to what the codes q stand for, rounded to Type: the
-// inverse of EncodeColumns.
+// DecodeColumns decodes q to x, rounded to Type: the inverse of EncodeColumns.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
 	kernels.CheckColumns(len(q), len(scale))
 	lo, _ := c.limits()
@@ -145,8 +144,7 @@ func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte
 	c.Type.RoundAll(x[:len(q)])
 }
 
-// DecodeBlocks sets x to what the codes q stand for, rounded to Type: the
-// inverse of EncodeBlocks.
+// DecodeBlocks decodes q to x, rounded to Type: the inverse of EncodeBlocks.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
 	lo, _ := c.limits()
 	for i, b := range kernels.Blocks(len(q), k, block) {

@@ -2,17 +2,16 @@
 //
 // # Blocks
 //
-// A weight is seen as [outer, K, inner], cut along K into blocks of equal
-// length, the last one shorter if K leaves a rest. A block is K-long at
-// most, one wide: with inner = 1 it is a contiguous piece of a row, else a
-// piece of a column. It has one scale and, in some formats, one zero point.
-// The scales of a weight have the shape [outer, ceil(K/block), inner]. The
-// rest of K counts as it is, without padding.
+// A weight is seen as [outer, K, inner], cut along K into blocks of equal length, the
+// last one shorter if the block size does not divide K. A block is K-long at most, one
+// wide: with inner = 1 it is a contiguous piece of a row, else a piece of a column. It
+// has one scale and, in some formats, one zero point. The scales of a weight have the
+// shape [outer, ceil(K/block), inner]. The rest of K counts as it is, without padding.
 //
 // # Codes
 //
-// With b bits, signed codes are -2^(b-1) … 2^(b-1)-1 and unsigned ones
-// 0 … 2^b-1. Code q of a block with scale s and zero point z stands for
+// With b bits, signed codes are -2^(b-1) … 2^(b-1)-1 and unsigned ones 0 … 2^b-1. Code q
+// of a block with scale s and zero point z represents
 //
 //	(q - z) * s
 //
@@ -25,8 +24,8 @@
 // # Scales
 //
 // Every step below is rounded to nearest, ties to even, in the arithmetic of
-// Codec.Type: float32; float16; for BFloat16 float32, and then the scale, and
-// it alone, to bfloat16. Division is division.
+// Codec.Type: float32 or float16. For BFloat16 it is float32, and only the scale is
+// then rounded to bfloat16. Divisions are not replaced by multiplications.
 //
 // Symmetric formats scale by the block's largest magnitude:
 //
@@ -48,9 +47,9 @@
 //
 //   - A block of zeros has s = 1e-5, or with a zero point hi-lo = 1e-5.
 //   - In float32 and bfloat16 s is at least 2^-126, the smallest normal number:
-//     what is below may count as 0 where the model runs.
+//     runtimes may treat smaller ones as 0.
 //   - In float16 a scale below 1e-5, which is subnormal and has few bits, is not
-//     rounded to nearest but up, lest the largest weights be cut off.
+//     rounded to nearest but up, so that the largest weights are not clipped.
 //   - If the code farthest from z, in a symmetric format the farthest that
 //     occurs, would stand for more than the largest number of the type, s is
 //     lowered to the largest value that prevents it.
@@ -67,5 +66,8 @@
 // A [Codec] works on pieces. Zero the ranges of the blocks at hand, pass every
 // piece of the weight to ObserveColumns or ObserveBlocks, turn the ranges into
 // scales with Scales, then pass the pieces again to EncodeColumns or
-// EncodeBlocks. How a weight was cut into pieces leaves no trace in the result.
+// EncodeBlocks. The result does not depend on how the weight was cut into pieces.
+//
+// A Codec is a value and never changes. The caller owns all slices: methods fill those that
+// they return results in, and keep none.
 package int4

@@ -2,12 +2,12 @@ package int4
 
 import "onnxquant/internal/kernels"
 
-// PackedLen returns the bytes that n codes take.
+// PackedLen returns the number of bytes of n packed codes.
 func PackedLen(n, bits int) int { return (n*bits + 7) / 8 }
 
 // Pack packs the codes q into the first PackedLen(len(q), bits) bytes of dst.
-// Pieces of a tensor can be packed one by one if all but the last fill their
-// bytes: len(q)*bits is a multiple of 8.
+// Pieces of a tensor can be packed one by one if len(q)*bits is a multiple of 8 for all but
+// the last.
 func Pack(dst, q []byte, bits int) {
 	switch bits {
 	case 2:

@@ -7,18 +7,17 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// zeroScale is the scale of a block of zeros in a symmetric format, zeroRange
-// takes the place of its range in the others. They could be anything; these are
-// ModelOpt's.
+// zeroScale is the scale of a block of zeros in a symmetric format; zeroRange is used as its
+// range in the others. Any value would do; these are ModelOpt's.
 const (
 	zeroScale = 1e-5
 	zeroRange = 1e-5
 )
 
-// Scales turns the ranges lo … hi of blocks, from the observing methods, into
-// their scales and, if the format stores them, zero points. A symmetric format
-// does not use lo. It reports whether all ranges are finite; if not, the weight
-// held an infinity or a NaN, and the result is of no use.
+// Scales turns the ranges lo … hi of blocks, from the observing methods, into their
+// scales and, if the format stores them, zero points. A symmetric format does not use lo.
+// It reports whether all ranges are finite; if not, the weight has an infinity or a NaN,
+// and the result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	finite = true
 	u := c.usual()
@@ -66,7 +65,7 @@ func (c Codec) symmetric(amax float32) float32 {
 	}
 	steps := int32(1)<<(c.Bits-1) - 1
 	s := c.bound(c.divide(amax, float32(steps)), steps)
-	if amax/s >= float32(steps)+0.5 { // lowered so far that -amax has the least code
+	if amax/s >= float32(steps)+0.5 { // so much lower that -amax gets the smallest code
 		s = c.bound(s, steps+1)
 	}
 	return s
@@ -83,7 +82,7 @@ func (c Codec) affine(lo, hi, steps float32) float32 {
 	return c.divide(span, steps)
 }
 
-// divide returns the scale by which so many steps span a range.
+// divide returns the scale with which steps codes span a range.
 func (c Codec) divide(span, steps float32) float32 {
 	s := c.Type.Round(span / steps)
 	if c.Type != dtype.Float16 {
@@ -95,7 +94,7 @@ func (c Codec) divide(span, steps float32) float32 {
 	return s
 }
 
-// bound lowers s as far as it takes to make codes times s finite in Type.
+// bound lowers s until codes times s is finite in Type.
 func (c Codec) bound(s float32, codes int32) float32 {
 	n := float32(codes)
 	fits := func(s float32) bool { return kernels.IsFinite(c.Type.Round(n * s)) }

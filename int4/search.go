@@ -7,21 +7,22 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// A Search narrows the ranges of some blocks, which the observing methods found, before
-// Scales turns them into scales. Reset names the blocks. Then, every time Next returns
-// true, Piece is called with all elements of each block; when it returns false, the
-// ranges are those found. A Search holds a few numbers for each block, and no elements.
+// Search narrows the ranges that the observing methods found, before Scales turns them
+// into scales. Call Reset with the ranges of some blocks. As long as Next returns true,
+// call Piece with all elements of each block. When it returns false, the ranges have been
+// replaced. A Search keeps a few numbers per block, and no elements.
 type Search interface {
-	// Reset begins a search for ranges lo … hi. A symmetric format does not use lo.
+	// Reset begins a search for ranges lo … hi. A symmetric format ignores lo.
+	// The search changes them when Next returns false.
 	Reset(lo, hi []float32)
 	Next() bool
-	// Piece takes in a piece of a block. Blocks come in any order, the pieces of one
-	// in theirs; but for the last one, their lengths are multiples of 8, and then it
-	// makes no difference how a block is cut.
+	// Piece adds a piece of a block. Blocks may come in any order, the pieces of a block
+	// in their order. All pieces but the last must have lengths that are multiples of
+	// 8; then the result does not depend on how a block was cut.
 	Piece(block int, x []float32)
 }
 
-// The ranges that a search for the least error tries, as shares of the range at hand.
+// The ranges that LeastError tries, as shares of the base range.
 const (
 	symmetricTries  = 37 // 1, 47/48, … 12/48
 	symmetricStep   = 48
@@ -30,7 +31,7 @@ const (
 	asymmetricStep  = 32
 )
 
-// leastError looks for the ranges with the least squared error.
+// leastError searches for the ranges with the least squared error.
 type leastError struct {
 	codec  Codec
 	format kernels.Format
@@ -42,14 +43,14 @@ type leastError struct {
 	scale  []float32
 	zero   []byte
 
-	q            []byte    // codes, of no use
+	q            []byte    // codes, unused
 	tryLo, tryHi []float32 // ranges for Scales
 }
 
-// candidate is what is known of a block.
+// candidate is the state of the search for a block.
 type candidate struct {
-	base, best, try span // range that tries start from, the best, and that at hand
-	least           float64
+	base, best, try span    // base of the tries, best range so far, current try
+	least           float64 // error of best
 	sums            kernels.ErrorSums
 }
 
@@ -82,7 +83,7 @@ func (s *leastError) Reset(lo, hi []float32) {
 	}
 }
 
-// tries is their number.
+// tries is the number of tries.
 func (s *leastError) tries() int {
 	if s.codec.ZeroPoint {
 		return asymmetricTries + 2*oneSidedTries
@@ -90,19 +91,19 @@ func (s *leastError) tries() int {
 	return symmetricTries
 }
 
-// Next takes stock of a try and begins another.
+// Next evaluates a try and begins the next one.
 func (s *leastError) Next() bool {
-	left := s.try == 0 // errors that a further try could lower
+	improvable := s.try == 0 // a block has errors that another try may lower
 	if s.try > 0 {
 		for i := range s.blocks {
 			b := &s.blocks[i]
 			if e, _, _ := b.sums.Totals(); e < b.least {
 				b.least, b.best = e, b.try
 			}
-			left = left || b.least > 0
+			improvable = improvable || b.least > 0
 		}
 	}
-	if s.try < s.tries() && left {
+	if s.try < s.tries() && improvable {
 		s.begin()
 		s.try++
 		return true
@@ -131,8 +132,8 @@ func (s *leastError) begin() {
 	s.codec.Scales(s.scale, s.zero, s.tryLo, s.tryHi)
 }
 
-// shares returns the parts of the base range that a try has, and whether the best range
-// so far becomes the base, as it does when another kind of tries begins.
+// shares returns which shares of the ends of the base range a try has, and whether the best
+// range so far becomes the base, as it does before each series of tries.
 func (s *leastError) shares() (rebase bool, low, high float32) {
 	if !s.codec.ZeroPoint {
 		f := 1 - float32(s.try)/symmetricStep
@@ -163,7 +164,7 @@ func (s *leastError) Piece(block int, x []float32) {
 	kernels.QuantizeBlock(s.q, x, s.scale[block:], zero, s.format, &s.blocks[block].sums)
 }
 
-// percentiles looks for order statistics by halving what they may be.
+// percentiles finds order statistics by bisection.
 type percentiles struct {
 	codec  Codec
 	p      float64
@@ -173,16 +174,16 @@ type percentiles struct {
 	blocks []ranked
 }
 
-// ranked is what is known of a block.
+// ranked is the state of the search for a block.
 type ranked struct {
 	n     int64    // elements
-	index int64    // of the upper value, in order
+	index int64    // of the upper value, in sorted order
 	upper bisected // the value of that index
-	lower bisected // and its mirror image
+	lower bisected // the value at the mirrored index
 }
 
-// bisected is what is known of an order statistic: it is from … to, and count values
-// are not above the middle of that.
+// bisected is the state of the search for an order statistic: it is in from … to, and count
+// elements are not above the middle.
 type bisected struct {
 	from, to uint32
 	count    int64
@@ -190,12 +191,11 @@ type bisected struct {
 
 func (b bisected) middle() uint32 { return b.from + (b.to-b.from)/2 }
 
-// Percentile returns a search for the ranges that leave out what is above the p-th
-// percentile of a block, 50 ≤ p ≤ 100, and as many elements at the other end. With n
-// elements in order, counted from 0, the percentile is the one at i = min(⌊p/100·n⌋,
-// n-1), at the other end that at n-1-i; blocks of few elements keep all. Ranges of zeros
-// in blocks that hold more stay as they were. The range of a symmetric format is the
-// larger magnitude of the two.
+// Percentile returns a search for the ranges that leave out the elements above the p-th
+// percentile of a block, 50 ≤ p ≤ 100, and as many at the other end. In n sorted elements,
+// counted from 0, the percentile is at index i = min(⌊p/100·n⌋, n-1), the other end at
+// n-1-i; short blocks keep all elements. If both ends would be 0, the range stays as it
+// was. The range of a symmetric format is the larger magnitude of the two.
 func (c Codec) Percentile(p float64) Search { return &percentiles{codec: c, p: p} }
 
 // Reset begins a search.
@@ -205,8 +205,8 @@ func (s *percentiles) Reset(lo, hi []float32) {
 	clear(s.blocks)
 }
 
-// Next takes stock of a pass and begins another: one that counts elements, then those
-// that halve.
+// Next evaluates a pass and begins the next one. The first pass counts elements, the others
+// bisect.
 func (s *percentiles) Next() bool {
 	open := s.pass == 0
 	for i := range s.blocks {
@@ -229,13 +229,13 @@ func (s *percentiles) Next() bool {
 	return true
 }
 
-// rank finds which elements are looked for in a block, and between what they are.
+// rank begins the bisection of a block: which elements to find, and in which range.
 func (s *percentiles) rank(i int) {
 	b := &s.blocks[i]
 	at := min(int64(s.p/100*float64(b.n)), b.n-1)
 	b.index = max(at, b.n-1-at)
 	if b.index >= b.n-1 {
-		return // nothing is left out
+		return // no element is left out
 	}
 	low := -s.hi[i]
 	if s.codec.ZeroPoint {
@@ -247,7 +247,7 @@ func (s *percentiles) rank(i int) {
 
 func (b bisected) open() bool { return b.from < b.to }
 
-// halve keeps the half in which the value of an index is.
+// halve keeps the half that contains the value at an index.
 func (b *bisected) halve(index int64) {
 	if b.count > index {
 		b.to = b.middle()
@@ -257,7 +257,7 @@ func (b *bisected) halve(index int64) {
 	b.count = 0
 }
 
-// Piece counts.
+// Piece counts elements.
 func (s *percentiles) Piece(block int, x []float32) {
 	b := &s.blocks[block]
 	if s.pass == 1 {
@@ -295,7 +295,7 @@ func (s *percentiles) finish() {
 	}
 }
 
-// ordered maps finite numbers to integers that order as they do; -0 counts as 0.
+// ordered maps finite numbers to integers in the same order; -0 is the same as 0.
 func ordered(x float32) uint32 {
 	b := math.Float32bits(x + 0)
 	if b>>31 != 0 {

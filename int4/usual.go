@@ -6,9 +6,9 @@ import (
 	"onnxquant/formats/dtype"
 )
 
-// usual gives most blocks what Codec.scale gives them, in less time: those whose
-// scale is a normal number and whose range is so far from the greatest number of
-// the type that no exception of the package comment applies.
+// usual computes the same as Codec.scale in less time, for most blocks: those whose scale is
+// a normal number and whose range is so small that no exception in the package comment
+// applies.
 type usual struct {
 	zeroPoint, unsigned   bool
 	least, middle, steps  int32
@@ -36,7 +36,8 @@ func (c Codec) usual() usual {
 	return u
 }
 
-// scale returns the scale and the zero point of a block, if it is a usual one.
+// scale returns the scale and the zero point of a block. It is not ok if an exception may
+// apply.
 func (u *usual) scale(lo, hi float32) (scale float32, zero int32, ok bool) {
 	span := u.stepTo.round(hi - lo)
 	s := u.scaleTo.round(span / float32(u.steps))
@@ -46,14 +47,13 @@ func (u *usual) scale(lo, hi float32) (scale float32, zero int32, ok bool) {
 	if !u.zeroPoint {
 		return s, u.middle, true
 	}
-	const magic = 3 << 22 // rounds to an integer what is added to it
+	const magic = 3 << 22 // adding it rounds to an integer
 	z := int32(u.stepTo.round(-lo/s) + magic - magic)
 	return s, min(z, u.steps) + u.least, true
 }
 
-// plain sets the first scales to those of usual blocks, as far as they follow
-// each other, where nothing has to be rounded but the quotient. It returns their
-// number.
+// plain sets the scales of the first blocks, up to one that is not usual, if only the
+// quotient must be rounded. It returns their number.
 func (u *usual) plain(scale, hi []float32) int {
 	if u.zeroPoint || u.unsigned || u.scaleTo.keep != math.MaxUint32 {
 		return 0
@@ -73,7 +73,7 @@ func (u *usual) plain(scale, hi []float32) int {
 // rounding rounds normal numbers to fewer bits, to nearest, ties to even.
 type rounding struct{ shift, odd, below, keep uint32 }
 
-// toBits rounds to so many bits of the 24 that a float32 has.
+// toBits rounds to n of the 24 significant bits of a float32.
 func toBits(n uint32) rounding {
 	if n == 24 {
 		return rounding{keep: math.MaxUint32}

@@ -41,7 +41,7 @@ func ScaleByte(scale float32) byte {
 // ScaleBytes sets each byte of dst to the ScaleByte of its scale.
 func ScaleBytes(dst []byte, scale []float32) {
 	var clamped [256]float32
-	var errors kernels.ErrorSums // of no use
+	var errors kernels.ErrorSums // unused
 	for len(scale) > 0 {
 		n := min(len(scale), len(clamped))
 		for i, s := range scale[:n] {
@@ -66,12 +66,12 @@ func EncodeE2M1(x float32) byte {
 // DecodeE2M1 returns the value of the code in the low half of a byte.
 func DecodeE2M1(code byte) float32 { return kernels.E2M1.Values[code&15] }
 
-// Codec quantizes the blocks of a tensor whose scale is known. It works on pieces of
-// a weight as int4.Codec does, and its methods mean the same. There are no zero
-// points: arguments for them, and for the lower ends of ranges, are not used.
+// Codec quantizes the blocks of a tensor whose scale is known. It works on pieces of a
+// weight like int4.Codec, with the same methods. It has no zero points, and ignores
+// arguments for them and for the lower ends of ranges.
 //
-// Methods hold no state and may run at once. They panic if slices do not fit
-// together.
+// Its methods are safe for concurrent use. They panic if the lengths of slices do not
+// match.
 type Codec struct {
 	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
 
@@ -79,7 +79,7 @@ type Codec struct {
 	Type        dtype.DType // of weights: Float32 (or 0), Float16 or BFloat16
 }
 
-// Validate reports a codec whose fields name no format.
+// Validate returns an error if the fields are not a valid format.
 func (c Codec) Validate() error {
 	if !(c.TensorScale > 0) || !kernels.IsFinite(c.TensorScale) {
 		return fmt.Errorf("tensor scale %v: want a positive number", c.TensorScale)
@@ -87,9 +87,8 @@ func (c Codec) Validate() error {
 	return blocks.CheckType(c.Type)
 }
 
-// Scales turns the largest magnitudes of blocks into their scales, which are E4M3
-// numbers; see ScaleByte. It reports whether all are finite; if not, the result is
-// of no use.
+// Scales turns the amax of each block into its scale. Scales are E4M3 numbers; see
+// ScaleByte. It reports whether all are finite; if not, the result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	scale = scale[:len(hi)]
 	for i, amax := range hi {
@@ -126,28 +125,28 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 	c.QuantizeBlocks(q, x, scale, zero, k, block)
 }
 
-// QuantizeColumns does what EncodeColumns does and returns the errors of what the
-// codes stand for, without decoding them in a pass of its own.
+// QuantizeColumns is EncodeColumns and also returns the errors of the decoded codes,
+// without another pass to decode them.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatColumns(q, x, scale, c.TensorScale, kernels.SignlessE2M1, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
 }
 
-// QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
-// codes stand for, without decoding them in a pass of its own.
+// QuantizeBlocks is EncodeBlocks and also returns the errors of the decoded codes,
+// without another pass to decode them.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatBlocks(q, x, scale, c.TensorScale, k, block, kernels.SignlessE2M1, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
 }
 
-// DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
+// DecodeColumns decodes q to x, the inverse of EncodeColumns.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
 	blocks.DecodeColumns(x, q, scale, c.TensorScale, &kernels.E2M1.Values, c.Type)
 }
 
-// DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
+// DecodeBlocks decodes q to x, the inverse of EncodeBlocks.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
 	blocks.DecodeBlocks(x, q, scale, c.TensorScale, k, block, &kernels.E2M1.Values, c.Type)
 }

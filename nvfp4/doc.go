@@ -1,5 +1,5 @@
-// Package nvfp4 quantizes weights to NVFP4: numbers of 4 bits, in blocks that have a
-// scale of 8 bits each, in a tensor that has one float32 scale.
+// Package nvfp4 quantizes weights to NVFP4: 4-bit floating-point numbers with an 8-bit scale
+// for each block and a float32 scale for the tensor.
 //
 // # Codes
 //
@@ -9,7 +9,7 @@
 //	value      0  0.5    1  1.5    2    3    4    6
 //
 // Codes 8 … 15 are the same with a minus sign; there is neither NaN nor infinity.
-// A number becomes the nearest value, ties to the even code, and what is beyond 6
+// A number becomes the nearest value, ties to the even code, and a number beyond 6
 // becomes 6. The number -0 becomes code 0, but a negative number that rounds to 0
 // becomes code 8.
 //
@@ -18,18 +18,17 @@
 //
 // # Scales
 //
-// A block is a run of elements along the axis that is summed over, 16 by NVIDIA's
-// definition; other lengths work as well. Its scale is an E4M3 number (ONNX type
-// FLOAT8E4M3FN, see package fp8). All steps are taken in float32; division is
-// division.
+// A block is a run of elements along the reduction axis, 16 by NVIDIA's definition; other
+// lengths work as well. Its scale is an E4M3 number (ONNX type FLOAT8E4M3FN, see package
+// fp8). All steps are taken in float32; division is division.
 //
 //	tensor scale t = max|w| / 2688         over the tensor; 1 if that is 0
 //	block scale  s = max|w| / (6*t)        over the block; 1 if that is 0
 //	             s = E4M3(clamp(s, 2^-9, 448))
 //	code           = E2M1(w / (s*t))
 //
-// where 2688 is 448*6, the largest E4M3 number times the largest E2M1 number. A code
-// of value v stands for
+// where 2688 is 448*6, the largest E4M3 number times the largest E2M1 number. A code of
+// value v represents
 //
 //	(s*t) * v
 //
@@ -38,13 +37,13 @@
 // scales by the tensor's gives the scales of another, of the codes.
 //
 // This is what ModelOpt 0.47.0 does (nvfp4_exporter and quant_utils; see also package
-// quantutil). A block of zeros therefore has the scale code 0x38, which is 1. Where t
-// is subnormal s*t can be 0; codes are then 7, or 15 of negative weights, and stand
-// for 0.
+// quantutil). A block of zeros therefore has the scale code 0x38, which is 1. Where t is
+// subnormal s*t can be 0; codes are then 7, or 15 of negative weights, and represent 0.
 //
 // # Streaming
 //
 // [Encode] quantizes a tensor at once. A [Codec] works on pieces: take the largest
 // magnitude of all of the weight with ObserveColumns or ObserveBlocks, make it the
-// tensor's scale with [TensorScale], then pass the pieces again, block by block.
+// tensor's scale with [TensorScale], then pass the pieces again, block by block. A Codec is a
+// value and never changes; the caller owns all slices.
 package nvfp4

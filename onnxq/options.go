@@ -19,15 +19,16 @@ import (
 // Options say how a model is quantized. The zero value of a field means the default named
 // beside it.
 type Options struct {
-	Bits      int            // 2, 4 or 8; default 4
-	Block     int            // elements along the reduction axis that share a scale, at least 2, or spec.PerChannel; default 128, 32 for integers of 8 bits, or the format's own
-	Format    spec.Format    // one of spec.Formats; default: integers of Bits bits, unsigned with ZeroPoint
-	ZeroPoint bool           // asymmetric codes: each block has a zero point
-	Algorithm spec.Algorithm // default RTN
-	ScaleRule spec.ScaleRule // for the microscaling formats; default: the format's own
-	Range     spec.Range     // for the integer formats: the range that the codes of a block cover; default MinMax
-	Target    spec.Target    // default Portable
-	Style     spec.Style     // default DQ, or NBits for weights that the target runs faster with it
+	Bits          int                // 2, 4 or 8; default 4
+	Block         int                // elements along the reduction axis that share a scale, at least 2, or spec.PerChannel; default 128, 32 for integers of 8 bits, or the format's own
+	Format        spec.Format        // one of spec.Formats; default: integers of Bits bits, unsigned with ZeroPoint
+	ZeroPoint     bool               // asymmetric codes: each block has a zero point
+	Algorithm     spec.Algorithm     // default RTN
+	ScaleRule     spec.ScaleRule     // for the microscaling formats; default: the format's own
+	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default MinMax
+	Target        spec.Target        // default Portable
+	AccuracyLevel spec.AccuracyLevel // of MatMulNBits; default AccuracyInt8, the fastest
+	Style         spec.Style         // default DQ, or NBits for weights that the target runs faster with it
 
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means all of KnownOps
 	Include     []string // globs on weight or node names: only these are quantized, if given
@@ -74,7 +75,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	r = convert.Options{
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, Rule: o.ScaleRule, Range: o.Range,
+			Bits: o.Bits, Format: o.Format, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, Rule: o.ScaleRule, Range: o.Range,
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
 		},
@@ -99,6 +100,9 @@ func (o Options) checkNumbers() error {
 		return fmt.Errorf("coverage %g: want 0 to 1", o.MinCoverage)
 	case o.MinElements < 0:
 		return fmt.Errorf("min elements %d is negative", o.MinElements)
+	}
+	if err := o.AccuracyLevel.Check(); err != nil {
+		return err
 	}
 	if err := o.ExternalData.Check(); err != nil {
 		return err

@@ -1,21 +1,20 @@
-// Package quantutil computes what the quant_utils module of NVIDIA ModelOpt's
-// ONNX quantization (version 0.47.0) computes, bit for bit: the scales and codes
-// of integer and NVFP4 weights, the exponents of MXFP8 ones, packing, and the
-// choice of bits and block size for a layer. It is the reference that the rest
-// of the project is held against, and keeps the reference's quirks; each is told
-// where it bites.
+// Package quantutil computes the same, bit for bit, as the quant_utils module of NVIDIA
+// ModelOpt's ONNX quantization (version 0.47.0): the scales and codes of integer and
+// NVFP4 weights, the exponents of MXFP8 weights, packing, and the choice of bits and
+// block size for a layer. The rest of the project is tested against it. It keeps the
+// quirks of ModelOpt, and the comments name them.
 //
 // # Tensors and types
 //
-// Routines take and return a [Tensor]: a type, a shape and values. Arithmetic
-// follows numpy. Operands of two types meet in the type that [Promote] names;
-// the result of each single operation is rounded to that type, to nearest, ties
-// to even. Python numbers (alpha, 1e-5, 15) take the type of the tensor they
+// Functions get and return a [Tensor]: a type, a shape and values. They do not change their
+// arguments. Arithmetic follows numpy. Operands of two types are converted to the type
+// that [Promote] returns; the result of each operation is rounded to that type, to
+// nearest, ties to even. Python numbers (alpha, 1e-5, 15) take the type of the tensor they
 // meet, but a float that meets bfloat16 makes the result float32, so bfloat16
 // weights have float32 scales.
 //
-// Where the reference raises, its assertions included, the routines return an
-// error. NaN has code 0; the reference leaves that to the C compiler.
+// Where the reference raises an exception or an assertion fails, the functions return an
+// error. NaN gets code 0; in the reference it depends on the C compiler.
 //
 // The values of a tensor are held as float64, which is exact for every type.
 // For large weights see packages int4 and the like, which work on streams.

@@ -9,11 +9,10 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// PackFloat32To4BitOptimized clips values to -8 … 7 if signed, else to 0 … 15,
-// rounds them to integers, ties to even, and packs them two a byte: the element
-// of even index in the low nibble. If their number is odd, the last high nibble
-// is 0; the reference fails on an odd number of bfloat16 values, and so does
-// this. NaN becomes 0.
+// PackFloat32To4BitOptimized clips values to -8 … 7 if signed, else to 0 … 15, rounds
+// them to integers, ties to even, and packs them two per byte: the element of even index
+// in the low nibble. If their number is odd, the last high nibble is 0; the reference
+// fails on an odd number of bfloat16 values, and so does this. NaN becomes 0.
 //
 // The result is of type Uint8, with one axis.
 func PackFloat32To4BitOptimized(array *Tensor, signed bool) (*Tensor, error) {

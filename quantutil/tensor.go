@@ -37,8 +37,8 @@ func FromFloat32(data []float32, shape ...int) (*Tensor, error) {
 	return x, x.check()
 }
 
-// FromBytes returns a tensor of type t from its elements' little-endian bytes,
-// as ONNX holds them in raw_data. Numbers below a byte are one a byte.
+// FromBytes returns a tensor of type t from its elements' little-endian bytes, as ONNX
+// holds them in raw_data. Numbers below a byte are one per byte.
 func FromBytes(t dtype.DType, raw []byte, shape ...int) (*Tensor, error) {
 	if !valid(t) {
 		return nil, fmt.Errorf("tensor of %s", TypeName(t))

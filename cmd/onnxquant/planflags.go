@@ -36,6 +36,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax)")
 	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits and GatherBlockQuantized (default dq)")
+	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps(), []string{"all"})}, "ops",
 		"operators whose weights are quantized:\n"+wrap(oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"})))+"\n(default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,

@@ -142,6 +142,7 @@ func runRestyle(ctx context.Context, c *console, args []string) error {
 	fs := newFlagSet()
 	fs.Var(choice[spec.Style]{&style, []spec.Style{spec.DQ, spec.NBits}, "STYLE"}, "style",
 		"dq: DequantizeLinear of the ONNX standard; nbits:\nMatMulNBits and GatherBlockQuantized of ONNX Runtime")
+	fs.Var(accuracyLevel{&f.opts.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	f.define(fs)
 	in, out, err := f.parse(fs, args)
 	if err != nil {

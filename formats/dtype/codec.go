@@ -38,9 +38,8 @@ func BFloat16Bits(x float32) uint16 {
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 
-// Decode sets each of x to an element of raw, little-endian floats of type t, of which
-// there are as many. A Float64 beyond float32 becomes infinite. Of Float32, raw may be
-// the memory of x.
+// Decode decodes len(x) little-endian floats of type t from raw. A Float64 beyond float32
+// becomes infinite. For Float32, raw may be the memory of x.
 func (t DType) Decode(x []float32, raw []byte) {
 	raw = raw[:t.floatBytes(len(x))]
 	switch t {
@@ -58,8 +57,8 @@ func (t DType) Decode(x []float32, raw []byte) {
 	}
 }
 
-// Encode sets raw to x as little-endian floats of type t, rounded as Float16Bits and
-// BFloat16Bits do. There is room for as many.
+// Encode encodes x as little-endian floats of type t, rounded like Float16Bits and
+// BFloat16Bits. raw must have room for all.
 func (t DType) Encode(raw []byte, x []float32) {
 	raw = raw[:t.floatBytes(len(x))]
 	switch t {

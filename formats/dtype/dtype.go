@@ -10,9 +10,8 @@ import (
 	"math"
 )
 
-// DType is the type of a tensor's elements. Its numbers are those of ONNX's
-// TensorProto.DataType. The zero DType is no type; codecs of weights take it for
-// Float32.
+// DType is the type of a tensor's elements, numbered like ONNX's TensorProto.DataType. The
+// zero DType is no type; codecs treat it as Float32.
 type DType int32
 
 // The types of ONNX.
@@ -110,18 +109,18 @@ func (t DType) String() string {
 	return types[t].name
 }
 
-// Float reports whether the type is one that weights are quantized from: Float32,
-// Float16, BFloat16 or Float64.
+// Float reports whether weights of the type can be quantized: Float32, Float16, BFloat16 or
+// Float64.
 func (t DType) Float() bool { return t.kind() == wide }
 
-// Integer reports whether the type is one of integers.
+// Integer reports whether the type is an integer type.
 func (t DType) Integer() bool { return t.kind() == signed || t.kind() == unsigned }
 
-// Signed reports whether the type is one of signed integers.
+// Signed reports whether the type is a signed integer type.
 func (t DType) Signed() bool { return t.kind() == signed }
 
-// Limits returns the least and the greatest number of an integer type, 0 and 0 for
-// other types.
+// Limits returns the smallest and the largest number of an integer type; 0 and 0 for other
+// types.
 func (t DType) Limits() (lo int64, hi uint64) {
 	bits := t.Bits()
 	switch t.kind() {
@@ -147,12 +146,12 @@ func (t DType) Bytes(n int64) int64 {
 	if bits >= 8 {
 		return n * (bits / 8)
 	}
-	per := 8 / max(bits, 1) // elements a byte
+	per := 8 / max(bits, 1) // elements per byte
 	return n/per + (n%per+per-1)/per
 }
 
-// Elements multiplies the dimensions of a tensor. It fails where one is
-// negative, or where the size in bytes would not fit an int64.
+// Elements multiplies the dimensions of a tensor. A negative dimension is an error, and so is
+// a size in bytes that overflows int64.
 func Elements(dims []int64) (int64, error) {
 	n := int64(1)
 	for _, d := range dims {

@@ -47,8 +47,8 @@ func (t DType) RoundAll(x []float32) {
 	}
 }
 
-// fastRoundFloat16 is RoundFloat16. It adds a number so large that the last bit of
-// the sum is the last bit that a float16 near v has.
+// fastRoundFloat16 is a faster RoundFloat16. It adds a number so large that the last bit of
+// the sum is the last bit of a float16 near v.
 func fastRoundFloat16(v float32) float32 {
 	const magnitude = 1<<31 - 1
 	b := math.Float32bits(v)
@@ -61,8 +61,8 @@ func fastRoundFloat16(v float32) float32 {
 	return math.Float32frombits(math.Float32bits(sum-large) | b&^magnitude)
 }
 
-// roundToOdd returns x if it is a float32, else of the two neighbours the one
-// whose last bit is 1. Rounded again to fewer bits that gives what x itself gives.
+// roundToOdd returns x if it is a float32, else the one of its two neighbors whose last bit
+// is 1. Rounding that to fewer bits gives the same as rounding x.
 func roundToOdd(x float64) float32 {
 	f := float32(x)
 	b := math.Float32bits(f)

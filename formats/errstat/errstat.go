@@ -1,4 +1,5 @@
-// Package errstat sums up quantization errors.
+// Package errstat adds up quantization errors. The caller owns a [Stats], and merges those of
+// several workers.
 package errstat
 
 import (
@@ -7,9 +8,9 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// Stats sums up how far values are from what they stand for. The zero value
-// is ready to use. Sums depend in their last bits on the order and the lengths of
-// the pieces added; the same pieces in the same order give the same sums.
+// Stats adds up the errors of decoded values. The zero value is ready to
+// use. Sums depend in their last bits on the order and the lengths of the pieces added;
+// the same pieces in the same order give the same sums.
 type Stats struct {
 	N        int64   // values
 	MaxAbs   float64 // the largest magnitude of an error
@@ -17,16 +18,16 @@ type Stats struct {
 	SumSq    float64 // of squared values
 }
 
-// Exact stands for the infinite SQNR of values without any error: JSON has no infinity.
+// Exact replaces the infinite SQNR of values without any error: JSON has no infinity.
 const Exact = 999
 
-// Add takes in values x and the y that stand for them, of the same number.
+// Add adds values x and their decoded values y, which must have the same length.
 func (s *Stats) Add(x, y []float32) {
 	sqErr, sq, maxAbs := kernels.Errors(x, y)
 	s.Merge(Stats{N: int64(len(x)), MaxAbs: maxAbs, SumSqErr: sqErr, SumSq: sq})
 }
 
-// Merge takes in all that t has.
+// Merge adds the sums of t.
 func (s *Stats) Merge(t Stats) {
 	s.N += t.N
 	s.MaxAbs = max(s.MaxAbs, t.MaxAbs)

@@ -3,8 +3,8 @@
 //
 // # Codes
 //
-// A code is a byte: a sign (bit 7), an exponent e and a fraction m, from the
-// highest bit down. With a fraction of f bits and a bias b it stands for
+// A code is a byte: a sign (bit 7), an exponent e and a fraction m, from the highest bit
+// down. With a fraction of f bits and a bias b it represents
 //
 //	(-1)^sign * 2^(e-b) * (1 + m/2^f)    if e > 0
 //	(-1)^sign * 2^(1-b) * (m/2^f)        if e = 0
@@ -43,7 +43,7 @@
 // next multiple of 2^-24. It is lowered by one place if largest times the scale, rounded
 // to the type, would be infinite.
 //
-// The quotient w/scale is rounded to float32, also of float16 and bfloat16 weights. The code
-// stands for scale * value, rounded to the type. That is ONNX's DequantizeLinear, per
-// tensor or channel from opset 19, in blocks from 21.
+// The quotient w/scale is rounded to float32, also of float16 and bfloat16 weights. The
+// code represents scale * value, rounded to the type. That is ONNX's DequantizeLinear,
+// per tensor or channel from opset 19, in blocks from 21.
 package fp8

@@ -57,7 +57,7 @@ func (f Format) Max() float32 {
 	return kind.Values[kind.Top]
 }
 
-// Decode returns the number that a code stands for.
+// Decode returns the number that a code represents.
 func (f Format) Decode(code byte) float32 { return formats[f].kind.Values[code] }
 
 // Encode returns the code of the number nearest to x, ties to even. What is beyond

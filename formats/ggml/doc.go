@@ -1,13 +1,17 @@
-// Package ggml packs rows of weights into the block encodings of the ggml library, which
-// GGUF files hold, and unpacks them. Bytes are those of ggml's own quantization (its
-// ggml_quantize_chunk, version 0.21.0), without and with an importance of columns.
+// Package ggml encodes rows of weights in the block encodings of the ggml library, which
+// GGUF files contain, and decodes them. The bytes are the same as those of ggml's own
+// quantization (ggml_quantize_chunk, version 0.21.0), with and without an importance of
+// columns.
+//
+// An [Encoding] is immutable and shared. [Encoding.Quantize] and [Encoding.Dequantize] fill
+// slices that the caller owns.
 //
 // # Encodings
 //
-// A row, which lies along the last dimension of a tensor, is cut into blocks. Each has
-// codes and what is needed to read them:
+// A row, the last dimension of a tensor, is cut into blocks. Each has codes and the numbers
+// that decode them:
 //
-//	encoding  type  elements  bytes  bits   codes stand for
+//	encoding  type  elements  bytes  bits   value of code q
 //	F32          0         1      4  32
 //	F16          1         1      2  16
 //	BF16        30         1      2  16
@@ -84,11 +88,11 @@
 //	IQ4_NL    x²                   p * sqrt(2*mean of its block + x²)
 //	Q4_0 …    no search            p * sqrt(mean + x²)
 //
-// Q2_K, Q4_K and Q5_K give the largest scale of a part the last code, and the largest min;
-// Q3_K and Q6_K the scale of largest magnitude the least code. With an importance, all but
-// Q6_K search for those too. Then codes are found anew, by the scales and mins as they are
-// stored. Where these came to nothing, the codes of the search stay, though they stand for
-// a single value.
+// Q2_K, Q4_K and Q5_K give the largest scale of a part the last code, and the largest
+// min; Q3_K and Q6_K the scale of largest magnitude the least code. With an importance,
+// all but Q6_K search for those too. Then codes are found anew, by the scales and mins as
+// they are stored. Where these are 0, the codes of the search stay, although they all
+// decode to the same value.
 //
 // MXFP4's exponent is floor(log2(max|x|)) - 2, the logarithm rounded to float32; codes are
 // those of the nearest value, of two the first.
@@ -96,7 +100,7 @@
 // All arithmetic is of float32, without fused multiply-adds, and sums of a block go in the
 // order of its elements: so bytes do not depend on the processor.
 //
-// What is beyond float16 is stored as an infinity, as by the reference, and does not stand
-// for numbers then: scales of 65520 and more. Blocks of less than 1e-15 count as zeros to
-// the symmetric searches.
+// What is beyond float16 is stored as an infinity, as by the reference, and does not
+// represent numbers then: scales of 65520 and more. Blocks of less than 1e-15 count as
+// zeros to the symmetric searches.
 package ggml

@@ -11,32 +11,30 @@ import (
 
 // Encoding packs rows of float32 elements, block by block, into bytes.
 //
-// Those of this package are variables, such as [Q4_K]. One of the caller's own is a
-// literal, which [Register] makes known by name.
+// The encodings of this package are variables, such as [Q4_K]. Others can be registered by
+// [Register]. An Encoding must not be changed.
 type Encoding struct {
-	Name     string // as ggml writes it in capitals: Q4_K
+	Name     string // ggml's name in capitals: Q4_K
 	Type     uint32 // ggml's number of the type, which a GGUF file stores
-	Elements int    // of a block; 1 if elements are encoded one by one
+	Elements int    // per block; 1 if elements are encoded one by one
 	Bytes    int    // of a block
 
-	// Encode sets dst to the blocks of a row, of finite elements if blocks have
-	// several. The importance of the row's elements, as many as there are, is nil if
-	// all are equal, and may be ignored.
-	// Encode is called by several goroutines at once, as Decode is, its inverse.
+	// Encode encodes a row as blocks. Elements are finite if blocks have more than one.
+	// importance has a weight for each element, or is nil; an encoding may ignore it.
+	// Decode is the inverse. Both must be safe for concurrent use.
 	Encode func(dst []byte, row, importance []float32)
 	Decode func(row []float32, src []byte)
 
-	Form *Form // of blocks; nil if they have no codes and scales of that kind
+	Form *Form // blocks as codes and scales; nil if they cannot be expressed so
 }
 
 // String returns the name.
 func (e *Encoding) String() string { return e.Name }
 
-// BitsPerWeight returns how many bits of a packed tensor an element takes, with its
-// part of the scales.
+// BitsPerWeight returns the bits per element, including its share of the scales.
 func (e *Encoding) BitsPerWeight() float64 { return 8 * float64(e.Bytes) / float64(e.Elements) }
 
-// RowSize returns the bytes of a row of so many elements.
+// RowSize returns the size in bytes of an encoded row.
 func (e *Encoding) RowSize(elements int) (int, error) {
 	if elements < 0 || elements%e.Elements != 0 {
 		return 0, fmt.Errorf("%s: a row of %d elements is not cut into whole blocks of %d", e.Name, elements, e.Elements)
@@ -80,10 +78,10 @@ func (e *Encoding) Shape(packed []int) ([]int, error) {
 	return shape, nil
 }
 
-// Quantize sets dst to the blocks of x, rows of so many columns. The importance of
-// each column, nil if all are equal, is how much the squares of errors there count;
-// encodings without a search do not use it. Up to so many workers share the rows; the
-// bytes do not depend on how many.
+// Quantize encodes x, rows of the given number of columns, to dst. importance is the weight
+// of the squared errors in each column, or nil if all are equal; encodings without a search
+// ignore it. At most workers goroutines share the rows; the bytes do not depend on their
+// number.
 //
 // All elements must be finite, unless the encoding is of single floats.
 func (e *Encoding) Quantize(dst []byte, x []float32, columns int, importance []float32, workers int) error {
@@ -104,8 +102,8 @@ func (e *Encoding) Quantize(dst []byte, x []float32, columns int, importance []f
 	return job{e, false, dst, x, importance, columns, size}.run(workers)
 }
 
-// Dequantize sets x to what the blocks of src stand for, rows of so many columns, with
-// up to so many workers.
+// Dequantize decodes src to x, rows of the given number of columns, with at most workers
+// goroutines.
 func (e *Encoding) Dequantize(x []float32, src []byte, columns, workers int) error {
 	size, err := e.rows(len(src), len(x), columns)
 	if err != nil {
@@ -114,7 +112,7 @@ func (e *Encoding) Dequantize(x []float32, src []byte, columns, workers int) err
 	return job{e, true, src, x, nil, columns, size}.run(workers)
 }
 
-// rows returns the bytes of a row, of so many columns, if all lengths fit together.
+// rows returns the size in bytes of a row, or an error if the lengths do not match.
 func (e *Encoding) rows(packed, elements, columns int) (size int, err error) {
 	size, err = e.RowSize(columns)
 	switch {
@@ -130,7 +128,7 @@ func (e *Encoding) rows(packed, elements, columns int) (size int, err error) {
 	return size, nil
 }
 
-// job is work on rows.
+// job encodes or decodes rows.
 type job struct {
 	encoding   *Encoding
 	decode     bool
@@ -141,7 +139,7 @@ type job struct {
 	size       int // bytes of a row
 }
 
-// rows does some of the rows.
+// rows does rows first, …, end-1.
 func (j job) rows(first, end int) error {
 	e := j.encoding
 	for r := first; r < end; r++ {
@@ -158,8 +156,8 @@ func (j job) rows(first, end int) error {
 	return nil
 }
 
-// run does all rows, shared by so many workers. It returns the error of the first row
-// that has one.
+// run does all rows, shared by several workers. It returns the error of the first row with
+// an error.
 func (j job) run(workers int) error {
 	if len(j.x) == 0 {
 		return nil

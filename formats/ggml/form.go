@@ -1,11 +1,10 @@
 package ggml
 
-// Form says what the blocks of an encoding are made of, for those who compute with codes
-// and scales rather than with bytes. Element i of a block stands for
+// Form describes the blocks of an encoding as codes and scales. Element i of a block is
 //
 //	scale*codes[i] - min    or    scale*Values[codes[i]]
 //
-// by the scale and min of the part that it lies in. In a nested form those are products,
+// with the scale and min of its part. In a nested form those are products,
 // rounded to float32, of a float of the block and a code of the part.
 type Form struct {
 	Bits   int       // of an element's code, 1 … 8
@@ -15,11 +14,11 @@ type Form struct {
 	Nested bool      // scales and mins of parts are codes, of 8 bits at most
 	Mins   bool      // there are mins, whose codes are unsigned
 
-	// Split takes blocks apart.
+	// Split splits blocks into their parts.
 	Split func(p Parts, src []byte)
 }
 
-// fits reports whether blocks of so many elements can be of the form.
+// fits reports whether blocks with this number of elements can have the form.
 func (f *Form) fits(elements int) bool {
 	switch {
 	case f.Split == nil, f.Part < 1, elements%f.Part != 0, !f.Nested && f.Part != elements:
@@ -30,8 +29,8 @@ func (f *Form) fits(elements int) bool {
 	return 1 <= f.Bits && f.Bits <= 8
 }
 
-// Parts is what blocks are taken apart into. Slices are as long as the blocks that are
-// split need; those that the form has nothing for are not used.
+// Parts are the parts of blocks. Slices must be long enough for the blocks that are split;
+// those for parts that the form does not have are ignored.
 type Parts struct {
 	Codes                []byte    // of elements
 	Scales, Mins         []float32 // of blocks, each a number that float16 has
@@ -94,7 +93,7 @@ func (f *affine) split(p Parts, src []byte) {
 	}
 }
 
-// splitSymmetric takes blocks apart whose codes are less by zero.
+// splitSymmetric splits blocks and subtracts zero from their codes.
 func splitSymmetric(p Parts, src []byte, size, zero int, unpack func(s *symmetricBlock, src []byte)) {
 	var s symmetricBlock
 	for i := range p.Scales {

@@ -7,7 +7,7 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// Blocks of 32 codes that number the values of a table.
+// Blocks of 32 codes that are positions in a table of values.
 var (
 	IQ4_NL = &Encoding{"IQ4_NL", 20, small, 2 + small/2, encodeIQ4_NL, decodeIQ4_NL, &Form{
 		Bits: 4, Values: nonlinear[:], Part: small, Split: splitIQ4_NL,
@@ -168,7 +168,7 @@ func exponentMXFP4(amax float32) byte {
 	return byte(max(0, int(exponent)-2+127))
 }
 
-// halfPower returns 2^(e-128), half of what E8M0 code e stands for.
+// halfPower returns 2^(e-128), half of what E8M0 code e represents.
 func halfPower(e byte) float32 {
 	if e < 2 {
 		return math.Float32frombits(1 << 21 << e)

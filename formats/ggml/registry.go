@@ -15,8 +15,8 @@ var registry = struct {
 	F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, BF16, MXFP4,
 }}
 
-// Register makes an encoding known to Lookup, LookupType and All. It fails if another
-// one has the name, in letters of either case, or the type, or if e is not complete.
+// Register adds an encoding to those of Lookup, LookupType and All. It is an error if another
+// one has the same name, ignoring case, or the same type, or if e is incomplete.
 func Register(e *Encoding) error {
 	switch {
 	case e.Name == "":
@@ -39,17 +39,17 @@ func Register(e *Encoding) error {
 	return nil
 }
 
-// Lookup returns the encoding of a name, in letters of either case.
+// Lookup returns the encoding with a name, ignoring case.
 func Lookup(name string) (*Encoding, bool) {
 	return find(func(e *Encoding) bool { return strings.EqualFold(e.Name, name) })
 }
 
-// LookupType returns the encoding of ggml's number of a type.
+// LookupType returns the encoding with ggml's number of its type.
 func LookupType(t uint32) (*Encoding, bool) {
 	return find(func(e *Encoding) bool { return e.Type == t })
 }
 
-// All returns all encodings that are known, by type.
+// All returns all encodings, sorted by type.
 func All() []*Encoding {
 	registry.RLock()
 	defer registry.RUnlock()

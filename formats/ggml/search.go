@@ -6,7 +6,7 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// negligible is a magnitude below which blocks are taken for zeros.
+// negligible is the magnitude below which a block counts as zeros.
 const negligible = kernels.Negligible
 
 // sumSquares adds the squares of x in order.
@@ -42,10 +42,10 @@ func byImportance(block int, last float32) kernels.AffineSearch {
 	return kernels.AffineSearch{Block: block, Last: last, First: -0.9, Step: 0.05, Tries: 37}
 }
 
-// atOnce is the number of elements that a search is given, all that it takes at once.
+// atOnce is the number of elements that are searched at once.
 const atOnce = 512
 
-// found is what a search finds for blocks of at least 16 elements.
+// found is the result of a search for blocks of at least 16 elements.
 type found struct {
 	scale, min, inverse, low [atOnce / 16]float32
 	weights                  [atOnce]float32

@@ -56,7 +56,7 @@ func (f simple) encode(dst []byte, row, importance []float32) {
 	}
 }
 
-// search gives codes by the scales and least values of least weighted error.
+// search chooses the scales, least values and codes with the least weighted error.
 func (f simple) search(dst []byte, row, importance []float32) {
 	var (
 		q         [small]byte
@@ -86,7 +86,7 @@ func (f simple) search(dst []byte, row, importance []float32) {
 	}
 }
 
-// pack makes a block and returns what follows it.
+// pack packs a block and returns the rest of dst.
 func (f simple) pack(dst []byte, q *[small]byte, scale, low float32) []byte {
 	putHalf(dst, scale)
 	dst = dst[2:]
@@ -102,13 +102,13 @@ func (f simple) pack(dst []byte, q *[small]byte, scale, low float32) []byte {
 	return dst[small/2:]
 }
 
-// simpleBlock is a block taken apart.
+// simpleBlock is an unpacked block.
 type simpleBlock struct {
 	scale, low float32
 	codes      [small]byte
 }
 
-// unpack takes a block apart and returns what follows it.
+// unpack unpacks a block and returns the rest of src.
 func (f simple) unpack(b *simpleBlock, src []byte) []byte {
 	b.scale = half(src)
 	src = src[2:]

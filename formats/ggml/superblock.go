@@ -18,8 +18,8 @@ var (
 // super is the number of elements of a super-block.
 const super = 256
 
-// affine is an encoding of super-blocks with scales and mins: code q of part p stands
-// for scale*scales[p]*q - min*mins[p].
+// affine is an encoding of super-blocks with scales and mins: code q of part p represents
+// scale*scales[p]*q - min*mins[p].
 type affine struct {
 	search    kernels.AffineSearch // without an importance
 	last      int                  // the greatest code of scales and mins

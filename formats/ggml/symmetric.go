@@ -8,7 +8,7 @@ import (
 )
 
 // Super-blocks of 16 parts with scales, which are codes themselves: code q of part p
-// stands for scale*scales[p]*(q-zero), where scale and scales may be negative.
+// represents scale*scales[p]*(q-zero), where scale and scales may be negative.
 var (
 	Q3_K = &Encoding{"Q3_K", 11, super, bytesQ3_K, encodeQ3_K, decodeQ3_K, &Form{
 		Bits: 3, Signed: true, Part: part, Nested: true, Split: splitQ3_K,

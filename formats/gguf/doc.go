@@ -1,6 +1,9 @@
-// Package gguf reads and writes GGUF files, version 3: the container in which
-// ggml's programs, llama.cpp among them, keep a model's weights and what else
-// they need to know of it.
+// Package gguf reads and writes GGUF files, version 3: the format in which llama.cpp and
+// other programs of ggml store a model's weights and metadata.
+//
+// [Open] and [Read] return a [File], which is immutable and may be used by several
+// goroutines; the caller closes it. [NewLayout] returns a [Layout] for a new file, into which
+// the caller writes the contents.
 //
 // # The file
 //
@@ -35,10 +38,9 @@
 // A tensor info is a string, the name; a uint32, the number of dimensions, at most
 // 4; for each of them a uint64; a uint32, the type of the elements; and a uint64,
 // the offset of the content from the beginning of the data. The first dimension is
-// the one whose elements are neighbours in memory: the reverse of the order in
-// which numpy and ONNX give a shape. A [Tensor] of this package has its shape in
-// the order of ONNX. ggml's reader wants names of less than [MaxName] bytes, each
-// once.
+// the contiguous one: the reverse of the order in numpy and ONNX. A [Tensor] of this
+// package has its shape in the order of ONNX. ggml's reader requires unique names of
+// less than [MaxName] bytes.
 //
 // # Contents
 //
@@ -64,9 +66,9 @@
 //
 // # Bounds
 //
-// Files from others may be broken or hostile. Every length is compared with what is
-// left of the file before memory is asked for, and what stands before the data must
-// fit in [MaxHead] bytes, so that reading takes at most a few times as much.
+// Files may be broken or hostile. Every length is compared with the rest of the file before
+// memory is allocated, and everything before the data must fit in [MaxHead] bytes, so
+// reading takes at most a few times that memory.
 //
 // The definition is docs/gguf.md of the ggml project; where it leaves something
 // open, this package follows what ggml's reader accepts.

@@ -14,17 +14,16 @@ const (
 	magic   = "GGUF"
 	version = 3
 
-	// DefaultAlignment is that of a file which has no general.alignment.
+	// DefaultAlignment is the alignment of a file without general.alignment.
 	DefaultAlignment = 32
-	// MaxName is the length in bytes that ggml's reader does not accept for a
-	// tensor's name any more.
+	// MaxName is the least length in bytes of a tensor's name that ggml's reader
+	// refuses.
 	MaxName = 64
-	// MaxHead is the largest size in bytes of all that stands before the data of a
-	// file which this package reads or writes: several times that of a large
-	// vocabulary.
+	// MaxHead is the largest size in bytes of everything before the data, several
+	// times that of a large vocabulary.
 	MaxHead = 64 << 20
 
-	maxAlignment = 1 << 20 // that is written
+	maxAlignment = 1 << 20 // in files to write
 	maxDims      = 4
 	maxKey       = 1<<16 - 1
 )
@@ -37,7 +36,7 @@ var ErrFormat = errors.New("invalid GGUF file")
 // File is an opened file: its metadata and infos in memory, the contents of its
 // tensors on disk.
 type File struct {
-	Version   uint32     // 2 or 3, which differ in nothing that this package reads
+	Version   uint32     // 2 or 3, which are the same for this package
 	Metadata  []KeyValue // in the order of the file
 	Tensors   []Tensor   // in the order of the file
 	Alignment int64      // of contents, in bytes
@@ -49,11 +48,11 @@ type File struct {
 	byName map[string]int
 }
 
-// Tensor says what a tensor is and where its content lies.
+// Tensor describes a tensor and the place of its content.
 type Tensor struct {
 	Name   string
 	Type   Type
-	Shape  []int64 // as in ONNX: elements of the last dimension are neighbours
+	Shape  []int64 // as in ONNX: the last dimension is contiguous
 	Offset int64   // of the content from the beginning of the data, in bytes
 }
 
@@ -80,7 +79,7 @@ func (f *File) Close() error {
 	return f.closer.Close()
 }
 
-// Get returns the value of a key, nil if the file does not have it.
+// Get returns the value of a key, or nil.
 func (f *File) Get(key string) any {
 	for _, kv := range f.Metadata {
 		if kv.Key == key {
@@ -90,7 +89,7 @@ func (f *File) Get(key string) any {
 	return nil
 }
 
-// Tensor returns the tensor of that name, nil if the file does not have it.
+// Tensor returns the tensor with a name, or nil.
 func (f *File) Tensor(name string) *Tensor {
 	if i, ok := f.byName[name]; ok {
 		return &f.Tensors[i]
@@ -126,7 +125,7 @@ func (t *Tensor) Bytes() int64 {
 	return t.Elements() / max(elements, 1) * bytes
 }
 
-// check finds what makes a tensor impossible, wherever it lies.
+// check returns an error if a tensor is invalid, wherever its content is.
 func (t *Tensor) check() error {
 	if t.Name == "" || len(t.Name) > maxKey {
 		return fmt.Errorf("tensor %s has a name of %d bytes", short(t.Name), len(t.Name))
@@ -157,7 +156,7 @@ func (t *Tensor) check() error {
 	return nil
 }
 
-// alignmentOf finds the alignment that the metadata asks for.
+// alignmentOf returns the alignment of a file, from its general.alignment.
 func alignmentOf(v any) (int64, error) {
 	if v == nil {
 		return DefaultAlignment, nil

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Layout is a file whose head is encoded and whose tensors have their places. The
-// contents may be written in any order, by several workers.
+// Layout is a new file with an encoded head and the offsets of its tensors. Contents may be
+// written in any order, by several workers.
 type Layout struct {
 	Tensors []Tensor // with their offsets
 	Data    int64    // offset of the tensors' data in the file, in bytes
@@ -18,8 +18,8 @@ type Layout struct {
 	head      []byte // with the padding before the data
 }
 
-// NewLayout encodes metadata and the infos of tensors, whose offsets it finds. The
-// alignment is that of general.alignment in the metadata.
+// NewLayout encodes metadata and the infos of tensors, and sets their offsets. The alignment
+// is general.alignment in the metadata, or the default.
 func NewLayout(metadata []KeyValue, tensors []Tensor) (*Layout, error) {
 	l := &Layout{Tensors: slices.Clone(tensors), alignment: DefaultAlignment}
 	b := []byte(magic)
@@ -63,8 +63,7 @@ func NewLayout(metadata []KeyValue, tensors []Tensor) (*Layout, error) {
 	return l, nil
 }
 
-// place finds the offsets of tensors, sets Size to that of their data, and appends
-// their infos.
+// place sets the offsets of tensors and the size of their data, and appends their infos.
 func (l *Layout) place(b []byte) ([]byte, error) {
 	seen := map[string]bool{}
 	for i := range l.Tensors {
@@ -91,8 +90,8 @@ func (l *Layout) place(b []byte) ([]byte, error) {
 	return b, nil
 }
 
-// WriteHead writes everything but the contents of tensors: what stands before
-// them, and the zeros between them and behind the last.
+// WriteHead writes everything except the contents of tensors: the head, and the zeros behind
+// each content.
 func (l *Layout) WriteHead(w io.WriterAt) error {
 	if _, err := w.WriteAt(l.head, 0); err != nil {
 		return err
@@ -110,7 +109,7 @@ func (l *Layout) WriteHead(w io.WriterAt) error {
 	return nil
 }
 
-// Content returns the place in w of the content of tensor i.
+// Content returns a writer for the content of tensor i in w.
 func (l *Layout) Content(w io.WriterAt, i int) io.WriterAt {
 	t := &l.Tensors[i]
 	return &section{w, l.Data + t.Offset, t.Bytes()}

@@ -13,8 +13,8 @@ import (
 // maxDepth is how deep arrays may be nested.
 const maxDepth = 8
 
-// Read reads what stands before the data of a file of size bytes, and checks that
-// each tensor's content lies inside of it.
+// Read reads the head of a file of size bytes, and checks that the content of each tensor is
+// inside the file.
 func Read(r io.ReaderAt, size int64) (*File, error) {
 	f := &File{Size: size, r: r, byName: map[string]int{}}
 	d := &decoder{r: bufio.NewReaderSize(io.NewSectionReader(r, 0, size), 64<<10), left: min(size, MaxHead), cut: size > MaxHead}
@@ -126,7 +126,7 @@ func (t *Tensor) read(d *decoder) error {
 	return t.check()
 }
 
-// place checks where a tensor lies.
+// place checks the place of a tensor's content.
 func (f *File) place(t *Tensor) error {
 	switch {
 	case t.Offset%f.Alignment != 0:
@@ -142,12 +142,12 @@ func (f *File) place(t *Tensor) error {
 type decoder struct {
 	r    io.Reader
 	pos  int64
-	left int64 // that may still be read
-	cut  bool  // the file goes on behind that
+	left int64 // bytes that may still be read
+	cut  bool  // the file is longer than that
 	err  error
 }
 
-// tooLong says that something does not fit in the file.
+// tooLong is the error of an item that exceeds the file.
 func (d *decoder) tooLong(format string, args ...any) error {
 	if d.err != nil {
 		return d.err
@@ -159,7 +159,7 @@ func (d *decoder) tooLong(format string, args ...any) error {
 	return fmt.Errorf("%s at offset %d, but only %d bytes follow", what, d.pos, d.left)
 }
 
-// bytes reads n bytes, having checked that they are there.
+// bytes reads n bytes. It is an error if fewer are left.
 func (d *decoder) bytes(n int64) []byte {
 	if d.err == nil && n > d.left {
 		d.err = d.tooLong("%d bytes", n)
@@ -200,7 +200,7 @@ func (d *decoder) string() string {
 	return string(d.bytes(int64(n)))
 }
 
-// value reads a value of a type, which stands in so many arrays.
+// value reads a value of a type. depth is the number of arrays around it.
 func (d *decoder) value(typ uint32, depth int) (any, error) {
 	var v any
 	switch typ {
@@ -237,7 +237,7 @@ func (d *decoder) value(typ uint32, depth int) (any, error) {
 	return v, d.err
 }
 
-// array reads an array, which stands in so many others.
+// array reads an array. depth is the number of arrays around it.
 func (d *decoder) array(depth int) (any, error) {
 	typ, n := d.uint32(), d.uint64()
 	if d.err != nil {
@@ -305,7 +305,7 @@ func (d *decoder) array(depth int) (any, error) {
 	return v, d.err
 }
 
-// numbers reads n numbers. That they are there has been checked.
+// numbers reads n numbers. The caller has checked that enough bytes are left.
 func numbers[T any](d *decoder, n uint64) []T {
 	v := make([]T, n)
 	if b := d.bytes(int64(binary.Size(v))); d.err == nil {

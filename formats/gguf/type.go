@@ -2,11 +2,10 @@ package gguf
 
 import "fmt"
 
-// Type is how the elements of a tensor are stored, by the number that ggml gives
-// it (enum ggml_type).
+// Type says how the elements of a tensor are stored, numbered like ggml's enum ggml_type.
 type Type uint32
 
-// The types of single numbers, and of the blocks that package ggml can make.
+// The types of single numbers, and of the blocks of package ggml.
 const (
 	F32    Type = 0
 	F16    Type = 1
@@ -37,8 +36,7 @@ type blockLayout struct {
 	bytes    int64
 }
 
-// types lists what tensors of a file may be. Numbers that are missing belonged to
-// types that ggml has given up.
+// types lists the types of tensors. The missing numbers were types that ggml has removed.
 var types = map[Type]blockLayout{
 	F32:    {"F32", 1, 4},
 	F16:    {"F16", 1, 2},

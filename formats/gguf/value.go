@@ -15,7 +15,7 @@ type KeyValue struct {
 	Value any
 }
 
-// The numbers of the types of values.
+// The types of values.
 const (
 	typeUint8 uint32 = iota
 	typeInt8
@@ -104,7 +104,7 @@ func typeOf(v any) (typ, elem uint32, ok bool) {
 	return 0, 0, false
 }
 
-// appendValue appends a value as it stands behind its type.
+// appendValue appends an encoded value, without its type.
 func appendValue(b []byte, v any) ([]byte, error) {
 	typ, elem, ok := typeOf(v)
 	if !ok {
@@ -141,7 +141,7 @@ func appendValue(b []byte, v any) ([]byte, error) {
 	return binary.Append(b, binary.LittleEndian, v)
 }
 
-// width is the bytes that a number takes.
+// width is the size of a number in bytes.
 var width = [...]int{
 	typeUint8: 1, typeInt8: 1, typeUint16: 2, typeInt16: 2, typeUint32: 4, typeInt32: 4,
 	typeFloat32: 4, typeBool: 1, typeUint64: 8, typeInt64: 8, typeFloat64: 8,

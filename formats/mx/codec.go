@@ -49,12 +49,12 @@ const (
 	Reference             // ceil(log2(amax/largest)), ModelOpt's for MXFP8
 )
 
-// Codec quantizes weights to a format, each block with a scale. It works on pieces
-// of a weight as int4.Codec does, and its methods mean the same. There are no zero
-// points: arguments for them, and for the lower ends of ranges, are not used.
+// Codec quantizes weights to a format, each block with a scale. It works on pieces of a
+// weight like int4.Codec, with the same methods. It has no zero points, and ignores
+// arguments for them and for the lower ends of ranges.
 //
-// Methods hold no state and may run at once. They panic if slices do not fit
-// together.
+// Its methods are safe for concurrent use. They panic if the lengths of slices do not
+// match.
 type Codec struct {
 	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
 
@@ -63,7 +63,7 @@ type Codec struct {
 	Type   dtype.DType // of weights: Float32 (or 0), Float16 or BFloat16
 }
 
-// Validate reports a codec whose fields name no format.
+// Validate returns an error if the fields are not a valid format.
 func (c Codec) Validate() error {
 	if !c.Format.valid() {
 		return fmt.Errorf("%s", c.Format)
@@ -74,9 +74,8 @@ func (c Codec) Validate() error {
 	return blocks.CheckType(c.Type)
 }
 
-// Scales turns the largest magnitudes of blocks into their scales, which are powers
-// of two; see ScaleByte. It reports whether all are finite; if not, the result is of
-// no use.
+// Scales turns the amax of each block into its scale. Scales are powers of two; see
+// ScaleByte. It reports whether all are finite; if not, the result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	finite = true
 	for i, amax := range hi {
@@ -148,28 +147,28 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 	c.QuantizeBlocks(q, x, scale, zero, k, block)
 }
 
-// QuantizeColumns does what EncodeColumns does and returns the errors of what the
-// codes stand for, without decoding them in a pass of its own.
+// QuantizeColumns is EncodeColumns and also returns the errors of the decoded codes,
+// without another pass to decode them.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatColumns(q, x, scale, 1, formats[c.Format].kind, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
 }
 
-// QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
-// codes stand for, without decoding them in a pass of its own.
+// QuantizeBlocks is EncodeBlocks and also returns the errors of the decoded codes,
+// without another pass to decode them.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeFloatBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
 }
 
-// DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
+// DecodeColumns decodes q to x, the inverse of EncodeColumns.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
 	blocks.DecodeColumns(x, q, scale, 1, &formats[c.Format].kind.Values, c.Type)
 }
 
-// DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
+// DecodeBlocks decodes q to x, the inverse of EncodeBlocks.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
 	blocks.DecodeBlocks(x, q, scale, 1, k, block, &formats[c.Format].kind.Values, c.Type)
 }

@@ -22,24 +22,24 @@
 // # Scales
 //
 // A scale is an E8M0 number (ONNX type FLOAT8E8M0): an exponent without sign and
-// fraction. Code c stands for 2^(c-127), from 2^-127 to 2^127, and code 255 for NaN.
+// fraction. Code c represents 2^(c-127), from 2^-127 to 2^127, and code 255 for NaN.
 // There is no 0.
 //
-// A block, of elements along the axis that is summed over, has by its largest
-// magnitude amax the exponent
+// A block, of elements along the reduction axis, has by its largest magnitude amax the
+// exponent
 //
 //	e = floor(log2(amax)) - emax          the specification's rule, OCP
 //	e = ceil(log2(amax / largest))        ModelOpt's rule for MXFP8, Reference
 //
-// clamped to -127 … 127, and -127 if amax is 0. By the first, which is the default
-// for MXFP4, elements beyond the largest number, up to a third of it more, become the
+// clamped to -127 … 127, and -127 if amax is 0. By the first, which is the default for
+// MXFP4, elements beyond the largest number, up to a third of it more, become the
 // largest. By the second, the default for MXFP8, none does; the quotient and the
-// logarithm are each rounded to the type of the weight, so that one that is hardly
-// above a power of two may count as that power. If the code of amax stood for more
-// than the largest number of that type, e is 1 less.
+// logarithm are each rounded to the type of the weight, so that one that is hardly above
+// a power of two may count as that power. If the code of amax represented more than the
+// largest number of that type, e is 1 less.
 //
-// An element becomes the nearest number to w/2^e, ties to the even code, and at most
-// the largest. The sign of 0 is kept. It stands for that number times 2^e, rounded to
-// the type of the weight. In ONNX that is DequantizeLinear with scales of FLOAT8E8M0
-// and the type as output_dtype, from opset 24.
+// An element becomes the nearest number to w/2^e, ties to the even code, and at most the
+// largest. The sign of 0 is kept. It represents that number times 2^e, rounded to the
+// type of the weight. In ONNX that is DequantizeLinear with scales of FLOAT8E8M0 and the
+// type as output_dtype, from opset 24.
 package mx

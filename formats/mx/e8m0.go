@@ -38,7 +38,7 @@ func EncodeE8M0(x float32, rounding Rounding, saturate bool) byte {
 	return byte(exponent)
 }
 
-// DecodeE8M0 returns the power of two that a code stands for, or NaN.
+// DecodeE8M0 returns the power of two that a code represents, or NaN.
 func DecodeE8M0(code byte) float32 {
 	switch code {
 	case 0:

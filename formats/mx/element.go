@@ -19,5 +19,5 @@ func EncodeE2M1(x float32) byte {
 	return kernels.E2M1.Code(x, 1)
 }
 
-// DecodeE2M1 returns the number that the code in the low half of a byte stands for.
+// DecodeE2M1 returns the number that the code in the low half of a byte represents.
 func DecodeE2M1(code byte) float32 { return kernels.E2M1.Values[code&15] }

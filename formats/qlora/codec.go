@@ -12,12 +12,12 @@ import (
 // BlockSize is the usual number of elements that share a scale.
 const BlockSize = 64
 
-// Codec quantizes weights to the values of a table, each block with a scale. It works
-// on pieces of a weight as int4.Codec does, and its methods mean the same. There are
-// no zero points: arguments for them, and for the lower ends of ranges, are not used.
+// Codec quantizes weights to the values of a table, each block with a scale. It works on
+// pieces of a weight like int4.Codec, with the same methods. It has no zero points, and
+// ignores arguments for them and for the lower ends of ranges.
 //
-// Methods hold no state and may run at once. They panic if slices do not fit
-// together.
+// Its methods are safe for concurrent use. They panic if the lengths of slices do not
+// match.
 type Codec struct {
 	blocks.Symmetric // HasZeroPoints, ObserveColumns, ObserveBlocks
 
@@ -25,7 +25,7 @@ type Codec struct {
 	Type  dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
 }
 
-// Validate reports a codec whose fields name no format.
+// Validate returns an error if the fields are not a valid format.
 func (c Codec) Validate() error {
 	if !c.Table.valid() {
 		return fmt.Errorf("%s", c.Table)
@@ -33,8 +33,8 @@ func (c Codec) Validate() error {
 	return blocks.CheckType(c.Type)
 }
 
-// Scales sets the scales of blocks to their largest magnitudes. It reports whether
-// all are finite; if not, the result is of no use.
+// Scales sets the scale of each block to its amax. It reports whether all are finite; if
+// not, the result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	copy(scale[:len(hi)], hi)
 	return kernels.IsFinite(kernels.AbsMax(0, hi))
@@ -50,28 +50,28 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 	c.QuantizeBlocks(q, x, scale, zero, k, block)
 }
 
-// QuantizeColumns does what EncodeColumns does and returns the errors of what the
-// codes stand for, without decoding them in a pass of its own.
+// QuantizeColumns is EncodeColumns and also returns the errors of the decoded codes,
+// without another pass to decode them.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeNearestColumns(q, x, scale, tables[c.Table].nearest, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
 }
 
-// QuantizeBlocks does what EncodeBlocks does and returns the errors of what the
-// codes stand for, without decoding them in a pass of its own.
+// QuantizeBlocks is EncodeBlocks and also returns the errors of the decoded codes,
+// without another pass to decode them.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	var s kernels.ErrorSums
 	kernels.QuantizeNearestBlocks(q, x, scale, k, block, tables[c.Table].nearest, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
 }
 
-// DecodeColumns sets x to what the codes q stand for, the inverse of EncodeColumns.
+// DecodeColumns decodes q to x, the inverse of EncodeColumns.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
 	blocks.DecodeColumns(x, q, scale, 1, &tables[c.Table].nearest.Values, c.Type)
 }
 
-// DecodeBlocks sets x to what the codes q stand for, the inverse of EncodeBlocks.
+// DecodeBlocks decodes q to x, the inverse of EncodeBlocks.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
 	blocks.DecodeBlocks(x, q, scale, 1, k, block, &tables[c.Table].nearest.Values, c.Type)
 }

@@ -35,7 +35,7 @@ func DoubleLinear(scales []float32) Linear8 {
 	return d
 }
 
-// Decode returns the scales that the codes stand for.
+// Decode returns the scales that the codes represent.
 func (d Linear8) Decode() []float32 {
 	scales := make([]float32, len(d.Codes))
 	for i, q := range d.Codes {
@@ -128,7 +128,7 @@ func nearestDynamic(v float32) byte {
 	return byte(i)
 }
 
-// Decode returns the scales that the codes stand for.
+// Decode returns the scales that the codes represent.
 func (d Dynamic8) Decode() []float32 {
 	scales := make([]float32, len(d.Codes))
 	for i, q := range d.Codes {

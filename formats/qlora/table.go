@@ -2,7 +2,7 @@ package qlora
 
 import "onnxquant/internal/kernels"
 
-// Table is a set of 16 values that codes stand for.
+// Table is a set of 16 values that codes represent.
 type Table uint8
 
 // The tables. The zero Table is NF4.
@@ -48,5 +48,5 @@ func (t Table) String() string {
 
 func (t Table) valid() bool { return int(t) < len(tables) }
 
-// Values returns what the codes 0 … 15 stand for.
+// Values returns what the codes 0 … 15 represent.
 func (t Table) Values() [16]float32 { return tables[t].values }

@@ -29,7 +29,7 @@ func (k Kind) String() string {
 
 // Tensor is a flat tensor in blocks of BlockSize elements in the order of memory, the
 // last one shorter if there is a rest, as QLoRA holds weights. The two tables are used as
-// the package comment says, in float32. A linear code q stands for q·s, where
+// the package comment says, in float32. A linear code q represents q·s, where
 //
 //	s = max|x| / 7
 //	q = clamp(x/s, -7, 7) rounded, ties away from 0; in two's complement
@@ -38,7 +38,7 @@ func (k Kind) String() string {
 type Tensor struct {
 	Kind   Kind
 	N      int    // elements
-	Codes  []byte // two a byte, the first in the high half; unused bits are 0
+	Codes  []byte // two per byte, the first in the high half; unused bits are 0
 	Scales Scales // of blocks
 }
 
@@ -93,7 +93,7 @@ func linear(v, scale float32) byte {
 	return byte(int(math.Round(float64(min(max(v/scale, -7), 7))))) & 15
 }
 
-// Decode returns what the codes stand for.
+// Decode returns what the codes represent.
 func (t *Tensor) Decode() []float32 {
 	scales := t.Scales.Decode()
 	var values [16]float32

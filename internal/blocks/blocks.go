@@ -1,6 +1,6 @@
-// Package blocks holds what the codecs of the number packages share: passes over
-// blocks whose codes stand for the values of a table, and element types and errors
-// between package dtype, package errstat and the kernels.
+// Package blocks holds what the codecs of the number packages share: passes over blocks
+// whose codes represent the values of a table, and element types and errors between
+// package dtype, package errstat and the kernels.
 //
 // Blocks lie in columns, where each column of a piece is part of one, or in rows of k
 // elements that are cut into blocks from their start.
@@ -14,7 +14,7 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// Values are what codes stand for, before their block's scale.
+// Values are the values of codes, before scaling.
 type Values = [256]float32
 
 // Symmetric has the methods that all codecs without zero points share.
@@ -23,15 +23,15 @@ type Symmetric struct{}
 // HasZeroPoints returns false.
 func (Symmetric) HasZeroPoints() bool { return false }
 
-// ObserveColumns raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in columns, by some of their rows. lo is not used.
+// ObserveColumns raises hi, the amax of blocks that lie in columns, by the elements of some
+// rows. hi starts as 0; lo is ignored.
 func (Symmetric) ObserveColumns(lo, hi, x []float32) {
 	kernels.CheckColumns(len(x), len(hi))
 	kernels.AbsMaxColumns(hi, x)
 }
 
-// ObserveBlocks raises hi, which starts as 0, to the largest magnitudes of blocks
-// that lie in rows of k elements. lo is not used.
+// ObserveBlocks raises hi, the amax of blocks that lie in rows of k elements. hi starts as
+// 0; lo is ignored.
 func (Symmetric) ObserveBlocks(lo, hi, x []float32, k, block int) {
 	kernels.AbsMaxBlocks(hi, x, k, block)
 }
@@ -43,7 +43,7 @@ func DecodeColumns(x []float32, q []byte, scale []float32, outer float32, values
 	t.RoundAll(x[:len(q)])
 }
 
-// DecodeBlocks does for blocks of rows what DecodeColumns does for columns.
+// DecodeBlocks is DecodeColumns for blocks that lie in rows.
 func DecodeBlocks(x []float32, q []byte, scale []float32, outer float32, k, block int, values *Values, t dtype.DType) {
 	for i, b := range kernels.Blocks(len(q), k, block) {
 		kernels.DecodeBlock(x[b.Start:b.End], q[b.Start:b.End], scale[i]*outer, values)
@@ -52,7 +52,7 @@ func DecodeBlocks(x []float32, q []byte, scale []float32, outer float32, k, bloc
 }
 
 // CheckType reports a type that weights quantized as a stream, in pieces of float32,
-// cannot have. They are Float32, which 0 stands for too, Float16 or BFloat16.
+// cannot have: any but Float32 (or 0), Float16 and BFloat16.
 func CheckType(t dtype.DType) error {
 	switch t {
 	case 0, dtype.Float32, dtype.Float16, dtype.BFloat16:
@@ -61,7 +61,7 @@ func CheckType(t dtype.DType) error {
 	return fmt.Errorf("weights of type %s: want float32, float16 or bfloat16", t)
 }
 
-// Type returns the type that decoded values are rounded to, as the kernels call it.
+// Type returns the type that decoded values are rounded to, for package kernels.
 func Type(t dtype.DType) kernels.Type {
 	switch t {
 	case dtype.Float16:

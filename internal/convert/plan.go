@@ -229,6 +229,7 @@ func (p *Plan) warnings() {
 			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly if the number of columns (%d) is not a multiple of 4, unless graph optimization is off", msg.Quote(w.Value.Path), w.Form.Inner)
 		}
 	}
+	p.warnOfInputs()
 	in, out := p.InBytes(), p.Output.Size()
 	switch {
 	case len(p.Weights) == 0:
@@ -237,6 +238,20 @@ func (p *Plan) warnings() {
 		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", out, in)
 	case out > in:
 		p.warn("the output is larger than the input (%d bytes against %d): its weights are too small to save space", out, in)
+	}
+}
+
+// warnOfInputs names the weights that callers could replace, as inputs with a default.
+// Before IR 4 every initializer was an input.
+func (p *Plan) warnOfInputs() {
+	var names []string
+	for _, w := range p.Weights {
+		if w.Value.Input && w.Choice.Style != spec.QDQ {
+			names = append(names, msg.Quote(w.Value.Path))
+		}
+	}
+	if n := len(names); n > 0 && p.graph.File.Proto.GetIrVersion() >= 4 {
+		p.warn("%d quantized weights are no inputs any more, callers cannot replace them: %s (--exclude keeps a weight)", n, msg.List(names))
 	}
 }
 

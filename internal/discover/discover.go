@@ -29,17 +29,18 @@ type Options struct {
 	MinElements      int64
 	Strict           bool // a selected weight that cannot be quantized is an error
 
-	Bits       int // 0: as Format or the default says
-	Format     spec.Format
-	Block      int // 0: the default
-	ZeroPoint  bool
-	Style      spec.Style // "": the one that suits the target
-	Target     *target.Engine
-	Rule       spec.ScaleRule
-	Range      spec.Range
-	Precision  *rules.Precision
-	Importance *rules.Importance
-	Names      *rules.Names // names of weights in Importance
+	Bits          int // 0: as Format or the default says
+	Format        spec.Format
+	Block         int // 0: the default
+	ZeroPoint     bool
+	AccuracyLevel spec.AccuracyLevel // of MatMulNBits
+	Style         spec.Style         // "": the one that suits the target
+	Target        *target.Engine
+	Rule          spec.ScaleRule
+	Range         spec.Range
+	Precision     *rules.Precision
+	Importance    *rules.Importance
+	Names         *rules.Names // names of weights in Importance
 }
 
 // Exceptions are weights that are not quantized as the options say, with the reasons.
@@ -68,15 +69,16 @@ type Decision struct {
 
 // Choice says how a weight is quantized.
 type Choice struct {
-	Format    spec.Format
-	Target    *target.Engine
-	Rule      spec.ScaleRule
-	Range     spec.Range
-	ZeroPoint bool
-	Block     int // elements per block; spec.PerChannel: the whole axis
-	Style     spec.Style
-	NBits     NBits         // only in style nbits
-	Operand   reach.Operand // blocks run along its axis
+	Format        spec.Format
+	Target        *target.Engine
+	Rule          spec.ScaleRule
+	Range         spec.Range
+	ZeroPoint     bool
+	Block         int // elements per block; spec.PerChannel: the whole axis
+	Style         spec.Style
+	NBits         NBits              // only in style nbits
+	AccuracyLevel spec.AccuracyLevel // of MatMulNBits, only in style nbits
+	Operand       reach.Operand      // blocks run along its axis
 }
 
 // All decides what becomes of each float tensor of the model.
@@ -276,6 +278,7 @@ func (d *Decision) matches(patterns []string) bool {
 func (d *Decision) choose(opts Options) error {
 	c := &d.Choice
 	c.Target, c.Rule, c.Range, c.Block, c.ZeroPoint = opts.Target, opts.Rule, opts.Range, opts.Block, opts.ZeroPoint
+	c.AccuracyLevel = opts.AccuracyLevel
 	bits, format := opts.Bits, opts.Format
 	if o, ok := d.Override(opts.Precision); ok {
 		if o.Format != nil || o.Bits != nil {

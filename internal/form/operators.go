@@ -80,9 +80,14 @@ func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builde
 	for inputs[len(inputs)-1] == "" {
 		inputs = inputs[:len(inputs)-1]
 	}
-	c.become(n, "MatMulNBits", inputs,
+	attrs := []*onnxpb.AttributeProto{
 		IntAttr("K", w.K), IntAttr("N", columns),
-		IntAttr("bits", int64(w.Choice.Format.Bits())), IntAttr("block_size", w.Choice.NBits.Block))
+		IntAttr("bits", int64(w.Choice.Format.Bits())), IntAttr("block_size", w.Choice.NBits.Block),
+	}
+	if level := w.Choice.AccuracyLevel.Attribute(); level != 0 {
+		attrs = append(attrs, IntAttr("accuracy_level", level))
+	}
+	c.become(n, "MatMulNBits", inputs, attrs...)
 }
 
 // become turns the copy of a node into another operator.

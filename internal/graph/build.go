@@ -87,7 +87,7 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 
 // graph indexes a graph. owner is the node that has it as an attribute, or nil.
 func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
-	s := &Scope{outer: outer, Owner: owner, Values: map[string]*Value{}, path: path}
+	s := &Scope{outer: outer, Owner: owner, Graph: g, Values: map[string]*Value{}, path: path}
 	if outer != nil {
 		s.Body = outer.Body
 	}
@@ -111,7 +111,7 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 				return fmt.Errorf("initializer: %w", err)
 			}
 		}
-		v.Tensor, v.Path, v.Body = t, path+v.Name, s.Body
+		v.Tensor, v.Path, v.Body, v.Graph = t, path+v.Name, s.Body, g
 		v.MustBeInput = v.Input && (x.ir <= 4 || everyInitializerIsInput(g))
 		x.Values = append(x.Values, v)
 		x.Names[v.Name] = true
@@ -187,7 +187,7 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope) error {
 			continue
 		}
 		x.Names[name] = true
-		v := &Value{Name: name, Node: n, Path: s.path + name, Body: s.Body}
+		v := &Value{Name: name, Node: n, Path: s.path + name, Body: s.Body, Graph: s.Graph}
 		made[i] = v
 		if err := s.define(v); err != nil {
 			return fmt.Errorf("output of %s: %w", Describe(n), err)

@@ -21,6 +21,7 @@ type Value struct {
 	Body        *Function           // the function whose body, or a subgraph of it, contains the value; or nil
 	Returned    []int               // positions among that function's outputs
 	Uses        []Use               // where it is read
+	Graph       *onnxpb.GraphProto  // the graph that contains it; nil in the body of a function
 }
 
 // Unusual describes floats that are not stored in a dense tensor.
@@ -53,10 +54,11 @@ func (u Use) String() string { return fmt.Sprintf("%s:%d", Operator(u.Node), u.I
 
 // Scope is a graph or a function body: its values, and the scope around it.
 type Scope struct {
-	Body   *Function         // the function it belongs to, or nil
-	outer  *Scope            // nil for the main graph and for functions
-	Owner  *onnxpb.NodeProto // the node that has the graph as an attribute, or nil
-	Values map[string]*Value // defined here, by name
+	Body   *Function          // the function it belongs to, or nil
+	outer  *Scope             // nil for the main graph and for functions
+	Owner  *onnxpb.NodeProto  // the node that has the graph as an attribute, or nil
+	Graph  *onnxpb.GraphProto // nil for a function body
+	Values map[string]*Value  // defined here, by name
 	path   string
 }
 

@@ -8,9 +8,9 @@ import (
 // Span is the place of a block's elements.
 type Span struct{ Start, End int }
 
-// Blocks numbers the blocks of n elements that are rows of k, each cut into
-// blocks, the last one shorter if k leaves a rest. It panics if n is not a number
-// of rows.
+// Blocks numbers the blocks of n elements that are rows of k, each cut into blocks, the
+// last one shorter if the block size does not divide k. It panics if n is not a number of
+// rows.
 func Blocks(n, k, block int) iter.Seq2[int, Span] {
 	checkBlocks(n, k, block)
 	return func(yield func(int, Span) bool) {
@@ -26,7 +26,7 @@ func Blocks(n, k, block int) iter.Seq2[int, Span] {
 	}
 }
 
-// CheckColumns panics if n elements are no rows of so many columns.
+// CheckColumns panics if n is not a multiple of columns.
 func CheckColumns(n, columns int) {
 	if n > 0 && (columns == 0 || n%columns != 0) {
 		panic(fmt.Sprintf("%d elements are no rows of %d", n, columns))

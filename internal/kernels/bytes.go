@@ -6,18 +6,17 @@ import (
 	"unsafe"
 )
 
-// bigEndian reports whether this machine stores numbers the other way round
-// than files do.
+// bigEndian reports whether this machine is big-endian; files are little-endian.
 var bigEndian = binary.NativeEndian.Uint16([]byte{0, 1}) == 1
 
-// Bytes returns the memory of x, to read little-endian numbers into;
-// FromFloat32 then makes them numbers of this machine.
+// Bytes returns the memory of x, to read little-endian numbers into. FromFloat32 then
+// converts them to the byte order of this machine.
 func Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
-// FromFloat32 turns little-endian numbers that were read into Bytes of x into
-// x.
+// FromFloat32 converts little-endian numbers, read into Bytes of x, to this machine's byte
+// order.
 func FromFloat32(x []float32) {
 	if !bigEndian {
 		return

@@ -2,8 +2,8 @@ package kernels
 
 import "math"
 
-// ErrorSums adds up how far values y are from the x they stand for. The zero
-// value is ready to use.
+// ErrorSums adds up the errors of decoded values y against x. The zero value is
+// ready to use.
 //
 // A difference is taken in float32. It is exact where y is between half and
 // twice x, by Sterbenz's lemma, and where y is 0: for codes, wherever none is

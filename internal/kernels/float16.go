@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// nearest rounds the last so many bits of v off, ties to even.
+// nearest rounds off the last bits of v, ties to even.
 func nearest(v float32, bits int) float32 {
 	b := math.Float32bits(v)
 	return math.Float32frombits((b + 1<<(bits-1) - 1 + b>>bits&1) &^ (1<<bits - 1))

@@ -2,12 +2,12 @@ package kernels
 
 import "math"
 
-// MiniFloat is a floating-point format that fits in a byte. A code is, from the
-// highest bit down, a sign, an exponent and a fraction, as in float32; below the
-// least normal number come subnormal ones, evenly spaced down to 0. What the
-// codes above the largest number stand for is the format's own affair.
+// MiniFloat is a floating-point format that fits in a byte. A code is, from the highest
+// bit down, a sign, an exponent and a fraction, as in float32; below the least normal
+// number come subnormal ones, evenly spaced down to 0. What the codes above the largest
+// number represent is the format's own affair.
 type MiniFloat struct {
-	Values [256]float32 // what codes stand for; codes of fewer bits repeat
+	Values [256]float32 // what codes represent; codes of fewer bits repeat
 	Top    uint32       // code of the largest number
 
 	// The assembly reads the following in this order.

@@ -2,9 +2,8 @@ package kernels
 
 import "encoding/binary"
 
-// Pack4 puts the low nibbles of q into dst, two a byte, the first in the low
-// half. An odd last code leaves the high half of its byte 0.
-// dst has (len(q)+1)/2 bytes.
+// Pack4 puts the low nibbles of q into dst, two per byte, the first in the low half. An
+// odd last code leaves the high half of its byte 0. dst has (len(q)+1)/2 bytes.
 func Pack4(dst, q []byte) { pack4(dst[:(len(q)+1)/2], q) }
 
 func pack4Go(dst, q []byte) {
@@ -22,8 +21,8 @@ func pack4Go(dst, q []byte) {
 	}
 }
 
-// Pack2 puts the low two bits of each of q into dst, four a byte, the first
-// lowest. What is left of the last byte is 0. dst has (len(q)+3)/4 bytes.
+// Pack2 puts the low two bits of each of q into dst, four per byte, the first lowest.
+// What is left of the last byte is 0. dst has (len(q)+3)/4 bytes.
 func Pack2(dst, q []byte) { pack2(dst[:(len(q)+3)/4], q) }
 
 func pack2Go(dst, q []byte) {

@@ -10,7 +10,7 @@ const (
 	magicBits = 0x4b400000
 )
 
-// Format is what elements become, and the type they are of.
+// Format is an integer format, and the type of the elements.
 type Format struct {
 	Lo, Hi int32 // the least and the greatest code
 	Type   Type
@@ -30,12 +30,12 @@ const (
 //
 //	q = clamp(rint(x/scale) + zero, Lo, Hi)
 //
-// with ties to even and rounding as Type asks, and adds the errors of what
-// codes stand for, (q-zero)*scale, to sums.
+// with ties to even and rounding as Type asks, and adds the errors of what codes
+// represent, (q-zero)*scale, to sums.
 //
-// Each row of x has len(scale) elements. zero, stored as codes are, holds a zero
-// point for each column or a single one for all. Elements are finite, scales
-// are positive, zero points are codes, and no code stands for an infinity.
+// Each row of x has len(scale) elements. zero, stored as codes are, holds a zero point
+// for each column or a single one for all. Elements are finite, scales are positive, zero
+// points are codes, and no code represents an infinity.
 func QuantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {
@@ -73,7 +73,7 @@ func zeros(zero []byte, first, n int) []byte {
 // time. Parts of sums restart with each row or block, so 8 must divide it.
 const pieceLen = 256
 
-// piece is what the steps hand on.
+// piece is the data between the steps.
 type piece struct {
 	scale   [pieceLen]float32
 	zero    [pieceLen]int32

@@ -1,9 +1,9 @@
 package kernels
 
-// QuantizeFloatColumns sets each q to the code of its x, see Code, and adds the
-// errors of what codes stand for, Values[q]*(scale*factor) rounded to a type, to
-// sums. Each row of x has len(scale) elements; scales are multiplied by factor.
-// Elements are finite, and no code stands for an infinity.
+// QuantizeFloatColumns sets each q to the code of its x, see Code, and adds the errors of
+// what codes represent, Values[q]*(scale*factor) rounded to a type, to sums. Each row of
+// x has len(scale) elements; scales are multiplied by factor. Elements are finite, and no
+// code represents an infinity.
 func QuantizeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat, t Type, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {
@@ -20,7 +20,7 @@ func QuantizeFloatBlocks(q []byte, x, scale []float32, factor float32, k, block 
 }
 
 // QuantizeNearestColumns sets each q to the index of the value nearest to x/scale and
-// adds the errors of what codes stand for, Values[q]*scale rounded to a type, to sums.
+// adds the errors of what codes represent, Values[q]*scale rounded to a type, to sums.
 // Each row of x has len(scale) elements, none of a magnitude above its scale.
 func QuantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
@@ -37,7 +37,7 @@ func QuantizeNearestBlocks(q []byte, x, scale []float32, k, block int, n *Neares
 	}
 }
 
-// A quantizer sets each q to the code of its x, and y to what that stands for.
+// A quantizer sets each q to the code of its x, and y to what that represents.
 type quantizer interface {
 	quantize(q []byte, y, x, scale []float32)
 }

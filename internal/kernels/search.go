@@ -2,11 +2,11 @@ package kernels
 
 import "math"
 
-// Weighting says how much the error of an element counts in a search.
+// Weighting says how the errors of elements are weighted in a search.
 type Weighting int
 
 const (
-	Given        Weighting = iota // as the search is told
+	Given        Weighting = iota // weights given by the caller
 	Magnitudes                    // |x|
 	AboveAverage                  // |x| plus the root of the mean of its block's x²
 	Squares                       // x²
@@ -135,7 +135,7 @@ func (s *AffineSearch) one(x, w []float32) (scale, least, inverse, low float32) 
 	return scale, -least, inverse, low
 }
 
-// error returns the weighted sum of errors of codes, which stand for scale*q + least.
+// error returns the weighted sum of errors of codes, which represent scale*q + least.
 func (s *AffineSearch) error(x, w []float32, inverse, low, scale, least float32) float32 {
 	var sum float32
 	for i, v := range x {
@@ -169,7 +169,7 @@ type SymmetricSearch struct {
 	Weighting Weighting // of errors
 }
 
-// Negligible is a magnitude from which on blocks are not taken for zeros.
+// Negligible is the magnitude below which a block counts as zeros.
 const Negligible = 1e-15
 
 // Find searches each block of x for the least sum of weighted squared errors. If
@@ -262,14 +262,14 @@ func (s *SymmetricSearch) Codes(q []byte, x []float32, inverse float32) {
 // Abs returns |v|.
 func Abs(v float32) float32 { return math.Float32frombits(abs(v)) }
 
-// integers is added to and taken off a number to round it to an integer, ties to even.
+// integers is added to and subtracted from a number to round it to an integer, ties to even.
 const integers = 3 << 22
 
 // nearestInteger rounds v, of magnitude 2^22 at most, to an integer. Larger ones stay
 // beyond that. The conversion keeps a product from being fused with the addition.
 func nearestInteger(v float32) float32 { return float32(v) + integers - integers }
 
-// clamp returns v if lo <= v <= hi, else the end that it is beyond; lo for a NaN.
+// clamp limits v to lo … hi; a NaN becomes lo.
 func clamp(v, lo, hi float32) float32 {
 	if !(v > lo) {
 		return lo

@@ -87,6 +87,7 @@ var checks = []check{
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount == 1
 	})},
 	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, or a block size above 256", refusedNBits},
+	{"ort-nbits-level", onnxRuntime, EffectSlow, "MatMulNBits of 2 or 8 bits without accuracy_level 4, which decodes at every run and takes up to 30 times as long as float", slowNBits},
 	{"ort-activations", onnxRuntime, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.fused()
 	})},
@@ -238,6 +239,20 @@ func floatsInSubgraphs(h *hazardSearch) (where []string) {
 			where = append(where, v.Path)
 		}
 	}
+	return where
+}
+
+// slowNBits finds MatMulNBits nodes for which ONNX Runtime has a kernel of accuracy_level 4
+// alone.
+func slowNBits(h *hazardSearch) (where []string) {
+	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
+		if n.GetDomain() != graph.Contrib || n.GetOpType() != "MatMulNBits" {
+			return
+		}
+		if b := graph.IntAttributeOr(n, "bits", 4); (b == 2 || b == 8) && graph.IntAttribute(n, "accuracy_level") != 4 {
+			where = append(where, graph.Label(n))
+		}
+	})
 	return where
 }
 

@@ -104,6 +104,7 @@ func TestHazards(t *testing.T) {
 		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
 		{"large blocks", nbits(4, 512), "ort-nbits", "", "y"},
 		{"4 bits", nbits(4, 32), "", "", ""},
+		{"8 bits at level 0", nbits(8, 32), "ort-nbits-level", "", "y"},
 		{"in a branch", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
 			branch := p.Graph.Node
 			p.Graph.Node = nodes{condition, node("If", "z", "c",

@@ -72,7 +72,6 @@ func Weights(x *graph.Graph) []*Weight { return New(x).Weights() }
 
 // Weights is like the function Weights and keeps the folded constants in f.
 func (f *Recognizer) Weights() []*Weight {
-	homes := f.homes()
 	var list []*Weight
 	seen := map[weightKey]*Weight{}
 	once := func(key weightKey, w *Weight) {
@@ -100,7 +99,7 @@ func (f *Recognizer) Weights() []*Weight {
 			case w.Value != nil || w.Obstacle != "":
 				list = append(list, w)
 			default:
-				w.Graph = homes[w.Constant.Source.Tensor]
+				w.Graph = w.Constant.Source.Graph
 				once(w.key(), w)
 			}
 		}
@@ -129,20 +128,6 @@ func inFunctions(x *graph.Graph) (list []*Weight) {
 		})
 	}
 	return list
-}
-
-// homes maps the tensor of each initializer and Constant to the graph that contains it.
-func (f *Recognizer) homes() map[*onnxpb.TensorProto]*onnxpb.GraphProto {
-	homes := map[*onnxpb.TensorProto]*onnxpb.GraphProto{}
-	graph.WalkGraphs(f.Graph.File.Proto.Graph, func(g *onnxpb.GraphProto) {
-		for _, t := range g.Initializer {
-			homes[t] = g
-		}
-		for _, n := range g.Node {
-			homes[graph.ConstantTensor(n)] = g
-		}
-	})
-	return homes
 }
 
 // weightKey identifies a weight: several operators may decode the same one.

@@ -113,10 +113,11 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 // Options say how the output is written. The zero value of a field means the default named
 // beside it.
 type Options struct {
-	ExternalData spec.ExternalData // default ExternalAuto
-	Threads      int               // default: the number of CPUs
-	Memory       int64             // bytes of buffers for all threads together; default 64 MiB
-	NoVerify     bool              // do not read the output again to compare it
+	ExternalData  spec.ExternalData  // default ExternalAuto
+	AccuracyLevel spec.AccuracyLevel // of MatMulNBits; default AccuracyInt8, the fastest
+	Threads       int                // default: the number of CPUs
+	Memory        int64              // bytes of buffers for all threads together; default 64 MiB
+	NoVerify      bool               // do not read the output again to compare it
 
 	// Progress, if set, is called with the bytes written so far and the total. Calls do not
 	// overlap.
@@ -125,7 +126,7 @@ type Options struct {
 
 func (o Options) withDefaults() (Options, error) {
 	o.ExternalData, o.Memory = cmp.Or(o.ExternalData, spec.ExternalAuto), cmp.Or(o.Memory, work.DefaultMemory)
-	return o, cmp.Or(o.ExternalData.Check(), work.Check(o.Threads, o.Memory))
+	return o, cmp.Or(o.ExternalData.Check(), o.AccuracyLevel.Check(), work.Check(o.Threads, o.Memory))
 }
 
 // Weight is a quantized weight of the input and what became of it.

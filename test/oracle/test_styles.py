@@ -9,6 +9,7 @@ from collections import Counter
 
 import numpy as np
 import onnx
+import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
 
@@ -128,3 +129,18 @@ def test_nbits_of_a_language_model(tmp_path):
         outputs[style] = runtime.run(path, tokens)
     runtime.assert_same(outputs["nbits"], outputs["dq"])
     assert np.isfinite(outputs["nbits"][0]).all()
+
+
+@pytest.mark.parametrize("args, level", [((), 4), (("--accuracy-level", "1"), 1), (("--accuracy-level", "0"), None)])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_accuracy_level(args, level, bits, tmp_path):
+    """By default MatMulNBits has the level that DequantizeLinear has where it is fused, and errors of that size."""
+    out = tmp_path / "out.onnx"
+    onnxquant("--style", "nbits", "--bits", bits, "--block", 32, *args, TINYGPT / "model.onnx", out)
+    found = [{a.name: a.i for a in n.attribute}.get("accuracy_level") for n in onnx.load(out).graph.node if n.op_type == "MatMulNBits"]
+    assert found and set(found) == {level}
+    feeds = runtime.random_feeds(out)
+    exact = runtime.run(out, feeds)
+    s = ort.InferenceSession(str(out), providers=["CPUExecutionProvider"])
+    got = s.run(None, dict(zip((i.name for i in s.get_inputs()), feeds, strict=True)))
+    assert runtime.relative_error(got, exact) < (0.05 if level == 4 else 1e-4)
