@@ -194,7 +194,8 @@ type (
 		Name    string `json:"name"`
 		Batches int64  `json:"batches"`
 		Values  int64  `json:"values"`
-		*rangeJSON
+		*calib.Range
+		*calib.Params
 		Channels []*rangeJSON `json:"channels,omitempty"`
 	}
 	rangeJSON struct {
@@ -221,8 +222,8 @@ func (k *calibration) print(c *console) error {
 			}
 			if k.flags.perAxis {
 				j.Channels = append(j.Channels, found)
-			} else {
-				j.rangeJSON = found
+			} else if found != nil {
+				j.Range, j.Params = &found.Range, &found.Params
 			}
 		}
 		out.Tensors = append(out.Tensors, j)

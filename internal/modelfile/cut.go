@@ -208,7 +208,7 @@ func (c *cutter) take(start, end, cost int64) error {
 	}
 	at := len(c.out)
 	c.out = append(c.out, make([]byte, end-start)...)
-	return c.copy(c.out[at:], start)
+	return c.in.copy(c.out[at:], start)
 }
 
 // packed cuts content with a length prefix.
@@ -235,7 +235,7 @@ func (c *cutter) packed(v *visit, coding *coding, pos int64) (int64, error) {
 // varints counts the elements of a packed piece.
 func (c *cutter) varints(v *visit, p *piece) error {
 	for pos, end := p.off, p.off+p.n; pos < end; {
-		b, err := c.peek(pos, end)
+		b, err := c.in.peek(pos, end)
 		if err != nil {
 			return err
 		}

@@ -17,11 +17,11 @@ func errorf(pos int64, format string, args ...any) error {
 
 // scanner reads protobuf's wire format. Its methods take the offset to read at,
 // the end of the enclosing message, and the name of the field for error messages.
-type scanner struct{ window }
+type scanner struct{ in window }
 
 // tag reads a field's tag in the message called name. It returns the offset after it.
 func (s *scanner) tag(name string, pos, end int64) (protowire.Number, protowire.Type, int64, error) {
-	b, err := s.peek(pos, end)
+	b, err := s.in.peek(pos, end)
 	if err != nil {
 		return 0, 0, 0, err
 	}
@@ -37,7 +37,7 @@ func (s *scanner) tag(name string, pos, end int64) (protowire.Number, protowire.
 
 // varint reads a varint and returns the offset after it.
 func (s *scanner) varint(at fmt.Stringer, pos, end int64) (uint64, int64, error) {
-	b, err := s.peek(pos, end)
+	b, err := s.in.peek(pos, end)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -51,7 +51,7 @@ func (s *scanner) varint(at fmt.Stringer, pos, end int64) (uint64, int64, error)
 // length reads and checks the length prefix of a field. It returns the offset after
 // the prefix.
 func (s *scanner) length(at fmt.Stringer, pos, end int64) (n, body int64, err error) {
-	b, err := s.peek(pos, end)
+	b, err := s.in.peek(pos, end)
 	if err != nil {
 		return 0, 0, err
 	}
@@ -93,7 +93,7 @@ func (s *scanner) skip(at fmt.Stringer, num protowire.Number, typ protowire.Type
 // skipGroup returns the offset after a group whose fields begin at pos.
 func (s *scanner) skipGroup(at fmt.Stringer, num protowire.Number, pos, end int64) (int64, error) {
 	for open := []protowire.Number{num}; len(open) > 0; {
-		b, err := s.peek(pos, end)
+		b, err := s.in.peek(pos, end)
 		if err != nil {
 			return 0, err
 		}

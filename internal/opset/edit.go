@@ -127,14 +127,14 @@ func (e *edit) produce(op string, inputs []string, attributes ...*onnxpb.Attribu
 // and takes over its name.
 func (e *edit) finish(op string, more []string, attributes ...*onnxpb.AttributeProto) {
 	name := e.node.Output[0]
-	e.node.Output[0] = e.fresh(name)
+	e.node.Output[0] = e.model.fresh(name)
 	n := e.newNode(op, append([]string{e.node.Output[0]}, more...), attributes)
 	n.Output[0] = name
 	e.after = append(e.after, n)
 }
 
 func (e *edit) newNode(op string, inputs []string, attributes []*onnxpb.AttributeProto) *onnxpb.NodeProto {
-	output := e.fresh(e.node.Output[0] + "_" + op)
+	output := e.model.fresh(e.node.Output[0] + "_" + op)
 	n := newNode(op, inputs, []string{output}, attributes...)
 	e.origin[n] = nil
 	return n
@@ -151,7 +151,7 @@ func (e *edit) constant(hint string, t *onnxpb.TensorProto) string {
 	if name, ok := e.constants[key]; ok {
 		return name
 	}
-	name := e.fresh(hint)
+	name := e.model.fresh(hint)
 	e.constants[key] = name
 	if e.graph != nil {
 		t.Name = &name
@@ -204,7 +204,7 @@ func (e *edit) hold(a *onnxpb.AttributeProto) (string, error) {
 		onnxpb.AttributeProto_FLOATS: "value_floats",
 		onnxpb.AttributeProto_FLOAT:  "value_float",
 	}[a.GetType()]
-	if !ok || e.to < 12 {
+	if !ok || e.model.to < 12 {
 		return "", errParameter(hint)
 	}
 	return e.produce("Constant", nil, &onnxpb.AttributeProto{Name: &value, Type: a.Type, RefAttrName: a.RefAttrName}), nil
@@ -232,7 +232,7 @@ func (e *edit) castLike(x, like string) (string, error) {
 		return x, nil
 	case t != unknown:
 		return e.produce("Cast", []string{x}, intAttribute("to", int64(t))), nil
-	case e.to < 15:
+	case e.model.to < 15:
 		return "", errors.New("the element type of its input is unknown, and CastLike exists only from opset 15 on")
 	}
 	return e.produce("CastLike", []string{x, like}), nil

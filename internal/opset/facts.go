@@ -114,13 +114,13 @@ func (s *scope) elemType(name string) onnxpb.TensorProto_DataType {
 	if f == nil || name == "" {
 		return unknown
 	}
-	if t, found := f.types[name]; found || s.depth == maxDepth {
+	if t, found := f.types[name]; found || s.model.depth == maxDepth {
 		return t
 	}
 	f.types[name] = unknown
-	s.depth++
+	s.model.depth++
 	t := home.findType(name, f)
-	s.depth--
+	s.model.depth--
 	f.types[name] = t
 	return t
 }
@@ -156,13 +156,13 @@ func (s *scope) rank(name string) int {
 	if r, found := f.ranks[name]; found {
 		return r
 	}
-	if s.depth == maxDepth {
+	if s.model.depth == maxDepth {
 		return unknownRank
 	}
 	f.ranks[name] = unknownRank
-	s.depth++
+	s.model.depth++
 	r := home.findRank(name, f)
-	s.depth--
+	s.model.depth--
 	f.ranks[name] = r
 	return r
 }

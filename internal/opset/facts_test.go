@@ -71,7 +71,7 @@ func TestFactsOfConstants(t *testing.T) {
 	m := parseModel(t, 11, "x", `s = Constant()`, "")
 	m.Graph.Node[0].Attribute = []*onnxpb.AttributeProto{tensorAttribute("value", floatTensor([]float32{1, 2}, 2))}
 	outer := newRaiser(m, 13, freshNames()).scope(m.Graph, nil)
-	inner := outer.scope(&onnxpb.GraphProto{Node: parseNodes(t, `y = Reshape(x, s)`)}, outer)
+	inner := outer.model.scope(&onnxpb.GraphProto{Node: parseNodes(t, `y = Reshape(x, s)`)}, outer)
 	if elem, rank := inner.elemType("s"), inner.rank("y"); elem != onnxpb.TensorProto_FLOAT || rank != 2 {
 		t.Errorf("element type %v, rank %d", elem, rank)
 	}

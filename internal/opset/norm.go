@@ -46,7 +46,7 @@ func trainingMode(e *edit) error {
 		case i > 2 && e.used(name):
 			return errors.New("its outputs saved_mean and saved_var were removed, but one is used")
 		case name == "":
-			e.node.Output[i] = e.fresh(e.node.Output[0] + "_statistics")
+			e.node.Output[i] = e.model.fresh(e.node.Output[0] + "_statistics")
 		}
 	}
 	e.node.Output = e.node.Output[:min(3, len(e.node.Output))]

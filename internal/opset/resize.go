@@ -11,7 +11,7 @@ import (
 // upsampleToResize replaces Upsample, which opset 10 deprecated.
 func upsampleToResize(e *edit) error {
 	e.become("Resize", e.node.Input...)
-	e.enlarging[e.node] = true
+	e.model.enlarging[e.node] = true
 	return nil
 }
 
@@ -30,7 +30,7 @@ func resizeModes(e *edit) error {
 		return err
 	}
 	roi := ""
-	if e.to < 13 {
+	if e.model.to < 13 {
 		roi = e.floatVector("roi") // required, but not used with these coordinates
 	}
 	e.set(stringAttribute("coordinate_transformation_mode", "asymmetric"))
@@ -57,7 +57,7 @@ func resizeModes(e *edit) error {
 
 // directions reports whether some scales may enlarge, and whether some may shrink.
 func (e *edit) directions(scales string) (up, down bool) {
-	if e.enlarging[e.node] {
+	if e.model.enlarging[e.node] {
 		return true, false
 	}
 	values := e.floats(scales)

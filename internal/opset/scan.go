@@ -34,7 +34,7 @@ func scanBatch(e *edit) error {
 
 	batch := &onnxpb.GraphProto{Name: proto.String(body.GetName() + "_batch")}
 	inner := newNode("Scan", nil, e.freshAll(body.GetOutput()), e.node.Attribute...)
-	b := &edit{scope: e.raiser.scope(batch, e.scope), node: inner}
+	b := &edit{scope: e.model.scope(batch, e.scope), node: inner}
 	if a := b.take("directions"); a != nil {
 		b.set(&onnxpb.AttributeProto{Name: proto.String("scan_input_directions"), Type: a.Type, Ints: a.Ints, RefAttrName: a.RefAttrName})
 	}
@@ -44,7 +44,7 @@ func scanBatch(e *edit) error {
 
 	entries := slices.Clone(e.node.Input[1:])
 	if lengths := e.input(0); lengths != "" {
-		length := e.fresh("length")
+		length := e.model.fresh("length")
 		batch.Input = append(batch.Input, &onnxpb.ValueInfoProto{Name: &length, Type: tensorType(onnxpb.TensorProto_INT64)})
 		entries = append(entries, lengths)
 		b.shorten(inner.Input[states:], results[states:], length)
@@ -87,7 +87,7 @@ func (e *edit) count(n string) string {
 func (e *edit) freshAll(values []*onnxpb.ValueInfoProto) []string {
 	names := make([]string, len(values))
 	for i, v := range values {
-		names[i] = e.fresh(v.GetName() + "_entry")
+		names[i] = e.model.fresh(v.GetName() + "_entry")
 	}
 	return names
 }

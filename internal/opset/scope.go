@@ -24,7 +24,7 @@ type raiser struct {
 
 // A scope is a graph or a function body.
 type scope struct {
-	*raiser
+	model    *raiser
 	graph    *onnxpb.GraphProto    // nil for a function
 	function *onnxpb.FunctionProto // nil for a graph
 	outer    *scope
@@ -71,7 +71,7 @@ func (r *raiser) scope(g *onnxpb.GraphProto, outer *scope) *scope {
 
 func newScope(r *raiser, outer *scope) *scope {
 	return &scope{
-		raiser:    r,
+		model:     r,
 		outer:     outer,
 		origin:    map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
 		constants: map[string]string{},
@@ -126,7 +126,7 @@ func (s *scope) defined(opset int64) error {
 			return &Error{Op: op, Node: label(n), Reason: reason}
 		}
 		for _, g := range subgraphs(n) {
-			if err := s.scope(g, s).defined(opset); err != nil {
+			if err := s.model.scope(g, s).defined(opset); err != nil {
 				return err
 			}
 		}
@@ -138,11 +138,11 @@ func (s *scope) defined(opset int64) error {
 // at s.to.
 func (s *scope) same(opset int64) bool {
 	for _, n := range s.nodes {
-		if op := n.GetOpType(); s.inDefaultDomain(n) && definition(op, opset) != definition(op, s.to) {
+		if op := n.GetOpType(); s.inDefaultDomain(n) && definition(op, opset) != definition(op, s.model.to) {
 			return false
 		}
 		for _, g := range subgraphs(n) {
-			if !s.scope(g, s).same(opset) {
+			if !s.model.scope(g, s).same(opset) {
 				return false
 			}
 		}
@@ -155,7 +155,7 @@ func (s *scope) step(version int64) error {
 	nodes := make([]*onnxpb.NodeProto, 0, len(s.nodes))
 	for _, n := range s.nodes {
 		for _, g := range subgraphs(n) {
-			if err := s.scope(g, s).step(version); err != nil {
+			if err := s.model.scope(g, s).step(version); err != nil {
 				return err
 			}
 		}
@@ -182,7 +182,7 @@ func (s *scope) step(version int64) error {
 // inDefaultDomain reports whether a node's operator is one of ai.onnx, and not a function
 // of the model.
 func (s *scope) inDefaultDomain(n *onnxpb.NodeProto) bool {
-	return isDefault(n.GetDomain()) && !s.local[n.GetOpType()]
+	return isDefault(n.GetDomain()) && !s.model.local[n.GetOpType()]
 }
 
 // own returns the node if it may be changed, else a copy.

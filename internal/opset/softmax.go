@@ -27,7 +27,7 @@ func oneAxis(e *edit) error {
 // reshapeLike gives the edited node's first output the shape of a value.
 func (e *edit) reshapeLike(x string) {
 	shape := e.produce("Shape", []string{x})
-	if e.to < 14 {
+	if e.model.to < 14 {
 		e.finish("Reshape", []string{shape})
 		return
 	}

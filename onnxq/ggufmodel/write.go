@@ -74,7 +74,7 @@ func (p *Plan) CheckOutput(out string) error {
 // tile is the part of a tensor that a worker encodes at a time: some rows or a part of one
 // row. Transposed rows are all of one outer index.
 type tile struct {
-	*weight
+	w         *weight
 	index     int // of the tensor in the file
 	row, rows int64
 	at, n     int64 // range of elements in each row
@@ -141,7 +141,7 @@ func (w *writer) Write(ctx context.Context, target *modelfile.Target) error {
 	return work.Each(ctx, w.workers, len(w.tiles), func(ctx context.Context, b *buffers, i int) error {
 		t := w.tiles[i]
 		if err := w.write(ctx, b, t, i, w.plan.layout.Content(target.Model, t.index)); err != nil {
-			return fmt.Errorf("tensor %s: %w", msg.Quote(t.path), err)
+			return fmt.Errorf("tensor %s: %w", msg.Quote(t.w.path), err)
 		}
 		w.progress(t)
 		return nil
@@ -154,7 +154,7 @@ func (w *writer) progress(t tile) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.done += t.dtype.Bytes(t.rows * t.n)
+	w.done += t.w.dtype.Bytes(t.rows * t.n)
 	w.plan.opts.Progress(w.done, w.total)
 }
 
@@ -164,7 +164,7 @@ func (w *writer) write(ctx context.Context, b *buffers, t tile, i int, to io.Wri
 	if err != nil {
 		return err
 	}
-	if !t.verbatim {
+	if !t.w.verbatim {
 		if raw, err = t.encode(ctx, b, raw, &w.errors[i]); err != nil {
 			return err
 		}
@@ -178,14 +178,14 @@ func (w *writer) write(ctx context.Context, b *buffers, t tile, i int, to io.Wri
 
 // load reads the elements of a tile in the order of the file.
 func (t tile) load(b *buffers) ([]byte, error) {
-	size := t.dtype.Bits() / 8
+	size := t.w.dtype.Bits() / 8
 	raw := buffer.Grow(&b.raw, t.rows*t.n*size)
-	if !t.transposed() {
-		return raw, buffer.ReadFull(t.src, raw, (t.row*t.k+t.at)*size)
+	if !t.w.transposed() {
+		return raw, buffer.ReadFull(t.w.src, raw, (t.row*t.w.k+t.at)*size)
 	}
-	o, c := t.row/t.inner, t.row%t.inner
-	off := (o*t.k+t.at)*t.inner + c
-	if err := t.src.ReadRows(raw, off*size, t.n, t.rows*size, t.inner*size); err != nil {
+	o, c := t.row/t.w.inner, t.row%t.w.inner
+	off := (o*t.w.k+t.at)*t.w.inner + c
+	if err := t.w.src.ReadRows(raw, off*size, t.n, t.rows*size, t.w.inner*size); err != nil {
 		return nil, err
 	}
 	turned := buffer.Grow(&b.turned, t.rows*t.n*size)
@@ -196,29 +196,29 @@ func (t tile) load(b *buffers) ([]byte, error) {
 // encode encodes the elements of a tile and adds up their errors.
 func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errstat.Stats) ([]byte, error) {
 	x := buffer.Grow(&b.x, t.rows*t.n)
-	t.dtype.Decode(x, raw)
-	if t.dtype == dtype.Float64 {
+	t.w.dtype.Decode(x, raw)
+	if t.w.dtype == dtype.Float64 {
 		for i, v := range x {
 			if v64 := math.Float64frombits(binary.LittleEndian.Uint64(raw[8*i:])); math.IsInf(float64(v), 0) && !math.IsInf(v64, 0) {
 				return nil, fmt.Errorf("it holds %v, beyond float32; F64 keeps it (--tensor-type)", v64)
 			}
 		}
 	}
-	size := t.n / int64(t.encoding.Elements) * int64(t.encoding.Bytes)
+	size := t.n / int64(t.w.encoding.Elements) * int64(t.w.encoding.Bytes)
 	packed := buffer.Grow(&b.packed, t.rows*size)
-	if err := quantize.EncodeRows(ctx, t.encoding, packed, x, int(t.n), t.importanceOf(t.row)); err != nil {
+	if err := quantize.EncodeRows(ctx, t.w.encoding, packed, x, int(t.n), t.w.importanceOf(t.row)); err != nil {
 		if !kernels.IsFinite(kernels.AbsMax(0, x)) {
 			return nil, fmt.Errorf("it holds NaN or infinity; a float type keeps them (--tensor-type)")
 		}
 		return nil, err
 	}
 	decoded := buffer.Grow(&b.decoded, t.rows*t.n)
-	if err := t.encoding.Dequantize(decoded, packed, int(t.n), 1); err != nil {
+	if err := t.w.encoding.Dequantize(decoded, packed, int(t.n), 1); err != nil {
 		return nil, err
 	}
 	for i, v := range decoded {
 		if !kernels.IsFinite(v) && kernels.IsFinite(x[i]) {
-			return nil, fmt.Errorf("it holds %v, more than %v can; F32 or BF16 keep it (--tensor-type)", x[i], t.encoding)
+			return nil, fmt.Errorf("it holds %v, more than %v can; F32 or BF16 keep it (--tensor-type)", x[i], t.w.encoding)
 		}
 	}
 	errors.Add(x, decoded)
@@ -236,12 +236,12 @@ func (g *weight) importanceOf(row int64) []float32 {
 // eachRun calls do for each part of a tile that is contiguous in the file, with its offset in
 // the tensor.
 func (t tile) eachRun(packed []byte, do func(part []byte, off int64) error) error {
-	elements, bytes := int64(1), t.dtype.Bits()/8
-	if !t.verbatim {
-		elements, bytes = int64(t.encoding.Elements), int64(t.encoding.Bytes)
+	elements, bytes := int64(1), t.w.dtype.Bits()/8
+	if !t.w.verbatim {
+		elements, bytes = int64(t.w.encoding.Elements), int64(t.w.encoding.Bytes)
 	}
-	off := (t.row*t.k + t.at) / elements * bytes
-	if t.n == t.k {
+	off := (t.row*t.w.k + t.at) / elements * bytes
+	if t.n == t.w.k {
 		return do(packed, off)
 	}
 	n := t.n / elements * bytes
@@ -249,7 +249,7 @@ func (t tile) eachRun(packed []byte, do func(part []byte, off int64) error) erro
 		if err := do(part, off); err != nil {
 			return err
 		}
-		off += t.k / elements * bytes
+		off += t.w.k / elements * bytes
 	}
 	return nil
 }
@@ -274,7 +274,7 @@ func (w *writer) Verify(ctx context.Context, target *modelfile.Target) error {
 			return err
 		}
 		if crc32.Checksum(packed, packing.Castagnoli) != w.sums[i] {
-			return fmt.Errorf("%w: %s differs from what was written", write.ErrVerify, msg.Quote(t.path))
+			return fmt.Errorf("%w: %s differs from what was written", write.ErrVerify, msg.Quote(t.w.path))
 		}
 		return nil
 	})
@@ -282,10 +282,10 @@ func (w *writer) Verify(ctx context.Context, target *modelfile.Target) error {
 
 // bytes is the size of a tile in the file.
 func (t tile) bytes() int64 {
-	if t.verbatim {
-		return t.dtype.Bytes(t.rows * t.n)
+	if t.w.verbatim {
+		return t.w.dtype.Bytes(t.rows * t.n)
 	}
-	return t.rows * t.n / int64(t.encoding.Elements) * int64(t.encoding.Bytes)
+	return t.rows * t.n / int64(t.w.encoding.Elements) * int64(t.w.encoding.Bytes)
 }
 
 // qualities returns the report of each tensor.
