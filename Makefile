@@ -22,12 +22,13 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build ort test check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build ort test test-all check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
 	@echo 'make ort      bin/onnxquant-ort, with which verify asks ONNX Runtime; it takes a C compiler'
-	@echo 'make test     everything below down to oracle'
+	@echo 'make test     check, test-go, plain and oracle'
+	@echo 'make test-all make test, cross, fuzz and crash, for maintainers'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests, with the full golden data where it exists'
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
@@ -37,7 +38,7 @@ help:
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
-	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test 10s), FUZZJOBS=$(FUZZJOBS) at a time'
+	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test-all 10s), FUZZJOBS=$(FUZZJOBS) at a time'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
@@ -53,9 +54,15 @@ build:
 ort:
 	CGO_ENABLED=1 go build -tags ort -trimpath -o bin/onnxquant-ort ./cmd/onnxquant-ort
 
-test: FUZZTIME = 10s
-test: FUZZJOBS = 3
-test: check test-go plain cross fuzz oracle
+test: check test-go plain oracle
+	@echo 'all passed: gofmt, go vet, Go tests, Go tests without assembly, the command against onnx and ONNX Runtime'
+
+# What is for those who maintain the project.
+test-all: FUZZTIME = 10s
+test-all: FUZZJOBS = 3
+test-all: test cross fuzz crash
+	@echo 'all passed: make test, cross-builds, fuzzing, kills and full disks'
+test-all: KILLS = 50
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \

@@ -18,7 +18,8 @@ const clipMin = 1e-5
 //
 //	scale = max(amax*alpha / (2^(numBits-1)-1), 1e-5)
 //
-// Alpha below 1 clips outliers. With zero points, which are floats and take no
+// Alpha below 1 clips outliers. As in the reference, alpha is not checked: 0 or less gives
+// the smallest scale, NaN a scale of NaN. With zero points, which are floats and take no
 // notice of alpha,
 //
 //	scale = max(max-min, 1e-5) / (2^numBits-1)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"onnxquant/formats/dtype"
 )
 
 // e4m3Max is the largest E4M3 number, e2m1Max the largest E2M1 number.
@@ -23,8 +25,11 @@ const e8m0Bias = 127
 // On axis 0 of two the blocks are not contiguous: block g holds the rows whose
 // number modulo d0/block is g. ComputeE8M0 and the reference's exporter then take
 // the result for that of contiguous rows; GetAmaxContiguous is what is meant.
+//
+// Of integers it is what numpy computes in their type, where the magnitude of the least
+// number, such as -128 of int8, is that number itself.
 func GetAmax(w *Tensor, axis, block int) (*Tensor, error) {
-	if err := w.checkFloat(); err != nil {
+	if err := w.check(); err != nil {
 		return nil, err
 	}
 	rank := len(w.Shape)
@@ -41,9 +46,11 @@ func GetAmax(w *Tensor, axis, block int) (*Tensor, error) {
 	n := len(amax.Data)
 	switch {
 	case rank == 2 && axis == 0:
-		clear(amax.Data)
+		for i := range amax.Data {
+			amax.Data[i] = math.Inf(-1)
+		}
 		for i, v := range w.Data {
-			amax.Data[i%n] = max(amax.Data[i%n], math.Abs(v))
+			amax.Data[i%n] = max(amax.Data[i%n], round(w.DType, math.Abs(v)))
 		}
 		amax.Shape = []int{n}
 	case rank == 2:
@@ -60,7 +67,7 @@ func GetAmax(w *Tensor, axis, block int) (*Tensor, error) {
 // along an axis, which counts from the end if negative and which the block size
 // divides. The result has the weight's shape with that axis divided.
 func GetAmaxContiguous(w *Tensor, axis, block int) (*Tensor, error) {
-	if err := w.checkFloat(); err != nil {
+	if err := w.check(); err != nil {
 		return nil, err
 	}
 	shape, axis, err := blockShape(w.Shape, axis, block)
@@ -70,9 +77,12 @@ func GetAmaxContiguous(w *Tensor, axis, block int) (*Tensor, error) {
 	_, _, inner := split(w.Shape, axis)
 	n, _ := elements(shape)
 	amax := &Tensor{DType: w.DType, Shape: shape, Data: make([]float64, n)}
+	for i := range amax.Data {
+		amax.Data[i] = math.Inf(-1)
+	}
 	for i, v := range w.Data {
 		b := i/(block*inner)*inner + i%inner
-		amax.Data[b] = max(amax.Data[b], math.Abs(v))
+		amax.Data[b] = max(amax.Data[b], round(w.DType, math.Abs(v)))
 	}
 	return amax, nil
 }
@@ -83,11 +93,11 @@ func GetAmaxContiguous(w *Tensor, axis, block int) (*Tensor, error) {
 //	ceil(max(log2(amax/448), -127)) + 127
 //
 // Each step is rounded to the type of amax, log2 before ceil too: a quotient just
-// above a power of two may have the code of the power. Codes come as floats, in
-// the shape of the weight with its axis divided by the block size. A scale beyond
-// the codes, and a magnitude that is negative, infinite or NaN, is an error.
+// above a power of two may have the code of the power. Integers are divided in
+// float64. Codes come as floats, in the shape of the weight with its axis divided
+// by the block size. A scale beyond the codes, and a magnitude that is negative, infinite or NaN, is an error.
 func ComputeE8M0(amax *Tensor, weightShape []int, axis, block int) (*Tensor, error) {
-	if err := amax.checkFloat(); err != nil {
+	if err := amax.check(); err != nil {
 		return nil, err
 	}
 	shape, _, err := blockShape(weightShape, axis, block)
@@ -98,6 +108,9 @@ func ComputeE8M0(amax *Tensor, weightShape []int, axis, block int) (*Tensor, err
 		return nil, fmt.Errorf("%d magnitudes for a weight of shape %v in blocks of %d along axis %d", len(amax.Data), weightShape, block, axis)
 	}
 	t := amax.DType
+	if !t.Float() {
+		t = dtype.Float64
+	}
 	e := &Tensor{DType: pythonFloat(t), Shape: shape, Data: make([]float64, len(amax.Data))}
 	for i, a := range amax.Data {
 		c := math.Ceil(max(round(t, math.Log2(round(t, a/e4m3Max))), -e8m0Bias)) + e8m0Bias

@@ -247,6 +247,63 @@ func TestGetAmaxOnAxis0(t *testing.T) {
 	}
 }
 
+// Integers have the magnitudes that numpy finds in their type; the least int8 stays negative.
+func TestMagnitudesOfIntegers(t *testing.T) {
+	for _, c := range []struct {
+		typ         dtype.DType
+		amax, codes []float64
+	}{
+		{dtype.Int8, []float64{-128, 4}, nil},
+		{dtype.Uint8, []float64{128, 252}, []float64{126, 127}},
+		{dtype.Int16, []float64{128, 4}, []float64{126, 121}},
+		{dtype.Int32, []float64{128, 4}, []float64{126, 121}},
+	} {
+		w := must(t)(NewTensor(c.typ, []float64{-128, -128, 3, -4}, 2, 2))
+		amax := must(t)(GetAmax(w, -1, 2))
+		if !slices.Equal(amax.Data, c.amax) || amax.DType != c.typ {
+			t.Errorf("%s: magnitudes %v of type %s, want %v", TypeName(c.typ), amax.Data, TypeName(amax.DType), c.amax)
+		}
+		e, err := ComputeE8M0(amax, w.Shape, -1, 2)
+		if c.codes == nil {
+			if err == nil {
+				t.Errorf("%s: codes %v of %v", TypeName(c.typ), e.Data, amax.Data)
+			}
+			continue
+		}
+		if err != nil || !slices.Equal(e.Data, c.codes) || e.DType != dtype.Float64 || !slices.Equal(e.Shape, []int{2, 1}) {
+			t.Errorf("%s: codes %v, %v, want %v", TypeName(c.typ), e, err, c.codes)
+		}
+	}
+}
+
+// The reference takes any alpha: what is not positive gives the smallest scale.
+func TestStrangeAlphas(t *testing.T) {
+	w := must(t)(FromFloat32([]float32{1, 2, 3, -4}, 2, 2))
+	least, saturated := float64(float32(1e-5)), []float64{7, 7, 7, -8}
+	for alpha, want := range map[float64]struct {
+		scale float64
+		codes []float64
+	}{
+		0: {least, saturated}, -1: {least, saturated}, math.Inf(-1): {least, saturated},
+		math.Inf(1): {math.Inf(1), []float64{0, 0, 0, 0}}, math.NaN(): {math.NaN(), []float64{0, 0, 0, 0}},
+	} {
+		q, s, _, err := QuantTensor(w, 2, 0, alpha, false, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(q.Data, want.codes) || s.Data[0] != want.scale && !math.IsNaN(want.scale+s.Data[0]) {
+			t.Errorf("alpha %v: codes %v, scales %v, want %v of %v", alpha, q.Data, s.Data, want.codes, want.scale)
+		}
+		_, s, zp, err := QuantTensor(w, 2, 0, alpha, true, 4)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if zeros := []float64{0, 10}; !slices.Equal(zp.Data, zeros) || s.Data[1] != float64(float32(0.4)) {
+			t.Errorf("alpha %v: zero points %v, scales %v, which take no notice of it", alpha, zp.Data, s.Data)
+		}
+	}
+}
+
 // FuzzQuantTensor: no argument panics, and ordinary weights come back to within
 // half a step.
 func FuzzQuantTensor(f *testing.F) {

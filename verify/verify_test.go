@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/internal/modeltest"
 	"onnxquant/internal/reach"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
@@ -130,5 +131,20 @@ func TestWhatCannotRun(t *testing.T) {
 	cancel()
 	if _, err := verify.Models(stopped, in, out, verify.Options{}); err == nil {
 		t.Error("it does not stop")
+	}
+}
+
+// Spelled "ai.onnx" or "", the standard's domain is one.
+func TestDomainOfTheStandard(t *testing.T) {
+	m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 32)}, modeltest.Nodes{modeltest.Node("ai.onnx.MatMul", "h", "x w"), modeltest.Node("Relu", "y", "h")})
+	m.Proto.OpsetImport[0].Domain = new("ai.onnx")
+	in, out := modeltest.Write(t, m), filepath.Join(t.TempDir(), "out.onnx")
+	modeltest.Convert(t, in, out, onnxq.Options{Block: 32})
+	r, err := verify.Models(t.Context(), in, out, verify.Options{Engine: verify.None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Passed || len(r.Weights) != 1 {
+		t.Errorf("%d weights, %q", len(r.Weights), r.Failures)
 	}
 }

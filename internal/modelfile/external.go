@@ -109,6 +109,10 @@ func checkLocationOn(system, loc string) error {
 			return bad("leaves the model's folder")
 		}
 	}
+	switch loc[strings.LastIndexByte(loc, '/')+1:] {
+	case "", ".", "..": // runtimes find no file there, even if a file has the name in front
+		return bad("is a folder's name")
+	}
 	return nil
 }
 

@@ -26,7 +26,10 @@ func lockPath(path string) string { return path + ".~lock" }
 func lock(ctx context.Context, path string) (*os.File, error) {
 	name := lockPath(path)
 	for deadline := time.Now().Add(lockWait); ; {
-		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|regularfile.Nonblock, 0o666)
+		if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
+			return nil, fmt.Errorf("%s is not a regular file; remove it", filepath.Base(name))
+		}
+		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|regularfile.Nonblock|noFollow, 0o666)
 		if err != nil {
 			return nil, plain(err)
 		}

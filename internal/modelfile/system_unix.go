@@ -21,6 +21,9 @@ func syncFolder(name string) error {
 	return nil
 }
 
+// noFollow keeps os.OpenFile from following a symbolic link.
+const noFollow = syscall.O_NOFOLLOW
+
 // tryLock locks a file that is open for writing. It returns false if another
 // process or handle holds the lock. Closing the file unlocks it.
 func tryLock(f *os.File) (bool, error) {

@@ -10,6 +10,9 @@ import (
 // syncFolder does nothing: folders cannot be synced here.
 func syncFolder(string) error { return nil }
 
+// noFollow does not exist here. Who may make symbolic links is restricted.
+const noFollow = 0
+
 // tryLock locks a file that is open for writing. It returns false if another
 // process or handle holds the lock. Closing the file unlocks it.
 func tryLock(f *os.File) (bool, error) {

@@ -29,6 +29,8 @@ type Target struct {
 
 	Model *os.File
 	Data  *os.File // nil without external data
+
+	interim bool // the model in place may refer to Data, see Commit
 }
 
 // DataPath returns the external data file of the model file at path. If path is a
@@ -198,6 +200,7 @@ func (t *Target) Abort() {
 		return
 	}
 	t.close()
+	t.discard()
 	if t.clean() == nil {
 		removeLocked(t.lock)
 	} else {
@@ -212,6 +215,17 @@ func (t *Target) close() {
 		if f != nil {
 			f.Close()
 		}
+	}
+}
+
+// discard removes the temporary files of this conversion, also if the model in place cannot
+// be read: only an interim model refers to them.
+func (t *Target) discard() {
+	if t.Model != nil {
+		os.Remove(t.Model.Name())
+	}
+	if t.Data != nil && !t.interim {
+		os.Remove(t.Data.Name())
 	}
 }
 
@@ -317,6 +331,7 @@ func (t *Target) exchange(relocate func(w io.WriterAt, location string) error) e
 	if err := t.claim(); err != nil {
 		return err
 	}
+	t.interim = true
 	if err := t.rename(interim, t.path); err != nil {
 		return err
 	}

@@ -596,3 +596,66 @@ func TestReopenClosesFiles(t *testing.T) {
 		t.Errorf("%d files are open, %d before", after, before)
 	}
 }
+
+// A lock that is no regular file is neither followed nor waited for.
+func TestLockIsNoLink(t *testing.T) {
+	folder, elsewhere := t.TempDir(), filepath.Join(t.TempDir(), "precious")
+	path := filepath.Join(folder, "out.onnx")
+	if err := os.Symlink(elsewhere, lockPath(path)); err != nil {
+		t.Skip(err)
+	}
+	check := func() {
+		t.Helper()
+		if err := put(path, "a", true); !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), "out.onnx.~lock is not a regular file") {
+			t.Errorf("error %v", err)
+		}
+		if got := names(t, folder); !slices.Equal(got, []string{"out.onnx.~lock"}) {
+			t.Errorf("the folder holds %q", got)
+		}
+	}
+	check()
+	if fileExists(elsewhere) {
+		t.Error("the link's target was created")
+	}
+	if err := os.WriteFile(elsewhere, []byte("precious"), 0o666); err != nil {
+		t.Fatal(err)
+	}
+	check()
+	if b, err := os.ReadFile(elsewhere); string(b) != "precious" {
+		t.Errorf("the link's target holds %q, %v", b, err)
+	}
+}
+
+// A conversion that ends before it replaces anything leaves nothing, whatever is in place
+// and whether or not that can be read.
+func TestAbortLeavesNothing(t *testing.T) {
+	for name, was := range map[string]string{"nothing": "", "no model": "text", "an unreadable model": "secret"} {
+		t.Run(name, func(t *testing.T) {
+			folder := t.TempDir()
+			path := filepath.Join(folder, "out.onnx")
+			var want []string
+			if was != "" {
+				want = []string{"out.onnx"}
+				if err := os.WriteFile(path, []byte(was), 0o666); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if was == "secret" {
+				if err := os.Chmod(path, 0); err != nil {
+					t.Fatal(err)
+				}
+			}
+			target, err := CreateTarget(t.Context(), path, nil, true)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := target.Data.WriteString("data"); err != nil {
+				t.Fatal(err)
+			}
+			target.Abort()
+			if got := names(t, folder); !slices.Equal(got, want) {
+				t.Errorf("the folder holds %q, want %q", got, want)
+			}
+		})
+	}
+}

@@ -63,11 +63,13 @@ func parseEinsum(equation string) (terms []string, result string, ok bool) {
 	if !arrow {
 		letters := []rune(strings.ReplaceAll(strings.Join(terms, ""), ".", ""))
 		slices.Sort(letters)
-		for _, l := range letters {
-			if strings.Count(left, string(l)) == 1 {
-				result += string(l)
+		var once []rune
+		for i, l := range letters {
+			if (i == 0 || letters[i-1] != l) && (i+1 == len(letters) || letters[i+1] != l) {
+				once = append(once, l)
 			}
 		}
+		result = string(once)
 		if strings.Contains(left, ellipsis) {
 			result = ellipsis + result
 		}

@@ -2,6 +2,7 @@ package reach_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"onnxquant/internal/modeltest"
@@ -38,5 +39,43 @@ func TestLongChain(t *testing.T) {
 	p, err := m.Plan(onnxq.Options{Block: 32})
 	if err != nil || p.Tensors[0].Reason != "read by Identity:0" {
 		t.Errorf("%v, %+v", err, p.Tensors[0])
+	}
+}
+
+// manyTerms is a model with an Einsum of so many operands, of which w is one.
+func manyTerms(t testing.TB, n int, equation string) *onnxq.Model {
+	inputs := strings.Repeat("x ", n-1) + "w"
+	return modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{modeltest.Floats("w", 64, 32)},
+		nodes{modeltest.Node("Einsum", "y", inputs, modeltest.StringAttr("equation", equation))})))
+}
+
+// An Einsum of more operands than a matrix product has is none, whatever its equation.
+func TestEinsumOfManyOperands(t *testing.T) {
+	const n = 20_000
+	for _, equation := range []string{strings.Repeat("bk,", n-1) + "kn->bn", strings.Repeat("bk,", n-1) + "kn"} {
+		p, err := manyTerms(t, n, equation).Plan(onnxq.Options{Ops: []string{"all"}})
+		if want := "read by Einsum:19999 (no matrix product: it has 20000 operands)"; err != nil || p.Tensors[0].Reason != want {
+			t.Errorf("%v, %+v, want %s", err, p.Tensors[0], want)
+		}
+	}
+}
+
+// The time per operand and per letter must not grow with their number.
+func BenchmarkEinsum(b *testing.B) {
+	for _, n := range []int{2_000, 20_000} {
+		b.Run(fmt.Sprintf("%d operands", n), func(b *testing.B) {
+			benchmarkPlan(b, manyTerms(b, n, strings.Repeat("bk,", n-1)+"kn->bn"))
+		})
+		b.Run(fmt.Sprintf("%d letters", 10*n), func(b *testing.B) {
+			benchmarkPlan(b, manyTerms(b, 2, strings.Repeat("bk", 5*n)+",kn"))
+		})
+	}
+}
+
+func benchmarkPlan(b *testing.B, m *onnxq.Model) {
+	for b.Loop() {
+		if _, err := m.Plan(onnxq.Options{Ops: []string{"all"}}); err != nil {
+			b.Fatal(err)
+		}
 	}
 }

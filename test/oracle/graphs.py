@@ -216,6 +216,9 @@ class Pair:
         for path, scope in sorted(before.items(), key=lambda item: -len(item[0])):  # the inner ones first
             twin = after.get(path, Scope(type(scope.body)()))
             gone = {n for n in scope.stored if twin.tensor(n) is None}
+            for n in scope.body.node:
+                if n.domain and not domain(n.domain):  # the output spells it ""
+                    n.ClearField("domain")
             for body in (scope.body, twin.body):
                 _replace(body.node, [n for n in body.node if not self.raised and key(n) in scope.made and key(n) not in gone])
                 if scope.is_graph:

@@ -71,11 +71,15 @@ def test_converts(case):
     case.check_converted()
 
 
+# The checker refuses the original, but not what becomes of it.
+REPAIRED = {"domain_ai_onnx"}
+
+
 def test_is_valid(case):
-    if case.index["checked"] == "none":
+    if case.index["checked"] == "none" and case.name not in REPAIRED:
         case.pair  # the checker refuses the original as well
     else:
-        case.check_valid(full=case.index["checked"] == "full")
+        case.check_valid(full=case.index["checked"] == "full" or case.name in REPAIRED)
 
 
 def test_loses_nothing(case):
