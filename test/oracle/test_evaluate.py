@@ -201,7 +201,7 @@ def test_computes_the_same(opset, text, tmp_path):
 def test_refuses_what_is_beyond_it(text, says, tmp_path):
     model = helper.make_model(parser.parse_graph("g " + text), ir_version=8, opset_imports=[helper.make_opsetid("", 17)])
     onnx.save(model, tmp_path / "model.onnx")
-    with pytest.raises(Beyond, match="beyond") as e:
+    with pytest.raises(Beyond, match="not supported") as e:
         evaluate(tmp_path / "model.onnx", {x.name: random(x, 0) for x in model.graph.input}, tmp_path)
     assert says in str(e.value)
 
