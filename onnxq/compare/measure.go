@@ -43,7 +43,9 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float)}
 	blocks := oneBlock(x.Values.Shape)
 	if quantized {
-		m.compared[keyOfValue(w)] = true
+		if err := m.claim(v, w, x); err != nil {
+			return err
+		}
 		match.Form, match.CodeType = folded.Form, folded.CodeType
 		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, turned)
 	}
@@ -62,6 +64,32 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 		match.Worst = &BlockMatch{At: indexOf(x.Values.Shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -errstat.Exact)}
 	}
 	m.result.Weights = append(m.result.Weights, match)
+	return nil
+}
+
+// claim records that quantized weight w is compared with v. It reports a problem if w is another
+// weight: one that stands for something else too, or has the name of another weight.
+func (m *matcher) claim(v, w *graph.Value, x *recognize.Constant) error {
+	key := keyOfValue(w)
+	switch before := m.compared[key]; {
+	case before == nil:
+		m.compared[key] = v
+	case before != v:
+		y := m.a.Fold(before)
+		same := x.Values.Stored != nil && y != nil && y.Values.Stored != nil
+		if same {
+			var err error
+			if same, err = m.equal(x, y); err != nil {
+				return err
+			}
+		}
+		if !same {
+			m.problem("%s stands for %s and %s", msg.Quote(w.Path), msg.Quote(before.Path), msg.Quote(v.Path))
+		}
+	}
+	if _, other := m.names[keyOfValue(v)]; other && key != keyOfValue(v) && m.stored[key] {
+		m.problem("%s stands for %s", msg.Quote(w.Path), msg.Quote(v.Path))
+	}
 	return nil
 }
 

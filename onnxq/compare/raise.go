@@ -1,0 +1,124 @@
+package compare
+
+import (
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
+	"onnxquant/internal/rewrite"
+	"onnxquant/internal/write"
+)
+
+// raised returns a model as it is at the opset of another one made from it: what the adapters
+// of package opset write is what the other model must have. It is x itself if the opset is
+// the same.
+func raised(x *graph.Graph, other *onnxpb.ModelProto) (*graph.Graph, error) {
+	to := graph.Opset(other)
+	versions := map[string]int64{}
+	for _, f := range other.Functions {
+		versions[keyOfFunction(f)], _ = opset.Of(f.OpsetImport)
+	}
+	c := x.Copy()
+	var growing []*onnxpb.FunctionProto // their quantized weights needed the opset
+	for _, f := range c.Proto.Functions {
+		if from, _ := opset.Of(f.OpsetImport); from < versions[keyOfFunction(f)] {
+			growing = append(growing, f)
+		}
+	}
+	if to <= x.Opset && len(growing) == 0 {
+		return x, nil
+	}
+	if err := write.Inline(c, func(*graph.Value) bool { return false }); err != nil {
+		return nil, err
+	}
+	if err := rewrite.Raise(c, to, growing...); err != nil {
+		return nil, err
+	}
+	view, err := x.File.View(c.Proto, c.OriginalTensor)
+	if err != nil {
+		return nil, err
+	}
+	return graph.New(view)
+}
+
+func keyOfFunction(f *onnxpb.FunctionProto) string {
+	return graph.FunctionKey(f.GetDomain(), f.GetName(), f.GetOverload())
+}
+
+// versions compares the IR version and the imported operator sets of the models as they are,
+// and those of their functions with those of the raised model.
+func (m *matcher) versions(x, y *onnxpb.ModelProto) {
+	if y.GetIrVersion() < x.GetIrVersion() {
+		m.problem("IR version %d -> %d", x.GetIrVersion(), y.GetIrVersion())
+	}
+	from, to := graph.Opset(x), graph.Opset(y)
+	switch {
+	case to > from:
+		m.note("opset %d -> %d", from, to)
+	case to < from:
+		m.problem("opset %d -> %d", from, to)
+	}
+	m.domains("", x.OpsetImport, y.OpsetImport, usedDomains(y.Graph))
+	was := map[string]*onnxpb.FunctionProto{}
+	for _, f := range x.Functions {
+		was[keyOfFunction(f)] = f
+	}
+	is := map[string]*onnxpb.FunctionProto{}
+	for _, f := range y.Functions {
+		is[keyOfFunction(f)] = f
+	}
+	for _, f := range m.a.Graph.File.Proto.Functions {
+		old, other := was[keyOfFunction(f)], is[keyOfFunction(f)]
+		if old == nil || other == nil {
+			continue // reported elsewhere
+		}
+		where := functionText(f)
+		m.domains(where, old.OpsetImport, other.OpsetImport, usedDomains(&onnxpb.GraphProto{Node: other.Node}))
+		from, _ := opset.Of(old.OpsetImport)
+		want, _ := opset.Of(f.OpsetImport)
+		switch got, _ := opset.Of(other.OpsetImport); {
+		case got == want, got == from && sameNodes(old.Node, f.Node):
+		default:
+			m.problem("%sopset %d -> %d", where, from, got)
+		}
+	}
+}
+
+// domains compares the imported versions of other operators than those of ONNX.
+func (m *matcher) domains(where string, x, y []*onnxpb.OperatorSetIdProto, used map[string]bool) {
+	versions := map[string]int64{}
+	for _, o := range y {
+		versions[o.GetDomain()] = o.GetVersion()
+	}
+	for _, o := range x {
+		domain := o.GetDomain()
+		if graph.IsStandard(domain) {
+			continue
+		}
+		v, there := versions[domain]
+		switch {
+		case there && v != o.GetVersion():
+			m.problem("%soperators of %s: version %d -> %d", where, msg.Quote(domain), o.GetVersion(), v)
+		case !there && used[domain]:
+			m.problem("%soperators of %s: they are no longer imported", where, msg.Quote(domain))
+		}
+	}
+}
+
+// usedDomains lists the domains of the nodes of a graph and its subgraphs.
+func usedDomains(g *onnxpb.GraphProto) map[string]bool {
+	used := map[string]bool{}
+	graph.WalkGraphs(g, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			used[n.GetDomain()] = true
+		}
+	})
+	return used
+}
+
+// sameNodes reports whether raising a function left its nodes as they are.
+func sameNodes(x, y []*onnxpb.NodeProto) bool {
+	return proto.Equal(&onnxpb.GraphProto{Node: x}, &onnxpb.GraphProto{Node: y})
+}
