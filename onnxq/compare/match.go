@@ -50,9 +50,10 @@ type WeightMatch struct {
 
 // BlockMatch is a block of elements that share a scale.
 type BlockMatch struct {
-	At       []int64 `json:"at"`   // index of its first element, in Shape
-	Axis     int     `json:"axis"` // along which it runs
-	Length   int64   `json:"length"`
+	Shape    []int64 `json:"shape"`  // of the codes; the weight's may be a view of it
+	At       []int64 `json:"at"`     // index of its first element, in Shape
+	Axis     int     `json:"axis"`   // of Shape, as in recognize.Weight; -1: one scale for the whole tensor
+	Length   int64   `json:"length"` // elements
 	MaxError float64 `json:"max_error"`
 	SQNR     float64 `json:"sqnr_db"`
 }
@@ -64,7 +65,7 @@ type BlockMatch struct {
 func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight) (*Match, error) {
 	m := &matcher{
 		ctx: ctx, b: recognize.New(b.Graph()), names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
-		stored: map[string]bool{}, compared: map[string]*graph.Value{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
+		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
 		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
@@ -90,7 +91,7 @@ func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weigh
 		return nil, err
 	}
 	for _, w := range folded {
-		if w.Reason == "" && m.compared[w.Became] == nil {
+		if w.Reason == "" && !m.compared[w.Became] {
 			m.problem("what %s stands for is not found", msg.Quote(w.Name))
 		}
 	}
@@ -104,8 +105,9 @@ type matcher struct {
 	names map[string]restyle.Weight // by name of the float tensor
 	seen  map[pairing]bool          // compared constants
 
-	stored   map[string]bool         // by keyOfValue: whether a stores it
-	compared map[string]*graph.Value // by key of names: the weight of a that it was compared with
+	stored   map[string]bool               // by keyOfValue: whether a stores it
+	compared map[string]bool               // by keyOfValue: whether a weight of b was compared
+	claimed  map[*graph.Value]*graph.Value // weight of b → the weight of a that it was compared with
 
 	gone, fresh map[*onnxpb.NodeProto]bool              // nodes of a and of b without a partner
 	partner     map[*onnxpb.NodeProto]*onnxpb.NodeProto // node of a → the same node of b

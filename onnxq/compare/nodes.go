@@ -155,6 +155,13 @@ func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...
 	case steady != m.isSteady(w) && v.Name == w.Name:
 		report("%s, %s, is a constant in one model only", place, msg.Quote(v.Name))
 		return nil
+	case v.Unusual != nil && w.Unusual != nil:
+		d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
+		err := d.message(place, v.Unusual.Sparse.ProtoReflect(), w.Unusual.Sparse.ProtoReflect())
+		for _, c := range d.result.Changes {
+			report("%s", c.String())
+		}
+		return err
 	case v.Node == nil || w.Node == nil:
 		if m.twin[v] != w {
 			report("%s is %s, was %s", place, msg.Quote(w.Name), msg.Quote(v.Name))

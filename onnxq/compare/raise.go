@@ -1,6 +1,8 @@
 package compare
 
 import (
+	"slices"
+
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/graph"
@@ -35,6 +37,11 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto) (*graph.Graph, error) {
 	}
 	if err := rewrite.Raise(c, to, growing...); err != nil {
 		return nil, err
+	}
+	for _, v := range x.Values { // the raised IR version would make them inputs that callers may leave out
+		if v.MustBeInput {
+			c.Proto.Graph.Input = slices.DeleteFunc(c.Proto.Graph.Input, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == v.Name })
+		}
 	}
 	view, err := x.File.View(c.Proto, c.OriginalTensor)
 	if err != nil {
