@@ -55,6 +55,7 @@ type BlockMatch struct {
 	Axis     int     `json:"axis"`   // of Shape, as in recognize.Weight; -1: one scale for the whole tensor
 	Length   int64   `json:"length"` // elements
 	MaxError float64 `json:"max_error"`
+	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`
 }
 
@@ -63,13 +64,30 @@ type BlockMatch struct {
 // matched by their outputs. If b has a higher opset, it is compared with a raised to this
 // opset as [onnxq.Convert] raises it. Other models give problems, not an error.
 func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight) (*Match, error) {
+	first, err := match(ctx, a, b, folded, nil)
+	if err != nil || len(first.Problems) == 0 || a.Graph().Opset == b.Graph().Opset {
+		return first, err
+	}
+	opaque := coded(b.Graph(), folded)
+	if len(opaque) == 0 {
+		return first, nil
+	}
+	second, err := match(ctx, a, b, folded, opaque)
+	if err != nil || len(second.Problems) > 0 {
+		return first, err
+	}
+	return second, nil
+}
+
+// match compares with a, raised with the nodes of opaque outputs hidden.
+func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaque map[string]bool) (*Match, error) {
 	m := &matcher{
 		ctx: ctx, b: recognize.New(b.Graph()), names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
 		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
-	x, err := raised(a.Graph(), b.Graph().File.Proto)
+	x, err := raised(a.Graph(), b.Graph().File.Proto, opaque)
 	if err != nil {
 		m.problem("opset %d -> %d: %v", a.Graph().Opset, b.Graph().Opset, err)
 		x = a.Graph()

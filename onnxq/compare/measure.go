@@ -61,7 +61,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
 	if e.found && quantized {
-		match.Worst = &BlockMatch{Shape: blocks.shape, At: indexOf(blocks.shape, e.worstAt), Axis: blocks.axis, Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -errstat.Exact)}
+		match.Worst = &BlockMatch{Shape: blocks.shape, At: indexOf(blocks.shape, e.worstAt), Axis: blocks.axis, Length: e.worst.N, MaxError: e.worst.MaxAbs, MSE: e.worst.MSE(), SQNR: max(e.worst.SQNR(), -errstat.Exact)}
 	}
 	m.result.Weights = append(m.result.Weights, match)
 	return nil

@@ -11,12 +11,14 @@ import (
 	"onnxquant/internal/opset"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/write"
+	"onnxquant/onnxq/restyle"
 )
 
 // raised returns a model as it is at the opset of another one made from it: what the adapters
 // of package opset write is what the other model must have. It is x itself if the opset is
-// the same.
-func raised(x *graph.Graph, other *onnxpb.ModelProto) (*graph.Graph, error) {
+// the same. Nodes with the outputs in opaque are hidden from the adapters, which write another
+// form of what reads an operator that they do not know.
+func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*graph.Graph, error) {
 	to := graph.Opset(other)
 	versions := map[string]int64{}
 	for _, f := range other.Functions {
@@ -35,8 +37,18 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto) (*graph.Graph, error) {
 	if err := write.Inline(c, func(*graph.Value) bool { return false }); err != nil {
 		return nil, err
 	}
+	var hidden []*onnxpb.NodeProto
+	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
+		if opaque[keyOf(n)] && graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"MatMul", "Gemm", "Gather"}, n.GetOpType()) {
+			hidden = append(hidden, n)
+			n.Domain = new(graph.Contrib)
+		}
+	})
 	if err := rewrite.Raise(c, to, growing...); err != nil {
 		return nil, err
+	}
+	for _, n := range hidden {
+		n.Domain = nil
 	}
 	for _, v := range x.Values { // the raised IR version would make them inputs that callers may leave out
 		if v.MustBeInput {
@@ -48,6 +60,48 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto) (*graph.Graph, error) {
 		return nil, err
 	}
 	return graph.New(view)
+}
+
+// coded lists the outputs of nodes of y that were operators on codes, which package opset does
+// not know, before restyle.Dequantize.
+func coded(y *graph.Graph, folded []restyle.Weight) map[string]bool {
+	weights := map[string]bool{}
+	for _, w := range folded {
+		if w.Form == "MatMulNBits" || w.Form == "GatherBlockQuantized" {
+			weights[w.Became] = true
+		}
+	}
+	outputs := map[string]bool{}
+	note := func(n *onnxpb.NodeProto) bool { outputs[keyOf(n)] = true; return n.GetOpType() == "MatMul" }
+	for _, v := range y.Values {
+		if !weights[v.Name] {
+			continue
+		}
+		for _, u := range readers(y, v) {
+			if !note(u) {
+				continue
+			}
+			for _, next := range y.Made(u).Uses {
+				if next.Node.GetOpType() == "Add" { // of a bias
+					note(next.Node)
+				}
+			}
+		}
+	}
+	return outputs
+}
+
+// readers lists the nodes that read a value, or its transpose.
+func readers(y *graph.Graph, v *graph.Value) (nodes []*onnxpb.NodeProto) {
+	for _, u := range v.Uses {
+		nodes = append(nodes, u.Node)
+		if u.Node.GetOpType() == "Transpose" {
+			for _, next := range y.Made(u.Node).Uses {
+				nodes = append(nodes, next.Node)
+			}
+		}
+	}
+	return nodes
 }
 
 func keyOfFunction(f *onnxpb.FunctionProto) string {
