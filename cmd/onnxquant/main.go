@@ -57,9 +57,13 @@ func main() {
 // findings on standard output.
 var errReported = errors.New("reported on standard output")
 
+// errIncomplete makes the exit status 3 in the same way: nothing failed, but something was
+// not checked.
+var errIncomplete = errors.New("reported on standard output: not compared")
+
 func run(ctx context.Context, c *console, args []string) int {
 	err := dispatch(ctx, c, args)
-	if err == nil || err == errReported {
+	if err == nil || err == errReported || err == errIncomplete {
 		err = cmp.Or(c.flush(), err)
 	}
 	switch err {
@@ -67,6 +71,8 @@ func run(ctx context.Context, c *console, args []string) int {
 		return 0
 	case errReported:
 		return 1
+	case errIncomplete:
+		return 3
 	}
 	c.fail(err)
 	var usage *usageError

@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -16,17 +17,22 @@ import (
 
 type verifyFlags struct {
 	opts                       verify.Options
-	minSQNR, maxError          float64 // copied to opts if given
+	minSQNR, minOutputSQNR     float64 // these are copied to opts if given
+	minCosine, maxError        float64
+	requireOutputs             bool
 	json, quiet, verbose, help bool
 }
 
 func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	o := &f.opts
-	fs.Var(limit{&f.minSQNR, "DB"}, "min-sqnr", "fail if the SQNR of a weight or an output is below DB")
+	fs.Var(limit{&f.minSQNR, "DB"}, "min-sqnr", fmt.Sprintf("fail if the SQNR of a weight or an output is below DB\n(default %g for weights, %g for outputs)", verify.LeastSQNR, verify.LeastOutputSQNR))
+	fs.Var(limit{&f.minOutputSQNR, "DB"}, "min-output-sqnr", "the same for outputs alone")
+	fs.Var(limit{&f.minCosine, "C"}, "min-cosine", fmt.Sprintf("fail if the cosine of an output is below C (default %g)", verify.LeastCosine))
 	fs.Var(limit{&f.maxError, "E"}, "max-error", "fail if the error of an element of a weight or an output is\nabove E")
 	fs.Var(choice[verify.Engine]{&o.Engine, verify.Engines, "ENGINE"}, "engine",
 		"runtime: go, ort (ONNX Runtime), none, or auto: go, else\nort (default auto)")
+	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default if an\nengine that runs models, inputs, sizes or a limit is given)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
@@ -54,22 +60,33 @@ dequantized.
 
 Flags:
 `, fs.FlagUsages(), `
-Exit status: 0 passed; 1 something besides weights changed, an error is above its limit,
-or a file cannot be read; 2 wrong usage.
+Exit status: 0 passed; 1 something besides weights changed, an error is beyond its limit,
+or a file cannot be read; 2 wrong usage; 3 nothing failed, but the outputs were not
+compared although that is required.
 `)
 		return nil
 	}
 	if fs.NArg() != 2 {
 		return usagef("verify takes two models, got %d files", fs.NArg())
 	}
-	if fs.Changed("min-sqnr") {
-		f.opts.MinSQNR = &f.minSQNR
+	for name, given := range map[string]struct {
+		option **float64
+		value  *float64
+	}{
+		"min-sqnr": {&f.opts.MinSQNR, &f.minSQNR}, "min-output-sqnr": {&f.opts.MinOutputSQNR, &f.minOutputSQNR},
+		"min-cosine": {&f.opts.MinCosine, &f.minCosine}, "max-error": {&f.opts.MaxError, &f.maxError},
+	} {
+		if fs.Changed(name) {
+			*given.option = given.value
+		}
 	}
-	if fs.Changed("max-error") {
-		f.opts.MaxError = &f.maxError
+	if fs.Changed("require-outputs") {
+		f.opts.RequireOutputs = &f.requireOutputs
 	}
 	report, err := verify.Models(ctx, fs.Arg(0), fs.Arg(1), f.opts)
 	switch {
+	case errors.Is(err, verify.ErrOptions):
+		return usagef("%v", err)
 	case err != nil:
 		return err
 	case f.quiet:
@@ -78,10 +95,13 @@ or a file cannot be read; 2 wrong usage.
 	default:
 		f.print(c.stdout, report)
 	}
-	if err == nil && !report.Passed {
-		return errReported
+	switch {
+	case err != nil || report.Passed:
+		return err
+	case report.NotCompared():
+		return errIncomplete
 	}
-	return err
+	return errReported
 }
 
 // print prints the report: all of it, or a summary.
@@ -161,6 +181,10 @@ func executionFacts(x verify.Execution) []fact {
 	}
 	facts := []fact{{"execution", x.Engine}}
 	for _, o := range x.Outputs {
+		if o.Elements == 0 && o.Broken == 0 {
+			facts = append(facts, fact{"", fmt.Sprintf("%s %s: no finite elements to compare", name(o.Name), shape(o.Dims))})
+			continue
+		}
 		facts = append(facts, fact{"", fmt.Sprintf("%s %s: SQNR %s, largest error %.3g (%.2g of the largest value), cosine %.6f",
 			name(o.Name), shape(o.Dims), decibels(o.SQNR), o.MaxError, o.Relative, o.Cosine)})
 	}

@@ -17,6 +17,7 @@ type Comparison struct {
 	Relative float64 `json:"relative_error"` // MaxError over the largest |a|
 	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σa² / Σ(b-a)²), at most 999; 999 if equal
 	Cosine   float64 `json:"cosine"`         // Σab / √(Σa²·Σb²); 1 if both are zero
+	Elements int     `json:"elements"`       // pairs that were compared: both are finite
 
 	// Broken counts pairs with a NaN or infinity in one and another value in the
 	// other. The sums leave them out.
@@ -57,6 +58,7 @@ func compare(a, b *Tensor) (Comparison, error) {
 			}
 			continue
 		}
+		c.Elements++
 		c.MaxError = max(c.MaxError, math.Abs(e))
 		peak = max(peak, math.Abs(x))
 		aa += x * x

@@ -70,13 +70,15 @@ func rankOf(f *recognize.Recognizer, v *graph.Value) int {
 func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report func(string, ...any)) error {
 	v, vt := through2D(m.a, v, turned)
 	w, wt := through2D(m.b, w, false)
-	if m.seen[[2]*graph.Value{v, w}] {
+	pair := pairing{v, w, vt != wt}
+	if m.seen[pair] {
 		return nil
 	}
-	m.seen[[2]*graph.Value{v, w}] = true
+	m.seen[pair] = true
 	x, y := m.a.Fold(v), m.b.Fold(w)
 	if x == nil || y == nil {
-		if v.Node != nil && w.Node != nil && v.Name == w.Name && v.Node.GetOpType() == w.Node.GetOpType() && vt == wt && m.depth < deepestMatch {
+		if v.Node != nil && w.Node != nil && v.Tensor == nil && w.Tensor == nil && vt == wt && sameOperator(v.Node, w.Node) && m.depth < deepestMatch &&
+			slices.Index(m.a.Graph.Outputs[v.Node], v) == slices.Index(m.b.Graph.Outputs[w.Node], w) {
 			m.depth++
 			defer func() { m.depth-- }()
 			return m.chain(where, v.Node, w.Node, report)

@@ -11,7 +11,6 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/opset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/restyle"
@@ -24,8 +23,7 @@ type Match struct {
 	// output that is gone or has another type, or a node that is gone, new or different.
 	Problems []string `json:"problems"`
 
-	// Notes are differences that do not matter: names, metadata, or a higher opset with the
-	// nodes that had to change for it.
+	// Notes are differences that do not matter: names, metadata, or a higher opset.
 	Notes []string `json:"notes"`
 
 	Nodes   int           `json:"nodes"`   // of the first model, with subgraphs
@@ -52,21 +50,52 @@ type WeightMatch struct {
 
 // BlockMatch is a block of elements that share a scale.
 type BlockMatch struct {
-	At       []int64 `json:"at"`   // index of its first element, in Shape
-	Axis     int     `json:"axis"` // along which it runs
-	Length   int64   `json:"length"`
+	Shape    []int64 `json:"shape"`  // of the codes; the weight's may be a view of it
+	At       []int64 `json:"at"`     // index of its first element, in Shape
+	Axis     int     `json:"axis"`   // of Shape, as in recognize.Weight; -1: one scale for the whole tensor
+	Length   int64   `json:"length"` // elements
 	MaxError float64 `json:"max_error"`
+	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`
 }
 
 // MatchWeights compares a float model a with b, the same model after quantizing and
 // restyle.Dequantize. folded is the list of weights that Dequantize reported. Nodes are
-// matched by their outputs. Other models give problems, not an error.
+// matched by their outputs. If b has a higher opset, it is compared with a raised to this
+// opset as [onnxq.Convert] raises it. Other models give problems, not an error.
 func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight) (*Match, error) {
+	first, err := match(ctx, a, b, folded, nil)
+	if err != nil || len(first.Problems) == 0 || a.Graph().Opset == b.Graph().Opset {
+		return first, err
+	}
+	opaque := coded(b.Graph(), folded)
+	if len(opaque) == 0 {
+		return first, nil
+	}
+	second, err := match(ctx, a, b, folded, opaque)
+	if err != nil || len(second.Problems) > 0 {
+		return first, err
+	}
+	return second, nil
+}
+
+// match compares with a, raised with the nodes of opaque outputs hidden.
+func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaque map[string]bool) (*Match, error) {
 	m := &matcher{
-		ctx: ctx, a: recognize.New(a.Graph()), b: recognize.New(b.Graph()), names: map[string]restyle.Weight{}, seen: map[[2]*graph.Value]bool{},
-		compared: map[string]bool{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
-		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
+		ctx: ctx, b: recognize.New(b.Graph()), names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
+		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
+		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
+		steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
+	}
+	x, err := raised(a.Graph(), b.Graph().File.Proto, opaque)
+	if err != nil {
+		m.problem("opset %d -> %d: %v", a.Graph().Opset, b.Graph().Opset, err)
+		x = a.Graph()
+	}
+	m.a = recognize.New(x)
+	graph.WalkNodes(a.Graph().File.Proto, func(*onnxpb.NodeProto) { m.result.Nodes++ })
+	for _, v := range x.Values {
+		m.stored[keyOfValue(v)] = true
 	}
 	for _, w := range folded {
 		m.names[w.Became] = w
@@ -75,7 +104,8 @@ func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weigh
 		}
 	}
 	m.a.Functions, m.b.Functions = true, true
-	if err := m.models(a, b); err != nil {
+	m.versions(a.Graph().File.Proto, b.Graph().File.Proto)
+	if err := m.models(); err != nil {
 		return nil, err
 	}
 	for _, w := range folded {
@@ -89,18 +119,26 @@ func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weigh
 // matcher is the state of MatchWeights.
 type matcher struct {
 	ctx   context.Context
-	a, b  *recognize.Recognizer
+	a, b  *recognize.Recognizer     // a at the opset of b
 	names map[string]restyle.Weight // by name of the float tensor
-	seen  map[[2]*graph.Value]bool  // compared pairs
+	seen  map[pairing]bool          // compared constants
 
-	compared map[string]bool // by key of names: it was compared
+	stored   map[string]bool               // by keyOfValue: whether a stores it
+	compared map[string]bool               // by keyOfValue: whether a weight of b was compared
+	claimed  map[*graph.Value]*graph.Value // weight of b → the weight of a that it was compared with
 
-	gone, fresh map[*onnxpb.NodeProto]bool              // nodes of a and of b whose output the other model does not have
-	partner     map[*onnxpb.NodeProto]*onnxpb.NodeProto // pairs of these that are nevertheless the same node
+	gone, fresh map[*onnxpb.NodeProto]bool              // nodes of a and of b without a partner
+	partner     map[*onnxpb.NodeProto]*onnxpb.NodeProto // node of a → the same node of b
+	twin        map[*graph.Value]*graph.Value           // input of a graph of a → the same one of b
 	steady      map[*graph.Value]bool                   // whether a value depends on constants alone
-	raised      map[string]bool                         // by operator: whether its version changed; nil if the opset is the same
 	depth       int                                     // of the recursion
 	result      *Match
+}
+
+// pairing is a pair of constants; turned: the first is the transpose of the second.
+type pairing struct {
+	v, w   *graph.Value
+	turned bool
 }
 
 // deepestMatch bounds the recursion along a chain of nodes, against hostile models.
@@ -115,29 +153,9 @@ func (m *matcher) note(format string, args ...any) {
 }
 
 // models compares the models as a whole.
-func (m *matcher) models(a, b *onnxq.Model) error {
-	x, y := a.Graph().File.Proto, b.Graph().File.Proto
-	from, to := graph.Opset(x), graph.Opset(y)
-	switch {
-	case to > from && from > 0:
-		m.note("opset %d -> %d", from, to)
-		m.raised = map[string]bool{}
-		for s := range opset.Steps() {
-			m.raised[s.Op] = m.raised[s.Op] || s.Version > from && s.Version <= to
-		}
-	case to < from:
-		m.problem("opset %d -> %d", from, to)
-	}
-	versions := map[string]int64{}
-	for _, o := range y.OpsetImport {
-		versions[o.GetDomain()] = o.GetVersion()
-	}
-	for _, o := range x.OpsetImport {
-		if v, there := versions[o.GetDomain()]; there && v != o.GetVersion() && !graph.IsStandard(o.GetDomain()) {
-			m.problem("operators of %s: version %d -> %d", msg.Quote(o.GetDomain()), o.GetVersion(), v)
-		}
-	}
-	d := &differ{ctx: m.ctx, a: a.Graph().File, b: b.Graph().File, result: &Difference{}}
+func (m *matcher) models() error {
+	x, y := m.a.Graph.File.Proto, m.b.Graph.File.Proto
+	d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
 	for _, part := range []struct {
 		x, y   protoreflect.Message
 		fields []protoreflect.Name
@@ -161,18 +179,35 @@ func (m *matcher) models(a, b *onnxq.Model) error {
 	if err := m.functions(x, y); err != nil {
 		return err
 	}
-	return m.graphs("", x.Graph, y.Graph, m.problem)
+	m.ends("", "input", graph.RuntimeInputs(x.Graph), graph.RuntimeInputs(y.Graph), m.problem)
+	m.ends("", "output", x.Graph.Output, y.Graph.Output, m.problem)
+	m.sameInputs(x.Graph.Node, y.Graph.Node, namesOf(x.Graph.Input), namesOf(x.Graph.Input))
+	if err := m.bodies("", x.Graph.Node, y.Graph.Node); err != nil {
+		return err
+	}
+	named := map[string]*graph.Value{}
+	for _, w := range m.b.Graph.Returned[y.Graph] {
+		named[w.Name] = w
+	}
+	for _, v := range m.a.Graph.Returned[x.Graph] {
+		if w := named[v.Name]; w != nil {
+			if err := m.value("output "+msg.Quote(v.Name), v, w, m.problem); err != nil {
+				return err
+			}
+		}
+	}
+	return m.rest("", x.Graph.Node, y.Graph.Node)
 }
 
 // functions compares the functions of the models.
 func (m *matcher) functions(x, y *onnxpb.ModelProto) error {
 	others := map[string]*onnxpb.FunctionProto{}
 	for _, f := range y.Functions {
-		others[graph.FunctionKey(f.GetDomain(), f.GetName(), f.GetOverload())] = f
+		others[keyOfFunction(f)] = f
 	}
 	for _, f := range x.Functions {
-		key := graph.FunctionKey(f.GetDomain(), f.GetName(), f.GetOverload())
-		where := fmt.Sprintf("function %s: ", msg.Quote(f.GetName()))
+		key := keyOfFunction(f)
+		where := functionText(f)
 		g := others[key]
 		if g == nil {
 			m.problem("%sit is gone", where)
@@ -200,19 +235,22 @@ func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
 	for _, c := range d.result.Changes {
 		m.problem("%s%s", where, c.String())
 	}
-	if err := m.graphs(where, &onnxpb.GraphProto{Node: x.Node}, &onnxpb.GraphProto{Node: y.Node}, m.problem); err != nil {
+	m.sameInputs(x.Node, y.Node, x.Input, x.Input)
+	if err := m.bodies(where, x.Node, y.Node); err != nil {
 		return err
 	}
-	for _, name := range x.Output { // constants may be among them
-		v, w := madeIn(m.a.Graph, x, name), madeIn(m.b.Graph, y, name)
-		if v == nil || w == nil || !m.isSteady(v) || !m.isSteady(w) {
-			continue
-		}
-		if err := m.constants(where+"output "+msg.Quote(name), v, w, false, m.problem); err != nil {
-			return err
+	for _, name := range x.Output {
+		if v, w := madeIn(m.a.Graph, x, name), madeIn(m.b.Graph, y, name); v != nil && w != nil {
+			if err := m.value(where+"output "+msg.Quote(name), v, w, m.problem); err != nil {
+				return err
+			}
 		}
 	}
-	return nil
+	return m.rest(where, x.Node, y.Node)
+}
+
+func functionText(f *onnxpb.FunctionProto) string {
+	return fmt.Sprintf("function %s: ", msg.Quote(f.GetName()))
 }
 
 // madeIn finds an output of a node in a function.
@@ -227,20 +265,62 @@ func madeIn(x *graph.Graph, f *onnxpb.FunctionProto, name string) *graph.Value {
 	return nil
 }
 
-// graphs compares two graphs. Differences in their inputs and outputs go to report.
-func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
-	m.ends(where, "input", graph.RuntimeInputs(x), graph.RuntimeInputs(y), report)
-	m.ends(where, "output", x.Output, y.Output, report)
-	makers := map[string]*onnxpb.NodeProto{}
-	for _, n := range y.Node {
-		makers[keyOf(n)] = n
+// subgraphs compares graphs in attributes. Their inputs and outputs are matched by position.
+func (m *matcher) subgraphs(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
+	for _, end := range []struct {
+		kind string
+		x, y []*onnxpb.ValueInfoProto
+	}{{"input", graph.RuntimeInputs(x), graph.RuntimeInputs(y)}, {"output", x.Output, y.Output}} {
+		if len(end.x) != len(end.y) {
+			report("%s%d %ss, were %d", where, len(end.y), end.kind, len(end.x))
+			return nil
+		}
+		for i, v := range end.x {
+			m.types(where, end.kind, v, end.y[i], report)
+		}
 	}
-	var pairs [][2]*onnxpb.NodeProto
-	for _, n := range y.Node {
+	m.sameInputs(x.Node, y.Node, namesOf(graph.RuntimeInputs(x)), namesOf(graph.RuntimeInputs(y)))
+	if err := m.bodies(where, x.Node, y.Node); err != nil {
+		return err
+	}
+	for i, v := range m.a.Graph.Returned[x] {
+		if err := m.value(where+"output "+msg.Quote(v.Name), v, m.b.Graph.Returned[y][i], report); err != nil {
+			return err
+		}
+	}
+	return m.rest(where, x.Node, y.Node)
+}
+
+// sameInputs records that the inputs of a graph, or of a function, are the same.
+func (m *matcher) sameInputs(x, y []*onnxpb.NodeProto, names, others []string) {
+	if len(x) == 0 || len(y) == 0 {
+		return // nothing reads them
+	}
+	a, b := m.a.Graph.Home[x[0]].Values, m.b.Graph.Home[y[0]].Values
+	for i, name := range names {
+		if v, w := a[name], b[others[i]]; v != nil && w != nil {
+			m.twin[v] = w
+		}
+	}
+}
+
+func namesOf(infos []*onnxpb.ValueInfoProto) []string {
+	var names []string
+	for _, i := range infos {
+		names = append(names, i.GetName())
+	}
+	return names
+}
+
+// bodies compares the nodes of a graph or a function, matched by their first outputs.
+func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
+	makers := map[string]*onnxpb.NodeProto{}
+	for _, n := range y {
+		makers[keyOf(n)] = n
 		m.fresh[n] = true
 	}
-	for _, n := range x.Node {
-		m.result.Nodes++
+	var pairs [][2]*onnxpb.NodeProto
+	for _, n := range x {
 		other := makers[keyOf(n)]
 		if other == nil {
 			m.gone[n] = true
@@ -248,6 +328,7 @@ func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(stri
 		}
 		delete(m.fresh, other)
 		delete(m.fresh, m.product(n, other))
+		m.partner[n] = other
 		pairs = append(pairs, [2]*onnxpb.NodeProto{n, other})
 	}
 	for _, p := range pairs {
@@ -255,28 +336,25 @@ func (m *matcher) graphs(where string, x, y *onnxpb.GraphProto, report func(stri
 			return err
 		}
 	}
-	if err := m.results(where, x, y, report); err != nil {
-		return err
-	}
-	for _, n := range x.Node {
+	return nil
+}
+
+// rest reports the nodes without a partner.
+func (m *matcher) rest(where string, x, y []*onnxpb.NodeProto) error {
+	for _, n := range x {
 		if m.gone[n] && !m.isSteady(m.a.Graph.Made(n)) {
 			m.problem("%s%s is gone", where, graph.Describe(n))
 		}
 	}
-	for _, n := range y.Node {
-		if !m.fresh[n] || m.isSteady(m.b.Graph.Made(n)) {
-			continue
-		}
-		if m.raised != nil {
-			m.note("%s%s is new", where, graph.Describe(n))
-		} else {
+	for _, n := range y {
+		if m.fresh[n] && !m.isSteady(m.b.Graph.Made(n)) {
 			m.problem("%s%s is new", where, graph.Describe(n))
 		}
 	}
 	return nil
 }
 
-// ends compares the inputs or outputs of graphs.
+// ends compares the inputs or outputs of the models.
 func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report func(string, ...any)) {
 	types := func(infos []*onnxpb.ValueInfoProto) map[string]*onnxpb.ValueInfoProto {
 		byName := map[string]*onnxpb.ValueInfoProto{}
@@ -287,13 +365,10 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report
 	}
 	was, is := types(x), types(y)
 	for _, i := range x {
-		switch other := is[i.GetName()]; {
-		case other == nil:
+		if other := is[i.GetName()]; other != nil {
+			m.types(where, kind, i, other, report)
+		} else {
 			report("%s%s %s is gone", where, kind, msg.Quote(i.GetName()))
-		case !sameType(i.GetType(), other.GetType()):
-			report("%s%s %s: %s -> %s", where, kind, msg.Quote(i.GetName()), graph.TypeText(i.GetType()), graph.TypeText(other.GetType()))
-		case !proto.Equal(i.GetType(), other.GetType()):
-			m.note("%s%s %s: %s -> %s", where, kind, msg.Quote(i.GetName()), graph.TypeText(i.GetType()), graph.TypeText(other.GetType()))
 		}
 	}
 	for _, i := range y {
@@ -307,29 +382,15 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report
 	}
 }
 
-// results compares the outputs of graphs that depend on constants alone. Other outputs are
-// compared by their nodes.
-func (m *matcher) results(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
-	named := map[string]*graph.Value{}
-	for _, w := range m.b.Graph.Returned[y] {
-		named[w.Name] = w
+// types compares the types of two inputs or outputs.
+func (m *matcher) types(where, kind string, x, y *onnxpb.ValueInfoProto, report func(string, ...any)) {
+	switch {
+	case proto.Equal(x.GetType(), y.GetType()):
+		return
+	case sameType(x.GetType(), y.GetType()):
+		report = m.note
 	}
-	for _, v := range m.a.Graph.Returned[x] {
-		w := named[v.Name]
-		if w == nil {
-			continue
-		}
-		place := where + "output " + msg.Quote(v.Name)
-		switch steady := m.isSteady(v); {
-		case steady != m.isSteady(w):
-			report("%s is a constant in one model only", place)
-		case steady:
-			if err := m.constants(place, v, w, false, report); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
+	report("%s%s %s: %s -> %s", where, kind, msg.Quote(x.GetName()), graph.TypeText(x.GetType()), graph.TypeText(y.GetType()))
 }
 
 // sameType reports whether two types are the same apart from dimensions that are not fixed.

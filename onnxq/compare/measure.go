@@ -43,7 +43,9 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float)}
 	blocks := oneBlock(x.Values.Shape)
 	if quantized {
-		m.compared[keyOfValue(w)] = true
+		if err := m.claim(v, w, x); err != nil {
+			return err
+		}
 		match.Form, match.CodeType = folded.Form, folded.CodeType
 		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, turned)
 	}
@@ -59,9 +61,36 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
 	if e.found && quantized {
-		match.Worst = &BlockMatch{At: indexOf(x.Values.Shape, e.worstAt), Length: e.worst.N, MaxError: e.worst.MaxAbs, SQNR: max(e.worst.SQNR(), -errstat.Exact)}
+		match.Worst = &BlockMatch{Shape: blocks.shape, At: indexOf(blocks.shape, e.worstAt), Axis: blocks.axis, Length: e.worst.N, MaxError: e.worst.MaxAbs, MSE: e.worst.MSE(), SQNR: max(e.worst.SQNR(), -errstat.Exact)}
 	}
 	m.result.Weights = append(m.result.Weights, match)
+	return nil
+}
+
+// claim records that quantized weight w is compared with v. It reports a problem if w is another
+// weight: one that stands for something else too, or has the name of another weight.
+func (m *matcher) claim(v, w *graph.Value, x *recognize.Constant) error {
+	key := keyOfValue(w)
+	m.compared[key] = true
+	switch before := m.claimed[w]; {
+	case before == nil:
+		m.claimed[w] = v
+	case before != v:
+		y := m.a.Fold(before)
+		same := x.Values.Stored != nil && y != nil && y.Values.Stored != nil
+		if same {
+			var err error
+			if same, err = m.equal(x, y); err != nil {
+				return err
+			}
+		}
+		if !same {
+			m.problem("%s stands for %s and %s", msg.Quote(w.Path), msg.Quote(before.Path), msg.Quote(v.Path))
+		}
+	}
+	if _, other := m.names[keyOfValue(v)]; other && key != keyOfValue(v) && m.stored[key] {
+		m.problem("%s stands for %s", msg.Quote(w.Path), msg.Quote(v.Path))
+	}
 	return nil
 }
 
@@ -76,11 +105,16 @@ func indexOf(shape []int64, i int64) []int64 {
 }
 
 // cutting sees a tensor as [outer, length, inner], cut into blocks along the middle axis.
-type cutting struct{ length, inner, block int64 }
+type cutting struct {
+	length, inner, block int64
+
+	shape []int64 // of the tensor, as the codes have it
+	axis  int     // of shape, that blocks run along, or whose indices have a scale each; -1: neither
+}
 
 func oneBlock(shape []int64) cutting {
 	n := max(shapes.Count(shape), 1)
-	return cutting{n, 1, n}
+	return cutting{length: n, inner: 1, block: n, shape: append([]int64{}, shape...), axis: -1}
 }
 
 // mostOpen bounds the number of blocks side by side, whose errors are summed at the same time.
@@ -93,6 +127,8 @@ func blocksOfWeight(shape []int64, w *recognize.Weight, turned bool) cutting {
 	axis := w.Axis
 	if w.Transposed != turned {
 		axis = len(shape) - 1 - axis
+	} else if codes := shapeOfCodes(w); !w.Transposed && shapes.Count(codes) == shapes.Count(shape) {
+		shape = codes // its elements are in the same order
 	}
 	if w.PerTensor || axis < 0 || axis >= len(shape) || shapes.Count(shape) == 0 {
 		return oneBlock(shape)
@@ -101,14 +137,23 @@ func blocksOfWeight(shape []int64, w *recognize.Weight, turned bool) cutting {
 	if inner > mostOpen {
 		return oneBlock(shape)
 	}
+	c := cutting{length: inner, inner: 1, block: inner, shape: shape, axis: axis}
 	switch {
 	case w.Block > 0:
-		return cutting{shape[axis], inner, min(w.Block, shape[axis])}
+		c.length, c.inner, c.block = shape[axis], inner, min(w.Block, shape[axis])
 	case axis == len(shape)-1:
-		n := shapes.Count(shape[:axis])
-		return cutting{n, shape[axis], n}
+		c.length, c.inner = shapes.Count(shape[:axis]), shape[axis]
+		c.block = c.length
 	}
-	return cutting{inner, 1, inner}
+	return c
+}
+
+// shapeOfCodes returns the shape that a weight is decoded in. Reshape may give it another one.
+func shapeOfCodes(w *recognize.Weight) []int64 {
+	if w.Constant == nil || w.Constant.Decoder == nil || w.Constant.Decoder.X == nil {
+		return w.Shape
+	}
+	return w.Constant.Decoder.X.Shape
 }
 
 // measurement has the errors of a weight and of its worst block.

@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"fmt"
 	"slices"
 
 	"onnxquant/internal/graph"
@@ -26,16 +27,6 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 	if m.isSteady(m.a.Graph.Made(x)) && m.isSteady(m.b.Graph.Made(y)) {
 		return nil // constant outputs are compared where they are read
 	}
-	report := m.problem
-	if m.rewritable(x) {
-		rewritten := false
-		report = func(string, ...any) { rewritten = true }
-		defer func() {
-			if rewritten {
-				m.note("%s%s is written as opset %d has it", where, graph.Describe(x), m.b.Graph.Opset)
-			}
-		}()
-	}
 	if x.GetName() != y.GetName() {
 		m.note("%s%s is called %s", where, graph.Describe(x), msg.Quote(y.GetName()))
 	}
@@ -44,14 +35,14 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 			return err
 		}
 	}
-	if x.GetOpType() != y.GetOpType() || !graph.SameDomain(x.GetDomain(), y.GetDomain()) {
-		report("%s%s is %s", where, graph.Describe(x), msg.Clean(graph.Operator(y)))
+	if !sameOperator(x, y) {
+		m.problem("%s%s is %s", where, graph.Describe(x), msg.Clean(graph.Operator(y)))
 		return nil
 	}
-	if !slices.Equal(x.Output, y.Output) && m.partner[x] == nil {
-		report("%s%s: outputs %s -> %s", where, graph.Describe(x), namesText(x.Output), namesText(y.Output))
+	if !slices.EqualFunc(m.a.Graph.Outputs[x], m.b.Graph.Outputs[y], func(v, w *graph.Value) bool { return (v == nil) == (w == nil) }) {
+		m.problem("%s%s: outputs %s -> %s", where, graph.Describe(x), namesText(x.Output), namesText(y.Output))
 	}
-	if err := m.attributes(where, x, y, report); err != nil {
+	if err := m.attributes(where, x, y, m.problem); err != nil {
 		return err
 	}
 	swapped := m.swapped(x, y)
@@ -60,7 +51,7 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 		if swapped {
 			j = 1 - i
 		}
-		if err := m.inputs(where, x, y, i, j, false, report); err != nil {
+		if err := m.inputs(where, x, y, i, j, false, m.problem); err != nil {
 			return err
 		}
 	}
@@ -69,22 +60,12 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 
 // swapped reports whether two Adds or Muls have a constant factor on opposite sides.
 func (m *matcher) swapped(x, y *onnxpb.NodeProto) bool {
-	if x.GetOpType() != "Add" && x.GetOpType() != "Mul" || len(x.Input) != 2 || len(y.Input) != 2 {
+	if !graph.IsStandard(x.GetDomain()) || x.GetOpType() != "Add" && x.GetOpType() != "Mul" || len(x.Input) != 2 || len(y.Input) != 2 {
 		return false
 	}
 	a, b := m.a.Graph, m.b.Graph
 	first := m.isSteady(a.Source(x, 0))
 	return first != m.isSteady(a.Source(x, 1)) && first == m.isSteady(b.Source(y, 1)) && first != m.isSteady(b.Source(y, 0))
-}
-
-// rewritable reports whether a higher opset may require another form of a node: its operator
-// changed or is unknown.
-func (m *matcher) rewritable(n *onnxpb.NodeProto) bool {
-	if m.raised == nil || !graph.IsStandard(n.GetDomain()) {
-		return false
-	}
-	changed, known := m.raised[n.GetOpType()]
-	return changed || !known
 }
 
 // gemm compares a Gemm with an equivalent MatMul, or MatMul and Add. It returns false if y is
@@ -121,7 +102,7 @@ func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(s
 			report("%s%s: attribute %s is gone", where, graph.Describe(x), msg.Quote(a.GetName()))
 		case len(gs) > 0 && len(gs) == len(graph.Subgraphs(b)):
 			for i, g := range gs {
-				if err := m.graphs(where+graph.Describe(x)+", "+msg.Clean(a.GetName())+": ", g, graph.Subgraphs(b)[i], report); err != nil {
+				if err := m.subgraphs(where+graph.Describe(x)+", "+msg.Clean(a.GetName())+": ", g, graph.Subgraphs(b)[i], report); err != nil {
 					return err
 				}
 			}
@@ -159,20 +140,51 @@ func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned 
 		return nil
 	case m.isSteady(v) && m.isSteady(w):
 		return m.constants(where+graph.Describe(x), v, w, turned, report)
-	case v.Name == w.Name && m.isSteady(v) != m.isSteady(w):
-		report("%s%s: input %d, %s, is a constant in one model only", where, graph.Describe(x), i, msg.Quote(v.Name))
+	case turned:
+		report("%s%s: input %d is transposed", where, graph.Describe(x), i)
 		return nil
-	case v.Name == w.Name || v.Node != nil && m.partner[v.Node] == w.Node && w.Node != nil:
+	}
+	return m.value(fmt.Sprintf("%s%s: input %d", where, graph.Describe(x), i), v, w, report)
+}
+
+// value compares two values that nodes or graphs read or return at the same place.
+func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...any)) error {
+	switch steady := m.isSteady(v); {
+	case steady && m.isSteady(w):
+		return m.constants(place, v, w, false, report)
+	case steady != m.isSteady(w) && v.Name == w.Name:
+		report("%s, %s, is a constant in one model only", place, msg.Quote(v.Name))
 		return nil
-	case m.gone[v.Node] && m.fresh[w.Node] && v.Node.GetOpType() == w.Node.GetOpType() && len(v.Node.Output) == 1 && m.depth < deepestMatch:
+	case v.Unusual != nil && w.Unusual != nil:
+		d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
+		err := d.message(place, v.Unusual.Sparse.ProtoReflect(), w.Unusual.Sparse.ProtoReflect())
+		for _, c := range d.result.Changes {
+			report("%s", c.String())
+		}
+		return err
+	case v.Node == nil || w.Node == nil:
+		if m.twin[v] != w {
+			report("%s is %s, was %s", place, msg.Quote(w.Name), msg.Quote(v.Name))
+		}
+		return nil
+	}
+	if m.gone[v.Node] && m.fresh[w.Node] && v.Node.GetOpType() == w.Node.GetOpType() && m.depth < deepestMatch {
 		// The same value under another name.
 		delete(m.gone, v.Node)
 		delete(m.fresh, w.Node)
 		m.partner[v.Node] = w.Node
 		m.depth++
 		defer func() { m.depth-- }()
-		return m.nodes(where, v.Node, w.Node)
+		if err := m.nodes("", v.Node, w.Node); err != nil {
+			return err
+		}
 	}
-	report("%s%s: input %d is %s, was %s", where, graph.Describe(x), i, msg.Quote(w.Name), msg.Quote(v.Name))
+	if m.partner[v.Node] != w.Node || slices.Index(m.a.Graph.Outputs[v.Node], v) != slices.Index(m.b.Graph.Outputs[w.Node], w) {
+		report("%s is %s, was %s", place, msg.Quote(w.Name), msg.Quote(v.Name))
+	}
 	return nil
+}
+
+func sameOperator(x, y *onnxpb.NodeProto) bool {
+	return x.GetOpType() == y.GetOpType() && graph.SameDomain(x.GetDomain(), y.GetDomain()) && x.GetOverload() == y.GetOverload()
 }

@@ -1,0 +1,185 @@
+package compare
+
+import (
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
+	"onnxquant/internal/rewrite"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq/restyle"
+)
+
+// raised returns a model as it is at the opset of another one made from it: what the adapters
+// of package opset write is what the other model must have. It is x itself if the opset is
+// the same. Nodes with the outputs in opaque are hidden from the adapters, which write another
+// form of what reads an operator that they do not know.
+func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*graph.Graph, error) {
+	to := graph.Opset(other)
+	versions := map[string]int64{}
+	for _, f := range other.Functions {
+		versions[keyOfFunction(f)], _ = opset.Of(f.OpsetImport)
+	}
+	c := x.Copy()
+	var growing []*onnxpb.FunctionProto // their quantized weights needed the opset
+	for _, f := range c.Proto.Functions {
+		if from, _ := opset.Of(f.OpsetImport); from < versions[keyOfFunction(f)] {
+			growing = append(growing, f)
+		}
+	}
+	if to <= x.Opset && len(growing) == 0 {
+		return x, nil
+	}
+	if err := write.Inline(c, func(*graph.Value) bool { return false }); err != nil {
+		return nil, err
+	}
+	var hidden []*onnxpb.NodeProto
+	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
+		if opaque[keyOf(n)] && graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"MatMul", "Gemm", "Gather"}, n.GetOpType()) {
+			hidden = append(hidden, n)
+			n.Domain = new(graph.Contrib)
+		}
+	})
+	if err := rewrite.Raise(c, to, growing...); err != nil {
+		return nil, err
+	}
+	for _, n := range hidden {
+		n.Domain = nil
+	}
+	for _, v := range x.Values { // the raised IR version would make them inputs that callers may leave out
+		if v.MustBeInput {
+			c.Proto.Graph.Input = slices.DeleteFunc(c.Proto.Graph.Input, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == v.Name })
+		}
+	}
+	view, err := x.File.View(c.Proto, c.OriginalTensor)
+	if err != nil {
+		return nil, err
+	}
+	return graph.New(view)
+}
+
+// coded lists the outputs of nodes of y that were operators on codes, which package opset does
+// not know, before restyle.Dequantize.
+func coded(y *graph.Graph, folded []restyle.Weight) map[string]bool {
+	weights := map[string]bool{}
+	for _, w := range folded {
+		if w.Form == "MatMulNBits" || w.Form == "GatherBlockQuantized" {
+			weights[w.Became] = true
+		}
+	}
+	outputs := map[string]bool{}
+	note := func(n *onnxpb.NodeProto) bool { outputs[keyOf(n)] = true; return n.GetOpType() == "MatMul" }
+	for _, v := range y.Values {
+		if !weights[v.Name] {
+			continue
+		}
+		for _, u := range readers(y, v) {
+			if !note(u) {
+				continue
+			}
+			for _, next := range y.Made(u).Uses {
+				if next.Node.GetOpType() == "Add" { // of a bias
+					note(next.Node)
+				}
+			}
+		}
+	}
+	return outputs
+}
+
+// readers lists the nodes that read a value, or its transpose.
+func readers(y *graph.Graph, v *graph.Value) (nodes []*onnxpb.NodeProto) {
+	for _, u := range v.Uses {
+		nodes = append(nodes, u.Node)
+		if u.Node.GetOpType() == "Transpose" {
+			for _, next := range y.Made(u.Node).Uses {
+				nodes = append(nodes, next.Node)
+			}
+		}
+	}
+	return nodes
+}
+
+func keyOfFunction(f *onnxpb.FunctionProto) string {
+	return graph.FunctionKey(f.GetDomain(), f.GetName(), f.GetOverload())
+}
+
+// versions compares the IR version and the imported operator sets of the models as they are,
+// and those of their functions with those of the raised model.
+func (m *matcher) versions(x, y *onnxpb.ModelProto) {
+	if y.GetIrVersion() < x.GetIrVersion() {
+		m.problem("IR version %d -> %d", x.GetIrVersion(), y.GetIrVersion())
+	}
+	from, to := graph.Opset(x), graph.Opset(y)
+	switch {
+	case to > from:
+		m.note("opset %d -> %d", from, to)
+	case to < from:
+		m.problem("opset %d -> %d", from, to)
+	}
+	m.domains("", x.OpsetImport, y.OpsetImport, usedDomains(y.Graph))
+	was := map[string]*onnxpb.FunctionProto{}
+	for _, f := range x.Functions {
+		was[keyOfFunction(f)] = f
+	}
+	is := map[string]*onnxpb.FunctionProto{}
+	for _, f := range y.Functions {
+		is[keyOfFunction(f)] = f
+	}
+	for _, f := range m.a.Graph.File.Proto.Functions {
+		old, other := was[keyOfFunction(f)], is[keyOfFunction(f)]
+		if old == nil || other == nil {
+			continue // reported elsewhere
+		}
+		where := functionText(f)
+		m.domains(where, old.OpsetImport, other.OpsetImport, usedDomains(&onnxpb.GraphProto{Node: other.Node}))
+		from, _ := opset.Of(old.OpsetImport)
+		want, _ := opset.Of(f.OpsetImport)
+		switch got, _ := opset.Of(other.OpsetImport); {
+		case got == want, got == from && sameNodes(old.Node, f.Node):
+		default:
+			m.problem("%sopset %d -> %d", where, from, got)
+		}
+	}
+}
+
+// domains compares the imported versions of other operators than those of ONNX.
+func (m *matcher) domains(where string, x, y []*onnxpb.OperatorSetIdProto, used map[string]bool) {
+	versions := map[string]int64{}
+	for _, o := range y {
+		versions[o.GetDomain()] = o.GetVersion()
+	}
+	for _, o := range x {
+		domain := o.GetDomain()
+		if graph.IsStandard(domain) {
+			continue
+		}
+		v, there := versions[domain]
+		switch {
+		case there && v != o.GetVersion():
+			m.problem("%soperators of %s: version %d -> %d", where, msg.Quote(domain), o.GetVersion(), v)
+		case !there && used[domain]:
+			m.problem("%soperators of %s: they are no longer imported", where, msg.Quote(domain))
+		}
+	}
+}
+
+// usedDomains lists the domains of the nodes of a graph and its subgraphs.
+func usedDomains(g *onnxpb.GraphProto) map[string]bool {
+	used := map[string]bool{}
+	graph.WalkGraphs(g, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			used[n.GetDomain()] = true
+		}
+	})
+	return used
+}
+
+// sameNodes reports whether raising a function left its nodes as they are.
+func sameNodes(x, y []*onnxpb.NodeProto) bool {
+	return proto.Equal(&onnxpb.GraphProto{Node: x}, &onnxpb.GraphProto{Node: y})
+}
