@@ -56,6 +56,7 @@ func empty(ir int64) *Graph {
 		Outputs:   map[*onnxpb.NodeProto][]*Value{},
 		Returned:  map[*onnxpb.GraphProto][]*Value{},
 		Home:      map[*onnxpb.NodeProto]*Scope{},
+		numbers:   map[*onnxpb.NodeProto]int{},
 		functions: map[string]*Function{},
 		paths:     map[string]bool{},
 		suffix:    map[string]int{},
@@ -176,7 +177,7 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope) error {
 	if len(n.Output) == 0 && (IsStandard(n.GetDomain()) || n.GetDomain() == Contrib) {
 		return fmt.Errorf("%s has no output", Describe(n))
 	}
-	x.Home[n] = s
+	x.Home[n], x.numbers[n] = s, len(x.numbers)+1
 	if n.GetName() != "" {
 		x.Names[n.GetName()] = true
 		x.Nodes = append(x.Nodes, n.GetName())

@@ -19,6 +19,7 @@ type Graph struct {
 	Names   map[string]bool              // names of values and nodes, anywhere in the model
 	Nodes   []string                     // names of nodes, in file order
 	Home    map[*onnxpb.NodeProto]*Scope // node → scope that contains it
+	numbers map[*onnxpb.NodeProto]int    // of nodes, from 1 on
 	File    *modelfile.Model
 
 	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // node → values by position; nil where an optional one is omitted
@@ -79,3 +80,7 @@ func (x *Graph) Scanned(v *Value) bool {
 		return false
 	})
 }
+
+// Number identifies a node of the model: from 1 on, in an order that follows from the model.
+// It is 0 for nil.
+func (x *Graph) Number(n *onnxpb.NodeProto) int { return x.numbers[n] }

@@ -83,8 +83,8 @@ func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weigh
 func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaque map[string]bool) (*Match, error) {
 	m := &matcher{
 		ctx: ctx, b: recognize.New(b.Graph()), names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
-		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[*onnxpb.NodeProto]bool{}, fresh: map[*onnxpb.NodeProto]bool{},
-		partner: map[*onnxpb.NodeProto]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
+		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[int]bool{}, fresh: map[int]bool{},
+		partner: map[int]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
 	x, err := raised(a.Graph(), b.Graph().File.Proto, opaque)
@@ -127,11 +127,11 @@ type matcher struct {
 	compared map[string]bool               // by keyOfValue: whether a weight of b was compared
 	claimed  map[*graph.Value]*graph.Value // weight of b → the weight of a that it was compared with
 
-	gone, fresh map[*onnxpb.NodeProto]bool              // nodes of a and of b without a partner
-	partner     map[*onnxpb.NodeProto]*onnxpb.NodeProto // node of a → the same node of b
-	twin        map[*graph.Value]*graph.Value           // input of a graph of a → the same one of b
-	steady      map[*graph.Value]bool                   // whether a value depends on constants alone
-	depth       int                                     // of the recursion
+	gone, fresh map[int]bool                  // numbers of nodes of a, and of b, without a partner
+	partner     map[int]*onnxpb.NodeProto     // number of a node of a → the same node of b
+	twin        map[*graph.Value]*graph.Value // input of a graph of a → the same one of b
+	steady      map[*graph.Value]bool         // whether a value depends on constants alone
+	depth       int                           // of the recursion
 	result      *Match
 }
 
@@ -317,18 +317,18 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 	makers := map[string]*onnxpb.NodeProto{}
 	for _, n := range y {
 		makers[keyOf(n)] = n
-		m.fresh[n] = true
+		m.fresh[m.b.Graph.Number(n)] = true
 	}
 	var pairs [][2]*onnxpb.NodeProto
 	for _, n := range x {
 		other := makers[keyOf(n)]
 		if other == nil {
-			m.gone[n] = true
+			m.gone[m.a.Graph.Number(n)] = true
 			continue
 		}
-		delete(m.fresh, other)
-		delete(m.fresh, m.product(n, other))
-		m.partner[n] = other
+		delete(m.fresh, m.b.Graph.Number(other))
+		delete(m.fresh, m.b.Graph.Number(m.product(n, other)))
+		m.partner[m.a.Graph.Number(n)] = other
 		pairs = append(pairs, [2]*onnxpb.NodeProto{n, other})
 	}
 	for _, p := range pairs {
@@ -342,12 +342,12 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 // rest reports the nodes without a partner.
 func (m *matcher) rest(where string, x, y []*onnxpb.NodeProto) error {
 	for _, n := range x {
-		if m.gone[n] && !m.isSteady(m.a.Graph.Made(n)) {
+		if m.gone[m.a.Graph.Number(n)] && !m.isSteady(m.a.Graph.Made(n)) {
 			m.problem("%s%s is gone", where, graph.Describe(n))
 		}
 	}
 	for _, n := range y {
-		if m.fresh[n] && !m.isSteady(m.b.Graph.Made(n)) {
+		if m.fresh[m.b.Graph.Number(n)] && !m.isSteady(m.b.Graph.Made(n)) {
 			m.problem("%s%s is new", where, graph.Describe(n))
 		}
 	}

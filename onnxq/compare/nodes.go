@@ -168,18 +168,18 @@ func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...
 		}
 		return nil
 	}
-	if m.gone[v.Node] && m.fresh[w.Node] && v.Node.GetOpType() == w.Node.GetOpType() && m.depth < deepestMatch {
+	if m.gone[m.a.Graph.Number(v.Node)] && m.fresh[m.b.Graph.Number(w.Node)] && v.Node.GetOpType() == w.Node.GetOpType() && m.depth < deepestMatch {
 		// The same value under another name.
-		delete(m.gone, v.Node)
-		delete(m.fresh, w.Node)
-		m.partner[v.Node] = w.Node
+		delete(m.gone, m.a.Graph.Number(v.Node))
+		delete(m.fresh, m.b.Graph.Number(w.Node))
+		m.partner[m.a.Graph.Number(v.Node)] = w.Node
 		m.depth++
 		defer func() { m.depth-- }()
 		if err := m.nodes("", v.Node, w.Node); err != nil {
 			return err
 		}
 	}
-	if m.partner[v.Node] != w.Node || slices.Index(m.a.Graph.Outputs[v.Node], v) != slices.Index(m.b.Graph.Outputs[w.Node], w) {
+	if m.partner[m.a.Graph.Number(v.Node)] != w.Node || slices.Index(m.a.Graph.Outputs[v.Node], v) != slices.Index(m.b.Graph.Outputs[w.Node], w) {
 		report("%s is %s, was %s", place, msg.Quote(w.Name), msg.Quote(v.Name))
 	}
 	return nil
