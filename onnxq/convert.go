@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"onnxquant/formats/errstat"
@@ -41,6 +42,7 @@ func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	} else {
 		p = describe(p.plan.Graph(), done.Plan)
 	}
+	p.Warnings = slices.Concat(p.plan.Warnings, done.Warnings)
 	r := &Report{Plan: p, Tensors: []TensorReport{}, Verified: done.Verified, Output: out, Elapsed: time.Since(start)}
 	if p.External {
 		r.Data = modelfile.DataPath(out)

@@ -117,6 +117,7 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 		return err
 	}
 	c.warnAll(p.Warnings)
+	c.warnAll(report.Warnings)
 	if f.verbose {
 		printGGUFTensors(c.stderr, p, report)
 	}

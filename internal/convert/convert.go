@@ -23,7 +23,8 @@ type Result struct {
 	Plan   *Plan           // the plan that was carried out
 	Errors []errstat.Stats // by weight of the plan
 
-	Verified bool // the output was read again and compared
+	Warnings []string // about values
+	Verified bool     // the output was read again and compared
 }
 
 // Convert carries out the plan and writes the model to path. If it finds weights with values
@@ -37,7 +38,7 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 		var unfit *unfitError
 		switch {
 		case err == nil:
-			return &Result{p, c.errors(), !p.opts.NoVerify}, nil
+			return &Result{p, c.errors(), c.warnings(), !p.opts.NoVerify}, nil
 		case !errors.As(err, &unfit):
 			return nil, err
 		}
@@ -193,6 +194,25 @@ func (c *content) unfit() map[*graph.Value]string {
 		}
 	}
 	return reasons
+}
+
+// fewVanished is the share of a weight that may become 0 without a warning: trained models have
+// some rows of numbers near 0.
+const fewVanished = 0.01
+
+// warnings names the weights of which a part became 0.
+func (c *content) warnings() (all []string) {
+	vanished := make([]int64, len(c.plan.Weights))
+	for i, o := range c.outcomes {
+		vanished[c.run.WeightOf(i)] += o.Vanished
+	}
+	for i, n := range vanished {
+		w := c.plan.Weights[i]
+		if share := float64(n) / float64(w.Form.Elements()); share > fewVanished {
+			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for a scale of %s", msg.Quote(w.Value.Path), 100*share, w.Choice.Format))
+		}
+	}
+	return all
 }
 
 // errors returns the errors of each weight, merged in the order of tiles.

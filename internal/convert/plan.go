@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/discover"
@@ -23,6 +24,7 @@ import (
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
+	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 )
@@ -233,7 +235,7 @@ func (p *Plan) warnings() {
 	in, out := p.InBytes(), p.Output.Size()
 	switch {
 	case len(p.Weights) == 0:
-		p.warn("nothing is quantized: no weight was selected")
+		p.warn("nothing is quantized: %s", p.whyNothing())
 	case out > in && p.opts.Discover.Style == spec.QDQ:
 		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", out, in)
 	case out > in:
@@ -253,6 +255,36 @@ func (p *Plan) warnOfInputs() {
 	if n := len(names); n > 0 && p.graph.File.Proto.GetIrVersion() >= 4 {
 		p.warn("%d quantized weights are no inputs any more, callers cannot replace them: %s (--exclude keeps a weight)", n, msg.List(names))
 	}
+}
+
+// whyNothing explains that no weight is quantized.
+func (p *Plan) whyNothing() string {
+	var largest *discover.Decision // of the selected ones
+	selected, already, others := 0, 0, 0
+	for _, d := range p.Decisions {
+		switch {
+		case d.Selected:
+			selected++
+			if largest == nil || d.Bytes > largest.Bytes {
+				largest = d
+			}
+		case strings.HasPrefix(d.Reason, recognize.Already):
+			already++
+		case len(d.Shape) > 1: // others are biases and the like
+			others++
+		}
+	}
+	switch {
+	case selected == 1:
+		return fmt.Sprintf("%s was selected but cannot be quantized: %s", msg.Quote(largest.Value.Path), largest.Reason)
+	case selected > 1:
+		return fmt.Sprintf("%d weights were selected but cannot be quantized; the largest, %s: %s", selected, msg.Quote(largest.Value.Path), largest.Reason)
+	case already > 0 && others == 0:
+		return "all weights are quantized already"
+	case already > 0:
+		return "no weight was selected, and some are quantized already"
+	}
+	return "no weight was selected"
 }
 
 // defectInORT reports whether ONNX Runtime 1.31 fuses the weight with its MatMul and then

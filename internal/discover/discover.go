@@ -57,6 +57,7 @@ type Decision struct {
 	Bytes int64
 	Reach reach.Reach // the operators that read it
 
+	Selected bool // by the options
 	Quantize bool
 	Reason   string // why it is not quantized
 	Choice   Choice // how it is quantized
@@ -104,6 +105,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		if d.Reason != "" {
 			continue
 		}
+		d.Selected = true
 		if d.Reason = d.obstacle(trained, except.KeepFloat); d.Reason == "" {
 			d.Reason = d.fit(x, opts)
 		}

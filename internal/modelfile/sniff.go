@@ -15,12 +15,22 @@ var otherFormats = []struct {
 	magic, what string
 }{
 	{0, "version https://git-lfs.github.com/", "a Git LFS pointer; run git lfs pull to get the model"},
-	{0, "GGUF", "a GGUF file"},
+	{0, "GGUF", "a GGUF file; give the ONNX model, and this file to --weights-from"},
 	{0, "PK\x03\x04", "a zip archive, such as PyTorch saves; export the model to ONNX"},
+	{0, "\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "a PyTorch file of the legacy format; export the model to ONNX"},
+	{0, "\x80\x02", "a Python pickle, such as PyTorch saves; export the model to ONNX"},
+	{0, "\x80\x03", "a Python pickle, such as PyTorch saves; export the model to ONNX"},
+	{0, "\x80\x04\x95", "a Python pickle, such as PyTorch saves; export the model to ONNX"},
+	{0, "\x80\x05\x95", "a Python pickle, such as PyTorch saves; export the model to ONNX"},
+	{0, "\x93NUMPY", "a NumPy array, not a model"},
 	{0, "\x89HDF\r\n", "an HDF5 file, such as Keras saves; export the model to ONNX"},
 	{4, "TFL3", "a TensorFlow Lite model; convert it with tf2onnx"},
 	{4, "ORTM", "an ONNX Runtime model (.ort); use the ONNX file it was made from"},
 	{0, "\x1f\x8b", "compressed with gzip; unpack it"},
+	{0, "\x28\xb5\x2f\xfd", "compressed with zstd; unpack it"},
+	{0, "\xfd7zXZ\x00", "compressed with xz; unpack it"},
+	{0, "7z\xbc\xaf\x27\x1c", "a 7z archive; unpack it"},
+	{257, "ustar", "a tar archive; unpack it"},
 	{8, "{\"", "a safetensors file; export the model to ONNX"},
 }
 

@@ -28,6 +28,10 @@ type Buffers struct {
 	storedScale   []float32 // scales in stored order
 	scaleBytes    []byte    // the same, encoded
 
+	endCodes  []byte    // codes of the ends of ranges
+	endValues []float32 // the same, decoded
+	gone      []byte    // by block: vanishes or stays
+
 	blocks blockBuffers
 }
 

@@ -70,8 +70,9 @@ func (r *Run) WriteTo(parts []Sinks) {
 
 // Outcome is the result of quantizing a tile.
 type Outcome struct {
-	Errors errstat.Stats
-	sum    uint32 // checksum of what was written: codes, scales, zero points
+	Errors   errstat.Stats
+	Vanished int64  // elements of blocks that became 0 as a whole
+	sum      uint32 // checksum of what was written: codes, scales, zero points
 }
 
 // SourceBytes is the size of a tile's elements in the source.
@@ -196,6 +197,7 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 	if err != nil {
 		return true, err
 	}
+	out.Vanished = t.vanishedRanges(b, codec)
 	return true, t.writeScales(b, to, out)
 }
 
@@ -206,6 +208,7 @@ func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int
 		return false, err
 	}
 	out.Errors.Add(x, decoded)
+	out.Vanished = t.vanishedBlocks(x, decoded)
 	if r.Spoiled() {
 		return true, nil
 	}

@@ -27,10 +27,11 @@ import (
 
 // Report describes a written file.
 type Report struct {
-	Plan    *Plan          `json:"plan"`
-	Tensors []TensorReport `json:"tensors"` // the written ones
-	Output  string         `json:"output"`
-	Elapsed time.Duration  `json:"elapsed_ns"`
+	Plan     *Plan          `json:"plan"`
+	Tensors  []TensorReport `json:"tensors"`            // the written ones
+	Warnings []string       `json:"warnings,omitempty"` // about values; the plan has others
+	Output   string         `json:"output"`
+	Elapsed  time.Duration  `json:"elapsed_ns"`
 }
 
 // TensorReport is the plan of a tensor with its errors.
@@ -63,7 +64,7 @@ func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
 	if err := (write.File{Path: out, Model: p.graph.File}).Write(ctx, w); err != nil {
 		return nil, err
 	}
-	return &Report{Plan: p, Tensors: w.qualities(), Output: out, Elapsed: time.Since(start)}, nil
+	return &Report{Plan: p, Tensors: w.qualities(), Warnings: w.warnings(), Output: out, Elapsed: time.Since(start)}, nil
 }
 
 // CheckOutput checks, without writing, whether the output may have the name out.
@@ -87,6 +88,7 @@ type writer struct {
 	tiles   []tile
 	sums    []uint32        // by tile: checksum of the written bytes
 	errors  []errstat.Stats // by tile
+	gone    []int64         // by tile: elements of blocks that became 0 as a whole
 
 	mu          sync.Mutex
 	done, total int64
@@ -102,6 +104,7 @@ func newWriter(p *Plan) *writer {
 	}
 	w.sums = make([]uint32, len(w.tiles))
 	w.errors = make([]errstat.Stats, len(w.tiles))
+	w.gone = make([]int64, len(w.tiles))
 	return w
 }
 
@@ -165,7 +168,7 @@ func (w *writer) write(ctx context.Context, b *buffers, t tile, i int, to io.Wri
 		return err
 	}
 	if !t.w.verbatim {
-		if raw, err = t.encode(ctx, b, raw, &w.errors[i]); err != nil {
+		if raw, err = t.encode(ctx, b, raw, &w.errors[i], &w.gone[i]); err != nil {
 			return err
 		}
 	}
@@ -193,8 +196,8 @@ func (t tile) load(b *buffers) ([]byte, error) {
 	return turned, nil
 }
 
-// encode encodes the elements of a tile and adds up their errors.
-func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errstat.Stats) ([]byte, error) {
+// encode encodes the elements of a tile, adds up their errors and counts what became 0.
+func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errstat.Stats, gone *int64) ([]byte, error) {
 	x := buffer.Grow(&b.x, t.rows*t.n)
 	t.w.dtype.Decode(x, raw)
 	if t.w.dtype == dtype.Float64 {
@@ -222,6 +225,7 @@ func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errsta
 		}
 	}
 	errors.Add(x, decoded)
+	*gone += quantize.Vanished(x, decoded, t.w.encoding.Elements)
 	return packed, nil
 }
 
@@ -298,6 +302,24 @@ func (w *writer) qualities() []TensorReport {
 	for i, g := range w.plan.weights {
 		s := sums[i]
 		all = append(all, TensorReport{w.plan.Tensors[g.planned], s.MaxAbs, s.MSE(), min(s.SQNR(), errstat.Exact)})
+	}
+	return all
+}
+
+// fewVanished is the share of a tensor that may become 0 without a warning: trained models have
+// some rows of numbers near 0.
+const fewVanished = 0.01
+
+// warnings names the tensors of which a part became 0.
+func (w *writer) warnings() (all []string) {
+	gone := make([]int64, len(w.plan.weights))
+	for i, t := range w.tiles {
+		gone[t.index] += w.gone[i]
+	}
+	for i, g := range w.plan.weights {
+		if share := float64(gone[i]) / float64(g.rows()*g.k); share > fewVanished {
+			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for %s", msg.Quote(g.path), 100*share, g.encoding))
+		}
 	}
 	return all
 }

@@ -1,0 +1,74 @@
+package quantize
+
+import "onnxquant/internal/buffer"
+
+// A block has vanished if all of it decodes to 0 though it has other elements: its scale, as
+// stored, is 0 or far larger than they are.
+
+// Vanished counts the elements of the blocks that have vanished.
+func Vanished(x, decoded []float32, block int) (n int64) {
+	for len(x) > 0 {
+		size := min(block, len(x))
+		if isZero(decoded[:size]) && !isZero(x[:size]) {
+			n += int64(size)
+		}
+		x, decoded = x[size:], decoded[size:]
+	}
+	return n
+}
+
+func isZero(x []float32) bool {
+	for _, v := range x {
+		if v != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// vanishedBlocks is Vanished for the blocks of a tile, in block order.
+func (t Tile) vanishedBlocks(x, decoded []float32) (n int64) {
+	for size := range t.lengths() {
+		n += Vanished(x[:size], decoded[:size], int(size))
+		x, decoded = x[size:], decoded[size:]
+	}
+	return n
+}
+
+// vanishedRanges counts them by the ranges and scales of a tile's blocks: a block decodes to
+// 0 if both ends of its range do.
+func (t Tile) vanishedRanges(b *Buffers, c Codec) (n int64) {
+	ends := [][]float32{b.hi}
+	if c.HasZeroPoints() {
+		ends = append(ends, b.lo)
+	}
+	gone := buffer.Grow(&b.gone, t.scales)
+	clear(gone)
+	codes, decoded := buffer.Grow(&b.endCodes, t.scales), buffer.Grow(&b.endValues, t.scales)
+	for _, x := range ends {
+		c.QuantizeColumns(codes, x, b.scale, b.zero)
+		c.DecodeColumns(decoded, codes, b.scale, b.zero)
+		for i, v := range decoded {
+			switch {
+			case v != 0:
+				gone[i] = stays
+			case x[i] != 0 && gone[i] != stays:
+				gone[i] = vanishes
+			}
+		}
+	}
+	i := 0
+	for size := range t.lengths() {
+		if gone[i] == vanishes {
+			n += size
+		}
+		i++
+	}
+	return n
+}
+
+// What is known of a block.
+const (
+	vanishes = 1 + iota
+	stays
+)

@@ -1,0 +1,79 @@
+package quantize_test
+
+import (
+	"math"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/ggufmodel"
+	"onnxquant/onnxq/spec"
+)
+
+// tinyRows is a model with a weight of 64 rows along the reduction axis, of which the first
+// have 0 and tiny numbers.
+func tinyRows(t *testing.T, rows int, tiny float32) string {
+	w := modeltest.Floats("w", 64, 32)
+	for i := range w.FloatData {
+		w.FloatData[i] = 0.1 * float32(i%7+1)
+		if i < 32*rows {
+			w.FloatData[i] = tiny * float32(i/32%2)
+		}
+	}
+	return modeltest.Write(t, modeltest.Model(modeltest.Tensors{w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
+}
+
+// Blocks that become 0 as a whole though they have other elements are told of.
+func TestVanishedBlocks(t *testing.T) {
+	const least = math.SmallestNonzeroFloat32
+	for name, c := range map[string]struct {
+		opts onnxq.Options
+		rows int
+		tiny float32
+		want string // in a warning; "" without
+	}{
+		"int4":               {onnxq.Options{Block: 32}, 32, least, "50% of its elements became 0: they are too small for a scale of int4"},
+		"int4 in 16":         {onnxq.Options{Block: 16}, 16, least, "25% of its"},
+		"short blocks":       {onnxq.Options{Block: 48}, 48, least, "75% of its"},
+		"int4, not so tiny":  {onnxq.Options{Block: 32}, 32, 1e-12, ""},
+		"int4, none":         {onnxq.Options{Block: 32}, 0, least, ""},
+		"int4, not all":      {onnxq.Options{Block: 32}, 31, least, ""},
+		"int4, all 0":        {onnxq.Options{Block: 32}, 32, 0, ""},
+		"uint4, zero points": {onnxq.Options{Block: 16, ZeroPoint: true}, 16, least, "25% of its"},
+		"nvfp4":              {onnxq.Options{Format: spec.NVFP4}, 32, 1e-12, "50% of its"},
+		"mxfp4":              {onnxq.Options{Format: spec.MXFP4, Target: spec.ORT}, 32, 1e-12, ""}, // scales down to 2^-127
+		"q8_0":               {onnxq.Options{Format: "q8_0"}, 32, 1e-12, "50% of its elements became 0: they are too small for a scale of q8_0"},
+		"q4_0":               {onnxq.Options{Format: "q4_0"}, 32, 1e-12, "50% of its"},
+		"iq4_nl":             {onnxq.Options{Format: "iq4_nl"}, 32, 1e-12, "50% of its"},
+		"q8_0, none":         {onnxq.Options{Format: "q8_0"}, 0, 1e-12, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := modeltest.Open(t, tinyRows(t, c.rows, c.tiny))
+			for _, limit := range []int64{16, 100, modeltest.LargestTile} {
+				r, _ := modeltest.ConvertInTiles(t, m, c.opts, limit)
+				all := strings.Join(r.Plan.Warnings, "\n")
+				if got := strings.Contains(all, "became 0"); got != (c.want != "") || !strings.Contains(all, c.want) {
+					t.Errorf("tiles of %d: warnings %q, want %q", limit, all, c.want)
+				}
+			}
+		})
+	}
+}
+
+func TestVanishedBlocksInGGUF(t *testing.T) {
+	for mix, want := range map[string]string{"Q8_0": `"w": 50% of its elements became 0: they are too small for Q8_0`, "F32": "", "BF16": ""} {
+		p, err := ggufmodel.NewPlan(modeltest.Open(t, tinyRows(t, 32, 1e-12)), ggufmodel.Options{Mix: mix})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Write(t.Context(), filepath.Join(t.TempDir(), "out.gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(r.Warnings, "\n"); got != want {
+			t.Errorf("%s: warnings %q, want %q", mix, got, want)
+		}
+	}
+}
