@@ -1,14 +1,15 @@
 package restyle
 
 import (
+	"regexp"
+	"slices"
+
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/recognize"
-	"regexp"
-	"slices"
 )
 
 // rebuild is a copy of a model in which weights get another form.

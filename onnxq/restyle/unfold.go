@@ -1,13 +1,14 @@
 package restyle
 
 import (
+	"slices"
+
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
-	"slices"
 )
 
 // unfold replaces a weight by a float tensor.
