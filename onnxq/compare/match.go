@@ -52,8 +52,7 @@ type WeightMatch struct {
 
 // BlockMatch is a block of elements that share a scale.
 type BlockMatch struct {
-	At       []int64 `json:"at"`   // index of its first element, in Shape
-	Axis     int     `json:"axis"` // along which it runs
+	At       []int64 `json:"at"` // index of its first element, in Shape
 	Length   int64   `json:"length"`
 	MaxError float64 `json:"max_error"`
 	SQNR     float64 `json:"sqnr_db"`
