@@ -209,8 +209,8 @@ func (p *Plan) warn(format string, args ...any) {
 func (p *Plan) warnings() {
 	for _, d := range p.Decisions {
 		path := msg.Quote(d.Value.Path)
-		o, ok := d.Override(p.opts.Discover.Precision)
-		if ok && !d.Quantize && d.Choice.Format != spec.Float && o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
+		o := d.Override
+		if !d.Quantize && d.Choice.Format != spec.Float && o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
 			p.warn("%s stays in float though precision_info names it: %s", path, d.Reason)
 		}
 		if why := p.except.KeepFloat[d.Value]; why != "" && why != reasonUseless {
