@@ -161,7 +161,7 @@ func TensorNames(x *graph.Graph) []string {
 // checkPatterns refuses a pattern that matches nothing in the model: probably a typing error,
 // which would quantize weights that the user wants to exclude.
 func checkPatterns(x *graph.Graph, patterns []string) error {
-	names := slices.Concat(TensorNames(x), x.Nodes)
+	names := slices.Concat(TensorNames(x), x.NodeNames)
 	for _, p := range patterns {
 		if slices.ContainsFunc(names, func(name string) bool { return rules.MatchName(p, name) }) {
 			continue
