@@ -1,8 +1,9 @@
 package onnxq
 
 import (
-	"onnxquant/onnxq/spec"
 	"time"
+
+	"onnxquant/onnxq/spec"
 )
 
 // Decision says whether a float tensor is quantized.

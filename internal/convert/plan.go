@@ -163,7 +163,7 @@ func TensorNames(x *graph.Graph) []string {
 // checkPatterns refuses a pattern that matches nothing in the model: probably a typing error,
 // which would quantize weights that the user wants to exclude.
 func checkPatterns(x *graph.Graph, patterns []string) error {
-	names := slices.Concat(TensorNames(x), x.Nodes)
+	names := slices.Concat(TensorNames(x), x.NodeNames)
 	for _, p := range patterns {
 		if slices.ContainsFunc(names, func(name string) bool { return rules.MatchName(p, name) }) {
 			continue
@@ -211,8 +211,8 @@ func (p *Plan) warn(format string, args ...any) {
 func (p *Plan) warnings() {
 	for _, d := range p.Decisions {
 		path := msg.Quote(d.Value.Path)
-		o, ok := d.Override(p.opts.Discover.Precision)
-		if ok && !d.Quantize && d.Choice.Format != spec.Float && o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
+		o := d.Override
+		if !d.Quantize && d.Choice.Format != spec.Float && o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
 			p.warn("%s stays in float though precision_info names it: %s", path, d.Reason)
 		}
 		if why := p.except.KeepFloat[d.Value]; why != "" && why != reasonUseless {

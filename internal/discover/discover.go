@@ -57,7 +57,9 @@ type Decision struct {
 	Bytes int64
 	Reach reach.Reach // the operators that read it
 
-	Selected bool // by the options
+	Selected bool          // by the options
+	Override spec.Override // its entry in Options.Precision; zero without
+
 	Quantize bool
 	Reason   string // why it is not quantized
 	Choice   Choice // how it is quantized
@@ -95,6 +97,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 	}
 	trained, parts := graph.TrainedNames(x.File.Proto), recognize.Parts(x)
 	for _, d := range all {
+		d.Override, _ = opts.Precision.For(d.Value.Path, d.Value.Name)
 		d.Reach = reach.Of(x, d.Value, d.Shape)
 		if d.Reason = parts[d.Value]; d.Reason != "" {
 			continue
@@ -107,7 +110,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		}
 		d.Selected = true
 		if d.Reason = d.obstacle(trained, except.KeepFloat); d.Reason == "" {
-			d.Reason = d.fit(x, opts)
+			d.Reason = d.fit(x)
 		}
 		d.settleStyle(x, opts.Style, except.ForceDQ[d.Value])
 		if d.Reason != "" && opts.Strict {
@@ -115,12 +118,12 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		}
 		d.Quantize = d.Reason == ""
 	}
-	return append(all, elsewhere(x)...), nil
+	return append(all, elsewhere(x, opts.Precision)...), nil
 }
 
 // elsewhere lists the float tensors that are not values of the graph: those in
 // training_info and in attributes. Scalars are left out.
-func elsewhere(x *graph.Graph) (all []*Decision) {
+func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 	for where, t := range x.Elsewhere() {
 		typ := dtype.DType(t.GetDataType())
 		if n, _ := dtype.Elements(t.GetDims()); !typ.Float() || n < 2 {
@@ -131,7 +134,9 @@ func elsewhere(x *graph.Graph) (all []*Decision) {
 			reason = "in training_info"
 		}
 		v := &graph.Value{Name: t.GetName(), Path: where, Tensor: t}
-		all = append(all, &Decision{Value: v, DType: typ, Shape: t.GetDims(), Bytes: graph.SizeOf(t), Reason: reason})
+		d := &Decision{Value: v, DType: typ, Shape: t.GetDims(), Bytes: graph.SizeOf(t), Reason: reason}
+		d.Override, _ = p.For(v.Path, v.Name)
+		all = append(all, d)
 	}
 	return all
 }
@@ -282,26 +287,25 @@ func (d *Decision) choose(opts Options) error {
 	c.Target, c.Rule, c.Range, c.Block, c.ZeroPoint = opts.Target, opts.Rule, opts.Range, opts.Block, opts.ZeroPoint
 	c.AccuracyLevel = opts.AccuracyLevel
 	bits, format := opts.Bits, opts.Format
-	if o, ok := d.Override(opts.Precision); ok {
-		if o.Format != nil || o.Bits != nil {
-			bits, format = 0, "" // the override replaces both
+	o := d.Override
+	if o.Format != nil || o.Bits != nil {
+		bits, format = 0, "" // the override replaces both
+	}
+	if o.Format != nil {
+		format = *o.Format
+		if format.Traits().Block != 0 {
+			c.Block = 0 // the format has a block size of its own
 		}
-		if o.Format != nil {
-			format = *o.Format
-			if format.Traits().Block != 0 {
-				c.Block = 0 // the format has a block size of its own
-			}
+	}
+	spec.SetIf(&bits, o.Bits)
+	spec.SetIf(&c.Block, o.Block)
+	spec.SetIf(&c.ZeroPoint, o.ZeroPoint)
+	if o.Axis != nil {
+		axis := shapes.Axis(int64(*o.Axis), len(d.Shape))
+		if axis < 0 || axis >= int64(len(d.Shape)) {
+			return fmt.Errorf("precision_info: axis %d, but its rank is %d", *o.Axis, len(d.Shape))
 		}
-		spec.SetIf(&bits, o.Bits)
-		spec.SetIf(&c.Block, o.Block)
-		spec.SetIf(&c.ZeroPoint, o.ZeroPoint)
-		if o.Axis != nil {
-			axis := shapes.Axis(int64(*o.Axis), len(d.Shape))
-			if axis < 0 || axis >= int64(len(d.Shape)) {
-				return fmt.Errorf("precision_info: axis %d, but its rank is %d", *o.Axis, len(d.Shape))
-			}
-			c.Operand, d.unknown = reach.Operand{Axis: int(axis), View: d.Shape}, ""
-		}
+		c.Operand, d.unknown = reach.Operand{Axis: int(axis), View: d.Shape}, ""
 	}
 	if format == spec.Float {
 		c.Format, d.Reason = spec.Float, "its format is float"
@@ -315,9 +319,4 @@ func (d *Decision) choose(opts Options) error {
 		d.Importance, err = opts.Importance.Of(c.Operand.View[c.Operand.Axis], 1, name, d.Value.Path)
 	}
 	return err
-}
-
-// Override returns the precision_info entry of the tensor.
-func (d *Decision) Override(p *rules.Precision) (spec.Override, bool) {
-	return p.For(d.Value.Path, d.Value.Name)
 }

@@ -13,12 +13,12 @@ import (
 
 // fit adapts the choice to its target and notes what it changes. It returns why the weight
 // stays in float, or "".
-func (d *Decision) fit(x *graph.Graph, opts Options) (obstacle string) {
+func (d *Decision) fit(x *graph.Graph) (obstacle string) {
 	s, ok := d.Choice.Target.Support(d.Choice.Format)
 	if !ok {
 		return fmt.Sprintf("%s does not take %s", d.Choice.Target.Label, d.Choice.Format)
 	}
-	if why := d.refused(x, s, opts); why != "" {
+	if why := d.refused(x, s); why != "" {
 		return why
 	}
 	return d.fitBlock(s)
@@ -27,13 +27,12 @@ func (d *Decision) fit(x *graph.Graph, opts Options) (obstacle string) {
 // refused returns why the target cannot use the weight in its format, whatever the block
 // size, or with the block size that a precision_info asks for. It is "" if it can. The first
 // case that holds is the one that the user reads.
-func (d *Decision) refused(x *graph.Graph, s target.Support, opts Options) string {
+func (d *Decision) refused(x *graph.Graph, s target.Support) string {
 	c, r := &d.Choice, d.Choice.Target
-	o, _ := d.Override(opts.Precision)
 	last, k := c.Operand.View[len(c.Operand.View)-1], c.Operand.View[c.Operand.Axis]
 	other, hasOther := d.otherAxis()
 	switch {
-	case o.Block != nil && !s.Blocks.Possible(c.Block):
+	case d.Override.Block != nil && !s.Blocks.Possible(c.Block):
 		return fmt.Sprintf("%s takes %s in %s, not %s", r.Label, c.Format, s.Blocks, spec.BlockName(c.Block))
 	case s.Product && slices.ContainsFunc(d.Reach.Leaves, reach.Leaf.Convolves):
 		return fmt.Sprintf("%s does not take %s in convolutions", r.Label, c.Format)

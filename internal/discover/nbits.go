@@ -32,8 +32,8 @@ type NBits struct {
 
 // Limits of block_size, which must be a power of two in both operators.
 const (
-	leastNBitsBlock    = 16
-	GreatestNBitsBlock = 256 // of MatMulNBits
+	minNBitsBlock = 16
+	MaxNBitsBlock = 256 // of MatMulNBits
 )
 
 // FindNBits returns the form in which the operators of leaves can read the codes of a
@@ -66,14 +66,14 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 	}
 	f.Block = int64(c.Block)
 	if c.Block == spec.PerChannel || f.Block >= k { // a single block may be padded to any size
-		f.Block = max(leastNBitsBlock, int64(1)<<bits.Len64(uint64(k-1)))
+		f.Block = max(minNBitsBlock, int64(1)<<bits.Len64(uint64(k-1)))
 	}
 	per := int64(8 / c.Format.Bits())
 	switch {
-	case f.Block < leastNBitsBlock || f.Block&(f.Block-1) != 0:
-		return f, fmt.Sprintf("they take block sizes that are powers of two, at least %d", leastNBitsBlock)
-	case f.Product && f.Block > GreatestNBitsBlock:
-		return f, fmt.Sprintf("MatMulNBits takes block sizes up to %d", GreatestNBitsBlock)
+	case f.Block < minNBitsBlock || f.Block&(f.Block-1) != 0:
+		return f, fmt.Sprintf("they take block sizes that are powers of two, at least %d", minNBitsBlock)
+	case f.Product && f.Block > MaxNBitsBlock:
+		return f, fmt.Sprintf("MatMulNBits takes block sizes up to %d", MaxNBitsBlock)
 	case f.Gather && c.Operand.Axis != len(shape)-1:
 		return f, "GatherBlockQuantized takes blocks along the last axis"
 	case f.Gather && k%per != 0:

@@ -3,8 +3,9 @@ package execute
 import (
 	"fmt"
 	"math"
-	"onnxquant/formats/errstat"
 	"slices"
+
+	"onnxquant/formats/errstat"
 )
 
 // Comparison compares an output b with its reference a. Errors are b - a, element

@@ -3,6 +3,7 @@ package form
 import (
 	"encoding/binary"
 	"fmt"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/quantize"

@@ -3,6 +3,7 @@ package form
 import (
 	"encoding/binary"
 	"fmt"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
@@ -29,7 +30,7 @@ func (b *Builder) Fresh(hint string) string { return b.names.Fresh(hint) }
 // Tensor adds an initializer whose content is written later.
 func (b *Builder) Tensor(name string, typ dtype.DType, shape []int64) *onnxpb.TensorProto {
 	t := &onnxpb.TensorProto{Name: new(b.names.Fresh(name)), DataType: new(int32(typ)), Dims: shape}
-	write.New(t)
+	write.Reserve(t)
 	b.Tensors = append(b.Tensors, t)
 	return t
 }

@@ -1,10 +1,11 @@
 package form
 
 import (
+	"slices"
+
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
-	"slices"
 )
 
 // Operators changes the operators that read weights, in a copy of a model.

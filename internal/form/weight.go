@@ -1,6 +1,8 @@
 package form
 
 import (
+	"slices"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/fp8"
 	"onnxquant/formats/ggml"
@@ -14,7 +16,6 @@ import (
 	"onnxquant/internal/shapes"
 	"onnxquant/nvfp4"
 	"onnxquant/onnxq/spec"
-	"slices"
 )
 
 // Weight is the form of a quantized weight. It is seen as [Outer, K, Inner]: blocks run

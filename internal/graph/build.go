@@ -180,7 +180,7 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope) error {
 	x.Home[n], x.numbers[n] = s, len(x.numbers)+1
 	if n.GetName() != "" {
 		x.Names[n.GetName()] = true
-		x.Nodes = append(x.Nodes, n.GetName())
+		x.NodeNames = append(x.NodeNames, n.GetName())
 	}
 	made := make([]*Value, len(n.Output))
 	for i, name := range n.Output {

@@ -14,13 +14,13 @@ var ErrModel = errors.New("invalid model")
 
 // Graph is the index of a model. It must be treated as immutable: all stages share it.
 type Graph struct {
-	Values  []*Value                     // values stored in a tensor (initializers and Constant nodes), in file order
-	Unusual []*Value                     // float values stored in another way
-	Names   map[string]bool              // names of values and nodes, anywhere in the model
-	Nodes   []string                     // names of nodes, in file order
-	Home    map[*onnxpb.NodeProto]*Scope // node → scope that contains it
-	numbers map[*onnxpb.NodeProto]int    // of nodes, from 1 on
-	File    *modelfile.Model
+	Values    []*Value                     // values stored in a tensor (initializers and Constant nodes), in file order
+	Unusual   []*Value                     // float values stored in another way
+	Names     map[string]bool              // names of values and nodes, anywhere in the model
+	NodeNames []string                     // names of nodes, in file order; those without a name are left out
+	Home      map[*onnxpb.NodeProto]*Scope // node → scope that contains it
+	numbers   map[*onnxpb.NodeProto]int    // of nodes, from 1 on
+	File      *modelfile.Model
 
 	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // node → values by position; nil where an optional one is omitted
 	Returned        map[*onnxpb.GraphProto][]*Value // graph → values of its outputs

@@ -90,22 +90,22 @@ func MapBroadcast(to, from []int64) (s ScaleMap, ok bool) {
 	return s, true
 }
 
-// ScaleRun is a run of n elements: element from+i has scale first+i*step, where step is
+// scaleRun is a run of n elements: element from+i has scale first+i*step, where step is
 // 0 or 1.
-type ScaleRun struct{ from, n, first, step int64 }
+type scaleRun struct{ from, n, first, step int64 }
 
 // runs splits the elements off, …, off+n-1 into runs. from counts from off.
-func (s ScaleMap) runs(off, n int64) iter.Seq[ScaleRun] {
-	return func(yield func(ScaleRun) bool) {
+func (s ScaleMap) runs(off, n int64) iter.Seq[scaleRun] {
+	return func(yield func(scaleRun) bool) {
 		if s.Single {
-			yield(ScaleRun{0, n, 0, 0})
+			yield(scaleRun{0, n, 0, 0})
 			return
 		}
 		for from := int64(0); from < n; {
 			at := off + from
 			i, row := at%s.Inner, at/s.Inner
 			kk, outer := row%s.K, row/s.K
-			r := ScaleRun{from: from, n: s.Inner - i}
+			r := scaleRun{from: from, n: s.Inner - i}
 			switch {
 			case s.vector && s.Inner == 1:
 				r.n, r.first, r.step = s.K-kk, kk, 1

@@ -2,8 +2,9 @@ package reach
 
 import (
 	"cmp"
-	"onnxquant/internal/shapes"
 	"slices"
+
+	"onnxquant/internal/shapes"
 )
 
 // layout describes a view of a stored tensor: the same elements behind Transpose, Reshape

@@ -3,8 +3,9 @@ package shapes
 
 import (
 	"math"
-	"onnxquant/formats/dtype"
 	"slices"
+
+	"onnxquant/formats/dtype"
 )
 
 // MaxRank bounds the number of axes, against hostile models.

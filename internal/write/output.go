@@ -41,21 +41,21 @@ const (
 	alignment    = 16
 )
 
-// InlineSize is the size up to which contents are part of the structure.
-const InlineSize = 1 << 10
+// inlineSize is the size up to which contents are part of the structure.
+const inlineSize = 1 << 10
 
-// New marks a new tensor, whose content is written later.
-func New(t *onnxpb.TensorProto) { t.Payload = []uint32{0} }
+// Reserve marks a new tensor: its content is written later.
+func Reserve(t *onnxpb.TensorProto) { t.Payload = []uint32{0} }
 
-// Collect lists the contents of a copy: those of tensors marked by New, and those of the
-// input that are larger than InlineSize.
+// Collect lists the contents of a copy: those of tensors marked by Reserve, and those of the
+// input that are larger than inlineSize.
 func Collect(c *graph.Copy) (*Output, error) {
 	o := &Output{proto: c.Proto}
 	for _, t := range modelfile.Tensors(c.Proto) {
 		p := Piece{Size: graph.SizeOf(t)}
 		old := c.OriginalTensor(t)
 		switch {
-		case old != nil && p.Size > InlineSize:
+		case old != nil && p.Size > inlineSize:
 			var err error
 			if p.Copy, err = c.Original.File.Payload(old); err != nil {
 				return nil, err
@@ -84,7 +84,7 @@ func Collect(c *graph.Copy) (*Output, error) {
 func Inline(c *graph.Copy, gone func(v *graph.Value) bool) error {
 	for _, t := range modelfile.Tensors(c.Proto) {
 		old := c.OriginalTensor(t)
-		if old == nil || graph.SizeOf(t) > InlineSize || dtype.DType(t.GetDataType()) == dtype.String || gone(c.Value(t)) {
+		if old == nil || graph.SizeOf(t) > inlineSize || dtype.DType(t.GetDataType()) == dtype.String || gone(c.Value(t)) {
 			continue
 		}
 		t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil
@@ -134,7 +134,7 @@ func (o *Output) moveOut() {
 	offsets := make([]int64, len(o.Contents))
 	for i, p := range o.Contents {
 		offsets[i] = -1
-		if p.Size <= InlineSize || !p.initializer {
+		if p.Size <= inlineSize || !p.initializer {
 			continue
 		}
 		align := int64(alignment)

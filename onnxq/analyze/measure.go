@@ -3,11 +3,12 @@ package analyze
 import (
 	"context"
 	"math"
+	"sync"
+
 	"onnxquant/calib"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/work"
 	"onnxquant/quality"
-	"sync"
 )
 
 // measure quantizes the weights of a run and returns their errors: nil for weights that

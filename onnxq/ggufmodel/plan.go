@@ -87,6 +87,7 @@ type weight struct {
 	path       string // name in the model
 	dtype      dtype.DType
 	src        *modelfile.Payload
+	typ        gguf.Type // in the file
 	encoding   *ggml.Encoding
 	verbatim   bool // the same type in model and file: copy the bytes
 	importance []float32
@@ -114,11 +115,10 @@ func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
 	if err := opts.Names.Unused(convert.TensorNames(x)); err != nil {
 		return nil, err
 	}
-	types, err := opts.types()
+	c, err := newChooser(chosen, opts)
 	if err != nil {
 		return nil, err
 	}
-	c := &chooser{mix: chosen, opts: opts, types: types, used: make([]bool, len(types))}
 	p := &Plan{Mix: chosen.name, Tensors: []Tensor{}, InBytes: m.Size(), graph: x, opts: opts}
 	all := candidates(x, opts.Names)
 	for _, w := range all {
@@ -136,24 +136,6 @@ func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
 		return nil, err
 	}
 	return p, p.place(chosen)
-}
-
-// types parses the types of TensorTypes and checks the others.
-func (o *Options) types() ([]gguf.Type, error) {
-	for _, name := range []string{o.OutputType, o.EmbeddingType} {
-		if _, err := typeNamed(name); name != "" && err != nil {
-			return nil, err
-		}
-	}
-	var types []gguf.Type
-	for _, r := range o.TensorTypes {
-		t, err := typeNamed(r.Type)
-		if err != nil {
-			return nil, err
-		}
-		types = append(types, t)
-	}
-	return types, nil
 }
 
 // Types lists the possible types of a weight in a GGUF file: the encodings of package ggml
@@ -243,9 +225,36 @@ func (c *candidate) know(x *graph.Graph, name string) {
 type chooser struct {
 	mix    *mix
 	opts   Options
-	types  []gguf.Type // of opts.TensorTypes
-	used   []bool      // by index of types: it matched
+	types  []gguf.Type        // of opts.TensorTypes
+	byRole map[role]gguf.Type // opts.OutputType and opts.EmbeddingType, if given
+	used   []bool             // by index of types: it matched
 	layers int
+}
+
+// newChooser parses the types in the options.
+func newChooser(m *mix, opts Options) (*chooser, error) {
+	c := &chooser{mix: m, opts: opts, byRole: map[role]gguf.Type{}, used: make([]bool, len(opts.TensorTypes))}
+	for _, o := range []struct {
+		role role
+		name string
+	}{{outputRole, opts.OutputType}, {embeddingRole, opts.EmbeddingType}} {
+		if o.name == "" {
+			continue
+		}
+		t, err := typeNamed(o.name)
+		if err != nil {
+			return nil, err
+		}
+		c.byRole[o.role] = t
+	}
+	for _, r := range opts.TensorTypes {
+		t, err := typeNamed(r.Type)
+		if err != nil {
+			return nil, err
+		}
+		c.types = append(c.types, t)
+	}
+	return c, nil
 }
 
 // choose returns the type of a tensor, with the reason.
@@ -281,9 +290,8 @@ func (c *chooser) choose(w *candidate) (t gguf.Type, reason string, err error) {
 	if c.opts.Pure {
 		t, reason = c.mix.base, ""
 	}
-	if name := map[role]string{outputRole: c.opts.OutputType, embeddingRole: c.opts.EmbeddingType}[w.role]; name != "" {
-		t, _ = typeNamed(name) // no error: checked by Options.types
-		reason = roleNames[w.role]
+	if asked, ok := c.byRole[w.role]; ok {
+		t, reason = asked, roleNames[w.role]
 	}
 	if fits := fitting(t, own, w.k); fits != t {
 		reason = fmt.Sprintf("rows of %d do not fill %v", w.k, t)
@@ -318,7 +326,7 @@ func (p *Plan) add(w *candidate, c *chooser) error {
 	if err != nil {
 		return err
 	}
-	g := &weight{layout: w.layout, path: w.Path, dtype: w.dtype, planned: len(p.Tensors), verbatim: floatTypes[w.dtype] == typ}
+	g := &weight{layout: w.layout, path: w.Path, dtype: w.dtype, typ: typ, planned: len(p.Tensors), verbatim: floatTypes[w.dtype] == typ}
 	if g.src, err = p.graph.File.Payload(w.Tensor); err != nil {
 		return err
 	}
@@ -352,8 +360,7 @@ func (p *Plan) place(chosen *mix) error {
 	long := 0
 	for _, w := range p.weights {
 		t := &p.Tensors[w.planned]
-		typ, _ := typeNamed(t.Type)
-		tensors = append(tensors, gguf.Tensor{Name: t.Name, Type: typ, Shape: t.FileShape})
+		tensors = append(tensors, gguf.Tensor{Name: t.Name, Type: w.typ, Shape: t.FileShape})
 		elements += w.rows() * w.k
 		bytes += t.OutBytes
 		if len(t.Name) >= gguf.MaxName {

@@ -259,7 +259,7 @@ func slowNBits(h *hazardSearch) (where []string) {
 func refusedNBits(h *hazardSearch) (where []string) {
 	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
 		if n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulNBits" {
-			if b := graph.IntAttributeOr(n, "bits", 4); b != 2 && b != 4 && b != 8 || graph.IntAttribute(n, "block_size") > discover.GreatestNBitsBlock {
+			if b := graph.IntAttributeOr(n, "bits", 4); b != 2 && b != 4 && b != 8 || graph.IntAttribute(n, "block_size") > discover.MaxNBitsBlock {
 				where = append(where, graph.Label(n))
 			}
 		}

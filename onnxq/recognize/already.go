@@ -91,9 +91,20 @@ type inputRole struct {
 	weight byte // digit of the weight it is part of; 0: none
 }
 
-// rolesOf parses the signature of a node's operator.
-func rolesOf(n *onnxpb.NodeProto) []inputRole {
-	words := strings.Fields(signatures[graph.Operator(n)])
+// roles has the parsed signatures.
+var roles = func() map[string][]inputRole {
+	parsed := map[string][]inputRole{}
+	for operator, signature := range signatures {
+		parsed[operator] = parseSignature(signature)
+	}
+	return parsed
+}()
+
+// rolesOf returns the roles of a node's inputs; none if its operator has no signature.
+func rolesOf(n *onnxpb.NodeProto) []inputRole { return roles[graph.Operator(n)] }
+
+func parseSignature(signature string) []inputRole {
+	words := strings.Fields(signature)
 	roles := make([]inputRole, len(words))
 	for i, word := range words {
 		what := strings.TrimRight(word, "0123456789")

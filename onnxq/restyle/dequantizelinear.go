@@ -1,6 +1,8 @@
 package restyle
 
 import (
+	"slices"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
@@ -8,7 +10,6 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/shapes"
 	"onnxquant/onnxq/recognize"
-	"slices"
 )
 
 // stays leaves a weight as it is. reason is "" if it has the wanted style already.

@@ -2,6 +2,7 @@ package restyle
 
 import (
 	"fmt"
+
 	"onnxquant/internal/discover"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"

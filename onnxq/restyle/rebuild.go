@@ -1,14 +1,15 @@
 package restyle
 
 import (
+	"regexp"
+	"slices"
+
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/recognize"
-	"regexp"
-	"slices"
 )
 
 // rebuild is a copy of a model in which weights get another form.
@@ -183,17 +184,7 @@ func (r *rebuild) dropImport() {
 		return
 	}
 	used := false
-	contrib := func(n *onnxpb.NodeProto) { used = used || n.GetDomain() == graph.Contrib }
-	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
-		for _, n := range g.Node {
-			contrib(n)
-		}
-	})
-	for _, f := range r.copy.Proto.Functions {
-		for _, n := range f.Node {
-			contrib(n)
-		}
-	}
+	graph.WalkNodes(r.copy.Proto, func(n *onnxpb.NodeProto) { used = used || n.GetDomain() == graph.Contrib })
 	if !used {
 		r.copy.Proto.OpsetImport = slices.DeleteFunc(r.copy.Proto.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == graph.Contrib })
 	}

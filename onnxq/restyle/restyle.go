@@ -4,6 +4,9 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"slices"
+	"time"
+
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
@@ -12,8 +15,6 @@ import (
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
-	"slices"
-	"time"
 )
 
 // Restyle writes the model at in to out with its quantized weights in another style: DQ,

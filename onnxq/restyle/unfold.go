@@ -1,13 +1,14 @@
 package restyle
 
 import (
+	"slices"
+
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
-	"slices"
 )
 
 // unfold replaces a weight by a float tensor.
@@ -25,7 +26,7 @@ func (r *rebuild) unfold(w *recognize.Weight) Weight {
 	if w.Value != nil {
 		r.copy.Drop(w.Nodes[0])
 		t = &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Constant.Values.DType)), Dims: slices.Clone(shape)}
-		write.New(t)
+		write.Reserve(t)
 		b.Tensors = append(b.Tensors, t)
 	} else {
 		t = b.Tensor(w.PlainName(), w.Constant.Values.DType, shape)
@@ -84,7 +85,7 @@ func intsAttr(name string, v ...int64) *onnxpb.AttributeProto {
 // Constant: functions have no initializers.
 func (r *rebuild) unfoldInFunction(w *recognize.Weight) Weight {
 	t := &onnxpb.TensorProto{Name: new(w.Value.Name), DataType: new(int32(w.Constant.Values.DType)), Dims: slices.Clone(w.Constant.Values.Shape)}
-	write.New(t)
+	write.Reserve(t)
 	r.fillFloats(t, w.Constant.Values, 1, w.Constant.Values.Size(), false)
 	become(r.copy.Node(w.Nodes[0]), "Constant", nil,
 		&onnxpb.AttributeProto{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t})

@@ -4,9 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"onnxquant/onnxq/spec"
 	"strings"
 	"unicode/utf8"
+
+	"onnxquant/onnxq/spec"
 )
 
 // PrecisionEntry is a key of a precision_info with its value.
