@@ -108,13 +108,21 @@ func toValue(t *execute.Tensor) (runtime.Value, error) {
 	return nil, fmt.Errorf("scalars of type %v are not supported", t.DType)
 }
 
-// allocate makes the value of a float16 or bfloat16 output, whose data the binding would
-// truncate. For other types it returns nil: ONNX Runtime allocates them.
+// allocate makes the value of a scalar output, which the binding cannot take over, and of a
+// float16 or bfloat16 output, whose data it would truncate. For others it returns nil: ONNX
+// Runtime allocates them.
 func allocate(o ort.Output) (runtime.Value, error) {
+	if o.Known && len(o.Dims) == 0 {
+		t, err := execute.New(o.DType, nil)
+		if err != nil {
+			return nil, err
+		}
+		return toValue(t)
+	}
 	if o.DType != dtype.Float16 && o.DType != dtype.BFloat16 {
 		return nil, nil
 	}
-	if !o.Known || len(o.Dims) == 0 {
+	if !o.Known {
 		return nil, fmt.Errorf("its type is %v, so the model must declare its dimensions", o.DType)
 	}
 	t, err := execute.New(o.DType, o.Dims)

@@ -32,7 +32,7 @@ func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs.Var(limit{&f.maxError, "E"}, "max-error", "fail if the error of an element of a weight or an output is\nabove E")
 	fs.Var(choice[verify.Engine]{&o.Engine, verify.Engines, "ENGINE"}, "engine",
 		"runtime: go, ort (ONNX Runtime), none, or auto: go, else\nort (default auto)")
-	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default if an\nengine that runs models, inputs, sizes or a limit is given)")
+	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default with\n--engine go or ort, --inputs, --dim or a limit of outputs)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")

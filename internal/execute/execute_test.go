@@ -57,6 +57,26 @@ func TestRandomInputs(t *testing.T) {
 	}
 }
 
+// A dimension of -1 has no fixed size. There are no random numbers of every type.
+func TestUnusualInputs(t *testing.T) {
+	m := opened(t, "plain") // x [m, k]
+	typ := m.Proto.Graph.Input[0].Type.GetTensorType()
+	typ.Shape.Dim[0].Value = &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: -1}
+	inputs, err := Inputs(m, InputOptions{})
+	if err != nil || inputs[0].Dims[0] != 2 {
+		t.Errorf("%v, %v", inputs, err)
+	}
+	if err := checkType(&Tensor{DType: dtype.Float32, Dims: []int64{3, 8}}, m.Proto.Graph.Input[0]); err != nil {
+		t.Error(err)
+	}
+	for _, of := range []dtype.DType{dtype.Float8E4M3FN, 14, 15} { // complex numbers
+		typ.ElemType = proto.Int32(int32(of))
+		if _, err := Inputs(m, InputOptions{}); err == nil || !strings.Contains(err.Error(), "no random inputs") {
+			t.Errorf("%v: %v", of, err)
+		}
+	}
+}
+
 func TestInputsFromFiles(t *testing.T) {
 	m := opened(t, "plain") // x [m, k], z [k, n]
 	folder := t.TempDir()

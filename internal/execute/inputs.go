@@ -134,7 +134,7 @@ func (g *generator) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
 			x[i] = g.rng.NormFloat64()
 		}
 		t, err = FromFloat64s(t.DType, dims, x)
-	case t.DType == dtype.String, t.DType == 0:
+	case !t.DType.Integer() && t.DType != dtype.Bool: // string, complex, float8
 		return nil, fmt.Errorf("no random inputs of type %v; give inputs in files (--inputs)", t.DType)
 	default:
 		t, err = FromInt64s(t.DType, dims, g.integers(t))
@@ -147,8 +147,8 @@ func (g *generator) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
 }
 
 func (g *generator) size(info *onnxpb.ValueInfoProto, i int, dim *onnxpb.TensorShapeProto_Dimension) (int64, error) {
-	if v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok && v.DimValue >= 0 {
-		return v.DimValue, nil
+	if n, ok := FixedSize(dim); ok {
+		return n, nil
 	}
 	name := dim.GetDimParam()
 	if n, ok := g.sizes[name]; ok && name != "" {
@@ -163,6 +163,16 @@ func (g *generator) size(info *onnxpb.ValueInfoProto, i int, dim *onnxpb.TensorS
 	}
 	g.sizes[name] = n
 	return n, nil
+}
+
+// FixedSize returns the size of a dimension that the model fixes. Some writers use -1 for an
+// unknown size.
+func FixedSize(dim *onnxpb.TensorShapeProto_Dimension) (n int64, ok bool) {
+	v, ok := dim.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue)
+	if !ok || v.DimValue < 0 {
+		return 0, false
+	}
+	return v.DimValue, true
 }
 
 func (g *generator) integers(t *Tensor) []int64 {
@@ -313,8 +323,8 @@ func checkType(t *Tensor, info *onnxpb.ValueInfoProto) error {
 	dims := typ.GetShape().GetDim()
 	bad := len(dims) != len(t.Dims)
 	for i := 0; !bad && i < len(dims); i++ {
-		v, ok := dims[i].GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue)
-		bad = ok && v.DimValue != t.Dims[i]
+		n, ok := FixedSize(dims[i])
+		bad = ok && n != t.Dims[i]
 	}
 	if bad {
 		return fmt.Errorf("dims %v of the file do not match those of the model", t.Dims)

@@ -400,8 +400,8 @@ func sameType(x, y *onnxpb.TypeProto) bool {
 		return proto.Equal(x, y)
 	}
 	open := func(d *onnxpb.TensorShapeProto_Dimension) bool {
-		_, fixed := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue)
-		return !fixed
+		v, fixed := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue)
+		return !fixed || v.DimValue < 0 // some writers use -1
 	}
 	return a.GetElemType() == b.GetElemType() && (a.Shape == nil || b.Shape == nil ||
 		slices.EqualFunc(a.Shape.Dim, b.Shape.Dim, func(d, e *onnxpb.TensorShapeProto_Dimension) bool {

@@ -105,6 +105,22 @@ func TestWorstBlock(t *testing.T) {
 	}
 }
 
+// Blocks are those of the codes, also where Reshape gives the weight another shape.
+func TestWorstBlockOfView(t *testing.T) {
+	m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 8, 4, 3, 3)}, modeltest.Nodes{modeltest.Node("Conv", "y", "x w")})
+	in, out := modeltest.Write(t, m), filepath.Join(t.TempDir(), "out.onnx")
+	modeltest.Convert(t, in, out, onnxq.Options{Block: 32, Ops: reach.KnownOps})
+	b := matched(t, in, out).Weights[0].Worst
+	if b == nil || !slices.Equal(b.Shape, []int64{8, 36}) || b.Axis != 1 || b.At[1]%32 != 0 || b.Length != 32 && b.Length != 4 || b.Length == 32 && b.At[1] != 0 {
+		t.Errorf("%+v", b)
+	}
+	per := &onnxq.Options{Bits: 8, Block: spec.PerChannel, Ops: reach.KnownOps}
+	modeltest.Convert(t, in, out, *per)
+	if b := matched(t, in, out).Weights[0].Worst; b == nil || b.Axis != 0 || b.Length != 36 {
+		t.Errorf("%+v", b)
+	}
+}
+
 func TestMatchFindsChanges(t *testing.T) {
 	for _, test := range []struct {
 		edit func(g *onnxpb.GraphProto)

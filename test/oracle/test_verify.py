@@ -110,6 +110,18 @@ def test_types(dtype, dims, tmp_path):
     assert output["shape"] == [2, 3] and output["dtype"] == dtype and output["sqnr_db"] == 999
 
 
+# So do scalars, which the binding does not take over by itself.
+@pytest.mark.parametrize("dtype", ["FLOAT", "DOUBLE", "INT64", "INT32", "BOOL"])
+def test_scalars(dtype, tmp_path):
+    t = getattr(TensorProto, dtype)
+    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g",
+                              [helper.make_tensor_value_info("x", t, [])], [helper.make_tensor_value_info("y", t, [])])
+    path = tmp_path / "model.onnx"
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
+    output, = verify_in_runtime(path, path)["execution"]["outputs"]
+    assert not output["shape"] and output["dtype"] == dtype and output["elements"] == 1 and output["sqnr_db"] == 999
+
+
 def perceptron(dtype=np.float32):
     rng = np.random.default_rng(0)
     tensors = [numpy_helper.from_array(rng.standard_normal(s).astype(dtype), n) for n, s in (("w0", (64, 48)), ("b0", (48,)), ("w1", (48, 32)))]

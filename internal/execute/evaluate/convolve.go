@@ -102,7 +102,7 @@ func dilate(t *execute.Tensor, steps []int64) (*execute.Tensor, error) {
 }
 
 // correlate slides kernels [m, c, h, w] over padded images [n, c, y, x].
-func correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
+func (c *call) correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
 	if x.DType != k.DType || !x.IsFloat() {
 		return nil, errTypes
 	}
@@ -111,6 +111,9 @@ func correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
 	}
 	by = plane(by, 1)
 	want := []int64{x.Dims[0], k.Dims[0], (x.Dims[2]-k.Dims[2])/by[0] + 1, (x.Dims[3]-k.Dims[3])/by[1] + 1}
+	if err := c.patches(x, k, want); err != nil {
+		return nil, err
+	}
 	y, err := compute("Conv", map[string]any{"kernel_shape": k.Dims[2:], "pads": []int64{0, 0, 0, 0}, "strides": by}, [][]int64{x.Dims, k.Dims}, x, k)
 	if err != nil {
 		return nil, err
@@ -121,6 +124,22 @@ func correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
 	return reshaped(y, want)
 }
 
+// patches bounds the copies of the image that gorgonnx makes: for each element of an output
+// channel, the elements that the kernel covers.
+func (c *call) patches(x, k *execute.Tensor, out []int64) error {
+	size := 4.0
+	if x.DType == dtype.Float64 {
+		size = 8
+	}
+	for _, n := range []int64{out[0], out[2], out[3], k.Dims[1], k.Dims[2], k.Dims[3]} {
+		size *= float64(n)
+	}
+	if size > execute.MaxBytes || float64(c.held)+size > maxHeld {
+		return unsupported("a convolution that takes %.0f MiB", size/(1<<20))
+	}
+	return nil
+}
+
 // errKernel says that a kernel does not fit an image.
 func errKernel(kernel, image []int64) error {
 	return fmt.Errorf("a kernel with dims %v does not fit an image with dims %v", kernel, image)
@@ -128,7 +147,7 @@ func errKernel(kernel, image []int64) error {
 
 // grouped splits x into groups along axis 1 and k along axis 0, transforms the kernels of
 // each group, correlates, and concatenates the results.
-func grouped(x, k *execute.Tensor, groups int64, transform func(k *execute.Tensor) (*execute.Tensor, error), by []int64) (*execute.Tensor, error) {
+func (c *call) grouped(x, k *execute.Tensor, groups int64, transform func(k *execute.Tensor) (*execute.Tensor, error), by []int64) (*execute.Tensor, error) {
 	if groups < 1 || x.Dims[1]%groups != 0 || k.Dims[0]%groups != 0 {
 		return nil, fmt.Errorf("cannot split dims %v and %v into %d groups", x.Dims, k.Dims, groups)
 	}
@@ -146,7 +165,7 @@ func grouped(x, k *execute.Tensor, groups int64, transform func(k *execute.Tenso
 		if ks, err = transform(ks); err != nil {
 			return nil, err
 		}
-		y, err := correlate(xs, ks, by)
+		y, err := c.correlate(xs, ks, by)
 		if err != nil {
 			return nil, err
 		}
@@ -196,7 +215,7 @@ func runConv(c *call) ([]*execute.Tensor, error) {
 		return nil, err
 	}
 	dilated := func(k *execute.Tensor) (*execute.Tensor, error) { return dilate(k, w.dilations) }
-	y, err := grouped(x, k, c.int("group", 1), dilated, w.strides)
+	y, err := c.grouped(x, k, c.int("group", 1), dilated, w.strides)
 	if err != nil {
 		return nil, err
 	}
@@ -237,7 +256,7 @@ func runConvTranspose(c *call) ([]*execute.Tensor, error) {
 		}
 		return dilate(k, w.dilations)
 	}
-	y, err := grouped(x, k, c.int("group", 1), flipped, []int64{1, 1})
+	y, err := c.grouped(x, k, c.int("group", 1), flipped, []int64{1, 1})
 	if err != nil {
 		return nil, err
 	}

@@ -19,7 +19,6 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/onnxpb"
 )
 
 // Request describes one run.
@@ -147,8 +146,8 @@ func declared(path string, inputs []*execute.Tensor) ([]Output, error) {
 		o := Output{Name: info.GetName(), DType: dtype.DType(typ.GetElemType()), Known: typ.GetShape() != nil}
 		for _, d := range typ.GetShape().GetDim() {
 			n, known := sizes[d.GetDimParam()]
-			if v, ok := d.GetValue().(*onnxpb.TensorShapeProto_Dimension_DimValue); ok {
-				n, known = v.DimValue, true
+			if fixed, ok := execute.FixedSize(d); ok {
+				n, known = fixed, true
 			}
 			o.Dims = append(o.Dims, n)
 			o.Known = o.Known && known

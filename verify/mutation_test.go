@@ -1,0 +1,317 @@
+package verify_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
+	"onnxquant/testmodels"
+	"onnxquant/verify"
+)
+
+// A mutation changes one thing of what a converted model computes.
+type mutation struct {
+	what  string
+	apply func()
+	undo  func()
+}
+
+// mutations lists single changes of a model: operators, attributes, inputs and constants.
+func mutations(m *onnxpb.ModelProto) (list []mutation) {
+	initializers := map[string]*onnxpb.TensorProto{}
+	var made []string
+	graph.WalkGraphs(m.Graph, func(g *onnxpb.GraphProto) {
+		for _, t := range g.Initializer {
+			initializers[t.GetName()] = t
+		}
+	})
+	add := func(what string, apply, undo func()) { list = append(list, mutation{what, apply, undo}) }
+	graph.WalkNodes(m, func(n *onnxpb.NodeProto) {
+		op, where := n.GetOpType(), graph.Describe(n)
+		if other := otherOperator(op); other != op {
+			add(where+" -> "+other, func() { n.OpType = &other }, func() { n.OpType = &op })
+		}
+		for _, a := range n.Attribute {
+			old := proto.Clone(a).(*onnxpb.AttributeProto)
+			if changeAttribute(a) {
+				changed := proto.Clone(a).(*onnxpb.AttributeProto)
+				restore := func(to *onnxpb.AttributeProto) func() {
+					return func() { proto.Reset(a); proto.Merge(a, to) }
+				}
+				restore(old)()
+				add(where+": attribute "+a.GetName(), restore(changed), restore(old))
+			}
+		}
+		for i, name := range n.Input {
+			other := anotherValue(name, initializers, made)
+			if other != "" {
+				add(fmt.Sprintf("%s: input %d %s -> %s", where, i, name, other), func() { n.Input[i] = other }, func() { n.Input[i] = name })
+			}
+		}
+		if len(n.Input) > 1 && n.Input[0] != n.Input[1] && !slices.Contains([]string{"Add", "Mul", "Max", "Min"}, op) {
+			swap := func() { n.Input[0], n.Input[1] = n.Input[1], n.Input[0] }
+			add(where+": inputs swapped", swap, swap)
+		}
+		if op != "If" && op != "Constant" && op != "DequantizeLinear" && len(n.Output) == 1 {
+			made = append(made, n.Output[0])
+		}
+	})
+	for name, t := range initializers {
+		for kind, change := range map[string]func(v float32) float32{
+			"changed": func(v float32) float32 { return v + v/2 + 0.125 },
+			"negated": func(v float32) float32 { return -v },
+			"zeroed":  func(v float32) float32 { return 0 },
+		} {
+			if kind == "changed" && strings.Contains(name, "_scale") {
+				continue // an error of the weight, which may be small
+			}
+			if raw := changedContent(t, change, kind); raw != nil {
+				old := t.RawData
+				add("constant "+name+" "+kind, func() { t.RawData = raw }, func() { t.RawData = old })
+			}
+		}
+	}
+	slices.SortStableFunc(list, func(a, b mutation) int { return strings.Compare(a.what, b.what) })
+	return list
+}
+
+// otherOperator returns an operator that takes the same inputs.
+func otherOperator(op string) string {
+	for _, list := range []string{
+		"Relu Tanh Sigmoid Neg Abs Exp Sqrt Erf Softplus", "Add Sub Mul Div", "ReduceMax ReduceMin ReduceMean ReduceSum ReduceProd",
+		"Softmax LogSoftmax", "MaxPool AveragePool", "Flatten Softmax", "Squeeze Unsqueeze", "Transpose Relu", "MatMul Add", "Clip Max", "Dropout Relu",
+		"Reshape Expand", "Identity Neg", "GlobalAveragePool GlobalMaxPool", "Cast Shape", "Slice Concat",
+	} {
+		ops := strings.Fields(list)
+		if i := slices.Index(ops, op); i >= 0 {
+			return ops[(i+1)%len(ops)]
+		}
+	}
+	return "Identity"
+}
+
+// changeAttribute changes the value of an attribute. It reports whether it could.
+func changeAttribute(a *onnxpb.AttributeProto) bool {
+	switch a.GetType() {
+	case onnxpb.AttributeProto_INT:
+		a.I = new(1 - a.GetI())
+	case onnxpb.AttributeProto_FLOAT:
+		a.F = new(a.GetF() + 0.5)
+	case onnxpb.AttributeProto_INTS:
+		if len(a.Ints) == 0 {
+			return false
+		}
+		a.Ints[0]++
+	case onnxpb.AttributeProto_STRING:
+		a.S = append(a.S, 'x')
+	default:
+		return false
+	}
+	return true
+}
+
+// anotherValue returns another value of the same type: a constant, or what a node before made.
+func anotherValue(name string, initializers map[string]*onnxpb.TensorProto, made []string) string {
+	if t := initializers[name]; t != nil {
+		for _, other := range slices.Sorted(maps.Keys(initializers)) {
+			o := initializers[other]
+			if other != name && o.GetDataType() == t.GetDataType() && slices.Equal(o.Dims, t.Dims) && !bytes.Equal(o.RawData, t.RawData) {
+				return other
+			}
+		}
+		return ""
+	}
+	for _, other := range slices.Backward(made) {
+		if other != name {
+			return other
+		}
+	}
+	return ""
+}
+
+// changedContent returns the content of a tensor with its first element changed. It is nil
+// for types other than float32 and int64, and where the content stays the same.
+func changedContent(t *onnxpb.TensorProto, change func(float32) float32, kind string) []byte {
+	raw := bytes.Clone(t.RawData)
+	switch typ := dtype.DType(t.GetDataType()); {
+	case typ == dtype.Float32 && len(raw) >= 4:
+		v := change(math.Float32frombits(binary.LittleEndian.Uint32(raw)))
+		binary.LittleEndian.PutUint32(raw, math.Float32bits(v))
+	case typ == dtype.Int64 && len(raw) >= 8 && kind == "changed":
+		binary.LittleEndian.PutUint64(raw, binary.LittleEndian.Uint64(raw)+1)
+	}
+	if bytes.Equal(raw, t.RawData) {
+		return nil
+	}
+	return raw
+}
+
+// raisedModels are models of old opsets, whose operators are rewritten for a higher one.
+func raisedModels() map[string]*testmodels.Model {
+	ints := modeltest.IntsAttr
+	at := func(opset int64, tensors modeltest.Tensors, nodes ...*onnxpb.NodeProto) *testmodels.Model {
+		m := modeltest.Model(append(tensors, weight("w", 64, 32), weight("b", 32)), append(modeltest.Nodes{
+			modeltest.Node("MatMul", "m", "x w"), modeltest.Node("Add", "a", "m b"),
+		}, nodes...))
+		m.Proto.OpsetImport[0].Version = &opset
+		return m
+	}
+	function := modeltest.Function("f", "v", "o", modeltest.ConstantNode("c", weight("c", 32, 32)), modeltest.Node("MatMul", "p", "v c"),
+		modeltest.Node("ReduceMax", "q", "p", ints("axes", 1)), modeltest.Node("Sub", "o", "p q"))
+	inFunction := at(17, nil, modeltest.Node("local.f", "y", "a"))
+	inFunction.Proto.Functions = []*onnxpb.FunctionProto{function}
+	return map[string]*testmodels.Model{
+		"function": inFunction,
+		"reduce": at(13, nil, modeltest.Node("ReduceMax", "r", "a", ints("axes", 1)), modeltest.Node("Sub", "s", "a r"),
+			modeltest.Node("ReduceMean", "n", "s", ints("axes", -1)), modeltest.Node("Div", "y", "s n")),
+		"softmax": at(11, nil, modeltest.Node("Softmax", "s", "a", modeltest.IntAttr("axis", 1)), modeltest.Node("Mul", "y", "s a")),
+		"squeeze": at(12, nil, modeltest.Node("Unsqueeze", "u", "a", ints("axes", 0)), modeltest.Node("Tanh", "t", "u"),
+			modeltest.Node("Squeeze", "s", "t", ints("axes", 0)), modeltest.Node("ReduceSum", "y", "s", ints("axes", 1), modeltest.IntAttr("keepdims", 0))),
+		"clip": at(10, nil, modeltest.Node("Clip", "c", "a", floatAttr("min", -1), floatAttr("max", 2)),
+			modeltest.Node("Pad", "y", "c", ints("pads", 0, 1, 0, 1), floatAttr("value", 0.5))),
+		"slice": at(9, nil, modeltest.Node("Slice", "s", "a", ints("axes", 1), ints("starts", 0), ints("ends", 8)),
+			modeltest.Node("Dropout", "d", "s", floatAttr("ratio", 0.25)), modeltest.Node("Relu", "y", "d")),
+		"branches": at(13, modeltest.Tensors{{Name: new("c"), DataType: new(int32(dtype.Bool)), RawData: []byte{1}}},
+			modeltest.Node("If", "y", "c",
+				modeltest.GraphAttr("then_branch", nil, modeltest.Node("ReduceMax", "t", "a", ints("axes", 1))),
+				modeltest.GraphAttr("else_branch", nil, modeltest.Node("ReduceMean", "e", "m", ints("axes", 1))))),
+	}
+}
+
+// weight makes a tensor of different numbers.
+func weight(name string, shape ...int64) *onnxpb.TensorProto {
+	t := &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype.Float32)), Dims: shape}
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	for i := range n {
+		t.RawData = binary.LittleEndian.AppendUint32(t.RawData, math.Float32bits(float32(math.Sin(float64(i*i+1)))))
+	}
+	return t
+}
+
+func floatAttr(name string, v float32) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_FLOAT.Enum(), F: &v}
+}
+
+// Whatever single thing is changed in a converted model, verify reports it without running
+// the models. What is missed are small changes of scales, which are errors of weights.
+func TestMutations(t *testing.T) {
+	models := raisedModels()
+	for _, kind := range []string{"mlp", "gemm", "conv", "opset11"} {
+		m, err := testmodels.Build(kind, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		models[kind] = m
+	}
+	settings := []onnxq.Options{{Block: 32}, {Bits: 2, Block: 16, ZeroPoint: true}, {Block: 32, Style: spec.NBits}, {Format: spec.NVFP4}, {Bits: 8, Block: spec.PerChannel}}
+	var tried, missed atomic.Int64
+	t.Run("models", func(t *testing.T) {
+		for i, name := range slices.Sorted(maps.Keys(models)) {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel() // most of the time is spent waiting for the disk
+				in := modeltest.Write(t, models[name])
+				for k := range 2 {
+					opts := settings[(i+k)%len(settings)]
+					opts.Ops = reach.KnownOps
+					n, found := mutate(t, in, opts)
+					tried.Add(n)
+					missed.Add(n - found)
+				}
+			})
+		}
+	})
+	t.Logf("%d mutations, %d not found", tried.Load(), missed.Load())
+	if tried.Load() < 500 || missed.Load()*100 > tried.Load() {
+		t.Errorf("%d of %d mutations were not found", missed.Load(), tried.Load())
+	}
+}
+
+// Two weights that change places, and lower versions, are found too.
+func TestExchangedWeights(t *testing.T) {
+	positive := func(name string, by float32) *onnxpb.TensorProto {
+		w := modeltest.Floats(name, 32, 32)
+		for i := range w.FloatData {
+			w.FloatData[i] = 1 + by*w.FloatData[i]
+		}
+		return w
+	}
+	in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{positive("v", 0.01), positive("w", 0.02)},
+		modeltest.Nodes{modeltest.Node("MatMul", "h", "x v"), modeltest.Node("MatMul", "y", "h w")}))
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	for what, change := range map[string]func(m *onnxpb.ModelProto){
+		"": func(m *onnxpb.ModelProto) {},
+		`"w" stands for "v"`: func(m *onnxpb.ModelProto) {
+			a, b := m.Graph.Node[2], m.Graph.Node[3]
+			a.Input[1], b.Input[1] = b.Input[1], a.Input[1]
+		},
+		`"w" stands for "v" and "w"`: func(m *onnxpb.ModelProto) { m.Graph.Node[2].Input[1] = m.Graph.Node[3].Input[1] },
+		"IR version 8 -> 7":          func(m *onnxpb.ModelProto) { m.IrVersion = new(int64(7)) },
+		"opset 17 -> 16":             func(m *onnxpb.ModelProto) { m.OpsetImport[0].Version = new(int64(16)) },
+	} {
+		m := &onnxpb.ModelProto{}
+		if err := proto.Unmarshal(modeltest.Convert(t, in, out, onnxq.Options{Bits: 8, Block: spec.PerChannel}), m); err != nil {
+			t.Fatal(err)
+		}
+		change(m)
+		changed := modeltest.Write(t, &testmodels.Model{Proto: m})
+		r, err := verify.Models(t.Context(), in, changed, verify.Options{Engine: verify.None})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Passed != (what == "") || what != "" && !slices.Contains(r.Failures, what) {
+			t.Errorf("%q, want %s", r.Failures, what)
+		}
+	}
+}
+
+// mutate converts a model and counts its mutations, and those that verify reports.
+func mutate(t *testing.T, in string, opts onnxq.Options) (tried, found int64) {
+	folder := t.TempDir()
+	out, changed := filepath.Join(folder, "out.onnx"), filepath.Join(folder, "changed.onnx")
+	raw := modeltest.Convert(t, in, out, opts)
+	passed := func(out string) bool {
+		r, err := verify.Models(t.Context(), in, out, verify.Options{Engine: verify.None})
+		return err == nil && r.Passed
+	}
+	if !passed(out) {
+		t.Fatalf("%+v: it does not pass", opts)
+	}
+	m := &onnxpb.ModelProto{}
+	if err := proto.Unmarshal(raw, m); err != nil {
+		t.Fatal(err)
+	}
+	for _, mutation := range mutations(m) {
+		mutation.apply()
+		err := (&testmodels.Model{Proto: m}).Write(changed)
+		mutation.undo()
+		if err != nil {
+			t.Fatal(err)
+		}
+		tried++
+		if !passed(changed) {
+			found++
+		} else {
+			t.Logf("format %q, %d bits, style %q: not found: %s", opts.Format, opts.Bits, opts.Style, mutation.what)
+		}
+	}
+	return tried, found
+}
