@@ -81,7 +81,7 @@ func coded(y *graph.Graph, folded []restyle.Weight) map[string]bool {
 			if !note(u) {
 				continue
 			}
-			for _, next := range y.Made(u).Uses {
+			for _, next := range usesOf(y, u) {
 				if next.Node.GetOpType() == "Add" { // of a bias
 					note(next.Node)
 				}
@@ -96,12 +96,19 @@ func readers(y *graph.Graph, v *graph.Value) (nodes []*onnxpb.NodeProto) {
 	for _, u := range v.Uses {
 		nodes = append(nodes, u.Node)
 		if u.Node.GetOpType() == "Transpose" {
-			for _, next := range y.Made(u.Node).Uses {
+			for _, next := range usesOf(y, u.Node) {
 				nodes = append(nodes, next.Node)
 			}
 		}
 	}
 	return nodes
+}
+
+func usesOf(y *graph.Graph, n *onnxpb.NodeProto) []graph.Use {
+	if v := y.Made(n); v != nil {
+		return v.Uses
+	}
+	return nil
 }
 
 func keyOfFunction(f *onnxpb.FunctionProto) string {
