@@ -141,21 +141,21 @@ func Of(t spec.Target) *Engine {
 }
 
 // Has reports whether the runtime's DequantizeLinear supports a type.
-func (r *Engine) Has(t dtype.DType) bool { return !slices.Contains(r.lacks, t) }
+func (e *Engine) Has(t dtype.DType) bool { return !slices.Contains(e.lacks, t) }
 
 // Tables reports whether codes of a format must be looked up in a table of values.
-func (r *Engine) Tables(f spec.Format) bool {
+func (e *Engine) Tables(f spec.Format) bool {
 	t := f.Traits()
-	e := f.Encoding()
-	return t.Family == spec.Lookup || e != nil && e.Form.Values != nil || !r.Has(t.Codes)
+	encoding := f.Encoding()
+	return t.Family == spec.Lookup || encoding != nil && encoding.Form.Values != nil || !e.Has(t.Codes)
 }
 
 // Support returns how the runtime supports a format. It is not ok if it does not.
-func (r *Engine) Support(f spec.Format) (Support, bool) {
+func (e *Engine) Support(f spec.Format) (Support, bool) {
 	if f.Traits().Family == spec.Blockwise { // all alike, also encodings that the caller registered
 		f = spec.BlockwiseFormats()[0].Format
 	}
-	for _, s := range r.Formats {
+	for _, s := range e.Formats {
 		if slices.Contains(s.Formats, f) {
 			return s, true
 		}
@@ -164,9 +164,9 @@ func (r *Engine) Support(f spec.Format) (Support, bool) {
 }
 
 // takes lists the supported formats.
-func (r *Engine) takes() string {
+func (e *Engine) takes() string {
 	var names []string
-	for _, s := range r.Formats {
+	for _, s := range e.Formats {
 		for _, f := range s.Formats {
 			names = append(names, string(f))
 		}
@@ -176,15 +176,15 @@ func (r *Engine) takes() string {
 
 // Check refuses settings that the target supports for no weight. asked: the user chose the
 // block size; it is not the format's default.
-func (r *Engine) Check(style spec.Style, format spec.Format, block int, asked bool) error {
-	s, ok := r.Support(format)
+func (e *Engine) Check(style spec.Style, format spec.Format, block int, asked bool) error {
+	s, ok := e.Support(format)
 	switch {
-	case style == spec.NBits && r.standard:
-		return fmt.Errorf("target %s has no MatMulNBits: leave style to dq", r.Target)
+	case style == spec.NBits && e.standard:
+		return fmt.Errorf("target %s has no MatMulNBits: leave style to dq", e.Target)
 	case !ok:
-		return fmt.Errorf("target %s does not take %s, only %s", r.Target, format, r.takes())
+		return fmt.Errorf("target %s does not take %s, only %s", e.Target, format, e.takes())
 	case asked && !s.Blocks.Possible(block):
-		return fmt.Errorf("target %s takes %s in %s, not %s", r.Target, format, s.Blocks, spec.BlockName(block))
+		return fmt.Errorf("target %s takes %s in %s, not %s", e.Target, format, s.Blocks, spec.BlockName(block))
 	}
 	return nil
 }
