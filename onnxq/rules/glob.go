@@ -12,13 +12,13 @@ import (
 // class. A backslash makes the next character literal. An unclosed [ and a backslash at the
 // end are literal, so no pattern is malformed. A name always matches itself.
 func MatchName(pattern, name string) bool {
-	return pattern == name || MatchGlob(pattern, name)
+	return pattern == name || matchGlob(pattern, name)
 }
 
 func isGlob(pattern string) bool { return strings.ContainsAny(pattern, `*?[\`) }
 
-// MatchGlob reports whether a glob matches name.
-func MatchGlob(pattern, name string) bool {
+// matchGlob reports whether a glob matches name.
+func matchGlob(pattern, name string) bool {
 	p, n := 0, 0
 	afterStar, resume := -1, 0 // position behind the last *, and the next end to try for its match
 	for n < len(name) {

@@ -29,11 +29,11 @@ import (
 // all with nil Names.
 type Names struct {
 	source string // name of the document, for messages
-	Rules  []nameRule
+	rules  []nameRule
 }
 
 type nameRule struct {
-	Pattern string
+	pattern string
 	pos     position
 	name    []string // texts between its stars; nil: leave the tensor out
 }
@@ -79,21 +79,21 @@ func (n *Names) parse(data []byte) error {
 		return first.errorf("want an object from names to names, got %s", first.what())
 	}
 	for pattern, key := range doc.keys() {
-		r := nameRule{Pattern: pattern, pos: key.pos}
+		r := nameRule{pattern: pattern, pos: key.pos}
 		if v := doc.next(); v.value != nil {
 			name, err := v.text(msg.Quote(pattern))
 			if err != nil {
 				return err
 			}
 			r.name = strings.Split(name, "*")
-			switch have, want := Stars(pattern), len(r.name)-1; {
+			switch have, want := stars(pattern), len(r.name)-1; {
 			case name == "":
 				return v.errorf("%s: the name is empty; null leaves a tensor out", msg.Quote(pattern))
 			case want > have:
 				return v.errorf("%s has %d *, but its key only %d", msg.Quote(name), want, have)
 			}
 		}
-		n.Rules = append(n.Rules, r)
+		n.rules = append(n.rules, r)
 	}
 	return nil
 }
@@ -104,18 +104,18 @@ func (n *Names) For(name string) (string, bool) {
 	if n == nil {
 		return name, true
 	}
-	for i := len(n.Rules) - 1; i >= 0; i-- {
-		r := n.Rules[i]
+	for i := len(n.rules) - 1; i >= 0; i-- {
+		r := n.rules[i]
 		switch {
-		case !MatchName(r.Pattern, name):
+		case !MatchName(r.pattern, name):
 			continue
 		case r.name == nil:
 			return "", false
-		case !MatchGlob(r.Pattern, name): // the key is the exact name, but looks like a glob
+		case !matchGlob(r.pattern, name): // the key is the exact name, but looks like a glob
 			return strings.Join(r.name, "*"), true
 		}
 		var b strings.Builder
-		parts := GlobParts(r.Pattern, name)
+		parts := globParts(r.pattern, name)
 		for i, text := range r.name {
 			if i > 0 {
 				b.WriteString(parts[i-1])
@@ -132,15 +132,15 @@ func (n *Names) Unused(names []string) error {
 	if n == nil {
 		return nil
 	}
-rules:
-	for _, r := range n.Rules {
+keys:
+	for _, r := range n.rules {
 		for _, name := range names {
-			if MatchName(r.Pattern, name) {
-				continue rules
+			if MatchName(r.pattern, name) {
+				continue keys
 			}
 		}
-		message := fmt.Sprintf("%s: %v: %s matches no tensor", n.source, r.pos, msg.Quote(r.Pattern))
-		if near, ok := nearest.Name(r.Pattern, names); ok {
+		message := fmt.Sprintf("%s: %v: %s matches no tensor", n.source, r.pos, msg.Quote(r.pattern))
+		if near, ok := nearest.Name(r.pattern, names); ok {
 			message += "; the nearest name is " + msg.Quote(near)
 		}
 		return errors.New(message)
@@ -148,14 +148,14 @@ rules:
 	return nil
 }
 
-// GlobParts returns what each * of a glob matches. The glob must match name.
-func GlobParts(pattern, name string) []string {
+// globParts returns what each * of a glob matches. The glob must match name.
+func globParts(pattern, name string) []string {
 	var parts []string
 	for pattern != "" {
 		if pattern[0] == '*' {
 			pattern = pattern[1:]
 			i := 0
-			for !MatchGlob(pattern, name[i:]) {
+			for !matchGlob(pattern, name[i:]) {
 				_, width := utf8.DecodeRuneInString(name[i:])
 				i += width
 			}
@@ -170,8 +170,8 @@ func GlobParts(pattern, name string) []string {
 	return parts
 }
 
-// Stars counts the * of a glob that are not literal.
-func Stars(pattern string) int {
+// stars counts the * of a glob that are not literal.
+func stars(pattern string) int {
 	n := 0
 	for pattern != "" {
 		used := len(firstChar(pattern))

@@ -1,14 +1,12 @@
-package rules_test
+package rules
 
 import (
 	"strings"
 	"testing"
-
-	"onnxquant/onnxq/rules"
 )
 
 func TestNames(t *testing.T) {
-	n, err := rules.ParseNames([]byte(`{
+	n, err := ParseNames([]byte(`{
 		"model.layers.*.q_proj.weight": "blk.*.attn_q.weight",
 		"a*b*": "*-*-",
 		"[x]*": "x*",
@@ -32,7 +30,7 @@ func TestNames(t *testing.T) {
 			t.Errorf("%s becomes %q, %v, want %q", name, got, ok, want)
 		}
 	}
-	if got, ok := (*rules.Names)(nil).For("w"); got != "w" || !ok {
+	if got, ok := (*Names)(nil).For("w"); got != "w" || !ok {
 		t.Error("without names, names change")
 	}
 	if err := n.Unused([]string{"model.layers.17.q_proj.weight"}); err == nil || !strings.Contains(err.Error(), `line 3, column 3: "a*b*" matches no tensor`) {
@@ -47,7 +45,7 @@ func TestNames(t *testing.T) {
 		`{"a": "b"`:         "unexpected end",
 		"{\"a\": \"\xff\"}": "not UTF-8",
 	} {
-		if _, err := rules.ParseNames([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := ParseNames([]byte(doc)); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", doc, err, want)
 		}
 	}
@@ -60,18 +58,18 @@ func FuzzNames(f *testing.F) {
 	f.Add(`{"[a-*]*\\*": "*"}`, "a€*")
 	f.Add(`{"*": null, "w": "v"}`, "w")
 	f.Fuzz(func(t *testing.T, doc, name string) {
-		n, err := rules.ParseNames([]byte(doc))
+		n, err := ParseNames([]byte(doc))
 		if err != nil {
 			return
 		}
 		got, ok := n.For(name)
 		unused := n.Unused([]string{name})
-		if len(n.Rules) == 1 && unused != nil && (!ok || got != name) {
+		if len(n.rules) == 1 && unused != nil && (!ok || got != name) {
 			t.Fatalf("no rule matches %q, which becomes %q, %v", name, got, ok)
 		}
-		for _, r := range n.Rules {
-			if rules.MatchGlob(r.Pattern, name) && len(rules.GlobParts(r.Pattern, name)) != rules.Stars(r.Pattern) {
-				t.Fatalf("%q has %d stars, which stand for %q in %q", r.Pattern, rules.Stars(r.Pattern), rules.GlobParts(r.Pattern, name), name)
+		for _, r := range n.rules {
+			if matchGlob(r.pattern, name) && len(globParts(r.pattern, name)) != stars(r.pattern) {
+				t.Fatalf("%q has %d stars, which stand for %q in %q", r.pattern, stars(r.pattern), globParts(r.pattern, name), name)
 			}
 		}
 	})

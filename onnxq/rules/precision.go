@@ -105,7 +105,7 @@ func (p *Precision) For(names ...string) (spec.Override, bool) {
 			if i <= last {
 				break
 			}
-			if MatchGlob(p.keys[i].pattern, name) {
+			if matchGlob(p.keys[i].pattern, name) {
 				last = i
 			}
 		}
@@ -128,7 +128,7 @@ func (p *Precision) Unused(names []string) error {
 	}
 	var unused []precisionKey
 	for _, k := range p.keys {
-		matches := func(name string) bool { return MatchGlob(k.pattern, name) }
+		matches := func(name string) bool { return matchGlob(k.pattern, name) }
 		if !known[k.pattern] && !(isGlob(k.pattern) && slices.ContainsFunc(names, matches)) {
 			unused = append(unused, k)
 		}
