@@ -1,6 +1,6 @@
 // Package convert runs the stages of a conversion, one after the other:
 //
-//	discover → rewrite → layout → quantize into sinks → verify
+//	discover → form and rewrite → layout → quantize into sinks → verify
 //
 // [NewPlan] runs the first three, which depend only on the model's structure and the
 // options: no weight is read. [Plan.Convert] runs the others. Each stage gets a finished
