@@ -10,12 +10,13 @@
 //
 // [Convert] does everything. Its steps are [Open], which reads the structure of a model;
 // [Model.Plan], which decides what becomes of every float tensor; and [Plan.Convert], which
-// writes the output and returns a [Report] with the errors. A [Model] and its file never
-// change. Memory does not grow with the model, and the output does not depend on the number
-// of threads.
+// writes the output and returns a [Report] with the errors. Neither changes the [Model] or its
+// file. Memory does not grow with the model, and the output does not depend on the number of
+// threads.
 //
 // Package spec has the formats and other settings, package rules the settings for single
 // weights. Other tasks have packages of their own: inspect, analyze, compare, restyle,
-// ggufmodel and recognize. docs/conversion.md describes what a conversion changes in a
-// model, docs/internals.md how the stages work.
+// ggufmodel and recognize. Package verify compares a converted model with the float one.
+// docs/conversion.md describes what a conversion changes in a model, docs/internals.md how the
+// stages work.
 package onnxq

@@ -8,7 +8,8 @@ import (
 )
 
 // Model is an opened ONNX model: its structure is in memory, the contents of its tensors are
-// on disk. It is immutable: planning and converting do not change it.
+// on disk. Planning and converting do not change it; only ggufmodel.ReadWeights does, which
+// replaces contents.
 type Model struct{ graph *graph.Graph }
 
 // Open reads and checks the structure of the model at path. External data must be in the
@@ -32,5 +33,6 @@ func (m *Model) Close() error { return m.graph.File.Close() }
 // Size returns the size of the model file and its external data.
 func (m *Model) Size() int64 { return m.graph.File.Size() }
 
-// Graph returns the index of the model's values, for other packages of this module.
+// Graph returns the index of the model's values. Its type is internal: only packages of this
+// module can use it.
 func (m *Model) Graph() *graph.Graph { return m.graph }

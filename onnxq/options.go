@@ -27,7 +27,7 @@ type Options struct {
 	ScaleRule     spec.ScaleRule     // for the microscaling formats; default: the format's own
 	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default MinMax
 	Target        spec.Target        // default Portable
-	AccuracyLevel spec.AccuracyLevel // of MatMulNBits; default AccuracyInt8, the fastest
+	AccuracyLevel spec.AccuracyLevel // attribute of MatMulNBits; 0: AccuracyInt8, the fastest; AccuracyUnset: no attribute
 	Style         spec.Style         // default DQ, or NBits for weights that the target runs faster with it
 
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means all of KnownOps

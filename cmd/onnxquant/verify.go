@@ -185,8 +185,18 @@ func executionFacts(x verify.Execution) []fact {
 			facts = append(facts, fact{"", fmt.Sprintf("%s %s: no finite elements to compare", name(o.Name), shape(o.Dims))})
 			continue
 		}
-		facts = append(facts, fact{"", fmt.Sprintf("%s %s: SQNR %s, largest error %.3g (%.2g of the largest value), cosine %.6f",
-			name(o.Name), shape(o.Dims), decibels(o.SQNR), o.MaxError, o.Relative, o.Cosine)})
+		text := fmt.Sprintf("%s %s: ", name(o.Name), shape(o.Dims))
+		if o.Elements > 0 {
+			text += fmt.Sprintf("SQNR %s, largest error %.3g (%.2g of the largest value), cosine %.6f",
+				decibels(o.SQNR), o.MaxError, o.Relative, o.Cosine)
+		}
+		if o.Elements > 0 && o.Broken > 0 {
+			text += "; "
+		}
+		if o.Broken > 0 {
+			text += fmt.Sprintf("%d elements are NaN or infinite in one model only", o.Broken)
+		}
+		facts = append(facts, fact{"", text})
 	}
 	return facts
 }

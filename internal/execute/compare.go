@@ -67,8 +67,12 @@ func compare(a, b *Tensor) (Comparison, error) {
 		ab += x * y[i]
 		ee += e * e
 	}
-	c.SQNR, c.Cosine = errstat.Exact, 1
-	if c.MaxError > 0 {
+	switch {
+	case c.Elements == 0 && c.Broken > 0:
+		c.SQNR = -errstat.Exact
+	case c.MaxError == 0:
+		c.SQNR, c.Cosine = errstat.Exact, 1
+	default:
 		c.Relative = math.MaxFloat64
 		c.SQNR = -errstat.Exact
 		if peak > 0 {

@@ -1,6 +1,7 @@
 package form
 
 import (
+	"fmt"
 	"slices"
 
 	"onnxquant/formats/dtype"
@@ -55,8 +56,12 @@ func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weigh
 	if w.encoding != nil {
 		return w, nil
 	}
-	w.codec = w.newCodec()
-	return w, w.codec.Validate()
+	codec, err := w.newCodec()
+	if err != nil {
+		return nil, err
+	}
+	w.codec = codec
+	return w, codec.Validate()
 }
 
 // Quantize describes the weight for package quantize: how to quantize the elements in src,
@@ -215,27 +220,37 @@ func (w *Weight) String() string {
 }
 
 // newCodec returns the codec of the weight's format.
-func (w *Weight) newCodec() quantize.Codec {
-	values := w.plainType()
-	switch f := w.Choice.Format; f.Traits().Family {
+func (w *Weight) newCodec() (quantize.Codec, error) {
+	values, f := w.plainType(), w.Choice.Format
+	switch f.Traits().Family {
+	case spec.Integer:
+		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.Choice.ZeroPoint, Type: values}, nil
 	case spec.Float8:
-		return fp8.Codec{Format: map[spec.Format]fp8.Format{spec.FP8E4M3: fp8.E4M3FN, spec.FP8E5M2: fp8.E5M2}[f], Type: values}
+		if format, ok := fp8Formats[f]; ok {
+			return fp8.Codec{Format: format, Type: values}, nil
+		}
 	case spec.Microscaling:
-		return mx.Codec{
-			Format: map[spec.Format]mx.Format{spec.MXFP4: mx.MXFP4, spec.MXFP8: mx.MXFP8E4M3, spec.MXFP8E5M2: mx.MXFP8E5M2}[f],
-			Rule:   map[spec.ScaleRule]mx.Rule{spec.RuleOCP: mx.OCP, spec.RuleCeil: mx.Reference}[w.Choice.Rule],
-			Type:   values,
+		format, ok := mxFormats[f]
+		rule, known := mxRules[w.Choice.Rule]
+		if ok && known {
+			return mx.Codec{Format: format, Rule: rule, Type: values}, nil
 		}
 	case spec.Lookup:
-		return qlora.Codec{Table: qloraTables[f], Type: values}
+		if table, ok := qloraTables[f]; ok {
+			return qlora.Codec{Table: table, Type: values}, nil
+		}
 	case spec.TwoLevel:
-		return nvfp4.Codec{TensorScale: 1, Type: values} // set when the tensor has been read
-	default:
-		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.Choice.ZeroPoint, Type: values}
+		return nvfp4.Codec{TensorScale: 1, Type: values}, nil // the scale is set when the tensor has been read
 	}
+	return nil, fmt.Errorf("the format %q has no codec for the rule %q", f, w.Choice.Rule)
 }
 
-var qloraTables = map[spec.Format]qlora.Table{spec.NF4: qlora.NF4, spec.FP4: qlora.FP4}
+var (
+	fp8Formats  = map[spec.Format]fp8.Format{spec.FP8E4M3: fp8.E4M3FN, spec.FP8E5M2: fp8.E5M2}
+	mxFormats   = map[spec.Format]mx.Format{spec.MXFP4: mx.MXFP4, spec.MXFP8: mx.MXFP8E4M3, spec.MXFP8E5M2: mx.MXFP8E5M2}
+	mxRules     = map[spec.ScaleRule]mx.Rule{"": mx.OCP, spec.RuleOCP: mx.OCP, spec.RuleCeil: mx.Reference} // "": codes are there already
+	qloraTables = map[spec.Format]qlora.Table{spec.NF4: qlora.NF4, spec.FP4: qlora.FP4}
+)
 
 // hasZeroPoints reports whether each block has a zero point.
 func (w *Weight) hasZeroPoints() bool { return w.codec != nil && w.codec.HasZeroPoints() }

@@ -264,6 +264,9 @@ func (w *writer) Verify(ctx context.Context, target *modelfile.Target) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", write.ErrVerify, err)
 	}
+	if len(f.Tensors) != len(w.plan.layout.Tensors) {
+		return fmt.Errorf("%w: it holds %d tensors, not %d", write.ErrVerify, len(f.Tensors), len(w.plan.layout.Tensors))
+	}
 	for i, t := range w.plan.layout.Tensors {
 		if got := f.Tensors[i]; got.Name != t.Name || got.Type != t.Type || got.Offset != t.Offset || !slices.Equal(got.Shape, t.Shape) {
 			return fmt.Errorf("%w: tensor %s is not as it was planned", write.ErrVerify, msg.Quote(t.Name))
