@@ -138,6 +138,7 @@ func TestCompare(t *testing.T) {
 		{floats(t, 0, 0), floats(t, 0, 0), Comparison{SQNR: 999, Cosine: 1}},
 		{floats(t, 3, 4), floats(t, 3, 4.5), Comparison{MaxError: 0.5, Relative: 0.125, SQNR: 20, Cosine: 27 / (5 * math.Sqrt(29.25))}},
 		{floats(t, 1, 2, nan), floats(t, 1, inf, 3), Comparison{SQNR: 999, Cosine: 1, Broken: 2}},
+		{floats(t, 1, 2), floats(t, nan, nan), Comparison{SQNR: -999, Broken: 2}},
 		{floats(t, 0), floats(t, 1), Comparison{MaxError: 1, Relative: math.MaxFloat64, SQNR: -999}},
 	} {
 		got, err := Compare(test.a, test.b)

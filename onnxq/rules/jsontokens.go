@@ -110,6 +110,14 @@ func (t jsonToken) errorf(format string, args ...any) error {
 	return &jsonError{t.pos, fmt.Sprintf(format, args...)}
 }
 
+// at gives an error the position of the token.
+func (t jsonToken) at(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &jsonError{t.pos, err.Error()}
+}
+
 // what describes the token in a message that wanted another one.
 func (t jsonToken) what() string {
 	switch v := t.value.(type) {

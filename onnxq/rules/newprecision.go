@@ -17,18 +17,22 @@ type PrecisionEntry struct {
 }
 
 // NewPrecision returns a precision_info with the entries, in their order: if several match,
-// the last one wins. It returns the same errors as [ParsePrecision].
+// the last one wins. What [ParsePrecision] refuses is an error here too.
 func NewPrecision(entries ...PrecisionEntry) (*Precision, error) {
+	p := &Precision{source: "precision_info", exact: map[string]int{}}
 	for _, e := range entries {
 		if !utf8.ValidString(e.Pattern) {
-			return nil, fmt.Errorf("precision_info: %q is no UTF-8 text", e.Pattern)
+			return nil, fmt.Errorf("%s: %q is no UTF-8 text", p.source, e.Pattern)
 		}
+		if err := p.checkPattern(e.Pattern); err != nil {
+			return nil, fmt.Errorf("%s: %w", p.source, err)
+		}
+		if err := checkOverride(e.Override); err != nil {
+			return nil, fmt.Errorf("%s: %q: %w", p.source, e.Pattern, err)
+		}
+		p.add(precisionKey{pattern: e.Pattern, override: e.Override})
 	}
-	data, err := marshalPrecision(entries)
-	if err != nil {
-		return nil, fmt.Errorf("precision_info: %w", err)
-	}
-	return ParsePrecision(data)
+	return p, nil
 }
 
 // Entries returns the entries in the order of the document.

@@ -31,7 +31,7 @@ func TestNewPrecision(t *testing.T) {
 		t.Errorf("%s: %v", raw, err)
 	}
 	five := 5
-	for _, e := range []rules.PrecisionEntry{{Pattern: "a\xff"}, {}, {Pattern: "a", Override: spec.Override{Bits: &five}}} {
+	for _, e := range []rules.PrecisionEntry{{Pattern: "a\xff"}, {}, {Pattern: "a", Override: spec.Override{Bits: &five}}, {Pattern: "a", Override: spec.Override{Bits: &eight, Format: &format}}} {
 		if _, err := rules.NewPrecision(e); err == nil {
 			t.Errorf("%+v: no error", e)
 		}

@@ -137,7 +137,11 @@ func (p *Precision) Unused(names []string) error {
 		return nil
 	}
 	key := unused[0]
-	message := fmt.Sprintf("%s: %v: %q matches no weight", p.source, key.pos, key.pattern)
+	message := p.source + ": "
+	if key.pos != (position{}) {
+		message += key.pos.String() + ": "
+	}
+	message += fmt.Sprintf("%q matches no weight", key.pattern)
 	if near, ok := nearest.Name(key.pattern, names); ok {
 		message += fmt.Sprintf("; the nearest name is %q", near)
 	}
@@ -156,21 +160,33 @@ func (p *Precision) parse(data []byte) error {
 		return first.errorf("want an object from weight names to settings, got %s", first.what())
 	}
 	for name, key := range doc.keys() {
-		if name == "" {
-			return key.errorf("an empty name matches no weight")
-		}
-		if _, ok := p.exact[name]; ok {
-			return key.errorf("%q is given twice", name)
+		if err := p.checkPattern(name); err != nil {
+			return key.at(err)
 		}
 		override, err := parseOverride(doc)
 		if err != nil {
 			return err
 		}
-		p.exact[name] = len(p.keys)
-		if isGlob(name) {
-			p.globs = append(p.globs, len(p.keys))
-		}
-		p.keys = append(p.keys, precisionKey{name, key.pos, override})
+		p.add(precisionKey{name, key.pos, override})
+	}
+	return nil
+}
+
+func (p *Precision) add(k precisionKey) {
+	p.exact[k.pattern] = len(p.keys)
+	if isGlob(k.pattern) {
+		p.globs = append(p.globs, len(p.keys))
+	}
+	p.keys = append(p.keys, k)
+}
+
+// checkPattern refuses a key that can have no effect.
+func (p *Precision) checkPattern(pattern string) error {
+	if pattern == "" {
+		return errors.New("an empty name matches no weight")
+	}
+	if _, ok := p.exact[pattern]; ok {
+		return fmt.Errorf("%q is given twice", pattern)
 	}
 	return nil
 }
@@ -202,21 +218,66 @@ func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
 			return o, err
 		}
 	}
-	if o.Format != nil {
-		format := *o.Format
-		if format == spec.Float && len(spelt) > 1 {
-			return o, first.errorf("format float leaves a weight as it is: no other setting goes with it")
-		}
-		var bits, block int
-		var zeroPoint bool
-		spec.SetIf(&bits, o.Bits)
-		spec.SetIf(&block, o.Block)
-		spec.SetIf(&zeroPoint, o.ZeroPoint)
-		if _, _, err := spec.Resolve(bits, format, block, zeroPoint); err != nil && format != spec.Float {
-			return o, first.errorf("%v", err)
+	return o, first.at(checkTogether(o))
+}
+
+// checkOverride checks settings that no document spells.
+func checkOverride(o spec.Override) error {
+	if o.Bits != nil {
+		if err := checkBits("bits", *o.Bits); err != nil {
+			return err
 		}
 	}
-	return o, nil
+	if o.Block != nil {
+		if err := checkBlock("block", *o.Block); err != nil {
+			return err
+		}
+	}
+	if o.Format != nil {
+		if _, err := spec.ParseFormat(string(*o.Format)); err != nil {
+			return err
+		}
+	}
+	if o.Algorithm != nil {
+		if _, err := spec.ParseAlgorithm(string(*o.Algorithm)); err != nil {
+			return err
+		}
+	}
+	return checkTogether(o)
+}
+
+// checkTogether checks that settings that are right each by itself go together.
+func checkTogether(o spec.Override) error {
+	if o.Format == nil {
+		return nil
+	}
+	if *o.Format == spec.Float {
+		if o != (spec.Override{Format: o.Format}) {
+			return errors.New("format float leaves a weight as it is: no other setting goes with it")
+		}
+		return nil
+	}
+	var bits, block int
+	var zeroPoint bool
+	spec.SetIf(&bits, o.Bits)
+	spec.SetIf(&block, o.Block)
+	spec.SetIf(&zeroPoint, o.ZeroPoint)
+	_, _, err := spec.Resolve(bits, *o.Format, block, zeroPoint)
+	return err
+}
+
+func checkBits(name string, bits int) error {
+	if !slices.Contains([]int{2, 4, 8}, bits) {
+		return fmt.Errorf("%s %d: want 2, 4 or 8", name, bits)
+	}
+	return nil
+}
+
+func checkBlock(name string, block int) error {
+	if block < 2 && block != spec.PerChannel {
+		return fmt.Errorf("%s %d: want at least 2, or -1 for one scale per channel", name, block)
+	}
+	return nil
 }
 
 // settings maps each spelling to the setting it means.
@@ -234,14 +295,14 @@ func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error
 	switch setting {
 	case "bits":
 		var bits int
-		if bits, err = v.integer(name); err == nil && !slices.Contains([]int{2, 4, 8}, bits) {
-			err = v.errorf("%s %d: want 2, 4 or 8", name, bits)
+		if bits, err = v.integer(name); err == nil {
+			err = v.at(checkBits(name, bits))
 		}
 		o.Bits = &bits
 	case "block":
 		var block int
-		if block, err = v.integer(name); err == nil && block < 2 && block != spec.PerChannel {
-			err = v.errorf("%s %d: want at least 2, or -1 for one scale per channel", name, block)
+		if block, err = v.integer(name); err == nil {
+			err = v.at(checkBlock(name, block))
 		}
 		o.Block = &block
 	case "axis":
@@ -252,20 +313,16 @@ func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error
 		var text string
 		var format spec.Format
 		if text, err = v.text(name); err == nil {
-			var unknown error
-			if format, unknown = spec.ParseFormat(text); unknown != nil {
-				err = v.errorf("%v", unknown)
-			}
+			format, err = spec.ParseFormat(text)
+			err = v.at(err)
 		}
 		o.Format = &format
 	case "algorithm":
 		var text string
 		var algorithm spec.Algorithm
 		if text, err = v.text(name); err == nil {
-			var unknown error
-			if algorithm, unknown = spec.ParseAlgorithm(text); unknown != nil {
-				err = v.errorf("%v", unknown)
-			}
+			algorithm, err = spec.ParseAlgorithm(text)
+			err = v.at(err)
 		}
 		o.Algorithm = &algorithm
 	case "zero_point":
