@@ -10,12 +10,14 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
+	"onnxquant/onnxq/spec"
 )
 
 // Result describes a finished conversion.
@@ -28,9 +30,9 @@ type Result struct {
 }
 
 // Convert carries out the plan and writes the model to path. If it finds weights with values
-// that cannot be quantized, it plans again without them.
+// that cannot be quantized as planned, it plans again with exceptions for them.
 func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
-	keepFloat := map[*graph.Value]string{}
+	found := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}}
 	progress := &progress{tell: p.opts.Progress}
 	for {
 		c := newContent(p, progress)
@@ -42,17 +44,21 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 		case !errors.As(err, &unfit):
 			return nil, err
 		}
-		maps.Copy(keepFloat, unfit.reasons)
+		maps.Copy(found.KeepFloat, unfit.reasons)
+		maps.Copy(found.Huge, unfit.huge)
 		limit := p.TileLimit
-		if p, err = replan(p.graph, p.opts, keepFloat); err != nil {
+		if p, err = replan(p.graph, p.opts, found); err != nil {
 			return nil, err
 		}
 		p.TileLimit = limit
 	}
 }
 
-// unfitError says that the values of some weights cannot be quantized.
-type unfitError struct{ reasons map[*graph.Value]string }
+// unfitError says that the values of some weights cannot be quantized as planned.
+type unfitError struct {
+	reasons map[*graph.Value]string // to leave weights in float
+	huge    map[*graph.Value]bool   // as in discover.Exceptions
+}
 
 func (e *unfitError) Error() string {
 	for v, reason := range e.reasons {
@@ -161,8 +167,8 @@ func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
 	if err != nil {
 		return err
 	}
-	if unfit := c.unfit(); len(unfit) > 0 {
-		return &unfitError{unfit}
+	if unfit := c.unfit(); len(unfit.reasons)+len(unfit.huge) > 0 {
+		return unfit
 	}
 	return nil
 }
@@ -177,23 +183,29 @@ func (c *content) quantize(ctx context.Context, w *worker, tile int) error {
 	})
 }
 
-// unfit returns the weights whose values cannot be quantized, with the reasons.
-func (c *content) unfit() map[*graph.Value]string {
-	reasons := map[*graph.Value]string{}
+// hugeNorm is the norm of a weight from which on products with scales and 8-bit activations,
+// which ONNX Runtime adds up in float32, may overflow.
+const hugeNorm = 1e30
+
+// unfit returns the weights whose values cannot be quantized as planned.
+func (c *content) unfit() *unfitError {
+	unfit := &unfitError{map[*graph.Value]string{}, map[*graph.Value]bool{}}
 	for i, s := range c.errors() {
 		w := c.plan.Weights[i]
 		switch broken := c.run.Broken(i); {
 		case broken && w.DType == dtype.Float64:
-			reasons[w.Value] = reasonHuge
+			unfit.reasons[w.Value] = reasonHuge
 		case broken && w.Form.Encoded():
-			reasons[w.Value] = reasonBeyond
+			unfit.reasons[w.Value] = reasonBeyond
 		case broken:
-			reasons[w.Value] = reasonBroken
+			unfit.reasons[w.Value] = reasonBroken
 		case !c.run.Spoiled() && s.SumSq > 0 && s.SumSqErr >= s.SumSq:
-			reasons[w.Value] = reasonLost
+			unfit.reasons[w.Value] = reasonLost
+		case !c.run.Spoiled() && s.SumSq > hugeNorm*hugeNorm && w.Choice.Style == spec.NBits && w.Choice.AccuracyLevel == spec.AccuracyDefault:
+			unfit.huge[w.Value] = true
 		}
 	}
-	return reasons
+	return unfit
 }
 
 // fewVanished is the share of a weight that may become 0 without a warning: trained models have

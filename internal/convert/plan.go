@@ -66,13 +66,14 @@ type parts = quantize.Parts[int]
 
 // NewPlan decides what becomes of every float tensor and lays out the output.
 func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
-	return replan(x, opts, map[*graph.Value]string{})
+	return replan(x, opts, discover.Exceptions{})
 }
 
-// replan makes a plan that leaves in float the weights in keepFloat, and those whose
+// replan makes a plan with the exceptions that values demand. It adds the weights whose
 // quantization would make the output larger than the input.
-func replan(x *graph.Graph, opts Options, keepFloat map[*graph.Value]string) (*Plan, error) {
-	except := discover.Exceptions{KeepFloat: maps.Clone(keepFloat), ForceDQ: map[*graph.Value]string{}}
+func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, error) {
+	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge}
+	maps.Copy(except.KeepFloat, values.KeepFloat)
 	for {
 		p, err := planWith(x, opts, except)
 		if err != nil {

@@ -47,6 +47,7 @@ type Options struct {
 type Exceptions struct {
 	KeepFloat map[*graph.Value]string // they stay in float
 	ForceDQ   map[*graph.Value]string // they get the style dq
+	Huge      map[*graph.Value]bool   // MatMulNBits must not compute with them in 8 bits
 }
 
 // Decision says what becomes of one float tensor.
@@ -113,6 +114,9 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 			d.Reason = d.fit(x)
 		}
 		d.settleStyle(x, opts.Style, except.ForceDQ[d.Value])
+		if c := &d.Choice; except.Huge[d.Value] && c.AccuracyLevel == spec.AccuracyDefault {
+			c.AccuracyLevel = spec.AccuracyFloat32
+		}
 		if d.Reason != "" && opts.Strict {
 			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
 		}

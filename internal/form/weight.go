@@ -248,7 +248,7 @@ func (w *Weight) newCodec() (quantize.Codec, error) {
 var (
 	fp8Formats  = map[spec.Format]fp8.Format{spec.FP8E4M3: fp8.E4M3FN, spec.FP8E5M2: fp8.E5M2}
 	mxFormats   = map[spec.Format]mx.Format{spec.MXFP4: mx.MXFP4, spec.MXFP8: mx.MXFP8E4M3, spec.MXFP8E5M2: mx.MXFP8E5M2}
-	mxRules     = map[spec.ScaleRule]mx.Rule{"": mx.OCP, spec.RuleOCP: mx.OCP, spec.RuleCeil: mx.Reference} // "": codes are there already
+	mxRules     = map[spec.ScaleRule]mx.Rule{"": mx.Default, spec.RuleOCP: mx.OCP, spec.RuleCeil: mx.Reference}
 	qloraTables = map[spec.Format]qlora.Table{spec.NF4: qlora.NF4, spec.FP4: qlora.FP4}
 )
 
