@@ -32,6 +32,7 @@ func TestNothingIsQuantized(t *testing.T) {
 	}{
 		"none":       {modeltest.Write(t, modeltest.Model(nil, modeltest.Nodes{modeltest.Node("Relu", "y", "x")})), onnxq.Options{}, "no weight was selected"},
 		"excluded":   {modeltest.Write(t, modeltest.Model(one, modeltest.Nodes{product})), onnxq.Options{Exclude: []string{"w"}}, "no weight was selected"},
+		"operator":   {modeltest.Write(t, modeltest.Model(one, modeltest.Nodes{product})), onnxq.Options{Ops: []string{"Conv"}}, "no weight was selected; --ops all selects those of more operators"},
 		"done":       {done, onnxq.Options{}, "all weights are quantized already"},
 		"some done":  {some, onnxq.Options{}, "no weight was selected, and some are quantized already"},
 		"obstructed": {obstructed, onnxq.Options{}, `2 weights were selected but cannot be quantized; the largest, "w": graph output`},

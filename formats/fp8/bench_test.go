@@ -2,58 +2,16 @@ package fp8
 
 import (
 	"fmt"
-	"hash/crc32"
-	"math/rand/v2"
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/codectest"
 )
 
-var worst float64
-
-// BenchmarkWeight does all that a tile of a weight needs: ranges, scales, codes,
-// their errors, a checksum of the codes, and packing, as that of package int4 does.
 func BenchmarkWeight(b *testing.B) {
-	const K, N, block = 128, 4096, 32
-	x := make([]float32, K*N)
-	r := rand.New(rand.NewPCG(1, 2))
-	for i := range x {
-		x[i] = float32(r.NormFloat64()) * 0.05
-	}
-	scale := make([]float32, len(x)/block)
-	q, packed := make([]byte, len(x)), make([]byte, len(x))
-	castagnoli := crc32.MakeTable(crc32.Castagnoli)
-	finish := func(q []byte) {
-		crc32.Checksum(q, castagnoli)
-		copy(packed, q)
-	}
 	for _, t := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
 		for _, f := range []Format{E4M3FN, E5M2} {
-			c := Codec{Format: f, Type: t}
-			name := fmt.Sprintf("format=%s/type=%s", f, t)
-			b.Run("layout=columns/"+name, func(b *testing.B) {
-				b.SetBytes(int64(4 * len(x)))
-				for b.Loop() {
-					for at := 0; at < len(x); at += N * block {
-						slab, q, s := x[at:at+N*block], q[:N*block], scale[:N]
-						clear(s)
-						c.ObserveColumns(nil, s, slab)
-						c.Scales(s, nil, nil, s)
-						worst = c.QuantizeColumns(q, slab, s, nil).MaxAbs
-						finish(q)
-					}
-				}
-			})
-			b.Run("layout=rows/"+name, func(b *testing.B) {
-				b.SetBytes(int64(4 * len(x)))
-				for b.Loop() {
-					clear(scale)
-					c.ObserveBlocks(nil, scale, x, K, block)
-					c.Scales(scale, nil, nil, scale)
-					worst = c.QuantizeBlocks(q, x, scale, nil, K, block).MaxAbs
-					finish(q)
-				}
-			})
+			codectest.Benchmark(b, fmt.Sprintf("format=%s/type=%s", f, t), Codec{Format: f, Type: t}, 32, false, func(packed, q []byte) { copy(packed, q) })
 		}
 	}
 }

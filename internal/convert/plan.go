@@ -261,7 +261,7 @@ func (p *Plan) warnOfInputs() {
 // whyNothing explains that no weight is quantized.
 func (p *Plan) whyNothing() string {
 	var largest *discover.Decision // of the selected ones
-	selected, already, others := 0, 0, 0
+	selected, already, others, unselected := 0, 0, 0, 0
 	for _, d := range p.Decisions {
 		switch {
 		case d.Selected:
@@ -271,6 +271,9 @@ func (p *Plan) whyNothing() string {
 			}
 		case strings.HasPrefix(d.Reason, recognize.Already):
 			already++
+		case strings.HasPrefix(d.Reason, discover.Unselected):
+			unselected++
+			others++
 		case len(d.Shape) > 1: // others are biases and the like
 			others++
 		}
@@ -284,6 +287,8 @@ func (p *Plan) whyNothing() string {
 		return "all weights are quantized already"
 	case already > 0:
 		return "no weight was selected, and some are quantized already"
+	case unselected > 0:
+		return "no weight was selected; --ops all selects those of more operators"
 	}
 	return "no weight was selected"
 }

@@ -50,6 +50,9 @@ type Exceptions struct {
 	Huge      map[*graph.Value]bool   // MatMulNBits must not compute with them in 8 bits
 }
 
+// Unselected begins the reason of weights that Options.Ops leaves out.
+const Unselected = "operator not selected: "
+
 // Decision says what becomes of one float tensor.
 type Decision struct {
 	Value *graph.Value
@@ -233,7 +236,7 @@ func (d *Decision) readers(ops []string) (o reach.Operand, reason string) {
 	case d.unknown != "":
 		return reach.Operand{Axis: 0, View: d.Shape}, ""
 	case len(unselected) > 0:
-		return o, "operator not selected: " + msg.List(unselected)
+		return o, Unselected + msg.List(unselected)
 	case len(other) > 0 && len(done) == len(other):
 		return o, recognize.Already + msg.List(done)
 	case len(other) > 0:
