@@ -112,7 +112,10 @@ func (c *call) correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, err
 	by = plane(by, 1)
 	want := []int64{x.Dims[0], k.Dims[0], (x.Dims[2]-k.Dims[2])/by[0] + 1, (x.Dims[3]-k.Dims[3])/by[1] + 1}
 	if err := c.patches(x, k, want); err != nil {
-		return nil, err
+		if want[0] == 1 {
+			return nil, err
+		}
+		return c.eachImage(x, k, by)
 	}
 	y, err := compute("Conv", map[string]any{"kernel_shape": k.Dims[2:], "pads": []int64{0, 0, 0, 0}, "strides": by}, [][]int64{x.Dims, k.Dims}, x, k)
 	if err != nil {
@@ -122,6 +125,24 @@ func (c *call) correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, err
 		return nil, unsupported("gorgonnx returns dims %v, not %v", y.Dims, want)
 	}
 	return reshaped(y, want)
+}
+
+// eachImage correlates one image of a batch after another, where all at once take too much
+// memory.
+func (c *call) eachImage(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
+	var parts []*execute.Tensor
+	for i := range x.Dims[0] {
+		image, err := slice(x, 0, i, 1)
+		if err != nil {
+			return nil, err
+		}
+		y, err := c.correlate(image, k, by)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, y)
+	}
+	return concat(parts, 0)
 }
 
 // patches bounds the copies of the image that gorgonnx makes: for each element of an output
