@@ -22,7 +22,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build ort test test-all check test-go golden plain cross corpus oracle checksums accuracy bench proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build ort test test-all check test-go golden plain cross corpus oracle checksums kernels accuracy bench proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
@@ -35,6 +35,7 @@ help:
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
+	@echo 'make kernels  internal/target/kernels_ort.txt, from the registry of the pinned ONNX Runtime'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make proto    internal/onnxpb from its .proto'
@@ -112,6 +113,9 @@ oracle: build corpus
 
 checksums: build corpus
 	$(VENV)/bin/python test/oracle/checksums.py --write
+
+kernels: $(VENV)/ready
+	$(VENV)/bin/python test/oracle/kernels.py --write
 
 accuracy: build $(VENV)/ready
 	$(VENV)/bin/python test/oracle/accuracy.py

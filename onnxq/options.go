@@ -28,6 +28,7 @@ type Options struct {
 	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default MinMax
 	Target        spec.Target        // default Portable
 	AccuracyLevel spec.AccuracyLevel // attribute of MatMulNBits; 0: AccuracyInt8, the fastest; AccuracyUnset: no attribute
+	NoFoldBias    bool               // MatMulNBits gets no bias: an Add adds it
 	Style         spec.Style         // default DQ, or NBits for weights that the target runs faster with it
 
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means all of KnownOps
@@ -75,7 +76,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	r = convert.Options{
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, Rule: o.ScaleRule, Range: o.Range,
+			Bits: o.Bits, Format: o.Format, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Range: o.Range,
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
 		},

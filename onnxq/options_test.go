@@ -41,7 +41,7 @@ func TestTargetRefuses(t *testing.T) {
 		{onnxq.Options{Target: spec.TensorRT, Bits: 8}, ""},
 		{onnxq.Options{Target: spec.TensorRT, Format: spec.NF4}, "does not take nf4"},
 		{onnxq.Options{Target: spec.TensorRT, Style: spec.NBits}, "no MatMulNBits"},
-		{onnxq.Options{Target: "gpu"}, "known: portable, ort, tensorrt, openvino"},
+		{onnxq.Options{Target: "gpu"}, "known: portable, ort, ort-web, tensorrt, openvino"},
 	} {
 		err := c.opts.Check()
 		switch {

@@ -46,6 +46,11 @@ func defineResources(fs *pflag.FlagSet, threads *int, memory *int64) {
 		"total memory for buffers of tensors, such as 32MiB\n(default 64MiB)")
 }
 
+func defineNoFoldBias(fs *pflag.FlagSet, noFold *bool) {
+	fs.BoolVar(noFold, "no-fold-bias", false,
+		"MatMulNBits gets no bias, an Add behind it adds it: for runtimes\nwhose MatMulNBits takes none (--target ort-web implies it)")
+}
+
 func defineNoVerify(fs *pflag.FlagSet, noVerify *bool) {
 	fs.BoolVar(noVerify, "no-verify", false, "do not read OUT back to check it")
 }

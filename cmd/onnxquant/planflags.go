@@ -31,12 +31,13 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
 		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
 	fs.Var(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target",
-		"runtime for OUT: portable, ort, tensorrt or openvino; weights\nget forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
+		"runtime for OUT: portable, ort, ort-web, tensorrt or openvino;\nweights get forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
 	fs.Var(blockRange{&o.Range}, "range",
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax)")
 	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits and GatherBlockQuantized (default dq)")
 	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
+	defineNoFoldBias(fs, &o.NoFoldBias)
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps(), []string{"all"})}, "ops",
 		"operators whose weights are quantized:\n"+wrap(oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"})))+"\n(default MatMul,Gemm)")
 	fs.StringArrayVar(&o.Include, "include", nil,

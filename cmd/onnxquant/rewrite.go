@@ -47,6 +47,9 @@ func (f *rewriteFlags) run(c *console, done string, rewrite func() (*restyle.Rep
 	if err != nil {
 		return err
 	}
+	for _, w := range report.Warnings {
+		c.warn(w)
+	}
 	warnOfUnchanged(c, report.Weights)
 	if len(report.Weights) == 0 {
 		c.warn("no quantized weights found: the output is a copy of the input")
@@ -143,6 +146,7 @@ func runRestyle(ctx context.Context, c *console, args []string) error {
 	fs.Var(choice[spec.Style]{&style, []spec.Style{spec.DQ, spec.NBits}, "STYLE"}, "style",
 		"dq: DequantizeLinear of the ONNX standard; nbits:\nMatMulNBits and GatherBlockQuantized of ONNX Runtime")
 	fs.Var(accuracyLevel{&f.opts.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
+	defineNoFoldBias(fs, &f.opts.NoFoldBias)
 	f.define(fs)
 	in, out, err := f.parse(fs, args)
 	if err != nil {

@@ -132,6 +132,24 @@ func (t DType) Limits() (lo int64, hi uint64) {
 	return 0, 0
 }
 
+// opsets gives the first opset in which DequantizeLinear or Cast takes a type.
+var opsets = map[DType]int64{
+	Float16:      19,
+	BFloat16:     19,
+	Float8E4M3FN: 19,
+	Float8E5M2:   19,
+	Int4:         21,
+	Uint4:        21,
+	Float4E2M1:   23,
+	Float8E8M0:   24,
+	Int2:         25,
+	Uint2:        25,
+}
+
+// Opset returns the first opset of ONNX in which DequantizeLinear or Cast takes the type; 0 for
+// types that they always took.
+func (t DType) Opset() int64 { return opsets[t] }
+
 // Bits returns the size of an element in bits, 0 for types of no fixed size.
 func (t DType) Bits() int64 {
 	if !t.valid() {

@@ -22,6 +22,7 @@ import (
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/target"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/recognize"
@@ -54,6 +55,7 @@ type Plan struct {
 	// allows.
 	TileLimit int64
 
+	losses  []rewrite.Loss // what the target, or ONNX Runtime, does not run because of the opset
 	graph   *graph.Graph
 	opts    Options
 	except  discover.Exceptions
@@ -70,7 +72,8 @@ func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
 }
 
 // replan makes a plan with the exceptions that values demand. It adds the weights whose
-// quantization would make the output larger than the input.
+// quantization would make the output larger than the input, or would raise it to an opset
+// that the target does not run.
 func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, error) {
 	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge}
 	maps.Copy(except.KeepFloat, values.KeepFloat)
@@ -79,10 +82,11 @@ func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, er
 		if err != nil {
 			return nil, err
 		}
-		useless := p.useless()
-		if len(useless) == 0 {
+		useless, unrunnable := p.useless(), p.unrunnable()
+		if len(useless)+len(unrunnable) == 0 {
 			return p, p.checkCoverage()
 		}
+		maps.Copy(except.KeepFloat, unrunnable)
 		for _, w := range useless {
 			if w.Choice.Style == spec.DQ {
 				except.KeepFloat[w.Value] = reasonUseless
@@ -111,7 +115,7 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 	if err != nil {
 		return nil, err
 	}
-	p.Weights = m.Weights
+	p.Weights, p.losses = m.Weights, rewrite.Losses(m.Copy, ranBy(o.Target))
 	if p.Output, err = write.Collect(m.Copy); err != nil {
 		return nil, err
 	}
@@ -227,6 +231,12 @@ func (p *Plan) warnings() {
 	if ir := p.Output.IR(); e.IR != 0 && ir > e.IR {
 		p.warn("the output is of IR version %d, but %s loads models up to %d", ir, e.Name, e.IR)
 	}
+	if data := p.Output.DataBytes(); e.DataLimit != 0 && data > e.DataLimit {
+		p.warn("the external data has %d bytes, but %s reads no file above %d", data, e.Name, e.DataLimit)
+	}
+	for _, l := range p.losses {
+		p.warn("the opset becomes %d, but %s; it refuses the model (--target ort avoids that)", p.Output.Opset(), l)
+	}
 	for _, w := range p.Weights {
 		if defectInORT(w) {
 			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly if the number of columns (%d) is not a multiple of 4, unless graph optimization is off", msg.Quote(w.Value.Path), w.Form.Inner)
@@ -299,6 +309,31 @@ func defectInORT(w rewrite.Weight) bool {
 	c, view := w.Choice, w.Choice.Operand.View
 	return c.Style == spec.DQ && c.Format.Bits() == 2 && len(view) == 2 && slices.Equal(view, w.Shape) &&
 		c.Operand.Axis == 0 && w.Form.Inner%4 != 0 && len(w.Value.Uses) == 1
+}
+
+// ranBy is the runtime whose kernels matter to a target: a portable model should run in ONNX
+// Runtime.
+func ranBy(e *target.Engine) *target.Engine {
+	if e.Target == spec.Portable {
+		return target.Of(spec.ORT)
+	}
+	return e
+}
+
+// unrunnable finds the weights whose format raises the model to an opset at which the target
+// does not run one of its operators, with the reasons to leave them in float.
+func (p *Plan) unrunnable() map[*graph.Value]string {
+	e, reasons := p.opts.Discover.Target, map[*graph.Value]string{}
+	if e.Target == spec.Portable {
+		return nil // a warning tells
+	}
+	for _, w := range p.Weights {
+		need := w.Form.Opset()
+		if i := slices.IndexFunc(p.losses, func(l rewrite.Loss) bool { return need >= l.Opset }); i >= 0 {
+			reasons[w.Value] = fmt.Sprintf("%s needs opset %d, and %s", w.Choice.Format, need, p.losses[i])
+		}
+	}
+	return reasons
 }
 
 // toyModel is the size below which an output may be larger than its input: such models are

@@ -34,6 +34,7 @@ type Options struct {
 	Block         int // 0: the default
 	ZeroPoint     bool
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits
+	NoFoldBias    bool               // MatMulNBits gets no bias
 	Style         spec.Style         // "": the one that suits the target
 	Target        *target.Engine
 	Rule          spec.ScaleRule
@@ -85,6 +86,7 @@ type Choice struct {
 	Style         spec.Style
 	NBits         NBits              // only in style nbits
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits, only in style nbits
+	NoFoldBias    bool               // MatMulNBits gets no bias, only in style nbits
 	Operand       reach.Operand      // blocks run along its axis
 }
 
@@ -155,10 +157,7 @@ func (d *Decision) settleStyle(x *graph.Graph, style spec.Style, forceDQ string)
 	c.Style = spec.DQ
 	switch family := c.Format.Traits().Family; {
 	case d.Reason != "":
-	case style == spec.NBits || style == "" && d.unfused(x) != "":
-		if style == "" {
-			d.remark(d.unfused(x))
-		}
+	case style == spec.NBits || style == "" && d.direct(x):
 		f, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach, *c)
 		if forceDQ != "" {
 			why = forceDQ
@@ -292,7 +291,7 @@ func (d *Decision) matches(patterns []string) bool {
 func (d *Decision) choose(opts Options) error {
 	c := &d.Choice
 	c.Target, c.Rule, c.Range, c.Block, c.ZeroPoint = opts.Target, opts.Rule, opts.Range, opts.Block, opts.ZeroPoint
-	c.AccuracyLevel = opts.AccuracyLevel
+	c.AccuracyLevel, c.NoFoldBias = opts.AccuracyLevel, opts.NoFoldBias || opts.Target.MatMulNBits.NoBias
 	bits, format := opts.Bits, opts.Format
 	o := d.Override
 	if o.Format != nil || o.Bits != nil {

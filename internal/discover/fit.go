@@ -117,6 +117,23 @@ func (d *Decision) unfused(x *graph.Graph) string {
 	return "ONNX Runtime does not fuse its DequantizeLinear: " + why
 }
 
+// direct reports whether operators that read codes suit the target better than a
+// DequantizeLinear. It notes why, unless they always do.
+func (d *Decision) direct(x *graph.Graph) bool {
+	c := &d.Choice
+	if c.Target.Direct {
+		return c.Format.Scaled()
+	}
+	why := d.unfused(x)
+	if need := c.Format.Traits().Codes.Opset(); why == "" && c.Target.NBits && c.Format.Scaled() && c.Format.Bits() == 2 && need > x.Opset {
+		why = fmt.Sprintf("a DequantizeLinear of %s needs opset %d", c.Format, need)
+	}
+	if why != "" {
+		d.remark(why)
+	}
+	return why != ""
+}
+
 // otherAxis finds a reader that sums over another axis than that of the blocks.
 func (d *Decision) otherAxis() (reader graph.Use, ok bool) {
 	for _, l := range d.Reach.Leaves {

@@ -72,6 +72,10 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 	switch {
 	case f.Block < minNBitsBlock || f.Block&(f.Block-1) != 0:
 		return f, fmt.Sprintf("they take block sizes that are powers of two, at least %d", minNBitsBlock)
+	case f.Product && !c.Target.MatMulNBits.Takes(c.Format.Bits()):
+		return f, fmt.Sprintf("the MatMulNBits of %s takes no codes of %d bits", c.Target.Label, c.Format.Bits())
+	case f.Product && c.Target.MatMulNBits.Whole && k%f.Block != 0:
+		return f, fmt.Sprintf("the MatMulNBits of %s takes blocks that divide the axis, and %d does not divide %d", c.Target.Label, f.Block, k)
 	case f.Product && f.Block > MaxNBitsBlock:
 		return f, fmt.Sprintf("MatMulNBits takes block sizes up to %d", MaxNBitsBlock)
 	case f.Gather && c.Operand.Axis != len(shape)-1:

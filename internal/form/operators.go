@@ -55,17 +55,17 @@ func (c *Operators) gather(w *Weight, t Tensors, n *onnxpb.NodeProto, codes stri
 		IntAttr("block_size", w.Choice.NBits.Block), IntAttr("bits", int64(w.Choice.Format.Bits())))
 }
 
-// product turns a MatMul or Gemm into a MatMulNBits, which can add a bias per column. Any
-// other C of a Gemm is added by an Add.
+// product turns a MatMul or Gemm into a MatMulNBits, which can add a bias per column, unless
+// it shall not. Any other C of a Gemm is added by an Add.
 func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builder) {
 	inputs := []string{n.Input[0], t.Codes.GetName(), t.Scales.GetName(), "", "", ""}
 	if t.Zeros != nil {
 		inputs[3] = t.Zeros.GetName()
 	}
-	columns := w.Outer * w.Inner
+	columns, fold := w.Outer*w.Inner, !w.Choice.NoFoldBias
 	add, bias := biasBehind(c.copy.Original, n, columns, w)
 	switch {
-	case graph.HasInput(n, 2) && isBias(c.copy.Original, n, 2, columns, w):
+	case graph.HasInput(n, 2) && fold && isBias(c.copy.Original, n, 2, columns, w):
 		inputs[5] = n.Input[2]
 	case graph.HasInput(n, 2):
 		made := c.copy.Node(n)
@@ -73,7 +73,7 @@ func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builde
 		sum := b.NewNode(w.Name, "Add", made.Output[0], []string{product, n.Input[2]})
 		made.Output = []string{product}
 		c.copy.AddBehind(made, sum)
-	case add != nil:
+	case add != nil && fold:
 		inputs[5] = bias
 		c.copy.Node(n).Output = c.copy.Node(add).Output
 		c.copy.Drop(add)

@@ -175,29 +175,15 @@ func (w *Weight) scaleType() dtype.DType {
 // target has no type for them.
 func (w *Weight) tabled() bool { return w.Choice.Target.Tables(w.Choice.Format) }
 
-// TypeOpsets gives the first opset in which DequantizeLinear or Cast takes a type.
-var TypeOpsets = map[dtype.DType]int64{
-	dtype.Float16:      19,
-	dtype.BFloat16:     19,
-	dtype.Float8E4M3FN: 19,
-	dtype.Float8E5M2:   19,
-	dtype.Int4:         21,
-	dtype.Uint4:        21,
-	dtype.Float4E2M1:   23,
-	dtype.Float8E8M0:   24,
-	dtype.Int2:         25,
-	dtype.Uint2:        25,
-}
-
 // Opset is the least opset that has the types and attributes of the form.
 func (w *Weight) Opset() int64 {
 	switch w.Choice.Style {
 	case spec.NBits:
 		return 0 // its operators are in another domain
 	case spec.QDQ:
-		return max(21, TypeOpsets[w.codeType()]) // output_dtype of QuantizeLinear
+		return max(21, w.codeType().Opset()) // output_dtype of QuantizeLinear
 	}
-	need := max(13, TypeOpsets[w.codeType()], TypeOpsets[w.scaleType()], TypeOpsets[w.DType])
+	need := max(13, w.codeType().Opset(), w.scaleType().Opset(), w.DType.Opset())
 	if !w.PerAxis {
 		need = max(need, 21) // block_size
 	}

@@ -8,6 +8,7 @@ package rewrite
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"onnxquant/internal/discover"
@@ -16,6 +17,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/internal/target"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/spec"
 )
@@ -139,6 +141,34 @@ func Raise(c *graph.Copy, need int64, functions ...*onnxpb.FunctionProto) error 
 		c.Proto.IrVersion = &ir
 	}
 	return nil
+}
+
+// Loss is an operator that a runtime runs at the opset of the input, but not at that of the
+// output.
+type Loss struct {
+	Runtime *target.Engine
+	Op      string
+	Opset   int64 // the first at which it does not run
+}
+
+func (l Loss) String() string {
+	return fmt.Sprintf("%s has no kernel for %s from opset %d on", l.Runtime.Name, l.Op, l.Opset)
+}
+
+// Losses lists the operators that a runtime no longer runs because the opset was raised, by
+// name.
+func Losses(c *graph.Copy, e *target.Engine) []Loss {
+	from, to, found := c.Original.Opset, graph.Opset(c.Proto), map[string]int64{}
+	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
+		if op := n.GetOpType(); graph.IsStandard(n.GetDomain()) && e.Loses(op, from, to) != 0 {
+			found[op] = e.Loses(op, from, to)
+		}
+	})
+	var all []Loss
+	for _, op := range slices.Sorted(maps.Keys(found)) {
+		all = append(all, Loss{e, op, found[op]})
+	}
+	return all
 }
 
 // graph replaces weights by the tensors and nodes that decode them, in a graph and its

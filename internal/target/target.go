@@ -33,8 +33,22 @@ type Engine struct {
 	NoScan   bool // the body of a Scan cannot read a value computed outside
 	standard bool // it has no operators besides ONNX's
 	// NBits: operators that read codes are faster than a DequantizeLinear that is not fused.
-	NBits   bool
+	NBits bool
+	// Direct: they are better than any DequantizeLinear.
+	Direct      bool
+	MatMulNBits MatMulNBits
+	DataLimit   int64 // bytes that a file of external data may have; 0: no known limit
+
 	Remarks []string // for docs/targets.md
+
+	kernels func() kernels // nil: not known
+}
+
+// MatMulNBits says which nodes of that name a runtime takes. The zero MatMulNBits is any.
+type MatMulNBits struct {
+	Codes  []int // bits of a code; nil: 2, 4 and 8
+	Whole  bool  // blocks must divide the axis
+	NoBias bool  // it has no input for a bias
 }
 
 // Support says how a runtime supports some formats.
@@ -79,10 +93,37 @@ var Engines = []Engine{
 		Formats: []Support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
 		lacks:   []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
 		NBits:   true,
+		kernels: inORT,
 		Remarks: []string{
+			"2-bit types need opset 25. MatMulNBits reads 2-bit codes at any opset, so 2-bit weights get it unless the model has opset 25 already.",
 			"It fuses DequantizeLinear with MatMul, or with Gemm with transB=0, into MatMulNBits if an integer weight has two axes, one reader in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. Other weights are correct, but are decoded at every run.",
 			"It computes fused 2-bit weights wrongly if the number of columns is not a multiple of 4.",
 			"It refuses block_size for a weight with one axis and one scale. Such a weight gets a scalar scale without block_size.",
+		},
+	},
+	{
+		Target:      spec.ORTWeb,
+		Label:       "ONNX Runtime Web",
+		Name:        "ONNX Runtime Web 1.30",
+		Known:       "from the source of its WebGPU kernels (JSEP); measured with WebAssembly alone",
+		Opset:       26,
+		IR:          13,
+		Vectors:     true,
+		NBits:       true,
+		Direct:      true,
+		MatMulNBits: MatMulNBits{Codes: []int{2, 4}, Whole: true, NoBias: true},
+		DataLimit:   1<<31 - 1,
+		kernels:     inORT,
+		Formats: []Support{
+			{Formats: []spec.Format{spec.Int2, spec.Uint2, spec.Int4, spec.Uint4}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}},
+			{Formats: spec.Formats()[5:], Blocks: AnyBlocks},
+		},
+		lacks: []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
+		Remarks: []string{
+			"Weights of MatMul and Gemm become MatMulNBits where they can: WebGPU does not fuse a DequantizeLinear with its reader.",
+			"WebGPU's MatMulNBits takes three inputs, or four with zero points: no bias, no g_idx. It reads codes of 2 and 4 bits, and returns zeros for 8 bits without a word. It reads past the row of a short last block. Weights of 8 bits keep their DequantizeLinear.",
+			"Other formats, and GatherBlockQuantized, run on the CPU, by WebAssembly.",
+			"A browser reads a file of external data in one piece, of at most 2 GiB.",
 		},
 	},
 	{
@@ -129,6 +170,9 @@ var Engines = []Engine{
 		},
 	},
 }
+
+// Takes reports whether codes may have that many bits.
+func (m MatMulNBits) Takes(bits int) bool { return m.Codes == nil || slices.Contains(m.Codes, bits) }
 
 // Of returns the runtime of a target, or nil.
 func Of(t spec.Target) *Engine {

@@ -2,6 +2,7 @@ package target
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,7 +58,11 @@ func describeEngine(b *strings.Builder, e Engine) {
 			fmt.Fprintf(b, "| %s | %s | %s | %s |\n", f, decoderOf(&e, f), blocks, channel)
 		}
 	}
-	for i, r := range e.Remarks {
+	remarks := slices.Clone(e.Remarks)
+	if lost := lostKernels(&e); lost != "" {
+		remarks = append(remarks, lost+" A weight whose format would raise a model that far stays in float.")
+	}
+	for i, r := range remarks {
 		if i == 0 {
 			b.WriteString("\n")
 		}
@@ -70,6 +75,8 @@ func decoderOf(e *Engine, f spec.Format) string {
 	t := f.Traits()
 	operators := "DequantizeLinear"
 	switch {
+	case e.Direct && f.Scaled() && e.MatMulNBits.Takes(f.Bits()):
+		return "MatMulNBits, or else DequantizeLinear"
 	case e.Tables(f):
 		return "Cast, Gather from a table of values, Mul"
 	case t.Family == spec.Microscaling && !e.Has(dtype.Float8E8M0):

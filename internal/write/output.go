@@ -178,6 +178,9 @@ func (o *Output) Size() int64 { return o.layout.Size + o.size }
 func (o *Output) Opset() int64 { return graph.Opset(o.proto) }
 func (o *Output) IR() int64    { return o.proto.GetIrVersion() }
 
+// DataBytes is the size of the file of external data, 0 without one.
+func (o *Output) DataBytes() int64 { return o.size }
+
 // SetPath lays the output out for a file name. With external data its size depends on the
 // name, because the model contains the name of the data file.
 func (o *Output) SetPath(path string) error {

@@ -8,7 +8,6 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/discover"
-	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
@@ -65,7 +64,7 @@ var checks = []check{
 		return d.block != 0 && h.x.Opset < blockedOpset
 	})},
 	{"type-opset", anyRuntime, EffectRefused, "DequantizeLinear of a type that the opset does not support", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
-		return h.x.Opset < max(form.TypeOpsets[d.codes], form.TypeOpsets[d.scales])
+		return h.x.Opset < max(d.codes.Opset(), d.scales.Opset())
 	})},
 	{"embedded-2gib", anyRuntime, EffectRefused, "the model file is larger than 2 GiB, the limit of protobuf", largeFile},
 	{"ir-behind", anyRuntime, EffectNote, "the IR version is older than the opset's", irBehind},
@@ -77,6 +76,7 @@ var checks = []check{
 		return d.fused() && d.codes.Bits() == 2 && d.dims[1]%4 != 0
 	})},
 	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.ORT) }},
+	{"ort-kernels", onnxRuntime, EffectRefused, "operators that have no CPU kernel at the model's opset, though they may at an older one", withoutKernels},
 	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a branch of If whose codes are outside the branch", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.outer && d.owner == "If"
 	})},
@@ -202,6 +202,20 @@ func (h *hazardSearch) tooNew(t spec.Target) (where []string) {
 	if e.IR != 0 && h.in.IR > e.IR {
 		where = append(where, fmt.Sprintf("IR %d, it loads up to %d", h.in.IR, e.IR))
 	}
+	return where
+}
+
+// withoutKernels finds the operators that ONNX Runtime does not run at the opset.
+func withoutKernels(h *hazardSearch) (where []string) {
+	e := target.Of(spec.ORT)
+	if h.x.Opset > e.Opset {
+		return nil // it loads nothing at all
+	}
+	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
+		if graph.IsStandard(n.GetDomain()) && !e.Runs(n.GetOpType(), h.x.Opset) {
+			where = append(where, fmt.Sprintf("%s (%s) at opset %d", graph.Label(n), n.GetOpType(), h.x.Opset))
+		}
+	})
 	return where
 }
 

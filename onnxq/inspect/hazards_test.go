@@ -112,6 +112,10 @@ func TestHazards(t *testing.T) {
 				body("else_branch", nil, node("Identity", "e", "x")))}
 			p.Graph.Output[0].Name = new("z")
 		}), "subgraph-float ort-outer-weight ort-activations", "", "then_branch/u"},
+		{"no kernel", change(float(), func(p *onnxpb.ModelProto) {
+			p.OpsetImport[0].Version, p.IrVersion = new(int64(22)), new(int64(10))
+			p.Graph.Node = append(p.Graph.Node, node("RandomNormalLike", "r", "y"))
+		}), "ort-kernels", "", "r (RandomNormalLike) at opset 22"},
 		{"one scale in a list", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 1), 0), "ort-unfused", "", "v"},
 		{"Scan", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
 			scanned := &onnxpb.AttributeProto{Name: new("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: &onnxpb.GraphProto{

@@ -48,7 +48,7 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	name := b.Fresh(w.PlainName())
 	b.Node(w.PlainName(), "DequantizeLinear", name, inputs, attrs...)
 	r.readValue(w, b, name, turned)
-	need := max(21, form.TypeOpsets[p.codeType()])
+	need := max(21, p.codeType().Opset())
 	return Weight{Weight: w, Became: name, NewForm: "DequantizeLinear", OutBytes: p.bytes, Changed: true}, need
 }
 

@@ -41,7 +41,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 		return stays(w, "no operator reads it, or the graph returns it"), 0
 	}
 	c := discover.Choice{
-		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits, AccuracyLevel: r.opts.AccuracyLevel, ZeroPoint: !format.Signed(),
+		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits, AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(),
 	}
 	o, weight, why := read.Leaves[0].Operand(shape)
 	switch {

@@ -10,6 +10,8 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/rewrite"
+	"onnxquant/internal/target"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq"
@@ -79,6 +81,9 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, replace f
 	if err != nil {
 		return nil, err
 	}
+	for _, l := range rewrite.Losses(r.copy, target.Of(spec.ORT)) {
+		report.Warnings = append(report.Warnings, fmt.Sprintf("the opset becomes %d, but %s; it refuses the model", graph.Opset(r.copy.Proto), l))
+	}
 	report.Weights, report.Elapsed = list, time.Since(start)
 	return report, nil
 }
@@ -116,6 +121,7 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 type Options struct {
 	ExternalData  spec.ExternalData  // default ExternalAuto
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits; default AccuracyInt8, the fastest
+	NoFoldBias    bool               // MatMulNBits gets no bias: an Add adds it
 	Threads       int                // default: the number of CPUs
 	Memory        int64              // bytes of buffers for all threads together; default 64 MiB
 	NoVerify      bool               // do not read the output again to compare it
@@ -148,5 +154,6 @@ type Report struct {
 	Output   string        `json:"output"`
 	Data     string        `json:"data,omitempty"` // external data file, if any
 	Verified bool          `json:"verified"`       // the output was read again and compared
+	Warnings []string      `json:"warnings,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns"`
 }

@@ -51,13 +51,14 @@ type Target string
 const (
 	Portable Target = "portable" // ONNX's own types and operators
 	ORT      Target = "ort"      // ONNX Runtime, on a CPU
+	ORTWeb   Target = "ort-web"  // ONNX Runtime Web, with WebGPU
 	TensorRT Target = "tensorrt"
 	OpenVINO Target = "openvino" // on a CPU
 )
 
 // Targets lists every target, Portable first.
 func Targets() []Target {
-	return []Target{Portable, ORT, TensorRT, OpenVINO}
+	return []Target{Portable, ORT, ORTWeb, TensorRT, OpenVINO}
 }
 
 // JoinTargets lists the targets for a message.

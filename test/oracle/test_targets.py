@@ -40,7 +40,7 @@ def stored(case, kind):
 # ONNX Runtime
 
 
-def model(nodes, shape, inputs, dtype=T.FLOAT, outputs=("y",)):
+def model(nodes, shape, inputs, dtype=T.FLOAT, outputs=("y",), opset=21):
     """A model of nodes that read a weight w of that shape."""
     w = np.random.default_rng(5).standard_normal(shape).astype(helper.tensor_dtype_to_np_dtype(dtype))
     graph = helper.make_graph(
@@ -48,7 +48,7 @@ def model(nodes, shape, inputs, dtype=T.FLOAT, outputs=("y",)):
         [helper.make_tensor_value_info("x", T.INT64 if inputs == "indices" else dtype, inputs if inputs != "indices" else [3])],
         [helper.make_tensor_value_info(o, dtype, None) for o in outputs],
         [numpy_helper.from_array(w, "w")])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10 if opset < 23 else 13)
 
 
 def branching(inside):
@@ -76,9 +76,9 @@ ORT_MODELS = {
     "zero points": (model(PRODUCT, [128, 95], [2, 128]), "--zero-point --block 16", True),
     "channel": (model(PRODUCT, [300, 96], [2, 300]), "--block -1", True),
     "8 bits": (model(PRODUCT, [128, 96], [2, 128]), "--bits 8 --block 256", True),
-    "2 bits": (model(PRODUCT, [128, 96], [2, 128]), "--bits 2 --block 32", True),
-    "2 bits, 95 columns": (model(PRODUCT, [128, 95], [2, 128]), "--bits 2 --block 32", None),
-    "2 bits, 94 columns, channel": (model(PRODUCT, [128, 94], [2, 128]), "--bits 2 --block -1", None),
+    "2 bits": (model(PRODUCT, [128, 96], [2, 128], opset=25), "--bits 2 --block 32", True),
+    "2 bits, 95 columns": (model(PRODUCT, [128, 95], [2, 128], opset=25), "--bits 2 --block 32", None),
+    "2 bits, 94 columns, channel": (model(PRODUCT, [128, 94], [2, 128], opset=25), "--bits 2 --block -1", None),
     "float16": (model(PRODUCT, [128, 96], [2, 128], T.FLOAT16), "", True),
     "Gemm": (model([("Gemm", ["x", "w"], ["y"])], [128, 96], [2, 128]), "", True),
     "Gemm transB": (model(GEMM_T, [96, 128], [2, 128]), "", False),
@@ -125,6 +125,42 @@ def test_onnxruntime(name, tmp_path):
     if told["form"] != "DequantizeLinear":
         assert "DequantizeLinear" not in optimized(best, tmp_path)
     runtime.assert_same(runtime.run(best, feeds), want)
+
+
+@pytest.mark.parametrize("columns", [96, 95])
+@pytest.mark.parametrize("nodes", [PRODUCT, [("Gemm", ["x", "w"], ["y"])], GEMM_T], ids=["MatMul", "Gemm", "Gemm transB"])
+def test_onnxruntime_2_bits(nodes, columns, tmp_path):
+    """2 bits raise no opset: MatMulNBits reads them at any."""
+    source, plain, best = (tmp_path / f for f in ("in.onnx", "dq.onnx", "ort.onnx"))
+    onnx.save(model(nodes, [columns, 128] if nodes is GEMM_T else [128, columns], [2, 128], opset=13), source)
+    convert(source, plain, "--bits", "2", "--block", "32")
+    convert(source, best, "--bits", "2", "--block", "32", "--target", "ort")
+    assert [o.version for o in onnx.load(best).opset_import if o.domain == ""] == [13]
+    assert "DequantizeLinear" not in optimized(best, tmp_path)
+    feeds = runtime.random_feeds(source)
+    runtime.assert_same(runtime.run(best, feeds), runtime.run(plain, feeds, fused=False))
+
+
+@pytest.mark.parametrize("args", ["", "--zero-point", "--bits 2 --block 32", "--bits 8", "--block -1"])
+@pytest.mark.parametrize("k", [96, 100, 128])
+@pytest.mark.parametrize("nodes", [[("MatMul", ["x", "w"], ["p"]), ("Add", ["p", "b"], ["y"])], [("Gemm", ["x", "w", "b"], ["y"])], [("Gemm", ["x", "w", "b"], ["y"], {"transB": 1})]],
+                         ids=["MatMul", "Gemm", "Gemm transB"])
+def test_onnxruntime_web(nodes, k, args, tmp_path):
+    """Every MatMulNBits is one that WebGPU's kernel computes: no bias, 2 or 4 bits, whole blocks."""
+    m = model(nodes, [40, k] if len(nodes[0]) > 3 else [k, 40], [2, k])
+    m.graph.initializer.append(numpy_helper.from_array(np.linspace(-1, 1, 40, dtype=np.float32), "b"))
+    source, out, decoded = (tmp_path / f for f in ("in.onnx", "out.onnx", "float.onnx"))
+    onnx.save(m, source)
+    told = convert(source, out, "--target", "ort-web", *args.split())["w"]
+    products = [n for n in onnx.load(out).graph.node if n.op_type == "MatMulNBits"]
+    assert bool(products) == (told["form"] == "MatMulNBits") == (args != "--bits 8" and (k == 128 or k == 96 and args != "--block -1"))
+    for n in products:
+        attributes = {a.name: a.i for a in n.attribute}
+        assert len(n.input) == (4 if args == "--zero-point" else 3)
+        assert attributes["bits"] in (2, 4) and k % attributes["block_size"] == 0
+    assert onnxquant("dequantize", out, decoded).status == 0
+    feeds = runtime.random_feeds(source)
+    runtime.assert_same(runtime.run(out, feeds, fused=False), runtime.run(decoded, feeds))
 
 
 @pytest.mark.parametrize("case", ["bf16_cast"])
@@ -240,7 +276,7 @@ def test_openvino_tinygpt(tmp_path):
 # Why the table adapts weights: what OpenVINO refuses of the portable form.
 REFUSED = {
     "short last block": (model(PRODUCT, [130, 96], [2, 130]), "--block 32"),
-    "2 bits": (model(PRODUCT, [128, 96], [2, 128]), "--bits 2"),
+    "2 bits": (model(PRODUCT, [128, 96], [2, 128], opset=25), "--bits 2"),
     "Scan": (STRUCTURES / "scan_outer_weight" / "model.onnx", "--block 32"),
     "one axis": (STRUCTURES / "weight_1d" / "model.onnx", "--block 16"),
 }

@@ -1,0 +1,85 @@
+package target
+
+import (
+	_ "embed"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+)
+
+// kernels has the opsets at which a runtime runs each operator of ai.onnx.
+type kernels map[string][]span
+
+// span is a range of opsets.
+type span struct{ first, last int64 }
+
+//go:embed kernels_ort.txt
+var ortKernels string
+
+// inORT has the kernels of ONNX Runtime on a CPU. The table comes from its registry of
+// kernels: see test/oracle/kernels.py.
+var inORT = sync.OnceValue(func() kernels {
+	k, _ := parseKernels(ortKernels) // TestKernels reads it without an error
+	return k
+})
+
+// parseKernels reads a table with one operator on a line, and the opsets at which it runs:
+// "Swish 24-24".
+func parseKernels(table string) (kernels, error) {
+	k := kernels{}
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		if len(fields) == 0 || fields[0] == "#" {
+			continue
+		}
+		spans := []span{}
+		for _, f := range fields[1:] {
+			from, to, _ := strings.Cut(f, "-")
+			first, err := strconv.ParseInt(from, 10, 64)
+			last, err2 := strconv.ParseInt(to, 10, 64)
+			if err != nil || err2 != nil {
+				return nil, fmt.Errorf("operator %s: %q is no range of opsets", fields[0], f)
+			}
+			spans = append(spans, span{first, last})
+		}
+		k[fields[0]] = spans
+	}
+	return k, nil
+}
+
+// Runs reports whether the runtime has a kernel for an operator of ai.onnx at an opset, as
+// far as is known: operators that the table lacks run, and so do all where there is no table.
+func (e *Engine) Runs(op string, opset int64) bool {
+	if e.kernels == nil {
+		return true
+	}
+	spans, known := e.kernels()[op]
+	if !known {
+		return true
+	}
+	for _, s := range spans {
+		if opset >= s.first && opset <= s.last {
+			return true
+		}
+	}
+	return false
+}
+
+// oldestOpset is the first opset in tables of kernels.
+const oldestOpset = 7
+
+// Loses returns the first opset, above from and up to to, at which the runtime no longer runs
+// an operator of ai.onnx that it runs at opset from. It is 0 if there is none.
+func (e *Engine) Loses(op string, from, to int64) int64 {
+	from = max(from, oldestOpset)
+	if !e.Runs(op, from) {
+		return 0
+	}
+	for opset := from + 1; opset <= to; opset++ {
+		if !e.Runs(op, opset) {
+			return opset
+		}
+	}
+	return 0
+}

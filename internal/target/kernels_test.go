@@ -1,0 +1,71 @@
+package target
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"onnxquant/onnxq/spec"
+)
+
+// lostKernels describes the operators that a runtime runs at some opset, but not at the newest.
+func lostKernels(e *Engine) string {
+	if e.kernels == nil {
+		return ""
+	}
+	var lost []string
+	k := e.kernels()
+	for _, op := range slices.Sorted(maps.Keys(k)) {
+		if len(k[op]) == 0 || op == "Scatter" || op == "Upsample" { // ONNX replaced these
+			continue
+		}
+		if last := k[op][len(k[op])-1].last; last < e.Opset {
+			lost = append(lost, fmt.Sprintf("%s from %d on", op, last+1))
+		}
+	}
+	return "At newer opsets it has no kernels for some operators, and refuses models with them: " + strings.Join(lost, ", ") + "."
+}
+
+// The table of kernels is read, and says what is known of ONNX Runtime.
+func TestKernels(t *testing.T) {
+	k, err := parseKernels(ortKernels)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(k) < 150 {
+		t.Errorf("%d operators", len(k))
+	}
+	ort := Of(spec.ORT)
+	version := strings.Fields(strings.TrimPrefix(ort.Name, "ONNX Runtime "))[0]
+	if head, _, _ := strings.Cut(ortKernels, "\n"); !strings.Contains(head, "ONNX Runtime "+version+".") {
+		t.Errorf("%q is not of %s", head, ort.Name)
+	}
+	for _, c := range []struct {
+		op       string
+		from, to int64
+		want     int64
+	}{
+		{"MatMul", 7, 26, 0},
+		{"Bernoulli", 15, 25, 22},
+		{"Bernoulli", 15, 21, 0},
+		{"Bernoulli", 23, 25, 0}, // it did not run before
+		{"RandomNormal", 5, 25, 22},
+		{"Swish", 24, 25, 25},
+		{"ImageDecoder", 20, 25, 0},
+		{"Unheard", 7, 25, 0},
+	} {
+		if got := ort.Loses(c.op, c.from, c.to); got != c.want {
+			t.Errorf("%s from opset %d to %d: lost at %d, want %d", c.op, c.from, c.to, got, c.want)
+		}
+	}
+	if at := Of(spec.OpenVINO).Loses("RoiAlign", 16, 25); at != 0 {
+		t.Errorf("OpenVINO has no table, but loses RoiAlign at %d", at)
+	}
+	for _, wrong := range []string{"Abs x-3", "Abs 7-", "Abs 7"} {
+		if _, err := parseKernels(wrong); err == nil {
+			t.Errorf("%q: no error", wrong)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+"""At which opsets ONNX Runtime runs each operator of ai.onnx: internal/target/kernels_ort.txt.
+
+An operator runs if the registry of ONNX Runtime has a kernel for its definition in force, or if
+a model of one such node loads: then ONNX Runtime puts the body of a function in its place,
+which needs other kernels, and at some opsets has none for them. As a script it prints the table;
+make kernels writes it.
+
+    python test/oracle/kernels.py [--write]
+"""
+import sys
+from collections import defaultdict
+
+import onnx
+import onnxruntime as ort
+from onnx import TensorProto as T
+from onnx import defs, helper
+from onnxruntime.capi import onnxruntime_pybind11_state as native
+
+from command import ROOT
+
+FILE = ROOT / "internal/target/kernels_ort.txt"
+OLDEST, NEWEST = 7, 26  # the opsets that the command raises from, and that ONNX Runtime loads
+
+# Nodes that ONNX Runtime does not look a kernel up for.
+BUILT_IN = {"Constant"}
+# Operators that only sequences of their own make sense of, all at one opset.
+NOT_ASKED = {"SequenceMap"}
+
+ENDLESS = 2**31 - 1
+NO_KERNEL = "Could not find an implementation"
+TYPES = {"tensor(float)": T.FLOAT, "tensor(int64)": T.INT64, "tensor(bool)": T.BOOL, "tensor(string)": T.STRING, "tensor(uint8)": T.UINT8}
+ATTRIBUTES = {onnx.AttributeProto.INT: 1, onnx.AttributeProto.FLOAT: 1.0, onnx.AttributeProto.STRING: b"x", onnx.AttributeProto.INTS: [1, 1]}
+
+
+def registered():
+    """The opsets of the kernels of each operator, first and last."""
+    kernels = defaultdict(set)
+    for k in native.get_all_opkernel_def():
+        if k.domain == "" and k.provider == "CPUExecutionProvider":
+            kernels[k.op_name].add(k.version_range)
+    return kernels
+
+
+def has_kernel(ranges, since):
+    """A kernel without an end is for the definition at its first opset, and no later one."""
+    return any(first == since or first < since <= last != ENDLESS for first, last in ranges)
+
+
+def node_model(schema, opset):
+    """A model of one node, whose inputs are the graph's, with as little as the schema allows."""
+    def type_of(value):
+        allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == value.type_str), [value.type_str])
+        return next(TYPES[t] for t in TYPES if t in allowed)
+
+    inputs = [helper.make_tensor_value_info(f"i{i}", type_of(v), None) for i, v in enumerate(schema.inputs[:max(schema.min_input, len(schema.inputs) > 0)])]
+    outputs = [helper.make_value_info(f"o{i}", onnx.TypeProto()) for i in range(schema.min_output)]
+    attributes = {a.name: ATTRIBUTES[a.type.value] for a in schema.attributes.values() if a.required}
+    node = helper.make_node(schema.name, [v.name for v in inputs], [v.name for v in outputs], **attributes)
+    imports = [helper.make_opsetid("", opset)]
+    return helper.make_model(helper.make_graph([node], "g", inputs, outputs), opset_imports=imports, ir_version=min(helper.find_min_ir_version_for(imports), 13))
+
+
+def loads(model):
+    try:
+        ort.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    except native.NotImplemented as e:
+        if NO_KERNEL not in str(e):
+            raise
+        return False
+    return True
+
+
+def schema_at(op, opset):
+    """The definition in force, or None."""
+    try:
+        schema = defs.get_schema(op, opset, "")
+    except defs.SchemaError:
+        return None
+    return None if schema.deprecated else schema
+
+
+def runs(op, opset, ranges):
+    schema = schema_at(op, opset)
+    if schema is None:
+        return False
+    return op in BUILT_IN or has_kernel(ranges, schema.since_version) or loads(node_model(schema, opset))
+
+
+def spans(numbers):
+    """Runs of consecutive numbers: 10-21."""
+    text, first = [], None
+    for n in numbers:
+        first = n if first is None else first
+        if n + 1 not in numbers:
+            text.append(f"{first}-{n}")
+            first = None
+    return text
+
+
+def table():
+    kernels = registered()
+    lines = [f"# ONNX Runtime {ort.__version__} on a CPU: the opsets, from {OLDEST} to {NEWEST}, at which it runs each operator of ai.onnx.",
+             "# Made by make kernels (test/oracle/kernels.py)."]
+    for op in sorted({s.name for s in defs.get_all_schemas_with_history() if s.domain == ""} - NOT_ASKED):
+        if any(schema_at(op, o) for o in range(OLDEST, NEWEST + 1)):
+            lines.append(" ".join([op, *spans([o for o in range(OLDEST, NEWEST + 1) if runs(op, o, kernels[op])])]))
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    ort.set_default_logger_severity(4)
+    if "--write" in sys.argv:
+        FILE.write_text(table())
+    else:
+        print(table(), end="")
