@@ -173,6 +173,8 @@ func (d *Decision) settleStyle(x *graph.Graph, style spec.Style, forceDQ string)
 		d.Reason = fmt.Sprintf("QuantizeLinear does not make %s", c.Format)
 	case style == spec.QDQ && len(d.Value.Returned) > 0:
 		d.Reason = "its function returns it"
+	case style == spec.QDQ && d.Value.Output:
+		d.Reason = "its graph returns it"
 	case style == spec.QDQ:
 		c.Style = spec.QDQ
 	}
@@ -240,7 +242,7 @@ func (d *Decision) readers(ops []string) (o reach.Operand, reason string) {
 		return o, recognize.Already + msg.List(done)
 	case len(other) > 0:
 		return o, "read by " + msg.List(other)
-	case d.Value.Output || d.Reach.Output:
+	case d.Reach.Output:
 		return o, "graph output"
 	}
 	return o, "nothing reads it"
@@ -260,7 +262,7 @@ func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]
 		return "stored as " + v.Unusual.Form
 	case v.Input && !v.MustBeInput:
 		return "graph input: callers may replace it"
-	case v.Output || d.Reach.Output:
+	case d.Reach.Output:
 		return "graph output"
 	case trained[v.Name]:
 		return "bound by training_info"

@@ -89,7 +89,7 @@ func (d *Decision) unfused(x *graph.Graph) string {
 		return ""
 	}
 	if len(d.Value.Uses) == 0 {
-		return "ONNX Runtime does not fuse its DequantizeLinear: a function returns it"
+		return "ONNX Runtime does not fuse its DequantizeLinear: nothing reads it where it is stored"
 	}
 	reader := d.Value.Uses[0]
 	op, columns := reader.Node.GetOpType(), d.Shape[len(d.Shape)-1]

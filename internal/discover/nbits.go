@@ -58,8 +58,8 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 			f.Product = true
 		}
 	}
-	if slices.ContainsFunc(r.Unread, func(l reach.Leaf) bool { return l.Call }) {
-		return f, "it goes through a function"
+	if slices.ContainsFunc(r.Unread, func(l reach.Leaf) bool { return l.Call || l.Held }) {
+		return f, "it goes through a function, a Loop, a Scan or an If"
 	}
 	if f.Product && len(c.Operand.View) != 2 {
 		return f, "MatMulNBits takes matrices"
@@ -102,6 +102,8 @@ func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Gr
 		return "a Cast lies between the weight and its reader"
 	case l.Call:
 		return "it is passed to or from a function"
+	case l.Held:
+		return "it is carried by a Loop or Scan, or handed on by an If"
 	case lost != "":
 		return lost
 	case o.Axis != along.Axis || !slices.Equal(o.View, along.View):

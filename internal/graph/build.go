@@ -57,6 +57,8 @@ func empty(ir int64) *Graph {
 		Returned:  map[*onnxpb.GraphProto][]*Value{},
 		Home:      map[*onnxpb.NodeProto]*Scope{},
 		numbers:   map[*onnxpb.NodeProto]int{},
+		arguments: map[*onnxpb.GraphProto][]*Value{},
+		carried:   map[*onnxpb.NodeProto][]*Value{},
 		functions: map[string]*Function{},
 		paths:     map[string]bool{},
 		suffix:    map[string]int{},
@@ -92,11 +94,13 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 	if outer != nil {
 		s.Body = outer.Body
 	}
-	for _, in := range g.GetInput() {
+	arguments := make([]*Value, len(g.GetInput()))
+	for i, in := range g.GetInput() {
 		if typ := in.GetType().GetTensorType(); outer == nil && typ != nil && typ.GetElemType() == 0 {
 			return fmt.Errorf("graph input %s: its tensor type has no elem_type", msg.Quote(in.GetName()))
 		}
-		if err := s.define(&Value{Name: in.GetName(), Input: true}); err != nil {
+		arguments[i] = &Value{Name: in.GetName(), Input: true}
+		if err := s.define(arguments[i]); err != nil {
 			return fmt.Errorf("graph input: %w", err)
 		}
 		x.Names[in.GetName()] = true
@@ -130,10 +134,11 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 		outputs[i] = o.GetName()
 	}
 	returned, err := x.body(g.GetNode(), outputs, s)
-	for _, v := range returned {
+	for i, v := range returned {
 		v.Output = true
+		v.Yields = append(v.Yields, Yield{owner, i})
 	}
-	x.Returned[g] = returned
+	x.arguments[g], x.Returned[g] = arguments, returned
 	return err
 }
 
@@ -223,6 +228,9 @@ func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope) error {
 				return err
 			}
 		}
+	}
+	if states := x.unchanged(n); states != nil {
+		x.carried[n] = states
 	}
 	return nil
 }

@@ -24,6 +24,8 @@ type Graph struct {
 
 	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // node → values by position; nil where an optional one is omitted
 	Returned        map[*onnxpb.GraphProto][]*Value // graph → values of its outputs
+	arguments       map[*onnxpb.GraphProto][]*Value // graph → values of its inputs
+	carried         map[*onnxpb.NodeProto][]*Value  // Loop or Scan → by state, the input of the body, if the body hands it on unchanged
 	functions       map[string]*Function            // by FunctionKey
 
 	paths  map[string]bool // paths of subgraphs, to keep them unique

@@ -20,6 +20,7 @@ type Value struct {
 	Output      bool                // an output of its graph
 	Body        *Function           // the function whose body, or a subgraph of it, contains the value; or nil
 	Returned    []int               // positions among that function's outputs
+	Yields      []Yield             // the outputs of graphs that it is
 	Uses        []Use               // where it is read
 	Graph       *onnxpb.GraphProto  // the graph that contains it; nil in the body of a function
 }
@@ -51,6 +52,12 @@ type Use struct {
 }
 
 func (u Use) String() string { return fmt.Sprintf("%s:%d", Operator(u.Node), u.Input) }
+
+// Yield is an output of a graph.
+type Yield struct {
+	Owner  *onnxpb.NodeProto // the node that has the graph as an attribute, nil for the main graph
+	Output int               // position among the graph's outputs
+}
 
 // Scope is a graph or a function body: its values, and the scope around it.
 type Scope struct {

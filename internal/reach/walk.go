@@ -21,7 +21,8 @@ type Passage struct {
 	Layout layout              // how the stored elements appear there
 	Cast   bool                // a Cast lies on the way
 	Call   bool                // the way enters or leaves a function
-	Via    []*onnxpb.NodeProto // nodes that pass it on, since the last call
+	Held   bool                // the way enters or leaves a graph in a Loop, Scan or If that hands it on
+	Via    []*onnxpb.NodeProto // nodes that pass it on, since the last call or such graph
 }
 
 // Operand returns how the operator sums over the stored tensor of the given shape, and
@@ -75,25 +76,32 @@ func (r *Reach) empty() bool {
 // and through calls of functions.
 type walk struct {
 	*graph.Graph
-	seen  map[string]Reach // results for arguments of functions, by value and passage
+	seen  map[string]Reach // results of argument, by value and passage
 	depth int
 }
 
-// maxDepth bounds the length of a chain of nodes that is followed.
-const maxDepth = 1000
+// Limits against hostile models.
+const (
+	maxDepth = 1000   // nodes in a chain that is followed
+	maxSeen  = 10_000 // results that are kept
+)
 
 // Of follows a value, stored as a tensor of the given shape.
 func Of(x *graph.Graph, v *graph.Value, shape []int64) Reach {
 	w := &walk{Graph: x, seen: map[string]Reach{}}
 	r := w.from(v, Passage{Layout: layoutOf(shape)})
 	w.returns(&r, v.Body, r.exits, map[string]bool{})
+	r.Output = r.Output || x.Leaves(v)
+	if slices.ContainsFunc(r.Leaves, func(l Leaf) bool { return l.Held }) {
+		r.Leaves = distinct(r.Leaves, w.leafKey) // all branches of an If may hand it on
+	}
 	return r
 }
 
 // returns follows the tensor out of function f to all calls of f.
 func (w *walk) returns(r *Reach, f *graph.Function, exits []exit, done map[string]bool) {
 	for _, e := range exits {
-		key := fmt.Sprintf("%p %v", f, e)
+		key := fmt.Sprintf("%p %s", f, w.exitKey(e))
 		if done[key] {
 			continue
 		}
@@ -118,12 +126,17 @@ func (w *walk) from(v *graph.Value, at Passage) (r Reach) {
 	for _, i := range v.Returned {
 		r.exits = append(r.exits, exit{i, at})
 	}
+	for _, y := range v.Yields {
+		if made, ok := w.Yielded(y); ok {
+			r.add(w.behind(graph.Use{Node: y.Owner, Input: -1}, made, at.held()))
+		}
+	}
 	return r
 }
 
 // through follows a value into a node.
 func (w *walk) through(u graph.Use, at Passage) (r Reach) {
-	if w.depth > maxDepth {
+	if w.depth > maxDepth || len(w.seen) > maxSeen {
 		return Reach{Leaves: []Leaf{{u, at}}}
 	}
 	if f := w.Called(u.Node); f != nil && u.Input < len(f.Inputs) {
@@ -134,14 +147,23 @@ func (w *walk) through(u graph.Use, at Passage) (r Reach) {
 				r.add(w.behind(u, w.Outputs[u.Node][e.output], e.called()))
 			}
 		}
+		r.Output = inside.Output
 		if len(inside.Leaves) == 0 && len(inside.exits) == 0 {
 			r.Unread = []Leaf{{u, at.called()}}
 		}
 		return r
 	}
+	if inside, made, ok := w.Carried(u); ok {
+		r := w.behind(graph.Use{Node: u.Node, Input: -1}, made, at.held())
+		r.add(w.argument(inside, at.held()))
+		if r.empty() {
+			r.Unread = []Leaf{{u, at.held()}}
+		}
+		return r
+	}
 	if next, ok := w.passedOn(u, at.Layout); ok {
 		cast := at.Cast || u.Node.GetOpType() == "Cast"
-		r := w.behind(u, w.Outputs[u.Node][0], Passage{next, cast, at.Call, append(slices.Clone(at.Via), u.Node)})
+		r := w.behind(u, w.Outputs[u.Node][0], Passage{next, cast, at.Call, at.Held, append(slices.Clone(at.Via), u.Node)})
 		if r.empty() {
 			r.Unread = []Leaf{{u, at}}
 		}
@@ -155,39 +177,65 @@ func (w *walk) behind(u graph.Use, made *graph.Value, at Passage) Reach {
 	switch {
 	case made == nil: // the output is omitted
 		return Reach{}
-	case made.Output && u.Input < 0:
+	case w.Leaves(made) && u.Input < 0:
 		return Reach{Output: true}
-	case made.Output:
+	case w.Leaves(made):
 		return Reach{Leaves: []Leaf{{u, at}}}
+	case at.Held:
+		return w.argument(made, at)
 	}
 	return w.from(made, at)
 }
 
 // called is the passage behind the entry into a function or the return from it.
-func (p Passage) called() Passage { return Passage{p.Layout, p.Cast, true, nil} }
+func (p Passage) called() Passage {
+	p.Call, p.Via = true, nil
+	return p
+}
 
-// argument follows an argument of a function. Results are cached, because nested calls
-// would otherwise take exponential time.
+// held is the passage behind the entry into a graph in an attribute or the return from it.
+func (p Passage) held() Passage {
+	p.Held, p.Via = true, nil
+	return p
+}
+
+// argument follows an argument of a function, or what a graph in an attribute takes or returns.
+// Results are cached, because nested calls would otherwise take exponential time.
 func (w *walk) argument(v *graph.Value, at Passage) Reach {
-	key := fmt.Sprintf("%p %v", v, at)
+	key := fmt.Sprintf("%p %s", v, w.key(at))
 	r, ok := w.seen[key]
 	if !ok {
 		r = w.from(v, at)
-		r.Leaves, r.exits = distinct(r.Leaves), distinct(r.exits)
+		r.Leaves, r.exits = distinct(r.Leaves, w.leafKey), distinct(r.exits, w.exitKey)
 		w.seen[key] = r
 	}
 	return r
 }
 
-// distinct drops duplicates.
-func distinct[T any](list []T) []T {
+// distinct drops entries with the key of an earlier one.
+func distinct[T any](list []T, key func(T) string) []T {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(list, func(e T) bool {
-		key := fmt.Sprintf("%v", e)
-		defer func() { seen[key] = true }()
-		return seen[key]
+		k := key(e)
+		defer func() { seen[k] = true }()
+		return seen[k]
 	})
 }
+
+// key, leafKey and exitKey identify a passage, leaf or exit.
+func (w *walk) key(p Passage) string {
+	via := make([]int, len(p.Via))
+	for i, n := range p.Via {
+		via[i] = w.Number(n)
+	}
+	return fmt.Sprint(p.Layout, p.Cast, p.Call, p.Held, via)
+}
+
+func (w *walk) leafKey(l Leaf) string {
+	return fmt.Sprint(w.Number(l.Node), l.Input, w.key(l.Passage))
+}
+
+func (w *walk) exitKey(e exit) string { return fmt.Sprint(e.output, w.key(e.Passage)) }
 
 // passedOn reports whether a node passes the tensor on with its elements unchanged, except
 // for a Cast to another float type. next is the layout behind the node.

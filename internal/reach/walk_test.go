@@ -42,6 +42,55 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
+// A chain of Ifs of which both branches hand the weight on, turned or not, takes no exponential
+// time, and each reader counts once.
+func TestManyBranches(t *testing.T) {
+	const depth = 60
+	var list nodes
+	v := "w"
+	for i := range depth {
+		next := fmt.Sprintf("v%d", i)
+		list = append(list, modeltest.Node("If", next, "i",
+			modeltest.GraphAttr("then_branch", nil, modeltest.Node("Identity", next+"t", v)),
+			modeltest.GraphAttr("else_branch", nil, modeltest.Node("Transpose", next+"e", v))))
+		v = next
+	}
+	list = append(list, modeltest.Node("MatMul", "y", "x "+v))
+	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{modeltest.Floats("w", 64, 64)}, list)))
+	p, err := m.Plan(onnxq.Options{Block: 32})
+	if err != nil || len(p.Stages().Weights) != 1 {
+		t.Fatalf("%v, %d weights", err, len(p.Stages().Weights))
+	}
+	if n := len(p.Stages().Weights[0].Reach.Leaves); n != 2 {
+		t.Errorf("%d readers, want the MatMul with the weight as it is and with its transpose", n)
+	}
+}
+
+// loopOf makes a Loop that carries w, and whose body hands on what it says.
+func loopOf(hands ...*onnxpb.NodeProto) *onnxpb.NodeProto {
+	body := modeltest.GraphAttr("body", nil, append(nodes{modeltest.Node("Identity", "go", "more"), modeltest.Node("MatMul", "p", "s v")}, hands...)...)
+	name := func(name string) *onnxpb.ValueInfoProto { return &onnxpb.ValueInfoProto{Name: &name} }
+	body.G.Input = []*onnxpb.ValueInfoProto{name("round"), name("more"), name("s"), name("v")}
+	body.G.Output = []*onnxpb.ValueInfoProto{name("go"), name("p"), name("next")}
+	loop := modeltest.Node("Loop", "y", "i i x w", body)
+	loop.Output = append(loop.Output, "last")
+	return loop
+}
+
+// A Loop is followed if its body hands on what it got, and only then.
+func TestLoop(t *testing.T) {
+	for want, hands := range map[string]nodes{
+		"":               {modeltest.Node("Identity", "a", "v"), modeltest.Node("Identity", "next", "a")},
+		"read by Loop:3": {modeltest.Node("Transpose", "next", "v")},
+	} {
+		m := modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{modeltest.Floats("w", 64, 64)}, nodes{loopOf(hands...)})))
+		p, err := m.Plan(onnxq.Options{Block: 32})
+		if err != nil || p.Tensors[0].Reason != want {
+			t.Errorf("%v, %q, want %q", err, p.Tensors[0].Reason, want)
+		}
+	}
+}
+
 // manyTerms is a model with an Einsum of so many operands, of which w is one.
 func manyTerms(t testing.TB, n int, equation string) *onnxq.Model {
 	inputs := strings.Repeat("x ", n-1) + "w"

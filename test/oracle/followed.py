@@ -1,0 +1,135 @@
+"""Small models whose weights reach their operators through Loop, Scan, If, Slice, Split and Concat.
+
+Each is text for onnx.parser, the shapes of its initializers, and the float tensors that the command
+should report: none for a quantized one, else the reason why it stays.
+"""
+from typing import NamedTuple
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper, parser
+
+
+class Followed(NamedTuple):
+    text: str  # inputs => outputs { nodes }
+    stored: dict  # name: shape of an initializer, or its value; names in a branch follow its attribute and a slash
+    tensors: dict  # name: why it stays in float, None if it is quantized
+    opset: int = 17
+    fake: dict = {}  # what differs in tensors with the style qdq
+
+
+LOOP = "trips = Constant<value = int64 {3}>()\nyes = Constant<value = bool {1}>()\n"
+NEVER = LOOP.replace("{3}", "{0}")
+
+CARRIED = {
+    # tf2onnx makes LSTMs like this.
+    "loop": Followed("""float[2,32] x => float[2,32] y {%s
+        y, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v2) { c2 = Identity(c) h = MatMul(s, v) s2 = Tanh(h) v2 = Identity(v) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": None}),
+    "loop_itself": Followed("""float[2,32] x => float[2,32] y {%s
+        y, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v) { c2 = Identity(c) h = MatMul(s, v) s2 = Tanh(h) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": None}),
+    "loop_same_name": Followed("""float[2,32] x => float[2,32] y {%s
+        m = MatMul(x, w)
+        y, last = Loop(trips, yes, m, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] w)
+            => (bool c2, float[2,32] s2, float[32,32] w2) { c2 = Identity(c) h = MatMul(s, w) s2 = Tanh(h) w2 = Identity(w) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": None}),
+    "loop_behind": Followed("""float[2,32] x => float[2,16] y {%s
+        s, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,16] v)
+            => (bool c2, float[2,32] s2, float[32,16] v2) { c2 = Identity(c) s2 = Tanh(s) v2 = Identity(v) }>
+        y = MatMul(s, last)
+    }""" % LOOP, {"w": [32, 16]}, {"w": None}),
+    "loop_never": Followed("""float[2,32] x => float[2,32] y {%s
+        s, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v2) { c2 = Identity(c) s2 = MatMul(s, v) v2 = Identity(v) }>
+        y = MatMul(s, last)
+    }""" % NEVER, {"w": [32, 32]}, {"w": None}),
+    "loop_in_loop": Followed("""float[2,32] x => float[2,32] y {%s
+        y, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s3, float[32,32] v3) {
+                c2 = Identity(c)
+                s2, v2 = Loop(trips, yes, s, v) <body = d (int64 j, bool e, float[2,32] t, float[32,32] u)
+                    => (bool e2, float[2,32] t2, float[32,32] u2) { e2 = Identity(e) h = MatMul(t, u) t2 = Tanh(h) u2 = Identity(u) }>
+                s3 = Identity(s2) v3 = Identity(v2)
+            }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": None}),
+    "loop_through_if": Followed("""float[2,32] x, bool q => float[2,32] y {%s
+        y, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v2) {
+                c2 = Identity(c) h = MatMul(s, v) s2 = Tanh(h)
+                v2 = If(q) <then_branch = tb () => (float[32,32] t) { t = Identity(v) }, else_branch = eb () => (float[32,32] e) { e = Identity(v) }>
+            }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": None}),
+    "loop_transposed": Followed("""float[2,32] x => float[2,32] y {%s
+        wt = Transpose<perm = [1, 0]>(w)
+        y, last = Loop(trips, yes, x, wt) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v2) { c2 = Identity(c) h = MatMul(s, v) s2 = Tanh(h) v2 = Identity(v) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": None}),
+    "loop_two": Followed("""float[2,32] x => float[2,32] y {%s
+        y, a2, b2 = Loop(trips, yes, x, a, b) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v, float[32,32] u)
+            => (bool c2, float[2,32] s2, float[32,32] v2, float[32,32] u2) {
+                c2 = Identity(c) h = MatMul(s, v) s2 = MatMul(h, u) v2 = Identity(v) u2 = Identity(u) }>
+    }""" % LOOP, {"a": [32, 32], "b": [32, 32]}, {"a": None, "b": None}),
+    "scan": Followed("""float[2,32] s0, float[3,2,32] x => float[2,32] y, float[3,2,32] all {
+        y, last, all = Scan(s0, w, x) <num_scan_inputs = 1, body = b (float[2,32] s, float[32,32] v, float[2,32] xi)
+            => (float[2,32] s2, float[32,32] v2, float[2,32] o) { h = MatMul(s, v) a = Add(h, xi) s2 = Tanh(a) o = Identity(s2) v2 = Identity(v) }>
+    }""", {"w": [32, 32]}, {"w": None}),
+    "if_else_weights": Followed("""float[2,32] x, bool q => float[2,16] y {
+        w = If(q) <then_branch = tb () => (float[32,16] t) { t = Identity(a) }, else_branch = eb () => (float[32,16] e) { e = Identity(b) }>
+        y = MatMul(x, w)
+    }""", {"a": [32, 16], "b": [32, 16]}, {"a": None, "b": None}),
+    "if_constant": Followed("""float[2,32] x => float[2,16] y {
+        q = Constant<value = bool {1}>()
+        w = If(q) <then_branch = tb () => (float[32,16] t) { t = Identity(a) }, else_branch = eb () => (float[32,16] e) { e = Identity(b) }>
+        y = MatMul(x, w)
+    }""", {"a": [32, 16], "b": [32, 16]}, {"a": None, "b": None}),
+    "if_own_weight": Followed("""float[2,32] x, bool q => float[2,16] y {
+        w = If(q) <then_branch = tb () => (float[32,16] t) { }, else_branch = eb () => (float[32,16] e) { e = Identity(b) }>
+        y = MatMul(x, w)
+    }""", {"then_branch/t": [32, 16], "b": [32, 16]}, {"then_branch/t": None, "b": None}, fake={"then_branch/t": "its graph returns it"}),
+    # What follows must stay as it is.
+    "loop_changes": Followed("""float[2,32] x => float[2,32] y {%s
+        y, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v2) { c2 = Identity(c) h = MatMul(s, v) s2 = Tanh(h) v2 = Neg(v) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": "read by Loop:3"}),
+    "loop_swaps": Followed("""float[2,32] x => float[2,32] y {%s
+        m = MatMul(x, a)
+        y, a2, b2 = Loop(trips, yes, m, a, b) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v, float[32,32] u)
+            => (bool c2, float[2,32] s2, float[32,32] u2, float[32,32] v2) { c2 = Identity(c) s2 = MatMul(s, v) v2 = Identity(v) u2 = Identity(u) }>
+    }""" % LOOP, {"a": [32, 32], "b": [32, 32]}, {"a": "also read by Loop:3", "b": "read by Loop:4"}),
+    "loop_scanned_too": Followed("""float[2,32] x => float[2,32] y, float[3,32,32] every {%s
+        y, last, every = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v2, float[32,32] v3) { c2 = Identity(c) h = MatMul(s, v) s2 = Tanh(h) v2 = Identity(v) v3 = Identity(v) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": "read by Loop:3"}),
+    "loop_also_scanned_turned": Followed("""float[2,32] x => float[2,32] y, float[3,32,32] every {%s
+        y, last, every = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v2, float[32,32] v3) { c2 = Identity(c) h = MatMul(s, v) s2 = Tanh(h) v2 = Identity(v) v3 = Transpose<perm = [1, 0]>(v) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": "also read by Transpose:0"}),
+    "loop_output": Followed("""float[2,32] x => float[2,32] y, float[32,32] last {%s
+        y, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s2, float[32,32] v2) { c2 = Identity(c) h = MatMul(s, v) s2 = Tanh(h) v2 = Identity(v) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": "graph output"}),
+    "loop_added": Followed("""float[2,32] x => float[2,32] y {%s
+        y, last = Loop(trips, yes, x, w) <body = b (int64 i, bool c, float[2,32] s, float[32,32] v)
+            => (bool c2, float[2,32] s3, float[32,32] v2) { c2 = Identity(c) h = MatMul(s, v) n = Neg(v) s2 = MatMul(h, n) s3 = Tanh(s2) v2 = Identity(v) }>
+    }""" % LOOP, {"w": [32, 32]}, {"w": "also read by Neg:0"}),
+}
+
+
+def model(case, seed=7):
+    """The case as a model, with random weights."""
+    ins, rest = case.text.split("=>", 1)
+    outs, nodes = rest.split("{", 1)
+    ir = helper.find_min_ir_version_for([helper.make_opsetid("", case.opset)])
+    made = parser.parse_model(f'<ir_version: {ir}, opset_import: ["": {case.opset}]>\ng ({ins}) => ({outs}) {{{nodes}')
+    rng = np.random.default_rng(seed)
+    for name, value in case.stored.items():
+        branch, _, name = name.rpartition("/")
+        if isinstance(value, list):
+            value = (rng.standard_normal(value) * value[0] ** -0.5).astype(np.float32)
+        graph = next(a.g for n in made.graph.node for a in n.attribute if a.name == branch) if branch else made.graph
+        graph.initializer.append(numpy_helper.from_array(value, name))
+    onnx.checker.check_model(made, full_check=True)
+    return made
