@@ -22,7 +22,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build ort test test-all check test-go golden plain cross corpus oracle checksums kernels accuracy bench proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build ort test test-all check test-go golden plain cross corpus oracle checksums kernels accuracy bench inference proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant'
@@ -38,6 +38,7 @@ help:
 	@echo 'make kernels  internal/target/kernels_ort.txt, from the registry of the pinned ONNX Runtime'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
+	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make proto    internal/onnxpb from its .proto'
 	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test-all 10s), FUZZJOBS=$(FUZZJOBS) at a time'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
@@ -126,6 +127,9 @@ $(VENV)/bench: test/bench/requirements.txt | $(VENV)/ready
 
 bench: build $(VENV)/bench
 	$(VENV)/bin/python test/bench/compare.py
+
+inference: build $(VENV)/bench
+	$(VENV)/bin/python test/bench/inference.py
 
 # protoc comes with grpcio-tools, protoc-gen-go with go.mod.
 proto:
