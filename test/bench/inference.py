@@ -2,6 +2,7 @@
 
     make inference                    both models, about ten minutes
     make inference BENCH="tinygpt"    one of them: chain tinygpt
+    make inference BENCH_THREADS=1    with one thread alone, where the machine is not quiet
 
 Forms of onnxquant run beside those of ONNX Runtime's own quantizers: MatMulNBitsQuantizer at
 accuracy_level 4, and quantize_dynamic. A form's speed is how many times faster than the float
@@ -39,7 +40,8 @@ DOCUMENT = ROOT / "docs" / "performance.md"
 BEGIN, END = "<!-- written by make inference -->\n", "<!-- end of inference -->\n"
 RUNS = int(os.environ.get("BENCH_RUNS", 11))
 SLOT = 0.05  # seconds that a form runs in a round, at least
-ROWS, THREADS = (1, 128), (1, 2)
+ROWS, THREADS = (1, 128), tuple(map(int, os.environ.get("BENCH_THREADS", "1 2").split()))
+UNSTEADY = 1.5  # a figure is left out if the rounds' quartiles are further apart
 SAME_ERROR = 1.02  # errors within 2 % count as the same
 
 
@@ -198,6 +200,11 @@ def speed(f, where):
     return statistics.median(f.speeds[where])
 
 
+def steady(ratios):
+    low, _, high = statistics.quantiles(ratios, n=4)
+    return high <= UNSTEADY * low
+
+
 WHERE = [(rows, threads) for rows in ROWS for threads in THREADS]
 
 
@@ -207,7 +214,7 @@ def table(name, made):
     yield "|---|---|---|" + "---|" * len(WHERE) + "\n"
     for f in made:
         label = f"*{f.name}*" if f.theirs else "`" + f.name.replace("; also ", "`, `") + "`"
-        yield f"| {label} | {f.size:.3f} | {f.error:.4f} |" + "".join(f" {speed(f, w):.2f} |" for w in WHERE) + "\n"
+        yield f"| {label} | {f.size:.3f} | {f.error:.4f} |" + "".join(f" {speed(f, w):.2f} |" if steady(f.speeds[w]) else " – |" for w in WHERE) + "\n"
 
 
 def best(made, bits, where, theirs):
@@ -225,8 +232,11 @@ def contest(name, made):
             if mine is None:
                 yield f"| {at} | none has as small an error | *{peer.name}* | – | no |\n"
                 continue
-            ratio = statistics.median(a / b for a, b in zip(mine.speeds[where], peer.speeds[where]))
-            yield f"| {at} | `{mine.name.split(';')[0]}` | *{peer.name}* | {ratio:.2f} | {'yes' if ratio >= 0.95 else 'no'} |\n"
+            ratios = [a / b for a, b in zip(mine.speeds[where], peer.speeds[where])]
+            ratio, told = statistics.median(ratios), "not steady | –"
+            if steady(ratios):
+                told = f"{ratio:.2f} | {'yes' if ratio >= 0.95 else 'no'}"
+            yield f"| {at} | `{mine.name.split(';')[0]}` | *{peer.name}* | {told} |\n"
 
 
 def processor():
