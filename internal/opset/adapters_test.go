@@ -195,6 +195,82 @@ func TestAdapters(t *testing.T) {
 			y_Mul~8 = Mul(y_Div~7, s)
 			y = Identity(y_Mul~8)`},
 
+		{"consumed inputs", 1, 13, "x", `y = Relu<consumed_inputs=[0]>(x)`, `y = Relu(x)`},
+		{"no broadcast", 6, 13, "a b", `y = Add<broadcast=0, axis=1>(a, b)`, `y = Add(a, b)`},
+		{"broadcast to the last axes", 6, 13, "a b", `y = Add<broadcast=1>(a, b)`, `y = Add(a, b)`},
+		{"broadcast of one number", 1, 13, "a b:float[1]", `y = Add<broadcast=1, axis=0, consumed_inputs=[0,0]>(a, b)`, `y = Add(a, b)`},
+		{"broadcast at an axis", 6, 7, "a:float[2,3,4,5] b:float[3]", `y = Sub<broadcast=1, axis=1>(a, b)`, `
+			y_Unsqueeze~1 = Unsqueeze<axes=[1,2]>(b)
+			y = Sub(a, y_Unsqueeze~1)`},
+		{"broadcast at the last axes by number", 6, 13, "a:float[2,3,4,5] b:float[4,5]", `y = Mul<broadcast=1, axis=2>(a, b)`, `y = Mul(a, b)`},
+		{"broadcast at an axis from the end", 6, 13, "a b:float[3]", `y = Pow<broadcast=1, axis=-3>(a, b)`, `
+			y_Unsqueeze~1 = Unsqueeze(b, [1 2])
+			y = Pow(a, y_Unsqueeze~1)`},
+		{"broadcast at an axis, unknown rank", 6, 13, "a b:float[3]", `y = Xor<broadcast=1, axis=1>(a, b)`, `
+			y_Shape~1 = Shape(b)
+			y_Shape~3 = Shape(a)
+			y_Size~4 = Size(y_Shape~3)
+			y_Sub~6 = Sub(y_Size~4, 1)
+			y_Size~7 = Size(y_Shape~1)
+			y_Sub~8 = Sub(y_Sub~6, y_Size~7)
+			y_Unsqueeze~9 = Unsqueeze(y_Sub~8, [0])
+			y_ConstantOfShape~10 = ConstantOfShape<value=[1]>(y_Unsqueeze~9)
+			y_Concat~11 = Concat<axis=0>(y_Shape~1, y_ConstantOfShape~10)
+			y_Reshape~12 = Reshape(b, y_Concat~11)
+			y = Xor(a, y_Reshape~12)`},
+		{"slope per channel", 6, 7, "x:float[2,3,4] s:float[3]", `y = PRelu(x, s)`, `
+			y_Unsqueeze~1 = Unsqueeze<axes=[1]>(s)
+			y = PRelu(x, y_Unsqueeze~1)`},
+		{"slope behind a reshape", 4, 7, "x s:float[3]", `
+			h = Reshape<shape=[2,3,-1]>(x)
+			y = PRelu(h, s)`, `
+			h = Reshape(x, [2 3 -1])
+			y_Unsqueeze~2 = Unsqueeze<axes=[1]>(s)
+			y = PRelu(h, y_Unsqueeze~2)`},
+		{"one slope", 6, 7, "x s:float[1]", `y = PRelu(x, s)`, `y = PRelu(x, s)`},
+		{"slope as it is now", 6, 7, "x s:float[3,1,1]", `y = PRelu(x, s)`, `y = PRelu(x, s)`},
+		{"batchnorm, testing", 1, 7, "x s b m v", `y, rm = BatchNormalization<is_test=1, consumed_inputs=[0,0,0,1,1]>(x, s, b, m, v)`, `y = BatchNormalization(x, s, b, m, v)`},
+		{"batchnorm, one output", 6, 7, "x s b m v", `y = BatchNormalization<is_test=0>(x, s, b, m, v)`, `y = BatchNormalization(x, s, b, m, v)`},
+		{"batchnorm, training", 6, 14, "x s b m v", `y, rm, rv, sm, sv = BatchNormalization(x, s, b, m, v)`, `y, rm, rv = BatchNormalization<training_mode=1>(x, s, b, m, v)`},
+		{"dropout, testing", 6, 7, "x", `y = Dropout<ratio=0.25, is_test=1>(x)`, `y = Dropout<ratio=0.25>(x)`},
+		{"cast by name", 1, 13, "x", `y = Cast<to="float16">(x)`, `y = Cast<to=10>(x)`},
+		{"cast by name, later", 7, 13, "x", `y = Cast<to="INT64">(x)`, `y = Cast<to=7>(x)`},
+		{"type behind a cast by name", 1, 13, "x", `
+			h = Cast<to="DOUBLE">(x)
+			y = Clip<min=0.5>(h)`, `
+			h = Cast<to=11>(x)
+			y = Clip(h, 0.5:double)`},
+		{"concat, default axis", 1, 13, "x", `y = Concat(x, x)`, `y = Concat<axis=1>(x, x)`},
+		{"gru misspelled", 1, 14, "x w r", `y, h = GRU<direction="foward", hidden_size=2, output_sequence=1>(x, w, r)`, `y, h = GRU<hidden_size=2, direction="forward">(x, w, r)`},
+		{"gemm", 1, 13, "a b c", `y = Gemm<broadcast=1, transB=1>(a, b, c)`, `y = Gemm<transB=1>(a, b, c)`},
+		{"power", 1, 2, "x", `y = GlobalLpPool<p=3.0>(x)`, `y = GlobalLpPool<p=3>(x)`},
+		{"power, default", 1, 2, "x", `y = LpPool<kernel_shape=[2]>(x)`, `y = LpPool<kernel_shape=[2], p=2>(x)`},
+		{"paddings", 1, 13, "x", `y = Pad<paddings=[0,1]>(x)`, `y = Pad(x, [0 1])`},
+		{"selu", 1, 7, "x", `y = Selu<gamma=2.0>(x)`, `y = Selu<gamma=2.0, alpha=1.6732>(x)`},
+		{"split by an input", 1, 18, "x s", `y, z = Split<axis=1>(x, s)`, `
+			y_Cast~1 = Cast<to=7>(s)
+			y, z = Split<axis=1>(x, y_Cast~1)`},
+		{"tile", 1, 7, "x:float[2,3] t:float[1] a:float[1]", `y = Tile(x, t, a)`, `
+			y_Cast~3 = Cast<to=7>(a)
+			y_Reshape~4 = Reshape(y_Cast~3, [1])
+			y_Equal~5 = Equal([0 1], y_Reshape~4)
+			y_Cast~6 = Cast<to=7>(y_Equal~5)
+			y_Cast~7 = Cast<to=7>(t)
+			y_Reshape~8 = Reshape(y_Cast~7, [1])
+			y_Sub~9 = Sub(y_Reshape~8, [1])
+			y_Mul~10 = Mul(y_Cast~6, y_Sub~9)
+			y_Add~11 = Add(y_Mul~10, [1])
+			y = Tile(x, y_Add~11)`},
+		{"upsample by two scales", 1, 10, "x", `y = Upsample<mode="bilinear", height_scale=2.0, width_scale=3.0>(x)`, `y = Resize<mode="linear">(x, [1.0 1.0 2.0 3.0])`},
+		{"constant fill", 6, 13, "x", `y = ConstantFill<input_as_shape=1, value=0.5>(x)`, `
+			y_Cast~1 = Cast<to=7>(x)
+			y = ConstantOfShape<value=[0.5]>(y_Cast~1)`},
+		{"constant fill like the input", 6, 13, "x", `y = ConstantFill<extra_shape=[2], dtype=7>(x)`, `
+			y_Shape~1 = Shape(x)
+			y_Concat~3 = Concat<axis=0>(y_Shape~1, [2])
+			y~4 = ConstantOfShape<value=[0.0]>(y_Concat~3)
+			y = Cast<to=7>(y~4)`},
+
 		{"other domains", 11, 25, "x", `y = acme::Squeeze<axes=[0]>(x)`, `y = Squeeze<axes=[0]>(x)`},
 		{"both spellings of the domain", 11, 25, "x", `y = ai.onnx::Squeeze<axes=[0]>(x)`, `y = Squeeze(x, [0])`},
 	}

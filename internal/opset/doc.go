@@ -1,7 +1,7 @@
 // Package opset raises the ai.onnx operator set that a model imports.
 //
 // DequantizeLinear takes blocked 4-bit weights from opset 21 on, 2-bit weights
-// from 25 on; models have any opset from 7 on. Each operator has a list of
+// from 25 on; models have any opset from 1 on. Each operator has a list of
 // definitions. One is in force from the opset that published it until the opset
 // of the next one. So a model keeps its meaning at a higher opset only if each of
 // its operators kept its definition, or is rewritten for the new one.

@@ -292,6 +292,10 @@ func intAttribute(name string, value int64) *onnxpb.AttributeProto {
 	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INT.Enum(), I: &value}
 }
 
+func floatAttribute(name string, value float32) *onnxpb.AttributeProto {
+	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_FLOAT.Enum(), F: &value}
+}
+
 func intsAttribute(name string, values ...int64) *onnxpb.AttributeProto {
 	return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_INTS.Enum(), Ints: values}
 }

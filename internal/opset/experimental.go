@@ -1,6 +1,11 @@
 package opset
 
-import "math"
+import (
+	"errors"
+	"math"
+
+	"onnxquant/internal/onnxpb"
+)
 
 // The experimental operators of the first opsets. Comments have their definitions.
 
@@ -101,6 +106,51 @@ func fromEnd(n int64) int64 {
 // dynamicSlice: the same as Slice of opset 10.
 func dynamicSlice(e *edit) error {
 	e.become("Slice", e.node.Input...)
+	return nil
+}
+
+// constantFill: value, cast to dtype, in the shape of the input, or with input_as_shape in the
+// shape that the input lists, or in shape; extra_shape is added to its end.
+func constantFill(e *edit) error {
+	listed, err := e.intAttribute("input_as_shape", 0)
+	if err != nil {
+		return err
+	}
+	dtype, err := e.intAttribute("dtype", int64(onnxpb.TensorProto_FLOAT))
+	if err != nil {
+		return err
+	}
+	value, err := e.floatAttribute("value", 0)
+	if err != nil {
+		return err
+	}
+	var shape string
+	switch x := e.input(0); {
+	case len(e.node.Input) > 1:
+		return errors.New("it has more than one input")
+	case x == "" && e.attribute("shape") == nil:
+		return errMissing("shape")
+	case x == "":
+		if shape, err = e.hold(e.attribute("shape")); err != nil {
+			return err
+		}
+	case listed != 0:
+		shape = e.toInt64(x)
+	default:
+		shape = e.produce("Shape", []string{x})
+	}
+	if extra := e.attribute("extra_shape"); extra != nil {
+		more, err := e.hold(extra)
+		if err != nil {
+			return err
+		}
+		shape = e.produce("Concat", []string{shape, more}, intAttribute("axis", 0))
+	}
+	e.node.Attribute = []*onnxpb.AttributeProto{tensorAttribute("value", floatTensor([]float32{value}, 1))}
+	e.become("ConstantOfShape", shape)
+	if dtype != int64(onnxpb.TensorProto_FLOAT) {
+		e.finish("Cast", nil, intAttribute("to", dtype))
+	}
 	return nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"onnxquant/internal/onnxpb"
@@ -138,7 +139,7 @@ func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
 	}
 	switch op := n.GetOpType(); {
 	case op == "Cast":
-		return onnxpb.TensorProto_DataType(literal(n, "to").GetI())
+		return castType(literal(n, "to"))
 	case op == "DequantizeLinear", op == "Where":
 		return s.elemType(inputOf(n, 1))
 	case typeKeepers[op]:
@@ -183,6 +184,10 @@ func (s *scope) findRank(name string, f *facts) int {
 		return 2
 	case op == "Transpose" && literal(n, "perm").GetInts() != nil:
 		return len(literal(n, "perm").GetInts())
+	case op == "Reshape" && attribute(n, "shape") != nil: // before opset 5
+		if shape := literal(n, "shape"); shape != nil {
+			return len(shape.GetInts())
+		}
 	case op == "Reshape":
 		return s.length(inputOf(n, 1))
 	case op == "MatMul" || broadcasts[op]:
@@ -223,6 +228,19 @@ func (s *scope) highestRank(names []string, matrices bool) int {
 		highest = max(highest, r)
 	}
 	return highest
+}
+
+// single reports whether a value is known to have one element.
+func (s *scope) single(name string) bool {
+	_, f := s.home(name)
+	if f == nil {
+		return false
+	}
+	if shape := f.declared[name].GetShape(); shape != nil {
+		return !slices.ContainsFunc(shape.GetDim(), func(d *onnxpb.TensorShapeProto_Dimension) bool { return d.GetDimValue() != 1 })
+	}
+	t := s.stored(name)
+	return t != nil && !slices.ContainsFunc(t.GetDims(), func(d int64) bool { return d != 1 })
 }
 
 // length returns the number of elements of a vector, or unknownRank.

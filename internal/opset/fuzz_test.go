@@ -16,6 +16,7 @@ func FuzzRaise(f *testing.F) {
 		opset         int64
 		inputs, nodes string
 	}{
+		{1, "x:float[2,3] t", "h = Add<axis=0, broadcast=1>(x, t)\ng = Tile(h, t, t)\ny = Cast<to=\"INT64\">(g)"},
 		{7, "x:float", "h = Clip<min=0.5>(x)\ng = Upsample<scales=[1.0,2.0]>(h)\ny, m = Dropout<ratio=0.5>(g)"},
 		{8, "l s x", "y, ys = Scan<num_scan_inputs=1>(l, s, x)"},
 		{9, "x s b m v", "h, a, c, d, e = BatchNormalization(x, s, b, m, v)\ny, i = TopK<k=3>(h)"},

@@ -17,6 +17,7 @@ const anyOpset = math.MaxInt64
 // former the changelog up to onnx 1.4, for both the schemas of ONNX Runtime.
 var nonstandard = map[string]nonstandardOp{
 	"Affine":                       {10, affine},
+	"ConstantFill":                 {10, constantFill},
 	"Crop":                         {10, crop},
 	"DynamicSlice":                 {10, dynamicSlice},
 	"ImageScaler":                  {10, imageScaler},

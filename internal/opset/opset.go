@@ -13,7 +13,7 @@ import (
 
 // The lowest opset that can be raised, and the highest it can be raised to.
 const (
-	oldest = 7
+	oldest = 1
 	newest = 28
 )
 
@@ -104,7 +104,10 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing [
 	for _, t := range m.TrainingInfo {
 		graphs = append(graphs, t.Initialization, t.Algorithm)
 	}
-	if !ok {
+	switch {
+	case !ok && m.GetIrVersion() < irWithImports && len(m.OpsetImport) == 0:
+		from = oldest
+	case !ok:
 		from = noOpset
 	}
 	for _, g := range graphs {
@@ -169,6 +172,9 @@ func IRFor(opset int64) int64 {
 	}
 	return ir
 }
+
+// irWithImports is the first IR version that has imports. Models before it have opset 1.
+const irWithImports = 3
 
 // irSince has the lowest opset that needs IR version 4, 5, ….
 var irSince = []int64{9, 10, 11, 12, 15, 19, 21, 23, 24, 25, 28}

@@ -83,14 +83,14 @@ const noOpset = math.MinInt64
 
 // raise raises a scope and its subgraphs from one opset to r.to.
 func (r *raiser) raise(s *scope, from int64) error {
+	if from < oldest && from != noOpset {
+		return fmt.Errorf("opset %d is older than %d, the first one", from, oldest)
+	}
 	if err := s.defined(from); err != nil {
 		return err
 	}
 	if from == noOpset {
 		return nil // defined has found no node of ai.onnx
-	}
-	if from < oldest {
-		return fmt.Errorf("opset %d is older than %d, the oldest that can be raised; export the model again", from, oldest)
 	}
 	for version := from + 1; version <= r.to; version++ {
 		if err := s.step(version); err != nil {

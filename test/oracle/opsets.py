@@ -11,7 +11,7 @@ import onnx
 
 from command import ROOT
 
-OLDEST = 7
+OLDEST = 1
 NEWEST = 28
 RUNNABLE = 26  # the newest opset that ONNX Runtime loads
 
