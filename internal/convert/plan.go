@@ -20,6 +20,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
+	"onnxquant/internal/opset"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
@@ -259,11 +260,11 @@ func (p *Plan) warnings() {
 func (p *Plan) warnOfInputs() {
 	var names []string
 	for _, w := range p.Weights {
-		if w.Value.Input && w.Choice.Style != spec.QDQ {
+		if w.Value.Input {
 			names = append(names, msg.Quote(w.Value.Path))
 		}
 	}
-	if n := len(names); n > 0 && p.graph.File.Proto.GetIrVersion() >= 4 {
+	if n := len(names); n > 0 && p.graph.File.Proto.GetIrVersion() >= opset.FreeInitializers {
 		p.warn("%d quantized weights are no inputs any more, callers cannot replace them: %s (--exclude keeps a weight)", n, msg.List(names))
 	}
 }

@@ -5,6 +5,7 @@ import (
 
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
 	"onnxquant/internal/reach"
 )
 
@@ -129,12 +130,12 @@ func (c *Operators) ReadInstead(v *graph.Value, name string) {
 }
 
 // Finish removes dropped nodes and imports the domain of new operators. With those it also
-// raises the IR version to 4, where initializers need not be inputs.
+// raises the IR version, where initializers must be inputs.
 func (c *Operators) Finish() {
 	m := c.copy.Proto
 	c.copy.Tidy()
 	if c.contrib {
-		m.IrVersion = new(max(m.GetIrVersion(), 4))
+		opset.RaiseIR(m, opset.FreeInitializers)
 	}
 	imported := slices.ContainsFunc(m.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == graph.Contrib })
 	if c.contrib && !imported {

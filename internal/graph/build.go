@@ -9,6 +9,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
 )
 
 // The newest IR version and opset that this program knows.
@@ -26,7 +27,7 @@ func New(file *modelfile.Model) (*Graph, error) {
 	if ir := m.GetIrVersion(); m.IrVersion == nil || ir < 1 || ir > newestIR {
 		return nil, fmt.Errorf("%w: ir_version %d is not known (1 to %d)", ErrModel, ir, newestIR)
 	}
-	if len(m.OpsetImport) == 0 {
+	if _, ok := opset.OfModel(m); len(m.OpsetImport) == 0 && !ok {
 		return nil, fmt.Errorf("%w: it has no opset_import", ErrModel)
 	}
 	if err := checkOpsets(m.OpsetImport); err != nil {

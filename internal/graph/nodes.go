@@ -142,7 +142,7 @@ func Describe(n *onnxpb.NodeProto) string {
 
 // Opset returns the version of the ONNX operators that a model imports.
 func Opset(m *onnxpb.ModelProto) int64 {
-	version, _ := opset.Of(m.OpsetImport)
+	version, _ := opset.OfModel(m)
 	return version
 }
 

@@ -55,6 +55,15 @@ func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 	return version, ok
 }
 
+// OfModel returns the opset of ai.onnx that a model imports; ok is false if it imports none.
+// Models of the first IR versions have no imports, and opset 1.
+func OfModel(m *onnxpb.ModelProto) (version int64, ok bool) {
+	if len(m.OpsetImport) == 0 && m.IrVersion != nil && m.GetIrVersion() < 3 {
+		return oldest, true
+	}
+	return Of(m.OpsetImport)
+}
+
 // Raise rewrites the ai.onnx operators of m for a higher opset, such that they compute the
 // same. It raises the IR version if the opset needs that. fresh returns names for new
 // values; it must return names used nowhere in m. A model that already has the opset or a
@@ -70,7 +79,7 @@ func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growi
 		version, _ := Of(f.OpsetImport)
 		to = max(to, version)
 	}
-	if from, ok := Of(m.OpsetImport); ok && from >= to {
+	if from, ok := OfModel(m); ok && from >= to {
 		older := func(f *onnxpb.FunctionProto) bool {
 			version, ok := Of(f.OpsetImport)
 			return ok && version < from
@@ -86,7 +95,7 @@ func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growi
 	}
 	r.commit()
 	m.OpsetImport = withDefault(m.OpsetImport, to)
-	m.IrVersion = proto.Int64(max(m.GetIrVersion(), IRFor(to)))
+	RaiseIR(m, IRFor(to))
 	return nil
 }
 
@@ -95,7 +104,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing [
 	if to > newest {
 		return nil, fmt.Errorf("opset %d is newer than %d, the newest known", to, newest)
 	}
-	from, ok := Of(m.OpsetImport)
+	from, ok := OfModel(m)
 	if err := agree(m.OpsetImport, from); err != nil {
 		return nil, err
 	}
@@ -104,10 +113,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing [
 	for _, t := range m.TrainingInfo {
 		graphs = append(graphs, t.Initialization, t.Algorithm)
 	}
-	switch {
-	case !ok && m.GetIrVersion() < irWithImports && len(m.OpsetImport) == 0:
-		from = oldest
-	case !ok:
+	if !ok {
 		from = noOpset
 	}
 	for _, g := range graphs {
@@ -162,6 +168,30 @@ func withDefault(imports []*onnxpb.OperatorSetIdProto, version int64) []*onnxpb.
 
 func isDefault(domain string) bool { return domain == "" || domain == "ai.onnx" }
 
+// FreeInitializers is the first IR version in which initializers need not be inputs.
+const FreeInitializers = 4
+
+// RaiseIR raises the IR version of a model to ir, if it is lower. Initializers that had to be
+// inputs, as constants, are inputs no more: from IR 4 on, callers could replace them.
+func RaiseIR(m *onnxpb.ModelProto, ir int64) {
+	was := m.GetIrVersion()
+	if was >= ir {
+		return
+	}
+	if version, ok := OfModel(m); ok && len(m.OpsetImport) == 0 {
+		m.OpsetImport = withDefault(nil, version)
+	}
+	m.IrVersion = &ir
+	if was >= FreeInitializers || ir < FreeInitializers || m.Graph == nil {
+		return
+	}
+	stored := map[string]bool{}
+	for _, t := range m.Graph.Initializer {
+		stored[t.GetName()] = true
+	}
+	m.Graph.Input = slices.DeleteFunc(m.Graph.Input, func(in *onnxpb.ValueInfoProto) bool { return stored[in.GetName()] })
+}
+
 // IRFor returns the least IR version that a model at the given opset needs.
 func IRFor(opset int64) int64 {
 	ir := int64(3)
@@ -172,9 +202,6 @@ func IRFor(opset int64) int64 {
 	}
 	return ir
 }
-
-// irWithImports is the first IR version that has imports. Models before it have opset 1.
-const irWithImports = 3
 
 // irSince has the lowest opset that needs IR version 4, 5, ….
 var irSince = []int64{9, 10, 11, 12, 15, 19, 21, 23, 24, 25, 28}

@@ -12,6 +12,9 @@ func (w *walk) newShape(n *onnxpb.NodeProto, old []int64) (shape []int64, ok boo
 	switch n.GetOpType() {
 	case "Reshape":
 		want, ok := w.ConstantInts(n, 1)
+		if a := graph.Attribute(n, "shape"); a != nil && len(n.Input) == 1 { // before opset 5
+			want, ok = a.Ints, len(a.Ints) <= shapes.MaxRank
+		}
 		if !ok {
 			return nil, false
 		}

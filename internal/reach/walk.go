@@ -255,7 +255,7 @@ func (w *walk) passedOn(u graph.Use, at layout) (next layout, ok bool) {
 		if at.lost != "" {
 			return at, true
 		}
-		if name := graph.Parameter(n, "allowzero", "axis", "axes"); name != "" {
+		if name := graph.Parameter(n, "allowzero", "axis", "axes", "shape"); name != "" {
 			return layout{lost: errParameter(n, name)}, true
 		}
 		shape, ok := w.newShape(n, at.shape())

@@ -137,9 +137,7 @@ func Raise(c *graph.Copy, need int64, functions ...*onnxpb.FunctionProto) error 
 	if err := opset.Raise(c.Proto, need, c.Names.Fresh, functions...); err != nil {
 		return err
 	}
-	if ir := opset.IRFor(graph.Opset(c.Proto)); c.Proto.GetIrVersion() < ir {
-		c.Proto.IrVersion = &ir
-	}
+	opset.RaiseIR(c.Proto, opset.IRFor(graph.Opset(c.Proto)))
 	return nil
 }
 
@@ -185,8 +183,8 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 			continue
 		}
 		w.build(b)
+		gone[w.form.Name] = true // it may also be an input
 		if codes := w.tensors.Codes; codes != nil {
-			gone[w.form.Name] = true // up to IR 3 it is also an input
 			codes.DocString, codes.MetadataProps = t.DocString, t.MetadataProps
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/restyle"
@@ -105,6 +106,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaq
 	}
 	m.a.Functions, m.b.Functions = true, true
 	m.versions(a.Graph().File.Proto, b.Graph().File.Proto)
+	m.defaults(a.Graph(), b.Graph().File.Proto)
 	if err := m.models(); err != nil {
 		return nil, err
 	}
@@ -197,6 +199,30 @@ func (m *matcher) models() error {
 		}
 	}
 	return m.rest("", x.Graph.Node, y.Graph.Node)
+}
+
+// defaults reports the inputs with a default, an initializer, that are gone. Converting keeps
+// those that are offered to callers; others are inputs by an old rule or habit.
+func (m *matcher) defaults(x *graph.Graph, y *onnxpb.ModelProto) {
+	if x.File.Proto.GetIrVersion() < opset.FreeInitializers {
+		return
+	}
+	left := namesOf(y.Graph.Input)
+	slices.Sort(left)
+	var gone []string
+	for _, v := range x.Values {
+		_, there := slices.BinarySearch(left, v.Name)
+		switch {
+		case !v.Input || v.Graph != x.File.Proto.Graph || there:
+		case v.MustBeInput:
+			gone = append(gone, msg.Quote(v.Name))
+		default:
+			m.problem("input %s is gone: callers could replace its default", msg.Quote(v.Name))
+		}
+	}
+	if len(gone) > 0 {
+		m.note("%d inputs with a default are gone, callers cannot replace them: %s", len(gone), msg.List(gone))
+	}
 }
 
 // functions compares the functions of the models.

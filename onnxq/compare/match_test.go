@@ -253,6 +253,42 @@ func TestMatchOfHigherOpset(t *testing.T) {
 	}
 }
 
+// An input with a default that is gone is a note if all initializers were inputs, else a problem.
+func TestMatchOfDefaults(t *testing.T) {
+	for _, test := range []struct {
+		ir            int64
+		inputs        []string
+		note, problem string
+	}{
+		{3, []string{"w", "b"}, "", ""},
+		{4, []string{"w"}, `1 inputs with a default are gone, callers cannot replace them: "w"`, ""},
+		{8, []string{"w", "b"}, `2 inputs with a default are gone, callers cannot replace them: "b", "w"`, ""},
+		{8, []string{"b"}, "", `input "b" is gone: callers could replace its default`},
+	} {
+		model := func(inputs ...string) *onnxq.Model {
+			m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 8, 4), modeltest.Floats("b", 4)},
+				modeltest.Nodes{modeltest.Node("MatMul", "h", "x w"), modeltest.Node("Add", "y", "h b")})
+			m.Proto.IrVersion = &test.ir
+			for _, name := range inputs {
+				in := proto.Clone(m.Proto.Graph.Input[0]).(*onnxpb.ValueInfoProto)
+				in.Name = &name
+				m.Proto.Graph.Input = append(m.Proto.Graph.Input, in)
+			}
+			return modeltest.Open(t, modeltest.Write(t, m))
+		}
+		m, err := compare.MatchWeights(context.Background(), model(test.inputs...), model(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if notes := strings.Join(m.Notes, "\n"); notes != test.note {
+			t.Errorf("%+v: notes %q", test, notes)
+		}
+		if test.problem == "" && len(m.Problems) > 0 || test.problem != "" && !slices.Contains(m.Problems, test.problem) {
+			t.Errorf("%+v: problems %q", test, m.Problems)
+		}
+	}
+}
+
 // A function that became another one is a problem, not a weight.
 func TestMatchFunctions(t *testing.T) {
 	model := func(change func(f *onnxpb.FunctionProto)) *onnxq.Model {

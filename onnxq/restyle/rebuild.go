@@ -7,6 +7,7 @@ import (
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/recognize"
@@ -63,7 +64,7 @@ func (r *rebuild) finish(need int64) error {
 	r.copy.Sort()
 	r.rename(freed)
 	if len(r.fills) > 0 {
-		r.copy.Proto.IrVersion = new(max(r.copy.Proto.GetIrVersion(), 4)) // initializers need not be inputs
+		opset.RaiseIR(r.copy.Proto, opset.FreeInitializers)
 	}
 	return nil
 }

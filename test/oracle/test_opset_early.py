@@ -13,6 +13,7 @@ import pytest
 from onnx import defs, helper
 
 import opsets
+from command import onnxquant
 from test_opset_adapters import F16, F32, I64, RNG, Case, assert_equal, run, targets
 
 
@@ -230,3 +231,42 @@ def test_a_model_without_imports_is_of_opset_1():
     model.ir_version = 2
     raised = opsets.raised(model, 21)
     assert_equal(run(raised, case.feeds), case.want, case.same)
+
+
+@pytest.mark.parametrize("opset, ir", [(6, 3), (1, 3), (1, 2)])
+@pytest.mark.parametrize("style", ["dq", "nbits", "qdq"])
+def test_conversion(opset, ir, style, tmp_path):
+    """A model of IR version 3 lists its initializers as inputs. What was made of it has none, and verify takes it."""
+    consumed = "consumed_inputs=[0,0], " if opset == 1 else ""
+    reshape = "Reshape<shape=[-1,12]>(d)" if opset == 1 else "Reshape(d, n)"
+    graph = onnx.parser.parse_graph(f"""g (float[2,3,4] x) => (float[2,5] y) {{
+        c = PRelu(x, s)
+        d = Add<{consumed}broadcast=1, axis=1>(c, b)
+        e = {reshape}
+        m = MatMul(e, w)
+        k = Dropout<is_test=1>(m)
+        y = Gemm<broadcast=1, transB=1>(k, v, t) }}""")
+    s, b, w, v, t = (RNG.standard_normal(shape).astype(F32) for shape in ((3,), (3,), (12, 32), (5, 32), (5,)))
+    for name, value in {"s": s, "b": b, "w": w, "v": v, "t": t, **({} if opset == 1 else {"n": np.array([-1, 12], I64)})}.items():
+        graph.initializer.append(onnx.numpy_helper.from_array(value, name))
+        graph.input.append(helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape))
+    model = helper.make_model(graph, ir_version=ir, opset_imports=[helper.make_opsetid("", opset)])
+    if ir < 3:
+        del model.opset_import[:]
+    source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(model, source)
+    result = onnxquant("-bits", "8", "--block", "16", "--style", style, source, out)
+    assert result.status == 0, result.stderr
+    result = onnxquant("verify", "--engine", "none", source, out)
+    assert result.status == 0 and "2 compared" in result.stdout, result.stdout
+
+    made = onnx.load(out)
+    onnx.checker.check_model(made, full_check=True)
+    assert [i.name for i in made.graph.input] == ["x"]
+    x = RNG.standard_normal((2, 3, 4)).astype(F32)
+    c = np.where(x < 0, x * s[:, None], x) + b[:, None]
+    want = c.reshape(2, 12) @ w @ v.T + t
+    if style == "nbits" and opsets.opset_of(made.opset_import) < 7:
+        return  # ONNX Runtime has no kernels for the other operators
+    got, = run(made, {"x": x})
+    assert np.abs(got - want).max() < 0.05 * np.abs(want).max()
