@@ -223,6 +223,9 @@ class Pair:
                 _replace(body.node, [n for n in body.node if not self.raised and key(n) in scope.made and key(n) not in gone])
                 if scope.is_graph:
                     _drop(body, set(scope.stored) - gone, gone)
+        if a.ir_version < 4 <= b.ir_version:  # initializers had to be inputs, as constants
+            stored = {t.name for t in a.graph.initializer}
+            _replace(a.graph.input, [v for v in a.graph.input if v.name not in stored])
         for m in (a, b):
             m.ir_version = 0
             for owner in (m, *m.functions):
