@@ -27,11 +27,11 @@ func (w *walk) newShape(n *onnxpb.NodeProto, old []int64) (shape []int64, ok boo
 		return []int64{shapes.Count(old[:axis]), shapes.Count(old[axis:])}, true
 	case "Squeeze":
 		if axes, ok := w.axes(n); ok {
-			return squeezed(old, axes)
+			return shapes.Squeeze(old, axes)
 		}
 	case "Unsqueeze":
 		if axes, ok := w.axes(n); ok {
-			return unsqueezed(old, axes)
+			return shapes.Unsqueeze(old, axes)
 		}
 	}
 	return nil, false
@@ -47,45 +47,4 @@ func (w *walk) axes(n *onnxpb.NodeProto) (axes []int64, ok bool) {
 		axes, ok = a.GetInts(), true
 	}
 	return axes, ok && len(axes) <= shapes.MaxRank
-}
-
-// squeezed removes axes, or without any the axes of length 1.
-func squeezed(old, axes []int64) (shape []int64, ok bool) {
-	remove, ok := axisSet(axes, len(old))
-	for i, d := range old {
-		if !(remove[int64(i)] || len(axes) == 0 && d == 1) {
-			shape = append(shape, d)
-		}
-	}
-	return shape, ok
-}
-
-// unsqueezed adds axes of length 1, at positions of the new shape.
-func unsqueezed(old, axes []int64) (shape []int64, ok bool) {
-	rank := len(old) + len(axes)
-	added, ok := axisSet(axes, rank)
-	if !ok {
-		return nil, false
-	}
-	for i := range int64(rank) {
-		if added[i] {
-			shape = append(shape, 1)
-		} else {
-			shape, old = append(shape, old[0]), old[1:]
-		}
-	}
-	return shape, true
-}
-
-// axisSet is the set of some distinct axes of a tensor. Negative axes count from the end.
-func axisSet(axes []int64, rank int) (set map[int64]bool, ok bool) {
-	set = map[int64]bool{}
-	for _, a := range axes {
-		a = shapes.Axis(a, rank)
-		if a < 0 || a >= int64(rank) || set[a] {
-			return nil, false
-		}
-		set[a] = true
-	}
-	return set, true
 }

@@ -76,6 +76,11 @@ func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report
 	}
 	m.seen[pair] = true
 	x, y := m.a.Fold(v), m.b.Fold(w)
+	if x == nil && y != nil { // an operator on codes stands for the nodes in between
+		if from, c := m.a.Turned(v); c != nil {
+			v, x, vt = from, c, !vt
+		}
+	}
 	if x == nil || y == nil {
 		if v.Node != nil && w.Node != nil && v.Tensor == nil && w.Tensor == nil && vt == wt && sameOperator(v.Node, w.Node) && m.depth < deepestMatch &&
 			slices.Index(m.a.Graph.Outputs[v.Node], v) == slices.Index(m.b.Graph.Outputs[w.Node], w) {

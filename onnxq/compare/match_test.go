@@ -242,6 +242,41 @@ func TestMatchOfFloats(t *testing.T) {
 	}
 }
 
+// Operators on codes stand for the nodes between a weight and its reader, whatever they are.
+func TestMatchBehindNodes(t *testing.T) {
+	shape := modeltest.Integers("shape", 64, 24)
+	model := func(t *testing.T, w *onnxpb.TensorProto, between ...*onnxpb.NodeProto) string {
+		return modeltest.Write(t, modeltest.Model(modeltest.Tensors{w, shape, modeltest.Integers("one", 1)}, append(between, modeltest.Node("MatMul", "y", "x v"))))
+	}
+	perm := func(v ...int64) *onnxpb.NodeProto {
+		return modeltest.Node("Transpose", "u", "w", modeltest.IntsAttr("perm", v...))
+	}
+	flat, cube := modeltest.Floats("w", 64, 24), modeltest.Floats("w", 24, 8, 8)
+	reshape := modeltest.Node("Reshape", "v", "u shape")
+	for _, test := range []struct {
+		name    string
+		w       *onnxpb.TensorProto
+		between []*onnxpb.NodeProto
+		other   *onnxpb.NodeProto // instead of the first one, which must not pass
+	}{
+		{"unsqueeze", flat, modeltest.Nodes{modeltest.Node("Unsqueeze", "u", "w one"), modeltest.Node("Squeeze", "v", "u one")}, nil},
+		{"flatten", flat, modeltest.Nodes{modeltest.Node("Flatten", "v", "w")}, nil},
+		{"transpose", cube, modeltest.Nodes{perm(1, 2, 0), reshape}, perm(2, 1, 0)},
+	} {
+		in, out := model(t, test.w, test.between...), filepath.Join(t.TempDir(), "out.onnx")
+		modeltest.Convert(t, in, out, onnxq.Options{Block: 32, Style: spec.NBits})
+		if m := matched(t, in, out); len(m.Problems) > 0 || len(m.Weights) != 1 || m.Weights[0].SQNR < 10 || m.Weights[0].Form != "MatMulNBits" {
+			t.Errorf("%s: %+v", test.name, m)
+		}
+		if test.other == nil {
+			continue
+		}
+		if m := matched(t, model(t, test.w, append(modeltest.Nodes{test.other}, test.between[1:]...)...), out); len(m.Problems) == 0 {
+			t.Errorf("%s: another node passes", test.name)
+		}
+	}
+}
+
 // Nodes that a higher opset wants written in another way are no difference.
 func TestMatchOfHigherOpset(t *testing.T) {
 	in := modeltest.Build(t, "opset11")

@@ -132,13 +132,17 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 		})
 	case "Reshape":
 		return f.through(n, func(x *Constant) *lazy.Tensor {
-			want, ok := f.integers(n, 1, shapes.MaxRank)
+			shape, ok := f.newShape(n, x.Values.Shape)
 			if !ok {
 				return nil
 			}
-			shape, ok := shapes.Reshape(want, x.Values.Shape, graph.IntAttribute(n, "allowzero") != 0)
-			if !ok {
-				return nil
+			return x.Values.Reshaped(shape)
+		})
+	case "Flatten", "Squeeze", "Unsqueeze":
+		return f.through(n, func(x *Constant) *lazy.Tensor {
+			shape, ok := f.newShape(n, x.Values.Shape)
+			if !ok || x.Decoder != nil {
+				return nil // no form has one behind the decoder
 			}
 			return x.Values.Reshaped(shape)
 		})
@@ -176,6 +180,75 @@ func (f *Recognizer) through(n *onnxpb.NodeProto, change func(*Constant) *lazy.T
 		return nil
 	}
 	return &Constant{Values: made, Source: x.Source, factor: x.factor, Decoder: x.Decoder}
+}
+
+// newShape returns the shape that a Reshape, Flatten, Squeeze or Unsqueeze gives to a constant.
+func (f *Recognizer) newShape(n *onnxpb.NodeProto, old []int64) (shape []int64, ok bool) {
+	if graph.Parameter(n, "allowzero", "axis", "axes") != "" {
+		return nil, false
+	}
+	if n.GetOpType() == "Flatten" {
+		axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 1), len(old))
+		if axis < 0 || axis > int64(len(old)) {
+			return nil, false
+		}
+		return []int64{shapes.Count(old[:axis]), shapes.Count(old[axis:])}, true
+	}
+	list, ok := graph.Attribute(n, "axes").GetInts(), true
+	if graph.HasInput(n, 1) {
+		list, ok = f.integers(n, 1, shapes.MaxRank)
+	}
+	if !ok || len(list) > shapes.MaxRank {
+		return nil, false
+	}
+	switch n.GetOpType() {
+	case "Squeeze":
+		return shapes.Squeeze(old, list)
+	case "Unsqueeze":
+		return shapes.Unsqueeze(old, list)
+	case "Reshape":
+		if graph.HasInput(n, 1) {
+			return shapes.Reshape(list, old, graph.IntAttribute(n, "allowzero") != 0)
+		}
+	}
+	return nil, false
+}
+
+// Turned returns the matrix whose transpose a value is, where the value is a Reshape of a
+// Transpose that moves the first axes of a constant behind the others; or nil.
+func (f *Recognizer) Turned(v *graph.Value) (*graph.Value, *Constant) {
+	n := v.Node
+	if n == nil || !graph.IsStandard(n.GetDomain()) || n.GetOpType() != "Reshape" && n.GetOpType() != "Flatten" {
+		return nil, nil
+	}
+	moved := f.Graph.Source(n, 0)
+	if moved == nil || moved.Node.GetOpType() != "Transpose" || !graph.IsStandard(moved.Node.GetDomain()) {
+		return nil, nil
+	}
+	from := f.Graph.Source(moved.Node, 0)
+	perm := graph.Attribute(moved.Node, "perm").GetInts()
+	if from == nil || len(perm) == 0 {
+		return nil, nil
+	}
+	x := f.Fold(from)
+	if x == nil || x.Decoder != nil || len(perm) != len(x.Values.Shape) {
+		return nil, nil
+	}
+	rank, first := int64(len(perm)), perm[0]
+	var shape []int64
+	for i, p := range perm {
+		if p < 0 || p >= rank || p != (first+int64(i))%rank {
+			return nil, nil
+		}
+		shape = append(shape, x.Values.Shape[p])
+	}
+	rows, columns := shapes.Count(x.Values.Shape[:first]), shapes.Count(x.Values.Shape[first:])
+	if shape, ok := f.newShape(n, shape); !ok || !slices.Equal(shape, []int64{columns, rows}) {
+		return nil, nil
+	}
+	matrix := *x
+	matrix.Values = x.Values.Reshaped([]int64{rows, columns})
+	return from, &matrix
 }
 
 // soleUse reports whether nothing else reads input i of a node.
