@@ -22,11 +22,10 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build ort test test-all check test-go golden plain cross corpus oracle checksums kernels accuracy bench inference proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle checksums kernels accuracy bench inference proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
-	@echo 'make build    bin/onnxquant'
-	@echo 'make ort      bin/onnxquant-ort, with which verify asks ONNX Runtime; it takes a C compiler'
+	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
 	@echo 'make test     check, test-go, plain and oracle'
 	@echo 'make test-all make test, cross, fuzz and crash, for maintainers'
 	@echo 'make check    gofmt, go vet'
@@ -50,11 +49,7 @@ help:
 	@echo 'make clean    remove what the others made, but for the Python packages'
 
 build:
-	go build -trimpath -o $(BIN) ./cmd/onnxquant
-
-# The helper of verify that runs ONNX Runtime. It takes a C compiler.
-ort:
-	CGO_ENABLED=1 go build -tags ort -trimpath -o bin/onnxquant-ort ./cmd/onnxquant-ort
+	go build -trimpath -o bin/ ./cmd/...
 
 test: check test-go plain oracle
 	@echo 'all passed: gofmt, go vet, Go tests, Go tests without assembly, the command against onnx and ONNX Runtime'
@@ -154,8 +149,8 @@ race:
 	CGO_ENABLED=1 go test -race $$(go list ./... | grep -v cmd/onnxquant)
 	CGO_ENABLED=1 go test -race ./cmd/onnxquant -fault.kills 10
 
-# Tools are built in build/tools.
-TOOL := GOBIN=$(abspath build/tools) go install
+# Tools are built in build/tools, without -trimpath: go-licenses must know where Go is.
+TOOL := GOFLAGS= GOBIN=$(abspath build/tools) go install
 
 audit:
 	$(TOOL) golang.org/x/vuln/cmd/govulncheck@v1.8.0

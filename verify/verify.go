@@ -35,7 +35,7 @@ type Engine string
 const (
 	Auto Engine = "auto" // Go, else ORT; it is not a failure if neither can run the models
 	Go   Engine = "go"   // pure Go
-	ORT  Engine = "ort"  // ONNX Runtime, through the helper onnxquant-ort
+	ORT  Engine = "ort"  // ONNX Runtime, through the program onnxquant-ort
 	None Engine = "none" // do not run the models
 )
 
@@ -98,6 +98,7 @@ type Execution struct {
 	Compared bool     `json:"compared"`
 	Reasons  []string `json:"reasons"` // why an engine did not run the models
 	Engine   string   `json:"engine,omitempty"`
+	Library  string   `json:"library,omitempty"` // the file, if the engine is a shared library
 	Inputs   []Input  `json:"inputs"`
 	Outputs  []Output `json:"outputs"`
 }
@@ -232,7 +233,7 @@ func (v *verifier) execute(float, quantized string) error {
 		x.Reasons = append(x.Reasons, "the engine is none")
 		return nil
 	}
-	inputs, err := v.inputs(float)
+	inputs, hint, err := v.inputs(float)
 	if err != nil && len(v.opts.Inputs)+len(v.opts.Dims) > 0 {
 		return err
 	}
@@ -249,7 +250,7 @@ func (v *verifier) execute(float, quantized string) error {
 		}
 		runner, err := v.runner(engine)
 		if err == nil {
-			x.Outputs, err = v.compare(runner, float, quantized, inputs)
+			x.Outputs, err = v.compare(runner, float, quantized, inputs, hint)
 		}
 		if err == nil && !slices.ContainsFunc(x.Outputs, func(o Output) bool { return o.Elements > 0 || o.Broken > 0 }) {
 			err = fmt.Errorf("%s: no output has a finite element", runner.Name())
@@ -259,6 +260,9 @@ func (v *verifier) execute(float, quantized string) error {
 		}
 		if err == nil {
 			x.Compared, x.Engine = true, runner.Name()
+			if r, ok := runner.(*ort.Runner); ok {
+				x.Library = r.Library()
+			}
 			return nil
 		}
 		x.Reasons = append(x.Reasons, err.Error())
@@ -267,26 +271,35 @@ func (v *verifier) execute(float, quantized string) error {
 	return nil
 }
 
-func (v *verifier) inputs(path string) ([]*execute.Tensor, error) {
+// inputs makes the inputs. If they are random, hint says how to choose their sizes.
+func (v *verifier) inputs(path string) (inputs []*execute.Tensor, hint string, err error) {
 	m, err := modelfile.Open(path)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	defer m.Close()
-	return execute.Inputs(m, execute.InputOptions{Files: v.opts.Inputs, Seed: v.opts.Seed, Dims: v.opts.Dims})
+	inputs, err = execute.Inputs(m, execute.InputOptions{Files: v.opts.Inputs, Seed: v.opts.Seed, Dims: v.opts.Dims})
+	if sizes := execute.Sizes(m, inputs); len(sizes) > 0 && len(v.opts.Inputs) == 0 {
+		hint = fmt.Sprintf("; the sizes were %s, --dim NAME=N sets others", strings.Join(sizes, ", "))
+	}
+	return inputs, hint, err
 }
 
 func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 	if engine == ORT {
-		return ort.Find(v.opts.ORTLibrary)
+		return ort.Find(v.ctx, v.opts.ORTLibrary)
 	}
 	return evaluate.Runner{}, nil
 }
 
-func (v *verifier) compare(runner execute.Runner, float, quantized string, inputs []*execute.Tensor) ([]Output, error) {
+// compare runs both models. If the first run fails, the error ends with hint.
+func (v *verifier) compare(runner execute.Runner, float, quantized string, inputs []*execute.Tensor, hint string) ([]Output, error) {
 	want, err := runner.Run(v.ctx, float, inputs)
 	if err != nil {
-		return nil, fmt.Errorf("%s: the float model: %w", runner.Name(), err)
+		if errors.Is(err, execute.ErrUnsupported) {
+			hint = ""
+		}
+		return nil, fmt.Errorf("%s: the float model: %w%s", runner.Name(), err, hint)
 	}
 	got, err := runner.Run(v.ctx, quantized, inputs)
 	if err != nil {

@@ -180,6 +180,9 @@ func executionFacts(x verify.Execution) []fact {
 		return append([]fact{{"execution", "the outputs were not compared"}}, labelled("", printables(x.Reasons))...)
 	}
 	facts := []fact{{"execution", x.Engine}}
+	if x.Library != "" {
+		facts[0].text += ", " + printable(x.Library)
+	}
 	for _, o := range x.Outputs {
 		if o.Elements == 0 && o.Broken == 0 {
 			facts = append(facts, fact{"", fmt.Sprintf("%s %s: no finite elements to compare", name(o.Name), shape(o.Dims))})

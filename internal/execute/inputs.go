@@ -89,6 +89,24 @@ func checkDimension(name string, infos []*onnxpb.ValueInfoProto) error {
 	return errors.New(message)
 }
 
+// Sizes lists the sizes that inputs give to symbolic dimensions, as NAME=N.
+func Sizes(m *modelfile.Model, inputs []*Tensor) []string {
+	var sizes []string
+	for _, info := range m.Proto.GetGraph().GetInput() {
+		i := slices.IndexFunc(inputs, func(t *Tensor) bool { return t.Name == info.GetName() })
+		for k, dim := range info.GetType().GetTensorType().GetShape().GetDim() {
+			name := dim.GetDimParam()
+			if i < 0 || name == "" || k >= len(inputs[i].Dims) {
+				continue
+			}
+			if size := fmt.Sprintf("%s=%d", name, inputs[i].Dims[k]); !slices.Contains(sizes, size) {
+				sizes = append(sizes, size)
+			}
+		}
+	}
+	return sizes
+}
+
 // inputInfos lists the inputs without an initializer.
 func inputInfos(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 	stored := map[string]bool{}

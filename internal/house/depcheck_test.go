@@ -88,11 +88,23 @@ func TestWithoutProtobuf(t *testing.T) {
 	}
 }
 
-// The command is one static binary: nothing it is made of needs a C compiler.
+// Nothing the module is made of needs a C compiler. With cgo, purego takes it; it does without.
 func TestNoCgo(t *testing.T) {
 	for _, p := range list(t, "-deps", "./...") {
-		if !p.Standard && len(p.CgoFiles) > 0 {
+		if !p.Standard && len(p.CgoFiles) > 0 && !strings.HasPrefix(p.ImportPath, purego) {
 			t.Errorf("%s needs cgo", p.ImportPath)
+		}
+	}
+}
+
+const purego = "github.com/ebitengine/purego"
+
+// The command is one static binary. A program with purego is linked dynamically.
+func TestStatic(t *testing.T) {
+	for _, p := range list(t, "./...") {
+		dynamic := slices.Contains(p.Deps, purego)
+		if may := strings.HasSuffix(p.ImportPath, "internal/execute/ort/capi") || strings.HasSuffix(p.ImportPath, "cmd/onnxquant-ort"); dynamic != may {
+			t.Errorf("%s depends on purego: %v", p.ImportPath, dynamic)
 		}
 	}
 }

@@ -1,17 +1,19 @@
-"""verify: models of other tools, and models that only ONNX Runtime runs.
-
-What needs onnxquant-ort is skipped where it cannot be built: it takes a C compiler.
-"""
+"""verify: models of other tools, and models that only ONNX Runtime runs."""
 import functools
 import json
 import logging
 import os
+import pathlib
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
+import time
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnxruntime.quantization import QuantFormat
@@ -27,20 +29,17 @@ REAL = SHARED / "models" / "real"
 
 @functools.cache
 def with_runtime():
-    """The command in a folder with the helper beside it, and where ONNX Runtime is."""
-    if not shutil.which(os.environ.get("CC", "gcc")):
-        return None
+    """The command, in a folder with the program that it runs ONNX Runtime with."""
     folder = tempfile.mkdtemp(prefix="verify")
-    subprocess.run(["go", "build", "-tags", "ort", "-o", f"{folder}/", "./cmd/onnxquant-ort"], cwd=ROOT, check=True,
-                   env=os.environ | {"CGO_ENABLED": "1"})
+    subprocess.run(["go", "build", "-o", f"{folder}/", "./cmd/onnxquant-ort"], cwd=ROOT, check=True, env=os.environ | {"CGO_ENABLED": "0"})
     return shutil.copy(BINARY, folder)
 
 
 def library():
-    import onnxruntime
-    import pathlib
     found = sorted((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so.*"))
-    return str(found[-1]) if found else None
+    if not found:
+        pytest.skip("this onnxruntime has no shared library of its own")
+    return str(found[-1])
 
 
 def verify(*args, binary=BINARY):
@@ -52,11 +51,7 @@ def verify(*args, binary=BINARY):
 
 
 def verify_in_runtime(*args):
-    if not (binary := with_runtime()):
-        pytest.skip("onnxquant-ort takes a C compiler")
-    if not library():
-        pytest.skip("this onnxruntime has no shared library of its own")
-    return verify("--engine", "ort", "--ort-lib", library(), *args, binary=binary)
+    return verify("--engine", "ort", "--ort-lib", library(), *args, binary=with_runtime())
 
 
 def real(name):
@@ -96,30 +91,94 @@ def test_engines_agree(tmp_path):
 
 
 
-# Values of every type go to ONNX Runtime and come back.
-@pytest.mark.parametrize("dtype", ["FLOAT16", "FLOAT", "DOUBLE", "INT64", "INT32", "INT8", "UINT8", "BOOL"])
-@pytest.mark.parametrize("dims", [["n", 3], [2, 3]], ids=["symbolic", "fixed"])
-def test_types(dtype, dims, tmp_path):
-    t = getattr(TensorProto, dtype)
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g",
-                              [helper.make_tensor_value_info("x", t, dims)], [helper.make_tensor_value_info("y", t, dims)])
-    path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
-    sizes = ["--dim", "n=2"] if "n" in dims else []
-    output, = verify_in_runtime(*sizes, path, path)["execution"]["outputs"]
-    assert output["shape"] == [2, 3] and output["dtype"] == dtype and output["sqnr_db"] == 999
+def save(path, nodes, inputs, outputs, tensors=(), opset=17):
+    """Writes a model. Inputs and outputs are (name, type, shape); a shape of None is not declared."""
+    def infos(values):
+        return [v if isinstance(v, onnx.ValueInfoProto) else helper.make_tensor_value_info(*v) for v in values]
+    graph = helper.make_graph(nodes, "g", infos(inputs), infos(outputs), tensors)
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", opset)]), path)
+    return path
 
 
-# So do scalars, which the binding does not take over by itself.
-@pytest.mark.parametrize("dtype", ["FLOAT", "DOUBLE", "INT64", "INT32", "BOOL"])
-def test_scalars(dtype, tmp_path):
-    t = getattr(TensorProto, dtype)
-    graph = helper.make_graph([helper.make_node("Identity", ["x"], ["y"])], "g",
-                              [helper.make_tensor_value_info("x", t, [])], [helper.make_tensor_value_info("y", t, [])])
-    path = tmp_path / "model.onnx"
-    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
-    output, = verify_in_runtime(path, path)["execution"]["outputs"]
-    assert not output["shape"] and output["dtype"] == dtype and output["elements"] == 1 and output["sqnr_db"] == 999
+TYPES = ["FLOAT16", "BFLOAT16", "FLOAT", "DOUBLE", "INT64", "INT32", "INT16", "INT8", "UINT64", "UINT32", "UINT16", "UINT8", "BOOL"]
+
+
+# Values of every type go to ONNX Runtime and come back, of any shape, whether the model declares it or not.
+@pytest.mark.parametrize("declared", [True, False], ids=["declared", "undeclared"])
+@pytest.mark.parametrize("dims", [["n", 3], [2, 3], [0, 3], []], ids=["symbolic", "fixed", "empty", "scalar"])
+def test_types(dims, declared, tmp_path):
+    path = save(tmp_path / "model.onnx", [helper.make_node("Identity", [f"x{t}"], [f"y{t}"]) for t in TYPES],
+                [(f"x{t}", getattr(TensorProto, t), dims) for t in TYPES],
+                [(f"y{t}", getattr(TensorProto, t), dims if declared else None) for t in TYPES])
+    execution = verify_in_runtime(*(["--dim", "n=2"] if "n" in dims else []), path, path)["execution"]
+    if 0 in dims:
+        assert not execution["compared"] and "no output has a finite element" in execution["reasons"][0]
+        return
+    assert [o["dtype"] for o in execution["outputs"]] == TYPES
+    for output in execution["outputs"]:
+        assert output["shape"] == [2 if n == "n" else n for n in dims] and output["sqnr_db"] == 999
+
+
+# What cannot be compared is named.
+@pytest.mark.parametrize("op, info, said", [
+    (helper.make_node("Constant", [], ["y"], value_strings=["a", "b"]), helper.make_tensor_value_info("y", TensorProto.STRING, [2]), "strings"),
+    (helper.make_node("SequenceConstruct", ["x"], ["y"]), helper.make_tensor_sequence_value_info("y", TensorProto.FLOAT, None), "a sequence"),
+], ids=["strings", "sequence"])
+def test_outputs_that_are_no_numbers(op, info, said, tmp_path):
+    path = save(tmp_path / "model.onnx", [op], [("x", TensorProto.FLOAT, [2])], [info])
+    reason, = verify_in_runtime(path, path)["execution"]["reasons"]
+    assert 'output "y"' in reason and said in reason
+
+
+# The hint at sizes is there where random inputs do not fit.
+def test_sizes_that_do_not_fit(tmp_path):
+    path = save(tmp_path / "model.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", TensorProto.FLOAT, ["batch", "width"])],
+                [("y", TensorProto.FLOAT, ["batch", 4])], [numpy_helper.from_array(np.ones((5, 4), np.float32), "w")])
+    report = verify_in_runtime("--require-outputs=false", path, path)
+    assert "the sizes were batch=2, width=8, --dim NAME=N sets others" in report["execution"]["reasons"][0]
+    assert verify_in_runtime("--dim", "width=5", path, path)["execution"]["compared"]
+
+
+# The Python on the PATH knows where its ONNX Runtime is. Without one, the message says what to install.
+def test_runtime_is_found(tmp_path):
+    path = save(tmp_path / "model.onnx", [helper.make_node("Identity", ["x"], ["y"])], [("x", TensorProto.FLOAT, [2])], [("y", TensorProto.FLOAT, [2])])
+    environment = {k: v for k, v in os.environ.items() if k not in ("VIRTUAL_ENV", "CONDA_PREFIX", "ONNXQUANT_ORT_LIB")}
+
+    def run(**more):
+        return subprocess.run([with_runtime(), "verify", "--engine", "ort", path, path], env=environment | more, capture_output=True, text=True, timeout=60).stdout
+
+    here = os.path.realpath(library())
+    for more in ({"PATH": os.path.dirname(sys.executable)}, {"VIRTUAL_ENV": sys.prefix}, {"ONNXQUANT_ORT_LIB": here}):
+        text = run(**more)
+        assert os.path.realpath(text.split("execution  ONNX Runtime ")[1].splitlines()[0].split(", ", 1)[1]) == here, text
+    text = run(PATH=str(tmp_path))
+    assert "pip install onnxruntime" in text or "execution  ONNX Runtime 1." in text  # one may be installed in the system
+
+
+# An interruption ends both programs, and says so and no more.
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
+def test_interruption(tmp_path):
+    forever = helper.make_graph([helper.make_node("Identity", ["cond"], ["more"]), helper.make_node("Neg", ["v"], ["next"])], "body",
+                                [helper.make_tensor_value_info(*v) for v in (("n", TensorProto.INT64, []), ("cond", TensorProto.BOOL, []), ("v", TensorProto.FLOAT, []))],
+                                [helper.make_tensor_value_info(*v) for v in (("more", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, []))])
+    path = save(tmp_path / "model.onnx", [helper.make_node("Loop", ["", "", "x"], ["y"], body=forever)], [("x", TensorProto.FLOAT, [])], [("y", TensorProto.FLOAT, [])])
+    p = subprocess.Popen([with_runtime(), "verify", "--engine", "ort", "--ort-lib", library(), path, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                         text=True, start_new_session=True)
+    started = []
+    while not started and p.poll() is None:
+        started = [child for f in pathlib.Path(f"/proc/{p.pid}/task").glob("*/children") for child in f.read_text().split()]
+    time.sleep(0.5)
+    os.killpg(p.pid, signal.SIGINT)  # as a terminal does
+    stdout, stderr = p.communicate(timeout=30)
+    assert (p.returncode, stdout, stderr) == (130, "", "onnxquant: stopped by a signal: interrupt\n")
+    assert not os.path.exists(f"/proc/{started[0]}")
+
+
+# What the Go package does with a session: many runs, values inside a graph, crashes, memory.
+def test_sessions():
+    p = subprocess.run(["go", "test", "-count=1", "-run=TestSessions", "-v", "./internal/execute/ort"], cwd=ROOT, capture_output=True, text=True,
+                       env=os.environ | {"CGO_ENABLED": "0", "ONNXQUANT_ORT_LIB": library()})
+    assert p.returncode == 0 and "--- PASS: TestSessions/many_runs" in p.stdout, p.stdout + p.stderr
 
 
 def perceptron(dtype=np.float32):

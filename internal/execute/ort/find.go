@@ -1,6 +1,8 @@
 package ort
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +10,8 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
+	"time"
 )
 
 const helperName = "onnxquant-ort"
@@ -26,13 +30,13 @@ func findHelper() (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
 	}
-	return "", errNoHelper
+	return "", errors.New("cannot use ONNX Runtime: the program " + helperName + " is neither beside this one nor on the PATH; make build makes it, and go install ./cmd/" + helperName)
 }
 
 // LibraryVariable is the environment variable with the path of the shared library.
 const LibraryVariable = "ONNXQUANT_ORT_LIB"
 
-func findLibrary(named string) (string, error) {
+func findLibrary(ctx context.Context, named string) (string, error) {
 	if named == "" {
 		named = os.Getenv(LibraryVariable)
 	}
@@ -43,65 +47,102 @@ func findLibrary(named string) (string, error) {
 		}
 		return path, err
 	}
-	for _, pattern := range usualPlaces() {
-		found, _ := filepath.Glob(pattern)
-		slices.Sort(found)
-		for _, path := range slices.Backward(found) { // the newest version
-			if isFile(path) {
+	for _, folders := range []func(context.Context) []string{ownFolder, environments, systemFolders, pythonFolders} {
+		for _, folder := range folders(ctx) {
+			if path, ok := newest(folder); ok {
 				return path, nil
 			}
 		}
 	}
-	return "", errors.New("cannot use ONNX Runtime: its shared library was not found; name it by --ort-lib or " + LibraryVariable + " (in the Python package: site-packages/onnxruntime/capi/libonnxruntime.so.*)")
+	return "", errors.New("cannot use ONNX Runtime: its shared library was not found; install it by 'pip install onnxruntime', or name the library by --ort-lib or " + LibraryVariable)
 }
 
-// usualPlaces returns glob patterns: the folder of this program, system folders and the
-// current Python environment. It never has the working folder, because loading a
-// library runs its code.
-func usualPlaces() []string {
-	names := []string{"libonnxruntime.so", "libonnxruntime.so.*"}
-	folders := []string{"/usr/local/lib", "/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/opt/onnxruntime/lib", "/opt/onnxruntime*/lib"}
-	packages := "lib/python3*/*-packages"
+// newest returns the library of the latest version in a folder. It is an absolute one, never
+// the working folder, because loading a library runs its code.
+func newest(folder string) (path string, ok bool) {
+	if !filepath.IsAbs(folder) {
+		return "", false
+	}
+	names := []string{"libonnxruntime.so.*", "libonnxruntime.so"}
 	switch runtime.GOOS {
 	case "darwin":
-		names = []string{"libonnxruntime.dylib", "libonnxruntime.*.dylib"}
-		folders = []string{"/opt/homebrew/lib", "/usr/local/lib"}
+		names = []string{"libonnxruntime.*.dylib", "libonnxruntime.dylib"}
 	case "windows":
 		names = []string{"onnxruntime.dll"}
-		folders = []string{filepath.Join(os.Getenv("ProgramFiles"), "onnxruntime", "lib")}
+	}
+	for _, name := range names {
+		found, _ := filepath.Glob(filepath.Join(folder, name))
+		slices.SortFunc(found, compareVersions)
+		for _, path := range slices.Backward(found) {
+			if isFile(path) {
+				return path, true
+			}
+		}
+	}
+	return "", false
+}
+
+// compareVersions compares paths, the numbers in them by their values.
+func compareVersions(a, b string) int {
+	return slices.CompareFunc(strings.Split(a, "."), strings.Split(b, "."), func(a, b string) int {
+		return cmp.Or(cmp.Compare(len(a), len(b)), strings.Compare(a, b))
+	})
+}
+
+func ownFolder(context.Context) []string {
+	self, err := os.Executable()
+	if err != nil {
+		return nil
+	}
+	return []string{filepath.Dir(self)}
+}
+
+// environments lists the folders of the Python environments that are active.
+func environments(context.Context) []string {
+	packages := "lib/python3*/site-packages"
+	if runtime.GOOS == "windows" {
 		packages = `Lib\site-packages`
 	}
 	var all []string
-	if self, err := os.Executable(); err == nil {
-		all = append(all, filepath.Dir(self))
+	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
+		found, _ := filepath.Glob(filepath.Join(os.Getenv(name), packages, packageFolder))
+		all = append(all, found...)
 	}
-	all = append(all, folders...)
-	for _, prefix := range pythons() {
-		all = append(all, filepath.Join(prefix, packages, "onnxruntime", "capi"))
-	}
-	var patterns []string
-	for _, folder := range all {
-		for _, name := range names {
-			patterns = append(patterns, filepath.Join(folder, name))
-		}
-	}
-	return patterns
+	return all
 }
 
-// pythons lists the prefixes of the current Python installations.
-func pythons() []string {
-	var prefixes []string
-	for _, name := range []string{"VIRTUAL_ENV", "CONDA_PREFIX"} {
-		if prefix := os.Getenv(name); filepath.IsAbs(prefix) {
-			prefixes = append(prefixes, prefix)
-		}
+// packageFolder is where a Python package has the library.
+var packageFolder = filepath.Join("onnxruntime", "capi")
+
+func systemFolders(context.Context) []string {
+	patterns := []string{"/usr/local/lib", "/usr/lib", "/usr/lib64", "/usr/lib/*-linux-gnu", "/opt/onnxruntime*/lib"}
+	switch runtime.GOOS {
+	case "darwin":
+		patterns = []string{"/opt/homebrew/lib", "/usr/local/lib"}
+	case "windows":
+		patterns = []string{filepath.Join(os.Getenv("ProgramFiles"), "onnxruntime", "lib")}
 	}
+	var all []string
+	for _, pattern := range patterns {
+		found, _ := filepath.Glob(pattern)
+		all = append(all, found...)
+	}
+	return all
+}
+
+// pythonFolders asks the Pythons on the PATH where their packages are. They run no code of the
+// packages, nor of the working folder.
+func pythonFolders(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	var all []string
 	for _, name := range []string{"python3", "python"} {
-		if path, err := exec.LookPath(name); err == nil && filepath.IsAbs(path) {
-			prefixes = append(prefixes, filepath.Dir(filepath.Dir(path)))
+		out, _ := exec.CommandContext(ctx, name, "-I", "-c", `import site, sys; print(*sys.path, site.getusersitepackages(), sep="\n")`).Output()
+		for line := range strings.Lines(string(out)) {
+			all = append(all, filepath.Join(strings.TrimSpace(line), packageFolder))
 		}
 	}
-	return prefixes
+	return all
 }
 
 func isFile(path string) bool {

@@ -1,0 +1,61 @@
+package main
+
+import (
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+)
+
+// limitMemory limits the memory of this process to what is free, so that a model which wants
+// more gets an error. Otherwise the system would end processes until enough is free.
+func limitMemory() {
+	free := min(freeInSystem(), freeInGroup())
+	if free == math.MaxInt64 {
+		return
+	}
+	var limit syscall.Rlimit
+	if syscall.Getrlimit(rlimitData, &limit) == nil && uint64(free) < limit.Cur {
+		limit.Cur = uint64(free)
+		syscall.Setrlimit(rlimitData, &limit) // if that fails there is no limit, as on other systems
+	}
+}
+
+const rlimitData = 2 // RLIMIT_DATA: memory that can be written and is not shared
+
+// freeInSystem returns the free memory of the system, swap included.
+func freeInSystem() int64 {
+	text, _ := os.ReadFile("/proc/meminfo")
+	free, known := int64(0), false
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		if name == "MemAvailable" || name == "SwapFree" {
+			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
+			free += n << 10
+			known = known || name == "MemAvailable" && err == nil
+		}
+	}
+	if !known {
+		return math.MaxInt64
+	}
+	return free
+}
+
+// freeInGroup returns what the control group of a container leaves free.
+func freeInGroup() int64 {
+	limit, err := readNumber("/sys/fs/cgroup/memory.max")
+	used, err2 := readNumber("/sys/fs/cgroup/memory.current")
+	if err != nil || err2 != nil { // no such group, or no limit
+		return math.MaxInt64
+	}
+	return max(limit-used, 0)
+}
+
+func readNumber(path string) (int64, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+}

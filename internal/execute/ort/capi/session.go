@@ -1,0 +1,297 @@
+// Package capi runs models with the shared library of ONNX Runtime. It calls the library's C
+// interface without cgo, so a plain go build makes it. But a program that imports it is not
+// static: it needs the system's dynamic linker.
+package capi
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"unsafe"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/execute"
+	"onnxquant/internal/execute/ort/wire"
+	"onnxquant/internal/onnxpb"
+)
+
+// Library is ONNX Runtime.
+type Library struct {
+	Version string
+
+	f              functions
+	env, allocator handle
+}
+
+// Open loads the shared library at path. It stays loaded.
+func Open(path string) (*Library, error) {
+	l := &Library{}
+	var err error
+	if l.Version, err = l.f.load(path); err != nil {
+		return nil, err
+	}
+	const logErrors = 3
+	if err := l.f.check(l.f.CreateEnv(logErrors, "onnxquant", &l.env)); err != nil {
+		return nil, err
+	}
+	return l, l.f.check(l.f.GetAllocatorWithDefaultOptions(&l.allocator))
+}
+
+// Session is a model that was loaded.
+type Session struct {
+	l       *Library
+	session handle
+	outputs []string
+}
+
+// NewSession loads the model at path. Runs can also return the values in the graph with the
+// given names.
+func (l *Library) NewSession(path string, values []string) (*Session, error) {
+	s := &Session{l: l}
+	options, err := l.options(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	defer l.f.ReleaseSessionOptions(options)
+	if len(values) == 0 {
+		err = s.load(path, options)
+	} else {
+		err = s.loadWith(path, values, options)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if s.outputs, err = s.outputNames(); err != nil {
+		s.Close()
+		return nil, err
+	}
+	s.outputs = s.outputs[:len(s.outputs)-len(values)]
+	return s, nil
+}
+
+// options returns options for the session of a model in a folder.
+func (l *Library) options(folder string) (handle, error) {
+	var options handle
+	if err := l.f.check(l.f.CreateSessionOptions(&options)); err != nil {
+		return 0, err
+	}
+	for key, value := range map[string]string{
+		"session.qdq_matmulnbits_accuracy_level":               "1",    // compute with fused weights in float, not in int8
+		"session.model_external_initializers_file_folder_path": folder, // for models that are not loaded from a file
+	} {
+		if err := l.f.check(l.f.AddSessionConfigEntry(options, key, value)); err != nil {
+			return 0, err
+		}
+	}
+	return options, nil
+}
+
+func (s *Session) load(path string, options handle) error {
+	chars, err := pathString(path)
+	if err != nil {
+		return err
+	}
+	return s.l.f.check(s.l.f.CreateSession(s.l.env, chars, options, &s.session))
+}
+
+// loadWith loads a model with more outputs. Messages of protobuf merge where their bytes
+// follow each other, and ONNX Runtime infers the types of the outputs.
+func (s *Session) loadWith(path string, values []string, options handle) error {
+	model, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	more := &onnxpb.ModelProto{Graph: &onnxpb.GraphProto{}}
+	for _, name := range values {
+		more.Graph.Output = append(more.Graph.Output, &onnxpb.ValueInfoProto{Name: proto.String(name)})
+	}
+	if model, err = (proto.MarshalOptions{}).MarshalAppend(model, more); err != nil {
+		return err
+	}
+	return s.l.f.check(s.l.f.CreateSessionFromArray(s.l.env, model, uintptr(len(model)), options, &s.session))
+}
+
+func (s *Session) outputNames() ([]string, error) {
+	f := &s.l.f
+	var n uintptr
+	if err := f.check(f.SessionGetOutputCount(s.session, &n)); err != nil {
+		return nil, err
+	}
+	names := make([]string, n)
+	for i := range names {
+		var name *byte
+		if err := f.check(f.SessionGetOutputName(s.session, uintptr(i), s.l.allocator, &name)); err != nil {
+			return nil, err
+		}
+		names[i] = goString(name)
+		if err := f.check(f.AllocatorFree(s.l.allocator, name)); err != nil {
+			return nil, err
+		}
+	}
+	return names, nil
+}
+
+// Close frees the memory of the model.
+func (s *Session) Close() { s.l.f.ReleaseSession(s.session) }
+
+// Run runs the model and calls use with the outputs of the given names, or with all outputs
+// of the model. Their data is valid during the call.
+func (s *Session) Run(inputs []*execute.Tensor, outputs []string, use func([]*execute.Tensor) error) error {
+	f := &s.l.f
+	if len(outputs) == 0 {
+		outputs = s.outputs
+	}
+	values := make([]handle, 0, len(inputs)+len(outputs))
+	defer func() {
+		for _, v := range values {
+			if v != 0 {
+				f.ReleaseValue(v)
+			}
+		}
+	}()
+	var names []string
+	for _, t := range inputs {
+		v, err := s.l.value(t)
+		values = append(values, v)
+		if err != nil {
+			return fmt.Errorf("input %q: %w", t.Name, err)
+		}
+		names = append(names, t.Name)
+	}
+	inputNames, err := cStrings(names)
+	if err != nil {
+		return err
+	}
+	outputNames, err := cStrings(outputs)
+	if err != nil {
+		return err
+	}
+	n := len(inputs)
+	values = values[:n+len(outputs)]
+	err = f.check(f.Run(s.session, 0, inputNames, values[:n], uintptr(n), outputNames, uintptr(len(outputs)), values[n:]))
+	runtime.KeepAlive(inputNames)
+	runtime.KeepAlive(outputNames)
+	if err != nil {
+		return err
+	}
+	results, total := make([]*execute.Tensor, len(outputs)), int64(0)
+	for i, name := range outputs {
+		t, err := s.l.tensor(values[n+i])
+		if err == nil {
+			if total += int64(len(t.Data)); total > wire.MaxBytes {
+				err = wire.ErrSize
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("output %q: %w", name, err)
+		}
+		t.Name = name
+		results[i] = t
+	}
+	return use(results)
+}
+
+// value makes a value of ONNX Runtime with a copy of a tensor. The types have the same
+// numbers up to largestType.
+func (l *Library) value(t *execute.Tensor) (handle, error) {
+	if t.DType > largestType {
+		return 0, fmt.Errorf("ONNX Runtime has no type %v", t.DType)
+	}
+	var v handle
+	if err := l.f.check(l.f.CreateTensorAsOrtValue(l.allocator, t.Dims, uintptr(len(t.Dims)), int32(t.DType), &v)); err != nil {
+		return 0, err
+	}
+	data, err := l.data(v, int64(len(t.Data)))
+	copy(data, t.Data)
+	return v, err
+}
+
+const largestType = dtype.Float8E5M2FNUZ
+
+// tensor describes a value. Its data stays that of the value.
+func (l *Library) tensor(v handle) (*execute.Tensor, error) {
+	f := &l.f
+	var kind int32
+	if v == 0 {
+		return nil, errors.New("it is an optional value without contents, which cannot be compared")
+	}
+	if err := f.check(f.GetValueType(v, &kind)); err != nil {
+		return nil, err
+	}
+	if kinds := []string{"a value of an unknown kind", "", "a sequence", "a map", "opaque", "a sparse tensor", "optional"}; kind != 1 {
+		if kind < 0 || int(kind) >= len(kinds) {
+			kind = 0
+		}
+		return nil, fmt.Errorf("it is %s; only tensors can be compared", kinds[kind])
+	}
+	var info handle
+	if err := f.check(f.GetTensorTypeAndShape(v, &info)); err != nil {
+		return nil, err
+	}
+	defer f.ReleaseTensorTypeAndShapeInfo(info)
+	var typ int32
+	var rank uintptr
+	if err := f.check(f.GetTensorElementType(info, &typ)); err != nil {
+		return nil, err
+	}
+	if err := f.check(f.GetDimensionsCount(info, &rank)); err != nil {
+		return nil, err
+	}
+	t := &execute.Tensor{DType: dtype.DType(typ), Dims: make([]int64, rank)}
+	switch {
+	case t.DType == dtype.String:
+		return nil, errors.New("it has strings, which cannot be compared")
+	case t.DType > largestType:
+		return nil, fmt.Errorf("its elements have a type that is not supported, ONNX Runtime's number %d", typ)
+	}
+	if err := f.check(f.GetDimensions(info, t.Dims, rank)); err != nil {
+		return nil, err
+	}
+	n, err := wire.Bytes(t.DType, t.Dims)
+	if err != nil {
+		return nil, err
+	}
+	t.Data, err = l.data(v, n)
+	return t, err
+}
+
+// data returns the n bytes of a tensor's elements.
+func (l *Library) data(v handle, n int64) ([]byte, error) {
+	var p *byte
+	err := l.f.check(l.f.GetTensorMutableData(v, &p))
+	if err != nil || n == 0 {
+		return nil, err
+	}
+	return unsafe.Slice(p, n), nil
+}
+
+func cString(s string) (*byte, error) {
+	if strings.IndexByte(s, 0) >= 0 {
+		return nil, fmt.Errorf("%q has a NUL", s)
+	}
+	return &append([]byte(s), 0)[0], nil
+}
+
+func cStrings(all []string) ([]*byte, error) {
+	list := make([]*byte, len(all))
+	for i, s := range all {
+		var err error
+		if list[i], err = cString(s); err != nil {
+			return nil, err
+		}
+	}
+	return list, nil
+}
+
+func goString(p *byte) string {
+	n := 0
+	for *(*byte)(unsafe.Add(unsafe.Pointer(p), n)) != 0 {
+		n++
+	}
+	return string(unsafe.Slice(p, n))
+}
