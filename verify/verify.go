@@ -18,6 +18,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"onnxquant/internal/execute"
 	"onnxquant/internal/execute/evaluate"
@@ -57,6 +58,11 @@ type Options struct {
 	MinOutputSQNR *float64 // lower limit of the SQNR of outputs, in dB; nil: MinSQNR
 	MinCosine     *float64 // lower limit of the cosine of outputs; nil: LeastCosine
 	MaxError      *float64 // upper limit of the error of elements of weights and outputs; nil: none
+
+	Timeout time.Duration // of an engine for running both models; 0: none
+
+	// Progress, if set, is called with what is done next.
+	Progress func(stage string)
 
 	// RequireOutputs makes it a failure if the outputs were not compared. nil: if an engine,
 	// inputs, dimensions or a limit that applies to outputs are given, unless Engine is None.
@@ -132,6 +138,7 @@ func Models(ctx context.Context, in, out string, opts Options) (*Report, error) 
 	}
 	defer os.RemoveAll(folder)
 	v := &verifier{ctx: ctx, in: in, out: out, opts: opts, report: &Report{Failures: []string{}, Execution: Execution{Required: required, Reasons: []string{}, Inputs: []Input{}, Outputs: []Output{}}}}
+	v.stage("decoding the weights")
 	float, _, err := v.dequantized(in, filepath.Join(folder, "in"))
 	if err != nil {
 		return nil, err
@@ -140,6 +147,7 @@ func Models(ctx context.Context, in, out string, opts Options) (*Report, error) 
 	if err != nil {
 		return nil, err
 	}
+	v.stage("comparing the weights")
 	if err := v.match(float, quantized, weights); err != nil {
 		return nil, err
 	}
@@ -169,6 +177,12 @@ type verifier struct {
 	in, out string // the models' paths
 	opts    Options
 	report  *Report
+}
+
+func (v *verifier) stage(text string) {
+	if v.opts.Progress != nil {
+		v.opts.Progress(text)
+	}
 }
 
 // dequantized returns the path of a model with float weights: the model itself if it
@@ -292,16 +306,25 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 	return evaluate.Runner{}, nil
 }
 
-// compare runs both models. If the first run fails, the error ends with hint.
+// compare runs both models, within the time that is allowed. If the first run fails, the error
+// ends with hint.
 func (v *verifier) compare(runner execute.Runner, float, quantized string, inputs []*execute.Tensor, hint string) ([]Output, error) {
-	want, err := runner.Run(v.ctx, float, inputs)
+	ctx := v.ctx
+	if v.opts.Timeout > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, v.opts.Timeout, fmt.Errorf("stopped after %v", v.opts.Timeout))
+		defer cancel()
+	}
+	v.stage("running the float model in " + runner.Name())
+	want, err := runner.Run(ctx, float, inputs)
 	if err != nil {
-		if errors.Is(err, execute.ErrUnsupported) {
+		if errors.Is(err, execute.ErrUnsupported) || ctx.Err() != nil {
 			hint = ""
 		}
 		return nil, fmt.Errorf("%s: the float model: %w%s", runner.Name(), err, hint)
 	}
-	got, err := runner.Run(v.ctx, quantized, inputs)
+	v.stage("running the dequantized model in " + runner.Name())
+	got, err := runner.Run(ctx, quantized, inputs)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}

@@ -8,38 +8,33 @@ import (
 	"syscall"
 )
 
-// limitMemory limits the memory of this process to what is free, so that a model which wants
-// more gets an error. Otherwise the system would end processes until enough is free.
+// limitMemory limits the memory of this process to nine tenths of what is free, so that a model
+// which wants more gets an error. Otherwise the system would end processes until enough is free.
 func limitMemory() {
 	free := min(freeInSystem(), freeInGroup())
 	if free == math.MaxInt64 {
 		return
 	}
 	var limit syscall.Rlimit
-	if syscall.Getrlimit(rlimitData, &limit) == nil && uint64(free) < limit.Cur {
-		limit.Cur = uint64(free)
+	if syscall.Getrlimit(rlimitData, &limit) == nil && uint64(free/10*9) < limit.Cur {
+		limit.Cur = uint64(free / 10 * 9)
 		syscall.Setrlimit(rlimitData, &limit) // if that fails there is no limit, as on other systems
 	}
 }
 
 const rlimitData = 2 // RLIMIT_DATA: memory that can be written and is not shared
 
-// freeInSystem returns the free memory of the system, swap included.
+// freeInSystem returns the free memory of the system.
 func freeInSystem() int64 {
 	text, _ := os.ReadFile("/proc/meminfo")
-	free, known := int64(0), false
 	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		if name == "MemAvailable" || name == "SwapFree" {
-			n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)
-			free += n << 10
-			known = known || name == "MemAvailable" && err == nil
+		if value, ok := strings.CutPrefix(line, "MemAvailable:"); ok {
+			if n, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64); err == nil {
+				return n << 10
+			}
 		}
 	}
-	if !known {
-		return math.MaxInt64
-	}
-	return free
+	return math.MaxInt64
 }
 
 // freeInGroup returns what the control group of a container leaves free.

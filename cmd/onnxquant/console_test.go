@@ -115,6 +115,26 @@ func TestProgress(t *testing.T) {
 	}
 }
 
+// So is the line of a stage.
+func TestStage(t *testing.T) {
+	c, stderr := testConsole(true)
+	bar := newProgress(c, false)
+	bar.stage("comparing the weights")
+	bar.stage("running")
+	if screen := overtype(stderr.String()); strings.TrimRight(screen, " ") != "running" {
+		t.Errorf("the screen shows %q", screen)
+	}
+	bar.clear()
+	if screen := overtype(stderr.String()); strings.TrimRight(screen, " ") != "" {
+		t.Errorf("then it shows %q", screen)
+	}
+	c, stderr = testConsole(false)
+	newProgress(c, false).stage("running")
+	if stderr.Len() != 0 {
+		t.Errorf("without a terminal: %q", stderr)
+	}
+}
+
 // overtype is the line that a terminal shows after text.
 func overtype(text string) string {
 	var line []rune

@@ -16,6 +16,7 @@ type progress struct {
 	console *console
 	silent  bool
 	bar     *progressbar.ProgressBar // nil until the total is known
+	staged  bool                     // a line of stage is there
 }
 
 func newProgress(c *console, quiet bool) *progress {
@@ -44,11 +45,19 @@ func (p *progress) update(done, total int64) {
 	p.bar.Set64(min(done, total))
 }
 
+// stage shows what is done next, where there are no bytes to count.
+func (p *progress) stage(text string) {
+	if !p.silent {
+		fmt.Fprintf(p.console.stderr, "\r%-*s", maxBar, clip(printable(text), maxBar))
+		p.staged = true
+	}
+}
+
 // clear removes the bar from the line. The library's own method leaves it there on
 // Windows.
 func (p *progress) clear() {
-	if p.bar != nil {
+	if p.bar != nil || p.staged {
 		fmt.Fprintf(p.console.stderr, "\r%*s\r", maxBar, "")
-		p.bar = nil
+		p.bar, p.staged = nil, false
 	}
 }

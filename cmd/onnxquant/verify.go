@@ -37,6 +37,7 @@ func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
 	fs.Var(sizesOf{&o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
+	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m (default: no limit)")
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
 	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status is the result")
 	fs.BoolVar(&f.verbose, "verbose", false, "print all weights, notes and failures")
@@ -83,7 +84,13 @@ compared although that is required.
 	if fs.Changed("require-outputs") {
 		f.opts.RequireOutputs = &f.requireOutputs
 	}
+	if f.opts.Timeout < 0 {
+		return usagef("--timeout %v is negative", f.opts.Timeout)
+	}
+	bar := newProgress(c, f.quiet)
+	f.opts.Progress = bar.stage
 	report, err := verify.Models(ctx, fs.Arg(0), fs.Arg(1), f.opts)
+	bar.clear()
 	switch {
 	case errors.Is(err, verify.ErrOptions):
 		return usagef("%v", err)

@@ -155,13 +155,26 @@ def test_runtime_is_found(tmp_path):
     assert "pip install onnxruntime" in text or "execution  ONNX Runtime 1." in text  # one may be installed in the system
 
 
+def endless(path):
+    """Writes a model that never ends."""
+    def infos(*values):
+        return [helper.make_tensor_value_info(*v) for v in values]
+    body = helper.make_graph([helper.make_node("Identity", ["cond"], ["more"]), helper.make_node("Neg", ["v"], ["next"])], "body",
+                             infos(("n", TensorProto.INT64, []), ("cond", TensorProto.BOOL, []), ("v", TensorProto.FLOAT, [])),
+                             infos(("more", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, [])))
+    return save(path, [helper.make_node("Loop", ["", "", "x"], ["y"], body=body)], [("x", TensorProto.FLOAT, [])], [("y", TensorProto.FLOAT, [])])
+
+
+def test_timeout(tmp_path):
+    path = endless(tmp_path / "model.onnx")
+    reason, = verify_in_runtime("--timeout", "1s", path, path)["execution"]["reasons"]
+    assert reason.endswith("the float model: stopped after 1s")
+
+
 # An interruption ends both programs, and says so and no more.
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
 def test_interruption(tmp_path):
-    forever = helper.make_graph([helper.make_node("Identity", ["cond"], ["more"]), helper.make_node("Neg", ["v"], ["next"])], "body",
-                                [helper.make_tensor_value_info(*v) for v in (("n", TensorProto.INT64, []), ("cond", TensorProto.BOOL, []), ("v", TensorProto.FLOAT, []))],
-                                [helper.make_tensor_value_info(*v) for v in (("more", TensorProto.BOOL, []), ("next", TensorProto.FLOAT, []))])
-    path = save(tmp_path / "model.onnx", [helper.make_node("Loop", ["", "", "x"], ["y"], body=forever)], [("x", TensorProto.FLOAT, [])], [("y", TensorProto.FLOAT, [])])
+    path = endless(tmp_path / "model.onnx")
     p = subprocess.Popen([with_runtime(), "verify", "--engine", "ort", "--ort-lib", library(), path, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          text=True, start_new_session=True)
     started = []

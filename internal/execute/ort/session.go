@@ -109,7 +109,7 @@ func (s *Session) ended(err error) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", s.cmd.Path, err)
 	}
-	return fmt.Errorf("ONNX Runtime crashed: %s: %v%s", s.cmd.Path, status, s.stderr.summary())
+	return fmt.Errorf("the process of ONNX Runtime ended: %s: %v%s", s.cmd.Path, status, s.stderr.summary())
 }
 
 // head keeps the beginning of what is written to it.
@@ -120,10 +120,12 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// summary returns the lines as one, to be appended to an error.
+// summary returns the lines as one, to be appended to an error, without the stacks that Go
+// prints after a crash.
 func (h *head) summary() string {
-	text := oneLine(string(h.text))
-	if text == "" {
+	text, _, _ := strings.Cut(string(h.text), "\nPC=")
+	text, _, _ = strings.Cut(text, "\n\n")
+	if text = oneLine(text); text == "" {
 		return ""
 	}
 	if runes := []rune(text); len(runes) > 300 {
