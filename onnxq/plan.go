@@ -103,7 +103,7 @@ func describeTensor(d *discover.Decision) TensorPlan {
 func describeWeight(t *TensorPlan, w *rewrite.Weight) {
 	t.Decision = Quantize
 	t.Format, t.Axis, t.Block = w.Choice.Format, w.Choice.Operand.Axis, w.Choice.Block
-	t.Form, t.Note = w.Form.String(), w.Note
+	t.Form, t.Note, t.Fallback = w.Form.String(), w.Note, w.Fallback
 	t.OutBytes = w.Bytes()
 	if w.Choice.Style == spec.QDQ {
 		t.OutBytes += t.Bytes

@@ -29,9 +29,10 @@ type TensorPlan struct {
 	Format   spec.Format `json:"format,omitempty"`
 	Axis     int         `json:"axis"` // axis of the codes along which blocks run, if quantized
 	Block    int         `json:"block,omitempty"`
-	Form     string      `json:"form,omitempty"` // the operators that decode it
-	Note     string      `json:"note,omitempty"` // how it differs from the request
-	OutBytes int64       `json:"out_bytes"`      // codes, scales and zero points; Bytes if kept
+	Form     string      `json:"form,omitempty"`     // the operators that decode it
+	Note     string      `json:"note,omitempty"`     // how it differs from the request
+	Fallback string      `json:"fallback,omitempty"` // the part of Note about a format that was not asked for
+	OutBytes int64       `json:"out_bytes"`          // codes, scales and zero points; Bytes if kept
 
 	BitsPerWeight float64 `json:"bits_per_weight,omitempty"` // OutBytes in bits per element, if quantized
 }

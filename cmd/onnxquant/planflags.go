@@ -33,13 +33,15 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target",
 		"runtime for OUT: portable, ort, ort-web, tensorrt or openvino;\nweights get forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
 	fs.Var(blockRange{&o.Range}, "range",
-		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax)")
+		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax; mse for 2 bits without zero points)")
 	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits and GatherBlockQuantized (default dq)")
 	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	defineNoFoldBias(fs, &o.NoFoldBias)
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps(), []string{"all"})}, "ops",
 		"operators whose weights are quantized:\n"+wrap(oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"})))+"\n(default MatMul,Gemm)")
+	fs.Var(choice[spec.Format]{&o.ConvFormat, spec.Formats(), "FORMAT"}, "conv-format",
+		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, which\nconvolutions do not bear)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only weights whose name, or the name of a node that\nreads them, matches `GLOB`; may be repeated")
 	fs.StringArrayVar(&o.Exclude, "exclude", nil,

@@ -117,12 +117,15 @@ func errorText(tensor string, sqnr, maxError float64) string {
 
 // planFacts counts the quantized tensors by format, and the others by reason.
 func planFacts(p *onnxq.Plan) []fact {
-	formats, reasons := map[string]int{}, map[string]int{}
+	formats, fallbacks, reasons := map[string]int{}, map[string]int{}, map[string]int{}
 	quantized := 0
 	for _, t := range p.Tensors {
 		if t.Decision == onnxq.Quantize {
 			formats[string(t.Format)]++
 			quantized++
+			if t.Fallback != "" {
+				fallbacks[t.Fallback]++
+			}
 		} else {
 			reasons[t.Reason]++
 		}
@@ -135,7 +138,7 @@ func planFacts(p *onnxq.Plan) []fact {
 	for _, reason := range counts(reasons) {
 		kept = append(kept, clip(printable(reason), maxReason))
 	}
-	facts := append([]fact{{"quantized", text}}, labelled("kept", kept)...)
+	facts := slices.Concat([]fact{{"quantized", text}}, labelled("fallback", counts(fallbacks)), labelled("kept", kept))
 	if quantized > 0 {
 		facts = append(facts, fact{"weights", fmt.Sprintf("%.3f bits each, scales included", p.BitsPerWeight)})
 	}

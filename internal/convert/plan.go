@@ -76,12 +76,22 @@ func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
 // quantization would make the output larger than the input, or would raise it to an opset
 // that the target does not run.
 func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, error) {
-	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge}
+	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge, Small: map[*graph.Value]bool{}}
 	maps.Copy(except.KeepFloat, values.KeepFloat)
 	for {
 		p, err := planWith(x, opts, except)
 		if err != nil {
 			return nil, err
+		}
+		small, err := p.small()
+		if err != nil {
+			return nil, err
+		}
+		for _, w := range small {
+			except.Small[w.Value] = true
+		}
+		if len(small) > 0 {
+			continue
 		}
 		useless, unrunnable := p.useless(), p.unrunnable()
 		if len(useless)+len(unrunnable) == 0 {

@@ -11,7 +11,6 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/reach"
-	"onnxquant/internal/shapes"
 	"onnxquant/internal/target"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/rules"
@@ -31,7 +30,8 @@ type Options struct {
 
 	Bits          int // 0: as Format or the default says
 	Format        spec.Format
-	Block         int // 0: the default
+	ConvFormat    spec.Format // of convolutions; "": integers of 8 bits where Format has fewer
+	Block         int         // 0: the default
 	ZeroPoint     bool
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits
 	NoFoldBias    bool               // MatMulNBits gets no bias
@@ -49,6 +49,7 @@ type Exceptions struct {
 	KeepFloat map[*graph.Value]string // they stay in float
 	ForceDQ   map[*graph.Value]string // they get the style dq
 	Huge      map[*graph.Value]bool   // MatMulNBits must not compute with them in 8 bits
+	Small     map[*graph.Value]bool   // int8 takes fewer bytes than the format of the options
 }
 
 // Unselected begins the reason of weights that Options.Ops leaves out.
@@ -69,6 +70,7 @@ type Decision struct {
 	Reason   string // why it is not quantized
 	Choice   Choice // how it is quantized
 	Note     string // how it differs from the request
+	Fallback string // the first part of Note, if its format differs and nobody asked for that
 
 	Importance []float32 // weight of each index of the reduction axis, for the blockwise formats; nil: all equal
 
@@ -108,7 +110,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		if d.Reason = parts[d.Value]; d.Reason != "" {
 			continue
 		}
-		if err := d.selectBy(opts); err != nil {
+		if err := d.selectBy(opts, except.Small[d.Value]); err != nil {
 			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
 		}
 		if d.Reason != "" {
@@ -189,7 +191,7 @@ func (d *Decision) remark(text string) {
 }
 
 // selectBy sets the choice if the options select the tensor, or else the reason why not.
-func (d *Decision) selectBy(opts Options) error {
+func (d *Decision) selectBy(opts Options, small bool) error {
 	n, _ := dtype.Elements(d.Shape)
 	o, reason := d.readers(opts.Ops)
 	switch {
@@ -205,7 +207,7 @@ func (d *Decision) selectBy(opts Options) error {
 		d.Reason = "excluded"
 	default:
 		d.Choice.Operand = o
-		return d.choose(opts)
+		return d.choose(opts, small)
 	}
 	return nil
 }
@@ -287,44 +289,4 @@ func (d *Decision) matches(patterns []string) bool {
 		}
 	}
 	return false
-}
-
-// choose sets format, block and axis from the options and the tensor's override.
-func (d *Decision) choose(opts Options) error {
-	c := &d.Choice
-	c.Target, c.Rule, c.Range, c.Block, c.ZeroPoint = opts.Target, opts.Rule, opts.Range, opts.Block, opts.ZeroPoint
-	c.AccuracyLevel, c.NoFoldBias = opts.AccuracyLevel, opts.NoFoldBias || opts.Target.MatMulNBits.NoBias
-	bits, format := opts.Bits, opts.Format
-	o := d.Override
-	if o.Format != nil || o.Bits != nil {
-		bits, format = 0, "" // the override replaces both
-	}
-	if o.Format != nil {
-		format = *o.Format
-		if format.Traits().Block != 0 {
-			c.Block = 0 // the format has a block size of its own
-		}
-	}
-	spec.SetIf(&bits, o.Bits)
-	spec.SetIf(&c.Block, o.Block)
-	spec.SetIf(&c.ZeroPoint, o.ZeroPoint)
-	if o.Axis != nil {
-		axis := shapes.Axis(int64(*o.Axis), len(d.Shape))
-		if axis < 0 || axis >= int64(len(d.Shape)) {
-			return fmt.Errorf("precision_info: axis %d, but its rank is %d", *o.Axis, len(d.Shape))
-		}
-		c.Operand, d.unknown = reach.Operand{Axis: int(axis), View: d.Shape}, ""
-	}
-	if format == spec.Float {
-		c.Format, d.Reason = spec.Float, "its format is float"
-		return nil
-	}
-	var err error
-	if c.Format, c.Block, err = spec.Resolve(bits, format, c.Block, c.ZeroPoint); err != nil || c.Format.Encoding() == nil {
-		return err
-	}
-	if name, ok := opts.Names.For(d.Value.Path); ok && d.unknown == "" {
-		d.Importance, err = opts.Importance.Of(c.Operand.View[c.Operand.Axis], 1, name, d.Value.Path)
-	}
-	return err
 }

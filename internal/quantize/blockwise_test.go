@@ -27,7 +27,11 @@ func TestBlockwiseValuesAreTheEncodings(t *testing.T) {
 				}
 				for _, limit := range []int64{8, 1000, modeltest.LargestTile} {
 					t.Run(fmt.Sprintf("%s/%s/%s/limit %d", kind, format.Format, style, limit), func(t *testing.T) {
-						opts := onnxq.Options{Format: format.Format, Style: style, Ops: []string{"all"}}
+						everywhere, err := rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: spec.Override{Format: &format.Format}})
+						if err != nil {
+							t.Fatal(err)
+						}
+						opts := onnxq.Options{Precision: everywhere, Style: style, Ops: []string{"all"}}
 						checkBlocks(t, in, opts, limit)
 						opts.Importance = importanceOf(t, in)
 						checkBlocks(t, in, opts, limit)

@@ -27,7 +27,7 @@ func TestRanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		sqErr := map[string]float64{}
-		for _, method := range []string{"", "mse", "percentile:99.9", "percentile:95"} {
+		for _, method := range []string{"minmax", "mse", "percentile:99.9", "percentile:95"} {
 			var err error
 			if opts.Range, err = spec.ParseRange(method); err != nil {
 				t.Fatal(err)
@@ -53,10 +53,10 @@ func TestRanges(t *testing.T) {
 				}
 			}
 		}
-		if sqErr["mse"] >= sqErr[""] {
-			t.Errorf("%+v: mse has the error %v, minmax %v", opts, sqErr["mse"], sqErr[""])
+		if sqErr["mse"] >= sqErr["minmax"] {
+			t.Errorf("%+v: mse has the error %v, minmax %v", opts, sqErr["mse"], sqErr["minmax"])
 		}
-		if sqErr["percentile:95"] == sqErr[""] || opts.Block == spec.PerChannel && sqErr["percentile:99.9"] == sqErr[""] {
+		if sqErr["percentile:95"] == sqErr["minmax"] || opts.Block == spec.PerChannel && sqErr["percentile:99.9"] == sqErr["minmax"] {
 			t.Errorf("%+v: percentiles make no difference: %v", opts, sqErr)
 		}
 	}

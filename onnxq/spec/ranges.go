@@ -7,8 +7,7 @@ import (
 	"onnxquant/calib"
 )
 
-// Range says which range of values the codes of a block cover, in integer formats. The zero
-// Range is MinMax.
+// Range says which range of values the codes of a block cover, in integer formats.
 type Range struct {
 	Kind    RangeKind
 	Percent float64 // for Percentile, 0 to 100
@@ -18,12 +17,26 @@ type Range struct {
 type RangeKind int
 
 const (
-	MinMax     RangeKind = iota // all values of the block
-	Percentile                  // the given percentage of them; the others are clipped
-	MSE                         // the range with the least mean square error
+	DefaultRange RangeKind = iota // as Of says
+	MinMax                        // all values of the block
+	Percentile                    // the given percentage of them; the others are clipped
+	MSE                           // the range with the least mean square error
 )
 
-// ParseRange parses minmax, mse or percentile:P; "" is minmax.
+// Of returns the range for a format: r, unless that is the default. Symmetric codes of 2 bits
+// get MSE: with MinMax they are 0 up to half the largest magnitude of a block, which makes
+// outputs worse than weights of 0 would. All others get MinMax.
+func (r Range) Of(f Format, zeroPoint bool) Range {
+	switch {
+	case r.Kind != DefaultRange:
+		return r
+	case f.Traits().Family == Integer && f.Bits() == 2 && !zeroPoint:
+		return Range{Kind: MSE}
+	}
+	return Range{Kind: MinMax}
+}
+
+// ParseRange parses minmax, mse or percentile:P; "" is the default.
 func ParseRange(text string) (Range, error) {
 	if text == "" {
 		return Range{}, nil
@@ -34,7 +47,7 @@ func ParseRange(text string) (Range, error) {
 	}
 	switch m.Name {
 	case "minmax":
-		return Range{}, nil
+		return Range{Kind: MinMax}, nil
 	case "percentile":
 		return Range{Percentile, m.Number}, nil
 	case "mse":
@@ -46,6 +59,8 @@ func ParseRange(text string) (Range, error) {
 // String writes the range as ParseRange reads it.
 func (r Range) String() string {
 	switch r.Kind {
+	case DefaultRange:
+		return ""
 	case Percentile:
 		return "percentile:" + strconv.FormatFloat(r.Percent, 'g', -1, 64)
 	case MSE:

@@ -9,7 +9,7 @@ func TestParseRange(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]Range{
-		"": {}, "minmax": {}, "mse": {Kind: MSE}, "percentile": {Percentile, 99.9}, "percentile:95": {Percentile, 95},
+		"": {}, "minmax": {Kind: MinMax}, "mse": {Kind: MSE}, "percentile": {Percentile, 99.9}, "percentile:95": {Percentile, 95},
 	} {
 		r, err := ParseRange(text)
 		if err != nil || r != want {
@@ -17,6 +17,21 @@ func TestParseRange(t *testing.T) {
 		}
 		if again, err := ParseRange(r.String()); err != nil || again != r {
 			t.Errorf("%v is read as %+v, %v", r, again, err)
+		}
+	}
+}
+
+func TestDefaultRange(t *testing.T) {
+	for _, c := range []struct {
+		format Format
+		zp     bool
+		want   RangeKind
+	}{{Int2, false, MSE}, {Uint2, false, MSE}, {Uint2, true, MinMax}, {Int2, true, MinMax}, {Int4, false, MinMax}, {"q2_k", false, MinMax}} {
+		if got := (Range{}).Of(c.format, c.zp); got.Kind != c.want {
+			t.Errorf("%s, zero points %v: %v, want %v", c.format, c.zp, got, Range{Kind: c.want})
+		}
+		if got := (Range{Kind: MinMax}).Of(c.format, c.zp); got.Kind != MinMax {
+			t.Errorf("%s: minmax becomes %v", c.format, got)
 		}
 	}
 }

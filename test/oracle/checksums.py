@@ -30,10 +30,11 @@ SETTINGS = [INPUT] + [codes + form for form in FORMS for codes in CODES] + [
     "--bits 2 --block 16 --ops all",
     "--format nf4 --ops all",
     "--format mxfp4 --target ort --ops all",
-    "--format q4_k --ops all",
+    "--precision-info q4_k.json --ops all",
     "-bits 4 -block 32 --style nbits --ops all | restyle --style dq | dequantize",
     "-bits 4 -block 32 --ops all --external-data always | restyle --style nbits | dequantize --external-data always",
     "gguf --mix Q4_K_M",
+    "-bits 4 -block 32 --ops all --conv-format int4",
 ]
 
 # Training gives weights that depend on the processor.
@@ -79,6 +80,7 @@ def imatrix(name, columns):
 
 # Files that settings name.
 INPUTS = {
+    "q4_k.json": b'{"*": {"format": "q4_k"}}',
     "imatrix.dat": imatrix(WIDE, 768),
     "mix.json": b'{"onnx::MatMul_4*": {"format": "nvfp4"}, "onnx::MatMul_473": 8, "onnx::MatMul_489": {"bits": 8, "block": -1},'
                 b' "onnx::MatMul_54?": {"format": "float"}, "onnx::MatMul_506": {"format": "q4_k"}}',
