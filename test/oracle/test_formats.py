@@ -8,6 +8,8 @@ values are put into it.
 """
 import copy
 import json
+import pathlib
+import tempfile
 from typing import NamedTuple
 
 import numpy as np
@@ -60,10 +62,16 @@ MORE = {
 }
 
 
+SETTINGS = tempfile.TemporaryDirectory()
+
+
 def encoding(name, codes, *more):
-    """An encoding of ggml, whose scales are float16, and which stores other types as well."""
+    """An encoding of ggml, whose scales are float16, and which stores other types as well. It is asked for weight
+    by weight: with --format, small ones get int8."""
     opset = 25 if codes == T.UINT2 else 21
-    return Format(f"--format {name}", codes, T.FLOAT16, opset, opset, stored=frozenset({codes, T.FLOAT16, *more}))
+    settings = pathlib.Path(SETTINGS.name, f"{name}.json")
+    settings.write_text(json.dumps({"*": {"format": name}}))
+    return Format(f"--precision-info {settings}", codes, T.FLOAT16, opset, opset, stored=frozenset({codes, T.FLOAT16, *more}))
 
 
 MINS = (T.INT32,)  # the numbers of blocks, by which mins are spread

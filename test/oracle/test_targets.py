@@ -209,14 +209,14 @@ NOT_IN_OPENVINO = {
 NOT_EVALUATED = {"conv_transpose_group", "ms_attention", "ms_embed", "ms_fused", "ms_ops", "no_default_opset", "up_pad_neg_op10"}
 
 OPENVINO = {
-    "int4": "",
-    "int4-channel": "--block -1",
-    "uint4": "--zero-point --block 16",
+    "int4": "--conv-format int4",
+    "int4-channel": "--block -1 --conv-format int4",
+    "uint4": "--zero-point --block 16 --conv-format uint4",
     "int8": "--bits 8",
     "fp8": "--format fp8-e4m3 --block 32",
-    "nvfp4": "--format nvfp4",
+    "nvfp4": "--format nvfp4 --conv-format nvfp4",
     "mxfp8": "--format mxfp8",
-    "nf4": "--format nf4",
+    "nf4": "--format nf4 --conv-format nf4",
 }
 
 
