@@ -33,7 +33,7 @@ var sharedFlags = []string{"range", "scale-rule", "target", "style", "ops", "inc
 func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	fs.StringSliceVar(&f.candidates, "candidates", nil,
-		"formats to try, a `LIST` of FORMAT, FORMAT:BLOCK and\nFORMAT:BLOCK:zp, such as int4:32:zp,int8:channel,nf4")
+		"formats to try, a `LIST` of FORMAT, FORMAT:BLOCK and\nFORMAT:BLOCK:zp, such as int4:32:zp,int8:channel,nf4\n(default: int4, q4_0, q4_k and int8 in several ways; for\nconvolutions only int8)")
 	fs.Var(limit{&f.maxError, "E"}, "max-error",
 		"find the smallest model with an error of at most E\n(default 0.1 without --max-size)")
 	fs.StringVar(&f.maxSize, "max-size", "",
@@ -167,7 +167,7 @@ func printAnalysis(w io.Writer, a *analyze.Analysis) {
 		{"mix", strings.Join(counts(counted), ", ")},
 		{"size", sizes(a.FloatBytes, a.OutBytes)},
 		{"error", fmt.Sprintf("%.4f, SQNR %s", a.Error, decibels(-20*math.Log10(a.Error)))},
-		{"optimum", fmt.Sprintf("within %s %% of this", humanize.FtoaWithDigits(100*a.Gap, 4))},
+		{"optimum", fmt.Sprintf("of these candidates within %s %% of this", humanize.FtoaWithDigits(100*a.Gap, 4))},
 	})
 }
 

@@ -66,7 +66,7 @@ func (d *Decision) request(opts Options, small bool) request {
 		}
 	case small:
 		r.fall(opts.usual(), "it is smaller with so few elements")
-	case !slices.ContainsFunc(d.Reach.Leaves, reach.Leaf.Convolves):
+	case !d.Convolves():
 	case opts.ConvFormat != "":
 		r.bits, r.format = 0, opts.ConvFormat
 		r.dropBlock(r.format)
@@ -78,6 +78,11 @@ func (d *Decision) request(opts Options, small bool) request {
 	spec.SetIf(&r.block, o.Block)
 	spec.SetIf(&r.zeroPoint, o.ZeroPoint)
 	return r
+}
+
+// Convolves reports whether a convolution reads the weight.
+func (d *Decision) Convolves() bool {
+	return slices.ContainsFunc(d.Reach.Leaves, reach.Leaf.Convolves)
 }
 
 // dropBlock drops the block size of the options, if a format has one of its own.

@@ -34,7 +34,7 @@ func (d *Decision) refused(x *graph.Graph, s target.Support) string {
 	switch {
 	case d.Override.Block != nil && !s.Blocks.Possible(c.Block):
 		return fmt.Sprintf("%s takes %s in %s, not %s", r.Label, c.Format, s.Blocks, spec.BlockName(c.Block))
-	case s.Product && slices.ContainsFunc(d.Reach.Leaves, reach.Leaf.Convolves):
+	case s.Product && d.Convolves():
 		return fmt.Sprintf("%s does not take %s in convolutions", r.Label, c.Format)
 	case s.Even && last%2 != 0:
 		return fmt.Sprintf("%s takes %s only if the length of the last axis is even, not %d", r.Label, c.Format, last)
@@ -44,8 +44,8 @@ func (d *Decision) refused(x *graph.Graph, s target.Support) string {
 		return fmt.Sprintf("%s refuses a Scan that reads a decoded weight from outside its body", r.Label)
 	case hasOther && r.OneAxis:
 		return fmt.Sprintf("%s computes wrongly if a reader sums over another axis than that of the blocks: %s", r.Label, other)
-	case s.EvenSum && k%2 != 0:
-		return fmt.Sprintf("%s computes %s wrongly if the length of the reduction axis is odd: %d", r.Label, c.Format, k)
+	case k%2 != 0 && slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return slices.Contains(s.EvenSum, l.Node.GetOpType()) }):
+		return fmt.Sprintf("%s computes %s wrongly in products that sum over an odd number of elements: %d", r.Label, c.Format, k)
 	}
 	return ""
 }

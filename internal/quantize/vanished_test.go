@@ -9,6 +9,7 @@ import (
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
+	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 )
 
@@ -59,6 +60,30 @@ func TestVanishedBlocks(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// Every encoding has float16 scales: numbers below them become 0.
+func TestVanishedBlocksOfEncodings(t *testing.T) {
+	const rows, columns, tiny = 512, 8, 1e-9
+	w := modeltest.Floats("w", rows, columns)
+	for i := range w.FloatData {
+		w.FloatData[i] = 0.1 * float32(i%7+1)
+		if i < rows/2*columns {
+			w.FloatData[i] = tiny * float32(i%5-2)
+		}
+	}
+	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")})))
+	for _, f := range spec.BlockwiseFormats() {
+		named, err := rules.NewPrecision(rules.PrecisionEntry{Pattern: "w", Override: spec.Override{Format: &f.Format}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, _ := modeltest.ConvertInTiles(t, m, onnxq.Options{Precision: named}, modeltest.LargestTile)
+		want := `"w": 50% of its elements became 0: they are too small for a scale of ` + string(f.Format)
+		if !strings.Contains(strings.Join(r.Plan.Warnings, "\n"), want) {
+			t.Errorf("%s: warnings %q, want %q", f.Format, r.Plan.Warnings, want)
+		}
 	}
 }
 

@@ -55,9 +55,9 @@ type MatMulNBits struct {
 type Support struct {
 	Formats []spec.Format
 	Blocks  BlockRule
-	Even    bool // the last axis must have an even length
-	EvenSum bool // the reduction axis must have an even length
-	Product bool // not for weights of convolutions
+	Even    bool     // the last axis must have an even length
+	EvenSum []string // operators for which the reduction axis must have an even length
+	Product bool     // not for weights of convolutions
 }
 
 // BlockRule says which block sizes a runtime supports.
@@ -71,6 +71,9 @@ type BlockRule struct {
 
 // AnyBlocks is no restriction.
 var AnyBlocks = BlockRule{PerChannel: true}
+
+// products are the operators that multiply by the whole weight as a matrix.
+var products = []string{"MatMul", "Gemm", "Einsum", "Attention", "FusedGemm", "FusedMatMul", "TransposeMatMul", "MoE"}
 
 // Engines lists the targets.
 var Engines = []Engine{
@@ -150,7 +153,7 @@ var Engines = []Engine{
 		Name:   "OpenVINO 2026.4 on a CPU",
 		Known:  "measured",
 		Formats: []Support{
-			{Formats: []spec.Format{spec.Int4, spec.Uint4}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}, EvenSum: true},
+			{Formats: []spec.Format{spec.Int4, spec.Uint4}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}, EvenSum: products},
 			{Formats: []spec.Format{spec.Int8, spec.Uint8, spec.FP8E4M3, spec.FP8E5M2}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}},
 			{Formats: []spec.Format{spec.NVFP4}, Blocks: BlockRule{powers: true, whole: true}},
 			{Formats: []spec.Format{spec.MXFP4, spec.MXFP8, spec.MXFP8E5M2}, Blocks: BlockRule{sizes: []int{32}, whole: true}},
@@ -160,7 +163,7 @@ var Engines = []Engine{
 		NoScan:  true,
 		Remarks: []string{
 			"It has no 2-bit types.",
-			"It computes 4-bit integers wrongly if the reduction axis has an odd length and at least five rows are multiplied. Such a weight stays in float.",
+			"It computes 4-bit integers wrongly in MatMul and Gemm if the reduction axis has an odd length and several rows are multiplied. Such a weight of a matrix product stays in float. Conv, ConvTranspose, LSTM, GRU, RNN and Gather are right.",
 			"It refuses blocks in a weight with one axis. Such a weight gets one scale.",
 			"It refuses a short last block, and computes many block sizes wrongly that are not powers of two. A block size that does not fit becomes the largest smaller power of two that divides the axis and is at least 16, or else one scale per channel.",
 			"It computes wrongly, or crashes, if a reader of the weight sums over another axis than that of the blocks. Such a weight stays in float.",

@@ -46,8 +46,8 @@ func describeEngine(b *strings.Builder, e Engine) {
 			if s.Even {
 				but = append(but, "last axis even")
 			}
-			if s.EvenSum {
-				but = append(but, "even axis")
+			if len(s.EvenSum) > 0 {
+				but = append(but, "even axis in matrix products")
 			}
 			if s.Product {
 				but = append(but, "not in convolutions")

@@ -21,7 +21,7 @@ import (
 // Options say which candidates to try, and the bounds.
 type Options struct {
 	onnxq.Options                  // which weights and forms; Precision must be nil
-	Candidates    []spec.Candidate // default DefaultCandidates; Float is always one of them
+	Candidates    []spec.Candidate // default spec.DefaultCandidates, for convolutions those of 8 bits; Float is always one of them
 	MaxError      float64          // bound of the error; 0: none, or 0.1 if MaxSize is 0 too
 	MaxSize       int64            // bound of the output's size in bytes; 0: none
 }
@@ -47,8 +47,8 @@ type Analysis struct {
 	OutBytes   int64   `json:"out_bytes"`   // exact size of the output as recommended
 	Error      float64 `json:"error"`       // error of the model as recommended
 
-	// Gap bounds how far the recommendation is from the optimum, as a share of the
-	// recommendation: in bytes, or in error if only the size is bounded.
+	// Gap bounds how far the recommendation is from the best mix of these candidates, as a
+	// share of the recommendation: in bytes, or in error if only the size is bounded.
 	Gap float64 `json:"gap"`
 
 	Precision *rules.Precision `json:"precision_info"` // the recommendation
@@ -111,6 +111,7 @@ type analyzer struct {
 	model *onnxq.Model
 	opts  onnxq.Options
 
+	narrow    bool           // convolutions may have fewer than 8 bits
 	overheads []float64      // by candidate: bytes per weight besides its tensors
 	rest      float64        // bytes of the output besides the weights
 	index     map[string]int // name → index in Weights
@@ -133,7 +134,8 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		a.MaxError = defaultMaxError
 	}
 	a.Candidates = []spec.Candidate{{Format: spec.Float}}
-	if len(opts.Candidates) == 0 {
+	a.narrow = len(opts.Candidates) > 0
+	if !a.narrow {
 		opts.Candidates = spec.DefaultCandidates
 	}
 	for _, c := range opts.Candidates {
@@ -189,6 +191,9 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		at, err := a.weight(ctx, run.Weights[k], w.Shape, workers)
 		if err != nil {
 			return err
+		}
+		if !a.narrow && c.Format.Bits() < 8 && w.Convolves() {
+			continue
 		}
 		choice := Choice{Candidate: c, Bytes: w.Bytes(), Error: math.Sqrt(s.Noise()), Stats: s.Stats()}
 		if b := w.Choice.Block; b != c.Block {

@@ -6,6 +6,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"onnxquant/onnxq"
@@ -106,6 +107,32 @@ func TestRecommendationsKeepBounds(t *testing.T) {
 		for _, opts := range []analyze.Options{{Options: base, MaxSize: 10}, {Options: base, MaxError: 1e-9, MaxSize: a.OutBytes}} {
 			if _, err := analyze.Model(context.Background(), m, opts); err == nil {
 				t.Errorf("%s: %+v: no error", in, opts)
+			}
+		}
+	}
+}
+
+// Convolutions get 8 bits, unless candidates are named.
+func TestAnalyzeConvolutions(t *testing.T) {
+	in := filepath.Join(t.TempDir(), "in.onnx")
+	if err := testmodels.Conv(7).Write(in); err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnxq.Open(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for name, candidates := range map[string][]spec.Candidate{"default": nil, "named": spec.DefaultCandidates} {
+		opts := analyze.Options{Options: onnxq.Options{Ops: []string{"all"}}, Candidates: candidates, MaxError: 0.5}
+		a, err := analyze.Model(t.Context(), m, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range a.Weights {
+			narrow := slices.ContainsFunc(w.Choices, func(c analyze.Choice) bool { return c.Candidate.Format != spec.Float && c.Candidate.Format.Bits() < 8 })
+			if narrow != (candidates != nil) {
+				t.Errorf("%s: %s has the choices %v", name, w.Name, w.Choices)
 			}
 		}
 	}

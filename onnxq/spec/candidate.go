@@ -13,9 +13,10 @@ type Candidate struct {
 	ZeroPoint bool
 }
 
-// DefaultCandidates are tried if an analysis names none.
+// DefaultCandidates are tried if an analysis names none; on convolutions only those of 8 bits.
 var DefaultCandidates = []Candidate{
-	{Int4, 128, false}, {Int4, 64, false}, {Int4, 32, false}, {Int4, 32, true}, {Int4, 16, true}, {Int8, 128, false}, {Int8, 32, false},
+	{Int4, 128, false}, {Int4, 64, false}, {Int4, 32, false}, {Int4, 32, true}, {Int4, 16, true}, {"q4_0", 0, false}, {"q4_k", 0, false},
+	{Int8, PerChannel, false}, {Int8, 128, false}, {Int8, 32, false},
 }
 
 // ParseCandidate parses FORMAT[:BLOCK][:zp]. BLOCK is a number or channel, zp asks for zero
