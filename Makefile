@@ -7,6 +7,8 @@ JOBS     ?= auto
 FUZZTIME ?= 60s
 FUZZJOBS ?= 2
 KILLS    ?= 2000
+COMMANDS ?= 150000
+SEED     ?= 1
 
 BIN     := bin/onnxquant
 VENV    := .venv
@@ -27,7 +29,7 @@ NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./c
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
 	@echo 'make test     check, test-go, plain and oracle'
-	@echo 'make test-all make test, cross, fuzz and crash, for maintainers'
+	@echo 'make test-all make test, cross, fuzz, commands and crash, for maintainers'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests, with the full golden data where it exists'
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
@@ -40,6 +42,7 @@ help:
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make proto    internal/onnxpb from its .proto'
 	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test-all 10s), FUZZJOBS=$(FUZZJOBS) at a time'
+	@echo 'make commands COMMANDS=$(COMMANDS) commands on mutated models, the first case being SEED=$(SEED) (in make test-all 10000)'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
@@ -57,9 +60,10 @@ test: check test-go plain oracle
 # What is for those who maintain the project.
 test-all: FUZZTIME = 10s
 test-all: FUZZJOBS = 3
-test-all: test cross fuzz crash
-	@echo 'all passed: make test, cross-builds, fuzzing, kills and full disks'
+test-all: COMMANDS = 10000
 test-all: KILLS = 50
+test-all: test cross fuzz commands crash
+	@echo 'all passed: make test, cross-builds, fuzzing, kills and full disks'
 
 check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
@@ -137,6 +141,11 @@ proto:
 
 fuzz:
 	./test/fuzz.sh $(FUZZTIME) $(FUZZJOBS)
+
+.PHONY: commands
+commands: corpus
+	go test -count 1 -timeout 12h -v -run '^TestCommands$$' ./cmd/onnxquant \
+		-commands.count $(COMMANDS) -commands.seed $(SEED) -commands.models $(abspath build/corpus)
 
 # The picked seeds are committed.
 seeds: corpus

@@ -230,6 +230,21 @@ func TestMalformedNodes(t *testing.T) {
 	}
 }
 
+// A node that has more inputs than its operator, or an overload, is not one whose weights are known.
+func TestUnknownReaders(t *testing.T) {
+	overloaded := node("MatMul", "y", "x w")
+	overloaded.Overload = new("other")
+	for _, n := range []*onnxpb.NodeProto{overloaded, node("MatMul", "y", "x w x"), node("Gather", "y", "w i x"), node("Gemm", "y", "x w c x")} {
+		in := modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64), floats("c", 64)}, nodes{n}))
+		out := filepath.Join(t.TempDir(), "out.onnx")
+		modeltest.Convert(t, in, out, onnxq.Options{Block: 32, Ops: reach.KnownOps, Style: spec.NBits})
+		made := modeltest.Open(t, out).Graph().File.Proto.Graph.Node
+		if last := made[len(made)-1]; last.GetOpType() != n.GetOpType() || len(last.Input) != len(n.Input) {
+			t.Errorf("%v became %v", n, last)
+		}
+	}
+}
+
 // Floats that are stored in other ways, or are no values, are listed and left.
 func TestUnusualFloats(t *testing.T) {
 	source := modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 32)}, nodes{

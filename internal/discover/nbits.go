@@ -98,6 +98,8 @@ func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Gr
 		return fmt.Sprintf("they do not replace %s", op)
 	case !graph.HasInput(l.Node, 0) || !graph.HasInput(l.Node, 1):
 		return fmt.Sprintf("%s lacks an input", graph.Describe(l.Node))
+	case graph.HasInput(l.Node, 2) && op != "Gemm" || graph.HasInput(l.Node, 3):
+		return fmt.Sprintf("%s has too many inputs", graph.Describe(l.Node))
 	case l.Cast:
 		return "a Cast lies between the weight and its reader"
 	case l.Call:

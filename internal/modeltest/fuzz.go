@@ -11,6 +11,9 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
+// DataSize is the size of the files of external data that the fuzz targets write.
+const DataSize = 4096
+
 // WriteFuzzed writes a model, and the data under every plain name that it gives for
 // external data.
 func WriteFuzzed(t testing.TB, path string, model, data []byte) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -43,6 +45,20 @@ func Open(t testing.TB, path string) *onnxq.Model {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { m.Close() })
+	return m
+}
+
+// Read reads the message in a model file, with the contents of its tensors.
+func Read(t testing.TB, path string) *onnxpb.ModelProto {
+	t.Helper()
+	b, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &onnxpb.ModelProto{}
+	if err := proto.Unmarshal(b, m); err != nil {
+		t.Fatal(err)
+	}
 	return m
 }
 

@@ -60,6 +60,9 @@ func knownOps() (names []string) {
 
 // OperatorOf returns the entry of weightOps for a use, or nil if it takes no weight there.
 func OperatorOf(u graph.Use) *Operator {
+	if u.Node.GetOverload() != "" {
+		return nil // only functions have overloads
+	}
 	domain := u.Node.GetDomain()
 	if graph.IsStandard(domain) {
 		domain = ""

@@ -241,7 +241,7 @@ func (w *walk) exitKey(e exit) string { return fmt.Sprint(e.output, w.key(e.Pass
 // for a Cast to another float type. next is the layout behind the node.
 func (w *walk) passedOn(u graph.Use, at layout) (next layout, ok bool) {
 	n := u.Node
-	if !graph.IsStandard(n.GetDomain()) || len(n.Output) != 1 || u.Input != 0 {
+	if !graph.IsStandard(n.GetDomain()) || n.GetOverload() != "" || len(n.Output) != 1 || u.Input != 0 {
 		return at, false
 	}
 	switch n.GetOpType() {

@@ -110,9 +110,17 @@ func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaq
 	if err := m.models(); err != nil {
 		return nil, err
 	}
+	read := map[string]bool{}
+	for _, v := range b.Graph().Values {
+		read[keyOfValue(v)] = len(v.Uses) > 0 || v.Output || len(v.Returned) > 0
+	}
 	for _, w := range folded {
-		if w.Reason == "" && !m.compared[w.Became] {
+		switch {
+		case w.Reason != "" || m.compared[w.Became]:
+		case read[w.Became]:
 			m.problem("what %s stands for is not found", msg.Quote(w.Name))
+		default:
+			m.note("nothing reads %s", msg.Quote(w.Name))
 		}
 	}
 	return m.result, nil

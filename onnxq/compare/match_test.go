@@ -83,6 +83,47 @@ func TestMatchOfConversions(t *testing.T) {
 	}
 }
 
+// Before IR 4 all initializers are inputs, and constants all the same. They stay constants.
+func TestMatchOfOldModels(t *testing.T) {
+	for _, opts := range []onnxq.Options{{Block: 32}, {Block: 32, Style: spec.NBits}, {Block: 32, Style: spec.QDQ}, {Bits: 8, Block: spec.PerChannel, Style: spec.QDQ}} {
+		m, err := testmodels.Build("mlp", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		g := m.Proto.Graph
+		m.Proto.IrVersion, m.Proto.OpsetImport[0].Version = new(int64(3)), new(int64(9))
+		for _, w := range g.Initializer {
+			g.Input = append(g.Input, &onnxpb.ValueInfoProto{Name: w.Name, Type: g.Input[0].Type})
+		}
+		in, out := modeltest.Write(t, m), filepath.Join(t.TempDir(), "out.onnx")
+		modeltest.Convert(t, in, out, opts)
+		if m := matched(t, in, out); len(m.Problems) > 0 || len(m.Weights) != 3 {
+			t.Errorf("%+v: %d weights, %q", opts, len(m.Weights), m.Problems)
+		}
+		if inputs := modeltest.Open(t, out).Graph().File.Proto.Graph.Input; len(inputs) != 1 {
+			t.Errorf("%+v: inputs %v", opts, inputs)
+		}
+	}
+}
+
+// A quantized weight that nothing reads changes nothing.
+func TestMatchOfUnreadWeights(t *testing.T) {
+	in, folder := modeltest.Build(t, "mlp"), t.TempDir()
+	quantized, out := filepath.Join(folder, "quantized.onnx"), filepath.Join(folder, "out.onnx")
+	modeltest.Convert(t, in, quantized, onnxq.Options{})
+	p := modeltest.Read(t, quantized)
+	i := slices.IndexFunc(p.Graph.Node, func(n *onnxpb.NodeProto) bool { return n.GetOpType() == "DequantizeLinear" })
+	again := proto.Clone(p.Graph.Node[i]).(*onnxpb.NodeProto)
+	again.Output = []string{"again"}
+	p.Graph.Node = append(p.Graph.Node, again)
+	if err := (&testmodels.Model{Proto: p}).Write(out); err != nil {
+		t.Fatal(err)
+	}
+	if m := matched(t, in, out); len(m.Problems) > 0 || len(m.Weights) != 3 {
+		t.Errorf("%d weights, %q", len(m.Weights), m.Problems)
+	}
+}
+
 // The worst block is the one that was spoiled.
 func TestWorstBlock(t *testing.T) {
 	model, err := testmodels.Build("mlp", 1)
