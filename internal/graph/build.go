@@ -33,7 +33,9 @@ func New(file *modelfile.Model) (*Graph, error) {
 	if err := checkOpsets(m.OpsetImport); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrModel, err)
 	}
-	x := empty(m.GetIrVersion())
+	nodes := 0
+	WalkNodes(m, func(*onnxpb.NodeProto) { nodes++ })
+	x := empty(m.GetIrVersion(), nodes)
 	x.Opset = Opset(m)
 	x.File = file
 	if err := x.graph(m.Graph, nil, nil, ""); err != nil {
@@ -50,14 +52,15 @@ func New(file *modelfile.Model) (*Graph, error) {
 	return x, nil
 }
 
-func empty(ir int64) *Graph {
+// empty returns a graph with room for so many nodes.
+func empty(ir int64, nodes int) *Graph {
 	return &Graph{
-		Names:     map[string]bool{},
-		Inputs:    map[*onnxpb.NodeProto][]*Value{},
-		Outputs:   map[*onnxpb.NodeProto][]*Value{},
+		Names:     make(map[string]bool, nodes),
+		Inputs:    make(map[*onnxpb.NodeProto][]*Value, nodes),
+		Outputs:   make(map[*onnxpb.NodeProto][]*Value, nodes),
 		Returned:  map[*onnxpb.GraphProto][]*Value{},
-		Home:      map[*onnxpb.NodeProto]*Scope{},
-		numbers:   map[*onnxpb.NodeProto]int{},
+		Home:      make(map[*onnxpb.NodeProto]*Scope, nodes),
+		numbers:   make(map[*onnxpb.NodeProto]int, nodes),
 		arguments: map[*onnxpb.GraphProto][]*Value{},
 		carried:   map[*onnxpb.NodeProto][]*Value{},
 		functions: map[string]*Function{},
@@ -91,7 +94,7 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 
 // graph indexes a graph. owner is the node that has it as an attribute, or nil.
 func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
-	s := &Scope{outer: outer, Owner: owner, Graph: g, Values: map[string]*Value{}, path: path}
+	s := &Scope{outer: outer, Owner: owner, Graph: g, Values: make(map[string]*Value, len(g.GetInitializer())+len(g.GetNode())), path: path}
 	if outer != nil {
 		s.Body = outer.Body
 	}
@@ -106,6 +109,7 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 		}
 		x.Names[in.GetName()] = true
 	}
+	mustBeInputs := x.ir <= 4 || everyInitializerIsInput(g)
 	for _, t := range g.GetInitializer() {
 		if t.GetName() == "" {
 			return fmt.Errorf("%san initializer has no name", path)
@@ -118,7 +122,7 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 			}
 		}
 		v.Tensor, v.Path, v.Body, v.Graph = t, path+v.Name, s.Body, g
-		v.MustBeInput = v.Input && (x.ir <= 4 || everyInitializerIsInput(g))
+		v.MustBeInput = v.Input && mustBeInputs
 		x.Values = append(x.Values, v)
 		x.Names[v.Name] = true
 	}
@@ -157,14 +161,15 @@ func everyInitializerIsInput(g *onnxpb.GraphProto) bool {
 // body indexes the nodes of a graph or function. Inputs and initializers must be defined
 // in s already. It returns the values of the outputs.
 func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*Value, error) {
+	r := newRoom(nodes)
 	// A graph may list its nodes in any order, so all outputs are defined before any input is looked up.
 	for _, n := range nodes {
-		if err := x.nodeOutputs(n, s); err != nil {
+		if err := x.nodeOutputs(n, s, r); err != nil {
 			return nil, err
 		}
 	}
 	for _, n := range nodes {
-		if err := x.nodeInputs(n, s); err != nil {
+		if err := x.nodeInputs(n, s, r); err != nil {
 			return nil, err
 		}
 	}
@@ -178,8 +183,36 @@ func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*
 	return returned, err
 }
 
+// room is the memory for what the nodes of a scope make and read, taken at once: there may
+// be very many.
+type room struct {
+	values []Value
+	lists  []*Value
+}
+
+func newRoom(nodes []*onnxpb.NodeProto) *room {
+	made, read := 0, 0
+	for _, n := range nodes {
+		made += len(n.Output)
+		read += len(n.Input)
+	}
+	return &room{make([]Value, made), make([]*Value, made+read)}
+}
+
+func (r *room) value() *Value {
+	v := &r.values[0]
+	r.values = r.values[1:]
+	return v
+}
+
+func (r *room) list(n int) []*Value {
+	list := r.lists[:n:n]
+	r.lists = r.lists[n:]
+	return list
+}
+
 // nodeOutputs defines the values that a node makes.
-func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope) error {
+func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
 	if len(n.Output) == 0 && (IsStandard(n.GetDomain()) || n.GetDomain() == Contrib) {
 		return fmt.Errorf("%s has no output", Describe(n))
 	}
@@ -188,13 +221,14 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope) error {
 		x.Names[n.GetName()] = true
 		x.NodeNames = append(x.NodeNames, n.GetName())
 	}
-	made := make([]*Value, len(n.Output))
+	made := r.list(len(n.Output))
 	for i, name := range n.Output {
 		if name == "" {
 			continue
 		}
 		x.Names[name] = true
-		v := &Value{Name: name, Node: n, Path: s.path + name, Body: s.Body, Graph: s.Graph}
+		v := r.value()
+		*v = Value{Name: name, Node: n, Path: s.path + name, Body: s.Body, Graph: s.Graph}
 		made[i] = v
 		if err := s.define(v); err != nil {
 			return fmt.Errorf("output of %s: %w", Describe(n), err)
@@ -206,8 +240,8 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope) error {
 }
 
 // nodeInputs connects a node, and the graphs in its attributes, to the values they read.
-func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope) error {
-	read := make([]*Value, len(n.Input))
+func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
+	read := r.list(len(n.Input))
 	for i, name := range n.Input {
 		if name == "" {
 			continue

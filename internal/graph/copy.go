@@ -32,7 +32,7 @@ func (x *Graph) Copy() *Copy {
 		Proto:     proto.Clone(x.File.Proto).(*onnxpb.ModelProto),
 		Original:  x,
 		Names:     x.NewNames(),
-		nodes:     map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
+		nodes:     make(map[*onnxpb.NodeProto]*onnxpb.NodeProto, len(x.Home)),
 		originals: map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
 		values:    map[*onnxpb.TensorProto]*Value{},
 		numbers:   map[*onnxpb.GraphProto]int{},
@@ -53,7 +53,7 @@ func (x *Graph) Copy() *Copy {
 	for _, v := range x.Values {
 		c.values[copies[v.Tensor]] = v
 	}
-	var nodes []*onnxpb.NodeProto
+	nodes := make([]*onnxpb.NodeProto, 0, len(x.Home))
 	WalkNodes(c.Proto, func(n *onnxpb.NodeProto) { nodes = append(nodes, n) })
 	i = 0
 	WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {

@@ -2,6 +2,7 @@ package graph_test
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
+	"onnxquant/testmodels"
 )
 
 type nodes = []*onnxpb.NodeProto
@@ -22,6 +24,32 @@ func TestRecursionIsRefused(t *testing.T) {
 	if _, err := onnxq.Open(path); !errors.Is(err, onnxq.ErrModel) || !strings.Contains(err.Error(), "calls itself") {
 		t.Errorf("error %v", err)
 	}
+}
+
+// Indexing takes time in proportion to the initializers, also if all of them are inputs.
+func TestManyInputs(t *testing.T) {
+	const n = 20000
+	x := modeltest.Open(t, modeltest.Write(t, manyInputs(n)))
+	must := 0
+	for _, v := range x.Graph().Values {
+		if v.MustBeInput {
+			must++
+		}
+	}
+	if must != n {
+		t.Errorf("%d of %d initializers are only listed as inputs", must, n)
+	}
+}
+
+func manyInputs(n int) *testmodels.Model {
+	m := modeltest.Model(nil, nodes{modeltest.Node("Relu", "y", "x")})
+	g := m.Proto.Graph
+	for i := range n {
+		name := fmt.Sprintf("w%d", i)
+		g.Initializer = append(g.Initializer, modeltest.Floats(name, 2))
+		g.Input = append(g.Input, &onnxpb.ValueInfoProto{Name: &name, Type: g.Input[0].Type})
+	}
+	return m
 }
 
 // A value within a graph may be called like what the node makes that holds it.

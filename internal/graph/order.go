@@ -11,7 +11,7 @@ import (
 // Ordered sorts nodes topologically, as ONNX requires: every node follows those whose
 // outputs it reads. Nodes already in order keep their order. A cycle is an error.
 func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
-	maker := map[string]int{}
+	maker := make(map[string]int, len(nodes))
 	for i, n := range nodes {
 		for _, name := range n.Output {
 			if name != "" {
