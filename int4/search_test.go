@@ -82,6 +82,12 @@ func TestLeastError(t *testing.T) {
 					try(lo*f, hi*f)
 				}
 			}
+			if baseLo, baseHi := wantLo, wantHi; c.Bits == 8 {
+				for k := 129; k <= 136; k++ {
+					f := float32(k) / 128
+					try(max(baseLo*f, -math.MaxFloat32), min(baseHi*f, math.MaxFloat32))
+				}
+			}
 			s := c.LeastError()
 			for _, cut := range []int{8, 64, 1000} {
 				gotLo, gotHi := narrow(s, lo, hi, x, cut)
