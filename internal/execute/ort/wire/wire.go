@@ -12,6 +12,7 @@ package wire
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/gob"
 	"errors"
 	"fmt"
@@ -26,6 +27,9 @@ const Version = 2
 
 // MaxBytes bounds the tensors of a message, all together.
 const MaxBytes = 2 << 30
+
+// firstChunk bounds what is allocated for a tensor before its elements arrive.
+const firstChunk = 16 << 20
 
 // maxHeader bounds a message without its elements.
 const maxHeader = 16 << 20
@@ -119,10 +123,12 @@ func (c *Conn) Receive(header any) ([]*execute.Tensor, error) {
 		if s.Dims == nil { // gob makes no difference between nil and empty
 			s.Dims = []int64{}
 		}
-		tensors[i] = &execute.Tensor{Name: s.Name, DType: s.DType, Dims: s.Dims, Data: make([]byte, n)}
-		if _, err := io.ReadFull(c.in.r, tensors[i].Data); err != nil {
+		var data bytes.Buffer
+		data.Grow(int(min(n, firstChunk)) + bytes.MinRead) // more only as it arrives
+		if _, err := io.CopyN(&data, c.in.r, n); err != nil {
 			return nil, unexpected(err)
 		}
+		tensors[i] = &execute.Tensor{Name: s.Name, DType: s.DType, Dims: s.Dims, Data: data.Bytes()}
 	}
 	return tensors, nil
 }
