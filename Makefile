@@ -24,7 +24,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle checksums kernels accuracy bench inference proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle checksums kernels accuracy bench inference optypes proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -41,6 +41,7 @@ help:
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make proto    internal/onnxpb from its .proto'
+	@echo 'make optypes  internal/optypes/optypes.txt, from the schemas of onnx and ONNX Runtime'
 	@echo 'make fuzz     every fuzz target for FUZZTIME=$(FUZZTIME) (in make test-all 10s), FUZZJOBS=$(FUZZJOBS) at a time'
 	@echo 'make commands COMMANDS=$(COMMANDS) commands on mutated models, the first case being SEED=$(SEED) (in make test-all 10000)'
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
@@ -130,6 +131,9 @@ bench: build $(VENV)/bench
 
 inference: build $(VENV)/bench
 	$(VENV)/bin/python test/bench/inference.py
+
+optypes: $(VENV)/ready
+	$(VENV)/bin/python test/oracle/optypes.py --write
 
 # protoc comes with grpcio-tools, protoc-gen-go with go.mod.
 proto:

@@ -40,7 +40,7 @@ func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	if done.Plan == p.plan {
 		p.OutBytes = p.plan.Output.Size() // it depends on the name of the external data file
 	} else {
-		p = describe(p.plan.Graph(), done.Plan)
+		p = describe(done.Plan)
 	}
 	p.Warnings = slices.Concat(p.plan.Warnings, done.Warnings)
 	r := &Report{Plan: p, Tensors: []TensorReport{}, Verified: done.Verified, Output: out, Elapsed: time.Since(start)}

@@ -9,6 +9,7 @@ import (
 
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
+	"onnxquant/internal/half"
 	"onnxquant/internal/reach"
 	"onnxquant/internal/target"
 	"onnxquant/internal/work"
@@ -38,6 +39,11 @@ type Options struct {
 	MinElements int64    // weights with fewer elements stay in float
 
 	Precision *rules.Precision // overrides for single weights
+
+	FloatType   spec.FloatType // type of what stays float; default: as in the model. Without Bits, Format and Precision nothing is quantized
+	HalfIO      bool           // with FloatType: inputs and outputs of the model get the type, too
+	FloatOps    []string       // with FloatType: operators that stay in float32, besides spec.FloatOps
+	ClampFloats bool           // with FloatType: values beyond its range become its largest; otherwise what reads them stays in float32
 
 	Importance *rules.Importance // importance of the columns of weights, for the encodings of ggml
 	Names      *rules.Names      // names of weights in Importance; nil: as in the model
@@ -69,6 +75,9 @@ func (o Options) Check() error {
 
 // resolve checks the options, fills in the defaults and converts them for the stages.
 func (o Options) resolve() (r convert.Options, err error) {
+	if o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil {
+		o.Format = spec.Float
+	}
 	for _, check := range []func() error{o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
 		if err := check(); err != nil {
 			return r, err
@@ -85,6 +94,9 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Threads:      o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
 		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Progress: o.Progress,
 	}
+	if r.Half, err = o.half(); err != nil {
+		return r, err
+	}
 	switch {
 	case len(o.Ops) == 0:
 		r.Discover.Ops = defaultOps
@@ -92,6 +104,28 @@ func (o Options) resolve() (r convert.Options, err error) {
 		r.Discover.Ops = reach.KnownOps
 	}
 	return r, nil
+}
+
+// half resolves the options of FloatType. Where nothing is quantized, Exclude keeps nodes and
+// weights in float32; otherwise it keeps weights from being quantized.
+func (o Options) half() (*half.Options, error) {
+	to, err := o.FloatType.DType()
+	if err != nil {
+		return nil, err
+	}
+	if o.FloatType == "" {
+		if o.HalfIO || o.ClampFloats || len(o.FloatOps) > 0 {
+			return nil, errors.New("HalfIO, FloatOps and ClampFloats are for a FloatType")
+		}
+		return nil, nil
+	}
+	h := &half.Options{To: to, KeepIO: !o.HalfIO, FloatOps: o.FloatOps, Clamp: o.ClampFloats}
+	if o.Format == spec.Float {
+		h.Excluded = func(name string) bool {
+			return slices.ContainsFunc(o.Exclude, func(pattern string) bool { return rules.MatchName(pattern, name) })
+		}
+	}
+	return h, nil
 }
 
 func (o Options) checkNumbers() error {

@@ -2,10 +2,12 @@ package onnxq
 
 import (
 	"errors"
+	"strings"
 
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/half"
 	"onnxquant/internal/rewrite"
 	"onnxquant/onnxq/spec"
 )
@@ -27,9 +29,17 @@ type Plan struct {
 	Coverage    float64      `json:"coverage"` // share of the bytes of float tensors that is quantized
 	// BitsPerWeight is the average size of an element of the quantized tensors.
 	BitsPerWeight float64  `json:"bits_per_weight"`
+	Half          *Half    `json:"half,omitempty"` // with Options.FloatType
 	Warnings      []string `json:"warnings,omitempty"`
 
 	plan *convert.Plan
+}
+
+// Half says what becomes of float32 values with Options.FloatType.
+type Half struct {
+	Type  spec.FloatType `json:"type"`
+	Casts int            `json:"casts"`        // new Cast nodes
+	Kept  []half.Kept    `json:"kept_float32"` // nodes that stay in float32
 }
 
 // Plan decides what becomes of every float tensor and lays out the output. It reads no
@@ -43,11 +53,12 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return describe(m.graph, p), nil
+	return describe(p), nil
 }
 
 // describe converts a plan for the caller.
-func describe(x *graph.Graph, p *convert.Plan) *Plan {
+func describe(p *convert.Plan) *Plan {
+	x := p.Graph()
 	d := &Plan{
 		Tensors:     []TensorPlan{},
 		OpsetBefore: x.Opset,
@@ -60,6 +71,9 @@ func describe(x *graph.Graph, p *convert.Plan) *Plan {
 		Coverage:    p.Coverage(),
 		Warnings:    p.Warnings,
 		plan:        p,
+	}
+	if h := p.Half; h != nil {
+		d.Half = &Half{Type: spec.FloatType(strings.ToLower(h.To.String())), Casts: h.Casts, Kept: append([]half.Kept{}, h.Kept...)}
 	}
 	weights := p.Weights
 	var bytes, elements int64 // of what is quantized

@@ -2,6 +2,7 @@ package main
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -14,6 +15,8 @@ import (
 type planFlags struct {
 	opts          onnxq.Options
 	precisionInfo string
+
+	float16, bfloat16, keepIO bool
 }
 
 func (f *planFlags) define(fs *pflag.FlagSet) {
@@ -50,6 +53,16 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"keep weights with fewer elements in float")
 	fs.StringVar(&f.precisionInfo, "precision-info", "",
 		"JSON `FILE` with settings per weight")
+	fs.BoolVar(&f.float16, "float16", false,
+		"make float16 what stays float32. Without --bits, --format\nand --precision-info nothing is quantized")
+	fs.BoolVar(&f.bfloat16, "bfloat16", false,
+		"the same with bfloat16")
+	fs.BoolVar(&f.keepIO, "keep-io-types", true,
+		"with --float16: inputs and outputs of the model stay in\nfloat32; =false: they become float16, too")
+	fs.StringSliceVar(&o.FloatOps, "float-ops", nil,
+		"with --float16: `OPERATORS` that stay in float32, besides\n"+wrap(strings.Join(spec.FloatOps(), ", ")))
+	fs.BoolVar(&o.ClampFloats, "clamp", false,
+		"with --float16: values beyond its range become its largest;\notherwise the nodes that read them stay in float32")
 }
 
 // codedFormats lists all formats except float.
@@ -65,6 +78,9 @@ func codedFormats() []spec.Format {
 
 // finish checks the parsed flags, and reads the file of --precision-info.
 func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
+	if err := f.floatType(fs); err != nil {
+		return err
+	}
 	format := f.opts.Format
 	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
 		return usagef("--format %s has %d bits, but --bits is %d", format, format.Bits(), f.opts.Bits)
@@ -76,4 +92,24 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 		f.opts.Precision, err = rules.LoadPrecision(f.precisionInfo)
 	}
 	return err
+}
+
+// floatType resolves --float16, --bfloat16 and what goes with them.
+func (f *planFlags) floatType(fs *pflag.FlagSet) error {
+	switch {
+	case f.float16 && f.bfloat16:
+		return usagef("--float16 and --bfloat16 exclude each other")
+	case f.float16:
+		f.opts.FloatType = spec.Float16
+	case f.bfloat16:
+		f.opts.FloatType = spec.BFloat16
+	default:
+		for _, name := range []string{"keep-io-types", "float-ops", "clamp"} {
+			if fs.Changed(name) {
+				return usagef("--%s is for --float16 and --bfloat16", name)
+			}
+		}
+	}
+	f.opts.HalfIO = !f.keepIO && f.opts.FloatType != ""
+	return nil
 }

@@ -142,6 +142,7 @@ func planFacts(p *onnxq.Plan) []fact {
 	if quantized > 0 {
 		facts = append(facts, fact{"weights", fmt.Sprintf("%.3f bits each, scales included", p.BitsPerWeight)})
 	}
+	facts = append(facts, halfFacts(p.Half)...)
 	facts = append(facts, fact{"size", sizes(p.InBytes, p.OutBytes)})
 	if p.OpsetAfter != p.OpsetBefore {
 		facts = append(facts, fact{"opset", fmt.Sprintf("%d -> %d", p.OpsetBefore, p.OpsetAfter)})
@@ -254,4 +255,21 @@ func decibels(sqnr float64) string {
 		return "exact"
 	}
 	return fmt.Sprintf("%.1f dB", sqnr)
+}
+
+// halfFacts says what became of float32, and what stays and why.
+func halfFacts(h *onnxq.Half) []fact {
+	if h == nil {
+		return nil
+	}
+	facts := []fact{{string(h.Type), fmt.Sprintf("%d new Casts", h.Casts)}}
+	reasons := map[string]int{}
+	for _, n := range h.Kept {
+		reasons[n.Operator+" "+n.Reason]++
+	}
+	var texts []string
+	for _, reason := range counts(reasons) {
+		texts = append(texts, clip(printable(reason), maxReason))
+	}
+	return append(facts, labelled("float32", texts)...)
 }

@@ -67,13 +67,9 @@ func (t DType) Encode(raw []byte, x []float32) {
 			binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(v))
 		}
 	case Float16:
-		for i, v := range x {
-			binary.LittleEndian.PutUint16(raw[2*i:], Float16Bits(v))
-		}
+		kernels.ToFloat16(raw, x)
 	case BFloat16:
-		for i, v := range x {
-			binary.LittleEndian.PutUint16(raw[2*i:], BFloat16Bits(v))
-		}
+		kernels.ToBFloat16(raw, x)
 	case Float64:
 		for i, v := range x {
 			binary.LittleEndian.PutUint64(raw[8*i:], math.Float64bits(float64(v)))

@@ -33,21 +33,30 @@ type Result struct {
 // that cannot be quantized as planned, it plans again with exceptions for them.
 func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 	found := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}}
+	far := map[string]string{}
 	progress := &progress{tell: p.opts.Progress}
 	for {
 		c := newContent(p, progress)
 		err := c.write(ctx, path)
 		var unfit *unfitError
+		var beyond *beyondError
+		limit, was := p.TileLimit, p
 		switch {
 		case err == nil:
 			return &Result{p, c.errors(), c.warnings(), !p.opts.NoVerify}, nil
-		case !errors.As(err, &unfit):
-			return nil, err
+		case errors.As(err, &beyond):
+			maps.Copy(far, beyond.values)
+			found = discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}}
+			p, err = planFrom(p.input, p.opts, far)
+		case errors.As(err, &unfit):
+			maps.Copy(found.KeepFloat, unfit.reasons)
+			maps.Copy(found.Huge, unfit.huge)
+			if p, err = replan(p.graph, p.opts, found); err == nil {
+				p.input, p.Half = was.input, was.Half
+				p.warnOfHalf(far)
+			}
 		}
-		maps.Copy(found.KeepFloat, unfit.reasons)
-		maps.Copy(found.Huge, unfit.huge)
-		limit := p.TileLimit
-		if p, err = replan(p.graph, p.opts, found); err != nil {
+		if err != nil {
 			return nil, err
 		}
 		p.TileLimit = limit
@@ -66,6 +75,11 @@ func (e *unfitError) Error() string {
 	}
 	return "no weight is unfit"
 }
+
+// beyondError says that half cannot represent some values, by path.
+type beyondError struct{ values map[string]string }
+
+func (e *beyondError) Error() string { return "some values are beyond the range of half" }
 
 // Reasons to leave a weight in float that only its values show.
 const (
@@ -167,6 +181,9 @@ func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
 	if err != nil {
 		return err
 	}
+	if h := c.plan.Half; h != nil && len(h.Beyond()) > 0 {
+		return &beyondError{h.Beyond()}
+	}
 	if unfit := c.unfit(); len(unfit.reasons)+len(unfit.huge) > 0 {
 		return unfit
 	}
@@ -224,7 +241,7 @@ func (c *content) warnings() (all []string) {
 			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for a scale of %s", msg.Quote(w.Value.Path), 100*share, w.Choice.Format))
 		}
 	}
-	return all
+	return append(all, c.plan.vanishedHalves()...)
 }
 
 // errors returns the errors of each weight, merged in the order of tiles.

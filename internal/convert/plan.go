@@ -17,6 +17,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/half"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
@@ -37,6 +38,7 @@ var ErrCoverage = errors.New("too little would be quantized")
 // Options say how a model is converted. They are resolved: defaults are filled in.
 type Options struct {
 	Discover     discover.Options
+	Half         *half.Options // nil: what is not quantized keeps its type
 	ExternalData spec.ExternalData
 	Threads      int     // 0: the number of CPUs
 	Memory       int64   // budget for buffers, in bytes
@@ -56,8 +58,11 @@ type Plan struct {
 	// allows.
 	TileLimit int64
 
+	Half *half.Model // the model whose weights are quantized, if float32 becomes half; or nil
+
+	input   *graph.Graph   // as it was opened
+	graph   *graph.Graph   // the one whose weights are quantized
 	losses  []rewrite.Loss // what the target, or ONNX Runtime, does not run because of the opset
-	graph   *graph.Graph
 	opts    Options
 	except  discover.Exceptions
 	weights []*quantize.Weight // the same weights, for package quantize
@@ -69,7 +74,32 @@ type parts = quantize.Parts[int]
 
 // NewPlan decides what becomes of every float tensor and lays out the output.
 func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
-	return replan(x, opts, discover.Exceptions{})
+	return planFrom(x, opts, nil)
+}
+
+// planFrom makes a plan. far has the values that half cannot represent, see half.New.
+func planFrom(x *graph.Graph, opts Options, far map[string]string) (*Plan, error) {
+	if opts.Half == nil {
+		return replan(x, opts, discover.Exceptions{})
+	}
+	m, err := half.New(x, *opts.Half, far)
+	if err != nil {
+		return nil, err
+	}
+	p, err := replan(m.Graph, opts, discover.Exceptions{})
+	if err != nil {
+		return nil, err
+	}
+	p.input, p.Half = x, m
+	p.warnOfHalf(far)
+	return p, nil
+}
+
+// warnOfHalf names the values that stay in float32 because of what they hold.
+func (p *Plan) warnOfHalf(far map[string]string) {
+	for _, path := range slices.Sorted(maps.Keys(far)) {
+		p.warn("%s stays in float32: it %s", msg.Quote(path), far[path])
+	}
 }
 
 // replan makes a plan with the exceptions that values demand. It adds the weights whose
@@ -117,7 +147,7 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 	if err := checkPatterns(x, slices.Concat(o.Include, o.Exclude)); err != nil {
 		return nil, err
 	}
-	p := &Plan{graph: x, opts: opts, except: except}
+	p := &Plan{input: x, graph: x, opts: opts, except: except}
 	var err error
 	if p.Decisions, err = discover.All(x, o, except); err != nil {
 		return nil, err
@@ -159,6 +189,21 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 		p.warn("%s", warning)
 	}
 	return p, err
+}
+
+// vanishedHalves names what was written in half and of which a part became 0.
+func (p *Plan) vanishedHalves() (all []string) {
+	if p.Half == nil {
+		return nil
+	}
+	for _, d := range p.Decisions {
+		n, _ := dtype.Elements(d.Shape)
+		share := float64(p.Half.Vanished(d.Value.Path)) / float64(max(n, 1))
+		if !d.Quantize && share > fewVanished {
+			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for %s", msg.Quote(d.Value.Path), 100*min(share, 1), strings.ToLower(p.Half.To.String())))
+		}
+	}
+	return all
 }
 
 // TensorNames lists the names of float tensors that rules may use. A tensor in a subgraph
@@ -256,6 +301,7 @@ func (p *Plan) warnings() {
 	p.warnOfInputs()
 	in, out := p.InBytes(), p.Output.Size()
 	switch {
+	case len(p.Weights) == 0 && p.opts.Half != nil:
 	case len(p.Weights) == 0:
 		p.warn("nothing is quantized: %s", p.whyNothing())
 	case out > in && p.opts.Discover.Style == spec.QDQ:

@@ -64,6 +64,7 @@ func empty(ir int64, nodes int) *Graph {
 		arguments: map[*onnxpb.GraphProto][]*Value{},
 		carried:   map[*onnxpb.NodeProto][]*Value{},
 		functions: map[string]*Function{},
+		scopes:    map[*onnxpb.GraphProto]*Scope{},
 		paths:     map[string]bool{},
 		suffix:    map[string]int{},
 		ir:        ir,
@@ -95,6 +96,7 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 // graph indexes a graph. owner is the node that has it as an attribute, or nil.
 func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
 	s := &Scope{outer: outer, Owner: owner, Graph: g, Values: make(map[string]*Value, len(g.GetInitializer())+len(g.GetNode())), path: path}
+	x.scopes[g] = s
 	if outer != nil {
 		s.Body = outer.Body
 	}

@@ -60,8 +60,8 @@ func (x *Graph) Copy() *Copy {
 		c.nodes[n] = nodes[i]
 		i++
 	})
-	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) { c.graphs = append(c.graphs, g) })
-	WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) { c.numbers[g] = len(c.numbers) })
+	WalkAllGraphs(c.Proto, func(g *onnxpb.GraphProto) { c.graphs = append(c.graphs, g) })
+	WalkAllGraphs(x.File.Proto, func(g *onnxpb.GraphProto) { c.numbers[g] = len(c.numbers) })
 	c.spellStandard()
 	return c
 }
@@ -99,7 +99,15 @@ func spellImports(imports []*onnxpb.OperatorSetIdProto) []*onnxpb.OperatorSetIdP
 // Node returns the copy of a node.
 func (c *Copy) Node(n *onnxpb.NodeProto) *onnxpb.NodeProto { return c.nodes[n] }
 
-// Graphs lists the main graph of the copy and its subgraphs.
+// WalkAllGraphs visits the main graph, its subgraphs and those of functions.
+func WalkAllGraphs(m *onnxpb.ModelProto, visit func(*onnxpb.GraphProto)) {
+	WalkGraphs(m.Graph, visit)
+	for _, f := range m.Functions {
+		WalkSubgraphs(f.Node, visit)
+	}
+}
+
+// Graphs lists the main graph of the copy, its subgraphs and those of functions.
 func (c *Copy) Graphs() []*onnxpb.GraphProto { return c.graphs }
 
 // GraphNumber returns the position in Graphs of the copy of an original graph.

@@ -27,6 +27,7 @@ type Graph struct {
 	arguments       map[*onnxpb.GraphProto][]*Value // graph → values of its inputs
 	carried         map[*onnxpb.NodeProto][]*Value  // Loop or Scan → by state, the input of the body, if the body hands it on unchanged
 	functions       map[string]*Function            // by FunctionKey
+	scopes          map[*onnxpb.GraphProto]*Scope
 
 	paths  map[string]bool // paths of subgraphs, to keep them unique
 	suffix map[string]int  // path → last suffix tried
@@ -70,6 +71,9 @@ func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 		}
 	}
 }
+
+// Scope returns the scope of a graph of the model.
+func (x *Graph) Scope(g *onnxpb.GraphProto) *Scope { return x.scopes[g] }
 
 // Scanned reports whether the body of a Scan reads a value from outside the body.
 func (x *Graph) Scanned(v *Value) bool {

@@ -68,3 +68,69 @@ func fromBFloat16Go(x []float32, src []byte) {
 		x[i] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(src[2*i:])) << 16)
 	}
 }
+
+// ToFloat16 sets dst to the little-endian float16 nearest to each of x, ties to even; from
+// 65520 on it is infinite. A NaN keeps its sign and the highest bits of its payload, or has
+// the payload 1 if they are 0. It returns how many finite elements became infinite, and how
+// many nonzero ones became 0.
+func ToFloat16(dst []byte, x []float32) (beyond, vanished int) {
+	if len(x) == 0 {
+		return 0, 0
+	}
+	return toFloat16(dst[:2*len(x)], x)
+}
+
+const infinite = 0xff << 23 // the bits of infinity
+
+func toFloat16Go(dst []byte, x []float32) (beyond, vanished int) {
+	for i, v := range x {
+		b := math.Float32bits(v)
+		sign, a := uint16(b>>16&0x8000), b&^signBit
+		var h uint16
+		switch {
+		case a > infinite:
+			h = 0x7c00 | max(uint16(a>>13&0x3ff), 1)
+		case a >= 0x477ff000: // 65520
+			h = 0x7c00
+			if a < infinite {
+				beyond++
+			}
+		case a < (127-14)<<23: // subnormal: adding 1/2 rounds to 2^-24
+			if h = uint16(math.Float32bits(math.Float32frombits(a)+0.5) - math.Float32bits(0.5)); h == 0 && a != 0 {
+				vanished++
+			}
+		default:
+			h = uint16((a + 0xfff + a>>13&1 - (127-15)<<23) >> 13)
+		}
+		binary.LittleEndian.PutUint16(dst[2*i:], sign|h)
+	}
+	return beyond, vanished
+}
+
+// ToBFloat16 sets dst to the little-endian bfloat16 nearest to each of x, ties to even; from
+// 2^128 - 2^119 on it is infinite. A NaN becomes the quiet one without payload, with its
+// sign. It returns the same counts as ToFloat16.
+func ToBFloat16(dst []byte, x []float32) (beyond, vanished int) {
+	if len(x) == 0 {
+		return 0, 0
+	}
+	return toBFloat16(dst[:2*len(x)], x)
+}
+
+func toBFloat16Go(dst []byte, x []float32) (beyond, vanished int) {
+	for i, v := range x {
+		b := math.Float32bits(v)
+		a := b &^ signBit
+		h := uint16((b + 0x7fff + b>>16&1) >> 16)
+		switch {
+		case a > infinite:
+			h = uint16(b>>16&0x8000 | 0x7fc0)
+		case a < infinite && h&0x7fff == 0x7f80:
+			beyond++
+		case a != 0 && h&0x7fff == 0:
+			vanished++
+		}
+		binary.LittleEndian.PutUint16(dst[2*i:], h)
+	}
+	return beyond, vanished
+}

@@ -169,3 +169,55 @@ func fromBFloat16(x []float32, src []byte) {
 	}
 	fromBFloat16Go(x, src)
 }
+
+func toFloat16(dst []byte, x []float32) (beyond, vanished int) {
+	var l lossCounts
+	n := vectors(x)
+	if n > 0 {
+		toFloat16AVX2(&dst[0], &x[0], n, &l[0])
+	}
+	if l.has(countNaN) { // they keep other bits
+		return toFloat16Go(dst, x)
+	}
+	beyond, vanished = toFloat16Go(dst[2*n:], x[n:])
+	return beyond + l.sum(countBeyond), vanished + l.sum(countVanished)
+}
+
+func toBFloat16(dst []byte, x []float32) (beyond, vanished int) {
+	var l lossCounts
+	n := vectors(x)
+	if n > 0 {
+		toBFloat16AVX2(&dst[0], &x[0], n, &l[0])
+	}
+	if l.has(countNaN) {
+		return toBFloat16Go(dst, x)
+	}
+	beyond, vanished = toBFloat16Go(dst[2*n:], x[n:])
+	return beyond + l.sum(countBeyond), vanished + l.sum(countVanished)
+}
+
+// vectors returns how many elements assembly converts.
+func vectors(x []float32) int {
+	if instructions < avx2 {
+		return 0
+	}
+	return len(x) &^ 15
+}
+
+// lossCounts has three counts, in 8 lanes each.
+type lossCounts [24]uint32
+
+const (
+	countBeyond = iota
+	countVanished
+	countNaN
+)
+
+func (l *lossCounts) sum(what int) (n int) {
+	for _, lane := range l[8*what : 8*what+8] {
+		n += int(lane)
+	}
+	return n
+}
+
+func (l *lossCounts) has(what int) bool { return l.sum(what) > 0 }

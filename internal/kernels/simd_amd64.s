@@ -3783,6 +3783,151 @@ loop:
 	VZEROUPPER
 	RET
 
+// func toFloat16AVX2(dst *byte, x *float32, n int, counts *uint32)
+// Requires: AVX, AVX2, F16C
+TEXT ·toFloat16AVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         counts+24(FP), BX
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y0
+	VPXOR        Y1, Y1, Y1
+	MOVL         $0x477fefff, SI
+	VMOVD        SI, X2
+	VPBROADCASTD X2, Y2
+	MOVL         $0x7f7fffff, SI
+	VMOVD        SI, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x7f800000, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x33000000, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPXOR        Y8, Y8, Y8
+
+loop:
+	VMOVDQU   (CX), Y9
+	VPAND     Y0, Y9, Y10
+	VPCMPGTD  Y4, Y10, Y11
+	VPSUBD    Y11, Y8, Y8
+	VPCMPGTD  Y2, Y10, Y11
+	VPCMPGTD  Y3, Y10, Y12
+	VPANDN    Y11, Y12, Y11
+	VPSUBD    Y11, Y6, Y6
+	VPCMPGTD  Y1, Y10, Y11
+	VPCMPGTD  Y5, Y10, Y12
+	VPANDN    Y11, Y12, Y11
+	VPSUBD    Y11, Y7, Y7
+	VCVTPS2PH $0x00, Y9, (AX)
+	VMOVDQU   32(CX), Y9
+	VPAND     Y0, Y9, Y10
+	VPCMPGTD  Y4, Y10, Y11
+	VPSUBD    Y11, Y8, Y8
+	VPCMPGTD  Y2, Y10, Y11
+	VPCMPGTD  Y3, Y10, Y12
+	VPANDN    Y11, Y12, Y11
+	VPSUBD    Y11, Y6, Y6
+	VPCMPGTD  Y1, Y10, Y11
+	VPCMPGTD  Y5, Y10, Y12
+	VPANDN    Y11, Y12, Y11
+	VPSUBD    Y11, Y7, Y7
+	VCVTPS2PH $0x00, Y9, 16(AX)
+	ADDQ      $0x40, CX
+	ADDQ      $0x20, AX
+	SUBQ      $0x10, DX
+	JNZ       loop
+	VMOVDQU   Y6, (BX)
+	VMOVDQU   Y7, 32(BX)
+	VMOVDQU   Y8, 64(BX)
+	VZEROUPPER
+	RET
+
+// func toBFloat16AVX2(dst *byte, x *float32, n int, counts *uint32)
+// Requires: AVX, AVX2
+TEXT ·toBFloat16AVX2(SB), NOSPLIT, $0-32
+	MOVQ         dst+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVQ         counts+24(FP), BX
+	MOVL         $0x7fffffff, SI
+	VMOVD        SI, X0
+	VPBROADCASTD X0, Y0
+	VPXOR        Y1, Y1, Y1
+	MOVL         $0x7f7f7fff, SI
+	VMOVD        SI, X2
+	VPBROADCASTD X2, Y2
+	MOVL         $0x7f7fffff, SI
+	VMOVD        SI, X3
+	VPBROADCASTD X3, Y3
+	MOVL         $0x7f800000, SI
+	VMOVD        SI, X4
+	VPBROADCASTD X4, Y4
+	MOVL         $0x00008000, SI
+	VMOVD        SI, X5
+	VPBROADCASTD X5, Y5
+	VPXOR        Y6, Y6, Y6
+	VPXOR        Y7, Y7, Y7
+	VPXOR        Y8, Y8, Y8
+	MOVL         $0x00007fff, SI
+	VMOVD        SI, X9
+	VPBROADCASTD X9, Y9
+	MOVL         $0x00000001, SI
+	VMOVD        SI, X10
+	VPBROADCASTD X10, Y10
+
+loop:
+	VMOVDQU   (CX), Y11
+	VPAND     Y0, Y11, Y12
+	VPCMPGTD  Y4, Y12, Y13
+	VPSUBD    Y13, Y8, Y8
+	VPCMPGTD  Y2, Y12, Y13
+	VPCMPGTD  Y3, Y12, Y14
+	VPANDN    Y13, Y14, Y13
+	VPSUBD    Y13, Y6, Y6
+	VPCMPGTD  Y1, Y12, Y13
+	VPCMPGTD  Y5, Y12, Y14
+	VPANDN    Y13, Y14, Y13
+	VPSUBD    Y13, Y7, Y7
+	VPSRLD    $0x10, Y11, Y12
+	VPAND     Y10, Y12, Y12
+	VPADDD    Y9, Y11, Y11
+	VPADDD    Y12, Y11, Y11
+	VPSRLD    $0x10, Y11, Y11
+	VMOVDQU   32(CX), Y12
+	VPAND     Y0, Y12, Y13
+	VPCMPGTD  Y4, Y13, Y14
+	VPSUBD    Y14, Y8, Y8
+	VPCMPGTD  Y2, Y13, Y14
+	VPCMPGTD  Y3, Y13, Y15
+	VPANDN    Y14, Y15, Y14
+	VPSUBD    Y14, Y6, Y6
+	VPCMPGTD  Y1, Y13, Y14
+	VPCMPGTD  Y5, Y13, Y15
+	VPANDN    Y14, Y15, Y14
+	VPSUBD    Y14, Y7, Y7
+	VPSRLD    $0x10, Y12, Y13
+	VPAND     Y10, Y13, Y13
+	VPADDD    Y9, Y12, Y12
+	VPADDD    Y13, Y12, Y12
+	VPSRLD    $0x10, Y12, Y12
+	VPACKUSDW Y12, Y11, Y11
+	VPERMQ    $0xd8, Y11, Y11
+	VMOVDQU   Y11, (AX)
+	ADDQ      $0x40, CX
+	ADDQ      $0x20, AX
+	SUBQ      $0x10, DX
+	JNZ       loop
+	VMOVDQU   Y6, (BX)
+	VMOVDQU   Y7, 32(BX)
+	VMOVDQU   Y8, 64(BX)
+	VZEROUPPER
+	RET
+
 // func hasF16C() bool
 // Requires: CPUID
 TEXT ·hasF16C(SB), NOSPLIT, $0-1

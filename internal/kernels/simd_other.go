@@ -59,3 +59,7 @@ func recode(q []byte, x, scale, least []float32, block, zero, last int) {
 func quantizeNibbles(dst []byte, x []float32) { quantizeNibblesGo(dst, x) }
 
 func quantizeBytes(dst []byte, x []float32) { quantizeBytesGo(dst, x) }
+
+func toFloat16(dst []byte, x []float32) (beyond, vanished int) { return toFloat16Go(dst, x) }
+
+func toBFloat16(dst []byte, x []float32) (beyond, vanished int) { return toBFloat16Go(dst, x) }

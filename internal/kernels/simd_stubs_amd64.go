@@ -80,5 +80,15 @@ func fromFloat16AVX2(x *float32, src *byte, n int)
 //go:noescape
 func fromBFloat16AVX2(x *float32, src *byte, n int)
 
+// toFloat16AVX2 converts n elements, a multiple of 16. counts gets, in 8 lanes each, how many finite ones became infinite, how many nonzero ones 0, and how many are NaN.
+//
+//go:noescape
+func toFloat16AVX2(dst *byte, x *float32, n int, counts *uint32)
+
+// toBFloat16AVX2 converts n elements, a multiple of 16. counts gets, in 8 lanes each, how many finite ones became infinite, how many nonzero ones 0, and how many are NaN.
+//
+//go:noescape
+func toBFloat16AVX2(dst *byte, x *float32, n int, counts *uint32)
+
 // hasF16C asks the processor for the conversions of float16, which comes after asking for AVX.
 func hasF16C() bool

@@ -2,39 +2,35 @@ package modelfile
 
 import (
 	"bytes"
-
-	"google.golang.org/protobuf/proto"
+	"fmt"
+	"io"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 )
 
-// View returns a model with another structure, whose tensors have the contents of tensors of
-// m: t has that of original(t). If this is nil, t is new and holds its content as raw data.
-// View cuts raw data out of p, as Open does. The view uses the files of m, so only m must be
-// closed.
-func (m *Model) View(p *onnxpb.ModelProto, original func(t *onnxpb.TensorProto) *onnxpb.TensorProto) (*Model, error) {
+// View returns a model with another structure, whose tensors have the given contents. Where
+// content returns nil, the tensor holds its content as raw data: View cuts it out of p, as
+// Open does. The view uses the files of m, so only m must be closed.
+func (m *Model) View(p *onnxpb.ModelProto, content func(t *onnxpb.TensorProto) (*Payload, error)) (*Model, error) {
 	v := *m
 	v.Proto, v.payloads = p, map[*onnxpb.TensorProto]*Payload{}
-	for _, t := range Tensors(p) {
-		if old := original(t); old != nil {
-			content, err := m.Payload(old)
-			if err != nil {
-				return nil, err
-			}
-			name := t.Name
-			proto.Reset(t)
-			proto.Merge(t, old)
-			t.Name, v.payloads[t] = name, content
-			continue
+	for where, t := range Tensors(p) {
+		c, err := content(t)
+		if err != nil {
+			return nil, fmt.Errorf("%w %s: %w", ErrTensor, where, err)
 		}
-		if dtype.DType(t.GetDataType()) == dtype.String {
-			v.payloads[t] = nil
-			continue
+		if c == nil && dtype.DType(t.GetDataType()) != dtype.String {
+			c, t.RawData = Computed(bytes.NewReader(t.RawData), int64(len(t.RawData))), nil
 		}
-		content := &Payload{}
-		content.add(part{bytes.NewReader(t.RawData), 0, int64(len(t.RawData))})
-		v.payloads[t], t.RawData = content, nil
+		v.payloads[t] = c
 	}
 	return &v, nil
+}
+
+// Computed returns a payload of size bytes that r computes.
+func Computed(r io.ReaderAt, size int64) *Payload {
+	p := &Payload{replaced: true}
+	p.add(part{r, 0, size})
+	return p
 }

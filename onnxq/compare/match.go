@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"onnxquant/internal/graph"
+	"onnxquant/internal/half"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
@@ -88,10 +90,18 @@ func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaq
 		partner: map[int]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
-	x, err := raised(a.Graph(), b.Graph().File.Proto, opaque)
-	if err != nil {
+	x := a.Graph()
+	switch h, err := half.Like(x, b.Graph()); {
+	case err != nil:
+		m.problem("float32 -> half: %v", err)
+	case h != nil:
+		m.note("%s", halfNote(h))
+		x = h.Graph
+	}
+	if up, err := raised(x, b.Graph().File.Proto, opaque); err != nil {
 		m.problem("opset %d -> %d: %v", a.Graph().Opset, b.Graph().Opset, err)
-		x = a.Graph()
+	} else {
+		x = up
 	}
 	m.a = recognize.New(x)
 	graph.WalkNodes(a.Graph().File.Proto, func(*onnxpb.NodeProto) { m.result.Nodes++ })
@@ -124,6 +134,11 @@ func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaq
 		}
 	}
 	return m.result, nil
+}
+
+// halfNote tells that float32 became float16 or bfloat16.
+func halfNote(h *half.Model) string {
+	return fmt.Sprintf("float32 -> %s: %d Casts, %d nodes stay in float32", strings.ToLower(h.To.String()), h.Casts, len(h.Kept))
 }
 
 // matcher is the state of MatchWeights.

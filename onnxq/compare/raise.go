@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
@@ -55,7 +56,17 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 			c.Proto.Graph.Input = slices.DeleteFunc(c.Proto.Graph.Input, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == v.Name })
 		}
 	}
-	view, err := x.File.View(c.Proto, c.OriginalTensor)
+	view, err := x.File.View(c.Proto, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
+		old := c.OriginalTensor(t)
+		if old == nil {
+			return nil, nil
+		}
+		name := t.Name
+		proto.Reset(t) // content that the adapters read
+		proto.Merge(t, old)
+		t.Name = name
+		return x.File.Payload(old)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -53,6 +53,8 @@ func main() {
 	unpack2()
 	fromFloat16()
 	fromBFloat16()
+	toFloat16()
+	toBFloat16()
 	hasF16C()
 	Generate()
 }

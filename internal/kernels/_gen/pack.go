@@ -154,6 +154,104 @@ func fromBFloat16() {
 	})
 }
 
+// losses counts, in the lanes of vectors, elements that a narrower type cannot represent.
+type losses struct {
+	magnitude, zero, largest, greatest, infinity, least reg.VecVirtual
+	beyond, vanished, nan                               reg.VecVirtual
+}
+
+// countLosses begins counting finite magnitudes above largest and nonzero ones up to least,
+// both as bits.
+func countLosses(largest, least uint32) losses {
+	s := isas[0]
+	zeros := func() reg.VecVirtual {
+		v := YMM()
+		VPXOR(v, v, v)
+		return v
+	}
+	return losses{
+		s.all(1<<31 - 1), zeros(), s.all(largest), s.all(0xff<<23 - 1), s.all(0xff << 23), s.all(least),
+		zeros(), zeros(), zeros(),
+	}
+}
+
+// add counts the elements of v.
+func (l losses) add(v reg.VecVirtual) {
+	abs, a, b := YMM(), YMM(), YMM()
+	VPAND(l.magnitude, v, abs)
+	VPCMPGTD(l.infinity, abs, a)
+	VPSUBD(a, l.nan, l.nan)
+	VPCMPGTD(l.largest, abs, a)
+	VPCMPGTD(l.greatest, abs, b)
+	VPANDN(a, b, a)
+	VPSUBD(a, l.beyond, l.beyond)
+	VPCMPGTD(l.zero, abs, a)
+	VPCMPGTD(l.least, abs, b)
+	VPANDN(a, b, a)
+	VPSUBD(a, l.vanished, l.vanished)
+}
+
+// store stores the counts.
+func (l losses) store(counts operand.Mem) {
+	VMOVDQU(l.beyond, counts)
+	VMOVDQU(l.vanished, counts.Offset(32))
+	VMOVDQU(l.nan, counts.Offset(64))
+}
+
+const lossDoc = " converts n elements, a multiple of 16. counts gets, in 8 lanes each, how many finite ones became infinite, how many nonzero ones 0, and how many are NaN."
+
+func toFloat16() {
+	TEXT("toFloat16AVX2", NOSPLIT, "func(dst *byte, x *float32, n int, counts *uint32)")
+	Pragma("noescape")
+	Doc("toFloat16AVX2" + lossDoc)
+	dst, x, n, counts := param("dst"), param("x"), param("n"), param("counts")
+	l := countLosses(0x477fefff, 0x33000000)
+	Label("loop")
+	for i := range 2 {
+		v := YMM()
+		VMOVDQU(mem(x).Offset(32*i), v)
+		l.add(v)
+		VCVTPS2PH(operand.U8(0), v, mem(dst).Offset(16*i))
+	}
+	ADDQ(operand.U8(64), x)
+	ADDQ(operand.U8(32), dst)
+	SUBQ(operand.U8(16), n)
+	JNZ(operand.LabelRef("loop"))
+	l.store(mem(counts))
+	end()
+}
+
+func toBFloat16() {
+	TEXT("toBFloat16AVX2", NOSPLIT, "func(dst *byte, x *float32, n int, counts *uint32)")
+	Pragma("noescape")
+	Doc("toBFloat16AVX2" + lossDoc)
+	dst, x, n, counts := param("dst"), param("x"), param("n"), param("counts")
+	l := countLosses(0x7f7f7fff, 0x8000)
+	bias, one := isas[0].all(0x7fff), isas[0].all(1)
+	Label("loop")
+	var half [2]reg.VecVirtual
+	for i := range half {
+		v, odd := YMM(), YMM()
+		half[i] = v
+		VMOVDQU(mem(x).Offset(32*i), v)
+		l.add(v)
+		VPSRLD(operand.U8(16), v, odd)
+		VPAND(one, odd, odd)
+		VPADDD(bias, v, v)
+		VPADDD(odd, v, v)
+		VPSRLD(operand.U8(16), v, v)
+	}
+	VPACKUSDW(half[1], half[0], half[0])
+	VPERMQ(operand.U8(0xd8), half[0], half[0])
+	VMOVDQU(half[0], mem(dst))
+	ADDQ(operand.U8(64), x)
+	ADDQ(operand.U8(32), dst)
+	SUBQ(operand.U8(16), n)
+	JNZ(operand.LabelRef("loop"))
+	l.store(mem(counts))
+	end()
+}
+
 func hasF16C() {
 	TEXT("hasF16C", NOSPLIT, "func() bool")
 	Doc("hasF16C asks the processor for the conversions of float16, which comes after asking for AVX.")

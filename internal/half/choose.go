@@ -1,0 +1,438 @@
+package half
+
+import (
+	"fmt"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/optypes"
+	"onnxquant/onnxq/spec"
+)
+
+// floatInputs are inputs that stay in float32 though the operator's types allow half.
+var floatInputs = map[string][]int{
+	"Resize":                  {1},
+	"com.microsoft.GroupNorm": {1, 2},
+}
+
+// choice decides which nodes and values stay in float32.
+type choice struct {
+	*typing
+	opts Options
+	kept map[int]string          // number of a node that stays in float32 → why
+	far  map[*graph.Value]string // values that half cannot represent → why
+
+	// other, if set, decides for the nodes that it knows.
+	other func(n *onnxpb.NodeProto) (stays, known bool)
+}
+
+// choose decides for every node.
+func choose(t *typing, opts Options, far map[*graph.Value]string, other func(*onnxpb.NodeProto) (stays, known bool)) *choice {
+	c := &choice{t, opts, nil, far, other}
+	float := map[*graph.Function]bool{} // functions whose bodies stay in float32
+	for {
+		c.kept = map[int]string{}
+		c.nodes(t.x.File.Proto.Graph.Node, "", float)
+		for _, f := range c.functions() {
+			why := ""
+			if float[f] {
+				why = "is in a function that is called with float32"
+			}
+			c.nodes(f.Proto.Node, why, float)
+		}
+		if c.opts.To == dtype.Float16 && other == nil {
+			c.keepSquares()
+		}
+		more := false
+		for _, f := range c.functions() {
+			called := t.called[f]
+			stays := called == nil || called.torn || slices.ContainsFunc(f.Calls, func(n *onnxpb.NodeProto) bool { return c.stays(n) })
+			if stays && !float[f] {
+				float[f], more = true, true
+			}
+		}
+		if !more {
+			return c
+		}
+	}
+}
+
+// functions lists the functions that are called.
+func (c *choice) functions() []*graph.Function {
+	var list []*graph.Function
+	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
+		if f := c.x.Called(n); f != nil && !slices.Contains(list, f) {
+			list = append(list, f)
+		}
+	})
+	return list
+}
+
+// stays reports whether a node stays in float32.
+func (c *choice) stays(n *onnxpb.NodeProto) bool { return c.kept[c.x.Number(n)] != "" }
+
+// nodes decides for nodes and those of their subgraphs. why, if not empty, keeps all.
+func (c *choice) nodes(nodes []*onnxpb.NodeProto, why string, float map[*graph.Function]bool) {
+	for _, n := range ordered(nodes) {
+		reason := why
+		if f := c.x.Called(n); reason == "" && float[f] && f != nil {
+			reason = "calls a function that stays in float32"
+		}
+		if reason == "" {
+			reason = c.reason(n)
+		}
+		inner := why
+		if reason != "" {
+			c.kept[c.x.Number(n)] = reason
+			inner = fmt.Sprintf("is in %s, which stays in float32", graph.Describe(n))
+			if passes[n.GetOpType()] {
+				c.passFar(n)
+			}
+		}
+		for _, a := range n.Attribute {
+			for _, g := range graph.Subgraphs(a) {
+				c.nodes(g.Node, inner, float)
+			}
+		}
+	}
+}
+
+// reason returns why a node stays in float32, "" if it does not.
+func (c *choice) reason(n *onnxpb.NodeProto) string {
+	if c.other != nil {
+		switch stays, known := c.other(n); {
+		case stays:
+			return "stays in float32 in the other model"
+		case known:
+			return ""
+		}
+	}
+	op := graph.Operator(n)
+	label := graph.Label(n)
+	switch {
+	case c.opts.Excluded != nil && c.opts.Excluded(label):
+		return "is excluded"
+	case slices.Contains(spec.FloatOps(), op) || slices.Contains(c.opts.FloatOps, op):
+		return op + " computes in float32"
+	case n.GetDomain() == "ai.onnx.ml":
+		return "operators of ai.onnx.ml compute in float32"
+	}
+	for i, v := range c.x.Inputs[n] {
+		if v == nil {
+			continue
+		}
+		if c.opts.Excluded != nil && v.Tensor != nil && c.opts.Excluded(v.Name) && c.types[v].float() {
+			return "reads " + msg.Quote(v.Path) + ", which is excluded"
+		}
+		if why := c.far[v]; why != "" && c.wants(n, i) == half {
+			return "reads " + msg.Quote(v.Path) + ", which " + why
+		}
+	}
+	if carries(n) || c.x.Called(n) != nil {
+		return c.sequences(n)
+	}
+	return c.typed(n)
+}
+
+// carries reports whether a node hands values to its subgraphs and back, whatever their type.
+func carries(n *onnxpb.NodeProto) bool {
+	if !graph.IsStandard(n.GetDomain()) {
+		return false
+	}
+	switch n.GetOpType() {
+	case "If", "Loop", "Scan":
+		return true
+	}
+	return false
+}
+
+// sequences says that a node reads or makes sequences of floats, which no Cast converts.
+func (c *choice) sequences(n *onnxpb.NodeProto) string {
+	for _, v := range slices.Concat(c.x.Inputs[n], c.x.Outputs[n]) {
+		if e := c.types[v]; v != nil && e.sequence && e.dtype != optypes.Other {
+			return "has to do with sequences"
+		}
+	}
+	return ""
+}
+
+// typed checks the types of an operator's floats.
+func (c *choice) typed(n *onnxpb.NodeProto) string {
+	s := c.signature(n)
+	if s == nil {
+		for _, v := range slices.Concat(c.x.Inputs[n], c.x.Outputs[n]) {
+			if e := c.types[v]; v != nil && e.dtype != optypes.Other {
+				return "which types it takes is not known"
+			}
+		}
+		return ""
+	}
+	if why := c.sequences(n); why != "" {
+		return why
+	}
+	if n.GetOpType() == "BitCast" || n.GetOpType() == "SequenceMap" {
+		return n.GetOpType() + " stays in float32"
+	}
+	if n.GetOpType() == "DequantizeLinear" && c.readsInt32(n) {
+		return "its scales may be too small for float16"
+	}
+	check := func(v *graph.Value, p optypes.Param, ok bool) string {
+		e := c.types[v]
+		switch allowed := s.Allows(p); {
+		case v == nil || e.dtype == optypes.Other:
+			return ""
+		case e.dtype == 0 && (allowed.Float32 || allowed.Float16):
+			return "the type of " + msg.Quote(v.Path) + " is not known"
+		case !ok:
+			return "it has more inputs or outputs than the operator"
+		case e.float() && p.Variable != "" && !allowed.Has(c.opts.To) && !(allowed.Float32 && !allowed.Float16 && !c.bound(s, p)):
+			return fmt.Sprintf("%s does not take %s", graph.Operator(n), typeName(c.opts.To))
+		}
+		return ""
+	}
+	for i, v := range c.x.Inputs[n] {
+		p, ok := s.Input(i)
+		if why := check(v, p, ok); why != "" {
+			return why
+		}
+	}
+	for i, v := range c.x.Outputs[n] {
+		p, ok := s.Output(i)
+		if why := check(v, p, ok); why != "" {
+			return why
+		}
+	}
+	return ""
+}
+
+// bound reports whether an input has the variable of a parameter.
+func (c *choice) bound(s *optypes.Signature, p optypes.Param) bool {
+	return slices.ContainsFunc(s.Inputs, func(q optypes.Param) bool { return q.Variable == p.Variable })
+}
+
+// readsInt32 reports whether a DequantizeLinear decodes a bias in int32.
+func (c *choice) readsInt32(n *onnxpb.NodeProto) bool {
+	v := c.x.Source(n, 0)
+	return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()) == dtype.Int32
+}
+
+// wish is the type that an input wants.
+type wish int
+
+const (
+	any32 wish = iota // any floating point type
+	float
+	half
+)
+
+// wants returns the type that a float input of a node wants.
+func (c *choice) wants(n *onnxpb.NodeProto, input int) wish {
+	if c.stays(n) {
+		return float
+	}
+	if carries(n) || c.x.Called(n) != nil {
+		return half
+	}
+	s := c.signature(n)
+	if s == nil {
+		return float
+	}
+	p, ok := s.Input(input)
+	switch {
+	case !ok || p.Variable == "" || slices.Contains(floatInputs[graph.Operator(n)], input):
+		return float
+	case n.GetOpType() == "Cast" && graph.IsStandard(n.GetDomain()):
+		return any32
+	case c.indifferent(n, s, p):
+		return any32
+	}
+	return half
+}
+
+// indifferent reports whether nothing else of a node depends on the type of one input: it
+// makes no floats, and no other input shares the variable.
+func (c *choice) indifferent(n *onnxpb.NodeProto, s *optypes.Signature, p optypes.Param) bool {
+	for _, v := range c.x.Outputs[n] {
+		if v != nil && c.types[v].dtype != optypes.Other {
+			return false
+		}
+	}
+	switch n.GetOpType() {
+	case "QuantizeLinear":
+		return false
+	}
+	with := 0
+	for i := range n.Input {
+		if q, ok := s.Input(i); ok && q.Variable == p.Variable {
+			with++
+		}
+	}
+	return with == 1
+}
+
+// halved reports whether a value becomes half.
+func (c *choice) halved(v *graph.Value) bool {
+	n := v.Node
+	switch {
+	case !c.types[v].float() || c.far[v] != "":
+		return false
+	case n == nil && v.Tensor != nil:
+		if v.Output { // it has its graph's type
+			return (!v.Input || v.MustBeInput) && c.handedBy(c.homes[v].owner)
+		}
+		return (!v.Input || v.MustBeInput) && c.wished(v)
+	case n == nil && v.Unusual != nil:
+		return false
+	case n == nil:
+		return c.inputHalved(v)
+	case c.stays(n):
+		return false
+	case flexible(n):
+		return !sparse(v) && c.wished(v)
+	case carries(n) || c.x.Called(n) != nil:
+		return true
+	}
+	s := c.signature(n)
+	for i, made := range c.x.Outputs[n] {
+		if made == v {
+			p, ok := s.Output(i)
+			return ok && p.Variable != "" && s.Allows(p).Has(c.opts.To)
+		}
+	}
+	return false
+}
+
+// inputHalved decides for an input of a graph or function.
+func (c *choice) inputHalved(v *graph.Value) bool {
+	if f := c.homes[v].function; f != nil {
+		return c.functionHalved(f)
+	}
+	return c.handed(v)
+}
+
+// handed reports whether what v's graph takes or gives becomes half.
+func (c *choice) handed(v *graph.Value) bool {
+	return c.handedBy(c.homes[v].owner)
+}
+
+func sparse(v *graph.Value) bool { return v.Unusual != nil && v.Unusual.Sparse != nil }
+
+// flexible reports whether a node makes any type that its attributes ask for.
+func flexible(n *onnxpb.NodeProto) bool {
+	if !graph.IsStandard(n.GetDomain()) {
+		return false
+	}
+	switch n.GetOpType() {
+	case "Cast", "Constant", "ConstantOfShape":
+		return true
+	}
+	return false
+}
+
+// wished reports whether a reader of a value wants half.
+func (c *choice) wished(v *graph.Value) bool {
+	for _, u := range v.Uses {
+		if c.wants(u.Node, u.Input) == half {
+			return true
+		}
+	}
+	return v.Output && c.handed(v) || len(v.Returned) > 0 && c.functionHalved(v.Body)
+}
+
+func (c *choice) functionHalved(f *graph.Function) bool {
+	return len(f.Calls) > 0 && !c.stays(f.Calls[0])
+}
+
+// handedBy reports whether the inputs and outputs of a graph become half. owner is the node
+// whose subgraph it is, nil for the main graph.
+func (c *choice) handedBy(owner *onnxpb.NodeProto) bool {
+	if owner != nil {
+		return carries(owner) && !c.stays(owner)
+	}
+	return !c.opts.KeepIO
+}
+
+// passes lists operators that hand on values that half cannot represent.
+var passes = map[string]bool{
+	"Add": true, "Concat": true, "Expand": true, "Flatten": true, "Gather": true, "Identity": true, "Mul": true,
+	"Neg": true, "Pad": true, "Reshape": true, "Slice": true, "Split": true, "Squeeze": true, "Sub": true,
+	"Tile": true, "Transpose": true, "Unsqueeze": true, "Where": true,
+}
+
+// passFar marks the outputs of a node that reads values that half cannot represent.
+func (c *choice) passFar(n *onnxpb.NodeProto) {
+	for _, v := range c.x.Inputs[n] {
+		if v == nil || c.far[v] == "" {
+			continue
+		}
+		for _, made := range c.x.Outputs[n] {
+			if made != nil && c.types[made].float() {
+				c.far[made] = "may hold values beyond " + typeName(c.opts.To)
+			}
+		}
+		return
+	}
+}
+
+// keepSquares keeps the squares of normalizations, and what is computed of their means, in
+// float32: x² overflows float16 from 256 on, and the small term that is added vanishes.
+func (c *choice) keepSquares() {
+	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
+		if !reduces[n.GetOpType()] || c.stays(n) || !graph.IsStandard(n.GetDomain()) {
+			return
+		}
+		v := c.x.Source(n, 0)
+		if v == nil || !c.types[v].float() {
+			return
+		}
+		square := v.Node
+		switch {
+		case n.GetOpType() == "ReduceSumSquare" || n.GetOpType() == "ReduceL2":
+		case square != nil && (square.GetOpType() == "Pow" || square.GetOpType() == "Mul" && c.x.Source(square, 0) == c.x.Source(square, 1)):
+			c.keep(square)
+		default:
+			return
+		}
+		c.keep(n)
+		v = c.x.Made(n)
+		if scale := soleReader(v); scale != nil && n.GetOpType() != "ReduceMean" && (scale.GetOpType() == "Div" || scale.GetOpType() == "Mul") {
+			c.keep(scale) // a mean as a sum and a quotient
+			v = c.x.Made(scale)
+		}
+		c.keepAfter(v)
+	})
+}
+
+var reduces = map[string]bool{"ReduceMean": true, "ReduceSum": true, "ReduceSumSquare": true, "ReduceL2": true}
+
+const reasonSquares = "is part of a mean of squares, which overflows float16"
+
+func (c *choice) keep(n *onnxpb.NodeProto) {
+	if !c.stays(n) {
+		c.kept[c.x.Number(n)] = reasonSquares
+	}
+}
+
+// soleReader returns the only node that reads a value, or nil.
+func soleReader(v *graph.Value) *onnxpb.NodeProto {
+	if v == nil || len(v.Uses) != 1 {
+		return nil
+	}
+	return v.Uses[0].Node
+}
+
+// keepAfter keeps what follows a mean of squares up to the root.
+func (c *choice) keepAfter(v *graph.Value) {
+	for n := soleReader(v); n != nil; n = soleReader(v) {
+		switch n.GetOpType() {
+		case "Add", "Sqrt", "Reciprocal", "Clip":
+		default:
+			return
+		}
+		c.keep(n)
+		v = c.x.Made(n)
+	}
+}

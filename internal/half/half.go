@@ -1,0 +1,219 @@
+// Package half makes a float16 or bfloat16 model of a float32 one, without reading its
+// weights.
+//
+// [New] gets the graph of a model, which stays as it is, and returns the graph of the other:
+// types of values and tensors are changed and Casts are inserted where float32 meets half.
+// The contents of tensors are converted when they are read; [Model.Beyond] then tells which
+// hold values that half cannot represent.
+//
+// Types are known from declarations and from the operators (package optypes). A node stays
+// in float32 if its operator does not take half, if it is one of [spec.FloatOps], if it reads
+// values that half cannot represent, or if it computes a mean of squares, which overflows.
+// Initializers become half if a node that does reads them.
+package half
+
+import (
+	"fmt"
+	"math"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Options say what becomes half.
+type Options struct {
+	To       dtype.DType            // Float16 or BFloat16
+	KeepIO   bool                   // inputs and outputs of the model stay in float32
+	FloatOps []string               // operators that stay in float32, besides spec.FloatOps
+	Excluded func(name string) bool // nodes and weights that stay in float32; may be nil
+	Clamp    bool                   // values beyond the range become the largest; otherwise their nodes stay in float32
+}
+
+// Model is a model in which float32 became half.
+type Model struct {
+	Graph *graph.Graph
+	To    dtype.DType
+	Kept  []Kept // nodes that stay in float32
+	Casts int    // number of new Casts
+
+	tallies map[string]*Tally // by path of the value
+}
+
+// Kept is a node that stays in float32.
+type Kept struct {
+	Node     string `json:"node"`
+	Operator string `json:"operator"`
+	Reason   string `json:"reason"`
+}
+
+// New makes a model half. far has the values, by path, whose contents half cannot represent,
+// as Beyond returned them.
+func New(x *graph.Graph, opts Options, far map[string]string) (*Model, error) {
+	t := typesOf(x)
+	hard, err := farValues(t, opts, far)
+	if err != nil {
+		return nil, err
+	}
+	return build(choose(t, opts, hard, nil))
+}
+
+// build makes the model of a choice.
+func build(c *choice) (*Model, error) {
+	x := c.x
+	r := &rewriting{x: x, choice: c, copy: x.Copy(), renamed: map[*graph.Value]string{}, casts: map[cast]string{}, added: map[home][]*onnxpb.NodeProto{}}
+	r.run()
+	m := &Model{To: c.opts.To, Casts: r.count, tallies: map[string]*Tally{}}
+	file, err := r.contents(m)
+	if err != nil {
+		return nil, err
+	}
+	if m.Graph, err = graph.New(file); err != nil {
+		return nil, err
+	}
+	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
+		if why := c.kept[x.Number(n)]; why != "" && c.floats(n) {
+			m.Kept = append(m.Kept, Kept{graph.Label(n), graph.Operator(n), why})
+		}
+	})
+	return m, nil
+}
+
+// floats reports whether a node has to do with float32 at all.
+func (c *choice) floats(n *onnxpb.NodeProto) bool {
+	for _, values := range [][]*graph.Value{c.x.Inputs[n], c.x.Outputs[n]} {
+		for _, v := range values {
+			if v != nil && c.types[v].float() {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Beyond returns the values, by path, of which a part that was read is beyond the range of
+// half, with what to say about them.
+func (m *Model) Beyond() map[string]string {
+	far := map[string]string{}
+	for path, t := range m.tallies {
+		if t.beyond.Load() {
+			far[path] = reasonFar
+		}
+	}
+	return far
+}
+
+// Vanished returns how many elements of a value became 0 when they were read.
+func (m *Model) Vanished(path string) int64 {
+	if t := m.tallies[path]; t != nil {
+		return t.Vanished.Load()
+	}
+	return 0
+}
+
+const reasonFar = "holds values beyond the range of half"
+
+// typeName is a type as ONNX writes it in texts.
+func typeName(t dtype.DType) string { return strings.ToLower(t.String()) }
+
+// small is the size up to which contents are read for a plan.
+const small = 1 << 10
+
+// farValues finds the small constants that half cannot represent: values beyond its range,
+// and single numbers that would become 0.
+func farValues(t *typing, opts Options, far map[string]string) (map[*graph.Value]string, error) {
+	found := map[*graph.Value]string{}
+	limit, least := limits(opts.To)
+	for _, v := range t.x.Values {
+		if why := far[v.Path]; why != "" {
+			found[v] = why
+		}
+		n := graph.SizeOf(v.Tensor)
+		if !t.types[v].float() || n > small || n == 0 {
+			continue
+		}
+		x, err := read(t.x.File, v.Tensor)
+		if err != nil {
+			return nil, err
+		}
+		for _, e := range x {
+			a := math.Float32bits(e) &^ (1 << 31)
+			switch {
+			case a >= limit && a < infinity && !opts.Clamp:
+				found[v] = fmt.Sprintf("is %g: %s ends at %g", e, typeName(opts.To), largest(opts.To))
+			case len(x) == 1 && a <= least && a != 0:
+				found[v] = fmt.Sprintf("is %g, which would become 0", e)
+			}
+		}
+	}
+	return found, nil
+}
+
+// read reads a small tensor of float32.
+func read(file *modelfile.Model, t *onnxpb.TensorProto) ([]float32, error) {
+	p, err := file.Payload(t)
+	if err != nil {
+		return nil, err
+	}
+	raw := make([]byte, p.Size())
+	if _, err := p.ReadAt(raw, 0); err != nil {
+		return nil, err
+	}
+	x := make([]float32, len(raw)/4)
+	dtype.Float32.Decode(x, raw)
+	return x, nil
+}
+
+// contents changes the types of the copy's tensors, and returns the model with their contents.
+func (r *rewriting) contents(m *Model) (*modelfile.Model, error) {
+	graph.WalkNodes(r.x.File.Proto, func(n *onnxpb.NodeProto) {
+		if v := r.x.Made(n); v != nil && flexible(n) && r.choice.halved(v) {
+			r.constant(r.copy.Node(n))
+		}
+	})
+	return r.x.File.View(r.copy.Proto, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
+		old := r.copy.OriginalTensor(t)
+		if old == nil {
+			return nil, nil // made by setValue
+		}
+		p, err := r.x.File.Payload(old)
+		v := r.copy.Value(t)
+		if v != nil && r.choice.halved(v) {
+			t.DataType = new(int32(r.choice.opts.To))
+		}
+		if err != nil || t.GetDataType() == old.GetDataType() {
+			return p, err
+		}
+		tally := &Tally{}
+		if v != nil {
+			m.tallies[v.Path] = tally
+		}
+		return modelfile.Computed(&content{p, r.choice.opts.To, r.choice.opts.Clamp, tally}, p.Size()/2), nil
+	})
+}
+
+// constant changes a node of the copy that makes a constant which is not a value's tensor.
+func (r *rewriting) constant(n *onnxpb.NodeProto) {
+	value := graph.Attribute(n, "value")
+	switch {
+	case n.GetOpType() == "ConstantOfShape" && value == nil:
+		r.setValue(n, []int64{1}, []float32{0})
+	case n.GetOpType() == "ConstantOfShape":
+		value.T.DataType = new(int32(r.choice.opts.To))
+	case n.GetOpType() == "Constant" && value == nil:
+		if a := graph.Attribute(n, "value_floats"); a != nil {
+			r.setValue(n, []int64{int64(len(a.Floats))}, a.Floats)
+		} else {
+			r.setValue(n, nil, []float32{graph.Attribute(n, "value_float").GetF()})
+		}
+	}
+}
+
+// setValue gives a node the attribute value, a tensor of half, and no other.
+func (r *rewriting) setValue(n *onnxpb.NodeProto, dims []int64, x []float32) {
+	t := &onnxpb.TensorProto{DataType: new(int32(r.choice.opts.To)), Dims: dims, RawData: make([]byte, 2*len(x))}
+	r.choice.opts.To.Encode(t.RawData, x)
+	n.Attribute = []*onnxpb.AttributeProto{{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t}}
+}

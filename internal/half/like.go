@@ -1,0 +1,161 @@
+package half
+
+import (
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/optypes"
+)
+
+// Like makes a model half as another one was that comes from it: y has float16 or bfloat16
+// where x has float32. Which nodes stay in float32 is read off y, so that the result equals
+// y but for what else was changed. It returns nil if y has no half where x has float32.
+func Like(x, y *graph.Graph) (*Model, error) {
+	l := &likeness{x: typesOf(x), y: typesOf(y), named: map[string]*graph.Value{}}
+	for v := range l.y.homes {
+		l.named[path(l.y, v)] = v
+	}
+	opts := Options{To: l.to(), KeepIO: l.keepsIO(), Clamp: true}
+	if opts.To == 0 {
+		return nil, nil
+	}
+	l.half = opts.To
+	far := map[*graph.Value]string{}
+	for _, v := range x.Values {
+		if w := l.named[path(l.x, v)]; w != nil && l.x.types[v].float() && l.y.types[w].float() {
+			far[v] = "stays in float32 in the other model"
+		}
+	}
+	return build(choose(l.x, opts, far, l.stays))
+}
+
+// likeness reads off y what became half of x.
+type likeness struct {
+	x, y  *typing
+	named map[string]*graph.Value // values of y
+	half  dtype.DType
+}
+
+// path names a value of a model; inputs and values in functions have no Path of their own.
+func path(t *typing, v *graph.Value) string {
+	if v.Path != "" {
+		return v.Path
+	}
+	h := t.homes[v]
+	if h.owner != nil {
+		return graph.Label(h.owner) + "/" + v.Name
+	}
+	return v.Name
+}
+
+// to returns the type that float32 became, 0 if it did not.
+func (l *likeness) to() dtype.DType {
+	counts := map[dtype.DType]int{}
+	for v, e := range l.x.types {
+		if !e.float() {
+			continue
+		}
+		for _, name := range l.names(v) {
+			if w := l.named[name]; w != nil {
+				counts[l.y.types[w].dtype]++
+			}
+		}
+	}
+	switch {
+	case counts[dtype.Float16]+counts[dtype.BFloat16] == 0:
+		return 0
+	case counts[dtype.Float16] >= counts[dtype.BFloat16]:
+		return dtype.Float16
+	}
+	return dtype.BFloat16
+}
+
+// keepsIO reports whether the inputs and outputs of y are in float32.
+func (l *likeness) keepsIO() bool {
+	g := l.x.x.File.Proto.Graph
+	scope := l.y.x.Scope(l.y.x.File.Proto.Graph)
+	for _, infos := range [][]*onnxpb.ValueInfoProto{graph.RuntimeInputs(g), g.Output} {
+		for _, info := range infos {
+			v := scope.Values[info.GetName()]
+			if v != nil && typeOf(info.GetType()).float() && !l.y.types[v].float() {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// names lists what a value of x may be called in y: an output of the model gives its name to
+// a Cast.
+func (l *likeness) names(v *graph.Value) []string {
+	name := path(l.x, v)
+	if !v.Output {
+		return []string{name}
+	}
+	return []string{name + "_float16", name + "_bfloat16", name + "_float", name}
+}
+
+// partner returns the node of y that makes what a node of x makes.
+func (l *likeness) partner(n *onnxpb.NodeProto) *onnxpb.NodeProto {
+	for _, v := range l.x.x.Outputs[n] {
+		if v == nil {
+			continue
+		}
+		for _, name := range l.names(v) {
+			w := l.named[name]
+			if w != nil && w.Node != nil && w.Node.GetOpType() == n.GetOpType() && graph.SameDomain(w.Node.GetDomain(), n.GetDomain()) {
+				return w.Node
+			}
+		}
+	}
+	return nil
+}
+
+// stays reports whether a node stays in float32: in y it reads or makes float32 where the
+// operator's type is a variable.
+func (l *likeness) stays(n *onnxpb.NodeProto) (stays, known bool) {
+	if flexible(n) {
+		return false, true
+	}
+	m := l.partner(n)
+	if m == nil {
+		return false, false
+	}
+	s := l.x.signature(n)
+	variable := func(p optypes.Param, ok bool) bool {
+		return s == nil || ok && p.Variable != "" && s.Allows(p).Has(l.half)
+	}
+	float, halves := 0, 0
+	count := func(v, w *graph.Value) {
+		if v == nil || w == nil || !l.x.types[v].float() {
+			return
+		}
+		switch l.y.types[w].dtype {
+		case dtype.Float32:
+			float++
+		case l.half:
+			halves++
+		}
+	}
+	for i, v := range l.x.x.Outputs[n] {
+		p, ok := optypes.Param{}, false
+		if s != nil {
+			p, ok = s.Output(i)
+		}
+		if i < len(l.y.x.Outputs[m]) && variable(p, ok) {
+			count(v, l.y.x.Outputs[m][i])
+		}
+	}
+	if float+halves == 0 {
+		for i, v := range l.x.x.Inputs[n] {
+			p, ok := optypes.Param{}, false
+			if s != nil {
+				p, ok = s.Input(i)
+			}
+			if i < len(l.y.x.Inputs[m]) && variable(p, ok) {
+				count(v, l.y.x.Inputs[m][i])
+			}
+		}
+	}
+	return float > 0 && halves == 0, float+halves > 0
+}

@@ -1,0 +1,35 @@
+package spec
+
+import (
+	"fmt"
+
+	"onnxquant/formats/dtype"
+)
+
+// FloatType is the type that the float32 values of a model become.
+type FloatType string
+
+const (
+	FloatAsIs FloatType = ""
+	Float16   FloatType = "float16"
+	BFloat16  FloatType = "bfloat16"
+)
+
+// DType returns the type of elements, 0 for FloatAsIs. An unknown type is an error.
+func (t FloatType) DType() (dtype.DType, error) {
+	switch t {
+	case FloatAsIs:
+		return 0, nil
+	case Float16:
+		return dtype.Float16, nil
+	case BFloat16:
+		return dtype.BFloat16, nil
+	}
+	return 0, fmt.Errorf("float type %q: want float16 or bfloat16", string(t))
+}
+
+// FloatOps lists the operators that compute in float32 though all else becomes half: float16
+// loses too much there, or runtimes have no kernel. Those of domain ai.onnx.ml do so, too.
+func FloatOps() []string {
+	return []string{"CumSum", "Max", "Min", "NonMaxSuppression", "RandomUniformLike", "Range", "RoiAlign", "TopK", "Upsample"}
+}
