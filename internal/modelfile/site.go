@@ -83,12 +83,40 @@ func survey(path string, in *Model) (*site, error) {
 	case !ours && !refers(data):
 		s.dataErr = fmt.Errorf("%s exists and %w; move it away or choose another output", filepath.Base(dataPath(path)), errNotOurs)
 	default:
+		if other := sharedWith(path, data); other != "" {
+			s.dataErr = fmt.Errorf("%s is the external data of %s, too; choose another output", filepath.Base(dataPath(path)), other)
+			break
+		}
 		s.data = data
 		if !needs(data) {
 			s.garbage = append(s.garbage, dataPath(path))
 		}
 	}
 	return s, nil
+}
+
+// sharedWith returns the name of another model in the folder of path that uses a data file, or
+// "". A file that cannot be opened as a model uses none.
+func sharedWith(path string, data fs.FileInfo) string {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	for _, e := range entries {
+		if e.Name() == filepath.Base(path) || filepath.Ext(e.Name()) != ".onnx" {
+			continue
+		}
+		other, err := Open(filepath.Join(filepath.Dir(path), e.Name()))
+		if err != nil {
+			continue
+		}
+		uses := other.Uses(data)
+		other.Close()
+		if uses {
+			return e.Name()
+		}
+	}
+	return ""
 }
 
 // existing returns the file at path, or nil if there is none. It is an error if the

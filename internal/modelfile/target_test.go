@@ -412,6 +412,26 @@ func TestDataOfOthers(t *testing.T) {
 	}
 }
 
+// A data file that another model uses, too, is neither replaced nor removed.
+func TestSharedData(t *testing.T) {
+	path := before(t, "external")
+	other := filepath.Join(filepath.Dir(path), "other.onnx")
+	b, err := os.ReadFile(path)
+	if err == nil {
+		err = os.WriteFile(other, b, 0o666)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := put(path, "B", true); !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), "external data of other.onnx, too") {
+		t.Errorf("error %v", err)
+	}
+	mustPut(t, path, "C", false)
+	if found(t, path) != "C" || found(t, other) != "A" {
+		t.Error("the other model was changed")
+	}
+}
+
 // Temporary files are not taken for models, and data keep the length of their
 // name, on which relocation depends.
 func TestTemporaryNames(t *testing.T) {
