@@ -24,7 +24,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle checksums kernels accuracy bench inference optypes proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle checksums fusion kernels accuracy bench inference optypes proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -37,6 +37,7 @@ help:
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
 	@echo 'make kernels  internal/target/kernels_ort.txt, from the registry of the pinned ONNX Runtime'
+	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
@@ -112,6 +113,9 @@ $(HOSTILE): $(CORPUS)/gen_hostile.py $(CORPUS)/wire.py | $(VENV)/ready
 
 oracle: build corpus
 	$(VENV)/bin/python -m pytest -n $(JOBS) test/oracle
+
+fusion: build $(VENV)/ready
+	$(VENV)/bin/python test/oracle/fusion.py
 
 checksums: build corpus
 	$(VENV)/bin/python test/oracle/checksums.py --write

@@ -293,8 +293,9 @@ func (p *Plan) warnings() {
 	for _, l := range p.losses {
 		p.warn("the opset becomes %d, but %s; it refuses the model (--target ort avoids that)", p.Output.Opset(), l)
 	}
+	shapes := graph.NewShapes(p.graph)
 	for _, w := range p.Weights {
-		if defectInORT(w) {
+		if w.Choice.Style == spec.DQ && w.Decoded(p.graph, shapes).Spoilt() {
 			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly if the number of columns (%d) is not a multiple of 4, unless graph optimization is off", msg.Quote(w.Value.Path), w.Form.Inner)
 		}
 	}
@@ -358,14 +359,6 @@ func (p *Plan) whyNothing() string {
 		return "no weight was selected; --ops all selects those of more operators"
 	}
 	return "no weight was selected"
-}
-
-// defectInORT reports whether ONNX Runtime 1.31 fuses the weight with its MatMul and then
-// computes wrongly.
-func defectInORT(w rewrite.Weight) bool {
-	c, view := w.Choice, w.Choice.Operand.View
-	return c.Style == spec.DQ && c.Format.Bits() == 2 && len(view) == 2 && slices.Equal(view, w.Shape) &&
-		c.Operand.Axis == 0 && w.Form.Inner%4 != 0 && len(w.Value.Uses) == 1
 }
 
 // ranBy is the runtime whose kernels matter to a target: a portable model should run in ONNX

@@ -103,7 +103,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 	for _, v := range x.Unusual {
 		all = append(all, &Decision{Value: v, DType: v.Unusual.DType, Shape: v.Unusual.Shape, Bytes: v.Unusual.Bytes})
 	}
-	trained, parts := graph.TrainedNames(x.File.Proto), recognize.Parts(x)
+	trained, parts, shapes := graph.TrainedNames(x.File.Proto), recognize.Parts(x), graph.NewShapes(x)
 	for _, d := range all {
 		d.Override, _ = opts.Precision.For(d.Value.Path, d.Value.Name)
 		d.Reach = reach.Of(x, d.Value, d.Shape)
@@ -120,7 +120,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		if d.Reason = d.obstacle(trained, except.KeepFloat); d.Reason == "" {
 			d.Reason = d.fit(x)
 		}
-		d.settleStyle(x, opts.Style, except.ForceDQ[d.Value])
+		d.settleStyle(x, shapes, opts.Style, except.ForceDQ[d.Value])
 		if c := &d.Choice; except.Huge[d.Value] && c.AccuracyLevel == spec.AccuracyDefault {
 			c.AccuracyLevel = spec.AccuracyFloat32
 		}
@@ -154,12 +154,12 @@ func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 
 // settleStyle chooses the style of the weight and, for nbits, its form. forceDQ is a reason
 // against nbits, or "".
-func (d *Decision) settleStyle(x *graph.Graph, style spec.Style, forceDQ string) {
+func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, style spec.Style, forceDQ string) {
 	c := &d.Choice
 	c.Style = spec.DQ
 	switch family := c.Format.Traits().Family; {
 	case d.Reason != "":
-	case style == spec.NBits || style == "" && d.direct(x):
+	case style == spec.NBits || style == "" && d.direct(x, s):
 		f, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach, *c)
 		if forceDQ != "" {
 			why = forceDQ

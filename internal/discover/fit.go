@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -80,51 +81,42 @@ func (d *Decision) fitBlock(s target.Support) (obstacle string) {
 	return ""
 }
 
-// unfused returns why ONNX Runtime would not fuse the DequantizeLinear of an integer weight
-// with its reader, and so decode it at every run, or would compute wrongly. It is "" if it
-// fuses them, and for other targets.
-func (d *Decision) unfused(x *graph.Graph) string {
+// unfused returns why ONNX Runtime would decode an integer weight at every run, or would
+// compute wrongly, behind a DequantizeLinear. It is "" if neither, and for other targets.
+func (d *Decision) unfused(x *graph.Graph, s *graph.Shapes) string {
 	c := &d.Choice
 	if !c.Target.NBits || !c.Format.Scaled() {
 		return ""
 	}
-	if len(d.Value.Uses) == 0 {
-		return "ONNX Runtime does not fuse its DequantizeLinear: nothing reads it where it is stored"
+	decoded := d.Decoded(x, s)
+	if why := cmp.Or(decoded.Unfused(), decoded.Doubtful()); why != "" {
+		return "ONNX Runtime does not fuse its DequantizeLinear: " + why
 	}
-	reader := d.Value.Uses[0]
-	op, columns := reader.Node.GetOpType(), d.Shape[len(d.Shape)-1]
-	why := ""
-	switch {
-	case len(d.Value.Uses) > 1:
-		why = "it has several readers"
-	case reader.Node != d.Reach.Leaves[0].Node:
-		why = op + " lies between the weight and its reader"
-	case x.Home[reader.Node].Values[d.Value.Name] != d.Value:
-		why = "it is read in a subgraph"
-	case op != "MatMul" && op != "Gemm" || reader.Input != 1:
-		why = "it is read by " + reader.String()
-	case len(d.Shape) != 2:
-		why = fmt.Sprintf("it has %d axes", len(d.Shape))
-	case c.Operand.Axis != 0:
-		why = fmt.Sprintf("its scales are along axis 1 of %s", reader)
-	case c.Format.Bits() == 2 && columns%4 != 0:
-		return fmt.Sprintf("ONNX Runtime computes it wrongly behind DequantizeLinear: 2 bits, and its %d columns are not a multiple of 4", columns)
-	case c.Block != spec.PerChannel && !slices.Contains(target.FusedBlocks, c.Block):
-		why = fmt.Sprintf("its block size is %d", c.Block)
-	default:
-		return ""
+	if decoded.Spoilt() {
+		return fmt.Sprintf("ONNX Runtime computes it wrongly behind DequantizeLinear: 2 bits, and its %d columns are not a multiple of 4", d.Shape[1])
 	}
-	return "ONNX Runtime does not fuse its DequantizeLinear: " + why
+	return ""
+}
+
+// Decoded describes the weight as ONNX Runtime gets it behind a DequantizeLinear.
+func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
+	c := &d.Choice
+	w := target.Decoded{Format: c.Format, DType: d.DType, Shape: d.Shape, Axis: c.Operand.Axis, Block: c.Block}
+	w.Product, w.Other = reach.ProductOf(x, s, d.Value)
+	if w.Other == "" && !slices.Equal(c.Operand.View, d.Shape) {
+		w.Other = "its blocks run along several axes"
+	}
+	return w
 }
 
 // direct reports whether operators that read codes suit the target better than a
 // DequantizeLinear. It notes why, unless they always do.
-func (d *Decision) direct(x *graph.Graph) bool {
+func (d *Decision) direct(x *graph.Graph, s *graph.Shapes) bool {
 	c := &d.Choice
 	if c.Target.Direct {
 		return c.Format.Scaled()
 	}
-	why := d.unfused(x)
+	why := d.unfused(x, s)
 	if need := c.Format.Traits().Codes.Opset(); why == "" && c.Target.NBits && c.Format.Scaled() && c.Format.Bits() == 2 && need > x.Opset {
 		why = fmt.Sprintf("a DequantizeLinear of %s needs opset %d", c.Format, need)
 	}

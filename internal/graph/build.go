@@ -105,7 +105,7 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 		if typ := in.GetType().GetTensorType(); outer == nil && typ != nil && typ.GetElemType() == 0 {
 			return fmt.Errorf("graph input %s: its tensor type has no elem_type", msg.Quote(in.GetName()))
 		}
-		arguments[i] = &Value{Name: in.GetName(), Input: true}
+		arguments[i] = &Value{Name: in.GetName(), Input: true, declared: in.GetType()}
 		if err := s.define(arguments[i]); err != nil {
 			return fmt.Errorf("graph input: %w", err)
 		}
@@ -141,9 +141,17 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 		outputs[i] = o.GetName()
 	}
 	returned, err := x.body(g.GetNode(), outputs, s)
+	for _, info := range g.GetValueInfo() {
+		if v := s.Values[info.GetName()]; v != nil && v.declared == nil {
+			v.declared = info.GetType()
+		}
+	}
 	for i, v := range returned {
 		v.Output = true
 		v.Yields = append(v.Yields, Yield{owner, i})
+		if v.declared == nil {
+			v.declared = g.Output[i].GetType()
+		}
 	}
 	x.arguments[g], x.Returned[g] = arguments, returned
 	return err

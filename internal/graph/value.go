@@ -23,6 +23,7 @@ type Value struct {
 	Yields      []Yield             // the outputs of graphs that it is
 	Uses        []Use               // where it is read
 	Graph       *onnxpb.GraphProto  // the graph that contains it; nil in the body of a function
+	declared    *onnxpb.TypeProto   // as the model declares it, or nil
 }
 
 // Unusual describes floats that are not stored in a dense tensor.

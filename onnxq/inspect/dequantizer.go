@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"math"
 	"slices"
 
 	"onnxquant/formats/dtype"
@@ -109,28 +110,30 @@ func (d *dequantizer) sum() int {
 	return axes[0]
 }
 
-// fused reports whether ONNX Runtime fuses it with its reader into a MatMulNBits.
-func (d *dequantizer) fused() bool {
-	switch {
-	case d.format().Traits().Family != spec.Integer || d.sum() != 0 || len(d.made.Uses) != 1 || d.made.Output:
-		return false
-	case d.index.Home[d.made.Node] != d.index.Home[d.made.Uses[0].Node]:
-		return false
-	case d.block == 0:
-		return d.scalar || d.axis == 1
+// decoded describes it for the rules of package target.
+func (d *dequantizer) decoded(shapes *graph.Shapes) target.Decoded {
+	w := target.Decoded{Format: d.format(), DType: d.scales, Shape: d.dims, Axis: d.axis, Block: int(min(d.block, math.MaxInt32))}
+	w.Product, w.Other = reach.ProductOf(d.index, shapes, d.made)
+	if d.block == 0 {
+		w.Block = spec.PerChannel
+		w.Axis = 1 - d.axis // scales along one axis are constant along the other
+		if d.scalar || d.scaleCount == 1 && len(d.dims) == 2 && d.dims[1] == 1 {
+			w.Axis = 0
+		}
 	}
-	return d.axis == 0 && slices.Contains(target.FusedBlocks, int(d.block))
+	return w
 }
 
 // weightOnly reports whether all readers take it as a weight, and no other input of theirs
 // is dequantized.
 func (d *dequantizer) weightOnly() bool {
-	return len(d.made.Uses) > 0 && !slices.ContainsFunc(d.made.Uses, func(u graph.Use) bool {
-		if reach.OperatorOf(u) == nil {
+	readers := reach.Of(d.index, d.made, d.dims).Leaves
+	return len(readers) > 0 && !slices.ContainsFunc(readers, func(l reach.Leaf) bool {
+		if reach.OperatorOf(l.Use) == nil {
 			return true
 		}
-		for i := range u.Node.Input {
-			if v := d.index.Source(u.Node, i); i != u.Input && v != nil && v.Node != nil && v.Node.GetOpType() == "DequantizeLinear" {
+		for i := range l.Node.Input {
+			if v := d.index.Source(l.Node, i); i != l.Input && v != nil && v.Node != nil && v.Node.GetOpType() == "DequantizeLinear" {
 				return true
 			}
 		}

@@ -72,8 +72,8 @@ var checks = []check{
 	{"replaceable", anyRuntime, EffectSlow, "initializers that are graph inputs, which prevents constant folding", replaceable},
 	{"subgraph-float", anyRuntime, EffectWaste, "float weights in subgraphs or functions of an otherwise quantized model", floatsInSubgraphs},
 
-	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul if N is not a multiple of 4", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
-		return d.fused() && d.codes.Bits() == 2 && d.dims[1]%4 != 0
+	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul if N is not a multiple of 4", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return d.decoded(h.shapes).Spoilt()
 	})},
 	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.ORT) }},
 	{"ort-kernels", onnxRuntime, EffectRefused, "operators that have no CPU kernel at the model's opset, though they may at an older one", withoutKernels},
@@ -88,11 +88,11 @@ var checks = []check{
 	})},
 	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, or a block size above 256", refusedNBits},
 	{"ort-nbits-level", onnxRuntime, EffectSlow, "MatMulNBits of 2 or 8 bits without accuracy_level 4, which decodes at every run and takes up to 30 times as long as float", slowNBits},
-	{"ort-activations", onnxRuntime, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
-		return d.fused()
+	{"ort-activations", onnxRuntime, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return d.decoded(h.shapes).Unfused() == ""
 	})},
-	{"ort-unfused", onnxRuntime, EffectSlow, "DequantizeLinear that is not fused with its reader and decodes at every run", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
-		return d.weightOnly() && !d.fused()
+	{"ort-unfused", onnxRuntime, EffectSlow, "DequantizeLinear that is not fused with its reader and decodes at every run", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return d.weightOnly() && d.decoded(h.shapes).Unfused() != ""
 	})},
 
 	{"openvino-types", openVINO, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.OpenVINO) })},
@@ -127,13 +127,14 @@ var checks = []check{
 // hazardSearch is what the checks examine.
 type hazardSearch struct {
 	x            *graph.Graph
+	shapes       *graph.Shapes
 	in           *Inspection
 	dequantizers []*dequantizer
 }
 
 // hazards runs all checks.
 func hazards(x *graph.Graph, in *Inspection) []Hazard {
-	h := &hazardSearch{x: x, in: in}
+	h := &hazardSearch{x: x, shapes: graph.NewShapes(x), in: in}
 	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
 		if d := dequantizerOf(x, n); d != nil {
 			h.dequantizers = append(h.dequantizers, d)

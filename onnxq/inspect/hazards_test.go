@@ -86,7 +86,7 @@ func TestHazards(t *testing.T) {
 		{"2 bits", decoding(25, zeros("q", dtype.Int2, 128, 30), zeros("s", f32, 2, 30), 64), "ort-2bit-columns ort-activations", "openvino-types tensorrt-types", "v"},
 		{"2 bits that go well", decoding(25, zeros("q", dtype.Int2, 128, 32), zeros("s", f32, 2, 32), 64), "ort-activations", "openvino-types tensorrt-types", "v"},
 		{"E2M1", decoding(23, zeros("q", dtype.Float4E2M1, 128, 32), zeros("s", f32, 8, 32), 16), "ort-types ort-unfused", "", "v"},
-		{"bfloat16", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", dtype.BFloat16), 0), "ort-types ort-activations", "", "v"},
+		{"bfloat16", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", dtype.BFloat16), 0), "ort-types ort-unfused", "", "v"},
 		{"one scale", decoding(21, zeros("q", dtype.Int8, 64), zeros("s", f32, 1), 64), "ort-single-scale ort-unfused", "", "v"},
 		{"a vector", decoding(21, zeros("q", dtype.Int8, 64), zeros("s", f32, 2), 32), "ort-unfused", "openvino-vector tensorrt-blocks", "v"},
 		{"another block", int4(96, 32, 48), "ort-unfused", "openvino-blocks tensorrt-blocks", "v"},
@@ -95,6 +95,9 @@ func TestHazards(t *testing.T) {
 		{"two readers", int4(128, 32, 64, node("MatMul", "a", "x v"), node("MatMul", "y", "x v")), "ort-unfused", "", "v"},
 		{"transB", int4(128, 32, 64, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "openvino-axis", "v"},
 		{"transB, rows", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 128), 0, node("Gemm", "y", "x v", intAttr("transB", 1))), "ort-unfused", "", "v"},
+		{"Relu", int4(128, 32, 64, node("MatMul", "a", "x v"), node("Relu", "b", "a"), node("Neg", "y", "b")), "ort-unfused", "", "v"},
+		{"a last Relu", int4(128, 32, 64, node("MatMul", "a", "x v"), node("Relu", "y", "a")), "ort-activations", "", "v"},
+		{"Transpose", int4(128, 32, 64, node("Transpose", "a", "v"), node("MatMul", "y", "x a")), "ort-unfused", "", "v"},
 		{"no weight", int4(128, 32, 64, node("Add", "y", "x v")), "", "", ""},
 		{"quantized activations", int4(128, 32, 64, node("DequantizeLinear", "a", "i s"), node("MatMul", "b", "a v"), node("MatMul", "y", "a v")), "", "", ""},
 		{"zero point", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {

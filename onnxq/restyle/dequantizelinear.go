@@ -9,6 +9,7 @@ import (
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/shapes"
+	"onnxquant/internal/target"
 	"onnxquant/onnxq/recognize"
 )
 
@@ -23,7 +24,7 @@ func stays(w *recognize.Weight, reason string) Weight {
 //
 // A matrix that only products read is transposed to [K, N], because ONNX Runtime fuses only
 // that. A matrix that a Gather reads too stays [N, K], with a Transpose behind it, and so
-// does one with 2-bit codes if N is not a multiple of 4: ONNX Runtime fuses that wrongly.
+// does one that ONNX Runtime would compute wrongly.
 func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	d := w.Constant.Decoder
 	switch {
@@ -34,7 +35,7 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
-	turned := w.Transposed && (w.Bits != 2 || w.Constant.Values.Shape[0]%4 == 0)
+	turned := w.Transposed && !target.SpoiltIfFused(int(w.Bits), w.Constant.Values.Shape[0])
 	shape, axis := w.Constant.Values.Shape, d.Axis
 	if turned {
 		shape, axis = []int64{shape[1], shape[0]}, 0

@@ -1,0 +1,151 @@
+package reach
+
+import (
+	"slices"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/target"
+)
+
+// ProductOf describes the MatMul or Gemm that reads a decoded matrix, alone, as its second
+// factor, perhaps behind a Transpose. other explains that there is none.
+func ProductOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.Product, other string) {
+	if n := soleReader(x, matrix).Node; turns(n) && x.Home[n].Values[matrix.Name] == matrix && x.Made(n) != nil {
+		if p, other = productOf(x, s, x.Made(n)); other == "" {
+			p.WTurned = true
+			return p, ""
+		}
+	}
+	return productOf(x, s, matrix)
+}
+
+func productOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.Product, other string) {
+	switch {
+	case matrix.Output:
+		return p, "it is an output of the graph"
+	case len(matrix.Uses) == 0:
+		return p, "nothing reads it where it is stored"
+	case len(matrix.Uses) > 1:
+		return p, "it has several readers"
+	}
+	u := matrix.Uses[0]
+	n, op := u.Node, u.Node.GetOpType()
+	switch {
+	case x.Home[n].Values[matrix.Name] != matrix:
+		return p, "it is read in a subgraph"
+	case !graph.IsStandard(n.GetDomain()) || op != "MatMul" && op != "Gemm" || u.Input != 1:
+		return p, "it is read by " + u.String()
+	case x.Made(n) == nil:
+		return p, "its product has no name"
+	}
+	made, columns := x.Made(n), graph.Dim{}
+	if w := s.Of(matrix); len(w) == 2 {
+		columns = w[1-graph.IntAttribute(n, "transB")&1]
+	}
+	join := "Add" // the operator that becomes the C of a Gemm: a MatMul becomes one for it
+	if op == "Gemm" {
+		join = "Sum"
+		p = gemmOf(n, s.Of(x.Source(n, 2)), columns)
+	}
+	a := s.Of(x.Source(n, 0))
+	if next := soleReader(x, made); p.C == target.NoAddend && (a == nil || len(a) == 2) && isOperator(next.Node, join) && len(next.Node.Input) == 2 {
+		p.C = addendOf(s.Of(x.Source(next.Node, 1-next.Input)), s.Of(made), columns)
+		if p.C == target.Bias || p.C == target.Matrix {
+			p.Gemm, made = true, x.Made(next.Node)
+		}
+	}
+	if p.Gemm && len(made.Uses) < 2 {
+		p.Turned = readsTransposed(x, n) || p.C == target.NoAddend && turns(soleReader(x, made).Node)
+	}
+	if next := soleReader(x, made).Node; (isOperator(next, "Relu") || isOperator(next, "Clip")) && soleReader(x, x.Made(next)).Node != nil {
+		p.Clamped = next.GetOpType()
+	}
+	return p, ""
+}
+
+// gemmOf describes a Gemm, given the shape of its C and the number of its columns.
+func gemmOf(n *onnxpb.NodeProto, c []graph.Dim, columns graph.Dim) target.Product {
+	p := target.Product{Gemm: true, TransB: graph.IntAttribute(n, "transB") != 0}
+	hasC := graph.HasInput(n, 2)
+	p.Scaled = graph.IntAttribute(n, "transA") != 0 || graph.FloatAttributeOr(n, "alpha", 1) != 1 || hasC && graph.FloatAttributeOr(n, "beta", 1) != 1
+	switch {
+	case hasC && len(c) == 1 && c[0] == columns:
+		p.C = target.Bias
+	case hasC:
+		p.C = target.Matrix
+	}
+	return p
+}
+
+// addendOf says what ONNX Runtime makes of a tensor that is added to a product with two axes:
+// the C of a Gemm if it knows that the shapes suit that.
+func addendOf(dims, product []graph.Dim, columns graph.Dim) target.Addend {
+	switch {
+	case dims == nil:
+		return target.UnknownAddend
+	case len(dims) == 1 && dims[0] == columns:
+		return target.Bias
+	case len(dims) == 1 && dims[0] == graph.Dim{}:
+		return target.UnknownAddend
+	case len(dims) != 2:
+		return target.NoAddend
+	}
+	unknown, one := graph.Dim{}, graph.Dim{Length: 1}
+	switch {
+	case len(product) != 2:
+		return target.UnknownAddend
+	case dims[0] == one && dims[1] == columns:
+		return target.Matrix
+	case product[0] == unknown || dims[0] == unknown || dims[1] == unknown:
+		return target.UnknownAddend
+	case dims[0] == product[0] && (dims[1] == columns || dims[1] == one):
+		return target.Matrix
+	}
+	return target.NoAddend
+}
+
+// readsTransposed reports whether ONNX Runtime makes the Transpose of a Gemm's first factor
+// part of the Gemm: all that read the result must be Gemms.
+func readsTransposed(x *graph.Graph, n *onnxpb.NodeProto) bool {
+	v := x.Source(n, 0)
+	for v != nil && v.Node != nil && isSkipped(v.Node) {
+		v = x.Source(v.Node, 0)
+	}
+	return v != nil && !v.Output && turns(v.Node) && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		return u.Node != n && !isOperator(u.Node, "Gemm") && !isSkipped(u.Node)
+	})
+}
+
+// turns reports whether a node swaps the axes of a matrix.
+func turns(n *onnxpb.NodeProto) bool {
+	if !isOperator(n, "Transpose") {
+		return false
+	}
+	perm := graph.Attribute(n, "perm").GetInts()
+	return perm == nil || slices.Equal(perm, []int64{1, 0})
+}
+
+// soleReader returns the only use of a value, or no node if there are several or it is an
+// output of the graph.
+func soleReader(x *graph.Graph, v *graph.Value) graph.Use {
+	for range maxDepth {
+		if v == nil || v.Output || len(v.Uses) != 1 || len(v.Returned) > 0 {
+			break
+		}
+		if u := v.Uses[0]; !isSkipped(u.Node) {
+			return u
+		}
+		v = x.Made(v.Uses[0].Node)
+	}
+	return graph.Use{}
+}
+
+// isSkipped reports whether ONNX Runtime removes a node before it fuses any.
+func isSkipped(n *onnxpb.NodeProto) bool {
+	return isOperator(n, "Identity") || isOperator(n, "Dropout")
+}
+
+func isOperator(n *onnxpb.NodeProto, op string) bool {
+	return n.GetOpType() == op && graph.IsStandard(n.GetDomain())
+}

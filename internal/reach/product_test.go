@@ -1,0 +1,64 @@
+package reach_test
+
+import (
+	"testing"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/target"
+)
+
+// A product is described as it is after the fusions that ONNX Runtime does first.
+func TestProductOf(t *testing.T) {
+	node, floats := modeltest.Node, modeltest.Floats
+	gemm := func(output, inputs string, attrs ...*onnxpb.AttributeProto) *onnxpb.NodeProto {
+		return node("Gemm", output, inputs, attrs...)
+	}
+	gemmOf := func(c target.Addend) target.Product { return target.Product{Gemm: true, C: c} }
+	for _, c := range []struct {
+		name  string
+		nodes nodes // they read a, which has the axes b and 64
+		want  target.Product
+		other string
+	}{
+		{"MatMul", nodes{node("MatMul", "y", "a w")}, target.Product{}, ""},
+		{"bias", nodes{node("MatMul", "p", "a w"), node("Add", "y", "p vector")}, gemmOf(target.Bias), ""},
+		{"row", nodes{node("MatMul", "p", "a w"), node("Add", "y", "row p")}, gemmOf(target.Matrix), ""},
+		{"scalar", nodes{node("MatMul", "p", "a w"), node("Add", "y", "p scalar")}, target.Product{}, ""},
+		{"residual", nodes{node("MatMul", "p", "a w"), node("Add", "y", "p a")}, gemmOf(target.Matrix), ""},
+		{"residual of something", nodes{node("MatMul", "p", "a w"), node("Add", "y", "p x")}, target.Product{C: target.UnknownAddend}, ""},
+		{"residual, read twice", nodes{node("MatMul", "p", "a w"), node("Add", "q", "p a"), node("Add", "y", "p q")}, target.Product{}, ""},
+		{"residual of three axes", nodes{node("Unsqueeze", "u", "a zero"), node("Reshape", "r", "u three"), node("MatMul", "p", "r w"), node("Add", "y", "p r")}, target.Product{}, ""},
+		{"Gemm and Sum", nodes{gemm("p", "a w"), node("Sum", "y", "a p")}, gemmOf(target.Matrix), ""},
+		{"Gemm and Add", nodes{gemm("p", "a w"), node("Add", "y", "a p")}, gemmOf(target.NoAddend), ""},
+		{"Gemm with a row", nodes{gemm("y", "a w row")}, gemmOf(target.Matrix), ""},
+		{"beta without C", nodes{gemm("y", "a w", &onnxpb.AttributeProto{Name: new("beta"), Type: onnxpb.AttributeProto_FLOAT.Enum(), F: new(float32(2))})}, gemmOf(target.NoAddend), ""},
+		{"transA", nodes{gemm("y", "a w", modeltest.IntAttr("transA", 1))}, target.Product{Gemm: true, Scaled: true}, ""},
+		{"Gemm of Transpose", nodes{node("Transpose", "t", "a"), gemm("y", "t w")}, target.Product{Gemm: true, Turned: true}, ""},
+		{"Gemm of Transpose, read twice", nodes{node("Transpose", "t", "a"), gemm("y", "t w"), node("Neg", "n", "t")}, gemmOf(target.NoAddend), ""},
+		{"Transpose of Gemm", nodes{gemm("p", "a w"), node("Transpose", "y", "p", modeltest.IntsAttr("perm", 1, 0))}, target.Product{Gemm: true, Turned: true}, ""},
+		{"Transpose of nothing", nodes{gemm("p", "a w"), node("Transpose", "y", "p", modeltest.IntsAttr("perm", 0, 1))}, gemmOf(target.NoAddend), ""},
+		{"Relu at the end", nodes{node("MatMul", "p", "a w"), node("Relu", "y", "p")}, target.Product{}, ""},
+		{"Relu", nodes{node("MatMul", "p", "a w"), node("Identity", "k", "p"), node("Relu", "r", "k"), node("Neg", "y", "r")}, target.Product{Clamped: "Relu"}, ""},
+		{"Relu, read twice", nodes{node("MatMul", "p", "a w"), node("Relu", "r", "p"), node("Mul", "y", "r r")}, target.Product{}, ""},
+		{"bias and Clip", nodes{node("MatMul", "p", "a w"), node("Add", "s", "p vector"), node("Clip", "r", "s"), node("Neg", "y", "r")}, target.Product{Gemm: true, C: target.Bias, Clamped: "Clip"}, ""},
+		{"Transpose of w", nodes{node("Transpose", "t", "w"), node("MatMul", "y", "a t")}, target.Product{WTurned: true}, ""},
+		{"left", nodes{node("MatMul", "y", "w a")}, target.Product{}, "it is read by MatMul:0"},
+		{"two", nodes{node("MatMul", "p", "a w"), node("MatMul", "y", "p w")}, target.Product{}, "it has several readers"},
+		{"nothing", nodes{node("Neg", "y", "x")}, target.Product{}, "nothing reads it where it is stored"},
+	} {
+		m := modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64), floats("vector", 64), floats("row", 1, 64), floats("scalar"),
+			modeltest.Integers("zero", 0), modeltest.Integers("three", 1, -1, 64)}, c.nodes)
+		m.Proto.Graph.Input = append(m.Proto.Graph.Input, &onnxpb.ValueInfoProto{Name: new("a"), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{
+			TensorType: &onnxpb.TypeProto_Tensor{ElemType: new(int32(1)), Shape: &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{
+				{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "b"}}, {Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 64}},
+			}}},
+		}}})
+		x := modeltest.Open(t, modeltest.Write(t, m)).Graph()
+		if got, other := reach.ProductOf(x, graph.NewShapes(x), x.Values[0]); got != c.want || other != c.other {
+			t.Errorf("%s: %+v, %q, want %+v, %q", c.name, got, other, c.want, c.other)
+		}
+	}
+}

@@ -1,0 +1,86 @@
+"""What ONNX Runtime fuses: fusion.txt, which package target follows, and what is made of it.
+
+`make fusion` measures the whole table again; here is a part of it.
+"""
+import json
+
+import pytest
+
+import fusion
+from command import CORPUS, TINYGPT, onnxquant
+
+TABLE = fusion.read()
+FORMS = [
+    ("dq", "uint4", 128, "float16", False),
+    ("dq", "int2", -1, "float32", False),
+    ("dq", "int4", 48, "float32", False),
+    ("dq", "int4", 32, "float32", True),
+    ("dq", "int8", -1, "float16", False),
+    ("dq", "uint4", -1, "float32", False),
+    ("dq", "int8", -1, "float32", True),
+    ("qdq", "int8", 32, "float32", False),
+    ("nbits", "int4", 32, "float32", False),
+]
+
+
+def unfused(path):
+    """The weights that inspect says are decoded at every run."""
+    r = onnxquant("inspect", "--json", path)
+    assert r.status == 0, r.stderr
+    hazards = {h["check"]: h["where"] for h in json.loads(r.stdout)["hazards"]}
+    return {w.removesuffix("_DequantizeLinear_Output") for w in hazards.get("ort-unfused", [])}
+
+
+@pytest.mark.parametrize("form", [fusion.FIRST, *FORMS], ids=fusion.label)
+def test_table(form, tmp_path):
+    """The table is as measured, and inspect says the same of every weight."""
+    chains = [c for c in fusion.CHAINS if c in TABLE[fusion.label(form)]][::1 if form != fusion.FIRST else 2]
+    for some in fusion.portions(chains):
+        path, _ = fusion.convert(form, some, tmp_path)
+        left, told = fusion.decoded(fusion.optimized(path, tmp_path)), unfused(path)
+        for chain in some:
+            layers = ["/".join((*chain, str(i))) for i in range(fusion.LAYERS)]
+            got = "".join("d" if w in left else "f" for w in layers)
+            assert got == TABLE[fusion.label(form)][chain], chain
+            if form[0] != "qdq":  # its codes are not in the file
+                assert got == "".join("d" if w in told else "f" for w in layers), f"inspect: {chain}"
+
+
+def left_without_reason(path, plan, folder):
+    """The quantized weights that ONNX Runtime decodes at every run although the plan tells no reason."""
+    left = fusion.decoded(fusion.optimized(path, folder))
+    return {t["name"] for t in plan["tensors"] if t["decision"] == "quantize" and t["name"] in left and "no MatMulNBits" not in t.get("note", "")}
+
+
+# Chains for which no form is fused.
+NO_FORM = {"Conv", "Gemm, alpha", "Gemm, beta"}
+
+
+@pytest.mark.parametrize("form", [fusion.FIRST, *FORMS[:2], FORMS[3]], ids=fusion.label)
+def test_target_ort(form, tmp_path):
+    """With --target ort only those weights are decoded at every run for which there is no other form."""
+    chains = [c for c in (fusion.CHAINS[::2] if form == fusion.FIRST else fusion.FEW) if c[0] not in NO_FORM]
+    for some in fusion.portions(chains):
+        path, plan = fusion.convert(form, some, tmp_path, "--target", "ort")
+        assert not fusion.decoded(fusion.optimized(path, tmp_path)), plan
+
+
+SETTINGS = ["--bits 4 --block 32 --ops all", "--bits 8"]
+CASES = {c["case"] for c in json.loads((CORPUS / "structures" / "INDEX.json").read_text()) if c["runner"] == "onnxruntime"}
+
+
+@pytest.mark.parametrize("args", SETTINGS)
+def test_structures(args, tmp_path):
+    for case in sorted(CASES):
+        out = tmp_path / "out.onnx"
+        r = onnxquant("--json", "--target", "ort", *args.split(), CORPUS / "structures" / case / "model.onnx", out)
+        assert r.status == 0, r.stderr
+        assert not left_without_reason(out, json.loads(r.stdout)["plan"], tmp_path), case
+
+
+@pytest.mark.parametrize("args", [*SETTINGS, "--bits 4 --block 32", "--bits 8 --ops all"])
+def test_tinygpt(args, tmp_path):
+    out = tmp_path / "out.onnx"
+    r = onnxquant("--target", "ort", *args.split(), TINYGPT / "model.onnx", out)
+    assert r.status == 0, r.stderr
+    assert not fusion.decoded(fusion.optimized(out, tmp_path))
