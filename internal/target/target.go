@@ -165,6 +165,7 @@ var Engines = []Engine{
 		NoScan:  true,
 		Remarks: []string{
 			"It has no 2-bit types.",
+			"It keeps the codes of weights of MatMul and Gemm, also if several read them: integers, nvfp4 and mxfp4 in blocks, and one scale per channel. In a Gather it does so only with one scale per row. All others it decodes when it loads the model, among them fp8, mxfp8, nf4 and every weight of Conv: they save space in the file alone.",
 			"It computes 4-bit integers wrongly in MatMul and Gemm if the reduction axis has an odd length and several rows are multiplied. Such a weight of a matrix product stays in float. Conv, ConvTranspose, LSTM, GRU, RNN and Gather are right.",
 			"It refuses blocks in a weight with one axis. Such a weight gets one scale.",
 			"It refuses a short last block, and computes many block sizes wrongly that are not powers of two. A block size that does not fit becomes the largest smaller power of two that divides the axis and is at least 16, or else one scale per channel.",

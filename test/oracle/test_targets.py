@@ -308,6 +308,41 @@ def test_openvino_tinygpt(tmp_path):
     assert runtime.relative_error(run_openvino(out, feeds), runtime.run(out, feeds, fused=False)) < 5e-3
 
 
+# Which weights OpenVINO keeps compressed: the type of the weight in the operator that reads it.
+GATHER = [("Gather", ["w", "x"], ["y"])]
+CONV = [("Conv", ["x", "w"], ["y"])]
+COMPRESSED = {
+    "MatMul": (PRODUCT, [256, 96], [2, 256]),
+    "Relu behind": ([("MatMul", ["x", "w"], ["t"]), ("Relu", ["t"], ["r"]), ("Neg", ["r"], ["y"])], [256, 96], [2, 256]),
+    "residual": ([("MatMul", ["x", "w"], ["t"]), ("Add", ["t", "x"], ["y"])], [256, 256], [2, 256]),
+    "two readers": ([*PRODUCT, ("MatMul", ["y", "w"], ["z"])], [256, 256], [2, 256]),
+    "Gemm transB": (GEMM_T, [96, 256], [2, 256]),
+    "Transpose": (TURNED, [96, 256], [2, 256]),
+    "Gather": (GATHER, [96, 256], "indices"),
+    "Conv": (CONV, [64, 32, 3, 3], [1, 32, 8, 8]),
+}
+KEPT_AS = {
+    "--block 128": "i4", "--block -1": "i4", "--zero-point --block 32": "u4", "--bits 8 --block 32": "i8", "--bits 8 --zero-point --block -1": "u8",
+    "--format nvfp4": "f4e2m1", "--format mxfp4": "f4e2m1", "--format mxfp8": "f32", "--format fp8-e4m3": "f32", "--format nf4": "f32",
+}
+
+
+@pytest.mark.parametrize("name", COMPRESSED)
+def test_openvino_compressed(name, tmp_path):
+    """What docs/targets.md says of weights that stay compressed."""
+    nodes, shape, inputs = COMPRESSED[name]
+    source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(model(nodes, shape, inputs), source)
+    for args, codes in KEPT_AS.items():
+        convert(source, out, "--target", "openvino", "--ops", "all", *args.split())
+        compiled = openvino.Core().compile_model(str(out), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        weight = {"FullyConnected": 1, "Gather": 0, "Convolution": 1}  # which input it is
+        types = {op.input(weight[kind]).get_element_type().get_type_name()
+                 for op in compiled.get_runtime_model().get_ops() if (kind := op.get_rt_info()["layerType"].get()) in weight}
+        decoded = name == "Conv" or name == "Gather" and "--block -1" not in args
+        assert types == {"f32" if decoded else codes}, args
+
+
 # Why the table adapts weights: what OpenVINO refuses of the portable form.
 REFUSED = {
     "short last block": (model(PRODUCT, [130, 96], [2, 130]), "--block 32"),
