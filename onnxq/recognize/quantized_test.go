@@ -31,7 +31,7 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 				t.Run(fmt.Sprintf("%s/%s/%s", kind.Name, target, format), func(t *testing.T) {
 					in := modeltest.Build(t, kind.Name)
 					out := filepath.Join(t.TempDir(), "out.onnx")
-					r, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Format: format, Target: target, Style: spec.DQ, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
+					r, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Format: format, ConvFormat: format, Target: target, Style: spec.DQ, Ops: []string{"all"}, Block: blockFor(format), NoVerify: true})
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -49,7 +49,7 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 							t.Fatalf("%s is not found", want.Name)
 						}
 						checkErrors(t, floatNumbers(t, before, want.Name), w, want)
-						if w.Bits != format.Bits() || w.DType != want.DType || fmt.Sprint(w.Shape) != fmt.Sprint(want.Shape) || w.Bytes != want.OutBytes {
+						if w.Bits != want.Format.Bits() || w.DType != want.DType || fmt.Sprint(w.Shape) != fmt.Sprint(want.Shape) || w.Bytes != want.OutBytes {
 							t.Errorf("%v of %d bits, %s, %d bytes, want %+v", w, w.Bits, w.DType, w.Bytes, want)
 						}
 					}
