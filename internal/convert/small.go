@@ -9,7 +9,7 @@ import (
 
 // smallWeight is the number of elements below which nodes and indices may count for more than
 // codes.
-const smallWeight = 1 << 16
+const smallWeight = 1 << 14
 
 // small finds the weights for which int8 takes fewer bytes than the ggml format that the
 // options ask for. All but those that are integers with a scale have more nodes, and an index

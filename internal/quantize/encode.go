@@ -118,6 +118,9 @@ func (t Tile) writeScales(b *Buffers, to *sinks, out *Outcome) error {
 	if to.zeros == nil {
 		return nil
 	}
+	if t.Offset {
+		addHalf(b.zero, t.Bits)
+	}
 	stored := packing.Arrange(t.ZerosAt, &b.stored, b.zero, rows, n)
 	return to.zeros.WriteRuns(&b.packed, stored, t.ZerosAt.Runs(t.first, rows, n), &out.sum)
 }

@@ -27,7 +27,7 @@ type Weight struct {
 	Importance []float32      // weight of each index of K, for the blockwise formats; nil: all equal
 
 	Bits      int         // of a code
-	Offset    bool        // signed codes are stored as unsigned ones, plus 2^(Bits-1)
+	Offset    bool        // signed codes and zero points are stored as unsigned ones, plus 2^(Bits-1)
 	ScaleType dtype.DType // of the stored scales
 	TwoLevel  bool        // the tensor has a scale for its scales
 

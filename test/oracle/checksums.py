@@ -52,6 +52,7 @@ TINYGPT_SETTINGS = [
     *(f"--format {f} --ops all --target ort" for f in FLOATS + ENCODINGS),
     *(f"--format {f} --ops all --target openvino" for f in FLOATS),
     *(f"--format {f} --ops all --target tensorrt" for f in ("fp8-e4m3", "nvfp4", "mxfp8", "mxfp4")),
+    *(f"--format {f} --zero-point --style nbits" for f in ("int2", "int4", "int8")),
     *(f"--format {f} --block -1" for f in ("int4", "uint8", "fp8-e4m3")),
     *(f"--format {f} --style qdq" for f in ("uint4", "int8", "fp8-e4m3")),
     *(f"--format {f} --scale-rule {r}" for f, r in (("mxfp4", "ceil"), ("mxfp8", "ocp"))),
