@@ -24,7 +24,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle checksums fusion kernels accuracy bench inference optypes proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle checksums fusion kernels accuracy coverage bench inference optypes proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -39,6 +39,7 @@ help:
 	@echo 'make kernels  internal/target/kernels_ort.txt, from the registry of the pinned ONNX Runtime'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
+	@echo 'make coverage the table of real models in docs/conversion.md'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make proto    internal/onnxpb from its .proto'
@@ -125,6 +126,9 @@ kernels: $(VENV)/ready
 
 accuracy: build $(VENV)/ready
 	$(VENV)/bin/python test/oracle/accuracy.py
+
+coverage: build $(VENV)/ready
+	$(VENV)/bin/python test/oracle/coverage.py
 
 $(VENV)/bench: test/bench/requirements.txt | $(VENV)/ready
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r test/bench/requirements.txt

@@ -110,6 +110,11 @@ func describeTensor(d *discover.Decision) TensorPlan {
 		t.Consumers = append(t.Consumers, u.String())
 		t.Nodes = append(t.Nodes, graph.Label(u.Node))
 	}
+	for _, v := range d.Value.From {
+		if v.Tensor != nil {
+			t.From = append(t.From, v.Path)
+		}
+	}
 	return t
 }
 

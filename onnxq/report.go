@@ -20,8 +20,9 @@ type TensorPlan struct {
 	DType     string   `json:"dtype"`
 	Shape     []int64  `json:"shape"`
 	Bytes     int64    `json:"bytes"`
-	Consumers []string `json:"consumers"` // as Op:input, e.g. MatMul:1
-	Nodes     []string `json:"nodes"`     // names of the consumers, or of their first outputs
+	From      []string `json:"from,omitempty"` // tensors of the model of which Slice, Split or Concat made it
+	Consumers []string `json:"consumers"`      // as Op:input, e.g. MatMul:1
+	Nodes     []string `json:"nodes"`          // names of the consumers, or of their first outputs
 
 	Decision Decision `json:"decision"`
 	Reason   string   `json:"reason,omitempty"` // why it stays in float

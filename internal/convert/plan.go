@@ -1,8 +1,8 @@
 // Package convert runs the stages of a conversion, one after the other:
 //
-//	discover → form and rewrite → layout → quantize into sinks → verify
+//	fold → discover → form and rewrite → layout → quantize into sinks → verify
 //
-// [NewPlan] runs the first three, which depend only on the model's structure and the
+// [NewPlan] runs the first four, which depend only on the model's structure and the
 // options: no weight is read. [Plan.Convert] runs the others. Each stage gets a finished
 // value from the one before and does not change it. The graph is only read.
 package convert
@@ -16,6 +16,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/discover"
+	"onnxquant/internal/fold"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
 	"onnxquant/internal/modelfile"
@@ -80,13 +81,13 @@ func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
 // planFrom makes a plan. far has the values that half cannot represent, see half.New.
 func planFrom(x *graph.Graph, opts Options, far map[string]string) (*Plan, error) {
 	if opts.Half == nil {
-		return replan(x, opts, discover.Exceptions{})
+		return planFolded(x, opts)
 	}
 	m, err := half.New(x, *opts.Half, far)
 	if err != nil {
 		return nil, err
 	}
-	p, err := replan(m.Graph, opts, discover.Exceptions{})
+	p, err := planFolded(m.Graph, opts)
 	if err != nil {
 		return nil, err
 	}
@@ -100,6 +101,53 @@ func (p *Plan) warnOfHalf(far map[string]string) {
 	for _, path := range slices.Sorted(maps.Keys(far)) {
 		p.warn("%s stays in float32: it %s", msg.Quote(path), far[path])
 	}
+}
+
+// planFolded makes a plan in which parts of weights are stored, if they are then quantized.
+func planFolded(x *graph.Graph, opts Options) (*Plan, error) {
+	groups := fold.Find(x)
+	if err := checkNames(x, groups, opts.Discover); err != nil {
+		return nil, err
+	}
+	for len(groups) > 0 {
+		folded, err := fold.Fold(x, groups)
+		if err != nil {
+			return nil, err
+		}
+		p, err := replan(folded, opts, discover.Exceptions{})
+		if err != nil {
+			return nil, err
+		}
+		all := len(groups)
+		if groups = slices.DeleteFunc(groups, p.leaves); len(groups) == all {
+			p.input = x
+			return p, nil
+		}
+	}
+	return replan(x, opts, discover.Exceptions{})
+}
+
+// leaves reports whether no part of a group is quantized.
+func (p *Plan) leaves(g *fold.Group) bool {
+	return !slices.ContainsFunc(p.Weights, func(w rewrite.Weight) bool {
+		return w.Value.From != nil && slices.Contains(g.Wholes, w.Value.From[0])
+	})
+}
+
+// checkNames refuses names and patterns that match nothing in the model.
+func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error {
+	names := TensorNames(x)
+	for _, g := range groups {
+		for _, p := range g.Parts {
+			for _, v := range p.Values {
+				names = append(names, v.Name, v.Path)
+			}
+		}
+	}
+	if err := o.Precision.Unused(names); err != nil {
+		return err
+	}
+	return checkPatterns(slices.Concat(names, x.NodeNames), slices.Concat(o.Include, o.Exclude))
 }
 
 // replan makes a plan with the exceptions that values demand. It adds the weights whose
@@ -141,12 +189,6 @@ func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, er
 // planWith makes a plan with exceptions.
 func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, error) {
 	o := opts.Discover
-	if err := o.Precision.Unused(TensorNames(x)); err != nil {
-		return nil, err
-	}
-	if err := checkPatterns(x, slices.Concat(o.Include, o.Exclude)); err != nil {
-		return nil, err
-	}
 	p := &Plan{input: x, graph: x, opts: opts, except: except}
 	var err error
 	if p.Decisions, err = discover.All(x, o, except); err != nil {
@@ -221,10 +263,9 @@ func TensorNames(x *graph.Graph) []string {
 	return names
 }
 
-// checkPatterns refuses a pattern that matches nothing in the model: probably a typing error,
-// which would quantize weights that the user wants to exclude.
-func checkPatterns(x *graph.Graph, patterns []string) error {
-	names := slices.Concat(TensorNames(x), x.NodeNames)
+// checkPatterns refuses a pattern that matches no name: probably a typing error, which would
+// quantize weights that the user wants to exclude.
+func checkPatterns(names, patterns []string) error {
 	for _, p := range patterns {
 		if slices.ContainsFunc(names, func(name string) bool { return rules.MatchName(p, name) }) {
 			continue

@@ -105,7 +105,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 	}
 	trained, parts, shapes := graph.TrainedNames(x.File.Proto), recognize.Parts(x), graph.NewShapes(x)
 	for _, d := range all {
-		d.Override, _ = opts.Precision.For(d.Value.Path, d.Value.Name)
+		d.Override = overrideOf(opts.Precision, d.Value)
 		d.Reach = reach.Of(x, d.Value, d.Shape)
 		if d.Reason = parts[d.Value]; d.Reason != "" {
 			continue
@@ -130,6 +130,17 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		d.Quantize = d.Reason == ""
 	}
 	return append(all, elsewhere(x, opts.Precision)...), nil
+}
+
+// overrideOf returns the entry of a value in a precision_info; for one without, that of a tensor
+// from which it was made.
+func overrideOf(p *rules.Precision, v *graph.Value) spec.Override {
+	for _, v := range append([]*graph.Value{v}, v.From...) {
+		if o, ok := p.For(v.Path, v.Name); ok {
+			return o
+		}
+	}
+	return spec.Override{}
 }
 
 // elsewhere lists the float tensors that are not values of the graph: those in
@@ -279,8 +290,10 @@ func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]
 // matches reports whether a pattern matches the name of the tensor or of a node that reads it.
 func (d *Decision) matches(patterns []string) bool {
 	for _, p := range patterns {
-		if rules.MatchName(p, d.Value.Name) || d.Value.Path != d.Value.Name && rules.MatchName(p, d.Value.Path) {
-			return true
+		for _, v := range append([]*graph.Value{d.Value}, d.Value.From...) {
+			if rules.MatchName(p, v.Name) || v.Path != v.Name && rules.MatchName(p, v.Path) {
+				return true
+			}
 		}
 		for _, l := range d.Reach.Leaves {
 			if name := l.Node.GetName(); name != "" && rules.MatchName(p, name) {

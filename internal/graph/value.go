@@ -23,6 +23,7 @@ type Value struct {
 	Yields      []Yield             // the outputs of graphs that it is
 	Uses        []Use               // where it is read
 	Graph       *onnxpb.GraphProto  // the graph that contains it; nil in the body of a function
+	From        []*Value            // values of another graph that package fold made it of, stored ones first; else nil
 	declared    *onnxpb.TypeProto   // as the model declares it, or nil
 }
 

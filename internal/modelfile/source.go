@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/regularfile"
 )
@@ -49,12 +50,15 @@ func (m *Model) Attach(name string) (r io.ReaderAt, size int64, err error) {
 // Replace makes r the content of a tensor of the model. r has all elements of the
 // tensor, little-endian, in the type of the tensor.
 func (m *Model) Replace(t *onnxpb.TensorProto, r io.ReaderAt) error {
-	old, err := m.Payload(t)
+	if _, err := m.Payload(t); err != nil {
+		return err
+	}
+	n, err := dtype.Elements(t.GetDims())
 	if err != nil {
 		return err
 	}
 	p := &Payload{replaced: true}
-	p.add(part{r, 0, old.Size()})
+	p.add(part{r, 0, dtype.DType(t.GetDataType()).Bytes(n)})
 	m.payloads[t] = p
 	return nil
 }

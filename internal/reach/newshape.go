@@ -6,12 +6,14 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// newShape returns the shape that a Reshape, Flatten, Squeeze or Unsqueeze gives to a
+// NewShape returns the shape that an Identity, Reshape, Flatten, Squeeze or Unsqueeze gives to a
 // tensor of shape old. It is not ok if the shape is not constant or the node is invalid.
-func (w *walk) newShape(n *onnxpb.NodeProto, old []int64) (shape []int64, ok bool) {
+func NewShape(x *graph.Graph, n *onnxpb.NodeProto, old []int64) (shape []int64, ok bool) {
 	switch n.GetOpType() {
+	case "Identity":
+		return old, true
 	case "Reshape":
-		want, ok := w.ConstantInts(n, 1)
+		want, ok := x.ConstantInts(n, 1)
 		if a := graph.Attribute(n, "shape"); a != nil && len(n.Input) == 1 { // before opset 5
 			want, ok = a.Ints, len(a.Ints) <= shapes.MaxRank
 		}
@@ -26,23 +28,23 @@ func (w *walk) newShape(n *onnxpb.NodeProto, old []int64) (shape []int64, ok boo
 		}
 		return []int64{shapes.Count(old[:axis]), shapes.Count(old[axis:])}, true
 	case "Squeeze":
-		if axes, ok := w.axes(n); ok {
+		if axes, ok := axesOf(x, n); ok {
 			return shapes.Squeeze(old, axes)
 		}
 	case "Unsqueeze":
-		if axes, ok := w.axes(n); ok {
+		if axes, ok := axesOf(x, n); ok {
 			return shapes.Unsqueeze(old, axes)
 		}
 	}
 	return nil, false
 }
 
-// axes returns the axes that a node names: in an attribute or, from opset 13, in an input.
+// axesOf returns the axes that a node names: in an attribute or, from opset 13, in an input.
 // There are none if it names none.
-func (w *walk) axes(n *onnxpb.NodeProto) (axes []int64, ok bool) {
+func axesOf(x *graph.Graph, n *onnxpb.NodeProto) (axes []int64, ok bool) {
 	a := graph.Attribute(n, "axes")
 	if a == nil && len(n.Input) > 1 {
-		axes, ok = w.ConstantInts(n, 1)
+		axes, ok = x.ConstantInts(n, 1)
 	} else {
 		axes, ok = a.GetInts(), true
 	}

@@ -258,7 +258,7 @@ func (w *walk) passedOn(u graph.Use, at layout) (next layout, ok bool) {
 		if name := graph.Parameter(n, "allowzero", "axis", "axes", "shape"); name != "" {
 			return layout{lost: errParameter(n, name)}, true
 		}
-		shape, ok := w.newShape(n, at.shape())
+		shape, ok := NewShape(w.Graph, n, at.shape())
 		if !ok {
 			return layout{lost: fmt.Sprintf("behind a %s whose shape is known only where the model runs", n.GetOpType())}, true
 		}

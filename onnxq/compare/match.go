@@ -114,7 +114,9 @@ func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaq
 			m.note("%s stays %s, which cannot be decoded: %s", msg.Quote(w.Name), w.Form, w.Reason)
 		}
 	}
-	m.a.Functions, m.b.Functions = true, true
+	for _, f := range []*recognize.Recognizer{m.a, m.b} {
+		f.Functions, f.Rearrange = true, true
+	}
 	m.versions(a.Graph().File.Proto, b.Graph().File.Proto)
 	m.defaults(a.Graph(), b.Graph().File.Proto)
 	if err := m.models(); err != nil {

@@ -27,7 +27,7 @@ func keyOfValue(v *graph.Value) string {
 
 // weights compares a weight with its decoded value.
 func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bool) error {
-	v, w = cmp.Or(x.Source, v), cmp.Or(y.Source, w)
+	v, w = cmp.Or(x.Source, unshaped(m.a.Graph, v)), cmp.Or(y.Source, unshaped(m.b.Graph, w))
 	folded, quantized := m.names[keyOfValue(w)]
 	same := !turned && x.Values.Stored != nil && y.Values.Stored != nil
 	if same {
@@ -65,6 +65,15 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 	}
 	m.result.Weights = append(m.result.Weights, match)
 	return nil
+}
+
+// unshaped follows a value back through nodes that change the shape alone: a part of a stored
+// tensor is known by the name that Slice, Split or Concat gives it.
+func unshaped(x *graph.Graph, v *graph.Value) *graph.Value {
+	for v.Tensor == nil && v.Node != nil && recognize.Reshapes(v.Node) && x.Source(v.Node, 0) != nil {
+		v = x.Source(v.Node, 0)
+	}
+	return v
 }
 
 // claim records that quantized weight w is compared with v. It reports a problem if w is another

@@ -14,6 +14,7 @@ import (
 // operators that decode quantized weights. It is not for concurrent use.
 type Recognizer struct {
 	Functions bool // also fold values in function bodies
+	Rearrange bool // also fold Slice, Split, Concat and changes of shape of stored tensors
 
 	Graph *graph.Graph
 	known map[*graph.Value]*Constant // results so far; nil: not constant
@@ -111,6 +112,11 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 		return &Constant{Values: lazy.Stored(dtype, v.Tensor.GetDims(), p), Source: v}
 	}
 	n := v.Node
+	if f.Rearrange && n != nil && (Cuts(n) || Reshapes(n)) {
+		if c := f.rearranged(v); c != nil {
+			return c
+		}
+	}
 	if n == nil || len(n.Output) != 1 {
 		return nil
 	}

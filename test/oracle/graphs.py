@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import onnx
+from onnx.reference import ReferenceEvaluator
 from onnx import AttributeProto, helper, numpy_helper
 
 import decode
@@ -98,6 +99,21 @@ class Weight:
     decoded: decode.Decoded
     value: np.ndarray
     uses: list = field(default_factory=list)  # (scope path, node's key, input index)
+
+
+def fold(model):
+    """Stores what the Slices, Splits and Concats of the main graph make of stored tensors, in place of these."""
+    graph = model.graph
+    stored = {t.name: t for t in graph.initializer}
+    for node in list(graph.node):
+        if node.op_type in ("Slice", "Split", "Concat") and all(i in stored for i in node.input):
+            inputs = {i: numpy_helper.to_array(stored[i]) for i in node.input}
+            for name, value in zip(node.output, ReferenceEvaluator(node).run(None, inputs), strict=True):
+                stored[name] = numpy_helper.from_array(value, name)
+            graph.node.remove(node)
+    read = {i for n in graph.node for i in n.input}
+    del graph.initializer[:]
+    graph.initializer.extend(t for name, t in stored.items() if name in read)
 
 
 class Pair:

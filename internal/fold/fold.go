@@ -1,0 +1,105 @@
+// Package fold stores what Slice, Split and Concat make of stored tensors, in place of these
+// tensors and nodes, so that it can be quantized.
+//
+// [Find] gets a graph, which is only read, and returns the groups of tensors that can be folded
+// without storing more bytes. [Fold] returns another graph, in which groups are folded; the
+// caller owns it, and the original must stay open. No content is computed: parts are read from
+// the wholes, in pieces, when somebody reads them.
+package fold
+
+import (
+	"slices"
+	"strings"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Fold returns a graph in which the parts of groups are stored tensors.
+func Fold(x *graph.Graph, groups []*Group) (*graph.Graph, error) {
+	c, r := x.Copy(), recognizer(x)
+	var made []*onnxpb.TensorProto // by part
+	for _, g := range groups {
+		for _, p := range g.Parts {
+			made = append(made, store(c, p, r.Fold(p.Values[0]).Values))
+		}
+		for _, n := range g.nodes {
+			c.Drop(n)
+		}
+	}
+	for _, g := range groups {
+		for _, n := range g.nodes {
+			for _, v := range x.Inputs[n] {
+				remove(c, v)
+			}
+		}
+	}
+	c.Tidy()
+	view, err := x.File.View(c.Proto, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
+		if old := c.OriginalTensor(t); old != nil {
+			return x.File.Payload(old)
+		}
+		return nil, nil // a part
+	})
+	if err != nil {
+		return nil, err
+	}
+	from := map[string][]*graph.Value{} // by path
+	for _, g := range groups {
+		for _, p := range g.Parts {
+			if err := view.Replace(made[0], r.Fold(p.Values[0]).Values.Stored); err != nil {
+				return nil, err
+			}
+			from[beside(p.From[0], made[0].GetName())] = slices.Concat(p.From, p.Values)
+			made = made[1:]
+		}
+	}
+	y, err := graph.New(view)
+	if err != nil {
+		return nil, err
+	}
+	for _, v := range y.Values {
+		v.From = from[v.Path]
+	}
+	return y, nil
+}
+
+// store adds a tensor for a part where its wholes are, and lets the readers of its values read
+// it. It keeps the name of the first of them, unless another graph might use this name otherwise.
+func store(c *graph.Copy, p Part, values *lazy.Tensor) *onnxpb.TensorProto {
+	whole, name := p.From[0], p.Values[0].Name
+	if slices.ContainsFunc(p.Values, func(v *graph.Value) bool { return v.Graph != whole.Graph }) {
+		name = c.Names.Fresh(name)
+	}
+	for _, v := range p.Values {
+		for _, u := range v.Uses {
+			c.Node(u.Node).Input[u.Input] = name
+		}
+	}
+	t := &onnxpb.TensorProto{Name: &name, DataType: new(int32(values.DType)), Dims: values.Shape}
+	g := c.Graphs()[c.GraphNumber(whole.Graph)]
+	g.Initializer = append(g.Initializer, t)
+	return t
+}
+
+// beside is the path of a value of this name in the graph of another value.
+func beside(v *graph.Value, name string) string {
+	return strings.TrimSuffix(v.Path, v.Name) + name
+}
+
+// remove removes a stored tensor that only dropped nodes read.
+func remove(c *graph.Copy, v *graph.Value) {
+	if v == nil || v.Tensor == nil || len(v.Yields) > 0 || v.Input && !v.MustBeInput ||
+		slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !c.Dropped(c.Node(u.Node)) }) {
+		return
+	}
+	if v.Node != nil { // a Constant
+		c.Drop(v.Node)
+		return
+	}
+	g := c.Graphs()[c.GraphNumber(v.Graph)]
+	g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return t.GetName() == v.Name })
+	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == v.Name })
+}

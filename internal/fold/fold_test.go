@@ -1,0 +1,86 @@
+package fold_test
+
+import (
+	"fmt"
+	"testing"
+
+	"onnxquant/internal/fold"
+	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
+)
+
+type (
+	nodes   = []*onnxpb.NodeProto
+	tensors = []*onnxpb.TensorProto
+)
+
+func model(t testing.TB, stored tensors, list ...*onnxpb.NodeProto) *onnxq.Model {
+	return modeltest.Open(t, modeltest.Write(t, modeltest.Model(stored, list)))
+}
+
+// halves is a weight cut in two, each with a MatMul.
+func halves(t testing.TB) *onnxq.Model {
+	split := modeltest.Node("Split", "a", "w", modeltest.IntAttr("axis", 1))
+	split.Output = append(split.Output, "b")
+	return model(t, tensors{modeltest.Floats("w", 64, 64)}, split,
+		modeltest.Node("MatMul", "p", "x a"), modeltest.Node("MatMul", "q", "x b"), modeltest.Node("Add", "y", "p q"))
+}
+
+func entries(t testing.TB, list ...rules.PrecisionEntry) *rules.Precision {
+	t.Helper()
+	p, err := rules.NewPrecision(list...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// What options say of a whole holds for its parts, unless they say something else of a part.
+func TestNamesOfWholes(t *testing.T) {
+	float, int8 := spec.Float, spec.Format("int8")
+	for name, c := range map[string]struct {
+		opts onnxq.Options
+		want string
+	}{
+		"as it is":  {onnxq.Options{}, "a int4, b int4, "},
+		"excluded":  {onnxq.Options{Exclude: []string{"w"}}, "w keep, "},
+		"a part":    {onnxq.Options{Exclude: []string{"a"}}, "a keep, b int4, "},
+		"its entry": {onnxq.Options{Precision: entries(t, rules.PrecisionEntry{Pattern: "w", Override: spec.Override{Format: &int8}})}, "a int8, b int8, "},
+		"both":      {onnxq.Options{Precision: entries(t, rules.PrecisionEntry{Pattern: "w", Override: spec.Override{Format: &int8}}, rules.PrecisionEntry{Pattern: "b", Override: spec.Override{Format: &float}})}, "a int8, b keep, "},
+	} {
+		p, err := halves(t).Plan(c.opts)
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		got := ""
+		for _, tensor := range p.Tensors {
+			what := string(tensor.Format)
+			if tensor.Decision == onnxq.Keep {
+				what = "keep"
+			}
+			got += fmt.Sprintf("%s %s, ", tensor.Name, what)
+		}
+		if got != c.want {
+			t.Errorf("%s: %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+// Joins of joins, of which each is twice as long, neither take exponential time nor are folded.
+func TestDoubled(t *testing.T) {
+	var list nodes
+	v := "w"
+	for i := range 60 {
+		next := fmt.Sprintf("v%d", i)
+		list = append(list, modeltest.Node("Concat", next, v+" "+v, modeltest.IntAttr("axis", 0)))
+		v = next
+	}
+	m := model(t, tensors{modeltest.Floats("w", 8, 8)}, append(list, modeltest.Node("MatMul", "y", "x "+v))...)
+	if n := len(fold.Find(m.Graph())); n != 0 {
+		t.Errorf("%d groups, want none", n)
+	}
+}

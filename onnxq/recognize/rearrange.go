@@ -1,0 +1,184 @@
+package recognize
+
+import (
+	"slices"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/shapes"
+)
+
+// Cuts reports whether a node is a Slice, Split or Concat of ONNX.
+func Cuts(n *onnxpb.NodeProto) bool {
+	return graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"Slice", "Split", "Concat"}, n.GetOpType())
+}
+
+// Reshapes reports whether a node passes on its first input in another shape, or as it is.
+func Reshapes(n *onnxpb.NodeProto) bool {
+	return graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}, n.GetOpType())
+}
+
+// mostParts is the most outputs of a Split that is folded.
+const mostParts = 1000
+
+// rearranged folds a value that has the elements of stored tensors in another order: the output
+// of a Slice, Split or Concat, or of a node that changes the shape.
+func (f *Recognizer) rearranged(v *graph.Value) *Constant {
+	n := v.Node
+	if graph.Parameter(n, "axis", "axes", "starts", "ends", "split", "num_outputs", "allowzero") != "" {
+		return nil
+	}
+	list := make([]*lazy.Tensor, len(n.Input))
+	for i := range list {
+		if i > 0 && n.GetOpType() != "Concat" {
+			break // the others say how
+		}
+		c := f.input(n, i)
+		if c == nil || c.Decoder != nil || c.Values.Stored == nil || c.Values.DType.Bits()%8 != 0 || c.Values.Size() == 0 {
+			return nil
+		}
+		list[i] = c.Values
+	}
+	if len(list) == 0 || len(n.Output) > mostParts {
+		return nil
+	}
+	var made *lazy.Tensor
+	switch n.GetOpType() {
+	case "Slice":
+		made = f.sliced(n, list[0])
+	case "Split":
+		made = f.split(n, list[0], slices.Index(f.Graph.Outputs[n], v))
+	case "Concat":
+		made = f.joined(n, list)
+	default:
+		if shape, ok := reach.NewShape(f.Graph, n, list[0].Shape); ok && shapes.Count(shape) == list[0].Size() {
+			return &Constant{Values: list[0].Reshaped(shape), Source: f.input(n, 0).Source}
+		}
+	}
+	if made == nil {
+		return nil
+	}
+	return &Constant{Values: made}
+}
+
+// list returns the integers that an attribute or, in newer opsets, an input has.
+func (f *Recognizer) list(n *onnxpb.NodeProto, attribute string, input int) ([]int64, bool) {
+	if a := graph.Attribute(n, attribute); a != nil && attribute != "" {
+		return a.Ints, len(a.Ints) <= shapes.MaxRank
+	}
+	if list, ok := f.Graph.ConstantInts(n, input); ok {
+		return list, true
+	}
+	return f.integers(n, input, shapes.MaxRank)
+}
+
+// sliced returns what a Slice makes of x; nil if that is not known, empty or in reverse order.
+func (f *Recognizer) sliced(n *onnxpb.NodeProto, x *lazy.Tensor) *lazy.Tensor {
+	starts, ok := f.list(n, "starts", 1)
+	ends, ok2 := f.list(n, "ends", 2)
+	if !ok || !ok2 || len(ends) != len(starts) || len(starts) > len(x.Shape) {
+		return nil
+	}
+	axes, steps := make([]int64, len(starts)), slices.Repeat([]int64{1}, len(starts))
+	for i := range axes {
+		axes[i] = int64(i)
+	}
+	if graph.Attribute(n, "axes") != nil || graph.HasInput(n, 3) {
+		if axes, ok = f.list(n, "axes", 3); !ok {
+			return nil
+		}
+	}
+	if graph.HasInput(n, 4) {
+		if steps, ok = f.list(n, "", 4); !ok {
+			return nil
+		}
+	}
+	if len(axes) != len(starts) || len(steps) != len(starts) {
+		return nil
+	}
+	cut := make([]bool, len(x.Shape))
+	for i, axis := range axes {
+		axis = shapes.Axis(axis, len(x.Shape))
+		if axis < 0 || axis >= int64(len(x.Shape)) || cut[axis] || steps[i] < 1 {
+			return nil
+		}
+		cut[axis] = true
+		long := x.Shape[axis]
+		start, end := within(starts[i], long), within(ends[i], long)
+		if start >= end {
+			return nil
+		}
+		x = x.Sliced(int(axis), start, steps[i], (end-start-1)/steps[i]+1)
+	}
+	return x
+}
+
+// within returns a position along an axis as Slice takes it: negative ones count from the end.
+func within(at, long int64) int64 {
+	if at < 0 {
+		at += long
+	}
+	return min(max(at, 0), long)
+}
+
+// split returns output number part of a Split of x; nil if it is not known or empty.
+func (f *Recognizer) split(n *onnxpb.NodeProto, x *lazy.Tensor, part int) *lazy.Tensor {
+	axis := shapes.Axis(graph.IntAttribute(n, "axis"), len(x.Shape))
+	if axis < 0 || axis >= int64(len(x.Shape)) || part < 0 {
+		return nil
+	}
+	long, parts := x.Shape[axis], int64(len(n.Output))
+	var sizes []int64
+	if graph.Attribute(n, "split") != nil || graph.HasInput(n, 1) {
+		var ok bool
+		if sizes, ok = f.list(n, "split", 1); !ok || int64(len(sizes)) != parts {
+			return nil
+		}
+	} else {
+		size := shapes.DivideUp(long, parts) // the last part may be shorter, if num_outputs is there
+		if size*parts != long && graph.IntAttribute(n, "num_outputs") != parts {
+			return nil
+		}
+		sizes = slices.Repeat([]int64{size}, int(parts))
+		sizes[parts-1] = long - size*(parts-1)
+	}
+	at, end := int64(0), int64(0)
+	for i, size := range sizes {
+		if size < 1 || size > long-end {
+			return nil
+		}
+		if i == part {
+			at = end
+		}
+		end += size
+	}
+	if end != long {
+		return nil
+	}
+	return x.Sliced(int(axis), at, 1, sizes[part])
+}
+
+// joined returns what a Concat makes of a list; nil if it is not known, or larger than the model.
+func (f *Recognizer) joined(n *onnxpb.NodeProto, list []*lazy.Tensor) *lazy.Tensor {
+	first, bytes := list[0], int64(0)
+	axis := shapes.Axis(graph.IntAttribute(n, "axis"), len(first.Shape))
+	if axis < 0 || axis >= int64(len(first.Shape)) || graph.Attribute(n, "axis") == nil {
+		return nil
+	}
+	for _, x := range list {
+		if x.DType != first.DType || len(x.Shape) != len(first.Shape) {
+			return nil
+		}
+		for i, n := range x.Shape {
+			if int64(i) != axis && n != first.Shape[i] {
+				return nil
+			}
+		}
+		if bytes += x.DType.Bytes(x.Size()); bytes > f.Graph.File.Size() {
+			return nil
+		}
+	}
+	return lazy.Joined(list, int(axis))
+}
