@@ -49,7 +49,7 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 							t.Fatalf("%s is not found", want.Name)
 						}
 						checkErrors(t, floatNumbers(t, before, want.Name), w, want)
-						if w.Bits != format.Bits() || w.DType != want.DType || fmt.Sprint(w.Shape) != fmt.Sprint(want.Shape) || w.Bytes != want.OutBytes {
+						if w.Bits != want.Format.Bits() || w.DType != want.DType || fmt.Sprint(w.Shape) != fmt.Sprint(want.Shape) || w.Bytes != want.OutBytes {
 							t.Errorf("%v of %d bits, %s, %d bytes, want %+v", w, w.Bits, w.DType, w.Bytes, want)
 						}
 					}
