@@ -33,6 +33,12 @@ type Options struct {
 	NoFoldBias    bool               // MatMulNBits gets no bias: an Add adds it
 	Style         spec.Style         // default DQ, or NBits for weights that the target runs faster with it
 
+	// Activations is what operators compute with; default WeightsOnly. With Dynamic, weights are
+	// int8 or uint8 with one scale each, or one per channel (Block spec.PerChannel); those that no
+	// operator computes with as codes, or that Precision gives another format, are decoded.
+	Activations spec.Activations
+	ReduceRange bool // Dynamic: codes of 7 bits, for processors whose sums of products overflow
+
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means all of KnownOps
 	Include     []string // globs on weight or node names: only these are quantized, if given
 	Exclude     []string // globs on weight or node names: these stay in float
@@ -75,10 +81,16 @@ func (o Options) Check() error {
 
 // resolve checks the options, fills in the defaults and converts them for the stages.
 func (o Options) resolve() (r convert.Options, err error) {
+	if o.Activations == spec.Dynamic {
+		o.Block = cmp.Or(o.Block, spec.PerTensor)
+		if o.Format == "" && o.Bits == 0 {
+			o.Bits = 8
+		}
+	}
 	if o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil {
 		o.Format = spec.Float
 	}
-	for _, check := range []func() error{o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
+	for _, check := range []func() error{o.checkActivations, o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
 		if err := check(); err != nil {
 			return r, err
 		}
@@ -87,6 +99,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
 			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Range: o.Range,
+			Activations: cmp.Or(o.Activations, spec.WeightsOnly), ReduceRange: o.ReduceRange,
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
 		},
@@ -128,9 +141,34 @@ func (o Options) half() (*half.Options, error) {
 	return h, nil
 }
 
+// checkActivations refuses settings that dynamic activations do not have.
+func (o Options) checkActivations() error {
+	switch dynamic := o.Activations == spec.Dynamic; {
+	case o.Activations != "" && o.Activations != spec.WeightsOnly && !dynamic:
+		return fmt.Errorf("activations %q: want weights or dynamic", o.Activations)
+	case o.ReduceRange && !dynamic:
+		return errors.New("a reduced range is for dynamic activations")
+	case !dynamic:
+		return nil
+	case o.FloatType != "":
+		return errors.New("dynamic activations are float32 where they are not codes: leave the float type")
+	case o.Style != "":
+		return fmt.Errorf("dynamic activations have a style of their own, not %s", o.Style)
+	case o.Target != "" && o.Target != spec.Portable && o.Target != spec.ORT:
+		return fmt.Errorf("dynamic activations are for ONNX Runtime, not for target %s", o.Target)
+	case o.Range.Kind > spec.MinMax:
+		return fmt.Errorf("dynamic activations: the range of weights is minmax, not %s", o.Range)
+	case o.Block > 0:
+		return errors.New("dynamic activations: one scale for a weight, or one per channel (block -1), not blocks")
+	case o.Format != "" && o.Format != spec.Int8 && o.Format != spec.Uint8, o.Bits != 0 && o.Bits != 8:
+		return errors.New("dynamic activations: weights are int8 or uint8")
+	}
+	return nil
+}
+
 func (o Options) checkNumbers() error {
 	switch {
-	case o.Block < 2 && o.Block != 0 && o.Block != spec.PerChannel:
+	case o.Block < 2 && o.Block != 0 && o.Block != spec.PerChannel && (o.Block != spec.PerTensor || o.Activations != spec.Dynamic):
 		return fmt.Errorf("block size %d: want at least 2, or -1 for one scale per channel", o.Block)
 	case !(o.MinCoverage >= 0 && o.MinCoverage <= 1):
 		return fmt.Errorf("coverage %g: want 0 to 1", o.MinCoverage)

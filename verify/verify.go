@@ -23,10 +23,10 @@ import (
 	"onnxquant/internal/execute"
 	"onnxquant/internal/execute/evaluate"
 	"onnxquant/internal/execute/ort"
+	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
-	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/restyle"
 )
 
@@ -143,12 +143,12 @@ func Models(ctx context.Context, in, out string, opts Options) (*Report, error) 
 	if err != nil {
 		return nil, err
 	}
-	quantized, weights, err := v.dequantized(out, filepath.Join(folder, "out"))
+	quantized, folded, err := v.dequantized(out, filepath.Join(folder, "out"))
 	if err != nil {
 		return nil, err
 	}
 	v.stage("comparing the weights")
-	if err := v.match(float, quantized, weights); err != nil {
+	if err := v.match(float, quantized, folded); err != nil {
 		return nil, err
 	}
 	if err := v.execute(float, quantized); err != nil {
@@ -187,12 +187,12 @@ func (v *verifier) stage(text string) {
 
 // dequantized returns the path of a model with float weights: the model itself if it
 // has no quantized ones, else a new model in a new folder.
-func (v *verifier) dequantized(path, folder string) (string, []restyle.Weight, error) {
+func (v *verifier) dequantized(path, folder string) (string, *restyle.Report, error) {
 	m, err := onnxq.Open(path)
 	if err != nil {
 		return "", nil, err
 	}
-	quantized := len(recognize.Weights(m.Graph()))
+	quantized := len(intops.Weights(m.Graph()))
 	m.Close()
 	if quantized == 0 {
 		return path, nil, nil
@@ -205,11 +205,11 @@ func (v *verifier) dequantized(path, folder string) (string, []restyle.Weight, e
 	if err != nil {
 		return "", nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
 	}
-	return made, report.Weights, nil
+	return made, report, nil
 }
 
 // match compares the structures and the weights.
-func (v *verifier) match(float, quantized string, weights []restyle.Weight) error {
+func (v *verifier) match(float, quantized string, folded *restyle.Report) error {
 	was, err := irVersion(v.in)
 	if err != nil {
 		return err
@@ -228,7 +228,7 @@ func (v *verifier) match(float, quantized string, weights []restyle.Weight) erro
 		return err
 	}
 	defer b.Close()
-	m, err := compare.MatchWeights(v.ctx, a, b, weights)
+	m, err := compare.MatchWeights(v.ctx, a, b, folded)
 	if err != nil {
 		return err
 	}

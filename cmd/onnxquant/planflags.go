@@ -39,6 +39,10 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax; mse for 2 bits without zero points)")
 	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits and GatherBlockQuantized (default dq)")
+	fs.Var(choice[spec.Activations]{&o.Activations, []spec.Activations{spec.WeightsOnly, spec.Dynamic}, "NAME"}, "activations",
+		"what operators compute with: weights, which are decoded, and\nfloats; or dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; --block is then -1 or one scale for a weight\n(default weights)")
+	fs.BoolVar(&o.ReduceRange, "reduce-range", false,
+		"with --activations dynamic: codes of 7 bits, for processors\nwithout VNNI")
 	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	defineNoFoldBias(fs, &o.NoFoldBias)
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps(), []string{"all"})}, "ops",

@@ -206,11 +206,14 @@ func tensorRow(t onnxq.TensorPlan) []string {
 	if t.Decision != onnxq.Quantize {
 		return append(row, "-", "-", "-", byteSize(t.Bytes), clip(printable(t.Reason), maxReason))
 	}
-	block := strconv.Itoa(t.Block)
-	if t.Block == spec.PerChannel {
+	axis, block := strconv.Itoa(t.Axis), strconv.Itoa(t.Block)
+	switch t.Block {
+	case spec.PerChannel:
 		block = "channel"
+	case spec.PerTensor:
+		axis, block = "-", "tensor"
 	}
-	return append(row, string(t.Format), strconv.Itoa(t.Axis), block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), clip(cmp.Or(printable(t.Note), "-"), maxReason))
+	return append(row, string(t.Format), axis, block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), clip(cmp.Or(printable(t.Note), "-"), maxReason))
 }
 
 func printTable(w io.Writer, rows [][]string) {

@@ -130,7 +130,8 @@ func runDequantize(ctx context.Context, c *console, args []string) error {
 Writes the model IN to OUT with quantized weights converted to float tensors of
 exactly the same values. IN may come from any tool. It may store weights for
 DequantizeLinear (also after QuantizeLinear), table lookups, MatMulNBits and
-GatherBlockQuantized.
+GatherBlockQuantized, or for operators that compute with codes, as ONNX Runtime's
+quantize_dynamic and quantize_static write them: these become float operators.
 
 Flags:
 `, fs.FlagUsages())

@@ -25,6 +25,9 @@ func (d *Decision) choose(opts Options, small bool) error {
 		c.Format, d.Reason = spec.Float, "its format is float"
 		return nil
 	}
+	if eight := r.format == spec.Int8 || r.format == spec.Uint8 || r.format == "" && r.bits == 8; !eight && r.block == spec.PerTensor {
+		r.block = 0 // not dynamic
+	}
 	var err error
 	if c.Format, c.Block, err = spec.Resolve(r.bits, r.format, r.block, r.zeroPoint); err != nil {
 		return err

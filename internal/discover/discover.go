@@ -36,6 +36,8 @@ type Options struct {
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits
 	NoFoldBias    bool               // MatMulNBits gets no bias
 	Style         spec.Style         // "": the one that suits the target
+	Activations   spec.Activations
+	ReduceRange   bool // of dynamic weights
 	Target        *target.Engine
 	Rule          spec.ScaleRule
 	Range         spec.Range
@@ -87,6 +89,8 @@ type Choice struct {
 	Block         int // elements per block; spec.PerChannel: the whole axis
 	Style         spec.Style
 	NBits         NBits              // only in style nbits
+	Dynamic       Dynamic            // only in style dynamic
+	ReduceRange   bool               // codes use a bit less; only in style dynamic
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits, only in style nbits
 	NoFoldBias    bool               // MatMulNBits gets no bias, only in style nbits
 	Operand       reach.Operand      // blocks run along its axis
@@ -120,7 +124,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		if d.Reason = d.obstacle(trained, except.KeepFloat); d.Reason == "" {
 			d.Reason = d.fit(x)
 		}
-		d.settleStyle(x, shapes, opts.Style, except.ForceDQ[d.Value])
+		d.settleStyle(x, shapes, opts, except.ForceDQ[d.Value])
 		if c := &d.Choice; except.Huge[d.Value] && c.AccuracyLevel == spec.AccuracyDefault {
 			c.AccuracyLevel = spec.AccuracyFloat32
 		}
@@ -129,6 +133,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		}
 		d.Quantize = d.Reason == ""
 	}
+	pairLSTMs(x, all)
 	return append(all, elsewhere(x, opts.Precision)...), nil
 }
 
@@ -163,13 +168,16 @@ func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 	return all
 }
 
-// settleStyle chooses the style of the weight and, for nbits, its form. forceDQ is a reason
-// against nbits, or "".
-func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, style spec.Style, forceDQ string) {
-	c := &d.Choice
+// settleStyle chooses the style of the weight and, for nbits and dynamic, its form. forceDQ is
+// a reason against these, or "".
+func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, forceDQ string) {
+	c, style := &d.Choice, opts.Style
 	c.Style = spec.DQ
+	if d.Reason == "" {
+		d.settleDynamic(x, opts, forceDQ)
+	}
 	switch family := c.Format.Traits().Family; {
-	case d.Reason != "":
+	case d.Reason != "" || c.Style == spec.StyleDynamic:
 	case style == spec.NBits || style == "" && d.direct(x, s):
 		f, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach, *c)
 		if forceDQ != "" {

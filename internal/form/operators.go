@@ -13,6 +13,8 @@ import (
 type Operators struct {
 	copy    *graph.Copy
 	contrib bool // an operator of ONNX Runtime was added
+	dynamic dynamic
+	hidden  []*onnxpb.NodeProto // see Show
 }
 
 // OperatorsOf returns the operators of a copy.
@@ -129,10 +131,25 @@ func (c *Operators) ReadInstead(v *graph.Value, name string) {
 	}
 }
 
+// hide keeps a node of ONNX's from what raises the opset: it is of the opset raised to.
+func (c *Operators) hide(n *onnxpb.NodeProto) {
+	n.Domain = new(graph.Contrib)
+	c.hidden = append(c.hidden, n)
+}
+
+// Show must be called when the opset has been raised: until then, new nodes that need this have
+// another domain.
+func (c *Operators) Show() {
+	for _, n := range c.hidden {
+		n.Domain = nil
+	}
+}
+
 // Finish removes dropped nodes and imports the domain of new operators. With those it also
 // raises the IR version, where initializers must be inputs.
 func (c *Operators) Finish() {
 	m := c.copy.Proto
+	c.finishDynamic()
 	c.copy.Tidy()
 	if c.contrib {
 		opset.RaiseIR(m, opset.FreeInitializers)

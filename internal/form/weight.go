@@ -41,6 +41,11 @@ type Tensors = quantize.Parts[*onnxpb.TensorProto]
 // New returns the form of a weight of the given type and shape, quantized as chosen.
 func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weight, error) {
 	view, axis := c.Operand.View, c.Operand.Axis
+	if c.Style == spec.StyleDynamic {
+		w := &Weight{Name: name, DType: typ, Shape: shape, Choice: c}
+		w.setDynamic()
+		return w, nil
+	}
 	w := &Weight{
 		Name: name, DType: typ, Shape: shape, Choice: c, encoding: c.Format.Encoding(),
 		Outer: shapes.Count(view[:axis]), K: view[axis], Inner: shapes.Count(view[axis+1:]),
@@ -82,6 +87,9 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 
 // Placements returns the order of codes, scales and zero points in their tensors.
 func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
+	if w.Choice.Style == spec.StyleDynamic {
+		return w.dynamicPlacements()
+	}
 	codes, scales = packing.InOrder(w.Outer, w.K, w.Inner), packing.InOrder(w.Outer, w.Blocks, w.Inner)
 	zeros = scales
 	if w.Choice.Style != spec.NBits {
@@ -180,6 +188,8 @@ func (w *Weight) Opset() int64 {
 	switch w.Choice.Style {
 	case spec.NBits:
 		return 0 // its operators are in another domain
+	case spec.StyleDynamic:
+		return 11 // DynamicQuantizeLinear
 	case spec.QDQ:
 		return max(21, w.codeType().Opset()) // output_dtype of QuantizeLinear
 	}
@@ -195,6 +205,8 @@ func (w *Weight) String() string {
 	switch {
 	case w.Choice.Style == spec.NBits:
 		return w.Choice.NBits.String()
+	case w.Choice.Style == spec.StyleDynamic:
+		return w.Choice.Dynamic.Kind.String()
 	case w.Choice.Style == spec.QDQ:
 		return "QuantizeLinear and DequantizeLinear"
 	case w.tabled():

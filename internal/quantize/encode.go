@@ -86,8 +86,16 @@ func (t Tile) writeCodes(b *Buffers, part chunk, to *sinks, out *Outcome) error 
 	if t.Offset {
 		addHalf(b.codes, t.Bits)
 	}
-	stored := packing.Arrange(t.CodesAt, &b.stored, b.codes, part.rows, part.n)
-	return to.codes.WriteRuns(&b.packed, stored, t.CodesAt.Runs(part.off, part.rows, part.n), &out.sum)
+	codes := b.codes
+	for p := range t.arranged(part) {
+		n := p.rows * p.n
+		stored := packing.Arrange(t.CodesAt, &b.stored, codes[:n], p.rows, p.n)
+		if err := to.codes.WriteRuns(&b.packed, stored, t.CodesAt.Runs(p.off, p.rows, p.n), &out.sum); err != nil {
+			return err
+		}
+		codes = codes[n:]
+	}
+	return nil
 }
 
 // addHalf makes signed codes unsigned by adding half their range, 2^(bits-1).

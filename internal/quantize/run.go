@@ -277,8 +277,10 @@ func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, 
 	if from.Codes != nil {
 		codes := packing.Codes{Bits: t.Bits, Placement: t.CodesAt}
 		for _, c := range t.chunks(r.limit) {
-			if sum, err = codes.SumRuns(sum, &b.packed, from.Codes, t.CodesAt.Runs(c.off, c.rows, c.n)); err != nil {
-				return false, err
+			for p := range t.arranged(c) {
+				if sum, err = codes.SumRuns(sum, &b.packed, from.Codes, t.CodesAt.Runs(p.off, p.rows, p.n)); err != nil {
+					return false, err
+				}
 			}
 		}
 	}

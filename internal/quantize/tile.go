@@ -29,6 +29,8 @@ const nearTile = 1 << 19
 func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 	return func(yield func(Tile) bool) {
 		switch {
+		case w.Inner == 1 && w.CodesAt.Turned:
+			w.rowTiles(limit, yield) // writes are as long as a tile has rows
 		case w.Inner == 1 && w.Importance != nil: // some encodings look at a whole row
 			w.rowTiles(max(min(limit, nearTile), w.K), yield)
 		case w.Inner == 1:
@@ -195,4 +197,27 @@ func (t Tile) chunks(limit int64) []chunk {
 		cs = append(cs, chunk{r*t.Inner + t.col, min(rows, last-r), t.width})
 	}
 	return cs
+}
+
+// arranged cuts a chunk into the parts that packing.Placement takes. Contiguous elements whose
+// codes are stored turned are rows of matrices: parts are whole rows of one matrix, or pieces
+// of a row.
+func (t Tile) arranged(c chunk) iter.Seq[chunk] {
+	return func(yield func(chunk) bool) {
+		width, height := t.CodesAt.Inner, t.CodesAt.K
+		if t.n == 0 || !t.CodesAt.Turned || t.Inner > 1 {
+			yield(c)
+			return
+		}
+		for off, end := c.off, c.off+c.n; off < end; {
+			p := chunk{off, 1, min(width-off%width, end-off)}
+			if rows := min(height-off/width%height, (end-off)/width); off%width == 0 && rows > 0 {
+				p = chunk{off, rows, width}
+			}
+			if !yield(p) {
+				return
+			}
+			off += p.rows * p.n
+		}
+	}
 }

@@ -48,7 +48,8 @@ func (w *Weight) Bytes() (n int64) {
 // Quantize makes the structure in which weights are quantized as decided.
 func Quantize(x *graph.Graph, decisions []*discover.Decision) (*Model, error) {
 	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}}
-	need, err := r.prepare(decisions)
+	operators := form.OperatorsOf(r.copy)
+	need, err := r.prepare(operators, decisions)
 	if err != nil {
 		return nil, err
 	}
@@ -65,6 +66,7 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision) (*Model, error) {
 	if err := Raise(r.copy, need, growing...); err != nil {
 		return nil, err
 	}
+	operators.Show()
 	r.graph(r.copy.Proto.Graph)
 	for _, f := range growing {
 		r.function(f)
@@ -89,7 +91,7 @@ type rewriting struct {
 type replacement struct {
 	decision *discover.Decision
 	form     *form.Weight
-	decoder  *form.Builder // tensors and nodes, for the style nbits
+	decoder  *form.Builder // tensors and nodes, for the styles nbits and dynamic
 	output   string        // name of the decoded weight, for the style qdq
 	tensors  form.Tensors
 }
@@ -99,9 +101,9 @@ func (w *replacement) fake() bool { return w.decision.Choice.Style == spec.QDQ }
 
 // prepare finds the form of each weight, and makes operators read codes (style nbits) or
 // fake quantized weights (style qdq). It returns the least opset that all forms support.
-func (r *rewriting) prepare(decisions []*discover.Decision) (need int64, err error) {
-	operators := form.OperatorsOf(r.copy)
+func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Decision) (need int64, err error) {
 	r.inFunction = make([]bool, len(r.copy.Proto.Functions))
+	var later []*replacement // dynamic ones
 	for _, d := range decisions {
 		if !d.Quantize {
 			continue
@@ -113,6 +115,10 @@ func (r *rewriting) prepare(decisions []*discover.Decision) (need int64, err err
 		r.weights, r.replaced[d.Value] = append(r.weights, w), w
 		need = max(need, w.form.Opset())
 		switch d.Choice.Style {
+		case spec.StyleDynamic:
+			w.decoder = form.NewBuilder(r.copy.Names)
+			w.tensors = operators.Tables(w.form, d.Reach, w.decoder)
+			later = append(later, w)
 		case spec.NBits:
 			w.decoder = form.NewBuilder(r.copy.Names)
 			w.tensors = operators.ReadCodes(w.form, d.Reach, w.decoder)
@@ -123,6 +129,9 @@ func (r *rewriting) prepare(decisions []*discover.Decision) (need int64, err err
 		if d.Value.Body != nil {
 			r.inFunction[d.Value.Body.Index] = true
 		}
+	}
+	for _, w := range later {
+		operators.Compute(w.form, w.tensors, w.decision.Reach, w.decoder)
 	}
 	operators.Finish()
 	return need, nil
@@ -235,7 +244,7 @@ func (r *rewriting) weight(t *onnxpb.TensorProto) *replacement {
 // build adds the tensors and nodes that decode the weight.
 func (w *replacement) build(b *form.Builder) {
 	switch w.decision.Choice.Style {
-	case spec.NBits:
+	case spec.NBits, spec.StyleDynamic:
 		b.Tensors = append(b.Tensors, w.decoder.Tensors...)
 		b.Nodes = append(b.Nodes, w.decoder.Nodes...)
 	case spec.QDQ:

@@ -42,21 +42,39 @@ func (m *matcher) isSteady(v *graph.Value) bool {
 	return steady
 }
 
-// through2D follows a value back through transposes of matrices.
-func through2D(f *recognize.Recognizer, v *graph.Value, turned bool) (*graph.Value, bool) {
-	for v.Node != nil && v.Tensor == nil && graph.IsStandard(v.Node.GetDomain()) {
-		n := v.Node
-		perm := graph.Attribute(n, "perm").GetInts()
-		switch from := f.Graph.Source(n, 0); {
-		case from == nil:
-			return v, turned
-		case n.GetOpType() == "Transpose" && slices.Equal(perm, []int64{1, 0}), n.GetOpType() == "Transpose" && perm == nil && rankOf(f, from) == 2:
-			v, turned = from, !turned
-		default:
-			return v, turned
+// throughSwaps follows a value back through transposes of matrices, and of all matrices of a
+// tensor.
+func throughSwaps(f *recognize.Recognizer, v *graph.Value, turned bool) (*graph.Value, bool) {
+	for v.Node != nil && v.Tensor == nil && graph.IsStandard(v.Node.GetDomain()) && v.Node.GetOpType() == "Transpose" {
+		from := f.Graph.Source(v.Node, 0)
+		perm := graph.Attribute(v.Node, "perm").GetInts()
+		if from == nil || !swapsLast(perm) && (perm != nil || rankOf(f, from) != 2) {
+			break
 		}
+		v, turned = from, !turned
 	}
 	return v, turned
+}
+
+// swapsLast reports whether a permutation swaps the last two axes.
+func swapsLast(perm []int64) bool {
+	last := len(perm) - 1
+	for i, p := range perm {
+		switch {
+		case i < last-1 && p != int64(i), i >= last-1 && p != int64(2*last-1-i):
+			return false
+		}
+	}
+	return len(perm) >= 2
+}
+
+// swapped returns a shape with the last two axes swapped.
+func swapped(shape []int64) []int64 {
+	shape = slices.Clone(shape)
+	if last := len(shape) - 1; last >= 1 {
+		shape[last-1], shape[last] = shape[last], shape[last-1]
+	}
+	return shape
 }
 
 func rankOf(f *recognize.Recognizer, v *graph.Value) int {
@@ -68,8 +86,8 @@ func rankOf(f *recognize.Recognizer, v *graph.Value) int {
 
 // constants compares two values that depend on constants alone.
 func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report func(string, ...any)) error {
-	v, vt := through2D(m.a, v, turned)
-	w, wt := through2D(m.b, w, false)
+	v, vt := throughSwaps(m.a, v, turned)
+	w, wt := throughSwaps(m.b, w, false)
 	pair := pairing{v, w, vt != wt}
 	if m.seen[pair] {
 		return nil
@@ -100,8 +118,8 @@ func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report
 		return nil
 	}
 	shape := x.Values.Shape
-	if vt != wt && len(shape) == 2 {
-		shape = []int64{shape[1], shape[0]}
+	if vt != wt {
+		shape = swapped(shape)
 	}
 	switch {
 	case x.Values.DType != y.Values.DType || !slices.Equal(shape, y.Values.Shape):

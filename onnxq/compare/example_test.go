@@ -65,7 +65,7 @@ func ExampleMatchWeights() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	m, err := compare.MatchWeights(ctx, a, b, folded.Weights)
+	m, err := compare.MatchWeights(ctx, a, b, folded)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
+	"onnxquant/internal/intops"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
@@ -63,15 +64,18 @@ type BlockMatch struct {
 }
 
 // MatchWeights compares a float model a with b, the same model after quantizing and
-// restyle.Dequantize. folded is the list of weights that Dequantize reported. Nodes are
+// restyle.Dequantize. folded is what Dequantize reported, or nil. Nodes are
 // matched by their outputs. If b has a higher opset, it is compared with a raised to this
 // opset as [onnxq.Convert] raises it. Other models give problems, not an error.
-func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight) (*Match, error) {
+func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report) (*Match, error) {
+	if folded == nil {
+		folded = &restyle.Report{}
+	}
 	first, err := match(ctx, a, b, folded, nil)
 	if err != nil || len(first.Problems) == 0 || a.Graph().Opset == b.Graph().Opset {
 		return first, err
 	}
-	opaque := coded(b.Graph(), folded)
+	opaque := coded(b.Graph(), folded.Weights)
 	if len(opaque) == 0 {
 		return first, nil
 	}
@@ -83,9 +87,9 @@ func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weigh
 }
 
 // match compares with a, raised with the nodes of opaque outputs hidden.
-func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaque map[string]bool) (*Match, error) {
+func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, opaque map[string]bool) (*Match, error) {
 	m := &matcher{
-		ctx: ctx, b: recognize.New(b.Graph()), names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
+		ctx: ctx, b: recognize.New(b.Graph()), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[int]bool{}, fresh: map[int]bool{},
 		partner: map[int]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
@@ -108,7 +112,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaq
 	for _, v := range x.Values {
 		m.stored[keyOfValue(v)] = true
 	}
-	for _, w := range folded {
+	for _, w := range folded.Weights {
 		m.names[w.Became] = w
 		if w.Reason != "" {
 			m.note("%s stays %s, which cannot be decoded: %s", msg.Quote(w.Name), w.Form, w.Reason)
@@ -126,7 +130,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded []restyle.Weight, opaq
 	for _, v := range b.Graph().Values {
 		read[keyOfValue(v)] = len(v.Uses) > 0 || v.Output || len(v.Returned) > 0
 	}
-	for _, w := range folded {
+	for _, w := range folded.Weights {
 		switch {
 		case w.Reason != "" || m.compared[w.Became]:
 		case read[w.Became]:
@@ -153,6 +157,8 @@ type matcher struct {
 	stored   map[string]bool               // by keyOfValue: whether a stores it
 	compared map[string]bool               // by keyOfValue: whether a weight of b was compared
 	claimed  map[*graph.Value]*graph.Value // weight of b → the weight of a that it was compared with
+
+	ranges map[string]intops.Range // of values of b that were codes before
 
 	gone, fresh map[int]bool                  // numbers of nodes of a, and of b, without a partner
 	partner     map[int]*onnxpb.NodeProto     // number of a node of a → the same node of b
@@ -375,6 +381,10 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 		other := makers[keyOf(n)]
 		if other == nil {
 			m.gone[m.a.Graph.Number(n)] = true
+			continue
+		}
+		if _, coded := m.ranges[keyOf(other)]; coded && (clips(other) || !sameOperator(n, other)) {
+			m.gone[m.a.Graph.Number(n)] = true // see unclipped
 			continue
 		}
 		delete(m.fresh, m.b.Graph.Number(other))

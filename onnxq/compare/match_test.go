@@ -31,7 +31,7 @@ func matched(t *testing.T, in, out string) *compare.Match {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), report.Weights)
+	m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), report)
 	if err != nil {
 		t.Fatal(err)
 	}

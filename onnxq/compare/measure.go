@@ -135,7 +135,9 @@ const mostOpen = 1 << 20
 func blocksOfWeight(shape []int64, w *recognize.Weight, turned bool) cutting {
 	axis := w.Axis
 	if w.Transposed != turned {
-		axis = len(shape) - 1 - axis
+		if axis >= len(shape)-2 {
+			axis = 2*len(shape) - 3 - axis
+		}
 	} else if codes := shapeOfCodes(w); !w.Transposed && shapes.Count(codes) == shapes.Count(shape) {
 		shape = codes // its elements are in the same order
 	}
@@ -237,23 +239,25 @@ func (e *measurement) add(open []errstat.Stats, w, v []float32, at int64) {
 	}
 }
 
-// turnedReader reads the transpose of a matrix, a few rows at a time.
+// turnedReader reads a tensor with the last two axes swapped, a few rows of a matrix at a time.
 type turnedReader struct {
 	c           *lazy.Tensor
-	first, rows int64 // rows in tile
+	first, rows int64 // rows in tile, counted over all matrices
 	tile, line  []float32
 }
 
 func (r *turnedReader) ReadAll(a *lazy.Arena, dst []float32, off int64) error {
-	cols, all := r.c.Shape[0], r.c.Shape[1]
+	rank := len(r.c.Shape)
+	cols, all := r.c.Shape[rank-2], r.c.Shape[rank-1]
 	for len(dst) > 0 {
 		row := off / cols
 		if row < r.first || row >= r.first+r.rows {
-			r.first, r.rows = row, min(max(1<<20/cols, 1), 64, all-row)
+			matrix := row / all * all * cols
+			r.first, r.rows = row, min(max(1<<20/cols, 1), 64, all-row%all)
 			r.tile = slices.Grow(r.tile[:0], int(r.rows*cols))[:r.rows*cols]
 			r.line = slices.Grow(r.line[:0], int(r.rows))[:r.rows]
 			for c := range cols {
-				if err := r.c.ReadAll(a, r.line, c*all+row); err != nil {
+				if err := r.c.ReadAll(a, r.line, matrix+c*all+row%all); err != nil {
 					return err
 				}
 				for k, v := range r.line {

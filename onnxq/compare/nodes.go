@@ -2,11 +2,14 @@ package compare
 
 import (
 	"fmt"
+	"math"
 	"slices"
 
 	"onnxquant/internal/graph"
+	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/opset"
 )
 
 // product returns the MatMul in front of y, if x is a Gemm and y an Add: Dequantize turns a
@@ -98,6 +101,7 @@ func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(s
 		b := graph.Attribute(y, a.GetName())
 		gs := graph.Subgraphs(a)
 		switch {
+		case b == nil && isDefault(x, a):
 		case b == nil:
 			report("%s%s: attribute %s is gone", where, graph.Describe(x), msg.Quote(a.GetName()))
 		case len(gs) > 0 && len(gs) == len(graph.Subgraphs(b)):
@@ -124,9 +128,9 @@ func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(s
 	return nil
 }
 
-// isDefault reports whether an attribute has its default value.
+// isDefault reports whether an attribute of a node has its default value.
 func isDefault(n *onnxpb.NodeProto, a *onnxpb.AttributeProto) bool {
-	return n.GetOpType() == "Gather" && a.GetName() == "axis" && a.GetI() == 0
+	return graph.IsStandard(n.GetDomain()) && opset.IsDefault(n.GetOpType(), a)
 }
 
 // inputs compares input i of x with input j of y. turned: x reads the transpose.
@@ -149,6 +153,7 @@ func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned 
 
 // value compares two values that nodes or graphs read or return at the same place.
 func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...any)) error {
+	v, w = m.unclipped(place, v, w)
 	switch steady := m.isSteady(v); {
 	case steady && m.isSteady(w):
 		return m.constants(place, v, w, false, report)
@@ -183,6 +188,55 @@ func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...
 		report("%s is %s, was %s", place, msg.Quote(w.Name), msg.Quote(v.Name))
 	}
 	return nil
+}
+
+// unclipped passes over what quantizing does to a value. Codes have a range, which may do the work
+// of a Relu or Clip of the first model. Dequantize writes a Clip or Relu for it.
+func (m *matcher) unclipped(place string, v, w *graph.Value) (_, _ *graph.Value) {
+	r, known := m.ranges[w.Name]
+	if !known || w.Path != w.Name || w.Node == nil {
+		return v, w
+	}
+	if n := v.Node; n != nil && m.partner[m.a.Graph.Number(n)] == nil {
+		if lo, hi, ok := m.bounds(n); ok && r.Lo >= lo-r.Step && r.Hi <= hi+r.Step {
+			delete(m.gone, m.a.Graph.Number(n))
+			m.note("%s: its codes do what a %s did", place, n.GetOpType())
+			v = m.a.Graph.Source(n, 0)
+		}
+	}
+	if clips(w.Node) {
+		delete(m.fresh, m.b.Graph.Number(w.Node))
+		w = m.b.Graph.Source(w.Node, 0)
+	}
+	return v, w
+}
+
+// clips reports whether a node limits the range of values.
+func clips(n *onnxpb.NodeProto) bool {
+	return graph.IsStandard(n.GetDomain()) && (n.GetOpType() == "Clip" || n.GetOpType() == "Relu")
+}
+
+// bounds returns those of a Clip or Relu of the first model.
+func (m *matcher) bounds(n *onnxpb.NodeProto) (lo, hi float64, ok bool) {
+	switch {
+	case !clips(n) || m.a.Graph.Source(n, 0) == nil:
+		return 0, 0, false
+	case n.GetOpType() == "Relu":
+		return 0, math.Inf(1), true
+	}
+	lo, hi = float64(graph.FloatAttributeOr(n, "min", float32(math.Inf(-1)))), float64(graph.FloatAttributeOr(n, "max", float32(math.Inf(1))))
+	for i, to := range []*float64{&lo, &hi} {
+		if !graph.HasInput(n, 1+i) {
+			continue
+		}
+		c := m.a.Fold(m.a.Graph.Source(n, 1+i))
+		var x [1]float32
+		if c == nil || c.Values.Size() != 1 || c.Values.ReadAll(&lazy.Arena{}, x[:], 0) != nil {
+			return 0, 0, false
+		}
+		*to = float64(x[0])
+	}
+	return lo, hi, true
 }
 
 func sameOperator(x, y *onnxpb.NodeProto) bool {

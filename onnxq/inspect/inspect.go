@@ -8,6 +8,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
@@ -83,7 +84,7 @@ func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 		Functions: len(p.Functions),
 		FileBytes: x.File.FileSize(),
 		Bytes:     m.Size(),
-		Quantized: recognize.Weights(x),
+		Quantized: intops.Weights(x),
 	}
 	if v := p.GetProducerVersion(); v != "" {
 		in.Producer += " " + v

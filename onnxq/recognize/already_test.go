@@ -97,6 +97,9 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 					return restyle.Restyle(context.Background(), in, out, spec.DQ, restyle.Options{})
 				},
 			} {
+				if op == "DynamicQuantizeMatMul" {
+					break // its input is float: Dequantize makes it a MatMul
+				}
 				r, err := rewrite()
 				if err != nil {
 					t.Fatal(err)
@@ -157,7 +160,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 	if got, want := nodesInFunctions(modeltest.Open(t, float)), nodesInFunctions(before); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	match, err := compare.MatchWeights(context.Background(), before, modeltest.Open(t, float), back.Weights)
+	match, err := compare.MatchWeights(context.Background(), before, modeltest.Open(t, float), back)
 	if err != nil {
 		t.Fatal(err)
 	}

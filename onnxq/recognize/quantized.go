@@ -28,7 +28,8 @@ import (
 //
 // with Cast, Reshape and Identity in between. Operators that compute with codes, such
 // as QLinearMatMul, MatMulInteger and com.microsoft's MatMulBnb4 and QMoE, are forms
-// too, but such weights are not decoded: they have an Obstacle.
+// too, but such weights are not decoded: they have an Obstacle. Package intops makes
+// float operators of the most common ones first.
 type Weight struct {
 	// Name is the name of the decoded value, with the path of its subgraph. An operator
 	// that decodes internally has no such value: then it is the name of the codes.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"onnxquant/internal/graph"
+	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/rewrite"
@@ -27,26 +28,30 @@ import (
 func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options) (*Report, error) {
 	switch style {
 	case spec.DQ:
-		return rewriteWeights(ctx, in, out, opts, (*rebuild).toDequantizeLinear)
+		return rewriteWeights(ctx, in, out, opts, asItIs, (*rebuild).toDequantizeLinear)
 	case spec.NBits:
-		return rewriteWeights(ctx, in, out, opts, (*rebuild).toNBits)
+		return rewriteWeights(ctx, in, out, opts, asItIs, (*rebuild).toNBits)
 	}
 	return nil, fmt.Errorf("style %q: want dq or nbits", style)
 }
 
 // Dequantize writes the model at in to out with every quantized weight replaced by a float
 // tensor of exactly its decoded values. A MatMulNBits becomes a MatMul, with an Add for its
-// bias, and a GatherBlockQuantized a Gather. The input is never written to, and out appears
-// complete or not at all.
+// bias, and a GatherBlockQuantized a Gather. Operators that compute with codes, as MatMulInteger
+// and QLinearConv do, become float operators too, and what quantized their activations is left
+// out. The input is never written to, and out appears complete or not at all.
 func Dequantize(ctx context.Context, in, out string, opts Options) (*Report, error) {
-	return rewriteWeights(ctx, in, out, opts, func(r *rebuild, w *recognize.Weight) (Weight, int64) {
+	return rewriteWeights(ctx, in, out, opts, intops.Float, func(r *rebuild, w *recognize.Weight) (Weight, int64) {
 		return r.unfold(w), 0
 	})
 }
 
-// rewriteWeights writes a model with its weights replaced. replace also returns the least
-// opset that the new form needs.
-func rewriteWeights(ctx context.Context, in, out string, opts Options, replace func(*rebuild, *recognize.Weight) (Weight, int64)) (*Report, error) {
+// asItIs leaves operators that compute with codes as they are.
+func asItIs(x *graph.Graph) (*intops.Model, error) { return &intops.Model{Graph: x}, nil }
+
+// rewriteWeights writes a model with its weights replaced, after prepare. replace also returns
+// the least opset that the new form needs.
+func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare func(*graph.Graph) (*intops.Model, error), replace func(*rebuild, *recognize.Weight) (Weight, int64)) (*Report, error) {
 	start := time.Now()
 	opts, err := opts.withDefaults()
 	if err != nil {
@@ -57,10 +62,15 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, replace f
 		return nil, err
 	}
 	defer m.Close()
-	r := newRebuild(m.Graph(), opts)
+	prepared, err := prepare(m.Graph())
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", in, err)
+	}
+	r := newRebuild(prepared.Graph, opts)
 	list := []Weight{}
 	need := int64(0)
-	for _, w := range recognize.Weights(m.Graph()) {
+	for _, w := range recognize.Weights(prepared.Graph) {
+		w.Form = cmp.Or(prepared.Forms[w.Codes], w.Form)
 		made := Weight{Weight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: w.Obstacle}
 		if w.Obstacle == "" {
 			var opset int64
@@ -84,7 +94,7 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, replace f
 	for _, l := range rewrite.Losses(r.copy, target.Of(spec.ORT)) {
 		report.Warnings = append(report.Warnings, fmt.Sprintf("the opset becomes %d, but %s; it refuses the model", graph.Opset(r.copy.Proto), l))
 	}
-	report.Weights, report.Elapsed = list, time.Since(start)
+	report.Weights, report.Ranges, report.Elapsed = list, prepared.Ranges, time.Since(start)
 	return report, nil
 }
 
@@ -156,4 +166,7 @@ type Report struct {
 	Verified bool          `json:"verified"`       // the output was read again and compared
 	Warnings []string      `json:"warnings,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns"`
+
+	// Ranges has what activations were quantized to before Dequantize, by name of the value.
+	Ranges map[string]intops.Range `json:"-"`
 }

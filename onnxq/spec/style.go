@@ -8,6 +8,17 @@ import (
 // PerChannel is the block size for one scale along the whole reduction axis.
 const PerChannel = -1
 
+// PerTensor is the block size for one scale for the whole tensor, in the style dynamic.
+const PerTensor = -2
+
+// Activations says what operators compute with.
+type Activations string
+
+const (
+	WeightsOnly Activations = "weights" // floats: weights are decoded
+	Dynamic     Activations = "dynamic" // codes: activations are quantized at run time
+)
+
 // Style says which operators decode quantized weights.
 type Style string
 
@@ -15,6 +26,9 @@ const (
 	DQ    Style = "dq"    // codes and a DequantizeLinear, or its equivalent
 	QDQ   Style = "qdq"   // float weights, QuantizeLinear and DequantizeLinear: fake quantization
 	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits and GatherBlockQuantized read; DQ for weights that these do not support
+
+	// StyleDynamic: codes that operators compute with. Options.Activations asks for it.
+	StyleDynamic Style = "dynamic"
 )
 
 // ScaleRule says how the scale of a microscaling block, a power of two, follows from its
@@ -72,8 +86,11 @@ func JoinTargets() string {
 
 // BlockName formats a block size for a message.
 func BlockName(block int) string {
-	if block == PerChannel {
+	switch block {
+	case PerChannel:
 		return "per channel"
+	case PerTensor:
+		return "per tensor"
 	}
 	return fmt.Sprintf("block %d", block)
 }

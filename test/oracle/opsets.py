@@ -39,6 +39,13 @@ def table():
     return operators
 
 
+@functools.cache
+def defaults():
+    """The defaults of attributes: {operator: [NAME=VALUE]}."""
+    found = json.loads(subprocess.run([tool(), "defaults"], check=True, capture_output=True).stdout)
+    return {op: words.split() for op, words in found.items()}
+
+
 def raised(model, to):
     """The model raised to an opset, or Refused."""
     with tempfile.TemporaryDirectory() as folder:

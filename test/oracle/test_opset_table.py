@@ -60,3 +60,18 @@ def test_a_step_without_an_adapter_takes_every_node(old, new):
             assert n.option == w.option or n.option == defs.OpSchema.FormalParameterOption.Optional, f"value {i} differs"
         assert len(was) <= len(now), "values removed"
         assert all(n.option == defs.OpSchema.FormalParameterOption.Optional for n in now[len(was):]), "values that must be given"
+
+
+def test_defaults_of_attributes():
+    """Those that are numbers or words, and never changed."""
+    want = {}
+    for op, history in SCHEMAS.items():
+        values = defaultdict(set)
+        for schema in history:
+            for name, (_, default) in attributes(schema).items():
+                if isinstance(default, (int, float, bytes)):
+                    values[name].add(default.decode() if isinstance(default, bytes) else f"{default:.9g}")
+        words = [f"{name}={value.pop()}" for name, value in sorted(values.items()) if len(value) == 1]
+        if words:
+            want[op] = words
+    assert opsets.defaults() == want

@@ -1,6 +1,7 @@
 // Command opsetraise lets the oracle suite reach internal/opset.
 //
 //	opsetraise table             prints the package's table of operators as JSON
+//	opsetraise defaults          prints the defaults of attributes as JSON
 //	opsetraise TO IN OUT         raises the model IN to opset TO
 package main
 
@@ -30,6 +31,8 @@ func run(args []string) error {
 	switch {
 	case len(args) == 1 && args[0] == "table":
 		return json.NewEncoder(os.Stdout).Encode(slices.Collect(opset.Steps()))
+	case len(args) == 1 && args[0] == "defaults":
+		return json.NewEncoder(os.Stdout).Encode(opset.Defaults())
 	case len(args) == 3:
 		to, err := strconv.ParseInt(args[0], 10, 64)
 		if err != nil {
@@ -37,7 +40,7 @@ func run(args []string) error {
 		}
 		return raise(to, args[1], args[2])
 	}
-	return errors.New("usage: opsetraise table | opsetraise TO IN OUT")
+	return errors.New("usage: opsetraise table | opsetraise defaults | opsetraise TO IN OUT")
 }
 
 // inlineSize is the size up to which the converter lets raising see contents.

@@ -1,0 +1,198 @@
+package discover
+
+import (
+	"fmt"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/reach"
+	"onnxquant/onnxq/spec"
+)
+
+// Dynamic is the form of a weight that operators compute with as codes, on activations that are
+// quantized at run time.
+type Dynamic struct {
+	Kind Kind
+	// Turned: codes are stored with the last two axes swapped: a Gemm's transB is gone, and
+	// DynamicQuantizeLSTM reads the transposes.
+	Turned bool
+}
+
+// Kind is a group of operators that become the same operator on codes.
+type Kind int
+
+const (
+	Product     Kind = iota + 1 // MatMul and Gemm: MatMulInteger
+	Convolution                 // Conv: ConvInteger
+	Table                       // Gather, which moves codes; MatMul and Gemm may read the table too
+	Recurrent                   // LSTM: DynamicQuantizeLSTM
+	Attention                   // com.microsoft's Attention: QAttention
+)
+
+// String names the operators on codes.
+func (k Kind) String() string {
+	return [...]string{"", "MatMulInteger", "ConvInteger", "Gather and DequantizeLinear", "DynamicQuantizeLSTM", "QAttention"}[k]
+}
+
+// FindDynamic returns the form in which the operators of leaves can compute with the codes of a
+// weight, or why they cannot.
+func FindDynamic(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r reach.Reach) (f Dynamic, why string) {
+	switch {
+	case typ != dtype.Float32:
+		return f, fmt.Sprintf("DynamicQuantizeLinear does not take %s", typ)
+	case v.Body != nil:
+		return f, "the weight is in a function"
+	case slices.ContainsFunc(r.Unread, func(l reach.Leaf) bool { return l.Call || l.Held }):
+		return f, "it goes through a function, a Loop or an If"
+	}
+	for i, l := range r.Leaves {
+		one, why := dynamicOf(l, shape, x)
+		switch {
+		case why != "":
+			return f, why
+		case i == 0 || one == f:
+			f = one
+		case one.Kind+f.Kind == Table+Product && len(shape) == 2:
+			f = Dynamic{Kind: Table} // embedding and head
+		case one.Kind != f.Kind:
+			return f, fmt.Sprintf("it is read by %s and by %s", r.Leaves[0], l)
+		default:
+			return f, "its readers take it in two orders"
+		}
+	}
+	return f, ""
+}
+
+// Swapped reports whether a MatMul or Gemm multiplies by the transpose of the stored matrix.
+// It is not ok if other nodes than Transpose and Identity lie between them.
+func Swapped(l reach.Leaf) (swapped, ok bool) {
+	swapped = l.Node.GetOpType() == "Gemm" && graph.IntAttribute(l.Node, "transB") != 0
+	for _, n := range l.Via {
+		perm := graph.Attribute(n, "perm").GetInts()
+		switch graph.Operator(n) {
+		case "Identity":
+		case "Transpose":
+			if len(l.Layout.Axes) != 2 || perm != nil && !slices.Equal(perm, []int64{1, 0}) {
+				return false, false
+			}
+			swapped = !swapped
+		default:
+			return false, false
+		}
+	}
+	return swapped, true
+}
+
+// dynamicOf returns the form that one reader needs.
+func dynamicOf(l reach.Leaf, shape []int64, x *graph.Graph) (f Dynamic, why string) {
+	n, op := l.Node, graph.Operator(l.Node)
+	swapped, ok := Swapped(l)
+	product := op == "MatMul" || op == "Gemm"
+	switch {
+	case l.Call || l.Held || l.Cast || !ok || !product && swapped:
+		return f, fmt.Sprintf("other nodes lie between it and %s", l)
+	case !graph.HasInput(n, 0) || !graph.HasInput(n, 1):
+		return f, fmt.Sprintf("%s lacks an input", graph.Describe(n))
+	}
+	switch {
+	case product && (l.Input != 1 || len(shape) < 2):
+		return f, "MatMulInteger takes a matrix as the second factor"
+	case op == "MatMul":
+		return Dynamic{Product, swapped}, ""
+	case op == "Gemm" && x.Opset < 7:
+		return f, "Gemm before opset 7 broadcasts differently"
+	case op == "Gemm" && (graph.IntAttribute(n, "transA") != 0 || graph.FloatAttributeOr(n, "alpha", 1) != 1 || graph.FloatAttributeOr(n, "beta", 1) != 1):
+		return f, "Gemm has transA, alpha or beta"
+	case op == "Gemm":
+		return Dynamic{Product, swapped}, ""
+	case op == "Conv":
+		return Dynamic{Kind: Convolution}, ""
+	case op == "Gather":
+		return Dynamic{Kind: Table}, ""
+	case op == "LSTM" && (len(shape) != 3 || graph.IntAttribute(n, "layout") != 0):
+		return f, "DynamicQuantizeLSTM has no layout"
+	case op == "LSTM":
+		return Dynamic{Recurrent, true}, ""
+	case op == graph.Contrib+".Attention" && attentionFits(l, shape):
+		return Dynamic{Kind: Attention}, ""
+	case op == graph.Contrib+".Attention":
+		return f, "QAttention does not have all inputs and attributes of this Attention"
+	}
+	return f, fmt.Sprintf("no operator on codes replaces %s", op)
+}
+
+// attentionFits reports whether a QAttention can replace an Attention.
+func attentionFits(l reach.Leaf, shape []int64) bool {
+	n := l.Node
+	if len(shape) != 2 || !graph.HasInput(n, 2) || graph.HasInput(n, 5) || graph.HasInput(n, 6) {
+		return false
+	}
+	for _, a := range n.Attribute {
+		switch a.GetName() {
+		case "num_heads", "unidirectional", "mask_filter_value", "do_rotary", "past_present_share_buffer":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// settleDynamic makes the choice dynamic if the options ask for it and it is possible.
+// otherwise is a reason against it, or "".
+func (d *Decision) settleDynamic(x *graph.Graph, opts Options, otherwise string) {
+	c := &d.Choice
+	if opts.Activations != spec.Dynamic || c.Format != spec.Int8 && c.Format != spec.Uint8 || c.Block > 0 {
+		return
+	}
+	f, why := FindDynamic(x, d.Value, d.DType, d.Shape, d.Reach)
+	if otherwise != "" {
+		why = otherwise
+	}
+	if why != "" {
+		d.decode(why)
+		return
+	}
+	if o := d.Override; f.Kind == Convolution && opts.Format == "" && opts.ConvFormat == "" && o.Format == nil && o.Bits == nil {
+		c.Format = spec.Uint8 // ONNX Runtime's int8 convolutions are slow
+	}
+	c.ReduceRange = opts.ReduceRange
+	switch f.Kind {
+	case Table: // as quantize_dynamic has it
+		c.Format, c.ReduceRange, c.Block = spec.Uint8, false, spec.PerTensor
+	case Recurrent:
+		c.Format = spec.Int8
+	case Convolution:
+		c.Block = spec.PerTensor
+	}
+	c.Style, c.Dynamic, c.ZeroPoint = spec.StyleDynamic, f, !c.Format.Signed()
+}
+
+// decode settles for a weight that is decoded before operators read it.
+func (d *Decision) decode(why string) {
+	c := &d.Choice
+	c.Style, c.Dynamic, c.Block = spec.DQ, Dynamic{}, spec.PerChannel
+	d.remark("weights only, one scale per channel: " + why)
+}
+
+// pairLSTMs lets both weights of an LSTM be dynamic, or none.
+func pairLSTMs(x *graph.Graph, all []*Decision) {
+	of := map[*graph.Value]*Decision{}
+	for _, d := range all {
+		if d.Quantize && d.Choice.Dynamic.Kind == Recurrent {
+			of[d.Value] = d
+		}
+	}
+	for again := true; again; {
+		again = false
+		for v, d := range of {
+			for _, l := range d.Reach.Leaves {
+				if other := x.Source(l.Node, 3-l.Input); of[other] == nil && of[v] != nil {
+					d.decode(fmt.Sprintf("the other weight of %s is not quantized alike", graph.Describe(l.Node)))
+					delete(of, v)
+					again = true
+				}
+			}
+		}
+	}
+}

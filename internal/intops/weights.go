@@ -1,0 +1,42 @@
+package intops
+
+import (
+	"cmp"
+
+	"onnxquant/internal/graph"
+	"onnxquant/onnxq/recognize"
+)
+
+// Weights lists the quantized weights of a model as package recognize does. Those that operators
+// compute with are described like weights that are decoded, where the operators are known. So
+// are tables whose codes operators move before they are decoded.
+func Weights(x *graph.Graph) []*recognize.Weight {
+	list := recognize.Weights(x)
+	m, err := Float(x)
+	if err != nil || m.Graph == x {
+		return list
+	}
+	listed := map[string]bool{}
+	for _, w := range list {
+		listed[w.Codes] = true
+	}
+	found := map[string]*recognize.Weight{} // by codes
+	for _, w := range recognize.Weights(m.Graph) {
+		switch {
+		case w.Obstacle != "":
+		case !listed[w.Codes]:
+			w.Form, w.Value, w.Nodes = cmp.Or(m.Forms[w.Codes], w.Form), nil, nil
+			list = append(list, w)
+		case m.Forms[w.Codes] != "":
+			found[w.Codes] = w
+		}
+	}
+	for _, w := range list {
+		if f := found[w.Codes]; f != nil && w.Obstacle != "" {
+			form, consumers, nodes, name := w.Form, w.Consumers, w.Nodes, w.Name
+			*w = *f
+			w.Form, w.Consumers, w.Nodes, w.Name, w.Value = form, consumers, nodes, name, nil
+		}
+	}
+	return list
+}

@@ -1,0 +1,216 @@
+"""--activations dynamic against ONNX Runtime's quantize_dynamic: the same initializers, bit-equal outputs."""
+import itertools
+import json
+import logging
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from onnxruntime.quantization import QuantType, quantize_dynamic
+
+import integer
+from command import SHARED, onnxquant
+
+logging.disable(logging.WARNING)
+
+ALL = ["MatMul", "Gemm", "Conv", "LSTM", "Gather", "Attention"]
+KINDS = {QuantType.QInt8: "int8", QuantType.QUInt8: "uint8"}
+GRID = list(itertools.product(KINDS, (False, True), (False, True)))
+
+
+def session(path, optimized=None):
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = 1
+    if optimized:
+        options.optimized_model_filepath = str(optimized)
+    return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
+
+
+def run(path, feed):
+    return session(path).run(None, feed)
+
+
+def stored(path):
+    return {t.name: numpy_helper.to_array(t) for t in onnx.load(path).graph.initializer}
+
+
+def convert(source, target, kind, per_channel, reduce_range, ops, *flags):
+    flags = ["--quiet", "--activations", "dynamic", "--format", KINDS[kind], "--ops", ",".join(ops), *flags]
+    flags += ["--block=-1"] if per_channel else []
+    flags += ["--reduce-range"] if reduce_range else []
+    done = onnxquant(*flags, source, target)
+    assert done.status == 0, done.stderr
+
+
+def same_weights(ours, theirs):
+    """Checks that each quantized initializer of theirs is in ours, and the other way round. Returns how many."""
+    mine, peer = stored(ours), stored(theirs)
+    found = set()
+    for name, codes in peer.items():
+        base = name.removesuffix("_quantized").removesuffix("_transposed")
+        if name == base or f"{base}_zero_point" not in peer:
+            continue
+        have = mine.get(f"{base}_i8", mine.get(f"{base}_u8"))
+        assert have is not None, base
+        assert have.dtype == codes.dtype and have.shape == codes.shape
+        np.testing.assert_array_equal(have, codes)
+        scale = peer[f"{base}_scale"]
+        assert mine[f"{base}_scale"].tobytes() == scale.tobytes() and mine[f"{base}_scale"].shape == scale.shape
+        np.testing.assert_array_equal(mine[f"{base}_zp"], peer[f"{base}_zero_point"])
+        found.add(base)
+    assert found == {name[:-3] for name in mine if name.endswith(("_i8", "_u8"))}
+    return len(found)
+
+
+def compare(folder, model, feed, setting, ops, weights=None):
+    plain, ours, theirs = (str(folder / f"{name}.onnx") for name in ("plain", "ours", "theirs"))
+    onnx.save(model, plain)
+    kind, per_channel, reduce_range = setting
+    quantize_dynamic(plain, theirs, weight_type=kind, per_channel=per_channel, reduce_range=reduce_range,
+                     op_types_to_quantize=[op for op in ops if op != "Gemm"])
+    convert(plain, ours, *setting, ops)
+    onnx.checker.check_model(onnx.load(ours), full_check=True)
+    found = same_weights(ours, theirs)
+    assert weights is None or found == weights
+    for a, b in zip(run(ours, feed), run(theirs, feed), strict=True):
+        assert a.tobytes() == b.tobytes()
+    return ours
+
+
+IDS = {"ids": np.arange(12, dtype=np.int64).reshape(6, 2) % 20}
+WORDS = {"ids": np.arange(12, dtype=np.int32).reshape(2, 6) % 20, "segments": np.arange(12, dtype=np.int32).reshape(2, 6) % 2}
+
+
+@pytest.mark.parametrize("setting", GRID, ids=str)
+def test_operators(tmp_path, setting):
+    """All operators, and two of them alone."""
+    compare(tmp_path, integer.speech(), IDS, setting, ALL, 8)
+    compare(tmp_path, integer.speech(), IDS, setting, ["MatMul", "Gemm"], 3)
+    compare(tmp_path, integer.speech(), IDS, setting, ["Conv", "Gather"], 3)
+
+
+@pytest.mark.parametrize("setting", GRID, ids=str)
+def test_attention(tmp_path, setting):
+    compare(tmp_path, integer.attention(), WORDS, setting, ["Attention"], 1)
+
+
+def test_all_products_fuse(tmp_path):
+    """ONNX Runtime makes each product a DynamicQuantizeMatMul, whatever follows."""
+    shapes = {"w1": (16, 16), "w2": (16, 16), "w3": (16, 16), "w4": (16, 16), "b": (16,)}
+    nodes = [
+        helper.make_node("MatMul", ["x", "w1"], ["a"]), helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("Gemm", ["r", "w2", "b"], ["g"], transB=1), helper.make_node("Add", ["g", "x"], ["s"]),
+        helper.make_node("MatMul", ["s", "w3"], ["c"]), helper.make_node("Add", ["c", "b"], ["d"]),
+        helper.make_node("Softmax", ["d"], ["e"]), helper.make_node("MatMul", ["e", "w4"], ["y"]),
+    ]
+    floats = (TensorProto.FLOAT, ["n", 16])
+    m = integer.model(nodes, {"x": floats}, {"y": floats}, integer.weights(4, **shapes))
+    feed = {"x": np.random.default_rng(0).standard_normal((3, 16)).astype(np.float32)}
+    for setting in GRID:
+        ours = compare(tmp_path, m, feed, setting, ["MatMul", "Gemm"], 4)
+        session(ours, tmp_path / "optimized.onnx")
+        operators = [n.op_type for n in onnx.load(tmp_path / "optimized.onnx").graph.node]
+        assert operators.count("DynamicQuantizeMatMul") == 4 and "MatMulInteger" not in operators
+
+
+def shared(nodes, opset=17):
+    floats, ids = (TensorProto.FLOAT, ["n", 32]), (TensorProto.INT64, ["n"])
+    tensors = integer.weights(5, table=(40, 32), other=(32, 32))
+    return integer.model(nodes, {"x": floats, "ids": ids}, {name: (TensorProto.FLOAT, ["p_" + name, "q_" + name]) for name in "yz"}, tensors, opset)
+
+
+X = {"x": np.random.default_rng(1).standard_normal((5, 32)).astype(np.float32), "ids": np.arange(5)}
+
+
+def near(path, plain, limit=0.1):
+    for a, b in zip(run(path, X), run(plain, X), strict=True):
+        assert np.abs(a - b).max() < limit * np.abs(b).max()
+
+
+def dynamic(tmp_path, m, *flags):
+    plain, ours = str(tmp_path / "plain.onnx"), str(tmp_path / "ours.onnx")
+    onnx.save(m, plain)
+    done = onnxquant("--quiet", "--activations", "dynamic", *flags, plain, ours)
+    assert done.status == 0, done.stderr
+    onnx.checker.check_model(onnx.load(ours), full_check=True)
+    near(ours, plain)
+    assert onnxquant("verify", "--quiet", "--engine", "none", plain, ours).status == 0
+    back = tmp_path / "back.onnx"
+    assert onnxquant("dequantize", "--quiet", ours, back).status == 0
+    near(str(back), plain)
+    return [n.op_type for n in onnx.load(ours).graph.node]
+
+
+@pytest.mark.parametrize("head", ["Gemm", "Transpose"])
+def test_embedding_and_head(tmp_path, head):
+    """A table that both read is stored once, with one DequantizeLinear."""
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["e"]), helper.make_node("Add", ["e", "x"], ["z"])]
+    if head == "Gemm":
+        nodes.append(helper.make_node("Gemm", ["z", "table"], ["y"], transB=1))
+    else:
+        nodes += [helper.make_node("Transpose", ["table"], ["t"]), helper.make_node("MatMul", ["z", "t"], ["y"])]
+    operators = dynamic(tmp_path, shared(nodes), "--ops", "MatMul,Gemm,Gather")
+    assert operators.count("DequantizeLinear") == 1 and operators.count("MatMulInteger") == 1
+    assert sorted(stored(tmp_path / "ours.onnx")) == ["other", "table_scale", "table_u8", "table_zp"]
+
+
+def test_rows_that_only_products_read(tmp_path):
+    """Their codes are the activation, as in quantize_dynamic."""
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["e"]), helper.make_node("MatMul", ["e", "other"], ["y"]),
+             helper.make_node("Relu", ["x"], ["z"])]
+    assert "DequantizeLinear" not in dynamic(tmp_path, shared(nodes), "--ops", "MatMul,Gather")
+    compare(tmp_path, shared(nodes), X, GRID[0], ["MatMul", "Gather"], 2)
+
+
+def test_one_activation_is_quantized_once(tmp_path):
+    nodes = [helper.make_node("MatMul", ["x", "other"], ["y"]), helper.make_node("Identity", ["other"], ["same"]),
+             helper.make_node("MatMul", ["x", "same"], ["z"])]
+    operators = dynamic(tmp_path, shared(nodes))
+    assert operators.count("DynamicQuantizeLinear") == 1 and operators.count("MatMulInteger") == 2
+
+
+def test_mixed(tmp_path):
+    """A precision_info lets weights be decoded, or stay in float, in the same model."""
+    nodes = [helper.make_node("MatMul", ["x", "other"], ["y"]), helper.make_node("Gemm", ["x", "table"], ["z"], transB=1)]
+    info = tmp_path / "info.json"
+    for entry, want in (("{\"bits\": 4, \"block\": 16}", {"DequantizeLinear": 1, "MatMulInteger": 1}), ("{\"format\": \"float\"}", {"MatMulInteger": 1}),
+                        ("{\"bits\": 8, \"block\": 32}", {"DequantizeLinear": 1, "MatMulInteger": 1}), ("{\"format\": \"uint8\", \"block\": -1}", {"MatMulInteger": 2})):
+        info.write_text(f'{{"table": {entry}}}')
+        operators = dynamic(tmp_path, shared(nodes), "--precision-info", info)
+        assert {op: operators.count(op) for op in ("DequantizeLinear", "MatMulInteger") if op in operators} == want, entry
+
+
+def test_old_opset(tmp_path):
+    """The operators on codes are of the opset that the model is raised to."""
+    nodes = [helper.make_node("MatMul", ["x", "other"], ["y"]), helper.make_node("Gemm", ["x", "table", "zero"], ["z"], transB=1)]
+    m = shared(nodes, 9)
+    m.graph.initializer.append(numpy_helper.from_array(np.zeros(40, np.float32), "zero"))
+    assert dynamic(tmp_path, m).count("MatMulInteger") == 2
+    assert onnx.load(tmp_path / "ours.onnx").opset_import[0].version == 11
+
+
+def test_what_cannot_be_dynamic(tmp_path):
+    """A weight that is the first factor is decoded; the plan says why, and --strict takes it."""
+    nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("MatMul", ["table", "t"], ["y"]),
+             helper.make_node("MatMul", ["x", "other"], ["z"])]
+    operators = dynamic(tmp_path, shared(nodes), "--strict")
+    assert operators.count("MatMulInteger") == 1 and operators.count("DequantizeLinear") == 1
+    plan = json.loads(onnxquant("--dry-run", "--json", "--activations", "dynamic", tmp_path / "plain.onnx").stdout)["tensors"]
+    notes = {t["name"]: (t["form"], t["block"], t.get("note")) for t in plan}
+    assert notes["other"] == ("MatMulInteger", -2, None)
+    assert notes["table"] == ("DequantizeLinear", -1, "weights only, one scale per channel: MatMulInteger takes a matrix as the second factor")
+
+
+@pytest.mark.parametrize("flags", [["--block", "32"], ["--bits", "4"], ["--style", "nbits"], ["--target", "tensorrt"], ["--range", "mse"], ["--format", "nf4"]], ids=str)
+def test_wrong_usage(tmp_path, flags):
+    onnx.save(integer.speech(), tmp_path / "plain.onnx")
+    done = onnxquant("--activations", "dynamic", *flags, tmp_path / "plain.onnx", tmp_path / "out.onnx")
+    assert done.status == 2 and "dynamic" in done.stderr and not (tmp_path / "out.onnx").exists()
+
+
+def test_reduced_range_alone(tmp_path):
+    onnx.save(integer.speech(), tmp_path / "plain.onnx")
+    assert onnxquant("--reduce-range", tmp_path / "plain.onnx", tmp_path / "out.onnx").status == 2
