@@ -25,7 +25,7 @@ type Options struct {
 	Format        spec.Format        // one of spec.Formats; default: integers of Bits bits, unsigned with ZeroPoint
 	ConvFormat    spec.Format        // of convolutions; default: int8 where Format has codes of fewer bits, uint8 with ZeroPoint
 	ZeroPoint     bool               // asymmetric codes: each block has a zero point
-	Algorithm     spec.Algorithm     // default RTN
+	Algorithm     spec.Algorithm     // of integer formats; default RTN
 	ScaleRule     spec.ScaleRule     // for the microscaling formats; default: the format's own
 	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default as Range.Of says
 	Target        spec.Target        // default Portable
@@ -86,7 +86,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	r = convert.Options{
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Range: o.Range,
+			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), Range: o.Range,
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
 		},
@@ -153,6 +153,11 @@ func (o Options) checkFormat() error {
 	}
 	if o.Format != spec.Float {
 		if _, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint); err != nil {
+			return err
+		}
+	}
+	if format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint); err == nil && o.Format != spec.Float {
+		if err := o.Algorithm.Check(format, o.ZeroPoint, o.Style, o.Range, cmp.Or(o.Target, spec.Portable)); err != nil {
 			return err
 		}
 	}

@@ -34,13 +34,33 @@ func (d *Decision) choose(opts Options, small bool) error {
 		d.remark(d.Fallback)
 	}
 	c.Range = opts.Range.Of(c.Format, c.ZeroPoint)
-	if c.Format.Encoding() == nil {
-		return nil
+	if err := d.chooseAlgorithm(opts); err != nil || c.Format.Encoding() == nil {
+		return err
 	}
 	if name, ok := opts.Names.For(d.Value.Path); ok && d.unknown == "" {
 		d.Importance, err = opts.Importance.Of(c.Operand.View[c.Operand.Axis], 1, name, d.Value.Path)
 	}
 	return err
+}
+
+// chooseAlgorithm sets the algorithm. One from the options gives way to rtn where the weight's
+// own settings rule it out, one from the weight's override does not.
+func (d *Decision) chooseAlgorithm(opts Options) error {
+	c := &d.Choice
+	c.Algorithm = opts.Algorithm
+	spec.SetIf(&c.Algorithm, d.Override.Algorithm)
+	err := c.Algorithm.Check(c.Format, c.ZeroPoint, opts.Style, opts.Range, opts.Target.Target)
+	switch {
+	case err != nil && d.Override.Algorithm != nil:
+		return fmt.Errorf("precision_info: %w", err)
+	case err != nil:
+		d.remark("rounded to nearest: " + err.Error())
+		c.Algorithm = spec.RTN
+	}
+	if c.Algorithm != spec.RTN && c.Algorithm != "" {
+		c.Range = spec.Range{Kind: spec.MinMax} // others find their own
+	}
+	return nil
 }
 
 // request is what is asked for a weight: the first fields as in Options.

@@ -38,6 +38,7 @@ type Options struct {
 	Style         spec.Style         // "": the one that suits the target
 	Target        *target.Engine
 	Rule          spec.ScaleRule
+	Algorithm     spec.Algorithm
 	Range         spec.Range
 	Precision     *rules.Precision
 	Importance    *rules.Importance
@@ -82,6 +83,7 @@ type Choice struct {
 	Format        spec.Format
 	Target        *target.Engine
 	Rule          spec.ScaleRule
+	Algorithm     spec.Algorithm // of integer formats
 	Range         spec.Range
 	ZeroPoint     bool
 	Block         int // elements per block; spec.PerChannel: the whole axis

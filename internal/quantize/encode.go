@@ -55,15 +55,22 @@ func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk
 }
 
 // encode sets b.codes to the codes of a chunk and returns their errors.
-func (t Tile) encode(b *Buffers, c Codec, part chunk) (errors errstat.Stats) {
+func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk) (errors errstat.Stats, err error) {
 	buffer.Grow(&b.codes, int64(len(b.x)))
-	if t.Inner == 1 {
-		return c.QuantizeBlocks(b.codes, b.x, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block))
+	switch fitter := t.fitter(); {
+	case fitter != nil:
+		if err = t.fit(ctx, b, fitter, part); err == nil {
+			t.decode(b, c, part)
+			errors.Add(b.x, b.decoded)
+		}
+	case t.Inner == 1:
+		return c.QuantizeBlocks(b.codes, b.x, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block)), nil
+	default:
+		for s := range b.slabs(t) {
+			errors.Merge(c.QuantizeColumns(s.codes, s.x, s.scale, s.zero))
+		}
 	}
-	for s := range b.slabs(t) {
-		errors.Merge(c.QuantizeColumns(s.codes, s.x, s.scale, s.zero))
-	}
-	return errors
+	return errors, err
 }
 
 // decode sets b.decoded to the decoded b.codes of a chunk.
@@ -117,6 +124,9 @@ func (t Tile) writeScales(b *Buffers, to *sinks, out *Outcome) error {
 	}
 	if to.zeros == nil {
 		return nil
+	}
+	if t.Offset {
+		addHalf(b.zero, t.Bits)
 	}
 	stored := packing.Arrange(t.ZerosAt, &b.stored, b.zero, rows, n)
 	return to.zeros.WriteRuns(&b.packed, stored, t.ZerosAt.Runs(t.first, rows, n), &out.sum)

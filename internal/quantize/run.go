@@ -43,7 +43,7 @@ func NewRun(weights []*Weight, limit int64) *Run {
 	for i, w := range weights {
 		r.codecs[i] = w.Codec
 		most := limit
-		if w.Encoding != nil {
+		if w.whole() {
 			most /= 2 // a tile is in memory twice
 		}
 		for t := range w.tiles(most) {
@@ -188,7 +188,11 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 	}
 	to := &r.sinks[weight]
 	err = t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
-		out.Errors.Merge(t.encode(b, codec, c))
+		errors, err := t.encode(ctx, b, codec, c)
+		if err != nil {
+			return err
+		}
+		out.Errors.Merge(errors)
 		if len(chunks) > 1 {
 			progress(t.DType.Bytes(c.rows * c.n))
 		}
@@ -249,7 +253,9 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, codec Codec, sums
 		return finite, err
 	}
 	return true, t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
-		t.encode(b, codec, c)
+		if _, err := t.encode(ctx, b, codec, c); err != nil {
+			return err
+		}
 		t.decode(b, codec, c)
 		sums.Add(b.x, b.decoded)
 		return nil

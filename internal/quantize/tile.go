@@ -91,7 +91,7 @@ const minStripe = 16 << 10
 // stripeTiles cuts a weight whose slabs are large into stripes of columns.
 func (w *Weight) stripeTiles(limit int64, yield func(Tile) bool) {
 	least := int64(minStripe)
-	if w.Encoding != nil {
+	if w.whole() {
 		least = 1 // the whole tile must fit into memory
 	}
 	width := min(w.Inner, max(least, limit/min(w.Block, w.K)))
@@ -177,7 +177,7 @@ func cut(limit, n int64) int64 {
 
 // chunks cuts a tile into parts of at most limit elements.
 func (t Tile) chunks(limit int64) []chunk {
-	if t.Encoding != nil { // blocks are encoded as a whole
+	if t.whole() { // blocks are encoded as a whole
 		limit = t.Elements()
 	}
 	if t.n > 0 {
