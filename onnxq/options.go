@@ -86,7 +86,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	r = convert.Options{
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), Range: o.Range,
+			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory),
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
 		},
@@ -220,7 +220,7 @@ func (o Options) checkConvolutions() error {
 	t := o.ConvFormat.Traits()
 	o.Bits, o.Format, o.ConvFormat = 0, o.ConvFormat, ""
 	if t.Family != spec.Integer {
-		o.ZeroPoint, o.Range = false, spec.Range{}
+		o.ZeroPoint, o.Range, o.Algorithm = false, spec.Range{}, spec.RTN
 	}
 	if t.Block != 0 {
 		o.Block = 0

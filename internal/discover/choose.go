@@ -57,10 +57,29 @@ func (d *Decision) chooseAlgorithm(opts Options) error {
 		d.remark("rounded to nearest: " + err.Error())
 		c.Algorithm = spec.RTN
 	}
+	if why := d.noHessian(opts.Memory); c.Algorithm == spec.Best && why != "" {
+		d.remark("algorithm mse: " + why)
+		c.Algorithm = spec.LeastAngle
+	}
 	if c.Algorithm != spec.RTN && c.Algorithm != "" {
 		c.Range = spec.Range{Kind: spec.MinMax} // others find their own
 	}
 	return nil
+}
+
+// noHessian says why a weight cannot have a Hessian of at most so many bytes, or "".
+func (d *Decision) noHessian(memory int64) string {
+	product := slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
+		op := l.Node.GetOpType()
+		return op == "MatMul" || op == "Gemm"
+	})
+	if !product || d.unknown != "" {
+		return "best is for weights of MatMul and Gemm"
+	}
+	if k := d.Choice.Operand.View[d.Choice.Operand.Axis]; k > memory/4/max(k, 1) {
+		return fmt.Sprintf("best needs --memory of %d KiB or more", 4*k*k>>10+1)
+	}
+	return ""
 }
 
 // request is what is asked for a weight: the first fields as in Options.

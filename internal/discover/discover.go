@@ -40,6 +40,7 @@ type Options struct {
 	Rule          spec.ScaleRule
 	Algorithm     spec.Algorithm
 	Range         spec.Range
+	Memory        int64 // what the Hessian of a weight may take, in algorithm best
 	Precision     *rules.Precision
 	Importance    *rules.Importance
 	Names         *rules.Names // names of weights in Importance

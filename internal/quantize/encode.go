@@ -6,8 +6,10 @@ import (
 	"hash/crc32"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/int4"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
+	"onnxquant/onnxq/spec"
 )
 
 // findScales reads a tile and finds the scales of its blocks. It reports whether all
@@ -55,11 +57,16 @@ func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk
 }
 
 // encode sets b.codes to the codes of a chunk and returns their errors.
-func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk) (errors errstat.Stats, err error) {
+func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, second *secondOrder) (errors errstat.Stats, err error) {
 	buffer.Grow(&b.codes, int64(len(b.x)))
 	switch fitter := t.fitter(); {
 	case fitter != nil:
-		if err = t.fit(ctx, b, fitter, part); err == nil {
+		if t.Algorithm == spec.Best {
+			err = t.descend(ctx, b, c.(int4.Codec), second)
+		} else {
+			err = t.fit(ctx, b, fitter, part)
+		}
+		if err == nil {
 			t.decode(b, c, part)
 			errors.Add(b.x, b.decoded)
 		}

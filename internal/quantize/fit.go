@@ -21,7 +21,7 @@ func (w *Weight) fitter() int4.Fitter {
 		return c.SignedExtreme()
 	case spec.KQuant:
 		return c.KQuant(int(w.Block))
-	case spec.LeastAngle:
+	case spec.LeastAngle, spec.Best:
 		return c.LeastAngle(w.PositiveScales)
 	}
 	return nil

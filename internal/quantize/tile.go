@@ -29,11 +29,11 @@ const nearTile = 1 << 19
 func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 	return func(yield func(Tile) bool) {
 		switch {
-		case w.Inner == 1 && w.Importance != nil: // some encodings look at a whole row
+		case w.Inner == 1 && w.wholeColumns(): // some encodings look at a whole row
 			w.rowTiles(max(min(limit, nearTile), w.K), yield)
 		case w.Inner == 1:
 			w.rowTiles(min(limit, nearTile), yield)
-		case w.CodesAt.Turned || w.Importance != nil:
+		case w.CodesAt.Turned || w.wholeColumns():
 			w.turnedTiles(limit, yield)
 		case w.slabSize() <= limit:
 			w.slabTiles(limit, yield)
@@ -112,7 +112,7 @@ func (w *Weight) turnedTiles(limit int64, yield func(Tile) bool) {
 	slab := min(w.Block, w.K)
 	width := min(w.Inner, max(leastWidth, limit/w.K))
 	slabs := min(w.Blocks(), max(1, limit/(slab*width)))
-	if w.Importance != nil {
+	if w.wholeColumns() {
 		slabs = w.Blocks() // some encodings look at a whole column
 	}
 	for o := range w.Outer {

@@ -109,7 +109,7 @@ def test_k_quant_of_onnxruntime(model, bits, tmp_path):
     same(nbits(onnx.load(out)), nbits(theirs.model))
 
 
-@pytest.mark.parametrize("args", ["rtn-ort", "rtn-ort --zero-point", "k_quant --zero-point", "mse", "mse --zero-point",
+@pytest.mark.parametrize("args", ["rtn-ort", "rtn-ort --zero-point", "k_quant --zero-point", "mse", "mse --zero-point", "best", "best --zero-point",
                                   "rtn --format int4 --zero-point", "rtn --format int8 --zero-point", "mse --format int4 --zero-point"])
 def test_both_styles_have_the_same_values(model, args, tmp_path):
     decoded = []
