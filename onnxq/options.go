@@ -25,7 +25,7 @@ type Options struct {
 	Format        spec.Format        // one of spec.Formats; default: integers of Bits bits, unsigned with ZeroPoint
 	ConvFormat    spec.Format        // of convolutions; default: int8 where Format has codes of fewer bits, uint8 with ZeroPoint
 	ZeroPoint     bool               // asymmetric codes: each block has a zero point
-	Algorithm     spec.Algorithm     // default RTN
+	Algorithm     spec.Algorithm     // of integer formats; default RTN
 	ScaleRule     spec.ScaleRule     // for the microscaling formats; default: the format's own
 	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default as Range.Of says
 	Target        spec.Target        // default Portable
@@ -98,7 +98,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	r = convert.Options{
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Range: o.Range,
+			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory),
 			Activations: cmp.Or(o.Activations, spec.WeightsOnly), ReduceRange: o.ReduceRange,
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
@@ -194,6 +194,11 @@ func (o Options) checkFormat() error {
 			return err
 		}
 	}
+	if format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint); err == nil && o.Format != spec.Float {
+		if err := o.Algorithm.Check(format, o.ZeroPoint, o.Style, o.Range, cmp.Or(o.Target, spec.Portable)); err != nil {
+			return err
+		}
+	}
 	if family := o.Format.Traits().Family; o.Range.Kind > spec.MinMax && o.formatGiven() && family != spec.Integer {
 		return fmt.Errorf("range %q is for integer formats, not for %s", o.Range, o.Format)
 	}
@@ -253,7 +258,7 @@ func (o Options) checkConvolutions() error {
 	t := o.ConvFormat.Traits()
 	o.Bits, o.Format, o.ConvFormat = 0, o.ConvFormat, ""
 	if t.Family != spec.Integer {
-		o.ZeroPoint, o.Range = false, spec.Range{}
+		o.ZeroPoint, o.Range, o.Algorithm = false, spec.Range{}, spec.RTN
 	}
 	if t.Block != 0 {
 		o.Block = 0

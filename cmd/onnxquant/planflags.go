@@ -30,7 +30,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.ZeroPoint, "zero-point", false,
 		"asymmetric codes: a zero point per block")
 	fs.Var(choice[spec.Algorithm]{&o.Algorithm, spec.Algorithms(), "NAME"}, "algorithm",
-		"how codes and scales are computed: rtn, round to nearest\n(default rtn)")
+		"how codes and scales of integer formats are found: rtn,\nround to nearest; rtn-ort and k_quant, as ONNX Runtime's\nquantizers do; mse, least squared error; best, least\nestimated error of outputs (default rtn)")
 	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
 		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
 	fs.Var(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target",

@@ -37,13 +37,52 @@ func (d *Decision) choose(opts Options, small bool) error {
 		d.remark(d.Fallback)
 	}
 	c.Range = opts.Range.Of(c.Format, c.ZeroPoint)
-	if c.Format.Encoding() == nil {
-		return nil
+	if err := d.chooseAlgorithm(opts); err != nil || c.Format.Encoding() == nil {
+		return err
 	}
 	if name, ok := opts.Names.For(d.Value.Path); ok && d.unknown == "" {
 		d.Importance, err = opts.Importance.Of(c.Operand.View[c.Operand.Axis], 1, name, d.Value.Path)
 	}
 	return err
+}
+
+// chooseAlgorithm sets the algorithm. One from the options gives way to rtn where the weight's
+// own settings rule it out, one from the weight's override does not.
+func (d *Decision) chooseAlgorithm(opts Options) error {
+	c := &d.Choice
+	c.Algorithm = opts.Algorithm
+	spec.SetIf(&c.Algorithm, d.Override.Algorithm)
+	err := c.Algorithm.Check(c.Format, c.ZeroPoint, opts.Style, opts.Range, opts.Target.Target)
+	switch {
+	case err != nil && d.Override.Algorithm != nil:
+		return fmt.Errorf("precision_info: %w", err)
+	case err != nil:
+		d.remark("rounded to nearest: " + err.Error())
+		c.Algorithm = spec.RTN
+	}
+	if why := d.noHessian(opts.Memory); c.Algorithm == spec.Best && why != "" {
+		d.remark("algorithm mse: " + why)
+		c.Algorithm = spec.LeastAngle
+	}
+	if c.Algorithm != spec.RTN && c.Algorithm != "" {
+		c.Range = spec.Range{Kind: spec.MinMax} // others find their own
+	}
+	return nil
+}
+
+// noHessian says why a weight cannot have a Hessian of at most so many bytes, or "".
+func (d *Decision) noHessian(memory int64) string {
+	product := slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
+		op := l.Node.GetOpType()
+		return op == "MatMul" || op == "Gemm"
+	})
+	if !product || d.unknown != "" {
+		return "best is for weights of MatMul and Gemm"
+	}
+	if k := d.Choice.Operand.View[d.Choice.Operand.Axis]; k > memory/4/max(k, 1) {
+		return fmt.Sprintf("best needs --memory of %d KiB or more", 4*k*k>>10+1)
+	}
+	return ""
 }
 
 // request is what is asked for a weight: the first fields as in Options.

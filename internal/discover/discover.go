@@ -40,7 +40,9 @@ type Options struct {
 	ReduceRange   bool // of dynamic weights
 	Target        *target.Engine
 	Rule          spec.ScaleRule
+	Algorithm     spec.Algorithm
 	Range         spec.Range
+	Memory        int64 // what the Hessian of a weight may take, in algorithm best
 	Precision     *rules.Precision
 	Importance    *rules.Importance
 	Names         *rules.Names // names of weights in Importance
@@ -84,6 +86,7 @@ type Choice struct {
 	Format        spec.Format
 	Target        *target.Engine
 	Rule          spec.ScaleRule
+	Algorithm     spec.Algorithm // of integer formats
 	Range         spec.Range
 	ZeroPoint     bool
 	Block         int // elements per block; spec.PerChannel: the whole axis

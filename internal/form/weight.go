@@ -74,9 +74,10 @@ func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weigh
 func (w *Weight) Quantize(name string, src quantize.Source, importance []float32) *quantize.Weight {
 	q := &quantize.Weight{
 		Name: name, Source: src, DType: w.DType, Outer: w.Outer, K: w.K, Inner: w.Inner, Block: w.Block,
-		Codec: w.codec, Encoding: w.encoding, Range: w.Choice.Range, Importance: importance,
+		Codec: w.codec, Encoding: w.encoding, Algorithm: w.Choice.Algorithm, Range: w.Choice.Range, Importance: importance,
 		Bits: w.Choice.Format.Bits(), ScaleType: w.scaleType(), TwoLevel: w.Choice.Format.Traits().Family == spec.TwoLevel,
-		Offset: w.Choice.Style == spec.NBits && w.Choice.Format.Signed(),
+		PositiveScales: w.Choice.Target.Target == spec.TensorRT,
+		Offset:         w.Choice.Style == spec.NBits && w.Choice.Format.Signed(),
 	}
 	q.CodesAt, q.ScalesAt, q.ZerosAt = w.Placements()
 	for _, d := range w.details() {

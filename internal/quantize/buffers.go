@@ -10,7 +10,8 @@ import (
 )
 
 // ElementBytes bounds the memory of Buffers per element of a tile: as float32, as read
-// (float16), as code, reordered, packed and decoded. A float64 takes more, which is rare.
+// (float16), as code, reordered, packed and decoded. Algorithms that need whole blocks take half
+// as many elements: they also turn columns. A float64 takes more, which is rare.
 const ElementBytes = 4 + 2 + 1 + 1 + 1 + 4
 
 // Buffers are the buffers of one worker, reused from tile to tile. They grow as needed.
@@ -20,6 +21,7 @@ type Buffers struct {
 	decoded []float32 // decoded codes of a chunk
 	column  []float32 // elements of some columns, column by column
 	codes   []byte    // one per byte
+	turned  []byte    // codes of some columns, column by column
 	stored  []byte    // codes or zero points in stored order, one per byte
 	packed  []byte    // the same, packed
 

@@ -6,8 +6,10 @@ import (
 	"hash/crc32"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/int4"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
+	"onnxquant/onnxq/spec"
 )
 
 // findScales reads a tile and finds the scales of its blocks. It reports whether all
@@ -55,15 +57,27 @@ func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk
 }
 
 // encode sets b.codes to the codes of a chunk and returns their errors.
-func (t Tile) encode(b *Buffers, c Codec, part chunk) (errors errstat.Stats) {
+func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, second *secondOrder) (errors errstat.Stats, err error) {
 	buffer.Grow(&b.codes, int64(len(b.x)))
-	if t.Inner == 1 {
-		return c.QuantizeBlocks(b.codes, b.x, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block))
+	switch fitter := t.fitter(); {
+	case fitter != nil:
+		if t.Algorithm == spec.Best {
+			err = t.descend(ctx, b, c.(int4.Codec), second)
+		} else {
+			err = t.fit(ctx, b, fitter, part)
+		}
+		if err == nil {
+			t.decode(b, c, part)
+			errors.Add(b.x, b.decoded)
+		}
+	case t.Inner == 1:
+		return c.QuantizeBlocks(b.codes, b.x, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block)), nil
+	default:
+		for s := range b.slabs(t) {
+			errors.Merge(c.QuantizeColumns(s.codes, s.x, s.scale, s.zero))
+		}
 	}
-	for s := range b.slabs(t) {
-		errors.Merge(c.QuantizeColumns(s.codes, s.x, s.scale, s.zero))
-	}
-	return errors
+	return errors, err
 }
 
 // decode sets b.decoded to the decoded b.codes of a chunk.

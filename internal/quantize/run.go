@@ -26,6 +26,7 @@ type Run struct {
 	broken  []atomic.Bool // by weight: it cannot be quantized
 	spoiled atomic.Bool   // a weight is broken: the output will be discarded
 	sinks   []sinks
+	second  []secondOrder // by weight
 }
 
 // sinks take the parts of a weight.
@@ -38,15 +39,16 @@ type sinks struct {
 func NewRun(weights []*Weight, limit int64) *Run {
 	r := &Run{
 		Weights: weights, limit: limit,
-		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), broken: make([]atomic.Bool, len(weights)),
+		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), broken: make([]atomic.Bool, len(weights)), second: make([]secondOrder, len(weights)),
 	}
 	for i, w := range weights {
 		r.codecs[i] = w.Codec
 		most := limit
-		if w.Encoding != nil {
+		if w.whole() {
 			most /= 2 // a tile is in memory twice
 		}
 		for t := range w.tiles(most) {
+			r.second[i].tiles++
 			r.Tiles, r.of = append(r.Tiles, t), append(r.of, i)
 		}
 	}
@@ -188,7 +190,11 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 	}
 	to := &r.sinks[weight]
 	err = t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
-		out.Errors.Merge(t.encode(b, codec, c))
+		errors, err := t.encode(ctx, b, codec, c, &r.second[weight])
+		if err != nil {
+			return err
+		}
+		out.Errors.Merge(errors)
 		if len(chunks) > 1 {
 			progress(t.DType.Bytes(c.rows * c.n))
 		}
@@ -228,14 +234,15 @@ func (r *Run) Measure(ctx context.Context, b *Buffers, tile int, sums *quality.S
 	if r.Broken(weight) {
 		return nil
 	}
-	finite, err := r.measure(ctx, b, r.Tiles[tile], r.codecs[weight], sums)
+	finite, err := r.measure(ctx, b, r.Tiles[tile], weight, sums)
 	if !finite {
 		r.broken[weight].Store(true)
 	}
 	return err
 }
 
-func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, codec Codec, sums *quality.Sums) (finite bool, err error) {
+func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, weight int, sums *quality.Sums) (finite bool, err error) {
+	codec := r.codecs[weight]
 	if t.Encoding != nil {
 		x, decoded, err := b.makeBlocks(ctx, t)
 		if err != nil || decoded == nil {
@@ -249,7 +256,9 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, codec Codec, sums
 		return finite, err
 	}
 	return true, t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
-		t.encode(b, codec, c)
+		if _, err := t.encode(ctx, b, codec, c, &r.second[weight]); err != nil {
+			return err
+		}
 		t.decode(b, codec, c)
 		sums.Add(b.x, b.decoded)
 		return nil

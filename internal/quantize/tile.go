@@ -29,13 +29,13 @@ const nearTile = 1 << 19
 func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 	return func(yield func(Tile) bool) {
 		switch {
+		case w.Inner == 1 && w.wholeColumns(): // some encodings look at a whole row
+			w.rowTiles(max(min(limit, nearTile), w.K), yield)
 		case w.Inner == 1 && w.CodesAt.Turned:
 			w.rowTiles(limit, yield) // writes are as long as a tile has rows
-		case w.Inner == 1 && w.Importance != nil: // some encodings look at a whole row
-			w.rowTiles(max(min(limit, nearTile), w.K), yield)
 		case w.Inner == 1:
 			w.rowTiles(min(limit, nearTile), yield)
-		case w.CodesAt.Turned || w.Importance != nil:
+		case w.CodesAt.Turned || w.wholeColumns():
 			w.turnedTiles(limit, yield)
 		case w.slabSize() <= limit:
 			w.slabTiles(limit, yield)
@@ -93,7 +93,7 @@ const minStripe = 16 << 10
 // stripeTiles cuts a weight whose slabs are large into stripes of columns.
 func (w *Weight) stripeTiles(limit int64, yield func(Tile) bool) {
 	least := int64(minStripe)
-	if w.Encoding != nil {
+	if w.whole() {
 		least = 1 // the whole tile must fit into memory
 	}
 	width := min(w.Inner, max(least, limit/min(w.Block, w.K)))
@@ -114,7 +114,7 @@ func (w *Weight) turnedTiles(limit int64, yield func(Tile) bool) {
 	slab := min(w.Block, w.K)
 	width := min(w.Inner, max(leastWidth, limit/w.K))
 	slabs := min(w.Blocks(), max(1, limit/(slab*width)))
-	if w.Importance != nil {
+	if w.wholeColumns() {
 		slabs = w.Blocks() // some encodings look at a whole column
 	}
 	for o := range w.Outer {
@@ -179,7 +179,7 @@ func cut(limit, n int64) int64 {
 
 // chunks cuts a tile into parts of at most limit elements.
 func (t Tile) chunks(limit int64) []chunk {
-	if t.Encoding != nil { // blocks are encoded as a whole
+	if t.whole() { // blocks are encoded as a whole
 		limit = t.Elements()
 	}
 	if t.n > 0 {

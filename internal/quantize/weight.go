@@ -23,8 +23,11 @@ type Weight struct {
 
 	Codec      Codec          // nil for the blockwise formats
 	Encoding   *ggml.Encoding // for the blockwise formats, else nil
-	Range      spec.Range     // how ranges are found, in integer formats
+	Algorithm  spec.Algorithm // how codes and scales are found, in integer formats
+	Range      spec.Range     // how ranges are found, in integer formats rounded to nearest
 	Importance []float32      // weight of each index of K, for the blockwise formats; nil: all equal
+
+	PositiveScales bool // no scale may be negative
 
 	Bits      int         // of a code
 	Offset    bool        // signed codes and zero points are stored as unsigned ones, plus 2^(Bits-1)

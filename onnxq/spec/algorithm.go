@@ -6,14 +6,20 @@ import (
 	"strings"
 )
 
-// Algorithm is a way to find codes and scales.
+// Algorithm is a way to find the codes and scales of integer formats. The other formats have
+// rules of their own.
 type Algorithm string
 
-// RTN rounds to the nearest code, ties to even.
-const RTN Algorithm = "rtn"
+const (
+	RTN        Algorithm = "rtn"     // round to the nearest code, ties to even
+	RTNofORT   Algorithm = "rtn-ort" // that with the scales of ONNX Runtime's quantizer
+	KQuant     Algorithm = "k_quant" // ONNX Runtime's search for scale and zero point
+	Best       Algorithm = "best"    // second order, from the weights alone
+	LeastAngle Algorithm = "mse"     // a search for the least squared error, with its gain corrected
+)
 
 // Algorithms lists every known algorithm.
-func Algorithms() []Algorithm { return []Algorithm{RTN} }
+func Algorithms() []Algorithm { return []Algorithm{RTN, RTNofORT, KQuant, LeastAngle, Best} }
 
 // ParseAlgorithm returns the algorithm called name.
 func ParseAlgorithm(name string) (Algorithm, error) {
@@ -25,4 +31,23 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 		known = append(known, string(a))
 	}
 	return "", fmt.Errorf("algorithm %q is not known (known: %s)", name, strings.Join(known, ", "))
+}
+
+// Check returns an error if a weight with these settings cannot have the algorithm.
+func (a Algorithm) Check(format Format, zeroPoint bool, style Style, r Range, t Target) error {
+	switch {
+	case a == "" || a == RTN:
+		return nil
+	case format.Traits().Family != Integer:
+		return fmt.Errorf("algorithm %s is for integer formats, not for %s", a, format)
+	case a == KQuant && !zeroPoint:
+		return fmt.Errorf("algorithm %s needs zero points: add --zero-point", a)
+	case a == RTNofORT && !zeroPoint && t == TensorRT:
+		return fmt.Errorf("algorithm %s has negative scales, which TensorRT does not take", a)
+	case style == QDQ:
+		return fmt.Errorf("style qdq: QuantizeLinear rounds to nearest, which is algorithm rtn, not %s", a)
+	case r.Kind > MinMax:
+		return fmt.Errorf("range %s is for algorithm rtn: %s finds its own", r, a)
+	}
+	return nil
 }

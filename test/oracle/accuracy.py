@@ -1,4 +1,4 @@
-"""Writes the tables of accuracies into docs/formats.md and docs/encodings.md: make accuracy.
+"""Writes the tables of accuracies into docs/formats.md, encodings.md and algorithms.md: make accuracy.
 
 Arguments, if any, are the names of the documents to write, such as encodings.
 """
@@ -22,7 +22,15 @@ SETTINGS = [
     "int2", "int2 --block 16", "int2 --block 16 --zero-point", "int2 --block 16 --zero-point --range mse", "uint2",
 ]
 ENCODINGS = ["q4_0", "q4_1", "q5_0", "q5_1", "q8_0", "iq4_nl", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"]
-TABLES = {"formats": SETTINGS, "encodings": ENCODINGS}
+ALGORITHMS = [
+    "int4 --block 32", "int4 --block 32 --algorithm rtn-ort", "int4 --block 32 --algorithm mse",
+    "int4 --block 32 --zero-point", "int4 --block 32 --zero-point --algorithm rtn-ort",
+    "int4 --block 32 --zero-point --algorithm k_quant", "int4 --block 32 --zero-point --algorithm mse",
+    "int4 --block 32 --algorithm best", "int4 --block 32 --zero-point --algorithm best",
+    "int4 --algorithm mse", "int4 --block -1 --algorithm mse",
+    "int2 --block 16 --algorithm mse", "int2 --block 16 --zero-point --algorithm mse",
+]
+TABLES = {"formats": SETTINGS, "encodings": ENCODINGS, "algorithms": ALGORITHMS}
 
 
 def document(name):

@@ -14,6 +14,8 @@ MODELS = {
 SETTINGS = {
     "default": [],
     "zero-point": ["--bits", "8", "--block", "16", "--zero-point"],
+    "mse": ["--block", "32", "--algorithm", "mse"],
+    "best": ["--block", "32", "--algorithm", "best", "--target", "ort"],
     "external": ["--bits", "4", "--block", "32", "--ops", "all", "--external-data", "always"],
 }
 
@@ -39,6 +41,7 @@ def test_same_bytes(model, setting, tmp_path):
 FORMATS = [
     "--ops all", "--bits 4 --block 32 --zero-point", "--format nvfp4", "--bits 8 --block -1", "--format mxfp8", "--format nf4",
     "--bits 2 --block 16 --range mse", "--format fp8-e4m3", "--format mxfp4", "--style nbits --block 32", "--format fp8-e5m2", "--format fp4",
+    "--block 32 --algorithm mse", "--block 32 --algorithm best", "--block 32 --zero-point --algorithm k_quant", "--bits 8 --style nbits --algorithm rtn-ort",
 ]
 CASES = sorted(p.parent.name for p in STRUCTURES.glob("*/model.onnx"))
 

@@ -6,7 +6,12 @@ from command import TINYGPT, onnxquant
 from divergence import divergence
 
 # The reference tool's round-to-nearest reaches 0.0069, 0.0093 and 0.0118.
-BOUNDS = [("32", [], 0.0070), ("128", [], 0.0095), ("-1", [], 0.0120), ("32", ["--zero-point"], 0.0060)]
+BOUNDS = [
+    ("32", [], 0.0070), ("128", [], 0.0095), ("-1", [], 0.0120), ("32", ["--zero-point"], 0.0060),
+    ("32", ["--algorithm", "rtn-ort"], 0.0063), ("32", ["--algorithm", "mse"], 0.0052),
+    ("32", ["--zero-point", "--algorithm", "mse"], 0.0043), ("32", ["--algorithm", "best"], 0.0037),
+    ("32", ["--zero-point", "--algorithm", "best"], 0.0034), ("-1", ["--algorithm", "mse"], 0.0073),
+]
 
 
 @pytest.mark.parametrize("block, more, bound", BOUNDS)

@@ -1,0 +1,130 @@
+package int4
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"onnxquant/formats/dtype"
+)
+
+// edgeBlocks are blocks at the ends of what a type can represent.
+func edgeBlocks(t dtype.DType) [][]float32 {
+	blocks := [][]float32{
+		make([]float32, 32), {0}, {-3}, {0.3, 0.3, 0.3}, {-0.3, -0.3}, {1, -1}, {-8, 7, 0, 1}, {1e-5, -2e-5, 3e-5},
+		{65504, -65504, 1}, {1e-7, -1e-7}, {1000, 0.001, -0.001}, {1e-40, -3e-40}, {3e38, -3e38, 1e38}, {3.4e38, 0, 0, -1},
+	}
+	for _, x := range blocks {
+		t.RoundAll(x)
+	}
+	return slices.DeleteFunc(blocks, func(x []float32) bool { return slices.ContainsFunc(x, isInf) })
+}
+
+// fitted returns the error of a block's decoded codes, having checked that codes and scale are
+// possible in the format.
+func fitted(t *testing.T, c Codec, f Fitter, x []float32) (sum float64, scale float32) {
+	t.Helper()
+	q, y := make([]byte, len(x)), make([]float32, len(x))
+	scale, zero := f.Fit(q, x)
+	least, greatest := c.limits()
+	for _, v := range q {
+		n := int32(v)
+		if c.Signed {
+			n = int32(int8(v))
+		}
+		if n < least || n > greatest {
+			t.Fatalf("%+v: code %d of %v", c, n, x)
+		}
+	}
+	if scale != c.Type.Round(scale) || isInf(scale) || scale != scale {
+		t.Errorf("%+v: scale %v of %v", c, scale, x)
+	}
+	c.DecodeBlocks(y, q, []float32{scale}, []byte{zero}, len(x), len(x))
+	for i := range x {
+		d := float64(x[i]) - float64(y[i])
+		sum += d * d
+	}
+	return sum, scale
+}
+
+// Whatever the block, LeastAngle is no worse than rounding to nearest, and the last block has
+// no influence on the next.
+func TestLeastAngle(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 5))
+	for c := range codecs {
+		for _, positive := range []bool{false, true} {
+			var blocks [][]float32
+			for range 20 {
+				blocks = append(blocks, randomBlock(r, 1+r.IntN(200), c.Type))
+			}
+			blocks = append(blocks, edgeBlocks(c.Type)...)
+			used, ours, theirs := c.LeastAngle(positive), 0.0, 0.0
+			for i, x := range blocks {
+				got, scale := fitted(t, c, used, x)
+				fresh, again := fitted(t, c, c.LeastAngle(positive), x)
+				rounded, _ := fitted(t, c, c.Nearest(), x)
+				if !(got <= rounded) {
+					t.Errorf("%+v: error %v, rounded to nearest %v: %v", c, got, rounded, x)
+				}
+				if got != fresh || scale != again {
+					t.Errorf("%+v: error %v and scale %v, in a new Fitter %v and %v", c, got, scale, fresh, again)
+				}
+				if positive && scale <= 0 {
+					t.Errorf("%+v: scale %v of %v", c, scale, x)
+				}
+				if i < 20 {
+					ours, theirs = ours+got/sumOfSquares(x), theirs+rounded/sumOfSquares(x)
+				}
+			}
+			if c.Bits < 8 && ours > 0.98*theirs {
+				t.Errorf("%+v: relative errors of %v, rounded to nearest %v", c, ours, theirs)
+			}
+		}
+	}
+}
+
+func sumOfSquares(x []float32) (sum float64) {
+	for _, v := range x {
+		sum += float64(v) * float64(v)
+	}
+	return sum
+}
+
+// Nearest is what Scales and QuantizeBlocks do, and the rules of ONNX Runtime have an answer to
+// every block.
+func TestFittersOfONNXRuntime(t *testing.T) {
+	for c := range codecs {
+		for _, x := range edgeBlocks(c.Type) {
+			fitted(t, c, c.SignedExtreme(), x)
+			if c.ZeroPoint {
+				fitted(t, c, c.KQuant(32), x)
+			}
+		}
+	}
+	c := Codec{Bits: 4, Signed: true}
+	q := make([]byte, 3)
+	if scale, _ := c.SignedExtreme().Fit(q, []float32{-1, 4, 0.75}); scale != -0.5 || !slices.Equal(q, []byte{2, 0xf8, 0xff}) {
+		t.Errorf("scale %v, codes %v", scale, q)
+	}
+}
+
+func BenchmarkFit(b *testing.B) {
+	x := randomBlock(rand.New(rand.NewPCG(1, 2)), 1<<16, dtype.Float32)
+	q := make([]byte, 32)
+	for _, zp := range []bool{false, true} {
+		c := Codec{Bits: 4, Signed: !zp, ZeroPoint: zp}
+		for name, f := range map[string]Fitter{"nearest": c.Nearest(), "rtn-ort": c.SignedExtreme(), "k_quant": c.KQuant(32), "mse": c.LeastAngle(false)} {
+			if name == "k_quant" && !zp {
+				continue
+			}
+			b.Run(name+map[bool]string{false: "", true: "/zero"}[zp], func(b *testing.B) {
+				b.SetBytes(int64(4 * len(x)))
+				for b.Loop() {
+					for at := 0; at < len(x); at += 32 {
+						f.Fit(q, x[at:at+32])
+					}
+				}
+			})
+		}
+	}
+}

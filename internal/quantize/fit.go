@@ -1,0 +1,56 @@
+package quantize
+
+import (
+	"context"
+
+	"onnxquant/int4"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/packing"
+	"onnxquant/internal/work"
+	"onnxquant/onnxq/spec"
+)
+
+// fitter returns what finds codes and scales block by block, or nil for rounding to nearest.
+func (w *Weight) fitter() int4.Fitter {
+	c, ok := w.Codec.(int4.Codec)
+	if !ok {
+		return nil
+	}
+	switch w.Algorithm {
+	case spec.RTNofORT:
+		return c.SignedExtreme()
+	case spec.KQuant:
+		return c.KQuant(int(w.Block))
+	case spec.LeastAngle, spec.Best:
+		return c.LeastAngle(w.PositiveScales)
+	}
+	return nil
+}
+
+// whole reports whether a tile must be in memory as a whole.
+func (w *Weight) whole() bool { return w.Encoding != nil || w.fitter() != nil }
+
+// fit sets the codes, scales and zero points of a tile, whose elements are in b.x.
+func (t Tile) fit(ctx context.Context, b *Buffers, fitter int4.Fitter, part chunk) error {
+	fitted := b.codes // in block order
+	if t.Inner > 1 {
+		fitted = buffer.Grow(&b.turned, int64(len(b.x)))
+	}
+	at := 0
+	for i, x := range t.pieces(b, part) {
+		if err := work.Stopped(ctx); err != nil {
+			return err
+		}
+		b.scale[i], b.zero[i] = fitter.Fit(fitted[at:at+len(x)], x)
+		at += len(x)
+	}
+	if t.Inner > 1 {
+		at = 0
+		for s := range b.slabs(t) {
+			n, columns := len(s.x), len(s.hi)
+			packing.Transpose(s.codes, fitted[at:at+n], columns, n/columns)
+			at += n
+		}
+	}
+	return nil
+}

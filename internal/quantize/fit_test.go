@@ -1,0 +1,104 @@
+package quantize_test
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
+	"onnxquant/testmodels"
+)
+
+// The search for the least error has less than rounding to nearest, and no algorithm's bytes
+// depend on memory, threads or the order in which a weight is stored.
+func TestAlgorithms(t *testing.T) {
+	for _, opts := range []onnxq.Options{
+		{Block: 32}, {Block: 33, ZeroPoint: true}, {Block: spec.PerChannel}, {Bits: 2, Block: 16, ZeroPoint: true}, {Block: 32, Style: spec.NBits}, {Bits: 8, ZeroPoint: true},
+	} {
+		in := filepath.Join(t.TempDir(), "in.onnx")
+		m := testmodels.MLP(3, 3301, 2)
+		if opts.ZeroPoint {
+			m = testmodels.Gemm(3, 3301, 2, true)
+		}
+		if err := m.Write(in); err != nil {
+			t.Fatal(err)
+		}
+		sqErr := map[spec.Algorithm]float64{}
+		for _, opts.Algorithm = range spec.Algorithms() {
+			if opts.Algorithm == spec.Best {
+				continue // memory decides where it can be had: see TestBest
+			}
+			if opts.Algorithm == spec.KQuant && !opts.ZeroPoint {
+				if err := opts.Check(); err == nil {
+					t.Errorf("%+v: no error", opts)
+				}
+				continue
+			}
+			var first []byte
+			for i, threads := range []int{1, 3} {
+				opts.Threads, opts.Memory = threads, int64(1+i*64<<20)
+				out := filepath.Join(t.TempDir(), "out.onnx")
+				r, err := onnxq.Convert(context.Background(), in, out, opts)
+				if err != nil {
+					t.Fatalf("%+v: %v", opts, err)
+				}
+				sqErr[opts.Algorithm] = r.Tensors[0].MSE
+				got, err := os.ReadFile(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if first == nil {
+					first = got
+				}
+				if !bytes.Equal(got, first) {
+					t.Errorf("%+v: the bytes depend on memory and threads", opts)
+				}
+			}
+		}
+		if !(sqErr[spec.LeastAngle] < sqErr[spec.RTN]) {
+			t.Errorf("%+v: mse has the error %v, rtn %v", opts, sqErr[spec.LeastAngle], sqErr[spec.RTN])
+		}
+	}
+}
+
+// The bytes of algorithm best depend on no number of threads, and the same numbers come out of
+// a weight and of its transpose. Where the memory does not suffice it is mse, and says so.
+func TestBest(t *testing.T) {
+	for _, opts := range []onnxq.Options{{Block: 32}, {Block: 16, Bits: 2, ZeroPoint: true}, {Block: spec.PerChannel}, {Block: 32, Style: spec.NBits, ZeroPoint: true}} {
+		for _, m := range []*testmodels.Model{testmodels.MLP(70, 300, 2), testmodels.Gemm(70, 300, 2, true)} {
+			in := filepath.Join(t.TempDir(), "in.onnx")
+			if err := m.Write(in); err != nil {
+				t.Fatal(err)
+			}
+			convert := func(algorithm spec.Algorithm, threads int, memory int64) (string, []byte) {
+				t.Helper()
+				opts.Algorithm, opts.Threads, opts.Memory = algorithm, threads, memory
+				out := filepath.Join(t.TempDir(), "out.onnx")
+				r, err := onnxq.Convert(context.Background(), in, out, opts)
+				if err != nil {
+					t.Fatalf("%+v: %v", opts, err)
+				}
+				data, err := os.ReadFile(out)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r.Tensors[0].Note, data
+			}
+			_, best := convert(spec.Best, 1, 1<<20)
+			if _, again := convert(spec.Best, 5, 64<<20); !bytes.Equal(best, again) {
+				t.Errorf("%+v: the bytes depend on memory and threads", opts)
+			}
+			_, mse := convert(spec.LeastAngle, 1, 1<<20)
+			if bytes.Equal(best, mse) {
+				t.Errorf("%+v: best is mse", opts)
+			}
+			note, small := convert(spec.Best, 1, 100)
+			if !bytes.Equal(small, mse) || note == "" {
+				t.Errorf("%+v: in 100 bytes not as mse, or no note: %q", opts, note)
+			}
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package quantize
+
+import (
+	"context"
+	"sync"
+
+	"onnxquant/int4"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/packing"
+	"onnxquant/internal/work"
+	"onnxquant/onnxq/spec"
+)
+
+// secondOrder is the state of a weight of algorithm best.
+type secondOrder struct {
+	mu    sync.Mutex
+	h     []float32 // K rows of K; nil before the first tile and after the last
+	tiles int       // still to come
+}
+
+// acquire returns the Hessian of a weight. The first caller computes it, others wait.
+func (s *secondOrder) acquire(ctx context.Context, w *Weight) ([]float32, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.h != nil {
+		return s.h, nil
+	}
+	h, err := w.hessian(ctx)
+	if err == nil {
+		s.h = h
+	}
+	return h, err
+}
+
+// release forgets the Hessian after the last tile.
+func (s *secondOrder) release() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.tiles--; s.tiles == 0 {
+		s.h = nil
+	}
+}
+
+// damping is what is added to the diagonal of a Hessian whose mean is 1.
+const damping = 0.5
+
+// hessian returns W·Wᵀ over the mean of its diagonal, plus damping, in the place of the second
+// moment of the layer's inputs: training adds multiples of inputs to the columns of a weight.
+func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
+	var b Buffers
+	const columns = 64 // at a time, whatever the tiles: sums must not depend on them
+	k := int(w.K)
+	h := make([]float32, k*k)
+	turned := make([]float32, k*columns)
+	total := w.Outer * w.Inner
+	for at := int64(0); at < total; {
+		if err := work.Stopped(ctx); err != nil {
+			return nil, err
+		}
+		o, c := at/w.Inner, at%w.Inner
+		n := min(columns, w.Inner-c)
+		t := Tile{Weight: w}
+		part := chunk{off: o*w.K*w.Inner + c, rows: w.K, n: n}
+		if w.Inner == 1 {
+			n = min(columns, total-at)
+			part = chunk{off: at * w.K, rows: 1, n: n * w.K}
+		}
+		if err := b.load(ctx, t, part); err != nil {
+			return nil, err
+		}
+		rows := b.x
+		if w.Inner == 1 {
+			rows = turned[:len(b.x)]
+			packing.Transpose(rows, b.x, int(n), k)
+		}
+		addProducts(h, rows, k, int(n))
+		at += n
+	}
+	var trace float64
+	for i := range k {
+		trace += float64(h[i*k+i])
+	}
+	if trace == 0 {
+		trace = 1
+	}
+	scale := float32(float64(k) / trace)
+	for i := range k {
+		for j := range i + 1 {
+			v := float32(h[i*k+j] * scale)
+			h[i*k+j], h[j*k+i] = v, v
+		}
+		h[i*k+i] += damping
+	}
+	return h, nil
+}
+
+// addProducts adds the products of rows of n to the lower triangle of h.
+func addProducts(h, x []float32, k, n int) {
+	for i := range k {
+		a := x[i*n : i*n+n]
+		for j := range i + 1 {
+			c := x[j*n:][:len(a)]
+			var s [4]float32
+			m := 0
+			for ; m+4 <= len(a); m += 4 {
+				s[0] += float32(a[m] * c[m])
+				s[1] += float32(a[m+1] * c[m+1])
+				s[2] += float32(a[m+2] * c[m+2])
+				s[3] += float32(a[m+3] * c[m+3])
+			}
+			for ; m < len(a); m++ {
+				s[0] += float32(a[m] * c[m])
+			}
+			h[i*k+j] += (s[0] + s[1]) + (s[2] + s[3])
+		}
+	}
+}
+
+// wholeColumns reports whether a tile has all blocks of its columns.
+func (w *Weight) wholeColumns() bool {
+	return w.Importance != nil || w.Algorithm == spec.Best && w.Encoding == nil
+}
+
+// descend is fit for algorithm best.
+func (t Tile) descend(ctx context.Context, b *Buffers, c int4.Codec, second *secondOrder) error {
+	h, err := second.acquire(ctx, t.Weight)
+	if err != nil {
+		return err
+	}
+	defer second.release()
+	k, blocks := int(t.K), int(t.Blocks())
+	columns := len(b.x) / k
+	x, codes := b.x, b.codes
+	scale, zero := b.scale, b.zero
+	if t.Inner > 1 {
+		x = buffer.Grow(&b.column, int64(len(b.x)))
+		packing.Transpose(x, b.x, k, columns)
+		codes = buffer.Grow(&b.turned, int64(len(b.x)))
+		scale, zero = make([]float32, len(b.scale)), make([]byte, len(b.zero))
+	}
+	d := c.Descent(h, k, int(t.Block), t.PositiveScales)
+	for i := range columns {
+		if err := work.Stopped(ctx); err != nil {
+			return err
+		}
+		d.Fit(codes[i*k:(i+1)*k], x[i*k:(i+1)*k], scale[i*blocks:(i+1)*blocks], zero[i*blocks:(i+1)*blocks])
+	}
+	if t.Inner > 1 {
+		packing.Transpose(b.codes, codes, columns, k)
+		packing.Transpose(b.scale, scale, columns, blocks)
+		packing.Transpose(b.zero, zero, columns, blocks)
+	}
+	return nil
+}
