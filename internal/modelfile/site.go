@@ -83,7 +83,7 @@ func survey(path string, in *Model) (*site, error) {
 	case !ours && !refers(data):
 		s.dataErr = fmt.Errorf("%s exists and %w; move it away or choose another output", filepath.Base(dataPath(path)), errNotOurs)
 	default:
-		if other := sharedWith(path, data); other != "" {
+		if other := sharedWith(path, s.model, data); other != "" {
 			s.dataErr = fmt.Errorf("%s is the external data of %s, too; choose another output", filepath.Base(dataPath(path)), other)
 			break
 		}
@@ -96,17 +96,21 @@ func survey(path string, in *Model) (*site, error) {
 }
 
 // sharedWith returns the name of another model in the folder of path that uses a data file, or
-// "". A file that cannot be opened as a model uses none.
-func sharedWith(path string, data fs.FileInfo) string {
+// "". model is the file at path, or nil. A file that cannot be opened as a model uses none.
+func sharedWith(path string, model, data fs.FileInfo) string {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return ""
 	}
 	for _, e := range entries {
-		if e.Name() == filepath.Base(path) || filepath.Ext(e.Name()) != ".onnx" {
+		if filepath.Ext(e.Name()) != ".onnx" {
 			continue
 		}
-		other, err := Open(filepath.Join(filepath.Dir(path), e.Name()))
+		name := filepath.Join(filepath.Dir(path), e.Name())
+		if info, err := os.Stat(name); err != nil || model != nil && os.SameFile(info, model) {
+			continue // also a link to path
+		}
+		other, err := Open(name)
 		if err != nil {
 			continue
 		}
