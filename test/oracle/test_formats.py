@@ -100,6 +100,11 @@ CASES = {c["case"]: c for c in json.loads((STRUCTURES / "INDEX.json").read_text(
          if {"MatMul:1", "Gemm:1"} & {u.removeprefix("ai.onnx.") for w in c["weights"] for u in w["consumers"]}}
 
 
+NAMELESS = {"sparse_constant"}
+# ONNX Runtime has no Swish of opset 25, which 2 bits need: --target ort keeps the weight.
+KEPT = {("opset24", "int2"), ("opset24", "uint2")}
+
+
 class Weight(NamedTuple):
     path: str  # its name, the attributes that lead there in front
     name: str
@@ -276,7 +281,12 @@ FUSED_WRONGLY = {"matmul_w_w"}
 def test_structure(case, fmt, tmp_path):
     index, folder = CASES[case], STRUCTURES / case
     runner = index["runner"]
+    if case in NAMELESS and fmt in ENCODINGS:
+        pytest.skip("encodings are asked for by name, and the weight has none")
     forms = Forms(folder / "model.onnx", STRUCTURED[fmt], tmp_path, "onnxruntime" if runner == "none" else runner)
+    if (case, fmt) in KEPT:
+        assert not forms.ort.weights
+        return
     forms.check_types()
     forms.check_values()
     if index["checked"] != "none":
@@ -301,6 +311,8 @@ def test_model(name, fmt, tmp_path):
 @pytest.mark.parametrize("case", [c for c in CASES if CASES[c]["runner"] == "onnxruntime"])
 def test_nbits(case, fmt, tmp_path):
     """Blocks that are integers with a scale have the same values in what ONNX Runtime's operators read."""
+    if case in NAMELESS:
+        pytest.skip("encodings are asked for by name, and the weight has none")
     source, out = STRUCTURES / case / "model.onnx", tmp_path / "out.onnx"
     r = onnxquant("--format", fmt, "--style", "nbits", source, out)
     assert r.status == 0, r.stderr

@@ -56,7 +56,7 @@ def test_lost_kernels(op, tmp_path):
     assert plan["tensors"][0]["form"] == "MatMulNBits" and plan["opset_after"] == LOST[op]
 
     onnx.save(beside(op, LOST[op], (8, 4, 3, 3)), source)
-    for args in (["--bits", "2"], ["--format", "mxfp8"] if LOST[op] < 24 else ["--format", "uint2", "--zero-point"]):
+    for args in (["--bits", "2", "--conv-format", "int2"], ["--format", "mxfp8"] if LOST[op] < 24 else ["--format", "uint2", "--conv-format", "uint2", "--zero-point"]):
         plan = convert(source, out, "--target", "ort", *args)
         assert kernels.loads(onnx.load(out))
         assert plan["tensors"][0]["decision"] == "keep" and op in plan["tensors"][0]["reason"]
