@@ -122,40 +122,31 @@ func (l *likeness) stays(n *onnxpb.NodeProto) (stays, known bool) {
 		return false, false
 	}
 	s := l.x.signature(n)
-	variable := func(p optypes.Param, ok bool) bool {
-		return s == nil || ok && p.Variable != "" && s.Allows(p).Has(l.half)
+	float, halves := l.count(l.x.x.Outputs[n], l.y.x.Outputs[m], s, (*optypes.Signature).Output)
+	if float+halves == 0 {
+		float, halves = l.count(l.x.x.Inputs[n], l.y.x.Inputs[m], s, (*optypes.Signature).Input)
 	}
-	float, halves := 0, 0
-	count := func(v, w *graph.Value) {
-		if v == nil || w == nil || !l.x.types[v].float() {
-			return
+	return float > 0 && halves == 0, float+halves > 0
+}
+
+// count counts which float32 values of a node of x are float32 and half in y, where the
+// operator allows both.
+func (l *likeness) count(x, y []*graph.Value, s *optypes.Signature, param func(*optypes.Signature, int) (optypes.Param, bool)) (float, halves int) {
+	for i, v := range x {
+		if v == nil || i >= len(y) || y[i] == nil || !l.x.types[v].float() {
+			continue
 		}
-		switch l.y.types[w].dtype {
+		if s != nil {
+			if p, ok := param(s, i); !ok || p.Variable == "" || !s.Allows(p).Has(l.half) {
+				continue
+			}
+		}
+		switch l.y.types[y[i]].dtype {
 		case dtype.Float32:
 			float++
 		case l.half:
 			halves++
 		}
 	}
-	for i, v := range l.x.x.Outputs[n] {
-		p, ok := optypes.Param{}, false
-		if s != nil {
-			p, ok = s.Output(i)
-		}
-		if i < len(l.y.x.Outputs[m]) && variable(p, ok) {
-			count(v, l.y.x.Outputs[m][i])
-		}
-	}
-	if float+halves == 0 {
-		for i, v := range l.x.x.Inputs[n] {
-			p, ok := optypes.Param{}, false
-			if s != nil {
-				p, ok = s.Input(i)
-			}
-			if i < len(l.y.x.Inputs[m]) && variable(p, ok) {
-				count(v, l.y.x.Inputs[m][i])
-			}
-		}
-	}
-	return float > 0 && halves == 0, float+halves > 0
+	return float, halves
 }

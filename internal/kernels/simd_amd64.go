@@ -171,29 +171,27 @@ func fromBFloat16(x []float32, src []byte) {
 }
 
 func toFloat16(dst []byte, x []float32) (beyond, vanished int) {
-	var l lossCounts
 	n := vectors(x)
+	var l lossCounts
 	if n > 0 {
 		toFloat16AVX2(&dst[0], &x[0], n, &l[0])
 	}
-	if l.has(countNaN) { // they keep other bits
+	if l.sum(countNaN) > 0 { // they keep other bits
 		return toFloat16Go(dst, x)
 	}
-	beyond, vanished = toFloat16Go(dst[2*n:], x[n:])
-	return beyond + l.sum(countBeyond), vanished + l.sum(countVanished)
+	return l.and(toFloat16Go(dst[2*n:], x[n:]))
 }
 
 func toBFloat16(dst []byte, x []float32) (beyond, vanished int) {
-	var l lossCounts
 	n := vectors(x)
+	var l lossCounts
 	if n > 0 {
 		toBFloat16AVX2(&dst[0], &x[0], n, &l[0])
 	}
-	if l.has(countNaN) {
+	if l.sum(countNaN) > 0 {
 		return toBFloat16Go(dst, x)
 	}
-	beyond, vanished = toBFloat16Go(dst[2*n:], x[n:])
-	return beyond + l.sum(countBeyond), vanished + l.sum(countVanished)
+	return l.and(toBFloat16Go(dst[2*n:], x[n:]))
 }
 
 // vectors returns how many elements assembly converts.
@@ -220,4 +218,7 @@ func (l *lossCounts) sum(what int) (n int) {
 	return n
 }
 
-func (l *lossCounts) has(what int) bool { return l.sum(what) > 0 }
+// and adds the counts of the rest of the elements.
+func (l *lossCounts) and(beyond, vanished int) (int, int) {
+	return beyond + l.sum(countBeyond), vanished + l.sum(countVanished)
+}

@@ -198,21 +198,22 @@ func (l losses) store(counts operand.Mem) {
 	VMOVDQU(l.nan, counts.Offset(64))
 }
 
-const lossDoc = " converts n elements, a multiple of 16. counts gets, in 8 lanes each, how many finite ones became infinite, how many nonzero ones 0, and how many are NaN."
-
-func toFloat16() {
-	TEXT("toFloat16AVX2", NOSPLIT, "func(dst *byte, x *float32, n int, counts *uint32)")
+// narrowing writes a function that converts to a type of 16 bits. step stores 16 elements,
+// already counted, at dst.
+func narrowing(name string, largest, least uint32, step func(v [2]reg.VecVirtual, dst operand.Mem)) {
+	TEXT(name, NOSPLIT, "func(dst *byte, x *float32, n int, counts *uint32)")
 	Pragma("noescape")
-	Doc("toFloat16AVX2" + lossDoc)
+	Doc(name + " converts n elements, a multiple of 16. counts gets, in 8 lanes each, how many finite ones became infinite, how many nonzero ones 0, and how many are NaN.")
 	dst, x, n, counts := param("dst"), param("x"), param("n"), param("counts")
-	l := countLosses(0x477fefff, 0x33000000)
+	l := countLosses(largest, least)
 	Label("loop")
-	for i := range 2 {
-		v := YMM()
-		VMOVDQU(mem(x).Offset(32*i), v)
-		l.add(v)
-		VCVTPS2PH(operand.U8(0), v, mem(dst).Offset(16*i))
+	var v [2]reg.VecVirtual
+	for i := range v {
+		v[i] = YMM()
+		VMOVDQU(mem(x).Offset(32*i), v[i])
+		l.add(v[i])
 	}
+	step(v, mem(dst))
 	ADDQ(operand.U8(64), x)
 	ADDQ(operand.U8(32), dst)
 	SUBQ(operand.U8(16), n)
@@ -221,35 +222,31 @@ func toFloat16() {
 	end()
 }
 
+func toFloat16() {
+	narrowing("toFloat16AVX2", 0x477fefff, 0x33000000, func(v [2]reg.VecVirtual, dst operand.Mem) {
+		for i := range v {
+			VCVTPS2PH(operand.U8(0), v[i], dst.Offset(16*i))
+		}
+	})
+}
+
 func toBFloat16() {
-	TEXT("toBFloat16AVX2", NOSPLIT, "func(dst *byte, x *float32, n int, counts *uint32)")
-	Pragma("noescape")
-	Doc("toBFloat16AVX2" + lossDoc)
-	dst, x, n, counts := param("dst"), param("x"), param("n"), param("counts")
-	l := countLosses(0x7f7f7fff, 0x8000)
-	bias, one := isas[0].all(0x7fff), isas[0].all(1)
-	Label("loop")
-	var half [2]reg.VecVirtual
-	for i := range half {
-		v, odd := YMM(), YMM()
-		half[i] = v
-		VMOVDQU(mem(x).Offset(32*i), v)
-		l.add(v)
-		VPSRLD(operand.U8(16), v, odd)
-		VPAND(one, odd, odd)
-		VPADDD(bias, v, v)
-		VPADDD(odd, v, v)
-		VPSRLD(operand.U8(16), v, v)
-	}
-	VPACKUSDW(half[1], half[0], half[0])
-	VPERMQ(operand.U8(0xd8), half[0], half[0])
-	VMOVDQU(half[0], mem(dst))
-	ADDQ(operand.U8(64), x)
-	ADDQ(operand.U8(32), dst)
-	SUBQ(operand.U8(16), n)
-	JNZ(operand.LabelRef("loop"))
-	l.store(mem(counts))
-	end()
+	narrowing("toBFloat16AVX2", 0x7f7f7fff, 0x8000, func(v [2]reg.VecVirtual, dst operand.Mem) {
+		odd, one, bias := YMM(), YMM(), YMM()
+		VPCMPEQD(one, one, one)
+		VPSRLD(operand.U8(17), one, bias) // 0x7fff
+		VPSRLD(operand.U8(31), one, one)  // 1
+		for _, v := range v {
+			VPSRLD(operand.U8(16), v, odd)
+			VPAND(one, odd, odd)
+			VPADDD(bias, v, v)
+			VPADDD(odd, v, v)
+			VPSRLD(operand.U8(16), v, v)
+		}
+		VPACKUSDW(v[1], v[0], v[0])
+		VPERMQ(operand.U8(0xd8), v[0], v[0])
+		VMOVDQU(v[0], dst)
+	})
 }
 
 func hasF16C() {
