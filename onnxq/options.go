@@ -138,7 +138,7 @@ func (o Options) half() (*half.Options, error) {
 			return slices.ContainsFunc(o.Exclude, func(pattern string) bool { return rules.MatchName(pattern, name) })
 		}
 	}
-	return h, nil
+	return h, h.Check()
 }
 
 // checkActivations refuses settings that dynamic activations do not have.

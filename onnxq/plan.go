@@ -37,9 +37,10 @@ type Plan struct {
 
 // Half says what becomes of float32 values with Options.FloatType.
 type Half struct {
-	Type  spec.FloatType `json:"type"`
-	Casts int            `json:"casts"`        // new Cast nodes
-	Kept  []half.Kept    `json:"kept_float32"` // nodes that stay in float32
+	Type    spec.FloatType `json:"type"`
+	Tensors int            `json:"tensors"`      // whose contents become half
+	Casts   int            `json:"casts"`        // new Cast nodes
+	Kept    []half.Kept    `json:"kept_float32"` // nodes that stay in float32
 }
 
 // Plan decides what becomes of every float tensor and lays out the output. It reads no
@@ -73,7 +74,7 @@ func describe(p *convert.Plan) *Plan {
 		plan:        p,
 	}
 	if h := p.Half; h != nil {
-		d.Half = &Half{Type: spec.FloatType(strings.ToLower(h.To.String())), Casts: h.Casts, Kept: append([]half.Kept{}, h.Kept...)}
+		d.Half = &Half{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: append([]half.Kept{}, h.Kept...)}
 	}
 	weights := p.Weights
 	var bytes, elements int64 // of what is quantized

@@ -139,6 +139,9 @@ func planFacts(p *onnxq.Plan) []fact {
 		kept = append(kept, clip(printable(reason), maxReason))
 	}
 	facts := slices.Concat([]fact{{"quantized", text}}, labelled("fallback", counts(fallbacks)), labelled("kept", kept))
+	if quantized == 0 && p.Half != nil {
+		facts = nil
+	}
 	if quantized > 0 {
 		facts = append(facts, fact{"weights", fmt.Sprintf("%.3f bits each, scales included", p.BitsPerWeight)})
 	}
@@ -265,7 +268,7 @@ func halfFacts(h *onnxq.Half) []fact {
 	if h == nil {
 		return nil
 	}
-	facts := []fact{{string(h.Type), fmt.Sprintf("%d new Casts", h.Casts)}}
+	facts := []fact{{string(h.Type), fmt.Sprintf("%d tensors, %d new Casts", h.Tensors, h.Casts)}}
 	reasons := map[string]int{}
 	for _, n := range h.Kept {
 		reasons[n.Operator+" "+n.Reason]++

@@ -116,9 +116,9 @@ func (c *choice) reason(n *onnxpb.NodeProto) string {
 	case c.opts.Excluded != nil && c.opts.Excluded(label):
 		return "is excluded"
 	case slices.Contains(spec.FloatOps(), op) || slices.Contains(c.opts.FloatOps, op):
-		return op + " computes in float32"
+		return "computes in float32"
 	case n.GetDomain() == "ai.onnx.ml":
-		return "operators of ai.onnx.ml compute in float32"
+		return "computes in float32, as all of ai.onnx.ml"
 	}
 	for i, v := range c.x.Inputs[n] {
 		if v == nil {
@@ -153,7 +153,7 @@ func carries(n *onnxpb.NodeProto) bool {
 func (c *choice) sequences(n *onnxpb.NodeProto) string {
 	for _, v := range slices.Concat(c.x.Inputs[n], c.x.Outputs[n]) {
 		if e := c.types[v]; v != nil && e.sequence && e.dtype != optypes.Other {
-			return "has to do with sequences"
+			return "reads or makes a sequence"
 		}
 	}
 	return ""
@@ -165,7 +165,7 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 	if s == nil {
 		for _, v := range slices.Concat(c.x.Inputs[n], c.x.Outputs[n]) {
 			if e := c.types[v]; v != nil && e.dtype != optypes.Other {
-				return "which types it takes is not known"
+				return "takes types that are not known"
 			}
 		}
 		return ""
@@ -174,10 +174,10 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 		return why
 	}
 	if n.GetOpType() == "BitCast" || n.GetOpType() == "SequenceMap" {
-		return n.GetOpType() + " stays in float32"
+		return "computes with bits or sequences of float32"
 	}
 	if n.GetOpType() == "DequantizeLinear" && c.readsInt32(n) {
-		return "its scales may be too small for float16"
+		return "has scales that may be too small for float16"
 	}
 	check := func(v *graph.Value, p optypes.Param, ok bool) string {
 		e := c.types[v]
@@ -185,11 +185,11 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 		case v == nil || e.dtype == optypes.Other:
 			return ""
 		case e.dtype == 0 && (allowed.Float32 || allowed.Float16):
-			return "the type of " + msg.Quote(v.Path) + " is not known"
+			return "reads or makes " + msg.Quote(v.Path) + ", whose type is not known"
 		case !ok:
-			return "it has more inputs or outputs than the operator"
+			return "has more inputs or outputs than its operator"
 		case e.float() && p.Variable != "" && !allowed.Has(c.opts.To) && !(allowed.Float32 && !allowed.Float16 && !c.bound(s, p)):
-			return fmt.Sprintf("%s does not take %s", graph.Operator(n), typeName(c.opts.To))
+			return "does not take " + typeName(c.opts.To)
 		}
 		return ""
 	}

@@ -15,12 +15,16 @@ package half
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/nearest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/optypes"
 )
 
 // Options say what becomes half.
@@ -41,6 +45,24 @@ type Model struct {
 
 	tallies map[string]*Tally // by path of the value
 }
+
+// Check refuses the name of an operator that does not exist.
+func (o Options) Check() error {
+	known := optypes.Operators()
+	for _, op := range o.FloatOps {
+		if slices.Contains(known, op) {
+			continue
+		}
+		if near, ok := nearest.Name(op, known); ok {
+			return fmt.Errorf("operator %s is not known; the nearest is %s", msg.Quote(op), near)
+		}
+		return fmt.Errorf("operator %s is not known", msg.Quote(op))
+	}
+	return nil
+}
+
+// Tensors is the number of tensors whose contents became half.
+func (m *Model) Tensors() int { return len(m.tallies) }
 
 // Kept is a node that stays in float32.
 type Kept struct {

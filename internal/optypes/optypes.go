@@ -8,6 +8,7 @@ package optypes
 import (
 	_ "embed"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -93,6 +94,20 @@ func Of(domain, operator string, version int64) *Signature {
 		}
 	}
 	return found
+}
+
+// Operators lists the operators, those of other domains than ONNX's with their domain, such
+// as com.microsoft.Attention.
+func Operators() (names []string) {
+	for key := range table() {
+		domain, operator, _ := strings.Cut(key, " ")
+		if domain != "onnx" {
+			operator = domain + "." + operator
+		}
+		names = append(names, operator)
+	}
+	slices.Sort(names)
+	return names
 }
 
 //go:embed optypes.txt

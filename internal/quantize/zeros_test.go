@@ -25,7 +25,7 @@ func TestStylesHaveTheSameValues(t *testing.T) {
 						opts := onnxq.Options{Format: format, Block: 16, ZeroPoint: zero, Style: style, Ops: []string{"all"}}
 						r, out := modeltest.ConvertInTiles(t, in, opts, 100)
 						if style == spec.NBits && !slices.ContainsFunc(r.Plan.Stages().Weights, isNBits) {
-							t.Skip("nothing is in the style nbits")
+							t.Fatal("nothing is in the style nbits")
 						}
 						for _, w := range recognize.Weights(modeltest.Open(t, out).Graph()) {
 							x := make([]float32, w.Elements())
