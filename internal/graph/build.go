@@ -105,7 +105,7 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 		if typ := in.GetType().GetTensorType(); outer == nil && typ != nil && typ.GetElemType() == 0 {
 			return fmt.Errorf("graph input %s: its tensor type has no elem_type", msg.Quote(in.GetName()))
 		}
-		arguments[i] = &Value{Name: in.GetName(), Input: true, declared: in.GetType()}
+		arguments[i] = &Value{Name: in.GetName(), Path: path + in.GetName(), Input: true, declared: in.GetType()}
 		if err := s.define(arguments[i]); err != nil {
 			return fmt.Errorf("graph input: %w", err)
 		}

@@ -13,7 +13,7 @@ import (
 func Like(x, y *graph.Graph) (*Model, error) {
 	l := &likeness{x: typesOf(x), y: typesOf(y), named: map[string]*graph.Value{}}
 	for v := range l.y.homes {
-		l.named[path(l.y, v)] = v
+		l.named[v.Path] = v
 	}
 	opts := Options{To: l.to(), KeepIO: l.keepsIO(), Clamp: true}
 	if opts.To == 0 {
@@ -22,7 +22,7 @@ func Like(x, y *graph.Graph) (*Model, error) {
 	l.half = opts.To
 	far := map[*graph.Value]string{}
 	for _, v := range x.Values {
-		if w := l.named[path(l.x, v)]; w != nil && l.x.types[v].float() && l.y.types[w].float() {
+		if w := l.named[v.Path]; w != nil && l.x.types[v].float() && l.y.types[w].float() {
 			far[v] = "stays in float32 in the other model"
 		}
 	}
@@ -34,18 +34,6 @@ type likeness struct {
 	x, y  *typing
 	named map[string]*graph.Value // values of y
 	half  dtype.DType
-}
-
-// path names a value of a model; inputs and values in functions have no Path of their own.
-func path(t *typing, v *graph.Value) string {
-	if v.Path != "" {
-		return v.Path
-	}
-	h := t.homes[v]
-	if h.owner != nil {
-		return graph.Label(h.owner) + "/" + v.Name
-	}
-	return v.Name
 }
 
 // to returns the type that float32 became, 0 if it did not.
@@ -88,7 +76,7 @@ func (l *likeness) keepsIO() bool {
 // names lists what a value of x may be called in y: an output of the model gives its name to
 // a Cast.
 func (l *likeness) names(v *graph.Value) []string {
-	name := path(l.x, v)
+	name := v.Path
 	if !v.Output {
 		return []string{name}
 	}

@@ -249,9 +249,7 @@ def targets(case, least=0):
     return [t for t in TARGETS if t > case.opset and max(case.least, least) <= t <= case.most]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_graph(name):
-    case = CASES[name]
+def check_graph(case):
     for to in targets(case):
         model = opsets.raised(case.plain(), to)
         onnx.checker.check_model(model, full_check=True)
@@ -259,14 +257,22 @@ def test_graph(name):
         assert_equal(run(model, case.feeds), case.want, case.same)
 
 
+def check_branches(case, to):
+    model = opsets.raised(case.in_branches(), to)
+    onnx.checker.check_model(model, full_check=True)
+    for choice in (True, False):
+        assert_equal(run(model, {"c": np.array(choice), **case.feeds}), case.want, case.same)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_graph(name):
+    check_graph(CASES[name])
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_branches(name):
-    case = CASES[name]
-    for to in targets(case):
-        model = opsets.raised(case.in_branches(), to)
-        onnx.checker.check_model(model, full_check=True)
-        for choice in (True, False):
-            assert_equal(run(model, {"c": np.array(choice), **case.feeds}), case.want, case.same)
+    for to in targets(CASES[name]):
+        check_branches(CASES[name], to)
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -14,7 +14,7 @@ from onnx import defs, helper
 
 import opsets
 from command import onnxquant
-from test_opset_adapters import F16, F32, I64, RNG, Case, assert_equal, run, targets
+from test_opset_adapters import F16, F32, I64, RNG, Case, assert_equal, check_branches, check_graph, run, targets
 
 
 @dataclass
@@ -206,21 +206,12 @@ def test_every_early_change_has_a_case():
 
 @pytest.mark.parametrize("name", CASES)
 def test_graph(name):
-    case = CASES[name]
-    for to in targets(case):
-        model = opsets.raised(case.plain(), to)
-        onnx.checker.check_model(model, full_check=True)
-        assert opsets.opset_of(model.opset_import) == to
-        assert_equal(run(model, case.feeds), case.want, case.same)
+    check_graph(CASES[name])
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if "_at_" not in n or n.startswith("Add")])
 def test_branches(name):
-    case = CASES[name]
-    model = opsets.raised(case.in_branches(), 21)
-    onnx.checker.check_model(model, full_check=True)
-    for choice in (True, False):
-        assert_equal(run(model, {"c": np.array(choice), **case.feeds}), case.want, case.same)
+    check_branches(CASES[name], 21)
 
 
 def test_a_model_without_imports_is_of_opset_1():
