@@ -9,6 +9,8 @@ import (
 	"math"
 	"strconv"
 	"unicode/utf8"
+
+	"onnxquant/internal/msg"
 )
 
 // position is a line and a column of a document, both from 1; columns count characters.
@@ -106,6 +108,36 @@ func (t *jsonTokens) keys() iter.Seq2[string, jsonToken] {
 	}
 }
 
+// errUnknownKey says that an object has no such key.
+var errUnknownKey = errors.New("unknown key")
+
+// object reads an object whose opening brace comes next, like fields.
+func (t *jsonTokens) object(what string, value func(key string, t jsonToken) error) (given map[string]bool, err error) {
+	return t.fields(what, t.next(), value)
+}
+
+// fields reads the object that begins with first. value reads the value of each key, whose first
+// token it gets. A key that is given twice is an error, and so is one for which value returns
+// errUnknownKey.
+func (t *jsonTokens) fields(what string, first jsonToken, value func(key string, t jsonToken) error) (given map[string]bool, err error) {
+	if first.value != json.Delim('{') {
+		return nil, first.errorf("%s: want an object, got %s", what, first.what())
+	}
+	given = map[string]bool{}
+	for name, key := range t.keys() {
+		if given[name] {
+			return nil, key.errorf("%s is given twice", msg.Quote(name))
+		}
+		given[name] = true
+		if err := value(name, t.next()); err == errUnknownKey {
+			return nil, key.errorf("%s: %s is not known", what, msg.Quote(name))
+		} else if err != nil {
+			return nil, err
+		}
+	}
+	return given, nil
+}
+
 func (t jsonToken) errorf(format string, args ...any) error {
 	return &jsonError{t.pos, fmt.Sprintf(format, args...)}
 }
@@ -147,6 +179,18 @@ func (t jsonToken) integer(name string) (int, error) {
 		return 0, t.errorf("%s %s: want a whole number of at most %d", name, number, math.MaxInt32)
 	}
 	return int(v), nil
+}
+
+func (t jsonToken) float(name string) (float64, error) {
+	number, ok := t.value.(json.Number)
+	if !ok {
+		return 0, t.errorf("%s: want a number, got %s", name, t.what())
+	}
+	v, err := number.Float64()
+	if err != nil {
+		return 0, t.errorf("%s: %s is too large", name, number)
+	}
+	return v, nil
 }
 
 func (t jsonToken) text(name string) (string, error) {

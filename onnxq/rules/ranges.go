@@ -1,0 +1,267 @@
+package rules
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+
+	"onnxquant/calib"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/nearest"
+	"onnxquant/internal/regularfile"
+)
+
+// Ranges are the ranges of the activations of a model: what calibrating it found, and what
+// static quantization needs. In JSON:
+//
+//	{
+//	  "version": 1,
+//	  "model": {"file": "m.onnx", "sha256": "…"},
+//	  "method": "minmax",
+//	  "samples": 128,
+//	  "tensors": {
+//	    "NAME": {"min": -1.5, "max": 3.2}
+//	  }
+//	}
+//
+// Only version and tensors are required. The name of a value in a subgraph begins with the path
+// of the subgraph.
+type Ranges struct {
+	Source  string // file name, for messages
+	Model   RangesModel
+	Method  string // how the ranges were found, such as "minmax" or "percentile:99.9"
+	Samples int64  // how many inputs the model was run with
+	Tensors map[string]calib.Range
+}
+
+// RangesModel is the model that ranges are of.
+type RangesModel struct {
+	File   string `json:"file,omitempty"`
+	SHA256 string `json:"sha256,omitempty"` // of the bytes of the file, without its external data
+}
+
+const (
+	rangesVersion = 1
+	maxRangesSize = 64 << 20 // room for 400,000 tensors
+)
+
+// LoadRanges reads a document of ranges at path.
+func LoadRanges(path string) (*Ranges, error) {
+	source := "ranges " + path
+	f, _, err := regularfile.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, maxRangesSize+1))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+	}
+	return parseRanges(data, source)
+}
+
+// ParseRanges reads a document of ranges. Its errors name the line and the column.
+func ParseRanges(data []byte) (*Ranges, error) { return parseRanges(data, "ranges") }
+
+func parseRanges(data []byte, source string) (*Ranges, error) {
+	if len(data) > maxRangesSize {
+		return nil, fmt.Errorf("%s: larger than %d MiB", source, maxRangesSize>>20)
+	}
+	r := &Ranges{Source: source, Tensors: map[string]calib.Range{}}
+	if err := r.parse(bytes.TrimPrefix(data, []byte("\ufeff"))); err != nil {
+		return nil, fmt.Errorf("%s: %w", source, err)
+	}
+	return r, nil
+}
+
+func (r *Ranges) parse(data []byte) error {
+	doc, err := newJSONTokens(data)
+	if err != nil {
+		return notANumber(data, err)
+	}
+	version := 0
+	given, err := doc.object("a document of ranges", func(key string, t jsonToken) (err error) {
+		switch key {
+		case "version":
+			if version, err = t.integer(key); err == nil && version != rangesVersion {
+				err = t.errorf("version %d: this program knows version %d", version, rangesVersion)
+			}
+		case "model":
+			err = r.parseModel(doc, t)
+		case "method":
+			r.Method, err = t.text(key)
+		case "samples":
+			var n int
+			n, err = t.integer(key)
+			if r.Samples = int64(n); err == nil && n < 0 {
+				err = t.errorf("samples: %d is negative", n)
+			}
+		case "tensors":
+			err = r.parseTensors(doc, t)
+		default:
+			err = errUnknownKey
+		}
+		return err
+	})
+	switch {
+	case err != nil:
+		return err
+	case !given["version"]:
+		return errors.New(`it has no "version"; is it a file of ranges, as onnxquant calibrate writes it?`)
+	case !given["tensors"]:
+		return errors.New(`it has no "tensors"`)
+	}
+	return nil
+}
+
+var sha256Text = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+func (r *Ranges) parseModel(doc *jsonTokens, first jsonToken) error {
+	_, err := doc.fields("model", first, func(key string, t jsonToken) (err error) {
+		switch key {
+		case "file":
+			r.Model.File, err = t.text(key)
+		case "sha256":
+			if r.Model.SHA256, err = t.text(key); err == nil && !sha256Text.MatchString(r.Model.SHA256) {
+				err = t.errorf("sha256: want 64 hexadecimal digits in lower case")
+			}
+		default:
+			err = errUnknownKey
+		}
+		return err
+	})
+	return err
+}
+
+func (r *Ranges) parseTensors(doc *jsonTokens, first jsonToken) error {
+	_, err := doc.fields("tensors", first, func(name string, t jsonToken) error {
+		var found calib.Range
+		given, err := doc.fields(msg.Quote(name), t, func(key string, t jsonToken) (err error) {
+			switch key {
+			case "min":
+				found.Min, err = t.float("min of " + msg.Quote(name))
+			case "max":
+				found.Max, err = t.float("max of " + msg.Quote(name))
+			default:
+				err = errUnknownKey
+			}
+			return err
+		})
+		switch {
+		case err != nil:
+			return err
+		case !given["min"] || !given["max"]:
+			return t.errorf("%s: want min and max", msg.Quote(name))
+		}
+		if err := checkRange(found); err != nil {
+			return t.errorf("%s: %v", msg.Quote(name), err)
+		}
+		r.Tensors[name] = found
+		return nil
+	})
+	return err
+}
+
+// checkRange checks a range: finite, also as float32, and in order.
+func checkRange(r calib.Range) error {
+	for _, v := range []float64{r.Min, r.Max} {
+		if f := float64(float32(v)); math.IsNaN(f) || math.IsInf(f, 0) {
+			return fmt.Errorf("%v is no value of a float32; a range must be finite", v)
+		}
+	}
+	if r.Min > r.Max {
+		return fmt.Errorf("min %v is above max %v", r.Min, r.Max)
+	}
+	return nil
+}
+
+// notANumber explains a syntax error where a number is spelled as JSON has none.
+func notANumber(data []byte, err error) error {
+	var syntax *jsonError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	rest := []rune(strings.Split(string(data), "\n")[syntax.pos.line-1])[syntax.pos.column-1:]
+	for _, word := range []string{"NaN", "Infinity"} {
+		if strings.HasPrefix(string(rest), word) {
+			return &jsonError{syntax.pos, word + " is no number; a range must be finite"}
+		}
+	}
+	return err
+}
+
+// Write writes the document, a line for each tensor, sorted by name.
+func (r *Ranges) Write(w io.Writer) error {
+	var b bytes.Buffer
+	line := func(indent string, key string, value any, end string) {
+		k, _ := json.Marshal(key) // strings and finite numbers always become JSON
+		v, _ := json.Marshal(value)
+		fmt.Fprintf(&b, "%s%s: %s%s\n", indent, k, v, end)
+	}
+	b.WriteString("{\n")
+	line("  ", "version", rangesVersion, ",")
+	line("  ", "model", r.Model, ",")
+	line("  ", "method", r.Method, ",")
+	line("  ", "samples", r.Samples, ",")
+	b.WriteString("  \"tensors\": {\n")
+	names := slices.Sorted(maps.Keys(r.Tensors))
+	for i, name := range names {
+		if err := checkRange(r.Tensors[name]); err != nil {
+			return fmt.Errorf("range of %s: %w", msg.Quote(name), err)
+		}
+		end := ","
+		if i == len(names)-1 {
+			end = ""
+		}
+		line("    ", name, r.Tensors[name], end)
+	}
+	b.WriteString("  }\n}\n")
+	_, err := w.Write(b.Bytes())
+	return err
+}
+
+// Of returns the range of a tensor that has one of these names.
+func (r *Ranges) Of(names ...string) (calib.Range, bool) {
+	for _, name := range names {
+		if found, ok := r.Tensors[name]; ok {
+			return found, true
+		}
+	}
+	return calib.Range{}, false
+}
+
+// Check checks that the ranges are of a model whose file has this SHA-256, in hexadecimal. Ranges
+// without a hash are of any model.
+func (r *Ranges) Check(sha256 string) error {
+	if r.Model.SHA256 == "" || r.Model.SHA256 == sha256 {
+		return nil
+	}
+	return fmt.Errorf(`%s: the ranges are of another model (sha256 %.12s…, this one has %.12s…); calibrate this one, or remove "sha256" from the file to use them as they are`,
+		r.Source, r.Model.SHA256, sha256)
+}
+
+// Unused returns an error if a range is of none of names, the values of a model.
+func (r *Ranges) Unused(names []string) error {
+	known := make(map[string]bool, len(names))
+	for _, name := range names {
+		known[name] = true
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.Tensors)) {
+		if known[name] {
+			continue
+		}
+		message := fmt.Sprintf("%s: the model has no value %s", r.Source, msg.Quote(name))
+		if near, ok := nearest.Name(name, names); ok {
+			message += "; the nearest name is " + msg.Quote(near)
+		}
+		return errors.New(message)
+	}
+	return nil
+}
