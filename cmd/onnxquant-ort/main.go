@@ -112,7 +112,7 @@ func (s *server) load(r *wire.Load) error {
 		s.session.Close()
 		s.session = nil
 	}
-	session, err := s.library.NewSession(r.Model, r.Values)
+	session, err := s.library.NewSession(r.Model, r.More)
 	s.session = session
 	return err
 }

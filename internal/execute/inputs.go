@@ -44,7 +44,7 @@ type InputOptions struct {
 // A symbolic dimension has the size given in Dims. The default is 0 for a name with
 // "past" in it, 2 for the first dimension of an input, 8 for others.
 func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
-	infos := inputInfos(m.Proto.GetGraph())
+	infos := ModelInputs(m.Proto.GetGraph())
 	if len(opts.Files) > 0 {
 		return inputsFromFiles(infos, opts.Files)
 	}
@@ -107,8 +107,8 @@ func Sizes(m *modelfile.Model, inputs []*Tensor) []string {
 	return sizes
 }
 
-// inputInfos lists the inputs without an initializer.
-func inputInfos(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
+// ModelInputs lists the inputs without an initializer.
+func ModelInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 	stored := map[string]bool{}
 	for _, t := range g.GetInitializer() {
 		stored[t.GetName()] = true
@@ -196,7 +196,7 @@ func FixedSize(dim *onnxpb.TensorShapeProto_Dimension) (n int64, ok bool) {
 func (g *generator) integers(t *Tensor) []int64 {
 	x := make([]int64, t.Len())
 	name := strings.ToLower(t.Name)
-	rows := g.rows(t.Name, map[string]bool{})
+	rows := Vocabulary(g.graph, t.Name)
 	last := int64(1)
 	if n := len(t.Dims); n > 0 {
 		last = max(t.Dims[n-1], 1)
@@ -220,9 +220,12 @@ func (g *generator) integers(t *Tensor) []int64 {
 	return x
 }
 
-// rows returns the size of the smallest table that a value indexes, or 0 if it indexes
-// none.
-func (g *generator) rows(value string, seen map[string]bool) int64 {
+// Vocabulary returns the size of the smallest table that an input of the graph indexes, or 0
+// if it indexes none.
+func Vocabulary(g *onnxpb.GraphProto, input string) int64 { return rows(g, input, map[string]bool{}) }
+
+// rows returns the size of the smallest table that a value indexes, or 0 if it indexes none.
+func rows(g *onnxpb.GraphProto, value string, seen map[string]bool) int64 {
 	if seen[value] {
 		return 0
 	}
@@ -233,30 +236,30 @@ func (g *generator) rows(value string, seen map[string]bool) int64 {
 			least = n
 		}
 	}
-	for _, n := range g.graph.Node {
+	for _, n := range g.GetNode() {
 		place := slices.Index(n.Input, value)
 		if place < 0 {
 			continue
 		}
 		switch op := n.GetOpType(); {
 		case op == "Gather" && place == 1:
-			note(g.table(n))
+			note(table(g, n))
 		case place == 0 && len(n.Output) > 0 && slices.Contains([]string{"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"}, op):
-			note(g.rows(n.Output[0], seen))
+			note(rows(g, n.Output[0], seen))
 		}
 	}
 	return least
 }
 
 // table returns the size of the initializer that a Gather reads, along its axis, or 0.
-func (g *generator) table(n *onnxpb.NodeProto) int64 {
+func table(g *onnxpb.GraphProto, n *onnxpb.NodeProto) int64 {
 	a := int64(0)
 	for _, attr := range n.Attribute {
 		if attr.GetName() == "axis" {
 			a = attr.GetI()
 		}
 	}
-	for _, t := range g.graph.Initializer {
+	for _, t := range g.GetInitializer() {
 		if t.GetName() == n.Input[0] {
 			if a < 0 {
 				a += int64(len(t.Dims))
@@ -290,7 +293,7 @@ func inputsFromFiles(infos []*onnxpb.ValueInfoProto, files []string) ([]*Tensor,
 	for _, path := range files {
 		var err error
 		if strings.HasSuffix(path, ".pb") {
-			err = keep(readTensorProto(path))
+			err = keep(ReadTensorProto(path))
 		} else {
 			err = npy.Each(path, func(a *npy.Array) error { return keep(fromArray(a, left)) })
 		}
@@ -350,8 +353,8 @@ func checkType(t *Tensor, info *onnxpb.ValueInfoProto) error {
 	return nil
 }
 
-// readTensorProto reads a file with one TensorProto, the format of ONNX test data.
-func readTensorProto(path string) (*Tensor, error) {
+// ReadTensorProto reads a file with one TensorProto, the format of ONNX test data.
+func ReadTensorProto(path string) (*Tensor, error) {
 	f, size, err := regularfile.Open(path)
 	if err != nil {
 		return nil, err
@@ -423,10 +426,19 @@ var arrayTypes = map[string]dtype.DType{
 	"u1": dtype.Uint8, "u2": dtype.Uint16, "u4": dtype.Uint32, "u8": dtype.Uint64,
 }
 
-func fromArray(a *npy.Array, limit int64) (*Tensor, error) {
+// ArrayType returns the type of the elements of an array.
+func ArrayType(a *npy.Array) (dtype.DType, error) {
 	typ, ok := arrayTypes[a.Type]
 	if !ok {
-		return nil, fmt.Errorf("elements of type %s are not supported", a.Type)
+		return 0, fmt.Errorf("elements of type %s are not supported", a.Type)
+	}
+	return typ, nil
+}
+
+func fromArray(a *npy.Array, limit int64) (*Tensor, error) {
+	typ, err := ArrayType(a)
+	if err != nil {
+		return nil, err
 	}
 	raw, err := a.ReadAll(limit)
 	if err != nil {

@@ -20,6 +20,14 @@ type Runner interface {
 	Run(ctx context.Context, path string, inputs []*Tensor) ([]*Tensor, error)
 }
 
+// A Session is a model that was opened to run many times.
+type Session interface {
+	// Run returns the values of the given names, which are outputs or values inside of the
+	// model's graph; without names, all its outputs.
+	Run(inputs []*Tensor, values ...string) ([]*Tensor, error)
+	Close()
+}
+
 // ErrUnsupported is wrapped by errors about models that package evaluate cannot run.
 var ErrUnsupported = errors.New("not supported")
 

@@ -3,6 +3,7 @@ package npy
 import (
 	"archive/zip"
 	"bufio"
+	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -24,9 +25,11 @@ type Array struct {
 	Fortran bool    // the first axis varies fastest, else the last one
 
 	r       io.Reader
-	size    int   // bytes of an element
-	n, left int64 // elements: all, and not yet read
-	swap    bool  // elements are big-endian
+	where   string // the file, and the member of an archive
+	member  bool   // r is a member of an archive
+	size    int    // bytes of an element
+	n, left int64  // elements: all, and not yet read
+	swap    bool   // elements are big-endian
 	raw     []byte
 }
 
@@ -43,33 +46,112 @@ func NewArray(r io.Reader, name string) (*Array, error) {
 	return a, nil
 }
 
-// Each calls do with every array of an .npy or .npz file in turn. The content of the file
-// decides which of the two it is. do must read the whole array before it returns.
-func Each(path string, do func(*Array) error) error {
+// File is an .npy or .npz file. Its arrays can be read in any order, and side by side.
+type File struct {
+	path    string
+	f       *os.File
+	size    int64
+	members []*zip.File // nil for an .npy file
+}
+
+// Open opens an .npy or .npz file. The content decides which of the two it is.
+func Open(path string) (*File, error) {
 	f, size, err := regularfile.Open(path)
 	if err != nil {
 		var pathError *os.PathError
 		if errors.As(err, &pathError) {
 			err = pathError.Err
 		}
-		return fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	file := &File{path: path, f: f, size: size}
+	if err := file.list(); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
+	}
+	return file, nil
+}
+
+// list finds the members of a zip archive.
+func (f *File) list() error {
+	var start [4]byte
+	f.f.ReadAt(start[:], 0) // a shorter file is no archive
+	if s := string(start[:]); s != "PK\x03\x04" && s != "PK\x05\x06" {
+		return nil
+	}
+	z, err := zip.NewReader(f.f, f.size)
+	if err != nil {
+		return err
+	}
+	f.members = slices.Grow(z.File, 1) // not nil
+	return checkOverlap(z)
+}
+
+// Close closes the file.
+func (f *File) Close() error { return f.f.Close() }
+
+// Len returns the number of arrays.
+func (f *File) Len() int {
+	if f.members == nil {
+		return 1
+	}
+	return len(f.members)
+}
+
+// Array reads the header of array i.
+func (f *File) Array(i int) (*Array, error) {
+	where, name := f.path, baseName(f.path)
+	var r io.Reader = io.NewSectionReader(f.f, 0, f.size)
+	if f.members != nil {
+		member := f.members[i]
+		where, name = f.path+": "+member.Name, strings.TrimSuffix(member.Name, ".npy")
+		var err error
+		if r, err = member.Open(); err != nil {
+			return nil, fmt.Errorf("%s: %w: %w", where, ErrFormat, err)
+		}
+	}
+	a, err := NewArray(bufio.NewReaderSize(r, 1<<16), name)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", where, err)
+	}
+	a.where, a.member = where, f.members != nil
+	return a, nil
+}
+
+// Each calls do with every array of an .npy or .npz file in turn. do must read the whole
+// array before it returns.
+func Each(path string, do func(*Array) error) error {
+	f, err := Open(path)
+	if err != nil {
+		return err
 	}
 	defer f.Close()
-	r := bufio.NewReaderSize(f, 1<<16)
-	if start, _ := r.Peek(4); string(start) != "PK\x03\x04" && string(start) != "PK\x05\x06" {
-		return each(r, path, baseName(path), do)
-	}
-	z, err := zip.NewReader(f, size)
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
-	}
-	if err := checkOverlap(z); err != nil {
-		return fmt.Errorf("%s: %w: %w", path, ErrFormat, err)
-	}
-	for _, member := range z.File {
-		if err := eachMember(member, path, do); err != nil {
+	for i := range f.Len() {
+		a, err := f.Array(i)
+		if err != nil {
 			return err
 		}
+		if err := do(a); err != nil {
+			return fmt.Errorf("%s: %w", a.where, err)
+		}
+		if err := a.end(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// end checks that a member of an archive ends with its last element. Reading to the end also
+// checks its checksum.
+func (a *Array) end() error {
+	if !a.member {
+		return nil
+	}
+	switch n, err := io.ReadFull(a.r, make([]byte, 1)); {
+	case n > 0:
+		return fmt.Errorf("%s: %w: extra bytes after the elements", a.where, ErrFormat)
+	case err != io.EOF:
+		return fmt.Errorf("%s: %w: %w", a.where, ErrFormat, err)
 	}
 	return nil
 }
@@ -91,37 +173,6 @@ func checkOverlap(z *zip.Reader) error {
 		if i > 0 && spans[i].from < spans[i-1].to {
 			return errors.New("its members overlap")
 		}
-	}
-	return nil
-}
-
-func eachMember(member *zip.File, path string, do func(*Array) error) error {
-	where := path + ": " + member.Name
-	r, err := member.Open()
-	if err != nil {
-		return fmt.Errorf("%s: %w: %w", where, ErrFormat, err)
-	}
-	defer r.Close()
-	b := bufio.NewReaderSize(r, 1<<16)
-	if err := each(b, where, strings.TrimSuffix(member.Name, ".npy"), do); err != nil {
-		return err
-	}
-	switch _, err := b.ReadByte(); { // reading to the end also checks the checksum
-	case err == nil:
-		return fmt.Errorf("%s: %w: extra bytes after the elements", where, ErrFormat)
-	case err != io.EOF:
-		return fmt.Errorf("%s: %w: %w", where, ErrFormat, err)
-	}
-	return nil
-}
-
-func each(r io.Reader, where, name string, do func(*Array) error) error {
-	a, err := NewArray(r, name)
-	if err == nil {
-		err = do(a)
-	}
-	if err != nil {
-		return fmt.Errorf("%s: %w", where, err)
 	}
 	return nil
 }
@@ -222,6 +273,36 @@ func (a *Array) ReadAll(limit int64) ([]byte, error) {
 		all = a.transposed(all)
 	}
 	return all, nil
+}
+
+// ReadRows returns the next n rows, slices along the first axis, as little-endian bytes in C
+// order; io.EOF after the last. More than limit bytes are an error. An array in Fortran order
+// is read as a whole, which must be within the limit too.
+func (a *Array) ReadRows(n, limit int64) ([]byte, error) {
+	if len(a.Shape) == 0 {
+		return nil, errors.New("a scalar has no rows")
+	}
+	row := a.n / max(a.Shape[0], 1)
+	if row > 0 && n > limit/int64(a.size)/row {
+		return nil, fmt.Errorf("%w: %d rows of %d elements are more than %d bytes", ErrFormat, n, row, limit)
+	}
+	if a.Fortran && len(a.Shape) > 1 && a.left > 0 {
+		all, err := a.ReadAll(limit)
+		if err != nil {
+			return nil, err
+		}
+		a.r, a.Fortran, a.left = bytes.NewReader(all), false, a.n
+		a.swap = false
+	}
+	rows := make([]byte, 0, min(n*row*int64(a.size), 1<<20)) // grows as elements are read
+	for left := n * row; left > 0; {
+		raw, err := a.next(int(min(left, 1<<16)))
+		if err != nil {
+			return nil, err
+		}
+		rows, left = append(rows, raw...), left-int64(len(raw)/a.size)
+	}
+	return rows, nil
 }
 
 // transposed reorders elements from Fortran order to C order.

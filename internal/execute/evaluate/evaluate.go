@@ -32,32 +32,68 @@ func (Runner) Name() string { return "onnx-go 0.5.0 (gorgonnx)" }
 
 // Run implements execute.Runner.
 func (Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
+	s, err := Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.Run(inputs)
+}
+
+// Session is the execute.Session of this package.
+type Session struct {
+	ctx   context.Context
+	model *modelfile.Model
+}
+
+// Open opens the model at path. The end of the context ends its runs.
+func Open(ctx context.Context, path string) (*Session, error) {
 	m, err := modelfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	defer m.Close()
-	e := &evaluator{ctx: ctx, model: m, opset: 1}
-	for _, o := range m.Proto.OpsetImport {
+	return &Session{ctx, m}, nil
+}
+
+// Close implements execute.Session.
+func (s *Session) Close() { s.model.Close() }
+
+// Run implements execute.Session.
+func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Tensor, error) {
+	g := s.model.Proto.GetGraph()
+	if len(values) == 0 {
+		for _, o := range g.GetOutput() {
+			values = append(values, o.GetName())
+		}
+	}
+	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1}
+	for _, o := range s.model.Proto.OpsetImport {
 		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
 			e.opset = o.GetVersion()
 		}
 	}
-	s := newScope(nil, m.Proto.Graph)
+	top := newScope(nil, g)
+	for _, name := range values {
+		top.uses[name]++
+	}
 	for _, t := range inputs {
-		s.values[t.Name] = t
+		top.values[t.Name] = t
 		e.held += len(t.Data)
 	}
-	outputs, err := e.graph(s, m.Proto.Graph)
-	if err != nil {
+	if _, err := e.graph(top, g); err != nil {
 		return nil, err
 	}
-	for i, o := range m.Proto.Graph.GetOutput() {
-		named := *outputs[i]
-		named.Name = o.GetName()
-		outputs[i] = &named
+	results := make([]*execute.Tensor, len(values))
+	for i, name := range values {
+		t, err := e.value(top, name)
+		if err != nil {
+			return nil, err
+		}
+		named := *t
+		named.Name = name
+		results[i] = &named
 	}
-	return outputs, nil
+	return results, nil
 }
 
 type evaluator struct {

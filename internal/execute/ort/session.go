@@ -9,8 +9,11 @@ import (
 	"path/filepath"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"onnxquant/internal/execute"
 	"onnxquant/internal/execute/ort/wire"
+	"onnxquant/internal/onnxpb"
 )
 
 // Session is a model that is loaded in a process of its own. It can run many times.
@@ -30,6 +33,27 @@ type Session struct {
 // of the graph that are named in values, none of which is an output. The end of the context
 // ends the process.
 func (r *Runner) Open(ctx context.Context, path string, values ...string) (*Session, error) {
+	if len(values) == 0 {
+		return r.OpenWith(ctx, path, nil)
+	}
+	more := &onnxpb.GraphProto{}
+	for _, name := range values {
+		more.Output = append(more.Output, &onnxpb.ValueInfoProto{Name: new(name)})
+	}
+	return r.OpenWith(ctx, path, more)
+}
+
+// OpenWith starts a process and loads the model at path, with more nodes, initializers and
+// outputs. An initializer of the model that is named as an input of more becomes one that runs
+// can replace. A type of an output of more may be missing.
+func (r *Runner) OpenWith(ctx context.Context, path string, more *onnxpb.GraphProto) (*Session, error) {
+	var added []byte
+	if more != nil {
+		var err error
+		if added, err = proto.Marshal(&onnxpb.ModelProto{Graph: more}); err != nil {
+			return nil, err
+		}
+	}
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
@@ -49,7 +73,7 @@ func (r *Runner) Open(ctx context.Context, path string, values ...string) (*Sess
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("cannot use ONNX Runtime: %w", err)
 	}
-	response, _, err := s.ask(wire.Request{Load: &wire.Load{Version: wire.Version, Library: r.library, Model: path, Values: values}}, nil)
+	response, _, err := s.ask(wire.Request{Load: &wire.Load{Version: wire.Version, Library: r.library, Model: path, More: added}}, nil)
 	if err != nil {
 		s.Close()
 		return nil, err

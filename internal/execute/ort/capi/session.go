@@ -49,19 +49,23 @@ type Session struct {
 	outputs []string
 }
 
-// NewSession loads the model at path. Runs can also return the values in the graph with the
-// given names.
-func (l *Library) NewSession(path string, values []string) (*Session, error) {
+// NewSession loads the model at path. Unless more is empty, it is a ModelProto that is merged
+// with the model: its nodes, initializers, inputs and outputs come after the model's.
+func (l *Library) NewSession(path string, more []byte) (*Session, error) {
+	var added onnxpb.ModelProto
+	if err := proto.Unmarshal(more, &added); err != nil {
+		return nil, err
+	}
 	s := &Session{l: l}
 	options, err := l.options(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
 	defer l.f.ReleaseSessionOptions(options)
-	if len(values) == 0 {
+	if len(more) == 0 {
 		err = s.load(path, options)
 	} else {
-		err = s.loadWith(path, values, options)
+		err = s.loadWith(path, more, options)
 	}
 	if err != nil {
 		return nil, err
@@ -70,7 +74,7 @@ func (l *Library) NewSession(path string, values []string) (*Session, error) {
 		s.Close()
 		return nil, err
 	}
-	s.outputs = s.outputs[:len(s.outputs)-len(values)]
+	s.outputs = s.outputs[:len(s.outputs)-len(added.Graph.GetOutput())]
 	return s, nil
 }
 
@@ -99,20 +103,14 @@ func (s *Session) load(path string, options handle) error {
 	return s.l.f.check(s.l.f.CreateSession(s.l.env, chars, options, &s.session))
 }
 
-// loadWith loads a model with more outputs. Messages of protobuf merge where their bytes
-// follow each other, and ONNX Runtime infers the types of the outputs.
-func (s *Session) loadWith(path string, values []string, options handle) error {
+// loadWith loads a model merged with another: messages of protobuf merge where their bytes
+// follow each other. ONNX Runtime infers the types of outputs that have none.
+func (s *Session) loadWith(path string, more []byte, options handle) error {
 	model, err := os.ReadFile(path)
 	if err != nil {
 		return err
 	}
-	more := &onnxpb.ModelProto{Graph: &onnxpb.GraphProto{}}
-	for _, name := range values {
-		more.Graph.Output = append(more.Graph.Output, &onnxpb.ValueInfoProto{Name: proto.String(name)})
-	}
-	if model, err = (proto.MarshalOptions{}).MarshalAppend(model, more); err != nil {
-		return err
-	}
+	model = append(model, more...)
 	return s.l.f.check(s.l.f.CreateSessionFromArray(s.l.env, model, uintptr(len(model)), options, &s.session))
 }
 

@@ -23,7 +23,7 @@ import (
 )
 
 // Version changes with the protocol. Both programs must have the same.
-const Version = 2
+const Version = 3
 
 // MaxBytes bounds the tensors of a message, all together.
 const MaxBytes = 2 << 30
@@ -42,15 +42,15 @@ type Request struct {
 
 // Load loads a model, in place of the one before.
 type Load struct {
-	Version int      // of the protocol
-	Library string   // the shared library of ONNX Runtime, the same for all models
-	Model   string   // the model file
-	Values  []string // values inside the graph that runs can return besides its outputs
+	Version int    // of the protocol
+	Library string // the shared library of ONNX Runtime, the same for all models
+	Model   string // the model file
+	More    []byte // a ModelProto that is merged with the model's, or empty
 }
 
 // Run runs the model. The inputs are the tensors of the message.
 type Run struct {
-	Outputs []string // outputs, or Values of Load; empty: all outputs
+	Outputs []string // names; empty: all outputs of the model, without those of More
 }
 
 // Response answers a request. The outputs of a Run are the tensors of the message.

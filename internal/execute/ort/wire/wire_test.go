@@ -22,7 +22,7 @@ func tensors() []*execute.Tensor {
 func TestMessages(t *testing.T) {
 	var stream bytes.Buffer
 	conn := NewConn(&stream, &stream)
-	for _, want := range []Request{{Load: &Load{Version: Version, Model: "m", Values: []string{"h"}}}, {Run: &Run{Outputs: []string{"y"}}}, {Run: &Run{}}} {
+	for _, want := range []Request{{Load: &Load{Version: Version, Model: "m", More: []byte("more")}}, {Run: &Run{Outputs: []string{"y"}}}, {Run: &Run{}}} {
 		if err := conn.Send(&want, tensors()); err != nil {
 			t.Fatal(err)
 		}

@@ -1,0 +1,147 @@
+package samples
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/execute"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// model is what samples are for.
+type model struct {
+	inputs     []*onnxpb.ValueInfoProto // without those that have an initializer
+	outputs    []string
+	ids        int   // the input with token ids, or -1
+	vocabulary int64 // ids are below it
+}
+
+func newModel(m *modelfile.Model) *model {
+	g := m.Proto.GetGraph()
+	out := &model{inputs: execute.ModelInputs(g), ids: -1}
+	for _, o := range g.GetOutput() {
+		out.outputs = append(out.outputs, o.GetName())
+	}
+	for i, info := range out.inputs {
+		name := strings.ToLower(info.GetName())
+		n := execute.Vocabulary(g, info.GetName())
+		if n == 0 || !typeOf(info).Integer() || rank(info) > 2 || containsAny(name, "pos", "type", "segment", "mask", "past", "len", "indices") {
+			continue
+		}
+		if out.ids < 0 || strings.Contains(name, "ids") {
+			out.ids, out.vocabulary = i, n
+		}
+	}
+	return out
+}
+
+func containsAny(name string, parts ...string) bool {
+	return slices.ContainsFunc(parts, func(p string) bool { return strings.Contains(name, p) })
+}
+
+func typeOf(info *onnxpb.ValueInfoProto) dtype.DType {
+	return dtype.DType(info.GetType().GetTensorType().GetElemType())
+}
+
+func rank(info *onnxpb.ValueInfoProto) int {
+	return len(info.GetType().GetTensorType().GetShape().GetDim())
+}
+
+// index returns the number of the input with a name, or -1.
+func (m *model) index(name string) int {
+	return slices.IndexFunc(m.inputs, func(i *onnxpb.ValueInfoProto) bool { return i.GetName() == name })
+}
+
+// complete makes the inputs that are missing, from the ids. Others that are missing are an
+// error.
+func (m *model) complete(inputs []*execute.Tensor) error {
+	for i, info := range m.inputs {
+		if inputs[i] != nil {
+			continue
+		}
+		t, err := m.implied(inputs, info)
+		if err != nil {
+			return fmt.Errorf("input %s: %w", describe(info), err)
+		}
+		if t == nil {
+			return fmt.Errorf("the data have nothing for input %s", describe(info))
+		}
+		t.Name = info.GetName()
+		inputs[i] = t
+	}
+	return nil
+}
+
+// implied makes an input that the ids imply, or returns nil. There is no past: its axes
+// without a size are empty, those with one are zero.
+func (m *model) implied(inputs []*execute.Tensor, info *onnxpb.ValueInfoProto) (*execute.Tensor, error) {
+	if m.ids < 0 || inputs[m.ids] == nil || info.GetType().GetTensorType() == nil {
+		return nil, nil
+	}
+	ids := inputs[m.ids]
+	batch, length := int64(1), ids.Dims[len(ids.Dims)-1]
+	if len(ids.Dims) == 2 {
+		batch = ids.Dims[0]
+	}
+	name, typ, rank := strings.ToLower(info.GetName()), typeOf(info), rank(info)
+	switch number := typ.Integer() || typ == dtype.Bool || typ.Float(); {
+	case !number:
+		return nil, nil
+	case strings.Contains(name, "past") && strings.Contains(name, "len"), name == "write_indices", strings.Contains(name, "use_cache"):
+		return m.filled(info, batch, 1, func(int64) int64 { return 0 })
+	case containsAny(name, "past", "cache") && typ.Float():
+		return m.filled(info, batch, 0, func(int64) int64 { return 0 })
+	case rank == 2 && strings.Contains(name, "mask"):
+		return m.filled(info, batch, length, func(int64) int64 { return 1 })
+	case rank == 2 && containsAny(name, "type", "segment") && typ.Integer():
+		return m.filled(info, batch, length, func(int64) int64 { return 0 })
+	case rank <= 2 && strings.Contains(name, "pos") && typ.Integer():
+		return m.filled(info, batch, length, func(i int64) int64 { return i % length })
+	case rank <= 1 && name == "seqlens_k":
+		return m.filled(info, batch, 1, func(int64) int64 { return length - 1 })
+	case rank <= 1 && strings.Contains(name, "len") && typ.Integer():
+		return m.filled(info, batch, 1, func(int64) int64 { return length })
+	}
+	return nil, nil
+}
+
+// filled makes an input: its first axis is the batch, others without a size get n elements.
+func (m *model) filled(info *onnxpb.ValueInfoProto, batch, n int64, element func(i int64) int64) (*execute.Tensor, error) {
+	dims := []int64{}
+	for i, d := range info.GetType().GetTensorType().GetShape().GetDim() {
+		size, fixed := execute.FixedSize(d)
+		switch {
+		case fixed:
+		case m.isBatch(d) || i == 0 && (rank(info) > 1 || n == 1):
+			size = batch
+		default:
+			size = n
+		}
+		dims = append(dims, size)
+	}
+	t, err := execute.New(typeOf(info), dims)
+	if err != nil {
+		return nil, err
+	}
+	x := make([]int64, t.Len())
+	for i := range x {
+		x[i] = element(int64(i))
+	}
+	if !t.IsFloat() {
+		return execute.FromInt64s(t.DType, dims, x)
+	}
+	y := make([]float64, len(x))
+	for i, v := range x {
+		y[i] = float64(v)
+	}
+	return execute.FromFloat64s(t.DType, dims, y)
+}
+
+// isBatch reports whether a dimension is the batch, by its name.
+func (m *model) isBatch(d *onnxpb.TensorShapeProto_Dimension) bool {
+	ids := m.inputs[m.ids].GetType().GetTensorType().GetShape().GetDim()
+	return len(ids) == 2 && d.GetDimParam() != "" && d.GetDimParam() == ids[0].GetDimParam()
+}

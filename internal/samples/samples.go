@@ -1,0 +1,226 @@
+// Package samples reads calibration data: a stream of inputs to run a model on.
+//
+// Data are
+//
+//   - .npz files, whose arrays have the names of the model's inputs,
+//   - .npy and .pb files (a TensorProto), an input each, named after it, also with a number
+//     at the end; all of them together are one source,
+//   - .jsonl files with a list of token ids on each line, for models that read ids,
+//   - folders of such files.
+//
+// The first axis of an array counts the samples. Where the model fixes the size n of an
+// input's first axis, n rows are a sample; an array with one axis more than the input has
+// whole inputs as its rows. An input with one sample has the same one in all. An array whose
+// name is none of an input goes to the input without an array, if there is just one. Arrays
+// named as outputs are ignored.
+//
+// The inputs of a language model that ids imply need no data: masks, positions, lengths, an
+// empty past.
+package samples
+
+import (
+	"errors"
+	"fmt"
+	"iter"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/execute"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Default is the number of samples that are used by default.
+const Default = 128
+
+// Samples are the inputs of a model's runs. They can be read any number of times, and stay in
+// their files meanwhile.
+type Samples struct {
+	model   *model
+	sources []source
+	n       int
+}
+
+// source is a file, or some files, with complete samples.
+type source interface {
+	// count returns the number of samples, at most limit of which are wanted.
+	count(limit int) (int, error)
+	// each yields the samples in turn: inputs by the order of the model, nil where missing.
+	each(yield func([]*execute.Tensor) error) error
+}
+
+// Open finds the first n samples of the files and folders for a model, all of them with n 0.
+func Open(m *modelfile.Model, paths []string, n int) (*Samples, error) {
+	s := &Samples{model: newModel(m)}
+	if len(s.model.inputs) == 0 {
+		return nil, errors.New("the model has no inputs, so there is nothing to calibrate with data")
+	}
+	var loose []string
+	for _, path := range paths {
+		found, err := s.open(path)
+		if err != nil {
+			return nil, err
+		}
+		loose = append(loose, found...)
+	}
+	if err := s.addLoose(loose); err != nil {
+		return nil, err
+	}
+	left := n
+	if n == 0 {
+		left = maxSamples
+	}
+	for _, source := range s.sources {
+		k, err := source.count(left)
+		if err != nil {
+			return nil, err
+		}
+		s.n, left = s.n+min(k, left), left-min(k, left)
+	}
+	if s.n == 0 {
+		return nil, fmt.Errorf("%s: no samples", strings.Join(paths, ", "))
+	}
+	return s, s.check()
+}
+
+const maxSamples = 1 << 30
+
+// check reads the first sample, so that errors in all samples come early.
+func (s *Samples) check() error {
+	for _, err := range s.All() {
+		return err
+	}
+	return nil
+}
+
+// open adds the sources of a file or folder, and returns the files with an input each.
+func (s *Samples) open(path string) (loose []string, err error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if info.IsDir() {
+		return nil, s.openFolder(path)
+	}
+	switch strings.ToLower(filepath.Ext(path)) {
+	case ".npz":
+		return nil, s.addArrays([]string{path})
+	case ".jsonl":
+		t, err := newTokens(s.model, path)
+		if err == nil {
+			s.sources = append(s.sources, t)
+		}
+		return nil, err
+	case ".npy", ".pb":
+		return []string{path}, nil
+	}
+	return nil, fmt.Errorf("%s: not a folder, nor a file that ends in .npz, .npy, .pb or .jsonl", path)
+}
+
+// openFolder adds the sources of a folder and of those within it, each with samples of its own.
+func (s *Samples) openFolder(path string) error {
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return err
+	}
+	before := len(s.sources)
+	var loose []string
+	for _, e := range entries {
+		inner := filepath.Join(path, e.Name())
+		if known := slices.Contains([]string{".npz", ".npy", ".pb", ".jsonl"}, strings.ToLower(filepath.Ext(inner))); !known && !e.IsDir() {
+			continue // models, texts, …
+		}
+		found, err := s.open(inner)
+		if err != nil {
+			return err
+		}
+		loose = append(loose, found...)
+	}
+	if err := s.addLoose(loose); err != nil {
+		return err
+	}
+	if len(s.sources) == before {
+		return fmt.Errorf("%s: the folder has no .npz, .npy, .pb or .jsonl files", path)
+	}
+	return nil
+}
+
+func (s *Samples) addLoose(paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	return s.addArrays(paths)
+}
+
+func (s *Samples) addArrays(paths []string) error {
+	a, err := newArrays(s.model, paths)
+	if err == nil {
+		s.sources = append(s.sources, a)
+	}
+	return err
+}
+
+// Len returns the number of samples.
+func (s *Samples) Len() int { return s.n }
+
+var errEnough = errors.New("enough samples")
+
+// All yields the inputs of each sample, or an error, which is the last.
+func (s *Samples) All() iter.Seq2[[]*execute.Tensor, error] {
+	return func(yield func([]*execute.Tensor, error) bool) {
+		left := s.n
+		err := s.each(func(inputs []*execute.Tensor) error {
+			if !yield(inputs, nil) {
+				return errEnough
+			}
+			if left--; left == 0 {
+				return errEnough
+			}
+			return nil
+		})
+		if err != nil && err != errEnough {
+			yield(nil, err)
+		}
+	}
+}
+
+func (s *Samples) each(do func([]*execute.Tensor) error) error {
+	for _, source := range s.sources {
+		err := source.each(func(inputs []*execute.Tensor) error {
+			if err := s.model.complete(inputs); err != nil {
+				return err
+			}
+			return do(inputs)
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// describe writes an input with its type and shape.
+func describe(info *onnxpb.ValueInfoProto) string {
+	typ := info.GetType().GetTensorType()
+	if typ == nil {
+		return fmt.Sprintf("%q, which is not a tensor", info.GetName())
+	}
+	dims := []string{}
+	for _, d := range typ.GetShape().GetDim() {
+		text := "?"
+		if n, ok := execute.FixedSize(d); ok {
+			text = fmt.Sprint(n)
+		} else if d.GetDimParam() != "" {
+			text = d.GetDimParam()
+		}
+		dims = append(dims, text)
+	}
+	shape := "[" + strings.Join(dims, ", ") + "]"
+	if typ.GetShape() == nil {
+		shape = "of any shape"
+	}
+	return fmt.Sprintf("%q, %v %s", info.GetName(), dtype.DType(typ.GetElemType()), shape)
+}
