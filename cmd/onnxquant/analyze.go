@@ -47,9 +47,23 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	}
 	defineResources(fs, &f.opts.Threads, &f.opts.Memory)
 	fs.BoolVar(&f.json, "json", false, "print the analysis as JSON")
-	fs.BoolVar(&f.quiet, "quiet", false, quietUsage)
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
 	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
+}
+
+func analyzeCommand() command {
+	return command{
+		name: "analyze", summary: "compare formats for each weight, and recommend one",
+		args:    []string{"[flags] MODEL"},
+		example: "model.onnx",
+		text: `Measures the size and error of formats for each weight of MODEL, and recommends one per
+weight. The recommendation makes the model the smallest within --max-error, the most
+exact within --max-size, or the smallest within both. The error of a weight is its root
+mean square error divided by its root mean square: 0.1 is an SQNR of 20 dB.`,
+		flags: func() *pflag.FlagSet { return new(analyzeFlags).flagSet() },
+		run:   runAnalyze,
+	}
 }
 
 func runAnalyze(ctx context.Context, c *console, args []string) error {
@@ -59,16 +73,7 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if f.help {
-		fmt.Fprint(c.stdout, `Usage: onnxquant analyze [flags] MODEL
-
-Measures the size and error of formats for each weight of MODEL, and recommends one per
-weight. The recommendation makes the model the smallest within --max-error, the most
-exact within --max-size, or the smallest within both. The error of a weight is its root
-mean square error divided by its root mean square: 0.1 is an SQNR of 20 dB.
-
-Flags:
-`, fs.FlagUsages())
-		return nil
+		return c.help("analyze")
 	}
 	if f.suite {
 		if fs.NArg() > 0 {

@@ -22,8 +22,8 @@ type reportFlags struct {
 
 func (f *reportFlags) define(fs *pflag.FlagSet, jsonUsage, verboseUsage string) {
 	fs.BoolVar(&f.json, "json", false, jsonUsage)
-	fs.BoolVar(&f.quiet, "quiet", false, quietUsage)
-	fs.BoolVar(&f.verbose, "verbose", false, verboseUsage)
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, verboseUsage)
 	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 }
 
@@ -40,7 +40,7 @@ func defineExternalData(fs *pflag.FlagSet, when *spec.ExternalData) {
 }
 
 func defineResources(fs *pflag.FlagSet, threads *int, memory *int64) {
-	fs.Var(notNegative(threads), "threads",
+	fs.VarP(notNegative(threads), "threads", "j",
 		"number of threads (default: one per CPU)")
 	fs.Var(byteCount{memory}, "memory",
 		"total memory for buffers of tensors, such as 32MiB\n(default 64MiB)")

@@ -41,10 +41,38 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	fs.Var(share{&o.MinCoverage}, "min-coverage",
 		"fail if less than this share of the bytes of float tensors\nwould be quantized, such as 95%")
 	defineNoVerify(fs, &o.NoVerify)
-	fs.BoolVar(&f.dryRun, "dry-run", false, dryRunUsage)
-	fs.BoolVar(&f.version, "version", false, "print the version")
+	fs.BoolVarP(&f.dryRun, "dry-run", "n", false, dryRunUsage)
+	fs.BoolVarP(&f.version, "version", "V", false, "print the version")
 	f.reportFlags.define(fs, "print the report, or with --dry-run the plan, as JSON", "print a line for each tensor")
 	return fs
+}
+
+func conversion() command {
+	return command{
+		args:    []string{"[flags] IN OUT", "COMMAND", "help COMMAND", "help FLAG"},
+		example: "in.onnx out.onnx",
+		text: `Quantizes the weights of the ONNX model IN and writes the result to OUT. IN is never
+changed. OUT is written completely or not at all. Long flags may have one dash or two.
+
+Examples:
+
+  onnxquant -bits 4 -block 128 in.onnx out.onnx
+        INT4 codes, one scale for every 128 weights
+  onnxquant -bits 8 -block -1 in.onnx out.onnx
+        INT8 codes, one scale per channel
+  onnxquant --zero-point --exclude 'lm_head*' in.onnx out.onnx
+        UINT4 codes with zero points; keep lm_head* in float
+  onnxquant --dry-run in.onnx
+        show the plan for every tensor, with reasons`,
+		after: `Names of formats, operators and the like are understood in any case. Globs: * matches any
+characters, also / and .; ? matches one character; [a-z] matches one of a class; \ makes the
+next character literal.
+
+Exit status: 0 success; 1 the input or the conversion failed; 2 wrong usage; 130
+interrupted, 143 terminated.`,
+		flags: func() *pflag.FlagSet { return new(convertFlags).flagSet() },
+		run:   runConvert,
+	}
 }
 
 func runConvert(ctx context.Context, c *console, args []string) error {
@@ -55,7 +83,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	}
 	switch {
 	case f.help:
-		printHelp(c)
+		printShortHelp(c.stdout)
 		return nil
 	case f.version:
 		printVersion(c)

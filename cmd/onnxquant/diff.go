@@ -18,9 +18,24 @@ type diffFlags struct {
 func (f *diffFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	fs.BoolVar(&f.json, "json", false, "print the differences as JSON")
-	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status is the result")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing; the exit status is the result")
 	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
+}
+
+func diffCommand() command {
+	return command{
+		name: "diff", summary: "list the differences between two models",
+		args:    []string{"[flags] A B"},
+		example: "a.onnx b.onnx",
+		text: `Lists the differences between the models A and B: nodes, tensors and their contents,
+inputs and outputs, opsets, metadata and everything else. It ignores how and where
+contents are stored.`,
+		after: `Exit status: 0 the models are equal; 1 they differ, or one cannot be read; 2 wrong
+usage.`,
+		flags: func() *pflag.FlagSet { return new(diffFlags).flagSet() },
+		run:   runDiff,
+	}
 }
 
 func runDiff(ctx context.Context, c *console, args []string) error {
@@ -30,18 +45,7 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if f.help {
-		fmt.Fprint(c.stdout, `Usage: onnxquant diff [flags] A B
-
-Lists the differences between the models A and B: nodes, tensors and their contents,
-inputs and outputs, opsets, metadata and everything else. It ignores how and where
-contents are stored.
-
-Flags:
-`, fs.FlagUsages(), `
-Exit status: 0 the models are equal; 1 they differ, or one cannot be read; 2 wrong
-usage.
-`)
-		return nil
+		return c.help("diff")
 	}
 	if fs.NArg() != 2 {
 		return usagef("diff takes two models, got %d files", fs.NArg())

@@ -12,11 +12,16 @@ import (
 )
 
 // A usageError says that the command line is wrong.
-type usageError struct{ message string }
+type usageError struct {
+	message string
+	flag    string // the flag it is about, if any
+}
 
 func (e *usageError) Error() string { return e.message }
 
-func usagef(format string, args ...any) error { return &usageError{fmt.Sprintf(format, args...)} }
+func usagef(format string, args ...any) error {
+	return &usageError{message: fmt.Sprintf(format, args...)}
+}
 
 func newFlagSet() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("onnxquant", pflag.ContinueOnError)
@@ -43,7 +48,8 @@ func parseFlags(fs *pflag.FlagSet, args []string) error {
 		name := unknown.GetSpecifiedName()
 		return usagef("unknown flag --%s%s", name, nearestFlag(fs, name))
 	case errors.As(err, &missing):
-		return usagef("--%s needs a value", missing.GetFlag().Name)
+		name := missing.GetFlag().Name
+		return &usageError{fmt.Sprintf("--%s needs a value", name), name}
 	case errors.As(err, &invalid):
 		flag := invalid.GetFlag()
 		want := errors.Unwrap(err).Error()
@@ -55,42 +61,55 @@ func parseFlags(fs *pflag.FlagSet, args []string) error {
 		case "uint64":
 			want = "want a whole number, 0 or more"
 		}
-		return usagef("--%s %q: %s", flag.Name, invalid.GetValue(), want)
+		return &usageError{fmt.Sprintf("--%s %q: %s", flag.Name, invalid.GetValue(), want), flag.Name}
 	}
 	return usagef("%v", err)
 }
 
-// nearestFlag suggests a flag for a misspelt one.
-func nearestFlag(fs *pflag.FlagSet, name string) string {
-	var names []string
-	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
-	if near, ok := nearest.Name(name, names); ok {
-		return "; the nearest is --" + near
-	}
-	return ""
-}
-
-// doubleDashes adds a dash to long flags of fs that have only one. It does not change
-// values of flags, nor arguments after --.
+// doubleDashes adds a dash to long flags of fs that have only one, and to words that are
+// nearer to a long flag than to short ones. It does not change values of flags, nor arguments
+// after --. -bits is the long flag, not -b with the value its.
 func doubleDashes(fs *pflag.FlagSet, args []string) []string {
 	args = slices.Clone(args)
 	for i := 0; i < len(args) && args[i] != "--"; i++ {
 		text, dashed := strings.CutPrefix(args[i], "-")
-		if !dashed {
+		if !dashed || text == "" {
 			continue
 		}
 		text, double := strings.CutPrefix(text, "-")
 		name, _, hasValue := strings.Cut(text, "=")
 		flag := fs.Lookup(name)
-		if flag == nil {
-			continue
-		}
-		if !double {
+		switch {
+		case double:
+		case flag != nil || isLong(fs, name):
 			args[i] = "-" + args[i]
+		default:
+			flag, hasValue = lastShort(fs, text)
 		}
-		if !hasValue && flag.NoOptDefVal == "" {
+		if flag != nil && !hasValue && flag.NoOptDefVal == "" {
 			i++ // the next argument is its value
 		}
 	}
 	return args
+}
+
+// isLong reports whether an unknown word behind one dash is meant for a long flag.
+func isLong(fs *pflag.FlagSet, name string) bool {
+	const typos = 2
+	if len(name) < 3 {
+		return false
+	}
+	near, ok := nearest.Within(typos, name, flagNames(fs))
+	return ok && near[0] == name[0] || hint(fs, name) != ""
+}
+
+// lastShort returns the last of the short flags in text, and whether its value is there, too.
+func lastShort(fs *pflag.FlagSet, text string) (flag *pflag.Flag, hasValue bool) {
+	for i := range len(text) {
+		flag = fs.ShorthandLookup(text[i : i+1])
+		if flag == nil || flag.NoOptDefVal == "" {
+			return flag, i+1 < len(text)
+		}
+	}
+	return flag, false
 }

@@ -19,7 +19,13 @@ func TestDoubleDashes(t *testing.T) {
 		{[]string{"-strict=false", "-bits"}, []string{"--strict=false", "--bits"}},
 		{[]string{"-bits", "4", "--", "-bits"}, []string{"--bits", "4", "--", "-bits"}},
 		{[]string{"-include", "--", "-bits"}, []string{"--include", "--", "--bits"}},
-		{[]string{"-h", "-help", "-bitz", "---bits", "-", ""}, []string{"-h", "--help", "-bitz", "---bits", "-", ""}},
+		{[]string{"-h", "-help", "-bitz", "---bits", "-", ""}, []string{"-h", "--help", "--bitz", "---bits", "-", ""}},
+		{[]string{"-b", "-bits", "-bits", "4"}, []string{"-b", "-bits", "--bits", "4"}},
+		{[]string{"-b4", "-bits", "4"}, []string{"-b4", "--bits", "4"}},
+		{[]string{"-zx", "-bits", "-bits", "4"}, []string{"-zx", "-bits", "--bits", "4"}},
+		{[]string{"-zq", "-bits", "4"}, []string{"-zq", "--bits", "4"}},
+		{[]string{"-g=-1", "-g-1", "-fq4_k"}, []string{"-g=-1", "-g-1", "-fq4_k"}},
+		{[]string{"-fp16", "-symmetric", "-nf4"}, []string{"--fp16", "--symmetric", "--nf4"}},
 	} {
 		before := append([]string(nil), c.args...)
 		got := doubleDashes(new(convertFlags).flagSet(), c.args)

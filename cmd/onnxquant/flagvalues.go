@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/nearest"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/onnxq/spec"
 )
@@ -96,6 +97,10 @@ func (l limit) Type() string   { return l.kind }
 type blockRange struct{ value *spec.Range }
 
 func (r blockRange) Set(s string) error {
+	s = strings.ToLower(s)
+	if s == "percentile" {
+		return errors.New("percentile needs the share of values to cover, such as percentile:99.9")
+	}
 	parsed, err := spec.ParseRange(s)
 	if err != nil || s == "" {
 		return errors.New("want minmax, mse or percentile:P, P from 50 to 100")
@@ -104,10 +109,11 @@ func (r blockRange) Set(s string) error {
 	return nil
 }
 
-func (r blockRange) String() string { return "" }
-func (r blockRange) Type() string   { return "NAME" }
+func (r blockRange) String() string   { return "" }
+func (r blockRange) Type() string     { return "NAME" }
+func (r blockRange) values() []string { return []string{"minmax", "mse", "percentile:99.9"} }
 
-// choice is the value of a flag that takes one of several words.
+// choice is the value of a flag that takes one of several words, in any case.
 type choice[T ~string] struct {
 	value   *T
 	allowed []T
@@ -115,36 +121,63 @@ type choice[T ~string] struct {
 }
 
 func (c choice[T]) Set(s string) error {
-	if !slices.Contains(c.allowed, T(s)) {
-		return errors.New("want " + oneOf(c.allowed))
+	word, err := pick(s, c.allowed)
+	if err == nil {
+		*c.value = word
 	}
-	*c.value = T(s)
-	return nil
+	return err
 }
 
-func (c choice[T]) String() string { return "" }
-func (c choice[T]) Type() string   { return c.kind }
+func (c choice[T]) String() string   { return "" }
+func (c choice[T]) Type() string     { return c.kind }
+func (c choice[T]) values() []string { return texts(c.allowed) }
 
-// choices is the value of a flag that takes a list of allowed words, separated by commas.
-// If the flag is repeated, the lists add up.
+// choices is the value of a flag that takes a list of allowed words in any case, separated
+// by commas. If the flag is repeated, the lists add up.
 type choices struct {
 	value   *[]string
 	allowed []string
 }
 
 func (c choices) Set(s string) error {
-	words := strings.Split(s, ",")
-	for _, word := range words {
-		if !slices.Contains(c.allowed, word) {
-			return errors.New("want a list of " + oneOf(c.allowed))
+	for _, text := range strings.Split(s, ",") {
+		word, err := pick(text, c.allowed)
+		if err != nil {
+			return err
 		}
+		*c.value = append(*c.value, word)
 	}
-	*c.value = append(*c.value, words...)
 	return nil
 }
 
-func (c choices) String() string { return "" }
-func (c choices) Type() string   { return "LIST" }
+func (c choices) String() string   { return "" }
+func (c choices) Type() string     { return "LIST" }
+func (c choices) values() []string { return c.allowed }
+
+// pick finds a word among the allowed ones, in any case. The error names the nearest one, or
+// all where they are few.
+func pick[T ~string](s string, allowed []T) (T, error) {
+	const few = 7
+	low := make([]string, len(allowed))
+	for i, word := range allowed {
+		if strings.EqualFold(string(word), s) {
+			return word, nil
+		}
+		low[i] = strings.ToLower(string(word))
+	}
+	near, ok := nearest.Name(strings.ToLower(s), low)
+	if len(allowed) <= few || !ok {
+		return "", errors.New("want " + oneOf(allowed))
+	}
+	return "", fmt.Errorf("there is no %s; the nearest is %s", s, allowed[slices.Index(low, near)])
+}
+
+func texts[T ~string](words []T) (list []string) {
+	for _, w := range words {
+		list = append(list, string(w))
+	}
+	return list
+}
 
 // sizesOf is the value of a flag that takes NAME=N.
 type sizesOf struct{ value *map[string]int64 }
@@ -165,25 +198,6 @@ func (s sizesOf) Set(text string) error {
 func (s sizesOf) String() string { return "" }
 func (s sizesOf) Type() string   { return "NAME=N" }
 
-// anyCase is the value of a flag that takes one of several words, in any case.
-type anyCase struct {
-	value   *string
-	allowed []string
-	kind    string // name of the value in the help
-}
-
-func (a anyCase) Set(s string) error {
-	i := slices.IndexFunc(a.allowed, func(word string) bool { return strings.EqualFold(word, s) })
-	if i < 0 {
-		return errors.New("want " + oneOf(a.allowed))
-	}
-	*a.value = a.allowed[i]
-	return nil
-}
-
-func (a anyCase) String() string { return "" }
-func (a anyCase) Type() string   { return a.kind }
-
 // typeRules is the value of a flag that takes GLOB=TYPE. The glob may contain =.
 type typeRules struct{ value *[]ggufmodel.TypeRule }
 
@@ -193,7 +207,7 @@ func (t typeRules) Set(s string) error {
 		return errors.New("want GLOB=TYPE")
 	}
 	*t.value = append(*t.value, ggufmodel.TypeRule{Pattern: s[:i]})
-	return anyCase{&(*t.value)[len(*t.value)-1].Type, ggufmodel.Types(), ""}.Set(s[i+1:])
+	return choice[string]{&(*t.value)[len(*t.value)-1].Type, ggufmodel.Types(), ""}.Set(s[i+1:])
 }
 
 func (t typeRules) String() string { return "" }
@@ -259,35 +273,21 @@ func metadataValue(typ, text string) (any, error) {
 }
 
 // oneOf writes words as "a, b or c".
-func oneOf[T ~string](words []T) string {
+func oneOf[T ~string](words []T) string { return joined(words, "or") }
+
+// oneAnd writes words as "a, b and c".
+func oneAnd[T ~string](words []T) string { return joined(words, "and") }
+
+func joined[T ~string](words []T, last string) string {
 	var b strings.Builder
 	for i, w := range words {
 		switch {
 		case i > 0 && i == len(words)-1:
-			b.WriteString(" or ")
+			b.WriteString(" " + last + " ")
 		case i > 0:
 			b.WriteString(", ")
 		}
 		b.WriteString(string(w))
-	}
-	return b.String()
-}
-
-// wrap breaks a text into lines for the help.
-func wrap(text string) string {
-	const width = 50
-	var b strings.Builder
-	line := 0
-	for i, word := range strings.Fields(text) {
-		switch {
-		case i > 0 && line+len(word) > width:
-			b.WriteByte('\n')
-			line = 0
-		case i > 0:
-			b.WriteByte(' ')
-		}
-		b.WriteString(word)
-		line += len(word) + 1
 	}
 	return b.String()
 }

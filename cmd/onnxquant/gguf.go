@@ -28,13 +28,13 @@ type ggufFlags struct {
 func (f *ggufFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	o := &f.opts
-	fs.Var(anyCase{&o.Mix, ggufmodel.Mixes(), "NAME"}, "mix",
-		"types of weights, as in llama-quantize:\n"+wrap(oneOf(ggufmodel.Mixes()))+"\n(default "+ggufmodel.DefaultMix+")")
+	fs.Var(choice[string]{&o.Mix, ggufmodel.Mixes(), "NAME"}, "mix",
+		"types of weights, as in llama-quantize:\n"+oneOf(ggufmodel.Mixes())+"\n(default "+ggufmodel.DefaultMix+")")
 	fs.Var(typeRules{&o.TensorTypes}, "tensor-type",
-		"store tensors whose name, or the name of a node that reads\nthem, matches GLOB as TYPE:\n"+wrap(oneOf(ggufmodel.Types()))+";\nmay be repeated, the last match wins")
-	fs.Var(anyCase{&o.OutputType, ggufmodel.Types(), "TYPE"}, "output-tensor-type",
+		"store tensors whose name, or the name of a node that reads\nthem, matches GLOB as TYPE:\n"+oneOf(ggufmodel.Types())+";\nmay be repeated, the last match wins")
+	fs.Var(choice[string]{&o.OutputType, ggufmodel.Types(), "TYPE"}, "output-tensor-type",
 		"type of the weight of the output layer")
-	fs.Var(anyCase{&o.EmbeddingType, ggufmodel.Types(), "TYPE"}, "token-embedding-type",
+	fs.Var(choice[string]{&o.EmbeddingType, ggufmodel.Types(), "TYPE"}, "token-embedding-type",
 		"type of embeddings")
 	fs.BoolVar(&o.Pure, "pure", false,
 		"store all weights as the main type of the mix")
@@ -46,9 +46,24 @@ func (f *ggufFlags) flagSet() *pflag.FlagSet {
 	defineResources(fs, &o.Threads, &o.Memory)
 	fs.BoolVar(&f.list, "list", false,
 		"print the contents of a GGUF file")
-	fs.BoolVar(&f.dryRun, "dry-run", false, dryRunUsage)
+	fs.BoolVarP(&f.dryRun, "dry-run", "n", false, dryRunUsage)
 	f.reportFlags.define(fs, "print the report, plan or list as JSON", "print a line for each tensor")
 	return fs
+}
+
+func ggufCommand() command {
+	return command{
+		name: "gguf", summary: "write a model's weights to a GGUF file, or list one",
+		args:    []string{"[flags] IN.onnx OUT.gguf", "--list [--json] FILE.gguf"},
+		example: "in.onnx out.gguf",
+		text: `Writes the weights of the ONNX model IN to the GGUF file OUT. OUT is written completely
+or not at all. Weights of MatMul, Gemm or Gather get the type that the mix has for them,
+and are stored with rows along the reduction axis. Other tensors keep their type.`,
+		after: `docs/gguf.md describes mixes, names and metadata. Exit status: 0 success; 1 the input or
+the conversion failed; 2 wrong usage.`,
+		flags: func() *pflag.FlagSet { return new(ggufFlags).flagSet() },
+		run:   runGGUF,
+	}
 }
 
 func runGGUF(ctx context.Context, c *console, args []string) error {
@@ -58,19 +73,7 @@ func runGGUF(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if f.help {
-		fmt.Fprint(c.stdout, `Usage: onnxquant gguf [flags] IN.onnx OUT.gguf
-       onnxquant gguf --list [--json] FILE.gguf
-
-Writes the weights of the ONNX model IN to the GGUF file OUT. OUT is written completely
-or not at all. Weights of MatMul, Gemm or Gather get the type that the mix has for them,
-and are stored with rows along the reduction axis. Other tensors keep their type.
-
-Flags:
-`, fs.FlagUsages(), `
-docs/gguf.md describes mixes, names and metadata. Exit status: 0 success; 1 the input or
-the conversion failed; 2 wrong usage.
-`)
-		return nil
+		return c.help("gguf")
 	}
 	if err := f.check(); err != nil {
 		return err

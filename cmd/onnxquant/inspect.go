@@ -29,6 +29,20 @@ func (f *inspectFlags) flagSet() *pflag.FlagSet {
 	return fs
 }
 
+func inspectCommand() command {
+	return command{
+		name: "inspect", summary: "show the contents, plan and known problems of a model",
+		args:    []string{"[flags] MODEL"},
+		example: "model.onnx",
+		text: `Prints the contents of a model (versions, tensors by type, external files, quantized
+weights of any tool), the plan of a conversion with the same flags, and known problems
+of runtimes with the model.`,
+		after: `Exit status: 0 also if there are problems; 1 the model cannot be read; 2 wrong usage.`,
+		flags: func() *pflag.FlagSet { return new(inspectFlags).flagSet() },
+		run:   runInspect,
+	}
+}
+
 func runInspect(_ context.Context, c *console, args []string) error {
 	var f inspectFlags
 	fs := f.flagSet()
@@ -36,17 +50,7 @@ func runInspect(_ context.Context, c *console, args []string) error {
 		return err
 	}
 	if f.help {
-		fmt.Fprint(c.stdout, `Usage: onnxquant inspect [flags] MODEL
-
-Prints the contents of a model (versions, tensors by type, external files, quantized
-weights of any tool), the plan of a conversion with the same flags, and known problems
-of runtimes with the model.
-
-Flags:
-`, fs.FlagUsages(), `
-Exit status: 0 also if there are problems; 1 the model cannot be read; 2 wrong usage.
-`)
-		return nil
+		return c.help("inspect")
 	}
 	if fs.NArg() != 1 {
 		return usagef("inspect takes one model, got %d files", fs.NArg())

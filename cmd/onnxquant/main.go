@@ -23,31 +23,46 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
+
+	"github.com/spf13/pflag"
 )
 
-// A command is a subcommand, such as inspect.
+// A command is a subcommand, such as inspect, or the conversion, whose name is empty.
 type command struct {
 	name    string
-	summary string
+	summary string   // for the list of commands
+	args    []string // what follows the name, for each way to call it
+	example string   // arguments for examples of flags
+	text    string   // what it does, for its help
+	after   string   // what its help says below the flags
+	flags   func() *pflag.FlagSet
 	run     func(ctx context.Context, c *console, args []string) error
 }
 
+// commands lists all but the conversion.
 func commands() []command {
 	return []command{
-		{"analyze", "compare formats for each weight, and recommend one", runAnalyze},
-		{"calibrate", "find ranges of activations in numpy files", runCalibrate},
-		{"dequantize", "convert quantized weights back to float", runDequantize},
-		{"diff", "list the differences between two models", runDiff},
-		{"gguf", "write a model's weights to a GGUF file, or list one", runGGUF},
-		{"help", "show this help, or that of a command", runHelp},
-		{"inspect", "show the contents, plan and known problems of a model", runInspect},
-		{"restyle", "change the style of quantized weights", runRestyle},
-		{"verify", "compare a quantized model with the float model", runVerify},
-		{"version", "show the version", runVersion},
+		analyzeCommand(),
+		{
+			name: "calibrate", summary: "find ranges of activations in numpy files",
+			example: "a.npy",
+			flags:   func() *pflag.FlagSet { return new(calibrateFlags).flagSet() },
+			run:     runCalibrate,
+		},
+		dequantizeCommand(),
+		diffCommand(),
+		ggufCommand(),
+		helpCommand(),
+		inspectCommand(),
+		restyleCommand(),
+		verifyCommand(),
+		versionCommand(),
 	}
 }
+
+// allCommands lists the conversion, too.
+func allCommands() []command { return append([]command{conversion()}, commands()...) }
 
 func main() {
 	os.Exit(run(signalContext(), newConsole(os.Stdout, os.Stderr), os.Args[1:]))
@@ -79,7 +94,7 @@ func run(ctx context.Context, c *console, args []string) int {
 	var stopped signalError
 	switch {
 	case errors.As(err, &usage):
-		fmt.Fprintf(c.stderr, "Run '%s' for usage.\n", helpFor(args))
+		fmt.Fprintf(c.stderr, "Run '%s' for usage.\n", helpFor(args, usage.flag))
 		return 2
 	case errors.As(err, &stopped):
 		return stopped.status()
@@ -96,6 +111,9 @@ func dispatch(ctx context.Context, c *console, args []string) error {
 		}
 		if isWord(args[0]) {
 			if _, err := os.Lstat(args[0]); err != nil {
+				if hint, ok := commandHints[strings.ToLower(args[0])]; ok {
+					return usagef("there is no command %s; %s", args[0], hint)
+				}
 				return usagef("there is no command or file named %s%s", args[0], nearestCommand(args[0]))
 			}
 		}
@@ -105,14 +123,21 @@ func dispatch(ctx context.Context, c *console, args []string) error {
 
 // isWord reports whether an argument looks like a command, not like a file.
 func isWord(arg string) bool {
-	return arg != "" && strings.Trim(arg, "abcdefghijklmnopqrstuvwxyz") == ""
+	return arg != "" && strings.Trim(strings.ToLower(arg), "abcdefghijklmnopqrstuvwxyz") == ""
 }
 
+// commandNamed finds a command by its name or an alias, in any case.
 func commandNamed(name string) (cmd command, ok bool) {
-	all := commands()
-	i := slices.IndexFunc(all, func(cmd command) bool { return cmd.name == name })
-	if i < 0 {
+	name = strings.ToLower(name)
+	if alias, ok := aliases[name]; ok {
+		name = alias
+	} else if name == "" {
 		return command{}, false
 	}
-	return all[i], true
+	for _, cmd := range allCommands() {
+		if cmd.name == name {
+			return cmd, true
+		}
+	}
+	return command{}, false
 }

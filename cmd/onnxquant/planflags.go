@@ -21,19 +21,19 @@ type planFlags struct {
 
 func (f *planFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
-	fs.Var(number[int]{&o.Bits, func(n int) bool { return n == 2 || n == 4 || n == 8 }, "2, 4 or 8"}, "bits",
+	fs.VarP(number[int]{&o.Bits, func(n int) bool { return n == 2 || n == 4 || n == 8 }, "2, 4 or 8"}, "bits", "b",
 		"bits of a code: 2, 4 or 8 (default 4)")
-	fs.Var(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == spec.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block",
+	fs.VarP(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == spec.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block", "g",
 		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel (default 128;\n32 for 8 bits; fixed for some formats)")
-	fs.Var(choice[spec.Format]{&o.Format, codedFormats(), "FORMAT"}, "format",
-		"format of quantized weights:\n"+wrap(oneOf(codedFormats()))+"\n(default: intN, with --zero-point uintN, N from --bits)")
-	fs.BoolVar(&o.ZeroPoint, "zero-point", false,
+	fs.VarP(choice[spec.Format]{&o.Format, codedFormats(), "FORMAT"}, "format", "f",
+		"format of quantized weights:\n"+oneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
+	fs.BoolVarP(&o.ZeroPoint, "zero-point", "z", false,
 		"asymmetric codes: a zero point per block")
-	fs.Var(choice[spec.Algorithm]{&o.Algorithm, spec.Algorithms(), "NAME"}, "algorithm",
+	fs.VarP(choice[spec.Algorithm]{&o.Algorithm, spec.Algorithms(), "NAME"}, "algorithm", "a",
 		"how codes and scales of integer formats are found: rtn,\nround to nearest; rtn-ort and k_quant, as ONNX Runtime's\nquantizers do; mse, least squared error; best, least\nestimated error of outputs (default rtn)")
 	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
 		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
-	fs.Var(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target",
+	fs.VarP(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target", "t",
 		"runtime for OUT: portable, ort, ort-web, tensorrt or openvino;\nweights get forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
 	fs.Var(blockRange{&o.Range}, "range",
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax; mse for 2 bits without zero points)")
@@ -46,16 +46,16 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	defineNoFoldBias(fs, &o.NoFoldBias)
 	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps(), []string{"all"})}, "ops",
-		"operators whose weights are quantized:\n"+wrap(oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"})))+"\n(default MatMul,Gemm)")
+		"operators whose weights are quantized:\n"+oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm)")
 	fs.Var(choice[spec.Format]{&o.ConvFormat, spec.Formats(), "FORMAT"}, "conv-format",
 		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, which\nconvolutions do not bear)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only weights whose name, or the name of a node that\nreads them, matches `GLOB`; may be repeated")
-	fs.StringArrayVar(&o.Exclude, "exclude", nil,
+	fs.StringArrayVarP(&o.Exclude, "exclude", "x", nil,
 		"keep weights whose name, or the name of a node that reads\nthem, matches `GLOB` in float; may be repeated")
 	fs.Var(notNegative(&o.MinElements), "min-elements",
 		"keep weights with fewer elements in float")
-	fs.StringVar(&f.precisionInfo, "precision-info", "",
+	fs.StringVarP(&f.precisionInfo, "precision-info", "p", "",
 		"JSON `FILE` with settings per weight")
 	fs.BoolVar(&f.float16, "float16", false,
 		"make float16 what stays float32. Without --bits, --format\nand --precision-info nothing is quantized")
@@ -64,7 +64,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.keepIO, "keep-io-types", true,
 		"with --float16: inputs and outputs of the model stay in\nfloat32; =false: they become float16, too")
 	fs.StringSliceVar(&o.FloatOps, "float-ops", nil,
-		"with --float16: `OPERATORS` that stay in float32, besides\n"+wrap(strings.Join(spec.FloatOps(), ", ")))
+		"with --float16: `OPERATORS` that stay in float32, besides\n"+strings.Join(spec.FloatOps(), ", "))
 	fs.BoolVar(&o.ClampFloats, "clamp", false,
 		"with --float16: values beyond its range become its largest;\notherwise the nodes that read them stay in float32")
 }

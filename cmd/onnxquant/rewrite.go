@@ -26,6 +26,12 @@ func (f *rewriteFlags) define(fs *pflag.FlagSet) {
 	f.reportFlags.define(fs, "print the report as JSON", "print a line for each quantized weight")
 }
 
+func (f *rewriteFlags) flagSet() *pflag.FlagSet {
+	fs := newFlagSet()
+	f.define(fs)
+	return fs
+}
+
 // parse parses the arguments, and returns the input and output file.
 func (f *rewriteFlags) parse(fs *pflag.FlagSet, args []string) (in, out string, err error) {
 	if err := parseFlags(fs, args); err != nil || f.help {
@@ -116,56 +122,73 @@ func warnOfUnchanged(c *console, weights []restyle.Weight) {
 	}
 }
 
+func dequantizeCommand() command {
+	return command{
+		name: "dequantize", summary: "convert quantized weights back to float",
+		args:    []string{"[flags] IN OUT"},
+		example: "in.onnx out.onnx",
+		text: `Writes the model IN to OUT with quantized weights converted to float tensors of
+exactly the same values. IN may come from any tool. It may store weights for
+DequantizeLinear (also after QuantizeLinear), table lookups, MatMulNBits and
+GatherBlockQuantized, or for operators that compute with codes, as ONNX Runtime's
+quantize_dynamic and quantize_static write them: these become float operators.`,
+		flags: func() *pflag.FlagSet { return new(rewriteFlags).flagSet() },
+		run:   runDequantize,
+	}
+}
+
 func runDequantize(ctx context.Context, c *console, args []string) error {
 	var f rewriteFlags
-	fs := newFlagSet()
-	f.define(fs)
-	in, out, err := f.parse(fs, args)
+	in, out, err := f.parse(f.flagSet(), args)
 	if err != nil {
 		return err
 	}
 	if f.help {
-		fmt.Fprint(c.stdout, `Usage: onnxquant dequantize [flags] IN OUT
-
-Writes the model IN to OUT with quantized weights converted to float tensors of
-exactly the same values. IN may come from any tool. It may store weights for
-DequantizeLinear (also after QuantizeLinear), table lookups, MatMulNBits and
-GatherBlockQuantized, or for operators that compute with codes, as ONNX Runtime's
-quantize_dynamic and quantize_static write them: these become float operators.
-
-Flags:
-`, fs.FlagUsages())
-		return nil
+		return c.help("dequantize")
 	}
 	return f.run(c, "dequantized", func() (*restyle.Report, error) { return restyle.Dequantize(ctx, in, out, f.opts) })
 }
 
-func runRestyle(ctx context.Context, c *console, args []string) error {
-	var f rewriteFlags
-	var style spec.Style
+// restyleFlags are the flags of restyle.
+type restyleFlags struct {
+	rewrite rewriteFlags
+	style   spec.Style
+}
+
+func (f *restyleFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
-	fs.Var(choice[spec.Style]{&style, []spec.Style{spec.DQ, spec.NBits}, "STYLE"}, "style",
+	fs.Var(choice[spec.Style]{&f.style, []spec.Style{spec.DQ, spec.NBits}, "STYLE"}, "style",
 		"dq: DequantizeLinear of the ONNX standard; nbits:\nMatMulNBits and GatherBlockQuantized of ONNX Runtime")
-	fs.Var(accuracyLevel{&f.opts.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
-	defineNoFoldBias(fs, &f.opts.NoFoldBias)
-	f.define(fs)
-	in, out, err := f.parse(fs, args)
+	fs.Var(accuracyLevel{&f.rewrite.opts.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
+	defineNoFoldBias(fs, &f.rewrite.opts.NoFoldBias)
+	f.rewrite.define(fs)
+	return fs
+}
+
+func restyleCommand() command {
+	return command{
+		name: "restyle", summary: "change the style of quantized weights",
+		args:    []string{"--style dq|nbits [flags] IN OUT"},
+		example: "in.onnx out.onnx",
+		text: `Writes the quantized model IN, from any tool, to OUT with its weights in another
+style. No weight is quantized again: it keeps exactly its values, or it is not
+changed.`,
+		flags: func() *pflag.FlagSet { return new(restyleFlags).flagSet() },
+		run:   runRestyle,
+	}
+}
+
+func runRestyle(ctx context.Context, c *console, args []string) error {
+	var f restyleFlags
+	in, out, err := f.rewrite.parse(f.flagSet(), args)
 	if err != nil {
 		return err
 	}
-	if f.help {
-		fmt.Fprint(c.stdout, `Usage: onnxquant restyle --style dq|nbits [flags] IN OUT
-
-Writes the quantized model IN, from any tool, to OUT with its weights in another
-style. No weight is quantized again: it keeps exactly its values, or it is not
-changed.
-
-Flags:
-`, fs.FlagUsages())
-		return nil
+	if f.rewrite.help {
+		return c.help("restyle")
 	}
-	if style == "" {
+	if f.style == "" {
 		return usagef("--style is required: dq or nbits")
 	}
-	return f.run(c, "restyled", func() (*restyle.Report, error) { return restyle.Restyle(ctx, in, out, style, f.opts) })
+	return f.rewrite.run(c, "restyled", func() (*restyle.Report, error) { return restyle.Restyle(ctx, in, out, f.style, f.rewrite.opts) })
 }

@@ -39,10 +39,27 @@ func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs.Var(sizesOf{&o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
 	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m (default: no limit)")
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
-	fs.BoolVar(&f.quiet, "quiet", false, "print nothing; the exit status is the result")
-	fs.BoolVar(&f.verbose, "verbose", false, "print all weights, notes and failures")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing; the exit status is the result")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print all weights, notes and failures")
 	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
+}
+
+func verifyCommand() command {
+	return command{
+		name: "verify", summary: "compare a quantized model with the float model",
+		args:    []string{"[flags] IN OUT"},
+		example: "in.onnx out.onnx",
+		text: `Compares the float model IN with the quantized model OUT, from any tool. It checks
+that only weights changed, and measures the error of each weight and of each output.
+For the outputs it runs both models in float on the same inputs, OUT with its weights
+dequantized.`,
+		after: `Exit status: 0 passed; 1 something besides weights changed, an error is beyond its limit,
+or a file cannot be read; 2 wrong usage; 3 nothing failed, but the outputs were not
+compared although that is required.`,
+		flags: func() *pflag.FlagSet { return new(verifyFlags).flagSet() },
+		run:   runVerify,
+	}
 }
 
 func runVerify(ctx context.Context, c *console, args []string) error {
@@ -52,20 +69,7 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if f.help {
-		fmt.Fprint(c.stdout, `Usage: onnxquant verify [flags] IN OUT
-
-Compares the float model IN with the quantized model OUT, from any tool. It checks
-that only weights changed, and measures the error of each weight and of each output.
-For the outputs it runs both models in float on the same inputs, OUT with its weights
-dequantized.
-
-Flags:
-`, fs.FlagUsages(), `
-Exit status: 0 passed; 1 something besides weights changed, an error is beyond its limit,
-or a file cannot be read; 2 wrong usage; 3 nothing failed, but the outputs were not
-compared although that is required.
-`)
-		return nil
+		return c.help("verify")
 	}
 	if fs.NArg() != 2 {
 		return usagef("verify takes two models, got %d files", fs.NArg())

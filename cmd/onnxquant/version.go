@@ -13,8 +13,25 @@ import (
 //	go build -ldflags "-X main.version=v1.2.3" ./cmd/onnxquant
 var version string
 
+func versionCommand() command {
+	return command{
+		name: "version", summary: "show the version",
+		args:  []string{""},
+		text:  "Shows the version of onnxquant, of Go, and the platform.",
+		flags: helpFlagAlone,
+		run:   runVersion,
+	}
+}
+
 func runVersion(_ context.Context, c *console, args []string) error {
-	if len(args) > 0 {
+	fs := helpFlagAlone()
+	if err := parseFlags(fs, args); err != nil {
+		return err
+	}
+	if fs.Changed("help") {
+		return c.help("version")
+	}
+	if fs.NArg() > 0 {
 		return usagef("version takes no arguments; for a model file named version, write ./version")
 	}
 	printVersion(c)

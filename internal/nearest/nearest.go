@@ -4,12 +4,17 @@ package nearest
 // Name returns the name with the fewest edits to a match of the glob pattern; ok is false
 // if no name has anything in common with it.
 func Name(pattern string, names []string) (nearest string, ok bool) {
+	return Within(len([]rune(pattern))-1, pattern, names)
+}
+
+// Within is like Name, for at most so many edits.
+func Within(edits int, pattern string, names []string) (nearest string, ok bool) {
 	const maxLength = 1 << 10 // time is proportional to the product of the lengths
 	p := []rune(pattern)
 	if len(p) > maxLength {
 		return "", false
 	}
-	best := len(p)
+	best := edits + 1
 	for _, name := range names {
 		if len(name) > maxLength {
 			continue

@@ -1,0 +1,73 @@
+package main
+
+import "github.com/spf13/pflag"
+
+// examples has a value for each flag that takes one, with other flags that it needs. A key is
+// the name of a flag, or a command and the name. Flags without a value are here only if they
+// need others.
+var examples = map[string]string{
+	"accuracy-level":     "1 --style nbits",
+	"activations":        "dynamic",
+	"algorithm":          "best",
+	"bits":               "8",
+	"block":              "32",
+	"conv-format":        "float --ops all",
+	"exclude":            "'lm_head*'",
+	"external-data":      "always",
+	"float-ops":          "Softmax --float16",
+	"format":             "nvfp4",
+	"imatrix":            "imatrix.dat --format q4_k",
+	"include":            "'layers.*'",
+	"memory":             "256MiB",
+	"min-coverage":       "95%",
+	"min-elements":       "1024",
+	"names":              "names.json --imatrix imatrix.dat",
+	"ops":                "MatMul,Gemm,Gather",
+	"precision-info":     "settings.json",
+	"range":              "percentile:99.9",
+	"scale-rule":         "ceil --format mxfp8",
+	"style":              "nbits",
+	"target":             "ort",
+	"threads":            "4",
+	"weights-from":       "weights.gguf",
+	"clamp":              "--float16",
+	"keep-io-types":      "--float16",
+	"reduce-range":       "--activations dynamic",
+	"analyze scale-rule": "ceil",
+	"candidates":         "int4:32:zp,int8:channel,nf4",
+	"emit":               "settings.json",
+	"max-error":          "0.05",
+	"max-size":           "100MiB",
+	"axis":               "1",
+	"name":               "input",
+	"dim":                "batch=4",
+	"engine":             "ort",
+	"inputs":             "inputs.npz",
+	"min-cosine":         "0.99",
+	"min-output-sqnr":    "20",
+	"min-sqnr":           "15",
+	"ort-lib":            "libonnxruntime.so",
+	"seed":               "7",
+	"timeout":            "10m",
+
+	"metadata":             "general.architecture=str:llama",
+	"mix":                  "Q4_K_M",
+	"output-tensor-type":   "Q6_K",
+	"tensor-type":          "'*ffn_down*=Q6_K'",
+	"token-embedding-type": "Q8_0",
+	"gguf imatrix":         "imatrix.dat",
+	"gguf names":           "names.json",
+}
+
+// exampleOf is a command line with the flag.
+func (cmd command) exampleOf(f *pflag.Flag) string {
+	value, ok := examples[cmd.name+" "+f.Name]
+	if !ok {
+		value = examples[f.Name]
+	}
+	words := "--" + f.Name
+	if f.NoOptDefVal == "" || value != "" {
+		words += " " + value
+	}
+	return cmd.line(words + " " + cmd.example)
+}

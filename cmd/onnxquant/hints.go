@@ -1,0 +1,91 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"onnxquant/internal/nearest"
+	"onnxquant/onnxq/spec"
+)
+
+// flagHints says what flags of other tools are called here, where the nearest name would be
+// another thing. If it begins with a flag, it is for the commands that have it.
+var flagHints = map[string]string{
+	"asymmetric":    "--zero-point gives asymmetric codes",
+	"bf16":          "--bfloat16 makes bfloat16 what stays in float",
+	"block-size":    "--block N is the number of weights that share a scale",
+	"dtype":         "--format NAME is the format of weights; --float16 and --bfloat16 are for what stays in float",
+	"fp16":          "--float16 makes float16 what stays in float",
+	"fp8":           "--format fp8-e4m3 or fp8-e5m2",
+	"group-size":    "--block N is the number of weights that share a scale",
+	"groupsize":     "--block N is the number of weights that share a scale",
+	"half":          "--float16 makes float16 what stays in float",
+	"mxfp":          "--format mxfp4 or mxfp8",
+	"op-types":      "--ops LIST names the operators whose weights are quantized",
+	"out":           "IN and OUT are the two arguments",
+	"output":        "IN and OUT are the two arguments",
+	"o":             "IN and OUT are the two arguments",
+	"i":             "IN and OUT are the two arguments",
+	"input":         "IN and OUT are the two arguments",
+	"per-channel":   "--block -1 gives one scale per channel",
+	"per-tensor":    "--activations dynamic has one scale per tensor; for weights alone, the coarsest is --block -1, one per channel",
+	"qdq":           "--style qdq",
+	"skip":          "--exclude GLOB keeps weights in float",
+	"symmetric":     "--zero-point makes codes asymmetric; without it they are symmetric",
+	"type":          "--format NAME is the format of weights",
+	"weight-type":   "--format NAME is the format of weights",
+	"weight-format": "--format NAME is the format of weights",
+}
+
+// nearestFlag says what an unknown flag may have meant.
+func nearestFlag(fs *pflag.FlagSet, name string) string {
+	if text := hint(fs, name); text != "" {
+		return "; " + text
+	}
+	if near, ok := nearest.Name(plainName(name), flagNames(fs)); ok {
+		return "; the nearest is --" + near
+	}
+	return ""
+}
+
+// hint says what a name that is none of fs means in other tools, or in other commands.
+func hint(fs *pflag.FlagSet, name string) string {
+	name = plainName(name)
+	if fs.Lookup(name) != nil {
+		return "it is --" + name
+	}
+	if text, ok := flagHints[name]; ok {
+		flag, _, _ := strings.Cut(text, " ")
+		if !strings.HasPrefix(flag, "--") || lookup(fs, flag) != nil {
+			return text
+		}
+	}
+	if fs.Lookup("format") != nil && slices.Contains(codedFormats(), spec.Format(name)) {
+		return "it is --format " + name
+	}
+	var others []string
+	for _, cmd := range allCommands() {
+		if lookup(cmd.flags(), name) != nil {
+			others = append(others, cmd.line(""))
+		}
+	}
+	if len(others) > 0 {
+		return "it is a flag of " + oneAnd(others)
+	}
+	return ""
+}
+
+// plainName is a name as flags here have theirs.
+func plainName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
+
+// aliases are other names of commands; "" is the conversion.
+var aliases = map[string]string{"convert": "", "quantize": "", "info": "inspect"}
+
+// commandHints are about commands that other tools have, and that may mean one of several
+// here.
+var commandHints = map[string]string{
+	"check":   "verify IN OUT compares a quantized model with its float model; inspect MODEL lists known problems",
+	"compare": "verify IN OUT measures how much a quantized model differs; diff A B lists all differences",
+}
