@@ -72,9 +72,11 @@ check:
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
+	go vet -tags onnxgo ./internal/execute/evaluate
 
 test-go: golden
 	go test ./...
+	go test -tags onnxgo -run OnnxGo ./internal/execute/evaluate
 
 golden:
 ifneq ($(GOLDEN),)

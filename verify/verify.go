@@ -34,14 +34,15 @@ import (
 type Engine string
 
 const (
-	Auto Engine = "auto" // Go, else ORT; it is not a failure if neither can run the models
-	Go   Engine = "go"   // pure Go
-	ORT  Engine = "ort"  // ONNX Runtime, through the program onnxquant-ort
-	None Engine = "none" // do not run the models
+	Auto   Engine = "auto"    // Go, else ORT; it is not a failure if neither can run the models
+	Go     Engine = "go"      // pure Go
+	ORT    Engine = "ort"     // ONNX Runtime, through the program onnxquant-ort
+	OnnxGo Engine = "onnx-go" // the arithmetic of onnx-go, in builds with the tag onnxgo
+	None   Engine = "none"    // do not run the models
 )
 
 // Engines lists the values of Options.Engine.
-var Engines = []Engine{Auto, Go, ORT, None}
+var Engines = []Engine{Auto, Go, ORT, OnnxGo, None}
 
 // Options are the options of Models. The zero value has the defaults.
 type Options struct {
@@ -169,7 +170,7 @@ func (o *Options) outputsRequired() (bool, error) {
 	case o.Engine == None:
 		return false, nil
 	}
-	return given || o.Engine == Go || o.Engine == ORT || o.MinSQNR != nil || o.MaxError != nil, nil
+	return given || o.Engine != Auto && o.Engine != "" || o.MinSQNR != nil || o.MaxError != nil, nil
 }
 
 type verifier struct {
@@ -258,10 +259,11 @@ func (v *verifier) execute(float, quantized string) error {
 	for _, t := range inputs {
 		x.Inputs = append(x.Inputs, Input{t.Name, t.DType.String(), t.Dims})
 	}
-	for _, engine := range []Engine{Go, ORT} {
-		if v.opts.Engine != engine && v.opts.Engine != Auto && v.opts.Engine != "" {
-			continue
-		}
+	engines := []Engine{v.opts.Engine}
+	if v.opts.Engine == Auto || v.opts.Engine == "" {
+		engines = []Engine{Go, ORT}
+	}
+	for _, engine := range engines {
 		runner, err := v.runner(engine)
 		if err == nil {
 			x.Outputs, err = v.compare(runner, float, quantized, inputs, hint)
@@ -300,10 +302,15 @@ func (v *verifier) inputs(path string) (inputs []*execute.Tensor, hint string, e
 }
 
 func (v *verifier) runner(engine Engine) (execute.Runner, error) {
-	if engine == ORT {
+	switch engine {
+	case ORT:
 		return ort.Find(v.ctx, v.opts.ORTLibrary)
+	case OnnxGo:
+		return evaluate.OnnxGo()
+	case Go:
+		return evaluate.Go, nil
 	}
-	return evaluate.Runner{}, nil
+	return nil, fmt.Errorf("%w: there is no engine %q", ErrOptions, engine)
 }
 
 // compare runs both models, within the time that is allowed. If the first run fails, the error

@@ -31,8 +31,8 @@ func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs.Var(limit{&f.minCosine, "C"}, "min-cosine", fmt.Sprintf("fail if the cosine of an output is below C (default %g)", verify.LeastCosine))
 	fs.Var(limit{&f.maxError, "E"}, "max-error", "fail if the error of an element of a weight or an output is\nabove E")
 	fs.Var(choice[verify.Engine]{&o.Engine, verify.Engines, "ENGINE"}, "engine",
-		"runtime: go, ort (ONNX Runtime), none, or auto: go, else\nort (default auto)")
-	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default with\n--engine go or ort, --inputs, --dim or a limit of outputs)")
+		"runtime: go, ort (ONNX Runtime), onnx-go (in builds with the\ntag onnxgo), none, or auto: go, else ort (default auto)")
+	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default with\n--engine go, ort or onnx-go, --inputs, --dim or a limit of outputs)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")

@@ -44,17 +44,27 @@ type Tensor struct {
 
 // New makes a tensor of zeros.
 func New(typ dtype.DType, dims []int64) (*Tensor, error) {
-	n, err := dtype.Elements(dims)
+	n, err := Elements(typ, dims)
 	if err != nil {
 		return nil, err
 	}
+	return &Tensor{DType: typ, Dims: dims, Data: make([]byte, typ.Bytes(n))}, nil
+}
+
+// Elements returns the number of elements of a tensor, or an error if a tensor may not be as
+// large.
+func Elements(typ dtype.DType, dims []int64) (int64, error) {
+	n, err := dtype.Elements(dims)
+	if err != nil {
+		return 0, err
+	}
 	if typ.Bits() < 8 {
-		return nil, fmt.Errorf("%w: elements of type %v", ErrUnsupported, typ)
+		return 0, fmt.Errorf("%w: elements of type %v", ErrUnsupported, typ)
 	}
 	if n > MaxBytes/(typ.Bits()/8) {
-		return nil, fmt.Errorf("%w: a tensor with dims %v is larger than %d MiB", ErrUnsupported, dims, MaxBytes>>20)
+		return 0, fmt.Errorf("%w: a tensor with dims %v is larger than %d MiB", ErrUnsupported, dims, MaxBytes>>20)
 	}
-	return &Tensor{DType: typ, Dims: dims, Data: make([]byte, typ.Bytes(n))}, nil
+	return n, nil
 }
 
 // Len returns the number of elements.

@@ -11,26 +11,19 @@ import (
 	"onnxquant/internal/execute"
 )
 
-// elementwise applies an operator of gorgonnx to one tensor or to tensors of the same
-// shape.
-func elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
+// function applies an operator to one tensor or to tensors of the same shape.
+func (e *evaluator) function(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
 	if !in[0].IsFloat() {
 		return nil, unsupported("elements of type %v", in[0].DType)
 	}
-	n := int64(in[0].Len())
-	if n == 0 {
+	if in[0].Len() == 0 {
 		return in[0], nil
 	}
-	flat := slices.Repeat([][]int64{{n}}, len(in))
-	t, err := compute(op, nil, flat, in...)
-	if err != nil {
-		return nil, err
-	}
-	return reshaped(t, in[0].Dims)
+	return e.elementwise(op, in...)
 }
 
-// binary broadcasts two tensors and applies an operator of gorgonnx.
-func binary(op string, a, b *execute.Tensor) (*execute.Tensor, error) {
+// binary broadcasts two tensors and applies an operator.
+func (e *evaluator) binary(op string, a, b *execute.Tensor) (*execute.Tensor, error) {
 	if a.DType != b.DType {
 		return nil, errTypes
 	}
@@ -38,7 +31,7 @@ func binary(op string, a, b *execute.Tensor) (*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return elementwise(op, pair...)
+	return e.function(op, pair...)
 }
 
 // broadcastAll expands tensors to their common shape.
@@ -60,9 +53,9 @@ func broadcastAll(in ...*execute.Tensor) ([]*execute.Tensor, error) {
 	return out, nil
 }
 
-func (c *call) arithmetic(ints func(a, b int64) int64) (*execute.Tensor, error) {
+func (c *call) calculate(ints func(a, b int64) int64) (*execute.Tensor, error) {
 	if c.in[0].IsFloat() {
-		return binary(c.node.GetOpType(), c.in[0], c.in[1])
+		return c.binary(c.node.GetOpType(), c.in[0], c.in[1])
 	}
 	return integers(c.in[0], c.in[1], ints)
 }
@@ -86,10 +79,10 @@ func logic(f func(a, b int64) int64) func(*call) ([]*execute.Tensor, error) {
 	return func(c *call) ([]*execute.Tensor, error) { return one(integers(c.in[0], c.in[1], f)) }
 }
 
-// matMul multiplies matrices, stacks of matrices and vectors as numpy.matmul does. The
+// matrixProduct multiplies matrices, stacks of matrices and vectors as numpy.matmul does. The
 // result may have merged leading dimensions, or dimensions of size 1 for vectors: the
 // caller reshapes it.
-func matMul(a, b *execute.Tensor) (*execute.Tensor, error) {
+func (e *evaluator) matrixProduct(a, b *execute.Tensor) (*execute.Tensor, error) {
 	if a.DType != b.DType {
 		return nil, errTypes
 	}
@@ -142,20 +135,18 @@ func matMul(a, b *execute.Tensor) (*execute.Tensor, error) {
 	for i := range product(stack) {
 		x := &execute.Tensor{DType: a.DType, Data: a.Data[i*m*k*size : (i+1)*m*k*size]}
 		y := &execute.Tensor{DType: b.DType, Data: b.Data[i*k*n*size : (i+1)*k*n*size]}
-		z, err := compute("MatMul", nil, [][]int64{{m, k}, {k, n}}, x, y)
+		z, err := e.matMul(x, y, m, k, n)
 		if err != nil {
 			return nil, err
 		}
-		if copy(out.Data[i*m*n*size:], z.Data) != int(m*n*size) {
-			return nil, unsupported("gorgonnx returns dims %v", z.Dims)
-		}
+		copy(out.Data[i*m*n*size:], z.Data)
 	}
 	return out, nil
 }
 
 func runMatMul(c *call) ([]*execute.Tensor, error) {
 	a, b := c.in[0], c.in[1]
-	t, err := matMul(a, b)
+	t, err := c.matrixProduct(a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -189,26 +180,26 @@ func runGemm(c *call) ([]*execute.Tensor, error) {
 			return nil, err
 		}
 	}
-	y, err := matMul(a, b)
+	y, err := c.matrixProduct(a, b)
 	if err != nil {
 		return nil, err
 	}
-	if y, err = scaled(y, c.float("alpha", 1)); err != nil {
+	if y, err = c.scaled(y, c.float("alpha", 1)); err != nil {
 		return nil, err
 	}
 	if bias := c.input(2); bias != nil {
-		if bias, err = scaled(bias, c.float("beta", 1)); err != nil {
+		if bias, err = c.scaled(bias, c.float("beta", 1)); err != nil {
 			return nil, err
 		}
 		if bias, err = expand(bias, y.Dims); err != nil {
 			return nil, err
 		}
-		y, err = binary("Add", y, bias)
+		y, err = c.binary("Add", y, bias)
 	}
 	return one(y, err)
 }
 
-func scaled(t *execute.Tensor, by float32) (*execute.Tensor, error) {
+func (e *evaluator) scaled(t *execute.Tensor, by float32) (*execute.Tensor, error) {
 	if by == 1 {
 		return t, nil
 	}
@@ -216,23 +207,12 @@ func scaled(t *execute.Tensor, by float32) (*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return binary("Mul", t, s)
+	return e.binary("Mul", t, s)
 }
 
 // mapped is an operator that applies f to each element of a float tensor.
 func mapped(f func(float64) float64) func(*call) ([]*execute.Tensor, error) {
 	return func(c *call) ([]*execute.Tensor, error) { return one(mapFloats(c.in[0], f)) }
-}
-
-func mapFloats(t *execute.Tensor, f func(float64) float64) (*execute.Tensor, error) {
-	if !t.IsFloat() {
-		return nil, unsupported("elements of type %v", t.DType)
-	}
-	x := t.Float64s()
-	for i := range x {
-		x[i] = f(x[i])
-	}
-	return execute.FromFloat64s(t.DType, t.Dims, x)
 }
 
 // variadic is an operator that combines any number of float tensors, element by element.

@@ -56,7 +56,7 @@ func (c *call) window(spatial, kernel []int64) (*window, error) {
 // extent returns the size of the dilated kernel along a spatial axis.
 func (w *window) extent(i int) int64 { return (w.kernel[i]-1)*w.dilations[i] + 1 }
 
-// image reshapes [n, c, x] to [n, c, 1, x]: gorgonnx wants two spatial axes.
+// image reshapes [n, c, x] to [n, c, 1, x]: convolutions are computed over two spatial axes.
 func image(t *execute.Tensor) (*execute.Tensor, error) {
 	if len(t.Dims) == 3 {
 		return reshaped(t, []int64{t.Dims[0], t.Dims[1], 1, t.Dims[2]})
@@ -101,8 +101,8 @@ func dilate(t *execute.Tensor, steps []int64) (*execute.Tensor, error) {
 	return out, nil
 }
 
-// correlate slides kernels [m, c, h, w] over padded images [n, c, y, x].
-func (c *call) correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
+// slide slides kernels [m, c, h, w] over padded images [n, c, y, x].
+func (c *call) slide(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
 	if x.DType != k.DType || !x.IsFloat() {
 		return nil, errTypes
 	}
@@ -111,54 +111,10 @@ func (c *call) correlate(x, k *execute.Tensor, by []int64) (*execute.Tensor, err
 	}
 	by = plane(by, 1)
 	want := []int64{x.Dims[0], k.Dims[0], (x.Dims[2]-k.Dims[2])/by[0] + 1, (x.Dims[3]-k.Dims[3])/by[1] + 1}
-	if err := c.patches(x, k, want); err != nil {
-		if want[0] == 1 {
-			return nil, err
-		}
-		return c.eachImage(x, k, by)
-	}
-	y, err := compute("Conv", map[string]any{"kernel_shape": k.Dims[2:], "pads": []int64{0, 0, 0, 0}, "strides": by}, [][]int64{x.Dims, k.Dims}, x, k)
-	if err != nil {
+	if _, err := execute.Elements(x.DType, want); err != nil {
 		return nil, err
 	}
-	if product(want) != int64(y.Len()) {
-		return nil, unsupported("gorgonnx returns dims %v, not %v", y.Dims, want)
-	}
-	return reshaped(y, want)
-}
-
-// eachImage correlates one image of a batch after another, where all at once take too much
-// memory.
-func (c *call) eachImage(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) {
-	var parts []*execute.Tensor
-	for i := range x.Dims[0] {
-		image, err := slice(x, 0, i, 1)
-		if err != nil {
-			return nil, err
-		}
-		y, err := c.correlate(image, k, by)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, y)
-	}
-	return concat(parts, 0)
-}
-
-// patches bounds the copies of the image that gorgonnx makes: for each element of an output
-// channel, the elements that the kernel covers.
-func (c *call) patches(x, k *execute.Tensor, out []int64) error {
-	size := 4.0
-	if x.DType == dtype.Float64 {
-		size = 8
-	}
-	for _, n := range []int64{out[0], out[2], out[3], k.Dims[1], k.Dims[2], k.Dims[3]} {
-		size *= float64(n)
-	}
-	if size > execute.MaxBytes || float64(c.held)+size > maxHeld {
-		return unsupported("a convolution that takes %.0f MiB", size/(1<<20))
-	}
-	return nil
+	return c.correlate(x, k, by, want)
 }
 
 // errKernel says that a kernel does not fit an image.
@@ -186,7 +142,7 @@ func (c *call) grouped(x, k *execute.Tensor, groups int64, transform func(k *exe
 		if ks, err = transform(ks); err != nil {
 			return nil, err
 		}
-		y, err := c.correlate(xs, ks, by)
+		y, err := c.slide(xs, ks, by)
 		if err != nil {
 			return nil, err
 		}
@@ -196,13 +152,13 @@ func (c *call) grouped(x, k *execute.Tensor, groups int64, transform func(k *exe
 }
 
 // finish adds a bias per channel, and removes the axis that image added.
-func finish(y, bias *execute.Tensor, rank int) (*execute.Tensor, error) {
+func (c *call) finish(y, bias *execute.Tensor, rank int) (*execute.Tensor, error) {
 	if bias != nil {
 		column, err := reshaped(bias, []int64{int64(bias.Len()), 1, 1})
 		if err != nil {
 			return nil, err
 		}
-		if y, err = binary("Add", y, column); err != nil {
+		if y, err = c.binary("Add", y, column); err != nil {
 			return nil, err
 		}
 	}
@@ -240,7 +196,7 @@ func runConv(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(finish(y, c.input(2), len(c.in[0].Dims)))
+	return one(c.finish(y, c.input(2), len(c.in[0].Dims)))
 }
 
 // runConvTranspose dilates the image by the strides and correlates it with the flipped
@@ -281,7 +237,7 @@ func runConvTranspose(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(finish(y, c.input(2), len(c.in[0].Dims)))
+	return one(c.finish(y, c.input(2), len(c.in[0].Dims)))
 }
 
 func runMaxPool(c *call) ([]*execute.Tensor, error) {
@@ -307,27 +263,12 @@ func runMaxPool(c *call) ([]*execute.Tensor, error) {
 	if t.Dims[2] < kernel[0] || t.Dims[3] < kernel[1] || len(t.Data) == 0 {
 		return nil, errKernel(kernel, t.Dims)
 	}
-	rows, columns := (t.Dims[2]-kernel[0])/by[0]+1, (t.Dims[3]-kernel[1])/by[1]+1
-	// gorgonnx refuses a kernel as large as the image: pad the image by one more row and
-	// column, and slice off the extra outputs.
-	if t, err = spatialPad(t, []int64{0, 0}, []int64{1, 1}, lowest(t.DType)); err != nil {
-		return nil, err
-	}
-	y, err := compute("MaxPool", map[string]any{"kernel_shape": kernel, "pads": []int64{0, 0, 0, 0}, "strides": by}, [][]int64{t.Dims}, t)
+	dims := []int64{t.Dims[0], t.Dims[1], (t.Dims[2]-kernel[0])/by[0] + 1, (t.Dims[3]-kernel[1])/by[1] + 1}
+	y, err := c.maxPool(t, kernel, by, dims)
 	if err != nil {
 		return nil, err
 	}
-	all := []int64{t.Dims[0], t.Dims[1], (t.Dims[2]-kernel[0])/by[0] + 1, (t.Dims[3]-kernel[1])/by[1] + 1}
-	if y, err = reshaped(y, all); err != nil {
-		return nil, unsupported("gorgonnx returns %w", err)
-	}
-	if y, err = slice(y, 2, 0, rows); err != nil {
-		return nil, err
-	}
-	if y, err = slice(y, 3, 0, columns); err != nil {
-		return nil, err
-	}
-	return one(finish(y, nil, rank))
+	return one(c.finish(y, nil, rank))
 }
 
 // lowest returns -Inf as an element of the type.

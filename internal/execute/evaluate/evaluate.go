@@ -1,9 +1,10 @@
 // Package evaluate runs ONNX models in pure Go.
 //
-// It walks the graph node by node. gorgonnx, the backend of onnx-go, does the
-// floating-point arithmetic: MatMul, Conv, MaxPool, Add, Sub, Mul, Div and functions
-// such as Exp. This package does the rest: it broadcasts, transposes, pads, slices,
-// gathers and splits convolutions into groups.
+// It walks the graph node by node, and broadcasts, transposes, pads, slices, gathers and
+// splits convolutions into groups. What is left to compute with floating-point numbers is
+// one interface: MatMul, Conv, MaxPool, Add, Sub, Mul, Div and functions such as Exp. The Go
+// engine has gonum's matrix products below it. Builds with the tag onnxgo have a second one,
+// gorgonnx, the backend of onnx-go.
 //
 // It has the operators of small perceptrons, convolutional networks and transformers.
 // An unknown operator or attribute is an error that names the node and wraps
@@ -25,14 +26,19 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Runner is the execute.Runner of this package.
-type Runner struct{}
+type runner struct {
+	arithmetic arithmetic
+	name       string
+}
 
-func (Runner) Name() string { return "onnx-go 0.5.0 (gorgonnx)" }
+// Go is the engine that every build has.
+var Go execute.Runner = runner{native{}, "pure Go"}
+
+func (r runner) Name() string { return r.name }
 
 // Run implements execute.Runner.
-func (Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
-	s, err := Open(ctx, path)
+func (r runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
+	s, err := r.open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
@@ -42,17 +48,22 @@ func (Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([
 
 // Session is the execute.Session of this package.
 type Session struct {
-	ctx   context.Context
-	model *modelfile.Model
+	arithmetic arithmetic
+	ctx        context.Context
+	model      *modelfile.Model
 }
 
-// Open opens the model at path. The end of the context ends its runs.
+// Open opens the model at path for the engine Go. The end of the context ends its runs.
 func Open(ctx context.Context, path string) (*Session, error) {
+	return runner{arithmetic: native{}}.open(ctx, path)
+}
+
+func (r runner) open(ctx context.Context, path string) (*Session, error) {
 	m, err := modelfile.Open(path)
 	if err != nil {
 		return nil, err
 	}
-	return &Session{ctx, m}, nil
+	return &Session{r.arithmetic, ctx, m}, nil
 }
 
 // Close implements execute.Session.
@@ -66,7 +77,7 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 			values = append(values, o.GetName())
 		}
 	}
-	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1}
+	e := &evaluator{arithmetic: s.arithmetic, ctx: s.ctx, model: s.model, opset: 1}
 	for _, o := range s.model.Proto.OpsetImport {
 		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
 			e.opset = o.GetVersion()
@@ -97,6 +108,7 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 }
 
 type evaluator struct {
+	arithmetic
 	ctx   context.Context
 	model *modelfile.Model
 	opset int64

@@ -13,15 +13,15 @@ var operators map[string]operator
 
 func init() {
 	operators = map[string]operator{
-		// Computed by gorgonnx.
+		// Computed by the arithmetic.
 		"MatMul":  {2, nil, runMatMul},
 		"Gemm":    {2, words("alpha beta transA transB"), runGemm},
 		"Conv":    {2, words("auto_pad dilations group kernel_shape pads strides"), runConv},
 		"MaxPool": {1, words("auto_pad ceil_mode dilations kernel_shape pads storage_order strides"), runMaxPool},
-		"Add":     arithmetic(func(a, b int64) int64 { return a + b }),
-		"Sub":     arithmetic(func(a, b int64) int64 { return a - b }),
-		"Mul":     arithmetic(func(a, b int64) int64 { return a * b }),
-		"Div":     arithmetic(func(a, b int64) int64 { return a / b }),
+		"Add":     calculation(func(a, b int64) int64 { return a + b }),
+		"Sub":     calculation(func(a, b int64) int64 { return a - b }),
+		"Mul":     calculation(func(a, b int64) int64 { return a * b }),
+		"Div":     calculation(func(a, b int64) int64 { return a / b }),
 		"Abs":     function(),
 		"Ceil":    function(),
 		"Cos":     function(),
@@ -35,7 +35,7 @@ func init() {
 		"Sqrt":    function(),
 		"Tanh":    function(),
 
-		// Composed of operators of gorgonnx.
+		// Composed of the above.
 		"ConvTranspose":      {2, words("auto_pad dilations group kernel_shape output_padding pads strides"), runConvTranspose},
 		"BatchNormalization": {5, words("epsilon momentum spatial training_mode"), runBatchNormalization},
 		"LayerNormalization": {2, words("axis epsilon stash_type"), runLayerNormalization},
@@ -92,15 +92,15 @@ func init() {
 
 func words(list string) []string { return strings.Fields(list) }
 
-// arithmetic is a binary operator: of gorgonnx on floats, ints on integers.
-func arithmetic(ints func(a, b int64) int64) operator {
-	return operator{2, nil, func(c *call) ([]*execute.Tensor, error) { return one(c.arithmetic(ints)) }}
+// calculation is a binary operator: of the arithmetic on floats, ints on integers.
+func calculation(ints func(a, b int64) int64) operator {
+	return operator{2, nil, func(c *call) ([]*execute.Tensor, error) { return one(c.calculate(ints)) }}
 }
 
-// function is a unary elementwise operator of gorgonnx.
+// function is a unary elementwise operator of the arithmetic.
 func function() operator {
 	return operator{1, nil, func(c *call) ([]*execute.Tensor, error) {
-		return one(elementwise(c.node.GetOpType(), c.in[0]))
+		return one(c.function(c.node.GetOpType(), c.in[0]))
 	}}
 }
 

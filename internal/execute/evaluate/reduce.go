@@ -109,17 +109,17 @@ func runSoftmax(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, err = binary("Sub", t, peak); err != nil {
+	if t, err = c.binary("Sub", t, peak); err != nil {
 		return nil, err
 	}
-	if t, err = elementwise("Exp", t); err != nil {
+	if t, err = c.function("Exp", t); err != nil {
 		return nil, err
 	}
 	total, err := reduceAxes(t, marks, sum)
 	if err != nil {
 		return nil, err
 	}
-	return one(binary("Div", t, total))
+	return one(c.binary("Div", t, total))
 }
 
 func runLayerNormalization(c *call) ([]*execute.Tensor, error) {
@@ -139,7 +139,7 @@ func runLayerNormalization(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, err = binary("Sub", t, center); err != nil {
+	if t, err = c.binary("Sub", t, center); err != nil {
 		return nil, err
 	}
 	epsilon := float64(c.float("epsilon", 1e-5))
@@ -153,19 +153,19 @@ func runLayerNormalization(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, err = binary("Div", t, deviation); err != nil {
+	if t, err = c.binary("Div", t, deviation); err != nil {
 		return nil, err
 	}
-	return one(affine(t, c.in[1], c.input(2)))
+	return one(c.affine(t, c.in[1], c.input(2)))
 }
 
 // affine is t·scale + bias.
-func affine(t, scale, bias *execute.Tensor) (*execute.Tensor, error) {
-	t, err := binary("Mul", t, scale)
+func (c *call) affine(t, scale, bias *execute.Tensor) (*execute.Tensor, error) {
+	t, err := c.binary("Mul", t, scale)
 	if err != nil || bias == nil {
 		return t, err
 	}
-	return binary("Add", t, bias)
+	return c.binary("Add", t, bias)
 }
 
 func runBatchNormalization(c *call) ([]*execute.Tensor, error) {
@@ -187,11 +187,11 @@ func runBatchNormalization(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, err = binary("Sub", t, in[2]); err != nil {
+	if t, err = c.binary("Sub", t, in[2]); err != nil {
 		return nil, err
 	}
-	if t, err = binary("Div", t, deviation); err != nil {
+	if t, err = c.binary("Div", t, deviation); err != nil {
 		return nil, err
 	}
-	return one(affine(t, in[0], in[1]))
+	return one(c.affine(t, in[0], in[1]))
 }

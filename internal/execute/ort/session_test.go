@@ -84,7 +84,7 @@ func (r *Runner) testRuns(t *testing.T) {
 	defer s.Close()
 	for seed := range uint64(3) {
 		in := inputs(t, path, seed)
-		want, err := evaluate.Runner{}.Run(t.Context(), path, in)
+		want, err := evaluate.Go.Run(t.Context(), path, in)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,5 @@
-// Command evaluate runs a model in pure Go and prints its outputs as JSON, for the
-// comparison with ONNX Runtime.
+// Command evaluate runs a model in pure Go and prints its outputs as JSON, by engine, for the
+// comparison with ONNX Runtime. With the tag onnxgo, a second engine is onnx-go.
 //
 //	evaluate MODEL [INPUT…]
 package main
@@ -7,6 +7,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 
@@ -31,15 +32,25 @@ func run(path string, files []string) error {
 	if err != nil {
 		return err
 	}
-	results, err := evaluate.Runner{}.Run(context.Background(), path, inputs)
-	if err != nil {
-		return err
+	engines := []execute.Runner{evaluate.Go}
+	if second, err := evaluate.OnnxGo(); err == nil {
+		engines = append(engines, second)
 	}
-	list := []output{}
-	for _, t := range results {
-		list = append(list, output{int(t.DType), t.Dims, t.Data})
+	outputs := map[string][]output{}
+	for i, engine := range engines {
+		results, err := engine.Run(context.Background(), path, inputs)
+		if i > 0 && errors.Is(err, execute.ErrUnsupported) {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("%s: %w", engine.Name(), err)
+		}
+		outputs[engine.Name()] = []output{}
+		for _, t := range results {
+			outputs[engine.Name()] = append(outputs[engine.Name()], output{int(t.DType), t.Dims, t.Data})
+		}
 	}
-	return json.NewEncoder(os.Stdout).Encode(list)
+	return json.NewEncoder(os.Stdout).Encode(outputs)
 }
 
 func main() {
