@@ -63,7 +63,7 @@
 //
 // # Streaming
 //
-// A [Codec] works on pieces. Zero the ranges of the blocks at hand, pass every
+// [Encode] quantizes a tensor at once. A [Codec] works on pieces. Zero the ranges of the blocks at hand, pass every
 // piece of the weight to ObserveColumns or ObserveBlocks, turn the ranges into
 // scales with Scales, then pass the pieces again to EncodeColumns or
 // EncodeBlocks. The result does not depend on how the weight was cut into pieces.

@@ -41,6 +41,25 @@ func Example() {
 	// packed 77d924019270
 }
 
+// A weight of one row at once, in two blocks of four.
+func ExampleEncode() {
+	w := []float32{0.7, -0.3, 0.1, -0.7, 2.8, 1.4, 0, 0}
+	t, err := int4.Encode(w, 8, 4, int4.Codec{Bits: 4, Signed: true})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	y, err := t.Decode()
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Printf("scales %.4g, codes %x\n%.4g\n", t.Scales, t.Packed, y)
+	// Output:
+	// scales [0.1 0.4], codes d7914700
+	// [0.7 -0.3 0.1 -0.7 2.8 1.6 0 0]
+}
+
 func signed(codes []byte) []int8 {
 	s := make([]int8, len(codes))
 	for i, c := range codes {

@@ -24,31 +24,29 @@ func Convert(ctx context.Context, in, out string, opts Options) (*Report, error)
 	return p.Convert(ctx, out)
 }
 
-// Convert carries out the plan and writes the model to the file out. Weights with NaN,
+// Convert carries out the plan, as the caller may have edited it, and writes the model to the
+// file out. Weights with NaN,
 // infinity or only values too small for a scale cannot be quantized: they are an error if
 // Options.Strict is set. Otherwise they stay in float, a warning names them, and the report
 // has the plan that was carried out.
 func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	start := time.Now()
-	if p.plan == nil {
-		return nil, errNotPlanned
-	}
-	done, err := p.plan.Convert(ctx, out)
+	settled, err := p.settled()
 	if err != nil {
 		return nil, err
 	}
-	if done.Plan == p.plan {
-		p.OutBytes = p.plan.Output.Size() // it depends on the name of the external data file
-	} else {
-		p = describe(done.Plan)
+	done, err := settled.Convert(ctx, out)
+	if err != nil {
+		return nil, err
 	}
-	p.Warnings = slices.Concat(p.plan.Warnings, done.Warnings)
-	r := &Report{Plan: p, Tensors: []TensorReport{}, Verified: done.Verified, Output: out, Elapsed: time.Since(start)}
-	if p.External {
+	carried := describe(done.Plan, p.opts)
+	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), p.input
+	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: out, Elapsed: time.Since(start)}
+	if carried.External {
 		r.Data = modelfile.DataPath(out)
 	}
 	errors := done.Errors
-	for _, t := range p.Tensors {
+	for _, t := range carried.Tensors {
 		if t.Decision == Quantize {
 			s := errors[0]
 			errors = errors[1:]

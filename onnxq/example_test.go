@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"log"
 
+	"onnxquant/int4"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
 )
 
 func ExampleConvert() {
@@ -45,4 +47,63 @@ func ExampleModel_Plan() {
 	// Output:
 	// table keep operator not selected: Gather
 	// head quantize
+}
+
+// A plan can be edited before it is carried out.
+func ExamplePlan_Convert() {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+
+	m, err := onnxq.Open(in)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	plan, err := m.Plan(onnxq.Options{Block: 32})
+	if err != nil {
+		log.Fatal(err)
+	}
+	for i := range plan.Tensors {
+		if t := &plan.Tensors[i]; t.Name == "w2" {
+			t.Format = spec.Int8
+		}
+	}
+	report, err := plan.Convert(context.Background(), out)
+	if err != nil {
+		log.Fatal(err)
+	}
+	for _, t := range report.Worst(3) {
+		fmt.Printf("%s: %s, %.0f dB\n", t.Name, t.Format, t.SQNR)
+	}
+	// Output:
+	// w1: int4, 21 dB
+	// w0: int4, 21 dB
+	// w2: int8, 46 dB
+}
+
+// The weight of a model goes through a codec.
+func ExampleModel_Tensor() {
+	in, _, remove := modeltest.Example("mlp")
+	defer remove()
+
+	m, err := onnxq.Open(in)
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer m.Close()
+	w, err := m.Tensor("w0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	x, err := w.Floats()
+	if err != nil {
+		log.Fatal(err)
+	}
+	codes, err := int4.Encode(x, int(w.Shape[1]), 32, int4.Codec{Bits: 4, Signed: true, Type: w.DType})
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(w.Name, w.Shape, w.DType, len(codes.Packed), "bytes of codes,", len(codes.Scales), "scales")
+	// Output:
+	// w0 [64 96] FLOAT 3072 bytes of codes, 192 scales
 }

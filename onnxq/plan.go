@@ -7,7 +7,6 @@ import (
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
-	"onnxquant/internal/half"
 	"onnxquant/internal/rewrite"
 	"onnxquant/onnxq/spec"
 )
@@ -16,7 +15,11 @@ import (
 // options: no weight is read. If Convert then finds weights with NaN, infinity or only
 // values too small for a scale, it plans again without them.
 //
-// A plan needs its Model to be open. Its methods change it and are not for concurrent use.
+// The caller may edit Decision, Format, Block and Axis of the Tensors: the conversion then does
+// as they say, or is refused with an error that wraps [ErrEdit]. All else in a plan is a fact;
+// to change a fact of a tensor is refused, too.
+//
+// A plan needs its Model to be open. Its methods are not for concurrent use.
 type Plan struct {
 	Tensors     []TensorPlan `json:"tensors"` // every float initializer and Constant
 	OpsetBefore int64        `json:"opset_before"`
@@ -32,7 +35,9 @@ type Plan struct {
 	Half          *Half    `json:"half,omitempty"` // with Options.FloatType
 	Warnings      []string `json:"warnings,omitempty"`
 
-	plan *convert.Plan
+	plan  *convert.Plan
+	opts  convert.Options // it was made with these
+	input *graph.Graph    // of this model
 }
 
 // Half says what becomes of float32 values with Options.FloatType.
@@ -40,7 +45,14 @@ type Half struct {
 	Type    spec.FloatType `json:"type"`
 	Tensors int            `json:"tensors"`      // whose contents become half
 	Casts   int            `json:"casts"`        // new Cast nodes
-	Kept    []half.Kept    `json:"kept_float32"` // nodes that stay in float32
+	Kept    []FloatNode    `json:"kept_float32"` // nodes that stay in float32
+}
+
+// FloatNode is a node that stays in float32, and why.
+type FloatNode struct {
+	Node     string `json:"node"`
+	Operator string `json:"operator"`
+	Reason   string `json:"reason"`
 }
 
 // Plan decides what becomes of every float tensor and lays out the output. It reads no
@@ -54,11 +66,13 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return describe(p), nil
+	d := describe(p, resolved)
+	d.input = m.graph
+	return d, nil
 }
 
 // describe converts a plan for the caller.
-func describe(p *convert.Plan) *Plan {
+func describe(p *convert.Plan, opts convert.Options) *Plan {
 	x := p.Graph()
 	d := &Plan{
 		Tensors:     []TensorPlan{},
@@ -72,9 +86,13 @@ func describe(p *convert.Plan) *Plan {
 		Coverage:    p.Coverage(),
 		Warnings:    p.Warnings,
 		plan:        p,
+		opts:        opts,
 	}
 	if h := p.Half; h != nil {
-		d.Half = &Half{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: append([]half.Kept{}, h.Kept...)}
+		d.Half = &Half{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: []FloatNode{}}
+		for _, k := range h.Kept {
+			d.Half.Kept = append(d.Half.Kept, FloatNode(k))
+		}
 	}
 	weights := p.Weights
 	var bytes, elements int64 // of what is quantized
@@ -136,23 +154,25 @@ func bitsPer(bytes, elements int64) float64 { return 8 * float64(bytes) / float6
 // SetOutput lays the output out for a file name. With external data its size depends on the
 // name, because the model contains the name of the data file.
 func (p *Plan) SetOutput(out string) error {
-	if p.plan == nil {
-		return errNotPlanned
-	}
-	if err := p.plan.Output.SetPath(out); err != nil {
+	settled, err := p.settled()
+	if err != nil {
 		return err
 	}
-	p.OutBytes = p.plan.Output.Size()
+	if err := settled.Output.SetPath(out); err != nil {
+		return err
+	}
+	p.OutBytes = settled.Output.Size()
 	return nil
 }
 
 // CheckOutput checks, without writing, whether the output may have the name out: it must not
 // replace the input, a folder, or external data of another model.
 func (p *Plan) CheckOutput(out string) error {
-	if p.plan == nil {
-		return errNotPlanned
+	settled, err := p.settled()
+	if err != nil {
+		return err
 	}
-	return p.plan.CheckPath(out)
+	return settled.CheckPath(out)
 }
 
 var errNotPlanned = errors.New("the plan was not made by Model.Plan")

@@ -1,8 +1,16 @@
 package onnxq
 
 import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize"
+
+	"onnxquant/formats/errstat"
 	"onnxquant/onnxq/spec"
 )
 
@@ -54,4 +62,39 @@ type Report struct {
 	Output   string         `json:"output"`
 	Data     string         `json:"data,omitempty"` // external data file, if any
 	Elapsed  time.Duration  `json:"elapsed_ns"`
+}
+
+// String describes the conversion in a few lines: what was quantized, the sizes, and the
+// weights with the largest errors.
+func (r *Report) String() string {
+	formats := map[string]int{}
+	for _, t := range r.Tensors {
+		formats[string(t.Format)]++
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "%q: %d of %d float tensors quantized, %.1f %% of their bytes", r.Output, len(r.Tensors), len(r.Plan.Tensors), 100*r.Plan.Coverage)
+	for i, format := range slices.Sorted(maps.Keys(formats)) {
+		fmt.Fprintf(&b, "%s %d %s", [...]string{":", ","}[min(i, 1)], formats[format], format)
+	}
+	fmt.Fprintf(&b, "\nsize: %s -> %s\n", humanize.IBytes(uint64(r.Plan.InBytes)), humanize.IBytes(uint64(r.Plan.OutBytes)))
+	for _, t := range r.Worst(3) {
+		fmt.Fprintf(&b, "%q: SQNR %s, largest error %.3g\n", t.Name, sqnrText(t.SQNR), t.MaxError)
+	}
+	for _, w := range r.Plan.Warnings {
+		fmt.Fprintf(&b, "warning: %s\n", w)
+	}
+	return b.String()
+}
+
+// Worst returns the n quantized tensors with the lowest SQNR, the lowest first.
+func (r *Report) Worst(n int) []TensorReport {
+	sorted := slices.SortedStableFunc(slices.Values(r.Tensors), func(a, b TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
+	return sorted[:min(n, len(sorted))]
+}
+
+func sqnrText(sqnr float64) string {
+	if sqnr >= errstat.Exact {
+		return "exact"
+	}
+	return fmt.Sprintf("%.1f dB", sqnr)
 }

@@ -117,8 +117,22 @@ type Input struct {
 	Dims  []int64 `json:"shape"`
 }
 
-// Output compares an output of the quantized model with that of the float model.
-type Output = execute.Comparison
+// Output compares an output of the quantized model with that of the float model. Errors are
+// quantized - float, element by element.
+type Output struct {
+	Name     string  `json:"name"`
+	DType    string  `json:"dtype"`
+	Dims     []int64 `json:"shape"`
+	MaxError float64 `json:"max_error"`      // the largest |error|
+	Relative float64 `json:"relative_error"` // MaxError over the largest |float|
+	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σfloat² / Σerror²), at most 999; 999 if equal
+	Cosine   float64 `json:"cosine"`         // of float and quantized; 1 if both are zero
+	Elements int     `json:"elements"`       // pairs that were compared: both are finite
+
+	// Broken counts pairs with a NaN or infinity in one and another value in the
+	// other. The sums leave them out.
+	Broken int `json:"broken,omitempty"`
+}
 
 // NotCompared reports whether the only failure is that the outputs were not compared.
 func (r *Report) NotCompared() bool {
@@ -335,7 +349,12 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, input
 	if err != nil {
 		return nil, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
-	return execute.Compare(want, got)
+	list, err := execute.Compare(want, got)
+	outputs := []Output{}
+	for _, o := range list {
+		outputs = append(outputs, Output(o))
+	}
+	return outputs, err
 }
 
 func irVersion(path string) (int64, error) {
