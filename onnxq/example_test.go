@@ -28,6 +28,25 @@ func ExampleConvert() {
 	// w2 [64 16] int4: 4096 to 640 bytes
 }
 
+// A report prints itself.
+func ExampleReport_String() {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+
+	report, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Bits: 4, Block: 32})
+	if err != nil {
+		log.Fatal(err)
+	}
+	report.Output = "out.onnx" // in this example it is in a temporary folder
+	fmt.Print(report)
+	// Output:
+	// "out.onnx": 3 of 6 float tensors quantized, 98.7 % of their bytes: 3 int4
+	// size: 53 KiB -> 9.6 KiB
+	// "w1": SQNR 20.6 dB, largest error 0.0215
+	// "w0": SQNR 20.6 dB, largest error 0.0258
+	// "w2": SQNR 21.1 dB, largest error 0.0253
+}
+
 func ExampleModel_Plan() {
 	in, _, remove := modeltest.Example("embedding")
 	defer remove()

@@ -1,0 +1,34 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log"
+
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
+)
+
+func Example() {
+	in, out, remove := modeltest.Example("mlp")
+	defer remove()
+	for _, bits := range []int{8, 2} {
+		if _, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Bits: bits, Block: 32}); err != nil {
+			log.Fatal(err)
+		}
+		passed, err := check(in, out)
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println("passed:", passed)
+	}
+	// Output:
+	// output y: SQNR 43 dB, cosine 1.000
+	// passed: true
+	// failed: weight "w0": SQNR 8.9 dB is below 15 dB
+	// failed: weight "w1": SQNR 8.9 dB is below 15 dB
+	// failed: weight "w2": SQNR 9.3 dB is below 15 dB
+	// failed: output "y": SQNR 3.6 dB is below 15 dB
+	// output y: SQNR 4 dB, cosine 0.751
+	// passed: false
+}
