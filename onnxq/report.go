@@ -11,6 +11,7 @@ import (
 	"github.com/dustin/go-humanize"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/discover"
 	"onnxquant/onnxq/spec"
 )
 
@@ -21,6 +22,10 @@ const (
 	Quantize Decision = "quantize"
 	Keep     Decision = "keep"
 )
+
+// Unselected begins the reason of weights whose operators, named behind it, Options.Ops leaves
+// out.
+const Unselected = discover.Unselected
 
 // TensorPlan says what becomes of one float tensor of the model, and why.
 type TensorPlan struct {

@@ -18,12 +18,24 @@ import (
 type console struct {
 	stdout   *bufio.Writer
 	stderr   io.Writer
-	terminal bool // stderr is a terminal
+	terminal bool       // stderr is a terminal
+	dumb     bool       // it cannot overwrite a line
+	width    func() int // its columns
 }
 
 func newConsole(stdout io.Writer, stderr *os.File) *console {
-	return &console{bufio.NewWriter(stdout), stderr, term.IsTerminal(int(stderr.Fd()))}
+	fd := int(stderr.Fd())
+	width := func() int {
+		if w, _, err := term.GetSize(fd); err == nil && w > 0 {
+			return w
+		}
+		return usualWidth
+	}
+	return &console{bufio.NewWriter(stdout), stderr, term.IsTerminal(fd), os.Getenv("TERM") == "dumb", width}
 }
+
+// usualWidth is the width of a terminal that does not tell.
+const usualWidth = 80
 
 func (c *console) flush() error {
 	if err := c.stdout.Flush(); err != nil {
@@ -84,6 +96,9 @@ func unsafeRune(r rune) bool { return !unicode.IsPrint(r) }
 func clip(s string, limit int) string {
 	if utf8.RuneCountInString(s) <= limit {
 		return s
+	}
+	if limit < 1 {
+		return ""
 	}
 	r := []rune(s)
 	head := limit / 2

@@ -148,6 +148,7 @@ func overtype(text string) string {
 func testConsole(terminal bool) (*console, *bytes.Buffer) {
 	c := newConsole(new(bytes.Buffer), os.Stderr)
 	stderr := new(bytes.Buffer)
-	c.stderr, c.terminal = stderr, terminal
+	c.stderr, c.terminal, c.dumb = stderr, terminal, false
+	c.width = func() int { return usualWidth }
 	return c, stderr
 }

@@ -21,7 +21,8 @@ type convertFlags struct {
 	names       string
 	imatrix     string
 
-	dryRun, version bool
+	dryRun, version          bool
+	opsGiven, algorithmGiven bool
 }
 
 func (f *convertFlags) flagSet() *pflag.FlagSet {
@@ -105,6 +106,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
 		return err
 	}
+	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
 	if f.dryRun {
 		return f.plan(c, in, out)
 	}
@@ -160,7 +162,7 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string) 
 		printTensors(c.stderr, report)
 	}
 	if !f.quiet {
-		printSummary(c.stderr, report, time.Since(start))
+		printSummary(c.stderr, report, time.Since(start), f.hints(report.Plan))
 	}
 	if f.json {
 		return c.json(report)

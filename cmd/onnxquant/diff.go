@@ -60,7 +60,9 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	defer b.Close()
-	d, err := compare.Diff(ctx, a, b)
+	bar := newProgress(c, f.quiet)
+	d, err := compare.Diff(ctx, a, b, bar.update)
+	bar.clear()
 	switch {
 	case err != nil:
 		return err

@@ -180,7 +180,7 @@ func printGGUFTensors(w io.Writer, p *ggufmodel.Plan, r *ggufmodel.Report) {
 func printGGUFSummary(w io.Writer, r *ggufmodel.Report, elapsed time.Duration) {
 	facts := ggufFacts(r.Plan)
 	worst := slices.MinFunc(r.Tensors, func(a, b ggufmodel.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
-	printFacts(w, append(facts,
+	printSummaryFacts(w, append(facts,
 		fact{"worst", errorText(worst.Source, worst.SQNR, worst.MaxError)},
 		fact{"time", fmt.Sprintf("%.2f s", elapsed.Seconds())},
 		writtenFact(r.Output, "", true)))

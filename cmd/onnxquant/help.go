@@ -286,6 +286,9 @@ func wrapText(text string) string {
 
 // wrap breaks a text into lines of at most width columns.
 func wrap(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width && !strings.Contains(text, "\n") {
+		return text
+	}
 	var b strings.Builder
 	line := 0
 	for i, word := range strings.Fields(text) {

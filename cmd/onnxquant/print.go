@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 
@@ -53,16 +55,16 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 }
 
 // printSummary prints the summary of a conversion.
-func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration) {
-	printFacts(w, slices.Concat(planFacts(r.Plan), worstFacts(r.Tensors), []fact{
+func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, hints []string) {
+	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), worstFacts(r.Tensors), []fact{
 		timeFact(elapsed, r.Plan.InBytes),
 		writtenFact(r.Output, r.Data, r.Verified),
-	}))
+	}, labelled("hint", hints)))
 }
 
 // worstFacts lists the weights with the lowest SQNR.
 func worstFacts(tensors []onnxq.TensorReport) []fact {
-	const most = 10
+	const most = 3 // --verbose lists all
 	sorted := slices.SortedStableFunc(slices.Values(tensors), func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	var texts []string
 	for _, t := range sorted[:min(most, len(sorted))] {
@@ -84,13 +86,19 @@ func labelled(label string, texts []string) []fact {
 	return facts
 }
 
-func printFacts(w io.Writer, facts []fact) {
+func printFacts(w io.Writer, facts []fact) { printWithin(math.MaxInt, w, facts) }
+
+// printSummaryFacts breaks long lines, for people; printFacts leaves them to those who search.
+func printSummaryFacts(w io.Writer, facts []fact) { printWithin(helpWidth, w, facts) }
+
+func printWithin(columns int, w io.Writer, facts []fact) {
 	width := 9
 	for _, f := range facts {
 		width = max(width, len(f.label))
 	}
 	for _, f := range facts {
-		fmt.Fprintf(w, "%-*s  %s\n", width, f.label, f.text)
+		lines := strings.ReplaceAll(wrap(f.text, columns-width-2), "\n", "\n"+strings.Repeat(" ", width+2))
+		fmt.Fprintf(w, "%-*s  %s\n", width, f.label, lines)
 	}
 }
 
@@ -111,8 +119,11 @@ func writtenFact(output, data string, verified bool) fact {
 	return fact{"written", text + ", not checked"}
 }
 
+// errorText fits on a line of a summary.
 func errorText(tensor string, sqnr, maxError float64) string {
-	return fmt.Sprintf("%s: SQNR %s, largest error %.3g", name(tensor), decibels(sqnr), maxError)
+	const width = helpWidth - 11
+	text := fmt.Sprintf(": SQNR %s, error up to %.3g", decibels(sqnr), maxError)
+	return clip(printable(tensor), width-utf8.RuneCountInString(text)) + text
 }
 
 // planFacts counts the quantized tensors by format, and the others by reason.

@@ -49,15 +49,15 @@ IR         8 -> 10
 
 func TestPrintSummary(t *testing.T) {
 	var got bytes.Buffer
-	printSummary(&got, handMade(), 1500*time.Millisecond)
+	printSummary(&got, handMade(), 1500*time.Millisecond, nil)
 	want := `quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
 kept       1 too\nsmall
 weights    4.127 bits each, scales included
 size       90 MiB -> 23 MiB, 3.9 times smaller
 opset      17 -> 21
 IR         8 -> 10
-worst      layers.0/up\x1b[2J: SQNR 18.2 dB, largest error 0.0123
-           head: SQNR exact, largest error 0
+worst      layers.0/up\x1b[2J: SQNR 18.2 dB, error up to 0.0123
+           head: SQNR exact, error up to 0
 time       1.50 s, 60 MiB/s
 written    out.onnx and out.onnx.data, read back and checked
 `

@@ -2,62 +2,163 @@ package main
 
 import (
 	"fmt"
+	"strings"
+	"sync"
 	"time"
+	"unicode/utf8"
 
-	"github.com/schollz/progressbar/v3"
+	"github.com/dustin/go-humanize"
 )
 
-// maxBar is the largest width of the bar with its numbers.
-const maxBar = 79
-
-// progress is a progress bar with bytes, rate and remaining time. It draws nothing unless
-// standard error is a terminal.
+// progress says on one line of the terminal how far a command is. The line is never wider than
+// the terminal. A terminal that cannot overwrite a line (TERM=dumb) gets a plain line now and
+// then. It writes nothing unless standard error is a terminal.
 type progress struct {
 	console *console
 	silent  bool
-	bar     *progressbar.ProgressBar // nil until the total is known
-	staged  bool                     // a line of stage is there
+	start   time.Time
+
+	mu          sync.Mutex // a ticker draws stages
+	done, total int64
+	text        string    // of the stage, if there are no bytes to count
+	drawn       int       // columns of the line on the screen
+	last        time.Time // when it was drawn
+	stop        chan struct{}
 }
+
+// How often the line is drawn, and a plain line printed.
+const (
+	drawEvery = 100 * time.Millisecond
+	lineEvery = 2 * time.Second
+)
 
 func newProgress(c *console, quiet bool) *progress {
-	return &progress{console: c, silent: quiet || !c.terminal}
+	p := &progress{console: c, silent: quiet || !c.terminal, start: time.Now()}
+	if c.dumb {
+		p.last = p.start // the first line is not for short commands
+	}
+	return p
 }
 
+// update is told how much of the work is done, in bytes.
 func (p *progress) update(done, total int64) {
 	if p.silent || total <= 0 {
 		return
 	}
-	if p.bar == nil {
-		p.bar = progressbar.NewOptions64(total,
-			progressbar.OptionSetWriter(p.console.stderr),
-			progressbar.OptionShowBytes(true),
-			progressbar.OptionUseIECUnits(true),
-			progressbar.OptionSetPredictTime(true),
-			progressbar.OptionShowCount(),
-			progressbar.OptionSetWidth(16),
-			progressbar.OptionClearOnFinish(),
-			progressbar.OptionThrottle(100*time.Millisecond),
-		)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.total == 0 {
+		p.start = time.Now()
 	}
-	if p.bar.GetMax64() != total { // some work is repeated
-		p.bar.ChangeMax64(total)
-	}
-	p.bar.Set64(min(done, total))
+	p.done, p.total = min(done, total), total
+	p.draw(false)
 }
 
-// stage shows what is done next, where there are no bytes to count.
+// stage shows what is done next, where there are no bytes to count, and for how long.
 func (p *progress) stage(text string) {
-	if !p.silent {
-		fmt.Fprintf(p.console.stderr, "\r%-*s", maxBar, clip(printable(text), maxBar))
-		p.staged = true
+	if p.silent {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text, p.done, p.total, p.start = text, 0, 0, time.Now()
+	p.draw(true)
+	if p.stop == nil {
+		p.stop = make(chan struct{})
+		go p.tick(p.stop)
 	}
 }
 
-// clear removes the bar from the line. The library's own method leaves it there on
-// Windows.
-func (p *progress) clear() {
-	if p.bar != nil || p.staged {
-		fmt.Fprintf(p.console.stderr, "\r%*s\r", maxBar, "")
-		p.bar, p.staged = nil, false
+// tick draws the time of a stage until stop is closed.
+func (p *progress) tick(stop chan struct{}) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-ticker.C:
+			p.mu.Lock()
+			if p.stop != nil {
+				p.draw(false)
+			}
+			p.mu.Unlock()
+		}
 	}
+}
+
+// draw draws the line if the last time is long ago, or now.
+func (p *progress) draw(now bool) {
+	every := drawEvery
+	if p.console.dumb {
+		every = lineEvery
+	}
+	if t := time.Now(); now || t.Sub(p.last) >= every {
+		p.last = t
+	} else {
+		return
+	}
+	width := p.console.width() - 1 // a terminal may wrap behind the last column
+	line := p.line(width)
+	if p.console.dumb {
+		fmt.Fprintln(p.console.stderr, line)
+		return
+	}
+	n := utf8.RuneCountInString(line)
+	fmt.Fprintf(p.console.stderr, "\r%s%s", line, strings.Repeat(" ", max(min(p.drawn, width)-n, 0)))
+	p.drawn = n
+}
+
+// line is the line for a terminal: share, time left, bytes, rate and a bar, as far as they fit.
+func (p *progress) line(width int) string {
+	elapsed := time.Since(p.start)
+	if p.total == 0 {
+		text := printable(p.text)
+		if elapsed >= time.Second {
+			text += ", " + clock(elapsed)
+		}
+		return clip(text, width)
+	}
+	parts := []string{fmt.Sprintf("%3d %%", 100*p.done/p.total)}
+	if rate := float64(p.done) / elapsed.Seconds(); elapsed > time.Second && rate > 0 {
+		left := time.Duration(float64(p.total-p.done) / rate * float64(time.Second))
+		parts = append(parts, clock(left)+" left", byteSize(p.done)+" of "+byteSize(p.total), humanize.IBytes(uint64(rate))+"/s")
+	} else {
+		parts = append(parts, byteSize(p.done)+" of "+byteSize(p.total))
+	}
+	line := parts[0]
+	for _, part := range parts[1:] {
+		if utf8.RuneCountInString(line)+2+len(part) <= width {
+			line += ", " + part
+		}
+	}
+	const least, most = 10, 30
+	if room := min(width-utf8.RuneCountInString(line)-3, most); room >= least {
+		full := int(p.done * int64(room) / p.total)
+		line = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + line
+	}
+	return clip(line, width)
+}
+
+// clock writes a time as 1:05 or 2:03:04.
+func clock(d time.Duration) string {
+	s := int64(min(d, 1000*time.Hour).Seconds())
+	if s < 3600 {
+		return fmt.Sprintf("%d:%02d", s/60, s%60)
+	}
+	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
+}
+
+// clear removes the line.
+func (p *progress) clear() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.stop != nil {
+		close(p.stop)
+		p.stop = nil
+	}
+	if p.drawn > 0 {
+		fmt.Fprintf(p.console.stderr, "\r%*s\r", min(p.drawn, p.console.width()-1), "")
+	}
+	p.drawn, p.total, p.text = 0, 0, ""
 }

@@ -64,7 +64,7 @@ func (f *rewriteFlags) run(c *console, done string, rewrite func() (*restyle.Rep
 		printRewritten(c.stderr, report.Weights)
 	}
 	if !f.quiet {
-		printFacts(c.stderr, rewriteFacts(report, done, time.Since(start)))
+		printSummaryFacts(c.stderr, rewriteFacts(report, done, time.Since(start)))
 	}
 	if f.json {
 		return c.json(report)

@@ -91,8 +91,10 @@ type Difference struct {
 // metadata and functions by name; opsets by domain. All fields are compared, including
 // unknown ones. It does not matter how contents are stored: in raw_data, in a typed field or
 // in an external file. Contents are compared piece by piece, in little memory.
-func Diff(ctx context.Context, a, b *onnxq.Model) (*Difference, error) {
-	d := &differ{ctx: ctx, a: a.Graph().File, b: b.Graph().File, result: &Difference{Changes: []Change{}}}
+//
+// Progress, if not nil, is called with the bytes of a that were compared, and their total.
+func Diff(ctx context.Context, a, b *onnxq.Model, progress func(done, total int64)) (*Difference, error) {
+	d := &differ{ctx: ctx, a: a.Graph().File, b: b.Graph().File, progress: progress, result: &Difference{Changes: []Change{}}}
 	if err := d.message("", a.Graph().File.Proto.ProtoReflect(), b.Graph().File.Proto.ProtoReflect()); err != nil {
 		return nil, err
 	}
@@ -106,6 +108,9 @@ type differ struct {
 	a, b   *modelfile.Model
 	bufs   [2][]byte
 	result *Difference
+
+	progress func(done, total int64)
+	done     int64 // bytes of tensors that were compared
 }
 
 func (d *differ) add(c Change) {
@@ -342,6 +347,9 @@ func (d *differ) contents(x, y *onnxpb.TensorProto) (int64, error) {
 			return 0, context.Cause(d.ctx)
 		}
 		n := min(stretch, p.Size()-off)
+		if d.done += n; d.progress != nil {
+			d.progress(min(d.done, d.a.Size()), d.a.Size())
+		}
 		a, b := buffer.Grow(&d.bufs[0], n), buffer.Grow(&d.bufs[1], n)
 		if err := buffer.ReadFull(p, a, off); err != nil {
 			return 0, err

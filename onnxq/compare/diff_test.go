@@ -18,7 +18,7 @@ import (
 
 func different(t *testing.T, a, b string) *compare.Difference {
 	t.Helper()
-	d, err := compare.Diff(context.Background(), modeltest.Open(t, a), modeltest.Open(t, b))
+	d, err := compare.Diff(context.Background(), modeltest.Open(t, a), modeltest.Open(t, b), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -118,7 +118,7 @@ func TestDiffStops(t *testing.T) {
 	path := modeltest.Build(t, "mlp")
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
-	if _, err := compare.Diff(ctx, modeltest.Open(t, path), modeltest.Open(t, path)); err == nil || !strings.Contains(err.Error(), "canceled") {
+	if _, err := compare.Diff(ctx, modeltest.Open(t, path), modeltest.Open(t, path), nil); err == nil || !strings.Contains(err.Error(), "canceled") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -1,6 +1,6 @@
 // Package compare tells how two models differ.
 //
-//	difference, err := compare.Diff(ctx, a, b)
+//	difference, err := compare.Diff(ctx, a, b, nil)
 //	for _, c := range difference.Changes {
 //		fmt.Println(c)
 //	}

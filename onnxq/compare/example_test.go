@@ -29,7 +29,7 @@ func ExampleDiff() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	d, err := compare.Diff(ctx, a, b)
+	d, err := compare.Diff(ctx, a, b, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

@@ -32,7 +32,7 @@ func FuzzInspect(f *testing.F) {
 		if in := inspect.Model(m, onnxq.Options{Ops: []string{"all"}}); (in.Plan == nil) != (in.NoPlan != "") {
 			t.Errorf("a plan: %v, and %q", in.Plan != nil, in.NoPlan)
 		}
-		d, err := compare.Diff(t.Context(), m, m)
+		d, err := compare.Diff(t.Context(), m, m, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

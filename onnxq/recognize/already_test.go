@@ -115,7 +115,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 
 func checkEqual(t *testing.T, a, b string) {
 	t.Helper()
-	d, err := compare.Diff(context.Background(), modeltest.Open(t, a), modeltest.Open(t, b))
+	d, err := compare.Diff(context.Background(), modeltest.Open(t, a), modeltest.Open(t, b), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

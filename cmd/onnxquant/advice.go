@@ -1,0 +1,56 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
+)
+
+// hints name flags that would do much better than a default which the user did not choose.
+func (f *convertFlags) hints(p *onnxq.Plan) (hints []string) {
+	if !f.opsGiven {
+		hints = append(hints, opsHint(p)...)
+	}
+	if !f.algorithmGiven {
+		hints = append(hints, algorithmHint(p)...)
+	}
+	return hints
+}
+
+// opsHint proposes to select all operators if those that are not selected have many weights.
+func opsHint(p *onnxq.Plan) []string {
+	const many = 0.2 // of the bytes of float tensors
+	var all, left int64
+	operators := map[string]int{}
+	for _, t := range p.Tensors {
+		all += t.Bytes
+		if names, ok := strings.CutPrefix(t.Reason, onnxq.Unselected); ok {
+			left += t.Bytes
+			operators[names]++
+		}
+	}
+	if share := float64(left) / float64(max(all, 1)); share >= many {
+		return []string{fmt.Sprintf("--ops all also quantizes weights of other operators, %.0f %% of the bytes: %s", 100*share, strings.Join(counts(operators), ", "))}
+	}
+	return nil
+}
+
+// algorithmHint proposes a better algorithm where most weights have integers of at most 4 bits,
+// rounded to nearest. docs/algorithms.md has the measurements.
+func algorithmHint(p *onnxq.Plan) []string {
+	var all, few int64
+	for _, t := range p.Tensors {
+		if t.Decision == onnxq.Quantize {
+			all += t.Bytes
+			if t.Format.Traits().Family == spec.Integer && t.Format.Bits() <= 4 {
+				few += t.Bytes
+			}
+		}
+	}
+	if 2*few > all {
+		return []string{"with few bits, --algorithm best makes about half the error in language models, --algorithm mse less in the weights of others"}
+	}
+	return nil
+}
