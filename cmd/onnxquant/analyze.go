@@ -124,7 +124,7 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 		return opts, usagef("%v", err)
 	}
 	if f.maxSize != "" {
-		if err := (byteCount{&opts.MaxSize}).Set(f.maxSize); err != nil {
+		if err := (byteCount{value: &opts.MaxSize}).Set(f.maxSize); err != nil {
 			return opts, usagef("--max-size %q: %v", f.maxSize, err)
 		}
 	}

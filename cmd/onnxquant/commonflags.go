@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"os"
+
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 
@@ -18,6 +21,7 @@ const (
 // reportFlags are the flags for what a command prints about the file it writes.
 type reportFlags struct {
 	json, quiet, verbose, help bool
+	force                      bool // only in commands that call defineForce
 }
 
 func (f *reportFlags) define(fs *pflag.FlagSet, jsonUsage, verboseUsage string) {
@@ -39,10 +43,13 @@ func defineExternalData(fs *pflag.FlagSet, when *spec.ExternalData) {
 		"write tensors to OUT.data: always, never, or auto: only if\nOUT would exceed 2 GiB (default auto)")
 }
 
+// leastMemory is the least that --memory takes: less would be a number without its unit.
+const leastMemory = 1 << 10
+
 func defineResources(fs *pflag.FlagSet, threads *int, memory *int64) {
 	fs.VarP(notNegative(threads), "threads", "j",
 		"number of threads (default: one per CPU)")
-	fs.Var(byteCount{memory}, "memory",
+	fs.Var(byteCount{memory, leastMemory}, "memory",
 		"total memory for buffers of tensors, such as 32MiB\n(default 64MiB)")
 }
 
@@ -53,6 +60,23 @@ func defineNoFoldBias(fs *pflag.FlagSet, noFold *bool) {
 
 func defineNoVerify(fs *pflag.FlagSet, noVerify *bool) {
 	fs.BoolVar(noVerify, "no-verify", false, "do not read OUT back to check it")
+}
+
+// defineForce is for commands that write OUT.
+func (f *reportFlags) defineForce(fs *pflag.FlagSet) {
+	fs.BoolVar(&f.force, "force", false, "replace OUT also if it is read-only")
+}
+
+// checkForce refuses to replace a read-only file, or its external data, without --force.
+// Renaming would replace it: that takes no permission to write to the file itself.
+func (f *reportFlags) checkForce(out string) error {
+	for _, path := range []string{out, out + ".data"} {
+		info, err := os.Stat(path)
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o200 == 0 && !f.force {
+			return fmt.Errorf("%s is read-only; --force replaces it", path)
+		}
+	}
+	return nil
 }
 
 // inOut returns the input and output file of a command. With dryRun the output may be

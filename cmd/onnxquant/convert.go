@@ -44,6 +44,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	defineNoVerify(fs, &o.NoVerify)
 	fs.BoolVarP(&f.dryRun, "dry-run", "n", false, dryRunUsage)
 	fs.BoolVarP(&f.version, "version", "V", false, "print the version")
+	f.defineForce(fs)
 	f.reportFlags.define(fs, "print the report, or with --dry-run the plan, as JSON", "print a line for each tensor")
 	return fs
 }
@@ -144,6 +145,9 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 }
 
 func (f *convertFlags) convert(ctx context.Context, c *console, in, out string) error {
+	if err := f.checkForce(out); err != nil {
+		return err
+	}
 	start := time.Now()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update

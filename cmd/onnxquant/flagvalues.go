@@ -41,12 +41,18 @@ func notNegative[T int | int64](v *T) number[T] {
 }
 
 // byteCount is the value of a flag that takes a number of bytes, such as 64MiB.
-type byteCount struct{ value *int64 }
+type byteCount struct {
+	value *int64
+	least uint64
+}
 
 func (b byteCount) Set(s string) error {
 	n, err := humanize.ParseBytes(s)
-	if err != nil || n < 1 || n > math.MaxInt64 {
+	switch {
+	case err != nil || n < 1 || n > math.MaxInt64:
 		return errors.New("want a size such as 64MiB")
+	case n < b.least:
+		return fmt.Errorf("that is %d bytes, at least %s are needed; want a size such as 64MiB", n, humanize.IBytes(b.least))
 	}
 	*b.value = int64(n)
 	return nil

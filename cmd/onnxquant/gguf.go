@@ -47,6 +47,7 @@ func (f *ggufFlags) flagSet() *pflag.FlagSet {
 	fs.BoolVar(&f.list, "list", false,
 		"print the contents of a GGUF file")
 	fs.BoolVarP(&f.dryRun, "dry-run", "n", false, dryRunUsage)
+	f.defineForce(fs)
 	f.reportFlags.define(fs, "print the report, plan or list as JSON", "print a line for each tensor")
 	return fs
 }
@@ -113,6 +114,9 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 	}
 	if f.dryRun {
 		return f.print(c, p, out)
+	}
+	if err := f.checkForce(out); err != nil {
+		return err
 	}
 	report, err := p.Write(ctx, out)
 	bar.clear()

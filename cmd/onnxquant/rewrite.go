@@ -23,6 +23,7 @@ func (f *rewriteFlags) define(fs *pflag.FlagSet) {
 	defineExternalData(fs, &o.ExternalData)
 	defineResources(fs, &o.Threads, &o.Memory)
 	defineNoVerify(fs, &o.NoVerify)
+	f.defineForce(fs)
 	f.reportFlags.define(fs, "print the report as JSON", "print a line for each quantized weight")
 }
 
@@ -40,7 +41,10 @@ func (f *rewriteFlags) parse(fs *pflag.FlagSet, args []string) (in, out string, 
 	if err := f.check(); err != nil {
 		return "", "", err
 	}
-	return inOut(fs.Args(), false)
+	if in, out, err = inOut(fs.Args(), false); err == nil {
+		err = f.checkForce(out)
+	}
+	return in, out, err
 }
 
 // run calls rewrite and prints its report. done labels the number of changed weights.

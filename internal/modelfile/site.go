@@ -135,12 +135,15 @@ func existing(path string, in *Model) (fs.FileInfo, error) {
 	case info.IsDir():
 		return nil, errors.New("it is a folder")
 	case !info.Mode().IsRegular():
-		return nil, errors.New("it is not a regular file")
+		return nil, errNotRegular
 	case in != nil && in.Uses(info):
 		return nil, errors.New("it is a file of the input model; choose another output")
 	}
 	return info, nil
 }
+
+// errNotRegular is about a pipe, a terminal or a device: a file cannot be put in its place.
+var errNotRegular = errors.New("it is not a regular file; choose a file name")
 
 // errNotOurs is about a data file that must not be replaced.
 var errNotOurs = errors.New("belongs to no model of that name")

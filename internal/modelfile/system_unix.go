@@ -21,6 +21,22 @@ func syncFolder(name string) error {
 	return nil
 }
 
+// setOwner gives a file the owner and the group of other, as far as this process may.
+func setOwner(f *os.File, other os.FileInfo) {
+	info, err := f.Stat()
+	if err != nil {
+		return
+	}
+	is, ok := info.Sys().(*syscall.Stat_t)
+	want, ok2 := other.Sys().(*syscall.Stat_t)
+	if !ok || !ok2 || is.Uid == want.Uid && is.Gid == want.Gid {
+		return
+	}
+	if f.Chown(int(want.Uid), int(want.Gid)) != nil {
+		f.Chown(-1, int(want.Gid))
+	}
+}
+
 // noFollow keeps os.OpenFile from following a symbolic link.
 const noFollow = syscall.O_NOFOLLOW
 

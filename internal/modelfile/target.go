@@ -61,6 +61,9 @@ func inspect(path string, in *Model, external bool) (real string, s *site, err e
 			err = fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
 		}
 	}()
+	if info, err := os.Stat(path); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
+		return "", nil, errNotRegular // a link such as /dev/stdout may lead to what has no path
+	}
 	if real, err = follow(path); err != nil {
 		return "", nil, err
 	}
@@ -147,13 +150,14 @@ func fileExists(name string) bool {
 	return err == nil
 }
 
-// createLike creates a file with the permissions of other, if there is one, writable for
-// its owner.
+// createLike creates a file with the permissions and the owner of other, if there is one,
+// writable for its owner. Who may not give files away keeps them.
 func createLike(name string, other fs.FileInfo) (*os.File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
 	if err != nil || other == nil {
 		return f, err
 	}
+	setOwner(f, other)
 	if err := setMode(f, other.Mode()|0o600); err != nil {
 		f.Close()
 		return nil, err

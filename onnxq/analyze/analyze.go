@@ -359,7 +359,7 @@ func (a *analyzer) solve() (knapsack.Solution, error) {
 	}
 	s, ok := knapsack.Solve(noise, float64(a.MaxSize)-a.rest)
 	if !ok {
-		return s, fmt.Errorf("the output would be larger than %d bytes with any of the candidates; the smallest that they make has about %.0f", a.MaxSize, math.Ceil(smallest+slack))
+		return s, fmt.Errorf("the output would be larger than %d bytes with any mix of these candidates; the smallest has about %.0f", a.MaxSize, math.Ceil(smallest+slack))
 	}
 	s.Cost, s.Bound = math.Sqrt(s.Cost), math.Sqrt(max(s.Bound, 0)) // noise → error
 	return s, nil
