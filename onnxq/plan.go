@@ -75,7 +75,7 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 func describe(p *convert.Plan, opts convert.Options) *Plan {
 	x := p.Graph()
 	d := &Plan{
-		Tensors:     []TensorPlan{},
+		Tensors:     make([]TensorPlan, 0, len(p.Decisions)),
 		OpsetBefore: x.Opset,
 		OpsetAfter:  p.Output.Opset(),
 		IRBefore:    x.File.Proto.GetIrVersion(),
@@ -129,7 +129,7 @@ func describeTensor(d *discover.Decision) TensorPlan {
 		t.Consumers = append(t.Consumers, u.String())
 		t.Nodes = append(t.Nodes, graph.Label(u.Node))
 	}
-	for _, v := range d.Value.From {
+	for _, v := range d.Value.From() {
 		if v.Tensor != nil {
 			t.From = append(t.From, v.Path)
 		}

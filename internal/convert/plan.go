@@ -131,12 +131,15 @@ func planFolded(x *graph.Graph, opts Options) (*Plan, error) {
 // leaves reports whether no part of a group is quantized.
 func (p *Plan) leaves(g *fold.Group) bool {
 	return !slices.ContainsFunc(p.Weights, func(w rewrite.Weight) bool {
-		return w.Value.From != nil && slices.Contains(g.Wholes, w.Value.From[0])
+		return w.Value.From() != nil && slices.Contains(g.Wholes, w.Value.From()[0])
 	})
 }
 
 // checkNames refuses names and patterns that match nothing in the model.
 func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error {
+	if o.Precision == nil && len(o.Include)+len(o.Exclude) == 0 {
+		return nil
+	}
 	names := TensorNames(x)
 	for _, g := range groups {
 		for _, p := range g.Parts {
@@ -148,7 +151,7 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 	if err := o.Precision.Unused(names); err != nil {
 		return err
 	}
-	return checkPatterns(slices.Concat(names, x.NodeNames), slices.Concat(o.Include, o.Exclude))
+	return checkPatterns(slices.Concat(names, x.NodeNames()), slices.Concat(o.Include, o.Exclude))
 }
 
 // replan makes a plan with the exceptions that values demand. It adds the weights whose

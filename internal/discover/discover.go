@@ -108,7 +108,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 		}
 	}
 	for _, v := range x.Unusual {
-		all = append(all, &Decision{Value: v, DType: v.Unusual.DType, Shape: v.Unusual.Shape, Bytes: v.Unusual.Bytes})
+		all = append(all, &Decision{Value: v, DType: v.Unusual().DType, Shape: v.Unusual().Shape, Bytes: v.Unusual().Bytes})
 	}
 	trained, parts, shapes := graph.TrainedNames(x.File.Proto), recognize.Parts(x), graph.NewShapes(x)
 	for _, d := range all {
@@ -143,7 +143,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 // overrideOf returns the entry of a value in a precision_info; for one without, that of a tensor
 // from which it was made.
 func overrideOf(p *rules.Precision, v *graph.Value) spec.Override {
-	for _, v := range append([]*graph.Value{v}, v.From...) {
+	for _, v := range append([]*graph.Value{v}, v.From()...) {
 		if o, ok := p.For(v.Path, v.Name); ok {
 			return o
 		}
@@ -195,7 +195,7 @@ func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, fo
 		d.Reason = "QuantizeLinear does not take float64"
 	case style == spec.QDQ && family != spec.Integer && family != spec.Float8:
 		d.Reason = fmt.Sprintf("QuantizeLinear does not make %s", c.Format)
-	case style == spec.QDQ && len(d.Value.Returned) > 0:
+	case style == spec.QDQ && len(d.Value.Returned()) > 0:
 		d.Reason = "its function returns it"
 	case style == spec.QDQ && d.Value.Output:
 		d.Reason = "its graph returns it"
@@ -282,8 +282,8 @@ func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]
 	}
 	v := d.Value
 	switch {
-	case v.Unusual != nil:
-		return "stored as " + v.Unusual.Form
+	case v.Unusual() != nil:
+		return "stored as " + v.Unusual().Form
 	case v.Input && !v.MustBeInput:
 		return "graph input: callers may replace it"
 	case d.Reach.Output:
@@ -301,7 +301,7 @@ func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]
 // matches reports whether a pattern matches the name of the tensor or of a node that reads it.
 func (d *Decision) matches(patterns []string) bool {
 	for _, p := range patterns {
-		for _, v := range append([]*graph.Value{d.Value}, d.Value.From...) {
+		for _, v := range append([]*graph.Value{d.Value}, d.Value.From()...) {
 			if rules.MatchName(p, v.Name) || v.Path != v.Name && rules.MatchName(p, v.Path) {
 				return true
 			}

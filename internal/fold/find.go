@@ -35,7 +35,7 @@ func Find(x *graph.Graph) []*Group {
 			if !recognize.Cuts(n) || !f.cuts(n) {
 				continue
 			}
-			for _, v := range x.Outputs[n] {
+			for _, v := range x.Outputs(n) {
 				if v != nil && slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !f.leadsOn(u) }) {
 					cut = append(cut, v)
 				}
@@ -114,9 +114,9 @@ const mostWholes = 100
 
 // cuts reports whether all outputs of a Slice, Split or Concat can be folded.
 func (f *finder) cuts(n *onnxpb.NodeProto) bool {
-	outputs := f.Outputs[n]
+	outputs := f.Outputs(n)
 	return len(outputs) > 0 && !slices.ContainsFunc(outputs, func(v *graph.Value) bool {
-		return v == nil || len(v.Yields) > 0 || len(f.wholes(v)) == 0 || f.recognizer.Fold(v) == nil
+		return v == nil || len(v.Yields()) > 0 || len(f.wholes(v)) == 0 || f.recognizer.Fold(v) == nil
 	})
 }
 
@@ -136,7 +136,7 @@ func (f *finder) leadsOn(u graph.Use) bool {
 		leads = f.cuts(u.Node)
 	case recognize.Reshapes(u.Node) && made != nil && f.depth < deepest:
 		f.depth++
-		leads = len(made.Yields) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !f.leadsOn(u) })
+		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !f.leadsOn(u) })
 		f.depth--
 	}
 	f.inner[number] = leads
@@ -198,7 +198,7 @@ func (f *finder) folds(g *Group, trained map[string]bool) bool {
 	size := int64(0) // of the wholes that are not stored in parts
 	for _, w := range g.Wholes {
 		size += graph.SizeOf(w.Tensor)
-		if w.Graph != g.Wholes[0].Graph || len(w.Yields) > 0 || trained[w.Name] || slices.ContainsFunc(w.Uses, func(u graph.Use) bool { return !f.leadsOn(u) }) {
+		if w.Graph != g.Wholes[0].Graph || len(w.Yields()) > 0 || trained[w.Name] || slices.ContainsFunc(w.Uses, func(u graph.Use) bool { return !f.leadsOn(u) }) {
 			return false
 		}
 	}
@@ -221,7 +221,7 @@ func (f *finder) collect(g *Group, v *graph.Value, seen map[int]bool) {
 		if number := f.Number(u.Node); f.leadsOn(u) && !seen[number] {
 			seen[number] = true
 			g.nodes = append(g.nodes, u.Node)
-			for _, made := range f.Outputs[u.Node] {
+			for _, made := range f.Outputs(u.Node) {
 				f.collect(g, made, seen)
 			}
 		}

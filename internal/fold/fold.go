@@ -31,7 +31,7 @@ func Fold(x *graph.Graph, groups []*Group) (*graph.Graph, error) {
 	}
 	for _, g := range groups {
 		for _, n := range g.nodes {
-			for _, v := range x.Inputs[n] {
+			for _, v := range x.Inputs(n) {
 				remove(c, v)
 			}
 		}
@@ -61,7 +61,9 @@ func Fold(x *graph.Graph, groups []*Group) (*graph.Graph, error) {
 		return nil, err
 	}
 	for _, v := range y.Values {
-		v.From = from[v.Path]
+		if values := from[v.Path]; values != nil {
+			v.SetFrom(values)
+		}
 	}
 	return y, nil
 }
@@ -91,7 +93,7 @@ func beside(v *graph.Value, name string) string {
 
 // remove removes a stored tensor that only dropped nodes read.
 func remove(c *graph.Copy, v *graph.Value) {
-	if v == nil || v.Tensor == nil || len(v.Yields) > 0 || v.Input && !v.MustBeInput ||
+	if v == nil || v.Tensor == nil || len(v.Yields()) > 0 || v.Input && !v.MustBeInput ||
 		slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !c.Dropped(c.Node(u.Node)) }) {
 		return
 	}

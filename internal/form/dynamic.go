@@ -155,7 +155,7 @@ func (c *Operators) activation(n *onnxpb.NodeProto) quantity {
 		rows.reads++
 		return rows.quantity
 	}
-	at := place{v, c.copy.Original.Home[n].Graph}
+	at := place{v, c.copy.Original.Home(n).Graph}
 	if q, ok := c.dynamic.activations[at]; ok {
 		return q
 	}

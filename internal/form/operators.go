@@ -118,7 +118,7 @@ func biasBehind(x *graph.Graph, n *onnxpb.NodeProto, columns int64, w *Weight) (
 	}
 	u := v.Uses[0]
 	other := 1 - u.Input
-	if u.Node.GetOpType() != "Add" || len(u.Node.Input) != 2 || !graph.IsStandard(u.Node.GetDomain()) || x.Opset < 7 || x.Home[u.Node] != x.Home[n] || !isBias(x, u.Node, other, columns, w) {
+	if u.Node.GetOpType() != "Add" || len(u.Node.Input) != 2 || !graph.IsStandard(u.Node.GetDomain()) || x.Opset < 7 || x.Home(u.Node) != x.Home(n) || !isBias(x, u.Node, other, columns, w) {
 		return nil, ""
 	}
 	return u.Node, u.Node.Input[other]

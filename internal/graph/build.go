@@ -55,12 +55,9 @@ func New(file *modelfile.Model) (*Graph, error) {
 // empty returns a graph with room for so many nodes.
 func empty(ir int64, nodes int) *Graph {
 	return &Graph{
-		Names:     make(map[string]bool, nodes),
-		Inputs:    make(map[*onnxpb.NodeProto][]*Value, nodes),
-		Outputs:   make(map[*onnxpb.NodeProto][]*Value, nodes),
 		Returned:  map[*onnxpb.GraphProto][]*Value{},
-		Home:      make(map[*onnxpb.NodeProto]*Scope, nodes),
-		numbers:   make(map[*onnxpb.NodeProto]int, nodes),
+		numbers:   make(map[*onnxpb.NodeProto]int32, nodes),
+		places:    make([]place, 1, nodes+1),
 		arguments: map[*onnxpb.GraphProto][]*Value{},
 		carried:   map[*onnxpb.NodeProto][]*Value{},
 		functions: map[string]*Function{},
@@ -109,7 +106,6 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 		if err := s.define(arguments[i]); err != nil {
 			return fmt.Errorf("graph input: %w", err)
 		}
-		x.Names[in.GetName()] = true
 	}
 	mustBeInputs := x.ir <= 4 || everyInitializerIsInput(g)
 	for _, t := range g.GetInitializer() {
@@ -126,14 +122,12 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 		v.Tensor, v.Path, v.Body, v.Graph = t, path+v.Name, s.Body, g
 		v.MustBeInput = v.Input && mustBeInputs
 		x.Values = append(x.Values, v)
-		x.Names[v.Name] = true
 	}
 	for _, t := range g.GetSparseInitializer() {
 		v := &Value{Name: t.GetValues().GetName(), Path: path + t.GetValues().GetName(), Body: s.Body}
 		if err := s.define(v); err != nil {
 			return fmt.Errorf("sparse initializer: %w", err)
 		}
-		x.Names[v.Name] = true
 		x.keepUnusual(v, sparseTensor(t))
 	}
 	outputs := make([]string, len(g.GetOutput()))
@@ -148,7 +142,7 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 	}
 	for i, v := range returned {
 		v.Output = true
-		v.Yields = append(v.Yields, Yield{owner, i})
+		v.rarely().yields = append(v.Yields(), Yield{owner, i})
 		if v.declared == nil {
 			v.declared = g.Output[i].GetType()
 		}
@@ -226,17 +220,14 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
 	if len(n.Output) == 0 && (IsStandard(n.GetDomain()) || n.GetDomain() == Contrib) {
 		return fmt.Errorf("%s has no output", Describe(n))
 	}
-	x.Home[n], x.numbers[n] = s, len(x.numbers)+1
-	if n.GetName() != "" {
-		x.Names[n.GetName()] = true
-		x.NodeNames = append(x.NodeNames, n.GetName())
-	}
-	made := r.list(len(n.Output))
+	x.numbers[n] = int32(len(x.places))
+	values := r.list(len(n.Output) + len(n.Input))
+	x.places = append(x.places, place{s, values})
+	made := values[:len(n.Output)]
 	for i, name := range n.Output {
 		if name == "" {
 			continue
 		}
-		x.Names[name] = true
 		v := r.value()
 		*v = Value{Name: name, Node: n, Path: s.path + name, Body: s.Body, Graph: s.Graph}
 		made[i] = v
@@ -245,13 +236,12 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
 		}
 		x.constant(v)
 	}
-	x.Outputs[n] = made
 	return nil
 }
 
 // nodeInputs connects a node, and the graphs in its attributes, to the values they read.
 func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
-	read := r.list(len(n.Input))
+	read := x.Inputs(n)
 	for i, name := range n.Input {
 		if name == "" {
 			continue
@@ -263,7 +253,6 @@ func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
 		v.Uses = append(v.Uses, Use{n, i})
 		read[i] = v
 	}
-	x.Inputs[n] = read
 	for _, a := range n.Attribute {
 		if err := checkAttribute(a); err != nil {
 			return fmt.Errorf("%s: %w", Describe(n), err)
@@ -326,7 +315,7 @@ func (x *Graph) constant(v *Value) {
 // keepUnusual records how v is stored, if its elements are floats.
 func (x *Graph) keepUnusual(v *Value, u Unusual) {
 	if u.DType.Float() {
-		v.Unusual = &u
+		v.rarely().unusual = &u
 		x.Unusual = append(x.Unusual, v)
 	}
 }

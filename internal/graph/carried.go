@@ -33,7 +33,7 @@ func (x *Graph) Yielded(y Yield) (behind *Value, ok bool) {
 
 // Leaves reports whether a value is an output of a graph from which it cannot be followed.
 func (x *Graph) Leaves(v *Value) bool {
-	for _, y := range v.Yields {
+	for _, y := range v.Yields() {
 		if _, ok := x.Yielded(y); !ok {
 			return true
 		}
@@ -43,7 +43,7 @@ func (x *Graph) Leaves(v *Value) bool {
 
 // output returns an output of a node, nil if it is omitted.
 func (x *Graph) output(n *onnxpb.NodeProto, i int) *Value {
-	if made := x.Outputs[n]; i < len(made) {
+	if made := x.Outputs(n); i < len(made) {
 		return made[i]
 	}
 	return nil
@@ -117,7 +117,7 @@ func (x *Graph) originWithin(v *Value, steps *int) *Value {
 
 // same returns a value that v equals, nil if there is none.
 func (x *Graph) same(v *Value, steps *int) *Value {
-	n, output := v.Node, slices.Index(x.Outputs[v.Node], v)
+	n, output := v.Node, slices.Index(x.Outputs(v.Node), v)
 	switch {
 	case n.GetOpType() == "Identity":
 		return x.Source(n, 0)

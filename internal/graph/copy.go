@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -11,12 +12,16 @@ import (
 
 // Copy is a copy of a model's structure, made to be changed. The original stays as it is,
 // and its nodes, tensors and graphs lead to those of the copy.
+//
+// A model may have very many nodes, and few of them change. So those of the main graph are
+// shared with the original, unless they hold tensors or graphs, and so are the types of its
+// values: both must be replaced, not changed. [Copy.Node] returns a node that may be changed.
 type Copy struct {
 	Proto    *onnxpb.ModelProto
 	Original *Graph
 	Names    *Names // of the model; may grow
 
-	nodes     map[*onnxpb.NodeProto]*onnxpb.NodeProto     // original → copy
+	nodes     map[*onnxpb.NodeProto]*onnxpb.NodeProto     // original → copy; without the shared ones
 	originals map[*onnxpb.TensorProto]*onnxpb.TensorProto // copy → original
 	values    map[*onnxpb.TensorProto]*Value              // tensor of the copy → value of the original
 	numbers   map[*onnxpb.GraphProto]int                  // original → position in graphs
@@ -29,10 +34,10 @@ type Copy struct {
 // Copy copies the structure of the model.
 func (x *Graph) Copy() *Copy {
 	c := &Copy{
-		Proto:     proto.Clone(x.File.Proto).(*onnxpb.ModelProto),
+		Proto:     copyModel(x.File.Proto),
 		Original:  x,
 		Names:     x.NewNames(),
-		nodes:     make(map[*onnxpb.NodeProto]*onnxpb.NodeProto, len(x.Home)),
+		nodes:     map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
 		originals: map[*onnxpb.TensorProto]*onnxpb.TensorProto{},
 		values:    map[*onnxpb.TensorProto]*Value{},
 		numbers:   map[*onnxpb.GraphProto]int{},
@@ -44,7 +49,7 @@ func (x *Graph) Copy() *Copy {
 	for _, t := range modelfile.Tensors(c.Proto) {
 		tensors = append(tensors, t)
 	}
-	copies := map[*onnxpb.TensorProto]*onnxpb.TensorProto{}
+	copies := make(map[*onnxpb.TensorProto]*onnxpb.TensorProto, len(tensors))
 	i := 0
 	for _, t := range modelfile.Tensors(x.File.Proto) {
 		copies[t], c.originals[tensors[i]] = tensors[i], t
@@ -53,17 +58,52 @@ func (x *Graph) Copy() *Copy {
 	for _, v := range x.Values {
 		c.values[copies[v.Tensor]] = v
 	}
-	nodes := make([]*onnxpb.NodeProto, 0, len(x.Home))
+	nodes := make([]*onnxpb.NodeProto, 0, len(x.numbers))
 	WalkNodes(c.Proto, func(n *onnxpb.NodeProto) { nodes = append(nodes, n) })
 	i = 0
 	WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
-		c.nodes[n] = nodes[i]
+		if nodes[i] != n {
+			c.nodes[n] = nodes[i]
+		}
 		i++
 	})
 	WalkAllGraphs(c.Proto, func(g *onnxpb.GraphProto) { c.graphs = append(c.graphs, g) })
 	WalkAllGraphs(x.File.Proto, func(g *onnxpb.GraphProto) { c.numbers[g] = len(c.numbers) })
 	c.spellStandard()
 	return c
+}
+
+// copyModel clones a model but for what a Copy shares with it.
+func copyModel(m *onnxpb.ModelProto) *onnxpb.ModelProto {
+	made := cloneWithout(m, "graph")
+	made.Graph = cloneWithout(m.Graph, "node", "value_info")
+	made.Graph.ValueInfo = slices.Clone(m.Graph.ValueInfo)
+	made.Graph.Node = slices.Clone(m.Graph.Node)
+	for i, n := range made.Graph.Node {
+		if n.GetDomain() == longStandard || slices.ContainsFunc(n.Attribute, holdsTensors) {
+			made.Graph.Node[i] = proto.CloneOf(n)
+		}
+	}
+	return made
+}
+
+// holdsTensors reports whether an attribute holds tensors or graphs.
+func holdsTensors(a *onnxpb.AttributeProto) bool {
+	return a.T != nil || a.G != nil || a.SparseTensor != nil || len(a.Tensors)+len(a.Graphs)+len(a.SparseTensors) > 0
+}
+
+// cloneWithout clones a message but for some of its fields.
+func cloneWithout[M proto.Message](m M, fields ...protoreflect.Name) M {
+	from := m.ProtoReflect()
+	some := from.New()
+	from.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if !slices.Contains(fields, f.Name()) {
+			some.Set(f, v)
+		}
+		return true
+	})
+	some.SetUnknown(from.GetUnknown())
+	return proto.Clone(some.Interface()).(M)
 }
 
 // spellStandard spells the domain of the ONNX operators as "" everywhere. The standard allows
@@ -96,8 +136,39 @@ func spellImports(imports []*onnxpb.OperatorSetIdProto) []*onnxpb.OperatorSetIdP
 	})
 }
 
-// Node returns the copy of a node.
-func (c *Copy) Node(n *onnxpb.NodeProto) *onnxpb.NodeProto { return c.nodes[n] }
+// Node returns the copy of a node, which may be changed. It must be called before the opset is
+// raised: that replaces nodes.
+func (c *Copy) Node(n *onnxpb.NodeProto) *onnxpb.NodeProto {
+	made := c.nodes[n]
+	if made == nil {
+		made = proto.CloneOf(n)
+		c.nodes[n] = made
+		list := c.Proto.Graph.Node
+		at := c.Original.Number(n) - 1 // unless nodes were added or removed
+		if at >= len(list) || list[at] != n {
+			at = slices.Index(list, n)
+		}
+		if at >= 0 {
+			list[at] = made
+		}
+	}
+	return made
+}
+
+// Reading returns a node that reads what rename makes of the names of its inputs: n, if that is
+// the same.
+func Reading(n *onnxpb.NodeProto, rename func(name string) string) *onnxpb.NodeProto {
+	made := n
+	for i, name := range n.Input {
+		if to := rename(name); to != name {
+			if made == n {
+				made = proto.CloneOf(n)
+			}
+			made.Input[i] = to
+		}
+	}
+	return made
+}
 
 // WalkAllGraphs visits the main graph, its subgraphs and those of functions.
 func WalkAllGraphs(m *onnxpb.ModelProto, visit func(*onnxpb.GraphProto)) {
@@ -121,7 +192,7 @@ func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { retur
 func (c *Copy) Value(t *onnxpb.TensorProto) *Value { return c.values[t] }
 
 // Drop marks the copy of an original node for removal by Tidy.
-func (c *Copy) Drop(n *onnxpb.NodeProto) { c.dropped[c.nodes[n]] = true }
+func (c *Copy) Drop(n *onnxpb.NodeProto) { c.dropped[c.Node(n)] = true }
 
 // Dropped reports whether a node of the copy is marked for removal.
 func (c *Copy) Dropped(n *onnxpb.NodeProto) bool { return c.dropped[n] }

@@ -2,6 +2,7 @@ package graph_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -55,13 +56,18 @@ func TestCopyKnowsOriginals(t *testing.T) {
 	if added := modeltest.Floats("w", 4, 4); c.OriginalTensor(added) != nil || c.Value(added) != nil {
 		t.Error("a new tensor has an original")
 	}
-	var copies []*onnxpb.NodeProto
-	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) { copies = append(copies, n) })
+	var originals []*onnxpb.NodeProto
 	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
-		if c.Node(n) != copies[0] || c.Node(n) == n {
+		originals = append(originals, n)
+		if made := c.Node(n); made == n || made != c.Node(n) || !proto.Equal(made, n) {
 			t.Errorf("%s has another copy", graph.Describe(n))
 		}
-		copies = copies[1:]
+	})
+	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
+		if n != c.Node(originals[0]) {
+			t.Errorf("the copy of %s is elsewhere", graph.Describe(n))
+		}
+		originals = originals[1:]
 	})
 	graph.WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		if got := c.Graphs()[c.GraphNumber(g)]; got == g || !proto.Equal(got, g) {
@@ -113,6 +119,48 @@ func TestTidy(t *testing.T) {
 	}
 	if !proto.Equal(x.File.Proto, before) {
 		t.Error("the original has changed")
+	}
+}
+
+// A node is found among others that were added, and what is changed is not shared.
+func TestCopyOwnsWhatChanges(t *testing.T) {
+	x := branching(t)
+	before := proto.Clone(x.File.Proto)
+	c := x.Copy()
+	c.Proto.Graph.Node = append([]*onnxpb.NodeProto{modeltest.Node("Relu", "first", "x")}, c.Proto.Graph.Node...)
+	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
+		made := c.Node(n)
+		made.OpType, made.Output[0] = new("Changed"), "changed_"+n.Output[0]
+	})
+	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
+		if n != c.Proto.Graph.Node[0] && n.GetOpType() != "Changed" {
+			t.Errorf("%s is not the node that was changed", graph.Describe(n))
+		}
+	})
+	if !proto.Equal(x.File.Proto, before) {
+		t.Error("the original has changed")
+	}
+}
+
+// A change that makes a model invalid is found.
+func TestCheck(t *testing.T) {
+	for want, change := range map[string]func(m *onnxpb.ModelProto){
+		"":                   func(m *onnxpb.ModelProto) {},
+		`reads "z", which`:   func(m *onnxpb.ModelProto) { m.Graph.Node[0].Input[0] = "z" },
+		`"a" is there twice`: func(m *onnxpb.ModelProto) { m.Graph.Node[1].Output[0] = "a" },
+		`"w" is there twice`: func(m *onnxpb.ModelProto) { m.Graph.Node[1].Output[0] = "w" },
+		"cycle":              func(m *onnxpb.ModelProto) { m.Graph.Node[0].Input[0] = "b" },
+		`reads "lost", which`: func(m *onnxpb.ModelProto) {
+			graph.Attribute(m.Graph.Node[2], "then_branch").G.Node[0].Input[0] = "lost"
+		},
+		`"e" is made by nothing`: func(m *onnxpb.ModelProto) { graph.Attribute(m.Graph.Node[2], "else_branch").G.Node[1].Output[0] = "f" },
+		`"gone" is made by`:      func(m *onnxpb.ModelProto) { m.Functions[0].Output[0] = "gone" },
+	} {
+		m := proto.CloneOf(branching(t).File.Proto)
+		change(m)
+		if err := graph.Check(m); (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("error %v, want %q", err, want)
+		}
 	}
 }
 

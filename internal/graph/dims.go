@@ -51,7 +51,7 @@ func (s *Shapes) find(v *Value) []Dim {
 		return dims
 	}
 	declared := declaredDims(v.declared)
-	if v.Node == nil || len(s.x.Outputs[v.Node]) == 0 || s.x.Outputs[v.Node][0] != v || declared != nil && !slices.Contains(declared, Dim{}) {
+	if v.Node == nil || len(s.x.Outputs(v.Node)) == 0 || s.x.Outputs(v.Node)[0] != v || declared != nil && !slices.Contains(declared, Dim{}) {
 		return declared
 	}
 	made := s.made(v.Node)

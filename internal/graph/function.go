@@ -51,13 +51,12 @@ func (x *Graph) function(p *onnxpb.FunctionProto) error {
 		if err := s.define(v); err != nil {
 			return err
 		}
-		x.Names[name] = true
 		f.Inputs = append(f.Inputs, v)
 	}
 	returned, err := x.body(p.Node, p.Output, s)
 	for i, v := range returned {
 		if v != nil {
-			v.Returned = append(v.Returned, i)
+			v.rarely().returned = append(v.Returned(), i)
 		}
 	}
 	return err
@@ -71,7 +70,7 @@ func (x *Graph) linkCalls() error {
 	WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
 		if f := x.Called(n); f != nil {
 			f.Calls = append(f.Calls, n)
-			if body := x.Home[n].Body; body != nil {
+			if body := x.Home(n).Body; body != nil {
 				body.callees = append(body.callees, f)
 			}
 		}

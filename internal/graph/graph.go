@@ -4,6 +4,7 @@ import (
 	"errors"
 	"iter"
 	"slices"
+	"sync"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -14,30 +15,51 @@ var ErrModel = errors.New("invalid model")
 
 // Graph is the index of a model. It must be treated as immutable: all stages share it.
 type Graph struct {
-	Values    []*Value                     // values stored in a tensor (initializers and Constant nodes), in file order
-	Unusual   []*Value                     // float values stored in another way
-	Names     map[string]bool              // names of values and nodes, anywhere in the model
-	NodeNames []string                     // names of nodes, in file order; those without a name are left out
-	Home      map[*onnxpb.NodeProto]*Scope // node → scope that contains it
-	numbers   map[*onnxpb.NodeProto]int    // of nodes, from 1 on
-	File      *modelfile.Model
+	Values  []*Value                    // values stored in a tensor (initializers and Constant nodes), in file order
+	Unusual []*Value                    // float values stored in another way
+	numbers map[*onnxpb.NodeProto]int32 // of nodes, from 1 on
+	places  []place                     // of nodes, by number
+	File    *modelfile.Model
 
-	Inputs, Outputs map[*onnxpb.NodeProto][]*Value  // node → values by position; nil where an optional one is omitted
-	Returned        map[*onnxpb.GraphProto][]*Value // graph → values of its outputs
-	arguments       map[*onnxpb.GraphProto][]*Value // graph → values of its inputs
-	carried         map[*onnxpb.NodeProto][]*Value  // Loop or Scan → by state, the input of the body, if the body hands it on unchanged
-	functions       map[string]*Function            // by FunctionKey
-	scopes          map[*onnxpb.GraphProto]*Scope
+	Returned  map[*onnxpb.GraphProto][]*Value // graph → values of its outputs
+	arguments map[*onnxpb.GraphProto][]*Value // graph → values of its inputs
+	carried   map[*onnxpb.NodeProto][]*Value  // Loop or Scan → by state, the input of the body, if the body hands it on unchanged
+	functions map[string]*Function            // by FunctionKey
+	scopes    map[*onnxpb.GraphProto]*Scope
 
 	paths  map[string]bool // paths of subgraphs, to keep them unique
 	suffix map[string]int  // path → last suffix tried
 	ir     int64           // IR version
+
+	naming sync.Once       // makes names, see Named
+	names  map[uint64]bool // hashes
 	Opset  int64
+}
+
+// place says where a node is, and what it makes and reads.
+type place struct {
+	home   *Scope
+	values []*Value // outputs and inputs by position; nil where an optional one is omitted
+}
+
+// Home returns the scope that contains a node.
+func (x *Graph) Home(n *onnxpb.NodeProto) *Scope { return x.places[x.numbers[n]].home }
+
+// Outputs returns the values that a node makes, by position; nil where one is omitted.
+func (x *Graph) Outputs(n *onnxpb.NodeProto) []*Value {
+	values := x.places[x.numbers[n]].values
+	return values[:min(len(values), len(n.GetOutput()))]
+}
+
+// Inputs returns the values that a node reads, by position; nil where one is omitted.
+func (x *Graph) Inputs(n *onnxpb.NodeProto) []*Value {
+	values := x.places[x.numbers[n]].values
+	return values[min(len(values), len(n.GetOutput())):]
 }
 
 // Source returns the value of an input, or nil if it is omitted.
 func (x *Graph) Source(n *onnxpb.NodeProto, input int) *Value {
-	if inputs := x.Inputs[n]; input < len(inputs) {
+	if inputs := x.Inputs(n); input < len(inputs) {
 		return inputs[input]
 	}
 	return nil
@@ -45,7 +67,7 @@ func (x *Graph) Source(n *onnxpb.NodeProto, input int) *Value {
 
 // Made returns the first output of a node, or nil if it has none.
 func (x *Graph) Made(n *onnxpb.NodeProto) *Value {
-	for _, v := range x.Outputs[n] {
+	for _, v := range x.Outputs(n) {
 		if v != nil {
 			return v
 		}
@@ -61,11 +83,11 @@ func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 		held[v.Tensor] = true
 	}
 	for _, v := range x.Unusual {
-		held[v.Unusual.Sparse.GetValues()] = true
+		held[v.Unusual().Sparse.GetValues()] = true
 	}
 	return func(yield func(string, *onnxpb.TensorProto) bool) {
 		for where, t := range modelfile.Tensors(x.File.Proto) {
-			if !held[t] && !yield(where, t) {
+			if !held[t] && !yield(where.String(), t) {
 				return
 			}
 		}
@@ -78,7 +100,7 @@ func (x *Graph) Scope(g *onnxpb.GraphProto) *Scope { return x.scopes[g] }
 // Scanned reports whether the body of a Scan reads a value from outside the body.
 func (x *Graph) Scanned(v *Value) bool {
 	return slices.ContainsFunc(v.Uses, func(u Use) bool {
-		for s := x.Home[u.Node]; s != nil && s.Values[v.Name] != v; s = s.outer {
+		for s := x.Home(u.Node); s != nil && s.Values[v.Name] != v; s = s.outer {
 			if s.Owner.GetOpType() == "Scan" {
 				return true
 			}
@@ -89,4 +111,4 @@ func (x *Graph) Scanned(v *Value) bool {
 
 // Number identifies a node of the model: from 1 on, in an order that follows from the model.
 // It is 0 for nil.
-func (x *Graph) Number(n *onnxpb.NodeProto) int { return x.numbers[n] }
+func (x *Graph) Number(n *onnxpb.NodeProto) int { return int(x.numbers[n]) }

@@ -13,19 +13,67 @@ type Value struct {
 	Name        string
 	Path        string              // name with the path of its subgraph or function; unique in the model
 	Tensor      *onnxpb.TensorProto // content of an initializer or Constant node, or nil
-	Unusual     *Unusual            // content that is stored in another way, or nil
 	Node        *onnxpb.NodeProto   // the node that computes it; nil for inputs and initializers
 	Input       bool                // an input of its graph
 	MustBeInput bool                // an initializer listed as an input only because old IR versions want that
 	Output      bool                // an output of its graph
 	Body        *Function           // the function whose body, or a subgraph of it, contains the value; or nil
-	Returned    []int               // positions among that function's outputs
-	Yields      []Yield             // the outputs of graphs that it is
 	Uses        []Use               // where it is read
 	Graph       *onnxpb.GraphProto  // the graph that contains it; nil in the body of a function
-	From        []*Value            // values of another graph that package fold made it of, stored ones first; else nil
 	declared    *onnxpb.TypeProto   // as the model declares it, or nil
+	rare        *rare
 }
+
+// rare is what few values have: a model may have very many.
+type rare struct {
+	unusual  *Unusual
+	returned []int
+	yields   []Yield
+	from     []*Value
+}
+
+// rarely returns what few values have, to be changed.
+func (v *Value) rarely() *rare {
+	if v.rare == nil {
+		v.rare = &rare{}
+	}
+	return v.rare
+}
+
+// Unusual describes content that is not stored in a dense tensor. It is nil for other values.
+func (v *Value) Unusual() *Unusual {
+	if v.rare == nil {
+		return nil
+	}
+	return v.rare.unusual
+}
+
+// Returned lists the positions of the value among the outputs of the function Body.
+func (v *Value) Returned() []int {
+	if v.rare == nil {
+		return nil
+	}
+	return v.rare.returned
+}
+
+// Yields lists the outputs of graphs that the value is.
+func (v *Value) Yields() []Yield {
+	if v.rare == nil {
+		return nil
+	}
+	return v.rare.yields
+}
+
+// From lists the values of another graph that package fold made this one of, stored ones first.
+func (v *Value) From() []*Value {
+	if v.rare == nil {
+		return nil
+	}
+	return v.rare.from
+}
+
+// SetFrom sets From, before the graph is shared.
+func (v *Value) SetFrom(values []*Value) { v.rarely().from = values }
 
 // Unusual describes floats that are not stored in a dense tensor.
 type Unusual struct {

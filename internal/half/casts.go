@@ -3,6 +3,8 @@ package half
 import (
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
@@ -117,7 +119,7 @@ func (r *rewriting) outputs() {
 		r.renamed[v] = r.copy.Names.Fresh(v.Name + "_" + typeName(r.typeOf(half)))
 		if v.Node != nil {
 			n := r.copy.Node(v.Node)
-			n.Output[slices.Index(r.x.Outputs[v.Node], v)] = r.renamed[v]
+			n.Output[slices.Index(r.x.Outputs(v.Node), v)] = r.renamed[v]
 		}
 		r.cast(v, !half, home{graph: g}, v.Name)
 	}
@@ -126,7 +128,7 @@ func (r *rewriting) outputs() {
 // readers gives each input of each node the type it wants.
 func (r *rewriting) readers() {
 	graph.WalkNodes(r.x.File.Proto, func(n *onnxpb.NodeProto) {
-		for i, v := range r.x.Inputs[n] {
+		for i, v := range r.x.Inputs(n) {
 			if v == nil {
 				continue
 			}
@@ -136,7 +138,9 @@ func (r *rewriting) readers() {
 					name = r.as(v, want == half, r.choice.homes[v])
 				}
 			}
-			r.copy.Node(n).Input[i] = name
+			if name != n.Input[i] {
+				r.copy.Node(n).Input[i] = name
+			}
 		}
 	})
 }
@@ -157,7 +161,7 @@ func (r *rewriting) returns() {
 	})
 	for _, f := range r.choice.functions() {
 		for _, v := range r.valuesOf(f) {
-			for _, i := range v.Returned {
+			for _, i := range v.Returned() {
 				if r.choice.types[v].float() {
 					r.copy.Proto.Functions[f.Index].Output[i] = r.as(v, r.choice.functionHalved(f), home{function: f})
 				}
@@ -171,9 +175,10 @@ func (r *rewriting) declarations() {
 	graph.WalkAllGraphs(r.x.File.Proto, func(g *onnxpb.GraphProto) {
 		scope, c := r.x.Scope(g), r.graph(home{graph: g})
 		for _, infos := range [][]*onnxpb.ValueInfoProto{c.Input, c.ValueInfo} {
-			for _, info := range infos {
+			for i, info := range infos {
 				if v := scope.Values[info.GetName()]; v != nil && r.renamed[v] == "" && r.choice.halved(v) {
-					r.declare(info)
+					infos[i] = proto.CloneOf(info)
+					r.declare(infos[i])
 				}
 			}
 		}
@@ -200,7 +205,7 @@ func (r *rewriting) declarations() {
 func (r *rewriting) valuesOf(f *graph.Function) []*graph.Value {
 	values := slices.Clone(f.Inputs)
 	for _, n := range f.Proto.Node {
-		for _, v := range r.x.Outputs[n] {
+		for _, v := range r.x.Outputs(n) {
 			if v != nil {
 				values = append(values, v)
 			}
@@ -221,8 +226,8 @@ func (r *rewriting) attributes(n *onnxpb.NodeProto) {
 	if v == nil || !graph.IsStandard(n.GetDomain()) || !r.choice.halved(v) {
 		return
 	}
-	c := r.copy.Node(n)
 	set := func(name string) {
+		c := r.copy.Node(n)
 		a := intAttribute(name, int64(r.choice.opts.To))
 		for i, old := range c.Attribute {
 			if old.GetName() == name {

@@ -120,7 +120,7 @@ func (c *choice) reason(n *onnxpb.NodeProto) string {
 	case n.GetDomain() == "ai.onnx.ml":
 		return "computes in float32, as all of ai.onnx.ml"
 	}
-	for i, v := range c.x.Inputs[n] {
+	for i, v := range c.x.Inputs(n) {
 		if v == nil {
 			continue
 		}
@@ -151,7 +151,7 @@ func carries(n *onnxpb.NodeProto) bool {
 
 // sequences says that a node reads or makes sequences of floats, which no Cast converts.
 func (c *choice) sequences(n *onnxpb.NodeProto) string {
-	for _, v := range slices.Concat(c.x.Inputs[n], c.x.Outputs[n]) {
+	for _, v := range slices.Concat(c.x.Inputs(n), c.x.Outputs(n)) {
 		if e := c.types[v]; v != nil && e.sequence && e.dtype != optypes.Other {
 			return "reads or makes a sequence"
 		}
@@ -163,7 +163,7 @@ func (c *choice) sequences(n *onnxpb.NodeProto) string {
 func (c *choice) typed(n *onnxpb.NodeProto) string {
 	s := c.signature(n)
 	if s == nil {
-		for _, v := range slices.Concat(c.x.Inputs[n], c.x.Outputs[n]) {
+		for _, v := range slices.Concat(c.x.Inputs(n), c.x.Outputs(n)) {
 			if e := c.types[v]; v != nil && e.dtype != optypes.Other {
 				return "takes types that are not known"
 			}
@@ -193,13 +193,13 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 		}
 		return ""
 	}
-	for i, v := range c.x.Inputs[n] {
+	for i, v := range c.x.Inputs(n) {
 		p, ok := s.Input(i)
 		if why := check(v, p, ok); why != "" {
 			return why
 		}
 	}
-	for i, v := range c.x.Outputs[n] {
+	for i, v := range c.x.Outputs(n) {
 		p, ok := s.Output(i)
 		if why := check(v, p, ok); why != "" {
 			return why
@@ -255,7 +255,7 @@ func (c *choice) wants(n *onnxpb.NodeProto, input int) wish {
 // indifferent reports whether nothing else of a node depends on the type of one input: it
 // makes no floats, and no other input shares the variable.
 func (c *choice) indifferent(n *onnxpb.NodeProto, s *optypes.Signature, p optypes.Param) bool {
-	for _, v := range c.x.Outputs[n] {
+	for _, v := range c.x.Outputs(n) {
 		if v != nil && c.types[v].dtype != optypes.Other {
 			return false
 		}
@@ -284,7 +284,7 @@ func (c *choice) halved(v *graph.Value) bool {
 			return (!v.Input || v.MustBeInput) && c.handedBy(c.homes[v].owner)
 		}
 		return (!v.Input || v.MustBeInput) && c.wished(v)
-	case n == nil && v.Unusual != nil:
+	case n == nil && v.Unusual() != nil:
 		return false
 	case n == nil:
 		return c.inputHalved(v)
@@ -296,7 +296,7 @@ func (c *choice) halved(v *graph.Value) bool {
 		return true
 	}
 	s := c.signature(n)
-	for i, made := range c.x.Outputs[n] {
+	for i, made := range c.x.Outputs(n) {
 		if made == v {
 			p, ok := s.Output(i)
 			return ok && p.Variable != "" && s.Allows(p).Has(c.opts.To)
@@ -318,7 +318,7 @@ func (c *choice) handed(v *graph.Value) bool {
 	return c.handedBy(c.homes[v].owner)
 }
 
-func sparse(v *graph.Value) bool { return v.Unusual != nil && v.Unusual.Sparse != nil }
+func sparse(v *graph.Value) bool { return v.Unusual() != nil && v.Unusual().Sparse != nil }
 
 // flexible reports whether a node makes any type that its attributes ask for.
 func flexible(n *onnxpb.NodeProto) bool {
@@ -339,7 +339,7 @@ func (c *choice) wished(v *graph.Value) bool {
 			return true
 		}
 	}
-	return v.Output && c.handed(v) || len(v.Returned) > 0 && c.functionHalved(v.Body)
+	return v.Output && c.handed(v) || len(v.Returned()) > 0 && c.functionHalved(v.Body)
 }
 
 func (c *choice) functionHalved(f *graph.Function) bool {
@@ -364,11 +364,11 @@ var passes = map[string]bool{
 
 // passFar marks the outputs of a node that reads values that half cannot represent.
 func (c *choice) passFar(n *onnxpb.NodeProto) {
-	for _, v := range c.x.Inputs[n] {
+	for _, v := range c.x.Inputs(n) {
 		if v == nil || c.far[v] == "" {
 			continue
 		}
-		for _, made := range c.x.Outputs[n] {
+		for _, made := range c.x.Outputs(n) {
 			if made != nil && c.types[made].float() {
 				c.far[made] = "may hold values beyond " + typeName(c.opts.To)
 			}

@@ -105,7 +105,7 @@ func build(c *choice) (*Model, error) {
 
 // floats reports whether a node has to do with float32 at all.
 func (c *choice) floats(n *onnxpb.NodeProto) bool {
-	for _, values := range [][]*graph.Value{c.x.Inputs[n], c.x.Outputs[n]} {
+	for _, values := range [][]*graph.Value{c.x.Inputs(n), c.x.Outputs(n)} {
 		for _, v := range values {
 			if v != nil && c.types[v].float() {
 				return true

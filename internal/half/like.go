@@ -85,7 +85,7 @@ func (l *likeness) names(v *graph.Value) []string {
 
 // partner returns the node of y that makes what a node of x makes.
 func (l *likeness) partner(n *onnxpb.NodeProto) *onnxpb.NodeProto {
-	for _, v := range l.x.x.Outputs[n] {
+	for _, v := range l.x.x.Outputs(n) {
 		if v == nil {
 			continue
 		}
@@ -110,9 +110,9 @@ func (l *likeness) stays(n *onnxpb.NodeProto) (stays, known bool) {
 		return false, false
 	}
 	s := l.x.signature(n)
-	float, halves := l.count(l.x.x.Outputs[n], l.y.x.Outputs[m], s, (*optypes.Signature).Output)
+	float, halves := l.count(l.x.x.Outputs(n), l.y.x.Outputs(m), s, (*optypes.Signature).Output)
 	if float+halves == 0 {
-		float, halves = l.count(l.x.x.Inputs[n], l.y.x.Inputs[m], s, (*optypes.Signature).Input)
+		float, halves = l.count(l.x.x.Inputs(n), l.y.x.Inputs(m), s, (*optypes.Signature).Input)
 	}
 	return float > 0 && halves == 0, float+halves > 0
 }

@@ -70,7 +70,7 @@ func domain(name string) string {
 // signature returns the types of a node's operator, or nil.
 func (t *typing) signature(n *onnxpb.NodeProto) *optypes.Signature {
 	imports := t.imports
-	if body := t.x.Home[n].Body; body != nil {
+	if body := t.x.Home(n).Body; body != nil {
 		imports = versions(body.Proto.OpsetImport)
 	}
 	d := domain(n.GetDomain())
@@ -139,15 +139,15 @@ func typeOf(t *onnxpb.TypeProto) elem {
 func (t *typing) nodes(nodes []*onnxpb.NodeProto, declared map[string]elem) {
 	for _, n := range ordered(nodes) {
 		given := make([]elem, len(n.Input))
-		for i, v := range t.x.Inputs[n] {
+		for i, v := range t.x.Inputs(n) {
 			given[i] = t.types[v]
 		}
 		made := t.node(n, given)
-		for i, v := range t.x.Outputs[n] {
+		for i, v := range t.x.Outputs(n) {
 			if v == nil {
 				continue
 			}
-			if s := t.x.Home[n]; s.Graph == nil {
+			if s := t.x.Home(n); s.Graph == nil {
 				t.homes[v] = home{function: s.Body}
 			}
 			e := made(i)
@@ -245,7 +245,7 @@ func (t *typing) function(f *graph.Function, c *call) {
 	c.outputs = make([]elem, len(f.Proto.Output))
 	returned := func(v *graph.Value) {
 		if v != nil {
-			for _, i := range v.Returned {
+			for _, i := range v.Returned() {
 				c.outputs[i] = t.types[v]
 			}
 		}
@@ -254,7 +254,7 @@ func (t *typing) function(f *graph.Function, c *call) {
 		returned(v)
 	}
 	for _, n := range f.Proto.Node {
-		for _, v := range t.x.Outputs[n] {
+		for _, v := range t.x.Outputs(n) {
 			returned(v)
 		}
 	}

@@ -33,7 +33,7 @@ func Float(x *graph.Graph) (*Model, error) {
 	r.copy = x.Copy()
 	r.made = make([][]*onnxpb.NodeProto, len(r.copy.Graphs()))
 	for _, n := range nodes {
-		if q := r.fromDecoder(n); q.codes != nil && r.wanted[q.codes] == nil && x.Home[n].Graph == q.codes.Graph {
+		if q := r.fromDecoder(n); q.codes != nil && r.wanted[q.codes] == nil && x.Home(n).Graph == q.codes.Graph {
 			r.wanted[q.codes] = n
 		}
 	}
@@ -137,7 +137,7 @@ func (r *rewriting) decoder(n *onnxpb.NodeProto) {
 		return
 	}
 	r.drop(n)
-	r.add(r.x.Home[n].Graph, &onnxpb.NodeProto{OpType: new("Identity"), Input: []string{name}, Output: []string{n.Output[0]}})
+	r.add(r.x.Home(n).Graph, &onnxpb.NodeProto{OpType: new("Identity"), Input: []string{name}, Output: []string{n.Output[0]}})
 }
 
 // indifferent makes a node that may read codes as well as floats read floats.
@@ -171,7 +171,7 @@ func (r *rewriting) finish() {
 	}
 	r.skipIdentities()
 	now := reads(r.copy.Proto)
-	dead := func(name string) bool { return now[name] == 0 && (was[name] > 0 || !r.x.Names[name]) }
+	dead := func(name string) bool { return now[name] == 0 && (was[name] > 0 || !r.x.Named(name)) }
 	unread := unreadNodes(r.copy.Graphs(), now, dead)
 	i := 0 // position in unread
 	for _, g := range r.copy.Graphs() {
@@ -238,16 +238,19 @@ func (r *rewriting) skipIdentities() {
 			source[n.Output[0]] = n.Input[0]
 		}
 	}
-	graph.WalkNodes(r.copy.Proto, func(n *onnxpb.NodeProto) {
-		for i, name := range n.Input {
-			for range len(source) {
-				from, ok := source[name]
-				if !ok {
-					break
-				}
-				name = from
+	read := func(name string) string {
+		for range len(source) {
+			from, ok := source[name]
+			if !ok {
+				break
 			}
-			n.Input[i] = name
+			name = from
+		}
+		return name
+	}
+	graph.WalkAllGraphs(r.copy.Proto, func(g *onnxpb.GraphProto) {
+		for i, n := range g.Node {
+			g.Node[i] = graph.Reading(n, read)
 		}
 	})
 }

@@ -130,7 +130,7 @@ func (r *rewriting) matMul(n *onnxpb.NodeProto, a, b string, bias int) {
 	if graph.HasInput(n, bias) {
 		out = r.copy.Names.Fresh(out + "_MatMul_Output")
 		r.drop(n)
-		r.add(r.x.Home[n].Graph, &onnxpb.NodeProto{OpType: new("Add"), Name: new(r.copy.Names.Fresh(out + "_Add")), Input: []string{out, n.Input[bias]}, Output: n.Output})
+		r.add(r.x.Home(n).Graph, &onnxpb.NodeProto{OpType: new("Add"), Name: new(r.copy.Names.Fresh(out + "_Add")), Input: []string{out, n.Input[bias]}, Output: n.Output})
 	}
 	r.become(n, "MatMul", "", []string{a, b}, []string{out})
 }
@@ -219,5 +219,5 @@ func (r *rewriting) become(n *onnxpb.NodeProto, op, domain string, inputs, outpu
 			made.Attribute = append(made.Attribute, a)
 		}
 	}
-	r.add(r.x.Home[n].Graph, made)
+	r.add(r.x.Home(n).Graph, made)
 }

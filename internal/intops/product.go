@@ -16,7 +16,7 @@ func (r *rewriting) product(n *onnxpb.NodeProto, op struct {
 	zeros   int
 }) {
 	result, scales := r.scaled(n)
-	if result == nil || r.x.Home[n].Graph == nil {
+	if result == nil || r.x.Home(n).Graph == nil {
 		return
 	}
 	a := quantity{codes: r.x.Source(n, 0), zero: r.x.Source(n, op.zeros)}
@@ -81,7 +81,7 @@ func (r *rewriting) scaled(n *onnxpb.NodeProto) (result *graph.Value, scales []*
 
 // reader returns the only reader of a value, an operator of ONNX in the same graph, or nil.
 func (r *rewriting) reader(v *graph.Value) *onnxpb.NodeProto {
-	if v == nil || v.Output || len(v.Uses) != 1 || !graph.IsStandard(v.Uses[0].Node.GetDomain()) || r.x.Home[v.Uses[0].Node].Graph != v.Graph {
+	if v == nil || v.Output || len(v.Uses) != 1 || !graph.IsStandard(v.Uses[0].Node.GetDomain()) || r.x.Home(v.Uses[0].Node).Graph != v.Graph {
 		return nil
 	}
 	return v.Uses[0].Node

@@ -64,8 +64,8 @@ func (r *rewriting) quantityOf(v *graph.Value) quantity {
 		}
 		n, op := v.Node, graph.Operator(v.Node)
 		switch c := calculations[op]; {
-		case op == "DynamicQuantizeLinear" && v == r.x.Outputs[n][0] && len(r.x.Outputs[n]) == 3:
-			q.scale, q.zero = r.x.Outputs[n][1], r.x.Outputs[n][2]
+		case op == "DynamicQuantizeLinear" && v == r.x.Outputs(n)[0] && len(r.x.Outputs(n)) == 3:
+			q.scale, q.zero = r.x.Outputs(n)[1], r.x.Outputs(n)[2]
 			return q
 		case quantizers[op]:
 			q.scale, q.zero = r.x.Source(n, 1), r.x.Source(n, 2)
@@ -123,7 +123,7 @@ func (r *rewriting) weight(n *onnxpb.NodeProto, codes, scale, zero, axis int) (n
 }
 
 func (r *rewriting) stored(n *onnxpb.NodeProto, q quantity, axis int) (name string, ok bool) {
-	if !constant(q.codes) || q.scale == nil || r.x.Home[n].Graph == nil || q.codes.Body != nil {
+	if !constant(q.codes) || q.scale == nil || r.x.Home(n).Graph == nil || q.codes.Body != nil {
 		return "", false
 	}
 	r.forms[q.codes.Name] = n.GetOpType()
@@ -200,7 +200,7 @@ func (r *rewriting) move(n *onnxpb.NodeProto, q quantity) (name string, ok bool)
 		}
 	}
 	var outputs []string
-	for i, v := range r.x.Outputs[n] {
+	for i, v := range r.x.Outputs(n) {
 		switch {
 		case v == nil, i > 0 && n.GetOpType() != "Split":
 			outputs = append(outputs, "")
@@ -213,7 +213,7 @@ func (r *rewriting) move(n *onnxpb.NodeProto, q quantity) (name string, ok bool)
 	made := proto.Clone(n).(*onnxpb.NodeProto)
 	made.Name = new(suffix.ReplaceAllString(n.GetName(), ""))
 	made.Input, made.Output = inputs, outputs
-	r.add(r.x.Home[n].Graph, made)
+	r.add(r.x.Home(n).Graph, made)
 	return r.floats[q.codes].name, r.floats[q.codes].name != ""
 }
 
@@ -267,7 +267,7 @@ func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
 		return name
 	}
 	r.become(n, c.op, "", inputs, []string{linear}, n.Attribute...)
-	r.clip(r.x.Home[n].Graph, linear, name, span, known)
+	r.clip(r.x.Home(n).Graph, linear, name, span, known)
 	return name
 }
 

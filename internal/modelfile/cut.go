@@ -13,15 +13,15 @@ import (
 const (
 	maxStructure = 256 << 20 // bytes of the file outside of contents
 	freeMemory   = 192 << 20 // bytes of memory that any model may take
-	memoryRatio  = 9         // bytes of memory per byte of structure that a larger model may take
+	memoryRatio  = 20        // bytes of memory per byte of structure that a larger model may take
 )
 
 // Memory of things in addition to their bytes in the file, with room for slices that
 // grow.
 const (
-	numberCost = 32  // a number
-	stringCost = 72  // a string
-	pieceCost  = 160 // a piece, its number in the structure, its part of a payload
+	numberCost = 40  // a number
+	stringCost = 56  // a string
+	pieceCost  = 128 // a piece, its number in the structure, its part of a payload
 	tensorCost = 128 // a payload
 )
 

@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 
@@ -138,6 +139,44 @@ func (l *Layout) WriteStructure(w io.WriterAt) error {
 			if _, err := w.WriteAt(c.bytes, c.off); err != nil {
 				return err
 			}
+		}
+	}
+	return nil
+}
+
+// Check reads a written model file. Its encoding must be valid, everything but the payloads
+// must be what WriteStructure writes, and each payload must be the content of a tensor.
+func (l *Layout) Check(r io.ReaderAt, size int64) error {
+	if size != l.Size {
+		return fmt.Errorf("the model file has %d bytes, %d were written", size, l.Size)
+	}
+	_, pieces, err := cut(r, size)
+	if err != nil {
+		return err
+	}
+	sizes := make(map[int64]int64, len(pieces)) // offset → bytes of raw data
+	for _, p := range pieces {
+		if p.field == fieldRawData {
+			sizes[p.off] = p.n
+		}
+	}
+	buf := make([]byte, windowSize)
+	for _, c := range l.chunks {
+		if c.bytes == nil {
+			if n, ok := sizes[c.off]; !ok || n != c.size {
+				return fmt.Errorf("at offset %d are not the %d bytes of a tensor that were written", c.off, c.size)
+			}
+			continue
+		}
+		for at := 0; at < len(c.bytes); {
+			want := c.bytes[at:min(at+len(buf), len(c.bytes))]
+			if err := readFull(r, buf[:len(want)], c.off+int64(at)); err != nil {
+				return err
+			}
+			if !bytes.Equal(buf[:len(want)], want) {
+				return fmt.Errorf("the structure near offset %d differs from what was written", c.off+int64(at))
+			}
+			at += len(want)
 		}
 	}
 	return nil

@@ -29,12 +29,8 @@ type Model struct {
 // Open reads the structure of the model file at name and opens its external
 // files. It checks that the content of every tensor exists and has the size
 // given by its type and dimensions.
-func Open(name string) (*Model, error) { return open(name, map[string]*file{}) }
-
-// open opens a model with some of its external files already open. They are
-// closed with the model, or at once after an error.
-func open(name string, externals map[string]*file) (*Model, error) {
-	m := &Model{externals: externals}
+func Open(name string) (*Model, error) {
+	m := &Model{externals: map[string]*file{}}
 	if err := m.read(name); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)

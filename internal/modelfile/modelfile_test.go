@@ -420,4 +420,28 @@ func TestLayoutRestoresModel(t *testing.T) {
 	if !proto.Equal(got, want) {
 		t.Error("the model differs")
 	}
+	if err := l.Check(f, l.Size); err != nil {
+		t.Error(err)
+	}
+	for i, change := range b { // in every byte of the structure, and none of the payloads
+		payload := false
+		for k, off := range l.Offsets {
+			payload = payload || int64(i) >= off && int64(i) < off+sizes[k]
+		}
+		if payload && i%1000 > 0 {
+			continue
+		}
+		if _, err := f.WriteAt([]byte{change ^ 1}, int64(i)); err != nil {
+			t.Fatal(err)
+		}
+		if err := l.Check(f, l.Size); (err == nil) != payload {
+			t.Errorf("byte %d of a payload: %v; error %v", i, payload, err)
+		}
+		if _, err := f.WriteAt([]byte{change}, int64(i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if l.Check(f, l.Size-1) == nil {
+		t.Error("another size is not found")
+	}
 }

@@ -184,17 +184,41 @@ func finish(f *os.File, other fs.FileInfo) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// Reopen opens the written files as the model that Commit would put in place.
-func (t *Target) Reopen() (*Model, error) {
-	externals := map[string]*file{}
-	if t.Data != nil {
-		f, err := regular(os.Open(t.Data.Name()))
+// Reader reads the written files.
+type Reader struct {
+	Model, Data         io.ReaderAt // Data is nil without external data
+	ModelSize, DataSize int64
+
+	files []*file
+}
+
+// Reopen opens the written files. The caller closes the reader.
+func (t *Target) Reopen() (*Reader, error) {
+	r := &Reader{}
+	for _, written := range []*os.File{t.Model, t.Data} {
+		if written == nil {
+			continue
+		}
+		f, err := regular(os.Open(written.Name()))
 		if err != nil {
+			r.Close()
 			return nil, err
 		}
-		externals[filepath.Base(dataPath(t.path))] = f
+		r.files = append(r.files, f)
+		if written == t.Model {
+			r.Model, r.ModelSize = f, f.size
+		} else {
+			r.Data, r.DataSize = f, f.size
+		}
 	}
-	return open(t.Model.Name(), externals)
+	return r, nil
+}
+
+// Close closes the files.
+func (r *Reader) Close() {
+	for _, f := range r.files {
+		f.Close()
+	}
 }
 
 // Abort removes the temporary files and unlocks the target. After Commit it does

@@ -10,11 +10,16 @@ import (
 // InTraining is the prefix of descriptions of tensors in training graphs.
 const InTraining = "training: "
 
+// Where describes where a tensor is, for messages.
+type Where func() string
+
+func (w Where) String() string { return w() }
+
 // Tensors yields every tensor of a model: initializers, sparse initializers and
 // tensors in attributes, in the main graph, subgraphs, functions and training
-// graphs. The string describes where the tensor is, for messages.
-func Tensors(m *onnxpb.ModelProto) iter.Seq2[string, *onnxpb.TensorProto] {
-	return func(yield func(string, *onnxpb.TensorProto) bool) {
+// graphs.
+func Tensors(m *onnxpb.ModelProto) iter.Seq2[Where, *onnxpb.TensorProto] {
+	return func(yield func(Where, *onnxpb.TensorProto) bool) {
 		w := tensorWalk{yield: yield}
 		w.graph("", m.GetGraph())
 		for _, t := range m.GetTrainingInfo() {
@@ -29,13 +34,13 @@ func Tensors(m *onnxpb.ModelProto) iter.Seq2[string, *onnxpb.TensorProto] {
 }
 
 type tensorWalk struct {
-	yield func(string, *onnxpb.TensorProto) bool
+	yield func(Where, *onnxpb.TensorProto) bool
 	done  bool
 }
 
 func (w *tensorWalk) tensor(where func() string, t *onnxpb.TensorProto) {
 	if t != nil && !w.done {
-		w.done = !w.yield(where(), t)
+		w.done = !w.yield(where, t)
 	}
 }
 

@@ -136,7 +136,7 @@ func (e *edit) finish(op string, more []string, attributes ...*onnxpb.AttributeP
 func (e *edit) newNode(op string, inputs []string, attributes []*onnxpb.AttributeProto) *onnxpb.NodeProto {
 	output := e.model.fresh(e.node.Output[0] + "_" + op)
 	n := newNode(op, inputs, []string{output}, attributes...)
-	e.origin[n] = nil
+	e.owned[n] = true
 	return n
 }
 

@@ -67,8 +67,8 @@ func OfModel(m *onnxpb.ModelProto) (version int64, ok bool) {
 // Raise rewrites the ai.onnx operators of m for a higher opset, such that they compute the
 // same. It raises the IR version if the opset needs that. fresh returns names for new
 // values; it must return names used nowhere in m. A model that already has the opset or a
-// higher one is not changed. After an error, m is unchanged. Nodes and tensors that are
-// not replaced keep their addresses.
+// higher one is not changed. After an error, m is unchanged. Nodes that change are replaced;
+// other nodes and all tensors keep their addresses.
 //
 // A function of the model keeps an older opset if all its operators have the same
 // definition at the model's. Functions in growing do not, because the caller will add

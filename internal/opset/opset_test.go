@@ -155,24 +155,27 @@ func TestIR(t *testing.T) {
 	}
 }
 
-func TestNodesKeepIdentityAndExtras(t *testing.T) {
-	m := parseModel(t, 11, "x", "h = Squeeze<axes=[0]>(x)\ny = Softmax(h)", "y")
-	nodes := slices.Clone(m.Graph.Node)
-	nodes[0].DocString = proto.String("doc")
-	nodes[0].MetadataProps = []*onnxpb.StringStringEntryProto{{Key: proto.String("k"), Value: proto.String("v")}}
+// A node that changes is replaced, with its extras, and others are not.
+func TestNodesKeepExtras(t *testing.T) {
+	m := parseModel(t, 11, "x", "h = Squeeze<axes=[0]>(x)\ny = Relu(h)", "y")
+	squeeze, relu := m.Graph.Node[0], m.Graph.Node[1]
+	squeeze.DocString = proto.String("doc")
+	squeeze.MetadataProps = []*onnxpb.StringStringEntryProto{{Key: proto.String("k"), Value: proto.String("v")}}
 	unknown := []byte{0xf8, 0x07, 0x01} // field 127, varint 1
-	nodes[0].ProtoReflect().SetUnknown(unknown)
+	squeeze.ProtoReflect().SetUnknown(unknown)
+	before := proto.CloneOf(squeeze)
 	if err := Raise(m, 13, freshNames()); err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range nodes {
-		if !slices.Contains(m.Graph.Node, n) {
-			t.Errorf("node %v was replaced", n)
-		}
+	if len(m.Graph.Node) != 2 || m.Graph.Node[1] != relu {
+		t.Errorf("nodes %v", m.Graph.Node)
 	}
-	n := nodes[0]
-	if n.GetDocString() != "doc" || len(n.MetadataProps) != 1 || string(n.ProtoReflect().GetUnknown()) != string(unknown) {
+	n := m.Graph.Node[0]
+	if n.GetDocString() != "doc" || len(n.MetadataProps) != 1 || string(n.ProtoReflect().GetUnknown()) != string(unknown) || len(n.Input) != 2 {
 		t.Errorf("node lost fields: %v", n)
+	}
+	if !proto.Equal(squeeze, before) {
+		t.Errorf("the node itself has changed: %v", squeeze)
 	}
 }
 

@@ -50,7 +50,7 @@ func scanBatch(e *edit) error {
 		b.shorten(inner.Input[states:], results[states:], length)
 	}
 	batch.Output = valuesLike(body.Output, results)
-	b.origin[inner] = nil
+	b.owned[inner] = true
 	b.scope.nodes = slices.Concat(b.before, []*onnxpb.NodeProto{inner}, b.after)
 
 	e.node.Input = entries

@@ -30,9 +30,7 @@ type scope struct {
 	outer    *scope
 	nodes    []*onnxpb.NodeProto // after the changes so far
 
-	// origin has the nodes that may be changed. It maps a copy to its original, and a
-	// new node to nil.
-	origin map[*onnxpb.NodeProto]*onnxpb.NodeProto
+	owned map[*onnxpb.NodeProto]bool // nodes that may be changed: copies and new ones
 
 	initializers []*onnxpb.TensorProto // to add to a graph
 	leading      []*onnxpb.NodeProto   // Constant nodes to add at the start of a function
@@ -73,7 +71,7 @@ func newScope(r *raiser, outer *scope) *scope {
 	return &scope{
 		model:     r,
 		outer:     outer,
-		origin:    map[*onnxpb.NodeProto]*onnxpb.NodeProto{},
+		owned:     map[*onnxpb.NodeProto]bool{},
 		constants: map[string]string{},
 	}
 }
@@ -187,20 +185,20 @@ func (s *scope) inDefaultDomain(n *onnxpb.NodeProto) bool {
 
 // own returns the node if it may be changed, else a copy.
 func (s *scope) own(n *onnxpb.NodeProto) *onnxpb.NodeProto {
-	if _, ok := s.origin[n]; ok {
+	if s.owned[n] {
 		return n
 	}
 	c := &onnxpb.NodeProto{}
 	assign(c, n)
 	c.Input, c.Output, c.Attribute = slices.Clone(n.Input), slices.Clone(n.Output), slices.Clone(n.Attribute)
-	s.origin[c] = n
+	s.owned[c] = true
 	return c
 }
 
 // commit puts the changed nodes into the model.
 func (r *raiser) commit() {
 	for _, s := range r.graphs {
-		if len(s.origin) == 0 {
+		if len(s.owned) == 0 {
 			continue // nothing changed
 		}
 		s.graph.Node = s.finished()
@@ -212,17 +210,8 @@ func (r *raiser) commit() {
 	}
 }
 
-// finished returns the nodes of the scope. Changed nodes are at their old address.
-func (s *scope) finished() []*onnxpb.NodeProto {
-	nodes := slices.Concat(s.leading, s.nodes)
-	for i, n := range nodes {
-		if old := s.origin[n]; old != nil {
-			assign(old, n)
-			nodes[i] = old
-		}
-	}
-	return nodes
-}
+// finished returns the nodes of the scope.
+func (s *scope) finished() []*onnxpb.NodeProto { return slices.Concat(s.leading, s.nodes) }
 
 // assign copies all fields of src to dst, also unknown ones. The copy is shallow.
 func assign(dst, src *onnxpb.NodeProto) {

@@ -11,7 +11,7 @@ import (
 // ProductOf describes the MatMul or Gemm that reads a decoded matrix, alone, as its second
 // factor, perhaps behind a Transpose. other explains that there is none.
 func ProductOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.Product, other string) {
-	if n := soleReader(x, matrix).Node; turns(n) && x.Home[n].Values[matrix.Name] == matrix && x.Made(n) != nil {
+	if n := soleReader(x, matrix).Node; turns(n) && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
 		if p, other = productOf(x, s, x.Made(n)); other == "" {
 			p.WTurned = true
 			return p, ""
@@ -32,7 +32,7 @@ func productOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.P
 	u := matrix.Uses[0]
 	n, op := u.Node, u.Node.GetOpType()
 	switch {
-	case x.Home[n].Values[matrix.Name] != matrix:
+	case x.Home(n).Values[matrix.Name] != matrix:
 		return p, "it is read in a subgraph"
 	case !graph.IsStandard(n.GetDomain()) || op != "MatMul" && op != "Gemm" || u.Input != 1:
 		return p, "it is read by " + u.String()
@@ -130,7 +130,7 @@ func turns(n *onnxpb.NodeProto) bool {
 // output of the graph.
 func soleReader(x *graph.Graph, v *graph.Value) graph.Use {
 	for range maxDepth {
-		if v == nil || v.Output || len(v.Uses) != 1 || len(v.Returned) > 0 {
+		if v == nil || v.Output || len(v.Uses) != 1 || len(v.Returned()) > 0 {
 			break
 		}
 		if u := v.Uses[0]; !isSkipped(u.Node) {

@@ -107,10 +107,10 @@ func (w *walk) returns(r *Reach, f *graph.Function, exits []exit, done map[strin
 		}
 		done[key] = true
 		for _, c := range f.Calls {
-			if e.output < len(w.Outputs[c]) {
-				outside := w.behind(graph.Use{Node: c, Input: -1}, w.Outputs[c][e.output], e.called())
+			if e.output < len(w.Outputs(c)) {
+				outside := w.behind(graph.Use{Node: c, Input: -1}, w.Outputs(c)[e.output], e.called())
 				r.add(outside)
-				w.returns(r, w.Home[c].Body, outside.exits, done)
+				w.returns(r, w.Home(c).Body, outside.exits, done)
 			}
 		}
 	}
@@ -123,10 +123,10 @@ func (w *walk) from(v *graph.Value, at Passage) (r Reach) {
 	for _, u := range v.Uses {
 		r.add(w.through(u, at))
 	}
-	for _, i := range v.Returned {
+	for _, i := range v.Returned() {
 		r.exits = append(r.exits, exit{i, at})
 	}
-	for _, y := range v.Yields {
+	for _, y := range v.Yields() {
 		if made, ok := w.Yielded(y); ok {
 			r.add(w.behind(graph.Use{Node: y.Owner, Input: -1}, made, at.held()))
 		}
@@ -143,8 +143,8 @@ func (w *walk) through(u graph.Use, at Passage) (r Reach) {
 		inside := w.argument(f.Inputs[u.Input], at.called())
 		r.Leaves = slices.Clone(inside.Leaves)
 		for _, e := range inside.exits {
-			if e.output < len(w.Outputs[u.Node]) {
-				r.add(w.behind(u, w.Outputs[u.Node][e.output], e.called()))
+			if e.output < len(w.Outputs(u.Node)) {
+				r.add(w.behind(u, w.Outputs(u.Node)[e.output], e.called()))
 			}
 		}
 		r.Output = inside.Output
@@ -163,7 +163,7 @@ func (w *walk) through(u graph.Use, at Passage) (r Reach) {
 	}
 	if next, ok := w.passedOn(u, at.Layout); ok {
 		cast := at.Cast || u.Node.GetOpType() == "Cast"
-		r := w.behind(u, w.Outputs[u.Node][0], Passage{next, cast, at.Call, at.Held, append(slices.Clone(at.Via), u.Node)})
+		r := w.behind(u, w.Outputs(u.Node)[0], Passage{next, cast, at.Call, at.Held, append(slices.Clone(at.Via), u.Node)})
 		if r.empty() {
 			r.Unread = []Leaf{{u, at}}
 		}

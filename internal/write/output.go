@@ -236,53 +236,38 @@ func (s sink) WriteAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Reopen opens the written files before they are renamed, and checks the structure. It
-// returns a reader for each content. The caller closes the model.
-func (o *Output) Reopen(target *modelfile.Target) (*modelfile.Model, []io.ReaderAt, error) {
+// Reopen opens the written files before they are renamed. It checks that the structure is
+// written as it was laid out, and that it is a valid graph. It returns a reader for each
+// content. The caller closes the files.
+func (o *Output) Reopen(target *modelfile.Target) (*modelfile.Reader, []io.ReaderAt, error) {
 	written, err := target.Reopen()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrVerify, err)
 	}
-	if _, err := graph.New(written); err != nil {
+	if err := o.check(written); err != nil {
 		written.Close()
 		return nil, nil, fmt.Errorf("%w: %w", ErrVerify, err)
 	}
-	contents, err := o.find(written)
-	if err != nil {
-		written.Close()
-		return nil, nil, err
+	contents := make([]io.ReaderAt, len(o.Contents))
+	for i, p := range o.Contents {
+		if o.External() && o.offsets[i] >= 0 {
+			contents[i] = io.NewSectionReader(written.Data, o.offsets[i], p.Size)
+		} else {
+			contents[i] = io.NewSectionReader(written.Model, o.layout.Offsets[i], p.Size)
+		}
 	}
 	return written, contents, nil
 }
 
-// find finds the contents in a model that was written.
-func (o *Output) find(written *modelfile.Model) ([]io.ReaderAt, error) {
-	var ours []*onnxpb.TensorProto
-	for _, t := range modelfile.Tensors(o.proto) {
-		ours = append(ours, t)
+// check checks the structure and the sizes of the written files.
+func (o *Output) check(written *modelfile.Reader) error {
+	if err := graph.Check(o.proto); err != nil {
+		return err
 	}
-	contents := make([]io.ReaderAt, 0, len(o.Contents))
-	i := 0
-	for where, t := range modelfile.Tensors(written.Proto) {
-		if i == len(ours) || t.GetName() != ours[i].GetName() {
-			return nil, fmt.Errorf("%w: %s is not where it was written", ErrVerify, where)
-		}
-		p, err := written.Payload(t)
-		if err != nil {
-			return nil, err
-		}
-		if n := len(contents); n < len(o.tensors) && o.tensors[n] == ours[i] {
-			if p == nil || p.Size() != o.Contents[n].Size {
-				return nil, fmt.Errorf("%w: %s has another size", ErrVerify, where)
-			}
-			contents = append(contents, p)
-		}
-		i++
+	if written.DataSize != o.size {
+		return fmt.Errorf("the external data has %d bytes, %d were written", written.DataSize, o.size)
 	}
-	if i != len(ours) || len(contents) != len(o.tensors) {
-		return nil, fmt.Errorf("%w: %d tensors, %d were written", ErrVerify, i, len(ours))
-	}
-	return contents, nil
+	return o.layout.Check(written.Model, written.ModelSize)
 }
 
 // Name returns the name of a content's tensor, for messages.

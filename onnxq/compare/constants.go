@@ -31,12 +31,12 @@ func (m *matcher) isSteady(v *graph.Value) bool {
 	steady := v.Tensor != nil
 	if n := v.Node; n != nil && !steady && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
 		index := m.a.Graph
-		if index.Home[n] == nil {
+		if index.Home(n) == nil {
 			index = m.b.Graph
 		}
 		steady = !strings.HasPrefix(n.GetOpType(), "Random") && n.GetOpType() != "Bernoulli" && n.GetOpType() != "Multinomial" &&
 			!slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(graph.Subgraphs(a)) > 0 }) &&
-			!slices.ContainsFunc(index.Inputs[n], func(in *graph.Value) bool { return in != nil && !m.isSteady(in) })
+			!slices.ContainsFunc(index.Inputs(n), func(in *graph.Value) bool { return in != nil && !m.isSteady(in) })
 	}
 	m.steady[v] = steady
 	return steady
@@ -101,7 +101,7 @@ func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report
 	}
 	if x == nil || y == nil {
 		if v.Node != nil && w.Node != nil && v.Tensor == nil && w.Tensor == nil && vt == wt && sameOperator(v.Node, w.Node) && m.depth < deepestMatch &&
-			slices.Index(m.a.Graph.Outputs[v.Node], v) == slices.Index(m.b.Graph.Outputs[w.Node], w) {
+			slices.Index(m.a.Graph.Outputs(v.Node), v) == slices.Index(m.b.Graph.Outputs(w.Node), w) {
 			m.depth++
 			defer func() { m.depth-- }()
 			return m.chain(where, v.Node, w.Node, report)

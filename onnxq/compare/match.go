@@ -128,7 +128,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, opaqu
 	}
 	read := map[string]bool{}
 	for _, v := range b.Graph().Values {
-		read[keyOfValue(v)] = len(v.Uses) > 0 || v.Output || len(v.Returned) > 0
+		read[keyOfValue(v)] = len(v.Uses) > 0 || v.Output || len(v.Returned()) > 0
 	}
 	for _, w := range folded.Weights {
 		switch {
@@ -313,7 +313,7 @@ func functionText(f *onnxpb.FunctionProto) string {
 // madeIn finds an output of a node in a function.
 func madeIn(x *graph.Graph, f *onnxpb.FunctionProto, name string) *graph.Value {
 	for _, n := range f.Node {
-		for _, v := range x.Outputs[n] {
+		for _, v := range x.Outputs(n) {
 			if v != nil && v.Name == name {
 				return v
 			}
@@ -353,7 +353,7 @@ func (m *matcher) sameInputs(x, y []*onnxpb.NodeProto, names, others []string) {
 	if len(x) == 0 || len(y) == 0 {
 		return // nothing reads them
 	}
-	a, b := m.a.Graph.Home[x[0]].Values, m.b.Graph.Home[y[0]].Values
+	a, b := m.a.Graph.Home(x[0]).Values, m.b.Graph.Home(y[0]).Values
 	for i, name := range names {
 		if v, w := a[name], b[others[i]]; v != nil && w != nil {
 			m.twin[v] = w

@@ -42,7 +42,7 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 		m.problem("%s%s is %s", where, graph.Describe(x), msg.Clean(graph.Operator(y)))
 		return nil
 	}
-	if !slices.EqualFunc(m.a.Graph.Outputs[x], m.b.Graph.Outputs[y], func(v, w *graph.Value) bool { return (v == nil) == (w == nil) }) {
+	if !slices.EqualFunc(m.a.Graph.Outputs(x), m.b.Graph.Outputs(y), func(v, w *graph.Value) bool { return (v == nil) == (w == nil) }) {
 		m.problem("%s%s: outputs %s -> %s", where, graph.Describe(x), namesText(x.Output), namesText(y.Output))
 	}
 	if err := m.attributes(where, x, y, m.problem); err != nil {
@@ -160,9 +160,9 @@ func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...
 	case steady != m.isSteady(w) && v.Name == w.Name:
 		report("%s, %s, is a constant in one model only", place, msg.Quote(v.Name))
 		return nil
-	case v.Unusual != nil && w.Unusual != nil:
+	case v.Unusual() != nil && w.Unusual() != nil:
 		d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
-		err := d.message(place, v.Unusual.Sparse.ProtoReflect(), w.Unusual.Sparse.ProtoReflect())
+		err := d.message(place, v.Unusual().Sparse.ProtoReflect(), w.Unusual().Sparse.ProtoReflect())
 		for _, c := range d.result.Changes {
 			report("%s", c.String())
 		}
@@ -184,7 +184,7 @@ func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...
 			return err
 		}
 	}
-	if m.partner[m.a.Graph.Number(v.Node)] != w.Node || slices.Index(m.a.Graph.Outputs[v.Node], v) != slices.Index(m.b.Graph.Outputs[w.Node], w) {
+	if m.partner[m.a.Graph.Number(v.Node)] != w.Node || slices.Index(m.a.Graph.Outputs(v.Node), v) != slices.Index(m.b.Graph.Outputs(w.Node), w) {
 		report("%s is %s, was %s", place, msg.Quote(w.Name), msg.Quote(v.Name))
 	}
 	return nil

@@ -39,8 +39,9 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 		return nil, err
 	}
 	var hidden []*onnxpb.NodeProto
-	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
+	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
 		if opaque[keyOf(n)] && graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"MatMul", "Gemm", "Gather"}, n.GetOpType()) {
+			n = c.Node(n)
 			hidden = append(hidden, n)
 			n.Domain = new(graph.Contrib)
 		}

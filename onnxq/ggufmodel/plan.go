@@ -203,7 +203,7 @@ func candidates(x *graph.Graph, names *rules.Names) []*candidate {
 		}
 	}
 	for _, v := range x.Unusual {
-		u := v.Unusual
+		u := v.Unusual()
 		all = append(all, &candidate{Value: v, dtype: u.DType, dims: u.Shape, bytes: u.Bytes, skip: "stored as " + u.Form, layer: -1})
 	}
 	return all

@@ -57,7 +57,7 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 		return nil
 	}
 	d.axis = int(axis)
-	if home := x.Home[n]; home != nil {
+	if home := x.Home(n); home != nil {
 		d.owner, d.outer = home.Owner.GetOpType(), home.Values[codes.Name] != codes
 	}
 	return d

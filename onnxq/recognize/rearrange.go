@@ -49,7 +49,7 @@ func (f *Recognizer) rearranged(v *graph.Value) *Constant {
 	case "Slice":
 		made = f.sliced(n, list[0])
 	case "Split":
-		made = f.split(n, list[0], slices.Index(f.Graph.Outputs[n], v))
+		made = f.split(n, list[0], slices.Index(f.Graph.Outputs(n), v))
 	case "Concat":
 		made = f.joined(n, list)
 	default:

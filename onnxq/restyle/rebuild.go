@@ -1,6 +1,7 @@
 package restyle
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 
@@ -159,19 +160,15 @@ func (r *rebuild) dropUnread(reads map[string]int) (dead map[*graph.Value]bool) 
 func (r *rebuild) rename(freed map[string]bool) {
 	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, t := range g.Initializer {
-			if hint := numbered.ReplaceAllString(t.GetName(), ""); r.copy.OriginalTensor(t) == nil && freed[hint] && hint != t.GetName() && !r.copy.Original.Names[t.GetName()] {
+			if hint := numbered.ReplaceAllString(t.GetName(), ""); r.copy.OriginalTensor(t) == nil && freed[hint] && hint != t.GetName() && !r.copy.Original.Named(t.GetName()) {
 				r.renamed[t.GetName()], freed[hint] = hint, false
 				t.Name = &hint
 			}
 		}
 	})
 	graph.WalkGraphs(r.copy.Proto.Graph, func(g *onnxpb.GraphProto) {
-		for _, n := range g.Node {
-			for i, name := range n.Input {
-				if new, ok := r.renamed[name]; ok {
-					n.Input[i] = new
-				}
-			}
+		for i, n := range g.Node {
+			g.Node[i] = graph.Reading(n, func(name string) string { return cmp.Or(r.renamed[name], name) })
 		}
 	})
 }

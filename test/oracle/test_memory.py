@@ -1,7 +1,10 @@
 """Peak memory does not grow with the model."""
 import subprocess
 
+import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from command import BINARY, ROOT
 from measured import Run
@@ -33,3 +36,37 @@ def test_bounded(model, args, tmp_path):
         p.unlink()
     assert r.status == 0, r.stderr
     assert r.mib <= MIB, f"{r.mib:.0f} MiB"
+
+
+def many(path, count, constants):
+    """Writes a model with very many nodes and a few weights. With constants, each of the nodes
+    reads an initializer of its own."""
+    def tensor(name, *shape):
+        return numpy_helper.from_array(np.full(shape, 0.01, np.float32), name)
+
+    tensors, nodes, value = [tensor("c", 64)], [], "x"
+    for i in range(count):
+        op, inputs = ("Add", ["c"]) if i % 2 else ("Relu", [])
+        if i % (count // 8) == 0:
+            op, inputs = "MatMul", [f"w{i}"]
+            tensors.append(tensor(f"w{i}", 64, 64))
+        elif constants:
+            op, inputs = "Add", [f"layer.{i}.constant"]
+            tensors.append(tensor(f"layer.{i}.constant", 1))
+        made = f"layer.{i}/{op.lower()}"
+        nodes.append(helper.make_node(op, [value, *inputs], [made], name=f"layer.{i}/{op}"))
+        value = made
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 64]) for name in ("x", value)]
+    graph = helper.make_graph(nodes, "many", ends[:1], ends[1:], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+
+
+@pytest.mark.parametrize("constants, mib", [(False, 600), (True, 1900)], ids=["nodes", "initializers"])
+def test_many(constants, mib, tmp_path):
+    """Memory for 300,000 nodes, and as many initializers."""
+    many(tmp_path / "in.onnx", 300_000, constants)
+    r = Run([BINARY, "--quiet", tmp_path / "in.onnx", tmp_path / "out.onnx"], tmp_path / "stderr", timeout=120)
+    for p in tmp_path.glob("*.onnx"):
+        p.unlink()
+    assert r.status == 0, r.stderr
+    assert r.mib <= mib, f"{r.mib:.0f} MiB"
