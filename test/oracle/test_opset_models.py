@@ -6,6 +6,7 @@ import pytest
 from onnx import numpy_helper
 
 import graphs
+import grid
 import opsets
 import runtime
 from command import CORPUS
@@ -25,8 +26,7 @@ def low(case):
     return not versions or max(versions) < max(TARGETS)
 
 
-@pytest.mark.parametrize("name", [name for name, case in CASES.items() if low(case)])
-@pytest.mark.parametrize("to", TARGETS)
+@pytest.mark.parametrize("name, to", grid.pairs([name for name, case in CASES.items() if low(case)], TARGETS))
 def test_structure(name, to):
     case = CASES[name]
     original = graphs.load(FOLDER / name / "model.onnx")

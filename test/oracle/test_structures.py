@@ -11,6 +11,7 @@ import pytest
 from onnx import numpy_helper
 
 import graphs
+import grid
 import runtime
 from command import CORPUS, onnxquant
 from conversion import Conversion
@@ -63,7 +64,10 @@ class Case(Conversion):
         return {name for name, tensor in self.stored_names().items() if id(tensor) in ids}
 
 
-@pytest.fixture(scope="module", params=[(c, s) for s in SETTINGS for c in CASES], ids=lambda p: f"{p[1]}-{p[0]}")
+PRODUCTS = [name for name, s in SETTINGS.items() if "--ops" not in s.args]
+
+
+@pytest.fixture(scope="module", params=grid.pairs(CASES, PRODUCTS, [s for s in SETTINGS if s not in PRODUCTS]), ids=lambda p: f"{p[1]}-{p[0]}")
 def case(request, tmp_path_factory):
     return Case(*request.param, tmp_path_factory.mktemp("case"))
 
@@ -160,17 +164,16 @@ def test_takes_what_it_should(case):
 
 
 # Settings whose models test_styles runs. What they take, the report tells.
-STYLES = [["--style", "nbits", *setting, *ops] for ops in ([], ["--ops", "all"]) for setting in (
-    ["-bits", "4", "-block", "32"], ["--bits", "8", "--block", "-1"], ["-bits", "4", "-block", "32", "--zero-point"])]
+STYLES = [[f"--style nbits {setting}{ops}" for setting in ("-bits 4 -block 32", "--bits 8 --block -1", "-bits 4 -block 32 --zero-point")]
+          for ops in ("", " --ops all")]
 
 
-@pytest.mark.parametrize("args", STYLES, ids=" ".join)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name, args", grid.pairs(CASES, *STYLES))
 def test_style_takes_what_it_should(name, args, tmp_path):
-    r = onnxquant(*args, "--json", FOLDER / name / "model.onnx", tmp_path / "out.onnx")
+    r = onnxquant(*args.split(), "--json", FOLDER / name / "model.onnx", tmp_path / "out.onnx")
     assert r.status == 0, r.stderr
     ledger = json.loads(r.stdout)["plan"]["tensors"]
-    check_taken(CASES[name], args, {t["name"] for t in ledger if t["decision"] == "quantize"})
+    check_taken(CASES[name], args.split(), {t["name"] for t in ledger if t["decision"] == "quantize"})
 
 
 # Weights that turn out to have no codes when their values are read: not finite, or too small for a scale.

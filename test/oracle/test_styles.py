@@ -14,6 +14,7 @@ import pytest
 from onnx import numpy_helper
 
 import graphs
+import grid
 import runtime
 from command import CORPUS, TINYGPT, onnxquant
 from conversion import Conversion
@@ -29,7 +30,10 @@ SETTINGS = {
 }
 
 
-@pytest.fixture(scope="module", params=[(c, s) for s in SETTINGS for c in CASES], ids=lambda p: f"{p[1]}-{p[0]}")
+PRODUCTS = ["int2-zero-point", "products"]
+
+
+@pytest.fixture(scope="module", params=grid.pairs(CASES, PRODUCTS, [s for s in SETTINGS if s not in PRODUCTS]), ids=lambda p: f"{p[1]}-{p[0]}")
 def pair(request, tmp_path_factory):
     name, setting = request.param
     folder = tmp_path_factory.mktemp("styles")

@@ -1,0 +1,54 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+
+	"github.com/goreleaser/nfpm/v2"
+	_ "github.com/goreleaser/nfpm/v2/deb"
+	"github.com/goreleaser/nfpm/v2/files"
+	_ "github.com/goreleaser/nfpm/v2/rpm"
+)
+
+// writeLinux packs the programs for Debian and for RPM.
+func (r *release) writeLinux(p platform, folder string) error {
+	if p.os != "linux" {
+		return nil
+	}
+	contents := files.Contents{}
+	add := func(from, to string, mode int) {
+		contents = append(contents, &files.Content{Source: from, Destination: to, FileInfo: &files.ContentFileInfo{Mode: 0o644, MTime: r.time}})
+		if mode != 0 {
+			contents[len(contents)-1].FileInfo.Mode = 0o755
+		}
+	}
+	for _, program := range programs {
+		add(filepath.Join(folder, program), "/usr/bin/"+program, 0o755)
+	}
+	for _, name := range []string{"README.md", "LICENSE", "CHANGELOG.md", "docs/licenses.md"} {
+		add(filepath.Join(r.root, name), "/usr/share/doc/onnxquant/"+filepath.Base(name), 0)
+	}
+	for _, format := range []string{"deb", "rpm"} {
+		packager, err := nfpm.Get(format)
+		if err != nil {
+			return err
+		}
+		info := nfpm.WithDefaults(&nfpm.Info{
+			Name: "onnxquant", Arch: p.arch, Platform: "linux", Version: r.version, VersionSchema: "semver", Release: "1",
+			Maintainer: "onnxquant <onnxquant@localhost>", Description: summary, License: licence,
+			Section: "utils", Priority: "optional", MTime: r.time,
+			Overridables: nfpm.Overridables{Contents: contents, RPM: nfpm.RPM{BuildHost: "localhost"}},
+		})
+		if err := nfpm.PrepareForPackager(info, format); err != nil {
+			return err
+		}
+		var buf bytes.Buffer
+		if err := packager.Package(info, &buf); err != nil {
+			return err
+		}
+		if err := r.write(packager.ConventionalFileName(info), buf.Bytes()); err != nil {
+			return err
+		}
+	}
+	return nil
+}
