@@ -47,7 +47,7 @@ func TestNothingIsFused(t *testing.T) {
 			words := strings.Fields(lines.Text())
 			switch {
 			case len(words) > 1 && words[0] == "TEXT":
-				function = strings.TrimPrefix(words[1], module)
+				function = strings.TrimPrefix(words[1], module())
 			case len(words) > 3 && (strings.HasPrefix(words[3], "FMADD") || strings.HasPrefix(words[3], "FMSUB") ||
 				strings.HasPrefix(words[3], "FNMADD") || strings.HasPrefix(words[3], "FNMSUB")):
 				if name := exactName(function); name != "" {

@@ -17,24 +17,34 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 )
 
-const (
-	root   = "../.."      // from here
-	module = "onnxquant/" // in front of import paths
-)
+const root = "../.." // from here
+
+// module is the module's path and a slash, which is in front of import paths.
+var module = sync.OnceValue(func() string {
+	mod, err := os.ReadFile(root + "/go.mod")
+	if err != nil {
+		panic(err)
+	}
+	return strings.Fields(string(mod))[1] + "/"
+})
 
 // walk calls f for the files and folders that may belong to the module, with their paths from
-// the root.
+// the root. Folders with a go.mod are modules of their own.
 func walk(t *testing.T, f func(path string, d fs.DirEntry) error) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
-		if hidden := path != "." && strings.ContainsAny(d.Name()[:1], "._"); d.IsDir() && (hidden || path == "build") {
-			return fs.SkipDir
+		if d.IsDir() && path != "." {
+			_, err := os.Stat(filepath.Join(root, path, "go.mod"))
+			if strings.ContainsAny(d.Name()[:1], "._") || path == "build" || path == "dist" || err == nil {
+				return fs.SkipDir
+			}
 		}
 		return f(path, d)
 	})
@@ -62,7 +72,7 @@ func imports(t *testing.T) map[string][]string {
 			if err != nil {
 				return err
 			}
-			if ours, ok := strings.CutPrefix(full, module); ok && !slices.Contains(found, ours) {
+			if ours, ok := strings.CutPrefix(full, module()); ok && !slices.Contains(found, ours) {
 				found = append(found, ours)
 			}
 		}

@@ -96,7 +96,7 @@ func typeKey(file *ast.File, pkg string, e ast.Expr) string {
 		name := x.X.(*ast.Ident).Name
 		for _, i := range file.Imports {
 			if p, _ := strconv.Unquote(i.Path.Value); path.Base(p) == name {
-				return strings.TrimPrefix(p, module) + "." + x.Sel.Name
+				return strings.TrimPrefix(p, module()) + "." + x.Sel.Name
 			}
 		}
 	}

@@ -19,7 +19,7 @@ import (
 func engines(t *testing.T) []*Engine {
 	t.Helper()
 	folder := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", folder+string(filepath.Separator), "onnxquant/cmd/onnxquant-ort").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", folder+string(filepath.Separator), "../../cmd/onnxquant-ort").CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Setenv("PATH", folder+string(filepath.ListSeparator)+os.Getenv("PATH"))

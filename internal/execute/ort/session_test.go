@@ -31,7 +31,7 @@ func runner(t *testing.T) *Runner {
 		t.Skip(err)
 	}
 	folder := t.TempDir()
-	build := exec.Command("go", "build", "-o", folder+string(filepath.Separator), "onnxquant/cmd/onnxquant-ort")
+	build := exec.Command("go", "build", "-o", folder+string(filepath.Separator), "../../../cmd/onnxquant-ort")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
