@@ -11,6 +11,7 @@ import (
 
 	"onnxquant/calib"
 	"onnxquant/internal/npy"
+	"onnxquant/onnxq/calibrate"
 )
 
 type calibrateFlags struct {
@@ -20,11 +21,31 @@ type calibrateFlags struct {
 	axis      int
 	name      string
 	perAxis   bool
-	help      bool
+
+	run calibrate.Options // for a model
+	out string
+
+	json, quiet, help bool
 }
+
+// These flags are for models, or for arrays.
+var (
+	modelFlags = []string{"out", "samples", "length", "seed", "engine", "ort-lib"}
+	arrayFlags = []string{"axis", "name"}
+)
 
 func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
+	f.bits = 8
+	r := &f.run
+	fs.StringArrayVar(&r.Data, "data", nil,
+		"run MODEL on `DATA`: .npz, .npy, .pb or .jsonl files, a folder\nof them, or self: a language model makes its own samples;\nmay be repeated")
+	fs.StringVarP(&f.out, "out", "o", "", "write the ranges to `FILE`, for --ranges (default: print them)")
+	fs.Var(number[int]{&r.Samples, func(n int) bool { return n >= 1 }, "1 or more"}, "samples", fmt.Sprintf("samples to use, `N` (default %d)", calibrate.DefaultSamples))
+	fs.Var(number[int]{&r.Length, func(n int) bool { return n >= 2 }, "2 or more"}, "length", fmt.Sprintf("token ids of a sample of --data self, `N` (default %d)", calibrate.DefaultLength))
+	fs.Uint64Var(&r.Seed, "seed", 0, "seed `N` of the samples of --data self (default 0)")
+	fs.Var(choice[string]{&r.Engine, calibrate.Engines, "ENGINE"}, "engine", "runtime: ort (ONNX Runtime), go, or auto: ort, else go\n(default auto)")
+	fs.StringVar(&r.Library, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
 	fs.StringVar(&f.method, "range", "",
 		"range method `NAME`: minmax, percentile:P,\nmoving-average:P, entropy or mse (default minmax)")
 	fs.Var(number[int]{&f.bits, func(n int) bool { return n >= 2 && n <= 16 }, "2 to 16"}, "bits",
@@ -32,43 +53,74 @@ func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs.BoolVar(&f.zeroPoint, "zero-point", false, "asymmetric codes: unsigned, with a zero point")
 	fs.IntVar(&f.axis, "axis", 0, "one range per channel along axis `N`; a negative axis counts\nfrom the last")
 	fs.StringVar(&f.name, "name", "", "treat all arrays as batches of one tensor, `NAME`")
+	fs.BoolVar(&f.json, "json", false, "print the ranges as JSON, also with --out")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
 	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
 }
 
+func calibrateCommand() command {
+	return command{
+		name: "calibrate", summary: "find ranges of activations, of a model or of arrays",
+		args:    []string{"[flags] --data DATA MODEL", "[flags] FILE..."},
+		example: "model.onnx",
+		text: `Runs MODEL on data and finds the ranges of its activations, for static quantization:
+--activations static --ranges FILE. Activations are observed and not kept.
+
+Without --data, finds the ranges of arrays in .npy and .npz files, and prints ranges,
+scales and zero points as JSON. Arrays with the same name are batches of one tensor; an
+array in an .npy file has the name of the file. Files are read as streams.
+`,
+		flags: func() *pflag.FlagSet { return new(calibrateFlags).flagSet() },
+		run:   runCalibrate,
+	}
+}
+
 func runCalibrate(ctx context.Context, c *console, args []string) error {
-	f := calibrateFlags{bits: 8}
+	var f calibrateFlags
 	fs := f.flagSet()
 	if err := parseFlags(fs, args); err != nil {
 		return err
 	}
 	if f.help {
-		fmt.Fprint(c.stdout, `Usage: onnxquant calibrate [flags] FILE...
-
-Finds the ranges of activations in .npy and .npz files, and prints ranges, scales and
-zero points as JSON. Arrays with the same name are batches of one tensor; an array in an
-.npy file has the name of the file. Files are read as streams, in bounded memory.
-
-Flags:
-`, fs.FlagUsages())
-		return nil
+		return c.help("calibrate")
 	}
 	f.perAxis = fs.Changed("axis")
-	if fs.NArg() == 0 {
-		return usagef("no file given")
-	}
 	method, err := calib.ParseMethod(cmp.Or(f.method, "minmax"))
 	if err != nil {
 		return usagef("--%v", err)
 	}
-	k := &calibration{ctx: ctx, flags: f, method: method, scheme: calib.Scheme{Bits: f.bits, Symmetric: !f.zeroPoint}}
-	if _, err := method.Observer(k.scheme, tensorPrecision); err != nil {
+	scheme := calib.Scheme{Bits: f.bits, Symmetric: !f.zeroPoint}
+	if _, err := method.Observer(scheme, tensorPrecision); err != nil {
 		return usagef("--range %v", err)
 	}
+	other, why := modelFlags, "--%s is for a model: give --data, too"
+	if len(f.run.Data) > 0 {
+		other, why = arrayFlags, "--%s is for arrays, without --data"
+	}
+	for _, name := range other {
+		if fs.Changed(name) {
+			return usagef(why, name)
+		}
+	}
+	if len(f.run.Data) > 0 {
+		f.run.Method, f.run.Scheme = method, scheme
+		if fs.NArg() != 1 {
+			return usagef("calibrate --data takes one model, got %d files", fs.NArg())
+		}
+		return f.model(ctx, c, fs.Arg(0))
+	}
+	if fs.NArg() == 0 {
+		return usagef("no file given")
+	}
+	k := &calibration{ctx: ctx, flags: f, method: method, scheme: scheme}
 	for _, path := range fs.Args() {
 		if err := npy.Each(path, k.batch); err != nil {
 			return err
 		}
+	}
+	if f.quiet && !f.json {
+		return nil
 	}
 	return k.print(c)
 }

@@ -31,7 +31,12 @@ func emit(path string, p *rules.Precision) error {
 	if err != nil {
 		return err
 	}
-	if err := replaceFile(path, append(raw, '\n')); err != nil {
+	return writeFile(path, append(raw, '\n'))
+}
+
+// writeFile is replaceFile with errors that begin with the path.
+func writeFile(path string, raw []byte) error {
+	if err := replaceFile(path, raw); err != nil {
 		var pathError *fs.PathError
 		if errors.As(err, &pathError) {
 			err = pathError.Err

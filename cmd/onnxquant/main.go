@@ -44,12 +44,7 @@ type command struct {
 func commands() []command {
 	return []command{
 		analyzeCommand(),
-		{
-			name: "calibrate", summary: "find ranges of activations in numpy files",
-			example: "a.npy",
-			flags:   func() *pflag.FlagSet { return new(calibrateFlags).flagSet() },
-			run:     runCalibrate,
-		},
+		calibrateCommand(),
 		dequantizeCommand(),
 		diffCommand(),
 		ggufCommand(),

@@ -21,6 +21,7 @@ type progress struct {
 	mu          sync.Mutex // a ticker draws stages
 	done, total int64
 	text        string    // of the stage, if there are no bytes to count
+	steps       string    // what is done in steps, if these are counted and not bytes
 	drawn       int       // columns of the line on the screen
 	last        time.Time // when it was drawn
 	stop        chan struct{}
@@ -51,6 +52,20 @@ func (p *progress) update(done, total int64) {
 		p.start = time.Now()
 	}
 	p.done, p.total = min(done, total), total
+	p.draw(false)
+}
+
+// step is told how many steps of a stage are done.
+func (p *progress) step(stage string, done, total int) {
+	if p.silent || total <= 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.total == 0 || p.steps != stage {
+		p.start = time.Now()
+	}
+	p.steps, p.done, p.total = stage, int64(min(done, total)), int64(total)
 	p.draw(false)
 }
 
@@ -120,7 +135,12 @@ func (p *progress) line(width int) string {
 		return clip(text, width)
 	}
 	parts := []string{fmt.Sprintf("%3d %%", 100*p.done/p.total)}
-	if rate := float64(p.done) / elapsed.Seconds(); elapsed > time.Second && rate > 0 {
+	if p.steps != "" {
+		parts = []string{p.steps, fmt.Sprintf("%d %%", 100*p.done/p.total), fmt.Sprintf("%d of %d", p.done, p.total)}
+		if p.done > 0 && elapsed > time.Second {
+			parts = append(parts, clock(time.Duration(float64(elapsed)*float64(p.total-p.done)/float64(p.done)))+" left")
+		}
+	} else if rate := float64(p.done) / elapsed.Seconds(); elapsed > time.Second && rate > 0 {
 		left := time.Duration(float64(p.total-p.done) / rate * float64(time.Second))
 		parts = append(parts, clock(left)+" left", byteSize(p.done)+" of "+byteSize(p.total), humanize.IBytes(uint64(rate))+"/s")
 	} else {
@@ -160,5 +180,5 @@ func (p *progress) clear() {
 	if p.drawn > 0 {
 		fmt.Fprintf(p.console.stderr, "\r%*s\r", min(p.drawn, p.console.width()-1), "")
 	}
-	p.drawn, p.total, p.text = 0, 0, ""
+	p.drawn, p.total, p.text, p.steps = 0, 0, "", ""
 }

@@ -34,7 +34,7 @@ func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 		if state[start] != unseen {
 			continue
 		}
-		stack := []frame{{start, reads(nodes[start])}}
+		stack := []frame{{start, Reads(nodes[start])}}
 		state[start] = open
 		for len(stack) > 0 {
 			top := &stack[len(stack)-1]
@@ -53,15 +53,15 @@ func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 				return nil, fmt.Errorf("%s is part of a cycle, through %s", Describe(nodes[i]), msg.Quote(name))
 			default:
 				state[i] = open
-				stack = append(stack, frame{i, reads(nodes[i])})
+				stack = append(stack, frame{i, Reads(nodes[i])})
 			}
 		}
 	}
 	return result, nil
 }
 
-// reads lists the names that a node reads, itself or in its subgraphs.
-func reads(n *onnxpb.NodeProto) []string {
+// Reads lists the names that a node reads, itself or in its subgraphs.
+func Reads(n *onnxpb.NodeProto) []string {
 	names := n.Input[:len(n.Input):len(n.Input)]
 	for _, a := range n.Attribute {
 		for _, g := range Subgraphs(a) {
@@ -88,7 +88,7 @@ func captured(g *onnxpb.GraphProto) (names []string) {
 		for _, name := range n.Output {
 			own[name] = true
 		}
-		names = append(names, reads(n)...)
+		names = append(names, Reads(n)...)
 	}
 	for _, o := range g.Output {
 		names = append(names, o.GetName())

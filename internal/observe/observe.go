@@ -48,6 +48,23 @@ func Find(ctx context.Context, name, library string) (*Engine, error) {
 // IsGo reports whether the engine is the one in pure Go.
 func (e *Engine) IsGo() bool { return e.ort == nil }
 
+// Plain returns an engine that computes values by the model's own nodes, without optimizing
+// the graph.
+func (e *Engine) Plain() *Engine {
+	if e.IsGo() {
+		return e
+	}
+	return &Engine{e.ort.Plain()}
+}
+
+// Name tells what runs the models, for people.
+func (e *Engine) Name() string {
+	if e.IsGo() {
+		return evaluate.Go.Name()
+	}
+	return e.ort.Name()
+}
+
 // ErrGo is wrapped by errors about what the engine in pure Go cannot do.
 var ErrGo = errors.New("this needs ONNX Runtime: pip install onnxruntime, or name the library by --ort-lib")
 

@@ -121,7 +121,7 @@ func (a *arrays) place(rest []*array) error {
 		if len(column) > 0 {
 			continue
 		}
-		if t, err := a.model.implied(known, a.model.inputs[i]); t == nil && err == nil {
+		if t, err := a.model.implied(known, a.model.inputs[i], 0); t == nil && err == nil {
 			missing = append(missing, i)
 		}
 	}

@@ -55,14 +55,14 @@ func (m *model) index(name string) int {
 	return slices.IndexFunc(m.inputs, func(i *onnxpb.ValueInfoProto) bool { return i.GetName() == name })
 }
 
-// complete makes the inputs that are missing, from the ids. Others that are missing are an
-// error.
-func (m *model) complete(inputs []*execute.Tensor) error {
+// complete makes the inputs that are missing, from the ids, which past others precede. Others
+// that are missing are an error.
+func (m *model) complete(inputs []*execute.Tensor, past int64) error {
 	for i, info := range m.inputs {
 		if inputs[i] != nil {
 			continue
 		}
-		t, err := m.implied(inputs, info)
+		t, err := m.implied(inputs, info, past)
 		if err != nil {
 			return fmt.Errorf("input %s: %w", describe(info), err)
 		}
@@ -75,9 +75,9 @@ func (m *model) complete(inputs []*execute.Tensor) error {
 	return nil
 }
 
-// implied makes an input that the ids imply, or returns nil. There is no past: its axes
+// implied makes an input that the ids imply, or returns nil. Values of the past are none: axes
 // without a size are empty, those with one are zero.
-func (m *model) implied(inputs []*execute.Tensor, info *onnxpb.ValueInfoProto) (*execute.Tensor, error) {
+func (m *model) implied(inputs []*execute.Tensor, info *onnxpb.ValueInfoProto, past int64) (*execute.Tensor, error) {
 	if m.ids < 0 || inputs[m.ids] == nil || info.GetType().GetTensorType() == nil {
 		return nil, nil
 	}
@@ -90,20 +90,22 @@ func (m *model) implied(inputs []*execute.Tensor, info *onnxpb.ValueInfoProto) (
 	switch number := typ.Integer() || typ == dtype.Bool || typ.Float(); {
 	case !number:
 		return nil, nil
-	case strings.Contains(name, "past") && strings.Contains(name, "len"), name == "write_indices", strings.Contains(name, "use_cache"):
-		return m.filled(info, batch, 1, func(int64) int64 { return 0 })
+	case strings.Contains(name, "past") && strings.Contains(name, "len"), name == "write_indices":
+		return m.filled(info, batch, 1, func(int64) int64 { return past })
+	case strings.Contains(name, "use_cache"):
+		return m.filled(info, batch, 1, func(int64) int64 { return min(past, 1) })
 	case containsAny(name, "past", "cache") && typ.Float():
 		return m.filled(info, batch, 0, func(int64) int64 { return 0 })
 	case rank == 2 && strings.Contains(name, "mask"):
-		return m.filled(info, batch, length, func(int64) int64 { return 1 })
+		return m.filled(info, batch, past+length, func(int64) int64 { return 1 })
 	case rank == 2 && containsAny(name, "type", "segment") && typ.Integer():
 		return m.filled(info, batch, length, func(int64) int64 { return 0 })
 	case rank <= 2 && strings.Contains(name, "pos") && typ.Integer():
-		return m.filled(info, batch, length, func(i int64) int64 { return i % length })
+		return m.filled(info, batch, length, func(i int64) int64 { return past + i%length })
 	case rank <= 1 && name == "seqlens_k":
-		return m.filled(info, batch, 1, func(int64) int64 { return length - 1 })
+		return m.filled(info, batch, 1, func(int64) int64 { return past + length - 1 })
 	case rank <= 1 && strings.Contains(name, "len") && typ.Integer():
-		return m.filled(info, batch, 1, func(int64) int64 { return length })
+		return m.filled(info, batch, 1, func(int64) int64 { return past + length })
 	}
 	return nil, nil
 }

@@ -103,7 +103,11 @@ func (s *Samples) open(path string) (loose []string, err error) {
 		return nil, err
 	}
 	if info.IsDir() {
-		return nil, s.openFolder(path)
+		before := len(s.sources)
+		if err = s.openFolder(path); err == nil && len(s.sources) == before {
+			err = fmt.Errorf("%s: the folder has no .npz, .npy, .pb or .jsonl files", path)
+		}
+		return nil, err
 	}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".npz":
@@ -126,26 +130,22 @@ func (s *Samples) openFolder(path string) error {
 	if err != nil {
 		return err
 	}
-	before := len(s.sources)
 	var loose []string
 	for _, e := range entries {
 		inner := filepath.Join(path, e.Name())
-		if known := slices.Contains([]string{".npz", ".npy", ".pb", ".jsonl"}, strings.ToLower(filepath.Ext(inner))); !known && !e.IsDir() {
-			continue // models, texts, …
+		var found []string
+		switch known := slices.Contains([]string{".npz", ".npy", ".pb", ".jsonl"}, strings.ToLower(filepath.Ext(inner))); {
+		case e.IsDir():
+			err = s.openFolder(inner)
+		case known: // not models, texts, …
+			found, err = s.open(inner)
 		}
-		found, err := s.open(inner)
 		if err != nil {
 			return err
 		}
 		loose = append(loose, found...)
 	}
-	if err := s.addLoose(loose); err != nil {
-		return err
-	}
-	if len(s.sources) == before {
-		return fmt.Errorf("%s: the folder has no .npz, .npy, .pb or .jsonl files", path)
-	}
-	return nil
+	return s.addLoose(loose)
 }
 
 func (s *Samples) addLoose(paths []string) error {
@@ -190,7 +190,7 @@ func (s *Samples) All() iter.Seq2[[]*execute.Tensor, error] {
 func (s *Samples) each(do func([]*execute.Tensor) error) error {
 	for _, source := range s.sources {
 		err := source.each(func(inputs []*execute.Tensor) error {
-			if err := s.model.complete(inputs); err != nil {
+			if err := s.model.complete(inputs, 0); err != nil {
 				return err
 			}
 			return do(inputs)

@@ -121,17 +121,20 @@ func (t *tokens) ids(line []byte) ([]int64, error) {
 
 // sequence makes the inputs with some ids, the others missing.
 func (m *model) sequence(ids []int64) ([]*execute.Tensor, error) {
-	info := m.inputs[m.ids]
-	dims := []int64{int64(len(ids))}
-	if rank(info) == 2 {
-		dims = []int64{1, int64(len(ids))}
-	}
-	t, err := execute.FromInt64s(typeOf(info), dims, ids)
-	if err != nil {
-		return nil, err
-	}
-	t.Name = info.GetName()
 	inputs := make([]*execute.Tensor, len(m.inputs))
-	inputs[m.ids] = t
-	return inputs, nil
+	var err error
+	inputs[m.ids], err = m.batch([][]int64{ids})
+	return inputs, err
+}
+
+// batch makes the input of ids from sequences of the same length; from one, if the input has
+// no axis for more.
+func (m *model) batch(ids [][]int64) (*execute.Tensor, error) {
+	info := m.inputs[m.ids]
+	dims := []int64{int64(len(ids)), int64(len(ids[0]))}
+	t, err := execute.FromInt64s(typeOf(info), dims[2-min(rank(info), 2):], slices.Concat(ids...))
+	if err == nil {
+		t.Name = info.GetName()
+	}
+	return t, err
 }

@@ -18,8 +18,8 @@ class Result:
     stderr: str
 
 
-def onnxquant(*args, timeout=60, folder=None):
+def onnxquant(*args, timeout=60, folder=None, binary=BINARY):
     """Runs the command with args, in a folder, to its end."""
-    p = subprocess.run([BINARY, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True,
+    p = subprocess.run([binary, *map(str, args)], stdin=subprocess.DEVNULL, capture_output=True,
                        text=True, errors="replace", timeout=timeout, cwd=folder)
     return Result(p.returncode, p.stdout, p.stderr)

@@ -15,6 +15,15 @@ import (
 type Runner struct {
 	helper, library string
 	version         string // known after the first run
+	plain           bool   // sessions run nodes as they are
+}
+
+// Plain returns a runner that does not optimize graphs: values inside of them are computed by
+// the model's own nodes, to the last bit.
+func (r *Runner) Plain() *Runner {
+	plain := *r
+	plain.plain = true
+	return &plain
 }
 
 // Find looks for onnxquant-ort and the shared library. library is the path of the latter;

@@ -21,16 +21,17 @@ type functions struct {
 	ReleaseStatus   func(status)                                           `place:"93"`
 	CreateEnv       func(logLevel int32, logID string, env *handle) status `place:"3"`
 
-	CreateSessionOptions           func(options *handle) status                                                         `place:"10"`
-	AddSessionConfigEntry          func(options handle, key, value string) status                                       `place:"130"`
-	ReleaseSessionOptions          func(options handle)                                                                 `place:"100"`
-	CreateSession                  func(env handle, path *pathChar, options handle, session *handle) status             `place:"7"`
-	CreateSessionFromArray         func(env handle, model []byte, size uintptr, options handle, session *handle) status `place:"8"`
-	ReleaseSession                 func(session handle)                                                                 `place:"95"`
-	SessionGetOutputCount          func(session handle, n *uintptr) status                                              `place:"31"`
-	SessionGetOutputName           func(session handle, i uintptr, allocator handle, name **byte) status                `place:"37"`
-	GetAllocatorWithDefaultOptions func(allocator *handle) status                                                       `place:"78"`
-	AllocatorFree                  func(allocator handle, p *byte) status                                               `place:"76"`
+	CreateSessionOptions             func(options *handle) status                                                         `place:"10"`
+	AddSessionConfigEntry            func(options handle, key, value string) status                                       `place:"130"`
+	SetSessionGraphOptimizationLevel func(options handle, level int32) status                                             `place:"23"`
+	ReleaseSessionOptions            func(options handle)                                                                 `place:"100"`
+	CreateSession                    func(env handle, path *pathChar, options handle, session *handle) status             `place:"7"`
+	CreateSessionFromArray           func(env handle, model []byte, size uintptr, options handle, session *handle) status `place:"8"`
+	ReleaseSession                   func(session handle)                                                                 `place:"95"`
+	SessionGetOutputCount            func(session handle, n *uintptr) status                                              `place:"31"`
+	SessionGetOutputName             func(session handle, i uintptr, allocator handle, name **byte) status                `place:"37"`
+	GetAllocatorWithDefaultOptions   func(allocator *handle) status                                                       `place:"78"`
+	AllocatorFree                    func(allocator handle, p *byte) status                                               `place:"76"`
 
 	Run func(session, options handle, inputNames []*byte, inputs []handle, nInputs uintptr, outputNames []*byte, nOutputs uintptr, outputs []handle) status `place:"9"`
 

@@ -50,8 +50,9 @@ type Session struct {
 }
 
 // NewSession loads the model at path. Unless more is empty, it is a ModelProto that is merged
-// with the model: its nodes, initializers, inputs and outputs come after the model's.
-func (l *Library) NewSession(path string, more []byte) (*Session, error) {
+// with the model: its nodes, initializers, inputs and outputs come after the model's. A plain
+// session runs the nodes as they are.
+func (l *Library) NewSession(path string, more []byte, plain bool) (*Session, error) {
 	var added onnxpb.ModelProto
 	if err := proto.Unmarshal(more, &added); err != nil {
 		return nil, err
@@ -62,6 +63,12 @@ func (l *Library) NewSession(path string, more []byte) (*Session, error) {
 		return nil, err
 	}
 	defer l.f.ReleaseSessionOptions(options)
+	if plain {
+		const disableAll = 0
+		if err := l.f.check(l.f.SetSessionGraphOptimizationLevel(options, disableAll)); err != nil {
+			return nil, err
+		}
+	}
 	if len(more) == 0 {
 		err = s.load(path, options)
 	} else {

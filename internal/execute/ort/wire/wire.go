@@ -46,6 +46,7 @@ type Load struct {
 	Library string // the shared library of ONNX Runtime, the same for all models
 	Model   string // the model file
 	More    []byte // a ModelProto that is merged with the model's, or empty
+	Plain   bool   // run the nodes as they are, without optimizations of the graph
 }
 
 // Run runs the model. The inputs are the tensors of the message.

@@ -1,0 +1,288 @@
+// Package calibrate runs a float model on data, to find the ranges of its activations.
+//
+//	opts := calibrate.Options{Data: []string{"data.npz"}}
+//	opts.Method, _ = calib.ParseMethod("minmax")
+//	r, err := calibrate.Ranges(ctx, "model.onnx", opts)
+//
+// Activations are observed as they are computed and never stored: memory is bounded, whatever
+// the number of samples. ONNX Runtime runs the model if it is found, else the engine in pure
+// Go, which knows the operators of small models.
+package calibrate
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"onnxquant/calib"
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/execute"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/observe"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/samples"
+	"onnxquant/onnxq/rules"
+)
+
+// Self as the only Data lets a causal language model make samples itself.
+const Self = "self"
+
+// The defaults of Options.
+const (
+	DefaultSamples = samples.Default
+	DefaultLength  = observe.DefaultLength
+)
+
+// Engines lists the names of engines: auto is ONNX Runtime if it is found, else pure Go.
+var Engines = observe.Engines
+
+// Options say what the model runs on, and what is looked for.
+type Options struct {
+	Data    []string // files and folders, or Self
+	Samples int      // 0: DefaultSamples
+	Length  int      // of samples that the model makes; 0: DefaultLength
+	Seed    uint64   // of samples that the model makes
+
+	Engine  string // one of Engines; "" is auto
+	Library string // ONNX Runtime's shared library; "" searches the usual places
+
+	Method calib.Method
+	Scheme calib.Scheme // of the codes; methods entropy and mse depend on it
+
+	// Progress is called with what is being done, and how much of it is done. It may be nil.
+	Progress func(stage string, done, total int)
+}
+
+// Result is what Ranges finds.
+type Result struct {
+	*rules.Ranges
+	Engine string // what ran the model
+
+	// Without lists the values that have no range: there were none, or some of them are NaN
+	// or infinite.
+	Without []string
+}
+
+// run is a model with its samples.
+type run struct {
+	opts   Options
+	path   string
+	model  *modelfile.Model
+	engine *observe.Engine
+	data   *samples.Samples
+}
+
+// open opens the model and its data. The caller closes the model.
+func open(ctx context.Context, path string, opts Options) (*run, error) {
+	if len(opts.Data) == 0 {
+		return nil, errors.New("no data to run the model on")
+	}
+	if opts.Samples < 0 || opts.Length < 0 {
+		return nil, errors.New("a negative number of samples, or length")
+	}
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	r := &run{opts: opts, path: path, model: m}
+	if err := r.find(ctx); err != nil {
+		m.Close()
+		return nil, err
+	}
+	return r, nil
+}
+
+func (r *run) find(ctx context.Context) (err error) {
+	if _, err = graph.New(r.model); err != nil { // it checks the structure
+		return fmt.Errorf("%s: %w", r.path, err)
+	}
+	if r.engine, err = observe.Find(ctx, r.opts.Engine, r.opts.Library); err != nil {
+		return err
+	}
+	if slices.Equal(r.opts.Data, []string{Self}) {
+		self := observe.SelfOptions{N: r.opts.Samples, Length: r.opts.Length, Seed: r.opts.Seed, Progress: r.progress("making samples")}
+		r.data, err = r.engine.Self(ctx, r.path, self)
+	} else {
+		r.data, err = samples.Open(r.model, r.opts.Data, cmp.Or(r.opts.Samples, DefaultSamples))
+	}
+	return err
+}
+
+func (r *run) progress(stage string) func(done, total int) {
+	if r.opts.Progress == nil {
+		return nil
+	}
+	return func(done, total int) { r.opts.Progress(stage, done, total) }
+}
+
+// Histograms of this precision take up to 4 MiB for a value, far less in practice, so that
+// some hundreds of them are made in one pass over the data.
+const (
+	precision  = 10
+	histograms = 256
+)
+
+// Ranges finds the ranges of the values that nodes of the main graph compute from its inputs,
+// and of the inputs, as far as they are floating-point numbers.
+func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
+	if _, err := opts.Method.Observer(opts.Scheme, precision); err != nil {
+		return nil, err
+	}
+	r, err := open(ctx, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	defer r.model.Close()
+	names, err := activations(r.model.Proto.GetGraph())
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errors.New("the model has no activations of a floating-point type")
+	}
+	pass := len(names)
+	if m := opts.Method.Name; m != "minmax" && m != "moving-average" {
+		pass = histograms
+	}
+	found := map[string]calib.Range{}
+	var without []string
+	for part := range slices.Chunk(names, pass) {
+		observers, err := r.observe(ctx, part, len(found)+len(without), len(names))
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range observers {
+			switch rng, err := o.Range(); {
+			case o.bad || errors.Is(err, calib.ErrEmpty) && o.float:
+				without = append(without, o.name)
+			case err == nil:
+				found[o.name] = rng
+			case o.float:
+				return nil, fmt.Errorf("value %s: %w", msg.Quote(o.name), err)
+			}
+		}
+	}
+	sum, err := hash(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{
+		Ranges: &rules.Ranges{
+			Model:   rules.RangesModel{File: filepath.Base(path), SHA256: sum},
+			Method:  opts.Method.String(),
+			Samples: int64(r.data.Len()),
+			Tensors: found,
+		},
+		Engine: r.engine.Name(), Without: without,
+	}, nil
+}
+
+// observer observes a value.
+type observer struct {
+	calib.Observer
+	name  string
+	float bool // some values were floating-point numbers
+	bad   bool // some were not finite
+}
+
+// observe runs the model on all samples. Some of all values were done before.
+func (r *run) observe(ctx context.Context, names []string, done, all int) ([]*observer, error) {
+	observers := make([]*observer, len(names))
+	index := make(map[string]*observer, len(names))
+	for i, name := range names {
+		o, err := r.opts.Method.Observer(r.opts.Scheme, precision)
+		if err != nil {
+			return nil, err
+		}
+		observers[i] = &observer{Observer: o, name: name}
+		index[name] = observers[i]
+	}
+	var opts observe.Options
+	if progress := r.progress("finding ranges"); progress != nil {
+		opts.Progress = func(n, total int) { progress(done*total+n*len(names), all*total) }
+	}
+	err := r.engine.Plain().Values(ctx, r.path, r.data, names, opts, func(v *execute.Tensor) error {
+		return index[v.Name].tensor(v)
+	})
+	return observers, err
+}
+
+// tensor observes the value of one sample.
+func (o *observer) tensor(v *execute.Tensor) error {
+	if !v.IsFloat() || o.bad {
+		return nil
+	}
+	o.float = true
+	var buf [1 << 12]float32
+	for data := range slices.Chunk(v.Data, len(buf)*v.Size()) {
+		x := buf[:len(data)/v.Size()]
+		v.DType.Decode(x, data)
+		if err := o.Observe(x); errors.Is(err, calib.ErrNotFinite) {
+			o.bad = true
+			return nil
+		} else if err != nil {
+			return err
+		}
+	}
+	o.EndBatch()
+	return nil
+}
+
+// activations lists the values of a graph that depend on its inputs, and may be numbers.
+func activations(g *onnxpb.GraphProto) (names []string, err error) {
+	nodes, err := graph.Ordered(g.GetNode())
+	if err != nil {
+		return nil, err
+	}
+	depends := map[string]bool{}
+	for _, info := range execute.ModelInputs(g) {
+		depends[info.GetName()] = true
+		if dtype.DType(info.GetType().GetTensorType().GetElemType()).Float() {
+			names = append(names, info.GetName())
+		}
+	}
+	for _, n := range nodes {
+		if !slices.ContainsFunc(graph.Reads(n), func(name string) bool { return depends[name] }) {
+			continue
+		}
+		for _, name := range n.Output {
+			if name != "" {
+				depends[name] = true
+				if !noTensor[n.GetOpType()] {
+					names = append(names, name)
+				}
+			}
+		}
+	}
+	return names, nil
+}
+
+// noTensor are operators that make no tensors of numbers.
+var noTensor = map[string]bool{
+	"SequenceConstruct": true, "SequenceEmpty": true, "SequenceErase": true, "SequenceInsert": true,
+	"SequenceMap": true, "SplitToSequence": true, "Optional": true, "StringConcat": true, "StringNormalizer": true, "StringSplit": true,
+	"ZipMap": true, "Shape": true, "Size": true,
+}
+
+// hash returns the SHA-256 of a file.
+func hash(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", fmt.Errorf("%s: %w", path, err)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}
