@@ -51,6 +51,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 
 func conversion() command {
 	return command{
+		summary: "quantize the weights of an ONNX model",
 		args:    []string{"[flags] IN OUT", "COMMAND", "help COMMAND", "help FLAG"},
 		example: "in.onnx out.onnx",
 		text: `Quantizes the weights of the ONNX model IN and writes the result to OUT. IN is never

@@ -16,11 +16,12 @@ import (
 func helpCommand() command {
 	return command{
 		name: "help", summary: "show the help of a command or a flag, or all",
-		args:    []string{"", "all", "COMMAND", "FLAG", "COMMAND FLAG"},
+		args:    []string{"", "all", "COMMAND", "FLAG", "COMMAND FLAG", "man [COMMAND]"},
 		example: "block",
-		text:    "Shows the short help; all of it; or that of a command or a flag.",
-		flags:   helpFlagAlone,
-		run:     runHelp,
+		text: `Shows the short help; all of it; that of a command or a flag; or a manual page, which
+man -l reads.`,
+		flags: helpFlagAlone,
+		run:   runHelp,
 	}
 }
 
@@ -36,6 +37,8 @@ func runHelp(ctx context.Context, c *console, args []string) error {
 	case len(args) == 0:
 		printShortHelp(c.stdout)
 		return nil
+	case args[0] == "man":
+		return helpMan(c, args[1:])
 	case len(args) > 2:
 		return usagef("help takes a command, a flag, or both, got %d words", len(args))
 	case len(args) == 2:
@@ -115,7 +118,7 @@ var daily = []struct{ flag, text string }{
 }
 
 // rare lists commands that the short help only names.
-var rare = []string{"help", "version"}
+var rare = []string{"completion", "help", "version"}
 
 // printShortHelp prints the flags of daily use and the commands.
 func printShortHelp(w io.Writer) {

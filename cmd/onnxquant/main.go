@@ -46,6 +46,7 @@ func commands() []command {
 		analyzeCommand(),
 		calibrateCommand(),
 		dequantizeCommand(),
+		completionCommand(),
 		diffCommand(),
 		ggufCommand(),
 		helpCommand(),
@@ -101,6 +102,10 @@ func run(ctx context.Context, c *console, args []string) int {
 // file with the name of a command is written ./NAME.
 func dispatch(ctx context.Context, c *console, args []string) error {
 	if len(args) > 0 {
+		if args[0] == completeName {
+			runComplete(c, args[1:])
+			return nil
+		}
 		if cmd, ok := commandNamed(args[0]); ok {
 			return cmd.run(ctx, c, args[1:])
 		}

@@ -42,6 +42,18 @@ func printVersion(c *console) {
 	fmt.Fprintf(c.stdout, "onnxquant %s (%s %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
+// buildDate is the day of the commit that the command was built from, or "".
+func buildDate() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.time" && len(s.Value) >= len("2006-01-02") {
+				return s.Value[:len("2006-01-02")]
+			}
+		}
+	}
+	return ""
+}
+
 func buildVersion() string {
 	if version != "" {
 		return version
