@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle release release-test checksums fusion kernels accuracy coverage bench inference optypes proto fuzz crash race audit architecture licenses reproducible seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle release release-test checksums fusion kernels accuracy coverage bench inference optypes proto fuzz crash race audit architecture licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -45,6 +45,8 @@ help:
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
 	@echo 'make coverage the table of real models in docs/conversion.md'
+	@echo 'make schemas  docs/json, from the types that commands print'
+	@echo 'make man      manual pages and completions, in build'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make proto    internal/onnxpb from its .proto'
@@ -218,6 +220,18 @@ reproducible:
 		(cd $$dir/$$n && GOCACHE=$$dir/$$n/.cache go build -o $$dir/$$n.bin ./cmd/onnxquant) || exit 1; \
 	done; sha256sum $$dir/*.bin; cmp $$dir/one.bin $$dir/another.bin; status=$$?; \
 	chmod -R u+w $$dir; rm -rf $$dir; exit $$status
+
+# docs/json: the schemas of the JSON that commands print.
+schemas:
+	go test ./cmd/onnxquant -run TestSchemas -update-schemas
+
+# Manual pages and completions, for packages.
+man: build
+	mkdir -p build/man build/completions
+	bin/onnxquant help man > build/man/onnxquant.1
+	for c in $$(bin/onnxquant help all | sed -n '/^Commands:/,/^$$/s/^  \([a-z]*\) .*/\1/p'); do \
+	bin/onnxquant help man $$c > build/man/onnxquant-$$c.1 || exit; done
+	for s in bash zsh fish powershell; do bin/onnxquant completion $$s > build/completions/onnxquant.$$s || exit; done
 
 clean:
 	rm -rf bin build dist

@@ -176,6 +176,11 @@ func printAnalysis(w io.Writer, a *analyze.Analysis) {
 	})
 }
 
+// suiteJSON is the JSON of --suite.
+type suiteJSON struct {
+	Results []quality.Result `json:"results"`
+}
+
 // printSuite prints the benchmark suite of package quality.
 func (f *analyzeFlags) printSuite(c *console) error {
 	results, err := quality.Suite(quality.SuiteWeights(1))
@@ -183,7 +188,7 @@ func (f *analyzeFlags) printSuite(c *console) error {
 		return err
 	}
 	if f.json {
-		return c.json(results)
+		return c.json(suiteJSON{results})
 	}
 	rows := [][]string{{"WEIGHTS", "SETTING", "SQNR", "SQNR OF A SINE", "MSE", "LARGEST ERROR", "BOUND", "COMPRESSION", "DB PER BIT"}}
 	for _, r := range quality.ByEfficiency(results) {

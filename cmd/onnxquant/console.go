@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -61,11 +62,25 @@ func (c *console) line(kind, message string) {
 	fmt.Fprintf(c.stderr, "onnxquant: %s%s\n", kind, clip(printable(message), maxLength))
 }
 
+// schemaVersion is in all JSON that commands print. It grows when a field goes or changes its
+// meaning; the schemas are in docs/json.
+const schemaVersion = 1
+
+// json prints an object, with the version of its schema.
 func (c *console) json(v any) error {
-	enc := json.NewEncoder(c.stdout)
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
-	return enc.Encode(v)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	fields, ok := bytes.CutPrefix(b.Bytes(), []byte("{\n"))
+	if !ok {
+		return fmt.Errorf("the JSON is no object with fields: %.20s", b.Bytes())
+	}
+	fmt.Fprintf(c.stdout, "{\n  \"schema_version\": %d,\n%s", schemaVersion, fields)
+	return nil
 }
 
 // printable escapes control characters, line breaks and invalid UTF-8 as Go does. Names

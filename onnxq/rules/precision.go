@@ -45,6 +45,9 @@ type precisionKey struct {
 	override spec.Override
 }
 
+// schemaKey is the key by which a document names its schema, for editors. It is no weight.
+const schemaKey = "$schema"
+
 // maxPrecisionSize leaves room for 100,000 names of 150 bytes.
 const maxPrecisionSize = 16 << 20
 
@@ -160,6 +163,12 @@ func (p *Precision) parse(data []byte) error {
 		return first.errorf("want an object from weight names to settings, got %s", first.what())
 	}
 	for name, key := range doc.keys() {
+		if name == schemaKey {
+			if _, err := doc.next().text(name); err != nil {
+				return err
+			}
+			continue
+		}
 		if err := p.checkPattern(name); err != nil {
 			return key.at(err)
 		}
