@@ -322,7 +322,10 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 	case OnnxGo:
 		return evaluate.OnnxGo()
 	case Go:
-		return evaluate.Go, nil
+		if v.opts.Timeout > 0 {
+			return evaluate.Go, nil // the time bounds it
+		}
+		return evaluate.Bounded, nil
 	}
 	return nil, fmt.Errorf("%w: there is no engine %q", ErrOptions, engine)
 }
@@ -339,7 +342,10 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, input
 	v.stage("running the float model in " + runner.Name())
 	want, err := runner.Run(ctx, float, inputs)
 	if err != nil {
-		if errors.Is(err, execute.ErrUnsupported) || ctx.Err() != nil {
+		switch {
+		case errors.Is(err, evaluate.ErrBudget):
+			hint = "; --timeout TIME lets it take more, --engine ort is faster"
+		case errors.Is(err, execute.ErrUnsupported) || ctx.Err() != nil:
 			hint = ""
 		}
 		return nil, fmt.Errorf("%s: the float model: %w%s", runner.Name(), err, hint)

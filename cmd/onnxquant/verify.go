@@ -37,7 +37,7 @@ func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
 	fs.Var(sizesOf{&o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
-	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m (default: no limit)")
+	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m; the Go engine may then take more work\nand memory than fits the size of the model (default: no limit)")
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing; the exit status is the result")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print all weights, notes and failures")

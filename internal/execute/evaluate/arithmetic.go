@@ -27,7 +27,7 @@ func (e *evaluator) binary(op string, a, b *execute.Tensor) (*execute.Tensor, er
 	if a.DType != b.DType {
 		return nil, errTypes
 	}
-	pair, err := broadcastAll(a, b)
+	pair, err := e.broadcastAll(a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -35,13 +35,16 @@ func (e *evaluator) binary(op string, a, b *execute.Tensor) (*execute.Tensor, er
 }
 
 // broadcastAll expands tensors to their common shape.
-func broadcastAll(in ...*execute.Tensor) ([]*execute.Tensor, error) {
+func (e *evaluator) broadcastAll(in ...*execute.Tensor) ([]*execute.Tensor, error) {
 	var shapes [][]int64
 	for _, t := range in {
 		shapes = append(shapes, t.Dims)
 	}
 	dims, err := broadcast(shapes...)
 	if err != nil {
+		return nil, err
+	}
+	if err := e.room(in[0].DType, dims); err != nil {
 		return nil, err
 	}
 	out := slices.Clone(in)
@@ -57,14 +60,14 @@ func (c *call) calculate(ints func(a, b int64) int64) (*execute.Tensor, error) {
 	if c.in[0].IsFloat() {
 		return c.binary(c.node.GetOpType(), c.in[0], c.in[1])
 	}
-	return integers(c.in[0], c.in[1], ints)
+	return c.integers(c.in[0], c.in[1], ints)
 }
 
-func integers(a, b *execute.Tensor, f func(a, b int64) int64) (*execute.Tensor, error) {
+func (e *evaluator) integers(a, b *execute.Tensor, f func(a, b int64) int64) (*execute.Tensor, error) {
 	if a.DType != b.DType || a.IsFloat() {
 		return nil, errTypes
 	}
-	pair, err := broadcastAll(a, b)
+	pair, err := e.broadcastAll(a, b)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +79,7 @@ func integers(a, b *execute.Tensor, f func(a, b int64) int64) (*execute.Tensor, 
 }
 
 func logic(f func(a, b int64) int64) func(*call) ([]*execute.Tensor, error) {
-	return func(c *call) ([]*execute.Tensor, error) { return one(integers(c.in[0], c.in[1], f)) }
+	return func(c *call) ([]*execute.Tensor, error) { return one(c.integers(c.in[0], c.in[1], f)) }
 }
 
 // matrixProduct multiplies matrices, stacks of matrices and vectors as numpy.matmul does. The
@@ -125,6 +128,9 @@ func (e *evaluator) matrixProduct(a, b *execute.Tensor) (*execute.Tensor, error)
 		return nil, err
 	}
 	if b, err = expand(b, slices.Concat(stack, []int64{k, n})); err != nil {
+		return nil, err
+	}
+	if err := e.room(a.DType, slices.Concat(stack, []int64{m, n})); err != nil {
 		return nil, err
 	}
 	out, err := execute.New(a.DType, slices.Concat(stack, []int64{m, n}))
@@ -221,7 +227,7 @@ func variadic(f func(a, b float64) float64) func(*call) ([]*execute.Tensor, erro
 		if slices.Contains(c.in, nil) {
 			return nil, errMissingInput
 		}
-		in, err := broadcastAll(c.in...)
+		in, err := c.broadcastAll(c.in...)
 		if err != nil {
 			return nil, err
 		}
@@ -262,7 +268,7 @@ func runClip(c *call) ([]*execute.Tensor, error) {
 }
 
 func runPow(c *call) ([]*execute.Tensor, error) {
-	pair, err := broadcastAll(c.in[0], c.in[1])
+	pair, err := c.broadcastAll(c.in[0], c.in[1])
 	if err != nil {
 		return nil, err
 	}
@@ -283,7 +289,7 @@ func comparison(holds func(order int) bool) operator {
 		if c.in[0].DType != c.in[1].DType {
 			return nil, errTypes
 		}
-		pair, err := broadcastAll(c.in[0], c.in[1])
+		pair, err := c.broadcastAll(c.in[0], c.in[1])
 		if err != nil {
 			return nil, err
 		}
@@ -322,7 +328,7 @@ func runWhere(c *call) ([]*execute.Tensor, error) {
 	if c.in[1].DType != c.in[2].DType {
 		return nil, errTypes
 	}
-	in, err := broadcastAll(c.in...)
+	in, err := c.broadcastAll(c.in...)
 	if err != nil {
 		return nil, err
 	}

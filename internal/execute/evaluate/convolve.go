@@ -111,7 +111,7 @@ func (c *call) slide(x, k *execute.Tensor, by []int64) (*execute.Tensor, error) 
 	}
 	by = plane(by, 1)
 	want := []int64{x.Dims[0], k.Dims[0], (x.Dims[2]-k.Dims[2])/by[0] + 1, (x.Dims[3]-k.Dims[3])/by[1] + 1}
-	if _, err := execute.Elements(x.DType, want); err != nil {
+	if err := c.room(x.DType, want); err != nil {
 		return nil, err
 	}
 	return c.correlate(x, k, by, want)

@@ -29,10 +29,11 @@ import (
 type runner struct {
 	arithmetic arithmetic
 	name       string
+	bounded    bool
 }
 
 // Go is the engine that every build has.
-var Go execute.Runner = runner{native{}, "pure Go"}
+var Go execute.Runner = runner{native{}, "pure Go", false}
 
 func (r runner) Name() string { return r.name }
 
@@ -51,6 +52,7 @@ type Session struct {
 	arithmetic arithmetic
 	ctx        context.Context
 	model      *modelfile.Model
+	bounded    bool
 }
 
 // Open opens the model at path for the engine Go. The end of the context ends its runs.
@@ -63,7 +65,7 @@ func (r runner) open(ctx context.Context, path string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{r.arithmetic, ctx, m}, nil
+	return &Session{r.arithmetic, ctx, m, r.bounded}, nil
 }
 
 // Close implements execute.Session.
@@ -77,7 +79,14 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 			values = append(values, o.GetName())
 		}
 	}
-	e := &evaluator{arithmetic: s.arithmetic, ctx: s.ctx, model: s.model, opset: 1}
+	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1, budget: unbounded}
+	for _, t := range inputs {
+		e.held += len(t.Data)
+	}
+	if s.bounded {
+		e.budget = budgetFor(float64(s.model.Size()), float64(e.held))
+	}
+	e.arithmetic = metered{s.arithmetic, &e.budget}
 	for _, o := range s.model.Proto.OpsetImport {
 		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
 			e.opset = o.GetVersion()
@@ -89,7 +98,6 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 	}
 	for _, t := range inputs {
 		top.values[t.Name] = t
-		e.held += len(t.Data)
 	}
 	if _, err := e.graph(top, g); err != nil {
 		return nil, err
@@ -109,14 +117,12 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 
 type evaluator struct {
 	arithmetic
-	ctx   context.Context
-	model *modelfile.Model
-	opset int64
-	held  int // bytes of all values; values that share memory count twice
+	ctx    context.Context
+	model  *modelfile.Model
+	opset  int64
+	held   int // bytes of all values; values that share memory count twice
+	budget budget
 }
-
-// maxHeld limits evaluator.held.
-const maxHeld = 1 << 30
 
 // scope has the values of a running graph.
 type scope struct {
@@ -193,6 +199,9 @@ func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
 	v := &execute.Tensor{DType: dtype.DType(t.GetDataType()), Dims: t.GetDims()}
 	if v.DType.Bits() < 8 {
 		return nil, unsupported("elements of type %v", v.DType)
+	}
+	if err := e.budget.spend(workOfByteRead * float64(p.Size())); err != nil {
+		return nil, err
 	}
 	v.Data = make([]byte, p.Size())
 	if n, err := p.ReadAt(v.Data, 0); n < len(v.Data) {
@@ -274,6 +283,9 @@ func (e *evaluator) node(s *scope, n *onnxpb.NodeProto) (err error) {
 			return unsupported("attribute %s", strconv.Quote(a.GetName()))
 		}
 	}
+	if err := e.budget.spend(workOfNode); err != nil {
+		return err
+	}
 	c := &call{evaluator: e, scope: s, node: n}
 	if c.in, err = e.inputs(s, n, op.inputs); err != nil {
 		return err
@@ -319,12 +331,12 @@ func (e *evaluator) keep(s *scope, n *onnxpb.NodeProto, results []*execute.Tenso
 		e.drop(s, name)
 		s.values[name] = results[i]
 		e.held += len(results[i].Data)
+		if err := e.budget.spend(workOfMove * float64(results[i].Len())); err != nil {
+			return err
+		}
 	}
 	e.forget(s, n)
-	if e.held > maxHeld {
-		return unsupported("values of more than %d MiB at a time", maxHeld>>20)
-	}
-	return nil
+	return e.room(dtype.Uint8, nil)
 }
 
 // forget drops the inputs of n that no later node reads, and the outputs that no node

@@ -282,6 +282,9 @@ func runExpand(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := c.room(c.in[0].DType, dims); err != nil {
+		return nil, err
+	}
 	return one(expand(c.in[0], dims))
 }
 
@@ -396,6 +399,15 @@ func runPad(c *call) ([]*execute.Tensor, error) {
 		}
 		before[k], after[k] = amounts[i], amounts[len(list)+i]
 	}
+	padded := slices.Clone(t.Dims)
+	for i := range padded {
+		if padded[i] += max(before[i], 0) + max(after[i], 0); padded[i] < 0 {
+			return nil, errors.New("its pads are too large")
+		}
+	}
+	if err := c.room(t.DType, padded); err != nil {
+		return nil, err
+	}
 	if c.text("mode", "constant") == "reflect" {
 		return one(reflect(t, before, after))
 	}
@@ -468,7 +480,11 @@ func runGather(c *call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return one(gather(c.in[0], c.in[1], a))
+	t := c.in[0]
+	if err := c.room(t.DType, slices.Concat(t.Dims[:a], c.in[1].Dims, t.Dims[a+1:])); err != nil {
+		return nil, err
+	}
+	return one(gather(t, c.in[1], a))
 }
 
 func runDepthToSpace(c *call) ([]*execute.Tensor, error) {
@@ -522,8 +538,8 @@ func runRange(c *call) ([]*execute.Tensor, error) {
 	if n > 0 && (to-from)%by != 0 || n == 0 && (to-from)*by > 0 {
 		n++
 	}
-	if n > execute.MaxBytes/8 {
-		return nil, unsupported("%d elements", n)
+	if err := c.room(dtype.Int64, []int64{n}); err != nil {
+		return nil, err
 	}
 	list := make([]int64, n)
 	for i := range list {
@@ -548,14 +564,17 @@ func runConstant(c *call) ([]*execute.Tensor, error) {
 }
 
 func runConstantOfShape(c *call) ([]*execute.Tensor, error) {
+	element, dims := &execute.Tensor{DType: dtype.Float32, Data: make([]byte, 4)}, c.in[0].Int64s()
 	if a := c.attribute("value"); a != nil {
-		t, err := c.load(a.GetT())
-		if err != nil {
+		var err error
+		if element, err = c.load(a.GetT()); err != nil {
 			return nil, err
 		}
-		return one(filled(t.DType, c.in[0].Int64s(), t.Data))
 	}
-	return one(execute.New(dtype.Float32, c.in[0].Int64s()))
+	if err := c.room(element.DType, dims); err != nil {
+		return nil, err
+	}
+	return one(filled(element.DType, dims, element.Data))
 }
 
 func runIf(c *call) ([]*execute.Tensor, error) {

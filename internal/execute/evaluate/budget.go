@@ -1,0 +1,115 @@
+package evaluate
+
+import (
+	"fmt"
+	"math"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/execute"
+)
+
+// Bounded is the engine Go with a bound of work and memory that grows with the model and its
+// inputs, for models of strangers.
+var Bounded execute.Runner = runner{native{}, "pure Go", true}
+
+// ErrBudget is wrapped by errors about models that take more than Bounded allows. It wraps
+// execute.ErrUnsupported.
+var ErrBudget = fmt.Errorf("%w: too much for a model of this size", execute.ErrUnsupported)
+
+// What Bounded allows: a start, more for each byte of the model, and more for each byte of the
+// inputs, up to a bound. A large network has 20 multiply-adds for each byte of its weights; a
+// small one that enlarges images has 15,000 for each byte of the image.
+const (
+	workStart, workPerByte, workPerInput, mostForInputs           = 4e9, 50, 15_000, 8e9
+	memoryStart, memoryPerByte, memoryPerInput, mostMemoryForThem = 96 << 20, 8, 128, 128 << 20
+)
+
+// Work is counted in multiply-adds of a matrix product, of which this engine does about 5
+// billion a second. Other things take as much time as so many of them.
+const (
+	workOfNode     = 75_000
+	workOfElement  = 80 // of an elementwise operator
+	workOfMove     = 40 // of an element that is made
+	workOfByteRead = 1
+)
+
+// maxHeld is what the engine Go allows: bytes of all values at a time.
+const maxHeld = 1 << 30
+
+// budget is what a run may still take.
+type budget struct {
+	work   float64
+	memory float64 // for all values at a time
+}
+
+// unbounded is the budget of the engine Go: only memory is bounded.
+var unbounded = budget{math.Inf(1), maxHeld}
+
+// budgetFor is the budget of Bounded for a model and inputs of so many bytes.
+func budgetFor(model, inputs float64) budget {
+	return budget{
+		workStart + workPerByte*model + min(mostForInputs, workPerInput*inputs),
+		min(maxHeld, memoryStart+memoryPerByte*model+min(mostMemoryForThem, memoryPerInput*inputs)),
+	}
+}
+
+// spend takes work from the budget.
+func (b *budget) spend(work float64) error {
+	if b.work -= work; b.work < 0 {
+		return fmt.Errorf("%w: it would take too long", ErrBudget)
+	}
+	return nil
+}
+
+// copies is about how often what an operator makes is in memory while it is made.
+const copies = 4
+
+// room checks that there is room for a tensor before it is made.
+func (e *evaluator) room(typ dtype.DType, dims []int64) error {
+	n, err := execute.Elements(typ, dims)
+	if err != nil {
+		return err
+	}
+	need := float64(e.held) + copies*float64(typ.Bytes(n))
+	switch {
+	case need <= e.budget.memory:
+		return nil
+	case e.budget == unbounded:
+		return unsupported("values of more than %d MiB at a time", maxHeld>>20)
+	}
+	return fmt.Errorf("%w: it would take %.0f MiB of memory, %.0f MiB are allowed", ErrBudget, need/(1<<20), e.budget.memory/(1<<20))
+}
+
+// metered is an arithmetic that takes its work from a budget.
+type metered struct {
+	arithmetic
+	*budget
+}
+
+func (m metered) elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
+	if err := m.spend(workOfElement * float64(in[0].Len())); err != nil {
+		return nil, err
+	}
+	return m.arithmetic.elementwise(op, in...)
+}
+
+func (m metered) matMul(a, b *execute.Tensor, rows, inner, columns int64) (*execute.Tensor, error) {
+	if err := m.spend(float64(rows) * float64(inner) * float64(columns)); err != nil {
+		return nil, err
+	}
+	return m.arithmetic.matMul(a, b, rows, inner, columns)
+}
+
+func (m metered) correlate(images, kernels *execute.Tensor, steps, dims []int64) (*execute.Tensor, error) {
+	if err := m.spend(float64(product(dims)) * float64(product(kernels.Dims[1:]))); err != nil {
+		return nil, err
+	}
+	return m.arithmetic.correlate(images, kernels, steps, dims)
+}
+
+func (m metered) maxPool(images *execute.Tensor, kernel, steps, dims []int64) (*execute.Tensor, error) {
+	if err := m.spend(float64(product(dims)) * float64(product(kernel))); err != nil {
+		return nil, err
+	}
+	return m.arithmetic.maxPool(images, kernel, steps, dims)
+}
