@@ -11,6 +11,7 @@ import (
 	"onnxquant/internal/discover"
 	"onnxquant/internal/half"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/static"
 	"onnxquant/internal/target"
 	"onnxquant/internal/work"
 	"onnxquant/onnxq/rules"
@@ -33,13 +34,20 @@ type Options struct {
 	NoFoldBias    bool               // MatMulNBits gets no bias: an Add adds it
 	Style         spec.Style         // default DQ, or NBits for weights that the target runs faster with it
 
-	// Activations is what operators compute with; default WeightsOnly. With Dynamic, weights are
-	// int8 or uint8 with one scale each, or one per channel (Block spec.PerChannel); those that no
-	// operator computes with as codes, or that Precision gives another format, are decoded.
+	// Activations is what operators compute with; default WeightsOnly. With Dynamic and Static,
+	// weights are int8 or uint8 with one scale each, or one per channel (Block spec.PerChannel);
+	// those that Precision gives another format are decoded, and with Dynamic those that no
+	// operator computes with as codes.
 	Activations spec.Activations
-	ReduceRange bool // Dynamic: codes of 7 bits, for processors whose sums of products overflow
+	ReduceRange bool // Dynamic and Static: codes of 7 bits, for processors whose sums of products overflow
 
-	Ops         []string // operators whose weights are quantized; default MatMul and Gemm; "all" means all of KnownOps
+	// With Activations Static, activations have a QuantizeLinear and a DequantizeLinear where the
+	// target wants them. Ranges must have the range of each.
+	Ranges               *rules.Ranges
+	ActivationType       spec.ActivationType // default uint8, or int8 for TensorRT
+	SymmetricActivations bool                // the zero points are the middle of the codes; always so for TensorRT
+
+	Ops         []string // operators whose weights are quantized; default MatMul and Gemm, with Static all of StaticOps; "all" means all of KnownOps
 	Include     []string // globs on weight or node names: only these are quantized, if given
 	Exclude     []string // globs on weight or node names: these stay in float
 	MinElements int64    // weights with fewer elements stay in float
@@ -87,10 +95,13 @@ func (o Options) resolve() (r convert.Options, err error) {
 			o.Bits = 8
 		}
 	}
+	if o.Activations == spec.Static {
+		o = o.withStatic()
+	}
 	if o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil {
 		o.Format = spec.Float
 	}
-	for _, check := range []func() error{o.checkActivations, o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
+	for _, check := range []func() error{o.checkActivations, o.checkStatic, o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
 		if err := check(); err != nil {
 			return r, err
 		}
@@ -99,7 +110,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
 			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory),
-			Activations: cmp.Or(o.Activations, spec.WeightsOnly), ReduceRange: o.ReduceRange,
+			Activations: cmp.Or(o.Activations, spec.WeightsOnly), ReduceRange: o.ReduceRange, Static: o.static(),
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
 		},
@@ -110,7 +121,10 @@ func (o Options) resolve() (r convert.Options, err error) {
 	if r.Half, err = o.half(); err != nil {
 		return r, err
 	}
+	all := len(o.Ops) == 0 || slices.Contains(o.Ops, "all")
 	switch {
+	case all && o.Activations == spec.Static:
+		r.Discover.Ops = static.Operators()
 	case len(o.Ops) == 0:
 		r.Discover.Ops = defaultOps
 	case slices.Contains(o.Ops, "all"):
@@ -141,34 +155,35 @@ func (o Options) half() (*half.Options, error) {
 	return h, h.Check()
 }
 
-// checkActivations refuses settings that dynamic activations do not have.
+// checkActivations refuses settings that quantized activations do not have.
 func (o Options) checkActivations() error {
-	switch dynamic := o.Activations == spec.Dynamic; {
-	case o.Activations != "" && o.Activations != spec.WeightsOnly && !dynamic:
-		return fmt.Errorf("activations %q: want weights or dynamic", o.Activations)
-	case o.ReduceRange && !dynamic:
-		return errors.New("a reduced range is for dynamic activations")
-	case !dynamic:
+	a, quantized := o.Activations, o.Activations == spec.Dynamic || o.Activations == spec.Static
+	switch {
+	case a != "" && a != spec.WeightsOnly && !quantized:
+		return fmt.Errorf("activations %q: want weights, dynamic or static", a)
+	case o.ReduceRange && !quantized:
+		return errors.New("a reduced range is for dynamic and static activations")
+	case !quantized:
 		return nil
 	case o.FloatType != "":
-		return errors.New("dynamic activations are float32 where they are not codes: leave the float type")
+		return fmt.Errorf("%s activations are float32 where they are not codes: leave the float type", a)
 	case o.Style != "":
-		return fmt.Errorf("dynamic activations have a style of their own, not %s", o.Style)
-	case o.Target != "" && o.Target != spec.Portable && o.Target != spec.ORT:
+		return fmt.Errorf("%s activations have a style of their own, not %s", a, o.Style)
+	case a == spec.Dynamic && o.Target != "" && o.Target != spec.Portable && o.Target != spec.ORT:
 		return fmt.Errorf("dynamic activations are for ONNX Runtime, not for target %s", o.Target)
 	case o.Range.Kind > spec.MinMax:
-		return fmt.Errorf("dynamic activations: the range of weights is minmax, not %s", o.Range)
+		return fmt.Errorf("%s activations: the range of weights is minmax, not %s", a, o.Range)
 	case o.Block > 0:
-		return errors.New("dynamic activations: one scale for a weight, or one per channel (block -1), not blocks")
+		return fmt.Errorf("%s activations: one scale for a weight, or one per channel (block -1), not blocks", a)
 	case o.Format != "" && o.Format != spec.Int8 && o.Format != spec.Uint8, o.Bits != 0 && o.Bits != 8:
-		return errors.New("dynamic activations: weights are int8 or uint8")
+		return fmt.Errorf("%s activations: weights are int8 or uint8", a)
 	}
 	return nil
 }
 
 func (o Options) checkNumbers() error {
 	switch {
-	case o.Block < 2 && o.Block != 0 && o.Block != spec.PerChannel && (o.Block != spec.PerTensor || o.Activations != spec.Dynamic):
+	case o.Block < 2 && o.Block != 0 && o.Block != spec.PerChannel && (o.Block != spec.PerTensor || o.Activations != spec.Dynamic && o.Activations != spec.Static):
 		return fmt.Errorf("block size %d: want at least 2, or -1 for one scale per channel", o.Block)
 	case !(o.MinCoverage >= 0 && o.MinCoverage <= 1):
 		return fmt.Errorf("coverage %g: want 0 to 1", o.MinCoverage)
@@ -221,7 +236,7 @@ func (o Options) checkTarget() error {
 	if t == nil {
 		return fmt.Errorf("target %q is not known (known: %s)", o.Target, spec.JoinTargets())
 	}
-	if o.Format == spec.Float {
+	if o.Format == spec.Float || o.Activations == spec.Static {
 		return nil
 	}
 	format, block, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
@@ -272,7 +287,7 @@ func (o Options) checkConvolutions() error {
 
 func (o Options) checkOps() error {
 	for _, op := range o.Ops {
-		if op != "all" && !slices.Contains(reach.KnownOps, op) {
+		if op != "all" && o.Activations != spec.Static && !slices.Contains(reach.KnownOps, op) {
 			return fmt.Errorf("operator %q is not known (known: %s, all)", op, strings.Join(reach.KnownOps, ", "))
 		}
 	}

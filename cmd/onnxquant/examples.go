@@ -57,6 +57,10 @@ var examples = map[string]string{
 	"seed":               "7",
 	"timeout":            "10m",
 
+	"activation-type":       "int8 --activations static --ranges ranges.json",
+	"ranges":                "ranges.json --activations static",
+	"symmetric-activations": "--activations static --ranges ranges.json",
+
 	"metadata":             "general.architecture=str:llama",
 	"mix":                  "Q4_K_M",
 	"output-tensor-type":   "Q6_K",

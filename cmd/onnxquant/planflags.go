@@ -15,6 +15,7 @@ import (
 type planFlags struct {
 	opts          onnxq.Options
 	precisionInfo string
+	ranges        string
 
 	float16, bfloat16, keepIO bool
 }
@@ -34,19 +35,25 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
 		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
 	fs.VarP(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target", "t",
-		"runtime for OUT: portable, ort, ort-web, tensorrt or openvino;\nweights get forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
+		"runtime for OUT: portable, ort, ort-web, tensorrt, openvino or\nqnn; weights get forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
 	fs.Var(blockRange{&o.Range}, "range",
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax; mse for 2 bits without zero points)")
 	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits and GatherBlockQuantized (default dq)")
-	fs.Var(choice[spec.Activations]{&o.Activations, []spec.Activations{spec.WeightsOnly, spec.Dynamic}, "NAME"}, "activations",
-		"what operators compute with: weights, which are decoded, and\nfloats; or dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; --block is then -1 or one scale for a weight\n(default weights)")
+	fs.Var(choice[spec.Activations]{&o.Activations, []spec.Activations{spec.WeightsOnly, spec.Dynamic, spec.Static}, "NAME"}, "activations",
+		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 or one scale for a weight (default weights)")
+	fs.StringVar(&f.ranges, "ranges", "",
+		"with --activations static: JSON `FILE` with the ranges of\nactivations, from onnxquant calibrate")
+	fs.Var(choice[spec.ActivationType]{&o.ActivationType, spec.ActivationTypes(), "TYPE"}, "activation-type",
+		"with --activations static: uint8, int8, uint16 or int16\n(default uint8; int8 for TensorRT)")
+	fs.BoolVar(&o.SymmetricActivations, "symmetric-activations", false,
+		"with --activations static: zero points in the middle of the\ncodes (always so for TensorRT)")
 	fs.BoolVar(&o.ReduceRange, "reduce-range", false,
-		"with --activations dynamic: codes of 7 bits, for processors\nwithout VNNI")
+		"with --activations dynamic or static: codes of 7 bits, for\nprocessors without VNNI")
 	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	defineNoFoldBias(fs, &o.NoFoldBias)
-	fs.Var(choices{&o.Ops, slices.Concat(onnxq.KnownOps(), []string{"all"})}, "ops",
-		"operators whose weights are quantized:\n"+oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm)")
+	fs.Var(choices{&o.Ops, allOps()}, "ops",
+		"operators whose weights are quantized:\n"+oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm); with --activations static also\nothers, such as Add and MaxPool (default all of them)")
 	fs.Var(choice[spec.Format]{&o.ConvFormat, spec.Formats(), "FORMAT"}, "conv-format",
 		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, which\nconvolutions do not bear)")
 	fs.StringArrayVar(&o.Include, "include", nil,
@@ -69,6 +76,17 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"with --float16: values beyond its range become its largest;\notherwise the nodes that read them stay in float32")
 }
 
+// allOps lists the values of --ops.
+func allOps() []string {
+	all := onnxq.KnownOps()
+	for _, op := range onnxq.StaticOps() {
+		if !slices.Contains(all, op) {
+			all = append(all, op)
+		}
+	}
+	return append(all, "all")
+}
+
 // codedFormats lists all formats except float.
 func codedFormats() []spec.Format {
 	var names []spec.Format
@@ -88,6 +106,12 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	format := f.opts.Format
 	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
 		return usagef("--format %s has %d bits, but --bits is %d", format, format.Bits(), f.opts.Bits)
+	}
+	if fs.Changed("ranges") {
+		var err error
+		if f.opts.Ranges, err = rules.LoadRanges(f.ranges); err != nil {
+			return err
+		}
 	}
 	if err := f.opts.Check(); err != nil {
 		return usagef("%v", err)

@@ -184,7 +184,11 @@ func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
 	if h := c.plan.Half; h != nil && len(h.Beyond()) > 0 {
 		return &beyondError{h.Beyond()}
 	}
-	if unfit := c.unfit(); len(unfit.reasons)+len(unfit.huge) > 0 {
+	unfit := c.unfit()
+	for _, v := range c.plan.static.Broken() {
+		unfit.reasons[v] = reasonBroken
+	}
+	if len(unfit.reasons)+len(unfit.huge) > 0 {
 		return unfit
 	}
 	return nil

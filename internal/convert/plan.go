@@ -25,6 +25,7 @@ import (
 	"onnxquant/internal/opset"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/static"
 	"onnxquant/internal/target"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
@@ -67,6 +68,7 @@ type Plan struct {
 	losses  []rewrite.Loss // what the target, or ONNX Runtime, does not run because of the opset
 	opts    Options
 	except  discover.Exceptions
+	static  *static.Plan       // of activations; nil: they are not quantized, or at run time
 	weights []*quantize.Weight // the same weights, for package quantize
 	parts   []parts            // by weight: indices of its contents in Output
 }
@@ -109,6 +111,11 @@ func planFolded(x *graph.Graph, opts Options) (*Plan, error) {
 	groups := fold.Find(x)
 	if err := checkNames(x, groups, opts.Discover); err != nil {
 		return nil, err
+	}
+	if o := opts.Discover.Static; o != nil {
+		if err := static.CheckRanges(x, o.Ranges); err != nil {
+			return nil, err
+		}
 	}
 	for len(groups) > 0 {
 		folded, err := fold.Fold(x, groups)
@@ -195,10 +202,10 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 	o := opts.Discover
 	p := &Plan{input: x, graph: x, opts: opts, except: except}
 	var err error
-	if p.Decisions, err = discover.All(x, o, except); err != nil {
+	if p.Decisions, p.static, err = discover.All(x, o, except); err != nil {
 		return nil, err
 	}
-	m, err := rewrite.Quantize(x, p.Decisions)
+	m, err := rewrite.Quantize(x, p.Decisions, p.static)
 	if err != nil {
 		return nil, err
 	}
@@ -452,11 +459,11 @@ func (p *Plan) useless() (found []rewrite.Weight) {
 	for _, w := range p.Weights {
 		gain += w.Decision.Bytes - w.Bytes()
 	}
-	if out > in {
+	if out > in && p.static == nil { // what activations add is not the fault of weights
 		least = max(1, (out-in+gain)/int64(len(p.Weights)))
 	}
 	for _, w := range p.Weights {
-		if w.Decision.Bytes-w.Bytes() < least {
+		if w.Decision.Bytes-w.Bytes() < least && w.Choice.Style != spec.StyleStatic {
 			found = append(found, w)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/static"
 	"onnxquant/internal/target"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/rules"
@@ -37,7 +38,8 @@ type Options struct {
 	NoFoldBias    bool               // MatMulNBits gets no bias
 	Style         spec.Style         // "": the one that suits the target
 	Activations   spec.Activations
-	ReduceRange   bool // of dynamic weights
+	ReduceRange   bool // of dynamic and static weights
+	Static        *StaticOptions
 	Target        *target.Engine
 	Rule          spec.ScaleRule
 	Algorithm     spec.Algorithm
@@ -94,13 +96,15 @@ type Choice struct {
 	NBits         NBits              // only in style nbits
 	Dynamic       Dynamic            // only in style dynamic
 	ReduceRange   bool               // codes use a bit less; only in style dynamic
+	Static        *static.Tensor     // only in style static
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits, only in style nbits
 	NoFoldBias    bool               // MatMulNBits gets no bias, only in style nbits
 	Operand       reach.Operand      // blocks run along its axis
 }
 
-// All decides what becomes of each float tensor of the model.
-func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
+// All decides what becomes of each float tensor of the model, and of its activations: the plan is
+// nil if these are not quantized with known ranges.
+func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.Plan, error) {
 	var all []*Decision
 	for _, v := range x.Values {
 		if typ := dtype.DType(v.Tensor.GetDataType()); typ.Float() {
@@ -114,11 +118,23 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 	for _, d := range all {
 		d.Override = overrideOf(opts.Precision, d.Value)
 		d.Reach = reach.Of(x, d.Value, d.Shape)
+	}
+	activations, err := findStatic(x, all, opts, trained, except.KeepFloat)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, d := range all {
+		if activations != nil && (d.settleStatic(activations, opts) || !weightsOnly(d.Override)) {
+			if !d.Quantize && d.Reason == "" {
+				d.Reason = d.unsettledStatic()
+			}
+			continue
+		}
 		if d.Reason = parts[d.Value]; d.Reason != "" {
 			continue
 		}
 		if err := d.selectBy(opts, except.Small[d.Value]); err != nil {
-			return nil, fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
+			return nil, nil, fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
 		}
 		if d.Reason != "" {
 			continue
@@ -132,12 +148,12 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, error) {
 			c.AccuracyLevel = spec.AccuracyFloat32
 		}
 		if d.Reason != "" && opts.Strict {
-			return nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
+			return nil, nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
 		}
 		d.Quantize = d.Reason == ""
 	}
 	pairLSTMs(x, all)
-	return append(all, elsewhere(x, opts.Precision)...), nil
+	return append(all, elsewhere(x, opts.Precision)...), activations, nil
 }
 
 // overrideOf returns the entry of a value in a precision_info; for one without, that of a tensor

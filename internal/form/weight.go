@@ -46,6 +46,11 @@ func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weigh
 		w.setDynamic()
 		return w, nil
 	}
+	if c.Style == spec.StyleStatic {
+		w := &Weight{Name: name, DType: typ, Shape: shape, Choice: c}
+		w.setStatic()
+		return w, nil
+	}
 	w := &Weight{
 		Name: name, DType: typ, Shape: shape, Choice: c, encoding: c.Format.Encoding(),
 		Outer: shapes.Count(view[:axis]), K: view[axis], Inner: shapes.Count(view[axis+1:]),
@@ -78,6 +83,9 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 		Bits: w.Choice.Format.Bits(), ScaleType: w.scaleType(), TwoLevel: w.Choice.Format.Traits().Family == spec.TwoLevel,
 		PositiveScales: w.Choice.Target.Target == spec.TensorRT,
 		Offset:         w.Choice.Style == spec.NBits && w.Choice.Format.Signed(),
+	}
+	if w.Choice.Style == spec.StyleStatic {
+		q.Given = w.given
 	}
 	q.CodesAt, q.ScalesAt, q.ZerosAt = w.Placements()
 	for _, d := range w.details() {
@@ -191,6 +199,8 @@ func (w *Weight) Opset() int64 {
 		return 0 // its operators are in another domain
 	case spec.StyleDynamic:
 		return 11 // DynamicQuantizeLinear
+	case spec.StyleStatic:
+		return w.staticOpset()
 	case spec.QDQ:
 		return max(21, w.codeType().Opset()) // output_dtype of QuantizeLinear
 	}

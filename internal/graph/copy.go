@@ -27,6 +27,8 @@ type Copy struct {
 	numbers   map[*onnxpb.GraphProto]int                  // original → position in graphs
 	graphs    []*onnxpb.GraphProto                        // of the copy
 
+	contents map[*onnxpb.TensorProto]*modelfile.Payload // of new tensors
+
 	dropped map[*onnxpb.NodeProto]bool                // nodes of the copy to remove
 	behind  map[*onnxpb.NodeProto][]*onnxpb.NodeProto // node of the copy → new nodes to insert after it
 }
@@ -190,6 +192,17 @@ func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { retur
 // Value returns the original's value whose content is a copy's tensor t. It is nil if t is
 // neither an initializer nor in a Constant node.
 func (c *Copy) Value(t *onnxpb.TensorProto) *Value { return c.values[t] }
+
+// Fill sets the content of a new tensor.
+func (c *Copy) Fill(t *onnxpb.TensorProto, p *modelfile.Payload) {
+	if c.contents == nil {
+		c.contents = map[*onnxpb.TensorProto]*modelfile.Payload{}
+	}
+	c.contents[t] = p
+}
+
+// Content returns the content of a new tensor that Fill set, or nil.
+func (c *Copy) Content(t *onnxpb.TensorProto) *modelfile.Payload { return c.contents[t] }
 
 // Drop marks the copy of an original node for removal by Tidy.
 func (c *Copy) Drop(n *onnxpb.NodeProto) { c.dropped[c.Node(n)] = true }

@@ -109,6 +109,9 @@ func (x *Graph) Scanned(v *Value) bool {
 	})
 }
 
+// Nodes is the number of nodes.
+func (x *Graph) Nodes() int { return len(x.numbers) }
+
 // Number identifies a node of the model: from 1 on, in an order that follows from the model.
 // It is 0 for nil.
 func (x *Graph) Number(n *onnxpb.NodeProto) int { return int(x.numbers[n]) }

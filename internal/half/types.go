@@ -376,3 +376,15 @@ func fromSignature(s *optypes.Signature, given []elem) func(output int) elem {
 		return elem{}
 	}
 }
+
+// Types finds the types of the elements of all values of a model: the floating point types,
+// optypes.Other for others, and 0 where a type is not known. A sequence counts as no float.
+func Types(x *graph.Graph) func(*graph.Value) dtype.DType {
+	t := typesOf(x)
+	return func(v *graph.Value) dtype.DType {
+		if e := t.types[v]; !e.sequence {
+			return e.dtype
+		}
+		return optypes.Other
+	}
+}

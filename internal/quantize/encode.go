@@ -22,7 +22,24 @@ func (t Tile) findScales(ctx context.Context, b *Buffers, c Codec, chunks []chun
 		}
 		t.observe(b, c, part)
 	}
-	return c.Scales(b.scale, b.zero, b.lo, b.hi), nil
+	finite = c.Scales(b.scale, b.zero, b.lo, b.hi)
+	return finite, t.give(b)
+}
+
+// give sets the scales and zero points of a tile that are given.
+func (t Tile) give(b *Buffers) error {
+	if t.Given == nil {
+		return nil
+	}
+	scales, zeros, err := t.Given()
+	if err != nil {
+		return err
+	}
+	for i := range b.scale {
+		from := (t.first + int64(i)) % int64(len(scales))
+		b.scale[i], b.zero[i] = scales[from], zeros[from]
+	}
+	return nil
 }
 
 // observe widens the ranges of a tile's blocks by the chunk in b.x.
@@ -43,6 +60,9 @@ func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk
 		return err
 	}
 	c.Scales(b.scale, b.zero, b.lo, b.hi)
+	if err := t.give(b); err != nil {
+		return err
+	}
 	for _, part := range chunks {
 		if len(chunks) > 1 {
 			if err := b.load(ctx, t, part); err != nil {
@@ -127,6 +147,9 @@ func addHalf(q []byte, bits int) {
 
 // writeScales writes the scales and zero points of a tile.
 func (t Tile) writeScales(b *Buffers, to *sinks, out *Outcome) error {
+	if t.Given != nil {
+		return nil
+	}
 	rows, n := t.scaleGrid()
 	raw := buffer.Grow(&b.scaleBytes, t.ScaleType.Bytes(t.scales))
 	encodeScales(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.scale, rows, n), t.ScaleType)

@@ -36,6 +36,10 @@ type Weight struct {
 
 	CodesAt, ScalesAt, ZerosAt packing.Placement
 	Details                    []Detail // further tensors, in the blockwise formats
+
+	// Given returns scales and zero points that follow from more than the weight; nil: they are
+	// found. The tile's scale i is the one at i modulo their number. They are not written.
+	Given func() (scales []float32, zeros []byte, err error)
 }
 
 // Source has the elements of a weight.

@@ -17,6 +17,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/internal/static"
 	"onnxquant/internal/target"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/spec"
@@ -45,11 +46,12 @@ func (w *Weight) Bytes() (n int64) {
 	return n
 }
 
-// Quantize makes the structure in which weights are quantized as decided.
-func Quantize(x *graph.Graph, decisions []*discover.Decision) (*Model, error) {
-	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}}
+// Quantize makes the structure in which weights are quantized as decided, and activations as
+// planned; nil: they are not.
+func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *static.Plan) (*Model, error) {
+	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}, dropped: map[*graph.Value]bool{}, undeclared: map[string]bool{}, declared: map[string]bool{}}
 	operators := form.OperatorsOf(r.copy)
-	need, err := r.prepare(operators, decisions)
+	need, err := r.prepare(operators, decisions, activations)
 	if err != nil {
 		return nil, err
 	}
@@ -67,6 +69,7 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision) (*Model, error) {
 		return nil, err
 	}
 	operators.Show()
+	undeclare(r.copy.Proto.Graph, r.declared)
 	r.graph(r.copy.Proto.Graph)
 	for _, f := range growing {
 		r.function(f)
@@ -85,13 +88,18 @@ type rewriting struct {
 	weights    []*replacement
 	replaced   map[*graph.Value]*replacement
 	inFunction []bool // by index of functions: whether a weight is in it
+
+	placed  *form.Builder         // tensors and nodes of activations and biases
+	dropped map[*graph.Value]bool // initializers that are gone without a replacement
+
+	undeclared, declared map[string]bool // names whose declaration is gone; that are declared while the opset is raised
 }
 
 // replacement is a weight and what replaces it.
 type replacement struct {
 	decision *discover.Decision
 	form     *form.Weight
-	decoder  *form.Builder // tensors and nodes, for the styles nbits and dynamic
+	decoder  *form.Builder // tensors and nodes, for the styles nbits, dynamic and static
 	output   string        // name of the decoded weight, for the style qdq
 	tensors  form.Tensors
 }
@@ -101,7 +109,7 @@ func (w *replacement) fake() bool { return w.decision.Choice.Style == spec.QDQ }
 
 // prepare finds the form of each weight, and makes operators read codes (style nbits) or
 // fake quantized weights (style qdq). It returns the least opset that all forms support.
-func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Decision) (need int64, err error) {
+func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Decision, activations *static.Plan) (need int64, err error) {
 	r.inFunction = make([]bool, len(r.copy.Proto.Functions))
 	var later []*replacement // dynamic ones
 	for _, d := range decisions {
@@ -119,6 +127,9 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 			w.decoder = form.NewBuilder(r.copy.Names)
 			w.tensors = operators.Tables(w.form, d.Reach, w.decoder)
 			later = append(later, w)
+		case spec.StyleStatic:
+			w.decoder = form.NewBuilder(r.copy.Names)
+			w.tensors = w.form.BuildStatic(w.decoder, r.copy)
 		case spec.NBits:
 			w.decoder = form.NewBuilder(r.copy.Names)
 			w.tensors = operators.ReadCodes(w.form, d.Reach, w.decoder)
@@ -133,6 +144,7 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 	for _, w := range later {
 		operators.Compute(w.form, w.tensors, w.decision.Reach, w.decoder)
 	}
+	need = max(need, r.place(activations))
 	operators.Finish()
 	return need, nil
 }
@@ -185,6 +197,10 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 	gone := map[string]bool{}
 	for _, t := range g.Initializer {
 		w := r.weight(t)
+		if v := r.copy.Value(t); v != nil && r.dropped[v] {
+			gone[v.Name] = true
+			continue
+		}
 		if w == nil || w.fake() {
 			b.Tensors = append(b.Tensors, t)
 		}
@@ -196,6 +212,9 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 		if codes := w.tensors.Codes; codes != nil {
 			codes.DocString, codes.MetadataProps = t.DocString, t.MetadataProps
 		}
+	}
+	if g == r.copy.Proto.Graph {
+		b.Tensors, b.Nodes = append(b.Tensors, r.placed.Tensors...), append(b.Nodes, r.placed.Nodes...)
 	}
 	nodes := r.nodes(b, g.Node)
 	g.Initializer = b.Tensors
@@ -244,7 +263,7 @@ func (r *rewriting) weight(t *onnxpb.TensorProto) *replacement {
 // build adds the tensors and nodes that decode the weight.
 func (w *replacement) build(b *form.Builder) {
 	switch w.decision.Choice.Style {
-	case spec.NBits, spec.StyleDynamic:
+	case spec.NBits, spec.StyleDynamic, spec.StyleStatic:
 		b.Tensors = append(b.Tensors, w.decoder.Tensors...)
 		b.Nodes = append(b.Nodes, w.decoder.Nodes...)
 	case spec.QDQ:

@@ -175,6 +175,21 @@ var Engines = []Engine{
 			"Where it fuses, it rounds activations to 8 bits, which costs 0.5 to 1.6 % in the outputs. The property DYNAMIC_QUANTIZATION_GROUP_SIZE = 0 prevents that.",
 		},
 	},
+	{
+		Target:   spec.QNN,
+		Label:    "QNN",
+		Name:     "ONNX Runtime's QNN execution provider",
+		Known:    "from ONNX Runtime's documentation and its quantizer for QNN; not run",
+		Opset:    26,
+		IR:       13,
+		standard: true,
+		Formats: []Support{
+			{Formats: []spec.Format{spec.Int8, spec.Uint8}, Blocks: BlockRule{PerChannel: true, Only: true}},
+		},
+		Remarks: []string{
+			"It computes with quantized activations alone: see [activations.md](activations.md#for-qnn). A weight whose activation is float runs on the CPU.",
+		},
+	},
 }
 
 // Takes reports whether codes may have that many bits.

@@ -28,7 +28,7 @@ type Output struct {
 // Piece is the content of one tensor.
 type Piece struct {
 	Size int64
-	Copy *modelfile.Payload // content of the input to copy; nil if it is new
+	Copy *modelfile.Payload // content to copy, of the input or computed; nil if it is written otherwise
 
 	initializer bool // may be external data, unlike tensors in attributes
 }
@@ -63,6 +63,9 @@ func Collect(c *graph.Copy) (*Output, error) {
 			t.ExternalData, t.DataLocation = nil, nil
 		case old != nil || t.Payload == nil:
 			continue // in the structure
+		}
+		if old == nil {
+			p.Copy = c.Content(t)
 		}
 		t.Payload = []uint32{uint32(len(o.Contents))}
 		o.Contents = append(o.Contents, p)

@@ -3,12 +3,14 @@ package spec
 import (
 	"fmt"
 	"strings"
+
+	"onnxquant/formats/dtype"
 )
 
 // PerChannel is the block size for one scale along the whole reduction axis.
 const PerChannel = -1
 
-// PerTensor is the block size for one scale for the whole tensor, in the style dynamic.
+// PerTensor is the block size for one scale for the whole tensor, in the styles dynamic and static.
 const PerTensor = -2
 
 // Activations says what operators compute with.
@@ -17,7 +19,33 @@ type Activations string
 const (
 	WeightsOnly Activations = "weights" // floats: weights are decoded
 	Dynamic     Activations = "dynamic" // codes: activations are quantized at run time
+	Static      Activations = "static"  // codes: the ranges of activations are known
 )
+
+// ActivationType is the type of the codes of activations, with Static.
+type ActivationType string
+
+// DType returns the element type. It is 0 for "".
+func (t ActivationType) DType() (dtype.DType, error) {
+	switch t {
+	case "":
+		return 0, nil
+	case "int8":
+		return dtype.Int8, nil
+	case "uint8":
+		return dtype.Uint8, nil
+	case "int16":
+		return dtype.Int16, nil
+	case "uint16":
+		return dtype.Uint16, nil
+	}
+	return 0, fmt.Errorf("activation type %q: want one of %v", t, ActivationTypes())
+}
+
+// ActivationTypes lists the types of codes of activations.
+func ActivationTypes() []ActivationType {
+	return []ActivationType{"uint8", "int8", "uint16", "int16"}
+}
 
 // Style says which operators decode quantized weights.
 type Style string
@@ -29,6 +57,9 @@ const (
 
 	// StyleDynamic: codes that operators compute with. Options.Activations asks for it.
 	StyleDynamic Style = "dynamic"
+	// StyleStatic: codes and a DequantizeLinear, beside activations with QuantizeLinear and
+	// DequantizeLinear. Options.Activations asks for it.
+	StyleStatic Style = "static"
 )
 
 // ScaleRule says how the scale of a microscaling block, a power of two, follows from its
@@ -68,11 +99,12 @@ const (
 	ORTWeb   Target = "ort-web"  // ONNX Runtime Web, with WebGPU
 	TensorRT Target = "tensorrt"
 	OpenVINO Target = "openvino" // on a CPU
+	QNN      Target = "qnn"      // ONNX Runtime on Qualcomm's processors
 )
 
 // Targets lists every target, Portable first.
 func Targets() []Target {
-	return []Target{Portable, ORT, ORTWeb, TensorRT, OpenVINO}
+	return []Target{Portable, ORT, ORTWeb, TensorRT, OpenVINO, QNN}
 }
 
 // JoinTargets lists the targets for a message.

@@ -1,0 +1,172 @@
+package discover
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/static"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
+)
+
+// StaticOptions say how activations are quantized with known ranges.
+type StaticOptions struct {
+	Ranges    *rules.Ranges
+	Codes     static.Codes // of activations
+	Placement static.Placement
+}
+
+// findStatic decides which values have Q/DQ pairs; nil without Options.Static.
+func findStatic(x *graph.Graph, all []*Decision, opts Options, trained map[string]bool, keepFloat map[*graph.Value]string) (*static.Plan, error) {
+	if opts.Static == nil {
+		return nil, nil
+	}
+	s := &selection{x: x, opts: opts, left: make([]bool, x.Nodes()+1), kept: map[*graph.Value]bool{}}
+	for _, d := range all {
+		s.keep(d, trained, keepFloat)
+	}
+	weights := static.Codes{Type: dtype.Int8, Symmetric: true, Reduced: opts.ReduceRange, MinRange: opts.Static.Codes.MinRange}
+	if opts.Format == spec.Uint8 {
+		weights.Type, weights.Symmetric = dtype.Uint8, false
+	}
+	return static.Find(x, static.Options{
+		Ranges: opts.Static.Ranges, Activations: opts.Static.Codes, Weights: weights, PerChannel: opts.Block == spec.PerChannel,
+		Placement: opts.Static.Placement, Selects: s.selects, Keeps: func(v *graph.Value) bool { return s.kept[v] },
+	})
+}
+
+// selection says which nodes are quantized.
+type selection struct {
+	x    *graph.Graph
+	opts Options
+	left []bool // by number of node: it stays in float because of its weight
+	kept map[*graph.Value]bool
+}
+
+// keep settles whether a stored tensor, and the operators that take it as their weight, stay in
+// float.
+func (s *selection) keep(d *Decision, trained map[string]bool, keepFloat map[*graph.Value]string) {
+	v := d.Value
+	d.Reason = staticObstacle(d, s.opts, trained, keepFloat)
+	if d.Reason == "" {
+		return
+	}
+	s.kept[v] = true
+	for _, l := range d.Reach.Leaves {
+		if _, weight, _ := l.Operand(d.Shape); weight {
+			s.left[s.x.Number(l.Node)] = true
+		}
+	}
+}
+
+// staticObstacle returns why a stored tensor has no static codes, or "".
+func staticObstacle(d *Decision, opts Options, trained map[string]bool, keepFloat map[*graph.Value]string) string {
+	v, o := d.Value, d.Override
+	n, _ := dtype.Elements(d.Shape)
+	weight := slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
+		_, weight, _ := l.Operand(d.Shape)
+		return weight
+	})
+	switch {
+	case v.Unusual() != nil:
+		return "stored as " + v.Unusual().Form
+	case v.Input && !v.MustBeInput:
+		return "graph input: callers may replace it"
+	case v.Output:
+		return "graph output"
+	case trained[v.Name]:
+		return "bound by training_info"
+	case keepFloat[v] != "":
+		return keepFloat[v]
+	case weight && n < opts.MinElements:
+		return fmt.Sprintf("fewer than %d elements", opts.MinElements)
+	case weight && d.excluded(opts.Exclude):
+		return "excluded"
+	case weight && len(opts.Include) > 0 && !d.matches(opts.Include):
+		return "not included"
+	case o.Format != nil && *o.Format == spec.Float:
+		return "its format is float"
+	case weightsOnly(o):
+		return reasonWeightsOnly
+	}
+	return ""
+}
+
+const reasonWeightsOnly = "weights only"
+
+// weightsOnly reports whether an entry of a precision_info wants a weight to be decoded.
+func weightsOnly(o spec.Override) bool {
+	eight := func(f spec.Format) bool { return f == spec.Int8 || f == spec.Uint8 }
+	return o.Format != nil && !eight(*o.Format) || o.Bits != nil && *o.Bits != 8 || o.Block != nil && *o.Block > 0
+}
+
+// excluded reports whether a pattern matches the name of the tensor.
+func (d *Decision) excluded(patterns []string) bool {
+	return slices.ContainsFunc(patterns, func(p string) bool {
+		return rules.MatchName(p, d.Value.Name) || rules.MatchName(p, d.Value.Path)
+	})
+}
+
+// selects reports whether a node is quantized.
+func (s *selection) selects(n *onnxpb.NodeProto) bool {
+	named := func(patterns []string) bool {
+		return slices.ContainsFunc(patterns, func(p string) bool { return n.GetName() != "" && rules.MatchName(p, n.GetName()) })
+	}
+	stored := func(patterns []string) bool {
+		return slices.ContainsFunc(s.x.Inputs(n), func(v *graph.Value) bool {
+			return v != nil && v.Tensor != nil && slices.ContainsFunc(patterns, func(p string) bool { return rules.MatchName(p, v.Name) })
+		})
+	}
+	switch {
+	case !s.opts.Static.Placement.EveryOp && !slices.Contains(s.opts.Ops, n.GetOpType()), s.left[s.x.Number(n)]:
+		return false
+	case named(s.opts.Exclude):
+		return false
+	}
+	return len(s.opts.Include) == 0 || named(s.opts.Include) || stored(s.opts.Include)
+}
+
+// settleStatic settles a stored tensor with static codes. It reports whether it is one.
+func (d *Decision) settleStatic(p *static.Plan, opts Options) bool {
+	t, b := p.Of(d.Value), p.Bias(d.Value)
+	switch {
+	case t != nil && t.Codes.Type.Bits() == 16:
+		d.Reason = strings.ToLower(t.Codes.Type.String()) + " codes, as activations have"
+		return true
+	case t == nil && b != nil:
+		d.Reason = fmt.Sprintf("int32 codes at the scale of %s · %s", msg.Quote(b.X.Value.Name), msg.Quote(b.W.Value.Name))
+		return true
+	case t == nil:
+		return false
+	}
+	c := &d.Choice
+	c.Style, c.Static, c.Target, c.Algorithm, c.Format, c.Block = spec.StyleStatic, t, opts.Target, spec.RTN, spec.Uint8, spec.PerTensor
+	c.Operand = reach.Operand{View: d.Shape}
+	if t.Codes.Type == dtype.Int8 {
+		c.Format = spec.Int8
+	}
+	if t.Axis >= 0 {
+		c.Block, c.Operand.Axis = spec.PerChannel, t.Axis
+	}
+	d.Selected, d.Quantize, d.Reason = true, true, ""
+	return true
+}
+
+// unsettledStatic is the reason why a tensor without static codes, of which nothing else is asked,
+// stays in float.
+func (d *Decision) unsettledStatic() string {
+	if len(d.Reach.Leaves) == 0 {
+		return "nothing reads it"
+	}
+	var readers []string
+	for _, l := range d.Reach.Leaves {
+		readers = append(readers, l.String())
+	}
+	return "read by " + msg.List(readers)
+}

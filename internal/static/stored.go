@@ -1,0 +1,216 @@
+package static
+
+import (
+	"encoding/binary"
+	"io"
+	"math"
+	"sync"
+	"sync/atomic"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/kernels"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/shapes"
+)
+
+// Stored is the content of a stored tensor that is quantized.
+type Stored struct {
+	Axis int // of the channels that have a scale each; -1: there is one scale
+
+	from     *modelfile.Payload // float32
+	codes    Codes
+	channels int64 // number of scales
+	run      int64 // elements that follow one another and share a scale
+	biases   []*Bias
+
+	once   sync.Once
+	params []Params
+	err    error
+	broken atomic.Bool // it holds NaN or infinity
+}
+
+func (m *marking) newStored(t *Tensor) (*Stored, error) {
+	from, err := m.x.File.Payload(t.Value.Tensor)
+	if err != nil {
+		return nil, err
+	}
+	dims := t.Value.Tensor.GetDims()
+	s := &Stored{Axis: t.axis, from: from, codes: t.Codes, channels: 1, run: shapes.Count(dims)}
+	if t.axis != noAxis {
+		s.channels, s.run = dims[t.axis], shapes.Count(dims[t.axis+1:])
+	}
+	return s, nil
+}
+
+// Params returns the scales and zero points. The first call reads the tensor.
+func (s *Stored) Params() ([]Params, error) {
+	s.once.Do(func() {
+		if s.params, s.err = s.find(); s.err == nil {
+			s.err = s.widen()
+		}
+	})
+	return s.params, s.err
+}
+
+const chunk = 1 << 16 // elements that are read at once
+
+// find finds the range of each channel.
+func (s *Stored) find() ([]Params, error) {
+	lo, hi := make([]float32, s.channels), make([]float32, s.channels)
+	x := make([]float32, min(chunk, s.from.Size()/4))
+	for at, n := int64(0), s.from.Size()/4; at < n; {
+		part := x[:min(int64(len(x)), n-at)]
+		if err := buffer.ReadFull(s.from, kernels.Bytes(part), 4*at); err != nil {
+			return nil, err
+		}
+		kernels.FromFloat32(part)
+		s.observe(lo, hi, part, at)
+		at += int64(len(part))
+	}
+	params := make([]Params, s.channels)
+	for i := range params {
+		if !kernels.IsFinite(lo[i]) || !kernels.IsFinite(hi[i]) {
+			s.broken.Store(true)
+			lo[i], hi[i] = 0, 0
+		}
+		params[i] = s.codes.params(lo[i], hi[i])
+	}
+	return params, nil
+}
+
+// observe widens the ranges of channels by the elements from element at on.
+func (s *Stored) observe(lo, hi, x []float32, at int64) {
+	for len(x) > 0 {
+		c := at / s.run % s.channels
+		if s.run == 1 && c == 0 && int64(len(x)) >= s.channels { // whole rows of columns
+			n := int64(len(x)) / s.channels * s.channels
+			kernels.RangeColumns(lo, hi, x[:n])
+			x, at = x[n:], at+n
+			continue
+		}
+		n := min(s.run-at%s.run, int64(len(x)))
+		kernels.RangeBlocks(lo[c:c+1], hi[c:c+1], x[:n], int(n), int(n))
+		x, at = x[n:], at+n
+	}
+}
+
+// widen makes the scales of a symmetric weight so large that those of its biases fit into 32 bits.
+func (s *Stored) widen() error {
+	if !s.codes.Symmetric || s.codes.Type != dtype.Int8 && s.codes.Type != dtype.Int16 {
+		return nil
+	}
+	for _, b := range s.biases {
+		x, values, err := b.read()
+		if err != nil {
+			return err
+		}
+		if len(s.params) == 1 {
+			amax := 0.0
+			for _, v := range values {
+				amax = max(amax, math.Abs(float64(v)))
+			}
+			s.params[0].Scale = leastScale(s.params[0].Scale, x, slack*(2*amax))
+			continue
+		}
+		for i := range s.params {
+			amax := max(values[i], -values[i])
+			s.params[i].Scale = leastScale(s.params[i].Scale, x, float64(float32(slack)*(2*amax)))
+		}
+	}
+	return nil
+}
+
+// slack is what a bias leaves free of 32 bits. It is multiplied in float64 for a bias with one
+// scale, and in float32 for others, as ONNX Runtime does.
+const slack = 1.0001
+
+// leastScale returns the scale of a weight, or a larger one with which a bias, at that scale
+// times the scale x of the activation, does not leave 32 bits. width is from the least to the
+// largest value that the bias may have.
+func leastScale(scale, x float32, width float64) float32 {
+	const steps = float64(math.MaxInt32) - float64(math.MinInt32+1)
+	least := width / steps
+	have := float64(x) * float64(scale)
+	if have >= least || have <= 0 {
+		return scale
+	}
+	return float32(float64(scale) * (least / have))
+}
+
+// ScaleBytes and ZeroBytes are the contents of the tensors of scales and zero points.
+func (s *Stored) ScaleBytes() io.ReaderAt {
+	return computed(func() (raw []byte, err error) {
+		params, err := s.Params()
+		for _, p := range params {
+			raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(p.Scale))
+		}
+		return raw, err
+	})
+}
+
+func (s *Stored) ZeroBytes() io.ReaderAt {
+	return computed(func() (raw []byte, err error) {
+		params, err := s.Params()
+		for _, p := range params {
+			raw = s.codes.Append(raw, p.Zero)
+		}
+		return raw, err
+	})
+}
+
+// Append appends a code in the bytes of its type.
+func (c Codes) Append(raw []byte, code int32) []byte {
+	if c.Type.Bits() == 16 {
+		return binary.LittleEndian.AppendUint16(raw, uint16(code))
+	}
+	return append(raw, byte(code))
+}
+
+// Codes16 is the content of the tensor of codes of 16 bits.
+func (s *Stored) Codes16() io.ReaderAt { return codes16{s} }
+
+type codes16 struct{ *Stored }
+
+// ReadAt implements io.ReaderAt.
+func (s codes16) ReadAt(dst []byte, off int64) (int, error) {
+	params, err := s.Params()
+	if err != nil {
+		return 0, err
+	}
+	x := make([]float32, chunk)
+	raw := make([]byte, 0, 2*chunk)
+	for done := 0; done < len(dst); {
+		first, skip := (off+int64(done))/2, int(off+int64(done))%2
+		n := min(int64(len(dst)-done+skip+1)/2, chunk, s.from.Size()/4-first)
+		if n <= 0 {
+			return done, io.EOF
+		}
+		if err := buffer.ReadFull(s.from, kernels.Bytes(x[:n]), 4*first); err != nil {
+			return done, err
+		}
+		kernels.FromFloat32(x[:n])
+		raw = raw[:0]
+		for i, v := range x[:n] {
+			raw = s.codes.Append(raw, s.codes.code(v, params[(first+int64(i))/s.run%s.channels]))
+		}
+		done += copy(dst[done:], raw[skip:])
+	}
+	return len(dst), nil
+}
+
+// computed is a content whose bytes are computed when they are read.
+type computed func() ([]byte, error)
+
+// ReadAt implements io.ReaderAt.
+func (f computed) ReadAt(dst []byte, off int64) (int, error) {
+	raw, err := f()
+	if err != nil {
+		return 0, err
+	}
+	n := copy(dst, raw[min(off, int64(len(raw))):])
+	if n < len(dst) {
+		return n, io.EOF
+	}
+	return n, nil
+}

@@ -1,0 +1,191 @@
+"""--activations static against ONNX Runtime's quantize_static: the same tensors, initializers and outputs."""
+import itertools
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import integer
+import static
+import static_models
+from command import onnxquant
+
+MODELS = dict(static_models.models())
+SETTINGS = [(a, w, c, r, s) for a, w, c, r, s in itertools.product(("uint8", "int8", "uint16", "int16"), ("int8", "uint8"), *[(False, True)] * 3)
+            if (a, w) != ("int8", "uint8")]
+
+
+@pytest.fixture
+def lab(tmp_path):
+    """calibrate(model) saves it and finds its ranges; lab(*flags) converts it."""
+    return Lab(tmp_path)
+
+
+class Lab:
+    def __init__(self, folder):
+        self.folder, self.plain, self.ours, self.theirs = folder, folder / "plain.onnx", folder / "ours.onnx", folder / "theirs.onnx"
+
+    def calibrate(self, m):
+        onnx.save(m, self.plain)
+        self.feeds = [static_models.feed(m, seed) for seed in range(2)]
+        self.ranges, self.cache = static.calibrate(str(self.plain), self.feeds, self.folder)
+        return self
+
+    def convert(self, *flags):
+        done = onnxquant("--quiet", "--activations", "static", "--ranges", self.ranges, *flags, self.plain, self.ours)
+        assert done.status == 0, done.stderr
+        onnx.checker.check_model(onnx.load(self.ours), full_check=True)
+        return done
+
+    def peer(self, *args, **extra):
+        static.peer(str(self.plain), str(self.theirs), self.cache, *args, **extra)
+
+    def same(self):
+        count = static.same(self.ours, self.theirs)
+        for a, b in zip(static.run(self.ours, self.feeds[0]), static.run(self.theirs, self.feeds[0]), strict=True):
+            np.testing.assert_array_equal(a, b)
+        return count
+
+
+def flags(activations, weights, per_channel, reduce_range, symmetric):
+    on = ["--activation-type", activations, "--format", weights]
+    on += ["--block=-1"] if per_channel else []
+    on += ["--reduce-range"] if reduce_range else []
+    return on + (["--symmetric-activations"] if symmetric else [])
+
+
+def defined(name, m, setting):
+    """Whether quantize_static's result is: see docs/activations.md."""
+    activations, _, per_channel, _, _ = setting
+    opset = m.opset_import[0].version
+    return not (opset < 13 and per_channel and activations[-1] == "8") and not (activations[-2:] == "16" and name in ("pad_old", "large_bias"))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_same(lab, name):
+    """Each model has a fifth of the settings, so that all occur."""
+    lab.calibrate(MODELS[name])
+    for setting in SETTINGS[list(MODELS).index(name) % 5 :: 5]:
+        lab.convert(*flags(*setting))
+        if defined(name, MODELS[name], setting):
+            lab.peer(*setting[:4], ActivationSymmetric=setting[4])
+            assert lab.same() >= 5, setting
+        else:
+            static.run(lab.ours, lab.feeds[0])
+
+
+def test_same_in_all_settings(lab):
+    lab.calibrate(MODELS["image"])
+    for setting in SETTINGS:
+        lab.convert(*flags(*setting))
+        lab.peer(*setting[:4], ActivationSymmetric=setting[4])
+        assert lab.same() >= 20, setting
+
+
+def test_selection(lab):
+    """--ops, --exclude and --include select nodes, as op_types_to_quantize and nodes_to_exclude do."""
+    lab.calibrate(MODELS["image"])
+    lab.convert("--ops", "Conv,MaxPool,Relu")
+    lab.peer(ops=["Conv", "MaxPool", "Relu"])
+    assert lab.same() == 6
+    lab.convert("--exclude", "conv2", "--exclude", "mw")
+    lab.peer(nodes_to_exclude=["conv2", "mm"])
+    assert lab.same() == 18
+    lab.convert("--include", "conv*")
+    lab.peer(nodes_to_quantize=["conv", "conv2"])
+    assert lab.same() == 7
+
+
+def test_mixed(lab):
+    """Static convolutions, and weights of products in blocks."""
+    lab.calibrate(MODELS["image"])
+    info = lab.folder / "info.json"
+    info.write_text('{"gw": {"bits": 4, "block": 8}, "mw": {"format": "float"}}')
+    lab.convert("--precision-info", info)
+    g = onnx.load(lab.ours).graph
+    types = {t.name: t.data_type for t in g.initializer}
+    assert types["cw_i8"] == TensorProto.INT8 and types["gw_i4"] == TensorProto.INT4 and types["mw"] == TensorProto.FLOAT
+    readers = {n.name: list(n.input) for n in g.node}
+    assert readers["gemm"][1:] == ["gw", "gb"] and "m_scale" not in types
+    y, want = (static.run(p, lab.feeds[0])[0] for p in (lab.ours, lab.plain))
+    assert np.abs(y - want).max() < 2 / 255  # two steps of Softmax
+
+
+def test_plan(lab):
+    """Every float tensor is accounted for."""
+    lab.calibrate(MODELS["image"])
+    plan = json.loads(onnxquant("--dry-run", "--json", "--activations", "static", "--ranges", lab.ranges, lab.plain).stdout)["tensors"]
+    decisions = {t["name"]: (t["decision"], t.get("reason") or t["form"]) for t in plan}
+    assert decisions == {
+        **{name: ("quantize", "DequantizeLinear") for name in ("cw", "cw2", "gw", "mw")},
+        "cb": ("keep", 'int32 codes at the scale of "x" · "cw"'), "gb": ("keep", 'int32 codes at the scale of "f" · "gw"'),
+        "low": ("keep", "read by Clip:1"), "high": ("keep", "read by Clip:2"),
+    }
+
+
+def test_what_quantize_static_gets_wrong(lab):
+    """beta of a Gemm; a Clip that codes do not do; the range of an output that a Relu alone reads."""
+    nodes = [
+        helper.make_node("Gemm", ["x", "gw", "gb"], ["g"], "gemm", beta=0.5),
+        helper.make_node("Clip", ["g", "one", "two"], ["c"], "clip"),
+        helper.make_node("MatMul", ["c", "mw"], ["m"], "mm"),
+        helper.make_node("Relu", ["m"], ["y"], "relu"),
+    ]
+    tensors = integer.weights(4, gw=(8, 8), gb=(8,), mw=(8, 8)) + static_models.arrays(one=(1.0, np.float32), two=(2.0, np.float32))
+    m = integer.model(nodes, {"x": (TensorProto.FLOAT, [4, 8])}, {name: (TensorProto.FLOAT, [4, 8]) for name in ("m", "y")}, tensors)
+    lab.calibrate(m)
+    lab.convert()
+    lab.peer()
+    want, ours, theirs = (static.run(p, lab.feeds[0]) for p in (lab.plain, lab.ours, lab.theirs))
+    for a, b, limit in zip(ours, want, (0.03, 0.03), strict=True):
+        assert np.abs(a - b).max() < limit * np.abs(b).max()
+    assert np.abs(theirs[0] - want[0]).max() > 0.3 * np.abs(want[0]).max()
+
+
+@pytest.mark.parametrize("change, message", [
+    (lambda d: d["tensors"].pop("c2"), 'no range of "c2"'),
+    (lambda d: d["tensors"].update(c3={"min": 0, "max": 1}), 'the model has no value "c3"; the nearest name is "c'),
+    (lambda d: d["model"].update(sha256="0" * 64), "of another model"),
+    (lambda d: d["tensors"]["c2"].update(min=float("nan")), "NaN is no number"),
+    (lambda d: d["tensors"]["c2"].update(min=float("inf")), "Infinity is no number"),
+], ids=["missing", "unknown", "other", "nan", "infinity"])
+def test_errors(lab, change, message):
+    lab.calibrate(MODELS["image"])
+    document = json.loads(lab.ranges.read_text())
+    change(document)
+    lab.ranges.write_text(json.dumps(document))
+    done = onnxquant("--quiet", "--activations", "static", "--ranges", lab.ranges, lab.plain, lab.ours)
+    assert done.status == 1 and message in done.stderr and done.stderr.count("\n") == 1 and not lab.ours.exists()
+
+
+@pytest.mark.parametrize("wrong", [["--block", "32"], ["--bits", "4"], ["--style", "nbits"], ["--float16"], ["--range", "mse"], ["--ops", "LSTM"],
+                                   ["--target", "ort-web"], ["--target", "tensorrt", "--activation-type", "uint8"], ["--format", "uint8", "--activation-type", "int8"]], ids=str)
+def test_wrong_usage(lab, wrong):
+    lab.calibrate(MODELS["relu"])
+    done = onnxquant("--activations", "static", "--ranges", lab.ranges, *wrong, lab.plain, lab.ours)
+    assert done.status == 2 and not lab.ours.exists()
+
+
+@pytest.mark.parametrize("alone", [["--ranges", "r.json"], ["--activation-type", "int8"], ["--symmetric-activations"], ["--activations", "static"]], ids=str)
+def test_half_a_request(lab, alone):
+    lab.calibrate(MODELS["relu"])
+    lab.ranges.rename(lab.folder / "r.json")
+    assert onnxquant(*alone, lab.plain, lab.ours, folder=lab.folder).status == 2
+
+
+def test_broken_weight(lab):
+    """A weight with NaN stays in float, and so do the activations of its node."""
+    m = integer.image()
+    (t,) = [t for t in m.graph.initializer if t.name == "mw"]
+    lab.calibrate(m)
+    values = numpy_helper.to_array(t).copy()
+    values[3, 3] = np.nan
+    t.CopyFrom(numpy_helper.from_array(values, "mw"))
+    onnx.save(m, lab.plain)
+    static.write(str(lab.plain), {name: (r["min"], r["max"]) for name, r in json.loads(lab.ranges.read_text())["tensors"].items()}, lab.folder)
+    done = lab.convert()
+    assert '"mw" stays in float: holds NaN' in done.stderr
+    g = onnx.load(lab.ours).graph
+    assert "mw" in [t.name for t in g.initializer] and "k_scale" in [t.name for t in g.initializer]
