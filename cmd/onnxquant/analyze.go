@@ -12,6 +12,8 @@ import (
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/sensitivity"
 	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
 )
@@ -22,6 +24,7 @@ type analyzeFlags struct {
 	maxError   float64
 	maxSize    string
 	emit       string
+	run        calibrate.Options // with data
 
 	suite, json, quiet, help bool
 }
@@ -38,6 +41,9 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 		"find the smallest model with an error of at most E\n(default 0.1 without --max-size)")
 	fs.StringVar(&f.maxSize, "max-size", "",
 		"find the model with the least error of at most `SIZE` bytes")
+	fs.StringArrayVar(&f.run.Data, "calib", nil,
+		"measure what each format of each weight does to the outputs\nof MODEL, on `DATA` as calibrate --data takes them, or self;\nneeds --max-size; may be repeated")
+	defineData(fs, &f.run, sensitivity.DefaultSamples)
 	fs.StringVar(&f.emit, "emit", "", "write the recommendation to `FILE`, for --precision-info")
 	fs.BoolVar(&f.suite, "suite", false, "compare bits and granularities on generated weights;\ntakes no MODEL")
 	all := newFlagSet()
@@ -60,7 +66,10 @@ func analyzeCommand() command {
 		text: `Measures the size and error of formats for each weight of MODEL, and recommends one per
 weight. The recommendation makes the model the smallest within --max-error, the most
 exact within --max-size, or the smallest within both. The error of a weight is its root
-mean square error divided by its root mean square: 0.1 is an SQNR of 20 dB.`,
+mean square error divided by its root mean square: 0.1 is an SQNR of 20 dB.
+
+With --calib, the error of a choice is what it alone does to the outputs: the mean
+Kullback-Leibler divergence, or the share of noise where an output is no distribution.`,
 		flags: func() *pflag.FlagSet { return new(analyzeFlags).flagSet() },
 		run:   runAnalyze,
 	}
@@ -98,6 +107,16 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 	defer m.Close()
 	bar := newProgress(c, f.quiet)
 	opts.Progress = bar.update
+	if len(f.run.Data) > 0 {
+		opts.Progress, f.run.Progress = nil, bar.step
+		s, err := sensitivity.Open(ctx, fs.Arg(0), f.run)
+		if err != nil {
+			bar.clear()
+			return err
+		}
+		defer s.Close()
+		opts.Damage = s
+	}
 	a, err := analyze.Model(ctx, m, opts)
 	bar.clear()
 	if err != nil {
@@ -123,6 +142,15 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 	if err := f.opts.Check(); err != nil {
 		return opts, usagef("%v", err)
 	}
+	if len(f.run.Data) == 0 {
+		for _, name := range []string{"samples", "length", "seed", "engine", "ort-lib"} {
+			if fs.Changed(name) {
+				return opts, usagef("--%s is for outputs: give --calib, too", name)
+			}
+		}
+	} else if f.maxSize == "" || f.maxError > 0 {
+		return opts, usagef("--calib finds the best model of a size: give --max-size, without --max-error")
+	}
 	if f.maxSize != "" {
 		if err := (byteCount{value: &opts.MaxSize}).Set(f.maxSize); err != nil {
 			return opts, usagef("--max-size %q: %v", f.maxSize, err)
@@ -144,14 +172,19 @@ func printAnalysis(w io.Writer, a *analyze.Analysis) {
 		heading = append(heading, strings.ToUpper(c.String()))
 	}
 	rows := [][]string{append(heading, "RECOMMENDED")}
-	cell := func(e float64, bytes int64) string { return fmt.Sprintf("%.4f %s", e, byteSize(bytes)) }
+	cell := func(e float64, damage *float64, bytes int64) string {
+		if damage != nil {
+			return fmt.Sprintf("%.2g %s", *damage, byteSize(bytes))
+		}
+		return fmt.Sprintf("%.4f %s", e, byteSize(bytes))
+	}
 	for _, t := range a.Weights {
 		row := []string{name(t.Name), shape(t.Shape)}
 		for _, c := range a.Candidates[1:] {
 			text := "-"
 			for _, choice := range t.Choices {
 				if choice.Candidate == c {
-					text = cell(choice.Error, choice.Bytes)
+					text = cell(choice.Error, choice.Damage, choice.Bytes)
 				}
 			}
 			row = append(row, text)
@@ -160,20 +193,22 @@ func printAnalysis(w io.Writer, a *analyze.Analysis) {
 	}
 	total := []string{"(model)", "-"}
 	for _, t := range a.Totals[1:] {
-		total = append(total, cell(t.Error, t.OutBytes))
+		total = append(total, cell(t.Error, t.Damage, t.OutBytes))
 	}
-	printTable(w, append(rows, append(total, cell(a.Error, a.OutBytes))))
+	printTable(w, append(rows, append(total, cell(a.Error, a.Damage, a.OutBytes))))
 	fmt.Fprintln(w)
 	counted := map[string]int{}
 	for _, t := range a.Weights {
 		counted[t.Recommended.String()]++
 	}
-	printFacts(w, []fact{
-		{"mix", strings.Join(counts(counted), ", ")},
-		{"size", sizes(a.FloatBytes, a.OutBytes)},
+	facts := []fact{{"mix", strings.Join(counts(counted), ", ")}, {"size", sizes(a.FloatBytes, a.OutBytes)}}
+	if a.Damage != nil {
+		facts = append(facts, fact{"outputs", fmt.Sprintf("%.3g in sum, on the data", *a.Damage)})
+	}
+	printFacts(w, append(facts, []fact{
 		{"error", fmt.Sprintf("%.4f, SQNR %s", a.Error, decibels(-20*math.Log10(a.Error)))},
 		{"optimum", fmt.Sprintf("of these candidates within %s %% of this", humanize.FtoaWithDigits(100*a.Gap, 4))},
-	})
+	}...))
 }
 
 // suiteJSON is the JSON of --suite.

@@ -41,11 +41,7 @@ func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs.StringArrayVar(&r.Data, "data", nil,
 		"run MODEL on `DATA`: .npz, .npy, .pb or .jsonl files, a folder\nof them, or self: a language model makes its own samples;\nmay be repeated")
 	fs.StringVarP(&f.out, "out", "o", "", "write the ranges to `FILE`, for --ranges (default: print them)")
-	fs.Var(number[int]{&r.Samples, func(n int) bool { return n >= 1 }, "1 or more"}, "samples", fmt.Sprintf("samples to use, `N` (default %d)", calibrate.DefaultSamples))
-	fs.Var(number[int]{&r.Length, func(n int) bool { return n >= 2 }, "2 or more"}, "length", fmt.Sprintf("token ids of a sample of --data self, `N` (default %d)", calibrate.DefaultLength))
-	fs.Uint64Var(&r.Seed, "seed", 0, "seed `N` of the samples of --data self (default 0)")
-	fs.Var(choice[string]{&r.Engine, calibrate.Engines, "ENGINE"}, "engine", "runtime: ort (ONNX Runtime), go, or auto: ort, else go\n(default auto)")
-	fs.StringVar(&r.Library, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
+	defineData(fs, r, calibrate.DefaultSamples)
 	fs.StringVar(&f.method, "range", "",
 		"range method `NAME`: minmax, percentile:P,\nmoving-average:P, entropy or mse (default minmax)")
 	fs.Var(number[int]{&f.bits, func(n int) bool { return n >= 2 && n <= 16 }, "2 to 16"}, "bits",
@@ -57,6 +53,15 @@ func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
 	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
+}
+
+// defineData defines the flags of data besides their own.
+func defineData(fs *pflag.FlagSet, r *calibrate.Options, samples int) {
+	fs.Var(number[int]{&r.Samples, func(n int) bool { return n >= 1 }, "1 or more"}, "samples", fmt.Sprintf("samples to use, `N` (default %d)", samples))
+	fs.Var(number[int]{&r.Length, func(n int) bool { return n >= 2 }, "2 or more"}, "length", fmt.Sprintf("token ids of a sample that the model makes, `N` (default %d)", calibrate.DefaultLength))
+	fs.Uint64Var(&r.Seed, "seed", 0, "seed `N` of samples that the model makes (default 0)")
+	fs.Var(choice[string]{&r.Engine, calibrate.Engines, "ENGINE"}, "engine", "runtime: ort (ONNX Runtime), go, or auto: ort, else go\n(default auto)")
+	fs.StringVar(&r.Library, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
 }
 
 func calibrateCommand() command {

@@ -24,6 +24,21 @@ type Options struct {
 	Candidates    []spec.Candidate // default spec.DefaultCandidates, for convolutions those of 8 bits; Float is always one of them
 	MaxError      float64          // bound of the error; 0: none, or 0.1 if MaxSize is 0 too
 	MaxSize       int64            // bound of the output's size in bytes; 0: none
+
+	// Damage, if not nil, measures what weights do to the outputs of the model. The sum of
+	// their damages then takes the place of the error of a model.
+	Damage Damage
+}
+
+// Damage measures what quantizing one weight alone does to the outputs of a model: a number
+// that adds up over weights. Package sensitivity implements it.
+type Damage interface {
+	// Expect is told about how many measurements there will be.
+	Expect(n int)
+
+	// Of returns the damage of each of some weights, quantized as opts say; NaN if it cannot
+	// be measured.
+	Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error)
 }
 
 const defaultMaxError = 0.1
@@ -46,6 +61,9 @@ type Analysis struct {
 	FloatBytes int64   `json:"float_bytes"` // size of the output with all weights in float
 	OutBytes   int64   `json:"out_bytes"`   // exact size of the output as recommended
 	Error      float64 `json:"error"`       // error of the model as recommended
+
+	// Damage is the sum of the weights' damages as recommended, if they were measured.
+	Damage *float64 `json:"damage,omitempty"`
 
 	// Gap bounds how far the recommendation is from the best mix of these candidates, as a
 	// share of the recommendation: in bytes, or in error if only the size is bounded.
@@ -71,7 +89,13 @@ type Choice struct {
 	Bytes     int64          `json:"bytes"`
 	Error     float64        `json:"error"`
 	Block     int            `json:"block,omitempty"` // block size it gets, if not the candidate's
-	Stats     quality.Stats  `json:"stats"`
+
+	// Damage is what this choice alone does to the outputs of the model, if that is asked
+	// for. Where it cannot be measured, it is estimated by the error.
+	Damage    *float64 `json:"damage,omitempty"`
+	Estimated bool     `json:"estimated,omitempty"`
+
+	Stats quality.Stats `json:"stats"`
 }
 
 // Total is a candidate applied to all weights. Those that cannot have it stay in float.
@@ -79,6 +103,7 @@ type Total struct {
 	Candidate spec.Candidate `json:"candidate"`
 	OutBytes  int64          `json:"out_bytes"`
 	Error     float64        `json:"error"`
+	Damage    *float64       `json:"damage,omitempty"`
 }
 
 // Model measures the candidates on the weights of a model and recommends one for each. With
@@ -98,6 +123,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	if len(a.Weights) == 0 {
 		return nil, errors.New("no weight was selected that can be quantized")
 	}
+	a.estimate()
 	a.total()
 	if err := a.recommend(); err != nil {
 		return nil, err
@@ -111,6 +137,7 @@ type analyzer struct {
 	model *onnxq.Model
 	opts  onnxq.Options
 
+	damage    Damage
 	narrow    bool           // convolutions may have fewer than 8 bits
 	overheads []float64      // by candidate: bytes per weight besides its tensors
 	rest      float64        // bytes of the output besides the weights
@@ -126,8 +153,10 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		return nil, fmt.Errorf("max error %v: want 0 or more", opts.MaxError)
 	case opts.MaxSize < 0:
 		return nil, fmt.Errorf("max size %d is negative", opts.MaxSize)
+	case opts.Damage != nil && (opts.MaxSize == 0 || opts.MaxError > 0):
+		return nil, errors.New("the least damage needs a bound of the size, and none of the error")
 	}
-	a := &analyzer{model: m, opts: opts.Options, index: map[string]int{}}
+	a := &analyzer{model: m, opts: opts.Options, damage: opts.Damage, index: map[string]int{}}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
 	a.MaxError, a.MaxSize = opts.MaxError, opts.MaxSize
 	if a.MaxError == 0 && a.MaxSize == 0 {
@@ -137,6 +166,9 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	a.narrow = len(opts.Candidates) > 0
 	if !a.narrow {
 		opts.Candidates = spec.DefaultCandidates
+		if opts.Damage != nil {
+			opts.Candidates = slices.Concat(opts.Candidates, spec.DataCandidates)
+		}
 	}
 	for _, c := range opts.Candidates {
 		if err := c.Check(); err != nil {
@@ -154,13 +186,19 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 
 // planFor makes the plan with one candidate for all weights.
 func (a *analyzer) planFor(c spec.Candidate) (*onnxq.Plan, error) {
-	precision, err := rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: c.Override()})
+	opts, err := a.with(c)
 	if err != nil {
 		return nil, err
 	}
-	opts := a.opts
-	opts.Precision = precision
 	return a.model.Plan(opts)
+}
+
+// with returns the options with one candidate for all weights.
+func (a *analyzer) with(c spec.Candidate) (onnxq.Options, error) {
+	opts := a.opts
+	var err error
+	opts.Precision, err = rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: c.Override()})
+	return opts, err
 }
 
 // try measures candidate i, c.
@@ -181,6 +219,7 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		return err
 	}
 	overhead := p.OutBytes - a.FloatBytes
+	var measured []int // weights that have the choice
 	for k := range stages.Weights {
 		w := &stages.Weights[k]
 		overhead -= w.Bytes() - w.Decision.Bytes
@@ -200,9 +239,74 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 			choice.Block = b
 		}
 		a.Weights[at].Choices = append(a.Weights[at].Choices, choice)
+		measured = append(measured, at)
 	}
 	a.overheads = append(a.overheads, float64(overhead)/float64(max(len(stages.Weights), 1)))
+	return a.measureDamage(ctx, c, measured)
+}
+
+// measureDamage measures what candidate c does to the model's outputs, on some of the weights.
+func (a *analyzer) measureDamage(ctx context.Context, c spec.Candidate, weights []int) error {
+	if a.damage == nil {
+		return nil
+	}
+	a.damage.Expect(len(weights) * (len(a.Candidates) - 1))
+	names := make([]string, len(weights))
+	for i, at := range weights {
+		names[i] = a.Weights[at].Name
+	}
+	opts, err := a.with(c)
+	if err != nil {
+		return err
+	}
+	found, err := a.damage.Of(ctx, a.model, opts, names)
+	if err != nil {
+		return fmt.Errorf("candidate %s: %w", c, err)
+	}
+	for i, at := range weights {
+		choices := a.Weights[at].Choices
+		choices[len(choices)-1].Damage = &found[i]
+	}
 	return nil
+}
+
+// estimate sets damages that could not be measured: the square of the error, times what that
+// is worth in the median of the others.
+func (a *analyzer) estimate() {
+	if a.damage == nil {
+		return
+	}
+	var worth []float64
+	var missing []*Choice
+	for _, w := range a.Weights {
+		for i := range w.Choices {
+			c := &w.Choices[i]
+			switch {
+			case c.Damage == nil: // float
+				c.Damage = new(float64)
+			case math.IsNaN(*c.Damage) || math.IsInf(*c.Damage, 0):
+				missing = append(missing, c)
+			case c.Error > 0:
+				worth = append(worth, *c.Damage/(c.Error*c.Error))
+			}
+		}
+	}
+	median := 1.0
+	if len(worth) > 0 {
+		slices.Sort(worth)
+		median = worth[len(worth)/2]
+	}
+	for _, c := range missing {
+		*c.Damage, c.Estimated = median*c.Error*c.Error, true
+	}
+}
+
+// noise is what adds up over weights: the damage, else the square of the error.
+func (c *Choice) noise() float64 {
+	if c.Damage != nil {
+		return *c.Damage
+	}
+	return c.Error * c.Error
 }
 
 // progress reports bytes measured for candidate i.
@@ -240,14 +344,18 @@ func (a *analyzer) weight(ctx context.Context, w *quantize.Weight, shape []int64
 func (a *analyzer) total() {
 	for i, c := range a.Candidates {
 		t := Total{Candidate: c, OutBytes: a.FloatBytes}
-		noise := 0.0
+		var noise, damage float64
 		for _, w := range a.Weights {
 			for _, choice := range w.Choices {
 				if choice.Candidate == c && i > 0 {
 					t.OutBytes += choice.Bytes - w.Bytes + int64(math.Round(a.overheads[i]))
 					noise += choice.Error * choice.Error
+					damage += choice.noise()
 				}
 			}
+		}
+		if a.damage != nil {
+			t.Damage = &damage
 		}
 		t.Error = math.Sqrt(noise / float64(len(a.Weights)))
 		a.Totals = append(a.Totals, t)
@@ -296,13 +404,14 @@ func (a *analyzer) recommend() error {
 
 // take recommends the picked choices and makes the plan for their exact size.
 func (a *analyzer) take(pick []int) (err error) {
-	noise := 0.0
+	var noise, damage float64
 	entries := make([]rules.PrecisionEntry, len(a.Weights))
 	for i := range a.Weights {
 		w := &a.Weights[i]
 		choice := w.Choices[pick[i]]
 		w.Recommended = choice.Candidate
 		noise += choice.Error * choice.Error
+		damage += choice.noise()
 		entries[i] = rules.PrecisionEntry{Pattern: rules.PatternOf(w.Name), Override: choice.Candidate.Override()}
 	}
 	// Two patterns may match one weight, with and without its path. The longer one is more
@@ -318,6 +427,9 @@ func (a *analyzer) take(pick []int) (err error) {
 		return err
 	}
 	a.OutBytes, a.Error = p.OutBytes, math.Sqrt(noise/float64(len(a.Weights)))
+	if a.damage != nil {
+		a.Analysis.Damage = &damage
+	}
 	return nil
 }
 
@@ -343,7 +455,7 @@ func (a *analyzer) solve() (knapsack.Solution, error) {
 		var b, n []knapsack.Choice
 		least := math.Inf(1)
 		for _, c := range w.Choices {
-			size, e := a.size(c), c.Error*c.Error
+			size, e := a.size(c), c.noise()
 			b = append(b, knapsack.Choice{Cost: size, Weight: e})
 			n = append(n, knapsack.Choice{Cost: e, Weight: size})
 			least = min(least, size)

@@ -72,6 +72,26 @@ type Result struct {
 	Without []string
 }
 
+// Data are the samples of a model, and what runs it on them.
+type Data struct {
+	engine  *observe.Engine
+	samples *samples.Samples
+}
+
+// Engine and Samples return values of internal types: only packages of this module can use
+// them.
+func (d *Data) Engine() *observe.Engine   { return d.engine }
+func (d *Data) Samples() *samples.Samples { return d.samples }
+
+// Open finds the samples that opts name, or makes them.
+func Open(ctx context.Context, path string, opts Options) (*Data, error) {
+	r, err := open(ctx, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	return &Data{r.engine, r.data}, r.model.Close()
+}
+
 // run is a model with its samples.
 type run struct {
 	opts   Options

@@ -19,6 +19,12 @@ var DefaultCandidates = []Candidate{
 	{Int8, PerChannel, false}, {Int8, 128, false}, {Int8, 32, false},
 }
 
+// DataCandidates are tried, besides DefaultCandidates, if an analysis measures outputs and names
+// none.
+var DataCandidates = []Candidate{
+	{Int2, 16, true}, {"q3_k", 0, false}, {Int4, 64, true}, {"iq4_nl", 0, false}, {"q5_k", 0, false}, {"q6_k", 0, false},
+}
+
 // ParseCandidate parses FORMAT[:BLOCK][:zp]. BLOCK is a number or channel, zp asks for zero
 // points: int4:32:zp, int4:zp, int8:channel, nf4.
 func ParseCandidate(text string) (c Candidate, err error) {

@@ -15,6 +15,7 @@ import pytest
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator
 
 from command import BINARY, ROOT, TINYGPT, onnxquant
+from divergence import divergence
 
 LIBRARY = next(pathlib.Path(ort.__file__).parent.glob("capi/libonnxruntime.so.*"))
 SAMPLES = 6
@@ -114,3 +115,26 @@ def test_self(tmp_path):
         return json.loads(r.stdout)["tensors"]
     first = ranges(1)
     assert len(first) > 100 and first == ranges(1) != ranges(2)
+
+
+def test_mix(tmp_path):
+    """The mix by what weights do to the outputs is a fifth better than each format of its size."""
+    data, mix = tmp_path / "ids.npz", tmp_path / "mix.json"
+    np.savez(data, ids=tinygpt(tmp_path)[1]["ids"][:4])
+    uniform = ["int4:32", "int4:32:zp", "q4_k", "iq4_nl"]
+    size = 1_500_000
+    r = onnxquant("analyze", "--calib", data, "--ort-lib", LIBRARY, "--candidates", ",".join([*uniform, "int8:channel"]), "--max-size", size,
+                  "--emit", mix, "--json", TINYGPT / "model.onnx", binary=with_runtime(), timeout=300)
+    assert r.status == 0, r.stderr
+    found = json.loads(r.stdout)
+    assert not any(c.get("estimated") for w in found["weights"] for c in w["choices"])
+
+    def measured(*args):
+        out = tmp_path / "out.onnx"
+        r = onnxquant(*args, "--force", TINYGPT / "model.onnx", out)
+        assert r.status == 0 and out.stat().st_size <= size, r.stderr
+        return divergence(out)
+    ours = measured("--precision-info", mix)
+    for c in uniform:
+        name, _, block = c.removesuffix(":zp").partition(":")
+        assert ours <= 0.8 * measured("--format", name, *(["--block", block] if block else []), *(["--zero-point"] if c.endswith(":zp") else [])), c

@@ -1,0 +1,338 @@
+// Package sensitivity measures what quantizing one weight does to the outputs of its model.
+//
+// The float model runs on data, once as it is, and once for each weight and format with this
+// weight as the format stores it. One session is enough: a weight is an input that a run may
+// replace. The result is the mean Kullback-Leibler divergence of the output from the float
+// model's, in nats, if the output is a distribution; else the mean square of the difference
+// over that of the output. For small errors it adds up over weights, so that package analyze
+// can find the best mix of formats with it:
+//
+//	s, err := sensitivity.Open(ctx, "model.onnx", calibrate.Options{Data: []string{"self"}})
+//	defer s.Close()
+//	a, err := analyze.Model(ctx, m, analyze.Options{Damage: s, MaxSize: 1 << 30})
+package sensitivity
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/execute"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/observe"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/restyle"
+	"onnxquant/onnxq/spec"
+)
+
+// DefaultSamples is the number of samples: few are enough to compare formats.
+const DefaultSamples = 16
+
+// maxKept bounds the outputs of the float model that are kept.
+const maxKept = 512 << 20
+
+// Sensitivity is a float model with samples, and what it computes for them.
+type Sensitivity struct {
+	path    string
+	opts    calibrate.Options
+	model   *modelfile.Model
+	session execute.Session
+	outputs []output
+	samples [][]*execute.Tensor
+	want    [][]*execute.Tensor // outputs of each sample
+	done    int
+	total   int
+}
+
+// output is an output that is compared.
+type output struct {
+	name string
+	kind kind
+}
+
+type kind int
+
+const (
+	numbers kind = iota
+	logits
+	probabilities
+)
+
+// Open runs the float model at path on its samples.
+func Open(ctx context.Context, path string, opts calibrate.Options) (*Sensitivity, error) {
+	opts.Samples = cmp.Or(opts.Samples, DefaultSamples)
+	data, err := calibrate.Open(ctx, path, opts)
+	if err != nil {
+		return nil, err
+	}
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Sensitivity{path: path, opts: opts, model: m, outputs: compared(m.Proto.GetGraph())}
+	if len(s.outputs) == 0 {
+		m.Close()
+		return nil, fmt.Errorf("%s: no output of a floating-point type to compare", path)
+	}
+	if s.session, err = s.open(ctx, data.Engine()); err == nil {
+		err = s.run(data)
+	}
+	if err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// Close ends the session and closes the model.
+func (s *Sensitivity) Close() {
+	if s.session != nil {
+		s.session.Close()
+	}
+	s.model.Close()
+}
+
+// open opens the model with its weights as inputs that runs may replace.
+func (s *Sensitivity) open(ctx context.Context, e *observe.Engine) (execute.Session, error) {
+	if e.IsGo() { // its runs may replace any value
+		return e.Open(ctx, s.path)
+	}
+	g := s.model.Proto.GetGraph()
+	listed := map[string]bool{}
+	for _, i := range g.GetInput() {
+		listed[i.GetName()] = true
+	}
+	more := &onnxpb.GraphProto{}
+	for _, t := range g.GetInitializer() {
+		if typ := dtype.DType(t.GetDataType()); typ.Float() && len(t.Dims) > 1 && !listed[t.GetName()] {
+			more.Input = append(more.Input, describe(t))
+		}
+	}
+	return e.OpenWith(ctx, s.path, more)
+}
+
+func describe(t *onnxpb.TensorProto) *onnxpb.ValueInfoProto {
+	shape := &onnxpb.TensorShapeProto{}
+	for _, d := range t.Dims {
+		shape.Dim = append(shape.Dim, &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: d}})
+	}
+	return &onnxpb.ValueInfoProto{Name: t.Name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{
+		TensorType: &onnxpb.TypeProto_Tensor{ElemType: t.DataType, Shape: shape}}}}
+}
+
+// compared lists the outputs that tell an error: distributions if there are any, else all
+// floating-point numbers.
+func compared(g *onnxpb.GraphProto) []output {
+	makers := map[string]string{}
+	for _, n := range g.GetNode() {
+		for _, name := range n.Output {
+			makers[name] = n.GetOpType()
+		}
+	}
+	var all, distributions []output
+	for _, o := range g.GetOutput() {
+		name := o.GetName()
+		if !dtype.DType(o.GetType().GetTensorType().GetElemType()).Float() {
+			continue
+		}
+		all = append(all, output{name, numbers})
+		switch {
+		case makers[name] == "Softmax":
+			distributions = append(distributions, output{name, probabilities})
+		case makers[name] == "LogSoftmax" || strings.Contains(strings.ToLower(name), "logits"):
+			distributions = append(distributions, output{name, logits})
+		}
+	}
+	if len(distributions) > 0 {
+		return distributions
+	}
+	return all
+}
+
+// run keeps the samples and what the float model computes for them.
+func (s *Sensitivity) run(data *calibrate.Data) error {
+	kept := 0
+	for inputs, err := range data.Samples().All() {
+		if err != nil {
+			return err
+		}
+		want, err := s.session.Run(inputs, s.names()...)
+		if err != nil {
+			return err
+		}
+		for _, t := range slices.Concat(inputs, want) {
+			kept += len(t.Data)
+		}
+		if kept > maxKept && len(s.samples) > 0 {
+			return nil // fewer samples do
+		}
+		s.samples, s.want = append(s.samples, inputs), append(s.want, want)
+	}
+	if d := s.damage(s.want); d != 0 {
+		return errors.New("the outputs of the float model are NaN or infinite")
+	}
+	return nil
+}
+
+func (s *Sensitivity) names() (names []string) {
+	for _, o := range s.outputs {
+		names = append(names, o.name)
+	}
+	return names
+}
+
+// Of returns, for each weight of a list, what quantizing it alone does, by the settings of
+// opts. It is NaN for a weight that a run cannot replace: one that is not an initializer of
+// the main graph.
+func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error) {
+	folder, err := os.MkdirTemp("", "onnxquant-sensitivity-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	opts.Style, opts.Target, opts.Progress = spec.DQ, "", nil
+	p, err := m.Plan(opts)
+	if err != nil {
+		return nil, err
+	}
+	quantized, decoded := filepath.Join(folder, "q.onnx"), filepath.Join(folder, "f.onnx")
+	if _, err := p.Convert(ctx, quantized); err != nil {
+		return nil, err
+	}
+	if _, err := restyle.Dequantize(ctx, quantized, decoded, restyle.Options{}); err != nil {
+		return nil, err
+	}
+	f, err := modelfile.Open(decoded)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	results := make([]float64, len(weights))
+	for i, name := range weights {
+		if results[i], err = s.one(f, name); err != nil {
+			return nil, fmt.Errorf("weight %s: %w", msg.Quote(name), err)
+		}
+		if s.done++; s.opts.Progress != nil {
+			s.opts.Progress("measuring outputs", min(s.done, s.total), s.total)
+		}
+	}
+	return results, nil
+}
+
+// Expect says how many weights in all formats together will be measured.
+func (s *Sensitivity) Expect(n int) { s.total = max(n, 1) }
+
+// one runs the model with one weight of another file.
+func (s *Sensitivity) one(f *modelfile.Model, name string) (float64, error) {
+	t, own := initializer(f, name), initializer(s.model, name)
+	if t == nil || own == nil || t.GetDataType() != own.GetDataType() || !slices.Equal(t.Dims, own.Dims) {
+		return math.NaN(), nil
+	}
+	p, err := f.Payload(t)
+	if err != nil || p == nil {
+		return math.NaN(), err
+	}
+	w := &execute.Tensor{Name: name, DType: dtype.DType(t.GetDataType()), Dims: t.Dims, Data: make([]byte, p.Size())}
+	if n, err := p.ReadAt(w.Data, 0); n < len(w.Data) {
+		return 0, err
+	}
+	got := make([][]*execute.Tensor, len(s.samples))
+	for i, inputs := range s.samples {
+		if got[i], err = s.session.Run(append(slices.Clone(inputs), w), s.names()...); err != nil {
+			return 0, err
+		}
+	}
+	return s.damage(got), nil
+}
+
+func initializer(m *modelfile.Model, name string) *onnxpb.TensorProto {
+	for _, t := range m.Proto.GetGraph().GetInitializer() {
+		if t.GetName() == name {
+			return t
+		}
+	}
+	return nil
+}
+
+// damage compares outputs of all samples with those of the float model. It is the sum over the
+// outputs, of which most models have one.
+func (s *Sensitivity) damage(got [][]*execute.Tensor) float64 {
+	total := 0.0
+	for k, o := range s.outputs {
+		var sum, weight float64
+		for i := range got {
+			a, b := s.want[i][k].Float64s(), got[i][k].Float64s()
+			if len(a) != len(b) {
+				return math.Inf(1)
+			}
+			if o.kind == numbers {
+				for j, x := range a {
+					sum, weight = sum+(b[j]-x)*(b[j]-x), weight+x*x
+				}
+				continue
+			}
+			n := classes(s.want[i][k])
+			for j := 0; j+n <= len(a); j += n {
+				sum, weight = sum+divergence(a[j:j+n], b[j:j+n], o.kind), weight+1
+			}
+		}
+		if weight > 0 {
+			sum /= weight
+		}
+		total += max(sum, 0)
+	}
+	if math.IsNaN(total) {
+		return math.Inf(1) // the worst
+	}
+	return total
+}
+
+// classes returns the number of elements of a distribution.
+func classes(t *execute.Tensor) int {
+	if len(t.Dims) == 0 {
+		return 1
+	}
+	return int(max(t.Dims[len(t.Dims)-1], 1))
+}
+
+// divergence returns the Kullback-Leibler divergence of b from a, Σ a·log(a/b).
+func divergence(a, b []float64, k kind) float64 {
+	p, q := logarithms(a, k), logarithms(b, k)
+	sum := 0.0
+	for i := range p {
+		if p[i] > math.Inf(-1) {
+			sum += math.Exp(p[i]) * (p[i] - q[i])
+		}
+	}
+	return sum
+}
+
+// logarithms returns those of the probabilities.
+func logarithms(x []float64, k kind) []float64 {
+	y := make([]float64, len(x))
+	if k == probabilities {
+		for i, v := range x {
+			y[i] = math.Log(max(v, 1e-12))
+		}
+		return y
+	}
+	top, sum := slices.Max(x), 0.0
+	for _, v := range x {
+		sum += math.Exp(v - top)
+	}
+	norm := top + math.Log(sum)
+	for i, v := range x {
+		y[i] = v - norm
+	}
+	return y
+}

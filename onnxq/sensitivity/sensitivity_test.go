@@ -1,0 +1,144 @@
+package sensitivity_test
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"onnxquant/internal/execute"
+	"onnxquant/internal/execute/evaluate"
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/analyze"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/restyle"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/sensitivity"
+	"onnxquant/onnxq/spec"
+	"onnxquant/testmodels"
+)
+
+// array writes samples of the model "mlp", and returns its file and the samples.
+func array(t *testing.T) (path string, samples []*execute.Tensor) {
+	t.Helper()
+	var raw []byte
+	for i := range 3 * 64 {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(math.Sin(float64(i*i)))))
+	}
+	header := "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 64), }\n"
+	path = filepath.Join(t.TempDir(), "x.npy")
+	if err := os.WriteFile(path, slices.Concat([]byte("\x93NUMPY\x01\x00"), []byte{byte(len(header)), 0}, []byte(header), raw), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for row := range slices.Chunk(raw, 64*4) {
+		samples = append(samples, &execute.Tensor{Name: "x", DType: 1, Dims: []int64{1, 64}, Data: row})
+	}
+	return path, samples
+}
+
+func open(t *testing.T, path, data string) *sensitivity.Sensitivity {
+	t.Helper()
+	s, err := sensitivity.Open(t.Context(), path, calibrate.Options{Data: []string{data}, Engine: "go"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(s.Close)
+	return s
+}
+
+func precision(t *testing.T, entries ...rules.PrecisionEntry) onnxq.Options {
+	t.Helper()
+	p, err := rules.NewPrecision(entries...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return onnxq.Options{Precision: p}
+}
+
+// The damage is that of a model in which one weight alone is quantized.
+func TestOf(t *testing.T) {
+	path := modeltest.Build(t, "mlp")
+	data, samples := array(t)
+	m := modeltest.Open(t, path)
+	int4 := spec.Candidate{Format: spec.Int4, Block: 32}.Override()
+	found, err := open(t, path, data).Of(t.Context(), m, precision(t, rules.PrecisionEntry{Pattern: "*", Override: int4}), []string{"w0", "w2", "missing"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !math.IsNaN(found[2]) {
+		t.Errorf("a weight that is not there: %v", found[2])
+	}
+	for i, name := range []string{"w0", "w2"} {
+		folder := t.TempDir()
+		quantized, decoded := filepath.Join(folder, "q.onnx"), filepath.Join(folder, "f.onnx")
+		modeltest.Convert(t, path, quantized, precision(t,
+			rules.PrecisionEntry{Pattern: "*", Override: spec.Candidate{Format: spec.Float}.Override()}, rules.PrecisionEntry{Pattern: name, Override: int4}))
+		if _, err := restyle.Dequantize(t.Context(), quantized, decoded, restyle.Options{}); err != nil {
+			t.Fatal(err)
+		}
+		var noise, power float64
+		for _, x := range samples {
+			a, err := evaluate.Go.Run(t.Context(), path, []*execute.Tensor{x})
+			if err != nil {
+				t.Fatal(err)
+			}
+			b, err := evaluate.Go.Run(t.Context(), decoded, []*execute.Tensor{x})
+			if err != nil {
+				t.Fatal(err)
+			}
+			y := b[0].Float64s()
+			for j, v := range a[0].Float64s() {
+				noise, power = noise+(y[j]-v)*(y[j]-v), power+v*v
+			}
+		}
+		if want := noise / power; want == 0 || math.Abs(found[i]-want) > 1e-6*want {
+			t.Errorf("%s: %v, want %v", name, found[i], want)
+		}
+	}
+}
+
+// A mix by damage is at least as good as one by errors of weights, and within the size. A
+// weight that no run can replace gets an estimate.
+func TestMix(t *testing.T) {
+	data, _ := array(t)
+	for _, constant := range []bool{false, true} {
+		built, err := testmodels.Build("mlp", 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if g := built.Proto.Graph; constant {
+			g.Node = slices.Insert(g.Node, 0, modeltest.ConstantNode("w0", g.Initializer[0]))
+			g.Initializer = g.Initializer[1:]
+		}
+		path := modeltest.Write(t, built)
+		m := modeltest.Open(t, path)
+		opts := analyze.Options{MaxSize: 16000, Candidates: []spec.Candidate{{Format: spec.Int4, Block: 32}, {Format: spec.Int8, Block: spec.PerChannel}}}
+		byError, err := analyze.Model(t.Context(), m, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		opts.Damage = open(t, path, data)
+		a, err := analyze.Model(t.Context(), m, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		damage := 0.0 // of the mix by errors
+		for i, w := range a.Weights {
+			for _, c := range w.Choices {
+				if c.Candidate == byError.Weights[i].Recommended {
+					damage += *c.Damage
+				}
+				if c.Estimated != (constant && w.Name == "w0" && c.Candidate.Format != spec.Float) {
+					t.Errorf("%s as %s: estimated: %v", w.Name, c.Candidate, c.Estimated)
+				}
+			}
+		}
+		if a.Damage == nil || *a.Damage <= 0 || *a.Damage > damage || a.OutBytes > 16000 {
+			t.Errorf("%s; by errors %v", fmt.Sprint(*a.Damage, a.OutBytes), damage)
+		}
+	}
+}
