@@ -20,8 +20,8 @@ var ErrBudget = fmt.Errorf("%w: too much for a model of this size", execute.ErrU
 // inputs, up to a bound. A large network has 20 multiply-adds for each byte of its weights; a
 // small one that enlarges images has 15,000 for each byte of the image.
 const (
-	workStart, workPerByte, workPerInput, mostForInputs           = 4e9, 50, 15_000, 8e9
-	memoryStart, memoryPerByte, memoryPerInput, mostMemoryForThem = 96 << 20, 8, 128, 128 << 20
+	workStart, workPerByte, workPerInput, mostForInputs           = 4e9, 50, 15_000, 6e9
+	memoryStart, memoryPerByte, memoryPerInput, mostMemoryForThem = 96 << 20, 8, 128, 64 << 20
 )
 
 // Work is counted in multiply-adds of a matrix product, of which this engine does about 5
