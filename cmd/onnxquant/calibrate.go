@@ -22,15 +22,16 @@ type calibrateFlags struct {
 	name      string
 	perAxis   bool
 
-	run calibrate.Options // for a model
-	out string
+	run            calibrate.Options // for a model
+	out            string
+	imatrix, names string
 
 	json, quiet, help bool
 }
 
 // These flags are for models, or for arrays.
 var (
-	modelFlags = []string{"out", "samples", "length", "seed", "engine", "ort-lib"}
+	modelFlags = []string{"out", "imatrix", "names", "samples", "length", "seed", "engine", "ort-lib"}
 	arrayFlags = []string{"axis", "name"}
 )
 
@@ -41,6 +42,8 @@ func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs.StringArrayVar(&r.Data, "data", nil,
 		"run MODEL on `DATA`: .npz, .npy, .pb or .jsonl files, a folder\nof them, or self: a language model makes its own samples;\nmay be repeated")
 	fs.StringVarP(&f.out, "out", "o", "", "write the ranges to `FILE`, for --ranges (default: print them)")
+	fs.StringVar(&f.imatrix, "imatrix", "", "write the importance of columns to `FILE`, for --imatrix and\nllama.cpp; without --out no ranges are found")
+	fs.StringVar(&f.names, "names", "", "JSON `FILE` that maps names of weights to names in the file\nof --imatrix")
 	defineData(fs, r, calibrate.DefaultSamples)
 	fs.StringVar(&f.method, "range", "",
 		"range method `NAME`: minmax, percentile:P,\nmoving-average:P, entropy or mse (default minmax)")
@@ -112,6 +115,14 @@ func runCalibrate(ctx context.Context, c *console, args []string) error {
 		f.run.Method, f.run.Scheme = method, scheme
 		if fs.NArg() != 1 {
 			return usagef("calibrate --data takes one model, got %d files", fs.NArg())
+		}
+		if f.names != "" && f.imatrix == "" {
+			return usagef("--names needs --imatrix")
+		}
+		if f.imatrix != "" {
+			if err := f.importance(ctx, c, fs.Arg(0)); err != nil || f.out == "" && !f.json {
+				return err
+			}
 		}
 		return f.model(ctx, c, fs.Arg(0))
 	}

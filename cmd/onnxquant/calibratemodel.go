@@ -49,6 +49,37 @@ func (f *calibrateFlags) model(ctx context.Context, c *console, path string) err
 	return nil
 }
 
+// importance finds the importance of the columns of a model's weights.
+func (f *calibrateFlags) importance(ctx context.Context, c *console, path string) error {
+	if info, err := os.Stat(f.imatrix); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
+		if _, err := rules.LoadImportance(f.imatrix); err != nil {
+			return fmt.Errorf("%s: the file exists and is no importance matrix; choose another file for --imatrix", f.imatrix)
+		}
+	}
+	names, _, err := loadNames(f.names, "")
+	if err != nil {
+		return err
+	}
+	bar := newProgress(c, f.quiet)
+	f.run.Progress = bar.step
+	found, err := calibrate.FindImportance(ctx, path, f.run)
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	var doc bytes.Buffer
+	if err := found.Write(&doc, names); err != nil {
+		return err
+	}
+	if err := writeFile(f.imatrix, doc.Bytes()); err != nil {
+		return err
+	}
+	if !f.quiet && !f.json {
+		printFacts(c.stdout, []fact{{"importance", fmt.Sprintf("%d weights, %d samples", len(found.Sums), found.Samples)}, {"imatrix", name(f.imatrix)}})
+	}
+	return nil
+}
+
 // checkOut refuses to replace a file that is neither empty nor has ranges.
 func (f *calibrateFlags) checkOut() error {
 	info, err := os.Stat(f.out)

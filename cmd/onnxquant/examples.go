@@ -42,6 +42,8 @@ var examples = map[string]string{
 	"data":               "data.npz",
 	"calibrate out":      "ranges.json --data data.npz",
 	"calibrate samples":  "32 --data data.npz",
+	"calibrate imatrix":  "imatrix.gguf --data data.npz",
+	"calibrate names":    "names.json --imatrix imatrix.gguf --data data.npz",
 	"calibrate length":   "64 --data self",
 	"analyze calib":      "self --max-size 100MiB",
 	"analyze samples":    "32 --calib data.npz --max-size 100MiB",

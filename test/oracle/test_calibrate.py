@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 
+import gguf
 import numpy as np
 import onnx
 import onnxruntime as ort
@@ -115,6 +116,28 @@ def test_self(tmp_path):
         return json.loads(r.stdout)["tensors"]
     first = ranges(1)
     assert len(first) > 100 and first == ranges(1) != ranges(2)
+
+
+def test_importance(tmp_path):
+    """It is the mean square of what each column of a weight is multiplied by, in the form that llama.cpp reads."""
+    model, arrays = tinygpt(tmp_path)
+    np.savez(tmp_path / "data.npz", **arrays)
+    out = tmp_path / "imatrix.gguf"
+    r = onnxquant("calibrate", "--data", tmp_path / "data.npz", "--ort-lib", LIBRARY, "--imatrix", out, model, binary=with_runtime())
+    assert r.status == 0, r.stderr
+    reader = gguf.GGUFReader(out)
+    assert {f: reader.get_field(f).contents() for f in ("general.type", "imatrix.chunk_count")} == {"general.type": "imatrix", "imatrix.chunk_count": SAMPLES}
+    found = {t.name: t.data for t in reader.tensors}
+    proto = onnx.load(model)
+    stored = {t.name for t in proto.graph.initializer}
+    feeds = {n.input[1]: n.input[0] for n in proto.graph.node if n.op_type == "MatMul" and n.input[1] in stored}
+    assert len(feeds) == 17 and len(found) == 2 * len(feeds)
+    proto.graph.output.extend(onnx.ValueInfoProto(name=name) for name in set(feeds.values()))
+    values = dict(zip(feeds, ort.InferenceSession(proto.SerializeToString()).run(list(feeds.values()), arrays)))
+    for w, v in values.items():
+        rows = v.reshape(-1, v.shape[-1]).astype(np.float64)
+        assert found[f"{w}.counts"].ravel() == len(rows)
+        np.testing.assert_allclose(found[f"{w}.in_sum2"].ravel(), (rows ** 2).sum(0), rtol=1e-4)
 
 
 def test_mix(tmp_path):
