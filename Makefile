@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle release release-test checksums fusion kernels accuracy coverage bench inference optypes proto fuzz crash race audit architecture licenses reproducible schemas man seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle browser release release-test checksums fusion kernels accuracy coverage bench inference optypes proto fuzz crash race audit architecture licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -40,6 +40,7 @@ help:
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python; of large grids of models and settings a part, or all of it with ONNXQUANT_ALL=1'
 	@echo 'make release  what a release consists of, in dist, from the tag of the commit'
 	@echo 'make release-test  a release of the commit, unpacked, installed and run'
+	@echo 'make browser  the page of onnxquant report, in Chromium, if it is there'
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
 	@echo 'make kernels  internal/target/kernels_ort.txt, from the registry of the pinned ONNX Runtime'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
@@ -64,8 +65,8 @@ help:
 build:
 	go build -o bin/ ./cmd/...
 
-test: check test-go plain oracle
-	@echo 'all passed: gofmt, go vet, Go tests, Go tests without assembly, the command against onnx and ONNX Runtime'
+test: check test-go plain oracle browser
+	@echo 'all passed: gofmt, go vet, Go tests, Go tests without assembly, the command against onnx and ONNX Runtime$(if $(CHROMIUM),$(comma) pages in Chromium)'
 
 # What is for those who maintain the project.
 test-all: export ONNXQUANT_ALL = 1
@@ -138,6 +139,17 @@ release:
 release-test:
 	@echo '== a release of this commit'
 	cd release && go vet ./... && go test -count 1 -v ./...
+
+# The test is a module of its own: the browser's protocol is no dependency of the command.
+CHROMIUM := $(shell for c in chromium chromium-browser google-chrome; do command -v $$c && break; done)
+comma := ,
+
+browser: build
+ifeq ($(CHROMIUM),)
+	@echo 'no chromium: the page of onnxquant report is not tested in a browser'
+else
+	cd test/browser && go vet . && go test -count 1 .
+endif
 
 fusion: build $(VENV)/ready
 	$(VENV)/bin/python test/oracle/fusion.py

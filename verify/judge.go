@@ -15,7 +15,9 @@ import (
 // judge lists the failures.
 func (v *verifier) judge() {
 	r := v.report
-	r.Failures = append(r.Failures, r.Structure.Problems...)
+	for _, p := range r.Structure.Problems {
+		v.fail(CheckStructure, "%s", p)
+	}
 	for _, w := range r.Weights {
 		v.judgeWeight(&w)
 	}
@@ -23,12 +25,13 @@ func (v *verifier) judge() {
 		v.judgeOutput(&o)
 	}
 	if x := r.Execution; x.Required && !x.Compared {
-		v.fail("the outputs were not compared: %s", strings.Join(x.Reasons, "; "))
+		v.fail(CheckCompared, "the outputs were not compared: %s", strings.Join(x.Reasons, "; "))
 	}
 	r.Passed = len(r.Failures) == 0
 }
 
-func (v *verifier) fail(format string, args ...any) {
+func (v *verifier) fail(c Check, format string, args ...any) {
+	v.report.Failed[c]++
 	v.report.Failures = append(v.report.Failures, fmt.Sprintf(format, args...))
 }
 
@@ -36,10 +39,10 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 	what := fmt.Sprintf("weight %q", w.Name)
 	v.broken(what, w.Broken)
 	if w.Form == string(spec.Float) && w.SQNR < errstat.Exact {
-		v.fail("%s: it is not quantized, but has other values (SQNR %.1f dB)", what, w.SQNR)
+		v.fail(CheckWeights, "%s: it is not quantized, but has other values (SQNR %.1f dB)", what, w.SQNR)
 		return
 	}
-	v.sqnr(what, w.SQNR, LeastSQNR, v.opts.MinSQNR)
+	v.sqnr(CheckWeights, what, w.SQNR, v.report.Limits.SQNR)
 	v.block(what, w)
 	v.largest(what, w.MaxError)
 }
@@ -47,14 +50,11 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 // block fails a block that has nothing of the weight, such as one whose scale is zero or
 // negated. Blocks of very small elements may be all zero.
 func (v *verifier) block(what string, w *compare.WeightMatch) {
-	least := LeastBlockSQNR
-	if v.opts.MinSQNR != nil {
-		least = min(least, *v.opts.MinSQNR)
-	}
+	least := v.report.Limits.BlockSQNR
 	const matters = 0.01 // of the mean square of the weight
 	b := w.Worst
 	if b != nil && b.SQNR < least && b.MSE > matters*w.MSE*math.Pow(10, w.SQNR/10) {
-		v.fail("%s: SQNR %.1f dB of the block of %d at %v is below %g dB", what, b.SQNR, b.Length, b.At, least)
+		v.fail(CheckBlocks, "%s: SQNR %.1f dB of the block of %d at %v is below %g dB", what, b.SQNR, b.Length, b.At, least)
 	}
 }
 
@@ -64,16 +64,12 @@ func (v *verifier) judgeOutput(o *Output) {
 	if o.Elements == 0 {
 		return
 	}
-	limit := cmp.Or(v.opts.MinOutputSQNR, v.opts.MinSQNR)
-	if limit != nil || isFloat(o.DType) { // by default, integers may be other classes or positions
-		v.sqnr(what, o.SQNR, LeastOutputSQNR, limit)
+	// By default, integers may be other classes or positions.
+	if cmp.Or(v.opts.MinOutputSQNR, v.opts.MinSQNR) != nil || isFloat(o.DType) {
+		v.sqnr(CheckOutputs, what, o.SQNR, v.report.Limits.OutputSQNR)
 	}
-	least := LeastCosine
-	if v.opts.MinCosine != nil {
-		least = *v.opts.MinCosine
-	}
-	if (v.opts.MinCosine != nil || isFloat(o.DType)) && o.Cosine < least {
-		v.fail("%s: cosine %.3f is below %g", what, o.Cosine, least)
+	if least := v.report.Limits.Cosine; (v.opts.MinCosine != nil || isFloat(o.DType)) && o.Cosine < least {
+		v.fail(CheckCosine, "%s: cosine %.3f is below %g", what, o.Cosine, least)
 	}
 	v.largest(what, o.MaxError)
 }
@@ -89,21 +85,18 @@ func isFloat(name string) bool {
 
 func (v *verifier) broken(what string, n int64) {
 	if n > 0 {
-		v.fail("%s: %d elements are NaN or infinite in one model and different in the other", what, n)
+		v.fail(CheckFinite, "%s: %d elements are NaN or infinite in one model and different in the other", what, n)
 	}
 }
 
-func (v *verifier) sqnr(what string, sqnr, usual float64, limit *float64) {
-	if limit != nil {
-		usual = *limit
-	}
-	if sqnr < usual {
-		v.fail("%s: SQNR %.1f dB is below %g dB", what, sqnr, usual)
+func (v *verifier) sqnr(c Check, what string, sqnr, least float64) {
+	if sqnr < least {
+		v.fail(c, "%s: SQNR %.1f dB is below %g dB", what, sqnr, least)
 	}
 }
 
 func (v *verifier) largest(what string, maxError float64) {
-	if most := v.opts.MaxError; most != nil && maxError > *most {
-		v.fail("%s: largest error %.3g is above %g", what, maxError, *most)
+	if most := v.report.Limits.MaxError; most != nil && maxError > *most {
+		v.fail(CheckLargest, "%s: largest error %.3g is above %g", what, maxError, *most)
 	}
 }

@@ -54,11 +54,14 @@ type Options struct {
 	Inputs []string
 	Seed   uint64           // of random inputs
 	Dims   map[string]int64 // sizes of symbolic dimensions
+	Logits []string         // outputs that are logits, besides those with logit in their names
 
 	MinSQNR       *float64 // lower limit of the SQNR of weights and outputs, in dB; nil: LeastSQNR, LeastOutputSQNR
 	MinOutputSQNR *float64 // lower limit of the SQNR of outputs, in dB; nil: MinSQNR
 	MinCosine     *float64 // lower limit of the cosine of outputs; nil: LeastCosine
 	MaxError      *float64 // upper limit of the error of elements of weights and outputs; nil: none
+
+	Detail bool // describe each quantized weight in detail: compare.Detail
 
 	Timeout time.Duration // of an engine for running both models; 0: none
 
@@ -78,6 +81,30 @@ const (
 	LeastCosine     = 0.5 // of an output, not in dB
 )
 
+// Limits are the limits that a comparison used: those of Options, else the defaults.
+type Limits struct {
+	SQNR       float64  `json:"sqnr_db"`        // least of a weight
+	BlockSQNR  float64  `json:"block_sqnr_db"`  // least of its worst block
+	OutputSQNR float64  `json:"output_sqnr_db"` // least of an output
+	Cosine     float64  `json:"cosine"`         // least of an output
+	MaxError   *float64 `json:"max_error,omitempty"`
+}
+
+// limits returns the limits of the options.
+func (o *Options) limits() Limits {
+	l := Limits{SQNR: LeastSQNR, BlockSQNR: LeastBlockSQNR, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError}
+	if o.MinSQNR != nil {
+		l.SQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR
+	}
+	if o.MinOutputSQNR != nil {
+		l.OutputSQNR = *o.MinOutputSQNR
+	}
+	if o.MinCosine != nil {
+		l.Cosine = *o.MinCosine
+	}
+	return l
+}
+
 // ErrOptions is wrapped by errors about options that contradict each other.
 var ErrOptions = errors.New("contradictory options")
 
@@ -85,12 +112,29 @@ var ErrOptions = errors.New("contradictory options")
 type Report struct {
 	Passed   bool     `json:"passed"`
 	Failures []string `json:"failures"` // empty if passed
+	Limits   Limits   `json:"limits"`
+
+	Failed map[Check]int `json:"-"` // number of Failures of each kind
 
 	Structure Structure             `json:"structure"`
 	Weights   []compare.WeightMatch `json:"weights"` // weights that are quantized or differ
 	Same      int                   `json:"same"`    // number of equal float constants
 	Execution Execution             `json:"execution"`
 }
+
+// Check is a kind of failure.
+type Check string
+
+const (
+	CheckStructure Check = "structure" // something besides weights changed
+	CheckWeights   Check = "weights"   // SQNR of weights
+	CheckBlocks    Check = "blocks"    // SQNR of blocks of weights
+	CheckOutputs   Check = "outputs"   // SQNR of outputs
+	CheckCosine    Check = "cosine"    // of outputs
+	CheckLargest   Check = "largest"   // error of elements
+	CheckFinite    Check = "finite"    // elements that are finite in one model only
+	CheckCompared  Check = "compared"  // the outputs were not compared although that is required
+)
 
 // Structure compares everything but weights.
 type Structure struct {
@@ -132,6 +176,8 @@ type Output struct {
 	// Broken counts pairs with a NaN or infinity in one and another value in the
 	// other. The sums leave them out.
 	Broken int `json:"broken,omitempty"`
+
+	Distribution *Distribution `json:"distribution,omitempty"` // if rows of the output are known to be distributions
 }
 
 // NotCompared reports whether the only failure is that the outputs were not compared.
@@ -152,7 +198,7 @@ func Models(ctx context.Context, in, out string, opts Options) (*Report, error) 
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	v := &verifier{ctx: ctx, in: in, out: out, opts: opts, report: &Report{Failures: []string{}, Execution: Execution{Required: required, Reasons: []string{}, Inputs: []Input{}, Outputs: []Output{}}}}
+	v := &verifier{ctx: ctx, in: in, out: out, opts: opts, report: &Report{Failures: []string{}, Limits: opts.limits(), Failed: map[Check]int{}, Execution: Execution{Required: required, Reasons: []string{}, Inputs: []Input{}, Outputs: []Output{}}}}
 	v.stage("decoding the weights")
 	float, _, err := v.dequantized(in, filepath.Join(folder, "in"))
 	if err != nil {
@@ -243,7 +289,7 @@ func (v *verifier) match(float, quantized string, folded *restyle.Report) error 
 		return err
 	}
 	defer b.Close()
-	m, err := compare.MatchWeights(v.ctx, a, b, folded)
+	m, err := v.matched(a, b, folded)
 	if err != nil {
 		return err
 	}
@@ -253,6 +299,19 @@ func (v *verifier) match(float, quantized string, folded *restyle.Report) error 
 	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes}
 	v.report.Weights, v.report.Same = m.Weights, m.Same
 	return nil
+}
+
+// matched compares the float models, in detail if that is asked for.
+func (v *verifier) matched(a, b *onnxq.Model, folded *restyle.Report) (*compare.Match, error) {
+	if !v.opts.Detail || folded == nil {
+		return compare.MatchWeights(v.ctx, a, b, folded)
+	}
+	coded, err := onnxq.Open(v.out)
+	if err != nil {
+		return nil, err
+	}
+	defer coded.Close()
+	return compare.MatchInDetail(v.ctx, a, b, coded, folded)
 }
 
 // execute compares the outputs, in the first engine that can run both models.
@@ -357,8 +416,12 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, input
 	}
 	list, err := execute.Compare(want, got)
 	outputs := []Output{}
-	for _, o := range list {
-		outputs = append(outputs, Output(o))
+	for i, o := range list {
+		outputs = append(outputs, Output{
+			Name: o.Name, DType: o.DType, Dims: o.Dims, MaxError: o.MaxError, Relative: o.Relative, SQNR: o.SQNR,
+			Cosine: o.Cosine, Elements: o.Elements, Broken: o.Broken,
+			Distribution: compareDistributions(want[i], got[i], slices.Contains(v.opts.Logits, want[i].Name)),
+		})
 	}
 	return outputs, err
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -16,6 +17,7 @@ import (
 	"onnxquant/onnxq/sensitivity"
 	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
+	"onnxquant/report"
 )
 
 type analyzeFlags struct {
@@ -25,6 +27,7 @@ type analyzeFlags struct {
 	maxSize    string
 	emit       string
 	run        calibrate.Options // with data
+	page       string
 
 	suite, json, quiet, help bool
 }
@@ -45,6 +48,7 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 		"measure what each format of each weight does to the outputs\nof MODEL, on `DATA` as calibrate --data takes them, or self;\nneeds --max-size; may be repeated")
 	defineData(fs, &f.run, sensitivity.DefaultSamples)
 	fs.StringVar(&f.emit, "emit", "", "write the recommendation to `FILE`, for --precision-info")
+	fs.StringVar(&f.page, "report", "", "write a page about the analysis to `FILE`")
 	fs.BoolVar(&f.suite, "suite", false, "compare bits and granularities on generated weights;\ntakes no MODEL")
 	all := newFlagSet()
 	f.planFlags.define(all)
@@ -97,7 +101,7 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 	if err != nil {
 		return err
 	}
-	if err := checkEmit(f.emit); err != nil {
+	if err := cmp.Or(checkEmit(f.emit), checkPage(f.page)); err != nil {
 		return err
 	}
 	m, err := onnxq.Open(fs.Arg(0))
@@ -124,6 +128,15 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 	}
 	if f.emit != "" {
 		if err := emit(f.emit, a.Precision); err != nil {
+			return err
+		}
+	}
+	if f.page != "" {
+		r, err := report.Analysis(ctx, fs.Arg(0), m, a, reportOptions(args, "analyze"))
+		if err != nil {
+			return err
+		}
+		if err := writePage(f.page, r); err != nil {
 			return err
 		}
 	}
@@ -156,14 +169,21 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 			return opts, usagef("--max-size %q: %v", f.maxSize, err)
 		}
 	}
-	for _, text := range f.candidates {
-		candidate, err := spec.ParseCandidate(text)
+	var err error
+	opts.Candidates, err = parseCandidates(f.candidates)
+	return opts, err
+}
+
+// parseCandidates parses the list of --candidates.
+func parseCandidates(texts []string) (list []spec.Candidate, err error) {
+	for _, text := range texts {
+		c, err := spec.ParseCandidate(text)
 		if err != nil {
-			return opts, usagef("--candidates: %v", err)
+			return nil, usagef("--candidates: %v", err)
 		}
-		opts.Candidates = append(opts.Candidates, candidate)
+		list = append(list, c)
 	}
-	return opts, nil
+	return list, nil
 }
 
 func printAnalysis(w io.Writer, a *analyze.Analysis) {

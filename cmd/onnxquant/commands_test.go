@@ -274,6 +274,10 @@ func (c *commandCase) check(in, out string) {
 	if c.run(nil, "inspect", out) != 0 {
 		c.Errorf("%s: inspect cannot read the output", c.name)
 	}
+	if c.rng.IntN(3) == 0 {
+		page := c.output(".html")
+		c.run([]string{page}, "report", "--engine", "none", "--candidates", pickOf(c.rng, []string{"none", "int8:32"}), "--html", page, in, out)
+	}
 	if c.run(nil, "verify", "--verbose", "--engine", "none", in, out) == 0 {
 		return
 	}

@@ -43,6 +43,10 @@ func defineExternalData(fs *pflag.FlagSet, when *spec.ExternalData) {
 		"write tensors to OUT.data: always, never, or auto: only if\nOUT would exceed 2 GiB (default auto)")
 }
 
+func definePage(fs *pflag.FlagSet, page *string) {
+	fs.StringVar(page, "report", "", "write a page about the result to `FILE`, as onnxquant report\ndoes; this also tries other formats for comparison")
+}
+
 // leastMemory is the least that --memory takes: less would be a number without its unit.
 const leastMemory = 1 << 10
 

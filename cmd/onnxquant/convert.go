@@ -11,6 +11,7 @@ import (
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
+	"onnxquant/report"
 )
 
 // convertFlags are the flags of a conversion.
@@ -20,6 +21,7 @@ type convertFlags struct {
 	weightsFrom []string
 	names       string
 	imatrix     string
+	page        string
 
 	dryRun, version          bool
 	opsGiven, algorithmGiven bool
@@ -42,6 +44,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	fs.Var(share{&o.MinCoverage}, "min-coverage",
 		"fail if less than this share of the bytes of float tensors\nwould be quantized, such as 95%")
 	defineNoVerify(fs, &o.NoVerify)
+	definePage(fs, &f.page)
 	fs.BoolVarP(&f.dryRun, "dry-run", "n", false, dryRunUsage)
 	fs.BoolVarP(&f.version, "version", "V", false, "print the version")
 	f.defineForce(fs)
@@ -112,12 +115,18 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if f.dryRun {
 		return f.plan(c, in, out)
 	}
-	return f.convert(ctx, c, in, out)
+	if err := checkPage(f.page); err != nil {
+		return err
+	}
+	return f.convert(ctx, c, in, out, args)
 }
 
 func (f *convertFlags) check() error {
 	if f.names != "" && len(f.weightsFrom) == 0 && f.imatrix == "" {
 		return usagef("--names needs --weights-from or --imatrix")
+	}
+	if f.page != "" && f.dryRun {
+		return usagef("--report is about a finished conversion; --dry-run makes none")
 	}
 	return f.reportFlags.check()
 }
@@ -145,7 +154,7 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 	return nil
 }
 
-func (f *convertFlags) convert(ctx context.Context, c *console, in, out string) error {
+func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, args []string) error {
 	if err := f.checkForce(out); err != nil {
 		return err
 	}
@@ -157,22 +166,39 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string) 
 		return err
 	}
 	defer m.Close()
-	report, err := p.Convert(ctx, out)
+	made, err := p.Convert(ctx, out)
 	bar.clear()
 	if err != nil {
 		return err
 	}
-	c.warnAll(report.Plan.Warnings)
+	c.warnAll(made.Plan.Warnings)
 	if f.verbose {
-		printTensors(c.stderr, report)
+		printTensors(c.stderr, made)
 	}
 	if !f.quiet {
-		printSummary(c.stderr, report, time.Since(start), f.hints(report.Plan))
+		printSummary(c.stderr, made, time.Since(start), f.hints(made.Plan))
 	}
 	if f.json {
-		return c.json(report)
+		err = c.json(made)
 	}
-	return nil
+	if err == nil && f.page != "" {
+		err = f.report(ctx, c, in, made, args)
+	}
+	return err
+}
+
+// report writes the page about a conversion.
+func (f *convertFlags) report(ctx context.Context, c *console, in string, made *onnxq.Report, args []string) error {
+	bar := newProgress(c, f.quiet)
+	opts := reportOptions(args)
+	opts.Plan, opts.Target, opts.Threads, opts.Memory = made.Plan, f.opts.Target, f.opts.Threads, f.opts.Memory
+	opts.Verify.Progress = bar.stage
+	r, err := report.Models(ctx, in, []string{made.Output}, opts)
+	bar.clear()
+	if err != nil {
+		return err
+	}
+	return writePage(f.page, r)
 }
 
 // open opens the model, reads the weights of --weights-from, and plans.

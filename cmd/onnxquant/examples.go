@@ -64,6 +64,9 @@ var examples = map[string]string{
 	"ort-lib":            "libonnxruntime.so",
 	"seed":               "7",
 	"timeout":            "10m",
+	"html":               "page.html",
+	"logits":             "scores",
+	"report":             "page.html",
 
 	"activation-type":       "int8 --activations static --ranges ranges.json",
 	"ranges":                "ranges.json --activations static",

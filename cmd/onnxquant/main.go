@@ -51,6 +51,7 @@ func commands() []command {
 		ggufCommand(),
 		helpCommand(),
 		inspectCommand(),
+		reportCommand(),
 		restyleCommand(),
 		verifyCommand(),
 		versionCommand(),

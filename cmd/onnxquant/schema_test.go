@@ -21,6 +21,7 @@ import (
 	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
+	"onnxquant/report"
 	"onnxquant/verify"
 )
 
@@ -48,6 +49,7 @@ var printed = []struct {
 	{"analyze", analyze.Analysis{}, [][]string{{"analyze", "--json", "IN"}, {"analyze", "--json", "--max-size", "20KiB", "--candidates", "int4:32:zp,nvfp4", "IN"}}},
 	{"suite", suiteJSON{}, [][]string{{"analyze", "--suite", "--json"}}},
 	{"verify", verify.Report{}, [][]string{{"verify", "--json", "IN", "OUT"}, {"verify", "--json", "--engine", "none", "IN", "IN"}}},
+	{"report", report.Report{}, [][]string{{"report", "--json", "IN", "OUT", "NBITS"}, {"report", "--json", "--engine", "none", "--candidates", "none", "IN", "OUT"}}},
 	{"diff", compare.Difference{}, [][]string{{"diff", "--json", "IN", "OUT"}, {"diff", "--json", "IN", "IN"}}},
 }
 
@@ -56,7 +58,7 @@ var printed = []struct {
 func TestSchemas(t *testing.T) {
 	t.Chdir("../..") // comments are found by paths from there
 	r := &generate.Reflector{Anonymous: true, ExpandedStruct: true, Mapper: mapped}
-	for _, folder := range []string{"onnxq", "verify", "quality", "cmd/onnxquant"} {
+	for _, folder := range []string{"onnxq", "verify", "report", "quality", "cmd/onnxquant"} {
 		if err := r.AddGoComments("onnxquant", folder); err != nil {
 			t.Fatal(err)
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq/compare"
+	"onnxquant/report"
 	"onnxquant/verify"
 )
 
@@ -20,11 +21,23 @@ type verifyFlags struct {
 	minSQNR, minOutputSQNR     float64 // these are copied to opts if given
 	minCosine, maxError        float64
 	requireOutputs             bool
+	page                       string
 	json, quiet, verbose, help bool
 }
 
 func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
+	f.defineComparison(fs)
+	definePage(fs, &f.page)
+	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing; the exit status is the result")
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print all weights, notes and failures")
+	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
+	return fs
+}
+
+// defineComparison defines the flags that say how models are compared.
+func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	o := &f.opts
 	fs.Var(limit{&f.minSQNR, "DB"}, "min-sqnr", fmt.Sprintf("fail if the SQNR of a weight or an output is below DB\n(default %g for weights, %g for outputs)", verify.LeastSQNR, verify.LeastOutputSQNR))
 	fs.Var(limit{&f.minOutputSQNR, "DB"}, "min-output-sqnr", "the same for outputs alone")
@@ -37,12 +50,8 @@ func (f *verifyFlags) flagSet() *pflag.FlagSet {
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
 	fs.Var(sizesOf{&o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
+	fs.StringArrayVar(&o.Logits, "logits", nil, "output `NAME` has logits, whose softmax is a distribution; may\nbe repeated (default: outputs with logit in their names)")
 	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m; the Go engine may then take more work\nand memory than fits the size of the model (default: no limit)")
-	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
-	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing; the exit status is the result")
-	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print all weights, notes and failures")
-	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
-	return fs
 }
 
 func verifyCommand() command {
@@ -74,6 +83,35 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 	if fs.NArg() != 2 {
 		return usagef("verify takes two models, got %d files", fs.NArg())
 	}
+	if err := f.finish(fs); err != nil {
+		return err
+	}
+	if err := checkPage(f.page); err != nil {
+		return err
+	}
+	bar := newProgress(c, f.quiet)
+	f.opts.Progress = bar.stage
+	verified, err := f.compare(ctx, args, fs.Arg(0), fs.Arg(1))
+	bar.clear()
+	switch {
+	case errors.Is(err, verify.ErrOptions):
+		return usagef("%v", err)
+	case err != nil:
+		return err
+	case f.quiet:
+	case f.json:
+		err = c.json(verified)
+	default:
+		f.print(c.stdout, verified)
+	}
+	if err != nil {
+		return err
+	}
+	return verifyStatus(verified)
+}
+
+// finish moves the limits that were given to the options, and checks the flags.
+func (f *verifyFlags) finish(fs *pflag.FlagSet) error {
 	for name, given := range map[string]struct {
 		option **float64
 		value  *float64
@@ -91,25 +129,29 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 	if f.opts.Timeout < 0 {
 		return usagef("--timeout %v is negative", f.opts.Timeout)
 	}
-	bar := newProgress(c, f.quiet)
-	f.opts.Progress = bar.stage
-	report, err := verify.Models(ctx, fs.Arg(0), fs.Arg(1), f.opts)
-	bar.clear()
-	switch {
-	case errors.Is(err, verify.ErrOptions):
-		return usagef("%v", err)
-	case err != nil:
-		return err
-	case f.quiet:
-	case f.json:
-		err = c.json(report)
-	default:
-		f.print(c.stdout, report)
+	return nil
+}
+
+// compare compares the models, and writes the page if one is asked for.
+func (f *verifyFlags) compare(ctx context.Context, args []string, in, out string) (*verify.Report, error) {
+	if f.page == "" {
+		return verify.Models(ctx, in, out, f.opts)
 	}
+	opts := reportOptions(args, "verify")
+	opts.Verify = f.opts
+	r, err := report.Models(ctx, in, []string{out}, opts)
+	if err != nil {
+		return nil, err
+	}
+	return r.Verification, writePage(f.page, r)
+}
+
+// verifyStatus returns the error that stands for the exit status of a comparison.
+func verifyStatus(r *verify.Report) error {
 	switch {
-	case err != nil || report.Passed:
-		return err
-	case report.NotCompared():
+	case r.Passed:
+		return nil
+	case r.NotCompared():
 		return errIncomplete
 	}
 	return errReported

@@ -133,16 +133,36 @@ func (p *problem) hull(class int) []step {
 	return steps
 }
 
-// relax solves the relaxation. Its choices that are not mixed become the best solution so
-// far.
-func (p *problem) relax() (lambda, bound float64) {
-	var steps []step
+// start picks the lightest choices, and returns the steps from there on, the steepest first.
+func (p *problem) start() (steps []step) {
 	p.pick = make([]int, len(p.classes))
 	for i, u := range p.useful {
 		p.pick[i] = u[0]
 		steps = append(steps, p.hull(i)...)
 	}
 	slices.SortStableFunc(steps, func(a, b step) int { return cmp.Compare(b.save*a.weight, a.save*b.weight) })
+	return steps
+}
+
+// Frontier returns the sums of the solutions on the lower convex hull of all solutions, the
+// lightest first: no other solution has less of both, and none is below the line between two
+// neighbours. Every class must have a choice.
+func Frontier(classes [][]Choice) []Choice {
+	p := newProblem(classes, 0)
+	steps := p.start()
+	at := Choice{p.cost(p.pick), p.weight(p.pick)}
+	line := []Choice{at}
+	for _, s := range steps {
+		at = Choice{at.Cost - s.save, at.Weight + s.weight}
+		line = append(line, at)
+	}
+	return line
+}
+
+// relax solves the relaxation. Its choices that are not mixed become the best solution so
+// far.
+func (p *problem) relax() (lambda, bound float64) {
+	steps := p.start()
 	weight, cost := p.weight(p.pick), p.cost(p.pick)
 	for _, s := range steps {
 		if weight+s.weight > p.capacity {

@@ -100,3 +100,33 @@ func TestEdges(t *testing.T) {
 		t.Errorf("of equals the lightest: %+v, %v", s, ok)
 	}
 }
+
+// No solution is below the frontier, and its points are solutions.
+func TestFrontier(t *testing.T) {
+	r := rand.New(rand.NewPCG(1, 2))
+	for range 300 {
+		classes := make([][]Choice, 1+r.IntN(4))
+		for i := range classes {
+			for range 1 + r.IntN(4) {
+				classes[i] = append(classes[i], Choice{float64(r.IntN(9)), float64(r.IntN(9))})
+			}
+		}
+		line := Frontier(classes)
+		for i, p := range line {
+			if got := exhaust(classes, p.Weight+1e-9); math.Abs(got-p.Cost) > 1e-9 {
+				t.Fatalf("%v: the least cost within %v is %v, the frontier has %v", classes, p.Weight, got, p.Cost)
+			}
+			if i == 0 {
+				continue
+			}
+			before := line[i-1]
+			for part := range 10 {
+				weight := before.Weight + (p.Weight-before.Weight)*float64(part)/10
+				chord := before.Cost + (p.Cost-before.Cost)*float64(part)/10
+				if exhaust(classes, weight) < chord-1e-9 {
+					t.Fatalf("%v: a solution is below the line from %v to %v", classes, before, p)
+				}
+			}
+		}
+	}
+}

@@ -53,7 +53,8 @@ const defaultMaxError = 0.1
 type Analysis struct {
 	Candidates []spec.Candidate `json:"candidates"`
 	Weights    []Weight         `json:"weights"`
-	Totals     []Total          `json:"totals"` // of each candidate, used for all weights
+	Totals     []Total          `json:"totals"`   // of each candidate, used for all weights
+	Frontier   []Point          `json:"frontier"` // of mixes, the smallest first: none of the others has both a smaller size and a smaller error
 
 	MaxError float64 `json:"max_error,omitempty"` // the bounds
 	MaxSize  int64   `json:"max_size,omitempty"`
@@ -106,6 +107,12 @@ type Total struct {
 	Damage    *float64       `json:"damage,omitempty"`
 }
 
+// Point is the size and the error of a mix.
+type Point struct {
+	OutBytes int64   `json:"out_bytes"` // estimated, to some bytes for each weight
+	Error    float64 `json:"error"`
+}
+
 // Model measures the candidates on the weights of a model and recommends one for each. With
 // MaxError it finds the smallest output within this error; with only MaxSize, the least error
 // within this size. With both, an output that exceeds MaxSize is an error. Each candidate
@@ -125,6 +132,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	}
 	a.estimate()
 	a.total()
+	a.frontier()
 	if err := a.recommend(); err != nil {
 		return nil, err
 	}
@@ -449,18 +457,13 @@ func gap(cost, bound float64) float64 {
 // solve finds the choices: the fewest bytes within MaxError if that is set, else the least
 // noise within MaxSize.
 func (a *analyzer) solve() (knapsack.Solution, error) {
-	var bytes, noise [][]knapsack.Choice // one is minimized, the other bounded
+	bytes, noise := a.classes((*Choice).noise) // one is minimized, the other bounded
 	smallest := a.rest
-	for _, w := range a.Weights {
-		var b, n []knapsack.Choice
+	for _, choices := range noise {
 		least := math.Inf(1)
-		for _, c := range w.Choices {
-			size, e := a.size(c), c.noise()
-			b = append(b, knapsack.Choice{Cost: size, Weight: e})
-			n = append(n, knapsack.Choice{Cost: e, Weight: size})
-			least = min(least, size)
+		for _, c := range choices {
+			least = min(least, c.Weight)
 		}
-		bytes, noise = append(bytes, b), append(noise, n)
 		smallest += least
 	}
 	if a.MaxError > 0 {
@@ -475,4 +478,38 @@ func (a *analyzer) solve() (knapsack.Solution, error) {
 	}
 	s.Cost, s.Bound = math.Sqrt(s.Cost), math.Sqrt(max(s.Bound, 0)) // noise → error
 	return s, nil
+}
+
+// classes returns the choices of each weight: with the bytes as costs and the noise as weights,
+// and the other way round.
+func (a *analyzer) classes(noiseOf func(*Choice) float64) (bytes, noise [][]knapsack.Choice) {
+	for _, w := range a.Weights {
+		var b, n []knapsack.Choice
+		for _, c := range w.Choices {
+			size, e := a.size(c), noiseOf(&c)
+			b = append(b, knapsack.Choice{Cost: size, Weight: e})
+			n = append(n, knapsack.Choice{Cost: e, Weight: size})
+		}
+		bytes, noise = append(bytes, b), append(noise, n)
+	}
+	return bytes, noise
+}
+
+// mostPoints bounds the frontier.
+const mostPoints = 200
+
+// frontier sets Frontier, or an even selection of it.
+func (a *analyzer) frontier() {
+	rest := float64(a.FloatBytes)
+	for _, w := range a.Weights {
+		rest -= float64(w.Bytes)
+	}
+	_, noise := a.classes(func(c *Choice) float64 { return c.Error * c.Error })
+	line := knapsack.Frontier(noise)
+	steps := len(line) - 1
+	n := min(steps, mostPoints-1)
+	for i := range n + 1 {
+		p := line[i*steps/max(n, 1)]
+		a.Frontier = append(a.Frontier, Point{int64(math.Round(rest + p.Weight)), math.Sqrt(max(p.Cost, 0) / float64(len(a.Weights)))})
+	}
 }

@@ -43,13 +43,17 @@ type WeightMatch struct {
 
 	Form     string `json:"form"` // form of v before decoding, as in recognize.Weight, or "float"
 	CodeType string `json:"code_type,omitempty"`
+	Block    int64  `json:"block,omitempty"` // elements that share a scale, spec.PerChannel or spec.PerTensor
+	Bytes    int64  `json:"bytes"`           // of w
+	OutBytes int64  `json:"out_bytes"`       // codes, scales and zero points; Bytes if not quantized
 
 	MaxError float64 `json:"max_error"` // max |w - v|
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 if exact
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 
-	Worst *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors
+	Worst  *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors
+	Detail *Detail     `json:"detail,omitempty"`      // set by MatchInDetail
 }
 
 // BlockMatch is a block of elements that share a scale.
@@ -68,10 +72,14 @@ type BlockMatch struct {
 // matched by their outputs. If b has a higher opset, it is compared with a raised to this
 // opset as [onnxq.Convert] raises it. Other models give problems, not an error.
 func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report) (*Match, error) {
+	return matchWeights(ctx, a, b, folded, nil)
+}
+
+func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight) (*Match, error) {
 	if folded == nil {
 		folded = &restyle.Report{}
 	}
-	first, err := match(ctx, a, b, folded, nil)
+	first, err := match(ctx, a, b, folded, readable, nil)
 	if err != nil || len(first.Problems) == 0 || a.Graph().Opset == b.Graph().Opset {
 		return first, err
 	}
@@ -79,15 +87,16 @@ func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report
 	if len(opaque) == 0 {
 		return first, nil
 	}
-	second, err := match(ctx, a, b, folded, opaque)
+	second, err := match(ctx, a, b, folded, readable, opaque)
 	if err != nil || len(second.Problems) > 0 {
 		return first, err
 	}
 	return second, nil
 }
 
-// match compares with a, raised with the nodes of opaque outputs hidden.
-func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, opaque map[string]bool) (*Match, error) {
+// match compares with a, raised with the nodes of opaque outputs hidden. readable is nil unless
+// weights are described in detail.
+func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight, opaque map[string]bool) (*Match, error) {
 	m := &matcher{
 		ctx: ctx, b: recognize.New(b.Graph()), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[int]bool{}, fresh: map[int]bool{},
@@ -108,6 +117,9 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, opaqu
 		x = up
 	}
 	m.a = recognize.New(x)
+	if readable != nil {
+		m.readable = pairUp(folded.Weights, readable)
+	}
 	graph.WalkNodes(a.Graph().File.Proto, func(*onnxpb.NodeProto) { m.result.Nodes++ })
 	for _, v := range x.Values {
 		m.stored[keyOfValue(v)] = true
@@ -159,6 +171,8 @@ type matcher struct {
 	claimed  map[*graph.Value]*graph.Value // weight of b → the weight of a that it was compared with
 
 	ranges map[string]intops.Range // of values of b that were codes before
+
+	readable map[*recognize.Weight]*recognize.Weight // weight that was folded → the same one, which can be read; nil without details
 
 	gone, fresh map[int]bool                  // numbers of nodes of a, and of b, without a partner
 	partner     map[int]*onnxpb.NodeProto     // number of a node of a → the same node of b

@@ -40,17 +40,23 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 		m.result.Same++
 		return nil
 	}
-	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float)}
+	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float), Bytes: x.Values.DType.Bytes(x.Values.Size())}
+	match.OutBytes = match.Bytes
 	blocks := oneBlock(x.Values.Shape)
 	if quantized {
 		if err := m.claim(v, w, x); err != nil {
 			return err
 		}
-		match.Form, match.CodeType = folded.Form, folded.CodeType
+		match.Form, match.CodeType, match.Block, match.OutBytes = folded.Form, folded.CodeType, blockSize(folded.Weight), folded.Bytes
 		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, turned)
 	}
 	e := &measurement{blocks: blocks}
 	var err error
+	if m.readable != nil && quantized {
+		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded.Weight], turned); err != nil {
+			return err
+		}
+	}
 	if turned {
 		err = m.measure(e, x, &turnedReader{c: y.Values})
 	} else {
@@ -63,8 +69,25 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 	if e.found && quantized {
 		match.Worst = &BlockMatch{Shape: blocks.shape, At: indexOf(blocks.shape, e.worstAt), Axis: blocks.axis, Length: e.worst.N, MaxError: e.worst.MaxAbs, MSE: e.worst.MSE(), SQNR: max(e.worst.SQNR(), -errstat.Exact)}
 	}
+	if e.survey != nil {
+		if err := e.survey.read(m.ctx, x.Values); err != nil {
+			return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+		}
+		match.Detail = e.survey.detail(e.all)
+	}
 	m.result.Weights = append(m.result.Weights, match)
 	return nil
+}
+
+// blockSize returns the block size of a weight as TensorPlan has it.
+func blockSize(w *recognize.Weight) int64 {
+	switch {
+	case w.PerTensor:
+		return spec.PerTensor
+	case w.Block == 0:
+		return spec.PerChannel
+	}
+	return w.Block
 }
 
 // unshaped follows a value back through nodes that change the shape alone: a part of a stored
@@ -174,7 +197,8 @@ type measurement struct {
 	broken  int64 // see WeightMatch.Broken
 	found   bool  // a block with errors was found
 	worst   errstat.Stats
-	worstAt int64 // position of its first element
+	worstAt int64   // position of its first element
+	survey  *survey // nil without a Detail
 }
 
 // elementReader reads a constant in row-major order.
@@ -182,9 +206,11 @@ type elementReader interface {
 	ReadAll(a *lazy.Arena, dst []float32, off int64) error
 }
 
+// stretch is the number of elements that are read at once.
+const stretch = 1 << 14
+
 // measure adds up the errors of y against x.
 func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader) error {
-	const stretch = 1 << 14
 	a := &lazy.Arena{}
 	p, q := make([]float32, stretch), make([]float32, stretch)
 	open := make([]errstat.Stats, e.blocks.inner)
@@ -207,6 +233,9 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 		for i := range open {
 			b := open[i]
 			e.all.Merge(b)
+			if e.survey != nil {
+				e.survey.block(b, off+int64(i))
+			}
 			if b.SumSqErr > 0 && (!e.found || b.SQNR() < e.worst.SQNR()) {
 				e.found, e.worst, e.worstAt = true, b, off+int64(i)
 			}

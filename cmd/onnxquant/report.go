@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"onnxquant/onnxq/spec"
+	"onnxquant/report"
+	"onnxquant/verify"
+)
+
+// reportCommandFlags are the flags of the command report.
+type reportCommandFlags struct {
+	verifyFlags
+	html       string
+	candidates []string
+	target     spec.Target
+	threads    int
+	memory     int64
+}
+
+func (f *reportCommandFlags) flagSet() *pflag.FlagSet {
+	fs := newFlagSet()
+	fs.StringVar(&f.html, "html", "", "write the page to `FILE` (default OUT.html, of the first OUT)")
+	fs.StringSliceVar(&f.candidates, "candidates", nil,
+		"formats to try for comparison, a `LIST` as of analyze, or none\n(default: as of analyze)")
+	fs.Var(choice[spec.Target]{&f.target, spec.Targets(), "NAME"}, "target", "runtime that these formats must suit (default portable)")
+	f.defineComparison(fs)
+	defineResources(fs, &f.threads, &f.memory)
+	fs.BoolVar(&f.json, "json", false, "print the report as JSON; the page is written only with --html")
+	fs.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
+	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
+	return fs
+}
+
+func reportCommand() command {
+	return command{
+		name: "report", summary: "write a page from which to judge a quantized model",
+		args:    []string{"[flags] IN OUT [OTHER...]"},
+		example: "in.onnx out.onnx",
+		text: `Writes a page, one HTML file that needs no network, from which to decide whether
+OUT, a quantized model of the float model IN from any tool, is good enough: checks
+and their limits, size and error beside what else was possible, the cost and the
+errors of each weight, outputs, problems of runtimes, what stayed float, and a
+precision_info for the worst weights. OTHER are more quantized models to compare
+OUT with.`,
+		after: "Exit status: that of onnxquant verify IN OUT.",
+		flags: func() *pflag.FlagSet { return new(reportCommandFlags).flagSet() },
+		run:   runReport,
+	}
+}
+
+func runReport(ctx context.Context, c *console, args []string) error {
+	var f reportCommandFlags
+	fs := f.flagSet()
+	if err := parseFlags(fs, args); err != nil {
+		return err
+	}
+	if f.help {
+		return c.help("report")
+	}
+	if fs.NArg() < 2 {
+		return usagef("report takes a float model and at least one quantized model, got %d files", fs.NArg())
+	}
+	if err := f.finish(fs); err != nil {
+		return err
+	}
+	opts := reportOptions(args, "report")
+	opts.Verify, opts.Target, opts.Threads, opts.Memory = f.opts, f.target, f.threads, f.memory
+	var err error
+	if opts.Candidates, opts.NoTrial, err = f.trial(); err != nil {
+		return err
+	}
+	page := f.html
+	if page == "" && !f.json {
+		page = fs.Arg(1) + ".html"
+	}
+	if err := checkPage(page); err != nil {
+		return err
+	}
+	bar := newProgress(c, f.quiet)
+	opts.Verify.Progress = bar.stage
+	r, err := report.Models(ctx, fs.Arg(0), fs.Args()[1:], opts)
+	bar.clear()
+	switch {
+	case errors.Is(err, verify.ErrOptions):
+		return usagef("%v", err)
+	case err != nil:
+		return err
+	}
+	if err := writePage(page, r); err != nil {
+		return err
+	}
+	if f.json {
+		if err := c.json(r); err != nil {
+			return err
+		}
+	} else if !f.quiet {
+		printReport(c.stderr, r, page)
+	}
+	return verifyStatus(r.Verification)
+}
+
+// trial returns the candidates, or that there are none.
+func (f *reportCommandFlags) trial() (list []spec.Candidate, none bool, err error) {
+	if len(f.candidates) == 1 && f.candidates[0] == "none" {
+		return nil, true, nil
+	}
+	list, err = parseCandidates(f.candidates)
+	return list, false, err
+}
+
+// reportOptions returns the options that say where a report comes from.
+func reportOptions(args []string, command ...string) report.Options {
+	words := append([]string{"onnxquant"}, command...)
+	for _, arg := range args {
+		words = append(words, shellQuoted(arg))
+	}
+	return report.Options{Tool: "onnxquant " + buildVersion(), Command: strings.Join(words, " ")}
+}
+
+// shellQuoted quotes an argument as a POSIX shell wants it, if it must be quoted.
+func shellQuoted(arg string) string {
+	plain := func(r rune) bool {
+		return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:=,@%+", r) || r > 127
+	}
+	if arg != "" && strings.TrimFunc(arg, plain) == "" {
+		return arg
+	}
+	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
+}
+
+// checkPage returns an error if a page must not be written to path: an existing file is replaced
+// only if it is empty or a page. "" stands for no page.
+func checkPage(path string) error {
+	if path == "" {
+		return nil
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return nil
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return nil
+	}
+	head := make([]byte, len(report.Head))
+	if _, err := io.ReadFull(f, head); err != nil || string(head) != report.Head {
+		return fmt.Errorf("%s: the file exists and is not a report; choose another file for the page", path)
+	}
+	return nil
+}
+
+// writePage writes the page to path, completely or not at all; "" stands for no page.
+func writePage(path string, r *report.Report) error {
+	if path == "" {
+		return nil
+	}
+	if err := checkPage(path); err != nil {
+		return err // it may be a model that this command has just written
+	}
+	var page bytes.Buffer
+	if err := r.WriteHTML(&page); err != nil {
+		return err
+	}
+	return writeFile(path, page.Bytes())
+}
+
+// printReport prints the verdict, and where the page is.
+func printReport(w io.Writer, r *report.Report, page string) {
+	facts := labelled("verdict", first(maxLines, verdictTexts(r.Verification)))
+	out := r.Outs[0]
+	facts = append(facts, fact{"size", sizes(r.In.Bytes, out.Bytes)}, fact{"error", fmt.Sprintf("%.4f, of %d weights", out.Error, r.Sizes.Count)})
+	if page != "" {
+		facts = append(facts, fact{"page", printable(page)})
+	}
+	printFacts(w, facts)
+}

@@ -1,0 +1,125 @@
+package compare_test
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/internal/lazy"
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/restyle"
+	"onnxquant/onnxq/spec"
+)
+
+// detailed converts the model at in and describes its weights in detail.
+func detailed(t *testing.T, in string, opts onnxq.Options) []compare.WeightMatch {
+	t.Helper()
+	out, folded := filepath.Join(t.TempDir(), "out.onnx"), filepath.Join(t.TempDir(), "folded.onnx")
+	modeltest.Convert(t, in, out, opts)
+	report, err := restyle.Dequantize(context.Background(), out, folded, restyle.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := compare.MatchInDetail(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), modeltest.Open(t, out), report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.Weights
+}
+
+// The codes and bins of INT4 in blocks are those that a plain loop counts, also where the codes
+// are stored transposed and as uint8.
+func TestDetailOfBlocks(t *testing.T) {
+	const block = 32
+	in := modeltest.Build(t, "mlp")
+	model := modeltest.Open(t, in)
+	for _, style := range []spec.Style{spec.DQ, spec.NBits} {
+		offset := map[spec.Style]float64{spec.NBits: 8}[style]
+		for _, w := range detailed(t, in, onnxq.Options{Block: block, Style: style}) {
+			values := make([]float32, w.Shape[0]*w.Shape[1])
+			if err := modeltest.Numbers(t, model, w.Name).ReadAll(&lazy.Arena{}, values, 0); err != nil {
+				t.Fatal(err)
+			}
+			rows, cols := int(w.Shape[0]), int(w.Shape[1])
+			codes, bins := map[float64]int64{}, make([]int64, len(w.Detail.Bins))
+			for col := range cols {
+				for first := 0; first < rows; first += block {
+					peak := float32(0)
+					for row := first; row < min(first+block, rows); row++ {
+						peak = max(peak, float32(math.Abs(float64(values[row*cols+col]))))
+					}
+					for row := first; row < min(first+block, rows); row++ {
+						v := float64(values[row*cols+col] / (peak / 7))
+						codes[math.RoundToEven(v)+offset]++
+						bins[int(math.Floor((v+offset-w.Detail.From)/(w.Detail.To-w.Detail.From)*float64(len(bins))))]++
+					}
+				}
+			}
+			if len(codes) != len(w.Detail.Codes) {
+				t.Errorf("%s %s: %d codes, want %d", style, w.Name, len(w.Detail.Codes), len(codes))
+			}
+			for _, c := range w.Detail.Codes {
+				if codes[c.Value] != c.Count {
+					t.Errorf("%s %s: code %v occurs %d times, want %d", style, w.Name, c.Value, c.Count, codes[c.Value])
+				}
+			}
+			for i, n := range w.Detail.Bins {
+				if off := n - bins[i]; off*off > 100 { // values beside the edge of a bin
+					t.Errorf("%s %s: %d values in bin %d, want %d", style, w.Name, n, i, bins[i])
+				}
+			}
+		}
+	}
+}
+
+// Every form has a histogram of all its values, and errors by place that add up to the error of
+// the weight.
+func TestDetail(t *testing.T) {
+	for _, test := range []struct {
+		opts  onnxq.Options
+		codes bool
+	}{
+		{onnxq.Options{Bits: 8, Block: spec.PerChannel}, true},
+		{onnxq.Options{Block: 16, ZeroPoint: true, Style: spec.NBits}, true},
+		{onnxq.Options{Block: 32, Style: spec.QDQ}, true},
+		{onnxq.Options{Format: spec.NF4, Target: spec.ORT}, true},
+		{onnxq.Options{Format: "fp8-e4m3"}, true},
+		{onnxq.Options{Format: "nvfp4"}, true},
+		{onnxq.Options{Format: "q4_k"}, false},
+	} {
+		weights := detailed(t, modeltest.Build(t, "gemm"), test.opts)
+		if len(weights) == 0 {
+			t.Errorf("%+v: no weights", test.opts)
+		}
+		for _, w := range weights {
+			d := w.Detail
+			size := int64(1)
+			for _, n := range w.Shape {
+				size *= n
+			}
+			sum, coded := int64(0), int64(0)
+			for _, n := range d.Bins {
+				sum += n
+			}
+			for _, c := range d.Codes {
+				coded += c.Count
+			}
+			if sum != size || test.codes && coded != size {
+				t.Errorf("%+v %s: %d values and %d codes, want %d", test.opts, w.Name, sum, coded, size)
+			}
+			for _, parts := range [][]float64{d.Channels, d.Positions} {
+				sum := 0.0
+				for _, p := range parts {
+					sum += p * p
+				}
+				got, want := math.Sqrt(sum/float64(len(parts))), math.Pow(10, -w.SQNR/20)
+				if len(parts) > 0 && math.Abs(got-want) > 0.05*want { // the last part may be smaller
+					t.Errorf("%+v %s: errors by place add up to %v, want %v", test.opts, w.Name, got, want)
+				}
+			}
+		}
+	}
+}
