@@ -166,6 +166,13 @@ func (s *Samples) addArrays(paths []string) error {
 // Len returns the number of samples.
 func (s *Samples) Len() int { return s.n }
 
+// First returns the first n samples.
+func (s *Samples) First(n int) *Samples {
+	first := *s
+	first.n = min(s.n, n)
+	return &first
+}
+
 var errEnough = errors.New("enough samples")
 
 // All yields the inputs of each sample, or an error, which is the last.

@@ -151,8 +151,8 @@ const (
 	histograms = 256
 )
 
-// Ranges finds the ranges of the values that nodes of the main graph compute from its inputs,
-// and of the inputs, as far as they are floating-point numbers.
+// Ranges finds the ranges of the values that nodes of the main graph compute, and of its inputs,
+// as far as they are floating-point numbers.
 func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	if _, err := opts.Method.Observer(opts.Scheme, precision); err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 		return nil, err
 	}
 	defer r.model.Close()
-	names, err := activations(r.model.Proto.GetGraph())
+	names, constants, err := values(r.model.Proto.GetGraph())
 	if err != nil {
 		return nil, err
 	}
@@ -173,37 +173,24 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	if m := opts.Method.Name; m != "minmax" && m != "moving-average" {
 		pass = histograms
 	}
-	found := map[string]calib.Range{}
-	var without []string
-	for part := range slices.Chunk(names, pass) {
-		observers, err := r.observe(ctx, part, len(found)+len(without), len(names))
-		if err != nil {
+	found := &Result{Ranges: &rules.Ranges{Tensors: map[string]calib.Range{}}, Engine: r.engine.Name()}
+	for i := 0; i < len(names); i += pass {
+		if err := r.ranges(ctx, found, names[i:min(i+pass, len(names))], r.data, i, len(names)); err != nil {
 			return nil, err
 		}
-		for _, o := range observers {
-			switch rng, err := o.Range(); {
-			case o.bad || errors.Is(err, calib.ErrEmpty) && o.float:
-				without = append(without, o.name)
-			case err == nil:
-				found[o.name] = rng
-			case o.float:
-				return nil, fmt.Errorf("value %s: %w", msg.Quote(o.name), err)
-			}
+	}
+	for part := range slices.Chunk(constants, pass) {
+		if err := r.ranges(ctx, found, part, r.data.First(1), len(names), len(names)); err != nil {
+			return nil, err
 		}
 	}
 	sum, err := hash(path)
 	if err != nil {
 		return nil, err
 	}
-	return &Result{
-		Ranges: &rules.Ranges{
-			Model:   rules.RangesModel{File: filepath.Base(path), SHA256: sum},
-			Method:  opts.Method.String(),
-			Samples: int64(r.data.Len()),
-			Tensors: found,
-		},
-		Engine: r.engine.Name(), Without: without,
-	}, nil
+	found.Model = rules.RangesModel{File: filepath.Base(path), SHA256: sum}
+	found.Method, found.Samples = opts.Method.String(), int64(r.data.Len())
+	return found, nil
 }
 
 // observer observes a value.
@@ -214,26 +201,40 @@ type observer struct {
 	bad   bool // some were not finite
 }
 
-// observe runs the model on all samples. Some of all values were done before.
-func (r *run) observe(ctx context.Context, names []string, done, all int) ([]*observer, error) {
+// ranges finds those of some values. Some of all values were done before.
+func (r *run) ranges(ctx context.Context, found *Result, names []string, data *samples.Samples, done, all int) error {
 	observers := make([]*observer, len(names))
 	index := make(map[string]*observer, len(names))
 	for i, name := range names {
 		o, err := r.opts.Method.Observer(r.opts.Scheme, precision)
 		if err != nil {
-			return nil, err
+			return err
 		}
 		observers[i] = &observer{Observer: o, name: name}
 		index[name] = observers[i]
 	}
 	var opts observe.Options
-	if progress := r.progress("finding ranges"); progress != nil {
+	if progress := r.progress("finding ranges"); progress != nil && done < all {
 		opts.Progress = func(n, total int) { progress(done*total+n*len(names), all*total) }
 	}
-	err := r.engine.Plain().Values(ctx, r.path, r.data, names, opts, func(v *execute.Tensor) error {
+	err := r.engine.Plain().Values(ctx, r.path, data, names, opts, func(v *execute.Tensor) error {
 		return index[v.Name].tensor(v)
 	})
-	return observers, err
+	if err != nil {
+		return err
+	}
+	for _, o := range observers {
+		switch found.Tensors[o.name], err = o.Range(); {
+		case err == nil && !o.bad:
+			continue
+		case o.bad || errors.Is(err, calib.ErrEmpty) && o.float:
+			found.Without = append(found.Without, o.name)
+		case o.float:
+			return fmt.Errorf("value %s: %w", msg.Quote(o.name), err)
+		}
+		delete(found.Tensors, o.name)
+	}
+	return nil
 }
 
 // tensor observes the value of one sample.
@@ -257,11 +258,12 @@ func (o *observer) tensor(v *execute.Tensor) error {
 	return nil
 }
 
-// activations lists the values of a graph that depend on its inputs, and may be numbers.
-func activations(g *onnxpb.GraphProto) (names []string, err error) {
+// values lists the values of a graph that depend on its inputs, and those that nodes compute
+// from constants alone, as far as they may be numbers.
+func values(g *onnxpb.GraphProto) (names, constants []string, err error) {
 	nodes, err := graph.Ordered(g.GetNode())
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	depends := map[string]bool{}
 	for _, info := range execute.ModelInputs(g) {
@@ -271,26 +273,26 @@ func activations(g *onnxpb.GraphProto) (names []string, err error) {
 		}
 	}
 	for _, n := range nodes {
-		if !slices.ContainsFunc(graph.Reads(n), func(name string) bool { return depends[name] }) {
-			continue
-		}
+		from := slices.ContainsFunc(graph.Reads(n), func(name string) bool { return depends[name] })
 		for _, name := range n.Output {
-			if name != "" {
-				depends[name] = true
-				if !noTensor[n.GetOpType()] {
-					names = append(names, name)
-				}
+			depends[name] = from && name != ""
+			switch {
+			case name == "" || noTensor[n.GetOpType()]:
+			case from:
+				names = append(names, name)
+			default:
+				constants = append(constants, name)
 			}
 		}
 	}
-	return names, nil
+	return names, constants, nil
 }
 
-// noTensor are operators that make no tensors of numbers.
+// noTensor are operators that make no tensors of numbers, or none that are computed.
 var noTensor = map[string]bool{
 	"SequenceConstruct": true, "SequenceEmpty": true, "SequenceErase": true, "SequenceInsert": true,
 	"SequenceMap": true, "SplitToSequence": true, "Optional": true, "StringConcat": true, "StringNormalizer": true, "StringSplit": true,
-	"ZipMap": true, "Shape": true, "Size": true,
+	"ZipMap": true, "Shape": true, "Size": true, "Constant": true,
 }
 
 // hash returns the SHA-256 of a file.
