@@ -31,8 +31,8 @@ var ErrLanguage = errors.New("only language models can make samples themselves; 
 // sees the ids that follow.
 func NewLanguage(m *modelfile.Model) (*Language, error) {
 	l := &Language{model: newModel(m)}
-	if l.model.ids < 0 {
-		return nil, fmt.Errorf("%w: no input has token ids", ErrLanguage)
+	if l.model.ids < 0 || l.model.vocabulary == unknown {
+		return nil, fmt.Errorf("%w: no input has token ids of a known number", ErrLanguage)
 	}
 	l.Vocabulary = l.model.vocabulary
 	ids := l.model.inputs[l.model.ids]

@@ -2,6 +2,7 @@ package samples
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -19,6 +20,9 @@ type model struct {
 	vocabulary int64 // ids are below it
 }
 
+// unknown is a vocabulary of any size.
+const unknown = math.MaxInt32
+
 func newModel(m *modelfile.Model) *model {
 	g := m.Proto.GetGraph()
 	out := &model{inputs: execute.ModelInputs(g), ids: -1}
@@ -28,6 +32,9 @@ func newModel(m *modelfile.Model) *model {
 	for i, info := range out.inputs {
 		name := strings.ToLower(info.GetName())
 		n := execute.Vocabulary(g, info.GetName())
+		if n == 0 && name == "input_ids" { // looked up after some arithmetic
+			n = unknown
+		}
 		if n == 0 || !typeOf(info).Integer() || rank(info) > 2 || containsAny(name, "pos", "type", "segment", "mask", "past", "len", "indices") {
 			continue
 		}

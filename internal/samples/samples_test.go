@@ -186,6 +186,18 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// Ids that are not looked up directly are known by their name alone.
+func TestInputIDs(t *testing.T) {
+	m := withInputs(t, input("input_ids", dtype.Int64, "b", "t"), input("attention_mask", dtype.Int64, "b", "t"))
+	s, err := Open(m, []string{write(t, t.TempDir(), "a.jsonl", []byte("[5, 600]"))}, 0)
+	if err != nil || !slices.Equal(all(t, s), []string{"input_ids[1 2]=5 attention_mask[1 2]=1"}) {
+		t.Errorf("%v", err)
+	}
+	if _, err := NewLanguage(m); err == nil {
+		t.Error("a language model of an unknown number of tokens")
+	}
+}
+
 func TestErrors(t *testing.T) {
 	folder := t.TempDir()
 	language := withInputs(t, input("ids", dtype.Int64, "b", "t"), input("speaker", dtype.Float32, "b", 7))
