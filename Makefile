@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle browser release release-test checksums fusion kernels accuracy coverage bench inference optypes proto fuzz crash race audit architecture licenses reproducible schemas man seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle browser release release-test checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -48,6 +48,7 @@ help:
 	@echo 'make coverage the table of real models in docs/conversion.md'
 	@echo 'make schemas  docs/json, from the types that commands print'
 	@echo 'make man      manual pages and completions, in build'
+	@echo 'make consumers  outputs of presets in transformers.js and onnxruntime-genai, which npm and pip install first'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make proto    internal/onnxpb from its .proto'
@@ -150,6 +151,19 @@ ifeq ($(CHROMIUM),)
 else
 	cd test/browser && go vet . && go test -count 1 .
 endif
+
+# consumers needs node, npm and the network for the first time.
+consumers: build build/consumers/ready
+	@echo '== presets in transformers.js and onnxruntime-genai'
+	@build/consumers/venv/bin/python -m pytest -q test/consumers
+
+build/consumers/ready: test/consumers/requirements.txt test/consumers/package.json
+	mkdir -p build/consumers
+	cp test/consumers/package.json build/consumers
+	cd build/consumers && npm install --ignore-scripts --no-audit --no-fund
+	$(PYTHON) -m venv --clear build/consumers/venv
+	build/consumers/venv/bin/python -m pip install -q -r test/consumers/requirements.txt
+	touch $@
 
 fusion: build $(VENV)/ready
 	$(VENV)/bin/python test/oracle/fusion.py

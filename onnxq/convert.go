@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"onnxquant/formats/errstat"
-	"onnxquant/internal/modelfile"
 )
 
 // Convert quantizes the model at in and writes it to out. The input is never written to, and
@@ -43,7 +42,8 @@ func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), p.input
 	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: out, Elapsed: time.Since(start)}
 	if carried.External {
-		r.Data = modelfile.DataPath(out)
+		paths := done.Plan.Output.DataPaths(out)
+		r.Data, r.MoreData = paths[0], paths[1:]
 	}
 	errors := done.Errors
 	for _, t := range carried.Tensors {

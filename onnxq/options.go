@@ -14,6 +14,8 @@ import (
 	"onnxquant/internal/static"
 	"onnxquant/internal/target"
 	"onnxquant/internal/work"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq/provenance"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 )
@@ -62,12 +64,17 @@ type Options struct {
 	Importance *rules.Importance // importance of the columns of weights, for the encodings of ggml
 	Names      *rules.Names      // names of weights in Importance; nil: as in the model
 
-	ExternalData spec.ExternalData // default ExternalAuto
-	Threads      int               // default: the number of CPUs
-	Memory       int64             // bytes of buffers for all threads together; default 64 MiB
-	Strict       bool              // a selected weight that cannot be quantized is an error
-	MinCoverage  float64           // least share of the bytes of float tensors that must be quantized, 0 to 1; less is an error
-	NoVerify     bool              // do not reopen and check the output
+	ExternalData     spec.ExternalData // default ExternalAuto
+	ExternalDataName string            // name of the external data file; default: as the model with .data
+	ShardSize        int64             // size of an external data file from which on the next tensor begins another; default: one file
+	Threads          int               // default: the number of CPUs
+	Memory           int64             // bytes of buffers for all threads together; default 64 MiB
+	Strict           bool              // a selected weight that cannot be quantized is an error
+	MinCoverage      float64           // least share of the bytes of float tensors that must be quantized, 0 to 1; less is an error
+	NoVerify         bool              // do not reopen and check the output
+
+	// Provenance, if set, is recorded in the metadata of the output; the conversion adds the Input.
+	Provenance *provenance.Step
 
 	// Progress, if set, is called with the bytes processed so far, read for quantizing and
 	// read back for verifying, and the total. Calls do not overlap.
@@ -114,9 +121,9 @@ func (o Options) resolve() (r convert.Options, err error) {
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
 		},
-		ExternalData: cmp.Or(o.ExternalData, spec.ExternalAuto),
-		Threads:      o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
-		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Progress: o.Progress,
+		External: write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
+		Threads:  o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
+		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Provenance: o.Provenance, Progress: o.Progress,
 	}
 	if r.Half, err = o.half(); err != nil {
 		return r, err
@@ -193,7 +200,7 @@ func (o Options) checkNumbers() error {
 	if err := o.AccuracyLevel.Check(); err != nil {
 		return err
 	}
-	if err := o.ExternalData.Check(); err != nil {
+	if err := (write.External{When: o.ExternalData, Name: o.ExternalDataName, Shard: o.ShardSize}).Check(); err != nil {
 		return err
 	}
 	return work.Check(o.Threads, o.Memory)

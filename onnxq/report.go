@@ -65,7 +65,8 @@ type Report struct {
 	Tensors  []TensorReport `json:"quantized"` // the quantized ones
 	Verified bool           `json:"verified"`  // the output was read again and checked
 	Output   string         `json:"output"`
-	Data     string         `json:"data,omitempty"` // external data file, if any
+	Data     string         `json:"data,omitempty"`      // external data file, if any
+	MoreData []string       `json:"more_data,omitempty"` // further ones, of Options.ShardSize
 	Elapsed  time.Duration  `json:"elapsed_ns"`
 }
 

@@ -38,9 +38,13 @@ func (f *reportFlags) check() error {
 	return nil
 }
 
-func defineExternalData(fs *pflag.FlagSet, when *spec.ExternalData) {
+func defineExternalData(fs *pflag.FlagSet, when *spec.ExternalData, name *string, shard *int64) {
 	fs.Var(choice[spec.ExternalData]{when, []spec.ExternalData{spec.ExternalAuto, spec.ExternalAlways, spec.ExternalNever}, "WHEN"}, "external-data",
 		"write tensors to OUT.data: always, never, or auto: only if\nOUT would exceed 2 GiB (default auto)")
+	fs.StringVar(name, "external-data-name", "",
+		"`NAME` of the file of external data (default OUT.data)")
+	fs.Var(byteCount{value: shard}, "shard-size",
+		"write external data to files of at most this size, called\nNAME, NAME_1, NAME_2 and so on; a larger tensor has a file of\nits own (default: one file)")
 }
 
 func definePage(fs *pflag.FlagSet, page *string) {

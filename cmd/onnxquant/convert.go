@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/report"
@@ -23,8 +24,11 @@ type convertFlags struct {
 	imatrix     string
 	page        string
 
-	dryRun, version          bool
-	opsGiven, algorithmGiven bool
+	preset string
+	link   bool
+
+	dryRun, version, noProvenance bool
+	opsGiven, algorithmGiven      bool
 }
 
 func (f *convertFlags) flagSet() *pflag.FlagSet {
@@ -37,7 +41,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"JSON `FILE` that maps names of weights to names in the files\nof --weights-from and --imatrix")
 	fs.StringVar(&f.imatrix, "imatrix", "",
 		imatrixUsage+",\nfor the formats of ggml")
-	defineExternalData(fs, &o.ExternalData)
+	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
 	defineResources(fs, &o.Threads, &o.Memory)
 	fs.BoolVar(&o.Strict, "strict", false,
 		"fail if a selected weight cannot be quantized")
@@ -45,6 +49,11 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"fail if less than this share of the bytes of float tensors\nwould be quantized, such as 95%")
 	defineNoVerify(fs, &o.NoVerify)
 	definePage(fs, &f.page)
+	defineNoProvenance(fs, &f.noProvenance)
+	fs.StringVar(&f.preset, "preset", "",
+		"write to the folder OUT, for each model of the folder IN, the\nset of outputs of the preset `NAME`, or of a preset in a file:\n"+oneOf(preset.Names()))
+	fs.BoolVar(&f.link, "link", false,
+		"for folders: link files that are not converted, instead of\ncopying them")
 	fs.BoolVarP(&f.dryRun, "dry-run", "n", false, dryRunUsage)
 	fs.BoolVarP(&f.version, "version", "V", false, "print the version")
 	f.defineForce(fs)
@@ -99,6 +108,15 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if err != nil {
 		return err
 	}
+	if f.isFolderJob(in) {
+		if err := f.check(); err != nil {
+			return err
+		}
+		if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
+			return err
+		}
+		return f.runFolder(ctx, c, args, in, out)
+	}
 	if strings.EqualFold(filepath.Ext(out), ".gguf") {
 		return usagef("%s: a conversion writes ONNX files; to write a GGUF file, use onnxquant gguf IN OUT", printable(out))
 	}
@@ -112,6 +130,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
+	f.opts.Provenance = step("convert", fs, f.noProvenance)
 	if f.dryRun {
 		return f.plan(c, in, out)
 	}

@@ -30,7 +30,7 @@ func diffCommand() command {
 		example: "a.onnx b.onnx",
 		text: `Lists the differences between the models A and B: nodes, tensors and their contents,
 inputs and outputs, opsets, metadata and everything else. It ignores how and where
-contents are stored.`,
+contents are stored, and the record of what made a model.`,
 		after: `Exit status: 0 the models are equal; 1 they differ, or one cannot be read; 2 wrong
 usage.`,
 		flags: func() *pflag.FlagSet { return new(diffFlags).flagSet() },

@@ -32,7 +32,13 @@ func newFlagSet() *pflag.FlagSet {
 
 // parseFlags parses args. A long flag may have one dash or two.
 func parseFlags(fs *pflag.FlagSet, args []string) error {
-	err := fs.Parse(doubleDashes(fs, args))
+	err := fs.ParseAll(doubleDashes(fs, args), func(f *pflag.Flag, value string) error {
+		if f.Annotations == nil {
+			f.Annotations = map[string][]string{}
+		}
+		f.Annotations[given] = append(f.Annotations[given], value)
+		return fs.Set(f.Name, value)
+	})
 	var (
 		unknown *pflag.NotExistError
 		missing *pflag.ValueRequiredError
@@ -65,6 +71,9 @@ func parseFlags(fs *pflag.FlagSet, args []string) error {
 	}
 	return usagef("%v", err)
 }
+
+// given is the annotation of a flag that has its values as they were given.
+const given = "given"
 
 // doubleDashes adds a dash to long flags of fs that have only one, and to words that are
 // nearer to a long flag than to short ones. It does not change values of flags, nor arguments

@@ -187,7 +187,7 @@ func printGGUFSummary(w io.Writer, r *ggufmodel.Report, elapsed time.Duration) {
 	printSummaryFacts(w, append(facts,
 		fact{"worst", errorText(worst.Source, worst.SQNR, worst.MaxError)},
 		fact{"time", fmt.Sprintf("%.2f s", elapsed.Seconds())},
-		writtenFact(r.Output, "", true)))
+		writtenFact(r.Output, "", nil, true)))
 }
 
 // ggufFacts counts the tensors by type, and those left out by reason.

@@ -12,6 +12,7 @@ import (
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/inspect"
+	"onnxquant/onnxq/provenance"
 	"onnxquant/onnxq/recognize"
 )
 
@@ -128,6 +129,12 @@ func modelFacts(path string, in *inspect.Inspection) []fact {
 	if in.Graph != "" {
 		graph += ", " + name(in.Graph)
 	}
+	if p := in.Fingerprint; p != nil && p.SHA256 != "" {
+		facts = append(facts, fact{"sha256", p.SHA256})
+	} else if p != nil {
+		facts = append(facts, fact{"sha256", p.Structure + " without the contents of tensors"})
+	}
+	facts = append(facts, labelled("made by", provenanceTexts(in.Provenance))...)
 	facts = append(facts, fact{"graph", graph}, fact{"operators", listed(counts(in.Operators))})
 	facts = append(facts, valueFacts("inputs", in.Inputs)...)
 	facts = append(facts, valueFacts("outputs", in.Outputs)...)
@@ -139,6 +146,17 @@ func modelFacts(path string, in *inspect.Inspection) []fact {
 		external = append(external, fmt.Sprintf("%s, %s: %d tensors, %s", name(f.Name), byteSize(f.Bytes), f.Tensors, byteSize(f.Used)))
 	}
 	return slices.Concat(facts, labelled("tensors", types), labelled("external", first(maxLines, external)))
+}
+
+// provenanceTexts has a line for each conversion that made a model, and one for its input.
+func provenanceTexts(steps []provenance.Step) (texts []string) {
+	for _, s := range steps {
+		texts = append(texts, printable(strings.Join(strings.Fields(s.Tool+" "+s.Version+" "+s.Command+" "+s.Options), " ")))
+		if in := s.Input; in != nil {
+			texts = append(texts, printable("from "+byteSize(in.Bytes)+", sha256 "+cmp.Or(in.SHA256, in.Structure)))
+		}
+	}
+	return first(2*maxLines, texts)
 }
 
 // maxLines limits the lines of one kind.

@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,7 +59,7 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, hints []string) {
 	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), worstFacts(r.Tensors), []fact{
 		timeFact(elapsed, r.Plan.InBytes),
-		writtenFact(r.Output, r.Data, r.Verified),
+		writtenFact(r.Output, r.Data, r.MoreData, r.Verified),
 	}, labelled("hint", hints)))
 }
 
@@ -108,10 +109,13 @@ func timeFact(elapsed time.Duration, bytes int64) fact {
 }
 
 // writtenFact names the output files; data is "" without external data.
-func writtenFact(output, data string, verified bool) fact {
+func writtenFact(output, data string, more []string, verified bool) fact {
 	text := printable(output)
 	if data != "" {
 		text += " and " + printable(data)
+	}
+	if len(more) > 0 {
+		text += " … " + printable(filepath.Base(more[len(more)-1]))
 	}
 	if verified {
 		return fact{"written", text + ", read back and checked"}

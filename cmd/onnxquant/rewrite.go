@@ -15,14 +15,16 @@ import (
 // rewriteFlags are the flags of dequantize and restyle.
 type rewriteFlags struct {
 	reportFlags
-	opts restyle.Options
+	opts         restyle.Options
+	noProvenance bool
 }
 
 func (f *rewriteFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
-	defineExternalData(fs, &o.ExternalData)
+	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
 	defineResources(fs, &o.Threads, &o.Memory)
 	defineNoVerify(fs, &o.NoVerify)
+	defineNoProvenance(fs, &f.noProvenance)
 	f.defineForce(fs)
 	f.reportFlags.define(fs, "print the report as JSON", "print a line for each quantized weight")
 }
@@ -34,13 +36,14 @@ func (f *rewriteFlags) flagSet() *pflag.FlagSet {
 }
 
 // parse parses the arguments, and returns the input and output file.
-func (f *rewriteFlags) parse(fs *pflag.FlagSet, args []string) (in, out string, err error) {
+func (f *rewriteFlags) parse(command string, fs *pflag.FlagSet, args []string) (in, out string, err error) {
 	if err := parseFlags(fs, args); err != nil || f.help {
 		return "", "", err
 	}
 	if err := f.check(); err != nil {
 		return "", "", err
 	}
+	f.opts.Provenance = step(command, fs, f.noProvenance)
 	if in, out, err = inOut(fs.Args(), false); err == nil {
 		err = f.checkForce(out)
 	}
@@ -96,7 +99,7 @@ func rewriteFacts(r *restyle.Report, done string, elapsed time.Duration) []fact 
 		{done, fmt.Sprintf("%d of %d quantized weights", changed, len(r.Weights))},
 		{"size", sizes(r.InBytes, r.OutBytes)},
 		timeFact(elapsed, r.OutBytes),
-		writtenFact(r.Output, r.Data, r.Verified),
+		writtenFact(r.Output, r.Data, r.MoreData, r.Verified),
 	}
 }
 
@@ -143,7 +146,7 @@ quantize_dynamic and quantize_static write them: these become float operators.`,
 
 func runDequantize(ctx context.Context, c *console, args []string) error {
 	var f rewriteFlags
-	in, out, err := f.parse(f.flagSet(), args)
+	in, out, err := f.parse("dequantize", f.flagSet(), args)
 	if err != nil {
 		return err
 	}
@@ -184,7 +187,7 @@ changed.`,
 
 func runRestyle(ctx context.Context, c *console, args []string) error {
 	var f restyleFlags
-	in, out, err := f.rewrite.parse(f.flagSet(), args)
+	in, out, err := f.rewrite.parse("restyle", f.flagSet(), args)
 	if err != nil {
 		return err
 	}

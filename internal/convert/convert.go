@@ -141,7 +141,7 @@ func (c *content) write(ctx context.Context, path string) error {
 	if err := out.SetPath(path); err != nil {
 		return err
 	}
-	f := write.File{Path: path, Model: c.plan.graph.File, External: out.External(), NoVerify: c.plan.opts.NoVerify, Rename: out.Rename}
+	f := write.File{Path: path, Model: c.plan.graph.File, Data: out.Data(), NoVerify: c.plan.opts.NoVerify, Rename: out.Rename}
 	return f.Write(ctx, c)
 }
 

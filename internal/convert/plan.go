@@ -30,6 +30,7 @@ import (
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/nvfp4"
+	"onnxquant/onnxq/provenance"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
@@ -40,14 +41,15 @@ var ErrCoverage = errors.New("too little would be quantized")
 
 // Options say how a model is converted. They are resolved: defaults are filled in.
 type Options struct {
-	Discover     discover.Options
-	Half         *half.Options // nil: what is not quantized keeps its type
-	ExternalData spec.ExternalData
-	Threads      int     // 0: the number of CPUs
-	Memory       int64   // budget for buffers, in bytes
-	MinCoverage  float64 // least share of float bytes to quantize, 0 to 1
-	NoVerify     bool
-	Progress     func(done, total int64) // may be nil
+	Discover    discover.Options
+	Half        *half.Options // nil: what is not quantized keeps its type
+	External    write.External
+	Threads     int     // 0: the number of CPUs
+	Memory      int64   // budget for buffers, in bytes
+	MinCoverage float64 // least share of float bytes to quantize, 0 to 1
+	NoVerify    bool
+	Provenance  *provenance.Step        // to record in the output; may be nil
+	Progress    func(done, total int64) // may be nil
 }
 
 // Plan says what a conversion will do.
@@ -63,14 +65,15 @@ type Plan struct {
 
 	Half *half.Model // the model whose weights are quantized, if float32 becomes half; or nil
 
-	input   *graph.Graph   // as it was opened
-	graph   *graph.Graph   // the one whose weights are quantized
-	losses  []rewrite.Loss // what the target, or ONNX Runtime, does not run because of the opset
-	opts    Options
-	except  discover.Exceptions
-	static  *static.Plan       // of activations; nil: they are not quantized, or at run time
-	weights []*quantize.Weight // the same weights, for package quantize
-	parts   []parts            // by weight: indices of its contents in Output
+	input    *graph.Graph   // as it was opened
+	graph    *graph.Graph   // the one whose weights are quantized
+	recorded int64          // bytes of provenance, which decide nothing
+	losses   []rewrite.Loss // what the target, or ONNX Runtime, does not run because of the opset
+	opts     Options
+	except   discover.Exceptions
+	static   *static.Plan       // of activations; nil: they are not quantized, or at run time
+	weights  []*quantize.Weight // the same weights, for package quantize
+	parts    []parts            // by weight: indices of its contents in Output
 }
 
 // parts are indices of contents, -1 for none.
@@ -78,6 +81,13 @@ type parts = quantize.Parts[int]
 
 // NewPlan decides what becomes of every float tensor and lays out the output.
 func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
+	if opts.Provenance != nil {
+		step, err := opts.Provenance.Of(x.File)
+		if err != nil {
+			return nil, err
+		}
+		opts.Provenance = step
+	}
 	return planFrom(x, opts, nil)
 }
 
@@ -210,6 +220,9 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 		return nil, err
 	}
 	p.Weights, p.losses = m.Weights, rewrite.Losses(m.Copy, ranBy(o.Target))
+	if opts.Provenance != nil {
+		p.recorded = provenance.Add(m.Copy.Proto, *opts.Provenance)
+	}
 	if p.Output, err = write.Collect(m.Copy); err != nil {
 		return nil, err
 	}
@@ -224,7 +237,7 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 			return nil, fmt.Errorf("%w: tensor %s is in a graph that opset %d does not have", graph.ErrModel, msg.Quote(w.Value.Path), p.Output.Opset())
 		}
 	}
-	if err := p.Output.Place(opts.ExternalData); err != nil {
+	if err := p.Output.Place(opts.External); err != nil {
 		return nil, err
 	}
 	p.warnings()
@@ -355,7 +368,7 @@ func (p *Plan) warnings() {
 		p.warn("nvfp4 has blocks of %d by NVIDIA's definition; kernels for it refuse others, and runtimes decode them", nvfp4.BlockSize)
 	}
 	p.warnOfInputs()
-	in, out := p.InBytes(), p.Output.Size()
+	in, out := p.InBytes(), p.Output.Size()-p.recorded
 	switch {
 	case len(p.Weights) == 0 && p.opts.Half != nil:
 	case len(p.Weights) == 0:
@@ -451,7 +464,7 @@ const reasonUseless = "its codes, scales and nodes would be larger than its floa
 // larger than the input: first those that are not smaller when quantized. If the output is
 // still larger, also those that save less than their share of the growth of the structure.
 func (p *Plan) useless() (found []rewrite.Weight) {
-	in, out := p.InBytes(), p.Output.Size()
+	in, out := p.InBytes(), p.Output.Size()-p.recorded
 	if in < toyModel || p.opts.Discover.Style == spec.QDQ || len(p.Weights) == 0 {
 		return nil
 	}
@@ -491,7 +504,7 @@ func (p *Plan) checkCoverage() error {
 // CheckPath checks, without writing, whether the output may get this file name: it must not
 // replace the input, a folder, or external data of another model.
 func (p *Plan) CheckPath(path string) error {
-	return modelfile.CheckTarget(path, p.graph.File, p.Output.External())
+	return modelfile.CheckTarget(path, p.graph.File, p.Output.Data())
 }
 
 // Quantization returns the weights cut into tiles, and the number of workers.

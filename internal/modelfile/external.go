@@ -197,7 +197,10 @@ func (m *Model) openExternal(loc string) (*file, error) {
 	}
 	opened, err := m.root.OpenFile(name, os.O_RDONLY|regularfile.Nonblock, 0)
 	if m.leadsOut(err) {
-		return nil, errLink
+		if opened = m.openInCache(name); opened == nil {
+			return nil, errLink
+		}
+		err = nil
 	}
 	f, err := regular(opened, err)
 	if err != nil {
@@ -208,7 +211,7 @@ func (m *Model) openExternal(loc string) (*file, error) {
 }
 
 // errLink says what to do, because caches of model hubs have such links.
-var errLink = errors.New("a symbolic link leads out of the model's folder, as in a Hugging Face cache; copy the folder with cp -rL and use the copy")
+var errLink = errors.New("a symbolic link leads out of the model's folder, and not to the blobs of a download cache; copy the folder with cp -rL and use the copy")
 
 // leadsOut reports whether err is the error of os.Root for paths outside of it. That
 // error is not exported, so leadsOut provokes one and compares.

@@ -16,9 +16,9 @@ var lockWait = time.Minute
 
 const lockPoll = 10 * time.Millisecond
 
-// lockPath returns the file that is locked while a model is written to path. It is
-// empty at first, gets content by claim and is removed in the end. So a lock file
-// with content was left by a conversion that died while it renamed its files.
+// lockPath returns the file that is locked while a model is written to path. It is also the
+// journal of its owner, and is removed in the end. So a lock file with content was left by a
+// conversion that died.
 func lockPath(path string) string { return path + ".~lock" }
 
 // lock waits for the exclusive right to write to path, among all processes and

@@ -22,14 +22,14 @@ func TestOwnerStays(t *testing.T) {
 	if err := os.Chown(path, 1234, 5678); err != nil {
 		t.Fatal(err)
 	}
-	target, err := CreateTarget(t.Context(), path, nil, false)
+	target, err := CreateTarget(t.Context(), path, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if _, err := target.Model.Write([]byte("new")); err != nil {
 		t.Fatal(err)
 	}
-	if err := target.Commit(func(io.WriterAt, string) error { return nil }); err != nil {
+	if err := target.Commit(func(io.WriterAt, []string) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)

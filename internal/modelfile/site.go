@@ -7,17 +7,21 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
+	"unicode/utf8"
 )
 
 // Beside a target <out> there may be
 //
-//	<out>.data       its external data
-//	<out>.~lock      the lock
-//	<out>.~ABC       temporary external data; its name is as long as <out>.data
-//	<out>.~ABC.tmp   temporary model; its name does not end in .onnx
-//	<out>.~ABC.ref   interim model, which refers to <out>.~ABC
+//	<out>.data       its external data, if no other name is asked for
+//	<out>.data_1     more of it
+//	<out>.~lock      the lock, which is a journal, too
+//	<out>.~ABC       temporary external data; its name is as long as the final one, in which
+//	                 it replaces the last characters
 //	<out>.~ABC.new   second name of <out>.~ABC, before it is renamed to <out>.data
+//	<out>.~ABC.tmp   temporary model; its name does not end in .onnx
+//	<out>.~ABC.ref   interim model, which refers to the temporary external data
 //
 // where ABC is random. Only the owner of the lock may touch them.
 const (
@@ -27,72 +31,131 @@ const (
 	secondSuffix  = ".new"
 )
 
-var temporary = regexp.MustCompile(`^\.~[A-Z2-7]{3}(\.tmp|\.ref|\.new)?$`)
+var (
+	temporary     = regexp.MustCompile(`^\.~[A-Z2-7]{3}(\.tmp|\.ref|\.new)?$`)
+	temporaryData = regexp.MustCompile(`~[A-Z2-7]{3}$`)
+	shard         = regexp.MustCompile(`^(_[1-9][0-9]?)?$`)
+)
 
 func dataPath(path string) string { return path + dataSuffix }
 
-// site describes the files at a target and beside it.
-type site struct {
-	model   fs.FileInfo // nil if there is none
-	data    fs.FileInfo // nil if there is none, or it is not ours
-	dataErr error       // why external data cannot be written; or nil
-	garbage []string    // files of ours that the model in place does not need
+// temporaryName replaces the end of a data file's name.
+func temporaryName(name, random string) string { return name[:len(name)-1-len(random)] + "~" + random }
+
+// CheckDataName checks a name for external data files.
+func CheckDataName(name string) error {
+	switch end := len(name) - 4; {
+	case strings.ContainsRune(name, '/') || filepath.Base(name) != name:
+		return fmt.Errorf("external data %s: want the name of a file, which lies beside the model", short(name))
+	case end < 1 || !utf8.RuneStart(name[end]):
+		return fmt.Errorf("external data %s: the name needs at least 5 characters", short(name))
+	case strings.EqualFold(filepath.Ext(name), ".onnx"):
+		return fmt.Errorf("external data %s: the name is that of a model", short(name))
+	}
+	return checkLocation(name)
 }
 
-// survey describes the target at path, for a conversion of the model in. It fails
-// if the model at path must not be replaced.
+// site describes the files at a target and beside it.
+type site struct {
+	model   fs.FileInfo   // nil if there is none
+	data    []fs.FileInfo // by name of a data file; nil if there is none
+	dataErr error         // why external data cannot be written; or nil
+	old     []string      // names of data files of ours
+	left    []string      // temporary data files that the model in place needs
+	garbage []string      // files of ours that the model in place does not need
+}
+
+// survey describes the target at path, for a conversion of the model in with external data
+// of these names. It fails if the model at path must not be replaced.
 //
-// The data file is ours, so it may be replaced or removed, if the model in place
-// refers to it or to a temporary data file, or if a conversion claimed it and died.
-// If the model in place cannot be opened, its files are kept.
-func survey(path string, in *Model) (*site, error) {
-	s := &site{}
+// A data file of one of the names, or of the default name, is ours, so it may be replaced or
+// removed, if the model in place refers to it or to a temporary data file, or if a conversion
+// claimed it and died. If the model in place cannot be opened, its files are kept.
+func survey(path string, in *Model, names []string) (*site, error) {
+	s := &site{data: make([]fs.FileInfo, len(names))}
 	var err error
 	if s.model, err = existing(path, in); err != nil {
 		return nil, err
 	}
-	left, err := leftovers(path)
-	if err != nil {
-		return nil, err
-	}
-	data, err := existing(dataPath(path), in)
-	if err != nil {
-		s.dataErr = fmt.Errorf("its external data would go to %s: %w", filepath.Base(dataPath(path)), err)
-	}
-
+	journal := readJournal(path)
 	refers := func(fs.FileInfo) bool { return false }
 	needs := refers
-	if s.model != nil && (data != nil || len(left) > 0) {
+	unknown := false
+	named := map[string]bool{} // data files to which the model in place refers
+	if s.model != nil {
 		if old, err := Open(path); err == nil {
 			defer old.Close()
 			refers, needs = old.Uses, old.Uses
+			for name := range old.externals {
+				named[name] = true
+				journal.temporaries = append(journal.temporaries, name)
+			}
 		} else {
-			needs = func(fs.FileInfo) bool { return true }
+			needs, unknown = func(fs.FileInfo) bool { return true }, true
 		}
 	}
-	ours := claimed(path)
-	for _, f := range left {
-		if in != nil && in.Uses(f.info) || f.data && needs(f.info) {
-			ours = ours || f.data && refers(f.info)
+	here, err := list(filepath.Dir(path))
+	if err != nil {
+		return nil, err
+	}
+	interim := false // the model in place refers to temporary data
+	for _, f := range leftovers(path, here, journal.temporaries) {
+		inUse := named[filepath.Base(f.name)] // not by its second name
+		if in != nil && in.Uses(f.info) || f.data && (inUse || unknown) {
+			interim = interim || inUse
+			if f.data {
+				s.left = append(s.left, f.name)
+			}
 			continue
 		}
 		s.garbage = append(s.garbage, f.name)
 	}
-	switch {
-	case data == nil:
-	case !ours && !refers(data):
-		s.dataErr = fmt.Errorf("%s exists and %w; move it away or choose another output", filepath.Base(dataPath(path)), errNotOurs)
-	default:
-		if other := sharedWith(path, s.model, data); other != "" {
-			s.dataErr = fmt.Errorf("%s is the external data of %s, too; choose another output", filepath.Base(dataPath(path)), other)
-			break
-		}
-		s.data = data
-		if !needs(data) {
-			s.garbage = append(s.garbage, dataPath(path))
-		}
+	for _, name := range dataFiles(path, here, names) {
+		s.addData(path, name, slices.Index(names, name), in, refers, needs, interim || slices.Contains(journal.claimed, name))
 	}
 	return s, nil
+}
+
+// addData adds the data file called name. i is its number among those to be written, or -1.
+func (s *site) addData(path, name string, i int, in *Model, refers, needs func(fs.FileInfo) bool, ours bool) {
+	file := filepath.Join(filepath.Dir(path), name)
+	data, err := existing(file, in)
+	if err == nil && data == nil {
+		return
+	}
+	if err != nil {
+		err = fmt.Errorf("its external data would go to %s: %w", name, err)
+	} else if !ours && !refers(data) {
+		err = fmt.Errorf("%s exists and %w; move it away or choose another output", name, errNotOurs)
+	} else if other := sharedWith(path, s.model, data); other != "" {
+		err = fmt.Errorf("%s is the external data of %s, too; choose another output", name, other)
+	}
+	switch {
+	case err == nil:
+		s.old = append(s.old, name)
+		if !needs(data) {
+			s.garbage = append(s.garbage, file)
+		}
+		if i >= 0 {
+			s.data[i] = data
+		}
+	case i >= 0 && s.dataErr == nil:
+		s.dataErr = err
+	}
+}
+
+// dataFiles lists the names of data files that may be ours: those of the names, of the
+// default name, and further ones of the same series.
+func dataFiles(path string, here, names []string) []string {
+	found := slices.Clone(names)
+	for _, first := range append([]string{filepath.Base(dataPath(path))}, names[:min(1, len(names))]...) {
+		for _, name := range here {
+			if rest, ok := strings.CutPrefix(name, first); ok && shard.MatchString(rest) && !slices.Contains(found, name) {
+				found = append(found, name)
+			}
+		}
+	}
+	return found
 }
 
 // sharedWith returns the name of another model in the folder of path that uses a data file, or
@@ -148,12 +211,6 @@ var errNotRegular = errors.New("it is not a regular file; choose a file name")
 // errNotOurs is about a data file that must not be replaced.
 var errNotOurs = errors.New("belongs to no model of that name")
 
-// claimed reports whether a conversion has claimed the data file.
-func claimed(path string) bool {
-	info, err := os.Lstat(lockPath(path))
-	return err == nil && info.Size() > 0
-}
-
 // leftover is a temporary file.
 type leftover struct {
 	name string
@@ -161,9 +218,9 @@ type leftover struct {
 	info fs.FileInfo
 }
 
-// leftovers lists the temporary files beside path.
-func leftovers(path string) ([]leftover, error) {
-	folder, err := os.Open(filepath.Dir(path))
+// list lists the names of files in a folder.
+func list(name string) ([]string, error) {
+	folder, err := os.Open(name)
 	if errors.Is(err, fs.ErrPermission) {
 		return nil, nil // the folder may be writable but not readable
 	}
@@ -175,18 +232,28 @@ func leftovers(path string) ([]leftover, error) {
 	if err != nil {
 		return nil, fmt.Errorf("its folder: %w", plain(err))
 	}
-	var left []leftover
-	for _, name := range names {
+	return names, nil
+}
+
+// leftovers lists the temporary files beside path: those that are named after it, and those
+// of the names, if they are names of temporary data.
+func leftovers(path string, here, names []string) (left []leftover) {
+	for _, name := range here {
+		data, second := slices.Contains(names, name), slices.Contains(names, strings.TrimSuffix(name, secondSuffix))
 		suffix, ok := strings.CutPrefix(name, filepath.Base(path))
-		if !ok || !temporary.MatchString(suffix) {
+		switch {
+		case ok && temporary.MatchString(suffix):
+			data = len(suffix) == len(dataSuffix)
+		case (data || second) && temporaryData.MatchString(strings.TrimSuffix(name, secondSuffix)):
+		default:
 			continue
 		}
 		name = filepath.Join(filepath.Dir(path), name)
 		if info, err := os.Lstat(name); err == nil && info.Mode().IsRegular() {
-			left = append(left, leftover{name, len(suffix) == len(dataSuffix), info})
+			left = append(left, leftover{name, data, info})
 		}
 	}
-	return left, nil
+	return left
 }
 
 // follow resolves symbolic links. The file they lead to need not exist.

@@ -9,6 +9,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 )
 
 // ErrTarget is wrapped by errors about an output that cannot be written.
@@ -22,40 +25,65 @@ var ErrTarget = errors.New("cannot write there")
 // complete new one. If a crash leaves temporary files, the next conversion to the
 // same target removes them.
 type Target struct {
-	path string // symbolic links resolved
-	in   *Model
-	site *site // before anything was written
-	lock *os.File
+	path  string   // symbolic links resolved
+	names []string // of the external data files
+	in    *Model
+	site  *site // before anything was written
+	lock  *os.File
 
 	Model *os.File
-	Data  *os.File // nil without external data
+	Data  []*os.File // none without external data
 
 	interim bool // the model in place may refer to Data, see Commit
 }
 
-// DataPath returns the external data file of the model file at path. If path is a
-// symbolic link, it is the data file of the link's target.
-func DataPath(path string) string {
+// DataNames returns the names of n external data files of the model file at path: the first
+// is called name, or as the model with .data if name is "", the next ones name_1, name_2 and
+// so on. If path is a symbolic link, they are those of the link's target.
+func DataNames(path, name string, n int) []string {
+	if name == "" {
+		if real, err := follow(path); err == nil {
+			path = real
+		}
+		name = filepath.Base(dataPath(path))
+	}
+	names := make([]string, n)
+	for i := range names {
+		names[i] = shardName(name, i)
+	}
+	return names
+}
+
+func shardName(name string, i int) string {
+	if i == 0 {
+		return name
+	}
+	return name + "_" + strconv.Itoa(i)
+}
+
+// Beside returns the path of the file called name beside the model file at path, or beside
+// the target of a symbolic link.
+func Beside(path, name string) string {
 	if real, err := follow(path); err == nil {
 		path = real
 	}
-	return dataPath(path)
+	return filepath.Join(filepath.Dir(path), name)
 }
 
 // CheckTarget checks, without writing, whether a model made from in may be written
-// to path. It refuses to overwrite a file of in, and to overwrite an external data
-// file that does not belong to the replaced model.
+// to path, with external data files of these names beside it. It refuses to overwrite a file
+// of in, and to overwrite an external data file that does not belong to the replaced model.
 //
 // If path is a symbolic link, its target is replaced or created. A model with
 // external data cannot be written through a link from another folder, because
 // runtimes look for the data beside the link.
-func CheckTarget(path string, in *Model, external bool) error {
-	_, _, err := inspect(path, in, external)
+func CheckTarget(path string, in *Model, names []string) error {
+	_, _, err := inspect(path, in, names)
 	return err
 }
 
 // inspect checks a target and resolves its symbolic links.
-func inspect(path string, in *Model, external bool) (real string, s *site, err error) {
+func inspect(path string, in *Model, names []string) (real string, s *site, err error) {
 	defer func() {
 		if err != nil {
 			err = fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
@@ -67,13 +95,13 @@ func inspect(path string, in *Model, external bool) (real string, s *site, err e
 	if real, err = follow(path); err != nil {
 		return "", nil, err
 	}
-	if s, err = survey(real, in); err != nil {
+	if s, err = survey(real, in, names); err != nil {
 		return "", nil, err
 	}
-	if external {
+	if len(names) > 0 {
 		err = s.dataErr
 		if err == nil {
-			err = checkPair(path, real)
+			err = checkPair(path, real, names)
 		}
 	}
 	return real, s, err
@@ -81,9 +109,14 @@ func inspect(path string, in *Model, external bool) (real string, s *site, err e
 
 // checkPair checks that a model loaded from path finds external data beside real,
 // the target of the symbolic link path.
-func checkPair(path, real string) error {
-	if err := checkLocation(filepath.Base(dataPath(real))); err != nil {
-		return fmt.Errorf("a model of that name cannot have external data: %w", err)
+func checkPair(path, real string, names []string) error {
+	for _, name := range names {
+		if err := checkLocation(name); err != nil {
+			return fmt.Errorf("a model of that name cannot have external data: %w", err)
+		}
+		if name == filepath.Base(real) {
+			return fmt.Errorf("external data cannot have the model's own name %s", name)
+		}
 	}
 	there, err := os.Stat(filepath.Dir(real))
 	if err != nil {
@@ -98,12 +131,12 @@ func checkPair(path, real string) error {
 // CreateTarget begins a model file at path, made from the model in, if CheckTarget
 // allows it. It keeps the permissions of a replaced file. If another conversion is
 // writing to path, it waits for that to end.
-func CreateTarget(ctx context.Context, path string, in *Model, external bool) (*Target, error) {
-	real, _, err := inspect(path, in, external)
+func CreateTarget(ctx context.Context, path string, in *Model, names []string) (*Target, error) {
+	real, _, err := inspect(path, in, names)
 	if err != nil && !errors.Is(err, errNotOurs) { // begin checks that again, with the lock
 		return nil, err // before anything is written
 	}
-	t := &Target{path: real, in: in}
+	t := &Target{path: real, in: in, names: names}
 	t.lock, err = lock(ctx, real)
 	if ctx.Err() != nil {
 		t.Abort()
@@ -112,7 +145,7 @@ func CreateTarget(ctx context.Context, path string, in *Model, external bool) (*
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrTarget, err)
 	}
-	if err := t.begin(path, external); err != nil {
+	if err := t.begin(path); err != nil {
 		t.Abort()
 		return nil, err
 	}
@@ -120,29 +153,50 @@ func CreateTarget(ctx context.Context, path string, in *Model, external bool) (*
 }
 
 // begin prepares a target that is locked.
-func (t *Target) begin(path string, external bool) (err error) {
+func (t *Target) begin(path string) (err error) {
 	t.clean() // frees disk space; an error does not matter here
-	if _, t.site, err = inspect(path, t.in, external); err != nil {
+	if _, t.site, err = inspect(path, t.in, t.names); err != nil {
 		return err
 	}
-	if err := t.create(external); err != nil {
+	if err := t.create(); err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
 	}
 	return nil
 }
 
-func (t *Target) create(external bool) (err error) {
-	name := t.path + ".~" + rand.Text()[:3]
-	for fileExists(name) { // it belongs to the model in place
-		name = t.path + ".~" + rand.Text()[:3]
+// create creates the temporary files. Their names are in the journal before they exist.
+func (t *Target) create() (err error) {
+	model := freeName(func(random string) string { return t.path + ".~" + random })
+	data := make([]string, len(t.names))
+	for i, name := range t.names {
+		data[i] = freeName(func(random string) string {
+			return filepath.Join(filepath.Dir(t.path), temporaryName(name, random))
+		})
 	}
-	if t.Model, err = createLike(name+modelSuffix, t.site.model); err != nil {
+	if err := t.note(journalTemporary, slices.Concat(t.site.left, data)); err != nil {
 		return err
 	}
-	if external {
-		t.Data, err = createLike(name, t.site.data)
+	if t.Model, err = createLike(model+modelSuffix, t.site.model); err != nil {
+		return err
 	}
-	return err
+	for i, name := range data {
+		f, err := createLike(name, t.site.data[i])
+		if err != nil {
+			return err
+		}
+		t.Data = append(t.Data, f)
+	}
+	return nil
+}
+
+// freeName returns a name with random characters that no file has: some belong to the model
+// in place.
+func freeName(name func(random string) string) string {
+	for {
+		if path := name(rand.Text()[:3]); !fileExists(path) {
+			return path
+		}
+	}
 }
 
 func fileExists(name string) bool {
@@ -186,8 +240,10 @@ func finish(f *os.File, other fs.FileInfo) error {
 
 // Reader reads the written files.
 type Reader struct {
-	Model, Data         io.ReaderAt // Data is nil without external data
-	ModelSize, DataSize int64
+	Model     io.ReaderAt
+	ModelSize int64
+	Data      []io.ReaderAt // of the external data files
+	DataSizes []int64
 
 	files []*file
 }
@@ -195,10 +251,7 @@ type Reader struct {
 // Reopen opens the written files. The caller closes the reader.
 func (t *Target) Reopen() (*Reader, error) {
 	r := &Reader{}
-	for _, written := range []*os.File{t.Model, t.Data} {
-		if written == nil {
-			continue
-		}
+	for _, written := range append([]*os.File{t.Model}, t.Data...) {
 		f, err := regular(os.Open(written.Name()))
 		if err != nil {
 			r.Close()
@@ -208,7 +261,7 @@ func (t *Target) Reopen() (*Reader, error) {
 		if written == t.Model {
 			r.Model, r.ModelSize = f, f.size
 		} else {
-			r.Data, r.DataSize = f, f.size
+			r.Data, r.DataSizes = append(r.Data, f), append(r.DataSizes, f.size)
 		}
 	}
 	return r, nil
@@ -239,10 +292,11 @@ func (t *Target) Abort() {
 
 // close closes the written files. Windows does not rename or remove open files.
 func (t *Target) close() {
-	for _, f := range []*os.File{t.Model, t.Data} {
-		if f != nil {
-			f.Close()
-		}
+	if t.Model != nil {
+		t.Model.Close()
+	}
+	for _, f := range t.Data {
+		f.Close()
 	}
 }
 
@@ -252,15 +306,17 @@ func (t *Target) discard() {
 	if t.Model != nil {
 		os.Remove(t.Model.Name())
 	}
-	if t.Data != nil && !t.interim {
-		os.Remove(t.Data.Name())
+	for _, f := range t.Data {
+		if !t.interim {
+			os.Remove(f.Name())
+		}
 	}
 }
 
-// clean removes files that the model in place does not need: temporary files, and an
-// external data file of ours. It keeps files of the input.
+// clean removes files that the model in place does not need: temporary files, and
+// external data files of ours. It keeps files of the input.
 func (t *Target) clean() error {
-	s, err := survey(t.path, t.in)
+	s, err := survey(t.path, t.in, t.names)
 	if err != nil {
 		return err
 	}
@@ -282,16 +338,16 @@ var step = func() error { return nil }
 // Commit syncs the files and puts them in place. After an error, the target is
 // the old model or the new one.
 //
-// If the model in place has external data, two files must be replaced, but only one
+// If the model in place has external data, several files must be replaced, but only one
 // can be renamed at a time. So Commit
 //
-//  1. puts an interim model in place, which refers to the temporary data file,
-//  2. renames the data file to its final name,
+//  1. puts an interim model in place, which refers to the temporary data files,
+//  2. renames the data files to their final names,
 //  3. puts the final model in place.
 //
 // The interim model is a copy of the final one; relocate writes its structure again
-// with the name of the temporary data file, which has the same length.
-func (t *Target) Commit(relocate func(w io.WriterAt, location string) error) error {
+// with the names of the temporary data files, which have the same lengths.
+func (t *Target) Commit(relocate func(w io.WriterAt, locations []string) error) error {
 	defer t.Abort()
 	if err := t.commit(relocate); err != nil {
 		return fmt.Errorf("%s: %w: %w", t.path, ErrTarget, plain(err))
@@ -299,20 +355,22 @@ func (t *Target) Commit(relocate func(w io.WriterAt, location string) error) err
 	return nil
 }
 
-func (t *Target) commit(relocate func(w io.WriterAt, location string) error) error {
+func (t *Target) commit(relocate func(w io.WriterAt, locations []string) error) error {
 	if err := finish(t.Model, t.site.model); err != nil {
 		return err
 	}
-	if t.Data != nil {
-		if err := finish(t.Data, t.site.data); err != nil {
+	replaces := false
+	for i, f := range t.Data {
+		if err := finish(f, t.site.data[i]); err != nil {
 			return err
 		}
+		replaces = replaces || t.site.data[i] != nil
 	}
 	var err error
 	switch {
-	case t.Data != nil && t.site.data != nil:
+	case replaces:
 		err = t.exchange(relocate)
-	case t.Data != nil:
+	case len(t.Data) > 0:
 		err = t.putPair()
 	default:
 		err = t.putModel()
@@ -323,10 +381,10 @@ func (t *Target) commit(relocate func(w io.WriterAt, location string) error) err
 	return errors.Join(syncFolder(filepath.Dir(t.path)), step())
 }
 
-// putModel puts a model without external data in place. The data file of the model
-// it replaces becomes garbage.
+// putModel puts a model without external data in place. The data files of the model
+// it replaces become garbage.
 func (t *Target) putModel() error {
-	if t.site.data != nil {
+	if len(t.site.old) > 0 {
 		if err := t.claim(); err != nil {
 			return err
 		}
@@ -334,25 +392,35 @@ func (t *Target) putModel() error {
 	return t.rename(t.Model.Name(), t.path)
 }
 
+// dataFile returns the path of a data file.
+func (t *Target) dataFile(i int) string { return filepath.Join(filepath.Dir(t.path), t.names[i]) }
+
 // putPair puts model and data in place where there is no data file yet.
 func (t *Target) putPair() error {
-	data := dataPath(t.path)
-	if fileExists(data) {
-		return fmt.Errorf("another program created %s meanwhile", filepath.Base(data))
+	for i, name := range t.names {
+		if fileExists(t.dataFile(i)) {
+			return fmt.Errorf("another program created %s meanwhile", name)
+		}
 	}
 	if err := t.claim(); err != nil {
 		return err
 	}
-	if err := t.rename(t.Data.Name(), data); err != nil {
-		return err
+	for i, f := range t.Data {
+		if err := t.rename(f.Name(), t.dataFile(i)); err != nil {
+			return err
+		}
 	}
 	return t.rename(t.Model.Name(), t.path)
 }
 
-// exchange replaces an existing pair.
-func (t *Target) exchange(relocate func(w io.WriterAt, location string) error) error {
-	temporary := t.Data.Name()
-	interim := temporary + interimSuffix
+// exchange replaces an existing model with its data.
+func (t *Target) exchange(relocate func(w io.WriterAt, locations []string) error) error {
+	for i, name := range t.names {
+		if t.site.data[i] == nil && fileExists(t.dataFile(i)) {
+			return fmt.Errorf("another program created %s meanwhile", name)
+		}
+	}
+	interim := strings.TrimSuffix(t.Model.Name(), modelSuffix) + interimSuffix
 	if err := t.writeInterim(interim, relocate); err != nil {
 		return err
 	}
@@ -366,29 +434,36 @@ func (t *Target) exchange(relocate func(w io.WriterAt, location string) error) e
 	if err := syncFolder(filepath.Dir(t.path)); err != nil {
 		return err
 	}
-	second := temporary + secondSuffix
-	if err := t.linkOrCopy(second); err != nil {
-		return err
-	}
-	if err := t.rename(second, dataPath(t.path)); err != nil {
-		return err
+	for i, f := range t.Data {
+		second := f.Name() + secondSuffix
+		if err := t.linkOrCopy(i, second); err != nil {
+			return err
+		}
+		if err := t.rename(second, t.dataFile(i)); err != nil {
+			return err
+		}
 	}
 	if err := t.rename(t.Model.Name(), t.path); err != nil {
 		return err
 	}
-	if err := step(); err != nil {
-		return err
+	for _, f := range t.Data {
+		if err := step(); err != nil {
+			return err
+		}
+		if err := os.Remove(f.Name()); err != nil {
+			return err
+		}
 	}
-	return os.Remove(temporary)
+	return nil
 }
 
-// claim writes to the lock file that the data file is ours, even if the model in
-// place does not refer to it. If this process dies, the next one may remove it.
+// claim writes to the journal that the data files are ours, even if the model in
+// place does not refer to them. If this process dies, the next one may remove them.
 func (t *Target) claim() error {
 	if err := step(); err != nil {
 		return err
 	}
-	_, err := t.lock.WriteAt([]byte("The external data file is this program's, to be replaced or removed.\n"), 0)
+	err := t.note(journalData, slices.Concat(t.names, t.site.old))
 	return errors.Join(err, t.lock.Sync(), syncFolder(filepath.Dir(t.path)))
 }
 
@@ -400,35 +475,37 @@ func (t *Target) rename(from, to string) error {
 }
 
 // writeInterim writes the interim model, see Commit.
-func (t *Target) writeInterim(name string, relocate func(w io.WriterAt, location string) error) error {
+func (t *Target) writeInterim(name string, relocate func(w io.WriterAt, locations []string) error) error {
 	if err := step(); err != nil {
 		return err
 	}
-	location := filepath.Base(t.Data.Name())
-	if len(location) != len(filepath.Base(dataPath(t.path))) {
-		return fmt.Errorf("the name %s of the temporary data file has another length than the final one", location)
+	locations := make([]string, len(t.Data))
+	for i, data := range t.Data {
+		if locations[i] = filepath.Base(data.Name()); len(locations[i]) != len(t.names[i]) {
+			return fmt.Errorf("the name %s of the temporary data file has another length than the final one", locations[i])
+		}
 	}
 	f, err := copyFile(t.Model.Name(), name, t.site.model)
 	if err != nil {
 		return err
 	}
-	return errors.Join(relocate(f, location), finish(f, t.site.model))
+	return errors.Join(relocate(f, locations), finish(f, t.site.model))
 }
 
-// linkOrCopy gives the temporary data file a second name, or copies it where the
+// linkOrCopy gives a temporary data file a second name, or copies it where the
 // file system has no hard links.
-func (t *Target) linkOrCopy(second string) error {
+func (t *Target) linkOrCopy(i int, second string) error {
 	if err := step(); err != nil {
 		return err
 	}
-	if os.Link(t.Data.Name(), second) == nil {
+	if os.Link(t.Data[i].Name(), second) == nil {
 		return nil
 	}
-	f, err := copyFile(t.Data.Name(), second, t.site.data)
+	f, err := copyFile(t.Data[i].Name(), second, t.site.data[i])
 	if err != nil {
 		return err
 	}
-	return finish(f, t.site.data)
+	return finish(f, t.site.data[i])
 }
 
 // copyFile copies a file to one that does not exist yet.

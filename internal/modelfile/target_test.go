@@ -25,43 +25,69 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// version is a model that knows its data: both hold the same letter.
-func version(v string, location string) *onnxpb.ModelProto {
-	w := tensor(dtype.Uint8, 5000)
-	if location == "" {
-		w.RawData = bytes.Repeat([]byte(v), 5000)
-	} else {
+// version is a model that knows its data: all hold the same letter.
+func version(v string, locations ...string) *onnxpb.ModelProto {
+	var all []*onnxpb.TensorProto
+	for _, location := range locations {
+		w := tensor(dtype.Uint8, 5000)
 		w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 		w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: &location}}
+		all = append(all, w)
 	}
-	m := model(w)
+	if len(all) == 0 {
+		all = append(all, tensor(dtype.Uint8, 5000))
+		all[0].RawData = bytes.Repeat([]byte(v), 5000)
+	}
+	m := model(all...)
 	m.DocString = &v
 	return m
 }
 
+// dataPath1 is the path of the only external data file.
+func dataPath1(path string) string { return Beside(path, DataNames(path, "", 1)[0]) }
+
+// namesOf returns the names of the external data files of a form.
+func namesOf(path, form string) []string {
+	switch form {
+	case "external":
+		return DataNames(path, "", 1)
+	case "shards":
+		return DataNames(path, "weights.bin", 2)
+	}
+	return nil
+}
+
+func formOf(external bool) string {
+	if external {
+		return "external"
+	}
+	return "embedded"
+}
+
 // put makes a version the model at path, with external data or without.
-func put(path, v string, external bool) error {
-	target, err := CreateTarget(context.Background(), path, nil, external)
+func put(path, v string, external bool) error { return putForm(path, v, formOf(external)) }
+
+func putForm(path, v, form string) error {
+	names := namesOf(path, form)
+	target, err := CreateTarget(context.Background(), path, nil, names)
 	if err != nil {
 		return err
 	}
 	defer target.Abort()
-	write := func(w io.WriterAt, location string) error {
-		b, err := proto.Marshal(version(v, location))
+	write := func(w io.WriterAt, locations []string) error {
+		b, err := proto.Marshal(version(v, locations...))
 		if err != nil {
 			return err
 		}
 		_, err = w.WriteAt(b, 0)
 		return err
 	}
-	location := ""
-	if external {
-		location = filepath.Base(DataPath(path))
-		if _, err := target.Data.WriteString(strings.Repeat(v, 5000)); err != nil {
+	for _, f := range target.Data {
+		if _, err := f.WriteString(strings.Repeat(v, 5000)); err != nil {
 			return err
 		}
 	}
-	if err := write(target.Model, location); err != nil {
+	if err := write(target.Model, names); err != nil {
 		return err
 	}
 	m, err := target.Reopen()
@@ -90,13 +116,15 @@ func found(t *testing.T, path string) string {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	p, err := m.Payload(m.Proto.Graph.Initializer[0])
-	if err != nil {
-		t.Fatal(err)
-	}
 	v := m.Proto.GetDocString()
-	if got := content(t, p); string(got) != strings.Repeat(v, 5000) {
-		t.Fatalf("the model is version %s, its data begin with %.1s", v, got)
+	for _, w := range m.Proto.Graph.Initializer {
+		p, err := m.Payload(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := content(t, p); string(got) != strings.Repeat(v, 5000) {
+			t.Fatalf("the model is version %s, its data begin with %.1s", v, got)
+		}
 	}
 	return v
 }
@@ -117,10 +145,12 @@ func names(t *testing.T, folder string) []string {
 // wantFiles checks that a model is alone in its folder, or with its data.
 func wantFiles(t *testing.T, path string, external bool) {
 	t.Helper()
-	want := []string{filepath.Base(path)}
-	if external {
-		want = append(want, want[0]+".data")
-	}
+	wantForm(t, path, formOf(external))
+}
+
+func wantForm(t *testing.T, path, form string) {
+	t.Helper()
+	want := append([]string{filepath.Base(path)}, namesOf(path, form)...)
 	if got := names(t, filepath.Dir(path)); !slices.Equal(got, want) {
 		t.Errorf("the folder holds %q, want %q", got, want)
 	}
@@ -131,12 +161,28 @@ func before(t *testing.T, old string) (path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "out.onnx")
 	if old != "none" {
-		mustPut(t, path, "A", old == "external")
+		if err := putForm(path, "A", old); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return path
 }
 
-var forms = []string{"none", "embedded", "external"}
+// changes lists forms of an old model and of the new one that replaces it.
+var changes = [][2]string{
+	{"none", "embedded"}, {"none", "external"},
+	{"embedded", "embedded"}, {"embedded", "external"},
+	{"external", "embedded"}, {"external", "external"}, {"external", "shards"},
+	{"shards", "shards"},
+}
+
+// nexts lists forms of a model that replaces one of the form new, of which it leaves nothing.
+func nexts(form string) []string {
+	if form == "shards" {
+		return []string{"shards"}
+	}
+	return []string{"embedded", "external"}
+}
 
 // stopAt has the nth change of a Commit fail by stop.
 func stopAt(n int, stop func() error) {
@@ -153,7 +199,7 @@ func dieConverting(args []string) {
 	lockWait = 50 * time.Millisecond
 	n, _ := strconv.Atoi(args[2])
 	stopAt(n, func() error { os.Exit(3); return nil })
-	if err := put(args[0], "B", args[1] == "external"); err != nil {
+	if err := putForm(args[0], "B", args[1]); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
@@ -163,25 +209,24 @@ func dieConverting(args []string) {
 // Whenever a conversion dies, the target is old or new as a whole, and the next
 // one works and leaves nothing.
 func TestDyingCommit(t *testing.T) {
-	for _, old := range forms {
-		for _, form := range forms[1:] {
-			for n := 1; ; n++ {
-				died := false
-				for _, next := range []bool{false, true} {
-					path := before(t, old)
-					out, err := child("convert", path, form, strconv.Itoa(n)).CombinedOutput()
-					var exit *exec.ExitError
-					if died = errors.As(err, &exit) && exit.ExitCode() == 3; !died && err != nil {
-						t.Fatalf("%v: %s", err, out)
-					}
-					checkStopped(t, fmt.Sprintf("%s, then %s, step %d", old, form, n), path, old, next)
+	for _, change := range changes {
+		old, form := change[0], change[1]
+		for n := 1; ; n++ {
+			died := false
+			for _, next := range nexts(form) {
+				path := before(t, old)
+				out, err := child("convert", path, form, strconv.Itoa(n)).CombinedOutput()
+				var exit *exec.ExitError
+				if died = errors.As(err, &exit) && exit.ExitCode() == 3; !died && err != nil {
+					t.Fatalf("%v: %s", err, out)
 				}
-				if !died {
-					if n < 3 {
-						t.Errorf("%s, then %s: only %d steps", old, form, n-1)
-					}
-					break
+				checkStopped(t, fmt.Sprintf("%s, then %s, step %d", old, form, n), path, old, next)
+			}
+			if !died {
+				if n < 3 {
+					t.Errorf("%s, then %s: only %d steps", old, form, n-1)
 				}
+				break
 			}
 		}
 	}
@@ -191,41 +236,40 @@ func TestDyingCommit(t *testing.T) {
 func TestFailingCommit(t *testing.T) {
 	defer func() { step = func() error { return nil } }()
 	errStop := errors.New("stopped")
-	for _, old := range forms {
-		for _, form := range forms[1:] {
-			for n, failed := 1, true; failed; n++ {
-				for _, next := range []bool{false, true} {
-					path := before(t, old)
-					stopAt(n, func() error { return errStop })
-					err := put(path, "B", form == "external")
-					stopAt(0, nil)
-					if failed = errors.Is(err, errStop); !failed && err != nil {
-						t.Fatal(err)
-					}
-					for _, name := range names(t, filepath.Dir(path)) {
-						if strings.HasSuffix(name, "lock") || strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".ref") || strings.HasSuffix(name, ".new") {
-							t.Errorf("%s, then %s, step %d: left %s", old, form, n, name)
-						}
-					}
-					checkStopped(t, fmt.Sprintf("%s, then %s, step %d", old, form, n), path, old, next)
+	for _, change := range changes {
+		old, form := change[0], change[1]
+		for n, failed := 1, true; failed; n++ {
+			for _, next := range nexts(form) {
+				path := before(t, old)
+				stopAt(n, func() error { return errStop })
+				err := putForm(path, "B", form)
+				stopAt(0, nil)
+				if failed = errors.Is(err, errStop); !failed && err != nil {
+					t.Fatal(err)
 				}
+				for _, name := range names(t, filepath.Dir(path)) {
+					if strings.HasSuffix(name, "lock") || strings.HasSuffix(name, ".tmp") || strings.HasSuffix(name, ".ref") || strings.HasSuffix(name, ".new") {
+						t.Errorf("%s, then %s, step %d: left %s", old, form, n, name)
+					}
+				}
+				checkStopped(t, fmt.Sprintf("%s, then %s, step %d", old, form, n), path, old, next)
 			}
 		}
 	}
 }
 
 // checkStopped checks a target where version A was and B should have been put.
-func checkStopped(t *testing.T, what, path, old string, external bool) {
+func checkStopped(t *testing.T, what, path, old, form string) {
 	t.Helper()
 	v := found(t, path)
 	if v == "" && old != "none" || v != "" && !strings.Contains("AB", v) {
 		t.Errorf("%s: found version %q", what, v)
 	}
-	if err := CheckTarget(path, nil, external); err != nil {
+	if err := CheckTarget(path, nil, namesOf(path, form)); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
 	// One that is given up does no harm either.
-	target, err := CreateTarget(t.Context(), path, nil, external)
+	target, err := CreateTarget(t.Context(), path, nil, namesOf(path, form))
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -233,24 +277,24 @@ func checkStopped(t *testing.T, what, path, old string, external bool) {
 	if now := found(t, path); now != v {
 		t.Errorf("%s: version %q became %q", what, v, now)
 	}
-	if err := put(path, "C", external); err != nil {
+	if err := putForm(path, "C", form); err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
 	if v := found(t, path); v != "C" {
 		t.Errorf("%s: found version %q after the next conversion", what, v)
 	}
-	wantFiles(t, path, external)
+	wantForm(t, path, form)
 }
 
 func TestOneAtATime(t *testing.T) {
 	defer func(d time.Duration) { lockWait = d }(lockWait)
 	lockWait = 50 * time.Millisecond
 	path := filepath.Join(t.TempDir(), "out.onnx")
-	first, err := CreateTarget(t.Context(), path, nil, true)
+	first, err := CreateTarget(t.Context(), path, nil, namesOf(path, "external"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CreateTarget(t.Context(), path, nil, false); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion is writing out.onnx") {
+	if _, err := CreateTarget(t.Context(), path, nil, nil); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion is writing out.onnx") {
 		t.Errorf("error %v", err)
 	}
 	if out, err := child("convert", path, "embedded", "0").CombinedOutput(); err == nil || !strings.Contains(string(out), "another conversion is writing") {
@@ -260,7 +304,7 @@ func TestOneAtATime(t *testing.T) {
 	lockWait = time.Hour
 	errStop := errors.New("stopped")
 	time.AfterFunc(time.Millisecond, func() { stop(errStop) })
-	if _, err := CreateTarget(ctx, path, nil, true); !errors.Is(err, errStop) {
+	if _, err := CreateTarget(ctx, path, nil, namesOf(path, "external")); !errors.Is(err, errStop) {
 		t.Errorf("waiting in vain: %v", err)
 	}
 	first.Abort()
@@ -328,7 +372,7 @@ func TestTakingTurns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(DataPath(path), []byte("half of a pair"), 0o666); err != nil {
+	if err := os.WriteFile(dataPath1(path), []byte("half of a pair"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	done := make(chan error)
@@ -338,7 +382,7 @@ func TestTakingTurns(t *testing.T) {
 		t.Fatalf("did not wait: %v", err)
 	case <-time.After(5 * lockPoll):
 	}
-	if err := os.Remove(DataPath(path)); err != nil {
+	if err := os.Remove(dataPath1(path)); err != nil {
 		t.Fatal(err)
 	}
 	removeLocked(held)
@@ -366,14 +410,14 @@ func TestForms(t *testing.T) {
 // A data file that no model of that name refers to is nobody's to touch.
 func TestDataOfOthers(t *testing.T) {
 	path := before(t, "embedded")
-	if err := os.WriteFile(DataPath(path), []byte("precious"), 0o666); err != nil {
+	if err := os.WriteFile(dataPath1(path), []byte("precious"), 0o666); err != nil {
 		t.Fatal(err)
 	}
 	if err := put(path, "B", true); !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), "belongs to no model") {
 		t.Errorf("error %v", err)
 	}
 	mustPut(t, path, "C", false)
-	if b, err := os.ReadFile(DataPath(path)); string(b) != "precious" {
+	if b, err := os.ReadFile(dataPath1(path)); string(b) != "precious" {
 		t.Errorf("the file of another holds %q, %v", b, err)
 	}
 	wantFiles(t, path, true)
@@ -393,14 +437,14 @@ func TestDataOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if err := CheckTarget(shared, in, true); err == nil || !strings.Contains(err.Error(), "file of the input model") {
+	if err := CheckTarget(shared, in, namesOf(shared, "external")); err == nil || !strings.Contains(err.Error(), "file of the input model") {
 		t.Errorf("error %v", err)
 	}
-	target, err := CreateTarget(t.Context(), shared, in, false)
+	target, err := CreateTarget(t.Context(), shared, in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, _ = proto.Marshal(version("B", ""))
+	b, _ = proto.Marshal(version("B"))
 	if _, err := target.Model.Write(b); err != nil {
 		t.Fatal(err)
 	}
@@ -436,7 +480,7 @@ func TestSharedData(t *testing.T) {
 // name, on which relocation depends.
 func TestTemporaryNames(t *testing.T) {
 	path := before(t, "none")
-	target, err := CreateTarget(t.Context(), path, nil, true)
+	target, err := CreateTarget(t.Context(), path, nil, namesOf(path, "external"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -446,7 +490,7 @@ func TestTemporaryNames(t *testing.T) {
 			t.Errorf("temporary file %s", name)
 		}
 	}
-	if data := target.Data.Name(); len(data) != len(DataPath(path)) {
+	if data := target.Data[0].Name(); len(data) != len(dataPath1(path)) {
 		t.Errorf("temporary data file %s", data)
 	}
 }
@@ -460,7 +504,7 @@ func TestOtherFilesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	target, err := CreateTarget(t.Context(), path, nil, false)
+	target, err := CreateTarget(t.Context(), path, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -487,18 +531,18 @@ func TestRefusedNames(t *testing.T) {
 			break // no names there
 		}
 		path := filepath.Join(folder, name)
-		err := CheckTarget(path, nil, true)
+		err := CheckTarget(path, nil, namesOf(path, "external"))
 		if !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), path+": ") {
 			t.Errorf("%q: error %v", name, err)
 		}
-		if _, err2 := CreateTarget(t.Context(), path, nil, true); err2 == nil || err2.Error() != err.Error() {
+		if _, err2 := CreateTarget(t.Context(), path, nil, namesOf(path, "external")); err2 == nil || err2.Error() != err.Error() {
 			t.Errorf("%q: CreateTarget's error %v", name, err2)
 		}
-		if err := CheckTarget(path, nil, false); (err != nil) != strings.Contains(name, "/") {
+		if err := CheckTarget(path, nil, nil); (err != nil) != strings.Contains(name, "/") {
 			t.Errorf("%q embedded: error %v", name, err)
 		}
 	}
-	if err := CheckTarget("", nil, false); !errors.Is(err, ErrTarget) {
+	if err := CheckTarget("", nil, nil); !errors.Is(err, ErrTarget) {
 		t.Errorf("no name: error %v", err)
 	}
 	if left := names(t, folder); len(left) > 0 {
@@ -526,7 +570,7 @@ func TestSymbolicLinkTarget(t *testing.T) {
 	if found(t, path) != "B" || found(t, link) != "B" {
 		t.Error("not written through the link")
 	}
-	if err := CheckTarget(far, nil, true); err == nil || !strings.Contains(err.Error(), "choose "+path+" itself") {
+	if err := CheckTarget(far, nil, namesOf(far, "external")); err == nil || !strings.Contains(err.Error(), "choose "+path+" itself") {
 		t.Errorf("pair through a link from another folder: error %v", err)
 	}
 	mustPut(t, far, "C", false)
@@ -549,7 +593,7 @@ func TestSymbolicLinkTarget(t *testing.T) {
 	}
 	for name, to := range map[string]string{"circle": "circle", "lost": "no/such", "folder": "."} {
 		symlink(t, to, name)
-		if err := CheckTarget(name, nil, false); !errors.Is(err, ErrTarget) {
+		if err := CheckTarget(name, nil, nil); !errors.Is(err, ErrTarget) {
 			t.Errorf("link to %s: error %v", to, err)
 		}
 	}
@@ -560,7 +604,7 @@ func TestPermissionsStay(t *testing.T) {
 		t.Skip("has other permissions")
 	}
 	path := before(t, "external")
-	modes := map[string]fs.FileMode{path: 0o640, DataPath(path): 0o600}
+	modes := map[string]fs.FileMode{path: 0o640, dataPath1(path): 0o600}
 	for name, mode := range modes {
 		if err := os.Chmod(name, mode); err != nil {
 			t.Fatal(err)
@@ -589,7 +633,7 @@ func TestReopenClosesFiles(t *testing.T) {
 		}
 		return len(entries)
 	}
-	target, err := CreateTarget(t.Context(), before(t, "none"), nil, true)
+	target, err := CreateTarget(t.Context(), before(t, "none"), nil, []string{"out.onnx.data"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -602,7 +646,7 @@ func TestReopenClosesFiles(t *testing.T) {
 		}
 		r.Close()
 	}
-	os.Remove(target.Data.Name())
+	os.Remove(target.Data[0].Name())
 	for range 3 {
 		if _, err := target.Reopen(); err == nil {
 			t.Fatal("no error")
@@ -661,11 +705,11 @@ func TestAbortLeavesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			target, err := CreateTarget(t.Context(), path, nil, true)
+			target, err := CreateTarget(t.Context(), path, nil, namesOf(path, "external"))
 			if err != nil {
 				t.Fatal(err)
 			}
-			if _, err := target.Data.WriteString("data"); err != nil {
+			if _, err := target.Data[0].WriteString("data"); err != nil {
 				t.Fatal(err)
 			}
 			target.Abort()

@@ -17,11 +17,11 @@ var ErrVerify = errors.New("verification failed")
 type File struct {
 	Path     string
 	Model    *modelfile.Model
-	External bool // with an external data file beside it
-	NoVerify bool // do not read the file again to verify it
+	Data     []string // names of the external data files beside it, if any
+	NoVerify bool     // do not read the file again to verify it
 
-	// Rename, if set, rewrites the parts that depend on the name of the external data file.
-	Rename func(w io.WriterAt, location string) error
+	// Rename, if set, rewrites the parts that depend on the names of the external data files.
+	Rename func(w io.WriterAt, locations []string) error
 }
 
 // Content supplies what is written to a file.
@@ -34,7 +34,7 @@ type Content interface {
 
 // Write writes content to temporary files, verifies them and renames them.
 func (f File) Write(ctx context.Context, content Content) error {
-	target, err := modelfile.CreateTarget(ctx, f.Path, f.Model, f.External)
+	target, err := modelfile.CreateTarget(ctx, f.Path, f.Model, f.Data)
 	if err != nil {
 		return err
 	}

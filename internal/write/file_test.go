@@ -26,10 +26,7 @@ func (c content) Write(_ context.Context, t *modelfile.Target) error {
 	if c.meanwhile != nil {
 		c.meanwhile()
 	}
-	for _, f := range []*os.File{t.Model, t.Data} {
-		if f == nil {
-			continue
-		}
+	for _, f := range append([]*os.File{t.Model}, t.Data...) {
 		if _, err := f.WriteString("new"); err != nil {
 			return err
 		}
@@ -87,10 +84,10 @@ func TestFileWithExternalData(t *testing.T) {
 	out := filepath.Join(folder, "out.onnx")
 	renamed := 0
 	f := write.File{
-		Path: out, Model: in.Graph().File, External: true,
-		Rename: func(w io.WriterAt, location string) error {
-			if renamed++; location == "out.onnx.data" || len(location) != len("out.onnx.data") {
-				t.Errorf("renamed to %q", location)
+		Path: out, Model: in.Graph().File, Data: []string{"out.onnx.data"},
+		Rename: func(w io.WriterAt, locations []string) error {
+			if renamed++; len(locations) != 1 || locations[0] == "out.onnx.data" || len(locations[0]) != len("out.onnx.data") {
+				t.Errorf("renamed to %q", locations)
 			}
 			return nil
 		},

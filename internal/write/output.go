@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
+	"slices"
 	"strconv"
 
 	"onnxquant/formats/dtype"
@@ -21,8 +21,36 @@ type Output struct {
 	proto   *onnxpb.ModelProto
 	tensors []*onnxpb.TensorProto // of the Contents, in the order of the structure
 	layout  *modelfile.Layout
-	size    int64   // size of the external data file
-	offsets []int64 // of each content in the external data file; -1: in the model file; nil without external data
+	first   string   // name of the first external data file; "": as the model
+	names   []string // of the external data files; none without external data
+	sizes   []int64  // of the same files
+	places  []place  // of each content; nil without external data
+}
+
+// place is the place of a content in the external data files.
+type place struct {
+	file   int // -1: in the model file
+	offset int64
+}
+
+// External says how external data is written.
+type External struct {
+	When  spec.ExternalData
+	Name  string // of the first file; "": as the model with .data. The others are called Name_1, Name_2 …
+	Shard int64  // size from which on a file is full; 0: all tensors are in one
+}
+
+// Check finds a bad value.
+func (e External) Check() error {
+	if e.Shard < 0 {
+		return fmt.Errorf("shard size %d is negative", e.Shard)
+	}
+	if e.Name != "" {
+		if err := modelfile.CheckDataName(e.Name); err != nil {
+			return err
+		}
+	}
+	return e.When.Check()
 }
 
 // Piece is the content of one tensor.
@@ -107,22 +135,30 @@ func Index(t *onnxpb.TensorProto) int {
 	return int(t.Payload[0])
 }
 
+// maxFiles is the largest number of external data files.
+const maxFiles = 100
+
 // Place lays out the output, with external data if asked for or necessary.
-func (o *Output) Place(where spec.ExternalData) error {
-	if where != spec.ExternalAlways {
-		if err := o.encode(""); err != nil {
+func (o *Output) Place(e External) error {
+	if e.When != spec.ExternalAlways {
+		if err := o.encode(nil); err != nil {
 			return err
 		}
 		if o.layout.Size <= MaxEmbedded {
 			return nil
 		}
-		if where == spec.ExternalNever {
+		if e.When == spec.ExternalNever {
 			return fmt.Errorf("the output would have %d bytes, more than the 2 GiB that one file may: leave external data to auto", o.layout.Size)
 		}
 	}
-	o.moveOut()
-	// A preliminary name: SetPath sets the real one.
-	if err := o.encode("model.onnx.data"); err != nil {
+	o.moveOut(e.Shard)
+	if n := len(o.sizes); n > maxFiles {
+		return fmt.Errorf("the external data would be %d files, more than %d: choose a larger shard size", n, maxFiles)
+	}
+	o.first = e.Name
+	// Preliminary names: SetPath sets the real ones.
+	o.names = modelfile.DataNames("model.onnx", o.first, len(o.sizes))
+	if err := o.encode(o.names); err != nil {
 		return err
 	}
 	if o.layout.Size > MaxEmbedded {
@@ -131,12 +167,13 @@ func (o *Output) Place(where spec.ExternalData) error {
 	return nil
 }
 
-// moveOut moves larger initializers to the data file. Tensors in attributes stay: not every
-// runtime supports external data for them.
-func (o *Output) moveOut() {
-	offsets := make([]int64, len(o.Contents))
+// moveOut moves larger initializers to data files. Tensors in attributes stay: not every
+// runtime supports external data for them. A tensor that would end behind the size of a full
+// file begins the next one.
+func (o *Output) moveOut(full int64) {
+	places := make([]place, len(o.Contents))
 	for i, p := range o.Contents {
-		offsets[i] = -1
+		places[i].file = -1
 		if p.Size <= inlineSize || !p.initializer {
 			continue
 		}
@@ -144,25 +181,32 @@ func (o *Output) moveOut() {
 		if p.Size >= largeContent {
 			align = pageSize
 		}
-		off := (o.size + align - 1) / align * align
-		offsets[i], o.size = off, off+p.Size
+		last, off := len(o.sizes)-1, int64(0)
+		if last >= 0 {
+			off = (o.sizes[last] + align - 1) / align * align
+		}
+		if last < 0 || full > 0 && off > full-p.Size {
+			o.sizes = append(o.sizes, 0)
+			last, off = last+1, 0
+		}
+		places[i], o.sizes[last] = place{last, off}, off+p.Size
 	}
-	if o.size > 0 { // otherwise no data file is needed
-		o.offsets = offsets
+	if len(o.sizes) > 0 { // otherwise no data file is needed
+		o.places = places
 	}
 }
 
-// encode lays out the model file. location is the name of the external data file.
-func (o *Output) encode(location string) (err error) {
+// encode lays out the model file. names are those of the external data files.
+func (o *Output) encode(names []string) (err error) {
 	sizes := make([]int64, len(o.Contents))
 	for i, t := range o.tensors {
 		sizes[i] = o.Contents[i].Size
-		if o.External() && o.offsets[i] >= 0 {
+		if p := o.place(i); p.file >= 0 {
 			t.Payload = nil
 			t.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
 			t.ExternalData = []*onnxpb.StringStringEntryProto{
-				{Key: new("location"), Value: new(location)},
-				{Key: new("offset"), Value: new(strconv.FormatInt(o.offsets[i], 10))},
+				{Key: new("location"), Value: new(names[p.file])},
+				{Key: new("offset"), Value: new(strconv.FormatInt(p.offset, 10))},
 				{Key: new("length"), Value: new(strconv.FormatInt(sizes[i], 10))},
 			}
 		}
@@ -171,18 +215,44 @@ func (o *Output) encode(location string) (err error) {
 	return err
 }
 
-// External reports whether there is an external data file.
-func (o *Output) External() bool { return o.offsets != nil }
+// place returns the place of a content.
+func (o *Output) place(content int) place {
+	if !o.External() {
+		return place{file: -1}
+	}
+	return o.places[content]
+}
+
+// External reports whether there is external data.
+func (o *Output) External() bool { return o.places != nil }
+
+// Data returns the names of the external data files, for the path that SetPath got.
+func (o *Output) Data() []string { return o.names }
+
+// DataPaths returns the paths of the external data files of the model at path.
+func (o *Output) DataPaths(path string) []string {
+	var paths []string
+	for _, name := range o.names {
+		paths = append(paths, modelfile.Beside(path, name))
+	}
+	return paths
+}
 
 // Size is the size of all files together.
-func (o *Output) Size() int64 { return o.layout.Size + o.size }
+func (o *Output) Size() int64 {
+	n := o.layout.Size
+	for _, size := range o.sizes {
+		n += size
+	}
+	return n
+}
 
 // Opset and IR are the versions of the model.
 func (o *Output) Opset() int64 { return graph.Opset(o.proto) }
 func (o *Output) IR() int64    { return o.proto.GetIrVersion() }
 
-// DataBytes is the size of the file of external data, 0 without one.
-func (o *Output) DataBytes() int64 { return o.size }
+// DataBytes is the size of the largest file of external data, 0 without one.
+func (o *Output) DataBytes() int64 { return slices.Max(append(o.sizes, 0)) }
 
 // SetPath lays the output out for a file name. With external data its size depends on the
 // name, because the model contains the name of the data file.
@@ -190,12 +260,13 @@ func (o *Output) SetPath(path string) error {
 	if !o.External() {
 		return nil
 	}
-	return o.encode(filepath.Base(modelfile.DataPath(path)))
+	o.names = modelfile.DataNames(path, o.first, len(o.sizes))
+	return o.encode(o.names)
 }
 
-// Rename rewrites the structure for another name of the external data file.
-func (o *Output) Rename(w io.WriterAt, location string) error {
-	if err := o.encode(location); err != nil {
+// Rename rewrites the structure for other names of the external data files.
+func (o *Output) Rename(w io.WriterAt, locations []string) error {
+	if err := o.encode(locations); err != nil {
 		return err
 	}
 	return o.layout.WriteStructure(w)
@@ -206,15 +277,15 @@ func (o *Output) Begin(target *modelfile.Target) ([]io.WriterAt, error) {
 	if err := o.layout.WriteStructure(target.Model); err != nil {
 		return nil, err
 	}
-	if target.Data != nil {
-		if err := target.Data.Truncate(o.size); err != nil {
+	for i, f := range target.Data {
+		if err := f.Truncate(o.sizes[i]); err != nil {
 			return nil, err
 		}
 	}
 	sinks := make([]io.WriterAt, len(o.Contents))
 	for i := range sinks {
-		if o.External() && o.offsets[i] >= 0 {
-			sinks[i] = sink{target.Data, o.offsets[i]}
+		if p := o.place(i); p.file >= 0 {
+			sinks[i] = sink{target.Data[p.file], p.offset}
 		} else {
 			sinks[i] = sink{target.Model, o.layout.Offsets[i]}
 		}
@@ -253,8 +324,8 @@ func (o *Output) Reopen(target *modelfile.Target) (*modelfile.Reader, []io.Reade
 	}
 	contents := make([]io.ReaderAt, len(o.Contents))
 	for i, p := range o.Contents {
-		if o.External() && o.offsets[i] >= 0 {
-			contents[i] = io.NewSectionReader(written.Data, o.offsets[i], p.Size)
+		if at := o.place(i); at.file >= 0 {
+			contents[i] = io.NewSectionReader(written.Data[at.file], at.offset, p.Size)
 		} else {
 			contents[i] = io.NewSectionReader(written.Model, o.layout.Offsets[i], p.Size)
 		}
@@ -267,8 +338,8 @@ func (o *Output) check(written *modelfile.Reader) error {
 	if err := graph.Check(o.proto); err != nil {
 		return err
 	}
-	if written.DataSize != o.size {
-		return fmt.Errorf("the external data has %d bytes, %d were written", written.DataSize, o.size)
+	if !slices.Equal(written.DataSizes, o.sizes) {
+		return fmt.Errorf("the files of external data have %d bytes, %d were written", written.DataSizes, o.sizes)
 	}
 	return o.layout.Check(written.Model, written.ModelSize)
 }

@@ -18,6 +18,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/provenance"
 )
 
 // ChangeKind is a kind of difference.
@@ -89,7 +90,7 @@ type Difference struct {
 //
 // Nodes are matched by their first output; initializers, inputs, outputs, attributes,
 // metadata and functions by name; opsets by domain. All fields are compared, including
-// unknown ones. It does not matter how contents are stored: in raw_data, in a typed field or
+// unknown ones, but not the record of how a model was made. It does not matter how contents are stored: in raw_data, in a typed field or
 // in an external file. Contents are compared piece by piece, in little memory.
 //
 // Progress, if not nil, is called with the bytes of a that were compared, and their total.
@@ -113,7 +114,15 @@ type differ struct {
 	done     int64 // bytes of tensors that were compared
 }
 
+// record begins the places of the record of provenance.
+var record = fmt.Sprintf("metadata_prop %s", msg.Quote(provenance.Key))
+
+// add adds a change, unless it is one of the record of provenance: that is about how a model
+// was made, not about the model.
 func (d *differ) add(c Change) {
+	if c.Where == record {
+		return
+	}
 	if c.Where == "" {
 		c.Where = "model"
 	}

@@ -69,7 +69,7 @@ func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
 
 // CheckOutput checks, without writing, whether the output may have the name out.
 func (p *Plan) CheckOutput(out string) error {
-	return modelfile.CheckTarget(out, p.graph.File, false)
+	return modelfile.CheckTarget(out, p.graph.File, nil)
 }
 
 // tile is the part of a tensor that a worker encodes at a time: some rows or a part of one

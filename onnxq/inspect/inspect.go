@@ -12,6 +12,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/provenance"
 	"onnxquant/onnxq/recognize"
 )
 
@@ -33,6 +34,9 @@ type Inspection struct {
 	Bytes     int64          `json:"bytes"` // with external data
 	Types     []TypeShare    `json:"types"` // of stored tensors, the largest share first
 	External  []ExternalFile `json:"external"`
+
+	Fingerprint *provenance.Input `json:"fingerprint,omitempty"` // as the record of a conversion would name it
+	Provenance  []provenance.Step `json:"provenance,omitempty"`  // conversions that made the model, the newest last
 
 	Quantized []*recognize.Weight `json:"quantized"`
 	Plan      *onnxq.Plan         `json:"plan,omitempty"`    // of a conversion with the given options
@@ -86,6 +90,8 @@ func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 		Bytes:     m.Size(),
 		Quantized: intops.Weights(x),
 	}
+	in.Provenance = provenance.Of(p)
+	in.Fingerprint, _ = provenance.InputOf(x.File) // an error shows when the contents are read
 	if v := p.GetProducerVersion(); v != "" {
 		in.Producer += " " + v
 	}

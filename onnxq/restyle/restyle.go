@@ -9,13 +9,13 @@ import (
 
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
-	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/provenance"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
 )
@@ -87,6 +87,13 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare f
 			list[i].Became = name
 		}
 	}
+	if opts.Provenance != nil {
+		step, err := opts.Provenance.Of(m.Graph().File)
+		if err != nil {
+			return nil, err
+		}
+		provenance.Add(r.copy.Proto, *step)
+	}
 	report, err := r.write(ctx, out)
 	if err != nil {
 		return nil, err
@@ -108,20 +115,21 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 	if i := slices.Index(c.places, -1); i >= 0 {
 		return nil, fmt.Errorf("%w: tensor %s is in a node that is gone", graph.ErrModel, msg.Quote(r.fills[i].tensor.GetName()))
 	}
-	if err := out.Place(r.opts.ExternalData); err != nil {
+	if err := out.Place(r.opts.external()); err != nil {
 		return nil, err
 	}
 	if err := out.SetPath(path); err != nil {
 		return nil, err
 	}
 	in := r.copy.Original.File
-	f := write.File{Path: path, Model: in, External: out.External(), NoVerify: r.opts.NoVerify, Rename: out.Rename}
+	f := write.File{Path: path, Model: in, Data: out.Data(), NoVerify: r.opts.NoVerify, Rename: out.Rename}
 	if err := f.Write(ctx, c); err != nil {
 		return nil, err
 	}
 	report := &Report{InBytes: in.Size(), OutBytes: out.Size(), Output: path, Verified: !r.opts.NoVerify}
 	if out.External() {
-		report.Data = modelfile.DataPath(path)
+		paths := out.DataPaths(path)
+		report.Data, report.MoreData = paths[0], paths[1:]
 	}
 	return report, nil
 }
@@ -129,21 +137,28 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 // Options say how the output is written. The zero value of a field means the default named
 // beside it.
 type Options struct {
-	ExternalData  spec.ExternalData  // default ExternalAuto
-	AccuracyLevel spec.AccuracyLevel // of MatMulNBits; default AccuracyInt8, the fastest
-	NoFoldBias    bool               // MatMulNBits gets no bias: an Add adds it
-	Threads       int                // default: the number of CPUs
-	Memory        int64              // bytes of buffers for all threads together; default 64 MiB
-	NoVerify      bool               // do not read the output again to compare it
+	ExternalData     spec.ExternalData  // default ExternalAuto
+	ExternalDataName string             // as in onnxq.Options
+	ShardSize        int64              // as in onnxq.Options
+	AccuracyLevel    spec.AccuracyLevel // of MatMulNBits; default AccuracyInt8, the fastest
+	NoFoldBias       bool               // MatMulNBits gets no bias: an Add adds it
+	Threads          int                // default: the number of CPUs
+	Memory           int64              // bytes of buffers for all threads together; default 64 MiB
+	NoVerify         bool               // do not read the output again to compare it
+	Provenance       *provenance.Step   // as in onnxq.Options
 
 	// Progress, if set, is called with the bytes written so far and the total. Calls do not
 	// overlap.
 	Progress func(done, total int64)
 }
 
+func (o Options) external() write.External {
+	return write.External{When: o.ExternalData, Name: o.ExternalDataName, Shard: o.ShardSize}
+}
+
 func (o Options) withDefaults() (Options, error) {
 	o.ExternalData, o.Memory = cmp.Or(o.ExternalData, spec.ExternalAuto), cmp.Or(o.Memory, work.DefaultMemory)
-	return o, cmp.Or(o.ExternalData.Check(), o.AccuracyLevel.Check(), work.Check(o.Threads, o.Memory))
+	return o, cmp.Or(o.external().Check(), o.AccuracyLevel.Check(), work.Check(o.Threads, o.Memory))
 }
 
 // Weight is a quantized weight of the input and what became of it.
@@ -162,8 +177,9 @@ type Report struct {
 	InBytes  int64         `json:"in_bytes"` // model file and external data
 	OutBytes int64         `json:"out_bytes"`
 	Output   string        `json:"output"`
-	Data     string        `json:"data,omitempty"` // external data file, if any
-	Verified bool          `json:"verified"`       // the output was read again and compared
+	Data     string        `json:"data,omitempty"`      // external data file, if any
+	MoreData []string      `json:"more_data,omitempty"` // further ones, of Options.ShardSize
+	Verified bool          `json:"verified"`            // the output was read again and compared
 	Warnings []string      `json:"warnings,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns"`
 

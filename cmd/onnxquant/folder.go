@@ -1,0 +1,355 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"onnxquant/internal/folder"
+	"onnxquant/internal/preset"
+	"onnxquant/onnxq"
+)
+
+// folderJob converts the models of a folder.
+type folderJob struct {
+	console *console
+	flags   *convertFlags // of the command line
+	args    []string      // the command line, parsed again after the flags of a preset
+	source  *folder.Folder
+	preset  *preset.Preset
+	out     string
+
+	Outputs []folderOutput `json:"outputs"`
+	Copied  []string       `json:"copied"`
+	Failed  []string       `json:"failed,omitempty"` // what is not in the output, with the reason
+}
+
+// folderOutput is a model of the output.
+type folderOutput struct {
+	Model    string        `json:"model"`
+	Output   string        `json:"output"`
+	Plan     *onnxq.Plan   `json:"plan,omitempty"` // of a dry run
+	Report   *onnxq.Report `json:"report,omitempty"`
+	data     []string      // names of its external data files
+	coverage float64
+	in, size int64
+}
+
+// isFolderJob reports whether a conversion makes a folder.
+func (f *convertFlags) isFolderJob(in string) bool {
+	info, err := os.Stat(in)
+	return f.preset != "" || err == nil && info.IsDir()
+}
+
+// runFolder converts a folder, or one model with a preset.
+func (f *convertFlags) runFolder(ctx context.Context, c *console, args []string, in, out string) error {
+	j := &folderJob{console: c, flags: f, args: args, out: out, Outputs: []folderOutput{}, Copied: []string{}}
+	same := preset.Preset{Outputs: []preset.Output{{File: "{name}.onnx"}}}
+	j.preset = &same
+	var err error
+	if f.preset != "" {
+		if j.preset, err = preset.Load(f.preset); err != nil {
+			return usagef("%v", err)
+		}
+	}
+	for _, o := range j.preset.Outputs {
+		if _, err := j.parse(o.FlagsFor("model.onnx", "", nil)); err != nil {
+			return err // before anything is read
+		}
+	}
+	if j.source, err = scan(in); err != nil {
+		return err
+	}
+	if len(j.source.Models) == 0 {
+		return fmt.Errorf("%s: no .onnx file in the folder", in)
+	}
+	for _, p := range j.source.Problems {
+		j.fail(errors.New(p))
+	}
+	if out != "" && inside(out, in) {
+		return fmt.Errorf("%s: it would be in the folder that is converted; choose another one", out)
+	}
+	if f.dryRun {
+		return j.plan(ctx)
+	}
+	return j.convert(ctx)
+}
+
+// scan lists a folder, or a model as if it were alone in one.
+func scan(in string) (*folder.Folder, error) {
+	if info, err := os.Stat(in); err == nil && !info.IsDir() {
+		return &folder.Folder{Path: filepath.Dir(in), Models: []string{filepath.Base(in)}}, nil
+	}
+	return folder.Scan(in)
+}
+
+// inside reports whether out is the folder in, or in it.
+func inside(out, in string) bool {
+	info, err := os.Stat(in)
+	if err != nil || !info.IsDir() {
+		return false
+	}
+	dir, err := filepath.Abs(out)
+	for ; err == nil; dir = filepath.Dir(dir) {
+		if there, err := os.Stat(dir); err == nil && os.SameFile(there, info) {
+			return true
+		}
+		if dir == filepath.Dir(dir) {
+			break
+		}
+	}
+	return false
+}
+
+// fail names something that is not done; the rest of the folder is.
+func (j *folderJob) fail(err error) {
+	text := err.Error()
+	j.console.fail(err)
+	j.Failed = append(j.Failed, text)
+}
+
+// parse parses the flags of a preset, and then those of the command line.
+func (j *folderJob) parse(flags []string) (*convertFlags, error) {
+	f := &convertFlags{}
+	fs := f.flagSet()
+	if err := parseFlags(fs, slices.Concat(flags, j.args)); err != nil {
+		return nil, err
+	}
+	if err := f.planFlags.finish(fs); err != nil {
+		return nil, err
+	}
+	f.opts.Names, f.opts.Importance = j.flags.opts.Names, j.flags.opts.Importance
+	f.opts.Provenance = step("convert", fs, f.noProvenance)
+	return f, nil
+}
+
+// plan prints what would be done.
+func (j *folderJob) plan(ctx context.Context) error {
+	if j.out != "" {
+		if err := folder.Check(j.out); err != nil {
+			return err
+		}
+	}
+	err := j.each(ctx, func(p *onnxq.Plan, name string) (*folderOutput, error) {
+		if err := p.SetOutput(path.Base(name)); err != nil {
+			return nil, err
+		}
+		return &folderOutput{Plan: p, coverage: p.Coverage, in: p.InBytes, size: p.OutBytes}, nil
+	})
+	if err != nil {
+		return err
+	}
+	j.Copied = j.rest()
+	return j.finish()
+}
+
+// convert makes the folder.
+func (j *folderJob) convert(ctx context.Context) error {
+	start := time.Now()
+	target, err := folder.Create(ctx, j.out)
+	if err != nil {
+		return err
+	}
+	defer target.Abort()
+	err = j.each(ctx, func(p *onnxq.Plan, name string) (*folderOutput, error) {
+		file := filepath.Join(target.Temp, filepath.FromSlash(name))
+		if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
+			return nil, err
+		}
+		r, err := p.Convert(ctx, file)
+		if err != nil {
+			return nil, errors.New(strings.ReplaceAll(err.Error(), target.Temp, j.out))
+		}
+		o := &folderOutput{Report: r, coverage: r.Plan.Coverage, in: r.Plan.InBytes, size: r.Plan.OutBytes}
+		r.Output = strings.Replace(r.Output, target.Temp, j.out, 1)
+		if r.Data != "" {
+			for _, data := range append([]string{r.Data}, r.MoreData...) {
+				o.data = append(o.data, path.Join(path.Dir(name), filepath.Base(data)))
+			}
+			r.Data = strings.Replace(r.Data, target.Temp, j.out, 1)
+			for i := range r.MoreData {
+				r.MoreData[i] = strings.Replace(r.MoreData[i], target.Temp, j.out, 1)
+			}
+		}
+		return o, nil
+	})
+	if err != nil {
+		return err
+	}
+	if len(j.Outputs) == 0 {
+		return fmt.Errorf("%s: nothing was converted, so no folder is written", j.out)
+	}
+	for _, name := range j.rest() {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if err := j.source.Copy(name, target.Temp, j.flags.link); err != nil {
+			return err
+		}
+		j.Copied = append(j.Copied, name)
+	}
+	if err := j.configure(target.Temp); err != nil {
+		j.fail(err)
+	}
+	if err := target.Commit(); err != nil {
+		return err
+	}
+	if !j.flags.quiet {
+		printFacts(j.console.stderr, []fact{{"written", fmt.Sprintf("%s: %d models, %d other files, in %.1f s", printable(j.out), len(j.Outputs), len(j.Copied), time.Since(start).Seconds())}})
+	}
+	return j.finish()
+}
+
+// rest lists the files that are copied.
+func (j *folderJob) rest() []string {
+	made := map[string]bool{}
+	for _, o := range j.Outputs {
+		made[o.Output] = true
+		for _, name := range o.data {
+			made[name] = true
+		}
+	}
+	rest := slices.Clone(j.source.Others)
+	if j.preset.Keep {
+		for _, m := range j.preset.Sources(j.source.Models) {
+			rest = append(append(rest, m), j.source.Data[m]...)
+		}
+	}
+	slices.Sort(rest)
+	return slices.DeleteFunc(slices.Compact(rest), func(name string) bool { return made[name] })
+}
+
+// each plans each output of each model, from one opened file, and hands it on. What fails is
+// named, and the others follow.
+func (j *folderJob) each(ctx context.Context, do func(p *onnxq.Plan, name string) (*folderOutput, error)) error {
+	bar := newProgress(j.console, j.flags.quiet)
+	for _, model := range j.preset.Sources(j.source.Models) {
+		m, err := onnxq.Open(j.source.File(model))
+		if err != nil {
+			j.fail(err)
+			continue
+		}
+		for _, o := range j.preset.Outputs {
+			name := o.Name(model)
+			made, err := j.one(m, o, model, bar, do)
+			bar.clear()
+			if ctx.Err() != nil {
+				m.Close()
+				return context.Cause(ctx)
+			}
+			if err != nil {
+				j.fail(fmt.Errorf("%s: %w", name, err))
+				continue
+			}
+			made.Model, made.Output = model, name
+			j.Outputs = append(j.Outputs, *made)
+			if !j.flags.quiet {
+				fmt.Fprintf(j.console.stderr, "%-40s %5.1f %% quantized, %s\n", printable(name), 100*made.coverage, sizes(made.in, made.size))
+			}
+		}
+		m.Close()
+	}
+	return nil
+}
+
+// one makes one output of a model.
+func (j *folderJob) one(m *onnxq.Model, o preset.Output, model string, bar *progress, do func(p *onnxq.Plan, name string) (*folderOutput, error)) (*folderOutput, error) {
+	f, err := j.parse(o.FlagsFor(model, j.source.ModelType(), operators(m)))
+	if err != nil {
+		return nil, err
+	}
+	f.opts.Progress = bar.update
+	if err := f.readWeights(j.console, m); err != nil {
+		return nil, err
+	}
+	p, err := m.Plan(f.opts)
+	if err == nil && len(o.Weights) > 0 && f.opts.Precision == nil {
+		p, err = replanned(m, p, o, f.opts)
+	}
+	if err != nil {
+		return nil, err
+	}
+	made, err := do(p, o.Name(model))
+	if err != nil {
+		return nil, err
+	}
+	warnings := p.Warnings
+	if made.Report != nil {
+		warnings = made.Report.Plan.Warnings
+	}
+	for _, w := range warnings {
+		j.console.warn(o.Name(model) + ": " + w)
+	}
+	return made, nil
+}
+
+// replanned plans again with the settings of a preset for single weights.
+func replanned(m *onnxq.Model, p *onnxq.Plan, o preset.Output, opts onnxq.Options) (*onnxq.Plan, error) {
+	var tensors []preset.Tensor
+	for _, t := range p.Tensors {
+		if t.Decision == onnxq.Quantize {
+			tensors = append(tensors, preset.Tensor{Name: t.Name, Nodes: t.Nodes, Consumers: t.Consumers})
+		}
+	}
+	var err error
+	if opts.Precision, err = o.Precision(tensors); err != nil || opts.Precision == nil {
+		return p, err
+	}
+	return m.Plan(opts)
+}
+
+// operators returns the operators of a model.
+func operators(m *onnxq.Model) map[string]bool {
+	found := map[string]bool{}
+	for _, op := range m.Operators() {
+		found[op] = true
+	}
+	return found
+}
+
+// configure writes to a file of the folder how many files of external data each output has.
+func (j *folderJob) configure(temp string) error {
+	c := j.preset.Config
+	if c == nil || !slices.Contains(j.source.Others, c.File) {
+		return nil
+	}
+	counts := map[string]int{}
+	for _, o := range j.Outputs {
+		counts[path.Base(o.Output)] = max(counts[path.Base(o.Output)], len(o.data))
+	}
+	maps.DeleteFunc(counts, func(_ string, n int) bool { return n == 0 })
+	if len(counts) == 0 {
+		return nil
+	}
+	var kept []string // float models with external data
+	for _, m := range j.preset.Sources(j.source.Models) {
+		if j.preset.Keep && len(j.source.Data[m]) > 0 {
+			kept = append(kept, path.Base(m))
+		}
+	}
+	return preset.SetCounts(filepath.Join(temp, filepath.FromSlash(c.File)), c.ExternalData, counts, kept)
+}
+
+// finish prints the report. The exit status is 1 if something is missing.
+func (j *folderJob) finish() error {
+	if j.flags.json {
+		if err := j.console.json(j); err != nil {
+			return err
+		}
+	} else if j.flags.dryRun {
+		for _, name := range j.Copied {
+			fmt.Fprintf(j.console.stderr, "%-40s copied\n", printable(name))
+		}
+	}
+	if len(j.Failed) > 0 {
+		return errReported
+	}
+	return nil
+}

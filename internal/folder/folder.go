@@ -1,0 +1,176 @@
+// Package folder finds the models of a folder, and copies the files that are not theirs.
+//
+// A folder may be an export for Hugging Face, one for onnxruntime-genai, a snapshot of a
+// download cache, or a set of models:
+//
+//	f, err := folder.Scan("export")
+//	for _, model := range f.Models { … } // onnx/decoder.onnx, onnx/encoder.onnx
+package folder
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/modelfile"
+)
+
+// Folder lists the files of a folder. Names are relative to it, with /.
+type Folder struct {
+	Path     string
+	Models   []string            // model files
+	Data     map[string][]string // files of external data, by model
+	Others   []string            // all other files
+	Problems []string            // files that are left out, with the reason
+}
+
+// maxFiles is the largest number of files in a folder.
+const maxFiles = 100_000
+
+// Scan lists the files of a folder. It follows symbolic links to regular files in the folder, and
+// to the contents of the download cache that the folder is in.
+func Scan(path string) (*Folder, error) {
+	f := &Folder{Path: path, Data: map[string][]string{}}
+	real, err := filepath.EvalSymlinks(path)
+	if err == nil {
+		real, err = filepath.Abs(real)
+	}
+	if err != nil {
+		return nil, err
+	}
+	blobs, seen := modelfile.CacheBlobs(real), 0
+	err = filepath.WalkDir(real, func(file string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		if seen++; seen > maxFiles {
+			return fmt.Errorf("%s: more than %d files", path, maxFiles)
+		}
+		name, err := filepath.Rel(real, file)
+		if err != nil {
+			return err
+		}
+		name = filepath.ToSlash(name)
+		switch why := unfit(file, real, blobs, d); {
+		case why != "":
+			f.Problems = append(f.Problems, name+": "+why)
+		case strings.EqualFold(filepath.Ext(name), ".onnx"):
+			f.Models = append(f.Models, name)
+		default:
+			f.Others = append(f.Others, name)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(f.Models)
+	f.findData()
+	return f, nil
+}
+
+// unfit says why a file is left out, or "".
+func unfit(file, folder, blobs string, d fs.DirEntry) string {
+	if d.Type().IsRegular() {
+		return ""
+	}
+	if d.Type()&fs.ModeSymlink == 0 {
+		return "not a regular file"
+	}
+	to, err := filepath.EvalSymlinks(file)
+	if err != nil {
+		return "a symbolic link that leads nowhere"
+	}
+	if !below(to, folder) && (blobs == "" || !below(to, blobs)) {
+		return "a symbolic link leads out of the folder, and not to the blobs of a download cache"
+	}
+	if info, err := os.Stat(to); err != nil || !info.Mode().IsRegular() {
+		return "a symbolic link to something else than a file"
+	}
+	return ""
+}
+
+func below(path, folder string) bool {
+	rel, err := filepath.Rel(folder, path)
+	return err == nil && filepath.IsLocal(rel)
+}
+
+// findData moves the files of external data from Others to their models. A model that cannot be
+// opened has none: it fails later, by name.
+func (f *Folder) findData() {
+	owned := map[string]bool{}
+	for _, name := range f.Models {
+		m, err := modelfile.Open(f.File(name))
+		if err != nil {
+			continue
+		}
+		for location := range m.Externals() {
+			data := filepath.ToSlash(filepath.Join(filepath.Dir(name), location))
+			f.Data[name] = append(f.Data[name], data)
+			owned[data] = true
+		}
+		m.Close()
+		slices.Sort(f.Data[name])
+	}
+	f.Others = slices.DeleteFunc(f.Others, func(name string) bool { return owned[name] })
+}
+
+// File returns the path of a file.
+func (f *Folder) File(name string) string { return filepath.Join(f.Path, filepath.FromSlash(name)) }
+
+// ModelType returns the model_type of config.json, or "".
+func (f *Folder) ModelType() string {
+	var config struct {
+		ModelType string `json:"model_type"`
+	}
+	text, err := os.ReadFile(f.File("config.json"))
+	if err != nil || json.Unmarshal(text, &config) != nil {
+		return ""
+	}
+	return config.ModelType
+}
+
+// Copy copies a file to the folder to, or links it if link is set and the file system can do it.
+func (f *Folder) Copy(name, to string, link bool) error {
+	target := filepath.Join(to, filepath.FromSlash(name))
+	if err := os.MkdirAll(filepath.Dir(target), 0o777); err != nil {
+		return err
+	}
+	source, err := filepath.EvalSymlinks(f.File(name))
+	if err != nil {
+		return err
+	}
+	if link && os.Link(source, target) == nil {
+		return nil
+	}
+	from, err := os.Open(source)
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	w, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(w, from)
+	return errors.Join(err, w.Sync(), w.Close())
+}
+
+// Target is a folder that is being made. It appears whole or not at all: the files go to the
+// folder Temp, Commit gives it its name, Abort removes it.
+type Target = modelfile.Folder
+
+// Create begins a folder. Nothing but an empty folder may be there.
+func Create(ctx context.Context, path string) (*Target, error) {
+	return modelfile.CreateFolder(ctx, path)
+}
+
+// Check checks whether Create could begin a folder.
+func Check(path string) error { return modelfile.CheckFolder(path) }

@@ -1,0 +1,113 @@
+package modelfile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+)
+
+// Folder is a folder that is being made. It is filled under a temporary name beside its own;
+// Commit renames it, Abort removes it. It is locked as a Target is, and what a crash leaves is
+// removed by the next conversion to the same folder.
+type Folder struct {
+	Temp string // where the files go
+
+	path string
+	lock *os.File
+}
+
+var temporaryFolder = regexp.MustCompile(`^\.~[A-Z2-7]{3}$`)
+
+// CheckFolder checks whether a folder may be made at path: nothing but an empty folder may be
+// there.
+func CheckFolder(path string) error {
+	entries, err := os.ReadDir(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		_, err = os.Stat(filepath.Dir(filepath.Clean(path)))
+	case err == nil && len(entries) > 0:
+		err = errors.New("the folder exists; choose another one, or move it away")
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
+	}
+	return nil
+}
+
+// CreateFolder begins a folder at path.
+func CreateFolder(ctx context.Context, path string) (*Folder, error) {
+	if err := CheckFolder(path); err != nil {
+		return nil, err
+	}
+	f := &Folder{path: filepath.Clean(path)}
+	var err error
+	if f.lock, err = lock(ctx, f.path); err == nil {
+		f.Temp = freeName(func(random string) string { return f.path + ".~" + random })
+		if err = f.clean(); err == nil {
+			err = os.Mkdir(f.Temp, 0o777)
+		}
+	}
+	if err != nil {
+		f.Abort()
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
+	}
+	return f, nil
+}
+
+// clean removes what conversions that died have left.
+func (f *Folder) clean() error {
+	names, err := list(filepath.Dir(f.path))
+	if err != nil {
+		return err
+	}
+	base := filepath.Base(f.path)
+	for _, name := range names {
+		if len(name) <= len(base) || name[:len(base)] != base || !temporaryFolder.MatchString(name[len(base):]) {
+			continue
+		}
+		left := filepath.Join(filepath.Dir(f.path), name)
+		if info, err := os.Lstat(left); err != nil || !info.IsDir() {
+			continue
+		}
+		if err := os.RemoveAll(left); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Commit gives the folder its name.
+func (f *Folder) Commit() error {
+	defer f.Abort()
+	err := filepath.WalkDir(f.Temp, func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !d.IsDir() {
+			return err
+		}
+		return syncFolder(path)
+	})
+	if err == nil {
+		err = CheckFolder(f.path)
+	}
+	if err == nil {
+		os.Remove(f.path) // an empty folder
+		err = errors.Join(os.Rename(f.Temp, f.path), syncFolder(filepath.Dir(f.path)))
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w: %w", f.path, ErrTarget, plain(err))
+	}
+	return nil
+}
+
+// Abort removes the temporary folder and the lock. After Commit it does nothing.
+func (f *Folder) Abort() {
+	if f.lock == nil {
+		return
+	}
+	os.RemoveAll(f.Temp)
+	removeLocked(f.lock)
+	f.lock = nil
+}

@@ -1,0 +1,76 @@
+package modelfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+)
+
+// A folder appears whole or not at all, and what a crash has left is removed.
+func TestFolder(t *testing.T) {
+	parent := t.TempDir()
+	path := filepath.Join(parent, "out")
+	write := func(f *Folder, name string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(f.Temp, name), nil, 0o666); err != nil {
+			t.Fatal(err)
+		}
+	}
+	create := func() *Folder {
+		t.Helper()
+		f, err := CreateFolder(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return f
+	}
+	dead := create()
+	write(dead, "old")
+	dead.lock.Close() // as if the process had died
+	others := []string{"out.~ABCD", "out.~abc", "xout.~ABC"}
+	for _, name := range others {
+		if err := os.Mkdir(filepath.Join(parent, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	given := create()
+	write(given, "b")
+	given.Abort()
+	if got := names(t, parent); !slices.Equal(got, others) {
+		t.Errorf("after a crash and an end: %q", got)
+	}
+	f := create()
+	write(f, "c")
+	if fileExists(path) {
+		t.Error("it is there too early")
+	}
+	if err := f.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	if got := names(t, parent); !slices.Equal(got, append([]string{"out"}, others...)) || !slices.Equal(names(t, path), []string{"c"}) {
+		t.Errorf("in the end: %q", got)
+	}
+	if _, err := CreateFolder(t.Context(), path); !errors.Is(err, ErrTarget) {
+		t.Errorf("over another folder: %v", err)
+	}
+}
+
+// If a folder of the name appears meanwhile, it stays.
+func TestFolderAppears(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	f, err := CreateFolder(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(path, "precious"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Commit(); !errors.Is(err, ErrTarget) || !slices.Equal(names(t, path), []string{"precious"}) {
+		t.Errorf("error %v", err)
+	}
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"out"}) {
+		t.Errorf("left %q", got)
+	}
+}

@@ -1,0 +1,261 @@
+// Package preset has sets of outputs that an ecosystem wants of each model, with their names and
+// flags.
+//
+// A preset is a JSON file. Those of this package are beside it; users can write their own:
+//
+//	{
+//	  "about": "int8 and int4 of each model",
+//	  "keep": true,
+//	  "outputs": [
+//	    {"file": "{name}.int8.onnx", "flags": ["--bits", "8"]},
+//	    {"file": "{name}.int4.onnx", "flags": ["--bits", "4"],
+//	     "cases": [{"model_types": ["whisper"], "flags": ["--exclude", "*conv*"]}],
+//	     "weights": [{"match": ["*lm_head*"], "settings": {"bits": 8}}]}
+//	  ]
+//	}
+//
+// {name} is the name of the model file without .onnx, {file} that of the output.
+package preset
+
+import (
+	"bytes"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"path"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"onnxquant/internal/regularfile"
+	"onnxquant/onnxq/rules"
+)
+
+//go:embed *.json
+var files embed.FS
+
+// Preset is a set of outputs.
+type Preset struct {
+	About   string   `json:"about"`
+	Keep    bool     `json:"keep"` // the model itself is copied, too
+	Outputs []Output `json:"outputs"`
+	Config  *Config  `json:"config"`
+}
+
+// Output is what one conversion makes of each model.
+type Output struct {
+	File    string   `json:"file"`
+	Flags   []string `json:"flags"`
+	Cases   []Case   `json:"cases"`
+	Weights []Weight `json:"weights"`
+}
+
+// Case has more flags for some models.
+type Case struct {
+	ModelTypes    []string `json:"model_types"`     // model_type of config.json is one of them
+	NotModelTypes []string `json:"not_model_types"` // it is none of them
+	Operators     []string `json:"operators"`       // the model has one of them
+	Flags         []string `json:"flags"`
+}
+
+// Weight has settings, as in a precision_info, for weights by the role that their names tell.
+type Weight struct {
+	Match     []string        `json:"match"`     // globs on names of weights and of the nodes that read them
+	Operators []string        `json:"operators"` // operators that read them
+	Layers    string          `json:"layers"`    // "sensitive": of the layers, only the first and last eighth and every third between; the number follows "layers."
+	Settings  json.RawMessage `json:"settings"`
+}
+
+// Config is what a file of the folder says about the outputs.
+type Config struct {
+	File         string   `json:"file"`
+	ExternalData []string `json:"external_data"` // path of the object that maps outputs to the number of their data files
+}
+
+// Names lists the presets of this package.
+func Names() []string {
+	entries, err := fs.ReadDir(files, ".")
+	if err != nil {
+		return nil
+	}
+	var names []string
+	for _, e := range entries {
+		names = append(names, strings.TrimSuffix(e.Name(), ".json"))
+	}
+	return names
+}
+
+// maxSize is the largest size of a preset.
+const maxSize = 1 << 20
+
+// Load returns the preset of this name, or in the file of that name.
+func Load(name string) (*Preset, error) {
+	text, err := files.ReadFile(name + ".json")
+	if err != nil {
+		if text, err = read(name); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("there is no preset and no file %q; presets: %s", name, strings.Join(Names(), ", "))
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	p := &Preset{}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(p); err != nil {
+		return nil, fmt.Errorf("preset %s: %w", name, err)
+	}
+	if err := p.check(); err != nil {
+		return nil, fmt.Errorf("preset %s: %w", name, err)
+	}
+	return p, nil
+}
+
+func read(name string) ([]byte, error) {
+	f, _, err := regularfile.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSize+1))
+	if len(text) > maxSize {
+		return nil, fmt.Errorf("%s is larger than %d bytes, no preset", name, maxSize)
+	}
+	return text, err
+}
+
+func (p *Preset) check() error {
+	if len(p.Outputs) == 0 {
+		return errors.New("it has no outputs")
+	}
+	seen := map[string]bool{}
+	if p.Keep {
+		seen["{name}.onnx"] = true
+	}
+	if c := p.Config; c != nil && (c.File == "" || len(c.ExternalData) == 0) {
+		return errors.New("config: want file and external_data, a list of keys")
+	}
+	for _, o := range p.Outputs {
+		switch {
+		case strings.ContainsAny(o.File, `/\`) || !strings.HasSuffix(o.File, ".onnx") || !strings.Contains(o.File, "{name}"):
+			return fmt.Errorf("file %q: want a name such as {name}_q4.onnx", o.File)
+		case seen[o.File]:
+			return fmt.Errorf("two outputs are called %s", o.File)
+		}
+		seen[o.File] = true
+		for _, w := range o.Weights {
+			if w.Layers != "" && w.Layers != "sensitive" {
+				return fmt.Errorf("layers %q: want sensitive", w.Layers)
+			}
+		}
+	}
+	return nil
+}
+
+// Sources leaves out of the models those that are outputs of others of them.
+func (p *Preset) Sources(models []string) []string {
+	made := map[string]bool{}
+	for _, m := range models {
+		for _, o := range p.Outputs {
+			if name := o.Name(m); name != m {
+				made[name] = true
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(models), func(m string) bool { return made[m] })
+}
+
+// Name returns the name of the output for a model.
+func (o Output) Name(model string) string {
+	folder, base := path.Split(model)
+	return folder + strings.ReplaceAll(o.File, "{name}", strings.TrimSuffix(base, path.Ext(base)))
+}
+
+// FlagsFor returns the flags of the output for a model.
+func (o Output) FlagsFor(model, modelType string, operators map[string]bool) []string {
+	flags := slices.Clone(o.Flags)
+	for _, c := range o.Cases {
+		if len(c.ModelTypes) > 0 && !slices.Contains(c.ModelTypes, modelType) || slices.Contains(c.NotModelTypes, modelType) ||
+			len(c.Operators) > 0 && !slices.ContainsFunc(c.Operators, func(op string) bool { return operators[op] }) {
+			continue
+		}
+		flags = append(flags, c.Flags...)
+	}
+	for i, f := range flags {
+		flags[i] = strings.ReplaceAll(f, "{file}", path.Base(o.Name(model)))
+	}
+	return flags
+}
+
+// Tensor is a weight as a plan has it.
+type Tensor struct {
+	Name      string
+	Nodes     []string // that read it
+	Consumers []string // their operators and inputs, such as MatMul:1
+}
+
+// Precision returns the settings of single weights, or nil without any.
+func (o Output) Precision(tensors []Tensor) (*rules.Precision, error) {
+	settings := map[string]json.RawMessage{}
+	layers := 0
+	for _, t := range tensors {
+		layers = max(layers, layerOf(t)+1)
+	}
+	for _, w := range o.Weights {
+		for _, t := range tensors {
+			if w.matches(t) && (w.Layers == "" || sensitive(layerOf(t), layers)) {
+				settings[escape(t.Name)] = w.Settings
+			}
+		}
+	}
+	if len(settings) == 0 {
+		return nil, nil
+	}
+	text, err := json.Marshal(settings)
+	if err != nil {
+		return nil, err
+	}
+	return rules.ParsePrecision(text)
+}
+
+func (w Weight) matches(t Tensor) bool {
+	if slices.ContainsFunc(t.Consumers, func(c string) bool {
+		op, _, _ := strings.Cut(c, ":")
+		return slices.Contains(w.Operators, op)
+	}) {
+		return true
+	}
+	return slices.ContainsFunc(w.Match, func(glob string) bool {
+		return rules.MatchName(glob, t.Name) || slices.ContainsFunc(t.Nodes, func(n string) bool { return rules.MatchName(glob, n) })
+	})
+}
+
+// escape makes a glob that matches only the name.
+func escape(name string) string {
+	return regexp.MustCompile(`[*?\[\]\\]`).ReplaceAllString(name, `\$0`)
+}
+
+var layer = regexp.MustCompile(`layers?[./](\d{1,6})\b`)
+
+// layerOf returns the number of the layer in which a weight is, or -1.
+func layerOf(t Tensor) int {
+	for _, name := range append([]string{t.Name}, t.Nodes...) {
+		if m := layer.FindStringSubmatch(name); m != nil {
+			n, _ := strconv.Atoi(m[1])
+			return n
+		}
+	}
+	return -1
+}
+
+// sensitive reports whether layer i of n gets more bits in mixed models of llama.cpp and of
+// onnxruntime-genai's builder.
+func sensitive(i, n int) bool {
+	eighth := int(math.RoundToEven(float64(n) / 8))
+	return i >= 0 && (8*i < n || 8*i >= 7*n || ((i-eighth)%3+3)%3 == 2)
+}

@@ -1,0 +1,104 @@
+// Package provenance records in a model what was done to it: which tool made it, with which
+// options, and from what.
+//
+// The record is a JSON list of steps, the last one the newest, in the metadata_props of the
+// model:
+//
+//	[{"tool":"onnxquant","version":"v1.2.0","command":"convert","options":"--bits 4",
+//	  "input":{"bytes":7583112,"sha256":"9f86d0…"}}]
+//
+// It does not depend on names of files, nor on the time, so the same conversion gives the same
+// bytes.
+package provenance
+
+import (
+	"encoding/json"
+	"slices"
+
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Key is the key of the record in metadata_props.
+const Key = "onnxquant.provenance"
+
+// Step is one conversion.
+type Step struct {
+	Tool    string `json:"tool"`
+	Version string `json:"version"`
+	Command string `json:"command"`
+	Options string `json:"options,omitempty"` // as flags of the command
+	Input   *Input `json:"input,omitempty"`
+}
+
+// Input identifies the model that a step has read. Only what a conversion reads anyway is
+// hashed: the file of the model, but not the contents of its tensors where they are large.
+type Input struct {
+	Bytes     int64  `json:"bytes"`                      // with its external data
+	SHA256    string `json:"sha256,omitempty"`           // of the model file, in hexadecimal
+	Structure string `json:"structure_sha256,omitempty"` // instead: of the model file without the contents of tensors
+}
+
+// InputOf describes a model.
+func InputOf(m *modelfile.Model) (*Input, error) {
+	sum, whole, err := m.Fingerprint()
+	if err != nil {
+		return nil, err
+	}
+	if whole {
+		return &Input{Bytes: m.Size(), SHA256: sum}, nil
+	}
+	return &Input{Bytes: m.Size(), Structure: sum}, nil
+}
+
+// Of returns the step with m as its input.
+func (s Step) Of(m *modelfile.Model) (*Step, error) {
+	in, err := InputOf(m)
+	s.Input = in
+	return &s, err
+}
+
+// Add adds a step to the record of a model, whose lists may be shared. A record that is no list of steps is left as it is.
+// Add returns by how many bytes the model grows.
+func Add(m *onnxpb.ModelProto, s Step) int64 {
+	var steps []json.RawMessage
+	entry := find(m)
+	if entry != nil && json.Unmarshal([]byte(entry.GetValue()), &steps) != nil {
+		return 0
+	}
+	last, err := json.Marshal(s)
+	if err != nil {
+		return 0 // it has strings and numbers only
+	}
+	list, err := json.Marshal(append(steps, last))
+	if err != nil {
+		return 0
+	}
+	before := bytesOf(m.MetadataProps)
+	props := slices.DeleteFunc(slices.Clone(m.MetadataProps), func(e *onnxpb.StringStringEntryProto) bool { return e == entry })
+	m.MetadataProps = append(props, &onnxpb.StringStringEntryProto{Key: new(Key), Value: new(string(list))})
+	return bytesOf(m.MetadataProps) - before
+}
+
+func bytesOf(props []*onnxpb.StringStringEntryProto) int64 {
+	return int64(proto.Size(&onnxpb.ModelProto{MetadataProps: props}))
+}
+
+// Of returns the steps that a model was made in; none if it has no record that can be read.
+func Of(m *onnxpb.ModelProto) []Step {
+	var steps []Step
+	if entry := find(m); entry == nil || json.Unmarshal([]byte(entry.GetValue()), &steps) != nil {
+		return nil
+	}
+	return steps
+}
+
+func find(m *onnxpb.ModelProto) *onnxpb.StringStringEntryProto {
+	i := slices.IndexFunc(m.MetadataProps, func(e *onnxpb.StringStringEntryProto) bool { return e.GetKey() == Key })
+	if i < 0 {
+		return nil
+	}
+	return m.MetadataProps[i]
+}
