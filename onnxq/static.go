@@ -15,9 +15,9 @@ import (
 // placements says where runtimes want pairs of QuantizeLinear and DequantizeLinear. Others get
 // them where ONNX Runtime's quantize_static puts them.
 var placements = map[spec.Target]static.Placement{
-	spec.TensorRT: {InputsOnly: true, Residuals: true, KeepClips: true, FloatBias: true},
-	spec.OpenVINO: {InputsOnly: true, KeepClips: true, FloatBias: true},
-	spec.QNN:      {EveryOp: true, ConvChannels: true, Halves: true},
+	spec.TensorRT: {Fused: true, KeepClips: true, FloatBias: true},
+	spec.OpenVINO: {Fused: true, KeepClips: true, FloatBias: true, BeforeReshape: true},
+	spec.QNN:      {EveryOp: true, ConvChannels: true, FixedScales: true},
 }
 
 // qnnRange is the least length of a range that QNN takes.

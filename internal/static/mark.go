@@ -81,7 +81,7 @@ func (m *marking) input(n *onnxpb.NodeProto, i int) { m.mark(m.x.Source(n, i), f
 
 // outputs marks the outputs of a node, unless the placement leaves them.
 func (m *marking) outputs(n *onnxpb.NodeProto) {
-	if m.opts.Placement.InputsOnly {
+	if m.opts.Placement.Fused {
 		return
 	}
 	for _, v := range m.x.Outputs(n) {
@@ -91,7 +91,7 @@ func (m *marking) outputs(n *onnxpb.NodeProto) {
 
 // passes lets the first outputs of a node have the scale of its first input.
 func (m *marking) passes(n *onnxpb.NodeProto, outputs int) {
-	if m.opts.Placement.InputsOnly {
+	if m.opts.Placement.Fused {
 		return
 	}
 	for i, v := range m.x.Outputs(n) {
@@ -104,10 +104,10 @@ func (m *marking) passes(n *onnxpb.NodeProto, outputs int) {
 // bias marks an input as a bias of a node whose first inputs are an activation and a weight.
 func (m *marking) bias(n *onnxpb.NodeProto) {
 	v := m.x.Source(n, 2)
-	if v == nil || !m.stored(v) || !m.takes(v) || m.opts.Placement.FloatBias {
+	if v == nil || !m.stored(v) || !m.takes(v) {
 		return
 	}
-	m.taken[v] = true
+	m.taken[v] = !m.opts.Placement.FloatBias
 	m.biases = append(m.biases, &Bias{Node: n, Value: v, x: m.x.Source(n, 0), w: m.x.Source(n, 1), file: m.x.File})
 }
 

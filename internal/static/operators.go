@@ -96,18 +96,19 @@ func gemm(m *marking, n *onnxpb.NodeProto) {
 		axis = 0
 	}
 	m.weight(n, 1, axis)
-	if graph.FloatAttributeOr(n, "alpha", 1) == 1 && graph.FloatAttributeOr(n, "beta", 1) == 1 {
+	if graph.FloatAttributeOr(n, "beta", 1) == 1 {
 		m.bias(n) // otherwise its codes would not add up with those of the product
 	}
 }
 
-// matMul has a scale for each column of the second factor.
+// matMul has a scale for each column of a stored matrix. ONNX Runtime multiplies no stack of
+// matrices with several scales.
 func matMul(m *marking, n *onnxpb.NodeProto) {
 	for i := range n.Input {
 		v := m.x.Source(n, i)
 		axis := noAxis
-		if m.stored(v) && i == 1 && len(v.Tensor.GetDims()) > 1 && !m.opts.Placement.ConvChannels {
-			axis = len(v.Tensor.GetDims()) - 1
+		if m.stored(v) && len(v.Tensor.GetDims()) == 2 && !m.opts.Placement.ConvChannels {
+			axis = 1
 		}
 		if m.stored(v) {
 			m.weight(n, i, axis)
@@ -132,9 +133,6 @@ func clip(m *marking, n *onnxpb.NodeProto) {
 // passing is for operators that move elements, or take their mean: if the input is quantized,
 // the output has its scale.
 func passing(m *marking, n *onnxpb.NodeProto) {
-	if m.opts.Placement.Always {
-		m.input(n, 0)
-	}
 	if m.is(m.x.Source(n, 0)) {
 		m.passes(n, 1)
 	}
@@ -142,7 +140,7 @@ func passing(m *marking, n *onnxpb.NodeProto) {
 
 func gather(m *marking, n *onnxpb.NodeProto) {
 	v := m.x.Source(n, 0)
-	if m.stored(v) || m.opts.Placement.Always {
+	if m.stored(v) {
 		m.input(n, 0)
 	}
 	if m.is(v) {
@@ -156,10 +154,6 @@ func split(m *marking, n *onnxpb.NodeProto) {
 }
 
 func where(m *marking, n *onnxpb.NodeProto) {
-	if m.opts.Placement.Always {
-		m.input(n, 1)
-		m.input(n, 2)
-	}
 	if m.is(m.x.Source(n, 1)) && m.is(m.x.Source(n, 2)) {
 		m.outputs(n)
 	}

@@ -11,14 +11,13 @@ import (
 // Placement says where a runtime wants pairs of QuantizeLinear and DequantizeLinear. The zero
 // Placement is that of ONNX Runtime's quantize_static.
 type Placement struct {
-	InputsOnly   bool // operators have quantized inputs; outputs are quantized by what reads them
-	Residuals    bool // with InputsOnly: few operators; of an Add, what a convolution does not make
-	Always       bool // operators that pass values on are quantized, whatever makes these
-	EveryOp      bool // also operators without a rule have all floats quantized
-	KeepClips    bool // no Relu or Clip is removed
-	FloatBias    bool // biases stay in float
-	ConvChannels bool // MatMul has no scales for channels
-	Halves       bool // Sigmoid and Tanh have fixed scales in 16 bits
+	Fused         bool // only inputs of operators that compute with codes are quantized, as fuse says
+	BeforeReshape bool // with Fused: so is the input of a Reshape behind a product with scales for channels
+	EveryOp       bool // operators without a rule have all floats quantized
+	KeepClips     bool // no Relu or Clip is removed
+	FloatBias     bool // biases stay in float
+	ConvChannels  bool // MatMul has no scales for channels
+	FixedScales   bool // Sigmoid and Tanh have fixed scales in 16 bits
 }
 
 // rule returns the rule for a node, nil if it is not quantized.
@@ -31,8 +30,8 @@ func (p Placement) rule(n *onnxpb.NodeProto) rule {
 		return nil
 	}
 	switch r, ok := byOperator[op]; {
-	case p.Residuals:
-		return residuals[op]
+	case p.Fused:
+		return fused[op]
 	case ok:
 		return r
 	case slices.Contains(plain, op), p.EveryOp && !slices.Contains(neverQuantized, op):
@@ -44,11 +43,12 @@ func (p Placement) rule(n *onnxpb.NodeProto) rule {
 // neverQuantized are operators that Placement.EveryOp leaves out.
 var neverQuantized = []string{"Cast", "Constant", "QuantizeLinear", "DequantizeLinear", "If", "Loop", "Scan"}
 
-// residuals are the rules of Placement.Residuals.
-var residuals = map[string]rule{
+// fused are the rules of Placement.Fused. A runtime fuses a convolution or product with the Relu
+// or Add behind it, so there is nothing between them.
+var fused = map[string]rule{
 	"Conv": convolution, "ConvTranspose": convolution, "Gemm": gemm, "MatMul": matMul,
 	"AveragePool": everything, "GlobalAveragePool": everything, "MaxPool": everything,
-	"Add": residual,
+	"Add": residual, "Reshape": reshape,
 }
 
 // residual quantizes one side of an Add whose other side a convolution or product computes for
@@ -64,6 +64,31 @@ func residual(m *marking, n *onnxpb.NodeProto) {
 	}
 }
 
+// reshape quantizes what it reads behind a product with a scale for each channel.
+func reshape(m *marking, n *onnxpb.NodeProto) {
+	if m.opts.Placement.BeforeReshape && m.hasChannels(m.x.Source(n, 0), maxBehind) {
+		m.input(n, 0)
+	}
+}
+
+// maxBehind is how far behind a product hasChannels looks for it.
+const maxBehind = 8
+
+// hasChannels reports whether a product with a scale for each channel makes a value, or one from
+// which it is made element by element.
+func (m *marking) hasChannels(v *graph.Value, depth int) bool {
+	if v == nil || v.Node == nil || depth == 0 || m.tensors[v] != nil || !m.opts.PerChannel {
+		return false
+	}
+	switch v.Node.GetOpType() {
+	case "MatMul", "Gemm":
+		return m.opts.Selects(v.Node) && (m.stored(m.x.Source(v.Node, 0)) || m.stored(m.x.Source(v.Node, 1)))
+	case "Add", "Sub", "Mul", "Relu", "Clip", "LeakyRelu", "Identity", "Squeeze", "Transpose", "Unsqueeze":
+		return slices.ContainsFunc(m.x.Inputs(v.Node), func(in *graph.Value) bool { return m.hasChannels(in, depth-1) })
+	}
+	return false
+}
+
 func (m *marking) fusesAdd(n *onnxpb.NodeProto) bool {
 	switch n.GetOpType() {
 	case "Conv", "ConvTranspose", "Gemm", "MatMul":
@@ -74,7 +99,7 @@ func (m *marking) fusesAdd(n *onnxpb.NodeProto) bool {
 
 // fixed returns the scale and zero point that a value has whatever its range.
 func (p Placement) fixed(v *graph.Value, codes dtype.DType) (Params, bool) {
-	if !p.Halves || v.Node == nil || !graph.IsStandard(v.Node.GetDomain()) {
+	if !p.FixedScales || v.Node == nil || !graph.IsStandard(v.Node.GetDomain()) {
 		return Params{}, false
 	}
 	switch op := v.Node.GetOpType(); {

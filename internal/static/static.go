@@ -191,7 +191,7 @@ func (m *marking) finish() (*Plan, error) {
 		}
 	}
 	for _, b := range m.biases {
-		if b.settle(p) {
+		if b.settle(p) && !m.opts.Placement.FloatBias {
 			p.Biases = append(p.Biases, b)
 		}
 	}

@@ -8,14 +8,13 @@ import numpy as np
 import onnx
 import onnxruntime
 from onnx import numpy_helper
-from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize, quantize_static
+from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, QuantType, quantize_static
 from onnxruntime.quantization.calibrate import TensorsData, create_calibrator, save_tensors_data
-from onnxruntime.quantization.registry import QDQRegistry, QLinearOpsRegistry
+from onnxruntime.quantization.execution_providers.qnn import get_qnn_qdq_config
 
 logging.disable(logging.WARNING)
 
 TYPES = {"int8": QuantType.QInt8, "uint8": QuantType.QUInt8, "int16": QuantType.QInt16, "uint16": QuantType.QUInt16}
-OPERATORS = sorted({*QLinearOpsRegistry, *QDQRegistry})
 # What both append to the name of a tensor. quantize_static numbers copies of the bias cb, we what they decode to.
 SUFFIX = re.compile(r"_DequantizeLinear_Output(_\d+)?$|_QuantizeLinear_Input$|(?<=^cb)\d$")
 
@@ -90,3 +89,9 @@ def run(path, feed, optimized=True):
     if not optimized:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"]).run(None, feed)
+
+
+def qnn_peer(source, target, cache, activations, weights, per_channel):
+    c = get_qnn_qdq_config(source, Feeds([]), activation_type=TYPES[activations], weight_type=TYPES[weights], per_channel=per_channel)
+    quantize_static(source, target, None, calibration_cache_path=cache, op_types_to_quantize=c.op_types_to_quantize, per_channel=c.per_channel,
+                    activation_type=c.activation_type, weight_type=c.weight_type, extra_options=c.extra_options)

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import onnx
+import openvino
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -82,6 +83,61 @@ def test_same_in_all_settings(lab):
         lab.convert(*flags(*setting))
         lab.peer(*setting[:4], ActivationSymmetric=setting[4])
         assert lab.same() >= 20, setting
+
+
+QNN = [("uint8", "uint8", False), ("uint16", "uint8", True), ("uint16", "int8", False), ("uint8", "int8", True)]
+
+
+@pytest.mark.parametrize("name", ["sigmoid", "softmax", "layer", "flatten", "matmul", "residual", "branch", "image", "transposed"])
+def test_qnn(lab, name):
+    """--target qnn is get_qnn_qdq_config."""
+    lab.calibrate(MODELS[name])
+    for activations, weights, per_channel in QNN:
+        lab.convert("--target", "qnn", *flags(activations, weights, per_channel, False, False))
+        static.qnn_peer(str(lab.plain), str(lab.theirs), lab.cache, activations, weights, per_channel)
+        assert lab.same() >= 5, (activations, weights, per_channel)
+
+
+def openvino_run(path, feed):
+    compiled = openvino.Core().compile_model(str(path), "CPU")
+    result = compiled(feed)
+    return [np.asarray(result[o]) for o in compiled.outputs]
+
+
+def sqnr(ours, want):
+    return 10 * np.log10(np.sum(np.square(want, dtype=np.float64)) / np.sum(np.square(np.subtract(ours, want, dtype=np.float64))))
+
+
+@pytest.mark.parametrize("name", ["relu", "residual", "max_pool", "average", "flatten", "matmul", "concat", "split_reshape", "image"])
+def test_openvino_and_tensorrt(lab, name):
+    """Both runtimes run the form for OpenVINO. Its error, and that of TensorRT's, is not above quantize_static's."""
+    lab.calibrate(MODELS[name] if name in MODELS else split_reshape())
+    lab.peer(per_channel=True)
+    want = static.run(lab.plain, lab.feeds[0])[0]
+    least = sqnr(static.run(lab.theirs, lab.feeds[0])[0], want) - 0.5
+    lab.convert("--target", "openvino")
+    assert sqnr(static.run(lab.ours, lab.feeds[0])[0], want) > least
+    assert sqnr(openvino_run(lab.ours, lab.feeds[0])[0], want) > least
+    lab.convert("--target", "tensorrt")
+    assert sqnr(static.run(lab.ours, lab.feeds[0])[0], want) > least - 1.5  # symmetric codes
+    g = onnx.load(lab.ours).graph
+    makers = {o: n.op_type for n in g.node for o in n.output}
+    stored = {t.name: t.data_type for t in g.initializer}
+    for n in g.node:
+        if n.op_type == "QuantizeLinear":
+            assert stored[n.input[2]] == TensorProto.INT8
+        if n.op_type == "Relu" and name != "concat":  # there, a pool wants the codes, too
+            assert makers[n.input[0]] != "DequantizeLinear"
+        if n.op_type in ("Conv", "Gemm", "MatMul"):
+            assert makers[n.input[0]] == "DequantizeLinear" and TensorProto.INT32 not in stored.values()
+
+
+def split_reshape():
+    """A product with a scale per channel before a Reshape that splits an axis of unknown length."""
+    nodes = [helper.make_node("Reshape", ["x", "flat"], ["f"], "flat"), helper.make_node("MatMul", ["f", "mw"], ["m"], "mm"), helper.make_node("Add", ["m", "b"], ["a"], "add"),
+             helper.make_node("Reshape", ["a", "deep"], ["d"], "deep"), helper.make_node("MatMul", ["d", "mw2"], ["y"], "mm2")]
+    tensors = integer.weights(4, mw=(8, 8), b=(8,), mw2=(8, 8)) + static_models.arrays(flat=([-1, 8], np.int64), deep=([-1, 3, 8], np.int64))
+    return integer.model(nodes, {"x": (TensorProto.FLOAT, ["n", 3, 8])}, {"y": (TensorProto.FLOAT, ["n", 3, 8])}, tensors)
 
 
 def test_selection(lab):
