@@ -253,6 +253,10 @@ func executionFacts(x verify.Execution) []fact {
 			text += fmt.Sprintf("%d elements are NaN or infinite in one model only", o.Broken)
 		}
 		facts = append(facts, fact{"", text})
+		if d := o.Distribution; d != nil {
+			facts = append(facts, fact{"", fmt.Sprintf("as %s: the same class in %.4g %% of %d rows, KL divergence %.3g on average, %.3g at most",
+				d.Kind, 100*d.Top1, d.Rows, d.KL.Mean, d.KL.Max)})
+		}
 	}
 	return facts
 }

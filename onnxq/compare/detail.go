@@ -22,7 +22,7 @@ type Detail struct {
 	// Bins has a histogram of the float values, in equal bins between From and To; the first
 	// and the last bin have those beyond, too. With Codes, values are in units of the codes:
 	// each is divided by the scale of its block, and the zero point is added. Of a weight with
-	// more than 2^22 elements, an even sample is counted.
+	// more than 2^21 elements, an even sample is counted.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
 	Bins []int64 `json:"bins"`
@@ -74,7 +74,7 @@ func pairUp(folded []restyle.Weight, readable []*recognize.Weight) map[*recogniz
 const (
 	partsOfWeight  = 48      // parts of Channels and Positions
 	mostCodes      = 256     // more than this many are not listed
-	sampleSize     = 1 << 22 // elements; of larger weights a sample of at least so many is counted
+	sampleSize     = 1 << 20 // elements; of weights twice as large or larger, a sample of at least so many is counted
 	surveyAccuracy = 10      // bits of the values that are counted
 )
 
