@@ -22,6 +22,7 @@ type convertFlags struct {
 	weightsFrom []string
 	names       string
 	imatrix     string
+	auto        int64 // bytes; 0: not asked for
 	page        string
 
 	preset string
@@ -41,6 +42,8 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"JSON `FILE` that maps names of weights to names in the files\nof --weights-from and --imatrix")
 	fs.StringVar(&f.imatrix, "imatrix", "",
 		imatrixUsage+",\nfor the formats of ggml")
+	fs.Var(byteCount{value: &f.auto}, "auto",
+		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does")
 	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
 	defineResources(fs, &o.Threads, &o.Memory)
 	fs.BoolVar(&o.Strict, "strict", false,
@@ -109,6 +112,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if f.isFolderJob(in) {
+		if f.auto > 0 {
+			return usagef("--auto is for one model, not for a folder")
+		}
 		if err := f.check(); err != nil {
 			return err
 		}
@@ -131,6 +137,14 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	}
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
 	f.opts.Provenance = step("convert", fs, f.noProvenance)
+	if f.auto > 0 {
+		if err := f.checkAuto(fs); err != nil {
+			return err
+		}
+		if err := f.mix(ctx, c, in); err != nil {
+			return err
+		}
+	}
 	if f.dryRun {
 		return f.plan(c, in, out)
 	}

@@ -41,6 +41,7 @@ var examples = map[string]string{
 	"emit":               "settings.json",
 	"max-error":          "0.05",
 	"max-size":           "100MiB",
+	"auto":               "100MiB",
 	"axis":               "1",
 	"data":               "data.npz",
 	"calibrate out":      "ranges.json --data data.npz",
