@@ -27,7 +27,7 @@ type Detail struct {
 	To   float64 `json:"to"`
 	Bins []int64 `json:"bins"`
 
-	Codes  []CodeCount `json:"codes,omitempty"` // the codes that occur, ascending; none if there is no one scale for each block
+	Codes  []CodeCount `json:"codes,omitempty"` // the finite codes that occur, ascending; none if there is no one scale for each block
 	Beyond float64     `json:"beyond"`          // share of the values beyond the smallest and the largest code
 
 	// Errors by place: the root mean square error of a part of the weight, divided by the root
@@ -170,6 +170,9 @@ func (s *survey) readCodes(a *lazy.Arena, codes, scales, zeros []float32, at int
 		}
 	}
 	for _, c := range codes {
+		if c-c != 0 {
+			continue // NaN or infinity: it stands for no value
+		}
 		if _, ok := s.counts[c]; ok || len(s.counts) <= mostCodes {
 			s.counts[c]++
 		}

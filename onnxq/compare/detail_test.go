@@ -2,10 +2,15 @@ package compare_test
 
 import (
 	"context"
+	"encoding/json"
 	"math"
+	"os"
 	"path/filepath"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
@@ -17,8 +22,15 @@ import (
 // detailed converts the model at in and describes its weights in detail.
 func detailed(t *testing.T, in string, opts onnxq.Options) []compare.WeightMatch {
 	t.Helper()
-	out, folded := filepath.Join(t.TempDir(), "out.onnx"), filepath.Join(t.TempDir(), "folded.onnx")
+	out := filepath.Join(t.TempDir(), "out.onnx")
 	modeltest.Convert(t, in, out, opts)
+	return described(t, in, out)
+}
+
+// described describes the weights of the model at out in detail.
+func described(t *testing.T, in, out string) []compare.WeightMatch {
+	t.Helper()
+	folded := filepath.Join(t.TempDir(), "folded.onnx")
 	report, err := restyle.Dequantize(context.Background(), out, folded, restyle.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -120,6 +132,40 @@ func TestDetail(t *testing.T) {
 					t.Errorf("%+v %s: errors by place add up to %v, want %v", test.opts, w.Name, got, want)
 				}
 			}
+		}
+	}
+}
+
+// Codes that are NaN are no codes of the histogram, and what was found is JSON.
+func TestDetailOfNaN(t *testing.T) {
+	in, out := modeltest.Build(t, "gemm"), filepath.Join(t.TempDir(), "out.onnx")
+	modeltest.Convert(t, in, out, onnxq.Options{Format: "fp8-e4m3"})
+	m := modeltest.Read(t, out)
+	coded := 0
+	for _, x := range m.Graph.Initializer {
+		if x.GetDataType() == int32(dtype.Float8E4M3FN) {
+			x.RawData[0], x.RawData[1] = 0x7f, 0xff
+			coded++
+		}
+	}
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(out, raw, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	weights := described(t, in, out)
+	if _, err := json.Marshal(weights); err != nil || coded == 0 {
+		t.Errorf("%d weights: %v", coded, err)
+	}
+	for _, w := range weights {
+		sum := int64(0)
+		for _, c := range w.Detail.Codes {
+			sum += c.Count
+		}
+		if want := w.Shape[0]*w.Shape[1] - 2; sum != want {
+			t.Errorf("%s: %d codes, want %d", w.Name, sum, want)
 		}
 	}
 }
