@@ -128,6 +128,9 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 			if !d.Quantize && d.Reason == "" {
 				d.Reason = d.unsettledStatic()
 			}
+			if d.Selected && !d.Quantize && opts.Strict {
+				return nil, nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
+			}
 			continue
 		}
 		if d.Reason = parts[d.Value]; d.Reason != "" {

@@ -52,27 +52,30 @@ type selection struct {
 // keep settles whether a stored tensor, and the operators that take it as their weight, stay in
 // float.
 func (s *selection) keep(d *Decision, trained map[string]bool, keepFloat map[*graph.Value]string) {
-	v := d.Value
-	d.Reason = staticObstacle(d, s.opts, trained, keepFloat)
+	var readers []*onnxpb.NodeProto // that take it as their weight
+	wanted := false
+	for _, l := range d.Reach.Leaves {
+		if _, weight, _ := l.Operand(d.Shape); weight {
+			readers = append(readers, l.Node)
+			wanted = wanted || s.selects(l.Node)
+		}
+	}
+	if d.Reason = d.unwanted(s.opts, len(readers) > 0); d.Reason == "" {
+		d.Reason = staticObstacle(d, trained, keepFloat)
+		d.Selected = wanted && d.Reason != ""
+	}
 	if d.Reason == "" {
 		return
 	}
-	s.kept[v] = true
-	for _, l := range d.Reach.Leaves {
-		if _, weight, _ := l.Operand(d.Shape); weight {
-			s.left[s.x.Number(l.Node)] = true
-		}
+	s.kept[d.Value] = true
+	for _, n := range readers {
+		s.left[s.x.Number(n)] = true
 	}
 }
 
 // staticObstacle returns why a stored tensor has no static codes, or "".
-func staticObstacle(d *Decision, opts Options, trained map[string]bool, keepFloat map[*graph.Value]string) string {
-	v, o := d.Value, d.Override
-	n, _ := dtype.Elements(d.Shape)
-	weight := slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
-		_, weight, _ := l.Operand(d.Shape)
-		return weight
-	})
+func staticObstacle(d *Decision, trained map[string]bool, keepFloat map[*graph.Value]string) string {
+	v := d.Value
 	switch {
 	case v.Unusual() != nil:
 		return "stored as " + v.Unusual().Form
@@ -82,8 +85,15 @@ func staticObstacle(d *Decision, opts Options, trained map[string]bool, keepFloa
 		return "graph output"
 	case trained[v.Name]:
 		return "bound by training_info"
-	case keepFloat[v] != "":
-		return keepFloat[v]
+	}
+	return keepFloat[v]
+}
+
+// unwanted returns why the options want a stored tensor to have no static codes, or "".
+func (d *Decision) unwanted(opts Options, weight bool) string {
+	o := d.Override
+	n, _ := dtype.Elements(d.Shape)
+	switch {
 	case weight && n < opts.MinElements:
 		return fmt.Sprintf("fewer than %d elements", opts.MinElements)
 	case weight && d.excluded(opts.Exclude):

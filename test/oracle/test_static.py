@@ -133,11 +133,11 @@ def test_openvino_and_tensorrt(lab, name):
 
 
 def split_reshape():
-    """A product with a scale per channel before a Reshape that splits an axis of unknown length."""
+    """A product with a scale per channel before a Reshape that makes an axis longer than the channels: OpenVINO refuses it without a pair between them."""
     nodes = [helper.make_node("Reshape", ["x", "flat"], ["f"], "flat"), helper.make_node("MatMul", ["f", "mw"], ["m"], "mm"), helper.make_node("Add", ["m", "b"], ["a"], "add"),
              helper.make_node("Reshape", ["a", "deep"], ["d"], "deep"), helper.make_node("MatMul", ["d", "mw2"], ["y"], "mm2")]
-    tensors = integer.weights(4, mw=(8, 8), b=(8,), mw2=(8, 8)) + static_models.arrays(flat=([-1, 8], np.int64), deep=([-1, 3, 8], np.int64))
-    return integer.model(nodes, {"x": (TensorProto.FLOAT, ["n", 3, 8])}, {"y": (TensorProto.FLOAT, ["n", 3, 8])}, tensors)
+    tensors = integer.weights(4, mw=(8, 8), b=(8,), mw2=(8, 8)) + static_models.arrays(flat=([-1, 8], np.int64), deep=([-1, 12, 8], np.int64))
+    return integer.model(nodes, {"x": (TensorProto.FLOAT, ["n", 12, 8])}, {"y": (TensorProto.FLOAT, ["n", 12, 8])}, tensors)
 
 
 def test_selection(lab):
@@ -243,5 +243,7 @@ def test_broken_weight(lab):
     static.write(str(lab.plain), {name: (r["min"], r["max"]) for name, r in json.loads(lab.ranges.read_text())["tensors"].items()}, lab.folder)
     done = lab.convert()
     assert '"mw" stays in float: holds NaN' in done.stderr
+    strict = onnxquant("--strict", "--activations", "static", "--ranges", lab.ranges, lab.plain, lab.folder / "no.onnx")
+    assert strict.status == 1 and '"mw": holds NaN' in strict.stderr
     g = onnx.load(lab.ours).graph
     assert "mw" in [t.name for t in g.initializer] and "k_scale" in [t.name for t in g.initializer]
