@@ -72,6 +72,9 @@ func conversion() command {
 		text: `Quantizes the weights of the ONNX model IN and writes the result to OUT. IN is never
 changed. OUT is written completely or not at all. Long flags may have one dash or two.
 
+IN may be a folder: OUT becomes the same folder with its models converted. --preset writes
+what a runtime or a hub expects of each model.
+
 Examples:
 
   onnxquant -bits 4 -block 128 in.onnx out.onnx
@@ -80,6 +83,8 @@ Examples:
         INT8 codes, one scale per channel
   onnxquant --zero-point --exclude 'lm_head*' in.onnx out.onnx
         UINT4 codes with zero points; keep lm_head* in float
+  onnxquant --preset transformers.js folder web-folder
+        a file for each dtype of transformers.js
   onnxquant --dry-run in.onnx
         show the plan for every tensor, with reasons`,
 		after: `Names of formats, operators and the like are understood in any case. Globs: * matches any

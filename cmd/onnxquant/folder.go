@@ -25,19 +25,24 @@ type folderJob struct {
 	source  *folder.Folder
 	preset  *preset.Preset
 	out     string
+	folderReport
+}
 
-	Outputs []folderOutput `json:"outputs"`
-	Copied  []string       `json:"copied"`
+// folderReport says what a folder holds.
+type folderReport struct {
+	Outputs []folderOutput `json:"outputs"`          // models that were made
+	Copied  []string       `json:"copied"`           // other files
 	Failed  []string       `json:"failed,omitempty"` // what is not in the output, with the reason
 }
 
 // folderOutput is a model of the output.
 type folderOutput struct {
-	Model    string        `json:"model"`
-	Output   string        `json:"output"`
-	Plan     *onnxq.Plan   `json:"plan,omitempty"` // of a dry run
-	Report   *onnxq.Report `json:"report,omitempty"`
-	data     []string      // names of its external data files
+	Model  string        `json:"model"`            // in the input
+	Output string        `json:"output"`           // in the output
+	Plan   *onnxq.Plan   `json:"plan,omitempty"`   // of a dry run
+	Report *onnxq.Report `json:"report,omitempty"` // of a conversion
+
+	data     []string // names of its external data files
 	coverage float64
 	in, size int64
 }
@@ -50,7 +55,10 @@ func (f *convertFlags) isFolderJob(in string) bool {
 
 // runFolder converts a folder, or one model with a preset.
 func (f *convertFlags) runFolder(ctx context.Context, c *console, args []string, in, out string) error {
-	j := &folderJob{console: c, flags: f, args: args, out: out, Outputs: []folderOutput{}, Copied: []string{}}
+	if f.page != "" {
+		return usagef("--report is for one model and one output")
+	}
+	j := &folderJob{console: c, flags: f, args: args, out: out, folderReport: folderReport{Outputs: []folderOutput{}, Copied: []string{}}}
 	same := preset.Preset{Outputs: []preset.Output{{File: "{name}.onnx"}}}
 	j.preset = &same
 	var err error
@@ -249,6 +257,9 @@ func (j *folderJob) each(ctx context.Context, do func(p *onnxq.Plan, name string
 				continue
 			}
 			made.Model, made.Output = model, name
+			if !j.flags.json {
+				made.Plan, made.Report = nil, nil // they hold the structure of the model
+			}
 			j.Outputs = append(j.Outputs, *made)
 			if !j.flags.quiet {
 				fmt.Fprintf(j.console.stderr, "%-40s %5.1f %% quantized, %s\n", printable(name), 100*made.coverage, sizes(made.in, made.size))
@@ -340,7 +351,7 @@ func (j *folderJob) configure(temp string) error {
 // finish prints the report. The exit status is 1 if something is missing.
 func (j *folderJob) finish() error {
 	if j.flags.json {
-		if err := j.console.json(j); err != nil {
+		if err := j.console.json(j.folderReport); err != nil {
 			return err
 		}
 	} else if j.flags.dryRun {

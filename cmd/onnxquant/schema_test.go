@@ -41,6 +41,7 @@ var printed = []struct {
 		{"--quiet", "--json", "--float16", "--bits", "8", "--external-data", "always", "IN", "HALF"},
 	}},
 	{"plan", onnxq.Plan{}, [][]string{{"--dry-run", "--json", "--block", "32", "--ops", "all", "IN"}, {"--dry-run", "--json", "--float16", "IN"}}},
+	{"folder", folderReport{}, [][]string{{"--preset", "sherpa-onnx", "--dry-run", "--json", "IN"}, {"--preset", "sherpa-onnx", "--quiet", "--json", "IN", "FOLDER"}}},
 	{"rewrite", restyle.Report{}, [][]string{{"restyle", "--quiet", "--json", "--style", "nbits", "OUT", "NBITS"}, {"dequantize", "--quiet", "--json", "OUT", "FLOAT"}}},
 	{"gguf", ggufmodel.Report{}, [][]string{{"gguf", "--quiet", "--json", "--pure", "--mix", "Q8_0", "IN", "GGUF"}}},
 	{"gguf-plan", ggufmodel.Plan{}, [][]string{{"gguf", "--dry-run", "--json", "IN"}}},
@@ -68,6 +69,7 @@ func TestSchemas(t *testing.T) {
 	for _, name := range []string{"OUT", "HALF", "NBITS", "FLOAT"} {
 		paths[name] = filepath.Join(folder, name+".onnx")
 	}
+	paths["FOLDER"] = filepath.Join(folder, "folder")
 	paths["GGUF"] = filepath.Join(folder, "out.gguf")
 	for _, p := range printed {
 		path := filepath.Join(schemaFolder, p.schema+".schema.json")
