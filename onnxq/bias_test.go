@@ -4,6 +4,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
@@ -35,7 +36,7 @@ func TestBias(t *testing.T) {
 		m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 96, 32), modeltest.Floats("b", 32)}, c.nodes)
 		out := filepath.Join(t.TempDir(), "out.onnx")
 		modeltest.Convert(t, modeltest.Write(t, m), out, c.opts)
-		g := modeltest.Open(t, out).Graph().File.Proto.Graph
+		g := access.Graph(modeltest.Open(t, out)).File.Proto.Graph
 		inputs := 0
 		for _, n := range g.Node {
 			if n.GetOpType() == "MatMulNBits" {

@@ -17,6 +17,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
+	"onnxquant/internal/access"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/msg"
@@ -47,11 +48,11 @@ func TestConvertAgreesWithReference(t *testing.T) {
 					if len(opts.Ops) > 0 {
 						want += othersOf[kind.Name]
 					}
-					if len(r.Plan.Stages().Weights) != want {
-						t.Errorf("%d weights, want %d", len(r.Plan.Stages().Weights), want)
+					if len(access.Stages(r.Plan).Weights) != want {
+						t.Errorf("%d weights, want %d", len(access.Stages(r.Plan).Weights), want)
 					}
 					q := modeltest.Open(t, out)
-					for _, w := range r.Plan.Stages().Weights {
+					for _, w := range access.Stages(r.Plan).Weights {
 						compareWithReference(t, in, q, w)
 					}
 				})

@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
@@ -42,7 +43,7 @@ func TestDeadReaders(t *testing.T) {
 				opts.Block = 32
 				out := filepath.Join(t.TempDir(), "out.onnx")
 				modeltest.Convert(t, in, out, opts)
-				g := modeltest.Open(t, out).Graph().File.Proto.Graph // every input exists, or it would not open
+				g := access.Graph(modeltest.Open(t, out)).File.Proto.Graph // every input exists, or it would not open
 				if hasOperator(g, "MatMulNBits") == c.kept || hasOperator(g, "DequantizeLinear") != c.kept {
 					t.Errorf("%s %s: it has %v", opts.Style, opts.Target, g.Node)
 				}

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/modeltest"
@@ -126,7 +127,7 @@ func checkUntouched(t *testing.T, in, out string, r *onnxq.Report) {
 			t.Errorf("%d of %d tensors %+v are left", left[key], n, key)
 		}
 	}
-	was, is := outside(a.Graph().File.Proto), outside(b.Graph().File.Proto)
+	was, is := outside(access.Graph(a).File.Proto), outside(access.Graph(b).File.Proto)
 	if !proto.Equal(was, is) {
 		t.Errorf("the model around the graph was\n%v, is\n%v", was, is)
 	}
@@ -137,7 +138,7 @@ func checkDecoded(t *testing.T, in, out string, r *onnxq.Report) {
 	t.Helper()
 	a, b := modeltest.Open(t, in), modeltest.Open(t, out)
 	decoded := map[string]*recognize.Weight{}
-	for _, w := range recognize.Weights(b.Graph()) {
+	for _, w := range recognize.Weights(access.Graph(b)) {
 		decoded[w.Name] = w
 	}
 	for _, want := range r.Tensors {
@@ -161,9 +162,9 @@ type tensorKey struct {
 func tensorsOf(t *testing.T, m *onnxq.Model) map[tensorKey]int {
 	t.Helper()
 	count := map[tensorKey]int{}
-	for where, w := range modelfile.Tensors(m.Graph().File.Proto) {
+	for where, w := range modelfile.Tensors(access.Graph(m).File.Proto) {
 		key := tensorKey{name: w.GetName(), dims: fmt.Sprint(w.Dims), dtype: dtype.DType(w.GetDataType())}
-		p, err := m.Graph().File.Payload(w)
+		p, err := access.Graph(m).File.Payload(w)
 		if err != nil {
 			t.Fatal(err)
 		}

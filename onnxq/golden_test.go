@@ -9,6 +9,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
+	"onnxquant/internal/access"
 	"onnxquant/internal/golden"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
@@ -55,7 +56,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 	}
 	got := golden.Arrays{}
 	m := modeltest.Open(t, out)
-	for _, w := range p.Stages().Weights {
+	for _, w := range access.Stages(p).Weights {
 		name := w.Value.Name + "_i4" // the reference's, for 8 bits too
 		codes, packed := modeltest.Tensor(t, m, w.Tensors.Codes.GetName())
 		values := make([]byte, w.Form.Elements())

@@ -32,7 +32,3 @@ func (m *Model) Close() error { return m.graph.File.Close() }
 
 // Size returns the size of the model file and its external data.
 func (m *Model) Size() int64 { return m.graph.File.Size() }
-
-// Graph returns the index of the model's values. Its type is internal: only packages of this
-// module can use it.
-func (m *Model) Graph() *graph.Graph { return m.graph }

@@ -10,6 +10,7 @@ import (
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/half"
+	"onnxquant/internal/nearest"
 	"onnxquant/internal/reach"
 	"onnxquant/internal/static"
 	"onnxquant/internal/target"
@@ -295,6 +296,9 @@ func (o Options) checkConvolutions() error {
 func (o Options) checkOps() error {
 	for _, op := range o.Ops {
 		if op != "all" && o.Activations != spec.Static && !slices.Contains(reach.KnownOps, op) {
+			if near, ok := nearest.Name(op, reach.KnownOps); ok {
+				return fmt.Errorf("operator %q is not known; the nearest is %s", op, near)
+			}
 			return fmt.Errorf("operator %q is not known (known: %s, all)", op, strings.Join(reach.KnownOps, ", "))
 		}
 	}

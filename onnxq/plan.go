@@ -176,6 +176,3 @@ func (p *Plan) CheckOutput(out string) error {
 }
 
 var errNotPlanned = errors.New("the plan was not made by Model.Plan")
-
-// Stages returns the plan of the internal stages, for other packages of this module.
-func (p *Plan) Stages() *convert.Plan { return p.plan }

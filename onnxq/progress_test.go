@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
@@ -64,13 +65,13 @@ func TestCancelStopsReading(t *testing.T) {
 		ctx, cancel := context.WithCancel(context.Background())
 		m := modeltest.Open(t, path)
 		r := &slowReader{at: at, do: cancel}
-		for _, w := range modelfile.Tensors(m.Graph().File.Proto) {
-			p, err := m.Graph().File.Payload(w)
+		for _, w := range modelfile.Tensors(access.Graph(m).File.Proto) {
+			p, err := access.Graph(m).File.Payload(w)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.ReaderAt = p
-			if err := m.Graph().File.Replace(w, r); err != nil {
+			if err := access.Graph(m).File.Replace(w, r); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -120,7 +121,7 @@ func TestProgress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, least := p.Stages().FloatBytes()
+		_, least := access.Stages(p).FloatBytes()
 		if !c.opts.NoVerify {
 			for _, w := range report.Plan.Tensors {
 				if w.Decision == onnxq.Quantize {

@@ -9,6 +9,7 @@ import (
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
+	"onnxquant/onnxq/recognize"
 )
 
 // Tensor is a float tensor of a model. Its elements are on disk, and the model must be open to
@@ -66,6 +67,10 @@ func (m *Model) tensor(v *graph.Value) (*Tensor, error) {
 	t.len, err = dtype.Elements(t.Shape)
 	return t, err
 }
+
+// Quantized lists the quantized weights of the model, whichever tool wrote them. Their values
+// can be read.
+func (m *Model) Quantized() []*recognize.Weight { return recognize.Weights(m.graph) }
 
 // Len is the number of elements.
 func (t *Tensor) Len() int64 { return t.len }

@@ -20,6 +20,7 @@ import (
 	"strings"
 	"time"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/execute"
 	"onnxquant/internal/execute/evaluate"
 	"onnxquant/internal/execute/ort"
@@ -253,7 +254,7 @@ func (v *verifier) dequantized(path, folder string) (string, *restyle.Report, er
 	if err != nil {
 		return "", nil, err
 	}
-	quantized := len(intops.Weights(m.Graph()))
+	quantized := len(intops.Weights(access.Graph(m)))
 	m.Close()
 	if quantized == 0 {
 		return path, nil, nil

@@ -177,7 +177,7 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 // parseCandidates parses the list of --candidates.
 func parseCandidates(texts []string) (list []spec.Candidate, err error) {
 	for _, text := range texts {
-		c, err := spec.ParseCandidate(text)
+		c, err := spec.ParseCandidate(strings.ToLower(text))
 		if err != nil {
 			return nil, usagef("--candidates: %v", err)
 		}

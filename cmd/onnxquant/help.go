@@ -54,9 +54,6 @@ func runHelp(ctx context.Context, c *console, args []string) error {
 		return c.help("help")
 	}
 	if cmd, ok := commandNamed(args[0]); ok {
-		if cmd.text == "" {
-			return cmd.run(ctx, c, []string{"--help"})
-		}
 		cmd.printHelp(c.stdout)
 		return nil
 	}

@@ -30,7 +30,7 @@ var updateSchemas = flag.Bool("update-schemas", false, "write the schemas of doc
 const schemaFolder = "docs/json"
 
 // printed are the values that commands print as JSON, by the name of their schema, with
-// commands that print one. IN is a float model, OUT what an earlier command made, GGUF likewise.
+// commands that print one. IN is a float model, OUT what an earlier command made, GGUF likewise, ARRAY a .npy file.
 var printed = []struct {
 	schema   string
 	value    any
@@ -48,6 +48,7 @@ var printed = []struct {
 	{"gguf-list", ggufListing{}, [][]string{{"gguf", "--list", "--json", "GGUF"}}},
 	{"inspect", inspect.Inspection{}, [][]string{{"inspect", "--json", "IN"}, {"inspect", "--json", "OUT"}, {"inspect", "--json", "NBITS"}}},
 	{"analyze", analyze.Analysis{}, [][]string{{"analyze", "--json", "IN"}, {"analyze", "--json", "--max-size", "20KiB", "--candidates", "int4:32:zp,nvfp4", "IN"}}},
+	{"calibrate", calibrationJSON{}, [][]string{{"calibrate", "--json", "ARRAY"}, {"calibrate", "--json", "--axis", "1", "ARRAY"}}},
 	{"suite", suiteJSON{}, [][]string{{"analyze", "--suite", "--json"}}},
 	{"verify", verify.Report{}, [][]string{{"verify", "--json", "IN", "OUT"}, {"verify", "--json", "--engine", "none", "IN", "IN"}}},
 	{"report", report.Report{}, [][]string{{"report", "--json", "IN", "OUT", "NBITS"}, {"report", "--json", "--engine", "none", "--candidates", "none", "IN", "OUT"}}},
@@ -70,6 +71,11 @@ func TestSchemas(t *testing.T) {
 		paths[name] = filepath.Join(folder, name+".onnx")
 	}
 	paths["FOLDER"] = filepath.Join(folder, "folder")
+	paths["ARRAY"] = filepath.Join(folder, "a.npy")
+	header := "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 2), }\n"
+	if err := os.WriteFile(paths["ARRAY"], []byte("\x93NUMPY\x01\x00"+string(rune(len(header)))+"\x00"+header+"\x00\x00\x80\x3f\x00\x00\x80\xbf"), 0o666); err != nil {
+		t.Fatal(err)
+	}
 	paths["GGUF"] = filepath.Join(folder, "out.gguf")
 	for _, p := range printed {
 		path := filepath.Join(schemaFolder, p.schema+".schema.json")
@@ -124,6 +130,11 @@ func checkJSON(t *testing.T, schema *validate.Schema, args []string) {
 func schemaOf(t *testing.T, r *generate.Reflector, name string, value any) []byte {
 	t.Helper()
 	s := r.Reflect(value)
+	if d := s.Definitions["tensorJSON"]; d != nil { // of calibrate: a tensor has one range, or channels
+		d.Required = []string{"name", "batches", "values"}
+		channels, _ := d.Properties.Get("channels")
+		channels.Items = &generate.Schema{AnyOf: []*generate.Schema{channels.Items, {Type: "null"}}}
+	}
 	s.Title = "onnxquant: " + name
 	s.Properties.Set("schema_version", &generate.Schema{Const: schemaVersion, Description: "the version of this schema"})
 	if err := s.Properties.MoveToFront("schema_version"); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
@@ -116,7 +117,7 @@ func TestOperands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(p.Stages().Weights) == 0 {
+			if len(access.Stages(p).Weights) == 0 {
 				if got := p.Tensors[0].Reason; got != c.left || c.left == "" {
 					t.Errorf("left: %s, want %q", got, c.left)
 				}
@@ -126,7 +127,7 @@ func TestOperands(t *testing.T) {
 			if view == nil {
 				view = c.shape
 			}
-			if got := p.Stages().Weights[0].Choice.Operand; c.left != "" || got.Axis != c.axis || !slices.Equal(got.View, view) {
+			if got := access.Stages(p).Weights[0].Choice.Operand; c.left != "" || got.Axis != c.axis || !slices.Equal(got.View, view) {
 				t.Errorf("axis %d of %v, want %d of %v%s", got.Axis, got.View, c.axis, view, c.left)
 			}
 		})
@@ -192,7 +193,7 @@ func TestFunctions(t *testing.T) {
 			if _, err := p.Convert(context.Background(), out); err != nil {
 				t.Fatal(err)
 			}
-			if version, _ := opset.Of(modeltest.Open(t, out).Graph().File.Proto.Functions[0].OpsetImport); version != c.opset {
+			if version, _ := opset.Of(access.Graph(modeltest.Open(t, out)).File.Proto.Functions[0].OpsetImport); version != c.opset {
 				t.Errorf("the function has opset %d, want %d", version, c.opset)
 			}
 		})
@@ -238,7 +239,7 @@ func TestUnknownReaders(t *testing.T) {
 		in := modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64), floats("c", 64)}, nodes{n}))
 		out := filepath.Join(t.TempDir(), "out.onnx")
 		modeltest.Convert(t, in, out, onnxq.Options{Block: 32, Ops: reach.KnownOps, Style: spec.NBits})
-		made := modeltest.Open(t, out).Graph().File.Proto.Graph.Node
+		made := access.Graph(modeltest.Open(t, out)).File.Proto.Graph.Node
 		if last := made[len(made)-1]; last.GetOpType() != n.GetOpType() || len(last.Input) != len(n.Input) {
 			t.Errorf("%v became %v", n, last)
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/fold"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
@@ -80,7 +81,7 @@ func TestDoubled(t *testing.T) {
 		v = next
 	}
 	m := model(t, tensors{modeltest.Floats("w", 8, 8)}, append(list, modeltest.Node("MatMul", "y", "x "+v))...)
-	if n := len(fold.Find(m.Graph())); n != 0 {
+	if n := len(fold.Find(access.Graph(m))); n != 0 {
 		t.Errorf("%d groups, want none", n)
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
+	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/rewrite"
 	"onnxquant/onnxq"
@@ -37,10 +38,10 @@ func TestNBitsHoldsTheSameCodes(t *testing.T) {
 						r, out := modeltest.ConvertInTiles(t, in, opts, limit)
 						plans[style], models[style] = r.Plan, modeltest.Open(t, out)
 					}
-					for i, w := range plans[spec.NBits].Stages().Weights {
+					for i, w := range access.Stages(plans[spec.NBits]).Weights {
 						if w.Choice.Style == spec.NBits {
 							found++
-							compareStyles(t, models, plans[spec.DQ].Stages().Weights[i], w)
+							compareStyles(t, models, access.Stages(plans[spec.DQ]).Weights[i], w)
 						}
 					}
 				})

@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/modeltest"
@@ -28,7 +29,7 @@ func branching(t *testing.T) *graph.Graph {
 		},
 		modeltest.Function("f", "v", "o", modeltest.ConstantNode("k", modeltest.Floats("", 4, 4)), modeltest.Node("MatMul", "o", "v k")))
 	m.Proto.Graph.ValueInfo = []*onnxpb.ValueInfoProto{{Name: new("a")}, {Name: new("b")}}
-	return modeltest.Open(t, modeltest.Write(t, m)).Graph()
+	return access.Graph(modeltest.Open(t, modeltest.Write(t, m)))
 }
 
 // Every part of a copy leads to the part of the original that it is equal to, and the other

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
@@ -31,7 +32,7 @@ func TestManyInputs(t *testing.T) {
 	const n = 20000
 	x := modeltest.Open(t, modeltest.Write(t, manyInputs(n)))
 	must := 0
-	for _, v := range x.Graph().Values {
+	for _, v := range access.Graph(x).Values {
 		if v.MustBeInput {
 			must++
 		}
@@ -135,7 +136,7 @@ func TestDomainOfTheStandard(t *testing.T) {
 	for _, imports := range [][]*onnxpb.OperatorSetIdProto{m.Proto.OpsetImport, m.Proto.Functions[0].OpsetImport} {
 		imports[0].Domain = new(long)
 	}
-	c := modeltest.Open(t, modeltest.Write(t, m)).Graph().Copy()
+	c := access.Graph(modeltest.Open(t, modeltest.Write(t, m))).Copy()
 	checkDomains(t, c.Proto.OpsetImport, "", graph.Contrib, "local")
 	checkDomains(t, c.Proto.Functions[0].OpsetImport, "", "local")
 	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
@@ -145,7 +146,7 @@ func TestDomainOfTheStandard(t *testing.T) {
 	})
 
 	m.Proto.OpsetImport = append(m.Proto.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(""), Version: new(int64(17))})
-	checkDomains(t, modeltest.Open(t, modeltest.Write(t, m)).Graph().Copy().Proto.OpsetImport, graph.Contrib, "local", "")
+	checkDomains(t, access.Graph(modeltest.Open(t, modeltest.Write(t, m))).Copy().Proto.OpsetImport, graph.Contrib, "local", "")
 }
 
 func checkDomains(t *testing.T, imports []*onnxpb.OperatorSetIdProto, want ...string) {

@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/onnxq"
 )
 
@@ -39,7 +40,7 @@ func ConvertInTiles(t testing.TB, in *onnxq.Model, opts onnxq.Options, limit int
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.Stages().TileLimit = limit
+	access.Stages(p).TileLimit = limit
 	out = filepath.Join(t.TempDir(), "out.onnx")
 	if r, err = p.Convert(context.Background(), out); err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/lazy"
 	"onnxquant/onnxq"
@@ -14,7 +15,7 @@ import (
 // Numbers are those of a tensor of a model, by its path.
 func Numbers(t testing.TB, m *onnxq.Model, path string) *lazy.Tensor {
 	t.Helper()
-	x := m.Graph()
+	x := access.Graph(m)
 	for _, v := range x.Values {
 		if v.Path == path {
 			p, err := x.File.Payload(v.Tensor)

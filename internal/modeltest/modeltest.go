@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -65,7 +66,7 @@ func Read(t testing.TB, path string) *onnxpb.ModelProto {
 // Tensor returns the first tensor of that name and its content.
 func Tensor(t testing.TB, m *onnxq.Model, name string) (*onnxpb.TensorProto, []byte) {
 	t.Helper()
-	file := m.Graph().File
+	file := access.Graph(m).File
 	for _, w := range modelfile.Tensors(file.Proto) {
 		if w.GetName() == name {
 			p, err := file.Payload(w)

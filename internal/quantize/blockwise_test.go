@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/packing"
@@ -49,7 +50,7 @@ func importanceOf(t *testing.T, path string) *rules.Importance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range p.Stages().Weights {
+	for _, w := range access.Stages(p).Weights {
 		for i := range w.Form.K {
 			im.Columns[w.Value.Name] = append(im.Columns[w.Value.Name], float32(i%97)+0.5)
 		}
@@ -59,9 +60,9 @@ func importanceOf(t *testing.T, path string) *rules.Importance {
 
 func checkBlocks(t *testing.T, in string, opts onnxq.Options, limit int64) {
 	r, out := modeltest.ConvertInTiles(t, modeltest.Open(t, in), opts, limit)
-	p := r.Plan.Stages()
+	p := access.Stages(r.Plan)
 	after := map[string]*recognize.Weight{}
-	for _, w := range recognize.Weights(modeltest.Open(t, out).Graph()) {
+	for _, w := range recognize.Weights(access.Graph(modeltest.Open(t, out))) {
 		after[w.Name] = w
 	}
 	if len(p.Weights) == 0 {

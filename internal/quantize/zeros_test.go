@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/rewrite"
 	"onnxquant/onnxq"
@@ -24,10 +25,10 @@ func TestStylesHaveTheSameValues(t *testing.T) {
 					for _, style := range []spec.Style{spec.DQ, spec.NBits} {
 						opts := onnxq.Options{Format: format, Block: 16, ZeroPoint: zero, Style: style, Ops: []string{"all"}}
 						r, out := modeltest.ConvertInTiles(t, in, opts, 100)
-						if style == spec.NBits && !slices.ContainsFunc(r.Plan.Stages().Weights, isNBits) {
+						if style == spec.NBits && !slices.ContainsFunc(access.Stages(r.Plan).Weights, isNBits) {
 							t.Fatal("nothing is in the style nbits")
 						}
-						for _, w := range recognize.Weights(modeltest.Open(t, out).Graph()) {
+						for _, w := range recognize.Weights(access.Graph(modeltest.Open(t, out))) {
 							x := make([]float32, w.Elements())
 							if err := w.Read(x, 0); err != nil {
 								t.Fatal(err)

@@ -3,6 +3,7 @@ package reach_test
 import (
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
@@ -56,7 +57,7 @@ func TestProductOf(t *testing.T) {
 				{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "b"}}, {Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 64}},
 			}}},
 		}}})
-		x := modeltest.Open(t, modeltest.Write(t, m)).Graph()
+		x := access.Graph(modeltest.Open(t, modeltest.Write(t, m)))
 		if got, other := reach.ProductOf(x, graph.NewShapes(x), x.Values[0]); got != c.want || other != c.other {
 			t.Errorf("%s: %+v, %q, want %+v, %q", c.name, got, other, c.want, c.other)
 		}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/knapsack"
 	"onnxquant/internal/msg"
@@ -186,7 +187,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 			a.Candidates = append(a.Candidates, c)
 		}
 	}
-	if len(convert.TensorNames(m.Graph())) == 0 {
+	if len(convert.TensorNames(access.Graph(m))) == 0 {
 		return nil, errors.New("the model has no float tensor")
 	}
 	return a, nil
@@ -220,7 +221,7 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		a.overheads = []float64{0}
 		return nil
 	}
-	stages := p.Stages()
+	stages := access.Stages(p)
 	run, workers := stages.Quantization()
 	sums, err := measure(ctx, run, workers, func(bytes int64) { a.progress(run, i, bytes) })
 	if err != nil {

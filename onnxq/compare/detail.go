@@ -8,6 +8,7 @@ import (
 
 	"onnxquant/calib"
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/access"
 	"onnxquant/internal/intops"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/shapes"
@@ -47,7 +48,7 @@ type CodeCount struct {
 // MatchInDetail is like MatchWeights and sets WeightMatch.Detail. coded is the model before
 // restyle.Dequantize, which made b of it.
 func MatchInDetail(ctx context.Context, a, b, coded *onnxq.Model, folded *restyle.Report) (*Match, error) {
-	return matchWeights(ctx, a, b, folded, intops.Weights(coded.Graph()))
+	return matchWeights(ctx, a, b, folded, intops.Weights(access.Graph(coded)))
 }
 
 // pairUp finds the weights that folded names among those that can be read, which come in the same

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
@@ -95,8 +96,8 @@ type Difference struct {
 //
 // Progress, if not nil, is called with the bytes of a that were compared, and their total.
 func Diff(ctx context.Context, a, b *onnxq.Model, progress func(done, total int64)) (*Difference, error) {
-	d := &differ{ctx: ctx, a: a.Graph().File, b: b.Graph().File, progress: progress, result: &Difference{Changes: []Change{}}}
-	if err := d.message("", a.Graph().File.Proto.ProtoReflect(), b.Graph().File.Proto.ProtoReflect()); err != nil {
+	d := &differ{ctx: ctx, a: access.Graph(a).File, b: access.Graph(b).File, progress: progress, result: &Difference{Changes: []Change{}}}
+	if err := d.message("", access.Graph(a).File.Proto.ProtoReflect(), access.Graph(b).File.Proto.ProtoReflect()); err != nil {
 		return nil, err
 	}
 	d.result.Equal = len(d.result.Changes) == 0

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
 	"onnxquant/internal/intops"
@@ -80,10 +81,10 @@ func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report
 		folded = &restyle.Report{}
 	}
 	first, err := match(ctx, a, b, folded, readable, nil)
-	if err != nil || len(first.Problems) == 0 || a.Graph().Opset == b.Graph().Opset {
+	if err != nil || len(first.Problems) == 0 || access.Graph(a).Opset == access.Graph(b).Opset {
 		return first, err
 	}
-	opaque := coded(b.Graph(), folded.Weights)
+	opaque := coded(access.Graph(b), folded.Weights)
 	if len(opaque) == 0 {
 		return first, nil
 	}
@@ -98,21 +99,21 @@ func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report
 // weights are described in detail.
 func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight, opaque map[string]bool) (*Match, error) {
 	m := &matcher{
-		ctx: ctx, b: recognize.New(b.Graph()), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
+		ctx: ctx, b: recognize.New(access.Graph(b)), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[int]bool{}, fresh: map[int]bool{},
 		partner: map[int]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
-	x := a.Graph()
-	switch h, err := half.Like(x, b.Graph()); {
+	x := access.Graph(a)
+	switch h, err := half.Like(x, access.Graph(b)); {
 	case err != nil:
 		m.problem("float32 -> half: %v", err)
 	case h != nil:
 		m.note("%s", halfNote(h))
 		x = h.Graph
 	}
-	if up, err := raised(x, b.Graph().File.Proto, opaque); err != nil {
-		m.problem("opset %d -> %d: %v", a.Graph().Opset, b.Graph().Opset, err)
+	if up, err := raised(x, access.Graph(b).File.Proto, opaque); err != nil {
+		m.problem("opset %d -> %d: %v", access.Graph(a).Opset, access.Graph(b).Opset, err)
 	} else {
 		x = up
 	}
@@ -120,7 +121,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 	if readable != nil {
 		m.readable = pairUp(folded.Weights, readable)
 	}
-	graph.WalkNodes(a.Graph().File.Proto, func(*onnxpb.NodeProto) { m.result.Nodes++ })
+	graph.WalkNodes(access.Graph(a).File.Proto, func(*onnxpb.NodeProto) { m.result.Nodes++ })
 	for _, v := range x.Values {
 		m.stored[keyOfValue(v)] = true
 	}
@@ -133,13 +134,13 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 	for _, f := range []*recognize.Recognizer{m.a, m.b} {
 		f.Functions, f.Rearrange = true, true
 	}
-	m.versions(a.Graph().File.Proto, b.Graph().File.Proto)
-	m.defaults(a.Graph(), b.Graph().File.Proto)
+	m.versions(access.Graph(a).File.Proto, access.Graph(b).File.Proto)
+	m.defaults(access.Graph(a), access.Graph(b).File.Proto)
 	if err := m.models(); err != nil {
 		return nil, err
 	}
 	read := map[string]bool{}
-	for _, v := range b.Graph().Values {
+	for _, v := range access.Graph(b).Values {
 		read[keyOfValue(v)] = len(v.Uses) > 0 || v.Output || len(v.Returned()) > 0
 	}
 	for _, w := range folded.Weights {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/access"
 	"onnxquant/internal/form"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
@@ -100,7 +101,7 @@ func TestMatchOfOldModels(t *testing.T) {
 		if m := matched(t, in, out); len(m.Problems) > 0 || len(m.Weights) != 3 {
 			t.Errorf("%+v: %d weights, %q", opts, len(m.Weights), m.Problems)
 		}
-		if inputs := modeltest.Open(t, out).Graph().File.Proto.Graph.Input; len(inputs) != 1 {
+		if inputs := access.Graph(modeltest.Open(t, out)).File.Proto.Graph.Input; len(inputs) != 1 {
 			t.Errorf("%+v: inputs %v", opts, inputs)
 		}
 	}

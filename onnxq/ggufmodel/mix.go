@@ -9,6 +9,7 @@ import (
 
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/nearest"
 	"onnxquant/internal/reach"
 )
 
@@ -107,6 +108,9 @@ func mixNamed(name string) (*mix, error) {
 		if strings.EqualFold(mixes[i].name, name) {
 			return &mixes[i], nil
 		}
+	}
+	if near, ok := nearest.Name(strings.ToUpper(name), Mixes()); ok {
+		return nil, fmt.Errorf("mix %q is not known; the nearest is %s", name, near)
 	}
 	return nil, fmt.Errorf("mix %q is not known (known: %s)", name, strings.Join(Mixes(), ", "))
 }

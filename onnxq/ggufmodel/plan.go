@@ -10,6 +10,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
@@ -102,7 +103,7 @@ type weight struct {
 // whole blocks. The others keep their type, but vectors become F32, as ggml's programs
 // require.
 func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
-	x := m.Graph()
+	x := access.Graph(m)
 	opts.Mix = cmp.Or(opts.Mix, DefaultMix)
 	opts.Memory = cmp.Or(opts.Memory, work.DefaultMemory)
 	chosen, err := mixNamed(opts.Mix)

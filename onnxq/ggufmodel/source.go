@@ -9,6 +9,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/graph"
@@ -38,7 +39,7 @@ type WeightsFrom struct {
 // It is an error if the file has none of the model's tensors, or one with a wrong shape or
 // type.
 func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom, error) {
-	r, size, err := m.Graph().File.Attach(path)
+	r, size, err := access.Graph(m).File.Attach(path)
 	if err != nil {
 		return nil, err
 	}
@@ -46,12 +47,12 @@ func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom,
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := names.Unused(convert.TensorNames(m.Graph())); err != nil {
+	if err := names.Unused(convert.TensorNames(access.Graph(m))); err != nil {
 		return nil, err
 	}
 	w := &WeightsFrom{}
 	taken := map[*gguf.Tensor]bool{}
-	for _, v := range m.Graph().Values {
+	for _, v := range access.Graph(m).Values {
 		if !dtype.DType(v.Tensor.GetDataType()).Float() {
 			continue
 		}
@@ -61,11 +62,11 @@ func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom,
 		if !ok || t == nil {
 			continue
 		}
-		s, err := newSource(f, t, m.Graph(), v)
+		s, err := newSource(f, t, access.Graph(m), v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: tensor %s: %w", path, msg.Quote(t.Name), err)
 		}
-		if err := m.Graph().File.Replace(v.Tensor, s); err != nil {
+		if err := access.Graph(m).File.Replace(v.Tensor, s); err != nil {
 			return nil, err
 		}
 		taken[t] = true

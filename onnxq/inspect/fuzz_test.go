@@ -5,6 +5,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
@@ -39,7 +40,7 @@ func FuzzInspect(f *testing.F) {
 		if !d.Equal {
 			t.Errorf("the model differs from itself: %+v", d.Changes)
 		}
-		for _, w := range recognize.Weights(m.Graph()) {
+		for _, w := range recognize.Weights(access.Graph(m)) {
 			n := w.Elements()
 			if w.Obstacle != "" || n == 0 || n > 1<<20 {
 				continue

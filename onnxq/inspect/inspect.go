@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
@@ -75,7 +76,7 @@ type ExternalFile struct {
 // Model inspects a model. It reads only the structure, and the few contents that are needed
 // to recognize the form of a quantized weight.
 func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
-	x := m.Graph()
+	x := access.Graph(m)
 	p := x.File.Proto
 	in := &Inspection{
 		IR:        p.GetIrVersion(),

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
@@ -48,7 +49,7 @@ func TestInspect(t *testing.T) {
 
 // quantized returns the bytes of the tensors that a plan quantizes.
 func quantized(p *onnxq.Plan) int64 {
-	_, n := p.Stages().FloatBytes()
+	_, n := access.Stages(p).FloatBytes()
 	return n
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modeltest"
@@ -62,7 +63,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 			again := modeltest.Node(c.op, "again", c.inputs, c.attrs...)
 			in := modeltest.Write(t, modeltest.Model(tensors, modeltest.Nodes{modeltest.Node(c.op, "y", c.inputs, c.attrs...), again}))
 			m := modeltest.Open(t, in)
-			found := recognize.Weights(m.Graph())
+			found := recognize.Weights(access.Graph(m))
 			if len(found) != 1 {
 				t.Fatalf("%d weights", len(found))
 			}
@@ -138,7 +139,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := map[string]*recognize.Weight{}
-	for _, w := range recognize.Weights(modeltest.Open(t, once).Graph()) {
+	for _, w := range recognize.Weights(access.Graph(modeltest.Open(t, once))) {
 		found[w.Name] = w
 	}
 	if len(found) != 3 || len(r.Tensors) != 2 || found["local.f/b"].Form != "MatMulInteger" {
@@ -178,7 +179,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 // nodesInFunctions lists the values that nodes of functions make.
 func nodesInFunctions(m *onnxq.Model) string {
 	var made []string
-	for _, f := range m.Graph().File.Proto.Functions {
+	for _, f := range access.Graph(m).File.Proto.Functions {
 		graph.WalkBody(f.Node, func(n *onnxpb.NodeProto) { made = append(made, n.GetOpType()+" "+n.Output[0]) })
 	}
 	slices.Sort(made)

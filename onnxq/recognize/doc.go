@@ -1,7 +1,7 @@
 // Package recognize finds the quantized weights of a model, whichever tool wrote them, and
 // decodes them.
 //
-//	for _, w := range recognize.Weights(model.Graph()) {
+//	for _, w := range model.Quantized() {
 //		values := make([]float32, w.Elements())
 //		err := w.Read(values, 0)
 //	}

@@ -7,7 +7,6 @@ import (
 
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
 )
 
@@ -23,7 +22,7 @@ func ExampleWeights() {
 		log.Fatal(err)
 	}
 	defer m.Close()
-	for _, w := range recognize.Weights(m.Graph()) {
+	for _, w := range m.Quantized() {
 		row := make([]float32, w.Shape[1])
 		if err := w.Read(row, 0); err != nil {
 			log.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/modeltest"
@@ -37,7 +38,7 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 					}
 					before, after := modeltest.Open(t, in), modeltest.Open(t, out)
 					found := map[string]*recognize.Weight{}
-					for _, w := range recognize.Weights(after.Graph()) {
+					for _, w := range recognize.Weights(access.Graph(after)) {
 						found[w.Name] = w
 					}
 					if len(found) != len(r.Tensors) {
@@ -70,9 +71,9 @@ func blockFor(f spec.Format) int {
 // floatNumbers are those of a tensor of a model, by its path.
 func floatNumbers(t *testing.T, m *onnxq.Model, path string) *lazy.Tensor {
 	t.Helper()
-	for _, v := range m.Graph().Values {
+	for _, v := range access.Graph(m).Values {
 		if v.Path == path {
-			p, err := m.Graph().File.Payload(v.Tensor)
+			p, err := access.Graph(m).File.Payload(v.Tensor)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -109,7 +110,7 @@ func checkErrors(t *testing.T, x *lazy.Tensor, w *recognize.Weight, want onnxq.T
 // Models that are not quantized have no quantized weights.
 func TestFloatModelsHaveNoQuantizedWeights(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
-		for _, w := range recognize.Weights(modeltest.Open(t, modeltest.Build(t, kind.Name)).Graph()) {
+		for _, w := range recognize.Weights(access.Graph(modeltest.Open(t, modeltest.Build(t, kind.Name)))) {
 			t.Errorf("%s: %v", kind.Name, w)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
@@ -61,7 +62,7 @@ func TestNBitsOfOneColumn(t *testing.T) {
 				t.Fatalf("[%d, 1]: %+v", k, r.Weights)
 			}
 			before, after := modeltest.Open(t, dq), modeltest.Open(t, nbits)
-			want, got := recognize.Weights(before.Graph()), recognize.Weights(after.Graph())
+			want, got := recognize.Weights(access.Graph(before)), recognize.Weights(access.Graph(after))
 			if len(want) != 1 || len(got) != 1 {
 				t.Fatalf("[%d, 1]: %d weights became %d", k, len(want), len(got))
 			}

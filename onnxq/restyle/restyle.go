@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
 	"onnxquant/internal/msg"
@@ -62,7 +63,7 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare f
 		return nil, err
 	}
 	defer m.Close()
-	prepared, err := prepare(m.Graph())
+	prepared, err := prepare(access.Graph(m))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in, err)
 	}
@@ -88,7 +89,7 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare f
 		}
 	}
 	if opts.Provenance != nil {
-		step, err := opts.Provenance.Of(m.Graph().File)
+		step, err := opts.Provenance.Of(access.Graph(m).File)
 		if err != nil {
 			return nil, err
 		}

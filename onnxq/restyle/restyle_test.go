@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/modeltest"
@@ -43,7 +44,7 @@ func matrix(t *testing.T, w *recognize.Weight) []float32 {
 
 func operators(m *onnxq.Model) []string {
 	var ops []string
-	graph.WalkGraphs(m.Graph().File.Proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(access.Graph(m).File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			ops = append(ops, graph.Operator(n))
 		}
@@ -71,14 +72,14 @@ func TestDequantize(t *testing.T) {
 					t.Fatal(err)
 				}
 				before, quant, after := modeltest.Open(t, in), modeltest.Open(t, q), modeltest.Open(t, back)
-				if left := recognize.Weights(after.Graph()); len(left) > 0 {
+				if left := recognize.Weights(access.Graph(after)); len(left) > 0 {
 					t.Errorf("left: %v", left)
 				}
-				for i, w := range recognize.Weights(quant.Graph()) {
+				for i, w := range recognize.Weights(access.Graph(quant)) {
 					checkFolded(t, after, w, r.Weights[i])
 				}
 				if opts.Style == spec.NBits {
-					if o := after.Graph().File.Proto.OpsetImport; len(o) != 1 {
+					if o := access.Graph(after).File.Proto.OpsetImport; len(o) != 1 {
 						t.Errorf("imports: %v", o)
 					}
 					return // a Gemm does not come back
@@ -86,7 +87,7 @@ func TestDequantize(t *testing.T) {
 				if got, want := operators(after), operators(before); kind.Name != "opset11" && !slices.Equal(got, want) {
 					t.Errorf("operators %v, want %v", got, want)
 				}
-				if got, want := len(after.Graph().Values), len(before.Graph().Values); kind.Name != "opset11" && got != want {
+				if got, want := len(access.Graph(after).Values), len(access.Graph(before).Values); kind.Name != "opset11" && got != want {
 					t.Errorf("%d tensors, want %d", got, want)
 				}
 			})
@@ -96,7 +97,7 @@ func TestDequantize(t *testing.T) {
 
 func checkFolded(t *testing.T, m *onnxq.Model, w *recognize.Weight, r restyle.Weight) {
 	t.Helper()
-	for _, v := range m.Graph().Values {
+	for _, v := range access.Graph(m).Values {
 		if v.Name != r.Became {
 			continue
 		}
@@ -104,7 +105,7 @@ func checkFolded(t *testing.T, m *onnxq.Model, w *recognize.Weight, r restyle.We
 			t.Errorf("%s: type %s, want %s", v.Name, got, w.DType)
 		}
 		got := make([]float32, w.Elements())
-		p, err := m.Graph().File.Payload(v.Tensor)
+		p, err := access.Graph(m).File.Payload(v.Tensor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -156,7 +157,7 @@ func checkThereAndBack(t *testing.T, kind string, opts onnxq.Options) {
 	if got, want := operators(nbits), operators(modeltest.Open(t, path("converted"))); !slices.Equal(got, want) {
 		t.Errorf("operators %v, a conversion has %v", got, want)
 	}
-	first, second, third := recognize.Weights(dq.Graph()), recognize.Weights(nbits.Graph()), recognize.Weights(again.Graph())
+	first, second, third := recognize.Weights(access.Graph(dq)), recognize.Weights(access.Graph(nbits)), recognize.Weights(access.Graph(again))
 	if len(first) != len(second) || len(first) != len(third) || len(there.Weights) != len(first) || len(back.Weights) != len(first) {
 		t.Fatalf("%d, then %d, then %d weights", len(first), len(second), len(third))
 	}

@@ -131,7 +131,7 @@ var badPrecision = []struct {
 	{doc: `{"a": {"axis": "0"}}`, want: "line 1, column 16: axis: want a whole number, got a string"},
 	{doc: `{"a": {"axis": -2147483648}}`, want: "line 1, column 16: axis -2147483648: want a whole number"},
 	{doc: `{"a": {"format": 4}}`, want: "line 1, column 18: format: want a string, got 4"},
-	{doc: `{"a": {"format": "INT4"}}`, want: `line 1, column 18: format "INT4" is not known (known: float, int2`},
+	{doc: `{"a": {"format": "INT4"}}`, want: `line 1, column 18: format "INT4" is not known; the nearest is int4`},
 	{doc: `{"a": {"format": "float", "bits": 8}}`, want: "line 1, column 7: format float leaves"},
 	{doc: `{"a": {"block": 32, "format": "float"}}`, want: "line 1, column 7: format float leaves"},
 	{doc: `{"a": {"bits": 8, "format": "int4"}}`, want: "line 1, column 7: format int4 has 4 bits, not 8"},

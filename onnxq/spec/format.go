@@ -10,6 +10,7 @@ import (
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/mx"
 	"onnxquant/formats/qlora"
+	"onnxquant/internal/nearest"
 	"onnxquant/nvfp4"
 )
 
@@ -92,7 +93,10 @@ func ParseFormat(name string) (Format, error) {
 	if f := Format(name); slices.Contains(Formats(), f) {
 		return f, nil
 	}
-	return "", fmt.Errorf("format %q is not known (known: %s)", name, joinFormats())
+	if near, ok := nearest.Name(strings.ToLower(name), formatNames()); ok {
+		return "", fmt.Errorf("format %q is not known; the nearest is %s", name, near)
+	}
+	return "", fmt.Errorf("format %q is not known (known: %s)", name, strings.Join(formatNames(), ", "))
 }
 
 // Bits is the size of a code; 0 for Float and unknown formats.
@@ -124,12 +128,12 @@ func (f Format) Traits() Traits {
 	return Traits{}
 }
 
-func joinFormats() string {
+func formatNames() []string {
 	var names []string
 	for _, f := range Formats() {
 		names = append(names, string(f))
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // Block sizes of formats that have none of their own.

@@ -1,0 +1,12 @@
+package onnxq
+
+import (
+	"onnxquant/internal/access"
+	"onnxquant/internal/convert"
+	"onnxquant/internal/graph"
+)
+
+func init() {
+	access.Graph = func(model any) *graph.Graph { return model.(*Model).graph }
+	access.Stages = func(plan any) *convert.Plan { return plan.(*Plan).plan }
+}
