@@ -44,7 +44,17 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 	}
 	v.sqnr(CheckWeights, what, w.SQNR, v.report.Limits.SQNR)
 	v.block(what, w)
+	v.misfit(what, w)
 	v.largest(what, w.MaxError)
+}
+
+// misfit fails codes whose scales are those of another weight: with scales that fit, the error
+// would be much less. It is so for a weight of 2 bits too, if its elements have one sign.
+func (v *verifier) misfit(what string, w *compare.WeightMatch) {
+	const most, matters = 3.0, 20.0 // dB
+	if v.opts.MinSQNR == nil && !strings.HasSuffix(w.CodeType, "INT2") && w.SQNR < matters && w.Misfit > most {
+		v.fail(CheckWeights, "%s: its scales do not fit its codes: with others, its SQNR would be %.1f dB in place of %.1f", what, w.SQNR+w.Misfit, w.SQNR)
+	}
 }
 
 // block fails a block that has nothing of the weight, such as one whose scale is zero or

@@ -286,6 +286,42 @@ func TestExchangedWeights(t *testing.T) {
 	}
 }
 
+// Scales of another weight are found: the error that they make looks like that of rounding to few
+// bits.
+func TestForeignScales(t *testing.T) {
+	columns := func(name string, factors ...float64) *onnxpb.TensorProto {
+		w := modeltest.Floats(name, 32, 32)
+		for i := range w.FloatData {
+			w.FloatData[i] = float32(math.Sin(float64(i*i+1)) * factors[i%32%len(factors)])
+		}
+		return w
+	}
+	in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{columns("v", 1, 1.5), columns("w", 1.4, 1, 1.2)},
+		modeltest.Nodes{modeltest.Node("MatMul", "h", "x v"), modeltest.Node("MatMul", "y", "h w")}))
+	for what, change := range map[string]func(nodes []*onnxpb.NodeProto){
+		"": func(nodes []*onnxpb.NodeProto) {},
+		"scales": func(nodes []*onnxpb.NodeProto) {
+			nodes[0].Input[1], nodes[1].Input[1] = nodes[1].Input[1], nodes[0].Input[1]
+		},
+	} {
+		for _, bits := range []int{8, 4} {
+			m := &onnxpb.ModelProto{}
+			if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), onnxq.Options{Bits: bits, Block: spec.PerChannel}), m); err != nil {
+				t.Fatal(err)
+			}
+			change(m.Graph.Node)
+			changed := modeltest.Write(t, &testmodels.Model{Proto: m})
+			r, err := verify.Models(t.Context(), in, changed, verify.Options{Engine: verify.None})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := strings.Contains(fmt.Sprint(r.Failures), "do not fit its codes"); said != (what != "") {
+				t.Errorf("%d bits, %s: %q", bits, what, r.Failures)
+			}
+		}
+	}
+}
+
 // mutate converts a model and counts its mutations, and those that verify reports.
 func mutate(t *testing.T, in string, opts onnxq.Options) (tried, found int64) {
 	folder := t.TempDir()

@@ -51,6 +51,7 @@ type WeightMatch struct {
 	MaxError float64 `json:"max_error"` // max |w - v|
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 if exact
+	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale for each block
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 
 	Worst  *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors

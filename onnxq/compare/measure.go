@@ -66,6 +66,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
+	match.Misfit = e.misfit()
 	if e.found && quantized {
 		match.Worst = &BlockMatch{Shape: blocks.shape, At: indexOf(blocks.shape, e.worstAt), Axis: blocks.axis, Length: e.worst.N, MaxError: e.worst.MaxAbs, MSE: e.worst.MSE(), SQNR: max(e.worst.SQNR(), -errstat.Exact)}
 	}
@@ -194,11 +195,38 @@ func shapeOfCodes(w *recognize.Weight) []int64 {
 type measurement struct {
 	blocks  cutting
 	all     errstat.Stats
-	broken  int64 // see WeightMatch.Broken
-	found   bool  // a block with errors was found
+	fitted  float64 // sum of squared errors, if each block had the scale that fits best
+	broken  int64   // see WeightMatch.Broken
+	found   bool    // a block with errors was found
 	worst   errstat.Stats
 	worstAt int64   // position of its first element
 	survey  *survey // nil without a Detail
+}
+
+// block has the errors of a block.
+type block struct {
+	errstat.Stats
+	product, square float64 // sums of w·v and v²
+}
+
+// shortBlock is the length below which any scale may fit a block by chance.
+const shortBlock = 8
+
+// fitted returns the sum of squared errors with the best scale.
+func (b *block) fitted() float64 {
+	if b.N < shortBlock || b.square == 0 {
+		return b.SumSqErr
+	}
+	return min(b.SumSqErr, max(0, b.SumSq-b.product*b.product/b.square))
+}
+
+// misfit tells by how much, in dB, the error would be less if each block had the scale that fits
+// best.
+func (e *measurement) misfit() float64 {
+	if e.all.SumSqErr == 0 {
+		return 0
+	}
+	return min(errstat.Exact, 10*math.Log10(e.all.SumSqErr/max(e.fitted, 1e-99)))
 }
 
 // elementReader reads a constant in row-major order.
@@ -213,7 +241,7 @@ const stretch = 1 << 14
 func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader) error {
 	a := &lazy.Arena{}
 	p, q := make([]float32, stretch), make([]float32, stretch)
-	open := make([]errstat.Stats, e.blocks.inner)
+	open := make([]block, e.blocks.inner)
 	for off := int64(0); off < x.Values.Size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
 		end := off + min(e.blocks.block, rest)*e.blocks.inner
@@ -231,15 +259,16 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 			e.add(open, p[:n], q[:n], at)
 		}
 		for i := range open {
-			b := open[i]
+			b := open[i].Stats
 			e.all.Merge(b)
 			if e.survey != nil {
 				e.survey.block(b, off+int64(i))
 			}
+			e.fitted += open[i].fitted()
 			if b.SumSqErr > 0 && (!e.found || b.SQNR() < e.worst.SQNR()) {
 				e.found, e.worst, e.worstAt = true, b, off+int64(i)
 			}
-			open[i] = errstat.Stats{}
+			open[i] = block{}
 		}
 		off = end
 	}
@@ -247,7 +276,7 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 }
 
 // add adds the errors of elements v against w, which begin at element at.
-func (e *measurement) add(open []errstat.Stats, w, v []float32, at int64) {
+func (e *measurement) add(open []block, w, v []float32, at int64) {
 	k := int(at % e.blocks.inner)
 	for i := range w {
 		b := &open[k]
@@ -265,6 +294,8 @@ func (e *measurement) add(open []errstat.Stats, w, v []float32, at int64) {
 		b.MaxAbs = max(b.MaxAbs, math.Abs(err))
 		b.SumSqErr += err * err
 		b.SumSq += x * x
+		b.product += x * float64(v[i])
+		b.square += float64(v[i]) * float64(v[i])
 	}
 }
 
