@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle browser release release-test checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture licenses reproducible schemas man seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle browser release release-test module workflows site checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -39,6 +39,8 @@ help:
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python; of large grids of models and settings a part, or all of it with ONNXQUANT_ALL=1'
 	@echo 'make release  what a release consists of, in dist, from the tag of the commit'
+	@echo 'make module   another path for the module: MODULE=example.org/owner/onnxquant'
+	@echo 'make workflows  the GitHub Actions files are valid'
 	@echo 'make release-test  a release of the commit, unpacked, installed and run'
 	@echo 'make browser  the page of onnxquant report, in Chromium, if it is there'
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
@@ -137,7 +139,15 @@ oracle: build corpus
 release:
 	cd release && go run . -out ../dist
 
-release-test:
+# The one place for the path is go.mod; this writes it there, and wherever a package is imported.
+module:
+	cd release && go run ./modulepath .. '$(MODULE)'
+
+workflows:
+	$(TOOL) github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+	build/tools/actionlint .github/workflows/*.yml
+
+release-test: workflows
 	@echo '== a release of this commit'
 	cd release && go vet ./... && go test -count 1 -v ./...
 

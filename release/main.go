@@ -165,7 +165,7 @@ func (r *release) compile(p platform, folder string) error {
 		return err
 	}
 	for _, program := range programs {
-		cmd := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version=v"+r.version, "-o", filepath.Join(folder, p.exe(program)), "./cmd/"+program)
+		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w -X main.version=v"+r.version, "-o", filepath.Join(folder, p.exe(program)), "./cmd/"+program)
 		cmd.Dir, cmd.Stderr = r.root, os.Stderr
 		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOOS="+p.os, "GOARCH="+p.arch, "GOAMD64=v1")
 		if err := cmd.Run(); err != nil {

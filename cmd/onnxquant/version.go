@@ -39,7 +39,20 @@ func runVersion(_ context.Context, c *console, args []string) error {
 }
 
 func printVersion(c *console) {
-	fmt.Fprintf(c.stdout, "onnxquant %s (%s %s/%s)\n", buildVersion(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	fmt.Fprintf(c.stdout, "onnxquant %s (%s%s %s/%s)\n", buildVersion(), commit(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
+// commit returns the first digits of the commit that the command was built from, if the Go tool
+// recorded it.
+func commit() string {
+	if info, ok := debug.ReadBuildInfo(); ok {
+		for _, s := range info.Settings {
+			if s.Key == "vcs.revision" && len(s.Value) > 12 {
+				return s.Value[:12] + ", "
+			}
+		}
+	}
+	return ""
 }
 
 // buildDate is the day of the commit that the command was built from, or "".
@@ -62,5 +75,6 @@ func buildVersion() string {
 	if !ok || info.Main.Version == "" {
 		return "devel"
 	}
-	return strings.Trim(info.Main.Version, "()") // "(devel)" outside a repository
+	// A tag, with +dirty if files were changed since; "(devel)" outside a repository.
+	return strings.Trim(info.Main.Version, "()")
 }
