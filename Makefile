@@ -32,7 +32,7 @@ NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./c
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
 	@echo 'make test     check, test-go, plain and oracle'
-	@echo 'make test-all the same with all settings, cross, fuzz, commands, crash and release-test, for maintainers'
+	@echo 'make test-all the same with all settings, cross, fuzz, commands, crash, site and release-test, for maintainers'
 	@echo 'make check    gofmt, go vet'
 	@echo 'make test-go  Go tests, with the full golden data where it exists'
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
@@ -40,6 +40,7 @@ help:
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python; of large grids of models and settings a part, or all of it with ONNXQUANT_ALL=1'
 	@echo 'make release  what a release consists of, in dist, from the tag of the commit'
 	@echo 'make module   another path for the module: MODULE=example.org/owner/onnxquant'
+	@echo 'make site     the documentation as a site, in build/site'
 	@echo 'make workflows  the GitHub Actions files are valid'
 	@echo 'make release-test  a release of the commit, unpacked, installed and run'
 	@echo 'make browser  the page of onnxquant report, in Chromium, if it is there'
@@ -77,8 +78,8 @@ test-all: FUZZTIME = 10s
 test-all: FUZZJOBS = 3
 test-all: COMMANDS = 10000
 test-all: KILLS = 50
-test-all: test cross fuzz commands crash release-test
-	@echo 'all passed: make test with all settings, cross-builds, fuzzing, commands, kills and full disks, a release'
+test-all: test cross fuzz commands crash site release-test
+	@echo 'all passed: make test with all settings, cross-builds, fuzzing, commands, kills and full disks, the site, a release'
 
 check:
 	@echo '== gofmt, go vet'
@@ -142,6 +143,15 @@ release:
 # The one place for the path is go.mod; this writes it there, and wherever a package is imported.
 module:
 	cd release && go run ./modulepath .. '$(MODULE)'
+
+# The site, of docs/. Its packages have an environment of their own.
+$(VENV)/site/ready: docs/requirements.txt
+	$(PYTHON) -m venv --clear $(@D)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check -r docs/requirements.txt
+	@touch $@
+
+site: $(VENV)/site/ready
+	NO_MKDOCS_2_WARNING=1 $(VENV)/site/bin/mkdocs build --strict --quiet
 
 workflows:
 	$(TOOL) github.com/rhysd/actionlint/cmd/actionlint@v1.7.12

@@ -63,6 +63,13 @@ func (r *release) writeArchive(p platform, folder string) error {
 		return err
 	}
 	files = append(files, documents...)
+	pages, err := r.pageFiles()
+	if err != nil {
+		return err
+	}
+	for _, page := range pages {
+		files = append(files, file{name + "/" + page.name, page.data, false})
+	}
 	if p.os == "windows" {
 		data, err := zipped(files, r.time)
 		if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"os"
 	"path/filepath"
 
 	"github.com/goreleaser/nfpm/v2"
@@ -16,17 +17,28 @@ func (r *release) writeLinux(p platform, folder string) error {
 		return nil
 	}
 	contents := files.Contents{}
-	add := func(from, to string, mode int) {
-		contents = append(contents, &files.Content{Source: from, Destination: to, FileInfo: &files.ContentFileInfo{Mode: 0o644, MTime: r.time}})
-		if mode != 0 {
-			contents[len(contents)-1].FileInfo.Mode = 0o755
-		}
+	add := func(from, to string, mode os.FileMode) {
+		contents = append(contents, &files.Content{Source: from, Destination: to, FileInfo: &files.ContentFileInfo{Mode: mode, MTime: r.time}})
 	}
 	for _, program := range programs {
 		add(filepath.Join(folder, program), "/usr/bin/"+program, 0o755)
 	}
 	for _, name := range []string{"README.md", "LICENSE", "CHANGELOG.md", "docs/licenses.md"} {
-		add(filepath.Join(r.root, name), "/usr/share/doc/onnxquant/"+filepath.Base(name), 0)
+		add(filepath.Join(r.root, name), "/usr/share/doc/onnxquant/"+filepath.Base(name), 0o644)
+	}
+	pages, err := filepath.Glob(filepath.Join(r.pages, "man", "*"))
+	if err != nil {
+		return err
+	}
+	for _, page := range pages {
+		add(page, "/usr/share/man/man1/"+filepath.Base(page), 0o644)
+	}
+	for shell, to := range map[string]string{
+		"bash": "/usr/share/bash-completion/completions/onnxquant",
+		"zsh":  "/usr/share/zsh/site-functions/_onnxquant",
+		"fish": "/usr/share/fish/vendor_completions.d/onnxquant.fish",
+	} {
+		add(filepath.Join(r.pages, "completions", "onnxquant."+shell), to, 0o644)
 	}
 	for _, format := range []string{"deb", "rpm"} {
 		packager, err := nfpm.Get(format)

@@ -1,7 +1,8 @@
 // Command release builds everything that a release consists of, from the tag of the commit that
 // is checked out, into a folder:
 //
-//   - for each platform an archive, a Python wheel and an npm package, all with the two programs
+//   - for each platform an archive, a Python wheel and an npm package, all with the two programs; in archives
+//     also manual pages and completions of shells
 //   - packages for Debian and for RPM
 //   - a list of what the programs are built of (SPDX)
 //   - SHA256SUMS
@@ -62,6 +63,7 @@ type release struct {
 	version string    // without v
 	commit  string    // of the repository
 	time    time.Time // of the commit; files have it
+	pages   string    // the folder with manual pages and completions
 }
 
 const (
@@ -141,6 +143,9 @@ func (r *release) build(list []platform) error {
 		return err
 	}
 	defer os.RemoveAll(bin)
+	if err := r.writePages(filepath.Join(bin, "pages")); err != nil {
+		return err
+	}
 	if err := r.writeNPM(); err != nil {
 		return err
 	}

@@ -160,7 +160,7 @@ func checkArchives(t *testing.T, r *release) {
 			ending = ".zip"
 		}
 		dir := filepath.Join(unpack(t, filepath.Join(r.out, name+ending)), name)
-		for _, file := range []string{p.exe("onnxquant"), p.exe("onnxquant-ort"), "README.md", "LICENSE", "CHANGELOG.md", "licenses.md"} {
+		for _, file := range []string{p.exe("onnxquant"), p.exe("onnxquant-ort"), "README.md", "LICENSE", "CHANGELOG.md", "licenses.md", "man/onnxquant.1", "man/onnxquant-verify.1", "completions/onnxquant.zsh"} {
 			if _, err := os.Stat(filepath.Join(dir, file)); err != nil {
 				t.Error(err)
 			}
@@ -269,6 +269,11 @@ func checkDebian(t *testing.T, r *release) {
 	dir := t.TempDir()
 	output(t, ".", "dpkg-deb", "-x", filepath.Join(r.out, "onnxquant_"+r.version+"-1_"+runtime.GOARCH+".deb"), dir)
 	checkRuns(t, filepath.Join(dir, "usr", "bin", "onnxquant"))
+	for _, file := range []string{"man/man1/onnxquant.1", "bash-completion/completions/onnxquant", "doc/onnxquant/LICENSE"} {
+		if _, err := os.Stat(filepath.Join(dir, "usr", "share", file)); err != nil {
+			t.Error(err)
+		}
+	}
 }
 
 func checkRPM(t *testing.T, r *release) {

@@ -61,15 +61,24 @@ func makeArray(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: mknpy FILE SHAPE X…")
 	}
-	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }\n", strings.ReplaceAll(args[1], "x", ", "))
-	raw := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(header)))
-	raw = append(raw, header...)
+	var elements []float32
 	for _, text := range args[2:] {
 		x, err := strconv.ParseFloat(text, 32)
 		ts.Check(err)
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(x)))
+		elements = append(elements, float32(x))
 	}
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), raw, 0o666))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), array(args[1], elements), 0o666))
+}
+
+// array is a .npy file of a shape such as 2x3.
+func array(shape string, elements []float32) []byte {
+	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }\n", strings.ReplaceAll(shape, "x", ", "))
+	raw := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(header)))
+	raw = append(raw, header...)
+	for _, x := range elements {
+		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	}
+	return raw
 }
 
 func checkStatus(ts *testscript.TestScript, neg bool, args []string) {
