@@ -3,7 +3,6 @@ package main
 import (
 	"archive/zip"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -44,8 +43,19 @@ func TestDocs(t *testing.T) {
 	if n < 40 {
 		t.Errorf("only %d commands are found", n)
 	}
-	testscript.Run(t, testscript.Params{Dir: scripts, RequireExplicitExec: true, Setup: documentedFiles,
-		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"status": checkStatus}})
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := givenFiles(t, root)
+	testscript.Run(t, testscript.Params{
+		Dir:                 scripts,
+		RequireExplicitExec: true,
+		Setup: func(env *testscript.Env) error {
+			return errors.Join(os.CopyFS(env.WorkDir, os.DirFS(files)), os.Symlink(filepath.Join(root, "testmodels"), filepath.Join(env.WorkDir, "testmodels")))
+		},
+		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){"status": checkStatus},
+	})
 }
 
 // documented returns the commands of a page as lines of a script.
@@ -88,45 +98,50 @@ func documented(t *testing.T, page, text string) []string {
 	return commands
 }
 
-// documentedFiles makes what the pages take as given: a model, quantized ones, inputs.
-func documentedFiles(env *testscript.Env) error {
-	root, err := filepath.Abs("../..")
-	if err != nil {
-		return err
-	}
-	if err := os.Symlink(filepath.Join(root, "testmodels"), filepath.Join(env.WorkDir, "testmodels")); err != nil {
-		return err
-	}
+// givenFiles makes a folder with what the pages take as given: a model, quantized ones, inputs.
+func givenFiles(t *testing.T, root string) string {
+	t.Helper()
+	dir := t.TempDir()
 	model, err := os.ReadFile(filepath.Join(root, "testmodels", "tinygpt", "model.onnx"))
 	if err != nil {
-		return err
+		t.Fatal(err)
 	}
-	files := map[string][]byte{"model.onnx": model, "in.onnx": model, "head.json": []byte(`{"onnx::MatMul_54*": 8}`)}
-	for name, data := range files {
-		if err := os.WriteFile(filepath.Join(env.WorkDir, name), data, 0o666); err != nil {
-			return err
+	for name, data := range map[string][]byte{"model.onnx": model, "in.onnx": model, "decoder.onnx": model, "head.json": []byte(`{"onnx::MatMul_54*": 8}`)} {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
+			t.Fatal(err)
 		}
 	}
-	for name, style := range map[string]string{"tinygpt-int4.onnx": "dq", "int4.onnx": "dq", "nbits.onnx": "nbits"} {
-		cmd := exec.Command("onnxquant", "--bits", "4", "--block", "32", "--style", style, "model.onnx", name)
-		cmd.Dir = env.WorkDir
+	for _, args := range []string{
+		"-bits 4 -block 32 model.onnx int4.onnx",
+		"-bits 4 -block 32 model.onnx tinygpt-int4.onnx",
+		"-bits 4 -block 32 --style nbits model.onnx nbits.onnx",
+		"calibrate --data self --samples 2 -o ranges.json model.onnx",
+	} {
+		cmd := exec.Command("onnxquant", strings.Fields(args)...)
+		cmd.Dir = dir
 		if out, err := cmd.CombinedOutput(); err != nil {
-			return fmt.Errorf("%v: %w: %s", cmd.Args, err, out)
+			t.Fatalf("%v: %v: %s", args, err, out)
 		}
 	}
-	for _, name := range []string{"batch0.npz", "batch1.npz"} {
-		f, err := os.Create(filepath.Join(env.WorkDir, name))
-		if err != nil {
-			return err
-		}
-		z := zip.NewWriter(f)
-		w, err := z.Create("x.npy")
-		if err == nil {
-			_, err = w.Write(array("2x3", []float32{1, 2, 3, 4, 5, 6}))
-		}
-		if err := errors.Join(err, z.Close(), f.Close()); err != nil {
-			return err
-		}
+	writeArrays(t, filepath.Join(dir, "batch0.npz"), "x", array("<f4", "2x3", []float32{1, 2, 3, 4, 5, 6}))
+	writeArrays(t, filepath.Join(dir, "batch1.npz"), "x", array("<f4", "2x3", []float32{6, 5, 4, 3, 2, 1}))
+	writeArrays(t, filepath.Join(dir, "data.npz"), "ids", array("<i8", "1x8", []int64{1, 2, 3, 4, 5, 6, 7, 8}))
+	return dir
+}
+
+// writeArrays writes a .npz file with one array.
+func writeArrays(t *testing.T, path, name string, data []byte) {
+	t.Helper()
+	f, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return nil
+	z := zip.NewWriter(f)
+	w, err := z.Create(name + ".npy")
+	if err == nil {
+		_, err = w.Write(data)
+	}
+	if err := errors.Join(err, z.Close(), f.Close()); err != nil {
+		t.Fatal(err)
+	}
 }

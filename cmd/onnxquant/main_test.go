@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"math"
 	"os"
 	"os/exec"
 	"strconv"
@@ -67,16 +66,16 @@ func makeArray(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		elements = append(elements, float32(x))
 	}
-	ts.Check(os.WriteFile(ts.MkAbs(args[0]), array(args[1], elements), 0o666))
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), array("<f4", args[1], elements), 0o666))
 }
 
-// array is a .npy file of a shape such as 2x3.
-func array(shape string, elements []float32) []byte {
-	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%s,), }\n", strings.ReplaceAll(shape, "x", ", "))
+// array is a .npy file of numbers of a type such as <f4, and of a shape such as 2x3.
+func array(typ, shape string, elements any) []byte {
+	header := fmt.Sprintf("{'descr': '%s', 'fortran_order': False, 'shape': (%s,), }\n", typ, strings.ReplaceAll(shape, "x", ", "))
 	raw := binary.LittleEndian.AppendUint16([]byte("\x93NUMPY\x01\x00"), uint16(len(header)))
-	raw = append(raw, header...)
-	for _, x := range elements {
-		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(x))
+	raw, err := binary.Append(append(raw, header...), binary.LittleEndian, elements)
+	if err != nil {
+		panic(err)
 	}
 	return raw
 }

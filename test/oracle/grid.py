@@ -12,6 +12,11 @@ def pairs(cases, *groups):
     return [(c, list(group)[i % len(group)]) for group in groups for i, c in enumerate(cases)]
 
 
+def turns(cases, settings):
+    """(case, settings): for each case all settings, or one, in turn."""
+    return [(c, list(settings) if ALL else [list(settings)[i % len(settings)]]) for i, c in enumerate(cases)]
+
+
 def some(cases, every):
     """One case of so many."""
     return list(cases) if ALL else list(cases)[::every]

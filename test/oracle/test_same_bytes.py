@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+import grid
 from command import BINARY, CORPUS, ROOT, TINYGPT, onnxquant
 
 STRUCTURES = CORPUS / "structures"
@@ -20,8 +21,7 @@ SETTINGS = {
 }
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model, setting", grid.pairs(MODELS, SETTINGS))
 def test_same_bytes(model, setting, tmp_path):
     def files(run, *args):
         folder = tmp_path / run

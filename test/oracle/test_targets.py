@@ -17,6 +17,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 import graphs
+import grid
 import runtime
 from command import CORPUS, TINYGPT, onnxquant
 
@@ -220,15 +221,15 @@ OPENVINO = {
 }
 
 
-@pytest.mark.parametrize("case", sorted(CASES.keys() - NOT_IN_OPENVINO))
-def test_openvino(case, tmp_path):
+@pytest.mark.parametrize("case, settings", grid.turns(sorted(CASES.keys() - NOT_IN_OPENVINO), OPENVINO))
+def test_openvino(case, settings, tmp_path):
     """What is made for OpenVINO runs there, and computes what the codes say."""
     try:
         openvino.Core().compile_model(str(STRUCTURES / case / "model.onnx"), "CPU")
     except RuntimeError as e:
         pytest.skip(f"OpenVINO refuses the float model: {str(e).splitlines()[-1]}")
     source, feeds = STRUCTURES / case / "model.onnx", stored(case, "input")
-    for name, args in OPENVINO.items():
+    for name, args in ((name, OPENVINO[name]) for name in settings):
         out = tmp_path / f"{name}.onnx"
         plan = convert(source, out, "--target", "openvino", "--ops", "all", *args.split())
         if not any(t["decision"] == "quantize" for t in plan.values()):
