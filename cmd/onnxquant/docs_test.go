@@ -114,6 +114,7 @@ func givenFiles(t *testing.T, root string) string {
 	for _, args := range []string{
 		"-bits 4 -block 32 model.onnx int4.onnx",
 		"-bits 4 -block 32 model.onnx tinygpt-int4.onnx",
+		"-bits 4 -block 32 model.onnx out.onnx",
 		"-bits 4 -block 32 --style nbits model.onnx nbits.onnx",
 		"calibrate --data self --samples 2 -o ranges.json model.onnx",
 	} {
