@@ -18,7 +18,7 @@ type progress struct {
 	silent  bool
 	start   time.Time
 
-	mu          sync.Mutex // a ticker draws stages
+	mu          sync.Mutex // a ticker draws, too
 	done, total int64
 	text        string    // of the stage, if there are no bytes to count
 	steps       string    // what is done in steps, if these are counted and not bytes
@@ -41,6 +41,17 @@ func newProgress(c *console, quiet bool) *progress {
 	return p
 }
 
+// begin shows that a command works, before it can tell how much is done.
+func (p *progress) begin() {
+	if p.silent {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.text, p.start = "working", time.Now()
+	p.startTicker()
+}
+
 // update is told how much of the work is done, in bytes.
 func (p *progress) update(done, total int64) {
 	if p.silent || total <= 0 {
@@ -48,11 +59,9 @@ func (p *progress) update(done, total int64) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.total == 0 {
-		p.start = time.Now()
-	}
 	p.done, p.total = min(done, total), total
 	p.draw(false)
+	p.startTicker()
 }
 
 // step is told how many steps of a stage are done.
@@ -78,13 +87,18 @@ func (p *progress) stage(text string) {
 	defer p.mu.Unlock()
 	p.text, p.done, p.total, p.start = text, 0, 0, time.Now()
 	p.draw(true)
+	p.startTicker()
+}
+
+// startTicker draws the time also while nothing is reported, as during one large weight.
+func (p *progress) startTicker() {
 	if p.stop == nil {
 		p.stop = make(chan struct{})
 		go p.tick(p.stop)
 	}
 }
 
-// tick draws the time of a stage until stop is closed.
+// tick draws the line until stop is closed.
 func (p *progress) tick(stop chan struct{}) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
