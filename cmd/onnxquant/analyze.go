@@ -121,6 +121,7 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 		defer s.Close()
 		opts.Damage = s
 	}
+	bar.begin()
 	a, err := analyze.Model(ctx, m, opts)
 	bar.clear()
 	if err != nil {

@@ -36,6 +36,7 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in string) error {
 	bar := newProgress(c, f.quiet)
 	opts := analyze.Options{Options: f.opts, MaxSize: f.auto}
 	opts.Progress = bar.update
+	bar.begin()
 	a, err := analyze.Model(ctx, m, opts)
 	bar.clear()
 	if err != nil {

@@ -204,6 +204,7 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 		return err
 	}
 	defer m.Close()
+	bar.begin()
 	made, err := p.Convert(ctx, out)
 	bar.clear()
 	if err != nil {
