@@ -110,7 +110,7 @@ func (s *stage) out() string { return filepath.Join(s.folder, "out.onnx") }
 func (s *stage) job() job { return s.jobs[s.rng.IntN(len(s.jobs))] }
 
 func (s *stage) command(name string, j job, out string, before ...string) *exec.Cmd {
-	return exec.Command(name, append(before, "--quiet", "--block", "32", "--exclude", "w3", "--external-data", j.form, j.in, out)...)
+	return exec.Command(name, append(before, "--quiet", "--no-provenance", "--block", "32", "--exclude", "w3", "--external-data", j.form, j.in, out)...)
 }
 
 // convert does a job undisturbed and checks all that there is then.
