@@ -32,7 +32,9 @@ func (c Codec) Validate() error {
 // symmetric one does: they are all 2^(Bits-1).
 func (c Codec) HasZeroPoints() bool { return c.ZeroPoint || !c.Signed }
 
-// limits returns the smallest and the largest code.
+// Limits returns the smallest and the largest code.
+func (c Codec) Limits() (lo, hi int32) { return c.limits() }
+
 func (c Codec) limits() (lo, hi int32) {
 	n := int32(1) << c.Bits
 	if c.Signed {

@@ -41,6 +41,10 @@ func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	carried := describe(done.Plan, p.opts)
 	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), p.input
 	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: out, Elapsed: time.Since(start)}
+	if c := done.Calibration; c != nil && c.Layers > 0 {
+		n := float64(c.Layers)
+		r.Calibration = &Calibrated{c.Layers, c.Lost, c.Found / n, c.MSE / n, c.Output, c.OutputMSE, c.Refused}
+	}
 	if carried.External {
 		paths := done.Plan.Output.DataPaths(out)
 		r.Data, r.MoreData = paths[0], paths[1:]

@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -65,6 +66,10 @@ type Options struct {
 	Importance *rules.Importance // importance of the columns of weights, for the encodings of ggml
 	Names      *rules.Names      // names of weights in Importance; nil: as in the model
 
+	// Calibration runs the model on samples. Algorithms gptq and best find codes by the inputs that
+	// layers get there; gptq needs it. Package activations makes one.
+	Calibration Calibration
+
 	ExternalData     spec.ExternalData // default ExternalAuto
 	ExternalDataName string            // name of the external data file; default: as the model with .data
 	ShardSize        int64             // size of an external data file from which on the next tensor begins another; default: one file
@@ -80,6 +85,18 @@ type Options struct {
 	// Progress, if set, is called with the bytes processed so far, read for quantizing and
 	// read back for verifying, and the total. Calls do not overlap.
 	Progress func(done, total int64)
+	// Calibrating, if set, is called while codes are found by Calibration, with elements of weights.
+	Calibrating func(done, total int64)
+}
+
+// Calibration runs models on samples of their inputs.
+type Calibration interface {
+	// Len is the number of samples.
+	Len() int
+	// Run runs models, by their paths, side by side on the samples that are wanted, in their
+	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
+	// graph.
+	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error
 }
 
 // KnownOps lists the operators whose weights can be quantized: ONNX's, and those of domain
@@ -109,7 +126,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	if o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil {
 		o.Format = spec.Float
 	}
-	for _, check := range []func() error{o.checkActivations, o.checkStatic, o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
+	for _, check := range []func() error{o.checkCalibration, o.checkActivations, o.checkStatic, o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
 		if err := check(); err != nil {
 			return r, err
 		}
@@ -117,7 +134,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	r = convert.Options{
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory),
+			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory), Calibrated: o.Calibration != nil,
 			Activations: cmp.Or(o.Activations, spec.WeightsOnly), ReduceRange: o.ReduceRange, Static: o.static(),
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
@@ -125,6 +142,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		External: write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:  o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
 		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Provenance: o.Provenance, Progress: o.Progress,
+		Calibration: o.Calibration, Calibrating: o.Calibrating,
 	}
 	if r.Half, err = o.half(); err != nil {
 		return r, err
@@ -185,6 +203,21 @@ func (o Options) checkActivations() error {
 		return fmt.Errorf("%s activations: one scale for a weight, or one per channel (block -1), not blocks", a)
 	case o.Format != "" && o.Format != spec.Int8 && o.Format != spec.Uint8, o.Bits != 0 && o.Bits != 8:
 		return fmt.Errorf("%s activations: weights are int8 or uint8", a)
+	}
+	return nil
+}
+
+// checkCalibration refuses calibration that no algorithm uses, and gptq without it.
+func (o Options) checkCalibration() error {
+	switch {
+	case o.Calibration == nil && o.Algorithm == spec.GPTQ:
+		return errors.New("algorithm gptq needs calibration data: --calib, or Options.Calibration")
+	case o.Calibration == nil:
+		return nil
+	case o.Algorithm != spec.GPTQ && o.Algorithm != spec.Best:
+		return fmt.Errorf("calibration data are for algorithms gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
+	case o.FloatType != "":
+		return errors.New("calibration is in float32: make what stays float smaller in a second conversion")
 	}
 	return nil
 }

@@ -64,10 +64,26 @@ type Report struct {
 	Plan     *Plan          `json:"plan"`
 	Tensors  []TensorReport `json:"quantized"` // the quantized ones
 	Verified bool           `json:"verified"`  // the output was read again and checked
-	Output   string         `json:"output"`
-	Data     string         `json:"data,omitempty"`      // external data file, if any
-	MoreData []string       `json:"more_data,omitempty"` // further ones, of Options.ShardSize
-	Elapsed  time.Duration  `json:"elapsed_ns"`
+
+	Calibration *Calibrated `json:"calibration,omitempty"` // with Options.Calibration
+
+	Output   string        `json:"output"`
+	Data     string        `json:"data,omitempty"`      // external data file, if any
+	MoreData []string      `json:"more_data,omitempty"` // further ones, of Options.ShardSize
+	Elapsed  time.Duration `json:"elapsed_ns"`
+}
+
+// Calibrated says what calibration has gained. Errors are relative squared errors on the samples
+// that were held out, on average.
+type Calibrated struct {
+	Layers int     `json:"layers"`
+	Lost   int     `json:"lost"`      // layers that are better off with algorithm mse, which they got
+	Error  float64 `json:"error"`     // of the outputs of layers, with the codes that were written
+	MSE    float64 `json:"error_mse"` // with those of algorithm mse
+
+	Output    float64 `json:"output_error"` // of the outputs of the model
+	OutputMSE float64 `json:"output_error_mse"`
+	Refused   bool    `json:"refused"` // as a whole mse is better, and all layers got it
 }
 
 // String describes the conversion in a few lines: what was quantized, the sizes, and the

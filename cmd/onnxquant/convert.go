@@ -18,6 +18,7 @@ import (
 // convertFlags are the flags of a conversion.
 type convertFlags struct {
 	planFlags
+	calibFlags
 	reportFlags
 	weightsFrom []string
 	names       string
@@ -42,6 +43,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"JSON `FILE` that maps names of weights to names in the files\nof --weights-from and --imatrix")
 	fs.StringVar(&f.imatrix, "imatrix", "",
 		imatrixUsage+",\nfor the formats of ggml")
+	f.calibFlags.define(fs)
 	fs.Var(byteCount{value: &f.auto}, "auto",
 		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does")
 	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
@@ -134,10 +136,16 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if err := f.check(); err != nil {
 		return err
 	}
+	if err := f.calibFlags.finish(fs, &f.opts, in); err != nil {
+		return err
+	}
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
 	}
 	if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
+		return err
+	}
+	if err := f.calibFlags.open(ctx); err != nil {
 		return err
 	}
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
@@ -199,6 +207,12 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 	start := time.Now()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
+	f.opts.Calibrating = func(done, total int64) {
+		bar.step("calibrate", int(done), int(total))
+		if done == total {
+			bar.clear()
+		}
+	}
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err

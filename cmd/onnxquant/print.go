@@ -57,7 +57,7 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 
 // printSummary prints the summary of a conversion.
 func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, hints []string) {
-	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), worstFacts(r.Tensors), []fact{
+	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r.Tensors), []fact{
 		timeFact(elapsed, r.Plan.InBytes),
 		writtenFact(r.Output, r.Data, r.MoreData, r.Verified),
 	}, labelled("hint", hints)))
@@ -293,4 +293,22 @@ func halfFacts(h *onnxq.Half) []fact {
 		texts = append(texts, clip(printable(reason), maxReason))
 	}
 	return append(facts, labelled("float32", texts)...)
+}
+
+// calibrationFacts say what calibration has gained.
+func calibrationFacts(c *onnxq.Calibrated) []fact {
+	if c == nil {
+		return nil
+	}
+	percent := func(e float64) string { return fmt.Sprintf("%.2g %%", 100*math.Sqrt(e)) }
+	lines := []string{
+		fmt.Sprintf("%d layers, error of their outputs on held-out samples %s, with mse %s", c.Layers, percent(c.Error), percent(c.MSE)),
+		fmt.Sprintf("error of the model's outputs %s, with mse %s", percent(c.Output), percent(c.OutputMSE)),
+	}
+	if c.Refused {
+		lines = append(lines, "all layers got mse, which is better")
+	} else if c.Lost > 0 {
+		lines = append(lines, fmt.Sprintf("%d layers got mse, which is better", c.Lost))
+	}
+	return labelled("calibrated", lines)
 }

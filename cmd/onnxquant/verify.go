@@ -16,6 +16,8 @@ import (
 	"onnxquant/verify"
 )
 
+const ortLibUsage = "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)"
+
 type verifyFlags struct {
 	opts                       verify.Options
 	minSQNR, minOutputSQNR     float64 // these are copied to opts if given
@@ -46,7 +48,7 @@ func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	fs.Var(choice[verify.Engine]{&o.Engine, verify.Engines, "ENGINE"}, "engine",
 		"runtime: go, ort (ONNX Runtime), onnx-go (in builds with the\ntag onnxgo), none, or auto: go, else ort (default auto)")
 	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default with\n--engine go, ort or onnx-go, --inputs, --dim or a limit of outputs)")
-	fs.StringVar(&o.ORTLibrary, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
+	fs.StringVar(&o.ORTLibrary, "ort-lib", "", ortLibUsage)
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
 	fs.Var(sizesOf{&o.Dims}, "dim", "size of a symbolic dimension; may be repeated")

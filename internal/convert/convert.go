@@ -10,6 +10,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/calibrate"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
@@ -25,8 +26,9 @@ type Result struct {
 	Plan   *Plan           // the plan that was carried out
 	Errors []errstat.Stats // by weight of the plan
 
-	Warnings []string // about values
-	Verified bool     // the output was read again and compared
+	Calibration *calibrate.Errors // or nil
+	Warnings    []string          // about values
+	Verified    bool              // the output was read again and compared
 }
 
 // Convert carries out the plan and writes the model to path. If it finds weights with values
@@ -34,6 +36,20 @@ type Result struct {
 func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 	found := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}}
 	far := map[string]string{}
+	calibrated, err := p.calibrate(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	if calibrated != nil {
+		defer calibrated.close()
+		found.MSE = calibrated.better
+		was := p
+		if p, err = replan(p.graph, p.opts, found); err != nil {
+			return nil, err
+		}
+		p.input, p.TileLimit = was.input, was.TileLimit
+		calibrated.attach(p)
+	}
 	progress := &progress{tell: p.opts.Progress}
 	for {
 		c := newContent(p, progress)
@@ -43,7 +59,7 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 		limit, was := p.TileLimit, p
 		switch {
 		case err == nil:
-			return &Result{p, c.errors(), c.warnings(), !p.opts.NoVerify}, nil
+			return &Result{p, c.errors(), calibrated.errors(), c.warnings(), !p.opts.NoVerify}, nil
 		case errors.As(err, &beyond):
 			maps.Copy(far, beyond.values)
 			found = discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}}
@@ -54,6 +70,7 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 			if p, err = replan(p.graph, p.opts, found); err == nil {
 				p.input, p.Half = was.input, was.Half
 				p.warnOfHalf(far)
+				calibrated.attach(p)
 			}
 		}
 		if err != nil {

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/calibrate"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/fold"
 	"onnxquant/internal/graph"
@@ -50,6 +51,9 @@ type Options struct {
 	NoVerify    bool
 	Provenance  *provenance.Step        // to record in the output; may be nil
 	Progress    func(done, total int64) // may be nil
+
+	Calibration calibrate.Activations   // what layers get as inputs; or nil
+	Calibrating func(done, total int64) // told while codes are found by it, in elements; may be nil
 }
 
 // Plan says what a conversion will do.
@@ -175,7 +179,7 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 // quantization would make the output larger than the input, or would raise it to an opset
 // that the target does not run.
 func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, error) {
-	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge, Small: map[*graph.Value]bool{}}
+	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge, Small: map[*graph.Value]bool{}, MSE: values.MSE}
 	maps.Copy(except.KeepFloat, values.KeepFloat)
 	for {
 		p, err := planWith(x, opts, except)

@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 
@@ -60,7 +61,10 @@ func (d *Decision) chooseAlgorithm(opts Options) error {
 		d.remark("rounded to nearest: " + err.Error())
 		c.Algorithm = spec.RTN
 	}
-	if why := d.noHessian(opts.Memory); c.Algorithm == spec.Best && why != "" {
+	if c.Algorithm == spec.GPTQ && !opts.Calibrated {
+		return errors.New("algorithm gptq needs calibration data")
+	}
+	if why := d.noHessian(opts.Memory); c.Algorithm == spec.Best && !opts.Calibrated && why != "" {
 		d.remark("algorithm mse: " + why)
 		c.Algorithm = spec.LeastAngle
 	}

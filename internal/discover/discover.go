@@ -45,6 +45,7 @@ type Options struct {
 	Algorithm     spec.Algorithm
 	Range         spec.Range
 	Memory        int64 // what the Hessian of a weight may take, in algorithm best
+	Calibrated    bool  // algorithm best uses the inputs of layers
 	Precision     *rules.Precision
 	Importance    *rules.Importance
 	Names         *rules.Names // names of weights in Importance
@@ -56,6 +57,7 @@ type Exceptions struct {
 	ForceDQ   map[*graph.Value]string // they get the style dq
 	Huge      map[*graph.Value]bool   // MatMulNBits must not compute with them in 8 bits
 	Small     map[*graph.Value]bool   // int8 takes fewer bytes than the format of the options
+	MSE       map[*graph.Value]string // they get the algorithm mse though there is calibration data
 }
 
 // Unselected begins the reason of weights that Options.Ops leaves out.
@@ -77,6 +79,8 @@ type Decision struct {
 	Choice   Choice // how it is quantized
 	Note     string // how it differs from the request
 	Fallback string // the first part of Note, if its format differs and nobody asked for that
+
+	Layers []Layer // those by which its codes are calibrated, or nil
 
 	Importance []float32 // weight of each index of the reduction axis, for the blockwise formats; nil: all equal
 
@@ -154,6 +158,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 			return nil, nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
 		}
 		d.Quantize = d.Reason == ""
+		d.settleSecondOrder(x, opts, except.MSE[d.Value])
 	}
 	pairLSTMs(x, all)
 	return append(all, elsewhere(x, opts.Precision)...), activations, nil

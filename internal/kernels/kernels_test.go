@@ -252,3 +252,28 @@ func TestUnpackUndoesPack(t *testing.T) {
 		}
 	}
 }
+
+func TestMultiplyTile(t *testing.T) {
+	for name := range implementations(t) {
+		for _, n := range []int{0, 1, 2, 7, 300} {
+			r := random(uint64(n))
+			const stride = TileColumns + 3
+			a, b := wild(t, r, n*TileRows), wild(t, r, n*TileColumns)
+			c := fenced[float32](t, (TileRows-1)*stride+TileColumns)
+			want := make([]float32, len(c))
+			for i := range c {
+				want[i] = r.Float32()
+				c[i] = want[i]
+			}
+			MultiplyTile(c, stride, a, b)
+			if n > 0 {
+				multiplyTileGo(want, stride, a, b)
+			}
+			for i := range c {
+				if nan := c[i] != c[i] && want[i] != want[i]; !nan && math.Float32bits(c[i]) != math.Float32bits(want[i]) {
+					t.Fatalf("%s: %d products: %v at %d; want %v", name, n, c[i], i, want[i])
+				}
+			}
+		}
+	}
+}

@@ -63,3 +63,5 @@ func quantizeBytes(dst []byte, x []float32) { quantizeBytesGo(dst, x) }
 func toFloat16(dst []byte, x []float32) (beyond, vanished int) { return toFloat16Go(dst, x) }
 
 func toBFloat16(dst []byte, x []float32) (beyond, vanished int) { return toBFloat16Go(dst, x) }
+
+func multiplyTile(c []float32, stride int, a, b []float32) { multiplyTileGo(c, stride, a, b) }

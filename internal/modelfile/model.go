@@ -82,6 +82,16 @@ func (m *Model) Close() error {
 	return m.file.Close()
 }
 
+// Path returns the name of the file that has the model as it is, or "" if contents were replaced.
+func (m *Model) Path() string {
+	for _, p := range m.payloads {
+		if p != nil && p.replaced {
+			return ""
+		}
+	}
+	return m.file.Name()
+}
+
 // Size returns the bytes of the model file and its external files.
 func (m *Model) Size() int64 {
 	n := m.file.size

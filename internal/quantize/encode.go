@@ -9,7 +9,6 @@ import (
 	"onnxquant/int4"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
-	"onnxquant/onnxq/spec"
 )
 
 // findScales reads a tile and finds the scales of its blocks. It reports whether all
@@ -80,8 +79,13 @@ func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk
 func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, second *secondOrder) (errors errstat.Stats, err error) {
 	buffer.Grow(&b.codes, int64(len(b.x)))
 	switch fitter := t.fitter(); {
+	case t.Found != nil:
+		if err = t.recall(b, part); err == nil {
+			t.decode(b, c, part)
+			errors.Add(b.x, b.decoded)
+		}
 	case fitter != nil:
-		if t.Algorithm == spec.Best {
+		if t.estimated() {
 			err = t.descend(ctx, b, c.(int4.Codec), second)
 		} else {
 			err = t.fit(ctx, b, fitter, part)

@@ -13,7 +13,7 @@ import (
 // fitter returns what finds codes and scales block by block, or nil for rounding to nearest.
 func (w *Weight) fitter() int4.Fitter {
 	c, ok := w.Codec.(int4.Codec)
-	if !ok {
+	if !ok || w.Found != nil {
 		return nil
 	}
 	switch w.Algorithm {
@@ -21,7 +21,7 @@ func (w *Weight) fitter() int4.Fitter {
 		return c.SignedExtreme()
 	case spec.KQuant:
 		return c.KQuant(int(w.Block))
-	case spec.LeastAngle, spec.Best:
+	case spec.LeastAngle, spec.Best, spec.GPTQ:
 		return c.LeastAngle(w.PositiveScales)
 	}
 	return nil

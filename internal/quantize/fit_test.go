@@ -31,7 +31,7 @@ func TestAlgorithms(t *testing.T) {
 			if opts.Algorithm == spec.Best {
 				continue // memory decides where it can be had: see TestBest
 			}
-			if opts.Algorithm == spec.KQuant && !opts.ZeroPoint {
+			if opts.Algorithm == spec.GPTQ || opts.Algorithm == spec.KQuant && !opts.ZeroPoint {
 				if err := opts.Check(); err == nil {
 					t.Errorf("%+v: no error", opts)
 				}

@@ -117,8 +117,11 @@ func addProducts(h, x []float32, k, n int) {
 }
 
 // wholeColumns reports whether a tile has all blocks of its columns.
-func (w *Weight) wholeColumns() bool {
-	return w.Importance != nil || w.Algorithm == spec.Best && w.Encoding == nil
+func (w *Weight) wholeColumns() bool { return w.Importance != nil || w.estimated() }
+
+// estimated reports whether the Hessian is made of the weights themselves.
+func (w *Weight) estimated() bool {
+	return w.Algorithm == spec.Best && w.Encoding == nil && w.Found == nil
 }
 
 // descend is fit for algorithm best.

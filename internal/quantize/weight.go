@@ -29,6 +29,8 @@ type Weight struct {
 
 	PositiveScales bool // no scale may be negative
 
+	Found *Found // codes and scales that are known already, or nil
+
 	Bits      int         // of a code
 	Offset    bool        // signed codes and zero points are stored as unsigned ones, plus 2^(Bits-1)
 	ScaleType dtype.DType // of the stored scales

@@ -14,12 +14,13 @@ const (
 	RTN        Algorithm = "rtn"     // round to the nearest code, ties to even
 	RTNofORT   Algorithm = "rtn-ort" // that with the scales of ONNX Runtime's quantizer
 	KQuant     Algorithm = "k_quant" // ONNX Runtime's search for scale and zero point
-	Best       Algorithm = "best"    // second order, from the weights alone
+	Best       Algorithm = "best"    // second order, from the inputs of layers or from the weights alone
+	GPTQ       Algorithm = "gptq"    // errors make up for each other, by the inputs that layers get
 	LeastAngle Algorithm = "mse"     // a search for the least squared error, with its gain corrected
 )
 
 // Algorithms lists every known algorithm.
-func Algorithms() []Algorithm { return []Algorithm{RTN, RTNofORT, KQuant, LeastAngle, Best} }
+func Algorithms() []Algorithm { return []Algorithm{RTN, RTNofORT, KQuant, LeastAngle, GPTQ, Best} }
 
 // ParseAlgorithm returns the algorithm called name.
 func ParseAlgorithm(name string) (Algorithm, error) {

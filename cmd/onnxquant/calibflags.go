@@ -1,0 +1,49 @@
+package main
+
+import (
+	"context"
+
+	"github.com/spf13/pflag"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/activations"
+)
+
+// calibFlags are the flags of calibration data, for algorithms that look at the inputs of layers.
+type calibFlags struct {
+	paths   []string
+	samples int
+	library string
+	data    *activations.Data // nil without calibration
+}
+
+func (f *calibFlags) define(fs *pflag.FlagSet) {
+	fs.StringArrayVar(&f.paths, "calib", nil,
+		"calibration `DATA` for --algorithm gptq and best: .npz, .npy,\n.pb or .jsonl files, a folder of them, or self: a language\nmodel makes its own samples; may be repeated")
+	fs.Var(number[int]{&f.samples, func(n int) bool { return n >= 1 }, "at least 1"}, "samples",
+		"how many samples of --calib are used (default 128)")
+	fs.StringVar(&f.library, "ort-lib", "", ortLibUsage)
+}
+
+// finish checks the flags, and sets what the options need to be checked.
+func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) error {
+	if len(f.paths) == 0 {
+		for _, name := range []string{"samples", "ort-lib"} {
+			if fs.Changed(name) {
+				return usagef("--%s is for --calib", name)
+			}
+		}
+		return nil
+	}
+	f.data = activations.New(in, f.paths, activations.Options{Samples: f.samples, Library: f.library})
+	o.Calibration = f.data
+	return nil
+}
+
+// open finds the data, and what runs the model.
+func (f *calibFlags) open(ctx context.Context) error {
+	if f.data == nil {
+		return nil
+	}
+	return f.data.Open(ctx)
+}

@@ -1,0 +1,217 @@
+// Package calibrate finds the codes of weights by the inputs that their layers get, before a
+// conversion writes them.
+//
+// [Run] gets the [Layer]s of a model and [Activations], which run models on samples. For a group
+// of layers at a time it adds up the second moments of their inputs, and then lets package
+// secondorder find the codes, which it stores in a file. No activations are kept, but for those
+// of few rows that are held out: on these the error of each layer's output is compared with that
+// of the algorithm mse, and the better codes are kept.
+package calibrate
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/work"
+)
+
+// Activations runs models on samples.
+type Activations interface {
+	// Len is the number of samples.
+	Len() int
+	// Run runs models, by their paths, side by side on the samples that are wanted, in their
+	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
+	// graph.
+	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error
+}
+
+// Layer is a weight, a matrix, with the products that it is a factor of.
+type Layer struct {
+	Weight   *quantize.Weight
+	Products []Product
+}
+
+// Product is a value times a weight.
+type Product struct {
+	Input  string // value whose rows are multiplied by the weight
+	Output string // the product
+	Beside string // value that the product is added to, or ""
+}
+
+// Options say how codes are found.
+type Options struct {
+	Best    bool   // asymmetric, in sequence, with descent; else GPTQ by the float model's values
+	Folder  string // for temporary files
+	Threads int
+	Memory  int64
+
+	// Write writes the part of the model that computes some values, with the codes that were found
+	// so far, decoded, and returns its path. The same name replaces what was written before.
+	// Layers without codes have nil; without any, it is the float model.
+	Write   func(ctx context.Context, name string, found []*quantize.Found, values []string) (path string, err error)
+	Outputs []string // of the model, by which it is checked at the end
+
+	Progress func(done, total int64) // in elements of weights; may be nil
+}
+
+// Result has what was found for each layer. Close removes it.
+type Result struct {
+	Found []*quantize.Found // nil where nothing could be found
+	Notes []string          // what differs from the request, or ""
+	Error Errors            // of the outputs on the samples that were held out, over all layers
+
+	store *store
+}
+
+// Errors compares codes found by activations with those of mse, by their relative squared errors.
+type Errors struct {
+	Found, MSE float64 // sums over the layers
+	Layers     int     // that were compared
+	Lost       int     // those that are better off with mse
+
+	Output, OutputMSE float64 // of the outputs of the model, on average
+	Refused           bool    // mse is better as a whole, so all layers got it
+}
+
+// Close removes the codes.
+func (r *Result) Close() error { return r.store.close() }
+
+// Run finds codes.
+func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Result, err error) {
+	s, err := newStore(o.Folder)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Found: make([]*quantize.Found, len(layers)), Notes: make([]string, len(layers)), store: s}
+	defer func() {
+		if err != nil {
+			s.close()
+		}
+	}()
+	c := &calibration{Options: o, activations: a, layers: layers, Result: r}
+	c.workers, _ = work.Divide(o.Threads, o.Memory, 1)
+	for _, l := range layers {
+		c.total += l.Weight.Elements()
+	}
+	for _, group := range c.groups() {
+		if err := c.group(ctx, group); err != nil {
+			return nil, err
+		}
+	}
+	return r, c.check(ctx)
+}
+
+// calibration is the state of Run.
+type calibration struct {
+	Options
+	*Result
+	activations Activations
+	layers      []Layer
+	workers     int
+	done, total int64
+}
+
+// inputs are the layers that share their inputs, and so a Hessian.
+type inputs struct {
+	key    string
+	layers []int
+}
+
+// groups divides the layers, in their order, into groups whose moments are added up at once.
+func (c *calibration) groups() (groups [][]*inputs) {
+	var all []*inputs
+	byKey := map[string]*inputs{}
+	for i, l := range c.layers {
+		key := ""
+		for _, p := range l.Products {
+			key += fmt.Sprintf("%q", p.Input)
+		}
+		in := byKey[key]
+		if in == nil || c.layers[in.layers[0]].Weight.K != l.Weight.K {
+			in = &inputs{key: key}
+			byKey[key] = in
+			all = append(all, in)
+		}
+		in.layers = append(in.layers, i)
+	}
+	most := len(all)
+	if c.Best {
+		most = (len(all)-1)/maxGroups + 1
+	}
+	var sum int64
+	for _, in := range all {
+		size := c.bytes(in)
+		if n := len(groups); n == 0 || len(groups[n-1]) == most || sum+size > c.Memory/2 {
+			groups, sum = append(groups, nil), 0
+		}
+		groups[len(groups)-1] = append(groups[len(groups)-1], in)
+		sum += size
+	}
+	return groups
+}
+
+// maxGroups is how many groups of layers are done in sequence at most. Each takes a run of two
+// models on all samples.
+const maxGroups = 32
+
+// bytes is the memory for the moments of inputs.
+func (c *calibration) bytes(in *inputs) int64 {
+	k := c.layers[in.layers[0]].Weight.K
+	size := 4 * k * k
+	wide := k
+	for _, i := range in.layers {
+		w := c.layers[i].Weight
+		n := w.Elements() / k
+		if c.Best {
+			size += 4 * k * n
+			wide += n
+		}
+	}
+	return size + 4*wide*(batch+heldRows)
+}
+
+// store is the file that has what was found.
+type store struct {
+	file *os.File
+	size int64
+}
+
+func newStore(folder string) (*store, error) {
+	f, err := os.CreateTemp(folder, ".onnxquant-codes-*")
+	if err != nil {
+		return nil, err
+	}
+	return &store{file: f}, nil
+}
+
+func (s *store) close() error {
+	return errors.Join(s.file.Close(), os.Remove(s.file.Name()))
+}
+
+// add makes room for a weight.
+func (s *store) add(w *quantize.Weight) *quantize.Found {
+	scales := w.Outer * w.Blocks() * w.Inner
+	f := new(quantize.Found)
+	f.Codes = s.part(w.Elements())
+	f.Scales = s.part(4 * scales)
+	f.Zeros = s.part(scales)
+	return f
+}
+
+func (s *store) part(n int64) *part {
+	p := &part{s.file, s.size, n}
+	s.size += n
+	return p
+}
+
+// part is a part of a file.
+type part struct {
+	file  *os.File
+	at, n int64
+}
+
+func (p *part) ReadAt(b []byte, off int64) (int, error)  { return p.file.ReadAt(b, p.at+off) }
+func (p *part) WriteAt(b []byte, off int64) (int, error) { return p.file.WriteAt(b, p.at+off) }

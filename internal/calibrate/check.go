@@ -1,0 +1,72 @@
+package calibrate
+
+import (
+	"context"
+
+	"onnxquant/internal/quantize"
+)
+
+// check compares the outputs of the model, on the samples that were held out, with those that the
+// codes of mse lead to. If these are better, they are what was found.
+func (c *calibration) check(ctx context.Context) error {
+	if c.Error.Layers == 0 {
+		return nil
+	}
+	mse := make([]*quantize.Found, len(c.layers))
+	for i, l := range c.layers {
+		if c.Found[i] == nil {
+			continue
+		}
+		mse[i] = c.store.add(l.Weight)
+		s := &solver{c: c, m: &moments{k: int(l.Weight.K)}}
+		if _, err := s.panels(ctx, l.Weight, &target{n: int(l.Weight.Elements() / l.Weight.K)}, mse[i], false); err != nil {
+			return err
+		}
+	}
+	var paths []string
+	for name, found := range [][]*quantize.Found{nil, c.Found, mse} {
+		path, err := c.Write(ctx, []string{"float", "interim", "mse"}[name], found, c.Outputs)
+		if err != nil {
+			return err
+		}
+		paths = append(paths, path)
+	}
+	wanted := func(sample int) bool { return c.activations.Len() < tenth || c.held(sample, 0) }
+	names := [][]string{c.Outputs, c.Outputs, c.Outputs}
+	var squared, found, least float64 // outputs, and errors
+	err := c.activations.Run(ctx, paths, names, wanted, func(_ int, values [][][]float32) error {
+		for i, y := range values[0] {
+			a, b, s := difference(values[1][i], y), difference(values[2][i], y), squares(y)
+			if s > 0 && a-a == 0 && b-b == 0 && s-s == 0 {
+				squared, found, least = squared+1, found+a/s, least+b/s
+			}
+		}
+		return nil
+	})
+	if err != nil || squared == 0 {
+		return err
+	}
+	e := &c.Error
+	e.Output, e.OutputMSE = found/squared, least/squared
+	if e.Output > e.OutputMSE {
+		e.Refused, e.Output, e.Found = true, e.OutputMSE, e.MSE
+		for i := range c.Found {
+			if c.Found[i] != nil {
+				c.Found[i], c.Notes[i] = mse[i], "with "+c.algorithm()+" the error of the model's outputs on held-out samples is larger"
+			}
+		}
+	}
+	return nil
+}
+
+// difference is the squared difference of two values of the same shape.
+func difference(a, b []float32) (sum float64) {
+	if len(a) != len(b) {
+		return 0
+	}
+	for i, v := range a {
+		d := float64(v) - float64(b[i])
+		sum += d * d
+	}
+	return sum
+}

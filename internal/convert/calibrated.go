@@ -1,0 +1,152 @@
+package convert
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"onnxquant/internal/calibrate"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/target"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq/spec"
+)
+
+// calibrated are the codes that calibration data have led to. Its methods do nothing if it is nil.
+type calibrated struct {
+	result *calibrate.Result
+	found  map[string]*quantize.Found // by path of the weight
+	better map[*graph.Value]string    // weights that get algorithm mse instead, with the reasons
+}
+
+func (c *calibrated) close() {
+	if c != nil {
+		c.result.Close()
+	}
+}
+
+func (c *calibrated) errors() *calibrate.Errors {
+	if c == nil {
+		return nil
+	}
+	return &c.result.Error
+}
+
+// attach gives the weights of a plan the codes that were found for them.
+func (c *calibrated) attach(p *Plan) {
+	if c == nil {
+		return
+	}
+	for i, w := range p.Weights {
+		if w.Layers != nil {
+			p.weights[i].Found = c.found[w.Value.Path]
+		}
+	}
+}
+
+// calibrate finds the codes of weights by the inputs that their layers get. Temporary files are
+// in the folder of the output.
+func (p *Plan) calibrate(ctx context.Context, path string) (_ *calibrated, err error) {
+	if p.opts.Calibration == nil {
+		return nil, nil
+	}
+	var which []int
+	for i, w := range p.Weights {
+		if w.Layers != nil {
+			which = append(which, i)
+		}
+	}
+	slices.SortStableFunc(which, func(a, b int) int { return cmp.Compare(p.order(a), p.order(b)) })
+	var layers []calibrate.Layer
+	for _, i := range which {
+		l := calibrate.Layer{Weight: p.weights[i]}
+		for _, product := range p.Weights[i].Layers {
+			one := calibrate.Product{Input: product.Input.Name, Output: product.Output.Name}
+			if product.Beside != nil {
+				one.Beside = product.Beside.Name
+			}
+			l.Products = append(l.Products, one)
+		}
+		layers = append(layers, l)
+	}
+	folder, err := os.MkdirTemp(filepath.Dir(path), ".onnxquant-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(folder)
+	o := calibrate.Options{
+		Best: p.opts.Discover.Algorithm == spec.Best, Folder: filepath.Dir(path),
+		Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating,
+		Write: func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {
+			to := filepath.Join(folder, name+".onnx")
+			return to, p.interim(ctx, to, which, found, values)
+		},
+	}
+	for _, out := range p.graph.File.Proto.GetGraph().GetOutput() {
+		o.Outputs = append(o.Outputs, out.GetName())
+	}
+	r, err := calibrate.Run(ctx, layers, p.opts.Calibration, o)
+	if err != nil {
+		return nil, err
+	}
+	c := &calibrated{r, map[string]*quantize.Found{}, map[*graph.Value]string{}}
+	for j, i := range which {
+		v := p.Weights[i].Value
+		if note := r.Notes[j]; note != "" {
+			c.better[v] = note
+		}
+		c.found[v.Path] = r.Found[j]
+	}
+	return c, nil
+}
+
+// order is the number of the first node that multiplies by a weight.
+func (p *Plan) order(weight int) int {
+	first := 0
+	for i, product := range p.Weights[weight].Layers {
+		if n := p.graph.Number(product.Output.Node); i == 0 || n < first {
+			first = n
+		}
+	}
+	return first
+}
+
+// interim writes the part of the float model that computes some values. Weights that have codes
+// are replaced by what these stand for.
+func (p *Plan) interim(ctx context.Context, path string, which []int, found []*quantize.Found, values []string) error {
+	decoded := map[*onnxpb.TensorProto]*modelfile.Payload{}
+	for j, f := range found {
+		if w := p.weights[which[j]]; f != nil {
+			decoded[p.Weights[which[j]].Value.Tensor] = modelfile.Computed(w.Decoded(f), w.SourceBytes())
+		}
+	}
+	file := p.graph.File
+	view, err := file.View(graph.Only(file.Proto, values), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
+		if d := decoded[t]; d != nil {
+			return d, nil
+		}
+		return file.Payload(t)
+	})
+	if err != nil {
+		return err
+	}
+	x, err := graph.New(view)
+	if err != nil {
+		return err
+	}
+	plain, err := replan(x, Options{
+		Discover: discover.Options{Format: spec.Float, Target: target.Of(spec.Portable), Activations: spec.WeightsOnly, Memory: p.opts.Memory},
+		External: write.External{When: spec.ExternalAuto}, Threads: p.opts.Threads, Memory: p.opts.Memory, NoVerify: true,
+	}, discover.Exceptions{})
+	if err != nil {
+		return err
+	}
+	_, err = plain.Convert(ctx, path)
+	return err
+}

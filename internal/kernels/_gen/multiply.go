@@ -1,0 +1,56 @@
+package main
+
+import (
+	. "github.com/mmcloughlin/avo/build"
+	"github.com/mmcloughlin/avo/operand"
+	"github.com/mmcloughlin/avo/reg"
+)
+
+// multiplyTile adds the product of two packed matrices to a tile of a third. Products are
+// rounded before they are added, as in Go.
+func multiplyTile() {
+	const rows, vectors = 6, 2
+	TEXT("multiplyTileAVX2", NOSPLIT, "func(c *float32, stride int, a, b *float32, n int)")
+	Pragma("noescape")
+	Doc("multiplyTileAVX2 adds a·b to a tile of c whose rows are stride apart; n is above 0.")
+	c := Load(Param("c"), GP64())
+	stride := Load(Param("stride"), GP64())
+	a := Load(Param("a"), GP64())
+	b := Load(Param("b"), GP64())
+	n := Load(Param("n"), GP64())
+	var sums [rows][vectors]reg.VecVirtual
+	for i := range sums {
+		for j := range sums[i] {
+			sums[i][j] = YMM()
+			VXORPS(sums[i][j], sums[i][j], sums[i][j])
+		}
+	}
+	right := [vectors]reg.VecVirtual{YMM(), YMM()}
+	left, product := YMM(), YMM()
+	Label("next")
+	for j, v := range right {
+		VMOVUPS(operand.Mem{Base: b, Disp: 32 * j}, v)
+	}
+	for i := range sums {
+		VBROADCASTSS(operand.Mem{Base: a, Disp: 4 * i}, left)
+		for j, v := range right {
+			VMULPS(v, left, product)
+			VADDPS(product, sums[i][j], sums[i][j])
+		}
+	}
+	ADDQ(operand.U32(4*rows), a)
+	ADDQ(operand.U32(32*vectors), b)
+	DECQ(n)
+	JNZ(operand.LabelRef("next"))
+	SHLQ(operand.U8(2), stride)
+	for i := range sums {
+		for j, v := range sums[i] {
+			m := operand.Mem{Base: c, Disp: 32 * j}
+			VADDPS(m, v, v)
+			VMOVUPS(v, m)
+		}
+		ADDQ(stride, c)
+	}
+	VZEROUPPER()
+	RET()
+}

@@ -1,0 +1,38 @@
+package kernels
+
+// The shape of the tiles that MultiplyTile takes.
+const (
+	TileRows    = 6
+	TileColumns = 16
+)
+
+// MultiplyTile adds the product of two matrices to a tile of a third, c[i*stride+j] for i <
+// TileRows and j < TileColumns. The left matrix is packed column by column, TileRows numbers
+// each, the right one row by row, TileColumns numbers each: a and b have as many of them. Each
+// sum is formed in their order, from 0, and is then added to c.
+func MultiplyTile(c []float32, stride int, a, b []float32) {
+	n := len(a) / TileRows
+	_, _, _ = a[:n*TileRows], b[:n*TileColumns], c[:(TileRows-1)*stride+TileColumns]
+	if n > 0 {
+		multiplyTile(c, stride, a[:n*TileRows], b[:n*TileColumns])
+	}
+}
+
+func multiplyTileGo(c []float32, stride int, a, b []float32) {
+	var sums [TileRows][TileColumns]float32
+	for len(a) > 0 {
+		right := (*[TileColumns]float32)(b)
+		for i, left := range a[:TileRows] {
+			for j, v := range right {
+				sums[i][j] += float32(left * v)
+			}
+		}
+		a, b = a[TileRows:], b[TileColumns:]
+	}
+	for i := range sums {
+		row := c[i*stride:][:TileColumns]
+		for j, v := range sums[i] {
+			row[j] += v
+		}
+	}
+}

@@ -1,0 +1,149 @@
+package linalg
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func random(seed uint64, rows, columns int) Matrix {
+	r := rand.New(rand.NewPCG(seed, 1))
+	m := Of(make([]float32, rows*columns), rows, columns)
+	for i := range m.Data {
+		m.Data[i] = float32(r.NormFloat64())
+	}
+	return m
+}
+
+func (m Matrix) at(i, j int) float64 { return float64(m.Data[i*m.Row+j*m.Column]) }
+
+// product is a·b in float64.
+func product(a, b Matrix, i, j int) (sum float64) {
+	for k := range a.Columns {
+		sum += a.at(i, k) * b.at(k, j)
+	}
+	return sum
+}
+
+var shapes = [][3]int{{1, 1, 1}, {6, 16, 8}, {7, 17, 3}, {100, 33, 300}, {250, 300, 70}}
+
+func TestAdd(t *testing.T) {
+	for _, s := range shapes {
+		a, b := random(1, s[0], s[2]), random(2, s[2], s[1])
+		for name, pair := range map[string][2]Matrix{"plain": {a, b}, "transposed": {random(1, s[2], s[0]).T(), random(2, s[1], s[2]).T()}} {
+			c := random(3, s[0], s[1])
+			was := slices.Clone(c.Data)
+			if err := Add(t.Context(), 2, c, -2, pair[0], pair[1]); err != nil {
+				t.Fatal(err)
+			}
+			for i := range c.Rows {
+				for j := range c.Columns {
+					want := float64(was[i*c.Row+j]) - 2*product(pair[0], pair[1], i, j)
+					if math.Abs(c.at(i, j)-want) > 1e-3 {
+						t.Fatalf("%v %s: %v at %d, %d; want %v", s, name, c.at(i, j), i, j, want)
+					}
+				}
+			}
+			alone := Matrix{slices.Clone(was), c.Rows, c.Columns, c.Row, c.Column}
+			new(Multiplier).Add(alone, -2, pair[0], pair[1])
+			if !slices.Equal(alone.Data, c.Data) {
+				t.Errorf("%v %s: another result on one worker", s, name)
+			}
+		}
+	}
+}
+
+// spd is a positive definite matrix.
+func spd(t testing.TB, n int) Matrix {
+	x := random(4, n+10, n)
+	h := Of(make([]float32, n*n), n, n)
+	if err := AddLower(t.Context(), 2, h, 1, x.T(), x); err != nil {
+		t.Fatal(err)
+	}
+	for i := range n {
+		h.Data[i*n+i] += float32(n) / 10
+		for j := range i {
+			h.Data[j*n+i] = h.Data[i*n+j]
+		}
+	}
+	return h
+}
+
+func TestCholesky(t *testing.T) {
+	for _, n := range []int{1, 5, 48, 49, 150, 331} {
+		h := spd(t, n)
+		l := Of(slices.Clone(h.Data), n, n)
+		if err := Cholesky(t.Context(), 2, l); err != nil {
+			t.Fatal(err)
+		}
+		again := Of(slices.Clone(h.Data), n, n)
+		if err := Cholesky(t.Context(), 1, again); err != nil {
+			t.Fatal(err)
+		}
+		for i := range n {
+			for j := range n {
+				if j > i {
+					l.Data[i*n+j], again.Data[i*n+j] = 0, 0
+				}
+			}
+		}
+		if !slices.Equal(l.Data, again.Data) {
+			t.Errorf("%d: another result on one worker", n)
+		}
+		for i := range n {
+			for j := range i + 1 {
+				if want := h.at(i, j); math.Abs(product(l, l.T(), i, j)-want) > 1e-5*h.at(i, i)+1e-4 {
+					t.Fatalf("%d: L·Lᵀ is %v at %d, %d; want %v", n, product(l, l.T(), i, j), i, j, want)
+				}
+			}
+		}
+		b := random(5, 7, n)
+		x := Of(slices.Clone(b.Data), 7, n)
+		if err := DivideRight(t.Context(), 2, x, l); err != nil {
+			t.Fatal(err)
+		}
+		for i := range 7 {
+			for j := range n {
+				if math.Abs(product(x, l.T(), i, j)-b.at(i, j)) > 1e-4 {
+					t.Fatalf("%d: X·Lᵀ is %v at %d, %d; want %v", n, product(x, l.T(), i, j), i, j, b.at(i, j))
+				}
+			}
+		}
+	}
+}
+
+func TestCholeskyRefuses(t *testing.T) {
+	for _, v := range []float32{0, -1, float32(math.NaN()), float32(math.Inf(1))} {
+		h := spd(t, 100)
+		h.Data[60*100+60] = v
+		if err := Cholesky(context.Background(), 1, h); err != ErrNotPositive {
+			t.Errorf("%v on the diagonal: %v", v, err)
+		}
+	}
+}
+
+func BenchmarkAdd(b *testing.B) {
+	for _, n := range []int{256, 1024, 2048} {
+		b.Run(fmt.Sprint(n), func(b *testing.B) {
+			x, c := random(1, n, n), Of(make([]float32, n*n), n, n)
+			for b.Loop() {
+				new(Multiplier).Add(c, 1, x.T(), x)
+			}
+			b.ReportMetric(2*float64(n)*float64(n)*float64(n)*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+		})
+	}
+}
+
+func BenchmarkCholesky(b *testing.B) {
+	const n = 2048
+	h := spd(b, n)
+	for b.Loop() {
+		if err := Cholesky(b.Context(), 1, Of(slices.Clone(h.Data), n, n)); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(n*n*n/3*float64(b.N)/b.Elapsed().Seconds()/1e9, "GFLOP/s")
+}

@@ -1,0 +1,122 @@
+package linalg
+
+import (
+	"context"
+
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/kernels"
+	"onnxquant/internal/work"
+)
+
+// The part of a product that one worker computes at a time. depth is how many products are
+// added up before the sum is added to the result.
+const (
+	height = 40 * kernels.TileRows
+	width  = 32 * kernels.TileColumns
+	depth  = 256
+)
+
+// Multiplier adds products of matrices to others. It has buffers of its own: it is not for
+// concurrent use.
+type Multiplier struct{ left, right, edge []float32 }
+
+// Add adds factor·a·b to c, whose rows are contiguous.
+func (m *Multiplier) Add(c Matrix, factor float32, a, b Matrix) {
+	for i := 0; i < c.Rows; i += height {
+		for j := 0; j < c.Columns; j += width {
+			m.addPart(c, factor, a, b, i, j, false)
+		}
+	}
+}
+
+// Add adds factor·a·b to c, whose rows are contiguous, on several workers.
+func Add(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix) error {
+	return add(ctx, workers, c, factor, a, b, false)
+}
+
+// AddLower is Add for a symmetric product: only what lies on the diagonal of c and below it is
+// sure to be changed.
+func AddLower(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix) error {
+	return add(ctx, workers, c, factor, a, b, true)
+}
+
+func add(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix, lower bool) error {
+	var parts [][2]int
+	for i := 0; i < c.Rows; i += height {
+		for j := 0; j < c.Columns && !(lower && j > i+height); j += width {
+			parts = append(parts, [2]int{i, j})
+		}
+	}
+	return work.Each(ctx, workers, len(parts), func(_ context.Context, m *Multiplier, i int) error {
+		m.addPart(c, factor, a, b, parts[i][0], parts[i][1], lower)
+		return nil
+	})
+}
+
+// addPart adds to the part of c that begins at (i, j).
+func (m *Multiplier) addPart(c Matrix, factor float32, a, b Matrix, i, j int, lower bool) {
+	rows, columns := min(height, c.Rows-i), min(width, c.Columns-j)
+	for k := 0; k < a.Columns; k += depth {
+		n := min(depth, a.Columns-k)
+		pack(buffer.Grow(&m.left, int64(up(rows, kernels.TileRows)*n)), a.Part(i, k, rows, n).T(), kernels.TileRows, factor)
+		pack(buffer.Grow(&m.right, int64(up(columns, kernels.TileColumns)*n)), b.Part(k, j, n, columns), kernels.TileColumns, 1)
+		for y := 0; y < columns; y += kernels.TileColumns {
+			right := m.right[y*n:][:kernels.TileColumns*n]
+			for x := 0; x < rows; x += kernels.TileRows {
+				if lower && j+y >= i+x+kernels.TileRows {
+					continue
+				}
+				m.addTile(c.Part(i+x, j+y, rows-x, columns-y), m.left[x*n:][:kernels.TileRows*n], right)
+			}
+		}
+	}
+}
+
+// addTile adds to the tile at the beginning of c, which may be smaller than a tile.
+func (m *Multiplier) addTile(c Matrix, left, right []float32) {
+	if c.Rows >= kernels.TileRows && c.Columns >= kernels.TileColumns {
+		kernels.MultiplyTile(c.Data, c.Row, left, right)
+		return
+	}
+	clear(buffer.Grow(&m.edge, kernels.TileRows*kernels.TileColumns))
+	kernels.MultiplyTile(m.edge, kernels.TileColumns, left, right)
+	for i := range min(c.Rows, kernels.TileRows) {
+		row := c.Data[i*c.Row:][:min(c.Columns, kernels.TileColumns)]
+		for j := range row {
+			row[j] += m.edge[i*kernels.TileColumns+j]
+		}
+	}
+}
+
+// pack puts the columns of a matrix times a factor side by side in groups of n, row by row, and
+// zeros where a group is not full.
+func pack(dst []float32, m Matrix, n int, factor float32) {
+	for j := 0; j < m.Columns; j += n {
+		columns := min(n, m.Columns-j)
+		groups := dst[:m.Rows*n]
+		dst = dst[m.Rows*n:]
+		if columns < n {
+			clear(groups)
+		}
+		if m.Column == 1 {
+			for i := range m.Rows {
+				row := m.Data[i*m.Row+j:][:columns]
+				group := groups[i*n:][:len(row)]
+				for k, v := range row {
+					group[k] = v * factor
+				}
+			}
+			continue
+		}
+		for k := range columns {
+			at := (j + k) * m.Column
+			for i := k; i < len(groups); i += n {
+				groups[i] = m.Data[at] * factor
+				at += m.Row
+			}
+		}
+	}
+}
+
+// up rounds up to a multiple of n.
+func up(x, n int) int { return (x + n - 1) / n * n }

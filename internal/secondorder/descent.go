@@ -1,0 +1,152 @@
+package secondorder
+
+import (
+	"math"
+
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/linalg"
+)
+
+// Descent has the buffers of one worker. It changes codes and scales one by one, each to its best
+// value while all others stay.
+type Descent struct {
+	multiply linalg.Multiplier
+	slope    []float32 // H·e
+	codes    []float32 // less the zero point
+	moves    []float32 // how far the values of some rows move
+	near     []float32 // slope of some rows
+	curves   []float32 // H·codes, within a block
+}
+
+// Improve changes the codes and scales of columns in so many passes. h is the Hessian, with K
+// rows. No step makes the error larger, but for rounding of the sums.
+func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
+	k, n := c.K, c.N
+	hessian := linalg.Of(h, k, k)
+	codes := buffer.Grow(&d.codes, int64(k*n))
+	errs := buffer.Grow(&d.moves, int64(k*n))
+	for i := range k {
+		scales, zeros := c.Scales[i/format.Block*n:], c.Zeros[i/format.Block*n:]
+		for j := range n {
+			at := i*n + j
+			code := int32(c.Codes[at])
+			if format.Codec.Signed {
+				code = int32(int8(c.Codes[at]))
+			}
+			codes[at] = float32(code - format.zero(zeros[j]))
+			errs[at] = format.value(codes[at], scales[j]) - c.Weights[at]
+		}
+	}
+	slope := buffer.Grow(&d.slope, int64(k*n))
+	clear(slope)
+	d.multiply.Add(c.matrix(slope), 1, hessian, c.matrix(errs))
+	for range passes {
+		changed := d.moveCodes(c, hessian, format)
+		if !d.moveScales(c, hessian, format) && !changed {
+			break
+		}
+	}
+	for i := range k {
+		zeros := c.Zeros[i/format.Block*n:]
+		for j := range n {
+			c.Codes[i*n+j] = byte(int32(codes[i*n+j]) + format.zero(zeros[j]))
+		}
+	}
+}
+
+// moveCodes gives each code its best value. It reports whether any changed.
+func (d *Descent) moveCodes(c *Columns, h linalg.Matrix, format Format) (changed bool) {
+	n := c.N
+	for from := 0; from < c.K; from += group {
+		rows := min(group, c.K-from)
+		moves := buffer.Grow(&d.moves, int64(rows*n))
+		clear(moves)
+		near := buffer.Grow(&d.near, int64(rows*n))
+		copy(near, d.slope[from*n:])
+		moved := false
+		for i := range rows {
+			row := h.Data[(from+i)*h.Row+from:]
+			by := moves[i*n:][:n]
+			if !d.moveRow(c, from+i, row[i], near[i*n:], by, format) {
+				continue
+			}
+			moved = true
+			for j := i + 1; j < rows; j++ {
+				addRow(near[j*n:], row[j], by)
+			}
+		}
+		if moved {
+			changed = true
+			d.multiply.Add(c.matrix(d.slope), 1, h.Part(0, from, c.K, rows), c.matrix(moves))
+		}
+	}
+	return changed
+}
+
+// moveRow gives the codes of a row their best values, and sets by to how far they move.
+func (d *Descent) moveRow(c *Columns, i int, curve float32, slope, by []float32, f Format) (changed bool) {
+	n := c.N
+	least, greatest := f.Codec.Limits()
+	scales, zeros := c.Scales[i/f.Block*n:][:n], c.Zeros[i/f.Block*n:][:n]
+	codes, slope := d.codes[i*n:][:n], slope[:n]
+	for j, code := range codes {
+		s, z := scales[j], f.zero(zeros[j])
+		best := nearest(code-slope[j]/float32(curve*s), least-z, greatest-z)
+		if best == code {
+			continue
+		}
+		move := f.value(best, s) - f.value(code, s)
+		if float32(2*move*slope[j])+float32(float32(move*move)*curve) < 0 {
+			codes[j], by[j], changed = best, move, true
+		}
+	}
+	return changed
+}
+
+// moveScales gives each scale its best value. It reports whether any changed.
+func (d *Descent) moveScales(c *Columns, h linalg.Matrix, format Format) (changed bool) {
+	n := c.N
+	down, curve := make([]float64, n), make([]float64, n)
+	for from := 0; from < c.K; from += format.Block {
+		rows := min(format.Block, c.K-from)
+		codes := d.codes[from*n:][:rows*n]
+		curves := buffer.Grow(&d.curves, int64(rows*n))
+		clear(curves)
+		d.multiply.Add(c.matrix(curves), 1, h.Part(from, from, rows, rows), c.matrix(codes))
+		clear(down)
+		clear(curve)
+		for i, code := range codes {
+			down[i%n] += float64(code) * float64(d.slope[from*n+i])
+			curve[i%n] += float64(code) * float64(curves[i])
+		}
+		moves := buffer.Grow(&d.moves, int64(rows*n))
+		clear(moves)
+		moved := false
+		scales := c.Scales[from/format.Block*n:][:n]
+		for j, s := range scales {
+			to := format.scale(float64(s)-down[j]/curve[j], format.Positive || s > 0)
+			by := float64(to) - float64(s)
+			if to == 0 || !(2*by*down[j]+by*by*curve[j] < 0) {
+				continue
+			}
+			for i := range rows {
+				moves[i*n+j] = format.value(codes[i*n+j], to) - format.value(codes[i*n+j], s)
+			}
+			scales[j], moved = to, true
+		}
+		if moved {
+			changed = true
+			d.multiply.Add(c.matrix(d.slope), 1, h.Part(0, from, c.K, rows), c.matrix(moves))
+		}
+	}
+	return changed
+}
+
+// scale is s as it will be stored, or 0 if it is no usable scale of that sign.
+func (f Format) scale(s float64, positive bool) float32 {
+	stored := f.Codec.Type.Round(float32(s))
+	if stored > 0 != positive || math.Abs(float64(stored)) < 0x1p-126 || stored-stored != 0 {
+		return 0
+	}
+	return stored
+}

@@ -1,0 +1,134 @@
+package secondorder
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+
+	"onnxquant/internal/linalg"
+)
+
+// Damping is what is added to the diagonal of a Hessian, as a share of its mean.
+const Damping = 0.01
+
+// ErrHessian says that a Hessian has NaN or infinity, or nothing but zeros.
+var ErrHessian = errors.New("the inputs of the layer are zero, NaN or infinite")
+
+// Factor is a damped Hessian H, its rows and columns in the order of the diagonal, as L·Lᵀ. The
+// order begins with the least.
+type Factor struct {
+	order []int32 // of the elements
+	l     linalg.Matrix
+}
+
+// NewFactor replaces h, the lower triangle of a symmetric matrix of k rows, by its factor.
+func NewFactor(ctx context.Context, workers int, h []float32, k int) (*Factor, error) {
+	if _, err := Normalize(h, k); err != nil {
+		return nil, err
+	}
+	l := linalg.Of(h, k, k)
+	order := make([]int32, k)
+	for i := range order {
+		order[i] = int32(i)
+	}
+	slices.SortStableFunc(order, func(a, b int32) int {
+		switch x, y := h[int(a)*(k+1)], h[int(b)*(k+1)]; {
+		case x < y:
+			return -1
+		case x > y:
+			return 1
+		}
+		return 0
+	})
+	permute(h, order)
+	for i := range k {
+		h[i*k+i] += Damping
+	}
+	f := &Factor{order, l}
+	return f, linalg.Cholesky(ctx, workers, l)
+}
+
+// Normalize divides the lower triangle of a symmetric matrix by the mean of its diagonal, and
+// copies it to the other one. It returns that mean.
+func Normalize(h []float32, k int) (mean float64, err error) {
+	var trace float64
+	for i := range k {
+		trace += float64(h[i*k+i])
+	}
+	mean = trace / float64(k)
+	if !(mean > 0x1p-100) || math.IsInf(mean, 0) {
+		return mean, ErrHessian
+	}
+	scale := 1 / mean
+	for i := range k {
+		for j := range i + 1 {
+			v := float32(float64(h[i*k+j]) * scale)
+			if v-v != 0 {
+				return mean, ErrHessian
+			}
+			h[i*k+j], h[j*k+i] = v, v
+		}
+	}
+	return mean, nil
+}
+
+// permute brings the rows and columns of a square matrix into an order, in place.
+func permute(h []float32, order []int32) {
+	k := len(order)
+	row := make([]float32, k)
+	for i := range k {
+		own := h[i*k : (i+1)*k]
+		copy(row, own)
+		for j, from := range order {
+			own[j] = row[from]
+		}
+	}
+	done := make([]bool, k)
+	for start := range order {
+		if done[start] {
+			continue
+		}
+		copy(row, h[start*k:(start+1)*k])
+		for i := start; ; {
+			done[i] = true
+			from := int(order[i])
+			if from == start {
+				copy(h[i*k:(i+1)*k], row)
+				break
+			}
+			copy(h[i*k:(i+1)*k], h[from*k:(from+1)*k])
+			i = from
+		}
+	}
+}
+
+// Solve replaces the rows x of a matrix by the solutions y of H·y = x.
+func (f *Factor) Solve(ctx context.Context, workers int, x linalg.Matrix) error {
+	turned := make([]float32, x.Columns)
+	f.eachRow(x, func(row []float32) {
+		for i, from := range f.order {
+			turned[i] = row[from]
+		}
+		copy(row, turned)
+	})
+	if err := linalg.DivideRight(ctx, workers, x, f.l); err != nil {
+		return err
+	}
+	if err := linalg.DivideRightTransposed(ctx, workers, x, f.l); err != nil {
+		return err
+	}
+	f.eachRow(x, func(row []float32) {
+		for i, to := range f.order {
+			turned[to] = row[i]
+		}
+		copy(row, turned)
+	})
+	return nil
+}
+
+func (f *Factor) eachRow(x linalg.Matrix, do func(row []float32)) {
+	for i := range x.Rows {
+		do(x.Data[i*x.Row:][:x.Columns])
+	}
+}

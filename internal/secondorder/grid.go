@@ -1,0 +1,73 @@
+package secondorder
+
+import "onnxquant/int4"
+
+// Grid is an int4.Fitter that looks for the codes of the least squared error, each element's
+// error weighted by its importance. It tries many scales, with a zero point those near the usual
+// one, in a symmetric format both signs.
+type Grid struct {
+	format     Format
+	nearest    int4.Fitter
+	importance []float32 // of the block's elements
+}
+
+// NewGrid returns a Grid without importance.
+func NewGrid(f Format) *Grid { return &Grid{format: f, nearest: f.Codec.Nearest()} }
+
+const (
+	gridSteps  = 24  // scales that are tried
+	gridLeast  = 0.5 // the least of them, over the one that clips nothing
+	gridBeside = 2   // zero points on either side of the usual one
+)
+
+// Fit sets q to the codes of x.
+func (g *Grid) Fit(q []byte, x []float32) (float32, byte) {
+	f := g.format
+	scale, zero := g.nearest.Fit(q, x)
+	least, greatest := f.Codec.Limits()
+	z := f.zero(zero)
+	best, bestScale, bestZero := -1.0, scale, z
+	try := func(s float32, z int32) {
+		inverse := 1 / s
+		var xq, qq float64
+		for i, v := range x {
+			n := nearest(v*inverse, least-z, greatest-z)
+			w := float64(g.importance[i]) * float64(n)
+			xq += w * float64(v)
+			qq += w * float64(n)
+		}
+		if qq > 0 && float64(xq*xq)/qq > best {
+			if to := f.scale(xq/qq, s > 0); to != 0 {
+				best, bestScale, bestZero = xq*xq/qq, to, z
+			}
+		}
+	}
+	for step := range gridSteps {
+		s := scale * float32(1-(1-gridLeast)*float64(step)/gridSteps)
+		if !f.Codec.ZeroPoint {
+			try(s, z)
+			if !f.Positive {
+				try(-s, z)
+			}
+			continue
+		}
+		for z := max(z-gridBeside, least); z <= min(z+gridBeside, greatest); z++ {
+			try(s, z)
+		}
+	}
+	for i, v := range x {
+		q[i] = byte(int32(nearest(v/bestScale, least-bestZero, greatest-bestZero)) + bestZero)
+	}
+	return bestScale, byte(bestZero)
+}
+
+// FitGrid sets codes, scales and zero points, the squares of errors being weighted by the
+// diagonal of a Hessian.
+func (c *Columns) FitGrid(f Format, h []float32) {
+	g := NewGrid(f)
+	diagonal := make([]float32, c.K)
+	for i := range diagonal {
+		diagonal[i] = max(h[i*(c.K+1)], 0) + Damping
+	}
+	c.fitBlocks(f, g, func(from, n int) { g.importance = diagonal[from : from+n] })
+}

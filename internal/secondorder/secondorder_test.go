@@ -1,0 +1,233 @@
+package secondorder
+
+import (
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/int4"
+	"onnxquant/internal/linalg"
+	"onnxquant/internal/work"
+)
+
+// problem is a weight and the second moment of inputs that are correlated.
+func problem(t testing.TB, k, n int, f Format) (*Columns, []float32) {
+	r := rand.New(rand.NewPCG(uint64(k), uint64(n)))
+	c := new(Columns)
+	c.Resize(k, n, f)
+	for i := range c.Weights {
+		c.Weights[i] = f.Codec.Type.Round(float32(r.NormFloat64()))
+	}
+	const samples = 200
+	x := linalg.Of(make([]float32, samples*k), samples, k)
+	for i := range samples {
+		common := r.NormFloat64()
+		for j := range k {
+			x.Data[i*k+j] = float32((r.NormFloat64() + 2*common) * math.Exp(float64(j%7)/3))
+		}
+	}
+	h := make([]float32, k*k)
+	if err := linalg.AddLower(t.Context(), 1, linalg.Of(h, k, k), 1, x.T(), x); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Normalize(h, k); err != nil {
+		t.Fatal(err)
+	}
+	return c, h
+}
+
+// measured is the sum of eᵀHe over the columns, of codes as they will be decoded.
+func (c *Columns) measured(h []float32, f Format) (sum float64) {
+	y := make([]float32, c.K*c.N)
+	c.Decode(f, y)
+	for j := range c.N {
+		for a := range c.K {
+			for b := range c.K {
+				sum += float64(y[a*c.N+j]-c.Weights[a*c.N+j]) * float64(h[a*c.K+b]) * float64(y[b*c.N+j]-c.Weights[b*c.N+j])
+			}
+		}
+	}
+	return sum
+}
+
+var formats = []Format{
+	{Codec: int4.Codec{Bits: 4, Signed: true}, Block: 16},
+	{Codec: int4.Codec{Bits: 4, Signed: true}, Block: 16, Positive: true},
+	{Codec: int4.Codec{Bits: 4, ZeroPoint: true}, Block: 32},
+	{Codec: int4.Codec{Bits: 4, Signed: true, ZeroPoint: true}, Block: 32},
+	{Codec: int4.Codec{Bits: 2, ZeroPoint: true, Type: dtype.Float16}, Block: 16},
+	{Codec: int4.Codec{Bits: 4, Type: dtype.BFloat16}, Block: 100},
+}
+
+// Each step lowers the error: least squares, rounding that makes up for errors, descent.
+func TestSteps(t *testing.T) {
+	for _, f := range formats {
+		const k, n = 100, 19
+		c, h := problem(t, k, n, f)
+		c.FitBlocks(f, f.Codec.LeastAngle(f.Positive))
+		mse := c.measured(h, f)
+		factor, err := NewFactor(t.Context(), 2, slices.Clone(h), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		factor.Round(new(Rounder), c, f)
+		rounded := c.measured(h, f)
+		new(Descent).Improve(c, h, f, 4)
+		descended := c.measured(h, f)
+		if !(rounded < 0.8*mse && descended < 0.995*rounded) {
+			t.Errorf("%+v: errors %.4g, rounded %.4g, descended %.4g", f, mse, rounded, descended)
+		}
+		c.FitGrid(f, h)
+		factor.Round(new(Rounder), c, f)
+		new(Descent).Improve(c, h, f, 12)
+		if grid := c.measured(h, f); !(grid < 1.05*descended) {
+			t.Errorf("%+v: error %.4g, from the grid %.4g", f, descended, grid)
+		}
+		for _, s := range c.Scales {
+			if f.Positive && s < 0 {
+				t.Fatalf("%+v: a negative scale", f)
+			}
+		}
+	}
+}
+
+// A column has the same codes whatever lies beside it.
+func TestColumnsAreIndependent(t *testing.T) {
+	f := formats[2]
+	const k, n = 150, 40
+	c, h := problem(t, k, n, f)
+	factor, err := NewFactor(t.Context(), 1, slices.Clone(h), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	solve := func(c *Columns) {
+		c.FitGrid(f, h)
+		factor.Round(new(Rounder), c, f)
+		new(Descent).Improve(c, h, f, 3)
+	}
+	solve(c)
+	for _, part := range [][2]int{{0, 1}, {3, 20}, {39, 40}} {
+		p := new(Columns)
+		p.Resize(k, part[1]-part[0], f)
+		for i := range k {
+			copy(p.Weights[i*p.N:][:p.N], c.Weights[i*n+part[0]:])
+		}
+		solve(p)
+		for i := range k {
+			if !slices.Equal(p.Codes[i*p.N:][:p.N], c.Codes[i*n+part[0]:i*n+part[1]]) {
+				t.Fatalf("columns %v: other codes in row %d", part, i)
+			}
+		}
+	}
+}
+
+func TestSolve(t *testing.T) {
+	const k = 130
+	_, h := problem(t, k, 1, formats[0])
+	factor, err := NewFactor(t.Context(), 2, slices.Clone(h), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := linalg.Of(make([]float32, 3*k), 3, k)
+	for i := range x.Data {
+		x.Data[i] = float32(i%11) - 5
+	}
+	y := linalg.Of(slices.Clone(x.Data), 3, k)
+	if err := factor.Solve(t.Context(), 2, y); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		for j := range k {
+			sum := Damping * float64(y.Data[i*k+j])
+			for m := range k {
+				sum += float64(h[j*k+m]) * float64(y.Data[i*k+m])
+			}
+			if math.Abs(sum-float64(x.Data[i*k+j])) > 1e-2 {
+				t.Fatalf("H·y is %v at %d, %d; want %v", sum, i, j, x.Data[i*k+j])
+			}
+		}
+	}
+}
+
+func TestHessianWithoutMeaning(t *testing.T) {
+	for name, v := range map[string]float32{"zeros": 0, "NaN": float32(math.NaN()), "infinity": float32(math.Inf(1)), "negative": -1} {
+		h := make([]float32, 16)
+		for i := range 4 {
+			h[i*5] = v
+		}
+		if _, err := NewFactor(t.Context(), 1, h, 4); err != ErrHessian {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// Inputs that are all the same, and inputs that are always zero, have a Hessian of low rank.
+func TestLowRank(t *testing.T) {
+	f := formats[0]
+	const k, n = 60, 5
+	c, h := problem(t, k, n, f)
+	for i := range k {
+		for j := range k {
+			h[i*k+j] = 0
+			if i < k/2 && j < k/2 {
+				h[i*k+j] = 1
+			}
+		}
+	}
+	factor, err := NewFactor(t.Context(), 1, slices.Clone(h), k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.FitGrid(f, h)
+	factor.Round(new(Rounder), c, f)
+	before := c.measured(h, f)
+	new(Descent).Improve(c, h, f, 4)
+	if after := c.measured(h, f); !(after <= before) {
+		t.Errorf("error %v, then %v", before, after)
+	}
+	for _, s := range c.Scales {
+		if s == 0 || s-s != 0 {
+			t.Fatalf("a scale is %v", s)
+		}
+	}
+}
+
+// BenchmarkRound is a large layer of a language model, given its Hessian. It takes a minute.
+func BenchmarkRound(b *testing.B) {
+	const k, n, width = 11008, 4096, 128
+	f := Format{Codec: int4.Codec{Bits: 4, Signed: true}, Block: 128}
+	r := rand.New(rand.NewPCG(1, 2))
+	h := make([]float32, k*k)
+	for i := range k {
+		for j := range i + 1 {
+			h[i*k+j] = r.Float32() / k
+		}
+		h[i*k+i] = 1 + r.Float32()
+	}
+	for b.Loop() {
+		factor, err := NewFactor(b.Context(), 2, h, k)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Logf("factor: %v", b.Elapsed())
+		type worker struct {
+			Columns
+			Rounder
+		}
+		err = work.Each(b.Context(), 2, n/width, func(_ context.Context, w *worker, _ int) error {
+			w.Resize(k, width, f)
+			for i := range w.Weights {
+				w.Weights[i] = float32(i%1001)/500 - 1
+			}
+			w.FitBlocks(f, f.Codec.LeastAngle(false))
+			factor.Round(&w.Rounder, &w.Columns, f)
+			return nil
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
