@@ -113,7 +113,7 @@ def test_same_bytes_at_any_number_of_threads(tmp_path):
         for algorithm in ("gptq", "best"):
             out = tmp_path / f"{algorithm}{threads}.onnx"
             calibrate(tmp_path / "x.npz", "--threads", threads, "--algorithm", algorithm, path, out)
-            made.append(out.read_bytes())
+            made.append(onnx.load(out).graph.SerializeToString())
     assert made[0::2] == made[:1] * 3 and made[1::2] == made[1:2] * 3
 
 
@@ -171,7 +171,7 @@ def test_a_layer_that_lost_gets_mse(algorithm, tmp_path):
     tensor, = report["quantized"]
     assert report["calibration"]["lost"] == 1 and tensor["note"].startswith(f"algorithm mse: {algorithm} has an error of")
     subprocess.run([with_runtime(), "--quiet", "--algorithm", "mse", path, tmp_path / "mse.onnx"], check=True)
-    assert (tmp_path / "out.onnx").read_bytes() == (tmp_path / "mse.onnx").read_bytes()
+    assert onnx.load(tmp_path / "out.onnx").graph == onnx.load(tmp_path / "mse.onnx").graph
 
 
 def test_best_on_a_language_model(tmp_path):
