@@ -5,7 +5,8 @@
 // of layers at a time it adds up the second moments of their inputs, and then lets package
 // secondorder find the codes, which it stores in a file. No activations are kept, but for those
 // of few rows that are held out: on these the error of each layer's output is compared with that
-// of the algorithm mse, and the better codes are kept.
+// of the algorithm mse, and the better codes are kept; at the end the same is done with the outputs
+// of the model.
 package calibrate
 
 import (
