@@ -122,6 +122,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		if f.auto > 0 {
 			return usagef("--auto is for one model, not for a folder")
 		}
+		if len(f.calibFlags.paths) > 0 {
+			return usagef("--calib is for one model, not for a folder")
+		}
 		if err := f.check(); err != nil {
 			return err
 		}
