@@ -120,16 +120,12 @@ func (p *Plan) order(weight int) int {
 // interim writes the part of the float model that computes some values. Weights that have codes
 // are replaced by what these stand for.
 func (p *Plan) interim(ctx context.Context, path string, which []int, found []*quantize.Found, values []string) error {
-	decoded := map[*onnxpb.TensorProto]*modelfile.Payload{}
-	for j, f := range found {
-		if w := p.weights[which[j]]; f != nil {
-			decoded[p.Weights[which[j]].Value.Tensor] = modelfile.Computed(w.Decoded(f), w.SourceBytes())
-		}
-	}
 	file := p.graph.File
 	view, err := file.View(graph.Only(file.Proto, values), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
-		if d := decoded[t]; d != nil {
-			return d, nil
+		for j, f := range found {
+			if w := p.weights[which[j]]; f != nil && p.Weights[which[j]].Value.Tensor == t {
+				return modelfile.Computed(w.Decoded(f), w.SourceBytes()), nil
+			}
 		}
 		return file.Payload(t)
 	})
