@@ -142,6 +142,10 @@ type Structure struct {
 	Nodes    int      `json:"nodes"`    // of the float model
 	Problems []string `json:"problems"` // differences in the computation
 	Notes    []string `json:"notes"`    // other differences, such as the opset
+
+	// Activations counts the tensors that the quantized model alone has codes for when it runs, by
+	// the type of the codes.
+	Activations map[string]int `json:"activations,omitempty"`
 }
 
 // Execution compares the outputs.
@@ -297,7 +301,7 @@ func (v *verifier) match(float, quantized string, folded *restyle.Report) error 
 	if is < was && !slices.ContainsFunc(m.Problems, func(p string) bool { return strings.HasPrefix(p, "IR version") }) {
 		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", was, is)) // dequantizing raised it
 	}
-	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes}
+	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations}
 	v.report.Weights, v.report.Same = m.Weights, m.Same
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -171,6 +172,7 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 		notes, verdicts = first(maxLines, notes), first(maxLines, verdicts)
 	}
 	facts := append([]fact{{"structure", structureText(r.Structure)}}, labelled("", notes)...)
+	facts = append(facts, activationFacts(r.Structure.Activations)...)
 	facts = append(facts, fact{"weights", weightsText(r)})
 	if len(r.Weights) > 0 {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
@@ -211,7 +213,22 @@ func structureText(s verify.Structure) string {
 	if len(s.Problems) > 0 {
 		return fmt.Sprintf("%d nodes; differences besides weights: %d", s.Nodes, len(s.Problems))
 	}
+	if len(s.Activations) > 0 {
+		return fmt.Sprintf("%d nodes; nothing but weights and activations changed", s.Nodes)
+	}
 	return fmt.Sprintf("%d nodes; nothing but weights changed", s.Nodes)
+}
+
+// activationFacts tells how many activations are quantized.
+func activationFacts(types map[string]int) []fact {
+	var texts []string
+	for _, codes := range slices.Sorted(maps.Keys(types)) {
+		texts = append(texts, fmt.Sprintf("%d tensors as %s codes", types[codes], strings.ToLower(codes)))
+	}
+	if len(texts) == 0 {
+		return nil
+	}
+	return []fact{{"activations", strings.Join(texts, ", ")}}
 }
 
 func weightsText(r *verify.Report) string {

@@ -94,6 +94,14 @@ func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report
 	}
 	m.seen[pair] = true
 	x, y := m.a.Fold(v), m.b.Fold(w)
+	if y == nil && !decodes(v) && m.depth < deepestMatch {
+		if p := m.b.Pair(w); p != nil {
+			m.pass(p)
+			m.depth++
+			defer func() { m.depth-- }()
+			return m.constants(where, v, p.Activation, vt != wt, report)
+		}
+	}
 	if x == nil && y != nil { // an operator on codes stands for the nodes in between
 		if from, c := m.a.Turned(v); c != nil {
 			v, x, vt = from, c, !vt

@@ -34,6 +34,10 @@ type Match struct {
 	Nodes   int           `json:"nodes"`   // of the first model, with subgraphs
 	Weights []WeightMatch `json:"weights"` // float constants that differ or were quantized, if anything reads or returns them
 	Same    int           `json:"same"`    // float constants that are equal
+
+	// Activations counts the tensors with a QuantizeLinear and a DequantizeLinear around them in
+	// the second model alone, by the type of their codes.
+	Activations map[string]int `json:"activations,omitempty"`
 }
 
 // WeightMatch compares a weight w of the first model with weight v of the second.
@@ -103,7 +107,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 		ctx: ctx, b: recognize.New(access.Graph(b)), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[int]bool{}, fresh: map[int]bool{},
 		partner: map[int]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
-		steady: map[*graph.Value]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
+		steady: map[*graph.Value]bool{}, coded: map[coding]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
 	x := access.Graph(a)
 	switch h, err := half.Like(x, access.Graph(b)); {
@@ -153,6 +157,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 			m.note("nothing reads %s", msg.Quote(w.Name))
 		}
 	}
+	m.countActivations()
 	return m.result, nil
 }
 
@@ -180,6 +185,7 @@ type matcher struct {
 	partner     map[int]*onnxpb.NodeProto     // number of a node of a → the same node of b
 	twin        map[*graph.Value]*graph.Value // input of a graph of a → the same one of b
 	steady      map[*graph.Value]bool         // whether a value depends on constants alone
+	coded       map[coding]bool               // activations of b that are quantized
 	depth       int                           // of the recursion
 	result      *Match
 }
@@ -399,8 +405,8 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 			m.gone[m.a.Graph.Number(n)] = true
 			continue
 		}
-		if _, coded := m.ranges[keyOf(other)]; coded && (clips(other) || !sameOperator(n, other)) {
-			m.gone[m.a.Graph.Number(n)] = true // see unclipped
+		if _, coded := m.ranges[keyOf(other)]; coded && (clips(other) || !sameOperator(n, other)) || m.stands(n, other) {
+			m.gone[m.a.Graph.Number(n)] = true // see unpaired and unclipped
 			continue
 		}
 		delete(m.fresh, m.b.Graph.Number(other))

@@ -153,6 +153,7 @@ func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned 
 
 // value compares two values that nodes or graphs read or return at the same place.
 func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...any)) error {
+	v, w = m.unpaired(place, v, w)
 	v, w = m.unclipped(place, v, w)
 	switch steady := m.isSteady(v); {
 	case steady && m.isSteady(w):

@@ -1,0 +1,159 @@
+"""verify and models with codes for activations: ours, and those of quantize_static."""
+import json
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from command import onnxquant
+from test_static import MODELS, SETTINGS, Lab, defined, flags
+
+
+@pytest.fixture
+def lab(tmp_path):
+    return Lab(tmp_path)
+
+
+def verify(lab, out, *args):
+    done = onnxquant("verify", "--json", *args, lab.plain, out)
+    assert done.status in (0, 1), done.stderr
+    report = json.loads(done.stdout)
+    assert report["passed"] == (done.status == 0)
+    return report
+
+
+def activations(path):
+    """How many values a QuantizeLinear of a model reads that are not stored, by the type of their codes."""
+    g = onnx.load(path).graph
+    stored = {t.name: t for t in g.initializer}
+    found = {}
+    for n in g.node:
+        if n.op_type == "QuantizeLinear" and n.input[0] not in stored:
+            found.setdefault(onnx.TensorProto.DataType.Name(stored[n.input[2]].data_type), set()).add(n.input[0])
+    return {name: len(values) for name, values in found.items()}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_accepted(lab, name):
+    """verify accepts what both tools make, with all their activations, and nothing is left to tell."""
+    lab.calibrate(MODELS[name])
+    setting = SETTINGS[list(MODELS).index(name) % len(SETTINGS)]
+    lab.convert(*flags(*setting))
+    made = [lab.ours]
+    if defined(name, MODELS[name], setting):
+        lab.peer(*setting[:4], ActivationSymmetric=setting[4])
+        made.append(lab.theirs)
+    for path in made:
+        report = verify(lab, path, "--engine", "none")
+        assert report["passed"], (path.name, setting, report["failures"])
+        assert report["structure"]["activations"] == activations(path)
+
+
+@pytest.mark.parametrize("target", ["tensorrt", "openvino", "qnn"])
+def test_targets(lab, target):
+    lab.calibrate(MODELS["image"])
+    lab.convert("--target", target)
+    report = verify(lab, lab.ours, "--engine", "none")
+    assert report["passed"], report["failures"]
+    assert report["structure"]["activations"] == activations(lab.ours)
+
+
+def parts(m, of):
+    """The QuantizeLinear of a value, the DequantizeLinears of its codes, and their initializers by name."""
+    q = next(n for n in m.graph.node if n.op_type == "QuantizeLinear" and n.input[0] == of)
+    return q, [n for n in m.graph.node if n.op_type == "DequantizeLinear" and n.input[0] == q.output[0]], {t.name: t for t in m.graph.initializer}
+
+
+def fill(m, name, value, copy=""):
+    """Gives an initializer, or a copy of it, another value."""
+    t = next(t for t in m.graph.initializer if t.name == name)
+    made = numpy_helper.from_array(np.full_like(numpy_helper.to_array(t), value), copy or name)
+    if copy:
+        m.graph.initializer.append(made)
+    else:
+        t.CopyFrom(made)
+    return made.name
+
+
+def zero_of_one(m):
+    q, (d, *_), _ = parts(m, "b")
+    d.input[2] = fill(m, d.input[2], 3, "other")
+
+
+def scale_of_one(m):
+    q, _, _ = parts(m, "b")
+    q.input[1] = fill(m, q.input[1], 0.5, "other")
+
+
+def type_of_one(m):
+    q, (d, *_), _ = parts(m, "b")
+    m.graph.initializer.append(numpy_helper.from_array(np.zeros((), np.int8), "other"))
+    q.input[2] = "other"
+
+
+def scale(value):
+    return lambda m: fill(m, parts(m, "b")[0].input[1], value)
+
+
+def below_relu(m):
+    """Codes for negative numbers, where the Relu is gone."""
+    fill(m, parts(m, "b")[0].input[2], 1)
+
+
+def another_tensor(m):
+    parts(m, "b")[0].input[0] = "x"
+
+
+def past_the_pair(m):
+    """One reader of what the Relu made reads what it read."""
+    _, ds, _ = parts(m, "b")
+    reader = next(n for n in m.graph.node if ds[0].output[0] in n.input)
+    reader.input[list(reader.input).index(ds[0].output[0])] = "b"
+
+
+def computed_scale(m):
+    q, ds, _ = parts(m, "b")
+    m.graph.node.insert(0, helper.make_node("ReduceMax", ["x"], ["computed"], keepdims=0))
+    for n in (q, *ds):
+        n.input[1] = "computed"
+
+
+def between_them(m):
+    _, (d, *_), _ = parts(m, "b")
+    m.graph.node.insert(list(m.graph.node).index(d), helper.make_node("Transpose", [d.input[0]], ["turned"], perm=[0, 1, 3, 2]))
+    d.input[0] = "turned"
+
+
+MUTATIONS = [zero_of_one, scale_of_one, type_of_one, scale(0), scale(-0.01), scale(np.nan), scale(np.inf), below_relu, another_tensor, past_the_pair, computed_scale, between_them]
+
+
+@pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda f: f.__name__)
+def test_refused(lab, mutate):
+    """Each change of a pair behind Conv and Relu is a difference."""
+    lab.calibrate(MODELS["relu"])
+    lab.convert()
+    assert verify(lab, lab.ours, "--engine", "none")["passed"]
+    m = onnx.load(lab.ours)
+    assert not any(n.op_type == "Relu" for n in m.graph.node)
+    mutate(m)
+    onnx.save(m, lab.theirs)
+    report = verify(lab, lab.theirs, "--engine", "none")
+    assert not report["passed"] and report["structure"]["problems"]
+
+
+@pytest.mark.parametrize("by, passes", [(1, True), (1.01, False)])
+def test_upper_limit(lab, by, passes):
+    """A Clip may be gone only if codes end where it does, above as well."""
+    lab.calibrate(MODELS["clip"])
+    ranges = json.loads(lab.ranges.read_text())
+    ranges["tensors"]["b"]["max"] = 0.6
+    lab.ranges.write_text(json.dumps(ranges))
+    lab.convert()
+    m = onnx.load(lab.ours)
+    assert not any(n.op_type == "Clip" for n in m.graph.node)
+    q, _, stored = parts(m, "b")
+    fill(m, q.input[1], by * numpy_helper.to_array(stored[q.input[1]]))
+    onnx.save(m, lab.theirs)
+    report = verify(lab, lab.theirs, "--engine", "none")
+    assert report["passed"] == passes == (not report["structure"]["problems"])
