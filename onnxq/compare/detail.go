@@ -222,7 +222,8 @@ type axis struct {
 const usualBins = 64
 
 // axis chooses the range: of the values, or a little more than that of the codes. An integer code
-// is in the middle of a bin, because many values are exactly there.
+// is in the middle of a bin, because many values are exactly there. Types with more codes than are
+// listed, such as the int32 of biases, have the range of the codes that occur.
 func (s *survey) axis(codes []CodeCount) axis {
 	if len(codes) == 0 {
 		r, err := s.values.Range()
@@ -236,6 +237,9 @@ func (s *survey) axis(codes []CodeCount) axis {
 		x := axis{least: float64(lo) - 0.5, greatest: float64(hi) + 0.5}
 		n, margin, perCode := x.greatest-x.least, 1.0, 5.0
 		switch {
+		case n > mostCodes:
+			x.from, x.to, x.bins = codes[0].Value-margin, codes[len(codes)-1].Value+margin, usualBins
+			return x
 		case n <= 4:
 			perCode = 9
 		case n > 16:

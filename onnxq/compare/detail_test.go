@@ -2,6 +2,7 @@ package compare_test
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/restyle"
@@ -166,6 +168,44 @@ func TestDetailOfNaN(t *testing.T) {
 		}
 		if want := w.Shape[0]*w.Shape[1] - 2; sum != want {
 			t.Errorf("%s: %d codes, want %d", w.Name, sum, want)
+		}
+	}
+}
+
+// Types with more codes than are listed have no more bins than others, and the codes that occur are
+// in them: a bias in int32, and a weight in int16.
+func TestDetailOfWideCodes(t *testing.T) {
+	codes := map[dtype.DType][]byte{}
+	for c := int32(-500); c <= 500; c += 100 {
+		codes[dtype.Int32] = binary.LittleEndian.AppendUint32(codes[dtype.Int32], uint32(c))
+		codes[dtype.Int16] = binary.LittleEndian.AppendUint16(codes[dtype.Int16], uint16(c))
+	}
+	const size = 11
+	bias := modeltest.Floats("b", size)
+	for i := range bias.FloatData {
+		bias.FloatData[i] = float32(100*i-500)/2 + 0.1
+	}
+	in := modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{bias}, []*onnxpb.NodeProto{modeltest.Node("Add", "y", "x b")}))
+	for typ, raw := range codes {
+		stored := modeltest.Zeros("q", typ, size)
+		stored.RawData = raw
+		scale := modeltest.Floats("s")
+		scale.FloatData = []float32{0.5}
+		m := modeltest.Model([]*onnxpb.TensorProto{stored, scale}, []*onnxpb.NodeProto{
+			modeltest.Node("DequantizeLinear", "b", "q s"), modeltest.Node("Add", "y", "x b"),
+		})
+		m.Proto.OpsetImport[0].Version = new(int64(21))
+		m.Proto.IrVersion = new(int64(10))
+		weights := described(t, in, modeltest.Write(t, m))
+		if len(weights) != 1 {
+			t.Fatalf("%v: %d weights, want 1", typ, len(weights))
+		}
+		d, counted := weights[0].Detail, int64(0)
+		for _, n := range d.Bins {
+			counted += n
+		}
+		if len(d.Bins) != 64 || len(d.Codes) != size || counted != size || d.Beyond != 0 || d.From > -500 || d.From < -600 || d.To < 500 || d.To > 600 {
+			t.Errorf("%v: %d values in %d bins from %v to %v, %d codes, %v beyond them", typ, counted, len(d.Bins), d.From, d.To, len(d.Codes), d.Beyond)
 		}
 	}
 }
