@@ -41,8 +41,8 @@ func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	carried := describe(done.Plan, p.opts)
 	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), p.input
 	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: out, Elapsed: time.Since(start)}
-	if c := done.Calibration; c != nil && c.Layers > 0 {
-		n := float64(c.Layers)
+	if c := done.Calibration; c != nil {
+		n := float64(max(c.Layers, 1))
 		r.Calibration = &Calibrated{c.Layers, c.Lost, c.Found / n, c.MSE / n, c.Output, c.OutputMSE, c.Refused}
 	}
 	if carried.External {

@@ -76,7 +76,7 @@ type Report struct {
 // Calibrated says what calibration has gained. Errors are relative squared errors on the samples
 // that were held out, on average.
 type Calibrated struct {
-	Layers int     `json:"layers"`
+	Layers int     `json:"layers"`    // that have samples held out, one row of ten
 	Lost   int     `json:"lost"`      // layers that are better off with algorithm mse, which they got
 	Error  float64 `json:"error"`     // of the outputs of layers, with the codes that were written
 	MSE    float64 `json:"error_mse"` // with those of algorithm mse

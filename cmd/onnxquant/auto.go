@@ -8,6 +8,9 @@ import (
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/sensitivity"
+	"onnxquant/onnxq/spec"
 )
 
 // settled are the flags that say what --auto finds, or change sizes that it does not know.
@@ -16,17 +19,24 @@ var settled = []string{
 	"activations", "float16", "bfloat16", "weights-from",
 }
 
-// checkAuto refuses what does not go with --auto.
-func (f *convertFlags) checkAuto(fs *pflag.FlagSet) error {
+// finishAuto refuses what does not go with --auto, and sets the algorithm.
+func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
+	if f.auto == 0 {
+		return nil
+	}
 	for _, name := range settled {
-		if f.auto > 0 && fs.Changed(name) {
+		if fs.Changed(name) {
 			return usagef("--auto chooses the formats: leave out --%s", name)
 		}
+	}
+	if f.data != nil {
+		f.opts.Algorithm = spec.Best
 	}
 	return nil
 }
 
-// mix finds the formats of --auto, as analyze does.
+// mix finds the formats of --auto, as analyze does: those of round to nearest, by what they do
+// to the outputs if there is calibration data.
 func (f *convertFlags) mix(ctx context.Context, c *console, in string) error {
 	m, err := onnxq.Open(in)
 	if err != nil {
@@ -36,6 +46,18 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in string) error {
 	bar := newProgress(c, f.quiet)
 	opts := analyze.Options{Options: f.opts, MaxSize: f.auto}
 	opts.Progress = bar.update
+	if f.data != nil {
+		opts.Algorithm, opts.Calibration, opts.Progress = "", nil, nil
+		s, err := sensitivity.Open(ctx, in, calibrate.Options{
+			Data: f.paths, Samples: sensitivity.DefaultSamples, Library: f.library, Progress: bar.step,
+		})
+		if err != nil {
+			bar.clear()
+			return err
+		}
+		defer s.Close()
+		opts.Damage = s
+	}
 	bar.begin()
 	a, err := analyze.Model(ctx, m, opts)
 	bar.clear()

@@ -45,7 +45,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		imatrixUsage+",\nfor the formats of ggml")
 	f.calibFlags.define(fs)
 	fs.Var(byteCount{value: &f.auto}, "auto",
-		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does")
+		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does,\nwith --calib by what the outputs lose")
 	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
 	defineResources(fs, &o.Threads, &o.Memory)
 	fs.BoolVar(&o.Strict, "strict", false,
@@ -142,6 +142,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if err := f.calibFlags.finish(fs, &f.opts, in); err != nil {
 		return err
 	}
+	if err := f.finishAuto(fs); err != nil {
+		return err
+	}
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
 	}
@@ -154,9 +157,6 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
 	f.opts.Provenance = step("convert", fs, f.noProvenance)
 	if f.auto > 0 {
-		if err := f.checkAuto(fs); err != nil {
-			return err
-		}
 		if err := f.mix(ctx, c, in); err != nil {
 			return err
 		}

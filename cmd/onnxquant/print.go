@@ -300,6 +300,9 @@ func calibrationFacts(c *onnxq.Calibrated) []fact {
 	if c == nil {
 		return nil
 	}
+	if c.Layers == 0 {
+		return labelled("calibrated", []string{"nothing was compared with mse: no layer has ten rows in the samples"})
+	}
 	percent := func(e float64) string { return fmt.Sprintf("%.2g %%", 100*math.Sqrt(e)) }
 	lines := []string{
 		fmt.Sprintf("%d layers, error of their outputs on held-out samples %s, with mse %s", c.Layers, percent(c.Error), percent(c.MSE)),
