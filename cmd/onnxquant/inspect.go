@@ -145,7 +145,7 @@ func modelFacts(path string, in *inspect.Inspection) []fact {
 	for _, f := range in.External {
 		external = append(external, fmt.Sprintf("%s, %s: %d tensors, %s", name(f.Name), byteSize(f.Bytes), f.Tensors, byteSize(f.Used)))
 	}
-	return slices.Concat(facts, labelled("tensors", types), labelled("external", first(maxLines, external)))
+	return slices.Concat(facts, labelled("tensors", types), activationFacts(in.Activations), labelled("external", first(maxLines, external)))
 }
 
 // provenanceTexts has a line for each conversion that made a model, and one for its input.

@@ -95,12 +95,15 @@ func rewriteFacts(r *restyle.Report, done string, elapsed time.Duration) []fact 
 			changed++
 		}
 	}
-	return []fact{
-		{done, fmt.Sprintf("%d of %d quantized weights", changed, len(r.Weights))},
-		{"size", sizes(r.InBytes, r.OutBytes)},
+	facts := []fact{{done, fmt.Sprintf("%d of %d quantized weights", changed, len(r.Weights))}}
+	if text := activationsText(r.Activations); text != "" {
+		facts = append(facts, fact{"kept", "activations: " + text})
+	}
+	return append(facts,
+		fact{"size", sizes(r.InBytes, r.OutBytes)},
 		timeFact(elapsed, r.OutBytes),
 		writtenFact(r.Output, r.Data, r.MoreData, r.Verified),
-	}
+	)
 }
 
 // warnOfUnchanged names the weights that keep their form: for each form and reason, the

@@ -221,14 +221,22 @@ func structureText(s verify.Structure) string {
 
 // activationFacts tells how many activations are quantized.
 func activationFacts(types map[string]int) []fact {
+	if text := activationsText(types); text != "" {
+		return []fact{{"activations", text}}
+	}
+	return nil
+}
+
+func activationsText(types map[string]int) string {
 	var texts []string
 	for _, codes := range slices.Sorted(maps.Keys(types)) {
-		texts = append(texts, fmt.Sprintf("%d tensors as %s codes", types[codes], strings.ToLower(codes)))
+		noun := "tensors"
+		if types[codes] == 1 {
+			noun = "tensor"
+		}
+		texts = append(texts, fmt.Sprintf("%d %s as %s codes", types[codes], noun, strings.ToLower(codes)))
 	}
-	if len(texts) == 0 {
-		return nil
-	}
-	return []fact{{"activations", strings.Join(texts, ", ")}}
+	return strings.Join(texts, ", ")
 }
 
 func weightsText(r *verify.Report) string {

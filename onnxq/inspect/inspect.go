@@ -39,10 +39,12 @@ type Inspection struct {
 	Fingerprint *provenance.Input `json:"fingerprint,omitempty"` // as the record of a conversion would name it
 	Provenance  []provenance.Step `json:"provenance,omitempty"`  // conversions that made the model, the newest last
 
-	Quantized []*recognize.Weight `json:"quantized"`
-	Plan      *onnxq.Plan         `json:"plan,omitempty"`    // of a conversion with the given options
-	NoPlan    string              `json:"no_plan,omitempty"` // why there is none
-	Hazards   []Hazard            `json:"hazards"`
+	Quantized   []*recognize.Weight `json:"quantized"`
+	Activations map[string]int      `json:"activations,omitempty"` // tensors with a QuantizeLinear and a DequantizeLinear around them, by the type of the codes
+
+	Plan    *onnxq.Plan `json:"plan,omitempty"`    // of a conversion with the given options
+	NoPlan  string      `json:"no_plan,omitempty"` // why there is none
+	Hazards []Hazard    `json:"hazards"`
 }
 
 // OpsetVersion is an imported domain of operators; "" is ONNX's.
@@ -90,6 +92,8 @@ func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 		FileBytes: x.File.FileSize(),
 		Bytes:     m.Size(),
 		Quantized: intops.Weights(x),
+
+		Activations: recognize.Activations(x),
 	}
 	in.Provenance = provenance.Of(p)
 	in.Fingerprint, _ = provenance.InputOf(x.File) // an error shows when the contents are read

@@ -48,6 +48,33 @@ func (f *Recognizer) Pair(v *graph.Value) *Pair {
 	return p
 }
 
+// Activations counts the values outside of functions that pairs quantize, by the type of their
+// codes. Values that depend on constants alone are weights.
+func Activations(x *graph.Graph) map[string]int {
+	f := New(x)
+	type coding struct {
+		activation *graph.Value
+		codes      dtype.DType
+	}
+	seen := map[coding]bool{}
+	count := map[string]int{}
+	graph.WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
+		for _, n := range g.Node {
+			v := x.Made(n)
+			if v == nil {
+				continue
+			}
+			p := f.Pair(v)
+			if p == nil || seen[coding{p.Activation, p.Codes}] || p.Activation.Tensor != nil || f.Fold(p.Activation) != nil {
+				continue
+			}
+			seen[coding{p.Activation, p.Codes}] = true
+			count[p.Codes.String()]++
+		}
+	})
+	return count
+}
+
 // isLinear reports whether a node is a QuantizeLinear or DequantizeLinear, of ONNX or
 // com.microsoft, without attributes of later opsets that change what it computes.
 func isLinear(n *onnxpb.NodeProto, op string) bool {

@@ -102,6 +102,7 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare f
 	for _, l := range rewrite.Losses(r.copy, target.Of(spec.ORT)) {
 		report.Warnings = append(report.Warnings, fmt.Sprintf("the opset becomes %d, but %s; it refuses the model", graph.Opset(r.copy.Proto), l))
 	}
+	report.Activations = recognize.Activations(prepared.Graph)
 	report.Weights, report.Ranges, report.Elapsed = list, prepared.Ranges, time.Since(start)
 	return report, nil
 }
@@ -183,6 +184,10 @@ type Report struct {
 	Verified bool          `json:"verified"`            // the output was read again and compared
 	Warnings []string      `json:"warnings,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns"`
+
+	// Activations counts the tensors that keep the QuantizeLinear and DequantizeLinear around
+	// them, by the type of their codes.
+	Activations map[string]int `json:"activations,omitempty"`
 
 	// Ranges has what activations were quantized to before Dequantize, by name of the value.
 	Ranges map[string]intops.Range `json:"-"`

@@ -200,6 +200,35 @@ def test_computes_the_same(opset, text, tmp_path):
     assert_same(evaluate(path, feeds, tmp_path), runtime.run(model, list(feeds.values())))
 
 
+CODES = [("float", 17, "uint8", 7), ("float", 17, "int8", -5), ("float", 21, "uint16", 32768), ("float", 21, "int16", 3), ("float16", 21, "uint8", 200)]
+
+
+@pytest.mark.parametrize("channels", [False, True], ids=["tensor", "channels"])
+@pytest.mark.parametrize("elements, opset, codes, zero", CODES)
+def test_codes_are_exact(elements, opset, codes, zero, channels, tmp_path):
+    """QuantizeLinear and DequantizeLinear give the bits that ONNX Runtime does: ties, saturation, NaN and infinity."""
+    dtype, limits = np.dtype({"float": "float32"}.get(elements, elements)), np.iinfo(codes)
+    scales = np.array([0.5, 0.25, 0.0371], dtype) if channels else np.array(0.125, dtype)
+    ends = np.array([limits.max - zero, limits.min - zero + 0.5])
+    steps = np.concatenate([[0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 126.5, 127.5, 1e5, -1e5], ends])
+    spread = np.random.default_rng(1).uniform(-2, 2, (3, 5000)) * limits.max
+    x = np.concatenate([np.tile(steps, (3, 1)), spread], 1) * np.reshape(scales, (-1, 1))
+    x = np.stack([x, -x]).astype(dtype)
+    if elements == "float":
+        x[0, :, 0] = [np.nan, np.inf, -np.inf]
+    zeros = np.broadcast_to(np.array(zero, codes), scales.shape)
+    nodes = [helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"], axis=-2), helper.make_node("DequantizeLinear", ["q", "s", "z"], ["y"], axis=1)]
+    types = {"x": x.dtype, "q": np.dtype(codes), "y": x.dtype}
+    info = {n: helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(t), x.shape) for n, t in types.items()}
+    tensors = [numpy_helper.from_array(scales, "s"), numpy_helper.from_array(np.ascontiguousarray(zeros), "z")]
+    model = helper.make_model(helper.make_graph(nodes, "g", [info["x"]], [info["q"], info["y"]], tensors), ir_version=10, opset_imports=[helper.make_opsetid("", opset)])
+    onnx.save(model, tmp_path / "model.onnx")
+    want = runtime.run(model, [x])
+    for outputs in evaluate(tmp_path / "model.onnx", {"x": x}, tmp_path).values():
+        for have, exact in zip(outputs, want, strict=True):
+            np.testing.assert_array_equal(have, exact)
+
+
 # gorgonnx leaves out zeros.
 def test_zero_times_infinity(tmp_path):
     text = "g (float[3,4] a, float[4,5] b) => (float[] y) { n = Relu(a) z = Sub(b, b) i = Log(z) y = MatMul(n, i) }"

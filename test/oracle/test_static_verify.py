@@ -6,6 +6,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+import static
 from command import onnxquant
 from test_static import MODELS, SETTINGS, Lab, defined, flags
 
@@ -48,6 +49,24 @@ def test_accepted(lab, name):
         report = verify(lab, path, "--engine", "none")
         assert report["passed"], (path.name, setting, report["failures"])
         assert report["structure"]["activations"] == activations(path)
+
+
+@pytest.mark.parametrize("name", ["relu", "clip", "residual", "matmul", "flatten", "concat"])
+def test_outputs(lab, name):
+    """The engine in Go measures the error of activations that ONNX Runtime has."""
+    lab.calibrate(MODELS[name])
+    np.savez(lab.folder / "x.npz", **lab.feeds[0])
+    for setting in (("uint8", "int8", True, False, False), ("int16", "int8", False, False, False)):
+        lab.convert(*flags(*setting))
+        lab.peer(*setting[:4])
+        want = static.run(lab.plain, lab.feeds[0])[0]
+        for path in (lab.ours, lab.theirs):
+            report = verify(lab, path, "--engine", "go", "--inputs", lab.folder / "x.npz")
+            assert report["passed"], report["failures"]
+            error = np.subtract(static.run(path, lab.feeds[0], optimized=False)[0], want, dtype=np.float64)
+            (output,) = report["execution"]["outputs"]
+            assert output["sqnr_db"] == pytest.approx(10 * np.log10(np.sum(np.square(want, dtype=np.float64)) / np.sum(np.square(error))), abs=0.3)
+            assert output["max_error"] == pytest.approx(np.abs(error).max(), rel=0.05)
 
 
 @pytest.mark.parametrize("target", ["tensorrt", "openvino", "qnn"])

@@ -275,7 +275,7 @@ func (e *evaluator) node(s *scope, n *onnxpb.NodeProto) (err error) {
 		return context.Cause(e.ctx)
 	}
 	op, ok := operators[n.GetOpType()]
-	if !ok || n.GetDomain() != "" && n.GetDomain() != "ai.onnx" {
+	if !ok || n.GetDomain() != "" && n.GetDomain() != "ai.onnx" && !(n.GetDomain() == "com.microsoft" && contrib[n.GetOpType()]) {
 		return unsupported("this operator")
 	}
 	for _, a := range n.Attribute {

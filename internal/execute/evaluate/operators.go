@@ -55,6 +55,10 @@ func init() {
 		"ReduceMax":         reduction(most),
 		"GlobalAveragePool": {1, nil, runGlobalAveragePool},
 
+		// Codes of activations.
+		"QuantizeLinear":   {2, words("axis block_size output_dtype saturate"), runQuantizeLinear},
+		"DequantizeLinear": {2, words("axis block_size"), runDequantizeLinear},
+
 		// Comparisons and logic.
 		"Equal":          comparison(func(c int) bool { return c == 0 }),
 		"Less":           comparison(func(c int) bool { return c < 0 }),
@@ -89,6 +93,9 @@ func init() {
 		"If":              {1, words("then_branch else_branch"), runIf},
 	}
 }
+
+// contrib are the operators that com.microsoft has under the same name and meaning.
+var contrib = map[string]bool{"QuantizeLinear": true, "DequantizeLinear": true}
 
 func words(list string) []string { return strings.Fields(list) }
 
