@@ -47,6 +47,20 @@ func (m *matcher) pass(p *recognize.Pair) {
 
 func decodes(v *graph.Value) bool { return v.Node != nil && v.Node.GetOpType() == "DequantizeLinear" }
 
+// unread passes over the pairs of the second model that nothing reads, which quantize_static
+// leaves behind.
+func (m *matcher) unread(nodes []*onnxpb.NodeProto) {
+	for _, n := range nodes {
+		v := m.b.Graph.Made(n)
+		if v == nil || !m.fresh[m.b.Graph.Number(n)] || len(v.Uses) > 0 || v.Output || len(v.Returned()) > 0 {
+			continue
+		}
+		if p := m.b.Pair(v); p != nil {
+			m.pass(p)
+		}
+	}
+}
+
 // stands reports whether a node of the second model makes an output under the name that another
 // node's has in the first model, because of the codes of an activation.
 func (m *matcher) stands(x, y *onnxpb.NodeProto) bool {

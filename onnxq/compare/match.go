@@ -429,6 +429,7 @@ func (m *matcher) rest(where string, x, y []*onnxpb.NodeProto) error {
 			m.problem("%s%s is gone", where, graph.Describe(n))
 		}
 	}
+	m.unread(y)
 	for _, n := range y {
 		if m.fresh[m.b.Graph.Number(n)] && !m.isSteady(m.b.Graph.Made(n)) {
 			m.problem("%s%s is new", where, graph.Describe(n))

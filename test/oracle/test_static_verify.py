@@ -69,6 +69,16 @@ def test_outputs(lab, name):
             assert output["max_error"] == pytest.approx(np.abs(error).max(), rel=0.05)
 
 
+@pytest.mark.parametrize("extra", ["UseQDQContribOps", "DedicatedQDQPair", "AddQDQPairToWeight", "QDQKeepRemovableActivations"])
+def test_options_of_quantize_static(lab, extra):
+    lab.calibrate(MODELS["image"])
+    lab.peer(**{extra: True})
+    report = verify(lab, lab.theirs)
+    assert report["passed"], report["failures"]
+    assert report["execution"]["compared"]
+    assert report["structure"]["activations"] == activations(lab.theirs)
+
+
 @pytest.mark.parametrize("target", ["tensorrt", "openvino", "qnn"])
 def test_targets(lab, target):
     lab.calibrate(MODELS["image"])
