@@ -163,7 +163,7 @@ func (v *view) headline() {
 		if d.Status == Passed {
 			v.Headline = "Passed the default limits"
 		}
-		v.Why += " The default limits only find broken models: set those of your application with --min-output-sqnr, --min-sqnr or --min-cosine."
+		v.Why += " The default limits find only broken models: set those of your application with --min-output-sqnr, --min-sqnr or --min-cosine."
 	}
 }
 
@@ -182,14 +182,22 @@ func (v *view) facts() {
 		more += fmt.Sprintf(", %.3g times smaller", float64(v.In.Bytes)/float64(size))
 	}
 	add(shownFact{"Size", byteText(size), more, float64(size), at + ".bytes"})
-	add(shownFact{"Error of weights", percentText(e), fmt.Sprintf("of %s", plural(v.Sizes.Count, "weight")), e, at + ".error"})
+	if len(v.Weights) > 0 {
+		add(shownFact{"Error of weights", percentText(e), fmt.Sprintf("of %s", plural(v.Sizes.Count, "weight")), e, at + ".error"})
+	} else {
+		add(shownFact{Label: "Error of weights", Text: "unknown", More: "no quantized weight was compared"})
+	}
+	broken := v.brokenOutputs()
+	if broken > 0 {
+		add(shownFact{Label: "Outputs", Text: "NaN or infinite", More: fmt.Sprintf("%d of %s", broken, plural(len(v.Outputs.Outputs), "output"))})
+	}
 	if worst := v.worstOutput(); worst >= 0 {
 		o := v.Outputs.Outputs[worst]
 		add(shownFact{"SQNR of outputs", decibelText(o.SQNR), "least, " + clipped(o.Name), o.SQNR, fmt.Sprintf("execution.outputs.%d.sqnr_db", worst)})
 		if d := o.Distribution; d != nil {
 			add(shownFact{"Top-1 agreement", percentText(d.Top1), fmt.Sprintf("of %s, %s", plural(d.Rows, "row"), clipped(o.Name)), d.Top1, fmt.Sprintf("execution.outputs.%d.distribution.top1_agreement", worst)})
 		}
-	} else if v.Outputs != nil {
+	} else if v.Outputs != nil && broken == 0 {
 		add(shownFact{Label: "Outputs", Text: "not compared", More: "see Outputs"})
 	}
 	if v.Verdict == nil {
@@ -206,6 +214,19 @@ func (v *view) facts() {
 		text = strings.Join(bad, ", ")
 	}
 	add(shownFact{Label: "Runtimes that fail", Text: text, More: "see Runtimes"})
+}
+
+// brokenOutputs counts the outputs with elements that are NaN or infinite in one model only.
+func (v *view) brokenOutputs() (n int) {
+	if v.Outputs == nil {
+		return 0
+	}
+	for _, o := range v.Outputs.Outputs {
+		if o.Broken > 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // worstOutput returns the output with the least SQNR, or -1.

@@ -57,15 +57,18 @@ func weightCheck(v *verify.Report, what string, least float64, given bool, kind 
 	return c.finish(v.Failed[kind])
 }
 
-// outputCheck is the same for outputs.
+// outputCheck is the same for outputs. One without a finite element to measure fails.
 func outputCheck(v *verify.Report, c Check, kind verify.Check, number func(*verify.Output) float64) Check {
 	c.Done = v.Execution.Compared
+	failed := v.Failed[kind]
 	for i := range v.Execution.Outputs {
 		if o := &v.Execution.Outputs[i]; o.Elements > 0 {
 			c.Worst = append(c.Worst, At{o.Name, number(o)})
+		} else if o.Broken > 0 {
+			failed++
 		}
 	}
-	return c.finish(v.Failed[kind])
+	return c.finish(failed)
 }
 
 // finish keeps the lowest numbers.

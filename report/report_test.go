@@ -6,10 +6,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
@@ -217,5 +220,49 @@ func TestAnalysis(t *testing.T) {
 	}
 	if text := page(t, r); !strings.Contains(text, "Formats for each weight") {
 		t.Error(text[:200])
+	}
+}
+
+// Outputs that are NaN fail, and the page has no numbers for them.
+func TestNaN(t *testing.T) {
+	in, folder := modeltest.Build(t, "mlp"), t.TempDir()
+	good, bad := filepath.Join(folder, "good.onnx"), filepath.Join(folder, "bad.onnx")
+	modeltest.Convert(t, in, good, onnxq.Options{Bits: 8})
+	m := modeltest.Read(t, good)
+	scales := map[string]bool{}
+	for _, n := range m.Graph.Node {
+		if n.GetOpType() == "DequantizeLinear" {
+			scales[n.Input[1]] = true
+		}
+	}
+	for _, x := range m.Graph.Initializer {
+		if scales[x.GetName()] {
+			x.RawData = bytes.Repeat([]byte{0, 0, 0xc0, 0x7f}, len(x.RawData)/4)
+		}
+	}
+	raw, err := proto.Marshal(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(bad, raw, 0o666); err != nil {
+		t.Fatal(err)
+	}
+	for _, outs := range [][]string{{bad}, {good, bad}} {
+		r, err := report.Models(context.Background(), in, outs, report.Options{NoTrial: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Outs[len(outs)-1].Passed {
+			t.Errorf("%v passed", outs)
+		}
+		text := page(t, r)
+		if !strings.Contains(text, "NaN or infinite outputs") || strings.Contains(text, "-999") {
+			t.Errorf("the page of %v has numbers for NaN", outs)
+		}
+		for _, c := range r.Verdict.Checks {
+			if strings.HasSuffix(c.What, "of outputs") && c.OK != (outs[0] == good) {
+				t.Errorf("%v: %s: ok is %v", outs, c.What, c.OK)
+			}
+		}
 	}
 }
