@@ -8,7 +8,6 @@ import (
 	"math"
 	"strings"
 
-	"github.com/dustin/go-humanize"
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
@@ -228,8 +227,16 @@ func printAnalysis(w io.Writer, a *analyze.Analysis) {
 	}
 	printFacts(w, append(facts, []fact{
 		{"error", fmt.Sprintf("%.4f, SQNR %s", a.Error, decibels(-20*math.Log10(a.Error)))},
-		{"optimum", fmt.Sprintf("of these candidates within %s %% of this", humanize.FtoaWithDigits(100*a.Gap, 4))},
+		{"optimum", optimumText(a.Gap)},
 	}...))
+}
+
+// optimumText says how much better another mix may be: by at most this share.
+func optimumText(gap float64) string {
+	if gap == 0 {
+		return "no mix of these candidates is better"
+	}
+	return fmt.Sprintf("no mix of these candidates is more than %.3g %% better", math.Ceil(1000*gap)/10)
 }
 
 // suiteJSON is the JSON of --suite.

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/nearest"
@@ -52,7 +53,7 @@ func (b byteCount) Set(s string) error {
 	case err != nil || n < 1 || n > math.MaxInt64:
 		return errors.New("want a size such as 64MiB")
 	case n < b.least:
-		return fmt.Errorf("that is %d bytes, at least %s are needed; want a size such as 64MiB", n, humanize.IBytes(b.least))
+		return fmt.Errorf("that is %s, at least %s are needed; want a size such as 64MiB", english.Plural(int(n), "byte", ""), humanize.IBytes(b.least))
 	}
 	*b.value = int64(n)
 	return nil

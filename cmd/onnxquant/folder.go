@@ -12,6 +12,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/folder"
 	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
@@ -210,7 +212,7 @@ func (j *folderJob) convert(ctx context.Context) error {
 		return err
 	}
 	if !j.flags.quiet {
-		printFacts(j.console.stderr, []fact{{"written", fmt.Sprintf("%s: %d models, %d other files, in %.1f s", printable(j.out), len(j.Outputs), len(j.Copied), time.Since(start).Seconds())}})
+		printFacts(j.console.stderr, []fact{{"written", fmt.Sprintf("%s: %s, %s, in %.1f s", printable(j.out), english.Plural(len(j.Outputs), "model", ""), english.Plural(len(j.Copied), "other file", ""), time.Since(start).Seconds())}})
 	}
 	return j.finish()
 }

@@ -56,6 +56,9 @@ func hint(fs *pflag.FlagSet, name string) string {
 	if fs.Lookup(name) != nil {
 		return "it is --" + name
 	}
+	if slices.Contains([]string{"o", "out", "output"}, name) && fs.Lookup("html") != nil {
+		return "--html FILE names the page; IN and OUT are the first arguments"
+	}
 	if text, ok := flagHints[name]; ok {
 		flag, _, _ := strings.Cut(text, " ")
 		if !strings.HasPrefix(flag, "--") || lookup(fs, flag) != nil {
