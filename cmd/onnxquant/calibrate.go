@@ -119,6 +119,9 @@ func runCalibrate(ctx context.Context, c *console, args []string) error {
 		if f.names != "" && f.imatrix == "" {
 			return usagef("--names needs --imatrix")
 		}
+		if err := f.checkOut(); err != nil {
+			return err
+		}
 		if f.imatrix != "" {
 			if err := f.importance(ctx, c, fs.Arg(0)); err != nil || f.out == "" && !f.json {
 				return err

@@ -2,10 +2,12 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
-	"os"
 	"strings"
+
+	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/rules"
@@ -13,9 +15,6 @@ import (
 
 // model finds the ranges of a model's activations.
 func (f *calibrateFlags) model(ctx context.Context, c *console, path string) error {
-	if err := f.checkOut(); err != nil {
-		return err
-	}
 	bar := newProgress(c, f.quiet)
 	f.run.Progress = bar.step
 	found, err := calibrate.Ranges(ctx, path, f.run)
@@ -24,7 +23,7 @@ func (f *calibrateFlags) model(ctx context.Context, c *console, path string) err
 		return err
 	}
 	if n := len(found.Without); n > 0 {
-		c.warn(fmt.Sprintf("%d values have no range, because they are empty, NaN or infinite: %s", n, strings.Join(first(3, found.Without), ", ")))
+		c.warn(fmt.Sprintf("no range for %s (empty, NaN or infinite): %s", english.Plural(n, "value", ""), strings.Join(first(3, found.Without), ", ")))
 	}
 	var doc bytes.Buffer
 	if err := found.Write(&doc); err != nil {
@@ -41,7 +40,7 @@ func (f *calibrateFlags) model(ctx context.Context, c *console, path string) err
 	}
 	if !f.quiet {
 		printFacts(c.stdout, []fact{
-			{"ranges", fmt.Sprintf("%d values, %s, %d samples", len(found.Tensors), found.Method, found.Samples)},
+			{"ranges", fmt.Sprintf("%s, %s, %s", english.Plural(len(found.Tensors), "value", ""), found.Method, english.Plural(int(found.Samples), "sample", ""))},
 			{"engine", found.Engine},
 			{"out", name(f.out)},
 		})
@@ -51,11 +50,6 @@ func (f *calibrateFlags) model(ctx context.Context, c *console, path string) err
 
 // importance finds the importance of the columns of a model's weights.
 func (f *calibrateFlags) importance(ctx context.Context, c *console, path string) error {
-	if info, err := os.Stat(f.imatrix); err == nil && info.Mode().IsRegular() && info.Size() > 0 {
-		if _, err := rules.LoadImportance(f.imatrix); err != nil {
-			return fmt.Errorf("%s: the file exists and is no importance matrix; choose another file for --imatrix", f.imatrix)
-		}
-	}
 	names, _, err := loadNames(f.names, "")
 	if err != nil {
 		return err
@@ -75,19 +69,26 @@ func (f *calibrateFlags) importance(ctx context.Context, c *console, path string
 		return err
 	}
 	if !f.quiet && !f.json {
-		printFacts(c.stdout, []fact{{"importance", fmt.Sprintf("%d weights, %d samples", len(found.Sums), found.Samples)}, {"imatrix", name(f.imatrix)}})
+		printFacts(c.stdout, []fact{{"importance", fmt.Sprintf("%s, %s", english.Plural(len(found.Sums), "weight", ""), english.Plural(int(found.Samples), "sample", ""))}, {"imatrix", name(f.imatrix)}})
 	}
 	return nil
 }
 
-// checkOut refuses to replace a file that is neither empty nor has ranges.
+// checkOut refuses a place where nothing can be written, and to replace a file that is neither
+// empty nor what is written.
 func (f *calibrateFlags) checkOut() error {
-	info, err := os.Stat(f.out)
-	if f.out == "" || err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil
+	if err := cmp.Or(checkPlace(f.out), checkPlace(f.imatrix)); err != nil {
+		return err
 	}
-	if _, err := rules.LoadRanges(f.out); err != nil {
-		return fmt.Errorf("%s: the file exists and has no ranges; choose another file for --out", f.out)
+	if hasContent(f.out) {
+		if _, err := rules.LoadRanges(f.out); err != nil {
+			return fmt.Errorf("%s: the file exists and has no ranges; choose another file for --out", f.out)
+		}
+	}
+	if hasContent(f.imatrix) {
+		if _, err := rules.LoadImportance(f.imatrix); err != nil {
+			return fmt.Errorf("%s: the file exists and is no importance matrix; choose another file for --imatrix", f.imatrix)
+		}
 	}
 	return nil
 }

@@ -12,17 +12,54 @@ import (
 	"onnxquant/onnxq/rules"
 )
 
-// checkEmit returns an error if a precision_info must not be written to path: an existing
-// file is replaced only if it is empty or a precision_info.
+// checkEmit returns an error if a precision_info cannot or must not be written to path: an existing
+// file is replaced only if it is empty or a precision_info. "" stands for none.
 func checkEmit(path string) error {
-	info, err := os.Stat(path)
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+	if err := checkPlace(path); err != nil {
+		return err
+	}
+	if !hasContent(path) {
 		return nil
 	}
 	if _, err := rules.LoadPrecision(path); err != nil {
 		return fmt.Errorf("%s: the file exists and is not a precision_info; choose another file for --emit", path)
 	}
 	return nil
+}
+
+// checkPlace returns an error if a file cannot be written to path, which is better known before
+// the work that makes its content. "" stands for no file.
+func checkPlace(path string) error {
+	if path == "" {
+		return nil
+	}
+	place := path
+	if info, err := os.Stat(path); err == nil {
+		if info.IsDir() {
+			return fmt.Errorf("%s: this is a folder; want the name of a file", path)
+		}
+		if !info.Mode().IsRegular() {
+			return nil // such as a pipe
+		}
+		if place, err = filepath.EvalSymlinks(path); err != nil {
+			return err
+		}
+	}
+	f, err := os.CreateTemp(filepath.Dir(place), ".onnxquant-*")
+	if err != nil {
+		var pathError *fs.PathError
+		if errors.As(err, &pathError) {
+			err = pathError.Err
+		}
+		return fmt.Errorf("%s: cannot write to its folder: %w", path, err)
+	}
+	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// hasContent reports whether path is a regular file that is not empty.
+func hasContent(path string) bool {
+	info, err := os.Stat(path)
+	return err == nil && info.Mode().IsRegular() && info.Size() > 0
 }
 
 // emit writes a precision_info to path, completely or not at all.
