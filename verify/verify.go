@@ -106,6 +106,11 @@ func (o *Options) limits() Limits {
 	return l
 }
 
+// LimitsGiven reports whether a limit is given. The default limits find only broken models.
+func (o *Options) LimitsGiven() bool {
+	return o.MinSQNR != nil || o.MinOutputSQNR != nil || o.MinCosine != nil || o.MaxError != nil
+}
+
 // ErrOptions is wrapped by errors about options that contradict each other.
 var ErrOptions = errors.New("contradictory options")
 

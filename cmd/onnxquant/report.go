@@ -9,6 +9,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq/spec"
@@ -51,7 +52,7 @@ and their limits, size and error beside what else was possible, the cost and the
 errors of each weight, outputs, problems of runtimes, what stayed float, and a
 precision_info for the worst weights. OTHER are more quantized models to compare
 OUT with.`,
-		after: "Exit status: that of onnxquant verify IN OUT.",
+		after: "Exit status: that of onnxquant verify IN OUT; OTHER do not change it.",
 		flags: func() *pflag.FlagSet { return new(reportCommandFlags).flagSet() },
 		run:   runReport,
 	}
@@ -103,7 +104,7 @@ func runReport(ctx context.Context, c *console, args []string) error {
 			return err
 		}
 	} else if !f.quiet {
-		printReport(c.stderr, r, page)
+		printReport(c.stderr, r, &f.opts, page)
 	}
 	return verifyStatus(r.Verification)
 }
@@ -137,10 +138,16 @@ func shellQuoted(arg string) string {
 	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
 }
 
-// checkPage returns an error if a page must not be written to path: an existing file is replaced
-// only if it is empty or a page. "" stands for no page.
+// checkPage returns an error if a page cannot or must not be written to path: an existing file is
+// replaced only if it is empty or a page. "" stands for no page.
 func checkPage(path string) error {
 	if path == "" {
+		return nil
+	}
+	if err := checkPlace(path); err != nil {
+		return err
+	}
+	if !hasContent(path) {
 		return nil
 	}
 	f, err := os.Open(path)
@@ -148,10 +155,6 @@ func checkPage(path string) error {
 		return nil
 	}
 	defer f.Close()
-	info, err := f.Stat()
-	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return nil
-	}
 	head := make([]byte, len(report.Head))
 	if _, err := io.ReadFull(f, head); err != nil || string(head) != report.Head {
 		return fmt.Errorf("%s: the file exists and is not a report; choose another file for the page", path)
@@ -174,13 +177,30 @@ func writePage(path string, r *report.Report) error {
 	return writeFile(path, page.Bytes())
 }
 
-// printReport prints the verdict, and where the page is.
-func printReport(w io.Writer, r *report.Report, page string) {
-	facts := labelled("verdict", first(maxLines, verdictTexts(r.Verification)))
+// printReport prints the verdicts, and where the page is.
+func printReport(w io.Writer, r *report.Report, opts *verify.Options, page string) {
+	facts := labelled("verdict", first(maxLines, verdictTexts(r.Verification, opts)))
 	out := r.Outs[0]
-	facts = append(facts, fact{"size", sizes(r.In.Bytes, out.Bytes)}, fact{"error", fmt.Sprintf("%.4f, of %d weights", out.Error, r.Sizes.Count)})
+	facts = append(facts, fact{"size", sizes(r.In.Bytes, out.Bytes)}, fact{"error", weightErrorText(r)})
+	var others []string
+	for _, other := range r.Outs[1:] {
+		result := "failed, which does not change the exit status"
+		if other.Passed {
+			result = "passed"
+		}
+		others = append(others, name(other.Path)+" "+result)
+	}
+	facts = append(facts, labelled("other", others)...)
 	if page != "" {
 		facts = append(facts, fact{"page", printable(page)})
 	}
 	printFacts(w, facts)
+}
+
+// weightErrorText tells the error of the weights, if any could be compared.
+func weightErrorText(r *report.Report) string {
+	if len(r.Weights) == 0 {
+		return "unknown: no quantized weight was compared"
+	}
+	return fmt.Sprintf("%.4f, of %s", r.Outs[0].Error, english.Plural(r.Sizes.Count, "weight", ""))
 }

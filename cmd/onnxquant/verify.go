@@ -163,7 +163,7 @@ func verifyStatus(r *verify.Report) error {
 // print prints the report: all of it, or a summary.
 func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 	const maxLines = 8
-	notes, verdicts := printables(r.Structure.Notes), verdictTexts(r)
+	notes, verdicts := printables(r.Structure.Notes), verdictTexts(r, &f.opts)
 	if f.verbose && len(r.Weights) > 0 {
 		printTable(w, matchRows(r.Weights))
 		fmt.Fprintln(w)
@@ -194,13 +194,17 @@ func matchRows(weights []compare.WeightMatch) [][]string {
 	return rows
 }
 
-// verdictTexts returns "passed", or the failures.
-func verdictTexts(r *verify.Report) []string {
-	switch {
-	case r.Passed && !r.Execution.Compared:
-		return []string{"passed; the outputs were not compared"}
-	case r.Passed:
-		return []string{"passed"}
+// verdictTexts returns that the model passed, or the failures.
+func verdictTexts(r *verify.Report, opts *verify.Options) []string {
+	if r.Passed {
+		text := "passed"
+		if !opts.LimitsGiven() {
+			text += " the default limits, which find only broken models"
+		}
+		if !r.Execution.Compared {
+			text += "; the outputs were not compared"
+		}
+		return []string{text}
 	}
 	var texts []string
 	for _, failure := range r.Failures {
