@@ -19,8 +19,8 @@ type Pair struct {
 	scales, zeros []float32 // as many
 }
 
-// mostScales bounds the scales of an activation.
-const mostScales = 1 << 20
+// mostScales bounds the scales of an activation, against hostile models.
+const mostScales = 1 << 16
 
 // Pair returns the pair that makes a value, or nil.
 func (f *Recognizer) Pair(v *graph.Value) *Pair {
