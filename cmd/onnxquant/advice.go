@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"onnxquant/onnxq"
@@ -10,13 +11,35 @@ import (
 
 // hints name flags that would do much better than a default which the user did not choose.
 func (f *convertFlags) hints(p *onnxq.Plan) (hints []string) {
-	if !f.opsGiven {
+	if !f.opsGiven && f.auto == 0 && f.quantizes() {
 		hints = append(hints, opsHint(p)...)
 	}
 	if !f.algorithmGiven {
 		hints = append(hints, algorithmHint(p)...)
 	}
+	if f.opts.Target == "" || f.opts.Target == spec.Portable {
+		hints = append(hints, targetHint(p)...)
+	}
+	if len(hints) == 0 && p.Half != nil && p.Half.Type == spec.Float16 {
+		hints = append(hints, "values inside the model can exceed 65504, the largest of float16: compare with onnxquant verify IN OUT")
+	}
 	return hints
+}
+
+// quantizes reports whether weights were to be quantized: --float16 alone asks for none.
+func (f *convertFlags) quantizes() bool {
+	o := &f.opts
+	return o.FloatType == "" || o.Bits != 0 || o.Format != "" || o.Precision != nil
+}
+
+// targetHint proposes the target of ONNX Runtime for formats that it runs in another form.
+func targetHint(p *onnxq.Plan) []string {
+	for _, format := range []spec.Format{spec.NVFP4, spec.MXFP4} {
+		if slices.ContainsFunc(p.Tensors, func(t onnxq.TensorPlan) bool { return t.Decision == onnxq.Quantize && t.Format == format }) {
+			return []string{fmt.Sprintf("ONNX Runtime needs --target ort to load %s", format)}
+		}
+	}
+	return nil
 }
 
 // opsHint proposes to select all operators if those that are not selected have many weights.

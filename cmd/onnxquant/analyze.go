@@ -162,7 +162,7 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 			}
 		}
 	} else if f.maxSize == "" || f.maxError > 0 {
-		return opts, usagef("--calib finds the best model of a size: give --max-size, without --max-error")
+		return opts, usagef("--calib finds the best model of a size: give --max-size, such as --max-size 100MiB, without --max-error")
 	}
 	if f.maxSize != "" {
 		if err := (byteCount{value: &opts.MaxSize}).Set(f.maxSize); err != nil {

@@ -65,5 +65,8 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in string) error {
 		return fmt.Errorf("%s: %w", in, err)
 	}
 	f.opts.Precision = a.Precision
+	if a.OutBytes >= a.FloatBytes && a.FloatBytes <= f.auto && !f.quiet {
+		c.line("", fmt.Sprintf("the float model, %s, already fits in %s: nothing needs to be quantized", byteSize(a.FloatBytes), byteSize(f.auto)))
+	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/pflag"
 
@@ -131,6 +133,11 @@ func runCalibrate(ctx context.Context, c *console, args []string) error {
 	}
 	if fs.NArg() == 0 {
 		return usagef("no file given")
+	}
+	for _, path := range fs.Args() {
+		if strings.EqualFold(filepath.Ext(path), ".onnx") {
+			return usagef("%s is a model: give --data DATA, what to run it on", printable(path))
+		}
 	}
 	k := &calibration{ctx: ctx, flags: f, method: method, scheme: scheme}
 	for _, path := range fs.Args() {

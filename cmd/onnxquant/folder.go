@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize/english"
+	"github.com/spf13/pflag"
 
 	"onnxquant/internal/folder"
 	"onnxquant/internal/preset"
@@ -70,7 +71,10 @@ func (f *convertFlags) runFolder(ctx context.Context, c *console, args []string,
 		}
 	}
 	for _, o := range j.preset.Outputs {
-		if _, err := j.parse(o.FlagsFor("model.onnx", "", nil)); err != nil {
+		if _, err := j.parse(o.FlagsFor("model.onnx", "", nil), j.args); err != nil {
+			if f.preset != "" {
+				err = j.explain(o, err)
+			}
 			return err // before anything is read
 		}
 	}
@@ -126,10 +130,10 @@ func (j *folderJob) fail(err error) {
 }
 
 // parse parses the flags of a preset, and then those of the command line.
-func (j *folderJob) parse(flags []string) (*convertFlags, error) {
+func (j *folderJob) parse(flags, args []string) (*convertFlags, error) {
 	f := &convertFlags{}
 	fs := f.flagSet()
-	if err := parseFlags(fs, slices.Concat(flags, j.args)); err != nil {
+	if err := parseFlags(fs, slices.Concat(flags, args)); err != nil {
 		return nil, err
 	}
 	if err := f.planFlags.finish(fs); err != nil {
@@ -138,6 +142,33 @@ func (j *folderJob) parse(flags []string) (*convertFlags, error) {
 	f.opts.Names, f.opts.Importance = j.flags.opts.Names, j.flags.opts.Importance
 	f.opts.Provenance = step("convert", fs, f.noProvenance)
 	return f, nil
+}
+
+// explain names the output of a preset that an error is about, and the flags of the command line
+// that it cannot have.
+func (j *folderJob) explain(o preset.Output, err error) error {
+	flags := o.FlagsFor("model.onnx", "", nil)
+	text := fmt.Sprintf("%s of the preset %s: %v", o.Name("model.onnx"), j.flags.preset, err)
+	if _, err := j.parse(flags, nil); err != nil {
+		return usagef("%s", text)
+	}
+	fs, unfit := (&convertFlags{}).flagSet(), []string(nil)
+	if err := parseFlags(fs, j.args); err != nil {
+		return err
+	}
+	fs.Visit(func(f *pflag.Flag) {
+		var one []string
+		for _, value := range f.Annotations[given] {
+			one = append(one, "--"+f.Name+"="+value)
+		}
+		if _, err := j.parse(flags, one); err != nil {
+			unfit = append(unfit, "--"+f.Name)
+		}
+	})
+	if len(unfit) > 0 {
+		text += "; leave out " + oneAnd(unfit)
+	}
+	return usagef("%s", text)
 }
 
 // plan prints what would be done.
@@ -274,7 +305,7 @@ func (j *folderJob) each(ctx context.Context, do func(p *onnxq.Plan, name string
 
 // one makes one output of a model.
 func (j *folderJob) one(m *onnxq.Model, o preset.Output, model string, bar *progress, do func(p *onnxq.Plan, name string) (*folderOutput, error)) (*folderOutput, error) {
-	f, err := j.parse(o.FlagsFor(model, j.source.ModelType(), operators(m)))
+	f, err := j.parse(o.FlagsFor(model, j.source.ModelType(), operators(m)), j.args)
 	if err != nil {
 		return nil, err
 	}

@@ -85,6 +85,9 @@ func runGGUF(ctx context.Context, c *console, args []string) error {
 		}
 		return listGGUF(c, fs.Arg(0), f.json)
 	}
+	if fs.NArg() == 1 && strings.EqualFold(filepath.Ext(fs.Arg(0)), ".gguf") {
+		return usagef("%s is a GGUF file: --list prints its contents, --weights-from of a conversion reads it", printable(fs.Arg(0)))
+	}
 	in, out, err := inOut(fs.Args(), f.dryRun)
 	if err != nil {
 		return err

@@ -107,7 +107,7 @@ var daily = []struct{ flag, text string }{
 	{"format", "int4, uint8, nvfp4, mxfp8, nf4, q4_k, ..., for --bits"},
 	{"zero-point", "asymmetric codes"},
 	{"algorithm", "how codes are found: rtn, mse, best, ... (default rtn)"},
-	{"target", "runtime: portable, ort, ort-web, tensorrt or openvino"},
+	{"target", "for portable, ort, ort-web, tensorrt, openvino or qnn"},
 	{"ops", "operators whose weights are quantized, or all"},
 	{"exclude", "keep weights with such a name in float"},
 	{"float16", "make float16 what stays in float"},

@@ -45,7 +45,7 @@ func TestExamples(t *testing.T) {
 			fs := cmd.flags()
 			if err := parseFlags(fs, words); err != nil {
 				t.Errorf("%s: %v; has --%s a value in examples?", line, err, f.Name)
-			} else if diff := cmp.Diff(strings.Fields(cmd.example), fs.Args()); diff != "" {
+			} else if diff := cmp.Diff(strings.Fields(cmd.exampleFiles(f)), fs.Args()); diff != "" {
 				t.Errorf("%s: arguments: %s; has --%s a value in examples?", line, diff, f.Name)
 			}
 		})

@@ -142,7 +142,7 @@ func planFacts(p *onnxq.Plan) []fact {
 				fallbacks[t.Fallback]++
 			}
 		} else {
-			reasons[t.Reason]++
+			reasons[groupedReason(t.Reason)]++
 		}
 	}
 	text := fmt.Sprintf("%d of %d float tensors, %.1f %% of their bytes", quantized, len(p.Tensors), 100*p.Coverage)
@@ -169,6 +169,14 @@ func planFacts(p *onnxq.Plan) []fact {
 		facts = append(facts, fact{"IR", fmt.Sprintf("%d -> %d", p.IRBefore, p.IRAfter)})
 	}
 	return facts
+}
+
+// groupedReason is a reason without what differs for each bias: the values whose scales it has.
+func groupedReason(reason string) string {
+	if codes, _, ok := strings.Cut(reason, " at the scale of "); ok {
+		return "biases: " + codes
+	}
+	return reason
 }
 
 // counts lists numbers with their keys, the largest first. After eight it adds up the

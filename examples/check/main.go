@@ -30,7 +30,7 @@ func main() {
 // check compares the models, weights and outputs, and prints what is wrong.
 func check(in, out string) (passed bool, err error) {
 	least := 15.0 // dB, of each weight and each output
-	report, err := verify.Models(context.Background(), in, out, verify.Options{Engine: verify.Go, MinSQNR: &least})
+	report, err := verify.Models(context.Background(), in, out, verify.Options{MinSQNR: &least})
 	if err != nil {
 		return false, err
 	}

@@ -21,8 +21,8 @@ func main() {
 		log.Fatal("usage: mix IN OUT ERROR")
 	}
 	most, err := strconv.ParseFloat(os.Args[3], 64)
-	if err != nil {
-		log.Fatal(err)
+	if err != nil || !(most > 0) {
+		log.Fatalf("ERROR %q: want a number above 0, such as 0.08", os.Args[3])
 	}
 	if err := convert(os.Args[1], os.Args[2], most); err != nil {
 		log.Fatal(err)

@@ -401,7 +401,7 @@ func (p *Plan) warnOfInputs() {
 // whyNothing explains that no weight is quantized.
 func (p *Plan) whyNothing() string {
 	var largest *discover.Decision // of the selected ones
-	selected, already, others, unselected := 0, 0, 0, 0
+	selected, already, others, unselected, float := 0, 0, 0, 0, 0
 	for _, d := range p.Decisions {
 		switch {
 		case d.Selected:
@@ -411,6 +411,8 @@ func (p *Plan) whyNothing() string {
 			}
 		case strings.HasPrefix(d.Reason, recognize.Already):
 			already++
+		case d.Override.Format != nil && *d.Override.Format == spec.Float:
+			float++
 		case strings.HasPrefix(d.Reason, discover.Unselected):
 			unselected++
 			others++
@@ -423,6 +425,8 @@ func (p *Plan) whyNothing() string {
 		return fmt.Sprintf("%s was selected but cannot be quantized: %s", msg.Quote(largest.Value.Path), largest.Reason)
 	case selected > 1:
 		return fmt.Sprintf("%d weights were selected but cannot be quantized; the largest, %s: %s", selected, msg.Quote(largest.Value.Path), largest.Reason)
+	case float > 0:
+		return fmt.Sprintf("its settings keep %d weights in float", float)
 	case already > 0 && others == 0:
 		return "all weights are quantized already"
 	case already > 0:

@@ -1,10 +1,12 @@
 // Package nearest suggests a known name for a misspelt one.
 package nearest
 
-// Name returns the name with the fewest edits to a match of the glob pattern; ok is false
-// if no name has anything in common with it.
+// Name returns the name with the fewest edits to a match of the glob pattern; ok is false if
+// all names need more edits than a third of the pattern's length, but one in two or three
+// characters: it is no misspelling of them.
 func Name(pattern string, names []string) (nearest string, ok bool) {
-	return Within(len([]rune(pattern))-1, pattern, names)
+	n := len([]rune(pattern))
+	return Within(min(n-1, max(1, n/3)), pattern, names)
 }
 
 // Within is like Name, for at most so many edits.

@@ -12,6 +12,7 @@ func TestName(t *testing.T) {
 		{"blocks", "block", true},
 		{"lm_haed*", "lm_head", true},
 		{"layers.*.mlp.op.weight", "layers.0.mlp.up.weight", true},
+		{"nope*", "", false},
 		{"xyz", "", false},
 		{"", "", false},
 	} {

@@ -21,6 +21,7 @@ package samples
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"iter"
 	"os"
 	"path/filepath"
@@ -99,6 +100,9 @@ func (s *Samples) check() error {
 // open adds the sources of a file or folder, and returns the files with an input each.
 func (s *Samples) open(path string) (loose []string, err error) {
 	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: there is no such file or folder of data", path)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -195,11 +199,18 @@ func (s *Samples) All() iter.Seq2[[]*execute.Tensor, error] {
 }
 
 func (s *Samples) each(do func([]*execute.Tensor) error) error {
+	number := 0
 	for _, source := range s.sources {
 		err := source.each(func(inputs []*execute.Tensor) error {
 			if err := s.model.complete(inputs, 0); err != nil {
 				return err
 			}
+			for _, in := range inputs {
+				if hasNaN(in) {
+					return fmt.Errorf("sample %d: input %q has NaN; leave the sample out", number, in.Name)
+				}
+			}
+			number++
 			return do(inputs)
 		})
 		if err != nil {
@@ -207,6 +218,22 @@ func (s *Samples) each(do func([]*execute.Tensor) error) error {
 		}
 	}
 	return nil
+}
+
+// hasNaN reports whether an element is NaN. Infinity is no mistake in a mask.
+func hasNaN(t *execute.Tensor) bool {
+	if t == nil || !t.IsFloat() {
+		return false
+	}
+	var buf [1 << 12]float32
+	for data := range slices.Chunk(t.Data, len(buf)*t.Size()) {
+		x := buf[:len(data)/t.Size()]
+		t.DType.Decode(x, data)
+		if slices.ContainsFunc(x, func(v float32) bool { return v != v }) {
+			return true
+		}
+	}
+	return false
 }
 
 // describe writes an input with its type and shape.
