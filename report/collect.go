@@ -237,7 +237,7 @@ func (c *collector) weights(v *verify.Report, a *analyze.Analysis) {
 		made := Weight{
 			Name: w.Name, DType: w.DType, Shape: w.Shape, Format: formatOf(&w, planned[w.Name]), Form: w.Form,
 			FloatBytes: w.Bytes, Bytes: w.OutBytes,
-			Error: errorOf(w.SQNR), SQNR: w.SQNR, MaxError: w.MaxError, Worst: w.Worst, Detail: w.Detail, Choices: []SizePoint{},
+			Error: errorOf(w.SQNR), SQNR: w.SQNR, MaxError: w.MaxError, Broken: w.Broken, Worst: w.Worst, Detail: w.Detail, Choices: []SizePoint{},
 		}
 		made.Cost = made.Error * float64(made.Bytes)
 		if tried := choices[w.Name]; tried != nil {

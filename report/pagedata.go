@@ -111,6 +111,10 @@ func factsOf(w *Weight) []string {
 	if w.Form != "" && w.Form != w.Format {
 		stored += " by " + clipped(w.Form)
 	}
+	errors := percentText(w.Error) + ", SQNR " + decibelText(w.SQNR)
+	if w.Broken > 0 {
+		errors = plural(int(w.Broken), "element") + " NaN or infinite"
+	}
 	if b := w.Worst; b != nil {
 		worst = fmt.Sprintf("SQNR %s, %d elements from %v", decibelText(b.SQNR), b.Length, b.At)
 	}
@@ -118,7 +122,7 @@ func factsOf(w *Weight) []string {
 		w.DType + " " + shapeText(w.Shape),
 		stored,
 		byteText(w.FloatBytes) + " → " + byteText(w.Bytes),
-		percentText(w.Error) + ", SQNR " + decibelText(w.SQNR),
+		errors,
 		numberText(w.MaxError),
 		worst,
 	}

@@ -139,6 +139,7 @@ type Weight struct {
 	Cost       float64 `json:"cost"`  // Error × Bytes
 	SQNR       float64 `json:"sqnr_db"`
 	MaxError   float64 `json:"max_error"`
+	Broken     int64   `json:"broken,omitempty"` // elements that are NaN or infinite in one model only; left out of the errors
 
 	Worst   *compare.BlockMatch `json:"worst_block,omitempty"`
 	Detail  *compare.Detail     `json:"detail,omitempty"`

@@ -259,6 +259,9 @@ func TestNaN(t *testing.T) {
 		if !strings.Contains(text, "NaN or infinite outputs") || strings.Contains(text, "-999") {
 			t.Errorf("the page of %v has numbers for NaN", outs)
 		}
+		if strings.Contains(text, "elements NaN or infinite") != (outs[0] == bad) {
+			t.Errorf("the page of %v: weights that are NaN", outs)
+		}
 		for _, c := range r.Verdict.Checks {
 			if strings.HasSuffix(c.What, "of outputs") && c.OK != (outs[0] == good) {
 				t.Errorf("%v: %s: ok is %v", outs, c.What, c.OK)
