@@ -130,7 +130,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 	for _, d := range all {
 		if activations != nil && (d.settleStatic(activations, opts) || !weightsOnly(d.Override)) {
 			if !d.Quantize && d.Reason == "" {
-				d.Reason = d.unsettledStatic()
+				d.Reason = d.unsettledStatic(x, opts)
 			}
 			if d.Selected && !d.Quantize && opts.Strict {
 				return nil, nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)

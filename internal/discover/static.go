@@ -136,10 +136,21 @@ func (s *selection) selects(n *onnxpb.NodeProto) bool {
 	switch {
 	case !s.opts.Static.Placement.EveryOp && !slices.Contains(s.opts.Ops, n.GetOpType()), s.left[s.x.Number(n)]:
 		return false
-	case named(s.opts.Exclude):
+	case named(s.opts.Exclude), s.opts.rangeless(s.x, n) != nil:
 		return false
 	}
 	return len(s.opts.Include) == 0 || named(s.opts.Include) || stored(s.opts.Include)
+}
+
+// rangeless returns a value that a node reads or makes and that is known to have no range: the
+// node stays in float.
+func (o *Options) rangeless(x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
+	for _, v := range slices.Concat(x.Inputs(n), x.Outputs(n)) {
+		if v != nil && v.Tensor == nil && o.Static.Ranges.Lacks(v.Path, v.Name) {
+			return v
+		}
+	}
+	return nil
 }
 
 // settleStatic settles a stored tensor with static codes. It reports whether it is one.
@@ -170,12 +181,15 @@ func (d *Decision) settleStatic(p *static.Plan, opts Options) bool {
 
 // unsettledStatic is the reason why a tensor without static codes, of which nothing else is asked,
 // stays in float.
-func (d *Decision) unsettledStatic() string {
+func (d *Decision) unsettledStatic(x *graph.Graph, opts Options) string {
 	if len(d.Reach.Leaves) == 0 {
 		return "nothing reads it"
 	}
 	var readers []string
 	for _, l := range d.Reach.Leaves {
+		if v := opts.rangeless(x, l.Node); v != nil {
+			return fmt.Sprintf("%s has no range", msg.Quote(v.Path))
+		}
 		readers = append(readers, l.String())
 	}
 	return "read by " + msg.List(readers)

@@ -173,7 +173,7 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	if m := opts.Method.Name; m != "minmax" && m != "moving-average" {
 		pass = histograms
 	}
-	found := &Result{Ranges: &rules.Ranges{Tensors: map[string]calib.Range{}}, Engine: r.engine.Name()}
+	found := &Result{Ranges: &rules.Ranges{Tensors: map[string]calib.Range{}, NoRange: map[string]bool{}}, Engine: r.engine.Name()}
 	for i := 0; i < len(names); i += pass {
 		if err := r.ranges(ctx, found, names[i:min(i+pass, len(names))], r.data, i, len(names)); err != nil {
 			return nil, err
@@ -229,6 +229,7 @@ func (r *run) ranges(ctx context.Context, found *Result, names []string, data *s
 			continue
 		case o.bad || errors.Is(err, calib.ErrEmpty) && o.float:
 			found.Without = append(found.Without, o.name)
+			found.NoRange[o.name] = true
 		case o.float:
 			return fmt.Errorf("value %s: %w", msg.Quote(o.name), err)
 		}

@@ -28,7 +28,8 @@ import (
 //	  "samples": 128,
 //	  "tensors": {
 //	    "NAME": {"min": -1.5, "max": 3.2}
-//	  }
+//	  },
+//	  "no_range": ["MASK"]
 //	}
 //
 // Only version and tensors are required. The name of a value in a subgraph begins with the path
@@ -39,6 +40,7 @@ type Ranges struct {
 	Method  string // how the ranges were found, such as "minmax" or "percentile:99.9"
 	Samples int64  // how many inputs the model was run with
 	Tensors map[string]calib.Range
+	NoRange map[string]bool // values that were observed and have no range: infinite, NaN or empty
 }
 
 // RangesModel is the model that ranges are of.
@@ -105,6 +107,8 @@ func (r *Ranges) parse(data []byte) error {
 			}
 		case "tensors":
 			err = r.parseTensors(doc, t)
+		case "no_range":
+			err = r.parseNoRange(doc, t)
 		default:
 			err = errUnknownKey
 		}
@@ -169,6 +173,22 @@ func (r *Ranges) parseTensors(doc *jsonTokens, first jsonToken) error {
 	return err
 }
 
+func (r *Ranges) parseNoRange(doc *jsonTokens, first jsonToken) error {
+	if first.value != json.Delim('[') {
+		return first.errorf("no_range: want a list of names, got %s", first.what())
+	}
+	r.NoRange = map[string]bool{}
+	for doc.dec.More() {
+		name, err := doc.next().text("no_range")
+		if err != nil {
+			return err
+		}
+		r.NoRange[name] = true
+	}
+	doc.next() // the closing bracket
+	return nil
+}
+
 // checkRange checks a range: finite, also as float32, and in order.
 func checkRange(r calib.Range) error {
 	for _, v := range []float64{r.Min, r.Max} {
@@ -222,7 +242,12 @@ func (r *Ranges) Write(w io.Writer) error {
 		}
 		line("    ", name, r.Tensors[name], end)
 	}
-	b.WriteString("  }\n}\n")
+	b.WriteString("  }")
+	if len(r.NoRange) > 0 {
+		list, _ := json.Marshal(slices.Sorted(maps.Keys(r.NoRange)))
+		fmt.Fprintf(&b, ",\n  \"no_range\": %s", list)
+	}
+	b.WriteString("\n}\n")
 	_, err := w.Write(b.Bytes())
 	return err
 }
@@ -235,6 +260,11 @@ func (r *Ranges) Of(names ...string) (calib.Range, bool) {
 		}
 	}
 	return calib.Range{}, false
+}
+
+// Lacks reports whether a tensor that has one of these names is known to have no range.
+func (r *Ranges) Lacks(names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool { return r.NoRange[name] })
 }
 
 // Check checks that the ranges are of a model whose file has this SHA-256, in hexadecimal. Ranges
@@ -253,7 +283,7 @@ func (r *Ranges) Unused(names []string) error {
 	for _, name := range names {
 		known[name] = true
 	}
-	for _, name := range slices.Sorted(maps.Keys(r.Tensors)) {
+	for _, name := range slices.Concat(slices.Sorted(maps.Keys(r.Tensors)), slices.Sorted(maps.Keys(r.NoRange))) {
 		if known[name] {
 			continue
 		}
