@@ -49,7 +49,7 @@ func rewrite(root, to string) error {
 		switch name := d.Name(); {
 		case name == "go.mod":
 			return edit(path, func(text string) (string, error) {
-				return regexp.MustCompile(`(?m)^module `+regexp.QuoteMeta(from)+`(/|$)`).ReplaceAllString(text, "module "+to+"$1"), nil
+				return regexp.MustCompile(`(?m)^(module |\s+|replace |require )`+regexp.QuoteMeta(from)+`(/| |$)`).ReplaceAllString(text, "${1}"+to+"$2"), nil
 			})
 		case strings.HasSuffix(name, ".go"):
 			return edit(path, func(text string) (string, error) { return imports(text, from, to) })

@@ -60,7 +60,7 @@ func TestRewrite(t *testing.T) {
 	if out, err := exec.Command("gofmt", "-l", dir).CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("gofmt: %v: %s", err, out)
 	}
-	grep := exec.Command("grep", "-rnE", `^module onnxquant|^(import )?\s*[._a-z]* ?"onnxquant/|replace onnxquant`, "--include=*.go", "--include=go.mod", "--include=*.md", dir)
+	grep := exec.Command("grep", "-rnE", `^module onnxquant|^(import )?\s*[._a-z]* ?"onnxquant/|^replace onnxquant`, "--include=*.go", "--include=go.mod", "--include=*.md", dir)
 	if out, _ := grep.Output(); len(out) > 0 {
 		t.Errorf("the old path is left: %s", out)
 	}
