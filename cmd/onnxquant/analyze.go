@@ -108,23 +108,9 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	defer m.Close()
-	bar := newProgress(c, f.quiet)
-	opts.Progress = bar.update
-	if len(f.run.Data) > 0 {
-		opts.Progress, f.run.Progress = nil, bar.step
-		s, err := sensitivity.Open(ctx, fs.Arg(0), f.run)
-		if err != nil {
-			bar.clear()
-			return err
-		}
-		defer s.Close()
-		opts.Damage = s
-	}
-	bar.begin()
-	a, err := analyze.Model(ctx, m, opts)
-	bar.clear()
+	a, err := analyzed(ctx, c, m, fs.Arg(0), opts, f.run, f.quiet)
 	if err != nil {
-		return fmt.Errorf("%s: %w", fs.Arg(0), err)
+		return err
 	}
 	if f.emit != "" {
 		if err := emit(f.emit, a.Precision); err != nil {
@@ -145,6 +131,28 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 	}
 	printAnalysis(c.stdout, a)
 	return nil
+}
+
+// analyzed analyzes the model at path, by what its outputs lose if there are data.
+func analyzed(ctx context.Context, c *console, m *onnxq.Model, path string, opts analyze.Options, data calibrate.Options, quiet bool) (*analyze.Analysis, error) {
+	bar := newProgress(c, quiet)
+	defer bar.clear()
+	opts.Progress = bar.update
+	if len(data.Data) > 0 {
+		opts.Progress, data.Progress = nil, bar.step
+		s, err := sensitivity.Open(ctx, path, data)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		opts.Damage = s
+	}
+	bar.begin()
+	a, err := analyze.Model(ctx, m, opts)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return a, nil
 }
 
 func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {

@@ -43,26 +43,12 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in string) error {
 		return err
 	}
 	defer m.Close()
-	bar := newProgress(c, f.quiet)
 	opts := analyze.Options{Options: f.opts, MaxSize: f.auto}
-	opts.Progress = bar.update
-	if f.data != nil {
-		opts.Algorithm, opts.Calibration, opts.Progress = "", nil, nil
-		s, err := sensitivity.Open(ctx, in, calibrate.Options{
-			Data: f.paths, Samples: sensitivity.DefaultSamples, Library: f.library, Progress: bar.step,
-		})
-		if err != nil {
-			bar.clear()
-			return err
-		}
-		defer s.Close()
-		opts.Damage = s
-	}
-	bar.begin()
-	a, err := analyze.Model(ctx, m, opts)
-	bar.clear()
+	opts.Algorithm, opts.Calibration = "", nil
+	data := calibrate.Options{Data: f.paths, Samples: sensitivity.DefaultSamples, Library: f.library}
+	a, err := analyzed(ctx, c, m, in, opts, data, f.quiet)
 	if err != nil {
-		return fmt.Errorf("%s: %w", in, err)
+		return err
 	}
 	f.opts.Precision = a.Precision
 	if a.OutBytes >= a.FloatBytes && a.FloatBytes <= f.auto && !f.quiet {

@@ -7,38 +7,33 @@
 package activations
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 
 	"onnxquant/internal/execute"
-	"onnxquant/internal/modelfile"
-	"onnxquant/internal/observe"
-	"onnxquant/internal/samples"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/calibrate"
 )
 
 // Self, as the only path of data, lets a causal language model make its own samples.
-const Self = "self"
+const Self = calibrate.Self
 
 // Options say what models are run on, and by what.
 type Options struct {
-	Samples int    // how many at most; default samples.Default
+	Samples int    // how many at most; default calibrate.DefaultSamples
 	Engine  string // one of Engines; default auto
 	Library string // path of ONNX Runtime's shared library; "" searches the usual places
 }
 
 // Engines lists the engines that run models.
-var Engines = observe.Engines
+var Engines = calibrate.Engines
 
 // Data are samples for a model. They stay in their files.
 type Data struct {
 	model   string
 	paths   []string
 	options Options
-	engine  *observe.Engine
-	samples *samples.Samples
+	data    *calibrate.Data // nil until Open
 }
 
 var _ onnxq.Calibration = (*Data)(nil)
@@ -50,32 +45,20 @@ func New(model string, paths []string, o Options) *Data {
 }
 
 // Open finds the samples, and what runs the model.
-func (d *Data) Open(ctx context.Context) error {
-	m, err := modelfile.Open(d.model)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if d.engine, err = observe.Find(ctx, d.options.Engine, d.options.Library); err != nil {
-		return err
-	}
-	n := cmp.Or(d.options.Samples, samples.Default)
-	if slices.Equal(d.paths, []string{Self}) {
-		d.samples, err = d.engine.Self(ctx, d.model, observe.SelfOptions{N: n})
-	} else {
-		d.samples, err = samples.Open(m, d.paths, n)
-	}
+func (d *Data) Open(ctx context.Context) (err error) {
+	o := d.options
+	d.data, err = calibrate.Open(ctx, d.model, calibrate.Options{Data: d.paths, Samples: o.Samples, Engine: o.Engine, Library: o.Library})
 	return err
 }
 
 // Len is the number of samples.
-func (d *Data) Len() int { return d.samples.Len() }
+func (d *Data) Len() int { return d.data.Samples().Len() }
 
 // Run runs models side by side on the samples that are wanted.
 func (d *Data) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error {
 	var sessions []execute.Session
 	for i, path := range models {
-		s, err := d.engine.Open(ctx, path, names[i]...)
+		s, err := d.data.Engine().Open(ctx, path, names[i]...)
 		if err != nil {
 			return err
 		}
@@ -83,7 +66,7 @@ func (d *Data) Run(ctx context.Context, models []string, names [][]string, wante
 		sessions = append(sessions, s)
 	}
 	sample := -1
-	for inputs, err := range d.samples.All() {
+	for inputs, err := range d.data.Samples().All() {
 		if err == nil {
 			err = context.Cause(ctx)
 		}
