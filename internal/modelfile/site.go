@@ -127,7 +127,7 @@ func (s *site) addData(path, name string, i int, in *Model, refers, needs func(f
 		err = fmt.Errorf("its external data would go to %s: %w", name, err)
 	} else if !ours && !refers(data) {
 		err = fmt.Errorf("%s exists and %w; move it away or choose another output", name, errNotOurs)
-	} else if other := sharedWith(path, s.model, data); other != "" {
+	} else if other := sharedWith(path, data); other != "" {
 		err = fmt.Errorf("%s is the external data of %s, too; choose another output", name, other)
 	}
 	switch {
@@ -159,19 +159,17 @@ func dataFiles(path string, here, names []string) []string {
 }
 
 // sharedWith returns the name of another model in the folder of path that uses a data file, or
-// "". model is the file at path, or nil. A file that cannot be opened as a model uses none.
-func sharedWith(path string, model, data fs.FileInfo) string {
+// "". A file that cannot be opened as a model uses none. Other conversions may replace the file
+// at path meanwhile, so it is known by its name, and links to it by the file they lead to now.
+func sharedWith(path string, data fs.FileInfo) string {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
 		return ""
 	}
 	for _, e := range entries {
-		if filepath.Ext(e.Name()) != ".onnx" {
-			continue
-		}
 		name := filepath.Join(filepath.Dir(path), e.Name())
-		if info, err := os.Stat(name); err != nil || model != nil && os.SameFile(info, model) {
-			continue // also a link to path
+		if filepath.Ext(name) != ".onnx" || name == filepath.Clean(path) || leadsTo(name, path) {
+			continue
 		}
 		other, err := Open(name)
 		if err != nil {
@@ -184,6 +182,13 @@ func sharedWith(path string, model, data fs.FileInfo) string {
 		}
 	}
 	return ""
+}
+
+// leadsTo reports whether two names are of one file.
+func leadsTo(name, path string) bool {
+	a, err := os.Stat(name)
+	b, err2 := os.Stat(path)
+	return err == nil && err2 == nil && os.SameFile(a, b)
 }
 
 // existing returns the file at path, or nil if there is none. It is an error if the
