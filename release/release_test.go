@@ -17,6 +17,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	rpmutils "github.com/sassoftware/go-rpmutils"
 )
 
 // all are the platforms to build for: one alone in a short test.
@@ -268,23 +270,43 @@ func checkDebian(t *testing.T, r *release) {
 	need(t, "dpkg-deb")
 	dir := t.TempDir()
 	output(t, ".", "dpkg-deb", "-x", filepath.Join(r.out, "onnxquant_"+r.version+"-1_"+runtime.GOARCH+".deb"), dir)
-	checkRuns(t, filepath.Join(dir, "usr", "bin", "onnxquant"))
-	for _, file := range []string{"man/man1/onnxquant.1", "bash-completion/completions/onnxquant", "doc/onnxquant/LICENSE"} {
-		if _, err := os.Stat(filepath.Join(dir, "usr", "share", file)); err != nil {
-			t.Error(err)
-		}
-	}
+	checkUsr(t, filepath.Join(dir, "usr"))
 }
 
 func checkRPM(t *testing.T, r *release) {
-	packages, err := filepath.Glob(filepath.Join(r.out, "*.rpm"))
-	if err != nil || len(packages) == 0 {
-		t.Fatalf("packages %v, %v", packages, err)
+	arch := map[string]string{"amd64": "x86_64", "arm64": "aarch64"}[runtime.GOARCH]
+	f, err := os.Open(filepath.Join(r.out, "onnxquant-"+r.version+"-1."+arch+".rpm"))
+	if err != nil {
+		t.Fatal(err)
 	}
-	need(t, "rpm")
-	for _, p := range packages {
-		if list := output(t, ".", "rpm", "-qlp", p); !strings.Contains(list, "/usr/bin/onnxquant-ort\n") {
-			t.Errorf("%s holds %s", p, list)
+	defer f.Close()
+	pack, err := rpmutils.ReadRpm(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := pack.ExpandPayload(dir); err != nil {
+		t.Fatal(err)
+	}
+	list, err := pack.Header.GetFiles()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range list { // ExpandPayload does not set them
+		if err := os.Chmod(filepath.Join(dir, file.Name()), os.FileMode(file.Mode()).Perm()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	checkUsr(t, filepath.Join(dir, "usr"))
+}
+
+// checkUsr runs what a package for Linux installs.
+func checkUsr(t *testing.T, usr string) {
+	t.Helper()
+	checkRuns(t, filepath.Join(usr, "bin", "onnxquant"))
+	for _, file := range []string{"bin/onnxquant-ort", "share/man/man1/onnxquant.1", "share/bash-completion/completions/onnxquant", "share/doc/onnxquant/LICENSE"} {
+		if _, err := os.Stat(filepath.Join(usr, file)); err != nil {
+			t.Error(err)
 		}
 	}
 }
