@@ -1,6 +1,7 @@
 package int4
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -125,6 +126,65 @@ func BenchmarkFit(b *testing.B) {
 					}
 				}
 			})
+		}
+	}
+}
+
+// A float zero point costs no more than one that is rounded, and every block has an answer.
+func TestHalfQuadratic(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 8))
+	for c := range codecs {
+		if !c.ZeroPoint {
+			continue
+		}
+		rounded, float, nearest := 0.0, 0.0, 0.0
+		for range 20 {
+			x := randomBlock(r, 32, c.Type)
+			lost, _ := fitted(t, c, c.HalfQuadratic(32, 10, true), x)
+			plain, _ := fitted(t, c, c.Nearest(), x)
+			rounded, nearest = rounded+lost/sumOfSquares(x), nearest+plain/sumOfSquares(x)
+			float += fittedFloat(t, c, x) / sumOfSquares(x)
+		}
+		if c.Bits < 8 && float > rounded || rounded > 1.1*nearest {
+			t.Errorf("%+v: errors of %v with float zero points, %v with rounded ones, %v rounded to nearest", c, float, rounded, nearest)
+		}
+		for _, x := range edgeBlocks(c.Type) {
+			fitted(t, c, c.HalfQuadratic(32, 3, true), x)
+			fittedFloat(t, c, x)
+		}
+	}
+}
+
+// fittedFloat is fitted for a float zero point.
+func fittedFloat(t *testing.T, c Codec, x []float32) (sum float64) {
+	t.Helper()
+	q := make([]byte, len(x))
+	scale, zero := c.HalfQuadratic(32, 10, false).FitFloat(q, x)
+	if scale != c.Type.Round(scale) || isInf(scale) || scale != scale || zero != c.Type.Round(zero) || isInf(zero) || zero != zero {
+		t.Errorf("%+v: scale %v and zero point %v of %v", c, scale, zero, x)
+	}
+	least, _ := c.limits()
+	for i, v := range x {
+		n := int32(q[i])
+		if c.Signed {
+			n = int32(int8(q[i]))
+		}
+		d := float64(v) - (float64(n-least)-float64(zero))*float64(scale)
+		sum += d * d
+	}
+	return sum
+}
+
+// A weight needs steps up to the first that does not lessen its error.
+func TestHalfQuadraticSteps(t *testing.T) {
+	for want, sums := range map[int][MostHalfQuadraticSteps]float64{
+		1:                      {1e7},
+		4:                      {8, 7, 6, 6, 5},
+		3:                      {8, 7, math.NaN()},
+		MostHalfQuadraticSteps: {20, 19, 18, 17, 16, 15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1},
+	} {
+		if got := HalfQuadraticSteps(&sums, 10); got != want {
+			t.Errorf("%v: %d steps, want %d", sums, got, want)
 		}
 	}
 }

@@ -31,7 +31,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVarP(&o.ZeroPoint, "zero-point", "z", false,
 		"asymmetric codes: a zero point per block")
 	fs.VarP(choice[spec.Algorithm]{&o.Algorithm, spec.Algorithms(), "NAME"}, "algorithm", "a",
-		"how codes and scales of integer formats are found: rtn,\nround to nearest; rtn-ort and k_quant, as ONNX Runtime's\nquantizers do; mse, least squared error; gptq, errors make\nup for each other, by --calib; best, least error of outputs,\nby --calib or estimated (default rtn)")
+		"how codes and scales of integer formats are found: rtn,\nround to nearest; rtn-ort, k_quant and hqq, as ONNX\nRuntime's quantizers do; mse, least squared error; gptq, errors make\nup for each other, by --calib; best, least error of outputs,\nby --calib or estimated (default rtn)")
 	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
 		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
 	fs.VarP(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target", "t",

@@ -17,8 +17,8 @@ import (
 // Its codes are uint8 [N, blocks, block·bits/8]: a row is cut into blocks, the
 // last one padded with zeros, and packed with the first code in the lowest bits.
 // Scales are [N, blocks], of the type of the other factor; zero points are
-// uint8, packed in the same way, each row padded to whole bytes. Without them
-// the zero point is 2^(bits-1).
+// uint8, packed in the same way, each row padded to whole bytes, or like scales
+// and of their type. Without them the zero point is 2^(bits-1).
 //
 // GatherBlockQuantized reads rows of the same codes, scales and zero points, but
 // without padding of the last block: uint8 [N, K·bits/8].
@@ -28,6 +28,8 @@ type NBits struct {
 	Product bool  // a MatMul or Gemm becomes a MatMulNBits
 	Gather  bool  // a Gather becomes a GatherBlockQuantized
 	Block   int64 // their block_size
+
+	FloatZeros bool // zero points are of the type of scales
 }
 
 // Limits of block_size, which must be a power of two in both operators.
@@ -85,6 +87,8 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 	case f.Gather && f.Product && k%f.Block != 0:
 		return f, fmt.Sprintf("the block size does not divide the row length %d, so MatMulNBits would pad rows and GatherBlockQuantized would not", k)
 	}
+	// ONNX Runtime has no kernel for float zero points beside codes of 8 bits.
+	f.FloatZeros = c.Algorithm == spec.HQQ && f.Product && !f.Gather && c.Format.Bits() < 8 && !c.Target.MatMulNBits.CodeZeros
 	return f, ""
 }
 

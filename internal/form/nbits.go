@@ -15,7 +15,10 @@ func (w *Weight) buildNBits(b *Builder) (t Tensors) {
 	}
 	t.Codes = b.Tensor(w.Name+Suffix(w.codeType()), dtype.Uint8, codes)
 	t.Scales = b.Tensor(w.Name+"_scale", w.scaleType(), blocks)
-	if w.hasZeroPoints() {
+	switch {
+	case f.FloatZeros:
+		t.Zeros = b.Tensor(w.Name+"_zp", w.scaleType(), blocks)
+	case w.hasZeroPoints():
 		packed := append(blocks[:len(blocks)-1:len(blocks)-1], (w.Blocks*size+7)/8)
 		t.Zeros = b.Tensor(w.Name+"_zp", dtype.Uint8, packed)
 	}

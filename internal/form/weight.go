@@ -83,6 +83,7 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 		Bits: w.Choice.Format.Bits(), ScaleType: w.scaleType(), TwoLevel: w.Choice.Format.Traits().Family == spec.TwoLevel,
 		PositiveScales: w.Choice.Target.Target == spec.TensorRT,
 		Offset:         w.Choice.Style == spec.NBits && w.Choice.Format.Signed(),
+		FloatZeros:     w.Choice.NBits.FloatZeros,
 	}
 	if w.Choice.Style == spec.StyleStatic {
 		q.Given = w.given

@@ -26,7 +26,8 @@ type Buffers struct {
 	packed  []byte    // the same, packed
 
 	lo, hi, scale []float32 // range and scale of each block of the tile
-	zero          []byte    // zero point of each block
+	zero          []byte    // zero point of each block …
+	floatZero     []float32 // … or this, counted from the least code
 	storedScale   []float32 // scales in stored order
 	scaleBytes    []byte    // the same, encoded
 
@@ -43,6 +44,9 @@ func (b *Buffers) makeRoom(t Tile) {
 	clear(buffer.Grow(&b.hi, t.scales))
 	buffer.Grow(&b.scale, t.scales)
 	buffer.Grow(&b.zero, t.scales)
+	if t.FloatZeros {
+		buffer.Grow(&b.floatZero, t.scales)
+	}
 }
 
 // load reads the elements of a chunk as float32. A float64 beyond its range becomes

@@ -4,11 +4,13 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/crc32"
+	"io"
 
 	"onnxquant/formats/errstat"
 	"onnxquant/int4"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
+	"onnxquant/onnxq/spec"
 )
 
 // findScales reads a tile and finds the scales of its blocks. It reports whether all
@@ -76,7 +78,7 @@ func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk
 }
 
 // encode sets b.codes to the codes of a chunk and returns their errors.
-func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, second *secondOrder) (errors errstat.Stats, err error) {
+func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state *shared) (errors errstat.Stats, err error) {
 	buffer.Grow(&b.codes, int64(len(b.x)))
 	switch fitter := t.fitter(); {
 	case t.Found != nil:
@@ -85,10 +87,13 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, secon
 			errors.Add(b.x, b.decoded)
 		}
 	case fitter != nil:
-		if t.estimated() {
-			err = t.descend(ctx, b, c.(int4.Codec), second)
-		} else {
-			err = t.fit(ctx, b, fitter, part)
+		switch {
+		case t.estimated():
+			err = t.descend(ctx, b, c.(int4.Codec), state)
+		case t.Algorithm == spec.HQQ:
+			err = t.fitHalfQuadratic(ctx, b, c.(int4.Codec), part, state)
+		default:
+			err = t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
 		}
 		if err == nil {
 			t.decode(b, c, part)
@@ -107,7 +112,11 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, secon
 // decode sets b.decoded to the decoded b.codes of a chunk.
 func (t Tile) decode(b *Buffers, c Codec, part chunk) {
 	buffer.Grow(&b.decoded, int64(len(b.x)))
-	if t.Inner == 1 {
+	switch {
+	case t.FloatZeros:
+		t.decodeFloatZeros(b, c.(int4.Codec), part)
+		return
+	case t.Inner == 1:
 		c.DecodeBlocks(b.decoded, b.codes, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block))
 		return
 	}
@@ -158,13 +167,15 @@ func (t Tile) writeScales(b *Buffers, to *sinks, out *Outcome) error {
 	raw := buffer.Grow(&b.scaleBytes, t.ScaleType.Bytes(t.scales))
 	encodeScales(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.scale, rows, n), t.ScaleType)
 	out.sum = crc32.Update(out.sum, packing.Castagnoli, raw)
-	size := int64(len(raw)) / t.scales
-	for r := range t.ScalesAt.Runs(t.first, rows, n) {
-		if _, err := to.parts.Scales.WriteAt(raw[r.From*size:(r.From+r.N)*size], r.At*size); err != nil {
-			return err
-		}
+	if err := t.writeLikeScales(to.parts.Scales, raw); err != nil {
+		return err
 	}
-	if to.zeros == nil {
+	switch {
+	case t.FloatZeros:
+		encodeScales(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.floatZero, rows, n), t.ScaleType)
+		out.sum = crc32.Update(out.sum, packing.Castagnoli, raw)
+		return t.writeLikeScales(to.parts.Zeros, raw)
+	case to.zeros == nil:
 		return nil
 	}
 	if t.Offset {
@@ -172,4 +183,16 @@ func (t Tile) writeScales(b *Buffers, to *sinks, out *Outcome) error {
 	}
 	stored := packing.Arrange(t.ZerosAt, &b.stored, b.zero, rows, n)
 	return to.zeros.WriteRuns(&b.packed, stored, t.ZerosAt.Runs(t.first, rows, n), &out.sum)
+}
+
+// writeLikeScales writes an array that has an element for each block, encoded.
+func (t Tile) writeLikeScales(to io.WriterAt, raw []byte) error {
+	rows, n := t.scaleGrid()
+	size := int64(len(raw)) / t.scales
+	for r := range t.ScalesAt.Runs(t.first, rows, n) {
+		if _, err := to.WriteAt(raw[r.From*size:(r.From+r.N)*size], r.At*size); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -21,6 +21,8 @@ func (w *Weight) fitter() int4.Fitter {
 		return c.SignedExtreme()
 	case spec.KQuant:
 		return c.KQuant(int(w.Block))
+	case spec.HQQ:
+		return c.HalfQuadratic(int(w.Block), 0, true) // see fitHalfQuadratic
 	case spec.LeastAngle, spec.Best, spec.GPTQ:
 		return c.LeastAngle(w.PositiveScales)
 	}
@@ -30,8 +32,9 @@ func (w *Weight) fitter() int4.Fitter {
 // whole reports whether a tile must be in memory as a whole.
 func (w *Weight) whole() bool { return w.Encoding != nil || w.fitter() != nil }
 
-// fit sets the codes, scales and zero points of a tile, whose elements are in b.x.
-func (t Tile) fit(ctx context.Context, b *Buffers, fitter int4.Fitter, part chunk) error {
+// fit sets the codes of a tile, whose elements are in b.x. one sets those of a block, its scale
+// and its zero point.
+func (t Tile) fit(ctx context.Context, b *Buffers, part chunk, one func(block int, q []byte, x []float32)) error {
 	fitted := b.codes // in block order
 	if t.Inner > 1 {
 		fitted = buffer.Grow(&b.turned, int64(len(b.x)))
@@ -41,7 +44,7 @@ func (t Tile) fit(ctx context.Context, b *Buffers, fitter int4.Fitter, part chun
 		if err := work.Stopped(ctx); err != nil {
 			return err
 		}
-		b.scale[i], b.zero[i] = fitter.Fit(fitted[at:at+len(x)], x)
+		one(i, fitted[at:at+len(x)], x)
 		at += len(x)
 	}
 	if t.Inner > 1 {

@@ -17,6 +17,7 @@ import (
 func TestAlgorithms(t *testing.T) {
 	for _, opts := range []onnxq.Options{
 		{Block: 32}, {Block: 33, ZeroPoint: true}, {Block: spec.PerChannel}, {Bits: 2, Block: 16, ZeroPoint: true}, {Block: 32, Style: spec.NBits}, {Bits: 8, ZeroPoint: true},
+		{Block: 32, Style: spec.NBits, ZeroPoint: true},
 	} {
 		in := filepath.Join(t.TempDir(), "in.onnx")
 		m := testmodels.MLP(3, 3301, 2)
@@ -31,7 +32,7 @@ func TestAlgorithms(t *testing.T) {
 			if opts.Algorithm == spec.Best {
 				continue // memory decides where it can be had: see TestBest
 			}
-			if opts.Algorithm == spec.GPTQ || opts.Algorithm == spec.KQuant && !opts.ZeroPoint {
+			if opts.Algorithm == spec.GPTQ || (opts.Algorithm == spec.KQuant || opts.Algorithm == spec.HQQ) && !opts.ZeroPoint {
 				if err := opts.Check(); err == nil {
 					t.Errorf("%+v: no error", opts)
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"hash/crc32"
+	"io"
 	"math"
 	"sync/atomic"
 
@@ -26,7 +27,7 @@ type Run struct {
 	broken  []atomic.Bool // by weight: it cannot be quantized
 	spoiled atomic.Bool   // a weight is broken: the output will be discarded
 	sinks   []sinks
-	second  []secondOrder // by weight
+	shared  []shared // by weight
 }
 
 // sinks take the parts of a weight.
@@ -39,7 +40,7 @@ type sinks struct {
 func NewRun(weights []*Weight, limit int64) *Run {
 	r := &Run{
 		Weights: weights, limit: limit,
-		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), broken: make([]atomic.Bool, len(weights)), second: make([]secondOrder, len(weights)),
+		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), broken: make([]atomic.Bool, len(weights)), shared: make([]shared, len(weights)),
 	}
 	for i, w := range weights {
 		r.codecs[i] = w.Codec
@@ -48,7 +49,7 @@ func NewRun(weights []*Weight, limit int64) *Run {
 			most /= 2 // a tile is in memory twice
 		}
 		for t := range w.tiles(most) {
-			r.second[i].tiles++
+			r.shared[i].tiles++
 			r.Tiles, r.of = append(r.Tiles, t), append(r.of, i)
 		}
 	}
@@ -64,7 +65,7 @@ func (r *Run) WriteTo(parts []Sinks) {
 		if p.Codes != nil {
 			s.codes = packing.NewWriter(p.Codes, packing.Codes{Bits: w.Bits, Placement: w.CodesAt})
 		}
-		if p.Zeros != nil {
+		if p.Zeros != nil && !w.FloatZeros {
 			s.zeros = packing.NewWriter(p.Zeros, packing.Codes{Bits: w.Bits, Placement: w.ZerosAt})
 		}
 	}
@@ -190,7 +191,7 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 	}
 	to := &r.sinks[weight]
 	err = t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
-		errors, err := t.encode(ctx, b, codec, c, &r.second[weight])
+		errors, err := t.encode(ctx, b, codec, c, &r.shared[weight])
 		if err != nil {
 			return err
 		}
@@ -256,7 +257,7 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, weight int, sums 
 		return finite, err
 	}
 	return true, t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
-		if _, err := t.encode(ctx, b, codec, c, &r.second[weight]); err != nil {
+		if _, err := t.encode(ctx, b, codec, c, &r.shared[weight]); err != nil {
 			return err
 		}
 		t.decode(b, codec, c)
@@ -296,16 +297,16 @@ func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, 
 	if t.Given != nil {
 		return sum == out.sum, nil
 	}
-	rows, n := t.scaleGrid()
-	size := t.ScaleType.Bits() / 8
-	raw := buffer.Grow(&b.scaleBytes, t.scales*size)
-	for r := range t.ScalesAt.Runs(t.first, rows, n) {
-		if err := buffer.ReadFull(from.Scales, raw[r.From*size:(r.From+r.N)*size], r.At*size); err != nil {
+	if sum, err = t.sumLikeScales(b, sum, from.Scales); err != nil {
+		return false, err
+	}
+	switch {
+	case t.FloatZeros:
+		if sum, err = t.sumLikeScales(b, sum, from.Zeros); err != nil {
 			return false, err
 		}
-	}
-	sum = crc32.Update(sum, packing.Castagnoli, raw)
-	if from.Zeros != nil {
+	case from.Zeros != nil:
+		rows, n := t.scaleGrid()
 		zeros := packing.Codes{Bits: t.Bits, Placement: t.ZerosAt}
 		if sum, err = zeros.SumRuns(sum, &b.packed, from.Zeros, t.ZerosAt.Runs(t.first, rows, n)); err != nil {
 			return false, err
@@ -313,6 +314,19 @@ func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, 
 	}
 	sum, err = t.sumDetails(b, sum, from.Details)
 	return err == nil && sum == out.sum, err
+}
+
+// sumLikeScales adds what writeLikeScales wrote to a checksum.
+func (t Tile) sumLikeScales(b *Buffers, sum uint32, from io.ReaderAt) (uint32, error) {
+	rows, n := t.scaleGrid()
+	size := t.ScaleType.Bits() / 8
+	raw := buffer.Grow(&b.scaleBytes, t.scales*size)
+	for r := range t.ScalesAt.Runs(t.first, rows, n) {
+		if err := buffer.ReadFull(from, raw[r.From*size:(r.From+r.N)*size], r.At*size); err != nil {
+			return 0, err
+		}
+	}
+	return crc32.Update(sum, packing.Castagnoli, raw), nil
 }
 
 // WeightOf is the index of a tile's weight.

@@ -11,15 +11,16 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// secondOrder is the state of a weight of algorithm best.
-type secondOrder struct {
+// shared is what the tiles of a weight share.
+type shared struct {
 	mu    sync.Mutex
-	h     []float32 // K rows of K; nil before the first tile and after the last
 	tiles int       // still to come
+	h     []float32 // in algorithm best: K rows of K; nil before the first tile and after the last
+	steps int       // in algorithm hqq; 0: not known
 }
 
-// acquire returns the Hessian of a weight. The first caller computes it, others wait.
-func (s *secondOrder) acquire(ctx context.Context, w *Weight) ([]float32, error) {
+// hessian returns the Hessian of a weight. The first caller computes it, others wait.
+func (s *shared) hessian(ctx context.Context, w *Weight) ([]float32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.h != nil {
@@ -33,7 +34,7 @@ func (s *secondOrder) acquire(ctx context.Context, w *Weight) ([]float32, error)
 }
 
 // release forgets the Hessian after the last tile.
-func (s *secondOrder) release() {
+func (s *shared) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tiles--; s.tiles == 0 {
@@ -125,12 +126,12 @@ func (w *Weight) estimated() bool {
 }
 
 // descend is fit for algorithm best.
-func (t Tile) descend(ctx context.Context, b *Buffers, c int4.Codec, second *secondOrder) error {
-	h, err := second.acquire(ctx, t.Weight)
+func (t Tile) descend(ctx context.Context, b *Buffers, c int4.Codec, state *shared) error {
+	h, err := state.hessian(ctx, t.Weight)
 	if err != nil {
 		return err
 	}
-	defer second.release()
+	defer state.release()
 	k, blocks := int(t.K), int(t.Blocks())
 	columns := len(b.x) / k
 	x, codes := b.x, b.codes

@@ -36,8 +36,11 @@ func (t Tile) vanishedBlocks(x, decoded []float32) (n int64) {
 }
 
 // vanishedRanges counts them by the ranges and scales of a tile's blocks: a block decodes to
-// 0 if both ends of its range do.
+// 0 if both ends of its range do. One with a float zero point keeps at least its mean.
 func (t Tile) vanishedRanges(b *Buffers, c Codec) (n int64) {
+	if t.FloatZeros {
+		return 0
+	}
 	ends := [][]float32{b.hi}
 	if c.HasZeroPoints() {
 		ends = append(ends, b.lo)

@@ -28,6 +28,7 @@ type Weight struct {
 	Importance []float32      // weight of each index of K, for the blockwise formats; nil: all equal
 
 	PositiveScales bool // no scale may be negative
+	FloatZeros     bool // zero points are of the type of scales, and lie like these
 
 	Found *Found // codes and scales that are known already, or nil
 

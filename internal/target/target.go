@@ -46,9 +46,10 @@ type Engine struct {
 
 // MatMulNBits says which nodes of that name a runtime takes. The zero MatMulNBits is any.
 type MatMulNBits struct {
-	Codes  []int // bits of a code; nil: 2, 4 and 8
-	Whole  bool  // blocks must divide the axis
-	NoBias bool  // it has no input for a bias
+	Codes     []int // bits of a code; nil: 2, 4 and 8
+	Whole     bool  // blocks must divide the axis
+	NoBias    bool  // it has no input for a bias
+	CodeZeros bool  // zero points are codes, not floats
 }
 
 // Support says how a runtime supports some formats.
@@ -116,7 +117,7 @@ var Engines = []Engine{
 		Vectors:     true,
 		NBits:       true,
 		Direct:      true,
-		MatMulNBits: MatMulNBits{Codes: []int{2, 4}, Whole: true, NoBias: true},
+		MatMulNBits: MatMulNBits{Codes: []int{2, 4}, Whole: true, NoBias: true, CodeZeros: true},
 		DataLimit:   1<<31 - 1,
 		kernels:     inORT,
 		Formats: []Support{

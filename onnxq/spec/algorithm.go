@@ -14,13 +14,14 @@ const (
 	RTN        Algorithm = "rtn"     // round to the nearest code, ties to even
 	RTNofORT   Algorithm = "rtn-ort" // that with the scales of ONNX Runtime's quantizer
 	KQuant     Algorithm = "k_quant" // ONNX Runtime's search for scale and zero point
+	HQQ        Algorithm = "hqq"     // ONNX Runtime's half-quadratic search for the zero point
 	Best       Algorithm = "best"    // second order, from the inputs of layers or from the weights alone
 	GPTQ       Algorithm = "gptq"    // errors make up for each other, by the inputs that layers get
 	LeastAngle Algorithm = "mse"     // a search for the least squared error, with its gain corrected
 )
 
 // Algorithms lists every known algorithm.
-func Algorithms() []Algorithm { return []Algorithm{RTN, RTNofORT, KQuant, LeastAngle, GPTQ, Best} }
+func Algorithms() []Algorithm { return []Algorithm{RTN, RTNofORT, KQuant, HQQ, LeastAngle, GPTQ, Best} }
 
 // ParseAlgorithm returns the algorithm called name.
 func ParseAlgorithm(name string) (Algorithm, error) {
@@ -41,7 +42,7 @@ func (a Algorithm) Check(format Format, zeroPoint bool, style Style, r Range, t 
 		return nil
 	case format.Traits().Family != Integer:
 		return fmt.Errorf("algorithm %s is for integer formats, not for %s", a, format)
-	case a == KQuant && !zeroPoint:
+	case (a == KQuant || a == HQQ) && !zeroPoint:
 		return fmt.Errorf("algorithm %s needs zero points: add --zero-point", a)
 	case a == RTNofORT && !zeroPoint && t == TensorRT:
 		return fmt.Errorf("algorithm %s has negative scales, which TensorRT does not take", a)

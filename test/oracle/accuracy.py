@@ -26,9 +26,12 @@ ALGORITHMS = [
     "int4 --block 32", "int4 --block 32 --algorithm rtn-ort", "int4 --block 32 --algorithm mse",
     "int4 --block 32 --zero-point", "int4 --block 32 --zero-point --algorithm rtn-ort",
     "int4 --block 32 --zero-point --algorithm k_quant", "int4 --block 32 --zero-point --algorithm mse",
+    "int4 --block 32 --zero-point --algorithm hqq", "int4 --block 32 --zero-point --algorithm hqq --style nbits",
     "int4 --block 32 --algorithm best", "int4 --block 32 --zero-point --algorithm best",
     "int4 --algorithm mse", "int4 --block -1 --algorithm mse",
+    "int4 --block 16 --algorithm best",
     "int2 --block 16 --algorithm mse", "int2 --block 16 --zero-point --algorithm mse",
+    "int2 --block 16 --algorithm best", "int2 --block 16 --zero-point --algorithm best",
 ]
 TABLES = {"formats": SETTINGS, "encodings": ENCODINGS, "algorithms": ALGORITHMS}
 

@@ -9,6 +9,7 @@ from onnxruntime.quantization.matmul_nbits_quantizer import (
 from onnxruntime.quantization.neural_compressor.weight_only import rtn_quantize
 
 import graphs
+import runtime
 from command import onnxquant
 from decode import codes
 
@@ -107,6 +108,67 @@ def test_k_quant_of_onnxruntime(model, bits, tmp_path):
         pytest.skip("the peer packs odd numbers of zero points across columns")
     theirs = rtn_quantize(onnx.load(model), num_bits=bits, group_size=BLOCK, algorithm="k_quant")
     same(nbits(onnx.load(out)), nbits(theirs.model))
+
+
+def half_quadratic(w, bits, rounded):
+    """The codes, scales and zero points of HQQ as ONNX Runtime has it, which needs torch: columns of w, in blocks."""
+    k, n = w.shape
+    x = np.pad(w.astype(np.float32), ((0, -k % BLOCK), (0, 0))).T.reshape(-1, BLOCK)
+    most, low, high = np.float32(2 ** bits - 1), x.min(1, keepdims=True), x.max(1, keepdims=True)
+    if rounded:
+        low, high = np.minimum(low, 0), np.maximum(high, 0)
+    span = high - low
+    inverse = most / np.where(span == 0, most, span)
+    if not rounded:
+        inverse = np.minimum(inverse, np.float32(2e4))
+    zero, beta, least = np.rint(-low * inverse), 10.0, 1e4
+
+    def encode():
+        return np.clip(np.rint(x * inverse + zero), 0, most)
+    for _ in range(20):
+        off = x - (encode() - zero) / inverse
+        outlier = np.sign(off) * np.maximum(abs(off) - np.float32(1 / beta) * (abs(off) + np.float32(1e-8)) ** np.float32(-0.3), 0)
+        zero = (encode() - (x - outlier) * inverse).mean(1, keepdims=True)
+        beta, error = beta * 1.01, abs(off).mean(dtype=np.float64)
+        if not np.float32(error) < least:
+            break
+        least = np.float32(error)
+    if rounded:
+        zero = np.clip(np.rint(zero), 0, most)
+    return encode().reshape(n, -1)[:, :k], (1 / inverse).astype(w.dtype).ravel(), zero.astype(w.dtype).ravel()
+
+
+def near(ours, theirs):
+    """A zero point may differ by rounding, and so a code that is a tie."""
+    assert (ours[1] == theirs[1]).all()
+    assert np.allclose(ours[2].astype(float), theirs[2].astype(float), rtol=2e-3, atol=1e-4)
+    assert (ours[0] != theirs[0]).mean() < 1e-3 and abs(ours[0].astype(float) - theirs[0]).max() <= 1
+
+
+@pytest.mark.parametrize("bits", [2, 4])
+def test_half_quadratic(model, bits, tmp_path):
+    out = convert(model, tmp_path, "--bits", bits, "--zero-point", "--algorithm", "hqq", "--style", "nbits")
+    w, made = numpy_helper.to_array(graphs.load(model).graph.initializer[0]), onnx.load(out)
+    stored = {t.name: numpy_helper.to_array(t) for t in made.graph.initializer}
+    node, = made.graph.node
+    codes, scales, zeros = [stored[name] for name in node.input[1:4]]
+    assert zeros.dtype == scales.dtype == w.dtype
+    codes = (codes.reshape(len(codes), -1, 1) >> np.arange(0, 8, bits, dtype=np.uint8) & (2 ** bits - 1)).reshape(len(codes), -1)
+    near([codes[:, :len(w)], scales.ravel(), zeros.ravel()], half_quadratic(w, bits, False))
+    # What ONNX Runtime makes of them is what dequantize does.
+    r = onnxquant("dequantize", out, tmp_path / "float.onnx")
+    assert r.status == 0, r.stderr
+    x = [np.random.default_rng(1).standard_normal((3, len(w))).astype(w.dtype)]
+    got, want = (runtime.run(path, x)[0].astype(float) for path in (out, tmp_path / "float.onnx"))
+    assert abs(got - want).max() <= (2e-3 if w.dtype == np.float16 else 1e-5) * abs(want).max()
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_half_quadratic_with_rounded_zero_points(model, bits, tmp_path):
+    out = convert(model, tmp_path, "--bits", bits, "--zero-point", "--algorithm", "hqq", "--style", "dq")
+    w = numpy_helper.to_array(graphs.load(model).graph.initializer[0])
+    got, = graphs.Pair(graphs.load(model), graphs.load(out)).weights
+    near([got.decoded.codes.T, got.decoded.scale.T.ravel(), got.decoded.zero_point.T.ravel()], half_quadratic(w, bits, True))
 
 
 @pytest.mark.parametrize("args", ["rtn-ort", "rtn-ort --zero-point", "k_quant --zero-point", "mse", "mse --zero-point", "best", "best --zero-point",

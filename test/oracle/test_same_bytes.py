@@ -42,6 +42,7 @@ FORMATS = [
     "--ops all", "--bits 4 --block 32 --zero-point", "--format nvfp4", "--bits 8 --block -1", "--format mxfp8", "--format nf4",
     "--bits 2 --block 16 --range mse", "--format fp8-e4m3", "--format mxfp4", "--style nbits --block 32", "--format fp8-e5m2", "--format fp4",
     "--block 32 --algorithm mse", "--block 32 --algorithm best", "--block 32 --zero-point --algorithm k_quant", "--bits 8 --style nbits --algorithm rtn-ort",
+    "--block 32 --zero-point --style nbits --algorithm hqq",
 ]
 CASES = sorted(p.parent.name for p in STRUCTURES.glob("*/model.onnx"))
 

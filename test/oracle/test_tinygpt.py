@@ -10,7 +10,7 @@ BOUNDS = [
     ("32", [], 0.0070), ("128", [], 0.0095), ("-1", [], 0.0120), ("32", ["--zero-point"], 0.0060),
     ("32", ["--algorithm", "rtn-ort"], 0.0063), ("32", ["--algorithm", "mse"], 0.0052),
     ("32", ["--zero-point", "--algorithm", "mse"], 0.0043), ("32", ["--algorithm", "best"], 0.0037),
-    ("32", ["--zero-point", "--algorithm", "best"], 0.0034), ("-1", ["--algorithm", "mse"], 0.0073),
+    ("32", ["--zero-point", "--algorithm", "best"], 0.0034), ("32", ["--zero-point", "--algorithm", "hqq", "--style", "nbits"], 0.0048), ("-1", ["--algorithm", "mse"], 0.0073),
 ]
 
 
