@@ -42,7 +42,11 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 		v.fail(CheckWeights, "%s: it is not quantized, but has other values (SQNR %.1f dB)", what, w.SQNR)
 		return
 	}
-	v.sqnr(CheckWeights, what, w.SQNR, v.report.Limits.SQNR)
+	least := v.report.Limits.SQNR
+	if !twoBits(w) {
+		least = v.report.Limits.FineSQNR
+	}
+	v.sqnr(CheckWeights, what, w.SQNR, least)
 	v.block(what, w)
 	v.misfit(what, w)
 	v.largest(what, w.MaxError)
@@ -52,18 +56,24 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 // would be much less. It is so for a weight of 2 bits too, if its elements have one sign.
 func (v *verifier) misfit(what string, w *compare.WeightMatch) {
 	const most, matters = 3.0, 20.0 // dB
-	if v.opts.MinSQNR == nil && !strings.HasSuffix(w.CodeType, "INT2") && w.SQNR < matters && w.Misfit > most {
+	if v.opts.MinSQNR == nil && !twoBits(w) && w.SQNR < matters && w.Misfit > most {
 		v.fail(CheckWeights, "%s: its scales do not fit its codes: with others, its SQNR would be %.1f dB in place of %.1f", what, w.SQNR+w.Misfit, w.SQNR)
 	}
 }
 
+// twoBits reports whether the codes of a weight have 2 bits.
+func twoBits(w *compare.WeightMatch) bool { return strings.HasSuffix(w.CodeType, "INT2") }
+
 // block fails a block that has nothing of the weight, such as one whose scale is zero or
-// negated. Blocks of very small elements may be all zero.
+// negated. Blocks of very small elements may be all zero, or distorted by the scale of their
+// superblock.
 func (v *verifier) block(what string, w *compare.WeightMatch) {
-	least := v.report.Limits.BlockSQNR
-	const matters = 0.01 // of the mean square of the weight
+	const much = 1.0 // of the mean square of the weight
 	b := w.Worst
-	if b != nil && b.SQNR < least && b.MSE > matters*w.MSE*math.Pow(10, w.SQNR/10) {
+	if b == nil || b.MSE < much*w.MSE*math.Pow(10, w.SQNR/10) {
+		b = w.WorstLarge
+	}
+	if least := v.report.Limits.BlockSQNR; b != nil && b.SQNR < least {
 		v.fail(CheckBlocks, "%s: SQNR %.1f dB of the block of %d at %v is below %g dB", what, b.SQNR, b.Length, b.At, least)
 	}
 }

@@ -354,3 +354,60 @@ func mutate(t *testing.T, in string, opts onnxq.Options) (tried, found int64) {
 	}
 	return tried, found
 }
+
+// The default limits pass what onnxquant writes, and find codes that stand for something else.
+func TestDefaultLimits(t *testing.T) {
+	small, ones := modeltest.Floats("w", 512, 64), modeltest.Floats("w", 64, 32)
+	for i := range small.FloatData {
+		small.FloatData[i] = float32(math.Sin(float64(i*i + 1)))
+		switch row := i / 64; {
+		case row == 0:
+			small.FloatData[i] = -20
+		case row/32 == 3:
+			small.FloatData[i] /= 50
+		}
+	}
+	for i := range ones.FloatData {
+		ones.FloatData[i] = 0.88 + float32(i%3)/100
+	}
+	unsigned := func(m *onnxpb.ModelProto) {
+		q := m.Graph.Node[0]
+		q.Attribute = slices.DeleteFunc(q.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetName() == "output_dtype" })
+	}
+	level := func(m *onnxpb.ModelProto) {
+		for _, table := range m.Graph.Initializer {
+			if slices.Equal(table.Dims, []int64{16}) {
+				binary.LittleEndian.PutUint32(table.RawData, math.Float32bits(-1.25))
+			}
+		}
+	}
+	for _, c := range []struct {
+		what   string
+		w      *onnxpb.TensorProto
+		opts   onnxq.Options
+		change func(m *onnxpb.ModelProto)
+		want   string // in the only failure
+	}{
+		{"a block of small elements in a superblock", small, onnxq.Options{Format: "q5_k"}, nil, ""},
+		{"elements that powers of two fit badly", ones, onnxq.Options{Format: spec.MXFP4}, nil, ""},
+		{"an intact table", weight("w", 64, 32), onnxq.Options{Format: spec.NF4}, nil, ""},
+		{"a changed table", weight("w", 64, 32), onnxq.Options{Format: spec.NF4}, level, "its table is that of nf4 with 1 other values"},
+		{"codes without a sign", weight("w", 64, 32), onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ}, unsigned, "is below 6 dB"},
+	} {
+		in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{c.w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
+		m := &onnxpb.ModelProto{}
+		if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts), m); err != nil {
+			t.Fatal(err)
+		}
+		if c.change != nil {
+			c.change(m)
+		}
+		r, err := verify.Models(t.Context(), in, modeltest.Write(t, &testmodels.Model{Proto: m}), verify.Options{Engine: verify.None})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(r.Failures, "; "); r.Passed != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+}

@@ -57,7 +57,7 @@ type Options struct {
 	Dims   map[string]int64 // sizes of symbolic dimensions
 	Logits []string         // outputs that are logits, besides those with logit in their names
 
-	MinSQNR       *float64 // lower limit of the SQNR of weights and outputs, in dB; nil: LeastSQNR, LeastOutputSQNR
+	MinSQNR       *float64 // lower limit of the SQNR of weights and outputs, in dB; nil: LeastSQNR, LeastFineSQNR, LeastOutputSQNR
 	MinOutputSQNR *float64 // lower limit of the SQNR of outputs, in dB; nil: MinSQNR
 	MinCosine     *float64 // lower limit of the cosine of outputs; nil: LeastCosine
 	MaxError      *float64 // upper limit of the error of elements of weights and outputs; nil: none
@@ -76,7 +76,8 @@ type Options struct {
 
 // Default limits, in dB. docs/verify.md says how they were chosen.
 const (
-	LeastSQNR       = 0.5 // of a weight
+	LeastSQNR       = 0.5 // of a weight whose codes have 2 bits
+	LeastFineSQNR   = 6.0 // of another weight
 	LeastBlockSQNR  = 0.1 // of its worst block, if the error of the block matters
 	LeastOutputSQNR = 0.0 // of an output
 	LeastCosine     = 0.5 // of an output, not in dB
@@ -84,7 +85,8 @@ const (
 
 // Limits are the limits that a comparison used: those of Options, else the defaults.
 type Limits struct {
-	SQNR       float64  `json:"sqnr_db"`        // least of a weight
+	SQNR       float64  `json:"sqnr_db"`        // least of a weight whose codes have 2 bits
+	FineSQNR   float64  `json:"fine_sqnr_db"`   // least of another weight
 	BlockSQNR  float64  `json:"block_sqnr_db"`  // least of its worst block
 	OutputSQNR float64  `json:"output_sqnr_db"` // least of an output
 	Cosine     float64  `json:"cosine"`         // least of an output
@@ -93,9 +95,9 @@ type Limits struct {
 
 // limits returns the limits of the options.
 func (o *Options) limits() Limits {
-	l := Limits{SQNR: LeastSQNR, BlockSQNR: LeastBlockSQNR, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError}
+	l := Limits{SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, BlockSQNR: LeastBlockSQNR, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError}
 	if o.MinSQNR != nil {
-		l.SQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR
+		l.SQNR, l.FineSQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR
 	}
 	if o.MinOutputSQNR != nil {
 		l.OutputSQNR = *o.MinOutputSQNR

@@ -42,7 +42,7 @@ func (f *verifyFlags) flagSet() *pflag.FlagSet {
 // defineComparison defines the flags that say how models are compared.
 func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	o := &f.opts
-	fs.Var(limit{&f.minSQNR, "DB"}, "min-sqnr", fmt.Sprintf("fail if the SQNR of a weight or an output is below DB\n(default %g for weights, %g for outputs)", verify.LeastSQNR, verify.LeastOutputSQNR))
+	fs.Var(limit{&f.minSQNR, "DB"}, "min-sqnr", fmt.Sprintf("fail if the SQNR of a weight or an output is below DB\n(default %g for weights, %g if they have 2 bits, %g for outputs)", verify.LeastFineSQNR, verify.LeastSQNR, verify.LeastOutputSQNR))
 	fs.Var(limit{&f.minOutputSQNR, "DB"}, "min-output-sqnr", "the same for outputs alone")
 	fs.Var(limit{&f.minCosine, "C"}, "min-cosine", fmt.Sprintf("fail if the cosine of an output is below C (default %g)", verify.LeastCosine))
 	fs.Var(limit{&f.maxError, "E"}, "max-error", "fail if the error of an element of a weight or an output is\nabove E")

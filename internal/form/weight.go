@@ -266,11 +266,14 @@ var (
 func (w *Weight) hasZeroPoints() bool { return w.codec != nil && w.codec.HasZeroPoints() }
 
 // table lists the values of a four-bit format's codes.
-func (w *Weight) table() []float32 {
-	if w.encoding != nil {
-		return w.encoding.Form.Values
+func (w *Weight) table() []float32 { return Table(w.Choice.Format) }
+
+// Table lists what the codes of a four-bit format stand for: E2M1, unless it has values of its own.
+func Table(f spec.Format) []float32 {
+	if e := f.Encoding(); e != nil {
+		return e.Form.Values
 	}
-	if t, ok := qloraTables[w.Choice.Format]; ok {
+	if t, ok := qloraTables[f]; ok {
 		values := t.Values()
 		return values[:]
 	}

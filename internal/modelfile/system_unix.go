@@ -37,6 +37,21 @@ func setOwner(f *os.File, other os.FileInfo) {
 	}
 }
 
+// holdOpen keeps the contents of files until release is called, whatever happens to their names.
+func holdOpen(names []string) (release func()) {
+	var held []*os.File
+	for _, name := range names {
+		if f, err := os.OpenFile(name, os.O_RDONLY|syscall.O_NONBLOCK, 0); err == nil {
+			held = append(held, f)
+		}
+	}
+	return func() {
+		for _, f := range held {
+			f.Close()
+		}
+	}
+}
+
 // noFollow keeps os.OpenFile from following a symbolic link.
 const noFollow = syscall.O_NOFOLLOW
 

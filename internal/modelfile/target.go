@@ -347,6 +347,9 @@ var step = func() error { return nil }
 //
 // The interim model is a copy of the final one; relocate writes its structure again
 // with the names of the temporary data files, which have the same lengths.
+//
+// So each data file is there twice, as both models need it. It is copied, or, if it is large,
+// has two names until the final model is in place: the onnx package refuses to read such a file.
 func (t *Target) Commit(relocate func(w io.WriterAt, locations []string) error) error {
 	defer t.Abort()
 	if err := t.commit(relocate); err != nil {
@@ -424,6 +427,11 @@ func (t *Target) exchange(relocate func(w io.WriterAt, locations []string) error
 	if err := t.writeInterim(interim, relocate); err != nil {
 		return err
 	}
+	for i := range t.Data {
+		if err := t.copySmall(i); err != nil {
+			return err
+		}
+	}
 	if err := t.claim(); err != nil {
 		return err
 	}
@@ -434,12 +442,16 @@ func (t *Target) exchange(relocate func(w io.WriterAt, locations []string) error
 	if err := syncFolder(filepath.Dir(t.path)); err != nil {
 		return err
 	}
-	for i, f := range t.Data {
-		second := f.Name() + secondSuffix
-		if err := t.linkOrCopy(i, second); err != nil {
+	old := make([]string, len(t.names))
+	for i := range t.names {
+		old[i] = t.dataFile(i)
+	}
+	defer holdOpen(old)() // freeing their contents may take longer than all that follows
+	for i := range t.Data {
+		if err := t.linkLarge(i); err != nil {
 			return err
 		}
-		if err := t.rename(second, t.dataFile(i)); err != nil {
+		if err := t.rename(t.second(i), t.dataFile(i)); err != nil {
 			return err
 		}
 	}
@@ -492,16 +504,44 @@ func (t *Target) writeInterim(name string, relocate func(w io.WriterAt, location
 	return errors.Join(relocate(f, locations), finish(f, t.site.model))
 }
 
-// linkOrCopy gives a temporary data file a second name, or copies it where the
-// file system has no hard links.
-func (t *Target) linkOrCopy(i int, second string) error {
+// second returns the path of the second one of a data file, see exchange.
+func (t *Target) second(i int) string { return t.Data[i].Name() + secondSuffix }
+
+// mostCopied is the size up to which data files are copied in an exchange. It bounds the time
+// and the disk space that this takes. Tests change it.
+var mostCopied int64 = 256 << 20
+
+// copySmall copies a temporary data file, unless it is large or there is no space.
+func (t *Target) copySmall(i int) error {
+	if info, err := os.Stat(t.Data[i].Name()); err != nil || info.Size() > mostCopied {
+		return err
+	}
 	if err := step(); err != nil {
 		return err
 	}
-	if os.Link(t.Data[i].Name(), second) == nil {
+	if t.copyData(i) != nil {
+		os.Remove(t.second(i)) // linkLarge makes another one
+	}
+	return nil
+}
+
+// linkLarge gives a temporary data file that was not copied a second name. Where the file
+// system has no hard links, it copies the file.
+func (t *Target) linkLarge(i int) error {
+	if fileExists(t.second(i)) {
 		return nil
 	}
-	f, err := copyFile(t.Data[i].Name(), second, t.site.data[i])
+	if err := step(); err != nil {
+		return err
+	}
+	if os.Link(t.Data[i].Name(), t.second(i)) == nil {
+		return nil
+	}
+	return t.copyData(i)
+}
+
+func (t *Target) copyData(i int) error {
+	f, err := copyFile(t.Data[i].Name(), t.second(i), t.site.data[i])
 	if err != nil {
 		return err
 	}

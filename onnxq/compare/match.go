@@ -55,11 +55,15 @@ type WeightMatch struct {
 	MaxError float64 `json:"max_error"` // max |w - v|
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 if exact
-	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale for each block
+	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale for each block; 0 if scales are powers of two
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 
 	Worst  *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors
 	Detail *Detail     `json:"detail,omitempty"`      // set by MatchInDetail
+
+	// WorstLarge is the same among the blocks, or superblocks, whose mean square is at least 1 %
+	// of that of the weight.
+	WorstLarge *BlockMatch `json:"-"`
 }
 
 // BlockMatch is a block of elements that share a scale.

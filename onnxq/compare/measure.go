@@ -7,7 +7,9 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
@@ -47,28 +49,38 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 		if err := m.claim(v, w, x); err != nil {
 			return err
 		}
+		m.table(v, folded.Weight)
 		match.Form, match.CodeType, match.Block, match.OutBytes = folded.Form, folded.CodeType, blockSize(folded.Weight), folded.Bytes
 		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, turned)
 	}
 	e := &measurement{blocks: blocks}
-	var err error
 	if m.readable != nil && quantized {
+		var err error
 		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded.Weight], turned); err != nil {
 			return err
 		}
 	}
+	var decoded elementReader = y.Values
 	if turned {
-		err = m.measure(e, x, &turnedReader{c: y.Values})
-	} else {
-		err = m.measure(e, x, y.Values)
+		decoded = &turnedReader{c: y.Values}
 	}
-	if err != nil {
+	if err := m.measure(e, x, decoded); err != nil {
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
-	match.Misfit = e.misfit()
-	if e.found && quantized {
-		match.Worst = &BlockMatch{Shape: blocks.shape, At: indexOf(blocks.shape, e.worstAt), Axis: blocks.axis, Length: e.worst.N, MaxError: e.worst.MaxAbs, MSE: e.worst.MSE(), SQNR: max(e.worst.SQNR(), -errstat.Exact)}
+	if quantized {
+		if !powersOfTwo(folded.Weight) {
+			match.Misfit = e.misfit()
+		}
+		match.Worst = e.worst(0)
+		if n := superblock(folded.Weight); n > 1 {
+			e = &measurement{blocks: blocks}
+			e.blocks.block *= min(n, e.blocks.length/e.blocks.block+1)
+			if err := m.measure(e, x, decoded); err != nil {
+				return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+			}
+		}
+		match.WorstLarge = e.worst(0.01 * e.all.SumSq / float64(max(e.all.N, 1)))
 	}
 	if e.survey != nil {
 		if err := e.survey.read(m.ctx, x.Values); err != nil {
@@ -125,6 +137,30 @@ func (m *matcher) claim(v, w *graph.Value, x *recognize.Constant) error {
 		m.problem("%s stands for %s", msg.Quote(w.Path), msg.Quote(v.Path))
 	}
 	return nil
+}
+
+// table reports a table of what codes stand for that is, apart from a few values, the one of a
+// format.
+func (m *matcher) table(v *graph.Value, w *recognize.Weight) {
+	if w.Constant == nil || w.Constant.Decoder == nil {
+		return
+	}
+	values := w.Constant.Decoder.Table
+	for _, format := range []spec.Format{spec.NF4, spec.FP4, spec.NVFP4, "iq4_nl"} {
+		known := form.Table(format)
+		if len(values) != len(known) {
+			continue
+		}
+		others := 0
+		for i, x := range known {
+			if math.Abs(float64(values[i]-x)) > 1e-3*float64(slices.Max(known)) {
+				others++
+			}
+		}
+		if others > 0 && others <= len(known)/4 {
+			m.problem("%s: its table is that of %s with %d other values", msg.Quote(v.Path), format, others)
+		}
+	}
 }
 
 // indexOf converts an element's position to its index in each axis.
@@ -193,14 +229,48 @@ func shapeOfCodes(w *recognize.Weight) []int64 {
 
 // measurement has the errors of a weight and of its worst block.
 type measurement struct {
-	blocks  cutting
-	all     errstat.Stats
-	fitted  float64 // sum of squared errors, if each block had the scale that fits best
-	broken  int64   // see WeightMatch.Broken
-	found   bool    // a block with errors was found
-	worst   errstat.Stats
-	worstAt int64   // position of its first element
-	survey  *survey // nil without a Detail
+	blocks cutting
+	all    errstat.Stats
+	fitted float64 // sum of squared errors, if each block had the scale that fits best
+	broken int64   // see WeightMatch.Broken
+	worsts map[int]worst
+	survey *survey // nil without a Detail
+}
+
+// worst is the block with the lowest SQNR of those whose mean square has the same exponent.
+type worst struct {
+	errstat.Stats
+	at int64 // position of its first element
+}
+
+// compareWorst keeps a block with errors if it is a worst one.
+func (e *measurement) compareWorst(b errstat.Stats, at int64) {
+	if b.SumSqErr == 0 {
+		return
+	}
+	_, exponent := math.Frexp(b.SumSq / float64(b.N))
+	if known, there := e.worsts[exponent]; !there || b.SQNR() < known.SQNR() {
+		if e.worsts == nil {
+			e.worsts = map[int]worst{}
+		}
+		e.worsts[exponent] = worst{b, at}
+	}
+}
+
+// worst returns the first block with the lowest SQNR of those whose mean square is at least so much,
+// apart from a factor of 2; or nil.
+func (e *measurement) worst(least float64) *BlockMatch {
+	var found *worst
+	for _, b := range e.worsts {
+		if b.SumSq >= least*float64(b.N) && (found == nil || cmp.Or(cmp.Compare(b.SQNR(), found.SQNR()), cmp.Compare(b.at, found.at)) < 0) {
+			found = &b
+		}
+	}
+	if found == nil {
+		return nil
+	}
+	shape := e.blocks.shape
+	return &BlockMatch{Shape: shape, At: indexOf(shape, found.at), Axis: e.blocks.axis, Length: found.N, MaxError: found.MaxAbs, MSE: found.MSE(), SQNR: max(found.SQNR(), -errstat.Exact)}
 }
 
 // block has the errors of a block.
@@ -218,6 +288,28 @@ func (b *block) fitted() float64 {
 		return b.SumSqErr
 	}
 	return min(b.SumSqErr, max(0, b.SumSq-b.product*b.product/b.square))
+}
+
+// powersOfTwo reports whether the scales of a weight are powers of two, which fit by chance.
+func powersOfTwo(w *recognize.Weight) bool {
+	if w.Constant == nil || w.Constant.Decoder == nil || w.Constant.Decoder.Scale == nil {
+		return false
+	}
+	return dtype.DType(w.Constant.Decoder.Scale.Tensor.GetDataType()) == dtype.Float8E8M0
+}
+
+// superblock returns the number of blocks whose scales share a scale, 1 if it is none or all of
+// them. Scales of a few bits lose small blocks.
+func superblock(w *recognize.Weight) int64 {
+	if w.Constant == nil || w.Constant.Decoder == nil || w.Constant.Decoder.TensorScale == nil || w.Constant.Decoder.Scale == nil {
+		return 1
+	}
+	d := w.Constant.Decoder
+	above := shapes.Count(d.TensorScale.Tensor.GetDims())
+	if above <= 1 {
+		return 1
+	}
+	return shapes.DivideUp(shapes.Count(d.Scale.Tensor.GetDims()), above)
 }
 
 // misfit tells by how much, in dB, the error would be less if each block had the scale that fits
@@ -265,9 +357,7 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 				e.survey.block(b, off+int64(i))
 			}
 			e.fitted += open[i].fitted()
-			if b.SumSqErr > 0 && (!e.found || b.SQNR() < e.worst.SQNR()) {
-				e.found, e.worst, e.worstAt = true, b, off+int64(i)
-			}
+			e.compareWorst(b, off+int64(i))
 			open[i] = block{}
 		}
 		off = end

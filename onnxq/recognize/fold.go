@@ -48,7 +48,8 @@ type Decoder struct {
 	CodeType                        dtype.DType
 	blocking                        // Block 0: one scale for each index of the axis
 	PerTensor                       bool
-	unscaled                        bool // no scale found yet: a Mul may follow
+	unscaled                        bool      // no scale found yet: a Mul may follow
+	Table                           []float32 // what the codes stand for, if a table says it; else nil
 
 	// The value is (X - Z) · S, where ScaleMap maps elements of X to Z and S. Z may be
 	// nil, and S while it is unscaled.
@@ -423,7 +424,7 @@ func (f *Recognizer) tableLookup(data, index *Constant) *Constant {
 		return nil
 	}
 	values := lazy.LookedUp(table, index.Values, data.Values.DType)
-	d := &Decoder{Form: "Gather", Codes: index.Source, CodeType: dtype.DType(index.Source.Tensor.GetDataType()), PerTensor: true, unscaled: true, X: values}
+	d := &Decoder{Form: "Gather", Codes: index.Source, CodeType: dtype.DType(index.Source.Tensor.GetDataType()), PerTensor: true, unscaled: true, X: values, Table: table}
 	return &Constant{Values: values, Source: index.Source, Decoder: d}
 }
 

@@ -1,10 +1,10 @@
 """Changes one thing of converted models, and counts what verify misses without running anything.
 
-    python test/oracle/mutations.py [--count N] [--seed S]
+    python test/oracle/mutations.py [--count N] [--seed S] [--setting N] [--kind KIND]
 
 takes N changes (default 2000) of the corpus, converted with several settings, raised opsets
 included. Of those that change what ONNX Runtime computes, it prints the ones that
-`verify --engine none` lets pass.
+`verify --engine none` lets pass, and each unchanged output that it refuses.
 """
 import argparse
 import collections
@@ -26,6 +26,14 @@ SETTINGS = [
     ["--bits", "4", "--block", "32", "--style", "nbits"],
     ["--bits", "2", "--block", "16", "--zero-point", "--ops", "all"],
     ["--format", "fp8-e4m3"],
+    ["--bits", "8", "--block", "-1", "--activations", "dynamic", "--ops", "all"],
+    ["--bits", "8", "--block", "-1", "--activations", "static", "--ranges", "RANGES"],
+    ["--float16"],
+    ["--float16", "--bits", "4", "--block", "32", "--ops", "all"],
+    ["--bits", "8", "--block", "32", "--style", "qdq"],
+    ["--bits", "4", "--block", "32", "--target", "ort", "--zero-point", "--ops", "all"],
+    ["--format", "q4_k", "--ops", "all"],
+    ["--format", "nf4", "--ops", "all"],
 ]
 
 OPERATORS = [o.split() for o in (
@@ -57,6 +65,12 @@ def change_attribute(a):
         case AttributeProto.INTS if a.ints: a.ints[0] += 1
         case AttributeProto.FLOATS if a.floats: a.floats[0] += 0.5
         case AttributeProto.STRING: a.s = {b"": b"x", b"forward": b"reverse"}.get(a.s, a.s + b"x")
+        case AttributeProto.TENSOR: set_first(a.t, larger)
+
+
+def larger(v):
+    """Another value of the same type."""
+    return ~v if v.dtype == bool else v + v // 2 + 1 if v.dtype.kind in "iu" else v + v / 2 + v.dtype.type(0.25)
 
 
 def set_first(tensor, change):
@@ -82,6 +96,8 @@ def mutations(model):
             if n.op_type == "DequantizeLinear":
                 scales.update(n.input[1:2])
                 codes.update([n.input[0], *n.input[2:]])
+            if n.op_type == "QuantizeLinear":
+                codes.update([n.input[0], *n.input[2:]])  # of fake quantization, or of activations
             if n.op_type in ("MatMulNBits", "GatherBlockQuantized"):
                 scales.add(n.input[2])
                 codes.update([n.input[1 if n.op_type == "MatMulNBits" else 0], *n.input[3:4]])
@@ -107,17 +123,89 @@ def mutations(model):
                 def swap(n=n):
                     n.input[0], n.input[1] = n.input[1], n.input[0]
                 found.append(("order", f"{where}: inputs swapped", swap))
+            for i, name in enumerate(n.input):
+                if name and i > 0:
+                    def drop(n=n, i=i):
+                        n.input[i] = ""
+                        while n.input and not n.input[-1]:
+                            n.input.pop()
+                    found.append(("dropped", f"{where}: input {i} {name} removed", drop))
+            for a in n.attribute:
+                if not a.g.node:
+                    found.append(("default", f"{where}: {a.name} removed", lambda n=n, a=a: n.attribute.remove(a)))
+            if n.input and n.input[0] and n.output[0]:
+                def bypass(g=g, n=n):
+                    n.CopyFrom(onnx.helper.make_node("Identity", n.input[:1], n.output[:1], n.name))
+                found.append(("bypassed", where, bypass))
+
+                def insert(g=g, n=n):
+                    old, n.output[0] = n.output[0], n.output[0] + "_before"
+                    g.node.insert(list(g.node).index(n) + 1, onnx.helper.make_node("Neg", [n.output[0]], [old]))
+                found.append(("inserted", f"Neg after {where}", insert))
+            if len(n.output) > 1 and n.output[0] and n.output[1]:
+                def outputs_swapped(n=n):
+                    n.output[0], n.output[1] = n.output[1], n.output[0]
+                found.append(("outputs", f"{where}: outputs swapped", outputs_swapped))
+            if not n.domain and n.op_type in ("Gelu", "LayerNormalization", "Attention", "GroupNormalization", "RotaryEmbedding", "SkipLayerNormalization"):
+                def domain(n=n):
+                    n.domain = "com.microsoft"
+                found.append(("domain", where, domain))
             made += [o for o in n.output if o]
+        for ends in ("input", "output"):
+            names = getattr(g, ends)
+            if len(names) > 1:
+                def reorder(names=names):
+                    first = names.pop(0)
+                    names.append(first)
+                found.append((f"{ends}s", f"{ends}s of {g.name} in another order", reorder))
+        for i, o in enumerate(g.output):
+            others = [m for m in made if m != getattr(o, "name", o)]
+            if others:
+                def returned(g=g, i=i, other=others[-1]):
+                    if hasattr(g.output[i], "name"):
+                        g.output[i].name = other
+                    else:
+                        g.output[i] = other
+                found.append(("returned", f"{g.name}: output {i} -> {others[-1]}", returned))
+        for a in getattr(g, "attribute_proto", []):
+            found.append(("attribute", f"function {g.name}: default of {a.name}", lambda a=a: change_attribute(a)))
     for name, t in stored.items():
         floats = t.data_type in (1, 10, 11) and np.prod(t.dims) > 0
         if name in scales and floats:
             found.append(("scale", f"{name} negated", lambda t=t: set_first(t, lambda v: -v)))
             found.append(("scale", f"{name} zero", lambda t=t: set_first(t, lambda v: v * 0)))
         elif name not in codes and (floats or t.data_type in (6, 7)) and np.prod(t.dims) > 0:
-            found.append(("constant", f"{name} changed", lambda t=t: set_first(t, lambda v: v + v // 2 + 1 if t.data_type > 2 and t.data_type < 8 else v + v / 2 + 0.25)))
+            found.append(("constant", f"{name} changed", lambda t=t: set_first(t, larger)))
             if floats:
                 found.append(("constant", f"{name} negated", lambda t=t: set_first(t, lambda v: -v)))
+        if np.prod(t.dims) > 0 and (name not in codes or t.dims):  # zero points of activations are a choice, as scales
+            if len(t.dims) > 1 and len(set(t.dims)) > 1:
+                def turn(t=t):
+                    t.dims[:] = list(t.dims)[::-1]
+                found.append(("shape", f"{name} {list(t.dims)} reversed", turn))
+            for kind in (1, 7, 10, 11, 6, 2, 3, 21, 22):
+                if kind != t.data_type and (t.data_type in (2, 3, 21, 22)) == (kind in (2, 3, 21, 22)):
+                    found.append(("type", f"{name} as type {kind}", lambda t=t, kind=kind: retype(t, kind)))
+    versions = [model.opset_import, *(f.opset_import for f in model.functions)]
+    for k, imports in enumerate(versions):
+        for o in imports:
+            for by in (-8, -3, -1, 1):
+                if o.version + by > 0:
+                    def version(o=o, by=by):
+                        o.version += by
+                    found.append(("version", f"import {k} of {o.domain!r}: {by:+}", version))
     return found
+
+
+def retype(tensor, kind):
+    """Stores the same numbers, or the same codes, as another type."""
+    if tensor.data_type in (2, 3, 21, 22):
+        narrow = {2: 8, 3: 8, 21: 4, 22: 4}
+        if narrow[kind] == narrow[tensor.data_type]:
+            tensor.data_type = kind
+        return
+    values = numpy_helper.to_array(tensor)
+    tensor.CopyFrom(numpy_helper.from_array(values.real.astype(onnx.helper.tensor_dtype_to_np_dtype(kind)), tensor.name))
 
 
 def outputs(model, feeds):
@@ -142,49 +230,68 @@ def differ(got, want):
     return False
 
 
-def cases(seed):
+def cases(seed, setting=None):
     """Models of the corpus with settings, in random order."""
     rng = random.Random(seed)
     names = sorted(p.name for p in (CORPUS / "structures").iterdir() if (p / "model.onnx").exists())
     rng.shuffle(names)
     for i, name in enumerate(names):
-        yield CORPUS / "structures" / name / "model.onnx", SETTINGS[i % len(SETTINGS)], rng
+        yield CORPUS / "structures" / name / "model.onnx", SETTINGS[i % len(SETTINGS) if setting is None else setting], rng
 
 
-def tally(count, seed=0, each=8):
-    """Tries count mutations. Returns the number of those that change outputs by kind, and the missed ones."""
-    changed, missed, tried = collections.Counter(), [], 0
+def calibrated(path, setting, folder):
+    """A setting whose RANGES are a file, found with random inputs."""
+    if "RANGES" not in setting:
+        return setting
+    ranges, feeds = pathlib.Path(folder, "ranges.json"), pathlib.Path(folder, "feeds.npz")
+    model = load(path)
+    np.savez(feeds, **dict(zip([i.name for i in runtime.session(model).get_inputs()], runtime.random_feeds(model))))
+    onnxquant("calibrate", "--quiet", "--data", feeds, "-o", ranges, path)
+    return [ranges if s == "RANGES" else s for s in setting]
+
+
+def tally(count, seed=0, each=8, setting=None, kind=None):
+    """Tries count mutations. Returns the number of those that change outputs by kind, the missed ones, and the
+    conversions that are refused unchanged."""
+    changed, missed, refused, tried = collections.Counter(), [], [], 0
     with tempfile.TemporaryDirectory() as folder:
         out, wrong = pathlib.Path(folder, "out.onnx"), pathlib.Path(folder, "wrong.onnx")
-        for path, setting, rng in cases(seed):
+        for path, flags, rng in cases(seed, setting):
             if tried >= count:
                 break
-            if onnxquant("--quiet", "--force", *setting, path, out).status != 0:
-                continue
+            label = f"{path.parent.name} {' '.join(flags)}"
             try:
+                if onnxquant("--quiet", "--force", *calibrated(path, flags, folder), path, out).status != 0:
+                    continue
+                if (verdict := onnxquant("verify", "--engine", "none", path, out)).status != 0:
+                    refused.append(label)
+                    print(f"{label}: refused unchanged: {verdict.stdout}{verdict.stderr}", flush=True)
                 model = load(out)
                 feeds = runtime.random_feeds(model)
             except Exception:  # noqa: BLE001 - not every type has a kernel
                 continue
             want = outputs(model, feeds)
-            if want is None:
+            if want is None or differ(outputs(model, feeds), want):  # with 2 bits ONNX Runtime may read what is not there
                 continue
-            size = len(mutations(model))
-            for k in rng.sample(range(size), min(each, size)):
+            every = [k for k, (what, *_) in enumerate(mutations(model)) if kind in (None, what)]
+            for k in rng.sample(every, min(each, len(every))):
                 mutant = onnx.ModelProto()
                 mutant.CopyFrom(model)
-                kind, what, change = mutations(mutant)[k]
-                change()
+                what, where, change = mutations(mutant)[k]
+                try:
+                    change()
+                except (ValueError, TypeError, AttributeError):  # no such value in the type
+                    continue
                 tried += 1
                 got = outputs(mutant, feeds)
                 if got is None or not differ(got, want):
                     continue
-                changed[kind] += 1
+                changed[what] += 1
                 wrong.write_bytes(mutant.SerializeToString())
                 if onnxquant("verify", "--engine", "none", path, wrong).status == 0:
-                    missed.append(f"{path.parent.name} {' '.join(setting)}: {kind}: {what}")
+                    missed.append(f"{label}: {what}: {where}")
                     print(missed[-1], flush=True)
-    return changed, missed
+    return changed, missed, refused
 
 
 def main():
@@ -192,10 +299,12 @@ def main():
     p.add_argument("--count", type=int, default=2000)
     p.add_argument("--each", type=int, default=8)
     p.add_argument("--seed", type=int, default=0)
+    p.add_argument("--setting", type=int, help="number of one setting of the list")
+    p.add_argument("--kind", help="one kind of change")
     args = p.parse_args()
-    changed, missed = tally(args.count, args.seed, args.each)
+    changed, missed, refused = tally(args.count, args.seed, args.each, args.setting, args.kind)
     total = sum(changed.values())
-    print(f"{total} change outputs ({dict(changed)}); verify misses {len(missed)}, {100 * len(missed) / max(total, 1):.1f} %")
+    print(f"{total} change outputs ({dict(changed)}); verify misses {len(missed)}, {100 * len(missed) / max(total, 1):.1f} %; refuses {len(refused)} unchanged")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@ from mutations import tally
 
 
 def test_mutations():
-    changed, missed = tally(count=150, seed=1, each=5)
-    total = sum(changed.values())
-    assert total >= 30
-    assert len(missed) <= total * 0.01, missed
+    changed, missed, refused = tally(count=150, seed=1, each=5)
+    assert sum(changed.values()) >= 30
+    assert not missed and not refused, (missed, refused)
