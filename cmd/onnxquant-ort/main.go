@@ -112,7 +112,7 @@ func (s *server) load(r *wire.Load) error {
 		s.session.Close()
 		s.session = nil
 	}
-	session, err := s.library.NewSession(r.Model, r.More, r.Plain)
+	session, err := s.library.NewSession(r)
 	s.session = session
 	return err
 }

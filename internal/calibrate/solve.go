@@ -59,9 +59,6 @@ type outcome struct {
 	note       string
 }
 
-// passes of descent.
-const passes = 12
-
 // layer finds the codes of a weight.
 func (s *solver) layer(ctx context.Context, w *quantize.Weight, t *target, to *quantize.Found) (out outcome, err error) {
 	if s.factor == nil {
@@ -114,7 +111,7 @@ func (s *solver) panels(ctx context.Context, w *quantize.Weight, t *target, to *
 
 // panelWidth is how many columns a worker takes at a time.
 func (c *calibration) panelWidth(k int64) int64 {
-	const perElement = 40 // bytes in the buffers of a panel
+	const perElement = 46 // bytes in the buffers of a panel
 	return min(max(c.Memory/4/int64(c.workers)/(k*perElement), 16), 128)
 }
 
@@ -127,7 +124,7 @@ type panel struct {
 
 	columns  secondorder.Columns
 	rounder  secondorder.Rounder
-	descent  secondorder.Descent
+	search   secondorder.Search
 	multiply linalg.Multiplier
 
 	raw     []byte
@@ -163,9 +160,10 @@ func (p *panel) run(ctx context.Context, to *quantize.Found, calibrated bool) (e
 			}
 			c.FitGrid(f, p.m.h)
 		}
-		p.factor.Round(&p.rounder, c, f)
 		if p.c.Best {
-			p.descent.Improve(c, p.m.h, f, passes)
+			p.search.Find(p.factor, c, p.m.h, f)
+		} else {
+			p.factor.Round(&p.rounder, c, f)
 		}
 		e.found = p.measure(f)
 	}

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 
 	"onnxquant/formats/dtype"
@@ -55,6 +56,14 @@ func (e *Engine) Plain() *Engine {
 		return e
 	}
 	return &Engine{e.ort.Plain()}
+}
+
+// Beside returns an engine for n sessions that run at the same time: they share the processors.
+func (e *Engine) Beside(n int) *Engine {
+	if e.IsGo() {
+		return e
+	}
+	return &Engine{e.ort.Threads(max(runtime.NumCPU()/n, 1))}
 }
 
 // Name tells what runs the models, for people.

@@ -12,6 +12,7 @@ import (
 type Descent struct {
 	multiply linalg.Multiplier
 	slope    []float32 // H·e
+	errors   []float64 // eᵀHe of each column
 	codes    []float32 // less the zero point
 	moves    []float32 // how far the values of some rows move
 	near     []float32 // slope of some rows
@@ -19,7 +20,8 @@ type Descent struct {
 }
 
 // Improve changes the codes and scales of columns in so many passes. h is the Hessian, with K
-// rows. No step makes the error larger, but for rounding of the sums.
+// rows. No step makes the error larger, but for rounding of the sums. Afterwards
+// d.errors has the errors.
 func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
 	k, n := c.K, c.N
 	hessian := linalg.Of(h, k, k)
@@ -46,10 +48,14 @@ func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
 			break
 		}
 	}
+	errors := buffer.Grow(&d.errors, int64(n))
+	clear(errors)
 	for i := range k {
-		zeros := c.Zeros[i/format.Block*n:]
+		scales, zeros := c.Scales[i/format.Block*n:], c.Zeros[i/format.Block*n:]
 		for j := range n {
-			c.Codes[i*n+j] = byte(int32(codes[i*n+j]) + format.zero(zeros[j]))
+			at := i*n + j
+			c.Codes[at] = byte(int32(codes[at]) + format.zero(zeros[j]))
+			errors[j] += float64(format.value(codes[at], scales[j])-c.Weights[at]) * float64(slope[at])
 		}
 	}
 }

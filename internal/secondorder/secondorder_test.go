@@ -94,6 +94,36 @@ func TestSteps(t *testing.T) {
 	}
 }
 
+// A search ends below a single round of twice as many passes, and knows the error of its codes.
+func TestSearch(t *testing.T) {
+	s := new(Search)
+	for _, f := range formats {
+		const k, n = 100, 19
+		c, h := problem(t, k, n, f)
+		factor, err := NewFactor(t.Context(), 2, slices.Clone(h), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.FitGrid(f, h)
+		factor.Round(new(Rounder), c, f)
+		new(Descent).Improve(c, h, f, 2*passes)
+		once := c.measured(h, f)
+		c.FitGrid(f, h)
+		s.Find(factor, c, h, f)
+		found := c.measured(h, f)
+		if !(found < once) {
+			t.Errorf("%+v: error %.4g, of a single round %.4g", f, found, once)
+		}
+		var sum float64
+		for _, e := range s.errors {
+			sum += e
+		}
+		if math.Abs(sum-found) > 1e-3*found {
+			t.Errorf("%+v: error %.6g, told as %.6g", f, found, sum)
+		}
+	}
+}
+
 // A column has the same codes whatever lies beside it.
 func TestColumnsAreIndependent(t *testing.T) {
 	f := formats[2]
@@ -105,8 +135,7 @@ func TestColumnsAreIndependent(t *testing.T) {
 	}
 	solve := func(c *Columns) {
 		c.FitGrid(f, h)
-		factor.Round(new(Rounder), c, f)
-		new(Descent).Improve(c, h, f, 3)
+		new(Search).Find(factor, c, h, f)
 	}
 	solve(c)
 	for _, part := range [][2]int{{0, 1}, {3, 20}, {39, 40}} {

@@ -8,9 +8,7 @@ package activations
 
 import (
 	"context"
-	"fmt"
 
-	"onnxquant/internal/execute"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 )
@@ -53,42 +51,3 @@ func (d *Data) Open(ctx context.Context) (err error) {
 
 // Len is the number of samples.
 func (d *Data) Len() int { return d.data.Samples().Len() }
-
-// Run runs models side by side on the samples that are wanted.
-func (d *Data) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error {
-	var sessions []execute.Session
-	for i, path := range models {
-		s, err := d.data.Engine().Open(ctx, path, names[i]...)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		sessions = append(sessions, s)
-	}
-	sample := -1
-	for inputs, err := range d.data.Samples().All() {
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			return err
-		}
-		if sample++; !wanted(sample) {
-			continue
-		}
-		values := make([][][]float32, len(models))
-		for i, s := range sessions {
-			results, err := s.Run(inputs, names[i]...)
-			if err != nil {
-				return fmt.Errorf("sample %d: %w", sample, err)
-			}
-			for _, t := range results {
-				values[i] = append(values[i], t.Float32s())
-			}
-		}
-		if err := do(sample, values); err != nil {
-			return err
-		}
-	}
-	return nil
-}

@@ -16,6 +16,7 @@ type Runner struct {
 	helper, library string
 	version         string // known after the first run
 	plain           bool   // sessions run nodes as they are
+	threads         int    // of a session; 0: as many as there are CPUs
 }
 
 // Plain returns a runner that does not optimize graphs: values inside of them are computed by
@@ -24,6 +25,13 @@ func (r *Runner) Plain() *Runner {
 	plain := *r
 	plain.plain = true
 	return &plain
+}
+
+// Threads returns a runner whose sessions compute on n threads.
+func (r *Runner) Threads(n int) *Runner {
+	limited := *r
+	limited.threads = n
+	return &limited
 }
 
 // Find looks for onnxquant-ort and the shared library. library is the path of the latter;

@@ -73,7 +73,7 @@ func (r *Runner) OpenWith(ctx context.Context, path string, more *onnxpb.GraphPr
 	if err := s.cmd.Start(); err != nil {
 		return nil, fmt.Errorf("cannot use ONNX Runtime: %w", err)
 	}
-	response, _, err := s.ask(wire.Request{Load: &wire.Load{Version: wire.Version, Library: r.library, Model: path, More: added, Plain: r.plain}}, nil)
+	response, _, err := s.ask(wire.Request{Load: &wire.Load{Version: wire.Version, Library: r.library, Model: path, More: added, Plain: r.plain, Threads: r.threads}}, nil)
 	if err != nil {
 		s.Close()
 		return nil, err

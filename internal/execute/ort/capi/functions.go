@@ -24,6 +24,7 @@ type functions struct {
 	CreateSessionOptions             func(options *handle) status                                                         `place:"10"`
 	AddSessionConfigEntry            func(options handle, key, value string) status                                       `place:"130"`
 	SetSessionGraphOptimizationLevel func(options handle, level int32) status                                             `place:"23"`
+	SetIntraOpNumThreads             func(options handle, n int32) status                                                 `place:"24"`
 	ReleaseSessionOptions            func(options handle)                                                                 `place:"100"`
 	CreateSession                    func(env handle, path *pathChar, options handle, session *handle) status             `place:"7"`
 	CreateSessionFromArray           func(env handle, model []byte, size uintptr, options handle, session *handle) status `place:"8"`

@@ -49,30 +49,23 @@ type Session struct {
 	outputs []string
 }
 
-// NewSession loads the model at path. Unless more is empty, it is a ModelProto that is merged
-// with the model: its nodes, initializers, inputs and outputs come after the model's. A plain
-// session runs the nodes as they are.
-func (l *Library) NewSession(path string, more []byte, plain bool) (*Session, error) {
+// NewSession loads a model. What is merged with it has its nodes, initializers, inputs and
+// outputs after the model's.
+func (l *Library) NewSession(r *wire.Load) (*Session, error) {
 	var added onnxpb.ModelProto
-	if err := proto.Unmarshal(more, &added); err != nil {
+	if err := proto.Unmarshal(r.More, &added); err != nil {
 		return nil, err
 	}
 	s := &Session{l: l}
-	options, err := l.options(filepath.Dir(path))
+	options, err := l.options(r)
 	if err != nil {
 		return nil, err
 	}
 	defer l.f.ReleaseSessionOptions(options)
-	if plain {
-		const disableAll = 0
-		if err := l.f.check(l.f.SetSessionGraphOptimizationLevel(options, disableAll)); err != nil {
-			return nil, err
-		}
-	}
-	if len(more) == 0 {
-		err = s.load(path, options)
+	if len(r.More) == 0 {
+		err = s.load(r.Model, options)
 	} else {
-		err = s.loadWith(path, more, options)
+		err = s.loadWith(r.Model, r.More, options)
 	}
 	if err != nil {
 		return nil, err
@@ -85,19 +78,33 @@ func (l *Library) NewSession(path string, more []byte, plain bool) (*Session, er
 	return s, nil
 }
 
-// options returns options for the session of a model in a folder.
-func (l *Library) options(folder string) (handle, error) {
+// options returns the options of a session. The caller releases them.
+func (l *Library) options(r *wire.Load) (handle, error) {
 	var options handle
 	if err := l.f.check(l.f.CreateSessionOptions(&options)); err != nil {
 		return 0, err
 	}
 	for key, value := range map[string]string{
-		"session.qdq_matmulnbits_accuracy_level":               "1",    // compute with fused weights in float, not in int8
-		"session.model_external_initializers_file_folder_path": folder, // for models that are not loaded from a file
+		"session.qdq_matmulnbits_accuracy_level":               "1",                   // compute with fused weights in float, not in int8
+		"session.model_external_initializers_file_folder_path": filepath.Dir(r.Model), // for models that are not loaded from a file
+		"session.intra_op.allow_spinning":                      "0",                   // threads that wait for work leave the processor to others
 	} {
 		if err := l.f.check(l.f.AddSessionConfigEntry(options, key, value)); err != nil {
+			l.f.ReleaseSessionOptions(options)
 			return 0, err
 		}
+	}
+	var err error
+	if r.Plain {
+		const disableAll = 0
+		err = l.f.check(l.f.SetSessionGraphOptimizationLevel(options, disableAll))
+	}
+	if err == nil && r.Threads > 0 {
+		err = l.f.check(l.f.SetIntraOpNumThreads(options, int32(r.Threads)))
+	}
+	if err != nil {
+		l.f.ReleaseSessionOptions(options)
+		return 0, err
 	}
 	return options, nil
 }

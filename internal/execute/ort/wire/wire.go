@@ -23,7 +23,7 @@ import (
 )
 
 // Version changes with the protocol. Both programs must have the same.
-const Version = 3
+const Version = 4
 
 // MaxBytes bounds the tensors of a message, all together.
 const MaxBytes = 2 << 30
@@ -47,6 +47,7 @@ type Load struct {
 	Model   string // the model file
 	More    []byte // a ModelProto that is merged with the model's, or empty
 	Plain   bool   // run the nodes as they are, without optimizations of the graph
+	Threads int    // that compute; 0: as many as there are CPUs
 }
 
 // Run runs the model. The inputs are the tensors of the message.

@@ -1,0 +1,85 @@
+package activations
+
+import (
+	"context"
+	"fmt"
+
+	"golang.org/x/sync/errgroup"
+
+	"onnxquant/internal/execute"
+)
+
+// Run runs models side by side on the samples that are wanted. While do looks at a sample, they
+// run on the next one.
+func (d *Data) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error {
+	type result struct {
+		sample int
+		values [][][]float32
+	}
+	results := make(chan result)
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error {
+		defer close(results)
+		return d.each(ctx, models, names, wanted, func(sample int, values [][][]float32) error {
+			select {
+			case results <- result{sample, values}:
+				return nil
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		})
+	})
+	g.Go(func() error {
+		for r := range results {
+			if err := do(r.sample, r.values); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return g.Wait()
+}
+
+// each runs models on samples, and calls do with the values of each.
+func (d *Data) each(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error {
+	engine := d.data.Engine().Beside(len(models))
+	var sessions []execute.Session
+	for i, path := range models {
+		s, err := engine.Open(ctx, path, names[i]...)
+		if err != nil {
+			return err
+		}
+		defer s.Close()
+		sessions = append(sessions, s)
+	}
+	sample := -1
+	for inputs, err := range d.data.Samples().All() {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		if sample++; !wanted(sample) {
+			continue
+		}
+		values := make([][][]float32, len(models))
+		var g errgroup.Group
+		for i, s := range sessions {
+			g.Go(func() error {
+				results, err := s.Run(inputs, names[i]...)
+				for _, t := range results {
+					values[i] = append(values[i], t.Float32s())
+				}
+				return err
+			})
+		}
+		if err := g.Wait(); err != nil {
+			return fmt.Errorf("sample %d: %w", sample, err)
+		}
+		if err := do(sample, values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
