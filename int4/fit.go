@@ -2,8 +2,10 @@ package int4
 
 import (
 	"math"
+	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/kernels"
 )
 
 // Fitter finds the scale, the zero point and the codes of a block that is in memory as a whole.
@@ -28,6 +30,13 @@ func (n nearest) Fit(q []byte, x []float32) (float32, byte) {
 	return scale[0], zero[0]
 }
 
+// ColumnFitter is a Fitter that can also fit blocks that lie in columns, all at once.
+type ColumnFitter interface {
+	Fitter
+	// FitColumns fits the columns of x, rows of len(scale) elements, as Fit would one by one.
+	FitColumns(q []byte, x, scale []float32, zero []byte)
+}
+
 // SignedExtreme returns the Fitter with the rule of ONNX Runtime's MatMulNBitsQuantizer. In a
 // symmetric format the element of the largest magnitude, with its sign, gets the code
 // -2^(b-1), so that scales may be negative:
@@ -38,15 +47,74 @@ func (n nearest) Fit(q []byte, x []float32) (float32, byte) {
 // With a zero point the range is that of the package comment. Codes, counted from the least one,
 // are rounded with ties up. The steps are in float32, whatever the type, and a float16 scale is
 // rounded before 1/s.
-func (c Codec) SignedExtreme() Fitter { return signedExtreme{c} }
+func (c Codec) SignedExtreme() ColumnFitter { return &signedExtreme{Codec: c} }
 
-type signedExtreme struct{ Codec }
+type signedExtreme struct {
+	Codec
+	columns []float32 // their ranges and what rule returns
+}
 
-func (e signedExtreme) Fit(q []byte, x []float32) (float32, byte) {
+func (e *signedExtreme) Fit(q []byte, x []float32) (float32, byte) {
 	lo, hi := x[0], x[0]
 	for _, v := range x {
 		lo, hi = min(lo, v), max(hi, v)
 	}
+	scale, inverse, zero, ok := e.rule(lo, hi)
+	if !ok {
+		return e.Nearest().Fit(q, x)
+	}
+	least, greatest := e.limits()
+	steps := float32(greatest - least)
+	for i, v := range x {
+		q[i] = byte(roundUp(float32(v*inverse)+zero, steps) + least)
+	}
+	return scale, byte(int32(zero) + least)
+}
+
+func (e *signedExtreme) FitColumns(q []byte, x, scale []float32, zero []byte) {
+	n := len(scale)
+	e.columns = slices.Grow(e.columns[:0], 4*n)[:4*n]
+	clear(e.columns)
+	lo, hi, inverse, offset := e.columns[:n], e.columns[n:2*n], e.columns[2*n:3*n], e.columns[3*n:]
+	kernels.RangeColumns(lo, hi, x)
+	least, greatest := e.limits()
+	var special []int
+	for i := range n {
+		ok := lo[i] != 0 || hi[i] != 0 // else the sign of the zeros counts
+		if ok {
+			scale[i], inverse[i], offset[i], ok = e.rule(lo[i], hi[i])
+			zero[i] = byte(int32(offset[i]) + least)
+		}
+		if !ok {
+			special = append(special, i)
+		}
+	}
+	steps := float32(greatest - least)
+	for at := 0; at < len(x); at += n {
+		row, codes := x[at:at+n], q[at:at+n]
+		for i, s := range inverse {
+			codes[i] = byte(roundUp(float32(row[i]*s)+offset[i], steps) + least)
+		}
+	}
+	if len(special) == 0 {
+		return
+	}
+	column, codes := make([]float32, len(x)/n), make([]byte, len(x)/n)
+	for _, i := range special {
+		for r := range column {
+			column[r] = x[r*n+i]
+		}
+		scale[i], zero[i] = e.Fit(codes, column)
+		for r, c := range codes {
+			q[r*n+i] = c
+		}
+	}
+}
+
+// rule returns the scale of a block with the range lo … hi, which may contain 0 besides, what its
+// elements are multiplied by, and its zero point counted from the least code. The rule has no
+// answer for every range.
+func (e *signedExtreme) rule(lo, hi float32) (scale, inverse, zero float32, ok bool) {
 	least, greatest := e.limits()
 	steps := float32(greatest - least)
 	half := float32(-least + e.middle()) // code, counted from the least, that stands for 0
@@ -65,22 +133,29 @@ func (e signedExtreme) Fit(q []byte, x []float32) (float32, byte) {
 		}
 		span = extreme / -half
 	}
-	scale := e.Type.Round(span)
+	scale = e.Type.Round(span)
 	if e.Type == dtype.Float16 {
 		span = scale
 	}
-	inverse := 1 / span
-	if scale != 0 && isInf(inverse) || isInf(scale) { // the rule has no answer
-		return e.Nearest().Fit(q, x)
+	inverse = 1 / span
+	if scale != 0 && isInf(inverse) || isInf(scale) {
+		return 0, 0, 0, false
 	}
 	if span == 0 {
 		inverse = 0
 	}
-	for i, v := range x {
-		u := float32(v*inverse) + zero
-		q[i] = byte(int32(min(max(math.Round(float64(u)), 0), float64(steps))) + least)
+	return scale, inverse, zero, true
+}
+
+// roundUp rounds u to the nearest integer from 0 to steps, ties up.
+func roundUp(u, steps float32) int32 {
+	if !(u > 0) {
+		return 0
 	}
-	return scale, byte(int32(zero) + least)
+	if u > steps {
+		u = steps
+	}
+	return int32(float64(u) + 0.5)
 }
 
 func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }

@@ -109,6 +109,39 @@ func TestFittersOfONNXRuntime(t *testing.T) {
 	}
 }
 
+// Blocks in columns are fitted as they are one by one, also those that the rule has no answer for.
+func TestSignedExtremeColumns(t *testing.T) {
+	r := rand.New(rand.NewPCG(7, 7))
+	for c := range codecs {
+		const rows = 32
+		blocks := edgeBlocks(c.Type)
+		for range 20 {
+			blocks = append(blocks, randomBlock(r, rows, c.Type))
+		}
+		n := len(blocks)
+		x, q := make([]float32, rows*n), make([]byte, rows*n)
+		for i := range blocks {
+			for at := range rows { // short blocks are repeated
+				x[at*n+i] = blocks[i][at%len(blocks[i])]
+			}
+		}
+		x[3*n] = float32(math.Copysign(0, -1)) // in a column of zeros
+		scale, zero := make([]float32, n), make([]byte, n)
+		f := c.SignedExtreme()
+		f.FitColumns(q, x, scale, zero)
+		column, want, got := make([]float32, rows), make([]byte, rows), make([]byte, rows)
+		for i := range n {
+			for at := range rows {
+				column[at], got[at] = x[at*n+i], q[at*n+i]
+			}
+			s, z := f.Fit(want, column)
+			if math.Float32bits(s) != math.Float32bits(scale[i]) || z != zero[i] || !slices.Equal(got, want) {
+				t.Errorf("%+v: column %v has scale %v, zero point %d, codes %v, alone %v, %d, %v", c, column, scale[i], zero[i], got, s, z, want)
+			}
+		}
+	}
+}
+
 func BenchmarkFit(b *testing.B) {
 	x := randomBlock(rand.New(rand.NewPCG(1, 2)), 1<<16, dtype.Float32)
 	q := make([]byte, 32)

@@ -32,6 +32,17 @@ func (w *Weight) fitter() int4.Fitter {
 // whole reports whether a tile must be in memory as a whole.
 func (w *Weight) whole() bool { return w.Encoding != nil || w.fitter() != nil }
 
+// fitColumns sets the codes, scales and zero points of a tile, whose elements are in b.x.
+func (t Tile) fitColumns(ctx context.Context, b *Buffers, fitter int4.ColumnFitter) error {
+	for s := range b.slabs(t) {
+		if err := work.Stopped(ctx); err != nil {
+			return err
+		}
+		fitter.FitColumns(s.codes, s.x, s.scale, s.zero)
+	}
+	return nil
+}
+
 // fit sets the codes of a tile, whose elements are in b.x. one sets those of a block, its scale
 // and its zero point.
 func (t Tile) fit(ctx context.Context, b *Buffers, part chunk, one func(block int, q []byte, x []float32)) error {
@@ -41,8 +52,10 @@ func (t Tile) fit(ctx context.Context, b *Buffers, part chunk, one func(block in
 	}
 	at := 0
 	for i, x := range t.pieces(b, part) {
-		if err := work.Stopped(ctx); err != nil {
-			return err
+		if i%64 == 0 { // to ask takes as long as a small block
+			if err := work.Stopped(ctx); err != nil {
+				return err
+			}
 		}
 		one(i, fitted[at:at+len(x)], x)
 		at += len(x)
