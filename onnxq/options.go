@@ -293,8 +293,8 @@ func (o Options) checkStyle() error {
 	switch o.Style {
 	case "", spec.DQ:
 	case spec.NBits:
-		if o.formatGiven() && !o.Format.Scaled() {
-			return fmt.Errorf("style nbits is of integers with a scale for each block, not of %s", o.Format)
+		if o.formatGiven() && !o.Format.Scaled() && family != spec.Lookup {
+			return fmt.Errorf("style nbits is of integers with a scale for each block, nf4 and fp4, not of %s", o.Format)
 		}
 	case spec.QDQ:
 		if o.formatGiven() && family != spec.Integer && family != spec.Float8 {

@@ -39,7 +39,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(blockRange{&o.Range}, "range",
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax; mse for 2 bits without zero points)")
 	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
-		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits and GatherBlockQuantized (default dq)")
+		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits, GatherBlockQuantized and MatMulBnb4\n(default dq)")
 	fs.Var(choice[spec.Activations]{&o.Activations, []spec.Activations{spec.WeightsOnly, spec.Dynamic, spec.Static}, "NAME"}, "activations",
 		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 or one scale for a weight (default weights)")
 	fs.StringVar(&f.ranges, "ranges", "",

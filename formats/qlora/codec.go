@@ -23,6 +23,9 @@ type Codec struct {
 
 	Table Table
 	Type  dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
+
+	// Reciprocal: codes are those of ONNX Runtime's MatMulBnb4Quantizer.
+	Reciprocal bool
 }
 
 // Validate returns an error if the fields are not a valid format.
@@ -53,6 +56,9 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 // QuantizeColumns is EncodeColumns and also returns the errors of the decoded codes,
 // without another pass to decode them.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
+	if c.Reciprocal {
+		return c.reciprocalColumns(q, x, scale)
+	}
 	var s kernels.ErrorSums
 	kernels.QuantizeNearestColumns(q, x, scale, tables[c.Table].nearest, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)
@@ -61,6 +67,9 @@ func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errsta
 // QuantizeBlocks is EncodeBlocks and also returns the errors of the decoded codes,
 // without another pass to decode them.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
+	if c.Reciprocal {
+		return c.reciprocalBlocks(q, x, scale, k, block)
+	}
 	var s kernels.ErrorSums
 	kernels.QuantizeNearestBlocks(q, x, scale, k, block, tables[c.Table].nearest, blocks.Type(c.Type), &s)
 	return blocks.Stats(len(x), &s)

@@ -26,6 +26,10 @@
 // 0. FP4's code 8, -0, is not used. A block of zeros has the scale 0, and the codes of 0.
 // The code represents value * scale, rounded to the type.
 //
+// With Reciprocal an element is multiplied by 1/scale, as ONNX Runtime's MatMulBnb4Quantizer and
+// bitsandbytes do, and compared with their limits, which are these midpoints rounded, those of FP4
+// to a few decimals. Small negative elements then get the code 8.
+//
 // Blocks are of 64 elements by custom. bitsandbytes takes them from the flat tensor, so
 // that they may reach across rows; a [Codec] takes them along one axis. They are the
 // same where the block size divides the last axis and blocks run along it.

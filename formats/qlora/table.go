@@ -15,6 +15,7 @@ var tables = [...]struct {
 	name    string
 	values  [16]float32
 	nearest *kernels.Nearest
+	limited *kernels.Nearest // for Codec.Reciprocal
 }{
 	NF4: {name: "nf4", values: [16]float32{
 		-1, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453,
@@ -35,6 +36,7 @@ func init() {
 	for t := range tables {
 		d := &tables[t]
 		d.nearest = kernels.NewNearest(d.values[:])
+		d.limited = limited(Table(t))
 	}
 }
 

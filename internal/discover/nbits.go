@@ -23,9 +23,14 @@ import (
 // GatherBlockQuantized reads rows of the same codes, scales and zero points, but
 // without padding of the last block: uint8 [N, K·bits/8].
 //
-// Both are specified in docs/ContribOperators.md of ONNX Runtime.
+// MatMulBnb4 multiplies by the transpose of a matrix [N, K], too. Its codes are positions in the
+// table NF4 or FP4, uint8 [N·K/2] with the first of two codes in the high bits. Blocks run over
+// the flat matrix; here they divide its rows.
+//
+// All are specified in docs/ContribOperators.md of ONNX Runtime.
 type NBits struct {
-	Product bool  // a MatMul or Gemm becomes a MatMulNBits
+	Bnb4    bool  // a MatMul or Gemm becomes a MatMulBnb4
+	Product bool  // a MatMul or Gemm becomes a MatMulNBits, or that
 	Gather  bool  // a Gather becomes a GatherBlockQuantized
 	Block   int64 // their block_size
 
@@ -42,7 +47,7 @@ const (
 // weight, quantized as chosen, or why they cannot.
 func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r reach.Reach, c Choice) (f NBits, why string) {
 	switch {
-	case !c.Format.Scaled():
+	case !c.Format.Scaled() && c.Format.Traits().Family != spec.Lookup:
 		return f, fmt.Sprintf("they do not support %s", c.Format)
 	case typ != dtype.Float32 && typ != dtype.Float16:
 		return f, fmt.Sprintf("they do not compute in %s", typ)
@@ -71,6 +76,9 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 		f.Block = max(minNBitsBlock, int64(1)<<bits.Len64(uint64(k-1)))
 	}
 	per := int64(8 / c.Format.Bits())
+	if f.Bnb4 = c.Format.Traits().Family == spec.Lookup; f.Bnb4 {
+		return f, f.bnb4Obstacle(int64(c.Block), k)
+	}
 	switch {
 	case f.Block < minNBitsBlock || f.Block&(f.Block-1) != 0:
 		return f, fmt.Sprintf("they take block sizes that are powers of two, at least %d", minNBitsBlock)
@@ -90,6 +98,19 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 	// ONNX Runtime has no kernel for float zero points beside codes of 8 bits.
 	f.FloatZeros = c.Algorithm == spec.HQQ && f.Product && !f.Gather && c.Format.Bits() < 8 && !c.Target.MatMulNBits.CodeZeros
 	return f, ""
+}
+
+// bnb4Obstacle returns why MatMulBnb4 cannot read codes in blocks of rows of k, or "".
+func (f NBits) bnb4Obstacle(block, k int64) (why string) {
+	switch {
+	case f.Gather:
+		return "MatMulBnb4 is no Gather"
+	case block < minNBitsBlock || block > MaxNBitsBlock || block&(block-1) != 0:
+		return fmt.Sprintf("MatMulBnb4 takes block sizes that are powers of two from %d to %d", minNBitsBlock, MaxNBitsBlock)
+	case k%block != 0:
+		return fmt.Sprintf("the blocks of MatMulBnb4 would reach across columns: %d does not divide %d", block, k)
+	}
+	return ""
 }
 
 // nbitsObstacle returns why the operator of a leaf cannot read codes whose blocks run along
@@ -131,6 +152,8 @@ func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Gr
 // String names the operators.
 func (f NBits) String() string {
 	switch {
+	case f.Bnb4:
+		return "MatMulBnb4"
 	case f.Product && f.Gather:
 		return "MatMulNBits and GatherBlockQuantized"
 	case f.Gather:

@@ -5,8 +5,13 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// buildNBits adds the tensors that MatMulNBits and GatherBlockQuantized read.
+// buildNBits adds the tensors that MatMulNBits, GatherBlockQuantized and MatMulBnb4 read.
 func (w *Weight) buildNBits(b *Builder) (t Tensors) {
+	if w.bnb4() {
+		t.Codes = b.Tensor(w.Name+w.Choice.Format.Traits().Suffix, dtype.Uint8, []int64{w.Elements() / 2})
+		t.Scales = b.Tensor(w.Name+"_absmax", w.scaleType(), []int64{w.Outer * w.Inner * w.Blocks})
+		return t
+	}
 	f, rows, size := w.Choice.NBits, w.Outer*w.Inner, int64(w.Choice.Format.Bits())
 	codes, blocks := []int64{rows, w.Blocks, f.Block * size / 8}, []int64{rows, w.Blocks}
 	if !f.Product {

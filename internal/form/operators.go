@@ -7,6 +7,7 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/internal/reach"
+	"onnxquant/onnxq/spec"
 )
 
 // Operators changes the operators that read weights, in a copy of a model.
@@ -58,21 +59,24 @@ func (c *Operators) gather(w *Weight, t Tensors, n *onnxpb.NodeProto, codes stri
 		IntAttr("block_size", w.Choice.NBits.Block), IntAttr("bits", int64(w.Choice.Format.Bits())))
 }
 
-// product turns a MatMul or Gemm into a MatMulNBits, which can add a bias per column, unless
-// it shall not. Any other C of a Gemm is added by an Add.
+// quantTypes are the quant_type of MatMulBnb4.
+var quantTypes = map[spec.Format]int64{spec.FP4: 0, spec.NF4: 1}
+
+// product turns a MatMul or Gemm into a MatMulBnb4, or into a MatMulNBits, which can add a bias
+// per column, unless it shall not. Any other C of a Gemm is added by an Add.
 func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builder) {
 	inputs := []string{n.Input[0], t.Codes.GetName(), t.Scales.GetName(), "", "", ""}
 	if t.Zeros != nil {
 		inputs[3] = t.Zeros.GetName()
 	}
-	columns, fold := w.Outer*w.Inner, !w.Choice.NoFoldBias
+	columns, fold := w.Outer*w.Inner, !w.Choice.NoFoldBias && !w.bnb4()
 	add, bias := biasBehind(c.copy.Original, n, columns, w)
 	switch {
 	case graph.HasInput(n, 2) && fold && isBias(c.copy.Original, n, 2, columns, w):
 		inputs[5] = n.Input[2]
 	case graph.HasInput(n, 2):
 		made := c.copy.Node(n)
-		product := b.Fresh(w.Name + "_MatMulNBits_Output")
+		product := b.Fresh(w.Name + "_" + w.Choice.NBits.String() + "_Output")
 		sum := b.NewNode(w.Name, "Add", made.Output[0], []string{product, n.Input[2]})
 		made.Output = []string{product}
 		c.copy.AddBehind(made, sum)
@@ -80,6 +84,11 @@ func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builde
 		inputs[5] = bias
 		c.copy.Node(n).Output = c.copy.Node(add).Output
 		c.copy.Drop(add)
+	}
+	if w.bnb4() {
+		c.become(n, "MatMulBnb4", inputs[:3],
+			IntAttr("K", w.K), IntAttr("N", columns), IntAttr("block_size", w.Block), IntAttr("quant_type", quantTypes[w.Choice.Format]))
+		return
 	}
 	for inputs[len(inputs)-1] == "" {
 		inputs = inputs[:len(inputs)-1]

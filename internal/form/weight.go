@@ -108,6 +108,7 @@ func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
 	if w.Choice.NBits.Product {
 		codes.Pitch = w.Blocks * w.Choice.NBits.Block
 	}
+	codes.HighFirst = w.bnb4()
 	per := int64(8 / w.Choice.Format.Bits())
 	zeros.Pitch = shapes.DivideUp(w.Blocks, per) * per
 	turned := w.Inner > 1
@@ -193,6 +194,11 @@ func (w *Weight) scaleType() dtype.DType {
 // target has no type for them.
 func (w *Weight) tabled() bool { return w.Choice.Target.Tables(w.Choice.Format) }
 
+// bnb4 reports whether a MatMulBnb4 reads the codes.
+func (w *Weight) bnb4() bool {
+	return w.Choice.Style == spec.NBits && w.Choice.Format.Traits().Family == spec.Lookup
+}
+
 // Opset is the least opset that has the types and attributes of the form.
 func (w *Weight) Opset() int64 {
 	switch w.Choice.Style {
@@ -247,7 +253,7 @@ func (w *Weight) newCodec() (quantize.Codec, error) {
 		}
 	case spec.Lookup:
 		if table, ok := qloraTables[f]; ok {
-			return qlora.Codec{Table: table, Type: values}, nil
+			return qlora.Codec{Table: table, Type: values, Reciprocal: w.bnb4()}, nil
 		}
 	case spec.TwoLevel:
 		return nvfp4.Codec{TensorScale: 1, Type: values}, nil // the scale is set when the tensor has been read

@@ -93,7 +93,7 @@ var broadcast = []string{"Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub"
 func (s *Shapes) made(n *onnxpb.NodeProto) []Dim {
 	input := func(i int) []Dim { return s.Of(s.x.Source(n, i)) }
 	switch op := n.GetOpType(); {
-	case op == "MatMulNBits" && n.GetDomain() == Contrib:
+	case (op == "MatMulNBits" || op == "MatMulBnb4") && n.GetDomain() == Contrib:
 		if a := input(0); len(a) > 0 {
 			return append(slices.Clone(a[:len(a)-1]), Dim{Length: IntAttribute(n, "N")})
 		}

@@ -80,8 +80,8 @@ type nearestStep struct {
 // that are equally near the one nearer to 0, or of equal ones the first. Midpoints
 // of neighbours are more than 1/nearestSteps apart.
 func NewNearest(values []float32) *Nearest {
-	index := func(v float64) byte {
-		best := 0
+	return NewNearestBy(values, func(x float32) byte {
+		best, v := 0, float64(x)
 		for i, w := range values {
 			d, least := math.Abs(float64(w)-v), math.Abs(float64(values[best])-v)
 			if d < least || d == least && math.Abs(float64(w)) < math.Abs(float64(values[best])) {
@@ -89,7 +89,12 @@ func NewNearest(values []float32) *Nearest {
 			}
 		}
 		return byte(best)
-	}
+	})
+}
+
+// NewNearestBy returns what finds the index of a value by another rule than the distance. Where
+// the index changes is more than 1/nearestSteps apart.
+func NewNearestBy(values []float32, index func(x float32) byte) *Nearest {
 	n := &Nearest{}
 	for i := range n.Values {
 		n.Values[i] = values[i%len(values)]
@@ -98,13 +103,13 @@ func NewNearest(values []float32) *Nearest {
 		lo := (float32(i-nearestSteps) - 0.5) / nearestSteps
 		hi := (float32(i-nearestSteps) + 0.5) / nearestSteps
 		s := &n.steps[i]
-		*s = nearestStep{lo, index(float64(lo)), index(float64(hi))}
+		*s = nearestStep{lo, index(lo), index(hi)}
 		for s.below != s.above {
 			mid := lo + (hi-lo)/2
 			if mid == lo || mid == hi {
 				break
 			}
-			if index(float64(mid)) == s.below {
+			if index(mid) == s.below {
 				lo = mid
 			} else {
 				hi = mid

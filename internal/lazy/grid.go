@@ -70,3 +70,16 @@ func (g Grid) Read(a *Arena, q []byte, off int64) error {
 	}
 	return nil
 }
+
+// SwapHalves reads bytes with their halves of four bits swapped.
+func SwapHalves(from io.ReaderAt) io.ReaderAt { return swapped{from} }
+
+type swapped struct{ io.ReaderAt }
+
+func (s swapped) ReadAt(b []byte, off int64) (int, error) {
+	n, err := s.ReaderAt.ReadAt(b, off)
+	for i, v := range b[:n] {
+		b[i] = v<<4 | v>>4
+	}
+	return n, err
+}

@@ -19,7 +19,8 @@ import (
 // Castagnoli is the polynomial of all checksums of contents.
 var Castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Codes says how codes are packed: from the lowest bits of a byte up.
+// Codes says how codes are packed: from the lowest bits of a byte up, or HighFirst from the highest
+// down.
 type Codes struct {
 	Bits int // 2, 4 or 8
 	Placement
@@ -35,6 +36,21 @@ func (p Codes) cut(off, n int64) (head, body int64) {
 		return head, n - head
 	}
 	return head, (n - head) / per * per
+}
+
+// shift is the place of code i of a byte, as the number of bits below it.
+func (p Codes) shift(i int64) int64 {
+	if p.HighFirst {
+		i = int64(8/p.Bits) - 1 - i
+	}
+	return i * int64(p.Bits)
+}
+
+// swapHalves swaps the two codes in each byte.
+func swapHalves(b []byte) {
+	for i, v := range b {
+		b[i] = v<<4 | v>>4
+	}
 }
 
 // Writer writes runs of codes at any offset, from several workers. If two runs share a byte,
@@ -67,6 +83,9 @@ func (p *Writer) Write(buf, q []byte, off int64, sum *uint32) error {
 	if body > 0 {
 		buf = buf[:int4.PackedLen(int(body), p.codes.Bits)]
 		int4.Pack(buf, q[:body], p.codes.Bits)
+		if p.codes.HighFirst {
+			swapHalves(buf)
+		}
 		*sum = crc32.Update(*sum, Castagnoli, buf)
 		if _, err := p.w.WriteAt(buf, off*int64(p.codes.Bits)/8); err != nil {
 			return err
@@ -86,7 +105,7 @@ func (p *Writer) partial(q []byte, off int64, sum *uint32) error {
 	defer p.mu.Unlock()
 	e := p.edges[at]
 	for i, c := range q {
-		shift := (off%per + int64(i)) * int64(p.codes.Bits)
+		shift := p.codes.shift(off%per + int64(i))
 		c &= 1<<p.codes.Bits - 1
 		*sum = crc32.Update(*sum, Castagnoli, []byte{c})
 		e.value |= c << shift
@@ -144,7 +163,7 @@ func (p Codes) sum(sum uint32, buf *[]byte, r io.ReaderAt, off, n int64) (uint32
 		return 0, err
 	}
 	single := func(i int64) { // code i of raw
-		c := raw[i/per] >> (i % per * int64(p.Bits)) & (1<<p.Bits - 1)
+		c := raw[i/per] >> p.shift(i%per) & (1<<p.Bits - 1)
 		sum = crc32.Update(sum, Castagnoli, []byte{c})
 	}
 	head, body := p.cut(off, n)

@@ -13,6 +13,7 @@ type Placement struct {
 	Outer, K, Inner int64
 	Turned          bool
 	Pitch           int64 // elements from the start of one row of K to the next, if K is the last axis
+	HighFirst       bool  // the first of the two codes in a byte has its high bits
 }
 
 // InOrder places elements in the order [outer, k, inner], without padding.

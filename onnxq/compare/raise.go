@@ -79,7 +79,7 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 func coded(y *graph.Graph, folded []restyle.Weight) map[string]bool {
 	weights := map[string]bool{}
 	for _, w := range folded {
-		if w.Form == "MatMulNBits" || w.Form == "GatherBlockQuantized" {
+		if w.Form == "MatMulNBits" || w.Form == "MatMulBnb4" || w.Form == "GatherBlockQuantized" {
 			weights[w.Became] = true
 		}
 	}

@@ -54,9 +54,9 @@ var signatures = map[string]string{
 	graph.Contrib + ".QuantizeLinear":       "input scale zero",
 	graph.Contrib + ".DequantizeLinear":     "- scale zero",
 	graph.Contrib + ".MatMulNBits":          "- - scale zero - bias",
+	graph.Contrib + ".MatMulBnb4":           "- - scale",
 	graph.Contrib + ".GatherBlockQuantized": "- - scale zero",
 
-	graph.Contrib + ".MatMulBnb4":                    "- codes1 scale1",
 	graph.Contrib + ".MatMulFpQ4":                    "- codes1",
 	graph.Contrib + ".MatMulInteger16":               "codes0 codes1",
 	graph.Contrib + ".MatMulIntegerToFloat":          "codes0 codes1 scale0 scale1 zero0 zero1 bias",
@@ -183,7 +183,7 @@ func packedType(n *onnxpb.NodeProto, stored dtype.DType) dtype.DType {
 	}
 	bits := int64(8)
 	switch n.GetOpType() {
-	case "MatMulBnb4", "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight":
+	case "MatMulFpQ4", "MatMulBlockQuantizedFp4Weight":
 		bits = 4
 	case "MatMulNBitsMlp", "MatMulNBitsQkv":
 		bits = graph.IntAttributeOr(n, "bits", 4)

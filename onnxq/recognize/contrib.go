@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/formats/qlora"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/onnxpb"
@@ -21,6 +22,50 @@ import (
 // GatherBlockQuantized gathers from a tensor that is cut into blocks along one
 // axis. Its codes are int4, uint4 or float8, or packed along the last axis into
 // uint8, as its zero points then are.
+
+// MatMulBnb4 reads a matrix [K, N] as the rows of its transpose, too:
+//
+//	B       uint8 [⌈N·K/2⌉]          positions in a table, the first of two in the high bits
+//	absmax  float [⌈N·K/block⌉]      of blocks of the flat matrix
+//	value   table[position] · absmax
+
+// bnb4Matrix recognizes the weight of a MatMulBnb4.
+func (f *Recognizer) bnb4Matrix(n *onnxpb.NodeProto) (c *Constant, obstacle string) {
+	k, columns, block := graph.IntAttribute(n, "K"), graph.IntAttribute(n, "N"), graph.IntAttribute(n, "block_size")
+	table, ok := bnb4Tables[graph.IntAttribute(n, "quant_type")]
+	codes, scale := f.input(n, 1), f.input(n, 2)
+	switch {
+	case codes == nil || scale == nil || codes.Values.Stored == nil:
+		return nil, "codes and scales are not constant"
+	case !ok:
+		return nil, fmt.Sprintf("quant_type %d", graph.IntAttribute(n, "quant_type"))
+	case graph.IntAttributeOr(n, "transB", 1) == 0:
+		return nil, "its matrix is not transposed (transB)"
+	case block < 1 || k < 1 || columns < 1:
+		return nil, fmt.Sprintf("invalid K %d, N %d or block_size %d", k, columns, block)
+	}
+	size, err := dtype.Elements([]int64{columns, k})
+	if err != nil || codes.Values.DType != dtype.Uint8 || codes.Values.Size() != shapes.DivideUp(size, 2) {
+		return nil, "the size of its codes does not fit K and N"
+	}
+	blocks := shapes.DivideUp(size, block)
+	if !scale.Values.DType.Float() || scale.Values.Size() != blocks {
+		return nil, "the size of its scales does not fit K and N"
+	}
+	values, typ := table.Values(), scale.Values.DType
+	d := &Decoder{
+		Form: "MatMulBnb4", Codes: codes.Source, Scale: scale.Source, CodeType: dtype.Uint4,
+		blocking: blocking{1, block}, S: scale.Values,
+		ScaleMap: lazy.ScaleMap{K: size, Inner: 1, Block: block, Blocks: blocks},
+	}
+	at := lazy.Grid{Stored: lazy.SwapHalves(codes.Values.Stored), Bits: 4, Rows: 1, Cols: size, Pitch: size}.Tensor()
+	d.X = lazy.LookedUp(values[:], at, dtype.Float32)
+	made := lazy.Dequantized(d.X, d.S, nil, d.ScaleMap, typ)
+	return &Constant{Values: made.Reshaped([]int64{columns, k}), Source: codes.Source, Decoder: d}, ""
+}
+
+// bnb4Tables are the tables of each quant_type.
+var bnb4Tables = map[int64]qlora.Table{0: qlora.FP4, 1: qlora.NF4}
 
 // packedMatrix recognizes the weight of a MatMulNBits.
 func (f *Recognizer) packedMatrix(n *onnxpb.NodeProto) (c *Constant, obstacle string) {

@@ -25,9 +25,10 @@ import (
 //	…+Sub                            one of these, and mins that are subtracted from the result
 //	MatMulNBits                      of com.microsoft
 //	GatherBlockQuantized             of com.microsoft
+//	MatMulBnb4                       of com.microsoft
 //
 // with Cast, Reshape and Identity in between. Operators that compute with codes, such
-// as QLinearMatMul, MatMulInteger and com.microsoft's MatMulBnb4 and QMoE, are forms
+// as QLinearMatMul, MatMulInteger and com.microsoft's QMoE, are forms
 // too, but such weights are not decoded: they have an Obstacle. Package intops makes
 // float operators of the most common ones first.
 type Weight struct {
@@ -146,8 +147,10 @@ func (w *Weight) key() weightKey {
 	k := weightKey{scale: d.Scale, zero: d.Zero, blocking: d.blocking, shape: fmt.Sprint(w.Constant.Values.Shape)}
 	if d.Grid != nil {
 		k.codes, k.pitch = d.Grid.Stored, d.Grid.Pitch
-	} else if d.X != nil {
+	} else if d.X.Stored != nil {
 		k.codes = d.X.Stored
+	} else {
+		k.coded = d.Codes // looked up
 	}
 	return k
 }
@@ -158,6 +161,9 @@ func (f *Recognizer) quantized(n *onnxpb.NodeProto) *Weight {
 	switch {
 	case n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulNBits":
 		c, obstacle := f.packedMatrix(n)
+		return f.selfDecoded(n, 1, c, obstacle)
+	case n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulBnb4":
+		c, obstacle := f.bnb4Matrix(n)
 		return f.selfDecoded(n, 1, c, obstacle)
 	case n.GetDomain() == graph.Contrib && n.GetOpType() == "GatherBlockQuantized":
 		c, obstacle := f.packedTable(n)
@@ -277,7 +283,7 @@ func (w *Weight) String() string {
 }
 
 // codesSuffix matches the suffixes that quantizers add to the name of a weight for its codes.
-var codesSuffix = regexp.MustCompile(`_(Q|i|u)[248]$|_quant$|_quantized$|_QuantizedWeight$`)
+var codesSuffix = regexp.MustCompile(`_(Q|i|u)[248]$|_(nf|fp|Bnb)4$|_quant$|_quantized$|_QuantizedWeight$`)
 
 // PlainName returns a name for the decoded weight of an operator that decodes internally.
 func (w *Weight) PlainName() string {

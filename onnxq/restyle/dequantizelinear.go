@@ -30,6 +30,8 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	switch {
 	case w.Value != nil:
 		return stays(w, ""), 0 // it has the style already
+	case d.Form == "MatMulBnb4":
+		return stays(w, "its codes are positions in a table, which DequantizeLinear does not have"), 0
 	case d.FloatZero:
 		return stays(w, "its zero points are floats, which DequantizeLinear does not have"), 0
 	}

@@ -53,7 +53,7 @@ type Style string
 const (
 	DQ    Style = "dq"    // codes and a DequantizeLinear, or its equivalent
 	QDQ   Style = "qdq"   // float weights, QuantizeLinear and DequantizeLinear: fake quantization
-	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits and GatherBlockQuantized read; DQ for weights that these do not support
+	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits, GatherBlockQuantized and MatMulBnb4 read; DQ for weights that these do not support
 
 	// StyleDynamic: codes that operators compute with. Options.Activations asks for it.
 	StyleDynamic Style = "dynamic"

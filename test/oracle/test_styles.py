@@ -12,6 +12,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnx import numpy_helper
+from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
 
 import graphs
 import grid
@@ -148,3 +149,33 @@ def test_accuracy_level(args, level, bits, tmp_path):
     s = ort.InferenceSession(str(out), providers=["CPUExecutionProvider"])
     got = s.run(None, dict(zip((i.name for i in s.get_inputs()), feeds, strict=True)))
     assert runtime.relative_error(got, exact) < (0.05 if level == 4 else 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize("fmt,quant_type", [("nf4", 1), ("fp4", 0)])
+def test_bnb4_equals_onnxruntime(fmt, quant_type, dtype, tmp_path):
+    """MatMulBnb4 has the bytes of MatMulBnb4Quantizer, and dequantize returns what it multiplies by."""
+    k, n, block = 192, 37, 64
+    w = (np.random.default_rng(quant_type).standard_normal((k, n)) * 0.05).astype(dtype)
+    w[:, 0], w[5, 1], w[:block, 2] = 0, 1000, -0.0
+    w[:, 3] = np.linspace(-1, 1, k)
+    w[:, 4] = [(-1) ** i * 1e-6 for i in range(k)]
+    w[0, 4] = 1  # small negative quotients
+    element = onnx.helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g",
+                                   [value("x", element, [None, k])], [value("y", element, [None, n])], [numpy_helper.from_array(w, "w")])
+    source, path, back = tmp_path / "in.onnx", tmp_path / "out.onnx", tmp_path / "back.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), source)
+    quantizer = MatMulBnb4Quantizer(onnx.load(source), quant_type, block)
+    quantizer.process()
+    want = quantizer.model.model.graph
+
+    assert onnxquant("--format", fmt, "--style", "nbits", source, path).status == 0
+    got = onnx.load(path).graph
+    assert [t.raw_data for t in got.initializer] == [t.raw_data for t in want.initializer]
+    assert [{a.name: a.i for a in g.node[0].attribute} for g in (got, want)] == [{"K": k, "N": n, "block_size": block, "quant_type": quant_type}] * 2
+    assert onnxquant("verify", source, path).status == 0
+    assert onnxquant("dequantize", path, back).status == 0
+    [decoded] = [numpy_helper.to_array(t) for t in onnx.load(back).graph.initializer]
+    np.testing.assert_array_equal(runtime.run(path, [np.eye(k, dtype=dtype)])[0], decoded)
