@@ -75,3 +75,30 @@ func TestWriter(t *testing.T) {
 		}
 	}
 }
+
+func TestTranspose(t *testing.T) {
+	for _, shape := range [][2]int{{1, 1}, {8, 8}, {7, 40}, {40, 7}, {16, 24}, {33, 9}, {9, 33}, {70, 81}} {
+		rows, n := shape[0], shape[1]
+		src, dst := make([]byte, rows*n), make([]byte, rows*n)
+		for i := range src {
+			src[i] = byte(i ^ i>>8)
+		}
+		Transpose(dst, src, rows, n)
+		for r := range rows {
+			for c := range n {
+				if got, want := dst[c*rows+r], src[r*n+c]; got != want {
+					t.Fatalf("%d × %d: column %d, row %d is %d, want %d", rows, n, c, r, got, want)
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkTransposeBytes(b *testing.B) {
+	const rows, n = 1024, 2048
+	src, dst := make([]byte, rows*n), make([]byte, rows*n)
+	b.SetBytes(rows * n)
+	for b.Loop() {
+		Transpose(dst, src, rows, n)
+	}
+}

@@ -74,18 +74,3 @@ func (s Placement) Runs(off, rows, n int64) iter.Seq[Run] {
 		}
 	}
 }
-
-// Transpose transposes rows × n elements, a few rows at a time so that dst stays in the
-// CPU's cache.
-func Transpose[T any](dst, src []T, rows, n int) {
-	const most = 16
-	for first := 0; first < rows; first += most {
-		last := min(first+most, rows)
-		for c := range n {
-			column := dst[c*rows+first : c*rows+last]
-			for i := range column {
-				column[i] = src[(first+i)*n+c]
-			}
-		}
-	}
-}

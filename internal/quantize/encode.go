@@ -46,7 +46,8 @@ func (t Tile) give(b *Buffers) error {
 // observe widens the ranges of a tile's blocks by the chunk in b.x.
 func (t Tile) observe(b *Buffers, c Codec, part chunk) {
 	if t.Inner == 1 {
-		c.ObserveBlocks(b.lo, b.hi, b.x, int(min(part.n, t.K)), int(t.Block))
+		first, k := t.inRows(part)
+		c.ObserveBlocks(b.lo[first:], b.hi[first:], b.x, int(k), int(t.Block))
 		return
 	}
 	for s := range b.slabs(t) {
@@ -54,18 +55,21 @@ func (t Tile) observe(b *Buffers, c Codec, part chunk) {
 	}
 }
 
-// eachChunk runs after findScales: it narrows the ranges, if the weight wants that, and calls
-// do for each chunk, with its elements in b.x.
-func (t Tile) eachChunk(ctx context.Context, b *Buffers, c Codec, chunks []chunk, do func(chunk) error) error {
+// narrowScales runs after findScales: it narrows the ranges, if the weight wants that, and finds
+// their scales.
+func (t Tile) narrowScales(ctx context.Context, b *Buffers, c Codec, chunks []chunk) error {
 	if err := t.narrow(ctx, b, c, chunks); err != nil {
 		return err
 	}
 	c.Scales(b.scale, b.zero, b.lo, b.hi)
-	if err := t.give(b); err != nil {
-		return err
-	}
+	return t.give(b)
+}
+
+// eachChunk calls do for each of some chunks, with its elements in b.x. If there is only one chunk
+// in the tile, they are there already.
+func (t Tile) eachChunk(ctx context.Context, b *Buffers, chunks []chunk, only bool, do func(chunk) error) error {
 	for _, part := range chunks {
-		if len(chunks) > 1 {
+		if !only {
 			if err := b.load(ctx, t, part); err != nil {
 				return err
 			}
@@ -103,7 +107,8 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 			errors.Add(b.x, b.decoded)
 		}
 	case t.Inner == 1:
-		return c.QuantizeBlocks(b.codes, b.x, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block)), nil
+		first, k := t.inRows(part)
+		return c.QuantizeBlocks(b.codes, b.x, b.scale[first:], b.zero[first:], int(k), int(t.Block)), nil
 	default:
 		for s := range b.slabs(t) {
 			errors.Merge(c.QuantizeColumns(s.codes, s.x, s.scale, s.zero))
@@ -120,7 +125,8 @@ func (t Tile) decode(b *Buffers, c Codec, part chunk) {
 		t.decodeFloatZeros(b, c.(int4.Codec), part)
 		return
 	case t.Inner == 1:
-		c.DecodeBlocks(b.decoded, b.codes, b.scale, b.zero, int(min(part.n, t.K)), int(t.Block))
+		first, k := t.inRows(part)
+		c.DecodeBlocks(b.decoded, b.codes, b.scale[first:], b.zero[first:], int(k), int(t.Block))
 		return
 	}
 	for s := range b.slabs(t) {
@@ -128,15 +134,14 @@ func (t Tile) decode(b *Buffers, c Codec, part chunk) {
 	}
 }
 
-// writeCodes writes the codes of a chunk.
-func (t Tile) writeCodes(b *Buffers, part chunk, to *sinks, out *Outcome) error {
+// writeCodes writes the codes of a strip.
+func (t Tile) writeCodes(b *Buffers, codes []byte, part chunk, to *sinks, out *Outcome) error {
 	if to.codes == nil {
 		return nil
 	}
 	if t.Offset {
-		addHalf(b.codes, t.Bits)
+		addHalf(codes, t.Bits)
 	}
-	codes := b.codes
 	for p := range t.arranged(part) {
 		n := p.rows * p.n
 		stored := packing.Arrange(t.CodesAt, &b.stored, codes[:n], p.rows, p.n)

@@ -189,20 +189,39 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 	if finite, err = t.findScales(ctx, b, codec, chunks); !finite || err != nil || r.Spoiled() {
 		return finite, err
 	}
-	to := &r.sinks[weight]
-	err = t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
-		errors, err := t.encode(ctx, b, codec, c, &r.shared[weight])
-		if err != nil {
-			return err
-		}
-		out.Errors.Merge(errors)
-		if len(chunks) > 1 {
-			progress(t.DType.Bytes(c.rows * c.n))
-		}
-		return t.writeCodes(b, c, to, out)
-	})
-	if err != nil {
+	if err := t.narrowScales(ctx, b, codec, chunks); err != nil {
 		return true, err
+	}
+	to := &r.sinks[weight]
+	for _, strip := range t.strips(r.limit) {
+		bands, done := t.bands(strip, r.limit), 0
+		if len(bands) > 1 {
+			buffer.Grow(&b.gathered, strip.rows*strip.n)
+		}
+		err := t.eachChunk(ctx, b, bands, len(chunks) == 1, func(c chunk) error {
+			errors, err := t.encode(ctx, b, codec, c, &r.shared[weight])
+			if err != nil {
+				return err
+			}
+			out.Errors.Merge(errors)
+			if len(chunks) > 1 {
+				progress(t.DType.Bytes(c.rows * c.n))
+			}
+			if len(bands) > 1 {
+				done += copy(b.gathered[done:], b.codes)
+			}
+			return nil
+		})
+		if err != nil {
+			return true, err
+		}
+		codes := b.codes
+		if len(bands) > 1 {
+			codes = b.gathered
+		}
+		if err := t.writeCodes(b, codes, strip, to, out); err != nil {
+			return true, err
+		}
 	}
 	out.Vanished = t.vanishedRanges(b, codec)
 	return true, t.writeScales(b, to, out)
@@ -220,7 +239,7 @@ func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int
 		return true, nil
 	}
 	to := &r.sinks[weight]
-	if err := t.writeCodes(b, t.chunks(0)[0], to, out); err != nil {
+	if err := t.writeCodes(b, b.codes, t.chunks(0)[0], to, out); err != nil {
 		return true, err
 	}
 	if err := t.writeScales(b, to, out); err != nil {
@@ -256,7 +275,10 @@ func (r *Run) measure(ctx context.Context, b *Buffers, t Tile, weight int, sums 
 	if finite, err = t.findScales(ctx, b, codec, chunks); !finite || err != nil {
 		return finite, err
 	}
-	return true, t.eachChunk(ctx, b, codec, chunks, func(c chunk) error {
+	if err := t.narrowScales(ctx, b, codec, chunks); err != nil {
+		return true, err
+	}
+	return true, t.eachChunk(ctx, b, chunks, len(chunks) == 1, func(c chunk) error {
 		if _, err := t.encode(ctx, b, codec, c, &r.shared[weight]); err != nil {
 			return err
 		}
@@ -286,8 +308,8 @@ func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, 
 	sum, err := uint32(0), error(nil)
 	if from.Codes != nil {
 		codes := packing.Codes{Bits: t.Bits, Placement: t.CodesAt}
-		for _, c := range t.chunks(r.limit) {
-			for p := range t.arranged(c) {
+		for _, strip := range t.strips(r.limit) {
+			for p := range t.arranged(strip) {
 				if sum, err = codes.SumRuns(sum, &b.packed, from.Codes, t.CodesAt.Runs(p.off, p.rows, p.n)); err != nil {
 					return false, err
 				}

@@ -30,11 +30,11 @@ func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 	return func(yield func(Tile) bool) {
 		switch {
 		case w.Inner == 1 && w.wholeColumns(): // some encodings look at a whole row
-			w.rowTiles(max(min(limit, nearTile), w.K), yield)
-		case w.Inner == 1 && w.CodesAt.Turned:
-			w.rowTiles(limit, yield) // writes are as long as a tile has rows
+			w.rowTiles(max(min(limit, nearTile), w.K), 1, yield)
+		case w.turnedRows():
+			w.rowTiles(limit, w.CodesAt.K, yield)
 		case w.Inner == 1:
-			w.rowTiles(min(limit, nearTile), yield)
+			w.rowTiles(min(limit, nearTile), 1, yield)
 		case w.CodesAt.Turned || w.wholeColumns():
 			w.turnedTiles(limit, yield)
 		case w.slabSize() <= limit:
@@ -48,10 +48,14 @@ func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 // slabSize is the number of elements of a full slab.
 func (w *Weight) slabSize() int64 { return min(w.Block, w.K) * w.Inner }
 
-// rowTiles cuts a weight whose blocks lie in rows.
-func (w *Weight) rowTiles(limit int64, yield func(Tile) bool) {
+// turnedRows reports whether the rows in which blocks lie are stored as columns.
+func (w *Weight) turnedRows() bool { return w.Inner == 1 && w.CodesAt.Turned }
+
+// rowTiles cuts a weight whose blocks lie in rows, into tiles of at least so many rows if a row
+// fits the limit.
+func (w *Weight) rowTiles(limit, least int64, yield func(Tile) bool) {
 	if w.K <= limit {
-		rows := limit / w.K
+		rows := max(limit/w.K, least)
 		for r := int64(0); r < w.Outer; r += rows {
 			n := min(rows, w.Outer-r)
 			if !yield(Tile{Weight: w, off: r * w.K, n: n * w.K, first: r * w.Blocks(), scales: n * w.Blocks()}) {
@@ -107,10 +111,12 @@ func (w *Weight) stripeTiles(limit int64, yield func(Tile) bool) {
 	}
 }
 
+// leastWidth is the least number of columns of parts that are stored turned: shorter reads are slow.
+const leastWidth = 128
+
 // turnedTiles cuts a weight whose columns are stored or encoded as rows into stripes that
 // are as long as possible, that is of many slabs, but still at least leastWidth wide.
 func (w *Weight) turnedTiles(limit int64, yield func(Tile) bool) {
-	const leastWidth = 128 // columns: shorter reads are slow
 	slab := min(w.Block, w.K)
 	width := min(w.Inner, max(leastWidth, limit/w.K))
 	slabs := min(w.Blocks(), max(1, limit/(slab*width)))
@@ -185,6 +191,9 @@ func (t Tile) chunks(limit int64) []chunk {
 	if t.n > 0 {
 		var cs []chunk
 		step := cut(limit, t.n)
+		if t.K < step {
+			step -= step % t.K // whole rows
+		}
 		for at := int64(0); at < t.n; at += step {
 			cs = append(cs, chunk{t.off + at, 1, min(step, t.n-at)})
 		}
@@ -199,13 +208,74 @@ func (t Tile) chunks(limit int64) []chunk {
 	return cs
 }
 
+// strips are the parts of a tile whose codes are written at once: its chunks. Contiguous rows whose
+// codes are stored as columns are cut across, for writes are only as long as a strip is high; they
+// are read in bands.
+func (t Tile) strips(limit int64) []chunk {
+	if !t.across(limit) {
+		return t.chunks(limit)
+	}
+	width, height := t.CodesAt.Inner, t.CodesAt.K
+	n := min(width, limit, max(stripCodes*limit/height, leastWidth))
+	var cs []chunk
+	for row, last := t.off/width, (t.off+t.n)/width; row < last; {
+		rows := min(max(stripCodes*limit/n, 1), last-row, height-row%height)
+		for col := int64(0); col < width; col += n {
+			cs = append(cs, chunk{row*width + col, rows, min(n, width-col)})
+		}
+		row += rows
+	}
+	return cs
+}
+
+// A strip has at most stripCodes times as many codes as a chunk may have elements, and bands a
+// bandPart of that: a code is gathered, turned and packed in a byte each, so that a strip and a
+// band take no more memory than ElementBytes allows a chunk.
+const (
+	stripCodes = 3
+	bandPart   = 4
+)
+
+// across reports whether strips are not chunks.
+func (t Tile) across(limit int64) bool { return t.turnedRows() && t.n > limit }
+
+// bands cuts a strip into what is read at once.
+func (t Tile) bands(strip chunk, limit int64) []chunk {
+	if !t.across(limit) {
+		return []chunk{strip}
+	}
+	rows := max(limit/bandPart/strip.n, 1)
+	var cs []chunk
+	for r := int64(0); r < strip.rows; r += rows {
+		cs = append(cs, chunk{strip.off + r*t.pitch(), min(rows, strip.rows-r), strip.n})
+	}
+	return cs
+}
+
+// pitch is the number of elements from one row of a chunk to the next.
+func (t Tile) pitch() int64 {
+	if t.turnedRows() {
+		return t.CodesAt.Inner
+	}
+	return t.Inner
+}
+
+// inRows returns the first block of a chunk whose blocks lie in rows, counted from that of the
+// tile, and how many elements the chunk has of each row.
+func (t Tile) inRows(c chunk) (first, k int64) {
+	if c.rows > 1 && t.K > t.CodesAt.Inner { // a part of a matrix that is a single block
+		return 0, c.rows * c.n
+	}
+	return (c.off - t.off) / t.K * t.Blocks(), min(c.n, t.K)
+}
+
 // arranged cuts a chunk into the parts that packing.Placement takes. Contiguous elements whose
 // codes are stored turned are rows of matrices: parts are whole rows of one matrix, or pieces
 // of a row.
 func (t Tile) arranged(c chunk) iter.Seq[chunk] {
 	return func(yield func(chunk) bool) {
 		width, height := t.CodesAt.Inner, t.CodesAt.K
-		if t.n == 0 || !t.CodesAt.Turned || t.Inner > 1 {
+		if !t.turnedRows() || c.rows > 1 {
 			yield(c)
 			return
 		}
