@@ -85,6 +85,9 @@ type Options struct {
 	// Progress, if set, is called with the bytes processed so far, read for quantizing and
 	// read back for verifying, and the total. Calls do not overlap.
 	Progress func(done, total int64)
+	// Resume goes on from where a calibration was interrupted that had the same output, model, data
+	// and options. Without such a one it begins anew.
+	Resume bool
 	// Calibrating, if set, is called while codes are found by Calibration, with elements of weights.
 	Calibrating func(done, total int64)
 }
@@ -93,6 +96,8 @@ type Options struct {
 type Calibration interface {
 	// Len is the number of samples.
 	Len() int
+	// Key is the same for the same samples, and what runs models on them.
+	Key(ctx context.Context) (string, error)
 	// Run runs models, by their paths, side by side on the samples that are wanted, in their
 	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
 	// graph.
@@ -142,7 +147,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		External: write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:  o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
 		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Provenance: o.Provenance, Progress: o.Progress,
-		Calibration: o.Calibration, Calibrating: o.Calibrating,
+		Calibration: o.Calibration, Resume: o.Resume, Calibrating: o.Calibrating,
 	}
 	if r.Half, err = o.half(); err != nil {
 		return r, err

@@ -34,10 +34,21 @@ type Plan struct {
 	BitsPerWeight float64  `json:"bits_per_weight"`
 	Half          *Half    `json:"half,omitempty"` // with Options.FloatType
 	Warnings      []string `json:"warnings,omitempty"`
+	// CalibrationCost is what Options.Calibration will take.
+	CalibrationCost *CalibrationCost `json:"calibration_cost,omitempty"`
 
 	plan  *convert.Plan
 	opts  convert.Options // it was made with these
 	input *graph.Graph    // of this model
+}
+
+// CalibrationCost is what calibration takes, besides what runs the models.
+type CalibrationCost struct {
+	Groups  int     `json:"groups"`  // of layers that are calibrated at once
+	Runs    int     `json:"runs"`    // of models, each up to the whole one, on all samples
+	Memory  int64   `json:"memory"`  // bytes at once
+	Disk    int64   `json:"disk"`    // bytes of temporary files beside the output, at most
+	Seconds float64 `json:"seconds"` // roughly, without the runs
 }
 
 // Half says what becomes of float32 values with Options.FloatType.
@@ -93,6 +104,9 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 		for _, k := range h.Kept {
 			d.Half.Kept = append(d.Half.Kept, FloatNode(k))
 		}
+	}
+	if c := p.CalibrationCost(); c != nil {
+		d.CalibrationCost = &CalibrationCost{c.Groups, c.Runs, c.Memory, c.Disk + 3*p.InBytes(), c.Time.Seconds()}
 	}
 	weights := p.Weights
 	var bytes, elements int64 // of what is quantized

@@ -14,6 +14,7 @@ type calibFlags struct {
 	paths   []string
 	samples int
 	library string
+	resume  bool
 	data    *activations.Data // nil without calibration
 }
 
@@ -22,13 +23,15 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 		"calibration `DATA` for --algorithm gptq and best: .npz, .npy,\n.pb or .jsonl files, a folder of them, or self: a language\nmodel makes its own samples; may be repeated")
 	fs.Var(number[int]{&f.samples, func(n int) bool { return n >= 1 }, "at least 1"}, "samples",
 		"how many samples of --calib are used (default 128)")
+	fs.BoolVar(&f.resume, "resume", false,
+		"go on where --calib was interrupted, with the same output,\nmodel, data and flags")
 	fs.StringVar(&f.library, "ort-lib", "", ortLibUsage)
 }
 
 // finish checks the flags, and sets what the options need to be checked.
 func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) error {
 	if len(f.paths) == 0 {
-		for _, name := range []string{"samples", "ort-lib"} {
+		for _, name := range []string{"samples", "ort-lib", "resume"} {
 			if fs.Changed(name) {
 				return usagef("--%s is for --calib", name)
 			}
@@ -36,7 +39,7 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 		return nil
 	}
 	f.data = activations.New(in, f.paths, activations.Options{Samples: f.samples, Library: f.library})
-	o.Calibration = f.data
+	o.Calibration, o.Resume = f.data, f.resume
 	return nil
 }
 

@@ -123,7 +123,10 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 			return usagef("--auto is for one model, not for a folder")
 		}
 		if len(f.calibFlags.paths) > 0 {
-			return usagef("--calib is for one model, not for a folder")
+			return usagef("--calib is for one model, not for a folder: each model needs data of its own, so convert them one by one")
+		}
+		if err := f.calibFlags.finish(fs, &f.opts, in); err != nil {
+			return err
 		}
 		if err := f.check(); err != nil {
 			return err
@@ -221,6 +224,9 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 		return err
 	}
 	defer m.Close()
+	if !f.quiet {
+		printFacts(c.stderr, costFacts(p.CalibrationCost))
+	}
 	bar.begin()
 	made, err := p.Convert(ctx, out)
 	bar.clear()

@@ -15,6 +15,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
+	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
@@ -34,7 +35,7 @@ func printPlan(w io.Writer, p *onnxq.Plan) {
 	}
 	printTable(w, rows)
 	fmt.Fprintln(w)
-	printFacts(w, planFacts(p))
+	printFacts(w, slices.Concat(planFacts(p), costFacts(p.CalibrationCost)))
 }
 
 // printTensors prints a table of the tensors, with the errors of the quantized ones.
@@ -301,6 +302,15 @@ func halfFacts(h *onnxq.Half) []fact {
 		texts = append(texts, clip(printable(reason), maxReason))
 	}
 	return append(facts, labelled("float32", texts)...)
+}
+
+// costFacts say what calibration will take.
+func costFacts(c *onnxq.CalibrationCost) []fact {
+	if c == nil {
+		return nil
+	}
+	return []fact{{"calibration", fmt.Sprintf("%s of layers, %s over the samples and about %.0f s of computing; up to %s of memory and %s of disk",
+		english.Plural(c.Groups, "group", ""), english.Plural(c.Runs, "run", ""), math.Ceil(c.Seconds), byteSize(c.Memory), byteSize(c.Disk))}}
 }
 
 // calibrationFacts say what calibration has gained.

@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/work"
@@ -23,6 +22,8 @@ import (
 type Activations interface {
 	// Len is the number of samples.
 	Len() int
+	// Key is the same for the same samples, and what runs models on them.
+	Key(ctx context.Context) (string, error)
 	// Run runs models, by their paths, side by side on the samples that are wanted, in their
 	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
 	// graph.
@@ -45,7 +46,9 @@ type Product struct {
 // Options say how codes are found.
 type Options struct {
 	Best    bool   // asymmetric, in sequence, with descent; else GPTQ by the float model's values
-	Folder  string // for temporary files
+	State   string // path of a file for what was found, which outlives an interruption
+	Key     string // of the model, the data and the options: a State with another one is of no use
+	Resume  bool   // go on from State, if it is there
 	Threads int
 	Memory  int64
 
@@ -77,19 +80,29 @@ type Errors struct {
 	Refused           bool    // mse is better as a whole, so all layers got it
 }
 
-// Close removes the codes.
-func (r *Result) Close() error { return r.store.close() }
+// Close closes the file with the codes. Unless keep is set, it removes it.
+func (r *Result) Close(keep bool) error { return r.store.close(keep) }
+
+// ErrKept is wrapped by errors after which Options.Resume goes on from what was found.
+var ErrKept = errors.New("what calibration has found is kept; --resume, or Options.Resume, goes on from it")
 
 // Run finds codes.
 func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Result, err error) {
-	s, err := newStore(o.Folder)
+	s, before, err := openStore(o.State, o.Key, o.Resume)
 	if err != nil {
 		return nil, err
 	}
 	r := &Result{Found: make([]*quantize.Found, len(layers)), Notes: make([]string, len(layers)), store: s}
+	if len(before.Layers) != len(layers) {
+		before.Groups = 0
+	}
+	groups := 0
 	defer func() {
 		if err != nil {
-			s.close()
+			s.close(groups > 0)
+			if groups > 0 {
+				err = fmt.Errorf("%w (%w)", err, ErrKept)
+			}
 		}
 	}()
 	c := &calibration{Options: o, activations: a, layers: layers, Result: r}
@@ -98,7 +111,13 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 		c.total += l.Weight.Elements()
 	}
 	for _, group := range c.groups() {
-		if err := c.group(ctx, group); err != nil {
+		if groups < before.Groups {
+			c.recall(group, before)
+		} else if err := c.group(ctx, group); err != nil {
+			return nil, err
+		}
+		groups++
+		if err := s.note(c.record(groups)); err != nil {
 			return nil, err
 		}
 	}
@@ -173,46 +192,3 @@ func (c *calibration) bytes(in *inputs) int64 {
 	}
 	return size + 4*wide*(batch+heldRows)
 }
-
-// store is the file that has what was found.
-type store struct {
-	file *os.File
-	size int64
-}
-
-func newStore(folder string) (*store, error) {
-	f, err := os.CreateTemp(folder, ".onnxquant-codes-*")
-	if err != nil {
-		return nil, err
-	}
-	return &store{file: f}, nil
-}
-
-func (s *store) close() error {
-	return errors.Join(s.file.Close(), os.Remove(s.file.Name()))
-}
-
-// add makes room for a weight.
-func (s *store) add(w *quantize.Weight) *quantize.Found {
-	scales := w.Outer * w.Blocks() * w.Inner
-	f := new(quantize.Found)
-	f.Codes = s.part(w.Elements())
-	f.Scales = s.part(4 * scales)
-	f.Zeros = s.part(scales)
-	return f
-}
-
-func (s *store) part(n int64) *part {
-	p := &part{s.file, s.size, n}
-	s.size += n
-	return p
-}
-
-// part is a part of a file.
-type part struct {
-	file  *os.File
-	at, n int64
-}
-
-func (p *part) ReadAt(b []byte, off int64) (int, error)  { return p.file.ReadAt(b, p.at+off) }
-func (p *part) WriteAt(b []byte, off int64) (int, error) { return p.file.WriteAt(b, p.at+off) }

@@ -185,15 +185,20 @@ func (c *calibration) solve(ctx context.Context, in *inputs, m *moments) error {
 		if e.lost {
 			c.Error.Lost++
 		}
-		c.done += w.Elements()
-		if c.Progress != nil {
-			c.Progress(c.done, c.total)
-		}
+		c.advance(w)
 	}
 	return nil
 }
 
-// format is the quantize.Weight's algorithm in words.
+// advance tells that a weight is done.
+func (c *calibration) advance(w *quantize.Weight) {
+	c.done += w.Elements()
+	if c.Progress != nil {
+		c.Progress(c.done, c.total)
+	}
+}
+
+// algorithm is the algorithm in words.
 func (c *calibration) algorithm() string {
 	if c.Best {
 		return "best"

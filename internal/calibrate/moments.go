@@ -57,22 +57,30 @@ func (m *moments) add(ctx context.Context, workers int, hold bool, x []float32, 
 	}
 	if hold {
 		if len(m.held) < heldRows*m.k {
-			m.held = append(m.held, x...)
+			m.held = appendRow(m.held, x, heldRows)
 			for i, row := range y {
-				m.targets[i].held = append(m.targets[i].held, row...)
+				m.targets[i].held = appendRow(m.targets[i].held, row, heldRows)
 			}
 		}
 		return nil
 	}
 	m.rows++
-	m.x = append(m.x, x...)
+	m.x = appendRow(m.x, x, batch)
 	for i, row := range y {
-		m.targets[i].y = append(m.targets[i].y, row...)
+		m.targets[i].y = appendRow(m.targets[i].y, row, batch)
 	}
 	if len(m.x) < batch*m.k {
 		return nil
 	}
 	return m.flush(ctx, workers)
+}
+
+// appendRow appends a row to rows, of which there may be so many.
+func appendRow(rows, row []float32, most int) []float32 {
+	if rows == nil {
+		rows = make([]float32, 0, most*len(row))
+	}
+	return append(rows, row...)
 }
 
 func finite(x []float32) bool {

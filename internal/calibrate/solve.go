@@ -109,9 +109,11 @@ func (s *solver) panels(ctx context.Context, w *quantize.Weight, t *target, to *
 	return total, err
 }
 
+// perElement is how many bytes the buffers of a panel have for an element.
+const perElement = 46
+
 // panelWidth is how many columns a worker takes at a time.
 func (c *calibration) panelWidth(k int64) int64 {
-	const perElement = 46 // bytes in the buffers of a panel
 	return min(max(c.Memory/4/int64(c.workers)/(k*perElement), 16), 128)
 }
 

@@ -3,6 +3,10 @@ package convert
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -25,9 +29,10 @@ type calibrated struct {
 	better map[*graph.Value]string    // weights that get algorithm mse instead, with the reasons
 }
 
-func (c *calibrated) close() {
+// close keeps the codes if the conversion failed.
+func (c *calibrated) close(failed bool) {
 	if c != nil {
-		c.result.Close()
+		c.result.Close(failed)
 	}
 }
 
@@ -56,40 +61,23 @@ func (p *Plan) calibrate(ctx context.Context, path string) (_ *calibrated, err e
 	if p.opts.Calibration == nil {
 		return nil, nil
 	}
-	var which []int
-	for i, w := range p.Weights {
-		if w.Layers != nil {
-			which = append(which, i)
-		}
-	}
-	slices.SortStableFunc(which, func(a, b int) int { return cmp.Compare(p.order(a), p.order(b)) })
-	var layers []calibrate.Layer
-	for _, i := range which {
-		l := calibrate.Layer{Weight: p.weights[i]}
-		for _, product := range p.Weights[i].Layers {
-			one := calibrate.Product{Input: product.Input.Name, Output: product.Output.Name}
-			if product.Beside != nil {
-				one.Beside = product.Beside.Name
-			}
-			l.Products = append(l.Products, one)
-		}
-		layers = append(layers, l)
-	}
+	which, layers := p.layers()
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".onnxquant-*")
 	if err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	o := calibrate.Options{
-		Best: p.opts.Discover.Algorithm == spec.Best, Folder: filepath.Dir(path),
-		Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating,
-		Write: func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {
-			to := filepath.Join(folder, name+".onnx")
-			return to, p.interim(ctx, to, which, found, values)
-		},
+	o := p.calibration()
+	o.State, o.Resume = path+".~calib", p.opts.Resume
+	o.Write = func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {
+		to := filepath.Join(folder, name+".onnx")
+		return to, p.interim(ctx, to, which, found, values)
 	}
 	for _, out := range p.graph.File.Proto.GetGraph().GetOutput() {
 		o.Outputs = append(o.Outputs, out.GetName())
+	}
+	if o.Key, err = p.key(ctx, layers, o); err != nil {
+		return nil, err
 	}
 	r, err := calibrate.Run(ctx, layers, p.opts.Calibration, o)
 	if err != nil {
@@ -104,6 +92,76 @@ func (p *Plan) calibrate(ctx context.Context, path string) (_ *calibrated, err e
 		c.found[v.Path] = r.Found[j]
 	}
 	return c, nil
+}
+
+// calibration returns the options of a calibration that do not depend on files.
+func (p *Plan) calibration() calibrate.Options {
+	return calibrate.Options{Best: p.opts.Discover.Algorithm == spec.Best, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
+}
+
+// CalibrationCost tells what calibration will take. It returns nil if there is none.
+func (p *Plan) CalibrationCost() *calibrate.Cost {
+	if p.opts.Calibration == nil {
+		return nil
+	}
+	_, layers := p.layers()
+	cost := calibrate.Estimate(layers, p.calibration())
+	return &cost
+}
+
+// layers returns the layers that are calibrated, in the order of the graph, and which weights of
+// the plan they have.
+func (p *Plan) layers() (which []int, layers []calibrate.Layer) {
+	for i, w := range p.Weights {
+		if w.Layers != nil {
+			which = append(which, i)
+		}
+	}
+	slices.SortStableFunc(which, func(a, b int) int { return cmp.Compare(p.order(a), p.order(b)) })
+	for _, i := range which {
+		l := calibrate.Layer{Weight: p.weights[i]}
+		for _, product := range p.Weights[i].Layers {
+			one := calibrate.Product{Input: product.Input.Name, Output: product.Output.Name}
+			if product.Beside != nil {
+				one.Beside = product.Beside.Name
+			}
+			l.Products = append(l.Products, one)
+		}
+		layers = append(layers, l)
+	}
+	return which, layers
+}
+
+// key tells calibrations with different results apart.
+func (p *Plan) key(ctx context.Context, layers []calibrate.Layer, o calibrate.Options) (string, error) {
+	const version = 1 // of what is found
+	data, err := p.opts.Calibration.Key(ctx)
+	if err != nil {
+		return "", err
+	}
+	model, err := p.graph.File.SHA256()
+	if err != nil {
+		return "", err
+	}
+	h := sha256.New()
+	fmt.Fprintln(h, version, data, model, o.Best, o.Memory)
+	for _, t := range p.graph.File.Proto.GetGraph().GetInitializer() { // external data
+		contents, err := p.graph.File.Payload(t)
+		if err == nil {
+			_, err = io.Copy(h, io.NewSectionReader(contents, 0, contents.Size()))
+		}
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return "", err
+		}
+	}
+	for _, l := range layers {
+		w := l.Weight
+		fmt.Fprintf(h, "%q %d %d %d %d %+v %v %q\n", w.Name, w.Outer, w.K, w.Inner, w.Block, w.Codec, w.PositiveScales, l.Products)
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // order is the number of the first node that multiplies by a weight.

@@ -33,7 +33,7 @@ type Result struct {
 
 // Convert carries out the plan and writes the model to path. If it finds weights with values
 // that cannot be quantized as planned, it plans again with exceptions for them.
-func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
+func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) {
 	found := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}}
 	far := map[string]string{}
 	calibrated, err := p.calibrate(ctx, path)
@@ -41,7 +41,7 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 		return nil, err
 	}
 	if calibrated != nil {
-		defer calibrated.close()
+		defer func() { calibrated.close(err != nil) }()
 		found.MSE = calibrated.better
 		was := p
 		if p, err = replan(p.graph, p.opts, found); err != nil {

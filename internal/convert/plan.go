@@ -53,6 +53,7 @@ type Options struct {
 	Progress    func(done, total int64) // may be nil
 
 	Calibration calibrate.Activations   // what layers get as inputs; or nil
+	Resume      bool                    // an interrupted calibration goes on
 	Calibrating func(done, total int64) // told while codes are found by it, in elements; may be nil
 }
 

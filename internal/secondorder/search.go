@@ -17,6 +17,9 @@ const (
 	passes = 4
 )
 
+// SearchPasses is how often a Search multiplies the Hessian by all columns.
+const SearchPasses = rounds * (passes + 1.5) // with rounding, and the slope that descent begins with
+
 // Find sets codes and scales of columns, whose zero points and first scales are known. Descent
 // fits scales to codes, and rounding then finds other codes for these scales: a few rounds of both
 // reach codes that neither reaches alone. Each column gets those of its best round. h is the

@@ -8,6 +8,9 @@ package activations
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
@@ -47,6 +50,25 @@ func (d *Data) Open(ctx context.Context) (err error) {
 	o := d.options
 	d.data, err = calibrate.Open(ctx, d.model, calibrate.Options{Data: d.paths, Samples: o.Samples, Engine: o.Engine, Library: o.Library})
 	return err
+}
+
+// Key is a hash of the samples, with the name of what runs models.
+func (d *Data) Key(ctx context.Context) (string, error) {
+	h := sha256.New()
+	fmt.Fprintln(h, d.data.Engine().IsGo())
+	for inputs, err := range d.data.Samples().All() {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return "", err
+		}
+		for _, t := range inputs {
+			fmt.Fprintf(h, "%q %v %v\n", t.Name, t.DType, t.Dims)
+			h.Write(t.Data)
+		}
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
 // Len is the number of samples.

@@ -1,0 +1,85 @@
+package activations_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/activations"
+	"onnxquant/onnxq/spec"
+	"onnxquant/testmodels"
+)
+
+// interrupted are samples whose models run so many times.
+type interrupted struct {
+	*activations.Data
+	left int
+}
+
+var errStopped = errors.New("stopped")
+
+func (i *interrupted) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error {
+	if i.left--; i.left < 0 {
+		return errStopped
+	}
+	return i.Data.Run(ctx, models, names, wanted, do)
+}
+
+// A calibration that was interrupted goes on where it was, and ends with the same bytes. One with
+// other options begins anew. A success leaves nothing behind.
+func TestResume(t *testing.T) {
+	folder := t.TempDir()
+	in, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
+	const width = 64
+	if err := errors.Join(testmodels.MLP(1, width, width, width, width).Write(in), writeSamples(samples, 40, width)); err != nil {
+		t.Fatal(err)
+	}
+	// convert runs models so many times, and returns how many times are left.
+	convert := func(out string, runs int, o onnxq.Options) (int, error) {
+		data := activations.New(in, []string{samples}, activations.Options{Engine: "go"})
+		if err := data.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		i := &interrupted{data, runs}
+		o.Algorithm, o.Calibration = spec.Best, i
+		_, err := onnxq.Convert(t.Context(), in, filepath.Join(folder, out), o)
+		return i.left, err
+	}
+	files := func(out string) (n int) {
+		found, err := filepath.Glob(filepath.Join(folder, out+"*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(found)
+	}
+	const runs = 3 + 1 // a group for each layer, and the check of the outputs
+	block := onnxq.Options{Block: 32}
+	if left, err := convert("whole.onnx", runs, block); err != nil || left != 0 || files("whole.onnx") != 1 {
+		t.Fatalf("%v, %d runs left, %d files", err, left, files("whole.onnx"))
+	}
+	want, err := os.ReadFile(filepath.Join(folder, "whole.onnx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for done := range runs {
+		if _, err := convert("out.onnx", done, block); !errors.Is(err, errStopped) || files("out.onnx") != min(done, 1)*2 {
+			t.Fatalf("%d groups: %v, %d files", done, err, files("out.onnx"))
+		}
+		block.Resume = true
+		left, err := convert("out.onnx", runs, block)
+		block.Resume = false
+		got, readErr := os.ReadFile(filepath.Join(folder, "out.onnx"))
+		if err != nil || readErr != nil || left != done || !bytes.Equal(got, want) || files("out.onnx") != 1 {
+			t.Fatalf("after %d groups: %v, %v, %d runs left, equal: %v, %d files", done, err, readErr, left, bytes.Equal(got, want), files("out.onnx"))
+		}
+		os.Remove(filepath.Join(folder, "out.onnx"))
+	}
+	convert("out.onnx", 2, block)
+	if left, err := convert("out.onnx", runs, onnxq.Options{Block: 16, Resume: true}); err != nil || left != 0 {
+		t.Errorf("other options: %v, %d runs left", err, left)
+	}
+}
