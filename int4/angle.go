@@ -189,7 +189,7 @@ func (f *leastAngle) settle(q []byte, x []float32, r *ray, inverse float64, scal
 		if r.negative {
 			s = -s
 		}
-		s := f.Type.Round(float32(s))
+		s := f.RoundScale(float32(s))
 		if abs(s) >= 0x1p-126 && f.squaredError(tried, x, s, byte(z)) <= worst {
 			copy(q, tried)
 			return s, byte(z)

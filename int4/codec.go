@@ -16,6 +16,12 @@ type Codec struct {
 	Signed    bool        // codes around 0, else from 0 up
 	ZeroPoint bool        // each block has its own zero point
 	Type      dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
+
+	// Scale is the type of the stored scales of float32 weights: Float32 (or 0), Float16, Int8 or
+	// Uint8. With the last two, scales are multiples of Step, which WithStep sets; until then, any
+	// number. Uint8 is for positive scales.
+	Scale dtype.DType
+	Step  float32
 }
 
 // Validate returns an error if the fields are not a valid format.
@@ -24,6 +30,9 @@ func (c Codec) Validate() error {
 	case 2, 4, 8:
 	default:
 		return fmt.Errorf("codes of %d bits: want 2, 4 or 8", c.Bits)
+	}
+	if err := c.checkScale(); err != nil {
+		return err
 	}
 	return blocks.CheckType(c.Type)
 }

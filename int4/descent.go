@@ -103,7 +103,7 @@ func (d *Descent) moveScales(scale []float32) (changed bool) {
 		from, to := i*d.block, min((i+1)*d.block, k)
 		copy(d.by, d.codes[from:to])
 		down, curve := d.along(from, to)
-		moved := d.codec.Type.Round(float32(float64(s) - down/curve))
+		moved := d.codec.RoundScale(float32(float64(s) - down/curve))
 		if !(moved*s > 0) || abs(moved) < 0x1p-126 || isInf(moved) {
 			continue
 		}

@@ -46,7 +46,7 @@ type ColumnFitter interface {
 //
 // With a zero point the range is that of the package comment. Codes, counted from the least one,
 // are rounded with ties up. The steps are in float32, whatever the type, and a float16 scale is
-// rounded before 1/s.
+// rounded before 1/s, as are scales of another type than the weights.
 func (c Codec) SignedExtreme() ColumnFitter { return &signedExtreme{Codec: c} }
 
 type signedExtreme struct {
@@ -133,8 +133,8 @@ func (e *signedExtreme) rule(lo, hi float32) (scale, inverse, zero float32, ok b
 		}
 		span = extreme / -half
 	}
-	scale = e.Type.Round(span)
-	if e.Type == dtype.Float16 {
+	scale = e.RoundScale(span)
+	if e.Type == dtype.Float16 || e.Scale != 0 {
 		span = scale
 	}
 	inverse = 1 / span

@@ -65,9 +65,12 @@ func (k *kQuant) Fit(q []byte, x []float32) (float32, byte) {
 		}
 	}
 
-	stored := k.Type.Round(scale)
+	stored := k.RoundScale(scale)
 	if isInf(stored) || stored != stored { // the range overflows
 		return k.Nearest().Fit(q, x)
+	}
+	if k.Scale != 0 {
+		scale = stored
 	}
 	zero := min(max(math.RoundToEven(float64(-lo/scale)), 0), float64(steps))
 	for i, v := range x {

@@ -61,7 +61,7 @@ func (c Codec) scale(lo, hi float32) (float32, int32) {
 
 func (c Codec) symmetric(amax float32) float32 {
 	if amax == 0 {
-		return c.Type.Round(zeroScale)
+		return c.RoundScale(zeroScale)
 	}
 	steps := int32(1)<<(c.Bits-1) - 1
 	s := c.bound(c.divide(amax, float32(steps)), steps)
@@ -75,16 +75,16 @@ func (c Codec) affine(lo, hi, steps float32) float32 {
 	span := c.step(hi - lo)
 	switch {
 	case span == 0:
-		return c.Type.Round(c.step(zeroRange) / steps)
+		return c.RoundScale(c.step(zeroRange) / steps)
 	case !kernels.IsFinite(span):
-		return c.Type.Round(c.step(hi/steps) - c.step(lo/steps))
+		return c.RoundScale(c.step(hi/steps) - c.step(lo/steps))
 	}
 	return c.divide(span, steps)
 }
 
 // divide returns the scale with which steps codes span a range.
 func (c Codec) divide(span, steps float32) float32 {
-	s := c.Type.Round(span / steps)
+	s := c.RoundScale(span / steps)
 	if c.Type != dtype.Float16 {
 		return max(s, 0x1p-126)
 	}
@@ -99,6 +99,12 @@ func (c Codec) bound(s float32, codes int32) float32 {
 	n := float32(codes)
 	fits := func(s float32) bool { return kernels.IsFinite(c.Type.Round(n * s)) }
 	if fits(s) {
+		return s
+	}
+	if c.Stepped() && c.Step > 0 {
+		for n := c.steps(s); n > 1 && !fits(s); n-- {
+			s = float32(n-1) * c.Step
+		}
 		return s
 	}
 	greatest, ulp := float32(math.MaxFloat32), uint32(1)

@@ -33,6 +33,13 @@ func (c Codec) usual() usual {
 	case dtype.BFloat16:
 		u.scaleTo = toBits(8)
 	}
+	switch c.Scale {
+	case dtype.Float16:
+		u.leastScale, u.mostRange = 0x1p-14, 0x1p15
+		u.scaleTo = toBits(11)
+	case dtype.Int8, dtype.Uint8:
+		u.mostRange = -1 // none is usual
+	}
 	return u
 }
 

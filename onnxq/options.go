@@ -31,6 +31,7 @@ type Options struct {
 	ConvFormat    spec.Format        // of convolutions; default: int8 where Format has codes of fewer bits, uint8 with ZeroPoint
 	ZeroPoint     bool               // asymmetric codes: each block has a zero point
 	Algorithm     spec.Algorithm     // of integer formats; default RTN
+	ScaleType     spec.ScaleType     // of the scales of integer formats, in float32 models; default ScaleFloat32
 	ScaleRule     spec.ScaleRule     // for the microscaling formats; default: the format's own
 	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default as Range.Of says
 	Target        spec.Target        // default Portable
@@ -139,7 +140,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	r = convert.Options{
 		Discover: discover.Options{
 			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory), Calibrated: o.Calibration != nil,
+			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), ScaleType: o.ScaleType, Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory), Calibrated: o.Calibration != nil,
 			Activations: cmp.Or(o.Activations, spec.WeightsOnly), ReduceRange: o.ReduceRange, Static: o.static(),
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
 			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
@@ -198,6 +199,8 @@ func (o Options) checkActivations() error {
 		return nil
 	case o.FloatType != "":
 		return fmt.Errorf("%s activations are float32 where they are not codes: leave the float type", a)
+	case o.ScaleType.Smaller():
+		return fmt.Errorf("%s activations have scales of type float32, not %s", a, o.ScaleType)
 	case o.Style != "":
 		return fmt.Errorf("%s activations have a style of their own, not %s", a, o.Style)
 	case a == spec.Dynamic && o.Target != "" && o.Target != spec.Portable && o.Target != spec.ORT:
@@ -259,6 +262,12 @@ func (o Options) checkFormat() error {
 		if err := o.Algorithm.Check(format, o.ZeroPoint, o.Style, o.Range, cmp.Or(o.Target, spec.Portable)); err != nil {
 			return err
 		}
+		if err := o.ScaleType.Check(format, o.ZeroPoint, o.Style, o.Algorithm, cmp.Or(o.Target, spec.Portable)); err != nil {
+			return err
+		}
+	}
+	if _, err := spec.ParseScaleType(string(cmp.Or(o.ScaleType, spec.ScaleFloat32))); err != nil {
+		return err
 	}
 	if family := o.Format.Traits().Family; o.Range.Kind > spec.MinMax && o.formatGiven() && family != spec.Integer {
 		return fmt.Errorf("range %q is for integer formats, not for %s", o.Range, o.Format)
@@ -319,7 +328,7 @@ func (o Options) checkConvolutions() error {
 	t := o.ConvFormat.Traits()
 	o.Bits, o.Format, o.ConvFormat = 0, o.ConvFormat, ""
 	if t.Family != spec.Integer {
-		o.ZeroPoint, o.Range, o.Algorithm = false, spec.Range{}, spec.RTN
+		o.ZeroPoint, o.Range, o.Algorithm, o.ScaleType = false, spec.Range{}, spec.RTN, ""
 	}
 	if t.Block != 0 {
 		o.Block = 0

@@ -57,7 +57,7 @@ func TestComplete(t *testing.T) {
 
 // Every flag whose value is one of some words has them completed.
 func TestCompleteValues(t *testing.T) {
-	for _, name := range []string{"format", "conv-format", "algorithm", "scale-rule", "target", "range", "style", "activations", "ops", "external-data"} {
+	for _, name := range []string{"format", "conv-format", "algorithm", "scale-rule", "scale-type", "target", "range", "style", "activations", "ops", "external-data"} {
 		if len(complete(t, "zsh", 1, "--"+name)) < 2 {
 			t.Errorf("--%s: no values", name)
 		}

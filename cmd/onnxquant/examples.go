@@ -34,6 +34,7 @@ var examples = map[string]string{
 	"range":                "percentile:99.9",
 	"samples":              "32 --calib samples.npz --algorithm best",
 	"scale-rule":           "ceil --format mxfp8",
+	"scale-type":           "float16",
 	"shard-size":           "2GB --external-data always",
 	"style":                "nbits",
 	"target":               "ort",

@@ -55,6 +55,41 @@ func (c *calibrated) attach(p *Plan) {
 	}
 }
 
+// withSteps returns the plan with scales of 8 bits as calibration needs them: multiples of a step
+// that follows from the whole weight. Weights whose scales are too different get others.
+func (p *Plan) withSteps(ctx context.Context, found discover.Exceptions) (*Plan, error) {
+	var which []int
+	var weights []*quantize.Weight
+	for i, w := range p.Weights {
+		if w.Layers != nil && w.Choice.ScaleType.Stepped() {
+			which, weights = append(which, i), append(weights, p.weights[i])
+		}
+	}
+	if len(which) == 0 {
+		return p, nil
+	}
+	workers, limit := p.workers()
+	run := quantize.NewRun(weights, limit)
+	if err := run.FindTensorScales(ctx, workers, func(int64) {}); err != nil {
+		return nil, err
+	}
+	coarse := false
+	for j, i := range which {
+		if run.Coarse(j) {
+			found.Scales[p.Weights[i].Value], coarse = coarseScales, true
+		}
+		p.weights[i].Codec = run.Codec(j)
+	}
+	if !coarse {
+		return p, nil
+	}
+	other, err := p.again(found)
+	if err != nil {
+		return nil, err
+	}
+	return other.withSteps(ctx, found)
+}
+
 // calibrate finds the codes of weights by the inputs that their layers get. Temporary files are
 // in the folder of the output.
 func (p *Plan) calibrate(ctx context.Context, path string) (_ *calibrated, err error) {

@@ -34,8 +34,11 @@ type Result struct {
 // Convert carries out the plan and writes the model to path. If it finds weights with values
 // that cannot be quantized as planned, it plans again with exceptions for them.
 func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) {
-	found := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}}
+	found := noExceptions()
 	far := map[string]string{}
+	if p, err = p.withSteps(ctx, found); err != nil {
+		return nil, err
+	}
 	calibrated, err := p.calibrate(ctx, path)
 	if err != nil {
 		return nil, err
@@ -43,11 +46,9 @@ func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) 
 	if calibrated != nil {
 		defer func() { calibrated.close(err != nil) }()
 		found.MSE = calibrated.better
-		was := p
-		if p, err = replan(p.graph, p.opts, found); err != nil {
+		if p, err = p.again(found); err != nil {
 			return nil, err
 		}
-		p.input, p.TileLimit = was.input, was.TileLimit
 		calibrated.attach(p)
 	}
 	progress := &progress{tell: p.opts.Progress}
@@ -62,11 +63,12 @@ func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) 
 			return &Result{p, c.errors(), calibrated.errors(), c.warnings(), !p.opts.NoVerify}, nil
 		case errors.As(err, &beyond):
 			maps.Copy(far, beyond.values)
-			found = discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}}
+			found = noExceptions()
 			p, err = planFrom(p.input, p.opts, far)
 		case errors.As(err, &unfit):
 			maps.Copy(found.KeepFloat, unfit.reasons)
 			maps.Copy(found.Huge, unfit.huge)
+			maps.Copy(found.Scales, unfit.scales)
 			if p, err = replan(p.graph, p.opts, found); err == nil {
 				p.input, p.Half = was.input, was.Half
 				p.warnOfHalf(far)
@@ -80,10 +82,15 @@ func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) 
 	}
 }
 
+func noExceptions() discover.Exceptions {
+	return discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}, Scales: map[*graph.Value]discover.Scales{}}
+}
+
 // unfitError says that the values of some weights cannot be quantized as planned.
 type unfitError struct {
 	reasons map[*graph.Value]string // to leave weights in float
 	huge    map[*graph.Value]bool   // as in discover.Exceptions
+	scales  map[*graph.Value]discover.Scales
 }
 
 func (e *unfitError) Error() string {
@@ -128,7 +135,7 @@ func newContent(p *Plan, progress *progress) *content {
 	c := &content{plan: p, stretches: p.Output.Stretches(), progress: progress}
 	c.run, c.workers = p.Quantization()
 	c.outcomes, c.sums = make([]quantize.Outcome, len(c.run.Tiles)), make([]uint32, len(c.stretches))
-	progress.total = progress.done + c.run.TwoLevelBytes()
+	progress.total = progress.done + c.run.TensorScaleBytes()
 	for i, t := range c.run.Tiles {
 		progress.total += t.SourceBytes() + c.written(i)
 	}
@@ -205,7 +212,7 @@ func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
 	for _, v := range c.plan.static.Broken() {
 		unfit.reasons[v] = reasonBroken
 	}
-	if len(unfit.reasons)+len(unfit.huge) > 0 {
+	if len(unfit.reasons)+len(unfit.huge)+len(unfit.scales) > 0 {
 		return unfit
 	}
 	return nil
@@ -227,7 +234,8 @@ const hugeNorm = 1e30
 
 // unfit returns the weights whose values cannot be quantized as planned.
 func (c *content) unfit() *unfitError {
-	unfit := &unfitError{map[*graph.Value]string{}, map[*graph.Value]bool{}}
+	unfit := &unfitError{map[*graph.Value]string{}, map[*graph.Value]bool{}, map[*graph.Value]discover.Scales{}}
+	largest := c.largestScales()
 	for i, s := range c.errors() {
 		w := c.plan.Weights[i]
 		switch broken := c.run.Broken(i); {
@@ -242,8 +250,36 @@ func (c *content) unfit() *unfitError {
 		case !c.run.Spoiled() && s.SumSq > hugeNorm*hugeNorm && w.Choice.Style == spec.NBits && w.Choice.AccuracyLevel == spec.AccuracyDefault:
 			unfit.huge[w.Value] = true
 		}
+		if to, other := c.otherScales(i, largest[i]); other && unfit.reasons[w.Value] == "" && !c.run.Spoiled() && s.SumSq > 0 {
+			unfit.scales[w.Value] = to
+		}
 	}
 	return unfit
+}
+
+// otherScales returns the type that the scales of a weight need if they do not fit into theirs.
+func (c *content) otherScales(weight int, largest float32) (to discover.Scales, other bool) {
+	switch c.plan.Weights[weight].Choice.ScaleType {
+	case spec.ScaleInt8, spec.ScaleUint8:
+		return coarseScales, c.run.Coarse(weight)
+	case spec.ScaleFloat16:
+		const least, greatest = 0x1p-14, 65504 // normal numbers
+		return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("the largest is %.3g", largest)}, largest < least || largest >= greatest
+	}
+	return to, false
+}
+
+// coarseScales replace scales of 8 bits that are too few.
+var coarseScales = discover.Scales{Type: spec.ScaleFloat16, Why: "they are too different for 8 bits"}
+
+// largestScales returns the largest magnitude of a scale of each weight.
+func (c *content) largestScales() []float32 {
+	largest := make([]float32, len(c.plan.Weights))
+	for i, o := range c.outcomes {
+		w := c.run.WeightOf(i)
+		largest[w] = max(largest[w], o.Scale)
+	}
+	return largest
 }
 
 // fewVanished is the share of a weight that may become 0 without a warning: trained models have

@@ -180,7 +180,7 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 // quantization would make the output larger than the input, or would raise it to an opset
 // that the target does not run.
 func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, error) {
-	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge, Small: map[*graph.Value]bool{}, MSE: values.MSE}
+	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge, Small: map[*graph.Value]bool{}, MSE: values.MSE, Scales: values.Scales}
 	maps.Copy(except.KeepFloat, values.KeepFloat)
 	for {
 		p, err := planWith(x, opts, except)
@@ -518,9 +518,24 @@ func (p *Plan) CheckPath(path string) error {
 
 // Quantization returns the weights cut into tiles, and the number of workers.
 func (p *Plan) Quantization() (run *quantize.Run, workers int) {
-	workers, limit := work.Divide(p.opts.Threads, p.opts.Memory, quantize.ElementBytes)
+	workers, limit := p.workers()
+	return quantize.NewRun(p.weights, limit), workers
+}
+
+// workers returns the number of workers, and of the elements that each may hold.
+func (p *Plan) workers() (workers int, limit int64) {
+	workers, limit = work.Divide(p.opts.Threads, p.opts.Memory, quantize.ElementBytes)
 	if p.TileLimit > 0 {
 		limit = p.TileLimit
 	}
-	return quantize.NewRun(p.weights, limit), workers
+	return workers, limit
+}
+
+// again plans again with exceptions that the weights' values demand.
+func (p *Plan) again(found discover.Exceptions) (*Plan, error) {
+	made, err := replan(p.graph, p.opts, found)
+	if err == nil {
+		made.input, made.TileLimit = p.input, p.TileLimit
+	}
+	return made, err
 }

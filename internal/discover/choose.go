@@ -38,7 +38,10 @@ func (d *Decision) choose(opts Options, small bool) error {
 		d.remark(d.Fallback)
 	}
 	c.Range = opts.Range.Of(c.Format, c.ZeroPoint)
-	if err := d.chooseAlgorithm(opts); err != nil || c.Format.Encoding() == nil {
+	if err := d.chooseAlgorithm(opts); err != nil {
+		return err
+	}
+	if err := d.chooseScaleType(opts); err != nil || c.Format.Encoding() == nil {
 		return err
 	}
 	if name, ok := opts.Names.For(d.Value.Path); ok && d.unknown == "" {

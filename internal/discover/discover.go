@@ -43,6 +43,7 @@ type Options struct {
 	Target        *target.Engine
 	Rule          spec.ScaleRule
 	Algorithm     spec.Algorithm
+	ScaleType     spec.ScaleType // of integer formats; "": that of the weight
 	Range         spec.Range
 	Memory        int64 // what the Hessian of a weight may take, in algorithm best
 	Calibrated    bool  // algorithm best uses the inputs of layers
@@ -58,6 +59,13 @@ type Exceptions struct {
 	Huge      map[*graph.Value]bool   // MatMulNBits must not compute with them in 8 bits
 	Small     map[*graph.Value]bool   // int8 takes fewer bytes than the format of the options
 	MSE       map[*graph.Value]string // they get the algorithm mse though there is calibration data
+	Scales    map[*graph.Value]Scales // they get scales of another type
+}
+
+// Scales are the scales of a weight whose own do not fit into the type of the options.
+type Scales struct {
+	Type spec.ScaleType
+	Why  string
 }
 
 // Unselected begins the reason of weights that Options.Ops leaves out.
@@ -93,6 +101,7 @@ type Choice struct {
 	Target        *target.Engine
 	Rule          spec.ScaleRule
 	Algorithm     spec.Algorithm // of integer formats
+	ScaleType     spec.ScaleType // of integer formats; "": that of the weight
 	Range         spec.Range
 	ZeroPoint     bool
 	Block         int // elements per block; spec.PerChannel: the whole axis
@@ -151,6 +160,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 			d.Reason = d.fit(x)
 		}
 		d.settleStyle(x, shapes, opts, except.ForceDQ[d.Value])
+		d.settleScales(except.Scales[d.Value])
 		if c := &d.Choice; except.Huge[d.Value] && c.AccuracyLevel == spec.AccuracyDefault {
 			c.AccuracyLevel = spec.AccuracyFloat32
 		}

@@ -86,7 +86,11 @@ func (b *building) scale() (name string, typ dtype.DType) {
 			return b.Value(stored, "Mul", []string{plain, b.tensors.TensorScale.GetName()}), dtype.Float32
 		}
 		return b.Value(stored, "DequantizeLinear", []string{stored, b.tensors.TensorScale.GetName()}), dtype.Float32
-	case !w.Choice.Target.Has(t):
+	case w.Choice.ScaleType.Stepped(): // likewise, but ONNX Runtime fuses codes only with scales that it folds
+		b.tensors.TensorScale = b.Tensor(w.Name+"_scale_2", dtype.Float32, nil)
+		plain := b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32)))
+		return b.Value(stored, "Mul", []string{plain, b.tensors.TensorScale.GetName()}), dtype.Float32
+	case !w.Choice.Target.Has(t), w.Choice.ScaleType.Smaller(): // output_dtype in its place makes ONNX Runtime fail
 		return b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32))), dtype.Float32
 	default:
 		return stored, t

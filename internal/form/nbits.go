@@ -5,12 +5,13 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// buildNBits adds the tensors that MatMulNBits, GatherBlockQuantized and MatMulBnb4 read.
-func (w *Weight) buildNBits(b *Builder) (t Tensors) {
+// buildNBits adds the tensors that MatMulNBits, GatherBlockQuantized and MatMulBnb4 read, and returns
+// the name of the scales.
+func (w *Weight) buildNBits(b *Builder) (t Tensors, scale string) {
 	if w.bnb4() {
 		t.Codes = b.Tensor(w.Name+w.Choice.Format.Traits().Suffix, dtype.Uint8, []int64{w.Elements() / 2})
 		t.Scales = b.Tensor(w.Name+"_absmax", w.scaleType(), []int64{w.Outer * w.Inner * w.Blocks})
-		return t
+		return t, t.Scales.GetName()
 	}
 	f, rows, size := w.Choice.NBits, w.Outer*w.Inner, int64(w.Choice.Format.Bits())
 	codes, blocks := []int64{rows, w.Blocks, f.Block * size / 8}, []int64{rows, w.Blocks}
@@ -27,7 +28,9 @@ func (w *Weight) buildNBits(b *Builder) (t Tensors) {
 		packed := append(blocks[:len(blocks)-1:len(blocks)-1], (w.Blocks*size+7)/8)
 		t.Zeros = b.Tensor(w.Name+"_zp", dtype.Uint8, packed)
 	}
-	return t
+	d := building{Builder: b, w: w, tensors: t}
+	scale, _ = d.scale()
+	return d.tensors, scale
 }
 
 // Suffix is the end of the name of a tensor of integer codes.

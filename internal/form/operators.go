@@ -24,7 +24,7 @@ func OperatorsOf(c *graph.Copy) *Operators { return &Operators{copy: c} }
 // ReadCodes replaces the operators of leaves by operators that read the codes of a weight.
 // It adds the tensors to b.
 func (c *Operators) ReadCodes(w *Weight, r reach.Reach, b *Builder) Tensors {
-	t := w.buildNBits(b)
+	t, scale := w.buildNBits(b)
 	rows := t.Codes.GetName() // the codes as rows, for Gather
 	if w.Choice.NBits.Product && w.Choice.NBits.Gather {
 		shape := b.Shape(w.Name, []int64{w.Outer * w.Inner, w.K * int64(w.Choice.Format.Bits()) / 8})
@@ -40,17 +40,17 @@ func (c *Operators) ReadCodes(w *Weight, r reach.Reach, b *Builder) Tensors {
 			c.copy.Drop(n)
 		}
 		if l.Node.GetOpType() == "Gather" {
-			c.gather(w, t, l.Node, rows)
+			c.gather(w, t, scale, l.Node, rows)
 		} else {
-			c.product(w, t, l.Node, b)
+			c.product(w, t, scale, l.Node, b)
 		}
 	}
 	return t
 }
 
 // gather turns a Gather into a GatherBlockQuantized.
-func (c *Operators) gather(w *Weight, t Tensors, n *onnxpb.NodeProto, codes string) {
-	inputs := []string{codes, n.Input[1], t.Scales.GetName()}
+func (c *Operators) gather(w *Weight, t Tensors, scale string, n *onnxpb.NodeProto, codes string) {
+	inputs := []string{codes, n.Input[1], scale}
 	if t.Zeros != nil {
 		inputs = append(inputs, t.Zeros.GetName())
 	}
@@ -64,8 +64,8 @@ var quantTypes = map[spec.Format]int64{spec.FP4: 0, spec.NF4: 1}
 
 // product turns a MatMul or Gemm into a MatMulBnb4, or into a MatMulNBits, which can add a bias
 // per column, unless it shall not. Any other C of a Gemm is added by an Add.
-func (c *Operators) product(w *Weight, t Tensors, n *onnxpb.NodeProto, b *Builder) {
-	inputs := []string{n.Input[0], t.Codes.GetName(), t.Scales.GetName(), "", "", ""}
+func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodeProto, b *Builder) {
+	inputs := []string{n.Input[0], t.Codes.GetName(), scale, "", "", ""}
 	if t.Zeros != nil {
 		inputs[3] = t.Zeros.GetName()
 	}

@@ -81,7 +81,7 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 		Name: name, Source: src, DType: w.DType, Outer: w.Outer, K: w.K, Inner: w.Inner, Block: w.Block,
 		Codec: w.codec, Encoding: w.encoding, Algorithm: w.Choice.Algorithm, Range: w.Choice.Range, Importance: importance,
 		Bits: w.Choice.Format.Bits(), ScaleType: w.scaleType(), TwoLevel: w.Choice.Format.Traits().Family == spec.TwoLevel,
-		PositiveScales: w.Choice.Target.Target == spec.TensorRT,
+		PositiveScales: w.Choice.Target.Target == spec.TensorRT || w.scaleType() == dtype.Uint8,
 		Offset:         w.Choice.Style == spec.NBits && w.Choice.Format.Signed(),
 		FloatZeros:     w.Choice.NBits.FloatZeros,
 	}
@@ -186,6 +186,10 @@ func (w *Weight) scaleType() dtype.DType {
 		if w.Choice.Style != spec.NBits {
 			return dtype.Float16
 		}
+	case spec.Integer:
+		if w.Choice.ScaleType.Smaller() {
+			return w.Choice.ScaleType.DType()
+		}
 	}
 	return w.plainType()
 }
@@ -203,6 +207,9 @@ func (w *Weight) bnb4() bool {
 func (w *Weight) Opset() int64 {
 	switch w.Choice.Style {
 	case spec.NBits:
+		if w.Choice.ScaleType.Smaller() {
+			return 7 // Mul
+		}
 		return 0 // its operators are in another domain
 	case spec.StyleDynamic:
 		return 11 // DynamicQuantizeLinear
@@ -240,7 +247,7 @@ func (w *Weight) newCodec() (quantize.Codec, error) {
 	values, f := w.plainType(), w.Choice.Format
 	switch f.Traits().Family {
 	case spec.Integer:
-		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.Choice.ZeroPoint, Type: values}, nil
+		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.Choice.ZeroPoint, Type: values, Scale: w.Choice.ScaleType.DType()}, nil
 	case spec.Float8:
 		if format, ok := fp8Formats[f]; ok {
 			return fp8.Codec{Format: format, Type: values}, nil

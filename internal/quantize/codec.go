@@ -4,6 +4,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/formats/mx"
+	"onnxquant/int4"
 	"onnxquant/nvfp4"
 )
 
@@ -27,17 +28,8 @@ type Codec interface {
 	DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int)
 }
 
-// rescaled returns the codec of a two-level format for a tensor with the given amax, and the
-// scale of the tensor.
-func rescaled(c Codec, amax float32) (Codec, float32, error) {
-	twoLevel := c.(nvfp4.Codec)
-	scale, err := nvfp4.TensorScale(amax)
-	twoLevel.TensorScale = scale
-	return twoLevel, scale, err
-}
-
-// encodeScales encodes scales as type t.
-func encodeScales(raw []byte, scales []float32, t dtype.DType) {
+// encodeScales encodes scales of a codec as type t.
+func encodeScales(raw []byte, scales []float32, t dtype.DType, c Codec) {
 	switch t {
 	case dtype.Float8E8M0:
 		for i, s := range scales {
@@ -45,6 +37,8 @@ func encodeScales(raw []byte, scales []float32, t dtype.DType) {
 		}
 	case dtype.Float8E4M3FN:
 		nvfp4.ScaleBytes(raw, scales)
+	case dtype.Int8, dtype.Uint8:
+		c.(int4.Codec).ScaleSteps(raw, scales)
 	default:
 		t.Encode(raw, scales)
 	}

@@ -167,20 +167,23 @@ func addHalf(q []byte, bits int) {
 }
 
 // writeScales writes the scales and zero points of a tile.
-func (t Tile) writeScales(b *Buffers, to *sinks, out *Outcome) error {
+func (t Tile) writeScales(b *Buffers, c Codec, to *sinks, out *Outcome) error {
 	if t.Given != nil {
 		return nil
 	}
+	for _, s := range b.scale {
+		out.Scale = max(out.Scale, s, -s)
+	}
 	rows, n := t.scaleGrid()
 	raw := buffer.Grow(&b.scaleBytes, t.ScaleType.Bytes(t.scales))
-	encodeScales(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.scale, rows, n), t.ScaleType)
+	encodeScales(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.scale, rows, n), t.ScaleType, c)
 	out.sum = crc32.Update(out.sum, packing.Castagnoli, raw)
 	if err := t.writeLikeScales(to.parts.Scales, raw); err != nil {
 		return err
 	}
 	switch {
 	case t.FloatZeros:
-		encodeScales(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.floatZero, rows, n), t.ScaleType)
+		t.ScaleType.Encode(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.floatZero, rows, n))
 		out.sum = crc32.Update(out.sum, packing.Castagnoli, raw)
 		return t.writeLikeScales(to.parts.Zeros, raw)
 	case to.zeros == nil:

@@ -2,16 +2,13 @@ package quantize
 
 import (
 	"context"
-	"encoding/binary"
 	"hash/crc32"
 	"io"
-	"math"
 	"sync/atomic"
 
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
-	"onnxquant/internal/work"
 	"onnxquant/quality"
 )
 
@@ -23,7 +20,8 @@ type Run struct {
 	limit   int64         // elements that a worker holds at once
 	of      []int         // index of each tile's weight
 	codecs  []Codec       // by weight; with the tensor's scale once that is known
-	tensors []float32     // by weight: scale of the tensor, in two-level formats; first its amax
+	tensors []float32     // by weight: scale of the scales, where they have one
+	coarse  []bool        // by weight: scales of 8 bits are too few
 	broken  []atomic.Bool // by weight: it cannot be quantized
 	spoiled atomic.Bool   // a weight is broken: the output will be discarded
 	sinks   []sinks
@@ -40,7 +38,7 @@ type sinks struct {
 func NewRun(weights []*Weight, limit int64) *Run {
 	r := &Run{
 		Weights: weights, limit: limit,
-		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), broken: make([]atomic.Bool, len(weights)), shared: make([]shared, len(weights)),
+		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), coarse: make([]bool, len(weights)), broken: make([]atomic.Bool, len(weights)), shared: make([]shared, len(weights)),
 	}
 	for i, w := range weights {
 		r.codecs[i] = w.Codec
@@ -74,8 +72,9 @@ func (r *Run) WriteTo(parts []Sinks) {
 // Outcome is the result of quantizing a tile.
 type Outcome struct {
 	Errors   errstat.Stats
-	Vanished int64  // elements of blocks that became 0 as a whole
-	sum      uint32 // checksum of what was written: codes, scales, zero points
+	Vanished int64   // elements of blocks that became 0 as a whole
+	Scale    float32 // the largest magnitude of a scale
+	sum      uint32  // checksum of what was written: codes, scales, zero points
 }
 
 // SourceBytes is the size of a tile's elements in the source.
@@ -83,76 +82,6 @@ func (t Tile) SourceBytes() int64 { return t.DType.Bytes(t.size()) }
 
 // CodeBytes is the size of a tile's packed codes.
 func (t Tile) CodeBytes() int64 { return (t.size()*int64(t.Bits) + 7) / 8 }
-
-// TwoLevelBytes is the number of bytes that FindTensorScales reads.
-func (r *Run) TwoLevelBytes() (n int64) {
-	for _, t := range r.Tiles {
-		if t.TwoLevel {
-			n += t.SourceBytes()
-		}
-	}
-	return n
-}
-
-// FindTensorScales finds and writes the tensor scales of two-level formats. It must run
-// before Quantize and reads those weights once.
-func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(bytes int64)) error {
-	var tiles []int
-	for i, t := range r.Tiles {
-		if t.TwoLevel {
-			tiles = append(tiles, i)
-		}
-	}
-	peaks := make([]float32, len(tiles))
-	err := work.Each(ctx, workers, len(tiles), func(ctx context.Context, b *Buffers, i int) error {
-		t := r.Tiles[tiles[i]]
-		defer progress(t.SourceBytes())
-		for _, c := range t.chunks(r.limit) {
-			if err := b.load(ctx, t, c); err != nil {
-				return err
-			}
-			t.Codec.ObserveBlocks(nil, peaks[i:i+1], b.x, len(b.x), len(b.x))
-		}
-		return nil
-	})
-	if err != nil {
-		return err
-	}
-	for i, tile := range tiles {
-		amax := &r.tensors[r.of[tile]]
-		*amax = max(*amax, peaks[i]) // NaN stays NaN
-	}
-	for i, w := range r.Weights {
-		if !w.TwoLevel {
-			continue
-		}
-		if r.codecs[i], r.tensors[i], err = rescaled(w.Codec, r.tensors[i]); err != nil {
-			r.spoil(i)
-			continue
-		}
-		if r.sinks == nil {
-			continue
-		}
-		if _, err := r.sinks[i].parts.TensorScale.WriteAt(r.tensorScale(i), 0); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// tensorScale is the scale of a tensor, encoded as stored.
-func (r *Run) tensorScale(weight int) []byte {
-	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(r.tensors[weight]))
-}
-
-// TensorScaleIs reports whether a file has the tensor scale that was written.
-func (r *Run) TensorScaleIs(weight int, from Contents) (bool, error) {
-	var raw [4]byte
-	if err := buffer.ReadFull(from.TensorScale, raw[:], 0); err != nil {
-		return false, err
-	}
-	return string(raw[:]) == string(r.tensorScale(weight)), nil
-}
 
 // spoil marks a weight as broken, and so the output as useless.
 func (r *Run) spoil(weight int) {
@@ -224,7 +153,7 @@ func (r *Run) quantize(ctx context.Context, b *Buffers, t Tile, weight int, out 
 		}
 	}
 	out.Vanished = t.vanishedRanges(b, codec)
-	return true, t.writeScales(b, to, out)
+	return true, t.writeScales(b, codec, to, out)
 }
 
 // quantizeBlocks is quantize for a blockwise format.
@@ -242,7 +171,7 @@ func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int
 	if err := t.writeCodes(b, b.codes, t.chunks(0)[0], to, out); err != nil {
 		return true, err
 	}
-	if err := t.writeScales(b, to, out); err != nil {
+	if err := t.writeScales(b, nil, to, out); err != nil {
 		return true, err
 	}
 	return true, t.writeDetails(b, to, out)

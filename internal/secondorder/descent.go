@@ -150,7 +150,7 @@ func (d *Descent) moveScales(c *Columns, h linalg.Matrix, format Format) (change
 
 // scale is s as it will be stored, or 0 if it is no usable scale of that sign.
 func (f Format) scale(s float64, positive bool) float32 {
-	stored := f.Codec.Type.Round(float32(s))
+	stored := f.Codec.RoundScale(float32(s))
 	if stored > 0 != positive || math.Abs(float64(stored)) < 0x1p-126 || stored-stored != 0 {
 		return 0
 	}

@@ -94,7 +94,7 @@ func (f *Recognizer) packedMatrix(n *onnxpb.NodeProto) (c *Constant, obstacle st
 		return nil, reason
 	}
 	d := &Decoder{
-		Form: "MatMulNBits", Codes: codes.Source, Scale: scale.Source, CodeType: unsignedTypes[bits],
+		Form: "MatMulNBits", Codes: codes.Source, Scale: scale.Source, TensorScale: scale.factor, Scales: scale.stored, Step: scale.step, CodeType: unsignedTypes[bits],
 		blocking: blocking{1, block}, S: scale.Values,
 		Grid:     &lazy.Grid{Stored: codes.Values.Stored, Bits: int(bits), Rows: columns, Cols: k, Pitch: blocks * block},
 		ScaleMap: lazy.ScaleMap{K: k, Inner: 1, Block: block, Blocks: blocks},
@@ -172,7 +172,7 @@ func (f *Recognizer) packedTable(n *onnxpb.NodeProto) (c *Constant, obstacle str
 	case !scale.Values.DType.Float() || !lazy.CodeType(data.Values.DType):
 		return nil, fmt.Sprintf("codes of type %v, scales of type %v", data.Values.DType, scale.Values.DType)
 	}
-	d := &Decoder{Form: "GatherBlockQuantized", Codes: data.Source, Scale: scale.Source, CodeType: data.Values.DType, X: data.Values, S: scale.Values}
+	d := &Decoder{Form: "GatherBlockQuantized", Codes: data.Source, Scale: scale.Source, TensorScale: scale.factor, Scales: scale.stored, Step: scale.step, CodeType: data.Values.DType, X: data.Values, S: scale.Values}
 	if data.Values.DType == dtype.Uint8 {
 		if obstacle = d.unpackTable(n, data); obstacle != "" {
 			return nil, obstacle

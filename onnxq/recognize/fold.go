@@ -32,6 +32,8 @@ type Constant struct {
 	Values  *lazy.Tensor
 	Source  *graph.Value // initializer or Constant that stores its codes or elements
 	factor  *graph.Value // scalar factor, or nil
+	stored  *lazy.Tensor // elements of Source, if Values are these, times step; else nil
+	step    *lazy.Tensor // the factor, if it is stored as a float32; else nil
 	blocked blocking     // how elements were repeated to make it
 	Decoder *Decoder     // how it is decoded, or nil if it is not quantized
 	steps   int          // operators that compute one element
@@ -48,8 +50,10 @@ type Decoder struct {
 	CodeType                        dtype.DType
 	blocking                        // Block 0: one scale for each index of the axis
 	PerTensor                       bool
-	unscaled                        bool      // no scale found yet: a Mul may follow
-	Table                           []float32 // what the codes stand for, if a table says it; else nil
+	Scales                          *lazy.Tensor // elements of Scale, if S are these, times Step; else nil
+	Step                            *lazy.Tensor // element of TensorScale, if that is a float32; or nil
+	unscaled                        bool         // no scale found yet: a Mul may follow
+	Table                           []float32    // what the codes stand for, if a table says it; else nil
 
 	// The value is (X - Z) · S, where ScaleMap maps elements of X to Z and S. Z may be
 	// nil, and S while it is unscaled.
@@ -110,7 +114,8 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 		if err != nil || p == nil || v.Input && !v.MustBeInput || v.Body != nil && !f.Functions || !readable(dtype) {
 			return nil
 		}
-		return &Constant{Values: lazy.Stored(dtype, v.Tensor.GetDims(), p), Source: v}
+		stored := lazy.Stored(dtype, v.Tensor.GetDims(), p)
+		return &Constant{Values: stored, Source: v, stored: stored}
 	}
 	n := v.Node
 	if f.Rearrange && n != nil && (Cuts(n) || Reshapes(n)) {
@@ -186,7 +191,7 @@ func (f *Recognizer) through(n *onnxpb.NodeProto, change func(*Constant) *lazy.T
 	if made == nil {
 		return nil
 	}
-	return &Constant{Values: made, Source: x.Source, factor: x.factor, Decoder: x.Decoder}
+	return &Constant{Values: made, Source: x.Source, factor: x.factor, stored: x.stored, step: x.step, Decoder: x.Decoder}
 }
 
 // newShape returns the shape that a Reshape, Flatten, Squeeze or Unsqueeze gives to a constant.
@@ -330,7 +335,7 @@ func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
 		return nil
 	}
 	d := &Decoder{
-		Form: "DequantizeLinear", Codes: x.Source, Scale: scale.Source, TensorScale: scale.factor, CodeType: x.Values.DType,
+		Form: "DequantizeLinear", Codes: x.Source, Scale: scale.Source, TensorScale: scale.factor, Scales: scale.stored, Step: scale.step, CodeType: x.Values.DType,
 		blocking: blocking{shapes.Axis(axis, len(x.Values.Shape)), block}, PerTensor: s.Single,
 		X: x.Values, S: scale.Values, ScaleMap: s,
 	}
@@ -338,7 +343,7 @@ func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
 		d.Form = x.Decoder.Form + "+" + d.Form
 	}
 	if scale.Decoder != nil {
-		d.Scale, d.TensorScale = scale.Decoder.Codes, scale.Decoder.Scale
+		d.Scale, d.TensorScale, d.Scales, d.Step = scale.Decoder.Codes, scale.Decoder.Scale, nil, nil
 	}
 	if zero != nil {
 		d.Z, d.Zero = zero.Values, zero.Source
@@ -475,7 +480,9 @@ func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 	if x.Decoder == nil {
 		c := &Constant{Values: made, Source: x.Source, blocked: x.blocked}
 		if s.Single {
-			c.factor = y.Source
+			if c.factor = y.Source; x.factor == nil && y.stored == y.Values && x.Values.DType == dtype.Float32 {
+				c.stored, c.step = x.stored, y.stored
+			}
 		}
 		return c
 	}

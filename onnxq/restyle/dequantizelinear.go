@@ -111,19 +111,32 @@ func (p *parts) blocked(shape []int64, axis int64) []int64 {
 
 func (p *parts) scale(shape []int64, axis int64) string {
 	d := p.w.Constant.Decoder
-	want := p.blocked(shape, axis)
-	if !p.turned && d.Scale != nil && slices.Equal(d.Scale.Tensor.GetDims(), want) {
+	name := p.storedScale(p.blocked(shape, axis))
+	small := smallScales(d)
+	if small != "" {
+		name = p.b.Value(name, "Cast", []string{name}, form.IntAttr("to", int64(dtype.Float32)))
+	}
+	if small.Stepped() {
+		name = p.b.Value(name, "Mul", []string{name, p.kept(d.TensorScale)})
+	}
+	return name
+}
+
+func (p *parts) storedScale(want []int64) string {
+	d := p.w.Constant.Decoder
+	scales := storedScales(d)
+	if !p.turned && d.Scale != nil && slices.Equal(d.Scale.Tensor.GetDims(), want) && d.Scale.Tensor.GetDataType() == int32(scales.DType) {
 		return p.kept(d.Scale)
 	}
-	t := p.tensor(p.w.PlainName()+"_scale", p.w.Constant.Values.DType, want)
+	t := p.tensor(p.w.PlainName()+"_scale", scales.DType, want)
 	n, _ := dtype.Elements(want)
-	switch s, ok := lazy.MapBroadcast(want, d.S.Shape); {
+	switch s, ok := lazy.MapBroadcast(want, scales.Shape); {
 	case p.turned:
-		p.r.fillFloats(t, d.S, want[1], want[0], true)
+		p.r.fillScales(t, scales, want[1], want[0], true)
 	case ok: // float8 may have fewer scales
-		p.r.fillFloats(t, d.S.Spread(s, want), n, 1, false)
+		p.r.fillScales(t, scales.Spread(s, want), n, 1, false)
 	default: // the same scales in another shape
-		p.r.fillFloats(t, d.S, n, 1, false)
+		p.r.fillScales(t, scales, n, 1, false)
 	}
 	return t.GetName()
 }

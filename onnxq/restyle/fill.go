@@ -249,6 +249,15 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols i
 	})
 }
 
+// fillScales is fillFloats for scales, which may be codes themselves.
+func (r *rebuild) fillScales(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols int64, turned bool) {
+	if x.DType.Float() {
+		r.fillFloats(t, x, rows, cols, turned)
+	} else {
+		r.fillCodes(t, tensorMatrix(x, rows, cols), 8, turned, 0)
+	}
+}
+
 // codeMatrix is a matrix of codes; read reads them from any offset on.
 type codeMatrix struct {
 	rows, cols int64

@@ -28,7 +28,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 		return stays(w, "MatMulNBits and GatherBlockQuantized cannot express its form"), 0
 	case !ok:
 		return stays(w, fmt.Sprintf("MatMulNBits and GatherBlockQuantized do not support %s", w.CodeType)), 0
-	case d.X.Stored == nil || d.TensorScale != nil || d.S.DType != w.Constant.Values.DType:
+	case d.X.Stored == nil || d.TensorScale != nil && !smallScales(d).Stepped() || d.S.DType != w.Constant.Values.DType:
 		return stays(w, "its scales have another type than its values"), 0
 	case w.Value.Output:
 		return stays(w, "it is an output of the graph"), 0
@@ -41,7 +41,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 		return stays(w, "no operator reads it, or the graph returns it"), 0
 	}
 	c := discover.Choice{
-		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits, AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(),
+		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits, AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(), ScaleType: smallScales(d),
 	}
 	o, weight, why := read.Leaves[0].Operand(shape)
 	switch {
@@ -73,7 +73,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	t := r.operators.ReadCodes(q, read, b)
 	r.fillNBits(w, q, t, format.Signed())
 	made := Weight{Weight: w, Became: t.Codes.GetName(), NewForm: q.String(), Changed: true}
-	for _, part := range []*onnxpb.TensorProto{t.Codes, t.Scales, t.Zeros} {
+	for _, part := range []*onnxpb.TensorProto{t.Codes, t.Scales, t.TensorScale, t.Zeros} {
 		if part != nil {
 			made.OutBytes += graph.SizeOf(part)
 		}
@@ -112,7 +112,10 @@ func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors,
 		}
 		return x
 	}
-	r.fillFloats(t.Scales, each(d.S), rows, cols, turned)
+	r.fillScales(t.Scales, each(storedScales(d)), rows, cols, turned)
+	if t.TensorScale != nil {
+		r.fillFloats(t.TensorScale, d.Step, 1, 1, false)
+	}
 	if t.Zeros != nil {
 		zero := d.Z
 		if zero == nil { // unsigned codes without zero points: 0

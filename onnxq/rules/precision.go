@@ -214,7 +214,7 @@ func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
 	for name, key := range doc.keys() {
 		setting, ok := settings[name]
 		if !ok {
-			return o, key.errorf("setting %q is not known (known: bits, block, axis, format, algorithm, zero_point)", name)
+			return o, key.errorf("setting %q is not known (known: bits, block, axis, format, algorithm, zero_point, scale_type)", name)
 		}
 		switch before, twice := spelt[setting]; {
 		case twice && before == name:
@@ -249,6 +249,11 @@ func checkOverride(o spec.Override) error {
 	}
 	if o.Algorithm != nil {
 		if _, err := spec.ParseAlgorithm(string(*o.Algorithm)); err != nil {
+			return err
+		}
+	}
+	if o.ScaleType != nil {
+		if _, err := spec.ParseScaleType(string(*o.ScaleType)); err != nil {
 			return err
 		}
 	}
@@ -297,6 +302,7 @@ var settings = map[string]string{
 	"format":     "format",
 	"algorithm":  "algorithm",
 	"zero_point": "zero_point",
+	"scale_type": "scale_type",
 }
 
 // setOverride sets a setting, spelt name in the document, to v.
@@ -334,6 +340,14 @@ func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error
 			err = v.at(err)
 		}
 		o.Algorithm = &algorithm
+	case "scale_type":
+		var text string
+		var scales spec.ScaleType
+		if text, err = v.text(name); err == nil {
+			scales, err = spec.ParseScaleType(text)
+			err = v.at(err)
+		}
+		o.ScaleType = &scales
 	case "zero_point":
 		var on bool
 		on, err = v.bool(name)

@@ -9,6 +9,7 @@ type Override struct {
 	Format    *Format    `json:"format,omitempty"` // Float: do not quantize
 	Algorithm *Algorithm `json:"algorithm,omitempty"`
 	ZeroPoint *bool      `json:"zero_point,omitempty"`
+	ScaleType *ScaleType `json:"scale_type,omitempty"` // of integer formats
 }
 
 // SetIf sets *dst to *src unless src is nil.

@@ -18,6 +18,8 @@ SETTINGS = [
     "mxfp8", "mxfp8 --scale-rule ocp", "mxfp8-e5m2",
     "int4", "int4 --range mse", "int4 --block 32", "int4 --block 32 --range mse", "int4 --block -1", "int4 --block -1 --range mse",
     "int4 --zero-point", "int4 --block 32 --zero-point", "int4 --block 32 --zero-point --range mse", "uint4",
+    "int4 --block 32 --scale-type float16", "int4 --block 32 --scale-type uint8", "int4 --block 16 --scale-type uint8",
+    "int4 --block 32 --zero-point --scale-type uint8",
     "nvfp4", "mxfp4", "mxfp4 --scale-rule ceil", "nf4", "fp4",
     "int2", "int2 --block 16", "int2 --block 16 --zero-point", "int2 --block 16 --zero-point --range mse", "uint2",
 ]
@@ -28,6 +30,8 @@ ALGORITHMS = [
     "int4 --block 32 --zero-point --algorithm k_quant", "int4 --block 32 --zero-point --algorithm mse",
     "int4 --block 32 --zero-point --algorithm hqq", "int4 --block 32 --zero-point --algorithm hqq --style nbits",
     "int4 --block 32 --algorithm best", "int4 --block 32 --zero-point --algorithm best",
+    "int4 --block 32 --algorithm best --scale-type float16", "int4 --block 32 --algorithm best --scale-type int8",
+    "int4 --block 16 --algorithm best --scale-type int8", "int4 --block 32 --zero-point --algorithm best --scale-type uint8",
     "int4 --algorithm mse", "int4 --block -1 --algorithm mse",
     "int4 --block 16 --algorithm best",
     "int2 --block 16 --algorithm mse", "int2 --block 16 --zero-point --algorithm mse",

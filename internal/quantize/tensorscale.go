@@ -1,0 +1,170 @@
+package quantize
+
+import (
+	"context"
+	"encoding/binary"
+	"math"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/int4"
+	"onnxquant/internal/buffer"
+	"onnxquant/internal/work"
+	"onnxquant/nvfp4"
+)
+
+// Scales of 8 bits have a scale themselves, one for the tensor. It follows from all elements.
+
+// scaledScales reports whether the scales have a scale.
+func (w *Weight) scaledScales() bool { return w.TwoLevel || w.steppedScales() }
+
+// steppedScales reports whether scales are stored as multiples of a step.
+func (w *Weight) steppedScales() bool { return w.ScaleType == dtype.Int8 || w.ScaleType == dtype.Uint8 }
+
+// TensorScaleBytes is the number of bytes that FindTensorScales reads.
+func (r *Run) TensorScaleBytes() (n int64) {
+	for _, t := range r.Tiles {
+		if t.scaledScales() {
+			n += t.SourceBytes()
+		}
+	}
+	return n
+}
+
+// FindTensorScales finds and writes the scales of scales. It must run before Quantize and reads
+// the weights that have them once.
+func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(bytes int64)) error {
+	var tiles []int
+	for i, t := range r.Tiles {
+		if t.scaledScales() {
+			tiles = append(tiles, i)
+		}
+	}
+	extents := make([]extent, len(tiles))
+	err := work.Each(ctx, workers, len(tiles), func(ctx context.Context, b *Buffers, i int) error {
+		t := r.Tiles[tiles[i]]
+		defer progress(t.SourceBytes())
+		return extents[i].add(ctx, b, t, t.chunks(r.limit))
+	})
+	if err != nil {
+		return err
+	}
+	whole := make([]extent, len(r.Weights))
+	for i, tile := range tiles {
+		whole[r.of[tile]].merge(&extents[i])
+	}
+	for i, w := range r.Weights {
+		switch e := &whole[i]; {
+		case w.TwoLevel:
+			r.codecs[i], r.tensors[i], err = rescaled(w.Codec, e.peak)
+			if err != nil {
+				r.spoil(i)
+			}
+		case w.steppedScales():
+			r.codecs[i], r.tensors[i] = stepped(w.Codec, e.peak)
+			if e.broken {
+				r.spoil(i)
+			}
+			r.coarse[i] = e.coarse(r.tensors[i])
+		}
+		if !w.scaledScales() || r.Broken(i) || r.sinks == nil {
+			continue
+		}
+		if _, err := r.sinks[i].parts.TensorScale.WriteAt(r.tensorScale(i), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// extent is what the scale of scales follows from.
+type extent struct {
+	peak   float32    // largest magnitude of an element, or largest scale; NaN stays NaN
+	broken bool       // there are values that cannot be quantized
+	blocks [256]int64 // by exponent of their scale as float32: blocks that are not 0
+}
+
+func (e *extent) add(ctx context.Context, b *Buffers, t Tile, chunks []chunk) error {
+	if t.TwoLevel {
+		peak := []float32{0}
+		for _, c := range chunks {
+			if err := b.load(ctx, t, c); err != nil {
+				return err
+			}
+			t.Codec.ObserveBlocks(nil, peak, b.x, len(b.x), len(b.x))
+		}
+		e.peak = peak[0]
+		return nil
+	}
+	finite, err := t.findScales(ctx, b, t.Codec, chunks)
+	if err != nil || !finite {
+		e.broken = !finite
+		return err
+	}
+	for i, s := range b.scale {
+		if b.hi[i] != 0 || b.lo[i] != 0 {
+			e.peak = max(e.peak, s)
+			e.blocks[math.Float32bits(s)>>23&0xff]++
+		}
+	}
+	return nil
+}
+
+func (e *extent) merge(other *extent) {
+	e.peak = max(e.peak, other.peak)
+	e.broken = e.broken || other.broken
+	for i, n := range other.blocks {
+		e.blocks[i] += n
+	}
+}
+
+// mostRounding is the relative error, its root mean square over the blocks, up to which scales may
+// be rounded to a step: little against that of 4-bit codes.
+const mostRounding = 0.02
+
+// coarse reports whether a step is too large for most blocks of a weight, as one with some values
+// far larger than the others has it.
+func (e *extent) coarse(step float32) bool {
+	var blocks, squares float64
+	for exponent, n := range e.blocks {
+		scale := math.Ldexp(1.5, exponent-127)
+		r := float64(step) / scale
+		blocks, squares = blocks+float64(n), squares+float64(n)*r*r/12 // of a number rounded to a step: step/√12
+	}
+	return squares > blocks*mostRounding*mostRounding
+}
+
+// stepped returns the codec of a weight whose scales are multiples of a step, by the largest of
+// them, and the step.
+func stepped(c Codec, largest float32) (Codec, float32) {
+	integers := c.(int4.Codec).WithStep(largest)
+	return integers, integers.Step
+}
+
+// rescaled returns the codec of a two-level format for a tensor with the given amax, and the
+// scale of the tensor.
+func rescaled(c Codec, amax float32) (Codec, float32, error) {
+	twoLevel := c.(nvfp4.Codec)
+	scale, err := nvfp4.TensorScale(amax)
+	twoLevel.TensorScale = scale
+	return twoLevel, scale, err
+}
+
+// Codec returns the codec of a weight, with the scale of its scales once FindTensorScales has run.
+func (r *Run) Codec(weight int) Codec { return r.codecs[weight] }
+
+// Coarse reports whether the scales of a weight are too different for 8 bits.
+func (r *Run) Coarse(weight int) bool { return r.coarse[weight] }
+
+// tensorScale is the scale of a weight's scales, encoded as stored.
+func (r *Run) tensorScale(weight int) []byte {
+	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(r.tensors[weight]))
+}
+
+// TensorScaleIs reports whether a file has the scale of scales that was written.
+func (r *Run) TensorScaleIs(weight int, from Contents) (bool, error) {
+	var raw [4]byte
+	if err := buffer.ReadFull(from.TensorScale, raw[:], 0); err != nil {
+		return false, err
+	}
+	return string(raw[:]) == string(r.tensorScale(weight)), nil
+}
