@@ -56,6 +56,8 @@ TINYGPT_SETTINGS = [
     *(f"--format {f} --block -1" for f in ("int4", "uint8", "fp8-e4m3")),
     *(f"--format {f} --style qdq" for f in ("uint4", "int8", "fp8-e4m3")),
     *(f"--format {f} --scale-rule {r}" for f, r in (("mxfp4", "ceil"), ("mxfp8", "ocp"))),
+    "--block 32 --scale-type float16 --ops all", "--block 16 --scale-type int8 --algorithm mse", "--block 32 --scale-type uint8 --zero-point --style nbits --ops all",
+    "--block 32 --scale-type uint8 --ops all | restyle --style nbits | dequantize",
     *(f"--bits {b} --block {n} --range {r}{z}" for b, n in ((2, 16), (4, 32), (8, 128)) for r in ("mse", "percentile:90") for z in ("", " --zero-point")),
     *(f"--format {f} --ops all --external-data always" for f in ("int4", "nvfp4", "q4_k")),
     *(f"--format {f} --imatrix imatrix.dat --include {WIDE}" for f in ENCODINGS if f != "q8_0"),
