@@ -72,7 +72,7 @@ func defineNoVerify(fs *pflag.FlagSet, noVerify *bool) {
 
 // defineForce is for commands that write OUT.
 func (f *reportFlags) defineForce(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.force, "force", false, "replace OUT also if it is read-only")
+	fs.BoolVar(&f.force, "force", false, "replace OUT also if it is read-only, or a folder in which all is\nof an earlier conversion or written again")
 }
 
 // checkForce refuses to replace a read-only file, or its external data, without --force.

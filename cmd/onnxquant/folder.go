@@ -90,6 +90,9 @@ func (f *convertFlags) runFolder(ctx context.Context, c *console, args []string,
 	if out != "" && inside(out, in) {
 		return fmt.Errorf("%s: it would be in the folder that is converted; choose another one", out)
 	}
+	if out != "" && inside(in, out) {
+		return fmt.Errorf("%s: what is converted is in it; choose another folder", out)
+	}
 	if f.dryRun {
 		return j.plan(ctx)
 	}
@@ -174,7 +177,7 @@ func (j *folderJob) explain(o preset.Output, err error) error {
 // plan prints what would be done.
 func (j *folderJob) plan(ctx context.Context) error {
 	if j.out != "" {
-		if err := folder.Check(j.out); err != nil {
+		if err := folder.Check(j.out, j.flags.force, j.writes()); err != nil {
 			return err
 		}
 	}
@@ -194,7 +197,7 @@ func (j *folderJob) plan(ctx context.Context) error {
 // convert makes the folder.
 func (j *folderJob) convert(ctx context.Context) error {
 	start := time.Now()
-	target, err := folder.Create(ctx, j.out)
+	target, err := folder.Create(ctx, j.out, j.flags.force, j.writes())
 	if err != nil {
 		return err
 	}
@@ -265,6 +268,20 @@ func (j *folderJob) rest() []string {
 	}
 	slices.Sort(rest)
 	return slices.DeleteFunc(slices.Compact(rest), func(name string) bool { return made[name] })
+}
+
+// writes returns which files the output has, as far as names say: not its external data.
+func (j *folderJob) writes() func(name string) bool {
+	names := slices.Clone(j.source.Others)
+	for _, m := range j.preset.Sources(j.source.Models) {
+		for _, o := range j.preset.Outputs {
+			names = append(names, o.Name(m))
+		}
+		if j.preset.Keep {
+			names = append(append(names, m), j.source.Data[m]...)
+		}
+	}
+	return func(name string) bool { return slices.Contains(names, name) }
 }
 
 // each plans each output of each model, from one opened file, and hands it on. What fails is

@@ -8,7 +8,6 @@
 package folder
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -162,15 +161,3 @@ func (f *Folder) Copy(name, to string, link bool) error {
 	_, err = io.Copy(w, from)
 	return errors.Join(err, w.Sync(), w.Close())
 }
-
-// Target is a folder that is being made. It appears whole or not at all: the files go to the
-// folder Temp, Commit gives it its name, Abort removes it.
-type Target = modelfile.Folder
-
-// Create begins a folder. Nothing but an empty folder may be there.
-func Create(ctx context.Context, path string) (*Target, error) {
-	return modelfile.CreateFolder(ctx, path)
-}
-
-// Check checks whether Create could begin a folder.
-func Check(path string) error { return modelfile.CheckFolder(path) }

@@ -16,21 +16,24 @@ import (
 type Folder struct {
 	Temp string // where the files go
 
-	path string
-	lock *os.File
+	path        string
+	replaceable func() error
+	lock        *os.File
 }
 
 var temporaryFolder = regexp.MustCompile(`^\.~[A-Z2-7]{3}$`)
 
-// CheckFolder checks whether a folder may be made at path: nothing but an empty folder may be
-// there.
-func CheckFolder(path string) error {
+// CheckFolder checks whether a folder may be made at path. An empty folder may be there, or one
+// with which replaceable, unless it is nil, finds nothing wrong.
+func CheckFolder(path string, replaceable func() error) error {
 	entries, err := os.ReadDir(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		_, err = os.Stat(filepath.Dir(filepath.Clean(path)))
+	case err == nil && len(entries) > 0 && replaceable == nil:
+		err = errors.New("the folder exists; choose another one, move it away, or let --force replace what an earlier conversion made")
 	case err == nil && len(entries) > 0:
-		err = errors.New("the folder exists; choose another one, or move it away")
+		err = replaceable()
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
@@ -38,12 +41,13 @@ func CheckFolder(path string) error {
 	return nil
 }
 
-// CreateFolder begins a folder at path.
-func CreateFolder(ctx context.Context, path string) (*Folder, error) {
-	if err := CheckFolder(path); err != nil {
+// CreateFolder begins a folder at path, where CheckFolder must have nothing against it, then and
+// when it is done.
+func CreateFolder(ctx context.Context, path string, replaceable func() error) (*Folder, error) {
+	if err := CheckFolder(path, replaceable); err != nil {
 		return nil, err
 	}
-	f := &Folder{path: filepath.Clean(path)}
+	f := &Folder{path: filepath.Clean(path), replaceable: replaceable}
 	var err error
 	if f.lock, err = lock(ctx, f.path); err == nil {
 		f.Temp = freeName(func(random string) string { return f.path + ".~" + random })
@@ -90,16 +94,34 @@ func (f *Folder) Commit() error {
 		return syncFolder(path)
 	})
 	if err == nil {
-		err = CheckFolder(f.path)
+		err = CheckFolder(f.path, f.replaceable)
 	}
 	if err == nil {
 		os.Remove(f.path) // an empty folder
-		err = errors.Join(os.Rename(f.Temp, f.path), syncFolder(filepath.Dir(f.path)))
+		if _, there := os.Lstat(f.path); there == nil {
+			err = exchange(f.Temp, f.path)
+		} else {
+			err = os.Rename(f.Temp, f.path)
+		}
+		err = errors.Join(err, syncFolder(filepath.Dir(f.path)))
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w: %w", f.path, ErrTarget, plain(err))
 	}
 	return nil
+}
+
+// exchangeSlowly gives a folder the name of another one, and the other way round. In between, which
+// only a crash shows, the second name is missing.
+func exchangeSlowly(a, b string) error {
+	aside := freeName(func(random string) string { return b + ".~" + random })
+	if err := os.Rename(b, aside); err != nil {
+		return err
+	}
+	if err := os.Rename(a, b); err != nil {
+		return errors.Join(err, os.Rename(aside, b))
+	}
+	return os.Rename(aside, a)
 }
 
 // Abort removes the temporary folder and the lock. After Commit it does nothing.

@@ -20,7 +20,7 @@ func TestFolder(t *testing.T) {
 	}
 	create := func() *Folder {
 		t.Helper()
-		f, err := CreateFolder(t.Context(), path)
+		f, err := CreateFolder(t.Context(), path, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -52,7 +52,7 @@ func TestFolder(t *testing.T) {
 	if got := names(t, parent); !slices.Equal(got, append([]string{"out"}, others...)) || !slices.Equal(names(t, path), []string{"c"}) {
 		t.Errorf("in the end: %q", got)
 	}
-	if _, err := CreateFolder(t.Context(), path); !errors.Is(err, ErrTarget) {
+	if _, err := CreateFolder(t.Context(), path, nil); !errors.Is(err, ErrTarget) {
 		t.Errorf("over another folder: %v", err)
 	}
 }
@@ -60,7 +60,7 @@ func TestFolder(t *testing.T) {
 // If a folder of the name appears meanwhile, it stays.
 func TestFolderAppears(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
-	f, err := CreateFolder(t.Context(), path)
+	f, err := CreateFolder(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,5 +72,41 @@ func TestFolderAppears(t *testing.T) {
 	}
 	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"out"}) {
 		t.Errorf("left %q", got)
+	}
+}
+
+// A folder that may be replaced is, as a whole; the old one stays if that changes its mind.
+func TestFolderReplaces(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	if err := os.MkdirAll(filepath.Join(path, "old"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	var refusal error
+	replace := func() error {
+		f, err := CreateFolder(t.Context(), path, func() error { return refusal })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Mkdir(filepath.Join(f.Temp, "new"), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		return f.Commit()
+	}
+	if err := replace(); err != nil || !slices.Equal(names(t, path), []string{"new"}) {
+		t.Errorf("%q, error %v", names(t, path), err)
+	}
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"out"}) {
+		t.Errorf("left %q", got)
+	}
+	refusal = errors.New("precious")
+	if _, err := CreateFolder(t.Context(), path, func() error { return refusal }); !errors.Is(err, refusal) || !errors.Is(err, ErrTarget) {
+		t.Errorf("error %v", err)
+	}
+	a, b := filepath.Join(t.TempDir(), "a"), path
+	if err := os.Mkdir(a, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := exchangeSlowly(a, b); err != nil || len(names(t, b)) > 0 || !slices.Equal(names(t, a), []string{"new"}) {
+		t.Errorf("exchanged: %q and %q, error %v", names(t, a), names(t, b), err)
 	}
 }
