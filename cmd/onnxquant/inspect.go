@@ -153,10 +153,25 @@ func provenanceTexts(steps []provenance.Step) (texts []string) {
 	for _, s := range steps {
 		texts = append(texts, printable(strings.Join(strings.Fields(s.Tool+" "+s.Version+" "+s.Command+" "+s.Options), " ")))
 		if in := s.Input; in != nil {
-			texts = append(texts, printable("from "+byteSize(in.Bytes)+", sha256 "+cmp.Or(in.SHA256, in.Structure)))
+			texts = append(texts, "from "+byteSize(in.Bytes)+", "+printable(hashTexts(in)))
 		}
 	}
 	return first(2*maxLines, texts)
+}
+
+// hashTexts says what the hashes of a model are of.
+func hashTexts(in *provenance.Input) string {
+	text := "sha256 " + in.SHA256
+	if in.Structure != "" {
+		text = "sha256 of its structure " + in.Structure
+	}
+	if len(in.Data) > 0 {
+		text += ", of external data " + strings.Join(first(maxLines, in.Data), ", ")
+	}
+	if in.Unhashed > 0 {
+		text += "; " + byteSize(in.Unhashed) + " of weights not hashed"
+	}
+	return text
 }
 
 // maxLines limits the lines of one kind.

@@ -33,24 +33,29 @@ type Step struct {
 	Input   *Input `json:"input,omitempty"`
 }
 
-// Input identifies the model that a step has read. Only what a conversion reads anyway is
-// hashed: the file of the model, but not the contents of its tensors where they are large.
+// Input identifies the model that a step has read. Many contents are not hashed, because that
+// would take as long as to quantize them.
 type Input struct {
-	Bytes     int64  `json:"bytes"`                      // with its external data
-	SHA256    string `json:"sha256,omitempty"`           // of the model file, in hexadecimal
-	Structure string `json:"structure_sha256,omitempty"` // instead: of the model file without the contents of tensors
+	Bytes     int64    `json:"bytes"`                      // with its external data
+	SHA256    string   `json:"sha256,omitempty"`           // of the model file, in hexadecimal
+	Structure string   `json:"structure_sha256,omitempty"` // instead: of the model file without the contents of tensors
+	Data      []string `json:"data_sha256,omitempty"`      // of its external data files, by their names
+	Unhashed  int64    `json:"unhashed_bytes,omitempty"`   // contents of tensors that no hash covers
 }
 
 // InputOf describes a model.
 func InputOf(m *modelfile.Model) (*Input, error) {
-	sum, whole, err := m.Fingerprint()
+	f, err := m.Fingerprint()
 	if err != nil {
 		return nil, err
 	}
-	if whole {
-		return &Input{Bytes: m.Size(), SHA256: sum}, nil
+	in := &Input{Bytes: m.Size(), Data: f.Data, Unhashed: f.Unhashed}
+	if f.Whole {
+		in.SHA256 = f.Model
+	} else {
+		in.Structure = f.Model
 	}
-	return &Input{Bytes: m.Size(), Structure: sum}, nil
+	return in, nil
 }
 
 // Of returns the step with m as its input.
