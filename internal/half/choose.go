@@ -46,6 +46,9 @@ func choose(t *typing, opts Options, far map[*graph.Value]string, other func(*on
 		if c.opts.To == dtype.Float16 && other == nil {
 			c.keepSquares()
 		}
+		if c.opts.KeepTurned && other == nil {
+			c.keepTurned()
+		}
 		more := false
 		for _, f := range c.functions() {
 			called := t.called[f]

@@ -33,7 +33,9 @@ type Options struct {
 	KeepIO   bool                   // inputs and outputs of the model stay in float32
 	FloatOps []string               // operators that stay in float32, besides spec.FloatOps
 	Excluded func(name string) bool // nodes and weights that stay in float32; may be nil
-	Clamp    bool                   // values beyond the range become the largest; otherwise their nodes stay in float32
+	// KeepTurned: the nodes of CrashesTurned stay in float32.
+	KeepTurned bool
+	Clamp      bool // values beyond the range become the largest; otherwise their nodes stay in float32
 }
 
 // Model is a model in which float32 became half.

@@ -1,5 +1,7 @@
 """--float16 and --bfloat16: the corpus, models that other converters break, and real ones."""
 import json
+import subprocess
+import sys
 
 import numpy as np
 import onnx
@@ -185,3 +187,40 @@ def test_real_models(name, tmp_path):
     assert onnxquant("verify", "--engine", "none", REAL[name], out).status == 0
     feeds = runtime.random_feeds(REAL[name])
     assert_close(run(out, feeds), runtime.run(REAL[name], feeds))
+
+
+# Of unknown shape, so that ONNX Runtime does not know how to fuse Transpose and MatMul.
+TURNED = """
+<ir_version: 8, opset_import: ["" : 17]>
+turned (float[N] x, int64[R] shape, int64[R] other) => (float[M] y) {
+  a = Reshape(x, shape)
+  scale = Constant<value = float {0.5}>()
+  reshaped = Reshape(x, other)
+  b = Mul(reshaped, scale)
+  t = Transpose<perm = [1, 2, 0]>(a)
+  p = MatMul(b, t)
+  flat = Constant<value = int64[1] {-1}>()
+  y = Reshape(p, flat)
+}"""
+LOADS = """
+import sys, onnxruntime
+onnxruntime.InferenceSession(sys.argv[1], providers=["CPUExecutionProvider"])
+"""
+
+
+def test_transpose_that_crashes_onnxruntime(tmp_path):
+    """It stays in float32. In a model that has it in half, as --target tensorrt makes one, inspect names it."""
+    source, path, other = tmp_path / "in.onnx", tmp_path / "out.onnx", tmp_path / "other.onnx"
+    onnx.save(parser.parse_model(TURNED), source)
+    convert(source, path, "--float16")
+    convert(source, other, "--float16", "--target", "tensorrt")
+
+    def hazards(model):
+        return [h["check"] for h in json.loads(onnxquant("inspect", "--json", model).stdout)["hazards"]]
+    assert "ort-turned" in hazards(other) and "ort-turned" not in hazards(path)
+    crashed, loaded = (subprocess.run([sys.executable, "-c", LOADS, m], capture_output=True) for m in (other, path))
+    assert crashed.returncode < 0, "ONNX Runtime loads it now: the rule is not needed any more"
+    assert loaded.returncode == 0, loaded.stderr
+    feeds = [np.random.default_rng(0).standard_normal(24).astype(np.float32), np.array([4, 2, 3]), np.array([2, 4, 3])]
+    s = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    assert_close(s.run(None, dict(zip(("x", "shape", "other"), feeds))), run(source, feeds))
