@@ -47,7 +47,7 @@ help:
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
 	@echo 'make kernels  internal/target/kernels_ort.txt, from the registry of the pinned ONNX Runtime'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
-	@echo 'make accuracy the tables of accuracies in docs/formats.md and docs/encodings.md'
+	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make coverage the table of real models in docs/conversion.md'
 	@echo 'make schemas  docs/json, from the types that commands print'
 	@echo 'make man      manual pages and completions, in build'
@@ -194,8 +194,12 @@ checksums: build corpus
 kernels: $(VENV)/ready
 	$(VENV)/bin/python test/oracle/kernels.py --write
 
-accuracy: build $(VENV)/ready
+# Built without the commit: results are kept until the code changes.
+accuracy: export ONNXQUANT = $(abspath build/accuracy/bin/onnxquant)
+accuracy: $(VENV)/ready
+	go build -buildvcs=false -o build/accuracy/bin/ ./cmd/...
 	$(VENV)/bin/python test/oracle/accuracy.py
+	PYTHONPATH=test/oracle $(VENV)/bin/python test/accuracy/page.py
 
 coverage: build $(VENV)/ready
 	$(VENV)/bin/python test/oracle/coverage.py

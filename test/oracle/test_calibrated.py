@@ -1,5 +1,4 @@
 """--calib: codes against the published recipe of GPTQ, and what calibration gains."""
-import functools
 import json
 import subprocess
 
@@ -9,12 +8,12 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphs
-from command import SHARED, TINYGPT
+from command import TINYGPT
 from divergence import divergence
 from test_verify import library, with_runtime
 
 BLOCK = 32
-CALIB = SHARED / "models" / "trained" / "tinygpt" / "calib_ids.npz"
+CALIB = TINYGPT / "calib_ids.npz"
 
 
 def calibrate(data, *args, status=0):
@@ -90,18 +89,11 @@ def test_gptq_of_the_recipe(op, zero_point, tmp_path):
     assert (codes == want).mean() > 0.999
 
 
-@functools.cache
-def tinygpt():
-    if not CALIB.exists():
-        pytest.skip("the calibration data do not lie beside the project")
-    return TINYGPT / "model.onnx"
-
-
 # Measured, with 5 % of slack; round to nearest has 0.0069 and 0.0052, mse 0.0051 and 0.0042.
 @pytest.mark.parametrize("args, most", [("gptq", 0.00257), ("gptq --zero-point", 0.00241)])
 def test_divergence_of_a_language_model(args, most, tmp_path):
     out = tmp_path / "out.onnx"
-    report = calibrate(CALIB, "--format", "int4", "--block", 32, "--target", "ort", "--algorithm", *args.split(), tinygpt(), out)
+    report = calibrate(CALIB, "--format", "int4", "--block", 32, "--target", "ort", "--algorithm", *args.split(), TINYGPT / "model.onnx", out)
     assert divergence(out) < most
     assert report["calibration"]["error"] < 0.5 * report["calibration"]["error_mse"]
 
@@ -177,6 +169,6 @@ def test_a_layer_that_lost_gets_mse(algorithm, tmp_path):
 def test_best_on_a_language_model(tmp_path):
     """Few samples, for time; with all of them it is 0.0017."""
     out = tmp_path / "out.onnx"
-    report = calibrate(CALIB, "--samples", 24, "--format", "int4", "--block", 32, "--target", "ort", "--algorithm", "best", tinygpt(), out)
+    report = calibrate(CALIB, "--samples", 24, "--format", "int4", "--block", 32, "--target", "ort", "--algorithm", "best", TINYGPT / "model.onnx", out)
     assert divergence(out) < 0.0030
     assert report["calibration"]["output_error"] < 0.6 * report["calibration"]["output_error_mse"]

@@ -1,0 +1,38 @@
+"""Cells of the tables in docs/accuracy.md, with 5 % of slack."""
+import subprocess
+
+import pytest
+
+import models
+import page
+import settings
+from test_verify import library, with_runtime
+
+MODELS = {m.name: m for m in models.MODELS}
+ALGORITHMS = {a.name: a for a in settings.ALGORITHMS}
+SLACK = 1.05
+
+CELLS = [(model, layout, algorithm) for model, layout, algorithms in [
+    ("tinydoc", "int4 --block 32", ["rtn", "rtn-ort", "mse", "best"]),
+    ("tinydoc", "int4 --block 32 --zero-point", ["rtn", "k_quant", "hqq", "mse", "best", "gptq, data"]),
+    ("tinydoc", "int4 --block -1", ["mse"]),
+    ("tinydoc", "int2 --block 16 --zero-point", ["mse"]),
+    ("recognizer", "int4 --block 32 --zero-point", ["rtn"]),
+] for algorithm in algorithms]
+
+
+@pytest.mark.parametrize("name, layout, algorithm", CELLS)
+def test_cell(name, layout, algorithm, tmp_path):
+    model, chosen, out = MODELS[name], ALGORITHMS[algorithm], tmp_path / "out.onnx"
+    data = ["--calib", model.calibration, "--ort-lib", library()] if chosen.data else []
+    subprocess.run([with_runtime(), "--quiet", "--format", *layout.split(), *chosen.flags.split(), *data, "--target", "ort", model.path, out],
+                   check=True, timeout=300)
+    assert 0 < model.score(out).kl <= SLACK * page.written(model)[layout, algorithm]
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_table(name):
+    """The table has nothing that the settings do not want."""
+    model = MODELS[name]
+    want = {(layout, a.name) for layout in settings.LAYOUTS for a in settings.ALGORITHMS if a.takes(layout, model)}
+    assert page.written(model).keys() <= want, "make accuracy"
