@@ -169,6 +169,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 		}
 		d.Quantize = d.Reason == ""
 		d.settleSecondOrder(x, opts, except.MSE[d.Value])
+		d.settleEstimate(x, opts)
 	}
 	pairLSTMs(x, all)
 	return append(all, elsewhere(x, opts.Precision)...), activations, nil

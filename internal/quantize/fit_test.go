@@ -3,10 +3,14 @@ package quantize_test
 import (
 	"bytes"
 	"context"
+	"encoding/binary"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
+	"onnxquant/internal/form"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
 	"onnxquant/testmodels"
@@ -46,11 +50,46 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
+// learned is a model of two layers. The second has weights [300, 24] that are sums of a few vectors,
+// as training makes them, and may be stored as their transpose.
+func learned(turned bool) *testmodels.Model {
+	const k, n = 300, 24
+	m := testmodels.MLP(70, 8, k, n)
+	g := m.Proto.Graph
+	var w []byte
+	at := func(i, j float64) {
+		v := 0.1*math.Sin(i*i+7*j) + math.Sin(i/5)*math.Cos(3*j) + math.Cos(i/9)*math.Sin(j*j)
+		w = binary.LittleEndian.AppendUint32(w, math.Float32bits(float32(v)))
+	}
+	for a := range k * n {
+		if turned {
+			at(float64(a%k), float64(a/k))
+		} else {
+			at(float64(a/n), float64(a%n))
+		}
+	}
+	for _, t := range g.Initializer {
+		if t.GetName() != "w1" {
+			continue
+		}
+		if t.RawData = w; turned {
+			t.Dims = []int64{n, k}
+		}
+	}
+	for _, node := range g.Node {
+		if turned && slices.Contains(node.Input, "w1") {
+			node.OpType = new("Gemm")
+			node.Attribute = append(node.Attribute, form.IntAttr("transB", 1))
+		}
+	}
+	return m
+}
+
 // The bytes of algorithm best depend on no number of threads, and the same numbers come out of
 // a weight and of its transpose. Where the memory does not suffice it is mse, and says so.
 func TestBest(t *testing.T) {
 	for _, opts := range []onnxq.Options{{Block: 32}, {Block: 16, Bits: 2, ZeroPoint: true}, {Block: spec.PerChannel}, {Block: 32, Style: spec.NBits, ZeroPoint: true}} {
-		for _, m := range []*testmodels.Model{testmodels.MLP(70, 300, 2), testmodels.Gemm(70, 300, 2, true)} {
+		for _, m := range []*testmodels.Model{learned(false), learned(true)} {
 			in := filepath.Join(t.TempDir(), "in.onnx")
 			if err := m.Write(in); err != nil {
 				t.Fatal(err)
@@ -67,7 +106,7 @@ func TestBest(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				return r.Tensors[0].Note, data
+				return r.Tensors[1].Note, data
 			}
 			_, best := convert(spec.Best, 1, 1<<20)
 			if _, again := convert(spec.Best, 5, 64<<20); !bytes.Equal(best, again) {

@@ -15,20 +15,22 @@ import (
 type shared struct {
 	mu    sync.Mutex
 	tiles int       // still to come
-	h     []float32 // in algorithm best: K rows of K; nil before the first tile and after the last
+	known bool      // in algorithm best: h is
+	h     []float32 // K rows of K; nil before the first tile and after the last, or if there is none
 	steps int       // in algorithm hqq; 0: not known
 }
 
-// hessian returns the Hessian of a weight. The first caller computes it, others wait.
+// hessian returns the Hessian of a weight, nil if algorithm mse is as good. The first caller
+// computes it, others wait.
 func (s *shared) hessian(ctx context.Context, w *Weight) ([]float32, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.h != nil {
+	if s.known {
 		return s.h, nil
 	}
 	h, err := w.hessian(ctx)
 	if err == nil {
-		s.h = h
+		s.h, s.known = h, true
 	}
 	return h, err
 }
@@ -42,11 +44,15 @@ func (s *shared) release() {
 	}
 }
 
-// damping is what is added to the diagonal of a Hessian whose mean is 1.
-const damping = 0.5
+// damping is what is added at least to the diagonal of a Hessian whose mean is 1.
+const damping = 1
+
+// mostChance is the share of chance in W·Wᵀ above which algorithm best does as mse.
+const mostChance = 0.8
 
 // hessian returns W·Wᵀ over the mean of its diagonal, plus damping, in the place of the second
-// moment of the layer's inputs: training adds multiples of inputs to the columns of a weight.
+// moment of the layer's inputs: training adds multiples of inputs to the columns of a weight. What
+// is chance in it counts as a multiple of the identity. It returns nil if little else is left.
 func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
 	var b Buffers
 	const columns = 64 // at a time, whatever the tiles: sums must not depend on them
@@ -54,6 +60,7 @@ func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
 	h := make([]float32, k*k)
 	turned := make([]float32, k*columns)
 	total := w.Outer * w.Inner
+	var fourth float64 // sum of the fourth powers of the lengths of columns
 	for at := int64(0); at < total; {
 		if err := work.Stopped(ctx); err != nil {
 			return nil, err
@@ -75,14 +82,23 @@ func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
 			packing.Transpose(rows, b.x, int(n), k)
 		}
 		addProducts(h, rows, k, int(n))
+		for j := range n {
+			var length float64
+			for i := range w.K {
+				v := float64(rows[i*n+j])
+				length += float64(v * v)
+			}
+			fourth += float64(length * length)
+		}
 		at += n
 	}
 	var trace float64
 	for i := range k {
 		trace += float64(h[i*k+i])
 	}
-	if trace == 0 {
-		trace = 1
+	chance := chanceOf(h, k, trace, fourth, float64(total))
+	if !(chance <= mostChance) {
+		return nil, nil
 	}
 	scale := float32(float64(k) / trace)
 	for i := range k {
@@ -90,9 +106,26 @@ func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
 			v := float32(h[i*k+j] * scale)
 			h[i*k+j], h[j*k+i] = v, v
 		}
-		h[i*k+i] += damping
+		h[i*k+i] += float32(damping + chance/(1-chance))
 	}
 	return h, nil
+}
+
+// chanceOf is the share of W·Wᵀ that Ledoit and Wolf ("A well-conditioned estimator for
+// large-dimensional covariance matrices", 2004) would shrink to a multiple of the identity, with
+// the n columns of W as samples: how much of what sets it apart from such a multiple is chance.
+// h is its lower triangle. The result is 1 and more for random columns, and NaN for a single one.
+func chanceOf(h []float32, k int, trace, fourth, n float64) float64 {
+	var squares float64
+	for i := range k {
+		for j := range i + 1 {
+			v := float64(h[i*k+j])
+			if squares += float64(v * v); j < i {
+				squares += float64(v * v)
+			}
+		}
+	}
+	return (float64(n*fourth) - squares) / ((n - 1) * (squares - trace*trace/float64(k)))
 }
 
 // addProducts adds the products of rows of n to the lower triangle of h.
@@ -126,12 +159,16 @@ func (w *Weight) estimated() bool {
 }
 
 // descend is fit for algorithm best.
-func (t Tile) descend(ctx context.Context, b *Buffers, c int4.Codec, state *shared) error {
+func (t Tile) descend(ctx context.Context, b *Buffers, c int4.Codec, part chunk, state *shared) error {
 	h, err := state.hessian(ctx, t.Weight)
 	if err != nil {
 		return err
 	}
 	defer state.release()
+	if h == nil {
+		fitter := t.fitter()
+		return t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
+	}
 	k, blocks := int(t.K), int(t.Blocks())
 	columns := len(b.x) / k
 	x, codes := b.x, b.codes
