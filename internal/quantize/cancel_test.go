@@ -25,7 +25,7 @@ func TestCancelStopsSearches(t *testing.T) {
 		b.x[i] = float32(i%13) - 6
 	}
 	b.makeRoom(tl)
-	if err := tl.narrow(ctx, b, w.Codec, tl.chunks(limit)); !errors.Is(err, context.Canceled) {
+	if err := tl.narrow(ctx, b, w.search(w.Codec), tl.chunks(limit)); !errors.Is(err, context.Canceled) {
 		t.Errorf("the search for ranges ends with %v", err)
 	}
 	e, _ := ggml.Lookup("Q4_K")

@@ -55,10 +55,14 @@ func (t Tile) observe(b *Buffers, c Codec, part chunk) {
 	}
 }
 
-// narrowScales runs after findScales: it narrows the ranges, if the weight wants that, and finds
-// their scales.
+// narrowScales runs after findScales: it narrows the ranges and finds their scales, if the weight
+// wants that.
 func (t Tile) narrowScales(ctx context.Context, b *Buffers, c Codec, chunks []chunk) error {
-	if err := t.narrow(ctx, b, c, chunks); err != nil {
+	search := t.search(c)
+	if search == nil {
+		return nil
+	}
+	if err := t.narrow(ctx, b, search, chunks); err != nil {
 		return err
 	}
 	c.Scales(b.scale, b.zero, b.lo, b.hi)

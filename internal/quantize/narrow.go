@@ -3,6 +3,7 @@ package quantize
 import (
 	"context"
 
+	"onnxquant/int4"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
 	"onnxquant/internal/work"
@@ -11,11 +12,7 @@ import (
 // narrow narrows the ranges of a tile's blocks by a search. A tile of one chunk is in
 // memory, so its blocks are searched one by one. Otherwise all blocks are searched at once,
 // and each pass of the search reads all chunks again.
-func (t Tile) narrow(ctx context.Context, b *Buffers, codec Codec, chunks []chunk) error {
-	s := t.search(codec)
-	if s == nil {
-		return nil
-	}
+func (t Tile) narrow(ctx context.Context, b *Buffers, s int4.Search, chunks []chunk) error {
 	if len(chunks) == 1 {
 		for i, x := range t.pieces(b, chunks[0]) {
 			if err := work.Stopped(ctx); err != nil {

@@ -47,6 +47,7 @@ func (t Tile) vanishedRanges(b *Buffers, c Codec) (n int64) {
 	}
 	gone := buffer.Grow(&b.gone, t.scales)
 	clear(gone)
+	some := false
 	codes, decoded := buffer.Grow(&b.endCodes, t.scales), buffer.Grow(&b.endValues, t.scales)
 	for _, x := range ends {
 		c.QuantizeColumns(codes, x, b.scale, b.zero)
@@ -56,9 +57,12 @@ func (t Tile) vanishedRanges(b *Buffers, c Codec) (n int64) {
 			case v != 0:
 				gone[i] = stays
 			case x[i] != 0 && gone[i] != stays:
-				gone[i] = vanishes
+				gone[i], some = vanishes, true
 			}
 		}
+	}
+	if !some {
+		return 0
 	}
 	i := 0
 	for size := range t.lengths() {
