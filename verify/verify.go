@@ -153,6 +153,8 @@ type Structure struct {
 	// Activations counts the tensors that the quantized model alone has codes for when it runs, by
 	// the type of the codes.
 	Activations map[string]int `json:"activations,omitempty"`
+
+	Half string `json:"half,omitempty"` // float16 or bfloat16, if float32 became that
 }
 
 // Execution compares the outputs.
@@ -308,7 +310,7 @@ func (v *verifier) match(float, quantized string, folded *restyle.Report) error 
 	if is < was && !slices.ContainsFunc(m.Problems, func(p string) bool { return strings.HasPrefix(p, "IR version") }) {
 		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", was, is)) // dequantizing raised it
 	}
-	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations}
+	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations, m.Half}
 	v.report.Weights, v.report.Same = m.Weights, m.Same
 	return nil
 }

@@ -178,7 +178,16 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
 		facts = append(facts, fact{"worst", errorText(worst.Name, worst.SQNR, worst.MaxError)})
 	}
-	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("verdict", verdicts)))
+	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("verdict", verdicts), overflowHint(r)))
+}
+
+// overflowHint says what helps where values are beyond float16.
+func overflowHint(r *verify.Report) []fact {
+	broken := slices.ContainsFunc(r.Execution.Outputs, func(o verify.Output) bool { return o.Broken > 0 })
+	if !broken || r.Structure.Half != "float16" {
+		return nil
+	}
+	return []fact{{"hint", "values inside the model exceed 65504, the largest of float16: convert with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"}}
 }
 
 func matchRows(weights []compare.WeightMatch) [][]string {

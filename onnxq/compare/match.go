@@ -38,6 +38,8 @@ type Match struct {
 	// Activations counts the tensors with a QuantizeLinear and a DequantizeLinear around them in
 	// the second model alone, by the type of their codes.
 	Activations map[string]int `json:"activations,omitempty"`
+
+	Half string `json:"half,omitempty"` // float16 or bfloat16, if float32 became that
 }
 
 // WeightMatch compares a weight w of the first model with weight v of the second.
@@ -119,6 +121,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 		m.problem("float32 -> half: %v", err)
 	case h != nil:
 		m.note("%s", halfNote(h))
+		m.result.Half = strings.ToLower(h.To.String())
 		x = h.Graph
 	}
 	if up, err := raised(x, access.Graph(b).File.Proto, opaque); err != nil {

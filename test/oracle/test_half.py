@@ -224,3 +224,26 @@ def test_transpose_that_crashes_onnxruntime(tmp_path):
     feeds = [np.random.default_rng(0).standard_normal(24).astype(np.float32), np.array([4, 2, 3]), np.array([2, 4, 3])]
     s = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     assert_close(s.run(None, dict(zip(("x", "shape", "other"), feeds))), run(source, feeds))
+
+
+OVERFLOWS = """
+<ir_version: 8, opset_import: ["" : 17]>
+overflows (float[64] x) => (float[64] y) {
+  c = Constant<value = float {3000.0}>()
+  a = Mul(x, c)
+  b = Mul(a, c)
+  y = Div(b, a)
+}"""
+
+
+def test_overflow_is_named(tmp_path):
+    """verify says what helps, and it does."""
+    source, path = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(parser.parse_model(OVERFLOWS), source)
+    convert(source, path, "--float16")
+    r = onnxquant("verify", source, path)
+    assert r.status == 1 and "exceed 65504" in r.stdout
+    for args in ["--float16", "--float-ops", "Mul,Div"], ["--bfloat16"]:
+        convert(source, path, *args)
+        r = onnxquant("verify", "--min-output-sqnr", 30, "--engine", "go", source, path)
+        assert r.status == 0 and "exceed 65504" not in r.stdout, r.stdout
