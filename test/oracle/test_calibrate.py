@@ -14,6 +14,7 @@ import onnx
 import onnxruntime as ort
 import pytest
 from onnxruntime.quantization import CalibrationDataReader, CalibrationMethod, create_calibrator
+from onnxruntime.quantization.calibrate import HistogramCollector
 
 from command import BINARY, ROOT, TINYGPT, onnxquant
 from divergence import divergence
@@ -107,6 +108,20 @@ def test_percentile(tmp_path):
     np.testing.assert_allclose([found["min"], found["max"]], [values[len(values) - 1 - at], values[at]], rtol=1 / 1024)
     theirs = reference(tmp_path, model, arrays, CalibrationMethod.Percentile, percentile=98, num_bins=2048, symmetric=False)["c"]
     np.testing.assert_allclose([found["min"], found["max"]], theirs, atol=3 * np.abs(values).max() / 1024)
+
+
+def test_entropy(tmp_path):
+    """It leaves out lone outliers as ONNX Runtime's does, whose distributions are smoothed and merged otherwise."""
+    rng = np.random.default_rng(3)
+    x = np.concatenate([rng.standard_normal(100_000), [40, -40]]).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    r = onnxquant("calibrate", "--range", "entropy", "--json", tmp_path / "x.npy")
+    assert r.status == 0, r.stderr
+    ours = json.loads(r.stdout)["tensors"][0]
+    histogram = *np.histogram(x, 4096, range=(-40, 40)), x.min(), x.max(), 40
+    theirs = HistogramCollector("entropy", False, 4096, 256, None, None).get_entropy_threshold(histogram, 256)
+    assert ours["max"] < 8 and theirs[1] < 8
+    np.testing.assert_allclose([ours["min"], ours["max"]], theirs[:2], rtol=0.3)
 
 
 def test_self(tmp_path):
