@@ -72,16 +72,17 @@ class Page:
         used = [a for a in ALGORITHMS if any(a.takes(layout, self.model) for layout in LAYOUTS)]
         rows = []
         for layout in LAYOUTS:
-            cells, bits = [], ""
+            cells, bits = [], None
             for a in used:
                 r = self.converted(layout, a) if a.takes(layout, self.model) else None
                 if r is None:
                     cells.append("")
                     continue
-                bits = f"{r.bits:.2f}"
+                bits = bits or r.bits
                 kind = "data" if a.data else "search" if a.flags else "rtn"
-                cells.append(self.add(kind, f"{layout}, {a.name}", r.bits, r.score))
-            rows.append([f"`{layout}`", bits, *cells])
+                other = f" ({r.bits:.2f} bits)" if abs(r.bits - bits) > 0.05 else ""
+                cells.append(self.add(kind, f"{layout}, {a.name}", r.bits, r.score) + other)
+            rows.append([f"`{layout}`", f"{bits:.2f}" if bits else "", *cells])
         return table(["`--format`", "bits", *(a.name for a in used)], rows)
 
     def mixes(self):
@@ -142,7 +143,10 @@ def others(pages, peers):
 
 def failures(peers):
     """Peers that did not run, by what they said."""
-    return table(["tool", "setting", "model", "what happened"], [[f["tool"], f["setting"], f["model"], f["why"]] for f in peers["failures"]])
+    said = {}
+    for f in peers["failures"]:
+        said.setdefault((f["tool"], f["model"], f["why"]), []).append(f["setting"])
+    return table(["tool", "settings", "model", "what happened"], [[tool, "; ".join(settings), model, why] for (tool, model, why), settings in said.items()])
 
 
 def put(text, name, lines):
