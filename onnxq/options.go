@@ -73,7 +73,7 @@ type Options struct {
 
 	ExternalData     spec.ExternalData // default ExternalAuto
 	ExternalDataName string            // name of the external data file; default: as the model with .data
-	ShardSize        int64             // size of an external data file from which on the next tensor begins another; default: one file
+	ShardSize        int64             // size of an external data file from which on the next tensor begins another; default: one file, or what the Target reads
 	Threads          int               // default: the number of CPUs
 	Memory           int64             // bytes of buffers for all threads together; default 64 MiB
 	Strict           bool              // a selected weight that cannot be quantized is an error

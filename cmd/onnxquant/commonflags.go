@@ -44,7 +44,7 @@ func defineExternalData(fs *pflag.FlagSet, when *spec.ExternalData, name *string
 	fs.StringVar(name, "external-data-name", "",
 		"`NAME` of the file of external data (default OUT.data)")
 	fs.Var(byteCount{value: shard}, "shard-size",
-		"write external data to files of at most this size, called\nNAME, NAME_1, NAME_2 and so on; a larger tensor has a file of\nits own (default: one file)")
+		"write external data to files of at most this size, called\nNAME, NAME_1, NAME_2 and so on; a larger tensor has a file of\nits own (default: one file; with --target ort-web files below\n2 GiB)")
 }
 
 func definePage(fs *pflag.FlagSet, page *string) {

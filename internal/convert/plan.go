@@ -8,6 +8,7 @@
 package convert
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"maps"
@@ -242,7 +243,9 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 			return nil, fmt.Errorf("%w: tensor %s is in a graph that opset %d does not have", graph.ErrModel, msg.Quote(w.Value.Path), p.Output.Opset())
 		}
 	}
-	if err := p.Output.Place(opts.External); err != nil {
+	external := opts.External
+	external.Shard = cmp.Or(external.Shard, opts.Discover.Target.DataLimit)
+	if err := p.Output.Place(external); err != nil {
 		return nil, err
 	}
 	p.warnings()
@@ -358,7 +361,7 @@ func (p *Plan) warnings() {
 		p.warn("the output is of IR version %d, but %s loads models up to %d", ir, e.Name, e.IR)
 	}
 	if data := p.Output.DataBytes(); e.DataLimit != 0 && data > e.DataLimit {
-		p.warn("the external data has %d bytes, but %s reads no file above %d", data, e.Name, e.DataLimit)
+		p.warn("a file of external data has %d bytes, but %s reads no file above %d", data, e.Name, e.DataLimit)
 	}
 	for _, l := range p.losses {
 		p.warn("the opset becomes %d, but %s; it refuses the model (--target ort avoids that)", p.Output.Opset(), l)

@@ -143,8 +143,6 @@ func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Gr
 		return "MatMulNBits takes a matrix as the second factor only"
 	case op == "Gemm" && x.Opset < 7:
 		return "Gemm before opset 7 broadcasts differently"
-	case op == "Gemm" && (graph.IntAttribute(l.Node, "transA") != 0 || graph.FloatAttributeOr(l.Node, "alpha", 1) != 1 || graph.HasInput(l.Node, 2) && graph.FloatAttributeOr(l.Node, "beta", 1) != 1):
-		return "Gemm has transA, alpha or beta"
 	}
 	return ""
 }

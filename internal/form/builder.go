@@ -3,6 +3,9 @@ package form
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+
+	"github.com/x448/float16"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
@@ -57,6 +60,15 @@ func (b *Builder) Shape(prefix string, dims []int64) string {
 		raw = binary.LittleEndian.AppendUint64(raw, uint64(n))
 	}
 	return b.Constant(prefix+"_shape", dtype.Int64, []int64{int64(len(dims))}, raw)
+}
+
+// Scalar returns the name of a constant without axes, of float16 or float32.
+func (b *Builder) Scalar(name string, typ dtype.DType, v float32) string {
+	raw := binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))
+	if typ == dtype.Float16 {
+		raw = binary.LittleEndian.AppendUint16(nil, float16.Fromfloat32(v).Bits())
+	}
+	return b.Constant(name, typ, []int64{}, raw)
 }
 
 // Node adds a node with one output. Its name begins with prefix.

@@ -63,27 +63,37 @@ func (c *Operators) gather(w *Weight, t Tensors, scale string, n *onnxpb.NodePro
 var quantTypes = map[spec.Format]int64{spec.FP4: 0, spec.NF4: 1}
 
 // product turns a MatMul or Gemm into a MatMulBnb4, or into a MatMulNBits, which can add a bias
-// per column, unless it shall not. Any other C of a Gemm is added by an Add.
+// per column, unless it shall not. What else a Gemm computes, other operators around it do.
 func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodeProto, b *Builder) {
 	inputs := []string{n.Input[0], t.Codes.GetName(), scale, "", "", ""}
 	if t.Zeros != nil {
 		inputs[3] = t.Zeros.GetName()
 	}
 	columns, fold := w.Outer*w.Inner, !w.Choice.NoFoldBias && !w.bnb4()
+	alpha, beta := graph.FloatAttributeOr(n, "alpha", 1), graph.FloatAttributeOr(n, "beta", 1)
 	add, bias := biasBehind(c.copy.Original, n, columns, w)
-	switch {
-	case graph.HasInput(n, 2) && fold && isBias(c.copy.Original, n, 2, columns, w):
+	switch plain := alpha == 1 && beta == 1; {
+	case graph.HasInput(n, 2) && fold && plain && isBias(c.copy.Original, n, 2, columns, w):
 		inputs[5] = n.Input[2]
 	case graph.HasInput(n, 2):
-		made := c.copy.Node(n)
-		product := b.Fresh(w.Name + "_" + w.Choice.NBits.String() + "_Output")
-		sum := b.NewNode(w.Name, "Add", made.Output[0], []string{product, n.Input[2]})
-		made.Output = []string{product}
-		c.copy.AddBehind(made, sum)
-	case add != nil && fold:
+		addend := n.Input[2]
+		if beta != 1 {
+			scaled := b.Fresh(w.Name + "_Mul_Output")
+			c.copy.AddBehind(c.copy.Node(n), b.NewNode(w.Name, "Mul", scaled, []string{addend, b.Scalar("beta", w.DType, beta)}))
+			addend = scaled
+		}
+		c.then(w, n, b, "Add", addend)
+	case add != nil && fold && alpha == 1:
 		inputs[5] = bias
 		c.copy.Node(n).Output = c.copy.Node(add).Output
 		c.copy.Drop(add)
+	}
+	if alpha != 1 {
+		c.then(w, n, b, "Mul", b.Scalar("alpha", w.DType, alpha))
+	}
+	if graph.IntAttribute(n, "transA") != 0 {
+		inputs[0] = b.Fresh(w.Name + "_Transpose_Output")
+		c.copy.AddBehind(c.copy.Node(n), b.NewNode(w.Name, "Transpose", inputs[0], n.Input[:1]))
 	}
 	if w.bnb4() {
 		c.become(n, "MatMulBnb4", inputs[:3],
@@ -101,6 +111,16 @@ func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodePr
 		attrs = append(attrs, IntAttr("accuracy_level", level))
 	}
 	c.become(n, "MatMulNBits", inputs, attrs...)
+}
+
+// then has another operator compute the output of a node, from what the node computed and another
+// factor or addend.
+func (c *Operators) then(w *Weight, n *onnxpb.NodeProto, b *Builder, op, other string) {
+	made := c.copy.Node(n)
+	product := b.Fresh(w.Name + "_" + w.Choice.NBits.String() + "_Output")
+	last := b.NewNode(w.Name, op, made.Output[0], []string{product, other})
+	made.Output = []string{product}
+	c.copy.AddBehind(made, last)
 }
 
 // become turns the copy of a node into another operator.

@@ -129,7 +129,7 @@ var Engines = []Engine{
 			"Weights of MatMul and Gemm become MatMulNBits where they can: WebGPU does not fuse a DequantizeLinear with its reader.",
 			"WebGPU's MatMulNBits takes three inputs, or four with zero points: no bias, no g_idx. It reads codes of 2 and 4 bits, and returns zeros for 8 bits without a word. It reads past the row of a short last block. Weights of 8 bits keep their DequantizeLinear.",
 			"Other formats, and GatherBlockQuantized, run on the CPU, by WebAssembly.",
-			"A browser reads a file of external data in one piece, of at most 2 GiB.",
+			"A browser reads a file of external data in one piece, of less than 2 GiB. Larger data go to several files, OUT.data, OUT.data_1 and so on, unless --shard-size says otherwise; the page must name all of them as externalData. For transformers.js, see its preset: names are as that wants them.",
 		},
 	},
 	{

@@ -3,6 +3,8 @@ package compare
 import (
 	"context"
 	"fmt"
+	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -57,7 +59,7 @@ type WeightMatch struct {
 	MaxError float64 `json:"max_error"` // max |w - v|
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 if exact
-	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale for each block; 0 if scales are powers of two
+	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale, and zero point or min, for each block; 0 if scales are powers of two
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 
 	Worst  *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors
@@ -162,6 +164,11 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 			m.problem("what %s stands for is not found", msg.Quote(w.Name))
 		default:
 			m.note("nothing reads %s", msg.Quote(w.Name))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.ranges)) {
+		if step := m.ranges[name].Step; !(step > 0 && step <= math.MaxFloat64) {
+			m.problem("the codes of %s have the scale %g", msg.Quote(name), step)
 		}
 	}
 	m.countActivations()
@@ -417,7 +424,11 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 			continue
 		}
 		delete(m.fresh, m.b.Graph.Number(other))
-		delete(m.fresh, m.b.Graph.Number(m.product(n, other)))
+		if g := m.gemmOf(n, other); g != nil {
+			for _, part := range g.nodes() {
+				delete(m.fresh, m.b.Graph.Number(part))
+			}
+		}
 		m.partner[m.a.Graph.Number(n)] = other
 		pairs = append(pairs, [2]*onnxpb.NodeProto{n, other})
 	}

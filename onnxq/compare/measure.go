@@ -53,7 +53,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 		match.Form, match.CodeType, match.Block, match.OutBytes = folded.Form, folded.CodeType, blockSize(folded.Weight), folded.Bytes
 		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, turned)
 	}
-	e := &measurement{blocks: blocks}
+	e := &measurement{blocks: blocks, shifted: quantized && isShifted(folded.Weight)}
 	if m.readable != nil && quantized {
 		var err error
 		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded.Weight], turned); err != nil {
@@ -229,12 +229,13 @@ func shapeOfCodes(w *recognize.Weight) []int64 {
 
 // measurement has the errors of a weight and of its worst block.
 type measurement struct {
-	blocks cutting
-	all    errstat.Stats
-	fitted float64 // sum of squared errors, if each block had the scale that fits best
-	broken int64   // see WeightMatch.Broken
-	worsts map[int]worst
-	survey *survey // nil without a Detail
+	blocks  cutting
+	shifted bool // blocks have offsets, too
+	all     errstat.Stats
+	fitted  float64 // sum of squared errors, if each block had the scale that fits best
+	broken  int64   // see WeightMatch.Broken
+	worsts  map[int]worst
+	survey  *survey // nil without a Detail
 }
 
 // worst is the block with the lowest SQNR of those whose mean square has the same exponent.
@@ -277,17 +278,27 @@ func (e *measurement) worst(least float64) *BlockMatch {
 type block struct {
 	errstat.Stats
 	product, square float64 // sums of w·v and v²
+	w, v            float64 // sums
 }
 
 // shortBlock is the length below which any scale may fit a block by chance.
 const shortBlock = 8
 
-// fitted returns the sum of squared errors with the best scale.
-func (b *block) fitted() float64 {
-	if b.N < shortBlock || b.square == 0 {
+// fitted returns the sum of squared errors with the best scale and, if shifted, the best offset.
+func (b *block) fitted(shifted bool) float64 {
+	product, square, rest := b.product, b.square, b.SumSq
+	if n := float64(b.N); shifted && n > 0 {
+		product, square, rest = product-b.w*b.v/n, square-b.v*b.v/n, rest-b.w*b.w/n
+	}
+	if b.N < shortBlock || square <= 0 {
 		return b.SumSqErr
 	}
-	return min(b.SumSqErr, max(0, b.SumSq-b.product*b.product/b.square))
+	return min(b.SumSqErr, max(0, rest-product*product/square))
+}
+
+// isShifted reports whether a weight has zero points or mins.
+func isShifted(w *recognize.Weight) bool {
+	return w.Constant != nil && w.Constant.Decoder != nil && (w.Constant.Decoder.Zero != nil || w.Constant.Decoder.Mins != nil)
 }
 
 // powersOfTwo reports whether the scales of a weight are powers of two, which fit by chance.
@@ -356,7 +367,7 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 			if e.survey != nil {
 				e.survey.block(b, off+int64(i))
 			}
-			e.fitted += open[i].fitted()
+			e.fitted += open[i].fitted(e.shifted)
 			e.compareWorst(b, off+int64(i))
 			open[i] = block{}
 		}
@@ -386,6 +397,8 @@ func (e *measurement) add(open []block, w, v []float32, at int64) {
 		b.SumSq += x * x
 		b.product += x * float64(v[i])
 		b.square += float64(v[i]) * float64(v[i])
+		b.w += x
+		b.v += float64(v[i])
 	}
 }
 

@@ -12,17 +12,86 @@ import (
 	"onnxquant/internal/opset"
 )
 
-// product returns the MatMul in front of y, if x is a Gemm and y an Add: Dequantize turns a
-// MatMulNBits with a bias into MatMul and Add.
-func (m *matcher) product(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
-	if x.GetOpType() != "Gemm" || y.GetOpType() != "Add" || !graph.IsStandard(x.GetDomain()) || !graph.IsStandard(y.GetDomain()) {
+// gemm has the nodes that together compute a Gemm: Dequantize turns a MatMulNBits into a MatMul.
+type gemm struct {
+	product         *onnxpb.NodeProto
+	turned          *onnxpb.NodeProto // Transpose of the first factor, with transA
+	scaled          *onnxpb.NodeProto // Mul by alpha, if that is not 1
+	sum, scaledTerm *onnxpb.NodeProto // Add of C, and Mul of that by beta, if that is not 1
+}
+
+// nodes lists the nodes that there are.
+func (g *gemm) nodes() []*onnxpb.NodeProto {
+	return slices.DeleteFunc([]*onnxpb.NodeProto{g.product, g.turned, g.scaled, g.sum, g.scaledTerm}, func(n *onnxpb.NodeProto) bool { return n == nil })
+}
+
+// gemmOf finds the nodes of the second model that compute the Gemm x. The last of them is y. It
+// returns nil if y is none or they are others.
+func (m *matcher) gemmOf(x, y *onnxpb.NodeProto) *gemm {
+	if !isStandard(x, "Gemm") {
 		return nil
 	}
-	v := m.b.Graph.Source(y, 0)
-	if v == nil || v.Node == nil || v.Node.GetOpType() != "MatMul" || len(v.Uses) != 1 {
+	g, at := &gemm{}, y
+	if graph.HasInput(x, 2) {
+		if !isStandard(at, "Add") {
+			return nil
+		}
+		g.sum, at = at, m.madeFor(at, 0)
+		if beta := graph.FloatAttributeOr(x, "beta", 1); beta != 1 {
+			if g.scaledTerm = m.madeFor(g.sum, 1); !m.multipliesBy(g.scaledTerm, beta) {
+				return nil
+			}
+		}
+	}
+	if alpha := graph.FloatAttributeOr(x, "alpha", 1); alpha != 1 {
+		if g.scaled = at; !m.multipliesBy(at, alpha) {
+			return nil
+		}
+		at = m.madeFor(at, 0)
+	}
+	if g.product = at; !isStandard(at, "MatMul") {
+		return nil
+	}
+	if graph.IntAttribute(x, "transA") != 0 {
+		if g.turned = m.madeFor(at, 0); !isStandard(g.turned, "Transpose") || !turnsMatrix(g.turned) {
+			return nil
+		}
+	}
+	return g
+}
+
+func isStandard(n *onnxpb.NodeProto, op string) bool {
+	return n.GetOpType() == op && graph.IsStandard(n.GetDomain())
+}
+
+// turnsMatrix reports whether a Transpose swaps the axes of a matrix.
+func turnsMatrix(n *onnxpb.NodeProto) bool {
+	perm := graph.Attribute(n, "perm")
+	return perm == nil || slices.Equal(perm.GetInts(), []int64{1, 0})
+}
+
+// madeFor returns the node of the second model that makes an input of n, if only n reads it.
+func (m *matcher) madeFor(n *onnxpb.NodeProto, input int) *onnxpb.NodeProto {
+	v := m.b.Graph.Source(n, input)
+	if v == nil || len(v.Uses) != 1 || v.Output {
 		return nil
 	}
 	return v.Node
+}
+
+// multipliesBy reports whether a node of the second model multiplies by a constant, rounded to the
+// type that the node computes in.
+func (m *matcher) multipliesBy(n *onnxpb.NodeProto, factor float32) bool {
+	if !isStandard(n, "Mul") || len(n.Input) != 2 {
+		return false
+	}
+	v := m.b.Graph.Source(n, 1)
+	if v == nil {
+		return false
+	}
+	c := m.b.Fold(v)
+	var x [1]float32
+	return c != nil && len(c.Values.Shape) == 0 && c.Values.ReadAll(&lazy.Arena{}, x[:], 0) == nil && x[0] == c.Values.DType.Round(factor)
 }
 
 // nodes compares two nodes with the same output.
@@ -33,10 +102,8 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 	if x.GetName() != y.GetName() {
 		m.note("%s%s is called %s", where, graph.Describe(x), msg.Quote(y.GetName()))
 	}
-	if x.GetOpType() == "Gemm" && graph.IsStandard(x.GetDomain()) {
-		if done, err := m.gemm(where, x, y); done || err != nil {
-			return err
-		}
+	if g := m.gemmOf(x, y); g != nil {
+		return m.gemm(where, x, g)
 	}
 	if !sameOperator(x, y) {
 		m.problem("%s%s is %s", where, graph.Describe(x), msg.Clean(graph.Operator(y)))
@@ -71,28 +138,24 @@ func (m *matcher) swapped(x, y *onnxpb.NodeProto) bool {
 	return first != m.isSteady(a.Source(x, 1)) && first == m.isSteady(b.Source(y, 1)) && first != m.isSteady(b.Source(y, 0))
 }
 
-// gemm compares a Gemm with an equivalent MatMul, or MatMul and Add. It returns false if y is
-// neither.
-func (m *matcher) gemm(where string, x, y *onnxpb.NodeProto) (bool, error) {
-	sum := y
-	if product := m.product(x, y); product != nil {
-		y = product
-	} else if y.GetOpType() != "MatMul" || !graph.IsStandard(y.GetDomain()) {
-		return false, nil
-	}
-	if graph.IntAttribute(x, "transA") != 0 || graph.FloatAttributeOr(x, "alpha", 1) != 1 || graph.FloatAttributeOr(x, "beta", 1) != 1 || graph.HasInput(x, 2) != (sum != y) {
-		m.problem("%s%s is a %s that computes something else", where, graph.Describe(x), msg.Clean(y.GetOpType()))
-		return true, nil
-	}
+// gemm compares a Gemm with the nodes that compute it in the second model.
+func (m *matcher) gemm(where string, x *onnxpb.NodeProto, g *gemm) error {
 	m.note("%s%s is a MatMul", where, graph.Describe(x))
-	err := m.inputs(where, x, y, 0, 0, false, m.problem)
+	first, addend := g.product, g.sum
+	if g.turned != nil {
+		first = g.turned
+	}
+	err := m.inputs(where, x, first, 0, 0, false, m.problem)
 	if err == nil {
-		err = m.inputs(where, x, y, 1, 1, graph.IntAttribute(x, "transB") != 0, m.problem)
+		err = m.inputs(where, x, g.product, 1, 1, graph.IntAttribute(x, "transB") != 0, m.problem)
 	}
-	if err == nil && sum != y {
-		err = m.inputs(where, x, sum, 2, 1, false, m.problem)
+	if err != nil || addend == nil {
+		return err
 	}
-	return true, err
+	if g.scaledTerm != nil {
+		return m.inputs(where, x, g.scaledTerm, 2, 0, false, m.problem)
+	}
+	return m.inputs(where, x, addend, 2, 1, false, m.problem)
 }
 
 // attributes compares the attributes of two nodes, with their subgraphs.

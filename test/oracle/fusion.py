@@ -103,6 +103,7 @@ PRODUCTS = {
     "Gemm, transB, C [N]": gemm((WIDTH,), transB=1),
     "Gemm, alpha": gemm((WIDTH,), alpha=2.0),
     "Gemm, beta": gemm((WIDTH,), beta=2.0),
+    "Gemm, transA": lambda m, x, w: m.node("Gemm", m.node("Reshape", x, m.store(np.array([WIDTH, -1]))), w, transA=1),
     "Conv": lambda m, x, w: m.node("Conv", x, w),
     "Gather": lambda m, x, w: m.node("Add", x, m.node("Gather", w, m.store(np.arange(1)))),
 }

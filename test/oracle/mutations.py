@@ -184,7 +184,7 @@ def mutations(model):
                     t.dims[:] = list(t.dims)[::-1]
                 found.append(("shape", f"{name} {list(t.dims)} reversed", turn))
             for kind in (1, 7, 10, 11, 6, 2, 3, 21, 22):
-                if kind != t.data_type and (t.data_type in (2, 3, 21, 22)) == (kind in (2, 3, 21, 22)):
+                if kind != t.data_type and (name in codes or t.data_type in (2, 3, 21, 22)) == (kind in (2, 3, 21, 22)):
                     found.append(("type", f"{name} as type {kind}", lambda t=t, kind=kind: retype(t, kind)))
     versions = [model.opset_import, *(f.opset_import for f in model.functions)]
     for k, imports in enumerate(versions):

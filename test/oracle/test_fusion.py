@@ -52,8 +52,8 @@ def left_without_reason(path, plan, folder):
     return {t["name"] for t in plan["tensors"] if t["decision"] == "quantize" and t["name"] in left and "no MatMulNBits" not in t.get("note", "")}
 
 
-# Chains for which no form is fused.
-NO_FORM = {"Conv", "Gemm, alpha", "Gemm, beta"}
+# Products for which no form is fused.
+NO_FORM = {"Conv"}
 
 
 @pytest.mark.parametrize("form", [fusion.FIRST, *FORMS[:2], FORMS[3]], ids=fusion.label)
