@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
@@ -296,9 +297,10 @@ func (b *block) fitted(shifted bool) float64 {
 	return min(b.SumSqErr, max(0, rest-product*product/square))
 }
 
-// isShifted reports whether a weight has zero points or mins.
+// isShifted reports whether a weight has zero points or mins, or should have: its codes are
+// unsigned.
 func isShifted(w *recognize.Weight) bool {
-	return w.Constant != nil && w.Constant.Decoder != nil && (w.Constant.Decoder.Zero != nil || w.Constant.Decoder.Mins != nil)
+	return strings.HasPrefix(w.CodeType, "UINT") || w.Constant != nil && w.Constant.Decoder != nil && w.Constant.Decoder.Zero != nil
 }
 
 // powersOfTwo reports whether the scales of a weight are powers of two, which fit by chance.
