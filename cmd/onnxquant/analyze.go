@@ -33,12 +33,12 @@ type analyzeFlags struct {
 
 // sharedFlags are the flags of a plan that analyze has, too. The others come from
 // --candidates.
-var sharedFlags = []string{"range", "scale-rule", "target", "style", "ops", "include", "exclude", "min-elements"}
+var sharedFlags = []string{"range", "scale-rule", "scale-type", "target", "style", "ops", "include", "exclude", "min-elements"}
 
 func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	fs.StringSliceVar(&f.candidates, "candidates", nil,
-		"formats to try, a `LIST` of FORMAT, FORMAT:BLOCK and\nFORMAT:BLOCK:zp, such as int4:32:zp,int8:channel,nf4\n(default: int4, q4_0, q4_k and int8 in several ways; for\nconvolutions only int8)")
+		"formats to try, a `LIST` of FORMAT[:BLOCK][:zp][:TYPEscale],\nsuch as int4:32:zp,int4:16:uint8scale,int8:channel,nf4\n(default: int4, q4_0, q4_k and int8 in several ways; for\nconvolutions only int8)")
 	fs.Var(limit{&f.maxError, "E"}, "max-error",
 		"find the smallest model with an error of at most E\n(default 0.1 without --max-size)")
 	fs.StringVar(&f.maxSize, "max-size", "",

@@ -11,32 +11,42 @@ type Candidate struct {
 	Format    Format
 	Block     int // elements that share a scale, or PerChannel; 0: the format's default
 	ZeroPoint bool
+	ScaleType ScaleType // of integer formats; "": that of the options
 }
 
 // DefaultCandidates are tried if an analysis names none; on convolutions only those of 8 bits.
 var DefaultCandidates = []Candidate{
-	{Int4, 128, false}, {Int4, 64, false}, {Int4, 32, false}, {Int4, 32, true}, {Int4, 16, true}, {"q4_0", 0, false}, {"q4_k", 0, false},
-	{Int8, PerChannel, false}, {Int8, 128, false}, {Int8, 32, false},
+	{Int4, 128, false, ""}, {Int4, 64, false, ""}, {Int4, 32, false, ""}, {Int4, 32, true, ""}, {Int4, 16, true, ""}, {"q4_0", 0, false, ""}, {"q4_k", 0, false, ""},
+	{Int8, PerChannel, false, ""}, {Int8, 128, false, ""}, {Int8, 32, false, ""},
 }
 
 // DataCandidates are tried, besides DefaultCandidates, if an analysis measures outputs and names
 // none.
 var DataCandidates = []Candidate{
-	{Int2, 16, true}, {"q3_k", 0, false}, {Int4, 64, true}, {"iq4_nl", 0, false}, {"q5_k", 0, false}, {"q6_k", 0, false},
+	{Int2, 16, true, ""}, {"q3_k", 0, false, ""}, {Int4, 64, true, ""}, {"iq4_nl", 0, false, ""}, {"q5_k", 0, false, ""}, {"q6_k", 0, false, ""},
 }
 
-// ParseCandidate parses FORMAT[:BLOCK][:zp]. BLOCK is a number or channel, zp asks for zero
-// points: int4:32:zp, int4:zp, int8:channel, nf4.
+// scaleSuffix stands behind the type of scales in the text of a candidate.
+const scaleSuffix = "scale"
+
+// ParseCandidate parses FORMAT[:BLOCK][:zp][:TYPEscale]. BLOCK is a number or channel, zp asks for
+// zero points, TYPE is a ScaleType: int4:32:zp, int4:zp, int8:channel, int4:16:int8scale, nf4.
 func ParseCandidate(text string) (c Candidate, err error) {
 	fields := strings.Split(text, ":")
 	if c.Format, err = ParseFormat(fields[0]); err != nil {
 		return c, err
 	}
 	settings := fields[1:]
+	if n := len(settings); n > 0 && strings.HasSuffix(settings[n-1], scaleSuffix) {
+		if c.ScaleType, err = ParseScaleType(strings.TrimSuffix(settings[n-1], scaleSuffix)); err != nil {
+			return c, fmt.Errorf("candidate %q: %w", text, err)
+		}
+		settings = settings[:n-1]
+	}
 	if n := len(settings); n > 0 && settings[n-1] == "zp" {
 		c.ZeroPoint, settings = true, settings[:n-1]
 	}
-	bad := fmt.Errorf("candidate %q: want FORMAT, FORMAT:BLOCK or FORMAT:BLOCK:zp, BLOCK a number or channel", text)
+	bad := fmt.Errorf("candidate %q: want FORMAT[:BLOCK][:zp][:TYPEscale], BLOCK a number or channel", text)
 	switch {
 	case c.Format == Float && len(fields) > 1, len(settings) > 1:
 		return c, bad
@@ -70,6 +80,9 @@ func (c Candidate) Check() error {
 	if _, _, err := Resolve(0, c.Format, c.Block, c.ZeroPoint); err != nil {
 		return fmt.Errorf("candidate %q: %w", c, err)
 	}
+	if c.ScaleType.Smaller() && c.Format.Traits().Family != Integer {
+		return fmt.Errorf("candidate %q: scale types are for integer formats", c)
+	}
 	return nil
 }
 
@@ -84,6 +97,9 @@ func (c Candidate) String() string {
 	}
 	if c.ZeroPoint {
 		text += ":zp"
+	}
+	if c.ScaleType != "" {
+		text += ":" + string(c.ScaleType) + scaleSuffix
 	}
 	return text
 }
@@ -102,6 +118,9 @@ func (c Candidate) Override() Override {
 	}
 	if c.Format.Traits().Family == Integer {
 		o.ZeroPoint = &c.ZeroPoint
+	}
+	if c.ScaleType != "" {
+		o.ScaleType = &c.ScaleType
 	}
 	return o
 }

@@ -297,3 +297,17 @@ def test_per_weight(tmp_path):
 def test_refused(args, message, tmp_path):
     r = onnxquant(*args.split(), TINYGPT / "model.onnx", tmp_path / "out.onnx")
     assert r.status == 2 and message in r.stderr, r.stderr
+
+
+def test_analyze(tmp_path):
+    """Scale types of candidates come into the mix."""
+    source = save(tmp_path, np.random.default_rng(2).standard_normal((256, 256)))
+    emitted = tmp_path / "mix.json"
+    r = onnxquant("analyze", "--json", "--candidates", "int4:16,int4:16:uint8scale", "--max-size", 40000, "--emit", emitted, source)
+    assert r.status == 0, r.stderr
+    weight, = json.loads(r.stdout)["weights"]
+    sizes = {c["candidate"]: c["bytes"] for c in weight["choices"]}
+    assert sizes["int4:16"] == 256 * 256 * 6 / 8 and sizes["int4:16:uint8scale"] == 256 * 256 * 4.5 / 8 + 4
+    assert weight["recommended"] == "int4:16:uint8scale"
+    model, _ = convert(source, "--precision-info", emitted)
+    assert tensors(model)["w0_scale"].data_type == T.UINT8
