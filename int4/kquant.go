@@ -1,6 +1,10 @@
 package int4
 
-import "math"
+import (
+	"math"
+
+	"onnxquant/formats/dtype"
+)
 
 // KQuant returns the Fitter with the rule that ONNX Runtime calls k_quant: of 21 scales the one
 // with the least squared error, weighted by √mean(w²) + |w|, scale and minimum fitted together.
@@ -69,7 +73,7 @@ func (k *kQuant) Fit(q []byte, x []float32) (float32, byte) {
 	if isInf(stored) || stored != stored { // the range overflows
 		return k.Nearest().Fit(q, x)
 	}
-	if k.Scale != 0 {
+	if k.Stepped() || k.Scale == dtype.Float16 {
 		scale = stored
 	}
 	zero := min(max(math.RoundToEven(float64(-lo/scale)), 0), float64(steps))
