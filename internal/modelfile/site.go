@@ -78,30 +78,16 @@ func survey(path string, in *Model, names []string) (*site, error) {
 		return nil, err
 	}
 	journal := readJournal(path)
-	refers := func(fs.FileInfo) bool { return false }
-	needs := refers
-	unknown := false
-	named := map[string]bool{} // data files to which the model in place refers
-	if s.model != nil {
-		if old, err := Open(path); err == nil {
-			defer old.Close()
-			refers, needs = old.Uses, old.Uses
-			for name := range old.externals {
-				named[name] = true
-				journal.temporaries = append(journal.temporaries, name)
-			}
-		} else {
-			needs, unknown = func(fs.FileInfo) bool { return true }, true
-		}
-	}
+	old := &placed{path: path, closed: s.model != nil}
+	defer old.close()
 	here, err := list(filepath.Dir(path))
 	if err != nil {
 		return nil, err
 	}
 	interim := false // the model in place refers to temporary data
-	for _, f := range leftovers(path, here, journal.temporaries) {
-		inUse := named[filepath.Base(f.name)] // not by its second name
-		if in != nil && in.Uses(f.info) || f.data && (inUse || unknown) {
+	for _, f := range leftovers(path, here, journal.temporaries, old) {
+		inUse := old.refers(filepath.Base(f.name)) // not by its second name
+		if in != nil && in.Uses(f.info) || f.data && (inUse || old.unknown()) {
 			interim = interim || inUse
 			if f.data {
 				s.left = append(s.left, f.name)
@@ -111,13 +97,48 @@ func survey(path string, in *Model, names []string) (*site, error) {
 		s.garbage = append(s.garbage, f.name)
 	}
 	for _, name := range dataFiles(path, here, names) {
-		s.addData(path, name, slices.Index(names, name), in, refers, needs, interim || slices.Contains(journal.claimed, name))
+		s.addData(path, name, slices.Index(names, name), in, old, interim || slices.Contains(journal.claimed, name))
 	}
 	return s, nil
 }
 
+// placed is the model in place at a target. It is opened when it is first asked: it may be
+// large, and mostly there is no file that it may need.
+type placed struct {
+	path   string
+	closed bool   // there is one, which was not opened yet
+	model  *Model // nil if there is none, or none that can be opened
+	err    error  // why it cannot be opened
+}
+
+func (p *placed) open() *Model {
+	if p.closed {
+		p.closed = false
+		p.model, p.err = Open(p.path)
+	}
+	return p.model
+}
+
+func (p *placed) close() {
+	if p.model != nil {
+		p.model.Close()
+	}
+}
+
+// unknown reports whether there is a model that cannot be opened.
+func (p *placed) unknown() bool {
+	p.open()
+	return p.err != nil
+}
+
+// refers reports whether the model refers to a data file of that name.
+func (p *placed) refers(name string) bool { return p.open() != nil && p.model.externals[name] != nil }
+
+// uses reports whether the model uses a file.
+func (p *placed) uses(data fs.FileInfo) bool { return p.open() != nil && p.model.Uses(data) }
+
 // addData adds the data file called name. i is its number among those to be written, or -1.
-func (s *site) addData(path, name string, i int, in *Model, refers, needs func(fs.FileInfo) bool, ours bool) {
+func (s *site) addData(path, name string, i int, in *Model, old *placed, ours bool) {
 	file := filepath.Join(filepath.Dir(path), name)
 	data, err := existing(file, in)
 	if err == nil && data == nil {
@@ -125,7 +146,7 @@ func (s *site) addData(path, name string, i int, in *Model, refers, needs func(f
 	}
 	if err != nil {
 		err = fmt.Errorf("its external data would go to %s: %w", name, err)
-	} else if !ours && !refers(data) {
+	} else if !ours && !old.uses(data) {
 		err = fmt.Errorf("%s exists and %w; move it away or choose another output", name, errNotOurs)
 	} else if other := sharedWith(path, data); other != "" {
 		err = fmt.Errorf("%s is the external data of %s, too; choose another output", name, other)
@@ -133,7 +154,7 @@ func (s *site) addData(path, name string, i int, in *Model, refers, needs func(f
 	switch {
 	case err == nil:
 		s.old = append(s.old, name)
-		if !needs(data) {
+		if !old.uses(data) && !old.unknown() {
 			s.garbage = append(s.garbage, file)
 		}
 		if i >= 0 {
@@ -241,16 +262,17 @@ func list(name string) ([]string, error) {
 }
 
 // leftovers lists the temporary files beside path: those that are named after it, and those
-// of the names, if they are names of temporary data.
-func leftovers(path string, here, names []string) (left []leftover) {
+// of the names or to which the model in place refers, if they are names of temporary data.
+func leftovers(path string, here, names []string, old *placed) (left []leftover) {
+	listed := func(name string) bool { return slices.Contains(names, name) || old.refers(name) }
 	for _, name := range here {
-		data, second := slices.Contains(names, name), slices.Contains(names, strings.TrimSuffix(name, secondSuffix))
-		suffix, ok := strings.CutPrefix(name, filepath.Base(path))
-		switch {
-		case ok && temporary.MatchString(suffix):
+		var data bool
+		first := strings.TrimSuffix(name, secondSuffix)
+		if suffix, ok := strings.CutPrefix(name, filepath.Base(path)); ok && temporary.MatchString(suffix) {
 			data = len(suffix) == len(dataSuffix)
-		case (data || second) && temporaryData.MatchString(strings.TrimSuffix(name, secondSuffix)):
-		default:
+		} else if temporaryData.MatchString(first) && listed(first) {
+			data = first == name
+		} else {
 			continue
 		}
 		name = filepath.Join(filepath.Dir(path), name)
