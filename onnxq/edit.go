@@ -23,21 +23,23 @@ func (p *Plan) settled() (*convert.Plan, error) {
 	if p.plan == nil {
 		return nil, errNotPlanned
 	}
-	made := describe(p.plan, p.opts).Tensors
-	if len(made) != len(p.Tensors) {
-		return nil, fmt.Errorf("%w: it has %d tensors, the model %d", ErrEdit, len(p.Tensors), len(made))
+	if n := len(p.plan.Decisions); n != len(p.Tensors) {
+		return nil, fmt.Errorf("%w: it has %d tensors, the model %d", ErrEdit, len(p.Tensors), n)
 	}
+	made := map[int]TensorPlan{} // the edited ones, as they were
 	var edited []int
 	entries := p.opts.Discover.Precision.Entries()
-	for i, t := range p.Tensors {
-		if reflect.DeepEqual(t, made[i]) {
+	for i, was := range describeTensors(p.plan) {
+		t := p.Tensors[i]
+		if reflect.DeepEqual(t, was) {
 			continue
 		}
-		if err := checkEdit(made[i], t); err != nil {
+		if err := checkEdit(was, t); err != nil {
 			return nil, err
 		}
 		before, _ := p.opts.Discover.Precision.For(t.Name)
-		entry := rules.PrecisionEntry{Pattern: rules.PatternOf(t.Name), Override: override(before, made[i], t)}
+		entry := rules.PrecisionEntry{Pattern: rules.PatternOf(t.Name), Override: override(before, was, t)}
+		made[i] = was
 		entries = slices.DeleteFunc(entries, func(e rules.PrecisionEntry) bool { return e.Pattern == entry.Pattern })
 		entries, edited = append(entries, entry), append(edited, i)
 	}
@@ -49,7 +51,7 @@ func (p *Plan) settled() (*convert.Plan, error) {
 
 // replan makes a plan with the entries of a precision_info, and checks that it does what the
 // edited tensors say.
-func (p *Plan) replan(made []TensorPlan, edited []int, entries []rules.PrecisionEntry) (*convert.Plan, error) {
+func (p *Plan) replan(made map[int]TensorPlan, edited []int, entries []rules.PrecisionEntry) (*convert.Plan, error) {
 	precision, err := rules.NewPrecision(entries...)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrEdit, err)

@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"errors"
+	"iter"
 	"strings"
 
 	"onnxquant/internal/convert"
@@ -108,22 +109,38 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 	if c := p.CalibrationCost(); c != nil {
 		d.CalibrationCost = &CalibrationCost{c.Groups, c.Runs, c.Memory, c.Disk + 3*p.InBytes(), c.Time.Seconds()}
 	}
-	weights := p.Weights
 	var bytes, elements int64 // of what is quantized
-	for _, decision := range p.Decisions {
-		t := describeTensor(decision)
-		if decision.Quantize {
-			describeWeight(&t, &weights[0])
+	for _, t := range describeTensors(p) {
+		if t.Decision == Quantize {
 			bytes += t.OutBytes
-			elements += weights[0].Form.Elements()
-			weights = weights[1:]
 		}
 		d.Tensors = append(d.Tensors, t)
+	}
+	for _, w := range p.Weights {
+		elements += w.Form.Elements()
 	}
 	if elements > 0 {
 		d.BitsPerWeight = bitsPer(bytes, elements)
 	}
 	return d
+}
+
+// describeTensors describes what becomes of each tensor, one after the other: there may be very
+// many.
+func describeTensors(p *convert.Plan) iter.Seq2[int, TensorPlan] {
+	return func(yield func(int, TensorPlan) bool) {
+		weights := p.Weights
+		for i, decision := range p.Decisions {
+			t := describeTensor(decision)
+			if decision.Quantize {
+				describeWeight(&t, &weights[0])
+				weights = weights[1:]
+			}
+			if !yield(i, t) {
+				return
+			}
+		}
+	}
 }
 
 // describeTensor describes a tensor and why it stays in float.
@@ -133,8 +150,8 @@ func describeTensor(d *discover.Decision) TensorPlan {
 		DType:     d.DType.String(),
 		Shape:     append([]int64{}, d.Shape...),
 		Bytes:     d.Bytes,
-		Consumers: []string{},
-		Nodes:     []string{},
+		Consumers: make([]string, 0, len(d.Value.Uses)),
+		Nodes:     make([]string, 0, len(d.Value.Uses)),
 		Decision:  Keep,
 		Reason:    d.Reason,
 		OutBytes:  d.Bytes,

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"fmt"
+	"strconv"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/msg"
@@ -101,7 +102,7 @@ type Use struct {
 	Input int // position among the node's inputs
 }
 
-func (u Use) String() string { return fmt.Sprintf("%s:%d", Operator(u.Node), u.Input) }
+func (u Use) String() string { return Operator(u.Node) + ":" + strconv.Itoa(u.Input) }
 
 // Yield is an output of a graph.
 type Yield struct {

@@ -6,6 +6,9 @@ import (
 	"math"
 
 	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/onnxpb"
 )
 
 // The structure is kept in memory, so its size is limited: encoded and decoded. Two
@@ -13,7 +16,7 @@ import (
 const (
 	maxStructure = 256 << 20 // bytes of the file outside of contents
 	freeMemory   = 192 << 20 // bytes of memory that any model may take
-	memoryRatio  = 20        // bytes of memory per byte of structure that a larger model may take
+	memoryRatio  = 32        // bytes of memory per byte of structure that a larger model may take
 )
 
 // Memory of things in addition to their bytes in the file, with room for slices that
@@ -29,10 +32,11 @@ const (
 // tensors.
 type cutter struct {
 	scanner
-	out    []byte // the structure, with payload numbers in place of contents
+	model  *onnxpb.ModelProto // the decoded structure; nil: it is only checked
+	out    []byte             // not decoded yet, with payload numbers in place of contents
 	pieces []*piece
 
-	structure int64 // bytes of the file in out
+	structure int64 // bytes of the file outside of contents
 	memory    int64 // bytes of memory of the decoded structure and the pieces
 }
 
@@ -42,7 +46,8 @@ type visit struct {
 	name  string // of the field that holds the message
 	end   int64  // offset
 	depth int
-	first int // index of the message's first piece
+	first int  // index of the message's first piece
+	split bool // fields are decoded one by one: the model and its main graph
 
 	num   protowire.Number
 	typ   protowire.Type
@@ -57,14 +62,34 @@ func (v *visit) String() string {
 	return fmt.Sprintf("field %d of %s", v.num, v.name)
 }
 
-// cut reads the model file r and returns its structure, with payload numbers in place
-// of tensor contents, and the pieces with these numbers.
-func cut(r io.ReaderAt, size int64) ([]byte, []*piece, error) {
-	c := &cutter{scanner: scanner{window{r: r, size: size}}}
-	if err := c.message(&visit{message: modelMessage, name: "model", end: size}, 0); err != nil {
-		return nil, nil, err
+// cut reads the model file r. It decodes the structure into m, with payload numbers in place
+// of tensor contents, and returns the pieces with these numbers. If m is nil, it checks the
+// encoding of the structure.
+func cut(r io.ReaderAt, size int64, m *onnxpb.ModelProto) ([]*piece, error) {
+	c := &cutter{scanner: scanner{window{r: r, size: size}}, model: m}
+	err := c.message(&visit{message: modelMessage, name: "model", end: size, split: true}, 0)
+	return c.pieces, err
+}
+
+// batch is the number of bytes from which on fields are decoded. Together they would take
+// as much memory as the structure.
+const batch = 64 << 10
+
+// decode decodes out, which has fields of the message being cut.
+func (c *cutter) decode(v *visit) error {
+	fields := c.out
+	c.out = c.out[:0]
+	if c.model == nil {
+		return nil
 	}
-	return c.out, c.pieces, nil
+	into := proto.Message(c.model)
+	if v.depth > 0 {
+		into = c.model.Graph
+	}
+	if err := (proto.UnmarshalOptions{Merge: true}).Unmarshal(fields, into); err != nil {
+		return fmt.Errorf("%w: %w", ErrFormat, err)
+	}
+	return nil
 }
 
 // charge counts n bytes of memory before they are allocated.
@@ -75,13 +100,12 @@ func (c *cutter) charge(pos, n int64) error {
 	return nil
 }
 
-// consume counts n bytes of the file as structure. Each byte takes memory twice: in
-// out and decoded.
+// consume counts n bytes of the file as structure.
 func (c *cutter) consume(pos, n int64) error {
 	if c.structure += n; c.structure > maxStructure {
 		return errorf(pos, "more than %d MiB outside of tensors", maxStructure>>20)
 	}
-	return c.charge(pos, 2*n)
+	return c.charge(pos, n)
 }
 
 // message cuts a message whose fields begin at pos.
@@ -101,6 +125,11 @@ func (c *cutter) message(v *visit, pos int64) error {
 		v.num, v.typ, v.start = num, typ, pos
 		if pos, err = c.field(v, value); err != nil {
 			return err
+		}
+		if v.split && (len(c.out) >= batch || pos == v.end) {
+			if err := c.decode(v); err != nil {
+				return err
+			}
 		}
 	}
 	for i := v.first; v.tensor && i < len(c.pieces); i++ {
@@ -142,6 +171,9 @@ func (c *cutter) inner(v *visit, f *field, pos int64) (int64, error) {
 	if err := c.consume(v.start, body-v.start); err != nil {
 		return 0, err
 	}
+	if v.split && v.depth == 0 && f.name == "graph" {
+		return body + n, c.mainGraph(v, f, body, body+n)
+	}
 	c.out = protowire.AppendTag(c.out, v.num, v.typ)
 	c.out = append(c.out, make([]byte, lengthSize)...)
 	begin := len(c.out)
@@ -150,6 +182,17 @@ func (c *cutter) inner(v *visit, f *field, pos int64) (int64, error) {
 	}
 	putLength(c.out[begin-lengthSize:begin], len(c.out)-begin)
 	return body + n, nil
+}
+
+// mainGraph cuts the main graph of the model, whose fields are decoded one by one.
+func (c *cutter) mainGraph(v *visit, f *field, pos, end int64) error {
+	if err := c.decode(v); err != nil {
+		return err
+	}
+	if c.model != nil && c.model.Graph == nil {
+		c.model.Graph = &onnxpb.GraphProto{}
+	}
+	return c.message(&visit{message: f.msg, name: f.name, end: end, depth: v.depth + 1, split: true}, pos)
 }
 
 // lengthSize is the space reserved for a length that is known only later.

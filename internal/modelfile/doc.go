@@ -5,15 +5,15 @@
 //
 // A model file is one protobuf message, and most of its bytes are the contents
 // of tensors. Open walks the wire format once and cuts the contents out. It
-// decodes the rest, the structure, into ordinary protobuf structs; the contents
-// stay in the file. In the structure, the field payload of a TensorProto lists
+// decodes the rest, the structure, into ordinary protobuf structs, a piece at a
+// time; the contents stay in the file. In the structure, the field payload of a TensorProto lists
 // the numbers of the pieces cut out of that tensor; the ONNX standard does not
 // have this field. Because the cut is made on the wire format, the protobuf
 // library handles everything else as in the whole file: repeated and merged
 // fields, unknown fields, field order.
 //
 // The memory of the structure is counted during the cut and limited before it
-// is allocated: to 192 MiB or 9 bytes per byte of structure, whichever is more.
+// is allocated: to 192 MiB or 32 bytes per byte of structure, whichever is more.
 //
 // A Payload reads the content of a tensor as the little-endian bytes of
 // raw_data, however it is stored: in raw_data, in a typed field (packed or

@@ -150,7 +150,7 @@ func (l *Layout) Check(r io.ReaderAt, size int64) error {
 	if size != l.Size {
 		return fmt.Errorf("the model file has %d bytes, %d were written", size, l.Size)
 	}
-	_, pieces, err := cut(r, size)
+	pieces, err := cut(r, size, nil)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 	"slices"
 
-	"google.golang.org/protobuf/proto"
-
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/regularfile"
 )
@@ -48,14 +46,9 @@ func (m *Model) read(name string) (err error) {
 	if m.root, err = os.OpenRoot(filepath.Dir(name)); err != nil {
 		return plain(err)
 	}
-	structure, pieces, err := cut(m.file, m.file.size)
-	if err != nil {
-		return explain(err, m.file)
-	}
-	m.pieces = pieces
 	m.Proto = &onnxpb.ModelProto{}
-	if err := proto.Unmarshal(structure, m.Proto); err != nil {
-		return fmt.Errorf("%w: %v", ErrFormat, err)
+	if m.pieces, err = cut(m.file, m.file.size, m.Proto); err != nil {
+		return explain(err, m.file)
 	}
 	m.payloads = map[*onnxpb.TensorProto]*Payload{}
 	for where, t := range Tensors(m.Proto) {
