@@ -214,19 +214,19 @@ func Models(ctx context.Context, in, out string, opts Options) (*Report, error) 
 	defer os.RemoveAll(folder)
 	v := &verifier{ctx: ctx, in: in, out: out, opts: opts, report: &Report{Failures: []string{}, Limits: opts.limits(), Failed: map[Check]int{}, Execution: Execution{Required: required, Reasons: []string{}, Inputs: []Input{}, Outputs: []Output{}}}}
 	v.stage("decoding the weights")
-	float, _, err := v.dequantized(in, filepath.Join(folder, "in"))
+	float, err := v.dequantized(in, filepath.Join(folder, "in"))
 	if err != nil {
 		return nil, err
 	}
-	quantized, folded, err := v.dequantized(out, filepath.Join(folder, "out"))
+	quantized, err := v.dequantized(out, filepath.Join(folder, "out"))
 	if err != nil {
 		return nil, err
 	}
 	v.stage("comparing the weights")
-	if err := v.match(float, quantized, folded); err != nil {
+	if err := v.match(float, quantized); err != nil {
 		return nil, err
 	}
-	if err := v.execute(float, quantized); err != nil {
+	if err := v.execute(float.path, quantized.path); err != nil {
 		return nil, err
 	}
 	v.judge()
@@ -260,54 +260,53 @@ func (v *verifier) stage(text string) {
 	}
 }
 
-// dequantized returns the path of a model with float weights: the model itself if it
-// has no quantized ones, else a new model in a new folder.
-func (v *verifier) dequantized(path, folder string) (string, *restyle.Report, error) {
+// decoded is a model with float weights.
+type decoded struct {
+	path   string
+	ir     int64           // IR version of the model as it was given
+	folded *restyle.Report // nil if it had no quantized weights
+}
+
+// dequantized returns a model with float weights: the model itself if it has no quantized
+// ones, else a new model in a new folder.
+func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 	m, err := onnxq.Open(path)
 	if err != nil {
-		return "", nil, err
+		return nil, err
 	}
+	d := &decoded{path: path, ir: access.Graph(m).File.Proto.GetIrVersion()}
 	quantized := len(intops.Weights(access.Graph(m)))
 	m.Close()
 	if quantized == 0 {
-		return path, nil, nil
+		return d, nil
 	}
 	if err := os.Mkdir(folder, 0o700); err != nil {
-		return "", nil, err
+		return nil, err
 	}
-	made := filepath.Join(folder, "model.onnx")
-	report, err := restyle.Dequantize(v.ctx, path, made, restyle.Options{NoVerify: true})
-	if err != nil {
-		return "", nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
+	d.path = filepath.Join(folder, "model.onnx")
+	if d.folded, err = restyle.Dequantize(v.ctx, path, d.path, restyle.Options{NoVerify: true}); err != nil {
+		return nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
 	}
-	return made, report, nil
+	return d, nil
 }
 
 // match compares the structures and the weights.
-func (v *verifier) match(float, quantized string, folded *restyle.Report) error {
-	was, err := irVersion(v.in)
-	if err != nil {
-		return err
-	}
-	is, err := irVersion(v.out)
-	if err != nil {
-		return err
-	}
-	a, err := onnxq.Open(float)
+func (v *verifier) match(float, quantized *decoded) error {
+	a, err := onnxq.Open(float.path)
 	if err != nil {
 		return err
 	}
 	defer a.Close()
-	b, err := onnxq.Open(quantized)
+	b, err := onnxq.Open(quantized.path)
 	if err != nil {
 		return err
 	}
 	defer b.Close()
-	m, err := v.matched(a, b, folded)
+	m, err := v.matched(a, b, quantized.folded)
 	if err != nil {
 		return err
 	}
-	if is < was && !slices.ContainsFunc(m.Problems, func(p string) bool { return strings.HasPrefix(p, "IR version") }) {
+	if was, is := float.ir, quantized.ir; is < was && !slices.ContainsFunc(m.Problems, func(p string) bool { return strings.HasPrefix(p, "IR version") }) {
 		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", was, is)) // dequantizing raised it
 	}
 	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations, m.Half}
@@ -438,13 +437,4 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, input
 		})
 	}
 	return outputs, err
-}
-
-func irVersion(path string) (int64, error) {
-	m, err := modelfile.Open(path)
-	if err != nil {
-		return 0, err
-	}
-	defer m.Close()
-	return m.Proto.GetIrVersion(), nil
 }

@@ -183,8 +183,28 @@ func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*
 			return nil, fmt.Errorf("graph output %s is made by nothing", msg.Quote(name))
 		}
 	}
+	if x.inOrder(nodes) {
+		return returned, nil
+	}
 	_, err := Ordered(nodes) // an error if there is a cycle
 	return returned, err
+}
+
+// inOrder reports whether each node follows those whose outputs it reads, so that there is no
+// cycle. It is false if nodes have subgraphs, which read more.
+func (x *Graph) inOrder(nodes []*onnxpb.NodeProto) bool {
+	for _, n := range nodes {
+		at := x.Number(n)
+		for _, v := range x.Inputs(n) {
+			if v != nil && v.Node != nil && x.Number(v.Node) >= at {
+				return false
+			}
+		}
+		if slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(Subgraphs(a)) > 0 }) {
+			return false
+		}
+	}
+	return true
 }
 
 // room is the memory for what the nodes of a scope make and read, taken at once: there may

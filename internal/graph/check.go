@@ -85,11 +85,16 @@ func checkGraph(g *onnxpb.GraphProto, outer *nameScope) error {
 
 // check checks the nodes of a scope in which the inputs and stored values are defined.
 func (s *nameScope) check(nodes []*onnxpb.NodeProto, outputs []string) error {
+	ordered := true // each node follows those whose outputs it reads, so that there is no cycle
 	for _, n := range nodes {
+		for _, name := range Reads(n) {
+			ordered = ordered && (name == "" || s.knows(name))
+		}
 		for _, name := range n.Output {
 			if name == "" {
 				continue
 			}
+			ordered = ordered && !s.outer.knows(name) // what read it may have meant this one
 			if err := s.define(name); err != nil {
 				return fmt.Errorf("output of %s: %w", Describe(n), err)
 			}
@@ -97,7 +102,7 @@ func (s *nameScope) check(nodes []*onnxpb.NodeProto, outputs []string) error {
 	}
 	for _, n := range nodes {
 		for _, name := range n.Input {
-			if name != "" && !s.knows(name) {
+			if name != "" && !ordered && !s.knows(name) {
 				return fmt.Errorf("%s reads %s, which nothing makes", Describe(n), msg.Quote(name))
 			}
 		}
@@ -113,6 +118,9 @@ func (s *nameScope) check(nodes []*onnxpb.NodeProto, outputs []string) error {
 		if !s.knows(name) {
 			return fmt.Errorf("graph output %s is made by nothing", msg.Quote(name))
 		}
+	}
+	if ordered {
+		return nil
 	}
 	_, err := Ordered(nodes) // an error if there is a cycle
 	return err

@@ -3,6 +3,7 @@ package half
 import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/optypes"
 )
@@ -11,6 +12,9 @@ import (
 // where x has float32. Which nodes stay in float32 is read off y, so that the result equals
 // y but for what else was changed. It returns nil if y has no half where x has float32.
 func Like(x, y *graph.Graph) (*Model, error) {
+	if !mayHold(y.File.Proto) {
+		return nil, nil
+	}
 	l := &likeness{x: typesOf(x), y: typesOf(y), named: map[string]*graph.Value{}}
 	for v := range l.y.homes {
 		l.named[v.Path] = v
@@ -27,6 +31,44 @@ func Like(x, y *graph.Graph) (*Model, error) {
 		}
 	}
 	return build(choose(l.x, opts, far, l.stays))
+}
+
+// mayHold reports whether a model may have values of half: a tensor, a declared type or an
+// attribute, as that of a Cast, says so.
+func mayHold(m *onnxpb.ModelProto) bool {
+	for _, t := range modelfile.Tensors(m) {
+		if isHalf(int64(t.GetDataType())) {
+			return true
+		}
+	}
+	found := false
+	types := func(infos []*onnxpb.ValueInfoProto) {
+		for _, info := range infos {
+			t := info.GetType()
+			found = found || t != nil && t.GetTensorType() == nil || isHalf(int64(t.GetTensorType().GetElemType()))
+		}
+	}
+	attributes := func(list []*onnxpb.AttributeProto) {
+		for _, a := range list {
+			found = found || a.GetTp() != nil || isHalf(a.GetI())
+		}
+	}
+	graph.WalkAllGraphs(m, func(g *onnxpb.GraphProto) {
+		types(g.Input)
+		types(g.Output)
+		types(g.ValueInfo)
+	})
+	for _, f := range m.Functions {
+		types(f.ValueInfo)
+		attributes(f.AttributeProto)
+	}
+	graph.WalkNodes(m, func(n *onnxpb.NodeProto) { attributes(n.Attribute) })
+	return found
+}
+
+// isHalf reports whether a number stands for a type of half.
+func isHalf(typ int64) bool {
+	return typ == int64(dtype.Float16) || typ == int64(dtype.BFloat16)
 }
 
 // likeness reads off y what became half of x.

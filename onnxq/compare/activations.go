@@ -31,7 +31,7 @@ func (m *matcher) unpaired(place string, v, w *graph.Value) (_, _ *graph.Value) 
 			if m.gone[m.a.Graph.Number(n)] {
 				m.note("%s: its codes do what %s does", place, graph.Describe(n))
 			}
-			delete(m.gone, m.a.Graph.Number(n))
+			m.gone[m.a.Graph.Number(n)] = false
 			v = m.a.Graph.Source(n, 0)
 		}
 	}
@@ -40,8 +40,8 @@ func (m *matcher) unpaired(place string, v, w *graph.Value) (_, _ *graph.Value) 
 
 // pass passes over a pair.
 func (m *matcher) pass(p *recognize.Pair) {
-	delete(m.fresh, m.b.Graph.Number(p.Quantize))
-	delete(m.fresh, m.b.Graph.Number(p.Dequantize))
+	m.fresh[m.b.Graph.Number(p.Quantize)] = false
+	m.fresh[m.b.Graph.Number(p.Dequantize)] = false
 	m.coded[coding{p.Activation, p.Codes}] = true
 }
 

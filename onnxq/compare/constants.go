@@ -16,8 +16,11 @@ import (
 // isSteady reports whether a value depends on constants alone. Initializers that are graph
 // inputs count as constants: their contents must be equal too.
 func (m *matcher) isSteady(v *graph.Value) bool {
-	if v == nil {
+	if v == nil || v.Tensor == nil && v.Node == nil {
 		return false
+	}
+	if v.Tensor != nil {
+		return true
 	}
 	if known, ok := m.steady[v]; ok {
 		return known
@@ -28,8 +31,8 @@ func (m *matcher) isSteady(v *graph.Value) bool {
 	}
 	defer func() { m.depth-- }()
 	m.steady[v] = false // while it is computed
-	steady := v.Tensor != nil
-	if n := v.Node; n != nil && !steady && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
+	steady := false
+	if n := v.Node; !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.GetRefAttrName() != "" }) {
 		index := m.a.Graph
 		if index.Home(n) == nil {
 			index = m.b.Graph

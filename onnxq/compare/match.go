@@ -113,8 +113,7 @@ func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report
 func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight, opaque map[string]bool) (*Match, error) {
 	m := &matcher{
 		ctx: ctx, b: recognize.New(access.Graph(b)), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
-		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, gone: map[int]bool{}, fresh: map[int]bool{},
-		partner: map[int]*onnxpb.NodeProto{}, twin: map[*graph.Value]*graph.Value{},
+		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, coded: map[coding]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
 	x := access.Graph(a)
@@ -132,6 +131,8 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 		x = up
 	}
 	m.a = recognize.New(x)
+	m.gone, m.partner = make([]bool, x.Nodes()+1), make([]*onnxpb.NodeProto, x.Nodes()+1)
+	m.fresh = make([]bool, access.Graph(b).Nodes()+1)
 	if readable != nil {
 		m.readable = pairUp(folded.Weights, readable)
 	}
@@ -195,8 +196,8 @@ type matcher struct {
 
 	readable map[*recognize.Weight]*recognize.Weight // weight that was folded → the same one, which can be read; nil without details
 
-	gone, fresh map[int]bool                  // numbers of nodes of a, and of b, without a partner
-	partner     map[int]*onnxpb.NodeProto     // number of a node of a → the same node of b
+	gone, fresh []bool                        // by number of nodes of a, and of b: those without a partner
+	partner     []*onnxpb.NodeProto           // by number of a node of a: the same node of b
 	twin        map[*graph.Value]*graph.Value // input of a graph of a → the same one of b
 	steady      map[*graph.Value]bool         // whether a value depends on constants alone
 	coded       map[coding]bool               // activations of b that are quantized
@@ -407,12 +408,12 @@ func namesOf(infos []*onnxpb.ValueInfoProto) []string {
 
 // bodies compares the nodes of a graph or a function, matched by their first outputs.
 func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
-	makers := map[string]*onnxpb.NodeProto{}
+	makers := make(map[string]*onnxpb.NodeProto, len(y))
 	for _, n := range y {
 		makers[keyOf(n)] = n
 		m.fresh[m.b.Graph.Number(n)] = true
 	}
-	var pairs [][2]*onnxpb.NodeProto
+	pairs := make([][2]*onnxpb.NodeProto, 0, len(x))
 	for _, n := range x {
 		other := makers[keyOf(n)]
 		if other == nil {
@@ -423,10 +424,10 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 			m.gone[m.a.Graph.Number(n)] = true // see unpaired and unclipped
 			continue
 		}
-		delete(m.fresh, m.b.Graph.Number(other))
+		m.fresh[m.b.Graph.Number(other)] = false
 		if g := m.gemmOf(n, other); g != nil {
 			for _, part := range g.nodes() {
-				delete(m.fresh, m.b.Graph.Number(part))
+				m.fresh[m.b.Graph.Number(part)] = false
 			}
 		}
 		m.partner[m.a.Graph.Number(n)] = other

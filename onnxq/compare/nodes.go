@@ -239,8 +239,8 @@ func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...
 	}
 	if m.gone[m.a.Graph.Number(v.Node)] && m.fresh[m.b.Graph.Number(w.Node)] && v.Node.GetOpType() == w.Node.GetOpType() && m.depth < deepestMatch {
 		// The same value under another name.
-		delete(m.gone, m.a.Graph.Number(v.Node))
-		delete(m.fresh, m.b.Graph.Number(w.Node))
+		m.gone[m.a.Graph.Number(v.Node)] = false
+		m.fresh[m.b.Graph.Number(w.Node)] = false
 		m.partner[m.a.Graph.Number(v.Node)] = w.Node
 		m.depth++
 		defer func() { m.depth-- }()
@@ -263,13 +263,13 @@ func (m *matcher) unclipped(place string, v, w *graph.Value) (_, _ *graph.Value)
 	}
 	if n := v.Node; n != nil && m.partner[m.a.Graph.Number(n)] == nil {
 		if lo, hi, ok := m.bounds(n); ok && r.Lo >= lo-r.Step && r.Hi <= hi+r.Step {
-			delete(m.gone, m.a.Graph.Number(n))
+			m.gone[m.a.Graph.Number(n)] = false
 			m.note("%s: its codes do what a %s did", place, n.GetOpType())
 			v = m.a.Graph.Source(n, 0)
 		}
 	}
 	if clips(w.Node) {
-		delete(m.fresh, m.b.Graph.Number(w.Node))
+		m.fresh[m.b.Graph.Number(w.Node)] = false
 		w = m.b.Graph.Source(w.Node, 0)
 	}
 	return v, w

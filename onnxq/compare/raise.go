@@ -25,15 +25,19 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 	for _, f := range other.Functions {
 		versions[keyOfFunction(f)], _ = opset.Of(f.OpsetImport)
 	}
+	grows := func(f *onnxpb.FunctionProto) bool { // its quantized weights needed the opset
+		from, _ := opset.Of(f.OpsetImport)
+		return from < versions[keyOfFunction(f)]
+	}
+	if to <= x.Opset && !slices.ContainsFunc(x.File.Proto.Functions, grows) {
+		return x, nil
+	}
 	c := x.Copy()
-	var growing []*onnxpb.FunctionProto // their quantized weights needed the opset
+	var growing []*onnxpb.FunctionProto
 	for _, f := range c.Proto.Functions {
-		if from, _ := opset.Of(f.OpsetImport); from < versions[keyOfFunction(f)] {
+		if grows(f) {
 			growing = append(growing, f)
 		}
-	}
-	if to <= x.Opset && len(growing) == 0 {
-		return x, nil
 	}
 	if err := write.Inline(c, func(*graph.Value) bool { return false }); err != nil {
 		return nil, err
