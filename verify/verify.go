@@ -213,20 +213,11 @@ func Models(ctx context.Context, in, out string, opts Options) (*Report, error) 
 	}
 	defer os.RemoveAll(folder)
 	v := &verifier{ctx: ctx, in: in, out: out, opts: opts, report: &Report{Failures: []string{}, Limits: opts.limits(), Failed: map[Check]int{}, Execution: Execution{Required: required, Reasons: []string{}, Inputs: []Input{}, Outputs: []Output{}}}}
-	v.stage("decoding the weights")
-	float, err := v.dequantized(in, filepath.Join(folder, "in"))
+	float, quantized, err := v.match(folder)
 	if err != nil {
 		return nil, err
 	}
-	quantized, err := v.dequantized(out, filepath.Join(folder, "out"))
-	if err != nil {
-		return nil, err
-	}
-	v.stage("comparing the weights")
-	if err := v.match(float, quantized); err != nil {
-		return nil, err
-	}
-	if err := v.execute(float.path, quantized.path); err != nil {
+	if err := v.execute(float, quantized); err != nil {
 		return nil, err
 	}
 	v.judge()
@@ -260,8 +251,9 @@ func (v *verifier) stage(text string) {
 	}
 }
 
-// decoded is a model with float weights.
+// decoded is an open model with float weights.
 type decoded struct {
+	*onnxq.Model
 	path   string
 	ir     int64           // IR version of the model as it was given
 	folded *restyle.Report // nil if it had no quantized weights
@@ -274,44 +266,49 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decoded{path: path, ir: access.Graph(m).File.Proto.GetIrVersion()}
-	quantized := len(intops.Weights(access.Graph(m)))
-	m.Close()
-	if quantized == 0 {
+	d := &decoded{Model: m, path: path, ir: access.Graph(m).File.Proto.GetIrVersion()}
+	if len(intops.Weights(access.Graph(m))) == 0 {
 		return d, nil
 	}
+	defer m.Close()
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		return nil, err
 	}
 	d.path = filepath.Join(folder, "model.onnx")
-	if d.folded, err = restyle.Dequantize(v.ctx, path, d.path, restyle.Options{NoVerify: true}); err != nil {
+	if d.folded, err = restyle.DequantizeModel(v.ctx, m, d.path, restyle.Options{NoVerify: true}); err != nil {
 		return nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
+	}
+	if d.Model, err = onnxq.Open(d.path); err != nil {
+		return nil, err
 	}
 	return d, nil
 }
 
-// match compares the structures and the weights.
-func (v *verifier) match(float, quantized *decoded) error {
-	a, err := onnxq.Open(float.path)
+// match compares the structures and the weights. It returns the paths of the models with float
+// weights.
+func (v *verifier) match(folder string) (float, quantized string, err error) {
+	v.stage("decoding the weights")
+	a, err := v.dequantized(v.in, filepath.Join(folder, "in"))
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	defer a.Close()
-	b, err := onnxq.Open(quantized.path)
+	b, err := v.dequantized(v.out, filepath.Join(folder, "out"))
 	if err != nil {
-		return err
+		return "", "", err
 	}
 	defer b.Close()
-	m, err := v.matched(a, b, quantized.folded)
+	v.stage("comparing the weights")
+	m, err := v.matched(a.Model, b.Model, b.folded)
 	if err != nil {
-		return err
+		return "", "", err
 	}
-	if was, is := float.ir, quantized.ir; is < was && !slices.ContainsFunc(m.Problems, func(p string) bool { return strings.HasPrefix(p, "IR version") }) {
-		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", was, is)) // dequantizing raised it
+	if b.ir < a.ir && !slices.ContainsFunc(m.Problems, func(p string) bool { return strings.HasPrefix(p, "IR version") }) {
+		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", a.ir, b.ir)) // dequantizing raised it
 	}
 	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations, m.Half}
 	v.report.Weights, v.report.Same = m.Weights, m.Same
-	return nil
+	return a.path, b.path, nil
 }
 
 // matched compares the float models, in detail if that is asked for.

@@ -242,7 +242,7 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
 	}
 	x.numbers[n] = int32(len(x.places))
 	values := r.list(len(n.Output) + len(n.Input))
-	x.places = append(x.places, place{s, values})
+	x.places = append(x.places, place{n, s, values})
 	made := values[:len(n.Output)]
 	for i, name := range n.Output {
 		if name == "" {

@@ -5,6 +5,7 @@ import (
 	"iter"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -19,6 +20,7 @@ type Graph struct {
 	Unusual []*Value                    // float values stored in another way
 	numbers map[*onnxpb.NodeProto]int32 // of nodes, from 1 on
 	places  []place                     // of nodes, by number
+	recent  atomic.Int32                // number that was found last
 	File    *modelfile.Model
 
 	Returned  map[*onnxpb.GraphProto][]*Value // graph → values of its outputs
@@ -38,22 +40,23 @@ type Graph struct {
 
 // place says where a node is, and what it makes and reads.
 type place struct {
+	node   *onnxpb.NodeProto
 	home   *Scope
 	values []*Value // outputs and inputs by position; nil where an optional one is omitted
 }
 
 // Home returns the scope that contains a node.
-func (x *Graph) Home(n *onnxpb.NodeProto) *Scope { return x.places[x.numbers[n]].home }
+func (x *Graph) Home(n *onnxpb.NodeProto) *Scope { return x.places[x.Number(n)].home }
 
 // Outputs returns the values that a node makes, by position; nil where one is omitted.
 func (x *Graph) Outputs(n *onnxpb.NodeProto) []*Value {
-	values := x.places[x.numbers[n]].values
+	values := x.places[x.Number(n)].values
 	return values[:min(len(values), len(n.GetOutput()))]
 }
 
 // Inputs returns the values that a node reads, by position; nil where one is omitted.
 func (x *Graph) Inputs(n *onnxpb.NodeProto) []*Value {
-	values := x.places[x.numbers[n]].values
+	values := x.places[x.Number(n)].values
 	return values[min(len(values), len(n.GetOutput())):]
 }
 
@@ -114,4 +117,21 @@ func (x *Graph) Nodes() int { return len(x.numbers) }
 
 // Number identifies a node of the model: from 1 on, in an order that follows from the model.
 // It is 0 for nil.
-func (x *Graph) Number(n *onnxpb.NodeProto) int { return int(x.numbers[n]) }
+func (x *Graph) Number(n *onnxpb.NodeProto) int {
+	if n == nil {
+		return 0
+	}
+	// Nodes are mostly visited one after the other, and looking near is faster than the map.
+	recent := x.recent.Load()
+	for _, near := range []int32{recent, recent + 1, recent - 1} {
+		if near >= 0 && int(near) < len(x.places) && x.places[near].node == n {
+			x.recent.Store(near)
+			return int(near)
+		}
+	}
+	number, ok := x.numbers[n]
+	if ok {
+		x.recent.Store(number)
+	}
+	return int(number)
+}

@@ -42,20 +42,22 @@ func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options
 // and QLinearConv do, become float operators too, and what quantized their activations is left
 // out. The input is never written to, and out appears complete or not at all.
 func Dequantize(ctx context.Context, in, out string, opts Options) (*Report, error) {
-	return rewriteWeights(ctx, in, out, opts, intops.Float, func(r *rebuild, w *recognize.Weight) (Weight, int64) {
-		return r.unfold(w), 0
-	})
+	return rewriteWeights(ctx, in, out, opts, intops.Float, unfold)
 }
+
+// DequantizeModel is like Dequantize, for a model that is open.
+func DequantizeModel(ctx context.Context, m *onnxq.Model, out string, opts Options) (*Report, error) {
+	return rewriteModel(ctx, m, out, opts, intops.Float, unfold)
+}
+
+func unfold(r *rebuild, w *recognize.Weight) (Weight, int64) { return r.unfold(w), 0 }
 
 // asItIs leaves operators that compute with codes as they are.
 func asItIs(x *graph.Graph) (*intops.Model, error) { return &intops.Model{Graph: x}, nil }
 
-// rewriteWeights writes a model with its weights replaced, after prepare. replace also returns
-// the least opset that the new form needs.
+// rewriteWeights opens a model for rewriteModel.
 func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare func(*graph.Graph) (*intops.Model, error), replace func(*rebuild, *recognize.Weight) (Weight, int64)) (*Report, error) {
-	start := time.Now()
-	opts, err := opts.withDefaults()
-	if err != nil {
+	if _, err := opts.withDefaults(); err != nil {
 		return nil, err
 	}
 	m, err := onnxq.Open(in)
@@ -63,6 +65,18 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare f
 		return nil, err
 	}
 	defer m.Close()
+	return rewriteModel(ctx, m, out, opts, prepare, replace)
+}
+
+// rewriteModel writes a model with its weights replaced, after prepare. replace also returns
+// the least opset that the new form needs.
+func rewriteModel(ctx context.Context, m *onnxq.Model, out string, opts Options, prepare func(*graph.Graph) (*intops.Model, error), replace func(*rebuild, *recognize.Weight) (Weight, int64)) (*Report, error) {
+	start := time.Now()
+	opts, err := opts.withDefaults()
+	if err != nil {
+		return nil, err
+	}
+	in := access.Graph(m).File.Path()
 	prepared, err := prepare(access.Graph(m))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in, err)
