@@ -24,6 +24,7 @@ func Open(path string) (*Model, error) {
 		file.Close()
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	x.ShareNames()
 	return &Model{x}, nil
 }
 

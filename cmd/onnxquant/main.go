@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -62,6 +63,10 @@ func commands() []command {
 func allCommands() []command { return append([]command{conversion()}, commands()...) }
 
 func main() {
+	// The structure of a large model lives to the end, so a heap of twice its size is no gain.
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50)
+	}
 	os.Exit(run(signalContext(), newConsole(os.Stdout, os.Stderr), os.Args[1:]))
 }
 

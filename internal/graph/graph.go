@@ -33,8 +33,8 @@ type Graph struct {
 	suffix map[string]int  // path → last suffix tried
 	ir     int64           // IR version
 
-	naming sync.Once       // makes names, see Named
-	names  map[uint64]bool // hashes
+	naming sync.Once // makes names, see Named
+	names  []uint64  // hashes, sorted
 	Opset  int64
 }
 
@@ -43,6 +43,25 @@ type place struct {
 	node   *onnxpb.NodeProto
 	home   *Scope
 	values []*Value // outputs and inputs by position; nil where an optional one is omitted
+}
+
+// ShareNames makes equal names of values and operators in the model's nodes share memory: a
+// large model names each value where it is made and wherever it is read. It must be called
+// before others use the graph or the model.
+func (x *Graph) ShareNames() {
+	operators := map[string]*string{}
+	WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
+		for i, v := range x.Inputs(n) {
+			if v != nil {
+				n.Input[i] = v.Name
+			}
+		}
+		if shared := operators[n.GetOpType()]; shared != nil {
+			n.OpType = shared
+		} else if n.OpType != nil {
+			operators[*n.OpType] = n.OpType
+		}
+	})
 }
 
 // Home returns the scope that contains a node.

@@ -2,6 +2,7 @@ package graph
 
 import (
 	"hash/maphash"
+	"slices"
 	"strconv"
 
 	"onnxquant/internal/onnxpb"
@@ -43,7 +44,8 @@ func (x *Graph) NodeNames() (names []string) {
 // Named reports whether a value or node anywhere in the model has a name.
 func (x *Graph) Named(name string) bool {
 	x.naming.Do(x.hashNames)
-	return x.names[maphash.String(hashSeed, name)]
+	_, found := slices.BinarySearch(x.names, maphash.String(hashSeed, name))
+	return found
 }
 
 // hashSeed is the seed of the hashes of names. There are hashes instead of names because there
@@ -53,10 +55,10 @@ var hashSeed = maphash.MakeSeed()
 // hashNames collects the names of the model.
 func (x *Graph) hashNames() {
 	m := x.File.Proto
-	x.names = make(map[uint64]bool, len(x.places))
+	x.names = make([]uint64, 0, 2*len(x.places)+len(x.Values))
 	add := func(name string) {
 		if name != "" { // a node without a name, or an omitted output
-			x.names[maphash.String(hashSeed, name)] = true
+			x.names = append(x.names, maphash.String(hashSeed, name))
 		}
 	}
 	WalkAllGraphs(m, func(g *onnxpb.GraphProto) {
@@ -81,4 +83,5 @@ func (x *Graph) hashNames() {
 			add(name)
 		}
 	})
+	slices.Sort(x.names)
 }

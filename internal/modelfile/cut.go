@@ -16,7 +16,7 @@ import (
 const (
 	maxStructure = 256 << 20 // bytes of the file outside of contents
 	freeMemory   = 192 << 20 // bytes of memory that any model may take
-	memoryRatio  = 32        // bytes of memory per byte of structure that a larger model may take
+	memoryRatio  = 20        // bytes of memory per byte of structure that a larger model may take
 )
 
 // Memory of things in addition to their bytes in the file, with room for slices that
@@ -100,12 +100,13 @@ func (c *cutter) charge(pos, n int64) error {
 	return nil
 }
 
-// consume counts n bytes of the file as structure.
+// consume counts n bytes of the file as structure. Decoded they take as much, and as much
+// again in slices that grow.
 func (c *cutter) consume(pos, n int64) error {
 	if c.structure += n; c.structure > maxStructure {
 		return errorf(pos, "more than %d MiB outside of tensors", maxStructure>>20)
 	}
-	return c.charge(pos, n)
+	return c.charge(pos, 2*n)
 }
 
 // message cuts a message whose fields begin at pos.

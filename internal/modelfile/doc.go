@@ -13,7 +13,7 @@
 // fields, unknown fields, field order.
 //
 // The memory of the structure is counted during the cut and limited before it
-// is allocated: to 192 MiB or 32 bytes per byte of structure, whichever is more.
+// is allocated: to 192 MiB or 20 bytes per byte of structure, whichever is more.
 //
 // A Payload reads the content of a tensor as the little-endian bytes of
 // raw_data, however it is stored: in raw_data, in a typed field (packed or
