@@ -214,6 +214,7 @@ func (r *rewriting) contents(m *Model) (*modelfile.Model, error) {
 		if v != nil {
 			m.tallies[v.Path] = tally
 		}
+		t.RawData = nil
 		return modelfile.Computed(&content{p, r.choice.opts.To, r.choice.opts.Clamp, tally}, p.Size()/2), nil
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -133,9 +134,33 @@ func (c *cutter) message(v *visit, pos int64) error {
 			}
 		}
 	}
-	for i := v.first; v.tensor && i < len(c.pieces); i++ {
+	if v.tensor {
+		return c.contents(v)
+	}
+	return nil
+}
+
+// small is the size up to which raw_data stays in the structure: a model may have very many
+// numbers that are tensors, and a piece takes more memory.
+const small = 64
+
+// contents ends a tensor: payload numbers take the place of the pieces that were cut out.
+func (c *cutter) contents(v *visit) error {
+	pieces := c.pieces[v.first:]
+	typed := slices.ContainsFunc(pieces, func(p *piece) bool { return p.field != fieldRawData })
+	if last := len(pieces) - 1; last >= 0 && !typed && pieces[last].n <= small { // of several, the last one counts
+		raw := *pieces[last]
+		c.memory -= int64(len(pieces)) * pieceCost
+		if c.model != nil { // else Check wants to know where contents are
+			c.pieces = c.pieces[:v.first]
+		}
+		c.out = protowire.AppendTag(c.out, fieldRawData, protowire.BytesType)
+		c.out = protowire.AppendVarint(c.out, uint64(raw.n))
+		return c.take(raw.off, raw.off+raw.n, stringCost)
+	}
+	for i := range pieces {
 		c.out = protowire.AppendTag(c.out, fieldPayload, protowire.VarintType)
-		c.out = protowire.AppendVarint(c.out, uint64(i))
+		c.out = protowire.AppendVarint(c.out, uint64(v.first+i))
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -60,7 +61,12 @@ func (p *Payload) ReadAt(dst []byte, off int64) (int, error) {
 // Payload returns the content of a tensor of the model. Tensors of type STRING
 // have none: their elements stay in the structure.
 func (m *Model) Payload(t *onnxpb.TensorProto) (*Payload, error) {
-	if p, ok := m.payloads[t]; ok {
+	p, ok := m.payloads[t]
+	if ok && p == nil && t.RawData != nil {
+		p = &Payload{}
+		p.add(part{bytes.NewReader(t.RawData), 0, int64(len(t.RawData))})
+	}
+	if ok {
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w: tensor %q is not of this model", ErrTensor, t.GetName())
@@ -77,6 +83,10 @@ func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
 		return nil
 	}
 	if p.size == 0 {
+		return nil
+	}
+	if src.RawData != nil && !p.replaced {
+		dst.RawData = bytes.Clone(src.RawData)
 		return nil
 	}
 	var wire []byte
@@ -102,7 +112,8 @@ func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
 	return proto.UnmarshalOptions{Merge: true}.Unmarshal(wire, dst)
 }
 
-// resolve checks a tensor of the file and finds its content.
+// resolve checks a tensor of the file and finds its content. It returns nil if that is in the
+// structure.
 func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 	typ := dtype.DType(t.GetDataType())
 	n, err := dtype.Elements(t.GetDims())
@@ -115,7 +126,7 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 	if loc := t.GetDataLocation(); t.DataLocation == nil && hasUnknownLocation(t) {
 		return nil, errors.New("data_location is neither DEFAULT nor EXTERNAL")
 	} else if loc == onnxpb.TensorProto_EXTERNAL {
-		if len(t.GetPayload()) > 0 || len(t.GetStringData()) > 0 {
+		if len(t.GetPayload()) > 0 || t.RawData != nil || len(t.GetStringData()) > 0 {
 			return nil, errors.New("it has external data and data of its own")
 		}
 		if typ == dtype.String {
@@ -123,7 +134,7 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 		}
 	}
 	if typ == dtype.String {
-		if len(t.GetPayload()) > 0 || int64(len(t.GetStringData())) != n {
+		if len(t.GetPayload()) > 0 || t.RawData != nil || int64(len(t.GetStringData())) != n {
 			return nil, fmt.Errorf("%d strings, want %d (dims %v)", len(t.GetStringData()), n, t.GetDims())
 		}
 		return nil, nil
@@ -138,6 +149,7 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 	}
 
 	var raw, typed Payload
+	raw.size = int64(len(t.RawData)) // small ones are in the structure
 	for _, k := range t.GetPayload() {
 		switch piece := m.pieces[k]; piece.field {
 		case fieldRawData:
@@ -163,6 +175,9 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 	}
 	if p.size != want {
 		return nil, fmt.Errorf("%d bytes of data, want %d (%v, dims %v)", p.size, want, typ, shortDims(t.GetDims()))
+	}
+	if t.RawData != nil {
+		return nil, nil
 	}
 	return p, nil
 }

@@ -59,6 +59,6 @@ func (m *Model) Replace(t *onnxpb.TensorProto, r io.ReaderAt) error {
 	}
 	p := &Payload{replaced: true}
 	p.add(part{r, 0, dtype.DType(t.GetDataType()).Bytes(n)})
-	m.payloads[t] = p
+	m.payloads[t], t.RawData = p, nil
 	return nil
 }
