@@ -154,6 +154,11 @@ func TestCheck(t *testing.T) {
 		`reads "lost", which`: func(m *onnxpb.ModelProto) {
 			graph.Attribute(m.Graph.Node[2], "then_branch").G.Node[0].Input[0] = "lost"
 		},
+		"part of a cycle": func(m *onnxpb.ModelProto) { // though the graph outside has an "a", too
+			g := graph.Attribute(m.Graph.Node[2], "else_branch").G
+			g.Node[0].Input, g.Node[1].Input = []string{"a"}, g.Node[0].Output
+			g.Node[1].Output[0], g.Output[0].Name = "a", proto.String("a")
+		},
 		`"e" is made by nothing`: func(m *onnxpb.ModelProto) { graph.Attribute(m.Graph.Node[2], "else_branch").G.Node[1].Output[0] = "f" },
 		`"gone" is made by`:      func(m *onnxpb.ModelProto) { m.Functions[0].Output[0] = "gone" },
 	} {

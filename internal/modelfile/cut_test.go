@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"google.golang.org/protobuf/encoding/protowire"
+
+	"onnxquant/formats/dtype"
 )
 
 // wire encodes a field that holds bytes.
@@ -130,6 +132,51 @@ func TestManyInitializers(t *testing.T) {
 	node := wire(1, wire(1, name), wire(1, name), wire(2, name), wire(3, name), wire(4, []byte("Add")))
 	if _, _, message := measured(t, wire(7, bytes.Repeat(slices.Concat(tensor, node), initializers))); message != "" {
 		t.Error(message)
+	}
+}
+
+// 100,000 MatMuls of small quantized weights, as a conversion writes them.
+func TestManyQuantized(t *testing.T) {
+	if testing.Short() {
+		t.Skip("300 MiB")
+	}
+	codes := wire(5, varint(1, 8), varint(1, 8), varint(2, 22), wire(8, []byte("w1234_i4")), wire(9, make([]byte, 32)))
+	scales := wire(5, varint(1, 1), varint(1, 8), varint(2, 1), wire(8, []byte("w1234_scale")), wire(9, make([]byte, 32)))
+	number := func(name string) []byte { return wire(5, wire(1, []byte(name)), varint(3, 0), varint(20, 2)) }
+	decode := wire(1, wire(1, []byte("w1234_i4")), wire(1, []byte("w1234_scale")), wire(2, []byte("w1234_DQ")),
+		wire(3, []byte("w1234_DequantizeLinear")), wire(4, []byte("DequantizeLinear")), number("axis"), number("block_size"))
+	product := wire(1, wire(1, []byte("m1233")), wire(1, []byte("w1234_DQ")), wire(2, []byte("m1234")), wire(3, []byte("n1234")), wire(4, []byte("MatMul")))
+	if _, _, message := measured(t, wire(7, bytes.Repeat(slices.Concat(codes, scales, decode, product), 100_000))); message != "" {
+		t.Error(message)
+	}
+}
+
+// Contents are what the last raw_data of a tensor has, whether it is small or cut out.
+func TestSmallContents(t *testing.T) {
+	for _, sizes := range [][]int{{0}, {1}, {small}, {small + 1}, {4, 5}, {4, 4 * small}, {4 * small, 4}, {4, 0}} {
+		b := slices.Concat(varint(2, uint64(dtype.Uint8)), wire(8, []byte("w")))
+		var want []byte
+		for i, n := range sizes {
+			want = bytes.Repeat([]byte{byte(1 + i)}, n)
+			b = append(b, wire(9, want)...)
+		}
+		m, err := Open(writeBytes(t, slices.Concat(varint(1, 10), wire(7, wire(5, b, varint(1, uint64(len(want))))))))
+		if err != nil {
+			t.Errorf("%v: %v", sizes, err)
+			continue
+		}
+		defer m.Close()
+		w := m.Proto.Graph.Initializer[0]
+		p, err := m.Payload(w)
+		if err != nil || !bytes.Equal(content(t, p), want) {
+			t.Errorf("%v: %v, not %v", sizes, err, want)
+		}
+		if err := m.Replace(w, bytes.NewReader(make([]byte, len(want)))); err != nil {
+			t.Error(err)
+		}
+		if p, err = m.Payload(w); err != nil || !bytes.Equal(content(t, p), make([]byte, len(want))) {
+			t.Errorf("%v: %v, not the new content", sizes, err)
+		}
 	}
 }
 
