@@ -148,7 +148,7 @@ const small = 64
 func (c *cutter) contents(v *visit) error {
 	pieces := c.pieces[v.first:]
 	typed := slices.ContainsFunc(pieces, func(p *piece) bool { return p.field != fieldRawData })
-	if last := len(pieces) - 1; last >= 0 && !typed && pieces[last].n <= small { // of several, the last one counts
+	if last := len(pieces) - 1; last >= 0 && !typed && 0 < pieces[last].n && pieces[last].n <= small { // of several, the last one counts
 		raw := *pieces[last]
 		c.memory -= int64(len(pieces)) * pieceCost
 		if c.model != nil { // else Check wants to know where contents are
