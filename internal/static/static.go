@@ -32,7 +32,8 @@ type Plan struct {
 	Biases  []*Bias
 	Removed []*onnxpb.NodeProto // Relu and Clip, where the codes end where they do
 
-	found map[*graph.Value]*Tensor
+	found  map[*graph.Value]*Tensor
+	biases map[*graph.Value]*Bias
 }
 
 // Tensor is a value that is quantized: an activation, or the content of a stored tensor.
@@ -81,12 +82,7 @@ func (p *Plan) Bias(v *graph.Value) *Bias {
 	if p == nil {
 		return nil
 	}
-	for _, b := range p.Biases {
-		if b.Value == v {
-			return b
-		}
-	}
-	return nil
+	return p.biases[v]
 }
 
 // Broken returns the stored values with NaN or infinity, of those that were read.
@@ -167,7 +163,7 @@ func (m *marking) selected(n *onnxpb.NodeProto) bool {
 
 // finish settles scales and zero points.
 func (m *marking) finish() (*Plan, error) {
-	p := &Plan{Removed: m.removed, found: map[*graph.Value]*Tensor{}}
+	p := &Plan{Removed: m.removed, found: map[*graph.Value]*Tensor{}, biases: map[*graph.Value]*Bias{}}
 	for _, v := range m.order {
 		t := m.tensors[v]
 		if t == nil {
@@ -192,7 +188,7 @@ func (m *marking) finish() (*Plan, error) {
 	}
 	for _, b := range m.biases {
 		if b.settle(p) && !m.opts.Placement.FloatBias {
-			p.Biases = append(p.Biases, b)
+			p.Biases, p.biases[b.Value] = append(p.Biases, b), b
 		}
 	}
 	return p, nil
