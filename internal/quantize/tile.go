@@ -191,7 +191,7 @@ func (t Tile) chunks(limit int64) []chunk {
 	if t.n > 0 {
 		var cs []chunk
 		step := cut(limit, t.n)
-		if t.K < step {
+		if t.Inner == 1 && t.K < step {
 			step -= step % t.K // whole rows
 		}
 		for at := int64(0); at < t.n; at += step {
