@@ -50,3 +50,10 @@ func (f *calibFlags) open(ctx context.Context) error {
 	}
 	return f.data.Open(ctx)
 }
+
+// warnSlow tells what makes calibration fast.
+func (f *calibFlags) warnSlow(c *console) {
+	if f.data != nil && f.data.InGo() {
+		c.warn("the models run in pure Go, which takes many times as long as ONNX Runtime: install that by 'pip install onnxruntime', or name its library by --ort-lib")
+	}
+}

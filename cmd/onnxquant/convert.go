@@ -226,6 +226,7 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 	defer m.Close()
 	if !f.quiet {
 		printFacts(c.stderr, costFacts(p.CalibrationCost))
+		f.warnSlow(c)
 	}
 	bar.begin()
 	made, err := p.Convert(ctx, out)

@@ -52,10 +52,14 @@ func (d *Data) Open(ctx context.Context) (err error) {
 	return err
 }
 
+// InGo reports whether the models run in pure Go: ONNX Runtime was not found, or not asked for.
+// Open must have been called.
+func (d *Data) InGo() bool { return d.data.Engine().IsGo() }
+
 // Key is a hash of the samples, with the name of what runs models.
 func (d *Data) Key(ctx context.Context) (string, error) {
 	h := sha256.New()
-	fmt.Fprintln(h, d.data.Engine().IsGo())
+	fmt.Fprintln(h, d.InGo())
 	for inputs, err := range d.data.Samples().All() {
 		if err == nil {
 			err = context.Cause(ctx)
