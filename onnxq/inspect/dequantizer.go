@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -17,6 +18,7 @@ import (
 type dequantizer struct {
 	made          *graph.Value // the decoded value
 	codes, scales dtype.DType
+	output        dtype.DType
 	dims          []int64 // shape of the codes
 	axis          int     // along which blocks run, or whose indices have a scale each
 	block         int64   // 0: none
@@ -49,6 +51,7 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 	} else { // decoded scales
 		d.scales, d.scaleCount = dtype.Float32, 2
 	}
+	d.output = cmp.Or(dtype.DType(graph.IntAttribute(n, "output_dtype")), d.scales)
 	axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 1), len(d.dims))
 	if d.scaleCount == 1 && d.block == 0 {
 		axis = 0

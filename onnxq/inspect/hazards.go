@@ -87,6 +87,9 @@ var checks = []check{
 	{"ort-single-scale", onnxRuntime, EffectRefused, "block_size with a single scale", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount == 1
 	})},
+	{"ort-mixed-types", onnxRuntime, EffectRefused, "DequantizeLinear with scales of another type than its output_dtype, fused with its reader", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return d.output != d.scales && d.decoded(h.shapes).Unfused() == ""
+	})},
 	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, or a block size above 256", refusedNBits},
 	{"ort-nbits-level", onnxRuntime, EffectSlow, "MatMulNBits of 2 or 8 bits without accuracy_level 4, which decodes at every run and takes up to 30 times as long as float", slowNBits},
 	{"ort-turned", onnxRuntime, EffectRefused, "a Transpose of float16 or bfloat16 that moves the first axis behind others, in front of a MatMul of unknown shape: it crashes with all optimizations, not up to ORT_ENABLE_EXTENDED", turned},

@@ -111,6 +111,9 @@ func TestHazards(t *testing.T) {
 			p.Graph.Initializer = append(p.Graph.Initializer, zeros("z", dtype.Int4, 2, 32))
 			p.Graph.Node[0].Input = append(p.Graph.Node[0].Input, "z")
 		}), "ort-activations", "tensorrt-zero-point", "v"},
+		{"scales of another type", change(decoding(23, zeros("q", dtype.Int8, 128, 32), zeros("s", f16, 2, 32), 64), func(p *onnxpb.ModelProto) {
+			p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute, intAttr("output_dtype", int64(f32)))
+		}), "ort-mixed-types ort-activations", "tensorrt-blocks", "v"},
 		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
 		{"large blocks", nbits(4, 512), "ort-nbits", "", "y"},
 		{"4 bits", nbits(4, 32), "", "", ""},

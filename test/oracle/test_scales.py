@@ -111,6 +111,8 @@ def test_form(style, form, tmp_path):
         np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
     assert openvino_keeps_codes(path, x, want)
     left = FORMS[style][form]
+    hazards = [h["check"] for h in json.loads(onnxquant("inspect", "--json", path).stdout)["hazards"]]
+    assert ("ort-mixed-types" in hazards) == isinstance(left, str)
     if isinstance(left, str):
         with pytest.raises(Exception, match=left):
             fusion.optimized(path, tmp_path)
