@@ -134,7 +134,7 @@ func (e *signedExtreme) rule(lo, hi float32) (scale, inverse, zero float32, ok b
 		span = extreme / -half
 	}
 	scale = e.RoundScale(span)
-	if e.Type == dtype.Float16 || e.Scale != 0 {
+	if e.Type == dtype.Float16 || e.smallScale() {
 		span = scale
 	}
 	inverse = 1 / span

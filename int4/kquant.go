@@ -1,10 +1,6 @@
 package int4
 
-import (
-	"math"
-
-	"onnxquant/formats/dtype"
-)
+import "math"
 
 // KQuant returns the Fitter with the rule that ONNX Runtime calls k_quant: of 21 scales the one
 // with the least squared error, weighted by √mean(w²) + |w|, scale and minimum fitted together.
@@ -73,7 +69,7 @@ func (k *kQuant) Fit(q []byte, x []float32) (float32, byte) {
 	if isInf(stored) || stored != stored { // the range overflows
 		return k.Nearest().Fit(q, x)
 	}
-	if k.Stepped() || k.Scale == dtype.Float16 {
+	if k.smallScale() {
 		scale = stored
 	}
 	zero := min(max(math.RoundToEven(float64(-lo/scale)), 0), float64(steps))

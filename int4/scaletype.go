@@ -42,6 +42,9 @@ func (c Codec) RoundScale(s float32) float32 {
 // Stepped reports whether scales are stored as multiples of Step.
 func (c Codec) Stepped() bool { return c.Scale == dtype.Int8 || c.Scale == dtype.Uint8 }
 
+// smallScale reports whether scales are stored in another type than the weights.
+func (c Codec) smallScale() bool { return c.Scale == dtype.Float16 || c.Stepped() }
+
 // mostSteps is the largest scale in steps.
 func (c Codec) mostSteps() float32 {
 	if c.Scale == dtype.Int8 {

@@ -1,6 +1,7 @@
 package int4_test
 
 import (
+	"bytes"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -116,6 +117,39 @@ func TestScaleTypes(t *testing.T) {
 	for s, want := range map[float32]float32{1e6: 65504, -1e6: -65504, 1e-12: 0x1p-24, 0.1: 0.099975586} {
 		if got := c.RoundScale(s); got != want {
 			t.Errorf("scale %v becomes %v, want %v", s, got, want)
+		}
+	}
+}
+
+// Float32 as the type of scales changes nothing, whatever the type of the weights.
+func TestFloat32Scales(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for _, typ := range []dtype.DType{dtype.Float32, dtype.Float16, dtype.BFloat16} {
+		usual := int4.Codec{Bits: 4, ZeroPoint: true, Type: typ}
+		named := usual
+		named.Scale = dtype.Float32
+		for name, fit := range map[string]func(int4.Codec) int4.Fitter{
+			"nearest":        int4.Codec.Nearest,
+			"least angle":    func(c int4.Codec) int4.Fitter { return c.LeastAngle(false) },
+			"signed extreme": func(c int4.Codec) int4.Fitter { return c.SignedExtreme() },
+			"k_quant":        func(c int4.Codec) int4.Fitter { return c.KQuant(32) },
+		} {
+			differ := 0
+			for range 500 {
+				x := make([]float32, 32)
+				for i := range x {
+					x[i] = typ.Round(float32(r.NormFloat64()))
+				}
+				q, want := make([]byte, len(x)), make([]byte, len(x))
+				scale, zero := fit(named).Fit(q, x)
+				wantScale, wantZero := fit(usual).Fit(want, x)
+				if scale != wantScale || zero != wantZero || !bytes.Equal(q, want) {
+					differ++
+				}
+			}
+			if differ > 0 {
+				t.Errorf("%s, %s: %d blocks differ", typ, name, differ)
+			}
 		}
 	}
 }
