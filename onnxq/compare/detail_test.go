@@ -19,6 +19,7 @@ import (
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
+	"onnxquant/testmodels"
 )
 
 // detailed converts the model at in and describes its weights in detail.
@@ -207,5 +208,22 @@ func TestDetailOfWideCodes(t *testing.T) {
 		if len(d.Bins) != 64 || len(d.Codes) != size || counted != size || d.Beyond != 0 || d.From > -500 || d.From < -600 || d.To < 500 || d.To > 600 {
 			t.Errorf("%v: %d values in %d bins from %v to %v, %d codes, %v beyond them", typ, counted, len(d.Bins), d.From, d.To, len(d.Codes), d.Beyond)
 		}
+	}
+}
+
+// Weights whose blocks share scales in superblocks are described, too.
+func TestDetailOfSuperblocks(t *testing.T) {
+	in := modeltest.Write(t, testmodels.MLP(3, 512, 64, 2))
+	described := 0
+	for _, w := range detailed(t, in, onnxq.Options{Format: "q4_k"}) {
+		if w.CodeType == "" {
+			continue
+		}
+		if described++; w.Detail == nil {
+			t.Errorf("%s: no detail", w.Name)
+		}
+	}
+	if described == 0 {
+		t.Error("nothing is quantized")
 	}
 }

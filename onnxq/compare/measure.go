@@ -74,14 +74,15 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 			match.Misfit = e.misfit()
 		}
 		match.Worst = e.worst(0)
+		large := e
 		if n := superblock(folded.Weight); n > 1 {
-			e = &measurement{blocks: blocks}
-			e.blocks.block *= min(n, e.blocks.length/e.blocks.block+1)
-			if err := m.measure(e, x, decoded); err != nil {
+			large = &measurement{blocks: blocks}
+			large.blocks.block *= min(n, blocks.length/blocks.block+1)
+			if err := m.measure(large, x, decoded); err != nil {
 				return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 			}
 		}
-		match.WorstLarge = e.worst(0.01 * e.all.SumSq / float64(max(e.all.N, 1)))
+		match.WorstLarge = large.worst(0.01 * e.all.SumSq / float64(max(e.all.N, 1)))
 	}
 	if e.survey != nil {
 		if err := e.survey.read(m.ctx, x.Values); err != nil {
