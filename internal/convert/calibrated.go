@@ -180,23 +180,32 @@ func (p *Plan) key(ctx context.Context, layers []calibrate.Layer, o calibrate.Op
 	}
 	h := sha256.New()
 	fmt.Fprintln(h, version, data, model, o.Best, o.Memory)
-	for _, t := range p.graph.File.Proto.GetGraph().GetInitializer() { // external data
-		contents, err := p.graph.File.Payload(t)
-		if err == nil {
-			_, err = io.Copy(h, io.NewSectionReader(contents, 0, contents.Size()))
-		}
-		if err == nil {
-			err = context.Cause(ctx)
-		}
-		if err != nil {
-			return "", err
-		}
+	if err := p.hashContents(ctx, h); err != nil {
+		return "", err
 	}
 	for _, l := range layers {
 		w := l.Weight
 		fmt.Fprintf(h, "%q %d %d %d %d %+v %v %q\n", w.Name, w.Outer, w.K, w.Inner, w.Block, w.Codec, w.PositiveScales, l.Products)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
+}
+
+// hashContents writes the contents of all initializers to h: the hash of the model file does not
+// cover external data.
+func (p *Plan) hashContents(ctx context.Context, h io.Writer) (err error) {
+	graph.WalkAllGraphs(p.graph.File.Proto, func(g *onnxpb.GraphProto) {
+		for _, t := range g.GetInitializer() {
+			contents, failed := p.graph.File.Payload(t)
+			if failed == nil && contents != nil { // strings have none
+				_, failed = io.Copy(h, io.NewSectionReader(contents, 0, contents.Size()))
+			}
+			err = cmp.Or(err, failed, context.Cause(ctx))
+			if err != nil {
+				return
+			}
+		}
+	})
+	return err
 }
 
 // order is the number of the first node that multiplies by a weight.

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/activations"
 	"onnxquant/onnxq/spec"
@@ -35,7 +36,11 @@ func TestResume(t *testing.T) {
 	folder := t.TempDir()
 	in, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
 	const width = 64
-	if err := errors.Join(testmodels.MLP(1, width, width, width, width).Write(in), writeSamples(samples, 40, width)); err != nil {
+	model := testmodels.MLP(1, width, width, width, width)
+	model.Proto.Graph.Initializer = append(model.Proto.Graph.Initializer, &onnxpb.TensorProto{
+		Name: new("words"), Dims: []int64{1}, DataType: new(int32(onnxpb.TensorProto_STRING)), StringData: [][]byte{[]byte("word")},
+	})
+	if err := errors.Join(model.Write(in), writeSamples(samples, 40, width)); err != nil {
 		t.Fatal(err)
 	}
 	// convert runs models so many times, and returns how many times are left.
