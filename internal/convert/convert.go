@@ -44,7 +44,11 @@ func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) 
 		return nil, err
 	}
 	if calibrated != nil {
-		defer func() { calibrated.close(err != nil) }()
+		defer func() {
+			if calibrated.close(err != nil); err != nil {
+				err = fmt.Errorf("%w (%w)", err, calibrate.ErrKept)
+			}
+		}()
 		found.MSE = calibrated.better
 		if p, err = p.again(found); err != nil {
 			return nil, err

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"onnxquant/internal/onnxpb"
@@ -43,6 +44,7 @@ func TestResume(t *testing.T) {
 	if err := errors.Join(model.Write(in), writeSamples(samples, 40, width)); err != nil {
 		t.Fatal(err)
 	}
+	stopWriting := false
 	// convert runs models so many times, and returns how many times are left.
 	convert := func(out string, runs int, o onnxq.Options) (int, error) {
 		data := activations.New(in, []string{samples}, activations.Options{Engine: "go"})
@@ -51,7 +53,14 @@ func TestResume(t *testing.T) {
 		}
 		i := &interrupted{data, runs}
 		o.Algorithm, o.Calibration = spec.Best, i
-		_, err := onnxq.Convert(t.Context(), in, filepath.Join(folder, out), o)
+		ctx, stop := context.WithCancelCause(t.Context())
+		defer stop(nil)
+		o.Progress = func(done, total int64) {
+			if stopWriting {
+				stop(errStopped)
+			}
+		}
+		_, err := onnxq.Convert(ctx, in, filepath.Join(folder, out), o)
 		return i.left, err
 	}
 	files := func(out string) (n int) {
@@ -83,6 +92,16 @@ func TestResume(t *testing.T) {
 		}
 		os.Remove(filepath.Join(folder, "out.onnx"))
 	}
+	stopWriting = true
+	if _, err := convert("out.onnx", runs, block); !errors.Is(err, errStopped) || !strings.Contains(err.Error(), "--resume") || files("out.onnx") != 2 {
+		t.Fatalf("stopped while writing: %v, %d files", err, files("out.onnx"))
+	}
+	stopWriting, block.Resume = false, true
+	if left, err := convert("out.onnx", 1, block); err != nil || left != 0 || files("out.onnx") != 1 {
+		t.Fatalf("stopped while writing, resumed: %v, %d runs left, %d files", err, left, files("out.onnx"))
+	}
+	os.Remove(filepath.Join(folder, "out.onnx"))
+	block.Resume = false
 	convert("out.onnx", 2, block)
 	if left, err := convert("out.onnx", runs, onnxq.Options{Block: 16, Resume: true}); err != nil || left != 0 {
 		t.Errorf("other options: %v, %d runs left", err, left)
