@@ -48,6 +48,9 @@ func CreateFolder(ctx context.Context, path string, replaceable func() error) (*
 		return nil, err
 	}
 	f := &Folder{path: filepath.Clean(path), replaceable: replaceable}
+	if to, err := filepath.EvalSymlinks(path); err == nil {
+		f.path = to // else the link would be replaced, and the folder would stay
+	}
 	var err error
 	if f.lock, err = lock(ctx, f.path); err == nil {
 		f.Temp = freeName(func(random string) string { return f.path + ".~" + random })

@@ -110,3 +110,25 @@ func TestFolderReplaces(t *testing.T) {
 		t.Errorf("exchanged: %q and %q, error %v", names(t, a), names(t, b), err)
 	}
 }
+
+// Where a link leads to a folder, that is replaced and the link stays.
+func TestFolderBehindLink(t *testing.T) {
+	parent := t.TempDir()
+	path, link := filepath.Join(parent, "there", "out"), filepath.Join(parent, "link")
+	if err := os.MkdirAll(filepath.Join(path, "old"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(path, link); err != nil {
+		t.Skip(err)
+	}
+	f, err := CreateFolder(t.Context(), link, func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.Mkdir(filepath.Join(f.Temp, "new"), 0o777), f.Commit()); err != nil {
+		t.Fatal(err)
+	}
+	if to, err := os.Readlink(link); err != nil || to != path || !slices.Equal(names(t, path), []string{"new"}) {
+		t.Errorf("the link leads to %q, the folder has %q, error %v", to, names(t, path), err)
+	}
+}
