@@ -28,6 +28,7 @@ type folderJob struct {
 	source  *folder.Folder
 	preset  *preset.Preset
 	out     string
+	missing []string // names of outputs that failed
 	folderReport
 }
 
@@ -230,6 +231,11 @@ func (j *folderJob) convert(ctx context.Context) error {
 	if len(j.Outputs) == 0 {
 		return fmt.Errorf("%s: nothing was converted, so no folder is written", j.out)
 	}
+	for _, name := range j.missing {
+		if _, err := os.Lstat(filepath.Join(j.out, filepath.FromSlash(name))); err == nil {
+			return fmt.Errorf("%s: it stays as it is, for it has %s, which could not be converted again; remove that from it, or choose another folder", j.out, name)
+		}
+	}
 	for _, name := range j.rest() {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -292,6 +298,9 @@ func (j *folderJob) each(ctx context.Context, do func(p *onnxq.Plan, name string
 		m, err := onnxq.Open(j.source.File(model))
 		if err != nil {
 			j.fail(err)
+			for _, o := range j.preset.Outputs {
+				j.missing = append(j.missing, o.Name(model))
+			}
 			continue
 		}
 		for _, o := range j.preset.Outputs {
@@ -304,6 +313,7 @@ func (j *folderJob) each(ctx context.Context, do func(p *onnxq.Plan, name string
 			}
 			if err != nil {
 				j.fail(fmt.Errorf("%s: %w", name, err))
+				j.missing = append(j.missing, name)
 				continue
 			}
 			made.Model, made.Output = model, name
