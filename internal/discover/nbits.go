@@ -8,6 +8,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/target"
 	"onnxquant/onnxq/spec"
 )
 
@@ -77,7 +78,7 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 	}
 	per := int64(8 / c.Format.Bits())
 	if f.Bnb4 = c.Format.Traits().Family == spec.Lookup; f.Bnb4 {
-		return f, f.bnb4Obstacle(int64(c.Block), k)
+		return f, f.bnb4Obstacle(int64(c.Block), k, c.Target)
 	}
 	switch {
 	case f.Block < minNBitsBlock || f.Block&(f.Block-1) != 0:
@@ -101,8 +102,10 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 }
 
 // bnb4Obstacle returns why MatMulBnb4 cannot read codes in blocks of rows of k, or "".
-func (f NBits) bnb4Obstacle(block, k int64) (why string) {
+func (f NBits) bnb4Obstacle(block, k int64, t *target.Engine) (why string) {
 	switch {
+	case t.NoBnb4:
+		return fmt.Sprintf("target %s has no MatMulBnb4", t.Target)
 	case f.Gather:
 		return "MatMulBnb4 is no Gather"
 	case block < minNBitsBlock || block > MaxNBitsBlock || block&(block-1) != 0:

@@ -37,6 +37,7 @@ type Engine struct {
 	// Direct: they are better than any DequantizeLinear.
 	Direct      bool
 	MatMulNBits MatMulNBits
+	NoBnb4      bool  // it has no MatMulBnb4
 	DataLimit   int64 // bytes that a file of external data may have; 0: no known limit
 
 	Remarks []string // for docs/targets.md
@@ -164,8 +165,10 @@ var Engines = []Engine{
 		},
 		OneAxis: true,
 		NoScan:  true,
+		NoBnb4:  true,
 		Remarks: []string{
 			"It has no 2-bit types.",
+			"It has no MatMulBnb4. Weights of nf4 and fp4 stay in dq.",
 			"It keeps the codes of weights of MatMul and Gemm, also if several read them: integers, nvfp4 and mxfp4 in blocks, and one scale per channel. In a Gather it does so only with one scale per row. All others it decodes when it loads the model, among them fp8, mxfp8, nf4 and every weight of Conv: they save space in the file alone.",
 			"It computes 4-bit integers wrongly in MatMul and Gemm if the reduction axis has an odd length and several rows are multiplied. Such a weight of a matrix product stays in float. Conv, ConvTranspose, LSTM, GRU, RNN and Gather are right.",
 			"It refuses blocks in a weight with one axis. Such a weight gets one scale.",
