@@ -1,6 +1,7 @@
 package discover
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -39,8 +40,8 @@ func (d *Decision) settleScales(fit Scales) {
 	if !c.ScaleType.Smaller() || d.Reason != "" {
 		return
 	}
+	asked := c.ScaleType
 	if fit.Why != "" {
-		d.remark(fmt.Sprintf("scales of type %s, not %s: %s", fit.Type, c.ScaleType, fit.Why))
 		c.ScaleType = fit.Type
 	}
 	k := c.Operand.View[c.Operand.Axis]
@@ -51,5 +52,8 @@ func (d *Decision) settleScales(fit Scales) {
 	scales := shapes.Count(c.Operand.View) / k * blocks
 	if c.Style == spec.StyleDynamic || scales*(4-c.ScaleType.DType().Bytes(1)) <= scaleNodes {
 		c.ScaleType = ""
+	}
+	if fit.Why != "" {
+		d.remark(fmt.Sprintf("scales of type %s, not %s: %s", cmp.Or(c.ScaleType, spec.ScaleFloat32), asked, fit.Why))
 	}
 }
