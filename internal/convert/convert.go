@@ -242,6 +242,7 @@ func (c *content) unfit() *unfitError {
 	largest := c.largestScales()
 	for i, s := range c.errors() {
 		w := c.plan.Weights[i]
+		to, other := c.otherScales(i, largest[i])
 		switch broken := c.run.Broken(i); {
 		case broken && w.DType == dtype.Float64:
 			unfit.reasons[w.Value] = reasonHuge
@@ -249,13 +250,13 @@ func (c *content) unfit() *unfitError {
 			unfit.reasons[w.Value] = reasonBeyond
 		case broken:
 			unfit.reasons[w.Value] = reasonBroken
-		case !c.run.Spoiled() && s.SumSq > 0 && s.SumSqErr >= s.SumSq:
-			unfit.reasons[w.Value] = reasonLost
-		case !c.run.Spoiled() && s.SumSq > hugeNorm*hugeNorm && w.Choice.Style == spec.NBits && w.Choice.AccuracyLevel == spec.AccuracyDefault:
-			unfit.huge[w.Value] = true
-		}
-		if to, other := c.otherScales(i, largest[i]); other && unfit.reasons[w.Value] == "" && !c.run.Spoiled() && s.SumSq > 0 {
+		case c.run.Spoiled() || s.SumSq == 0:
+		case other: // with others it may be of use
 			unfit.scales[w.Value] = to
+		case s.SumSqErr >= s.SumSq:
+			unfit.reasons[w.Value] = reasonLost
+		case s.SumSq > hugeNorm*hugeNorm && w.Choice.Style == spec.NBits && w.Choice.AccuracyLevel == spec.AccuracyDefault:
+			unfit.huge[w.Value] = true
 		}
 	}
 	return unfit
