@@ -166,6 +166,10 @@ func (d *Decision) settleDynamic(x *graph.Graph, opts Options, otherwise string)
 		c.Block = spec.PerTensor
 	}
 	c.Style, c.Dynamic, c.ZeroPoint = spec.StyleDynamic, f, !c.Format.Signed()
+	if c.Algorithm != spec.RTN {
+		d.remark(fmt.Sprintf("rounded to nearest: operators compute with its codes, for which there is no %s", c.Algorithm))
+		c.Algorithm = spec.RTN
+	}
 }
 
 // decode settles for a weight that is decoded before operators read it.
