@@ -120,6 +120,32 @@ func TestValidate(t *testing.T) {
 	}
 }
 
+// With Reciprocal, quotients have the codes that comparing them with all limits gives, also beside
+// the limits, of which FP4 has three near 0.
+func TestLimits(t *testing.T) {
+	for _, table := range []Table{NF4, FP4} {
+		quotients := []float32{-1, -0.5, float32(math.Copysign(0, -1)), 0, 0.5, 1}
+		for _, limit := range limits[table] {
+			for _, x := range []float32{limit, -limit} {
+				quotients = append(quotients, math.Nextafter32(x, -1), x, math.Nextafter32(x, 1))
+			}
+		}
+		c := Codec{Table: table, Reciprocal: true}
+		for _, x := range quotients {
+			want := rank(table, x)
+			if table == FP4 {
+				if want = magnitudes[rank(table, max(x, -x))]; x < 0 {
+					want += 8
+				}
+			}
+			q := []byte{0}
+			if c.QuantizeBlocks(q, []float32{x}, []float32{1}, nil, 1, 1); q[0] != want {
+				t.Errorf("%s: %v has code %d, want %d", table, x, q[0], want)
+			}
+		}
+	}
+}
+
 // With Reciprocal, blocks in columns and in rows have the same codes. They are those of the nearest
 // values, but for quotients at a limit and for FP4's small negative ones.
 func TestReciprocal(t *testing.T) {

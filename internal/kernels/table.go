@@ -92,8 +92,8 @@ func NewNearest(values []float32) *Nearest {
 	})
 }
 
-// NewNearestBy returns what finds the index of a value by another rule than the distance. Where
-// the index changes is more than 1/nearestSteps apart.
+// NewNearestBy returns what finds the index of a value by another rule than the distance. The index
+// changes at most once within 0.5/nearestSteps of each multiple of 1/nearestSteps.
 func NewNearestBy(values []float32, index func(x float32) byte) *Nearest {
 	n := &Nearest{}
 	for i := range n.Values {
