@@ -221,6 +221,8 @@ func (o Options) checkCalibration() error {
 	switch {
 	case o.Calibration == nil && o.Algorithm == spec.GPTQ:
 		return errors.New("algorithm gptq needs calibration data: --calib, or Options.Calibration")
+	case o.Calibration == nil && o.Resume:
+		return errors.New("there is no calibration to resume: give --calib, or Options.Calibration")
 	case o.Calibration == nil:
 		return nil
 	case o.Algorithm != spec.GPTQ && o.Algorithm != spec.Best:

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
 
 // Folder is a folder that is being made. It is filled under a temporary name beside its own;
@@ -21,7 +22,10 @@ type Folder struct {
 	lock        *os.File
 }
 
-var temporaryFolder = regexp.MustCompile(`^\.~[A-Z2-7]{3}$`)
+var temporaryFolder = regexp.MustCompile(`^\.~[A-Z2-7]{3}(\.old)?$`)
+
+// asideSuffix is that of a folder that exchangeSlowly has moved aside.
+const asideSuffix = ".old"
 
 // CheckFolder checks whether a folder may be made at path. An empty folder may be there, or one
 // with which replaceable, unless it is nil, finds nothing wrong.
@@ -62,10 +66,15 @@ func CreateFolder(ctx context.Context, path string, replaceable func() error) (*
 		f.Abort()
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
 	}
+	if err := CheckFolder(f.path, replaceable); err != nil { // clean may have brought it back
+		f.Abort()
+		return nil, err
+	}
 	return f, nil
 }
 
-// clean removes what conversions that died have left.
+// clean removes what conversions that died have left. A folder that one of them moved aside, without
+// putting another in its place, gets its name back.
 func (f *Folder) clean() error {
 	names, err := list(filepath.Dir(f.path))
 	if err != nil {
@@ -78,6 +87,12 @@ func (f *Folder) clean() error {
 		}
 		left := filepath.Join(filepath.Dir(f.path), name)
 		if info, err := os.Lstat(left); err != nil || !info.IsDir() {
+			continue
+		}
+		if strings.HasSuffix(name, asideSuffix) && !fileExists(f.path) {
+			if err := os.Rename(left, f.path); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := os.RemoveAll(left); err != nil {
@@ -115,9 +130,9 @@ func (f *Folder) Commit() error {
 }
 
 // exchangeSlowly gives a folder the name of another one, and the other way round. In between, which
-// only a crash shows, the second name is missing.
+// only a crash shows, the second name is missing; clean gives it back.
 func exchangeSlowly(a, b string) error {
-	aside := freeName(func(random string) string { return b + ".~" + random })
+	aside := freeName(func(random string) string { return b + ".~" + random + asideSuffix })
 	if err := os.Rename(b, aside); err != nil {
 		return err
 	}

@@ -132,3 +132,24 @@ func TestFolderBehindLink(t *testing.T) {
 		t.Errorf("the link leads to %q, the folder has %q, error %v", to, names(t, path), err)
 	}
 }
+
+// A crash between the renamings of exchangeSlowly loses nothing.
+func TestFolderMovedAside(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	aside, half := path+".~ABC"+asideSuffix, path+".~DEF"
+	for _, name := range []string{filepath.Join(aside, "old"), filepath.Join(half, "new")} {
+		if err := os.MkdirAll(name, 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refusal := errors.New("precious")
+	if _, err := CreateFolder(t.Context(), path, func() error { return refusal }); !errors.Is(err, refusal) {
+		t.Errorf("error %v", err)
+	}
+	if got := names(t, path); !slices.Equal(got, []string{"old"}) {
+		t.Errorf("%q", got)
+	}
+	if got := names(t, filepath.Dir(path)); !slices.Equal(got, []string{"out"}) {
+		t.Errorf("left %q", got)
+	}
+}

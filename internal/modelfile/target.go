@@ -427,10 +427,8 @@ func (t *Target) exchange(relocate func(w io.WriterAt, locations []string) error
 	if err := t.writeInterim(interim, relocate); err != nil {
 		return err
 	}
-	for i := range t.Data {
-		if err := t.copySmall(i); err != nil {
-			return err
-		}
+	if err := t.copySmall(); err != nil {
+		return err
 	}
 	if err := t.claim(); err != nil {
 		return err
@@ -507,20 +505,30 @@ func (t *Target) writeInterim(name string, relocate func(w io.WriterAt, location
 // second returns the path of the second one of a data file, see exchange.
 func (t *Target) second(i int) string { return t.Data[i].Name() + secondSuffix }
 
-// mostCopied is the size up to which data files are copied in an exchange. It bounds the time
-// and the disk space that this takes. Tests change it.
+// mostCopied is the size, all together, up to which data files are copied in an exchange. It bounds
+// the time and the disk space that this takes. Tests change it.
 var mostCopied int64 = 256 << 20
 
-// copySmall copies a temporary data file, unless it is large or there is no space.
-func (t *Target) copySmall(i int) error {
-	if info, err := os.Stat(t.Data[i].Name()); err != nil || info.Size() > mostCopied {
-		return err
+// copySmall copies the temporary data files, unless they are large or there is no space.
+func (t *Target) copySmall() error {
+	size := int64(0)
+	for _, f := range t.Data {
+		info, err := os.Stat(f.Name())
+		if err != nil {
+			return err
+		}
+		size += info.Size()
 	}
-	if err := step(); err != nil {
-		return err
+	if size > mostCopied {
+		return nil
 	}
-	if t.copyData(i) != nil {
-		os.Remove(t.second(i)) // linkLarge makes another one
+	for i := range t.Data {
+		if err := step(); err != nil {
+			return err
+		}
+		if t.copyData(i) != nil {
+			os.Remove(t.second(i)) // linkLarge makes another one
+		}
 	}
 	return nil
 }

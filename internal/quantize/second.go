@@ -40,7 +40,7 @@ func (s *shared) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.tiles--; s.tiles == 0 {
-		s.h = nil
+		s.h, s.known = nil, false
 	}
 }
 

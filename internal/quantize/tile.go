@@ -237,7 +237,7 @@ const (
 )
 
 // across reports whether strips are not chunks.
-func (t Tile) across(limit int64) bool { return t.turnedRows() && t.n > limit }
+func (t Tile) across(limit int64) bool { return t.turnedRows() && t.n > limit && !t.whole() }
 
 // bands cuts a strip into what is read at once.
 func (t Tile) bands(strip chunk, limit int64) []chunk {

@@ -272,10 +272,13 @@ func (f *Recognizer) soleUse(n *onnxpb.NodeProto, i int) bool {
 // castNode folds a Cast that loses no integer.
 func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
 	to := dtype.DType(graph.IntAttribute(n, "to"))
-	return f.through(n, func(x *Constant) *lazy.Tensor {
+	exact := false
+	c := f.through(n, func(x *Constant) *lazy.Tensor {
 		if !readable(to) {
 			return nil
 		}
+		from := x.Values.DType
+		exact = from == to || from.Integer() && from.Bits() <= 8 || from.Bits() == 16 && to == dtype.Float32
 		lo, hi := x.Values.DType.Limits()
 		least, greatest := to.Limits()
 		switch {
@@ -286,6 +289,10 @@ func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
 		}
 		return nil
 	})
+	if c != nil && !exact {
+		c.stored, c.step = nil, nil
+	}
+	return c
 }
 
 // constantNode folds a Constant that holds a single number.

@@ -147,7 +147,7 @@ func (w *Weight) key() weightKey {
 	k := weightKey{scale: d.Scale, zero: d.Zero, blocking: d.blocking, shape: fmt.Sprint(w.Constant.Values.Shape)}
 	if d.Grid != nil {
 		k.codes, k.pitch = d.Grid.Stored, d.Grid.Pitch
-	} else if d.X.Stored != nil {
+	} else if d.X != nil && d.X.Stored != nil {
 		k.codes = d.X.Stored
 	} else {
 		k.coded = d.Codes // looked up
