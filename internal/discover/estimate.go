@@ -6,7 +6,7 @@ import (
 )
 
 // settleEstimate gives algorithm mse to a weight whose inputs the weights tell nothing about: they
-// are the model's own, or computed from these by nothing that was learned.
+// are the model's own, or computed from these without weights.
 func (d *Decision) settleEstimate(x *graph.Graph, opts Options) {
 	if d.Choice.Algorithm != spec.Best || opts.Calibrated {
 		return
@@ -18,7 +18,7 @@ func (d *Decision) settleEstimate(x *graph.Graph, opts Options) {
 		}
 	}
 	d.Choice.Algorithm = spec.LeastAngle
-	d.remark("algorithm mse: nothing that was learned lies between the model's inputs and this layer")
+	d.remark("algorithm mse: no weight lies between the model's inputs and this layer, so the weights do not describe what it reads")
 }
 
 // mostSteps is how many nodes isData looks at.
