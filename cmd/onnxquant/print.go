@@ -309,7 +309,7 @@ func costFacts(c *onnxq.CalibrationCost) []fact {
 	if c == nil {
 		return nil
 	}
-	return []fact{{"calibration", fmt.Sprintf("%s of layers, %s over the samples and about %.0f s of computing; up to %s of memory and %s of disk",
+	return []fact{{"calibration", fmt.Sprintf("%s of layers, %s over the samples and, besides these, about %.0f s of computing; up to %s of memory and %s of disk",
 		english.Plural(c.Groups, "group", ""), english.Plural(c.Runs, "run", ""), math.Ceil(c.Seconds), byteSize(c.Memory), byteSize(c.Disk))}}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // unrecorded lists the flags that do not change what a command writes.
-var unrecorded = []string{"threads", "memory", "no-verify", "strict", "min-coverage", "dry-run", "json", "quiet", "verbose", "no-provenance", "link", "force", "report"}
+var unrecorded = []string{"threads", "memory", "no-verify", "strict", "min-coverage", "dry-run", "json", "quiet", "verbose", "no-provenance", "link", "force", "report", "resume"}
 
 func defineNoProvenance(fs *pflag.FlagSet, no *bool) {
 	fs.BoolVar(no, "no-provenance", false,

@@ -161,9 +161,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 		}
 		d.settleStyle(x, shapes, opts, except.ForceDQ[d.Value])
 		d.settleScales(except.Scales[d.Value])
-		if c := &d.Choice; except.Huge[d.Value] && c.AccuracyLevel == spec.AccuracyDefault {
-			c.AccuracyLevel = spec.AccuracyFloat32
-		}
+		d.settleLevel(except.Huge[d.Value])
 		if d.Reason != "" && opts.Strict {
 			return nil, nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
 		}
@@ -237,6 +235,32 @@ func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, fo
 	case style == spec.QDQ:
 		c.Style = spec.QDQ
 	}
+}
+
+// settleLevel chooses the accuracy_level where the default one computes wrongly. huge: the weight
+// has elements too large for it.
+func (d *Decision) settleLevel(huge bool) {
+	c := &d.Choice
+	switch {
+	case c.AccuracyLevel != spec.AccuracyDefault:
+	case huge:
+		c.AccuracyLevel = spec.AccuracyFloat32
+	case c.Style == spec.NBits && SharesHalf(d.DType, d.Reach):
+		c.AccuracyLevel = spec.AccuracyFloat32
+		d.remark("accuracy_level 1: with 4, ONNX Runtime computes wrongly where nodes share float16 scales")
+	}
+}
+
+// SharesHalf reports whether several products read a weight of float16: ONNX Runtime 1.31 prepares
+// the scales that such MatMulNBits share for one of them, if accuracy_level is 4.
+func SharesHalf(typ dtype.DType, read reach.Reach) bool {
+	products := 0
+	for _, l := range read.Leaves {
+		if l.Node.GetOpType() != "Gather" {
+			products++
+		}
+	}
+	return typ == dtype.Float16 && products > 1
 }
 
 // remark adds a text to the note.

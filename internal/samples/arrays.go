@@ -128,11 +128,17 @@ func (a *arrays) place(rest []*array) error {
 	switch {
 	case len(missing) == 0:
 		return nil
-	case len(missing) > 1 || len(rest) == 0:
+	case len(missing) > 1 || len(rest) == 0 || !alike(rest):
 		return fmt.Errorf("the data have nothing for input %s%s", describe(a.model.inputs[missing[0]]), found(rest))
 	}
 	a.columns[missing[0]] = rest
 	return nil
+}
+
+// alike reports whether arrays have one name, but for numbers at the end.
+func alike(arrays []*array) bool {
+	name := func(x *array) string { return numberAtEnd.ReplaceAllString(x.name, "") }
+	return !slices.ContainsFunc(arrays, func(x *array) bool { return name(x) != name(arrays[0]) })
 }
 
 func found(rest []*array) string {

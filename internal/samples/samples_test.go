@@ -1,6 +1,7 @@
 package samples
 
 import (
+	"archive/zip"
 	"bytes"
 	"encoding/binary"
 	"fmt"
@@ -198,10 +199,31 @@ func TestInputIDs(t *testing.T) {
 	}
 }
 
+// npz writes arrays of 3 × 2 to a file.
+func npz(t *testing.T, folder string, names ...string) string {
+	t.Helper()
+	var b bytes.Buffer
+	z := zip.NewWriter(&b)
+	for _, name := range names {
+		w, err := z.Create(name + ".npy")
+		if err == nil {
+			_, err = w.Write(npyFile("<f4", false, 3, 2))
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return write(t, folder, "arrays.npz", b.Bytes())
+}
+
 func TestErrors(t *testing.T) {
 	folder := t.TempDir()
 	language := withInputs(t, input("ids", dtype.Int64, "b", "t"), input("speaker", dtype.Float32, "b", 7))
 	plain := withInputs(t, input("x", dtype.Float32, "n", 2), input("z", dtype.Float32, "n", 3))
+	single := withInputs(t, input("x", dtype.Float32, "n", 2))
 	empty := filepath.Join(folder, "empty")
 	if err := os.Mkdir(empty, 0o777); err != nil {
 		t.Fatal(err)
@@ -216,6 +238,7 @@ func TestErrors(t *testing.T) {
 		`line 1: not a list of token ids`:           {language, []string{write(t, folder, "c.jsonl", []byte("text"))}},
 		`no input of token ids`:                     {plain, []string{write(t, folder, "d.jsonl", []byte("[1]"))}},
 		`nothing for input "z", FLOAT [n, 3]`:       {plain, []string{x}},
+		`they have "foo", "bar"`:                    {single, []string{npz(t, folder, "foo", "bar")}},
 		`elements of type INT64`:                    {plain, []string{x, write(t, folder, "e/z.npy", npyFile("<i8", false, 3, 3))}},
 		`shape [3 4]`:                               {plain, []string{x, write(t, folder, "f/z.npy", npyFile("<f4", false, 3, 4))}},
 		`3 samples of input "x", but 2 of "z"`:      {plain, []string{x, write(t, folder, "g/z.npy", npyFile("<f4", false, 2, 3))}},

@@ -76,6 +76,7 @@ var checks = []check{
 	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul if N is not a multiple of 4", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.decoded(h.shapes).Spoilt()
 	})},
+	{"ort-shared-scales", onnxRuntime, EffectWrong, "float16 scales that several MatMulNBits with accuracy_level 4 share, in large models", sharedScales},
 	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.ORT) }},
 	{"ort-kernels", onnxRuntime, EffectRefused, "operators that have no CPU kernel at the model's opset, though they may at an older one", withoutKernels},
 	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a branch of If whose codes are outside the branch", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
@@ -258,6 +259,26 @@ func floatsInSubgraphs(h *hazardSearch) (where []string) {
 		if slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return reach.OperatorOf(u) != nil }) {
 			where = append(where, v.Path)
 		}
+	}
+	return where
+}
+
+// sharedScales finds MatMulNBits nodes with accuracy_level 4 whose float16 scales another one has.
+func sharedScales(h *hazardSearch) (where []string) {
+	readers := map[*graph.Value][]string{}
+	var order []*graph.Value
+	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
+		if n.GetDomain() != graph.Contrib || n.GetOpType() != "MatMulNBits" || graph.IntAttribute(n, "accuracy_level") != 4 {
+			return
+		}
+		if v := h.x.Source(n, 2); v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()) == dtype.Float16 {
+			if readers[v] = append(readers[v], graph.Label(n)); len(readers[v]) == 2 {
+				order = append(order, v)
+			}
+		}
+	})
+	for _, v := range order {
+		where = append(where, readers[v]...)
 	}
 	return where
 }

@@ -65,6 +65,12 @@ func TestHazards(t *testing.T) {
 		return model(tensors{zeros("q", dtype.Uint8, 32, 2, 16), zeros("s", f32, 64)},
 			nodes{node("com.microsoft.MatMulNBits", "y", "x q s", intAttr("K", 64), intAttr("N", 32), intAttr("bits", bits), intAttr("block_size", block))})
 	}
+	shared := func(level int64) *testmodels.Model {
+		product := func(y string) *onnxpb.NodeProto {
+			return node("com.microsoft.MatMulNBits", y, "x q s", intAttr("K", 64), intAttr("N", 32), intAttr("bits", 4), intAttr("block_size", 32), intAttr("accuracy_level", level))
+		}
+		return model(tensors{zeros("q", dtype.Uint8, 32, 2, 16), zeros("s", f16, 64)}, nodes{product("y"), product("z")})
+	}
 	condition := node("Cast", "c", "i", intAttr("to", int64(onnxpb.TensorProto_BOOL)))
 	cases := []struct {
 		name  string
@@ -114,6 +120,8 @@ func TestHazards(t *testing.T) {
 		{"scales of another type", change(decoding(23, zeros("q", dtype.Int8, 128, 32), zeros("s", f16, 2, 32), 64), func(p *onnxpb.ModelProto) {
 			p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute, intAttr("output_dtype", int64(f32)))
 		}), "ort-mixed-types ort-activations", "tensorrt-blocks", "v"},
+		{"shared scales", shared(4), "ort-shared-scales", "", "y"},
+		{"shared scales, in float", shared(1), "", "", ""},
 		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
 		{"large blocks", nbits(4, 512), "ort-nbits", "", "y"},
 		{"4 bits", nbits(4, 32), "", "", ""},

@@ -43,6 +43,9 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	c := discover.Choice{
 		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits, AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(), ScaleType: smallScales(d),
 	}
+	if c.AccuracyLevel == spec.AccuracyDefault && discover.SharesHalf(typ, read) {
+		c.AccuracyLevel = spec.AccuracyFloat32
+	}
 	o, weight, why := read.Leaves[0].Operand(shape)
 	switch {
 	case !weight:
