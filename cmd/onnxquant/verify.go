@@ -272,7 +272,7 @@ func executionFacts(x verify.Execution) []fact {
 	if !x.Compared {
 		return append([]fact{{"execution", "the outputs were not compared"}}, labelled("", printables(x.Reasons))...)
 	}
-	facts := []fact{{"execution", x.Engine + ", weights of OUT as floats"}}
+	facts := []fact{{"execution", x.Engine}, {"", "with the weights of OUT as floats"}}
 	if x.Library != "" {
 		facts[0].text += ", " + printable(x.Library)
 	}
