@@ -3,10 +3,6 @@ package convert
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
-	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -165,47 +161,6 @@ func (p *Plan) layers() (which []int, layers []calibrate.Layer) {
 		layers = append(layers, l)
 	}
 	return which, layers
-}
-
-// key tells calibrations with different results apart.
-func (p *Plan) key(ctx context.Context, layers []calibrate.Layer, o calibrate.Options) (string, error) {
-	const version = 1 // of what is found
-	data, err := p.opts.Calibration.Key(ctx)
-	if err != nil {
-		return "", err
-	}
-	model, err := p.graph.File.SHA256()
-	if err != nil {
-		return "", err
-	}
-	h := sha256.New()
-	fmt.Fprintln(h, version, data, model, o.Best, o.Memory)
-	if err := p.hashContents(ctx, h); err != nil {
-		return "", err
-	}
-	for _, l := range layers {
-		w := l.Weight
-		fmt.Fprintf(h, "%q %d %d %d %d %+v %v %q\n", w.Name, w.Outer, w.K, w.Inner, w.Block, w.Codec, w.PositiveScales, l.Products)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
-}
-
-// hashContents writes the contents of all initializers to h: the hash of the model file does not
-// cover external data.
-func (p *Plan) hashContents(ctx context.Context, h io.Writer) (err error) {
-	graph.WalkAllGraphs(p.graph.File.Proto, func(g *onnxpb.GraphProto) {
-		for _, t := range g.GetInitializer() {
-			contents, failed := p.graph.File.Payload(t)
-			if failed == nil && contents != nil { // strings have none
-				_, failed = io.Copy(h, io.NewSectionReader(contents, 0, contents.Size()))
-			}
-			err = cmp.Or(err, failed, context.Cause(ctx))
-			if err != nil {
-				return
-			}
-		}
-	})
-	return err
 }
 
 // order is the number of the first node that multiplies by a weight.
