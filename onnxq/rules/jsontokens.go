@@ -60,14 +60,27 @@ func newJSONTokens(data []byte) (*jsonTokens, error) {
 	if err := json.Unmarshal(data, &whole); err != nil {
 		var syntax *json.SyntaxError
 		if errors.As(err, &syntax) {
-			read := min(max(int(syntax.Offset)-1, 0), len(data))
-			return nil, &jsonError{start.after(data[:read]), syntax.Error()}
+			wrong := min(max(int(syntax.Offset)-1, 0), len(data))
+			for wrong > 0 && wrong < len(data) && !utf8.RuneStart(data[wrong]) {
+				wrong-- // to the first byte of the character
+			}
+			return nil, &jsonError{start.after(data[:wrong]), explainSyntax(syntax, data[wrong:])}
 		}
 		return nil, err
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.UseNumber()
 	return &jsonTokens{data: data, dec: dec, pos: start}, nil
+}
+
+// explainSyntax says what is wrong with a document from rest on.
+func explainSyntax(err *json.SyntaxError, rest []byte) string {
+	for _, word := range []string{"NaN", "Infinity"} {
+		if bytes.HasPrefix(rest, []byte(word)) {
+			return word + " is no number of JSON; numbers must be finite"
+		}
+	}
+	return err.Error()
 }
 
 // invalidUTF8 returns the offset of the first invalid byte, or -1.

@@ -97,7 +97,7 @@ var badPrecision = []struct {
 	{doc: ``, want: "line 1, column 1: unexpected end"},
 	{doc: `{"a": 8`, want: "line 1, column 7: unexpected end"},
 	{doc: "{\n  \"a\": 8,\n}", want: "line 3, column 1: invalid character '}'"},
-	{doc: `{"a": NaN}`, want: "line 1, column 7: invalid character 'N'"},
+	{doc: `{"a": NaN}`, want: "line 1, column 7: NaN is no number of JSON"},
 	{doc: `{"a": 8} {}`, want: "line 1, column 10: invalid character '{'"},
 	{doc: "{\"a\": 8, \"\xff\": 8}", want: "line 1, column 11: not UTF-8", schemaCannot: true},
 	{doc: strings.Repeat(`{"a":`, 20000) + "8" + strings.Repeat("}", 20000), want: "line 1, column 50001: invalid character '{' exceeded max depth"},

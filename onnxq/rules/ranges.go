@@ -10,7 +10,6 @@ import (
 	"math"
 	"regexp"
 	"slices"
-	"strings"
 
 	"onnxquant/calib"
 	"onnxquant/internal/msg"
@@ -86,7 +85,7 @@ func parseRanges(data []byte, source string) (*Ranges, error) {
 func (r *Ranges) parse(data []byte) error {
 	doc, err := newJSONTokens(data)
 	if err != nil {
-		return notANumber(data, err)
+		return err
 	}
 	version := 0
 	given, err := doc.object("a document of ranges", func(key string, t jsonToken) (err error) {
@@ -200,21 +199,6 @@ func checkRange(r calib.Range) error {
 		return fmt.Errorf("min %v is above max %v", r.Min, r.Max)
 	}
 	return nil
-}
-
-// notANumber explains a syntax error where a number is spelled as JSON has none.
-func notANumber(data []byte, err error) error {
-	var syntax *jsonError
-	if !errors.As(err, &syntax) {
-		return err
-	}
-	rest := []rune(strings.Split(string(data), "\n")[syntax.pos.line-1])[syntax.pos.column-1:]
-	for _, word := range []string{"NaN", "Infinity"} {
-		if strings.HasPrefix(string(rest), word) {
-			return &jsonError{syntax.pos, word + " is no number; a range must be finite"}
-		}
-	}
-	return err
 }
 
 // Write writes the document, a line for each tensor, sorted by name.

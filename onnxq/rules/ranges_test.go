@@ -65,7 +65,7 @@ func TestBadRanges(t *testing.T) {
 		{doc: head + `"x": [0, 1]}}`, want: `line 1, column 33: "x": want an object, got an array`},
 		{doc: head + `"x": {"min": 0}}}`, want: `"x": want min and max`},
 		{doc: head + `"x": {"min": null, "max": 1}}}`, want: `min of "x": want a number, got null`},
-		{doc: head + "\n" + `"x": {"min": NaN, "max": 1}}}`, want: `line 2, column 14: NaN is no number; a range must be finite`},
+		{doc: head + "\n" + `"x": {"min": NaN, "max": 1}}}`, want: `line 2, column 14: NaN is no number of JSON; numbers must be finite`},
 		{doc: head + `"x": {"min": 0, "max": Infinity}}}`, want: `Infinity is no number`},
 		{doc: head + `"x": {"min": 0, "max": 1e39}}}`, want: `"x": 1e+39 is no value of a float32`},
 		{doc: head + `"x": {"min": 0, "max": 1e400}}}`, want: `max of "x": 1e400 is too large`},
@@ -118,6 +118,7 @@ func rangesValid(t *testing.T, doc string) bool {
 func FuzzParseRanges(f *testing.F) {
 	f.Add([]byte(`{"version": 1, "model": {"file": "é"}, "tensors": {"x": {"min": -1e-40, "max": 0.1}}}`))
 	f.Add([]byte("{\"version\": 1,\n\"tensors\": {\"é\": {\"min\": NaN"))
+	f.Add([]byte("\"\U0005a82a")) // ends within a string, behind a character of four bytes
 	f.Fuzz(func(t *testing.T, data []byte) {
 		r, err := ParseRanges(data)
 		if err != nil {
