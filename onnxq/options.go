@@ -179,7 +179,7 @@ func (o Options) half() (*half.Options, error) {
 		return nil, nil
 	}
 	h := &half.Options{To: to, KeepIO: !o.HalfIO, FloatOps: o.FloatOps, Clamp: o.ClampFloats}
-	h.KeepTurned = o.Target == "" || o.Target == spec.Portable || o.Target == spec.ORT
+	h.KeepCrashingTranspose = o.Target == "" || o.Target == spec.Portable || o.Target == spec.ORT
 	if o.Format == spec.Float {
 		h.Excluded = func(name string) bool {
 			return slices.ContainsFunc(o.Exclude, func(pattern string) bool { return rules.MatchName(pattern, name) })

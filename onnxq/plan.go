@@ -182,18 +182,17 @@ func describeWeight(t *TensorPlan, w *rewrite.Weight) {
 
 func bitsPer(bytes, elements int64) float64 { return 8 * float64(bytes) / float64(elements) }
 
-// SetOutput lays the output out for a file name. With external data its size depends on the
-// name, because the model contains the name of the data file.
-func (p *Plan) SetOutput(out string) error {
+// OutputSize is OutBytes for an output with the name out. With external data the size depends on
+// the name, because the model contains the name of the data file.
+func (p *Plan) OutputSize(out string) (int64, error) {
 	settled, err := p.settled()
 	if err != nil {
-		return err
+		return 0, err
 	}
-	if err := settled.Output.SetPath(out); err != nil {
-		return err
+	if settled, err = settled.At(out); err != nil {
+		return 0, err
 	}
-	p.OutBytes = settled.Output.Size()
-	return nil
+	return settled.Output.Size(), nil
 }
 
 // CheckOutput checks, without writing, whether the output may have the name out: it must not

@@ -191,7 +191,7 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 	}
 	defer m.Close()
 	if out != "" {
-		if err := p.SetOutput(out); err != nil {
+		if p.OutBytes, err = p.OutputSize(out); err != nil {
 			return err
 		}
 		if err := p.CheckOutput(out); err != nil {

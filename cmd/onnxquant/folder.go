@@ -183,7 +183,8 @@ func (j *folderJob) plan(ctx context.Context) error {
 		}
 	}
 	err := j.each(ctx, func(p *onnxq.Plan, name string) (*folderOutput, error) {
-		if err := p.SetOutput(path.Base(name)); err != nil {
+		var err error
+		if p.OutBytes, err = p.OutputSize(path.Base(name)); err != nil {
 			return nil, err
 		}
 		return &folderOutput{Plan: p, coverage: p.Coverage, in: p.InBytes, size: p.OutBytes}, nil

@@ -152,20 +152,20 @@ func TestReciprocal(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for _, table := range []Table{NF4, FP4} {
 		const rows, columns = 64, 700
-		x, turned := make([]float32, rows*columns), make([]float32, rows*columns)
+		x, transposed := make([]float32, rows*columns), make([]float32, rows*columns)
 		scale := make([]float32, columns)
 		for i := range x {
 			x[i] = float32(r.NormFloat64()) * float32(i%columns)
 			if i%columns == 1 {
 				x[i] = math.SmallestNonzeroFloat32 * float32(i%5)
 			}
-			turned[i%columns*rows+i/columns] = x[i]
+			transposed[i%columns*rows+i/columns] = x[i]
 			scale[i%columns] = max(scale[i%columns], float32(math.Abs(float64(x[i]))))
 		}
 		c, usual := Codec{Table: table, Reciprocal: true}, Codec{Table: table}
 		q, other, near := make([]byte, len(x)), make([]byte, len(x)), make([]byte, len(x))
 		errors := c.QuantizeColumns(q, x, scale, nil)
-		again := c.QuantizeBlocks(other, turned, scale, nil, rows, rows)
+		again := c.QuantizeBlocks(other, transposed, scale, nil, rows, rows)
 		usual.QuantizeColumns(near, x, scale, nil)
 		if errors.SumSq == 0 || math.Abs(errors.SumSqErr-again.SumSqErr) > 1e-9*errors.SumSqErr {
 			t.Errorf("%s: errors %+v in columns, %+v in blocks", table, errors, again)

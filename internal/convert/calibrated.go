@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 	"slices"
 
-	"onnxquant/internal/calibrate"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/quantize"
@@ -20,7 +20,7 @@ import (
 
 // calibrated are the codes that calibration data have led to. Its methods do nothing if it is nil.
 type calibrated struct {
-	result *calibrate.Result
+	result *layerfit.Result
 	found  map[string]*quantize.Found // by path of the weight
 	better map[*graph.Value]string    // weights that get algorithm mse instead, with the reasons
 }
@@ -32,7 +32,7 @@ func (c *calibrated) close(failed bool) {
 	}
 }
 
-func (c *calibrated) errors() *calibrate.Errors {
+func (c *calibrated) errors() *layerfit.Errors {
 	if c == nil {
 		return nil
 	}
@@ -69,14 +69,14 @@ func (p *Plan) withSteps(ctx context.Context, found discover.Exceptions) (*Plan,
 	if err := run.FindTensorScales(ctx, workers, func(int64) {}); err != nil {
 		return nil, err
 	}
-	coarse := false
+	replaced := false
 	for j, i := range which {
-		if run.Coarse(j) {
-			found.Scales[p.Weights[i].Value], coarse = coarseScales, true
+		if run.NeedsFloat16Scales(j) {
+			found.Scales[p.Weights[i].Value], replaced = float16Scales, true
 		}
 		p.weights[i].Codec = run.Codec(j)
 	}
-	if !coarse {
+	if !replaced {
 		return p, nil
 	}
 	other, err := p.again(found)
@@ -110,7 +110,7 @@ func (p *Plan) calibrate(ctx context.Context, path string) (_ *calibrated, err e
 	if o.Key, err = p.key(ctx, layers, o); err != nil {
 		return nil, err
 	}
-	r, err := calibrate.Run(ctx, layers, p.opts.Calibration, o)
+	r, err := layerfit.Run(ctx, layers, p.opts.Calibration, o)
 	if err != nil {
 		return nil, err
 	}
@@ -126,23 +126,23 @@ func (p *Plan) calibrate(ctx context.Context, path string) (_ *calibrated, err e
 }
 
 // calibration returns the options of a calibration that do not depend on files.
-func (p *Plan) calibration() calibrate.Options {
-	return calibrate.Options{Best: p.opts.Discover.Algorithm == spec.Best, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
+func (p *Plan) calibration() layerfit.Options {
+	return layerfit.Options{Best: p.opts.Discover.Algorithm == spec.Best, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
 }
 
 // CalibrationCost tells what calibration will take. It returns nil if there is none.
-func (p *Plan) CalibrationCost() *calibrate.Cost {
+func (p *Plan) CalibrationCost() *layerfit.Cost {
 	if p.opts.Calibration == nil {
 		return nil
 	}
 	_, layers := p.layers()
-	cost := calibrate.Estimate(layers, p.calibration())
+	cost := layerfit.Estimate(layers, p.calibration())
 	return &cost
 }
 
 // layers returns the layers that are calibrated, in the order of the graph, and which weights of
 // the plan they have.
-func (p *Plan) layers() (which []int, layers []calibrate.Layer) {
+func (p *Plan) layers() (which []int, layers []layerfit.Layer) {
 	for i, w := range p.Weights {
 		if w.Layers != nil {
 			which = append(which, i)
@@ -150,9 +150,9 @@ func (p *Plan) layers() (which []int, layers []calibrate.Layer) {
 	}
 	slices.SortStableFunc(which, func(a, b int) int { return cmp.Compare(p.order(a), p.order(b)) })
 	for _, i := range which {
-		l := calibrate.Layer{Weight: p.weights[i]}
+		l := layerfit.Layer{Weight: p.weights[i]}
 		for _, product := range p.Weights[i].Layers {
-			one := calibrate.Product{Input: product.Input.Name, Output: product.Output.Name}
+			one := layerfit.Product{Input: product.Input.Name, Output: product.Output.Name}
 			if product.Beside != nil {
 				one.Beside = product.Beside.Name
 			}

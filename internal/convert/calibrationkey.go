@@ -8,13 +8,13 @@ import (
 	"fmt"
 	"io"
 
-	"onnxquant/internal/calibrate"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/layerfit"
 	"onnxquant/internal/onnxpb"
 )
 
 // key tells calibrations with different results apart.
-func (p *Plan) key(ctx context.Context, layers []calibrate.Layer, o calibrate.Options) (string, error) {
+func (p *Plan) key(ctx context.Context, layers []layerfit.Layer, o layerfit.Options) (string, error) {
 	const version = 1 // of what is found
 	data, err := p.opts.Calibration.Key(ctx)
 	if err != nil {

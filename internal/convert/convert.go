@@ -10,9 +10,9 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
-	"onnxquant/internal/calibrate"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/quantize"
@@ -26,9 +26,9 @@ type Result struct {
 	Plan   *Plan           // the plan that was carried out
 	Errors []errstat.Stats // by weight of the plan
 
-	Calibration *calibrate.Errors // or nil
-	Warnings    []string          // about values
-	Verified    bool              // the output was read again and compared
+	Calibration *layerfit.Errors // or nil
+	Warnings    []string         // about values
+	Verified    bool             // the output was read again and compared
 }
 
 // Convert carries out the plan and writes the model to path. If it finds weights with values
@@ -46,7 +46,7 @@ func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) 
 	if calibrated != nil {
 		defer func() {
 			if calibrated.close(err != nil); err != nil {
-				err = fmt.Errorf("%w (%w)", err, calibrate.ErrKept)
+				err = fmt.Errorf("%w (%w)", err, layerfit.ErrKept)
 			}
 		}()
 		found.MSE = calibrated.better
@@ -57,6 +57,9 @@ func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) 
 	}
 	progress := &progress{tell: p.opts.Progress}
 	for {
+		if p, err = p.At(path); err != nil {
+			return nil, err
+		}
 		c := newContent(p, progress)
 		err := c.write(ctx, path)
 		var unfit *unfitError
@@ -166,9 +169,6 @@ func (c *content) copied(s write.Stretch) int64 {
 
 func (c *content) write(ctx context.Context, path string) error {
 	out := c.plan.Output
-	if err := out.SetPath(path); err != nil {
-		return err
-	}
 	f := write.File{Path: path, Model: c.plan.graph.File, Data: out.Data(), NoVerify: c.plan.opts.NoVerify, Rename: out.Rename}
 	return f.Write(ctx, c)
 }
@@ -266,7 +266,7 @@ func (c *content) unfit() *unfitError {
 func (c *content) otherScales(weight int, largest float32) (to discover.Scales, other bool) {
 	switch c.plan.Weights[weight].Choice.ScaleType {
 	case spec.ScaleInt8, spec.ScaleUint8:
-		return coarseScales, c.run.Coarse(weight)
+		return float16Scales, c.run.NeedsFloat16Scales(weight)
 	case spec.ScaleFloat16:
 		const least, greatest = 0x1p-14, 65504 // normal numbers
 		return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("the largest is %.3g", largest)}, largest < least || largest >= greatest
@@ -274,8 +274,8 @@ func (c *content) otherScales(weight int, largest float32) (to discover.Scales, 
 	return to, false
 }
 
-// coarseScales replace scales of 8 bits that are too few.
-var coarseScales = discover.Scales{Type: spec.ScaleFloat16, Why: "they are too different for 8 bits"}
+// float16Scales replace scales of 8 bits that are too few.
+var float16Scales = discover.Scales{Type: spec.ScaleFloat16, Why: "they are too different for 8 bits"}
 
 // largestScales returns the largest magnitude of a scale of each weight.
 func (c *content) largestScales() []float32 {

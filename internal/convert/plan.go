@@ -16,11 +16,11 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/calibrate"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/fold"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
+	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
@@ -53,7 +53,7 @@ type Options struct {
 	Provenance  *provenance.Step        // to record in the output; may be nil
 	Progress    func(done, total int64) // may be nil
 
-	Calibration calibrate.Activations   // what layers get as inputs; or nil
+	Calibration layerfit.Activations    // what layers get as inputs; or nil
 	Resume      bool                    // an interrupted calibration goes on
 	Calibrating func(done, total int64) // told while codes are found by it, in elements; may be nil
 }
@@ -181,21 +181,21 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 // quantization would make the output larger than the input, or would raise it to an opset
 // that the target does not run.
 func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, error) {
-	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge, Small: map[*graph.Value]bool{}, MSE: values.MSE, Scales: values.Scales}
+	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge, SmallerAsInt8: map[*graph.Value]bool{}, MSE: values.MSE, Scales: values.Scales}
 	maps.Copy(except.KeepFloat, values.KeepFloat)
 	for {
 		p, err := planWith(x, opts, except)
 		if err != nil {
 			return nil, err
 		}
-		small, err := p.small()
+		smaller, err := p.smallerAsInt8()
 		if err != nil {
 			return nil, err
 		}
-		for _, w := range small {
-			except.Small[w.Value] = true
+		for _, w := range smaller {
+			except.SmallerAsInt8[w.Value] = true
 		}
-		if len(small) > 0 {
+		if len(smaller) > 0 {
 			continue
 		}
 		useless, unrunnable := p.useless(), p.unrunnable()
@@ -516,7 +516,19 @@ func (p *Plan) checkCoverage() error {
 // CheckPath checks, without writing, whether the output may get this file name: it must not
 // replace the input, a folder, or external data of another model.
 func (p *Plan) CheckPath(path string) error {
-	return modelfile.CheckTarget(path, p.graph.File, p.Output.Data())
+	named, err := p.At(path)
+	if err != nil {
+		return err
+	}
+	return modelfile.CheckTarget(path, p.graph.File, named.Output.Data())
+}
+
+// At returns the plan for an output with this file name.
+func (p *Plan) At(path string) (*Plan, error) {
+	out, err := p.Output.At(path)
+	named := *p
+	named.Output = out
+	return &named, err
 }
 
 // Quantization returns the weights cut into tiles, and the number of workers.

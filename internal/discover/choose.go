@@ -11,8 +11,8 @@ import (
 )
 
 // choose sets format, block and axis from the options and the tensor's override.
-func (d *Decision) choose(opts Options, small bool) error {
-	c, r := &d.Choice, d.request(opts, small)
+func (d *Decision) choose(opts Options, smallerAsInt8 bool) error {
+	c, r := &d.Choice, d.request(opts, smallerAsInt8)
 	c.Target, c.Rule, c.ZeroPoint = opts.Target, opts.Rule, r.zeroPoint
 	c.AccuracyLevel, c.NoFoldBias = opts.AccuracyLevel, opts.NoFoldBias || opts.Target.MatMulNBits.NoBias
 	if a := d.Override.Axis; a != nil {
@@ -102,8 +102,8 @@ type request struct {
 }
 
 // request returns what the options and the tensor's override ask for, or a fallback where
-// the options do not say otherwise. small is as in Exceptions.
-func (d *Decision) request(opts Options, small bool) request {
+// the options do not say otherwise. smallerAsInt8 is as in Exceptions.
+func (d *Decision) request(opts Options, smallerAsInt8 bool) request {
 	r := request{bits: opts.Bits, format: opts.Format, block: opts.Block, zeroPoint: opts.ZeroPoint}
 	o := d.Override
 	switch {
@@ -113,7 +113,7 @@ func (d *Decision) request(opts Options, small bool) request {
 			r.format = *o.Format
 			r.dropBlock(r.format)
 		}
-	case small:
+	case smallerAsInt8:
 		r.fall(opts.usual(), "it is smaller with so few elements")
 	case !d.Convolves():
 	case opts.ConvFormat != "":

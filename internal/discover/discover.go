@@ -54,12 +54,12 @@ type Options struct {
 
 // Exceptions are weights that are not quantized as the options say, with the reasons.
 type Exceptions struct {
-	KeepFloat map[*graph.Value]string // they stay in float
-	ForceDQ   map[*graph.Value]string // they get the style dq
-	Huge      map[*graph.Value]bool   // MatMulNBits must not compute with them in 8 bits
-	Small     map[*graph.Value]bool   // int8 takes fewer bytes than the format of the options
-	MSE       map[*graph.Value]string // they get the algorithm mse though there is calibration data
-	Scales    map[*graph.Value]Scales // they get scales of another type
+	KeepFloat     map[*graph.Value]string // they stay in float
+	ForceDQ       map[*graph.Value]string // they get the style dq
+	Huge          map[*graph.Value]bool   // MatMulNBits must not compute with them in 8 bits
+	SmallerAsInt8 map[*graph.Value]bool   // int8 takes fewer bytes than the format of the options
+	MSE           map[*graph.Value]string // they get the algorithm mse though there is calibration data
+	Scales        map[*graph.Value]Scales // they get scales of another type
 }
 
 // Scales are the scales of a weight whose own do not fit into the type of the options.
@@ -149,7 +149,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 		if d.Reason = parts[d.Value]; d.Reason != "" {
 			continue
 		}
-		if err := d.selectBy(opts, except.Small[d.Value]); err != nil {
+		if err := d.selectBy(opts, except.SmallerAsInt8[d.Value]); err != nil {
 			return nil, nil, fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
 		}
 		if d.Reason != "" {
@@ -272,7 +272,7 @@ func (d *Decision) remark(text string) {
 }
 
 // selectBy sets the choice if the options select the tensor, or else the reason why not.
-func (d *Decision) selectBy(opts Options, small bool) error {
+func (d *Decision) selectBy(opts Options, smallerAsInt8 bool) error {
 	n, _ := dtype.Elements(d.Shape)
 	o, reason := d.readers(opts.Ops)
 	switch {
@@ -288,7 +288,7 @@ func (d *Decision) selectBy(opts Options, small bool) error {
 		d.Reason = "excluded"
 	default:
 		d.Choice.Operand = o
-		return d.choose(opts, small)
+		return d.choose(opts, smallerAsInt8)
 	}
 	return nil
 }

@@ -151,10 +151,10 @@ func TestFunctions(t *testing.T) {
 	}{
 		{"argument", []*onnxpb.TensorProto{big}, nodes{node("local.f", "y", "x w")},
 			[]*onnxpb.FunctionProto{localFunction("f", "x v", "y", matMul)}, "w", 0, "", 17},
-		{"argument of an argument, turned", []*onnxpb.TensorProto{big}, nodes{node("local.f", "y", "x w")},
+		{"argument of an argument, transposed", []*onnxpb.TensorProto{big}, nodes{node("local.f", "y", "x w")},
 			[]*onnxpb.FunctionProto{
-				localFunction("f", "x u", "y", node("local.turned", "v", "u"), matMul),
-				localFunction("turned", "a", "b", node("Transpose", "b", "a")),
+				localFunction("f", "x u", "y", node("local.transposed", "v", "u"), matMul),
+				localFunction("transposed", "a", "b", node("Transpose", "b", "a")),
 			}, "w", 1, "", 17},
 		{"argument that is also added", []*onnxpb.TensorProto{big}, nodes{node("local.f", "y", "x w")},
 			[]*onnxpb.FunctionProto{localFunction("f", "x v", "y", node("MatMul", "m", "x v"), node("Add", "y", "m v"))}, "w", 0, "also read by Add:1", 17},

@@ -14,9 +14,9 @@ import (
 // quantized at run time.
 type Dynamic struct {
 	Kind Kind
-	// Turned: codes are stored with the last two axes swapped: a Gemm's transB is gone, and
+	// Transposed: codes are stored with the last two axes swapped: a Gemm's transB is gone, and
 	// DynamicQuantizeLSTM reads the transposes.
-	Turned bool
+	Transposed bool
 }
 
 // Kind is a group of operators that become the same operator on codes.

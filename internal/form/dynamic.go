@@ -28,7 +28,7 @@ func (w *Weight) setDynamic() {
 	switch {
 	case kind == discover.Recurrent && !channels:
 		w.Outer, w.K = w.Shape[0], all/w.Shape[0]
-	case channels && w.Choice.Dynamic.Turned:
+	case channels && w.Choice.Dynamic.Transposed:
 		w.Outer, w.K = all/last, last
 	case channels:
 		w.K, w.Inner = all/last, last
@@ -40,7 +40,7 @@ func (w *Weight) setDynamic() {
 // dynamicShapes returns the shapes of the tensor of codes, and of scales and zero points.
 func (w *Weight) dynamicShapes() (codes, scales []int64) {
 	codes = slices.Clone(w.Shape)
-	if n := len(codes); w.Choice.Dynamic.Turned {
+	if n := len(codes); w.Choice.Dynamic.Transposed {
 		codes[n-2], codes[n-1] = codes[n-1], codes[n-2]
 	}
 	channels := w.Choice.Block == spec.PerChannel
@@ -58,9 +58,9 @@ func (w *Weight) dynamicShapes() (codes, scales []int64) {
 // dynamicPlacements is Placements for a dynamic weight.
 func (w *Weight) dynamicPlacements() (codes, scales, zeros packing.Placement) {
 	codes, scales = packing.InOrder(w.Outer, w.K, w.Inner), packing.InOrder(w.Outer, 1, w.Inner)
-	if n := len(w.Shape); w.Choice.Dynamic.Turned {
+	if n := len(w.Shape); w.Choice.Dynamic.Transposed {
 		codes = packing.InOrder(shapes.Count(w.Shape[:n-2]), w.Shape[n-2], w.Shape[n-1])
-		codes.Turned = true
+		codes.Transposed = true
 	}
 	return codes, scales, scales
 }
@@ -126,16 +126,16 @@ func (c *Operators) Tables(w *Weight, r reach.Reach, b *Builder) Tensors {
 // Compute replaces the other operators of leaves by operators that compute with the codes.
 func (c *Operators) Compute(w *Weight, t Tensors, r reach.Reach, b *Builder) {
 	q := quantityOf(t)
-	turned := "" // name of the codes with the axes swapped
+	transposed := "" // name of the codes with the axes swapped
 	for _, l := range r.Leaves {
 		switch op := l.Node.GetOpType(); op {
 		case "MatMul", "Gemm":
 			of := q
-			if swapped, _ := discover.Swapped(l); swapped != w.Choice.Dynamic.Turned {
-				if turned == "" {
-					turned = b.Value(q.codes, "Transpose", []string{q.codes})
+			if swapped, _ := discover.Swapped(l); swapped != w.Choice.Dynamic.Transposed {
+				if transposed == "" {
+					transposed = b.Value(q.codes, "Transpose", []string{q.codes})
 				}
-				of.codes = turned
+				of.codes = transposed
 			}
 			c.integerProduct(of, l.Node)
 		case "Conv":

@@ -61,14 +61,14 @@ func compareStyles(t *testing.T, models map[spec.Style]*onnxq.Model, dq, nb rewr
 			t.Errorf("%s: %s differ", nb.Value.Name, what)
 		}
 	}
-	turned := nb.Form.Inner > 1
+	transposed := nb.Form.Inner > 1
 	_, q := modeltest.Tensor(t, models[spec.DQ], dq.Tensors.Codes.GetName())
 	_, got := modeltest.Tensor(t, models[spec.NBits], nb.Tensors.Codes.GetName())
 	pitch := nb.Form.K
 	if nb.Choice.NBits.Product {
 		pitch = nb.Form.Blocks * nb.Choice.NBits.Block
 	}
-	compare("codes", got, repacked(q, dq, dq.Form.K, pitch, turned, dtype.DType(dq.Tensors.Codes.GetDataType()).Signed()))
+	compare("codes", got, repacked(q, dq, dq.Form.K, pitch, transposed, dtype.DType(dq.Tensors.Codes.GetDataType()).Signed()))
 
 	_, scale := modeltest.Tensor(t, models[spec.DQ], dq.Tensors.Scales.GetName())
 	_, got = modeltest.Tensor(t, models[spec.NBits], nb.Tensors.Scales.GetName())
@@ -76,7 +76,7 @@ func compareStyles(t *testing.T, models map[spec.Style]*onnxq.Model, dq, nb rewr
 	want := make([]byte, len(scale))
 	for i := range want {
 		at := i / elem
-		if turned {
+		if transposed {
 			at = at%int(dq.Form.Blocks)*int(dq.Form.Inner) + at/int(dq.Form.Blocks)
 		}
 		want[i] = scale[at*elem+i%elem]
@@ -92,12 +92,12 @@ func compareStyles(t *testing.T, models map[spec.Style]*onnxq.Model, dq, nb rewr
 	_, zero := modeltest.Tensor(t, models[spec.DQ], dq.Tensors.Zeros.GetName())
 	_, got = modeltest.Tensor(t, models[spec.NBits], nb.Tensors.Zeros.GetName())
 	per := int64(8 / dq.Choice.Format.Bits())
-	compare("zero points", got, repacked(zero, dq, dq.Form.Blocks, (dq.Form.Blocks+per-1)/per*per, turned, false))
+	compare("zero points", got, repacked(zero, dq, dq.Form.Blocks, (dq.Form.Blocks+per-1)/per*per, transposed, false))
 }
 
 // repacked unpacks [k, inner] or rows of k, and packs rows of k, each padded to
 // pitch.
-func repacked(packed []byte, w rewrite.Weight, k, pitch int64, turned, signed bool) []byte {
+func repacked(packed []byte, w rewrite.Weight, k, pitch int64, transposed, signed bool) []byte {
 	rows, bits := w.Form.Outer*w.Form.Inner, w.Choice.Format.Bits()
 	q := make([]byte, k*rows)
 	int4.Unpack(q, packed, bits, false)
@@ -105,7 +105,7 @@ func repacked(packed []byte, w rewrite.Weight, k, pitch int64, turned, signed bo
 	for r := range rows {
 		for i := range k {
 			v := q[r*k+i]
-			if turned {
+			if transposed {
 				v = q[i*rows+r]
 			}
 			if signed {

@@ -111,8 +111,8 @@ func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
 	codes.HighFirst = w.bnb4()
 	per := int64(8 / w.Choice.Format.Bits())
 	zeros.Pitch = shapes.DivideUp(w.Blocks, per) * per
-	turned := w.Inner > 1
-	codes.Turned, scales.Turned, zeros.Turned = turned, turned, turned
+	transposed := w.Inner > 1
+	codes.Transposed, scales.Transposed, zeros.Transposed = transposed, transposed, transposed
 	return codes, scales, zeros
 }
 

@@ -46,8 +46,8 @@ func choose(t *typing, opts Options, far map[*graph.Value]string, other func(*on
 		if c.opts.To == dtype.Float16 && other == nil {
 			c.keepSquares()
 		}
-		if c.opts.KeepTurned && other == nil {
-			c.keepTurned()
+		if c.opts.KeepCrashingTranspose && other == nil {
+			c.keepCrashingTranspose()
 		}
 		more := false
 		for _, f := range c.functions() {

@@ -33,9 +33,9 @@ type Options struct {
 	KeepIO   bool                   // inputs and outputs of the model stay in float32
 	FloatOps []string               // operators that stay in float32, besides spec.FloatOps
 	Excluded func(name string) bool // nodes and weights that stay in float32; may be nil
-	// KeepTurned: the nodes of CrashesTurned stay in float32.
-	KeepTurned bool
-	Clamp      bool // values beyond the range become the largest; otherwise their nodes stay in float32
+	// KeepCrashingTranspose: the nodes of TransposeCrashes stay in float32.
+	KeepCrashingTranspose bool
+	Clamp                 bool // values beyond the range become the largest; otherwise their nodes stay in float32
 }
 
 // Model is a model in which float32 became half.
@@ -142,8 +142,8 @@ const reasonFar = "holds values beyond the range of half"
 // typeName is a type as ONNX writes it in texts.
 func typeName(t dtype.DType) string { return strings.ToLower(t.String()) }
 
-// small is the size up to which contents are read for a plan.
-const small = 1 << 10
+// maxRead is the size up to which contents are read for a plan.
+const maxRead = 1 << 10
 
 // farValues finds the small constants that half cannot represent: values beyond its range,
 // and single numbers that would become 0.
@@ -155,7 +155,7 @@ func farValues(t *typing, opts Options, far map[string]string) (map[*graph.Value
 			found[v] = why
 		}
 		n := graph.SizeOf(v.Tensor)
-		if !t.types[v].float() || n > small || n == 0 {
+		if !t.types[v].float() || n > maxRead || n == 0 {
 			continue
 		}
 		x, err := read(t.x.File, v.Tensor)

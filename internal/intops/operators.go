@@ -152,11 +152,11 @@ func (r *rewriting) lstm(n *onnxpb.NodeProto) {
 		if !ok {
 			return
 		}
-		turned := r.copy.Names.Fresh(w + "_Transpose_Output")
-		r.add(codes.Graph, &onnxpb.NodeProto{OpType: new("Transpose"), Input: []string{w}, Output: []string{turned}, Attribute: []*onnxpb.AttributeProto{
+		transposed := r.copy.Names.Fresh(w + "_Transpose_Output")
+		r.add(codes.Graph, &onnxpb.NodeProto{OpType: new("Transpose"), Input: []string{w}, Output: []string{transposed}, Attribute: []*onnxpb.AttributeProto{
 			{Name: new("perm"), Type: onnxpb.AttributeProto_INTS.Enum(), Ints: []int64{0, 2, 1}},
 		}})
-		weights = append(weights, turned)
+		weights = append(weights, transposed)
 	}
 	inputs := slices.Concat(n.Input[:1], weights, n.Input[3:8])
 	r.become(n, "LSTM", "", inputs, n.Output, n.Attribute...)

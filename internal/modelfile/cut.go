@@ -140,15 +140,15 @@ func (c *cutter) message(v *visit, pos int64) error {
 	return nil
 }
 
-// small is the size up to which raw_data stays in the structure: a model may have very many
+// maxInline is the size up to which raw_data stays in the structure: a model may have very many
 // numbers that are tensors, and a piece takes more memory.
-const small = 64
+const maxInline = 64
 
 // contents ends a tensor: payload numbers take the place of the pieces that were cut out.
 func (c *cutter) contents(v *visit) error {
 	pieces := c.pieces[v.first:]
 	typed := slices.ContainsFunc(pieces, func(p *piece) bool { return p.field != fieldRawData })
-	if last := len(pieces) - 1; last >= 0 && !typed && 0 < pieces[last].n && pieces[last].n <= small { // of several, the last one counts
+	if last := len(pieces) - 1; last >= 0 && !typed && 0 < pieces[last].n && pieces[last].n <= maxInline { // of several, the last one counts
 		raw := *pieces[last]
 		c.memory -= int64(len(pieces)) * pieceCost
 		if c.model != nil { // else Check wants to know where contents are

@@ -153,7 +153,7 @@ func TestManyQuantized(t *testing.T) {
 
 // Contents are what the last raw_data of a tensor has, whether it is small or cut out.
 func TestSmallContents(t *testing.T) {
-	for _, sizes := range [][]int{{0}, {1}, {small}, {small + 1}, {4, 5}, {4, 4 * small}, {4 * small, 4}, {4, 0}} {
+	for _, sizes := range [][]int{{0}, {1}, {maxInline}, {maxInline + 1}, {4, 5}, {4, 4 * maxInline}, {4 * maxInline, 4}, {4, 0}} {
 		b := slices.Concat(varint(2, uint64(dtype.Uint8)), wire(8, []byte("w")))
 		var want []byte
 		for i, n := range sizes {

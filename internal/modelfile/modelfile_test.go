@@ -105,7 +105,7 @@ func TestPayloadCodings(t *testing.T) {
 			}
 			defer m.Close()
 			got := m.Proto.Graph.Initializer[0]
-			if len(got.RawData) > small || len(got.FloatData)+len(got.Int32Data)+len(got.Int64Data) > 0 {
+			if len(got.RawData) > maxInline || len(got.FloatData)+len(got.Int32Data)+len(got.Int64Data) > 0 {
 				t.Error("content is in the structure")
 			}
 			p, err := m.Payload(got)

@@ -7,11 +7,11 @@ import (
 )
 
 // Placement says where elements are stored in their tensor. They are seen as [Outer, K,
-// Inner] and stored in this order or, if Turned, as [Outer, Inner, K]. Rows of K may be
+// Inner] and stored in this order or, if Transposed, as [Outer, Inner, K]. Rows of K may be
 // padded.
 type Placement struct {
 	Outer, K, Inner int64
-	Turned          bool
+	Transposed      bool
 	Pitch           int64 // elements from the start of one row of K to the next, if K is the last axis
 	HighFirst       bool  // the first of the two codes in a byte has its high bits
 }
@@ -30,12 +30,12 @@ type Run struct{ From, At, N int64 }
 
 // Arrange returns rows × n elements of a chunk in stored order: in *buf if that differs.
 func Arrange[T any](s Placement, buf *[]T, x []T, rows, n int64) []T {
-	if !s.Turned {
+	if !s.Transposed {
 		return x
 	}
-	turned := buffer.Grow(buf, rows*n)
-	Transpose(turned, x, int(rows), int(n))
-	return turned
+	transposed := buffer.Grow(buf, rows*n)
+	Transpose(transposed, x, int(rows), int(n))
+	return transposed
 }
 
 // Runs yields the places of a chunk's arranged elements: n of each of rows rows, from
@@ -43,7 +43,7 @@ func Arrange[T any](s Placement, buf *[]T, x []T, rows, n int64) []T {
 func (s Placement) Runs(off, rows, n int64) iter.Seq[Run] {
 	return func(yield func(Run) bool) {
 		switch {
-		case s.Turned: // the chunk is a part of one of the outer matrices
+		case s.Transposed: // the chunk is a part of one of the outer matrices
 			at := off % (s.K * s.Inner)
 			row := off/(s.K*s.Inner)*s.Inner + at%s.Inner
 			first := at / s.Inner

@@ -93,9 +93,9 @@ func checkBlocks(t *testing.T, in string, opts onnxq.Options, limit int64) {
 		}
 		want := encodedColumns(t, w, x)
 		if q.Transposed {
-			turned := make([]float32, len(want))
-			packing.Transpose(turned, want, int(w.Shape[0]), int(w.Shape[1]))
-			want = turned
+			transposed := make([]float32, len(want))
+			packing.Transpose(transposed, want, int(w.Shape[0]), int(w.Shape[1]))
+			want = transposed
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s of shape %v: other values than %s has", w.Value.Name, w.Shape, w.Choice.Format)

@@ -16,15 +16,15 @@ const ElementBytes = 4 + 2 + 1 + 1 + 1 + 4
 
 // Buffers are the buffers of one worker, reused from tile to tile. They grow as needed.
 type Buffers struct {
-	raw      []byte    // elements as read from the file
-	x        []float32 // elements of a chunk
-	decoded  []float32 // decoded codes of a chunk
-	column   []float32 // elements of some columns, column by column
-	codes    []byte    // one per byte
-	turned   []byte    // codes of some columns, column by column
-	gathered []byte    // codes of a strip that is read in several bands
-	stored   []byte    // codes or zero points in stored order, one per byte
-	packed   []byte    // the same, packed
+	raw        []byte    // elements as read from the file
+	x          []float32 // elements of a chunk
+	decoded    []float32 // decoded codes of a chunk
+	column     []float32 // elements of some columns, column by column
+	codes      []byte    // one per byte
+	transposed []byte    // codes of some columns, column by column
+	gathered   []byte    // codes of a strip that is read in several bands
+	stored     []byte    // codes or zero points in stored order, one per byte
+	packed     []byte    // the same, packed
 
 	lo, hi, scale []float32 // range and scale of each block of the tile
 	zero          []byte    // zero point of each block …

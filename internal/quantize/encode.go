@@ -95,9 +95,9 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 			errors.Add(b.x, b.decoded)
 		}
 	case fitter != nil:
-		columns, turned := fitter.(int4.ColumnFitter)
+		columns, byColumns := fitter.(int4.ColumnFitter)
 		switch {
-		case turned && t.Inner > 1:
+		case byColumns && t.Inner > 1:
 			err = t.fitColumns(ctx, b, columns)
 		case t.estimated():
 			err = t.descend(ctx, b, c.(int4.Codec), part, state)

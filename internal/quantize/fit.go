@@ -10,27 +10,34 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
+// fitters make what finds the codes of whole blocks of integers, by algorithm.
+var fitters = map[spec.Algorithm]func(*Weight, int4.Codec) int4.Fitter{
+	spec.RTNofORT:   func(_ *Weight, c int4.Codec) int4.Fitter { return c.SignedExtreme() },
+	spec.KQuant:     func(w *Weight, c int4.Codec) int4.Fitter { return c.KQuant(int(w.Block)) },
+	spec.HQQ:        func(w *Weight, c int4.Codec) int4.Fitter { return c.HalfQuadratic(int(w.Block), 0, true) }, // see fitHalfQuadratic
+	spec.LeastAngle: leastAngle,
+	spec.Best:       leastAngle,
+	spec.GPTQ:       leastAngle,
+}
+
+func leastAngle(w *Weight, c int4.Codec) int4.Fitter { return c.LeastAngle(w.PositiveScales) }
+
 // fitter returns what finds codes and scales block by block, or nil for rounding to nearest.
 func (w *Weight) fitter() int4.Fitter {
-	c, ok := w.Codec.(int4.Codec)
-	if !ok || w.Found != nil {
+	if !w.fitted() {
 		return nil
 	}
-	switch w.Algorithm {
-	case spec.RTNofORT:
-		return c.SignedExtreme()
-	case spec.KQuant:
-		return c.KQuant(int(w.Block))
-	case spec.HQQ:
-		return c.HalfQuadratic(int(w.Block), 0, true) // see fitHalfQuadratic
-	case spec.LeastAngle, spec.Best, spec.GPTQ:
-		return c.LeastAngle(w.PositiveScales)
-	}
-	return nil
+	return fitters[w.Algorithm](w, w.Codec.(int4.Codec))
+}
+
+// fitted reports whether a fitter finds the codes.
+func (w *Weight) fitted() bool {
+	_, integers := w.Codec.(int4.Codec)
+	return integers && w.Found == nil && fitters[w.Algorithm] != nil
 }
 
 // whole reports whether a tile must be in memory as a whole.
-func (w *Weight) whole() bool { return w.Encoding != nil || w.fitter() != nil }
+func (w *Weight) whole() bool { return w.Encoding != nil || w.fitted() }
 
 // fitColumns sets the codes, scales and zero points of a tile, whose elements are in b.x.
 func (t Tile) fitColumns(ctx context.Context, b *Buffers, fitter int4.ColumnFitter) error {
@@ -48,7 +55,7 @@ func (t Tile) fitColumns(ctx context.Context, b *Buffers, fitter int4.ColumnFitt
 func (t Tile) fit(ctx context.Context, b *Buffers, part chunk, one func(block int, q []byte, x []float32)) error {
 	fitted := b.codes // in block order
 	if t.Inner > 1 {
-		fitted = buffer.Grow(&b.turned, int64(len(b.x)))
+		fitted = buffer.Grow(&b.transposed, int64(len(b.x)))
 	}
 	at := 0
 	for i, x := range t.pieces(b, part) {

@@ -52,7 +52,7 @@ func TestAlgorithms(t *testing.T) {
 
 // learned is a model of two layers. The second has weights [300, 24] that are sums of a few vectors,
 // as training makes them, and may be stored as their transpose.
-func learned(turned bool) *testmodels.Model {
+func learned(transposed bool) *testmodels.Model {
 	const k, n = 300, 24
 	m := testmodels.MLP(70, 8, k, n)
 	g := m.Proto.Graph
@@ -62,7 +62,7 @@ func learned(turned bool) *testmodels.Model {
 		w = binary.LittleEndian.AppendUint32(w, math.Float32bits(float32(v)))
 	}
 	for a := range k * n {
-		if turned {
+		if transposed {
 			at(float64(a%k), float64(a/k))
 		} else {
 			at(float64(a/n), float64(a%n))
@@ -72,12 +72,12 @@ func learned(turned bool) *testmodels.Model {
 		if t.GetName() != "w1" {
 			continue
 		}
-		if t.RawData = w; turned {
+		if t.RawData = w; transposed {
 			t.Dims = []int64{n, k}
 		}
 	}
 	for _, node := range g.Node {
-		if turned && slices.Contains(node.Input, "w1") {
+		if transposed && slices.Contains(node.Input, "w1") {
 			node.OpType = new("Gemm")
 			node.Attribute = append(node.Attribute, form.IntAttr("transB", 1))
 		}

@@ -76,9 +76,9 @@ func (w *Weight) WriteColumns(f *Found, first, n int64, codes []byte, scales []f
 		rows, width := part.rows, n*part.size
 		at := first * part.size
 		if w.Inner == 1 && w.Outer > 1 {
-			turned := make([]byte, len(data))
-			transposeUnits(turned, data, int(part.rows), int(n), int(part.size))
-			data, rows, width, at = turned, 1, part.rows*n*part.size, first*part.rows*part.size
+			transposed := make([]byte, len(data))
+			transposeUnits(transposed, data, int(part.rows), int(n), int(part.size))
+			data, rows, width, at = transposed, 1, part.rows*n*part.size, first*part.rows*part.size
 		}
 		for i := range rows {
 			if _, err := part.to.WriteAt(data[i*width:(i+1)*width], at+i*stride); err != nil {

@@ -60,10 +60,10 @@ func (t Tile) pieces(b *Buffers, c chunk) func(yield func(int, []float32) bool) 
 		for s := range b.slabs(t) {
 			columns := len(s.hi)
 			rows := len(s.x) / columns
-			turned := buffer.Grow(&b.column, int64(len(s.x)))
-			packing.Transpose(turned, s.x, rows, columns)
+			transposed := buffer.Grow(&b.column, int64(len(s.x)))
+			packing.Transpose(transposed, s.x, rows, columns)
 			for i := range columns {
-				if !yield(first+i, turned[i*rows:(i+1)*rows]) {
+				if !yield(first+i, transposed[i*rows:(i+1)*rows]) {
 					return
 				}
 			}

@@ -21,7 +21,7 @@ type Run struct {
 	of      []int         // index of each tile's weight
 	codecs  []Codec       // by weight; with the tensor's scale once that is known
 	tensors []float32     // by weight: scale of the scales, where they have one
-	coarse  []bool        // by weight: scales of 8 bits are too few
+	float16 []bool        // by weight: scales of 8 bits are too few
 	broken  []atomic.Bool // by weight: it cannot be quantized
 	spoiled atomic.Bool   // a weight is broken: the output will be discarded
 	sinks   []sinks
@@ -38,7 +38,7 @@ type sinks struct {
 func NewRun(weights []*Weight, limit int64) *Run {
 	r := &Run{
 		Weights: weights, limit: limit,
-		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), coarse: make([]bool, len(weights)), broken: make([]atomic.Bool, len(weights)), shared: make([]shared, len(weights)),
+		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), float16: make([]bool, len(weights)), broken: make([]atomic.Bool, len(weights)), shared: make([]shared, len(weights)),
 	}
 	for i, w := range weights {
 		r.codecs[i] = w.Codec

@@ -58,7 +58,7 @@ func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
 	const columns = 64 // at a time, whatever the tiles: sums must not depend on them
 	k := int(w.K)
 	h := make([]float32, k*k)
-	turned := make([]float32, k*columns)
+	transposed := make([]float32, k*columns)
 	total := w.Outer * w.Inner
 	var fourth float64 // sum of the fourth powers of the lengths of columns
 	for at := int64(0); at < total; {
@@ -78,7 +78,7 @@ func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
 		}
 		rows := b.x
 		if w.Inner == 1 {
-			rows = turned[:len(b.x)]
+			rows = transposed[:len(b.x)]
 			packing.Transpose(rows, b.x, int(n), k)
 		}
 		addProducts(h, rows, k, int(n))
@@ -176,7 +176,7 @@ func (t Tile) descend(ctx context.Context, b *Buffers, c int4.Codec, part chunk,
 	if t.Inner > 1 {
 		x = buffer.Grow(&b.column, int64(len(b.x)))
 		packing.Transpose(x, b.x, k, columns)
-		codes = buffer.Grow(&b.turned, int64(len(b.x)))
+		codes = buffer.Grow(&b.transposed, int64(len(b.x)))
 		scale, zero = make([]float32, len(b.scale)), make([]byte, len(b.zero))
 	}
 	d := c.Descent(h, k, int(t.Block), t.PositiveScales)

@@ -60,11 +60,11 @@ func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(b
 				r.spoil(i)
 			}
 		case w.steppedScales():
-			r.codecs[i], r.tensors[i] = stepped(w.Codec, e.peak)
+			r.codecs[i], r.tensors[i] = withSteps(w.Codec, e.peak)
 			if e.broken {
 				r.spoil(i)
 			}
-			r.coarse[i] = e.coarse(r.tensors[i])
+			r.float16[i] = e.tooCoarse(r.tensors[i])
 		}
 		if !w.scaledScales() || r.Broken(i) || r.sinks == nil {
 			continue
@@ -121,9 +121,9 @@ func (e *extent) merge(other *extent) {
 // be rounded to a step: little against that of 4-bit codes.
 const mostRounding = 0.02
 
-// coarse reports whether a step is too large for most blocks of a weight, as one with some values
+// tooCoarse reports whether a step is too large for most blocks of a weight, as one with some values
 // far larger than the others has it.
-func (e *extent) coarse(step float32) bool {
+func (e *extent) tooCoarse(step float32) bool {
 	var blocks, squares float64
 	for exponent, n := range e.blocks {
 		scale := math.Ldexp(1.5, exponent-127)
@@ -133,9 +133,9 @@ func (e *extent) coarse(step float32) bool {
 	return squares > blocks*mostRounding*mostRounding
 }
 
-// stepped returns the codec of a weight whose scales are multiples of a step, by the largest of
+// withSteps returns the codec of a weight whose scales are multiples of a step, by the largest of
 // them, and the step.
-func stepped(c Codec, largest float32) (Codec, float32) {
+func withSteps(c Codec, largest float32) (Codec, float32) {
 	integers := c.(int4.Codec).WithStep(largest)
 	return integers, integers.Step
 }
@@ -152,8 +152,8 @@ func rescaled(c Codec, amax float32) (Codec, float32, error) {
 // Codec returns the codec of a weight, with the scale of its scales once FindTensorScales has run.
 func (r *Run) Codec(weight int) Codec { return r.codecs[weight] }
 
-// Coarse reports whether the scales of a weight are too different for 8 bits.
-func (r *Run) Coarse(weight int) bool { return r.coarse[weight] }
+// NeedsFloat16Scales reports whether the scales of a weight are too different for 8 bits.
+func (r *Run) NeedsFloat16Scales(weight int) bool { return r.float16[weight] }
 
 // tensorScale is the scale of a weight's scales, encoded as stored.
 func (r *Run) tensorScale(weight int) []byte {

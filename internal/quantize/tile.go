@@ -31,12 +31,12 @@ func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 		switch {
 		case w.Inner == 1 && w.wholeColumns(): // some encodings look at a whole row
 			w.rowTiles(max(min(limit, nearTile), w.K), 1, yield)
-		case w.turnedRows():
+		case w.transposedRows():
 			w.rowTiles(limit, w.CodesAt.K, yield)
 		case w.Inner == 1:
 			w.rowTiles(min(limit, nearTile), 1, yield)
-		case w.CodesAt.Turned || w.wholeColumns():
-			w.turnedTiles(limit, yield)
+		case w.CodesAt.Transposed || w.wholeColumns():
+			w.transposedTiles(limit, yield)
 		case w.slabSize() <= limit:
 			w.slabTiles(limit, yield)
 		default:
@@ -48,8 +48,8 @@ func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 // slabSize is the number of elements of a full slab.
 func (w *Weight) slabSize() int64 { return min(w.Block, w.K) * w.Inner }
 
-// turnedRows reports whether the rows in which blocks lie are stored as columns.
-func (w *Weight) turnedRows() bool { return w.Inner == 1 && w.CodesAt.Turned }
+// transposedRows reports whether the rows in which blocks lie are stored as columns.
+func (w *Weight) transposedRows() bool { return w.Inner == 1 && w.CodesAt.Transposed }
 
 // rowTiles cuts a weight whose blocks lie in rows, into tiles of at least so many rows if a row
 // fits the limit.
@@ -111,12 +111,12 @@ func (w *Weight) stripeTiles(limit int64, yield func(Tile) bool) {
 	}
 }
 
-// leastWidth is the least number of columns of parts that are stored turned: shorter reads are slow.
+// leastWidth is the least number of columns of parts that are stored transposed: shorter reads are slow.
 const leastWidth = 128
 
-// turnedTiles cuts a weight whose columns are stored or encoded as rows into stripes that
+// transposedTiles cuts a weight whose columns are stored or encoded as rows into stripes that
 // are as long as possible, that is of many slabs, but still at least leastWidth wide.
-func (w *Weight) turnedTiles(limit int64, yield func(Tile) bool) {
+func (w *Weight) transposedTiles(limit int64, yield func(Tile) bool) {
 	slab := min(w.Block, w.K)
 	width := min(w.Inner, max(leastWidth, limit/w.K))
 	slabs := min(w.Blocks(), max(1, limit/(slab*width)))
@@ -229,7 +229,7 @@ func (t Tile) strips(limit int64) []chunk {
 }
 
 // A strip has at most stripCodes times as many codes as a chunk may have elements, and bands a
-// bandPart of that: a code is gathered, turned and packed in a byte each, so that a strip and a
+// bandPart of that: a code is gathered, transposed and packed in a byte each, so that a strip and a
 // band take no more memory than ElementBytes allows a chunk.
 const (
 	stripCodes = 3
@@ -237,7 +237,7 @@ const (
 )
 
 // across reports whether strips are not chunks.
-func (t Tile) across(limit int64) bool { return t.turnedRows() && t.n > limit && !t.whole() }
+func (t Tile) across(limit int64) bool { return t.transposedRows() && t.n > limit && !t.whole() }
 
 // bands cuts a strip into what is read at once.
 func (t Tile) bands(strip chunk, limit int64) []chunk {
@@ -254,7 +254,7 @@ func (t Tile) bands(strip chunk, limit int64) []chunk {
 
 // pitch is the number of elements from one row of a chunk to the next.
 func (t Tile) pitch() int64 {
-	if t.turnedRows() {
+	if t.transposedRows() {
 		return t.CodesAt.Inner
 	}
 	return t.Inner
@@ -270,12 +270,12 @@ func (t Tile) inRows(c chunk) (first, k int64) {
 }
 
 // arranged cuts a chunk into the parts that packing.Placement takes. Contiguous elements whose
-// codes are stored turned are rows of matrices: parts are whole rows of one matrix, or pieces
+// codes are stored transposed are rows of matrices: parts are whole rows of one matrix, or pieces
 // of a row.
 func (t Tile) arranged(c chunk) iter.Seq[chunk] {
 	return func(yield func(chunk) bool) {
 		width, height := t.CodesAt.Inner, t.CodesAt.K
-		if !t.turnedRows() || c.rows > 1 {
+		if !t.transposedRows() || c.rows > 1 {
 			yield(c)
 			return
 		}

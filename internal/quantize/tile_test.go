@@ -48,7 +48,7 @@ func TestTilesCoverWeight(t *testing.T) {
 
 // Where rows are stored as columns, chunks visit each element once, and so do the bands of strips.
 // A strip is a part of one matrix, and its bands follow each other.
-func TestStripsCoverTurnedRows(t *testing.T) {
+func TestStripsCoverTransposedRows(t *testing.T) {
 	for _, matrix := range [][2]int64{{9, 7}, {1, 40}, {40, 1}, {300, 500}} {
 		const matrices = 2
 		rows, width := matrix[0], matrix[1]
@@ -56,7 +56,7 @@ func TestStripsCoverTurnedRows(t *testing.T) {
 		for _, k := range []int64{matrices * size, size, width} {
 			for _, limit := range []int64{1, 8, 100, 3000, 1 << 20} {
 				w := &Weight{Outer: matrices * size / k, K: k, Inner: 1, Block: k}
-				w.CodesAt = packing.Placement{Outer: matrices, K: rows, Inner: width, Turned: true, Pitch: rows}
+				w.CodesAt = packing.Placement{Outer: matrices, K: rows, Inner: width, Transposed: true, Pitch: rows}
 				read, written := make([]int, matrices*size), make([]int, matrices*size)
 				for tile := range w.tiles(limit) {
 					for _, c := range tile.chunks(limit) {

@@ -13,7 +13,7 @@ import (
 func ProductOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.Product, other string) {
 	if n := soleReader(x, matrix).Node; turns(n) && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
 		if p, other = productOf(x, s, x.Made(n)); other == "" {
-			p.WTurned = true
+			p.WTransposed = true
 			return p, ""
 		}
 	}
@@ -56,7 +56,7 @@ func productOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.P
 		}
 	}
 	if p.Gemm && len(made.Uses) < 2 {
-		p.Turned = readsTransposed(x, n) || p.C == target.NoAddend && turns(soleReader(x, made).Node)
+		p.Transposed = readsTransposed(x, n) || p.C == target.NoAddend && turns(soleReader(x, made).Node)
 	}
 	if next := soleReader(x, made).Node; (isOperator(next, "Relu") || isOperator(next, "Clip")) && soleReader(x, x.Made(next)).Node != nil {
 		p.Clamped = next.GetOpType()

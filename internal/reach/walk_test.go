@@ -43,7 +43,7 @@ func TestLongChain(t *testing.T) {
 	}
 }
 
-// A chain of Ifs of which both branches hand the weight on, turned or not, takes no exponential
+// A chain of Ifs of which both branches hand the weight on, transposed or not, takes no exponential
 // time, and each reader counts once.
 func TestManyBranches(t *testing.T) {
 	const depth = 60

@@ -105,12 +105,12 @@ func permute(h []float32, order []int32) {
 
 // Solve replaces the rows x of a matrix by the solutions y of H·y = x.
 func (f *Factor) Solve(ctx context.Context, workers int, x linalg.Matrix) error {
-	turned := make([]float32, x.Columns)
+	permuted := make([]float32, x.Columns)
 	f.eachRow(x, func(row []float32) {
 		for i, from := range f.order {
-			turned[i] = row[from]
+			permuted[i] = row[from]
 		}
-		copy(row, turned)
+		copy(row, permuted)
 	})
 	if err := linalg.DivideRight(ctx, workers, x, f.l); err != nil {
 		return err
@@ -120,9 +120,9 @@ func (f *Factor) Solve(ctx context.Context, workers int, x linalg.Matrix) error 
 	}
 	f.eachRow(x, func(row []float32) {
 		for i, to := range f.order {
-			turned[to] = row[i]
+			permuted[to] = row[i]
 		}
-		copy(row, turned)
+		copy(row, permuted)
 	})
 	return nil
 }

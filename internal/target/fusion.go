@@ -26,13 +26,13 @@ type Decoded struct {
 // Product is a MatMul or Gemm that has a weight as its second factor. It is described as it
 // is when ONNX Runtime looks for a DequantizeLinear to fuse: other fusions come before.
 type Product struct {
-	WTurned bool // a Transpose lies between the DequantizeLinear and the product
-	Gemm    bool // also if it is a MatMul that becomes a Gemm with the Add behind it
-	TransB  bool
-	Scaled  bool // it has transA or alpha, or beta for its C
-	C       Addend
-	Turned  bool   // a Transpose of its first factor or result, which becomes part of the Gemm
-	Clamped string // the Relu or Clip that alone reads the result, if it has a single reader itself
+	WTransposed bool // a Transpose lies between the DequantizeLinear and the product
+	Gemm        bool // also if it is a MatMul that becomes a Gemm with the Add behind it
+	TransB      bool
+	Scaled      bool // it has transA or alpha, or beta for its C
+	C           Addend
+	Transposed  bool   // a Transpose of its first factor or result, which becomes part of the Gemm
+	Clamped     string // the Relu or Clip that alone reads the result, if it has a single reader itself
 }
 
 // Addend is what a Gemm adds to a product.
@@ -61,9 +61,9 @@ func (d Decoded) Unfused() string {
 		return d.Other
 	case len(d.Shape) != 2:
 		return fmt.Sprintf("it has %d axes", len(d.Shape))
-	case p.WTurned && (d.Block != spec.PerChannel || d.Format == spec.Int4 || d.Format.Bits() == 2):
+	case p.WTransposed && (d.Block != spec.PerChannel || d.Format == spec.Int4 || d.Format.Bits() == 2):
 		return "a Transpose lies between it and its product"
-	case (d.Axis != 0) != p.WTurned:
+	case (d.Axis != 0) != p.WTransposed:
 		return "its scales are not along the axis that is summed over"
 	case d.Block != spec.PerChannel && !slices.Contains(FusedBlocks, d.Block):
 		return fmt.Sprintf("its block size is %d", d.Block)
@@ -73,7 +73,7 @@ func (d Decoded) Unfused() string {
 		return "its Gemm has transA, alpha or beta"
 	case p.C == Matrix:
 		return "what is added to the product is not a vector with one element per column"
-	case p.Turned:
+	case p.Transposed:
 		return "its Gemm takes over a Transpose"
 	case p.Clamped != "":
 		return fmt.Sprintf("%s follows, and has one reader", p.Clamped)
@@ -96,5 +96,5 @@ func SpoiltIfFused(bits int, columns int64) bool { return bits == 2 && columns%4
 
 // Spoilt reports whether ONNX Runtime fuses the weight and then computes wrongly.
 func (d Decoded) Spoilt() bool {
-	return d.Unfused() == "" && !d.Product.WTurned && SpoiltIfFused(d.Format.Bits(), d.Shape[1])
+	return d.Unfused() == "" && !d.Product.WTransposed && SpoiltIfFused(d.Format.Bits(), d.Shape[1])
 }

@@ -28,12 +28,14 @@ func TestUnfused(t *testing.T) {
 		{d: plain(func(d *Decoded) { d.Shape = []int64{2, 128, 96} }), why: "it has 3 axes"},
 		{d: plain(func(d *Decoded) { d.DType = dtype.Float64 }), why: "its values are DOUBLE"},
 		{d: plain(func(d *Decoded) { d.Axis = 1 }), why: "its scales are not along the axis that is summed over"},
-		{d: plain(func(d *Decoded) { d.Format, d.Axis, d.Block, d.Product.WTurned = spec.Int8, 1, spec.PerChannel, true })},
-		{d: plain(func(d *Decoded) { d.Axis, d.Block, d.Product.WTurned = 1, spec.PerChannel, true }), why: "a Transpose lies between it and its product"},
+		{d: plain(func(d *Decoded) {
+			d.Format, d.Axis, d.Block, d.Product.WTransposed = spec.Int8, 1, spec.PerChannel, true
+		})},
+		{d: plain(func(d *Decoded) { d.Axis, d.Block, d.Product.WTransposed = 1, spec.PerChannel, true }), why: "a Transpose lies between it and its product"},
 		{d: plain(func(d *Decoded) { d.Other = "it has several readers" }), why: "it has several readers"},
 		{d: plain(func(d *Decoded) { d.Product.Clamped = "Relu" }), why: "Relu follows, and has one reader"},
 		{d: plain(func(d *Decoded) { d.Product.C = UnknownAddend }), doubted: "what is added to the product may have two axes"},
-		{d: plain(func(d *Decoded) { d.Product.C, d.Product.Turned = UnknownAddend, true }), why: "its Gemm takes over a Transpose"},
+		{d: plain(func(d *Decoded) { d.Product.C, d.Product.Transposed = UnknownAddend, true }), why: "its Gemm takes over a Transpose"},
 	} {
 		if why, doubted, spoilt := c.d.Unfused(), c.d.Doubtful(), c.d.Spoilt(); why != c.why || doubted != c.doubted || spoilt != c.spoilt {
 			t.Errorf("%+v: %q, %q, %v, want %q, %q, %v", c.d, why, doubted, spoilt, c.why, c.doubted, c.spoilt)

@@ -156,7 +156,7 @@ func (o *Output) Place(e External) error {
 		return fmt.Errorf("the external data would be %d files, more than %d: choose a larger shard size", n, maxFiles)
 	}
 	o.first = e.Name
-	// Preliminary names: SetPath sets the real ones.
+	// Preliminary names: At has the real ones.
 	o.names = modelfile.DataNames("model.onnx", o.first, len(o.sizes))
 	if err := o.encode(o.names); err != nil {
 		return err
@@ -226,7 +226,7 @@ func (o *Output) place(content int) place {
 // External reports whether there is external data.
 func (o *Output) External() bool { return o.places != nil }
 
-// Data returns the names of the external data files, for the path that SetPath got.
+// Data returns the names of the external data files, for the path that At got.
 func (o *Output) Data() []string { return o.names }
 
 // DataPaths returns the paths of the external data files of the model at path.
@@ -254,14 +254,15 @@ func (o *Output) IR() int64    { return o.proto.GetIrVersion() }
 // DataBytes is the size of the largest file of external data, 0 without one.
 func (o *Output) DataBytes() int64 { return slices.Max(append(o.sizes, 0)) }
 
-// SetPath lays the output out for a file name. With external data its size depends on the
+// At returns the output laid out for a file name. With external data its size depends on the
 // name, because the model contains the name of the data file.
-func (o *Output) SetPath(path string) error {
+func (o *Output) At(path string) (*Output, error) {
 	if !o.External() {
-		return nil
+		return o, nil
 	}
-	o.names = modelfile.DataNames(path, o.first, len(o.sizes))
-	return o.encode(o.names)
+	named := *o
+	named.names = modelfile.DataNames(path, o.first, len(o.sizes))
+	return &named, named.encode(named.names)
 }
 
 // Rename rewrites the structure for other names of the external data files.

@@ -12,8 +12,8 @@ import (
 func TestValues(t *testing.T) {
 	m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 8, 8)}, modeltest.Nodes{
 		modeltest.ConstantNode("c", modeltest.Floats("c", 8)),
-		modeltest.Node("Mul", "y", "h turned"), // before what it reads
-		modeltest.Node("Transpose", "turned", "w"),
+		modeltest.Node("Mul", "y", "h transposed"), // before what it reads
+		modeltest.Node("Transpose", "transposed", "w"),
 		modeltest.Node("Add", "h", "x c"),
 		modeltest.Node("Shape", "s", "h"),
 		modeltest.Node("SequenceConstruct", "q", "h"),
@@ -24,7 +24,7 @@ func TestValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(names, []string{"x", "h", "y", "a"}) || !slices.Equal(constants, []string{"turned"}) {
+	if !slices.Equal(names, []string{"x", "h", "y", "a"}) || !slices.Equal(constants, []string{"transposed"}) {
 		t.Errorf("%q, %q", names, constants)
 	}
 }

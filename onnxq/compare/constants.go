@@ -47,16 +47,16 @@ func (m *matcher) isSteady(v *graph.Value) bool {
 
 // throughSwaps follows a value back through transposes of matrices, and of all matrices of a
 // tensor.
-func throughSwaps(f *recognize.Recognizer, v *graph.Value, turned bool) (*graph.Value, bool) {
+func throughSwaps(f *recognize.Recognizer, v *graph.Value, transposed bool) (*graph.Value, bool) {
 	for v.Node != nil && v.Tensor == nil && graph.IsStandard(v.Node.GetDomain()) && v.Node.GetOpType() == "Transpose" {
 		from := f.Graph.Source(v.Node, 0)
 		perm := graph.Attribute(v.Node, "perm").GetInts()
 		if from == nil || !swapsLast(perm) && (perm != nil || rankOf(f, from) != 2) {
 			break
 		}
-		v, turned = from, !turned
+		v, transposed = from, !transposed
 	}
-	return v, turned
+	return v, transposed
 }
 
 // swapsLast reports whether a permutation swaps the last two axes.
@@ -88,8 +88,8 @@ func rankOf(f *recognize.Recognizer, v *graph.Value) int {
 }
 
 // constants compares two values that depend on constants alone.
-func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report func(string, ...any)) error {
-	v, vt := throughSwaps(m.a, v, turned)
+func (m *matcher) constants(where string, v, w *graph.Value, transposed bool, report func(string, ...any)) error {
+	v, vt := throughSwaps(m.a, v, transposed)
 	w, wt := throughSwaps(m.b, w, false)
 	pair := pairing{v, w, vt != wt}
 	if m.seen[pair] {
@@ -106,7 +106,7 @@ func (m *matcher) constants(where string, v, w *graph.Value, turned bool, report
 		}
 	}
 	if x == nil && y != nil { // an operator on codes stands for the nodes in between
-		if from, c := m.a.Turned(v); c != nil {
+		if from, c := m.a.Transposed(v); c != nil {
 			v, x, vt = from, c, !vt
 		}
 	}

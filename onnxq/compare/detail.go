@@ -94,8 +94,8 @@ type survey struct {
 }
 
 // newSurvey prepares the survey of a weight of size elements that coded decodes to; coded may be
-// nil. turned says that coded is the transpose of the weight.
-func newSurvey(blocks cutting, size int64, coded *recognize.Weight, turned bool) (*survey, error) {
+// nil. transposed says that coded is the transpose of the weight.
+func newSurvey(blocks cutting, size int64, coded *recognize.Weight, transposed bool) (*survey, error) {
 	h, err := calib.NewHistogram(surveyAccuracy)
 	if err != nil {
 		return nil, err
@@ -112,8 +112,8 @@ func newSurvey(blocks cutting, size int64, coded *recognize.Weight, turned bool)
 		return s, nil // no one scale turns codes into values
 	}
 	element := func(x *lazy.Tensor) elementReader {
-		if turned != coded.Transposed && len(d.X.Shape) >= 2 {
-			return &turnedReader{c: x}
+		if transposed != coded.Transposed && len(d.X.Shape) >= 2 {
+			return &transposedReader{c: x}
 		}
 		return x
 	}

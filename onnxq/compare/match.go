@@ -67,7 +67,7 @@ type WeightMatch struct {
 
 	// WorstLarge is the same among the blocks, or superblocks, whose mean square is at least 1 %
 	// of that of the weight.
-	WorstLarge *BlockMatch `json:"-"`
+	WorstLarge *BlockMatch `json:"worst_large_block,omitempty"`
 }
 
 // BlockMatch is a block of elements that share a scale.
@@ -205,10 +205,10 @@ type matcher struct {
 	result      *Match
 }
 
-// pairing is a pair of constants; turned: the first is the transpose of the second.
+// pairing is a pair of constants; transposed: the first is the transpose of the second.
 type pairing struct {
-	v, w   *graph.Value
-	turned bool
+	v, w       *graph.Value
+	transposed bool
 }
 
 // deepestMatch bounds the recursion along a chain of nodes, against hostile models.

@@ -29,10 +29,10 @@ func keyOfValue(v *graph.Value) string {
 }
 
 // weights compares a weight with its decoded value.
-func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bool) error {
+func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transposed bool) error {
 	v, w = cmp.Or(x.Source, unshaped(m.a.Graph, v)), cmp.Or(y.Source, unshaped(m.b.Graph, w))
 	folded, quantized := m.names[keyOfValue(w)]
-	same := !turned && x.Values.Stored != nil && y.Values.Stored != nil
+	same := !transposed && x.Values.Stored != nil && y.Values.Stored != nil
 	if same {
 		var err error
 		if same, err = m.equal(x, y); err != nil {
@@ -52,18 +52,18 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, turned bo
 		}
 		m.table(v, folded.Weight)
 		match.Form, match.CodeType, match.Block, match.OutBytes = folded.Form, folded.CodeType, blockSize(folded.Weight), folded.Bytes
-		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, turned)
+		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, transposed)
 	}
 	e := &measurement{blocks: blocks, shifted: quantized && isShifted(folded.Weight)}
 	if m.readable != nil && quantized {
 		var err error
-		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded.Weight], turned); err != nil {
+		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded.Weight], transposed); err != nil {
 			return err
 		}
 	}
 	var decoded elementReader = y.Values
-	if turned {
-		decoded = &turnedReader{c: y.Values}
+	if transposed {
+		decoded = &transposedReader{c: y.Values}
 	}
 	if err := m.measure(e, x, decoded); err != nil {
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
@@ -194,9 +194,9 @@ const mostOpen = 1 << 20
 
 // blocksOfWeight returns the blocks that share a scale. If each index of an inner axis has a
 // scale, blocks are the contiguous parts of what shares it.
-func blocksOfWeight(shape []int64, w *recognize.Weight, turned bool) cutting {
+func blocksOfWeight(shape []int64, w *recognize.Weight, transposed bool) cutting {
 	axis := w.Axis
-	if w.Transposed != turned {
+	if w.Transposed != transposed {
 		if axis >= len(shape)-2 {
 			axis = 2*len(shape) - 3 - axis
 		}
@@ -405,14 +405,14 @@ func (e *measurement) add(open []block, w, v []float32, at int64) {
 	}
 }
 
-// turnedReader reads a tensor with the last two axes swapped, a few rows of a matrix at a time.
-type turnedReader struct {
+// transposedReader reads a tensor with the last two axes swapped, a few rows of a matrix at a time.
+type transposedReader struct {
 	c           *lazy.Tensor
 	first, rows int64 // rows in tile, counted over all matrices
 	tile, line  []float32
 }
 
-func (r *turnedReader) ReadAll(a *lazy.Arena, dst []float32, off int64) error {
+func (r *transposedReader) ReadAll(a *lazy.Arena, dst []float32, off int64) error {
 	rank := len(r.c.Shape)
 	cols, all := r.c.Shape[rank-2], r.c.Shape[rank-1]
 	for len(dst) > 0 {

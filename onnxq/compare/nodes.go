@@ -15,14 +15,14 @@ import (
 // gemm has the nodes that together compute a Gemm: Dequantize turns a MatMulNBits into a MatMul.
 type gemm struct {
 	product         *onnxpb.NodeProto
-	turned          *onnxpb.NodeProto // Transpose of the first factor, with transA
+	transposed      *onnxpb.NodeProto // Transpose of the first factor, with transA
 	scaled          *onnxpb.NodeProto // Mul by alpha, if that is not 1
 	sum, scaledTerm *onnxpb.NodeProto // Add of C, and Mul of that by beta, if that is not 1
 }
 
 // nodes lists the nodes that there are.
 func (g *gemm) nodes() []*onnxpb.NodeProto {
-	return slices.DeleteFunc([]*onnxpb.NodeProto{g.product, g.turned, g.scaled, g.sum, g.scaledTerm}, func(n *onnxpb.NodeProto) bool { return n == nil })
+	return slices.DeleteFunc([]*onnxpb.NodeProto{g.product, g.transposed, g.scaled, g.sum, g.scaledTerm}, func(n *onnxpb.NodeProto) bool { return n == nil })
 }
 
 // gemmOf finds the nodes of the second model that compute the Gemm x. The last of them is y. It
@@ -53,7 +53,7 @@ func (m *matcher) gemmOf(x, y *onnxpb.NodeProto) *gemm {
 		return nil
 	}
 	if graph.IntAttribute(x, "transA") != 0 {
-		if g.turned = m.madeFor(at, 0); !isStandard(g.turned, "Transpose") || !turnsMatrix(g.turned) {
+		if g.transposed = m.madeFor(at, 0); !isStandard(g.transposed, "Transpose") || !turnsMatrix(g.transposed) {
 			return nil
 		}
 	}
@@ -142,8 +142,8 @@ func (m *matcher) swapped(x, y *onnxpb.NodeProto) bool {
 func (m *matcher) gemm(where string, x *onnxpb.NodeProto, g *gemm) error {
 	m.note("%s%s is a MatMul", where, graph.Describe(x))
 	first, addend := g.product, g.sum
-	if g.turned != nil {
-		first = g.turned
+	if g.transposed != nil {
+		first = g.transposed
 	}
 	err := m.inputs(where, x, first, 0, 0, false, m.problem)
 	if err == nil {
@@ -196,8 +196,8 @@ func isDefault(n *onnxpb.NodeProto, a *onnxpb.AttributeProto) bool {
 	return graph.IsStandard(n.GetDomain()) && opset.IsDefault(n.GetOpType(), a)
 }
 
-// inputs compares input i of x with input j of y. turned: x reads the transpose.
-func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned bool, report func(string, ...any)) error {
+// inputs compares input i of x with input j of y. transposed: x reads the transpose.
+func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, transposed bool, report func(string, ...any)) error {
 	v, w := m.a.Graph.Source(x, i), m.b.Graph.Source(y, j)
 	switch {
 	case v == nil && w == nil:
@@ -206,8 +206,8 @@ func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, turned 
 		report("%s%s: input %d is there only once", where, graph.Describe(x), i)
 		return nil
 	case m.isSteady(v) && m.isSteady(w):
-		return m.constants(where+graph.Describe(x), v, w, turned, report)
-	case turned:
+		return m.constants(where+graph.Describe(x), v, w, transposed, report)
+	case transposed:
 		report("%s%s: input %d is transposed", where, graph.Describe(x), i)
 		return nil
 	}

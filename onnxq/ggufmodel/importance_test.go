@@ -19,7 +19,7 @@ func TestImportance(t *testing.T) {
 	const k, n, experts = 256, 6, 3
 	model, x := reader("MatMul", dtype.Float32, experts, k, n)
 	m := modeltest.Open(t, modeltest.Write(t, model))
-	rows := turned(x, experts, k, n)
+	rows := transposed(x, experts, k, n)
 	columns := make([]float32, experts*k)
 	for i := range columns {
 		columns[i] = float32(i%97) + 0.5

@@ -49,7 +49,7 @@ func TestSource(t *testing.T) {
 					t.Fatal(err)
 				}
 				want := make([]byte, int64(len(x))*typ.Bits()/8)
-				typ.Encode(want, turned(decoded, c.outer, c.inner, c.k))
+				typ.Encode(want, transposed(decoded, c.outer, c.inner, c.k))
 				name := fmt.Sprintf("%s %v %v as %v", c.op, typ, c.shape, e)
 
 				v := access.Graph(m).Values[0]

@@ -48,11 +48,11 @@ const elementBytes = 4 + 4 + 4 + 4
 
 // buffers are the buffers of one worker.
 type buffers struct {
-	raw     []byte    // elements as in the model
-	turned  []byte    // the same in file order
-	x       []float32 // the same as float32
-	packed  []byte    // encoded
-	decoded []float32 // decoded again
+	raw        []byte    // elements as in the model
+	transposed []byte    // the same in file order
+	x          []float32 // the same as float32
+	packed     []byte    // encoded
+	decoded    []float32 // decoded again
 }
 
 // Write writes the file out and reads it again to verify it. The file appears complete or not
@@ -191,9 +191,9 @@ func (t tile) load(b *buffers) ([]byte, error) {
 	if err := t.w.src.ReadRows(raw, off*size, t.n, t.rows*size, t.w.inner*size); err != nil {
 		return nil, err
 	}
-	turned := buffer.Grow(&b.turned, t.rows*t.n*size)
-	transposeBytes(turned, raw, int(t.n), int(t.rows), int(size))
-	return turned, nil
+	transposed := buffer.Grow(&b.transposed, t.rows*t.n*size)
+	transposeBytes(transposed, raw, int(t.n), int(t.rows), int(size))
+	return transposed, nil
 }
 
 // encode encodes the elements of a tile, adds up their errors and counts what became 0.

@@ -78,8 +78,8 @@ func asGGUF(t testing.TB, m *onnxq.Model, opts ggufmodel.Options) *gguf.File {
 	return f
 }
 
-// turned returns x, [outer, k, inner], as [outer, inner, k].
-func turned(x []float32, outer, k, inner int) []float32 {
+// transposed returns x, [outer, k, inner], as [outer, inner, k].
+func transposed(x []float32, outer, k, inner int) []float32 {
 	y := make([]float32, len(x))
 	for o := range outer {
 		for i := range k {
@@ -114,7 +114,7 @@ func TestContents(t *testing.T) {
 			}
 			model, x := reader(c.op, typ, c.shape...)
 			m := modeltest.Open(t, modeltest.Write(t, model))
-			rows := turned(x, c.outer, c.k, c.inner)
+			rows := transposed(x, c.outer, c.k, c.inner)
 			for _, e := range []*ggml.Encoding{ggml.F32, ggml.Q4_0, ggml.Q6_K, ggml.F16} {
 				want := make([]byte, len(rows)/e.Elements*e.Bytes)
 				if err := e.Quantize(want, rows, c.k, nil, 2); err != nil {

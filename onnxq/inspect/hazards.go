@@ -93,7 +93,7 @@ var checks = []check{
 	})},
 	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, or a block size above 256", refusedNBits},
 	{"ort-nbits-level", onnxRuntime, EffectSlow, "MatMulNBits of 2 or 8 bits without accuracy_level 4, which decodes at every run and takes up to 30 times as long as float", slowNBits},
-	{"ort-turned", onnxRuntime, EffectRefused, "a Transpose of float16 or bfloat16 that moves the first axis behind others, in front of a MatMul of unknown shape: it crashes with all optimizations, not up to ORT_ENABLE_EXTENDED", turned},
+	{"ort-transpose", onnxRuntime, EffectRefused, "a Transpose of float16 or bfloat16 that moves the first axis behind others, in front of a MatMul of unknown shape: it crashes with all optimizations, not up to ORT_ENABLE_EXTENDED", crashingTransposes},
 	{"ort-activations", onnxRuntime, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.decoded(h.shapes).Unfused() == ""
 	})},
@@ -297,11 +297,11 @@ func slowNBits(h *hazardSearch) (where []string) {
 	return where
 }
 
-// turned finds the nodes of half.CrashesTurned that make half.
-func turned(h *hazardSearch) (where []string) {
+// crashingTransposes finds the nodes of half.TransposeCrashes that make half.
+func crashingTransposes(h *hazardSearch) (where []string) {
 	var types func(*graph.Value) dtype.DType
 	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if !half.CrashesTurned(h.x, h.shapes, n) {
+		if !half.TransposeCrashes(h.x, h.shapes, n) {
 			return
 		}
 		if types == nil {

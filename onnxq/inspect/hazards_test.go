@@ -41,8 +41,8 @@ func decoding(opset int64, codes, scale *onnxpb.TensorProto, block int64, last .
 	return m
 }
 
-// turnedHalf is a product with a Transpose of float16.
-func turnedHalf() *testmodels.Model {
+// transposedHalf is a product with a Transpose of float16.
+func transposedHalf() *testmodels.Model {
 	half := intAttr("to", int64(dtype.Float16))
 	perm := &onnxpb.AttributeProto{Name: new("perm"), Type: onnxpb.AttributeProto_INTS.Enum(), Ints: []int64{1, 2, 0}}
 	return model(nil, nodes{node("Cast", "h", "x", half), node("Transpose", "t", "h", perm), node("MatMul", "p", "h t"), node("Cast", "y", "p", intAttr("to", int64(dtype.Float32)))})
@@ -125,8 +125,8 @@ func TestHazards(t *testing.T) {
 		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
 		{"large blocks", nbits(4, 512), "ort-nbits", "", "y"},
 		{"4 bits", nbits(4, 32), "", "", ""},
-		{"turned", turnedHalf(), "ort-turned", "", "t"},
-		{"turned otherwise", change(turnedHalf(), func(p *onnxpb.ModelProto) { p.Graph.Node[1].Attribute[0].Ints = []int64{0, 2, 1} }), "", "", ""},
+		{"transposed", transposedHalf(), "ort-transpose", "", "t"},
+		{"transposed otherwise", change(transposedHalf(), func(p *onnxpb.ModelProto) { p.Graph.Node[1].Attribute[0].Ints = []int64{0, 2, 1} }), "", "", ""},
 		{"8 bits at level 0", nbits(8, 32), "ort-nbits-level", "", "y"},
 		{"in a branch", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
 			branch := p.Graph.Node

@@ -226,9 +226,9 @@ func (f *Recognizer) newShape(n *onnxpb.NodeProto, old []int64) (shape []int64, 
 	return nil, false
 }
 
-// Turned returns the matrix whose transpose a value is, where the value is a Reshape of a
+// Transposed returns the matrix whose transpose a value is, where the value is a Reshape of a
 // Transpose that moves the first axes of a constant behind the others; or nil.
-func (f *Recognizer) Turned(v *graph.Value) (*graph.Value, *Constant) {
+func (f *Recognizer) Transposed(v *graph.Value) (*graph.Value, *Constant) {
 	n := v.Node
 	if n == nil || !graph.IsStandard(n.GetDomain()) || n.GetOpType() != "Reshape" && n.GetOpType() != "Flatten" {
 		return nil, nil

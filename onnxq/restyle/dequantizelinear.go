@@ -37,12 +37,12 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
-	turned := w.Transposed && !target.SpoiltIfFused(int(w.Bits), w.Constant.Values.Shape[0])
+	transposed := w.Transposed && !target.SpoiltIfFused(int(w.Bits), w.Constant.Values.Shape[0])
 	shape, axis := w.Constant.Values.Shape, d.Axis
-	if turned {
+	if transposed {
 		shape, axis = []int64{shape[1], shape[0]}, 0
 	}
-	p := parts{r: r, b: b, w: w, turned: turned}
+	p := parts{r: r, b: b, w: w, transposed: transposed}
 	inputs := []string{p.codes(shape), p.scale(shape, axis)}
 	if zero := p.zero(shape, axis); zero != "" {
 		inputs = append(inputs, zero)
@@ -50,18 +50,18 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	attrs := []*onnxpb.AttributeProto{form.IntAttr("axis", axis), form.IntAttr("block_size", d.Block)}
 	name := b.Fresh(w.PlainName())
 	b.Node(w.PlainName(), "DequantizeLinear", name, inputs, attrs...)
-	r.readValue(w, b, name, turned)
+	r.readValue(w, b, name, transposed)
 	need := max(21, p.codeType().Opset())
 	return Weight{Weight: w, Became: name, NewForm: "DequantizeLinear", OutBytes: p.bytes, Changed: true}, need
 }
 
 // parts makes the inputs of a DequantizeLinear from those of com.microsoft's operators.
 type parts struct {
-	r      *rebuild
-	b      *form.Builder
-	w      *recognize.Weight
-	turned bool  // transpose the matrix
-	bytes  int64 // size of all inputs so far
+	r          *rebuild
+	b          *form.Builder
+	w          *recognize.Weight
+	transposed bool  // transpose the matrix
+	bytes      int64 // size of all inputs so far
 }
 
 // signedTypes maps types of codes to those of the codes minus 2^(bits-1).
@@ -98,7 +98,7 @@ func (p *parts) codes(shape []int64) string {
 	if d.Middle {
 		middle = 1 << (d.Grid.Bits - 1)
 	}
-	p.r.fillCodes(t, gridMatrix(d.Grid).less(middle), d.Grid.Bits, p.turned, 0)
+	p.r.fillCodes(t, gridMatrix(d.Grid).less(middle), d.Grid.Bits, p.transposed, 0)
 	return t.GetName()
 }
 
@@ -125,13 +125,13 @@ func (p *parts) scale(shape []int64, axis int64) string {
 func (p *parts) storedScale(want []int64) string {
 	d := p.w.Constant.Decoder
 	scales := storedScales(d)
-	if !p.turned && d.Scale != nil && slices.Equal(d.Scale.Tensor.GetDims(), want) && d.Scale.Tensor.GetDataType() == int32(scales.DType) {
+	if !p.transposed && d.Scale != nil && slices.Equal(d.Scale.Tensor.GetDims(), want) && d.Scale.Tensor.GetDataType() == int32(scales.DType) {
 		return p.kept(d.Scale)
 	}
 	t := p.tensor(p.w.PlainName()+"_scale", scales.DType, want)
 	n, _ := dtype.Elements(want)
 	switch s, ok := lazy.MapBroadcast(want, scales.Shape); {
-	case p.turned:
+	case p.transposed:
 		p.r.fillScales(t, scales, want[1], want[0], true)
 	case ok: // float8 may have fewer scales
 		p.r.fillScales(t, scales.Spread(s, want), n, 1, false)
@@ -150,6 +150,6 @@ func (p *parts) zero(shape []int64, axis int64) string {
 		return p.kept(d.Zero)
 	}
 	t := p.tensor(p.w.PlainName()+"_zp", d.CodeType, p.blocked(shape, axis))
-	p.r.fillCodes(t, gridMatrix(d.ZeroGrid), d.Grid.Bits, p.turned, 0)
+	p.r.fillCodes(t, gridMatrix(d.ZeroGrid), d.Grid.Bits, p.transposed, 0)
 	return t.GetName()
 }

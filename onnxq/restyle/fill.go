@@ -36,13 +36,13 @@ type sink struct {
 
 // buffers are the buffers of one worker.
 type buffers struct {
-	arena  lazy.Arena
-	raw    []byte    // encoded elements
-	x      []float32 // decoded elements
-	turned []float32 // x transposed
-	codes  []byte    // one per byte
-	stored []byte    // codes transposed
-	packed []byte    // packed codes
+	arena      lazy.Arena
+	raw        []byte    // encoded elements
+	x          []float32 // decoded elements
+	transposed []float32 // x transposed
+	codes      []byte    // one per byte
+	stored     []byte    // codes transposed
+	packed     []byte    // packed codes
 }
 
 // elementBytes bounds the memory of buffers per element.
@@ -203,10 +203,10 @@ func readSquare[T any](dst []T, s square, width int64, read func(dst []T, off in
 }
 
 // fillFloats adds a fill with the floats of a matrix rows × cols, or of its transpose.
-func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols int64, turned bool) {
+func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols int64, transposed bool) {
 	typ := dtype.DType(t.GetDataType())
 	size := typ.Bits() / 8
-	if !turned {
+	if !transposed {
 		pieces, piece := stretches(rows * cols)
 		r.fills = append(r.fills, fill{
 			tensor: t, pieces: pieces,
@@ -235,11 +235,11 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols i
 			if err := readSquare(buffer.Grow(&b.x, s.rows*s.cols), s, cols, read); err != nil {
 				return err
 			}
-			turned := buffer.Grow(&b.turned, s.rows*s.cols)
-			packing.Transpose(turned, b.x, int(s.rows), int(s.cols))
+			transposed := buffer.Grow(&b.transposed, s.rows*s.cols)
+			packing.Transpose(transposed, b.x, int(s.rows), int(s.cols))
 			raw := buffer.Grow(&b.raw, s.rows*size)
 			for c := range s.cols {
-				typ.Encode(raw, turned[c*s.rows:(c+1)*s.rows])
+				typ.Encode(raw, transposed[c*s.rows:(c+1)*s.rows])
 				if _, err := to.WriteAt(raw, ((s.col+c)*rows+s.row)*size); err != nil {
 					return err
 				}
@@ -250,11 +250,11 @@ func (r *rebuild) fillFloats(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols i
 }
 
 // fillScales is fillFloats for scales, which may be codes themselves.
-func (r *rebuild) fillScales(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols int64, turned bool) {
+func (r *rebuild) fillScales(t *onnxpb.TensorProto, x *lazy.Tensor, rows, cols int64, transposed bool) {
 	if x.DType.Float() {
-		r.fillFloats(t, x, rows, cols, turned)
+		r.fillFloats(t, x, rows, cols, transposed)
 	} else {
-		r.fillCodes(t, tensorMatrix(x, rows, cols), 8, turned, 0)
+		r.fillCodes(t, tensorMatrix(x, rows, cols), 8, transposed, 0)
 	}
 }
 
@@ -299,9 +299,9 @@ func (m codeMatrix) less(middle byte) codeMatrix {
 
 // fillCodes adds a fill with the codes of a matrix, or of its transpose. Rows of the tensor
 // start pitch codes apart; 0: without padding.
-func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, turned bool, pitch int64) {
+func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, transposed bool, pitch int64) {
 	at := packing.InOrder(m.rows, m.cols, 1)
-	if turned {
+	if transposed {
 		at = packing.InOrder(m.cols, m.rows, 1)
 	}
 	if pitch != 0 {
@@ -309,7 +309,7 @@ func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, turne
 	}
 	bytes := func(n int64) int64 { return (n*int64(bits) + 7) / 8 }
 	f := fill{tensor: t, codes: &packing.Codes{Bits: bits, Placement: at}}
-	if !turned && at.Pitch == at.K {
+	if !transposed && at.Pitch == at.K {
 		pieces, piece := stretches(m.rows * m.cols)
 		f.pieces = pieces
 		f.bytes = func(i int) int64 { _, n := piece(i); return bytes(n) }
@@ -333,7 +333,7 @@ func (r *rebuild) fillCodes(t *onnxpb.TensorProto, m codeMatrix, bits int, turne
 		if err := readSquare(codes, s, m.cols, func(codes []byte, off int64) error { return m.read(&b.arena, codes, off) }); err != nil {
 			return err
 		}
-		if turned {
+		if transposed {
 			codes = buffer.Grow(&b.stored, s.rows*s.cols)
 			packing.Transpose(codes, b.codes, int(s.rows), int(s.cols))
 			s = square{s.col, s.cols, s.row, s.rows}

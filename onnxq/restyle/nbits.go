@@ -96,26 +96,26 @@ func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors,
 	}
 	// The stored codes have the last axis as rows.
 	codesAt, _, zerosAt := q.Placements()
-	turned, last := codesAt.Turned, codesAt.K
-	if turned {
+	transposed, last := codesAt.Transposed, codesAt.K
+	if transposed {
 		last = codesAt.Inner
 	}
 	codes := lazy.Grid{Stored: d.X.Stored, Bits: w.Bits, Rows: w.Constant.Values.Size() / last, Cols: last, Pitch: last}
-	r.fillCodes(t.Codes, gridMatrix(&codes).less(middle), w.Bits, turned, codesAt.Pitch)
+	r.fillCodes(t.Codes, gridMatrix(&codes).less(middle), w.Bits, transposed, codesAt.Pitch)
 
 	// Scales: one per block, or one per row.
 	rows, cols := q.Outer*q.Inner, q.Blocks
-	if d.Block != 0 && turned {
+	if d.Block != 0 && transposed {
 		rows, cols = cols, rows
 	}
-	turned = turned && d.Block != 0
+	transposed = transposed && d.Block != 0
 	each := func(x *lazy.Tensor) *lazy.Tensor {
 		if d.PerTensor {
 			return x.Spread(lazy.OneScale, []int64{rows})
 		}
 		return x
 	}
-	r.fillScales(t.Scales, each(storedScales(d)), rows, cols, turned)
+	r.fillScales(t.Scales, each(storedScales(d)), rows, cols, transposed)
 	if t.TensorScale != nil {
 		r.fillFloats(t.TensorScale, d.Step, 1, 1, false)
 	}
@@ -124,6 +124,6 @@ func (r *rebuild) fillNBits(w *recognize.Weight, q *form.Weight, t form.Tensors,
 		if zero == nil { // unsigned codes without zero points: 0
 			zero = lazy.Constant(0, d.CodeType)
 		}
-		r.fillCodes(t.Zeros, tensorMatrix(each(zero), rows, cols).less(middle), w.Bits, turned, zerosAt.Pitch)
+		r.fillCodes(t.Zeros, tensorMatrix(each(zero), rows, cols).less(middle), w.Bits, transposed, zerosAt.Pitch)
 	}
 }

@@ -37,10 +37,10 @@ func (r *rebuild) unfold(w *recognize.Weight) Weight {
 }
 
 // readValue replaces the operators that decode a weight internally by ordinary ones, which
-// read the decoded weight. name is that value: as stored, or transposed if turned.
-func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, turned bool) {
+// read the decoded weight. name is that value: as stored, or with transposed its transpose.
+func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, transposed bool) {
 	right := name // second input of a MatMul
-	if !turned && slices.ContainsFunc(w.Nodes, func(n *onnxpb.NodeProto) bool { return n.GetOpType() != "GatherBlockQuantized" }) {
+	if !transposed && slices.ContainsFunc(w.Nodes, func(n *onnxpb.NodeProto) bool { return n.GetOpType() != "GatherBlockQuantized" }) {
 		right = b.Value(name, "Transpose", []string{name}, intsAttr("perm", 1, 0))
 	}
 	for _, n := range w.Nodes {

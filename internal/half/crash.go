@@ -7,11 +7,11 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// CrashesTurned reports whether a node is a Transpose with which ONNX Runtime 1.31 crashes when
+// TransposeCrashes reports whether a node is a Transpose with which ONNX Runtime 1.31 crashes when
 // it loads a model in which the node makes half. It is one that moves the first axis to one of the
 // last two places, in front of a MatMul, with or without a Cast between, of unknown shape: there
 // it means to fuse both to a FusedMatMul with transBatch.
-func CrashesTurned(x *graph.Graph, shapes *graph.Shapes, n *onnxpb.NodeProto) bool {
+func TransposeCrashes(x *graph.Graph, shapes *graph.Shapes, n *onnxpb.NodeProto) bool {
 	perm := graph.Attribute(n, "perm").GetInts()
 	rank := len(perm)
 	if n.GetOpType() != "Transpose" || !graph.IsStandard(n.GetDomain()) || rank < 3 {
@@ -43,14 +43,14 @@ func multiplied(x *graph.Graph, shapes *graph.Shapes, v *graph.Value) bool {
 	})
 }
 
-const reasonTurned = "makes ONNX Runtime 1.31 crash in half, in front of a MatMul"
+const reasonCrash = "makes ONNX Runtime 1.31 crash in half, in front of a MatMul"
 
-// keepTurned keeps the nodes of CrashesTurned in float32.
-func (c *choice) keepTurned() {
+// keepCrashingTranspose keeps the nodes of TransposeCrashes in float32.
+func (c *choice) keepCrashingTranspose() {
 	shapes := graph.NewShapes(c.x)
 	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if !c.stays(n) && CrashesTurned(c.x, shapes, n) && c.types[c.x.Made(n)].float() {
-			c.kept[c.x.Number(n)] = reasonTurned
+		if !c.stays(n) && TransposeCrashes(c.x, shapes, n) && c.types[c.x.Made(n)].float() {
+			c.kept[c.x.Number(n)] = reasonCrash
 		}
 	})
 }

@@ -11,10 +11,10 @@ import (
 // codes.
 const smallWeight = 1 << 14
 
-// small finds the weights for which int8 takes fewer bytes than the ggml format that the
+// smallerAsInt8 finds the weights for which int8 takes fewer bytes than the ggml format that the
 // options ask for. All but those that are integers with a scale have more nodes, and an index
 // as long as the reduction axis, whose bytes the weights that use it share.
-func (p *Plan) small() (found []rewrite.Weight, err error) {
+func (p *Plan) smallerAsInt8() (found []rewrite.Weight, err error) {
 	if p.InBytes() < toyModel {
 		return nil, nil
 	}

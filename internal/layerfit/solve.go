@@ -1,4 +1,4 @@
-package calibrate
+package layerfit
 
 import (
 	"context"
@@ -129,12 +129,12 @@ type panel struct {
 	search   secondorder.Search
 	multiply linalg.Multiplier
 
-	raw     []byte
-	weights []float32 // as they are stored
-	by      []float32 // how far the target is from them, or decoded codes are
-	turned  []float32
-	outputs []float32 // on the rows that are held out
-	base    []float32 // the output of the weights, less what is wanted
+	raw        []byte
+	weights    []float32 // as they are stored
+	by         []float32 // how far the target is from them, or decoded codes are
+	transposed []float32
+	outputs    []float32 // on the rows that are held out
+	base       []float32 // the output of the weights, less what is wanted
 }
 
 func (p *panel) run(ctx context.Context, to *quantize.Found, calibrated bool) (e sums, err error) {
@@ -231,12 +231,12 @@ func (p *panel) shift(ctx context.Context) error {
 		}
 	}
 	p.multiply.Add(linalg.Of(by, k, n), -1, linalg.Of(p.m.h, k, k), linalg.Of(p.weights, k, n))
-	turned := buffer.Grow(&p.turned, int64(k*n))
-	packing.Transpose(turned, by, k, n)
-	if err := p.factor.Solve(ctx, 1, linalg.Of(turned, n, k)); err != nil {
+	transposed := buffer.Grow(&p.transposed, int64(k*n))
+	packing.Transpose(transposed, by, k, n)
+	if err := p.factor.Solve(ctx, 1, linalg.Of(transposed, n, k)); err != nil {
 		return err
 	}
-	packing.Transpose(by, turned, n, k)
+	packing.Transpose(by, transposed, n, k)
 	for i, v := range by {
 		p.columns.Weights[i] += v
 	}

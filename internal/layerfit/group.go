@@ -1,4 +1,4 @@
-package calibrate
+package layerfit
 
 import (
 	"context"

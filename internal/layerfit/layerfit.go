@@ -1,4 +1,4 @@
-// Package calibrate finds the codes of weights by the inputs that their layers get, before a
+// Package layerfit finds the codes of weights by the inputs that their layers get, before a
 // conversion writes them.
 //
 // [Run] gets the [Layer]s of a model and [Activations], which run models on samples. For a group
@@ -7,7 +7,7 @@
 // of few rows that are held out: on these the error of each layer's output is compared with that
 // of the algorithm mse, and the better codes are kept; at the end the same is done with the outputs
 // of the model.
-package calibrate
+package layerfit
 
 import (
 	"context"
