@@ -47,7 +47,8 @@ type Options struct {
 	ReduceRange bool // Dynamic and Static: codes of 7 bits, for processors whose sums of products overflow
 
 	// With Activations Static, activations have a QuantizeLinear and a DequantizeLinear where the
-	// target wants them. Ranges must have the range of each.
+	// target wants them. Ranges must have the range of each. With FloatType Float16, nodes whose
+	// values come near its end, by Ranges, stay in float32.
 	Ranges               *rules.Ranges
 	ActivationType       spec.ActivationType // default uint8, or int8 for TensorRT
 	SymmetricActivations bool                // the zero points are the middle of the codes; always so for TensorRT
@@ -178,7 +179,7 @@ func (o Options) half() (*half.Options, error) {
 		}
 		return nil, nil
 	}
-	h := &half.Options{To: to, KeepIO: !o.HalfIO, FloatOps: o.FloatOps, Clamp: o.ClampFloats}
+	h := &half.Options{To: to, KeepIO: !o.HalfIO, FloatOps: o.FloatOps, Ranges: o.Ranges, Clamp: o.ClampFloats}
 	h.KeepCrashingTranspose = o.Target == "" || o.Target == spec.Portable || o.Target == spec.ORT
 	if o.Format == spec.Float {
 		h.Excluded = func(name string) bool {

@@ -50,8 +50,8 @@ func (o Options) withStatic() Options {
 func (o Options) checkStatic() error {
 	if o.Activations != spec.Static {
 		switch {
-		case o.Ranges != nil:
-			return errors.New("ranges are for static activations")
+		case o.Ranges != nil && o.FloatType != spec.Float16:
+			return errors.New("ranges are for static activations and for float16")
 		case o.ActivationType != "" || o.SymmetricActivations:
 			return errors.New("the type and the symmetry of activations are for static ones")
 		}

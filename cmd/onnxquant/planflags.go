@@ -45,7 +45,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(choice[spec.Activations]{&o.Activations, []spec.Activations{spec.WeightsOnly, spec.Dynamic, spec.Static}, "NAME"}, "activations",
 		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 or one scale for a weight (default weights)")
 	fs.StringVar(&f.ranges, "ranges", "",
-		"with --activations static: JSON `FILE` with the ranges of\nactivations, from onnxquant calibrate")
+		"with --activations static: JSON `FILE` with the ranges of\nactivations, from onnxquant calibrate; with --float16: what\ncomes near the end of float16 by them stays float32")
 	fs.Var(choice[spec.ActivationType]{&o.ActivationType, spec.ActivationTypes(), "TYPE"}, "activation-type",
 		"with --activations static: uint8, int8, uint16 or int16\n(default uint8; int8 for TensorRT)")
 	fs.BoolVar(&o.SymmetricActivations, "symmetric-activations", false,

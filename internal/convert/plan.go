@@ -102,6 +102,11 @@ func planFrom(x *graph.Graph, opts Options, far map[string]string) (*Plan, error
 	if opts.Half == nil {
 		return planFolded(x, opts)
 	}
+	if r := opts.Half.Ranges; r != nil {
+		if err := static.CheckRanges(x, r); err != nil {
+			return nil, err
+		}
+	}
 	m, err := half.New(x, *opts.Half, far)
 	if err != nil {
 		return nil, err

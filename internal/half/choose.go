@@ -21,21 +21,21 @@ var floatInputs = map[string][]int{
 // choice decides which nodes and values stay in float32.
 type choice struct {
 	*typing
-	opts Options
-	kept map[int]string          // number of a node that stays in float32 → why
-	far  map[*graph.Value]string // values that half cannot represent → why
+	opts  Options
+	kept  map[int]string          // number of a node that stays in float32 → why
+	far   map[*graph.Value]string // values that half cannot represent → why
+	large map[*graph.Value]string // computed values that may be beyond half → why
 
 	// other, if set, decides for the nodes that it knows.
 	other func(n *onnxpb.NodeProto) (stays, known bool)
 }
 
 // choose decides for every node.
-func choose(t *typing, opts Options, far map[*graph.Value]string, other func(*onnxpb.NodeProto) (stays, known bool)) *choice {
-	c := &choice{t, opts, nil, far, other}
+func choose(c *choice) *choice {
 	float := map[*graph.Function]bool{} // functions whose bodies stay in float32
 	for {
 		c.kept = map[int]string{}
-		c.nodes(t.x.File.Proto.Graph.Node, "", float)
+		c.nodes(c.x.File.Proto.Graph.Node, "", float)
 		for _, f := range c.functions() {
 			why := ""
 			if float[f] {
@@ -43,15 +43,15 @@ func choose(t *typing, opts Options, far map[*graph.Value]string, other func(*on
 			}
 			c.nodes(f.Proto.Node, why, float)
 		}
-		if c.opts.To == dtype.Float16 && other == nil {
+		if c.opts.To == dtype.Float16 && c.other == nil {
 			c.keepSquares()
 		}
-		if c.opts.KeepCrashingTranspose && other == nil {
+		if c.opts.KeepCrashingTranspose && c.other == nil {
 			c.keepCrashingTranspose()
 		}
 		more := false
 		for _, f := range c.functions() {
-			called := t.called[f]
+			called := c.called[f]
 			stays := called == nil || called.torn || slices.ContainsFunc(f.Calls, func(n *onnxpb.NodeProto) bool { return c.stays(n) })
 			if stays && !float[f] {
 				float[f], more = true, true
@@ -132,6 +132,14 @@ func (c *choice) reason(n *onnxpb.NodeProto) string {
 		}
 		if why := c.far[v]; why != "" && c.wants(n, i) == half {
 			return "reads " + msg.Quote(v.Path) + ", which " + why
+		}
+		if why := c.large[v]; why != "" && c.wants(n, i) == half {
+			return why
+		}
+	}
+	for _, v := range c.x.Outputs(n) {
+		if why := c.large[v]; why != "" {
+			return why
 		}
 	}
 	if carries(n) || c.x.Called(n) != nil {

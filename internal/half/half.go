@@ -25,6 +25,7 @@ import (
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/optypes"
+	"onnxquant/onnxq/rules"
 )
 
 // Options say what becomes half.
@@ -35,7 +36,10 @@ type Options struct {
 	Excluded func(name string) bool // nodes and weights that stay in float32; may be nil
 	// KeepCrashingTranspose: the nodes of TransposeCrashes stay in float32.
 	KeepCrashingTranspose bool
-	Clamp                 bool // values beyond the range become the largest; otherwise their nodes stay in float32
+	// Ranges are measured ranges of values, by which those beyond float16 stay in float32. The
+	// sizes of others are estimated. May be nil.
+	Ranges *rules.Ranges
+	Clamp  bool // values beyond the range become the largest; otherwise their nodes stay in float32
 }
 
 // Model is a model in which float32 became half.
@@ -81,7 +85,11 @@ func New(x *graph.Graph, opts Options, far map[string]string) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	return build(choose(t, opts, hard, nil))
+	var large map[*graph.Value]string
+	if opts.To == dtype.Float16 {
+		large = largeValues(t, opts)
+	}
+	return build(choose(&choice{typing: t, opts: opts, far: hard, large: large}))
 }
 
 // build makes the model of a choice.

@@ -30,7 +30,7 @@ func Like(x, y *graph.Graph) (*Model, error) {
 			far[v] = "stays in float32 in the other model"
 		}
 	}
-	return build(choose(l.x, opts, far, l.stays))
+	return build(choose(&choice{typing: l.x, opts: opts, far: far, other: l.stays}))
 }
 
 // mayHold reports whether a model may have values of half: a tensor, a declared type or an

@@ -1,0 +1,262 @@
+package half
+
+import (
+	"math"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+)
+
+// size is an estimate of how large the elements of a value are.
+type size struct {
+	rms float64 // the root of their mean square
+
+	// gains is the power of the gain of a product that rms is proportional to. A gain is known to a factor of two or so, hence an estimate of many gains says nothing. What
+	// is divided by its own size, as in a normalization, has none.
+	gains float64
+}
+
+const (
+	// maxGains is the number of gains up to which an estimate is believed.
+	maxGains = 3
+
+	// peak is how often the rms the largest elements are taken to be. Outputs of trained layers
+	// have 3 to 50 times it.
+	peak = 32
+)
+
+// sizes estimates the sizes of values by the operators and by samples of the weights. It takes
+// factors as independent and elements as spread about zero.
+type sizes struct {
+	*typing
+	shapes   *graph.Shapes
+	found    map[*graph.Value]size
+	unknowns int
+}
+
+// estimate finds sizes of values. Those in functions are not known.
+func estimate(t *typing) map[*graph.Value]size {
+	s := &sizes{typing: t, shapes: graph.NewShapes(t.x), found: map[*graph.Value]size{}}
+	s.nodes(t.x.File.Proto.Graph.Node)
+	return s.found
+}
+
+func (s *sizes) nodes(nodes []*onnxpb.NodeProto) {
+	for _, n := range ordered(nodes) {
+		for _, a := range n.Attribute {
+			for _, g := range graph.Subgraphs(a) {
+				s.nodes(g.Node)
+			}
+		}
+		made := s.made(n)
+		for _, v := range s.x.Outputs(n) {
+			if v != nil && v.Tensor == nil && s.types[v].float() {
+				s.found[v] = s.checked(made)
+			}
+		}
+	}
+}
+
+// unknown is the size of a value of which nothing is known. It cancels only against itself: it
+// has a power of its own that no believable value has.
+func (s *sizes) unknown() size {
+	s.unknowns++
+	return size{1, 1000 * float64(s.unknowns)}
+}
+
+// checked replaces an estimate that left the range of numbers.
+func (s *sizes) checked(z size) size {
+	if z.rms > 1e-30 && z.rms < 1e30 {
+		return z
+	}
+	return s.unknown()
+}
+
+// of returns the size of a value.
+func (s *sizes) of(v *graph.Value) size {
+	z, ok := s.found[v]
+	switch {
+	case ok:
+		return z
+	case v == nil:
+		return s.unknown()
+	case v.Tensor != nil && s.types[v].float():
+		z = s.checked(size{rms: s.sample(v.Tensor)})
+	default:
+		z = s.unknown()
+	}
+	s.found[v] = z
+	return z
+}
+
+// input returns the size of an input of a node.
+func (s *sizes) input(n *onnxpb.NodeProto, i int) size { return s.of(s.x.Source(n, i)) }
+
+// made estimates what a node makes.
+func (s *sizes) made(n *onnxpb.NodeProto) size {
+	first := s.input(n, 0)
+	op := n.GetOpType()
+	switch {
+	case !graph.IsStandard(n.GetDomain()) && n.GetDomain() != graph.Contrib:
+		return s.unknown()
+	case slices.Contains(handsOn, op):
+		return first
+	case slices.Contains(rectifies, op):
+		return size{first.rms * math.Sqrt2 / 2, first.gains}
+	case slices.Contains(bounded, op):
+		return size{1, 0}
+	}
+	switch op {
+	case "Constant":
+		return size{math.Abs(float64(graph.Attribute(n, "value_float").GetF())), 0}
+	case "Softmax": // a product with it is a mean
+		if k := s.length(n, 0, -1); k > 0 {
+			return size{1 / math.Sqrt(float64(k)), 0}
+		}
+	case "Tanh", "Erf", "Softsign":
+		return size{min(1, first.rms), 0}
+	case "Sigmoid", "HardSigmoid":
+		return size{math.Sqrt2 / 2, 0}
+	case "LayerNormalization", "InstanceNormalization", "BatchNormalization":
+		return size{sum(s.input(n, 1), s.input(n, 2)).rms, 0}
+	case "RMSNormalization", "SimplifiedLayerNormalization":
+		return size{s.input(n, 1).rms, 0}
+	case "MatMul":
+		return s.product(n, s.length(n, 0, -1), s.length(n, 1, -2))
+	case "Gemm":
+		p := s.product(n, s.length(n, 0, int(graph.IntAttribute(n, "transA"))-1), s.length(n, 1, -1-int(graph.IntAttribute(n, "transB"))))
+		p.rms *= math.Abs(float64(graph.FloatAttributeOr(n, "alpha", 1)))
+		if s.x.Source(n, 2) != nil {
+			p = sum(p, s.input(n, 2))
+		}
+		return p
+	case "Conv":
+		w := s.shapes.Of(s.x.Source(n, 1))
+		k := int64(1)
+		for _, d := range w[min(1, len(w)):] {
+			k *= d.Length
+		}
+		p := s.product(n, k, 0)
+		if s.x.Source(n, 2) != nil {
+			p = sum(p, s.input(n, 2))
+		}
+		return p
+	case "Add", "Sub", "Sum":
+		z := first
+		for i := 1; i < len(n.Input); i++ {
+			z = sum(z, s.input(n, i))
+		}
+		return z
+	case "Concat", "Max", "Min":
+		for i := range n.Input {
+			if z := s.input(n, i); z.rms > first.rms {
+				first = z
+			}
+		}
+		return first
+	case "Mul":
+		b := s.input(n, 1)
+		return size{first.rms * b.rms, first.gains + b.gains}
+	case "Div":
+		b := s.input(n, 1)
+		return size{first.rms / b.rms, first.gains - b.gains}
+	case "Sqrt":
+		return power(first, 0.5)
+	case "Reciprocal":
+		return power(first, -1)
+	case "Pow":
+		if e, ok := s.scalar(s.x.Source(n, 1)); ok {
+			return power(first, float64(e))
+		}
+	}
+	return s.unknown()
+}
+
+// What operators do to sizes.
+var (
+	handsOn = []string{
+		"Abs", "AveragePool", "Cast", "DepthToSpace", "Dropout", "Expand", "Flatten", "Gather", "GlobalAveragePool",
+		"GlobalMaxPool", "Identity", "MaxPool", "Neg", "Pad", "ReduceMax", "ReduceMean", "ReduceMin", "Reshape", "Resize",
+		"Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
+	}
+	rectifies = []string{"BiasGelu", "Clip", "Elu", "FastGelu", "Gelu", "HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Relu", "Selu", "Swish"}
+	bounded   = []string{"Cos", "GRU", "GlobalLpPool", "LSTM", "LpNormalization", "MeanVarianceNormalization", "RNN", "Sin"}
+)
+
+// product estimates a sum of k products of the first inputs. k is the length of the axis that
+// either knows; 0 is unknown.
+func (s *sizes) product(n *onnxpb.NodeProto, k, other int64) size {
+	a, b := s.input(n, 0), s.input(n, 1)
+	k = max(k, other)
+	if k <= 0 {
+		return s.unknown()
+	}
+	return size{a.rms * b.rms * math.Sqrt(float64(k)), a.gains + b.gains + 1}
+}
+
+// length returns the length of an axis of an input, counted from the last, which is -1.
+func (s *sizes) length(n *onnxpb.NodeProto, input, axis int) int64 {
+	dims := s.shapes.Of(s.x.Source(n, input))
+	if at := len(dims) + axis; at >= 0 && at < len(dims) {
+		return dims[at].Length
+	}
+	return 0
+}
+
+// sum is the size of a sum. The larger term tells how sure it is.
+func sum(a, b size) size {
+	if a.rms < b.rms {
+		a, b = b, a
+	}
+	return size{math.Hypot(a.rms, b.rms), a.gains}
+}
+
+func power(z size, e float64) size { return size{math.Pow(z.rms, e), z.gains * e} }
+
+// scalar returns a constant of one element.
+func (s *sizes) scalar(v *graph.Value) (float32, bool) {
+	if v == nil || v.Tensor == nil || !s.types[v].float() || graph.SizeOf(v.Tensor) != 4 {
+		return 0, false
+	}
+	x, err := read(s.x.File, v.Tensor)
+	if err != nil {
+		return 0, false
+	}
+	return x[0], true
+}
+
+// Samples of a weight are so many stretches of so many elements.
+const (
+	stretches = 16
+	stretch   = 256
+)
+
+// sample estimates the rms of a stored tensor of float32, 0 if it cannot be read. What reads all
+// of it then says why.
+func (s *sizes) sample(t *onnxpb.TensorProto) float64 {
+	p, err := s.x.File.Payload(t)
+	if err != nil {
+		return 0
+	}
+	n := p.Size() / 4
+	raw, x := make([]byte, 4*stretch), make([]float32, stretch)
+	squares, count := 0.0, 0
+	for i := range int64(stretches) {
+		first := i * stretch
+		if n > stretches*stretch {
+			first = i * (n - stretch) / (stretches - 1)
+		}
+		k := max(0, min(stretch, n-first))
+		if _, err := p.ReadAt(raw[:4*k], 4*first); err != nil {
+			return 0
+		}
+		dtype.Float32.Decode(x[:k], raw[:4*k])
+		for _, e := range x[:k] {
+			squares += float64(e) * float64(e)
+		}
+		count += int(k)
+	}
+	return math.Sqrt(squares / float64(max(count, 1)))
+}
