@@ -312,3 +312,22 @@ func TestFormsStandForTheSame(t *testing.T) {
 		}
 	}
 }
+
+// Q8_0 rounds as roundf does: a half goes away from 0.
+func TestTiesQ8_0(t *testing.T) {
+	e, _ := Lookup("Q8_0")
+	x := make([]float32, e.Elements)
+	for i := range x {
+		x[i] = float32(i) - 15.5
+	}
+	x[0] = 127 // the scale is 1
+	packed := make([]byte, e.Bytes)
+	if err := e.Quantize(packed, x, len(x), nil, 1); err != nil {
+		t.Fatal(err)
+	}
+	for i, v := range x {
+		if want := math.Round(float64(v)); int8(packed[2+i]) != int8(want) {
+			t.Errorf("%v became %d, want %v", v, int8(packed[2+i]), want)
+		}
+	}
+}

@@ -385,7 +385,7 @@ func (p *Plan) warnings() {
 	switch {
 	case len(p.Weights) == 0 && p.opts.Half != nil:
 	case len(p.Weights) == 0:
-		p.warn("nothing is quantized: %s", p.whyNothing())
+		p.warn("nothing is quantized: %s", p.WhyNothing())
 	case out > in && p.opts.Discover.Style == spec.QDQ:
 		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", out, in)
 	case out > in:
@@ -407,8 +407,8 @@ func (p *Plan) warnOfInputs() {
 	}
 }
 
-// whyNothing explains that no weight is quantized.
-func (p *Plan) whyNothing() string {
+// WhyNothing explains that no weight is quantized.
+func (p *Plan) WhyNothing() string {
 	var largest *discover.Decision // of the selected ones
 	selected, already, others, unselected, float := 0, 0, 0, 0, 0
 	for _, d := range p.Decisions {

@@ -129,7 +129,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 		}
 	}
 	if len(a.Weights) == 0 {
-		return nil, errors.New("no weight was selected that can be quantized")
+		return nil, fmt.Errorf("nothing can be quantized: %s", a.nothing)
 	}
 	a.estimate()
 	a.total()
@@ -152,6 +152,7 @@ type analyzer struct {
 	rest      float64        // bytes of the output besides the weights
 	index     map[string]int // name → index in Weights
 	done      int64          // bytes measured
+	nothing   string         // why the last candidate suits no weight
 }
 
 func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
@@ -222,6 +223,10 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		return nil
 	}
 	stages := access.Stages(p)
+	a.nothing = "the weights hold NaN, infinity or values too large for their scales"
+	if len(stages.Weights) == 0 {
+		a.nothing = stages.WhyNothing()
+	}
 	run, workers := stages.Quantization()
 	sums, err := measure(ctx, run, workers, func(bytes int64) { a.progress(run, i, bytes) })
 	if err != nil {

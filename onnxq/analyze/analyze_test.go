@@ -9,6 +9,8 @@ import (
 	"slices"
 	"testing"
 
+	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/rules"
@@ -210,6 +212,31 @@ func TestAnalyzeOptions(t *testing.T) {
 	for _, opts := range []analyze.Options{{MaxError: -1}, {MaxError: math.NaN()}, {MaxSize: -1}, {Options: onnxq.Options{Precision: &rules.Precision{}}}, {Options: onnxq.Options{Ops: []string{"Conv"}}}} {
 		if _, err := analyze.Model(context.Background(), m, opts); err == nil {
 			t.Errorf("%+v: no error", opts)
+		}
+	}
+}
+
+// Where nothing can be quantized, the error says why.
+func TestAnalyzeNothing(t *testing.T) {
+	weight := modeltest.Tensors{modeltest.Floats("w", 64, 32)}
+	nodes := modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}
+	obstructed := modeltest.Model(weight, nodes)
+	obstructed.Proto.Graph.Output = append(obstructed.Proto.Graph.Output, &onnxpb.ValueInfoProto{Name: new("w")})
+	done := filepath.Join(t.TempDir(), "done.onnx")
+	modeltest.Convert(t, modeltest.Write(t, modeltest.Model(weight, nodes)), done, onnxq.Options{Block: 32})
+	for _, c := range []struct {
+		path string
+		opts onnxq.Options
+		want string
+	}{
+		{modeltest.Write(t, obstructed), onnxq.Options{}, `"w" was selected but cannot be quantized: graph output`},
+		{modeltest.Write(t, modeltest.Model(weight, nodes)), onnxq.Options{Ops: []string{"Conv"}}, "no weight was selected; --ops all selects those of more operators"},
+		{modeltest.Write(t, testmodels.NaN(testmodels.NaN(testmodels.MLP(1, 64, 64, 64), "w0"), "w1")), onnxq.Options{}, "the weights hold NaN, infinity or values too large for their scales"},
+		{done, onnxq.Options{}, "all weights are quantized already"},
+	} {
+		_, err := analyze.Model(t.Context(), modeltest.Open(t, c.path), analyze.Options{Options: c.opts})
+		if want := "nothing can be quantized: " + c.want; err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
 		}
 	}
 }
