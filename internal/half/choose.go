@@ -46,6 +46,9 @@ func choose(c *choice) *choice {
 		if c.opts.To == dtype.Float16 && c.other == nil {
 			c.keepSquares()
 		}
+		if c.other == nil {
+			c.keepSums()
+		}
 		if c.opts.KeepCrashingTranspose && c.other == nil {
 			c.keepCrashingTranspose()
 		}
@@ -403,14 +406,14 @@ func (c *choice) keepSquares() {
 		switch {
 		case n.GetOpType() == "ReduceSumSquare" || n.GetOpType() == "ReduceL2":
 		case square != nil && (square.GetOpType() == "Pow" || square.GetOpType() == "Mul" && c.x.Source(square, 0) == c.x.Source(square, 1)):
-			c.keep(square)
+			c.keep(square, reasonSquares)
 		default:
 			return
 		}
-		c.keep(n)
+		c.keep(n, reasonSquares)
 		v = c.x.Made(n)
 		if scale := soleReader(v); scale != nil && n.GetOpType() != "ReduceMean" && (scale.GetOpType() == "Div" || scale.GetOpType() == "Mul") {
-			c.keep(scale) // a mean as a sum and a quotient
+			c.keep(scale, reasonSquares) // a mean as a sum and a quotient
 			v = c.x.Made(scale)
 		}
 		c.keepAfter(v)
@@ -421,9 +424,9 @@ var reduces = map[string]bool{"ReduceMean": true, "ReduceSum": true, "ReduceSumS
 
 const reasonSquares = "is part of a mean of squares, which overflows float16"
 
-func (c *choice) keep(n *onnxpb.NodeProto) {
+func (c *choice) keep(n *onnxpb.NodeProto, why string) {
 	if !c.stays(n) {
-		c.kept[c.x.Number(n)] = reasonSquares
+		c.kept[c.x.Number(n)] = why
 	}
 }
 
@@ -443,7 +446,7 @@ func (c *choice) keepAfter(v *graph.Value) {
 		default:
 			return
 		}
-		c.keep(n)
+		c.keep(n, reasonSquares)
 		v = c.x.Made(n)
 	}
 }

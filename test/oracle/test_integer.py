@@ -8,6 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_dynamic, quantize_static
 
 import integer
@@ -191,6 +192,38 @@ def test_a_changed_model_fails(tmp_path, change):
     problems = report["structure"]["problems"]
     weak = [w for w in (report["weights"]) if w["sqnr_db"] < 25]
     assert problems or weak or not report["passed"]
+
+
+@pytest.mark.parametrize("half", ["--float16", "--bfloat16"])
+def test_half(tmp_path, half):
+    """Casts come before the quantization of activations and behind the scales, not between."""
+    plain, quantized, halved = (tmp_path / f"{name}.onnx" for name in ("float", "quantized", "half"))
+    onnx.save(integer.speech(), plain)
+    quantize_dynamic(plain, quantized, weight_type=QuantType.QInt8)
+    assert onnxquant("--quiet", half, quantized, halved).status == 0
+    report = verify(plain, halved)
+    assert report["structure"]["problems"] == [] and report["passed"]
+    assert sorted(w["form"] for w in report["weights"]) == ["ConvInteger"] * 2 + ["DequantizeLinear"] + ["DynamicQuantizeLSTM"] * 2 + ["MatMulInteger"] * 3
+    assert verify(quantized, halved)["passed"]
+
+    m = onnx.load(halved)
+    weights_swapped(m.graph)
+    onnx.save(m, halved)
+    assert not verify(quantized, halved)["passed"]
+
+
+def test_sums_beyond_float16(tmp_path):
+    """A sum of products of codes is far larger than the value that it stands for. ONNX Runtime drops the Casts
+    to float16 on a CPU, onnx does not."""
+    draw = np.random.default_rng(6)
+    w = numpy_helper.from_array(draw.uniform(0.5, 1, (256, 8)).astype(np.float32) / 256, "w")
+    x = {"x": draw.uniform(0.5, 1, (2, 256)).astype(np.float32)}
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    onnx.save(integer.model(nodes, {"x": (1, ["b", 256])}, {"y": (1, ["b", 8])}, [w]), tmp_path / "float.onnx")
+    quantize_dynamic(tmp_path / "float.onnx", tmp_path / "quantized.onnx")
+    assert onnxquant("--quiet", "--float16", tmp_path / "quantized.onnx", tmp_path / "half.onnx").status == 0
+    [y] = ReferenceEvaluator(str(tmp_path / "half.onnx")).run(None, x)
+    np.testing.assert_allclose(y, run(tmp_path / "float.onnx", x), rtol=0.01)
 
 
 @pytest.mark.parametrize("name", ["quant_dynamic", "quant_qlinear"])
