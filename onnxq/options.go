@@ -2,7 +2,6 @@ package onnxq
 
 import (
 	"cmp"
-	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -94,18 +93,6 @@ type Options struct {
 	Calibrating func(done, total int64)
 }
 
-// Calibration runs models on samples of their inputs.
-type Calibration interface {
-	// Len is the number of samples.
-	Len() int
-	// Key is the same for the same samples, and what runs models on them.
-	Key(ctx context.Context) (string, error)
-	// Run runs models, by their paths, side by side on the samples that are wanted, in their
-	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
-	// graph.
-	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error
-}
-
 // KnownOps lists the operators whose weights can be quantized: ONNX's, and those of domain
 // com.microsoft.
 func KnownOps() []string { return slices.Clone(reach.KnownOps) }
@@ -149,7 +136,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		External: write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:  o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
 		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Provenance: o.Provenance, Progress: o.Progress,
-		Calibration: o.Calibration, Resume: o.Resume, Calibrating: o.Calibrating,
+		Calibration: activationsOf(o.Calibration), Resume: o.Resume, Calibrating: o.Calibrating,
 	}
 	if r.Half, err = o.half(); err != nil {
 		return r, err
@@ -213,23 +200,6 @@ func (o Options) checkActivations() error {
 		return fmt.Errorf("%s activations: one scale for a weight, or one per channel (block -1), not blocks", a)
 	case o.Format != "" && o.Format != spec.Int8 && o.Format != spec.Uint8, o.Bits != 0 && o.Bits != 8:
 		return fmt.Errorf("%s activations: weights are int8 or uint8", a)
-	}
-	return nil
-}
-
-// checkCalibration refuses calibration that no algorithm uses, and gptq without it.
-func (o Options) checkCalibration() error {
-	switch {
-	case o.Calibration == nil && o.Algorithm == spec.GPTQ:
-		return errors.New("algorithm gptq needs calibration data: --calib, or Options.Calibration")
-	case o.Calibration == nil && o.Resume:
-		return errors.New("there is no calibration to resume: give --calib, or Options.Calibration")
-	case o.Calibration == nil:
-		return nil
-	case o.Algorithm != spec.GPTQ && o.Algorithm != spec.Best:
-		return fmt.Errorf("calibration data are for algorithms gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
-	case o.FloatType != "":
-		return errors.New("calibration is in float32: make what stays float smaller in a second conversion")
 	}
 	return nil
 }

@@ -152,22 +152,29 @@ func (p *Plan) layers() (which []int, layers []layerfit.Layer) {
 	for _, i := range which {
 		l := layerfit.Layer{Weight: p.weights[i]}
 		for _, product := range p.Weights[i].Layers {
-			one := layerfit.Product{Input: product.Input.Name, Output: product.Output.Name}
-			if product.Beside != nil {
-				one.Beside = product.Beside.Name
-			}
-			l.Products = append(l.Products, one)
+			l.Products = append(l.Products, layerfit.Product{
+				Operation: product.Operation, Input: nameOf(product.Input), Initial: nameOf(product.Initial),
+				Output: nameOf(product.Output), Beside: nameOf(product.Beside),
+			})
 		}
 		layers = append(layers, l)
 	}
 	return which, layers
 }
 
+// nameOf is the name of a value, or "" for nil.
+func nameOf(v *graph.Value) string {
+	if v == nil {
+		return ""
+	}
+	return v.Name
+}
+
 // order is the number of the first node that multiplies by a weight.
 func (p *Plan) order(weight int) int {
 	first := 0
 	for i, product := range p.Weights[weight].Layers {
-		if n := p.graph.Number(product.Output.Node); i == 0 || n < first {
+		if n := p.graph.Number(product.Node); i == 0 || n < first {
 			first = n
 		}
 	}

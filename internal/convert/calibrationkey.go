@@ -15,7 +15,7 @@ import (
 
 // key tells calibrations with different results apart.
 func (p *Plan) key(ctx context.Context, layers []layerfit.Layer, o layerfit.Options) (string, error) {
-	const version = 1 // of what is found
+	const version = 2 // of what is found
 	data, err := p.opts.Calibration.Key(ctx)
 	if err != nil {
 		return "", err
@@ -31,7 +31,7 @@ func (p *Plan) key(ctx context.Context, layers []layerfit.Layer, o layerfit.Opti
 	}
 	for _, l := range layers {
 		w := l.Weight
-		fmt.Fprintf(h, "%q %d %d %d %d %+v %v %q\n", w.Name, w.Outer, w.K, w.Inner, w.Block, w.Codec, w.PositiveScales, l.Products)
+		fmt.Fprintf(h, "%q %d %d %d %d %+v %v %#v\n", w.Name, w.Outer, w.K, w.Inner, w.Block, w.Codec, w.PositiveScales, l.Products)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

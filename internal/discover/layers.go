@@ -2,45 +2,144 @@ package discover
 
 import (
 	"fmt"
+	"slices"
 
 	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/rows"
+	"onnxquant/internal/shapes"
 	"onnxquant/onnxq/spec"
 )
 
 // Layer is a product in the main graph: a value times a weight.
 type Layer struct {
-	Input  *graph.Value
-	Output *graph.Value
-	Beside *graph.Value // value that the product, perhaps with a bias, is added to; or nil
+	Operation rows.Operation
+	Node      *onnxpb.NodeProto
+	Input     *graph.Value // what the rows are in
+	Initial   *graph.Value // the first states of a Recurrence; or nil
+	Output    *graph.Value // the product, perhaps with a bias; nil: no value has it
+	Beside    *graph.Value // value that the product, perhaps with a bias, is added to; or nil
 }
 
 // layersOf returns the products that a weight is the second factor of. why explains that they
 // cannot be observed.
 func (d *Decision) layersOf(x *graph.Graph) (all []Layer, why string) {
-	o := d.Choice.Operand
-	if d.unknown != "" || d.Override.Axis != nil || len(o.View) != 2 {
+	if d.unknown != "" || d.Override.Axis != nil {
 		return nil, "calibration is for matrices"
 	}
 	for _, l := range d.Reach.Leaves {
-		n, op := l.Node, l.Node.GetOpType()
-		switch {
-		case !graph.IsStandard(n.GetDomain()) || op != "MatMul" && op != "Gemm":
+		if !graph.IsStandard(l.Node.GetDomain()) {
 			continue
-		case l.Input != 1 || graph.IntAttribute(n, "transA") != 0:
-			return nil, "calibration is for the second factor of a product"
-		case l.Call || l.Held || x.Home(n).Graph != x.File.Proto.Graph:
-			return nil, "its product is in a function or in a subgraph"
 		}
-		in, out := x.Source(n, 0), x.Made(n)
-		if in == nil || out == nil || in.Tensor != nil {
+		var one Layer
+		switch l.Node.GetOpType() {
+		case "MatMul", "Gemm":
+			one, why = d.product(x, l)
+		case "Conv":
+			one, why = d.convolution(x, l)
+		case "LSTM", "GRU", "RNN":
+			one, why = d.recurrence(x, l)
+		default:
+			continue
+		}
+		switch {
+		case why != "":
+			return nil, why
+		case l.Call || l.Held || x.Home(l.Node).Graph != x.File.Proto.Graph:
+			return nil, "its product is in a function or in a subgraph"
+		case one.Input == nil || one.Input.Tensor != nil:
 			return nil, "its product has no input"
 		}
-		all = append(all, Layer{in, out, beside(x, out)})
+		one.Node = l.Node
+		if all = append(all, one); one.Operation.Parts() != all[0].Operation.Parts() {
+			return nil, "its products have different numbers of groups"
+		}
 	}
 	if len(all) == 0 {
-		return nil, "calibration is for weights of MatMul and Gemm"
+		return nil, "calibration is for weights of MatMul, Gemm, Conv, LSTM, GRU and RNN"
 	}
 	return all, ""
+}
+
+// product is the layer of a MatMul or Gemm.
+func (d *Decision) product(x *graph.Graph, l reach.Leaf) (Layer, string) {
+	out := x.Made(l.Node)
+	switch {
+	case len(d.Choice.Operand.View) != 2:
+		return Layer{}, "calibration is for matrices"
+	case l.Input != 1 || graph.IntAttribute(l.Node, "transA") != 0:
+		return Layer{}, "calibration is for the second factor of a product"
+	case out == nil:
+		return Layer{}, "its product has no name"
+	}
+	return Layer{Operation: rows.Matrix{}, Input: x.Source(l.Node, 0), Output: out, Beside: beside(x, out)}, ""
+}
+
+// convolution is the layer of a Conv.
+func (d *Decision) convolution(x *graph.Graph, l reach.Leaf) (Layer, string) {
+	const odd = "its convolution has unusual attributes"
+	spatial := len(d.Shape) - 2
+	switch {
+	case l.Input != 1 || spatial < 1 || !l.Layout.Is(d.Shape):
+		return Layer{}, "calibration is for kernels that a convolution reads as they are stored"
+	case x.Made(l.Node) == nil:
+		return Layer{}, "its product has no name"
+	}
+	ints := func(name string, n int, otherwise, least int64) []int64 {
+		list := graph.Attribute(l.Node, name).GetInts()
+		if list == nil {
+			return slices.Repeat([]int64{otherwise}, n)
+		}
+		if len(list) != n || slices.Min(list) < least || slices.Max(list) > 1<<20 {
+			return nil
+		}
+		return slices.Clone(list)
+	}
+	c := rows.Convolution{
+		Groups: graph.IntAttributeOr(l.Node, "group", 1), Kernel: d.Shape[2:],
+		Strides: ints("strides", spatial, 1, 1), Dilations: ints("dilations", spatial, 1, 1),
+	}
+	pads := ints("pads", 2*spatial, 0, 0)
+	if c.Strides == nil || c.Dilations == nil || pads == nil || c.Groups < 1 || d.Shape[0]%c.Groups != 0 {
+		return Layer{}, odd
+	}
+	switch same := string(graph.Attribute(l.Node, "auto_pad").GetS()); same {
+	case "SAME_UPPER", "SAME_LOWER":
+		c.Same = same
+	case "VALID":
+		clear(pads)
+	case "", "NOTSET":
+	default:
+		return Layer{}, odd
+	}
+	c.Before, c.After = pads[:spatial], pads[spatial:]
+	out := x.Made(l.Node)
+	return Layer{Operation: c, Input: x.Source(l.Node, 0), Output: out, Beside: beside(x, out)}, ""
+}
+
+// recurrence is the layer of an LSTM, a GRU or an RNN: one for what it reads, or one for its hidden
+// states.
+func (d *Decision) recurrence(x *graph.Graph, l reach.Leaf) (Layer, string) {
+	directions := d.Shape[0]
+	switch {
+	case !l.Layout.Is(d.Shape):
+		return Layer{}, "calibration is for weights that " + l.Node.GetOpType() + " reads as they are stored"
+	case l.Input == 1:
+		return Layer{Operation: rows.Matrix{}, Input: x.Source(l.Node, 0)}, ""
+	case l.Node.GetOpType() == "GRU" && graph.IntAttribute(l.Node, "linear_before_reset") == 0:
+		return Layer{}, "no value of the model has what the reset gate leaves of the hidden states"
+	}
+	initial := x.Source(l.Node, 5)
+	if initial != nil && initial.Tensor != nil {
+		initial = nil // zeros, as a rule
+	}
+	direction := string(graph.Attribute(l.Node, "direction").GetS())
+	if states := x.Outputs(l.Node); len(states) > 0 && states[0] != nil && (directions == 2) == (direction == "bidirectional") && directions <= 2 {
+		r := rows.Recurrence{Directions: directions, Reverse: direction == "reverse", BatchFirst: graph.IntAttribute(l.Node, "layout") != 0}
+		return Layer{Operation: r, Input: states[0], Initial: initial}, ""
+	}
+	return Layer{}, "its hidden states are no output of " + l.Node.GetOpType()
 }
 
 // beside returns the computed value that a product is added to, perhaps after a stored bias.
@@ -73,12 +172,12 @@ func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string
 	case better != "":
 		why = better
 	case why == "":
-		k := c.Operand.View[c.Operand.Axis]
-		if need := 4 * k * k; c.Algorithm == spec.Best {
-			why = tooLarge(2*need+4*k*c.Operand.View[1-c.Operand.Axis], opts.Memory)
-		} else {
-			why = tooLarge(need, opts.Memory)
+		k, parts := c.Operand.View[c.Operand.Axis], int64(d.Layers[0].Operation.Parts())
+		need := 4 * k * k * parts
+		if c.Algorithm == spec.Best {
+			need += 4*k*k + 4*shapes.Count(d.Shape)
 		}
+		why = tooLarge(need, opts.Memory)
 	}
 	if why != "" {
 		d.Layers = nil

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"onnxquant/internal/quantize"
+	"onnxquant/internal/rows"
 )
 
 // check compares the outputs of the model, on the samples that were held out, with those that the
@@ -18,8 +19,7 @@ func (c *calibration) check(ctx context.Context) error {
 			continue
 		}
 		mse[i] = c.store.add(l.Weight)
-		s := &solver{c: c, m: &moments{k: int(l.Weight.K)}}
-		if _, err := s.panels(ctx, l.Weight, &target{n: int(l.Weight.Elements() / l.Weight.K)}, mse[i], false); err != nil {
+		if err := c.leastAngle(ctx, l, mse[i]); err != nil {
 			return err
 		}
 	}
@@ -34,9 +34,9 @@ func (c *calibration) check(ctx context.Context) error {
 	wanted := func(sample int) bool { return c.activations.Len() < tenth || c.held(sample, 0) }
 	names := [][]string{c.Outputs, c.Outputs, c.Outputs}
 	var squared, found, least float64 // outputs, and errors
-	err := c.activations.Run(ctx, paths, names, wanted, func(_ int, values [][][]float32) error {
+	err := c.activations.Run(ctx, paths, names, wanted, func(_ int, values [][]rows.Value) error {
 		for i, y := range values[0] {
-			a, b, s := difference(values[1][i], y), difference(values[2][i], y), squares(y)
+			a, b, s := difference(values[1][i].Data, y.Data), difference(values[2][i].Data, y.Data), squares(y.Data)
 			if s > 0 && a-a == 0 && b-b == 0 && s-s == 0 {
 				squared, found, least = squared+1, found+a/s, least+b/s
 			}

@@ -37,7 +37,7 @@ func Estimate(layers []Layer, o Options) Cost {
 			k := layers[in.layers[0]].Weight.K
 			sums += c.bytes(in)
 			most = max(most, c.solving(k))
-			products += float64(k*k*k) / 6
+			products += float64(int64(in.parts)*k*k*k) / 6
 			for _, i := range in.layers {
 				products += float64(k*layers[i].Weight.Elements()) * c.passes()
 			}

@@ -6,11 +6,12 @@ import (
 
 	"onnxquant/int4"
 	"onnxquant/internal/quantize"
+	"onnxquant/internal/rows"
 	"onnxquant/onnxq/spec"
 )
 
 func layer(k, n int64, input string) Layer {
-	return Layer{&quantize.Weight{Outer: 1, K: k, Inner: n, Block: 32, Codec: int4.Codec{Bits: 4, Signed: true}, Algorithm: spec.Best}, []Product{{Input: input}}}
+	return Layer{&quantize.Weight{Outer: 1, K: k, Inner: n, Block: 32, Codec: int4.Codec{Bits: 4, Signed: true}, Algorithm: spec.Best}, []Product{{Operation: rows.Matrix{}, Input: input, Output: "y"}}}
 }
 
 // Sums over inputs take no more memory than is reckoned with, however many rows there are.
@@ -19,7 +20,11 @@ func TestMemoryOfSums(t *testing.T) {
 	for _, best := range []bool{false, true} {
 		c := &calibration{Options: Options{Best: best}, layers: []Layer{layer(k, n, "x"), layer(k, other, "x")}}
 		columns := []int{n, other}
-		m := newMoments(k, columns, best)
+		var targets []*target
+		for _, n := range columns {
+			targets = append(targets, newTarget(k, n, best))
+		}
+		m := newMoments(k, 1, targets)
 		rng := rand.New(rand.NewPCG(1, 2))
 		row := func(n int) []float32 {
 			x := make([]float32, n)
@@ -28,11 +33,11 @@ func TestMemoryOfSums(t *testing.T) {
 			}
 			return x
 		}
-		for i := range 12 * heldRows {
-			var y [][]float32
-			for _, n := range columns {
+		for i := range 12 * m.most {
+			y := make([][]float32, len(columns))
+			for j, n := range columns {
 				if best {
-					y = append(y, row(n))
+					y[j] = row(n)
 				}
 			}
 			if err := m.add(t.Context(), 1, i%10 == 9, row(k), y); err != nil {
@@ -43,7 +48,7 @@ func TestMemoryOfSums(t *testing.T) {
 		for _, t := range m.targets {
 			held += cap(t.g) + cap(t.y) + cap(t.held)
 		}
-		if bytes := c.bytes(&inputs{layers: []int{0, 1}}); 4*int64(held) > bytes {
+		if bytes := c.bytes(&inputs{parts: 1, layers: []int{0, 1}}); 4*int64(held) > bytes {
 			t.Errorf("best %v: %d bytes, reckoned with %d", best, 4*held, bytes)
 		}
 	}

@@ -3,9 +3,11 @@ package layerfit
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 
 	"onnxquant/internal/quantize"
+	"onnxquant/internal/rows"
 )
 
 // group finds the codes of a group of layers.
@@ -34,25 +36,33 @@ func (c *calibration) held(sample, row int) bool {
 	return sample%tenth == tenth-1
 }
 
-// observe adds up the moments of a group.
-func (c *calibration) observe(ctx context.Context, group []*inputs) ([]*moments, error) {
-	var sums []*moments
+// observe adds up the moments of a group, by inputs and part.
+func (c *calibration) observe(ctx context.Context, group []*inputs) ([][]*moments, error) {
+	var sums [][]*moments
 	var float, interim names
 	for _, in := range group {
-		var columns []int
+		k := int(c.layers[in.layers[0]].Weight.K)
+		parts := make([]*moments, in.parts)
+		for part := range parts {
+			var targets []*target
+			for _, i := range in.layers {
+				targets = append(targets, newTarget(k, c.layers[i].columns(), c.targets(c.layers[i])))
+			}
+			parts[part] = newMoments(k, in.parts, targets)
+		}
+		sums = append(sums, parts)
 		for _, i := range in.layers {
-			w := c.layers[i].Weight
-			columns = append(columns, int(w.Elements()/w.K))
 			for _, p := range c.layers[i].Products {
 				interim.add(p.Input)
-				if c.Best {
-					float.add(p.Output)
-					float.add(p.Beside)
-					interim.add(p.Beside)
+				interim.add(p.Initial)
+				if c.targets(c.layers[i]) {
+					for _, name := range []string{p.Output, p.Beside} {
+						float.add(name)
+						interim.add(name)
+					}
 				}
 			}
 		}
-		sums = append(sums, newMoments(int(c.layers[in.layers[0]].Weight.K), columns, c.Best))
 	}
 	var found []*quantize.Found
 	if c.Best {
@@ -69,7 +79,7 @@ func (c *calibration) observe(ctx context.Context, group []*inputs) ([]*moments,
 		}
 		models, wanted = append(models, path), append(wanted, float)
 	}
-	err = c.activations.Run(ctx, models, wanted, func(int) bool { return true }, func(sample int, values [][][]float32) error {
+	err = c.activations.Run(ctx, models, wanted, func(int) bool { return true }, func(sample int, values [][]rows.Value) error {
 		if len(float) == 0 {
 			values = append(values, nil)
 		}
@@ -83,9 +93,11 @@ func (c *calibration) observe(ctx context.Context, group []*inputs) ([]*moments,
 	if err != nil {
 		return nil, err
 	}
-	for _, m := range sums {
-		if err := m.flush(ctx, c.workers); err != nil {
-			return nil, err
+	for _, parts := range sums {
+		for _, m := range parts {
+			if err := m.flush(ctx, c.workers); err != nil {
+				return nil, err
+			}
 		}
 	}
 	return sums, nil
@@ -101,93 +113,153 @@ func (n *names) add(name string) {
 }
 
 // of returns a function that finds values by name.
-func (n names) of(values [][]float32) func(name string) []float32 {
-	return func(name string) []float32 {
+func (n names) of(values []rows.Value) func(name string) rows.Value {
+	return func(name string) rows.Value {
 		if i := slices.Index(n, name); i >= 0 {
 			return values[i]
 		}
-		return nil
+		return rows.Value{}
 	}
+}
+
+// mostPatches is how many rows of a sample are added up at most, where a sample has many: a
+// convolution reads a patch for each element of its output.
+const mostPatches = 1024
+
+// rowsOf returns the rows that a product reads in a sample.
+func (c *calibration) rowsOf(p Product, k, parts, sample int, interim func(name string) rows.Value) (rows.Some, error) {
+	all, err := p.Operation.Rows(interim(p.Input), interim(p.Initial), k*parts)
+	if err != nil {
+		return rows.Some{}, fmt.Errorf("value %q: %w", p.Input, err)
+	}
+	most := all.Len()
+	if _, ok := p.Operation.(rows.Convolution); ok {
+		most = mostPatches
+		if c.activations.Len() >= tenth && c.held(sample, 0) {
+			_, held := rowsAtOnce(parts)
+			most = held*tenth/c.activations.Len() + 1
+		}
+	}
+	return rows.Some{All: all, N: most, First: sample}, nil
 }
 
 // addSample adds the inputs that layers get in a sample.
-func (c *calibration) addSample(ctx context.Context, in *inputs, m *moments, sample int, float, interim func(name string) []float32) error {
+func (c *calibration) addSample(ctx context.Context, in *inputs, parts []*moments, sample int, float, interim func(name string) rows.Value) error {
+	k := parts[0].k
 	for p, product := range c.layers[in.layers[0]].Products {
-		x := interim(product.Input)
-		if len(x)%m.k != 0 {
-			return fmt.Errorf("value %q has %d elements, not rows of %d", product.Input, len(x), m.k)
-		}
-		rows := len(x) / m.k
-		var ys [][]float32
-		if c.Best {
-			for j, i := range in.layers {
-				y, err := c.aim(c.layers[i].Products[p], rows*m.targets[j].n, float, interim)
-				if err != nil {
-					return err
-				}
-				ys = append(ys, y)
-			}
-		}
-		row := make([][]float32, len(ys))
-		for r := range rows {
-			for j, y := range ys {
-				n := m.targets[j].n
-				row[j] = y[r*n : (r+1)*n]
-			}
-			if err := m.add(ctx, c.workers, c.held(sample, r), x[r*m.k:(r+1)*m.k], row); err != nil {
-				return err
-			}
-		}
-	}
-	return nil
-}
-
-// aim returns what a product should be: what it is in the float model, plus what the value beside
-// it lacks in the other one.
-func (c *calibration) aim(p Product, n int, float, interim func(name string) []float32) ([]float32, error) {
-	y := float(p.Output)
-	if len(y) != n {
-		return nil, fmt.Errorf("value %q has %d elements, not %d", p.Output, len(y), n)
-	}
-	was, is := float(p.Beside), interim(p.Beside)
-	if len(was) != n || len(is) != n {
-		return y, nil
-	}
-	sum := make([]float32, n)
-	for i := range sum {
-		sum[i] = y[i] + (was[i] - is[i])
-	}
-	return sum, nil
-}
-
-// solve finds the codes of the layers that share inputs.
-func (c *calibration) solve(ctx context.Context, in *inputs, m *moments) error {
-	s, err := newSolver(ctx, c, m)
-	if err != nil {
-		return err
-	}
-	for j, i := range in.layers {
-		w := c.layers[i].Weight
-		found := c.store.add(w)
-		e, err := s.layer(ctx, w, m.targets[j], found)
+		read, err := c.rowsOf(product, k, len(parts), sample, interim)
 		if err != nil {
 			return err
 		}
-		if e.broken {
-			found = nil
+		lacks := make([]rows.Value, len(in.layers)) // none: it is not known
+		whole := make([][]float32, len(in.layers))
+		for j, i := range in.layers {
+			if l := c.layers[i]; c.targets(l) {
+				n := len(parts) * parts[0].targets[j].n
+				if lacks[j], err = lack(l.Products[p], read.All.Len()*n, float, interim); err != nil {
+					return err
+				}
+				whole[j] = make([]float32, n)
+			}
 		}
-		c.Found[i], c.Notes[i] = found, e.note
-		if e.mse > 0 {
-			c.Error.Layers++
+		y := make([][]float32, len(in.layers))
+		for r := range read.Len() {
+			x := read.Input(r)
+			of := make([][]float32, len(whole))
+			for j := range whole {
+				if whole[j] != nil {
+					of[j] = read.Output(r, lacks[j], whole[j])
+				}
+			}
+			for part, m := range parts {
+				for j := range of {
+					if n := m.targets[j].n; of[j] != nil {
+						y[j] = of[j][part*n:][:n]
+					}
+				}
+				if err := m.add(ctx, c.workers, c.held(sample, r), x[part*k:][:k], y); err != nil {
+					return err
+				}
+			}
 		}
-		c.Error.Found += e.found
-		c.Error.MSE += e.mse
-		if e.lost {
-			c.Error.Lost++
-		}
-		c.advance(w)
 	}
 	return nil
+}
+
+// lack returns what a product of n elements lacks: what it is in the float model less what the
+// other model's inputs make of the same weight, and what the value beside it lacks.
+func lack(p Product, n int, float, interim func(name string) rows.Value) (rows.Value, error) {
+	want, have := float(p.Output), interim(p.Output)
+	if len(want.Data) != n || len(have.Data) != n {
+		return want, fmt.Errorf("value %q has %d and %d elements, not %d", p.Output, len(want.Data), len(have.Data), n)
+	}
+	was, is := float(p.Beside), interim(p.Beside)
+	beside := len(was.Data) == n && len(is.Data) == n
+	sum := make([]float32, n)
+	for i := range sum {
+		sum[i] = want.Data[i] - have.Data[i]
+		if beside {
+			sum[i] += was.Data[i] - is.Data[i]
+		}
+	}
+	return rows.Value{Dims: want.Dims, Data: sum}, nil
+}
+
+// solve finds the codes of the layers that share inputs, a part of their columns after the other.
+func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) error {
+	found := make([]*quantize.Found, len(in.layers))
+	all := make([]sums, len(in.layers))
+	for j, i := range in.layers {
+		found[j] = c.store.add(c.layers[i].Weight)
+	}
+	why := ""
+	for part, m := range parts {
+		s, err := newSolver(ctx, c, m)
+		if err != nil {
+			return err
+		}
+		if why == "" {
+			why = s.why
+		}
+		for j, i := range in.layers {
+			e, err := s.panels(ctx, c.layers[i].Weight, part, m.targets[j], found[j])
+			if err != nil {
+				return err
+			}
+			all[j].add(e)
+		}
+		parts[part] = nil
+	}
+	for j, i := range in.layers {
+		if err := c.settle(ctx, i, found[j], all[j], why); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// settle keeps the codes of a layer, or those of mse if their error is less. why explains that no
+// others were found.
+func (c *calibration) settle(ctx context.Context, layer int, found *quantize.Found, e sums, why string) error {
+	w := c.layers[layer].Weight
+	defer c.advance(w)
+	switch {
+	case e.broken:
+		return nil
+	case !e.calibrated:
+		c.Notes[layer] = why
+	case e.signal > 0 && e.mse > 0:
+		c.Error.Layers++
+		c.Error.MSE += e.mse / e.signal
+		c.Error.Found += min(e.found, e.mse) / e.signal
+	}
+	c.Found[layer] = found
+	if e.signal == 0 || e.found <= e.mse {
+		return nil
+	}
+	c.Error.Lost++
+	c.Notes[layer] = fmt.Sprintf("%s has an error of %.3g of the output on held-out samples, mse %.3g", c.algorithm(), math.Sqrt(e.found/e.signal), math.Sqrt(e.mse/e.signal))
+	return c.leastAngle(ctx, c.layers[layer], found)
 }
 
 // advance tells that a weight is done.

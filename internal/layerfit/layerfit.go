@@ -15,6 +15,7 @@ import (
 	"fmt"
 
 	"onnxquant/internal/quantize"
+	"onnxquant/internal/rows"
 	"onnxquant/internal/work"
 )
 
@@ -27,10 +28,10 @@ type Activations interface {
 	// Run runs models, by their paths, side by side on the samples that are wanted, in their
 	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
 	// graph.
-	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error
+	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]rows.Value) error) error
 }
 
-// Layer is a weight, a matrix, with the products that it is a factor of.
+// Layer is a weight, seen as a matrix, with the products that it is a factor of.
 type Layer struct {
 	Weight   *quantize.Weight
 	Products []Product
@@ -38,9 +39,19 @@ type Layer struct {
 
 // Product is a value times a weight.
 type Product struct {
-	Input  string // value whose rows are multiplied by the weight
-	Output string // the product
-	Beside string // value that the product is added to, or ""
+	Operation rows.Operation
+	Input     string // value whose rows are multiplied by the weight
+	Initial   string // of a Recurrence: the first states, or ""
+	Output    string // the product, perhaps with a bias; or "" if no value has it
+	Beside    string // value that the product is added to, or ""
+}
+
+// Parts is how many parts the columns have that are multiplied by rows of their own.
+func (l Layer) Parts() int { return l.Products[0].Operation.Parts() }
+
+// columns is the number of columns of a part.
+func (l Layer) columns() int {
+	return int(l.Weight.Elements()/l.Weight.K) / l.Parts()
 }
 
 // Options say how codes are found.
@@ -134,9 +145,10 @@ type calibration struct {
 	done, total int64
 }
 
-// inputs are the layers that share their inputs, and so a Hessian.
+// inputs are the layers that share their inputs, and so a Hessian, or one for each part.
 type inputs struct {
 	key    string
+	parts  int
 	layers []int
 }
 
@@ -147,11 +159,11 @@ func (c *calibration) groups() (groups [][]*inputs) {
 	for i, l := range c.layers {
 		key := ""
 		for _, p := range l.Products {
-			key += fmt.Sprintf("%q", p.Input)
+			key += fmt.Sprintf("%q %q %#v", p.Input, p.Initial, p.Operation)
 		}
 		in := byKey[key]
 		if in == nil || c.layers[in.layers[0]].Weight.K != l.Weight.K {
-			in = &inputs{key: key}
+			in = &inputs{key: key, parts: l.Parts()}
 			byKey[key] = in
 			all = append(all, in)
 		}
@@ -179,16 +191,19 @@ const maxGroups = 32
 
 // bytes is the memory for the moments of inputs.
 func (c *calibration) bytes(in *inputs) int64 {
-	k := c.layers[in.layers[0]].Weight.K
-	size := 4 * k * k
-	wide := k
+	k, parts := c.layers[in.layers[0]].Weight.K, int64(in.parts)
+	size := 4 * k * k * parts
+	wide := k * parts
 	for _, i := range in.layers {
-		w := c.layers[i].Weight
-		n := w.Elements() / k
-		if c.Best {
+		if c.targets(c.layers[i]) {
+			n := c.layers[i].Weight.Elements() / k
 			size += 4 * k * n
 			wide += n
 		}
 	}
-	return size + 4*wide*(batch+heldRows)
+	batch, held := rowsAtOnce(in.parts)
+	return size + 4*wide*int64(batch+held)
 }
+
+// targets reports whether codes aim at the outputs of a layer in the float model.
+func (c *calibration) targets(l Layer) bool { return c.Best && l.Products[0].Output != "" }

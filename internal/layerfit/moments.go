@@ -6,14 +6,20 @@ import (
 	"onnxquant/internal/linalg"
 )
 
-const (
-	batch    = 512 // rows that are added up at once
-	heldRows = 512 // rows that are held out, at most
-)
+// rowsAtOnce is how many rows are added up at once, and how many are held out at most. Where each
+// of many parts has rows of its own, fewer do.
+func rowsAtOnce(parts int) (batch, held int) {
+	if parts > 1 {
+		return 64, 128
+	}
+	return 512, 512
+}
 
-// moments are sums over the rows x of a layer's inputs.
+// moments are sums over the rows x of a layer's inputs, or of a part of these.
 type moments struct {
 	k       int
+	batch   int       // rows that are added up at once
+	most    int       // rows that are held out
 	h       []float32 // Σ xᵀ·x: the lower triangle
 	targets []*target // by layer
 
@@ -26,24 +32,28 @@ type moments struct {
 // target is what the product of a layer should be.
 type target struct {
 	n    int
-	g    []float32 // Σ xᵀ·y, K rows of n
+	g    []float32 // Σ xᵀ·y, K rows of n, for what the product lacks; nil: it is not known
 	y    []float32 // rows that are to be added
 	held []float32
 }
 
-func newMoments(k int, columns []int, products bool) *moments {
-	m := &moments{k: k, h: make([]float32, k*k)}
-	for _, n := range columns {
-		t := &target{n: n}
-		if products {
-			t.g = make([]float32, k*n)
-		}
-		m.targets = append(m.targets, t)
-	}
+// newMoments returns the sums for one of some parts.
+func newMoments(k, parts int, targets []*target) *moments {
+	m := &moments{k: k, h: make([]float32, k*k), targets: targets}
+	m.batch, m.most = rowsAtOnce(parts)
 	return m
 }
 
-// add adds a row, with the row of each target, or holds it out.
+// newTarget returns the target of n columns; known tells that there are products.
+func newTarget(k, n int, known bool) *target {
+	t := &target{n: n}
+	if known {
+		t.g = make([]float32, k*n)
+	}
+	return t
+}
+
+// add adds a row, with the row of each target or nil, or holds it out.
 func (m *moments) add(ctx context.Context, workers int, hold bool, x []float32, y [][]float32) error {
 	if !finite(x) {
 		m.bad++
@@ -56,20 +66,20 @@ func (m *moments) add(ctx context.Context, workers int, hold bool, x []float32, 
 		}
 	}
 	if hold {
-		if len(m.held) < heldRows*m.k {
-			m.held = appendRow(m.held, x, heldRows)
+		if len(m.held) < m.most*m.k {
+			m.held = appendRow(m.held, x, m.most)
 			for i, row := range y {
-				m.targets[i].held = appendRow(m.targets[i].held, row, heldRows)
+				m.targets[i].held = appendRow(m.targets[i].held, row, m.most)
 			}
 		}
 		return nil
 	}
 	m.rows++
-	m.x = appendRow(m.x, x, batch)
+	m.x = appendRow(m.x, x, m.batch)
 	for i, row := range y {
-		m.targets[i].y = appendRow(m.targets[i].y, row, batch)
+		m.targets[i].y = appendRow(m.targets[i].y, row, m.batch)
 	}
-	if len(m.x) < batch*m.k {
+	if len(m.x) < m.batch*m.k {
 		return nil
 	}
 	return m.flush(ctx, workers)

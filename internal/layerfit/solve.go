@@ -3,8 +3,6 @@ package layerfit
 import (
 	"context"
 	"errors"
-	"fmt"
-	"math"
 	"slices"
 
 	"onnxquant/int4"
@@ -51,60 +49,41 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 	return s, nil
 }
 
-// outcome is what became of a layer.
-type outcome struct {
-	found, mse float64 // relative squared errors of the output on what is held out
-	lost       bool    // mse is better
-	broken     bool    // the weight has NaN or infinity
-	note       string
-}
-
-// layer finds the codes of a weight.
-func (s *solver) layer(ctx context.Context, w *quantize.Weight, t *target, to *quantize.Found) (out outcome, err error) {
-	if s.factor == nil {
-		out.note = s.why
-		_, err = s.panels(ctx, w, t, to, false)
-		return out, err
-	}
-	e, err := s.panels(ctx, w, t, to, true)
-	if err != nil {
-		return out, err
-	}
-	out.broken = e.broken
-	if e.signal > 0 {
-		out.found, out.mse = e.found/e.signal, e.mse/e.signal
-	}
-	if e.broken || out.found <= out.mse {
-		return out, nil
-	}
-	out.lost, out.found = true, out.mse
-	out.note = fmt.Sprintf("%s has an error of %.3g of the output on held-out samples, mse %.3g", s.c.algorithm(), math.Sqrt(e.found/e.signal), math.Sqrt(out.mse))
-	_, err = s.panels(ctx, w, t, to, false)
-	return out, err
-}
-
 // sums are squared errors, and squares, of outputs on the rows that are held out.
 type sums struct {
 	found, mse, signal float64
-	broken             bool
+	calibrated         bool // else all codes are those of mse
+	broken             bool // the weight has NaN or infinity
 }
 
-// panels finds the codes of all columns, some at a time; by mse unless calibrated.
-func (s *solver) panels(ctx context.Context, w *quantize.Weight, t *target, to *quantize.Found, calibrated bool) (total sums, err error) {
+func (s *sums) add(e sums) {
+	s.found, s.mse, s.signal = s.found+e.found, s.mse+e.mse, s.signal+e.signal
+	s.calibrated, s.broken = s.calibrated || e.calibrated, s.broken || e.broken
+}
+
+// leastAngle finds the codes of mse.
+func (c *calibration) leastAngle(ctx context.Context, l Layer, to *quantize.Found) error {
+	s := &solver{c: c, m: &moments{k: int(l.Weight.K)}}
+	_, err := s.panels(ctx, l.Weight, 0, newTarget(0, l.columns()*l.Parts(), false), to)
+	return err
+}
+
+// panels finds the codes of a part of the columns of a weight, some at a time; those of mse if there
+// is no Hessian.
+func (s *solver) panels(ctx context.Context, w *quantize.Weight, part int, t *target, to *quantize.Found) (total sums, err error) {
 	width := s.c.panelWidth(w.K)
 	n := int64(t.n)
 	all := make([]sums, (n-1)/width+1)
 	err = work.Each(ctx, s.c.workers, len(all), func(ctx context.Context, p *panel, i int) error {
 		first := int64(i) * width
 		p.solver, p.weight, p.target = s, w, t
-		p.first, p.n = first, min(width, n-first)
+		p.first, p.n, p.at = first, min(width, n-first), int64(part)*n+first
 		var err error
-		all[i], err = p.run(ctx, to, calibrated)
+		all[i], err = p.run(ctx, to)
 		return err
 	})
 	for _, e := range all {
-		total.found, total.mse, total.signal = total.found+e.found, total.mse+e.mse, total.signal+e.signal
-		total.broken = total.broken || e.broken
+		total.add(e)
 	}
 	return total, err
 }
@@ -122,7 +101,8 @@ type panel struct {
 	*solver
 	weight   *quantize.Weight
 	target   *target
-	first, n int64
+	first, n int64 // of the target
+	at       int64 // column of the weight
 
 	columns  secondorder.Columns
 	rounder  secondorder.Rounder
@@ -137,7 +117,7 @@ type panel struct {
 	base       []float32 // the output of the weights, less what is wanted
 }
 
-func (p *panel) run(ctx context.Context, to *quantize.Found, calibrated bool) (e sums, err error) {
+func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error) {
 	if err := work.Stopped(ctx); err != nil {
 		return e, err
 	}
@@ -145,7 +125,7 @@ func (p *panel) run(ctx context.Context, to *quantize.Found, calibrated bool) (e
 	f := secondorder.Format{Codec: w.Codec.(int4.Codec), Block: int(w.Block), Positive: w.PositiveScales}
 	c := &p.columns
 	c.Resize(k, n, f)
-	if err := w.ReadColumns(&p.raw, c.Weights, p.first, p.n); err != nil {
+	if err := w.ReadColumns(&p.raw, c.Weights, p.at, p.n); err != nil {
 		return e, err
 	}
 	if !finite(c.Weights) {
@@ -153,23 +133,21 @@ func (p *panel) run(ctx context.Context, to *quantize.Found, calibrated bool) (e
 	}
 	copy(buffer.Grow(&p.weights, int64(k*n)), c.Weights)
 	c.FitBlocks(f, f.Codec.LeastAngle(f.Positive))
-	if calibrated {
-		e.signal = p.aim()
+	if p.factor != nil {
+		e.calibrated, e.signal = true, p.aim()
 		e.mse = p.measure(f)
 		if p.c.Best {
 			if err := p.shift(ctx); err != nil {
 				return e, err
 			}
 			c.FitGrid(f, p.m.h)
-		}
-		if p.c.Best {
 			p.search.Find(p.factor, c, p.m.h, f)
 		} else {
 			p.factor.Round(&p.rounder, c, f)
 		}
 		e.found = p.measure(f)
 	}
-	return e, w.WriteColumns(to, p.first, p.n, c.Codes, c.Scales, c.Zeros)
+	return e, w.WriteColumns(to, p.at, p.n, c.Codes, c.Scales, c.Zeros)
 }
 
 // held is the matrix of the rows that are held out.
@@ -179,22 +157,20 @@ func (p *panel) held() linalg.Matrix { return linalg.Of(p.m.held, len(p.m.held)/
 // sum of the squares of what is wanted.
 func (p *panel) aim() (signal float64) {
 	held, n := p.held(), int(p.n)
+	wanted := buffer.Grow(&p.outputs, int64(held.Rows*n))
+	clear(wanted)
+	p.multiply.Add(linalg.Of(wanted, held.Rows, n), 1, held, linalg.Of(p.weights, p.m.k, n))
 	base := buffer.Grow(&p.base, int64(held.Rows*n))
 	clear(base)
-	p.multiply.Add(linalg.Of(base, held.Rows, n), 1, held, linalg.Of(p.weights, p.m.k, n))
-	if p.target.g == nil {
-		signal = squares(base)
-		clear(base)
-		return signal
-	}
-	for r := range held.Rows {
-		y := p.target.held[r*p.target.n+int(p.first):][:n]
-		signal += squares(y)
-		for j, v := range y {
-			base[r*n+j] -= v
+	if p.target.g != nil {
+		for r := range held.Rows {
+			for j, v := range p.target.held[r*p.target.n+int(p.first):][:n] {
+				base[r*n+j] = -v
+				wanted[r*n+j] += v
+			}
 		}
 	}
-	return signal
+	return squares(wanted)
 }
 
 func squares(x []float32) (sum float64) {
@@ -221,6 +197,9 @@ func (p *panel) measure(f secondorder.Format) float64 {
 // shift moves the weights to those whose outputs are nearest to what is wanted: they get inputs
 // that other layers' codes have changed.
 func (p *panel) shift(ctx context.Context) error {
+	if p.target.g == nil {
+		return nil
+	}
 	k, n := p.m.k, int(p.n)
 	by := buffer.Grow(&p.by, int64(k*n))
 	scale := 1 / p.mean
@@ -230,7 +209,6 @@ func (p *panel) shift(ctx context.Context) error {
 			by[i*n+j] = float32(float64(v) * scale)
 		}
 	}
-	p.multiply.Add(linalg.Of(by, k, n), -1, linalg.Of(p.m.h, k, k), linalg.Of(p.weights, k, n))
 	transposed := buffer.Grow(&p.transposed, int64(k*n))
 	packing.Transpose(transposed, by, k, n)
 	if err := p.factor.Solve(ctx, 1, linalg.Of(transposed, n, k)); err != nil {

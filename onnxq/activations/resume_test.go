@@ -24,7 +24,7 @@ type interrupted struct {
 
 var errStopped = errors.New("stopped")
 
-func (i *interrupted) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error {
+func (i *interrupted) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]onnxq.Value) error) error {
 	if i.left--; i.left < 0 {
 		return errStopped
 	}

@@ -7,20 +7,21 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"onnxquant/internal/execute"
+	"onnxquant/onnxq"
 )
 
 // Run runs models side by side on the samples that are wanted. While do looks at a sample, they
 // run on the next one.
-func (d *Data) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error {
+func (d *Data) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]onnxq.Value) error) error {
 	type result struct {
 		sample int
-		values [][][]float32
+		values [][]onnxq.Value
 	}
 	results := make(chan result)
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error {
 		defer close(results)
-		return d.each(ctx, models, names, wanted, func(sample int, values [][][]float32) error {
+		return d.each(ctx, models, names, wanted, func(sample int, values [][]onnxq.Value) error {
 			select {
 			case results <- result{sample, values}:
 				return nil
@@ -41,7 +42,7 @@ func (d *Data) Run(ctx context.Context, models []string, names [][]string, wante
 }
 
 // each runs models on samples, and calls do with the values of each.
-func (d *Data) each(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][][]float32) error) error {
+func (d *Data) each(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]onnxq.Value) error) error {
 	engine := d.data.Engine().Beside(len(models))
 	var sessions []execute.Session
 	for i, path := range models {
@@ -63,13 +64,13 @@ func (d *Data) each(ctx context.Context, models []string, names [][]string, want
 		if sample++; !wanted(sample) {
 			continue
 		}
-		values := make([][][]float32, len(models))
+		values := make([][]onnxq.Value, len(models))
 		var g errgroup.Group
 		for i, s := range sessions {
 			g.Go(func() error {
 				results, err := s.Run(inputs, names[i]...)
 				for _, t := range results {
-					values[i] = append(values[i], t.Float32s())
+					values[i] = append(values[i], onnxq.Value{Dims: t.Dims, Data: t.Float32s()})
 				}
 				return err
 			})

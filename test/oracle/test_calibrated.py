@@ -10,6 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graphs
 from command import TINYGPT
 from divergence import divergence
+from runtime import session
 from test_verify import library, with_runtime
 
 BLOCK = 32
@@ -172,3 +173,141 @@ def test_best_on_a_language_model(tmp_path):
     report = calibrate(CALIB, "--samples", 24, "--format", "int4", "--block", 32, "--target", "ort", "--algorithm", "best", TINYGPT / "model.onnx", out)
     assert divergence(out) < 0.0030
     assert report["calibration"]["output_error"] < 0.6 * report["calibration"]["output_error_mse"]
+
+
+def patches(x, kernel, strides, dilations, before, after):
+    """Rows [position, channel, element of the kernel] of a batch of images, by numpy alone."""
+    x = np.pad(x, [(0, 0), (0, 0), *zip(before, after)])
+    extent = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    axes = tuple(range(2, x.ndim))
+    seen = np.lib.stride_tricks.sliding_window_view(x, extent, axes)
+    seen = seen[(slice(None), slice(None), *(slice(None, None, s) for s in strides), *(slice(None, None, d) for d in dilations))]
+    spatial = len(kernel)
+    order = (0, *range(2, 2 + spatial), 1, *range(2 + spatial, 2 + 2 * spatial))
+    return seen.transpose(order).reshape(-1, x.shape[1], int(np.prod(kernel)))
+
+
+CONVOLUTIONS = {
+    "plain": ([8, 6, 3, 3], {}, [1, 1], [1, 1], [0, 0], [0, 0]),
+    "pads, strides": ([8, 6, 3, 5], {"pads": [1, 0, 2, 3], "strides": [2, 1]}, [2, 1], [1, 1], [1, 0], [2, 3]),
+    "dilations, groups": ([6, 3, 3, 3], {"group": 2, "dilations": [2, 1], "pads": [2, 1, 2, 1]}, [1, 1], [2, 1], [2, 1], [2, 1]),
+    "depthwise": ([12, 1, 3, 3], {"group": 6, "auto_pad": "SAME_UPPER", "strides": [2, 2]}, [2, 2], [1, 1], [0, 1], [1, 1]),
+    "same lower": ([4, 6, 2, 2], {"auto_pad": "SAME_LOWER"}, [1, 1], [1, 1], [1, 1], [0, 0]),
+    "one axis": ([8, 6, 7], {"pads": [3, 3]}, [1], [1], [3], [3]),
+}
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_gptq_of_a_convolution(case, tmp_path):
+    """The Hessian of a kernel is that of the patches it sees, in each group."""
+    shape, attributes, strides, dilations, before, after = CONVOLUTIONS[case]
+    rng = np.random.default_rng(len(case))
+    w = rng.standard_normal(shape).astype(np.float32)
+    image = [8, 7] if len(shape) == 4 else [21]
+    x = np.moveaxis(rng.standard_normal((20, *image, 2)) @ rng.standard_normal((2, 6)), -1, 1) + 0.2 * rng.standard_normal((20, 6, *image))
+    for axis in range(2, x.ndim):
+        x = x + np.roll(x, 1, axis) + np.roll(x, 2, axis)
+    x = x.astype(np.float32)
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], **attributes)
+    b = np.full(shape[0], 3, np.float32)
+    path = save(tmp_path / "model.onnx", [node], {"w": w, "b": b}, [floats("x", "n", 6, *image)], [floats("y", *["n", shape[0], *[None] * len(image)])])
+    np.savez(tmp_path / "x.npz", x=x)
+    out = tmp_path / "out.onnx"
+    report = calibrate(tmp_path / "x.npz", "--ops", "all", "--conv-format", "int4", "--block", BLOCK, "--algorithm", "gptq", path, out)
+    assert [t.get("note") for t in report["quantized"]] == [None]
+    codes, scale = by_columns(decoded(path, out), shape[0])
+    groups, rows = attributes.get("group", 1), patches(x[[i for i in range(20) if i % 10 != 9]], shape[2:], strides, dilations, before, after)
+    columns, wide = shape[0] // groups, shape[1]
+    for g in range(groups):
+        own = rows[:, g * wide:(g + 1) * wide].reshape(len(rows), -1).astype(np.float64)
+        of = slice(g * columns, (g + 1) * columns)
+        want = reference(w[of].reshape(columns, -1).T, own, scale[:, of], np.zeros_like(scale[:, of]), -8, 7)
+        assert (codes[:, of] == want).mean() > 0.95, g  # a tie changes what follows in its column
+
+
+def by_columns(d, columns):
+    """Codes and scales of a decoded weight, a column for each output."""
+    return (np.asarray(a, np.float64).reshape(columns, -1).T for a in (d.codes, d.scale))
+
+
+def recurrent(folder, op, direction, layout=0, initial=False, hidden=24, inputs=40, steps=6, batch=3, **attributes):
+    """A model of one recurrent operator, what it reads, and its weights."""
+    rng = np.random.default_rng(hidden + inputs)
+    gates, directions = {"LSTM": 4, "GRU": 3, "RNN": 1}[op], 2 if direction == "bidirectional" else 1
+    weights = {"w": rng.standard_normal((directions, gates * hidden, inputs)) / 6, "r": rng.standard_normal((directions, gates * hidden, hidden)) / 5}
+    weights = {n: w.astype(np.float32) for n, w in weights.items()}
+    node = helper.make_node(op, ["x", "w", "r", "", "", "h"][:6 if initial else 3], ["y"], direction=direction, hidden_size=hidden, layout=layout, **attributes)
+    batch_first = lambda *dims: dims if layout == 0 else (dims[-2], *dims[:-2], dims[-1])
+    values = [floats("x", *batch_first(steps, "batch", inputs))] + [floats("h", *batch_first(directions, "batch", hidden))] * initial
+    path = save(folder / "model.onnx", [node], weights, values, [floats("y", None, None, None, None)])
+    few = rng.standard_normal((4, inputs))  # what x is made of, so that its elements, and the states, are correlated
+    x = [(rng.standard_normal(batch_first(steps, batch, 4)) @ few + 0.2 * rng.standard_normal(inputs)).astype(np.float32) for _ in range(60)]
+    h = [rng.uniform(-1, 1, batch_first(directions, batch, hidden)).astype(np.float32) for _ in range(60)] * initial
+    arrays = {"x": np.stack(x)} | ({"h": np.stack(h)} if initial else {})
+    np.savez(folder / "x.npz", **arrays)
+    return path, weights, arrays
+
+
+@pytest.mark.parametrize("op, direction, options", [
+    ("LSTM", "forward", {}), ("LSTM", "reverse", {"initial": True}), ("LSTM", "bidirectional", {"initial": True}),
+    ("GRU", "bidirectional", {"linear_before_reset": 1}), ("RNN", "forward", {"initial": True}),
+])
+def test_gptq_of_recurrent_weights(op, direction, options, tmp_path):
+    """W reads the inputs of the operator, R its hidden states: the outputs one step before, and at first the initial ones."""
+    path, weights, data = recurrent(tmp_path, op, direction, **options)
+    report = calibrate(tmp_path / "x.npz", "--ops", "all", "--format", "int4", "--block", BLOCK, "--algorithm", "gptq", path, tmp_path / "out.onnx")
+    assert [t.get("note") for t in report["quantized"]] == [None, None]
+    pair = graphs.Pair(graphs.load(path), graphs.load(tmp_path / "out.onnx"))
+    run, used = session(path), [i for i in range(60) if i % 10 != 9]
+    y = np.stack([run.run(None, {n: a[i] for n, a in data.items()})[0] for i in used])  # sample, step, direction, batch, hidden
+    initial = data["h"][used] if "h" in data else np.zeros_like(y[:, 0])
+    for weight in pair.weights:
+        name = weight.name
+        w = weights[name]
+        codes, scale = by_columns(weight.decoded, w.shape[0] * w.shape[1])
+        for d in range(len(w)):
+            back = direction == "reverse" or d == 1
+            states = np.concatenate([y[:, 1:, d], initial[:, None, d]] if back else [initial[:, None, d], y[:, :-1, d]], axis=1)
+            rows = (data["x"][used] if name == "w" else states).reshape(-1, w.shape[2]).astype(np.float64)
+            of = slice(d * w.shape[1], (d + 1) * w.shape[1])
+            want = reference(w[d].T, rows, scale[:, of], np.zeros_like(scale[:, of]), -8, 7)
+            assert (codes[:, of] == want).mean() > 0.95, (name, d)
+
+
+def test_recurrent_weights_without_states(tmp_path):
+    """A GRU that resets before its product hides what R reads: R gets mse, W does not."""
+    path, _, _ = recurrent(tmp_path, "GRU", "forward")
+    report = calibrate(tmp_path / "x.npz", "--ops", "all", "--format", "int4", "--block", BLOCK, "--algorithm", "best", path, tmp_path / "out.onnx")
+    notes = {t["name"]: t.get("note", "") for t in report["quantized"]}
+    assert notes["w"] == "" and "reset gate" in notes["r"]
+
+
+def test_gemm_with_a_large_bias(tmp_path):
+    """A bias is no part of what the weight makes: it neither moves weights nor counts as an error."""
+    rng = np.random.default_rng(3)
+    weights = {"w": rng.standard_normal((96, 40)), "c": np.full(40, 30), "w2": rng.standard_normal((40, 64))}
+    weights = {n: w.astype(np.float32) for n, w in weights.items()}
+    nodes = [helper.make_node("Gemm", ["x", "w", "c"], ["h"]), helper.make_node("MatMul", ["h", "w2"], ["y"])]
+    path = save(tmp_path / "model.onnx", nodes, weights, [floats("x", "rows", 96)], [floats("y", "rows", 64)])
+    x = rng.standard_normal((400, 96)) @ (rng.standard_normal((96, 96)) / 4 + np.eye(96)) + 1
+    np.savez(tmp_path / "x.npz", x=x.astype(np.float32))
+    report = calibrate(tmp_path / "x.npz", "--samples", 400, "--block", BLOCK, "--algorithm", "best", path, tmp_path / "out.onnx")["calibration"]
+    assert report["error_mse"] < 0.02 and report["error"] < 0.6 * report["error_mse"] and report["output_error"] < 0.5 * report["output_error_mse"]
+
+
+@pytest.mark.parametrize("attributes", [{}, {"group": 6}], ids=["dense", "depthwise"])
+def test_best_on_convolutions(attributes, tmp_path):
+    """Two convolutions: each fits the float model from what the codes before it make."""
+    rng = np.random.default_rng(4)
+    weights = {"a": rng.standard_normal((12, 6 // attributes.get("group", 1), 3, 3)), "b": rng.standard_normal((5, 12, 3, 3)), "bias": rng.standard_normal(12)}
+    weights = {n: w.astype(np.float32) for n, w in weights.items()}
+    nodes = [helper.make_node("Conv", ["x", "a", "bias"], ["h"], pads=[1, 1, 1, 1], **attributes), helper.make_node("Relu", ["h"], ["r"]),
+             helper.make_node("Conv", ["r", "b"], ["y"], pads=[1, 1, 1, 1])]
+    path = save(tmp_path / "model.onnx", nodes, weights, [floats("x", "n", 6, 9, 9)], [floats("y", "n", 5, 9, 9)])
+    x = rng.standard_normal((40, 6, 9, 9)).cumsum(axis=-1).cumsum(axis=-2) / 4
+    np.savez(tmp_path / "x.npz", x=x.astype(np.float32))
+    args = ["--ops", "all", "--conv-format", "int4", "--block", BLOCK]
+    report = calibrate(tmp_path / "x.npz", *args, "--algorithm", "best", path, tmp_path / "out.onnx")
+    assert not any("note" in t for t in report["quantized"])
+    gained = report["calibration"]
+    assert gained["output_error"] < 0.5 * gained["output_error_mse"] and gained["error"] < 0.5 * gained["error_mse"]

@@ -1,0 +1,70 @@
+package onnxq
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+
+	"onnxquant/internal/layerfit"
+	"onnxquant/internal/rows"
+	"onnxquant/onnxq/spec"
+)
+
+// Calibration runs models on samples of their inputs.
+type Calibration interface {
+	// Len is the number of samples.
+	Len() int
+	// Key is the same for the same samples, and what runs models on them.
+	Key(ctx context.Context) (string, error)
+	// Run runs models, by their paths, side by side on the samples that are wanted, in their
+	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
+	// graph.
+	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]Value) error) error
+}
+
+// Value is a tensor that a model has computed.
+type Value struct {
+	Dims []int64
+	Data []float32
+}
+
+// activations are a Calibration as package layerfit takes it.
+type activations struct{ Calibration }
+
+// activationsOf returns nil for nil.
+func activationsOf(c Calibration) layerfit.Activations {
+	if c == nil {
+		return nil
+	}
+	return activations{c}
+}
+
+func (a activations) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]rows.Value) error) error {
+	return a.Calibration.Run(ctx, models, names, wanted, func(sample int, values [][]Value) error {
+		all := make([][]rows.Value, len(values))
+		for i, model := range values {
+			for _, v := range model {
+				all[i] = append(all[i], rows.Value(v))
+			}
+		}
+		return do(sample, all)
+	})
+}
+
+// checkCalibration refuses calibration that no algorithm uses, and gptq without it.
+func (o Options) checkCalibration() error {
+	switch {
+	case o.Calibration == nil && o.Algorithm == spec.GPTQ:
+		return errors.New("algorithm gptq needs calibration data: --calib, or Options.Calibration")
+	case o.Calibration == nil && o.Resume:
+		return errors.New("there is no calibration to resume: give --calib, or Options.Calibration")
+	case o.Calibration == nil:
+		return nil
+	case o.Algorithm != spec.GPTQ && o.Algorithm != spec.Best:
+		return fmt.Errorf("calibration data are for algorithms gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
+	case o.FloatType != "":
+		return errors.New("calibration is in float32: make what stays float smaller in a second conversion")
+	}
+	return nil
+}
