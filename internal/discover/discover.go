@@ -170,6 +170,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 		d.settleEstimate(x, opts)
 	}
 	pairLSTMs(x, all)
+	settleEmbeddings(x, all, opts, trained, except)
 	return append(all, elsewhere(x, opts.Precision)...), activations, nil
 }
 

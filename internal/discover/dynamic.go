@@ -28,12 +28,19 @@ const (
 	Table                       // Gather, which moves codes; MatMul and Gemm may read the table too
 	Recurrent                   // LSTM: DynamicQuantizeLSTM
 	Attention                   // com.microsoft's Attention: QAttention
+	Embedding                   // its EmbedLayerNormalization: QEmbedLayerNormalization; Gather, MatMul and Gemm may read the table too
 )
 
 // String names the operators on codes.
 func (k Kind) String() string {
-	return [...]string{"", "MatMulInteger", "ConvInteger", "Gather and DequantizeLinear", "DynamicQuantizeLSTM", "QAttention"}[k]
+	return [...]string{"", "MatMulInteger", "ConvInteger", "Gather and DequantizeLinear", "DynamicQuantizeLSTM", "QAttention", "QEmbedLayerNormalization"}[k]
 }
+
+// table reports whether the operators look up rows.
+func (k Kind) table() bool { return k == Table || k == Embedding }
+
+// readsTables reports whether the operators can read a table that others look up.
+func (k Kind) readsTables() bool { return k.table() || k == Product }
 
 // FindDynamic returns the form in which the operators of leaves can compute with the codes of a
 // weight, or why they cannot.
@@ -53,8 +60,11 @@ func FindDynamic(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64,
 			return f, why
 		case i == 0 || one == f:
 			f = one
-		case one.Kind+f.Kind == Table+Product && len(shape) == 2:
+		case len(shape) == 2 && (one.Kind.table() || f.Kind.table()) && one.Kind.readsTables() && f.Kind.readsTables():
 			f = Dynamic{Kind: Table} // embedding and head
+			if slices.ContainsFunc(r.Leaves, isEmbedding) {
+				f.Kind = Embedding
+			}
 		case one.Kind != f.Kind:
 			return f, fmt.Sprintf("it is read by %s and by %s", r.Leaves[0], l)
 		default:
@@ -92,6 +102,7 @@ func dynamicOf(l reach.Leaf, shape []int64, x *graph.Graph) (f Dynamic, why stri
 	switch {
 	case l.Call || l.Held || l.Cast || !ok || !product && swapped:
 		return f, fmt.Sprintf("other nodes lie between it and %s", l)
+	case isEmbedding(l): // its segments may lack
 	case !graph.HasInput(n, 0) || !graph.HasInput(n, 1):
 		return f, fmt.Sprintf("%s lacks an input", graph.Describe(n))
 	}
@@ -114,6 +125,11 @@ func dynamicOf(l reach.Leaf, shape []int64, x *graph.Graph) (f Dynamic, why stri
 		return f, "DynamicQuantizeLSTM has no layout"
 	case op == "LSTM":
 		return Dynamic{Recurrent, true}, ""
+	case isEmbedding(l):
+		if why := embeddingLacks(x, n); why != "" {
+			return f, why
+		}
+		return Dynamic{Kind: Embedding}, ""
 	case op == graph.Contrib+".Attention" && attentionFits(l, shape):
 		return Dynamic{Kind: Attention}, ""
 	case op == graph.Contrib+".Attention":
@@ -130,7 +146,11 @@ func attentionFits(l reach.Leaf, shape []int64) bool {
 	}
 	for _, a := range n.Attribute {
 		switch a.GetName() {
-		case "num_heads", "unidirectional", "mask_filter_value", "do_rotary", "past_present_share_buffer":
+		case "num_heads", "unidirectional", "mask_filter_value", "scale":
+		case "do_rotary", "past_present_share_buffer": // QAttention takes and ignores them
+			if a.GetI() != 0 {
+				return false
+			}
 		default:
 			return false
 		}
@@ -158,7 +178,7 @@ func (d *Decision) settleDynamic(x *graph.Graph, opts Options, otherwise string)
 	}
 	c.ReduceRange = opts.ReduceRange
 	switch f.Kind {
-	case Table: // as quantize_dynamic has it
+	case Table, Embedding: // as quantize_dynamic has it
 		c.Format, c.ReduceRange, c.Block = spec.Uint8, false, spec.PerTensor
 	case Recurrent:
 		c.Format = spec.Int8

@@ -87,6 +87,7 @@ type dynamic struct {
 	rows        map[*graph.Value]*lookup // output of a Gather → rows of codes
 	order       []*lookup
 	halves      map[int][2]quantity // number of an LSTM → its weights, as far as they are known
+	embeddings  map[int][5]quantity // number of an EmbedLayerNormalization → tables, scale and bias, likewise
 }
 
 // place is where an activation is quantized: once in each graph that needs it.
@@ -144,6 +145,8 @@ func (c *Operators) Compute(w *Weight, t Tensors, r reach.Reach, b *Builder) {
 			c.lstm(q, l)
 		case "Attention":
 			c.attention(q, l.Node)
+		case "EmbedLayerNormalization":
+			c.embedding(q, l)
 		}
 	}
 }
@@ -274,4 +277,30 @@ func (c *Operators) attention(weight quantity, n *onnxpb.NodeProto) {
 		inputs = inputs[:8]
 	}
 	c.become(n, "QAttention", inputs, c.copy.Node(n).Attribute...)
+}
+
+// embedding turns an EmbedLayerNormalization into a QEmbedLayerNormalization, when the last of its
+// tensors comes.
+func (c *Operators) embedding(tensor quantity, l reach.Leaf) {
+	const first = 2 // of the inputs that have codes
+	n, number := l.Node, c.copy.Original.Number(l.Node)
+	if c.dynamic.embeddings == nil {
+		c.dynamic.embeddings = map[int][5]quantity{}
+	}
+	all := c.dynamic.embeddings[number]
+	all[l.Input-first] = tensor
+	c.dynamic.embeddings[number] = all
+	inputs := slices.Repeat([]string{""}, 18)
+	for _, i := range []int{0, 1, 7} {
+		if graph.HasInput(n, i) {
+			inputs[i] = n.Input[i]
+		}
+	}
+	for i, q := range all {
+		if q.codes == "" && graph.HasInput(n, first+i) {
+			return
+		}
+		inputs[first+i], inputs[8+i], inputs[13+i] = q.codes, q.scale, q.zero
+	}
+	c.become(n, "QEmbedLayerNormalization", inputs, c.copy.Node(n).Attribute...)
 }

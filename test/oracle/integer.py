@@ -78,3 +78,31 @@ def image():
     tensors = weights(3, cw=(8, 8, 3, 3), cb=(8,), cw2=(8, 8, 3, 3), gw=(16, 8), gb=(16,), mw=(16, 16))
     tensors += [numpy_helper.from_array(np.float32(v), name) for name, v in (("low", 0), ("high", 0.5))]
     return model(nodes, {"x": (TensorProto.FLOAT, ["b", 8, 8, 8])}, {"y": (TensorProto.FLOAT, ["b", 32])}, tensors)
+
+
+def embedding(segments=True, mask=False, zero_bias=False, second=False, **attributes):
+    """EmbedLayerNormalization; second: another one reads the same tables, scale and bias."""
+    inputs = ["ids", "segments" if segments else "", "word", "position", "segment" if segments else "", "gamma", "beta"]
+    inputs += ["mask"] if mask else []
+    ids = (TensorProto.INT32, ["b", "t"])
+    feeds = {"ids": ids} | ({"segments": ids} if segments else {}) | ({"mask": ids} if mask else {})
+    made = {"y": (TensorProto.FLOAT, ["b", "t", 8]), "lengths": (TensorProto.INT32, ["b"])}
+    nodes = [helper.make_node("EmbedLayerNormalization", inputs, list(made), "embed", domain=CONTRIB, **attributes)]
+    if second:
+        made |= {"z": (TensorProto.FLOAT, ["b", "t", 8])}
+        nodes += [helper.make_node("EmbedLayerNormalization", inputs, ["z", "l"], "again", domain=CONTRIB)]
+    tensors = weights(3, word=(20, 8), position=(16, 8), gamma=(8,), **({"segment": (2, 8)} if segments else {}))
+    tensors += [numpy_helper.from_array(np.zeros(8, np.float32), "beta")] if zero_bias else weights(4, beta=(8,))
+    return model(nodes, feeds, made, tensors)
+
+
+def attending(mask=None, past=False, **attributes):
+    """com.microsoft's Attention. mask: the shape of its mask."""
+    inputs = ["x", "w", "bias"] + (["mask" if mask else ""] if mask or past else []) + (["past"] if past else [])
+    floats = (TensorProto.FLOAT, ["b", "t", 8])
+    feeds = {"x": floats} | ({"mask": (TensorProto.INT32, mask)} if mask else {})
+    made = {"y": floats}
+    if past:
+        feeds["past"], made["present"] = (TensorProto.FLOAT, [2, "b", 2, "p", 4]), (TensorProto.FLOAT, [2, "b", 2, "q", 4])
+    nodes = [helper.make_node("Attention", inputs, list(made), "attention", domain=CONTRIB, num_heads=2, **attributes)]
+    return model(nodes, feeds, made, weights(2, w=(8, 24), bias=(24,)))

@@ -97,6 +97,69 @@ def test_attention(tmp_path, setting):
     compare(tmp_path, integer.attention(), WORDS, setting, ["Attention"], 1)
 
 
+@pytest.mark.parametrize("mask", [None, ["b"], ["b", "t"]], ids=str)
+@pytest.mark.parametrize("attributes", [{}, {"unidirectional": 1}, {"scale": 0.9}, {"mask_filter_value": -50.0}, {"do_rotary": 0}], ids=str)
+@pytest.mark.parametrize("past", [False, True])
+def test_attention_options(tmp_path, mask, attributes, past):
+    draw = np.random.default_rng(7)
+    feed = {"x": draw.standard_normal((2, 3, 8)).astype(np.float32)}
+    if mask:
+        feed["mask"] = np.array([2, 3] if mask == ["b"] else [[1] * (3 + 4 * past), [0] + [1] * (2 + 4 * past)], np.int32)
+    if past:
+        feed["past"] = draw.standard_normal((2, 2, 2, 4, 4)).astype(np.float32)
+    m = integer.attending(mask if mask != ["b", "t"] else ["b", "all"], past, **attributes)
+    ours = compare(tmp_path, m, feed, GRID[0], ["Attention"], 1)
+    for a, b in zip(run(ours, feed), run(str(tmp_path / "plain.onnx"), feed), strict=True):
+        np.testing.assert_allclose(a, b, atol=0.05)
+
+
+def test_attention_that_rotates(tmp_path):
+    """QAttention takes do_rotary and ignores it: the weight is decoded."""
+    onnx.save(integer.attending(do_rotary=1), tmp_path / "plain.onnx")
+    convert(tmp_path / "plain.onnx", tmp_path / "ours.onnx", *GRID[0], ["Attention"])
+    assert [n.op_type for n in onnx.load(tmp_path / "ours.onnx").graph.node] == ["DequantizeLinear", "Attention"]
+
+
+EMBEDDINGS = {
+    "plain": {}, "without segments": {"segments": False}, "with a mask": {"mask": True}, "without segments, with a mask": {"segments": False, "mask": True},
+    "epsilon": {"epsilon": 0.01}, "a bias of zeros": {"zero_bias": True}, "two of them": {"second": True},
+}
+
+
+@pytest.mark.parametrize("name", EMBEDDINGS)
+@pytest.mark.parametrize("setting", [GRID[0], GRID[-1]], ids=str)
+def test_embedding(tmp_path, name, setting):
+    """QEmbedLayerNormalization: tables, scale and bias are uint8, whatever the format of weights."""
+    m = integer.embedding(**EMBEDDINGS[name])
+    feed = {i.name: WORDS.get(i.name, np.array([[1] * 6, [1, 1, 1, 1, 0, 0]], np.int32)) for i in m.graph.input}
+    count = sum(len(t.dims) > 0 for t in m.graph.initializer)
+    ours = compare(tmp_path, m, feed, setting, ["EmbedLayerNormalization"], count)
+    plain, back = tmp_path / "plain.onnx", tmp_path / "back.onnx"
+    assert onnxquant("verify", "--quiet", "--engine", "none", plain, ours).status == 0
+    assert onnxquant("dequantize", "--quiet", ours, back).status == 0
+    assert [n.op_type for n in onnx.load(back).graph.node] == [n.op_type for n in m.graph.node]
+    for a, b in zip(run(str(back), feed), run(ours, feed), strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5)
+    inspected = json.loads(onnxquant("inspect", "--json", ours).stdout)
+    assert "QEmbedLayerNormalization" in json.dumps(inspected)
+
+
+def test_embedding_that_stays(tmp_path):
+    """All tensors of an EmbedLayerNormalization have codes for QEmbedLayerNormalization, or none."""
+    summed, placed = integer.embedding(), integer.embedding()
+    summed.graph.node[0].output.append("sum")
+    placed.graph.node[0].input.extend(["", "segments"])  # positions
+    for flags, model in ([], summed), ([], placed), (["--exclude", "gamma"], integer.embedding()), (["--exclude", "position"], integer.embedding()):
+        plain, ours = str(tmp_path / "plain.onnx"), str(tmp_path / "ours.onnx")
+        onnx.save(model, plain)
+        done = onnxquant("--quiet", "--activations", "dynamic", "--ops", "EmbedLayerNormalization", *flags, plain, ours)
+        assert done.status == 0, done.stderr
+        assert "EmbedLayerNormalization" in [n.op_type for n in onnx.load(ours).graph.node]
+        feed = {name: WORDS[name] for name in ("ids", "segments")}
+        for a, b in zip(run(ours, feed), run(plain, feed), strict=True):
+            np.testing.assert_allclose(a, b, atol=0.05)
+
+
 def test_all_products_fuse(tmp_path):
     """ONNX Runtime makes each product a DynamicQuantizeMatMul, whatever follows."""
     shapes = {"w1": (16, 16), "w2": (16, 16), "w3": (16, 16), "w4": (16, 16), "b": (16,)}
