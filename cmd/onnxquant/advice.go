@@ -14,7 +14,7 @@ func (f *convertFlags) hints(p *onnxq.Plan) (hints []string) {
 	if !f.opsGiven && f.auto == 0 && f.quantizes() {
 		hints = append(hints, opsHint(p)...)
 	}
-	if !f.algorithmGiven {
+	if !f.algorithmGiven && f.opts.Algorithm == "" {
 		hints = append(hints, algorithmHint(p)...)
 	}
 	if f.opts.Target == "" || f.opts.Target == spec.Portable {

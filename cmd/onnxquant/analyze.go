@@ -7,7 +7,9 @@ import (
 	"io"
 	"math"
 	"strings"
+	"sync"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
@@ -33,7 +35,7 @@ type analyzeFlags struct {
 
 // sharedFlags are the flags of a plan that analyze has, too. The others come from
 // --candidates.
-var sharedFlags = []string{"range", "scale-rule", "scale-type", "target", "style", "ops", "include", "exclude", "min-elements"}
+var sharedFlags = []string{"algorithm", "range", "scale-rule", "scale-type", "target", "style", "ops", "include", "exclude", "min-elements"}
 
 func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
@@ -44,7 +46,7 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs.StringVar(&f.maxSize, "max-size", "",
 		"find the model with the least error of at most `SIZE` bytes")
 	fs.StringArrayVar(&f.run.Data, "calib", nil,
-		"measure what each format of each weight does to the outputs\nof MODEL, on `DATA` as calibrate --data takes them, or self;\nneeds --max-size; may be repeated")
+		"measure what each format of each weight does to the outputs\nof MODEL, on `DATA` as calibrate --data takes them, or self;\nwithout --max-size nothing is recommended; may be repeated")
 	defineData(fs, &f.run, sensitivity.DefaultSamples)
 	fs.StringVar(&f.emit, "emit", "", "write the recommendation to `FILE`, for --precision-info")
 	fs.StringVar(&f.page, "report", "", "write a page about the analysis to `FILE`")
@@ -72,7 +74,8 @@ exact within --max-size, or the smallest within both. The error of a weight is i
 mean square error divided by its root mean square: 0.1 is an SQNR of 20 dB.
 
 With --calib, the error of a choice is what it alone does to the outputs: the mean
-Kullback-Leibler divergence, or the share of noise where an output is no distribution.`,
+Kullback-Leibler divergence, or the share of noise where an output is no distribution.
+--algorithm is that of the conversion.`,
 		flags: func() *pflag.FlagSet { return new(analyzeFlags).flagSet() },
 		run:   runAnalyze,
 	}
@@ -146,6 +149,9 @@ func analyzed(ctx context.Context, c *console, m *onnxq.Model, path string, opts
 		}
 		defer s.Close()
 		opts.Damage = s
+		if !quiet {
+			opts.Damage = &told{Sensitivity: s, console: c, bar: bar}
+		}
 	}
 	bar.begin()
 	a, err := analyze.Model(ctx, m, opts)
@@ -155,12 +161,35 @@ func analyzed(ctx context.Context, c *console, m *onnxq.Model, path string, opts
 	return a, nil
 }
 
+// told tells what measurements will take, before the first.
+type told struct {
+	*sensitivity.Sensitivity
+	console *console
+	bar     *progress
+	once    sync.Once
+}
+
+func (t *told) Expect(n int) {
+	t.Sensitivity.Expect(n)
+	t.once.Do(func() {
+		t.bar.clear()
+		samples, taken := t.Samples()
+		printFacts(t.console.stderr, []fact{{"weighing", fmt.Sprintf("%s over %s, which take about %.0f s",
+			english.Plural(n, "run", ""), english.Plural(samples, "sample", ""), math.Ceil(float64(n)*taken.Seconds()))}})
+		t.bar.begin()
+	})
+}
+
 func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 	opts := analyze.Options{Options: f.opts, MaxError: f.maxError}
 	if fs.Changed("max-error") && f.maxError <= 0 {
 		return opts, usagef("--max-error %v: want more than 0", f.maxError)
 	}
-	if err := f.opts.Check(); err != nil {
+	check := f.opts
+	if len(f.run.Data) > 0 && check.Algorithm == spec.GPTQ {
+		check.Algorithm = spec.Best // needs no data to be checked
+	}
+	if err := check.Check(); err != nil {
 		return opts, usagef("%v", err)
 	}
 	if len(f.run.Data) == 0 {
@@ -169,8 +198,10 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 				return opts, usagef("--%s is for outputs: give --calib, too", name)
 			}
 		}
-	} else if f.maxSize == "" || f.maxError > 0 {
+	} else if f.maxError > 0 {
 		return opts, usagef("--calib finds the best model of a size: give --max-size, such as --max-size 100MiB, without --max-error")
+	} else if f.maxSize == "" && (f.emit != "" || f.page != "") {
+		return opts, usagef("--calib recommends formats for a size: give --max-size, such as --max-size 100MiB")
 	}
 	if f.maxSize != "" {
 		if err := (byteCount{value: &opts.MaxSize}).Set(f.maxSize); err != nil {
@@ -199,7 +230,10 @@ func printAnalysis(w io.Writer, a *analyze.Analysis) {
 	for _, c := range a.Candidates[1:] {
 		heading = append(heading, strings.ToUpper(c.String()))
 	}
-	rows := [][]string{append(heading, "RECOMMENDED")}
+	if a.Precision != nil {
+		heading = append(heading, "RECOMMENDED")
+	}
+	rows := [][]string{heading}
 	cell := func(e float64, damage *float64, bytes int64) string {
 		if damage != nil {
 			return fmt.Sprintf("%.2g %s", *damage, byteSize(bytes))
@@ -217,14 +251,29 @@ func printAnalysis(w io.Writer, a *analyze.Analysis) {
 			}
 			row = append(row, text)
 		}
-		rows = append(rows, append(row, t.Recommended.String()))
+		if a.Precision != nil {
+			row = append(row, t.Recommended.String())
+		}
+		rows = append(rows, row)
 	}
 	total := []string{"(model)", "-"}
 	for _, t := range a.Totals[1:] {
 		total = append(total, cell(t.Error, t.Damage, t.OutBytes))
 	}
-	printTable(w, append(rows, append(total, cell(a.Error, a.Damage, a.OutBytes))))
+	if a.Precision != nil {
+		total = append(total, cell(a.Error, a.Damage, a.OutBytes))
+	}
+	printTable(w, append(rows, total))
 	fmt.Fprintln(w)
+	if a.Precision != nil {
+		printRecommended(w, a)
+	} else {
+		printFrontier(w, a)
+	}
+}
+
+// printRecommended prints facts about the recommendation.
+func printRecommended(w io.Writer, a *analyze.Analysis) {
 	counted := map[string]int{}
 	for _, t := range a.Weights {
 		counted[t.Recommended.String()]++
@@ -237,6 +286,19 @@ func printAnalysis(w io.Writer, a *analyze.Analysis) {
 		{"error", fmt.Sprintf("%.4f, SQNR %s", a.Error, decibels(-20*math.Log10(a.Error)))},
 		{"optimum", optimumText(a.Gap)},
 	}...))
+}
+
+// printFrontier prints the best mixes of some sizes.
+func printFrontier(w io.Writer, a *analyze.Analysis) {
+	const most = 16
+	rows := [][]string{{"BEST MIX OF", "OUTPUTS"}}
+	steps := len(a.DamageFrontier) - 1
+	n := min(steps, most)
+	for i := range n + 1 {
+		p := a.DamageFrontier[i*steps/max(n, 1)]
+		rows = append(rows, []string{fmt.Sprintf("%d bytes", p.OutBytes), fmt.Sprintf("%.3g", p.Damage)})
+	}
+	printTable(w, rows)
 }
 
 // optimumText says how much better another mix may be: by at most this share.

@@ -15,11 +15,11 @@ import (
 
 // settled are the flags that say what --auto finds, or change sizes that it does not know.
 var settled = []string{
-	"bits", "format", "block", "zero-point", "algorithm", "precision-info", "conv-format",
+	"bits", "format", "block", "zero-point", "precision-info", "conv-format",
 	"activations", "float16", "bfloat16", "weights-from",
 }
 
-// finishAuto refuses what does not go with --auto, and sets the algorithm.
+// finishAuto refuses what does not go with --auto, and sets the algorithm if none is given.
 func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 	if f.auto == 0 {
 		return nil
@@ -29,14 +29,14 @@ func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 			return usagef("--auto chooses the formats: leave out --%s", name)
 		}
 	}
-	if f.data != nil {
+	if f.data != nil && f.opts.Algorithm == "" {
 		f.opts.Algorithm = spec.Best
 	}
 	return nil
 }
 
-// mix finds the formats of --auto, as analyze does: those of round to nearest, by what they do
-// to the outputs if there is calibration data.
+// mix finds the formats of --auto, as analyze does: by what they do to the outputs if there is
+// calibration data.
 func (f *convertFlags) mix(ctx context.Context, c *console, in string) error {
 	m, err := onnxq.Open(in)
 	if err != nil {
@@ -44,7 +44,6 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in string) error {
 	}
 	defer m.Close()
 	opts := analyze.Options{Options: f.opts, MaxSize: f.auto}
-	opts.Algorithm, opts.Calibration = "", nil
 	data := calibrate.Options{Data: f.paths, Samples: sensitivity.DefaultSamples, Library: f.library}
 	a, err := analyzed(ctx, c, m, in, opts, data, f.quiet)
 	if err != nil {

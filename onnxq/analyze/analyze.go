@@ -10,9 +10,11 @@ import (
 
 	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/knapsack"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/quantize"
+	"onnxquant/internal/rewrite"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
@@ -21,13 +23,16 @@ import (
 
 // Options say which candidates to try, and the bounds.
 type Options struct {
-	onnxq.Options                  // which weights and forms; Precision must be nil
-	Candidates    []spec.Candidate // default spec.DefaultCandidates, for convolutions those of 8 bits; Float is always one of them
-	MaxError      float64          // bound of the error; 0: none, or 0.1 if MaxSize is 0 too
-	MaxSize       int64            // bound of the output's size in bytes; 0: none
+	// Which weights and forms; Precision must be nil. Algorithms gptq and best are weighed by mse:
+	// what these gain on it is much the same in all formats, but takes long to find.
+	onnxq.Options
+	Candidates []spec.Candidate // default as Defaults returns them, for convolutions those of 8 bits; Float is always one of them
+	MaxError   float64          // bound of the error; 0: none, or 0.1 if MaxSize is 0 too
+	MaxSize    int64            // bound of the output's size in bytes; 0: none
 
 	// Damage, if not nil, measures what weights do to the outputs of the model. The sum of
-	// their damages then takes the place of the error of a model.
+	// their damages then takes the place of the error of a model. Without MaxSize nothing is
+	// recommended.
 	Damage Damage
 }
 
@@ -56,6 +61,8 @@ type Analysis struct {
 	Weights    []Weight         `json:"weights"`
 	Totals     []Total          `json:"totals"`   // of each candidate, used for all weights
 	Frontier   []Point          `json:"frontier"` // of mixes, the smallest first: none of the others has both a smaller size and a smaller error
+
+	DamageFrontier []DamagePoint `json:"damage_frontier,omitempty"` // the same by damage, if that was measured
 
 	MaxError float64 `json:"max_error,omitempty"` // the bounds
 	MaxSize  int64   `json:"max_size,omitempty"`
@@ -98,6 +105,8 @@ type Choice struct {
 	Estimated bool     `json:"estimated,omitempty"`
 
 	Stats quality.Stats `json:"stats"`
+
+	decoded bool // at every run of the model
 }
 
 // Total is a candidate applied to all weights. Those that cannot have it stay in float.
@@ -112,6 +121,12 @@ type Total struct {
 type Point struct {
 	OutBytes int64   `json:"out_bytes"` // estimated, to some bytes for each weight
 	Error    float64 `json:"error"`
+}
+
+// DamagePoint is the size and the damage of a mix.
+type DamagePoint struct {
+	OutBytes int64   `json:"out_bytes"` // estimated, as in a Point
+	Damage   float64 `json:"damage"`
 }
 
 // Model measures the candidates on the weights of a model and recommends one for each. With
@@ -132,10 +147,15 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 		return nil, fmt.Errorf("nothing can be quantized: %s", a.nothing)
 	}
 	a.estimate()
+	if !a.narrow {
+		a.dropDecoded()
+	}
 	a.total()
 	a.frontier()
-	if err := a.recommend(); err != nil {
-		return nil, err
+	if a.MaxError > 0 || a.MaxSize > 0 {
+		if err := a.recommend(); err != nil {
+			return nil, err
+		}
 	}
 	return &a.Analysis, nil
 }
@@ -147,6 +167,7 @@ type analyzer struct {
 	opts  onnxq.Options
 
 	damage    Damage
+	shapes    *graph.Shapes
 	narrow    bool           // convolutions may have fewer than 8 bits
 	overheads []float64      // by candidate: bytes per weight besides its tensors
 	rest      float64        // bytes of the output besides the weights
@@ -163,22 +184,23 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		return nil, fmt.Errorf("max error %v: want 0 or more", opts.MaxError)
 	case opts.MaxSize < 0:
 		return nil, fmt.Errorf("max size %d is negative", opts.MaxSize)
-	case opts.Damage != nil && (opts.MaxSize == 0 || opts.MaxError > 0):
-		return nil, errors.New("the least damage needs a bound of the size, and none of the error")
+	case opts.Damage != nil && opts.MaxError > 0:
+		return nil, errors.New("the least damage takes a bound of the size, and none of the error")
 	}
-	a := &analyzer{model: m, opts: opts.Options, damage: opts.Damage, index: map[string]int{}}
+	a := &analyzer{model: m, opts: opts.Options, damage: opts.Damage, shapes: graph.NewShapes(access.Graph(m)), index: map[string]int{}}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
+	a.opts.Calibration, a.opts.Resume = nil, false
+	if calibrates(opts.Algorithm) {
+		a.opts.Algorithm = spec.LeastAngle
+	}
 	a.MaxError, a.MaxSize = opts.MaxError, opts.MaxSize
-	if a.MaxError == 0 && a.MaxSize == 0 {
+	if a.MaxError == 0 && a.MaxSize == 0 && a.damage == nil {
 		a.MaxError = defaultMaxError
 	}
 	a.Candidates = []spec.Candidate{{Format: spec.Float}}
 	a.narrow = len(opts.Candidates) > 0
 	if !a.narrow {
-		opts.Candidates = spec.DefaultCandidates
-		if opts.Damage != nil {
-			opts.Candidates = slices.Concat(opts.Candidates, spec.DataCandidates)
-		}
+		opts.Candidates = opts.Defaults()
 	}
 	for _, c := range opts.Candidates {
 		if err := c.Check(); err != nil {
@@ -192,6 +214,30 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		return nil, errors.New("the model has no float tensor")
 	}
 	return a, nil
+}
+
+// calibrates reports whether an algorithm makes use of calibration data.
+func calibrates(a spec.Algorithm) bool { return a == spec.GPTQ || a == spec.Best }
+
+// Defaults returns the candidates that are tried if none are named. Where the target does not take
+// the type of scales, they are as usual.
+func (o Options) Defaults() (list []spec.Candidate) {
+	all := spec.DefaultCandidates
+	switch {
+	case o.Damage != nil && calibrates(o.Algorithm):
+		all = spec.CalibratedCandidates
+	case o.Damage != nil:
+		all = slices.Concat(all, spec.DataCandidates)
+	}
+	for _, c := range all {
+		if c.ScaleType.Check(c.Format, c.ZeroPoint, o.Style, o.Algorithm, o.Target) != nil {
+			c.ScaleType = ""
+		}
+		if !slices.Contains(list, c) {
+			list = append(list, c)
+		}
+	}
+	return list
 }
 
 // planFor makes the plan with one candidate for all weights.
@@ -238,7 +284,7 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		w := &stages.Weights[k]
 		overhead -= w.Bytes() - w.Decision.Bytes
 		s := sums[k]
-		if s == nil {
+		if s == nil || run.NeedsFloat16Scales(k) { // these get scales of another type, and so another size
 			continue
 		}
 		at, err := a.weight(ctx, run.Weights[k], w.Shape, workers)
@@ -248,7 +294,7 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		if !a.narrow && c.Format.Bits() < 8 && w.Convolves() {
 			continue
 		}
-		choice := Choice{Candidate: c, Bytes: w.Bytes(), Error: math.Sqrt(s.Noise()), Stats: s.Stats()}
+		choice := Choice{Candidate: c, Bytes: w.Bytes(), Error: math.Sqrt(s.Noise()), Stats: s.Stats(), decoded: a.decoded(w)}
 		if b := w.Choice.Block; b != c.Block {
 			choice.Block = b
 		}
@@ -352,6 +398,25 @@ func (a *analyzer) weight(ctx context.Context, w *quantize.Weight, shape []int64
 		Choices: []Choice{{Candidate: spec.Candidate{Format: spec.Float}, Bytes: bytes, Stats: quality.Stats{N: w.Elements(), SQNR: math.Inf(1)}}},
 	})
 	return len(a.Weights) - 1, nil
+}
+
+// decoded reports whether ONNX Runtime, if it is the target, decodes a weight at every run.
+func (a *analyzer) decoded(w *rewrite.Weight) bool {
+	if !w.Choice.Target.NBits || w.Choice.Style == spec.NBits {
+		return false
+	}
+	return w.Decision.Decoded(access.Graph(a.model), a.shapes).Unfused() != ""
+}
+
+// dropDecoded takes away the choices that are decoded at every run, where there are others.
+func (a *analyzer) dropDecoded() {
+	for i := range a.Weights {
+		w := &a.Weights[i]
+		quick := func(c Choice) bool { return !c.decoded && c.Candidate.Format != spec.Float }
+		if slices.ContainsFunc(w.Choices, quick) {
+			w.Choices = slices.DeleteFunc(w.Choices, func(c Choice) bool { return c.decoded })
+		}
+	}
 }
 
 // total sets the totals of each candidate.
@@ -504,18 +569,36 @@ func (a *analyzer) classes(noiseOf func(*Choice) float64) (bytes, noise [][]knap
 // mostPoints bounds the frontier.
 const mostPoints = 200
 
-// frontier sets Frontier, or an even selection of it.
+// frontier sets Frontier and DamageFrontier, or even selections of them.
 func (a *analyzer) frontier() {
+	for _, p := range a.mixes(func(c *Choice) float64 { return c.Error * c.Error }) {
+		a.Frontier = append(a.Frontier, Point{int64(math.Round(p.Weight)), math.Sqrt(p.Cost / float64(len(a.Weights)))})
+	}
+	if a.damage == nil {
+		return
+	}
+	for _, p := range a.mixes((*Choice).noise) {
+		a.DamageFrontier = append(a.DamageFrontier, DamagePoint{int64(math.Round(p.Weight)), p.Cost})
+	}
+}
+
+// mixes are those with the least noise of their size: the bytes of the output as Weight, the noise
+// as Cost.
+func (a *analyzer) mixes(noiseOf func(*Choice) float64) (mixes []knapsack.Choice) {
 	rest := float64(a.FloatBytes)
 	for _, w := range a.Weights {
 		rest -= float64(w.Bytes)
 	}
-	_, noise := a.classes(func(c *Choice) float64 { return c.Error * c.Error })
+	_, noise := a.classes(noiseOf)
 	line := knapsack.Frontier(noise)
 	steps := len(line) - 1
 	n := min(steps, mostPoints-1)
 	for i := range n + 1 {
 		p := line[i*steps/max(n, 1)]
-		a.Frontier = append(a.Frontier, Point{int64(math.Round(rest + p.Weight)), math.Sqrt(max(p.Cost, 0) / float64(len(a.Weights)))})
+		if p.Cost < line[0].Cost*1e-12 { // what is left of it when all has been subtracted
+			p.Cost = 0
+		}
+		mixes = append(mixes, knapsack.Choice{Weight: rest + p.Weight, Cost: p.Cost})
 	}
+	return mixes
 }

@@ -83,8 +83,8 @@ func TestRecommendationsKeepBounds(t *testing.T) {
 			if opts.MaxSize > 0 && bytes > opts.MaxSize {
 				t.Errorf("%s: %d bytes, bound %d", in, bytes, opts.MaxSize)
 			}
-			// In a few KiB, what is uncertain of nodes' bytes leaves much open.
-			if toy := a.FloatBytes < 1<<17; a.Gap < 0 || a.Gap > 0.05 && !toy {
+			// In a few hundred KiB, what is uncertain of nodes' bytes leaves much open.
+			if small := a.OutBytes < 1<<19; a.Gap < 0 || a.Gap > 0.05 && !small {
 				t.Errorf("%s: gap %v", in, a.Gap)
 			}
 			return a
@@ -137,6 +137,51 @@ func TestAnalyzeConvolutions(t *testing.T) {
 				t.Errorf("%s: %s has the choices %v", name, w.Name, w.Choices)
 			}
 		}
+	}
+}
+
+// By default, formats and forms are those that the target takes and runs well.
+func TestDefaultsOfTargets(t *testing.T) {
+	in := filepath.Join(t.TempDir(), "in.onnx")
+	if err := testmodels.MLP(6, 256, 256).Write(in); err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnxq.Open(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	has := func(target spec.Target, candidates ...spec.Candidate) map[string]bool {
+		a, err := analyze.Model(t.Context(), m, analyze.Options{Options: onnxq.Options{Target: target}, Candidates: candidates})
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := map[string]bool{}
+		for _, c := range a.Weights[0].Choices {
+			found[c.Candidate.String()] = true
+		}
+		return found
+	}
+	everywhere := []string{"int4:32", "int8:channel"}
+	for target, want := range map[spec.Target]map[string]bool{
+		spec.Portable: {"q4_k": true, "q4_0": true, "int4:32:zp:uint8scale": true, "int4:32:zp": true},
+		spec.ORT:      {"q4_k": false, "q4_0": true, "int4:32:zp:uint8scale": true, "int4:32:zp": true}, // it decodes q4_k at every run
+		spec.TensorRT: {"int4:32:zp:uint8scale": false, "int4:32:zp": false},
+	} {
+		found := has(target)
+		for c, is := range want {
+			if found[c] != is {
+				t.Errorf("%s: %s: %v", target, c, found[c])
+			}
+		}
+		for _, c := range everywhere {
+			if target != spec.TensorRT && !found[c] {
+				t.Errorf("%s lacks %s", target, c)
+			}
+		}
+	}
+	if named := has(spec.ORT, spec.Candidate{Format: "q4_k"}); !named["q4_k"] {
+		t.Error("a candidate that was named is gone")
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/execute"
@@ -50,6 +51,7 @@ type Sensitivity struct {
 	outputs []output
 	samples [][]*execute.Tensor
 	want    [][]*execute.Tensor // outputs of each sample
+	taken   time.Duration       // to run the float model on all samples
 	done    int
 	total   int
 }
@@ -161,7 +163,8 @@ func compared(g *onnxpb.GraphProto) []output {
 
 // run keeps the samples and what the float model computes for them.
 func (s *Sensitivity) run(data *calibrate.Data) error {
-	kept := 0
+	kept, start := 0, time.Now()
+	defer func() { s.taken = time.Since(start) }()
 	for inputs, err := range data.Samples().All() {
 		if err != nil {
 			return err
@@ -228,6 +231,9 @@ func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options
 	}
 	return results, nil
 }
+
+// Samples returns how many there are, and how long the float model took to run on all of them.
+func (s *Sensitivity) Samples() (n int, taken time.Duration) { return len(s.samples), s.taken }
 
 // Expect says how many weights in all formats together will be measured.
 func (s *Sensitivity) Expect(n int) { s.total = max(n, 1) }

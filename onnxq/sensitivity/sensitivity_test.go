@@ -142,3 +142,36 @@ func TestMix(t *testing.T) {
 		}
 	}
 }
+
+// Without a bound there is a frontier, and no recommendation. Candidates for calibrated codes are
+// those that can be calibrated, weighed by mse.
+func TestFrontier(t *testing.T) {
+	path := modeltest.Build(t, "mlp")
+	data, _ := array(t)
+	m := modeltest.Open(t, path)
+	var analyses []*analyze.Analysis
+	for _, a := range []spec.Algorithm{spec.Best, spec.GPTQ, spec.LeastAngle} {
+		opts := analyze.Options{Options: onnxq.Options{Algorithm: a}, Damage: open(t, path, data), Candidates: spec.CalibratedCandidates}
+		if a != spec.LeastAngle {
+			opts.Candidates = nil
+		}
+		found, err := analyze.Model(t.Context(), m, opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found.Precision != nil || len(found.DamageFrontier) < 3 {
+			t.Fatalf("%s: %+v", a, found)
+		}
+		for i, p := range found.DamageFrontier[1:] {
+			if before := found.DamageFrontier[i]; p.OutBytes <= before.OutBytes || p.Damage >= before.Damage {
+				t.Errorf("%s: %+v after %+v", a, p, before)
+			}
+		}
+		analyses = append(analyses, found)
+	}
+	for _, other := range analyses[1:] {
+		if !slices.Equal(other.DamageFrontier, analyses[0].DamageFrontier) {
+			t.Errorf("%+v, not %+v", other.DamageFrontier, analyses[0].DamageFrontier)
+		}
+	}
+}

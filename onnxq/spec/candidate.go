@@ -16,7 +16,8 @@ type Candidate struct {
 
 // DefaultCandidates are tried if an analysis names none; on convolutions only those of 8 bits.
 var DefaultCandidates = []Candidate{
-	{Int4, 128, false, ""}, {Int4, 64, false, ""}, {Int4, 32, false, ""}, {Int4, 32, true, ""}, {Int4, 16, true, ""}, {"q4_0", 0, false, ""}, {"q4_k", 0, false, ""},
+	{Int4, 128, false, ""}, {Int4, 64, false, ""}, {Int4, 32, false, ""}, {Int4, 32, true, ""}, {Int4, 16, true, ""},
+	{Int4, 64, true, ScaleUint8}, {Int4, 32, true, ScaleUint8}, {Int4, 16, true, ScaleUint8}, {"q4_0", 0, false, ""}, {"q4_k", 0, false, ""},
 	{Int8, PerChannel, false, ""}, {Int8, 128, false, ""}, {Int8, 32, false, ""},
 }
 
@@ -24,6 +25,15 @@ var DefaultCandidates = []Candidate{
 // none.
 var DataCandidates = []Candidate{
 	{Int2, 16, true, ""}, {"q3_k", 0, false, ""}, {Int4, 64, true, ""}, {"iq4_nl", 0, false, ""}, {"q5_k", 0, false, ""}, {"q6_k", 0, false, ""},
+}
+
+// CalibratedCandidates are tried in place of both if the codes will be found by calibration data:
+// such codes beat those of the formats that have rules of their own.
+var CalibratedCandidates = []Candidate{
+	{Int2, 32, true, ScaleUint8}, {Int2, 16, true, ScaleUint8},
+	{Int4, PerChannel, false, ""}, {Int4, 128, false, ScaleInt8}, {Int4, 64, false, ScaleInt8}, {Int4, 32, false, ScaleInt8}, {Int4, 32, true, ScaleUint8},
+	{Int4, 16, false, ScaleInt8}, {Int4, 16, true, ScaleUint8},
+	{Int8, PerChannel, false, ""}, {Int8, 32, false, ScaleInt8},
 }
 
 // scaleSuffix stands behind the type of scales in the text of a candidate.
