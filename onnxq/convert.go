@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/convert"
 )
 
 // Convert quantizes the model at in and writes it to out. The input is never written to, and
@@ -29,24 +30,61 @@ func Convert(ctx context.Context, in, out string, opts Options) (*Report, error)
 // Options.Strict is set. Otherwise they stay in float, a warning names them, and the report
 // has the plan that was carried out.
 func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
+	made := ConvertAll(ctx, []Output{{Plan: p, Path: out}})[0]
+	return made.Report, made.Err
+}
+
+// Output is a plan and the file to which its model is written.
+type Output struct {
+	Plan *Plan
+	Path string
+}
+
+// Made is what became of an Output: a report, or an error.
+type Made struct {
+	Report *Report
+	Err    error
+}
+
+// ConvertAll carries out several plans of one model, each as Convert does, while the model is read
+// once. Each of them succeeds or fails on its own. It takes the memory of one conversion, and that of
+// the plans. Their paths must differ.
+func ConvertAll(ctx context.Context, outputs []Output) []Made {
 	start := time.Now()
-	settled, err := p.settled()
-	if err != nil {
-		return nil, err
+	made := make([]Made, len(outputs))
+	var jobs []convert.Job
+	var of []int // index of the output of each job
+	for i, o := range outputs {
+		settled, err := o.Plan.settled()
+		if err != nil {
+			made[i].Err = err
+			continue
+		}
+		jobs, of = append(jobs, convert.Job{Plan: settled, Path: o.Path}), append(of, i)
 	}
-	done, err := settled.Convert(ctx, out)
-	if err != nil {
-		return nil, err
+	for j, done := range convert.All(ctx, jobs) {
+		if done.Err != nil {
+			made[of[j]].Err = done.Err
+			continue
+		}
+		r := outputs[of[j]].report(done.Result)
+		r.Elapsed = time.Since(start)
+		made[of[j]].Report = r
 	}
-	carried := describe(done.Plan, p.opts)
-	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), p.input
-	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: out, Elapsed: time.Since(start)}
+	return made
+}
+
+// report describes a finished conversion.
+func (o Output) report(done *convert.Result) *Report {
+	carried := describe(done.Plan, o.Plan.opts)
+	carried.Warnings, carried.input = slices.Concat(done.Plan.Warnings, done.Warnings), o.Plan.input
+	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: o.Path}
 	if c := done.Calibration; c != nil {
 		n := float64(max(c.Layers, 1))
 		r.Calibration = &Calibrated{c.Layers, c.Lost, c.Found / n, c.MSE / n, c.Output, c.OutputMSE, c.Refused}
 	}
 	if carried.External {
-		paths := done.Plan.Output.DataPaths(out)
+		paths := done.Plan.Output.DataPaths(o.Path)
 		r.Data, r.MoreData = paths[0], paths[1:]
 	}
 	errors := done.Errors
@@ -57,5 +95,5 @@ func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 			r.Tensors = append(r.Tensors, TensorReport{TensorPlan: t, MaxError: s.MaxAbs, MSE: s.MSE(), SQNR: min(s.SQNR(), errstat.Exact)})
 		}
 	}
-	return r, nil
+	return r
 }

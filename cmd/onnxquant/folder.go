@@ -29,6 +29,7 @@ type folderJob struct {
 	preset  *preset.Preset
 	out     string
 	missing []string // names of outputs that failed
+	broken  []string // models that cannot be opened
 	folderReport
 }
 
@@ -46,9 +47,9 @@ type folderOutput struct {
 	Plan   *onnxq.Plan   `json:"plan,omitempty"`   // of a dry run
 	Report *onnxq.Report `json:"report,omitempty"` // of a conversion
 
-	data     []string // names of its external data files
-	coverage float64
-	in, size int64
+	plan *onnxq.Plan // that is, or was, carried out
+	err  error       // why it is not made, or nil
+	data []string    // names of its external data files
 }
 
 // isFolderJob reports whether a conversion makes a folder.
@@ -182,12 +183,11 @@ func (j *folderJob) plan(ctx context.Context) error {
 			return err
 		}
 	}
-	err := j.each(ctx, func(p *onnxq.Plan, name string) (*folderOutput, error) {
-		var err error
-		if p.OutBytes, err = p.OutputSize(path.Base(name)); err != nil {
-			return nil, err
+	err := j.each(ctx, func(outputs []*folderOutput) {
+		for _, o := range outputs {
+			o.Plan = o.plan
+			o.plan.OutBytes, o.err = o.plan.OutputSize(path.Base(o.Output))
 		}
-		return &folderOutput{Plan: p, coverage: p.Coverage, in: p.InBytes, size: p.OutBytes}, nil
 	})
 	if err != nil {
 		return err
@@ -204,28 +204,7 @@ func (j *folderJob) convert(ctx context.Context) error {
 		return err
 	}
 	defer target.Abort()
-	err = j.each(ctx, func(p *onnxq.Plan, name string) (*folderOutput, error) {
-		file := filepath.Join(target.Temp, filepath.FromSlash(name))
-		if err := os.MkdirAll(filepath.Dir(file), 0o777); err != nil {
-			return nil, err
-		}
-		r, err := p.Convert(ctx, file)
-		if err != nil {
-			return nil, errors.New(strings.ReplaceAll(err.Error(), target.Temp, j.out))
-		}
-		o := &folderOutput{Report: r, coverage: r.Plan.Coverage, in: r.Plan.InBytes, size: r.Plan.OutBytes}
-		r.Output = strings.Replace(r.Output, target.Temp, j.out, 1)
-		if r.Data != "" {
-			for _, data := range append([]string{r.Data}, r.MoreData...) {
-				o.data = append(o.data, path.Join(path.Dir(name), filepath.Base(data)))
-			}
-			r.Data = strings.Replace(r.Data, target.Temp, j.out, 1)
-			for i := range r.MoreData {
-				r.MoreData[i] = strings.Replace(r.MoreData[i], target.Temp, j.out, 1)
-			}
-		}
-		return o, nil
-	})
+	err = j.each(ctx, func(outputs []*folderOutput) { j.write(ctx, outputs, target.Temp) })
 	if err != nil {
 		return err
 	}
@@ -258,7 +237,41 @@ func (j *folderJob) convert(ctx context.Context) error {
 	return j.finish()
 }
 
-// rest lists the files that are copied.
+// write converts a model to outputs in the folder temp, in one read.
+func (j *folderJob) write(ctx context.Context, outputs []*folderOutput, temp string) {
+	var all []onnxq.Output
+	for _, o := range outputs {
+		all = append(all, onnxq.Output{Plan: o.plan, Path: filepath.Join(temp, filepath.FromSlash(o.Output))})
+	}
+	folder := filepath.Dir(all[0].Path) // of all of them
+	if err := os.MkdirAll(folder, 0o777); err != nil {
+		for _, o := range outputs {
+			o.err = err
+		}
+		return
+	}
+	there := func(name string) string { return strings.Replace(name, temp, j.out, 1) }
+	for i, made := range onnxq.ConvertAll(ctx, all) {
+		o, r := outputs[i], made.Report
+		if made.Err != nil {
+			o.err = errors.New(strings.ReplaceAll(made.Err.Error(), temp, j.out))
+			continue
+		}
+		o.plan, o.Report, r.Output = r.Plan, r, there(r.Output)
+		if r.Data == "" {
+			continue
+		}
+		for _, data := range append([]string{r.Data}, r.MoreData...) {
+			o.data = append(o.data, path.Join(path.Dir(o.Output), filepath.Base(data)))
+		}
+		r.Data = there(r.Data)
+		for i := range r.MoreData {
+			r.MoreData[i] = there(r.MoreData[i])
+		}
+	}
+}
+
+// rest lists the files that are copied. A model that cannot be opened is not: nobody could load it.
 func (j *folderJob) rest() []string {
 	made := map[string]bool{}
 	for _, o := range j.Outputs {
@@ -270,7 +283,9 @@ func (j *folderJob) rest() []string {
 	rest := slices.Clone(j.source.Others)
 	if j.preset.Keep {
 		for _, m := range j.preset.Sources(j.source.Models) {
-			rest = append(append(rest, m), j.source.Data[m]...)
+			if !slices.Contains(j.broken, m) {
+				rest = append(append(rest, m), j.source.Data[m]...)
+			}
 		}
 	}
 	slices.Sort(rest)
@@ -291,39 +306,36 @@ func (j *folderJob) writes() func(name string) bool {
 	return func(name string) bool { return slices.Contains(names, name) }
 }
 
-// each plans each output of each model, from one opened file, and hands it on. What fails is
-// named, and the others follow.
-func (j *folderJob) each(ctx context.Context, do func(p *onnxq.Plan, name string) (*folderOutput, error)) error {
+// atOnce is the number of outputs that are made in one read of a model: each has its structure in
+// memory.
+const atOnce = 8
+
+// each plans the outputs of each model, from one opened file, and hands those on that can be made.
+// What fails is named, and the others follow.
+func (j *folderJob) each(ctx context.Context, do func(outputs []*folderOutput)) error {
 	bar := newProgress(j.console, j.flags.quiet)
 	for _, model := range j.preset.Sources(j.source.Models) {
 		m, err := onnxq.Open(j.source.File(model))
 		if err != nil {
 			j.fail(err)
+			j.broken = append(j.broken, model)
 			for _, o := range j.preset.Outputs {
 				j.missing = append(j.missing, o.Name(model))
 			}
+			if j.preset.Keep {
+				j.missing = append(j.missing, model)
+			}
 			continue
 		}
-		for _, o := range j.preset.Outputs {
-			name := o.Name(model)
-			made, err := j.one(m, o, model, bar, do)
+		for some := range slices.Chunk(j.preset.Outputs, atOnce) {
+			outputs := j.make(m, model, some, bar, do)
 			bar.clear()
 			if ctx.Err() != nil {
 				m.Close()
 				return context.Cause(ctx)
 			}
-			if err != nil {
-				j.fail(fmt.Errorf("%s: %w", name, err))
-				j.missing = append(j.missing, name)
-				continue
-			}
-			made.Model, made.Output = model, name
-			if !j.flags.json {
-				made.Plan, made.Report = nil, nil // they hold the structure of the model
-			}
-			j.Outputs = append(j.Outputs, *made)
-			if !j.flags.quiet {
-				fmt.Fprintf(j.console.stderr, "%-40s %5.1f %% quantized, %s\n", printable(name), 100*made.coverage, sizes(made.in, made.size))
+			for _, o := range outputs {
+				j.tell(o)
 			}
 		}
 		m.Close()
@@ -331,13 +343,49 @@ func (j *folderJob) each(ctx context.Context, do func(p *onnxq.Plan, name string
 	return nil
 }
 
-// one makes one output of a model.
-func (j *folderJob) one(m *onnxq.Model, o preset.Output, model string, bar *progress, do func(p *onnxq.Plan, name string) (*folderOutput, error)) (*folderOutput, error) {
+// make plans some outputs of a model and hands those on that can be made.
+func (j *folderJob) make(m *onnxq.Model, model string, some []preset.Output, bar *progress, do func(outputs []*folderOutput)) (outputs []*folderOutput) {
+	joint := &jointProgress{tell: bar.update}
+	var planned []*folderOutput
+	for _, o := range some {
+		made := &folderOutput{Model: model, Output: o.Name(model)}
+		if made.plan, made.err = j.planned(m, o, model, joint.part()); made.err == nil {
+			planned = append(planned, made)
+		}
+		outputs = append(outputs, made)
+	}
+	if len(planned) > 0 {
+		do(planned)
+	}
+	return outputs
+}
+
+// tell reports what became of an output.
+func (j *folderJob) tell(o *folderOutput) {
+	if o.err != nil {
+		j.fail(fmt.Errorf("%s: %w", o.Output, o.err))
+		j.missing = append(j.missing, o.Output)
+		return
+	}
+	for _, w := range o.plan.Warnings {
+		j.console.warn(o.Output + ": " + w)
+	}
+	if !j.flags.quiet {
+		fmt.Fprintf(j.console.stderr, "%-40s %5.1f %% quantized, %s\n", printable(o.Output), 100*o.plan.Coverage, sizes(o.plan.InBytes, o.plan.OutBytes))
+	}
+	if o.plan = nil; !j.flags.json {
+		o.Plan, o.Report = nil, nil // they hold the structure of the model
+	}
+	j.Outputs = append(j.Outputs, *o)
+}
+
+// planned plans an output of a model.
+func (j *folderJob) planned(m *onnxq.Model, o preset.Output, model string, progress func(done, total int64)) (*onnxq.Plan, error) {
 	f, err := j.parse(o.FlagsFor(model, j.source.ModelType(), operators(m)), j.args)
 	if err != nil {
 		return nil, err
 	}
-	f.opts.Progress = bar.update
+	f.opts.Progress = progress
 	if err := f.readWeights(j.console, m); err != nil {
 		return nil, err
 	}
@@ -345,21 +393,7 @@ func (j *folderJob) one(m *onnxq.Model, o preset.Output, model string, bar *prog
 	if err == nil && len(o.Weights) > 0 && f.opts.Precision == nil {
 		p, err = replanned(m, p, o, f.opts)
 	}
-	if err != nil {
-		return nil, err
-	}
-	made, err := do(p, o.Name(model))
-	if err != nil {
-		return nil, err
-	}
-	warnings := p.Warnings
-	if made.Report != nil {
-		warnings = made.Report.Plan.Warnings
-	}
-	for _, w := range warnings {
-		j.console.warn(o.Name(model) + ": " + w)
-	}
-	return made, nil
+	return p, err
 }
 
 // replanned plans again with the settings of a preset for single weights.

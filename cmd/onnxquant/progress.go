@@ -196,3 +196,32 @@ func (p *progress) clear() {
 	}
 	p.drawn, p.total, p.text, p.steps = 0, 0, "", ""
 }
+
+// jointProgress adds up the progress of conversions that run at the same time.
+type jointProgress struct {
+	tell func(done, total int64)
+
+	mu    sync.Mutex
+	parts []part
+}
+
+// part is how far one of the conversions is.
+type part struct{ done, total int64 }
+
+// part adds a conversion, and returns what it reports to.
+func (p *jointProgress) part() func(done, total int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := len(p.parts)
+	p.parts = append(p.parts, part{})
+	return func(done, total int64) {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.parts[i] = part{done, total}
+		var sum part
+		for _, q := range p.parts {
+			sum.done, sum.total = sum.done+q.done, sum.total+q.total
+		}
+		p.tell(sum.done, sum.total)
+	}
+}

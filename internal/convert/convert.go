@@ -4,21 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"sync"
+	"math"
+	"slices"
 
-	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
-	"onnxquant/internal/quantize"
 	"onnxquant/internal/work"
-	"onnxquant/internal/write"
-	"onnxquant/onnxq/spec"
 )
 
 // Result describes a finished conversion.
@@ -31,62 +27,158 @@ type Result struct {
 	Verified    bool             // the output was read again and compared
 }
 
-// Convert carries out the plan and writes the model to path. If it finds weights with values
-// that cannot be quantized as planned, it plans again with exceptions for them.
-func (p *Plan) Convert(ctx context.Context, path string) (_ *Result, err error) {
-	found := noExceptions()
-	far := map[string]string{}
-	if p, err = p.withSteps(ctx, found); err != nil {
-		return nil, err
+// Job is a plan and the file that it makes.
+type Job struct {
+	Plan *Plan
+	Path string
+}
+
+// Done is what became of a job.
+type Done struct {
+	Result *Result
+	Err    error // or nil
+}
+
+// Convert carries out the plan and writes the model to path.
+func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
+	done := All(ctx, []Job{{p, path}})[0]
+	return done.Result, done.Err
+}
+
+// All carries out plans of one model. They read it together, from its beginning to its end, so
+// that it is read from the disk once, in the memory that one conversion takes. Each of them
+// succeeds or fails on its own. If one finds weights with values that cannot be quantized as
+// planned, it plans again with exceptions for them.
+func All(ctx context.Context, jobs []Job) []Done {
+	done := make([]Done, len(jobs))
+	var open []*conversion
+	for i, j := range jobs {
+		c := &conversion{Plan: j.Plan, path: j.Path, found: noExceptions(), far: map[string]string{}, done: &done[i]}
+		if slices.ContainsFunc(jobs[:i], func(other Job) bool { return other.Path == j.Path }) {
+			c.end(nil, fmt.Errorf("%s: %w: another output has this name", j.Path, modelfile.ErrTarget))
+			continue
+		}
+		if err := c.prepare(ctx); err != nil {
+			c.end(nil, err)
+			continue
+		}
+		open = append(open, c)
 	}
-	calibrated, err := p.calibrate(ctx, path)
+	for len(open) > 0 {
+		open = slices.DeleteFunc(open, func(c *conversion) bool { return !c.begin(ctx) })
+		readTogether(ctx, open)
+		open = slices.DeleteFunc(open, func(c *conversion) bool { return c.settle(c.content.finish(ctx)) })
+	}
+	return done
+}
+
+// conversion is a job that is being done.
+type conversion struct {
+	*Plan
+	path       string
+	found      discover.Exceptions
+	far        map[string]string // values that half cannot represent, by path
+	calibrated *calibrated
+	progress   *progress
+	content    *content // of this attempt
+	done       *Done
+}
+
+// prepare finds the codes that follow from calibration.
+func (c *conversion) prepare(ctx context.Context) (err error) {
+	c.progress = &progress{tell: c.opts.Progress}
+	if c.Plan, err = c.withSteps(ctx, c.found); err != nil {
+		return err
+	}
+	if c.calibrated, err = c.calibrate(ctx, c.path); err != nil || c.calibrated == nil {
+		return err
+	}
+	c.found.MSE = c.calibrated.better
+	p, err := c.again(c.found)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if calibrated != nil {
-		defer func() {
-			if calibrated.close(err != nil); err != nil {
-				err = fmt.Errorf("%w (%w)", err, layerfit.ErrKept)
-			}
-		}()
-		found.MSE = calibrated.better
-		if p, err = p.again(found); err != nil {
-			return nil, err
-		}
-		calibrated.attach(p)
+	c.Plan = p
+	c.calibrated.attach(p)
+	return nil
+}
+
+// begin begins an attempt, or ends the conversion.
+func (c *conversion) begin(ctx context.Context) (begun bool) {
+	p, err := c.At(c.path)
+	if err != nil {
+		c.end(nil, err)
+		return false
 	}
-	progress := &progress{tell: p.opts.Progress}
-	for {
-		if p, err = p.At(path); err != nil {
-			return nil, err
+	c.Plan, c.content = p, newContent(p, c.path, c.progress)
+	c.content.begin(ctx)
+	return true
+}
+
+// settle ends a conversion, or plans it again if its values demand that.
+func (c *conversion) settle(err error) (done bool) {
+	var unfit *unfitError
+	var beyond *beyondError
+	was, p := c.Plan, (*Plan)(nil)
+	switch {
+	case err == nil:
+		c.end(&Result{was, c.content.errors(), c.calibrated.errors(), c.content.warnings(), !was.opts.NoVerify}, nil)
+		return true
+	case errors.As(err, &beyond):
+		maps.Copy(c.far, beyond.values)
+		c.found = noExceptions()
+		p, err = planFrom(was.input, was.opts, c.far)
+	case errors.As(err, &unfit):
+		maps.Copy(c.found.KeepFloat, unfit.reasons)
+		maps.Copy(c.found.Huge, unfit.huge)
+		maps.Copy(c.found.Scales, unfit.scales)
+		if p, err = replan(was.graph, was.opts, c.found); err == nil {
+			p.input, p.Half = was.input, was.Half
+			p.warnOfHalf(c.far)
+			c.calibrated.attach(p)
 		}
-		c := newContent(p, progress)
-		err := c.write(ctx, path)
-		var unfit *unfitError
-		var beyond *beyondError
-		limit, was := p.TileLimit, p
-		switch {
-		case err == nil:
-			return &Result{p, c.errors(), calibrated.errors(), c.warnings(), !p.opts.NoVerify}, nil
-		case errors.As(err, &beyond):
-			maps.Copy(far, beyond.values)
-			found = noExceptions()
-			p, err = planFrom(p.input, p.opts, far)
-		case errors.As(err, &unfit):
-			maps.Copy(found.KeepFloat, unfit.reasons)
-			maps.Copy(found.Huge, unfit.huge)
-			maps.Copy(found.Scales, unfit.scales)
-			if p, err = replan(p.graph, p.opts, found); err == nil {
-				p.input, p.Half = was.input, was.Half
-				p.warnOfHalf(far)
-				calibrated.attach(p)
-			}
-		}
-		if err != nil {
-			return nil, err
-		}
-		p.TileLimit = limit
 	}
+	if err != nil {
+		c.end(nil, err)
+		return true
+	}
+	p.TileLimit, c.Plan = was.TileLimit, p
+	return false
+}
+
+// end says what became of the conversion.
+func (c *conversion) end(r *Result, err error) {
+	if c.calibrated != nil {
+		if c.calibrated.close(err != nil); err != nil {
+			err = fmt.Errorf("%w (%w)", err, layerfit.ErrKept)
+		}
+	}
+	*c.done = Done{r, err}
+}
+
+// task is a tile or a stretch of one of several outputs.
+type task struct {
+	of *content
+	i  int
+	at modelfile.Place
+}
+
+// readTogether does the tasks of all conversions, in the order of the model's files.
+func readTogether(ctx context.Context, all []*conversion) {
+	var tasks []task
+	workers := math.MaxInt // each has the buffers that the conversion with the fewest allows
+	for _, c := range all {
+		for i := range c.content.tasks() {
+			tasks = append(tasks, task{c.content, i, c.content.place(i)})
+		}
+		workers = min(workers, c.content.workers)
+	}
+	slices.SortStableFunc(tasks, func(a, b task) int { return a.at.Compare(b.at) })
+	// A task that fails stops its own conversion; all stop with the context, and tell why.
+	work.Each(ctx, workers, len(tasks), func(_ context.Context, w *worker, i int) error {
+		tasks[i].of.do(w, tasks[i].i)
+		return nil
+	})
 }
 
 func noExceptions() discover.Exceptions {
@@ -111,274 +203,3 @@ func (e *unfitError) Error() string {
 type beyondError struct{ values map[string]string }
 
 func (e *beyondError) Error() string { return "some values are beyond the range of half" }
-
-// Reasons to leave a weight in float that only its values show.
-const (
-	reasonBroken = "holds NaN or infinity"
-	reasonBeyond = "holds NaN, infinity or values too large for a float16 scale"
-	reasonHuge   = "holds NaN, infinity or values beyond float32"
-	reasonLost   = "its values are too small for any scale"
-)
-
-// content implements write.Content for a plan: it writes the tiles of quantized weights and
-// the stretches that are copied.
-type content struct {
-	plan      *Plan
-	run       *quantize.Run
-	workers   int
-	stretches []write.Stretch
-	outcomes  []quantize.Outcome // by tile
-	sums      []uint32           // checksums, by stretch
-	progress  *progress
-}
-
-// worker is the buffers of one worker.
-type worker struct {
-	tiles quantize.Buffers
-	raw   []byte // for stretches
-}
-
-func newContent(p *Plan, progress *progress) *content {
-	c := &content{plan: p, stretches: p.Output.Stretches(), progress: progress}
-	c.run, c.workers = p.Quantization()
-	c.outcomes, c.sums = make([]quantize.Outcome, len(c.run.Tiles)), make([]uint32, len(c.stretches))
-	progress.total = progress.done + c.run.TensorScaleBytes()
-	for i, t := range c.run.Tiles {
-		progress.total += t.SourceBytes() + c.written(i)
-	}
-	for _, s := range c.stretches {
-		progress.total += s.Len + c.copied(s)
-	}
-	return c
-}
-
-// written and copied return how many bytes of a tile or stretch are read again.
-func (c *content) written(tile int) int64 {
-	if c.plan.opts.NoVerify || c.plan.parts[c.run.WeightOf(tile)].Codes < 0 {
-		return 0
-	}
-	return c.run.Tiles[tile].CodeBytes()
-}
-
-func (c *content) copied(s write.Stretch) int64 {
-	if c.plan.opts.NoVerify {
-		return 0
-	}
-	return s.Len
-}
-
-func (c *content) write(ctx context.Context, path string) error {
-	out := c.plan.Output
-	f := write.File{Path: path, Model: c.plan.graph.File, Data: out.Data(), NoVerify: c.plan.opts.NoVerify, Rename: out.Rename}
-	return f.Write(ctx, c)
-}
-
-// Write implements write.Content.
-func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
-	sinks, err := c.plan.Output.Begin(target)
-	if err != nil {
-		return err
-	}
-	var to []quantize.Sinks
-	for _, p := range c.plan.parts {
-		to = append(to, quantize.Map(p, func(i int) io.WriterAt {
-			if i < 0 {
-				return nil
-			}
-			return sinks[i]
-		}))
-	}
-	c.run.WriteTo(to)
-	if err := c.run.FindTensorScales(ctx, c.workers, c.progress.add); err != nil {
-		return err
-	}
-	err = work.Each(ctx, c.workers, len(c.run.Tiles)+len(c.stretches), func(ctx context.Context, w *worker, i int) error {
-		if i < len(c.run.Tiles) {
-			return c.quantize(ctx, w, i)
-		}
-		i -= len(c.run.Tiles)
-		s := c.stretches[i]
-		defer c.progress.add(s.Len)
-		if c.run.Spoiled() {
-			return nil
-		}
-		var err error
-		c.sums[i], err = s.Copy(&w.raw, sinks[s.Content])
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if h := c.plan.Half; h != nil && len(h.Beyond()) > 0 {
-		return &beyondError{h.Beyond()}
-	}
-	unfit := c.unfit()
-	for _, v := range c.plan.static.Broken() {
-		unfit.reasons[v] = reasonBroken
-	}
-	if len(unfit.reasons)+len(unfit.huge)+len(unfit.scales) > 0 {
-		return unfit
-	}
-	return nil
-}
-
-// quantize quantizes a tile and reports progress.
-func (c *content) quantize(ctx context.Context, w *worker, tile int) error {
-	told := int64(0)
-	defer func() { c.progress.add(c.run.Tiles[tile].SourceBytes() - told) }()
-	return c.run.Quantize(ctx, &w.tiles, tile, &c.outcomes[tile], func(n int64) {
-		told += n
-		c.progress.add(n)
-	})
-}
-
-// hugeNorm is the norm of a weight from which on products with scales and 8-bit activations,
-// which ONNX Runtime adds up in float32, may overflow.
-const hugeNorm = 1e30
-
-// unfit returns the weights whose values cannot be quantized as planned.
-func (c *content) unfit() *unfitError {
-	unfit := &unfitError{map[*graph.Value]string{}, map[*graph.Value]bool{}, map[*graph.Value]discover.Scales{}}
-	largest := c.largestScales()
-	for i, s := range c.errors() {
-		w := c.plan.Weights[i]
-		to, other := c.otherScales(i, largest[i])
-		switch broken := c.run.Broken(i); {
-		case broken && w.DType == dtype.Float64:
-			unfit.reasons[w.Value] = reasonHuge
-		case broken && w.Form.Encoded():
-			unfit.reasons[w.Value] = reasonBeyond
-		case broken:
-			unfit.reasons[w.Value] = reasonBroken
-		case c.run.Spoiled() || s.SumSq == 0:
-		case other: // with others it may be of use
-			unfit.scales[w.Value] = to
-		case s.SumSqErr >= s.SumSq:
-			unfit.reasons[w.Value] = reasonLost
-		case s.SumSq > hugeNorm*hugeNorm && w.Choice.Style == spec.NBits && w.Choice.AccuracyLevel == spec.AccuracyDefault:
-			unfit.huge[w.Value] = true
-		}
-	}
-	return unfit
-}
-
-// otherScales returns the type that the scales of a weight need if they do not fit into theirs.
-func (c *content) otherScales(weight int, largest float32) (to discover.Scales, other bool) {
-	switch c.plan.Weights[weight].Choice.ScaleType {
-	case spec.ScaleInt8, spec.ScaleUint8:
-		return float16Scales, c.run.NeedsFloat16Scales(weight)
-	case spec.ScaleFloat16:
-		const least, greatest = 0x1p-14, 65504 // normal numbers
-		return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("the largest is %.3g", largest)}, largest < least || largest >= greatest
-	}
-	return to, false
-}
-
-// float16Scales replace scales of 8 bits that are too few.
-var float16Scales = discover.Scales{Type: spec.ScaleFloat16, Why: "they are too different for 8 bits"}
-
-// largestScales returns the largest magnitude of a scale of each weight.
-func (c *content) largestScales() []float32 {
-	largest := make([]float32, len(c.plan.Weights))
-	for i, o := range c.outcomes {
-		w := c.run.WeightOf(i)
-		largest[w] = max(largest[w], o.Scale)
-	}
-	return largest
-}
-
-// fewVanished is the share of a weight that may become 0 without a warning: trained models have
-// some rows of numbers near 0.
-const fewVanished = 0.01
-
-// warnings names the weights of which a part became 0.
-func (c *content) warnings() (all []string) {
-	vanished := make([]int64, len(c.plan.Weights))
-	for i, o := range c.outcomes {
-		vanished[c.run.WeightOf(i)] += o.Vanished
-	}
-	for i, n := range vanished {
-		w := c.plan.Weights[i]
-		if share := float64(n) / float64(w.Form.Elements()); share > fewVanished {
-			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for a scale of %s", msg.Quote(w.Value.Path), 100*share, w.Choice.Format))
-		}
-	}
-	return append(all, c.plan.vanishedHalves()...)
-}
-
-// errors returns the errors of each weight, merged in the order of tiles.
-func (c *content) errors() []errstat.Stats {
-	stats := make([]errstat.Stats, len(c.plan.Weights))
-	for i, o := range c.outcomes {
-		stats[c.run.WeightOf(i)].Merge(o.Errors)
-	}
-	return stats
-}
-
-// Verify implements write.Content. It checks the structure and the size of every tensor, and
-// compares checksums of all codes, scales, zero points and copied contents.
-func (c *content) Verify(ctx context.Context, target *modelfile.Target) error {
-	model, contents, err := c.plan.Output.Reopen(target)
-	if err != nil {
-		return err
-	}
-	defer model.Close()
-	var from []quantize.Contents
-	for i, p := range c.plan.parts {
-		from = append(from, quantize.Map(p, func(i int) io.ReaderAt {
-			if i < 0 {
-				return nil
-			}
-			return contents[i]
-		}))
-		if from[i].TensorScale == nil {
-			continue
-		}
-		switch same, err := c.run.TensorScaleIs(i, from[i]); {
-		case err != nil:
-			return err
-		case !same:
-			return differs("the scale of " + msg.Quote(c.plan.Weights[i].Value.Path))
-		}
-	}
-	return work.Each(ctx, c.workers, len(c.run.Tiles)+len(c.stretches), func(ctx context.Context, w *worker, i int) error {
-		if i < len(c.run.Tiles) {
-			weight := c.run.WeightOf(i)
-			same, err := c.run.Written(&w.tiles, i, &c.outcomes[i], from[weight])
-			if err == nil && !same {
-				err = differs(msg.Quote(c.plan.Weights[weight].Value.Path))
-			}
-			c.progress.add(c.written(i))
-			return err
-		}
-		i -= len(c.run.Tiles)
-		s := c.stretches[i]
-		sum, err := s.Sum(&w.raw, contents[s.Content])
-		if err == nil && sum != c.sums[i] {
-			err = differs(msg.Quote(c.plan.Output.Name(s.Content)))
-		}
-		c.progress.add(c.copied(s))
-		return err
-	})
-}
-
-func differs(what string) error {
-	return fmt.Errorf("%w: %s differs from what was written", write.ErrVerify, what)
-}
-
-// progress counts processed bytes, over all attempts.
-type progress struct {
-	tell func(done, total int64)
-
-	mu          sync.Mutex
-	done, total int64
-}
-
-func (p *progress) add(bytes int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.done += bytes
-	if p.tell != nil {
-		p.tell(p.done, p.total)
-	}
-}

@@ -3,7 +3,8 @@
 //	fold → discover → form and rewrite → layout → quantize into sinks → verify
 //
 // [NewPlan] runs the first four, which depend only on the model's structure and the
-// options: no weight is read. [Plan.Convert] runs the others. Each stage gets a finished
+// options: no weight is read. [All] runs the others, for one plan or for several of one model.
+// Each stage gets a finished
 // value from the one before and does not change it. The graph is only read.
 package convert
 

@@ -89,6 +89,9 @@ func (c *content) ReadRows(dst []byte, off, rows, n, stride int64) error {
 	return nil
 }
 
+// Place implements modelfile.Placed.
+func (c *content) Place(off int64) modelfile.Place { return c.from.Place(2 * off) }
+
 // convert converts elements, through x, and counts what becomes of them.
 func (c *content) convert(dst, raw []byte, x []float32) {
 	dtype.Float32.Decode(x, raw)

@@ -402,7 +402,7 @@ func (t *Target) dataFile(i int) string { return filepath.Join(filepath.Dir(t.pa
 func (t *Target) putPair() error {
 	for i, name := range t.names {
 		if fileExists(t.dataFile(i)) {
-			return fmt.Errorf("another program created %s meanwhile", name)
+			return fmt.Errorf("another program or conversion created %s meanwhile", name)
 		}
 	}
 	if err := t.claim(); err != nil {
@@ -420,7 +420,7 @@ func (t *Target) putPair() error {
 func (t *Target) exchange(relocate func(w io.WriterAt, locations []string) error) error {
 	for i, name := range t.names {
 		if t.site.data[i] == nil && fileExists(t.dataFile(i)) {
-			return fmt.Errorf("another program created %s meanwhile", name)
+			return fmt.Errorf("another program or conversion created %s meanwhile", name)
 		}
 	}
 	interim := strings.TrimSuffix(t.Model.Name(), modelSuffix) + interimSuffix

@@ -77,6 +77,15 @@ type Outcome struct {
 	sum      uint32  // checksum of what was written: codes, scales, zero points
 }
 
+// Start is the offset of a tile's first element in the source, in bytes.
+func (t Tile) Start() int64 {
+	if t.n > 0 {
+		return t.DType.Bytes(t.off)
+	}
+	first, _ := t.rows()
+	return t.DType.Bytes(first*t.Inner + t.col)
+}
+
 // SourceBytes is the size of a tile's elements in the source.
 func (t Tile) SourceBytes() int64 { return t.DType.Bytes(t.size()) }
 

@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/packing"
 )
 
@@ -15,7 +16,7 @@ const stretchSize = 1 << 20
 type Stretch struct {
 	Content    int // index in Output.Contents
 	Start, Len int64
-	from       io.ReaderAt
+	from       *modelfile.Payload
 }
 
 // Stretches cuts the contents to be copied into pieces.
@@ -30,6 +31,9 @@ func (o *Output) Stretches() (list []Stretch) {
 	}
 	return list
 }
+
+// Place returns where the stretch is read from.
+func (s Stretch) Place() modelfile.Place { return s.from.Place(s.Start) }
 
 // Copy copies the stretch, using *buf as its buffer. It returns the checksum of its bytes.
 func (s Stretch) Copy(buf *[]byte, to io.WriterAt) (sum uint32, err error) {

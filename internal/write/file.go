@@ -28,18 +28,33 @@ type File struct {
 type Content interface {
 	// Write writes everything to the target.
 	Write(ctx context.Context, t *modelfile.Target) error
-	// Verify reads the target and compares it with what Write wrote.
+	Verifier
+}
+
+// Verifier checks what was written to a file.
+type Verifier interface {
+	// Verify reads the target and compares it with what was written.
 	Verify(ctx context.Context, t *modelfile.Target) error
 }
 
 // Write writes content to temporary files, verifies them and renames them.
 func (f File) Write(ctx context.Context, content Content) error {
-	target, err := modelfile.CreateTarget(ctx, f.Path, f.Model, f.Data)
+	target, err := f.Begin(ctx)
 	if err != nil {
 		return err
 	}
+	return f.Finish(ctx, target, content, content.Write(ctx, target))
+}
+
+// Begin creates the temporary files. The caller writes them, and calls Finish.
+func (f File) Begin(ctx context.Context) (*modelfile.Target, error) {
+	return modelfile.CreateTarget(ctx, f.Path, f.Model, f.Data)
+}
+
+// Finish verifies the files that Begin created, and renames them. It removes them if err, that of
+// writing them, is not nil.
+func (f File) Finish(ctx context.Context, target *modelfile.Target, content Verifier, err error) error {
 	defer target.Abort()
-	err = content.Write(ctx, target)
 	if changed := f.Model.Unchanged(); changed != nil {
 		return changed
 	}

@@ -1,4 +1,5 @@
 """Peak memory does not grow with the model."""
+import shutil
 import subprocess
 
 import numpy as np
@@ -34,6 +35,16 @@ def test_bounded(model, args, tmp_path):
     r = Run([BINARY, "--quiet", *args, model, tmp_path / "out.onnx"], tmp_path / "stderr", timeout=60)
     for p in tmp_path.iterdir():
         p.unlink()
+    assert r.status == 0, r.stderr
+    assert r.mib <= MIB, f"{r.mib:.0f} MiB"
+
+
+@pytest.mark.parametrize("model", ["external"], indirect=True)
+def test_preset(model, tmp_path):
+    """Seven outputs in one read take the memory of one."""
+    r = Run([BINARY, "--quiet", "--preset", "transformers.js", "--link", model, tmp_path / "out"], tmp_path / "stderr", timeout=120)
+    assert len(list((tmp_path / "out").glob("*.onnx"))) == 8, r.stderr
+    shutil.rmtree(tmp_path / "out")
     assert r.status == 0, r.stderr
     assert r.mib <= MIB, f"{r.mib:.0f} MiB"
 

@@ -1,0 +1,341 @@
+package convert
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"sync"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/work"
+	"onnxquant/internal/write"
+	"onnxquant/onnxq/spec"
+)
+
+// Reasons to leave a weight in float that only its values show.
+const (
+	reasonBroken = "holds NaN or infinity"
+	reasonBeyond = "holds NaN, infinity or values too large for a float16 scale"
+	reasonHuge   = "holds NaN, infinity or values beyond float32"
+	reasonLost   = "its values are too small for any scale"
+)
+
+// content is the content of an output: tiles of quantized weights, and stretches that are copied.
+// It is written in tasks: begin, do each of them in any order, finish.
+type content struct {
+	plan      *Plan
+	path      string
+	file      write.File
+	target    *modelfile.Target // nil if it could not be created
+	sinks     []io.WriterAt     // by content of the output
+	ctx       context.Context   // of the tasks; done once one of them fails
+	stop      context.CancelCauseFunc
+	run       *quantize.Run
+	workers   int
+	stretches []write.Stretch
+	outcomes  []quantize.Outcome // by tile
+	sums      []uint32           // checksums, by stretch
+	progress  *progress
+}
+
+// worker is the buffers of one worker.
+type worker struct {
+	tiles quantize.Buffers
+	raw   []byte // for stretches
+}
+
+func newContent(p *Plan, path string, progress *progress) *content {
+	c := &content{plan: p, path: path, stretches: p.Output.Stretches(), progress: progress}
+	c.run, c.workers = p.Quantization()
+	c.outcomes, c.sums = make([]quantize.Outcome, len(c.run.Tiles)), make([]uint32, len(c.stretches))
+	progress.total = progress.done + c.run.TensorScaleBytes()
+	for i, t := range c.run.Tiles {
+		progress.total += t.SourceBytes() + c.written(i)
+	}
+	for _, s := range c.stretches {
+		progress.total += s.Len + c.copied(s)
+	}
+	return c
+}
+
+// written and copied return how many bytes of a tile or stretch are read again.
+func (c *content) written(tile int) int64 {
+	if c.plan.opts.NoVerify || c.plan.parts[c.run.WeightOf(tile)].Codes < 0 {
+		return 0
+	}
+	return c.run.Tiles[tile].CodeBytes()
+}
+
+func (c *content) copied(s write.Stretch) int64 {
+	if c.plan.opts.NoVerify {
+		return 0
+	}
+	return s.Len
+}
+
+// begin creates the temporary files.
+func (c *content) begin(ctx context.Context) {
+	c.ctx, c.stop = context.WithCancelCause(ctx)
+	if err := c.create(); err != nil {
+		c.stop(err)
+	}
+}
+
+func (c *content) create() (err error) {
+	out := c.plan.Output
+	c.file = write.File{Path: c.path, Model: c.plan.graph.File, Data: out.Data(), NoVerify: c.plan.opts.NoVerify, Rename: out.Rename}
+	if c.target, err = c.file.Begin(c.ctx); err != nil {
+		return err
+	}
+	if c.sinks, err = out.Begin(c.target); err != nil {
+		return err
+	}
+	var to []quantize.Sinks
+	for _, p := range c.plan.parts {
+		to = append(to, quantize.Map(p, func(i int) io.WriterAt {
+			if i < 0 {
+				return nil
+			}
+			return c.sinks[i]
+		}))
+	}
+	c.run.WriteTo(to)
+	return c.run.FindTensorScales(c.ctx, c.workers, c.progress.add)
+}
+
+// tasks returns the number of tasks: tiles, then stretches.
+func (c *content) tasks() int { return len(c.run.Tiles) + len(c.stretches) }
+
+// place returns where a task begins to read.
+func (c *content) place(task int) modelfile.Place {
+	if task >= len(c.run.Tiles) {
+		return c.stretches[task-len(c.run.Tiles)].Place()
+	}
+	t := c.run.Tiles[task]
+	if r, ok := t.Source.(modelfile.Placed); ok {
+		return r.Place(t.Start())
+	}
+	return modelfile.Place{}
+}
+
+// do does a task. After an error, others of this output do nothing.
+func (c *content) do(w *worker, task int) {
+	if c.ctx.Err() != nil {
+		return
+	}
+	var err error
+	if i := task - len(c.run.Tiles); i < 0 {
+		err = c.quantize(c.ctx, w, task)
+	} else {
+		err = c.copy(w, i)
+	}
+	if err != nil {
+		c.stop(err)
+	}
+}
+
+// copy copies a stretch.
+func (c *content) copy(w *worker, stretch int) (err error) {
+	s := c.stretches[stretch]
+	defer c.progress.add(s.Len)
+	if c.run.Spoiled() {
+		return nil
+	}
+	c.sums[stretch], err = s.Copy(&w.raw, c.sinks[s.Content])
+	return err
+}
+
+// finish verifies the output and gives it its name.
+func (c *content) finish(ctx context.Context) error {
+	err := context.Cause(c.ctx)
+	c.stop(nil)
+	if c.target == nil {
+		return err
+	}
+	if err == nil {
+		err = c.demands()
+	}
+	return c.file.Finish(ctx, c.target, c, err)
+}
+
+// demands returns an error if the values that were read demand another plan.
+func (c *content) demands() error {
+	if h := c.plan.Half; h != nil && len(h.Beyond()) > 0 {
+		return &beyondError{h.Beyond()}
+	}
+	unfit := c.unfit()
+	for _, v := range c.plan.static.Broken() {
+		unfit.reasons[v] = reasonBroken
+	}
+	if len(unfit.reasons)+len(unfit.huge)+len(unfit.scales) > 0 {
+		return unfit
+	}
+	return nil
+}
+
+// quantize quantizes a tile and reports progress.
+func (c *content) quantize(ctx context.Context, w *worker, tile int) error {
+	told := int64(0)
+	defer func() { c.progress.add(c.run.Tiles[tile].SourceBytes() - told) }()
+	return c.run.Quantize(ctx, &w.tiles, tile, &c.outcomes[tile], func(n int64) {
+		told += n
+		c.progress.add(n)
+	})
+}
+
+// hugeNorm is the norm of a weight from which on products with scales and 8-bit activations,
+// which ONNX Runtime adds up in float32, may overflow.
+const hugeNorm = 1e30
+
+// unfit returns the weights whose values cannot be quantized as planned.
+func (c *content) unfit() *unfitError {
+	unfit := &unfitError{map[*graph.Value]string{}, map[*graph.Value]bool{}, map[*graph.Value]discover.Scales{}}
+	largest := c.largestScales()
+	for i, s := range c.errors() {
+		w := c.plan.Weights[i]
+		to, other := c.otherScales(i, largest[i])
+		switch broken := c.run.Broken(i); {
+		case broken && w.DType == dtype.Float64:
+			unfit.reasons[w.Value] = reasonHuge
+		case broken && w.Form.Encoded():
+			unfit.reasons[w.Value] = reasonBeyond
+		case broken:
+			unfit.reasons[w.Value] = reasonBroken
+		case c.run.Spoiled() || s.SumSq == 0:
+		case other: // with others it may be of use
+			unfit.scales[w.Value] = to
+		case s.SumSqErr >= s.SumSq:
+			unfit.reasons[w.Value] = reasonLost
+		case s.SumSq > hugeNorm*hugeNorm && w.Choice.Style == spec.NBits && w.Choice.AccuracyLevel == spec.AccuracyDefault:
+			unfit.huge[w.Value] = true
+		}
+	}
+	return unfit
+}
+
+// otherScales returns the type that the scales of a weight need if they do not fit into theirs.
+func (c *content) otherScales(weight int, largest float32) (to discover.Scales, other bool) {
+	switch c.plan.Weights[weight].Choice.ScaleType {
+	case spec.ScaleInt8, spec.ScaleUint8:
+		return float16Scales, c.run.NeedsFloat16Scales(weight)
+	case spec.ScaleFloat16:
+		const least, greatest = 0x1p-14, 65504 // normal numbers
+		return discover.Scales{Type: spec.ScaleFloat32, Why: fmt.Sprintf("the largest is %.3g", largest)}, largest < least || largest >= greatest
+	}
+	return to, false
+}
+
+// float16Scales replace scales of 8 bits that are too few.
+var float16Scales = discover.Scales{Type: spec.ScaleFloat16, Why: "they are too different for 8 bits"}
+
+// largestScales returns the largest magnitude of a scale of each weight.
+func (c *content) largestScales() []float32 {
+	largest := make([]float32, len(c.plan.Weights))
+	for i, o := range c.outcomes {
+		w := c.run.WeightOf(i)
+		largest[w] = max(largest[w], o.Scale)
+	}
+	return largest
+}
+
+// fewVanished is the share of a weight that may become 0 without a warning: trained models have
+// some rows of numbers near 0.
+const fewVanished = 0.01
+
+// warnings names the weights of which a part became 0.
+func (c *content) warnings() (all []string) {
+	vanished := make([]int64, len(c.plan.Weights))
+	for i, o := range c.outcomes {
+		vanished[c.run.WeightOf(i)] += o.Vanished
+	}
+	for i, n := range vanished {
+		w := c.plan.Weights[i]
+		if share := float64(n) / float64(w.Form.Elements()); share > fewVanished {
+			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for a scale of %s", msg.Quote(w.Value.Path), 100*share, w.Choice.Format))
+		}
+	}
+	return append(all, c.plan.vanishedHalves()...)
+}
+
+// errors returns the errors of each weight, merged in the order of tiles.
+func (c *content) errors() []errstat.Stats {
+	stats := make([]errstat.Stats, len(c.plan.Weights))
+	for i, o := range c.outcomes {
+		stats[c.run.WeightOf(i)].Merge(o.Errors)
+	}
+	return stats
+}
+
+// Verify implements write.Verifier. It checks the structure and the size of every tensor, and
+// compares checksums of all codes, scales, zero points and copied contents.
+func (c *content) Verify(ctx context.Context, target *modelfile.Target) error {
+	model, contents, err := c.plan.Output.Reopen(target)
+	if err != nil {
+		return err
+	}
+	defer model.Close()
+	var from []quantize.Contents
+	for i, p := range c.plan.parts {
+		from = append(from, quantize.Map(p, func(i int) io.ReaderAt {
+			if i < 0 {
+				return nil
+			}
+			return contents[i]
+		}))
+		if from[i].TensorScale == nil {
+			continue
+		}
+		switch same, err := c.run.TensorScaleIs(i, from[i]); {
+		case err != nil:
+			return err
+		case !same:
+			return differs("the scale of " + msg.Quote(c.plan.Weights[i].Value.Path))
+		}
+	}
+	return work.Each(ctx, c.workers, len(c.run.Tiles)+len(c.stretches), func(ctx context.Context, w *worker, i int) error {
+		if i < len(c.run.Tiles) {
+			weight := c.run.WeightOf(i)
+			same, err := c.run.Written(&w.tiles, i, &c.outcomes[i], from[weight])
+			if err == nil && !same {
+				err = differs(msg.Quote(c.plan.Weights[weight].Value.Path))
+			}
+			c.progress.add(c.written(i))
+			return err
+		}
+		i -= len(c.run.Tiles)
+		s := c.stretches[i]
+		sum, err := s.Sum(&w.raw, contents[s.Content])
+		if err == nil && sum != c.sums[i] {
+			err = differs(msg.Quote(c.plan.Output.Name(s.Content)))
+		}
+		c.progress.add(c.copied(s))
+		return err
+	})
+}
+
+func differs(what string) error {
+	return fmt.Errorf("%w: %s differs from what was written", write.ErrVerify, what)
+}
+
+// progress counts processed bytes, over all attempts.
+type progress struct {
+	tell func(done, total int64)
+
+	mu          sync.Mutex
+	done, total int64
+}
+
+func (p *progress) add(bytes int64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.done += bytes
+	if p.tell != nil {
+		p.tell(p.done, p.total)
+	}
+}

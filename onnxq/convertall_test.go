@@ -1,0 +1,139 @@
+package onnxq_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+
+	"onnxquant/internal/access"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
+	"onnxquant/testmodels"
+)
+
+// several are options of conversions of one model.
+var several = []onnxq.Options{
+	{Block: 32},
+	{Bits: 8, Block: spec.PerChannel, Activations: spec.Dynamic},
+	{Block: 16, Style: spec.NBits, ZeroPoint: true, FloatType: spec.Float16},
+	{FloatType: spec.Float16, Format: spec.Float},
+	{Format: spec.NVFP4, Ops: []string{"all"}},
+	{Format: spec.NF4, Ops: []string{"all"}, ExternalData: spec.ExternalAlways},
+}
+
+// Together, conversions give the bytes that each gives alone. One that fails leaves the others.
+func TestConvertAll(t *testing.T) {
+	for _, kind := range testmodels.Kinds() {
+		t.Run(kind.Name, func(t *testing.T) {
+			m, folder := modeltest.Open(t, modeltest.Build(t, kind.Name)), t.TempDir()
+			var together []onnxq.Output
+			for i, opts := range several {
+				plan, err := m.Plan(opts)
+				if err != nil {
+					t.Fatal(err)
+				}
+				together = append(together, onnxq.Output{Plan: plan, Path: filepath.Join(folder, string(rune('a'+i))+".onnx")})
+			}
+			nowhere := onnxq.Output{Plan: together[0].Plan, Path: filepath.Join(folder, "none", "a.onnx")}
+			made := onnxq.ConvertAll(context.Background(), slices.Concat([]onnxq.Output{nowhere}, together, together[:1]))
+			if err := made[0].Err; !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("no folder: %v", err)
+			}
+			if err := made[len(made)-1].Err; !errors.Is(err, onnxq.ErrTarget) {
+				t.Errorf("a name that another output has: %v", err)
+			}
+			for i, o := range together {
+				if made[i+1].Err != nil {
+					t.Fatal(made[i+1].Err)
+				}
+				alone := filepath.Join(t.TempDir(), filepath.Base(o.Path))
+				want, err := onnxq.Convert(context.Background(), access.Graph(m).File.Path(), alone, several[i])
+				if err != nil {
+					t.Fatal(err)
+				}
+				if r := made[i+1].Report; !slices.Equal(r.Plan.Warnings, want.Plan.Warnings) {
+					t.Errorf("%s: warnings %q, want %q", o.Path, r.Plan.Warnings, want.Plan.Warnings)
+				}
+				for _, name := range modeltest.List(t, filepath.Dir(alone)) {
+					a, err1 := os.ReadFile(filepath.Join(filepath.Dir(alone), name))
+					b, err2 := os.ReadFile(filepath.Join(folder, name))
+					if err := errors.Join(err1, err2); err != nil || !bytes.Equal(a, b) {
+						t.Errorf("%s: %v, equal: %v", name, err, bytes.Equal(a, b))
+					}
+				}
+			}
+		})
+	}
+}
+
+// The weights of all outputs are read in the order of the file, as by one reader.
+func TestConvertAllReadsOnce(t *testing.T) {
+	const side = 1 << 10
+	var tensors modeltest.Tensors
+	for _, name := range []string{"u", "v", "w"} {
+		tensors = append(tensors, modeltest.Floats(name, side, side))
+	}
+	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors, modeltest.Nodes{
+		modeltest.Node("MatMul", "p", "x u"), modeltest.Node("MatMul", "q", "p w"), modeltest.Node("MatMul", "y", "q v"),
+	})))
+	log := &reads{}
+	for _, v := range access.Graph(m).Values {
+		content, err := access.Graph(m).File.Payload(v.Tensor)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := access.Graph(m).File.Replace(v.Tensor, logged{content, log}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var outputs []onnxq.Output
+	for i, opts := range several {
+		opts.Threads = 1
+		if opts.Format == spec.NVFP4 {
+			continue // its scale follows from the whole weight, which is read first
+		}
+		plan, err := m.Plan(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		outputs = append(outputs, onnxq.Output{Plan: plan, Path: filepath.Join(t.TempDir(), string(rune('a'+i))+".onnx")})
+	}
+	log.at = nil // planning may have looked at some
+	for _, made := range onnxq.ConvertAll(context.Background(), outputs) {
+		if made.Err != nil {
+			t.Fatal(made.Err)
+		}
+	}
+	first := log.at[0]
+	seen := map[int64]bool{}
+	for _, at := range log.at {
+		weight := (at - first) / (4 * side * side)
+		seen[weight] = true
+		if seen[weight+1] {
+			t.Fatalf("weight %d is read after the next one", weight)
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("%d weights are read, want 3", len(seen))
+	}
+}
+
+// reads are the offsets in a file that were read, one after the other.
+type reads struct{ at []int64 }
+
+// logged logs what is read from a content.
+type logged struct {
+	modelfile.Placed
+	log *reads
+}
+
+func (l logged) ReadAt(b []byte, off int64) (int, error) {
+	l.log.at = append(l.log.at, l.Place(off).Offset)
+	return l.Placed.ReadAt(b, off)
+}
