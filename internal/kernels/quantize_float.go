@@ -19,9 +19,16 @@ func QuantizeFloatBlocks(q []byte, x, scale []float32, factor float32, k, block 
 	}
 }
 
+// QuantizeFloatBlock does as QuantizeFloatBlocks for a single block, which is all of x.
+func QuantizeFloatBlock(q []byte, x, scale []float32, factor float32, f *MiniFloat, t Type, sums *ErrorSums) {
+	if len(x) > 0 {
+		quantizeFloatBlocks(q[:len(x)], x, scale[:1], factor, len(x), f, t, sums)
+	}
+}
+
 // QuantizeNearestColumns sets each q to the index of the value nearest to x/scale and
 // adds the errors of what codes represent, Values[q]*scale rounded to a type, to sums.
-// Each row of x has len(scale) elements, none of a magnitude above its scale.
+// Each row of x has len(scale) elements. Those of a magnitude above their scale count as 1 or -1.
 func QuantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {
@@ -34,6 +41,13 @@ func QuantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, su
 func QuantizeNearestBlocks(q []byte, x, scale []float32, k, block int, n *Nearest, t Type, sums *ErrorSums) {
 	for first, r := range runs(len(x), k, block) {
 		quantizeNearestBlocks(q[r.start:r.end], x[r.start:r.end], scale[first:first+r.blocks], block, n, t, sums)
+	}
+}
+
+// QuantizeNearestBlock does as QuantizeNearestBlocks for a single block, which is all of x.
+func QuantizeNearestBlock(q []byte, x, scale []float32, n *Nearest, t Type, sums *ErrorSums) {
+	if len(x) > 0 {
+		quantizeNearestBlocks(q[:len(x)], x, scale[:1], len(x), n, t, sums)
 	}
 }
 

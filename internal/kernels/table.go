@@ -128,8 +128,7 @@ const (
 	stepMagicBits = magicBits - 8<<23 // nearestSteps is 2^8
 )
 
-// code returns the index of the value nearest to x/scale, whose magnitude is at
-// most 1. A scale of 0 goes with an x of 0.
+// code returns the index of the value nearest to x/scale. A scale of 0 goes with an x of 0.
 func (n *Nearest) code(x, scale float32) byte {
 	if scale == 0 {
 		scale = 1

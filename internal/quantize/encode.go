@@ -88,7 +88,7 @@ func (t Tile) eachChunk(ctx context.Context, b *Buffers, chunks []chunk, only bo
 // encode sets b.codes to the codes of a chunk and returns their errors.
 func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state *shared) (errors errstat.Stats, err error) {
 	buffer.Grow(&b.codes, int64(len(b.x)))
-	switch fitter := t.fitter(); {
+	switch fitter := t.fitter(c); {
 	case t.Found != nil:
 		if err = t.recall(b, part); err == nil {
 			t.decode(b, c, part)

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"onnxquant/int4"
+	"onnxquant/internal/blocks"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
 	"onnxquant/internal/work"
@@ -22,18 +23,30 @@ var fitters = map[spec.Algorithm]func(*Weight, int4.Codec) int4.Fitter{
 
 func leastAngle(w *Weight, c int4.Codec) int4.Fitter { return c.LeastAngle(w.PositiveScales) }
 
-// fitter returns what finds codes and scales block by block, or nil for rounding to nearest.
-func (w *Weight) fitter() int4.Fitter {
-	if !w.fitted() {
+// searcher is a codec of floats, or of a table, that can search for the scale of a block.
+type searcher interface{ LeastError() *blocks.Search }
+
+// fitter returns what finds codes and scales of a codec block by block, or nil for rounding to
+// nearest.
+func (w *Weight) fitter(codec Codec) int4.Fitter {
+	switch {
+	case !w.fitted():
 		return nil
+	case w.searched():
+		return codec.(searcher).LeastError()
 	}
-	return fitters[w.Algorithm](w, w.Codec.(int4.Codec))
+	return fitters[w.Algorithm](w, codec.(int4.Codec))
 }
 
 // fitted reports whether a fitter finds the codes.
 func (w *Weight) fitted() bool {
 	_, integers := w.Codec.(int4.Codec)
-	return integers && w.Found == nil && fitters[w.Algorithm] != nil
+	return w.Found == nil && (integers && fitters[w.Algorithm] != nil || w.searched())
+}
+
+func (w *Weight) searched() bool {
+	_, ok := w.Codec.(searcher)
+	return ok && w.Algorithm == spec.LeastAngle
 }
 
 // whole reports whether a tile must be in memory as a whole.

@@ -50,6 +50,23 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
+// The search of the other formats has less error than their plain rule, too.
+func TestSearchOfFloats(t *testing.T) {
+	in := filepath.Join(t.TempDir(), "in.onnx")
+	if err := testmodels.MLP(3, 3301, 2).Write(in); err != nil {
+		t.Fatal(err)
+	}
+	for _, opts := range []onnxq.Options{
+		{Format: spec.NF4}, {Format: spec.FP4, Block: 32, Target: spec.ORT}, {Format: spec.NVFP4}, {Format: spec.MXFP4}, {Format: spec.FP8E4M3, Block: spec.PerChannel},
+	} {
+		plain := convertAnyhow(t, in, opts)
+		opts.Algorithm = spec.LeastAngle
+		if searched := convertAnyhow(t, in, opts); !(searched < plain) {
+			t.Errorf("%+v: error %v, by the plain rule %v", opts, searched, plain)
+		}
+	}
+}
+
 // learned is a model of two layers. The second has weights [300, 24] that are sums of a few vectors,
 // as training makes them, and may be stored as their transpose.
 func learned(transposed bool) *testmodels.Model {

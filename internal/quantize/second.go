@@ -166,7 +166,7 @@ func (t Tile) descend(ctx context.Context, b *Buffers, c int4.Codec, part chunk,
 	}
 	defer state.release()
 	if h == nil {
-		fitter := t.fitter()
+		fitter := t.fitter(c)
 		return t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
 	}
 	k, blocks := int(t.K), int(t.Blocks())

@@ -23,7 +23,7 @@ type Weight struct {
 
 	Codec      Codec          // nil for the blockwise formats
 	Encoding   *ggml.Encoding // for the blockwise formats, else nil
-	Algorithm  spec.Algorithm // how codes and scales are found, in integer formats
+	Algorithm  spec.Algorithm // how codes and scales are found
 	Range      spec.Range     // how ranges are found, in integer formats rounded to nearest
 	Importance []float32      // weight of each index of K, for the blockwise formats; nil: all equal
 

@@ -1,0 +1,18 @@
+package fp8
+
+import (
+	"onnxquant/internal/blocks"
+	"onnxquant/internal/kernels"
+)
+
+// LeastError returns the search for the scale of a block whose codes have a small squared error
+// and are not shorter than the block. The error is never above that of Scales.
+func (c Codec) LeastError() *blocks.Search {
+	kind, typ := formats[c.Format].kind, blocks.Type(c.Type)
+	return &blocks.Search{
+		Rule: c, Tries: blocks.AnyScale(c.Type), Values: &kind.Values, Type: c.Type, Free: true,
+		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
+			kernels.QuantizeFloatBlock(q, x, scale, 1, kind, typ, errors)
+		},
+	}
+}

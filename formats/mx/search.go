@@ -1,0 +1,22 @@
+package mx
+
+import (
+	"onnxquant/internal/blocks"
+	"onnxquant/internal/kernels"
+)
+
+// LeastError returns the search for the scale of a block whose codes have a small squared error
+// and are not shorter than the block: that of Scales, half of it or twice as much.
+func (c Codec) LeastError() *blocks.Search {
+	kind, typ := formats[c.Format].kind, blocks.Type(c.Type)
+	return &blocks.Search{
+		Rule: c, Values: &kind.Values, Type: c.Type,
+		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
+			kernels.QuantizeFloatBlock(q, x, scale, 1, kind, typ, errors)
+		},
+		Tries: func(scale float32, try func(scale float32)) {
+			try(scale / 2)
+			try(scale * 2)
+		},
+	}
+}

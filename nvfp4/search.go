@@ -1,0 +1,33 @@
+package nvfp4
+
+import (
+	"onnxquant/internal/blocks"
+	"onnxquant/internal/kernels"
+)
+
+// The scales that LeastError tries lie so many steps of E4M3 below and above that of Scales: from
+// two thirds of it, which clips, to one and a half, where the largest magnitude becomes 4, not 6.
+const (
+	stepsDown = 5
+	stepsUp   = 6
+)
+
+// LeastError returns the search for the scale of a block whose codes have a small squared error
+// and are not shorter than the block: that of Scales or one of those beside it.
+func (c Codec) LeastError() *blocks.Search {
+	typ := blocks.Type(c.Type)
+	return &blocks.Search{
+		Rule: c, Values: &kernels.E2M1.Values, Outer: c.TensorScale, Type: c.Type,
+		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
+			kernels.QuantizeFloatBlock(q, x, scale, c.TensorScale, kernels.SignlessE2M1, typ, errors)
+		},
+		Tries: func(scale float32, try func(scale float32)) {
+			at := int(ScaleByte(scale))
+			for code := max(at-stepsDown, 1); code <= min(at+stepsUp, int(kernels.E4M3FN.Top)); code++ {
+				if code != at {
+					try(kernels.E4M3FN.Values[code])
+				}
+			}
+		},
+	}
+}
