@@ -98,7 +98,7 @@ func newCollector(ctx context.Context, opts Options) *collector {
 
 func (c *collector) stage(text string) {
 	if c.opts.Verify.Progress != nil {
-		c.opts.Verify.Progress(text)
+		c.opts.Verify.Progress(text, 0, 0)
 	}
 }
 

@@ -66,8 +66,9 @@ type Options struct {
 
 	Timeout time.Duration // of an engine for running both models; 0: none
 
-	// Progress, if set, is called with what is done next.
-	Progress func(stage string)
+	// Progress, if set, is called with what is done next, and then with how much of it is done;
+	// total is 0 where that is not known.
+	Progress func(stage string, done, total int64)
 
 	// RequireOutputs makes it a failure if the outputs were not compared. nil: if an engine,
 	// inputs, dimensions or a limit that applies to outputs are given, unless Engine is None.
@@ -245,10 +246,13 @@ type verifier struct {
 	report  *Report
 }
 
-func (v *verifier) stage(text string) {
-	if v.opts.Progress != nil {
-		v.opts.Progress(text)
+// stage tells what is done next. The result tells how much of it is done.
+func (v *verifier) stage(text string) (progress func(done, total int64)) {
+	if v.opts.Progress == nil {
+		return func(int64, int64) {}
 	}
+	v.opts.Progress(text, 0, 0)
+	return func(done, total int64) { v.opts.Progress(text, done, total) }
 }
 
 // decoded is an open model with float weights.
@@ -262,6 +266,7 @@ type decoded struct {
 // dequantized returns a model with float weights: the model itself if it has no quantized
 // ones, else a new model in a new folder.
 func (v *verifier) dequantized(path, folder string) (*decoded, error) {
+	progress := v.stage("decoding the weights")
 	m, err := onnxq.Open(path)
 	if err != nil {
 		return nil, err
@@ -275,7 +280,7 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 		return nil, err
 	}
 	d.path = filepath.Join(folder, "model.onnx")
-	if d.folded, err = restyle.DequantizeModel(v.ctx, m, d.path, restyle.Options{NoVerify: true}); err != nil {
+	if d.folded, err = restyle.DequantizeModel(v.ctx, m, d.path, restyle.Options{NoVerify: true, Progress: progress}); err != nil {
 		return nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
 	}
 	if d.Model, err = onnxq.Open(d.path); err != nil {
@@ -287,7 +292,6 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 // match compares the structures and the weights. It returns the paths of the models with float
 // weights.
 func (v *verifier) match(folder string) (float, quantized string, err error) {
-	v.stage("decoding the weights")
 	a, err := v.dequantized(v.in, filepath.Join(folder, "in"))
 	if err != nil {
 		return "", "", err
@@ -298,7 +302,6 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	defer b.Close()
-	v.stage("comparing the weights")
 	m, err := v.matched(a.Model, b.Model, b.folded)
 	if err != nil {
 		return "", "", err
@@ -313,15 +316,16 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 
 // matched compares the float models, in detail if that is asked for.
 func (v *verifier) matched(a, b *onnxq.Model, folded *restyle.Report) (*compare.Match, error) {
+	progress := v.stage("comparing the weights")
 	if !v.opts.Detail || folded == nil {
-		return compare.MatchWeights(v.ctx, a, b, folded)
+		return compare.MatchWeights(v.ctx, a, b, folded, progress)
 	}
 	coded, err := onnxq.Open(v.out)
 	if err != nil {
 		return nil, err
 	}
 	defer coded.Close()
-	return compare.MatchInDetail(v.ctx, a, b, coded, folded)
+	return compare.MatchInDetail(v.ctx, a, b, coded, folded, progress)
 }
 
 // execute compares the outputs, in the first engine that can run both models.
@@ -408,8 +412,11 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, input
 		ctx, cancel = context.WithTimeoutCause(ctx, v.opts.Timeout, fmt.Errorf("stopped after %v", v.opts.Timeout))
 		defer cancel()
 	}
-	v.stage("running the float model in " + runner.Name())
-	want, err := runner.Run(ctx, float, inputs)
+	run := func(which, path string) ([]*execute.Tensor, error) {
+		progress := v.stage(fmt.Sprintf("running the %s model in %s", which, runner.Name()))
+		return evaluate.Reporting(runner, progress).Run(ctx, path, inputs)
+	}
+	want, err := run("float", float)
 	if err != nil {
 		switch {
 		case errors.Is(err, evaluate.ErrBudget):
@@ -419,8 +426,7 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, input
 		}
 		return nil, fmt.Errorf("%s: the float model: %w%s", runner.Name(), err, hint)
 	}
-	v.stage("running the dequantized model in " + runner.Name())
-	got, err := runner.Run(ctx, quantized, inputs)
+	got, err := run("dequantized", quantized)
 	if err != nil {
 		return nil, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}

@@ -154,3 +154,28 @@ func TestDomainOfTheStandard(t *testing.T) {
 		t.Errorf("%d weights, %q", len(r.Weights), r.Failures)
 	}
 }
+
+// Each phase tells how much of it is done.
+func TestProgress(t *testing.T) {
+	in := modeltest.Build(t, "mlp")
+	if err := testmodels.MLP(1, 600, 600, 600).Write(in); err != nil {
+		t.Fatal(err)
+	}
+	out := filepath.Join(t.TempDir(), "out.onnx")
+	modeltest.Convert(t, in, out, onnxq.Options{})
+	done := map[string]int64{}
+	opts := verify.Options{Engine: verify.Go, Progress: func(stage string, n, total int64) {
+		if n < done[stage] || n > total {
+			t.Errorf("%s: %d of %d after %d", stage, n, total, done[stage])
+		}
+		done[stage] = n
+	}}
+	if _, err := verify.Models(t.Context(), in, out, opts); err != nil {
+		t.Fatal(err)
+	}
+	for _, stage := range []string{"decoding the weights", "comparing the weights", "running the float model in pure Go", "running the dequantized model in pure Go"} {
+		if done[stage] == 0 {
+			t.Errorf("%s: no progress in %v", stage, done)
+		}
+	}
+}

@@ -120,7 +120,8 @@ func TestStage(t *testing.T) {
 	c, stderr := testConsole(true)
 	bar := newProgress(c, false)
 	bar.stage("comparing the weights")
-	bar.stage("running")
+	bar.share("comparing the weights", 1, 3)
+	bar.share("running", 0, 0)
 	if screen := overtype(stderr.String()); strings.TrimRight(screen, " ") != "running" {
 		t.Errorf("the screen shows %q", screen)
 	}

@@ -255,7 +255,7 @@ func (f *convertFlags) report(ctx context.Context, c *console, in string, made *
 	bar := newProgress(c, f.quiet)
 	opts := reportOptions(args)
 	opts.Plan, opts.Target, opts.Threads, opts.Memory = made.Plan, f.opts.Target, f.opts.Threads, f.opts.Memory
-	opts.Verify.Progress = bar.stage
+	opts.Verify.Progress = bar.share
 	r, err := report.Models(ctx, in, []string{made.Output}, opts)
 	bar.clear()
 	if err != nil {

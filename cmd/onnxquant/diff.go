@@ -30,7 +30,8 @@ func diffCommand() command {
 		example: "a.onnx b.onnx",
 		text: `Lists the differences between the models A and B: nodes, tensors and their contents,
 inputs and outputs, opsets, metadata and everything else. It ignores how and where
-contents are stored, and the record of what made a model.`,
+contents are stored, and the record of what made a model. 'onnxquant verify' compares
+a quantized model with its float one by the values of their weights.`,
 		after: `Exit status: 0 the models are equal; 1 they differ, or one cannot be read; 2 wrong
 usage.`,
 		flags: func() *pflag.FlagSet { return new(diffFlags).flagSet() },
@@ -70,7 +71,7 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 	case f.json:
 		err = c.json(d)
 	default:
-		printDifference(c.stdout, d)
+		printDifference(c.stdout, d, verifyHint(a, b, d))
 	}
 	if err == nil && !d.Equal {
 		return errReported
@@ -78,19 +79,33 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 	return err
 }
 
-func printDifference(w io.Writer, d *compare.Difference) {
+// verifyHint says how the weights of a float and a quantized model are compared as numbers.
+func verifyHint(a, b *onnxq.Model, d *compare.Difference) []string {
+	if d.Equal {
+		return nil
+	}
+	switch q, r := compare.Quantized(a), compare.Quantized(b); {
+	case r && !q:
+		return []string{"the weights of B are quantized: onnxquant verify A B compares their values"}
+	case q && !r:
+		return []string{"the weights of A are quantized: onnxquant verify B A compares their values"}
+	}
+	return nil
+}
+
+func printDifference(w io.Writer, d *compare.Difference, hints []string) {
 	for _, change := range d.Changes {
 		fmt.Fprintln(w, printable(change.String()))
 	}
 	if !d.Equal {
 		fmt.Fprintln(w)
 	}
-	printFacts(w, []fact{
+	printFacts(w, append([]fact{
 		{"nodes", countText(d.Nodes)},
 		{"tensors", countText(d.Initializers)},
 		{"inputs", countText(d.Inputs)},
 		{"outputs", countText(d.Outputs)},
-	})
+	}, labelled("hint", hints)...))
 }
 
 func countText(c compare.Count) string {

@@ -21,7 +21,8 @@ type progress struct {
 	mu          sync.Mutex // a ticker draws, too
 	done, total int64
 	text        string    // of the stage, if there are no bytes to count
-	steps       string    // what is done in steps, if these are counted and not bytes
+	steps       string    // what is done, if that is not bytes
+	counted     bool      // steps are told by number
 	drawn       int       // columns of the line on the screen
 	last        time.Time // when it was drawn
 	stop        chan struct{}
@@ -74,7 +75,23 @@ func (p *progress) step(stage string, done, total int) {
 	if p.total == 0 || p.steps != stage {
 		p.start = time.Now()
 	}
-	p.steps, p.done, p.total = stage, int64(min(done, total)), int64(total)
+	p.steps, p.counted, p.done, p.total = stage, true, int64(min(done, total)), int64(total)
+	p.draw(false)
+}
+
+// share is told how much of a stage is done, in a unit that says nothing to users; 0 of 0 where
+// that is not known.
+func (p *progress) share(stage string, done, total int64) {
+	if total <= 0 {
+		p.stage(stage)
+		return
+	}
+	if p.silent {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.steps, p.counted, p.done, p.total = stage, false, min(done, total), total
 	p.draw(false)
 }
 
@@ -150,7 +167,10 @@ func (p *progress) line(width int) string {
 	}
 	parts := []string{fmt.Sprintf("%3d %%", 100*p.done/p.total)}
 	if p.steps != "" {
-		parts = []string{p.steps, fmt.Sprintf("%d %%", 100*p.done/p.total), fmt.Sprintf("%d of %d", p.done, p.total)}
+		parts = []string{p.steps, fmt.Sprintf("%d %%", 100*p.done/p.total)}
+		if p.counted {
+			parts = append(parts, fmt.Sprintf("%d of %d", p.done, p.total))
+		}
 		if p.done > 0 && elapsed > time.Second {
 			parts = append(parts, clock(time.Duration(float64(elapsed)*float64(p.total-p.done)/float64(p.done)))+" left")
 		}

@@ -87,7 +87,7 @@ func runReport(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	bar := newProgress(c, f.quiet)
-	opts.Verify.Progress = bar.stage
+	opts.Verify.Progress = bar.share
 	r, err := report.Models(ctx, fs.Arg(0), fs.Args()[1:], opts)
 	bar.clear()
 	switch {

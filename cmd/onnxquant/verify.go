@@ -93,7 +93,7 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	bar := newProgress(c, f.quiet)
-	f.opts.Progress = bar.stage
+	f.opts.Progress = bar.share
 	verified, err := f.compare(ctx, args, fs.Arg(0), fs.Arg(1))
 	bar.clear()
 	switch {

@@ -181,6 +181,7 @@ func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
 			if err := cmp.Or(buffer.ReadFull(x.Values.Stored, p, off), buffer.ReadFull(y.Values.Stored, q, off)); err != nil || !bytes.Equal(p, q) {
 				return false, err
 			}
+			m.count(n)
 		}
 		return true, nil
 	}

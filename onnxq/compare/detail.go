@@ -47,8 +47,8 @@ type CodeCount struct {
 
 // MatchInDetail is like MatchWeights and sets WeightMatch.Detail. coded is the model before
 // restyle.Dequantize, which made b of it.
-func MatchInDetail(ctx context.Context, a, b, coded *onnxq.Model, folded *restyle.Report) (*Match, error) {
-	return matchWeights(ctx, a, b, folded, intops.Weights(access.Graph(coded)))
+func MatchInDetail(ctx context.Context, a, b, coded *onnxq.Model, folded *restyle.Report, progress func(done, total int64)) (*Match, error) {
+	return matchWeights(ctx, a, b, folded, intops.Weights(access.Graph(coded)), progress)
 }
 
 // pairUp finds the weights that folded names among those that can be read, which come in the same

@@ -38,7 +38,7 @@ func described(t *testing.T, in, out string) []compare.WeightMatch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := compare.MatchInDetail(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), modeltest.Open(t, out), report)
+	m, err := compare.MatchInDetail(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), modeltest.Open(t, out), report, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

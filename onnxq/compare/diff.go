@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
@@ -103,6 +104,9 @@ func Diff(ctx context.Context, a, b *onnxq.Model, progress func(done, total int6
 	d.result.Equal = len(d.result.Changes) == 0
 	return d.result, nil
 }
+
+// Quantized reports whether a model has quantized weights, in any form that package restyle decodes.
+func Quantized(m *onnxq.Model) bool { return len(intops.Weights(access.Graph(m))) > 0 }
 
 // differ compares two messages of the same type, field by field.
 type differ struct {

@@ -65,7 +65,7 @@ func ExampleMatchWeights() {
 		log.Fatal(err)
 	}
 	defer b.Close()
-	m, err := compare.MatchWeights(ctx, a, b, folded)
+	m, err := compare.MatchWeights(ctx, a, b, folded, nil)
 	if err != nil {
 		log.Fatal(err)
 	}

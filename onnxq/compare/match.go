@@ -85,15 +85,17 @@ type BlockMatch struct {
 // restyle.Dequantize. folded is what Dequantize reported, or nil. Nodes are
 // matched by their outputs. If b has a higher opset, it is compared with a raised to this
 // opset as [onnxq.Convert] raises it. Other models give problems, not an error.
-func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report) (*Match, error) {
-	return matchWeights(ctx, a, b, folded, nil)
+//
+// Progress, if not nil, is called with the bytes of a that were compared, and their total.
+func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, progress func(done, total int64)) (*Match, error) {
+	return matchWeights(ctx, a, b, folded, nil, progress)
 }
 
-func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight) (*Match, error) {
+func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight, progress func(done, total int64)) (*Match, error) {
 	if folded == nil {
 		folded = &restyle.Report{}
 	}
-	first, err := match(ctx, a, b, folded, readable, nil)
+	first, err := match(ctx, a, b, folded, readable, nil, progress)
 	if err != nil || len(first.Problems) == 0 || access.Graph(a).Opset == access.Graph(b).Opset {
 		return first, err
 	}
@@ -101,7 +103,7 @@ func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report
 	if len(opaque) == 0 {
 		return first, nil
 	}
-	second, err := match(ctx, a, b, folded, readable, opaque)
+	second, err := match(ctx, a, b, folded, readable, opaque, progress)
 	if err != nil || len(second.Problems) > 0 {
 		return first, err
 	}
@@ -110,9 +112,9 @@ func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report
 
 // match compares with a, raised with the nodes of opaque outputs hidden. readable is nil unless
 // weights are described in detail.
-func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight, opaque map[string]bool) (*Match, error) {
+func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight, opaque map[string]bool, progress func(done, total int64)) (*Match, error) {
 	m := &matcher{
-		ctx: ctx, b: recognize.New(access.Graph(b)), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
+		ctx: ctx, progress: progress, total: access.Graph(a).File.Size(), b: recognize.New(access.Graph(b)), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, coded: map[coding]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
@@ -202,7 +204,10 @@ type matcher struct {
 	steady      map[*graph.Value]bool         // whether a value depends on constants alone
 	coded       map[coding]bool               // activations of b that are quantized
 	depth       int                           // of the recursion
-	result      *Match
+
+	progress          func(done, total int64) // may be nil
+	done, told, total int64                   // bytes of a: compared, reported, all
+	result            *Match
 }
 
 // pairing is a pair of constants; transposed: the first is the transpose of the second.
@@ -213,6 +218,15 @@ type pairing struct {
 
 // deepestMatch bounds the recursion along a chain of nodes, against hostile models.
 const deepestMatch = 1 << 16
+
+// count counts bytes of a that were compared.
+func (m *matcher) count(bytes int64) {
+	const step = 1 << 20
+	if m.done += bytes; m.progress != nil && m.done-m.told >= step {
+		m.told = m.done
+		m.progress(min(m.done, m.total), m.total)
+	}
+}
 
 func (m *matcher) problem(format string, args ...any) {
 	m.result.Problems = append(m.result.Problems, fmt.Sprintf(format, args...))

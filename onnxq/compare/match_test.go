@@ -32,7 +32,7 @@ func matched(t *testing.T, in, out string) *compare.Match {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), report)
+	m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), report, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestMatchFindsChanges(t *testing.T) {
 			t.Fatal(err)
 		}
 		test.edit(model.Proto.Graph)
-		m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, modeltest.Build(t, "mlp")), modeltest.Open(t, modeltest.Write(t, model)), nil)
+		m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, modeltest.Build(t, "mlp")), modeltest.Open(t, modeltest.Write(t, model)), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -237,7 +237,7 @@ func TestMatchOfConstants(t *testing.T) {
 		{func(g *onnxpb.GraphProto) { g.Node[1].Attribute[0].I = proto.Int64(1<<40 + 1) }, `CastLike node "float": Constant node "number": ~ attribute "value_int": i: 1099511627776 -> 1099511627777`},
 		{func(g *onnxpb.GraphProto) { g.Initializer[1].RawData[0] ^= 1 }, ""},
 	} {
-		m, err := compare.MatchWeights(context.Background(), edited(func(*onnxpb.GraphProto) {}), edited(test.edit), nil)
+		m, err := compare.MatchWeights(context.Background(), edited(func(*onnxpb.GraphProto) {}), edited(test.edit), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -261,7 +261,7 @@ func TestMatchOfLongChain(t *testing.T) {
 		return modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 4, 4)}, list)))
 	}
 	for op, want := range map[string][]string{"Abs": {}, "Exp": {`MatMul node "y": whether "v0" is "v0" is hard to tell`}} {
-		m, err := compare.MatchWeights(context.Background(), chain("Abs"), chain(op), nil)
+		m, err := compare.MatchWeights(context.Background(), chain("Abs"), chain(op), nil, nil)
 		if err != nil || !slices.Equal(m.Problems, want) {
 			t.Errorf("%s: %q, %v", op, m.Problems, err)
 		}
@@ -275,7 +275,7 @@ func TestMatchOfFloats(t *testing.T) {
 		t.Fatal(err)
 	}
 	copy(model.Proto.Graph.Initializer[1].RawData, []byte{0, 0, 0x80, 0x7f}) // b0[0] is infinite
-	m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, modeltest.Build(t, "mlp")), modeltest.Open(t, modeltest.Write(t, model)), nil)
+	m, err := compare.MatchWeights(context.Background(), modeltest.Open(t, modeltest.Build(t, "mlp")), modeltest.Open(t, modeltest.Write(t, model)), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -353,7 +353,7 @@ func TestMatchOfDefaults(t *testing.T) {
 			}
 			return modeltest.Open(t, modeltest.Write(t, m))
 		}
-		m, err := compare.MatchWeights(context.Background(), model(test.inputs...), model(), nil)
+		m, err := compare.MatchWeights(context.Background(), model(test.inputs...), model(), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -383,7 +383,7 @@ func TestMatchFunctions(t *testing.T) {
 		{func(f *onnxpb.FunctionProto) { f.Attribute = []string{"a"} }, `function "f": `},
 		{func(f *onnxpb.FunctionProto) { f.Node[0].Attribute[0].T = modeltest.Floats("w", 64, 16) }, `FLOAT [64 16], was FLOAT [64 32]`},
 	} {
-		m, err := compare.MatchWeights(context.Background(), model(same), model(c.change), nil)
+		m, err := compare.MatchWeights(context.Background(), model(same), model(c.change), nil, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -374,6 +374,7 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 			e.compareWorst(b, off+int64(i))
 			open[i] = block{}
 		}
+		m.count(x.Values.DType.Bytes(end - off))
 		off = end
 	}
 	return nil

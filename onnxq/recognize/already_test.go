@@ -160,7 +160,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 	if got, want := nodesInFunctions(modeltest.Open(t, float)), nodesInFunctions(before); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	match, err := compare.MatchWeights(context.Background(), before, modeltest.Open(t, float), back)
+	match, err := compare.MatchWeights(context.Background(), before, modeltest.Open(t, float), back, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

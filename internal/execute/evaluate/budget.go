@@ -10,7 +10,7 @@ import (
 
 // Bounded is the engine Go with a bound of work and memory that grows with the model and its
 // inputs, for models of strangers.
-var Bounded execute.Runner = runner{native{}, "pure Go", true}
+var Bounded execute.Runner = runner{arithmetic: native{}, name: "pure Go", bounded: true}
 
 // ErrBudget is wrapped by errors about models that take more than Bounded allows. It wraps
 // execute.ErrUnsupported.

@@ -30,10 +30,21 @@ type runner struct {
 	arithmetic arithmetic
 	name       string
 	bounded    bool
+	progress   func(done, total int64) // in nodes; may be nil
+}
+
+// Reporting returns a runner of this package that reports its progress, in nodes of the graph.
+// Others stay as they are.
+func Reporting(r execute.Runner, progress func(done, total int64)) execute.Runner {
+	if r, ok := r.(runner); ok {
+		r.progress = progress
+		return r
+	}
+	return r
 }
 
 // Go is the engine that every build has.
-var Go execute.Runner = runner{native{}, "pure Go", false}
+var Go execute.Runner = runner{arithmetic: native{}, name: "pure Go"}
 
 func (r runner) Name() string { return r.name }
 
@@ -49,10 +60,9 @@ func (r runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) 
 
 // Session is the execute.Session of this package.
 type Session struct {
-	arithmetic arithmetic
-	ctx        context.Context
-	model      *modelfile.Model
-	bounded    bool
+	runner runner
+	ctx    context.Context
+	model  *modelfile.Model
 }
 
 // Open opens the model at path for the engine Go. The end of the context ends its runs.
@@ -65,7 +75,7 @@ func (r runner) open(ctx context.Context, path string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{r.arithmetic, ctx, m, r.bounded}, nil
+	return &Session{r, ctx, m}, nil
 }
 
 // Close implements execute.Session.
@@ -79,14 +89,14 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 			values = append(values, o.GetName())
 		}
 	}
-	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1, budget: unbounded}
+	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1, budget: unbounded, progress: s.runner.progress}
 	for _, t := range inputs {
 		e.held += len(t.Data)
 	}
-	if s.bounded {
+	if s.runner.bounded {
 		e.budget = budgetFor(float64(s.model.Size()), float64(e.held))
 	}
-	e.arithmetic = metered{s.arithmetic, &e.budget}
+	e.arithmetic = metered{s.runner.arithmetic, &e.budget}
 	for _, o := range s.model.Proto.OpsetImport {
 		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
 			e.opset = o.GetVersion()
@@ -122,6 +132,8 @@ type evaluator struct {
 	opset  int64
 	held   int // bytes of all values; values that share memory count twice
 	budget budget
+
+	progress func(done, total int64) // see runner
 }
 
 // scope has the values of a running graph.
@@ -212,6 +224,7 @@ func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
 
 // graph runs all nodes of a graph and returns its outputs.
 func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, error) {
+	done := int64(0)
 	for todo := g.GetNode(); len(todo) > 0; {
 		var later []*onnxpb.NodeProto
 		if e.ctx.Err() != nil {
@@ -224,6 +237,9 @@ func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, er
 			}
 			if err := e.node(s, n); err != nil {
 				return nil, fmt.Errorf("%s: %w", describe(n), err)
+			}
+			if done++; s.outer == nil && e.progress != nil {
+				e.progress(done, int64(len(g.GetNode())))
 			}
 		}
 		if len(later) == len(todo) {

@@ -15,7 +15,7 @@ import (
 
 // OnnxGo is an engine whose arithmetic is that of gorgonnx, the backend of onnx-go 0.5.0.
 func OnnxGo() (execute.Runner, error) {
-	return runner{onnxGo{}, "onnx-go 0.5.0 (gorgonnx)", false}, nil
+	return runner{arithmetic: onnxGo{}, name: "onnx-go 0.5.0 (gorgonnx)"}, nil
 }
 
 // onnxGo gives gorgonnx one operation at a time, with shapes and attributes that leave nothing
