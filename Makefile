@@ -45,7 +45,7 @@ help:
 	@echo 'make release-test  a release of the commit, unpacked, installed and run'
 	@echo 'make browser  the page of onnxquant report, in Chromium, if it is there'
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
-	@echo 'make kernels  internal/target/kernels_ort.txt, from the registry of the pinned ONNX Runtime'
+	@echo 'make kernels  internal/target/kernels_ort.txt and bfloat16_ort.txt, from the registry of the pinned ONNX Runtime'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make coverage the table of real models in docs/conversion.md'

@@ -21,7 +21,7 @@ import (
 var several = []onnxq.Options{
 	{Block: 32},
 	{Bits: 8, Block: spec.PerChannel, Activations: spec.Dynamic},
-	{Block: 16, Style: spec.NBits, ZeroPoint: true, FloatType: spec.Float16},
+	{Bits: 4, Block: 16, Style: spec.NBits, ZeroPoint: true, FloatType: spec.Float16},
 	{FloatType: spec.Float16, Format: spec.Float},
 	{Format: spec.NVFP4, Ops: []string{"all"}},
 	{Format: spec.NF4, Ops: []string{"all"}, ExternalData: spec.ExternalAlways},

@@ -118,6 +118,9 @@ func (o Options) resolve() (r convert.Options, err error) {
 		o = o.withStatic()
 	}
 	if o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil {
+		if err := o.checkFloatAlone(); err != nil {
+			return r, err
+		}
 		o.Format = spec.Float
 	}
 	for _, check := range []func() error{o.checkCalibration, o.checkActivations, o.checkStatic, o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
@@ -174,6 +177,36 @@ func (o Options) half() (*half.Options, error) {
 		}
 	}
 	return h, h.Check()
+}
+
+// checkFloatAlone refuses settings of quantizing where there is a FloatType and nothing is quantized.
+func (o Options) checkFloatAlone() error {
+	for _, setting := range []struct {
+		given bool
+		name  string
+	}{
+		{o.Block != 0, "a block size"},
+		{o.ZeroPoint, "zero points"},
+		{o.Algorithm != "", "an algorithm"},
+		{o.Calibration != nil, "calibration data"},
+		{o.Range != spec.Range{}, "a range"},
+		{o.ScaleRule != "", "a scale rule"},
+		{o.ScaleType != "", "a scale type"},
+		{o.ConvFormat != "", "a format of convolutions"},
+		{o.Style != "", "a style"},
+		{o.AccuracyLevel != 0, "an accuracy_level"},
+		{o.NoFoldBias, "biases that are not folded"},
+		{o.Importance != nil, "an importance matrix"},
+		{len(o.Ops) > 0, "a list of operators"},
+		{len(o.Include) > 0, "included weights"},
+		{o.MinElements != 0, "a least number of elements"},
+		{o.MinCoverage != 0, "a least coverage"},
+	} {
+		if setting.given {
+			return fmt.Errorf("%s alone quantizes nothing: for %s add --bits, --format or --precision-info", o.FloatType, setting.name)
+		}
+	}
+	return nil
 }
 
 // checkActivations refuses settings that quantized activations do not have.

@@ -115,13 +115,15 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 			return err
 		}
 	}
+	if fs.Changed("precision-info") {
+		if f.opts.Precision, err = rules.LoadPrecision(f.precisionInfo); err != nil {
+			return err
+		}
+	}
 	if err := f.opts.Check(); err != nil {
 		return usagef("%v", err)
 	}
-	if fs.Changed("precision-info") {
-		f.opts.Precision, err = rules.LoadPrecision(f.precisionInfo)
-	}
-	return err
+	return nil
 }
 
 // floatType resolves --float16, --bfloat16 and what goes with them.

@@ -121,10 +121,22 @@ func planFrom(x *graph.Graph, opts Options, far map[string]string) (*Plan, error
 	return p, nil
 }
 
-// warnOfHalf names the values that stay in float32 because of what they hold.
+// warnOfHalf names the values that stay in float32 because of what they hold, and operators that do
+// not run with bfloat16.
 func (p *Plan) warnOfHalf(far map[string]string) {
 	for _, path := range slices.Sorted(maps.Keys(far)) {
 		p.warn("%s stays in float32: it %s", msg.Quote(path), far[path])
+	}
+	if p.Half == nil || p.Half.To != dtype.BFloat16 {
+		return
+	}
+	var lacking []string
+	e := ranBy(p.opts.Discover.Target)
+	for _, n := range half.WithoutBFloat16(p.Half.Graph, e.RunsBFloat16) {
+		lacking = append(lacking, graph.Operator(n))
+	}
+	if len(lacking) > 0 {
+		p.warn("%s refuses the model: it has no kernels with bfloat16 for %s", e.Name, msg.List(lacking))
 	}
 }
 

@@ -12,7 +12,7 @@ import (
 // where x has float32. Which nodes stay in float32 is read off y, so that the result equals
 // y but for what else was changed. It returns nil if y has no half where x has float32.
 func Like(x, y *graph.Graph) (*Model, error) {
-	if !mayHold(y.File.Proto) {
+	if !MayHold(y.File.Proto) {
 		return nil, nil
 	}
 	l := &likeness{x: typesOf(x), y: typesOf(y), named: map[string]*graph.Value{}}
@@ -33,9 +33,9 @@ func Like(x, y *graph.Graph) (*Model, error) {
 	return build(choose(&choice{typing: l.x, opts: opts, far: far, other: l.stays}))
 }
 
-// mayHold reports whether a model may have values of half: a tensor, a declared type or an
+// MayHold reports whether a model may have values of half: a tensor, a declared type or an
 // attribute, as that of a Cast, says so.
-func mayHold(m *onnxpb.ModelProto) bool {
+func MayHold(m *onnxpb.ModelProto) bool {
 	for _, t := range modelfile.Tensors(m) {
 		if isHalf(int64(t.GetDataType())) {
 			return true

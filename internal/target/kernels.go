@@ -24,6 +24,29 @@ var inORT = sync.OnceValue(func() kernels {
 	return k
 })
 
+//go:embed bfloat16_ort.txt
+var ortBFloat16 string
+
+// bfloat16InORT has the operators that ONNX Runtime runs with bfloat16 on a CPU.
+var bfloat16InORT = sync.OnceValue(func() kernels {
+	k, _ := parseKernels(ortBFloat16)
+	return k
+})
+
+// RunsBFloat16 reports whether the runtime has a kernel with bfloat16 for an operator, such as
+// "MatMul" or "com.microsoft.Attention", as far as is known: operators of ai.onnx that the table
+// of kernels lacks run, and so do all where there is no table.
+func (e *Engine) RunsBFloat16(op string) bool {
+	if e.kernels == nil {
+		return true
+	}
+	_, runs := bfloat16InORT()[op]
+	return runs || e.kernels()[op] == nil && !strings.HasPrefix(op, contrib)
+}
+
+// contrib begins the names of ONNX Runtime's own operators.
+const contrib = "com.microsoft."
+
 // parseKernels reads a table with one operator on a line, and the opsets at which it runs:
 // "Swish 24-24".
 func parseKernels(table string) (kernels, error) {

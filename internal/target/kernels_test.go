@@ -63,6 +63,14 @@ func TestKernels(t *testing.T) {
 	if at := Of(spec.OpenVINO).Loses("RoiAlign", 16, 25); at != 0 {
 		t.Errorf("OpenVINO has no table, but loses RoiAlign at %d", at)
 	}
+	for op, want := range map[string]bool{"MatMul": false, "Add": false, "Gather": true, "Unheard": true} {
+		if got := ort.RunsBFloat16(op); got != want {
+			t.Errorf("%s with bfloat16: %t", op, got)
+		}
+	}
+	if !Of(spec.TensorRT).RunsBFloat16("MatMul") {
+		t.Error("TensorRT has no table, but no MatMul with bfloat16")
+	}
 	for _, wrong := range []string{"Abs x-3", "Abs 7-", "Abs 7"} {
 		if _, err := parseKernels(wrong); err == nil {
 			t.Errorf("%q: no error", wrong)

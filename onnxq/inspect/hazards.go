@@ -85,6 +85,7 @@ var checks = []check{
 	{"ort-types", onnxRuntime, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or with FLOAT8E8M0 or BFLOAT16 scales: no CPU kernel", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return !target.Of(spec.ORT).Has(d.codes) || !target.Of(spec.ORT).Has(d.scales)
 	})},
+	{"ort-bfloat16", onnxRuntime, EffectRefused, "operators that have no CPU kernel with bfloat16", withoutBFloat16},
 	{"ort-single-scale", onnxRuntime, EffectRefused, "block_size with a single scale", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount == 1
 	})},
@@ -294,6 +295,14 @@ func slowNBits(h *hazardSearch) (where []string) {
 			where = append(where, graph.Label(n))
 		}
 	})
+	return where
+}
+
+// withoutBFloat16 finds the nodes for which ONNX Runtime has no kernel with bfloat16.
+func withoutBFloat16(h *hazardSearch) (where []string) {
+	for _, n := range half.WithoutBFloat16(h.x, target.Of(spec.ORT).RunsBFloat16) {
+		where = append(where, fmt.Sprintf("%s (%s)", graph.Label(n), graph.Operator(n)))
+	}
 	return where
 }
 

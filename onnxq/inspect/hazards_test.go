@@ -99,7 +99,7 @@ func TestHazards(t *testing.T) {
 		{"2 bits", decoding(25, zeros("q", dtype.Int2, 128, 30), zeros("s", f32, 2, 30), 64), "ort-2bit-columns ort-activations", "openvino-types tensorrt-types", "v"},
 		{"2 bits that go well", decoding(25, zeros("q", dtype.Int2, 128, 32), zeros("s", f32, 2, 32), 64), "ort-activations", "openvino-types tensorrt-types", "v"},
 		{"E2M1", decoding(23, zeros("q", dtype.Float4E2M1, 128, 32), zeros("s", f32, 8, 32), 16), "ort-types ort-unfused", "", "v"},
-		{"bfloat16", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", dtype.BFloat16), 0), "ort-types ort-unfused", "", "v"},
+		{"bfloat16", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", dtype.BFloat16), 0), "ort-types ort-bfloat16 ort-unfused", "", "v"},
 		{"one scale", decoding(21, zeros("q", dtype.Int8, 64), zeros("s", f32, 1), 64), "ort-single-scale ort-unfused", "", "v"},
 		{"a vector", decoding(21, zeros("q", dtype.Int8, 64), zeros("s", f32, 2), 32), "ort-unfused", "openvino-vector tensorrt-blocks", "v"},
 		{"another block", int4(96, 32, 48), "ort-unfused", "openvino-blocks tensorrt-blocks", "v"},
@@ -139,6 +139,9 @@ func TestHazards(t *testing.T) {
 			p.OpsetImport[0].Version, p.IrVersion = new(int64(22)), new(int64(10))
 			p.Graph.Node = append(p.Graph.Node, node("RandomNormalLike", "r", "y"))
 		}), "ort-kernels", "", "r (RandomNormalLike) at opset 22"},
+		{"no kernel with bfloat16", change(float(), func(p *onnxpb.ModelProto) {
+			p.Graph.Node = append(p.Graph.Node, node("Cast", "h", "y", intAttr("to", int64(dtype.BFloat16))), node("Neg", "n", "h"), node("Identity", "k", "n"))
+		}), "ort-bfloat16", "", "n (Neg)"},
 		{"one scale in a list", decoding(21, zeros("q", dtype.Int8, 128, 32), zeros("s", f32, 1), 0), "ort-unfused", "", "v"},
 		{"Scan", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
 			scanned := &onnxpb.AttributeProto{Name: new("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: &onnxpb.GraphProto{

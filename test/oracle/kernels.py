@@ -1,4 +1,5 @@
-"""At which opsets ONNX Runtime runs each operator of ai.onnx: internal/target/kernels_ort.txt.
+"""At which opsets ONNX Runtime runs each operator of ai.onnx: internal/target/kernels_ort.txt. Which of them
+run with bfloat16: internal/target/bfloat16_ort.txt.
 
 An operator runs if the registry of ONNX Runtime has a kernel for its definition in force, or if
 a model of one such node loads: then ONNX Runtime puts the body of a function in its place,
@@ -19,6 +20,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as native
 from command import ROOT
 
 FILE = ROOT / "internal/target/kernels_ort.txt"
+HALVES = ROOT / "internal/target/bfloat16_ort.txt"
 OLDEST, NEWEST = 7, 26  # the opsets that the command raises from, and that ONNX Runtime loads
 
 # Nodes that ONNX Runtime does not look a kernel up for.
@@ -26,6 +28,7 @@ BUILT_IN = {"Constant"}
 # Operators that only sequences of their own make sense of, all at one opset.
 NOT_ASKED = {"SequenceMap"}
 
+BFLOAT16 = "tensor(bfloat16)"
 ENDLESS = 2**31 - 1
 NO_KERNEL = "Could not find an implementation"
 TYPES = {"tensor(float)": T.FLOAT, "tensor(int64)": T.INT64, "tensor(bool)": T.BOOL, "tensor(string)": T.STRING, "tensor(uint8)": T.UINT8}
@@ -46,11 +49,11 @@ def has_kernel(ranges, since):
     return any(first == since or first < since <= last != ENDLESS for first, last in ranges)
 
 
-def node_model(schema, opset):
+def node_model(schema, opset, types=TYPES):
     """A model of one node, whose inputs are the graph's, with as little as the schema allows."""
     def type_of(value):
         allowed = next((c.allowed_type_strs for c in schema.type_constraints if c.type_param_str == value.type_str), [value.type_str])
-        return next(TYPES[t] for t in TYPES if t in allowed)
+        return next(types[t] for t in types if t in allowed)
 
     inputs = [helper.make_tensor_value_info(f"i{i}", type_of(v), None) for i, v in enumerate(schema.inputs[:max(schema.min_input, len(schema.inputs) > 0)])]
     outputs = [helper.make_value_info(f"o{i}", onnx.TypeProto()) for i in range(schema.min_output)]
@@ -107,9 +110,34 @@ def table():
     return "\n".join(lines) + "\n"
 
 
+def takes_bfloat16(op, opset):
+    return any(BFLOAT16 in c.allowed_type_strs for c in schema_at(op, opset).type_constraints)
+
+
+def halves():
+    """Operators that run with bfloat16: the registry says so or, of those without any kernel, a model loads."""
+    kernels = defaultdict(set)
+    for k in native.get_all_opkernel_def():
+        if k.provider == "CPUExecutionProvider":
+            kernels[f"{k.domain}.{k.op_name}".removeprefix(".")].update(t for allowed in k.type_constraints.values() for t in allowed)
+    lines = [f"# ONNX Runtime {ort.__version__} on a CPU: the operators of ai.onnx and com.microsoft that it runs with bfloat16.",
+             "# Made by make kernels (test/oracle/kernels.py)."]
+    for line in FILE.read_text().splitlines():
+        op, *opsets = line.split()
+        if op == "#" or not opsets:
+            continue
+        newest = int(opsets[-1].split("-")[1])
+        if takes_bfloat16(op, newest) and (op in BUILT_IN or any(BFLOAT16 in t for t in kernels.get(op, ())) or op not in kernels and
+                                           loads(node_model(schema_at(op, newest), newest, {BFLOAT16: T.BFLOAT16} | TYPES))):
+            lines.append(op)
+    lines += sorted(op for op, types in kernels.items() if op.startswith("com.microsoft.") and BFLOAT16 in types)
+    return "\n".join(lines) + "\n"
+
+
 if __name__ == "__main__":
     ort.set_default_logger_severity(4)
     if "--write" in sys.argv:
         FILE.write_text(table())
+        HALVES.write_text(halves())
     else:
-        print(table(), end="")
+        print(table() + halves(), end="")

@@ -9,7 +9,7 @@ from onnx import helper, numpy_helper
 import numpy as np
 
 import kernels
-from command import onnxquant
+from command import CORPUS, onnxquant
 
 TABLE = {line.split()[0]: [tuple(map(int, s.split("-"))) for s in line.split()[1:]]
          for line in kernels.FILE.read_text().splitlines() if not line.startswith("#")}
@@ -18,6 +18,10 @@ LOST = {op: spans[-1][1] for op, spans in TABLE.items() if spans and spans[-1][1
 
 def test_the_table_is_that_of_the_runtime():
     assert kernels.FILE.read_text() == kernels.table(), "make kernels writes it anew"
+
+
+def test_the_table_of_bfloat16_is_that_of_the_runtime():
+    assert kernels.HALVES.read_text() == kernels.halves(), "make kernels writes it anew"
 
 
 def beside(op, opset, weight=(64, 32)):
@@ -71,3 +75,19 @@ def test_restyling_says_so(tmp_path):
     r = onnxquant("restyle", "--style", "dq", nbits, out)
     assert r.status == 0 and "RoiAlign" in r.stderr, r.stderr
     assert not kernels.loads(onnx.load(out))
+
+
+CASES = ["gather_embed", "mm_single", "conv2d", "transformer", "lstm", "if_own_weights", "behind_split", "only_elementwise", "gemm_nt_c",
+         "deep_graph", "gather_elements_nd", "ms_attention", "up_squeeze_op11", "behind_concat", "loop_body_weight", "scalars"]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_bfloat16(case, tmp_path):
+    """inspect and a warning foresee which models ONNX Runtime refuses."""
+    source, out = CORPUS / "structures" / case / "model.onnx", tmp_path / "out.onnx"
+    r = onnxquant("--bfloat16", source, out)
+    assert r.status == 0, r.stderr
+    found = [h["check"] for h in json.loads(onnxquant("inspect", "--json", out).stdout)["hazards"]]
+    refused = "ort-bfloat16" in found
+    assert refused == ("no kernels with bfloat16" in r.stderr)
+    assert kernels.loads(onnx.load(out)) != refused
