@@ -100,7 +100,7 @@ type Choice struct {
 	Format        spec.Format
 	Target        *target.Engine
 	Rule          spec.ScaleRule
-	Algorithm     spec.Algorithm // of integer formats
+	Algorithm     spec.Algorithm // how codes and scales are found
 	ScaleType     spec.ScaleType // of integer formats; "": that of the weight
 	Range         spec.Range
 	ZeroPoint     bool

@@ -88,6 +88,9 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 	if w.Choice.Style == spec.StyleStatic {
 		q.Given = w.given
 	}
+	if w.encoding != nil && w.Choice.Algorithm == spec.LeastAngle {
+		q.Encoding = w.encoding.LeastError()
+	}
 	q.CodesAt, q.ScalesAt, q.ZerosAt = w.Placements()
 	for _, d := range w.details() {
 		q.Details = append(q.Details, quantize.Detail{Kind: d.kind, At: packing.InOrder(w.Outer, shapes.DivideUp(w.K, d.part), w.Inner), Part: d.part})

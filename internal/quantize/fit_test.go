@@ -51,13 +51,13 @@ func TestAlgorithms(t *testing.T) {
 }
 
 // The search of the other formats has less error than their plain rule, too.
-func TestSearchOfFloats(t *testing.T) {
+func TestSearchOfOthers(t *testing.T) {
 	in := filepath.Join(t.TempDir(), "in.onnx")
 	if err := testmodels.MLP(3, 3301, 2).Write(in); err != nil {
 		t.Fatal(err)
 	}
 	for _, opts := range []onnxq.Options{
-		{Format: spec.NF4}, {Format: spec.FP4, Block: 32, Target: spec.ORT}, {Format: spec.NVFP4}, {Format: spec.MXFP4}, {Format: spec.FP8E4M3, Block: spec.PerChannel},
+		{Format: spec.NF4}, {Format: spec.FP4, Block: 32, Target: spec.ORT}, {Format: spec.NVFP4}, {Format: spec.MXFP4}, {Format: spec.FP8E4M3, Block: spec.PerChannel}, {Format: "q4_0"}, {Format: "q4_k"},
 	} {
 		plain := convertAnyhow(t, in, opts)
 		opts.Algorithm = spec.LeastAngle

@@ -7,7 +7,7 @@ import (
 )
 
 // Algorithm is a way to find the codes and scales of integer formats. The other formats have
-// rules of their own, and those of floats and tables a search as well, LeastAngle.
+// rules of their own, and LeastAngle.
 type Algorithm string
 
 const (
@@ -35,17 +35,12 @@ func ParseAlgorithm(name string) (Algorithm, error) {
 	return "", fmt.Errorf("algorithm %q is not known (known: %s)", name, strings.Join(known, ", "))
 }
 
-// suits reports whether weights of a family can have the algorithm.
-func (a Algorithm) suits(f Family) bool {
-	return f == Integer || a == LeastAngle && f != Blockwise
-}
-
 // Check returns an error if a weight with these settings cannot have the algorithm.
 func (a Algorithm) Check(format Format, zeroPoint bool, style Style, r Range, t Target) error {
 	switch {
 	case a == "" || a == RTN:
 		return nil
-	case !a.suits(format.Traits().Family):
+	case format.Traits().Family != Integer && a != LeastAngle:
 		return fmt.Errorf("algorithm %s is for integer formats, not for %s", a, format)
 	case (a == KQuant || a == HQQ) && !zeroPoint:
 		return fmt.Errorf("algorithm %s needs zero points: add --zero-point", a)
