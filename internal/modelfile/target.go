@@ -35,6 +35,8 @@ type Target struct {
 	Data  []*os.File // none without external data
 
 	interim bool // the model in place may refer to Data, see Commit
+
+	flushed chan error // gets the error of Flush; nil if it does not run
 }
 
 // DataNames returns the names of n external data files of the model file at path: the first
@@ -238,6 +240,30 @@ func finish(f *os.File, other fs.FileInfo) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
+// Flush begins to sync the written files, which are complete. They can be read meanwhile. Commit
+// waits for the end.
+func (t *Target) Flush() {
+	files := append([]*os.File{t.Model}, t.Data...)
+	t.flushed = make(chan error, 1)
+	go func() {
+		var err error
+		for _, f := range files {
+			err = errors.Join(err, f.Sync())
+		}
+		t.flushed <- err
+	}()
+}
+
+// flush waits for the end of Flush and returns its error, of which the system tells only once.
+func (t *Target) flush() error {
+	if t.flushed == nil {
+		return nil
+	}
+	err := <-t.flushed
+	t.flushed = nil
+	return err
+}
+
 // Reader reads the written files.
 type Reader struct {
 	Model     io.ReaderAt
@@ -280,6 +306,7 @@ func (t *Target) Abort() {
 	if t.lock == nil {
 		return
 	}
+	t.flush()
 	t.close()
 	t.discard()
 	if t.clean() == nil {
@@ -359,6 +386,9 @@ func (t *Target) Commit(relocate func(w io.WriterAt, locations []string) error) 
 }
 
 func (t *Target) commit(relocate func(w io.WriterAt, locations []string) error) error {
+	if err := t.flush(); err != nil {
+		return err
+	}
 	if err := finish(t.Model, t.site.model); err != nil {
 		return err
 	}

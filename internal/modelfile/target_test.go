@@ -91,6 +91,7 @@ func putForm(path, v, form string) error {
 	if err := write(target.Model, names); err != nil {
 		return err
 	}
+	target.Flush()
 	m, err := target.Reopen()
 	if err != nil {
 		return err

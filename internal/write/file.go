@@ -59,6 +59,7 @@ func (f File) Finish(ctx context.Context, target *modelfile.Target, content Veri
 		return changed
 	}
 	if err == nil && !f.NoVerify {
+		target.Flush()
 		err = content.Verify(ctx, target)
 	}
 	if err != nil {
