@@ -47,7 +47,7 @@ SAME_ERROR = 1.02  # errors within 2 % count as the same
 
 def ours(*flags):
     def make(source, out):
-        r = subprocess.run([ROOT / "bin" / "onnxquant", "--quiet", *flags, source, out], capture_output=True, text=True)
+        r = subprocess.run([ROOT / "bin" / "onnxquant", "--quiet", "--no-provenance", *flags, source, out], capture_output=True, text=True)
         if r.returncode:
             sys.exit(f"inference: {' '.join(flags)}: {r.stderr}")
     return make
