@@ -15,8 +15,10 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/folder"
 	"onnxquant/internal/preset"
+	"onnxquant/internal/role"
 	"onnxquant/onnxq"
 )
 
@@ -399,9 +401,10 @@ func (j *folderJob) planned(m *onnxq.Model, o preset.Output, model string, progr
 // replanned plans again with the settings of a preset for single weights.
 func replanned(m *onnxq.Model, p *onnxq.Plan, o preset.Output, opts onnxq.Options) (*onnxq.Plan, error) {
 	var tensors []preset.Tensor
+	roles := role.Of(access.Graph(m))
 	for _, t := range p.Tensors {
 		if t.Decision == onnxq.Quantize {
-			tensors = append(tensors, preset.Tensor{Name: t.Name, Nodes: t.Nodes, Consumers: t.Consumers})
+			tensors = append(tensors, preset.Tensor{Name: t.Name, Nodes: t.Nodes, Consumers: t.Consumers, Role: roles[t.Name]})
 		}
 	}
 	var err error

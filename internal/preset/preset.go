@@ -10,7 +10,7 @@
 //	    {"file": "{name}.int8.onnx", "flags": ["--bits", "8"]},
 //	    {"file": "{name}.int4.onnx", "flags": ["--bits", "4"],
 //	     "cases": [{"model_types": ["whisper"], "flags": ["--exclude", "*conv*"]}],
-//	     "weights": [{"match": ["*lm_head*"], "settings": {"bits": 8}}]}
+//	     "weights": [{"roles": ["head"], "match": ["*lm_head*"], "settings": {"bits": 8}}]}
 //	  ]
 //	}
 //
@@ -33,6 +33,7 @@ import (
 	"strings"
 
 	"onnxquant/internal/regularfile"
+	"onnxquant/internal/role"
 	"onnxquant/onnxq/rules"
 )
 
@@ -63,9 +64,10 @@ type Case struct {
 	Flags         []string `json:"flags"`
 }
 
-// Weight has settings, as in a precision_info, for weights by the role that their names tell.
+// Weight has settings, as in a precision_info, for weights by what they are for.
 type Weight struct {
-	Match     []string        `json:"match"`     // globs on names of weights and of the nodes that read them
+	Roles     []role.Role     `json:"roles"`     // that the structure of the model gives them
+	Match     []string        `json:"match"`     // globs on names of weights and of the nodes that read them; with Roles only if no weight of the model has one of these
 	Operators []string        `json:"operators"` // operators that read them
 	Layers    string          `json:"layers"`    // "sensitive": of the layers, only the first and last eighth and every third between; the number follows "layers."
 	Settings  json.RawMessage `json:"settings"`
@@ -152,6 +154,11 @@ func (p *Preset) check() error {
 			if w.Layers != "" && w.Layers != "sensitive" {
 				return fmt.Errorf("layers %q: want sensitive", w.Layers)
 			}
+			for _, r := range w.Roles {
+				if !slices.Contains(role.Roles, r) {
+					return fmt.Errorf("role %q: want one of %q", r, role.Roles)
+				}
+			}
 		}
 	}
 	return nil
@@ -197,6 +204,7 @@ type Tensor struct {
 	Name      string
 	Nodes     []string // that read it
 	Consumers []string // their operators and inputs, such as MatMul:1
+	Role      role.Weight
 }
 
 // Precision returns the settings of single weights, or nil without any.
@@ -207,8 +215,14 @@ func (o Output) Precision(tensors []Tensor) (*rules.Precision, error) {
 		layers = max(layers, layerOf(t)+1)
 	}
 	for _, w := range o.Weights {
+		known := slices.ContainsFunc(tensors, w.hasRole)
 		for _, t := range tensors {
-			if w.matches(t) && (w.Layers == "" || sensitive(layerOf(t), layers)) {
+			layer, of := layerOf(t), layers
+			matches := w.matches(t)
+			if known {
+				layer, of, matches = t.Role.Layer, t.Role.Layers, w.hasRole(t) || w.reads(t)
+			}
+			if matches && (w.Layers == "" || sensitive(layer, of)) {
 				settings[escape(t.Name)] = w.Settings
 			}
 		}
@@ -223,14 +237,19 @@ func (o Output) Precision(tensors []Tensor) (*rules.Precision, error) {
 	return rules.ParsePrecision(text)
 }
 
-func (w Weight) matches(t Tensor) bool {
-	if slices.ContainsFunc(t.Consumers, func(c string) bool {
+func (w Weight) hasRole(t Tensor) bool { return slices.Contains(w.Roles, t.Role.Role) }
+
+// reads reports whether one of the operators reads a weight.
+func (w Weight) reads(t Tensor) bool {
+	return slices.ContainsFunc(t.Consumers, func(c string) bool {
 		op, _, _ := strings.Cut(c, ":")
 		return slices.Contains(w.Operators, op)
-	}) {
-		return true
-	}
-	return slices.ContainsFunc(w.Match, func(glob string) bool {
+	})
+}
+
+// matches reports whether names or operators fit.
+func (w Weight) matches(t Tensor) bool {
+	return w.reads(t) || slices.ContainsFunc(w.Match, func(glob string) bool {
 		return rules.MatchName(glob, t.Name) || slices.ContainsFunc(t.Nodes, func(n string) bool { return rules.MatchName(glob, n) })
 	})
 }

@@ -67,6 +67,28 @@ def test_transformers_js(export, tmp_path):
     assert counts["model_fp16.onnx"] > 1
 
 
+def test_roles_without_names(export, tmp_path):
+    """The preset genai finds the head and the sensitive weights also where names say nothing."""
+    model = onnx.load(export / "onnx" / "model.onnx")
+    plain = {}
+    kept = {v.name for v in [*model.graph.input, *model.graph.output]} | {""}
+    for node in model.graph.node:
+        node.name = ""
+        for names in node.input, node.output:
+            names[:] = [n if n in kept else plain.setdefault(n, f"t{len(plain)}") for n in names]
+    for tensor in model.graph.initializer:
+        tensor.name = plain[tensor.name]
+    onnx.save(model, tmp_path / "plain.onnx")
+    bits = []
+    for path in export / "onnx" / "model.onnx", tmp_path / "plain.onnx":
+        r = onnxquant("--dry-run", "--json", "--preset", "genai", path)
+        assert r.status == 0, r.stderr
+        bits.append([t["format"] for t in json.loads(r.stdout)["outputs"][0]["plan"]["tensors"] if t["decision"] == "quantize"])
+    # Tables, then qkv, proj, up and down of four layers, then the head.
+    few, more = ["uint4"] * 4, ["uint8", "uint4", "uint4", "uint8"]
+    assert bits == 2 * [["uint8"] * 2 + more + few + more + few + ["uint8"]]
+
+
 def test_openvino(export, tmp_path):
     openvino = pytest.importorskip("openvino")
     r = onnxquant("--preset", "openvino", export, tmp_path / "out")

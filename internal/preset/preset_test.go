@@ -1,0 +1,38 @@
+package preset_test
+
+import (
+	"fmt"
+	"testing"
+
+	"onnxquant/internal/preset"
+	"onnxquant/internal/role"
+)
+
+// Settings go to weights by their role, and by their names if no weight has one.
+func TestPrecision(t *testing.T) {
+	p, err := preset.Load("genai")
+	if err != nil {
+		t.Fatal(err)
+	}
+	const layers = 8 // of which 0, 3, 6 and 7 get more bits
+	var named, structured []preset.Tensor
+	for i := range layers {
+		name := fmt.Sprintf("model.layers.%d.mlp.down_proj.weight", i)
+		named = append(named, preset.Tensor{Name: name})
+		structured = append(structured, preset.Tensor{Name: fmt.Sprintf("onnx::MatMul_%d", i), Role: role.Weight{Role: role.Down, Layer: i, Layers: layers}})
+	}
+	misnamed := append(structured, preset.Tensor{Name: "model.layers.0.v_proj.weight"})
+	for kind, tensors := range map[string][]preset.Tensor{"names": named, "structure": structured, "names that the structure does not bear out": misnamed} {
+		precision, err := p.Outputs[0].Precision(tensors)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, tensor := range tensors {
+			want := i == 0 || i == 3 || i == 6 || i == 7
+			o, got := precision.For(tensor.Name)
+			if got != want || got && *o.Bits != 8 {
+				t.Errorf("%s: %s gets 8 bits: %v, want %v", kind, tensor.Name, got, want)
+			}
+		}
+	}
+}

@@ -1,0 +1,162 @@
+package role_test
+
+import (
+	"fmt"
+	"maps"
+	"testing"
+
+	"onnxquant/internal/access"
+	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/role"
+)
+
+const layers = 3
+
+// decoder builds decoders whose names say nothing, and notes the roles of their weights.
+type decoder struct {
+	tensors modeltest.Tensors
+	nodes   modeltest.Nodes
+	want    map[string]role.Weight
+}
+
+// node adds a node of some inputs and returns its output.
+func (d *decoder) node(op, inputs string, attrs ...*onnxpb.AttributeProto) string {
+	name := fmt.Sprintf("v%d", len(d.nodes))
+	d.nodes = append(d.nodes, modeltest.Node(op, name, inputs, attrs...))
+	return name
+}
+
+func (d *decoder) weight() string {
+	name := fmt.Sprintf("onnx::MatMul_%d", len(d.tensors))
+	d.tensors = append(d.tensors, modeltest.Floats(name, 8, 8))
+	return name
+}
+
+// product multiplies by a weight that has a role, or none.
+func (d *decoder) product(op, x string, of role.Role, layer int) string {
+	w := d.weight()
+	if of != "" {
+		d.want[w] = role.Weight{Role: of, Layer: layer, Layers: layers}
+	}
+	return d.node(op, x+" "+w)
+}
+
+func (d *decoder) norm(x string) string { return d.node("LayerNormalization", x+" scale") }
+
+// oldNorm is a normalization in single operators.
+func (d *decoder) oldNorm(x string) string {
+	mean := d.node("ReduceMean", x)
+	centered := d.node("Sub", x+" "+mean)
+	square := d.node("Mul", centered+" "+centered)
+	return d.node("Div", centered+" "+d.node("Sqrt", d.node("ReduceMean", square)))
+}
+
+// families are decoders as exporters write them.
+var families = map[string]func(d *decoder, x string, layer int) string{
+	"grouped queries and a gate": func(d *decoder, x string, i int) string {
+		y := d.norm(x)
+		q, k, v := d.product("MatMul", y, "", i), d.product("MatMul", y, "", i), d.product("MatMul", y, role.Value, i)
+		a := d.node("com.microsoft.GroupQueryAttention", fmt.Sprintf("%s %s %s", q, k, d.node("Add", v+" bias")))
+		x = d.node("Add", x+" "+d.product("MatMul", a, "", i))
+		y = d.norm(x)
+		gate, up := d.product("MatMul", y, "", i), d.product("MatMul", y, "", i)
+		gate = d.node("Mul", gate+" "+d.node("Sigmoid", gate))
+		return d.node("Add", x+" "+d.product("MatMul", d.node("Mul", gate+" "+up), role.Down, i))
+	},
+	"packed products": func(d *decoder, x string, i int) string {
+		a := d.node("com.microsoft.GroupQueryAttention", d.product("MatMul", d.norm(x), role.Value, i))
+		x = d.node("Add", x+" "+d.product("MatMul", a, "", i))
+		both := d.product("MatMul", d.norm(x), "", i)
+		gate, up := d.node("Slice", both+" i"), d.node("Slice", both+" i")
+		gate = d.node("Mul", gate+" "+d.node("Sigmoid", gate))
+		return d.node("Add", x+" "+d.product("MatMul", d.node("Mul", gate+" "+up), role.Down, i))
+	},
+	"single operators": func(d *decoder, x string, i int) string {
+		qkv := d.product("Gemm", d.node("Reshape", d.oldNorm(x)+" i"), role.Value, i)
+		q, k, v := d.node("Slice", qkv+" i"), d.node("Slice", qkv+" i"), d.node("Slice", qkv+" i")
+		v = d.node("Concat", "past "+d.node("Transpose", d.node("Reshape", v+" i")), modeltest.IntAttr("axis", 2))
+		a := d.node("MatMul", d.node("Softmax", d.node("Add", d.node("MatMul", q+" "+d.node("Transpose", k))+" bias"))+" "+v)
+		x = d.node("Add", x+" "+d.node("Add", d.product("MatMul", d.node("Reshape", a+" i"), "", i)+" bias"))
+		y := d.node("Add", d.product("MatMul", d.oldNorm(x), "", i)+" bias")
+		y = d.node("Mul", y+" "+d.node("Add", d.node("Erf", y)+" bias"))
+		return d.node("Add", x+" "+d.product("MatMul", y, role.Down, i))
+	},
+	"attention beside the feed-forward part": func(d *decoder, x string, i int) string {
+		y := d.norm(x)
+		qkv := d.product("MatMul", y, role.Value, i)
+		a := d.product("MatMul", d.node("com.microsoft.MultiHeadAttention", qkv), "", i)
+		m := d.product("MatMul", d.node("Gelu", d.product("MatMul", y, "", i)), role.Down, i)
+		return d.node("Add", d.node("Add", a+" "+m)+" "+x)
+	},
+	"no normalization": func(d *decoder, x string, i int) string {
+		v := d.product("MatMul", x, role.Value, i)
+		a := d.node("com.microsoft.MultiHeadAttention", fmt.Sprintf("%s %s %s", x, x, v))
+		x = d.node("Add", x+" "+d.product("MatMul", a, "", i))
+		return d.node("Add", x+" "+d.product("MatMul", d.node("Relu", d.product("MatMul", x, "", i)), role.Down, i))
+	},
+}
+
+// heads give the logits.
+var heads = map[string]func(d *decoder, x, table string){
+	"product": func(d *decoder, x, _ string) {
+		w := d.weight()
+		d.want[w] = role.Weight{Role: role.Head}
+		d.nodes = append(d.nodes, modeltest.Node("MatMul", "y", x+" "+w))
+	},
+	"table, limited": func(d *decoder, x, table string) {
+		d.want[table] = role.Weight{Role: role.Head}
+		logits := d.node("MatMul", d.node("Gather", x+" i")+" "+d.node("Transpose", table))
+		d.nodes = append(d.nodes, modeltest.Node("Mul", "y", d.node("Tanh", d.node("Div", logits+" bias"))+" bias"))
+	},
+	"none": func(d *decoder, x, _ string) { d.nodes = append(d.nodes, modeltest.Node("Identity", "y", x)) },
+}
+
+// Roles follow from the structure, whatever the names are.
+func TestOf(t *testing.T) {
+	for family, layer := range families {
+		for kind, head := range heads {
+			t.Run(family+", "+kind, func(t *testing.T) {
+				d := &decoder{want: map[string]role.Weight{}, tensors: modeltest.Tensors{
+					modeltest.Floats("scale", 8), modeltest.Floats("bias", 8), modeltest.Floats("past", 1, 1, 1, 8),
+				}}
+				table := d.weight()
+				x := d.node("Gather", table+" i")
+				for i := range layers {
+					x = layer(d, x, i)
+				}
+				head(d, d.norm(x), table)
+				m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(d.tensors, d.nodes)))
+				if got := role.Of(access.Graph(m)); !maps.Equal(got, d.want) {
+					t.Errorf("roles %v, want %v", got, d.want)
+				}
+			})
+		}
+	}
+}
+
+// A weight that all layers share is one of the first.
+func TestOfShared(t *testing.T) {
+	d := &decoder{want: map[string]role.Weight{}}
+	w, x := d.weight(), d.node("Gather", d.weight()+" i")
+	for range layers {
+		x = d.node("com.microsoft.MultiHeadAttention", d.node("MatMul", x+" "+w))
+	}
+	d.want[w] = role.Weight{Role: role.Value, Layers: layers}
+	heads["none"](d, x, "")
+	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(d.tensors, d.nodes)))
+	if got := role.Of(access.Graph(m)); !maps.Equal(got, d.want) {
+		t.Errorf("roles %v, want %v", got, d.want)
+	}
+}
+
+// Without attention there are no layers.
+func TestOfOthers(t *testing.T) {
+	d := &decoder{want: map[string]role.Weight{}}
+	x := d.product("MatMul", d.node("Relu", d.product("MatMul", "x", "", 0)), "", 0)
+	heads["product"](d, d.node("Relu", x), "")
+	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(d.tensors, d.nodes)))
+	if got := role.Of(access.Graph(m)); !maps.Equal(got, d.want) {
+		t.Errorf("roles %v, want %v", got, d.want)
+	}
+}
