@@ -63,8 +63,6 @@ func (o Options) checkCalibration() error {
 		return nil
 	case o.Algorithm != spec.GPTQ && o.Algorithm != spec.Best:
 		return fmt.Errorf("calibration data are for algorithms gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
-	case o.FloatType != "":
-		return errors.New("calibration is in float32: make what stays float smaller in a second conversion")
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/activations"
+	"onnxquant/onnxq/spec"
 )
 
 // calibFlags are the flags of calibration data, for algorithms that look at the inputs of layers.
@@ -16,6 +17,7 @@ type calibFlags struct {
 	library string
 	resume  bool
 	data    *activations.Data // nil without calibration
+	without spec.Algorithm    // of an output of a folder, if its model does not take the data
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
@@ -43,10 +45,13 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	return nil
 }
 
-// open finds the data, and what runs the model.
-func (f *calibFlags) open(ctx context.Context) error {
-	if f.data == nil {
+// open finds the data, and what runs the model; in a dry run, it only looks for what is wrong with them.
+func (f *calibFlags) open(ctx context.Context, dry bool) error {
+	switch {
+	case f.data == nil:
 		return nil
+	case dry:
+		return f.data.Check(ctx)
 	}
 	return f.data.Open(ctx)
 }
@@ -56,4 +61,28 @@ func (f *calibFlags) warnSlow(c *console) {
 	if f.data != nil && f.data.InGo() {
 		c.warn("the models run in pure Go, which takes many times as long as ONNX Runtime: install that by 'pip install onnxruntime', or name its library by --ort-lib")
 	}
+}
+
+// leave forgets the data: an output is made without them.
+func (f *calibFlags) leave(o *onnxq.Options) {
+	f.data, o.Calibration = nil, nil
+	if o.Algorithm == spec.GPTQ {
+		o.Algorithm = spec.LeastAngle
+	}
+}
+
+// finishOutput checks the flags of an output of a folder. Without --algorithm on the command line, given,
+// outputs with integer codes of weights get best, and others are made without the data.
+func (f *calibFlags) finishOutput(fs *pflag.FlagSet, o *onnxq.Options, given bool) error {
+	if err := f.finish(fs, o, ""); err != nil || f.data == nil || given {
+		return err
+	}
+	format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
+	onlyFloat := o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil
+	if err != nil || onlyFloat || o.Activations == spec.Dynamic || o.Activations == spec.Static || spec.Best.Check(format, o.ZeroPoint, o.Style, o.Range, o.Target) != nil {
+		f.leave(o)
+		return nil
+	}
+	f.without, o.Algorithm = o.Algorithm, spec.Best
+	return nil
 }

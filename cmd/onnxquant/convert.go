@@ -122,12 +122,10 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		if f.auto > 0 {
 			return usagef("--auto is for one model, not for a folder")
 		}
-		if len(f.calibFlags.paths) > 0 {
-			return usagef("--calib is for one model, not for a folder: each model needs data of its own, so convert them one by one")
+		if f.resume {
+			return usagef("--resume is for one model, not for a folder: what was found is gone with the folder")
 		}
-		if err := f.calibFlags.finish(fs, &f.opts, in); err != nil {
-			return err
-		}
+		f.algorithmGiven = fs.Changed("algorithm")
 		if err := f.check(); err != nil {
 			return err
 		}
@@ -154,7 +152,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
 		return err
 	}
-	if err := f.calibFlags.open(ctx); err != nil {
+	if err := f.calibFlags.open(ctx, f.dryRun); err != nil {
 		return err
 	}
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
@@ -213,12 +211,7 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 	start := time.Now()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
-	f.opts.Calibrating = func(done, total int64) {
-		bar.step("calibrate", int(done), int(total))
-		if done == total {
-			bar.clear()
-		}
-	}
+	f.opts.Calibrating = bar.calibrating
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err

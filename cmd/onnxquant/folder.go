@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,6 +21,7 @@ import (
 	"onnxquant/internal/preset"
 	"onnxquant/internal/role"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/activations"
 )
 
 // folderJob converts the models of a folder.
@@ -30,8 +32,9 @@ type folderJob struct {
 	source  *folder.Folder
 	preset  *preset.Preset
 	out     string
-	missing []string // names of outputs that failed
-	broken  []string // models that cannot be opened
+	missing []string                     // names of outputs that failed
+	broken  []string                     // models that cannot be opened
+	data    map[string]*activations.Data // by model that was looked at; nil if it does not take the data
 	folderReport
 }
 
@@ -141,6 +144,12 @@ func (j *folderJob) parse(flags, args []string) (*convertFlags, error) {
 	f := &convertFlags{}
 	fs := f.flagSet()
 	if err := parseFlags(fs, slices.Concat(flags, args)); err != nil {
+		return nil, err
+	}
+	if err := f.floatType(fs); err != nil {
+		return nil, err
+	}
+	if err := f.finishOutput(fs, &f.opts, j.flags.algorithmGiven); err != nil {
 		return nil, err
 	}
 	if err := f.planFlags.finish(fs); err != nil {
@@ -256,6 +265,9 @@ func (j *folderJob) write(ctx context.Context, outputs []*folderOutput, temp str
 	for i, made := range onnxq.ConvertAll(ctx, all) {
 		o, r := outputs[i], made.Report
 		if made.Err != nil {
+			for _, state := range []string{".~calib", ".~calib.json"} {
+				os.Remove(all[i].Path + state)
+			}
 			o.err = errors.New(strings.ReplaceAll(made.Err.Error(), temp, j.out))
 			continue
 		}
@@ -330,7 +342,7 @@ func (j *folderJob) each(ctx context.Context, do func(outputs []*folderOutput)) 
 			continue
 		}
 		for some := range slices.Chunk(j.preset.Outputs, atOnce) {
-			outputs := j.make(m, model, some, bar, do)
+			outputs := j.make(ctx, m, model, some, bar, do)
 			bar.clear()
 			if ctx.Err() != nil {
 				m.Close()
@@ -342,16 +354,29 @@ func (j *folderJob) each(ctx context.Context, do func(outputs []*folderOutput)) 
 		}
 		m.Close()
 	}
+	j.checkCalibrated()
 	return nil
 }
 
+// checkCalibrated names --calib as failed if no output was made with its data.
+func (j *folderJob) checkCalibrated() {
+	for _, data := range j.data {
+		if data != nil {
+			return
+		}
+	}
+	if len(j.flags.paths) > 0 {
+		j.fail(errors.New("--calib: no output is calibrated: no model takes the data, or none gets integer codes"))
+	}
+}
+
 // make plans some outputs of a model and hands those on that can be made.
-func (j *folderJob) make(m *onnxq.Model, model string, some []preset.Output, bar *progress, do func(outputs []*folderOutput)) (outputs []*folderOutput) {
+func (j *folderJob) make(ctx context.Context, m *onnxq.Model, model string, some []preset.Output, bar *progress, do func(outputs []*folderOutput)) (outputs []*folderOutput) {
 	joint := &jointProgress{tell: bar.update}
 	var planned []*folderOutput
 	for _, o := range some {
 		made := &folderOutput{Model: model, Output: o.Name(model)}
-		if made.plan, made.err = j.planned(m, o, model, joint.part()); made.err == nil {
+		if made.plan, made.err = j.planned(ctx, m, o, model, bar, joint.part()); made.err == nil {
 			planned = append(planned, made)
 		}
 		outputs = append(outputs, made)
@@ -382,12 +407,20 @@ func (j *folderJob) tell(o *folderOutput) {
 }
 
 // planned plans an output of a model.
-func (j *folderJob) planned(m *onnxq.Model, o preset.Output, model string, progress func(done, total int64)) (*onnxq.Plan, error) {
+func (j *folderJob) planned(ctx context.Context, m *onnxq.Model, o preset.Output, model string, bar *progress, progress func(done, total int64)) (*onnxq.Plan, error) {
 	f, err := j.parse(o.FlagsFor(model, j.source.ModelType(), operators(m)), j.args)
 	if err != nil {
 		return nil, err
 	}
-	f.opts.Progress = progress
+	f.opts.Progress, f.opts.Calibrating = progress, bar.calibrating
+	if f.data != nil {
+		if data := j.calibration(ctx, model); data != nil {
+			f.opts.Calibration = data
+		} else {
+			f.leave(&f.opts)
+			f.opts.Algorithm = cmp.Or(f.without, f.opts.Algorithm)
+		}
+	}
 	if err := f.readWeights(j.console, m); err != nil {
 		return nil, err
 	}
@@ -396,6 +429,27 @@ func (j *folderJob) planned(m *onnxq.Model, o preset.Output, model string, progr
 		p, err = replanned(m, p, o, f.opts)
 	}
 	return p, err
+}
+
+// calibration returns the samples for a model, nil if it does not take the data: a warning tells.
+func (j *folderJob) calibration(ctx context.Context, model string) *activations.Data {
+	if j.data == nil {
+		j.data = map[string]*activations.Data{}
+	}
+	data, known := j.data[model]
+	if known {
+		return data
+	}
+	f := calibFlags{data: activations.New(j.source.File(model), j.flags.paths, activations.Options{Samples: j.flags.samples, Library: j.flags.library})}
+	if err := f.open(ctx, j.flags.dryRun); err != nil {
+		f.data = nil
+		j.console.warn(fmt.Sprintf("%s is not calibrated: %v", printable(model), err))
+	}
+	if !j.flags.dryRun && !j.flags.quiet {
+		f.warnSlow(j.console)
+	}
+	j.data[model] = f.data
+	return f.data
 }
 
 // replanned plans again with the settings of a preset for single weights.

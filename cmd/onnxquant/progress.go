@@ -203,6 +203,14 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
+// calibrating is told how many elements of weights have codes by calibration.
+func (p *progress) calibrating(done, total int64) {
+	p.step("calibrate", int(done), int(total))
+	if done == total {
+		p.clear()
+	}
+}
+
 // clear removes the line.
 func (p *progress) clear() {
 	p.mu.Lock()

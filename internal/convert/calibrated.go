@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 
+	"onnxquant/int4"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
@@ -21,15 +22,32 @@ import (
 // calibrated are the codes that calibration data have led to. Its methods do nothing if it is nil.
 type calibrated struct {
 	result *layerfit.Result
-	found  map[string]*quantize.Found // by path of the weight
-	better map[*graph.Value]string    // weights that get algorithm mse instead, with the reasons
+	unlock func()
+	codes  map[string]codes  // by path of the weight
+	better map[string]string // weights that get algorithm mse instead, with the reasons
+}
+
+// codes are those of a weight.
+type codes struct {
+	*quantize.Found
+	of *quantize.Weight
+}
+
+// fit reports whether a weight has such codes: the type of its elements, and of its scales, may be
+// another one.
+func (c codes) fit(w *quantize.Weight) bool {
+	if c.Found == nil || c.of.Outer != w.Outer || c.of.K != w.K || c.of.Inner != w.Inner || c.of.Block != w.Block {
+		return false
+	}
+	own, ok := c.of.Codec.(int4.Codec)
+	other, same := w.Codec.(int4.Codec)
+	return ok && same && own.Bits == other.Bits && own.Signed == other.Signed && own.ZeroPoint == other.ZeroPoint
 }
 
 // close keeps the codes if the conversion failed.
 func (c *calibrated) close(failed bool) {
-	if c != nil {
-		c.result.Close(failed)
-	}
+	c.result.Close(failed)
+	c.unlock()
 }
 
 func (c *calibrated) errors() *layerfit.Errors {
@@ -39,16 +57,32 @@ func (c *calibrated) errors() *layerfit.Errors {
 	return &c.result.Error
 }
 
-// attach gives the weights of a plan the codes that were found for them.
-func (c *calibrated) attach(p *Plan) {
+// apply plans again with exceptions, and gives the weights the codes that were found for them. far
+// is as in planFrom.
+func (c *calibrated) apply(p *Plan, found discover.Exceptions, far map[string]string) (*Plan, error) {
 	if c == nil {
-		return
+		return p.again(found, far)
 	}
+	found.MSE = map[*graph.Value]string{}
 	for i, w := range p.Weights {
-		if w.Layers != nil {
-			p.weights[i].Found = c.found[w.Value.Path]
+		path := w.Value.Path
+		if w.Layers != nil && c.better[path] == "" && !c.codes[path].fit(p.weights[i]) {
+			c.better[path] = "it is calibrated in float32, where its codes are of another kind"
+		}
+		if why := c.better[path]; why != "" {
+			found.MSE[w.Value] = why
 		}
 	}
+	made, err := p.again(found, far)
+	if err != nil {
+		return nil, err
+	}
+	for i, w := range made.Weights {
+		if w.Layers != nil {
+			made.weights[i].Found = c.codes[w.Value.Path].Found
+		}
+	}
+	return made, nil
 }
 
 // withSteps returns the plan with scales of 8 bits as calibration needs them: multiples of a step
@@ -79,19 +113,39 @@ func (p *Plan) withSteps(ctx context.Context, found discover.Exceptions) (*Plan,
 	if !replaced {
 		return p, nil
 	}
-	other, err := p.again(found)
+	other, err := p.again(found, nil)
 	if err != nil {
 		return nil, err
 	}
 	return other.withSteps(ctx, found)
 }
 
-// calibrate finds the codes of weights by the inputs that their layers get. Temporary files are
-// in the folder of the output.
-func (p *Plan) calibrate(ctx context.Context, path string) (_ *calibrated, err error) {
+// calibrate finds the codes of weights by the inputs that their layers get, in float32 whatever
+// becomes of what is not quantized. It adds to found the scales that turn out to be unfit. Temporary
+// files are in the folder of the output.
+func (p *Plan) calibrate(ctx context.Context, path string, found discover.Exceptions) (_ *calibrated, err error) {
 	if p.opts.Calibration == nil {
 		return nil, nil
 	}
+	if p.Half != nil {
+		opts := p.opts
+		opts.Half, found = nil, noExceptions() // they are of another graph
+		if p, err = planFrom(p.input, opts, nil); err != nil {
+			return nil, err
+		}
+	}
+	if p, err = p.withSteps(ctx, found); err != nil {
+		return nil, err
+	}
+	unlock, err := modelfile.Lock(ctx, path+".~calib")
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			unlock()
+		}
+	}()
 	which, layers := p.layers()
 	folder, err := os.MkdirTemp(filepath.Dir(path), ".onnxquant-*")
 	if err != nil {
@@ -114,13 +168,13 @@ func (p *Plan) calibrate(ctx context.Context, path string) (_ *calibrated, err e
 	if err != nil {
 		return nil, err
 	}
-	c := &calibrated{r, map[string]*quantize.Found{}, map[*graph.Value]string{}}
+	c := &calibrated{r, unlock, map[string]codes{}, map[string]string{}}
 	for j, i := range which {
-		v := p.Weights[i].Value
+		at := p.Weights[i].Value.Path
 		if note := r.Notes[j]; note != "" {
-			c.better[v] = note
+			c.better[at] = note
 		}
-		c.found[v.Path] = r.Found[j]
+		c.codes[at] = codes{r.Found[j], p.weights[i]}
 	}
 	return c, nil
 }

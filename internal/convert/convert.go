@@ -87,19 +87,14 @@ type conversion struct {
 // prepare finds the codes that follow from calibration.
 func (c *conversion) prepare(ctx context.Context) (err error) {
 	c.progress = &progress{tell: c.opts.Progress}
-	if c.Plan, err = c.withSteps(ctx, c.found); err != nil {
+	if c.calibrated, err = c.calibrate(ctx, c.path, c.found); err != nil || c.calibrated == nil {
 		return err
 	}
-	if c.calibrated, err = c.calibrate(ctx, c.path); err != nil || c.calibrated == nil {
-		return err
-	}
-	c.found.MSE = c.calibrated.better
-	p, err := c.again(c.found)
+	p, err := c.calibrated.apply(c.Plan, c.found, c.far)
 	if err != nil {
 		return err
 	}
 	c.Plan = p
-	c.calibrated.attach(p)
 	return nil
 }
 
@@ -127,16 +122,14 @@ func (c *conversion) settle(err error) (done bool) {
 	case errors.As(err, &beyond):
 		maps.Copy(c.far, beyond.values)
 		c.found = noExceptions()
-		p, err = planFrom(was.input, was.opts, c.far)
+		if p, err = planFrom(was.input, was.opts, c.far); err == nil && c.calibrated != nil {
+			p, err = c.calibrated.apply(p, c.found, c.far)
+		}
 	case errors.As(err, &unfit):
 		maps.Copy(c.found.KeepFloat, unfit.reasons)
 		maps.Copy(c.found.Huge, unfit.huge)
 		maps.Copy(c.found.Scales, unfit.scales)
-		if p, err = replan(was.graph, was.opts, c.found); err == nil {
-			p.input, p.Half = was.input, was.Half
-			p.warnOfHalf(c.far)
-			c.calibrated.attach(p)
-		}
+		p, err = c.calibrated.apply(was, c.found, c.far)
 	}
 	if err != nil {
 		c.end(nil, err)

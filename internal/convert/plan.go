@@ -564,11 +564,12 @@ func (p *Plan) workers() (workers int, limit int64) {
 	return workers, limit
 }
 
-// again plans again with exceptions that the weights' values demand.
-func (p *Plan) again(found discover.Exceptions) (*Plan, error) {
+// again plans again with exceptions that the weights' values demand. far is as in planFrom.
+func (p *Plan) again(found discover.Exceptions, far map[string]string) (*Plan, error) {
 	made, err := replan(p.graph, p.opts, found)
 	if err == nil {
-		made.input, made.TileLimit = p.input, p.TileLimit
+		made.input, made.Half, made.TileLimit = p.input, p.Half, p.TileLimit
+		made.warnOfHalf(far)
 	}
 	return made, err
 }

@@ -52,6 +52,16 @@ func lock(ctx context.Context, path string) (*os.File, error) {
 	}
 }
 
+// Lock waits for the exclusive right to write to path, as a conversion does before it writes
+// there. It lasts until unlock is called.
+func Lock(ctx context.Context, path string) (unlock func(), err error) {
+	f, err := lock(ctx, path)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrTarget, err)
+	}
+	return func() { removeLocked(f) }, nil
+}
+
 // isAt reports whether the open file f is still the file called name. Since it was
 // opened, another process may have removed it, and a third one may have created a
 // new file.

@@ -47,9 +47,19 @@ func New(model string, paths []string, o Options) *Data {
 
 // Open finds the samples, and what runs the model.
 func (d *Data) Open(ctx context.Context) (err error) {
-	o := d.options
-	d.data, err = calibrate.Open(ctx, d.model, calibrate.Options{Data: d.paths, Samples: o.Samples, Engine: o.Engine, Library: o.Library})
+	d.data, err = calibrate.Open(ctx, d.model, d.run())
 	return err
+}
+
+func (d *Data) run() calibrate.Options {
+	o := d.options
+	return calibrate.Options{Data: d.paths, Samples: o.Samples, Engine: o.Engine, Library: o.Library}
+}
+
+// Check finds what can be wrong with the data without running the model: where that makes its own
+// samples, it must be a language model.
+func (d *Data) Check(ctx context.Context) error {
+	return calibrate.Check(ctx, d.model, d.run())
 }
 
 // InGo reports whether the models run in pure Go: ONNX Runtime was not found, or not asked for.

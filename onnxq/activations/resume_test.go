@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
@@ -105,5 +106,48 @@ func TestResume(t *testing.T) {
 	convert("out.onnx", 2, block)
 	if left, err := convert("out.onnx", runs, onnxq.Options{Block: 16, Resume: true}); err != nil || left != 0 {
 		t.Errorf("other options: %v, %d runs left", err, left)
+	}
+}
+
+// nested are samples that begin another calibration while they are asked for.
+type nested struct {
+	*activations.Data
+	begin func()
+}
+
+func (n *nested) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]onnxq.Value) error) error {
+	n.begin()
+	return n.Data.Run(ctx, models, names, wanted, do)
+}
+
+// A calibration waits for another one to the same output, and does not touch what that has found.
+func TestOneCalibrationAtATime(t *testing.T) {
+	folder := t.TempDir()
+	in, out, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "out.onnx"), filepath.Join(folder, "x.npy")
+	if err := errors.Join(testmodels.MLP(1, 64, 64, 64).Write(in), writeSamples(samples, 40, 64)); err != nil {
+		t.Fatal(err)
+	}
+	data := activations.New(in, []string{samples}, activations.Options{Engine: "go"})
+	if err := data.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	convert := func(ctx context.Context, begin func()) error {
+		_, err := onnxq.Convert(ctx, in, out, onnxq.Options{Algorithm: spec.Best, Calibration: &nested{data, begin}})
+		return err
+	}
+	others := 0
+	err := convert(t.Context(), func() {
+		others++
+		ctx, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+		defer stop()
+		if err := convert(ctx, func() { t.Error("another calibration runs") }); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("another calibration: %v", err)
+		}
+	})
+	if err != nil || others == 0 {
+		t.Errorf("%v, begun %d times", err, others)
+	}
+	if left, _ := filepath.Glob(out + ".*"); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }

@@ -92,6 +92,25 @@ func Open(ctx context.Context, path string, opts Options) (*Data, error) {
 	return &Data{r.engine, r.data}, r.model.Close()
 }
 
+// Check returns the error that Open would return, as far as it can be known without running the
+// model.
+func Check(ctx context.Context, path string, opts Options) error {
+	if !slices.Equal(opts.Data, []string{Self}) {
+		_, err := Open(ctx, path, opts)
+		return err
+	}
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if _, err := graph.New(m); err != nil { // it checks the structure
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	_, err = samples.NewLanguage(m)
+	return err
+}
+
 // run is a model with its samples.
 type run struct {
 	opts   Options

@@ -311,3 +311,61 @@ def test_best_on_convolutions(attributes, tmp_path):
     assert not any("note" in t for t in report["quantized"])
     gained = report["calibration"]
     assert gained["output_error"] < 0.5 * gained["output_error_mse"] and gained["error"] < 0.5 * gained["error_mse"]
+
+
+@pytest.mark.parametrize("algorithm", ["gptq", "best"])
+@pytest.mark.parametrize("half", ["--float16", "--bfloat16"])
+def test_half_has_the_same_codes(algorithm, half, tmp_path):
+    """What stays float is made smaller in the same pass; the codes are found in float32."""
+    path, _, _ = product(tmp_path)
+    codes, quality = [], []
+    for flags in ([], [half]):
+        out = tmp_path / f"{len(flags)}.onnx"
+        report = calibrate(tmp_path / "x.npz", "--bits", 4, "--block", BLOCK, "--style", "dq", "--algorithm", algorithm, *flags, path, out)
+        weight, = report["quantized"]
+        assert "note" not in weight
+        quality.append(weight["sqnr_db"])
+        codes.append([t.raw_data for t in onnx.load(out).graph.initializer if t.data_type == TensorProto.INT4])
+    assert len(codes[0]) == 1 and codes[0] == codes[1] and abs(quality[0] - quality[1]) < 0.1
+
+
+def test_folder(tmp_path):
+    """Each model that takes the data is calibrated as it would be alone; the others say why they are not."""
+    models = tmp_path / "models"
+    (tmp_path / "other").mkdir(), models.mkdir()
+    path, _, _ = product(tmp_path)
+    other, _, _ = product(tmp_path / "other", k=80)
+    (models / "a.onnx").write_bytes(path.read_bytes())
+    (models / "b.onnx").write_bytes(other.read_bytes())
+    run = lambda *args: subprocess.run([with_runtime(), "--no-provenance", "--ort-lib", library(), "--calib", tmp_path / "x.npz", "--block", str(BLOCK), *args], capture_output=True, text=True, timeout=300)
+    p = run(models, tmp_path / "out")
+    assert p.returncode == 0 and "b.onnx is not calibrated: " in p.stderr, p.stderr
+    assert run("--algorithm", "best", path, tmp_path / "alone.onnx").returncode == 0
+    assert (tmp_path / "out" / "a.onnx").read_bytes() == (tmp_path / "alone.onnx").read_bytes()
+    assert sorted(f.name for f in (tmp_path / "out").iterdir()) == ["a.onnx", "b.onnx"]
+    (models / "a.onnx").unlink()
+    p = run(models, tmp_path / "none")
+    assert p.returncode == 1 and "no model takes the data" in p.stderr
+
+
+def test_a_preset_is_calibrated_where_it_can_be(tmp_path):
+    path, _, _ = product(tmp_path, k=256, n=256)
+    p = subprocess.run([with_runtime(), "--json", "--ort-lib", library(), "--calib", tmp_path / "x.npz", "--preset", "transformers.js", path, tmp_path / "out"], capture_output=True, text=True, timeout=300)
+    assert p.returncode == 0, p.stderr
+    calibrated = [o["output"] for o in json.loads(p.stdout)["outputs"] if "calibration" in o["report"]]
+    assert calibrated == ["model_q4.onnx", "model_q4f16.onnx"]
+
+
+def test_a_dry_run_does_not_run_the_model(tmp_path):
+    """A language model that nothing can run."""
+    weights = {"table": np.ones((64, 32), np.float32), "w": np.ones((32, 64), np.float32)}
+    nodes = [helper.make_node("Gather", ["table", "ids"], ["e"]), helper.make_node("Unknown", ["e"], ["h"], domain="nowhere"), helper.make_node("MatMul", ["h", "w"], ["logits"])]
+    ids = helper.make_tensor_value_info("ids", TensorProto.INT64, ["batch", "length"])
+    path = save(tmp_path / "model.onnx", nodes, weights, [ids], [floats("logits", "batch", "length", 64)])
+    model = onnx.load(path)
+    model.opset_import.append(helper.make_opsetid("nowhere", 1))
+    onnx.save(model, path)
+    assert calibrate("self", "--algorithm", "best", "--dry-run", path)["calibration_cost"]["groups"] > 0
+    assert "nowhere" in calibrate("self", "--algorithm", "best", path, tmp_path / "out.onnx", status=1)
+    plain, _, _ = product(tmp_path)
+    assert "language model" in calibrate("self", "--algorithm", "best", "--dry-run", plain, status=1)
