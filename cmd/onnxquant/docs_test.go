@@ -111,12 +111,15 @@ func givenFiles(t *testing.T, root string) string {
 			t.Fatal(err)
 		}
 	}
+	writeArrays(t, filepath.Join(dir, "batch0.npz"), "x", array("<f4", "2x3", []float32{1, 2, 3, 4, 5, 6}))
+	writeArrays(t, filepath.Join(dir, "batch1.npz"), "x", array("<f4", "2x3", []float32{6, 5, 4, 3, 2, 1}))
+	writeArrays(t, filepath.Join(dir, "data.npz"), "ids", array("<i8", "1x8", []int64{1, 2, 3, 4, 5, 6, 7, 8}))
 	for _, args := range []string{
 		"-bits 4 -block 32 model.onnx int4.onnx",
 		"-bits 4 -block 32 model.onnx tinygpt-int4.onnx",
 		"-bits 4 -block 32 model.onnx out.onnx",
 		"-bits 4 -block 32 --style nbits model.onnx nbits.onnx",
-		"calibrate --data self --samples 2 -o ranges.json model.onnx",
+		"calibrate --data data.npz -o ranges.json model.onnx",
 	} {
 		cmd := exec.Command("onnxquant", strings.Fields(args)...)
 		cmd.Dir = dir
@@ -124,9 +127,6 @@ func givenFiles(t *testing.T, root string) string {
 			t.Fatalf("%v: %v: %s", args, err, out)
 		}
 	}
-	writeArrays(t, filepath.Join(dir, "batch0.npz"), "x", array("<f4", "2x3", []float32{1, 2, 3, 4, 5, 6}))
-	writeArrays(t, filepath.Join(dir, "batch1.npz"), "x", array("<f4", "2x3", []float32{6, 5, 4, 3, 2, 1}))
-	writeArrays(t, filepath.Join(dir, "data.npz"), "ids", array("<i8", "1x8", []int64{1, 2, 3, 4, 5, 6, 7, 8}))
 	return dir
 }
 
