@@ -250,13 +250,18 @@ func (p *Plan) interim(ctx context.Context, path string, which []int, found []*q
 	if err != nil {
 		return err
 	}
-	x, err := graph.New(view)
+	return WriteFloat(ctx, view, path, p.opts.Threads, p.opts.Memory)
+}
+
+// WriteFloat writes a model as it is.
+func WriteFloat(ctx context.Context, m *modelfile.Model, path string, threads int, memory int64) error {
+	x, err := graph.New(m)
 	if err != nil {
 		return err
 	}
 	plain, err := replan(x, Options{
-		Discover: discover.Options{Format: spec.Float, Target: target.Of(spec.Portable), Activations: spec.WeightsOnly, Memory: p.opts.Memory},
-		External: write.External{When: spec.ExternalAuto}, Threads: p.opts.Threads, Memory: p.opts.Memory, NoVerify: true,
+		Discover: discover.Options{Format: spec.Float, Target: target.Of(spec.Portable), Activations: spec.WeightsOnly, Memory: memory},
+		External: write.External{When: spec.ExternalAuto}, Threads: threads, Memory: memory, NoVerify: true,
 	}, discover.Exceptions{})
 	if err != nil {
 		return err

@@ -138,8 +138,8 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	if err != nil {
 		return nil, err
 	}
-	for i, c := range a.Candidates {
-		if err := a.try(ctx, i, c); err != nil {
+	for i := 0; i < len(a.Candidates); i++ { // try adds some
+		if err := a.try(ctx, i, a.Candidates[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -172,8 +172,11 @@ type analyzer struct {
 	overheads []float64      // by candidate: bytes per weight besides its tensors
 	rest      float64        // bytes of the output besides the weights
 	index     map[string]int // name → index in Weights
-	done      int64          // bytes measured
-	nothing   string         // why the last candidate suits no weight
+
+	// only has candidates that are tried on some weights alone, by name
+	only    map[spec.Candidate]map[string]bool
+	done    int64  // bytes measured
+	nothing string // why the last candidate suits no weight
 }
 
 func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
@@ -187,7 +190,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	case opts.Damage != nil && opts.MaxError > 0:
 		return nil, errors.New("the least damage takes a bound of the size, and none of the error")
 	}
-	a := &analyzer{model: m, opts: opts.Options, damage: opts.Damage, shapes: graph.NewShapes(access.Graph(m)), index: map[string]int{}}
+	a := &analyzer{model: m, opts: opts.Options, damage: opts.Damage, shapes: graph.NewShapes(access.Graph(m)), index: map[string]int{}, only: map[spec.Candidate]map[string]bool{}}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
 	a.opts.Calibration, a.opts.Resume = nil, false
 	if calibrates(opts.Algorithm) {
@@ -284,12 +287,16 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		w := &stages.Weights[k]
 		overhead -= w.Bytes() - w.Decision.Bytes
 		s := sums[k]
-		if s == nil || run.NeedsFloat16Scales(k) { // these get scales of another type, and so another size
+		if s == nil || !a.wanted(c, run.Weights[k].Name) {
 			continue
 		}
 		at, err := a.weight(ctx, run.Weights[k], w.Shape, workers)
 		if err != nil {
 			return err
+		}
+		if run.NeedsFloat16Scales(k) {
+			a.instead(c, run.Weights[k].Name)
+			continue
 		}
 		if !a.narrow && c.Format.Bits() < 8 && w.Convolves() {
 			continue
@@ -303,6 +310,23 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 	}
 	a.overheads = append(a.overheads, float64(overhead)/float64(max(len(stages.Weights), 1)))
 	return a.measureDamage(ctx, c, measured)
+}
+
+// instead has a weight tried with scales of float16: its own are too different for 8 bits.
+func (a *analyzer) instead(c spec.Candidate, name string) {
+	c.ScaleType = spec.ScaleFloat16
+	switch {
+	case a.only[c] != nil:
+		a.only[c][name] = true
+	case !slices.Contains(a.Candidates, c):
+		a.only[c] = map[string]bool{name: true}
+		a.Candidates = append(a.Candidates, c)
+	}
+}
+
+// wanted reports whether a candidate is tried on a weight.
+func (a *analyzer) wanted(c spec.Candidate, name string) bool {
+	return a.only[c] == nil || a.only[c][name]
 }
 
 // measureDamage measures what candidate c does to the model's outputs, on some of the weights.

@@ -2,6 +2,7 @@ package analyze_test
 
 import (
 	"context"
+	"encoding/binary"
 	"encoding/json"
 	"math"
 	"os"
@@ -182,6 +183,29 @@ func TestDefaultsOfTargets(t *testing.T) {
 	}
 	if named := has(spec.ORT, spec.Candidate{Format: "q4_k"}); !named["q4_k"] {
 		t.Error("a candidate that was named is gone")
+	}
+}
+
+// A weight whose scales are too different for 8 bits is tried with scales of float16, as it would be
+// converted.
+func TestAnalyzeCoarseScales(t *testing.T) {
+	built := testmodels.MLP(6, 256, 256, 256)
+	raw := built.Proto.Graph.Initializer[0].RawData
+	for i := range 256 { // the first row
+		v := math.Float32frombits(binary.LittleEndian.Uint32(raw[4*i:]))
+		binary.LittleEndian.PutUint32(raw[4*i:], math.Float32bits(1000*v))
+	}
+	m := modeltest.Open(t, modeltest.Write(t, built))
+	c := spec.Candidate{Format: spec.Int4, Block: 32, ScaleType: spec.ScaleInt8}
+	a, err := analyze.Model(t.Context(), m, analyze.Options{Candidates: []spec.Candidate{c}, MaxSize: 1 << 20})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []spec.ScaleType{spec.ScaleFloat16, spec.ScaleInt8} {
+		w := a.Weights[i]
+		if len(w.Choices) != 2 || w.Choices[1].Candidate.ScaleType != want {
+			t.Errorf("%s: %+v", w.Name, w.Choices)
+		}
 	}
 }
 

@@ -44,7 +44,8 @@ const maxKept = 512 << 20
 
 // Sensitivity is a float model with samples, and what it computes for them.
 type Sensitivity struct {
-	path    string
+	path    string // of the model, or of a copy
+	folder  string // of the copy, or ""
 	opts    calibrate.Options
 	model   *modelfile.Model
 	session execute.Session
@@ -77,17 +78,14 @@ func Open(ctx context.Context, path string, opts calibrate.Options) (*Sensitivit
 	if err != nil {
 		return nil, err
 	}
-	m, err := modelfile.Open(path)
-	if err != nil {
+	s := &Sensitivity{path: path, opts: opts}
+	if s.model, err = modelfile.Open(path); err != nil {
 		return nil, err
 	}
-	s := &Sensitivity{path: path, opts: opts, model: m, outputs: compared(m.Proto.GetGraph())}
-	if len(s.outputs) == 0 {
-		m.Close()
-		return nil, fmt.Errorf("%s: no output of a floating-point type to compare", path)
-	}
-	if s.session, err = s.open(ctx, data.Engine()); err == nil {
-		err = s.run(data)
+	if s.outputs = compared(s.model.Proto.GetGraph()); len(s.outputs) == 0 {
+		err = fmt.Errorf("%s: no output of a floating-point type to compare", path)
+	} else if err = s.storeConstants(ctx); err == nil {
+		err = s.start(ctx, data)
 	}
 	if err != nil {
 		s.Close()
@@ -96,12 +94,23 @@ func Open(ctx context.Context, path string, opts calibrate.Options) (*Sensitivit
 	return s, nil
 }
 
+// start runs the float model on its samples.
+func (s *Sensitivity) start(ctx context.Context, data *calibrate.Data) (err error) {
+	if s.session, err = s.open(ctx, data.Engine()); err != nil {
+		return err
+	}
+	return s.run(data)
+}
+
 // Close ends the session and closes the model.
 func (s *Sensitivity) Close() {
 	if s.session != nil {
 		s.session.Close()
 	}
 	s.model.Close()
+	if s.folder != "" {
+		os.RemoveAll(s.folder)
+	}
 }
 
 // open opens the model with its weights as inputs that runs may replace.
@@ -195,8 +204,8 @@ func (s *Sensitivity) names() (names []string) {
 }
 
 // Of returns, for each weight of a list, what quantizing it alone does, by the settings of
-// opts. It is NaN for a weight that a run cannot replace: one that is not an initializer of
-// the main graph.
+// opts. It is NaN for a weight that a run cannot replace: one that is neither an initializer nor a
+// Constant node of the main graph.
 func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error) {
 	folder, err := os.MkdirTemp("", "onnxquant-sensitivity-")
 	if err != nil {

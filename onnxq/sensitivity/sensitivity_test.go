@@ -7,11 +7,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"onnxquant/internal/execute"
 	"onnxquant/internal/execute/evaluate"
 	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"
@@ -101,18 +103,22 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// A mix by damage is at least as good as one by errors of weights, and within the size. A
-// weight that no run can replace gets an estimate.
+// A mix by damage is at least as good as one by errors of weights, and within the size. A weight in
+// a Constant node counts as an initializer does; one that no run can replace gets an estimate.
 func TestMix(t *testing.T) {
 	data, _ := array(t)
-	for _, constant := range []bool{false, true} {
+	var damages []float64
+	for _, where := range []string{"", "Constant", "If"} {
 		built, err := testmodels.Build("mlp", 1)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if g := built.Proto.Graph; constant {
+		switch g := built.Proto.Graph; where {
+		case "Constant":
 			g.Node = slices.Insert(g.Node, 0, modeltest.ConstantNode("w0", g.Initializer[0]))
 			g.Initializer = g.Initializer[1:]
+		case "If":
+			intoBranches(g)
 		}
 		path := modeltest.Write(t, built)
 		m := modeltest.Open(t, path)
@@ -132,7 +138,7 @@ func TestMix(t *testing.T) {
 				if c.Candidate == byError.Weights[i].Recommended {
 					damage += *c.Damage
 				}
-				if c.Estimated != (constant && w.Name == "w0" && c.Candidate.Format != spec.Float) {
+				if c.Estimated != (where == "If" && strings.HasSuffix(w.Name, "w0") && c.Candidate.Format != spec.Float) {
 					t.Errorf("%s as %s: estimated: %v", w.Name, c.Candidate, c.Estimated)
 				}
 			}
@@ -140,7 +146,24 @@ func TestMix(t *testing.T) {
 		if a.Damage == nil || *a.Damage <= 0 || *a.Damage > damage || a.OutBytes > 16000 {
 			t.Errorf("%s; by errors %v", fmt.Sprint(*a.Damage, a.OutBytes), damage)
 		}
+		damages = append(damages, damage)
 	}
+	if damages[1] != damages[0] {
+		t.Errorf("with a Constant node %v, without %v", damages[1], damages[0])
+	}
+}
+
+// intoBranches moves the first product of a graph into the branches of an If, with its weight.
+func intoBranches(g *onnxpb.GraphProto) {
+	product, weight := g.Node[0], g.Initializer[0]
+	branch := func(name string) *onnxpb.AttributeProto {
+		n := modeltest.Node(product.GetOpType(), name+"_y", strings.Join(product.Input, " "))
+		return &onnxpb.AttributeProto{Name: &name, Type: onnxpb.AttributeProto_GRAPH.Enum(), G: &onnxpb.GraphProto{
+			Name: &name, Node: modeltest.Nodes{n}, Initializer: modeltest.Tensors{weight}, Output: []*onnxpb.ValueInfoProto{{Name: &n.Output[0]}},
+		}}
+	}
+	g.Node[0] = modeltest.Node("If", product.Output[0], "yes", branch("then_branch"), branch("else_branch"))
+	g.Initializer[0] = &onnxpb.TensorProto{Name: new("yes"), DataType: new(int32(onnxpb.TensorProto_BOOL)), RawData: []byte{1}}
 }
 
 // Without a bound there is a frontier, and no recommendation. Candidates for calibrated codes are

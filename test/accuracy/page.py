@@ -32,6 +32,15 @@ def written(model):
     return {(row[0].strip("`"), name): float(c.split(" · ")[0]) for row in rows for name, c in zip(head[2:], row[2:]) if c}
 
 
+def written_mixes(model):
+    """The table of mixes as it stands: the bytes that a mix may have, the KL of the best uniform format, and of each mix by its name."""
+    name = f"mixes of {model.name}"
+    lines = DOCUMENT.read_text().partition(BEGIN.format(name))[2].partition(END.format(name))[0].strip().splitlines()
+    head, _, *rows = [[c.strip() for c in line.strip("|").split("|")] for line in lines]
+    kl = lambda cell: float(cell.split(": ")[-1].split(" · ")[0])
+    return [(int(row[0].partition(", that")[0].replace(",", "")), kl(row[1]), {n: kl(c) for n, c in zip(head[2:], row[2:]) if c}) for row in rows]
+
+
 def part(model):
     return f"integers of {model.name}"
 

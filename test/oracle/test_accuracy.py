@@ -30,6 +30,18 @@ def test_cell(name, layout, algorithm, tmp_path):
     assert 0 < model.score(out).kl <= SLACK * page.written(model)[layout, algorithm]
 
 
+@pytest.mark.parametrize("name, mix", [
+    ("tinydoc", "by errors of weights, rtn"), ("tinydoc", "by outputs, best"), ("recognizer", "by errors of weights, rtn")])
+def test_mix(name, mix, tmp_path):
+    """A mix has what the table says of it, and less than any uniform format of its size."""
+    model, out = MODELS[name], tmp_path / "out.onnx"
+    size, uniform, mixes = page.written_mixes(model)[0]
+    data = ["--calib", model.calibration, "--ort-lib", library()] if mix.startswith("by outputs") else []
+    subprocess.run([with_runtime(), "--quiet", "--auto", str(size), *data, "--target", "ort", model.path, out], check=True, timeout=600)
+    assert out.stat().st_size <= size
+    assert 0 < model.score(out).kl <= min(SLACK * mixes[mix], uniform)
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_table(name):
     """The table has nothing that the settings do not want."""
