@@ -56,9 +56,9 @@ func (a activations) Run(ctx context.Context, models []string, names [][]string,
 func (o Options) checkCalibration() error {
 	switch {
 	case o.Calibration == nil && o.Algorithm == spec.GPTQ:
-		return errors.New("algorithm gptq needs calibration data: --calib, or Options.Calibration")
+		return ErrNoData
 	case o.Calibration == nil && o.Resume:
-		return errors.New("there is no calibration to resume: give --calib, or Options.Calibration")
+		return errors.New("there is no calibration to resume")
 	case o.Calibration == nil:
 		return nil
 	case o.Algorithm != spec.GPTQ && o.Algorithm != spec.Best:

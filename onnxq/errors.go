@@ -1,9 +1,12 @@
 package onnxq
 
 import (
+	"errors"
+
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/write"
 )
@@ -22,6 +25,10 @@ var (
 	ErrTarget = modelfile.ErrTarget
 	// ErrStrict: a selected weight cannot be quantized, and Options.Strict is set.
 	ErrStrict = discover.ErrStrict
+	// ErrNoData: the algorithm needs Options.Calibration.
+	ErrNoData = errors.New("algorithm gptq needs calibration data")
+	// ErrKept: calibration had begun, and Options.Resume goes on from what it has found.
+	ErrKept = layerfit.ErrKept
 	// ErrCoverage: less is quantized than Options.MinCoverage.
 	ErrCoverage = convert.ErrCoverage
 	// ErrVerify: the output, read again, is not what was written.

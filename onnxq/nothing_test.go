@@ -35,7 +35,7 @@ func TestNothingIsQuantized(t *testing.T) {
 		"operator":   {modeltest.Write(t, modeltest.Model(one, modeltest.Nodes{product})), onnxq.Options{Ops: []string{"Conv"}}, "no weight was selected; --ops all selects those of more operators"},
 		"done":       {done, onnxq.Options{}, "all weights are quantized already"},
 		"some done":  {some, onnxq.Options{}, "no weight was selected, and some are quantized already"},
-		"obstructed": {obstructed, onnxq.Options{}, `2 weights were selected but cannot be quantized; the largest, "w": graph output`},
+		"obstructed": {obstructed, onnxq.Options{}, `of 2 weights selected none can be quantized; the largest, "w": graph output`},
 		"one":        {obstructed, onnxq.Options{Include: []string{"v"}}, `"v" was selected but cannot be quantized: graph output`},
 	} {
 		p, err := modeltest.Open(t, c.path).Plan(c.opts)

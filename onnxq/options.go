@@ -123,7 +123,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		}
 		o.Format = spec.Float
 	}
-	for _, check := range []func() error{o.checkCalibration, o.checkActivations, o.checkStatic, o.checkNumbers, o.checkFormat, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
+	for _, check := range []func() error{o.checkActivations, o.checkStatic, o.checkNumbers, o.checkFormat, o.checkCalibration, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
 		if err := check(); err != nil {
 			return r, err
 		}
@@ -316,6 +316,9 @@ func (o Options) checkStyle() error {
 	case spec.NBits:
 		if o.formatGiven() && !o.Format.Scaled() && family != spec.Lookup {
 			return fmt.Errorf("style nbits is of integers with a scale for each block, nf4 and fp4, not of %s", o.Format)
+		}
+		if o.Block > 0 && !discover.NBitsBlock(int64(o.Block)) {
+			return fmt.Errorf("style nbits takes block sizes that are powers of two, at least 16: not %d", o.Block)
 		}
 	case spec.QDQ:
 		if o.formatGiven() && family != spec.Integer && family != spec.Float8 {

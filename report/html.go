@@ -15,6 +15,7 @@ import (
 	"strconv"
 	"strings"
 
+	"onnxquant/internal/msg"
 	"onnxquant/onnxq/inspect"
 )
 
@@ -178,8 +179,8 @@ func (v *view) facts() {
 		size, e, at = v.Sizes.Recommended.Bytes, v.Sizes.Recommended.Error, "sizes.recommended"
 	}
 	more := "from " + byteText(v.In.Bytes)
-	if size > 0 {
-		more += fmt.Sprintf(", %.3g times smaller", float64(v.In.Bytes)/float64(size))
+	if change := msg.Resized(v.In.Bytes, size); change != "" {
+		more += ", " + change
 	}
 	add(shownFact{"Size", byteText(size), more, float64(size), at + ".bytes"})
 	if len(v.Weights) > 0 {

@@ -6,6 +6,8 @@ import (
 	"math"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/onnxq/compare"
@@ -105,7 +107,7 @@ func isFloat(name string) bool {
 
 func (v *verifier) broken(what string, n int64) {
 	if n > 0 {
-		v.fail(CheckFinite, "%s: %d elements are NaN or infinite in one model and different in the other", what, n)
+		v.fail(CheckFinite, "%s: %d %s NaN or infinite in one model and different in the other", what, n, english.PluralWord(int(n), "element is", "elements are"))
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"sync"
 
@@ -221,6 +222,9 @@ func parseCandidates(texts []string) (list []spec.Candidate, err error) {
 			return nil, usagef("--candidates: %v", err)
 		}
 		list = append(list, c)
+	}
+	if len(list) > 0 && !slices.ContainsFunc(list, func(c spec.Candidate) bool { return c.Format != spec.Float }) {
+		return nil, usagef("--candidates float: every weight may stay in float anyway; name formats to compare it with")
 	}
 	return list, nil
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
+	"fmt"
 
 	"github.com/spf13/pflag"
 
@@ -54,6 +56,14 @@ func (f *calibFlags) open(ctx context.Context, dry bool) error {
 		return f.data.Check(ctx)
 	}
 	return f.data.Open(ctx)
+}
+
+// resumable says how to go on after an error.
+func (f *calibFlags) resumable(err error) error {
+	if errors.Is(err, onnxq.ErrKept) {
+		return fmt.Errorf("%w; --resume goes on from it", err)
+	}
+	return err
 }
 
 // warnSlow tells what makes calibration fast.

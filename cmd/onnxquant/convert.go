@@ -225,7 +225,7 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 	made, err := p.Convert(ctx, out)
 	bar.clear()
 	if err != nil {
-		return err
+		return f.resumable(err)
 	}
 	c.warnAll(made.Plan.Warnings)
 	if f.verbose {

@@ -195,11 +195,12 @@ func helpOnFlag(w io.Writer, name string) error {
 	}
 	var meanings []*meaning
 	var names, bears []string // bears: flags with a value of this name
+	var value string
 	for _, cmd := range allCommands() {
 		cmd.flags().VisitAll(func(f *pflag.Flag) {
 			if v, ok := f.Value.(interface{ values() []string }); ok && !slices.Contains(bears, "--"+f.Name) {
-				if slices.ContainsFunc(v.values(), func(v string) bool { return strings.EqualFold(v, name) }) {
-					bears = append(bears, "--"+f.Name)
+				if i := slices.IndexFunc(v.values(), func(v string) bool { return strings.EqualFold(v, name) }); i >= 0 {
+					bears, value = append(bears, "--"+f.Name), v.values()[i]
 				}
 			}
 		})
@@ -219,10 +220,14 @@ func helpOnFlag(w io.Writer, name string) error {
 	switch {
 	case len(meanings) > 0:
 	case len(bears) > 0:
-		return usagef("there is no command or flag %s; it is a value of %s", name, oneAnd(bears))
+		fmt.Fprintf(w, "%s is a value of %s.\n\n", value, oneAnd(bears))
+		return helpOnFlag(w, bears[0])
 	default:
-		word := strings.TrimLeft(name, "-")
-		if near, ok := nearest.Name(strings.ToLower(word), names); ok {
+		word := plainName(strings.TrimLeft(name, "-"))
+		if text, ok := flagHints[word]; ok {
+			return usagef("there is no command or flag %s; %s", name, text)
+		}
+		if near, ok := nearest.Name(word, names); ok {
 			return usagef("there is no command or flag %s; the nearest is %s", name, near)
 		}
 		return usagef("there is no command or flag %s", name)
@@ -257,7 +262,7 @@ func lookup(fs *pflag.FlagSet, name string) *pflag.Flag {
 	if len(name) == 1 {
 		return fs.ShorthandLookup(name)
 	}
-	return fs.Lookup(strings.ToLower(name))
+	return fs.Lookup(plainName(name))
 }
 
 // usage describes one flag.

@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/provenance"
@@ -117,7 +119,7 @@ func modelFacts(path string, in *inspect.Inspection) []fact {
 	if in.Producer != "" {
 		facts = append(facts, fact{"producer", name(in.Producer)})
 	}
-	graph := fmt.Sprintf("%d nodes", in.Nodes)
+	graph := english.Plural(in.Nodes, "node", "")
 	for _, n := range []struct {
 		count int
 		what  string
@@ -143,7 +145,7 @@ func modelFacts(path string, in *inspect.Inspection) []fact {
 		types = append(types, fmt.Sprintf("%d %s, %s", t.Tensors, t.DType, byteSize(t.Bytes)))
 	}
 	for _, f := range in.External {
-		external = append(external, fmt.Sprintf("%s, %s: %d tensors, %s", name(f.Name), byteSize(f.Bytes), f.Tensors, byteSize(f.Used)))
+		external = append(external, fmt.Sprintf("%s, %s: %s, %s", name(f.Name), byteSize(f.Bytes), english.Plural(f.Tensors, "tensor", ""), byteSize(f.Used)))
 	}
 	return slices.Concat(facts, labelled("tensors", types), activationFacts(in.Activations), labelled("external", first(maxLines, external)))
 }

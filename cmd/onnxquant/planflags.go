@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -120,7 +121,10 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 			return err
 		}
 	}
-	if err := f.opts.Check(); err != nil {
+	switch err := f.opts.Check(); {
+	case errors.Is(err, onnxq.ErrNoData):
+		return usagef("%v: --calib DATA, or for a language model --calib self", err)
+	case err != nil:
 		return usagef("%v", err)
 	}
 	return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/msg"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
 )
@@ -269,12 +270,8 @@ func byteSize(n int64) string { return humanize.IBytes(uint64(n)) }
 
 func sizes(before, after int64) string {
 	text := byteSize(before) + " -> " + byteSize(after)
-	switch {
-	case after <= 0 || before == after:
-	case after < before:
-		text += fmt.Sprintf(", %.1f times smaller", float64(before)/float64(after))
-	default:
-		text += fmt.Sprintf(", %.1f times larger", float64(after)/float64(before))
+	if change := msg.Resized(before, after); change != "" {
+		text += ", " + change
 	}
 	return text
 }
@@ -292,7 +289,7 @@ func halfFacts(h *onnxq.Half) []fact {
 	if h == nil {
 		return nil
 	}
-	facts := []fact{{string(h.Type), fmt.Sprintf("%d tensors, %d new Casts", h.Tensors, h.Casts)}}
+	facts := []fact{{string(h.Type), english.Plural(h.Tensors, "tensor", "") + ", " + english.Plural(h.Casts, "new Cast", "")}}
 	reasons := map[string]int{}
 	for _, n := range h.Kept {
 		reasons[n.Operator+" "+n.Reason]++
@@ -323,13 +320,13 @@ func calibrationFacts(c *onnxq.Calibrated) []fact {
 	}
 	percent := func(e float64) string { return fmt.Sprintf("%.2g %%", 100*math.Sqrt(e)) }
 	lines := []string{
-		fmt.Sprintf("%d layers, error of their outputs on held-out samples %s, with mse %s", c.Layers, percent(c.Error), percent(c.MSE)),
+		fmt.Sprintf("%s, error of the outputs on held-out samples %s, with mse %s", english.Plural(c.Layers, "layer", ""), percent(c.Error), percent(c.MSE)),
 		fmt.Sprintf("error of the model's outputs %s, with mse %s", percent(c.Output), percent(c.OutputMSE)),
 	}
 	if c.Refused {
 		lines = append(lines, "all layers got mse, which is better")
 	} else if c.Lost > 0 {
-		lines = append(lines, fmt.Sprintf("%d layers got mse, which is better", c.Lost))
+		lines = append(lines, english.Plural(c.Lost, "layer", "")+" got mse, which is better")
 	}
 	return labelled("calibrated", lines)
 }

@@ -97,8 +97,13 @@ func TestSizes(t *testing.T) {
 		before, after int64
 		want          string
 	}{
-		{1024, 1024, "1.0 KiB -> 1.0 KiB"},
+		{1024, 1024, "1.0 KiB -> 1.0 KiB, the same size"},
+		{100_000, 100_020, "98 KiB -> 98 KiB, the same size"},
+		{1000, 1020, "1000 B -> 1020 B, 2.0 % larger"},
 		{1000, 2000, "1000 B -> 2.0 KiB, 2.0 times larger"},
+		{1000, 960, "1000 B -> 960 B, 4.0 % smaller"},
+		{1000, 800, "1000 B -> 800 B, 1.2 times smaller"},
+		{1000, 0, "1000 B -> 0 B"},
 		{0, 0, "0 B -> 0 B"},
 	} {
 		if got := sizes(c.before, c.after); got != c.want {

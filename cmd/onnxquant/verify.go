@@ -12,6 +12,8 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/onnxq/compare"
 	"onnxquant/report"
 	"onnxquant/verify"
@@ -223,13 +225,14 @@ func verdictTexts(r *verify.Report, opts *verify.Options) []string {
 }
 
 func structureText(s verify.Structure) string {
+	nodes := english.Plural(s.Nodes, "node", "")
 	if len(s.Problems) > 0 {
-		return fmt.Sprintf("%d nodes; differences besides weights: %d", s.Nodes, len(s.Problems))
+		return fmt.Sprintf("%s; differences besides weights: %d", nodes, len(s.Problems))
 	}
 	if len(s.Activations) > 0 {
-		return fmt.Sprintf("%d nodes; nothing but weights and activations changed", s.Nodes)
+		return nodes + "; nothing but weights and activations changed"
 	}
-	return fmt.Sprintf("%d nodes; nothing but weights changed", s.Nodes)
+	return nodes + "; nothing but weights changed"
 }
 
 // activationFacts tells how many activations are quantized.
@@ -290,7 +293,7 @@ func executionFacts(x verify.Execution) []fact {
 			text += "; "
 		}
 		if o.Broken > 0 {
-			text += fmt.Sprintf("%d elements are NaN or infinite in one model only", o.Broken)
+			text += fmt.Sprintf("%d %s NaN or infinite in one model only", o.Broken, english.PluralWord(o.Broken, "element is", "elements are"))
 		}
 		facts = append(facts, fact{"", text})
 		if d := o.Distribution; d != nil {

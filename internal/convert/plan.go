@@ -16,6 +16,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/fold"
@@ -361,16 +363,24 @@ func (p *Plan) warn(format string, args ...any) {
 
 // warnings collects the warnings about single weights and about the output.
 func (p *Plan) warnings() {
+	var named, paths []string // weights that stay in float though precision_info names them
 	for _, d := range p.Decisions {
 		path := msg.Quote(d.Value.Path)
 		o := d.Override
 		if !d.Quantize && d.Choice.Format != spec.Float && o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
-			p.warn("%s stays in float though precision_info names it: %s", path, d.Reason)
+			named = append(named, fmt.Sprintf("%s stays in float though precision_info names it: %s", path, d.Reason))
+			paths = append(paths, path)
 		}
 		if why := p.except.KeepFloat[d.Value]; why != "" && why != reasonUseless {
 			p.warn("%s stays in float: %s", path, d.Reason)
 		}
 	}
+	if len(named) > 3 { // a glob may name many
+		named = []string{fmt.Sprintf("%d tensors stay in float though precision_info names them: %s (--verbose says why)", len(named), msg.List(paths))}
+	}
+	p.Warnings = append(p.Warnings, named...)
+	p.warnOfMemory()
+	p.warnOfFloatZeros()
 	e := p.opts.Discover.Target
 	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
 		p.warn("the output is of opset %d, but %s loads models up to %d", opset, e.Name, e.Opset)
@@ -406,6 +416,32 @@ func (p *Plan) warnings() {
 	}
 }
 
+// warnOfMemory says how much memory the weights take that cannot be calibrated with less.
+func (p *Plan) warnOfMemory() {
+	need, n := int64(0), 0
+	for _, d := range p.Decisions {
+		if d.Quantize && d.Lacking > 0 {
+			need, n = max(need, d.Lacking), n+1
+		}
+	}
+	if n > 0 {
+		p.warn("%s not calibrated but quantized by algorithm mse: that takes --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)
+	}
+}
+
+// warnOfFloatZeros says that ONNX Runtime has no fast kernel for float zero points.
+func (p *Plan) warnOfFloatZeros() {
+	n := 0
+	for _, d := range p.Decisions {
+		if d.Quantize && d.Choice.NBits.FloatZeros {
+			n++
+		}
+	}
+	if n > 0 {
+		p.warn("%s float zero points, with which ONNX Runtime takes 20 to 100 times as long for a row on a CPU; other algorithms have codes", english.Plural(n, "weight gets", "weights get"))
+	}
+}
+
 // warnOfInputs names the weights that callers could replace, as inputs with a default.
 // Before IR 4 every initializer was an input.
 func (p *Plan) warnOfInputs() {
@@ -415,8 +451,8 @@ func (p *Plan) warnOfInputs() {
 			names = append(names, msg.Quote(w.Value.Path))
 		}
 	}
-	if n := len(names); n > 0 && p.graph.File.Proto.GetIrVersion() >= opset.FreeInitializers {
-		p.warn("%d quantized weights are no inputs any more, callers cannot replace them: %s (--exclude keeps a weight)", n, msg.List(names))
+	if len(names) > 0 && p.graph.File.Proto.GetIrVersion() >= opset.FreeInitializers {
+		p.warn("callers cannot replace quantized weights, they are no inputs any more: %s (--exclude keeps a weight)", msg.List(names))
 	}
 }
 
@@ -446,9 +482,9 @@ func (p *Plan) WhyNothing() string {
 	case selected == 1:
 		return fmt.Sprintf("%s was selected but cannot be quantized: %s", msg.Quote(largest.Value.Path), largest.Reason)
 	case selected > 1:
-		return fmt.Sprintf("%d weights were selected but cannot be quantized; the largest, %s: %s", selected, msg.Quote(largest.Value.Path), largest.Reason)
+		return fmt.Sprintf("of %s selected none can be quantized; the largest, %s: %s", english.Plural(selected, "weight", ""), msg.Quote(largest.Value.Path), largest.Reason)
 	case float > 0:
-		return fmt.Sprintf("its settings keep %d weights in float", float)
+		return fmt.Sprintf("its settings keep %s in float", english.Plural(float, "weight", ""))
 	case already > 0 && others == 0:
 		return "all weights are quantized already"
 	case already > 0:

@@ -88,7 +88,8 @@ type Decision struct {
 	Note     string // how it differs from the request
 	Fallback string // the first part of Note, if its format differs and nobody asked for that
 
-	Layers []Layer // those by which its codes are calibrated, or nil
+	Layers  []Layer // those by which its codes are calibrated, or nil
+	Lacking int64   // the memory with which they could be calibrated, or 0
 
 	Importance []float32 // weight of each index of the reduction axis, for the blockwise formats; nil: all equal
 

@@ -177,7 +177,9 @@ func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string
 		if c.Algorithm == spec.Best {
 			need += 4*k*k + 4*shapes.Count(d.Shape)
 		}
-		why = tooLarge(need, opts.Memory)
+		if why = tooLarge(need, opts.Memory); why != "" {
+			d.Lacking = leastMemory(need)
+		}
 	}
 	if why != "" {
 		d.Layers = nil
@@ -189,7 +191,10 @@ func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string
 // tooLarge says that the moments of inputs do not fit into a part of the memory, or "".
 func tooLarge(need, memory int64) string {
 	if need > memory/2 {
-		return fmt.Sprintf("calibration needs --memory of %d MiB or more", need>>19+1)
+		return fmt.Sprintf("calibration needs --memory of %d MiB or more", leastMemory(need)>>20)
 	}
 	return ""
 }
+
+// leastMemory is the memory, in whole MiB, of which need is a part.
+func leastMemory(need int64) int64 { return (need>>19 + 1) << 20 }

@@ -44,6 +44,9 @@ const (
 	MaxNBitsBlock = 256 // of MatMulNBits
 )
 
+// NBitsBlock reports whether the operators can have a block size.
+func NBitsBlock(n int64) bool { return n >= minNBitsBlock && n&(n-1) == 0 }
+
 // FindNBits returns the form in which the operators of leaves can read the codes of a
 // weight, quantized as chosen, or why they cannot.
 func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r reach.Reach, c Choice) (f NBits, why string) {
@@ -81,7 +84,7 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 		return f, f.bnb4Obstacle(int64(c.Block), k, c.Target)
 	}
 	switch {
-	case f.Block < minNBitsBlock || f.Block&(f.Block-1) != 0:
+	case !NBitsBlock(f.Block):
 		return f, fmt.Sprintf("they take block sizes that are powers of two, at least %d", minNBitsBlock)
 	case f.Product && !c.Target.MatMulNBits.Takes(c.Format.Bits()):
 		return f, fmt.Sprintf("the MatMulNBits of %s takes no codes of %d bits", c.Target.Label, c.Format.Bits())
@@ -108,7 +111,7 @@ func (f NBits) bnb4Obstacle(block, k int64, t *target.Engine) (why string) {
 		return fmt.Sprintf("target %s has no MatMulBnb4", t.Target)
 	case f.Gather:
 		return "MatMulBnb4 is no Gather"
-	case block < minNBitsBlock || block > MaxNBitsBlock || block&(block-1) != 0:
+	case !NBitsBlock(block) || block > MaxNBitsBlock:
 		return fmt.Sprintf("MatMulBnb4 takes block sizes that are powers of two from %d to %d", minNBitsBlock, MaxNBitsBlock)
 	case k%block != 0:
 		return fmt.Sprintf("the blocks of MatMulBnb4 would reach across columns: %d does not divide %d", block, k)

@@ -360,8 +360,11 @@ func ReadTensorProto(path string) (*Tensor, error) {
 		return nil, err
 	}
 	defer f.Close()
-	if size > MaxBytes {
+	switch {
+	case size > MaxBytes:
 		return nil, fmt.Errorf("%s: %d bytes, more than %d MiB", path, size, MaxBytes>>20)
+	case size == 0:
+		return nil, fmt.Errorf("%s: the file is empty; a TensorProto is wanted, which onnx.numpy_helper.from_array makes", path)
 	}
 	raw := make([]byte, size)
 	if _, err := io.ReadFull(f, raw); err != nil {

@@ -95,7 +95,7 @@ type Errors struct {
 func (r *Result) Close(keep bool) error { return r.store.close(keep) }
 
 // ErrKept is wrapped by errors after which Options.Resume goes on from what was found.
-var ErrKept = errors.New("what calibration has found is kept; --resume, or Options.Resume, goes on from it")
+var ErrKept = errors.New("what calibration has found is kept")
 
 // Run finds codes.
 func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Result, err error) {

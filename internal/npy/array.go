@@ -64,6 +64,10 @@ func Open(path string) (*File, error) {
 		}
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
+	if size == 0 {
+		f.Close()
+		return nil, fmt.Errorf("%s: %w: the file is empty; numpy.save and numpy.savez write what is read here", path, ErrFormat)
+	}
 	file := &File{path: path, f: f, size: size}
 	if err := file.list(); err != nil {
 		f.Close()

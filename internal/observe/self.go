@@ -130,7 +130,7 @@ func (w *writer) causal() error {
 	a, b := before.Float32s(), after.Float32s()
 	for i := range last * int(w.model.Vocabulary) {
 		if d := math.Abs(float64(a[i] - b[i])); !(d <= 1e-2*(1+math.Abs(float64(a[i])))) {
-			return fmt.Errorf("%w: this one sees the ids that follow, or computes NaN", samples.ErrLanguage)
+			return fmt.Errorf("%w (this model sees the ids that follow, or computes NaN)", samples.ErrLanguage)
 		}
 	}
 	return nil

@@ -112,8 +112,8 @@ func TestNoLanguage(t *testing.T) {
 		return modeltest.Write(t, m)
 	}
 	for says, path := range map[string]string{
-		"no input has token ids of a known number": modeltest.Build(t, "mlp"),
-		"this one sees the ids that follow": tied(func(g *onnxpb.GraphProto) {
+		"no input has token ids": modeltest.Build(t, "mlp"),
+		"this model sees the ids that follow": tied(func(g *onnxpb.GraphProto) {
 			g.Node[1] = modeltest.Node("Sub", "h", "e mean")
 			g.Node = slices.Insert(g.Node, 1, modeltest.Node("ReduceMean", "mean", "e axes"))
 			g.Initializer = append(g.Initializer, modeltest.Integers("axes", 0))

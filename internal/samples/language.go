@@ -25,14 +25,14 @@ type Language struct {
 }
 
 // ErrLanguage is wrapped by errors about models that are no language models.
-var ErrLanguage = errors.New("only language models can make samples themselves; give data")
+var ErrLanguage = errors.New("only causal language models can make samples themselves; give files of data, such as an .npz file with an array for each input")
 
 // NewLanguage recognizes a language model by its inputs and outputs. It may still be one that
 // sees the ids that follow.
 func NewLanguage(m *modelfile.Model) (*Language, error) {
 	l := &Language{model: newModel(m)}
 	if l.model.ids < 0 || l.model.vocabulary == unknown {
-		return nil, fmt.Errorf("%w: no input has token ids of a known number", ErrLanguage)
+		return nil, l.noIDs()
 	}
 	l.Vocabulary = l.model.vocabulary
 	ids := l.model.inputs[l.model.ids]
@@ -54,7 +54,7 @@ func NewLanguage(m *modelfile.Model) (*Language, error) {
 		}
 	}
 	if l.Logits == "" {
-		return nil, fmt.Errorf("%w: no output has a number for each of the %d tokens", ErrLanguage, l.Vocabulary)
+		return nil, fmt.Errorf("%w (no output has a number for each of the %d tokens)", ErrLanguage, l.Vocabulary)
 	}
 	grows := true
 	for _, info := range l.model.inputs {
@@ -73,11 +73,19 @@ func NewLanguage(m *modelfile.Model) (*Language, error) {
 	return l, l.check()
 }
 
+// noIDs says what the inputs lack.
+func (l *Language) noIDs() error {
+	if l.model.ids >= 0 {
+		return fmt.Errorf("%w (how many tokens input %s may have is not known)", ErrLanguage, describe(l.model.inputs[l.model.ids]))
+	}
+	return fmt.Errorf("%w (no input has token ids)", ErrLanguage)
+}
+
 // check says whether ids imply the other inputs.
 func (l *Language) check() error {
 	_, err := l.Inputs([][]int64{make([]int64, max(l.Length, 1))}, nil)
 	if err != nil {
-		return fmt.Errorf("%w: %w", ErrLanguage, err)
+		return fmt.Errorf("%w (%w)", ErrLanguage, err)
 	}
 	return nil
 }

@@ -57,6 +57,19 @@ func rank(info *onnxpb.ValueInfoProto) int {
 	return len(info.GetType().GetTensorType().GetShape().GetDim())
 }
 
+// lacking returns the number of the input without which a sample is nothing, if that is empty, or
+// -1: that with token ids, or any if all are empty.
+func (m *model) lacking(inputs []*execute.Tensor) int {
+	empty := func(t *execute.Tensor) bool { return t != nil && t.Len() == 0 }
+	switch {
+	case m.ids >= 0 && empty(inputs[m.ids]):
+		return m.ids
+	case len(inputs) > 0 && !slices.ContainsFunc(inputs, func(t *execute.Tensor) bool { return !empty(t) }):
+		return 0
+	}
+	return -1
+}
+
 // index returns the number of the input with a name, or -1.
 func (m *model) index(name string) int {
 	return slices.IndexFunc(m.inputs, func(i *onnxpb.ValueInfoProto) bool { return i.GetName() == name })

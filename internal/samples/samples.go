@@ -205,6 +205,9 @@ func (s *Samples) each(do func([]*execute.Tensor) error) error {
 			if err := s.model.complete(inputs, 0); err != nil {
 				return err
 			}
+			if i := s.model.lacking(inputs); i >= 0 {
+				return fmt.Errorf("sample %d: input %s has no elements; leave the sample out", number, describe(s.model.inputs[i]))
+			}
 			for _, in := range inputs {
 				if hasNaN(in) {
 					return fmt.Errorf("sample %d: input %q has NaN; leave the sample out", number, in.Name)

@@ -229,6 +229,7 @@ func TestErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	x := write(t, folder, "x.npy", npyFile("<f4", false, 3, 2))
+	ids := withInputs(t, input("ids", dtype.Int64, "b", "t"))
 	for says, test := range map[string]struct {
 		m     *modelfile.Model
 		files []string
@@ -242,9 +243,11 @@ func TestErrors(t *testing.T) {
 		`elements of type INT64`:                    {plain, []string{x, write(t, folder, "e/z.npy", npyFile("<i8", false, 3, 3))}},
 		`shape [3 4]`:                               {plain, []string{x, write(t, folder, "f/z.npy", npyFile("<f4", false, 3, 4))}},
 		`3 samples of input "x", but 2 of "z"`:      {plain, []string{x, write(t, folder, "g/z.npy", npyFile("<f4", false, 2, 3))}},
-		`the folder has no`:                         {plain, []string{empty}},
-		`nor a file that ends in`:                   {plain, []string{write(t, folder, "text.txt", nil)}},
-		`fewer than its 9 elements`:                 {plain, []string{x, write(t, folder, "h/z.npy", bytes.TrimSuffix(npyFile("<f4", false, 3, 3)[:84], nil))}},
+		`sample 0: input "ids", INT64 [b, t] has no elements; leave the sample out`: {ids, []string{write(t, folder, "i/ids.npy", npyFile("<i8", false, 3, 0))}},
+		`sample 0: input "x", FLOAT [n, w] has no elements`:                         {withInputs(t, input("x", dtype.Float32, "n", "w")), []string{write(t, folder, "j/x.npy", npyFile("<f4", false, 3, 0))}},
+		`the folder has no`:         {plain, []string{empty}},
+		`nor a file that ends in`:   {plain, []string{write(t, folder, "text.txt", nil)}},
+		`fewer than its 9 elements`: {plain, []string{x, write(t, folder, "h/z.npy", bytes.TrimSuffix(npyFile("<f4", false, 3, 3)[:84], nil))}},
 	} {
 		s, err := Open(test.m, test.files, 0)
 		if err == nil {

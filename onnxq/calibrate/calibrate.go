@@ -147,10 +147,14 @@ func (r *run) find(ctx context.Context) (err error) {
 	if r.engine, err = observe.Find(ctx, r.opts.Engine, r.opts.Library); err != nil {
 		return err
 	}
-	if slices.Equal(r.opts.Data, []string{Self}) {
-		self := observe.SelfOptions{N: r.opts.Samples, Length: r.opts.Length, Seed: r.opts.Seed, Progress: r.progress("making samples")}
-		r.data, err = r.engine.Self(ctx, r.path, self)
-	} else {
+	self := slices.Contains(r.opts.Data, Self)
+	switch {
+	case self && len(r.opts.Data) > 1:
+		return fmt.Errorf("%s beside other data: give it alone, for samples that the model makes, or files and folders alone", Self)
+	case self:
+		o := observe.SelfOptions{N: r.opts.Samples, Length: r.opts.Length, Seed: r.opts.Seed, Progress: r.progress("making samples")}
+		r.data, err = r.engine.Self(ctx, r.path, o)
+	default:
 		r.data, err = samples.Open(r.model, r.opts.Data, cmp.Or(r.opts.Samples, DefaultSamples))
 	}
 	return err

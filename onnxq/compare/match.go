@@ -303,7 +303,7 @@ func (m *matcher) defaults(x *graph.Graph, y *onnxpb.ModelProto) {
 		}
 	}
 	if len(gone) > 0 {
-		m.note("%d inputs with a default are gone, callers cannot replace them: %s", len(gone), msg.List(gone))
+		m.note("inputs with a default are gone, callers cannot replace them: %s", msg.List(gone))
 	}
 }
 

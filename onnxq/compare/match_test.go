@@ -338,8 +338,8 @@ func TestMatchOfDefaults(t *testing.T) {
 		note, problem string
 	}{
 		{3, []string{"w", "b"}, "", ""},
-		{4, []string{"w"}, `1 inputs with a default are gone, callers cannot replace them: "w"`, ""},
-		{8, []string{"w", "b"}, `2 inputs with a default are gone, callers cannot replace them: "b", "w"`, ""},
+		{4, []string{"w"}, `inputs with a default are gone, callers cannot replace them: "w"`, ""},
+		{8, []string{"w", "b"}, `inputs with a default are gone, callers cannot replace them: "b", "w"`, ""},
 		{8, []string{"b"}, "", `input "b" is gone: callers could replace its default`},
 	} {
 		model := func(inputs ...string) *onnxq.Model {

@@ -24,6 +24,7 @@ type dequantizer struct {
 	block         int64   // 0: none
 	scaleCount    int64
 	scalar        bool   // the scale is a scalar
+	computed      bool   // nodes compute the scale, and not a DequantizeLinear alone
 	zero          bool   // there are zero points
 	owner         string // operator of the node that has its graph as an attribute, or ""
 	outer         bool   // its codes are outside of that graph
@@ -50,6 +51,7 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 		d.scalar = len(scale.Tensor.GetDims()) == 0
 	} else { // decoded scales
 		d.scales, d.scaleCount = dtype.Float32, 2
+		d.computed = scale.Node.GetOpType() != "DequantizeLinear"
 	}
 	d.output = cmp.Or(dtype.DType(graph.IntAttribute(n, "output_dtype")), d.scales)
 	axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 1), len(d.dims))

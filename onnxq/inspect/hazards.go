@@ -92,7 +92,9 @@ var checks = []check{
 	{"ort-mixed-types", onnxRuntime, EffectRefused, "DequantizeLinear with scales of another type than its output_dtype, fused with its reader", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.output != d.scales && d.decoded(h.shapes).Unfused() == ""
 	})},
-	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, or a block size above 256", refusedNBits},
+	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, a block size above 256, or float zero points of 8-bit codes", refusedNBits},
+	{"ort-nbits-types", onnxRuntime, EffectRefused, "MatMulNBits, MatMulBnb4 or GatherBlockQuantized with BFLOAT16 scales: no CPU kernel", bfloat16NBits},
+	{"ort-float-zeros", onnxRuntime, EffectSlow, "MatMulNBits with float zero points, which decodes at every run: one row takes 20 to 100 times as long as with zero points that are codes", floatZeros},
 	{"ort-nbits-level", onnxRuntime, EffectSlow, "MatMulNBits of 2 or 8 bits without accuracy_level 4, which decodes at every run and takes up to 30 times as long as float", slowNBits},
 	{"ort-transpose", onnxRuntime, EffectRefused, "a Transpose of float16 or bfloat16 that moves the first axis behind others, in front of a MatMul of unknown shape: it crashes with all optimizations, not up to ORT_ENABLE_EXTENDED", crashingTransposes},
 	{"ort-activations", onnxRuntime, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
@@ -125,6 +127,7 @@ var checks = []check{
 	{"tensorrt-versions", tensorRT, EffectRefused, "a newer opset than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.TensorRT) }},
 	{"tensorrt-types", tensorRT, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.TensorRT) })},
 	{"tensorrt-zero-point", tensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.taken(spec.TensorRT) && d.zero })},
+	{"tensorrt-scales", tensorRT, EffectRefused, "computed scales: it wants constants, or a DequantizeLinear of constants", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.computed })},
 	{"tensorrt-blocks", tensorRT, EffectRefused, "a block size it does not support for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		s, ok := target.Of(spec.TensorRT).Support(d.format())
 		return ok && d.scaleCount > 1 && !s.Blocks.Fits(d.blockSize(), d.length())
@@ -286,16 +289,11 @@ func sharedScales(h *hazardSearch) (where []string) {
 
 // slowNBits finds MatMulNBits nodes for which ONNX Runtime has a kernel of accuracy_level 4
 // alone.
-func slowNBits(h *hazardSearch) (where []string) {
-	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if n.GetDomain() != graph.Contrib || n.GetOpType() != "MatMulNBits" {
-			return
-		}
-		if b := graph.IntAttributeOr(n, "bits", 4); (b == 2 || b == 8) && graph.IntAttribute(n, "accuracy_level") != 4 {
-			where = append(where, graph.Label(n))
-		}
-	})
-	return where
+func slowNBits(h *hazardSearch) []string {
+	return h.contribNodes(func(n *onnxpb.NodeProto) bool {
+		b := graph.IntAttributeOr(n, "bits", 4)
+		return (b == 2 || b == 8) && graph.IntAttribute(n, "accuracy_level") != 4
+	}, "MatMulNBits")
 }
 
 // withoutBFloat16 finds the nodes for which ONNX Runtime has no kernel with bfloat16.
@@ -323,13 +321,40 @@ func crashingTransposes(h *hazardSearch) (where []string) {
 	return where
 }
 
-func refusedNBits(h *hazardSearch) (where []string) {
+// contribNodes finds the nodes of com.microsoft with one of these operators that are bad.
+func (h *hazardSearch) contribNodes(bad func(n *onnxpb.NodeProto) bool, operators ...string) (where []string) {
 	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if n.GetDomain() == graph.Contrib && n.GetOpType() == "MatMulNBits" {
-			if b := graph.IntAttributeOr(n, "bits", 4); b != 2 && b != 4 && b != 8 || graph.IntAttribute(n, "block_size") > discover.MaxNBitsBlock {
-				where = append(where, graph.Label(n))
-			}
+		if n.GetDomain() == graph.Contrib && slices.Contains(operators, n.GetOpType()) && bad(n) {
+			where = append(where, graph.Label(n))
 		}
 	})
 	return where
+}
+
+func refusedNBits(h *hazardSearch) []string {
+	return h.contribNodes(func(n *onnxpb.NodeProto) bool {
+		b := graph.IntAttributeOr(n, "bits", 4)
+		return b != 2 && b != 4 && b != 8 || graph.IntAttribute(n, "block_size") > discover.MaxNBitsBlock || b == 8 && h.floatZero(n)
+	}, "MatMulNBits")
+}
+
+// floatZeros finds MatMulNBits nodes that ONNX Runtime runs slowly because of their zero points.
+func floatZeros(h *hazardSearch) []string {
+	return h.contribNodes(func(n *onnxpb.NodeProto) bool {
+		return graph.IntAttributeOr(n, "bits", 4) != 8 && h.floatZero(n)
+	}, "MatMulNBits")
+}
+
+// floatZero reports whether the zero points of a MatMulNBits are stored floats.
+func (h *hazardSearch) floatZero(n *onnxpb.NodeProto) bool {
+	v := h.x.Source(n, 3)
+	return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()).Float()
+}
+
+// bfloat16NBits finds nodes that ONNX Runtime has kernels for, but not of bfloat16.
+func bfloat16NBits(h *hazardSearch) []string {
+	return h.contribNodes(func(n *onnxpb.NodeProto) bool {
+		v := h.x.Source(n, 2)
+		return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()) == dtype.BFloat16
+	}, "MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")
 }

@@ -71,6 +71,13 @@ func TestHazards(t *testing.T) {
 		}
 		return model(tensors{zeros("q", dtype.Uint8, 32, 2, 16), zeros("s", f16, 64)}, nodes{product("y"), product("z")})
 	}
+	zeroed := func(bits int64, scales, zs dtype.DType) *testmodels.Model {
+		m := nbits(bits, 32)
+		m.Proto.Graph.Initializer = append(m.Proto.Graph.Initializer[:1:1], zeros("s", scales, 64), zeros("z", zs, 64))
+		n := m.Proto.Graph.Node[0]
+		n.Input, n.Attribute = append(n.Input, "z"), append(n.Attribute, intAttr("accuracy_level", 4))
+		return m
+	}
 	condition := node("Cast", "c", "i", intAttr("to", int64(onnxpb.TensorProto_BOOL)))
 	cases := []struct {
 		name  string
@@ -125,6 +132,14 @@ func TestHazards(t *testing.T) {
 		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
 		{"large blocks", nbits(4, 512), "ort-nbits", "", "y"},
 		{"4 bits", nbits(4, 32), "", "", ""},
+		{"float zero points", zeroed(4, f32, f32), "ort-float-zeros", "", "y"},
+		{"float zero points of 8 bits", zeroed(8, f16, f16), "ort-nbits", "", "y"},
+		{"zero points that are codes", zeroed(4, f32, dtype.Uint8), "", "", ""},
+		{"bfloat16 scales", zeroed(4, dtype.BFloat16, dtype.Uint8), "ort-nbits-types", "", "y"},
+		{"computed scales", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			p.Graph.Initializer[1] = zeros("h", dtype.Float16, 2, 32)
+			p.Graph.Node = append(nodes{node("Cast", "s", "h", intAttr("to", int64(f32)))}, p.Graph.Node...)
+		}), "ort-activations", "tensorrt-scales", "v"},
 		{"transposed", transposedHalf(), "ort-transpose", "", "t"},
 		{"transposed otherwise", change(transposedHalf(), func(p *onnxpb.ModelProto) { p.Graph.Node[1].Attribute[0].Ints = []int64{0, 2, 1} }), "", "", ""},
 		{"8 bits at level 0", nbits(8, 32), "ort-nbits-level", "", "y"},

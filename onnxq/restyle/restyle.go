@@ -127,16 +127,17 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	c := newContent(out, r.fills, r.opts)
+	if i := slices.Index(c.places, -1); i >= 0 {
+		return nil, fmt.Errorf("%w: tensor %s is in a node that is gone", graph.ErrModel, msg.Quote(r.fills[i].tensor.GetName()))
+	}
 	if err := out.Place(r.opts.external()); err != nil {
 		return nil, err
 	}
 	if out, err = out.At(path); err != nil {
 		return nil, err
 	}
-	c := newContent(out, r.fills, r.opts)
-	if i := slices.Index(c.places, -1); i >= 0 {
-		return nil, fmt.Errorf("%w: tensor %s is in a node that is gone", graph.ErrModel, msg.Quote(r.fills[i].tensor.GetName()))
-	}
+	c.out = out
 	in := r.copy.Original.File
 	f := write.File{Path: path, Model: in, Data: out.Data(), NoVerify: r.opts.NoVerify, Rename: out.Rename}
 	if err := f.Write(ctx, c); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"slices"
+	"strings"
 
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/regularfile"
@@ -328,7 +329,7 @@ func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error
 		var text string
 		var format spec.Format
 		if text, err = v.text(name); err == nil {
-			format, err = spec.ParseFormat(text)
+			format, err = spec.ParseFormat(strings.ToLower(text))
 			err = v.at(err)
 		}
 		o.Format = &format
@@ -336,7 +337,7 @@ func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error
 		var text string
 		var algorithm spec.Algorithm
 		if text, err = v.text(name); err == nil {
-			algorithm, err = spec.ParseAlgorithm(text)
+			algorithm, err = spec.ParseAlgorithm(strings.ToLower(text))
 			err = v.at(err)
 		}
 		o.Algorithm = &algorithm
@@ -344,7 +345,7 @@ func setOverride(o *spec.Override, setting, name string, v jsonToken) (err error
 		var text string
 		var scales spec.ScaleType
 		if text, err = v.text(name); err == nil {
-			scales, err = spec.ParseScaleType(text)
+			scales, err = spec.ParseScaleType(strings.ToLower(text))
 			err = v.at(err)
 		}
 		o.ScaleType = &scales

@@ -2,6 +2,7 @@ package rules
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -131,7 +132,9 @@ var badPrecision = []struct {
 	{doc: `{"a": {"axis": "0"}}`, want: "line 1, column 16: axis: want a whole number, got a string"},
 	{doc: `{"a": {"axis": -2147483648}}`, want: "line 1, column 16: axis -2147483648: want a whole number"},
 	{doc: `{"a": {"format": 4}}`, want: "line 1, column 18: format: want a string, got 4"},
-	{doc: `{"a": {"format": "INT4"}}`, want: `line 1, column 18: format "INT4" is not known; the nearest is int4`},
+	{doc: `{"a": {"format": "INT 4"}}`, want: `line 1, column 18: format "int 4" is not known; the nearest is int4`},
+	{doc: `{"a": {"format": "Float", "bits": 8}}`, want: "line 1, column 7: format float leaves a weight as it is"},
+	{doc: `{"a": {"format": "NF4", "bits": 8}}`, want: "line 1, column 7: format nf4 has 4 bits, not 8"},
 	{doc: `{"a": {"format": "float", "bits": 8}}`, want: "line 1, column 7: format float leaves"},
 	{doc: `{"a": {"block": 32, "format": "float"}}`, want: "line 1, column 7: format float leaves"},
 	{doc: `{"a": {"bits": 8, "format": "int4"}}`, want: "line 1, column 7: format int4 has 4 bits, not 8"},
@@ -150,6 +153,7 @@ var goodPrecision = []string{
 	`{"a": {"bits": 8, "block": -1, "axis": -1, "format": "int8", "algorithm": "rtn", "zero_point": false}}`,
 	`{"a": {"precision": 4, "block_size": 2, "axis": 0}}`,
 	`{"a": {"format": "float"}}`,
+	`{"a": {"format": "NF4"}, "b": {"format": "q4_K", "algorithm": "MSE", "bits": 4}, "c": {"scale_type": "Float16"}}`,
 	`{"a": {"format": "uint4", "block": 2147483647}}`,
 	`{"[": 8, "\\": 4, "\u0000": 2}`,
 	`{"$schema": "precision-info.schema.json", "a": 8}`,
@@ -220,6 +224,19 @@ func TestPrecisionSchema(t *testing.T) {
 			t.Errorf("schema refuses %s", doc)
 		}
 	}
+	for setting, names := range map[string][]string{"format": names(spec.Formats()), "algorithm": names(spec.Algorithms()), "scale_type": names(spec.ScaleTypes())} {
+		for _, name := range names {
+			doc := fmt.Sprintf(`{"a": {%q: %q}}`, setting, strings.ToUpper(name))
+			p, err := ParsePrecision([]byte(doc))
+			if err != nil || !valid(doc) {
+				t.Errorf("%s: parser says %v, schema accepts: %v", doc, err, valid(doc))
+				continue
+			}
+			if again, err := json.Marshal(p); err != nil || string(again) != fmt.Sprintf(`{"a":{%q:%q}}`, setting, name) {
+				t.Errorf("%s became %s, %v", doc, again, err)
+			}
+		}
+	}
 	for _, c := range badPrecision {
 		if strings.HasPrefix(c.doc, `{"a":{"a":{"a"`) {
 			continue // too deep for the schema library
@@ -240,7 +257,7 @@ func TestPrecisionSchemaLists(t *testing.T) {
 	var schema struct {
 		Defs struct {
 			Settings struct {
-				Properties map[string]struct{ Enum []string }
+				Properties map[string]struct{ AnyOf []struct{ Enum []string } }
 			}
 		} `json:"$defs"`
 	}
@@ -252,18 +269,10 @@ func TestPrecisionSchemaLists(t *testing.T) {
 		t.Fatal(err)
 	}
 	properties := schema.Defs.Settings.Properties
-	var names []string
-	for _, f := range spec.Formats() {
-		names = append(names, string(f))
-	}
-	if diff := cmp.Diff(names, properties["format"].Enum); diff != "" {
+	if diff := cmp.Diff(names(spec.Formats()), properties["format"].AnyOf[0].Enum); diff != "" {
 		t.Error("formats:", diff)
 	}
-	var algorithms []string
-	for _, a := range spec.Algorithms() {
-		algorithms = append(algorithms, string(a))
-	}
-	if diff := cmp.Diff(algorithms, properties["algorithm"].Enum); diff != "" {
+	if diff := cmp.Diff(names(spec.Algorithms()), properties["algorithm"].AnyOf[0].Enum); diff != "" {
 		t.Error("algorithms:", diff)
 	}
 	for name := range settings {
@@ -274,6 +283,13 @@ func TestPrecisionSchemaLists(t *testing.T) {
 	if len(properties) != len(settings) {
 		t.Errorf("the schema has %d settings, the parser %d", len(properties), len(settings))
 	}
+}
+
+func names[T ~string](values []T) (names []string) {
+	for _, v := range values {
+		names = append(names, string(v))
+	}
+	return names
 }
 
 const schemaPath = "../../docs/precision-info.schema.json"

@@ -432,7 +432,7 @@ func reflect(t *execute.Tensor, before, after []int64) (*execute.Tensor, error) 
 	for a := range t.Dims {
 		n := t.Dims[a]
 		if before[a] < 0 || after[a] < 0 || before[a] >= n || after[a] >= n {
-			return nil, unsupported("pads %d and %d of %d elements in mode reflect", before[a], after[a], n)
+			return nil, fmt.Errorf("pads %d and %d in mode reflect: there must be more elements, not %d", before[a], after[a], n)
 		}
 		places := make([]int64, 0, n+before[a]+after[a])
 		for i := -before[a]; i < n+after[a]; i++ {

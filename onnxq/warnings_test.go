@@ -1,0 +1,65 @@
+package onnxq_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/activations"
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
+)
+
+// What many weights have in common is one warning.
+func TestWarnings(t *testing.T) {
+	all, err := rules.ParsePrecision([]byte(`{"*": {"bits": 8}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	one := modeltest.Tensors{modeltest.Floats("w", 64, 32)}
+	product := modeltest.Node("MatMul", "y", "x w")
+	biases := func(n int) *onnxq.Model {
+		tensors, nodes := slices.Clone(one), modeltest.Nodes{modeltest.Node("MatMul", "h0", "x w")}
+		for i := range n {
+			tensors = append(tensors, modeltest.Floats(fmt.Sprintf("b%d", i), 32))
+			nodes = append(nodes, modeltest.Node("Add", fmt.Sprintf("h%d", i+1), fmt.Sprintf("h%d b%d", i, i)))
+		}
+		nodes = append(nodes, modeltest.Node("Relu", "y", fmt.Sprintf("h%d", n)))
+		return modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors, nodes)))
+	}
+	path := modeltest.Write(t, modeltest.Model(one, modeltest.Nodes{product}))
+	plain := modeltest.Open(t, path)
+	for name, c := range map[string]struct {
+		model *onnxq.Model
+		opts  onnxq.Options
+		want  []string
+	}{
+		"few biases":   {biases(2), onnxq.Options{Precision: all}, []string{`"b0" stays in float though precision_info names it: read by Add:1`, `"b1" stays in float though precision_info names it: read by Add:1`}},
+		"many biases":  {biases(6), onnxq.Options{Precision: all}, []string{`6 tensors stay in float though precision_info names them: "b0", "b1", "b2", "b3", … (--verbose says why)`}},
+		"float zeros":  {plain, onnxq.Options{Block: 32, ZeroPoint: true, Style: spec.NBits, Algorithm: spec.HQQ}, []string{"1 weight gets float zero points, with which ONNX Runtime takes 20 to 100 times as long for a row on a CPU; other algorithms have codes"}},
+		"for the web":  {plain, onnxq.Options{Block: 32, ZeroPoint: true, Target: spec.ORTWeb, Algorithm: spec.HQQ}, nil},
+		"small memory": {plain, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: activations.New(path, nil, activations.Options{}), Memory: 16 << 10}, []string{"1 weight is not calibrated but quantized by algorithm mse: that takes --memory of 1 MiB or more"}},
+	} {
+		p, err := c.model.Plan(c.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := slices.DeleteFunc(slices.Clone(p.Warnings), func(w string) bool { return strings.Contains(w, "larger than the input") })
+		if !slices.Equal(found, c.want) {
+			t.Errorf("%s: %q, want %q", name, found, c.want)
+		}
+	}
+}
+
+// Blocks that MatMulNBits cannot have are refused before anything is read.
+func TestNBitsBlock(t *testing.T) {
+	for block, ok := range map[int]bool{0: true, -1: true, 8: false, 16: true, 48: false, 128: true, 512: true} {
+		err := onnxq.Options{Style: spec.NBits, Block: block}.Check()
+		if want := fmt.Sprintf("style nbits takes block sizes that are powers of two, at least 16: not %d", block); (err == nil) != ok || err != nil && err.Error() != want {
+			t.Errorf("block %d: %v", block, err)
+		}
+	}
+}
