@@ -17,10 +17,11 @@ const (
 func (c Codec) LeastError() *blocks.Search {
 	typ := blocks.Type(c.Type)
 	return &blocks.Search{
-		Rule: c, Values: &kernels.E2M1.Values, Outer: c.TensorScale, Type: c.Type,
+		Rule: c, Values: &kernels.E2M1.Values, Codes: 16, Outer: c.TensorScale, Type: c.Type,
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeFloatBlock(q, x, scale, c.TensorScale, kernels.SignlessE2M1, typ, errors)
 		},
+		Store: func(scale float32) float32 { return kernels.E4M3FN.Values[ScaleByte(scale)] },
 		Tries: func(scale float32, try func(scale float32)) {
 			at := int(ScaleByte(scale))
 			for code := max(at-stepsDown, 1); code <= min(at+stepsUp, int(kernels.E4M3FN.Top)); code++ {

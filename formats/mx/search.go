@@ -9,11 +9,16 @@ import (
 // and are not shorter than the block: that of Scales, half of it or twice as much.
 func (c Codec) LeastError() *blocks.Search {
 	kind, typ := formats[c.Format].kind, blocks.Type(c.Type)
+	codes := 256
+	if c.Format == MXFP4 {
+		codes = 16
+	}
 	return &blocks.Search{
-		Rule: c, Values: &kind.Values, Type: c.Type,
+		Rule: c, Values: &kind.Values, Codes: codes, Outer: 1, Type: c.Type,
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeFloatBlock(q, x, scale, 1, kind, typ, errors)
 		},
+		Store: func(scale float32) float32 { return DecodeE8M0(EncodeE8M0(scale, Nearest, true)) },
 		Tries: func(scale float32, try func(scale float32)) {
 			try(scale / 2)
 			try(scale * 2)

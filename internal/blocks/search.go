@@ -27,10 +27,12 @@ type Search struct {
 	// Tries calls try with some scales that can be stored, by that of the plain rule.
 	Tries func(scale float32, try func(scale float32))
 
-	Values *Values     // of codes
-	Outer  float32     // scales are multiplied by it; 0: by 1
-	Type   dtype.DType // of decoded values
-	Free   bool        // scales may be any number of Type
+	Values *Values                     // of codes
+	Codes  int                         // how many there are
+	Outer  float32                     // scales are multiplied by it
+	Type   dtype.DType                 // of decoded values
+	Free   bool                        // scales may be any number of Type
+	Store  func(scale float32) float32 // rounds a scale to one that can be stored
 
 	x       []float32
 	amax    [1]float32
@@ -97,10 +99,7 @@ func usable(scale float32) bool {
 // stretch is ⟨w, e⟩²/|w|².
 func (s *Search) stretch(q []byte, scale float32) float64 {
 	xx, xv, _ := s.products(q)
-	if s.Outer != 0 {
-		scale *= s.Outer
-	}
-	d := float64(float64(scale)*xv) - xx
+	d := float64(float64(scale*s.Outer)*xv) - xx
 	return float64(d*d) / xx
 }
 

@@ -79,6 +79,9 @@ func (d *Decision) chooseAlgorithm(opts Options) error {
 
 // noHessian says why a weight cannot have a Hessian of at most so many bytes, or "".
 func (d *Decision) noHessian(memory int64) string {
+	if d.Choice.Format.Encoding() != nil {
+		return "best is not for ggml's formats"
+	}
 	product := slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
 		op := l.Node.GetOpType()
 		return op == "MatMul" || op == "Gemm"

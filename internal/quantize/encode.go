@@ -100,7 +100,7 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 		case byColumns && t.Inner > 1:
 			err = t.fitColumns(ctx, b, columns)
 		case t.estimated():
-			err = t.descend(ctx, b, c.(int4.Codec), part, state)
+			err = t.descend(ctx, b, c, part, state)
 		case t.Algorithm == spec.HQQ:
 			err = t.fitHalfQuadratic(ctx, b, c.(int4.Codec), part, state)
 		default:

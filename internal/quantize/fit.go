@@ -46,7 +46,7 @@ func (w *Weight) fitted() bool {
 
 func (w *Weight) searched() bool {
 	_, ok := w.Codec.(searcher)
-	return ok && w.Algorithm == spec.LeastAngle
+	return ok && (w.Algorithm == spec.LeastAngle || w.Algorithm == spec.Best)
 }
 
 // whole reports whether a tile must be in memory as a whole.

@@ -105,7 +105,7 @@ func learned(transposed bool) *testmodels.Model {
 // The bytes of algorithm best depend on no number of threads, and the same numbers come out of
 // a weight and of its transpose. Where the memory does not suffice it is mse, and says so.
 func TestBest(t *testing.T) {
-	for _, opts := range []onnxq.Options{{Block: 32}, {Block: 16, Bits: 2, ZeroPoint: true}, {Block: spec.PerChannel}, {Block: 32, Style: spec.NBits, ZeroPoint: true}} {
+	for _, opts := range []onnxq.Options{{Block: 32}, {Block: 16, Bits: 2, ZeroPoint: true}, {Block: spec.PerChannel}, {Block: 32, Style: spec.NBits, ZeroPoint: true}, {Format: spec.NF4}, {Format: spec.NVFP4}, {Format: spec.MXFP4}} {
 		for _, m := range []*testmodels.Model{learned(false), learned(true)} {
 			in := filepath.Join(t.TempDir(), "in.onnx")
 			if err := m.Write(in); err != nil {

@@ -5,8 +5,8 @@ import (
 	"sync"
 
 	"onnxquant/int4"
-	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
+	"onnxquant/internal/secondorder"
 	"onnxquant/internal/work"
 	"onnxquant/onnxq/spec"
 )
@@ -158,38 +158,83 @@ func (w *Weight) estimated() bool {
 	return w.Algorithm == spec.Best && w.Encoding == nil && w.Found == nil
 }
 
+// descentPasses is how often algorithm best looks at all codes.
+const descentPasses = 4
+
+// panelWidth is how many columns are fitted side by side.
+const panelWidth = 32
+
 // descend is fit for algorithm best.
-func (t Tile) descend(ctx context.Context, b *Buffers, c int4.Codec, part chunk, state *shared) error {
+func (t Tile) descend(ctx context.Context, b *Buffers, c Codec, part chunk, state *shared) error {
 	h, err := state.hessian(ctx, t.Weight)
 	if err != nil {
 		return err
 	}
 	defer state.release()
+	fitter := t.fitter(c)
 	if h == nil {
-		fitter := t.fitter(c)
 		return t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
 	}
-	k, blocks := int(t.K), int(t.Blocks())
-	columns := len(b.x) / k
-	x, codes := b.x, b.codes
-	scale, zero := b.scale, b.zero
-	if t.Inner > 1 {
-		x = buffer.Grow(&b.column, int64(len(b.x)))
-		packing.Transpose(x, b.x, k, columns)
-		codes = buffer.Grow(&b.transposed, int64(len(b.x)))
-		scale, zero = make([]float32, len(b.scale)), make([]byte, len(b.zero))
-	}
-	d := c.Descent(h, k, int(t.Block), t.PositiveScales)
-	for i := range columns {
+	var columns secondorder.Columns
+	var descent secondorder.Descent
+	format := t.SecondOrder(c)
+	total := len(b.x) / int(t.K)
+	for first := 0; first < total; first += panelWidth {
 		if err := work.Stopped(ctx); err != nil {
 			return err
 		}
-		d.Fit(codes[i*k:(i+1)*k], x[i*k:(i+1)*k], scale[i*blocks:(i+1)*blocks], zero[i*blocks:(i+1)*blocks])
-	}
-	if t.Inner > 1 {
-		packing.Transpose(b.codes, codes, columns, k)
-		packing.Transpose(b.scale, scale, columns, blocks)
-		packing.Transpose(b.zero, zero, columns, blocks)
+		p := panel{first, min(panelWidth, total-first), total, t.Inner == 1}
+		columns.Resize(int(t.K), p.n, format)
+		copyColumns(p, columns.Weights, b.x)
+		columns.FitBlocks(format, fitter)
+		descent.Improve(&columns, h, format, descentPasses)
+		setColumns(p, b.codes, columns.Codes)
+		setColumns(p, b.scale, columns.Scales)
+		setColumns(p, b.zero, columns.Zeros)
 	}
 	return nil
+}
+
+// SecondOrder describes codes for package secondorder.
+func (w *Weight) SecondOrder(codec Codec) secondorder.Format {
+	f := secondorder.Format{Block: int(w.Block), Positive: w.PositiveScales}
+	switch c := codec.(type) {
+	case int4.Codec:
+		f.Codec = c
+	case searcher:
+		s := c.LeastError()
+		f.Codec.Type, f.Positive = s.Type, true
+		f.Levels = secondorder.NewLevels(s.Values, s.Codes, s.Outer, s.Store)
+	}
+	return f
+}
+
+// panel is some of the columns of a tile, which has them all in rows if turned is set.
+type panel struct {
+	first, n, total int
+	turned          bool
+}
+
+// copyColumns sets columns, side by side, to those of a tile.
+func copyColumns[T any](p panel, columns, tile []T) {
+	k := len(columns) / p.n
+	if p.turned {
+		packing.Transpose(columns, tile[p.first*k:], p.n, k)
+		return
+	}
+	for i := range k {
+		copy(columns[i*p.n:(i+1)*p.n], tile[i*p.total+p.first:])
+	}
+}
+
+// setColumns is the inverse of copyColumns.
+func setColumns[T any](p panel, tile, columns []T) {
+	k := len(columns) / p.n
+	if p.turned {
+		packing.Transpose(tile[p.first*k:], columns, k, p.n)
+		return
+	}
+	for i := range k {
+		copy(tile[i*p.total+p.first:], columns[i*p.n:(i+1)*p.n])
+	}
 }

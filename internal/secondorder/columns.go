@@ -14,13 +14,6 @@ import (
 	"onnxquant/internal/linalg"
 )
 
-// Format says what codes are like.
-type Format struct {
-	Codec    int4.Codec
-	Block    int  // elements of a column that share a scale
-	Positive bool // no scale may be negative
-}
-
 // Columns are some columns of a weight side by side: row i of a matrix has element i of each.
 type Columns struct {
 	K, N    int
@@ -73,6 +66,12 @@ func (c *Columns) matrix(data []float32) linalg.Matrix {
 func (c *Columns) Decode(f Format, x []float32) {
 	for i := range c.K {
 		b := i / f.Block * c.N
+		if f.Levels != nil {
+			for j, q := range c.Codes[i*c.N:][:c.N] {
+				x[i*c.N+j] = f.value(f.Levels.Values[q], c.Scales[b+j])
+			}
+			continue
+		}
 		f.Codec.DecodeColumns(x[i*c.N:][:c.N], c.Codes[i*c.N:][:c.N], c.Scales[b:][:c.N], c.Zeros[b:][:c.N])
 	}
 }

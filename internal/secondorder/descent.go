@@ -1,8 +1,6 @@
 package secondorder
 
 import (
-	"math"
-
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/linalg"
 )
@@ -13,7 +11,7 @@ type Descent struct {
 	multiply linalg.Multiplier
 	slope    []float32 // H·e
 	errors   []float64 // eᵀHe of each column
-	codes    []float32 // less the zero point
+	codes    []float32 // multiples of the scale
 	moves    []float32 // how far the values of some rows move
 	near     []float32 // slope of some rows
 	curves   []float32 // H·codes, within a block
@@ -31,11 +29,7 @@ func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
 		scales, zeros := c.Scales[i/format.Block*n:], c.Zeros[i/format.Block*n:]
 		for j := range n {
 			at := i*n + j
-			code := int32(c.Codes[at])
-			if format.Codec.Signed {
-				code = int32(int8(c.Codes[at]))
-			}
-			codes[at] = float32(code - format.zero(zeros[j]))
+			codes[at] = format.multiple(c.Codes[at], format.zero(zeros[j]))
 			errs[at] = format.value(codes[at], scales[j]) - c.Weights[at]
 		}
 	}
@@ -54,7 +48,7 @@ func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
 		scales, zeros := c.Scales[i/format.Block*n:], c.Zeros[i/format.Block*n:]
 		for j := range n {
 			at := i*n + j
-			c.Codes[at] = byte(int32(codes[at]) + format.zero(zeros[j]))
+			c.Codes[at] = format.code(codes[at], format.zero(zeros[j]))
 			errors[j] += float64(format.value(codes[at], scales[j])-c.Weights[at]) * float64(slope[at])
 		}
 	}
@@ -92,12 +86,11 @@ func (d *Descent) moveCodes(c *Columns, h linalg.Matrix, format Format) (changed
 // moveRow gives the codes of a row their best values, and sets by to how far they move.
 func (d *Descent) moveRow(c *Columns, i int, curve float32, slope, by []float32, f Format) (changed bool) {
 	n := c.N
-	least, greatest := f.Codec.Limits()
 	scales, zeros := c.Scales[i/f.Block*n:][:n], c.Zeros[i/f.Block*n:][:n]
 	codes, slope := d.codes[i*n:][:n], slope[:n]
 	for j, code := range codes {
 		s, z := scales[j], f.zero(zeros[j])
-		best := nearest(code-slope[j]/float32(curve*s), least-z, greatest-z)
+		best := f.nearest(code-slope[j]/float32(curve*f.step(s)), z)
 		if best == code {
 			continue
 		}
@@ -130,8 +123,9 @@ func (d *Descent) moveScales(c *Columns, h linalg.Matrix, format Format) (change
 		moved := false
 		scales := c.Scales[from/format.Block*n:][:n]
 		for j, s := range scales {
-			to := format.scale(float64(s)-down[j]/curve[j], format.Positive || s > 0)
-			by := float64(to) - float64(s)
+			step := float64(format.step(s))
+			to := format.scale(step-down[j]/curve[j], format.Positive || s > 0)
+			by := float64(format.step(to)) - step
 			if to == 0 || !(2*by*down[j]+by*by*curve[j] < 0) {
 				continue
 			}
@@ -146,13 +140,4 @@ func (d *Descent) moveScales(c *Columns, h linalg.Matrix, format Format) (change
 		}
 	}
 	return changed
-}
-
-// scale is s as it will be stored, or 0 if it is no usable scale of that sign.
-func (f Format) scale(s float64, positive bool) float32 {
-	stored := f.Codec.RoundScale(float32(s))
-	if stored > 0 != positive || math.Abs(float64(stored)) < 0x1p-126 || stored-stored != 0 {
-		return 0
-	}
-	return stored
 }

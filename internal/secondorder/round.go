@@ -3,7 +3,6 @@ package secondorder
 import (
 	"math"
 
-	"onnxquant/formats/dtype"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/linalg"
 )
@@ -24,7 +23,6 @@ const group = 64
 // that were rounded.
 func (f *Factor) Round(r *Rounder, c *Columns, format Format) {
 	k, n := c.K, c.N
-	least, greatest := format.Codec.Limits()
 	owed := buffer.Grow(&r.owed, int64(k*n))
 	clear(owed)
 	for end := k; end > 0; end -= group {
@@ -35,7 +33,7 @@ func (f *Factor) Round(r *Rounder, c *Columns, format Format) {
 			row := f.l.Data[i*k:]
 			err := errs[(i-from)*n:][:n]
 			inverse := 1 / row[i]
-			c.roundRow(at, format, least, greatest, owed[i*n:], inverse, err)
+			c.roundRow(at, format, owed[i*n:], inverse, err)
 			for j := from; j < i; j++ {
 				addRow(owed[j*n:], row[j], err)
 			}
@@ -47,44 +45,22 @@ func (f *Factor) Round(r *Rounder, c *Columns, format Format) {
 }
 
 // roundRow sets the codes of element at of all columns, which owe a correction, and their errors.
-func (c *Columns) roundRow(at int, f Format, least, greatest int32, owed []float32, inverse float32, errs []float32) {
+func (c *Columns) roundRow(at int, f Format, owed []float32, inverse float32, errs []float32) {
 	n := c.N
 	weights, codes := c.Weights[at*n:][:n], c.Codes[at*n:][:n]
 	scales, zeros := c.Scales[at/f.Block*n:][:n], c.Zeros[at/f.Block*n:][:n]
 	owed = owed[:n]
 	for j, w := range weights {
 		s, z := scales[j], f.zero(zeros[j])
-		code := nearest((w-float32(owed[j]*inverse))/s, least-z, greatest-z)
-		codes[j] = byte(int32(code) + z)
-		errs[j] = f.value(code, s) - w
+		v := f.nearest((w-float32(owed[j]*inverse))/f.step(s), z)
+		codes[j] = f.code(v, z)
+		errs[j] = f.value(v, s) - w
 	}
 }
 
 // nearest is the integer nearest to x in a range. NaN becomes one of the ends.
 func nearest(x float32, least, greatest int32) float32 {
 	return float32(min(max(math.RoundToEven(float64(x)), float64(least)), float64(greatest)))
-}
-
-// zero is the value of a stored zero point.
-func (f Format) zero(z byte) int32 {
-	switch {
-	case !f.Codec.ZeroPoint && f.Codec.Signed:
-		return 0
-	case !f.Codec.ZeroPoint:
-		return 1 << (f.Codec.Bits - 1)
-	case f.Codec.Signed:
-		return int32(int8(z))
-	}
-	return int32(z)
-}
-
-// value is a code, less the zero point, as it will be decoded.
-func (f Format) value(code, scale float32) float32 {
-	v := float32(code * scale)
-	if f.Codec.Type == dtype.Float16 || f.Codec.Type == dtype.BFloat16 {
-		v = f.Codec.Type.Round(v)
-	}
-	return v
 }
 
 // addRow adds a multiple of x to y.

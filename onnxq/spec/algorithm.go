@@ -7,7 +7,7 @@ import (
 )
 
 // Algorithm is a way to find the codes and scales of integer formats. The other formats have
-// rules of their own, and LeastAngle.
+// rules of their own, LeastAngle and Best.
 type Algorithm string
 
 const (
@@ -40,7 +40,7 @@ func (a Algorithm) Check(format Format, zeroPoint bool, style Style, r Range, t 
 	switch {
 	case a == "" || a == RTN:
 		return nil
-	case format.Traits().Family != Integer && a != LeastAngle:
+	case format.Traits().Family != Integer && a != LeastAngle && a != Best:
 		return fmt.Errorf("algorithm %s is for integer formats, not for %s", a, format)
 	case (a == KQuant || a == HQQ) && !zeroPoint:
 		return fmt.Errorf("algorithm %s needs zero points: add --zero-point", a)

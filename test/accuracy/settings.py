@@ -42,6 +42,7 @@ ALGORITHMS = [
 # Formats with a rule of their own.
 FORMATS = [
     "fp8-e4m3", "mxfp8", "nvfp4", "mxfp4", "nf4",
+    *(f"{f} --algorithm best" for f in ("fp8-e4m3", "nvfp4", "mxfp4", "nf4")),
     *(f"{f} --algorithm mse" for f in ("fp8-e4m3", "nvfp4", "mxfp4", "nf4", "q3_k", "q4_0", "q4_k", "q5_k")),
     "q2_k", "q3_k", "q4_0", "q4_k", "iq4_nl", "q5_k", "q6_k",
     "int4 --block 32 --zero-point --algorithm hqq --style nbits",

@@ -1,0 +1,57 @@
+package secondorder
+
+import (
+	"slices"
+	"testing"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/mx"
+	"onnxquant/formats/qlora"
+	"onnxquant/int4"
+	"onnxquant/internal/blocks"
+	"onnxquant/nvfp4"
+)
+
+type searcher interface {
+	LeastError() *blocks.Search
+	DecodeColumns(x []float32, q []byte, scale []float32, zero []byte)
+}
+
+// Rounding and descent lower the error of levels, too. Scales stay numbers that can be stored, and
+// codes are decoded as their codec does.
+func TestLevels(t *testing.T) {
+	for _, codec := range []searcher{qlora.Codec{}, qlora.Codec{Table: qlora.FP4, Type: dtype.Float16}, nvfp4.Codec{TensorScale: 0.003}, mx.Codec{}, mx.Codec{Format: mx.MXFP8E5M2}} {
+		const k, n = 100, 19
+		s := codec.LeastError()
+		f := Format{
+			Codec: int4.Codec{Type: s.Type}, Block: 16, Positive: true,
+			Levels: NewLevels(s.Values, s.Codes, s.Outer, s.Store),
+		}
+		c, h := problem(t, k, n, f)
+		c.FitBlocks(f, s)
+		mse := c.measured(h, f)
+		new(Descent).Improve(c, h, f, 4)
+		descended := c.measured(h, f)
+		factor, err := NewFactor(t.Context(), 2, slices.Clone(h), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		factor.Round(new(Rounder), c, f)
+		if rounded := c.measured(h, f); !(rounded < 0.9*mse && descended < 0.9*mse) {
+			t.Errorf("%+v: errors %.4g, rounded %.4g, descended %.4g", codec, mse, rounded, descended)
+		}
+		for _, scale := range c.Scales {
+			if s.Store(scale) != scale || !(scale > 0) {
+				t.Fatalf("%+v: scale %v", codec, scale)
+			}
+		}
+		got, want := make([]float32, k*n), make([]float32, n)
+		c.Decode(f, got)
+		for i := range k {
+			codec.DecodeColumns(want, c.Codes[i*n:][:n], c.Scales[i/f.Block*n:][:n], nil)
+			if !slices.Equal(got[i*n:][:n], want) {
+				t.Fatalf("%+v: row %d is decoded to %v, want %v", codec, i, got[i*n:][:n], want)
+			}
+		}
+	}
+}
