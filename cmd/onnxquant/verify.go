@@ -189,7 +189,7 @@ func overflowHint(r *verify.Report) []fact {
 	if !broken || r.Structure.Half != "float16" {
 		return nil
 	}
-	return []fact{{"hint", "values inside the model exceed 65504, the largest of float16: convert with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"}}
+	return []fact{{"hint", "values inside the model exceed 65504, the largest of float16: convert with --ranges of onnxquant calibrate or with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"}}
 }
 
 func matchRows(weights []compare.WeightMatch) [][]string {

@@ -1,5 +1,5 @@
-// Package half makes a float16 or bfloat16 model of a float32 one, without reading its
-// weights.
+// Package half makes a float16 or bfloat16 model of a float32 one. Of its weights it reads
+// samples alone.
 //
 // [New] gets the graph of a model, which stays as it is, and returns the graph of the other:
 // types of values and tensors are changed and Casts are inserted where float32 meets half.
@@ -8,7 +8,8 @@
 //
 // Types are known from declarations and from the operators (package optypes). A node stays
 // in float32 if its operator does not take half, if it is one of [spec.FloatOps], if it reads
-// values that half cannot represent, or if it computes a mean of squares, which overflows.
+// values that half cannot represent, or if what it reads or makes may overflow: a mean of
+// squares, and values that are large by measured ranges or by an estimate (sizes.go).
 // Initializers become half if a node that does reads them.
 package half
 
