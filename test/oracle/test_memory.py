@@ -81,3 +81,26 @@ def test_many(constants, mib, tmp_path):
         p.unlink()
     assert r.status == 0, r.stderr
     assert r.mib <= mib, f"{r.mib:.0f} MiB"
+
+
+def test_many_weights_from_gguf(tmp_path):
+    """Tensors of a GGUF file share their buffers: 2000 small ones take little more than without the file."""
+    value, tensors, nodes = "x", [], []
+    for i in range(2000):
+        w = np.random.default_rng(i).standard_normal((32, 32)).astype(np.float32)
+        tensors.append(numpy_helper.from_array(w, f"w{i}"))
+        nodes.append(helper.make_node("MatMul", [value, f"w{i}"], [f"y{i}"]))
+        value = f"y{i}"
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", 32]) for name in ("x", value)]
+    graph = helper.make_graph(nodes, "tiny", ends[:1], ends[1:], tensors)
+    source, weights = tmp_path / "in.onnx", tmp_path / "weights.gguf"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), source)
+
+    def peak(*args):
+        r = Run([BINARY, *args], tmp_path / "stderr", timeout=120)
+        assert r.status == 0, r.stderr
+        return r.mib
+
+    peak("gguf", "--mix", "Q8_0", "--quiet", source, weights)
+    without = peak("--quiet", source, tmp_path / "without.onnx")
+    assert peak("--quiet", "--weights-from", weights, source, tmp_path / "with.onnx") <= without + MIB
