@@ -41,7 +41,7 @@ BEGIN, END = "<!-- written by make inference -->\n", "<!-- end of inference -->\
 RUNS = int(os.environ.get("BENCH_RUNS", 11))
 SLOT = 0.05  # seconds that a form runs in a round, at least
 ROWS, THREADS = (1, 128), tuple(map(int, os.environ.get("BENCH_THREADS", "1 2").split()))
-UNSTEADY = 1.5  # a figure is left out if the rounds' quartiles are further apart
+UNSTEADY = 1.5  # a figure is left out if the rounds' quartiles are further apart, and a column if most are
 SAME_ERROR = 1.02  # errors within 2 % count as the same
 
 
@@ -208,13 +208,26 @@ def steady(ratios):
 WHERE = [(rows, threads) for rows in ROWS for threads in THREADS]
 
 
+def columns(made):
+    """Where half of the forms, at least, have steady figures."""
+    return [w for w in WHERE if 2 * sum(steady(f.speeds[w]) for f in made) >= len(made)]
+
+
+def title(where):
+    rows, threads = where
+    return f"{rows} row{'s' * (rows > 1)}, {threads} thread{'s' * (threads > 1)}"
+
+
 def table(name, made):
+    shown = columns(made)
     yield f"\n{MODELS[name][0].__doc__ or name}\n\n"
-    yield "| form | size | error |" + "".join(f" {r} row{'s' * (r > 1)}, {t} thread{'s' * (t > 1)} |" for r, t in WHERE) + "\n"
-    yield "|---|---|---|" + "---|" * len(WHERE) + "\n"
+    yield "| form | size | error |" + "".join(f" {title(w)} |" for w in shown) + "\n"
+    yield "|---|---|---|" + "---|" * len(shown) + "\n"
     for f in made:
         label = f"*{f.name}*" if f.theirs else "`" + f.name.replace("; also ", "`, `") + "`"
-        yield f"| {label} | {f.size:.3f} | {f.error:.4f} |" + "".join(f" {speed(f, w):.2f} |" if steady(f.speeds[w]) else " – |" for w in WHERE) + "\n"
+        yield f"| {label} | {f.size:.3f} | {f.error:.4f} |" + "".join(f" {speed(f, w):.2f} |" if steady(f.speeds[w]) else " – |" for w in shown) + "\n"
+    if left := [title(w) for w in WHERE if w not in shown]:
+        yield f"\nNot steady here: {'; '.join(left)}.\n"
 
 
 def best(made, bits, where, theirs):
@@ -228,15 +241,14 @@ def contest(name, made):
             peer = best(made, bits, where, True)
             fair = [f for f in made if f.error <= peer.error * SAME_ERROR]
             mine = best(fair, bits, where, False)
-            at = f"{name}, {bits} bits, {where[0]} row{'s' * (where[0] > 1)}, {where[1]} thread{'s' * (where[1] > 1)}"
+            at = f"{name}, {bits} bits, {title(where)}"
             if mine is None:
                 yield f"| {at} | none has as small an error | *{peer.name}* | – | no |\n"
                 continue
             ratios = [a / b for a, b in zip(mine.speeds[where], peer.speeds[where])]
-            ratio, told = statistics.median(ratios), "not steady | –"
             if steady(ratios):
-                told = f"{ratio:.2f} | {'yes' if ratio >= 0.95 else 'no'}"
-            yield f"| {at} | `{mine.name.split(';')[0]}` | *{peer.name}* | {told} |\n"
+                ratio = statistics.median(ratios)
+                yield f"| {at} | `{mine.name.split(';')[0]}` | *{peer.name}* | {ratio:.2f} | {'yes' if ratio >= 0.95 else 'no'} |\n"
 
 
 def processor():
