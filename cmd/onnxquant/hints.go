@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -74,6 +75,9 @@ func hint(fs *pflag.FlagSet, name string) string {
 		if lookup(cmd.flags(), name) != nil {
 			others = append(others, cmd.line(""))
 		}
+	}
+	if most := 2; len(others) > most+1 {
+		others = append(others[:most:most], fmt.Sprintf("%d other commands", len(others)-most))
 	}
 	if len(others) > 0 {
 		return "it is a flag of " + oneAnd(others)
