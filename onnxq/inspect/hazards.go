@@ -93,7 +93,6 @@ var checks = []check{
 		return d.output != d.scales && d.decoded(h.shapes).Unfused() == ""
 	})},
 	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, a block size above 256, or float zero points of 8-bit codes", refusedNBits},
-	{"ort-nbits-types", onnxRuntime, EffectRefused, "MatMulNBits, MatMulBnb4 or GatherBlockQuantized with BFLOAT16 scales: no CPU kernel", bfloat16NBits},
 	{"ort-float-zeros", onnxRuntime, EffectSlow, "MatMulNBits with float zero points, which decodes at every run: one row takes 20 to 100 times as long as with zero points that are codes", floatZeros},
 	{"ort-nbits-level", onnxRuntime, EffectSlow, "MatMulNBits of 2 or 8 bits without accuracy_level 4, which decodes at every run and takes up to 30 times as long as float", slowNBits},
 	{"ort-transpose", onnxRuntime, EffectRefused, "a Transpose of float16 or bfloat16 that moves the first axis behind others, in front of a MatMul of unknown shape: it crashes with all optimizations, not up to ORT_ENABLE_EXTENDED", crashingTransposes},
@@ -349,12 +348,4 @@ func floatZeros(h *hazardSearch) []string {
 func (h *hazardSearch) floatZero(n *onnxpb.NodeProto) bool {
 	v := h.x.Source(n, 3)
 	return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()).Float()
-}
-
-// bfloat16NBits finds nodes that ONNX Runtime has kernels for, but not of bfloat16.
-func bfloat16NBits(h *hazardSearch) []string {
-	return h.contribNodes(func(n *onnxpb.NodeProto) bool {
-		v := h.x.Source(n, 2)
-		return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()) == dtype.BFloat16
-	}, "MatMulNBits", "MatMulBnb4", "GatherBlockQuantized")
 }

@@ -135,7 +135,7 @@ func TestHazards(t *testing.T) {
 		{"float zero points", zeroed(4, f32, f32), "ort-float-zeros", "", "y"},
 		{"float zero points of 8 bits", zeroed(8, f16, f16), "ort-nbits", "", "y"},
 		{"zero points that are codes", zeroed(4, f32, dtype.Uint8), "", "", ""},
-		{"bfloat16 scales", zeroed(4, dtype.BFloat16, dtype.Uint8), "ort-nbits-types", "", "y"},
+		{"bfloat16 scales", zeroed(4, dtype.BFloat16, dtype.Uint8), "ort-bfloat16", "", "y (com.microsoft.MatMulNBits)"},
 		{"computed scales", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
 			p.Graph.Initializer[1] = zeros("h", dtype.Float16, 2, 32)
 			p.Graph.Node = append(nodes{node("Cast", "s", "h", intAttr("to", int64(f32)))}, p.Graph.Node...)
