@@ -81,15 +81,16 @@ func (f *calibFlags) leave(o *onnxq.Options) {
 	}
 }
 
-// finishOutput checks the flags of an output of a folder. Without --algorithm on the command line, given,
-// outputs with integer codes of weights get best, and others are made without the data.
+// finishOutput checks the flags of an output of a folder. Unless --algorithm is given on the command line,
+// outputs with integer codes of weights, which gptq could find too, get best, and others are made
+// without the data.
 func (f *calibFlags) finishOutput(fs *pflag.FlagSet, o *onnxq.Options, given bool) error {
 	if err := f.finish(fs, o, ""); err != nil || f.data == nil || given {
 		return err
 	}
 	format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
 	onlyFloat := o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil
-	if err != nil || onlyFloat || o.Activations == spec.Dynamic || o.Activations == spec.Static || spec.Best.Check(format, o.ZeroPoint, o.Style, o.Range, o.Target) != nil {
+	if err != nil || onlyFloat || o.Activations == spec.Dynamic || o.Activations == spec.Static || spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range, o.Target) != nil {
 		f.leave(o)
 		return nil
 	}
