@@ -367,7 +367,7 @@ func (p *Plan) warnings() {
 	for _, d := range p.Decisions {
 		path := msg.Quote(d.Value.Path)
 		o := d.Override
-		if !d.Quantize && d.Choice.Format != spec.Float && o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
+		if !d.Quantize && d.Choice.Format != spec.Float && *o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
 			named = append(named, fmt.Sprintf("%s stays in float though precision_info names it: %s", path, d.Reason))
 			paths = append(paths, path)
 		}

@@ -53,7 +53,7 @@ func (p *Plan) smallerAsInt8() (found []rewrite.Weight, err error) {
 
 // integers returns the footprint of a weight as int8.
 func integers(w rewrite.Weight, names *graph.Names) (form.Footprint, error) {
-	c := w.Choice
+	c := *w.Choice
 	var err error
 	if c.Format, c.Block, err = spec.Resolve(8, "", 0, false); err != nil {
 		return form.Footprint{}, err

@@ -12,7 +12,7 @@ import (
 
 // choose sets format, block and axis from the options and the tensor's override.
 func (d *Decision) choose(opts Options, smallerAsInt8 bool) error {
-	c, r := &d.Choice, d.request(opts, smallerAsInt8)
+	c, r := d.Choice, d.request(opts, smallerAsInt8)
 	c.Target, c.Rule, c.ZeroPoint = opts.Target, opts.Rule, r.zeroPoint
 	c.AccuracyLevel, c.NoFoldBias = opts.AccuracyLevel, opts.NoFoldBias || opts.Target.MatMulNBits.NoBias
 	if a := d.Override.Axis; a != nil {
@@ -53,7 +53,7 @@ func (d *Decision) choose(opts Options, smallerAsInt8 bool) error {
 // chooseAlgorithm sets the algorithm. One from the options gives way to rtn where the weight's
 // own settings rule it out, one from the weight's override does not.
 func (d *Decision) chooseAlgorithm(opts Options) error {
-	c := &d.Choice
+	c := d.Choice
 	c.Algorithm = opts.Algorithm
 	spec.SetIf(&c.Algorithm, d.Override.Algorithm)
 	err := c.Algorithm.Check(c.Format, c.ZeroPoint, opts.Style, opts.Range, opts.Target.Target)

@@ -77,16 +77,16 @@ type Decision struct {
 	DType dtype.DType
 	Shape []int64
 	Bytes int64
-	Reach reach.Reach // the operators that read it
+	Reach reach.Reach // the operators that read it, if it is selected
 
-	Selected bool          // by the options
-	Override spec.Override // its entry in Options.Precision; zero without
+	Selected bool           // by the options
+	Override *spec.Override // its entry in Options.Precision; never nil
 
 	Quantize bool
-	Reason   string // why it is not quantized
-	Choice   Choice // how it is quantized
-	Note     string // how it differs from the request
-	Fallback string // the first part of Note, if its format differs and nobody asked for that
+	Reason   string  // why it is not quantized
+	Choice   *Choice // how it is quantized; never nil
+	Note     string  // how it differs from the request
+	Fallback string  // the first part of Note, if its format differs and nobody asked for that
 
 	Layers  []Layer // those by which its codes are calibrated, or nil
 	Lacking int64   // the memory with which they could be calibrated, or 0
@@ -95,6 +95,12 @@ type Decision struct {
 
 	unknown string // why the reduction axis is unknown, or ""
 }
+
+// Tensors without an entry, or that are not selected, share these: a model may have very many.
+var (
+	noOverride = &spec.Override{}
+	noChoice   = &Choice{}
+)
 
 // Choice says how a weight is quantized.
 type Choice struct {
@@ -119,71 +125,112 @@ type Choice struct {
 // All decides what becomes of each float tensor of the model, and of its activations: the plan is
 // nil if these are not quantized with known ranges.
 func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.Plan, error) {
-	var all []*Decision
-	for _, v := range x.Values {
-		if typ := dtype.DType(v.Tensor.GetDataType()); typ.Float() {
-			all = append(all, &Decision{Value: v, DType: typ, Shape: v.Tensor.GetDims(), Bytes: graph.SizeOf(v.Tensor)})
-		}
-	}
-	for _, v := range x.Unusual {
-		all = append(all, &Decision{Value: v, DType: v.Unusual().DType, Shape: v.Unusual().Shape, Bytes: v.Unusual().Bytes})
-	}
-	trained, parts, shapes := graph.TrainedNames(x.File.Proto), recognize.Parts(x), graph.NewShapes(x)
+	all := undecided(x)
 	for _, d := range all {
 		d.Override = overrideOf(opts.Precision, d.Value)
-		d.Reach = reach.Of(x, d.Value, d.Shape)
+		if opts.Static != nil { // else one after the other, below
+			d.Reach = reach.Of(x, d.Value, d.Shape)
+		}
 	}
-	activations, err := findStatic(x, all, opts, trained, except.KeepFloat)
-	if err != nil {
+	s := &settling{x: x, opts: opts, except: except, trained: graph.TrainedNames(x.File.Proto), parts: recognize.Parts(x), shapes: graph.NewShapes(x)}
+	var err error
+	if s.activations, err = findStatic(x, all, opts, s.trained, except.KeepFloat); err != nil {
 		return nil, nil, err
 	}
 	for _, d := range all {
-		if activations != nil && (d.settleStatic(activations, opts) || !weightsOnly(d.Override)) {
-			if !d.Quantize && d.Reason == "" {
-				d.Reason = d.unsettledStatic(x, opts)
-			}
-			if d.Selected && !d.Quantize && opts.Strict {
-				return nil, nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
-			}
-			continue
+		if opts.Static == nil {
+			d.Reach = reach.Of(x, d.Value, d.Shape)
 		}
-		if d.Reason = parts[d.Value]; d.Reason != "" {
-			continue
+		if err := s.settle(d); err != nil {
+			return nil, nil, err
 		}
-		if err := d.selectBy(opts, except.SmallerAsInt8[d.Value]); err != nil {
-			return nil, nil, fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
+		if !d.Selected {
+			d.Reach = reach.Reach{}
 		}
-		if d.Reason != "" {
-			continue
-		}
-		d.Selected = true
-		if d.Reason = d.obstacle(trained, except.KeepFloat); d.Reason == "" {
-			d.Reason = d.fit(x)
-		}
-		d.settleStyle(x, shapes, opts, except.ForceDQ[d.Value])
-		d.settleScales(except.Scales[d.Value])
-		d.settleLevel(except.Huge[d.Value])
-		if d.Reason != "" && opts.Strict {
-			return nil, nil, fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
-		}
-		d.Quantize = d.Reason == ""
-		d.settleSecondOrder(x, opts, except.MSE[d.Value])
-		d.settleEstimate(x, opts)
 	}
 	pairLSTMs(x, all)
-	settleEmbeddings(x, all, opts, trained, except)
-	return append(all, elsewhere(x, opts.Precision)...), activations, nil
+	settleEmbeddings(x, all, opts, s.trained, except)
+	return append(all, elsewhere(x, opts.Precision)...), s.activations, nil
+}
+
+// undecided lists the float values that are stored in the model.
+func undecided(x *graph.Graph) []*Decision {
+	decisions := make([]Decision, 0, len(x.Values)+len(x.Unusual)) // one allocation
+	for _, v := range x.Values {
+		if typ := dtype.DType(v.Tensor.GetDataType()); typ.Float() {
+			decisions = append(decisions, Decision{Value: v, DType: typ, Shape: v.Tensor.GetDims(), Bytes: graph.SizeOf(v.Tensor), Choice: noChoice})
+		}
+	}
+	for _, v := range x.Unusual {
+		decisions = append(decisions, Decision{Value: v, DType: v.Unusual().DType, Shape: v.Unusual().Shape, Bytes: v.Unusual().Bytes, Choice: noChoice})
+	}
+	all := make([]*Decision, len(decisions))
+	for i := range decisions {
+		all[i] = &decisions[i]
+	}
+	return all
+}
+
+// settling is what a decision depends on.
+type settling struct {
+	x           *graph.Graph
+	opts        Options
+	except      Exceptions
+	trained     map[string]bool
+	parts       map[*graph.Value]string
+	shapes      *graph.Shapes
+	activations *static.Plan
+}
+
+// settle decides what becomes of a tensor.
+func (s *settling) settle(d *Decision) error {
+	opts, except := s.opts, s.except
+	if s.activations != nil && (d.settleStatic(s.activations, opts) || !weightsOnly(*d.Override)) {
+		if !d.Quantize && d.Reason == "" {
+			d.Reason = d.unsettledStatic(s.x, opts)
+		}
+		if d.Selected && !d.Quantize && opts.Strict {
+			return fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
+		}
+		return nil
+	}
+	if d.Reason = s.parts[d.Value]; d.Reason != "" {
+		return nil
+	}
+	if err := d.selectBy(opts, except.SmallerAsInt8[d.Value]); err != nil {
+		return fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
+	}
+	if d.Reason != "" {
+		return nil
+	}
+	d.Selected = true
+	if d.Reason = d.obstacle(s.trained, except.KeepFloat); d.Reason == "" {
+		d.Reason = d.fit(s.x)
+	}
+	d.settleStyle(s.x, s.shapes, opts, except.ForceDQ[d.Value])
+	d.settleScales(except.Scales[d.Value])
+	d.settleLevel(except.Huge[d.Value])
+	if d.Reason != "" && opts.Strict {
+		return fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
+	}
+	d.Quantize = d.Reason == ""
+	d.settleSecondOrder(s.x, opts, except.MSE[d.Value])
+	d.settleEstimate(s.x, opts)
+	return nil
 }
 
 // overrideOf returns the entry of a value in a precision_info; for one without, that of a tensor
 // from which it was made.
-func overrideOf(p *rules.Precision, v *graph.Value) spec.Override {
+func overrideOf(p *rules.Precision, v *graph.Value) *spec.Override {
+	if p == nil {
+		return noOverride
+	}
 	for _, v := range append([]*graph.Value{v}, v.From()...) {
 		if o, ok := p.For(v.Path, v.Name); ok {
-			return o
+			return &o
 		}
 	}
-	return spec.Override{}
+	return noOverride
 }
 
 // elsewhere lists the float tensors that are not values of the graph: those in
@@ -199,9 +246,7 @@ func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 			reason = "in training_info"
 		}
 		v := &graph.Value{Name: t.GetName(), Path: where, Tensor: t}
-		d := &Decision{Value: v, DType: typ, Shape: t.GetDims(), Bytes: graph.SizeOf(t), Reason: reason}
-		d.Override, _ = p.For(v.Path, v.Name)
-		all = append(all, d)
+		all = append(all, &Decision{Value: v, DType: typ, Shape: t.GetDims(), Bytes: graph.SizeOf(t), Reason: reason, Override: overrideOf(p, v), Choice: noChoice})
 	}
 	return all
 }
@@ -209,7 +254,7 @@ func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 // settleStyle chooses the style of the weight and, for nbits and dynamic, its form. forceDQ is
 // a reason against these, or "".
 func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, forceDQ string) {
-	c, style := &d.Choice, opts.Style
+	c, style := d.Choice, opts.Style
 	c.Style = spec.DQ
 	if d.Reason == "" {
 		d.settleDynamic(x, opts, forceDQ)
@@ -242,7 +287,7 @@ func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, fo
 // settleLevel chooses the accuracy_level where the default one computes wrongly. huge: the weight
 // has elements too large for it.
 func (d *Decision) settleLevel(huge bool) {
-	c := &d.Choice
+	c := d.Choice
 	switch {
 	case c.AccuracyLevel != spec.AccuracyDefault:
 	case huge:
@@ -289,7 +334,7 @@ func (d *Decision) selectBy(opts Options, smallerAsInt8 bool) error {
 	case d.matches(opts.Exclude):
 		d.Reason = "excluded"
 	default:
-		d.Choice.Operand = o
+		d.Choice = &Choice{Operand: o}
 		return d.choose(opts, smallerAsInt8)
 	}
 	return nil

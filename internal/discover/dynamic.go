@@ -161,7 +161,7 @@ func attentionFits(l reach.Leaf, shape []int64) bool {
 // settleDynamic makes the choice dynamic if the options ask for it and it is possible.
 // otherwise is a reason against it, or "".
 func (d *Decision) settleDynamic(x *graph.Graph, opts Options, otherwise string) {
-	c := &d.Choice
+	c := d.Choice
 	if opts.Activations != spec.Dynamic || c.Format != spec.Int8 && c.Format != spec.Uint8 || c.Block > 0 {
 		return
 	}
@@ -194,7 +194,7 @@ func (d *Decision) settleDynamic(x *graph.Graph, opts Options, otherwise string)
 
 // decode settles for a weight that is decoded before operators read it.
 func (d *Decision) decode(why string) {
-	c := &d.Choice
+	c := d.Choice
 	c.Style, c.Dynamic, c.Block = spec.DQ, Dynamic{}, spec.PerChannel
 	d.remark("weights only, one scale per channel: " + why)
 }

@@ -45,6 +45,9 @@ func embeddingLacks(x *graph.Graph, n *onnxpb.NodeProto) string {
 // settleEmbeddings lets all stored inputs of an EmbedLayerNormalization be dynamic, or none. Scale
 // and bias, which are not selected as weights, are quantized with the tables.
 func settleEmbeddings(x *graph.Graph, all []*Decision, opts Options, trained map[string]bool, except Exceptions) {
+	if !slices.ContainsFunc(all, func(d *Decision) bool { return d.Choice.Dynamic.Kind == Embedding }) {
+		return
+	}
 	of := map[*graph.Value]*Decision{}
 	for _, d := range all {
 		of[d.Value] = d
@@ -53,6 +56,9 @@ func settleEmbeddings(x *graph.Graph, all []*Decision, opts Options, trained map
 		d := of[v]
 		if input < firstNorm {
 			return d != nil && d.Quantize && d.Choice.Dynamic.Kind == Embedding
+		}
+		if d != nil && !d.Selected {
+			d.Reach = reach.Of(x, d.Value, d.Shape)
 		}
 		return d != nil && d.joinsEmbedding(opts, trained, except)
 	}
@@ -90,8 +96,9 @@ func settleEmbeddings(x *graph.Graph, all []*Decision, opts Options, trained map
 		for _, n := range nodes(d) {
 			for i := firstNorm; i <= lastNorm; i++ {
 				norm := of[x.Source(n, i)]
-				norm.Selected, norm.Quantize, norm.Reason, norm.Choice = true, true, "", d.Choice
-				norm.Choice.Operand = reach.Operand{View: norm.Shape}
+				c := *d.Choice
+				c.Operand = reach.Operand{View: norm.Shape}
+				norm.Selected, norm.Quantize, norm.Reason, norm.Choice = true, true, "", &c
 			}
 		}
 	}
@@ -107,5 +114,5 @@ func (d *Decision) joinsEmbedding(opts Options, trained map[string]bool, except 
 	})
 	return n > 0 && len(d.Shape) == 1 && !other && len(d.Reach.Unread) == 0 && !d.Reach.Output && v.Unusual() == nil && v.Body == nil &&
 		(!v.Input || v.MustBeInput) && !trained[v.Name] && except.KeepFloat[v] == "" && except.ForceDQ[v] == "" &&
-		d.Override == (spec.Override{}) && !d.matches(opts.Exclude)
+		*d.Override == (spec.Override{}) && !d.matches(opts.Exclude)
 }

@@ -29,7 +29,7 @@ func (d *Decision) fit(x *graph.Graph) (obstacle string) {
 // size, or with the block size that a precision_info asks for. It is "" if it can. The first
 // case that holds is the one that the user reads.
 func (d *Decision) refused(x *graph.Graph, s target.Support) string {
-	c, r := &d.Choice, d.Choice.Target
+	c, r := d.Choice, d.Choice.Target
 	last, k := c.Operand.View[len(c.Operand.View)-1], c.Operand.View[c.Operand.Axis]
 	other, hasOther := d.otherAxis()
 	switch {
@@ -60,7 +60,7 @@ func (d *Decision) onlyCast() bool {
 // fitBlock changes the block size to the nearest one that the target takes. It returns why
 // there is none, or "".
 func (d *Decision) fitBlock(s target.Support) (obstacle string) {
-	c, r := &d.Choice, d.Choice.Target
+	c, r := d.Choice, d.Choice.Target
 	if len(c.Operand.View) == 1 && !r.Vectors && c.Block != spec.PerChannel && !r.Tables(c.Format) {
 		why := fmt.Sprintf("%s takes no blocks in a weight with one axis", r.Label)
 		if !s.Blocks.PerChannel {
@@ -84,7 +84,7 @@ func (d *Decision) fitBlock(s target.Support) (obstacle string) {
 // unfused returns why ONNX Runtime would decode an integer weight at every run, or would
 // compute wrongly, behind a DequantizeLinear. It is "" if neither, and for other targets.
 func (d *Decision) unfused(x *graph.Graph, s *graph.Shapes) string {
-	c := &d.Choice
+	c := d.Choice
 	if !c.Target.NBits || !c.Format.Scaled() {
 		return ""
 	}
@@ -100,7 +100,7 @@ func (d *Decision) unfused(x *graph.Graph, s *graph.Shapes) string {
 
 // Decoded describes the weight as ONNX Runtime gets it behind a DequantizeLinear.
 func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
-	c := &d.Choice
+	c := d.Choice
 	w := target.Decoded{Format: c.Format, DType: d.DType, Shape: d.Shape, Axis: c.Operand.Axis, Block: c.Block}
 	w.Product, w.Other = reach.ProductOf(x, s, d.Value)
 	if w.Other == "" && !slices.Equal(c.Operand.View, d.Shape) {
@@ -112,7 +112,7 @@ func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
 // direct reports whether operators that read codes suit the target better than a
 // DequantizeLinear. It notes why, unless they always do.
 func (d *Decision) direct(x *graph.Graph, s *graph.Shapes) bool {
-	c := &d.Choice
+	c := d.Choice
 	if c.Target.Direct {
 		return c.Format.Scaled()
 	}

@@ -163,7 +163,7 @@ func beside(x *graph.Graph, product *graph.Value) *graph.Value {
 // settleSecondOrder finds what a weight's codes can be calibrated by. A weight without that gets
 // algorithm mse.
 func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string) {
-	c := &d.Choice
+	c := d.Choice
 	if c.Algorithm != spec.GPTQ && (c.Algorithm != spec.Best || !opts.Calibrated) {
 		return
 	}

@@ -13,7 +13,7 @@ import (
 // chooseScaleType sets the type of the scales. One from the options gives way where the weight's
 // own settings rule it out, one from the weight's override does not.
 func (d *Decision) chooseScaleType(opts Options) error {
-	c, s := &d.Choice, opts.ScaleType
+	c, s := d.Choice, opts.ScaleType
 	spec.SetIf(&s, d.Override.ScaleType)
 	err := s.Check(c.Format, c.ZeroPoint, opts.Style, c.Algorithm, opts.Target.Target)
 	switch {
@@ -36,7 +36,7 @@ const scaleNodes = 256
 
 // settleScales leaves scales as they are where that is smaller or, by its values, needed.
 func (d *Decision) settleScales(fit Scales) {
-	c := &d.Choice
+	c := d.Choice
 	if !c.ScaleType.Smaller() || d.Reason != "" {
 		return
 	}

@@ -91,7 +91,7 @@ func staticObstacle(d *Decision, trained map[string]bool, keepFloat map[*graph.V
 
 // unwanted returns why the options want a stored tensor to have no static codes, or "".
 func (d *Decision) unwanted(opts Options, weight bool) string {
-	o := d.Override
+	o := *d.Override
 	n, _ := dtype.Elements(d.Shape)
 	switch {
 	case weight && n < opts.MinElements:
@@ -166,7 +166,8 @@ func (d *Decision) settleStatic(p *static.Plan, opts Options) bool {
 	case t == nil:
 		return false
 	}
-	c := &d.Choice
+	c := &Choice{}
+	d.Choice = c
 	c.Style, c.Static, c.Target, c.Algorithm, c.Format, c.Block = spec.StyleStatic, t, opts.Target, spec.RTN, spec.Uint8, spec.PerTensor
 	c.Operand = reach.Operand{View: d.Shape}
 	if t.Codes.Type == dtype.Int8 {

@@ -13,17 +13,18 @@ import (
 // Copy is a copy of a model's structure, made to be changed. The original stays as it is,
 // and its nodes, tensors and graphs lead to those of the copy.
 //
-// A model may have very many nodes, and few of them change. So those of the main graph are
-// shared with the original, unless they hold tensors or graphs, and so are the types of its
-// values: both must be replaced, not changed. [Copy.Node] returns a node that may be changed.
+// A model may have very many nodes and small constants, and few of them change. So what the main
+// graph has of them is shared with the original: nodes that hold no tensors or graphs, initializers
+// whose content is in the structure, and the types of values. These must be replaced, not changed.
+// [Copy.Node] returns a node that may be changed, [Copy.Own] makes all initializers so.
 type Copy struct {
 	Proto    *onnxpb.ModelProto
 	Original *Graph
 	Names    *Names // of the model; may grow
 
 	nodes     map[*onnxpb.NodeProto]*onnxpb.NodeProto     // original → copy; without the shared ones
-	originals map[*onnxpb.TensorProto]*onnxpb.TensorProto // copy → original
-	values    map[*onnxpb.TensorProto]*Value              // tensor of the copy → value of the original
+	originals map[*onnxpb.TensorProto]*onnxpb.TensorProto // copy → original; without the shared ones
+	values    map[*onnxpb.TensorProto]*Value              // copy → value of the original; without the shared ones
 	numbers   map[*onnxpb.GraphProto]int                  // original → position in graphs
 	graphs    []*onnxpb.GraphProto                        // of the copy
 
@@ -51,14 +52,18 @@ func (x *Graph) Copy() *Copy {
 	for _, t := range modelfile.Tensors(c.Proto) {
 		tensors = append(tensors, t)
 	}
-	copies := make(map[*onnxpb.TensorProto]*onnxpb.TensorProto, len(tensors))
+	copies := map[*onnxpb.TensorProto]*onnxpb.TensorProto{}
 	i := 0
 	for _, t := range modelfile.Tensors(x.File.Proto) {
-		copies[t], c.originals[tensors[i]] = tensors[i], t
+		if made := tensors[i]; made != t {
+			copies[t], c.originals[made] = made, t
+		}
 		i++
 	}
 	for _, v := range x.Values {
-		c.values[copies[v.Tensor]] = v
+		if made := copies[v.Tensor]; made != nil {
+			c.values[made] = v
+		}
 	}
 	nodes := make([]*onnxpb.NodeProto, 0, len(x.numbers))
 	WalkNodes(c.Proto, func(n *onnxpb.NodeProto) { nodes = append(nodes, n) })
@@ -78,8 +83,14 @@ func (x *Graph) Copy() *Copy {
 // copyModel clones a model but for what a Copy shares with it.
 func copyModel(m *onnxpb.ModelProto) *onnxpb.ModelProto {
 	made := cloneWithout(m, "graph")
-	made.Graph = cloneWithout(m.Graph, "node", "value_info")
+	made.Graph = cloneWithout(m.Graph, "node", "value_info", "initializer")
 	made.Graph.ValueInfo = slices.Clone(m.Graph.ValueInfo)
+	made.Graph.Initializer = slices.Clone(m.Graph.Initializer)
+	for i, t := range made.Graph.Initializer {
+		if t.RawData == nil || t.DataLocation != nil || len(t.ExternalData) > 0 {
+			made.Graph.Initializer[i] = proto.CloneOf(t)
+		}
+	}
 	made.Graph.Node = slices.Clone(m.Graph.Node)
 	for i, n := range made.Graph.Node {
 		if n.GetDomain() == longStandard || slices.ContainsFunc(n.Attribute, holdsTensors) {
@@ -157,6 +168,16 @@ func (c *Copy) Node(n *onnxpb.NodeProto) *onnxpb.NodeProto {
 	return made
 }
 
+// Own makes copies of the shared initializers: all tensors of the copy may be changed then.
+func (c *Copy) Own() {
+	for i, t := range c.Proto.Graph.Initializer {
+		if v := c.Original.initializer(t); v != nil {
+			made := proto.CloneOf(t)
+			c.Proto.Graph.Initializer[i], c.originals[made], c.values[made] = made, t, v
+		}
+	}
+}
+
 // Reading returns a node that reads what rename makes of the names of its inputs: n, if that is
 // the same.
 func Reading(n *onnxpb.NodeProto, rename func(name string) string) *onnxpb.NodeProto {
@@ -186,12 +207,23 @@ func (c *Copy) Graphs() []*onnxpb.GraphProto { return c.graphs }
 // GraphNumber returns the position in Graphs of the copy of an original graph.
 func (c *Copy) GraphNumber(g *onnxpb.GraphProto) int { return c.numbers[g] }
 
-// OriginalTensor returns the tensor that t is a copy of, nil if t is new.
-func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.originals[t] }
+// OriginalTensor returns the tensor that t is a copy of, t itself if it is shared, and nil if it is
+// new.
+func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto {
+	if c.Original.initializer(t) != nil {
+		return t // shared
+	}
+	return c.originals[t]
+}
 
 // Value returns the original's value whose content is a copy's tensor t. It is nil if t is
 // neither an initializer nor in a Constant node.
-func (c *Copy) Value(t *onnxpb.TensorProto) *Value { return c.values[t] }
+func (c *Copy) Value(t *onnxpb.TensorProto) *Value {
+	if v := c.Original.initializer(t); v != nil {
+		return v
+	}
+	return c.values[t]
+}
 
 // Fill sets the content of a new tensor.
 func (c *Copy) Fill(t *onnxpb.TensorProto, p *modelfile.Payload) {

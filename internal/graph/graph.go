@@ -100,20 +100,33 @@ func (x *Graph) Made(n *onnxpb.NodeProto) *Value {
 // Elsewhere iterates, by location, over the tensors that are not values: those in
 // training_info and in attributes of nodes other than Constant.
 func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
-	held := map[*onnxpb.TensorProto]bool{}
+	held := map[*onnxpb.TensorProto]bool{} // without initializers of the main graph
 	for _, v := range x.Values {
-		held[v.Tensor] = true
+		if x.initializer(v.Tensor) == nil {
+			held[v.Tensor] = true
+		}
 	}
 	for _, v := range x.Unusual {
 		held[v.Unusual().Sparse.GetValues()] = true
 	}
 	return func(yield func(string, *onnxpb.TensorProto) bool) {
 		for where, t := range modelfile.Tensors(x.File.Proto) {
-			if !held[t] && !yield(where.String(), t) {
+			if !held[t] && x.initializer(t) == nil && !yield(where.String(), t) {
 				return
 			}
 		}
 	}
+}
+
+// initializer returns the value of an initializer of the main graph; nil for other tensors.
+func (x *Graph) initializer(t *onnxpb.TensorProto) *Value {
+	if t == nil {
+		return nil
+	}
+	if v := x.scopes[x.File.Proto.Graph].Values[t.GetName()]; v != nil && v.Tensor == t {
+		return v
+	}
+	return nil
 }
 
 // Scope returns the scope of a graph of the model.

@@ -201,6 +201,7 @@ func read(file *modelfile.Model, t *onnxpb.TensorProto) ([]float32, error) {
 
 // contents changes the types of the copy's tensors, and returns the model with their contents.
 func (r *rewriting) contents(m *Model) (*modelfile.Model, error) {
+	r.copy.Own()
 	graph.WalkNodes(r.x.File.Proto, func(n *onnxpb.NodeProto) {
 		if v := r.x.Made(n); v != nil && flexible(n) && r.choice.halved(v) {
 			r.constant(r.copy.Node(n))

@@ -21,7 +21,7 @@ type Model struct {
 	externals map[string]*file
 	attached  []*file // see Attach
 	pieces    []*piece
-	payloads  map[*onnxpb.TensorProto]*Payload
+	payloads  map[*onnxpb.TensorProto]*Payload // without those that are raw_data in the structure
 }
 
 // Open reads the structure of the model file at name and opens its external
@@ -56,7 +56,9 @@ func (m *Model) read(name string) (err error) {
 		if err != nil {
 			return fmt.Errorf("%w %s: %w", ErrTensor, where, err)
 		}
-		m.payloads[t] = p
+		if t.RawData == nil {
+			m.payloads[t] = p
+		}
 	}
 	return nil
 }

@@ -61,12 +61,12 @@ func (p *Payload) ReadAt(dst []byte, off int64) (int, error) {
 // Payload returns the content of a tensor of the model. Tensors of type STRING
 // have none: their elements stay in the structure.
 func (m *Model) Payload(t *onnxpb.TensorProto) (*Payload, error) {
-	p, ok := m.payloads[t]
-	if ok && p == nil && t.RawData != nil {
-		p = &Payload{}
-		p.add(part{bytes.NewReader(t.RawData), 0, int64(len(t.RawData))})
+	if p, ok := m.payloads[t]; ok {
+		return p, nil
 	}
-	if ok {
+	if t.GetRawData() != nil {
+		p := &Payload{}
+		p.add(part{bytes.NewReader(t.RawData), 0, int64(len(t.RawData))})
 		return p, nil
 	}
 	return nil, fmt.Errorf("%w: tensor %q is not of this model", ErrTensor, t.GetName())

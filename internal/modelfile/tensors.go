@@ -10,10 +10,27 @@ import (
 // InTraining is the prefix of descriptions of tensors in training graphs.
 const InTraining = "training: "
 
-// Where describes where a tensor is, for messages.
-type Where func() string
+// Where describes where a tensor is. Its text is made only when it is needed: a model may have
+// very many tensors.
+type Where struct {
+	outer     string                 // the graph or function, unless it is the main graph
+	node      *onnxpb.NodeProto      // with the attribute; nil without
+	attribute *onnxpb.AttributeProto // that holds the tensor; nil without
+	kind      string                 // what the tensor is
+	tensor    *onnxpb.TensorProto    // whose name is shown
+}
 
-func (w Where) String() string { return w() }
+// String describes the place for a message.
+func (w Where) String() string {
+	text := w.outer
+	if w.node != nil {
+		text += nodeName(w.node) + ": "
+	}
+	if w.attribute != nil {
+		text += "attribute " + short(w.attribute.GetName()) + ", "
+	}
+	return text + w.kind + " " + short(w.tensor.GetName())
+}
 
 // Tensors yields every tensor of a model: initializers, sparse initializers and
 // tensors in attributes, in the main graph, subgraphs, functions and training
@@ -27,8 +44,9 @@ func Tensors(m *onnxpb.ModelProto) iter.Seq2[Where, *onnxpb.TensorProto] {
 			w.graph(InTraining, t.GetAlgorithm())
 		}
 		for _, f := range m.GetFunctions() {
-			w.nodes("function "+short(f.GetName())+": ", f.GetNode())
-			w.attributes("function "+short(f.GetName())+": ", f.GetAttributeProto())
+			outer := "function " + short(f.GetName()) + ": "
+			w.nodes(outer, f.GetNode())
+			w.attributes(Where{outer: outer}, f.GetAttributeProto())
 		}
 	}
 }
@@ -38,30 +56,31 @@ type tensorWalk struct {
 	done  bool
 }
 
-func (w *tensorWalk) tensor(where func() string, t *onnxpb.TensorProto) {
+// tensor yields t, which is at a place.
+func (w *tensorWalk) tensor(at Where, kind string, t *onnxpb.TensorProto) {
 	if t != nil && !w.done {
-		w.done = !w.yield(where, t)
+		at.kind, at.tensor = kind, t
+		w.done = !w.yield(at, t)
 	}
 }
 
-func (w *tensorWalk) graph(where string, g *onnxpb.GraphProto) {
+func (w *tensorWalk) graph(outer string, g *onnxpb.GraphProto) {
+	at := Where{outer: outer}
 	for _, t := range g.GetInitializer() {
-		w.tensor(func() string { return where + "initializer " + short(t.GetName()) }, t)
+		w.tensor(at, "initializer", t)
 	}
 	for _, s := range g.GetSparseInitializer() {
-		w.sparse(where+"sparse initializer ", s)
+		w.sparse(at, "sparse initializer ", s)
 	}
-	w.nodes(where, g.GetNode())
+	w.nodes(outer, g.GetNode())
 }
 
-func (w *tensorWalk) nodes(where string, nodes []*onnxpb.NodeProto) {
+func (w *tensorWalk) nodes(outer string, nodes []*onnxpb.NodeProto) {
 	for _, n := range nodes {
 		if w.done {
 			return
 		}
-		if len(n.GetAttribute()) > 0 {
-			w.attributes(where+nodeName(n)+": ", n.GetAttribute())
-		}
+		w.attributes(Where{outer: outer, node: n}, n.GetAttribute())
 	}
 }
 
@@ -76,32 +95,33 @@ func nodeName(n *onnxpb.NodeProto) string {
 	return fmt.Sprintf("%s node %s", op[1:len(op)-1], short(name))
 }
 
-func (w *tensorWalk) attributes(where string, attrs []*onnxpb.AttributeProto) {
+func (w *tensorWalk) attributes(at Where, attrs []*onnxpb.AttributeProto) {
 	for _, a := range attrs {
 		if a.GetG() != nil || len(a.GetGraphs()) > 0 {
-			// Without where: full paths would take quadratic time in the depth.
+			// Without at: full paths would take quadratic time in the depth.
 			inner := "subgraph " + short(a.GetName()) + ": "
 			w.graph(inner, a.GetG())
 			for _, g := range a.GetGraphs() {
 				w.graph(inner, g)
 			}
 		}
-		name := func(t *onnxpb.TensorProto) func() string {
-			return func() string { return where + "attribute " + short(a.GetName()) + ", tensor " + short(t.GetName()) }
-		}
-		w.tensor(name(a.GetT()), a.GetT())
+		at.attribute = a
+		w.tensor(at, "tensor", a.GetT())
 		for _, t := range a.GetTensors() {
-			w.tensor(name(t), t)
+			w.tensor(at, "tensor", t)
 		}
-		w.sparse(where+"attribute "+short(a.GetName())+", ", a.GetSparseTensor())
+		w.sparse(at, "", a.GetSparseTensor())
 		for _, s := range a.GetSparseTensors() {
-			w.sparse(where+"attribute "+short(a.GetName())+", ", s)
+			w.sparse(at, "", s)
 		}
 	}
 }
 
-func (w *tensorWalk) sparse(where string, s *onnxpb.SparseTensorProto) {
-	values, indices := s.GetValues(), s.GetIndices()
-	w.tensor(func() string { return where + "values " + short(values.GetName()) }, values)
-	w.tensor(func() string { return where + "indices of " + short(values.GetName()) }, indices)
+func (w *tensorWalk) sparse(at Where, kind string, s *onnxpb.SparseTensorProto) {
+	values := s.GetValues()
+	w.tensor(at, kind+"values", values)
+	if indices := s.GetIndices(); indices != nil && !w.done {
+		at.kind, at.tensor = kind+"indices of", values // indices have no name of their own
+		w.done = !w.yield(at, indices)
+	}
 }

@@ -23,7 +23,9 @@ func (m *Model) View(p *onnxpb.ModelProto, content func(t *onnxpb.TensorProto) (
 		if c == nil && dtype.DType(t.GetDataType()) != dtype.String {
 			c, t.RawData = Computed(bytes.NewReader(t.RawData), int64(len(t.RawData))), nil
 		}
-		v.payloads[t] = c
+		if t.RawData == nil || c.replaced {
+			v.payloads[t] = c
+		}
 	}
 	return &v, nil
 }

@@ -117,7 +117,7 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 			continue
 		}
 		w := &replacement{decision: d}
-		if w.form, err = form.New(d.Value.Name, d.DType, d.Shape, d.Choice); err != nil {
+		if w.form, err = form.New(d.Value.Name, d.DType, d.Shape, *d.Choice); err != nil {
 			return 0, fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
 		}
 		r.weights, r.replaced[d.Value] = append(r.weights, w), w

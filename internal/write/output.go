@@ -115,7 +115,7 @@ func Collect(c *graph.Copy) (*Output, error) {
 func Inline(c *graph.Copy, gone func(v *graph.Value) bool) error {
 	for _, t := range modelfile.Tensors(c.Proto) {
 		old := c.OriginalTensor(t)
-		if old == nil || graph.SizeOf(t) > inlineSize || dtype.DType(t.GetDataType()) == dtype.String || gone(c.Value(t)) {
+		if old == nil || old == t || graph.SizeOf(t) > inlineSize || dtype.DType(t.GetDataType()) == dtype.String || gone(c.Value(t)) {
 			continue
 		}
 		t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil

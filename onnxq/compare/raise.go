@@ -63,13 +63,15 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 	}
 	view, err := x.File.View(c.Proto, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
 		old := c.OriginalTensor(t)
-		if old == nil {
+		switch {
+		case old == nil:
 			return nil, nil
+		case old != t: // without the content that the adapters read
+			name := t.Name
+			proto.Reset(t)
+			proto.Merge(t, old)
+			t.Name = name
 		}
-		name := t.Name
-		proto.Reset(t) // content that the adapters read
-		proto.Merge(t, old)
-		t.Name = name
 		return x.File.Payload(old)
 	})
 	if err != nil {
