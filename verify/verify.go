@@ -275,14 +275,20 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 	if len(intops.Weights(access.Graph(m))) == 0 {
 		return d, nil
 	}
-	defer m.Close()
 	if err := os.Mkdir(folder, 0o700); err != nil {
+		m.Close()
 		return nil, err
 	}
 	d.path = filepath.Join(folder, "model.onnx")
-	if d.folded, err = restyle.DequantizeModel(v.ctx, m, d.path, restyle.Options{NoVerify: true, Progress: progress}); err != nil {
+	d.folded, err = restyle.DequantizeModel(v.ctx, m, d.path, restyle.Options{NoVerify: true, Progress: progress})
+	m.Close()
+	if err != nil {
 		return nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
 	}
+	for i := range d.folded.Weights { // nothing holds the first model when the second is opened
+		d.folded.Weights[i].Weight = d.folded.Weights[i].Detached()
+	}
+	d.Model = nil
 	if d.Model, err = onnxq.Open(d.path); err != nil {
 		return nil, err
 	}
@@ -292,16 +298,20 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 // match compares the structures and the weights. It returns the paths of the models with float
 // weights.
 func (v *verifier) match(folder string) (float, quantized string, err error) {
-	a, err := v.dequantized(v.in, filepath.Join(folder, "in"))
-	if err != nil {
-		return "", "", err
+	if _, err := os.Stat(v.in); err != nil {
+		return "", "", fmt.Errorf("%s: %w", v.in, errors.Unwrap(err))
 	}
-	defer a.Close()
+	// The quantized model first: it takes the memory of two while it is dequantized.
 	b, err := v.dequantized(v.out, filepath.Join(folder, "out"))
 	if err != nil {
 		return "", "", err
 	}
 	defer b.Close()
+	a, err := v.dequantized(v.in, filepath.Join(folder, "in"))
+	if err != nil {
+		return "", "", err
+	}
+	defer a.Close()
 	m, err := v.matched(a.Model, b.Model, b.folded)
 	if err != nil {
 		return "", "", err

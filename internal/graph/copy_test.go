@@ -7,6 +7,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
@@ -75,6 +76,26 @@ func TestCopyKnowsOriginals(t *testing.T) {
 			t.Errorf("graph %d is the copy of another", c.GraphNumber(g))
 		}
 	})
+}
+
+// Small initializers are shared, until the copy wants its own.
+func TestCopySharesSmallInitializers(t *testing.T) {
+	m := modeltest.Model([]*onnxpb.TensorProto{modeltest.Zeros("small", dtype.Int64, 2), modeltest.Floats("large", 8, 8)},
+		nodes{modeltest.Node("Reshape", "a", "x small"), modeltest.Node("MatMul", "y", "a large")})
+	x := access.Graph(modeltest.Open(t, modeltest.Write(t, m)))
+	c := x.Copy()
+	check := func(shared ...bool) {
+		t.Helper()
+		for i, of := range c.Proto.Graph.Initializer {
+			old := x.File.Proto.Graph.Initializer[i]
+			if (of == old) != shared[i] || c.OriginalTensor(of) != old || c.Value(of) != x.Values[i] || !proto.Equal(of, old) {
+				t.Errorf("%s: shared %t, its original is %v, its value %v", of.GetName(), of == old, c.OriginalTensor(of), c.Value(of))
+			}
+		}
+	}
+	check(true, false)
+	c.Own()
+	check(false, false)
 }
 
 // What is done to a copy does not change the original.

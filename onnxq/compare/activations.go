@@ -15,7 +15,7 @@ type coding struct {
 
 // unpaired passes over a QuantizeLinear and a DequantizeLinear that the second model alone has
 // around an activation, and over each Relu or Clip of the first model that their codes replace.
-func (m *matcher) unpaired(place string, v, w *graph.Value) (_, _ *graph.Value) {
+func (m *matcher) unpaired(at place, v, w *graph.Value) (_, _ *graph.Value) {
 	for range deepestMatch {
 		p := m.b.Pair(w)
 		if p == nil || decodes(v) || m.isSteady(w) {
@@ -29,7 +29,7 @@ func (m *matcher) unpaired(place string, v, w *graph.Value) (_, _ *graph.Value) 
 				break
 			}
 			if m.gone[m.a.Graph.Number(n)] {
-				m.note("%s: its codes do what %s does", place, graph.Describe(n))
+				m.note("%s: its codes do what %s does", at, graph.Describe(n))
 			}
 			m.gone[m.a.Graph.Number(n)] = false
 			v = m.a.Graph.Source(n, 0)

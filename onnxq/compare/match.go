@@ -275,7 +275,7 @@ func (m *matcher) models() error {
 	}
 	for _, v := range m.a.Graph.Returned[x.Graph] {
 		if w := named[v.Name]; w != nil {
-			if err := m.value("output "+msg.Quote(v.Name), v, w, m.problem); err != nil {
+			if err := m.value(place{output: v.Name}, v, w, m.problem); err != nil {
 				return err
 			}
 		}
@@ -349,7 +349,7 @@ func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
 	}
 	for _, name := range x.Output {
 		if v, w := madeIn(m.a.Graph, x, name), madeIn(m.b.Graph, y, name); v != nil && w != nil {
-			if err := m.value(where+"output "+msg.Quote(name), v, w, m.problem); err != nil {
+			if err := m.value(place{where: where, output: name}, v, w, m.problem); err != nil {
 				return err
 			}
 		}
@@ -392,7 +392,7 @@ func (m *matcher) subgraphs(where string, x, y *onnxpb.GraphProto, report func(s
 		return err
 	}
 	for i, v := range m.a.Graph.Returned[x] {
-		if err := m.value(where+"output "+msg.Quote(v.Name), v, m.b.Graph.Returned[y][i], report); err != nil {
+		if err := m.value(place{where: where, output: v.Name}, v, m.b.Graph.Returned[y][i], report); err != nil {
 			return err
 		}
 	}

@@ -206,34 +206,53 @@ func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, transpo
 		report("%s%s: input %d is there only once", where, graph.Describe(x), i)
 		return nil
 	case m.isSteady(v) && m.isSteady(w):
-		return m.constants(where+graph.Describe(x), v, w, transposed, report)
+		return m.constants(place{where: where, node: x, input: -1}, v, w, transposed, report)
 	case transposed:
 		report("%s%s: input %d is transposed", where, graph.Describe(x), i)
 		return nil
 	}
-	return m.value(fmt.Sprintf("%s%s: input %d", where, graph.Describe(x), i), v, w, report)
+	return m.value(place{where: where, node: x, input: i}, v, w, report)
+}
+
+// place says where two values are read or returned. Its text is made for a message alone: there may
+// be very many places.
+type place struct {
+	where  string            // the graph or function
+	node   *onnxpb.NodeProto // that reads them; nil: the graph returns them
+	input  int               // of the node; -1: one of all
+	output string            // of the graph
+}
+
+func (p place) String() string {
+	switch {
+	case p.node == nil:
+		return p.where + "output " + msg.Quote(p.output)
+	case p.input < 0:
+		return p.where + graph.Describe(p.node)
+	}
+	return fmt.Sprintf("%s%s: input %d", p.where, graph.Describe(p.node), p.input)
 }
 
 // value compares two values that nodes or graphs read or return at the same place.
-func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...any)) error {
-	v, w = m.unpaired(place, v, w)
-	v, w = m.unclipped(place, v, w)
+func (m *matcher) value(at place, v, w *graph.Value, report func(string, ...any)) error {
+	v, w = m.unpaired(at, v, w)
+	v, w = m.unclipped(at, v, w)
 	switch steady := m.isSteady(v); {
 	case steady && m.isSteady(w):
-		return m.constants(place, v, w, false, report)
+		return m.constants(at, v, w, false, report)
 	case steady != m.isSteady(w) && v.Name == w.Name:
-		report("%s, %s, is a constant in one model only", place, msg.Quote(v.Name))
+		report("%s, %s, is a constant in one model only", at, msg.Quote(v.Name))
 		return nil
 	case v.Unusual() != nil && w.Unusual() != nil:
 		d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
-		err := d.message(place, v.Unusual().Sparse.ProtoReflect(), w.Unusual().Sparse.ProtoReflect())
+		err := d.message(at.String(), v.Unusual().Sparse.ProtoReflect(), w.Unusual().Sparse.ProtoReflect())
 		for _, c := range d.result.Changes {
 			report("%s", c.String())
 		}
 		return err
 	case v.Node == nil || w.Node == nil:
 		if m.twin[v] != w {
-			report("%s is %s, was %s", place, msg.Quote(w.Name), msg.Quote(v.Name))
+			report("%s is %s, was %s", at, msg.Quote(w.Name), msg.Quote(v.Name))
 		}
 		return nil
 	}
@@ -249,14 +268,14 @@ func (m *matcher) value(place string, v, w *graph.Value, report func(string, ...
 		}
 	}
 	if m.partner[m.a.Graph.Number(v.Node)] != w.Node || slices.Index(m.a.Graph.Outputs(v.Node), v) != slices.Index(m.b.Graph.Outputs(w.Node), w) {
-		report("%s is %s, was %s", place, msg.Quote(w.Name), msg.Quote(v.Name))
+		report("%s is %s, was %s", at, msg.Quote(w.Name), msg.Quote(v.Name))
 	}
 	return nil
 }
 
 // unclipped passes over what quantizing does to a value. Codes have a range, which may do the work
 // of a Relu or Clip of the first model. Dequantize writes a Clip or Relu for it.
-func (m *matcher) unclipped(place string, v, w *graph.Value) (_, _ *graph.Value) {
+func (m *matcher) unclipped(at place, v, w *graph.Value) (_, _ *graph.Value) {
 	r, known := m.ranges[w.Name]
 	if !known || w.Path != w.Name || w.Node == nil {
 		return v, w
@@ -264,7 +283,7 @@ func (m *matcher) unclipped(place string, v, w *graph.Value) (_, _ *graph.Value)
 	if n := v.Node; n != nil && m.partner[m.a.Graph.Number(n)] == nil {
 		if lo, hi, ok := m.bounds(n); ok && r.Lo >= lo-r.Step && r.Hi <= hi+r.Step {
 			m.gone[m.a.Graph.Number(n)] = false
-			m.note("%s: its codes do what a %s did", place, n.GetOpType())
+			m.note("%s: its codes do what a %s did", at, n.GetOpType())
 			v = m.a.Graph.Source(n, 0)
 		}
 	}

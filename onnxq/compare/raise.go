@@ -56,6 +56,9 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 	for _, n := range hidden {
 		n.Domain = nil
 	}
+	if len(growing) == 0 && unchanged(x, c) {
+		return x, nil
+	}
 	for _, v := range x.Values { // the raised IR version would make them inputs that callers may leave out
 		if v.MustBeInput {
 			c.Proto.Graph.Input = slices.DeleteFunc(c.Proto.Graph.Input, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == v.Name })
@@ -78,6 +81,13 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 		return nil, err
 	}
 	return graph.New(view)
+}
+
+// unchanged reports whether the main graph of a copy has the nodes, initializers and inputs of the
+// original: in a model of very many nodes another index would take much memory.
+func unchanged(x *graph.Graph, c *graph.Copy) bool {
+	was, is := x.File.Proto.Graph, c.Proto.Graph
+	return slices.Equal(was.Node, is.Node) && len(was.Initializer) == len(is.Initializer) && len(was.Input) == len(is.Input)
 }
 
 // coded lists the outputs of nodes of y that were operators on codes, which package opset does

@@ -67,6 +67,28 @@ type Weight struct {
 	Constant *Constant           `json:"-"` // nil if it cannot be decoded
 }
 
+// Detached returns the weight without the graph that it is in, whose memory it would hold. It
+// cannot be read.
+func (w *Weight) Detached() *Weight {
+	made := *w
+	made.Value, made.Nodes, made.Graph, made.Constant = nil, nil, nil, nil
+	if w.Constant == nil || w.Constant.Decoder == nil {
+		return &made
+	}
+	d := *w.Constant.Decoder
+	for _, v := range []**graph.Value{&d.Codes, &d.Scale, &d.Zero, &d.TensorScale, &d.Mins, &d.MinScale} {
+		if *v != nil {
+			*v = &graph.Value{Name: (*v).Name, Path: (*v).Path, Tensor: (*v).Tensor}
+		}
+	}
+	if d.X != nil {
+		d.X = &lazy.Tensor{DType: d.X.DType, Shape: d.X.Shape}
+	}
+	d.Z, d.S, d.Scales, d.Step, d.Grid, d.ZeroGrid, d.ScaleMap = nil, nil, nil, nil, nil, nil, lazy.ScaleMap{}
+	made.Constant = &Constant{Decoder: &d}
+	return &made
+}
+
 // Weights lists the quantized weights of the main graph and its subgraphs, in the order of
 // the nodes that decode them, and then those of functions. A weight that several operators
 // decode internally is listed once.
