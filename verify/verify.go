@@ -263,10 +263,11 @@ type decoded struct {
 	folded *restyle.Report // nil if it had no quantized weights
 }
 
+const decoding = "decoding the weights" // a stage
+
 // dequantized returns a model with float weights: the model itself if it has no quantized
 // ones, else a new model in a new folder.
 func (v *verifier) dequantized(path, folder string) (*decoded, error) {
-	progress := v.stage("decoding the weights")
 	m, err := onnxq.Open(path)
 	if err != nil {
 		return nil, err
@@ -280,7 +281,7 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 		return nil, err
 	}
 	d.path = filepath.Join(folder, "model.onnx")
-	d.folded, err = restyle.DequantizeModel(v.ctx, m, d.path, restyle.Options{NoVerify: true, Progress: progress})
+	d.folded, err = restyle.DequantizeModel(v.ctx, m, d.path, restyle.Options{NoVerify: true, Progress: v.stage(decoding)})
 	m.Close()
 	if err != nil {
 		return nil, fmt.Errorf("%s: cannot dequantize its weights: %w", path, err)
@@ -301,6 +302,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 	if _, err := os.Stat(v.in); err != nil {
 		return "", "", fmt.Errorf("%s: %w", v.in, errors.Unwrap(err))
 	}
+	v.stage(decoding)
 	// The quantized model first: it takes the memory of two while it is dequantized.
 	b, err := v.dequantized(v.out, filepath.Join(folder, "out"))
 	if err != nil {
