@@ -357,7 +357,8 @@ func mutate(t *testing.T, in string, opts onnxq.Options) (tried, found int64) {
 
 // The default limits pass what onnxquant writes, and find codes that stand for something else.
 func TestDefaultLimits(t *testing.T) {
-	small, ones := modeltest.Floats("w", 512, 64), modeltest.Floats("w", 64, 32)
+	small, ones, outlier := modeltest.Floats("w", 512, 64), modeltest.Floats("w", 64, 32), weight("w", 64, 32)
+	binary.LittleEndian.PutUint32(outlier.RawData, math.Float32bits(1000))
 	for i := range small.FloatData {
 		small.FloatData[i] = float32(math.Sin(float64(i*i + 1)))
 		switch row := i / 64; {
@@ -393,6 +394,8 @@ func TestDefaultLimits(t *testing.T) {
 		{"an intact table", weight("w", 64, 32), onnxq.Options{Format: spec.NF4}, nil, ""},
 		{"a changed table", weight("w", 64, 32), onnxq.Options{Format: spec.NF4}, level, "its table is that of nf4 with 1 other values"},
 		{"codes without a sign", weight("w", 64, 32), onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ}, unsigned, "is below 6 dB"},
+		{"an element much larger than all others", outlier, onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ}, nil, ""},
+		{"the same, and codes without a sign", outlier, onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ}, unsigned, "no decoded element is negative"},
 	} {
 		in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{c.w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
 		m := &onnxpb.ModelProto{}
@@ -408,6 +411,43 @@ func TestDefaultLimits(t *testing.T) {
 		}
 		if got := strings.Join(r.Failures, "; "); r.Passed != (c.want == "") || !strings.Contains(got, c.want) {
 			t.Errorf("%s: %q, want %q", c.what, got, c.want)
+		}
+	}
+}
+
+// Activations that the first model has as codes, too, keep their scales.
+func TestOtherScalesOfActivations(t *testing.T) {
+	scalar := func(name string, x float32) *onnxpb.TensorProto {
+		return &onnxpb.TensorProto{Name: &name, DataType: new(int32(dtype.Float32)), FloatData: []float32{x}}
+	}
+	codes := modeltest.Zeros("w", dtype.Int8, 32, 32)
+	for i := range codes.RawData {
+		codes.RawData[i] = byte(7 * i)
+	}
+	write := func(xScale, yScale float32) string {
+		return modeltest.Write(t, modeltest.Model(
+			modeltest.Tensors{scalar("sx", xScale), scalar("sw", 0.1), scalar("sy", yScale), modeltest.Zeros("z", dtype.Int8), codes},
+			modeltest.Nodes{
+				modeltest.Node("QuantizeLinear", "xq", "x sx z"),
+				modeltest.Node("QLinearMatMul", "yq", "xq sx z w sw z sy z"),
+				modeltest.Node("DequantizeLinear", "y", "yq sy z"),
+			}))
+	}
+	in := write(0.5, 2)
+	for _, c := range []struct {
+		out  string
+		want string
+	}{
+		{write(0.5, 2), ""},
+		{write(0.6, 2), `the codes of "x" have the scale 0.6, had 0.5`},
+		{write(0.5, 3), `the codes of "y" have the scale 3, had 2`},
+	} {
+		r, err := verify.Models(t.Context(), in, c.out, verify.Options{Engine: verify.None})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(r.Failures, "; "); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
 }

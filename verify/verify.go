@@ -14,6 +14,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,6 +28,7 @@ import (
 	"onnxquant/internal/execute/ort"
 	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/restyle"
@@ -321,9 +324,25 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 	if b.ir < a.ir && !slices.ContainsFunc(m.Problems, func(p string) bool { return strings.HasPrefix(p, "IR version") }) {
 		m.Problems = append(m.Problems, fmt.Sprintf("IR version %d -> %d", a.ir, b.ir)) // dequantizing raised it
 	}
+	m.Problems = append(m.Problems, otherSteps(a.folded, b.folded)...)
 	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations, m.Half}
 	v.report.Weights, v.report.Same = m.Weights, m.Same
 	return a.path, b.path, nil
+}
+
+// otherSteps lists the activations that both models have as codes, with another scale in each. Half
+// rounds scales by less than a hundredth.
+func otherSteps(was, is *restyle.Report) (problems []string) {
+	if was == nil || is == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(was.Steps)) {
+		from := was.Steps[name]
+		if to, coded := is.Steps[name]; coded && math.Abs(to-from) > 0.01*from {
+			problems = append(problems, fmt.Sprintf("the codes of %s have the scale %.4g, had %.4g", msg.Quote(name), to, from))
+		}
+	}
+	return problems
 }
 
 // matched compares the float models, in detail if that is asked for.

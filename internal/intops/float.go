@@ -16,6 +16,10 @@ type Model struct {
 	// Ranges has, by name, the values that were codes before. Where these had no codes for
 	// negative numbers, a Clip or a Relu makes the value.
 	Ranges map[string]Range
+
+	// Steps has, by name, the distance between two codes of those values, and of those of which a
+	// QuantizeLinear made codes.
+	Steps map[string]float64
 }
 
 // Range is the range of what codes stand for, and the distance between two codes.
@@ -23,7 +27,7 @@ type Range struct{ Lo, Hi, Step float64 }
 
 // Float returns the model with float operators. Its graph is x if there is nothing to do.
 func Float(x *graph.Graph) (*Model, error) {
-	r := &rewriting{x: x, floats: map[*graph.Value]decoded{}, wanted: map[*graph.Value]*onnxpb.NodeProto{}, gone: map[int]bool{}, forms: map[string]string{}, ranges: map[string]Range{}}
+	r := &rewriting{x: x, floats: map[*graph.Value]decoded{}, wanted: map[*graph.Value]*onnxpb.NodeProto{}, gone: map[int]bool{}, forms: map[string]string{}, ranges: map[string]Range{}, steps: map[string]float64{}}
 	var nodes []*onnxpb.NodeProto // of the main graph and its subgraphs
 	graph.WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) { nodes = append(nodes, g.Node...) })
 	if !slices.ContainsFunc(nodes, r.patterns) {
@@ -56,7 +60,7 @@ func Float(x *graph.Graph) (*Model, error) {
 		return nil, err
 	}
 	made, err := graph.New(view)
-	return &Model{made, r.forms, r.ranges}, err
+	return &Model{made, r.forms, r.ranges, r.steps}, err
 }
 
 // patterns reports whether a node is part of a pattern.
@@ -78,6 +82,7 @@ type rewriting struct {
 	made   [][]*onnxpb.NodeProto // new nodes, by number of the graph
 	forms  map[string]string     // see Model
 	ranges map[string]Range
+	steps  map[string]float64
 	gone   map[int]bool // nodes whose outputs have other makers now, by number
 
 	pairs   bool // the model computes with codes: what quantizes and decodes at once goes too

@@ -37,6 +37,9 @@ func (r *rewriting) float(q quantity) (name string, ok bool) {
 	case n.GetOpType() == "DynamicQuantizeLinear" || quantizers[graph.Operator(n)]:
 		if own := r.quantityOf(q.codes); r.same(own.scale, q.scale) && r.same(own.zero, q.zero) && !constant(r.x.Source(n, 0)) {
 			name = input(n, 0)
+			if span, known := r.span(q); known {
+				r.steps[name] = span.Step
+			}
 		}
 	case calculations[graph.Operator(n)].op != "":
 		c := calculations[graph.Operator(n)]
@@ -260,7 +263,7 @@ func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
 	name := r.output(q)
 	span, known := r.span(q)
 	if known {
-		r.ranges[name] = span
+		r.ranges[name], r.steps[name] = span, span.Step
 	}
 	if !clipped {
 		r.become(n, c.op, "", inputs, []string{name}, n.Attribute...)

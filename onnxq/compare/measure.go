@@ -70,6 +70,9 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
 	if quantized {
+		if e.lostSigns() {
+			m.problem("%s: no decoded element is negative", msg.Quote(v.Path))
+		}
 		if !powersOfTwo(folded.Weight) {
 			match.Misfit = e.misfit()
 		}
@@ -238,6 +241,9 @@ type measurement struct {
 	broken  int64   // see WeightMatch.Broken
 	worsts  map[int]worst
 	survey  *survey // nil without a Detail
+
+	negative       bool // a decoded element is negative
+	signed, turned int  // blocks with negative elements; those with one that is no rounding error: larger than a decoded element
 }
 
 // worst is the block with the lowest SQNR of those whose mean square has the same exponent.
@@ -281,6 +287,8 @@ type block struct {
 	errstat.Stats
 	product, square float64 // sums of w·v and v²
 	w, v            float64 // sums
+	below           float64 // largest of -w
+	least           float64 // least of v that is positive; 0: none
 }
 
 // shortBlock is the length below which any scale may fit a block by chance.
@@ -371,6 +379,12 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 				e.survey.block(b, off+int64(i))
 			}
 			e.fitted += open[i].fitted(e.shifted)
+			if below, least := open[i].below, open[i].least; below > 0 {
+				e.signed++
+				if least > 0 && below > least {
+					e.turned++
+				}
+			}
 			e.compareWorst(b, off+int64(i))
 			open[i] = block{}
 		}
@@ -403,8 +417,17 @@ func (e *measurement) add(open []block, w, v []float32, at int64) {
 		b.square += float64(v[i]) * float64(v[i])
 		b.w += x
 		b.v += float64(v[i])
+		b.below = max(b.below, -x)
+		if v[i] > 0 && (b.least == 0 || float64(v[i]) < b.least) {
+			b.least = float64(v[i])
+		}
+		e.negative = e.negative || v[i] < 0
 	}
 }
+
+// lostSigns reports whether all negative elements became 0 or positive, though not because they are
+// small: codes without a sign were taken for those with one.
+func (e *measurement) lostSigns() bool { return !e.negative && e.turned > 0 && 2*e.turned >= e.signed }
 
 // transposedReader reads a tensor with the last two axes swapped, a few rows of a matrix at a time.
 type transposedReader struct {

@@ -117,7 +117,7 @@ func rewriteModel(ctx context.Context, m *onnxq.Model, out string, opts Options,
 		report.Warnings = append(report.Warnings, fmt.Sprintf("the opset becomes %d, but %s; it refuses the model", graph.Opset(r.copy.Proto), l))
 	}
 	report.Activations = recognize.Activations(prepared.Graph)
-	report.Weights, report.Ranges, report.Elapsed = list, prepared.Ranges, time.Since(start)
+	report.Weights, report.Ranges, report.Steps, report.Elapsed = list, prepared.Ranges, prepared.Steps, time.Since(start)
 	return report, nil
 }
 
@@ -204,6 +204,8 @@ type Report struct {
 	// them, by the type of their codes.
 	Activations map[string]int `json:"activations,omitempty"`
 
-	// Ranges has what activations were quantized to before Dequantize, by name of the value.
+	// Ranges has what activations were quantized to before Dequantize, and Steps the distance between
+	// two codes, by name of the value.
 	Ranges map[string]intops.Range `json:"-"`
+	Steps  map[string]float64      `json:"-"`
 }
