@@ -15,7 +15,8 @@ const (
 )
 
 // Scales turns the ranges lo … hi of blocks, from the observing methods, into their
-// scales and, if the format stores them, zero points. A symmetric format does not use lo.
+// scales and, if the format stores them, zero points. A symmetric format does not use lo; if hi is
+// negative its scale is, too.
 // It reports whether all ranges are finite; if not, the weight has an infinity or a NaN,
 // and the result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
@@ -48,7 +49,10 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 
 // scale returns the scale and the zero point of a block of finite range.
 func (c Codec) scale(lo, hi float32) (float32, int32) {
-	if !c.ZeroPoint {
+	switch {
+	case !c.ZeroPoint && hi < 0:
+		return -c.symmetric(-hi), c.middle()
+	case !c.ZeroPoint:
 		return c.symmetric(hi), c.middle()
 	}
 	least, greatest := c.limits()

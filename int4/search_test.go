@@ -77,9 +77,11 @@ func TestLeastError(t *testing.T) {
 					try(base*float32(k)/32, wantHi)
 				}
 			} else {
-				for k := 48; k >= 12; k-- {
-					f := 1 - float32(48-k)/48
-					try(lo*f, hi*f)
+				for _, sign := range []float32{1, -1} {
+					for k := 48; k >= 12 && (sign > 0 || c.Bits == 2); k-- {
+						f := sign * (1 - float32(48-k)/48)
+						try(lo*f, hi*f)
+					}
 				}
 			}
 			if baseLo, baseHi := wantLo, wantHi; c.Bits == 8 {
@@ -98,6 +100,34 @@ func TestLeastError(t *testing.T) {
 			if whole := squaredError(c, lo, hi, x); least > whole {
 				t.Fatalf("%+v: worse than the whole range", c)
 			}
+		}
+	}
+}
+
+// Errors of many blocks of 2 bits cancel out, because scales have both signs.
+func TestTwoBitsHaveNoBias(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	const blocks, block = 2000, 32
+	for _, c := range []Codec{{Bits: 2, Signed: true}, {Bits: 2}, {Bits: 2, Signed: true, Scale: dtype.Int8, Step: 1.0 / 64}} {
+		sum, s := 0.0, c.LeastError()
+		q, decoded := make([]byte, block), make([]float32, block)
+		for range blocks {
+			x := make([]float32, block)
+			for i := range x {
+				x[i] = float32(r.NormFloat64())
+			}
+			lo, hi := observed(c, x)
+			_, hi = narrow(s, lo, hi, x, block)
+			scale, zero := []float32{0}, []byte{0}
+			c.Scales(scale, zero, []float32{0}, []float32{hi})
+			c.QuantizeBlocks(q, x, scale, zero, block, block)
+			c.DecodeBlocks(decoded, q, scale, zero, block, block)
+			for i := range x {
+				sum += float64(decoded[i] - x[i])
+			}
+		}
+		if mean := sum / (blocks * block); math.Abs(mean) > 0.01 {
+			t.Errorf("%+v: the errors have a mean of %.3f standard deviations", c, mean)
 		}
 	}
 }

@@ -13,8 +13,8 @@ func Example() {
 		log.Fatal(err)
 	}
 	// Output:
-	// w0 q4_0
-	// w1 q4_0
-	// w2 int4:32:zp
-	// 54362 to 9222 bytes
+	// w0 int4:64:zp:uint8scale
+	// w1 int4:64:zp:uint8scale
+	// w2 int4:16:zp
+	// 54362 to 9166 bytes
 }

@@ -34,7 +34,7 @@ const (
 // represent, (q-zero)*scale, to sums.
 //
 // Each row of x has len(scale) elements. zero, stored as codes are, holds a zero point
-// for each column or a single one for all. Elements are finite, scales are positive, zero
+// for each column or a single one for all. Elements and scales are finite, no scale is 0, zero
 // points are codes, and no code represents an infinity.
 func QuantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
