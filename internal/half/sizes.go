@@ -13,8 +13,9 @@ import (
 type size struct {
 	rms float64 // the root of their mean square
 
-	// gains is the power of the gain of a product that rms is proportional to. A gain is known to a factor of two or so, hence an estimate of many gains says nothing. What
-	// is divided by its own size, as in a normalization, has none.
+	// gains is how many products, one after the other, made the elements, less those divided by: rms
+	// is proportional to this power of the gain of a product. That is known to a factor of two or so,
+	// hence an estimate of many gains says nothing. What is divided by its own size has none.
 	gains float64
 }
 
@@ -126,7 +127,8 @@ func (s *sizes) made(n *onnxpb.NodeProto) size {
 	case "MatMul":
 		return s.product(n, s.length(n, 0, -1), s.length(n, 1, -2))
 	case "Gemm":
-		p := s.product(n, s.length(n, 0, int(graph.IntAttribute(n, "transA"))-1), s.length(n, 1, -1-int(graph.IntAttribute(n, "transB"))))
+		a, b := int(graph.IntAttribute(n, "transA"))-1, -1-int(graph.IntAttribute(n, "transB"))
+		p := s.product(n, s.length(n, 0, a), s.length(n, 1, b))
 		p.rms *= math.Abs(float64(graph.FloatAttributeOr(n, "alpha", 1)))
 		if s.x.Source(n, 2) != nil {
 			p = sum(p, s.input(n, 2))
@@ -181,8 +183,10 @@ var (
 		"GlobalMaxPool", "Identity", "MaxPool", "Neg", "Pad", "ReduceMax", "ReduceMean", "ReduceMin", "Reshape", "Resize",
 		"Slice", "SpaceToDepth", "Split", "Squeeze", "Tile", "Transpose", "Unsqueeze",
 	}
-	rectifies = []string{"BiasGelu", "Clip", "Elu", "FastGelu", "Gelu", "HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Relu", "Selu", "Swish"}
-	bounded   = []string{"Cos", "GRU", "GlobalLpPool", "LSTM", "LpNormalization", "MeanVarianceNormalization", "RNN", "Sin"}
+	rectifies = []string{
+		"BiasGelu", "Clip", "Elu", "FastGelu", "Gelu", "HardSwish", "LeakyRelu", "Mish", "PRelu", "QuickGelu", "Relu", "Selu", "Swish",
+	}
+	bounded = []string{"Cos", "GRU", "GlobalLpPool", "LSTM", "LpNormalization", "MeanVarianceNormalization", "RNN", "Sin"}
 )
 
 // product estimates a sum of k products of the first inputs. k is the length of the axis that
