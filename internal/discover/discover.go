@@ -149,7 +149,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 		}
 	}
 	pairLSTMs(x, all)
-	settleEmbeddings(x, all, opts, s.trained, except)
+	s.settleEmbeddings(all)
 	return append(all, elsewhere(x, opts.Precision)...), s.activations, nil
 }
 

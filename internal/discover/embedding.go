@@ -19,6 +19,7 @@ const (
 	lastNorm   = 6
 )
 
+// isEmbedding reports whether an EmbedLayerNormalization reads a tensor.
 func isEmbedding(l reach.Leaf) bool {
 	return graph.Operator(l.Node) == graph.Contrib+".EmbedLayerNormalization"
 }
@@ -42,77 +43,104 @@ func embeddingLacks(x *graph.Graph, n *onnxpb.NodeProto) string {
 	return ""
 }
 
-// settleEmbeddings lets all stored inputs of an EmbedLayerNormalization be dynamic, or none. Scale
-// and bias, which are not selected as weights, are quantized with the tables.
-func settleEmbeddings(x *graph.Graph, all []*Decision, opts Options, trained map[string]bool, except Exceptions) {
-	if !slices.ContainsFunc(all, func(d *Decision) bool { return d.Choice.Dynamic.Kind == Embedding }) {
+// embeddings settles the stored inputs of EmbedLayerNormalizations: all of a node are dynamic, or none.
+type embeddings struct {
+	*settling
+	of map[*graph.Value]*Decision
+}
+
+// settleEmbeddings decodes tables that are beside others that are not dynamic. Scale and bias, which
+// are not selected as weights, are quantized with the tables.
+func (s *settling) settleEmbeddings(all []*Decision) {
+	if !slices.ContainsFunc(all, (*Decision).forEmbedding) {
 		return
 	}
-	of := map[*graph.Value]*Decision{}
+	e := embeddings{s, map[*graph.Value]*Decision{}}
 	for _, d := range all {
-		of[d.Value] = d
+		e.of[d.Value] = d
 	}
-	joins := func(v *graph.Value, input int) bool {
-		d := of[v]
-		if input < firstNorm {
-			return d != nil && d.Quantize && d.Choice.Dynamic.Kind == Embedding
-		}
-		if d != nil && !d.Selected {
-			d.Reach = reach.Of(x, d.Value, d.Shape)
-		}
-		return d != nil && d.joinsEmbedding(opts, trained, except)
-	}
-	missing := func(n *onnxpb.NodeProto) *graph.Value {
-		for i := firstTable; i <= lastNorm; i++ {
-			if v := x.Source(n, i); v != nil && !joins(v, i) {
-				return v
-			}
-		}
-		return nil
-	}
-	nodes := func(d *Decision) (list []*onnxpb.NodeProto) {
-		if d.Quantize && d.Choice.Dynamic.Kind == Embedding {
-			for _, l := range d.Reach.Leaves {
-				if isEmbedding(l) {
-					list = append(list, l.Node)
-				}
-			}
-		}
-		return list
-	}
-	for again := true; again; {
-		again = false
-		for _, d := range all {
-			for _, n := range nodes(d) {
-				if v := missing(n); v != nil {
-					d.decode(fmt.Sprintf("%s, which %s reads, too, is not quantized alike", v.Path, graph.Describe(n)))
-					again = true
-					break
-				}
-			}
-		}
+	for e.decodeLone(all) {
 	}
 	for _, d := range all {
-		for _, n := range nodes(d) {
-			for i := firstNorm; i <= lastNorm; i++ {
-				norm := of[x.Source(n, i)]
-				c := *d.Choice
-				c.Operand = reach.Operand{View: norm.Shape}
-				norm.Selected, norm.Quantize, norm.Reason, norm.Choice = true, true, "", &c
-			}
+		for _, n := range d.embeddingNodes() {
+			e.quantizeNorm(n, d.Choice)
 		}
 	}
 }
 
-// joinsEmbedding reports whether scale or bias of an EmbedLayerNormalization can be quantized with
-// its tables: nothing else reads it, and nobody wants it to stay.
-func (d *Decision) joinsEmbedding(opts Options, trained map[string]bool, except Exceptions) bool {
-	v := d.Value
+// decodeLone decodes the tables beside which another input of a node is not dynamic. There may then
+// be more of them.
+func (e *embeddings) decodeLone(all []*Decision) (some bool) {
+	for _, d := range all {
+		for _, n := range d.embeddingNodes() {
+			if v := e.lacking(n); v != nil {
+				d.decode(fmt.Sprintf("%s, which %s reads, too, is not quantized alike", v.Path, graph.Describe(n)))
+				some = true
+				break
+			}
+		}
+	}
+	return some
+}
+
+// lacking returns an input of an EmbedLayerNormalization that cannot be dynamic, or nil.
+func (e *embeddings) lacking(n *onnxpb.NodeProto) *graph.Value {
+	for i := firstTable; i <= lastNorm; i++ {
+		v := e.x.Source(n, i)
+		if v == nil {
+			continue
+		}
+		if d := e.of[v]; d == nil || i < firstNorm && !d.forEmbedding() || i >= firstNorm && !e.joins(d) {
+			return v
+		}
+	}
+	return nil
+}
+
+// quantizeNorm quantizes scale and bias of an EmbedLayerNormalization as a table is.
+func (e *embeddings) quantizeNorm(n *onnxpb.NodeProto, as *Choice) {
+	for i := firstNorm; i <= lastNorm; i++ {
+		d, c := e.of[e.x.Source(n, i)], *as
+		c.Operand = reach.Operand{View: d.Shape}
+		d.Reach = e.reach(d)
+		d.Selected, d.Quantize, d.Reason, d.Choice = true, true, "", &c
+	}
+}
+
+// forEmbedding reports whether a tensor is quantized for a QEmbedLayerNormalization.
+func (d *Decision) forEmbedding() bool { return d.Quantize && d.Choice.Dynamic.Kind == Embedding }
+
+// embeddingNodes lists the nodes that read a tensor and are to become a QEmbedLayerNormalization.
+func (d *Decision) embeddingNodes() (list []*onnxpb.NodeProto) {
+	if !d.forEmbedding() {
+		return nil
+	}
+	for _, l := range d.Reach.Leaves {
+		if isEmbedding(l) {
+			list = append(list, l.Node)
+		}
+	}
+	return list
+}
+
+// joins reports whether scale or bias of an EmbedLayerNormalization can be quantized with its
+// tables: nothing else reads it, and nobody wants it to stay.
+func (e *embeddings) joins(d *Decision) bool {
+	v, r := d.Value, e.reach(d)
 	n, _ := dtype.Elements(d.Shape)
-	other := slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
+	other := slices.ContainsFunc(r.Leaves, func(l reach.Leaf) bool {
 		return !isEmbedding(l) || l.Input < firstNorm || len(l.Via) > 0
 	})
-	return n > 0 && len(d.Shape) == 1 && !other && len(d.Reach.Unread) == 0 && !d.Reach.Output && v.Unusual() == nil && v.Body == nil &&
-		(!v.Input || v.MustBeInput) && !trained[v.Name] && except.KeepFloat[v] == "" && except.ForceDQ[v] == "" &&
-		*d.Override == (spec.Override{}) && !d.matches(opts.Exclude)
+	return n > 0 && len(d.Shape) == 1 && !other && len(r.Unread) == 0 && !r.Output &&
+		v.Unusual() == nil && v.Body == nil && (!v.Input || v.MustBeInput) && !e.trained[v.Name] &&
+		e.except.KeepFloat[v] == "" && e.except.ForceDQ[v] == "" &&
+		*d.Override == (spec.Override{}) && !d.matches(e.opts.Exclude)
+}
+
+// reach returns what reads a tensor, which is known of selected ones.
+func (e *embeddings) reach(d *Decision) reach.Reach {
+	if d.Selected {
+		return d.Reach
+	}
+	return reach.Of(e.x, d.Value, d.Shape)
 }
