@@ -112,8 +112,11 @@ func (cmd command) exampleOf(f *pflag.Flag) string {
 
 // exampleFiles are the arguments of an example with the flag.
 func (cmd command) exampleFiles(f *pflag.Flag) string {
-	if cmd.name == "calibrate" && slices.Contains(arrayFlags, f.Name) {
+	switch {
+	case cmd.name == "calibrate" && slices.Contains(arrayFlags, f.Name):
 		return "data.npz"
+	case f.Name == "preset" || f.Name == "link":
+		return "folder new-folder"
 	}
 	return cmd.example
 }
