@@ -248,7 +248,7 @@ func (c *calibration) settle(ctx context.Context, layer int, found *quantize.Fou
 		return nil
 	case !e.calibrated:
 		c.Notes[layer] = why
-	case e.signal > 0 && e.mse > 0:
+	case e.comparable():
 		c.Error.Layers++
 		c.Error.MSE += e.mse / e.signal
 		c.Error.Found += min(e.found, e.mse) / e.signal

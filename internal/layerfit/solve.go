@@ -3,6 +3,7 @@ package layerfit
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 
 	"onnxquant/int4"
@@ -59,6 +60,11 @@ type sums struct {
 func (s *sums) add(e sums) {
 	s.found, s.mse, s.signal = s.found+e.found, s.mse+e.mse, s.signal+e.signal
 	s.calibrated, s.broken = s.calibrated || e.calibrated, s.broken || e.broken
+}
+
+// comparable reports whether there are relative errors: outputs may overflow.
+func (s sums) comparable() bool {
+	return s.signal > 0 && s.mse > 0 && s.signal+s.mse+s.found < math.Inf(1)
 }
 
 // leastAngle finds the codes of mse.

@@ -1,0 +1,27 @@
+package layerfit
+
+import (
+	"math"
+	"testing"
+
+	"onnxquant/internal/quantize"
+)
+
+// Outputs that overflow are not compared: a record holds no infinity and no NaN.
+func TestOverflowIsNotCompared(t *testing.T) {
+	s, _, err := openStore(t.TempDir()+"/state", "key", false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.close(false)
+	layers := []Layer{layer(32, 8, "x")}
+	r := &Result{Found: make([]*quantize.Found, 1), Notes: make([]string, 1), store: s}
+	c := &calibration{Result: r, layers: layers}
+	e := sums{found: math.Inf(1), mse: math.Inf(1), signal: math.Inf(1), calibrated: true}
+	if err := c.settle(t.Context(), 0, new(quantize.Found), e, ""); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.note(c.record(1)); err != nil || c.Error.Layers != 0 || c.Found[0] == nil {
+		t.Errorf("%v, errors %+v, found %v", err, c.Error, c.Found[0])
+	}
+}
