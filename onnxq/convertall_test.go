@@ -41,7 +41,8 @@ func TestConvertAll(t *testing.T) {
 				together = append(together, onnxq.Output{Plan: plan, Path: filepath.Join(folder, string(rune('a'+i))+".onnx")})
 			}
 			nowhere := onnxq.Output{Plan: together[0].Plan, Path: filepath.Join(folder, "none", "a.onnx")}
-			made := onnxq.ConvertAll(context.Background(), slices.Concat([]onnxq.Output{nowhere}, together, together[:1]))
+			again := onnxq.Output{Plan: together[0].Plan, Path: folder + "/./a.onnx"}
+			made := onnxq.ConvertAll(context.Background(), slices.Concat([]onnxq.Output{nowhere}, together, []onnxq.Output{again}))
 			if err := made[0].Err; !errors.Is(err, os.ErrNotExist) {
 				t.Errorf("no folder: %v", err)
 			}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"path/filepath"
 	"slices"
 
 	"onnxquant/formats/errstat"
@@ -54,7 +55,7 @@ func All(ctx context.Context, jobs []Job) []Done {
 	var open []*conversion
 	for i, j := range jobs {
 		c := &conversion{Plan: j.Plan, path: j.Path, found: noExceptions(), far: map[string]string{}, done: &done[i]}
-		if slices.ContainsFunc(jobs[:i], func(other Job) bool { return other.Path == j.Path }) {
+		if slices.ContainsFunc(jobs[:i], func(other Job) bool { return filepath.Clean(other.Path) == filepath.Clean(j.Path) }) {
 			c.end(nil, fmt.Errorf("%s: %w: another output has this name", j.Path, modelfile.ErrTarget))
 			continue
 		}
