@@ -25,10 +25,9 @@ func Convert(ctx context.Context, in, out string, opts Options) (*Report, error)
 }
 
 // Convert carries out the plan, as the caller may have edited it, and writes the model to the
-// file out. Weights with NaN,
-// infinity or only values too small for a scale cannot be quantized: they are an error if
-// Options.Strict is set. Otherwise they stay in float, a warning names them, and the report
-// has the plan that was carried out.
+// file out. Weights with NaN, infinity or only values too small for a scale cannot be quantized:
+// they are an error if Options.Strict is set. Otherwise they stay in float, a warning names them,
+// and the report has the plan that was carried out.
 func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	made := ConvertAll(ctx, []Output{{Plan: p, Path: out}})[0]
 	return made.Report, made.Err

@@ -254,8 +254,7 @@ func (j *folderJob) write(ctx context.Context, outputs []*folderOutput, temp str
 	for _, o := range outputs {
 		all = append(all, onnxq.Output{Plan: o.plan, Path: filepath.Join(temp, filepath.FromSlash(o.Output))})
 	}
-	folder := filepath.Dir(all[0].Path) // of all of them
-	if err := os.MkdirAll(folder, 0o777); err != nil {
+	if err := os.MkdirAll(filepath.Dir(all[0].Path), 0o777); err != nil { // of all of them
 		for _, o := range outputs {
 			o.err = err
 		}
@@ -406,13 +405,13 @@ func (j *folderJob) tell(o *folderOutput) {
 	j.Outputs = append(j.Outputs, *o)
 }
 
-// planned plans an output of a model.
-func (j *folderJob) planned(ctx context.Context, m *onnxq.Model, o preset.Output, model string, bar *progress, progress func(done, total int64)) (*onnxq.Plan, error) {
+// planned plans an output of a model. Its conversion reports to converting.
+func (j *folderJob) planned(ctx context.Context, m *onnxq.Model, o preset.Output, model string, bar *progress, converting func(done, total int64)) (*onnxq.Plan, error) {
 	f, err := j.parse(o.FlagsFor(model, j.source.ModelType(), operators(m)), j.args)
 	if err != nil {
 		return nil, err
 	}
-	f.opts.Progress, f.opts.Calibrating = progress, bar.calibrating
+	f.opts.Progress, f.opts.Calibrating = converting, bar.calibrating
 	if f.data != nil {
 		if data := j.calibration(ctx, model); data != nil {
 			f.opts.Calibration = data
@@ -440,7 +439,8 @@ func (j *folderJob) calibration(ctx context.Context, model string) *activations.
 	if known {
 		return data
 	}
-	f := calibFlags{data: activations.New(j.source.File(model), j.flags.paths, activations.Options{Samples: j.flags.samples, Library: j.flags.library})}
+	o := activations.Options{Samples: j.flags.samples, Library: j.flags.library}
+	f := calibFlags{data: activations.New(j.source.File(model), j.flags.paths, o)}
 	if err := f.open(ctx, j.flags.dryRun); err != nil {
 		f.data = nil
 		j.console.warn(fmt.Sprintf("%s is not calibrated: %v", printable(model), err))

@@ -4,8 +4,8 @@
 //
 // [NewPlan] runs the first four, which depend only on the model's structure and the
 // options: no weight is read. [All] runs the others, for one plan or for several of one model.
-// Each stage gets a finished
-// value from the one before and does not change it. The graph is only read.
+// Each stage gets a finished value from the one before and does not change it. The graph is only
+// read.
 package convert
 
 import (
@@ -201,7 +201,10 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 // quantization would make the output larger than the input, or would raise it to an opset
 // that the target does not run.
 func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, error) {
-	except := discover.Exceptions{KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, Huge: values.Huge, SmallerAsInt8: map[*graph.Value]bool{}, MSE: values.MSE, Scales: values.Scales}
+	except := discover.Exceptions{
+		KeepFloat: map[*graph.Value]string{}, ForceDQ: map[*graph.Value]string{}, SmallerAsInt8: map[*graph.Value]bool{},
+		Huge: values.Huge, MSE: values.MSE, Scales: values.Scales,
+	}
 	maps.Copy(except.KeepFloat, values.KeepFloat)
 	for {
 		p, err := planWith(x, opts, except)

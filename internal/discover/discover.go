@@ -132,7 +132,10 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 		}
 	}
-	s := &settling{x: x, opts: opts, except: except, trained: graph.TrainedNames(x.File.Proto), parts: recognize.Parts(x), shapes: graph.NewShapes(x)}
+	s := &settling{
+		x: x, opts: opts, except: except,
+		trained: graph.TrainedNames(x.File.Proto), parts: recognize.Parts(x), shapes: graph.NewShapes(x),
+	}
 	var err error
 	if s.activations, err = findStatic(x, all, opts, s.trained, except.KeepFloat); err != nil {
 		return nil, nil, err
@@ -158,11 +161,13 @@ func undecided(x *graph.Graph) []*Decision {
 	decisions := make([]Decision, 0, len(x.Values)+len(x.Unusual)) // one allocation
 	for _, v := range x.Values {
 		if typ := dtype.DType(v.Tensor.GetDataType()); typ.Float() {
-			decisions = append(decisions, Decision{Value: v, DType: typ, Shape: v.Tensor.GetDims(), Bytes: graph.SizeOf(v.Tensor), Choice: noChoice})
+			d := Decision{Value: v, DType: typ, Shape: v.Tensor.GetDims(), Bytes: graph.SizeOf(v.Tensor), Choice: noChoice}
+			decisions = append(decisions, d)
 		}
 	}
 	for _, v := range x.Unusual {
-		decisions = append(decisions, Decision{Value: v, DType: v.Unusual().DType, Shape: v.Unusual().Shape, Bytes: v.Unusual().Bytes, Choice: noChoice})
+		u := v.Unusual()
+		decisions = append(decisions, Decision{Value: v, DType: u.DType, Shape: u.Shape, Bytes: u.Bytes, Choice: noChoice})
 	}
 	all := make([]*Decision, len(decisions))
 	for i := range decisions {
@@ -246,7 +251,10 @@ func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 			reason = "in training_info"
 		}
 		v := &graph.Value{Name: t.GetName(), Path: where, Tensor: t}
-		all = append(all, &Decision{Value: v, DType: typ, Shape: t.GetDims(), Bytes: graph.SizeOf(t), Reason: reason, Override: overrideOf(p, v), Choice: noChoice})
+		all = append(all, &Decision{
+			Value: v, DType: typ, Shape: t.GetDims(), Bytes: graph.SizeOf(t),
+			Reason: reason, Override: overrideOf(p, v), Choice: noChoice,
+		})
 	}
 	return all
 }

@@ -27,7 +27,10 @@ type Range struct{ Lo, Hi, Step float64 }
 
 // Float returns the model with float operators. Its graph is x if there is nothing to do.
 func Float(x *graph.Graph) (*Model, error) {
-	r := &rewriting{x: x, floats: map[*graph.Value]decoded{}, wanted: map[*graph.Value]*onnxpb.NodeProto{}, gone: map[int]bool{}, forms: map[string]string{}, ranges: map[string]Range{}, steps: map[string]float64{}}
+	r := &rewriting{
+		x: x, floats: map[*graph.Value]decoded{}, wanted: map[*graph.Value]*onnxpb.NodeProto{}, gone: map[int]bool{},
+		forms: map[string]string{}, ranges: map[string]Range{}, steps: map[string]float64{},
+	}
 	var nodes []*onnxpb.NodeProto // of the main graph and its subgraphs
 	graph.WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) { nodes = append(nodes, g.Node...) })
 	if !slices.ContainsFunc(nodes, r.patterns) {

@@ -38,7 +38,8 @@ type sinks struct {
 func NewRun(weights []*Weight, limit int64) *Run {
 	r := &Run{
 		Weights: weights, limit: limit,
-		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), float16: make([]bool, len(weights)), broken: make([]atomic.Bool, len(weights)), shared: make([]shared, len(weights)),
+		codecs: make([]Codec, len(weights)), tensors: make([]float32, len(weights)), float16: make([]bool, len(weights)),
+		broken: make([]atomic.Bool, len(weights)), shared: make([]shared, len(weights)),
 	}
 	for i, w := range weights {
 		r.codecs[i] = w.Codec

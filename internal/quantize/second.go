@@ -209,16 +209,16 @@ func (w *Weight) SecondOrder(codec Codec) secondorder.Format {
 	return f
 }
 
-// panel is some of the columns of a tile, which has them all in rows if turned is set.
+// panel is some of the columns of a tile.
 type panel struct {
 	first, n, total int
-	turned          bool
+	asRows          bool // the tile has each column as a row
 }
 
 // copyColumns sets columns, side by side, to those of a tile.
 func copyColumns[T any](p panel, columns, tile []T) {
 	k := len(columns) / p.n
-	if p.turned {
+	if p.asRows {
 		packing.Transpose(columns, tile[p.first*k:], p.n, k)
 		return
 	}
@@ -230,7 +230,7 @@ func copyColumns[T any](p panel, columns, tile []T) {
 // setColumns is the inverse of copyColumns.
 func setColumns[T any](p panel, tile, columns []T) {
 	k := len(columns) / p.n
-	if p.turned {
+	if p.asRows {
 		packing.Transpose(tile[p.first*k:], columns, k, p.n)
 		return
 	}

@@ -3,8 +3,8 @@ package rows
 import "fmt"
 
 // Recurrence is the product of the recurrent weight of an LSTM, a GRU or an RNN with its hidden
-// states: those that it puts out, but for the last ones, and before these the initial
-// ones, zeros if they are not given. Each direction is a part.
+// states: the initial ones, zeros if they are not given, and then those that it puts out, but for
+// the last ones. Each direction is a part.
 type Recurrence struct {
 	Directions int64
 	Reverse    bool // the only direction

@@ -173,10 +173,9 @@ type analyzer struct {
 	rest      float64        // bytes of the output besides the weights
 	index     map[string]int // name → index in Weights
 
-	// only has candidates that are tried on some weights alone, by name
-	only    map[spec.Candidate]map[string]bool
-	done    int64  // bytes measured
-	nothing string // why the last candidate suits no weight
+	only    map[spec.Candidate]map[string]bool // names of weights, for candidates that are tried on some alone
+	done    int64                              // bytes measured
+	nothing string                             // why the last candidate suits no weight
 }
 
 func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
@@ -190,7 +189,10 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	case opts.Damage != nil && opts.MaxError > 0:
 		return nil, errors.New("the least damage takes a bound of the size, and none of the error")
 	}
-	a := &analyzer{model: m, opts: opts.Options, damage: opts.Damage, shapes: graph.NewShapes(access.Graph(m)), index: map[string]int{}, only: map[spec.Candidate]map[string]bool{}}
+	a := &analyzer{
+		model: m, opts: opts.Options, damage: opts.Damage, shapes: graph.NewShapes(access.Graph(m)),
+		index: map[string]int{}, only: map[spec.Candidate]map[string]bool{},
+	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
 	a.opts.Calibration, a.opts.Resume = nil, false
 	if calibrates(opts.Algorithm) {
