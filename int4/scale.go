@@ -16,9 +16,8 @@ const (
 
 // Scales turns the ranges lo … hi of blocks, from the observing methods, into their
 // scales and, if the format stores them, zero points. A symmetric format does not use lo; if hi is
-// negative its scale is, too.
-// It reports whether all ranges are finite; if not, the weight has an infinity or a NaN,
-// and the result is undefined.
+// negative its scale is, too. It reports whether all ranges are finite; if not, the weight has an
+// infinity or a NaN, and the result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	finite = true
 	u := c.usual()

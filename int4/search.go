@@ -64,10 +64,11 @@ type span struct{ lo, hi float32 }
 // tries the whole range times 1, 47/48, … 12/48, with a zero point 1, 31/32, … 8/32 and
 // after that each end alone times 31/32, … 16/32. With 8 bits clipping gains next to nothing,
 // but a step that is little wider may suit the elements better: so it ends with the best range
-// times 129/128 … 136/128. Symmetric codes of 2 bits go from -2 to 1: all their tries are made with a
-// negative scale, too. If all scales had one sign, the same side of every block would be cut,
-// and outputs, which are sums of many elements, would be off. Of equal errors the one
-// tried first counts, so no block gets worse.
+// times 129/128 … 136/128. Of equal errors the one tried first counts, so no block gets worse.
+//
+// Symmetric codes of 2 bits go from -2 to 1: all their tries are made with a negative scale, too. If
+// all scales had one sign, the same side of every block would be cut, and outputs, which are sums of
+// many elements, would be off.
 func (c Codec) LeastError() Search {
 	return &leastError{codec: c, format: c.format(), middle: c.zeros(nil)}
 }
@@ -95,14 +96,14 @@ func (s *leastError) narrower() int {
 	switch {
 	case s.codec.ZeroPoint:
 		return asymmetricTries + 2*oneSidedTries
-	case s.signed():
+	case s.bothSigns():
 		return 2 * symmetricTries
 	}
 	return symmetricTries
 }
 
-// signed reports whether scales of both signs are tried.
-func (s *leastError) signed() bool {
+// bothSigns reports whether scales of both signs are tried.
+func (s *leastError) bothSigns() bool {
 	return s.codec.Bits == 2 && !s.codec.ZeroPoint && s.codec.Scale != dtype.Uint8
 }
 
