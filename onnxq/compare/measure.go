@@ -242,8 +242,9 @@ type measurement struct {
 	worsts  map[int]worst
 	survey  *survey // nil without a Detail
 
-	negative       bool // a decoded element is negative
-	signed, turned int  // blocks with negative elements; those with one that is no rounding error: larger than a decoded element
+	negative bool // a decoded element is negative
+	below    int  // blocks with negative elements
+	lost     int  // those with one larger than a decoded element, which rounding does not make positive
 }
 
 // worst is the block with the lowest SQNR of those whose mean square has the same exponent.
@@ -380,9 +381,9 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 			}
 			e.fitted += open[i].fitted(e.shifted)
 			if below, least := open[i].below, open[i].least; below > 0 {
-				e.signed++
+				e.below++
 				if least > 0 && below > least {
-					e.turned++
+					e.lost++
 				}
 			}
 			e.compareWorst(b, off+int64(i))
@@ -427,7 +428,7 @@ func (e *measurement) add(open []block, w, v []float32, at int64) {
 
 // lostSigns reports whether all negative elements became 0 or positive, though not because they are
 // small: codes without a sign were taken for those with one.
-func (e *measurement) lostSigns() bool { return !e.negative && e.turned > 0 && 2*e.turned >= e.signed }
+func (e *measurement) lostSigns() bool { return !e.negative && e.lost > 0 && 2*e.lost >= e.below }
 
 // transposedReader reads a tensor with the last two axes swapped, a few rows of a matrix at a time.
 type transposedReader struct {
