@@ -47,8 +47,8 @@ type Made struct {
 
 // ConvertAll carries out several plans of one model, each as Convert does, while the model is read
 // once. Each of them succeeds or fails on its own. It takes the memory of one conversion, and that of
-// the plans. These and their paths must differ. Options.Progress of one plan may be called while that
-// of another is.
+// the plans. These and their paths must differ. Calls of their Options.Progress
+// do not overlap either.
 func ConvertAll(ctx context.Context, outputs []Output) []Made {
 	start := time.Now()
 	made := make([]Made, len(outputs))

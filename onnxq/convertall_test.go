@@ -7,7 +7,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"testing"
+	"time"
 
 	"onnxquant/internal/access"
 	"onnxquant/internal/modelfile"
@@ -33,7 +35,16 @@ func TestConvertAll(t *testing.T) {
 		t.Run(kind.Name, func(t *testing.T) {
 			m, folder := modeltest.Open(t, modeltest.Build(t, kind.Name)), t.TempDir()
 			var together []onnxq.Output
+			var telling sync.Mutex
 			for i, opts := range several {
+				opts.Progress = func(int64, int64) {
+					if !telling.TryLock() {
+						t.Error("calls of Progress overlap")
+						return
+					}
+					time.Sleep(time.Millisecond) // for another one to come
+					telling.Unlock()
+				}
 				plan, err := m.Plan(opts)
 				if err != nil {
 					t.Fatal(err)

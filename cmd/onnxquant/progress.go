@@ -225,11 +225,9 @@ func (p *progress) clear() {
 	p.drawn, p.total, p.text, p.steps = 0, 0, "", ""
 }
 
-// jointProgress adds up the progress of conversions that run at the same time.
+// jointProgress adds up the progress of conversions that run together, which tell one at a time.
 type jointProgress struct {
-	tell func(done, total int64)
-
-	mu    sync.Mutex
+	tell  func(done, total int64)
 	parts []part
 }
 
@@ -238,13 +236,9 @@ type part struct{ done, total int64 }
 
 // part adds a conversion, and returns what it reports to.
 func (p *jointProgress) part() func(done, total int64) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
 	i := len(p.parts)
 	p.parts = append(p.parts, part{})
 	return func(done, total int64) {
-		p.mu.Lock()
-		defer p.mu.Unlock()
 		p.parts[i] = part{done, total}
 		var sum part
 		for _, q := range p.parts {

@@ -327,7 +327,7 @@ func differs(what string) error {
 type progress struct {
 	tell func(done, total int64)
 
-	mu          sync.Mutex
+	mu          *sync.Mutex // of all conversions that run together: one tells at a time
 	done, total int64
 }
 

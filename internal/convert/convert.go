@@ -8,6 +8,7 @@ import (
 	"math"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/discover"
@@ -53,8 +54,12 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 func All(ctx context.Context, jobs []Job) []Done {
 	done := make([]Done, len(jobs))
 	var open []*conversion
+	telling := new(sync.Mutex)
 	for i, j := range jobs {
-		c := &conversion{Plan: j.Plan, path: j.Path, found: noExceptions(), far: map[string]string{}, done: &done[i]}
+		c := &conversion{
+			Plan: j.Plan, path: j.Path, found: noExceptions(), far: map[string]string{},
+			progress: &progress{tell: j.Plan.opts.Progress, mu: telling}, done: &done[i],
+		}
 		if slices.ContainsFunc(jobs[:i], func(other Job) bool { return filepath.Clean(other.Path) == filepath.Clean(j.Path) }) {
 			c.end(nil, fmt.Errorf("%s: %w: another output has this name", j.Path, modelfile.ErrTarget))
 			continue
@@ -87,7 +92,6 @@ type conversion struct {
 
 // prepare finds the codes that follow from calibration.
 func (c *conversion) prepare(ctx context.Context) (err error) {
-	c.progress = &progress{tell: c.opts.Progress}
 	if c.calibrated, err = c.calibrate(ctx, c.path, c.found); err != nil || c.calibrated == nil {
 		return err
 	}
