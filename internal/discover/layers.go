@@ -86,21 +86,11 @@ func (d *Decision) convolution(x *graph.Graph, l reach.Leaf) (Layer, string) {
 	case x.Made(l.Node) == nil:
 		return Layer{}, "its product has no name"
 	}
-	ints := func(name string, n int, otherwise, least int64) []int64 {
-		list := graph.Attribute(l.Node, name).GetInts()
-		if list == nil {
-			return slices.Repeat([]int64{otherwise}, n)
-		}
-		if len(list) != n || slices.Min(list) < least || slices.Max(list) > 1<<20 {
-			return nil
-		}
-		return slices.Clone(list)
-	}
 	c := rows.Convolution{
 		Groups: graph.IntAttributeOr(l.Node, "group", 1), Kernel: d.Shape[2:],
-		Strides: ints("strides", spatial, 1, 1), Dilations: ints("dilations", spatial, 1, 1),
+		Strides: spatialInts(l.Node, "strides", spatial, 1), Dilations: spatialInts(l.Node, "dilations", spatial, 1),
 	}
-	pads := ints("pads", 2*spatial, 0, 0)
+	pads := spatialInts(l.Node, "pads", 2*spatial, 0)
 	if c.Strides == nil || c.Dilations == nil || pads == nil || c.Groups < 1 || d.Shape[0]%c.Groups != 0 {
 		return Layer{}, odd
 	}
@@ -118,10 +108,23 @@ func (d *Decision) convolution(x *graph.Graph, l reach.Leaf) (Layer, string) {
 	return Layer{Operation: c, Input: x.Source(l.Node, 0), Output: out, Beside: beside(x, out)}, ""
 }
 
+// spatialInts returns the n numbers of an attribute, each of which is least by default; nil if they
+// are unusual.
+func spatialInts(node *onnxpb.NodeProto, name string, n int, least int64) []int64 {
+	const greatest = 1 << 20
+	list := graph.Attribute(node, name).GetInts()
+	if list == nil {
+		return slices.Repeat([]int64{least}, n)
+	}
+	if len(list) != n || slices.Min(list) < least || slices.Max(list) > greatest {
+		return nil
+	}
+	return slices.Clone(list)
+}
+
 // recurrence is the layer of an LSTM, a GRU or an RNN: one for what it reads, or one for its hidden
 // states.
 func (d *Decision) recurrence(x *graph.Graph, l reach.Leaf) (Layer, string) {
-	directions := d.Shape[0]
 	switch {
 	case !l.Layout.Is(d.Shape):
 		return Layer{}, "calibration is for weights that " + l.Node.GetOpType() + " reads as they are stored"
@@ -134,7 +137,7 @@ func (d *Decision) recurrence(x *graph.Graph, l reach.Leaf) (Layer, string) {
 	if initial != nil && initial.Tensor != nil {
 		initial = nil // zeros, as a rule
 	}
-	direction := string(graph.Attribute(l.Node, "direction").GetS())
+	directions, direction := d.Shape[0], string(graph.Attribute(l.Node, "direction").GetS())
 	if states := x.Outputs(l.Node); len(states) > 0 && states[0] != nil && (directions == 2) == (direction == "bidirectional") && directions <= 2 {
 		r := rows.Recurrence{Directions: directions, Reverse: direction == "reverse", BatchFirst: graph.IntAttribute(l.Node, "layout") != 0}
 		return Layer{Operation: r, Input: states[0], Initial: initial}, ""
