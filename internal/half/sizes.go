@@ -127,7 +127,7 @@ func (s *sizes) made(n *onnxpb.NodeProto) size {
 	case "MatMul":
 		return s.product(n, s.length(n, 0, -1), s.length(n, 1, -2))
 	case "Gemm":
-		a, b := int(graph.IntAttribute(n, "transA"))-1, -1-int(graph.IntAttribute(n, "transB"))
+		a, b := -1-int(graph.IntAttribute(n, "transA")), -2+int(graph.IntAttribute(n, "transB"))
 		p := s.product(n, s.length(n, 0, a), s.length(n, 1, b))
 		p.rms *= math.Abs(float64(graph.FloatAttributeOr(n, "alpha", 1)))
 		if s.x.Source(n, 2) != nil {

@@ -24,7 +24,7 @@ func filled(name string, v float32, shape ...int64) *onnxpb.TensorProto {
 // The size of x is unknown, which counts as 1.
 func TestEstimate(t *testing.T) {
 	tensors := modeltest.Tensors{
-		filled("two", 2, 16), filled("bias", 1.5, 16), filled("w", 8, 16, 16), filled("k", 0.5, 3, 4, 2, 2), filled("b3", 3, 3),
+		filled("wide", 8, 16, 64), filled("tall", 8, 64, 16), filled("two", 2, 16), filled("bias", 1.5, 16), filled("w", 8, 16, 16), filled("k", 0.5, 3, 4, 2, 2), filled("b3", 3, 3),
 		filled("three", 3), filled("many", -0.25, 100, 100), modeltest.Zeros("integers", dtype.Int64, 4),
 	}
 	node := modeltest.Node
@@ -38,6 +38,9 @@ func TestEstimate(t *testing.T) {
 		{"product", modeltest.Nodes{node("Transpose", "y", "p")}, p, 1},
 		{"two products", modeltest.Nodes{node("MatMul", "y", "p w")}, p * 8 * 4, 2},
 		{"Gemm", modeltest.Nodes{node("Gemm", "y", "n w bias", floatAttr("alpha", 0.5))}, math.Hypot(p/2, 1.5), 1},
+		{"wide Gemm", modeltest.Nodes{node("Gemm", "y", "n wide")}, p, 1},
+		{"wide Gemm, transposed", modeltest.Nodes{node("Gemm", "y", "n tall", modeltest.IntAttr("transB", 1))}, p, 1},
+		{"Gemm of transposes", modeltest.Nodes{node("Gemm", "y", "wide wide", modeltest.IntAttr("transA", 1))}, 8 * 8 * 4, 1},
 		{"Conv", modeltest.Nodes{node("Tanh", "t", "n"), node("Conv", "y", "t k b3")}, math.Hypot(1*0.5*4, 3), 0},
 		{"Relu", modeltest.Nodes{node("Relu", "y", "p")}, p / math.Sqrt2, 1},
 		{"Tanh", modeltest.Nodes{node("Tanh", "y", "p")}, 1, 0},
