@@ -84,7 +84,9 @@ func (s *sizes) of(v *graph.Value) size {
 	case v == nil:
 		return s.unknown()
 	case v.Tensor != nil && s.types[v].float():
-		z = s.checked(size{rms: s.sample(v.Tensor)})
+		if z.rms = s.sample(v.Tensor); z.rms != 0 { // a bias of zeros adds nothing
+			z = s.checked(z)
+		}
 	default:
 		z = s.unknown()
 	}

@@ -24,7 +24,7 @@ func filled(name string, v float32, shape ...int64) *onnxpb.TensorProto {
 // The size of x is unknown, which counts as 1.
 func TestEstimate(t *testing.T) {
 	tensors := modeltest.Tensors{
-		filled("wide", 8, 16, 64), filled("tall", 8, 64, 16), filled("two", 2, 16), filled("bias", 1.5, 16), filled("w", 8, 16, 16), filled("k", 0.5, 3, 4, 2, 2), filled("b3", 3, 3),
+		filled("wide", 8, 16, 64), filled("tall", 8, 64, 16), filled("two", 2, 16), filled("bias", 1.5, 16), filled("w", 8, 16, 16), filled("k", 0.5, 3, 4, 2, 2), filled("b3", 3, 3), filled("zeros", 0, 16),
 		filled("three", 3), filled("many", -0.25, 100, 100), modeltest.Zeros("integers", dtype.Int64, 4),
 	}
 	node := modeltest.Node
@@ -38,6 +38,8 @@ func TestEstimate(t *testing.T) {
 		{"product", modeltest.Nodes{node("Transpose", "y", "p")}, p, 1},
 		{"two products", modeltest.Nodes{node("MatMul", "y", "p w")}, p * 8 * 4, 2},
 		{"Gemm", modeltest.Nodes{node("Gemm", "y", "n w bias", floatAttr("alpha", 0.5))}, math.Hypot(p/2, 1.5), 1},
+		{"a bias of zeros", modeltest.Nodes{node("Gemm", "y", "n w zeros", floatAttr("alpha", 0x1p-10))}, p * 0x1p-10, 1},
+		{"a product with zeros", modeltest.Nodes{node("Mul", "z", "n zeros"), node("Div", "y", "z z")}, 1, 0},
 		{"wide Gemm", modeltest.Nodes{node("Gemm", "y", "n wide")}, p, 1},
 		{"wide Gemm, transposed", modeltest.Nodes{node("Gemm", "y", "n tall", modeltest.IntAttr("transB", 1))}, p, 1},
 		{"Gemm of transposes", modeltest.Nodes{node("Gemm", "y", "wide wide", modeltest.IntAttr("transA", 1))}, 8 * 8 * 4, 1},
