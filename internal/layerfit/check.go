@@ -2,6 +2,7 @@ package layerfit
 
 import (
 	"context"
+	"math"
 
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rows"
@@ -59,10 +60,11 @@ func (c *calibration) check(ctx context.Context) error {
 	return nil
 }
 
-// difference is the squared difference of two values of the same shape.
+// difference is the squared difference of two values; NaN if they have different lengths, as an output
+// may whose length depends on what is computed.
 func difference(a, b []float32) (sum float64) {
 	if len(a) != len(b) {
-		return 0
+		return math.NaN()
 	}
 	for i, v := range a {
 		d := float64(v) - float64(b[i])

@@ -25,3 +25,13 @@ func TestOverflowIsNotCompared(t *testing.T) {
 		t.Errorf("%v, errors %+v, found %v", err, c.Error, c.Found[0])
 	}
 }
+
+// Outputs of other lengths are not taken for equal ones.
+func TestDifference(t *testing.T) {
+	if d := difference([]float32{1, 2}, []float32{1, 4}); d != 4 {
+		t.Errorf("difference %v", d)
+	}
+	if d := difference([]float32{1, 2}, []float32{1}); d == d {
+		t.Errorf("difference %v of other lengths", d)
+	}
+}
