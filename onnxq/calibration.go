@@ -26,7 +26,7 @@ type Calibration interface {
 // Value is a tensor that a model has computed.
 type Value struct {
 	Dims []int64
-	Data []float32
+	Data []float32 // nil if the type is not floating-point, as of classes
 }
 
 // activations are a Calibration as package layerfit takes it.

@@ -31,6 +31,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/provenance"
 	"onnxquant/onnxq/restyle"
 )
 
@@ -80,11 +81,12 @@ type Options struct {
 
 // Default limits, in dB. docs/verify.md says how they were chosen.
 const (
-	LeastSQNR       = 0.5 // of a weight whose codes have 2 bits
-	LeastFineSQNR   = 6.0 // of another weight
-	LeastBlockSQNR  = 0.1 // of its worst block, if the error of the block matters
-	LeastOutputSQNR = 0.0 // of an output
-	LeastCosine     = 0.5 // of an output, not in dB
+	LeastSQNR                = 0.5 // of a weight whose codes have 2 bits
+	LeastFineSQNR            = 6.0 // of another weight
+	LeastBlockSQNR           = 0.1 // of its worst block, if the error of the block matters
+	LeastCalibratedBlockSQNR = -10 // the same, of codes found by data, as the record of the model says
+	LeastOutputSQNR          = 0.0 // of an output
+	LeastCosine              = 0.5 // of an output, not in dB
 )
 
 // Limits are the limits that a comparison used: those of Options, else the defaults.
@@ -261,12 +263,21 @@ func (v *verifier) stage(text string) (progress func(done, total int64)) {
 // decoded is an open model with float weights.
 type decoded struct {
 	*onnxq.Model
-	path   string
-	ir     int64           // IR version of the model as it was given
-	folded *restyle.Report // nil if it had no quantized weights
+	path       string
+	ir         int64           // IR version of the model as it was given
+	calibrated bool            // it says so in its record
+	folded     *restyle.Report // nil if it had no quantized weights
 }
 
 const decoding = "decoding the weights" // a stage
+
+// calibrated reports whether a conversion of onnxquant found the codes by data. Blocks that the data hardly
+// reach are then used to make up for the errors of others.
+func calibrated(record []provenance.Step) bool {
+	return slices.ContainsFunc(record, func(s provenance.Step) bool {
+		return slices.Contains(strings.Fields(s.Options), "--calib")
+	})
+}
 
 // dequantized returns a model with float weights: the model itself if it has no quantized
 // ones, else a new model in a new folder.
@@ -275,7 +286,8 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &decoded{Model: m, path: path, ir: access.Graph(m).File.Proto.GetIrVersion()}
+	given := access.Graph(m).File.Proto
+	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), calibrated: calibrated(provenance.Of(given))}
 	if len(intops.Weights(access.Graph(m))) == 0 {
 		return d, nil
 	}
@@ -312,6 +324,9 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	defer b.Close()
+	if b.calibrated && v.opts.MinSQNR == nil {
+		v.report.Limits.BlockSQNR = LeastCalibratedBlockSQNR
+	}
 	a, err := v.dequantized(v.in, filepath.Join(folder, "in"))
 	if err != nil {
 		return "", "", err

@@ -70,7 +70,11 @@ func (d *Data) each(ctx context.Context, models []string, names [][]string, want
 			g.Go(func() error {
 				results, err := s.Run(inputs, names[i]...)
 				for _, t := range results {
-					values[i] = append(values[i], onnxq.Value{Dims: t.Dims, Data: t.Float32s()})
+					v := onnxq.Value{Dims: t.Dims}
+					if t.IsFloat() {
+						v.Data = t.Float32s()
+					}
+					values[i] = append(values[i], v)
 				}
 				return err
 			})

@@ -369,3 +369,16 @@ def test_a_dry_run_does_not_run_the_model(tmp_path):
     assert "nowhere" in calibrate("self", "--algorithm", "best", path, tmp_path / "out.onnx", status=1)
     plain, _, _ = product(tmp_path)
     assert "language model" in calibrate("self", "--algorithm", "best", "--dry-run", plain, status=1)
+
+
+def test_outputs_of_integers(tmp_path):
+    """Classes have no relative error: the other output decides. verify knows by the record that codes are calibrated."""
+    path, _, _ = product(tmp_path)
+    model = onnx.load(path)
+    model.graph.node.append(helper.make_node("ArgMax", ["y"], ["class"], axis=-1, keepdims=0))
+    model.graph.output.insert(0, helper.make_tensor_value_info("class", TensorProto.INT64, ["batch", 15]))
+    onnx.save(model, path)
+    report = calibrate(tmp_path / "x.npz", "--bits", 4, "--block", BLOCK, "--algorithm", "best", path, tmp_path / "out.onnx")
+    assert 0 < report["calibration"]["output_error"] < 0.02
+    verified = json.loads(subprocess.run([with_runtime(), "verify", "--json", "--engine", "none", path, tmp_path / "out.onnx"], capture_output=True, check=True).stdout)
+    assert verified["limits"]["block_sqnr_db"] == -10
