@@ -316,7 +316,7 @@ func calibrationFacts(c *onnxq.Calibrated) []fact {
 		return nil
 	}
 	if c.Layers == 0 {
-		return labelled("calibrated", []string{"nothing was compared with mse: no layer has ten rows in the samples"})
+		return labelled("calibrated", []string{"nothing was compared with mse: no layer is calibrated that has ten rows in the samples"})
 	}
 	percent := func(e float64) string { return fmt.Sprintf("%.2g %%", 100*math.Sqrt(e)) }
 	lines := []string{

@@ -382,7 +382,7 @@ func (p *Plan) warnings() {
 		named = []string{fmt.Sprintf("%d tensors stay in float though precision_info names them: %s (--verbose says why)", len(named), msg.List(paths))}
 	}
 	p.Warnings = append(p.Warnings, named...)
-	p.warnOfMemory()
+	p.warnOfCalibration()
 	p.warnOfFloatZeros()
 	e := p.opts.Discover.Target
 	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
@@ -419,8 +419,9 @@ func (p *Plan) warnings() {
 	}
 }
 
-// warnOfMemory says how much memory the weights take that cannot be calibrated with less.
-func (p *Plan) warnOfMemory() {
+// warnOfCalibration says that no weight is calibrated though data are given, or how much memory those take
+// that cannot be calibrated with less.
+func (p *Plan) warnOfCalibration() {
 	need, n := int64(0), 0
 	for _, d := range p.Decisions {
 		if d.Quantize && d.Lacking > 0 {
@@ -429,6 +430,11 @@ func (p *Plan) warnOfMemory() {
 	}
 	if n > 0 {
 		p.warn("%s not calibrated but quantized by algorithm mse: that takes --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)
+		return
+	}
+	calibrated := func(w rewrite.Weight) bool { return w.Layers != nil }
+	if p.opts.Calibration != nil && len(p.Weights) > 0 && !slices.ContainsFunc(p.Weights, calibrated) {
+		p.warn("no weight is calibrated; --dry-run --verbose says why")
 	}
 }
 

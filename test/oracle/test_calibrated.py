@@ -382,3 +382,13 @@ def test_outputs_of_integers(tmp_path):
     assert 0 < report["calibration"]["output_error"] < 0.02
     verified = json.loads(subprocess.run([with_runtime(), "verify", "--json", "--engine", "none", path, tmp_path / "out.onnx"], capture_output=True, check=True).stdout)
     assert verified["limits"]["block_sqnr_db"] == -10
+
+
+def test_nothing_is_calibrated(tmp_path):
+    """A table has no inputs that are multiplied with it."""
+    table = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    path = save(tmp_path / "model.onnx", [helper.make_node("Gather", ["w", "x"], ["y"])], {"w": table},
+                [helper.make_tensor_value_info("x", TensorProto.INT64, ["batch", 4])], [floats("y", "batch", 4, 64)])
+    np.savez(tmp_path / "x.npz", x=np.arange(80).reshape(20, 1, 4) % 64)
+    p = subprocess.run([with_runtime(), "--ops", "all", "--bits", "4", "--algorithm", "best", "--calib", tmp_path / "x.npz", path, tmp_path / "out.onnx"], capture_output=True, text=True)
+    assert p.returncode == 0 and "warning: no weight is calibrated" in p.stderr
