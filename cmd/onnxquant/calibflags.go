@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 
 	"github.com/spf13/pflag"
 
@@ -44,6 +46,16 @@ func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) erro
 	}
 	f.data = activations.New(in, f.paths, activations.Options{Samples: f.samples, Library: f.library})
 	o.Calibration, o.Resume = f.data, f.resume
+	return nil
+}
+
+// checkPaths refuses data that are not there. It is for folders, where each model may refuse data of others.
+func (f *calibFlags) checkPaths() error {
+	for _, path := range f.paths {
+		if _, err := os.Stat(path); path != "self" && errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s: there is no such file or folder of data", path)
+		}
+	}
 	return nil
 }
 

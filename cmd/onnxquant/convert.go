@@ -132,6 +132,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
 			return err
 		}
+		if err := f.checkPaths(); err != nil {
+			return err
+		}
 		return f.runFolder(ctx, c, args, in, out)
 	}
 	if strings.EqualFold(filepath.Ext(out), ".gguf") {
