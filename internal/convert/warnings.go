@@ -1,0 +1,184 @@
+package convert
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/half"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/opset"
+	"onnxquant/internal/rewrite"
+	"onnxquant/nvfp4"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
+)
+
+func (p *Plan) warn(format string, args ...any) {
+	p.Warnings = append(p.Warnings, fmt.Sprintf(format, args...))
+}
+
+// warnings collects the warnings about single weights and about the output.
+func (p *Plan) warnings() {
+	var named, paths []string // weights that stay in float though precision_info names them
+	for _, d := range p.Decisions {
+		path := msg.Quote(d.Value.Path)
+		o := d.Override
+		if !d.Quantize && d.Choice.Format != spec.Float && *o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
+			named = append(named, fmt.Sprintf("%s stays in float though precision_info names it: %s", path, d.Reason))
+			paths = append(paths, path)
+		}
+		if why := p.except.KeepFloat[d.Value]; why != "" && why != reasonUseless {
+			p.warn("%s stays in float: %s", path, d.Reason)
+		}
+	}
+	if len(named) > 3 { // a glob may name many
+		named = []string{fmt.Sprintf("%d tensors stay in float though precision_info names them: %s (--verbose says why)", len(named), msg.List(paths))}
+	}
+	p.Warnings = append(p.Warnings, named...)
+	p.warnOfCalibration()
+	p.warnOfFloatZeros()
+	e := p.opts.Discover.Target
+	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
+		p.warn("the output is of opset %d, but %s loads models up to %d", opset, e.Name, e.Opset)
+	}
+	if ir := p.Output.IR(); e.IR != 0 && ir > e.IR {
+		p.warn("the output is of IR version %d, but %s loads models up to %d", ir, e.Name, e.IR)
+	}
+	if data := p.Output.DataBytes(); e.DataLimit != 0 && data > e.DataLimit {
+		p.warn("a file of external data has %d bytes, but %s reads no file above %d", data, e.Name, e.DataLimit)
+	}
+	for _, l := range p.losses {
+		p.warn("the opset becomes %d, but %s; it refuses the model (--target ort avoids that)", p.Output.Opset(), l)
+	}
+	shapes := graph.NewShapes(p.graph)
+	for _, w := range p.Weights {
+		if w.Choice.Style == spec.DQ && w.Decoded(p.graph, shapes).Spoilt() {
+			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly if the number of columns (%d) is not a multiple of 4, unless graph optimization is off", msg.Quote(w.Value.Path), w.Form.Inner)
+		}
+	}
+	if slices.ContainsFunc(p.Weights, func(w rewrite.Weight) bool { return w.Choice.Format == spec.NVFP4 && w.Choice.Block != nvfp4.BlockSize }) {
+		p.warn("nvfp4 has blocks of %d by NVIDIA's definition; kernels for it refuse others, and runtimes decode them", nvfp4.BlockSize)
+	}
+	p.warnOfInputs()
+	in, out := p.InBytes(), p.Output.Size()-p.recorded
+	switch {
+	case len(p.Weights) == 0 && p.opts.Half != nil:
+	case len(p.Weights) == 0:
+		p.warn("nothing is quantized: %s", p.WhyNothing())
+	case out > in && p.opts.Discover.Style == spec.QDQ:
+		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", out, in)
+	case out > in:
+		p.warn("the output is larger than the input (%d bytes against %d): its weights are too small to save space", out, in)
+	}
+}
+
+// warnOfCalibration says that no weight is calibrated though data are given, or how much memory those take
+// that cannot be calibrated with less.
+func (p *Plan) warnOfCalibration() {
+	need, n := int64(0), 0
+	for _, d := range p.Decisions {
+		if d.Quantize && d.Lacking > 0 {
+			need, n = max(need, d.Lacking), n+1
+		}
+	}
+	if n > 0 {
+		p.warn("%s not calibrated but quantized by algorithm mse: that takes --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)
+		return
+	}
+	calibrated := func(w rewrite.Weight) bool { return w.Layers != nil }
+	if p.opts.Calibration != nil && len(p.Weights) > 0 && !slices.ContainsFunc(p.Weights, calibrated) {
+		p.warn("no weight is calibrated; --dry-run --verbose says why")
+	}
+}
+
+// warnOfFloatZeros says that ONNX Runtime has no fast kernel for float zero points.
+func (p *Plan) warnOfFloatZeros() {
+	n := 0
+	for _, d := range p.Decisions {
+		if d.Quantize && d.Choice.NBits.FloatZeros {
+			n++
+		}
+	}
+	if n > 0 {
+		p.warn("%s float zero points, with which ONNX Runtime takes 20 to 100 times as long for a row on a CPU; other algorithms have codes", english.Plural(n, "weight gets", "weights get"))
+	}
+}
+
+// warnOfInputs names the weights that callers could replace, as inputs with a default.
+// Before IR 4 every initializer was an input.
+func (p *Plan) warnOfInputs() {
+	var names []string
+	for _, w := range p.Weights {
+		if w.Value.Input {
+			names = append(names, msg.Quote(w.Value.Path))
+		}
+	}
+	if len(names) > 0 && p.graph.File.Proto.GetIrVersion() >= opset.FreeInitializers {
+		p.warn("callers cannot replace quantized weights, they are no inputs any more: %s (--exclude keeps a weight)", msg.List(names))
+	}
+}
+
+// WhyNothing explains that no weight is quantized.
+func (p *Plan) WhyNothing() string {
+	var largest *discover.Decision // of the selected ones
+	selected, already, others, unselected, float := 0, 0, 0, 0, 0
+	for _, d := range p.Decisions {
+		switch {
+		case d.Selected:
+			selected++
+			if largest == nil || d.Bytes > largest.Bytes {
+				largest = d
+			}
+		case strings.HasPrefix(d.Reason, recognize.Already):
+			already++
+		case d.Override.Format != nil && *d.Override.Format == spec.Float:
+			float++
+		case strings.HasPrefix(d.Reason, discover.Unselected):
+			unselected++
+			others++
+		case len(d.Shape) > 1: // others are biases and the like
+			others++
+		}
+	}
+	switch {
+	case selected == 1:
+		return fmt.Sprintf("%s was selected but cannot be quantized: %s", msg.Quote(largest.Value.Path), largest.Reason)
+	case selected > 1:
+		return fmt.Sprintf("of %s selected none can be quantized; the largest, %s: %s", english.Plural(selected, "weight", ""), msg.Quote(largest.Value.Path), largest.Reason)
+	case float > 0:
+		return fmt.Sprintf("its settings keep %s in float", english.Plural(float, "weight", ""))
+	case already > 0 && others == 0:
+		return "all weights are quantized already"
+	case already > 0:
+		return "no weight was selected, and some are quantized already"
+	case unselected > 0:
+		return "no weight was selected; --ops all selects those of more operators"
+	}
+	return "no weight was selected"
+}
+
+// warnOfHalf names the values that stay in float32 because of what they hold, and operators that do
+// not run with bfloat16.
+func (p *Plan) warnOfHalf(far map[string]string) {
+	for _, path := range slices.Sorted(maps.Keys(far)) {
+		p.warn("%s stays in float32: it %s", msg.Quote(path), far[path])
+	}
+	if p.Half == nil || p.Half.To != dtype.BFloat16 {
+		return
+	}
+	var lacking []string
+	e := ranBy(p.opts.Discover.Target)
+	for _, n := range half.WithoutBFloat16(p.Half.Graph, e.RunsBFloat16) {
+		lacking = append(lacking, graph.Operator(n))
+	}
+	if len(lacking) > 0 {
+		p.warn("%s refuses the model: it has no kernels with bfloat16 for %s", e.Name, msg.List(lacking))
+	}
+}
