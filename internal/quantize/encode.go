@@ -9,6 +9,7 @@ import (
 	"onnxquant/formats/errstat"
 	"onnxquant/int4"
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/kernels"
 	"onnxquant/internal/packing"
 	"onnxquant/onnxq/spec"
 )
@@ -175,9 +176,7 @@ func (t Tile) writeScales(b *Buffers, c Codec, to *sinks, out *Outcome) error {
 	if t.Given != nil {
 		return nil
 	}
-	for _, s := range b.scale {
-		out.Scale = max(out.Scale, s, -s)
-	}
+	out.Scale = kernels.AbsMax(out.Scale, b.scale)
 	rows, n := t.scaleGrid()
 	raw := buffer.Grow(&b.scaleBytes, t.ScaleType.Bytes(t.scales))
 	encodeScales(raw, packing.Arrange(t.ScalesAt, &b.storedScale, b.scale, rows, n), t.ScaleType, c)
