@@ -51,6 +51,7 @@ type Options struct {
 	Ranges               *rules.Ranges
 	ActivationType       spec.ActivationType // default uint8, or int8 for TensorRT
 	SymmetricActivations bool                // the zero points are the middle of the codes; always so for TensorRT
+	CoarseActivations    bool                // activations are quantized even if codes are too coarse for their range
 
 	Ops         []string // operators whose weights are quantized; default MatMul and Gemm, with Static all of StaticOps; "all" means all of KnownOps
 	Include     []string // globs on weight or node names: only these are quantized, if given

@@ -50,6 +50,8 @@ func (o Options) withStatic() Options {
 func (o Options) checkStatic() error {
 	if o.Activations != spec.Static {
 		switch {
+		case o.CoarseActivations:
+			return errors.New("coarse activations are for static ones")
 		case o.Ranges != nil && o.FloatType != spec.Float16:
 			return errors.New("ranges are for static activations and for float16")
 		case o.ActivationType != "" || o.SymmetricActivations:
@@ -92,5 +94,5 @@ func (o Options) static() *discover.StaticOptions {
 	if o.Target == spec.QNN {
 		codes.MinRange = qnnRange
 	}
-	return &discover.StaticOptions{Ranges: o.Ranges, Codes: codes, Placement: placements[o.Target]}
+	return &discover.StaticOptions{Ranges: o.Ranges, Codes: codes, Placement: placements[o.Target], Coarse: o.CoarseActivations}
 }

@@ -23,6 +23,9 @@ func (f *convertFlags) hints(p *onnxq.Plan) (hints []string) {
 	if f.opts.Target == "" || f.opts.Target == spec.Portable {
 		hints = append(hints, targetHint(p)...)
 	}
+	if f.opts.Activations == spec.Static {
+		hints = append(hints, "whether outputs bear it depends on the ranges: onnxquant verify --inputs DATA IN OUT measures it")
+	}
 	if len(hints) == 0 && p.Half != nil && p.Half.Type == spec.Float16 {
 		hints = append(hints, "values inside the model can exceed 65504, the largest of float16: compare with onnxquant verify IN OUT")
 	}

@@ -51,6 +51,8 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"with --activations static: uint8, int8, uint16 or int16\n(default uint8; int8 for TensorRT)")
 	fs.BoolVar(&o.SymmetricActivations, "symmetric-activations", false,
 		"with --activations static: zero points in the middle of the\ncodes (always so for TensorRT)")
+	fs.BoolVar(&o.CoarseActivations, "coarse-activations", false,
+		"with --activations static: quantize also activations for\nwhose range codes are too coarse, such as masked scores of\nattention, as quantize_static does")
 	fs.BoolVar(&o.ReduceRange, "reduce-range", false,
 		"with --activations dynamic or static: codes of 7 bits, for\nprocessors without VNNI")
 	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)

@@ -44,6 +44,7 @@ func (p *Plan) warnings() {
 	p.Warnings = append(p.Warnings, named...)
 	p.warnOfCalibration()
 	p.warnOfFloatZeros()
+	p.warnOfCoarse()
 	e := p.opts.Discover.Target
 	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
 		p.warn("the output is of opset %d, but %s loads models up to %d", opset, e.Name, e.Opset)
@@ -96,6 +97,23 @@ func (p *Plan) warnOfCalibration() {
 	if p.opts.Calibration != nil && len(p.Weights) > 0 && !slices.ContainsFunc(p.Weights, calibrated) {
 		p.warn("no weight is calibrated; --dry-run --verbose says why")
 	}
+}
+
+// warnOfCoarse names the activations for whose range codes are too coarse.
+func (p *Plan) warnOfCoarse() {
+	if p.static == nil || len(p.static.Coarse) == 0 {
+		return
+	}
+	var names []string
+	for _, v := range p.static.Coarse {
+		names = append(names, msg.Quote(v.Path))
+	}
+	n := english.Plural(len(names), "activation", "")
+	if p.opts.Discover.Static.Coarse {
+		p.warn("codes are too coarse for the range of %s, which may spoil the outputs: %s (without --coarse-activations, what reads or makes them stays in float)", n, msg.List(names))
+		return
+	}
+	p.warn("codes are too coarse for the range of %s, as of masks and with outliers; what reads or makes them stays in float: %s (--coarse-activations quantizes them)", n, msg.List(names))
 }
 
 // warnOfFloatZeros says that ONNX Runtime has no fast kernel for float zero points.

@@ -192,7 +192,7 @@ func (s *settling) settle(d *Decision) error {
 	opts, except := s.opts, s.except
 	if s.activations != nil && (d.settleStatic(s.activations, opts) || !weightsOnly(*d.Override)) {
 		if !d.Quantize && d.Reason == "" {
-			d.Reason = d.unsettledStatic(s.x, opts)
+			d.Reason = d.unsettledStatic(s.x, opts, s.activations.Coarse)
 		}
 		if d.Selected && !d.Quantize && opts.Strict {
 			return fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)

@@ -20,6 +20,7 @@ type StaticOptions struct {
 	Ranges    *rules.Ranges
 	Codes     static.Codes // of activations
 	Placement static.Placement
+	Coarse    bool // activations are quantized even if codes are too coarse for them
 }
 
 // findStatic decides which values have Q/DQ pairs; nil without Options.Static.
@@ -27,7 +28,22 @@ func findStatic(x *graph.Graph, all []*Decision, opts Options, trained map[strin
 	if opts.Static == nil {
 		return nil, nil
 	}
-	s := &selection{x: x, opts: opts, left: make([]bool, x.Nodes()+1), kept: map[*graph.Value]bool{}}
+	s := &selection{x: x, opts: opts}
+	p, err := s.find(all, trained, keepFloat)
+	if err != nil || len(p.Coarse) == 0 || opts.Static.Coarse {
+		return p, err
+	}
+	s.coarse = p.Coarse
+	if p, err = s.find(all, trained, keepFloat); err == nil {
+		p.Coarse = s.coarse
+	}
+	return p, err
+}
+
+// find decides which values have pairs, by the selection so far.
+func (s *selection) find(all []*Decision, trained map[string]bool, keepFloat map[*graph.Value]string) (*static.Plan, error) {
+	x, opts := s.x, s.opts
+	s.left, s.kept = make([]bool, x.Nodes()+1), map[*graph.Value]bool{}
 	for _, d := range all {
 		s.keep(d, trained, keepFloat)
 	}
@@ -47,6 +63,8 @@ type selection struct {
 	opts Options
 	left []bool // by number of node: it stays in float because of its weight
 	kept map[*graph.Value]bool
+
+	coarse []*graph.Value // activations that stay in float, because codes are too coarse for them
 }
 
 // keep settles whether a stored tensor, and the operators that take it as their weight, stay in
@@ -136,7 +154,7 @@ func (s *selection) selects(n *onnxpb.NodeProto) bool {
 	switch {
 	case !s.opts.Static.Placement.EveryOp && !slices.Contains(s.opts.Ops, n.GetOpType()), s.left[s.x.Number(n)]:
 		return false
-	case named(s.opts.Exclude), s.opts.rangeless(s.x, n) != nil:
+	case named(s.opts.Exclude), s.opts.rangeless(s.x, n) != nil, s.opts.Static.among(s.coarse, s.x, n) != nil:
 		return false
 	}
 	return len(s.opts.Include) == 0 || named(s.opts.Include) || stored(s.opts.Include)
@@ -147,6 +165,20 @@ func (s *selection) selects(n *onnxpb.NodeProto) bool {
 func (o *Options) rangeless(x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
 	for _, v := range slices.Concat(x.Inputs(n), x.Outputs(n)) {
 		if v != nil && v.Tensor == nil && o.Static.Ranges.Lacks(v.Path, v.Name) {
+			return v
+		}
+	}
+	return nil
+}
+
+// among returns one of some values, if its pair is placed when a node is quantized.
+func (o *StaticOptions) among(values []*graph.Value, x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
+	around := x.Inputs(n)
+	if !o.Placement.Fused {
+		around = slices.Concat(around, x.Outputs(n))
+	}
+	for _, v := range values {
+		if slices.Contains(around, v) {
 			return v
 		}
 	}
@@ -182,7 +214,7 @@ func (d *Decision) settleStatic(p *static.Plan, opts Options) bool {
 
 // unsettledStatic is the reason why a tensor without static codes, of which nothing else is asked,
 // stays in float.
-func (d *Decision) unsettledStatic(x *graph.Graph, opts Options) string {
+func (d *Decision) unsettledStatic(x *graph.Graph, opts Options, coarse []*graph.Value) string {
 	if len(d.Reach.Leaves) == 0 {
 		return "nothing reads it"
 	}
@@ -190,6 +222,9 @@ func (d *Decision) unsettledStatic(x *graph.Graph, opts Options) string {
 	for _, l := range d.Reach.Leaves {
 		if v := opts.rangeless(x, l.Node); v != nil {
 			return fmt.Sprintf("%s has no range", msg.Quote(v.Path))
+		}
+		if v := opts.Static.among(coarse, x, l.Node); v != nil {
+			return fmt.Sprintf("codes are too coarse for the range of %s", msg.Quote(v.Path))
 		}
 		readers = append(readers, l.String())
 	}

@@ -31,6 +31,7 @@ type Plan struct {
 	Tensors []*Tensor
 	Biases  []*Bias
 	Removed []*onnxpb.NodeProto // Relu and Clip, where the codes end where they do
+	Coarse  []*graph.Value      // activations that codes are too coarse for
 
 	found  map[*graph.Value]*Tensor
 	biases map[*graph.Value]*Bias
@@ -184,6 +185,12 @@ func (m *marking) finish() (*Plan, error) {
 	for _, t := range p.Tensors {
 		if err := m.settle(t); err != nil {
 			return nil, err
+		}
+	}
+	scores := m.scores()
+	for _, t := range p.Tensors {
+		if t.Stored == nil && m.coarse(t, scores) {
+			p.Coarse = append(p.Coarse, t.Value)
 		}
 	}
 	for _, b := range m.biases {

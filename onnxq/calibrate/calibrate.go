@@ -175,7 +175,9 @@ const (
 )
 
 // Ranges finds the ranges of the values that nodes of the main graph compute, and of its inputs,
-// as far as they are floating-point numbers.
+// as far as they are floating-point numbers. The typical magnitude of a value is the median of
+// those that are not 0 and below half of the largest in the range, within a factor of 1.5: a range
+// that is much longer is that of outliers, or of a mask.
 func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	if _, err := opts.Method.Observer(opts.Scheme, precision); err != nil {
 		return nil, err
@@ -196,7 +198,7 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	if m := opts.Method.Name; m != "minmax" && m != "moving-average" {
 		pass = histograms
 	}
-	found := &Result{Ranges: &rules.Ranges{Tensors: map[string]calib.Range{}, NoRange: map[string]bool{}}, Engine: r.engine.Name()}
+	found := &Result{Ranges: &rules.Ranges{Tensors: map[string]calib.Range{}, Typical: map[string]float64{}, NoRange: map[string]bool{}}, Engine: r.engine.Name()}
 	for i := 0; i < len(names); i += pass {
 		if err := r.ranges(ctx, found, names[i:min(i+pass, len(names))], r.data, i, len(names)); err != nil {
 			return nil, err
@@ -219,6 +221,7 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 // observer observes a value.
 type observer struct {
 	calib.Observer
+	magnitudes
 	name  string
 	float bool // some values were floating-point numbers
 	bad   bool // some were not finite
@@ -249,6 +252,9 @@ func (r *run) ranges(ctx context.Context, found *Result, names []string, data *s
 	for _, o := range observers {
 		switch found.Tensors[o.name], err = o.Range(); {
 		case err == nil && !o.bad:
+			if typical, ok := o.typical(found.Tensors[o.name]); ok {
+				found.Typical[o.name] = typical
+			}
 			continue
 		case o.bad || errors.Is(err, calib.ErrEmpty) && o.float:
 			found.Without = append(found.Without, o.name)
@@ -277,6 +283,7 @@ func (o *observer) tensor(v *execute.Tensor) error {
 		} else if err != nil {
 			return err
 		}
+		o.count(x)
 	}
 	o.EndBatch()
 	return nil

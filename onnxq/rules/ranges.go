@@ -2,6 +2,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -26,12 +27,12 @@ import (
 //	  "method": "minmax",
 //	  "samples": 128,
 //	  "tensors": {
-//	    "NAME": {"min": -1.5, "max": 3.2}
+//	    "NAME": {"min": -1.5, "max": 3.2, "typical": 0.4}
 //	  },
 //	  "no_range": ["MASK"]
 //	}
 //
-// Only version and tensors are required. The name of a value in a subgraph begins with the path
+// Only version, tensors and the ends of ranges are required. The name of a value in a subgraph begins with the path
 // of the subgraph.
 type Ranges struct {
 	Source  string // file name, for messages
@@ -39,7 +40,8 @@ type Ranges struct {
 	Method  string // how the ranges were found, such as "minmax" or "percentile:99.9"
 	Samples int64  // how many inputs the model was run with
 	Tensors map[string]calib.Range
-	NoRange map[string]bool // values that were observed and have no range: infinite, NaN or empty
+	Typical map[string]float64 // by tensor, if known: see calibrate.Ranges
+	NoRange map[string]bool    // values that were observed and have no range: infinite, NaN or empty
 }
 
 // RangesModel is the model that ranges are of.
@@ -75,7 +77,7 @@ func parseRanges(data []byte, source string) (*Ranges, error) {
 	if len(data) > maxRangesSize {
 		return nil, fmt.Errorf("%s: larger than %d MiB", source, maxRangesSize>>20)
 	}
-	r := &Ranges{Source: source, Tensors: map[string]calib.Range{}}
+	r := &Ranges{Source: source, Tensors: map[string]calib.Range{}, Typical: map[string]float64{}}
 	if err := r.parse(bytes.TrimPrefix(data, []byte("\ufeff"))); err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
@@ -146,12 +148,15 @@ func (r *Ranges) parseModel(doc *jsonTokens, first jsonToken) error {
 func (r *Ranges) parseTensors(doc *jsonTokens, first jsonToken) error {
 	_, err := doc.fields("tensors", first, func(name string, t jsonToken) error {
 		var found calib.Range
+		typical := 0.0
 		given, err := doc.fields(msg.Quote(name), t, func(key string, t jsonToken) (err error) {
 			switch key {
 			case "min":
 				found.Min, err = t.float("min of " + msg.Quote(name))
 			case "max":
 				found.Max, err = t.float("max of " + msg.Quote(name))
+			case "typical":
+				typical, err = t.float("typical of " + msg.Quote(name))
 			default:
 				err = errUnknownKey
 			}
@@ -163,10 +168,13 @@ func (r *Ranges) parseTensors(doc *jsonTokens, first jsonToken) error {
 		case !given["min"] || !given["max"]:
 			return t.errorf("%s: want min and max", msg.Quote(name))
 		}
-		if err := checkRange(found); err != nil {
+		if err := cmp.Or(checkRange(found), checkTypical(typical)); err != nil {
 			return t.errorf("%s: %v", msg.Quote(name), err)
 		}
 		r.Tensors[name] = found
+		if given["typical"] {
+			r.Typical[name] = typical
+		}
 		return nil
 	})
 	return err
@@ -201,6 +209,14 @@ func checkRange(r calib.Range) error {
 	return nil
 }
 
+// checkTypical checks a typical magnitude.
+func checkTypical(v float64) error {
+	if !(v >= 0 && v <= math.MaxFloat32) {
+		return fmt.Errorf("typical %v: want a finite number, not below 0", v)
+	}
+	return nil
+}
+
 // Write writes the document, a line for each tensor, sorted by name.
 func (r *Ranges) Write(w io.Writer) error {
 	var b bytes.Buffer
@@ -217,14 +233,14 @@ func (r *Ranges) Write(w io.Writer) error {
 	b.WriteString("  \"tensors\": {\n")
 	names := slices.Sorted(maps.Keys(r.Tensors))
 	for i, name := range names {
-		if err := checkRange(r.Tensors[name]); err != nil {
+		if err := cmp.Or(checkRange(r.Tensors[name]), checkTypical(r.Typical[name])); err != nil {
 			return fmt.Errorf("range of %s: %w", msg.Quote(name), err)
 		}
 		end := ","
 		if i == len(names)-1 {
 			end = ""
 		}
-		line("    ", name, r.Tensors[name], end)
+		line("    ", name, r.tensor(name), end)
 	}
 	b.WriteString("  }")
 	if len(r.NoRange) > 0 {
@@ -234,6 +250,30 @@ func (r *Ranges) Write(w io.Writer) error {
 	b.WriteString("\n}\n")
 	_, err := w.Write(b.Bytes())
 	return err
+}
+
+// rangeOf is what the document has of a tensor.
+type rangeOf struct {
+	calib.Range
+	Typical *float64 `json:"typical,omitempty"`
+}
+
+func (r *Ranges) tensor(name string) rangeOf {
+	found := rangeOf{Range: r.Tensors[name]}
+	if typical, ok := r.Typical[name]; ok {
+		found.Typical = &typical
+	}
+	return found
+}
+
+// TypicalOf returns the typical magnitude of a tensor that has one of these names.
+func (r *Ranges) TypicalOf(names ...string) (float64, bool) {
+	for _, name := range names {
+		if typical, ok := r.Typical[name]; ok {
+			return typical, true
+		}
+	}
+	return 0, false
 }
 
 // Of returns the range of a tensor that has one of these names.

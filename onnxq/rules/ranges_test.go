@@ -21,6 +21,7 @@ func TestRangesRoundTrip(t *testing.T) {
 		Tensors: map[string]calib.Range{
 			"x": {Min: -1.5, Max: float64(float32(0.1))}, "if/then_branch/\"y\"": {Min: 0, Max: 0}, "z": {Min: -math.MaxFloat32, Max: math.MaxFloat32},
 		},
+		Typical: map[string]float64{"x": 0.375},
 	}
 	var b bytes.Buffer
 	if err := want.Write(&b); err != nil {

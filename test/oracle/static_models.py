@@ -87,3 +87,10 @@ def feed(m, seed=0):
     (x,) = [i for i in m.graph.input if i.name == "x"]
     shape = [d.dim_value or 2 for d in x.type.tensor_type.shape.dim]
     return {"x": draw.standard_normal(shape).astype(np.float32)}
+
+
+def masked(low=-1e9):
+    """Attention: a product of a with itself, a mask of zeros and low, Softmax, and a product with a."""
+    mask = np.triu(np.full((6, 6), low, np.float32), 1)
+    return between([node("MatMul", "a a", "s1"), node("Add", "s1 mask", "s2"), node("Softmax", "s2", "p1", axis=-1), node("MatMul", "p1 a")],
+                   [numpy_helper.from_array(mask, "mask")])

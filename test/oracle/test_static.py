@@ -247,3 +247,36 @@ def test_broken_weight(lab):
     assert strict.status == 1 and '"mw": holds NaN' in strict.stderr
     g = onnx.load(lab.ours).graph
     assert "mw" in [t.name for t in g.initializer] and "k_scale" in [t.name for t in g.initializer]
+
+
+def error(path, lab):
+    got, want = (static.run(p, lab.feeds[0])[0] for p in (path, lab.plain))
+    return np.linalg.norm(got - want) / np.linalg.norm(want)
+
+
+@pytest.mark.parametrize("activations", ["uint8", "uint16"])
+def test_masked_scores(lab, activations):
+    """Scores behind a mask, which quantize_static spoils, stay in float with a warning, unless that is wanted."""
+    lab.calibrate(static_models.masked())
+    setting = "--activation-type", activations
+    done = lab.convert(*setting)
+    assert 'codes are too coarse for the range of 1 activation, as of masks and with outliers; what reads or makes them stays in float: "s2"' in done.stderr
+    assert error(lab.ours, lab) < 0.05
+    done = lab.convert(*setting, "--coarse-activations")
+    assert 'the range of 1 activation, which may spoil the outputs: "s2"' in done.stderr
+    lab.peer(activations)
+    assert lab.same() >= 8
+    assert error(lab.ours, lab) > 0.3
+
+
+def test_outlier(lab):
+    """So do values that are far below a step, which calibrate tells."""
+    lab.calibrate(MODELS["leaky"])
+    assert lab.convert().stderr == ""
+    ranges = json.loads(lab.ranges.read_text())
+    b = ranges["tensors"]["b"]
+    b["typical"] = (b["max"] - b["min"]) / 255 / 2.1
+    lab.ranges.write_text(json.dumps(ranges))
+    assert '"b"' in lab.convert().stderr
+    assert not {"b", "dw"} & set(static.quantized(lab.ours))
+    assert lab.convert("--activation-type", "uint16").stderr == ""
