@@ -38,7 +38,7 @@ help:
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python; of large grids of models and settings a part, or all of it with ONNXQUANT_ALL=1'
-	@echo 'make release  what a release consists of, in dist, from the tag of the commit'
+	@echo 'make release  what a release consists of, in dist, from the tag of the commit; .deb and .rpm name MAINTAINER="Name <address>"'
 	@echo 'make module   another path for the module: MODULE=example.org/owner/onnxquant'
 	@echo 'make site     the documentation as a site, in build/site'
 	@echo 'make workflows  the GitHub Actions files are valid'
@@ -138,7 +138,7 @@ oracle: build corpus
 	@$(VENV)/bin/python -m pytest -n $(JOBS) test/oracle
 
 release:
-	cd release && go run . -out ../dist
+	cd release && go run . -out ../dist -maintainer "$$MAINTAINER"
 
 # The one place for the path is go.mod; this writes it there, and wherever a package is imported.
 module:

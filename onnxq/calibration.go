@@ -5,9 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/rows"
+	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 )
 
@@ -52,6 +54,9 @@ func (a activations) Run(ctx context.Context, models []string, names [][]string,
 	})
 }
 
+// calibrated reports whether an algorithm looks at data.
+func calibrated(a spec.Algorithm) bool { return a == spec.GPTQ || a == spec.Best }
+
 // checkCalibration refuses calibration that no algorithm uses, and gptq without it.
 func (o Options) checkCalibration() error {
 	switch {
@@ -61,7 +66,9 @@ func (o Options) checkCalibration() error {
 		return errors.New("there is no calibration to resume")
 	case o.Calibration == nil:
 		return nil
-	case o.Algorithm != spec.GPTQ && o.Algorithm != spec.Best:
+	case !calibrated(o.Algorithm) && !slices.ContainsFunc(o.Precision.Entries(), func(e rules.PrecisionEntry) bool {
+		return e.Override.Algorithm != nil && calibrated(*e.Override.Algorithm)
+	}):
 		return fmt.Errorf("calibration data are for algorithms gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
 	}
 	return nil

@@ -81,7 +81,10 @@ func (o Output) report(done *convert.Result) *Report {
 	r := &Report{Plan: carried, Tensors: []TensorReport{}, Verified: done.Verified, Output: o.Path}
 	if c := done.Calibration; c != nil {
 		n := float64(max(c.Layers, 1))
-		r.Calibration = &Calibrated{c.Layers, c.Lost, c.Found / n, c.MSE / n, c.Output, c.OutputMSE, c.Refused}
+		r.Calibration = &Calibrated{
+			Layers: c.Layers, Lost: c.Lost, Error: c.Found / n, MSE: c.MSE / n,
+			Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
+		}
 	}
 	if carried.External {
 		paths := done.Plan.Output.DataPaths(o.Path)

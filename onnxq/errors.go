@@ -1,14 +1,13 @@
 package onnxq
 
 import (
-	"errors"
-
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/write"
+	"onnxquant/onnxq/spec"
 )
 
 // Errors wrap one of these. The message is one line, with the file and the tensor, node or
@@ -26,7 +25,9 @@ var (
 	// ErrStrict: a selected weight cannot be quantized, and Options.Strict is set.
 	ErrStrict = discover.ErrStrict
 	// ErrNoData: the algorithm needs Options.Calibration.
-	ErrNoData = errors.New("algorithm gptq needs calibration data")
+	ErrNoData = spec.ErrNoData
+	// ErrZeroPoint: the algorithm needs asymmetric codes.
+	ErrZeroPoint = spec.ErrZeroPoint
 	// ErrKept: calibration had begun, and Options.Resume goes on from what it has found.
 	ErrKept = layerfit.ErrKept
 	// ErrCoverage: less is quantized than Options.MinCoverage.

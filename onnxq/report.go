@@ -83,7 +83,9 @@ type Calibrated struct {
 
 	Output    float64 `json:"output_error"` // of the outputs of the model
 	OutputMSE float64 `json:"output_error_mse"`
-	Refused   bool    `json:"refused"` // as a whole mse is better, and all layers got it
+	Samples   int     `json:"output_samples"`          // on which the model's outputs were compared
+	HeldOut   bool    `json:"output_samples_held_out"` // no codes were found by these; false with less than ten samples
+	Refused   bool    `json:"refused"`                 // as a whole mse is better, and all layers got it
 }
 
 // String describes the conversion in a few lines: what was quantized, the sizes, and the

@@ -2,6 +2,9 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"log"
+	"net/mail"
 	"os"
 	"path/filepath"
 
@@ -10,6 +13,24 @@ import (
 	"github.com/goreleaser/nfpm/v2/files"
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
+
+// nobody is the maintainer of packages that name none: package managers want one.
+const nobody = "onnxquant <onnxquant@localhost>"
+
+// setMaintainer sets whom packages name; "" is nobody.
+func (r *release) setMaintainer(name string) error {
+	r.maintainer = nobody
+	if name == "" {
+		log.Print("no MAINTAINER: packages for Debian and RPM name " + nobody)
+		return nil
+	}
+	a, err := mail.ParseAddress(name)
+	if err != nil || a.Name == "" {
+		return fmt.Errorf("maintainer %q: want a name and an address, such as 'Jane Doe <jane@example.org>'", name)
+	}
+	r.maintainer = a.Name + " <" + a.Address + ">"
+	return nil
+}
 
 // writeLinux packs the programs for Debian and for RPM.
 func (r *release) writeLinux(p platform, folder string) error {
@@ -47,7 +68,7 @@ func (r *release) writeLinux(p platform, folder string) error {
 		}
 		info := nfpm.WithDefaults(&nfpm.Info{
 			Name: "onnxquant", Arch: p.arch, Platform: "linux", Version: r.version, VersionSchema: "semver", Release: "1",
-			Maintainer: "onnxquant <onnxquant@localhost>", Description: summary, License: licence,
+			Maintainer: r.maintainer, Description: summary, License: licence,
 			Section: "utils", Priority: "optional", MTime: r.time,
 			Overridables: nfpm.Overridables{Contents: contents, RPM: nfpm.RPM{BuildHost: "localhost"}},
 		})

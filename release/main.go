@@ -9,7 +9,7 @@
 //
 // The same commit and the same Go give the same bytes.
 //
-//	go run . [-snapshot] [-out ../dist]
+//	go run . [-snapshot] [-out ../dist] [-maintainer 'Name <name@example.org>']
 //
 // It is a module of its own, so that what it needs is no dependency of onnxquant.
 package main
@@ -63,7 +63,9 @@ type release struct {
 	version string    // without v
 	commit  string    // of the repository
 	time    time.Time // of the commit; files have it
-	pages   string    // the folder with manual pages and completions
+	// maintainer is whom packages for Debian and RPM name, as Name <address>.
+	maintainer string
+	pages      string // the folder with manual pages and completions
 }
 
 const (
@@ -75,8 +77,12 @@ func main() {
 	log.SetFlags(0)
 	snapshot := flag.Bool("snapshot", false, "build from any commit, clean or not, as version 0.0.0")
 	out := flag.String("out", "../dist", "the `FOLDER` to write to, which is replaced")
+	maintainer := flag.String("maintainer", "", "`NAME <ADDRESS>` of who maintains the packages for Debian and RPM")
 	flag.Parse()
 	r, err := newRelease("..", *out, *snapshot)
+	if err == nil {
+		err = r.setMaintainer(*maintainer)
+	}
 	if err == nil {
 		err = r.build(platforms)
 	}

@@ -52,10 +52,27 @@ func need(t *testing.T, programs ...string) {
 	}
 }
 
+const maintainer = "Jane Doe <jane@example.org>"
+
+func TestMaintainer(t *testing.T) {
+	r := &release{}
+	for _, name := range []string{"Jane Doe", "jane@example.org", "Jane Doe <jane>"} {
+		if err := r.setMaintainer(name); err == nil || !strings.Contains(err.Error(), "want a name and an address") {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	if err := r.setMaintainer(""); err != nil || r.maintainer != nobody {
+		t.Errorf("none: %q, %v", r.maintainer, err)
+	}
+}
+
 // A release of the commit as it is here, packed twice.
 func TestRelease(t *testing.T) {
 	r, err := newRelease("..", filepath.Join(t.TempDir(), "dist"), true)
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.setMaintainer(maintainer); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.build(all()); err != nil {
@@ -269,7 +286,11 @@ func checkNPM(t *testing.T, r *release) {
 func checkDebian(t *testing.T, r *release) {
 	need(t, "dpkg-deb")
 	dir := t.TempDir()
-	output(t, ".", "dpkg-deb", "-x", filepath.Join(r.out, "onnxquant_"+r.version+"-1_"+runtime.GOARCH+".deb"), dir)
+	path := filepath.Join(r.out, "onnxquant_"+r.version+"-1_"+runtime.GOARCH+".deb")
+	if got := strings.TrimSpace(output(t, ".", "dpkg-deb", "-f", path, "Maintainer")); got != maintainer {
+		t.Errorf("the maintainer is %q", got)
+	}
+	output(t, ".", "dpkg-deb", "-x", path, dir)
 	checkUsr(t, filepath.Join(dir, "usr"))
 }
 
@@ -283,6 +304,9 @@ func checkRPM(t *testing.T, r *release) {
 	pack, err := rpmutils.ReadRpm(f)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if got, err := pack.Header.GetString(rpmutils.PACKAGER); err != nil || got != maintainer {
+		t.Errorf("the packager is %q, %v", got, err)
 	}
 	dir := t.TempDir()
 	if err := pack.ExpandPayload(dir); err != nil {

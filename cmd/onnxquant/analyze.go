@@ -46,7 +46,7 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 		"find the smallest model with an error of at most E\n(default 0.1 without --max-size)")
 	fs.StringVar(&f.maxSize, "max-size", "",
 		"find the model with the least error of at most `SIZE` bytes")
-	fs.StringArrayVar(&f.run.Data, "calib", nil,
+	fs.Var(dataPaths{&f.run.Data}, "calib",
 		"measure what each format of each weight does to the outputs\nof MODEL, on `DATA` as calibrate --data takes them, or self;\nwithout --max-size nothing is recommended; may be repeated")
 	defineData(fs, &f.run, sensitivity.DefaultSamples)
 	fs.StringVar(&f.emit, "emit", "", "write the recommendation to `FILE`, for --precision-info")
@@ -96,6 +96,9 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 			return usagef("--suite generates its weights and takes no model")
 		}
 		return f.printSuite(c)
+	}
+	if err := noPage(fs.Args(), "report"); err != nil {
+		return err
 	}
 	if fs.NArg() != 1 {
 		return usagef("analyze takes one model, got %d files", fs.NArg())

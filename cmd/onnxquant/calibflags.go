@@ -25,7 +25,7 @@ type calibFlags struct {
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
-	fs.StringArrayVar(&f.paths, "calib", nil,
+	fs.Var(dataPaths{&f.paths}, "calib",
 		"calibration `DATA` for --algorithm gptq and best: .npz, .npy,\n.pb or .jsonl files, a folder of them, or self: a language\nmodel makes its own samples; may be repeated")
 	fs.Var(number[int]{&f.samples, func(n int) bool { return n >= 1 }, "at least 1"}, "samples",
 		"how many samples of --calib are used (default 128)")
@@ -68,6 +68,14 @@ func (f *calibFlags) open(ctx context.Context, dry bool) error {
 		return f.data.Check(ctx)
 	}
 	return f.data.Open(ctx)
+}
+
+// withData says which flag gives the data that an algorithm needs.
+func withData(err error) error {
+	if errors.Is(err, onnxq.ErrNoData) {
+		return fmt.Errorf("%w: --calib DATA, or for a language model --calib self", err)
+	}
+	return err
 }
 
 // resumable says how to go on after an error.

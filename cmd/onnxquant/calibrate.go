@@ -41,7 +41,7 @@ func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	fs := newFlagSet()
 	f.bits = 8
 	r := &f.run
-	fs.StringArrayVar(&r.Data, "data", nil,
+	fs.Var(dataPaths{&r.Data}, "data",
 		"run MODEL on `DATA`: .npz, .npy, .pb or .jsonl files, a folder\nof them, or self: a language model makes its own samples;\nmay be repeated")
 	fs.StringVarP(&f.out, "out", "o", "", "write the ranges to `FILE`, for --ranges (default: print them)")
 	fs.StringVar(&f.imatrix, "imatrix", "", "write the importance of columns to `FILE`, for --imatrix and\nllama.cpp; without --out no ranges are found")

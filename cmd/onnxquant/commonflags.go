@@ -76,11 +76,16 @@ func (f *reportFlags) defineForce(fs *pflag.FlagSet) {
 }
 
 // checkForce refuses to replace a read-only file, or its external data, without --force.
-// Renaming would replace it: that takes no permission to write to the file itself.
-func (f *reportFlags) checkForce(out string) error {
+// Renaming would replace it: that takes no permission to write to the file itself. A file of the
+// input is refused later, by a message that does not advise --force.
+func (f *reportFlags) checkForce(in, out string) error {
+	input, err := os.Stat(in)
+	if err != nil {
+		return nil // opening it fails with a better message
+	}
 	for _, path := range []string{out, out + ".data"} {
 		info, err := os.Stat(path)
-		if err == nil && info.Mode().IsRegular() && info.Mode()&0o200 == 0 && !f.force {
+		if err == nil && info.Mode().IsRegular() && info.Mode()&0o200 == 0 && !os.SameFile(info, input) && !f.force {
 			return fmt.Errorf("%s is read-only; --force replaces it", path)
 		}
 	}

@@ -229,10 +229,12 @@ func (x *completion) values(fs *pflag.FlagSet, first int, flag *pflag.Flag, befo
 			before += value[:i+1]
 		}
 	}
-	switch v := flag.Value.(type) {
-	case interface{ values() []string }:
+	if v, ok := flag.Value.(interface{ values() []string }); ok {
 		for _, word := range v.values() {
-			x.add(before+word, "")
+			x.add(before+word, aboutValue(flag, word))
+		}
+		if _, ok := flag.Value.(interface{ orFile() }); ok {
+			x.add(filesToo, "")
 		}
 		return
 	}

@@ -24,6 +24,11 @@ var completed = []struct{ typed, line string }{
 	{"onnxquant --format nvf", "onnxquant --format nvfp4"},
 	{"onnxquant -f nvf", "onnxquant -f nvfp4"},
 	{"onnxquant --format=nvf", "onnxquant --format=nvfp4"},
+	{"onnxquant --algorithm k_", "onnxquant --algorithm k_quant"},
+	{"onnxquant --preset transf", "onnxquant --preset transformers.js"},
+	{"onnxquant --preset my-s", "onnxquant --preset my-settings.json"},
+	{"onnxquant --calib sel", "onnxquant --calib self"},
+	{"onnxquant --calib my-s", "onnxquant --calib my-settings.json"},
 	{"onnxquant verify --engine or", "onnxquant verify --engine ort"},
 	{"onnxquant --ops MatMul,Gem", "onnxquant --ops MatMul,Gemm"},
 	{"onnxquant gguf --mix Q9", "onnxquant gguf --mix Q9"}, // nothing to offer

@@ -45,7 +45,12 @@ func TestComplete(t *testing.T) {
 		{"zsh", 2, []string{"--", "--style", ""}, []string{":files"}},
 		{"zsh", 0, []string{"--keep-io-types=t"}, []string{"--keep-io-types=true"}},
 		{"zsh", 1, []string{"completion", "z"}, []string{"zsh"}},
-		{"zsh", 1, []string{"--bits", ""}, nil},
+		{"zsh", 1, []string{"--block", ""}, nil},
+		{"zsh", 1, []string{"--bits", ""}, []string{"2", "4", "8"}},
+		{"zsh", 1, []string{"--preset", "o"}, []string{"openvino", ":files"}},
+		{"zsh", 1, []string{"--calib", "s"}, []string{"self", ":files"}},
+		{"fish", 2, []string{"calibrate", "--data", ""}, []string{"self", ":files"}},
+		{"bash", 4, []string{"analyze", "model.onnx", "--calib", "=", "s"}, []string{"self", ":files"}},
 		{"zsh", 9, []string{"a"}, nil},
 		{"zsh", -1, []string{"a"}, nil},
 	} {
@@ -57,7 +62,7 @@ func TestComplete(t *testing.T) {
 
 // Every flag whose value is one of some words has them completed.
 func TestCompleteValues(t *testing.T) {
-	for _, name := range []string{"format", "conv-format", "algorithm", "scale-rule", "scale-type", "target", "range", "style", "activations", "ops", "external-data"} {
+	for _, name := range []string{"format", "conv-format", "algorithm", "scale-rule", "scale-type", "target", "range", "style", "activations", "ops", "external-data", "preset", "calib", "bits"} {
 		if len(complete(t, "zsh", 1, "--"+name)) < 2 {
 			t.Errorf("--%s: no values", name)
 		}

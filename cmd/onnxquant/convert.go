@@ -55,7 +55,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	defineNoVerify(fs, &o.NoVerify)
 	definePage(fs, &f.page)
 	defineNoProvenance(fs, &f.noProvenance)
-	fs.StringVar(&f.preset, "preset", "",
+	fs.Var(presetName{&f.preset}, "preset",
 		"write to the folder OUT, for each model of the folder IN, the\nset of outputs of the preset `NAME`, or of a preset in a file:\n"+oneOf(preset.Names()))
 	fs.BoolVar(&f.link, "link", false,
 		"for folders: link files that are not converted, instead of\ncopying them")
@@ -113,6 +113,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	case f.version:
 		printVersion(c)
 		return nil
+	}
+	if err := noPage(fs.Args(), "report"); err != nil {
+		return err
 	}
 	in, out, err := inOut(fs.Args(), f.dryRun)
 	if err != nil {
@@ -208,7 +211,7 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 }
 
 func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, args []string) error {
-	if err := f.checkForce(out); err != nil {
+	if err := f.checkForce(in, out); err != nil {
 		return err
 	}
 	start := time.Now()
@@ -273,7 +276,7 @@ func (f *convertFlags) open(c *console, in string) (*onnxq.Model, *onnxq.Plan, e
 		}
 	}
 	m.Close()
-	return nil, nil, err
+	return nil, nil, withData(err)
 }
 
 // readWeights replaces weights of the model by those of GGUF files.

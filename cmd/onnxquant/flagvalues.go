@@ -13,6 +13,7 @@ import (
 
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/nearest"
+	"onnxquant/internal/preset"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/onnxq/spec"
 )
@@ -135,6 +136,57 @@ func (c choice[T]) Set(s string) error {
 	return err
 }
 
+// formatValue is the value of a flag that takes a format.
+type formatValue struct{ choice[spec.Format] }
+
+func newFormat(value *spec.Format, allowed []spec.Format) formatValue {
+	return formatValue{choice[spec.Format]{value, allowed, "FORMAT"}}
+}
+
+func (f formatValue) Set(s string) error {
+	for _, known := range f.allowed {
+		if strings.EqualFold(string(known), s) {
+			*f.value = known
+			return nil
+		}
+	}
+	if text, ok := flagHints[plainName(s)]; ok {
+		return errors.New("it is no format; " + text)
+	}
+	switch near := spec.Similar(s); {
+	case s == "":
+		return errors.New("want a format")
+	case len(near) == 0:
+		return fmt.Errorf("there is no %s", s)
+	case len(near) == 1:
+		return fmt.Errorf("there is no %s; the nearest is %s", s, near[0])
+	default:
+		return fmt.Errorf("there is no %s; the nearest are %s", s, oneAnd(near))
+	}
+}
+
+// bitCount is the value of --bits.
+type bitCount struct{ value *int }
+
+func (b bitCount) Set(s string) error {
+	n, err := strconv.Atoi(s)
+	switch {
+	case err != nil:
+		n = 0
+	case n == 16 || n == 32:
+		return errors.New("want 2, 4 or 8; " + flagHints[fmt.Sprint("fp", n)])
+	}
+	if err := spec.CheckBits(n); err != nil {
+		return err
+	}
+	*b.value = n
+	return nil
+}
+
+func (b bitCount) String() string   { return "" }
+func (b bitCount) Type() string     { return "N" }
+func (b bitCount) values() []string { return []string{"2", "4", "8"} }
+
 func (c choice[T]) String() string   { return "" }
 func (c choice[T]) Type() string     { return c.kind }
 func (c choice[T]) values() []string { return texts(c.allowed) }
@@ -161,8 +213,8 @@ func (c choices) String() string   { return "" }
 func (c choices) Type() string     { return "LIST" }
 func (c choices) values() []string { return c.allowed }
 
-// pick finds a word among the allowed ones, in any case. The error names the nearest one, or
-// all where they are few.
+// pick finds a word among the allowed ones, in any case. The error names all where they are few,
+// else the nearest one.
 func pick[T ~string](s string, allowed []T) (T, error) {
 	const few = 7
 	low := make([]string, len(allowed))
@@ -172,11 +224,48 @@ func pick[T ~string](s string, allowed []T) (T, error) {
 		}
 		low[i] = strings.ToLower(string(word))
 	}
-	near, ok := nearest.Name(strings.ToLower(s), low)
-	if len(allowed) <= few || !ok {
+	if len(allowed) <= few {
 		return "", errors.New("want " + oneOf(allowed))
 	}
-	return "", fmt.Errorf("there is no %s; the nearest is %s", s, allowed[slices.Index(low, near)])
+	if near, ok := nearest.Name(strings.ToLower(s), low); ok {
+		return "", fmt.Errorf("there is no %s; the nearest is %s", s, allowed[slices.Index(low, near)])
+	}
+	return "", fmt.Errorf("there is no %s", s)
+}
+
+// dataPaths is the value of a flag that takes calibration data. If the flag is repeated, they add
+// up.
+type dataPaths struct{ value *[]string }
+
+func (d dataPaths) Set(s string) error {
+	if s == "" {
+		return errors.New("want a file or folder of data, or self")
+	}
+	*d.value = append(*d.value, s)
+	return nil
+}
+
+func (d dataPaths) String() string   { return "" }
+func (d dataPaths) Type() string     { return "DATA" }
+func (d dataPaths) values() []string { return []string{"self"} }
+func (d dataPaths) orFile()          {}
+
+// presetName is the value of a flag that takes a preset, by its name or in a file.
+type presetName struct{ value *string }
+
+func (p presetName) Set(s string) error { *p.value = s; return nil }
+func (p presetName) String() string     { return "" }
+func (p presetName) Type() string       { return "NAME" }
+func (p presetName) values() []string   { return preset.Names() }
+func (p presetName) orFile()            {}
+
+// about says what a preset is for.
+func (p presetName) about(name string) string {
+	known, err := preset.Load(name)
+	if err != nil {
+		return ""
+	}
+	return known.About
 }
 
 func texts[T ~string](words []T) (list []string) {

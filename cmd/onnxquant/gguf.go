@@ -118,7 +118,7 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 	if f.dryRun {
 		return f.print(c, p, out)
 	}
-	if err := f.checkForce(out); err != nil {
+	if err := f.checkForce(in, out); err != nil {
 		return err
 	}
 	report, err := p.Write(ctx, out)
@@ -168,7 +168,7 @@ func printGGUFTensors(w io.Writer, p *ggufmodel.Plan, r *ggufmodel.Report) {
 	}
 	rows := [][]string{heading}
 	for _, t := range p.Tensors {
-		row := []string{name(t.Source), shape(t.Shape), t.DType, "-", "-", byteSize(t.Bytes) + " left out", cmp.Or(clip(printable(t.Reason), maxReason), "-")}
+		row := []string{name(t.Source), shape(t.Shape), t.DType, "-", "-", byteSize(t.Bytes) + " left out", cmp.Or(sentence(t.Reason), "-")}
 		if t.Name != "" {
 			if t.Name != t.Source {
 				row[0] += " = " + name(t.Name)

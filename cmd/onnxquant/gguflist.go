@@ -65,7 +65,7 @@ func newGGUFListing(f *gguf.File) ggufListing {
 func printGGUFMetadata(w io.Writer, f *gguf.File) {
 	rows := [][]string{{"KEY", "TYPE", "VALUE"}}
 	for _, kv := range f.Metadata {
-		rows = append(rows, []string{name(kv.Key), gguf.TypeName(kv.Value), clip(printable(ggufText(kv.Value)), maxReason)})
+		rows = append(rows, []string{name(kv.Key), gguf.TypeName(kv.Value), clip(printable(ggufText(kv.Value)), maxText)})
 	}
 	printTable(w, rows)
 	fmt.Fprintln(w)
@@ -102,7 +102,7 @@ func ggufText(value any) string {
 	v := reflect.ValueOf(value)
 	switch v.Kind() {
 	case reflect.String:
-		return strconv.Quote(clip(v.String(), maxReason))
+		return strconv.Quote(clip(v.String(), maxText))
 	case reflect.Interface:
 		return ggufText(v.Elem().Interface())
 	case reflect.Slice:

@@ -265,11 +265,29 @@ func lookup(fs *pflag.FlagSet, name string) *pflag.Flag {
 	return fs.Lookup(plainName(name))
 }
 
-// usage describes one flag.
+// usage describes one flag, and those of its values that have a description.
 func usage(f *pflag.Flag) string {
 	fs := newFlagSet()
 	fs.AddFlag(f)
-	return usages(fs)
+	text := usages(fs)
+	v, ok := f.Value.(interface{ values() []string })
+	if !ok || aboutValue(f, v.values()[0]) == "" {
+		return text
+	}
+	const indent = 19
+	for _, word := range v.values() {
+		lines := strings.ReplaceAll(wrap(aboutValue(f, word), helpWidth-indent), "\n", "\n"+strings.Repeat(" ", indent))
+		text += fmt.Sprintf("\n  %-*s%s", indent-2, word, lines)
+	}
+	return text + "\n"
+}
+
+// aboutValue describes a value of a flag, or is "".
+func aboutValue(f *pflag.Flag, word string) string {
+	if v, ok := f.Value.(interface{ about(word string) string }); ok {
+		return v.about(word)
+	}
+	return ""
 }
 
 func flagNames(fs *pflag.FlagSet) (names []string) {

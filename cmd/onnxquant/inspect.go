@@ -182,7 +182,7 @@ const maxLines = 8
 func valueFacts(label string, values []inspect.NamedType) []fact {
 	var texts []string
 	for _, v := range values {
-		texts = append(texts, name(v.Name)+": "+clip(printable(v.Type), maxReason))
+		texts = append(texts, name(v.Name)+": "+clip(printable(v.Type), maxText))
 	}
 	return labelled(label, first(maxLines, texts))
 }
@@ -210,7 +210,7 @@ func quantizedSums(weights []*recognize.Weight) [][]string {
 	var kinds []kind // in the order of the weights
 	sums := map[kind]*sum{}
 	for _, q := range weights {
-		k := kind{q.Form, q.CodeType, blockText(q), clip(printable(q.Obstacle), maxReason)}
+		k := kind{q.Form, q.CodeType, blockText(q), sentence(q.Obstacle)}
 		if sums[k] == nil {
 			sums[k] = &sum{}
 			kinds = append(kinds, k)

@@ -23,11 +23,11 @@ type planFlags struct {
 
 func (f *planFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
-	fs.VarP(number[int]{&o.Bits, func(n int) bool { return n == 2 || n == 4 || n == 8 }, "2, 4 or 8"}, "bits", "b",
+	fs.VarP(bitCount{&o.Bits}, "bits", "b",
 		"bits of a code: 2, 4 or 8 (default 4)")
 	fs.VarP(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == spec.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block", "g",
 		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel (default 128;\n32 for 8 bits; fixed for some formats)")
-	fs.VarP(choice[spec.Format]{&o.Format, codedFormats(), "FORMAT"}, "format", "f",
+	fs.VarP(newFormat(&o.Format, codedFormats()), "format", "f",
 		"format of quantized weights:\n"+oneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVarP(&o.ZeroPoint, "zero-point", "z", false,
 		"asymmetric codes: a zero point per block")
@@ -59,7 +59,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	defineNoFoldBias(fs, &o.NoFoldBias)
 	fs.Var(choices{&o.Ops, allOps()}, "ops",
 		"operators whose weights are quantized:\n"+oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm); with --activations static also\nothers, such as Add and MaxPool (default all of them)")
-	fs.Var(choice[spec.Format]{&o.ConvFormat, spec.Formats(), "FORMAT"}, "conv-format",
+	fs.Var(newFormat(&o.ConvFormat, spec.Formats()), "conv-format",
 		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, which\nconvolutions do not bear)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only weights whose name, or the name of a node that\nreads them, matches `GLOB`; may be repeated")
@@ -125,7 +125,9 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	}
 	switch err := f.opts.Check(); {
 	case errors.Is(err, onnxq.ErrNoData):
-		return usagef("%v: --calib DATA, or for a language model --calib self", err)
+		return usagef("%v", withData(err))
+	case errors.Is(err, onnxq.ErrZeroPoint):
+		return usagef("%v: add --zero-point", err)
 	case err != nil:
 		return usagef("%v", err)
 	}

@@ -25,7 +25,8 @@ import (
 // Maximum characters of a cell in tables. JSON is not clipped.
 const (
 	maxName   = 64
-	maxReason = 80
+	maxText   = 80
+	maxReason = 240
 )
 
 // printPlan prints a table of the tensors, and a summary.
@@ -153,7 +154,7 @@ func planFacts(p *onnxq.Plan) []fact {
 	}
 	var kept []string
 	for _, reason := range counts(reasons) {
-		kept = append(kept, clip(printable(reason), maxReason))
+		kept = append(kept, sentence(reason))
 	}
 	facts := slices.Concat([]fact{{"quantized", text}}, labelled("fallback", counts(fallbacks)), labelled("kept", kept))
 	if quantized == 0 && p.Half != nil {
@@ -232,7 +233,7 @@ var tensorHeading = []string{"NAME", "SHAPE", "DTYPE", "DECISION", "FORMAT", "AX
 func tensorRow(t onnxq.TensorPlan) []string {
 	row := []string{name(t.Name), shape(t.Shape), t.DType, string(t.Decision)}
 	if t.Decision != onnxq.Quantize {
-		return append(row, "-", "-", "-", byteSize(t.Bytes), clip(printable(t.Reason), maxReason))
+		return append(row, "-", "-", "-", byteSize(t.Bytes), sentence(t.Reason))
 	}
 	axis, block := strconv.Itoa(t.Axis), strconv.Itoa(t.Block)
 	switch t.Block {
@@ -241,7 +242,7 @@ func tensorRow(t onnxq.TensorPlan) []string {
 	case spec.PerTensor:
 		axis, block = "-", "tensor"
 	}
-	return append(row, string(t.Format), axis, block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), clip(cmp.Or(printable(t.Note), "-"), maxReason))
+	return append(row, string(t.Format), axis, block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), sentence(cmp.Or(t.Note, "-")))
 }
 
 func printTable(w io.Writer, rows [][]string) {
@@ -254,6 +255,19 @@ func printTable(w io.Writer, rows [][]string) {
 
 // name prepares a name from a model for a table.
 func name(s string) string { return clip(printable(s), maxName) }
+
+// sentence prepares a reason for a table. One that is too long ends after a word.
+func sentence(s string) string {
+	s = printable(s)
+	if utf8.RuneCountInString(s) <= maxReason {
+		return s
+	}
+	head := string([]rune(s)[:maxReason-2])
+	if i := strings.LastIndexByte(head, ' '); i > 0 {
+		head = head[:i]
+	}
+	return head + " …"
+}
 
 func shape(dims []int64) string {
 	if len(dims) == 0 {
@@ -296,7 +310,7 @@ func halfFacts(h *onnxq.Half) []fact {
 	}
 	var texts []string
 	for _, reason := range counts(reasons) {
-		texts = append(texts, clip(printable(reason), maxReason))
+		texts = append(texts, sentence(reason))
 	}
 	return append(facts, labelled("float32", texts)...)
 }
@@ -310,6 +324,14 @@ func costFacts(c *onnxq.CalibrationCost) []fact {
 		english.Plural(c.Groups, "group", ""), english.Plural(c.Runs, "run", ""), math.Ceil(c.Seconds), byteSize(c.Memory), byteSize(c.Disk))}}
 }
 
+// comparedOn names the samples by which the model's outputs were compared.
+func comparedOn(c *onnxq.Calibrated) string {
+	if c.HeldOut {
+		return english.Plural(c.Samples, "held-out sample", "")
+	}
+	return english.Plural(c.Samples, "sample", "") + ", too few to hold some out,"
+}
+
 // calibrationFacts say what calibration has gained.
 func calibrationFacts(c *onnxq.Calibrated) []fact {
 	if c == nil {
@@ -321,7 +343,9 @@ func calibrationFacts(c *onnxq.Calibrated) []fact {
 	percent := func(e float64) string { return fmt.Sprintf("%.2g %%", 100*math.Sqrt(e)) }
 	lines := []string{
 		fmt.Sprintf("%s, error of the outputs on held-out samples %s, with mse %s", english.Plural(c.Layers, "layer", ""), percent(c.Error), percent(c.MSE)),
-		fmt.Sprintf("error of the model's outputs %s, with mse %s", percent(c.Output), percent(c.OutputMSE)),
+	}
+	if c.Samples > 0 {
+		lines = append(lines, fmt.Sprintf("error of the model's outputs on %s %s, with mse %s", comparedOn(c), percent(c.Output), percent(c.OutputMSE)))
 	}
 	if c.Refused {
 		lines = append(lines, "all layers got mse, which is better")

@@ -122,3 +122,39 @@ func TestListed(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 }
+
+// A reason ends after a word.
+func TestSentence(t *testing.T) {
+	words := strings.Repeat("word ", maxReason)
+	for s, want := range map[string]string{
+		"short":             "short",
+		"a\n":               `a\n`,
+		words[:maxReason-1]: words[:maxReason-1],
+		words:               words[:maxReason-6] + " …",
+		strings.Repeat("x", 2*maxReason) + " end": strings.Repeat("x", maxReason-2) + " …",
+	} {
+		if got := sentence(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestCalibrationFacts(t *testing.T) {
+	c := onnxq.Calibrated{Layers: 2, Error: 0.0001, MSE: 0.0004, Output: 0.0004, OutputMSE: 0.0009, Samples: 12, HeldOut: true}
+	few, none := c, c
+	few.Samples, few.HeldOut = 1, false
+	none.Samples = 0
+	for want, c := range map[string]onnxq.Calibrated{
+		"error of the model's outputs on 12 held-out samples 2 %, with mse 3 %":                 c,
+		"error of the model's outputs on 1 sample, too few to hold some out, 2 %, with mse 3 %": few,
+		"": none,
+	} {
+		facts := calibrationFacts(&c)
+		if facts[0].text != "2 layers, error of the outputs on held-out samples 1 %, with mse 2 %" {
+			t.Errorf("%q", facts[0].text)
+		}
+		if want == "" && len(facts) != 1 || want != "" && facts[1].text != want {
+			t.Errorf("%q, want %q", facts[1:], want)
+		}
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
@@ -67,6 +68,9 @@ func runReport(ctx context.Context, c *console, args []string) error {
 	if f.help {
 		return c.help("report")
 	}
+	if err := noPage(fs.Args(), "html"); err != nil {
+		return err
+	}
 	if fs.NArg() < 2 {
 		return usagef("report takes a float model and at least one quantized model, got %d files", fs.NArg())
 	}
@@ -107,6 +111,16 @@ func runReport(ctx context.Context, c *console, args []string) error {
 		printReport(c.stderr, r, &f.opts, page)
 	}
 	return verifyStatus(r.Verification)
+}
+
+// noPage refuses an argument that is meant for a page, which a flag names.
+func noPage(args []string, flag string) error {
+	for _, path := range args {
+		if ext := strings.ToLower(filepath.Ext(path)); ext == ".html" || ext == ".htm" {
+			return usagef("%s is no model; for the page, write --%s %s", path, flag, path)
+		}
+	}
+	return nil
 }
 
 // trial returns the candidates, or that there are none.

@@ -45,7 +45,7 @@ func (f *rewriteFlags) parse(command string, fs *pflag.FlagSet, args []string) (
 	}
 	f.opts.Provenance = step(command, fs, f.noProvenance)
 	if in, out, err = inOut(fs.Args(), false); err == nil {
-		err = f.checkForce(out)
+		err = f.checkForce(in, out)
 	}
 	return in, out, err
 }

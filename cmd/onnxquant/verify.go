@@ -85,6 +85,9 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 	if f.help {
 		return c.help("verify")
 	}
+	if err := noPage(fs.Args(), "report"); err != nil {
+		return err
+	}
 	if fs.NArg() != 2 {
 		return usagef("verify takes two models, got %d files", fs.NArg())
 	}

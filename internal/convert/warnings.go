@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/opset"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/target"
 	"onnxquant/nvfp4"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
@@ -67,6 +68,7 @@ func (p *Plan) warnings() {
 	if slices.ContainsFunc(p.Weights, func(w rewrite.Weight) bool { return w.Choice.Format == spec.NVFP4 && w.Choice.Block != nvfp4.BlockSize }) {
 		p.warn("nvfp4 has blocks of %d by NVIDIA's definition; kernels for it refuse others, and runtimes decode them", nvfp4.BlockSize)
 	}
+	p.warnOfSlowBlocks(shapes)
 	p.warnOfInputs()
 	in, out := p.InBytes(), p.Output.Size()-p.recorded
 	switch {
@@ -129,6 +131,21 @@ func (p *Plan) warnOfFloatZeros() {
 	}
 }
 
+// warnOfSlowBlocks names block sizes with which ONNX Runtime does not compute with the codes.
+func (p *Plan) warnOfSlowBlocks(shapes *graph.Shapes) {
+	slow := map[int]int{} // weights by block size
+	for _, w := range p.Weights {
+		if w.SlowBlock(p.graph, shapes, p.opts.Discover.Style) {
+			slow[w.Choice.Block]++
+		}
+	}
+	for _, block := range slices.Sorted(maps.Keys(slow)) {
+		near := strings.ReplaceAll(strings.Trim(fmt.Sprint(target.NearestFused(block)), "[]"), " ", " or ")
+		p.warn("%s blocks of %d, which %s decodes at every run; it computes with the codes of blocks of %s",
+			english.Plural(slow[block], "weight has", "weights have"), block, p.opts.Discover.Target.Label, near)
+	}
+}
+
 // warnOfInputs names the weights that callers could replace, as inputs with a default.
 // Before IR 4 every initializer was an input.
 func (p *Plan) warnOfInputs() {
@@ -188,7 +205,13 @@ func (p *Plan) warnOfHalf(far map[string]string) {
 	for _, path := range slices.Sorted(maps.Keys(far)) {
 		p.warn("%s stays in float32: it %s", msg.Quote(path), far[path])
 	}
-	if p.Half == nil || p.Half.To != dtype.BFloat16 {
+	if p.Half == nil {
+		return
+	}
+	if len(p.Weights) == 0 && p.Half.Tensors() == 0 && p.Half.Casts == 0 {
+		p.warn("nothing becomes %s%s", strings.ToLower(p.Half.To.String()), whyNoHalf(p.Half, p.graph.Opset))
+	}
+	if p.Half.To != dtype.BFloat16 {
 		return
 	}
 	var lacking []string
@@ -199,4 +222,24 @@ func (p *Plan) warnOfHalf(far map[string]string) {
 	if len(lacking) > 0 {
 		p.warn("%s refuses the model: it has no kernels with bfloat16 for %s", e.Name, msg.List(lacking))
 	}
+}
+
+// whyNoHalf explains that a model has nothing that becomes half.
+func whyNoHalf(m *half.Model, opset int64) string {
+	if len(m.Kept) == 0 {
+		return ": no node computes in float32"
+	}
+	reasons := map[string]int{}
+	for _, k := range m.Kept {
+		reasons[k.Operator+" "+k.Reason]++
+	}
+	most := slices.MaxFunc(slices.Sorted(maps.Keys(reasons)), func(a, b string) int { return reasons[a] - reasons[b] })
+	text := ": " + most
+	if rest := len(m.Kept) - reasons[most]; rest > 0 {
+		text += fmt.Sprintf(", and so with %s", english.Plural(rest, "other node", ""))
+	}
+	if strings.Contains(most, " before opset ") {
+		text += fmt.Sprintf("; the model has opset %d, which onnx.version_converter raises", opset)
+	}
+	return text
 }

@@ -58,14 +58,16 @@ func (d *Decision) chooseAlgorithm(opts Options) error {
 	spec.SetIf(&c.Algorithm, d.Override.Algorithm)
 	err := c.Algorithm.Check(c.Format, c.ZeroPoint, opts.Style, opts.Range, opts.Target.Target)
 	switch {
+	case errors.Is(err, spec.ErrZeroPoint) && d.Override.Algorithm != nil:
+		return fmt.Errorf(`precision_info: %w: add "zero_point": true`, err)
 	case err != nil && d.Override.Algorithm != nil:
 		return fmt.Errorf("precision_info: %w", err)
 	case err != nil:
 		d.remark("rounded to nearest: " + err.Error())
 		c.Algorithm = spec.RTN
 	}
-	if c.Algorithm == spec.GPTQ && !opts.Calibrated {
-		return errors.New("algorithm gptq needs calibration data")
+	if c.Algorithm == spec.GPTQ && !opts.Calibrated { // from the override: options are checked before
+		return fmt.Errorf("precision_info: %w", spec.ErrNoData)
 	}
 	if why := d.noHessian(opts.Memory); c.Algorithm == spec.Best && !opts.Calibrated && why != "" {
 		d.remark("algorithm mse: " + why)

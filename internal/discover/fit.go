@@ -109,6 +109,23 @@ func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
 	return w
 }
 
+// SlowBlock reports whether ONNX Runtime decodes the weight at every run only because of its block
+// size.
+func (d *Decision) SlowBlock(x *graph.Graph, s *graph.Shapes, style spec.Style) bool {
+	c := *d.Choice
+	if !c.Target.NBits || !c.Format.Scaled() || c.Style != spec.DQ || c.Block <= 1 || slices.Contains(target.FusedBlocks, c.Block) {
+		return false
+	}
+	c.Block = target.FusedBlocks[0]
+	decoded := d.Decoded(x, s)
+	decoded.Block = c.Block
+	if decoded.Unfused() == "" && !c.Target.Direct {
+		return true
+	}
+	_, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach, c)
+	return why == "" && style == ""
+}
+
 // direct reports whether operators that read codes suit the target better than a
 // DequantizeLinear. It notes why, unless they always do.
 func (d *Decision) direct(x *graph.Graph, s *graph.Shapes) bool {

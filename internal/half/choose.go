@@ -193,8 +193,9 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 	if n.GetOpType() == "DequantizeLinear" && c.readsInt32(n) {
 		return "has scales that may be too small for float16"
 	}
-	check := func(v *graph.Value, p optypes.Param, ok bool) string {
+	check := func(v *graph.Value, i int, at parameter) string {
 		e := c.types[v]
+		p, ok := at(s, i)
 		switch allowed := s.Allows(p); {
 		case v == nil || e.dtype == optypes.Other:
 			return ""
@@ -203,20 +204,34 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 		case !ok:
 			return "has more inputs or outputs than its operator"
 		case e.float() && p.Variable != "" && !allowed.Has(c.opts.To) && !(allowed.Float32 && !allowed.Float16 && !c.bound(s, p)):
-			return "does not take " + typeName(c.opts.To)
+			return "does not take " + typeName(c.opts.To) + c.before(n, s.Since, i, at)
 		}
 		return ""
 	}
 	for i, v := range c.x.Inputs(n) {
-		p, ok := s.Input(i)
-		if why := check(v, p, ok); why != "" {
+		if why := check(v, i, (*optypes.Signature).Input); why != "" {
 			return why
 		}
 	}
 	for i, v := range c.x.Outputs(n) {
-		p, ok := s.Output(i)
-		if why := check(v, p, ok); why != "" {
+		if why := check(v, i, (*optypes.Signature).Output); why != "" {
 			return why
+		}
+	}
+	return ""
+}
+
+// parameter returns an input or output of a signature by its position.
+type parameter func(s *optypes.Signature, i int) (optypes.Param, bool)
+
+// before names the opset from which on an operator takes half, or is "".
+func (c *choice) before(n *onnxpb.NodeProto, since int64, i int, at parameter) string {
+	if !graph.IsStandard(n.GetDomain()) {
+		return ""
+	}
+	for _, s := range optypes.All("", n.GetOpType()) {
+		if p, ok := at(s, i); s.Since > since && ok && s.Allows(p).Has(c.opts.To) {
+			return fmt.Sprintf(" before opset %d", s.Since)
 		}
 	}
 	return ""

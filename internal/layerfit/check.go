@@ -35,7 +35,9 @@ func (c *calibration) check(ctx context.Context) error {
 	wanted := func(sample int) bool { return c.activations.Len() < tenth || c.held(sample, 0) }
 	names := [][]string{c.Outputs, c.Outputs, c.Outputs}
 	var squared, found, least float64 // outputs, and errors
+	samples := 0
 	err := c.activations.Run(ctx, paths, names, wanted, func(_ int, values [][]rows.Value) error {
+		samples++
 		for i, y := range values[0] {
 			a, b, s := difference(values[1][i].Data, y.Data), difference(values[2][i].Data, y.Data), squares(y.Data)
 			if s > 0 && a-a == 0 && b-b == 0 && s-s == 0 {
@@ -49,6 +51,7 @@ func (c *calibration) check(ctx context.Context) error {
 	}
 	e := &c.Error
 	e.Output, e.OutputMSE = found/squared, least/squared
+	e.Samples, e.HeldOut = samples, c.activations.Len() >= tenth
 	if e.Output > e.OutputMSE {
 		e.Refused, e.Output, e.Found = true, e.OutputMSE, e.MSE
 		for i := range c.Found {

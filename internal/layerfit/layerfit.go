@@ -88,6 +88,8 @@ type Errors struct {
 	Lost       int     // those that are better off with mse
 
 	Output, OutputMSE float64 // of the outputs of the model, on average
+	Samples           int     // on which these were compared
+	HeldOut           bool    // they were held out; otherwise there are so few that all were used
 	Refused           bool    // mse is better as a whole, so all layers got it
 }
 

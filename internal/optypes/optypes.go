@@ -84,16 +84,21 @@ func (s *Signature) Allows(p Param) Floats {
 // Of returns the signature of an operator at a version of its domain, or nil if the operator
 // is not known.
 func Of(domain, operator string, version int64) *Signature {
-	if domain == "" || domain == "ai.onnx" {
-		domain = "onnx"
-	}
 	var found *Signature
-	for _, s := range table()[domain+" "+operator] {
+	for _, s := range All(domain, operator) {
 		if s.Since <= version {
 			found = s
 		}
 	}
 	return found
+}
+
+// All returns the signatures of an operator at all versions of its domain, in ascending order.
+func All(domain, operator string) []*Signature {
+	if domain == "" || domain == "ai.onnx" {
+		domain = "onnx"
+	}
+	return table()[domain+" "+operator]
 }
 
 // Operators lists the operators, those of other domains than ONNX's with their domain, such

@@ -48,6 +48,12 @@ const (
 // FusedBlocks lists the block sizes with which ONNX Runtime fuses DequantizeLinear.
 var FusedBlocks = []int{16, 32, 64, 128, 256}
 
+// NearestFused returns the next smaller and the next larger of FusedBlocks.
+func NearestFused(block int) (near []int) {
+	i, _ := slices.BinarySearch(FusedBlocks, block)
+	return FusedBlocks[max(i-1, 0):min(i+1, len(FusedBlocks))]
+}
+
 // Unfused returns why ONNX Runtime does not fuse the DequantizeLinear of a weight with the
 // product that reads it, and so decodes the weight at every run. It is "" if it does.
 func (d Decoded) Unfused() string {

@@ -282,8 +282,8 @@ func checkTogether(o spec.Override) error {
 }
 
 func checkBits(name string, bits int) error {
-	if !slices.Contains([]int{2, 4, 8}, bits) {
-		return fmt.Errorf("%s %d: want 2, 4 or 8", name, bits)
+	if err := spec.CheckBits(bits); err != nil {
+		return fmt.Errorf("%s %d: %w", name, bits, err)
 	}
 	return nil
 }

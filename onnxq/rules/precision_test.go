@@ -182,7 +182,7 @@ func TestLoadPrecision(t *testing.T) {
 		}
 	}
 	write("\ufeff{\"a\": 5}")
-	want := "precision_info " + path + ": line 1, column 7: bits 5: want 2, 4 or 8"
+	want := "precision_info " + path + ": line 1, column 7: bits 5: want 2, 4 or 8; the format q5_k has 5"
 	if _, err := LoadPrecision(path); errorText(err) != want {
 		t.Errorf("got %v", err)
 	}

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -23,6 +24,13 @@ const (
 // Algorithms lists every known algorithm.
 func Algorithms() []Algorithm { return []Algorithm{RTN, RTNofORT, KQuant, HQQ, LeastAngle, GPTQ, Best} }
 
+var (
+	// ErrNoData: the algorithm looks at what layers get as inputs, and there are no data.
+	ErrNoData = errors.New("algorithm gptq needs calibration data")
+	// ErrZeroPoint: the algorithm is for asymmetric codes.
+	ErrZeroPoint = errors.New("needs zero points")
+)
+
 // ParseAlgorithm returns the algorithm called name.
 func ParseAlgorithm(name string) (Algorithm, error) {
 	if a := Algorithm(name); slices.Contains(Algorithms(), a) {
@@ -43,7 +51,7 @@ func (a Algorithm) Check(format Format, zeroPoint bool, style Style, r Range, t 
 	case format.Traits().Family != Integer && a != LeastAngle && a != Best:
 		return fmt.Errorf("algorithm %s is for integer formats, not for %s", a, format)
 	case (a == KQuant || a == HQQ) && !zeroPoint:
-		return fmt.Errorf("algorithm %s needs zero points: add --zero-point", a)
+		return fmt.Errorf("algorithm %s %w", a, ErrZeroPoint)
 	case a == RTNofORT && !zeroPoint && t == TensorRT:
 		return fmt.Errorf("algorithm %s has negative scales, which TensorRT does not take", a)
 	case style == QDQ:

@@ -10,7 +10,6 @@ import (
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/mx"
 	"onnxquant/formats/qlora"
-	"onnxquant/internal/nearest"
 	"onnxquant/nvfp4"
 )
 
@@ -93,10 +92,14 @@ func ParseFormat(name string) (Format, error) {
 	if f := Format(name); slices.Contains(Formats(), f) {
 		return f, nil
 	}
-	if near, ok := nearest.Name(strings.ToLower(name), formatNames()); ok {
-		return "", fmt.Errorf("format %q is not known; the nearest is %s", name, near)
+	near := Similar(name)
+	switch len(near) {
+	case 0:
+		return "", fmt.Errorf("format %q is not known (known: %s)", name, strings.Join(formatNames(), ", "))
+	case 1:
+		return "", fmt.Errorf("format %q is not known; the nearest is %s", name, near[0])
 	}
-	return "", fmt.Errorf("format %q is not known (known: %s)", name, strings.Join(formatNames(), ", "))
+	return "", fmt.Errorf("format %q is not known; the nearest are %s", name, joined(near))
 }
 
 // Bits is the size of a code; 0 for Float and unknown formats.
@@ -128,6 +131,15 @@ func (f Format) Traits() Traits {
 	return Traits{}
 }
 
+// joined writes formats as "a, b and c".
+func joined(formats []Format) string {
+	text := string(formats[0])
+	for i, f := range formats[1:] {
+		text += [2]string{", ", " and "}[(i+2)/len(formats)] + string(f)
+	}
+	return text
+}
+
 func formatNames() []string {
 	var names []string
 	for _, f := range Formats() {
@@ -147,8 +159,8 @@ const (
 func Resolve(bits int, format Format, block int, zeroPoint bool) (Format, int, error) {
 	if format == "" {
 		format = integerFormat(cmp.Or(bits, 4), zeroPoint)
-		if format.Bits() == 0 {
-			return "", 0, fmt.Errorf("%d bits: want 2, 4 or 8", bits)
+		if err := CheckBits(cmp.Or(bits, 4)); err != nil {
+			return "", 0, fmt.Errorf("%d bits: %w", bits, err)
 		}
 	}
 	if _, err := ParseFormat(string(format)); err != nil {

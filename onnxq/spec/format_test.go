@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -44,6 +45,20 @@ func TestCodesOf(t *testing.T) {
 		e, _ := ggml.Lookup(string(f.Format))
 		if bits := int(f.Codes.Bits()); bits < e.Form.Bits || bits/2 >= e.Form.Bits && bits > 2 {
 			t.Errorf("%s: codes of %d bits in %d", e, e.Form.Bits, bits)
+		}
+	}
+}
+
+// A name that is no format is near those with its beginning, its number or its spelling.
+func TestSimilar(t *testing.T) {
+	for name, want := range map[string]string{
+		"int5": "int4 int8 q5_k", "INT3": "int2 int4 q3_k", "uint6": "uint4 uint8 q6_k", "int7": "int4 int8",
+		"int1": "int2", "int16": "int8", "int": "int2 int4 int8", "fp6": "fp4 fp8-e4m3", "mxfp6": "mxfp4 mxfp8",
+		"q5": "q5_0 q5_1 q5_k", "q8_k": "q8_0", "q4_k_m": "q4_k", "nvfp5": "nvfp4", "w4a16": "", "": "",
+		"int99999999999999999999": "",
+	} {
+		if got := strings.Trim(fmt.Sprint(Similar(name)), "[]"); got != want {
+			t.Errorf("%q: %s, want %s", name, got, want)
 		}
 	}
 }

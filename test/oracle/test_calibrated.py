@@ -167,12 +167,23 @@ def test_a_layer_that_lost_gets_mse(algorithm, tmp_path):
     assert onnx.load(tmp_path / "out.onnx").graph == onnx.load(tmp_path / "mse.onnx").graph
 
 
+def test_algorithm_of_a_precision_info(tmp_path):
+    """Data may be for the weights that a precision_info names alone."""
+    path, _, x = product(tmp_path)
+    np.savez(tmp_path / "x.npz", x=x)
+    (tmp_path / "info.json").write_text('{"*": {"algorithm": "gptq"}}')
+    calibrate(tmp_path / "x.npz", "--algorithm", "gptq", "--block", BLOCK, path, tmp_path / "gptq.onnx")
+    calibrate(tmp_path / "x.npz", "--precision-info", tmp_path / "info.json", "--block", BLOCK, path, tmp_path / "info.onnx")
+    assert onnx.load(tmp_path / "info.onnx").graph == onnx.load(tmp_path / "gptq.onnx").graph
+
+
 def test_best_on_a_language_model(tmp_path):
     """Few samples, for time; with all of them it is 0.0017."""
     out = tmp_path / "out.onnx"
     report = calibrate(CALIB, "--samples", 24, "--format", "int4", "--block", 32, "--target", "ort", "--algorithm", "best", TINYGPT / "model.onnx", out)
     assert divergence(out) < 0.0030
-    assert report["calibration"]["output_error"] < 0.6 * report["calibration"]["output_error_mse"]
+    gained = report["calibration"]
+    assert gained["output_error"] < 0.6 * gained["output_error_mse"] and gained["output_samples"] == 2 and gained["output_samples_held_out"]
 
 
 def patches(x, kernel, strides, dilations, before, after):
