@@ -1,11 +1,15 @@
-"""Compares the bytes of every output with checksums.txt: models of the corpus and tinygpt
+"""Compares the bytes of every output with checksums.txt: models of the corpus, tinygpt and tinydoc
 under many settings. make checksums writes the file anew.
+
+Settings with --calib are not among them: ONNX Runtime computes what they depend on, and its sums
+depend on the processor and on its version. Ranges are made up for the same reason.
 
 As a script it prints what differs. It needs Python and the corpus (make corpus), no packages:
 
     ONNXQUANT=path/to/onnxquant python3 test/oracle/checksums.py [--write]
 """
 import hashlib
+import json
 import os
 import pathlib
 import re
@@ -15,7 +19,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
-from command import BINARY, CORPUS, TINYGPT, onnxquant
+from command import BINARY, CORPUS, TINYDOC, TINYGPT, onnxquant
 
 STRUCTURES = CORPUS / "structures"
 FILE = pathlib.Path(__file__).with_suffix(".txt")
@@ -35,6 +39,9 @@ SETTINGS = [INPUT] + [codes + form for form in FORMS for codes in CODES] + [
     "-bits 4 -block 32 --ops all --external-data always | restyle --style nbits | dequantize --external-data always",
     "gguf --mix Q4_K_M",
     "-bits 4 -block 32 --ops all --conv-format int4",
+    "--float16 -bits 4 -block 32 --ops all",
+    "--activations dynamic --ops all",
+    "-bits 4 -block 32 --ops all --algorithm best",
 ]
 
 # Training gives weights that depend on the processor.
@@ -74,6 +81,49 @@ TINYGPT_SETTINGS = [
     *(f"gguf --mix {m} --imatrix imatrix.dat" for m in ("Q2_K", "Q4_K_M", "Q5_1")),
 ]
 
+HALVES = [
+    *(f"--{h}{more}" for h in ("float16", "bfloat16") for more in
+      ("", " --bits 4 --block 32 --ops all", " --bits 8 --zero-point --target ort --ops all", " --format nvfp4", " --format q4_k", " --bits 4 --algorithm mse")),
+    "--float16 --keep-io-types=false", "--float16 --clamp", "--float16 --float-ops Softmax,Add", "--float16 --bits 8 --target openvino --ops all",
+    "--float16 --bits 4 --scale-type uint8 --block 16", "--float16 --bits 8 --style qdq | dequantize",
+]
+DYNAMIC = [
+    *(f"--activations dynamic --ops all --format {f}{more}" for f in ("int8", "uint8") for more in ("", " --block -1", " --reduce-range")),
+    "--activations dynamic --ops all | dequantize",
+]
+PRESETS = [f"--preset {p}" for p in ("genai", "openvino", "sherpa-onnx", "transformers.js")]
+TINYGPT_SETTINGS += HALVES + DYNAMIC + PRESETS + ["--block 32 --algorithm best", "--auto 2MB"]
+TINYDOC_SETTINGS = [
+    INPUT,
+    *HALVES, *DYNAMIC, *PRESETS, "--auto 400KB", "--auto 600KB --algorithm mse",
+    *(f"--bits {b} --block {n} --algorithm {a}{z}" for a in ("mse", "best") for b, n in ((2, 16), (4, 32), (8, -1)) for z in ("", " --zero-point")),
+    *(f"--format {f} --algorithm {a}" for a in ("mse", "best") for f in FLOATS),
+    *(f"--format {f} --algorithm mse" for f in ENCODINGS),
+    *(f"--block 32 --algorithm {a} --target ort" for a in ("rtn-ort", "rtn-ort --zero-point", "k_quant --zero-point", "hqq --zero-point")),
+    *(f"--block 16 --scale-type {t} --bits {b}" for t in ("float16", "int8", "uint8") for b in (2, 4, 8)),
+    *(f"--block 32 --scale-type {t} --algorithm best{z}" for t in ("float16", "int8", "uint8") for z in ("", " --zero-point")),
+]
+
+# With --activations static, for the models of the corpus that RANGES are of.
+STATIC = [
+    *(f"--activation-type {a} --format {w}" for a, w in (("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"), ("uint16", "int8"), ("int16", "int8"))),
+    *(f"--target {t}" for t in ("tensorrt", "openvino", "qnn")),
+    "--block -1", "--symmetric-activations", "--reduce-range", "--target qnn --activation-type uint16 --block -1", "--ops MatMul,Conv",
+]
+
+
+def ranges(names):
+    """A file with a range for each of these values."""
+    tensors = {n: {"min": -(i * 37 % 11) / 4, "max": 1 + i * 23 % 13} for i, n in enumerate(names.split())}
+    return json.dumps({"version": 1, "tensors": tensors}).encode()
+
+
+LAYER = "n_{0} qkv_{0} qb_{0} q_{0} k_{0} v_{0} qr_{0} qt_{0} kr_{0} kt_{0} vr_{0} vt_{0} s_{0} ss_{0} sm_{0} pr_{0} c_{0} ct_{0} cr_{0} at_{0} r1_{0} m_{0} u_{0} ub_{0} ge_{0} dn_{0} "
+RANGES = {
+    "conv_bn_net": ranges("x c b h p f y"),
+    "transformer": ranges("e h0 h1 h2 nf tt logits " + LAYER.format(0) + LAYER.format(1)),
+}
+
 
 def imatrix(name, columns):
     """An importance matrix for one weight, in the older form."""
@@ -87,6 +137,7 @@ INPUTS = {
     "imatrix.dat": imatrix(WIDE, 768),
     "mix.json": b'{"onnx::MatMul_4*": {"format": "nvfp4"}, "onnx::MatMul_473": 8, "onnx::MatMul_489": {"bits": 8, "block": -1},'
                 b' "onnx::MatMul_54?": {"format": "float"}, "onnx::MatMul_506": {"format": "q4_k"}}',
+    **{f"{case}.json": file for case, file in RANGES.items()},
 }
 
 
@@ -113,14 +164,14 @@ def run(model, setting):
         for file, content in INPUTS.items():
             (folder / file).write_bytes(content)
         for n, command in enumerate(setting.split(" | "), 1):
-            out = f"{n}.gguf" if command.startswith("gguf") else f"{n}.onnx"
+            out = f"{n}.gguf" if command.startswith("gguf") else "models" if command.startswith("--preset") else f"{n}.onnx"
             plain = [] if command.startswith("gguf") else ["--no-provenance"]  # the version would change the bytes
             r = onnxquant(*shlex.split(command), *plain, "--quiet", source, out, folder=folder)
             if r.status:
                 error = error_line(r.stderr.replace(str(model), "IN"))
                 return f"exit{r.status}:{hashlib.sha256(error.encode()).hexdigest()[:10]}", error
             source = model if out.endswith(".gguf") else out
-        return digest(p for p in folder.iterdir() if p.name not in INPUTS), ""
+        return digest(p for p in folder.rglob("*") if p.is_file() and p.name not in INPUTS), ""
 
 
 def rows():
@@ -129,6 +180,11 @@ def rows():
         yield case, STRUCTURES / case / "model.onnx", SETTINGS
     for setting in TINYGPT_SETTINGS:
         yield f"tinygpt {setting}", TINYGPT / "model.onnx", [setting]
+    for setting in TINYDOC_SETTINGS:
+        yield f"tinydoc {setting}", TINYDOC / "model.onnx", [setting]
+    for case in RANGES:
+        for setting in STATIC:
+            yield f"{case} {setting}", STRUCTURES / case / "model.onnx", [f"--activations static --ranges {case}.json {setting}"]
 
 
 def stored():

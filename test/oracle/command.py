@@ -8,6 +8,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 BINARY = pathlib.Path(os.environ.get("ONNXQUANT", ROOT / "bin" / "onnxquant")).resolve()
 CORPUS = pathlib.Path(os.environ.get("ONNXQUANT_CORPUS", ROOT / "build" / "corpus"))
 TINYGPT = ROOT / "testmodels" / "tinygpt"
+TINYDOC = ROOT / "testmodels" / "tinydoc"
 SHARED = ROOT.parent / "shared"  # references that may lie beside the project
 
 
