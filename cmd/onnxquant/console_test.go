@@ -59,24 +59,26 @@ func TestFailIsOneLine(t *testing.T) {
 	}
 }
 
-// A signal stops a conversion, and neither the output nor a temporary file is
+// A signal stops a conversion, whatever it is at, and neither the output nor a temporary file is
 // left behind.
 func TestSignalStops(t *testing.T) {
-	for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
-		ctx, cancel := context.WithCancelCause(t.Context())
-		cancel(signalError{sig})
-		dir := t.TempDir()
-		in := filepath.Join(dir, "in.onnx")
-		if err := testmodels.MLP(1, 64, 64).Write(in); err != nil {
-			t.Fatal(err)
-		}
-		c, stderr := testConsole(false)
-		status := run(ctx, c, []string{in, filepath.Join(dir, "out.onnx")})
-		if status != want || !strings.HasSuffix(stderr.String(), "stopped by a signal: "+sig.String()+"\n") || strings.Count(stderr.String(), "\n") != 1 {
-			t.Errorf("%v: status %d, %q", sig, status, stderr)
-		}
-		if files, _ := os.ReadDir(dir); len(files) != 1 {
-			t.Errorf("%v: left %v", sig, files)
+	for _, flags := range [][]string{nil, {"--preset", "transformers.js"}, {"--preset", "transformers.js", "--calib", "self", "--dry-run"}} {
+		for sig, want := range map[syscall.Signal]int{syscall.SIGINT: 130, syscall.SIGTERM: 143} {
+			ctx, cancel := context.WithCancelCause(t.Context())
+			cancel(signalError{sig})
+			dir := t.TempDir()
+			in := filepath.Join(dir, "in.onnx")
+			if err := testmodels.MLP(1, 64, 64).Write(in); err != nil {
+				t.Fatal(err)
+			}
+			c, stderr := testConsole(false)
+			status := run(ctx, c, append(flags, in, filepath.Join(dir, "out")))
+			if status != want || !strings.HasSuffix(stderr.String(), "stopped by a signal: "+sig.String()+"\n") || strings.Count(stderr.String(), "\n") != 1 {
+				t.Errorf("%q, %v: status %d, %q", flags, sig, status, stderr)
+			}
+			if files, _ := os.ReadDir(dir); len(files) != 1 {
+				t.Errorf("%q, %v: left %v", flags, sig, files)
+			}
 		}
 	}
 }

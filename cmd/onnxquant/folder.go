@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,12 +13,9 @@ import (
 	"time"
 
 	"github.com/dustin/go-humanize/english"
-	"github.com/spf13/pflag"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/folder"
 	"onnxquant/internal/preset"
-	"onnxquant/internal/role"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/activations"
 )
@@ -139,54 +135,6 @@ func (j *folderJob) fail(err error) {
 	j.Failed = append(j.Failed, text)
 }
 
-// parse parses the flags of a preset, and then those of the command line.
-func (j *folderJob) parse(flags, args []string) (*convertFlags, error) {
-	f := &convertFlags{}
-	fs := f.flagSet()
-	if err := parseFlags(fs, slices.Concat(flags, args)); err != nil {
-		return nil, err
-	}
-	if err := f.floatType(fs); err != nil {
-		return nil, err
-	}
-	if err := f.finishOutput(fs, &f.opts, j.flags.algorithmGiven); err != nil {
-		return nil, err
-	}
-	if err := f.planFlags.finish(fs); err != nil {
-		return nil, err
-	}
-	f.opts.Names, f.opts.Importance = j.flags.opts.Names, j.flags.opts.Importance
-	f.opts.Provenance = step("convert", fs, f.noProvenance)
-	return f, nil
-}
-
-// explain names the output of a preset that an error is about, and the flags of the command line
-// that it cannot have.
-func (j *folderJob) explain(o preset.Output, err error) error {
-	flags := o.FlagsFor("model.onnx", "", nil)
-	text := fmt.Sprintf("%s of the preset %s: %v", o.Name("model.onnx"), j.flags.preset, err)
-	if _, err := j.parse(flags, nil); err != nil {
-		return usagef("%s", text)
-	}
-	fs, unfit := (&convertFlags{}).flagSet(), []string(nil)
-	if err := parseFlags(fs, j.args); err != nil {
-		return err
-	}
-	fs.Visit(func(f *pflag.Flag) {
-		var one []string
-		for _, value := range f.Annotations[given] {
-			one = append(one, "--"+f.Name+"="+value)
-		}
-		if _, err := j.parse(flags, one); err != nil {
-			unfit = append(unfit, "--"+f.Name)
-		}
-	})
-	if len(unfit) > 0 {
-		text += "; leave out " + oneAnd(unfit)
-	}
-	return usagef("%s", text)
-}
-
 // plan prints what would be done.
 func (j *folderJob) plan(ctx context.Context) error {
 	if j.out != "" {
@@ -228,10 +176,7 @@ func (j *folderJob) convert(ctx context.Context) error {
 		}
 	}
 	for _, name := range j.rest() {
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		if err := j.source.Copy(name, target.Temp, j.flags.link); err != nil {
+		if err := j.source.Copy(ctx, name, target.Temp, j.flags.link); err != nil {
 			return err
 		}
 		j.Copied = append(j.Copied, name)
@@ -341,7 +286,7 @@ func (j *folderJob) each(ctx context.Context, do func(outputs []*folderOutput)) 
 			continue
 		}
 		for some := range slices.Chunk(j.preset.Outputs, atOnce) {
-			outputs := j.make(ctx, m, model, some, bar, do)
+			outputs := j.make(ctx, openModel{model, m, bar}, some, do)
 			bar.clear()
 			if ctx.Err() != nil {
 				m.Close()
@@ -369,13 +314,23 @@ func (j *folderJob) checkCalibrated() {
 	}
 }
 
+// openModel is a model of a folder.
+type openModel struct {
+	name string
+	*onnxq.Model
+	bar *progress
+}
+
 // make plans some outputs of a model and hands those on that can be made.
-func (j *folderJob) make(ctx context.Context, m *onnxq.Model, model string, some []preset.Output, bar *progress, do func(outputs []*folderOutput)) (outputs []*folderOutput) {
-	joint := &jointProgress{tell: bar.update}
+func (j *folderJob) make(ctx context.Context, m openModel, some []preset.Output, do func(outputs []*folderOutput)) (outputs []*folderOutput) {
+	joint := &jointProgress{tell: m.bar.update}
 	var planned []*folderOutput
 	for _, o := range some {
-		made := &folderOutput{Model: model, Output: o.Name(model)}
-		if made.plan, made.err = j.planned(ctx, m, o, model, bar, joint.part()); made.err == nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		made := &folderOutput{Model: m.name, Output: o.Name(m.name)}
+		if made.plan, made.err = j.planned(ctx, m, o, joint.part()); made.err == nil {
 			planned = append(planned, made)
 		}
 		outputs = append(outputs, made)
@@ -403,78 +358,6 @@ func (j *folderJob) tell(o *folderOutput) {
 		o.Plan, o.Report = nil, nil // they hold the structure of the model
 	}
 	j.Outputs = append(j.Outputs, *o)
-}
-
-// planned plans an output of a model. Its conversion reports to converting.
-func (j *folderJob) planned(ctx context.Context, m *onnxq.Model, o preset.Output, model string, bar *progress, converting func(done, total int64)) (*onnxq.Plan, error) {
-	f, err := j.parse(o.FlagsFor(model, j.source.ModelType(), operators(m)), j.args)
-	if err != nil {
-		return nil, err
-	}
-	f.opts.Progress, f.opts.Calibrating = converting, bar.calibrating
-	if f.data != nil {
-		if data := j.calibration(ctx, model); data != nil {
-			f.opts.Calibration = data
-		} else {
-			f.leave(&f.opts)
-			f.opts.Algorithm = cmp.Or(f.without, f.opts.Algorithm)
-		}
-	}
-	if err := f.readWeights(j.console, m); err != nil {
-		return nil, err
-	}
-	p, err := m.Plan(f.opts)
-	if err == nil && len(o.Weights) > 0 && f.opts.Precision == nil {
-		p, err = replanned(m, p, o, f.opts)
-	}
-	return p, err
-}
-
-// calibration returns the samples for a model, nil if it does not take the data: a warning tells.
-func (j *folderJob) calibration(ctx context.Context, model string) *activations.Data {
-	if j.data == nil {
-		j.data = map[string]*activations.Data{}
-	}
-	data, known := j.data[model]
-	if known {
-		return data
-	}
-	o := activations.Options{Samples: j.flags.samples, Library: j.flags.library}
-	f := calibFlags{data: activations.New(j.source.File(model), j.flags.paths, o)}
-	if err := f.open(ctx, j.flags.dryRun); err != nil {
-		f.data = nil
-		j.console.warn(fmt.Sprintf("%s is not calibrated: %v", printable(model), err))
-	}
-	if !j.flags.dryRun && !j.flags.quiet {
-		f.warnSlow(j.console)
-	}
-	j.data[model] = f.data
-	return f.data
-}
-
-// replanned plans again with the settings of a preset for single weights.
-func replanned(m *onnxq.Model, p *onnxq.Plan, o preset.Output, opts onnxq.Options) (*onnxq.Plan, error) {
-	var tensors []preset.Tensor
-	roles := role.Of(access.Graph(m))
-	for _, t := range p.Tensors {
-		if t.Decision == onnxq.Quantize {
-			tensors = append(tensors, preset.Tensor{Name: t.Name, Nodes: t.Nodes, Consumers: t.Consumers, Role: roles[t.Name]})
-		}
-	}
-	var err error
-	if opts.Precision, err = o.Precision(tensors); err != nil || opts.Precision == nil {
-		return p, err
-	}
-	return m.Plan(opts)
-}
-
-// operators returns the operators of a model.
-func operators(m *onnxq.Model) map[string]bool {
-	found := map[string]bool{}
-	for _, op := range m.Operators() {
-		found[op] = true
-	}
-	return found
 }
 
 // configure writes to a file of the folder how many files of external data each output has.

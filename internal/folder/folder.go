@@ -8,6 +8,7 @@
 package folder
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -137,7 +138,7 @@ func (f *Folder) ModelType() string {
 }
 
 // Copy copies a file to the folder to, or links it if link is set and the file system can do it.
-func (f *Folder) Copy(name, to string, link bool) error {
+func (f *Folder) Copy(ctx context.Context, name, to string, link bool) error {
 	target := filepath.Join(to, filepath.FromSlash(name))
 	if err := os.MkdirAll(filepath.Dir(target), 0o777); err != nil {
 		return err
@@ -158,6 +159,25 @@ func (f *Folder) Copy(name, to string, link bool) error {
 	if err != nil {
 		return err
 	}
-	_, err = io.Copy(w, from)
-	return errors.Join(err, w.Sync(), w.Close())
+	err = copyContent(ctx, w, from)
+	return errors.Join(err, w.Close())
+}
+
+// copied is how much is copied at a time: an interrupt waits for no more.
+const copied = 64 << 20
+
+// copyContent copies a file until ctx ends, and syncs it.
+func copyContent(ctx context.Context, w, from *os.File) error {
+	for at := int64(0); ctx.Err() == nil; {
+		n, err := io.CopyN(w, from, copied)
+		if err == io.EOF {
+			return w.Sync()
+		}
+		if err != nil {
+			return err
+		}
+		modelfile.WriteBack(w, at, n)
+		at += n
+	}
+	return context.Cause(ctx)
 }

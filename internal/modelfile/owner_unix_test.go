@@ -29,7 +29,7 @@ func TestOwnerStays(t *testing.T) {
 	if _, err := target.Model.Write([]byte("new")); err != nil {
 		t.Fatal(err)
 	}
-	if err := target.Commit(func(io.WriterAt, []string) error { return nil }); err != nil {
+	if err := target.Commit(t.Context(), func(io.WriterAt, []string) error { return nil }); err != nil {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(path)

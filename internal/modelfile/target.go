@@ -243,7 +243,7 @@ func finish(f *os.File, other fs.FileInfo) error {
 // Flush begins to sync the written files, which are complete. They can be read meanwhile. Commit
 // waits for the end.
 func (t *Target) Flush() {
-	files := append([]*os.File{t.Model}, t.Data...)
+	files := t.files()
 	t.flushed = make(chan error, 1)
 	go func() {
 		var err error
@@ -254,15 +254,34 @@ func (t *Target) Flush() {
 	}()
 }
 
-// flush waits for the end of Flush and returns its error, of which the system tells only once.
-func (t *Target) flush() error {
-	if t.flushed == nil {
-		return nil
+// flush waits for the end of Flush and returns its error, of which the system tells only once, or
+// that of ctx if it ends.
+func (t *Target) flush(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+	case err := <-t.flushed:
+		t.flushed = nil
+		if err != nil {
+			return fmt.Errorf("%w: %w", ErrTarget, plain(err))
+		}
 	}
-	err := <-t.flushed
-	t.flushed = nil
-	return err
+	return context.Cause(ctx)
 }
+
+// drop ends Flush for files that are not wanted: what is not on the disk yet need not get there.
+func (t *Target) drop() {
+	if t.flushed == nil {
+		return
+	}
+	for _, f := range t.files() {
+		f.Truncate(0)
+	}
+	<-t.flushed
+	t.flushed = nil
+}
+
+// files returns the written files.
+func (t *Target) files() []*os.File { return append([]*os.File{t.Model}, t.Data...) }
 
 // Reader reads the written files.
 type Reader struct {
@@ -277,7 +296,7 @@ type Reader struct {
 // Reopen opens the written files. The caller closes the reader.
 func (t *Target) Reopen() (*Reader, error) {
 	r := &Reader{}
-	for _, written := range append([]*os.File{t.Model}, t.Data...) {
+	for _, written := range t.files() {
 		f, err := regular(os.Open(written.Name()))
 		if err != nil {
 			r.Close()
@@ -306,7 +325,7 @@ func (t *Target) Abort() {
 	if t.lock == nil {
 		return
 	}
-	t.flush()
+	t.drop()
 	t.close()
 	t.discard()
 	if t.clean() == nil {
@@ -362,8 +381,8 @@ func (t *Target) clean() error {
 // there.
 var step = func() error { return nil }
 
-// Commit syncs the files and puts them in place. After an error, the target is
-// the old model or the new one.
+// Commit syncs the files and puts them in place. After an error, the target is the old model or the
+// new one. If ctx ends before the files are synced, it is the old one.
 //
 // If the model in place has external data, several files must be replaced, but only one
 // can be renamed at a time. So Commit
@@ -377,8 +396,14 @@ var step = func() error { return nil }
 //
 // So each data file is there twice, as both models need it. It is copied, or, if it is large,
 // has two names until the final model is in place: the onnx package refuses to read such a file.
-func (t *Target) Commit(relocate func(w io.WriterAt, locations []string) error) error {
+func (t *Target) Commit(ctx context.Context, relocate func(w io.WriterAt, locations []string) error) error {
 	defer t.Abort()
+	if t.flushed == nil {
+		t.Flush()
+	}
+	if err := t.flush(ctx); err != nil {
+		return fmt.Errorf("%s: %w", t.path, err)
+	}
 	if err := t.commit(relocate); err != nil {
 		return fmt.Errorf("%s: %w: %w", t.path, ErrTarget, plain(err))
 	}
@@ -386,9 +411,6 @@ func (t *Target) Commit(relocate func(w io.WriterAt, locations []string) error) 
 }
 
 func (t *Target) commit(relocate func(w io.WriterAt, locations []string) error) error {
-	if err := t.flush(); err != nil {
-		return err
-	}
 	if err := finish(t.Model, t.site.model); err != nil {
 		return err
 	}

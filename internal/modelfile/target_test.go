@@ -97,7 +97,7 @@ func putForm(path, v, form string) error {
 		return err
 	}
 	m.Close()
-	return target.Commit(write)
+	return target.Commit(context.Background(), write)
 }
 
 func mustPut(t *testing.T, path, v string, external bool) {
@@ -512,7 +512,7 @@ func TestDataOfOthers(t *testing.T) {
 	if _, err := target.Model.Write(b); err != nil {
 		t.Fatal(err)
 	}
-	if err := target.Commit(nil); err != nil {
+	if err := target.Commit(t.Context(), nil); err != nil {
 		t.Fatal(err)
 	}
 	if found(t, shared) != "B" || found(t, other) != "A" {
@@ -781,5 +781,37 @@ func TestAbortLeavesNothing(t *testing.T) {
 				t.Errorf("the folder holds %q, want %q", got, want)
 			}
 		})
+	}
+}
+
+// An interrupt while files are synced leaves what was in place, and does not wait for the disk.
+func TestInterruptedSync(t *testing.T) {
+	path := before(t, "external")
+	folder := filepath.Dir(path)
+	want := names(t, folder)
+	target, err := CreateTarget(t.Context(), path, nil, namesOf(path, "external"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer target.Abort()
+	kept := filepath.Join(t.TempDir(), "kept")
+	if err := os.Link(target.Data[0].Name(), kept); err != nil {
+		t.Skip(err)
+	}
+	if _, err := target.Data[0].WriteString("data"); err != nil {
+		t.Fatal(err)
+	}
+	target.Flush()
+	stopped := errors.New("stopped")
+	ctx, stop := context.WithCancelCause(t.Context())
+	stop(stopped)
+	if err := target.Commit(ctx, nil); !errors.Is(err, stopped) {
+		t.Errorf("error %v", err)
+	}
+	if found(t, path) != "A" || !slices.Equal(names(t, folder), want) {
+		t.Errorf("the folder holds version %q, %q", found(t, path), names(t, folder))
+	}
+	if info, err := os.Stat(kept); err != nil || info.Size() != 0 {
+		t.Errorf("%v, %v: what is dropped is still to be written", info, err)
 	}
 }

@@ -65,5 +65,5 @@ func (f File) Finish(ctx context.Context, target *modelfile.Target, content Veri
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Path, err)
 	}
-	return target.Commit(f.Rename)
+	return target.Commit(ctx, f.Rename)
 }
