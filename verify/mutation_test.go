@@ -322,6 +322,49 @@ func TestForeignScales(t *testing.T) {
 	}
 }
 
+// The floats that a model quantizes itself, and those that it stores in half, are those of the float
+// model: one that is off by its last bit is found.
+func TestStoredFloats(t *testing.T) {
+	in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{weight("w", 64, 32)}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
+	qdq := filepath.Join(t.TempDir(), "qdq.onnx")
+	modeltest.Convert(t, in, qdq, onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ})
+	for _, c := range []struct {
+		in      string
+		opts    onnxq.Options
+		rounded int
+		want    string
+	}{
+		{in, onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ}, 0, "the floats that are quantized are others"},
+		{in, onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ, FloatType: spec.Float16}, 0, "the floats that are quantized are others"},
+		{qdq, onnxq.Options{FloatType: spec.BFloat16, Format: spec.Float}, 0, "the floats that are quantized are others"},
+		{in, onnxq.Options{FloatType: spec.Float16, Format: spec.Float}, 1, "it is not quantized, but has other values"},
+		{in, onnxq.Options{FloatType: spec.BFloat16, Format: spec.Float}, 1, "it is not quantized, but has other values"},
+	} {
+		m := &onnxpb.ModelProto{}
+		if err := proto.Unmarshal(modeltest.Convert(t, c.in, filepath.Join(t.TempDir(), "out.onnx"), c.opts), m); err != nil {
+			t.Fatal(err)
+		}
+		verified := func() *verify.Report {
+			r, err := verify.Models(t.Context(), c.in, modeltest.Write(t, &testmodels.Model{Proto: m}), verify.Options{Engine: verify.None})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return r
+		}
+		if r := verified(); !r.Passed || r.Rounded != c.rounded {
+			t.Errorf("%+v: %d are rounded, %q", c.opts, r.Rounded, r.Failures)
+		}
+		for _, w := range m.Graph.Initializer {
+			if w.GetName() == "w" {
+				w.RawData[0] ^= 1
+			}
+		}
+		if r := verified(); !strings.Contains(fmt.Sprint(r.Failures), c.want) {
+			t.Errorf("%+v: %q, want %q", c.opts, r.Failures, c.want)
+		}
+	}
+}
+
 // mutate converts a model and counts its mutations, and those that verify reports.
 func mutate(t *testing.T, in string, opts onnxq.Options) (tried, found int64) {
 	folder := t.TempDir()

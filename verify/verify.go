@@ -133,6 +133,7 @@ type Report struct {
 	Structure Structure             `json:"structure"`
 	Weights   []compare.WeightMatch `json:"weights"` // weights that are quantized or differ
 	Same      int                   `json:"same"`    // number of equal float constants
+	Rounded   int                   `json:"rounded"` // those of them that are equal once rounded to float16 or bfloat16
 	Execution Execution             `json:"execution"`
 }
 
@@ -332,7 +333,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	defer a.Close()
-	m, err := v.matched(a.Model, b.Model, b.folded)
+	m, err := v.matched(a, b)
 	if err != nil {
 		return "", "", err
 	}
@@ -341,7 +342,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 	}
 	m.Problems = append(m.Problems, otherSteps(a.folded, b.folded)...)
 	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations, m.Half}
-	v.report.Weights, v.report.Same = m.Weights, m.Same
+	v.report.Weights, v.report.Same, v.report.Rounded = m.Weights, m.Same, m.Rounded
 	return a.path, b.path, nil
 }
 
@@ -360,18 +361,33 @@ func otherSteps(was, is *restyle.Report) (problems []string) {
 	return problems
 }
 
-// matched compares the float models, in detail if that is asked for.
-func (v *verifier) matched(a, b *onnxq.Model, folded *restyle.Report) (*compare.Match, error) {
+// matched compares the float models, in detail if that is asked for. What they were decoded from is
+// opened again where it is needed.
+func (v *verifier) matched(a, b *decoded) (*compare.Match, error) {
 	progress := v.stage("comparing the weights")
-	if !v.opts.Detail || folded == nil {
-		return compare.MatchWeights(v.ctx, a, b, folded, progress)
+	from, to := compare.Decoded{Model: a.Model, Folded: a.folded}, compare.Decoded{Model: b.Model, Folded: b.folded}
+	detail := v.opts.Detail && b.folded != nil
+	for _, side := range []struct {
+		*compare.Decoded
+		path string
+		want bool
+	}{{&from, v.in, quantizesFloats(a.folded) && quantizesFloats(b.folded)}, {&to, v.out, detail || quantizesFloats(b.folded)}} {
+		if !side.want {
+			continue
+		}
+		m, err := onnxq.Open(side.path)
+		if err != nil {
+			return nil, err
+		}
+		defer m.Close()
+		side.Coded = m
 	}
-	coded, err := onnxq.Open(v.out)
-	if err != nil {
-		return nil, err
-	}
-	defer coded.Close()
-	return compare.MatchInDetail(v.ctx, a, b, coded, folded, progress)
+	return compare.MatchDecoded(v.ctx, from, to, detail, progress)
+}
+
+// quantizesFloats reports whether codes of a weight are made of floats by the model itself.
+func quantizesFloats(r *restyle.Report) bool {
+	return r != nil && slices.ContainsFunc(r.Weights, func(w restyle.Weight) bool { return strings.HasPrefix(w.Form, "QuantizeLinear") })
 }
 
 // execute compares the outputs, in the first engine that can run both models.

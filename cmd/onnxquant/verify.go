@@ -267,11 +267,14 @@ func weightsText(r *verify.Report) string {
 		}
 		forms[form]++
 	}
-	text := fmt.Sprintf("%d compared", len(r.Weights))
-	if len(r.Weights) > 0 {
-		text += ": " + strings.Join(counts(forms), ", ")
+	text, kinds := fmt.Sprintf("%d compared", len(r.Weights)+r.Rounded), counts(forms)
+	if r.Rounded > 0 {
+		kinds = append(kinds, fmt.Sprintf("%d equal to IN's rounded to %s", r.Rounded, r.Structure.Half))
 	}
-	return text + fmt.Sprintf("; %d other constants equal", r.Same)
+	if len(kinds) > 0 {
+		text += ": " + strings.Join(kinds, ", ")
+	}
+	return text + fmt.Sprintf("; %d other constants equal", r.Same-r.Rounded)
 }
 
 func executionFacts(x verify.Execution) []fact {

@@ -28,6 +28,8 @@ type choice struct {
 
 	// other, if set, decides for the nodes that it knows.
 	other func(n *onnxpb.NodeProto) (stays, known bool)
+	// otherHalf, if set, tells what flexible nodes make, as far as it knows.
+	otherHalf func(n *onnxpb.NodeProto) (half, known bool)
 }
 
 // choose decides for every node.
@@ -320,6 +322,11 @@ func (c *choice) halved(v *graph.Value) bool {
 	case c.stays(n):
 		return false
 	case flexible(n):
+		if c.otherHalf != nil && !sparse(v) {
+			if half, known := c.otherHalf(n); known {
+				return half
+			}
+		}
 		return !sparse(v) && c.wished(v)
 	case carries(n) || c.x.Called(n) != nil:
 		return true

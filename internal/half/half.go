@@ -146,6 +146,9 @@ func (m *Model) Vanished(path string) int64 {
 	return 0
 }
 
+// Rounds reports whether a value, by path, is a stored one whose elements become half.
+func (m *Model) Rounds(path string) bool { return m.tallies[path] != nil }
+
 const reasonFar = "holds values beyond the range of half"
 
 // typeName is a type as ONNX writes it in texts.

@@ -30,7 +30,7 @@ func Like(x, y *graph.Graph) (*Model, error) {
 			far[v] = "stays in float32 in the other model"
 		}
 	}
-	return build(choose(&choice{typing: l.x, opts: opts, far: far, other: l.stays}))
+	return build(choose(&choice{typing: l.x, opts: opts, far: far, other: l.stays, otherHalf: l.makesHalf}))
 }
 
 // MayHold reports whether a model may have values of half: a tensor, a declared type or an
@@ -157,6 +157,16 @@ func (l *likeness) stays(n *onnxpb.NodeProto) (stays, known bool) {
 		float, halves = l.count(l.x.x.Inputs(n), l.y.x.Inputs(m), s, (*optypes.Signature).Input)
 	}
 	return float > 0 && halves == 0, float+halves > 0
+}
+
+// makesHalf reports what a flexible node makes in y, if it is there.
+func (l *likeness) makesHalf(n *onnxpb.NodeProto) (half, known bool) {
+	m := l.partner(n)
+	if m == nil || l.y.x.Made(m) == nil {
+		return false, false
+	}
+	made := l.y.types[l.y.x.Made(m)].dtype
+	return made == l.half, made == l.half || made == dtype.Float32
 }
 
 // count counts which float32 values of a node of x are float32 and half in y, where the

@@ -1,6 +1,8 @@
 package compare
 
 import (
+	"slices"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
@@ -13,16 +15,55 @@ type coding struct {
 	codes      dtype.DType
 }
 
+// pair returns the pair that makes a value of the second model, but for a Cast behind it where
+// float32 became half, or nil.
+func (m *matcher) pair(w *graph.Value) *recognize.Pair {
+	if p := m.b.Pair(w); p != nil || !m.castsHalf(w.Node) {
+		return p
+	}
+	if from := m.b.Graph.Source(w.Node, 0); from != nil {
+		return m.b.Pair(from)
+	}
+	return nil
+}
+
+// castsHalf reports whether a node is a Cast to the type that float32 became, or back.
+func (m *matcher) castsHalf(n *onnxpb.NodeProto) bool {
+	if m.half == 0 || n == nil || !isStandard(n, "Cast") {
+		return false
+	}
+	to := dtype.DType(graph.IntAttribute(n, "to"))
+	return to == m.half || to == dtype.Float32
+}
+
+// behindCasts follows a value of a graph back through such Casts.
+func (m *matcher) behindCasts(x *graph.Graph, v *graph.Value) *graph.Value {
+	for m.castsHalf(v.Node) && x.Source(v.Node, 0) != nil {
+		v = x.Source(v.Node, 0)
+	}
+	return v
+}
+
+// uncast is like behindCasts; the Casts then need no partner.
+func (m *matcher) uncast(x *graph.Graph, v *graph.Value, alone []bool) *graph.Value {
+	for from := m.behindCasts(x, v); v != from; v = x.Source(v.Node, 0) {
+		alone[x.Number(v.Node)] = false
+	}
+	return v
+}
+
 // unpaired passes over a QuantizeLinear and a DequantizeLinear that the second model alone has
 // around an activation, and over each Relu or Clip of the first model that their codes replace.
+// Where float32 became half, what is around them may be either.
 func (m *matcher) unpaired(at place, v, w *graph.Value) (_, _ *graph.Value) {
 	for range deepestMatch {
-		p := m.b.Pair(w)
-		if p == nil || decodes(v) || m.isSteady(w) {
+		p := m.pair(w)
+		if p == nil || m.decodes(v) || m.isSteady(w) {
 			break
 		}
 		m.pass(p)
-		w = p.Activation
+		m.uncast(m.b.Graph, w, m.fresh)
+		v, w = m.uncast(m.a.Graph, v, m.gone), m.uncast(m.b.Graph, p.Activation, m.fresh)
 		for n := v.Node; n != nil && m.partner[m.a.Graph.Number(n)] == nil && (w.Node == nil || !sameOperator(n, w.Node)); n = v.Node {
 			lo, hi, ok := m.bounds(n)
 			if !ok || !p.Clamps(lo, hi) {
@@ -32,7 +73,7 @@ func (m *matcher) unpaired(at place, v, w *graph.Value) (_, _ *graph.Value) {
 				m.note("%s: its codes do what %s does", at, graph.Describe(n))
 			}
 			m.gone[m.a.Graph.Number(n)] = false
-			v = m.a.Graph.Source(n, 0)
+			v = m.uncast(m.a.Graph, m.a.Graph.Source(n, 0), m.gone)
 		}
 	}
 	return v, w
@@ -45,7 +86,13 @@ func (m *matcher) pass(p *recognize.Pair) {
 	m.coded[coding{p.Activation, p.Codes}] = true
 }
 
-func decodes(v *graph.Value) bool { return v.Node != nil && v.Node.GetOpType() == "DequantizeLinear" }
+// decodes reports whether a DequantizeLinear of the first model makes a value.
+func (m *matcher) decodes(v *graph.Value) bool {
+	if m.castsHalf(v.Node) && m.a.Graph.Source(v.Node, 0) != nil {
+		v = m.a.Graph.Source(v.Node, 0)
+	}
+	return v.Node != nil && v.Node.GetOpType() == "DequantizeLinear"
+}
 
 // unread passes over the pairs of the second model that nothing reads, which quantize_static
 // leaves behind.
@@ -55,7 +102,7 @@ func (m *matcher) unread(nodes []*onnxpb.NodeProto) {
 		if v == nil || !m.fresh[m.b.Graph.Number(n)] || len(v.Uses) > 0 || v.Output || len(v.Returned()) > 0 {
 			continue
 		}
-		if p := m.b.Pair(v); p != nil {
+		if p := m.pair(v); p != nil {
 			m.pass(p)
 		}
 	}
@@ -65,20 +112,21 @@ func (m *matcher) unread(nodes []*onnxpb.NodeProto) {
 // node's has in the first model, because of the codes of an activation.
 func (m *matcher) stands(x, y *onnxpb.NodeProto) bool {
 	w := m.b.Graph.Made(y)
-	if sameOperator(x, y) || w == nil || m.isSteady(w) {
+	if w == nil || m.isSteady(w) {
 		return false
 	}
-	if m.b.Pair(w) != nil {
-		return true // an output of the model
+	if sameOperator(x, y) {
+		return m.castsHalf(y) && m.isCoded(w) // it may be for the codes alone
 	}
-	if clips(x) {
-		for _, use := range w.Uses {
-			if use.Node.GetOpType() == "QuantizeLinear" {
-				return true // which does what x did
-			}
-		}
-	}
-	return false
+	return m.pair(w) != nil || // an output of the model
+		clips(x) && m.isCoded(w) // which does what x did
+}
+
+// isCoded reports whether a QuantizeLinear reads a value of the second model.
+func (m *matcher) isCoded(w *graph.Value) bool {
+	return slices.ContainsFunc(w.Uses, func(u graph.Use) bool {
+		return u.Node.GetOpType() == "QuantizeLinear" || m.castsHalf(u.Node) && m.isCoded(m.b.Graph.Made(u.Node))
+	})
 }
 
 // countActivations sums up the activations that are quantized.

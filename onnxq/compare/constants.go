@@ -97,8 +97,8 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool, report
 	}
 	m.seen[pair] = true
 	x, y := m.a.Fold(v), m.b.Fold(w)
-	if y == nil && !decodes(v) && m.depth < deepestMatch {
-		if p := m.b.Pair(w); p != nil {
+	if y == nil && !m.decodes(v) && m.depth < deepestMatch {
+		if p := m.pair(w); p != nil {
 			m.pass(p)
 			m.depth++
 			defer func() { m.depth-- }()
@@ -186,6 +186,6 @@ func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
 		return true, nil
 	}
 	e := &measurement{blocks: oneBlock(x.Values.Shape)}
-	err := m.measure(e, x, y.Values)
+	err := m.measure(e, x.Values, y.Values)
 	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
 }

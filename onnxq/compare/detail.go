@@ -8,13 +8,9 @@ import (
 
 	"onnxquant/calib"
 	"onnxquant/formats/errstat"
-	"onnxquant/internal/access"
-	"onnxquant/internal/intops"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/restyle"
 )
 
 // Detail describes how the codes of a weight cover its values, and where its errors are. Its
@@ -43,33 +39,6 @@ type Detail struct {
 type CodeCount struct {
 	Value float64 `json:"value"`
 	Count int64   `json:"count"`
-}
-
-// MatchInDetail is like MatchWeights and sets WeightMatch.Detail. coded is the model before
-// restyle.Dequantize, which made b of it.
-func MatchInDetail(ctx context.Context, a, b, coded *onnxq.Model, folded *restyle.Report, progress func(done, total int64)) (*Match, error) {
-	return matchWeights(ctx, a, b, folded, intops.Weights(access.Graph(coded)), progress)
-}
-
-// pairUp finds the weights that folded names among those that can be read, which come in the same
-// order.
-func pairUp(folded []restyle.Weight, readable []*recognize.Weight) map[*recognize.Weight]*recognize.Weight {
-	type key struct{ codes, scale string }
-	left := map[key][]*recognize.Weight{}
-	for _, w := range readable {
-		if w.Constant != nil {
-			k := key{w.Codes, w.Scale}
-			left[k] = append(left[k], w)
-		}
-	}
-	pairs := map[*recognize.Weight]*recognize.Weight{}
-	for _, w := range folded {
-		k := key{w.Codes, w.Scale}
-		if list := left[k]; len(list) > 0 {
-			pairs[w.Weight], left[k] = list[0], list[1:]
-		}
-	}
-	return pairs
 }
 
 const (

@@ -38,7 +38,8 @@ func described(t *testing.T, in, out string) []compare.WeightMatch {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := compare.MatchInDetail(context.Background(), modeltest.Open(t, in), modeltest.Open(t, folded), modeltest.Open(t, out), report, nil)
+	m, err := compare.MatchDecoded(context.Background(), compare.Decoded{Model: modeltest.Open(t, in)},
+		compare.Decoded{Model: modeltest.Open(t, folded), Folded: report, Coded: modeltest.Open(t, out)}, true, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
@@ -36,6 +37,7 @@ type Match struct {
 	Nodes   int           `json:"nodes"`   // of the first model, with subgraphs
 	Weights []WeightMatch `json:"weights"` // float constants that differ or were quantized, if anything reads or returns them
 	Same    int           `json:"same"`    // float constants that are equal
+	Rounded int           `json:"rounded"` // those of Same that the first model has in float32, and the second in half
 
 	// Activations counts the tensors with a QuantizeLinear and a DequantizeLinear around them in
 	// the second model alone, by the type of their codes.
@@ -63,7 +65,7 @@ type WeightMatch struct {
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 
 	Worst  *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors
-	Detail *Detail     `json:"detail,omitempty"`      // set by MatchInDetail
+	Detail *Detail     `json:"detail,omitempty"`      // set by MatchDecoded
 
 	// WorstLarge is the same among the blocks, or superblocks, whose mean square is at least 1 %
 	// of that of the weight.
@@ -88,33 +90,33 @@ type BlockMatch struct {
 //
 // Progress, if not nil, is called with the bytes of a that were compared, and their total.
 func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, progress func(done, total int64)) (*Match, error) {
-	return matchWeights(ctx, a, b, folded, nil, progress)
+	return matchWeights(ctx, Decoded{Model: a}, Decoded{Model: b, Folded: folded}, false, progress)
 }
 
-func matchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight, progress func(done, total int64)) (*Match, error) {
-	if folded == nil {
-		folded = &restyle.Report{}
+func matchWeights(ctx context.Context, a, b Decoded, detail bool, progress func(done, total int64)) (*Match, error) {
+	if b.Folded == nil {
+		b.Folded = &restyle.Report{}
 	}
-	first, err := match(ctx, a, b, folded, readable, nil, progress)
-	if err != nil || len(first.Problems) == 0 || access.Graph(a).Opset == access.Graph(b).Opset {
+	first, err := match(ctx, a, b, detail, nil, progress)
+	if err != nil || len(first.Problems) == 0 || access.Graph(a.Model).Opset == access.Graph(b.Model).Opset {
 		return first, err
 	}
-	opaque := coded(access.Graph(b), folded.Weights)
+	opaque := coded(access.Graph(b.Model), b.Folded.Weights)
 	if len(opaque) == 0 {
 		return first, nil
 	}
-	second, err := match(ctx, a, b, folded, readable, opaque, progress)
+	second, err := match(ctx, a, b, detail, opaque, progress)
 	if err != nil || len(second.Problems) > 0 {
 		return first, err
 	}
 	return second, nil
 }
 
-// match compares with a, raised with the nodes of opaque outputs hidden. readable is nil unless
-// weights are described in detail.
-func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, readable []*recognize.Weight, opaque map[string]bool, progress func(done, total int64)) (*Match, error) {
+// match compares with a, raised with the nodes of opaque outputs hidden.
+func match(ctx context.Context, from, to Decoded, detail bool, opaque map[string]bool, progress func(done, total int64)) (*Match, error) {
+	a, b, folded := from.Model, to.Model, to.Folded
 	m := &matcher{
-		ctx: ctx, progress: progress, total: access.Graph(a).File.Size(), b: recognize.New(access.Graph(b)), ranges: folded.Ranges, names: map[string]restyle.Weight{}, seen: map[pairing]bool{},
+		ctx: ctx, progress: progress, total: access.Graph(a).File.Size(), b: recognize.New(access.Graph(b)), ranges: folded.Ranges, names: map[string]*restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, coded: map[coding]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
@@ -124,7 +126,7 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 		m.problem("float32 -> half: %v", err)
 	case h != nil:
 		m.note("%s", halfNote(h))
-		m.result.Half = strings.ToLower(h.To.String())
+		m.half, m.rounds, m.result.Half = h.To, h.Rounds, strings.ToLower(h.To.String())
 		x = h.Graph
 	}
 	if up, err := raised(x, access.Graph(b).File.Proto, opaque); err != nil {
@@ -135,15 +137,16 @@ func match(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, reada
 	m.a = recognize.New(x)
 	m.gone, m.partner = make([]bool, x.Nodes()+1), make([]*onnxpb.NodeProto, x.Nodes()+1)
 	m.fresh = make([]bool, access.Graph(b).Nodes()+1)
-	if readable != nil {
-		m.readable = pairUp(folded.Weights, readable)
+	m.detail, m.readable, m.was = detail, to.readable(), map[string]*recognize.Weight{}
+	for w, same := range from.readable() {
+		m.was[w.Became] = same
 	}
 	graph.WalkNodes(access.Graph(a).File.Proto, func(*onnxpb.NodeProto) { m.result.Nodes++ })
 	for _, v := range x.Values {
 		m.stored[keyOfValue(v)] = true
 	}
-	for _, w := range folded.Weights {
-		m.names[w.Became] = w
+	for i, w := range folded.Weights {
+		m.names[w.Became] = &folded.Weights[i]
 		if w.Reason != "" {
 			m.note("%s stays %s, which cannot be decoded: %s", msg.Quote(w.Name), w.Form, w.Reason)
 		}
@@ -186,17 +189,21 @@ func halfNote(h *half.Model) string {
 // matcher is the state of MatchWeights.
 type matcher struct {
 	ctx   context.Context
-	a, b  *recognize.Recognizer     // a at the opset of b
-	names map[string]restyle.Weight // by name of the float tensor
-	seen  map[pairing]bool          // compared constants
+	a, b  *recognize.Recognizer      // a at the opset of b
+	names map[string]*restyle.Weight // by name of the float tensor
+	seen  map[pairing]bool           // compared constants
 
 	stored   map[string]bool               // by keyOfValue: whether a stores it
 	compared map[string]bool               // by keyOfValue: whether a weight of b was compared
 	claimed  map[*graph.Value]*graph.Value // weight of b → the weight of a that it was compared with
 
+	half   dtype.DType             // what float32 became in b, or 0
+	rounds func(path string) bool  // whether a stored value of a became half
 	ranges map[string]intops.Range // of values of b that were codes before
 
-	readable map[*recognize.Weight]*recognize.Weight // weight that was folded → the same one, which can be read; nil without details
+	detail   bool                                  // set WeightMatch.Detail
+	readable map[*restyle.Weight]*recognize.Weight // weight of b that was folded → the same one, which can be read
+	was      map[string]*recognize.Weight          // by keyOfValue: weight of a that was folded, which can be read
 
 	gone, fresh []bool                        // by number of nodes of a, and of b: those without a partner
 	partner     []*onnxpb.NodeProto           // by number of a node of a: the same node of b

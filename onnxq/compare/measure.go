@@ -41,6 +41,9 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 	}
 	if same && !quantized {
 		m.result.Same++
+		if m.half != 0 && m.rounds(v.Path) {
+			m.result.Rounded++
+		}
 		return nil
 	}
 	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float), Bytes: x.Values.DType.Bytes(x.Values.Size())}
@@ -51,13 +54,16 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 			return err
 		}
 		m.table(v, folded.Weight)
+		if err := m.floats(v, x, folded, transposed); err != nil {
+			return err
+		}
 		match.Form, match.CodeType, match.Block, match.OutBytes = folded.Form, folded.CodeType, blockSize(folded.Weight), folded.Bytes
 		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, transposed)
 	}
 	e := &measurement{blocks: blocks, shifted: quantized && isShifted(folded.Weight)}
-	if m.readable != nil && quantized {
+	if m.detail && quantized {
 		var err error
-		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded.Weight], transposed); err != nil {
+		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded], transposed); err != nil {
 			return err
 		}
 	}
@@ -65,7 +71,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 	if transposed {
 		decoded = &transposedReader{c: y.Values}
 	}
-	if err := m.measure(e, x, decoded); err != nil {
+	if err := m.measure(e, x.Values, decoded); err != nil {
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
@@ -81,7 +87,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 		if n := superblock(folded.Weight); n > 1 {
 			large = &measurement{blocks: blocks}
 			large.blocks.block *= min(n, blocks.length/blocks.block+1)
-			if err := m.measure(large, x, decoded); err != nil {
+			if err := m.measure(large, x.Values, decoded); err != nil {
 				return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 			}
 		}
@@ -353,11 +359,11 @@ type elementReader interface {
 const stretch = 1 << 14
 
 // measure adds up the errors of y against x.
-func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader) error {
+func (m *matcher) measure(e *measurement, x *lazy.Tensor, y elementReader) error {
 	a := &lazy.Arena{}
 	p, q := make([]float32, stretch), make([]float32, stretch)
 	open := make([]block, e.blocks.inner)
-	for off := int64(0); off < x.Values.Size(); {
+	for off := int64(0); off < x.Size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
 		end := off + min(e.blocks.block, rest)*e.blocks.inner
 		for at := off; at < end; at += stretch {
@@ -365,7 +371,7 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 				return context.Cause(m.ctx)
 			}
 			n := min(stretch, end-at)
-			if err := x.Values.ReadAll(a, p[:n], at); err != nil {
+			if err := x.ReadAll(a, p[:n], at); err != nil {
 				return err
 			}
 			if err := y.ReadAll(a, q[:n], at); err != nil {
@@ -389,7 +395,7 @@ func (m *matcher) measure(e *measurement, x *recognize.Constant, y elementReader
 			e.compareWorst(b, off+int64(i))
 			open[i] = block{}
 		}
-		m.count(x.Values.DType.Bytes(end - off))
+		m.count(x.DType.Bytes(end - off))
 		off = end
 	}
 	return nil

@@ -280,11 +280,12 @@ func (m *matcher) unclipped(at place, v, w *graph.Value) (_, _ *graph.Value) {
 	if !known || w.Path != w.Name || w.Node == nil {
 		return v, w
 	}
-	if n := v.Node; n != nil && m.partner[m.a.Graph.Number(n)] == nil {
+	if n := m.behindCasts(m.a.Graph, v).Node; n != nil && m.partner[m.a.Graph.Number(n)] == nil {
 		if lo, hi, ok := m.bounds(n); ok && r.Lo >= lo-r.Step && r.Hi <= hi+r.Step {
+			m.uncast(m.a.Graph, v, m.gone)
 			m.gone[m.a.Graph.Number(n)] = false
 			m.note("%s: its codes do what a %s did", at, n.GetOpType())
-			v = m.a.Graph.Source(n, 0)
+			v = m.uncast(m.a.Graph, m.a.Graph.Source(n, 0), m.gone)
 		}
 	}
 	if clips(w.Node) {

@@ -64,6 +64,8 @@ type Decoder struct {
 	Grid, ZeroGrid *lazy.Grid
 	Middle         bool // no zero points are stored: they are 2^(bits-1)
 	FloatZero      bool // zero points are floats
+
+	Floats *lazy.Tensor // what a QuantizeLinear makes the codes of; nil if they are stored
 }
 
 // New returns a Recognizer for values outside of functions.
@@ -347,7 +349,7 @@ func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
 		X: x.Values, S: scale.Values, ScaleMap: s,
 	}
 	if x.Decoder != nil { // its codes come from QuantizeLinear
-		d.Form = x.Decoder.Form + "+" + d.Form
+		d.Form, d.Floats = x.Decoder.Form+"+"+d.Form, x.Decoder.Floats
 	}
 	if scale.Decoder != nil {
 		d.Scale, d.TensorScale, d.Scales, d.Step = scale.Decoder.Codes, scale.Decoder.Scale, nil, nil
@@ -386,7 +388,7 @@ func (f *Recognizer) quantizeLinear(n *onnxpb.NodeProto) *Constant {
 	if !ok {
 		return nil
 	}
-	return &Constant{Values: made, Source: x.Source, Decoder: &Decoder{Form: "QuantizeLinear"}}
+	return &Constant{Values: made, Source: x.Source, Decoder: &Decoder{Form: "QuantizeLinear", Floats: x.Values}}
 }
 
 // gather folds a lookup: of a table's values by codes, or of the scale of each element's

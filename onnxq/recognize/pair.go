@@ -1,6 +1,7 @@
 package recognize
 
 import (
+	"math"
 	"slices"
 
 	"onnxquant/formats/dtype"
@@ -16,7 +17,8 @@ type Pair struct {
 	Quantize, Dequantize *onnxpb.NodeProto
 	Codes                dtype.DType // uint8, int8, uint16 or int16
 
-	scales, zeros []float32 // as many
+	scales, zeros []float32   // as many
+	scaleType     dtype.DType // which rounded them
 }
 
 // mostScales bounds the scales of an activation, against hostile models.
@@ -44,7 +46,7 @@ func (f *Recognizer) Pair(v *graph.Value) *Pair {
 	if zero := f.input(d, 2); zero != nil && zero.Values.DType != codes {
 		return nil
 	}
-	p.Codes, p.scales, p.zeros = codes, scales, zeros
+	p.Codes, p.scales, p.zeros, p.scaleType = codes, scales, zeros, f.input(q, 1).Values.DType
 	return p
 }
 
@@ -130,16 +132,24 @@ func (f *Recognizer) linear(n *onnxpb.NodeProto) (codes dtype.DType, scales, zer
 func useless(scale float32) bool { return !(scale > 0) || scale-scale != 0 }
 
 // Clamps reports whether codes end where a Relu or Clip does, which is then not needed: at a
-// limit of 0 exactly, at others within the rounding of the zero point.
+// limit of 0 exactly, at others within the rounding of the zero point, of the scale and of the
+// limit.
 func (p *Pair) Clamps(lo, hi float64) bool {
 	least, most := p.Codes.Limits()
+	rounding := 0.0 // relative, of two numbers
+	switch p.scaleType {
+	case dtype.Float16:
+		rounding = 0x1p-10
+	case dtype.BFloat16:
+		rounding = 0x1p-7
+	}
 	for i, s := range p.scales {
 		scale, zero := float64(s), float64(p.zeros[i])
 		slack := func(limit float64) float64 {
-			if limit == 0 {
+			if limit == 0 || math.IsInf(limit, 0) {
 				return 0
 			}
-			return 0.5001 * scale
+			return 0.5001*scale + rounding*math.Abs(limit)
 		}
 		if (float64(least)-zero)*scale < lo-slack(lo) || (float64(most)-zero)*scale > hi+slack(hi) {
 			return false

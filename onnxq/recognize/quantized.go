@@ -84,7 +84,7 @@ func (w *Weight) Detached() *Weight {
 	if d.X != nil {
 		d.X = &lazy.Tensor{DType: d.X.DType, Shape: d.X.Shape}
 	}
-	d.Z, d.S, d.Scales, d.Step, d.Grid, d.ZeroGrid, d.ScaleMap = nil, nil, nil, nil, nil, nil, lazy.ScaleMap{}
+	d.Z, d.S, d.Scales, d.Step, d.Grid, d.ZeroGrid, d.Floats, d.ScaleMap = nil, nil, nil, nil, nil, nil, nil, lazy.ScaleMap{}
 	made.Constant = &Constant{Decoder: &d}
 	return &made
 }

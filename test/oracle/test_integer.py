@@ -212,6 +212,42 @@ def test_half(tmp_path, half):
     assert not verify(quantized, halved)["passed"]
 
 
+def scale_of_another_activation_of_half(g):
+    a, b = [n for n in g.node if n.op_type == "QuantizeLinear"][2:4]
+    a.input[1] = b.input[1]
+
+
+def codes_for_negative_numbers(g):
+    """They do not do what the Relu did."""
+    next(t for t in g.initializer if t.name == "r_zero_point").CopyFrom(numpy_helper.from_array(np.int8(0), "r_zero_point"))
+
+
+def another_pool(g):
+    node = next(n for n in g.node if n.op_type == "MaxPool")
+    node.op_type = "AveragePool"
+
+
+@pytest.mark.parametrize("half", [["--float16"], ["--float16", "--keep-io-types=false"], ["--bfloat16"]], ids=" ".join)
+@pytest.mark.parametrize("opset", [13, 19])
+def test_half_static(tmp_path, opset, half):
+    """Before opset 19 codes are made of float32 alone: Casts are around each pair."""
+    plain, quantized, halved = (tmp_path / f"{name}.onnx" for name in ("float", "quantized", "half"))
+    m = integer.image()
+    m.opset_import[0].version = opset
+    onnx.save(m, plain)
+    quantize_static(plain, quantized, Reader(), quant_format=QuantFormat.QDQ, per_channel=True, activation_type=QuantType.QInt8)
+    assert onnxquant("--quiet", *half, quantized, halved).status == 0
+    for path in plain, quantized:
+        report = verify(path, halved)
+        assert report["passed"], report["failures"]
+    assert report["structure"]["half"] == half[0][2:]
+    for change in scale_of_another_activation_of_half, codes_for_negative_numbers, another_pool:
+        m = onnx.load(halved)
+        change(m.graph)
+        onnx.save(m, tmp_path / "changed.onnx")
+        assert not verify(plain, tmp_path / "changed.onnx")["passed"], change.__name__
+
+
 def test_sums_beyond_float16(tmp_path):
     """A sum of products of codes is far larger than the value that it stands for. ONNX Runtime drops the Casts
     to float16 on a CPU, onnx does not."""
