@@ -14,7 +14,7 @@ func (f *convertFlags) hints(p *onnxq.Plan) (hints []string) {
 	if !f.opsGiven && f.auto == 0 && f.quantizes() {
 		hints = append(hints, opsHint(p)...)
 	}
-	if f.auto > 0 && f.data == nil && p.OutBytes < p.InBytes {
+	if f.auto > 0 && f.data == nil && p.Coverage > 0 {
 		hints = append(hints, "with data (--calib) the mix is that which changes the outputs least, with codes that suit their inputs")
 	}
 	if !f.algorithmGiven && f.opts.Algorithm == "" {

@@ -286,6 +286,9 @@ func printRecommended(w io.Writer, a *analyze.Analysis) {
 		counted[t.Recommended.String()]++
 	}
 	facts := []fact{{"mix", strings.Join(counts(counted), ", ")}, {"size", sizes(a.FloatBytes, a.OutBytes)}}
+	if a.MaxSize >= a.FloatBytes && a.MaxError == 0 {
+		facts = append(facts, fact{"bound", fmt.Sprintf("the float model, %s, already fits in %s", byteSize(a.FloatBytes), byteSize(a.MaxSize))})
+	}
 	if a.Damage != nil {
 		facts = append(facts, fact{"outputs", fmt.Sprintf("%.3g in sum, on the data", *a.Damage)})
 	}

@@ -2,13 +2,17 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/sensitivity"
 	"onnxquant/onnxq/spec"
 )
@@ -36,22 +40,68 @@ func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 }
 
 // mix finds the formats of --auto, as analyze does: by what they do to the outputs if there is
-// calibration data.
-func (f *convertFlags) mix(ctx context.Context, c *console, in string) error {
+// calibration data. out may be "".
+func (f *convertFlags) mix(ctx context.Context, c *console, in, out string) error {
 	m, err := onnxq.Open(in)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	opts := analyze.Options{Options: f.opts, MaxSize: f.auto}
+	fits, err := f.keepFloat(c, m, out)
+	if err != nil || fits {
+		return err
+	}
+	opts := analyze.Options{Options: f.opts, MaxSize: f.auto, Output: out}
 	data := calibrate.Options{Data: f.paths, Samples: sensitivity.DefaultSamples, Library: f.library}
 	a, err := analyzed(ctx, c, m, in, opts, data, f.quiet)
 	if err != nil {
-		return err
+		return f.larger(m, err)
 	}
 	f.opts.Precision = a.Precision
-	if a.OutBytes >= a.FloatBytes && a.FloatBytes <= f.auto && !f.quiet {
-		c.line("", fmt.Sprintf("the float model, %s, already fits in %s: nothing needs to be quantized", byteSize(a.FloatBytes), byteSize(f.auto)))
-	}
 	return nil
+}
+
+// keepFloat leaves all weights in float if the model fits so.
+func (f *convertFlags) keepFloat(c *console, m *onnxq.Model, out string) (fits bool, err error) {
+	opts := f.opts
+	opts.Precision, err = rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: spec.Candidate{Format: spec.Float}.Override()})
+	if err != nil {
+		return false, err
+	}
+	p, err := m.Plan(opts)
+	if err != nil {
+		return false, err
+	}
+	size := p.OutBytes
+	if out != "" {
+		if size, err = p.OutputSize(out); err != nil {
+			return false, err
+		}
+	}
+	if size > f.auto {
+		return false, nil
+	}
+	f.calibFlags.leave(&f.opts)
+	f.opts.Precision = opts.Precision
+	if !f.quiet {
+		c.line("", fmt.Sprintf("the float model, %s, already fits in %s: nothing needs to be quantized", byteSize(size), byteSize(f.auto)))
+	}
+	return true, nil
+}
+
+// larger adds to the error that no mix is as small as asked for what would do.
+func (f *convertFlags) larger(m *onnxq.Model, err error) error {
+	var small *analyze.SizeError
+	if !errors.As(err, &small) {
+		return err
+	}
+	recorded := len(strconv.FormatInt(small.Least, 10)) // a longer SIZE than was given, in the output's provenance
+	advice := []string{fmt.Sprintf("--auto %d is possible", small.Least+int64(recorded))}
+	if p, err := m.Plan(f.opts); err == nil && !f.opsGiven {
+		advice = append(advice, opsHint(p)...)
+	}
+	if f.data == nil {
+		advice = append(advice, "with data (--calib) formats of 2 bits are tried, too")
+	}
+	return fmt.Errorf("%w; %s", err, strings.Join(advice, "; "))
 }

@@ -164,7 +164,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
 	f.opts.Provenance = step("convert", fs, f.noProvenance)
 	if f.auto > 0 {
-		if err := f.mix(ctx, c, in); err != nil {
+		if err := f.mix(ctx, c, in, out); err != nil {
 			return err
 		}
 	}

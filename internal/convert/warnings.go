@@ -173,7 +173,7 @@ func (p *Plan) WhyNothing() string {
 			}
 		case strings.HasPrefix(d.Reason, recognize.Already):
 			already++
-		case d.Override.Format != nil && *d.Override.Format == spec.Float:
+		case d.Reason == discover.FormatFloat:
 			float++
 		case strings.HasPrefix(d.Reason, discover.Unselected):
 			unselected++

@@ -23,7 +23,7 @@ func (d *Decision) choose(opts Options, smallerAsInt8 bool) error {
 		c.Operand, d.unknown = reach.Operand{Axis: int(axis), View: d.Shape}, ""
 	}
 	if r.format == spec.Float {
-		c.Format, d.Reason = spec.Float, "its format is float"
+		c.Format, d.Reason = spec.Float, FormatFloat
 		return nil
 	}
 	if eight := r.format == spec.Int8 || r.format == spec.Uint8 || r.format == "" && r.bits == 8; !eight && r.block == spec.PerTensor {

@@ -71,6 +71,9 @@ type Scales struct {
 // Unselected begins the reason of weights that Options.Ops leaves out.
 const Unselected = "operator not selected: "
 
+// FormatFloat is the reason of weights that the settings keep in float.
+const FormatFloat = "its format is float"
+
 // Decision says what becomes of one float tensor.
 type Decision struct {
 	Value *graph.Value

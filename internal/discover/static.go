@@ -119,7 +119,7 @@ func (d *Decision) unwanted(opts Options, weight bool) string {
 	case weight && len(opts.Include) > 0 && !d.matches(opts.Include):
 		return "not included"
 	case o.Format != nil && *o.Format == spec.Float:
-		return "its format is float"
+		return FormatFloat
 	case weightsOnly(o):
 		return reasonWeightsOnly
 	}

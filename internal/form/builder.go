@@ -19,7 +19,8 @@ type Builder struct {
 	Nodes   []*onnxpb.NodeProto
 
 	names     *graph.Names
-	constants map[string]string // type, shape and content → name
+	constants map[string]*onnxpb.TensorProto // by type, shape and content
+	asked     []string                       // keys of constants, whenever one was asked for
 }
 
 // NewBuilder returns a Builder that takes new names from names.
@@ -41,15 +42,16 @@ func (b *Builder) Tensor(name string, typ dtype.DType, shape []int64) *onnxpb.Te
 // Constant returns the name of a small initializer. Equal ones are added once.
 func (b *Builder) Constant(name string, typ dtype.DType, shape []int64, raw []byte) string {
 	key := fmt.Sprint(typ, shape) + string(raw)
+	b.asked = append(b.asked, key)
 	if have, ok := b.constants[key]; ok {
-		return have
+		return have.GetName()
 	}
 	t := b.Tensor(name, typ, shape)
 	t.Payload, t.RawData = nil, raw
 	if b.constants == nil {
-		b.constants = map[string]string{}
+		b.constants = map[string]*onnxpb.TensorProto{}
 	}
-	b.constants[key] = t.GetName()
+	b.constants[key] = t
 	return t.GetName()
 }
 

@@ -1,9 +1,11 @@
 package form
 
 import (
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
 )
 
 // Footprint is what a weight adds to a model, in bytes.
@@ -16,21 +18,60 @@ type Footprint struct {
 func (w *Weight) Footprint(names *graph.Names) Footprint {
 	b := NewBuilder(names)
 	w.Build(b)
+	return b.Since(Mark{})
+}
+
+// Mark is a moment in the life of a Builder.
+type Mark struct{ tensors, nodes, asked int }
+
+// Mark returns the present.
+func (b *Builder) Mark() Mark { return Mark{len(b.Tensors), len(b.Nodes), len(b.asked)} }
+
+// Since returns the footprint of what was asked for since m.
+func (b *Builder) Since(m Mark) Footprint {
 	f := Footprint{Shared: map[string]int64{}}
-	shared := map[string]string{} // name → key
-	for key, name := range b.constants {
-		shared[name] = key
+	for _, key := range b.asked[m.asked:] {
+		f.Shared[key] = TensorBytes(b.constants[key])
 	}
-	for _, t := range b.Tensors {
-		n := int64(proto.Size(t))
-		if key, ok := shared[t.GetName()]; ok {
-			f.Shared[key] = n
-		} else {
-			f.Own += n + graph.SizeOf(t)
+	shared := map[*onnxpb.TensorProto]bool{}
+	for _, t := range b.constants {
+		shared[t] = true
+	}
+	for _, t := range b.Tensors[m.tensors:] {
+		if !shared[t] {
+			f.Own += TensorBytes(t)
 		}
 	}
-	for _, n := range b.Nodes {
-		f.Own += int64(proto.Size(n))
+	for _, n := range b.Nodes[m.nodes:] {
+		f.Own += NodeBytes(n)
 	}
 	return f
 }
+
+// TensorBytes is the size of a tensor as a graph in a file holds it, with its content.
+func TensorBytes(t *onnxpb.TensorProto) int64 { return int64(field(whole(t))) }
+
+// NodeBytes is the size of a node as a graph in a file holds it, with the contents of tensors.
+func NodeBytes(n *onnxpb.NodeProto) int64 {
+	sum := proto.Size(n)
+	for _, a := range n.Attribute {
+		if a.T != nil {
+			size := proto.Size(a)
+			sum += field(size-field(proto.Size(a.T))+field(whole(a.T))) - field(size)
+		}
+	}
+	return int64(field(sum))
+}
+
+// whole is the size of a tensor with its content, which may be elsewhere.
+func whole(t *onnxpb.TensorProto) int {
+	n := proto.Size(t)
+	if len(t.Payload)+len(t.ExternalData) > 0 {
+		n += field(int(graph.SizeOf(t))) - proto.Size(&onnxpb.TensorProto{Payload: t.Payload, ExternalData: t.ExternalData, DataLocation: t.DataLocation})
+	}
+	return n
+}
+
+// field is the size of a field of n bytes with its tag, which has one byte, as those of nodes,
+// initializers and raw_data have.
+func field(n int) int { return 1 + protowire.SizeBytes(n) }

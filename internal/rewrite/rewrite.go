@@ -34,6 +34,7 @@ type Weight struct {
 	*discover.Decision
 	Form    *form.Weight
 	Tensors form.Tensors
+	Growth  form.Footprint // bytes by which the output grows against float; most often less than 0
 }
 
 // Bytes is the size of the new tensors of a weight.
@@ -77,7 +78,7 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *stati
 	r.copy.Sort()
 	m := &Model{Copy: r.copy}
 	for _, w := range r.weights {
-		m.Weights = append(m.Weights, Weight{w.decision, w.form, w.tensors})
+		m.Weights = append(m.Weights, Weight{w.decision, w.form, w.tensors, w.growth})
 	}
 	return m, nil
 }
@@ -102,6 +103,7 @@ type replacement struct {
 	decoder  *form.Builder // tensors and nodes, for the styles nbits, dynamic and static
 	output   string        // name of the decoded weight, for the style qdq
 	tensors  form.Tensors
+	growth   form.Footprint // see Weight
 }
 
 // fake reports whether the float weight stays, and is fake quantized.
@@ -122,6 +124,8 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 		}
 		r.weights, r.replaced[d.Value] = append(r.weights, w), w
 		need = max(need, w.form.Opset())
+		readers := r.readers(d)
+		w.growth.Own -= r.bytes(readers)
 		switch d.Choice.Style {
 		case spec.StyleDynamic:
 			w.decoder = form.NewBuilder(r.copy.Names)
@@ -137,6 +141,7 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 			w.output = r.copy.Names.Fresh(d.Value.Name + "_DequantizeLinear_Output")
 			operators.ReadInstead(d.Value, w.output)
 		}
+		w.growth.Own += r.bytes(readers)
 		if d.Value.Body != nil {
 			r.inFunction[d.Value.Body.Index] = true
 		}
@@ -147,6 +152,44 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 	need = max(need, r.place(activations))
 	operators.Finish()
 	return need, nil
+}
+
+// readers lists the nodes that quantizing a weight may change: those that pass it on and read it,
+// and those that read the result.
+func (r *rewriting) readers(d *discover.Decision) (nodes []*onnxpb.NodeProto) {
+	if s := d.Choice.Style; s != spec.NBits && s != spec.QDQ {
+		return nil
+	}
+	add := func(n *onnxpb.NodeProto) {
+		if !slices.Contains(nodes, n) {
+			nodes = append(nodes, n)
+		}
+	}
+	for _, l := range slices.Concat(d.Reach.Leaves, d.Reach.Unread) {
+		for _, n := range append(l.Via, l.Node) {
+			add(n)
+		}
+		if v := r.copy.Original.Made(l.Node); v != nil {
+			for _, u := range v.Uses {
+				add(u.Node)
+			}
+		}
+	}
+	return nodes
+}
+
+// bytes is what nodes of the original, and what was added behind them, take in the copy.
+func (r *rewriting) bytes(nodes []*onnxpb.NodeProto) (sum int64) {
+	for _, n := range nodes {
+		made := r.copy.Node(n)
+		if r.copy.Dropped(made) {
+			continue
+		}
+		for _, n := range slices.Concat(r.copy.Behind(made), []*onnxpb.NodeProto{made}) {
+			sum += form.NodeBytes(n)
+		}
+	}
+	return sum
 }
 
 // Raise raises the opset of a model, and of the given functions, to need, and the IR version
@@ -208,6 +251,9 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 			continue
 		}
 		w.build(b)
+		if !w.fake() {
+			w.growth.Own -= form.TensorBytes(t)
+		}
 		gone[w.form.Name] = true // it may also be an input
 		if codes := w.tensors.Codes; codes != nil {
 			codes.DocString, codes.MetadataProps = t.DocString, t.MetadataProps
@@ -239,6 +285,7 @@ func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto) (kept []*o
 		if w != nil {
 			w.build(b)
 			if w.tensors.Codes != nil {
+				w.growth.Own -= form.NodeBytes(n)
 				continue
 			}
 		}
@@ -262,6 +309,7 @@ func (r *rewriting) weight(t *onnxpb.TensorProto) *replacement {
 
 // build adds the tensors and nodes that decode the weight.
 func (w *replacement) build(b *form.Builder) {
+	before := b.Mark()
 	switch w.decision.Choice.Style {
 	case spec.NBits, spec.StyleDynamic, spec.StyleStatic:
 		b.Tensors = append(b.Tensors, w.decoder.Tensors...)
@@ -271,4 +319,6 @@ func (w *replacement) build(b *form.Builder) {
 	default:
 		w.tensors = w.form.Build(b)
 	}
+	added := b.Since(before)
+	w.growth.Own, w.growth.Shared = w.growth.Own+added.Own, added.Shared
 }

@@ -1,7 +1,6 @@
 package analyze
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,6 +29,10 @@ type Options struct {
 	MaxError   float64          // bound of the error; 0: none, or 0.1 if MaxSize is 0 too
 	MaxSize    int64            // bound of the output's size in bytes; 0: none
 
+	// Output is the name of the file that will be written, if it is known. With external data, sizes
+	// depend on it.
+	Output string
+
 	// Damage, if not nil, measures what weights do to the outputs of the model. The sum of
 	// their damages then takes the place of the error of a model. Without MaxSize nothing is
 	// recommended.
@@ -39,7 +42,7 @@ type Options struct {
 // Damage measures what quantizing one weight alone does to the outputs of a model: a number
 // that adds up over weights. Package sensitivity implements it.
 type Damage interface {
-	// Expect is told about how many measurements there will be.
+	// Expect is told how many measurements there will be.
 	Expect(n int)
 
 	// Of returns the damage of each of some weights, quantized as opts say; NaN if it cannot
@@ -106,7 +109,8 @@ type Choice struct {
 
 	Stats quality.Stats `json:"stats"`
 
-	decoded bool // at every run of the model
+	growth  float64 // bytes that it adds to the output, against float
+	decoded bool    // at every run of the model
 }
 
 // Total is a candidate applied to all weights. Those that cannot have it stay in float.
@@ -146,9 +150,14 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	if len(a.Weights) == 0 {
 		return nil, fmt.Errorf("nothing can be quantized: %s", a.nothing)
 	}
-	a.estimate()
 	if !a.narrow {
 		a.dropDecoded()
+	}
+	if a.damage != nil {
+		if err := a.measureDamages(ctx); err != nil {
+			return nil, err
+		}
+		a.estimate()
 	}
 	a.total()
 	a.frontier()
@@ -163,15 +172,14 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 // analyzer is the state of Model.
 type analyzer struct {
 	Analysis
-	model *onnxq.Model
-	opts  onnxq.Options
+	model  *onnxq.Model
+	opts   onnxq.Options
+	output string
 
-	damage    Damage
-	shapes    *graph.Shapes
-	narrow    bool           // convolutions may have fewer than 8 bits
-	overheads []float64      // by candidate: bytes per weight besides its tensors
-	rest      float64        // bytes of the output besides the weights
-	index     map[string]int // name → index in Weights
+	damage Damage
+	narrow bool           // convolutions may have fewer than 8 bits
+	slack  int64          // bytes by which sizes of mixes may be estimated too large
+	index  map[string]int // name → index in Weights
 
 	only    map[spec.Candidate]map[string]bool // names of weights, for candidates that are tried on some alone
 	done    int64                              // bytes measured
@@ -190,7 +198,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		return nil, errors.New("the least damage takes a bound of the size, and none of the error")
 	}
 	a := &analyzer{
-		model: m, opts: opts.Options, damage: opts.Damage, shapes: graph.NewShapes(access.Graph(m)),
+		model: m, opts: opts.Options, output: opts.Output, damage: opts.Damage,
 		index: map[string]int{}, only: map[spec.Candidate]map[string]bool{},
 	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
@@ -268,9 +276,13 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 	if err != nil {
 		return fmt.Errorf("candidate %s: %w", c, err)
 	}
+	size, err := a.sizeOf(p)
+	if err != nil {
+		return err
+	}
 	if c.Format == spec.Float {
-		a.FloatBytes = p.OutBytes
-		a.overheads = []float64{0}
+		a.FloatBytes = size
+		a.slack = uncertain(access.Stages(p))
 		return nil
 	}
 	stages := access.Stages(p)
@@ -278,16 +290,16 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 	if len(stages.Weights) == 0 {
 		a.nothing = stages.WhyNothing()
 	}
+	shapes := graph.NewShapes(stages.Graph()) // parts of weights may be stored in it
 	run, workers := stages.Quantization()
 	sums, err := measure(ctx, run, workers, func(bytes int64) { a.progress(run, i, bytes) })
 	if err != nil {
 		return err
 	}
-	overhead := p.OutBytes - a.FloatBytes
-	var measured []int // weights that have the choice
+	growth, slack := growths(stages, size-a.FloatBytes)
+	a.slack = max(a.slack, slack)
 	for k := range stages.Weights {
 		w := &stages.Weights[k]
-		overhead -= w.Bytes() - w.Decision.Bytes
 		s := sums[k]
 		if s == nil || !a.wanted(c, run.Weights[k].Name) {
 			continue
@@ -303,15 +315,13 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 		if !a.narrow && c.Format.Bits() < 8 && w.Convolves() {
 			continue
 		}
-		choice := Choice{Candidate: c, Bytes: w.Bytes(), Error: math.Sqrt(s.Noise()), Stats: s.Stats(), decoded: a.decoded(w)}
+		choice := Choice{Candidate: c, Bytes: w.Bytes(), Error: math.Sqrt(s.Noise()), Stats: s.Stats(), growth: growth[k], decoded: decoded(w, stages.Graph(), shapes)}
 		if b := w.Choice.Block; b != c.Block {
 			choice.Block = b
 		}
 		a.Weights[at].Choices = append(a.Weights[at].Choices, choice)
-		measured = append(measured, at)
 	}
-	a.overheads = append(a.overheads, float64(overhead)/float64(max(len(stages.Weights), 1)))
-	return a.measureDamage(ctx, c, measured)
+	return nil
 }
 
 // instead has a weight tried with scales of float16: its own are too different for 8 bits.
@@ -331,27 +341,41 @@ func (a *analyzer) wanted(c spec.Candidate, name string) bool {
 	return a.only[c] == nil || a.only[c][name]
 }
 
-// measureDamage measures what candidate c does to the model's outputs, on some of the weights.
-func (a *analyzer) measureDamage(ctx context.Context, c spec.Candidate, weights []int) error {
-	if a.damage == nil {
-		return nil
+// measureDamages measures what the choices do to the model's outputs, a candidate at a time.
+func (a *analyzer) measureDamages(ctx context.Context) error {
+	all := make([][]*Choice, len(a.Candidates)) // that are to be measured, by candidate
+	names, total := make([][]string, len(a.Candidates)), 0
+	for i := range a.Weights {
+		w := &a.Weights[i]
+		for j := range w.Choices {
+			choice := &w.Choices[j]
+			if choice.Candidate.Format == spec.Float {
+				choice.Damage = new(float64)
+				continue
+			}
+			at := slices.Index(a.Candidates, choice.Candidate)
+			all[at], names[at] = append(all[at], choice), append(names[at], w.Name)
+			total++
+		}
 	}
-	a.damage.Expect(len(weights) * (len(a.Candidates) - 1))
-	names := make([]string, len(weights))
-	for i, at := range weights {
-		names[i] = a.Weights[at].Name
+	if total > 0 {
+		a.damage.Expect(total)
 	}
-	opts, err := a.with(c)
-	if err != nil {
-		return err
-	}
-	found, err := a.damage.Of(ctx, a.model, opts, names)
-	if err != nil {
-		return fmt.Errorf("candidate %s: %w", c, err)
-	}
-	for i, at := range weights {
-		choices := a.Weights[at].Choices
-		choices[len(choices)-1].Damage = &found[i]
+	for i, c := range a.Candidates {
+		if len(all[i]) == 0 {
+			continue
+		}
+		opts, err := a.with(c)
+		if err != nil {
+			return err
+		}
+		found, err := a.damage.Of(ctx, a.model, opts, names[i])
+		if err != nil {
+			return fmt.Errorf("candidate %s: %w", c, err)
+		}
+		for k, choice := range all[i] {
+			choice.Damage = &found[k]
+		}
 	}
 	return nil
 }
@@ -359,20 +383,14 @@ func (a *analyzer) measureDamage(ctx context.Context, c spec.Candidate, weights 
 // estimate sets damages that could not be measured: the square of the error, times what that
 // is worth in the median of the others.
 func (a *analyzer) estimate() {
-	if a.damage == nil {
-		return
-	}
 	var worth []float64
 	var missing []*Choice
 	for _, w := range a.Weights {
 		for i := range w.Choices {
 			c := &w.Choices[i]
-			switch {
-			case c.Damage == nil: // float
-				c.Damage = new(float64)
-			case math.IsNaN(*c.Damage) || math.IsInf(*c.Damage, 0):
+			if math.IsNaN(*c.Damage) || math.IsInf(*c.Damage, 0) {
 				missing = append(missing, c)
-			case c.Error > 0:
+			} else if c.Error > 0 {
 				worth = append(worth, *c.Damage/(c.Error*c.Error))
 			}
 		}
@@ -426,12 +444,12 @@ func (a *analyzer) weight(ctx context.Context, w *quantize.Weight, shape []int64
 	return len(a.Weights) - 1, nil
 }
 
-// decoded reports whether ONNX Runtime, if it is the target, decodes a weight at every run.
-func (a *analyzer) decoded(w *rewrite.Weight) bool {
+// decoded reports whether ONNX Runtime, if it is the target, decodes a weight of x at every run.
+func decoded(w *rewrite.Weight, x *graph.Graph, s *graph.Shapes) bool {
 	if !w.Choice.Target.NBits || w.Choice.Style == spec.NBits {
 		return false
 	}
-	return w.Decision.Decoded(access.Graph(a.model), a.shapes).Unfused() != ""
+	return w.Decision.Decoded(x, s).Unfused() != ""
 }
 
 // dropDecoded takes away the choices that are decoded at every run, where there are others.
@@ -448,12 +466,12 @@ func (a *analyzer) dropDecoded() {
 // total sets the totals of each candidate.
 func (a *analyzer) total() {
 	for i, c := range a.Candidates {
-		t := Total{Candidate: c, OutBytes: a.FloatBytes}
-		var noise, damage float64
+		t := Total{Candidate: c}
+		var growth, noise, damage float64
 		for _, w := range a.Weights {
 			for _, choice := range w.Choices {
 				if choice.Candidate == c && i > 0 {
-					t.OutBytes += choice.Bytes - w.Bytes + int64(math.Round(a.overheads[i]))
+					growth += choice.growth
 					noise += choice.Error * choice.Error
 					damage += choice.noise()
 				}
@@ -462,134 +480,9 @@ func (a *analyzer) total() {
 		if a.damage != nil {
 			t.Damage = &damage
 		}
-		t.Error = math.Sqrt(noise / float64(len(a.Weights)))
+		t.OutBytes, t.Error = a.FloatBytes+int64(math.Round(growth)), math.Sqrt(noise/float64(len(a.Weights)))
 		a.Totals = append(a.Totals, t)
 	}
-}
-
-// slack is more bytes than the estimate of nodes and names can be too large.
-const slack = 1 << 10
-
-// recommend chooses a candidate for each weight and makes the precision_info. The solver
-// adds up sizes per weight, but the sizes of nodes depend a little on each other. So with a
-// bound of the size it begins with a bound that is a little too large, and lowers it as long
-// as the exact plan exceeds MaxSize.
-func (a *analyzer) recommend() error {
-	a.rest = float64(a.FloatBytes)
-	for _, w := range a.Weights {
-		a.rest -= float64(w.Bytes)
-	}
-	if a.MaxError == 0 {
-		a.rest -= slack
-	}
-	bound := -1.0
-	for range 32 {
-		s, err := a.solve()
-		if err != nil {
-			return err
-		}
-		if bound < 0 {
-			bound = s.Bound
-		}
-		if err := a.take(s.Pick); err != nil {
-			return err
-		}
-		if a.MaxSize == 0 || a.OutBytes <= a.MaxSize {
-			a.Gap = gap(s.Cost, bound)
-			return nil
-		}
-		if a.MaxError > 0 {
-			return fmt.Errorf("within an error of %v the output would have %d bytes, more than %d", a.MaxError, a.OutBytes, a.MaxSize)
-		}
-		unused := float64(a.MaxSize) - a.rest - s.Weight // by these choices, which must be excluded
-		a.rest += max(float64(a.OutBytes-a.MaxSize), unused+1)
-	}
-	return fmt.Errorf("no choice of formats was found that makes the output at most %d bytes", a.MaxSize)
-}
-
-// take recommends the picked choices and makes the plan for their exact size.
-func (a *analyzer) take(pick []int) (err error) {
-	var noise, damage float64
-	entries := make([]rules.PrecisionEntry, len(a.Weights))
-	for i := range a.Weights {
-		w := &a.Weights[i]
-		choice := w.Choices[pick[i]]
-		w.Recommended = choice.Candidate
-		noise += choice.Error * choice.Error
-		damage += choice.noise()
-		entries[i] = rules.PrecisionEntry{Pattern: rules.PatternOf(w.Name), Override: choice.Candidate.Override()}
-	}
-	// Two patterns may match one weight, with and without its path. The longer one is more
-	// specific, so it must come last.
-	slices.SortStableFunc(entries, func(a, b rules.PrecisionEntry) int { return cmp.Compare(len(a.Pattern), len(b.Pattern)) })
-	if a.Precision, err = rules.NewPrecision(entries...); err != nil {
-		return err
-	}
-	opts := a.opts
-	opts.Precision = a.Precision
-	p, err := a.model.Plan(opts)
-	if err != nil {
-		return err
-	}
-	a.OutBytes, a.Error = p.OutBytes, math.Sqrt(noise/float64(len(a.Weights)))
-	if a.damage != nil {
-		a.Analysis.Damage = &damage
-	}
-	return nil
-}
-
-// size is the number of bytes that a choice adds to the output.
-func (a *analyzer) size(c Choice) float64 {
-	return float64(c.Bytes) + a.overheads[slices.Index(a.Candidates, c.Candidate)]
-}
-
-// gap returns by what share a cost may be above the optimum.
-func gap(cost, bound float64) float64 {
-	if cost <= 0 || bound >= cost {
-		return 0
-	}
-	return (cost - bound) / cost
-}
-
-// solve finds the choices: the fewest bytes within MaxError if that is set, else the least
-// noise within MaxSize.
-func (a *analyzer) solve() (knapsack.Solution, error) {
-	bytes, noise := a.classes((*Choice).noise) // one is minimized, the other bounded
-	smallest := a.rest
-	for _, choices := range noise {
-		least := math.Inf(1)
-		for _, c := range choices {
-			least = min(least, c.Weight)
-		}
-		smallest += least
-	}
-	if a.MaxError > 0 {
-		// A little less than the bound, because sums in another order may round up.
-		s, _ := knapsack.Solve(bytes, a.MaxError*a.MaxError*float64(len(a.Weights))*(1-1e-9)) // always feasible: float has no noise
-		s.Cost, s.Bound = s.Cost+a.rest, s.Bound+a.rest
-		return s, nil
-	}
-	s, ok := knapsack.Solve(noise, float64(a.MaxSize)-a.rest)
-	if !ok {
-		return s, fmt.Errorf("the output would be larger than %d bytes with any mix of these candidates; the smallest has about %.0f", a.MaxSize, math.Ceil(smallest+slack))
-	}
-	s.Cost, s.Bound = math.Sqrt(s.Cost), math.Sqrt(max(s.Bound, 0)) // noise → error
-	return s, nil
-}
-
-// classes returns the choices of each weight: with the bytes as costs and the noise as weights,
-// and the other way round.
-func (a *analyzer) classes(noiseOf func(*Choice) float64) (bytes, noise [][]knapsack.Choice) {
-	for _, w := range a.Weights {
-		var b, n []knapsack.Choice
-		for _, c := range w.Choices {
-			size, e := a.size(c), noiseOf(&c)
-			b = append(b, knapsack.Choice{Cost: size, Weight: e})
-			n = append(n, knapsack.Choice{Cost: e, Weight: size})
-		}
-		bytes, noise = append(bytes, b), append(noise, n)
-	}
-	return bytes, noise
 }
 
 // mostPoints bounds the frontier.
@@ -611,12 +504,8 @@ func (a *analyzer) frontier() {
 // mixes are those with the least noise of their size: the bytes of the output as Weight, the noise
 // as Cost.
 func (a *analyzer) mixes(noiseOf func(*Choice) float64) (mixes []knapsack.Choice) {
-	rest := float64(a.FloatBytes)
-	for _, w := range a.Weights {
-		rest -= float64(w.Bytes)
-	}
 	_, noise := a.classes(noiseOf)
-	line := knapsack.Frontier(noise)
+	rest, line := a.rest(), knapsack.Frontier(noise)
 	steps := len(line) - 1
 	n := min(steps, mostPoints-1)
 	for i := range n + 1 {

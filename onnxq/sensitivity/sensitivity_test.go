@@ -1,6 +1,7 @@
 package sensitivity_test
 
 import (
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -24,18 +25,28 @@ import (
 	"onnxquant/testmodels"
 )
 
-// array writes samples of the model "mlp", and returns its file and the samples.
-func array(t *testing.T) (path string, samples []*execute.Tensor) {
+// writeArray writes an array of numbers, and returns their bytes.
+func writeArray(t *testing.T, path string, shape ...int) (raw []byte) {
 	t.Helper()
-	var raw []byte
-	for i := range 3 * 64 {
+	n, text := 1, ""
+	for _, d := range shape {
+		n, text = n*d, text+fmt.Sprintf("%d, ", d)
+	}
+	for i := range n {
 		raw = binary.LittleEndian.AppendUint32(raw, math.Float32bits(float32(math.Sin(float64(i*i)))))
 	}
-	header := "{'descr': '<f4', 'fortran_order': False, 'shape': (3, 64), }\n"
-	path = filepath.Join(t.TempDir(), "x.npy")
+	header := "{'descr': '<f4', 'fortran_order': False, 'shape': (" + text + "), }\n"
 	if err := os.WriteFile(path, slices.Concat([]byte("\x93NUMPY\x01\x00"), []byte{byte(len(header)), 0}, []byte(header), raw), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	return raw
+}
+
+// array writes samples of the model "mlp", and returns its file and the samples.
+func array(t *testing.T) (path string, samples []*execute.Tensor) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "x.npy")
+	raw := writeArray(t, path, 3, 64)
 	for row := range slices.Chunk(raw, 64*4) {
 		samples = append(samples, &execute.Tensor{Name: "x", DType: 1, Dims: []int64{1, 64}, Data: row})
 	}
@@ -164,6 +175,38 @@ func intoBranches(g *onnxpb.GraphProto) {
 	}
 	g.Node[0] = modeltest.Node("If", product.Output[0], "yes", branch("then_branch"), branch("else_branch"))
 	g.Initializer[0] = &onnxpb.TensorProto{Name: new("yes"), DataType: new(int32(onnxpb.TensorProto_BOOL)), RawData: []byte{1}}
+}
+
+// counting counts what is measured.
+type counting struct {
+	*sensitivity.Sensitivity
+	expected, measured int
+}
+
+func (c *counting) Expect(n int) {
+	c.expected += n
+	c.Sensitivity.Expect(n)
+}
+
+func (c *counting) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error) {
+	c.measured += len(weights)
+	return c.Sensitivity.Of(ctx, m, opts, weights)
+}
+
+// Before the first measurement it is known how many there will be, though not each weight has each
+// format.
+func TestExpect(t *testing.T) {
+	path := modeltest.Build(t, "conv")
+	data := filepath.Join(t.TempDir(), "x.npy")
+	writeArray(t, data, 2, 4, 9, 9)
+	c := &counting{Sensitivity: open(t, path, data)}
+	opts := analyze.Options{Options: onnxq.Options{Ops: []string{"all"}}, Damage: c}
+	if _, err := analyze.Model(t.Context(), modeltest.Open(t, path), opts); err != nil {
+		t.Fatal(err)
+	}
+	if c.expected != c.measured || c.measured == 0 {
+		t.Errorf("%d measurements were told, there were %d", c.expected, c.measured)
+	}
 }
 
 // Without a bound there is a frontier, and no recommendation. Candidates for calibrated codes are

@@ -1,0 +1,67 @@
+package analyze
+
+import (
+	"maps"
+	"slices"
+
+	"onnxquant/internal/convert"
+	"onnxquant/onnxq"
+)
+
+// sizeOf is the exact size of the output of a plan.
+func (a *analyzer) sizeOf(p *onnxq.Plan) (int64, error) {
+	if a.output == "" {
+		return p.OutBytes, nil
+	}
+	return p.OutputSize(a.output)
+}
+
+// rest is what the output has besides the weights, in bytes.
+func (a *analyzer) rest() float64 {
+	rest := a.FloatBytes
+	for _, w := range a.Weights {
+		rest -= w.Bytes
+	}
+	return float64(rest)
+}
+
+// growths returns by how many bytes an output is larger than one in float, for each weight. What
+// some weights share counts for each of them in part; so does the rest of change, which is what the
+// candidate changes in all of the model. Sums over mixes are too large by at most slack.
+func growths(stages *convert.Plan, change int64) (each []float64, slack int64) {
+	users := map[string]int64{}
+	for _, w := range stages.Weights {
+		change -= w.Growth.Own
+		for key, bytes := range w.Growth.Shared {
+			if users[key]++; users[key] == 1 {
+				change -= bytes
+			}
+		}
+	}
+	for _, w := range stages.Weights {
+		sum := float64(w.Growth.Own) + float64(change)/float64(len(stages.Weights))
+		for _, key := range slices.Sorted(maps.Keys(w.Growth.Shared)) { // in one order, for sums of floats depend on it
+			sum += float64(w.Growth.Shared[key]) / float64(users[key])
+		}
+		each = append(each, sum)
+	}
+	return each, uncertain(stages) + max(change, -change)
+}
+
+// uncertain is by how many bytes the structure of a mix may be smaller than what weights add each: by
+// the digits of lengths, those in new names for weights of one name, and with external data the
+// padding of tensors.
+func uncertain(stages *convert.Plan) int64 {
+	const digits, padding = 64, 3 * (4<<10 + 128)
+	sum, names := int64(digits), map[string]bool{}
+	for _, w := range stages.Weights {
+		if names[w.Value.Name] {
+			sum += digits
+		}
+		names[w.Value.Name] = true
+		if stages.Output.External() {
+			sum += padding
+		}
+	}
+	return sum
+}

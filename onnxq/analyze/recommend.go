@@ -1,0 +1,169 @@
+package analyze
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/knapsack"
+	"onnxquant/onnxq/rules"
+)
+
+// SizeError says that no mix is as small as MaxSize.
+type SizeError struct {
+	MaxSize int64
+	Least   int64    // exact size of the smallest mix
+	Mix     []string // its candidates, with how many weights have each: "12 int4:128"
+}
+
+func (e *SizeError) Error() string {
+	return fmt.Sprintf("no mix of these candidates has at most %d bytes: the smallest has %d, of %s", e.MaxSize, e.Least, strings.Join(e.Mix, ", "))
+}
+
+// recommend chooses a candidate for each weight and makes the precision_info.
+func (a *analyzer) recommend() error {
+	if a.MaxError == 0 {
+		return a.leastNoise()
+	}
+	bytes, _ := a.classes((*Choice).noise)
+	// A little less than the bound, because sums in another order may round up.
+	s, _ := knapsack.Solve(bytes, a.MaxError*a.MaxError*float64(len(a.Weights))*(1-1e-9)) // always feasible: float has no noise
+	if err := a.take(s.Pick); err != nil {
+		return err
+	}
+	if a.MaxSize > 0 && a.OutBytes > a.MaxSize {
+		return fmt.Errorf("within an error of %v the output would have %d bytes, more than %d", a.MaxError, a.OutBytes, a.MaxSize)
+	}
+	a.Gap = gap(float64(a.OutBytes), a.rest()+s.Bound-float64(a.slack))
+	return nil
+}
+
+// mostTries bounds the plans that leastNoise makes.
+const mostTries = 32
+
+// leastNoise recommends the choices with the least noise within MaxSize. Sums of sizes may be too
+// large by slack, and are too small where weights share constants. So it begins with a bound that
+// is a little too large, and lowers it as long as the exact plan exceeds MaxSize.
+func (a *analyzer) leastNoise() error {
+	_, noise := a.classes((*Choice).noise)
+	capacity, bound := float64(a.MaxSize+a.slack)-a.rest(), 0.0
+	for i := range mostTries {
+		s, ok := knapsack.Solve(noise, capacity)
+		if !ok {
+			break
+		}
+		if i == 0 {
+			bound = s.Bound
+		}
+		if err := a.take(s.Pick); err != nil {
+			return err
+		}
+		if a.OutBytes <= a.MaxSize {
+			a.Gap = noiseGap(s.Cost, bound)
+			return nil
+		}
+		// At least by what excludes these choices.
+		capacity = min(capacity-float64(a.OutBytes-a.MaxSize), s.Weight-1)
+	}
+	return a.smallest(noise, bound)
+}
+
+// smallest recommends the smallest choices, if they keep to MaxSize. bound is the least noise of all.
+func (a *analyzer) smallest(noise [][]knapsack.Choice, bound float64) error {
+	pick, sum := make([]int, len(noise)), 0.0
+	for i, choices := range noise {
+		for j, c := range choices {
+			if c.Weight < choices[pick[i]].Weight {
+				pick[i] = j
+			}
+		}
+		sum += choices[pick[i]].Cost
+	}
+	if err := a.take(pick); err != nil {
+		return err
+	}
+	if a.OutBytes > a.MaxSize {
+		return &SizeError{a.MaxSize, a.OutBytes, a.mix()}
+	}
+	a.Gap = noiseGap(sum, bound)
+	return nil
+}
+
+// mix counts the recommended candidates, the most frequent first.
+func (a *analyzer) mix() (texts []string) {
+	counted := map[string]int{}
+	for _, w := range a.Weights {
+		counted[w.Recommended.String()]++
+	}
+	names := slices.SortedFunc(maps.Keys(counted), func(x, y string) int {
+		return cmp.Or(cmp.Compare(counted[y], counted[x]), cmp.Compare(x, y))
+	})
+	for _, c := range names {
+		texts = append(texts, fmt.Sprintf("%d %s", counted[c], c))
+	}
+	return texts
+}
+
+// take recommends the picked choices and makes the plan for their exact size.
+func (a *analyzer) take(pick []int) (err error) {
+	var noise, damage float64
+	entries := make([]rules.PrecisionEntry, len(a.Weights))
+	for i := range a.Weights {
+		w := &a.Weights[i]
+		choice := w.Choices[pick[i]]
+		w.Recommended = choice.Candidate
+		noise += choice.Error * choice.Error
+		damage += choice.noise()
+		entries[i] = rules.PrecisionEntry{Pattern: rules.PatternOf(w.Name), Override: choice.Candidate.Override()}
+	}
+	// Two patterns may match one weight, with and without its path. The longer one is more
+	// specific, so it must come last.
+	slices.SortStableFunc(entries, func(a, b rules.PrecisionEntry) int { return cmp.Compare(len(a.Pattern), len(b.Pattern)) })
+	if a.Precision, err = rules.NewPrecision(entries...); err != nil {
+		return err
+	}
+	opts := a.opts
+	opts.Precision = a.Precision
+	p, err := a.model.Plan(opts)
+	if err != nil {
+		return err
+	}
+	if a.OutBytes, err = a.sizeOf(p); err != nil {
+		return err
+	}
+	a.Error = math.Sqrt(noise / float64(len(a.Weights)))
+	if a.damage != nil {
+		a.Analysis.Damage = &damage
+	}
+	return nil
+}
+
+// gap returns by what share a cost may be above the optimum.
+func gap(cost, bound float64) float64 {
+	if cost <= 0 || bound >= cost {
+		return 0
+	}
+	return (cost - bound) / cost
+}
+
+// noiseGap is gap for errors, of which noise is the square.
+func noiseGap(noise, bound float64) float64 { return gap(math.Sqrt(noise), math.Sqrt(max(bound, 0))) }
+
+// classes returns the choices of each weight: with the bytes as costs and the noise as weights,
+// and the other way round.
+func (a *analyzer) classes(noiseOf func(*Choice) float64) (bytes, noise [][]knapsack.Choice) {
+	for _, w := range a.Weights {
+		var b, n []knapsack.Choice
+		for i := range w.Choices {
+			c := &w.Choices[i]
+			size, e := float64(w.Bytes)+c.growth, noiseOf(c)
+			b = append(b, knapsack.Choice{Cost: size, Weight: e})
+			n = append(n, knapsack.Choice{Cost: e, Weight: size})
+		}
+		bytes, noise = append(bytes, b), append(noise, n)
+	}
+	return bytes, noise
+}
