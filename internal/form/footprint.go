@@ -33,12 +33,12 @@ func (b *Builder) Since(m Mark) Footprint {
 	for _, key := range b.asked[m.asked:] {
 		f.Shared[key] = TensorBytes(b.constants[key])
 	}
-	shared := map[*onnxpb.TensorProto]bool{}
+	shared := map[string]bool{} // by name
 	for _, t := range b.constants {
-		shared[t] = true
+		shared[t.GetName()] = true
 	}
 	for _, t := range b.Tensors[m.tensors:] {
-		if !shared[t] {
+		if !shared[t.GetName()] {
 			f.Own += TensorBytes(t)
 		}
 	}
