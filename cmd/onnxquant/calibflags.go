@@ -102,8 +102,8 @@ func (f *calibFlags) leave(o *onnxq.Options) {
 }
 
 // finishOutput checks the flags of an output of a folder. Unless --algorithm is given on the command line,
-// outputs with integer codes of weights, which gptq could find too, get best, and others are made
-// without the data.
+// outputs with weights whose codes gptq could find, too, get best, and others are made without the
+// data.
 func (f *calibFlags) finishOutput(fs *pflag.FlagSet, o *onnxq.Options, given bool) error {
 	if err := f.finish(fs, o, ""); err != nil || f.data == nil || given {
 		return err

@@ -30,18 +30,19 @@ type calibrated struct {
 // codes are those of a weight.
 type codes struct {
 	*quantize.Found
-	of *quantize.Weight
+	format spec.Format
+	of     *quantize.Weight
 }
 
 // fit reports whether a weight has such codes: the type of its elements, and of its scales, may be
 // another one.
-func (c codes) fit(w *quantize.Weight) bool {
-	if c.Found == nil || c.of.Outer != w.Outer || c.of.K != w.K || c.of.Inner != w.Inner || c.of.Block != w.Block {
+func (c codes) fit(f spec.Format, w *quantize.Weight) bool {
+	if c.Found == nil || c.format != f || c.of.Outer != w.Outer || c.of.K != w.K || c.of.Inner != w.Inner || c.of.Block != w.Block {
 		return false
 	}
-	own, ok := c.of.Codec.(int4.Codec)
+	own, integers := c.of.Codec.(int4.Codec)
 	other, same := w.Codec.(int4.Codec)
-	return ok && same && own.Bits == other.Bits && own.Signed == other.Signed && own.ZeroPoint == other.ZeroPoint
+	return integers == same && own.Bits == other.Bits && own.Signed == other.Signed && own.ZeroPoint == other.ZeroPoint
 }
 
 // close keeps the codes if the conversion failed.
@@ -66,7 +67,7 @@ func (c *calibrated) apply(p *Plan, found discover.Exceptions, far map[string]st
 	found.MSE = map[*graph.Value]string{}
 	for i, w := range p.Weights {
 		path := w.Value.Path
-		if w.Layers != nil && c.better[path] == "" && !c.codes[path].fit(p.weights[i]) {
+		if w.Layers != nil && c.better[path] == "" && !c.codes[path].fit(w.Choice.Format, p.weights[i]) {
 			c.better[path] = "it is calibrated in float32, where its codes are of another kind"
 		}
 		if why := c.better[path]; why != "" {
@@ -85,13 +86,13 @@ func (c *calibrated) apply(p *Plan, found discover.Exceptions, far map[string]st
 	return made, nil
 }
 
-// withSteps returns the plan with scales of 8 bits as calibration needs them: multiples of a step
-// that follows from the whole weight. Weights whose scales are too different get others.
-func (p *Plan) withSteps(ctx context.Context, found discover.Exceptions) (*Plan, error) {
+// withTensorScales returns the plan with scales of 8 bits as calibration needs them: multiples of a
+// number that follows from the whole weight. Weights whose scales are too different get others.
+func (p *Plan) withTensorScales(ctx context.Context, found discover.Exceptions) (*Plan, error) {
 	var which []int
 	var weights []*quantize.Weight
 	for i, w := range p.Weights {
-		if w.Layers != nil && w.Choice.ScaleType.Stepped() {
+		if w.Layers != nil && p.weights[i].ScaledScales() {
 			which, weights = append(which, i), append(weights, p.weights[i])
 		}
 	}
@@ -117,7 +118,7 @@ func (p *Plan) withSteps(ctx context.Context, found discover.Exceptions) (*Plan,
 	if err != nil {
 		return nil, err
 	}
-	return other.withSteps(ctx, found)
+	return other.withTensorScales(ctx, found)
 }
 
 // calibrate finds the codes of weights by the inputs that their layers get, in float32 whatever
@@ -134,7 +135,7 @@ func (p *Plan) calibrate(ctx context.Context, path string, found discover.Except
 			return nil, err
 		}
 	}
-	if p, err = p.withSteps(ctx, found); err != nil {
+	if p, err = p.withTensorScales(ctx, found); err != nil {
 		return nil, err
 	}
 	unlock, err := modelfile.Lock(ctx, path+".~calib")
@@ -174,7 +175,7 @@ func (p *Plan) calibrate(ctx context.Context, path string, found discover.Except
 		if note := r.Notes[j]; note != "" {
 			c.better[at] = note
 		}
-		c.codes[at] = codes{r.Found[j], p.weights[i]}
+		c.codes[at] = codes{r.Found[j], p.Weights[i].Choice.Format, p.weights[i]}
 	}
 	return c, nil
 }

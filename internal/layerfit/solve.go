@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"onnxquant/int4"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/linalg"
 	"onnxquant/internal/packing"
@@ -128,7 +127,7 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		return e, err
 	}
 	w, k, n := p.weight, int(p.weight.K), int(p.n)
-	f := secondorder.Format{Codec: w.Codec.(int4.Codec), Block: int(w.Block), Positive: w.PositiveScales}
+	f := w.SecondOrder(w.Codec)
 	c := &p.columns
 	c.Resize(k, n, f)
 	if err := w.ReadColumns(&p.raw, c.Weights, p.at, p.n); err != nil {
@@ -138,7 +137,7 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		return sums{broken: true}, nil
 	}
 	copy(buffer.Grow(&p.weights, int64(k*n)), c.Weights)
-	c.FitBlocks(f, f.Codec.LeastAngle(f.Positive))
+	c.FitBlocks(f, w.LeastAngle())
 	if p.factor != nil {
 		e.calibrated, e.signal = true, p.aim()
 		e.mse = p.measure(f)

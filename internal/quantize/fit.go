@@ -38,6 +38,14 @@ func (w *Weight) fitter(codec Codec) int4.Fitter {
 	return fitters[w.Algorithm](w, codec.(int4.Codec))
 }
 
+// LeastAngle returns what finds the codes of algorithm mse.
+func (w *Weight) LeastAngle() int4.Fitter {
+	if c, ok := w.Codec.(searcher); ok {
+		return c.LeastError()
+	}
+	return leastAngle(w, w.Codec.(int4.Codec))
+}
+
 // fitted reports whether a fitter finds the codes.
 func (w *Weight) fitted() bool {
 	_, integers := w.Codec.(int4.Codec)
@@ -46,7 +54,7 @@ func (w *Weight) fitted() bool {
 
 func (w *Weight) searched() bool {
 	_, ok := w.Codec.(searcher)
-	return ok && (w.Algorithm == spec.LeastAngle || w.Algorithm == spec.Best)
+	return ok && (w.Algorithm == spec.LeastAngle || w.Algorithm == spec.Best || w.Algorithm == spec.GPTQ)
 }
 
 // whole reports whether a tile must be in memory as a whole.

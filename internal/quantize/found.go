@@ -4,7 +4,6 @@ import (
 	"io"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/int4"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
 )
@@ -109,7 +108,7 @@ type decoded struct {
 // ReadAt decodes the rows that it needs as a whole: rows of K elements if these are contiguous,
 // else rows of Inner elements.
 func (d *decoded) ReadAt(dst []byte, off int64) (int, error) {
-	w, codec := d.w, d.w.Codec.(int4.Codec)
+	w, codec := d.w, d.w.Codec
 	columns := w.Inner
 	if columns == 1 {
 		columns = w.K

@@ -14,8 +14,8 @@ import (
 
 // Scales of 8 bits have a scale themselves, one for the tensor. It follows from all elements.
 
-// scaledScales reports whether the scales have a scale.
-func (w *Weight) scaledScales() bool { return w.TwoLevel || w.steppedScales() }
+// ScaledScales reports whether the scales have a scale, which FindTensorScales finds.
+func (w *Weight) ScaledScales() bool { return w.TwoLevel || w.steppedScales() }
 
 // steppedScales reports whether scales are stored as multiples of a step.
 func (w *Weight) steppedScales() bool { return w.ScaleType == dtype.Int8 || w.ScaleType == dtype.Uint8 }
@@ -23,7 +23,7 @@ func (w *Weight) steppedScales() bool { return w.ScaleType == dtype.Int8 || w.Sc
 // TensorScaleBytes is the number of bytes that FindTensorScales reads.
 func (r *Run) TensorScaleBytes() (n int64) {
 	for _, t := range r.Tiles {
-		if t.scaledScales() {
+		if t.ScaledScales() {
 			n += t.SourceBytes()
 		}
 	}
@@ -35,7 +35,7 @@ func (r *Run) TensorScaleBytes() (n int64) {
 func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(bytes int64)) error {
 	var tiles []int
 	for i, t := range r.Tiles {
-		if t.scaledScales() {
+		if t.ScaledScales() {
 			tiles = append(tiles, i)
 		}
 	}
@@ -66,7 +66,7 @@ func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(b
 			}
 			r.float16[i] = e.tooCoarse(r.tensors[i])
 		}
-		if !w.scaledScales() || r.Broken(i) || r.sinks == nil {
+		if !w.ScaledScales() || r.Broken(i) || r.sinks == nil {
 			continue
 		}
 		if _, err := r.sinks[i].parts.TensorScale.WriteAt(r.tensorScale(i), 0); err != nil {

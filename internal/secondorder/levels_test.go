@@ -17,7 +17,18 @@ type searcher interface {
 	DecodeColumns(x []float32, q []byte, scale []float32, zero []byte)
 }
 
-// Rounding and descent lower the error of levels, too. Scales stay numbers that can be stored, and
+// weighted is the squared error of codes as they will be decoded, weighted by the diagonal of h.
+func (c *Columns) weighted(h []float32, f Format) (sum float64) {
+	y := make([]float32, c.K*c.N)
+	c.Decode(f, y)
+	for i, v := range y {
+		e, row := float64(v-c.Weights[i]), i/c.N
+		sum += float64(h[row*(c.K+1)]+Damping) * e * e
+	}
+	return sum
+}
+
+// Rounding, descent and the search of both lower the error of levels, too. Scales stay numbers that can be stored, and
 // codes are decoded as their codec does.
 func TestLevels(t *testing.T) {
 	for _, codec := range []searcher{qlora.Codec{}, qlora.Codec{Table: qlora.FP4, Type: dtype.Float16}, nvfp4.Codec{TensorScale: 0.003}, mx.Codec{}, mx.Codec{Format: mx.MXFP8E5M2}} {
@@ -29,7 +40,7 @@ func TestLevels(t *testing.T) {
 		}
 		c, h := problem(t, k, n, f)
 		c.FitBlocks(f, s)
-		mse := c.measured(h, f)
+		mse, weighted := c.measured(h, f), c.weighted(h, f)
 		new(Descent).Improve(c, h, f, 4)
 		descended := c.measured(h, f)
 		factor, err := NewFactor(t.Context(), 2, slices.Clone(h), k)
@@ -39,6 +50,14 @@ func TestLevels(t *testing.T) {
 		factor.Round(new(Rounder), c, f)
 		if rounded := c.measured(h, f); !(rounded < 0.9*mse && descended < 0.9*mse) {
 			t.Errorf("%+v: errors %.4g, rounded %.4g, descended %.4g", codec, mse, rounded, descended)
+		}
+		c.FitGrid(f, h)
+		if fitted := c.weighted(h, f); !(fitted <= weighted) {
+			t.Errorf("%+v: weighted error %.4g, with FitGrid %.4g", codec, weighted, fitted)
+		}
+		new(Search).Find(factor, c, h, f)
+		if found := c.measured(h, f); !(found < 0.9*descended) {
+			t.Errorf("%+v: error %.4g after descent, %.4g after a search", codec, descended, found)
 		}
 		for _, scale := range c.Scales {
 			if s.Store(scale) != scale || !(scale > 0) {

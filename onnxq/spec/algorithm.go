@@ -48,7 +48,7 @@ func (a Algorithm) Check(format Format, zeroPoint bool, style Style, r Range, t 
 	switch {
 	case a == "" || a == RTN:
 		return nil
-	case format.Traits().Family != Integer && a != LeastAngle && a != Best:
+	case format.Traits().Family != Integer && a != LeastAngle && a != GPTQ && a != Best:
 		return fmt.Errorf("algorithm %s is for integer formats, not for %s", a, format)
 	case (a == KQuant || a == HQQ) && !zeroPoint:
 		return fmt.Errorf("algorithm %s %w", a, ErrZeroPoint)

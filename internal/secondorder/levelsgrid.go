@@ -1,0 +1,57 @@
+package secondorder
+
+// fitLevels gives each block of Levels the scale of the least squared error, each element's error
+// weighted by its importance, and the codes that are nearest then. It tries scales beside the one
+// that is known, and those that fit the codes of each of them.
+func (c *Columns) fitLevels(f Format, importance []float32) {
+	x := make([]float32, min(f.Block, c.K))
+	for from := 0; from < c.K; from += f.Block {
+		x := x[:min(f.Block, c.K-from)]
+		scales := c.Scales[from/f.Block*c.N:][:c.N]
+		for j, s := range scales {
+			for i := range x {
+				x[i] = c.Weights[(from+i)*c.N+j]
+			}
+			scales[j] = f.bestScale(x, s, importance[from:])
+			for i, v := range x {
+				c.Codes[(from+i)*c.N+j] = f.code(f.nearest(v/f.step(scales[j]), 0), 0)
+			}
+		}
+	}
+}
+
+// Scales that bestScale tries, in twenty-fifths of the one that is known.
+const (
+	leastTry = 15
+	mostTry  = 40
+)
+
+// bestScale returns the best scale of a block near a known one.
+func (f *Format) bestScale(x []float32, known float32, importance []float32) float32 {
+	best, most := known, 0.0 // how much less the error is than that of zeros
+	take := func(scale float32, xv, vv float64) {
+		step := float64(f.step(scale))
+		if gain := step * (float64(2*xv) - float64(step*vv)); gain > most {
+			best, most = scale, gain
+		}
+	}
+	var last float32
+	for i := leastTry; i <= mostTry; i++ {
+		scale := f.scale(float64(f.step(known))*float64(i)/25, true)
+		if scale == 0 || scale == last {
+			continue
+		}
+		last = scale
+		inverse := 1 / f.step(scale)
+		var xv, vv float64
+		for i, w := range x {
+			v := f.nearest(w*inverse, 0)
+			weighted := float64(importance[i]) * float64(v)
+			xv += float64(weighted * float64(w))
+			vv += float64(weighted * float64(v))
+		}
+		take(scale, xv, vv)
+		take(f.scale(xv/vv, true), xv, vv) // 0 if there is none
+	}
+	return best
+}
