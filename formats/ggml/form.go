@@ -14,8 +14,9 @@ type Form struct {
 	Nested bool      // scales and mins of parts are codes, of 8 bits at most
 	Mins   bool      // there are mins, whose codes are unsigned
 
-	// Split splits blocks into their parts.
+	// Split splits blocks into their parts. Join is the inverse; it may be nil.
 	Split func(p Parts, src []byte)
+	Join  func(dst []byte, p Parts)
 }
 
 // fits reports whether blocks with this number of elements can have the form.
@@ -38,7 +39,7 @@ type Parts struct {
 }
 
 func (f simple) form() *Form {
-	return &Form{Bits: f.bits, Signed: !f.affine, Part: small, Mins: f.affine, Split: f.split}
+	return &Form{Bits: f.bits, Signed: !f.affine, Part: small, Mins: f.affine, Split: f.split, Join: f.join}
 }
 
 func (f simple) split(p Parts, src []byte) {
@@ -57,11 +58,33 @@ func (f simple) split(p Parts, src []byte) {
 	}
 }
 
+func (f simple) join(dst []byte, p Parts) {
+	for i, scale := range p.Scales {
+		zero, low := byte(f.zero()), float32(0)
+		if f.affine {
+			zero, low = 0, -p.Mins[i]
+		}
+		var codes [small]byte
+		for j, q := range p.Codes[i*small:][:small] {
+			codes[j] = q + zero
+		}
+		dst = f.pack(dst, &codes, scale, low)
+	}
+}
+
 func splitQ8_0(p Parts, src []byte) {
 	for i := range p.Scales {
 		p.Scales[i] = half(src)
 		copy(p.Codes[i*small:], src[2:2+small])
 		src = src[2+small:]
+	}
+}
+
+func joinQ8_0(dst []byte, p Parts) {
+	for i, scale := range p.Scales {
+		putHalf(dst, scale)
+		copy(dst[2:2+small], p.Codes[i*small:])
+		dst = dst[2+small:]
 	}
 }
 
@@ -75,9 +98,17 @@ func splitIQ4_NL(p Parts, src []byte) {
 	}
 }
 
+func joinIQ4_NL(dst []byte, p Parts) {
+	for i, scale := range p.Scales {
+		putHalf(dst, scale)
+		pairNibbles(dst[2:], (*[small]byte)(p.Codes[i*small:]))
+		dst = dst[2+small/2:]
+	}
+}
+
 func (f *affine) form() *Form {
 	bits := map[float32]int{3: 2, 15: 4, 31: 5}[f.search.Last]
-	return &Form{Bits: bits, Part: f.search.Block, Nested: true, Mins: true, Split: f.split}
+	return &Form{Bits: bits, Part: f.search.Block, Nested: true, Mins: true, Split: f.split, Join: f.join}
 }
 
 func (f *affine) split(p Parts, src []byte) {
@@ -90,6 +121,19 @@ func (f *affine) split(p Parts, src []byte) {
 		copy(p.PartScales[i*n:], s.scales[:n])
 		copy(p.PartMins[i*n:], s.mins[:n])
 		src = src[f.size:]
+	}
+}
+
+func (f *affine) join(dst []byte, p Parts) {
+	var s affineBlock
+	n := super / f.search.Block
+	for i := range p.Scales {
+		s.scale, s.min = p.Scales[i], p.Mins[i]
+		copy(s.codes[:], p.Codes[i*super:])
+		copy(s.scales[:n], p.PartScales[i*n:])
+		copy(s.mins[:n], p.PartMins[i*n:])
+		f.pack(dst, &s)
+		dst = dst[f.size:]
 	}
 }
 
@@ -108,5 +152,23 @@ func splitSymmetric(p Parts, src []byte, size, zero int, unpack func(s *symmetri
 	}
 }
 
+// joinSymmetric adds zero to the codes of blocks and packs these.
+func joinSymmetric(dst []byte, p Parts, size, zero int, pack func(dst []byte, s *symmetricBlock)) {
+	var s symmetricBlock
+	for i, scale := range p.Scales {
+		s.scale = scale
+		for j, q := range p.Codes[i*super:][:super] {
+			s.codes[j] = q + byte(zero)
+		}
+		for j, c := range p.PartScales[i*parts:][:parts] {
+			s.scales[j] = int8(c)
+		}
+		pack(dst[i*size:], &s)
+	}
+}
+
 func splitQ3_K(p Parts, src []byte) { splitSymmetric(p, src, bytesQ3_K, 4, unpackQ3_K) }
 func splitQ6_K(p Parts, src []byte) { splitSymmetric(p, src, bytesQ6_K, 32, unpackQ6_K) }
+
+func joinQ3_K(dst []byte, p Parts) { joinSymmetric(dst, p, bytesQ3_K, 4, packQ3_K) }
+func joinQ6_K(dst []byte, p Parts) { joinSymmetric(dst, p, bytesQ6_K, 32, packQ6_K) }

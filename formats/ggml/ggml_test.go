@@ -282,6 +282,10 @@ func TestFormsStandForTheSame(t *testing.T) {
 			make([]byte, len(x)), make([]float32, blocks), make([]float32, blocks), make([]byte, parts), make([]byte, parts),
 		}
 		f.Split(p, packed)
+		joined := make([]byte, len(packed))
+		if f.Join(joined, p); !bytes.Equal(joined, packed) {
+			t.Errorf("%s: joined parts are not the blocks", e)
+		}
 		number := func(code byte) float32 {
 			if f.Signed {
 				return float32(int8(code))

@@ -10,7 +10,7 @@ import (
 // Blocks of 32 codes that are positions in a table of values.
 var (
 	IQ4_NL = &Encoding{"IQ4_NL", 20, small, 2 + small/2, encodeIQ4_NL, decodeIQ4_NL, &Form{
-		Bits: 4, Values: nonlinear[:], Part: small, Split: splitIQ4_NL,
+		Bits: 4, Values: nonlinear[:], Part: small, Split: splitIQ4_NL, Join: joinIQ4_NL,
 	}}
 	MXFP4 = &Encoding{"MXFP4", 39, small, 1 + small/2, encodeMXFP4, decodeMXFP4, nil}
 )

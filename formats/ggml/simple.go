@@ -14,7 +14,7 @@ var (
 	Q5_0 = simple{bits: 5}.encoding("Q5_0", 6)
 	Q5_1 = simple{bits: 5, affine: true}.encoding("Q5_1", 7)
 	Q8_0 = &Encoding{"Q8_0", 8, small, 2 + small, encodeQ8_0, decodeQ8_0, &Form{
-		Bits: 8, Signed: true, Part: small, Split: splitQ8_0,
+		Bits: 8, Signed: true, Part: small, Split: splitQ8_0, Join: joinQ8_0,
 	}}
 )
 

@@ -11,10 +11,10 @@ import (
 // represents scale*scales[p]*(q-zero), where scale and scales may be negative.
 var (
 	Q3_K = &Encoding{"Q3_K", 11, super, bytesQ3_K, encodeQ3_K, decodeQ3_K, &Form{
-		Bits: 3, Signed: true, Part: part, Nested: true, Split: splitQ3_K,
+		Bits: 3, Signed: true, Part: part, Nested: true, Split: splitQ3_K, Join: joinQ3_K,
 	}}
 	Q6_K = &Encoding{"Q6_K", 14, super, bytesQ6_K, encodeQ6_K, decodeQ6_K, &Form{
-		Bits: 6, Signed: true, Part: part, Nested: true, Split: splitQ6_K,
+		Bits: 6, Signed: true, Part: part, Nested: true, Split: splitQ6_K, Join: joinQ6_K,
 	}}
 )
 

@@ -174,8 +174,8 @@ func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string
 	switch d.Layers, why = d.layersOf(x); {
 	case better != "":
 		why = better
-	case why == "" && c.Format.Encoding() != nil:
-		why = "calibration is not for ggml's formats"
+	case why == "" && c.Format.Encoding() != nil && c.Format.Encoding().Form.Join == nil:
+		why = "calibration needs an encoding whose blocks can be made of their parts"
 	case why == "":
 		k, parts := c.Operand.View[c.Operand.Axis], int64(d.Layers[0].Operation.Parts())
 		need := 4 * k * k * parts

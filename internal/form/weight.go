@@ -88,7 +88,7 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 	if w.Choice.Style == spec.StyleStatic {
 		q.Given = w.given
 	}
-	if w.encoding != nil && w.Choice.Algorithm == spec.LeastAngle {
+	if w.encoding != nil && w.Choice.Algorithm != spec.RTN && w.Choice.Algorithm != "" {
 		q.Encoding = w.encoding.LeastError()
 	}
 	q.CodesAt, q.ScalesAt, q.ZerosAt = w.Placements()

@@ -48,8 +48,12 @@ func Estimate(layers []Layer, o Options) Cost {
 		cost.Runs += 3 // the check of the outputs, on some samples
 	}
 	for _, l := range layers {
-		w := l.Weight
-		cost.Disk += 2 * (w.Elements() + 5*w.Outer*w.Blocks()*w.Inner) // for mse, too
+		w, bytes := l.Weight, int64(5) // of what belongs to a block
+		size := w.Elements()
+		if w.Encoding != nil {
+			bytes, size = int64(w.Encoding.Bytes), 4*size
+		}
+		cost.Disk += 2 * (size + bytes*w.Outer*w.Blocks()*w.Inner) // for mse, too
 	}
 	cost.Time = time.Duration(products / perSecond / float64(c.workers) * float64(time.Second))
 	return cost

@@ -94,7 +94,7 @@ func (s *solver) panels(ctx context.Context, w *quantize.Weight, part int, t *ta
 }
 
 // perElement is how many bytes the buffers of a panel have for an element.
-const perElement = 46
+const perElement = 60
 
 // panelWidth is how many columns a worker takes at a time.
 func (c *calibration) panelWidth(k int64) int64 {
@@ -113,6 +113,7 @@ type panel struct {
 	rounder  secondorder.Rounder
 	search   secondorder.Search
 	multiply linalg.Multiplier
+	blocks   blocks
 
 	raw        []byte
 	weights    []float32 // as they are stored
@@ -130,6 +131,7 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 	f := w.SecondOrder(w.Codec)
 	c := &p.columns
 	c.Resize(k, n, f)
+	codes := p.coderOf(f)
 	if err := w.ReadColumns(&p.raw, c.Weights, p.at, p.n); err != nil {
 		return e, err
 	}
@@ -137,22 +139,27 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		return sums{broken: true}, nil
 	}
 	copy(buffer.Grow(&p.weights, int64(k*n)), c.Weights)
-	c.FitBlocks(f, w.LeastAngle())
+	if err := codes.leastAngle(ctx); err != nil {
+		return e, err
+	}
 	if p.factor != nil {
 		e.calibrated, e.signal = true, p.aim()
-		e.mse = p.measure(f)
+		e.mse = p.measure(codes)
 		if p.c.Best {
 			if err := p.shift(ctx); err != nil {
 				return e, err
 			}
-			c.FitGrid(f, p.m.h)
+			if err := codes.weighted(ctx, p.m.h); err != nil {
+				return e, err
+			}
 			p.search.Find(p.factor, c, p.m.h, f)
 		} else {
 			p.factor.Round(&p.rounder, c, f)
 		}
-		e.found = p.measure(f)
+		codes.take()
+		e.found = p.measure(codes)
 	}
-	return e, w.WriteColumns(to, p.at, p.n, c.Codes, c.Scales, c.Zeros)
+	return e, codes.write(to)
 }
 
 // held is the matrix of the rows that are held out.
@@ -186,10 +193,10 @@ func squares(x []float32) (sum float64) {
 }
 
 // measure is the squared error of the outputs of codes, on the rows that are held out.
-func (p *panel) measure(f secondorder.Format) float64 {
+func (p *panel) measure(codes coder) float64 {
 	held, k, n := p.held(), p.m.k, int(p.n)
 	by := buffer.Grow(&p.by, int64(k*n))
-	p.columns.Decode(f, by)
+	codes.decode(by)
 	for i, v := range p.weights {
 		by[i] -= v
 	}

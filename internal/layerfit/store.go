@@ -140,6 +140,11 @@ func (c *calibration) recall(group []*inputs, r *record) {
 func (s *store) add(w *quantize.Weight) *quantize.Found {
 	scales := w.Outer * w.Blocks() * w.Inner
 	f := new(quantize.Found)
+	if e := w.Encoding; e != nil {
+		f.Blocks = s.part(scales * int64(e.Bytes))
+		f.Values = s.part(4 * w.Elements())
+		return f
+	}
 	f.Codes = s.part(w.Elements())
 	f.Scales = s.part(4 * scales)
 	f.Zeros = s.part(scales)

@@ -37,7 +37,7 @@ func (t Tile) lengths() iter.Seq[int64] {
 		for i := range t.scales {
 			b := t.first + i
 			switch {
-			case t.Inner > 1 && t.Importance != nil:
+			case t.Inner > 1 && t.encodedColumns():
 				b = i // the tile has whole columns
 			case t.Inner > 1:
 				b = t.slab + i/t.width
@@ -78,7 +78,13 @@ func (b *Buffers) encodeBlocks(ctx context.Context, t Tile) (x, decoded []float3
 		importance = buffer.Grow(&s.importance, columns)
 		clear(importance[copy(importance, t.Importance):])
 	}
-	if err := EncodeRows(ctx, e, buffer.Grow(&s.packed, t.scales*int64(e.Bytes)), padded, int(columns), importance); err != nil {
+	packed := buffer.Grow(&s.packed, t.scales*int64(e.Bytes))
+	if t.Found != nil {
+		err = t.recallBlocks(packed)
+	} else {
+		err = EncodeRows(ctx, e, packed, padded, int(columns), importance)
+	}
+	if err != nil {
 		return nil, nil, err
 	}
 	p := &s.parts
@@ -125,7 +131,7 @@ func inOrder[T any](t Tile, buf *[]T, x []T, part int64) []T {
 // eachSlab calls do with the first element and the number of rows of each slab of a tile. In
 // whole columns all slabs count as one.
 func (t Tile) eachSlab(do func(at, rows int64)) {
-	if t.Importance != nil {
+	if t.encodedColumns() {
 		do(0, t.K)
 		return
 	}

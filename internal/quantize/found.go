@@ -6,15 +6,22 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
+	"onnxquant/internal/shapes"
 )
 
-// Found has the codes, scales and zero points of a weight that were found before the conversion:
-// bytes, float32 and bytes, in the order of the weight.
+// Found is what was found for a weight before the conversion.
 type Found struct {
-	Codes, Scales, Zeros interface {
-		io.ReaderAt
-		io.WriterAt
-	}
+	// Codes, scales and zero points of a Codec: bytes, float32 and bytes, in the order of the weight.
+	Codes, Scales, Zeros Stored
+	// Columns in an Encoding, one after another, and what their blocks stand for: float32, in the
+	// order of the weight.
+	Blocks, Values Stored
+}
+
+// Stored is a part of a file.
+type Stored interface {
+	io.ReaderAt
+	io.WriterAt
 }
 
 // recall sets the codes of a chunk, and the scales and zero points of its tile, to those that
@@ -41,6 +48,15 @@ func (t Tile) recall(b *Buffers, part chunk) error {
 	return nil
 }
 
+// recallBlocks reads the encoded blocks of a tile.
+func (t Tile) recallBlocks(packed []byte) error {
+	first := t.first
+	if t.Inner > 1 {
+		first = (t.slab/t.Blocks()*t.Inner + t.col) * t.Blocks()
+	}
+	return buffer.ReadFull(t.Found.Blocks, packed, first*int64(t.Encoding.Bytes))
+}
+
 // ReadColumns sets x to columns of a matrix, row by row: row i has element i of each.
 func (w *Weight) ReadColumns(raw *[]byte, x []float32, first, n int64) error {
 	size := w.DType.Bits() / 8
@@ -63,26 +79,41 @@ func (w *Weight) ReadColumns(raw *[]byte, x []float32, first, n int64) error {
 // WriteColumns stores codes, scales and zero points of columns of a matrix, which lie as the
 // elements of ReadColumns.
 func (w *Weight) WriteColumns(f *Found, first, n int64, codes []byte, scales []float32, zeros []byte) error {
-	raw := make([]byte, 4*len(scales))
-	dtype.Float32.Encode(raw, scales)
-	blocks := w.Blocks()
-	for _, part := range []struct {
-		to         io.WriterAt
-		data       []byte
-		rows, size int64
-	}{{f.Codes, codes, w.K, 1}, {f.Scales, raw, blocks, 4}, {f.Zeros, zeros, blocks, 1}} {
-		data, stride := part.data, w.Inner*part.size
-		rows, width := part.rows, n*part.size
-		at := first * part.size
-		if w.Inner == 1 && w.Outer > 1 {
-			transposed := make([]byte, len(data))
-			transposeUnits(transposed, data, int(part.rows), int(n), int(part.size))
-			data, rows, width, at = transposed, 1, part.rows*n*part.size, first*part.rows*part.size
-		}
-		for i := range rows {
-			if _, err := part.to.WriteAt(data[i*width:(i+1)*width], at+i*stride); err != nil {
-				return err
-			}
+	if err := w.writeRows(f.Codes, first, n, codes, 1); err != nil {
+		return err
+	}
+	if err := w.writeRows(f.Scales, first, n, asBytes(scales), 4); err != nil {
+		return err
+	}
+	return w.writeRows(f.Zeros, first, n, zeros, 1)
+}
+
+// WriteBlocks stores encoded columns of a matrix, and what they stand for, which lies as the
+// elements of ReadColumns.
+func (w *Weight) WriteBlocks(f *Found, first, n int64, packed []byte, values []float32) error {
+	if _, err := f.Blocks.WriteAt(packed, first*w.Blocks()*int64(w.Encoding.Bytes)); err != nil {
+		return err
+	}
+	return w.writeRows(f.Values, first, n, asBytes(values), 4)
+}
+
+func asBytes(x []float32) []byte {
+	raw := make([]byte, 4*len(x))
+	dtype.Float32.Encode(raw, x)
+	return raw
+}
+
+// writeRows stores rows of n units, of size bytes each, of columns of a matrix.
+func (w *Weight) writeRows(to io.WriterAt, first, n int64, data []byte, size int64) error {
+	rows, width, at := int64(len(data))/(n*size), n*size, first*size
+	if w.Inner == 1 && w.Outer > 1 {
+		transposed := make([]byte, len(data))
+		transposeUnits(transposed, data, int(rows), int(n), int(size))
+		data, rows, width, at = transposed, 1, int64(len(data)), first*rows*size
+	}
+	for i := range rows {
+		if _, err := to.WriteAt(data[i*width:(i+1)*width], at+i*w.Inner*size); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -98,7 +129,38 @@ func transposeUnits(dst, src []byte, rows, columns, size int) {
 }
 
 // Decoded reads the elements of a weight as its codes say, encoded like the weight itself.
-func (w *Weight) Decoded(f *Found) io.ReaderAt { return &decoded{w: w, f: f} }
+func (w *Weight) Decoded(f *Found) io.ReaderAt {
+	if w.Encoding != nil {
+		return &values{w, f}
+	}
+	return &decoded{w: w, f: f}
+}
+
+type values struct {
+	w *Weight
+	f *Found
+}
+
+// ReadAt encodes whole elements.
+func (v *values) ReadAt(dst []byte, off int64) (int, error) {
+	size := v.w.DType.Bits() / 8
+	first, last := off/size, min(shapes.DivideUp(off+int64(len(dst)), size), v.w.Elements())
+	if first >= last {
+		return 0, io.EOF
+	}
+	raw, x := make([]byte, 4*(last-first)), make([]float32, last-first)
+	if err := buffer.ReadFull(v.f.Values, raw, 4*first); err != nil {
+		return 0, err
+	}
+	dtype.Float32.Decode(x, raw)
+	encoded := raw[:size*(last-first)]
+	v.w.DType.Encode(encoded, x)
+	n := copy(dst, encoded[off-first*size:])
+	if n < len(dst) {
+		return n, io.EOF
+	}
+	return n, nil
+}
 
 type decoded struct {
 	w *Weight

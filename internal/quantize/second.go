@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync"
 
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/ggml"
 	"onnxquant/int4"
 	"onnxquant/internal/packing"
 	"onnxquant/internal/secondorder"
@@ -151,7 +153,12 @@ func addProducts(h, x []float32, k, n int) {
 }
 
 // wholeColumns reports whether a tile has all blocks of its columns.
-func (w *Weight) wholeColumns() bool { return w.Importance != nil || w.estimated() }
+func (w *Weight) wholeColumns() bool { return w.encodedColumns() || w.estimated() }
+
+// encodedColumns reports whether columns are encoded as a whole.
+func (w *Weight) encodedColumns() bool {
+	return w.Encoding != nil && (w.Importance != nil || w.Found != nil)
+}
 
 // estimated reports whether the Hessian is made of the weights themselves.
 func (w *Weight) estimated() bool {
@@ -197,6 +204,9 @@ func (t Tile) descend(ctx context.Context, b *Buffers, c Codec, part chunk, stat
 
 // SecondOrder describes codes for package secondorder.
 func (w *Weight) SecondOrder(codec Codec) secondorder.Format {
+	if w.Encoding != nil {
+		return partsOf(w.Encoding.Form)
+	}
 	f := secondorder.Format{Block: int(w.Block), Positive: w.PositiveScales}
 	switch c := codec.(type) {
 	case int4.Codec:
@@ -205,6 +215,18 @@ func (w *Weight) SecondOrder(codec Codec) secondorder.Format {
 		s := c.LeastError()
 		f.Codec.Type, f.Positive = s.Type, true
 		f.Levels = secondorder.NewLevels(s.Values, s.Codes, s.Outer, s.Store)
+	}
+	return f
+}
+
+// partsOf describes the parts of blocks: codes times scales, which stand for weights plus their mins.
+// Scales that are codes themselves are fixed.
+func partsOf(form *ggml.Form) secondorder.Format {
+	f := secondorder.Format{Block: form.Part, Fixed: form.Nested}
+	f.Codec = int4.Codec{Bits: form.Bits, Signed: form.Signed, ZeroPoint: true, Scale: dtype.Float16}
+	if form.Values != nil {
+		var values [256]float32
+		f.Levels = secondorder.NewLevels(&values, copy(values[:], form.Values), 1, dtype.RoundFloat16)
 	}
 	return f
 }

@@ -38,7 +38,10 @@ func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
 	d.multiply.Add(c.matrix(slope), 1, hessian, c.matrix(errs))
 	for range passes {
 		changed := d.moveCodes(c, hessian, format)
-		if !d.moveScales(c, hessian, format) && !changed {
+		if !format.Fixed && d.moveScales(c, hessian, format) {
+			changed = true
+		}
+		if !changed {
 			break
 		}
 	}

@@ -16,6 +16,7 @@ type Format struct {
 	Levels   *Levels // nil: integers, as Codec says; else Codec has the type alone
 	Block    int     // elements of a column that share a scale
 	Positive bool    // no scale may be negative
+	Fixed    bool    // scales stay as they are
 }
 
 // Levels are the codes of a format of floats, or of a table.

@@ -64,14 +64,20 @@ func (g *Grid) Fit(q []byte, x []float32) (float32, byte) {
 // FitGrid sets codes, scales and zero points, the squares of errors being weighted by the
 // diagonal of a Hessian. Scales of Levels are known already: it tries others beside them.
 func (c *Columns) FitGrid(f Format, h []float32) {
-	diagonal := make([]float32, c.K)
-	for i := range diagonal {
-		diagonal[i] = max(h[i*(c.K+1)], 0) + Damping
-	}
+	diagonal := Importance(h, c.K)
 	if f.Levels != nil {
 		c.fitLevels(f, diagonal)
 		return
 	}
 	g := NewGrid(f)
 	c.fitBlocks(f, g, func(from, n int) { g.importance = diagonal[from : from+n] })
+}
+
+// Importance is what the squares of errors of k elements are weighted by: the diagonal of a Hessian.
+func Importance(h []float32, k int) []float32 {
+	diagonal := make([]float32, k)
+	for i := range diagonal {
+		diagonal[i] = max(h[i*(k+1)], 0) + Damping
+	}
+	return diagonal
 }

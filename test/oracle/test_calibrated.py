@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 import graphs
 from command import TINYGPT
 from divergence import divergence
-from runtime import session
+from runtime import run as run_model, session
 from test_verify import library, with_runtime
 
 BLOCK = 32
@@ -209,6 +209,23 @@ def test_best_in_formats_of_floats_and_tables(fmt, tmp_path):
         report = calibrate(tmp_path / "x.npz", "--samples", 400, "--format", fmt, "--algorithm", algorithm, path, tmp_path / "out.onnx")["calibration"]
         errors[algorithm] = report["output_error"] / report["output_error_mse"]
     assert errors["best"] < 0.95 * errors["gptq"] and errors["gptq"] < 0.9
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+@pytest.mark.parametrize("fmt", ["q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "iq4_nl"])
+def test_formats_of_ggml(fmt, op, tmp_path):
+    """Codes and scales that fit the blocks, in rows and in columns: what is written has the error that was found."""
+    path, w, x = product(tmp_path, op=op)
+    out = tmp_path / "out.onnx"
+    for algorithm in ("gptq", "best"):
+        report = calibrate(tmp_path / "x.npz", "--samples", 1000, "--format", fmt, "--target", "ort", "--algorithm", algorithm, path, out)
+        assert not any("algorithm mse" in t.get("note", "") for t in report["quantized"])
+        held = (x if op == "MatMul" else x.reshape(-1, x.shape[-1]))[9::10]
+        want, got = (run_model(p, [held])[0].astype(np.float64) for p in (path, out))
+        each = lambda y: np.square(y).reshape(len(held), -1).sum(-1)
+        error = (each(got - want) / each(want)).mean()
+        found, mse = report["calibration"]["output_error"], report["calibration"]["output_error_mse"]
+        assert error == pytest.approx(found, rel=0.02) and found < 0.8 * mse
 
 
 def patches(x, kernel, strides, dilations, before, after):

@@ -1,0 +1,53 @@
+package layerfit
+
+import (
+	"context"
+
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/secondorder"
+)
+
+// coder finds the first codes of a panel's columns, and writes the last ones, in the way of the
+// weight's format.
+type coder interface {
+	// leastAngle sets the columns to the codes of mse, weighted to those that are better if errors
+	// count by the diagonal of h.
+	leastAngle(ctx context.Context) error
+	weighted(ctx context.Context, h []float32) error
+
+	take()              // what the columns have become
+	decode(x []float32) // K rows
+	write(to *quantize.Found) error
+}
+
+func (p *panel) coderOf(f secondorder.Format) coder {
+	if p.weight.Encoding != nil {
+		return p.blocks.of(p, f)
+	}
+	return scalars{p, f}
+}
+
+// scalars is the coder of formats with a codec.
+type scalars struct {
+	panel  *panel
+	format secondorder.Format
+}
+
+func (s scalars) leastAngle(context.Context) error {
+	s.panel.columns.FitBlocks(s.format, s.panel.weight.LeastAngle())
+	return nil
+}
+
+func (s scalars) weighted(_ context.Context, h []float32) error {
+	s.panel.columns.FitGrid(s.format, h)
+	return nil
+}
+
+func (s scalars) take() {}
+
+func (s scalars) decode(x []float32) { s.panel.columns.Decode(s.format, x) }
+
+func (s scalars) write(to *quantize.Found) error {
+	p, c := s.panel, &s.panel.columns
+	return p.weight.WriteColumns(to, p.at, p.n, c.Codes, c.Scales, c.Zeros)
+}
