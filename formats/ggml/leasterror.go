@@ -1,6 +1,10 @@
 package ggml
 
-import "math"
+import (
+	"math"
+
+	"onnxquant/internal/kernels"
+)
 
 // LeastError returns an encoding of the same blocks whose Encode looks for a smaller error e of a
 // block w: it makes |e|² + ⟨w, e⟩²/|w|² small, each element weighted by the importance if there is
@@ -8,7 +12,8 @@ import "math"
 // the importance alone. Then it stretches the block so that ⟨w, ŵ⟩ = ⟨w, w⟩: blocks of least |e|²
 // are a little shorter than the weights, and so would be the outputs of a layer.
 //
-// |e|² of a block is never above that of e.
+// |e|² of a block is never above that of e. In Q2_K all of this is weighted by the magnitudes of the
+// weights, as in ggml's search: with so few codes, large weights would pay for the small ones.
 func (e *Encoding) LeastError() *Encoding {
 	least := *e
 	least.Encode = func(dst []byte, row, importance []float32) {
@@ -55,12 +60,12 @@ func (s *search) improve(block []byte, x, importance []float32) {
 		}
 	}
 	for i, v := range x { // searches multiply the importance by about this root
-		s.weights[i] = important(importance, i) / sqrt(mean+float32(v*v))
+		s.weights[i] = s.counts(importance, i, v) / sqrt(mean+float32(v*v))
 	}
 	s.Encode(s.tried, x, s.weights)
 	try()
-	for i := range x {
-		s.weights[i] = important(importance, i)
+	for i, v := range x {
+		s.weights[i] = s.counts(importance, i, v)
 	}
 	s.Encode(s.tried, x, s.weights)
 	try()
@@ -72,11 +77,16 @@ func (s *search) improve(block []byte, x, importance []float32) {
 	try()
 }
 
-func important(importance []float32, i int) float32 {
-	if importance == nil {
-		return 1
+// counts is what the squared error of element i of a block counts.
+func (s *search) counts(importance []float32, i int, v float32) float32 {
+	w := float32(1)
+	if s.Type == Q2_K.Type {
+		w = kernels.Abs(v)
 	}
-	return importance[i]
+	if importance != nil {
+		w *= importance[i]
+	}
+	return w
 }
 
 // multiples are, by type, the places of the float16 numbers of a block that are multiplied if all
@@ -98,7 +108,7 @@ func (s *search) measure(block []byte, x, importance []float32) measured {
 	s.Decode(s.decoded, block)
 	var squared, xx, xy float64
 	for i, v := range x {
-		w, a, b := float64(important(importance, i)), float64(v), float64(s.decoded[i])
+		w, a, b := float64(s.counts(importance, i, v)), float64(v), float64(s.decoded[i])
 		d := a - b
 		squared += float64(w * float64(d*d))
 		xx += float64(w * float64(a*a))

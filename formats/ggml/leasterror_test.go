@@ -85,6 +85,9 @@ func errorsOf(t *testing.T, e *ggml.Encoding, src []byte, x []float32, columns i
 		if importance != nil {
 			w = float64(importance[i%columns])
 		}
+		if e == ggml.Q2_K {
+			w *= math.Abs(float64(v))
+		}
 		if math.IsInf(d, 0) {
 			d = math.NaN()
 		}
