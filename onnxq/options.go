@@ -29,7 +29,7 @@ type Options struct {
 	Format        spec.Format        // one of spec.Formats; default: integers of Bits bits, unsigned with ZeroPoint
 	ConvFormat    spec.Format        // of convolutions; default: int8 where Format has codes of fewer bits, uint8 with ZeroPoint
 	ZeroPoint     bool               // asymmetric codes: each block has a zero point
-	Algorithm     spec.Algorithm     // default RTN; formats other than integers have RTN and LeastAngle
+	Algorithm     spec.Algorithm     // default RTN; formats other than integers have RTN, LeastAngle, GPTQ and Best
 	ScaleType     spec.ScaleType     // of the scales of integer formats, in float32 models; default ScaleFloat32
 	ScaleRule     spec.ScaleRule     // for the microscaling formats; default: the format's own
 	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default as Range.Of says

@@ -8,7 +8,7 @@ import (
 )
 
 // Algorithm is a way to find the codes and scales of integer formats. The other formats have
-// rules of their own, LeastAngle and Best.
+// rules of their own, LeastAngle, GPTQ and Best.
 type Algorithm string
 
 const (
