@@ -92,6 +92,8 @@ type Options struct {
 	Resume bool
 	// Calibrating, if set, is called while codes are found by Calibration, with elements of weights.
 	Calibrating func(done, total int64)
+	// Notify, if set, is told that Calibration waits for another process, or has nothing to resume.
+	Notify func(text string)
 }
 
 // KnownOps lists the operators whose weights can be quantized: ONNX's, and those of domain
@@ -140,7 +142,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		External: write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:  o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
 		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Provenance: o.Provenance, Progress: o.Progress,
-		Calibration: activationsOf(o.Calibration), Resume: o.Resume, Calibrating: o.Calibrating,
+		Calibration: activationsOf(o.Calibration), Resume: o.Resume, Calibrating: o.Calibrating, Notify: o.Notify,
 	}
 	if r.Half, err = o.half(); err != nil {
 		return r, err

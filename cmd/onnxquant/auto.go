@@ -23,7 +23,7 @@ var settled = []string{
 	"activations", "float16", "bfloat16", "weights-from",
 }
 
-// finishAuto refuses what does not go with --auto, and sets the algorithm if none is given.
+// finishAuto refuses what does not go with --auto.
 func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 	if f.auto == 0 {
 		return nil
@@ -32,9 +32,6 @@ func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 		if fs.Changed(name) {
 			return usagef("--auto chooses the formats: leave out --%s", name)
 		}
-	}
-	if f.data != nil && f.opts.Algorithm == "" {
-		f.opts.Algorithm = spec.Best
 	}
 	return nil
 }

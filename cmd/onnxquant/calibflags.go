@@ -20,13 +20,14 @@ type calibFlags struct {
 	samples int
 	library string
 	resume  bool
+	implied bool              // best is the algorithm because of the data
 	data    *activations.Data // nil without calibration
 	without spec.Algorithm    // of an output of a folder, if its model does not take the data
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
 	fs.Var(dataPaths{&f.paths}, "calib",
-		"calibration `DATA` for --algorithm gptq and best: .npz, .npy,\n.pb or .jsonl files, a folder of them, or self: a language\nmodel makes its own samples; may be repeated")
+		"calibration `DATA` for --algorithm gptq, or best, which they\nimply: .npz, .npy, .pb or .jsonl files, a folder of them, or\nself: a language model makes its own samples; may be repeated")
 	fs.Var(number[int]{&f.samples, func(n int) bool { return n >= 1 }, "at least 1"}, "samples",
 		"how many samples of --calib are used (default 128)")
 	fs.BoolVar(&f.resume, "resume", false,
@@ -57,6 +58,21 @@ func (f *calibFlags) checkPaths() error {
 		}
 	}
 	return nil
+}
+
+// imply sets the algorithm of data for which none is given.
+func (f *calibFlags) imply(o *onnxq.Options) {
+	if f.implied = f.data != nil && o.Algorithm == "" && calibratable(o); f.implied {
+		o.Algorithm = spec.Best
+	}
+}
+
+// impliedFacts tell what imply has set.
+func (f *calibFlags) impliedFacts() []fact {
+	if !f.implied {
+		return nil
+	}
+	return []fact{{"algorithm", "best, which --calib implies"}}
 }
 
 // open finds the data, and what runs the model; in a dry run, it only looks for what is wrong with them.
@@ -108,12 +124,17 @@ func (f *calibFlags) finishOutput(fs *pflag.FlagSet, o *onnxq.Options, given boo
 	if err := f.finish(fs, o, ""); err != nil || f.data == nil || given {
 		return err
 	}
-	format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
-	onlyFloat := o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil
-	if err != nil || onlyFloat || o.Activations == spec.Dynamic || o.Activations == spec.Static || spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range, o.Target) != nil {
+	if !calibratable(o) {
 		f.leave(o)
 		return nil
 	}
 	f.without, o.Algorithm = o.Algorithm, spec.Best
 	return nil
+}
+
+// calibratable reports whether weights get codes that gptq could find, too.
+func calibratable(o *onnxq.Options) bool {
+	format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
+	onlyFloat := o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil
+	return err == nil && !onlyFloat && o.Activations != spec.Dynamic && o.Activations != spec.Static && spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range, o.Target) == nil
 }

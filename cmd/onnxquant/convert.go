@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -128,7 +129,6 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		if f.resume {
 			return usagef("--resume is for one model, not for a folder: what was found is gone with the folder")
 		}
-		f.algorithmGiven = fs.Changed("algorithm")
 		if err := f.check(); err != nil {
 			return err
 		}
@@ -152,6 +152,10 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if err := f.finishAuto(fs); err != nil {
 		return err
 	}
+	if err := f.floatType(fs); err != nil {
+		return err
+	}
+	f.imply(&f.opts)
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
 	}
@@ -206,7 +210,7 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 	if f.json {
 		return c.json(p)
 	}
-	printPlan(c.stdout, p)
+	printPlan(c.stdout, p, f.impliedFacts())
 	return nil
 }
 
@@ -217,14 +221,14 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 	start := time.Now()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
-	f.opts.Calibrating = bar.calibrating
+	f.opts.Calibrating, f.opts.Notify = bar.calibrating, bar.warn
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
 	if !f.quiet {
-		printFacts(c.stderr, costFacts(p.CalibrationCost))
+		printFacts(c.stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost)))
 		f.warnSlow(c)
 	}
 	bar.begin()

@@ -336,6 +336,9 @@ func (j *folderJob) make(ctx context.Context, m openModel, some []preset.Output,
 		outputs = append(outputs, made)
 	}
 	if len(planned) > 0 {
+		if !j.flags.dryRun {
+			m.bar.begin()
+		}
 		do(planned)
 	}
 	return outputs

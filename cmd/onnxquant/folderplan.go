@@ -21,7 +21,7 @@ func (j *folderJob) planned(ctx context.Context, m openModel, o preset.Output, c
 	if err != nil {
 		return nil, err
 	}
-	f.opts.Progress, f.opts.Calibrating = converting, m.bar.calibrating
+	f.opts.Progress, f.opts.Calibrating, f.opts.Notify = converting, m.bar.calibrating, m.bar.warn
 	if f.data != nil {
 		data, err := j.calibration(ctx, m.name)
 		if err != nil {
@@ -105,7 +105,7 @@ func (j *folderJob) parse(flags, args []string) (*convertFlags, error) {
 	if err := f.floatType(fs); err != nil {
 		return nil, err
 	}
-	if err := f.finishOutput(fs, &f.opts, j.flags.algorithmGiven); err != nil {
+	if err := f.finishOutput(fs, &f.opts, isGiven("algorithm", args)); err != nil {
 		return nil, err
 	}
 	if err := f.planFlags.finish(fs); err != nil {
@@ -114,6 +114,12 @@ func (j *folderJob) parse(flags, args []string) (*convertFlags, error) {
 	f.opts.Names, f.opts.Importance = j.flags.opts.Names, j.flags.opts.Importance
 	f.opts.Provenance = step("convert", fs, f.noProvenance)
 	return f, nil
+}
+
+// isGiven reports whether a flag is on a command line.
+func isGiven(name string, args []string) bool {
+	fs := (&convertFlags{}).flagSet()
+	return parseFlags(fs, args) == nil && fs.Changed(name)
 }
 
 // explain names the output of a preset that an error is about, and the flags of the command line

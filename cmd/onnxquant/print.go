@@ -29,15 +29,15 @@ const (
 	maxReason = 240
 )
 
-// printPlan prints a table of the tensors, and a summary.
-func printPlan(w io.Writer, p *onnxq.Plan) {
+// printPlan prints a table of the tensors, and a summary with more facts.
+func printPlan(w io.Writer, p *onnxq.Plan, more []fact) {
 	rows := [][]string{tensorHeading}
 	for _, t := range p.Tensors {
 		rows = append(rows, tensorRow(t))
 	}
 	printTable(w, rows)
 	fmt.Fprintln(w)
-	printFacts(w, slices.Concat(planFacts(p), costFacts(p.CalibrationCost)))
+	printFacts(w, slices.Concat(planFacts(p), more, costFacts(p.CalibrationCost)))
 }
 
 // printTensors prints a table of the tensors, with the errors of the quantized ones.

@@ -29,7 +29,7 @@ func handMade() *onnxq.Report {
 
 func TestPrintPlan(t *testing.T) {
 	var got bytes.Buffer
-	printPlan(&got, handMade().Plan)
+	printPlan(&got, handMade().Plan, nil)
 	want := strings.ReplaceAll(`NAME                                                              SHAPE       DTYPE    DECISION  FORMAT  AXIS  BLOCK    BYTES             REASON
 layers.0/up\x1b[2J                                                4096x11008  FLOAT16  quantize  int4    0     128      86 MiB -> 22 MiB  -
 BBBB…BBB  scalar      FLOAT    keep      -       -     -        4 B               too\nsmall

@@ -211,6 +211,13 @@ func (p *progress) calibrating(done, total int64) {
 	}
 }
 
+// warn prints a warning above the line.
+func (p *progress) warn(text string) {
+	p.clear()
+	p.console.warn(text)
+	p.begin()
+}
+
 // clear removes the line.
 func (p *progress) clear() {
 	p.mu.Lock()

@@ -3,6 +3,7 @@ package convert
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,10 +22,19 @@ import (
 
 // calibrated are the codes that calibration data have led to. Its methods do nothing if it is nil.
 type calibrated struct {
-	result *layerfit.Result
-	unlock func()
+	*run
+	owner  bool              // the file of the run is beside its output
 	codes  map[string]codes  // by path of the weight
 	better map[string]string // weights that get algorithm mse instead, with the reasons
+}
+
+// run is a calibration that conversions of one model share: codes depend on the weights and their
+// format alone, not on what becomes of the rest.
+type run struct {
+	result *layerfit.Result
+	unlock func()
+	users  int
+	keep   bool // what was found
 }
 
 // codes are those of a weight.
@@ -45,10 +55,14 @@ func (c codes) fit(f spec.Format, w *quantize.Weight) bool {
 	return integers == same && own.Bits == other.Bits && own.Signed == other.Signed && own.ZeroPoint == other.ZeroPoint
 }
 
-// close keeps the codes if the conversion failed.
+// close ends a conversion. The last one removes the codes, unless that beside whose output they
+// are has failed.
 func (c *calibrated) close(failed bool) {
-	c.result.Close(failed)
-	c.unlock()
+	c.keep = c.keep || c.owner && failed
+	if c.users--; c.users == 0 {
+		c.result.Close(c.keep)
+		c.unlock()
+	}
 }
 
 func (c *calibrated) errors() *layerfit.Errors {
@@ -122,9 +136,9 @@ func (p *Plan) withTensorScales(ctx context.Context, found discover.Exceptions) 
 }
 
 // calibrate finds the codes of weights by the inputs that their layers get, in float32 whatever
-// becomes of what is not quantized. It adds to found the scales that turn out to be unfit. Temporary
-// files are in the folder of the output.
-func (p *Plan) calibrate(ctx context.Context, path string, found discover.Exceptions) (_ *calibrated, err error) {
+// becomes of what is not quantized, unless one of the runs, by their keys, has found them. It adds to
+// found the scales that turn out to be unfit. Temporary files are in the folder of the output.
+func (p *Plan) calibrate(ctx context.Context, path string, found discover.Exceptions, runs map[string]*run) (_ *calibrated, err error) {
 	if p.opts.Calibration == nil {
 		return nil, nil
 	}
@@ -138,7 +152,37 @@ func (p *Plan) calibrate(ctx context.Context, path string, found discover.Except
 	if p, err = p.withTensorScales(ctx, found); err != nil {
 		return nil, err
 	}
-	unlock, err := modelfile.Lock(ctx, path+".~calib")
+	which, layers := p.layers()
+	o := p.calibration()
+	if o.Key, err = p.key(ctx, layers, o); err != nil {
+		return nil, err
+	}
+	r := runs[o.Key]
+	c := &calibrated{run: r, owner: r == nil || r.users == 0, codes: map[string]codes{}, better: map[string]string{}}
+	if c.owner {
+		if c.run, err = p.findCodes(ctx, path, which, layers, o); err != nil {
+			return nil, err
+		}
+		runs[o.Key] = c.run
+	}
+	c.users++
+	for j, i := range which {
+		at := p.Weights[i].Value.Path
+		if note := c.result.Notes[j]; note != "" {
+			c.better[at] = note
+		}
+		c.codes[at] = codes{c.result.Found[j], p.Weights[i].Choice.Format, p.weights[i]}
+	}
+	return c, nil
+}
+
+// findCodes calibrates. What it finds is kept in a file beside the output, for Options.Resume, and the
+// models that it runs are in a folder there; both are locked.
+func (p *Plan) findCodes(ctx context.Context, path string, which []int, layers []layerfit.Layer, o layerfit.Options) (_ *run, err error) {
+	o.State, o.Resume = path+".~calib", p.opts.Resume
+	unlock, err := modelfile.Lock(ctx, o.State, func() {
+		p.notify(fmt.Sprintf("another process calibrates for %s; it is waited for", filepath.Base(path)))
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -147,14 +191,17 @@ func (p *Plan) calibrate(ctx context.Context, path string, found discover.Except
 			unlock()
 		}
 	}()
-	which, layers := p.layers()
-	folder, err := os.MkdirTemp(filepath.Dir(path), ".onnxquant-*")
-	if err != nil {
+	folder := o.State + ".models"
+	if err := os.RemoveAll(folder); err != nil { // of a process that died
+		return nil, err
+	}
+	if err := os.Mkdir(folder, 0o777); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	o := p.calibration()
-	o.State, o.Resume = path+".~calib", p.opts.Resume
+	o.Begins = func() {
+		p.notify(fmt.Sprintf("nothing to resume: what calibration has left beside %s, if anything, is of another model, other data or flags; it begins anew", filepath.Base(path)))
+	}
 	o.Write = func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {
 		to := filepath.Join(folder, name+".onnx")
 		return to, p.interim(ctx, to, which, found, values)
@@ -162,22 +209,18 @@ func (p *Plan) calibrate(ctx context.Context, path string, found discover.Except
 	for _, out := range p.graph.File.Proto.GetGraph().GetOutput() {
 		o.Outputs = append(o.Outputs, out.GetName())
 	}
-	if o.Key, err = p.key(ctx, layers, o); err != nil {
-		return nil, err
-	}
 	r, err := layerfit.Run(ctx, layers, p.opts.Calibration, o)
 	if err != nil {
 		return nil, err
 	}
-	c := &calibrated{r, unlock, map[string]codes{}, map[string]string{}}
-	for j, i := range which {
-		at := p.Weights[i].Value.Path
-		if note := r.Notes[j]; note != "" {
-			c.better[at] = note
-		}
-		c.codes[at] = codes{r.Found[j], p.Weights[i].Choice.Format, p.weights[i]}
+	return &run{result: r, unlock: unlock}, nil
+}
+
+// notify tells what happens while the conversion runs.
+func (p *Plan) notify(text string) {
+	if p.opts.Notify != nil {
+		p.opts.Notify(text)
 	}
-	return c, nil
 }
 
 // calibration returns the options of a calibration that do not depend on files.

@@ -31,7 +31,7 @@ func (p *Plan) key(ctx context.Context, layers []layerfit.Layer, o layerfit.Opti
 	}
 	for _, l := range layers {
 		w := l.Weight
-		fmt.Fprintf(h, "%q %d %d %d %d %+v %v %#v\n", w.Name, w.Outer, w.K, w.Inner, w.Block, w.Codec, w.PositiveScales, l.Products)
+		fmt.Fprintf(h, "%q %d %d %d %d %T %+v %v %#v\n", w.Name, w.Outer, w.K, w.Inner, w.Block, w.Codec, w.Codec, w.PositiveScales, l.Products)
 	}
 	return hex.EncodeToString(h.Sum(nil)), nil
 }

@@ -54,7 +54,7 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 func All(ctx context.Context, jobs []Job) []Done {
 	done := make([]Done, len(jobs))
 	var open []*conversion
-	telling := new(sync.Mutex)
+	telling, runs := new(sync.Mutex), map[string]*run{}
 	for i, j := range jobs {
 		c := &conversion{
 			Plan: j.Plan, path: j.Path, found: noExceptions(), far: map[string]string{},
@@ -64,7 +64,7 @@ func All(ctx context.Context, jobs []Job) []Done {
 			c.end(nil, fmt.Errorf("%s: %w: another output has this name", j.Path, modelfile.ErrTarget))
 			continue
 		}
-		if err := c.prepare(ctx); err != nil {
+		if err := c.prepare(ctx, runs); err != nil {
 			c.end(nil, err)
 			continue
 		}
@@ -91,8 +91,8 @@ type conversion struct {
 }
 
 // prepare finds the codes that follow from calibration.
-func (c *conversion) prepare(ctx context.Context) (err error) {
-	if c.calibrated, err = c.calibrate(ctx, c.path, c.found); err != nil || c.calibrated == nil {
+func (c *conversion) prepare(ctx context.Context, runs map[string]*run) (err error) {
+	if c.calibrated, err = c.calibrate(ctx, c.path, c.found, runs); err != nil || c.calibrated == nil {
 		return err
 	}
 	p, err := c.calibrated.apply(c.Plan, c.found, c.far)
@@ -147,7 +147,7 @@ func (c *conversion) settle(err error) (done bool) {
 // end says what became of the conversion.
 func (c *conversion) end(r *Result, err error) {
 	if c.calibrated != nil {
-		if c.calibrated.close(err != nil); err != nil {
+		if c.calibrated.close(err != nil); err != nil && c.calibrated.owner {
 			err = fmt.Errorf("%w (%w)", err, layerfit.ErrKept)
 		}
 	}

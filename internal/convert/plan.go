@@ -54,6 +54,7 @@ type Options struct {
 	Calibration layerfit.Activations    // what layers get as inputs; or nil
 	Resume      bool                    // an interrupted calibration goes on
 	Calibrating func(done, total int64) // told while codes are found by it, in elements; may be nil
+	Notify      func(text string)       // told what happens before; may be nil
 }
 
 // Plan says what a conversion will do.

@@ -60,6 +60,7 @@ type Options struct {
 	State   string // path of a file for what was found, which outlives an interruption
 	Key     string // of the model, the data and the options: a State with another one is of no use
 	Resume  bool   // go on from State, if it is there
+	Begins  func() // called if it is not there, or of no use
 	Threads int
 	Memory  int64
 
@@ -108,6 +109,9 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 	r := &Result{Found: make([]*quantize.Found, len(layers)), Notes: make([]string, len(layers)), store: s}
 	if len(before.Layers) != len(layers) {
 		before.Groups = 0
+	}
+	if o.Resume && before.Groups == 0 {
+		o.Begins()
 	}
 	groups := 0
 	defer func() {

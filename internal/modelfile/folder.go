@@ -56,7 +56,7 @@ func CreateFolder(ctx context.Context, path string, replaceable func() error) (*
 		f.path = to // else the link would be replaced, and the folder would stay
 	}
 	var err error
-	if f.lock, err = lock(ctx, f.path); err == nil {
+	if f.lock, err = lock(ctx, f.path, nil); err == nil {
 		f.Temp = freeName(func(random string) string { return f.path + ".~" + random })
 		if err = f.clean(); err == nil {
 			err = os.Mkdir(f.Temp, 0o777)

@@ -23,7 +23,8 @@ func lockPath(path string) string { return path + ".~lock" }
 
 // lock waits for the exclusive right to write to path, among all processes and
 // goroutines. The returned file holds the lock until it is closed.
-func lock(ctx context.Context, path string) (*os.File, error) {
+// It calls waits, unless that is nil, if it has to wait.
+func lock(ctx context.Context, path string, waits func()) (*os.File, error) {
 	name := lockPath(path)
 	for deadline := time.Now().Add(lockWait); ; {
 		if info, err := os.Lstat(name); err == nil && !info.Mode().IsRegular() {
@@ -44,6 +45,10 @@ func lock(ctx context.Context, path string) (*os.File, error) {
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("another conversion is writing %s", filepath.Base(path))
 		}
+		if waits != nil {
+			waits()
+			waits = nil
+		}
 		select {
 		case <-ctx.Done():
 			return nil, context.Cause(ctx)
@@ -53,9 +58,9 @@ func lock(ctx context.Context, path string) (*os.File, error) {
 }
 
 // Lock waits for the exclusive right to write to path, as a conversion does before it writes
-// there. It lasts until unlock is called.
-func Lock(ctx context.Context, path string) (unlock func(), err error) {
-	f, err := lock(ctx, path)
+// there. It lasts until unlock is called. If it has to wait, it calls waits once.
+func Lock(ctx context.Context, path string, waits func()) (unlock func(), err error) {
+	f, err := lock(ctx, path, waits)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w: %w", path, ErrTarget, err)
 	}

@@ -139,7 +139,7 @@ func CreateTarget(ctx context.Context, path string, in *Model, names []string) (
 		return nil, err // before anything is written
 	}
 	t := &Target{path: real, in: in, names: names}
-	t.lock, err = lock(ctx, real)
+	t.lock, err = lock(ctx, real, nil)
 	if ctx.Err() != nil {
 		t.Abort()
 		return nil, fmt.Errorf("%s: %w", path, context.Cause(ctx))

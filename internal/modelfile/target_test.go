@@ -389,7 +389,7 @@ func TestLockExcludes(t *testing.T) {
 	for range 8 {
 		wg.Go(func() {
 			for n := 0; n < 300 && !t.Failed(); {
-				f, err := lock(t.Context(), path)
+				f, err := lock(t.Context(), path, nil)
 				if err != nil {
 					continue // busy
 				}
@@ -432,7 +432,7 @@ func TestManyAtOnce(t *testing.T) {
 // in place: it is that one's turn.
 func TestTakingTurns(t *testing.T) {
 	path := before(t, "none")
-	held, err := lock(t.Context(), path)
+	held, err := lock(t.Context(), path, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -223,6 +223,17 @@ func (s *Samples) each(do func([]*execute.Tensor) error) error {
 	return nil
 }
 
+// Failed describes an error of a model that ran on a sample. That with more token ids than the model
+// takes is an error of some operator.
+func (s *Samples) Failed(number int, inputs []*execute.Tensor, err error) error {
+	if s.model.ids >= 0 {
+		if dims := inputs[s.model.ids].Dims; len(dims) > 0 {
+			return fmt.Errorf("sample %d, of %d token ids: %w; if the model takes fewer at a time, cut the samples", number, dims[len(dims)-1], err)
+		}
+	}
+	return fmt.Errorf("sample %d: %w", number, err)
+}
+
 // hasNaN reports whether an element is NaN. Infinity is no mistake in a mask.
 func hasNaN(t *execute.Tensor) bool {
 	if t == nil || !t.IsFloat() {

@@ -4,6 +4,7 @@ import (
 	"archive/zip"
 	"bytes"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/execute"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
@@ -196,6 +198,20 @@ func TestInputIDs(t *testing.T) {
 	}
 	if _, err := NewLanguage(m); err == nil {
 		t.Error("a language model of an unknown number of tokens")
+	}
+}
+
+// The error of a model on token ids says how many they were.
+func TestFailed(t *testing.T) {
+	ids := []*execute.Tensor{{Name: "ids", DType: dtype.Int64, Dims: []int64{1, 200}, Data: make([]byte, 8*200)}}
+	for _, c := range []struct{ input, want string }{
+		{"input_ids", "sample 3, of 200 token ids: too far; if the model takes fewer at a time, cut the samples"},
+		{"x", "sample 3: too far"},
+	} {
+		s := &Samples{model: newModel(withInputs(t, input(c.input, dtype.Int64, "b", "t")))}
+		if err := s.Failed(3, ids, errors.New("too far")); err.Error() != c.want {
+			t.Errorf("%s: %v", c.input, err)
+		}
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -103,8 +104,58 @@ func TestResume(t *testing.T) {
 	os.Remove(filepath.Join(folder, "out.onnx"))
 	block.Resume = false
 	convert("out.onnx", 2, block)
-	if left, err := convert("out.onnx", runs, onnxq.Options{Block: 16, Resume: true}); err != nil || left != 0 {
-		t.Errorf("other options: %v, %d runs left", err, left)
+	var told []string
+	other := onnxq.Options{Block: 16, Resume: true, Notify: func(text string) { told = append(told, text) }}
+	if left, err := convert("out.onnx", runs, other); err != nil || left != 0 || len(told) != 1 || !strings.HasPrefix(told[0], "nothing to resume: ") {
+		t.Errorf("other options: %v, %d runs left, told %q", err, left, told)
+	}
+}
+
+// Outputs of which the same weights get the same codes are calibrated once, and get the bytes that they
+// have alone.
+func TestSharedCalibration(t *testing.T) {
+	folder := t.TempDir()
+	in, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
+	if err := errors.Join(testmodels.MLP(1, 64, 64, 64).Write(in), writeSamples(samples, 40, 64)); err != nil {
+		t.Fatal(err)
+	}
+	data := activations.New(in, []string{samples}, activations.Options{Engine: "go"})
+	if err := data.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	m, err := onnxq.Open(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	// convert returns how often models ran, and the outputs.
+	convert := func(name string, types ...spec.FloatType) (runs int, contents []string) {
+		counted := &nested{data, func() { runs++ }}
+		var outputs []onnxq.Output
+		for _, typ := range types {
+			p, err := m.Plan(onnxq.Options{Bits: 4, Block: 32, FloatType: typ, Algorithm: spec.Best, Calibration: counted})
+			if err != nil {
+				t.Fatal(err)
+			}
+			outputs = append(outputs, onnxq.Output{Plan: p, Path: filepath.Join(folder, name+string(typ)+".onnx")})
+		}
+		for i, made := range onnxq.ConvertAll(t.Context(), outputs) {
+			content, err := os.ReadFile(outputs[i].Path)
+			if err = errors.Join(made.Err, err); err != nil {
+				t.Fatal(err)
+			}
+			contents = append(contents, string(content))
+		}
+		return runs, contents
+	}
+	_, half := convert("alone", spec.Float16)
+	alone, single := convert("alone", "")
+	both, contents := convert("both", "", spec.Float16)
+	if both != alone || contents[0] != single[0] || contents[1] != half[0] {
+		t.Errorf("%d runs for two, %d for one; equal: %v, %v", both, alone, contents[0] == single[0], contents[1] == half[0])
+	}
+	if left, _ := filepath.Glob(filepath.Join(folder, "*~*")); len(left) > 0 {
+		t.Errorf("left: %v", left)
 	}
 }
 
@@ -130,9 +181,18 @@ func TestOneCalibrationAtATime(t *testing.T) {
 	if err := data.Open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	waits := 0
+	notify := func(text string) {
+		if strings.HasPrefix(text, "another process calibrates for out.onnx") {
+			waits++
+		}
+	}
 	convert := func(ctx context.Context, begin func()) error {
-		_, err := onnxq.Convert(ctx, in, out, onnxq.Options{Algorithm: spec.Best, Calibration: &nested{data, begin}})
+		_, err := onnxq.Convert(ctx, in, out, onnxq.Options{Algorithm: spec.Best, Calibration: &nested{data, begin}, Notify: notify})
 		return err
+	}
+	if err := os.MkdirAll(out+".~calib.models/left", 0o777); err != nil { // by a process that died
+		t.Fatal(err)
 	}
 	others := 0
 	err := convert(t.Context(), func() {
@@ -143,8 +203,8 @@ func TestOneCalibrationAtATime(t *testing.T) {
 			t.Errorf("another calibration: %v", err)
 		}
 	})
-	if err != nil || others == 0 {
-		t.Errorf("%v, begun %d times", err, others)
+	if err != nil || others == 0 || waits != others {
+		t.Errorf("%v, begun %d times, told %d times that it waits", err, others, waits)
 	}
 	if left, _ := filepath.Glob(out + ".*"); len(left) > 0 {
 		t.Errorf("left: %v", left)

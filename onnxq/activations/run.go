@@ -2,7 +2,6 @@ package activations
 
 import (
 	"context"
-	"fmt"
 
 	"golang.org/x/sync/errgroup"
 
@@ -80,7 +79,7 @@ func (d *Data) each(ctx context.Context, models []string, names [][]string, want
 			})
 		}
 		if err := g.Wait(); err != nil {
-			return fmt.Errorf("sample %d: %w", sample, err)
+			return d.data.Samples().Failed(sample, inputs, err)
 		}
 		if err := do(sample, values); err != nil {
 			return err
