@@ -33,22 +33,30 @@ const (
 	logits           = "logits"
 )
 
-// compareDistributions compares the rows of output b with those of its reference a, if they are
-// distributions: rows that add up to 1, or whose exponentials do; or logits, which the values
-// do not show: if areLogits says so, or the name. Otherwise it returns nil.
-func compareDistributions(a, b *execute.Tensor, areLogits bool) *Distribution {
-	if len(a.Dims) == 0 || !a.IsFloat() || !b.IsFloat() || a.Len() == 0 || a.Len() != b.Len() {
+// compareDistributions compares the rows of output number i of runs b with those of its references
+// a, if they are distributions: rows that add up to 1, or whose exponentials do; or logits, which the
+// values do not show: if areLogits says so, or the name. Otherwise it returns nil.
+func compareDistributions(a, b [][]*execute.Tensor, i int, areLogits bool) *Distribution {
+	first := a[0][i]
+	if len(first.Dims) == 0 || first.Len() == 0 || !first.IsFloat() {
 		return nil
 	}
-	d := &Distribution{Classes: int(a.Dims[len(a.Dims)-1])}
-	d.Rows = a.Len() / d.Classes
-	x, y := a.Float64s(), b.Float64s()
+	d := &Distribution{Classes: int(first.Dims[len(first.Dims)-1])}
+	var x, y []float64
+	for run := range a {
+		p, q := a[run][i], b[run][i]
+		if len(p.Dims) == 0 || int(p.Dims[len(p.Dims)-1]) != d.Classes || !q.IsFloat() || p.Len() != q.Len() {
+			return nil
+		}
+		x, y = append(x, p.Float64s()...), append(y, q.Float64s()...)
+	}
+	d.Rows = len(x) / d.Classes
 	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 1) }
 	if d.Classes < 2 || !all(x, finite) || !all(y, finite) {
 		return nil
 	}
 	if d.Kind = kindOf(x, d.Classes); d.Kind == "" {
-		if !areLogits && !strings.Contains(strings.ToLower(a.Name), "logit") {
+		if !areLogits && !strings.Contains(strings.ToLower(first.Name), "logit") {
 			return nil
 		}
 		d.Kind = logits

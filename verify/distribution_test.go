@@ -40,7 +40,7 @@ func TestDistributions(t *testing.T) {
 		{a: rows(t, "logits", 1, 1, 5, 2), b: rows(t, "logits", 1, 1, 5, 2)},
 		{a: rows(t, "logits", 2, 1, math.NaN()), b: rows(t, "logits", 2, 1, 2)},
 	} {
-		d := compareDistributions(test.a, test.b, test.logits)
+		d := compareDistributions([][]*execute.Tensor{{test.a}}, [][]*execute.Tensor{{test.b}}, 0, test.logits)
 		if test.kind == "" {
 			if d != nil {
 				t.Errorf("%v is taken for %s", test.a.Float64s(), d.Kind)

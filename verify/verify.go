@@ -29,6 +29,7 @@ import (
 	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/samples"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/provenance"
@@ -54,8 +55,10 @@ type Options struct {
 	Engine     Engine // "": Auto
 	ORTLibrary string // path of ONNX Runtime's shared library; "": search the usual places
 
-	// Inputs are files with inputs: .pb (a TensorProto), .npy or .npz. Without files,
-	// inputs are random: normally distributed floats, or valid indices of a table.
+	// Inputs are files and folders with inputs: .pb (a TensorProto), .npy, .npz or .jsonl. Arrays that fit
+	// the inputs of the model are one sample; otherwise data divide into samples as in package
+	// onnxq/calibrate, of which the first MostSamples are used. Without files, inputs are
+	// random: normally distributed floats, or valid indices of a table.
 	Inputs []string
 	Seed   uint64           // of random inputs
 	Dims   map[string]int64 // sizes of symbolic dimensions
@@ -171,7 +174,8 @@ type Execution struct {
 	Reasons  []string `json:"reasons"` // why an engine did not run the models
 	Engine   string   `json:"engine,omitempty"`
 	Library  string   `json:"library,omitempty"` // the file, if the engine is a shared library
-	Inputs   []Input  `json:"inputs"`
+	Samples  int      `json:"samples"`           // runs of each model
+	Inputs   []Input  `json:"inputs"`            // of the first one
 	Outputs  []Output `json:"outputs"`
 }
 
@@ -397,7 +401,7 @@ func (v *verifier) execute(float, quantized string) error {
 		x.Reasons = append(x.Reasons, "the engine is none")
 		return nil
 	}
-	inputs, hint, err := v.inputs(float)
+	all, hint, err := v.inputs(float)
 	if err != nil && len(v.opts.Inputs)+len(v.opts.Dims) > 0 {
 		return err
 	}
@@ -405,7 +409,7 @@ func (v *verifier) execute(float, quantized string) error {
 		x.Reasons = append(x.Reasons, err.Error())
 		return nil
 	}
-	for _, t := range inputs {
+	for _, t := range all[0] {
 		x.Inputs = append(x.Inputs, Input{t.Name, t.DType.String(), t.Dims})
 	}
 	engines := []Engine{v.opts.Engine}
@@ -415,7 +419,7 @@ func (v *verifier) execute(float, quantized string) error {
 	for _, engine := range engines {
 		runner, err := v.runner(engine)
 		if err == nil {
-			x.Outputs, err = v.compare(runner, float, quantized, inputs, hint)
+			x.Outputs, err = v.compare(runner, float, quantized, all, hint)
 		}
 		if err == nil && !slices.ContainsFunc(x.Outputs, func(o Output) bool { return o.Elements > 0 || o.Broken > 0 }) {
 			err = fmt.Errorf("%s: no output has a finite element", runner.Name())
@@ -424,7 +428,7 @@ func (v *verifier) execute(float, quantized string) error {
 			return context.Cause(v.ctx)
 		}
 		if err == nil {
-			x.Compared, x.Engine = true, runner.Name()
+			x.Compared, x.Engine, x.Samples = true, runner.Name(), len(all)
 			if r, ok := runner.(*ort.Runner); ok {
 				x.Library = r.Library()
 			}
@@ -436,18 +440,60 @@ func (v *verifier) execute(float, quantized string) error {
 	return nil
 }
 
-// inputs makes the inputs. If they are random, hint says how to choose their sizes.
-func (v *verifier) inputs(path string) (inputs []*execute.Tensor, hint string, err error) {
+// MostSamples bounds the runs of each model.
+const MostSamples = samples.Default
+
+// inputs makes the inputs of each run. If they are random, hint says how to choose their sizes.
+func (v *verifier) inputs(path string) (all [][]*execute.Tensor, hint string, err error) {
 	m, err := modelfile.Open(path)
 	if err != nil {
 		return nil, "", err
 	}
 	defer m.Close()
-	inputs, err = execute.Inputs(m, execute.InputOptions{Files: v.opts.Inputs, Seed: v.opts.Seed, Dims: v.opts.Dims})
-	if sizes := execute.Sizes(m, inputs); len(sizes) > 0 && len(v.opts.Inputs) == 0 {
+	if len(v.opts.Inputs) > 0 {
+		all, err = v.read(m)
+		return all, "", err
+	}
+	inputs, err := execute.Inputs(m, execute.InputOptions{Seed: v.opts.Seed, Dims: v.opts.Dims})
+	if sizes := execute.Sizes(m, inputs); len(sizes) > 0 {
 		hint = fmt.Sprintf("; the sizes were %s, --dim NAME=N sets others", strings.Join(sizes, ", "))
 	}
-	return inputs, hint, err
+	return [][]*execute.Tensor{inputs}, hint, err
+}
+
+// read reads the inputs of each run from files.
+func (v *verifier) read(m *modelfile.Model) (all [][]*execute.Tensor, err error) {
+	data, err := samples.OpenWhole(m, v.opts.Inputs, MostSamples)
+	if err != nil {
+		return nil, err
+	}
+	held := bound{what: "inputs"}
+	for inputs, err := range data.All() {
+		if err == nil {
+			err = held.add(inputs)
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, inputs)
+	}
+	return all, nil
+}
+
+// bound bounds the bytes of tensors that are held.
+type bound struct {
+	what  string
+	bytes int
+}
+
+func (b *bound) add(list []*execute.Tensor) error {
+	for _, t := range list {
+		b.bytes += len(t.Data)
+	}
+	if b.bytes > execute.MaxBytes {
+		return fmt.Errorf("the %s are larger than %d MiB; give fewer samples", b.what, execute.MaxBytes>>20)
+	}
+	return nil
 }
 
 func (v *verifier) runner(engine Engine) (execute.Runner, error) {
@@ -467,16 +513,32 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 
 // compare runs both models, within the time that is allowed. If the first run fails, the error
 // ends with hint.
-func (v *verifier) compare(runner execute.Runner, float, quantized string, inputs []*execute.Tensor, hint string) ([]Output, error) {
+func (v *verifier) compare(runner execute.Runner, float, quantized string, all [][]*execute.Tensor, hint string) ([]Output, error) {
 	ctx := v.ctx
 	if v.opts.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, v.opts.Timeout, fmt.Errorf("stopped after %v", v.opts.Timeout))
 		defer cancel()
 	}
-	run := func(which, path string) ([]*execute.Tensor, error) {
+	run := func(which, path string) (outputs [][]*execute.Tensor, err error) {
 		progress := v.stage(fmt.Sprintf("running the %s model in %s", which, runner.Name()))
-		return evaluate.Reporting(runner, progress).Run(ctx, path, inputs)
+		s, err := evaluate.Reporting(runner, progress).Session(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		held := bound{what: "outputs"}
+		for _, inputs := range all {
+			list, err := s.Run(inputs)
+			if err == nil && len(all) > 1 {
+				err = held.add(list)
+			}
+			if err != nil {
+				return nil, err
+			}
+			outputs = append(outputs, list)
+		}
+		return outputs, nil
 	}
 	want, err := run("float", float)
 	if err != nil {
@@ -498,7 +560,7 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, input
 		outputs = append(outputs, Output{
 			Name: o.Name, DType: o.DType, Dims: o.Dims, MaxError: o.MaxError, Relative: o.Relative, SQNR: o.SQNR,
 			Cosine: o.Cosine, Elements: o.Elements, Broken: o.Broken,
-			Distribution: compareDistributions(want[i], got[i], slices.Contains(v.opts.Logits, want[i].Name)),
+			Distribution: compareDistributions(want, got, i, slices.Contains(v.opts.Logits, o.Name)),
 		})
 	}
 	return outputs, err

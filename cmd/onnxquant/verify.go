@@ -52,7 +52,7 @@ func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 		"runtime: go, ort (ONNX Runtime), onnx-go (in builds with the\ntag onnxgo), none, or auto: go, else ort (default auto)")
 	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default with\n--engine go, ort or onnx-go, --inputs, --dim or a limit of outputs)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", ortLibUsage)
-	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy or .npz `FILE`; may be\nrepeated (default: random inputs)")
+	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy, .npz or .jsonl `FILE`, or a\nfolder of such; may be repeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
 	fs.Var(sizesOf{&o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
 	fs.StringArrayVar(&o.Logits, "logits", nil, "output `NAME` has logits, whose softmax is a distribution; may\nbe repeated (default: outputs with logit in their names)")
@@ -284,6 +284,9 @@ func executionFacts(x verify.Execution) []fact {
 	facts := []fact{{"execution", x.Engine}, {"", "with the weights of OUT as floats"}}
 	if x.Library != "" {
 		facts[0].text += ", " + printable(x.Library)
+	}
+	if x.Samples > 1 {
+		facts[1].text += fmt.Sprintf(", on %d samples", x.Samples)
 	}
 	for _, o := range x.Outputs {
 		if o.Elements == 0 && o.Broken == 0 {

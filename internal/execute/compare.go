@@ -28,28 +28,36 @@ type Comparison struct {
 // exact replaces an infinite SQNR, which JSON cannot express.
 const exact = 999
 
-// Compare compares the outputs of two runs of the same model.
-func Compare(a, b []*Tensor) ([]Comparison, error) {
-	if len(a) != len(b) {
-		return nil, fmt.Errorf("the models have %d and %d outputs", len(a), len(b))
-	}
+// Compare compares the outputs of two models, or of the same, in as many runs of each. The result
+// has the types and dims of the first run.
+func Compare(a, b [][]*Tensor) ([]Comparison, error) {
 	list := []Comparison{}
-	for i := range a {
-		c, err := compare(a[i], b[i])
-		if err != nil {
-			return nil, fmt.Errorf("output %q: %w", a[i].Name, err)
+	for i := range a[0] {
+		c := &comparing{Comparison: Comparison{Name: a[0][i].Name, DType: a[0][i].DType.String(), Dims: a[0][i].Dims}}
+		for run := range a {
+			if len(a[run]) != len(b[run]) {
+				return nil, fmt.Errorf("the models have %d and %d outputs", len(a[run]), len(b[run]))
+			}
+			if err := c.add(a[run][i], b[run][i]); err != nil {
+				return nil, fmt.Errorf("output %q: %w", c.Name, err)
+			}
 		}
-		list = append(list, c)
+		list = append(list, c.finished())
 	}
 	return list, nil
 }
 
-func compare(a, b *Tensor) (Comparison, error) {
-	c := Comparison{Name: a.Name, DType: a.DType.String(), Dims: a.Dims}
+// comparing has the sums of a Comparison.
+type comparing struct {
+	Comparison
+	aa, bb, ab, ee, peak float64
+}
+
+// add adds the output of a run.
+func (c *comparing) add(a, b *Tensor) error {
 	if a.DType != b.DType || !slices.Equal(a.Dims, b.Dims) {
-		return c, fmt.Errorf("one model returns %v %v, the other %v %v", a.DType, a.Dims, b.DType, b.Dims)
+		return fmt.Errorf("one model returns %v %v, the other %v %v", a.DType, a.Dims, b.DType, b.Dims)
 	}
-	var aa, bb, ab, ee, peak float64
 	y := b.Float64s()
 	for i, x := range a.Float64s() {
 		e := y[i] - x
@@ -61,12 +69,17 @@ func compare(a, b *Tensor) (Comparison, error) {
 		}
 		c.Elements++
 		c.MaxError = max(c.MaxError, math.Abs(e))
-		peak = max(peak, math.Abs(x))
-		aa += x * x
-		bb += y[i] * y[i]
-		ab += x * y[i]
-		ee += e * e
+		c.peak = max(c.peak, math.Abs(x))
+		c.aa += x * x
+		c.bb += y[i] * y[i]
+		c.ab += x * y[i]
+		c.ee += e * e
 	}
+	return nil
+}
+
+// finished returns what the sums say.
+func (c *comparing) finished() Comparison {
 	switch {
 	case c.Elements == 0 && c.Broken > 0:
 		c.SQNR = -errstat.Exact
@@ -75,14 +88,14 @@ func compare(a, b *Tensor) (Comparison, error) {
 	default:
 		c.Relative = math.MaxFloat64
 		c.SQNR = -errstat.Exact
-		if peak > 0 {
-			c.Relative = min(c.MaxError/peak, math.MaxFloat64)
-			c.SQNR = min(max(10*math.Log10(aa/ee), -errstat.Exact), errstat.Exact)
+		if c.peak > 0 {
+			c.Relative = min(c.MaxError/c.peak, math.MaxFloat64)
+			c.SQNR = min(max(10*math.Log10(c.aa/c.ee), -errstat.Exact), errstat.Exact)
 		}
 		c.Cosine = 0
-		if aa > 0 && bb > 0 {
-			c.Cosine = ab / math.Sqrt(aa) / math.Sqrt(bb)
+		if c.aa > 0 && c.bb > 0 {
+			c.Cosine = c.ab / math.Sqrt(c.aa) / math.Sqrt(c.bb)
 		}
 	}
-	return c, nil
+	return c.Comparison
 }

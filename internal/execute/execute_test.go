@@ -2,9 +2,7 @@ package execute
 
 import (
 	"bytes"
-	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -66,55 +64,10 @@ func TestUnusualInputs(t *testing.T) {
 	if err != nil || inputs[0].Dims[0] != 2 {
 		t.Errorf("%v, %v", inputs, err)
 	}
-	if err := checkType(&Tensor{DType: dtype.Float32, Dims: []int64{3, 8}}, m.Proto.Graph.Input[0]); err != nil {
-		t.Error(err)
-	}
 	for _, of := range []dtype.DType{dtype.Float8E4M3FN, 14, 15} { // complex numbers
 		typ.ElemType = proto.Int32(int32(of))
 		if _, err := Inputs(m, InputOptions{}); err == nil || !strings.Contains(err.Error(), "no random inputs") {
 			t.Errorf("%v: %v", of, err)
-		}
-	}
-}
-
-func TestInputsFromFiles(t *testing.T) {
-	m := opened(t, "plain") // x [m, k], z [k, n]
-	folder := t.TempDir()
-	file := func(name string, data []byte) string {
-		path := filepath.Join(folder, name)
-		if err := os.WriteFile(path, data, 0o666); err != nil {
-			t.Fatal(err)
-		}
-		return path
-	}
-	pb := func(name string, x ...float32) string {
-		raw, err := proto.Marshal(&onnxpb.TensorProto{Name: &name, DataType: proto.Int32(1), Dims: []int64{1, int64(len(x))}, FloatData: x})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return file("f"+name+".pb", raw)
-	}
-	header := "{'descr': '<f4', 'fortran_order': True, 'shape': (2, 1), }"
-	npy := file("z.npy", fmt.Appendf(nil, "\x93NUMPY\x01\x00\x46\x00%-69s\n\x00\x00\x80\x3f\x00\x00\x00\x40", header))
-	for _, files := range [][]string{{npy, pb("x", 3, 4)}, {pb("x", 3, 4), npy}, {npy, pb("", 3, 4)}} {
-		inputs, err := Inputs(m, InputOptions{Files: files})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if inputs[0].Name != "x" || !slices.Equal(inputs[0].Float32s(), []float32{3, 4}) || !slices.Equal(inputs[1].Float32s(), []float32{1, 2}) {
-			t.Errorf("%v: %v %v", files, inputs[0].Float32s(), inputs[1].Float32s())
-		}
-	}
-	for says, files := range map[string][]string{
-		"1 tensors, but":                {npy},
-		"missing.npy":                   {npy, "missing.npy"},
-		"not a TensorProto":             {npy, file("bad.pb", []byte("\xff"))},
-		"4 bytes for FLOAT [1000 1000]": {npy, file("short.pb", []byte("\x08\xe8\x07\x08\xe8\x07\x10\x01\x4a\x04abcd"))},
-		"product of the dimensions":     {npy, file("huge.pb", []byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01\x25\x00\x00\x00\x00"))},
-	} {
-		_, err := Inputs(m, InputOptions{Files: files})
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("error %v, want one that says %s", err, says)
 		}
 	}
 }
@@ -141,7 +94,7 @@ func TestCompare(t *testing.T) {
 		{floats(t, 1, 2), floats(t, nan, nan), Comparison{SQNR: -999, Broken: 2}},
 		{floats(t, 0), floats(t, 1), Comparison{MaxError: 1, Relative: math.MaxFloat64, SQNR: -999}},
 	} {
-		got, err := Compare(test.a, test.b)
+		got, err := Compare([][]*Tensor{test.a}, [][]*Tensor{test.b})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,8 +107,13 @@ func TestCompare(t *testing.T) {
 			t.Errorf("%+v, want %+v", c, test.want)
 		}
 	}
-	if _, err := Compare(floats(t, 1), floats(t, 1, 2)); err == nil {
+	if _, err := Compare([][]*Tensor{floats(t, 1)}, [][]*Tensor{floats(t, 1, 2)}); err == nil {
 		t.Error("other dims are no error")
+	}
+	// Several runs are compared as one.
+	c, err := Compare([][]*Tensor{floats(t, 3), floats(t, 4)}, [][]*Tensor{floats(t, 3), floats(t, 4.5)})
+	if err != nil || math.Abs(c[0].SQNR-20) > 1e-9 || c[0].Elements != 2 || c[0].Relative != 0.125 {
+		t.Errorf("two runs: %+v, %v", c, err)
 	}
 }
 

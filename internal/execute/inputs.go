@@ -19,20 +19,13 @@ import (
 	"onnxquant/internal/regularfile"
 )
 
-// InputOptions says where inputs come from.
+// InputOptions describes random inputs.
 type InputOptions struct {
-	// Files are .pb files (a TensorProto each), .npy and .npz files. An array goes to
-	// the input with its name. The arrays that are left go to the inputs that are
-	// left, in order. Without files, inputs are random.
-	Files []string
-
-	Seed uint64           // of random inputs
+	Seed uint64
 	Dims map[string]int64 // sizes of symbolic dimensions
 }
 
-// Inputs makes a value for every input of the model that has no initializer.
-//
-// Random inputs are
+// Inputs makes a random value for every input of the model that has no initializer:
 //
 //   - floats: from the standard normal distribution,
 //   - bools: random,
@@ -45,9 +38,6 @@ type InputOptions struct {
 // "past" in it, 2 for the first dimension of an input, 8 for others.
 func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
 	infos := ModelInputs(m.Proto.GetGraph())
-	if len(opts.Files) > 0 {
-		return inputsFromFiles(infos, opts.Files)
-	}
 	g := &generator{graph: m.Proto.GetGraph(), sizes: map[string]int64{}, sequence: 8}
 	for name, n := range opts.Dims {
 		if err := checkDimension(name, infos); err != nil {
@@ -272,87 +262,6 @@ func table(g *onnxpb.GraphProto, n *onnxpb.NodeProto) int64 {
 	return 0
 }
 
-func inputsFromFiles(infos []*onnxpb.ValueInfoProto, files []string) ([]*Tensor, error) {
-	var found []*Tensor
-	left := int64(MaxBytes)
-	keep := func(t *Tensor, err error) error {
-		if err == nil {
-			left -= int64(len(t.Data))
-		}
-		switch {
-		case err != nil:
-			return err
-		case len(found) == len(infos):
-			return fmt.Errorf("more tensors than the model has inputs, which are %s", inputNames(infos))
-		case left < 0:
-			return fmt.Errorf("the inputs are larger than %d MiB", MaxBytes>>20)
-		}
-		found = append(found, t)
-		return nil
-	}
-	for _, path := range files {
-		var err error
-		if strings.HasSuffix(path, ".pb") {
-			err = keep(ReadTensorProto(path))
-		} else {
-			err = npy.Each(path, func(a *npy.Array) error { return keep(fromArray(a, left)) })
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	if len(found) != len(infos) {
-		return nil, fmt.Errorf("%s: %d tensors, but the model has %d inputs: %s", strings.Join(files, ", "), len(found), len(infos), inputNames(infos))
-	}
-	inputs := make([]*Tensor, len(infos))
-	rest := slices.Clone(found)
-	for i, info := range infos {
-		if k := slices.IndexFunc(rest, func(t *Tensor) bool { return t.Name == info.GetName() }); k >= 0 {
-			inputs[i] = rest[k]
-			rest = slices.Delete(rest, k, k+1)
-		}
-	}
-	for i, info := range infos {
-		if inputs[i] == nil {
-			inputs[i], rest = rest[0], rest[1:]
-			inputs[i].Name = info.GetName()
-		}
-		if err := checkType(inputs[i], info); err != nil {
-			return nil, fmt.Errorf("input %s: %w", strconv.Quote(info.GetName()), err)
-		}
-	}
-	return inputs, nil
-}
-
-func inputNames(infos []*onnxpb.ValueInfoProto) string {
-	var names []string
-	for _, i := range infos {
-		names = append(names, strconv.Quote(i.GetName()))
-	}
-	return strings.Join(names, ", ")
-}
-
-// checkType compares a tensor with the declared type and shape of an input.
-func checkType(t *Tensor, info *onnxpb.ValueInfoProto) error {
-	typ := info.GetType().GetTensorType()
-	if want := dtype.DType(typ.GetElemType()); t.DType != want {
-		return fmt.Errorf("the file has type %v, the model wants %v", t.DType, want)
-	}
-	if typ.GetShape() == nil {
-		return nil
-	}
-	dims := typ.GetShape().GetDim()
-	bad := len(dims) != len(t.Dims)
-	for i := 0; !bad && i < len(dims); i++ {
-		n, ok := FixedSize(dims[i])
-		bad = ok && n != t.Dims[i]
-	}
-	if bad {
-		return fmt.Errorf("dims %v of the file do not match those of the model", t.Dims)
-	}
-	return nil
-}
-
 // ReadTensorProto reads a file with one TensorProto, the format of ONNX test data.
 func ReadTensorProto(path string) (*Tensor, error) {
 	f, size, err := regularfile.Open(path)
@@ -436,16 +345,4 @@ func ArrayType(a *npy.Array) (dtype.DType, error) {
 		return 0, fmt.Errorf("elements of type %s are not supported", a.Type)
 	}
 	return typ, nil
-}
-
-func fromArray(a *npy.Array, limit int64) (*Tensor, error) {
-	typ, err := ArrayType(a)
-	if err != nil {
-		return nil, err
-	}
-	raw, err := a.ReadAll(limit)
-	if err != nil {
-		return nil, err
-	}
-	return &Tensor{Name: a.Name, DType: typ, Dims: a.Shape, Data: raw}, nil
 }

@@ -15,6 +15,9 @@ type Runner interface {
 	// Name tells what runs the models, for people.
 	Name() string
 
+	// Session opens the model at path. The end of the context ends its runs.
+	Session(ctx context.Context, path string) (Session, error)
+
 	// Run returns the outputs of the model at path, in the order of its graph. An
 	// error that wraps ErrUnsupported says that the runner cannot run this model.
 	Run(ctx context.Context, path string, inputs []*Tensor) ([]*Tensor, error)

@@ -34,7 +34,9 @@ type array struct {
 	count  int
 }
 
-func newArrays(m *model, paths []string) (*arrays, error) {
+// newArrays finds the samples of files with arrays. With whole, arrays that all fit their inputs as
+// they are make one sample.
+func newArrays(m *model, paths []string, whole bool) (*arrays, error) {
 	a := &arrays{model: m, columns: make([][]*array, len(m.inputs))}
 	var rest []*array
 	for _, path := range paths {
@@ -53,6 +55,10 @@ func newArrays(m *model, paths []string) (*arrays, error) {
 	if err := a.place(rest); err != nil {
 		return nil, err
 	}
+	if whole && a.whole() {
+		a.n = 1
+		return a, nil
+	}
 	for i, column := range a.columns {
 		for _, x := range column {
 			if err := x.split(m.inputs[i]); err != nil {
@@ -61,6 +67,32 @@ func newArrays(m *model, paths []string) (*arrays, error) {
 		}
 	}
 	return a, a.balance(paths)
+}
+
+// whole makes each array a sample, if each input has one at most, which fits it.
+func (a *arrays) whole() bool {
+	for i, column := range a.columns {
+		if len(column) > 1 || len(column) == 1 && !column[0].fits(a.model.inputs[i]) {
+			return false
+		}
+	}
+	for _, column := range a.columns {
+		for _, x := range column {
+			x.rows, x.shape, x.count = 0, x.dims, 1
+		}
+	}
+	return true
+}
+
+// fits reports whether an array is what an input takes.
+func (x *array) fits(info *onnxpb.ValueInfoProto) bool {
+	shape := info.GetType().GetTensorType().GetShape()
+	return x.typ == typeOf(info) && (shape == nil || slices.EqualFunc(x.dims, shape.GetDim(), fitsSize))
+}
+
+func fitsSize(size int64, d *onnxpb.TensorShapeProto_Dimension) bool {
+	n, fixed := execute.FixedSize(d)
+	return !fixed || n == size
 }
 
 // list lists the arrays of a file.
@@ -110,7 +142,8 @@ func (m *model) inputOf(x *array) int {
 	return -1
 }
 
-// place gives arrays that are not named after an input to the only input without an array.
+// place gives arrays that are not named after an input to the only input without an array, or to
+// those without one in turn, if there are as many.
 func (a *arrays) place(rest []*array) error {
 	known := make([]*execute.Tensor, len(a.columns))
 	if ids := a.model.ids; ids >= 0 {
@@ -127,6 +160,11 @@ func (a *arrays) place(rest []*array) error {
 	}
 	switch {
 	case len(missing) == 0:
+		return nil
+	case len(missing) > 1 && len(missing) == len(rest):
+		for k, i := range missing {
+			a.columns[i] = rest[k : k+1]
+		}
 		return nil
 	case len(missing) > 1 || len(rest) == 0 || !alike(rest):
 		return fmt.Errorf("the data have nothing for input %s%s", describe(a.model.inputs[missing[0]]), found(rest))
@@ -159,10 +197,6 @@ func (x *array) split(info *onnxpb.ValueInfoProto) error {
 	}
 	shape := info.GetType().GetTensorType().GetShape()
 	dims := shape.GetDim()
-	fits := func(size int64, d *onnxpb.TensorShapeProto_Dimension) bool {
-		n, fixed := execute.FixedSize(d)
-		return !fixed || n == size
-	}
 	bad := fmt.Errorf("the array has shape %v", x.dims)
 	switch {
 	case shape == nil && len(x.dims) == 0 || shape != nil && len(x.dims) == 0 && len(dims) == 0:
@@ -184,7 +218,7 @@ func (x *array) split(info *onnxpb.ValueInfoProto) error {
 	}
 	inner := x.shape[len(x.shape)-len(dims):]
 	for i, d := range dims {
-		if !fits(inner[i], d) {
+		if !fitsSize(inner[i], d) {
 			return bad
 		}
 	}

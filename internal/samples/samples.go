@@ -1,4 +1,4 @@
-// Package samples reads calibration data: a stream of inputs to run a model on.
+// Package samples reads data: a stream of inputs to run a model on.
 //
 // Data are
 //
@@ -11,8 +11,8 @@
 // The first axis of an array counts the samples. Where the model fixes the size n of an
 // input's first axis, n rows are a sample; an array with one axis more than the input has
 // whole inputs as its rows. An input with one sample has the same one in all. An array whose
-// name is none of an input goes to the input without an array, if there is just one. Arrays
-// named as outputs are ignored.
+// name is none of an input goes to the input without an array, if there is just one; as many
+// such arrays as inputs without one go to them in turn. Arrays named as outputs are ignored.
 //
 // The inputs of a language model that ids imply need no data: masks, positions, lengths, an
 // empty past.
@@ -41,6 +41,7 @@ const Default = 128
 // their files meanwhile.
 type Samples struct {
 	model   *model
+	whole   bool // see OpenWhole
 	sources []source
 	n       int
 }
@@ -55,9 +56,18 @@ type source interface {
 
 // Open finds the first n samples of the files and folders for a model, all of them with n 0.
 func Open(m *modelfile.Model, paths []string, n int) (*Samples, error) {
-	s := &Samples{model: newModel(m)}
+	return open(&Samples{model: newModel(m)}, paths, n)
+}
+
+// OpenWhole is like Open, but for comparing models: arrays that all fit the inputs of the model as they
+// are make one sample, a batch if the model takes one, and samples may be empty or have NaN.
+func OpenWhole(m *modelfile.Model, paths []string, n int) (*Samples, error) {
+	return open(&Samples{model: newModel(m), whole: true}, paths, n)
+}
+
+func open(s *Samples, paths []string, n int) (*Samples, error) {
 	if len(s.model.inputs) == 0 {
-		return nil, errors.New("the model has no inputs, so there is nothing to calibrate with data")
+		return nil, errors.New("the model has no inputs that data could be for")
 	}
 	var loose []string
 	for _, path := range paths {
@@ -160,7 +170,7 @@ func (s *Samples) addLoose(paths []string) error {
 }
 
 func (s *Samples) addArrays(paths []string) error {
-	a, err := newArrays(s.model, paths)
+	a, err := newArrays(s.model, paths, s.whole)
 	if err == nil {
 		s.sources = append(s.sources, a)
 	}
@@ -205,13 +215,8 @@ func (s *Samples) each(do func([]*execute.Tensor) error) error {
 			if err := s.model.complete(inputs, 0); err != nil {
 				return err
 			}
-			if i := s.model.lacking(inputs); i >= 0 {
-				return fmt.Errorf("sample %d: input %s has no elements; leave the sample out", number, describe(s.model.inputs[i]))
-			}
-			for _, in := range inputs {
-				if hasNaN(in) {
-					return fmt.Errorf("sample %d: input %q has NaN; leave the sample out", number, in.Name)
-				}
+			if err := s.model.useful(inputs); err != nil && !s.whole {
+				return fmt.Errorf("sample %d: %w; leave the sample out", number, err)
 			}
 			number++
 			return do(inputs)
@@ -232,6 +237,19 @@ func (s *Samples) Failed(number int, inputs []*execute.Tensor, err error) error 
 		}
 	}
 	return fmt.Errorf("sample %d: %w", number, err)
+}
+
+// useful returns an error if nothing can be observed in a run with these inputs.
+func (m *model) useful(inputs []*execute.Tensor) error {
+	if i := m.lacking(inputs); i >= 0 {
+		return fmt.Errorf("input %s has no elements", describe(m.inputs[i]))
+	}
+	for _, in := range inputs {
+		if hasNaN(in) {
+			return fmt.Errorf("input %q has NaN", in.Name)
+		}
+	}
+	return nil
 }
 
 // hasNaN reports whether an element is NaN. Infinity is no mistake in a mask.

@@ -141,6 +141,35 @@ func TestArrays(t *testing.T) {
 	}
 }
 
+// Arrays that fit the inputs as they are make one sample; names count before places. Others divide.
+func TestOpenWhole(t *testing.T) {
+	m := withInputs(t, input("x", dtype.Float32, "n", 2), input("z", dtype.Float32, 2, "m"))
+	folder := t.TempDir()
+	x := write(t, folder, "x.npy", npyFile("<f4", false, 3, 2))
+	z := write(t, folder, "z.npy", npyFile("<f4", true, 2, 4))
+	two := write(t, folder, "two/z.npy", npyFile("<f4", false, 2, 2, 4))
+	a, b := write(t, folder, "a.npy", npyFile("<f4", false, 3, 2)), write(t, folder, "b.pb", tensorProto(t, "", dtype.Float32, 2, 4))
+	row := write(t, folder, "row/x.npy", npyFile("<f4", false, 1, 2))
+	for _, c := range []struct {
+		files []string
+		want  []string
+	}{
+		{[]string{z, x}, []string{"x[3 2]=0 z[2 4]=0"}},
+		{[]string{x, b}, []string{"x[3 2]=0 z[2 4]=0"}},
+		{[]string{a, b}, []string{"x[3 2]=0 z[2 4]=0"}},
+		{[]string{row, two}, []string{"x[1 2]=0 z[2 4]=0", "x[1 2]=0 z[2 4]=8"}},
+	} {
+		s, err := OpenWhole(m, c.files, 0)
+		if err != nil {
+			t.Errorf("%v: %v", c.files, err)
+			continue
+		}
+		if got := all(t, s); !slices.Equal(got, c.want) {
+			t.Errorf("%v: %q, want %q", c.files, got, c.want)
+		}
+	}
+}
+
 // Files with a number at the end follow each other; folders of ONNX test data have inputs by
 // number, and outputs, which are ignored.
 func TestFolders(t *testing.T) {
@@ -262,6 +291,10 @@ func TestErrors(t *testing.T) {
 		`sample 0: input "ids", INT64 [b, t] has no elements; leave the sample out`: {ids, []string{write(t, folder, "i/ids.npy", npyFile("<i8", false, 3, 0))}},
 		`sample 0: input "x", FLOAT [n, w] has no elements`:                         {withInputs(t, input("x", dtype.Float32, "n", "w")), []string{write(t, folder, "j/x.npy", npyFile("<f4", false, 3, 0))}},
 		`the folder has no`:         {plain, []string{empty}},
+		`missing.npy: there is no`:  {plain, []string{x, "missing.npy"}},
+		`not a TensorProto`:         {plain, []string{x, write(t, folder, "bad.pb", []byte("\xff"))}},
+		`4 bytes for FLOAT [1000`:   {plain, []string{x, write(t, folder, "short.pb", []byte("\x08\xe8\x07\x08\xe8\x07\x10\x01\x4a\x04abcd"))}},
+		`product of the dimensions`: {plain, []string{x, write(t, folder, "huge.pb", []byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01\x25\x00\x00\x00\x00"))}},
 		`nor a file that ends in`:   {plain, []string{write(t, folder, "text.txt", nil)}},
 		`fewer than its 9 elements`: {plain, []string{x, write(t, folder, "h/z.npy", bytes.TrimSuffix(npyFile("<f4", false, 3, 3)[:84], nil))}},
 	} {

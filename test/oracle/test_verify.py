@@ -226,7 +226,15 @@ def test_onnx_runtimes_quantizer(form, symmetric, tmp_path):
     want, = runtime.run(tmp_path / "in.onnx", [x])
     got, = runtime.run(tmp_path / "out.onnx", [x])
     sqnr = 10 * np.log10(np.sum(want.astype(np.float64) ** 2) / np.sum((got.astype(np.float64) - want) ** 2))
-    assert abs(report["execution"]["outputs"][0]["sqnr_db"] - sqnr) < 0.05
+    assert abs(report["execution"]["outputs"][0]["sqnr_db"] - sqnr) < 0.05 and report["execution"]["samples"] == 1
+
+    # Samples along a first axis of their own are a run each, of which the report has the sum.
+    np.save(tmp_path / "x.npy", x.reshape(4, 2, 64))
+    samples = verify("--engine", "go", "--inputs", tmp_path / "x.npy", tmp_path / "in.onnx", tmp_path / "out.onnx")["execution"]
+    assert samples["samples"] == 4 and samples["inputs"][0]["shape"] == [2, 64]
+    for key, value in report["execution"]["outputs"][0].items():
+        if isinstance(value, float):
+            assert samples["outputs"][0][key] == pytest.approx(value, rel=1e-4), key
 
 
 # A quantizer that loses a weight, or does more than it says, is found out.

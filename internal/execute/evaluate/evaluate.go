@@ -48,6 +48,11 @@ var Go execute.Runner = runner{arithmetic: native{}, name: "pure Go"}
 
 func (r runner) Name() string { return r.name }
 
+// Session implements execute.Runner.
+func (r runner) Session(ctx context.Context, path string) (execute.Session, error) {
+	return r.open(ctx, path)
+}
+
 // Run implements execute.Runner.
 func (r runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
 	s, err := r.open(ctx, path)

@@ -20,7 +20,7 @@ import (
 // near fails where outputs differ by more than rounding.
 func near(t *testing.T, name string, got, want []*execute.Tensor) {
 	t.Helper()
-	c, err := execute.Compare(want, got)
+	c, err := execute.Compare([][]*execute.Tensor{want}, [][]*execute.Tensor{got})
 	if err != nil {
 		t.Fatalf("%s: %v", name, err)
 	}

@@ -58,13 +58,22 @@ func (r *Runner) Name() string {
 // Library returns the path of the shared library.
 func (r *Runner) Library() string { return r.library }
 
-// Run implements execute.Runner. Each run has a session of its own.
-func (r *Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
+// Session implements execute.Runner.
+func (r *Runner) Session(ctx context.Context, path string) (execute.Session, error) {
 	s, err := r.Open(ctx, path)
 	if err != nil {
 		return nil, err
 	}
-	defer s.Close()
 	r.version = s.Version
+	return s, nil
+}
+
+// Run implements execute.Runner. Each run has a session of its own.
+func (r *Runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
+	s, err := r.Session(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
 	return s.Run(inputs)
 }

@@ -92,7 +92,7 @@ func (r *Runner) testRuns(t *testing.T) {
 		if err != nil || len(got) != len(want) {
 			t.Fatalf("%d outputs, %v", len(got), err)
 		}
-		c, err := execute.Compare(want, got)
+		c, err := execute.Compare([][]*execute.Tensor{want}, [][]*execute.Tensor{got})
 		if err != nil || c[0].SQNR < 100 {
 			t.Errorf("%+v, %v", c, err)
 		}

@@ -14,6 +14,7 @@ import (
 	"onnxquant/internal/execute"
 	"onnxquant/internal/execute/evaluate"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/samples"
 )
 
 type output struct {
@@ -28,7 +29,7 @@ func run(path string, files []string) error {
 		return err
 	}
 	defer m.Close()
-	inputs, err := execute.Inputs(m, execute.InputOptions{Files: files, Seed: 1})
+	inputs, err := inputsOf(m, files)
 	if err != nil {
 		return err
 	}
@@ -51,6 +52,20 @@ func run(path string, files []string) error {
 		}
 	}
 	return json.NewEncoder(os.Stdout).Encode(outputs)
+}
+
+// inputsOf reads the inputs of a run; without files they are random.
+func inputsOf(m *modelfile.Model, files []string) (inputs []*execute.Tensor, err error) {
+	if len(files) == 0 {
+		return execute.Inputs(m, execute.InputOptions{Seed: 1})
+	}
+	data, err := samples.OpenWhole(m, files, 1)
+	if err != nil {
+		return nil, err
+	}
+	for inputs, err = range data.All() {
+	}
+	return inputs, err
 }
 
 func main() {
