@@ -31,40 +31,75 @@ type Weight struct {
 	Layers int
 }
 
-// Of returns the weights of the main graph that have a role, by path. Without attention there are
-// no layers, and only a head.
+// Of returns the weights of the main graph, and of the branches of Ifs in it, that have a role, by
+// path. Without attention there are no layers, and only a head.
 func Of(x *graph.Graph) map[string]Weight {
 	f := &finder{x: x, depth: make([]int, x.Nodes()+1), seen: make([]int, x.Nodes()+1)}
 	found := map[string]Weight{}
-	nodes, err := graph.Ordered(x.File.Proto.GetGraph().GetNode())
-	if err != nil {
-		return found
+	f.layers(x.File.Proto.GetGraph())
+	if len(f.values.weights) > 0 {
+		f.downs.tell(found, Down)
+		f.values.tell(found, Value) // also where a model has no normalization in front of them
 	}
-	var values, downs layers
-	for _, n := range nodes {
-		depth := 0
-		for _, v := range x.Inputs(n) {
-			if v != nil && v.Node != nil {
-				depth = max(depth, f.depth[x.Number(v.Node)])
-			}
-		}
-		if v := f.attended(n); v != nil {
-			values.add(depth, f.origins(v, carriers)...)
-			depth++
-		}
-		f.depth[x.Number(n)] = depth
-		if w := f.weight(n); w != nil && f.endsPart(n) {
-			downs.add(depth, w)
-		}
-	}
-	if len(values.weights) > 0 {
-		downs.tell(found, Down)
-		values.tell(found, Value) // also where a model has no normalization in front of them
-	}
-	if w := f.head(); w != nil {
+	for _, w := range f.heads() {
 		found[w.Path] = Weight{Role: Head}
 	}
 	return found
+}
+
+// layers finds the weights of layers in a graph, and in the branches of its Ifs. Branches that compute
+// the same in two ways, such as with and without a cache, have the same layers.
+func (f *finder) layers(g *onnxpb.GraphProto) {
+	nodes, err := graph.Ordered(g.GetNode())
+	if err != nil {
+		return
+	}
+	for _, n := range nodes {
+		depth := f.deepest(f.x.Inputs(n))
+		for _, branch := range branches(n) {
+			f.layers(branch)
+			depth = max(depth, f.deepest(f.x.Returned[branch]))
+		}
+		if v := f.attended(n); v != nil {
+			f.values.add(depth, f.origins(v, carriers)...)
+			depth++
+		}
+		f.depth[f.x.Number(n)] = depth
+		if w := f.weight(n); w != nil && f.endsPart(n) {
+			f.downs.add(depth, w)
+		}
+	}
+}
+
+// deepest returns the number of attentions up to some values.
+func (f *finder) deepest(values []*graph.Value) (depth int) {
+	for _, v := range values {
+		if v != nil && v.Node != nil {
+			depth = max(depth, f.depth[f.x.Number(v.Node)])
+		}
+	}
+	return depth
+}
+
+// branches returns the graphs of an If.
+func branches(n *onnxpb.NodeProto) (graphs []*onnxpb.GraphProto) {
+	if n.GetOpType() == "If" {
+		for _, a := range n.Attribute {
+			graphs = append(graphs, graph.Subgraphs(a)...)
+		}
+	}
+	return graphs
+}
+
+// returned returns what the branches of an If return for one of its outputs; nil if the node is none.
+func (f *finder) returned(v *graph.Value) (values []*graph.Value) {
+	for _, branch := range branches(v.Node) {
+		i := slices.Index(f.x.Outputs(v.Node), v)
+		if all := f.x.Returned[branch]; i >= 0 && i < len(all) && all[i] != nil {
+			values = append(values, all[i])
+		}
+	}
+	return values
 }
 
 // layers are weights with the number of attentions that come before.
@@ -93,7 +128,10 @@ func (l *layers) tell(found map[string]Weight, role Role) {
 
 // finder walks a graph, against its direction.
 type finder struct {
-	x     *graph.Graph
+	x *graph.Graph
+
+	values, downs layers
+
 	depth []int // by node: attentions up to it
 	seen  []int // by node: the last walk that came there
 	walk  int   // number of the walk
@@ -169,6 +207,8 @@ func (f *finder) back(v *graph.Value, through []string, end func(n *onnxpb.NodeP
 			if !end(nil) {
 				return
 			}
+		case len(branches(n)) > 0: // each output has its own way
+			open = append(open, f.returned(v)...)
 		case f.seen[f.x.Number(n)] == f.walk:
 		case !slices.Contains(through, n.GetOpType()) || f.looksUp(n):
 			f.seen[f.x.Number(n)] = f.walk
@@ -239,27 +279,39 @@ func (f *finder) endsPart(n *onnxpb.NodeProto) bool {
 	return ends
 }
 
-// head returns the weight of the product that gives the logits, the first output, maybe with a bias,
-// a scale or a limit.
-func (f *finder) head() *graph.Value {
+// heads returns the weights of the products that give the logits, the first output: one in each
+// branch that does.
+func (f *finder) heads() (weights []*graph.Value) {
 	g := f.x.File.Proto.GetGraph()
 	outputs := f.x.Returned[g]
 	if len(outputs) == 0 {
 		return nil
 	}
-	v := outputs[max(slices.IndexFunc(g.Output, func(o *onnxpb.ValueInfoProto) bool { return o.GetName() == "logits" }), 0)]
-	for v != nil && v.Node != nil {
-		if w := f.weight(v.Node); w != nil {
-			return w
+	open := []*graph.Value{outputs[max(slices.IndexFunc(g.Output, func(o *onnxpb.ValueInfoProto) bool { return o.GetName() == "logits" }), 0)]}
+	for steps := 0; len(open) > 0 && steps < farthest; steps++ {
+		v := open[len(open)-1]
+		open = open[:len(open)-1]
+		switch {
+		case v == nil || v.Node == nil:
+		case len(branches(v.Node)) > 0:
+			open = append(open, f.returned(v)...)
+		case f.weight(v.Node) != nil:
+			weights = append(weights, f.weight(v.Node))
+		default:
+			open = append(open, f.before(v.Node))
 		}
-		if !slices.Contains(elementwise, v.Node.GetOpType()) {
-			return nil
-		}
-		inputs := slices.DeleteFunc(f.handedOn(v.Node), func(v *graph.Value) bool { return f.stored(v) != nil })
-		if len(inputs) != 1 {
-			return nil // of two computed values none is the logits
-		}
-		v = inputs[0]
 	}
-	return nil
+	return weights
+}
+
+// before returns what the logits are that a node puts a bias, a scale or a limit on, or nil.
+func (f *finder) before(n *onnxpb.NodeProto) *graph.Value {
+	if !slices.Contains(elementwise, n.GetOpType()) {
+		return nil
+	}
+	inputs := slices.DeleteFunc(f.handedOn(n), func(v *graph.Value) bool { return f.stored(v) != nil })
+	if len(inputs) != 1 {
+		return nil // of two computed values none is the logits
+	}
+	return inputs[0]
 }

@@ -3,8 +3,11 @@ package role_test
 import (
 	"fmt"
 	"maps"
+	"slices"
+	"strings"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
@@ -132,6 +135,45 @@ func TestOf(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A merged decoder computes with a cache in one branch of an If and without in the other, with the
+// same weights. Its first product is before it, and the logits get their limit behind it.
+func TestOfBranches(t *testing.T) {
+	for family, layer := range families {
+		t.Run(family, func(t *testing.T) {
+			tensors := modeltest.Tensors{modeltest.Floats("scale", 8), modeltest.Floats("bias", 8), modeltest.Floats("past", 1, 1, 1, 8)}
+			outer := &decoder{want: map[string]role.Weight{}, tensors: tensors}
+			x := outer.node("Gather", outer.weight()+" i")
+			branch := func(number int) (*decoder, modeltest.Nodes) {
+				d := &decoder{want: map[string]role.Weight{}, tensors: outer.tensors, nodes: slices.Clone(outer.nodes)}
+				y := x
+				for i := range layers {
+					y = layer(d, y, i)
+				}
+				d.node("MatMul", d.norm(y)+" "+d.weight())
+				d.want[fmt.Sprintf("onnx::MatMul_%d", len(d.tensors)-1)] = role.Weight{Role: role.Head}
+				nodes := d.nodes[len(outer.nodes):]
+				for _, n := range nodes { // names of values are those of one branch
+					n.Output[0] = fmt.Sprintf("b%d%s", number, n.Output[0])
+					for i, in := range n.Input {
+						if strings.HasPrefix(in, "v") && in != x {
+							n.Input[i] = fmt.Sprintf("b%d%s", number, in)
+						}
+					}
+				}
+				return d, nodes
+			}
+			d, with := branch(1)
+			_, without := branch(2)
+			choice := modeltest.Node("If", "logits", "c", modeltest.GraphAttr("then_branch", nil, with...), modeltest.GraphAttr("else_branch", nil, without...))
+			nodes := append(slices.Clone(outer.nodes), modeltest.ConstantNode("c", modeltest.Zeros("c", dtype.Bool)), choice, modeltest.Node("Tanh", "y", "logits"))
+			m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(d.tensors, nodes)))
+			if got := role.Of(access.Graph(m)); !maps.Equal(got, d.want) {
+				t.Errorf("roles %v, want %v", got, d.want)
+			}
+		})
 	}
 }
 
