@@ -107,6 +107,11 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 	return true
 }
 
+// scale returns the scale of a block of finite magnitude, as stored.
+func (c Codec) scale(amax float32) float32 {
+	return kernels.E4M3FN.Values[ScaleByte(c.blockScale(amax))]
+}
+
 // blockScale returns a block's scale, not yet rounded.
 func (c Codec) blockScale(amax float32) float32 {
 	if s := amax / (e2m1Max * c.TensorScale); s != 0 {

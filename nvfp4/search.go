@@ -17,7 +17,7 @@ const (
 func (c Codec) LeastError() *blocks.Search {
 	typ := blocks.Type(c.Type)
 	return &blocks.Search{
-		Rule: c, Values: &kernels.E2M1.Values, Codes: 16, Outer: c.TensorScale, Type: c.Type,
+		Scale: c.scale, Values: &kernels.E2M1.Values, Codes: 16, Outer: c.TensorScale, Type: c.Type,
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeFloatBlock(q, x, scale, c.TensorScale, kernels.SignlessE2M1, typ, errors)
 		},

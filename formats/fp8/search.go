@@ -10,7 +10,8 @@ import (
 func (c Codec) LeastError() *blocks.Search {
 	kind, typ := formats[c.Format].kind, blocks.Type(c.Type)
 	return &blocks.Search{
-		Rule: c, Tries: blocks.AnyScale(c.Type), Values: &kind.Values, Codes: 256, Outer: 1,
+		Scale: func(amax float32) float32 { return scaleFor(c.Type, amax, c.Format.Max()) },
+		Tries: blocks.AnyScale(c.Type), Values: &kind.Values, Codes: 256, Outer: 1,
 		Type: c.Type, Free: true, Store: c.Type.Round,
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeFloatBlock(q, x, scale, 1, kind, typ, errors)

@@ -14,7 +14,7 @@ func (c Codec) LeastError() *blocks.Search {
 		codes = 16
 	}
 	return &blocks.Search{
-		Rule: c, Values: &kind.Values, Codes: codes, Outer: 1, Type: c.Type,
+		Scale: c.scale, Values: &kind.Values, Codes: codes, Outer: 1, Type: c.Type,
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeFloatBlock(q, x, scale, 1, kind, typ, errors)
 		},

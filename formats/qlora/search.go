@@ -9,11 +9,17 @@ import (
 // and are not shorter than the block. The error is never above that of the block's amax as scale.
 func (c Codec) LeastError() *blocks.Search {
 	nearest, typ := tables[c.Table].nearest, blocks.Type(c.Type)
-	return &blocks.Search{
-		Rule: c, Tries: blocks.AnyScale(c.Type), Values: &nearest.Values, Codes: 16, Outer: 1,
+	s := &blocks.Search{
+		Scale: func(amax float32) float32 { return amax }, Tries: blocks.AnyScale(c.Type), Values: &nearest.Values, Codes: 16, Outer: 1,
 		Type: c.Type, Free: true, Store: c.Type.Round,
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeNearestBlock(q, x, scale, nearest, typ, errors)
 		},
 	}
+	if c.Reciprocal {
+		s.Plain = func(q []byte, x, scale []float32) float64 {
+			return c.QuantizeBlocks(q, x, scale, nil, len(x), len(x)).SumSqErr
+		}
+	}
+	return s
 }

@@ -4,15 +4,8 @@ import (
 	"math"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/formats/errstat"
 	"onnxquant/internal/kernels"
 )
-
-// Rule is the plain rule of a format without zero points.
-type Rule interface {
-	Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool)
-	QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats
-}
 
 // Search finds the scale and the codes of a block by trying some scales. It looks for the least
 // |e|² + ⟨w, e⟩²/|w|² for the error e of a block w. Codes of the least |e|² alone are a little
@@ -21,7 +14,9 @@ type Rule interface {
 //
 // It has buffers of its own: it is not for concurrent use.
 type Search struct {
-	Rule Rule
+	Scale func(amax float32) float32 // that of the plain rule, for a largest magnitude
+	// Plain sets q to the codes of the plain rule and returns |e|², if they are not those of Quantize.
+	Plain func(q []byte, x, scale []float32) float64
 	// Quantize sets q to the codes of a block with a scale, which is the only one, and adds errors.
 	Quantize func(q []byte, x, scale []float32, errors *kernels.ErrorSums)
 	// Tries calls try with some scales that can be stored, by that of the plain rule.
@@ -35,13 +30,13 @@ type Search struct {
 	Store  func(scale float32) float32 // rounds a scale to one that can be stored
 
 	x       []float32
-	amax    [1]float32
 	worst   float64 // |e|² of the plain rule
 	best    choice
 	tried   []byte
 	decoded []float32
 	one     [1]float32 // a scale
 	errors  kernels.ErrorSums
+	trying  func(scale float32) // the method try
 }
 
 // choice is a scale with its codes.
@@ -55,21 +50,36 @@ type choice struct {
 // zero point.
 func (s *Search) Fit(q []byte, x []float32) (scale float32, zero byte) {
 	if len(s.tried) < len(x) {
-		s.tried, s.decoded = make([]byte, len(x)), make([]float32, len(x))
+		s.tried, s.decoded, s.trying = make([]byte, len(x)), make([]float32, len(x)), s.try
 	}
-	s.amax[0] = kernels.AbsMax(0, x)
-	s.Rule.Scales(s.one[:], nil, nil, s.amax[:])
-	s.x, s.best = x, choice{q: q[:len(x)], scale: s.one[0]}
-	s.worst = s.Rule.QuantizeBlocks(s.best.q, x, s.one[:], nil, len(x), len(x)).SumSqErr
+	s.x, s.best = x, choice{q: q[:len(x)], scale: s.Scale(kernels.AbsMax(0, x))}
+	s.worst = s.plain()
 	if s.worst == 0 {
 		return s.best.scale, 0
 	}
 	s.best.miss = s.worst + s.stretch(s.best.q, s.best.scale)
-	s.Tries(s.best.scale, s.try)
+	s.Tries(s.best.scale, s.trying)
 	if s.Free {
 		s.refine()
 	}
 	return s.best.scale, 0
+}
+
+// plain sets the codes of the plain rule. It returns their |e|².
+func (s *Search) plain() float64 {
+	s.one[0] = s.best.scale
+	if s.Plain != nil {
+		return s.Plain(s.best.q, s.x, s.one[:])
+	}
+	return s.quantize(s.best.q)
+}
+
+// quantize sets q to the codes of the block with scale s.one, and returns |e|².
+func (s *Search) quantize(q []byte) float64 {
+	s.errors = kernels.ErrorSums{}
+	s.Quantize(q, s.x, s.one[:], &s.errors)
+	squared, _, _ := s.errors.Totals()
+	return squared
 }
 
 // try takes the codes of a scale if they are better than the best so far.
@@ -79,9 +89,7 @@ func (s *Search) try(scale float32) {
 	}
 	s.one[0] = scale
 	tried := s.tried[:len(s.x)]
-	s.errors = kernels.ErrorSums{}
-	s.Quantize(tried, s.x, s.one[:], &s.errors)
-	e, _, _ := s.errors.Totals()
+	e := s.quantize(tried)
 	if !(e <= s.worst && e < s.best.miss) {
 		return
 	}
