@@ -12,7 +12,7 @@ import front
 import measure
 from command import ROOT
 from models import MODELS
-from settings import ALGORITHMS, FORMATS, LAYOUTS, MIXES, SHARES, SIZES, WHOLE
+from settings import ALGORITHMS, BY_DATA, CALIBRATED_FORMATS, FORMATS, LAYOUTS, MIXES, SHARES, SIZES, WHOLE
 
 DOCUMENT = ROOT / "docs" / "accuracy.md"
 PEERS = pathlib.Path(__file__).with_name("peers.json")
@@ -128,13 +128,14 @@ def whole(model):
 
 def formats(pages):
     rows = []
-    for layout in FORMATS:
-        cells, bits = [], ""
+    for layout, algorithm in [*((f, ALGORITHMS[0]) for f in FORMATS), *((f, BY_DATA) for f in CALIBRATED_FORMATS)]:
+        cells, bits, kind = [], "", "data" if algorithm.data else "rtn"
+        setting = " ".join([layout, *algorithm.flags.split(), *["--calib DATA"] * bool(algorithm.data)])
         for page in pages:
-            r = page.converted(layout)
-            cells.append(page.add("rtn", layout, r.bits, r.score) if r else "")
+            r = page.converted(layout, algorithm)
+            cells.append(page.add(kind, setting, r.bits, r.score) if r else "")
             bits = bits or (f"{r.bits:.2f}" if r else "")
-        rows.append([f"`{layout}`", bits, *cells])
+        rows.append([f"`{setting}`", bits, *cells])
     return table(["`--format`", "bits", *(p.model.name for p in pages)], rows)
 
 

@@ -48,6 +48,10 @@ FORMATS = [
     "int4 --block 32 --zero-point --algorithm hqq --style nbits",
 ]
 
+# Those that are calibrated.
+BY_DATA = Algorithm("best, data", "--algorithm best", "text")
+CALIBRATED_FORMATS = ["fp8-e4m3", "nvfp4", "mxfp4", "nf4", "q2_k", "q4_0", "q4_k"]
+
 # Uniform formats whose sizes are given to the search for a mix.
 SIZES = ["int4 --block 32"]
 
