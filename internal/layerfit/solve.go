@@ -152,7 +152,7 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 			if err := codes.weighted(ctx, p.m.h); err != nil {
 				return e, err
 			}
-			p.search.Find(p.factor, c, p.m.h, f)
+			p.search.Find(p.factor, c, p.m.h, f, secondorder.Rounds)
 		} else {
 			p.factor.Round(&p.rounder, c, f)
 		}

@@ -140,3 +140,22 @@ func TestBest(t *testing.T) {
 		}
 	}
 }
+
+// Weights whose squares are too small to be added up get the codes of mse.
+func TestBestOfSmallWeights(t *testing.T) {
+	m := learned(false)
+	for _, w := range m.Proto.Graph.Initializer {
+		for i := 0; i < len(w.RawData); i += 4 {
+			v := math.Float32frombits(binary.LittleEndian.Uint32(w.RawData[i:]))
+			binary.LittleEndian.PutUint32(w.RawData[i:], math.Float32bits(v*1e-21))
+		}
+	}
+	in := filepath.Join(t.TempDir(), "in.onnx")
+	if err := m.Write(in); err != nil {
+		t.Fatal(err)
+	}
+	best := convertAnyhow(t, in, onnxq.Options{Block: 32, Algorithm: spec.Best})
+	if mse := convertAnyhow(t, in, onnxq.Options{Block: 32, Algorithm: spec.LeastAngle}); best != mse {
+		t.Errorf("best has the error %v, mse %v", best, mse)
+	}
+}

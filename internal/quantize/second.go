@@ -2,6 +2,8 @@ package quantize
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"sync"
 
 	"onnxquant/formats/dtype"
@@ -16,25 +18,41 @@ import (
 // shared is what the tiles of a weight share.
 type shared struct {
 	mu    sync.Mutex
-	tiles int       // still to come
-	known bool      // in algorithm best: h is
-	h     []float32 // K rows of K; nil before the first tile and after the last, or if there is none
-	steps int       // in algorithm hqq; 0: not known
+	tiles int      // still to come
+	known bool     // in algorithm best: h is
+	h     *hessian // nil before the first tile and after the last, or if there is none
+	steps int      // in algorithm hqq; 0: not known
+}
+
+// hessian is a Hessian, K rows of K, and its factor.
+type hessian struct {
+	matrix []float32
+	factor *secondorder.Factor
 }
 
 // hessian returns the Hessian of a weight, nil if algorithm mse is as good. The first caller
 // computes it, others wait.
-func (s *shared) hessian(ctx context.Context, w *Weight) ([]float32, error) {
+func (s *shared) hessian(ctx context.Context, w *Weight) (*hessian, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.known {
 		return s.h, nil
 	}
-	h, err := w.hessian(ctx)
-	if err == nil {
-		s.h, s.known = h, true
+	matrix, err := w.hessian(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return h, err
+	if matrix != nil {
+		factor, err := secondorder.NewFactor(ctx, 1, slices.Clone(matrix), int(w.K))
+		switch {
+		case err == nil:
+			s.h = &hessian{matrix, factor}
+		case !errors.Is(err, secondorder.ErrHessian): // that is of weights whose squares underflow
+			return nil, err
+		}
+	}
+	s.known = true
+	return s.h, nil
 }
 
 // release forgets the Hessian after the last tile.
@@ -47,7 +65,7 @@ func (s *shared) release() {
 }
 
 // damping is what is added at least to the diagonal of a Hessian whose mean is 1.
-const damping = 1
+const damping = 0.9
 
 // mostChance is the share of chance in W·Wᵀ above which algorithm best does as mse.
 const mostChance = 0.8
@@ -165,8 +183,9 @@ func (w *Weight) estimated() bool {
 	return w.Algorithm == spec.Best && w.Encoding == nil && w.Found == nil
 }
 
-// descentPasses is how often algorithm best looks at all codes.
-const descentPasses = 4
+// searchRounds are the rounds of a search for codes. More find none that are better for the inputs of
+// a layer, of which the Hessian tells no more than roughly.
+const searchRounds = 2
 
 // panelWidth is how many columns are fitted side by side.
 const panelWidth = 32
@@ -183,7 +202,7 @@ func (t Tile) descend(ctx context.Context, b *Buffers, c Codec, part chunk, stat
 		return t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
 	}
 	var columns secondorder.Columns
-	var descent secondorder.Descent
+	var search secondorder.Search
 	format := t.SecondOrder(c)
 	total := len(b.x) / int(t.K)
 	for first := 0; first < total; first += panelWidth {
@@ -194,7 +213,7 @@ func (t Tile) descend(ctx context.Context, b *Buffers, c Codec, part chunk, stat
 		columns.Resize(int(t.K), p.n, format)
 		copyColumns(p, columns.Weights, b.x)
 		columns.FitBlocks(format, fitter)
-		descent.Improve(&columns, h, format, descentPasses)
+		search.Find(h.factor, &columns, h.matrix, format, searchRounds)
 		setColumns(p, b.codes, columns.Codes)
 		setColumns(p, b.scale, columns.Scales)
 		setColumns(p, b.zero, columns.Zeros)

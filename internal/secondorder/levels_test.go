@@ -55,7 +55,7 @@ func TestLevels(t *testing.T) {
 		if fitted := c.weighted(h, f); !(fitted <= weighted) {
 			t.Errorf("%+v: weighted error %.4g, with FitGrid %.4g", codec, weighted, fitted)
 		}
-		new(Search).Find(factor, c, h, f)
+		new(Search).Find(factor, c, h, f, Rounds)
 		if found := c.measured(h, f); !(found < 0.9*descended) {
 			t.Errorf("%+v: error %.4g after descent, %.4g after a search", codec, descended, found)
 		}

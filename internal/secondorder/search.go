@@ -13,18 +13,18 @@ type Search struct {
 // A round is Factor.Round with the scales of the round before, and descent. Errors stop falling
 // after about four passes, and after about four rounds.
 const (
-	rounds = 4
+	Rounds = 4
 	passes = 4
 )
 
-// SearchPasses is how often a Search multiplies the Hessian by all columns.
-const SearchPasses = rounds * (passes + 1.5) // with rounding, and the slope that descent begins with
+// SearchPasses is how often a Search of all Rounds multiplies the Hessian by all columns.
+const SearchPasses = Rounds * (passes + 1.5) // with rounding, and the slope that descent begins with
 
 // Find sets codes and scales of columns, whose zero points and first scales are known. Descent
 // fits scales to codes, and rounding then finds other codes for these scales: a few rounds of both
 // reach codes that neither reaches alone. Each column gets those of its best round. h is the
 // Hessian that f is made of.
-func (s *Search) Find(f *Factor, c *Columns, h []float32, format Format) {
+func (s *Search) Find(f *Factor, c *Columns, h []float32, format Format, rounds int) {
 	s.best.Resize(c.K, c.N, format)
 	errors := buffer.Grow(&s.errors, int64(c.N))
 	for round := range rounds {

@@ -109,7 +109,7 @@ func TestSearch(t *testing.T) {
 		new(Descent).Improve(c, h, f, 2*passes)
 		once := c.measured(h, f)
 		c.FitGrid(f, h)
-		s.Find(factor, c, h, f)
+		s.Find(factor, c, h, f, Rounds)
 		found := c.measured(h, f)
 		if !(found < once) {
 			t.Errorf("%+v: error %.4g, of a single round %.4g", f, found, once)
@@ -135,7 +135,7 @@ func TestColumnsAreIndependent(t *testing.T) {
 	}
 	solve := func(c *Columns) {
 		c.FitGrid(f, h)
-		new(Search).Find(factor, c, h, f)
+		new(Search).Find(factor, c, h, f, Rounds)
 	}
 	solve(c)
 	for _, part := range [][2]int{{0, 1}, {3, 20}, {39, 40}} {

@@ -10,8 +10,8 @@ BOUNDS = [
     ("32", [], 0.0070), ("128", [], 0.0095), ("-1", [], 0.0120), ("32", ["--zero-point"], 0.0060),
     ("32", ["--algorithm", "rtn-ort"], 0.0063), ("32", ["--algorithm", "mse"], 0.0052),
     ("32", ["--zero-point", "--algorithm", "mse"], 0.0043), ("32", ["--algorithm", "best"], 0.0036),
-    ("32", ["--zero-point", "--algorithm", "best"], 0.0034), ("32", ["--zero-point", "--algorithm", "hqq", "--style", "nbits"], 0.0048), ("-1", ["--algorithm", "mse"], 0.0073),
-    ("32", ["--scale-type", "float16"], 0.0070), ("16", ["--algorithm", "best", "--scale-type", "int8"], 0.0032),
+    ("32", ["--zero-point", "--algorithm", "best"], 0.0033), ("32", ["--zero-point", "--algorithm", "hqq", "--style", "nbits"], 0.0048), ("-1", ["--algorithm", "mse"], 0.0073),
+    ("32", ["--scale-type", "float16"], 0.0070), ("16", ["--algorithm", "best", "--scale-type", "int8"], 0.0028),
     ("32", ["--algorithm", "best", "--scale-type", "float16"], 0.0038),
 ]
 
