@@ -7,10 +7,10 @@ from dataclasses import dataclass
 # Integer formats take every algorithm.
 LAYOUTS = [
     "int2 --block 16 --zero-point",
-    "int4 --block -1", "int4", "int4 --block 32", "int4 --block 32 --zero-point",
+    "int4 --block 16 --scale-type int8", "int4 --block -1", "int4", "int4 --block 32", "int4 --block 32 --zero-point",
     "int8 --block -1",
 ]
-CALIBRATED = {"int4 --block -1", "int4 --block 32", "int4 --block 32 --zero-point"}
+CALIBRATED = {"int4 --block 16 --scale-type int8", "int4 --block -1", "int4 --block 32", "int4 --block 32 --zero-point"}
 NARROW = set(LAYOUTS) - {"int8 --block -1"}  # where algorithms differ by more than their noise
 
 
@@ -36,7 +36,7 @@ ALGORITHMS = [
     Algorithm("best", "--algorithm best"),
     Algorithm("gptq, data", "--algorithm gptq", "text", layouts=frozenset(CALIBRATED)),
     Algorithm("best, data", "--algorithm best", "text", layouts=frozenset(CALIBRATED)),
-    Algorithm("best, self", "--algorithm best", "self", layouts=frozenset({"int4 --block 32 --zero-point"})),
+    Algorithm("best, self", "--algorithm best", "self", layouts=frozenset({"int4 --block 16 --scale-type int8", "int4 --block 32 --zero-point"})),
 ]
 
 # Formats with a rule of their own.

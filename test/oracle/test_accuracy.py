@@ -15,8 +15,9 @@ SLACK = 1.05
 CELLS = [(model, layout, algorithm) for model, layout, algorithms in [
     ("tinydoc", "int4 --block 32", ["rtn", "rtn-ort", "mse", "best"]),
     ("tinydoc", "int4 --block 32 --zero-point", ["rtn", "k_quant", "hqq", "mse", "best", "gptq, data"]),
-    ("tinydoc", "int4 --block -1", ["mse"]),
-    ("tinydoc", "int2 --block 16 --zero-point", ["mse"]),
+    ("tinydoc", "int4 --block 16 --scale-type int8", ["rtn", "mse", "best"]),
+    ("tinydoc", "int4 --block -1", ["mse", "best"]),
+    ("tinydoc", "int2 --block 16 --zero-point", ["mse", "best"]),
     ("recognizer", "int4 --block 32 --zero-point", ["rtn"]),
 ] for algorithm in algorithms]
 
