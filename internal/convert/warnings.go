@@ -46,6 +46,7 @@ func (p *Plan) warnings() {
 	p.warnOfCalibration()
 	p.warnOfFloatZeros()
 	p.warnOfCoarse()
+	p.warnOfWrong8()
 	e := p.opts.Discover.Target
 	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
 		p.warn("the output is of opset %d, but %s loads models up to %d", opset, e.Name, e.Opset)
@@ -116,6 +117,24 @@ func (p *Plan) warnOfCoarse() {
 		return
 	}
 	p.warn("codes are too coarse for the range of %s, as of masks and with outliers; what reads or makes them stays in float: %s (--coarse-activations quantizes them)", n, msg.List(names))
+}
+
+// warnOfWrong8 names the nodes that the target computes wrongly on activations of 8 bits.
+func (p *Plan) warnOfWrong8() {
+	e := p.opts.Discover.Target
+	if p.static == nil || len(e.Wrong8) == 0 {
+		return
+	}
+	var names []string
+	for _, n := range p.graph.File.Proto.Graph.Node {
+		t := p.static.Of(p.graph.Source(n, 0))
+		if t != nil && t.Codes.Type.Bits() == 8 && graph.IsStandard(n.GetDomain()) && slices.Contains(e.Wrong8, n.GetOpType()) {
+			names = append(names, graph.Describe(n))
+		}
+	}
+	if len(names) > 0 {
+		p.warn("%s computes wrongly with activations of 8 bits: %s (--activation-type uint16)", e.Name, msg.List(names))
+	}
 }
 
 // warnOfFloatZeros says that ONNX Runtime has no fast kernel for float zero points.

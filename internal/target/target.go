@@ -37,8 +37,9 @@ type Engine struct {
 	// Direct: they are better than any DequantizeLinear.
 	Direct      bool
 	MatMulNBits MatMulNBits
-	NoBnb4      bool  // it has no MatMulBnb4
-	DataLimit   int64 // bytes that a file of external data may have; 0: no known limit
+	NoBnb4      bool     // it has no MatMulBnb4
+	Wrong8      []string // operators that it computes wrongly on activations of 8 bits
+	DataLimit   int64    // bytes that a file of external data may have; 0: no known limit
 
 	Remarks []string // for docs/targets.md
 
@@ -183,15 +184,17 @@ var Engines = []Engine{
 		Target:   spec.QNN,
 		Label:    "QNN",
 		Name:     "ONNX Runtime's QNN execution provider",
-		Known:    "from ONNX Runtime's documentation and its quantizer for QNN; not run",
+		Known:    "from ONNX Runtime's documentation and its quantizer for QNN, and by the emulator in onnxruntime-qnn 2.7",
 		Opset:    26,
 		IR:       13,
 		standard: true,
 		Formats: []Support{
 			{Formats: []spec.Format{spec.Int8, spec.Uint8}, Blocks: BlockRule{PerChannel: true, Only: true}},
 		},
+		Wrong8: []string{"BatchNormalization", "CumSum"},
 		Remarks: []string{
 			"It computes with quantized activations alone: see [activations.md](activations.md#for-qnn). A weight whose activation is float runs on the CPU.",
+			"It computes CumSum wrongly on activations of 8 bits, and BatchNormalization with some data: a warning names the nodes. With 16 bits they are right.",
 		},
 	},
 }

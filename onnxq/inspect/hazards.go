@@ -53,6 +53,7 @@ const (
 	onnxRuntime = "ONNX Runtime 1.31"
 	openVINO    = "OpenVINO 2026.4"
 	tensorRT    = "TensorRT"
+	qnn         = "QNN 2.7"
 
 	leastHazard  = 1 << 10 // bytes: smaller tensors are not reported
 	blockedOpset = 21
@@ -131,6 +132,8 @@ var checks = []check{
 		s, ok := target.Of(spec.TensorRT).Support(d.format())
 		return ok && d.scaleCount > 1 && !s.Blocks.Fits(d.blockSize(), d.length())
 	})},
+
+	{"qnn-8bit", qnn, EffectWrong, "BatchNormalization or CumSum on an activation of 8 bits", wrong8},
 }
 
 // hazardSearch is what the checks examine.
@@ -318,6 +321,30 @@ func crashingTransposes(h *hazardSearch) (where []string) {
 		}
 	})
 	return where
+}
+
+// wrong8 finds the nodes that QNN computes wrongly because they read activations of 8 bits.
+func wrong8(h *hazardSearch) (where []string) {
+	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
+		if graph.IsStandard(n.GetDomain()) && slices.Contains(target.Of(spec.QNN).Wrong8, n.GetOpType()) && h.has8Bits(h.x.Source(n, 0)) {
+			where = append(where, graph.Label(n))
+		}
+	})
+	return where
+}
+
+// has8Bits reports whether a value is an activation that was quantized to 8 bits.
+func (h *hazardSearch) has8Bits(v *graph.Value) bool {
+	for _, op := range []string{"DequantizeLinear", "QuantizeLinear"} {
+		if v == nil || v.Node == nil || v.Node.GetOpType() != op {
+			return false
+		}
+		if zero := h.x.Source(v.Node, 2); zero != nil && (zero.Tensor == nil || dtype.DType(zero.Tensor.GetDataType()).Bits() != 8) {
+			return false
+		}
+		v = h.x.Source(v.Node, 0)
+	}
+	return true
 }
 
 // contribNodes finds the nodes of com.microsoft with one of these operators that are bad.

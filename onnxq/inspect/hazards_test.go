@@ -48,6 +48,15 @@ func transposedHalf() *testmodels.Model {
 	return model(nil, nodes{node("Cast", "h", "x", half), node("Transpose", "t", "h", perm), node("MatMul", "p", "h t"), node("Cast", "y", "p", intAttr("to", int64(dtype.Float32)))})
 }
 
+// summed is a CumSum of an activation that is quantized.
+func summed(codes dtype.DType) *testmodels.Model {
+	m := model(tensors{zeros("s", dtype.Float32), zeros("z", codes), zeros("axis", dtype.Int64)}, nodes{
+		node("QuantizeLinear", "q", "x s z"), node("DequantizeLinear", "v", "q s z"), node("CumSum", "y", "v axis"),
+	})
+	m.Proto.OpsetImport[0].Version, m.Proto.IrVersion = new(int64(21)), new(int64(10))
+	return m
+}
+
 // Each hazard is found where it is, and in no other model here but those named.
 func TestHazards(t *testing.T) {
 	const f32, f16 = dtype.Float32, dtype.Float16
@@ -164,6 +173,8 @@ func TestHazards(t *testing.T) {
 			}}
 			p.Graph.Node[1] = node("Scan", "y", "x", scanned, intAttr("num_scan_inputs", 1))
 		}), "ort-unfused", "openvino-scan", "v"},
+		{"sums of 8 bits", summed(dtype.Uint8), "qnn-8bit", "", "y"},
+		{"sums of 16 bits", summed(dtype.Uint16), "", "", ""},
 	}
 	tested := map[string]bool{"embedded-2gib": true} // below
 	for _, c := range cases {

@@ -98,6 +98,16 @@ def test_qnn(lab, name):
         assert lab.same() >= 5, (activations, weights, per_channel)
 
 
+@pytest.mark.parametrize("name,node", [("cumsum", "CumSum"), ("batch", "BatchNormalization")])
+def test_qnn_computes_wrongly(lab, name, node):
+    """What its emulator computes wrongly with 8 bits is named, by inspect, too."""
+    lab.calibrate(MODELS[name])
+    assert "computes wrongly with activations of 8 bits: " + node in lab.convert("--target", "qnn").stderr
+    assert "qnn-8bit" in [h["check"] for h in json.loads(onnxquant("inspect", "--json", lab.ours).stdout)["hazards"]]
+    assert lab.convert("--target", "qnn", "--activation-type", "uint16").stderr == ""
+    assert lab.convert().stderr == ""
+
+
 def openvino_run(path, feed):
     compiled = openvino.Core().compile_model(str(path), "CPU")
     result = compiled(feed)
