@@ -11,6 +11,7 @@ import (
 	"math"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -43,6 +44,13 @@ func (r *Report) WriteHTML(w io.Writer) error {
 	return pageTemplate.Execute(w, v)
 }
 
+var flagName = regexp.MustCompile(`--[a-z]+(-[a-z]+)*`)
+
+// flagsWhole escapes a text, in which no line ends inside of a flag.
+func flagsWhole(text string) template.HTML {
+	return template.HTML(flagName.ReplaceAllString(template.HTMLEscapeString(text), `<span class="wide">$0</span>`))
+}
+
 var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"base":     func(p string) string { return path.Base(filepath.ToSlash(p)) },
 	"bytes":    byteText,
@@ -55,6 +63,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"shape":    shapeText,
 	"clip":     clipped,
 	"opsets":   opsetText,
+	"flags":    flagsWhole,
 }).Parse(pageText))
 
 var effectMarks = map[inspect.Effect]string{

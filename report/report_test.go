@@ -164,6 +164,9 @@ func TestEscaped(t *testing.T) {
 	if strings.Contains(text, "<img") {
 		t.Error("a name became an element")
 	}
+	if !strings.Contains(text, `For <span class="wide">--precision-info</span>, with`) {
+		t.Error("a line may end inside of a flag")
+	}
 }
 
 // A thousand weights of the largest kind fit into 2 MB.
