@@ -6,7 +6,7 @@ import "fmt"
 type Granularity string
 
 const (
-	PerTensor  Granularity = "tensor"
+	PerTensor  Granularity = "tensor"  // all values
 	PerChannel Granularity = "channel" // rows of the first axis
 	PerGroup   Granularity = "group"   // groups of consecutive values
 )

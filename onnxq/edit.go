@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 
 	"onnxquant/internal/convert"
 	"onnxquant/internal/msg"
@@ -53,8 +54,8 @@ func (p *Plan) settled() (*convert.Plan, error) {
 // edited tensors say.
 func (p *Plan) replan(made map[int]TensorPlan, edited []int, entries []rules.PrecisionEntry) (*convert.Plan, error) {
 	precision, err := rules.NewPrecision(entries...)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrEdit, err)
+	if err != nil { // it speaks of a document that the caller does not know
+		return nil, fmt.Errorf("%w: %s", ErrEdit, strings.TrimPrefix(err.Error(), "precision_info: "))
 	}
 	opts := p.opts
 	opts.Discover.Precision = precision

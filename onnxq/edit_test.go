@@ -77,7 +77,7 @@ func TestEditRefused(t *testing.T) {
 		edit       func(p *onnxq.Plan)
 		message    string
 	}{
-		{"unknown format", "mlp", func(p *onnxq.Plan) { p.Tensors[0].Format = "int3" }, "int3"},
+		{"unknown format", "mlp", func(p *onnxq.Plan) { p.Tensors[0].Format = "int3" }, `the plan was edited: "w0": format "int3" is not known`},
 		{"unknown decision", "mlp", func(p *onnxq.Plan) { p.Tensors[0].Decision = "maybe" }, "maybe"},
 		{"a fact", "mlp", func(p *onnxq.Plan) { p.Tensors[0].Bytes++ }, "only Decision, Format, Block and Axis"},
 		{"renamed", "mlp", func(p *onnxq.Plan) { p.Tensors[0].Name = "other" }, "rename"},

@@ -63,9 +63,12 @@ func ExampleModel_Plan() {
 	for _, t := range plan.Tensors {
 		fmt.Println(t.Name, t.Decision, t.Reason)
 	}
+	fmt.Print(plan)
 	// Output:
 	// table keep operator not selected: Gather
 	// head quantize
+	// 1 of 2 float tensors quantized, 50.0 % of their bytes: 1 int4
+	// size: 25 KiB -> 15 KiB
 }
 
 // A plan can be edited before it is carried out.

@@ -22,19 +22,20 @@ import (
 //
 // A plan needs its Model to be open. Its methods are not for concurrent use.
 type Plan struct {
-	Tensors     []TensorPlan `json:"tensors"` // every float initializer and Constant
-	OpsetBefore int64        `json:"opset_before"`
-	OpsetAfter  int64        `json:"opset_after"`
-	IRBefore    int64        `json:"ir_before"`
-	IRAfter     int64        `json:"ir_after"`
-	InBytes     int64        `json:"in_bytes"`  // model file and external data
-	OutBytes    int64        `json:"out_bytes"` // exact size of the output
-	External    bool         `json:"external_data"`
-	Coverage    float64      `json:"coverage"` // share of the bytes of float tensors that is quantized
-	// BitsPerWeight is the average size of an element of the quantized tensors.
+	Tensors     []TensorPlan `json:"tensors"`       // every float initializer and Constant
+	OpsetBefore int64        `json:"opset_before"`  // of the model, in the standard's domain
+	OpsetAfter  int64        `json:"opset_after"`   // of the output
+	IRBefore    int64        `json:"ir_before"`     // IR version of the model
+	IRAfter     int64        `json:"ir_after"`      // of the output
+	InBytes     int64        `json:"in_bytes"`      // model file and external data
+	OutBytes    int64        `json:"out_bytes"`     // exact size of the output
+	External    bool         `json:"external_data"` // the output has its tensors in other files
+	Coverage    float64      `json:"coverage"`      // share of the bytes of float tensors that is quantized, 0 to 1
+	// BitsPerWeight is the average size in bits of an element of the quantized tensors, scales
+	// and zero points included.
 	BitsPerWeight float64  `json:"bits_per_weight"`
-	Half          *Half    `json:"half,omitempty"` // with Options.FloatType
-	Warnings      []string `json:"warnings,omitempty"`
+	Half          *Half    `json:"half,omitempty"`     // with Options.FloatType
+	Warnings      []string `json:"warnings,omitempty"` // one line each, what the caller may not expect
 	// CalibrationCost is what Options.Calibration will take.
 	CalibrationCost *CalibrationCost `json:"calibration_cost,omitempty"`
 
@@ -54,7 +55,7 @@ type CalibrationCost struct {
 
 // Half says what becomes of float32 values with Options.FloatType.
 type Half struct {
-	Type    spec.FloatType `json:"type"`
+	Type    spec.FloatType `json:"type"`         // Float16 or BFloat16
 	Tensors int            `json:"tensors"`      // whose contents become half
 	Casts   int            `json:"casts"`        // new Cast nodes
 	Kept    []FloatNode    `json:"kept_float32"` // nodes that stay in float32
@@ -62,9 +63,9 @@ type Half struct {
 
 // FloatNode is a node that stays in float32, and why.
 type FloatNode struct {
-	Node     string `json:"node"`
-	Operator string `json:"operator"`
-	Reason   string `json:"reason"`
+	Node     string `json:"node"`     // its name, or that of its first output
+	Operator string `json:"operator"` // with its domain, but for the standard's
+	Reason   string `json:"reason"`   // goes on from the operator: "does not take bfloat16"
 }
 
 // Plan decides what becomes of every float tensor and lays out the output. It reads no

@@ -76,25 +76,30 @@ func (c Codec) scale(lo, hi float64) (float32, byte) {
 	return float32(s), byte(math.RoundToEven(-lo / s))
 }
 
-// ObserveColumns is like that of int4.Codec, and so are the methods below.
+// ObserveColumns is like that of int4.Codec.
 func (c Codec) ObserveColumns(lo, hi, x []float32) { c.codes().ObserveColumns(lo, hi, x) }
 
+// ObserveBlocks is like that of int4.Codec.
 func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
 	c.codes().ObserveBlocks(lo, hi, x, k, block)
 }
 
+// QuantizeColumns is like that of int4.Codec.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	return c.codes().QuantizeColumns(q, x, scale, zero)
 }
 
+// QuantizeBlocks is like that of int4.Codec.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	return c.codes().QuantizeBlocks(q, x, scale, zero, k, block)
 }
 
+// DecodeColumns is like that of int4.Codec.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
 	c.codes().DecodeColumns(x, q, scale, zero)
 }
 
+// DecodeBlocks is like that of int4.Codec.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
 	c.codes().DecodeBlocks(x, q, scale, zero, k, block)
 }

@@ -27,10 +27,10 @@ import (
 type ChangeKind string
 
 const (
-	Added   ChangeKind = "added"
-	Removed ChangeKind = "removed"
-	Changed ChangeKind = "changed"
-	Moved   ChangeKind = "moved" // the same parts in another order
+	Added   ChangeKind = "added"   // only in the second model
+	Removed ChangeKind = "removed" // only in the first model
+	Changed ChangeKind = "changed" // in both, with other contents
+	Moved   ChangeKind = "moved"   // the same parts in another order
 )
 
 // Change is one difference between two models.

@@ -74,11 +74,11 @@ type WeightMatch struct {
 
 // BlockMatch is a block of elements that share a scale.
 type BlockMatch struct {
-	Shape    []int64 `json:"shape"`  // of the codes; the weight's may be a view of it
-	At       []int64 `json:"at"`     // index of its first element, in Shape
-	Axis     int     `json:"axis"`   // of Shape, as in recognize.Weight; -1: one scale for the whole tensor
-	Length   int64   `json:"length"` // elements
-	MaxError float64 `json:"max_error"`
+	Shape    []int64 `json:"shape"`     // of the codes; the weight's may be a view of it
+	At       []int64 `json:"at"`        // index of its first element, in Shape
+	Axis     int     `json:"axis"`      // of Shape, as in recognize.Weight; -1: one scale for the whole tensor
+	Length   int64   `json:"length"`    // elements
+	MaxError float64 `json:"max_error"` // of its elements, as MSE and SQNR in WeightMatch
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`
 }

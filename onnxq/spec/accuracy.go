@@ -7,12 +7,12 @@ import "fmt"
 type AccuracyLevel int
 
 const (
-	AccuracyDefault AccuracyLevel = iota // AccuracyInt8, which is the fastest
-	AccuracyFloat32                      // activations stay as they are
-	AccuracyFloat16
-	AccuracyBFloat16
-	AccuracyInt8  // activations are rounded to 8 bits, as where DequantizeLinear and MatMul are fused
-	AccuracyUnset // no attribute; ONNX Runtime then decodes 2 and 8 bits at every run
+	AccuracyDefault  AccuracyLevel = iota // AccuracyInt8, which is the fastest
+	AccuracyFloat32                       // activations stay as they are
+	AccuracyFloat16                       // activations may become float16
+	AccuracyBFloat16                      // activations may become bfloat16
+	AccuracyInt8                          // activations are rounded to 8 bits, as where DequantizeLinear and MatMul are fused
+	AccuracyUnset                         // no attribute; ONNX Runtime then decodes 2 and 8 bits at every run
 )
 
 // Attribute is the value of the attribute, 0 for none.

@@ -10,9 +10,9 @@ import (
 type FloatType string
 
 const (
-	FloatAsIs FloatType = ""
-	Float16   FloatType = "float16"
-	BFloat16  FloatType = "bfloat16"
+	FloatAsIs FloatType = ""         // as in the model
+	Float16   FloatType = "float16"  // IEEE 754 binary16, up to 65504
+	BFloat16  FloatType = "bfloat16" // the upper half of float32
 )
 
 // DType returns the type of elements, 0 for FloatAsIs. An unknown type is an error.

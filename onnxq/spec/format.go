@@ -19,21 +19,21 @@ import (
 type Format string
 
 const (
-	Float     Format = "float" // not quantized
-	Int2      Format = "int2"
-	Uint2     Format = "uint2"
-	Int4      Format = "int4"
-	Uint4     Format = "uint4"
-	Int8      Format = "int8"
-	Uint8     Format = "uint8"
-	FP8E4M3   Format = "fp8-e4m3"
-	FP8E5M2   Format = "fp8-e5m2"
-	NVFP4     Format = "nvfp4"
-	MXFP4     Format = "mxfp4"
-	MXFP8     Format = "mxfp8" // with E4M3 elements
-	MXFP8E5M2 Format = "mxfp8-e5m2"
-	NF4       Format = "nf4"
-	FP4       Format = "fp4" // as in bitsandbytes
+	Float     Format = "float"      // not quantized
+	Int2      Format = "int2"       // -2 … 1
+	Uint2     Format = "uint2"      // 0 … 3
+	Int4      Format = "int4"       // -8 … 7
+	Uint4     Format = "uint4"      // 0 … 15
+	Int8      Format = "int8"       // -128 … 127
+	Uint8     Format = "uint8"      // 0 … 255
+	FP8E4M3   Format = "fp8-e4m3"   // up to 448
+	FP8E5M2   Format = "fp8-e5m2"   // up to 57344
+	NVFP4     Format = "nvfp4"      // E2M1 elements, scales in E4M3, and a scale of these
+	MXFP4     Format = "mxfp4"      // E2M1 elements
+	MXFP8     Format = "mxfp8"      // with E4M3 elements
+	MXFP8E5M2 Format = "mxfp8-e5m2" // with E5M2 elements
+	NF4       Format = "nf4"        // 16 quantiles of the normal distribution
+	FP4       Format = "fp4"        // as in bitsandbytes
 )
 
 // Family is a group of formats that are scaled alike.
