@@ -61,12 +61,12 @@ func ExampleModel_Plan() {
 		log.Fatal(err)
 	}
 	for _, t := range plan.Tensors {
-		fmt.Println(t.Name, t.Decision, t.Reason)
+		fmt.Printf("%s: %s %s%s\n", t.Name, t.Decision, t.Format, t.Reason)
 	}
 	fmt.Print(plan)
 	// Output:
-	// table keep operator not selected: Gather
-	// head quantize
+	// table: keep operator not selected: Gather
+	// head: quantize int4
 	// 1 of 2 float tensors quantized, 50.0 % of their bytes: 1 int4
 	// size: 25 KiB -> 15 KiB
 }

@@ -340,7 +340,7 @@ func (c *commandCase) run(outputs []string, line ...string) int {
 	status := 0
 	pprof.Do(context.Background(), pprof.Labels("case", said), func(ctx context.Context) {
 		used := bounded(said, func() {
-			status = run(ctx, &console{stdout: bufio.NewWriter(&stdout), stderr: &stderr}, args)
+			status = run(ctx, &console{stdout: &output{Writer: bufio.NewWriter(&stdout)}, stderr: &stderr}, args)
 		})
 		c.slowest, c.memory = max(c.slowest, used.time), max(c.memory, used.memory)
 	})

@@ -17,22 +17,34 @@ import (
 
 // console is the output of a command.
 type console struct {
-	stdout   *bufio.Writer
+	stdout   *output
 	stderr   io.Writer
 	terminal bool       // stderr is a terminal
 	dumb     bool       // it cannot overwrite a line
 	width    func() int // its columns
 }
 
-func newConsole(stdout io.Writer, stderr *os.File) *console {
+// output is a standard output.
+type output struct {
+	*bufio.Writer
+	columns int // where long lines break: the width of a terminal; 0: nowhere
+}
+
+func newConsole(stdout, stderr *os.File) *console {
 	fd := int(stderr.Fd())
-	width := func() int {
-		if w, _, err := term.GetSize(fd); err == nil && w > 0 {
-			return w
-		}
-		return usualWidth
+	c := &console{&output{Writer: bufio.NewWriter(stdout)}, stderr, term.IsTerminal(fd), os.Getenv("TERM") == "dumb", func() int { return columnsOf(fd) }}
+	if fd := int(stdout.Fd()); term.IsTerminal(fd) {
+		c.stdout.columns = columnsOf(fd)
 	}
-	return &console{bufio.NewWriter(stdout), stderr, term.IsTerminal(fd), os.Getenv("TERM") == "dumb", width}
+	return c
+}
+
+// columnsOf is the width of a terminal.
+func columnsOf(fd int) int {
+	if w, _, err := term.GetSize(fd); err == nil && w > 0 {
+		return w
+	}
+	return usualWidth
 }
 
 // usualWidth is the width of a terminal that does not tell.

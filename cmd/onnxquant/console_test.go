@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"io"
@@ -149,7 +150,8 @@ func overtype(text string) string {
 }
 
 func testConsole(terminal bool) (*console, *bytes.Buffer) {
-	c := newConsole(new(bytes.Buffer), os.Stderr)
+	c := newConsole(os.Stdout, os.Stderr)
+	c.stdout = &output{Writer: bufio.NewWriter(new(bytes.Buffer))}
 	stderr := new(bytes.Buffer)
 	c.stderr, c.terminal, c.dumb = stderr, terminal, false
 	c.width = func() int { return usualWidth }

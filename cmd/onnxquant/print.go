@@ -90,9 +90,20 @@ func labelled(label string, texts []string) []fact {
 	return facts
 }
 
-func printFacts(w io.Writer, facts []fact) { printWithin(math.MaxInt, w, facts) }
+// printFacts breaks long lines at the width of a terminal. Where w is none, it leaves them to those
+// who search.
+func printFacts(w io.Writer, facts []fact) {
+	columns := math.MaxInt
+	if out, ok := w.(*output); ok && out.columns > 0 {
+		columns = max(out.columns, leastColumns)
+	}
+	printWithin(columns, w, facts)
+}
 
-// printSummaryFacts breaks long lines, for people; printFacts leaves them to those who search.
+// leastColumns is the width of a terminal below which lines break where they may.
+const leastColumns = 30
+
+// printSummaryFacts breaks long lines, for people.
 func printSummaryFacts(w io.Writer, facts []fact) { printWithin(helpWidth, w, facts) }
 
 func printWithin(columns int, w io.Writer, facts []fact) {

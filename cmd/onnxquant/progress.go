@@ -102,8 +102,9 @@ func (p *progress) stage(text string) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	again := p.text == text && p.total == 0
 	p.text, p.done, p.total, p.start = text, 0, 0, time.Now()
-	p.draw(true)
+	p.draw(!again)
 	p.startTicker()
 }
 

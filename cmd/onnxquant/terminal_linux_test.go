@@ -64,6 +64,21 @@ func TestProgressInDumbTerminal(t *testing.T) {
 	}
 }
 
+// What is printed on a terminal breaks at its width, between words.
+func TestFactsInTerminal(t *testing.T) {
+	const columns = 70
+	path := bigModel(t)
+	text := allInTerminal(t, true, columns, "TERM=dumb", "verify", path, path)
+	for line := range strings.Lines(strings.ReplaceAll(text, "\r", "")) {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > columns {
+			t.Errorf("%d columns in %q", n, line)
+		}
+	}
+	if !strings.Contains(text, "cosine") {
+		t.Errorf("no long line in %q", text)
+	}
+}
+
 func bigModel(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "in.onnx")
@@ -76,6 +91,12 @@ func bigModel(t *testing.T) string {
 // inTerminal runs the command with its standard error in a terminal, and returns what that
 // gets. Standard output is discarded.
 func inTerminal(t *testing.T, columns uint16, env string, args ...string) string {
+	t.Helper()
+	return allInTerminal(t, false, columns, env, args...)
+}
+
+// allInTerminal may have standard output in the terminal, too.
+func allInTerminal(t *testing.T, stdoutToo bool, columns uint16, env string, args ...string) string {
 	t.Helper()
 	exe, err := os.Executable()
 	if err != nil {
@@ -93,6 +114,9 @@ func inTerminal(t *testing.T, columns uint16, env string, args ...string) string
 		t.Fatal(err)
 	}
 	cmd.Stderr = theirs
+	if stdoutToo {
+		cmd.Stdout = theirs
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
