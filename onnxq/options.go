@@ -356,6 +356,9 @@ func (o Options) checkConvolutions() error {
 func (o Options) checkOps() error {
 	for _, op := range o.Ops {
 		if op != "all" && o.Activations != spec.Static && !slices.Contains(reach.KnownOps, op) {
+			if slices.Contains(static.Operators(), op) {
+				return fmt.Errorf("operator %q has no weights to quantize; with activations static it may be named", op)
+			}
 			if near, ok := nearest.Name(op, reach.KnownOps); ok {
 				return fmt.Errorf("operator %q is not known; the nearest is %s", op, near)
 			}

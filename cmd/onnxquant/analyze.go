@@ -101,7 +101,7 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if fs.NArg() != 1 {
-		return usagef("analyze takes one model, got %d files", fs.NArg())
+		return wrongCount("analyze takes one model", fs)
 	}
 	opts, err := f.options(fs)
 	if err != nil {
@@ -220,7 +220,7 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 // parseCandidates parses the list of --candidates.
 func parseCandidates(texts []string) (list []spec.Candidate, err error) {
 	for _, text := range texts {
-		c, err := spec.ParseCandidate(strings.ToLower(text))
+		c, err := spec.ParseCandidate(strings.ToLower(strings.TrimSpace(text)))
 		if err != nil {
 			return nil, usagef("--candidates: %v", err)
 		}

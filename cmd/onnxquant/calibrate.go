@@ -116,7 +116,7 @@ func runCalibrate(ctx context.Context, c *console, args []string) error {
 	if len(f.run.Data) > 0 {
 		f.run.Method, f.run.Scheme = method, scheme
 		if fs.NArg() != 1 {
-			return usagef("calibrate --data takes one model, got %d files", fs.NArg())
+			return wrongCount("calibrate --data takes one model", fs)
 		}
 		if f.names != "" && f.imatrix == "" {
 			return usagef("--names needs --imatrix")

@@ -1,13 +1,17 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
-
-	"github.com/spf13/pflag"
 )
 
 // Usage texts of flags that several commands have.
@@ -94,7 +98,8 @@ func (f *reportFlags) checkForce(in, out string) error {
 
 // inOut returns the input and output file of a command. With dryRun the output may be
 // absent.
-func inOut(args []string, dryRun bool) (in, out string, err error) {
+func inOut(fs *pflag.FlagSet, dryRun bool) (in, out string, err error) {
+	args := fs.Args()
 	for _, name := range args {
 		switch name {
 		case "":
@@ -109,11 +114,39 @@ func inOut(args []string, dryRun bool) (in, out string, err error) {
 	case len(args) == 1 && dryRun:
 		return args[0], "", nil
 	case len(args) == 1:
-		return "", "", usagef("no output file given after %s", args[0])
+		text := cmp.Or(taken(fs), "; onnxquant inspect "+shellQuoted(args[0])+" shows what it holds")
+		return "", "", usagef("no output file given after %s%s", args[0], text)
 	case len(args) > 2:
-		return "", "", usagef("want one input and one output file, got %d files; what is %s?", len(args), args[2])
+		return "", "", usagef("want one input and one output file, got %d files; what is %s?", len(args), unexpected(args))
 	}
 	return args[0], args[1], nil
+}
+
+// unexpected returns the argument that is hardly a file, or the third.
+func unexpected(args []string) string {
+	for _, arg := range args {
+		if _, err := os.Stat(arg); err != nil && filepath.Ext(arg) == "" {
+			return arg
+		}
+	}
+	return args[2]
+}
+
+// wrongCount says that a command takes another number of files.
+func wrongCount(takes string, fs *pflag.FlagSet) error {
+	return usagef("%s, got %s%s", takes, english.Plural(fs.NArg(), "file", ""), taken(fs))
+}
+
+// taken names a flag that took a model as its value: its own is missing.
+func taken(fs *pflag.FlagSet) (text string) {
+	fs.Visit(func(f *pflag.Flag) {
+		for _, value := range f.Annotations[given] {
+			if strings.EqualFold(filepath.Ext(value), ".onnx") && f.NoOptDefVal == "" {
+				text = fmt.Sprintf("; %s is the value of --%s", value, f.Name)
+			}
+		}
+	})
+	return text
 }
 
 // loadNames reads the files of --names and --imatrix; "" stands for none.

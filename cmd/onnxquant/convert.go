@@ -118,7 +118,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if err := noPage(fs.Args(), "report"); err != nil {
 		return err
 	}
-	in, out, err := inOut(fs.Args(), f.dryRun)
+	in, out, err := inOut(fs, f.dryRun)
 	if err != nil {
 		return err
 	}

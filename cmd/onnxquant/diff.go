@@ -49,7 +49,7 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 		return c.help("diff")
 	}
 	if fs.NArg() != 2 {
-		return usagef("diff takes two models, got %d files", fs.NArg())
+		return wrongCount("diff takes two models", fs)
 	}
 	a, err := onnxq.Open(fs.Arg(0))
 	if err != nil {

@@ -200,7 +200,7 @@ type choices struct {
 
 func (c choices) Set(s string) error {
 	for _, text := range strings.Split(s, ",") {
-		word, err := pick(text, c.allowed)
+		word, err := pick(strings.TrimSpace(text), c.allowed)
 		if err != nil {
 			return err
 		}
@@ -223,6 +223,9 @@ func pick[T ~string](s string, allowed []T) (T, error) {
 			return word, nil
 		}
 		low[i] = strings.ToLower(string(word))
+	}
+	if other := T(otherNames[plainName(s)]); slices.Contains(allowed, other) {
+		return "", fmt.Errorf("there is no %s; the nearest is %s", s, other)
 	}
 	if len(allowed) <= few {
 		return "", errors.New("want " + oneOf(allowed))

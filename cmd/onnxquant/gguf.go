@@ -81,14 +81,14 @@ func runGGUF(ctx context.Context, c *console, args []string) error {
 	}
 	if f.list {
 		if fs.NArg() != 1 {
-			return usagef("--list takes one file, got %d", fs.NArg())
+			return wrongCount("--list takes one file", fs)
 		}
 		return listGGUF(c, fs.Arg(0), f.json)
 	}
 	if fs.NArg() == 1 && strings.EqualFold(filepath.Ext(fs.Arg(0)), ".gguf") {
 		return usagef("%s is a GGUF file: --list prints its contents, --weights-from of a conversion reads it", printable(fs.Arg(0)))
 	}
-	in, out, err := inOut(fs.Args(), f.dryRun)
+	in, out, err := inOut(fs, f.dryRun)
 	if err != nil {
 		return err
 	}

@@ -18,6 +18,7 @@ var flagHints = map[string]string{
 	"awq":           "--algorithm best finds codes by data, with --calib DATA",
 	"bf16":          "--bfloat16 makes bfloat16 what stays in float",
 	"block-size":    "--block N is the number of weights that share a scale",
+	"blocksize":     "--block N is the number of weights that share a scale",
 	"bnb4":          "--format nf4 --style nbits",
 	"dtype":         "--format NAME is the format of weights; --float16 and --bfloat16 are for what stays in float",
 	"float":         "--exclude GLOB keeps weights in float",
@@ -48,6 +49,19 @@ var flagHints = map[string]string{
 	"weight-type":   "--format NAME is the format of weights",
 }
 
+// otherNames maps words that other tools have for values of flags.
+var otherNames = map[string]string{
+	"awq":             "best",
+	"matmulnbits":     "nbits",
+	"minmax":          "rtn",
+	"onnxruntime":     "ort",
+	"onnxruntime-web": "ort-web",
+	"round":           "rtn",
+	"trt":             "tensorrt",
+	"wasm":            "ort-web",
+	"webgpu":          "ort-web",
+}
+
 // nearestFlag says what an unknown flag may have meant.
 func nearestFlag(fs *pflag.FlagSet, name string) string {
 	if text := hint(fs, name); text != "" {
@@ -76,6 +90,9 @@ func hint(fs *pflag.FlagSet, name string) string {
 	}
 	if fs.Lookup("format") != nil && slices.Contains(codedFormats(), spec.Format(name)) {
 		return "it is --format " + name
+	}
+	if digits := strings.Trim(strings.TrimSuffix(name, "bit"), "-"); fs.Lookup("bits") != nil && slices.Contains([]string{"2", "4", "8"}, digits) {
+		return "it is --bits " + digits
 	}
 	var others []string
 	for _, cmd := range allCommands() {

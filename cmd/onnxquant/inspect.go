@@ -56,7 +56,7 @@ func runInspect(_ context.Context, c *console, args []string) error {
 		return c.help("inspect")
 	}
 	if fs.NArg() != 1 {
-		return usagef("inspect takes one model, got %d files", fs.NArg())
+		return wrongCount("inspect takes one model", fs)
 	}
 	if err := f.planFlags.finish(fs); err != nil {
 		return err

@@ -72,7 +72,7 @@ func runReport(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if fs.NArg() < 2 {
-		return usagef("report takes a float model and at least one quantized model, got %d files", fs.NArg())
+		return wrongCount("report takes a float model and at least one quantized model", fs)
 	}
 	if err := f.finish(fs); err != nil {
 		return err

@@ -44,7 +44,7 @@ func (f *rewriteFlags) parse(command string, fs *pflag.FlagSet, args []string) (
 		return "", "", err
 	}
 	f.opts.Provenance = step(command, fs, f.noProvenance)
-	if in, out, err = inOut(fs.Args(), false); err == nil {
+	if in, out, err = inOut(fs, false); err == nil {
 		err = f.checkForce(in, out)
 	}
 	return in, out, err

@@ -89,7 +89,7 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if fs.NArg() != 2 {
-		return usagef("verify takes two models, got %d files", fs.NArg())
+		return wrongCount("verify takes two models", fs)
 	}
 	if err := f.finish(fs); err != nil {
 		return err
