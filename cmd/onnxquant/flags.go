@@ -64,6 +64,8 @@ func parseFlags(fs *pflag.FlagSet, args []string) error {
 			want = "want true or false"
 		case "int":
 			want = "want a whole number"
+		case "duration":
+			want = "want a time such as 90s or 10m"
 		case "uint64":
 			want = "want a whole number, 0 or more"
 		}

@@ -91,8 +91,14 @@ type limit struct {
 
 func (l limit) Set(s string) error {
 	v, err := strconv.ParseFloat(s, 64)
-	if err != nil || math.IsNaN(v) || math.IsInf(v, 0) {
-		return errors.New("want a number such as 0.05")
+	wrong := err != nil || math.IsNaN(v) || math.IsInf(v, 0)
+	switch {
+	case l.kind == "C" && (wrong || v < -1 || v > 1):
+		return errors.New("want a cosine, -1 to 1")
+	case l.kind == "DB" && wrong:
+		return errors.New("want a number of decibels, such as 20")
+	case l.kind == "E" && (wrong || v < 0):
+		return errors.New("want a number such as 0.05, 0 or more")
 	}
 	*l.value = v
 	return nil

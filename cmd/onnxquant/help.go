@@ -71,6 +71,9 @@ func (c *console) help(name string) error {
 // theirs.
 func helpFor(args []string, flag string) string {
 	words := "onnxquant help"
+	if len(args) > 1 && args[0] == "help" {
+		args = args[1:]
+	}
 	if len(args) > 0 {
 		if cmd, ok := commandNamed(args[0]); ok && cmd.name != "" && cmd.name != "help" {
 			words += " " + cmd.name

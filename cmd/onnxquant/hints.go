@@ -113,11 +113,12 @@ func hint(fs *pflag.FlagSet, name string) string {
 func plainName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
 
 // aliases are other names of commands; "" is the conversion.
-var aliases = map[string]string{"convert": "", "quantize": "", "info": "inspect"}
+var aliases = map[string]string{"convert": "", "quantize": "", "quantise": "", "info": "inspect"}
 
 // commandHints are about commands that other tools have, and that may mean one of several
 // here.
 var commandHints = map[string]string{
 	"check":   "verify IN OUT compares a quantized model with its float model; inspect MODEL lists known problems",
+	"man":     "onnxquant help man prints a manual page",
 	"compare": "verify IN OUT measures how much a quantized model differs; diff A B lists all differences",
 }

@@ -1,12 +1,30 @@
 // Package nearest suggests a known name for a misspelt one.
 package nearest
 
+import "strings"
+
 // Name returns the name with the fewest edits to a match of the glob pattern; ok is false if
 // all names need more edits than a third of the pattern's length, but one in two or three
-// characters: it is no misspelling of them.
+// characters: it is no misspelling of them. A name that differs in -, _, . and spaces alone is the
+// nearest.
 func Name(pattern string, names []string) (nearest string, ok bool) {
+	for _, name := range names {
+		if word := letters(pattern); word != "" && word == letters(name) {
+			return name, true
+		}
+	}
 	n := len([]rune(pattern))
 	return Within(min(n-1, max(1, n/3)), pattern, names)
+}
+
+// letters is a name without punctuation.
+func letters(name string) string {
+	return strings.Map(func(r rune) rune {
+		if strings.ContainsRune("-_. ", r) {
+			return -1
+		}
+		return r
+	}, name)
 }
 
 // Within is like Name, for at most so many edits.

@@ -14,6 +14,9 @@ func TestName(t *testing.T) {
 		{"layers.*.mlp.op.weight", "layers.0.mlp.up.weight", true},
 		{"nope*", "", false},
 		{"xyz", "", false},
+		{"lmhead", "lm_head", true},
+		{"layers.0_mlp-upweight", "layers.0.mlp.up.weight", true},
+		{"_", "", false},
 		{"", "", false},
 	} {
 		if got, ok := Name(c.pattern, names); got != c.want || ok != c.ok {
