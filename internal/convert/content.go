@@ -248,16 +248,21 @@ func (c *content) largestScales() []float32 {
 // some rows of numbers near 0.
 const fewVanished = 0.01
 
-// warnings names the weights of which a part became 0.
+// warnings names the weights of which a part became 0, or was distorted as its scales have few bits.
 func (c *content) warnings() (all []string) {
-	vanished := make([]int64, len(c.plan.Weights))
+	vanished, coarse := make([]int64, len(c.plan.Weights)), make([]int64, len(c.plan.Weights))
 	for i, o := range c.outcomes {
 		vanished[c.run.WeightOf(i)] += o.Vanished
+		coarse[c.run.WeightOf(i)] += o.Coarse
 	}
-	for i, n := range vanished {
-		w := c.plan.Weights[i]
-		if share := float64(n) / float64(w.Form.Elements()); share > fewVanished {
-			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for a scale of %s", msg.Quote(w.Value.Path), 100*share, w.Choice.Format))
+	for i, w := range c.plan.Weights {
+		name, size := msg.Quote(w.Value.Path), float64(w.Form.Elements())
+		if share := float64(vanished[i]) / size; share > fewVanished {
+			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for a scale of %s", name, 100*share, w.Choice.Format))
+		}
+		if share := float64(coarse[i]) / size; share > fewVanished {
+			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements lose precision: they are so small that the float16 scales of %s have few bits; --bits %d has float32 scales",
+				name, 100*share, w.Choice.Format, w.Choice.Format.Bits()))
 		}
 	}
 	return append(all, c.plan.vanishedHalves()...)

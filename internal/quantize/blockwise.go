@@ -24,6 +24,8 @@ type blockBuffers struct {
 	decoded    []float32 // decoded elements, in block order
 	importance []float32 // importance of the elements of a row, padded
 	packed     []byte    // encoded blocks
+	enlarged   []float32 // elements of a block, enlarged, and decoded again
+	block      []byte    // the encoded block in between
 	parts      ggml.Parts
 
 	inOrder      []float32 // per-block values in element order

@@ -74,6 +74,7 @@ func (r *Run) WriteTo(parts []Sinks) {
 type Outcome struct {
 	Errors   errstat.Stats
 	Vanished int64   // elements of blocks that became 0 as a whole
+	Coarse   int64   // elements of blocks whose scale has few bits, and that have much larger errors for that
 	Scale    float32 // the largest magnitude of a scale
 	sum      uint32  // checksum of what was written: codes, scales, zero points
 }
@@ -174,6 +175,9 @@ func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int
 	}
 	out.Errors.Add(x, decoded)
 	out.Vanished = t.vanishedBlocks(x, decoded)
+	if out.Coarse, err = b.coarseBlocks(t, x, decoded); err != nil {
+		return true, err
+	}
 	if r.Spoiled() {
 		return true, nil
 	}

@@ -1,6 +1,7 @@
 package quantize_test
 
 import (
+	"fmt"
 	"math"
 	"path/filepath"
 	"strings"
@@ -83,6 +84,42 @@ func TestVanishedBlocksOfEncodings(t *testing.T) {
 		want := `"w": 50% of its elements became 0: they are too small for a scale of ` + string(f.Format)
 		if !strings.Contains(strings.Join(r.Plan.Warnings, "\n"), want) {
 			t.Errorf("%s: warnings %q, want %q", f.Format, r.Plan.Warnings, want)
+		}
+	}
+}
+
+// Scales of float16 have few bits near 0. The errors of blocks with such scales are told if they are
+// much larger than those of the same blocks with larger elements, not with any small elements.
+func TestCoarseBlocks(t *testing.T) {
+	const rows, columns = 512, 8
+	for _, c := range []struct {
+		format spec.Format
+		size   float32 // of the elements of the first half of the rows
+		coarse bool
+	}{
+		{"q8_0", 1e-2, false}, {"q8_0", 1e-3, false}, {"q8_0", 3e-5, true}, {"q8_0", 1e-5, true},
+		{"q6_k", 1e-2, false}, {"q6_k", 3e-4, true},
+		{"q4_k", 1e-2, false}, {"q4_0", 1e-5, false},
+		{spec.Int8, 1e-5, false}, {spec.MXFP8, 1e-5, false}, {spec.NVFP4, 1e-5, false},
+	} {
+		w := modeltest.Floats("w", rows, columns)
+		for i := range w.FloatData {
+			w.FloatData[i] = float32(math.Sin(float64(i*i + 1)))
+			if i < rows/2*columns {
+				w.FloatData[i] *= c.size
+			}
+		}
+		m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")})))
+		named, err := rules.NewPrecision(rules.PrecisionEntry{Pattern: "w", Override: spec.Override{Format: &c.format}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, limit := range []int64{300, modeltest.LargestTile} {
+			r, _ := modeltest.ConvertInTiles(t, m, onnxq.Options{Precision: named}, limit)
+			want := fmt.Sprintf("of its elements lose precision: they are so small that the float16 scales of %s have few bits; --bits 8 has float32 scales", c.format)
+			if got := strings.Join(r.Plan.Warnings, "\n"); strings.Contains(got, "lose precision") != c.coarse || c.coarse && !strings.Contains(got, want) {
+				t.Errorf("%s of %g in tiles of %d: warnings %q", c.format, c.size, limit, got)
+			}
 		}
 	}
 }
