@@ -70,7 +70,7 @@ func (b *Buffers) errorOfBlock(t Tile, i int, x []float32, factor float32) (floa
 func squaredError(x, y []float32, factor float32) (sum float64) {
 	for i, v := range x {
 		e := float64(factor) * (float64(y[i]) - float64(v))
-		sum += e * e
+		sum += float64(e * e) // rounded on every machine
 	}
 	return sum
 }
