@@ -183,7 +183,7 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
 		facts = append(facts, fact{"worst", errorText(worst.Name, worst.SQNR, worst.MaxError)})
 	}
-	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("verdict", verdicts), overflowHint(r)))
+	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("verdict", verdicts), overflowHint(r), f.activationHint(r)))
 }
 
 // overflowHint says what helps where values are beyond float16.
@@ -193,6 +193,16 @@ func overflowHint(r *verify.Report) []fact {
 		return nil
 	}
 	return []fact{{"hint", "values inside the model exceed 65504, the largest of float16: convert with --ranges of onnxquant calibrate or with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"}}
+}
+
+// activationHint says what helps where 8-bit activations spoil outputs for given inputs: random ones
+// have other ranges.
+func (f *verifyFlags) activationHint(r *verify.Report) []fact {
+	spoilt := slices.ContainsFunc(r.Execution.Outputs, func(o verify.Output) bool { return o.Distribution != nil && o.Distribution.Top1 < 0.5 })
+	if !spoilt || len(r.Structure.Activations) == 0 || len(f.opts.Inputs) == 0 {
+		return nil
+	}
+	return []fact{{"hint", "most rows have another class than in the float model: quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"}}
 }
 
 func matchRows(weights []compare.WeightMatch) [][]string {

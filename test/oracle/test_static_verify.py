@@ -7,6 +7,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import static
+import static_models
 from command import onnxquant
 from test_static import MODELS, SETTINGS, Lab, defined, flags
 
@@ -49,6 +50,16 @@ def test_accepted(lab, name):
         report = verify(lab, path, "--engine", "none")
         assert report["passed"], (path.name, setting, report["failures"])
         assert report["structure"]["activations"] == activations(path)
+
+
+@pytest.mark.parametrize("spoilt", [False, True])
+def test_spoilt(lab, spoilt):
+    """Where masked scores are quantized, the wrong classes of real inputs are told, with what helps."""
+    lab.calibrate(static_models.masked())
+    np.savez(lab.folder / "x.npz", **lab.feeds[0])
+    lab.convert(*["--coarse-activations"] * spoilt)
+    done = onnxquant("verify", "--engine", "go", "--logits", "y", "--inputs", lab.folder / "x.npz", lab.plain, lab.ours)
+    assert ("most rows have another class" in done.stdout) == spoilt, done.stdout
 
 
 @pytest.mark.parametrize("name", ["relu", "clip", "residual", "matmul", "flatten", "concat"])
