@@ -48,6 +48,9 @@ type Damage interface {
 	// Of returns the damage of each of some weights, quantized as opts say; NaN if it cannot
 	// be measured.
 	Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error)
+
+	// Together returns the damage of all weights at once, measured on other data where there are more.
+	Together(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (float64, error)
 }
 
 const defaultMaxError = 0.1
@@ -162,7 +165,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	a.total()
 	a.frontier()
 	if a.MaxError > 0 || a.MaxSize > 0 {
-		if err := a.recommend(); err != nil {
+		if err := a.recommend(ctx); err != nil {
 			return nil, err
 		}
 	}

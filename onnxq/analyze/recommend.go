@@ -2,6 +2,7 @@ package analyze
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"maps"
 	"math"
@@ -24,9 +25,9 @@ func (e *SizeError) Error() string {
 }
 
 // recommend chooses a candidate for each weight and makes the precision_info.
-func (a *analyzer) recommend() error {
+func (a *analyzer) recommend(ctx context.Context) error {
 	if a.MaxError == 0 {
-		return a.leastNoise()
+		return a.leastNoise(ctx)
 	}
 	bytes, _ := a.classes((*Choice).noise)
 	// A little less than the bound, because sums in another order may round up.
@@ -41,15 +42,93 @@ func (a *analyzer) recommend() error {
 	return nil
 }
 
-// mostTries bounds the plans that leastNoise makes.
+// leastNoise recommends the choices with the least noise within MaxSize.
+func (a *analyzer) leastNoise(ctx context.Context) error {
+	_, noise := a.classes((*Choice).noise)
+	pick, bound, err := a.within(noise)
+	if err != nil {
+		return err
+	}
+	if a.damage != nil {
+		if pick, err = a.least(ctx, pick); err != nil {
+			return err
+		}
+	}
+	sum := 0.0
+	for i, choices := range noise {
+		sum += choices[pick[i]].Cost
+	}
+	a.Gap = gap(math.Sqrt(sum), math.Sqrt(max(bound, 0))) // of the error, which noise is the square of
+	return a.take(pick)
+}
+
+// least returns, of a mix with the least sum of damages, the best candidate for all weights and the mix
+// with the least error of weights, what does the least damage with all weights quantized at once: a sum
+// of damages is no more than a good guess.
+func (a *analyzer) least(ctx context.Context, mix []int) (best []int, err error) {
+	_, noise := a.classes(func(c *Choice) float64 { return c.Error * c.Error })
+	byError, _, err := a.within(noise)
+	if err != nil {
+		return nil, err
+	}
+	contenders := [][]int{mix}
+	for _, pick := range [][]int{a.uniform(), byError} {
+		if pick != nil && !slices.ContainsFunc(contenders, func(p []int) bool { return slices.Equal(p, pick) }) {
+			contenders = append(contenders, pick)
+		}
+	}
+	if len(contenders) == 1 {
+		return mix, nil
+	}
+	least := math.Inf(1)
+	best = mix
+	for _, pick := range contenders {
+		if err := a.take(pick); err != nil {
+			return nil, err
+		}
+		if a.OutBytes > a.MaxSize {
+			continue
+		}
+		opts := a.opts
+		opts.Precision = a.Precision
+		damage, err := a.damage.Together(ctx, a.model, opts)
+		if err != nil {
+			return nil, err
+		}
+		if damage < least {
+			best, least = pick, damage
+		}
+	}
+	return best, nil
+}
+
+// uniform picks the candidate that does the least damage for all weights together, within about
+// MaxSize; nil if none is that small.
+func (a *analyzer) uniform() (pick []int) {
+	best := -1
+	for i, t := range a.Totals {
+		if i > 0 && t.OutBytes <= a.MaxSize && (best < 0 || *t.Damage < *a.Totals[best].Damage) {
+			best = i
+		}
+	}
+	if best < 0 {
+		return nil
+	}
+	for _, w := range a.Weights {
+		at := slices.IndexFunc(w.Choices, func(c Choice) bool { return c.Candidate == a.Candidates[best] })
+		pick = append(pick, max(at, 0)) // else float, which is the first
+	}
+	return pick
+}
+
+// mostTries bounds the plans that within makes.
 const mostTries = 32
 
-// leastNoise recommends the choices with the least noise within MaxSize. Sums of sizes may be too
-// large by slack, and are too small where weights share constants. So it begins with a bound that
-// is a little too large, and lowers it as long as the exact plan exceeds MaxSize.
-func (a *analyzer) leastNoise() error {
-	_, noise := a.classes((*Choice).noise)
-	capacity, bound := float64(a.MaxSize+a.slack)-a.rest(), 0.0
+// within finds the choices with the least noise within MaxSize. Sums of sizes may be too large by slack,
+// and are too small where weights share constants. So it begins with a bound that is a little too
+// large, and lowers it as long as the exact plan exceeds MaxSize. No choices have less noise than bound.
+func (a *analyzer) within(noise [][]knapsack.Choice) (pick []int, bound float64, err error) {
+	capacity := float64(a.MaxSize+a.slack) - a.rest()
 	for i := range mostTries {
 		s, ok := knapsack.Solve(noise, capacity)
 		if !ok {
@@ -59,37 +138,35 @@ func (a *analyzer) leastNoise() error {
 			bound = s.Bound
 		}
 		if err := a.take(s.Pick); err != nil {
-			return err
+			return nil, 0, err
 		}
 		if a.OutBytes <= a.MaxSize {
-			a.Gap = noiseGap(s.Cost, bound)
-			return nil
+			return s.Pick, bound, nil
 		}
 		// At least by what excludes these choices.
 		capacity = min(capacity-float64(a.OutBytes-a.MaxSize), s.Weight-1)
 	}
-	return a.smallest(noise, bound)
+	pick, err = a.smallest(noise)
+	return pick, bound, err
 }
 
-// smallest recommends the smallest choices, if they keep to MaxSize. bound is the least noise of all.
-func (a *analyzer) smallest(noise [][]knapsack.Choice, bound float64) error {
-	pick, sum := make([]int, len(noise)), 0.0
+// smallest picks the smallest choices, if they keep to MaxSize.
+func (a *analyzer) smallest(noise [][]knapsack.Choice) ([]int, error) {
+	pick := make([]int, len(noise))
 	for i, choices := range noise {
 		for j, c := range choices {
 			if c.Weight < choices[pick[i]].Weight {
 				pick[i] = j
 			}
 		}
-		sum += choices[pick[i]].Cost
 	}
 	if err := a.take(pick); err != nil {
-		return err
+		return nil, err
 	}
 	if a.OutBytes > a.MaxSize {
-		return &SizeError{a.MaxSize, a.OutBytes, a.mix()}
+		return nil, &SizeError{a.MaxSize, a.OutBytes, a.mix()}
 	}
-	a.Gap = noiseGap(sum, bound)
-	return nil
+	return pick, nil
 }
 
 // mix counts the recommended candidates, the most frequent first.
@@ -148,9 +225,6 @@ func gap(cost, bound float64) float64 {
 	}
 	return (cost - bound) / cost
 }
-
-// noiseGap is gap for errors, of which noise is the square.
-func noiseGap(noise, bound float64) float64 { return gap(math.Sqrt(noise), math.Sqrt(max(bound, 0))) }
 
 // classes returns the choices of each weight: with the bytes as costs and the noise as weights,
 // and the other way round.

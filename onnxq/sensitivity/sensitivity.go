@@ -48,13 +48,21 @@ type Sensitivity struct {
 	folder  string // of the copy, or ""
 	opts    calibrate.Options
 	model   *modelfile.Model
+	engine  *observe.Engine
 	session execute.Session
 	outputs []output
-	samples [][]*execute.Tensor
-	want    [][]*execute.Tensor // outputs of each sample
-	taken   time.Duration       // to run the float model on all samples
+	weighed samples
+	others  samples       // not used to weigh; the same if there are no more
+	taken   time.Duration // to run the float model on the samples that weigh
 	done    int
 	total   int
+}
+
+// samples are inputs of a model, and the outputs of the float model for each.
+type samples struct{ inputs, want [][]*execute.Tensor }
+
+func (s *samples) add(inputs, want []*execute.Tensor) {
+	s.inputs, s.want = append(s.inputs, inputs), append(s.want, want)
 }
 
 // output is an output that is compared.
@@ -74,11 +82,14 @@ const (
 // Open runs the float model at path on its samples.
 func Open(ctx context.Context, path string, opts calibrate.Options) (*Sensitivity, error) {
 	opts.Samples = cmp.Or(opts.Samples, DefaultSamples)
+	s := &Sensitivity{path: path, opts: opts}
+	if !slices.Equal(opts.Data, []string{"self"}) { // whose samples take time to make
+		opts.Samples *= 2
+	}
 	data, err := calibrate.Open(ctx, path, opts)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sensitivity{path: path, opts: opts}
 	if s.model, err = modelfile.Open(path); err != nil {
 		return nil, err
 	}
@@ -96,7 +107,8 @@ func Open(ctx context.Context, path string, opts calibrate.Options) (*Sensitivit
 
 // start runs the float model on its samples.
 func (s *Sensitivity) start(ctx context.Context, data *calibrate.Data) (err error) {
-	if s.session, err = s.open(ctx, data.Engine()); err != nil {
+	s.engine = data.Engine()
+	if s.session, err = s.open(ctx, s.engine); err != nil {
 		return err
 	}
 	return s.run(data)
@@ -173,7 +185,6 @@ func compared(g *onnxpb.GraphProto) []output {
 // run keeps the samples and what the float model computes for them.
 func (s *Sensitivity) run(data *calibrate.Data) error {
 	kept, start := 0, time.Now()
-	defer func() { s.taken = time.Since(start) }()
 	for inputs, err := range data.Samples().All() {
 		if err != nil {
 			return err
@@ -185,12 +196,20 @@ func (s *Sensitivity) run(data *calibrate.Data) error {
 		for _, t := range slices.Concat(inputs, want) {
 			kept += len(t.Data)
 		}
-		if kept > maxKept && len(s.samples) > 0 {
-			return nil // fewer samples do
+		if kept > maxKept && len(s.weighed.inputs) > 0 {
+			break // fewer samples do
 		}
-		s.samples, s.want = append(s.samples, inputs), append(s.want, want)
+		if len(s.weighed.inputs) < s.opts.Samples {
+			s.weighed.add(inputs, want)
+			s.taken = time.Since(start)
+		} else {
+			s.others.add(inputs, want)
+		}
 	}
-	if d := s.damage(s.want); d != 0 {
+	if len(s.others.inputs) == 0 {
+		s.others = s.weighed
+	}
+	if s.damage(s.weighed.want, s.weighed.want)+s.damage(s.others.want, s.others.want) != 0 {
 		return errors.New("the outputs of the float model are NaN or infinite")
 	}
 	return nil
@@ -207,23 +226,11 @@ func (s *Sensitivity) names() (names []string) {
 // opts. It is NaN for a weight that a run cannot replace: one that is neither an initializer nor a
 // Constant node of the main graph.
 func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error) {
-	folder, err := os.MkdirTemp("", "onnxquant-sensitivity-")
+	decoded, remove, err := decode(ctx, m, opts)
 	if err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(folder)
-	opts.Style, opts.Target, opts.Progress = spec.DQ, "", nil
-	p, err := m.Plan(opts)
-	if err != nil {
-		return nil, err
-	}
-	quantized, decoded := filepath.Join(folder, "q.onnx"), filepath.Join(folder, "f.onnx")
-	if _, err := p.Convert(ctx, quantized); err != nil {
-		return nil, err
-	}
-	if _, err := restyle.Dequantize(ctx, quantized, decoded, restyle.Options{}); err != nil {
-		return nil, err
-	}
+	defer remove()
 	f, err := modelfile.Open(decoded)
 	if err != nil {
 		return nil, err
@@ -241,8 +248,55 @@ func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options
 	return results, nil
 }
 
+// Together returns what quantizing all weights at once does, by the settings of opts, on samples that
+// Of does not use, if there are more.
+func (s *Sensitivity) Together(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (float64, error) {
+	path, remove, err := decode(ctx, m, opts)
+	if err != nil {
+		return 0, err
+	}
+	defer remove()
+	session, err := s.engine.Open(ctx, path)
+	if err != nil {
+		return 0, err
+	}
+	defer session.Close()
+	got := make([][]*execute.Tensor, len(s.others.inputs))
+	for i, inputs := range s.others.inputs {
+		if got[i], err = session.Run(inputs, s.names()...); err != nil {
+			return 0, err
+		}
+	}
+	return s.damage(s.others.want, got), nil
+}
+
+// decode writes a model with its weights as they are when they are quantized and decoded.
+func decode(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (path string, remove func(), err error) {
+	folder, err := os.MkdirTemp("", "onnxquant-sensitivity-")
+	if err != nil {
+		return "", nil, err
+	}
+	remove = func() { os.RemoveAll(folder) }
+	defer func() {
+		if err != nil {
+			remove()
+		}
+	}()
+	opts.Style, opts.Target, opts.Progress = spec.DQ, "", nil
+	p, err := m.Plan(opts)
+	if err != nil {
+		return "", nil, err
+	}
+	quantized, path := filepath.Join(folder, "q.onnx"), filepath.Join(folder, "f.onnx")
+	if _, err = p.Convert(ctx, quantized); err != nil {
+		return "", nil, err
+	}
+	_, err = restyle.Dequantize(ctx, quantized, path, restyle.Options{})
+	return path, remove, err
+}
+
 // Samples returns how many there are, and how long the float model took to run on all of them.
-func (s *Sensitivity) Samples() (n int, taken time.Duration) { return len(s.samples), s.taken }
+func (s *Sensitivity) Samples() (n int, taken time.Duration) { return len(s.weighed.inputs), s.taken }
 
 // Expect says how many weights in all formats together will be measured.
 func (s *Sensitivity) Expect(n int) { s.total = max(n, 1) }
@@ -261,13 +315,13 @@ func (s *Sensitivity) one(f *modelfile.Model, name string) (float64, error) {
 	if n, err := p.ReadAt(w.Data, 0); n < len(w.Data) {
 		return 0, err
 	}
-	got := make([][]*execute.Tensor, len(s.samples))
-	for i, inputs := range s.samples {
+	got := make([][]*execute.Tensor, len(s.weighed.inputs))
+	for i, inputs := range s.weighed.inputs {
 		if got[i], err = s.session.Run(append(slices.Clone(inputs), w), s.names()...); err != nil {
 			return 0, err
 		}
 	}
-	return s.damage(got), nil
+	return s.damage(s.weighed.want, got), nil
 }
 
 func initializer(m *modelfile.Model, name string) *onnxpb.TensorProto {
@@ -279,14 +333,14 @@ func initializer(m *modelfile.Model, name string) *onnxpb.TensorProto {
 	return nil
 }
 
-// damage compares outputs of all samples with those of the float model. It is the sum over the
-// outputs, of which most models have one.
-func (s *Sensitivity) damage(got [][]*execute.Tensor) float64 {
+// damage compares outputs of samples with those of the float model. It is the sum over the outputs, of
+// which most models have one.
+func (s *Sensitivity) damage(want, got [][]*execute.Tensor) float64 {
 	total := 0.0
 	for k, o := range s.outputs {
 		var sum, weight float64
 		for i := range got {
-			a, b := s.want[i][k].Float64s(), got[i][k].Float64s()
+			a, b := want[i][k].Float64s(), got[i][k].Float64s()
 			if len(a) != len(b) {
 				return math.Inf(1)
 			}
@@ -296,7 +350,7 @@ func (s *Sensitivity) damage(got [][]*execute.Tensor) float64 {
 				}
 				continue
 			}
-			n := classes(s.want[i][k])
+			n := classes(want[i][k])
 			for j := 0; j+n <= len(a); j += n {
 				sum, weight = sum+divergence(a[j:j+n], b[j:j+n], o.kind), weight+1
 			}

@@ -209,6 +209,60 @@ func TestExpect(t *testing.T) {
 	}
 }
 
+// All weights together do what the converted model does; and what is recommended does no more, of data that
+// it was not found by, than the mix with the least error of weights and the formats for all weights.
+func TestTogether(t *testing.T) {
+	path := modeltest.Build(t, "mlp")
+	data := filepath.Join(t.TempDir(), "x.npy")
+	writeArray(t, data, 40, 64)
+	m, s := modeltest.Open(t, path), open(t, path, data)
+	together := func(p *rules.Precision) float64 {
+		t.Helper()
+		d, err := s.Together(t.Context(), m, onnxq.Options{Precision: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	for size := int64(10000); size < 30000; size += 6000 {
+		a, err := analyze.Model(t.Context(), m, analyze.Options{Damage: s, MaxSize: size})
+		if err != nil {
+			t.Fatal(err)
+		}
+		byError, err := analyze.Model(t.Context(), m, analyze.Options{MaxSize: size, Candidates: a.Candidates})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, other := together(a.Precision), together(byError.Precision); got > other || a.OutBytes > size {
+			t.Errorf("%d bytes: damage %v, by errors of weights %v", a.OutBytes, got, other)
+		}
+	}
+
+	p := precision(t, rules.PrecisionEntry{Pattern: "*", Override: spec.Candidate{Format: spec.Int8, Block: spec.PerChannel}.Override()})
+	quantized := filepath.Join(t.TempDir(), "q.onnx")
+	modeltest.Convert(t, path, quantized, p)
+	var noise, power float64
+	raw := writeArray(t, data, 40, 64)
+	for row := range slices.Chunk(raw[len(raw)/40*16:len(raw)/40*32], 64*4) { // behind those that weigh
+		x := []*execute.Tensor{{Name: "x", DType: 1, Dims: []int64{1, 64}, Data: row}}
+		a, err := evaluate.Go.Run(t.Context(), path, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := evaluate.Go.Run(t.Context(), quantized, x)
+		if err != nil {
+			t.Fatal(err)
+		}
+		y := b[0].Float64s()
+		for j, v := range a[0].Float64s() {
+			noise, power = noise+(y[j]-v)*(y[j]-v), power+v*v
+		}
+	}
+	if got, want := together(p.Precision), noise/power; math.Abs(got-want) > 1e-3*want {
+		t.Errorf("damage %v, want %v", got, want)
+	}
+}
+
 // Without a bound there is a frontier, and no recommendation. Candidates for calibrated codes are
 // those that can be calibrated, weighed by mse.
 func TestFrontier(t *testing.T) {
