@@ -341,7 +341,10 @@ func (o Options) checkConvolutions() error {
 	t := o.ConvFormat.Traits()
 	o.Bits, o.Format, o.ConvFormat = 0, o.ConvFormat, ""
 	if t.Family != spec.Integer {
-		o.ZeroPoint, o.Range, o.Algorithm, o.ScaleType = false, spec.Range{}, spec.RTN, ""
+		o.ZeroPoint, o.Range, o.ScaleType = false, spec.Range{}, ""
+		if o.Algorithm.Check(o.Format, false, o.Style, o.Range, o.Target) != nil { // they are rounded to nearest
+			o.Algorithm, o.Calibration = spec.RTN, nil
+		}
 	}
 	if t.Block != 0 {
 		o.Block = 0
