@@ -12,7 +12,7 @@ import front
 import measure
 from command import ROOT
 from models import MODELS
-from settings import ALGORITHMS, BY_DATA, CALIBRATED_FORMATS, FORMATS, LAYOUTS, MIXES, SHARES, SIZES, WHOLE
+from settings import ALGORITHMS, FORMATS, HELD, LAYOUTS, MIXES, SHARES, SIZES, SLACK, WHOLE
 
 DOCUMENT = ROOT / "docs" / "accuracy.md"
 PEERS = pathlib.Path(__file__).with_name("peers.json")
@@ -113,6 +113,14 @@ class Page:
         return table(["bytes at most", "best uniform format, rtn", *(m.name for m in MIXES)], rows)
 
 
+def check(model):
+    """Holds what docs/analysis.md says of mixes."""
+    for size, most in HELD.get(model.name, {}).items():
+        r = measured(measure.mixed, model, MIXES[-1], size)
+        if r and (r.size > size or r.score.kl > SLACK * most):
+            sys.exit(f"accuracy: {model.name}: the mix of {r.size} bytes has a KL of {r.score.kl:.3g}; want {size} bytes, {most}")
+
+
 def whole(model):
     """A model with labels, all of its weights quantized."""
     everything = ("--ops", "all")
@@ -182,6 +190,7 @@ def main():
     parts["formats"] = list(formats(pages))
     for page in pages:
         parts[f"mixes of {page.model.name}"] = list(page.mixes())
+        check(page.model)
     for page in pages:
         if page.model.labels:
             parts["characters"] = list(whole(page.model))
