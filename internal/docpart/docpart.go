@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 var update = flag.Bool("update", false, "write the parts of documents that are made from the code")
@@ -33,4 +34,26 @@ func Check(t *testing.T, path, begin, part, end string) {
 	default:
 		t.Errorf("%s is out of date: go test -run %s -update", path, t.Name())
 	}
+}
+
+// width is that of the lines that Wrap makes.
+const width = 105
+
+// Wrap breaks a paragraph into lines. The first one begins with head, the others are indented as
+// far.
+func Wrap(head, text string) string {
+	var b strings.Builder
+	line, indent := head, strings.Repeat(" ", len(head))
+	for i, word := range strings.Fields(text) {
+		switch {
+		case i == 0:
+			line += word
+		case utf8.RuneCountInString(line+" "+word) <= width:
+			line += " " + word
+		default:
+			b.WriteString(line + "\n")
+			line = indent + word
+		}
+	}
+	return b.String() + line + "\n"
 }

@@ -15,17 +15,21 @@ func lostKernels(e *Engine) string {
 	if e.kernels == nil {
 		return ""
 	}
-	var lost []string
+	lost := map[int64][]string{} // by the opset from which on they are
 	k := e.kernels()
 	for _, op := range slices.Sorted(maps.Keys(k)) {
 		if len(k[op]) == 0 || op == "Scatter" || op == "Upsample" { // ONNX replaced these
 			continue
 		}
 		if last := k[op][len(k[op])-1].last; last < e.Opset {
-			lost = append(lost, fmt.Sprintf("%s from %d on", op, last+1))
+			lost[last+1] = append(lost[last+1], op)
 		}
 	}
-	return "At newer opsets it has no kernels for some operators, and refuses models with them: " + strings.Join(lost, ", ") + "."
+	var from []string
+	for _, opset := range slices.Sorted(maps.Keys(lost)) {
+		from = append(from, fmt.Sprintf("from %d on %s", opset, strings.Join(lost[opset], ", ")))
+	}
+	return "At newer opsets it has no kernels for some operators, and refuses models with them: " + strings.Join(from, "; ") + "."
 }
 
 // The table of kernels is read, and says what is known of ONNX Runtime.

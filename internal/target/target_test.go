@@ -22,15 +22,15 @@ func TestTargetsDocument(t *testing.T) {
 
 func describeEngine(b *strings.Builder, e Engine) {
 	fmt.Fprintf(b, "\n## %s: %s\n\n", e.Target, e.Name)
-	fmt.Fprintf(b, "Known: %s.", e.Known)
+	known := fmt.Sprintf("Known: %s.", e.Known)
 	if e.Opset != 0 {
-		fmt.Fprintf(b, " Loads opsets up to %d", e.Opset)
+		known += fmt.Sprintf(" Loads opsets up to %d", e.Opset)
 		if e.IR != 0 {
-			fmt.Fprintf(b, " and IR versions up to %d", e.IR)
+			known += fmt.Sprintf(" and IR versions up to %d", e.IR)
 		}
-		b.WriteString(".")
+		known += "."
 	}
-	b.WriteString("\n\n| format | decoded by | blocks | one scale per channel |\n|---|---|---|---|\n")
+	b.WriteString(docpart.Wrap("", known) + "\n| format | decoded by | blocks | one scale per channel |\n|---|---|---|---|\n")
 	for _, s := range e.Formats {
 		for _, f := range s.Formats {
 			blocks, channel := s.Blocks.String(), "no"
@@ -66,7 +66,7 @@ func describeEngine(b *strings.Builder, e Engine) {
 		if i == 0 {
 			b.WriteString("\n")
 		}
-		fmt.Fprintf(b, "- %s\n", r)
+		b.WriteString(docpart.Wrap("- ", r))
 	}
 }
 
