@@ -203,7 +203,8 @@ func checkRuns(t *testing.T, command string, args ...string) {
 
 func checkSBOM(t *testing.T, r *release) {
 	for _, p := range all() {
-		data, err := os.ReadFile(filepath.Join(r.out, "onnxquant-"+r.version+"-"+p.os+"-"+p.arch+".spdx.json"))
+		path := filepath.Join(r.out, "onnxquant-"+r.version+"-"+p.os+"-"+p.arch+".spdx.json")
+		data, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -222,7 +223,29 @@ func checkSBOM(t *testing.T, r *release) {
 		if !slices.ContainsFunc(doc.Packages, func(p spdxPackage) bool { return p.Name == "gonum.org/v1/gonum" }) {
 			t.Error("gonum is not listed")
 		}
+		if here(p) {
+			checkSPDX(t, path)
+		}
 	}
+}
+
+// checkSPDX asks the tools of SPDX whether a document is valid.
+func checkSPDX(t *testing.T, path string) {
+	need(t, "python3")
+	bin := newVenv(t)
+	output(t, ".", filepath.Join(bin, "pip"), "install", "--quiet", "--disable-pip-version-check", "spdx-tools==0.8.5")
+	output(t, ".", filepath.Join(bin, "pyspdxtools"), "--infile", path)
+}
+
+// newVenv makes a virtual environment of Python and returns the folder of its programs.
+func newVenv(t *testing.T) string {
+	t.Helper()
+	venv := filepath.Join(t.TempDir(), "venv")
+	output(t, ".", "python3", "-m", "venv", venv)
+	if runtime.GOOS == "windows" {
+		return filepath.Join(venv, "Scripts")
+	}
+	return filepath.Join(venv, "bin")
 }
 
 // The image of the Dockerfile has nothing but the command, and a folder for temporary files.
@@ -251,12 +274,7 @@ func checkWheel(t *testing.T, r *release) {
 	if err != nil || len(wheels) != len(all()) {
 		t.Fatalf("wheels %v, %v", wheels, err)
 	}
-	venv := filepath.Join(t.TempDir(), "venv")
-	output(t, ".", "python3", "-m", "venv", venv)
-	bin := filepath.Join(venv, "bin")
-	if runtime.GOOS == "windows" {
-		bin = filepath.Join(venv, "Scripts")
-	}
+	bin := newVenv(t)
 	// pip takes the wheel that fits.
 	output(t, ".", filepath.Join(bin, "pip"), "install", "--no-index", "--find-links", r.out, "onnxquant")
 	checkRuns(t, filepath.Join(bin, "onnxquant"))
