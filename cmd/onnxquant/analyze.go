@@ -115,7 +115,7 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	defer m.Close()
-	a, err := analyzed(ctx, c, m, fs.Arg(0), opts, f.run, f.quiet)
+	a, err := analysis{fs.Arg(0), m, opts, f.run}.run(ctx, c, f.quiet)
 	if err != nil {
 		return err
 	}
@@ -140,29 +140,36 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 	return nil
 }
 
-// analyzed analyzes the model at path, by what its outputs lose if there are data.
-func analyzed(ctx context.Context, c *console, m *onnxq.Model, path string, opts analyze.Options, data calibrate.Options, quiet bool) (*analyze.Analysis, error) {
+// analysis is an analysis of the model at path, by what its outputs lose if there are data.
+type analysis struct {
+	path  string
+	model *onnxq.Model
+	opts  analyze.Options
+	data  calibrate.Options
+}
+
+func (a analysis) run(ctx context.Context, c *console, quiet bool) (*analyze.Analysis, error) {
 	bar := newProgress(c, quiet)
 	defer bar.clear()
-	opts.Progress = bar.update
-	if len(data.Data) > 0 {
-		opts.Progress, data.Progress = nil, bar.step
-		s, err := sensitivity.Open(ctx, path, data)
+	a.opts.Progress = bar.update
+	if len(a.data.Data) > 0 {
+		a.opts.Progress, a.data.Progress = nil, bar.step
+		s, err := sensitivity.Open(ctx, a.path, a.data)
 		if err != nil {
 			return nil, err
 		}
 		defer s.Close()
-		opts.Damage = s
+		a.opts.Damage = s
 		if !quiet {
-			opts.Damage = &told{Sensitivity: s, console: c, bar: bar}
+			a.opts.Damage = &told{Sensitivity: s, console: c, bar: bar}
 		}
 	}
 	bar.begin()
-	a, err := analyze.Model(ctx, m, opts)
+	found, err := analyze.Model(ctx, a.model, a.opts)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", a.path, err)
 	}
-	return a, nil
+	return found, nil
 }
 
 // told tells what measurements will take, before the first.

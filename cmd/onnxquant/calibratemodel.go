@@ -8,10 +8,30 @@ import (
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
+	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/rules"
 )
+
+// ofModel runs a model, once for the importance of columns and once for ranges.
+func (f *calibrateFlags) ofModel(ctx context.Context, c *console, fs *pflag.FlagSet) error {
+	if fs.NArg() != 1 {
+		return wrongCount("calibrate --data takes one model", fs)
+	}
+	if f.names != "" && f.imatrix == "" {
+		return usagef("--names needs --imatrix")
+	}
+	if err := f.checkOut(); err != nil {
+		return err
+	}
+	if f.imatrix != "" {
+		if err := f.importance(ctx, c, fs.Arg(0)); err != nil || f.out == "" && !f.json {
+			return err
+		}
+	}
+	return f.model(ctx, c, fs.Arg(0))
+}
 
 // model finds the ranges of a model's activations.
 func (f *calibrateFlags) model(ctx context.Context, c *console, path string) error {
