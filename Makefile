@@ -159,7 +159,7 @@ workflows:
 
 release-test: workflows
 	@echo '== a release of this commit'
-	cd release && go vet ./... && go test -count 1 -v ./...
+	cd release && go vet ./... && go test -count 1 -timeout 1h -v ./...
 
 # The test is a module of its own: the browser's protocol is no dependency of the command.
 CHROMIUM := $(shell for c in chromium chromium-browser google-chrome; do command -v $$c && break; done)

@@ -135,7 +135,7 @@ func (s *shell) clear() {
 // wait waits until the terminal shows a text.
 func (s *shell) wait(text string) {
 	s.Helper()
-	for range 500 {
+	for range 5000 { // much longer than it takes
 		s.mu.Lock()
 		screen := s.screen.String()
 		s.mu.Unlock()

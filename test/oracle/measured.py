@@ -18,9 +18,9 @@ PER_MIB = 1 << 20 if sys.platform == "darwin" else 1 << 10  # of ru_maxrss
 
 
 class Run:
-    """One finished run: status is negative where a signal ended it, as it does after timeout seconds."""
+    """One finished run: its status, negative where a signal ended it, as it does after timeout seconds; seconds of processor time."""
 
-    def __init__(self, command, stderr, timeout=10):
+    def __init__(self, command, stderr, timeout=60):
         starter = _starter()
         starter.stdin.write(json.dumps([[os.fspath(c) for c in command], os.fspath(stderr), timeout]) + "\n")
         starter.stdin.flush()
@@ -37,17 +37,16 @@ def _starter():
 
 
 def run(command, stderr, timeout):
-    """(status, seconds, peak MiB)"""
+    """(status, seconds of processor time, peak MiB)"""
     with open(stderr, "wb") as err:
         start = time.monotonic()
         p = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=err)
         while True:
             pid, status, usage = os.wait4(p.pid, os.WNOHANG)
-            seconds = time.monotonic() - start
             if pid:
                 p.returncode = os.waitstatus_to_exitcode(status)
-                return p.returncode, seconds, usage.ru_maxrss / PER_MIB
-            if seconds > timeout:
+                return p.returncode, usage.ru_utime + usage.ru_stime, usage.ru_maxrss / PER_MIB
+            if time.monotonic() - start > timeout:
                 os.kill(p.pid, signal.SIGKILL)
             time.sleep(0.0005)
 

@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -171,20 +172,30 @@ def test_timeout(tmp_path):
     assert reason.endswith("the float model: stopped after 1s")
 
 
+def children(pid):
+    return [child for f in pathlib.Path(f"/proc/{pid}/task").glob("*/children") for child in f.read_text().split()]
+
+
+def ignores(pid, sig):
+    try:
+        status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False  # it has ended
+    return int(re.search(r"SigIgn:\s*(\w+)", status)[1], 16) & 1 << sig - 1
+
+
 # An interruption ends both programs, and says so and no more.
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="it looks into /proc")
 def test_interruption(tmp_path):
     path = endless(tmp_path / "model.onnx")
     p = subprocess.Popen([with_runtime(), "verify", "--engine", "ort", "--ort-lib", library(), path, path], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                          text=True, start_new_session=True)
-    started = []
-    while not started and p.poll() is None:
-        started = [child for f in pathlib.Path(f"/proc/{p.pid}/task").glob("*/children") for child in f.read_text().split()]
-    time.sleep(0.5)
+    while p.poll() is None and not (ready := [child for child in children(p.pid) if ignores(child, signal.SIGINT)]):
+        time.sleep(0.01)
     os.killpg(p.pid, signal.SIGINT)  # as a terminal does
-    stdout, stderr = p.communicate(timeout=30)
+    stdout, stderr = p.communicate(timeout=60)
     assert (p.returncode, stdout, stderr) == (130, "", "onnxquant: stopped by a signal: interrupt\n")
-    assert not os.path.exists(f"/proc/{started[0]}")
+    assert not os.path.exists(f"/proc/{ready[0]}")
 
 
 # What the Go package does with a session: many runs, values inside a graph, crashes, memory.

@@ -153,13 +153,13 @@ func endless(t *testing.T) string {
 func (r *Runner) testCancelled(t *testing.T) {
 	path := endless(t)
 	cause := errors.New("enough")
-	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, cause)
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(t.Context())
 	s, err := r.Open(ctx, path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer s.Close()
+	time.AfterFunc(100*time.Millisecond, func() { cancel(cause) })
 	if _, err := s.Run(inputs(t, path, 1)); err != cause {
 		t.Error(err)
 	}
