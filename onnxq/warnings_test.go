@@ -32,16 +32,23 @@ func TestWarnings(t *testing.T) {
 	}
 	path := modeltest.Write(t, modeltest.Model(one, modeltest.Nodes{product}))
 	plain := modeltest.Open(t, path)
+	mlpPath := modeltest.Build(t, "mlp")
+	mlp := modeltest.Open(t, mlpPath)
+	gptq, err := rules.ParsePrecision([]byte(`{"w0": {"algorithm": "gptq"}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		model *onnxq.Model
 		opts  onnxq.Options
 		want  []string
 	}{
-		"few biases":   {biases(2), onnxq.Options{Precision: all}, []string{`"b0" stays in float though precision_info names it: read by Add:1`, `"b1" stays in float though precision_info names it: read by Add:1`}},
-		"many biases":  {biases(6), onnxq.Options{Precision: all}, []string{`6 tensors stay in float though precision_info names them: "b0", "b1", "b2", "b3", … (--verbose says why)`}},
-		"float zeros":  {plain, onnxq.Options{Block: 32, ZeroPoint: true, Style: spec.NBits, Algorithm: spec.HQQ}, []string{"1 weight gets float zero points, with which ONNX Runtime takes 20 to 100 times as long for a row on a CPU; other algorithms have codes"}},
-		"for the web":  {plain, onnxq.Options{Block: 32, ZeroPoint: true, Target: spec.ORTWeb, Algorithm: spec.HQQ}, nil},
-		"small memory": {plain, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: activations.New(path, nil, activations.Options{}), Memory: 16 << 10}, []string{"1 weight is not calibrated but quantized by algorithm mse: that takes --memory of 1 MiB or more"}},
+		"few biases":     {biases(2), onnxq.Options{Precision: all}, []string{`"b0" stays in float though precision_info names it: read by Add:1`, `"b1" stays in float though precision_info names it: read by Add:1`}},
+		"many biases":    {biases(6), onnxq.Options{Precision: all}, []string{`6 tensors stay in float though precision_info names them: "b0", "b1", "b2", "b3", … (--verbose says why)`}},
+		"float zeros":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Style: spec.NBits, Algorithm: spec.HQQ}, []string{"1 weight gets float zero points, with which ONNX Runtime takes 20 to 100 times as long for a row on a CPU; other algorithms have codes"}},
+		"for the web":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Target: spec.ORTWeb, Algorithm: spec.HQQ}, nil},
+		"small memory":   {plain, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: activations.New(path, nil, activations.Options{}), Memory: 16 << 10}, []string{"1 weight is not calibrated but quantized by algorithm mse: that takes --memory of 1 MiB or more"}},
+		"two algorithms": {mlp, onnxq.Options{Block: 32, Algorithm: spec.Best, Precision: gptq, Calibration: activations.New(mlpPath, nil, activations.Options{})}, []string{"1 weight is calibrated by algorithm best, not gptq: a calibration has one of them"}},
 	} {
 		p, err := c.model.Plan(c.opts)
 		if err != nil {

@@ -225,7 +225,17 @@ func (p *Plan) notify(text string) {
 
 // calibration returns the options of a calibration that do not depend on files.
 func (p *Plan) calibration() layerfit.Options {
-	return layerfit.Options{Best: p.opts.Discover.Algorithm == spec.Best, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
+	return layerfit.Options{Best: p.calibratedBy(spec.Best) > 0, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
+}
+
+// calibratedBy counts the weights that are to be calibrated by an algorithm.
+func (p *Plan) calibratedBy(a spec.Algorithm) (n int) {
+	for _, w := range p.Weights {
+		if w.Layers != nil && w.Choice.Algorithm == a {
+			n++
+		}
+	}
+	return n
 }
 
 // CalibrationCost tells what calibration will take. It returns nil if there is none.

@@ -96,6 +96,9 @@ func (p *Plan) warnOfCalibration() {
 		p.warn("%s not calibrated but quantized by algorithm mse: that takes --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)
 		return
 	}
+	if n := p.calibratedBy(spec.GPTQ); n > 0 && p.calibratedBy(spec.Best) > 0 {
+		p.warn("%s by algorithm best, not gptq: a calibration has one of them", english.Plural(n, "weight is calibrated", "weights are calibrated"))
+	}
 	calibrated := func(w rewrite.Weight) bool { return w.Layers != nil }
 	if p.opts.Calibration != nil && len(p.Weights) > 0 && !slices.ContainsFunc(p.Weights, calibrated) {
 		p.warn("no weight is calibrated; --dry-run --verbose says why")
