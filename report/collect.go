@@ -44,6 +44,14 @@ type Options struct {
 // in detail. Differences are not an error; they are in the report.
 func Models(ctx context.Context, in string, outs []string, opts Options) (*Report, error) {
 	c := newCollector(ctx, opts)
+	var verified []*verify.Report
+	for i, out := range outs { // before IN is opened: this takes the memory of two models
+		v, err := c.compare(in, out, i == 0)
+		if err != nil {
+			return nil, err
+		}
+		verified = append(verified, v)
+	}
 	m, err := onnxq.Open(in)
 	if err != nil {
 		return nil, err
@@ -52,14 +60,6 @@ func Models(ctx context.Context, in string, outs []string, opts Options) (*Repor
 	found := inspect.Model(m, onnxq.Options{})
 	if c.report.In, err = c.file(in, found); err != nil {
 		return nil, err
-	}
-	var verified []*verify.Report
-	for i, out := range outs {
-		v, err := c.compare(in, out, i == 0)
-		if err != nil {
-			return nil, err
-		}
-		verified = append(verified, v)
 	}
 	analysis, err := c.try(m, names(verified))
 	if err != nil {
