@@ -54,22 +54,19 @@ func (a activations) Run(ctx context.Context, models []string, names [][]string,
 	})
 }
 
-// calibrated reports whether an algorithm looks at data.
-func calibrated(a spec.Algorithm) bool { return a == spec.GPTQ || a == spec.Best }
-
-// checkCalibration refuses calibration that no algorithm uses, and gptq without it.
+// checkCalibration refuses calibration that no algorithm uses, and algorithms that need it without.
 func (o Options) checkCalibration() error {
 	switch {
-	case o.Calibration == nil && o.Algorithm == spec.GPTQ:
-		return ErrNoData
+	case o.Calibration == nil && o.Algorithm.NeedsData():
+		return fmt.Errorf("algorithm %s %w", o.Algorithm, ErrNoData)
 	case o.Calibration == nil && o.Resume:
 		return errors.New("there is no calibration to resume")
 	case o.Calibration == nil:
 		return nil
-	case !calibrated(o.Algorithm) && !slices.ContainsFunc(o.Precision.Entries(), func(e rules.PrecisionEntry) bool {
-		return e.Override.Algorithm != nil && calibrated(*e.Override.Algorithm)
+	case !o.Algorithm.Calibrated() && !slices.ContainsFunc(o.Precision.Entries(), func(e rules.PrecisionEntry) bool {
+		return e.Override.Algorithm != nil && e.Override.Algorithm.Calibrated()
 	}):
-		return fmt.Errorf("calibration data are for algorithms gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
+		return fmt.Errorf("calibration data are for algorithms awq, gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func (o Output) report(done *convert.Result) *Report {
 	if c := done.Calibration; c != nil {
 		n := float64(max(c.Layers, 1))
 		r.Calibration = &Calibrated{
-			Layers: c.Layers, Lost: c.Lost, Error: c.Found / n, MSE: c.MSE / n,
+			Layers: c.Layers, Lost: c.Lost, Error: c.Found / n, MSE: c.MSE / n, Balanced: done.Balanced,
 			Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
 		}
 	}

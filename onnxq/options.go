@@ -68,8 +68,8 @@ type Options struct {
 	Importance *rules.Importance // importance of the columns of weights, for the encodings of ggml
 	Names      *rules.Names      // names of weights in Importance; nil: as in the model
 
-	// Calibration runs the model on samples. Algorithms gptq and best find codes by the inputs that
-	// layers get there; gptq needs it. Package activations makes one.
+	// Calibration runs the model on samples. Algorithms awq, gptq and best find codes by the inputs that
+	// layers get there; awq and gptq need it. Package activations makes one.
 	Calibration Calibration
 
 	ExternalData     spec.ExternalData // default ExternalAuto

@@ -81,6 +81,8 @@ type Calibrated struct {
 	Error  float64 `json:"error"`     // of the outputs of layers, with the codes that were written
 	MSE    float64 `json:"error_mse"` // with those of algorithm mse
 
+	Balanced int `json:"balanced"` // layers of algorithm awq that read channels with factors
+
 	Output    float64 `json:"output_error"`            // of the outputs of the model
 	OutputMSE float64 `json:"output_error_mse"`        // with the codes of algorithm mse
 	Samples   int     `json:"output_samples"`          // on which the model's outputs were compared

@@ -197,7 +197,7 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 		return opts, usagef("--max-error %v: want more than 0", f.maxError)
 	}
 	check := f.opts
-	if len(f.run.Data) > 0 && check.Algorithm == spec.GPTQ {
+	if len(f.run.Data) > 0 && check.Algorithm.NeedsData() {
 		check.Algorithm = spec.Best // needs no data to be checked
 	}
 	if err := check.Check(); err != nil {

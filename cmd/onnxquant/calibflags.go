@@ -27,7 +27,7 @@ type calibFlags struct {
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
 	fs.Var(dataPaths{&f.paths}, "calib",
-		"calibration `DATA` for --algorithm gptq, or best, which they\nimply: .npz, .npy, .pb or .jsonl files, a folder of them, or\nself: a language model makes its own samples; may be repeated")
+		"calibration `DATA` for --algorithm awq, gptq, or best, which\nthey imply: .npz, .npy, .pb or .jsonl files, a folder of them,\nor self: a language model makes its own samples; may be repeated")
 	fs.Var(number[int]{&f.samples, func(n int) bool { return n >= 1 }, "at least 1"}, "samples",
 		"how many samples of --calib are used (default 128)")
 	fs.BoolVar(&f.resume, "resume", false,
@@ -112,7 +112,7 @@ func (f *calibFlags) warnSlow(c *console) {
 // leave forgets the data: an output is made without them.
 func (f *calibFlags) leave(o *onnxq.Options) {
 	f.data, o.Calibration = nil, nil
-	if o.Algorithm == spec.GPTQ {
+	if o.Algorithm.NeedsData() {
 		o.Algorithm = spec.LeastAngle
 	}
 }

@@ -15,7 +15,7 @@ import (
 // another thing. If it begins with a flag, it is for the commands that have it.
 var flagHints = map[string]string{
 	"asymmetric":    "--zero-point gives asymmetric codes",
-	"awq":           "--algorithm best finds codes by data, with --calib DATA",
+	"awq":           "--algorithm awq, with --calib DATA",
 	"bf16":          "--bfloat16 makes bfloat16 what stays in float",
 	"block-size":    "--block N is the number of weights that share a scale",
 	"blocksize":     "--block N is the number of weights that share a scale",

@@ -32,7 +32,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVarP(&o.ZeroPoint, "zero-point", "z", false,
 		"asymmetric codes: a zero point per block")
 	fs.VarP(choice[spec.Algorithm]{&o.Algorithm, spec.Algorithms(), "NAME"}, "algorithm", "a",
-		"how codes and scales of integer formats are found: rtn,\nround to nearest; rtn-ort, k_quant and hqq, as ONNX\nRuntime's quantizers do; in all\nformats: mse, least squared error; gptq, errors make up for\neach other, by --calib; best, least error of outputs, by\n--calib or estimated (default rtn)")
+		"how codes and scales of integer formats are found: rtn,\nround to nearest; rtn-ort, k_quant and hqq, as ONNX\nRuntime's quantizers do; awq, channels with factors, by\n--calib; in all formats: mse, least squared error; gptq, errors\nmake up for each other, by --calib; best, least error of\noutputs, by --calib or estimated (default rtn)")
 	fs.Var(choice[spec.ScaleType]{&o.ScaleType, spec.ScaleTypes(), "TYPE"}, "scale-type",
 		"type of the scales of integer formats in float32 models:\nfloat32; float16; int8, times a float32 of the tensor; or\nuint8, the same without negative ones (default float32)")
 	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",

@@ -209,6 +209,9 @@ func calibrationFacts(c *onnxq.Calibrated) []fact {
 	if c.Samples > 0 {
 		lines = append(lines, fmt.Sprintf("error of the model's outputs on %s %s, with mse %s", comparedOn(c), percent(c.Output), percent(c.OutputMSE)))
 	}
+	if c.Balanced > 0 {
+		lines = append(lines, english.Plural(c.Balanced, "layer reads", "layers read")+" channels with factors")
+	}
 	if c.Refused {
 		lines = append(lines, "all layers got mse, which is better")
 	} else if c.Lost > 0 {

@@ -143,9 +143,8 @@ func (p *Plan) calibrate(ctx context.Context, path string, found discover.Except
 		return nil, nil
 	}
 	if p.Half != nil {
-		opts := p.opts
-		opts.Half, found = nil, noExceptions() // they are of another graph
-		if p, err = planFrom(p.input, opts, nil); err != nil {
+		found = noExceptions() // they are of another graph
+		if p, err = p.inFloat(); err != nil {
 			return nil, err
 		}
 	}
@@ -179,10 +178,7 @@ func (p *Plan) calibrate(ctx context.Context, path string, found discover.Except
 // findCodes calibrates. What it finds is kept in a file beside the output, for Options.Resume, and the
 // models that it runs are in a folder there; both are locked.
 func (p *Plan) findCodes(ctx context.Context, path string, which []int, layers []layerfit.Layer, o layerfit.Options) (_ *run, err error) {
-	o.State, o.Resume = path+".~calib", p.opts.Resume
-	unlock, err := modelfile.Lock(ctx, o.State, func() {
-		p.notify(fmt.Sprintf("another process calibrates for %s; it is waited for", filepath.Base(path)))
-	})
+	unlock, err := p.begins(ctx, path, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -191,20 +187,13 @@ func (p *Plan) findCodes(ctx context.Context, path string, which []int, layers [
 			unlock()
 		}
 	}()
-	folder := o.State + ".models"
-	if err := os.RemoveAll(folder); err != nil { // of a process that died
+	remove, err := p.writesInterim(&o, which)
+	if err != nil {
 		return nil, err
 	}
-	if err := os.Mkdir(folder, 0o777); err != nil {
-		return nil, err
-	}
-	defer os.RemoveAll(folder)
+	defer remove()
 	o.Begins = func() {
 		p.notify(fmt.Sprintf("nothing to resume: what calibration has left beside %s, if anything, is of another model, other data or flags; it begins anew", filepath.Base(path)))
-	}
-	o.Write = func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {
-		to := filepath.Join(folder, name+".onnx")
-		return to, p.interim(ctx, to, which, found, values)
 	}
 	for _, out := range p.graph.File.Proto.GetGraph().GetOutput() {
 		o.Outputs = append(o.Outputs, out.GetName())
@@ -223,9 +212,36 @@ func (p *Plan) notify(text string) {
 	}
 }
 
+// begins locks the files of a calibration that lie beside the output, and names them.
+func (p *Plan) begins(ctx context.Context, path string, o *layerfit.Options) (unlock func(), err error) {
+	o.State, o.Resume = path+".~calib", p.opts.Resume
+	return modelfile.Lock(ctx, o.State, func() {
+		p.notify(fmt.Sprintf("another process calibrates for %s; it is waited for", filepath.Base(path)))
+	})
+}
+
+// writesInterim lets a calibration write parts of the model into a folder beside the output, which
+// remove removes.
+func (p *Plan) writesInterim(o *layerfit.Options, which []int) (remove func() error, err error) {
+	folder := o.State + ".models"
+	if err := os.RemoveAll(folder); err != nil { // of a process that died
+		return nil, err
+	}
+	if err := os.Mkdir(folder, 0o777); err != nil {
+		return nil, err
+	}
+	o.Write = func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {
+		to := filepath.Join(folder, name+".onnx")
+		return to, p.interim(ctx, to, which, found, values)
+	}
+	return func() error { return os.RemoveAll(folder) }, nil
+}
+
 // calibration returns the options of a calibration that do not depend on files.
 func (p *Plan) calibration() layerfit.Options {
-	return layerfit.Options{Best: p.calibratedBy(spec.Best) > 0, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
+	best := p.calibratedBy(spec.Best) > 0
+	clip := !best && p.calibratedBy(spec.GPTQ) == 0 && p.calibratedBy(spec.AWQ) > 0
+	return layerfit.Options{Best: best, Clip: clip, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
 }
 
 // calibratedBy counts the weights that are to be calibrated by an algorithm.
@@ -245,6 +261,10 @@ func (p *Plan) CalibrationCost() *layerfit.Cost {
 	}
 	_, layers := p.layers()
 	cost := layerfit.Estimate(layers, p.calibration())
+	if o := p.calibration(); o.Clip {
+		_, _, layers := p.balance()
+		cost.Add(layerfit.EstimateChannels(layers, o))
+	}
 	return &cost
 }
 

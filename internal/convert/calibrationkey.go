@@ -25,7 +25,7 @@ func (p *Plan) key(ctx context.Context, layers []layerfit.Layer, o layerfit.Opti
 		return "", err
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, version, data, model, o.Best, o.Memory)
+	fmt.Fprintln(h, version, data, model, o.Best, o.Clip, o.Memory)
 	if err := p.hashContents(ctx, h); err != nil {
 		return "", err
 	}

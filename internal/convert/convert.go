@@ -25,6 +25,7 @@ type Result struct {
 	Errors []errstat.Stats // by weight of the plan
 
 	Calibration *layerfit.Errors // or nil
+	Balanced    int              // layers that read channels with factors
 	Warnings    []string         // about values
 	Verified    bool             // the output was read again and compared
 }
@@ -86,12 +87,18 @@ type conversion struct {
 	far        map[string]string // values that half cannot represent, by path
 	calibrated *calibrated
 	progress   *progress
-	content    *content // of this attempt
-	done       *Done
+
+	layersBalanced int // that read channels with factors
+
+	content *content // of this attempt
+	done    *Done
 }
 
 // prepare finds the codes that follow from calibration.
 func (c *conversion) prepare(ctx context.Context, runs map[string]*run) (err error) {
+	if c.Plan, c.layersBalanced, err = c.balanced(ctx, c.path); err != nil {
+		return err
+	}
 	if c.calibrated, err = c.calibrate(ctx, c.path, c.found, runs); err != nil || c.calibrated == nil {
 		return err
 	}
@@ -122,7 +129,7 @@ func (c *conversion) settle(err error) (done bool) {
 	was, p := c.Plan, (*Plan)(nil)
 	switch {
 	case err == nil:
-		c.end(&Result{was, c.content.errors(), c.calibrated.errors(), c.content.warnings(), !was.opts.NoVerify}, nil)
+		c.end(&Result{was, c.content.errors(), c.calibrated.errors(), c.layersBalanced, c.content.warnings(), !was.opts.NoVerify}, nil)
 		return true
 	case errors.As(err, &beyond):
 		maps.Copy(c.far, beyond.values)

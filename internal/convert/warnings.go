@@ -99,8 +99,11 @@ func (p *Plan) warnOfCalibration() {
 	if n := p.calibratedBy(spec.GPTQ); n > 0 && p.calibratedBy(spec.Best) > 0 {
 		p.warn("%s by algorithm best, not gptq: a calibration has one of them", english.Plural(n, "weight is calibrated", "weights are calibrated"))
 	}
+	if n := p.calibratedBy(spec.AWQ); n > 0 && !p.calibration().Clip {
+		p.warn("%s not by algorithm awq: a calibration has it for all weights or for none", english.Plural(n, "weight is calibrated", "weights are calibrated"))
+	}
 	calibrated := func(w rewrite.Weight) bool { return w.Layers != nil }
-	if p.opts.Calibration != nil && len(p.Weights) > 0 && !slices.ContainsFunc(p.Weights, calibrated) {
+	if p.opts.Calibration != nil && len(p.Weights) > 0 && len(p.except.MSE) == 0 && !slices.ContainsFunc(p.Weights, calibrated) {
 		p.warn("no weight is calibrated; --dry-run --verbose says why")
 	}
 }

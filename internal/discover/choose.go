@@ -66,8 +66,8 @@ func (d *Decision) chooseAlgorithm(opts Options) error {
 		d.remark("rounded to nearest: " + err.Error())
 		c.Algorithm = spec.RTN
 	}
-	if c.Algorithm == spec.GPTQ && !opts.Calibrated { // from the override: options are checked before
-		return fmt.Errorf("precision_info: %w", spec.ErrNoData)
+	if c.Algorithm.NeedsData() && !opts.Calibrated { // from the override: options are checked before
+		return fmt.Errorf("precision_info: algorithm %s %w", c.Algorithm, spec.ErrNoData)
 	}
 	if why := d.noHessian(opts.Memory); c.Algorithm == spec.Best && !opts.Calibrated && why != "" {
 		d.remark("algorithm mse: " + why)

@@ -167,7 +167,7 @@ func beside(x *graph.Graph, product *graph.Value) *graph.Value {
 // algorithm mse.
 func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string) {
 	c := d.Choice
-	if c.Algorithm != spec.GPTQ && (c.Algorithm != spec.Best || !opts.Calibrated) {
+	if !c.Algorithm.Calibrated() || c.Algorithm == spec.Best && !opts.Calibrated {
 		return
 	}
 	var why string

@@ -3,8 +3,8 @@ package layerfit
 import (
 	"time"
 
+	"onnxquant/internal/quantize"
 	"onnxquant/internal/secondorder"
-	"onnxquant/internal/work"
 )
 
 // Cost is what Run takes, without what runs the models.
@@ -20,30 +20,16 @@ type Cost struct {
 // them: a third of what it reaches in large matrices.
 const perSecond = 3e9
 
+// Add adds the cost of what is done as well, before or after.
+func (c *Cost) Add(o Cost) {
+	c.Groups, c.Runs, c.Time = c.Groups+o.Groups, c.Runs+o.Runs, c.Time+o.Time
+	c.Memory, c.Disk = max(c.Memory, o.Memory), max(c.Disk, o.Disk)
+}
+
 // Estimate tells what Run would take.
 func Estimate(layers []Layer, o Options) Cost {
-	c := &calibration{Options: o, layers: layers}
-	c.workers, _ = work.Divide(o.Threads, o.Memory, 1)
-	models := 1 // that run for a group
-	if o.Best {
-		models = 2
-	}
-	var cost Cost
-	var products float64
-	for _, group := range c.groups() {
-		cost.Groups, cost.Runs = cost.Groups+1, cost.Runs+models
-		var sums, most int64
-		for _, in := range group {
-			k := layers[in.layers[0]].Weight.K
-			sums += c.bytes(in)
-			most = max(most, c.solving(k))
-			products += float64(int64(in.parts)*k*k*k) / 6
-			for _, i := range in.layers {
-				products += float64(k*layers[i].Weight.Elements()) * c.passes()
-			}
-		}
-		cost.Memory = max(cost.Memory, sums+most)
-	}
+	c := newCalibration(layers, nil, o)
+	cost := c.cost(c.passes)
 	if cost.Groups > 0 {
 		cost.Runs += 3 // the check of the outputs, on some samples
 	}
@@ -54,6 +40,37 @@ func Estimate(layers []Layer, o Options) Cost {
 			bytes, size = int64(w.Encoding.Bytes), 4*size
 		}
 		cost.Disk += 2 * (size + bytes*w.Outer*w.Blocks()*w.Inner) // for mse, too
+	}
+	return cost
+}
+
+// EstimateChannels tells what Channels would take.
+func EstimateChannels(layers []Layer, o Options) Cost {
+	o.Best = false
+	return newCalibration(layers, nil, o).cost(func(*quantize.Weight) float64 { return exponents })
+}
+
+// cost is that of all groups, whose Hessians are multiplied so many times by a weight.
+func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
+	models := 1 // that run for a group
+	if c.Best {
+		models = 2
+	}
+	var products float64
+	for _, group := range c.groups() {
+		cost.Groups, cost.Runs = cost.Groups+1, cost.Runs+models
+		var sums, most int64
+		for _, in := range group {
+			k := c.layers[in.layers[0]].Weight.K
+			sums += c.bytes(in)
+			most = max(most, c.solving(k))
+			products += float64(int64(in.parts)*k*k*k) / 6
+			for _, i := range in.layers {
+				w := c.layers[i].Weight
+				products += float64(k*w.Elements()) * passes(w)
+			}
+		}
+		cost.Memory = max(cost.Memory, sums+most)
 	}
 	cost.Time = time.Duration(products / perSecond / float64(c.workers) * float64(time.Second))
 	return cost
@@ -69,9 +86,12 @@ func (c *calibration) solving(k int64) int64 {
 }
 
 // passes is how often the Hessian is multiplied by a weight.
-func (c *calibration) passes() float64 {
-	if c.Best {
+func (c *calibration) passes(w *quantize.Weight) float64 {
+	switch {
+	case c.Best:
 		return secondorder.SearchPasses + 2 // with shift
+	case c.Clip:
+		return secondorder.ClipPasses(w.SecondOrder(w.Codec), int(w.K))
 	}
 	return 0.5
 }

@@ -272,8 +272,11 @@ func (c *calibration) advance(w *quantize.Weight) {
 
 // algorithm is the algorithm in words.
 func (c *calibration) algorithm() string {
-	if c.Best {
+	switch {
+	case c.Best:
 		return "best"
+	case c.Clip:
+		return "awq"
 	}
 	return "gptq"
 }

@@ -56,7 +56,8 @@ func (l Layer) columns() int {
 
 // Options say how codes are found.
 type Options struct {
-	Best    bool   // asymmetric, in sequence, with descent; else GPTQ by the float model's values
+	Best    bool   // asymmetric, in sequence, with descent; else by the float model's values:
+	Clip    bool   // scales that clip, and codes that are nearest; else GPTQ
 	State   string // path of a file for what was found, which outlives an interruption
 	Key     string // of the model, the data and the options: a State with another one is of no use
 	Resume  bool   // go on from State, if it is there
@@ -122,11 +123,8 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 			}
 		}
 	}()
-	c := &calibration{Options: o, activations: a, layers: layers, Result: r}
-	c.workers, _ = work.Divide(o.Threads, o.Memory, 1)
-	for _, l := range layers {
-		c.total += l.Weight.Elements()
-	}
+	c := newCalibration(layers, a, o)
+	c.Result = r
 	for _, group := range c.groups() {
 		if groups < before.Groups {
 			c.recall(group, before)
@@ -149,6 +147,15 @@ type calibration struct {
 	layers      []Layer
 	workers     int
 	done, total int64
+}
+
+func newCalibration(layers []Layer, a Activations, o Options) *calibration {
+	c := &calibration{Options: o, activations: a, layers: layers}
+	c.workers, _ = work.Divide(o.Threads, o.Memory, 1)
+	for _, l := range layers {
+		c.total += l.Weight.Elements()
+	}
+	return c
 }
 
 // inputs are the layers that share their inputs, and so a Hessian, or one for each part.

@@ -2,6 +2,7 @@ package layerfit
 
 import (
 	"context"
+	"math"
 
 	"onnxquant/internal/linalg"
 )
@@ -23,6 +24,8 @@ type moments struct {
 	h       []float32 // Σ xᵀ·x: the lower triangle
 	targets []*target // by layer
 
+	magnitude []float64 // Σ |x|
+
 	x    []float32 // rows that are to be added
 	held []float32 // rows that are not
 	rows int64     // added so far
@@ -39,7 +42,7 @@ type target struct {
 
 // newMoments returns the sums for one of some parts.
 func newMoments(k, parts int, targets []*target) *moments {
-	m := &moments{k: k, h: make([]float32, k*k), targets: targets}
+	m := &moments{k: k, h: make([]float32, k*k), targets: targets, magnitude: make([]float64, k)}
 	m.batch, m.most = rowsAtOnce(parts)
 	return m
 }
@@ -75,6 +78,9 @@ func (m *moments) add(ctx context.Context, workers int, hold bool, x []float32, 
 		return nil
 	}
 	m.rows++
+	for i, v := range x {
+		m.magnitude[i] += math.Abs(float64(v))
+	}
 	m.x = appendRow(m.x, x, m.batch)
 	for i, row := range y {
 		m.targets[i].y = appendRow(m.targets[i].y, row, m.batch)

@@ -18,8 +18,9 @@ import (
 type solver struct {
 	c      *calibration
 	m      *moments
-	mean   float64             // of the diagonal of h, as it was
-	factor *secondorder.Factor // nil: there is no Hessian
+	mean   float64 // of the diagonal of h, as it was
+	known  bool    // there is a Hessian
+	factor *secondorder.Factor
 	why    string
 }
 
@@ -27,7 +28,7 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 	s := &solver{c: c, m: m}
 	h := m.h
 	var err error
-	if s.mean, err = secondorder.Normalize(h, m.k); err == nil {
+	if s.mean, err = secondorder.Normalize(h, m.k); err == nil && !c.Clip {
 		if c.Best {
 			h = slices.Clone(h)
 		}
@@ -43,9 +44,7 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 	case err != nil:
 		return nil, err
 	}
-	if s.why != "" {
-		s.factor = nil
-	}
+	s.known = s.why == ""
 	return s, nil
 }
 
@@ -112,6 +111,7 @@ type panel struct {
 	columns  secondorder.Columns
 	rounder  secondorder.Rounder
 	search   secondorder.Search
+	clip     secondorder.Clip
 	multiply linalg.Multiplier
 	blocks   blocks
 
@@ -142,10 +142,11 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 	if err := codes.leastAngle(ctx); err != nil {
 		return e, err
 	}
-	if p.factor != nil {
+	if p.known {
 		e.calibrated, e.signal = true, p.aim()
 		e.mse = p.measure(codes)
-		if p.c.Best {
+		switch {
+		case p.c.Best:
 			if err := p.shift(ctx); err != nil {
 				return e, err
 			}
@@ -153,7 +154,9 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 				return e, err
 			}
 			p.search.Find(p.factor, c, p.m.h, f, secondorder.Rounds)
-		} else {
+		case p.c.Clip:
+			p.clip.Find(c, p.m.h, f)
+		default:
 			p.factor.Round(&p.rounder, c, f)
 		}
 		codes.take()

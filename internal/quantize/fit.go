@@ -19,6 +19,7 @@ var fitters = map[spec.Algorithm]func(*Weight, int4.Codec) int4.Fitter{
 	spec.LeastAngle: leastAngle,
 	spec.Best:       leastAngle,
 	spec.GPTQ:       leastAngle,
+	spec.AWQ:        leastAngle,
 }
 
 func leastAngle(w *Weight, c int4.Codec) int4.Fitter { return c.LeastAngle(w.PositiveScales) }

@@ -36,7 +36,7 @@ func TestAlgorithms(t *testing.T) {
 			if opts.Algorithm == spec.Best {
 				continue // memory decides where it can be had: see TestBest
 			}
-			if opts.Algorithm == spec.GPTQ || (opts.Algorithm == spec.KQuant || opts.Algorithm == spec.HQQ) && !opts.ZeroPoint {
+			if opts.Algorithm.NeedsData() || (opts.Algorithm == spec.KQuant || opts.Algorithm == spec.HQQ) && !opts.ZeroPoint {
 				if err := opts.Check(); err == nil {
 					t.Errorf("%+v: no error", opts)
 				}

@@ -206,7 +206,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
 	a.opts.Calibration, a.opts.Resume = nil, false
-	if calibrates(opts.Algorithm) {
+	if opts.Algorithm.Calibrated() {
 		a.opts.Algorithm = spec.LeastAngle
 	}
 	a.MaxError, a.MaxSize = opts.MaxError, opts.MaxSize
@@ -232,15 +232,12 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	return a, nil
 }
 
-// calibrates reports whether an algorithm makes use of calibration data.
-func calibrates(a spec.Algorithm) bool { return a == spec.GPTQ || a == spec.Best }
-
 // Defaults returns the candidates that are tried if none are named. Where the target does not take
 // the type of scales, they are as usual.
 func (o Options) Defaults() (list []spec.Candidate) {
 	all := spec.DefaultCandidates
 	switch {
-	case o.Damage != nil && calibrates(o.Algorithm):
+	case o.Damage != nil && o.Algorithm.Calibrated():
 		all = spec.CalibratedCandidates
 	case o.Damage != nil:
 		all = slices.Concat(all, spec.DataCandidates)

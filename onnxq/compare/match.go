@@ -8,11 +8,13 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/access"
+	"onnxquant/internal/balance"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
 	"onnxquant/internal/intops"
@@ -120,7 +122,13 @@ func match(ctx context.Context, from, to Decoded, detail bool, opaque map[string
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, coded: map[coding]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
-	x := access.Graph(a)
+	x, balanced, err := balance.Like(access.Graph(a), access.Graph(b))
+	if err != nil {
+		return nil, err
+	}
+	if balanced > 0 {
+		m.note("%s factors, by which the weights behind are multiplied", english.Plural(balanced, "normalization is divided by", "normalizations are divided by"))
+	}
 	switch h, err := half.Like(x, access.Graph(b)); {
 	case err != nil:
 		m.problem("float32 -> half: %v", err)

@@ -139,7 +139,7 @@ var badPrecision = []struct {
 	{doc: `{"a": {"block": 32, "format": "float"}}`, want: "line 1, column 7: format float leaves"},
 	{doc: `{"a": {"bits": 8, "format": "int4"}}`, want: "line 1, column 7: format int4 has 4 bits, not 8"},
 	{doc: `{"a": {"format": "uint2", "precision": 4}}`, want: "line 1, column 7: format uint2 has 2 bits, not 4"},
-	{doc: `{"a": {"algorithm": "magic"}}`, want: `line 1, column 21: algorithm "magic" is not known (known: rtn, rtn-ort, k_quant, hqq, mse, gptq, best)`},
+	{doc: `{"a": {"algorithm": "magic"}}`, want: `line 1, column 21: algorithm "magic" is not known (known: rtn, rtn-ort, k_quant, hqq, mse, awq, gptq, best)`},
 	{doc: `{"a": {"algorithm": false}}`, want: "line 1, column 21: algorithm: want a string, got false"},
 	{doc: `{"a": {"zero_point": 1}}`, want: "line 1, column 22: zero_point: want true or false, got 1"},
 	{doc: `{"a": {"zero_point": null}}`, want: "line 1, column 22: zero_point: want true or false, got null"},

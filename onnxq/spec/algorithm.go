@@ -18,15 +18,24 @@ const (
 	HQQ        Algorithm = "hqq"     // ONNX Runtime's half-quadratic search for the zero point
 	Best       Algorithm = "best"    // second order, from the inputs of layers or from the weights alone
 	GPTQ       Algorithm = "gptq"    // errors make up for each other, by the inputs that layers get
+	AWQ        Algorithm = "awq"     // channels that count more get larger weights, by the inputs that layers get
 	LeastAngle Algorithm = "mse"     // a search for the least squared error, with its gain corrected
 )
 
 // Algorithms lists every known algorithm.
-func Algorithms() []Algorithm { return []Algorithm{RTN, RTNofORT, KQuant, HQQ, LeastAngle, GPTQ, Best} }
+func Algorithms() []Algorithm {
+	return []Algorithm{RTN, RTNofORT, KQuant, HQQ, LeastAngle, AWQ, GPTQ, Best}
+}
+
+// Calibrated reports whether the algorithm can make use of calibration data.
+func (a Algorithm) Calibrated() bool { return a == AWQ || a == GPTQ || a == Best }
+
+// NeedsData reports whether there is no algorithm without them.
+func (a Algorithm) NeedsData() bool { return a == AWQ || a == GPTQ }
 
 var (
 	// ErrNoData: the algorithm looks at what layers get as inputs, and there are no data.
-	ErrNoData = errors.New("algorithm gptq needs calibration data")
+	ErrNoData = errors.New("needs calibration data")
 	// ErrZeroPoint: the algorithm is for asymmetric codes.
 	ErrZeroPoint = errors.New("needs zero points")
 )

@@ -90,27 +90,163 @@ def test_gptq_of_the_recipe(op, zero_point, tmp_path):
     assert (codes == want).mean() > 0.999
 
 
+def nearest(w, bits=4, zero_point=False):
+    """Codes less zero points of blocks [block, element, column], scales and zero points, round to nearest."""
+    if zero_point:
+        low, high = np.minimum(w.min(1, keepdims=True), 0), np.maximum(w.max(1, keepdims=True), 0)
+        scale = (high - low) / (2 ** bits - 1)
+        zero = np.rint(-low / scale)
+        return np.clip(np.rint(w / scale) + zero, 0, 2 ** bits - 1) - zero, scale, zero
+    scale = np.abs(w).max(1, keepdims=True) / (2 ** (bits - 1) - 1)
+    return np.clip(np.rint(w / scale), -2 ** (bits - 1), 2 ** (bits - 1) - 1), scale, np.zeros_like(scale)
+
+
+def awq_factors(w, x, zero_point):
+    """The best power of the channels' mean magnitudes, in twentieths, by the error of the outputs of rounding to nearest."""
+    h, size = x.T @ x, np.abs(x).mean(0)
+    losses, tried = [], []
+    for power in np.arange(20) / 20:
+        f = np.maximum(size / size.max(), 1e-4) ** power
+        f /= np.sqrt(f.min() * f.max())
+        q, scale, _ = nearest((w * f[:, None]).reshape(-1, BLOCK, w.shape[1]), zero_point=zero_point)
+        e = (q * scale).reshape(w.shape) / f[:, None] - w
+        losses.append((e * (h @ e)).sum())
+        tried.append(f)
+    fraction, exponent = np.frexp(tried[np.argmin(losses)])
+    return np.ldexp(np.rint(fraction * 64) / 64, exponent)
+
+
+def awq_clipped(w, h, zero_point):
+    """The codes, less zero points, of the least angle between the outputs, and their scales."""
+    blocks = w.reshape(-1, BLOCK, w.shape[1])
+    h = np.stack([h[i:i + BLOCK, i:i + BLOCK] for i in range(0, len(h), BLOCK)])
+    _, widest, usual = nearest(blocks, zero_point=zero_point)
+    best = np.zeros_like(widest)
+    codes, scales = np.zeros_like(blocks), np.zeros_like(widest)
+    for step in range(24):
+        for beside in range(-2, 3) if zero_point else (1, -1):
+            factor = 1 - step / 48
+            zero, factor = (usual + beside, factor) if zero_point else (usual, factor * beside)
+            q = np.clip(np.rint(blocks / (widest * factor)), *((-zero, 15 - zero) if zero_point else (-8, 7)))
+            hq = h @ q
+            wq, qq = (hq * blocks).sum(1, keepdims=True), (hq * q).sum(1, keepdims=True)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                better = (qq > 0) & (wq ** 2 / qq > best) & (zero >= 0) & (zero <= 15)
+                best = np.where(better, wq ** 2 / qq, best)
+                scales = np.where(better, (h @ blocks * blocks).sum(1, keepdims=True) / wq, scales)
+            codes = np.where(better, q, codes)
+    return codes.reshape(w.shape), scales[:, 0]
+
+
+def normalized(folder, made, k=96, n=40, samples=40, rows=15):
+    """A model of one product behind something with a number for each channel, some of them large; data; and what the product reads."""
+    rng = np.random.default_rng(11)
+    large = np.where(rng.uniform(size=k) < 0.08, 12, 1) * rng.uniform(0.5, 1.5, k)
+    weights = {"w": rng.standard_normal((k, n)), "gamma": large, "beta": rng.standard_normal(k) / 3, "skip": rng.standard_normal((1, rows, k))}
+    weights["gamma"][5] = 0  # no factor can be read off it
+    weights = {name: v.astype(np.float32) for name, v in weights.items()}
+    make = helper.make_node
+    nodes, domain = {
+        "LayerNormalization": ([make("LayerNormalization", ["x", "gamma", "beta"], ["h"])], ""),
+        "RMSNormalization": ([make("RMSNormalization", ["x", "gamma"], ["h"])], ""),
+        "Mul, Add": ([make("Mul", ["x", "gamma"], ["m"]), make("Add", ["beta", "m"], ["h"])], ""),
+        "SkipLayerNormalization": ([make("SkipLayerNormalization", ["x", "skip", "gamma", "beta"], ["h"], domain="com.microsoft")], "com.microsoft"),
+    }[made]
+    gemm = made == "Mul, Add"
+    if gemm:
+        weights["w"], rows = np.ascontiguousarray(weights["w"].T), 1
+    nodes.append(make("Gemm", ["h", "w"], ["y"], transB=1) if gemm else make("MatMul", ["h", "w"], ["y"]))
+    shape = ["n", k] if gemm else ["n", rows, k]
+    used = {name: v for name, v in weights.items() if any(name in node.input for node in nodes)}
+    graph = helper.make_graph(nodes, "g", [floats("x", *shape)], [floats("y", *shape[:-1], n)], [numpy_helper.from_array(v, name) for name, v in used.items()])
+    opsets = [helper.make_opsetid("", 23 if made == "RMSNormalization" else 21)] + [helper.make_opsetid(domain, 1)] * bool(domain)
+    path = folder / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    count = samples * 15 if gemm else samples
+    x = (rng.standard_normal((count, rows, k)) @ (rng.standard_normal((k, k)) / 4 + np.eye(k))).astype(np.float32)
+    np.savez(folder / "x.npz", x=x[:, 0] if gemm else x)
+    inner = onnx.load(path)
+    inner.graph.output.append(helper.make_tensor_value_info("h", TensorProto.FLOAT, None))
+    onnx.save(inner, folder / "inner.onnx")
+    run = session(folder / "inner.onnx")
+    h = np.concatenate([run.run(["h"], {"x": x[i] if gemm else x[i:i + 1]})[0].reshape(-1, k) for i in range(count) if i % 10 != 9])
+    return path, used, h.astype(np.float64)
+
+
+@pytest.mark.parametrize("zero_point", [False, True], ids=["symmetric", "zero-point"])
+@pytest.mark.parametrize("made", ["LayerNormalization", "RMSNormalization", "Mul, Add", "SkipLayerNormalization"])
+def test_awq(made, zero_point, tmp_path):
+    """Factors, codes and scales are those of numpy; the other half of the factors is in the normalization, and verify knows."""
+    path, weights, h = normalized(tmp_path, made)
+    out = tmp_path / "out.onnx"
+    report = calibrate(tmp_path / "x.npz", "--samples", 1000, "--block", BLOCK, "--algorithm", "awq", "--style", "dq", *["--zero-point"] * zero_point, path, out)
+    assert report["calibration"]["balanced"] == 1 and report["calibration"]["error"] < 0.9 * report["calibration"]["error_mse"]
+    turned = made == "Mul, Add"
+    w = (weights["w"].T if turned else weights["w"]).astype(np.float64)
+    factors = awq_factors(w, h, zero_point)
+    factors[5] = 1
+    assert factors.max() > 2 * factors.min()
+    stored = {t.name: numpy_helper.to_array(t) for t in onnx.load(out).graph.initializer if t.name in weights and t.data_type == TensorProto.FLOAT}
+    for name in weights.keys() - {"w", "skip"}:
+        np.testing.assert_array_equal(stored[name], weights[name] / factors.astype(np.float32))
+    scaled = onnx.load(path)
+    for t in scaled.graph.initializer:
+        if t.name == "w":
+            by = factors if turned else factors[:, None]
+            t.CopyFrom(numpy_helper.from_array(weights["w"] * by.astype(np.float32), "w"))
+    onnx.save(scaled, tmp_path / "scaled.onnx")
+    d = decoded(tmp_path / "scaled.onnx", out)
+    turn = (lambda a: np.asarray(a, np.float64).T) if turned else (lambda a: np.asarray(a, np.float64))
+    codes, scale = turn(d.codes), turn(d.scale)
+    if zero_point:
+        codes = codes - np.repeat(turn(d.zero_point), BLOCK, axis=0)
+    inputs = h / factors
+    want, scales = awq_clipped(w * factors[:, None], inputs.T @ inputs, zero_point)
+    same = (codes == want).reshape(-1, BLOCK, w.shape[1]).all(1)
+    assert same.mean() > 0.95  # two tries may be as good
+    np.testing.assert_allclose(scale[same], scales[same], rtol=1e-3)
+    verified = subprocess.run([with_runtime(), "verify", "--ort-lib", library(), "--engine", "ort", path, out], capture_output=True, text=True)
+    assert verified.returncode == 0 and "1 normalization is divided by factors" in verified.stdout, verified.stdout + verified.stderr
+
+
+@pytest.mark.parametrize("half", ["--float16", "--bfloat16"])
+def test_verify_knows_awq_in_half(half, tmp_path):
+    path, _, _ = normalized(tmp_path, "LayerNormalization")
+    calibrate(tmp_path / "x.npz", "--bits", 4, "--block", BLOCK, "--algorithm", "awq", half, path, tmp_path / "out.onnx")
+    run = lambda: subprocess.run([with_runtime(), "verify", "--engine", "none", "--json", path, tmp_path / "out.onnx"], capture_output=True, text=True)
+    report = json.loads(run().stdout)
+    assert report["passed"] and any("divided by factors" in note for note in report["structure"]["notes"])
+    assert min(w["sqnr_db"] for w in report["weights"]) > 15
+    model = onnx.load(tmp_path / "out.onnx")
+    gamma = next(t for t in model.graph.initializer if t.name == "gamma")
+    numbers = np.frombuffer(gamma.raw_data, np.uint16).copy()
+    numbers[7] ^= 2  # the factors are no longer to be known, so the weights do not fit
+    gamma.raw_data = numbers.tobytes()
+    onnx.save(model, tmp_path / "out.onnx")
+    assert not json.loads(run().stdout)["passed"]
+
+
 # Measured, with 5 % of slack; round to nearest has 0.0069 and 0.0052, mse 0.0051 and 0.0042.
-@pytest.mark.parametrize("args, most", [("gptq", 0.00257), ("gptq --zero-point", 0.00241)])
+@pytest.mark.parametrize("args, most", [("gptq", 0.00257), ("gptq --zero-point", 0.00241), ("awq", 0.00458), ("awq --zero-point", 0.00434)])
 def test_divergence_of_a_language_model(args, most, tmp_path):
     out = tmp_path / "out.onnx"
     report = calibrate(CALIB, "--format", "int4", "--block", 32, "--target", "ort", "--algorithm", *args.split(), TINYGPT / "model.onnx", out)
     assert divergence(out) < most
-    assert report["calibration"]["error"] < 0.5 * report["calibration"]["error_mse"]
+    assert report["calibration"]["error"] < (0.9 if args.startswith("awq") else 0.5) * report["calibration"]["error_mse"]
 
 
 def test_same_bytes_at_any_number_of_threads(tmp_path):
     path, _, _ = product(tmp_path)
     made = []
     for threads in (1, 2, 5):
-        for algorithm in ("gptq", "best"):
+        for algorithm in ("gptq", "best", "awq"):
             out = tmp_path / f"{algorithm}{threads}.onnx"
             calibrate(tmp_path / "x.npz", "--threads", threads, "--algorithm", algorithm, path, out)
             made.append(onnx.load(out).graph.SerializeToString())
-    assert made[0::2] == made[:1] * 3 and made[1::2] == made[1:2] * 3
+    assert made == made[:3] * 3
 
 
-@pytest.mark.parametrize("algorithm", ["gptq", "best"])
+@pytest.mark.parametrize("algorithm", ["gptq", "best", "awq"])
 def test_inputs_of_no_use(algorithm, tmp_path):
     """Layers whose inputs are zero or infinite get mse, and say so; some zero columns, equal columns or bad rows do no harm."""
     path, w, x = product(tmp_path)
@@ -125,7 +261,7 @@ def test_inputs_of_no_use(algorithm, tmp_path):
         assert 12 < tensor["sqnr_db"] < 30
 
 
-@pytest.mark.parametrize("algorithm", ["gptq", "best"])
+@pytest.mark.parametrize("algorithm", ["gptq", "best", "awq"])
 def test_layers_without_inputs(algorithm, tmp_path):
     """A weight that is a first factor, one in a branch, and one of a convolution get mse."""
     rng = np.random.default_rng(1)
@@ -152,7 +288,7 @@ def test_errors(tmp_path):
     assert not list(tmp_path.glob(".onnxquant*"))
 
 
-@pytest.mark.parametrize("algorithm", ["gptq", "best"])
+@pytest.mark.parametrize("algorithm", ["gptq", "best", "awq"])
 def test_a_layer_that_lost_gets_mse(algorithm, tmp_path):
     """The samples that are held out are of another kind: what helps the others harms them."""
     path, _, x = product(tmp_path)
@@ -368,7 +504,7 @@ def test_best_on_convolutions(attributes, fmt, tmp_path):
     assert gained["output_error"] < 0.5 * gained["output_error_mse"] and gained["error"] < 0.5 * gained["error_mse"]
 
 
-@pytest.mark.parametrize("algorithm", ["gptq", "best"])
+@pytest.mark.parametrize("algorithm", ["gptq", "best", "awq"])
 @pytest.mark.parametrize("half", ["--float16", "--bfloat16"])
 @pytest.mark.parametrize("fmt", ["int4", "nf4", "nvfp4"])
 def test_half_has_the_same_codes(algorithm, half, fmt, tmp_path):

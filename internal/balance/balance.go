@@ -1,0 +1,168 @@
+// Package balance moves factors of channels out of weights' inputs into the weights.
+//
+// Where a value is x·g, g being a stored number for each of its channels, and nothing but products
+// with stored matrices reads it, g can be divided by factors and the rows of the matrices
+// multiplied by them: the model computes the same. Channels that count more then have larger
+// weights, which lose less when they are rounded.
+//
+// [Find] gets a graph, which is only read, and returns the values of that kind. [Scale] returns
+// another graph, with other contents of the stored tensors, which are computed when they are read;
+// the original must stay open. [Like] does to a model what was done to another one.
+package balance
+
+import (
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+)
+
+// Group is a value whose channels can get factors.
+type Group struct {
+	Input    *graph.Value
+	Channels int64
+	Weights  []Part // are multiplied
+	Divided  []Part // the first has a factor of each channel, the others are added
+}
+
+// Part is a stored tensor. Its elements i, i+Inner, … i+(Channels-1)·Inner are those of as many
+// channels, and so on.
+type Part struct {
+	Value *graph.Value
+	Inner int64
+}
+
+// Find returns the groups of the main graph.
+func Find(x *graph.Graph) (all []Group) {
+	seen := map[*graph.Value]bool{}
+	trained := graph.TrainedNames(x.File.Proto)
+	for _, n := range x.File.Proto.Graph.Node {
+		if !isProduct(n) {
+			continue
+		}
+		v := x.Source(n, 0)
+		if v == nil || seen[v] {
+			continue
+		}
+		seen[v] = true
+		f := finder{x, trained, &Group{Input: v}}
+		if f.readers(v) && f.made(v) {
+			all = append(all, *f.group)
+		}
+	}
+	return all
+}
+
+type finder struct {
+	*graph.Graph
+	trained map[string]bool
+	group   *Group
+}
+
+func isProduct(n *onnxpb.NodeProto) bool {
+	op := n.GetOpType()
+	return graph.IsStandard(n.GetDomain()) && (op == "MatMul" || op == "Gemm" && graph.IntAttribute(n, "transA") == 0)
+}
+
+// inside reports whether only nodes of the main graph read a value.
+func (f finder) inside(v *graph.Value) bool {
+	return v.Graph == f.File.Proto.Graph && !v.Output && len(v.Yields()) == 0 && len(v.Returned()) == 0 &&
+		!slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return f.Home(u.Node).Graph != v.Graph })
+}
+
+// own reports whether a value is a stored tensor of floats that one node reads, once.
+func (f finder) own(v *graph.Value) bool {
+	return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()).Float() && len(v.Uses) == 1 &&
+		(!v.Input || v.MustBeInput) && !f.trained[v.Name] && f.inside(v)
+}
+
+// readers reports whether all readers of a value multiply it by stored matrices, and finds these.
+func (f finder) readers(v *graph.Value) bool {
+	if !f.inside(v) {
+		return false
+	}
+	for _, u := range v.Uses {
+		w := f.Source(u.Node, 1)
+		if !isProduct(u.Node) || u.Input != 0 || !f.own(w) || len(w.Tensor.Dims) != 2 {
+			return false
+		}
+		p, k := Part{w, w.Tensor.Dims[1]}, w.Tensor.Dims[0]
+		if u.Node.GetOpType() == "Gemm" && graph.IntAttribute(u.Node, "transB") != 0 {
+			p.Inner, k = 1, p.Inner
+		}
+		if f.group.Channels == 0 {
+			f.group.Channels = k
+		}
+		if k != f.group.Channels || k == 0 {
+			return false
+		}
+		f.group.Weights = append(f.group.Weights, p)
+	}
+	return true
+}
+
+// made reports whether a value is a product with a number for each channel, perhaps plus another
+// one, and finds these.
+func (f finder) made(v *graph.Value) bool {
+	n := v.Node
+	if n == nil {
+		return false
+	}
+	if first, last := normalization(n); first > 0 {
+		if f.Outputs(n)[0] != v || !f.divide(f.Source(n, first), 0) {
+			return false
+		}
+		for i := first + 1; i <= last; i++ {
+			if added := f.Source(n, i); added != nil && !f.divide(added, len(f.group.Divided)) {
+				return false
+			}
+		}
+		return true
+	}
+	op := n.GetOpType()
+	if !graph.IsStandard(n.GetDomain()) || op != "Mul" && op != "Add" || len(n.Input) != 2 {
+		return false
+	}
+	for i := range 2 {
+		c, other := f.Source(n, i), f.Source(n, 1-i)
+		if c == nil || c.Tensor == nil || other == nil || other.Tensor != nil {
+			continue
+		}
+		if op == "Mul" {
+			return f.divide(c, 0)
+		}
+		return len(other.Uses) == 1 && f.inside(other) && len(f.group.Divided) == 0 && f.divide(c, 0) && f.made(other)
+	}
+	return false
+}
+
+// normalization returns the first and the last of a normalization's inputs that what it makes is a
+// multiple or a sum of; 0 if a node is none.
+func normalization(n *onnxpb.NodeProto) (first, last int) {
+	switch n.GetOpType() {
+	case "LayerNormalization":
+		return 1, 2
+	case "RMSNormalization", "SimplifiedLayerNormalization":
+		return 1, 1
+	case "SkipLayerNormalization":
+		return 2, 3
+	case "SkipSimplifiedLayerNormalization":
+		return 2, 2
+	}
+	return 0, 0
+}
+
+// divide adds a stored tensor, with a number for each channel, to those that are divided.
+func (f finder) divide(v *graph.Value, at int) bool {
+	if !f.own(v) {
+		return false
+	}
+	dims := v.Tensor.Dims
+	last := len(dims) - 1
+	if last < 0 || dims[last] != f.group.Channels || slices.ContainsFunc(dims[:last], func(d int64) bool { return d != 1 }) {
+		return false
+	}
+	f.group.Divided = slices.Insert(f.group.Divided, at, Part{v, 1})
+	return true
+}

@@ -1,0 +1,159 @@
+package balance
+
+import (
+	"io"
+	"math"
+	"sync"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+)
+
+// Scale returns a graph in which groups have factors, one for each channel, above 0; nil leaves a
+// group as it is. Factors are rounded to few bits, and become 1 where the number that they divide
+// is too small or too large: so they can be read off the result.
+func Scale(x *graph.Graph, groups []Group, factors [][]float32) (*graph.Graph, error) {
+	contents := map[string]*content{} // by name of an initializer, or of a Constant
+	for i, g := range groups {
+		if factors[i] == nil {
+			continue
+		}
+		divided, err := read(x, g.Divided[0].Value)
+		if err != nil {
+			return nil, err
+		}
+		of := make([]float32, g.Channels)
+		for j := range of {
+			of[j] = usable(factors[i][j], divided[j])
+		}
+		for _, p := range g.Weights {
+			contents[p.Value.Name] = &content{of: p, factors: of}
+		}
+		for _, p := range g.Divided {
+			contents[p.Value.Name] = &content{of: p, factors: of, divide: true}
+		}
+	}
+	c := x.Copy()
+	c.Own()
+	view, err := x.File.View(c.Proto, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
+		old := c.OriginalTensor(t)
+		from, err := x.File.Payload(old)
+		if err != nil {
+			return nil, err
+		}
+		v := c.Value(t)
+		if v == nil || contents[v.Name] == nil || contents[v.Name].of.Value != v {
+			return from, nil
+		}
+		made := contents[v.Name]
+		made.from, made.dtype = from, dtype.DType(t.GetDataType())
+		t.RawData = nil
+		return modelfile.Computed(made, from.Size()), nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return graph.New(view)
+}
+
+// bits is how many significant bits a factor has. The quotient of a number and what is left of it
+// in any type, bfloat16 is the shortest, tells such a factor.
+const bits = 6
+
+// rounded rounds a factor.
+func rounded(f float64) float64 {
+	fraction, exponent := math.Frexp(f)
+	return math.Ldexp(math.RoundToEven(fraction*(1<<bits)), exponent-bits)
+}
+
+// usable is what becomes of a factor that divides a number.
+func usable(factor, number float32) float32 {
+	f := rounded(float64(factor))
+	left := math.Abs(float64(number) / f)
+	if f > 0 && left >= 0x1p-13 && left <= 0x1p13 {
+		return float32(f)
+	}
+	return 1
+}
+
+// read returns the elements of a small tensor.
+func read(x *graph.Graph, v *graph.Value) ([]float32, error) {
+	p, err := x.File.Payload(v.Tensor)
+	if err != nil {
+		return nil, err
+	}
+	raw := make([]byte, p.Size())
+	if _, err := p.ReadAt(raw, 0); err != nil && err != io.EOF {
+		return nil, err
+	}
+	typ := dtype.DType(v.Tensor.GetDataType())
+	numbers := make([]float32, int64(len(raw))*8/typ.Bits())
+	typ.Decode(numbers, raw)
+	return numbers, nil
+}
+
+// content is that of a tensor with factors, computed when it is read.
+type content struct {
+	of      Part
+	factors []float32
+	divide  bool
+	from    *modelfile.Payload
+	dtype   dtype.DType
+}
+
+// step is how many elements are computed at once.
+const step = 16 << 10
+
+type buffers struct {
+	raw []byte
+	x   []float32
+}
+
+var pool = sync.Pool{New: func() any { return &buffers{make([]byte, 8*step), make([]float32, step)} }}
+
+// ReadAt implements io.ReaderAt.
+func (c *content) ReadAt(dst []byte, off int64) (int, error) {
+	b := pool.Get().(*buffers)
+	defer pool.Put(b)
+	size := c.dtype.Bits() / 8
+	done := 0
+	for done < len(dst) {
+		at := off + int64(done)
+		first := at / size
+		n := min(int64(len(dst)-done)/size+2, step, c.from.Size()/size-first)
+		if n <= 0 {
+			return done, io.EOF
+		}
+		raw, x := b.raw[:n*size], b.x[:n]
+		if k, err := c.from.ReadAt(raw, first*size); k < len(raw) {
+			return done, err
+		}
+		c.dtype.Decode(x, raw)
+		c.apply(x, first)
+		c.dtype.Encode(raw, x)
+		done += copy(dst[done:], raw[at%size:])
+	}
+	return done, nil
+}
+
+// apply multiplies, or divides, the elements from first on by their factors.
+func (c *content) apply(x []float32, first int64) {
+	channel, beside := first/c.of.Inner%int64(len(c.factors)), first%c.of.Inner
+	for len(x) > 0 {
+		n := min(c.of.Inner-beside, int64(len(x)))
+		f := c.factors[channel]
+		for i := range x[:n] {
+			if c.divide {
+				x[i] /= f
+			} else {
+				x[i] *= f
+			}
+		}
+		x, beside = x[n:], 0
+		if channel++; channel == int64(len(c.factors)) {
+			channel = 0
+		}
+	}
+}
