@@ -62,7 +62,7 @@ func defineResources(fs *pflag.FlagSet, threads *int, memory *int64) {
 	fs.VarP(notNegative(threads), "threads", "j",
 		"number of threads (default: one per CPU)")
 	fs.Var(byteCount{memory, leastMemory}, "memory",
-		"total memory for buffers of tensors, such as 32MiB\n(default 64MiB)")
+		"total memory for buffers of tensors, such as 32MiB\n(default 64MiB); ONNX Runtime, for --calib, takes its own")
 }
 
 func defineNoFoldBias(fs *pflag.FlagSet, noFold *bool) {

@@ -83,14 +83,21 @@ func (p *Plan) warnings() {
 	}
 }
 
-// warnOfCalibration says that no weight is calibrated though data are given, or how much memory those take
-// that cannot be calibrated with less.
+// warnOfCalibration says that no weight is calibrated though data are given, which cannot be, or how much
+// memory those take that cannot be calibrated with less.
 func (p *Plan) warnOfCalibration() {
-	need, n := int64(0), 0
+	need, n, unseen := int64(0), 0, 0
 	for _, d := range p.Decisions {
-		if d.Quantize && d.Lacking > 0 {
+		switch {
+		case !d.Quantize:
+		case d.Unseen:
+			unseen++
+		case d.Lacking > 0:
 			need, n = max(need, d.Lacking), n+1
 		}
+	}
+	if unseen > 0 {
+		p.warn("%s not calibrated but quantized by algorithm mse: what multiplies by them is in a function or in a branch or loop, where values cannot be seen", english.Plural(unseen, "weight is", "weights are"))
 	}
 	if n > 0 {
 		p.warn("%s not calibrated but quantized by algorithm mse: that takes --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)

@@ -22,6 +22,9 @@ type Layer struct {
 	Beside    *graph.Value // value that the product, perhaps with a bias, is added to; or nil
 }
 
+// unseen explains that a product cannot be observed: runtimes hand on values of the main graph.
+const unseen = "its product is in a function or in a subgraph"
+
 // layersOf returns the products that a weight is the second factor of. why explains that they
 // cannot be observed.
 func (d *Decision) layersOf(x *graph.Graph) (all []Layer, why string) {
@@ -47,7 +50,7 @@ func (d *Decision) layersOf(x *graph.Graph) (all []Layer, why string) {
 		case why != "":
 			return nil, why
 		case l.Call || l.Held || x.Home(l.Node).Graph != x.File.Proto.Graph:
-			return nil, "its product is in a function or in a subgraph"
+			return nil, unseen
 		case one.Input == nil || one.Input.Tensor != nil:
 			return nil, "its product has no input"
 		}
@@ -187,7 +190,7 @@ func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string
 		}
 	}
 	if why != "" {
-		d.Layers = nil
+		d.Layers, d.Unseen = nil, why == unseen
 		c.Algorithm = spec.LeastAngle
 		d.remark("algorithm mse: " + why)
 	}
