@@ -222,7 +222,7 @@ func (c choices) values() []string { return c.allowed }
 // pick finds a word among the allowed ones, in any case. The error names all where they are few,
 // else the nearest one.
 func pick[T ~string](s string, allowed []T) (T, error) {
-	const few = 7
+	const few = 8
 	low := make([]string, len(allowed))
 	for i, word := range allowed {
 		if strings.EqualFold(string(word), s) {

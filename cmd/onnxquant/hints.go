@@ -51,7 +51,6 @@ var flagHints = map[string]string{
 
 // otherNames maps words that other tools have for values of flags.
 var otherNames = map[string]string{
-	"awq":             "best",
 	"matmulnbits":     "nbits",
 	"minmax":          "rtn",
 	"onnxruntime":     "ort",
@@ -119,6 +118,6 @@ var aliases = map[string]string{"convert": "", "quantize": "", "quantise": "", "
 // here.
 var commandHints = map[string]string{
 	"check":   "verify IN OUT compares a quantized model with its float model; inspect MODEL lists known problems",
-	"man":     "onnxquant help man prints a manual page",
 	"compare": "verify IN OUT measures how much a quantized model differs; diff A B lists all differences",
+	"man":     "onnxquant help man prints a manual page",
 }
