@@ -50,6 +50,7 @@ func choose(c *choice) *choice {
 		}
 		if c.other == nil {
 			c.keepSums()
+			c.keepCodes()
 		}
 		if c.opts.KeepCrashingTranspose && c.other == nil {
 			c.keepCrashingTranspose()

@@ -8,8 +8,9 @@
 //
 // Types are known from declarations and from the operators (package optypes). A node stays
 // in float32 if its operator does not take half, if it is one of [spec.FloatOps], if it reads
-// values that half cannot represent, or if what it reads or makes may overflow: a mean of
-// squares, and values that are large by measured ranges or by an estimate (sizes.go).
+// values that half cannot represent, if it uses the scales of operators that compute with codes
+// (codes.go), or if what it reads or makes may overflow: a mean of squares, and values that are
+// large by measured ranges or by an estimate (sizes.go).
 // Initializers become half if a node that does reads them.
 package half
 

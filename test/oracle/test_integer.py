@@ -101,6 +101,8 @@ def test_as_onnx_runtime_fuses_it(tmp_path):
     assert "DynamicQuantizeMatMul" in {n.op_type for n in onnx.load(tmp_path / "quantized.onnx").graph.node}
     assert onnxquant("dequantize", "--quiet", tmp_path / "quantized.onnx", tmp_path / "back.onnx").status == 0
     close(run(tmp_path / "back.onnx", {"ids": FEEDS["ids"]}), run(tmp_path / "float.onnx", {"ids": FEEDS["ids"]}), 0.999)
+    assert onnxquant("--quiet", "--float16", tmp_path / "quantized.onnx", tmp_path / "half.onnx").status == 0
+    assert verify(tmp_path / "float.onnx", tmp_path / "half.onnx")["passed"]
 
 
 class Reader(CalibrationDataReader):
@@ -246,6 +248,71 @@ def test_half_static(tmp_path, opset, half):
         change(m.graph)
         onnx.save(m, tmp_path / "changed.onnx")
         assert not verify(plain, tmp_path / "changed.onnx")["passed"], change.__name__
+
+
+def scale_of_another_code(g):
+    node = next(n for n in g.node if n.op_type == "QLinearMatMul")
+    node.input[1] = node.input[6]
+
+
+def weight_scale_larger(g):
+    scale = next(t for t in g.initializer if t.name == "mw_scale")
+    scale.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(scale) * np.float32(1.5), "mw_scale"))
+
+
+def another_zero_point(g):
+    """Of the input's codes, which QuantizeLinear makes: QLinearConv keeps its own."""
+    g.initializer.append(numpy_helper.from_array(np.int8(7), "seven"))
+    next(n for n in g.node if n.op_type == "QuantizeLinear").input[2] = "seven"
+
+
+def decoded_twice_as_large(g):
+    g.initializer.append(numpy_helper.from_array(np.float32(2), "two"))
+    next(n for n in g.node if n.op_type == "DequantizeLinear").input[1] = "two"
+
+
+@pytest.mark.parametrize("half", [["--float16"], ["--float16", "--keep-io-types=false"], ["--bfloat16"]], ids=" ".join)
+@pytest.mark.parametrize("opset", [13, 19, 21])
+def test_half_operators_on_codes(tmp_path, opset, half):
+    """Their scales stay float32, and so do QuantizeLinear and DequantizeLinear, which take half from opset 19 on:
+    codes are what they were."""
+    plain, quantized, halved = (tmp_path / f"{name}.onnx" for name in ("float", "quantized", "half"))
+    m = integer.image()
+    m.opset_import[0].version = opset
+    onnx.save(m, plain)
+    quantize_static(plain, quantized, Reader(), quant_format=QuantFormat.QOperator, activation_type=QuantType.QInt8)
+    assert onnxquant("--quiet", *half, quantized, halved).status == 0
+    onnx.checker.check_model(onnx.load(halved))
+    for path in plain, quantized:
+        report = verify(path, halved)
+        assert report["passed"], report["failures"]
+    image = FEEDS["image"].astype(np.float16)
+    want = run(quantized, {"x": image.astype(np.float32)})
+    got = run(halved, {"x": image if "--keep-io-types=false" in half else image.astype(np.float32)})
+    np.testing.assert_array_equal(got, want.astype(got.dtype))
+    for change in scale_of_another_code, weight_scale_larger, another_zero_point, decoded_twice_as_large:
+        m = onnx.load(halved)
+        change(m.graph)
+        onnx.save(m, tmp_path / "changed.onnx")
+        assert not verify(quantized, tmp_path / "changed.onnx")["passed"], change.__name__
+
+
+def test_half_attention(tmp_path):
+    """QAttention takes half, but the scale of its codes is float32."""
+    plain, quantized, halved = (tmp_path / f"{name}.onnx" for name in ("float", "quantized", "half"))
+    onnx.save(integer.attention(), plain)
+    quantize_dynamic(plain, quantized, weight_type=QuantType.QInt8, op_types_to_quantize=["Attention", "EmbedLayerNormalization"])
+    assert onnxquant("--quiet", "--float16", quantized, halved).status == 0
+    for path in plain, quantized:
+        report = verify(path, halved)
+        assert report["passed"], report["failures"]
+    feed = {"ids": FEEDS["words"], "segments": FEEDS["words"] % 2}
+    np.testing.assert_array_equal(run(halved, feed), run(quantized, feed))
+    m = onnx.load(halved)
+    node = next(n for n in m.graph.node if n.op_type == "QAttention")
+    node.input[3] = node.input[4]  # the scale of the weight
+    onnx.save(m, halved)
+    assert not verify(quantized, halved)["passed"]
 
 
 def test_sums_beyond_float16(tmp_path):

@@ -1,0 +1,96 @@
+package half
+
+import (
+	"slices"
+	"strings"
+
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/optypes"
+)
+
+const reasonCodes = "makes, decodes or computes with codes whose scales are float32"
+
+// keepCodes keeps in float32 what uses the scales of operators that compute with codes: these
+// operators, and the QuantizeLinear and DequantizeLinear whose codes they share. Most of them
+// take no scale in half, and a rounded one would decode codes otherwise than they were made.
+func (c *choice) keepCodes() {
+	var codes []*graph.Value
+	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
+		if !computesWithCodes(n) {
+			return
+		}
+		codes = append(append(codes, c.x.Inputs(n)...), c.x.Outputs(n)...)
+		if c.wantsHalf(n) {
+			c.keep(n, reasonCodes)
+		}
+	})
+	seen := map[*graph.Value]bool{}
+	for ; len(codes) > 0; codes = codes[1:] {
+		v := codes[0]
+		if v == nil || seen[v] || v.Tensor != nil || c.types[v].dtype != optypes.Other {
+			continue
+		}
+		seen[v] = true
+		if n := v.Node; n != nil {
+			if n.GetOpType() == "QuantizeLinear" {
+				c.keep(n, reasonCodes)
+			}
+			codes = append(codes, c.alike(n, v)...)
+		}
+		for _, u := range v.Uses {
+			if u.Node.GetOpType() == "DequantizeLinear" && u.Input == 0 {
+				c.keep(u.Node, reasonCodes)
+			}
+			codes = append(codes, c.alike(u.Node, v)...)
+		}
+	}
+}
+
+// computesWithCodes reports whether an operator reads or makes codes, and takes or makes scales
+// for them or for their sums.
+func computesWithCodes(n *onnxpb.NodeProto) bool {
+	switch op := n.GetOpType(); op {
+	case "ConvInteger", "DynamicQuantizeLinear", "MatMulInteger", "MatMulIntegerToFloat", "QAttention", "QGemm":
+		return true
+	default:
+		return strings.HasPrefix(op, "QLinear")
+	}
+}
+
+// wantsHalf reports whether a node wants any of its inputs in half.
+func (c *choice) wantsHalf(n *onnxpb.NodeProto) bool {
+	for i, v := range c.x.Inputs(n) {
+		if v != nil && c.types[v].float() && c.wants(n, i) == half {
+			return true
+		}
+	}
+	return false
+}
+
+// alike returns the inputs and outputs of a node that have the type of its first output by the
+// operator's schema, if v is one of them: a node that hands on codes has them there.
+func (c *choice) alike(n *onnxpb.NodeProto, v *graph.Value) (values []*graph.Value) {
+	s := c.signature(n)
+	if s == nil {
+		return nil
+	}
+	first, ok := s.Output(0)
+	if !ok || first.Variable == "" {
+		return nil
+	}
+	for i, in := range c.x.Inputs(n) {
+		if p, ok := s.Input(i); ok && p.Variable == first.Variable {
+			values = append(values, in)
+		}
+	}
+	for i, out := range c.x.Outputs(n) {
+		if p, ok := s.Output(i); ok && p.Variable == first.Variable {
+			values = append(values, out)
+		}
+	}
+	if !slices.Contains(values, v) {
+		return nil
+	}
+	return values
+}
