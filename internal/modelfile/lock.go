@@ -22,8 +22,8 @@ const lockPoll = 10 * time.Millisecond
 func lockPath(path string) string { return path + ".~lock" }
 
 // lock waits for the exclusive right to write to path, among all processes and
-// goroutines. The returned file holds the lock until it is closed.
-// It calls waits, unless that is nil, if it has to wait.
+// goroutines. The returned file holds the lock until it is closed. If it has to wait, it calls
+// waits once, unless that is nil.
 func lock(ctx context.Context, path string, waits func()) (*os.File, error) {
 	name := lockPath(path)
 	for deadline := time.Now().Add(lockWait); ; {

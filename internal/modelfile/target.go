@@ -257,6 +257,9 @@ func (t *Target) Flush() {
 // flush waits for the end of Flush and returns its error, of which the system tells only once, or
 // that of ctx if it ends.
 func (t *Target) flush(ctx context.Context) error {
+	if ctx.Err() != nil { // the files are not wanted, even if they are synced already: see drop
+		return context.Cause(ctx)
+	}
 	select {
 	case <-ctx.Done():
 	case err := <-t.flushed:
