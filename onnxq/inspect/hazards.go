@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/reach"
 	"onnxquant/internal/target"
 	"onnxquant/internal/write"
+	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
 )
 
@@ -325,26 +326,17 @@ func crashingTransposes(h *hazardSearch) (where []string) {
 
 // wrong8 finds the nodes that QNN computes wrongly because they read activations of 8 bits.
 func wrong8(h *hazardSearch) (where []string) {
+	r := recognize.New(h.x)
 	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if graph.IsStandard(n.GetDomain()) && slices.Contains(target.Of(spec.QNN).Wrong8, n.GetOpType()) && h.has8Bits(h.x.Source(n, 0)) {
+		v := h.x.Source(n, 0)
+		if v == nil || !graph.IsStandard(n.GetDomain()) || !slices.Contains(target.Of(spec.QNN).Wrong8, n.GetOpType()) {
+			return
+		}
+		if p := r.Pair(v); p != nil && p.Codes.Bits() == 8 {
 			where = append(where, graph.Label(n))
 		}
 	})
 	return where
-}
-
-// has8Bits reports whether a value is an activation that was quantized to 8 bits.
-func (h *hazardSearch) has8Bits(v *graph.Value) bool {
-	for _, op := range []string{"DequantizeLinear", "QuantizeLinear"} {
-		if v == nil || v.Node == nil || v.Node.GetOpType() != op {
-			return false
-		}
-		if zero := h.x.Source(v.Node, 2); zero != nil && (zero.Tensor == nil || dtype.DType(zero.Tensor.GetDataType()).Bits() != 8) {
-			return false
-		}
-		v = h.x.Source(v.Node, 0)
-	}
-	return true
 }
 
 // contribNodes finds the nodes of com.microsoft with one of these operators that are bad.

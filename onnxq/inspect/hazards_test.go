@@ -50,7 +50,9 @@ func transposedHalf() *testmodels.Model {
 
 // summed is a CumSum of an activation that is quantized.
 func summed(codes dtype.DType) *testmodels.Model {
-	m := model(tensors{zeros("s", dtype.Float32), zeros("z", codes), zeros("axis", dtype.Int64)}, nodes{
+	scale := floats("s")
+	scale.FloatData[0] = 0.5
+	m := model(tensors{scale, zeros("z", codes), zeros("axis", dtype.Int64)}, nodes{
 		node("QuantizeLinear", "q", "x s z"), node("DequantizeLinear", "v", "q s z"), node("CumSum", "y", "v axis"),
 	})
 	m.Proto.OpsetImport[0].Version, m.Proto.IrVersion = new(int64(21)), new(int64(10))
@@ -175,6 +177,11 @@ func TestHazards(t *testing.T) {
 		}), "ort-unfused", "openvino-scan", "v"},
 		{"sums of 8 bits", summed(dtype.Uint8), "qnn-8bit", "", "y"},
 		{"sums of 16 bits", summed(dtype.Uint16), "", "", ""},
+		{"sums of 16 bits without zero points", change(summed(dtype.Uint16), func(p *onnxpb.ModelProto) {
+			p.Graph.Node[0] = node("QuantizeLinear", "q", "x s", intAttr("output_dtype", int64(dtype.Uint16)))
+			p.Graph.Node[1] = node("DequantizeLinear", "v", "q s")
+			p.Graph.Initializer = slices.Delete(p.Graph.Initializer, 1, 2)
+		}), "", "", ""},
 	}
 	tested := map[string]bool{"embedded-2gib": true} // below
 	for _, c := range cases {
