@@ -150,6 +150,15 @@ func TestScale(t *testing.T) {
 		if _, n, err := balance.Like(x, z); err != nil || n != 0 {
 			t.Errorf("%s: a bit is wrong, and %d groups have factors, %v", typ, n, err)
 		}
+		for _, w := range proto.Graph.Initializer {
+			if w.GetName() == "b" {
+				w.Dims, w.RawData = []int64{2, channels}, slices.Concat(w.RawData, w.RawData)
+			}
+		}
+		z = access.Graph(modeltest.Open(t, modeltest.Write(t, model)))
+		if _, n, err := balance.Like(x, z); err != nil || n != 0 {
+			t.Errorf("%s: a number has two parts, and %d groups have factors, %v", typ, n, err)
+		}
 		if _, n, err := balance.Like(x, x); err != nil || n != 0 {
 			t.Errorf("%s: the same model has %d groups with factors, %v", typ, n, err)
 		}

@@ -38,12 +38,12 @@ func between(x, y *graph.Graph, g Group) (factors []float32, err error) {
 		if w == nil || w.Tensor == nil || !dtype.DType(w.Tensor.GetDataType()).Float() {
 			return nil, nil
 		}
-		was, err := read(x, p.Value)
+		was, err := read(x, p.Value, g.Channels)
 		if err != nil {
 			return nil, err
 		}
-		is, err := read(y, w)
-		if err != nil || len(is) != len(was) {
+		is, err := read(y, w, g.Channels)
+		if err != nil || is == nil {
 			return nil, err
 		}
 		if i == 0 {

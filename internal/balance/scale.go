@@ -20,7 +20,7 @@ func Scale(x *graph.Graph, groups []Group, factors [][]float32) (*graph.Graph, e
 		if factors[i] == nil {
 			continue
 		}
-		divided, err := read(x, g.Divided[0].Value)
+		divided, err := read(x, g.Divided[0].Value, g.Channels)
 		if err != nil {
 			return nil, err
 		}
@@ -78,18 +78,17 @@ func usable(factor, number float32) float32 {
 	return 1
 }
 
-// read returns the elements of a small tensor.
-func read(x *graph.Graph, v *graph.Value) ([]float32, error) {
+// read returns the n elements of a tensor; nil if it has another number of them.
+func read(x *graph.Graph, v *graph.Value, n int64) ([]float32, error) {
 	p, err := x.File.Payload(v.Tensor)
-	if err != nil {
+	typ := dtype.DType(v.Tensor.GetDataType())
+	if err != nil || p.Size() != typ.Bytes(n) {
 		return nil, err
 	}
-	raw := make([]byte, p.Size())
+	raw, numbers := make([]byte, p.Size()), make([]float32, n)
 	if _, err := p.ReadAt(raw, 0); err != nil && err != io.EOF {
 		return nil, err
 	}
-	typ := dtype.DType(v.Tensor.GetDataType())
-	numbers := make([]float32, int64(len(raw))*8/typ.Bits())
 	typ.Decode(numbers, raw)
 	return numbers, nil
 }
