@@ -378,24 +378,10 @@ func metadataValue(typ, text string) (any, error) {
 }
 
 // oneOf writes words as "a, b or c".
-func oneOf[T ~string](words []T) string { return joined(words, "or") }
+func oneOf[T ~string](words []T) string { return english.WordSeries(texts(words), "or") }
 
 // oneAnd writes words as "a, b and c".
-func oneAnd[T ~string](words []T) string { return joined(words, "and") }
-
-func joined[T ~string](words []T, last string) string {
-	var b strings.Builder
-	for i, w := range words {
-		switch {
-		case i > 0 && i == len(words)-1:
-			b.WriteString(" " + last + " ")
-		case i > 0:
-			b.WriteString(", ")
-		}
-		b.WriteString(string(w))
-	}
-	return b.String()
-}
+func oneAnd[T ~string](words []T) string { return english.WordSeries(texts(words), "and") }
 
 // accuracyLevel is the value of a flag that takes an accuracy_level as MatMulNBits has it.
 type accuracyLevel struct{ value *spec.AccuracyLevel }

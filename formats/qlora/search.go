@@ -10,7 +10,8 @@ import (
 func (c Codec) LeastError() *blocks.Search {
 	nearest, typ := tables[c.Table].nearest, blocks.Type(c.Type)
 	s := &blocks.Search{
-		Scale: func(amax float32) float32 { return amax }, Tries: blocks.AnyScale(c.Type), Values: &nearest.Values, Codes: 16, Outer: 1,
+		Scale: func(amax float32) float32 { return amax },
+		Tries: blocks.AnyScale(c.Type), Values: &nearest.Values, Codes: 16, Outer: 1,
 		Type: c.Type, Free: true, Store: c.Type.Round,
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeNearestBlock(q, x, scale, nearest, typ, errors)

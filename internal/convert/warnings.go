@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
@@ -172,9 +173,12 @@ func (p *Plan) warnOfSlowBlocks(shapes *graph.Shapes) {
 		}
 	}
 	for _, block := range slices.Sorted(maps.Keys(slow)) {
-		near := strings.ReplaceAll(strings.Trim(fmt.Sprint(target.NearestFused(block)), "[]"), " ", " or ")
+		var near []string
+		for _, n := range target.NearestFused(block) {
+			near = append(near, strconv.Itoa(n))
+		}
 		p.warn("%s blocks of %d, which %s decodes at every run; it computes with the codes of blocks of %s",
-			english.Plural(slow[block], "weight has", "weights have"), block, p.opts.Discover.Target.Label, near)
+			english.Plural(slow[block], "weight has", "weights have"), block, p.opts.Discover.Target.Label, english.WordSeries(near, "or"))
 	}
 }
 

@@ -8,8 +8,9 @@ import "strings"
 // characters: it is no misspelling of them. A name that differs in -, _, . and spaces alone is the
 // nearest.
 func Name(pattern string, names []string) (nearest string, ok bool) {
+	word := letters(pattern)
 	for _, name := range names {
-		if word := letters(pattern); word != "" && word == letters(name) {
+		if word != "" && word == letters(name) {
 			return name, true
 		}
 	}

@@ -166,9 +166,10 @@ func (r *rewriting) readers(d *discover.Decision) (nodes []*onnxpb.NodeProto) {
 		}
 	}
 	for _, l := range slices.Concat(d.Reach.Leaves, d.Reach.Unread) {
-		for _, n := range append(l.Via, l.Node) {
+		for _, n := range l.Via {
 			add(n)
 		}
+		add(l.Node)
 		if v := r.copy.Original.Made(l.Node); v != nil {
 			for _, u := range v.Uses {
 				add(u.Node)

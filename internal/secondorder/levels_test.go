@@ -28,8 +28,8 @@ func (c *Columns) weighted(h []float32, f Format) (sum float64) {
 	return sum
 }
 
-// Rounding, descent and the search of both lower the error of levels, too. Scales stay numbers that can be stored, and
-// codes are decoded as their codec does.
+// Rounding, descent and the search of both lower the error of levels, too. Scales stay numbers that
+// can be stored, and codes are decoded as their codec does.
 func TestLevels(t *testing.T) {
 	for _, codec := range []searcher{qlora.Codec{}, qlora.Codec{Table: qlora.FP4, Type: dtype.Float16}, nvfp4.Codec{TensorScale: 0.003}, mx.Codec{}, mx.Codec{Format: mx.MXFP8E5M2}} {
 		const k, n = 100, 19

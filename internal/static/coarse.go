@@ -9,7 +9,7 @@ import (
 
 // coarse reports whether the codes of an activation are too far apart: most of its values have
 // the code of 0, or it is one of some scores, and a step changes what Softmax makes of them by a
-// factor of e. So it is behind a mask of large negative numbers, and with few outliers.
+// factor of e. That happens behind a mask of large negative numbers, and with a few outliers.
 func (m *marking) coarse(t *Tensor, scores map[*graph.Value]bool) bool {
 	if isSoftmax(m.madeBy(t.Value)) {
 		return false // small shares may be 0

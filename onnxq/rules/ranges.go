@@ -32,8 +32,8 @@ import (
 //	  "no_range": ["MASK"]
 //	}
 //
-// Only version, tensors and the ends of ranges are required. The name of a value in a subgraph begins with the path
-// of the subgraph.
+// Only version, tensors and the ends of ranges are required. The name of a value in a subgraph
+// begins with the path of the subgraph.
 type Ranges struct {
 	Source  string // file name, for messages
 	Model   RangesModel

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/mx"
@@ -99,7 +101,7 @@ func ParseFormat(name string) (Format, error) {
 	case 1:
 		return "", fmt.Errorf("format %q is not known; the nearest is %s", name, near[0])
 	}
-	return "", fmt.Errorf("format %q is not known; the nearest are %s", name, joined(near))
+	return "", fmt.Errorf("format %q is not known; the nearest are %s", name, english.WordSeries(names(near), "and"))
 }
 
 // Bits is the size of a code; 0 for Float and unknown formats.
@@ -131,18 +133,11 @@ func (f Format) Traits() Traits {
 	return Traits{}
 }
 
-// joined writes formats as "a, b and c".
-func joined(formats []Format) string {
-	text := string(formats[0])
-	for i, f := range formats[1:] {
-		text += [2]string{", ", " and "}[(i+2)/len(formats)] + string(f)
-	}
-	return text
-}
+func formatNames() []string { return names(Formats()) }
 
-func formatNames() []string {
+func names(formats []Format) []string {
 	var names []string
-	for _, f := range Formats() {
+	for _, f := range formats {
 		names = append(names, string(f))
 	}
 	return names
