@@ -504,9 +504,8 @@ def test_best_on_convolutions(attributes, fmt, tmp_path):
     assert gained["output_error"] < 0.5 * gained["output_error_mse"] and gained["error"] < 0.5 * gained["error_mse"]
 
 
-@pytest.mark.parametrize("algorithm", ["gptq", "best", "awq"])
+@pytest.mark.parametrize("fmt, algorithm", [("int4", "awq"), *((fmt, a) for fmt in ("int4", "nf4", "nvfp4") for a in ("gptq", "best"))])
 @pytest.mark.parametrize("half", ["--float16", "--bfloat16"])
-@pytest.mark.parametrize("fmt", ["int4", "nf4", "nvfp4"])
 def test_half_has_the_same_codes(algorithm, half, fmt, tmp_path):
     """What stays float is made smaller in the same pass; the codes are found in float32."""
     path, _, _ = product(tmp_path)
