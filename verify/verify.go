@@ -133,6 +133,9 @@ type Report struct {
 
 	Failed map[Check]int `json:"-"` // number of Failures of each kind
 
+	// Swapped: the first model has quantized weights and the second one has none.
+	Swapped bool `json:"-"`
+
 	Structure Structure             `json:"structure"`
 	Weights   []compare.WeightMatch `json:"weights"` // weights that are quantized or differ
 	Same      int                   `json:"same"`    // number of equal float constants
@@ -337,6 +340,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	defer a.Close()
+	v.report.Swapped = a.folded != nil && b.folded == nil
 	m, err := v.matched(a, b)
 	if err != nil {
 		return "", "", err

@@ -122,6 +122,21 @@ func inOut(fs *pflag.FlagSet, dryRun bool) (in, out string, err error) {
 	return args[0], args[1], nil
 }
 
+// wantFile refuses a folder as the output of one model, and says what name is meant. ext is that of
+// the output.
+func wantFile(in, out, ext string) error {
+	folder, err := os.Stat(out)
+	if err != nil || !folder.IsDir() {
+		return nil
+	}
+	base := filepath.Base(in)
+	name := filepath.Join(out, strings.TrimSuffix(base, filepath.Ext(base))+ext)
+	if _, err := os.Stat(name); err == nil {
+		return fmt.Errorf("%s: it is a folder; name a new file in it", out)
+	}
+	return fmt.Errorf("%s: it is a folder; name a file in it, such as %s", out, name)
+}
+
 // unexpected returns the argument that is hardly a file, or the third.
 func unexpected(args []string) string {
 	for _, arg := range args {

@@ -143,6 +143,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if strings.EqualFold(filepath.Ext(out), ".gguf") {
 		return usagef("%s: a conversion writes ONNX files; to write a GGUF file, use onnxquant gguf IN OUT", printable(out))
 	}
+	if err := wantFile(in, out, ".onnx"); err != nil {
+		return err
+	}
 	if err := f.check(); err != nil {
 		return err
 	}

@@ -95,6 +95,9 @@ func runGGUF(ctx context.Context, c *console, args []string) error {
 	if strings.EqualFold(filepath.Ext(out), ".onnx") {
 		return usagef("%s: gguf writes GGUF files; to write an ONNX file, use onnxquant IN OUT", printable(out))
 	}
+	if err := wantFile(in, out, ".gguf"); err != nil {
+		return err
+	}
 	return f.write(ctx, c, in, out)
 }
 

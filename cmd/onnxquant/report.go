@@ -195,6 +195,7 @@ func writePage(path string, r *report.Report) error {
 func printReport(w io.Writer, r *report.Report, opts *verify.Options, page string) {
 	facts := labelled("verdict", first(maxLines, verdictTexts(r.Verification, opts)))
 	out := r.Outs[0]
+	facts = append(facts, swapHint(r.Verification)...)
 	facts = append(facts, fact{"size", sizes(r.In.Bytes, out.Bytes)}, fact{"error", weightErrorText(r)})
 	var others []string
 	for _, other := range r.Outs[1:] {

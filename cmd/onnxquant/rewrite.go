@@ -45,6 +45,9 @@ func (f *rewriteFlags) parse(command string, fs *pflag.FlagSet, args []string) (
 	}
 	f.opts.Provenance = step(command, fs, f.noProvenance)
 	if in, out, err = inOut(fs, false); err == nil {
+		err = wantFile(in, out, ".onnx")
+	}
+	if err == nil {
 		err = f.checkForce(in, out)
 	}
 	return in, out, err

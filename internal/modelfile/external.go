@@ -221,6 +221,9 @@ func (m *Model) leadsOut(err error) bool {
 	return errors.As(err, &pe) && errors.As(outside, &up) && pe.Err == up.Err
 }
 
+// errFolder is about a folder in the place of a file.
+var errFolder = errors.New("is a folder")
+
 // regular returns an error unless f is a regular file.
 func regular(f *os.File, err error) (*file, error) {
 	if err != nil {
@@ -230,7 +233,7 @@ func regular(f *os.File, err error) (*file, error) {
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("not a regular file")
 		if info.IsDir() {
-			err = errors.New("is a folder")
+			err = errFolder
 		}
 	}
 	if err != nil {

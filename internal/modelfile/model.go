@@ -1,6 +1,7 @@
 package modelfile
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
 	"maps"
@@ -38,6 +39,9 @@ func Open(name string) (*Model, error) {
 
 func (m *Model) read(name string) (err error) {
 	if m.file, err = regular(os.OpenFile(name, os.O_RDONLY|regularfile.Nonblock, 0)); err != nil {
+		if err == errFolder {
+			return notFolder(name)
+		}
 		return err
 	}
 	if m.file.size == 0 {
@@ -61,6 +65,18 @@ func (m *Model) read(name string) (err error) {
 		}
 	}
 	return nil
+}
+
+// notFolder says what to open in place of a folder.
+func notFolder(name string) error {
+	models, _ := fs.Glob(os.DirFS(name), "*.onnx")
+	switch len(models) {
+	case 0:
+		return errors.New("it is a folder, and no .onnx file is in it; want a model")
+	case 1:
+		return fmt.Errorf("it is a folder; want the model in it, %s", filepath.Join(name, models[0]))
+	}
+	return fmt.Errorf("it is a folder; want one of the %d models in it, such as %s", len(models), filepath.Join(name, models[0]))
 }
 
 // Close closes the model's files.
