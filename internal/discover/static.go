@@ -223,7 +223,7 @@ func (d *Decision) unsettledStatic(x *graph.Graph, opts Options, coarse []*graph
 		if v := opts.rangeless(x, l.Node); v != nil {
 			return fmt.Sprintf("%s has no range", msg.Quote(v.Path))
 		}
-		if v := opts.Static.among(coarse, x, l.Node); v != nil {
+		if v := opts.Static.among(coarse, x, l.Node); v != nil && !opts.Static.Coarse {
 			return fmt.Sprintf("codes are too coarse for the range of %s", msg.Quote(v.Path))
 		}
 		readers = append(readers, l.String())

@@ -279,6 +279,17 @@ def test_masked_scores(lab, activations):
     assert error(lab.ours, lab) > 0.3
 
 
+def test_reason_beside_coarse(lab):
+    """With --coarse-activations, a tensor that an operator without codes reads stays in float for that."""
+    m = static_models.masked()
+    m.graph.node.insert(2, static_models.node("Pow", "s2 two", "q"))
+    m.graph.initializer.append(numpy_helper.from_array(np.full(6, 2, np.float32), "two"))
+    lab.calibrate(m)
+    plan = onnxquant("--quiet", "--json", "--dry-run", "--activations", "static", "--ranges", lab.ranges, "--coarse-activations", lab.plain)
+    reasons = {t["name"]: t.get("reason") for t in json.loads(plan.stdout)["tensors"]}
+    assert reasons["two"] == "read by Pow:1" and reasons["mask"] is None
+
+
 def test_outlier(lab):
     """So do values that are far below a step, which calibrate tells."""
     lab.calibrate(MODELS["leaky"])
