@@ -322,6 +322,34 @@ func TestForeignScales(t *testing.T) {
 	}
 }
 
+// A number of a normalization that is another by a factor is no factor of the weights behind it.
+func TestForeignFactors(t *testing.T) {
+	in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{weight("g", 32), weight("w", 32, 64), weight("v", 48, 32)}, modeltest.Nodes{
+		modeltest.Node("LayerNormalization", "n", "x g"), modeltest.Node("MatMul", "y", "n w"), modeltest.Node("Gemm", "z", "n v", modeltest.IntAttr("transB", 1)),
+	}))
+	for _, factor := range []float32{1, 0.5, 0.75, 1.25, 2} {
+		for _, opts := range []onnxq.Options{{Bits: 4, Block: 16}, {Bits: 8, Block: spec.PerChannel}} {
+			m := &onnxpb.ModelProto{}
+			if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts), m); err != nil {
+				t.Fatal(err)
+			}
+			for _, g := range m.Graph.Initializer {
+				if g.GetName() == "g" {
+					was := math.Float32frombits(binary.LittleEndian.Uint32(g.RawData[4*7:]))
+					binary.LittleEndian.PutUint32(g.RawData[4*7:], math.Float32bits(was/factor))
+				}
+			}
+			r, err := verify.Models(t.Context(), in, modeltest.Write(t, &testmodels.Model{Proto: m}), verify.Options{Engine: verify.None})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if said := strings.Contains(fmt.Sprint(r.Failures), "channel 7 has not the factor"); said != (factor != 1) {
+				t.Errorf("%d bits, factor %g: %q", opts.Bits, factor, r.Failures)
+			}
+		}
+	}
+}
+
 // The floats that a model quantizes itself, and those that it stores in half, are those of the float
 // model: one that is off by its last bit is found.
 func TestStoredFloats(t *testing.T) {

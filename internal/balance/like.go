@@ -7,27 +7,25 @@ import (
 	"onnxquant/internal/graph"
 )
 
-// Like gives groups of x the factors that they have in y, a model that comes from it, and counts
+// Like gives groups of x the factors that they have in y, a model that comes from it, and returns
 // these groups. It returns x if there are none. A factor counts only if y has, bit for bit, what
-// Scale makes of all numbers that it divides.
-func Like(x, y *graph.Graph) (*graph.Graph, int, error) {
-	groups := Find(x)
-	factors := make([][]float32, len(groups))
-	n := 0
-	for i, g := range groups {
-		var err error
-		if factors[i], err = between(x, y, g); err != nil {
-			return nil, 0, err
-		}
-		if factors[i] != nil {
-			n++
+// Scale makes of all numbers that it divides. Whether it is the factor of the weights is not seen.
+func Like(x, y *graph.Graph) (*graph.Graph, []Group, error) {
+	var groups []Group
+	var factors [][]float32
+	for _, g := range Find(x) {
+		switch f, err := between(x, y, g); {
+		case err != nil:
+			return nil, nil, err
+		case f != nil:
+			groups, factors = append(groups, g), append(factors, f)
 		}
 	}
-	if n == 0 {
-		return x, 0, nil
+	if len(groups) == 0 {
+		return x, nil, nil
 	}
 	scaled, err := Scale(x, groups, factors)
-	return scaled, n, err
+	return scaled, groups, err
 }
 
 // between returns the factors of a group, nil if it has none.

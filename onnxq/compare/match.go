@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/dustin/go-humanize/english"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
@@ -126,9 +125,7 @@ func match(ctx context.Context, from, to Decoded, detail bool, opaque map[string
 	if err != nil {
 		return nil, err
 	}
-	if balanced > 0 {
-		m.note("%s factors, by which the weights behind are multiplied", english.Plural(balanced, "normalization is divided by", "normalizations are divided by"))
-	}
+	m.balanced(balanced)
 	switch h, err := half.Like(x, access.Graph(b)); {
 	case err != nil:
 		m.problem("float32 -> half: %v", err)
@@ -204,6 +201,8 @@ type matcher struct {
 	stored   map[string]bool               // by keyOfValue: whether a stores it
 	compared map[string]bool               // by keyOfValue: whether a weight of b was compared
 	claimed  map[*graph.Value]*graph.Value // weight of b → the weight of a that it was compared with
+
+	factored map[string]factored // by keyOfValue: weights of a that have factors in b
 
 	half   dtype.DType             // what float32 became in b, or 0
 	rounds func(path string) bool  // whether a stored value of a became half

@@ -92,6 +92,9 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 			}
 		}
 		match.WorstLarge = large.worst(0.01 * e.all.SumSq / float64(max(e.all.N, 1)))
+		if err := m.factors(v, x.Values, decoded, match.CodeType); err != nil {
+			return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+		}
 	}
 	if e.survey != nil {
 		if err := e.survey.read(m.ctx, x.Values); err != nil {

@@ -34,6 +34,12 @@ SETTINGS = [
     ["--bits", "4", "--block", "32", "--target", "ort", "--zero-point", "--ops", "all"],
     ["--format", "q4_k", "--ops", "all"],
     ["--format", "nf4", "--ops", "all"],
+    [],
+    ["--ops", "all"],
+    ["--bits", "4", "--block", "32", "--algorithm", "best", "--ops", "all"],
+    ["--bits", "4", "--block", "16", "--scale-type", "int8", "--ops", "all"],
+    ["--bits", "4", "--block", "32", "--scale-type", "float16", "--zero-point", "--ops", "all"],
+    ["--bfloat16", "--bits", "8", "--block", "32"],
 ]
 
 OPERATORS = [o.split() for o in (
@@ -177,6 +183,7 @@ def mutations(model):
         elif name not in codes and (floats or t.data_type in (6, 7)) and np.prod(t.dims) > 0:
             found.append(("constant", f"{name} changed", lambda t=t: set_first(t, larger)))
             if floats:
+                found.append(("constant", f"{name} doubled", lambda t=t: set_first(t, lambda v: v + v)))
                 found.append(("constant", f"{name} negated", lambda t=t: set_first(t, lambda v: -v)))
         if np.prod(t.dims) > 0 and (name not in codes or t.dims):  # zero points of activations are a choice, as scales
             if len(t.dims) > 1 and len(set(t.dims)) > 1:

@@ -8,7 +8,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import graphs
-from command import TINYGPT
+from command import TINYGPT, onnxquant
 from divergence import divergence
 from runtime import run as run_model, session
 from test_verify import library, with_runtime
@@ -207,6 +207,16 @@ def test_awq(made, zero_point, tmp_path):
     np.testing.assert_allclose(scale[same], scales[same], rtol=1e-3)
     verified = subprocess.run([with_runtime(), "verify", "--ort-lib", library(), "--engine", "ort", path, out], capture_output=True, text=True)
     assert verified.returncode == 0 and "1 normalization is divided by factors" in verified.stdout, verified.stdout + verified.stderr
+    for wrong in (0.5, 2):
+        model = onnx.load(out)
+        for t in model.graph.initializer:
+            if t.name in stored.keys() - {"w", "skip"}:
+                v = stored[t.name].copy()
+                v[..., 7] *= wrong
+                t.CopyFrom(numpy_helper.from_array(v, t.name))
+        onnx.save(model, tmp_path / "wrong.onnx")
+        refused = onnxquant("verify", "--engine", "none", path, tmp_path / "wrong.onnx")
+        assert refused.status == 1 and "channel 7 has not the factor" in refused.stdout + refused.stderr, refused
 
 
 @pytest.mark.parametrize("half", ["--float16", "--bfloat16"])
