@@ -3,6 +3,8 @@ package compare
 import (
 	"context"
 	"math"
+	"slices"
+	"strings"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -10,12 +12,19 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
+	"onnxquant/onnxq/provenance"
 )
 
 // factored is a weight whose channels have factors.
 type factored struct {
 	balance.Part
 	channels int64
+}
+
+// mayBeBalanced reports whether algorithm awq may have made a model, by its record. It takes data.
+func mayBeBalanced(record []provenance.Step) bool {
+	return !slices.ContainsFunc(record, func(s provenance.Step) bool { return s.Tool == "onnxquant" && s.Command == "convert" }) ||
+		slices.ContainsFunc(record, func(s provenance.Step) bool { return slices.Contains(strings.Fields(s.Options), "--calib") })
 }
 
 // balanced notes the groups of a that have factors in b. These were read off what they divide;

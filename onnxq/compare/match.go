@@ -21,6 +21,7 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/provenance"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/restyle"
 )
@@ -121,11 +122,15 @@ func match(ctx context.Context, from, to Decoded, detail bool, opaque map[string
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{}, twin: map[*graph.Value]*graph.Value{},
 		steady: map[*graph.Value]bool{}, coded: map[coding]bool{}, result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}
-	x, balanced, err := balance.Like(access.Graph(a), access.Graph(b))
-	if err != nil {
-		return nil, err
+	x := access.Graph(a)
+	if mayBeBalanced(provenance.Of(access.Graph(b).File.Proto)) {
+		scaled, groups, err := balance.Like(x, access.Graph(b))
+		if err != nil {
+			return nil, err
+		}
+		x = scaled
+		m.balanced(groups)
 	}
-	m.balanced(balanced)
 	switch h, err := half.Like(x, access.Graph(b)); {
 	case err != nil:
 		m.problem("float32 -> half: %v", err)
