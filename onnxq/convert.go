@@ -2,8 +2,11 @@ package onnxq
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/convert"
@@ -84,6 +87,10 @@ func (o Output) report(done *convert.Result) *Report {
 		r.Calibration = &Calibrated{
 			Layers: c.Layers, Lost: c.Lost, Error: c.Found / n, MSE: c.MSE / n, Balanced: done.Balanced,
 			Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
+		}
+		if c.Few > 0 && !c.HeldOut {
+			carried.Warnings = append(carried.Warnings, fmt.Sprintf("calibration data are few: %s more inputs than the data have rows, and no sample is left to check by; give more samples (128), or leave calibration out",
+				english.Plural(c.Few, "layer has", "layers have")))
 		}
 	}
 	if carried.External {

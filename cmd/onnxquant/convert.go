@@ -10,9 +10,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
+	"onnxquant/onnxq/recognize"
 	"onnxquant/report"
 )
 
@@ -230,6 +232,9 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 		return err
 	}
 	defer m.Close()
+	if err := f.checkSwapped(p, m, in, out); err != nil {
+		return err
+	}
 	if !f.quiet {
 		printFacts(c.stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost)))
 		f.warnSlow(c)
@@ -254,6 +259,23 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 		err = f.report(ctx, c, in, made, args)
 	}
 	return err
+}
+
+// checkSwapped refuses, without --force, to replace a float model by a copy of a quantized one.
+func (f *convertFlags) checkSwapped(p *onnxq.Plan, m *onnxq.Model, in, out string) error {
+	nothing := !slices.ContainsFunc(p.Tensors, func(t onnxq.TensorPlan) bool { return t.Decision == onnxq.Quantize })
+	if f.force || !nothing || len(recognize.Weights(access.Graph(m))) == 0 {
+		return nil
+	}
+	old, err := onnxq.Open(out)
+	if err != nil {
+		return nil // no model is there
+	}
+	defer old.Close()
+	if len(recognize.Weights(access.Graph(old))) > 0 {
+		return nil
+	}
+	return fmt.Errorf("%s: its weights are quantized already, and %s is a float model: are IN and OUT swapped? --force replaces it by a copy", printable(in), printable(out))
 }
 
 // report writes the page about a conversion.

@@ -212,8 +212,9 @@ func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) e
 	for j, i := range in.layers {
 		found[j] = c.store.add(c.layers[i].Weight)
 	}
-	why := ""
+	why, few := "", false
 	for part, m := range parts {
+		few = few || m.rows < int64(m.k)
 		s, err := newSolver(ctx, c, m)
 		if err != nil {
 			return err
@@ -229,6 +230,9 @@ func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) e
 			all[j].add(e)
 		}
 		parts[part] = nil
+	}
+	if few {
+		c.Error.Few += len(in.layers)
 	}
 	for j, i := range in.layers {
 		if err := c.settle(ctx, i, found[j], all[j], why); err != nil {

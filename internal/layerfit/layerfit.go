@@ -88,6 +88,7 @@ type Errors struct {
 	Found, MSE float64 // sums over the layers
 	Layers     int     // that were compared
 	Lost       int     // those that are better off with mse
+	Few        int     // of all layers: with fewer rows of inputs than a row has elements
 
 	Output, OutputMSE float64 // of the outputs of the model, on average
 	Samples           int     // on which these were compared
