@@ -66,6 +66,12 @@ func (o Options) checkCalibration() error {
 	case !o.Algorithm.Calibrated() && !slices.ContainsFunc(o.Precision.Entries(), func(e rules.PrecisionEntry) bool {
 		return e.Override.Algorithm != nil && e.Override.Algorithm.Calibrated()
 	}):
+		switch o.Activations {
+		case spec.Dynamic:
+			return errors.New("dynamic activations need no calibration data: the weights are rounded to nearest")
+		case spec.Static:
+			return errors.New("static activations need no calibration data besides their ranges: the weights are rounded to nearest")
+		}
 		return fmt.Errorf("calibration data are for algorithms awq, gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
 	}
 	return nil

@@ -27,7 +27,7 @@ type calibFlags struct {
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
 	fs.Var(dataPaths{&f.paths}, "calib",
-		"calibration `DATA` for --algorithm awq, gptq, or best, which\nthey imply: .npz, .npy, .pb or .jsonl files, a folder of them,\nor self: a language model makes its own samples; may be repeated")
+		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best")
 	fs.Var(number[int]{&f.samples, func(n int) bool { return n >= 1 }, "at least 1"}, "samples",
 		"how many samples of --calib are used (default 128)")
 	fs.BoolVar(&f.resume, "resume", false,

@@ -174,7 +174,7 @@ func Run(ctx context.Context, s execute.Session, data *samples.Samples, names []
 		}
 		values, err := s.Run(inputs, names...)
 		if err != nil {
-			return data.Failed(number, inputs, err)
+			return data.Failed(ctx, number, inputs, err)
 		}
 		if err := do(values); err != nil {
 			return err
@@ -205,7 +205,7 @@ func (e *Engine) sizes(ctx context.Context, path string, data *samples.Samples, 
 		}
 		values, err := s.Run(inputs, shapes...)
 		if err != nil {
-			return nil, data.Failed(0, inputs, err)
+			return nil, data.Failed(ctx, 0, inputs, err)
 		}
 		sizes := make([]int64, len(values))
 		for i, v := range values {

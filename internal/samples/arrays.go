@@ -62,7 +62,7 @@ func newArrays(m *model, paths []string, whole bool) (*arrays, error) {
 	for i, column := range a.columns {
 		for _, x := range column {
 			if err := x.split(m.inputs[i]); err != nil {
-				return nil, fmt.Errorf("%s: %s: input %s: %w", x.path, x.name, describe(m.inputs[i]), err)
+				return nil, fmt.Errorf("%s: input %s: %w", x.place(), describe(m.inputs[i]), err)
 			}
 		}
 	}
@@ -93,6 +93,14 @@ func (x *array) fits(info *onnxpb.ValueInfoProto) bool {
 func fitsSize(size int64, d *onnxpb.TensorShapeProto_Dimension) bool {
 	n, fixed := execute.FixedSize(d)
 	return !fixed || n == size
+}
+
+// place is the file of an array, and its name in there, which a .pb file may lack.
+func (x *array) place() string {
+	if x.name == "" {
+		return x.path
+	}
+	return x.path + ": " + x.name
 }
 
 // list lists the arrays of a file.
@@ -335,7 +343,7 @@ func (r *reader) next() (*execute.Tensor, error) {
 	}
 	data, err := r.rows(x.rows)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %s: %w", x.path, x.name, err)
+		return nil, fmt.Errorf("%s: %w", x.place(), err)
 	}
 	r.done++
 	t := &execute.Tensor{Name: r.name, DType: x.typ, Dims: x.shape, Data: data}

@@ -19,6 +19,7 @@
 package samples
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -229,8 +230,11 @@ func (s *Samples) each(do func([]*execute.Tensor) error) error {
 }
 
 // Failed describes an error of a model that ran on a sample. That with more token ids than the model
-// takes is an error of some operator.
-func (s *Samples) Failed(number int, inputs []*execute.Tensor, err error) error {
+// takes is an error of some operator. An interruption is no error of the model.
+func (s *Samples) Failed(ctx context.Context, number int, inputs []*execute.Tensor, err error) error {
+	if ctx.Err() != nil {
+		return err
+	}
 	if s.model.ids >= 0 {
 		if dims := inputs[s.model.ids].Dims; len(dims) > 0 {
 			return fmt.Errorf("sample %d, of %d token ids: %w; if the model takes fewer at a time, cut the samples", number, dims[len(dims)-1], err)

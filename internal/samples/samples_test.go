@@ -3,6 +3,7 @@ package samples
 import (
 	"archive/zip"
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -230,7 +231,7 @@ func TestInputIDs(t *testing.T) {
 	}
 }
 
-// The error of a model on token ids says how many they were.
+// The error of a model on token ids says how many they were, that of an interrupted run does not.
 func TestFailed(t *testing.T) {
 	ids := []*execute.Tensor{{Name: "ids", DType: dtype.Int64, Dims: []int64{1, 200}, Data: make([]byte, 8*200)}}
 	for _, c := range []struct{ input, want string }{
@@ -238,8 +239,13 @@ func TestFailed(t *testing.T) {
 		{"x", "sample 3: too far"},
 	} {
 		s := &Samples{model: newModel(withInputs(t, input(c.input, dtype.Int64, "b", "t")))}
-		if err := s.Failed(3, ids, errors.New("too far")); err.Error() != c.want {
+		if err := s.Failed(t.Context(), 3, ids, errors.New("too far")); err.Error() != c.want {
 			t.Errorf("%s: %v", c.input, err)
+		}
+		stopped, stop := context.WithCancelCause(t.Context())
+		stop(errors.New("interrupted"))
+		if err := s.Failed(stopped, 3, ids, context.Cause(stopped)); err.Error() != "interrupted" {
+			t.Errorf("%s, interrupted: %v", c.input, err)
 		}
 	}
 }
@@ -279,24 +285,25 @@ func TestErrors(t *testing.T) {
 		m     *modelfile.Model
 		files []string
 	}{
-		`nothing for input "speaker", FLOAT [b, 7]`: {language, []string{write(t, folder, "a.jsonl", []byte("[1]"))}},
-		`line 2: id 100: the model knows 0 to 99`:   {language, []string{write(t, folder, "b.jsonl", []byte("[1]\n[100]"))}},
-		`line 1: not a list of token ids`:           {language, []string{write(t, folder, "c.jsonl", []byte("text"))}},
-		`no input of token ids`:                     {plain, []string{write(t, folder, "d.jsonl", []byte("[1]"))}},
-		`nothing for input "z", FLOAT [n, 3]`:       {plain, []string{x}},
-		`they have "foo", "bar"`:                    {single, []string{npz(t, folder, "foo", "bar")}},
-		`elements of type INT64`:                    {plain, []string{x, write(t, folder, "e/z.npy", npyFile("<i8", false, 3, 3))}},
-		`shape [3 4]`:                               {plain, []string{x, write(t, folder, "f/z.npy", npyFile("<f4", false, 3, 4))}},
-		`3 samples of input "x", but 2 of "z"`:      {plain, []string{x, write(t, folder, "g/z.npy", npyFile("<f4", false, 2, 3))}},
+		`nothing for input "speaker", FLOAT [b, 7]`:                                 {language, []string{write(t, folder, "a.jsonl", []byte("[1]"))}},
+		`line 2: id 100: the model knows 0 to 99`:                                   {language, []string{write(t, folder, "b.jsonl", []byte("[1]\n[100]"))}},
+		`line 1: not a list of token ids`:                                           {language, []string{write(t, folder, "c.jsonl", []byte("text"))}},
+		`no input of token ids`:                                                     {plain, []string{write(t, folder, "d.jsonl", []byte("[1]"))}},
+		`nothing for input "z", FLOAT [n, 3]`:                                       {plain, []string{x}},
+		`they have "foo", "bar"`:                                                    {single, []string{npz(t, folder, "foo", "bar")}},
+		`unnamed.pb: input "x", FLOAT [n, 2]: the array has shape [1 3]`:            {single, []string{write(t, folder, "unnamed.pb", tensorProto(t, "", dtype.Float32, 1, 3))}},
+		`elements of type INT64`:                                                    {plain, []string{x, write(t, folder, "e/z.npy", npyFile("<i8", false, 3, 3))}},
+		`shape [3 4]`:                                                               {plain, []string{x, write(t, folder, "f/z.npy", npyFile("<f4", false, 3, 4))}},
+		`3 samples of input "x", but 2 of "z"`:                                      {plain, []string{x, write(t, folder, "g/z.npy", npyFile("<f4", false, 2, 3))}},
 		`sample 0: input "ids", INT64 [b, t] has no elements; leave the sample out`: {ids, []string{write(t, folder, "i/ids.npy", npyFile("<i8", false, 3, 0))}},
 		`sample 0: input "x", FLOAT [n, w] has no elements`:                         {withInputs(t, input("x", dtype.Float32, "n", "w")), []string{write(t, folder, "j/x.npy", npyFile("<f4", false, 3, 0))}},
-		`the folder has no`:         {plain, []string{empty}},
-		`missing.npy: there is no`:  {plain, []string{x, "missing.npy"}},
-		`not a TensorProto`:         {plain, []string{x, write(t, folder, "bad.pb", []byte("\xff"))}},
-		`4 bytes for FLOAT [1000`:   {plain, []string{x, write(t, folder, "short.pb", []byte("\x08\xe8\x07\x08\xe8\x07\x10\x01\x4a\x04abcd"))}},
-		`product of the dimensions`: {plain, []string{x, write(t, folder, "huge.pb", []byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01\x25\x00\x00\x00\x00"))}},
-		`nor a file that ends in`:   {plain, []string{write(t, folder, "text.txt", nil)}},
-		`fewer than its 9 elements`: {plain, []string{x, write(t, folder, "h/z.npy", bytes.TrimSuffix(npyFile("<f4", false, 3, 3)[:84], nil))}},
+		`the folder has no`:                                                         {plain, []string{empty}},
+		`missing.npy: there is no`:                                                  {plain, []string{x, "missing.npy"}},
+		`not a TensorProto`:                                                         {plain, []string{x, write(t, folder, "bad.pb", []byte("\xff"))}},
+		`4 bytes for FLOAT [1000`:                                                   {plain, []string{x, write(t, folder, "short.pb", []byte("\x08\xe8\x07\x08\xe8\x07\x10\x01\x4a\x04abcd"))}},
+		`product of the dimensions`:                                                 {plain, []string{x, write(t, folder, "huge.pb", []byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01\x25\x00\x00\x00\x00"))}},
+		`nor a file that ends in`:                                                   {plain, []string{write(t, folder, "text.txt", nil)}},
+		`fewer than its 9 elements`:                                                 {plain, []string{x, write(t, folder, "h/z.npy", bytes.TrimSuffix(npyFile("<f4", false, 3, 3)[:84], nil))}},
 	} {
 		s, err := Open(test.m, test.files, 0)
 		if err == nil {

@@ -79,7 +79,7 @@ func (d *Data) each(ctx context.Context, models []string, names [][]string, want
 			})
 		}
 		if err := g.Wait(); err != nil {
-			return d.data.Samples().Failed(sample, inputs, err)
+			return d.data.Samples().Failed(ctx, sample, inputs, err)
 		}
 		if err := do(sample, values); err != nil {
 			return err
