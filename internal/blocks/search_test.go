@@ -75,21 +75,6 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// A search takes no memory for a block.
-func TestSearchAllocatesNothing(t *testing.T) {
-	x, q := make([]float32, 32), make([]byte, 32)
-	for i := range x {
-		x[i] = float32(math.Sin(float64(i)))
-	}
-	for _, s := range []*blocks.Search{
-		nvfp4.Codec{TensorScale: 0.003}.LeastError(), mx.Codec{}.LeastError(), fp8.Codec{}.LeastError(), qlora.Codec{}.LeastError(),
-	} {
-		if n := testing.AllocsPerRun(10, func() { s.Fit(q, x) }); n > 0 {
-			t.Errorf("values %v …: %v allocations", s.Values[:4], n)
-		}
-	}
-}
-
 // storable is a scale as it will be stored.
 func storable(c codec, scale float32) float32 {
 	switch c := c.(type) {
