@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,6 +19,7 @@ import (
 	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/activations"
+	"onnxquant/onnxq/spec"
 )
 
 // folderJob converts the models of a folder.
@@ -355,12 +357,28 @@ func (j *folderJob) tell(o *folderOutput) {
 		j.console.warn(o.Output + ": " + w)
 	}
 	if !j.flags.quiet {
-		fmt.Fprintf(j.console.stderr, "%-40s %5.1f %% quantized, %s\n", printable(o.Output), 100*o.plan.Coverage, sizes(o.plan.InBytes, o.plan.OutBytes))
+		fmt.Fprintf(j.console.stderr, "%-40s %5.1f %% quantized, %s%s\n", printable(o.Output), 100*o.plan.Coverage, sizes(o.plan.InBytes, o.plan.OutBytes), j.calibrated(o))
 	}
 	if o.plan = nil; !j.flags.json {
 		o.Plan, o.Report = nil, nil // they hold the structure of the model
 	}
 	j.Outputs = append(j.Outputs, *o)
+}
+
+// calibrated says what --calib did for an output that is written.
+func (j *folderJob) calibrated(o *folderOutput) string {
+	if len(j.flags.paths) == 0 || o.Report == nil {
+		return ""
+	}
+	c := o.Report.Calibration
+	if c == nil {
+		return "; without the data of --calib"
+	}
+	text := fmt.Sprintf("; algorithm %s, %s compared with mse", cmp.Or(j.flags.opts.Algorithm, spec.Best), english.Plural(c.Layers, "calibrated layer", ""))
+	if c.Refused {
+		return text + ", which is better for all"
+	}
+	return text
 }
 
 // configure writes to a file of the folder how many files of external data each output has.
