@@ -7,9 +7,11 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 	"unicode/utf8"
 
 	"onnxquant/testmodels"
@@ -136,6 +138,29 @@ func TestStage(t *testing.T) {
 	newProgress(c, false).stage("running")
 	if stderr.Len() != 0 {
 		t.Errorf("without a terminal: %q", stderr)
+	}
+}
+
+// A log gets a line after ten seconds, then one each half minute.
+func TestLog(t *testing.T) {
+	c, stderr := testConsole(false)
+	bar := newProgress(c, false)
+	var at time.Duration
+	begin := time.Now()
+	bar.now = func() time.Time { return begin.Add(at) }
+	bar.restart()
+	var lines []int
+	for second := range 75 {
+		at = time.Duration(second) * time.Second
+		before := strings.Count(stderr.String(), "\n")
+		bar.step("calibrate", second, 75)
+		if strings.Count(stderr.String(), "\n") > before {
+			lines = append(lines, second)
+		}
+	}
+	bar.clear()
+	if !slices.Equal(lines, []int{10, 40, 70}) || strings.Contains(stderr.String(), "\r") {
+		t.Errorf("lines after %d s: %q", lines, stderr)
 	}
 }
 

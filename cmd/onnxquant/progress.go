@@ -12,11 +12,12 @@ import (
 
 // progress says on one line of the terminal how far a command is. The line is never wider than
 // the terminal. A terminal that cannot overwrite a line (TERM=dumb) gets a plain line now and
-// then. It writes nothing unless standard error is a terminal.
+// then; a file or a pipe, such as the log of a build, gets one rarely, and none of a short command.
 type progress struct {
 	console *console
 	silent  bool
 	start   time.Time
+	now     func() time.Time
 
 	mu          sync.Mutex // a ticker draws, too
 	done, total int64
@@ -28,18 +29,30 @@ type progress struct {
 	stop        chan struct{}
 }
 
-// How often the line is drawn, and a plain line printed.
+// How often the line is drawn, and a plain line printed: on a terminal, or in a log, where the
+// first one comes after firstLog.
 const (
 	drawEvery = 100 * time.Millisecond
 	lineEvery = 2 * time.Second
+	firstLog  = 10 * time.Second
+	logEvery  = 30 * time.Second
 )
 
 func newProgress(c *console, quiet bool) *progress {
-	p := &progress{console: c, silent: quiet || !c.terminal, start: time.Now()}
-	if c.dumb {
-		p.last = p.start // the first line is not for short commands
-	}
+	p := &progress{console: c, silent: quiet, now: time.Now}
+	p.restart()
 	return p
+}
+
+// restart begins to count the time. The first plain line is not for short commands.
+func (p *progress) restart() {
+	p.start = p.now()
+	switch {
+	case !p.console.terminal:
+		p.last = p.start.Add(firstLog - logEvery)
+	case p.console.dumb:
+		p.last = p.start
+	}
 }
 
 // begin shows that a command works, before it can tell how much is done.
@@ -49,7 +62,7 @@ func (p *progress) begin() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.text, p.start = "working", time.Now()
+	p.text, p.start = "working", p.now()
 	p.startTicker()
 }
 
@@ -73,7 +86,7 @@ func (p *progress) step(stage string, done, total int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.total == 0 || p.steps != stage {
-		p.start = time.Now()
+		p.start = p.now()
 	}
 	p.steps, p.counted, p.done, p.total = stage, true, int64(min(done, total)), int64(total)
 	p.draw(false)
@@ -103,7 +116,7 @@ func (p *progress) stage(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	again := p.text == text && p.total == 0
-	p.text, p.done, p.total, p.start = text, 0, 0, time.Now()
+	p.text, p.done, p.total, p.start = text, 0, 0, p.now()
 	p.draw(!again)
 	p.startTicker()
 }
@@ -137,17 +150,20 @@ func (p *progress) tick(stop chan struct{}) {
 // draw draws the line if the last time is long ago, or now.
 func (p *progress) draw(now bool) {
 	every := drawEvery
-	if p.console.dumb {
+	switch {
+	case !p.console.terminal:
+		every, now = logEvery, false
+	case p.console.dumb:
 		every = lineEvery
 	}
-	if t := time.Now(); now || t.Sub(p.last) >= every {
+	if t := p.now(); now || t.Sub(p.last) >= every {
 		p.last = t
 	} else {
 		return
 	}
 	width := p.console.width() - 1 // a terminal may wrap behind the last column
 	line := p.line(width)
-	if p.console.dumb {
+	if p.console.dumb || !p.console.terminal {
 		fmt.Fprintln(p.console.stderr, line)
 		return
 	}
@@ -158,7 +174,7 @@ func (p *progress) draw(now bool) {
 
 // line is the line for a terminal: share, time left, bytes, rate and a bar, as far as they fit.
 func (p *progress) line(width int) string {
-	elapsed := time.Since(p.start)
+	elapsed := p.now().Sub(p.start)
 	if p.total == 0 {
 		text := printable(p.text)
 		if elapsed >= time.Second {
