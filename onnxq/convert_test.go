@@ -18,7 +18,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
 	"onnxquant/internal/access"
-	"onnxquant/internal/modelfile"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
@@ -170,7 +170,7 @@ func TestRefusedTargets(t *testing.T) {
 			out := c.out(t, in)
 			names := modeltest.List(t, filepath.Dir(in))
 			_, err := onnxq.Convert(context.Background(), in, out, c.opts)
-			if err == nil || !errors.Is(err, modelfile.ErrTarget) && !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), c.want) {
+			if err == nil || !errors.Is(err, commit.ErrTarget) && !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), c.want) {
 				t.Fatalf("error %v, want %q", err, c.want)
 			}
 			if after := modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts); !bytes.Equal(before, after) {

@@ -1,6 +1,7 @@
 package onnxq
 
 import (
+	"onnxquant/internal/commit"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
@@ -21,7 +22,7 @@ var (
 	// ErrModel: the structure of the model is invalid.
 	ErrModel = graph.ErrModel
 	// ErrTarget: the output cannot be written.
-	ErrTarget = modelfile.ErrTarget
+	ErrTarget = commit.ErrTarget
 	// ErrStrict: a selected weight cannot be quantized, and Options.Strict is set.
 	ErrStrict = discover.ErrStrict
 	// ErrNoData: the algorithm needs Options.Calibration.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"onnxquant/internal/msg"
 	"onnxquant/onnxq/rules"
 )
 
@@ -47,11 +48,7 @@ func checkPlace(path string) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(place), ".onnxquant-*")
 	if err != nil {
-		var pathError *fs.PathError
-		if errors.As(err, &pathError) {
-			err = pathError.Err
-		}
-		return fmt.Errorf("%s: cannot write to its folder: %w", path, err)
+		return fmt.Errorf("%s: cannot write to its folder: %w", path, msg.Cause(err))
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
 }
@@ -74,11 +71,7 @@ func emit(path string, p *rules.Precision) error {
 // writeFile is replaceFile with errors that begin with the path.
 func writeFile(path string, raw []byte) error {
 	if err := replaceFile(path, raw); err != nil {
-		var pathError *fs.PathError
-		if errors.As(err, &pathError) {
-			err = pathError.Err
-		}
-		return fmt.Errorf("%s: %w", path, err)
+		return fmt.Errorf("%s: %w", path, msg.Cause(err))
 	}
 	return nil
 }

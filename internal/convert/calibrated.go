@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"onnxquant/int4"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
@@ -215,7 +216,7 @@ func (p *Plan) notify(text string) {
 // begins locks the files of a calibration that lie beside the output, and names them.
 func (p *Plan) begins(ctx context.Context, path string, o *layerfit.Options) (unlock func(), err error) {
 	o.State, o.Resume = path+".~calib", p.opts.Resume
-	return modelfile.Lock(ctx, o.State, func() {
+	return commit.Lock(ctx, o.State, func() {
 		p.notify(fmt.Sprintf("another process calibrates for %s; it is waited for", filepath.Base(path)))
 	})
 }

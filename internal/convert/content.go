@@ -8,6 +8,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
@@ -32,9 +33,9 @@ type content struct {
 	plan      *Plan
 	path      string
 	file      write.File
-	target    *modelfile.Target // nil if it could not be created
-	sinks     []io.WriterAt     // by content of the output
-	ctx       context.Context   // of the tasks; done once one of them fails
+	target    *commit.Target  // nil if it could not be created
+	sinks     []io.WriterAt   // by content of the output
+	ctx       context.Context // of the tasks; done once one of them fails
 	stop      context.CancelCauseFunc
 	run       *quantize.Run
 	workers   int
@@ -279,7 +280,7 @@ func (c *content) errors() []errstat.Stats {
 
 // Verify implements write.Verifier. It checks the structure and the size of every tensor, and
 // compares checksums of all codes, scales, zero points and copied contents.
-func (c *content) Verify(ctx context.Context, target *modelfile.Target) error {
+func (c *content) Verify(ctx context.Context, target *commit.Target) error {
 	model, contents, err := c.plan.Output.Reopen(target)
 	if err != nil {
 		return err

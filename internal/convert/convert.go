@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
@@ -62,7 +63,7 @@ func All(ctx context.Context, jobs []Job) []Done {
 			progress: &progress{tell: j.Plan.opts.Progress, mu: telling}, done: &done[i],
 		}
 		if slices.ContainsFunc(jobs[:i], func(other Job) bool { return filepath.Clean(other.Path) == filepath.Clean(j.Path) }) {
-			c.end(nil, fmt.Errorf("%s: %w: another output has this name", j.Path, modelfile.ErrTarget))
+			c.end(nil, fmt.Errorf("%s: %w: another output has this name", j.Path, commit.ErrTarget))
 			continue
 		}
 		if err := c.prepare(ctx, runs); err != nil {

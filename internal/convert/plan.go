@@ -17,12 +17,12 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/fold"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
 	"onnxquant/internal/layerfit"
-	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/quantize"
@@ -416,7 +416,7 @@ func (p *Plan) CheckPath(path string) error {
 	if err != nil {
 		return err
 	}
-	return modelfile.CheckTarget(path, p.graph.File, named.Output.Data())
+	return commit.Check(path, p.graph.File, named.Output.Data())
 }
 
 // At returns the plan for an output with this file name.

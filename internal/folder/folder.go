@@ -19,6 +19,7 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/commit"
 	"onnxquant/internal/modelfile"
 )
 
@@ -176,7 +177,7 @@ func copyContent(ctx context.Context, w, from *os.File) error {
 		if err != nil {
 			return err
 		}
-		modelfile.WriteBack(w, at, n)
+		commit.WriteBack(w, at, n)
 		at += n
 	}
 	return context.Cause(ctx)

@@ -6,23 +6,24 @@ import (
 	"path/filepath"
 	"slices"
 
+	"onnxquant/internal/commit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq/provenance"
 )
 
 // Target is a folder that is being made. It appears whole or not at all: the files go to the
 // folder Temp, Commit gives it its name, Abort removes it.
-type Target = modelfile.Folder
+type Target = commit.Folder
 
 // Create begins a folder. Nothing but an empty folder may be there, or with replace one in which
 // everything is from an earlier conversion or is written again: has says which names are.
 func Create(ctx context.Context, path string, replace bool, has func(name string) bool) (*Target, error) {
-	return modelfile.CreateFolder(ctx, path, replaceable(path, replace, has))
+	return commit.CreateFolder(ctx, path, replaceable(path, replace, has))
 }
 
 // Check checks whether Create could begin a folder.
 func Check(path string, replace bool, has func(name string) bool) error {
-	return modelfile.CheckFolder(path, replaceable(path, replace, has))
+	return commit.CheckFolder(path, replaceable(path, replace, has))
 }
 
 func replaceable(path string, replace bool, has func(name string) bool) func() error {

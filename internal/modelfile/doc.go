@@ -1,5 +1,5 @@
-// Package modelfile reads and writes ONNX model files of any size in little
-// memory.
+// Package modelfile reads ONNX model files of any size in little memory, and lays
+// out what is written to one.
 //
 // # Reading
 //
@@ -7,8 +7,8 @@
 // of tensors. Open walks the wire format once and cuts the contents out. It
 // decodes the rest, the structure, into ordinary protobuf structs, a piece at a
 // time; the contents stay in the file, but for raw_data of a few bytes. In the
-// structure, the field payload of a TensorProto lists the numbers of the pieces cut out of that tensor; the ONNX standard does not
-// have this field. Because the cut is made on the wire format, the protobuf
+// structure, the field payload of a TensorProto lists the numbers of the pieces cut
+// out of that tensor; the ONNX standard does not have this field. Because the cut is made on the wire format, the protobuf
 // library handles everything else as in the whole file: repeated and merged
 // fields, unknown fields, field order.
 //
@@ -23,7 +23,5 @@
 //
 // Layout encodes a structure whose payload numbers stand for contents of known
 // sizes, and computes the file offset of each content. The contents can then be
-// written in any order, by several workers. A Target writes the model file and
-// the external data file to temporary files and puts both in place together. It
-// locks the target; at any moment the target is a complete model, old or new.
+// written in any order, by several workers.
 package modelfile

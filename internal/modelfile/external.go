@@ -3,7 +3,6 @@ package modelfile
 import (
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path"
@@ -15,6 +14,7 @@ import (
 	"unicode/utf8"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/regularfile"
 )
@@ -44,7 +44,7 @@ func ParseExternal(t *onnxpb.TensorProto) (External, error) {
 		switch key {
 		case "location":
 			e.Location = value
-			err = checkLocation(value)
+			err = CheckLocation(value)
 		case "offset":
 			e.Offset, err = parseSize(key, value)
 		case "length":
@@ -63,19 +63,19 @@ func ParseExternal(t *onnxpb.TensorProto) (External, error) {
 func parseSize(key, value string) (int64, error) {
 	v, err := strconv.ParseUint(value, 10, 63)
 	if err != nil {
-		return 0, fmt.Errorf("external data: %s %s is not a byte count", key, short(value))
+		return 0, fmt.Errorf("external data: %s %s is not a byte count", key, msg.Quote(value))
 	}
 	return int64(v), nil
 }
 
-// checkLocation accepts relative paths below the model's folder. The rules do not
+// CheckLocation accepts relative paths below the model's folder. The rules do not
 // depend on the operating system, so that a model means the same file everywhere;
 // only on Windows are there more.
-func checkLocation(loc string) error { return checkLocationOn(runtime.GOOS, loc) }
+func CheckLocation(loc string) error { return checkLocationOn(runtime.GOOS, loc) }
 
 func checkLocationOn(system, loc string) error {
 	bad := func(why string) error {
-		return fmt.Errorf("external data location %s %s", short(loc), why)
+		return fmt.Errorf("external data location %s %s", msg.Quote(loc), why)
 	}
 	switch {
 	case loc == "":
@@ -139,14 +139,6 @@ func isWindowsName(elem string) bool {
 
 func isLetter(c byte) bool { return 'a' <= c|0x20 && c|0x20 <= 'z' }
 
-// short quotes a string of a model for a message, and truncates it.
-func short(s string) string {
-	if len(s) > 80 {
-		s = s[:80] + "…"
-	}
-	return strconv.Quote(s)
-}
-
 // external finds the content of a tensor in another file. It must have want bytes.
 func (m *Model) external(t *onnxpb.TensorProto, want int64) (*Payload, error) {
 	e, err := ParseExternal(t)
@@ -155,39 +147,22 @@ func (m *Model) external(t *onnxpb.TensorProto, want int64) (*Payload, error) {
 	}
 	f, err := m.openExternal(e.Location)
 	if err != nil {
-		return nil, fmt.Errorf("external data file %s: %w", short(e.Location), err)
+		return nil, fmt.Errorf("external data file %s: %w", msg.Quote(e.Location), err)
 	}
 	if e.Length >= 0 && e.Length != want {
 		return nil, fmt.Errorf("external data length %d, want %d (%v, dims %v)", e.Length, want, dtype.DType(t.GetDataType()), shortDims(t.GetDims()))
 	}
-	if e.Offset > f.size || want > f.size-e.Offset {
-		return nil, fmt.Errorf("external data at offset %d of length %d passes the end of %s (%d bytes)", e.Offset, want, short(e.Location), f.size)
+	if e.Offset > f.Size || want > f.Size-e.Offset {
+		return nil, fmt.Errorf("external data at offset %d of length %d passes the end of %s (%d bytes)", e.Offset, want, msg.Quote(e.Location), f.Size)
 	}
 	p := &Payload{}
 	p.add(part{f, e.Offset, want})
 	return p, nil
 }
 
-// file is a file opened for reading. Its size was taken after opening.
-type file struct {
-	*os.File
-	size int64
-	info fs.FileInfo
-}
-
-// ReadAt implements io.ReaderAt. Every error names the file, also if the file has
-// become shorter.
-func (f *file) ReadAt(b []byte, off int64) (int, error) {
-	n, err := f.File.ReadAt(b, off)
-	if err == io.EOF {
-		err = fmt.Errorf("%s: %d bytes at offset %d: %w", f.Name(), len(b), off, io.ErrUnexpectedEOF)
-	}
-	return n, err
-}
-
 // openExternal opens a file below the model's folder. os.Root resolves the path, so
 // that no symbolic link leads out, even one created meanwhile.
-func (m *Model) openExternal(loc string) (*file, error) {
+func (m *Model) openExternal(loc string) (*File, error) {
 	name := path.Clean(loc)
 	if f, ok := m.externals[name]; ok {
 		return f, nil
@@ -219,40 +194,4 @@ func (m *Model) leadsOut(err error) bool {
 	var pe, up *fs.PathError
 	_, outside := m.root.Lstat("..")
 	return errors.As(err, &pe) && errors.As(outside, &up) && pe.Err == up.Err
-}
-
-// errFolder is about a folder in the place of a file.
-var errFolder = errors.New("is a folder")
-
-// regular returns an error unless f is a regular file.
-func regular(f *os.File, err error) (*file, error) {
-	if err != nil {
-		return nil, plain(err)
-	}
-	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = errors.New("not a regular file")
-		if info.IsDir() {
-			err = errFolder
-		}
-	}
-	if err != nil {
-		f.Close()
-		return nil, plain(err)
-	}
-	return &file{f, info.Size(), info}, nil
-}
-
-// plain strips the operation and the path from a file error: the caller adds its own
-// context.
-func plain(err error) error {
-	var pe *fs.PathError
-	if errors.As(err, &pe) {
-		return pe.Err
-	}
-	var le *os.LinkError
-	if errors.As(err, &le) {
-		return le.Err
-	}
-	return err
 }

@@ -28,7 +28,7 @@ func (m *Model) Fingerprint() (f Fingerprint, err error) {
 		contents += p.n
 	}
 	h, pos := sha256.New(), int64(0)
-	hash := func(from *file, end int64) error {
+	hash := func(from *File, end int64) error {
 		_, err := io.Copy(h, io.NewSectionReader(from, pos, end-pos))
 		return err
 	}
@@ -41,14 +41,14 @@ func (m *Model) Fingerprint() (f Fingerprint, err error) {
 			pos = p.off + p.n
 		}
 	}
-	if err := hash(m.file, m.file.size); err != nil {
+	if err := hash(m.file, m.file.Size); err != nil {
 		return f, err
 	}
 	f.Model = hex.EncodeToString(h.Sum(nil))
 
 	external := int64(0)
 	for _, data := range m.externals {
-		external += data.size
+		external += data.Size
 	}
 	if external > fewContents {
 		f.Unhashed += external
@@ -57,7 +57,7 @@ func (m *Model) Fingerprint() (f Fingerprint, err error) {
 	for _, name := range slices.Sorted(maps.Keys(m.externals)) {
 		h.Reset()
 		pos = 0
-		if err := hash(m.externals[name], m.externals[name].size); err != nil {
+		if err := hash(m.externals[name], m.externals[name].Size); err != nil {
 			return f, err
 		}
 		f.Data = append(f.Data, hex.EncodeToString(h.Sum(nil)))

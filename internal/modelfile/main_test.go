@@ -11,16 +11,13 @@ import (
 // childTask names what this program does instead of its tests.
 const childTask = "MODELFILE_TEST_TASK"
 
-// TestMain lets tests run parts of themselves in a process of its own, to measure
-// it or to have it die.
+// TestMain lets tests run parts of themselves in a process of its own, to measure it.
 func TestMain(m *testing.M) {
 	switch os.Getenv(childTask) {
 	case "":
 		os.Exit(m.Run())
 	case "open":
 		measureOpen(os.Args[1])
-	case "convert":
-		dieConverting(os.Args[1:])
 	}
 }
 

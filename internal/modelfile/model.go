@@ -9,18 +9,18 @@ import (
 	"path/filepath"
 	"slices"
 
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/regularfile"
 )
 
 // Model is an opened model file.
 type Model struct {
 	Proto *onnxpb.ModelProto // the structure, without contents of tensors
 
-	file      *file
+	file      *File
 	root      *os.Root // the model's folder
-	externals map[string]*file
-	attached  []*file // see Attach
+	externals map[string]*File
+	attached  []*File // see Attach
 	pieces    []*piece
 	payloads  map[*onnxpb.TensorProto]*Payload // without those that are raw_data in the structure
 }
@@ -29,7 +29,7 @@ type Model struct {
 // files. It checks that the content of every tensor exists and has the size
 // given by its type and dimensions.
 func Open(name string) (*Model, error) {
-	m := &Model{externals: map[string]*file{}}
+	m := &Model{externals: map[string]*File{}}
 	if err := m.read(name); err != nil {
 		m.Close()
 		return nil, fmt.Errorf("%s: %w", name, err)
@@ -38,20 +38,20 @@ func Open(name string) (*Model, error) {
 }
 
 func (m *Model) read(name string) (err error) {
-	if m.file, err = regular(os.OpenFile(name, os.O_RDONLY|regularfile.Nonblock, 0)); err != nil {
+	if m.file, err = OpenFile(name); err != nil {
 		if err == errFolder {
 			return notFolder(name)
 		}
 		return err
 	}
-	if m.file.size == 0 {
+	if m.file.Size == 0 {
 		return fmt.Errorf("%w: it is empty", ErrFormat)
 	}
 	if m.root, err = os.OpenRoot(filepath.Dir(name)); err != nil {
-		return plain(err)
+		return msg.Cause(err)
 	}
 	m.Proto = &onnxpb.ModelProto{}
-	if m.pieces, err = cut(m.file, m.file.size, m.Proto); err != nil {
+	if m.pieces, err = cut(m.file, m.file.Size, m.Proto); err != nil {
 		return explain(err, m.file)
 	}
 	m.payloads = map[*onnxpb.TensorProto]*Payload{}
@@ -105,10 +105,10 @@ func (m *Model) Path() string {
 
 // Size returns the bytes of the model file and its external files.
 func (m *Model) Size() int64 {
-	n := m.file.size
+	n := m.file.Size
 	for _, f := range m.externals {
 		if !os.SameFile(f.info, m.file.info) {
-			n += f.size
+			n += f.Size
 		}
 	}
 	return n
@@ -123,7 +123,7 @@ func (m *Model) Unchanged() error {
 		if err != nil {
 			return err
 		}
-		if now.Size() != f.size || !now.ModTime().Equal(f.info.ModTime()) {
+		if now.Size() != f.Size || !now.ModTime().Equal(f.info.ModTime()) {
 			return fmt.Errorf("%s: it was changed while it was read; try again", f.Name())
 		}
 	}
@@ -134,20 +134,23 @@ func (m *Model) Unchanged() error {
 func (m *Model) Externals() map[string]int64 {
 	sizes := map[string]int64{}
 	for name, f := range m.externals {
-		sizes[name] = f.size
+		sizes[name] = f.Size
 	}
 	return sizes
 }
 
 // FileSize returns the bytes of the model file alone.
-func (m *Model) FileSize() int64 { return m.file.size }
+func (m *Model) FileSize() int64 { return m.file.Size }
+
+// Refers reports whether a tensor of the model is in the external file of that name.
+func (m *Model) Refers(name string) bool { return m.externals[name] != nil }
 
 // Uses reports whether info is one of the model's files.
 func (m *Model) Uses(info fs.FileInfo) bool {
-	return slices.ContainsFunc(append(m.others(), m.file), func(f *file) bool { return os.SameFile(info, f.info) })
+	return slices.ContainsFunc(append(m.others(), m.file), func(f *File) bool { return os.SameFile(info, f.info) })
 }
 
 // others lists the model's files except the model file itself.
-func (m *Model) others() []*file {
+func (m *Model) others() []*File {
 	return append(slices.Collect(maps.Values(m.externals)), m.attached...)
 }

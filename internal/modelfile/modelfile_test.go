@@ -38,6 +38,13 @@ func writeBytes(t testing.TB, b []byte) string {
 	return path
 }
 
+func symlink(t *testing.T, to, link string) {
+	t.Helper()
+	if err := os.Symlink(to, link); err != nil {
+		t.Skip(err) // a system without symbolic links
+	}
+}
+
 func ptr[T any](v T) *T { return &v }
 
 func model(tensors ...*onnxpb.TensorProto) *onnxpb.ModelProto {

@@ -38,9 +38,6 @@ func (p *Payload) Place(off int64) Place {
 	return Place{}
 }
 
-// Place implements Placed.
-func (f *file) Place(off int64) Place { return Place{f.Name(), off} }
-
 // Place implements Placed, for the mark in front of the element.
 func (d *decoder) Place(off int64) Place {
 	if r, ok := d.r.(Placed); ok && len(d.marks) > 0 {

@@ -3,11 +3,9 @@ package modelfile
 import (
 	"fmt"
 	"io"
-	"os"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/regularfile"
 )
 
 // A RowReader can read several rows of equal length and stride in one call.
@@ -39,12 +37,12 @@ func (p *Payload) ReadRows(dst []byte, off, rows, n, stride int64) error {
 // Attach opens a file that Replace will read contents from. It becomes one of the
 // model's files: Uses and Unchanged include it, and Close closes it.
 func (m *Model) Attach(name string) (r io.ReaderAt, size int64, err error) {
-	f, err := regular(os.OpenFile(name, os.O_RDONLY|regularfile.Nonblock, 0))
+	f, err := OpenFile(name)
 	if err != nil {
 		return nil, 0, fmt.Errorf("%s: %w", name, err)
 	}
 	m.attached = append(m.attached, f)
-	return f, f.size, nil
+	return f, f.Size, nil
 }
 
 // Replace makes r the content of a tensor of the model. r has all elements of the

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 
+	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -27,9 +28,9 @@ func (w Where) String() string {
 		text += nodeName(w.node) + ": "
 	}
 	if w.attribute != nil {
-		text += "attribute " + short(w.attribute.GetName()) + ", "
+		text += "attribute " + msg.Quote(w.attribute.GetName()) + ", "
 	}
-	return text + w.kind + " " + short(w.tensor.GetName())
+	return text + w.kind + " " + msg.Quote(w.tensor.GetName())
 }
 
 // Tensors yields every tensor of a model: initializers, sparse initializers and
@@ -44,7 +45,7 @@ func Tensors(m *onnxpb.ModelProto) iter.Seq2[Where, *onnxpb.TensorProto] {
 			w.graph(InTraining, t.GetAlgorithm())
 		}
 		for _, f := range m.GetFunctions() {
-			outer := "function " + short(f.GetName()) + ": "
+			outer := "function " + msg.Quote(f.GetName()) + ": "
 			w.nodes(outer, f.GetNode())
 			w.attributes(Where{outer: outer}, f.GetAttributeProto())
 		}
@@ -91,15 +92,15 @@ func nodeName(n *onnxpb.NodeProto) string {
 	if name == "" && len(n.GetOutput()) > 0 {
 		name = n.GetOutput()[0]
 	}
-	op := short(n.GetOpType())
-	return fmt.Sprintf("%s node %s", op[1:len(op)-1], short(name))
+	op := msg.Quote(n.GetOpType())
+	return fmt.Sprintf("%s node %s", op[1:len(op)-1], msg.Quote(name))
 }
 
 func (w *tensorWalk) attributes(at Where, attrs []*onnxpb.AttributeProto) {
 	for _, a := range attrs {
 		if a.GetG() != nil || len(a.GetGraphs()) > 0 {
 			// Without at: full paths would take quadratic time in the depth.
-			inner := "subgraph " + short(a.GetName()) + ": "
+			inner := "subgraph " + msg.Quote(a.GetName()) + ": "
 			w.graph(inner, a.GetG())
 			for _, g := range a.GetGraphs() {
 				w.graph(inner, g)

@@ -1,4 +1,5 @@
-// Package msg formats names of a model, which may be long or hostile, for one-line messages.
+// Package msg makes the parts of one-line messages: names of a model, which may be long or
+// hostile, sizes, and causes.
 package msg
 
 import (

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/regularfile"
 )
 
@@ -58,11 +59,7 @@ type File struct {
 func Open(path string) (*File, error) {
 	f, size, err := regularfile.Open(path)
 	if err != nil {
-		var pathError *os.PathError
-		if errors.As(err, &pathError) {
-			err = pathError.Err
-		}
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, msg.Cause(err))
 	}
 	if size == 0 {
 		f.Close()

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 
+	"onnxquant/internal/commit"
 	"onnxquant/internal/modelfile"
 )
 
@@ -27,14 +28,14 @@ type File struct {
 // Content supplies what is written to a file.
 type Content interface {
 	// Write writes everything to the target.
-	Write(ctx context.Context, t *modelfile.Target) error
+	Write(ctx context.Context, t *commit.Target) error
 	Verifier
 }
 
 // Verifier checks what was written to a file.
 type Verifier interface {
 	// Verify reads the target and compares it with what was written.
-	Verify(ctx context.Context, t *modelfile.Target) error
+	Verify(ctx context.Context, t *commit.Target) error
 }
 
 // Write writes content to temporary files, verifies them and renames them.
@@ -47,13 +48,13 @@ func (f File) Write(ctx context.Context, content Content) error {
 }
 
 // Begin creates the temporary files. The caller writes them, and calls Finish.
-func (f File) Begin(ctx context.Context) (*modelfile.Target, error) {
-	return modelfile.CreateTarget(ctx, f.Path, f.Model, f.Data)
+func (f File) Begin(ctx context.Context) (*commit.Target, error) {
+	return commit.Create(ctx, f.Path, f.Model, f.Data)
 }
 
 // Finish verifies the files that Begin created, and renames them. It removes them if err, that of
 // writing them, is not nil.
-func (f File) Finish(ctx context.Context, target *modelfile.Target, content Verifier, err error) error {
+func (f File) Finish(ctx context.Context, target *commit.Target, content Verifier, err error) error {
 	defer target.Abort()
 	if changed := f.Model.Unchanged(); changed != nil {
 		return changed

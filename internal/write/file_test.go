@@ -10,7 +10,7 @@ import (
 	"testing"
 
 	"onnxquant/internal/access"
-	"onnxquant/internal/modelfile"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq"
@@ -23,7 +23,7 @@ type content struct {
 	meanwhile           func()
 }
 
-func (c content) Write(_ context.Context, t *modelfile.Target) error {
+func (c content) Write(_ context.Context, t *commit.Target) error {
 	if c.meanwhile != nil {
 		c.meanwhile()
 	}
@@ -35,7 +35,7 @@ func (c content) Write(_ context.Context, t *modelfile.Target) error {
 	return c.writeErr
 }
 
-func (c content) Verify(context.Context, *modelfile.Target) error { return c.verifyErr }
+func (c content) Verify(context.Context, *commit.Target) error { return c.verifyErr }
 
 // A file appears if its content is written and verified. Else the old one stays, or none,
 // and nothing is left beside it.

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
@@ -46,7 +47,7 @@ func (e External) Check() error {
 		return fmt.Errorf("shard size %d is negative", e.Shard)
 	}
 	if e.Name != "" {
-		if err := modelfile.CheckDataName(e.Name); err != nil {
+		if err := commit.CheckDataName(e.Name); err != nil {
 			return err
 		}
 	}
@@ -157,7 +158,7 @@ func (o *Output) Place(e External) error {
 	}
 	o.first = e.Name
 	// Preliminary names: At has the real ones.
-	o.names = modelfile.DataNames("model.onnx", o.first, len(o.sizes))
+	o.names = commit.DataNames("model.onnx", o.first, len(o.sizes))
 	if err := o.encode(o.names); err != nil {
 		return err
 	}
@@ -233,7 +234,7 @@ func (o *Output) Data() []string { return o.names }
 func (o *Output) DataPaths(path string) []string {
 	var paths []string
 	for _, name := range o.names {
-		paths = append(paths, modelfile.Beside(path, name))
+		paths = append(paths, commit.Beside(path, name))
 	}
 	return paths
 }
@@ -261,7 +262,7 @@ func (o *Output) At(path string) (*Output, error) {
 		return o, nil
 	}
 	named := *o
-	named.names = modelfile.DataNames(path, o.first, len(o.sizes))
+	named.names = commit.DataNames(path, o.first, len(o.sizes))
 	return &named, named.encode(named.names)
 }
 
@@ -274,7 +275,7 @@ func (o *Output) Rename(w io.WriterAt, locations []string) error {
 }
 
 // Begin writes the structure and returns a writer for each content.
-func (o *Output) Begin(target *modelfile.Target) ([]io.WriterAt, error) {
+func (o *Output) Begin(target *commit.Target) ([]io.WriterAt, error) {
 	if err := o.layout.WriteStructure(target.Model); err != nil {
 		return nil, err
 	}
@@ -306,7 +307,7 @@ const longWrite = 64 << 10
 func (s sink) WriteAt(b []byte, off int64) (int, error) {
 	n, err := s.file.WriteAt(b, s.base+off)
 	if n >= longWrite {
-		modelfile.WriteBack(s.file, s.base+off, int64(n))
+		commit.WriteBack(s.file, s.base+off, int64(n))
 	}
 	return n, err
 }
@@ -314,7 +315,7 @@ func (s sink) WriteAt(b []byte, off int64) (int, error) {
 // Reopen opens the written files before they are renamed. It checks that the structure is
 // written as it was laid out, and that it is a valid graph. It returns a reader for each
 // content. The caller closes the files.
-func (o *Output) Reopen(target *modelfile.Target) (*modelfile.Reader, []io.ReaderAt, error) {
+func (o *Output) Reopen(target *commit.Target) (*commit.Reader, []io.ReaderAt, error) {
 	written, err := target.Reopen()
 	if err != nil {
 		return nil, nil, fmt.Errorf("%w: %w", ErrVerify, err)
@@ -335,7 +336,7 @@ func (o *Output) Reopen(target *modelfile.Target) (*modelfile.Reader, []io.Reade
 }
 
 // check checks the structure and the sizes of the written files.
-func (o *Output) check(written *modelfile.Reader) error {
+func (o *Output) check(written *commit.Reader) error {
 	if err := graph.Check(o.proto); err != nil {
 		return err
 	}

@@ -16,8 +16,8 @@ import (
 	"onnxquant/formats/errstat"
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/kernels"
-	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/packing"
 	"onnxquant/internal/quantize"
@@ -69,7 +69,7 @@ func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
 
 // CheckOutput checks, without writing, whether the output may have the name out.
 func (p *Plan) CheckOutput(out string) error {
-	return modelfile.CheckTarget(out, p.graph.File, nil)
+	return commit.Check(out, p.graph.File, nil)
 }
 
 // tile is the part of a tensor that a worker encodes at a time: some rows or a part of one
@@ -137,7 +137,7 @@ func (g *weight) appendTiles(tiles []tile, index int, limit int64) []tile {
 }
 
 // Write implements write.Content.
-func (w *writer) Write(ctx context.Context, target *modelfile.Target) error {
+func (w *writer) Write(ctx context.Context, target *commit.Target) error {
 	if err := w.plan.layout.WriteHead(target.Model); err != nil {
 		return err
 	}
@@ -259,7 +259,7 @@ func (t tile) eachRun(packed []byte, do func(part []byte, off int64) error) erro
 }
 
 // Verify implements write.Content. It compares the structure and checksums of contents.
-func (w *writer) Verify(ctx context.Context, target *modelfile.Target) error {
+func (w *writer) Verify(ctx context.Context, target *commit.Target) error {
 	f, err := gguf.Read(target.Model, w.plan.OutBytes)
 	if err != nil {
 		return fmt.Errorf("%w: %w", write.ErrVerify, err)

@@ -10,8 +10,8 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/lazy"
-	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/packing"
@@ -73,7 +73,7 @@ func newContent(out *write.Output, fills []fill, opts Options) *content {
 }
 
 // Write implements write.Content.
-func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
+func (c *content) Write(ctx context.Context, target *commit.Target) error {
 	sinks, err := c.out.Begin(target)
 	if err != nil {
 		return err
@@ -83,7 +83,7 @@ func (c *content) Write(ctx context.Context, target *modelfile.Target) error {
 
 // Verify implements write.Content. It computes the contents again and compares them with the
 // file.
-func (c *content) Verify(ctx context.Context, target *modelfile.Target) error {
+func (c *content) Verify(ctx context.Context, target *commit.Target) error {
 	model, contents, err := c.out.Reopen(target)
 	if err != nil {
 		return err

@@ -30,7 +30,7 @@ func LoadImportance(path string) (*Importance, error) {
 	im := &Importance{Source: path, Columns: map[string][]float32{}}
 	f, size, err := regularfile.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("importance matrix %s: %w", path, bareError(err))
+		return nil, fmt.Errorf("importance matrix %s: %w", path, msg.Cause(err))
 	}
 	defer f.Close()
 	start := make([]byte, 4)

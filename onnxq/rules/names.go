@@ -46,12 +46,12 @@ func LoadNames(path string) (*Names, error) {
 	source := "names " + path
 	f, _, err := regularfile.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+		return nil, fmt.Errorf("%s: %w", source, msg.Cause(err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxNamesSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+		return nil, fmt.Errorf("%s: %w", source, msg.Cause(err))
 	}
 	return parseNames(data, source)
 }

@@ -6,10 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
+	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/regularfile"
 	"onnxquant/onnxq/spec"
@@ -57,23 +57,14 @@ func LoadPrecision(path string) (*Precision, error) {
 	source := "precision_info " + path
 	f, _, err := regularfile.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+		return nil, fmt.Errorf("%s: %w", source, msg.Cause(err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxPrecisionSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+		return nil, fmt.Errorf("%s: %w", source, msg.Cause(err))
 	}
 	return parsePrecision(data, source)
-}
-
-// bareError removes the path from an error, because the message has it already.
-func bareError(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
-		return path.Err
-	}
-	return err
 }
 
 // ParsePrecision parses a precision_info document. Its errors name the line and the column,

@@ -60,12 +60,12 @@ func LoadRanges(path string) (*Ranges, error) {
 	source := "ranges " + path
 	f, _, err := regularfile.Open(path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+		return nil, fmt.Errorf("%s: %w", source, msg.Cause(err))
 	}
 	defer f.Close()
 	data, err := io.ReadAll(io.LimitReader(f, maxRangesSize+1))
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", source, bareError(err))
+		return nil, fmt.Errorf("%s: %w", source, msg.Cause(err))
 	}
 	return parseRanges(data, source)
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package modelfile
+package commit
 
 import "os"
 

@@ -1,4 +1,4 @@
-package modelfile
+package commit
 
 import (
 	"os"

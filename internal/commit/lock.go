@@ -1,4 +1,4 @@
-package modelfile
+package commit
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"onnxquant/internal/msg"
 	"onnxquant/internal/regularfile"
 )
 
@@ -32,7 +33,7 @@ func lock(ctx context.Context, path string, waits func()) (*os.File, error) {
 		}
 		f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|regularfile.Nonblock|noFollow, 0o666)
 		if err != nil {
-			return nil, plain(err)
+			return nil, msg.Cause(err)
 		}
 		locked, err := tryLock(f)
 		if locked && isAt(f, name) {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package modelfile
+package commit
 
 import (
 	"errors"

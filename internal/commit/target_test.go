@@ -1,4 +1,4 @@
-package modelfile
+package commit
 
 import (
 	"bytes"
@@ -23,25 +23,27 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 )
 
 // version is a model that knows its data: all hold the same letter.
 func version(v string, locations ...string) *onnxpb.ModelProto {
+	tensor := func() *onnxpb.TensorProto {
+		return &onnxpb.TensorProto{Name: proto.String("w"), DataType: proto.Int32(int32(dtype.Uint8)), Dims: []int64{5000}}
+	}
 	var all []*onnxpb.TensorProto
 	for _, location := range locations {
-		w := tensor(dtype.Uint8, 5000)
+		w := tensor()
 		w.DataLocation = onnxpb.TensorProto_EXTERNAL.Enum()
-		w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: ptr("location"), Value: &location}}
+		w.ExternalData = []*onnxpb.StringStringEntryProto{{Key: proto.String("location"), Value: &location}}
 		all = append(all, w)
 	}
 	if len(all) == 0 {
-		all = append(all, tensor(dtype.Uint8, 5000))
+		all = append(all, tensor())
 		all[0].RawData = bytes.Repeat([]byte(v), 5000)
 	}
-	m := model(all...)
-	m.DocString = &v
-	return m
+	return &onnxpb.ModelProto{IrVersion: proto.Int64(10), DocString: &v, Graph: &onnxpb.GraphProto{Initializer: all}}
 }
 
 // dataPath1 is the path of the only external data file.
@@ -70,7 +72,7 @@ func put(path, v string, external bool) error { return putForm(path, v, formOf(e
 
 func putForm(path, v, form string) error {
 	names := namesOf(path, form)
-	target, err := CreateTarget(context.Background(), path, nil, names)
+	target, err := Create(context.Background(), path, nil, names)
 	if err != nil {
 		return err
 	}
@@ -110,7 +112,7 @@ func mustPut(t *testing.T, path, v string, external bool) {
 // found returns the version at path, "" if there is none.
 func found(t *testing.T, path string) string {
 	t.Helper()
-	m, err := Open(path)
+	m, err := modelfile.Open(path)
 	if errors.Is(err, fs.ErrNotExist) && !fileExists(path) {
 		return ""
 	}
@@ -124,7 +126,11 @@ func found(t *testing.T, path string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := content(t, p); string(got) != strings.Repeat(v, 5000) {
+		got := make([]byte, p.Size())
+		if _, err := p.ReadAt(got, 0); err != nil && err != io.EOF {
+			t.Fatal(err)
+		}
+		if string(got) != strings.Repeat(v, 5000) {
 			t.Fatalf("the model is version %s, its data begin with %.1s", v, got)
 		}
 	}
@@ -228,7 +234,7 @@ func TestDyingCommit(t *testing.T) {
 			died := false
 			for _, next := range nexts(form) {
 				path := before(t, old)
-				out, err := child("convert", path, form, strconv.Itoa(n)).CombinedOutput()
+				out, err := converting(path, form, strconv.Itoa(n)).CombinedOutput()
 				var exit *exec.ExitError
 				if died = errors.As(err, &exit) && exit.ExitCode() == 3; !died && err != nil {
 					t.Fatalf("%v: %s", err, out)
@@ -264,12 +270,12 @@ func TestNamesOfData(t *testing.T) {
 			path := before(t, form)
 			several := 0
 			step = func() error {
-				m, err := Open(path)
+				m, err := modelfile.Open(path)
 				if err != nil {
 					return err
 				}
 				defer m.Close()
-				for name := range m.externals {
+				for name := range m.Externals() {
 					info, err := os.Stat(Beside(path, name))
 					if err != nil {
 						return err
@@ -329,11 +335,11 @@ func checkStopped(t *testing.T, what, path, old, form string) {
 	if v == "" && old != "none" || v != "" && !strings.Contains("AB", v) {
 		t.Errorf("%s: found version %q", what, v)
 	}
-	if err := CheckTarget(path, nil, namesOf(path, form)); err != nil {
+	if err := Check(path, nil, namesOf(path, form)); err != nil {
 		t.Errorf("%s: %v", what, err)
 	}
 	// One that is given up does no harm either.
-	target, err := CreateTarget(t.Context(), path, nil, namesOf(path, form))
+	target, err := Create(t.Context(), path, nil, namesOf(path, form))
 	if err != nil {
 		t.Fatalf("%s: %v", what, err)
 	}
@@ -354,21 +360,21 @@ func TestOneAtATime(t *testing.T) {
 	defer func(d time.Duration) { lockWait = d }(lockWait)
 	lockWait = 50 * time.Millisecond
 	path := filepath.Join(t.TempDir(), "out.onnx")
-	first, err := CreateTarget(t.Context(), path, nil, namesOf(path, "external"))
+	first, err := Create(t.Context(), path, nil, namesOf(path, "external"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := CreateTarget(t.Context(), path, nil, nil); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion is writing out.onnx") {
+	if _, err := Create(t.Context(), path, nil, nil); !errors.Is(err, ErrTarget) || !strings.HasSuffix(err.Error(), "another conversion is writing out.onnx") {
 		t.Errorf("error %v", err)
 	}
-	if out, err := child("convert", path, "embedded", "0").CombinedOutput(); err == nil || !strings.Contains(string(out), "another conversion is writing") {
+	if out, err := converting(path, "embedded", "0").CombinedOutput(); err == nil || !strings.Contains(string(out), "another conversion is writing") {
 		t.Errorf("another process: %v, %s", err, out)
 	}
 	ctx, stop := context.WithCancelCause(t.Context())
 	lockWait = time.Hour
 	errStop := errors.New("stopped")
 	time.AfterFunc(time.Millisecond, func() { stop(errStop) })
-	if _, err := CreateTarget(ctx, path, nil, namesOf(path, "external")); !errors.Is(err, errStop) {
+	if _, err := Create(ctx, path, nil, namesOf(path, "external")); !errors.Is(err, errStop) {
 		t.Errorf("waiting in vain: %v", err)
 	}
 	first.Abort()
@@ -496,15 +502,15 @@ func TestDataOfOthers(t *testing.T) {
 	if err := os.WriteFile(other, b, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	in, err := Open(other)
+	in, err := modelfile.Open(other)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer in.Close()
-	if err := CheckTarget(shared, in, namesOf(shared, "external")); err == nil || !strings.Contains(err.Error(), "file of the input model") {
+	if err := Check(shared, in, namesOf(shared, "external")); err == nil || !strings.Contains(err.Error(), "file of the input model") {
 		t.Errorf("error %v", err)
 	}
-	target, err := CreateTarget(t.Context(), shared, in, nil)
+	target, err := Create(t.Context(), shared, in, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -544,7 +550,7 @@ func TestSharedData(t *testing.T) {
 // name, on which relocation depends.
 func TestTemporaryNames(t *testing.T) {
 	path := before(t, "none")
-	target, err := CreateTarget(t.Context(), path, nil, namesOf(path, "external"))
+	target, err := Create(t.Context(), path, nil, namesOf(path, "external"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -568,7 +574,7 @@ func TestOtherFilesStay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	target, err := CreateTarget(t.Context(), path, nil, nil)
+	target, err := Create(t.Context(), path, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -595,18 +601,18 @@ func TestRefusedNames(t *testing.T) {
 			break // no names there
 		}
 		path := filepath.Join(folder, name)
-		err := CheckTarget(path, nil, namesOf(path, "external"))
+		err := Check(path, nil, namesOf(path, "external"))
 		if !errors.Is(err, ErrTarget) || !strings.Contains(err.Error(), want) || !strings.HasPrefix(err.Error(), path+": ") {
 			t.Errorf("%q: error %v", name, err)
 		}
-		if _, err2 := CreateTarget(t.Context(), path, nil, namesOf(path, "external")); err2 == nil || err2.Error() != err.Error() {
-			t.Errorf("%q: CreateTarget's error %v", name, err2)
+		if _, err2 := Create(t.Context(), path, nil, namesOf(path, "external")); err2 == nil || err2.Error() != err.Error() {
+			t.Errorf("%q: Create's error %v", name, err2)
 		}
-		if err := CheckTarget(path, nil, nil); (err != nil) != strings.Contains(name, "/") {
+		if err := Check(path, nil, nil); (err != nil) != strings.Contains(name, "/") {
 			t.Errorf("%q embedded: error %v", name, err)
 		}
 	}
-	if err := CheckTarget("", nil, nil); !errors.Is(err, ErrTarget) {
+	if err := Check("", nil, nil); !errors.Is(err, ErrTarget) {
 		t.Errorf("no name: error %v", err)
 	}
 	if left := names(t, folder); len(left) > 0 {
@@ -634,7 +640,7 @@ func TestSymbolicLinkTarget(t *testing.T) {
 	if found(t, path) != "B" || found(t, link) != "B" {
 		t.Error("not written through the link")
 	}
-	if err := CheckTarget(far, nil, namesOf(far, "external")); err == nil || !strings.Contains(err.Error(), "choose "+path+" itself") {
+	if err := Check(far, nil, namesOf(far, "external")); err == nil || !strings.Contains(err.Error(), "choose "+path+" itself") {
 		t.Errorf("pair through a link from another folder: error %v", err)
 	}
 	mustPut(t, far, "C", false)
@@ -657,7 +663,7 @@ func TestSymbolicLinkTarget(t *testing.T) {
 	}
 	for name, to := range map[string]string{"circle": "circle", "lost": "no/such", "folder": "."} {
 		symlink(t, to, name)
-		if err := CheckTarget(name, nil, nil); !errors.Is(err, ErrTarget) {
+		if err := Check(name, nil, nil); !errors.Is(err, ErrTarget) {
 			t.Errorf("link to %s: error %v", to, err)
 		}
 	}
@@ -697,7 +703,7 @@ func TestReopenClosesFiles(t *testing.T) {
 		}
 		return len(entries)
 	}
-	target, err := CreateTarget(t.Context(), before(t, "none"), nil, []string{"out.onnx.data"})
+	target, err := Create(t.Context(), before(t, "none"), nil, []string{"out.onnx.data"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -769,7 +775,7 @@ func TestAbortLeavesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			target, err := CreateTarget(t.Context(), path, nil, namesOf(path, "external"))
+			target, err := Create(t.Context(), path, nil, namesOf(path, "external"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -789,7 +795,7 @@ func TestInterruptedSync(t *testing.T) {
 	path := before(t, "external")
 	folder := filepath.Dir(path)
 	want := names(t, folder)
-	target, err := CreateTarget(t.Context(), path, nil, namesOf(path, "external"))
+	target, err := Create(t.Context(), path, nil, namesOf(path, "external"))
 	if err != nil {
 		t.Fatal(err)
 	}

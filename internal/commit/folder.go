@@ -1,4 +1,4 @@
-package modelfile
+package commit
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
+
+	"onnxquant/internal/msg"
 )
 
 // Folder is a folder that is being made. It is filled under a temporary name beside its own;
@@ -40,7 +42,7 @@ func CheckFolder(path string, replaceable func() error) error {
 		err = replaceable()
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
+		return fmt.Errorf("%s: %w: %w", path, ErrTarget, msg.Cause(err))
 	}
 	return nil
 }
@@ -64,7 +66,7 @@ func CreateFolder(ctx context.Context, path string, replaceable func() error) (*
 	}
 	if err != nil {
 		f.Abort()
-		return nil, fmt.Errorf("%s: %w: %w", path, ErrTarget, plain(err))
+		return nil, fmt.Errorf("%s: %w: %w", path, ErrTarget, msg.Cause(err))
 	}
 	if err := CheckFolder(f.path, replaceable); err != nil { // clean may have brought it back
 		f.Abort()
@@ -124,7 +126,7 @@ func (f *Folder) Commit() error {
 		err = errors.Join(err, syncFolder(filepath.Dir(f.path)))
 	}
 	if err != nil {
-		return fmt.Errorf("%s: %w: %w", f.path, ErrTarget, plain(err))
+		return fmt.Errorf("%s: %w: %w", f.path, ErrTarget, msg.Cause(err))
 	}
 	return nil
 }

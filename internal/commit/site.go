@@ -1,4 +1,4 @@
-package modelfile
+package commit
 
 import (
 	"errors"
@@ -6,54 +6,12 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
-	"unicode/utf8"
+
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 )
-
-// Beside a target <out> there may be
-//
-//	<out>.data       its external data, if no other name is asked for
-//	<out>.data_1     more of it
-//	<out>.~lock      the lock, which is a journal, too
-//	<out>.~ABC       temporary external data; its name is as long as the final one, in which
-//	                 it replaces the last characters
-//	<out>.~ABC.new   second name of <out>.~ABC, before it is renamed to <out>.data
-//	<out>.~ABC.tmp   temporary model; its name does not end in .onnx
-//	<out>.~ABC.ref   interim model, which refers to the temporary external data
-//
-// where ABC is random. Only the owner of the lock may touch them.
-const (
-	dataSuffix    = ".data"
-	modelSuffix   = ".tmp"
-	interimSuffix = ".ref"
-	secondSuffix  = ".new"
-)
-
-var (
-	temporary     = regexp.MustCompile(`^\.~[A-Z2-7]{3}(\.tmp|\.ref|\.new)?$`)
-	temporaryData = regexp.MustCompile(`~[A-Z2-7]{3}$`)
-	shard         = regexp.MustCompile(`^(_[1-9][0-9]?)?$`)
-)
-
-func dataPath(path string) string { return path + dataSuffix }
-
-// temporaryName replaces the end of a data file's name.
-func temporaryName(name, random string) string { return name[:len(name)-1-len(random)] + "~" + random }
-
-// CheckDataName checks a name for external data files.
-func CheckDataName(name string) error {
-	switch end := len(name) - 4; {
-	case strings.ContainsRune(name, '/') || filepath.Base(name) != name:
-		return fmt.Errorf("external data %s: want the name of a file, which lies beside the model", short(name))
-	case end < 1 || !utf8.RuneStart(name[end]):
-		return fmt.Errorf("external data %s: the name needs at least 5 characters", short(name))
-	case strings.EqualFold(filepath.Ext(name), ".onnx"):
-		return fmt.Errorf("external data %s: the name is that of a model", short(name))
-	}
-	return checkLocation(name)
-}
 
 // site describes the files at a target and beside it.
 type site struct {
@@ -71,7 +29,7 @@ type site struct {
 // A data file of one of the names, or of the default name, is ours, so it may be replaced or
 // removed, if the model in place refers to it or to a temporary data file, or if a conversion
 // claimed it and died. If the model in place cannot be opened, its files are kept.
-func survey(path string, in *Model, names []string) (*site, error) {
+func survey(path string, in *modelfile.Model, names []string) (*site, error) {
 	s := &site{data: make([]fs.FileInfo, len(names))}
 	var err error
 	if s.model, err = existing(path, in); err != nil {
@@ -106,15 +64,15 @@ func survey(path string, in *Model, names []string) (*site, error) {
 // large, and mostly there is no file that it may need.
 type placed struct {
 	path   string
-	closed bool   // there is one, which was not opened yet
-	model  *Model // nil if there is none, or none that can be opened
-	err    error  // why it cannot be opened
+	closed bool             // there is one, which was not opened yet
+	model  *modelfile.Model // nil if there is none, or none that can be opened
+	err    error            // why it cannot be opened
 }
 
-func (p *placed) open() *Model {
+func (p *placed) open() *modelfile.Model {
 	if p.closed {
 		p.closed = false
-		p.model, p.err = Open(p.path)
+		p.model, p.err = modelfile.Open(p.path)
 	}
 	return p.model
 }
@@ -132,13 +90,13 @@ func (p *placed) unknown() bool {
 }
 
 // refers reports whether the model refers to a data file of that name.
-func (p *placed) refers(name string) bool { return p.open() != nil && p.model.externals[name] != nil }
+func (p *placed) refers(name string) bool { return p.open() != nil && p.model.Refers(name) }
 
 // uses reports whether the model uses a file.
 func (p *placed) uses(data fs.FileInfo) bool { return p.open() != nil && p.model.Uses(data) }
 
 // addData adds the data file called name. i is its number among those to be written, or -1.
-func (s *site) addData(path, name string, i int, in *Model, old *placed, ours bool) {
+func (s *site) addData(path, name string, i int, in *modelfile.Model, old *placed, ours bool) {
 	file := filepath.Join(filepath.Dir(path), name)
 	data, err := existing(file, in)
 	if err == nil && data == nil {
@@ -165,20 +123,6 @@ func (s *site) addData(path, name string, i int, in *Model, old *placed, ours bo
 	}
 }
 
-// dataFiles lists the names of data files that may be ours: those of the names, of the
-// default name, and further ones of the same series.
-func dataFiles(path string, here, names []string) []string {
-	found := slices.Clone(names)
-	for _, first := range append([]string{filepath.Base(dataPath(path))}, names[:min(1, len(names))]...) {
-		for _, name := range here {
-			if rest, ok := strings.CutPrefix(name, first); ok && shard.MatchString(rest) && !slices.Contains(found, name) {
-				found = append(found, name)
-			}
-		}
-	}
-	return found
-}
-
 // sharedWith returns the name of another model in the folder of path that uses a data file, or
 // "". A file that cannot be opened as a model uses none. Other conversions may replace the file
 // at path meanwhile, so it is known by its name, and links to it by the file they lead to now.
@@ -192,7 +136,7 @@ func sharedWith(path string, data fs.FileInfo) string {
 		if filepath.Ext(name) != ".onnx" || name == filepath.Clean(path) || leadsTo(name, path) {
 			continue
 		}
-		other, err := Open(name)
+		other, err := modelfile.Open(name)
 		if err != nil {
 			continue
 		}
@@ -214,13 +158,13 @@ func leadsTo(name, path string) bool {
 
 // existing returns the file at path, or nil if there is none. It is an error if the
 // file must not be replaced.
-func existing(path string, in *Model) (fs.FileInfo, error) {
+func existing(path string, in *modelfile.Model) (fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil, nil
 	case err != nil:
-		return nil, plain(err)
+		return nil, msg.Cause(err)
 	case info.IsDir():
 		return nil, errors.New("it is a folder")
 	case !info.Mode().IsRegular():
@@ -251,12 +195,12 @@ func list(name string) ([]string, error) {
 		return nil, nil // the folder may be writable but not readable
 	}
 	if err != nil {
-		return nil, fmt.Errorf("its folder: %w", plain(err))
+		return nil, fmt.Errorf("its folder: %w", msg.Cause(err))
 	}
 	defer folder.Close()
 	names, err := folder.Readdirnames(-1)
 	if err != nil {
-		return nil, fmt.Errorf("its folder: %w", plain(err))
+		return nil, fmt.Errorf("its folder: %w", msg.Cause(err))
 	}
 	return names, nil
 }
@@ -281,27 +225,4 @@ func leftovers(path string, here, names []string, old *placed) (left []leftover)
 		}
 	}
 	return left
-}
-
-// follow resolves symbolic links. The file they lead to need not exist.
-func follow(path string) (string, error) {
-	if path == "" {
-		return "", errors.New("the name is empty")
-	}
-	for range 40 {
-		link, err := os.Readlink(path)
-		if err != nil {
-			return path, nil // no link
-		}
-		if !filepath.IsAbs(link) {
-			folder, _ := filepath.Split(path)
-			link = folder + link
-		}
-		folder, name := filepath.Split(link)
-		if folder, err = filepath.EvalSymlinks(folder); err != nil {
-			return "", fmt.Errorf("it is a symbolic link to %s: %w", link, plain(err))
-		}
-		path = filepath.Join(folder, name)
-	}
-	return "", errors.New("it is a cycle of symbolic links")
 }

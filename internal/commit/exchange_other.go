@@ -1,5 +1,5 @@
 //go:build !linux
 
-package modelfile
+package commit
 
 func exchange(a, b string) error { return exchangeSlowly(a, b) }

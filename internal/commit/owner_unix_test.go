@@ -1,6 +1,6 @@
 //go:build unix
 
-package modelfile
+package commit
 
 import (
 	"io"
@@ -22,7 +22,7 @@ func TestOwnerStays(t *testing.T) {
 	if err := os.Chown(path, 1234, 5678); err != nil {
 		t.Fatal(err)
 	}
-	target, err := CreateTarget(t.Context(), path, nil, nil)
+	target, err := Create(t.Context(), path, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
