@@ -13,7 +13,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 
 	"onnxquant/internal/msg"
@@ -358,92 +357,4 @@ func (v *view) Share(cost float64) float64 {
 		return math.Round(1000*cost/most) / 10
 	}
 	return 0
-}
-
-// byteText writes a size with three digits, as the script of the page does.
-func byteText(n int64) string {
-	if n < 1024 {
-		return fmt.Sprintf("%d B", n)
-	}
-	v, unit := float64(n), 0
-	for ; v >= 1024 && unit < 4; unit++ {
-		v /= 1024
-	}
-	decimals := 0
-	for limit := 99.95; limit > 9 && v < limit; limit /= 10 {
-		decimals++
-	}
-	return fmt.Sprintf("%.*f %s", decimals, v, []string{"", "KiB", "MiB", "GiB", "TiB"}[unit])
-}
-
-func percentText(x float64) string {
-	switch p := 100 * x; {
-	case p == 0:
-		return "0 %"
-	case p >= 99.95:
-		return fmt.Sprintf("%.0f %%", p)
-	case p >= 9.995:
-		return fmt.Sprintf("%.1f %%", p)
-	case p >= 0.9995:
-		return fmt.Sprintf("%.2f %%", p)
-	case p >= 0.001:
-		return fmt.Sprintf("%.3f %%", p)
-	default:
-		return fmt.Sprintf("%.1e %%", p)
-	}
-}
-
-func decibelText(x float64) string {
-	if x >= exact {
-		return "exact"
-	}
-	return fmt.Sprintf("%.1f dB", x)
-}
-
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
-}
-
-// clipped shortens a name: its middle becomes ….
-func clipped(s string) string {
-	r := []rune(s)
-	if len(r) <= mostRunes {
-		return s
-	}
-	return string(r[:mostRunes/2]) + "…" + string(r[len(r)-mostRunes/2:])
-}
-
-func firstOf(n int, list []string) []string {
-	var first []string
-	for _, s := range list[:min(n, len(list))] {
-		first = append(first, clipped(s))
-	}
-	if len(list) > n {
-		first = append(first, fmt.Sprintf("%d more", len(list)-n))
-	}
-	return first
-}
-
-func joined(names []string) string { return strings.Join(firstOf(mostListed, names), ", ") }
-
-func shapeText(dims []int64) string {
-	if len(dims) == 0 {
-		return "scalar"
-	}
-	var text []string
-	for _, d := range dims {
-		text = append(text, strconv.FormatInt(d, 10))
-	}
-	return strings.Join(text, "×")
-}
-
-func opsetText(list []inspect.OpsetVersion) string {
-	var text []string
-	for _, o := range list {
-		text = append(text, strings.TrimSpace(o.Domain+" "+strconv.FormatInt(o.Version, 10)))
-	}
-	return joined(text)
 }

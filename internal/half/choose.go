@@ -305,93 +305,6 @@ func (c *choice) indifferent(n *onnxpb.NodeProto, s *optypes.Signature, p optype
 	return with == 1
 }
 
-// halved reports whether a value becomes half.
-func (c *choice) halved(v *graph.Value) bool {
-	n := v.Node
-	switch {
-	case !c.types[v].float() || c.far[v] != "":
-		return false
-	case n == nil && v.Tensor != nil:
-		if v.Output { // it has its graph's type
-			return (!v.Input || v.MustBeInput) && c.handedBy(c.homes[v].owner)
-		}
-		return (!v.Input || v.MustBeInput) && c.wished(v)
-	case n == nil && v.Unusual() != nil:
-		return false
-	case n == nil:
-		return c.inputHalved(v)
-	case c.stays(n):
-		return false
-	case flexible(n):
-		if c.otherHalf != nil && !sparse(v) {
-			if half, known := c.otherHalf(n); known {
-				return half
-			}
-		}
-		return !sparse(v) && c.wished(v)
-	case carries(n) || c.x.Called(n) != nil:
-		return true
-	}
-	s := c.signature(n)
-	for i, made := range c.x.Outputs(n) {
-		if made == v {
-			p, ok := s.Output(i)
-			return ok && p.Variable != "" && s.Allows(p).Has(c.opts.To)
-		}
-	}
-	return false
-}
-
-// inputHalved decides for an input of a graph or function.
-func (c *choice) inputHalved(v *graph.Value) bool {
-	if f := c.homes[v].function; f != nil {
-		return c.functionHalved(f)
-	}
-	return c.handed(v)
-}
-
-// handed reports whether what v's graph takes or gives becomes half.
-func (c *choice) handed(v *graph.Value) bool {
-	return c.handedBy(c.homes[v].owner)
-}
-
-func sparse(v *graph.Value) bool { return v.Unusual() != nil && v.Unusual().Sparse != nil }
-
-// flexible reports whether a node makes any type that its attributes ask for.
-func flexible(n *onnxpb.NodeProto) bool {
-	if !graph.IsStandard(n.GetDomain()) {
-		return false
-	}
-	switch n.GetOpType() {
-	case "Cast", "Constant", "ConstantOfShape":
-		return true
-	}
-	return false
-}
-
-// wished reports whether a reader of a value wants half.
-func (c *choice) wished(v *graph.Value) bool {
-	for _, u := range v.Uses {
-		if c.wants(u.Node, u.Input) == half {
-			return true
-		}
-	}
-	return v.Output && c.handed(v) || len(v.Returned()) > 0 && c.functionHalved(v.Body)
-}
-
-func (c *choice) functionHalved(f *graph.Function) bool {
-	return len(f.Calls) > 0 && !c.stays(f.Calls[0])
-}
-
-// handedBy reports whether the inputs and outputs of a graph become half. owner is the node
-// whose subgraph it is, nil for the main graph.
-func (c *choice) handedBy(owner *onnxpb.NodeProto) bool {
-	if owner != nil {
-		return carries(owner) && !c.stays(owner)
-	}
-	return !c.opts.KeepIO
-}
-
 // passes lists operators that hand on values that half cannot represent.
 var passes = map[string]bool{
 	"Add": true, "Concat": true, "Expand": true, "Flatten": true, "Gather": true, "Identity": true, "Mul": true,
@@ -414,62 +327,8 @@ func (c *choice) passFar(n *onnxpb.NodeProto) {
 	}
 }
 
-// keepSquares keeps the squares of normalizations, and what is computed of their means, in
-// float32: x² overflows float16 from 256 on, and the small term that is added vanishes.
-func (c *choice) keepSquares() {
-	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if !reduces[n.GetOpType()] || c.stays(n) || !graph.IsStandard(n.GetDomain()) {
-			return
-		}
-		v := c.x.Source(n, 0)
-		if v == nil || !c.types[v].float() {
-			return
-		}
-		square := v.Node
-		switch {
-		case n.GetOpType() == "ReduceSumSquare" || n.GetOpType() == "ReduceL2":
-		case square != nil && (square.GetOpType() == "Pow" || square.GetOpType() == "Mul" && c.x.Source(square, 0) == c.x.Source(square, 1)):
-			c.keep(square, reasonSquares)
-		default:
-			return
-		}
-		c.keep(n, reasonSquares)
-		v = c.x.Made(n)
-		if scale := soleReader(v); scale != nil && n.GetOpType() != "ReduceMean" && (scale.GetOpType() == "Div" || scale.GetOpType() == "Mul") {
-			c.keep(scale, reasonSquares) // a mean as a sum and a quotient
-			v = c.x.Made(scale)
-		}
-		c.keepAfter(v)
-	})
-}
-
-var reduces = map[string]bool{"ReduceMean": true, "ReduceSum": true, "ReduceSumSquare": true, "ReduceL2": true}
-
-const reasonSquares = "is part of a mean of squares, which overflows float16"
-
 func (c *choice) keep(n *onnxpb.NodeProto, why string) {
 	if !c.stays(n) {
 		c.kept[c.x.Number(n)] = why
-	}
-}
-
-// soleReader returns the only node that reads a value, or nil.
-func soleReader(v *graph.Value) *onnxpb.NodeProto {
-	if v == nil || len(v.Uses) != 1 {
-		return nil
-	}
-	return v.Uses[0].Node
-}
-
-// keepAfter keeps what follows a mean of squares up to the root.
-func (c *choice) keepAfter(v *graph.Value) {
-	for n := soleReader(v); n != nil; n = soleReader(v) {
-		switch n.GetOpType() {
-		case "Add", "Sqrt", "Reciprocal", "Clip":
-		default:
-			return
-		}
-		c.keep(n, reasonSquares)
-		v = c.x.Made(n)
 	}
 }

@@ -25,7 +25,8 @@ type Decoded struct {
 // when it is loaded or runs, with those that a quantizes so if a.Coded is set, and detail makes it
 // set WeightMatch.Detail.
 func MatchDecoded(ctx context.Context, a, b Decoded, detail bool, progress func(done, total int64)) (*Match, error) {
-	return matchWeights(ctx, a, b, detail, progress)
+	c := comparison{a, b, detail, progress}
+	return c.run(ctx)
 }
 
 // readable finds the weights that were folded in the model that they were in, where they can be

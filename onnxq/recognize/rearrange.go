@@ -182,3 +182,72 @@ func (f *Recognizer) joined(n *onnxpb.NodeProto, list []*lazy.Tensor) *lazy.Tens
 	}
 	return lazy.Joined(list, int(axis))
 }
+
+// newShape returns the shape that a Reshape, Flatten, Squeeze or Unsqueeze gives to a constant.
+func (f *Recognizer) newShape(n *onnxpb.NodeProto, old []int64) (shape []int64, ok bool) {
+	if graph.Parameter(n, "allowzero", "axis", "axes") != "" {
+		return nil, false
+	}
+	if n.GetOpType() == "Flatten" {
+		axis := shapes.Axis(graph.IntAttributeOr(n, "axis", 1), len(old))
+		if axis < 0 || axis > int64(len(old)) {
+			return nil, false
+		}
+		return []int64{shapes.Count(old[:axis]), shapes.Count(old[axis:])}, true
+	}
+	list, ok := graph.Attribute(n, "axes").GetInts(), true
+	if graph.HasInput(n, 1) {
+		list, ok = f.integers(n, 1, shapes.MaxRank)
+	}
+	if !ok || len(list) > shapes.MaxRank {
+		return nil, false
+	}
+	switch n.GetOpType() {
+	case "Squeeze":
+		return shapes.Squeeze(old, list)
+	case "Unsqueeze":
+		return shapes.Unsqueeze(old, list)
+	case "Reshape":
+		if graph.HasInput(n, 1) {
+			return shapes.Reshape(list, old, graph.IntAttribute(n, "allowzero") != 0)
+		}
+	}
+	return nil, false
+}
+
+// Transposed returns the matrix whose transpose a value is, where the value is a Reshape of a
+// Transpose that moves the first axes of a constant behind the others; or nil.
+func (f *Recognizer) Transposed(v *graph.Value) (*graph.Value, *Constant) {
+	n := v.Node
+	if n == nil || !graph.IsStandard(n.GetDomain()) || n.GetOpType() != "Reshape" && n.GetOpType() != "Flatten" {
+		return nil, nil
+	}
+	moved := f.Graph.Source(n, 0)
+	if moved == nil || moved.Node.GetOpType() != "Transpose" || !graph.IsStandard(moved.Node.GetDomain()) {
+		return nil, nil
+	}
+	from := f.Graph.Source(moved.Node, 0)
+	perm := graph.Attribute(moved.Node, "perm").GetInts()
+	if from == nil || len(perm) == 0 {
+		return nil, nil
+	}
+	x := f.Fold(from)
+	if x == nil || x.Decoder != nil || len(perm) != len(x.Values.Shape) {
+		return nil, nil
+	}
+	rank, first := int64(len(perm)), perm[0]
+	var shape []int64
+	for i, p := range perm {
+		if p < 0 || p >= rank || p != (first+int64(i))%rank {
+			return nil, nil
+		}
+		shape = append(shape, x.Values.Shape[p])
+	}
+	rows, columns := shapes.Count(x.Values.Shape[:first]), shapes.Count(x.Values.Shape[first:])
+	if shape, ok := f.newShape(n, shape); !ok || !slices.Equal(shape, []int64{columns, rows}) {
+		return nil, nil
+	}
+	matrix := *x
+	matrix.Values = x.Values.Reshaped([]int64{rows, columns})
+	return from, &matrix
+}

@@ -1,0 +1,96 @@
+package analyze
+
+import (
+	"onnxquant/onnxq/rules"
+	"onnxquant/onnxq/spec"
+	"onnxquant/quality"
+)
+
+// Analysis has the error and size of every candidate for every weight, and the recommended
+// candidate of each.
+//
+// The error of a weight is its root mean square error divided by its root mean square:
+// 10^(-SQNR/20). The error of a model is the root mean square of the errors of its weights.
+// All weights count the same, whatever their size, because noise in each matrix adds to the
+// noise of the activations alike. It measures weights, not the outputs of the model.
+type Analysis struct {
+	Candidates []spec.Candidate `json:"candidates"`
+	Weights    []Weight         `json:"weights"`
+	Totals     []Total          `json:"totals"`   // of each candidate, used for all weights
+	Frontier   []Point          `json:"frontier"` // of mixes, the smallest first: none of the others has both a smaller size and a smaller error
+
+	DamageFrontier []DamagePoint `json:"damage_frontier,omitempty"` // the same by damage, if that was measured
+
+	MaxError float64 `json:"max_error,omitempty"` // the bounds
+	MaxSize  int64   `json:"max_size,omitempty"`
+
+	FloatBytes int64   `json:"float_bytes"` // size of the output with all weights in float
+	OutBytes   int64   `json:"out_bytes"`   // exact size of the output as recommended
+	Error      float64 `json:"error"`       // error of the model as recommended
+
+	// Damage is the sum of the weights' damages as recommended, if they were measured.
+	Damage *float64 `json:"damage,omitempty"`
+
+	// Gap bounds how far the recommendation is from the best mix of these candidates, as a
+	// share of the recommendation: in bytes, or in error if only the size is bounded.
+	Gap float64 `json:"gap"`
+
+	Precision *rules.Precision `json:"precision_info"` // the recommendation
+}
+
+// Weight is the analysis of one weight.
+type Weight struct {
+	Name         string         `json:"name"`
+	DType        string         `json:"dtype"`
+	Shape        []int64        `json:"shape"`
+	Bytes        int64          `json:"bytes"`
+	Distribution Distribution   `json:"distribution"`
+	Choices      []Choice       `json:"choices"`     // the candidates that are possible
+	Recommended  spec.Candidate `json:"recommended"` // one of them
+}
+
+// Choice is a candidate applied to a weight.
+type Choice struct {
+	Candidate spec.Candidate `json:"candidate"`
+	Bytes     int64          `json:"bytes"`
+	Error     float64        `json:"error"`
+	Block     int            `json:"block,omitempty"` // block size it gets, if not the candidate's
+
+	// Damage is what this choice alone does to the outputs of the model, if that is asked
+	// for. Where it cannot be measured, it is estimated by the error.
+	Damage    *float64 `json:"damage,omitempty"`
+	Estimated bool     `json:"estimated,omitempty"`
+
+	Stats quality.Stats `json:"stats"`
+
+	growth  float64 // bytes that it adds to the output, against float
+	decoded bool    // at every run of the model
+}
+
+// Total is a candidate applied to all weights. Those that cannot have it stay in float.
+type Total struct {
+	Candidate spec.Candidate `json:"candidate"`
+	OutBytes  int64          `json:"out_bytes"`
+	Error     float64        `json:"error"`
+	Damage    *float64       `json:"damage,omitempty"`
+}
+
+// Point is the size and the error of a mix.
+type Point struct {
+	OutBytes int64   `json:"out_bytes"` // estimated, to some bytes for each weight
+	Error    float64 `json:"error"`
+}
+
+// DamagePoint is the size and the damage of a mix.
+type DamagePoint struct {
+	OutBytes int64   `json:"out_bytes"` // estimated, as in a Point
+	Damage   float64 `json:"damage"`
+}
+
+// noise is what adds up over weights: the damage, else the square of the error.
+func (c *Choice) noise() float64 {
+	if c.Damage != nil {
+		return *c.Damage
+	}
+	return c.Error * c.Error
+}

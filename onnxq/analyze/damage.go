@@ -1,0 +1,89 @@
+package analyze
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
+)
+
+// Damage measures what quantizing one weight alone does to the outputs of a model: a number
+// that adds up over weights. Package sensitivity implements it.
+type Damage interface {
+	// Expect is told how many measurements there will be.
+	Expect(n int)
+
+	// Of returns the damage of each of some weights, quantized as opts say; NaN if it cannot
+	// be measured.
+	Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error)
+
+	// Together returns the damage of all weights at once, measured on other data where there are more.
+	Together(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (float64, error)
+}
+
+// measureDamages measures what the choices do to the model's outputs, a candidate at a time.
+func (a *analyzer) measureDamages(ctx context.Context) error {
+	all := make([][]*Choice, len(a.Candidates)) // that are to be measured, by candidate
+	names, total := make([][]string, len(a.Candidates)), 0
+	for i := range a.Weights {
+		w := &a.Weights[i]
+		for j := range w.Choices {
+			choice := &w.Choices[j]
+			if choice.Candidate.Format == spec.Float {
+				choice.Damage = new(float64)
+				continue
+			}
+			at := slices.Index(a.Candidates, choice.Candidate)
+			all[at], names[at] = append(all[at], choice), append(names[at], w.Name)
+			total++
+		}
+	}
+	if total > 0 {
+		a.damage.Expect(total)
+	}
+	for i, c := range a.Candidates {
+		if len(all[i]) == 0 {
+			continue
+		}
+		opts, err := a.with(c)
+		if err != nil {
+			return err
+		}
+		found, err := a.damage.Of(ctx, a.model, opts, names[i])
+		if err != nil {
+			return fmt.Errorf("candidate %s: %w", c, err)
+		}
+		for k, choice := range all[i] {
+			choice.Damage = &found[k]
+		}
+	}
+	return nil
+}
+
+// estimate sets damages that could not be measured: the square of the error, times what that
+// is worth in the median of the others.
+func (a *analyzer) estimate() {
+	var worth []float64
+	var missing []*Choice
+	for _, w := range a.Weights {
+		for i := range w.Choices {
+			c := &w.Choices[i]
+			if math.IsNaN(*c.Damage) || math.IsInf(*c.Damage, 0) {
+				missing = append(missing, c)
+			} else if c.Error > 0 {
+				worth = append(worth, *c.Damage/(c.Error*c.Error))
+			}
+		}
+	}
+	median := 1.0
+	if len(worth) > 0 {
+		slices.Sort(worth)
+		median = worth[len(worth)/2]
+	}
+	for _, c := range missing {
+		*c.Damage, c.Estimated = median*c.Error*c.Error, true
+	}
+}

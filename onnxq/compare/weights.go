@@ -1,0 +1,173 @@
+package compare
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"onnxquant/formats/errstat"
+	"onnxquant/internal/form"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
+)
+
+// keyOfValue is the name of a value as in restyle.Weight.Became. In functions it includes the
+// path, because several may have a value of this name.
+func keyOfValue(v *graph.Value) string {
+	if v.Body != nil {
+		return v.Path
+	}
+	return v.Name
+}
+
+// weights compares a weight with its decoded value.
+func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transposed bool) error {
+	v, w = cmp.Or(x.Source, unshaped(m.a.Graph, v)), cmp.Or(y.Source, unshaped(m.b.Graph, w))
+	folded, quantized := m.names[keyOfValue(w)]
+	same := !transposed && x.Values.Stored != nil && y.Values.Stored != nil
+	if same {
+		var err error
+		if same, err = m.equal(x, y); err != nil {
+			return err
+		}
+	}
+	if same && !quantized {
+		m.result.Same++
+		if m.half != 0 && m.rounds(v.Path) {
+			m.result.Rounded++
+		}
+		return nil
+	}
+	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float), Bytes: x.Values.DType.Bytes(x.Values.Size())}
+	match.OutBytes = match.Bytes
+	blocks := oneBlock(x.Values.Shape)
+	if quantized {
+		if err := m.claim(v, w, x); err != nil {
+			return err
+		}
+		m.table(v, folded.Weight)
+		if err := m.floats(v, x, folded, transposed); err != nil {
+			return err
+		}
+		match.Form, match.CodeType, match.Block, match.OutBytes = folded.Form, folded.CodeType, blockSize(folded.Weight), folded.Bytes
+		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, transposed)
+	}
+	e := &measurement{blocks: blocks, shifted: quantized && isShifted(folded.Weight)}
+	if m.detail && quantized {
+		var err error
+		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded], transposed); err != nil {
+			return err
+		}
+	}
+	var decoded elementReader = y.Values
+	if transposed {
+		decoded = &transposedReader{c: y.Values}
+	}
+	if err := m.measure(e, x.Values, decoded); err != nil {
+		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+	}
+	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
+	if quantized {
+		if e.lostSigns() {
+			m.problem("%s: no decoded element is negative", msg.Quote(v.Path))
+		}
+		if !powersOfTwo(folded.Weight) {
+			match.Misfit = e.misfit()
+		}
+		match.Worst = e.worst(0)
+		large := e
+		if n := superblock(folded.Weight); n > 1 {
+			large = &measurement{blocks: blocks}
+			large.blocks.block *= min(n, blocks.length/blocks.block+1)
+			if err := m.measure(large, x.Values, decoded); err != nil {
+				return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+			}
+		}
+		match.WorstLarge = large.worst(0.01 * e.all.SumSq / float64(max(e.all.N, 1)))
+		if err := m.factors(v, x.Values, decoded, match.CodeType); err != nil {
+			return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+		}
+	}
+	if e.survey != nil {
+		if err := e.survey.read(m.ctx, x.Values); err != nil {
+			return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+		}
+		match.Detail = e.survey.detail(e.all)
+	}
+	m.result.Weights = append(m.result.Weights, match)
+	return nil
+}
+
+// blockSize returns the block size of a weight as TensorPlan has it.
+func blockSize(w *recognize.Weight) int64 {
+	switch {
+	case w.PerTensor:
+		return spec.PerTensor
+	case w.Block == 0:
+		return spec.PerChannel
+	}
+	return w.Block
+}
+
+// unshaped follows a value back through nodes that change the shape alone: a part of a stored
+// tensor is known by the name that Slice, Split or Concat gives it.
+func unshaped(x *graph.Graph, v *graph.Value) *graph.Value {
+	for v.Tensor == nil && v.Node != nil && recognize.Reshapes(v.Node) && x.Source(v.Node, 0) != nil {
+		v = x.Source(v.Node, 0)
+	}
+	return v
+}
+
+// claim records that quantized weight w is compared with v. It reports a problem if w is another
+// weight: one that stands for something else too, or has the name of another weight.
+func (m *matcher) claim(v, w *graph.Value, x *recognize.Constant) error {
+	key := keyOfValue(w)
+	m.compared[key] = true
+	switch before := m.claimed[w]; {
+	case before == nil:
+		m.claimed[w] = v
+	case before != v:
+		y := m.a.Fold(before)
+		same := x.Values.Stored != nil && y != nil && y.Values.Stored != nil
+		if same {
+			var err error
+			if same, err = m.equal(x, y); err != nil {
+				return err
+			}
+		}
+		if !same {
+			m.problem("%s stands for %s and %s", msg.Quote(w.Path), msg.Quote(before.Path), msg.Quote(v.Path))
+		}
+	}
+	if _, other := m.names[keyOfValue(v)]; other && key != keyOfValue(v) && m.stored[key] {
+		m.problem("%s stands for %s", msg.Quote(w.Path), msg.Quote(v.Path))
+	}
+	return nil
+}
+
+// table reports a table of what codes stand for that is, apart from a few values, the one of a
+// format.
+func (m *matcher) table(v *graph.Value, w *recognize.Weight) {
+	if w.Constant == nil || w.Constant.Decoder == nil {
+		return
+	}
+	values := w.Constant.Decoder.Table
+	for _, format := range []spec.Format{spec.NF4, spec.FP4, spec.NVFP4, "iq4_nl"} {
+		known := form.Table(format)
+		if len(values) != len(known) {
+			continue
+		}
+		others := 0
+		for i, x := range known {
+			if math.Abs(float64(values[i]-x)) > 1e-3*float64(slices.Max(known)) {
+				others++
+			}
+		}
+		if others > 0 && others <= len(known)/4 {
+			m.problem("%s: its table is that of %s with %d other values", msg.Quote(v.Path), format, others)
+		}
+	}
+}
