@@ -64,10 +64,7 @@ func (e *signedExtreme) Fit(q []byte, x []float32) (float32, byte) {
 		return e.Nearest().Fit(q, x)
 	}
 	least, greatest := e.limits()
-	steps := float32(greatest - least)
-	for i, v := range x {
-		q[i] = byte(roundUp(float32(v*inverse)+zero, steps) + least)
-	}
+	kernels.RoundUpBlock(q, x, inverse, zero, float32(greatest-least), byte(least))
 	return scale, byte(int32(zero) + least)
 }
 
@@ -89,13 +86,7 @@ func (e *signedExtreme) FitColumns(q []byte, x, scale []float32, zero []byte) {
 			special = append(special, i)
 		}
 	}
-	steps := float32(greatest - least)
-	for at := 0; at < len(x); at += n {
-		row, codes := x[at:at+n], q[at:at+n]
-		for i, s := range inverse {
-			codes[i] = byte(roundUp(float32(row[i]*s)+offset[i], steps) + least)
-		}
-	}
+	kernels.RoundUpColumns(q, x, inverse, offset, float32(greatest-least), byte(least))
 	if len(special) == 0 {
 		return
 	}
@@ -145,17 +136,6 @@ func (e *signedExtreme) rule(lo, hi float32) (scale, inverse, zero float32, ok b
 		inverse = 0
 	}
 	return scale, inverse, zero, true
-}
-
-// roundUp rounds u to the nearest integer from 0 to steps, ties up.
-func roundUp(u, steps float32) int32 {
-	if !(u > 0) {
-		return 0
-	}
-	if u > steps {
-		u = steps
-	}
-	return int32(float64(u) + 0.5)
 }
 
 func abs(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }

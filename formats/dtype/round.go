@@ -4,6 +4,8 @@ import (
 	"math"
 
 	"github.com/x448/float16"
+
+	"onnxquant/internal/kernels"
 )
 
 // RoundFloat16 returns the float16 nearest to x, ties to even, as a float32.
@@ -33,12 +35,16 @@ func (t DType) Round(x float32) float32 {
 	return x
 }
 
-// RoundAll rounds each of x as Round does.
+// RoundAll rounds each of x as Round does; of a NaN that signals, other bits may stay.
 func (t DType) RoundAll(x []float32) {
 	switch t {
 	case Float16:
-		for i, v := range x {
-			x[i] = fastRoundFloat16(v)
+		var halves [2 * roundPiece]byte
+		for len(x) > 0 {
+			n := min(len(x), roundPiece)
+			kernels.ToFloat16(halves[:], x[:n])
+			kernels.FromFloat16(x[:n], halves[:])
+			x = x[n:]
 		}
 	case BFloat16:
 		for i, v := range x {
@@ -47,19 +53,8 @@ func (t DType) RoundAll(x []float32) {
 	}
 }
 
-// fastRoundFloat16 is a faster RoundFloat16. It adds a number so large that the last bit of
-// the sum is the last bit of a float16 near v.
-func fastRoundFloat16(v float32) float32 {
-	const magnitude = 1<<31 - 1
-	b := math.Float32bits(v)
-	exponent := b & (0xff << 23)
-	if exponent >= (127+15)<<23 { // may be infinite, or is NaN
-		return RoundFloat16(v)
-	}
-	large := math.Float32frombits(max(exponent, (127-14)<<23) + 13<<23)
-	sum := math.Float32frombits(b&magnitude) + large
-	return math.Float32frombits(math.Float32bits(sum-large) | b&^magnitude)
-}
+// roundPiece is how many elements RoundAll converts at a time.
+const roundPiece = 256
 
 // roundToOdd returns x if it is a float32, else the one of its two neighbors whose last bit
 // is 1. Rounding that to fewer bits gives the same as rounding x.

@@ -147,6 +147,46 @@ func (p *piece) quantize(q []byte, x []float32, f Format, sums *ErrorSums) {
 // code is.
 func zeroPoint(z byte, lo int32) int32 { return int32(z-byte(lo)) + lo }
 
+// RoundUpColumns sets each q to a code of its x, counted from least,
+//
+//	q = least + clamp(round(x*factor + offset), 0, steps)
+//
+// with ties up, and 0 for NaN. Each row of x has len(factor) elements, as offset has. steps is at
+// most 255.
+func RoundUpColumns(q []byte, x, factor, offset []float32, steps float32, least byte) {
+	CheckColumns(len(x), len(factor))
+	if len(x) > 0 {
+		roundUpColumns(q[:len(x)], x, factor, offset[:len(factor)], steps, least)
+	}
+}
+
+// RoundUpBlock is RoundUpColumns for a column alone.
+func RoundUpBlock(q []byte, x []float32, factor, offset, steps float32, least byte) {
+	for i, v := range x {
+		q[i] = byte(roundUp(float32(v*factor)+offset, steps)) + least
+	}
+}
+
+func roundUpColumnsGo(q []byte, x, factor, offset []float32, steps float32, least byte) {
+	for n := len(factor); len(x) > 0; x, q = x[n:], q[n:] {
+		row, codes := x[:n], q[:n]
+		for i, f := range factor {
+			codes[i] = byte(roundUp(float32(row[i]*f)+offset[i], steps)) + least
+		}
+	}
+}
+
+// roundUp rounds u to the nearest integer from 0 to steps, ties up.
+func roundUp(u, steps float32) int32 {
+	if !(u > 0) {
+		return 0
+	}
+	if u > steps {
+		u = steps
+	}
+	return (int32(u+u) + 1) >> 1 // no sum is rounded
+}
+
 // DequantizeBlock sets x[i] to (q[i] - zero) * scale. lo is the least code: 0
 // if codes are unsigned.
 func DequantizeBlock(x []float32, q []byte, scale float32, zero, lo int32) {

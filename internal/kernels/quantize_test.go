@@ -169,3 +169,29 @@ func FuzzQuantize(f *testing.F) {
 		}
 	})
 }
+
+// Ties are rounded up, and so is nothing just below them.
+func TestRoundUp(t *testing.T) {
+	x := []float32{nan, -inf, -0.5, 0.25, 255.5, inf}
+	for i := range 256 {
+		tie := float32(i) + 0.5
+		x = append(x, float32(i), tie, math.Nextafter32(tie, 0), math.Nextafter32(tie, 1000))
+	}
+	one, zero := make([]float32, len(x)), make([]float32, len(x))
+	fill(one, 1)
+	for _, steps := range []float32{3, 15, 255} {
+		for range implementations(t) {
+			q := make([]byte, len(x))
+			RoundUpColumns(q, x, one, zero, steps, 7)
+			for i, v := range x {
+				want := 0.0 // also for NaN
+				if v > 0 {
+					want = math.Floor(min(float64(v), float64(steps)) + 0.5)
+				}
+				if q[i] != byte(want)+7 {
+					t.Errorf("%v becomes %d, want %v + 7", v, q[i], want)
+				}
+			}
+		}
+	}
+}

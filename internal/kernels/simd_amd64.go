@@ -108,6 +108,18 @@ func quantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, s *Err
 	}
 }
 
+func roundUpColumns(q []byte, x, factor, offset []float32, steps float32, least byte) {
+	n := len(factor)
+	switch instructions {
+	case avx512:
+		roundUpColumnsAVX512(&q[0], &x[0], &factor[0], &offset[0], n, len(x)/n, steps, least)
+	case avx2:
+		roundUpColumnsAVX2(&q[0], &x[0], &factor[0], &offset[0], n, len(x)/n, steps, least)
+	default:
+		roundUpColumnsGo(q, x, factor, offset, steps, least)
+	}
+}
+
 func (s *ErrorSums) add(x, y []float32) {
 	switch instructions {
 	case avx512:

@@ -2041,6 +2041,106 @@ zerosfloat32End:
 	VZEROUPPER
 	RET
 
+// func roundUpColumnsAVX2(q *byte, x *float32, factor *float32, offset *float32, n int, rows int, steps float32, least byte)
+// Requires: AVX, AVX2, SSE
+TEXT ·roundUpColumnsAVX2(SB), NOSPLIT, $0-53
+	MOVQ         q+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         factor+16(FP), DX
+	MOVQ         offset+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVQ         rows+40(FP), DI
+	MOVSS        steps+48(FP), X0
+	VBROADCASTSS X0, Y0
+	MOVB         least+52(FP), R8
+	VMOVD        R8, X1
+	VPBROADCASTB X1, X1
+	VPXOR        Y2, Y2, Y2
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X3
+	VPBROADCASTD X3, Y3
+
+Row:
+	XORQ R8, R8
+	LEAQ -8(SI), R9
+	CMPQ R8, R9
+	JGT  Rest
+
+Vector:
+	VMOVUPS      (CX)(R8*4), Y4
+	VMOVUPS      (DX)(R8*4), Y5
+	VMULPS       Y5, Y4, Y4
+	VMOVUPS      (BX)(R8*4), Y5
+	VADDPS       Y5, Y4, Y4
+	VMAXPS       Y2, Y4, Y4
+	VMINPS       Y0, Y4, Y4
+	VADDPS       Y4, Y4, Y4
+	VCVTTPS2DQ   Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x01, Y4, Y4
+	VPSHUFB      lowBytes<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X4
+	VPUNPCKLDQ   X4, X5, X4
+	VPADDB       X1, X4, X4
+	VMOVQ        X4, (AX)(R8*1)
+	ADDQ         $0x08, R8
+	CMPQ         R8, R9
+	JLE          Vector
+
+Rest:
+	MOVQ         SI, R9
+	SUBQ         R8, R9
+	JZ           End
+	LEAQ         tailMasks<>+32(SB), R10
+	MOVQ         R9, R11
+	NEGQ         R11
+	VMOVUPS      (R10)(R11*4), Y4
+	VMASKMOVPS   (CX)(R8*4), Y4, Y4
+	VMOVUPS      (R10)(R11*4), Y5
+	VMASKMOVPS   (DX)(R8*4), Y5, Y5
+	VMULPS       Y5, Y4, Y4
+	VMOVUPS      (R10)(R11*4), Y5
+	VMASKMOVPS   (BX)(R8*4), Y5, Y5
+	VADDPS       Y5, Y4, Y4
+	VMAXPS       Y2, Y4, Y4
+	VMINPS       Y0, Y4, Y4
+	VADDPS       Y4, Y4, Y4
+	VCVTTPS2DQ   Y4, Y4
+	VPADDD       Y3, Y4, Y4
+	VPSRLD       $0x01, Y4, Y4
+	VPSHUFB      lowBytes<>+0(SB), Y4, Y5
+	VEXTRACTI128 $0x01, Y5, X4
+	VPUNPCKLDQ   X4, X5, X4
+	VPADDB       X1, X4, X4
+	VMOVQ        X4, R10
+	LEAQ         (AX)(R8*1), R8
+	TESTQ        $0x00000004, R9
+	JZ           NoFour
+	MOVL         R10, (R8)
+	SHRQ         $0x20, R10
+	ADDQ         $0x04, R8
+
+NoFour:
+	TESTQ $0x00000002, R9
+	JZ    NoPair
+	MOVW  R10, (R8)
+	SHRQ  $0x10, R10
+	ADDQ  $0x02, R8
+
+NoPair:
+	TESTQ $0x00000001, R9
+	JZ    NoByte
+	MOVB  R10, (R8)
+
+NoByte:
+End:
+	ADDQ SI, AX
+	LEAQ (CX)(SI*4), CX
+	DECQ DI
+	JNZ  Row
+	VZEROUPPER
+	RET
+
 // func absMaxBlocksAVX512(acc *float32, x *float32, n int, block int)
 // Requires: AVX, AVX2, AVX512F, BMI2, CMOV
 TEXT ·absMaxBlocksAVX512(SB), NOSPLIT, $0-32
@@ -3615,6 +3715,80 @@ zerosfloat32End:
 	VPMAXUD       X0, X2, X2
 	MOVQ          maxAbs+88(FP), AX
 	VMOVD         X2, (AX)
+	VZEROUPPER
+	RET
+
+// func roundUpColumnsAVX512(q *byte, x *float32, factor *float32, offset *float32, n int, rows int, steps float32, least byte)
+// Requires: AVX, AVX2, AVX512BW, AVX512F, AVX512VL, BMI2, SSE
+TEXT ·roundUpColumnsAVX512(SB), NOSPLIT, $0-53
+	MOVQ         q+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         factor+16(FP), DX
+	MOVQ         offset+24(FP), BX
+	MOVQ         n+32(FP), SI
+	MOVQ         rows+40(FP), DI
+	MOVSS        steps+48(FP), X0
+	VBROADCASTSS X0, Z0
+	MOVB         least+52(FP), R8
+	VMOVD        R8, X2
+	VPBROADCASTB X2, X2
+	VPXORD       Z1, Z1, Z1
+	MOVL         $0x00000001, R8
+	VMOVD        R8, X3
+	VPBROADCASTD X3, Z3
+
+Row:
+	XORQ R8, R8
+	LEAQ -16(SI), R9
+	CMPQ R8, R9
+	JGT  Rest
+
+Vector:
+	VMOVUPS    (CX)(R8*4), Z4
+	VMOVUPS    (DX)(R8*4), Z5
+	VMULPS     Z5, Z4, Z4
+	VMOVUPS    (BX)(R8*4), Z5
+	VADDPS     Z5, Z4, Z4
+	VMAXPS     Z1, Z4, Z4
+	VMINPS     Z0, Z4, Z4
+	VADDPS     Z4, Z4, Z4
+	VCVTTPS2DQ Z4, Z4
+	VPADDD     Z3, Z4, Z4
+	VPSRLD     $0x01, Z4, Z4
+	VPMOVDB    Z4, X4
+	VPADDB     X2, X4, X4
+	VMOVDQU    X4, (AX)(R8*1)
+	ADDQ       $0x10, R8
+	CMPQ       R8, R9
+	JLE        Vector
+
+Rest:
+	MOVQ       SI, R9
+	SUBQ       R8, R9
+	JZ         End
+	MOVL       $0xffffffff, R10
+	BZHIL      R9, R10, R10
+	KMOVW      R10, K1
+	VMOVUPS.Z  (CX)(R8*4), K1, Z4
+	VMOVUPS.Z  (DX)(R8*4), K1, Z5
+	VMULPS     Z5, Z4, Z4
+	VMOVUPS.Z  (BX)(R8*4), K1, Z5
+	VADDPS     Z5, Z4, Z4
+	VMAXPS     Z1, Z4, Z4
+	VMINPS     Z0, Z4, Z4
+	VADDPS     Z4, Z4, Z4
+	VCVTTPS2DQ Z4, Z4
+	VPADDD     Z3, Z4, Z4
+	VPSRLD     $0x01, Z4, Z4
+	VPMOVDB    Z4, X4
+	VPADDB     X2, X4, X4
+	VMOVDQU8   X4, K1, (AX)(R8*1)
+
+End:
+	ADDQ SI, AX
+	LEAQ (CX)(SI*4), CX
+	DECQ DI
+	JNZ  Row
 	VZEROUPPER
 	RET
 

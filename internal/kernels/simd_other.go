@@ -34,6 +34,10 @@ func quantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, su
 	quantizeColumnsBy(n, q, x, scale, 1, t, sums)
 }
 
+func roundUpColumns(q []byte, x, factor, offset []float32, steps float32, least byte) {
+	roundUpColumnsGo(q, x, factor, offset, steps, least)
+}
+
 func (s *ErrorSums) add(x, y []float32) { s.addGo(x, y) }
 
 func pack4(dst, q []byte) { pack4Go(dst, q) }

@@ -28,6 +28,9 @@ func quantizeBlocksAVX2(q *byte, x *float32, scale *float32, zero *byte, zeroSte
 func quantizeColumnsAVX2(q *byte, x *float32, scale *float32, zero *byte, zeros bool, n int, rows int, lo int32, hi int32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
 
 //go:noescape
+func roundUpColumnsAVX2(q *byte, x *float32, factor *float32, offset *float32, n int, rows int, steps float32, least byte)
+
+//go:noescape
 func absMaxBlocksAVX512(acc *float32, x *float32, n int, block int)
 
 //go:noescape
@@ -49,6 +52,9 @@ func quantizeBlocksAVX512(q *byte, x *float32, scale *float32, zero *byte, zeroS
 //
 //go:noescape
 func quantizeColumnsAVX512(q *byte, x *float32, scale *float32, zero *byte, zeros bool, n int, rows int, lo int32, hi int32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
+
+//go:noescape
+func roundUpColumnsAVX512(q *byte, x *float32, factor *float32, offset *float32, n int, rows int, steps float32, least byte)
 
 // pack4AVX2 packs n codes, a multiple of 64.
 //

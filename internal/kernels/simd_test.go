@@ -73,6 +73,7 @@ var loops = []struct {
 }{
 	{"ranges", checkRanges},
 	{"errors", checkErrors},
+	{"rounding up", checkRoundUp},
 	{"packing", checkPacking},
 	{"halves", checkHalves},
 	{"recode", checkRecode},
@@ -203,6 +204,20 @@ func checkErrors(t *testing.T, r *rand.Rand, n int) {
 	want.addGo(x, y)
 	if sums != want {
 		t.Fatalf("%d elements: %v, want %v", n, sums, want)
+	}
+}
+
+func checkRoundUp(t *testing.T, r *rand.Rand, n int) {
+	rows, least, steps := 1+r.IntN(4), byte(r.Uint32()), []float32{3, 15, 255}[r.IntN(3)]
+	x, factor, offset := wild(t, r, rows*n), fenced[float32](t, n), fenced[float32](t, n)
+	for i := range n {
+		factor[i], offset[i] = 8*(r.Float32()-0.5), float32(r.IntN(int(steps)+1))
+	}
+	q, want := fenced[byte](t, rows*n), make([]byte, rows*n)
+	RoundUpColumns(q, x, factor, offset, steps, least)
+	roundUpColumnsGo(want, x, factor, offset, steps, least)
+	if !bytes.Equal(q, want) {
+		t.Fatalf("RoundUpColumns of %d × %v, factors %v, offsets %v: % x, want % x", rows, x, factor, offset, q, want)
 	}
 }
 

@@ -58,6 +58,12 @@ func (w *Weight) searched() bool {
 	return ok && (w.Algorithm == spec.LeastAngle || w.Algorithm == spec.Best || w.Algorithm == spec.GPTQ)
 }
 
+// fitsColumns reports whether blocks that lie in columns are fitted as they lie.
+func (w *Weight) fitsColumns() bool {
+	_, columns := w.fitter(w.Codec).(int4.ColumnFitter)
+	return columns && w.Inner > 1
+}
+
 // whole reports whether a tile must be in memory as a whole.
 func (w *Weight) whole() bool { return w.Encoding != nil || w.fitted() }
 

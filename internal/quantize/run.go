@@ -44,7 +44,7 @@ func NewRun(weights []*Weight, limit int64) *Run {
 	for i, w := range weights {
 		r.codecs[i] = w.Codec
 		most := limit
-		if w.whole() {
+		if w.whole() && !w.fitsColumns() {
 			most /= 2 // a tile is in memory twice
 		}
 		for t := range w.tiles(most) {

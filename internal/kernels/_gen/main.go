@@ -52,6 +52,7 @@ func main() {
 		addErrors(s)
 		quantizeBlocks(s)
 		quantizeColumns(s)
+		roundUpColumns(s)
 	}
 	pack4()
 	pack2()

@@ -366,3 +366,34 @@ func (c *coder) zeros(zero, i, n reg.GPVirtual, t *tail, leastByte, topSum reg.V
 	VPSUBD(above, c.magic, c.lo)
 	VPSUBD(above, topSum, c.hi)
 }
+
+func roundUpColumns(s isa) {
+	TEXT("roundUpColumns"+s.name, NOSPLIT, "func(q *byte, x, factor, offset *float32, n, rows int, steps float32, least byte)")
+	Pragma("noescape")
+	q, x, factor, offset := param("q"), param("x"), param("factor"), param("offset")
+	n, rows, steps := param("n"), param("rows"), s.floatParam("steps")
+	lowest := GP32()
+	Load(Param("least"), lowest.As8())
+	least, none, one := broadcastByte(lowest), s.zero(), s.all(1)
+	eachRow("", x, n, rows, func() {
+		s.eachVector("", n, func(i reg.GPVirtual, t *tail) {
+			v, each := s.vector(), s.vector()
+			s.load(at(x, i, 4), t, v)
+			s.load(at(factor, i, 4), t, each)
+			VMULPS(each, v, v)
+			s.load(at(offset, i, 4), t, each)
+			VADDPS(each, v, v)
+			VMAXPS(none, v, v) // v > 0 ? v : 0
+			VMINPS(steps, v, v)
+			VADDPS(v, v, v)
+			VCVTTPS2DQ(v, v)
+			VPADDD(one, v, v)
+			VPSRLD(operand.U8(1), v, v)
+			codes := s.lowBytes(v)
+			VPADDB(least, codes, codes)
+			s.storeBytes("", codes, t, at(q, i, 1))
+		})
+		ADDQ(n, q)
+	})
+	end()
+}
