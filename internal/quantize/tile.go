@@ -185,8 +185,11 @@ func cut(limit, n int64) int64 {
 
 // chunks cuts a tile into parts of at most limit elements.
 func (t Tile) chunks(limit int64) []chunk {
-	if t.whole() { // blocks are encoded as a whole
+	switch {
+	case t.whole(): // blocks are encoded as a whole
 		limit = t.Elements()
+	case t.size() > limit && !t.CodesAt.Transposed: // columns of codes are written as high as a chunk is
+		limit = min(limit, nearTile)
 	}
 	if t.n > 0 {
 		var cs []chunk
