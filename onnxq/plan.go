@@ -104,7 +104,7 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 	if h := p.Half; h != nil {
 		d.Half = &Half{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: []FloatNode{}}
 		for _, k := range h.Kept {
-			d.Half.Kept = append(d.Half.Kept, FloatNode(k))
+			d.Half.Kept = append(d.Half.Kept, FloatNode{k.Node, k.Operator, k.Reason})
 		}
 	}
 	if c := p.CalibrationCost(); c != nil {

@@ -3,7 +3,6 @@ package balance
 import (
 	"io"
 	"math"
-	"sync"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
@@ -48,9 +47,10 @@ func Scale(x *graph.Graph, groups []Group, factors [][]float32) (*graph.Graph, e
 			return from, nil
 		}
 		made := contents[v.Name]
-		made.from, made.dtype = from, dtype.DType(t.GetDataType())
+		made.dtype = dtype.DType(t.GetDataType())
+		size := made.dtype.Bits() / 8
 		t.RawData = nil
-		return modelfile.Computed(made, from.Size()), nil
+		return (&modelfile.Elements{From: from, In: size, Out: size, Make: made.scale}).Payload(), nil
 	})
 	if err != nil {
 		return nil, err
@@ -93,48 +93,19 @@ func read(x *graph.Graph, v *graph.Value, n int64) ([]float32, error) {
 	return numbers, nil
 }
 
-// content is that of a tensor with factors, computed when it is read.
+// content makes the content of a tensor with factors.
 type content struct {
 	of      Part
 	factors []float32
 	divide  bool
-	from    *modelfile.Payload
 	dtype   dtype.DType
 }
 
-// step is how many elements are computed at once.
-const step = 16 << 10
-
-type buffers struct {
-	raw []byte
-	x   []float32
-}
-
-var pool = sync.Pool{New: func() any { return &buffers{make([]byte, 8*step), make([]float32, step)} }}
-
-// ReadAt implements io.ReaderAt.
-func (c *content) ReadAt(dst []byte, off int64) (int, error) {
-	b := pool.Get().(*buffers)
-	defer pool.Put(b)
-	size := c.dtype.Bits() / 8
-	done := 0
-	for done < len(dst) {
-		at := off + int64(done)
-		first := at / size
-		n := min(int64(len(dst)-done)/size+2, step, c.from.Size()/size-first)
-		if n <= 0 {
-			return done, io.EOF
-		}
-		raw, x := b.raw[:n*size], b.x[:n]
-		if k, err := c.from.ReadAt(raw, first*size); k < len(raw) {
-			return done, err
-		}
-		c.dtype.Decode(x, raw)
-		c.apply(x, first)
-		c.dtype.Encode(raw, x)
-		done += copy(dst[done:], raw[at%size:])
-	}
-	return done, nil
+// scale makes elements with factors.
+func (c *content) scale(dst, raw []byte, x []float32, first int64) {
+	c.dtype.Decode(x, raw)
+	c.apply(x, first)
+	c.dtype.Encode(dst, x)
 }
 
 // apply multiplies, or divides, the elements from first on by their factors.

@@ -265,16 +265,18 @@ func whyNoHalf(m *half.Model, opset int64) string {
 	if len(m.Kept) == 0 {
 		return ": no node computes in float32"
 	}
-	reasons := map[string]int{}
+	reasons, later := map[string]int{}, map[string]bool{}
 	for _, k := range m.Kept {
-		reasons[k.Operator+" "+k.Reason]++
+		text := k.Operator + " " + k.Reason
+		reasons[text]++
+		later[text] = k.Opset > 0
 	}
 	most := slices.MaxFunc(slices.Sorted(maps.Keys(reasons)), func(a, b string) int { return reasons[a] - reasons[b] })
 	text := ": " + most
 	if rest := len(m.Kept) - reasons[most]; rest > 0 {
 		text += fmt.Sprintf(", and so with %s", english.Plural(rest, "other node", ""))
 	}
-	if strings.Contains(most, " before opset ") {
+	if later[most] {
 		text += fmt.Sprintf("; the model has opset %d, which onnx.version_converter raises", opset)
 	}
 	return text

@@ -23,6 +23,7 @@ type choice struct {
 	*typing
 	opts  Options
 	kept  map[int]string          // number of a node that stays in float32 → why
+	later map[int]int64           // of these, the number of one that need not → from which opset on
 	far   map[*graph.Value]string // values that half cannot represent → why
 	large map[*graph.Value]string // computed values that may be beyond half → why
 
@@ -36,7 +37,7 @@ type choice struct {
 func choose(c *choice) *choice {
 	float := map[*graph.Function]bool{} // functions whose bodies stay in float32
 	for {
-		c.kept = map[int]string{}
+		c.kept, c.later = map[int]string{}, map[int]int64{}
 		c.nodes(c.x.File.Proto.Graph.Node, "", float)
 		for _, f := range c.functions() {
 			why := ""
@@ -207,7 +208,12 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 		case !ok:
 			return "has more inputs or outputs than its operator"
 		case e.float() && p.Variable != "" && !allowed.Has(c.opts.To) && !(allowed.Float32 && !allowed.Float16 && !c.bound(s, p)):
-			return "does not take " + typeName(c.opts.To) + c.before(n, s.Since, i, at)
+			why := "does not take " + typeName(c.opts.To)
+			if opset := c.takenFrom(n, s.Since, i, at); opset > 0 {
+				c.later[c.x.Number(n)] = opset
+				why += fmt.Sprintf(" before opset %d", opset)
+			}
+			return why
 		}
 		return ""
 	}
@@ -227,17 +233,17 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 // parameter returns an input or output of a signature by its position.
 type parameter func(s *optypes.Signature, i int) (optypes.Param, bool)
 
-// before names the opset from which on an operator takes half, or is "".
-func (c *choice) before(n *onnxpb.NodeProto, since int64, i int, at parameter) string {
+// takenFrom returns the opset after since from which on an operator takes half, or 0.
+func (c *choice) takenFrom(n *onnxpb.NodeProto, since int64, i int, at parameter) int64 {
 	if !graph.IsStandard(n.GetDomain()) {
-		return ""
+		return 0
 	}
 	for _, s := range optypes.All("", n.GetOpType()) {
 		if p, ok := at(s, i); s.Since > since && ok && s.Allows(p).Has(c.opts.To) {
-			return fmt.Sprintf(" before opset %d", s.Since)
+			return s.Since
 		}
 	}
-	return ""
+	return 0
 }
 
 // bound reports whether an input has the variable of a parameter.

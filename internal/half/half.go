@@ -77,6 +77,7 @@ type Kept struct {
 	Node     string `json:"node"`
 	Operator string `json:"operator"`
 	Reason   string `json:"reason"`
+	Opset    int64  `json:"-"` // from which on its operator would take half, if it is known; or 0
 }
 
 // New makes a model half. far has the values, by path, whose contents half cannot represent,
@@ -109,7 +110,7 @@ func build(c *choice) (*Model, error) {
 	}
 	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
 		if why := c.kept[x.Number(n)]; why != "" && c.floats(n) {
-			m.Kept = append(m.Kept, Kept{graph.Label(n), graph.Operator(n), why})
+			m.Kept = append(m.Kept, Kept{graph.Label(n), graph.Operator(n), why, c.later[x.Number(n)]})
 		}
 	})
 	return m, nil
@@ -229,7 +230,8 @@ func (r *rewriting) contents(m *Model) (*modelfile.Model, error) {
 			m.tallies[v.Path] = tally
 		}
 		t.RawData = nil
-		return modelfile.Computed(&content{p, r.choice.opts.To, r.choice.opts.Clamp, tally}, p.Size()/2), nil
+		made := &content{r.choice.opts.To, r.choice.opts.Clamp, tally}
+		return made.of(p).Payload(), nil
 	})
 }
 

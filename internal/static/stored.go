@@ -178,25 +178,14 @@ func (s codes16) ReadAt(dst []byte, off int64) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	x := make([]float32, chunk)
-	raw := make([]byte, 0, 2*chunk)
-	for done := 0; done < len(dst); {
-		first, skip := (off+int64(done))/2, int(off+int64(done))%2
-		n := min(int64(len(dst)-done+skip+1)/2, chunk, s.from.Size()/4-first)
-		if n <= 0 {
-			return done, io.EOF
+	coded := modelfile.Elements{From: s.from, In: 4, Out: 2, Make: func(dst, raw []byte, x []float32, first int64) {
+		dtype.Float32.Decode(x, raw)
+		dst = dst[:0]
+		for i, v := range x {
+			dst = s.codes.Append(dst, s.codes.code(v, params[(first+int64(i))/s.run%s.channels]))
 		}
-		if err := buffer.ReadFull(s.from, kernels.Bytes(x[:n]), 4*first); err != nil {
-			return done, err
-		}
-		kernels.FromFloat32(x[:n])
-		raw = raw[:0]
-		for i, v := range x[:n] {
-			raw = s.codes.Append(raw, s.codes.code(v, params[(first+int64(i))/s.run%s.channels]))
-		}
-		done += copy(dst[done:], raw[skip:])
-	}
-	return len(dst), nil
+	}}
+	return coded.ReadAt(dst, off)
 }
 
 // computed is a content whose bytes are computed when they are read.
