@@ -55,9 +55,14 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 }
 
 // misfit fails codes whose scales are those of another weight: with scales that fit, the error
-// would be much less. It is so for a weight of 2 bits too, if its elements have one sign.
+// would be much less. It is so for a weight of 2 bits too, if its elements have one sign. Algorithm
+// best lets scales of blocks that its data hardly reach fit less.
 func (v *verifier) misfit(what string, w *compare.WeightMatch) {
-	const most, matters = 3.0, 20.0 // dB
+	const matters = 20.0 // dB
+	most := 3.0
+	if v.report.Limits.FineBlockSQNR < LeastBlockSQNR {
+		most = 6
+	}
 	if v.opts.MinSQNR == nil && !twoBits(w) && w.SQNR < matters && w.Misfit > most {
 		v.fail(CheckWeights, "%s: its scales do not fit its codes: with others, its SQNR would be %.1f dB in place of %.1f", what, w.SQNR+w.Misfit, w.SQNR)
 	}
@@ -68,15 +73,23 @@ func twoBits(w *compare.WeightMatch) bool { return strings.HasSuffix(w.CodeType,
 
 // block fails a block that has nothing of the weight, such as one whose scale is zero or
 // negated. Blocks of very small elements may be all zero, or distorted by the scale of their
-// superblock.
+// superblock. Codes that data found may be far from the weights, but seldom the other way round.
 func (v *verifier) block(what string, w *compare.WeightMatch) {
 	const much = 1.0 // of the mean square of the weight
 	b := w.Worst
 	if b == nil || b.MSE < much*w.MSE*math.Pow(10, w.SQNR/10) {
 		b = w.WorstLarge
 	}
-	if least := v.report.Limits.BlockSQNR; b != nil && b.SQNR < least {
+	limits := &v.report.Limits
+	least, cosine := limits.FineBlockSQNR, limits.FineBlockCosine
+	if twoBits(w) {
+		least, cosine = limits.BlockSQNR, limits.BlockCosine
+	}
+	switch a := w.LeastAlike; {
+	case b != nil && b.SQNR < least:
 		v.fail(CheckBlocks, "%s: SQNR %.1f dB of the block of %d at %v is below %g dB", what, b.SQNR, b.Length, b.At, least)
+	case a != nil && a.Cosine < cosine:
+		v.fail(CheckBlocks, "%s: cosine %.2f of the block of %d at %v is below %g: it is negated, zero or another block", what, a.Cosine, a.Length, a.At, cosine)
 	}
 }
 

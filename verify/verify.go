@@ -34,6 +34,7 @@ import (
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/provenance"
 	"onnxquant/onnxq/restyle"
+	"onnxquant/onnxq/spec"
 )
 
 // Engine is a runtime for the models.
@@ -84,29 +85,53 @@ type Options struct {
 
 // Default limits, in dB. docs/verify.md says how they were chosen.
 const (
-	LeastSQNR                = 0.5 // of a weight whose codes have 2 bits
-	LeastFineSQNR            = 6.0 // of another weight
-	LeastBlockSQNR           = 0.1 // of its worst block, if the error of the block matters
-	LeastCalibratedBlockSQNR = -10 // the same, of codes found by data, as the record of the model says
-	LeastOutputSQNR          = 0.0 // of an output
-	LeastCosine              = 0.5 // of an output, not in dB
+	LeastSQNR       = 0.5 // of a weight whose codes have 2 bits
+	LeastFineSQNR   = 6.0 // of another weight
+	LeastBlockSQNR  = 0.1 // of its worst block, if the error of the block matters
+	LeastOutputSQNR = 0.0 // of an output
+	LeastCosine     = 0.5 // of an output, not in dB
+)
+
+// Default limits of codes that data found, as the record of the model says. Those of more than 2 bits stay
+// near the weights, but for algorithm best.
+const (
+	LeastCalibratedSQNR      = -3   // in dB, of a weight whose codes have 2 bits
+	LeastBestFineSQNR        = 1    // in dB, of another weight, with algorithm best
+	LeastCalibratedBlockSQNR = -30  // in dB, of a block, with algorithm best or 2 bits
+	LeastBlockCosine         = -0.3 // of a block of 2 bits
+	LeastBestBlockCosine     = -0.6 // of a block of 2 bits, with algorithm best
+	LeastFineBlockCosine     = -0.2 // of another block
 )
 
 // Limits are the limits that a comparison used: those of Options, else the defaults.
 type Limits struct {
-	SQNR       float64  `json:"sqnr_db"`        // least of a weight whose codes have 2 bits
-	FineSQNR   float64  `json:"fine_sqnr_db"`   // least of another weight
-	BlockSQNR  float64  `json:"block_sqnr_db"`  // least of its worst block
-	OutputSQNR float64  `json:"output_sqnr_db"` // least of an output
-	Cosine     float64  `json:"cosine"`         // least of an output
-	MaxError   *float64 `json:"max_error,omitempty"`
+	SQNR            float64  `json:"sqnr_db"`            // least of a weight whose codes have 2 bits
+	FineSQNR        float64  `json:"fine_sqnr_db"`       // least of another weight
+	BlockSQNR       float64  `json:"block_sqnr_db"`      // least of the worst block of a weight whose codes have 2 bits
+	FineBlockSQNR   float64  `json:"fine_block_sqnr_db"` // least of that of another weight
+	BlockCosine     float64  `json:"block_cosine"`       // least of the block that is least like a weight whose codes have 2 bits; -1: none
+	FineBlockCosine float64  `json:"fine_block_cosine"`  // least of that of another weight; -1: none
+	OutputSQNR      float64  `json:"output_sqnr_db"`     // least of an output
+	Cosine          float64  `json:"cosine"`             // least of an output
+	MaxError        *float64 `json:"max_error,omitempty"`
 }
 
-// limits returns the limits of the options.
-func (o *Options) limits() Limits {
-	l := Limits{SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, BlockSQNR: LeastBlockSQNR, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError}
+// limits returns the limits of the options for a model whose codes an algorithm has found by data; "":
+// none has.
+func (o *Options) limits(calibrated spec.Algorithm) Limits {
+	l := Limits{
+		SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, BlockSQNR: LeastBlockSQNR, FineBlockSQNR: LeastBlockSQNR, BlockCosine: -1, FineBlockCosine: -1,
+		OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
+	}
+	if calibrated != "" {
+		l.SQNR, l.BlockSQNR, l.BlockCosine, l.FineBlockCosine = LeastCalibratedSQNR, LeastCalibratedBlockSQNR, LeastBlockCosine, LeastFineBlockCosine
+	}
+	if calibrated == spec.Best {
+		l.FineSQNR, l.FineBlockSQNR, l.BlockCosine = LeastBestFineSQNR, LeastCalibratedBlockSQNR, LeastBestBlockCosine
+	}
 	if o.MinSQNR != nil {
 		l.SQNR, l.FineSQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR
+		l.FineBlockSQNR = min(l.FineBlockSQNR, *o.MinSQNR)
 	}
 	if o.MinOutputSQNR != nil {
 		l.OutputSQNR = *o.MinOutputSQNR
@@ -226,7 +251,7 @@ func Models(ctx context.Context, in, out string, opts Options) (*Report, error) 
 		return nil, err
 	}
 	defer os.RemoveAll(folder)
-	v := &verifier{ctx: ctx, in: in, out: out, opts: opts, report: &Report{Failures: []string{}, Limits: opts.limits(), Failed: map[Check]int{}, Execution: Execution{Required: required, Reasons: []string{}, Inputs: []Input{}, Outputs: []Output{}}}}
+	v := &verifier{ctx: ctx, in: in, out: out, opts: opts, report: &Report{Failures: []string{}, Failed: map[Check]int{}, Execution: Execution{Required: required, Reasons: []string{}, Inputs: []Input{}, Outputs: []Output{}}}}
 	float, quantized, err := v.match(folder)
 	if err != nil {
 		return nil, err
@@ -273,18 +298,26 @@ type decoded struct {
 	*onnxq.Model
 	path       string
 	ir         int64           // IR version of the model as it was given
-	calibrated bool            // it says so in its record
+	calibrated spec.Algorithm  // what found its codes by data, as its record says; "": none
 	folded     *restyle.Report // nil if it had no quantized weights
 }
 
 const decoding = "decoding the weights" // a stage
 
-// calibrated reports whether a conversion of onnxquant found the codes by data. Blocks that the data hardly
-// reach are then used to make up for the errors of others.
-func calibrated(record []provenance.Step) bool {
-	return slices.ContainsFunc(record, func(s provenance.Step) bool {
-		return slices.Contains(strings.Fields(s.Options), "--calib")
-	})
+// calibrated returns the algorithm with which a conversion of onnxquant found codes by data, or "". Blocks
+// that the data hardly reach may be used to make up for the errors of others.
+func calibrated(record []provenance.Step) spec.Algorithm {
+	for _, s := range record {
+		words := strings.Fields(s.Options)
+		if !slices.Contains(words, "--calib") {
+			continue
+		}
+		if i := slices.Index(words, "--algorithm"); i >= 0 && i+1 < len(words) {
+			return spec.Algorithm(words[i+1])
+		}
+		return spec.Best
+	}
+	return ""
 }
 
 // dequantized returns a model with float weights: the model itself if it has no quantized
@@ -332,9 +365,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	defer b.Close()
-	if b.calibrated && v.opts.MinSQNR == nil {
-		v.report.Limits.BlockSQNR = LeastCalibratedBlockSQNR
-	}
+	v.report.Limits = v.opts.limits(b.calibrated)
 	a, err := v.dequantized(v.in, filepath.Join(folder, "in"))
 	if err != nil {
 		return "", "", err

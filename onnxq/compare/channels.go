@@ -42,51 +42,54 @@ func (m *matcher) balanced(groups []balance.Group) {
 	}
 }
 
-// channel has sums over the elements w of a channel, and v, what they became.
-type channel struct{ ww, wv, vv, v4 float64 }
+// channel has sums over the n elements w of a channel, and v, what they became.
+type channel struct{ n, ww, wv, vv, v4 float64 }
 
 // gain is what v must be multiplied by to have the least error.
 func (c *channel) gain() float64 { return c.wv / c.vv }
 
 // misfit tells by how much, in dB, the error would be less with the best gain. It is 0 if the
-// channel has few large elements: rounding may make all of these larger.
+// channel has few large elements, or elements of much the same size: rounding may make all of these
+// larger.
 func (c *channel) misfit() float64 {
-	const few = 8
-	err := c.ww - 2*c.wv + c.vv
-	if !(c.vv*c.vv >= few*c.v4) || c.vv == 0 || err <= 0 {
+	const few, alike = 8, 0.7
+	err, large := c.ww-2*c.wv+c.vv, c.vv*c.vv/c.v4 // large counts elements
+	if !(large >= few && large <= alike*c.n) || err <= 0 {
 		return 0
 	}
 	return 10 * math.Log10(err/max(c.ww-c.wv*c.wv/c.vv, 1e-99))
 }
 
-// gains returns between which gains a channel has its right factor, by the type of the codes.
-// Rounding and clipping change its size, too: 40 conversions with awq have 0.995 to 1.008 with 8 bits,
-// 0.87 to 1.08 with 4 and 0.53 to 1.35 with 2.
-func gains(codes string) (least, most float64) {
+// size limits a channel that has its right factor, by the type of the codes: its gain is between least and
+// most, or its misfit is not larger.
+type size struct{ least, most, misfit float64 }
+
+// sizeOf returns the limits for codes. Rounding and clipping change sizes, too. Those of conversions with
+// awq are in docs/verify.md.
+func sizeOf(codes string) size {
 	switch codes {
 	case "INT2", "UINT2":
-		return 0.5, 1.5
+		return size{0.5, 1.5, 8.5}
 	case "INT8", "UINT8":
-		return 0.95, 1.05
+		return size{0.95, 1.05, 3}
 	}
-	return 0.85, 1.15
+	return size{0.85, 1.15, 5.5}
 }
 
 // factors reports a channel of quantized weight v, decoded, that has another factor than the one
-// that its normalization is divided by. With the right one, the best gain makes the error less by
-// 2.7 dB at most, by 5.2 dB with 2 bits.
+// that its normalization is divided by.
 func (m *matcher) factors(v *graph.Value, x *lazy.Tensor, decoded elementReader, codes string) error {
 	f, there := m.factored[keyOfValue(v)]
 	if !there {
 		return nil
 	}
-	least, most := gains(codes)
+	right := sizeOf(codes)
 	all, err := m.sumChannels(f, x, decoded)
 	if err != nil {
 		return err
 	}
 	for i := range all {
-		if c := &all[i]; c.misfit() > 3 && (c.gain() < least || c.gain() > most) {
+		if c := &all[i]; c.misfit() > right.misfit && (c.gain() < right.least || c.gain() > right.most) {
 			m.problem("%s: channel %d has not the factor that its normalization is divided by: %.2g times as large, it would fit", msg.Quote(v.Path), i, c.gain())
 			break
 		}
@@ -110,6 +113,7 @@ func (m *matcher) sumChannels(f factored, x *lazy.Tensor, decoded elementReader)
 		}
 		for i := range n {
 			c, w, v := &all[(at+i)/f.Inner%f.channels], float64(p[i]), float64(q[i])
+			c.n++
 			c.ww += w * w
 			c.wv += w * v
 			c.vv += v * v

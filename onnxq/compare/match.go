@@ -54,6 +54,9 @@ type WeightMatch struct {
 	// WorstLarge is the same among the blocks, or superblocks, whose mean square is at least 1 %
 	// of that of the weight.
 	WorstLarge *BlockMatch `json:"worst_large_block,omitempty"`
+
+	// LeastAlike is the one with the lowest cosine of the same.
+	LeastAlike *BlockMatch `json:"least_alike_block,omitempty"`
 }
 
 // BlockMatch is a block of elements that share a scale.
@@ -65,6 +68,7 @@ type BlockMatch struct {
 	MaxError float64 `json:"max_error"` // of its elements, as MSE and SQNR in WeightMatch
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`
+	Cosine   float64 `json:"cosine"` // of w and v; -1 if v is zero
 }
 
 // MatchWeights compares a float model a with b, the same model after quantizing and

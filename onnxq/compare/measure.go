@@ -19,9 +19,11 @@ type measurement struct {
 	blocks  cutting
 	shifted bool // blocks have offsets, too
 	all     errstat.Stats
-	fitted  float64 // sum of squared errors, if each block had the scale that fits best
+	capped  float64 // sum of squared errors, of a block at most those of zeros
+	fitted  float64 // the same, if each block had the scale that fits best
 	broken  int64   // see WeightMatch.Broken
-	worsts  map[int]worst
+	worsts  lowest  // blocks by SQNR
+	unlike  lowest  // blocks by cosine
 	survey  *survey // nil without a Detail
 
 	negative bool // a decoded element is negative
@@ -29,40 +31,59 @@ type measurement struct {
 	lost     int  // those with one larger than a decoded element, which rounding does not make positive
 }
 
-// worst is the block with the lowest SQNR of those whose mean square has the same exponent.
-type worst struct {
-	errstat.Stats
-	at int64 // position of its first element
+// lowest has the block with the lowest number of those whose mean square has the same exponent.
+type lowest map[int]ranked
+
+type ranked struct {
+	block  *block
+	number float64
+	at     int64 // position of its first element
 }
 
-// compareWorst keeps a block with errors if it is a worst one.
-func (e *measurement) compareWorst(b errstat.Stats, at int64) {
-	if b.SumSqErr == 0 {
+// compare returns which block is lower, the first one of equal ones.
+func (r ranked) compare(other ranked) int {
+	return cmp.Or(cmp.Compare(r.number, other.number), cmp.Compare(r.at, other.at))
+}
+
+// rank keeps a block if it is a lowest one.
+func (l *lowest) rank(b *block, number float64, at int64) {
+	_, exponent := math.Frexp(b.SumSq / float64(b.N))
+	r := ranked{b, number, at}
+	if known, there := (*l)[exponent]; there && r.compare(known) >= 0 {
 		return
 	}
-	_, exponent := math.Frexp(b.SumSq / float64(b.N))
-	if known, there := e.worsts[exponent]; !there || b.SQNR() < known.SQNR() {
-		if e.worsts == nil {
-			e.worsts = map[int]worst{}
-		}
-		e.worsts[exponent] = worst{b, at}
+	if *l == nil {
+		*l = lowest{}
+	}
+	r.block = new(*b)
+	(*l)[exponent] = r
+}
+
+// rank keeps a block that has errors, if it is a lowest one.
+func (e *measurement) rank(b *block, at int64) {
+	if b.SumSqErr > 0 {
+		e.worsts.rank(b, b.SQNR(), at)
+		e.unlike.rank(b, b.cosine(), at)
 	}
 }
 
-// worst returns the first block with the lowest SQNR of those whose mean square is at least so much,
-// apart from a factor of 2; or nil.
-func (e *measurement) worst(least float64) *BlockMatch {
-	var found *worst
-	for _, b := range e.worsts {
-		if b.SumSq >= least*float64(b.N) && (found == nil || cmp.Or(cmp.Compare(b.SQNR(), found.SQNR()), cmp.Compare(b.at, found.at)) < 0) {
-			found = &b
+// blockOf returns the first lowest block of those whose mean square is at least so much, apart from a
+// factor of 2; or nil.
+func (e *measurement) blockOf(l lowest, least float64) *BlockMatch {
+	var found *ranked
+	for _, r := range l {
+		if r.block.SumSq >= least*float64(r.block.N) && (found == nil || r.compare(*found) < 0) {
+			found = &r
 		}
 	}
 	if found == nil {
 		return nil
 	}
-	shape := e.blocks.shape
-	return &BlockMatch{Shape: shape, At: indexOf(shape, found.at), Axis: e.blocks.axis, Length: found.N, MaxError: found.MaxAbs, MSE: found.MSE(), SQNR: max(found.SQNR(), -errstat.Exact)}
+	b, shape := found.block, e.blocks.shape
+	return &BlockMatch{
+		Shape: shape, At: indexOf(shape, found.at), Axis: e.blocks.axis, Length: b.N,
+		MaxError: b.MaxAbs, MSE: b.MSE(), SQNR: max(b.SQNR(), -errstat.Exact), Cosine: b.cosine(),
+	}
 }
 
 // block has the errors of a block.
@@ -72,6 +93,17 @@ type block struct {
 	w, v            float64 // sums
 	below           float64 // largest of -w
 	least           float64 // least of v that is positive; 0: none
+}
+
+// cosine is that of w and v. If v is zero it is -1: nothing is less alike.
+func (b *block) cosine() float64 {
+	switch {
+	case b.square == 0:
+		return -1
+	case b.SumSq == 0:
+		return 0
+	}
+	return b.product / math.Sqrt(b.SumSq*b.square)
 }
 
 // shortBlock is the length below which any scale may fit a block by chance.
@@ -118,12 +150,12 @@ func superblock(w *recognize.Weight) int64 {
 }
 
 // misfit tells by how much, in dB, the error would be less if each block had the scale that fits
-// best.
+// best. A single block counts as zeros at most.
 func (e *measurement) misfit() float64 {
-	if e.all.SumSqErr == 0 {
+	if e.capped == 0 {
 		return 0
 	}
-	return min(errstat.Exact, 10*math.Log10(e.all.SumSqErr/max(e.fitted, 1e-99)))
+	return min(errstat.Exact, 10*math.Log10(e.capped/max(e.fitted, 1e-99)))
 }
 
 // elementReader reads a constant in row-major order.
@@ -161,14 +193,15 @@ func (m *matcher) measure(e *measurement, x *lazy.Tensor, y elementReader) error
 			if e.survey != nil {
 				e.survey.block(b, off+int64(i))
 			}
-			e.fitted += open[i].fitted(e.shifted)
+			e.capped += min(b.SumSqErr, b.SumSq)
+			e.fitted += min(open[i].fitted(e.shifted), b.SumSq)
 			if below, least := open[i].below, open[i].least; below > 0 {
 				e.below++
 				if least > 0 && below > least {
 					e.lost++
 				}
 			}
-			e.compareWorst(b, off+int64(i))
+			e.rank(&open[i], off+int64(i))
 			open[i] = block{}
 		}
 		m.count(x.DType.Bytes(end - off))

@@ -77,7 +77,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 		if !powersOfTwo(folded.Weight) {
 			match.Misfit = e.misfit()
 		}
-		match.Worst = e.worst(0)
+		match.Worst = e.blockOf(e.worsts, 0)
 		large := e
 		if n := superblock(folded.Weight); n > 1 {
 			large = &measurement{blocks: blocks}
@@ -86,7 +86,8 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 				return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 			}
 		}
-		match.WorstLarge = large.worst(0.01 * e.all.SumSq / float64(max(e.all.N, 1)))
+		least := 0.01 * e.all.SumSq / float64(max(e.all.N, 1))
+		match.WorstLarge, match.LeastAlike = large.blockOf(large.worsts, least), large.blockOf(large.unlike, least)
 		if err := m.factors(v, x.Values, decoded, match.CodeType); err != nil {
 			return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 		}
