@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -277,13 +276,13 @@ func (p *Plan) layers() (which []int, layers []layerfit.Layer) {
 			which = append(which, i)
 		}
 	}
-	slices.SortStableFunc(which, func(a, b int) int { return cmp.Compare(p.order(a), p.order(b)) })
+	slices.SortStableFunc(which, func(a, b int) int { return slices.Compare(p.order(a), p.order(b)) })
 	for _, i := range which {
 		l := layerfit.Layer{Weight: p.weights[i]}
 		for _, product := range p.Weights[i].Layers {
 			l.Products = append(l.Products, layerfit.Product{
-				Operation: product.Operation, Input: nameOf(product.Input), Initial: nameOf(product.Initial),
-				Output: nameOf(product.Output), Beside: nameOf(product.Beside),
+				Operation: product.Operation, Input: p.seen(product, product.Input), Initial: p.seen(product, product.Initial),
+				Output: p.seen(product, product.Output), Beside: p.seen(product, product.Beside),
 			})
 		}
 		layers = append(layers, l)
@@ -291,20 +290,19 @@ func (p *Plan) layers() (which []int, layers []layerfit.Layer) {
 	return which, layers
 }
 
-// nameOf is the name of a value, or "" for nil.
-func nameOf(v *graph.Value) string {
+// seen names a value as the node of a layer sees it; "" for nil.
+func (p *Plan) seen(l discover.Layer, v *graph.Value) string {
 	if v == nil {
 		return ""
 	}
-	return v.Name
+	return p.graph.Seen(l.Node, v)
 }
 
-// order is the number of the first node that multiplies by a weight.
-func (p *Plan) order(weight int) int {
-	first := 0
+// order is the position of the first node that multiplies by a weight.
+func (p *Plan) order(weight int) (first []int) {
 	for i, product := range p.Weights[weight].Layers {
-		if n := p.graph.Number(product.Node); i == 0 || n < first {
-			first = n
+		if at := p.graph.Position(product.Node); i == 0 || slices.Compare(at, first) < 0 {
+			first = at
 		}
 	}
 	return first
@@ -314,7 +312,7 @@ func (p *Plan) order(weight int) int {
 // are replaced by what these stand for.
 func (p *Plan) interim(ctx context.Context, path string, which []int, found []*quantize.Found, values []string) error {
 	file := p.graph.File
-	view, err := file.View(graph.Only(file.Proto, values), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
+	view, err := file.View(p.graph.Only(values), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
 		for j, f := range found {
 			if w := p.weights[which[j]]; f != nil && p.Weights[which[j]].Value.Tensor == t {
 				return modelfile.Computed(w.Decoded(f), w.SourceBytes()), nil

@@ -93,7 +93,7 @@ type Decision struct {
 
 	Layers  []Layer // those by which its codes are calibrated, or nil
 	Lacking int64   // the memory with which they could be calibrated, or 0
-	Unseen  bool    // they cannot be calibrated: a product is in a function or a subgraph
+	Unseen  bool    // they cannot be calibrated: a product is in a function or a loop
 
 	Importance []float32 // weight of each index of the reduction axis, for the blockwise formats; nil: all equal
 

@@ -12,7 +12,7 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Layer is a product in the main graph: a value times a weight.
+// Layer is a product in the main graph, or in a branch of an If: a value times a weight.
 type Layer struct {
 	Operation rows.Operation
 	Node      *onnxpb.NodeProto
@@ -22,8 +22,8 @@ type Layer struct {
 	Beside    *graph.Value // value that the product, perhaps with a bias, is added to; or nil
 }
 
-// unseen explains that a product cannot be observed: runtimes hand on values of the main graph.
-const unseen = "its product is in a function or in a subgraph"
+// unseen explains that a product cannot be observed: a value of a function or a loop has many contents.
+const unseen = "its product is in a function or in a loop"
 
 // layersOf returns the products that a weight is the second factor of. why explains that they
 // cannot be observed.
@@ -49,7 +49,7 @@ func (d *Decision) layersOf(x *graph.Graph) (all []Layer, why string) {
 		switch {
 		case why != "":
 			return nil, why
-		case l.Call || l.Held || x.Home(l.Node).Graph != x.File.Proto.Graph:
+		case l.Call || l.Held || !x.Observable(l.Node):
 			return nil, unseen
 		case one.Input == nil || one.Input.Tensor != nil:
 			return nil, "its product has no input"

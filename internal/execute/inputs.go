@@ -210,46 +210,70 @@ func (g *generator) integers(t *Tensor) []int64 {
 	return x
 }
 
-// Vocabulary returns the size of the smallest table that an input of the graph indexes, or 0
-// if it indexes none.
-func Vocabulary(g *onnxpb.GraphProto, input string) int64 { return rows(g, input, map[string]bool{}) }
+// Vocabulary returns the size of the smallest table that an input of the graph indexes, also in a
+// subgraph, or 0 if it indexes none.
+func Vocabulary(g *onnxpb.GraphProto, input string) int64 {
+	l := lookups{seen: map[string]bool{}}
+	l.add(g)
+	return l.rows(input)
+}
+
+// lookups are the nodes and initializers among which Vocabulary looks.
+type lookups struct {
+	nodes  []*onnxpb.NodeProto
+	tables []*onnxpb.TensorProto
+	seen   map[string]bool // values
+}
+
+// add adds what is in a graph.
+func (l *lookups) add(g *onnxpb.GraphProto) {
+	l.nodes = append(l.nodes, g.GetNode()...)
+	l.tables = append(l.tables, g.GetInitializer()...)
+	for _, n := range g.GetNode() {
+		for _, a := range n.Attribute {
+			if a.G != nil {
+				l.add(a.G)
+			}
+		}
+	}
+}
 
 // rows returns the size of the smallest table that a value indexes, or 0 if it indexes none.
-func rows(g *onnxpb.GraphProto, value string, seen map[string]bool) int64 {
-	if seen[value] {
+func (l lookups) rows(value string) int64 {
+	if l.seen[value] {
 		return 0
 	}
-	seen[value] = true
+	l.seen[value] = true
 	least := int64(0)
 	note := func(n int64) {
 		if n > 0 && (least == 0 || n < least) {
 			least = n
 		}
 	}
-	for _, n := range g.GetNode() {
+	for _, n := range l.nodes {
 		place := slices.Index(n.Input, value)
 		if place < 0 {
 			continue
 		}
 		switch op := n.GetOpType(); {
 		case op == "Gather" && place == 1:
-			note(table(g, n))
+			note(l.table(n))
 		case place == 0 && len(n.Output) > 0 && slices.Contains([]string{"Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose"}, op):
-			note(rows(g, n.Output[0], seen))
+			note(l.rows(n.Output[0]))
 		}
 	}
 	return least
 }
 
 // table returns the size of the initializer that a Gather reads, along its axis, or 0.
-func table(g *onnxpb.GraphProto, n *onnxpb.NodeProto) int64 {
+func (l lookups) table(n *onnxpb.NodeProto) int64 {
 	a := int64(0)
 	for _, attr := range n.Attribute {
 		if attr.GetName() == "axis" {
 			a = attr.GetI()
 		}
 	}
-	for _, t := range g.GetInitializer() {
+	for _, t := range l.tables {
 		if t.GetName() == n.Input[0] {
 			if a < 0 {
 				a += int64(len(t.Dims))

@@ -167,3 +167,13 @@ func (x *Graph) Number(n *onnxpb.NodeProto) int {
 	}
 	return int(number)
 }
+
+// Position tells where a node is: the numbers of the nodes around it, whose subgraphs contain it, and
+// its own.
+func (x *Graph) Position(n *onnxpb.NodeProto) (at []int) {
+	for ; n != nil; n = x.Home(n).Owner {
+		at = append(at, x.Number(n))
+	}
+	slices.Reverse(at)
+	return at
+}

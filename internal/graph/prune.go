@@ -1,43 +1,164 @@
 package graph
 
-import "onnxquant/internal/onnxpb"
+import (
+	"slices"
+	"strings"
 
-// Only returns a model that computes some values of the main graph and nothing else: they are
-// its outputs, and nodes and initializers that they do not need are left out. It shares all
-// tensors and nodes with m, whose nodes are in an order in which they can run.
-func Only(m *onnxpb.ModelProto, values []string) *onnxpb.ModelProto {
-	needed := map[string]bool{}
-	g := &onnxpb.GraphProto{Name: m.Graph.Name, Input: m.Graph.Input}
-	for _, v := range values {
-		needed[v] = true
-		g.Output = append(g.Output, &onnxpb.ValueInfoProto{Name: &v})
-	}
-	var nodes []*onnxpb.NodeProto // the last one first
-	for i := len(m.Graph.Node) - 1; i >= 0; i-- {
-		n := m.Graph.Node[i]
-		for _, made := range n.Output {
-			if needed[made] {
-				nodes = append(nodes, n)
-				needRead(needed, n)
-				break
-			}
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/onnxpb"
+)
+
+// Only returns a model that computes some values and nothing else: they are its outputs, and nodes
+// and initializers that they do not need are left out. Values are given as Seen names them. Where that is
+// in a branch, the output is in float32, and empty if the branch does not run. The model shares all tensors, and nodes but for Ifs, with x.
+func (x *Graph) Only(paths []string) *onnxpb.ModelProto {
+	m := x.File.Proto
+	p := &pruning{x, map[*onnxpb.GraphProto][]*leaving{}}
+	var outputs []*onnxpb.ValueInfoProto
+	for _, path := range paths {
+		outputs = append(outputs, &onnxpb.ValueInfoProto{Name: &path})
+		if x.scopes[m.Graph].Values[path] == nil {
+			p.lift(path)
 		}
 	}
-	for i := len(nodes) - 1; i >= 0; i-- {
-		g.Node = append(g.Node, nodes[i])
-	}
-	for _, t := range m.Graph.Initializer {
-		if needed[t.GetName()] {
-			g.Initializer = append(g.Initializer, t)
-		}
-	}
-	for _, t := range m.Graph.SparseInitializer {
-		if needed[t.GetValues().GetName()] {
-			g.SparseInitializer = append(g.SparseInitializer, t)
-		}
-	}
-	return &onnxpb.ModelProto{IrVersion: m.IrVersion, OpsetImport: m.OpsetImport, Functions: m.Functions, Graph: g}
+	return &onnxpb.ModelProto{IrVersion: m.IrVersion, OpsetImport: m.OpsetImport, Functions: m.Functions, Graph: p.graph(m.Graph, outputs)}
 }
+
+// Seen names a value as a node sees it that reads or makes it. In a branch this differs from what other nodes
+// see: the value is there only if the branch runs.
+func (x *Graph) Seen(n *onnxpb.NodeProto, v *Value) string { return x.Home(n).path + v.Name }
+
+// Observable reports whether Only can compute what a node reads and makes: it is in the main graph, or in
+// a branch of an If that is.
+func (x *Graph) Observable(n *onnxpb.NodeProto) bool {
+	s := x.Home(n)
+	for s.outer != nil && isIf(s.Owner) {
+		s = s.outer
+	}
+	return s.Graph == x.File.Proto.Graph
+}
+
+// pruning is the state of Only.
+type pruning struct {
+	*Graph
+	lifted map[*onnxpb.GraphProto][]*leaving // by the branch that they leave, or that is around this
+}
+
+// leaving is a value that leaves a branch.
+type leaving struct {
+	branch *onnxpb.GraphProto
+	name   string // there
+	path   string // outside
+}
+
+// lift lets a value leave the branches that it is seen in.
+func (p *pruning) lift(path string) {
+	var home *Scope
+	var l *leaving
+	WalkGraphs(p.File.Proto.Graph, func(g *onnxpb.GraphProto) {
+		s := p.scopes[g]
+		if name, ok := strings.CutPrefix(path, s.path); ok && s.lookup(name) != nil {
+			home, l = s, &leaving{g, name, path}
+		}
+	})
+	for ; home != nil && home.outer != nil; home = home.outer {
+		p.lifted[home.Graph] = append(p.lifted[home.Graph], l)
+	}
+}
+
+// graph returns what a graph needs for some outputs, and for the values that leave it.
+func (p *pruning) graph(g *onnxpb.GraphProto, outputs []*onnxpb.ValueInfoProto) *onnxpb.GraphProto {
+	made := &onnxpb.GraphProto{Name: g.Name, Input: g.Input, Output: outputs}
+	needed := map[string]bool{}
+	for _, o := range outputs {
+		needed[o.GetName()] = true
+	}
+	for _, l := range p.lifted[g] {
+		if l.branch == g {
+			needed[l.name] = true
+		}
+	}
+	nodes, _ := Ordered(g.Node) // no error: New has looked for cycles
+	for _, n := range slices.Backward(nodes) {
+		if n := p.node(n, needed); n != nil {
+			made.Node = append(made.Node, n)
+			needRead(needed, n)
+		}
+	}
+	slices.Reverse(made.Node)
+	for _, t := range g.Initializer {
+		if needed[t.GetName()] {
+			made.Initializer = append(made.Initializer, t)
+		}
+	}
+	for _, t := range g.SparseInitializer {
+		if needed[t.GetValues().GetName()] {
+			made.SparseInitializer = append(made.SparseInitializer, t)
+		}
+	}
+	return made
+}
+
+// node returns what makes the outputs of a node that are needed; nil if none are.
+func (p *pruning) node(n *onnxpb.NodeProto, needed map[string]bool) *onnxpb.NodeProto {
+	unneeded := func(name string) bool { return name == "" || !needed[name] }
+	if !isIf(n) {
+		if !slices.ContainsFunc(n.Output, func(name string) bool { return !unneeded(name) }) {
+			return nil
+		}
+		return n
+	}
+	var lifted []*leaving
+	for _, a := range n.Attribute {
+		lifted = append(lifted, p.lifted[a.G]...)
+	}
+	made := &onnxpb.NodeProto{Name: n.Name, OpType: n.OpType, Domain: n.Domain, Input: n.Input}
+	made.Output = slices.DeleteFunc(slices.Clone(n.Output), unneeded)
+	for _, l := range lifted {
+		made.Output = append(made.Output, l.path)
+	}
+	if len(made.Output) == 0 {
+		return nil
+	}
+	for _, a := range n.Attribute {
+		if a.G != nil {
+			a = &onnxpb.AttributeProto{Name: a.Name, Type: a.Type, G: p.branch(n, a.G, unneeded, lifted)}
+		}
+		made.Attribute = append(made.Attribute, a)
+	}
+	return made
+}
+
+// branch returns what a branch of an If needs for the outputs of the node that are not unneeded, and the
+// values that leave a branch of it.
+func (p *pruning) branch(n *onnxpb.NodeProto, g *onnxpb.GraphProto, unneeded func(name string) bool, lifted []*leaving) *onnxpb.GraphProto {
+	var outputs []*onnxpb.ValueInfoProto
+	for i, o := range g.Output {
+		if i < len(n.Output) && !unneeded(n.Output[i]) {
+			outputs = append(outputs, o)
+		}
+	}
+	for _, l := range lifted {
+		outputs = append(outputs, &onnxpb.ValueInfoProto{Name: &l.path, Type: floats})
+	}
+	made := p.graph(g, outputs)
+	for _, l := range lifted {
+		switch {
+		case l.branch == g:
+			made.Node = append(made.Node, &onnxpb.NodeProto{OpType: new("Cast"), Input: []string{l.name}, Output: []string{l.path}, Attribute: []*onnxpb.AttributeProto{
+				{Name: new("to"), Type: new(onnxpb.AttributeProto_INT), I: new(int64(dtype.Float32))},
+			}})
+		case !slices.Contains(p.lifted[g], l):
+			made.Node = append(made.Node, &onnxpb.NodeProto{OpType: new("Constant"), Output: []string{l.path}, Attribute: []*onnxpb.AttributeProto{
+				{Name: new("value"), Type: new(onnxpb.AttributeProto_TENSOR), T: &onnxpb.TensorProto{DataType: new(int32(dtype.Float32)), Dims: []int64{0}, RawData: []byte{}}},
+			}})
+		}
+	}
+	return made
+}
+
+// floats is the type of values in float32, of any shape.
+var floats = &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: new(int32(dtype.Float32))}}}
 
 // needRead marks what a node and its subgraphs read. Names inside of subgraphs are marked, too,
 // which does no harm.

@@ -147,6 +147,9 @@ func (c *calibration) rowsOf(p Product, k, parts, sample int, interim func(name 
 func (c *calibration) addSample(ctx context.Context, in *inputs, parts []*moments, sample int, float, interim func(name string) rows.Value) error {
 	k := parts[0].k
 	for p, product := range c.layers[in.layers[0]].Products {
+		if len(interim(product.Input).Data) == 0 { // it is in a branch that did not run
+			continue
+		}
 		read, err := c.rowsOf(product, k, len(parts), sample, interim)
 		if err != nil {
 			return err

@@ -8,6 +8,9 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
@@ -43,6 +46,9 @@ func TestSelf(t *testing.T) {
 	}
 	if again := sequences(t, path, SelfOptions{N: 8, Length: 64, Seed: 1}); !slices.EqualFunc(all, again, slices.Equal) {
 		t.Error("a seed does not decide what the samples are")
+	}
+	if merged := sequences(t, modeltest.Write(t, branched(m)), SelfOptions{N: 8, Length: 64, Seed: 1}); !slices.EqualFunc(all, merged, slices.Equal) {
+		t.Error("in a branch it makes other samples")
 	}
 	if other := sequences(t, path, SelfOptions{N: 1, Length: 64, Seed: 2}); slices.Equal(all[0], other[0]) {
 		t.Error("another seed makes the same samples")
@@ -99,6 +105,20 @@ func TestSample(t *testing.T) {
 			t.Errorf("%v has a distribution", bad)
 		}
 	}
+}
+
+// branched returns a model whose nodes are in a branch, as those of a merged decoder are.
+func branched(m *testmodels.Model) *testmodels.Model {
+	p := proto.CloneOf(m.Proto)
+	in := modeltest.GraphAttr("else_branch", nil, p.Graph.Node...)
+	other := modeltest.GraphAttr("then_branch", nil, modeltest.ConstantNode("none", modeltest.Floats("", 1, 1, 1)))
+	p.Graph.Node = modeltest.Nodes{modeltest.Node("If", p.Graph.Output[0].GetName(), "use_cache_branch", in, other)}
+	p.Graph.Input = append(p.Graph.Input, &onnxpb.ValueInfoProto{Name: new("use_cache_branch"), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{
+		TensorType: &onnxpb.TypeProto_Tensor{ElemType: new(int32(dtype.Bool)), Shape: &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{
+			{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 1}},
+		}}},
+	}}})
+	return &testmodels.Model{Proto: p}
 }
 
 // Other models are refused, with a reason.
