@@ -10,7 +10,8 @@ import (
 
 // Only returns a model that computes some values and nothing else: they are its outputs, and nodes
 // and initializers that they do not need are left out. Values are given as Seen names them. Where that is
-// in a branch, the output is in float32, and empty if the branch does not run. The model shares all tensors, and nodes but for Ifs, with x.
+// in a branch, the output is in float32, and empty if the branch does not run. The model shares all
+// tensors with x, and all nodes but Ifs.
 func (x *Graph) Only(paths []string) *onnxpb.ModelProto {
 	m := x.File.Proto
 	p := &pruning{x, map[*onnxpb.GraphProto][]*leaving{}}

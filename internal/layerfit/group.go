@@ -147,7 +147,7 @@ func (c *calibration) rowsOf(p Product, k, parts, sample int, interim func(name 
 func (c *calibration) addSample(ctx context.Context, in *inputs, parts []*moments, sample int, float, interim func(name string) rows.Value) error {
 	k := parts[0].k
 	for p, product := range c.layers[in.layers[0]].Products {
-		if len(interim(product.Input).Data) == 0 { // it is in a branch that did not run
+		if len(interim(product.Input).Data) == 0 { // in a branch that did not run
 			continue
 		}
 		read, err := c.rowsOf(product, k, len(parts), sample, interim)
