@@ -142,6 +142,9 @@ func (o Options) Defaults() (list []spec.Candidate) {
 		all = slices.Concat(all, spec.DataCandidates)
 	}
 	for _, c := range all {
+		if o.Algorithm == spec.AWQ && c.Format.Traits().Family != spec.Integer {
+			continue // it is for integers alone
+		}
 		if c.ScaleType.Check(c.Format, c.ZeroPoint, o.Style, o.Algorithm, o.Target) != nil {
 			c.ScaleType = ""
 		}

@@ -263,6 +263,18 @@ func TestTogether(t *testing.T) {
 	}
 }
 
+// Default candidates are those that the algorithm can calibrate.
+func TestCalibratedDefaults(t *testing.T) {
+	data, _ := array(t)
+	damage := open(t, modeltest.Build(t, "mlp"), data)
+	q2 := spec.Candidate{Format: "q2_k"}
+	for a, want := range map[spec.Algorithm]bool{spec.Best: true, spec.GPTQ: true, spec.AWQ: false} {
+		if got := slices.Contains(analyze.Options{Options: onnxq.Options{Algorithm: a}, Damage: damage}.Defaults(), q2); got != want {
+			t.Errorf("%s: q2_k %v, want %v", a, got, want)
+		}
+	}
+}
+
 // Without a bound there is a frontier, and no recommendation. Candidates for calibrated codes are
 // those that can be calibrated, weighed by mse.
 func TestFrontier(t *testing.T) {

@@ -27,10 +27,11 @@ var DataCandidates = []Candidate{
 	{Int2, 16, true, ""}, {"q3_k", 0, false, ""}, {Int4, 64, true, ""}, {"iq4_nl", 0, false, ""}, {"q5_k", 0, false, ""}, {"q6_k", 0, false, ""},
 }
 
-// CalibratedCandidates are tried in place of both if the codes will be found by calibration data:
-// such codes beat those of the formats that have rules of their own.
+// CalibratedCandidates are tried in place of both if the codes will be found by calibration data. q2_k
+// lies between integers of 2 and of 4 bits. Other formats with rules of their own are no better than
+// integers of their size, or as large as int8, because codes of 5 and 6 bits take bytes in ONNX.
 var CalibratedCandidates = []Candidate{
-	{Int2, 32, true, ScaleUint8}, {Int2, 16, true, ScaleUint8},
+	{Int2, 32, true, ScaleUint8}, {Int2, 16, true, ScaleUint8}, {"q2_k", 0, false, ""},
 	{Int4, PerChannel, false, ""}, {Int4, 128, false, ScaleInt8}, {Int4, 64, false, ScaleInt8}, {Int4, 32, false, ScaleInt8}, {Int4, 32, true, ScaleUint8},
 	{Int4, 16, false, ScaleInt8}, {Int4, 16, true, ScaleUint8},
 	{Int8, PerChannel, false, ""}, {Int8, 32, false, ScaleInt8},
