@@ -19,9 +19,6 @@ type Stats struct {
 	Outliers float64 `json:"outliers"` // share, 0 … 1
 }
 
-// exact replaces an infinite SQNR, which JSON cannot express.
-const exact = 999
-
 // MarshalJSON writes an SQNR of +Inf as 999, of -Inf as -999, and of NaN as null.
 func (s Stats) MarshalJSON() ([]byte, error) {
 	type plain Stats

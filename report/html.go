@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/msg"
 	"onnxquant/onnxq/inspect"
 )
@@ -159,7 +161,7 @@ func (v *view) headline() {
 	switch d.Status {
 	case Failed:
 		v.Headline = "Failed"
-		v.Why = fmt.Sprintf("%s: %s", plural(len(d.Failures), "failure"), clipped(d.Failures[0]))
+		v.Why = fmt.Sprintf("%s: %s", english.Plural(len(d.Failures), "failure", ""), clipped(d.Failures[0]))
 		return
 	case Incomplete:
 		v.Headline = "Not decided"
@@ -192,19 +194,19 @@ func (v *view) facts() {
 	}
 	add(shownFact{"Size", byteText(size), more, float64(size), at + ".bytes"})
 	if len(v.Weights) > 0 {
-		add(shownFact{"Error of weights", percentText(e), fmt.Sprintf("of %s", plural(v.Sizes.Count, "weight")), e, at + ".error"})
+		add(shownFact{"Error of weights", percentText(e), fmt.Sprintf("of %s", english.Plural(v.Sizes.Count, "weight", "")), e, at + ".error"})
 	} else {
 		add(shownFact{Label: "Error of weights", Text: "unknown", More: "no quantized weight was compared"})
 	}
 	broken := v.brokenOutputs()
 	if broken > 0 {
-		add(shownFact{Label: "Outputs", Text: "NaN or infinite", More: fmt.Sprintf("%d of %s", broken, plural(len(v.Outputs.Outputs), "output"))})
+		add(shownFact{Label: "Outputs", Text: "NaN or infinite", More: fmt.Sprintf("%d of %s", broken, english.Plural(len(v.Outputs.Outputs), "output", ""))})
 	}
 	if worst := v.worstOutput(); worst >= 0 {
 		o := v.Outputs.Outputs[worst]
 		add(shownFact{"SQNR of outputs", decibelText(o.SQNR), "least, " + clipped(o.Name), o.SQNR, fmt.Sprintf("execution.outputs.%d.sqnr_db", worst)})
 		if d := o.Distribution; d != nil {
-			add(shownFact{"Top-1 agreement", percentText(d.Top1), fmt.Sprintf("of %s, %s", plural(d.Rows, "row"), clipped(o.Name)), d.Top1, fmt.Sprintf("execution.outputs.%d.distribution.top1_agreement", worst)})
+			add(shownFact{"Top-1 agreement", percentText(d.Top1), fmt.Sprintf("of %s, %s", english.Plural(d.Rows, "row", ""), clipped(o.Name)), d.Top1, fmt.Sprintf("execution.outputs.%d.distribution.top1_agreement", worst)})
 		}
 	} else if v.Outputs != nil && broken == 0 {
 		add(shownFact{Label: "Outputs", Text: "not compared", More: "see Outputs"})
@@ -305,7 +307,7 @@ func (v *view) suggestion() error {
 		v.FixText = "For --precision-info of a conversion."
 		return nil
 	}
-	v.FixTitle = fmt.Sprintf("A precision_info for the worst %s", plural(f.Weights, "weight"))
+	v.FixTitle = fmt.Sprintf("A precision_info for the worst %s", english.Plural(f.Weights, "weight", ""))
 	v.FixText = fmt.Sprintf("For each, the smallest format with at most half of its error. The error of the model becomes %s instead of %s, its size %s instead of %s. For --precision-info, with the options of the conversion.",
 		percentText(f.After), percentText(f.Before), byteText(v.Outs[0].Bytes+f.Bytes), byteText(v.Outs[0].Bytes))
 	return nil

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/onnxq/compare"
 )
 
@@ -113,7 +115,7 @@ func factsOf(w *Weight) []string {
 	}
 	errors := percentText(w.Error) + ", SQNR " + decibelText(w.SQNR)
 	if w.Broken > 0 {
-		errors = plural(int(w.Broken), "element") + " NaN or infinite"
+		errors = english.Plural(int(w.Broken), "element", "") + " NaN or infinite"
 	}
 	if b := w.Worst; b != nil {
 		worst = fmt.Sprintf("SQNR %s, %d elements from %v", decibelText(b.SQNR), b.Length, b.At)

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"onnxquant/internal/msg"
 	"onnxquant/onnxq/inspect"
 )
 
@@ -48,13 +49,6 @@ func decibelText(x float64) string {
 	return fmt.Sprintf("%.1f dB", x)
 }
 
-func plural(n int, word string) string {
-	if n == 1 {
-		return "1 " + word
-	}
-	return fmt.Sprintf("%d %ss", n, word)
-}
-
 // clipped shortens a name: its middle becomes ….
 func clipped(s string) string {
 	r := []rune(s)
@@ -77,16 +71,7 @@ func firstOf(n int, list []string) []string {
 
 func joined(names []string) string { return strings.Join(firstOf(mostListed, names), ", ") }
 
-func shapeText(dims []int64) string {
-	if len(dims) == 0 {
-		return "scalar"
-	}
-	var text []string
-	for _, d := range dims {
-		text = append(text, strconv.FormatInt(d, 10))
-	}
-	return strings.Join(text, "×")
-}
+func shapeText(dims []int64) string { return msg.Shape(dims, "×") }
 
 func opsetText(list []inspect.OpsetVersion) string {
 	var text []string

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 	"unicode/utf8"
@@ -134,16 +133,7 @@ func sentence(s string) string {
 	return head + " …"
 }
 
-func shape(dims []int64) string {
-	if len(dims) == 0 {
-		return "scalar"
-	}
-	var text []string
-	for _, d := range dims {
-		text = append(text, strconv.FormatInt(d, 10))
-	}
-	return clip(strings.Join(text, "x"), maxName)
-}
+func shape(dims []int64) string { return clip(msg.Shape(dims, "x"), maxName) }
 
 func byteSize(n int64) string { return humanize.IBytes(uint64(n)) }
 

@@ -15,12 +15,13 @@ import (
 
 // site describes the files at a target and beside it.
 type site struct {
-	model   fs.FileInfo   // nil if there is none
-	data    []fs.FileInfo // by name of a data file; nil if there is none
-	dataErr error         // why external data cannot be written; or nil
-	old     []string      // names of data files of ours
-	left    []string      // temporary data files that the model in place needs
-	garbage []string      // files of ours that the model in place does not need
+	in      *modelfile.Model // nil if no model is the input
+	model   fs.FileInfo      // nil if there is none
+	data    []fs.FileInfo    // by name of a data file; nil if there is none
+	dataErr error            // why external data cannot be written; or nil
+	old     []string         // names of data files of ours
+	left    []string         // temporary data files that the model in place needs
+	garbage []string         // files of ours that the model in place does not need
 }
 
 // survey describes the target at path, for a conversion of the model in with external data
@@ -30,7 +31,7 @@ type site struct {
 // removed, if the model in place refers to it or to a temporary data file, or if a conversion
 // claimed it and died. If the model in place cannot be opened, its files are kept.
 func survey(path string, in *modelfile.Model, names []string) (*site, error) {
-	s := &site{data: make([]fs.FileInfo, len(names))}
+	s := &site{in: in, data: make([]fs.FileInfo, len(names))}
 	var err error
 	if s.model, err = existing(path, in); err != nil {
 		return nil, err
@@ -55,7 +56,7 @@ func survey(path string, in *modelfile.Model, names []string) (*site, error) {
 		s.garbage = append(s.garbage, f.name)
 	}
 	for _, name := range dataFiles(path, here, names) {
-		s.addData(path, name, slices.Index(names, name), in, old, interim || slices.Contains(journal.claimed, name))
+		s.addData(old, name, slices.Index(names, name), interim || slices.Contains(journal.claimed, name))
 	}
 	return s, nil
 }
@@ -95,10 +96,11 @@ func (p *placed) refers(name string) bool { return p.open() != nil && p.model.Re
 // uses reports whether the model uses a file.
 func (p *placed) uses(data fs.FileInfo) bool { return p.open() != nil && p.model.Uses(data) }
 
-// addData adds the data file called name. i is its number among those to be written, or -1.
-func (s *site) addData(path, name string, i int, in *modelfile.Model, old *placed, ours bool) {
-	file := filepath.Join(filepath.Dir(path), name)
-	data, err := existing(file, in)
+// addData adds the data file called name beside old. i is its number among those to be written,
+// or -1.
+func (s *site) addData(old *placed, name string, i int, ours bool) {
+	file := filepath.Join(filepath.Dir(old.path), name)
+	data, err := existing(file, s.in)
 	if err == nil && data == nil {
 		return
 	}
@@ -106,7 +108,7 @@ func (s *site) addData(path, name string, i int, in *modelfile.Model, old *place
 		err = fmt.Errorf("its external data would go to %s: %w", name, err)
 	} else if !ours && !old.uses(data) {
 		err = fmt.Errorf("%s exists and %w; move it away or choose another output", name, errNotOurs)
-	} else if other := sharedWith(path, data); other != "" {
+	} else if other := sharedWith(old.path, data); other != "" {
 		err = fmt.Errorf("%s is the external data of %s, too; choose another output", name, other)
 	}
 	switch {

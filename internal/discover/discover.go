@@ -100,6 +100,8 @@ type Decision struct {
 	unknown string // why the reduction axis is unknown, or ""
 }
 
+func (d *Decision) tensor() Tensor { return Tensor{d.Value, d.DType, d.Shape, d.Reach} }
+
 // Tensors without an entry, or that are not selected, share these: a model may have very many.
 var (
 	noOverride = &spec.Override{}
@@ -274,7 +276,7 @@ func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, fo
 	switch family := c.Format.Traits().Family; {
 	case d.Reason != "" || c.Style == spec.StyleDynamic:
 	case style == spec.NBits || style == "" && d.direct(x, s):
-		f, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach, *c)
+		f, why := FindNBits(x, d.tensor(), *c)
 		if forceDQ != "" {
 			why = forceDQ
 		}

@@ -122,7 +122,7 @@ func (d *Decision) SlowBlock(x *graph.Graph, s *graph.Shapes, style spec.Style) 
 	if decoded.Unfused() == "" && !c.Target.Direct {
 		return true
 	}
-	_, why := FindNBits(x, d.Value, d.DType, d.Shape, d.Reach, c)
+	_, why := FindNBits(x, d.tensor(), c)
 	return why == "" && style == ""
 }
 

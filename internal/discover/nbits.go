@@ -47,20 +47,28 @@ const (
 // NBitsBlock reports whether the operators can have a block size.
 func NBitsBlock(n int64) bool { return n >= minNBitsBlock && n&(n-1) == 0 }
 
-// FindNBits returns the form in which the operators of leaves can read the codes of a
-// weight, quantized as chosen, or why they cannot.
-func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r reach.Reach, c Choice) (f NBits, why string) {
+// Tensor is a float tensor and what reads it.
+type Tensor struct {
+	Value *graph.Value
+	DType dtype.DType
+	Shape []int64
+	Reach reach.Reach
+}
+
+// FindNBits returns the form in which the operators that read a weight can read its codes,
+// quantized as chosen, or why they cannot.
+func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 	switch {
 	case !c.Format.Scaled() && c.Format.Traits().Family != spec.Lookup:
 		return f, fmt.Sprintf("they do not support %s", c.Format)
-	case typ != dtype.Float32 && typ != dtype.Float16:
-		return f, fmt.Sprintf("they do not compute in %s", typ)
-	case v.Body != nil:
+	case w.DType != dtype.Float32 && w.DType != dtype.Float16:
+		return f, fmt.Sprintf("they do not compute in %s", w.DType)
+	case w.Value.Body != nil:
 		return f, "the weight is in a function"
 	}
 	k := c.Operand.View[c.Operand.Axis]
-	for _, l := range r.Leaves {
-		if why := nbitsObstacle(l, shape, c.Operand, x); why != "" {
+	for _, l := range w.Reach.Leaves {
+		if why := nbitsObstacle(l, w.Shape, c.Operand, x); why != "" {
 			return f, why
 		}
 		if l.Node.GetOpType() == "Gather" {
@@ -69,7 +77,7 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 			f.Product = true
 		}
 	}
-	if slices.ContainsFunc(r.Unread, func(l reach.Leaf) bool { return l.Call || l.Held }) {
+	if slices.ContainsFunc(w.Reach.Unread, func(l reach.Leaf) bool { return l.Call || l.Held }) {
 		return f, "it goes through a function, a Loop, a Scan or an If"
 	}
 	if f.Product && len(c.Operand.View) != 2 {
@@ -92,7 +100,7 @@ func FindNBits(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64, r
 		return f, fmt.Sprintf("the MatMulNBits of %s takes blocks that divide the axis, and %d does not divide %d", c.Target.Label, f.Block, k)
 	case f.Product && f.Block > MaxNBitsBlock:
 		return f, fmt.Sprintf("MatMulNBits takes block sizes up to %d", MaxNBitsBlock)
-	case f.Gather && c.Operand.Axis != len(shape)-1:
+	case f.Gather && c.Operand.Axis != len(w.Shape)-1:
 		return f, "GatherBlockQuantized takes blocks along the last axis"
 	case f.Gather && k%per != 0:
 		return f, fmt.Sprintf("GatherBlockQuantized takes only rows that fill whole bytes, and %d codes do not", k)

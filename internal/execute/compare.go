@@ -25,9 +25,6 @@ type Comparison struct {
 	Broken int `json:"broken,omitempty"`
 }
 
-// exact replaces an infinite SQNR, which JSON cannot express.
-const exact = 999
-
 // Compare compares the outputs of two models, or of the same, in as many runs of each. The result
 // has the types and dims of the first run.
 func Compare(a, b [][]*Tensor) ([]Comparison, error) {

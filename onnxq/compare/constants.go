@@ -88,7 +88,7 @@ func rankOf(f *recognize.Recognizer, v *graph.Value) int {
 }
 
 // constants compares two values that depend on constants alone.
-func (m *matcher) constants(at place, v, w *graph.Value, transposed bool, report func(string, ...any)) error {
+func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error {
 	v, vt := throughSwaps(m.a, v, transposed)
 	w, wt := throughSwaps(m.b, w, false)
 	pair := pairing{v, w, vt != wt}
@@ -102,7 +102,7 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool, report
 			m.pass(p)
 			m.depth++
 			defer func() { m.depth-- }()
-			return m.constants(at, v, p.Activation, vt != wt, report)
+			return m.constants(at, v, p.Activation, vt != wt)
 		}
 	}
 	if x == nil && y != nil { // an operator on codes stands for the nodes in between
@@ -115,17 +115,17 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool, report
 			slices.Index(m.a.Graph.Outputs(v.Node), v) == slices.Index(m.b.Graph.Outputs(w.Node), w) {
 			m.depth++
 			defer func() { m.depth-- }()
-			return m.chain(at, v.Node, w.Node, report)
+			return m.chain(at, v.Node, w.Node)
 		}
 		if v.Tensor != nil && w.Tensor != nil { // strings, and other types that cannot be read as numbers
 			d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
 			err := d.tensor("", v.Tensor, w.Tensor)
 			if len(d.result.Changes) > 0 {
-				report("%s: %s is another constant", at, msg.Quote(v.Path))
+				m.problem("%s: %s is another constant", at, msg.Quote(v.Path))
 			}
 			return err
 		}
-		report("%s: whether %s is %s is hard to tell", at, msg.Quote(w.Path), msg.Quote(v.Path))
+		m.problem("%s: whether %s is %s is hard to tell", at, msg.Quote(w.Path), msg.Quote(v.Path))
 		return nil
 	}
 	shape := x.Values.Shape
@@ -134,12 +134,12 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool, report
 	}
 	switch {
 	case x.Values.DType != y.Values.DType || !slices.Equal(shape, y.Values.Shape):
-		report("%s: %s is %v %v, was %v %v", at, msg.Quote(v.Path), y.Values.DType, y.Values.Shape, x.Values.DType, x.Values.Shape)
+		m.problem("%s: %s is %v %v, was %v %v", at, msg.Quote(v.Path), y.Values.DType, y.Values.Shape, x.Values.DType, x.Values.Shape)
 		return nil
 	case !x.Values.DType.Float():
 		same, err := m.equal(x, y)
 		if err == nil && !same {
-			report("%s: %s holds other numbers", at, msg.Quote(v.Path))
+			m.problem("%s: %s holds other numbers", at, msg.Quote(v.Path))
 		}
 		return err
 	}
@@ -147,8 +147,8 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool, report
 }
 
 // chain compares two nodes that cannot be folded, by their attributes and inputs.
-func (m *matcher) chain(at place, x, y *onnxpb.NodeProto, report func(string, ...any)) error {
-	if err := m.attributes(at.String()+": ", x, y, report); err != nil {
+func (m *matcher) chain(at place, x, y *onnxpb.NodeProto) error {
+	if err := m.attributes(at.String()+": ", x, y); err != nil {
 		return err
 	}
 	for i := range max(len(x.Input), len(y.Input)) {
@@ -156,9 +156,9 @@ func (m *matcher) chain(at place, x, y *onnxpb.NodeProto, report func(string, ..
 		switch {
 		case v == nil && w == nil:
 		case v == nil || w == nil:
-			report("%s: %s: input %d is there only once", at, graph.Describe(x), i)
+			m.problem("%s: %s: input %d is there only once", at, graph.Describe(x), i)
 		default:
-			if err := m.constants(at, v, w, false, report); err != nil {
+			if err := m.constants(at, v, w, false); err != nil {
 				return err
 			}
 		}

@@ -40,8 +40,8 @@ func (m *matcher) models() error {
 	if err := m.functions(x, y); err != nil {
 		return err
 	}
-	m.ends("", "input", graph.RuntimeInputs(x.Graph), graph.RuntimeInputs(y.Graph), m.problem)
-	m.ends("", "output", x.Graph.Output, y.Graph.Output, m.problem)
+	m.ends("input", graph.RuntimeInputs(x.Graph), graph.RuntimeInputs(y.Graph))
+	m.ends("output", x.Graph.Output, y.Graph.Output)
 	m.sameInputs(x.Graph.Node, y.Graph.Node, namesOf(x.Graph.Input), namesOf(x.Graph.Input))
 	if err := m.bodies("", x.Graph.Node, y.Graph.Node); err != nil {
 		return err
@@ -52,7 +52,7 @@ func (m *matcher) models() error {
 	}
 	for _, v := range m.a.Graph.Returned[x.Graph] {
 		if w := named[v.Name]; w != nil {
-			if err := m.value(place{output: v.Name}, v, w, m.problem); err != nil {
+			if err := m.value(place{output: v.Name}, v, w); err != nil {
 				return err
 			}
 		}
@@ -126,7 +126,7 @@ func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
 	}
 	for _, name := range x.Output {
 		if v, w := madeIn(m.a.Graph, x, name), madeIn(m.b.Graph, y, name); v != nil && w != nil {
-			if err := m.value(place{where: where, output: name}, v, w, m.problem); err != nil {
+			if err := m.value(place{where: where, output: name}, v, w); err != nil {
 				return err
 			}
 		}
@@ -151,17 +151,17 @@ func madeIn(x *graph.Graph, f *onnxpb.FunctionProto, name string) *graph.Value {
 }
 
 // subgraphs compares graphs in attributes. Their inputs and outputs are matched by position.
-func (m *matcher) subgraphs(where string, x, y *onnxpb.GraphProto, report func(string, ...any)) error {
+func (m *matcher) subgraphs(where string, x, y *onnxpb.GraphProto) error {
 	for _, end := range []struct {
 		kind string
 		x, y []*onnxpb.ValueInfoProto
 	}{{"input", graph.RuntimeInputs(x), graph.RuntimeInputs(y)}, {"output", x.Output, y.Output}} {
 		if len(end.x) != len(end.y) {
-			report("%s%d %ss, were %d", where, len(end.y), end.kind, len(end.x))
+			m.problem("%s%d %ss, were %d", where, len(end.y), end.kind, len(end.x))
 			return nil
 		}
 		for i, v := range end.x {
-			m.types(where, end.kind, v, end.y[i], report)
+			m.types(where, end.kind, v, end.y[i])
 		}
 	}
 	m.sameInputs(x.Node, y.Node, namesOf(graph.RuntimeInputs(x)), namesOf(graph.RuntimeInputs(y)))
@@ -169,7 +169,7 @@ func (m *matcher) subgraphs(where string, x, y *onnxpb.GraphProto, report func(s
 		return err
 	}
 	for i, v := range m.a.Graph.Returned[x] {
-		if err := m.value(place{where: where, output: v.Name}, v, m.b.Graph.Returned[y][i], report); err != nil {
+		if err := m.value(place{where: where, output: v.Name}, v, m.b.Graph.Returned[y][i]); err != nil {
 			return err
 		}
 	}
@@ -249,7 +249,7 @@ func (m *matcher) rest(where string, x, y []*onnxpb.NodeProto) error {
 }
 
 // ends compares the inputs or outputs of the models.
-func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report func(string, ...any)) {
+func (m *matcher) ends(kind string, x, y []*onnxpb.ValueInfoProto) {
 	types := func(infos []*onnxpb.ValueInfoProto) map[string]*onnxpb.ValueInfoProto {
 		byName := map[string]*onnxpb.ValueInfoProto{}
 		for _, i := range infos {
@@ -260,24 +260,25 @@ func (m *matcher) ends(where, kind string, x, y []*onnxpb.ValueInfoProto, report
 	was, is := types(x), types(y)
 	for _, i := range x {
 		if other := is[i.GetName()]; other != nil {
-			m.types(where, kind, i, other, report)
+			m.types("", kind, i, other)
 		} else {
-			report("%s%s %s is gone", where, kind, msg.Quote(i.GetName()))
+			m.problem("%s %s is gone", kind, msg.Quote(i.GetName()))
 		}
 	}
 	for _, i := range y {
 		if was[i.GetName()] == nil {
-			report("%s%s %s is new", where, kind, msg.Quote(i.GetName()))
+			m.problem("%s %s is new", kind, msg.Quote(i.GetName()))
 		}
 	}
 	name := func(i, j *onnxpb.ValueInfoProto) bool { return i.GetName() == j.GetName() }
 	if len(was) == len(is) && !slices.EqualFunc(x, y, name) {
-		report("%s%ss are in another order", where, kind)
+		m.problem("%ss are in another order", kind)
 	}
 }
 
 // types compares the types of two inputs or outputs.
-func (m *matcher) types(where, kind string, x, y *onnxpb.ValueInfoProto, report func(string, ...any)) {
+func (m *matcher) types(where, kind string, x, y *onnxpb.ValueInfoProto) {
+	report := m.problem
 	switch {
 	case proto.Equal(x.GetType(), y.GetType()):
 		return

@@ -112,7 +112,7 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 	if !slices.EqualFunc(m.a.Graph.Outputs(x), m.b.Graph.Outputs(y), func(v, w *graph.Value) bool { return (v == nil) == (w == nil) }) {
 		m.problem("%s%s: outputs %s -> %s", where, graph.Describe(x), namesText(x.Output), namesText(y.Output))
 	}
-	if err := m.attributes(where, x, y, m.problem); err != nil {
+	if err := m.attributes(where, x, y); err != nil {
 		return err
 	}
 	swapped := m.swapped(x, y)
@@ -121,7 +121,7 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 		if swapped {
 			j = 1 - i
 		}
-		if err := m.inputs(where, x, y, i, j, false, m.problem); err != nil {
+		if err := m.inputs(place{where: where, node: x, input: i}, y, j, false); err != nil {
 			return err
 		}
 	}
@@ -145,31 +145,32 @@ func (m *matcher) gemm(where string, x *onnxpb.NodeProto, g *gemm) error {
 	if g.transposed != nil {
 		first = g.transposed
 	}
-	err := m.inputs(where, x, first, 0, 0, false, m.problem)
+	input := func(i int) place { return place{where: where, node: x, input: i} }
+	err := m.inputs(input(0), first, 0, false)
 	if err == nil {
-		err = m.inputs(where, x, g.product, 1, 1, graph.IntAttribute(x, "transB") != 0, m.problem)
+		err = m.inputs(input(1), g.product, 1, graph.IntAttribute(x, "transB") != 0)
 	}
 	if err != nil || addend == nil {
 		return err
 	}
 	if g.scaledTerm != nil {
-		return m.inputs(where, x, g.scaledTerm, 2, 0, false, m.problem)
+		return m.inputs(input(2), g.scaledTerm, 0, false)
 	}
-	return m.inputs(where, x, addend, 2, 1, false, m.problem)
+	return m.inputs(input(2), addend, 1, false)
 }
 
 // attributes compares the attributes of two nodes, with their subgraphs.
-func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(string, ...any)) error {
+func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto) error {
 	for _, a := range x.Attribute {
 		b := graph.Attribute(y, a.GetName())
 		gs := graph.Subgraphs(a)
 		switch {
 		case b == nil && isDefault(x, a):
 		case b == nil:
-			report("%s%s: attribute %s is gone", where, graph.Describe(x), msg.Quote(a.GetName()))
+			m.problem("%s%s: attribute %s is gone", where, graph.Describe(x), msg.Quote(a.GetName()))
 		case len(gs) > 0 && len(gs) == len(graph.Subgraphs(b)):
 			for i, g := range gs {
-				if err := m.subgraphs(where+graph.Describe(x)+", "+msg.Clean(a.GetName())+": ", g, graph.Subgraphs(b)[i], report); err != nil {
+				if err := m.subgraphs(where+graph.Describe(x)+", "+msg.Clean(a.GetName())+": ", g, graph.Subgraphs(b)[i]); err != nil {
 					return err
 				}
 			}
@@ -179,13 +180,13 @@ func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto, report func(s
 				return err
 			}
 			for _, c := range d.result.Changes {
-				report("%s%s: %s", where, graph.Describe(x), c.String())
+				m.problem("%s%s: %s", where, graph.Describe(x), c.String())
 			}
 		}
 	}
 	for _, b := range y.Attribute {
 		if graph.Attribute(x, b.GetName()) == nil && !isDefault(y, b) {
-			report("%s%s: attribute %s is new", where, graph.Describe(x), msg.Quote(b.GetName()))
+			m.problem("%s%s: attribute %s is new", where, graph.Describe(x), msg.Quote(b.GetName()))
 		}
 	}
 	return nil
@@ -196,22 +197,22 @@ func isDefault(n *onnxpb.NodeProto, a *onnxpb.AttributeProto) bool {
 	return graph.IsStandard(n.GetDomain()) && opset.IsDefault(n.GetOpType(), a)
 }
 
-// inputs compares input i of x with input j of y. transposed: x reads the transpose.
-func (m *matcher) inputs(where string, x, y *onnxpb.NodeProto, i, j int, transposed bool, report func(string, ...any)) error {
-	v, w := m.a.Graph.Source(x, i), m.b.Graph.Source(y, j)
+// inputs compares the input at a place with input j of y. transposed: the first is the transpose.
+func (m *matcher) inputs(at place, y *onnxpb.NodeProto, j int, transposed bool) error {
+	v, w := m.a.Graph.Source(at.node, at.input), m.b.Graph.Source(y, j)
 	switch {
 	case v == nil && w == nil:
 		return nil
 	case v == nil || w == nil:
-		report("%s%s: input %d is there only once", where, graph.Describe(x), i)
+		m.problem("%s is there only once", at)
 		return nil
 	case m.isSteady(v) && m.isSteady(w):
-		return m.constants(place{where: where, node: x, input: -1}, v, w, transposed, report)
+		return m.constants(place{where: at.where, node: at.node, input: -1}, v, w, transposed)
 	case transposed:
-		report("%s%s: input %d is transposed", where, graph.Describe(x), i)
+		m.problem("%s is transposed", at)
 		return nil
 	}
-	return m.value(place{where: where, node: x, input: i}, v, w, report)
+	return m.value(at, v, w)
 }
 
 // place says where two values are read or returned. Its text is made for a message alone: there may
@@ -234,25 +235,25 @@ func (p place) String() string {
 }
 
 // value compares two values that nodes or graphs read or return at the same place.
-func (m *matcher) value(at place, v, w *graph.Value, report func(string, ...any)) error {
+func (m *matcher) value(at place, v, w *graph.Value) error {
 	v, w = m.unpaired(at, v, w)
 	v, w = m.unclipped(at, v, w)
 	switch steady := m.isSteady(v); {
 	case steady && m.isSteady(w):
-		return m.constants(at, v, w, false, report)
+		return m.constants(at, v, w, false)
 	case steady != m.isSteady(w) && v.Name == w.Name:
-		report("%s, %s, is a constant in one model only", at, msg.Quote(v.Name))
+		m.problem("%s, %s, is a constant in one model only", at, msg.Quote(v.Name))
 		return nil
 	case v.Unusual() != nil && w.Unusual() != nil:
 		d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
 		err := d.message(at.String(), v.Unusual().Sparse.ProtoReflect(), w.Unusual().Sparse.ProtoReflect())
 		for _, c := range d.result.Changes {
-			report("%s", c.String())
+			m.problem("%s", c.String())
 		}
 		return err
 	case v.Node == nil || w.Node == nil:
 		if m.twin[v] != w {
-			report("%s is %s, was %s", at, msg.Quote(w.Name), msg.Quote(v.Name))
+			m.problem("%s is %s, was %s", at, msg.Quote(w.Name), msg.Quote(v.Name))
 		}
 		return nil
 	}
@@ -268,7 +269,7 @@ func (m *matcher) value(at place, v, w *graph.Value, report func(string, ...any)
 		}
 	}
 	if m.partner[m.a.Graph.Number(v.Node)] != w.Node || slices.Index(m.a.Graph.Outputs(v.Node), v) != slices.Index(m.b.Graph.Outputs(w.Node), w) {
-		report("%s is %s, was %s", at, msg.Quote(w.Name), msg.Quote(v.Name))
+		m.problem("%s is %s, was %s", at, msg.Quote(w.Name), msg.Quote(v.Name))
 	}
 	return nil
 }

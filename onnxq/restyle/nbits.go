@@ -17,53 +17,16 @@ import (
 // toNBits replaces a DequantizeLinear and its readers by operators that read the codes.
 // Signed codes and zero points become unsigned; without zero points, 2^(bits-1) represents 0.
 func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
-	d := w.Constant.Decoder
-	format, ok := form.IntegerFormats[d.CodeType]
-	switch {
-	case w.Value == nil:
+	if w.Value == nil {
 		return stays(w, ""), 0 // it has the style already
-	case w.Value.Body != nil:
-		return stays(w, "it is in a function"), 0
-	case d.Form != "DequantizeLinear" || w.Nodes[0].GetOpType() != d.Form:
-		return stays(w, "MatMulNBits and GatherBlockQuantized cannot express its form"), 0
-	case !ok:
-		return stays(w, fmt.Sprintf("MatMulNBits and GatherBlockQuantized do not support %s", w.CodeType)), 0
-	case d.X.Stored == nil || d.TensorScale != nil && !smallScales(d).Stepped() || d.S.DType != w.Constant.Values.DType:
-		return stays(w, "its scales have another type than its values"), 0
-	case w.Value.Output:
-		return stays(w, "it is an output of the graph"), 0
-	case len(w.Constant.Values.Shape) < 2 || w.Constant.Values.Size() == 0:
-		return stays(w, "MatMulNBits takes matrices"), 0
 	}
-	x, typ, shape := r.copy.Original, w.Constant.Values.DType, w.Constant.Values.Shape
-	read := reach.Of(x, w.Value, shape)
-	if len(read.Leaves) == 0 || read.Output {
-		return stays(w, "no operator reads it, or the graph returns it"), 0
-	}
-	c := discover.Choice{
-		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits, AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(), ScaleType: smallScales(d),
-	}
-	if c.AccuracyLevel == spec.AccuracyDefault && discover.SharesHalf(typ, read) {
-		c.AccuracyLevel = spec.AccuracyFloat32
-	}
-	o, weight, why := read.Leaves[0].Operand(shape)
-	switch {
-	case !weight:
-		return stays(w, fmt.Sprintf("%s has no such form", read.Leaves[0].Node.GetOpType())), 0
-	case why != "":
+	shape, typ := w.Constant.Values.Shape, w.Constant.Values.DType
+	if why := nbitsObstacle(w); why != "" {
 		return stays(w, why), 0
-	case d.Block != 0:
-		o = reach.Operand{Axis: int(d.Axis), View: shape}
-	case !d.PerTensor && (o.Axis == int(d.Axis) || len(shape) != 2):
-		return stays(w, "its scales are along the reduction axis"), 0
-	default:
-		c.Block = spec.PerChannel
 	}
-	if d.Z != nil {
-		c.Format = unsignedFormats[w.Bits]
-	}
-	c.Operand = o
-	if c.NBits, why = discover.FindNBits(x, w.Value, typ, shape, read, c); why != "" {
+	read := reach.Of(r.copy.Original, w.Value, shape)
+	c, why := r.chooseNBits(w, read)
+	if why != "" {
 		return stays(w, why), 0
 	}
 	q, err := form.New(w.Value.Name, typ, shape, c)
@@ -74,7 +37,7 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	r.replaced = append(r.replaced, w)
 	r.copy.Drop(w.Nodes[0])
 	t := r.operators.ReadCodes(q, read, b)
-	r.fillNBits(w, q, t, format.Signed())
+	r.fillNBits(w, q, t, form.IntegerFormats[w.Constant.Decoder.CodeType].Signed())
 	made := Weight{Weight: w, Became: t.Codes.GetName(), NewForm: q.String(), Changed: true}
 	for _, part := range []*onnxpb.TensorProto{t.Codes, t.Scales, t.TensorScale, t.Zeros} {
 		if part != nil {
@@ -82,6 +45,63 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 		}
 	}
 	return made, 0
+}
+
+// nbitsObstacle returns why a weight, whatever reads it, cannot have the style nbits, or "".
+func nbitsObstacle(w *recognize.Weight) string {
+	d := w.Constant.Decoder
+	_, ok := form.IntegerFormats[d.CodeType]
+	switch {
+	case w.Value.Body != nil:
+		return "it is in a function"
+	case d.Form != "DequantizeLinear" || w.Nodes[0].GetOpType() != d.Form:
+		return "MatMulNBits and GatherBlockQuantized cannot express its form"
+	case !ok:
+		return fmt.Sprintf("MatMulNBits and GatherBlockQuantized do not support %s", w.CodeType)
+	case d.X.Stored == nil || d.TensorScale != nil && !smallScales(d).Stepped() || d.S.DType != w.Constant.Values.DType:
+		return "its scales have another type than its values"
+	case w.Value.Output:
+		return "it is an output of the graph"
+	case len(w.Constant.Values.Shape) < 2 || w.Constant.Values.Size() == 0:
+		return "MatMulNBits takes matrices"
+	}
+	return ""
+}
+
+// chooseNBits says how a weight would be quantized to have the codes that it has, or why the
+// operators that read it cannot read these.
+func (r *rebuild) chooseNBits(w *recognize.Weight, read reach.Reach) (c discover.Choice, why string) {
+	d, shape, typ := w.Constant.Decoder, w.Constant.Values.Shape, w.Constant.Values.DType
+	if len(read.Leaves) == 0 || read.Output {
+		return c, "no operator reads it, or the graph returns it"
+	}
+	format := form.IntegerFormats[d.CodeType]
+	c = discover.Choice{
+		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits,
+		AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(), ScaleType: smallScales(d),
+	}
+	if c.AccuracyLevel == spec.AccuracyDefault && discover.SharesHalf(typ, read) {
+		c.AccuracyLevel = spec.AccuracyFloat32
+	}
+	o, weight, why := read.Leaves[0].Operand(shape)
+	switch {
+	case !weight:
+		return c, fmt.Sprintf("%s has no such form", read.Leaves[0].Node.GetOpType())
+	case why != "":
+		return c, why
+	case d.Block != 0:
+		o = reach.Operand{Axis: int(d.Axis), View: shape}
+	case !d.PerTensor && (o.Axis == int(d.Axis) || len(shape) != 2):
+		return c, "its scales are along the reduction axis"
+	default:
+		c.Block = spec.PerChannel
+	}
+	if d.Z != nil {
+		c.Format = unsignedFormats[w.Bits]
+	}
+	c.Operand = o
+	c.NBits, why = discover.FindNBits(r.copy.Original, discover.Tensor{Value: w.Value, DType: typ, Shape: shape, Reach: read}, c)
+	return c, why
 }
 
 var unsignedFormats = map[int]spec.Format{2: spec.Uint2, 4: spec.Uint4, 8: spec.Uint8}

@@ -29,9 +29,9 @@ import (
 func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options) (*Report, error) {
 	switch style {
 	case spec.DQ:
-		return rewriteWeights(ctx, in, out, opts, asItIs, (*rebuild).toDequantizeLinear)
+		return change{asItIs, (*rebuild).toDequantizeLinear}.file(ctx, in, out, opts)
 	case spec.NBits:
-		return rewriteWeights(ctx, in, out, opts, asItIs, (*rebuild).toNBits)
+		return change{asItIs, (*rebuild).toNBits}.file(ctx, in, out, opts)
 	}
 	return nil, fmt.Errorf("style %q: want dq or nbits", style)
 }
@@ -42,21 +42,27 @@ func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options
 // and QLinearConv do, become float operators too, and what quantized their activations is left
 // out. The input is never written to, and out appears complete or not at all.
 func Dequantize(ctx context.Context, in, out string, opts Options) (*Report, error) {
-	return rewriteWeights(ctx, in, out, opts, intops.Float, unfold)
+	return toFloat.file(ctx, in, out, opts)
 }
 
 // DequantizeModel is like Dequantize, for a model that is open.
 func DequantizeModel(ctx context.Context, m *onnxq.Model, out string, opts Options) (*Report, error) {
-	return rewriteModel(ctx, m, out, opts, intops.Float, unfold)
+	return toFloat.model(ctx, m, out, opts)
 }
 
-func unfold(r *rebuild, w *recognize.Weight) (Weight, int64) { return r.unfold(w), 0 }
+// change is what becomes of a model.
+type change struct {
+	prepare func(*graph.Graph) (*intops.Model, error)
+	replace func(*rebuild, *recognize.Weight) (made Weight, opset int64) // opset is the least that the new form needs
+}
+
+var toFloat = change{intops.Float, func(r *rebuild, w *recognize.Weight) (Weight, int64) { return r.unfold(w), 0 }}
 
 // asItIs leaves operators that compute with codes as they are.
 func asItIs(x *graph.Graph) (*intops.Model, error) { return &intops.Model{Graph: x}, nil }
 
-// rewriteWeights opens a model for rewriteModel.
-func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare func(*graph.Graph) (*intops.Model, error), replace func(*rebuild, *recognize.Weight) (Weight, int64)) (*Report, error) {
+// file writes the model at in, changed, to out.
+func (c change) file(ctx context.Context, in, out string, opts Options) (*Report, error) {
 	if _, err := opts.withDefaults(); err != nil {
 		return nil, err
 	}
@@ -65,19 +71,18 @@ func rewriteWeights(ctx context.Context, in, out string, opts Options, prepare f
 		return nil, err
 	}
 	defer m.Close()
-	return rewriteModel(ctx, m, out, opts, prepare, replace)
+	return c.model(ctx, m, out, opts)
 }
 
-// rewriteModel writes a model with its weights replaced, after prepare. replace also returns
-// the least opset that the new form needs.
-func rewriteModel(ctx context.Context, m *onnxq.Model, out string, opts Options, prepare func(*graph.Graph) (*intops.Model, error), replace func(*rebuild, *recognize.Weight) (Weight, int64)) (*Report, error) {
+// model writes a model that is open, changed, to out.
+func (c change) model(ctx context.Context, m *onnxq.Model, out string, opts Options) (*Report, error) {
 	start := time.Now()
 	opts, err := opts.withDefaults()
 	if err != nil {
 		return nil, err
 	}
 	in := access.Graph(m).File.Path()
-	prepared, err := prepare(access.Graph(m))
+	prepared, err := c.prepare(access.Graph(m))
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in, err)
 	}
@@ -89,7 +94,7 @@ func rewriteModel(ctx context.Context, m *onnxq.Model, out string, opts Options,
 		made := Weight{Weight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: w.Obstacle}
 		if w.Obstacle == "" {
 			var opset int64
-			made, opset = replace(r, w)
+			made, opset = c.replace(r, w)
 			need = max(need, opset)
 		}
 		list = append(list, made)
