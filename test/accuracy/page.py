@@ -12,7 +12,7 @@ import front
 import measure
 from command import ROOT
 from models import MODELS
-from settings import ALGORITHMS, FORMATS, HELD, LAYOUTS, MIXES, SHARES, SIZES, SLACK, WHOLE
+from settings import ALGORITHMS, BY_DATA, CALIBRATED_FORMATS, FORMATS, HELD, LAYOUTS, MIXES, SHARES, SIZES, SLACK, WHOLE
 
 DOCUMENT = ROOT / "docs" / "accuracy.md"
 PEERS = pathlib.Path(__file__).with_name("peers.json")
