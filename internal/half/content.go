@@ -31,6 +31,11 @@ func (c *content) of(from *modelfile.Payload) *modelfile.Elements {
 // convert converts elements, through x, and counts what becomes of them.
 func (c *content) convert(dst, raw []byte, x []float32, _ int64) {
 	dtype.Float32.Decode(x, raw)
+	c.encodeWithin(dst, x)
+}
+
+// encodeWithin encodes elements, which it may clamp, and counts what becomes of them.
+func (c *content) encodeWithin(dst []byte, x []float32) {
 	beyond, vanished := c.encode(dst, x)
 	if vanished > 0 {
 		c.tally.Vanished.Add(int64(vanished))

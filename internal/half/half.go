@@ -163,7 +163,6 @@ const maxRead = 1 << 10
 // and single numbers that would become 0.
 func farValues(t *typing, opts Options, far map[string]string) (map[*graph.Value]string, error) {
 	found := map[*graph.Value]string{}
-	limit, least := limits(opts.To)
 	for _, v := range t.x.Values {
 		if why := far[v.Path]; why != "" {
 			found[v] = why
@@ -176,17 +175,54 @@ func farValues(t *typing, opts Options, far map[string]string) (map[*graph.Value
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range x {
-			a := math.Float32bits(e) &^ (1 << 31)
-			switch {
-			case a >= limit && a < infinity && !opts.Clamp:
-				found[v] = fmt.Sprintf("is %g: %s ends at %g", e, typeName(opts.To), largest(opts.To))
-			case len(x) == 1 && a <= least && a != 0:
-				found[v] = fmt.Sprintf("is %g, which would become 0", e)
-			}
+		if why := tooFar(x, opts); why != "" {
+			found[v] = why
 		}
 	}
-	return found, nil
+	var failed error
+	graph.WalkNodes(t.x.File.Proto, func(n *onnxpb.NodeProto) {
+		v := t.x.Made(n)
+		if v == nil || v.Tensor != nil || !flexible(n) || !t.types[v].float() {
+			return
+		}
+		x, err := numbers(t.x.File, n)
+		if err != nil {
+			failed = err
+		} else if why := tooFar(x, opts); why != "" {
+			found[v] = why
+		}
+	})
+	return found, failed
+}
+
+// tooFar says why half cannot represent a constant; "" if it can.
+func tooFar(x []float32, opts Options) (why string) {
+	limit, least := limits(opts.To)
+	for _, e := range x {
+		a := math.Float32bits(e) &^ (1 << 31)
+		switch {
+		case a >= limit && a < infinity && !opts.Clamp:
+			why = fmt.Sprintf("is %g: %s ends at %g", e, typeName(opts.To), largest(opts.To))
+		case len(x) == 1 && a <= least && a != 0:
+			why = fmt.Sprintf("is %g, which would become 0", e)
+		}
+	}
+	return why
+}
+
+// numbers returns those in the attributes of a node that makes a constant which is not a value's tensor.
+func numbers(file *modelfile.Model, n *onnxpb.NodeProto) ([]float32, error) {
+	for _, a := range n.Attribute {
+		switch {
+		case a.T != nil && graph.SizeOf(a.T) == 4 && a.T.GetDataType() == int32(dtype.Float32):
+			return read(file, a.T)
+		case a.GetName() == "value_float":
+			return []float32{a.GetF()}, nil
+		case a.GetName() == "value_floats":
+			return a.Floats, nil
+		}
+	}
+	return nil, nil
 }
 
 // read reads a small tensor of float32.
@@ -255,6 +291,6 @@ func (r *rewriting) constant(n *onnxpb.NodeProto) {
 // setValue gives a node the attribute value, a tensor of half, and no other.
 func (r *rewriting) setValue(n *onnxpb.NodeProto, dims []int64, x []float32) {
 	t := &onnxpb.TensorProto{DataType: new(int32(r.choice.opts.To)), Dims: dims, RawData: make([]byte, 2*len(x))}
-	r.choice.opts.To.Encode(t.RawData, x)
+	(&content{to: r.choice.opts.To, clamp: r.choice.opts.Clamp, tally: &Tally{}}).encodeWithin(t.RawData, slices.Clone(x))
 	n.Attribute = []*onnxpb.AttributeProto{{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t}}
 }

@@ -108,6 +108,10 @@ HARD = {
         a = Add(x, x)  q = Pow(a, two)  m = ReduceMean<axes=[1]>(q)  e = Add(m, tiny)  r = Sqrt(e)  y = Div(a, r) }""",
     "a constant beyond float16": """(float[4] x, bool[4] m) => (float[4] y) <float low = {-3.4e38}> {
         a = Neg(x)  w = Where(m, a, low)  y = Softmax<axis=0>(w) }""",
+    "a mask filled with numbers beyond float16": """(float[4] x, bool[4] m) => (float[4] y) <int64[1] four = {4}> {
+        a = Neg(x)  low = ConstantOfShape<value = float[1] {-3.4e38}>(four)  f = Cast<to=1>(m)  p = Mul(low, f)  w = Add(a, p)  y = Softmax<axis=0>(w) }""",
+    "an attribute beyond float16": """(float[4] x, bool[4] m) => (float[4] y) {
+        a = Neg(x)  low = Constant<value_float = -3.4e38>()  f = Cast<to=1>(m)  p = Mul(low, f)  w = Add(a, p)  y = Softmax<axis=0>(w) }""",
     "an output that is read": "(float[4] x) => (float[4] y, float[4] z) { y = Neg(x)  z = Abs(y) }",
     "an input that is an output": "(float[4] x) => (float[4] x2, float[4] z) { z = Neg(x)  x2 = Identity(x) }",
     "a shape of half": "(float[N,4] x) => (int64[2] y, float[N,4] z) { z = Neg(x)  y = Shape(z) }",
