@@ -55,15 +55,11 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 }
 
 // misfit fails codes whose scales are those of another weight: with scales that fit, the error
-// would be much less. It is so for a weight of 2 bits too, if its elements have one sign. Algorithm
-// best lets scales of blocks that its data hardly reach fit less.
+// would be much less. It is so for a weight of 2 bits too, if its elements have one sign. Scales
+// that data found fit less where these hardly reach.
 func (v *verifier) misfit(what string, w *compare.WeightMatch) {
 	const matters = 20.0 // dB
-	most := 3.0
-	if v.report.Limits.FineBlockSQNR < LeastBlockSQNR {
-		most = 6
-	}
-	if v.opts.MinSQNR == nil && !twoBits(w) && w.SQNR < matters && w.Misfit > most {
+	if v.opts.MinSQNR == nil && !twoBits(w) && w.SQNR < matters && w.Misfit > v.report.Limits.Misfit {
 		v.fail(CheckWeights, "%s: its scales do not fit its codes: with others, its SQNR would be %.1f dB in place of %.1f", what, w.SQNR+w.Misfit, w.SQNR)
 	}
 }

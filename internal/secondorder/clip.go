@@ -1,6 +1,7 @@
 package secondorder
 
 import (
+	"math"
 	"slices"
 
 	"onnxquant/internal/buffer"
@@ -17,6 +18,7 @@ const (
 	clipSteps  = 24  // scales that are tried
 	clipLeast  = 0.5 // the least of them, over the one that clips nothing
 	clipBeside = 2   // zero points on either side of the usual one
+	clipMost   = 2   // the largest scale that makes up for clipping, over the one that clips nothing
 )
 
 // ClipPasses is how many multiplications by H, k rows of k, take as long.
@@ -116,7 +118,7 @@ func (p *Clip) try(b clipped, factor float32, beside int32) {
 			continue
 		}
 		scale := b.format.scale(b.signal[j]/wq, factor > 0)
-		if scale == 0 {
+		if scale == 0 || math.Abs(float64(scale)) > clipMost*math.Abs(float64(b.widest[j])) {
 			continue
 		}
 		b.share[j], b.Scales[j], b.Zeros[j] = share, scale, byte(z)

@@ -105,10 +105,14 @@ func (d *Descent) moveRow(c *Columns, i int, curve float32, slope, by []float32,
 	return changed
 }
 
+// mostReach is how far the codes of a block may reach once its scale grew, over its largest weight. Where
+// the inputs hardly vary, the best scale may be many times as large.
+const mostReach = 2
+
 // moveScales gives each scale its best value. It reports whether any changed.
 func (d *Descent) moveScales(c *Columns, h linalg.Matrix, format Format) (changed bool) {
 	n := c.N
-	down, curve := make([]float64, n), make([]float64, n)
+	down, curve, largest := make([]float64, n), make([]float64, n), make([]float32, n)
 	for from := 0; from < c.K; from += format.Block {
 		rows := min(format.Block, c.K-from)
 		codes := d.codes[from*n:][:rows*n]
@@ -117,6 +121,10 @@ func (d *Descent) moveScales(c *Columns, h linalg.Matrix, format Format) (change
 		d.multiply.Add(c.matrix(curves), 1, h.Part(from, from, rows, rows), c.matrix(codes))
 		clear(down)
 		clear(curve)
+		clear(largest)
+		for i, w := range c.Weights[from*n:][:rows*n] {
+			largest[i%n] = max(largest[i%n], w, -w)
+		}
 		for i, code := range codes {
 			down[i%n] += float64(code) * float64(d.slope[from*n+i])
 			curve[i%n] += float64(code) * float64(curves[i])
@@ -129,7 +137,7 @@ func (d *Descent) moveScales(c *Columns, h linalg.Matrix, format Format) (change
 			step := float64(format.step(s))
 			to := format.scale(step-down[j]/curve[j], format.Positive || s > 0)
 			by := float64(format.step(to)) - step
-			if to == 0 || !(2*by*down[j]+by*by*curve[j] < 0) {
+			if to == 0 || by/step > 0 && format.reach(to) > mostReach*float64(largest[j]) || !(2*by*down[j]+by*by*curve[j] < 0) {
 				continue
 			}
 			for i := range rows {

@@ -116,6 +116,15 @@ func (f *Format) step(scale float32) float32 {
 	return scale
 }
 
+// reach is half of the range that codes with a scale cover.
+func (f *Format) reach(scale float32) float64 {
+	if f.Levels != nil {
+		return math.Abs(float64(f.step(scale))) * float64(f.Levels.largest())
+	}
+	least, greatest := f.Codec.Limits()
+	return math.Abs(float64(scale)) * float64(greatest-least) / 2
+}
+
 // value is a multiple as it will be decoded.
 func (f *Format) value(multiple, scale float32) float32 {
 	v := float32(multiple * f.step(scale))

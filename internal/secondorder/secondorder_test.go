@@ -15,13 +15,17 @@ import (
 
 // problem is a weight and the second moment of inputs that are correlated.
 func problem(t testing.TB, k, n int, f Format) (*Columns, []float32) {
+	return problemOf(t, 200, k, n, f)
+}
+
+// problemOf is problem with so many samples of the inputs.
+func problemOf(t testing.TB, samples, k, n int, f Format) (*Columns, []float32) {
 	r := rand.New(rand.NewPCG(uint64(k), uint64(n)))
 	c := new(Columns)
 	c.Resize(k, n, f)
 	for i := range c.Weights {
 		c.Weights[i] = f.Codec.Type.Round(float32(r.NormFloat64()))
 	}
-	const samples = 200
 	x := linalg.Of(make([]float32, samples*k), samples, k)
 	for i := range samples {
 		common := r.NormFloat64()
@@ -91,6 +95,46 @@ func TestSteps(t *testing.T) {
 				t.Fatalf("%+v: a negative scale", f)
 			}
 		}
+	}
+}
+
+// Where samples are few and inputs hardly vary, almost any scale is as good: it stays near the weights.
+func TestFreeScales(t *testing.T) {
+	for _, f := range formats {
+		const k, n = 100, 200
+		c, h := problemOf(t, 3, k, n, f)
+		for i := range h {
+			for _, input := range []int{i % k, i / k} {
+				if input < f.Block {
+					h[i] /= 50
+				}
+			}
+		}
+		factor, err := NewFactor(t.Context(), 2, slices.Clone(h), k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := func(what string) {
+			y := make([]float32, k*n)
+			c.Decode(f, y)
+			for from := 0; from < k; from += f.Block {
+				for j := range n {
+					var w, v float32
+					for i := from; i < min(from+f.Block, k); i++ {
+						w, v = max(w, c.Weights[i*n+j], -c.Weights[i*n+j]), max(v, y[i*n+j], -y[i*n+j])
+					}
+					if v > 2*mostReach*w {
+						t.Errorf("%+v, %s: a block of weights up to %g reaches %g", f, what, w, v)
+						return
+					}
+				}
+			}
+		}
+		c.FitGrid(f, h)
+		new(Search).Find(factor, c, h, f, Rounds)
+		check("search")
+		new(Clip).Find(c, h, f)
+		check("clip")
 	}
 }
 
