@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"iter"
 	"math"
+
+	"onnxquant/internal/kernels"
 )
 
 // Histogram counts values in buckets. A bucket is all float32 values with the same sign,
@@ -31,22 +33,6 @@ func NewHistogram(precision int) (*Histogram, error) {
 
 const fractionBits = 23
 
-// ordered maps floats to integers of the same order. -0 counts as 0.
-func ordered(x float32) uint32 {
-	b := math.Float32bits(x + 0)
-	if b>>31 != 0 {
-		return ^b
-	}
-	return b | 1<<31
-}
-
-func fromOrdered(u uint32) float32 {
-	if u>>31 != 0 {
-		return math.Float32frombits(u &^ (1 << 31))
-	}
-	return math.Float32frombits(^u)
-}
-
 // Observe counts values.
 func (h *Histogram) Observe(x []float32) error {
 	if err := h.extremes.Observe(x); err != nil {
@@ -55,7 +41,7 @@ func (h *Histogram) Observe(x []float32) error {
 	drop := fractionBits - h.precision
 	mask := uint32(1)<<h.precision - 1
 	for _, v := range x {
-		u := ordered(v)
+		u := kernels.Ordered(v)
 		page := h.pages[u>>fractionBits]
 		if page == nil {
 			page = make([]uint64, mask+1)
@@ -114,14 +100,14 @@ func (h *Histogram) buckets() iter.Seq[bucket] {
 	return func(yield func(bucket) bool) {
 		drop := fractionBits - h.precision
 		least, greatest := float64(h.extremes.min), float64(h.extremes.max)
-		zero := ordered(0)
+		zero := kernels.Ordered(0)
 		for i, page := range h.pages {
 			for j, n := range page {
 				if n == 0 {
 					continue
 				}
 				first := uint32(i)<<fractionBits | uint32(j)<<drop
-				b := bucket{float64(fromOrdered(first)), float64(fromOrdered(first + 1<<drop - 1)), n}
+				b := bucket{float64(kernels.FromOrdered(first)), float64(kernels.FromOrdered(first + 1<<drop - 1)), n}
 				if first == zero {
 					b.lo, b.hi = 0, 0
 				}

@@ -272,7 +272,7 @@ func (s *percentiles) rank(i int) {
 	if s.codec.ZeroPoint {
 		low = s.lo[i]
 	}
-	b.upper = bisected{from: ordered(low), to: ordered(s.hi[i])}
+	b.upper = bisected{from: kernels.Ordered(low), to: kernels.Ordered(s.hi[i])}
 	b.lower = b.upper
 }
 
@@ -300,7 +300,7 @@ func (s *percentiles) Piece(block int, x []float32) {
 	}
 	high, low := b.upper.middle(), b.lower.middle()
 	for _, v := range x {
-		o := ordered(v)
+		o := kernels.Ordered(v)
 		if o <= high {
 			b.upper.count++
 		}
@@ -315,7 +315,7 @@ func (s *percentiles) finish() {
 		if b.index >= b.n-1 {
 			continue
 		}
-		up, down := max(fromOrdered(b.upper.to), 0), min(fromOrdered(b.lower.to), 0)
+		up, down := max(kernels.FromOrdered(b.upper.to), 0), min(kernels.FromOrdered(b.lower.to), 0)
 		switch {
 		case up == 0 && down == 0:
 		case s.codec.ZeroPoint:
@@ -324,20 +324,4 @@ func (s *percentiles) finish() {
 			s.hi[i] = max(up, -down)
 		}
 	}
-}
-
-// ordered maps finite numbers to integers in the same order; -0 is the same as 0.
-func ordered(x float32) uint32 {
-	b := math.Float32bits(x + 0)
-	if b>>31 != 0 {
-		return ^b
-	}
-	return b | 1<<31
-}
-
-func fromOrdered(u uint32) float32 {
-	if u>>31 != 0 {
-		return math.Float32frombits(u &^ (1 << 31))
-	}
-	return math.Float32frombits(^u)
 }

@@ -185,7 +185,7 @@ func (m *matcher) equal(x, y *recognize.Constant) (bool, error) {
 		}
 		return true, nil
 	}
-	e := &measurement{blocks: oneBlock(x.Values.Shape)}
-	err := m.measure(e, x.Values, y.Values)
+	e := &measurement{x: x.Values, y: y.Values, blocks: oneBlock(x.Values.Shape)}
+	err := m.measure(e)
 	return err == nil && e.all.SumSqErr == 0 && e.broken == 0, err
 }

@@ -81,8 +81,8 @@ func (m *matcher) floats(v *graph.Value, x *recognize.Constant, folded *restyle.
 	if transposed {
 		decoded = &transposedReader{c: made}
 	}
-	e := &measurement{blocks: oneBlock(want.Shape)}
-	if err := m.measure(e, want, decoded); err != nil {
+	e := &measurement{x: want, y: decoded, blocks: oneBlock(want.Shape)}
+	if err := m.measure(e); err != nil {
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	if e.all.SumSqErr > 0 || e.broken > 0 {

@@ -16,6 +16,8 @@ import (
 
 // measurement has the errors of a weight and of its worst block.
 type measurement struct {
+	x       *lazy.Tensor  // the weight
+	y       elementReader // what it became
 	blocks  cutting
 	shifted bool // blocks have offsets, too
 	all     errstat.Stats
@@ -167,11 +169,11 @@ type elementReader interface {
 const stretch = 1 << 14
 
 // measure adds up the errors of y against x.
-func (m *matcher) measure(e *measurement, x *lazy.Tensor, y elementReader) error {
+func (m *matcher) measure(e *measurement) error {
 	a := &lazy.Arena{}
 	p, q := make([]float32, stretch), make([]float32, stretch)
 	open := make([]block, e.blocks.inner)
-	for off := int64(0); off < x.Size(); {
+	for off := int64(0); off < e.x.Size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
 		end := off + min(e.blocks.block, rest)*e.blocks.inner
 		for at := off; at < end; at += stretch {
@@ -179,10 +181,10 @@ func (m *matcher) measure(e *measurement, x *lazy.Tensor, y elementReader) error
 				return context.Cause(m.ctx)
 			}
 			n := min(stretch, end-at)
-			if err := x.ReadAll(a, p[:n], at); err != nil {
+			if err := e.x.ReadAll(a, p[:n], at); err != nil {
 				return err
 			}
-			if err := y.ReadAll(a, q[:n], at); err != nil {
+			if err := e.y.ReadAll(a, q[:n], at); err != nil {
 				return err
 			}
 			e.add(open, p[:n], q[:n], at)
@@ -204,7 +206,7 @@ func (m *matcher) measure(e *measurement, x *lazy.Tensor, y elementReader) error
 			e.rank(&open[i], off+int64(i))
 			open[i] = block{}
 		}
-		m.count(x.DType.Bytes(end - off))
+		m.count(e.x.DType.Bytes(end - off))
 		off = end
 	}
 	return nil

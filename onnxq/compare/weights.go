@@ -43,7 +43,10 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 	}
 	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float), Bytes: x.Values.DType.Bytes(x.Values.Size())}
 	match.OutBytes = match.Bytes
-	blocks := oneBlock(x.Values.Shape)
+	e := &measurement{x: x.Values, y: y.Values, blocks: oneBlock(x.Values.Shape)}
+	if transposed {
+		e.y = &transposedReader{c: y.Values}
+	}
 	if quantized {
 		if err := m.claim(v, w, x); err != nil {
 			return err
@@ -53,53 +56,52 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 			return err
 		}
 		match.Form, match.CodeType, match.Block, match.OutBytes = folded.Form, folded.CodeType, blockSize(folded.Weight), folded.Bytes
-		blocks = blocksOfWeight(x.Values.Shape, folded.Weight, transposed)
-	}
-	e := &measurement{blocks: blocks, shifted: quantized && isShifted(folded.Weight)}
-	if m.detail && quantized {
-		var err error
-		if e.survey, err = newSurvey(blocks, x.Values.Size(), m.readable[folded], transposed); err != nil {
-			return err
-		}
-	}
-	var decoded elementReader = y.Values
-	if transposed {
-		decoded = &transposedReader{c: y.Values}
-	}
-	if err := m.measure(e, x.Values, decoded); err != nil {
-		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
-	}
-	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
-	if quantized {
-		if e.lostSigns() {
-			m.problem("%s: no decoded element is negative", msg.Quote(v.Path))
-		}
-		if !powersOfTwo(folded.Weight) {
-			match.Misfit = e.misfit()
-		}
-		match.Worst = e.blockOf(e.worsts, 0)
-		large := e
-		if n := superblock(folded.Weight); n > 1 {
-			large = &measurement{blocks: blocks}
-			large.blocks.block *= min(n, blocks.length/blocks.block+1)
-			if err := m.measure(large, x.Values, decoded); err != nil {
-				return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+		e.blocks, e.shifted = blocksOfWeight(x.Values.Shape, folded.Weight, transposed), isShifted(folded.Weight)
+		if m.detail {
+			var err error
+			if e.survey, err = newSurvey(e.blocks, x.Values.Size(), m.readable[folded], transposed); err != nil {
+				return err
 			}
 		}
-		least := 0.01 * e.all.SumSq / float64(max(e.all.N, 1))
-		match.WorstLarge, match.LeastAlike = large.blockOf(large.worsts, least), large.blockOf(large.unlike, least)
-		if err := m.factors(v, x.Values, decoded, match.CodeType); err != nil {
-			return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
+	}
+	err := m.measure(e)
+	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
+	if err == nil && quantized {
+		err = m.codes(&match, e, v, folded.Weight)
+	}
+	if err == nil && e.survey != nil {
+		if err = e.survey.read(m.ctx, x.Values); err == nil {
+			match.Detail = e.survey.detail(e.all)
 		}
 	}
-	if e.survey != nil {
-		if err := e.survey.read(m.ctx, x.Values); err != nil {
-			return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
-		}
-		match.Detail = e.survey.detail(e.all)
+	if err != nil {
+		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	m.result.Weights = append(m.result.Weights, match)
 	return nil
+}
+
+// codes completes the match of a weight whose errors were measured, by what only codes have: blocks
+// that share a scale, and factors of channels.
+func (m *matcher) codes(match *WeightMatch, e *measurement, v *graph.Value, coded *recognize.Weight) error {
+	if e.lostSigns() {
+		m.problem("%s: no decoded element is negative", msg.Quote(v.Path))
+	}
+	if !powersOfTwo(coded) {
+		match.Misfit = e.misfit()
+	}
+	match.Worst = e.blockOf(e.worsts, 0)
+	large := e
+	if n := superblock(coded); n > 1 {
+		large = &measurement{x: e.x, y: e.y, blocks: e.blocks}
+		large.blocks.block *= min(n, e.blocks.length/e.blocks.block+1)
+		if err := m.measure(large); err != nil {
+			return err
+		}
+	}
+	least := 0.01 * e.all.SumSq / float64(max(e.all.N, 1))
+	match.WorstLarge, match.LeastAlike = large.blockOf(large.worsts, least), large.blockOf(large.unlike, least)
+	return m.factors(v, e.x, e.y, match.CodeType)
 }
 
 // blockSize returns the block size of a weight as TensorPlan has it.

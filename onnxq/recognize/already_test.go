@@ -149,7 +149,7 @@ func TestQuantizedWeightsOfFunctions(t *testing.T) {
 		if found[w.Name] == nil {
 			t.Fatalf("%s is not found", w.Name)
 		}
-		checkErrors(t, floatNumbers(t, before, w.Name), found[w.Name], w)
+		modeltest.CheckErrors(t, modeltest.Numbers(t, before, w.Name), found[w.Name], w)
 	}
 
 	float := filepath.Join(t.TempDir(), "m.onnx")

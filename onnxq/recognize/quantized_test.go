@@ -3,15 +3,11 @@ package recognize_test
 import (
 	"context"
 	"fmt"
-	"math"
 	"path/filepath"
 	"slices"
 	"testing"
 
-	"onnxquant/formats/dtype"
 	"onnxquant/internal/access"
-	"onnxquant/internal/kernels"
-	"onnxquant/internal/lazy"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
@@ -49,7 +45,7 @@ func TestOwnFormsAreRecognized(t *testing.T) {
 						if w == nil {
 							t.Fatalf("%s is not found", want.Name)
 						}
-						checkErrors(t, floatNumbers(t, before, want.Name), w, want)
+						modeltest.CheckErrors(t, modeltest.Numbers(t, before, want.Name), w, want)
 						if w.Bits != want.Format.Bits() || w.DType != want.DType || fmt.Sprint(w.Shape) != fmt.Sprint(want.Shape) || w.Bytes != want.OutBytes {
 							t.Errorf("%v of %d bits, %s, %d bytes, want %+v", w, w.Bits, w.DType, w.Bytes, want)
 						}
@@ -66,45 +62,6 @@ func blockFor(f spec.Format) int {
 		return 0
 	}
 	return 16
-}
-
-// floatNumbers are those of a tensor of a model, by its path.
-func floatNumbers(t *testing.T, m *onnxq.Model, path string) *lazy.Tensor {
-	t.Helper()
-	for _, v := range access.Graph(m).Values {
-		if v.Path == path {
-			p, err := access.Graph(m).File.Payload(v.Tensor)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return lazy.Stored(dtype.DType(v.Tensor.GetDataType()), v.Tensor.GetDims(), p)
-		}
-	}
-	t.Fatalf("no tensor %s", path)
-	return nil
-}
-
-func checkErrors(t *testing.T, x *lazy.Tensor, w *recognize.Weight, want onnxq.TensorReport) {
-	t.Helper()
-	a, n := &lazy.Arena{}, x.Size()
-	before, after := make([]float32, n), make([]float32, n)
-	if err := x.ReadAll(a, before, 0); err != nil {
-		t.Fatal(err)
-	}
-	// In two steps that begin anywhere.
-	if err := w.Read(after[:n/3], 0); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Read(after[n/3:], n/3); err != nil {
-		t.Fatal(err)
-	}
-	sqErr, _, maxAbs := kernels.Errors(before, after)
-	if mse := sqErr / float64(n); maxAbs != want.MaxError || math.Abs(mse-want.MSE) > 1e-12*want.MSE {
-		t.Errorf("%s: errors %g and %g, want %g and %g", w.Name, maxAbs, mse, want.MaxError, want.MSE)
-	}
-	if err := w.Read(after, 1); err == nil {
-		t.Errorf("%s: read beyond its end", w.Name)
-	}
 }
 
 // Models that are not quantized have no quantized weights.
