@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 )
@@ -76,24 +78,37 @@ func defineNoVerify(fs *pflag.FlagSet, noVerify *bool) {
 
 // defineForce is for commands that write OUT.
 func (f *reportFlags) defineForce(fs *pflag.FlagSet) {
-	fs.BoolVar(&f.force, "force", false, "replace OUT also if it is read-only, or a folder in which all is\nof an earlier conversion or written again")
+	fs.BoolVar(&f.force, "force", false, "replace OUT also if it is read-only, a file of another kind, or\na folder in which all is of an earlier conversion or written again")
 }
 
-// checkForce refuses to replace a read-only file, or its external data, without --force.
-// Renaming would replace it: that takes no permission to write to the file itself. A file of the
-// input is refused later, by a message that does not advise --force.
-func (f *reportFlags) checkForce(in, out string) error {
-	input, err := os.Stat(in)
-	if err != nil {
-		return nil // opening it fails with a better message
+// checkForce refuses to replace a read-only file, or its external data, and a file of another kind than
+// what is written, without --force. Renaming would replace a read-only one: that takes no permission to
+// write to the file itself. An input is refused later, by a message that does not advise --force.
+func (f *reportFlags) checkForce(out, kind string, inputs ...string) error {
+	if f.force {
+		return nil
 	}
 	for _, path := range []string{out, out + ".data"} {
 		info, err := os.Stat(path)
-		if err == nil && info.Mode().IsRegular() && info.Mode()&0o200 == 0 && !os.SameFile(info, input) && !f.force {
+		if err != nil || !info.Mode().IsRegular() || isOneOf(info, inputs) {
+			continue
+		}
+		if info.Mode()&0o200 == 0 {
 			return fmt.Errorf("%s is read-only; --force replaces it", path)
+		}
+		if is := modelfile.Kind(path); path == out && is != "" && is != kind {
+			return fmt.Errorf("%s is %s, which %s would replace; choose another name, or --force", printable(path), is, kind)
 		}
 	}
 	return nil
+}
+
+// isOneOf reports whether a file is one of those at paths.
+func isOneOf(file os.FileInfo, paths []string) bool {
+	return slices.ContainsFunc(paths, func(path string) bool {
+		info, err := os.Stat(path)
+		return err == nil && os.SameFile(file, info)
+	})
 }
 
 // inOut returns the input and output file of a command. With dryRun the output may be

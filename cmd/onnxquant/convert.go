@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/access"
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
@@ -220,7 +221,7 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 }
 
 func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, args []string) error {
-	if err := f.checkForce(in, out); err != nil {
+	if err := f.checkForce(out, modelfile.KindONNX, append(f.weightsFrom, in)...); err != nil {
 		return err
 	}
 	start := time.Now()

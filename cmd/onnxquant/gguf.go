@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
 )
@@ -121,7 +122,7 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 	if f.dryRun {
 		return f.print(c, p, out)
 	}
-	if err := f.checkForce(in, out); err != nil {
+	if err := f.checkForce(out, modelfile.KindGGUF, in); err != nil {
 		return err
 	}
 	report, err := p.Write(ctx, out)

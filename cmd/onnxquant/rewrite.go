@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
 )
@@ -48,7 +49,7 @@ func (f *rewriteFlags) parse(command string, fs *pflag.FlagSet, args []string) (
 		err = wantFile(in, out, ".onnx")
 	}
 	if err == nil {
-		err = f.checkForce(in, out)
+		err = f.checkForce(out, modelfile.KindONNX, in)
 	}
 	return in, out, err
 }

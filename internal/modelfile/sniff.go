@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"unicode/utf8"
 )
@@ -34,15 +35,50 @@ var otherFormats = []struct {
 	{8, "{\"", "a safetensors file; export the model to ONNX"},
 }
 
+// sniffed is how many bytes tell a format.
+const sniffed = 512
+
 // explain replaces an error about the encoding by one that names the real format of
 // the file, if it is known.
 func explain(err error, r io.ReaderAt) error {
-	head := make([]byte, 512)
+	head := make([]byte, sniffed)
 	n, _ := r.ReadAt(head, 0)
 	if what := sniff(head[:n]); what != "" {
 		return fmt.Errorf("%w: it is %s", ErrFormat, what)
 	}
 	return err
+}
+
+// What Kind returns for files that commands write.
+const (
+	KindONNX = "an ONNX model"
+	KindGGUF = "a GGUF file"
+)
+
+// modelTags are the first bytes that a ModelProto may have: the tags of its fields.
+const modelTags = "\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2"
+
+// Kind says what a file is, as far as its first bytes tell. It returns "" if there is nothing to
+// lose: no file, an empty one, or none that is regular.
+func Kind(path string) string {
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
+		return ""
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	head := make([]byte, sniffed)
+	n, _ := f.ReadAt(head, 0)
+	if what := sniff(head[:n]); what != "" {
+		what, _, _ = strings.Cut(what, ";") // without advice
+		return what
+	}
+	if n > 0 && strings.IndexByte(modelTags, head[0]) >= 0 {
+		return KindONNX
+	}
+	return "no model"
 }
 
 // sniff names the format of a file from its first bytes, or returns "".

@@ -24,9 +24,8 @@ type blockBuffers struct {
 	decoded    []float32 // decoded elements, in block order
 	importance []float32 // importance of the elements of a row, padded
 	packed     []byte    // encoded blocks
-	enlarged   []float32 // elements of a block, enlarged, and decoded again
-	block      []byte    // the encoded block in between
 	parts      ggml.Parts
+	coarse     Coarse
 
 	inOrder      []float32 // per-block values in element order
 	codesInOrder []byte
@@ -90,12 +89,7 @@ func (b *Buffers) encodeBlocks(ctx context.Context, t Tile) (x, decoded []float3
 		return nil, nil, err
 	}
 	p := &s.parts
-	buffer.Grow(&p.Codes, n)
-	buffer.Grow(&p.Scales, t.scales)
-	buffer.Grow(&p.Mins, t.scales)
-	clear(p.Mins)
-	buffer.Grow(&p.PartScales, n/part)
-	buffer.Grow(&p.PartMins, n/part)
+	growParts(p, e, t.scales)
 	f.Split(*p, s.packed)
 	if !kernels.IsFinite(kernels.AbsMax(kernels.AbsMax(0, p.Scales), p.Mins)) {
 		return nil, nil, nil
@@ -113,6 +107,17 @@ func (b *Buffers) encodeBlocks(ctx context.Context, t Tile) (x, decoded []float3
 	p.PartScales, p.PartMins = trim(p.PartScales, t, block/part, part), trim(p.PartMins, t, block/part, part)
 	b.codes = append(b.codes[:0], inOrder(t, &s.codesInOrder, codes, 1)...)
 	return x, decoded, nil
+}
+
+// growParts makes room for the parts of some blocks.
+func growParts(p *ggml.Parts, e *ggml.Encoding, blocks int64) {
+	n := blocks * int64(e.Elements)
+	buffer.Grow(&p.Codes, n)
+	buffer.Grow(&p.Scales, blocks)
+	buffer.Grow(&p.Mins, blocks)
+	clear(p.Mins)
+	buffer.Grow(&p.PartScales, n/int64(e.Form.Part))
+	buffer.Grow(&p.PartMins, n/int64(e.Form.Part))
 }
 
 // inOrder reorders values from block order to element order. There is one value for part

@@ -3,6 +3,7 @@ package quantize
 import (
 	"math"
 
+	"onnxquant/formats/ggml"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
 )
@@ -13,54 +14,68 @@ import (
 // fewBits is the magnitude below which a float16 has 6 bits or fewer.
 const fewBits = 0x1p-18
 
-// coarseBlocks counts the elements of the coarse blocks of a tile, whose elements are x and
-// decoded, in block order. Blocks are encoded again for that, with their largest element near 1.
-func (b *Buffers) coarseBlocks(t Tile, x, decoded []float32) (n int64, err error) {
-	const much = 4 // times the squared error
-	s := &b.blocks
-	at := 0
-	for size := range t.lengths() {
-		from, was := x[:size], decoded[:size]
-		x, decoded = x[size:], decoded[size:]
-		i := at
-		at++
-		if top := kernels.AbsMax(0, from); t.Found == nil && top > 0 && (hasFewBits(s.parts.Scales[i]) || hasFewBits(s.parts.Mins[i])) {
-			_, exponent := math.Frexp(float64(top))
-			enlarge := float32(math.Ldexp(1, -exponent))
-			least, err := b.errorOfBlock(t, i, from, enlarge)
-			if err != nil {
-				return 0, err
-			}
-			if is := squaredError(from, was, enlarge); is > much*least {
-				n += size
-			}
+// hasFewBits reports whether a float16 number has few bits. 0 is exact.
+func hasFewBits(v float32) bool { return v != 0 && max(v, -v) < fewBits }
+
+// Coarse recognizes coarse blocks. The zero value is ready for use, by one goroutine.
+type Coarse struct {
+	parts    ggml.Parts
+	enlarged []float32 // elements of a block, enlarged, and decoded again
+	block    []byte    // the encoded block in between
+}
+
+// Count counts the elements of the coarse ones of some blocks, whose elements are x and decoded.
+// importance is that of the columns of a row; or nil.
+func (c *Coarse) Count(e *ggml.Encoding, packed []byte, x, decoded, importance []float32) (n int64, err error) {
+	if e.Form == nil {
+		return 0, nil
+	}
+	growParts(&c.parts, e, int64(len(x)/e.Elements))
+	e.Form.Split(c.parts, packed)
+	for i, scale := range c.parts.Scales {
+		from, to := i*e.Elements, (i+1)*e.Elements
+		var part []float32
+		if importance != nil {
+			part = importance[from%len(importance):][:e.Elements]
+		}
+		coarse, err := c.is(e, scale, c.parts.Mins[i], x[from:to], decoded[from:to], part)
+		if err != nil {
+			return 0, err
+		}
+		if coarse {
+			n += int64(e.Elements)
 		}
 	}
 	return n, nil
 }
 
-// hasFewBits reports whether a float16 number has few bits. 0 is exact.
-func hasFewBits(v float32) bool { return v != 0 && max(v, -v) < fewBits }
+// is reports whether a block is coarse. x and decoded may be shorter than a block. The block is encoded
+// again for that, with its largest element near 1.
+func (c *Coarse) is(e *ggml.Encoding, scale, least float32, x, decoded, importance []float32) (bool, error) {
+	const much = 4 // times the squared error
+	top := kernels.AbsMax(0, x)
+	if top == 0 || !hasFewBits(scale) && !hasFewBits(least) {
+		return false, nil
+	}
+	_, exponent := math.Frexp(float64(top))
+	enlarge := float32(math.Ldexp(1, -exponent))
+	possible, err := c.errorOf(e, x, importance, enlarge)
+	return squaredError(x, decoded, enlarge) > much*possible, err
+}
 
-// errorOfBlock returns the squared error of block i of a tile, with the elements x times a factor.
-func (b *Buffers) errorOfBlock(t Tile, i int, x []float32, factor float32) (float64, error) {
-	s, e := &b.blocks, t.Encoding
-	enlarged := buffer.Grow(&s.enlarged, 2*t.Block)
-	x1, x2 := enlarged[:t.Block], enlarged[t.Block:]
+// errorOf returns the squared error of a block with the elements x times a factor.
+func (c *Coarse) errorOf(e *ggml.Encoding, x, importance []float32, factor float32) (float64, error) {
+	enlarged := buffer.Grow(&c.enlarged, int64(2*e.Elements))
+	x1, x2 := enlarged[:e.Elements], enlarged[e.Elements:]
 	clear(x1)
 	for k, v := range x {
 		x1[k] = v * factor
 	}
-	var importance []float32
-	if t.Importance != nil {
-		first := int64(i) % t.Blocks() * t.Block
-		importance = s.importance[first : first+t.Block]
-	}
-	block := buffer.Grow(&s.block, int64(e.Bytes))
-	if err := e.Quantize(block, x1, int(t.Block), importance, 1); err != nil {
+	block := buffer.Grow(&c.block, int64(e.Bytes))
+	if err := e.Quantize(block, x1, e.Elements, importance, 1); err != nil {
 		return 0, err
 	}
-	if err := e.Dequantize(x2, block, int(t.Block), 1); err != nil {
+	if err := e.Dequantize(x2, block, e.Elements, 1); err != nil {
 		return 0, err
 	}
 	return squaredError(x1[:len(x)], x2, 1), nil
@@ -73,4 +88,30 @@ func squaredError(x, y []float32, factor float32) (sum float64) {
 		sum += float64(e * e) // rounded on every machine
 	}
 	return sum
+}
+
+// coarseBlocks counts the elements of the coarse blocks of a tile, whose elements are x and decoded, in
+// block order.
+func (b *Buffers) coarseBlocks(t Tile, x, decoded []float32) (n int64, err error) {
+	s := &b.blocks
+	at := int64(0)
+	for size := range t.lengths() {
+		from, was, i := x[:size], decoded[:size], at
+		x, decoded, at = x[size:], decoded[size:], at+1
+		if t.Found != nil {
+			continue
+		}
+		var importance []float32
+		if t.Importance != nil {
+			importance = s.importance[i%t.Blocks()*t.Block:][:t.Block]
+		}
+		coarse, err := s.coarse.is(t.Encoding, s.parts.Scales[i], s.parts.Mins[i], from, was, importance)
+		if err != nil {
+			return 0, err
+		}
+		if coarse {
+			n += size
+		}
+	}
+	return n, nil
 }

@@ -139,3 +139,51 @@ func TestVanishedBlocksInGGUF(t *testing.T) {
 		}
 	}
 }
+
+// A GGUF file loses as much in small weights as the same encoding in an ONNX model does, and is warned of
+// in the same way.
+func TestCoarseBlocksInGGUF(t *testing.T) {
+	const rows, columns = 512, 8
+	for _, c := range []struct {
+		mix    string
+		format spec.Format
+		size   float32
+		coarse bool
+	}{
+		{"Q8_0", "q8_0", 1e-3, false}, {"Q8_0", "q8_0", 3e-5, true}, {"Q6_K", "q6_k", 3e-4, true},
+		{"Q4_K_S", "q4_k", 1e-2, false}, {"Q4_0", "q4_0", 1e-5, false}, {"F32", "", 1e-6, false},
+	} {
+		w := modeltest.Floats("w", rows, columns)
+		for i := range w.FloatData {
+			w.FloatData[i] = float32(math.Sin(float64(i*i + 1)))
+			if i < rows/2*columns {
+				w.FloatData[i] *= c.size
+			}
+		}
+		m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")})))
+		p, err := ggufmodel.NewPlan(m, ggufmodel.Options{Mix: c.mix, Pure: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := p.Write(t.Context(), filepath.Join(t.TempDir(), "out.gguf"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := strings.Join(r.Warnings, "\n")
+		if strings.Contains(got, "lose precision") != c.coarse {
+			t.Errorf("%s of %g: warnings %q", c.mix, c.size, got)
+		}
+		if !c.coarse {
+			continue
+		}
+		named, err := rules.NewPrecision(rules.PrecisionEntry{Pattern: "w", Override: spec.Override{Format: &c.format}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		converted, _ := modeltest.ConvertInTiles(t, m, onnxq.Options{Precision: named}, modeltest.LargestTile)
+		share, _, _ := strings.Cut(got, "% of its elements lose")
+		if want := strings.Join(converted.Plan.Warnings, "\n"); !strings.HasPrefix(want, share+"% of its elements lose precision") {
+			t.Errorf("%s of %g: warnings %q, of a conversion %q", c.mix, c.size, got, want)
+		}
+	}
+}

@@ -53,6 +53,7 @@ type buffers struct {
 	x          []float32 // the same as float32
 	packed     []byte    // encoded
 	decoded    []float32 // decoded again
+	coarse     quantize.Coarse
 }
 
 // Write writes the file out and reads it again to verify it. The file appears complete or not
@@ -88,10 +89,16 @@ type writer struct {
 	tiles   []tile
 	sums    []uint32        // by tile: checksum of the written bytes
 	errors  []errstat.Stats // by tile
-	gone    []int64         // by tile: elements of blocks that became 0 as a whole
+	lost    []losses        // by tile
 
 	mu          sync.Mutex
 	done, total int64
+}
+
+// losses count elements that are too small for their type.
+type losses struct {
+	gone   int64 // of blocks that became 0 as a whole
+	coarse int64 // of blocks whose scales have few bits, and that have much larger errors for that
 }
 
 func newWriter(p *Plan) *writer {
@@ -104,7 +111,7 @@ func newWriter(p *Plan) *writer {
 	}
 	w.sums = make([]uint32, len(w.tiles))
 	w.errors = make([]errstat.Stats, len(w.tiles))
-	w.gone = make([]int64, len(w.tiles))
+	w.lost = make([]losses, len(w.tiles))
 	return w
 }
 
@@ -168,7 +175,7 @@ func (w *writer) write(ctx context.Context, b *buffers, t tile, i int, to io.Wri
 		return err
 	}
 	if !t.w.verbatim {
-		if raw, err = t.encode(ctx, b, raw, &w.errors[i], &w.gone[i]); err != nil {
+		if raw, err = t.encode(ctx, b, raw, &w.errors[i], &w.lost[i]); err != nil {
 			return err
 		}
 	}
@@ -196,8 +203,8 @@ func (t tile) load(b *buffers) ([]byte, error) {
 	return transposed, nil
 }
 
-// encode encodes the elements of a tile, adds up their errors and counts what became 0.
-func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errstat.Stats, gone *int64) ([]byte, error) {
+// encode encodes the elements of a tile, adds up their errors and counts what is lost.
+func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errstat.Stats, lost *losses) ([]byte, error) {
 	x := buffer.Grow(&b.x, t.rows*t.n)
 	t.w.dtype.Decode(x, raw)
 	if t.w.dtype == dtype.Float64 {
@@ -209,7 +216,8 @@ func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errsta
 	}
 	size := t.n / int64(t.w.encoding.Elements) * int64(t.w.encoding.Bytes)
 	packed := buffer.Grow(&b.packed, t.rows*size)
-	if err := quantize.EncodeRows(ctx, t.w.encoding, packed, x, int(t.n), t.w.importanceOf(t.row)); err != nil {
+	importance := t.w.importanceOf(t.row)
+	if err := quantize.EncodeRows(ctx, t.w.encoding, packed, x, int(t.n), importance); err != nil {
 		if !kernels.IsFinite(kernels.AbsMax(0, x)) {
 			return nil, fmt.Errorf("it holds NaN or infinity; a float type keeps them (--tensor-type)")
 		}
@@ -225,8 +233,10 @@ func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errsta
 		}
 	}
 	errors.Add(x, decoded)
-	*gone += quantize.Vanished(x, decoded, t.w.encoding.Elements)
-	return packed, nil
+	lost.gone = quantize.Vanished(x, decoded, t.w.encoding.Elements)
+	var err error
+	lost.coarse, err = b.coarse.Count(t.w.encoding, packed, x, decoded, importance)
+	return packed, err
 }
 
 // importanceOf returns the importance of the columns for a row.
@@ -309,19 +319,24 @@ func (w *writer) qualities() []TensorReport {
 	return all
 }
 
-// fewVanished is the share of a tensor that may become 0 without a warning: trained models have
-// some rows of numbers near 0.
-const fewVanished = 0.01
+// few is the share of a tensor that may be lost without a warning: trained models have some rows of
+// numbers near 0.
+const few = 0.01
 
-// warnings names the tensors of which a part became 0.
+// warnings names the tensors of which a part became 0, or was distorted as its scales have few bits.
 func (w *writer) warnings() (all []string) {
-	gone := make([]int64, len(w.plan.weights))
+	lost := make([]losses, len(w.plan.weights))
 	for i, t := range w.tiles {
-		gone[t.index] += w.gone[i]
+		lost[t.index].gone += w.lost[i].gone
+		lost[t.index].coarse += w.lost[i].coarse
 	}
 	for i, g := range w.plan.weights {
-		if share := float64(gone[i]) / float64(g.rows()*g.k); share > fewVanished {
-			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for %s", msg.Quote(g.path), 100*share, g.encoding))
+		name, size := msg.Quote(g.path), float64(g.rows()*g.k)
+		if share := float64(lost[i].gone) / size; share > few {
+			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements became 0: they are too small for %s", name, 100*share, g.encoding))
+		}
+		if share := float64(lost[i].coarse) / size; share > few {
+			all = append(all, fmt.Sprintf("%s: %.3g%% of its elements lose precision: they are so small that the float16 scales of %s have few bits; F32 or BF16 keep them (--tensor-type)", name, 100*share, g.encoding))
 		}
 	}
 	return all
