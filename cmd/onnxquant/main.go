@@ -91,9 +91,12 @@ func run(ctx context.Context, c *console, args []string) int {
 	case errIncomplete:
 		return 3
 	}
-	c.fail(err)
 	var usage *usageError
 	var stopped signalError
+	if errors.As(err, &stopped) {
+		err = stopped.alone(err)
+	}
+	c.fail(err)
 	switch {
 	case errors.As(err, &usage):
 		fmt.Fprintf(c.stderr, "Run '%s' for usage.\n", helpFor(args, usage.flag))

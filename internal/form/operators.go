@@ -162,7 +162,7 @@ func (c *Operators) ReadInstead(v *graph.Value, name string) {
 
 // hide keeps a node of ONNX's from what raises the opset: it is of the opset raised to.
 func (c *Operators) hide(n *onnxpb.NodeProto) {
-	n.Domain = new(graph.Contrib)
+	n.Domain = new(opset.Raised)
 	c.hidden = append(c.hidden, n)
 }
 

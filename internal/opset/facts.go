@@ -134,7 +134,7 @@ func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
 		return onnxpb.TensorProto_DataType(t.GetDataType())
 	}
 	n := f.producers[name]
-	if n == nil || !s.inDefaultDomain(n) || n.Output[0] != name {
+	if n == nil || !s.known(n) || n.Output[0] != name {
 		return unknown
 	}
 	switch op := n.GetOpType(); {
@@ -176,7 +176,7 @@ func (s *scope) findRank(name string, f *facts) int {
 		return len(t.GetDims())
 	}
 	n := f.producers[name]
-	if n == nil || !s.inDefaultDomain(n) || n.Output[0] != name {
+	if n == nil || !s.known(n) || n.Output[0] != name {
 		return unknownRank
 	}
 	switch op := n.GetOpType(); {

@@ -17,6 +17,10 @@ const (
 	newest = 28
 )
 
+// Raised is the domain of operators of ai.onnx that are of the opset to be raised to. Raise leaves them as
+// they are, and knows what they compute.
+const Raised = "onnxquant.raised"
+
 // ErrRaise is wrapped by every error of Raise.
 var ErrRaise = errors.New("the opset cannot be raised")
 

@@ -283,25 +283,8 @@ func (a *arrays) each(yield func([]*execute.Tensor) error) error {
 				return err
 			}
 		}
-		if err := a.model.checkIDs(inputs); err != nil {
-			return err
-		}
 		if err := yield(inputs); err != nil {
 			return err
-		}
-	}
-	return nil
-}
-
-// checkIDs refuses ids that the model does not know: a runtime would end with an error that
-// tells less.
-func (m *model) checkIDs(inputs []*execute.Tensor) error {
-	if m.ids < 0 || inputs[m.ids] == nil {
-		return nil
-	}
-	for _, id := range inputs[m.ids].Int64s() {
-		if id < -m.vocabulary || id >= m.vocabulary {
-			return fmt.Errorf("input %s: id %d, the model knows 0 to %d", describe(m.inputs[m.ids]), id, m.vocabulary-1)
 		}
 	}
 	return nil

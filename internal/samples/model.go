@@ -167,3 +167,39 @@ func (m *model) isBatch(d *onnxpb.TensorShapeProto_Dimension) bool {
 	ids := m.inputs[m.ids].GetType().GetTensorType().GetShape().GetDim()
 	return len(ids) == 2 && d.GetDimParam() != "" && d.GetDimParam() == ids[0].GetDimParam()
 }
+
+// checkIDs refuses ids that the model does not know: a runtime would end with an error that
+// tells less, or look up negative ones from the end of the table. To compare models, these will do.
+func (m *model) checkIDs(inputs []*execute.Tensor, negative bool) error {
+	if m.ids < 0 || inputs[m.ids] == nil {
+		return nil
+	}
+	least, ids := int64(0), inputs[m.ids]
+	if negative {
+		least = -m.vocabulary
+	}
+	for i, id := range ids.Int64s() {
+		if id >= least && id < m.vocabulary {
+			continue
+		}
+		at := fmt.Sprintf("position %d", i)
+		if n := len(ids.Dims); n > 1 {
+			length := int(ids.Dims[n-1])
+			at = fmt.Sprintf("row %d, position %d", i/length, i%length)
+		}
+		return fmt.Errorf("input %s, %s: %w", describe(m.inputs[m.ids]), at, m.wrongID(id))
+	}
+	return nil
+}
+
+// wrongID says that the model does not know an id.
+func (m *model) wrongID(id int64) error {
+	known := "no model knows a negative id"
+	if m.vocabulary < unknown {
+		known = fmt.Sprintf("the model knows 0 to %d", m.vocabulary-1)
+	}
+	if id < 0 {
+		known += "; leave padding out, or give it another id and 0 in the attention mask"
+	}
+	return fmt.Errorf("id %d: %s", id, known)
+}

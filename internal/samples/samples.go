@@ -216,6 +216,9 @@ func (s *Samples) each(do func([]*execute.Tensor) error) error {
 			if err := s.model.complete(inputs, 0); err != nil {
 				return err
 			}
+			if err := s.model.checkIDs(inputs, s.whole); err != nil {
+				return fmt.Errorf("sample %d: %w", number, err)
+			}
 			if err := s.model.useful(inputs); err != nil && !s.whole {
 				return fmt.Errorf("sample %d: %w; leave the sample out", number, err)
 			}

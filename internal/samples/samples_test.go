@@ -270,6 +270,27 @@ func npz(t *testing.T, folder string, names ...string) string {
 	return write(t, folder, "arrays.npz", b.Bytes())
 }
 
+// idsFile is an .npy file of ids, rows of columns.
+func idsFile(rows, columns int64, ids ...int64) []byte {
+	raw := npyFile("<i8", false, rows, columns)
+	raw = raw[:len(raw)-8*len(ids)]
+	for _, id := range ids {
+		raw = binary.LittleEndian.AppendUint64(raw, uint64(id))
+	}
+	return raw
+}
+
+// Models may be compared on ids that count from the end of the table.
+func TestNegativeIDsOfVerify(t *testing.T) {
+	ids := withInputs(t, input("ids", dtype.Int64, "b", "t"))
+	for first, ok := range map[int64]bool{-100: true, -101: false} {
+		path := write(t, t.TempDir(), "ids.npy", idsFile(2, 3, first, 6, 7, 5, 6, 7))
+		if _, err := OpenWhole(ids, []string{path}, 0); (err == nil) != ok {
+			t.Errorf("id %d: %v", first, err)
+		}
+	}
+}
+
 func TestErrors(t *testing.T) {
 	folder := t.TempDir()
 	language := withInputs(t, input("ids", dtype.Int64, "b", "t"), input("speaker", dtype.Float32, "b", 7))
@@ -285,25 +306,28 @@ func TestErrors(t *testing.T) {
 		m     *modelfile.Model
 		files []string
 	}{
-		`nothing for input "speaker", FLOAT [b, 7]`:                                 {language, []string{write(t, folder, "a.jsonl", []byte("[1]"))}},
-		`line 2: id 100: the model knows 0 to 99`:                                   {language, []string{write(t, folder, "b.jsonl", []byte("[1]\n[100]"))}},
-		`line 1: not a list of token ids`:                                           {language, []string{write(t, folder, "c.jsonl", []byte("text"))}},
-		`no input of token ids`:                                                     {plain, []string{write(t, folder, "d.jsonl", []byte("[1]"))}},
-		`nothing for input "z", FLOAT [n, 3]`:                                       {plain, []string{x}},
-		`they have "foo", "bar"`:                                                    {single, []string{npz(t, folder, "foo", "bar")}},
-		`unnamed.pb: input "x", FLOAT [n, 2]: the array has shape [1 3]`:            {single, []string{write(t, folder, "unnamed.pb", tensorProto(t, "", dtype.Float32, 1, 3))}},
-		`elements of type INT64`:                                                    {plain, []string{x, write(t, folder, "e/z.npy", npyFile("<i8", false, 3, 3))}},
-		`shape [3 4]`:                                                               {plain, []string{x, write(t, folder, "f/z.npy", npyFile("<f4", false, 3, 4))}},
-		`3 samples of input "x", but 2 of "z"`:                                      {plain, []string{x, write(t, folder, "g/z.npy", npyFile("<f4", false, 2, 3))}},
+		`nothing for input "speaker", FLOAT [b, 7]`:                                               {language, []string{write(t, folder, "a.jsonl", []byte("[1]"))}},
+		`line 2: position 1: id 100: the model knows 0 to 99`:                                     {language, []string{write(t, folder, "b.jsonl", []byte("[1]\n[5, 100]"))}},
+		`line 1: position 0: id -1: the model knows 0 to 99; leave padding out`:                   {ids, []string{write(t, folder, "k.jsonl", []byte("[-1]"))}},
+		`sample 1: input "ids", INT64 [b, t], row 0, position 2: id 100: the model knows 0 to 99`: {ids, []string{write(t, folder, "l/ids.npy", idsFile(2, 3, 5, 6, 7, 5, 6, 100))}},
+		`sample 0: input "ids", INT64 [b, t], row 0, position 1: id -100: the model knows 0 to 99; leave padding out, or give it another id and 0 in the attention mask`: {ids, []string{write(t, folder, "m/ids.npy", idsFile(2, 3, 5, -100, -100, 5, 6, 7))}},
+		`line 1: not a list of token ids`:                                {language, []string{write(t, folder, "c.jsonl", []byte("text"))}},
+		`no input of token ids`:                                          {plain, []string{write(t, folder, "d.jsonl", []byte("[1]"))}},
+		`nothing for input "z", FLOAT [n, 3]`:                            {plain, []string{x}},
+		`they have "foo", "bar"`:                                         {single, []string{npz(t, folder, "foo", "bar")}},
+		`unnamed.pb: input "x", FLOAT [n, 2]: the array has shape [1 3]`: {single, []string{write(t, folder, "unnamed.pb", tensorProto(t, "", dtype.Float32, 1, 3))}},
+		`elements of type INT64`:                                         {plain, []string{x, write(t, folder, "e/z.npy", npyFile("<i8", false, 3, 3))}},
+		`shape [3 4]`:                                                    {plain, []string{x, write(t, folder, "f/z.npy", npyFile("<f4", false, 3, 4))}},
+		`3 samples of input "x", but 2 of "z"`:                           {plain, []string{x, write(t, folder, "g/z.npy", npyFile("<f4", false, 2, 3))}},
 		`sample 0: input "ids", INT64 [b, t] has no elements; leave the sample out`: {ids, []string{write(t, folder, "i/ids.npy", npyFile("<i8", false, 3, 0))}},
 		`sample 0: input "x", FLOAT [n, w] has no elements`:                         {withInputs(t, input("x", dtype.Float32, "n", "w")), []string{write(t, folder, "j/x.npy", npyFile("<f4", false, 3, 0))}},
-		`the folder has no`:                                                         {plain, []string{empty}},
-		`missing.npy: there is no`:                                                  {plain, []string{x, "missing.npy"}},
-		`not a TensorProto`:                                                         {plain, []string{x, write(t, folder, "bad.pb", []byte("\xff"))}},
-		`4 bytes for FLOAT [1000`:                                                   {plain, []string{x, write(t, folder, "short.pb", []byte("\x08\xe8\x07\x08\xe8\x07\x10\x01\x4a\x04abcd"))}},
-		`product of the dimensions`:                                                 {plain, []string{x, write(t, folder, "huge.pb", []byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01\x25\x00\x00\x00\x00"))}},
-		`nor a file that ends in`:                                                   {plain, []string{write(t, folder, "text.txt", nil)}},
-		`fewer than its 9 elements`:                                                 {plain, []string{x, write(t, folder, "h/z.npy", bytes.TrimSuffix(npyFile("<f4", false, 3, 3)[:84], nil))}},
+		`the folder has no`:         {plain, []string{empty}},
+		`missing.npy: there is no`:  {plain, []string{x, "missing.npy"}},
+		`not a TensorProto`:         {plain, []string{x, write(t, folder, "bad.pb", []byte("\xff"))}},
+		`4 bytes for FLOAT [1000`:   {plain, []string{x, write(t, folder, "short.pb", []byte("\x08\xe8\x07\x08\xe8\x07\x10\x01\x4a\x04abcd"))}},
+		`product of the dimensions`: {plain, []string{x, write(t, folder, "huge.pb", []byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01\x25\x00\x00\x00\x00"))}},
+		`nor a file that ends in`:   {plain, []string{write(t, folder, "text.txt", nil)}},
+		`fewer than its 9 elements`: {plain, []string{x, write(t, folder, "h/z.npy", bytes.TrimSuffix(npyFile("<f4", false, 3, 3)[:84], nil))}},
 	} {
 		s, err := Open(test.m, test.files, 0)
 		if err == nil {

@@ -111,9 +111,9 @@ func (t *tokens) ids(line []byte) ([]int64, error) {
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
 		return nil, errors.New("more than a list of token ids")
 	}
-	for _, id := range ids {
+	for i, id := range ids {
 		if id < 0 || id >= t.model.vocabulary {
-			return nil, fmt.Errorf("id %d: the model knows 0 to %d", id, t.model.vocabulary-1)
+			return nil, fmt.Errorf("position %d: %w", i, t.model.wrongID(id))
 		}
 	}
 	return ids, nil

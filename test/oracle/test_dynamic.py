@@ -255,6 +255,25 @@ def test_old_opset(tmp_path):
     assert onnx.load(tmp_path / "ours.onnx").opset_import[0].version == 11
 
 
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_old_clip(tmp_path, op):
+    """A Clip before opset 11 has its ends as attributes. They become inputs, of the type of what it clips."""
+    w = numpy_helper.from_array(np.random.default_rng(3).normal(size=(16, 16)).astype(np.float32), "other")
+    nodes = [helper.make_node(op, ["x", "other"], ["h"]), helper.make_node("Clip", ["h"], ["y"], min=-0.5)]
+    m = shared(nodes)
+    graph = helper.make_graph(nodes, "clip", [i for i in m.graph.input if i.name == "x"], [o for o in m.graph.output if o.name == "y"], [w])
+    graph.input[0].CopyFrom(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 16]))
+    graph.output[0].CopyFrom(helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [None, 16]))
+    x = np.random.default_rng(4).normal(size=(8, 16)).astype(np.float32)
+    plain, ours = str(tmp_path / "plain.onnx"), str(tmp_path / "ours.onnx")
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 7)], ir_version=7), plain)
+    done = onnxquant("--quiet", "--activations", "dynamic", plain, ours)
+    assert done.status == 0, done.stderr
+    onnx.checker.check_model(onnx.load(ours), full_check=True)
+    (a,), (b,) = (onnxruntime.InferenceSession(p).run(None, {"x": x}) for p in (ours, plain))
+    assert np.abs(a - b).max() < 0.1 * np.abs(b).max() and a.min() == -0.5
+
+
 def test_what_cannot_be_dynamic(tmp_path):
     """A weight that is the first factor is decoded; the plan says why, and --strict takes it."""
     nodes = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("MatMul", ["table", "t"], ["y"]),
