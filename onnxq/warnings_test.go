@@ -50,7 +50,7 @@ func TestWarnings(t *testing.T) {
 		"float zeros":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Style: spec.NBits, Algorithm: spec.HQQ}, []string{"1 weight gets float zero points, with which ONNX Runtime takes 20 to 100 times as long for a row on a CPU; other algorithms have codes"}},
 		"for the web":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Target: spec.ORTWeb, Algorithm: spec.HQQ}, nil},
 		"small memory":   {plain, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: activations.New(path, nil, activations.Options{}), Memory: 16 << 10}, []string{"1 weight is not calibrated but quantized by algorithm mse: that takes --memory of 1 MiB or more"}},
-		"in a function":  {called, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: activations.New(calledPath, nil, activations.Options{})}, []string{"1 weight is not calibrated but quantized by algorithm mse: what multiplies by them is in a function or in a loop, where values cannot be seen", "no weight is calibrated; --dry-run --verbose says why"}},
+		"in a function":  {called, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: activations.New(calledPath, nil, activations.Options{})}, []string{"1 weight is not calibrated but quantized by algorithm mse: what multiplies by them is in a function or in a loop, where values cannot be seen", "no weight is calibrated, so the data are not used; --dry-run --verbose says why"}},
 		"two algorithms": {mlp, onnxq.Options{Block: 32, Algorithm: spec.Best, Precision: gptq, Calibration: activations.New(mlpPath, nil, activations.Options{})}, []string{"1 weight is calibrated by algorithm best, not gptq: a calibration has one of them"}},
 	} {
 		p, err := c.model.Plan(c.opts)

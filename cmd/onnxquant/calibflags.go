@@ -75,13 +75,20 @@ func (f *calibFlags) impliedFacts() []fact {
 	return []fact{{"algorithm", "best, which --calib implies"}}
 }
 
-// open finds the data, and what runs the model; in a dry run, it only looks for what is wrong with them.
-func (f *calibFlags) open(ctx context.Context, dry bool) error {
-	switch {
-	case f.data == nil:
+// check looks for what is wrong with the data.
+func (f *calibFlags) check(ctx context.Context) error {
+	if f.data == nil {
 		return nil
-	case dry:
-		return f.data.Check(ctx)
+	}
+	return f.data.Check(ctx)
+}
+
+// open finds the data for a plan, and what runs the model. They are forgotten if no weight is calibrated: to
+// make samples takes long.
+func (f *calibFlags) open(ctx context.Context, p *onnxq.Plan) error {
+	if p.CalibrationCost == nil {
+		f.data = nil
+		return nil
 	}
 	return f.data.Open(ctx)
 }

@@ -168,7 +168,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
 		return err
 	}
-	if err := f.calibFlags.open(ctx, f.dryRun); err != nil {
+	if err := f.calibFlags.check(ctx); err != nil {
 		return err
 	}
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
@@ -234,6 +234,9 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 	}
 	defer m.Close()
 	if err := f.checkSwapped(p, m, in, out); err != nil {
+		return err
+	}
+	if err := f.calibFlags.open(ctx, p); err != nil {
 		return err
 	}
 	if !f.quiet {

@@ -66,6 +66,9 @@ func (f *convertFlags) runFolder(ctx context.Context, c *console, args []string,
 	if f.page != "" {
 		return usagef("--report is for one model and one output")
 	}
+	if err := wantFolder(out); err != nil {
+		return err
+	}
 	j := &folderJob{console: c, flags: f, args: args, out: out, folderReport: folderReport{Outputs: []folderOutput{}, Copied: []string{}}}
 	same := preset.Preset{Outputs: []preset.Output{{File: "{name}.onnx"}}}
 	j.preset = &same
@@ -102,6 +105,14 @@ func (f *convertFlags) runFolder(ctx context.Context, c *console, args []string,
 		return j.plan(ctx)
 	}
 	return j.convert(ctx)
+}
+
+// wantFolder refuses the name of a model as that of a folder, unless there is such a folder.
+func wantFolder(out string) error {
+	if info, err := os.Stat(out); !strings.EqualFold(filepath.Ext(out), ".onnx") || err == nil && info.IsDir() {
+		return nil
+	}
+	return usagef("%s: OUT of a folder, and of --preset, is a folder, and this is the name of a model; name a folder, such as %s", printable(out), printable(strings.TrimSuffix(out, filepath.Ext(out))))
 }
 
 // scan lists a folder, or a model as if it were alone in one.

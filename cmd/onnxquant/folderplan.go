@@ -55,7 +55,10 @@ func (j *folderJob) calibration(ctx context.Context, model string) (*activations
 	}
 	o := activations.Options{Samples: j.flags.samples, Library: j.flags.library}
 	f := calibFlags{data: activations.New(j.source.File(model), j.flags.paths, o)}
-	err := f.open(ctx, j.flags.dryRun)
+	err := f.check(ctx)
+	if err == nil && !j.flags.dryRun {
+		err = f.data.Open(ctx)
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}

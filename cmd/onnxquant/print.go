@@ -182,8 +182,8 @@ func costFacts(c *onnxq.CalibrationCost) []fact {
 	if c == nil {
 		return nil
 	}
-	return []fact{{"calibration", fmt.Sprintf("%s of layers, %s over the samples and, besides these, about %.0f s of computing; up to %s of memory and %s of disk",
-		english.Plural(c.Groups, "group", ""), english.Plural(c.Runs, "run", ""), math.Ceil(c.Seconds), byteSize(c.Memory), byteSize(c.Disk))}}
+	return []fact{{"calibration", fmt.Sprintf("%s of layers, about %.0f s of computing without the %s of the model over the samples; up to %s of memory, without that of these runs, and %s of disk",
+		english.Plural(c.Groups, "group", ""), math.Ceil(c.Seconds), english.Plural(c.Runs, "run", ""), byteSize(c.Memory), byteSize(c.Disk))}}
 }
 
 // comparedOn names the samples by which the model's outputs were compared.

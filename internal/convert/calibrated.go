@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/quantize"
+	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/spec"
@@ -137,9 +138,10 @@ func (p *Plan) withTensorScales(ctx context.Context, found discover.Exceptions) 
 
 // calibrate finds the codes of weights by the inputs that their layers get, in float32 whatever
 // becomes of what is not quantized, unless one of the runs, by their keys, has found them. It adds to
-// found the scales that turn out to be unfit. Temporary files are in the folder of the output.
+// found the scales that turn out to be unfit. Temporary files are in the folder of the output. It returns
+// nil if no weight is calibrated.
 func (p *Plan) calibrate(ctx context.Context, path string, found discover.Exceptions, runs map[string]*run) (_ *calibrated, err error) {
-	if p.opts.Calibration == nil {
+	if !p.calibrates() {
 		return nil, nil
 	}
 	if p.Half != nil {
@@ -244,6 +246,11 @@ func (p *Plan) calibration() layerfit.Options {
 	return layerfit.Options{Best: best, Clip: clip, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
 }
 
+// calibrates reports whether the data of calibration are needed.
+func (p *Plan) calibrates() bool {
+	return p.opts.Calibration != nil && slices.ContainsFunc(p.Weights, func(w rewrite.Weight) bool { return w.Layers != nil })
+}
+
 // calibratedBy counts the weights that are to be calibrated by an algorithm.
 func (p *Plan) calibratedBy(a spec.Algorithm) (n int) {
 	for _, w := range p.Weights {
@@ -254,9 +261,9 @@ func (p *Plan) calibratedBy(a spec.Algorithm) (n int) {
 	return n
 }
 
-// CalibrationCost tells what calibration will take. It returns nil if there is none.
+// CalibrationCost tells what calibration will take. It returns nil if no weight is calibrated.
 func (p *Plan) CalibrationCost() *layerfit.Cost {
-	if p.opts.Calibration == nil {
+	if !p.calibrates() {
 		return nil
 	}
 	_, layers := p.layers()

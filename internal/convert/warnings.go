@@ -110,9 +110,8 @@ func (p *Plan) warnOfCalibration() {
 	if n := p.calibratedBy(spec.AWQ); n > 0 && !p.calibration().Clip {
 		p.warn("%s not by algorithm awq: a calibration has it for all weights or for none", english.Plural(n, "weight is calibrated", "weights are calibrated"))
 	}
-	calibrated := func(w rewrite.Weight) bool { return w.Layers != nil }
-	if p.opts.Calibration != nil && len(p.Weights) > 0 && len(p.except.MSE) == 0 && !slices.ContainsFunc(p.Weights, calibrated) {
-		p.warn("no weight is calibrated; --dry-run --verbose says why")
+	if p.opts.Calibration != nil && len(p.Weights) > 0 && len(p.except.MSE) == 0 && !p.calibrates() {
+		p.warn("no weight is calibrated, so the data are not used; --dry-run --verbose says why")
 	}
 }
 
