@@ -3,6 +3,7 @@ package onnxq
 import (
 	"errors"
 	"iter"
+	"slices"
 	"strings"
 
 	"onnxquant/internal/convert"
@@ -22,15 +23,16 @@ import (
 //
 // A plan needs its Model to be open. Its methods are not for concurrent use.
 type Plan struct {
-	Tensors     []TensorPlan `json:"tensors"`       // every float initializer and Constant
-	OpsetBefore int64        `json:"opset_before"`  // of the model, in the standard's domain
-	OpsetAfter  int64        `json:"opset_after"`   // of the output
-	IRBefore    int64        `json:"ir_before"`     // IR version of the model
-	IRAfter     int64        `json:"ir_after"`      // of the output
-	InBytes     int64        `json:"in_bytes"`      // model file and external data
-	OutBytes    int64        `json:"out_bytes"`     // exact size of the output
-	External    bool         `json:"external_data"` // the output has its tensors in other files
-	Coverage    float64      `json:"coverage"`      // share of the bytes of float tensors that is quantized, 0 to 1
+	Tensors     []TensorPlan `json:"tensors"`             // every float initializer and Constant
+	OpsetBefore int64        `json:"opset_before"`        // of the model, in the standard's domain
+	OpsetAfter  int64        `json:"opset_after"`         // of the output
+	OpsetFor    []string     `json:"opset_for,omitempty"` // formats that need it, if it is raised
+	IRBefore    int64        `json:"ir_before"`           // IR version of the model
+	IRAfter     int64        `json:"ir_after"`            // of the output
+	InBytes     int64        `json:"in_bytes"`            // model file and external data
+	OutBytes    int64        `json:"out_bytes"`           // exact size of the output
+	External    bool         `json:"external_data"`       // the output has its tensors in other files
+	Coverage    float64      `json:"coverage"`            // share of the bytes of float tensors that is quantized, 0 to 1
 	// BitsPerWeight is the average size in bits of an element of the quantized tensors, scales
 	// and zero points included.
 	BitsPerWeight float64  `json:"bits_per_weight"`
@@ -101,6 +103,12 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 		plan:        p,
 		opts:        opts,
 	}
+	for _, w := range p.Weights {
+		if format := string(w.Choice.Format); d.OpsetAfter > d.OpsetBefore && w.Form.Opset() == d.OpsetAfter && !slices.Contains(d.OpsetFor, format) {
+			d.OpsetFor = append(d.OpsetFor, format)
+		}
+	}
+	slices.Sort(d.OpsetFor)
 	if h := p.Half; h != nil {
 		d.Half = &Half{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: []FloatNode{}}
 		for _, k := range h.Kept {

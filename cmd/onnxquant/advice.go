@@ -45,6 +45,9 @@ func targetHint(p *onnxq.Plan) []string {
 			return []string{fmt.Sprintf("ONNX Runtime needs --target ort to load %s", format)}
 		}
 	}
+	if slices.Contains(p.OpsetFor, string(spec.Int2)) || slices.Contains(p.OpsetFor, string(spec.Uint2)) {
+		return []string{fmt.Sprintf("few runtimes load opset %d yet; with --target ort 2-bit weights have a form of ONNX Runtime's in which it stays lower", p.OpsetAfter)}
+	}
 	return nil
 }
 

@@ -293,6 +293,7 @@ func printRecommended(w io.Writer, a *analyze.Analysis) {
 		counted[t.Recommended.String()]++
 	}
 	facts := []fact{{"mix", strings.Join(counts(counted), ", ")}, {"size", sizes(a.FloatBytes, a.OutBytes)}}
+	facts = append(facts, opsetFacts(a.OpsetBefore, a.OpsetAfter, a.OpsetFor)...)
 	if a.MaxSize >= a.FloatBytes && a.MaxError == 0 {
 		facts = append(facts, fact{"bound", fmt.Sprintf("the float model, %s, already fits in %s", byteSize(a.FloatBytes), byteSize(a.MaxSize))})
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -20,7 +21,7 @@ import (
 // settled are the flags that say what --auto finds, or change sizes that it does not know.
 var settled = []string{
 	"bits", "format", "block", "zero-point", "precision-info", "conv-format",
-	"activations", "float16", "bfloat16", "weights-from",
+	"activations", "weights-from",
 }
 
 // finishAuto refuses what does not go with --auto.
@@ -33,6 +34,9 @@ func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 			return usagef("--auto chooses the formats: leave out --%s", name)
 		}
 	}
+	if f.float16 || f.bfloat16 {
+		f.opts.Bits = 4 // which is the default, but these flags alone quantize nothing
+	}
 	return nil
 }
 
@@ -44,7 +48,7 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in, out string) erro
 		return err
 	}
 	defer m.Close()
-	fits, err := f.keepFloat(c, m, out)
+	fits, err := f.keepFloat(ctx, c, m, out)
 	if err != nil || fits {
 		return err
 	}
@@ -59,7 +63,7 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in, out string) erro
 }
 
 // keepFloat leaves all weights in float if the model fits so.
-func (f *convertFlags) keepFloat(c *console, m *onnxq.Model, out string) (fits bool, err error) {
+func (f *convertFlags) keepFloat(ctx context.Context, c *console, m *onnxq.Model, out string) (fits bool, err error) {
 	opts := f.opts
 	opts.Precision, err = rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: spec.Candidate{Format: spec.Float}.Override()})
 	if err != nil {
@@ -75,13 +79,14 @@ func (f *convertFlags) keepFloat(c *console, m *onnxq.Model, out string) (fits b
 			return false, err
 		}
 	}
-	if size > f.auto {
-		return false, nil
+	beyond, err := analyze.Beyond(ctx, p)
+	if err != nil || size+beyond > f.auto {
+		return false, err
 	}
 	f.calibFlags.leave(&f.opts)
 	f.opts.Precision = opts.Precision
 	if !f.quiet {
-		c.line("", fmt.Sprintf("the float model, %s, already fits in %s: nothing needs to be quantized", byteSize(size), byteSize(f.auto)))
+		c.line("", fmt.Sprintf("the %s model, %s, already fits in %s: nothing needs to be quantized", cmp.Or(string(f.opts.FloatType), "float"), byteSize(size+beyond), byteSize(f.auto)))
 	}
 	return true, nil
 }

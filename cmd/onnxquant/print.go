@@ -126,13 +126,23 @@ func planFacts(p *onnxq.Plan) []fact {
 	}
 	facts = append(facts, halfFacts(p.Half)...)
 	facts = append(facts, fact{"size", sizes(p.InBytes, p.OutBytes)})
-	if p.OpsetAfter != p.OpsetBefore {
-		facts = append(facts, fact{"opset", fmt.Sprintf("%d -> %d", p.OpsetBefore, p.OpsetAfter)})
-	}
+	facts = append(facts, opsetFacts(p.OpsetBefore, p.OpsetAfter, p.OpsetFor)...)
 	if p.IRAfter != p.IRBefore {
 		facts = append(facts, fact{"IR", fmt.Sprintf("%d -> %d", p.IRBefore, p.IRAfter)})
 	}
 	return facts
+}
+
+// opsetFacts say that the opset is raised, and which formats need it.
+func opsetFacts(before, after int64, formats []string) []fact {
+	if before == after {
+		return nil
+	}
+	text := fmt.Sprintf("%d -> %d", before, after)
+	if len(formats) > 0 {
+		text += ", for " + strings.Join(formats, ", ")
+	}
+	return []fact{{"opset", text}}
 }
 
 // groupedReason is a reason without what differs for each bias: the values whose scales it has.

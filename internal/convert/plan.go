@@ -10,8 +10,10 @@ package convert
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -450,4 +452,45 @@ func (p *Plan) again(found discover.Exceptions, far map[string]string) (*Plan, e
 		made.warnOfHalf(far)
 	}
 	return made, err
+}
+
+// Settled returns the plan that follows when all that becomes half is read: what is beyond its range stays
+// float32.
+func (p *Plan) Settled(ctx context.Context) (*Plan, error) {
+	far := map[string]string{}
+	for p.Half != nil {
+		if err := p.readHalves(ctx); err != nil {
+			return nil, err
+		}
+		beyond := p.Half.Beyond()
+		if len(beyond) == 0 {
+			break
+		}
+		maps.Copy(far, beyond)
+		var err error
+		if p, err = planFrom(p.input, p.opts, far); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// readHalves reads the contents that become half.
+func (p *Plan) readHalves(ctx context.Context) error {
+	for _, v := range p.graph.Values {
+		if v.Tensor == nil || !p.Half.Rounds(v.Path) {
+			continue
+		}
+		if err := work.Stopped(ctx); err != nil {
+			return err
+		}
+		content, err := p.graph.File.Payload(v.Tensor)
+		if err != nil {
+			return err
+		}
+		if _, err := io.Copy(io.Discard, io.NewSectionReader(content, 0, content.Size())); err != nil {
+			return fmt.Errorf("tensor %s: %w", msg.Quote(v.Path), err)
+		}
+	}
+	return nil
 }

@@ -28,6 +28,10 @@ type Analysis struct {
 	OutBytes   int64   `json:"out_bytes"`   // exact size of the output as recommended
 	Error      float64 `json:"error"`       // error of the model as recommended
 
+	OpsetBefore int64    `json:"opset_before,omitempty"` // of the model
+	OpsetAfter  int64    `json:"opset_after,omitempty"`  // of the output as recommended
+	OpsetFor    []string `json:"opset_for,omitempty"`    // formats that need it, if it is raised
+
 	// Damage is the sum of the weights' damages as recommended, if they were measured.
 	Damage *float64 `json:"damage,omitempty"`
 

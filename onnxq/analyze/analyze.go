@@ -80,6 +80,7 @@ type analyzer struct {
 
 	damage Damage
 	narrow bool           // convolutions may have fewer than 8 bits
+	beyond int64          // bytes that the contents of any mix add, see Beyond
 	slack  int64          // bytes by which sizes of mixes may be estimated too large
 	index  map[string]int // name → index in Weights
 

@@ -52,6 +52,7 @@ func (a *analyzer) measureDamages(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		opts.FloatType = "" // the model runs in float32
 		found, err := a.damage.Of(ctx, a.model, opts, names[i])
 		if err != nil {
 			return fmt.Errorf("candidate %s: %w", c, err)

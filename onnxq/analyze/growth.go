@@ -1,19 +1,36 @@
 package analyze
 
 import (
+	"context"
 	"maps"
 	"slices"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
 	"onnxquant/onnxq"
 )
 
 // sizeOf is the exact size of the output of a plan.
 func (a *analyzer) sizeOf(p *onnxq.Plan) (int64, error) {
-	if a.output == "" {
-		return p.OutBytes, nil
+	size := p.OutBytes
+	if a.output != "" {
+		var err error
+		if size, err = p.OutputSize(a.output); err != nil {
+			return 0, err
+		}
 	}
-	return p.OutputSize(a.output)
+	return size + a.beyond, nil
+}
+
+// Beyond returns by how many bytes the output of a plan grows when its contents are read: values beyond
+// the range of float16 or bfloat16 stay float32.
+func Beyond(ctx context.Context, p *onnxq.Plan) (int64, error) {
+	planned := access.Stages(p)
+	settled, err := planned.Settled(ctx)
+	if err != nil {
+		return 0, err
+	}
+	return settled.Output.Size() - planned.Output.Size(), nil
 }
 
 // rest is what the output has besides the weights, in bytes.

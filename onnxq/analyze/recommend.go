@@ -90,7 +90,7 @@ func (a *analyzer) least(ctx context.Context, mix []int) (best []int, err error)
 			continue
 		}
 		opts := a.opts
-		opts.Precision = a.Precision
+		opts.Precision, opts.FloatType = a.Precision, ""
 		damage, err := a.damage.Together(ctx, a.model, opts)
 		if err != nil {
 			return nil, err
@@ -211,6 +211,7 @@ func (a *analyzer) take(pick []int) (err error) {
 	if a.OutBytes, err = a.sizeOf(p); err != nil {
 		return err
 	}
+	a.OpsetBefore, a.OpsetAfter, a.OpsetFor = p.OpsetBefore, p.OpsetAfter, p.OpsetFor
 	a.Error = math.Sqrt(noise / float64(len(a.Weights)))
 	if a.damage != nil {
 		a.Analysis.Damage = &damage

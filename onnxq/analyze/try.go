@@ -21,6 +21,11 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 	if err != nil {
 		return fmt.Errorf("candidate %s: %w", c, err)
 	}
+	if c.Format == spec.Float {
+		if a.beyond, err = Beyond(ctx, p); err != nil {
+			return err
+		}
+	}
 	size, err := a.sizeOf(p)
 	if err != nil {
 		return err

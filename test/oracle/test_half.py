@@ -332,3 +332,28 @@ def test_measured_ranges_keep_what_overflows(tmp_path):
         assert_close(run(out, [feed]), runtime.run(source, [feed]))
     r = onnxquant("--bfloat16", "--ranges", ranges, source, out)
     assert r.status == 2 and "ranges are for static activations and for float16" in r.stderr
+
+
+MODEL = TINYGPT / "model.onnx"
+
+
+@pytest.mark.parametrize("flag, size, more", [("--float16", 1_200_000, []), ("--float16", 2_000_000, []), ("--bfloat16", 1_300_000, []),
+                                              ("--float16", 1_400_000, ["--external-data", "always"])], ids=str)
+def test_auto(tmp_path, flag, size, more):
+    """--auto knows what becomes half, and that the mask, which float16 cannot hold, stays float32."""
+    out = tmp_path / "out.onnx"
+    r = onnxquant("--json", flag, "--auto", size, *more, MODEL, out)
+    assert r.status == 0, r.stderr
+    assert 0.97 * size < sum(f.stat().st_size for f in tmp_path.iterdir()) <= size
+    plan = json.loads(r.stdout)["plan"]
+    assert len({(t["format"], t["block"]) for t in plan["tensors"] if t["decision"] == "quantize"}) > 1 and plan["half"]["type"] == flag[2:]
+    if flag == "--float16":
+        ids = np.arange(16, dtype=np.int64).reshape(1, 16)
+        assert_close(run(out, [ids]), run(MODEL, [ids]), 0.5)
+
+
+def test_auto_all_half(tmp_path):
+    """Where all fits in float16, nothing is quantized."""
+    r = onnxquant("--float16", "--auto", 4_000_000, MODEL, tmp_path / "out.onnx")
+    assert r.status == 0 and "the float16 model, 3.6 MiB, already fits in 3.8 MiB" in r.stderr
+    assert (tmp_path / "out.onnx").stat().st_size <= 4_000_000
