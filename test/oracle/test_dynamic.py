@@ -255,11 +255,10 @@ def test_old_opset(tmp_path):
     assert onnx.load(tmp_path / "ours.onnx").opset_import[0].version == 11
 
 
-@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
-def test_old_clip(tmp_path, op):
+def test_old_clip(tmp_path):
     """A Clip before opset 11 has its ends as attributes. They become inputs, of the type of what it clips."""
     w = numpy_helper.from_array(np.random.default_rng(3).normal(size=(16, 16)).astype(np.float32), "other")
-    nodes = [helper.make_node(op, ["x", "other"], ["h"]), helper.make_node("Clip", ["h"], ["y"], min=-0.5)]
+    nodes = [helper.make_node("MatMul", ["x", "other"], ["h"]), helper.make_node("Clip", ["h"], ["y"], min=-0.5)]
     m = shared(nodes)
     graph = helper.make_graph(nodes, "clip", [i for i in m.graph.input if i.name == "x"], [o for o in m.graph.output if o.name == "y"], [w])
     graph.input[0].CopyFrom(helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [None, 16]))
