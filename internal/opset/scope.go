@@ -178,7 +178,9 @@ func (s *scope) step(version int64) error {
 }
 
 // known reports whether a node computes what its operator of ai.onnx does, now or when the opset is raised.
-func (s *scope) known(n *onnxpb.NodeProto) bool { return s.inDefaultDomain(n) || n.GetDomain() == Raised }
+func (s *scope) known(n *onnxpb.NodeProto) bool {
+	return s.inDefaultDomain(n) || n.GetDomain() == Raised
+}
 
 // inDefaultDomain reports whether a node's operator is one of ai.onnx, and not a function
 // of the model.
