@@ -21,14 +21,18 @@ func (c Codec) LeastError() *blocks.Search {
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeFloatBlock(q, x, scale, c.TensorScale, kernels.SignlessE2M1, typ, errors)
 		},
+		Errors: func(e []float64, x, scales []float32) {
+			kernels.TryFloat(e, x, scales, c.TensorScale, kernels.SignlessE2M1, typ)
+		},
 		Store: func(scale float32) float32 { return kernels.E4M3FN.Values[ScaleByte(scale)] },
-		Tries: func(scale float32, try func(scale float32)) {
+		Tries: func(scales []float32, scale float32) []float32 {
 			at := int(ScaleByte(scale))
 			for code := max(at-stepsDown, 1); code <= min(at+stepsUp, int(kernels.E4M3FN.Top)); code++ {
 				if code != at {
-					try(kernels.E4M3FN.Values[code])
+					scales = append(scales, kernels.E4M3FN.Values[code])
 				}
 			}
+			return scales
 		},
 	}
 }

@@ -16,5 +16,8 @@ func (c Codec) LeastError() *blocks.Search {
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeFloatBlock(q, x, scale, 1, kind, typ, errors)
 		},
+		Errors: func(e []float64, x, scales []float32) {
+			kernels.TryFloat(e, x, scales, 1, kind, typ)
+		},
 	}
 }

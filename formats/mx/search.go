@@ -18,10 +18,10 @@ func (c Codec) LeastError() *blocks.Search {
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeFloatBlock(q, x, scale, 1, kind, typ, errors)
 		},
-		Store: func(scale float32) float32 { return DecodeE8M0(EncodeE8M0(scale, Nearest, true)) },
-		Tries: func(scale float32, try func(scale float32)) {
-			try(scale / 2)
-			try(scale * 2)
+		Errors: func(e []float64, x, scales []float32) {
+			kernels.TryFloat(e, x, scales, 1, kind, typ)
 		},
+		Store: func(scale float32) float32 { return DecodeE8M0(EncodeE8M0(scale, Nearest, true)) },
+		Tries: func(scales []float32, scale float32) []float32 { return append(scales, scale/2, scale*2) },
 	}
 }

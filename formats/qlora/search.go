@@ -16,6 +16,7 @@ func (c Codec) LeastError() *blocks.Search {
 		Quantize: func(q []byte, x, scale []float32, errors *kernels.ErrorSums) {
 			kernels.QuantizeNearestBlock(q, x, scale, nearest, typ, errors)
 		},
+		Errors: func(e []float64, x, scales []float32) { kernels.TryNearest(e, x, scales, nearest, typ) },
 	}
 	if c.Reciprocal {
 		s.Plain = func(q []byte, x, scale []float32) float64 {

@@ -2,6 +2,7 @@ package blocks
 
 import (
 	"math"
+	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
@@ -19,8 +20,10 @@ type Search struct {
 	Plain func(q []byte, x, scale []float32) float64
 	// Quantize sets q to the codes of a block with a scale, which is the only one, and adds errors.
 	Quantize func(q []byte, x, scale []float32, errors *kernels.ErrorSums)
-	// Tries calls try with some scales that can be stored, by that of the plain rule.
-	Tries func(scale float32, try func(scale float32))
+	// Tries appends some scales that can be stored, by that of the plain rule.
+	Tries func(scales []float32, scale float32) []float32
+	// Errors sets each of e to |e|² of the codes that Quantize gives a block with a scale.
+	Errors func(e []float64, x, scales []float32)
 
 	Values *Values                     // of codes
 	Codes  int                         // how many there are
@@ -29,14 +32,19 @@ type Search struct {
 	Free   bool                        // scales may be any number of Type
 	Store  func(scale float32) float32 // rounds a scale to one that can be stored
 
+	scales  []float32 // that are tried
+	squared []float64 // |e|² of each
+
 	x       []float32
+	amax    float32 // largest magnitude of x
+	xx      float64 // ⟨w, w⟩
 	worst   float64 // |e|² of the plain rule
 	best    choice
+	reach   float64 // largest magnitude of a value
 	tried   []byte
 	decoded []float32
 	one     [1]float32 // a scale
 	errors  kernels.ErrorSums
-	trying  func(scale float32) // the method try
 }
 
 // choice is a scale with its codes.
@@ -44,21 +52,30 @@ type choice struct {
 	q     []byte
 	scale float32
 	miss  float64 // what Search makes small
+	order int     // when it was tried: of equal ones the first is taken
+	products
 }
+
+// products are those of w and the values v of codes.
+type products struct{ xv, vv float64 }
 
 // Fit sets q to the codes of x, a block of finite elements, and returns its scale. There is no
 // zero point.
 func (s *Search) Fit(q []byte, x []float32) (scale float32, zero byte) {
 	if len(s.tried) < len(x) {
-		s.tried, s.decoded, s.trying = make([]byte, len(x)), make([]float32, len(x)), s.try
+		s.tried, s.decoded = make([]byte, len(x)), make([]float32, len(x))
+		s.reach = s.largestValue()
 	}
-	s.x, s.best = x, choice{q: q[:len(x)], scale: s.Scale(kernels.AbsMax(0, x))}
+	s.x, s.amax = x, kernels.AbsMax(0, x)
+	s.best = choice{q: q[:len(x)], scale: s.Scale(s.amax), order: -1}
 	s.worst = s.plain()
 	if s.worst == 0 {
 		return s.best.scale, 0
 	}
-	s.best.miss = s.worst + s.stretch(s.best.q, s.best.scale)
-	s.Tries(s.best.scale, s.trying)
+	s.xx = squares(x)
+	s.best.products = s.productsWith(s.best.q)
+	s.best.miss = s.worst + s.stretch(s.best.products, s.best.scale)
+	s.tryAll()
 	if s.Free {
 		s.refine()
 	}
@@ -78,25 +95,79 @@ func (s *Search) plain() float64 {
 func (s *Search) quantize(q []byte) float64 {
 	s.errors = kernels.ErrorSums{}
 	s.Quantize(q, s.x, s.one[:], &s.errors)
-	squared, _, _ := s.errors.Totals()
-	return squared
+	return s.errors.Squared()
 }
 
-// try takes the codes of a scale if they are better than the best so far.
-func (s *Search) try(scale float32) {
-	if !usable(scale) {
+// tryAll takes the best of the tries. That of the least |e|² comes first: then there is no need to
+// look at the codes of most others.
+func (s *Search) tryAll() {
+	s.scales = s.Tries(s.scales[:0], s.best.scale)
+	n := 0
+	for _, scale := range s.scales {
+		if usable(scale) && s.clipped(scale) <= s.limit() {
+			s.scales[n] = scale
+			n++
+		}
+	}
+	s.squared = slices.Grow(s.squared[:0], n)[:n]
+	scales, e := s.scales[:n], s.squared
+	s.Errors(e, s.x, scales)
+	first := 0
+	for i := range e {
+		if e[i] < e[first] {
+			first = i
+		}
+	}
+	if n == 0 || e[first] > s.limit() {
 		return
 	}
+	s.try(scales[first], first)
+	for i := range n {
+		if i != first && e[i] <= s.limit() {
+			s.try(scales[i], i)
+		}
+	}
+}
+
+// limit is what |e|² of a better choice is not above.
+func (s *Search) limit() float64 { return min(s.worst, s.best.miss) }
+
+// try takes the codes of a scale if they are better than the best so far.
+func (s *Search) try(scale float32, order int) {
 	s.one[0] = scale
 	tried := s.tried[:len(s.x)]
 	e := s.quantize(tried)
-	if !(e <= s.worst && e < s.best.miss) {
+	if !(e <= s.limit()) {
 		return
 	}
-	if miss := e + s.stretch(tried, scale); miss < s.best.miss {
+	p := s.productsWith(tried)
+	miss := e + s.stretch(p, scale)
+	if miss < s.best.miss || miss == s.best.miss && order < s.best.order {
 		copy(s.best.q, tried)
-		s.best.scale, s.best.miss = scale, miss
+		s.best.scale, s.best.miss, s.best.order, s.best.products = scale, miss, order, p
 	}
+}
+
+// clipped returns a number that |e|² is not below with a scale: the error of the element of the
+// largest magnitude, if that is beyond all codes. Decoded values are rounded, by 1/256 at most or, if
+// they are tiny, half of 2^-24.
+func (s *Search) clipped(scale float32) float64 {
+	most := float64(s.reach*float64(scale*s.Outer)*(1+1./128)) + 0x1p-24
+	beyond := float64(s.amax) - most
+	if beyond <= 0 {
+		return 0
+	}
+	return 0.999 * beyond * beyond
+}
+
+// largestValue is the largest magnitude of the value of a code.
+func (s *Search) largestValue() (largest float64) {
+	for _, v := range s.Values[:s.Codes] {
+		if kernels.IsFinite(v) {
+			largest = max(largest, float64(kernels.Abs(v)))
+		}
+	}
+	return largest
 }
 
 // usable reports whether a scale is a finite normal number above 0.
@@ -105,19 +176,24 @@ func usable(scale float32) bool {
 }
 
 // stretch is ⟨w, e⟩²/|w|².
-func (s *Search) stretch(q []byte, scale float32) float64 {
-	xx, xv, _ := s.products(q)
-	d := float64(float64(scale*s.Outer)*xv) - xx
-	return float64(d*d) / xx
+func (s *Search) stretch(p products, scale float32) float64 {
+	d := float64(float64(scale*s.Outer)*p.xv) - s.xx
+	return float64(d*d) / s.xx
 }
 
-// products are ⟨w, w⟩, ⟨w, v⟩ and ⟨v, v⟩, v being the values of codes.
-func (s *Search) products(q []byte) (xx, xv, vv float64) {
+func squares(x []float32) (sum float64) {
+	for _, v := range x {
+		sum += float64(float64(v) * float64(v))
+	}
+	return sum
+}
+
+func (s *Search) productsWith(q []byte) (p products) {
 	for i, c := range q {
 		x, v := float64(s.x[i]), float64(s.Values[c])
-		xx, xv, vv = xx+float64(x*x), xv+float64(x*v), vv+float64(v*v)
+		p.xv, p.vv = p.xv+float64(x*v), p.vv+float64(v*v)
 	}
-	return xx, xv, vv
+	return p
 }
 
 // mostFits is how often the scale is fitted to the codes, and codes to the scale.
@@ -127,14 +203,15 @@ const mostFits = 4
 // is then the one for which ⟨w, ŵ⟩ = ⟨w, w⟩, unless the error would be too large.
 func (s *Search) refine() {
 	for range mostFits {
-		_, xv, vv := s.products(s.best.q)
-		before := s.best.miss
-		if s.try(s.Type.Round(float32(xv / vv))); s.best.miss == before {
+		before, scale := s.best.miss, s.Type.Round(float32(s.best.xv/s.best.vv))
+		if !usable(scale) {
+			break
+		}
+		if s.try(scale, len(s.scales)); s.best.miss == before {
 			break
 		}
 	}
-	xx, xv, _ := s.products(s.best.q)
-	if scale := s.Type.Round(float32(xx / xv)); usable(scale) && s.squaredError(scale) <= s.worst {
+	if scale := s.Type.Round(float32(s.xx / s.best.xv)); usable(scale) && s.squaredError(scale) <= s.worst {
 		s.best.scale = scale
 	}
 }
@@ -149,10 +226,11 @@ func (s *Search) squaredError(scale float32) float64 {
 
 // AnyScale returns the Tries of formats whose scales are numbers of type t: 20/32 … 51/32 of the
 // scale of the plain rule.
-func AnyScale(t dtype.DType) func(scale float32, try func(scale float32)) {
-	return func(scale float32, try func(scale float32)) {
+func AnyScale(t dtype.DType) func(scales []float32, scale float32) []float32 {
+	return func(scales []float32, scale float32) []float32 {
 		for i := range 32 {
-			try(t.Round(float32(float32(20+i) / 32 * scale)))
+			scales = append(scales, t.Round(float32(float32(20+i)/32*scale)))
 		}
+		return scales
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"onnxquant/formats/mx"
 	"onnxquant/formats/qlora"
 	"onnxquant/internal/blocks"
+	"onnxquant/internal/kernels"
 	"onnxquant/nvfp4"
 )
 
@@ -96,4 +97,59 @@ func squaredError(c codec, q []byte, x []float32, scale float32) float64 {
 	var s errstat.Stats
 	s.Add(x, y)
 	return s.SumSqErr
+}
+
+// A search that leaves out what cannot win finds what a search through all tries in turn finds.
+func TestSearchIsThatOfAllTries(t *testing.T) {
+	for _, typ := range weightTypes {
+		for c := range codecs(typ, 0x1p15) {
+			l, ok := c.(interface{ LeastError() *blocks.Search })
+			if !ok {
+				continue
+			}
+			s := l.LeastError()
+			s.Free = false
+			for _, x := range searched(typ) {
+				q := make([]byte, len(x))
+				scale, _ := s.Fit(q, x)
+				if want, codes := tryAll(s, x); scale != want || !slices.Equal(q, codes) {
+					t.Errorf("%T %+v: %v: scale %v, codes %v, want %v, %v", c, c, x, scale, q, want, codes)
+				}
+			}
+		}
+	}
+}
+
+func tryAll(s *blocks.Search, x []float32) (best float32, codes []byte) {
+	measure := func(scale float32) (q []byte, squared, miss float64) {
+		q = make([]byte, len(x))
+		if s.Plain != nil && codes == nil {
+			squared = s.Plain(q, x, []float32{scale})
+		} else {
+			var sums kernels.ErrorSums
+			s.Quantize(q, x, []float32{scale}, &sums)
+			squared, _, _ = sums.Totals()
+		}
+		var xx, xv float64
+		for i, c := range q {
+			v, w := float64(s.Values[c]), float64(x[i])
+			xx, xv = xx+float64(w*w), xv+float64(w*v)
+		}
+		d := float64(float64(scale*s.Outer)*xv) - xx
+		return q, squared, squared + float64(d*d)/xx
+	}
+	best = s.Scale(kernels.AbsMax(0, x))
+	q, worst, least := measure(best)
+	if codes = q; worst == 0 {
+		return best, codes
+	}
+	for _, scale := range s.Tries(nil, best) {
+		if scale < 0x1p-126 || math.IsInf(float64(scale), 0) {
+			continue
+		}
+		if q, squared, miss := measure(scale); squared <= worst && miss < least {
+			best, codes, least = scale, q, miss
+		}
+	}
+	return best, codes
 }

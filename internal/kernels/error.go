@@ -44,6 +44,9 @@ func (s *ErrorSums) Totals() (sqErr, sq, maxAbs float64) {
 	return total(&s.sqErr), total(&s.sq), float64(math.Float32frombits(s.maxAbs))
 }
 
+// Squared returns the sum of squared differences.
+func (s *ErrorSums) Squared() float64 { return total(&s.sqErr) }
+
 func total(p *[8]float64) float64 {
 	return ((p[0] + p[1]) + (p[2] + p[3])) + ((p[4] + p[5]) + (p[6] + p[7]))
 }

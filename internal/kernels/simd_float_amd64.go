@@ -57,3 +57,25 @@ func quantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, s 
 			&n.ranks.tree, &n.ranks.values, &n.ranks.codes, int(t), &s.sqErr, &s.sq, &s.maxAbs)
 	}
 }
+
+func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t Type) {
+	switch instructions {
+	case avx512:
+		tryFloatAVX512(&e[0], &x[0], len(x), &scale[0], len(scale), factor, &f.least, int(t))
+	case avx2:
+		tryFloatAVX2(&e[0], &x[0], len(x), &scale[0], len(scale), factor, &f.least, int(t))
+	default:
+		tryBy(f, e, x, scale, factor, t)
+	}
+}
+
+func tryNearest(e []float64, x, scale []float32, n *Nearest, t Type) {
+	switch {
+	case n.ranks == nil || instructions == plainGo:
+		tryBy(n, e, x, scale, 1, t)
+	case instructions == avx512:
+		tryNearestAVX512(&e[0], &x[0], len(x), &scale[0], len(scale), &n.ranks.tree, &n.ranks.values, &n.ranks.codes, int(t))
+	default:
+		tryNearestAVX2(&e[0], &x[0], len(x), &scale[0], len(scale), &n.ranks.tree, &n.ranks.values, &n.ranks.codes, int(t))
+	}
+}

@@ -17,6 +17,12 @@ func quantizeNearestBlocksAVX2(q *byte, x *float32, scale *float32, n int, block
 func quantizeNearestColumnsAVX2(q *byte, x *float32, scale *float32, n int, rows int, tree *[16]uint32, values *[16]uint32, codes *[16]uint32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
 
 //go:noescape
+func tryFloatAVX2(e *float64, x *float32, n int, scale *float32, tries int, factor float32, rules *uint32, typ int)
+
+//go:noescape
+func tryNearestAVX2(e *float64, x *float32, n int, scale *float32, tries int, tree *[16]uint32, values *[16]uint32, codes *[16]uint32, typ int)
+
+//go:noescape
 func quantizeFloatBlocksAVX512(q *byte, x *float32, scale *float32, factor float32, n int, block int, rules *uint32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
 
 //go:noescape
@@ -27,3 +33,9 @@ func quantizeNearestBlocksAVX512(q *byte, x *float32, scale *float32, n int, blo
 
 //go:noescape
 func quantizeNearestColumnsAVX512(q *byte, x *float32, scale *float32, n int, rows int, tree *[16]uint32, values *[16]uint32, codes *[16]uint32, typ int, sqErr *[8]float64, sq *[8]float64, maxAbs *uint32)
+
+//go:noescape
+func tryFloatAVX512(e *float64, x *float32, n int, scale *float32, tries int, factor float32, rules *uint32, typ int)
+
+//go:noescape
+func tryNearestAVX512(e *float64, x *float32, n int, scale *float32, tries int, tree *[16]uint32, values *[16]uint32, codes *[16]uint32, typ int)

@@ -129,6 +129,37 @@ func checkSameQuantizeFloat(t *testing.T, r *rand.Rand, n, rows int, typ Type, a
 	})
 }
 
+// Errors of tries are those of quantizing with each of their scales.
+func TestTries(t *testing.T) {
+	each(t, func(t *testing.T, r *rand.Rand, n int) {
+		eachKind(r, func(kind quantizeKind) {
+			scale, x, e := fenced[float32](t, 1+r.IntN(40)), fenced[float32](t, n), make([]float64, 41)
+			for i, s := range scales(r, len(scale)) {
+				scale[i] = s * kind.unit
+			}
+			for i := range x {
+				x[i] = elementFor(r, kind.by, scale[r.IntN(len(scale))]*kind.factor)
+			}
+			for _, typ := range []Type{Float32, Float16, BFloat16} {
+				e := e[:len(scale)]
+				switch by := kind.by.(type) {
+				case *MiniFloat:
+					TryFloat(e, x, scale, kind.factor, by, typ)
+				case *Nearest:
+					TryNearest(e, x, scale, by, typ)
+				}
+				for i := range scale {
+					var sums ErrorSums
+					kind.blocks(make([]byte, n), x, scale[i:i+1], n, n, typ, &sums)
+					if want, _, _ := sums.Totals(); e[i] != want {
+						t.Fatalf("%s, type %d, %d elements: error %v, quantized %v", kind.name, typ, n, e[i], want)
+					}
+				}
+			}
+		})
+	})
+}
+
 func firstDifference(a, b []byte) int {
 	if bytes.Equal(a, b) {
 		return -1

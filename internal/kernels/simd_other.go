@@ -38,6 +38,12 @@ func roundUpColumns(q []byte, x, factor, offset []float32, steps float32, least 
 	roundUpColumnsGo(q, x, factor, offset, steps, least)
 }
 
+func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t Type) {
+	tryBy(f, e, x, scale, factor, t)
+}
+
+func tryNearest(e []float64, x, scale []float32, n *Nearest, t Type) { tryBy(n, e, x, scale, 1, t) }
+
 func (s *ErrorSums) add(x, y []float32) { s.addGo(x, y) }
 
 func pack4(dst, q []byte) { pack4Go(dst, q) }

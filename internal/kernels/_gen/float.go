@@ -13,9 +13,10 @@ type valuer interface {
 	// scaled makes a scale the one to divide and multiply by.
 	scaled(s reg.VecVirtual)
 
-	// code returns the codes of x with scales s, in words, and as value, which is
-	// still to be multiplied by s, what they stand for.
-	code(x, s reg.VecVirtual) (code, value reg.VecVirtual)
+	// value returns what the codes of x with scales s stand for, which is still to be
+	// multiplied by s. codes writes what makes the codes, in words; it destroys what it is
+	// made of, but not the value.
+	value(x, s reg.VecVirtual) (value reg.VecVirtual, codes func() reg.VecVirtual)
 }
 
 // rule is a number that a MiniFloat goes by: its place in that.
@@ -66,43 +67,45 @@ func (f *miniFloat) rule(r rule) reg.VecVirtual {
 
 func (f *miniFloat) scaled(s reg.VecVirtual) { VMULPS(f.factor, s, s) }
 
-func (f *miniFloat) code(x, s reg.VecVirtual) (code, value reg.VecVirtual) {
-	v, e, power, sign := f.vector(), f.vector(), f.vector(), f.vector()
-	VDIVPS(s, x, v)
-	f.and(magnitude(), v, v)
-	VPMINUD(f.rule(most), v, v)
-	f.and(exponent(), v, e)
+func (f *miniFloat) value(x, s reg.VecVirtual) (value reg.VecVirtual, codes func() reg.VecVirtual) {
+	sum, e, power, sign := f.vector(), f.vector(), f.vector(), f.vector()
+	VDIVPS(s, x, sum)
+	f.and(magnitude(), sum, sum)
+	VPMINUD(f.rule(most), sum, sum)
+	f.and(exponent(), sum, e)
 	VPMAXUD(f.rule(least), e, e)
 	VPADDD(f.rule(dropExp), e, power)
-	VADDPS(power, v, v)
-	code = f.vector()
-	VPSUBD(power, v, code)
-	VSUBPS(power, v, v)
-	VPSUBD(f.rule(least), e, e)
-	VPSRLVD(f.rule(drop), e, e)
-	VPADDD(e, code, code)
-
+	VADDPS(power, sum, sum)
+	value = f.vector()
+	VSUBPS(power, sum, value)
 	VADDPS(f.rule(negativeZero), x, sign)
 	f.and(constant("sign", 1<<31), sign, sign)
-	f.or(sign, v, v)
-	VPSRLVD(f.rule(signDown), sign, sign)
-	if f.wide() {
-		k := K()
-		VPCMPD(operand.U8(4), f.rule(signless), code, k) // not equal
-		VPORD(sign, code, k, code)
-	} else {
-		VPCMPEQD(f.rule(signless), code, e)
-		VPANDN(sign, e, e)
-		VPOR(e, code, code)
+	f.or(sign, value, value)
+	return value, func() reg.VecVirtual {
+		code := power
+		VPSUBD(power, sum, code)
+		VPSUBD(f.rule(least), e, e)
+		VPSRLVD(f.rule(drop), e, e)
+		VPADDD(e, code, code)
+		VPSRLVD(f.rule(signDown), sign, sign)
+		if f.wide() {
+			k := K()
+			VPCMPD(operand.U8(4), f.rule(signless), code, k) // not equal
+			VPORD(sign, code, k, code)
+		} else {
+			VPCMPEQD(f.rule(signless), code, e)
+			VPANDN(sign, e, e)
+			VPOR(e, code, code)
+		}
+		return code
 	}
-	return code, v
 }
 
 // nearestOf is the parent's Nearest.
 type nearestOf struct {
 	isa
 	tree, values, codes reg.GPVirtual
-	root, two           reg.VecVirtual
+	root, two, by       reg.VecVirtual
 }
 
 func newNearestOf(s isa) *nearestOf {
@@ -112,12 +115,15 @@ func newNearestOf(s isa) *nearestOf {
 	return n
 }
 
-func (n *nearestOf) scaled(s reg.VecVirtual) {}
+// scaled keeps the number to divide by: s, or 1 where that is 0.
+func (n *nearestOf) scaled(s reg.VecVirtual) {
+	n.by = n.vector()
+	n.divisor(s, n.by)
+}
 
-func (n *nearestOf) code(x, s reg.VecVirtual) (code, value reg.VecVirtual) {
+func (n *nearestOf) value(x, s reg.VecVirtual) (value reg.VecVirtual, codes func() reg.VecVirtual) {
 	v, node := n.vector(), n.vector()
-	n.divisor(s, v)
-	VDIVPS(v, x, v)
+	VDIVPS(n.by, x, v)
 	n.above(v, n.root, n.two, node)
 	for level := 1; level < 4; level++ {
 		limit := n.vector()
@@ -129,7 +135,7 @@ func (n *nearestOf) code(x, s reg.VecVirtual) (code, value reg.VecVirtual) {
 		VPADDD(node, node, node)
 		n.above(v, limit, node, node)
 	}
-	return n.look(n.codes, node), n.look(n.values, node)
+	return n.look(n.values, node), func() reg.VecVirtual { return n.look(n.codes, node) }
 }
 
 // divisor sets d to s, or to 1 where that is 0.
@@ -180,8 +186,14 @@ func (n *nearestOf) look(table reg.GPVirtual, i reg.VecVirtual) reg.VecVirtual {
 // finish writes the codes of the elements x with scales s and adds up errors. x
 // becomes of no use.
 func finish(s isa, name string, by valuer, typ numberType, sums *sums, q operand.Mem, x, scale reg.VecVirtual, t *tail) {
-	code, v := by.code(x, scale)
-	s.storeBytes(name, s.lowBytes(code), t, q)
+	v, codes := by.value(x, scale)
+	s.storeBytes(name, s.lowBytes(codes()), t, q)
+	s.decoded(typ, v, scale)
+	sums.add(x, v, t)
+}
+
+// decoded makes v, the value of a code, what the code stands for.
+func (s isa) decoded(typ numberType, v, scale reg.VecVirtual) {
 	VMULPS(scale, v, v)
 	switch typ {
 	case float16Type:
@@ -189,7 +201,6 @@ func finish(s isa, name string, by valuer, typ numberType, sums *sums, q operand
 	case bfloat16Type:
 		s.nearest(v, 16)
 	}
-	sums.add(x, v, t)
 }
 
 const (

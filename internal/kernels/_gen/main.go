@@ -40,6 +40,8 @@ func main() {
 			quantizeFloatColumns(s)
 			quantizeNearestBlocks(s)
 			quantizeNearestColumns(s)
+			tryFloat(s)
+			tryNearest(s)
 		}
 		Generate()
 		return

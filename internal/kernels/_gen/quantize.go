@@ -82,12 +82,17 @@ func (s *sums) store() {
 
 // add adds the errors of y, the elements x stand for. It destroys y.
 func (s *sums) add(x, y reg.VecVirtual, t *tail) {
-	VSUBPS(y, x, y)
-	s.keep(t, y)
-	s.addSquares(s.sqErr, y)
+	s.addError(x, y, t)
 	s.addSquares(s.sq, x)
 	s.and(magnitude(), y, y)
 	VPMAXUD(y, s.maxAbs, s.maxAbs)
+}
+
+// addError makes y its error, and adds the square.
+func (s *sums) addError(x, y reg.VecVirtual, t *tail) {
+	VSUBPS(y, x, y)
+	s.keep(t, y)
+	s.addSquares(s.sqErr, y)
 }
 
 // addSquares adds the squares of v, lower half first. They are exact, so that
