@@ -1,0 +1,74 @@
+package verify
+
+import (
+	"onnxquant/onnxq/spec"
+)
+
+// Default limits, in dB. docs/verify.md says how they were chosen.
+const (
+	LeastSQNR       = 0.5 // of a weight whose codes have 2 bits
+	LeastFineSQNR   = 6.0 // of another weight
+	LeastBlockSQNR  = 0.1 // of its worst block, if the error of the block matters
+	MostMisfit      = 3.0 // of a weight of more than 2 bits: compare.WeightMatch.Misfit
+	LeastOutputSQNR = 0.0 // of an output
+	LeastCosine     = 0.5 // of an output, not in dB
+)
+
+// Default limits of codes that data found, as the record of the model says. Those of more than 2 bits stay
+// near the weights, but for algorithm best.
+const (
+	LeastCalibratedSQNR      = -3   // in dB, of a weight whose codes have 2 bits
+	LeastBestFineSQNR        = 1    // in dB, of another weight, with algorithm best
+	LeastCalibratedBlockSQNR = -15  // in dB, of a block of 2 bits
+	LeastBestFineBlockSQNR   = -8   // in dB, of another block, with algorithm best
+	LeastBlockCosine         = -0.3 // of a block of 2 bits
+	LeastBestBlockCosine     = -0.6 // of a block of 2 bits, with algorithm best
+	LeastFineBlockCosine     = -0.2 // of another block
+	MostCalibratedMisfit     = 6.0  // in dB
+)
+
+// Limits are the limits that a comparison used: those of Options, else the defaults.
+type Limits struct {
+	SQNR            float64  `json:"sqnr_db"`            // least of a weight whose codes have 2 bits
+	FineSQNR        float64  `json:"fine_sqnr_db"`       // least of another weight
+	BlockSQNR       float64  `json:"block_sqnr_db"`      // least of the worst block of a weight whose codes have 2 bits
+	FineBlockSQNR   float64  `json:"fine_block_sqnr_db"` // least of that of another weight
+	BlockCosine     float64  `json:"block_cosine"`       // least of the block that is least like a weight whose codes have 2 bits; -1: none
+	FineBlockCosine float64  `json:"fine_block_cosine"`  // least of that of another weight; -1: none
+	Misfit          float64  `json:"misfit_db"`          // most of a weight of more than 2 bits
+	OutputSQNR      float64  `json:"output_sqnr_db"`     // least of an output
+	Cosine          float64  `json:"cosine"`             // least of an output
+	MaxError        *float64 `json:"max_error,omitempty"`
+}
+
+// limits returns the limits of the options for a model whose codes an algorithm has found by data; "":
+// none has.
+func (o *Options) limits(calibrated spec.Algorithm) Limits {
+	l := Limits{
+		SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, BlockSQNR: LeastBlockSQNR, FineBlockSQNR: LeastBlockSQNR, BlockCosine: -1, FineBlockCosine: -1,
+		Misfit: MostMisfit, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
+	}
+	if calibrated != "" {
+		l.SQNR, l.BlockSQNR, l.Misfit = LeastCalibratedSQNR, LeastCalibratedBlockSQNR, MostCalibratedMisfit
+		l.BlockCosine, l.FineBlockCosine = LeastBlockCosine, LeastFineBlockCosine
+	}
+	if calibrated == spec.Best {
+		l.FineSQNR, l.FineBlockSQNR, l.BlockCosine = LeastBestFineSQNR, LeastBestFineBlockSQNR, LeastBestBlockCosine
+	}
+	if o.MinSQNR != nil {
+		l.SQNR, l.FineSQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR
+		l.FineBlockSQNR = min(l.FineBlockSQNR, *o.MinSQNR)
+	}
+	if o.MinOutputSQNR != nil {
+		l.OutputSQNR = *o.MinOutputSQNR
+	}
+	if o.MinCosine != nil {
+		l.Cosine = *o.MinCosine
+	}
+	return l
+}
+
+// LimitsGiven reports whether a limit is given. The default limits find only broken models.
+func (o *Options) LimitsGiven() bool {
+	return o.MinSQNR != nil || o.MinOutputSQNR != nil || o.MinCosine != nil || o.MaxError != nil
+}

@@ -1,0 +1,93 @@
+package verify
+
+import (
+	"onnxquant/onnxq/compare"
+)
+
+// Report is the result of a comparison.
+type Report struct {
+	Passed   bool     `json:"passed"`
+	Failures []string `json:"failures"` // empty if passed
+	Limits   Limits   `json:"limits"`
+
+	Failed map[Check]int `json:"-"` // number of Failures of each kind
+
+	// Swapped: the first model has quantized weights and the second one has none.
+	Swapped bool `json:"-"`
+
+	Structure Structure             `json:"structure"`
+	Weights   []compare.WeightMatch `json:"weights"` // weights that are quantized or differ
+	Same      int                   `json:"same"`    // number of equal float constants
+	Rounded   int                   `json:"rounded"` // those of them that are equal once rounded to float16 or bfloat16
+	Execution Execution             `json:"execution"`
+}
+
+// Check is a kind of failure.
+type Check string
+
+const (
+	CheckStructure Check = "structure" // something besides weights changed
+	CheckWeights   Check = "weights"   // SQNR of weights
+	CheckBlocks    Check = "blocks"    // SQNR of blocks of weights
+	CheckOutputs   Check = "outputs"   // SQNR of outputs
+	CheckCosine    Check = "cosine"    // of outputs
+	CheckLargest   Check = "largest"   // error of elements
+	CheckFinite    Check = "finite"    // elements that are finite in one model only
+	CheckCompared  Check = "compared"  // the outputs were not compared although that is required
+)
+
+// Structure compares everything but weights.
+type Structure struct {
+	Nodes    int      `json:"nodes"`    // of the float model
+	Problems []string `json:"problems"` // differences in the computation
+	Notes    []string `json:"notes"`    // other differences, such as the opset
+
+	// Activations counts the tensors that the quantized model alone has codes for when it runs, by
+	// the type of the codes.
+	Activations map[string]int `json:"activations,omitempty"`
+
+	Half string `json:"half,omitempty"` // float16 or bfloat16, if float32 became that
+}
+
+// Execution compares the outputs.
+type Execution struct {
+	Required bool     `json:"required"` // it is a failure if the outputs were not compared
+	Compared bool     `json:"compared"`
+	Reasons  []string `json:"reasons"` // why an engine did not run the models
+	Engine   string   `json:"engine,omitempty"`
+	Library  string   `json:"library,omitempty"` // the file, if the engine is a shared library
+	Samples  int      `json:"samples"`           // runs of each model
+	Inputs   []Input  `json:"inputs"`            // of the first one
+	Outputs  []Output `json:"outputs"`
+}
+
+// Input describes an input of the run.
+type Input struct {
+	Name  string  `json:"name"`
+	DType string  `json:"dtype"`
+	Dims  []int64 `json:"shape"`
+}
+
+// Output compares an output of the quantized model with that of the float model. Errors are
+// quantized - float, element by element.
+type Output struct {
+	Name     string  `json:"name"`
+	DType    string  `json:"dtype"`
+	Dims     []int64 `json:"shape"`
+	MaxError float64 `json:"max_error"`      // the largest |error|
+	Relative float64 `json:"relative_error"` // MaxError over the largest |float|
+	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σfloat² / Σerror²), at most 999; 999 if equal
+	Cosine   float64 `json:"cosine"`         // of float and quantized; 1 if both are zero
+	Elements int     `json:"elements"`       // pairs that were compared: both are finite
+
+	// Broken counts pairs with a NaN or infinity in one and another value in the
+	// other. The sums leave them out.
+	Broken int `json:"broken,omitempty"`
+
+	Distribution *Distribution `json:"distribution,omitempty"` // if rows of the output are known to be distributions
+}
+
+// NotCompared reports whether the only failure is that the outputs were not compared.
+func (r *Report) NotCompared() bool {
+	return len(r.Failures) == 1 && r.Execution.Required && !r.Execution.Compared
+}
