@@ -27,6 +27,9 @@ var several = []onnxq.Options{
 	{FloatType: spec.Float16, Format: spec.Float},
 	{Format: spec.NVFP4, Ops: []string{"all"}},
 	{Format: spec.NF4, Ops: []string{"all"}, ExternalData: spec.ExternalAlways},
+	{Bits: 4, Block: 32, Style: spec.NBits, Algorithm: spec.LeastAngle},
+	{Bits: 4, Block: 32, Style: spec.NBits, Algorithm: spec.HQQ, ZeroPoint: true},
+	{Format: "q4_k", Algorithm: spec.LeastAngle},
 }
 
 // Together, conversions give the bytes that each gives alone. One that fails leaves the others.
@@ -87,6 +90,44 @@ func TestConvertAll(t *testing.T) {
 // The weights of all outputs are read in the order of the file, as by one reader.
 func TestConvertAllReadsOnce(t *testing.T) {
 	const side = 1 << 10
+	var some []onnxq.Options
+	for _, opts := range several {
+		// The scale of nvfp4 follows from the whole weight, which is read first. Searches take long.
+		if opts.Format != spec.NVFP4 && opts.Algorithm == "" {
+			some = append(some, opts)
+		}
+	}
+	log := convertLogged(t, side, some)
+	first := log.at[0]
+	seen := map[int64]bool{}
+	for _, at := range log.at {
+		weight := (at - first) / (4 * side * side)
+		seen[weight] = true
+		if seen[weight+1] {
+			t.Fatalf("weight %d is read after the next one", weight)
+		}
+	}
+	if len(seen) != 3 {
+		t.Errorf("%d weights are read, want 3", len(seen))
+	}
+}
+
+// Outputs with blocks in columns read the same parts of a weight, and share them; float16 is made
+// of what the others read.
+func TestConvertAllSharesReads(t *testing.T) {
+	const side = 1 << 10
+	log := convertLogged(t, side, []onnxq.Options{
+		{Bits: 4, Block: 32, Style: spec.NBits, Algorithm: spec.RTNofORT, FloatType: spec.Float16},
+		{Bits: 4, Block: 32, Style: spec.NBits, Algorithm: spec.RTNofORT},
+		{Format: spec.NF4, Block: 64, Style: spec.NBits},
+	})
+	if want := int64(3 * 4 * side * side); log.bytes != want {
+		t.Errorf("%d bytes are read, want %d: each weight once", log.bytes, want)
+	}
+}
+
+// convertLogged converts a model of three square weights with several options, with one worker.
+func convertLogged(t *testing.T, side int64, several []onnxq.Options) *reads {
 	var tensors modeltest.Tensors
 	for _, name := range []string{"u", "v", "w"} {
 		tensors = append(tensors, modeltest.Floats(name, side, side))
@@ -107,37 +148,26 @@ func TestConvertAllReadsOnce(t *testing.T) {
 	var outputs []onnxq.Output
 	for i, opts := range several {
 		opts.Threads = 1
-		if opts.Format == spec.NVFP4 {
-			continue // its scale follows from the whole weight, which is read first
-		}
 		plan, err := m.Plan(opts)
 		if err != nil {
 			t.Fatal(err)
 		}
 		outputs = append(outputs, onnxq.Output{Plan: plan, Path: filepath.Join(t.TempDir(), string(rune('a'+i))+".onnx")})
 	}
-	log.at = nil // planning may have looked at some
+	*log = reads{} // planning may have looked at some
 	for _, made := range onnxq.ConvertAll(context.Background(), outputs) {
 		if made.Err != nil {
 			t.Fatal(made.Err)
 		}
 	}
-	first := log.at[0]
-	seen := map[int64]bool{}
-	for _, at := range log.at {
-		weight := (at - first) / (4 * side * side)
-		seen[weight] = true
-		if seen[weight+1] {
-			t.Fatalf("weight %d is read after the next one", weight)
-		}
-	}
-	if len(seen) != 3 {
-		t.Errorf("%d weights are read, want 3", len(seen))
-	}
+	return log
 }
 
-// reads are the offsets in a file that were read, one after the other.
-type reads struct{ at []int64 }
+// reads are the offsets in a file that were read, one after the other, and how much was.
+type reads struct {
+	at    []int64
+	bytes int64
+}
 
 // logged logs what is read from a content.
 type logged struct {
@@ -147,5 +177,6 @@ type logged struct {
 
 func (l logged) ReadAt(b []byte, off int64) (int, error) {
 	l.log.at = append(l.log.at, l.Place(off).Offset)
+	l.log.bytes += int64(len(b))
 	return l.Placed.ReadAt(b, off)
 }

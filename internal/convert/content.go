@@ -113,16 +113,20 @@ func (c *content) create() (err error) {
 // tasks returns the number of tasks: tiles, then stretches.
 func (c *content) tasks() int { return len(c.run.Tiles) + len(c.stretches) }
 
-// place returns where a task begins to read.
-func (c *content) place(task int) modelfile.Place {
-	if task >= len(c.run.Tiles) {
-		return c.stretches[task-len(c.run.Tiles)].Place()
+// task describes a task.
+func (c *content) task(i int) task {
+	if i >= len(c.run.Tiles) {
+		return task{of: c, i: i, at: c.stretches[i-len(c.run.Tiles)].Place()}
 	}
-	t := c.run.Tiles[task]
-	if r, ok := t.Source.(modelfile.Placed); ok {
-		return r.Place(t.Start())
+	tile := c.run.Tiles[i]
+	t := task{of: c, i: i, reading: c.run.Reading(i)}
+	if r, ok := tile.Source.(modelfile.Placed); ok {
+		t.at = r.Place(tile.Start())
 	}
-	return modelfile.Place{}
+	if tile.Rounded != nil {
+		t.rounds = 1
+	}
+	return t
 }
 
 // do does a task. After an error, others of this output do nothing.

@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/quantize"
 	"onnxquant/internal/work"
 )
 
@@ -164,25 +166,42 @@ func (c *conversion) end(r *Result, err error) {
 
 // task is a tile or a stretch of one of several outputs.
 type task struct {
-	of *content
-	i  int
-	at modelfile.Place
+	of      *content
+	i       int
+	at      modelfile.Place
+	reading quantize.Reading // of a tile that is read at once
+	rounds  int              // 1 if it rounds what was read, so that later tasks must read it again
 }
 
-// readTogether does the tasks of all conversions, in the order of the model's files.
+func (t task) compare(u task) int {
+	return cmp.Or(t.at.Compare(u.at), t.reading.Compare(u.reading), cmp.Compare(t.rounds, u.rounds))
+}
+
+// readTogether does the tasks of all conversions, in the order of the model's files. Those that read
+// the same are done by one worker, one after the other, which then reads it once.
 func readTogether(ctx context.Context, all []*conversion) {
 	var tasks []task
 	workers := math.MaxInt // each has the buffers that the conversion with the fewest allows
 	for _, c := range all {
 		for i := range c.content.tasks() {
-			tasks = append(tasks, task{c.content, i, c.content.place(i)})
+			tasks = append(tasks, c.content.task(i))
 		}
 		workers = min(workers, c.content.workers)
 	}
-	slices.SortStableFunc(tasks, func(a, b task) int { return a.at.Compare(b.at) })
+	slices.SortStableFunc(tasks, task.compare)
+	var alike [][]task
+	for i, t := range tasks {
+		if i > 0 && t.reading != (quantize.Reading{}) && t.reading == tasks[i-1].reading {
+			alike[len(alike)-1] = append(alike[len(alike)-1], t)
+		} else {
+			alike = append(alike, tasks[i:i+1:i+1])
+		}
+	}
 	// A task that fails stops its own conversion; all stop with the context, and tell why.
-	work.Each(ctx, workers, len(tasks), func(_ context.Context, w *worker, i int) error {
-		tasks[i].of.do(w, tasks[i].i)
+	work.Each(ctx, workers, len(alike), func(_ context.Context, w *worker, i int) error {
+		for _, t := range alike[i] {
+			t.of.do(w, t.i)
+		}
 		return nil
 	})
 }

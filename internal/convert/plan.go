@@ -239,7 +239,11 @@ func planWith(x *graph.Graph, opts Options, except discover.Exceptions) (*Plan, 
 		if err != nil {
 			return nil, err
 		}
-		p.weights = append(p.weights, w.Form.Quantize(w.Value.Path, src, w.Importance))
+		weight := w.Form.Quantize(w.Value.Path, src, w.Importance)
+		if e := src.Made(); e != nil && e.Round != nil {
+			weight.Rounded = &quantize.Rounded{From: e.From, Round: e.Round}
+		}
+		p.weights = append(p.weights, weight)
 		p.parts = append(p.parts, quantize.Map(w.Tensors, write.Index))
 		if n := p.parts[len(p.parts)-1]; n.Scales < 0 {
 			return nil, fmt.Errorf("%w: tensor %s is in a graph that opset %d does not have", graph.ErrModel, msg.Quote(w.Value.Path), p.Output.Opset())

@@ -2,6 +2,7 @@ package half
 
 import (
 	"math"
+	"slices"
 	"sync/atomic"
 
 	"onnxquant/formats/dtype"
@@ -25,13 +26,22 @@ type content struct {
 
 // of returns the content that is made of a float32 tensor's.
 func (c *content) of(from *modelfile.Payload) *modelfile.Elements {
-	return &modelfile.Elements{From: from, In: 4, Out: 2, Make: c.convert, Alike: true}
+	return &modelfile.Elements{From: from, In: 4, Out: 2, Make: c.convert, Alike: true, Round: c.round}
 }
 
-// convert converts elements, through x, and counts what becomes of them.
+// convert converts elements, through x.
 func (c *content) convert(dst, raw []byte, x []float32, _ int64) {
 	dtype.Float32.Decode(x, raw)
 	c.encodeWithin(dst, x)
+}
+
+// round rounds elements as convert does.
+func (c *content) round(x []float32) {
+	var raw [2 << 10]byte
+	for part := range slices.Chunk(x, len(raw)/2) {
+		c.encodeWithin(raw[:], part)
+		c.to.Decode(part, raw[:])
+	}
 }
 
 // encodeWithin encodes elements, which it may clamp, and counts what becomes of them.

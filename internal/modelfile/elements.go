@@ -14,6 +14,8 @@ type Elements struct {
 	// Make makes the elements from first on of those in raw. x has room for as many numbers.
 	Make  func(dst, raw []byte, x []float32, first int64)
 	Alike bool // Make does not depend on first
+
+	Round func(x []float32) // rounds float32 elements to those that are made; nil if these are no roundings
 }
 
 // step is how many elements are made at once.
@@ -28,6 +30,15 @@ type stepBuffers struct {
 var stepPool = sync.Pool{New: func() any {
 	return &stepBuffers{make([]byte, 8*step), make([]byte, 8*step), make([]float32, step)}
 }}
+
+// Made returns what makes a content, or nil.
+func (p *Payload) Made() *Elements {
+	if len(p.parts) != 1 {
+		return nil
+	}
+	e, _ := p.parts[0].r.(*Elements)
+	return e
+}
 
 // Payload returns the content as that of a tensor.
 func (e *Elements) Payload() *Payload { return Computed(e, e.From.Size()/e.In*e.Out) }

@@ -1,6 +1,7 @@
 package quantize
 
 import (
+	"cmp"
 	"context"
 
 	"onnxquant/formats/dtype"
@@ -18,6 +19,7 @@ const ElementBytes = 4 + 2 + 1 + 1 + 1 + 4
 type Buffers struct {
 	raw        []byte    // elements as read from the file
 	x          []float32 // elements of a chunk
+	loaded     Reading   // what x holds, if anything is known of it
 	decoded    []float32 // decoded codes of a chunk
 	column     []float32 // elements of some columns, column by column
 	codes      []byte    // one per byte
@@ -50,23 +52,68 @@ func (b *Buffers) makeRoom(t Tile) {
 	}
 }
 
-// load reads the elements of a chunk as float32. A float64 beyond its range becomes
-// infinite.
+// load makes x the elements of a chunk, and reads them unless they are there already. A float64
+// beyond the range of float32 becomes infinite.
 func (b *Buffers) load(ctx context.Context, t Tile, c chunk) error {
 	if err := work.Stopped(ctx); err != nil {
 		return err
 	}
 	x := buffer.Grow(&b.x, c.rows*c.n)
-	size := t.DType.Bits() / 8
+	if want := t.reading(c); b.loaded != want {
+		b.loaded = Reading{}
+		if err := b.read(x, t, c); err != nil {
+			return err
+		}
+		b.loaded = want
+	}
+	if t.Rounded != nil {
+		t.Rounded.Round(x)
+		b.loaded = Reading{}
+	}
+	return nil
+}
+
+// read reads the elements of a chunk as float32.
+func (b *Buffers) read(x []float32, t Tile, c chunk) error {
+	from, typ := t.origin()
+	size := typ.Bits() / 8
 	raw := kernels.Bytes(x)
-	if t.DType != dtype.Float32 {
+	if typ != dtype.Float32 {
 		raw = buffer.Grow(&b.raw, c.rows*c.n*size)
 	}
-	if err := t.Source.ReadRows(raw, c.off*size, c.rows, c.n*size, t.pitch()*size); err != nil {
+	if err := from.ReadRows(raw, c.off*size, c.rows, c.n*size, t.pitch()*size); err != nil {
 		return err
 	}
-	t.DType.Decode(x, raw)
+	typ.Decode(x, raw)
 	return nil
+}
+
+// Reading is what is read at once.
+type Reading struct {
+	from  Source
+	part  chunk
+	pitch int64
+}
+
+func (t Tile) reading(c chunk) Reading {
+	from, _ := t.origin()
+	return Reading{from, c, t.pitch()}
+}
+
+// Reading returns what a tile reads, or the zero Reading if it reads several times. A worker that
+// has quantized a tile does not read the same for the next one.
+func (r *Run) Reading(tile int) Reading {
+	t := r.Tiles[tile]
+	chunks := t.chunks(r.limit)
+	if len(chunks) > 1 {
+		return Reading{}
+	}
+	return t.reading(chunks[0])
+}
+
+// Compare orders readings by their places in the source.
+func (r Reading) Compare(s Reading) int {
+	return cmp.Or(cmp.Compare(r.part.off, s.part.off), cmp.Compare(r.part.rows, s.part.rows), cmp.Compare(r.part.n, s.part.n), cmp.Compare(r.pitch, s.pitch))
 }
 
 // slab is the part of the buffers for one slab of a tile.

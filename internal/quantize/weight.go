@@ -18,6 +18,8 @@ type Weight struct {
 	Source Source
 	DType  dtype.DType // of the source
 
+	Rounded *Rounded // how Source's elements follow from float32 ones, or nil
+
 	Outer, K, Inner int64
 	Block           int64 // elements per block; K: one block for the whole axis
 
@@ -49,6 +51,20 @@ type Weight struct {
 type Source interface {
 	// ReadRows reads rows of n bytes into dst, one after another. Row i is at off + i·stride.
 	ReadRows(dst []byte, off, rows, n, stride int64) error
+}
+
+// Rounded says what elements are rounded from: other weights may want those, too.
+type Rounded struct {
+	From  Source // float32 elements
+	Round func(x []float32)
+}
+
+// origin returns what is read, and its type.
+func (w *Weight) origin() (Source, dtype.DType) {
+	if w.Rounded != nil {
+		return w.Rounded.From, dtype.Float32
+	}
+	return w.Source, w.DType
 }
 
 // Detail is a tensor of a blockwise format besides codes and scales, with one element for
