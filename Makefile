@@ -51,7 +51,7 @@ help:
 	@echo 'make coverage the table of real models in docs/conversion.md'
 	@echo 'make schemas  docs/json, from the types that commands print'
 	@echo 'make man      manual pages and completions, in build'
-	@echo 'make consumers  outputs of presets in transformers.js and onnxruntime-genai, which npm and pip install first'
+	@echo 'make consumers  outputs of presets in transformers.js and onnxruntime-genai, models for QNN in its emulator; npm and pip install these first'
 	@echo 'make bench    the table of docs/performance.md: speed and memory, also of others (BENCH=full: at 4.3 and 16 GB)'
 	@echo 'make inference  the tables of docs/performance.md: what is written, in ONNX Runtime, beside its own quantizers'
 	@echo 'make proto    internal/onnxpb from its .proto'
@@ -173,9 +173,11 @@ else
 endif
 
 # consumers needs node, npm and the network for the first time.
-consumers: build build/consumers/ready
+consumers: build build/consumers/ready build/consumers/qnn
 	@echo '== presets in transformers.js and onnxruntime-genai'
 	@build/consumers/venv/bin/python -m pytest -q test/consumers
+	@echo '== models for QNN in its emulator'
+	@PYTHONPATH=build/consumers/qnn $(VENV)/bin/python -m pytest -q test/oracle/test_qnn.py
 
 build/consumers/ready: test/consumers/requirements.txt test/consumers/package.json
 	mkdir -p build/consumers
@@ -184,6 +186,11 @@ build/consumers/ready: test/consumers/requirements.txt test/consumers/package.js
 	$(PYTHON) -m venv --clear build/consumers/venv
 	build/consumers/venv/bin/python -m pip install -q -r test/consumers/requirements.txt
 	touch $@
+
+# 250 MB: too much for the packages of all tests, with which it runs.
+build/consumers/qnn: test/consumers/qnn.txt | $(VENV)/ready
+	$(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $@ -r $<
+	@touch $@
 
 fusion: build $(VENV)/ready
 	$(VENV)/bin/python test/oracle/fusion.py

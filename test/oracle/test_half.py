@@ -91,9 +91,16 @@ def test_corpus(case, setting, tmp_path):
 
 
 # Models on which other converters write Casts to float whose outputs are float16, nodes out of
-# order, or float16 where an operator takes float alone.
+# order, or float16 where an operator takes float alone: see reports 208, 320 and 329 of onnxconverter-common,
+# 25522 and 31626 of ONNX Runtime.
 HARD = {
     "a Cast to float": "(int64[N] i, float[N] x) => (float[N] y) { f = Cast<to=1>(i)  y = Mul(f, x) }",
+    "a Cast to float whose type is declared": "(int64[N] i, float[N] x) => (float[N] y) <float[N] f> { f = Cast<to=1>(i)  y = Mul(f, x) }",
+    "a Cast to float in front of an operator that stays": """(int64[4] i, float[4] x) => (float[4] y) <int64 axis = {0}> {
+        f = Cast<to=1>(i)  a = CumSum(f, axis)  b = Neg(f)  c = Mul(a, b)  y = Add(c, x) }""",
+    "a weight of an operator that stays and of another": """(float[4] x) => (float[4] y) <float[4] w = {1.0,-2.0,0.5,3.0}> {
+        a = Neg(x)  b = Min(a, w)  c = Add(a, w)  y = Mul(b, c) }""",
+    "an operator of the list on integers": "(int64[4] i, float[4] x) => (float[4] y) <int64 axis = {0}> { a = CumSum(i, axis)  f = Cast<to=1>(a)  y = Mul(f, x) }",
     "a Cast to float that is an output": "(int64[N] i) => (float[N] y) { y = Cast<to=1>(i) }",
     "a Cast in a branch": """(bool c, int64[4] i, float[4] x) => (float[4] y) {
         y = If(c) <then_branch = g1 () => (float[4] a) { f = Cast<to=1>(i)  a = Add(f, x) },

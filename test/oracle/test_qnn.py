@@ -1,5 +1,5 @@
 """--target qnn in Qualcomm's runtime, whose library for Linux x86-64 emulates the processor. It is not part of the
-requirements, for its size: pip install onnxruntime-qnn==2.7.0 (Python 3.11 or later, glibc 2.35)."""
+requirements, for its size: make consumers installs it (Python 3.11 or later, glibc 2.35)."""
 import numpy as np
 import onnx
 import onnxruntime
