@@ -3,8 +3,13 @@ package main
 import (
 	"fmt"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
 	"syscall"
 	"testing"
+
+	"onnxquant/internal/modeltest"
 )
 
 // The disk is full at any moment of the writing, and has room again.
@@ -43,5 +48,33 @@ func TestFaultFullDisk(t *testing.T) {
 			t.Fatal(err)
 		}
 		s.convert(j)
+	}
+}
+
+// A folder that does not fit on the disk is not written, and one line says why.
+func TestFolderFullDisk(t *testing.T) {
+	in, disk := t.TempDir(), t.TempDir()
+	if err := syscall.Mount("none", disk, "tmpfs", 0, "size=1m"); err != nil {
+		t.Skipf("a file system in memory cannot be mounted (root can): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(disk, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	weight := modeltest.Floats("w", 1024, 512)
+	model := modeltest.Write(t, modeltest.Model(modeltest.Tensors{weight}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
+	for _, name := range []string{"a.onnx", "b.onnx"} {
+		if err := os.Link(model, filepath.Join(in, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c := exec.Command("onnxquant", "-q", "--preset", "transformers.js", in, filepath.Join(disk, "out"))
+	b, err := c.CombinedOutput()
+	if err == nil || strings.Count(string(b), "\n") != 1 || !strings.Contains(string(b), "the disk is full") {
+		t.Errorf("%v: %s", err, b)
+	}
+	if left := modeltest.List(t, disk); len(left) > 0 {
+		t.Errorf("left behind: %v", left)
 	}
 }

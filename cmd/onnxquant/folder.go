@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
@@ -32,6 +33,7 @@ type folderJob struct {
 	out     string
 	missing []string                     // names of outputs that failed
 	broken  []string                     // models that cannot be opened
+	full    error                        // the disk is full
 	data    map[string]*activations.Data // by model that was looked at; nil if it does not take the data
 	folderReport
 }
@@ -226,6 +228,9 @@ func (j *folderJob) write(ctx context.Context, outputs []*folderOutput, temp str
 				os.Remove(all[i].Path + state)
 			}
 			o.err = errors.New(strings.ReplaceAll(made.Err.Error(), temp, j.out))
+			if errors.Is(made.Err, syscall.ENOSPC) {
+				j.full = fmt.Errorf("%s: no folder is written, for the disk is full: %w", j.out, o.err)
+			}
 			continue
 		}
 		o.plan, o.Report, r.Output = r.Plan, r, there(r.Output)
@@ -304,6 +309,10 @@ func (j *folderJob) each(ctx context.Context, do func(outputs []*folderOutput)) 
 			if ctx.Err() != nil {
 				m.Close()
 				return context.Cause(ctx)
+			}
+			if j.full != nil {
+				m.Close()
+				return j.full
 			}
 			for _, o := range outputs {
 				j.tell(o)

@@ -35,8 +35,9 @@ type Folder struct {
 // maxFiles is the largest number of files in a folder.
 const maxFiles = 100_000
 
-// Scan lists the files of a folder. It follows symbolic links to regular files in the folder, and
-// to the contents of the download cache that the folder is in.
+// Scan lists the files of a folder, without those in folders such as .git and .cache: they are of
+// tools. It follows symbolic links to regular files in the folder, and to the contents of the
+// download cache that the folder is in.
 func Scan(path string) (*Folder, error) {
 	f := &Folder{Path: path, Data: map[string][]string{}}
 	real, err := filepath.EvalSymlinks(path)
@@ -46,10 +47,18 @@ func Scan(path string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
+	if snapshot := aSnapshot(real); snapshot != "" {
+		return nil, fmt.Errorf("%s: it is in a download cache; choose one of its snapshots: %s", path, filepath.Join(path, snapshot))
+	}
 	blobs, seen := modelfile.CacheBlobs(real), 0
 	err = filepath.WalkDir(real, func(file string, d fs.DirEntry, err error) error {
-		if err != nil || d.IsDir() {
+		switch {
+		case err != nil:
 			return err
+		case d.IsDir() && file != real && strings.HasPrefix(d.Name(), "."):
+			return fs.SkipDir
+		case d.IsDir():
+			return nil
 		}
 		if seen++; seen > maxFiles {
 			return fmt.Errorf("%s: more than %d files", path, maxFiles)
@@ -75,6 +84,18 @@ func Scan(path string) (*Folder, error) {
 	slices.Sort(f.Models)
 	f.findData()
 	return f, nil
+}
+
+// aSnapshot returns the name of a snapshot, if folder has those of a model in a download cache.
+func aSnapshot(folder string) string {
+	if info, err := os.Stat(filepath.Join(folder, "blobs")); err != nil || !info.IsDir() {
+		return ""
+	}
+	all, _ := os.ReadDir(filepath.Join(folder, "snapshots"))
+	if len(all) == 0 {
+		return ""
+	}
+	return filepath.Join("snapshots", all[0].Name())
 }
 
 // unfit says why a file is left out, or "".
