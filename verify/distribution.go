@@ -17,6 +17,16 @@ type Distribution struct {
 	KL      KL      `json:"kl_divergence"`  // of the quantized distribution from that of the reference, in nats
 }
 
+// differs reports whether the classes are other ones than those of the reference. Where many classes are
+// about as likely, as with random weights, another one may be on top, but the divergence is small.
+func (d *Distribution) differs() bool {
+	const (
+		fewSame = 0.8
+		muchKL  = 0.1 // nats; good conversions of real models have less than 0.02
+	)
+	return d.Top1 < fewSame && d.KL.Mean > muchKL
+}
+
 // KL has quantiles over the rows.
 type KL struct {
 	Mean   float64 `json:"mean"`

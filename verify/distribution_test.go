@@ -57,3 +57,21 @@ func TestDistributions(t *testing.T) {
 		}
 	}
 }
+
+// Outputs differ if classes change and the distributions are others, too.
+func TestDiffers(t *testing.T) {
+	for _, test := range []struct {
+		a, b []float64
+		want bool
+	}{
+		{[]float64{.9, .1, .1, .9}, []float64{.9, .1, .2, .8}, false},
+		{[]float64{.9, .1, .1, .9}, []float64{.9, .1, .8, .2}, true},
+		{[]float64{.51, .49, .49, .51}, []float64{.49, .51, .51, .49}, false}, // about as likely
+		{[]float64{.99, .01, .01, .99}, []float64{.6, .4, .4, .6}, false},     // less sure of the same
+	} {
+		d := compareDistributions([][]*execute.Tensor{{rows(t, "p", 2, test.a...)}}, [][]*execute.Tensor{{rows(t, "p", 2, test.b...)}}, 0, false)
+		if d.differs() != test.want {
+			t.Errorf("%v and %v: %+v", test.a, test.b, d)
+		}
+	}
+}

@@ -103,6 +103,10 @@ func (v *verifier) judgeOutput(o *Output) {
 		v.fail(CheckCosine, "%s: cosine %.3f is below %g", what, o.Cosine, least)
 	}
 	v.largest(what, o.MaxError)
+	if d := o.Distribution; d != nil && d.differs() {
+		v.report.Warnings = append(v.report.Warnings, fmt.Sprintf("%s: only %.3g %% of %s have the same class as in the float model, and the KL divergence is %.3g on average: the model may be of little use",
+			what, 100*d.Top1, english.Plural(d.Rows, "row", ""), d.KL.Mean))
+	}
 }
 
 func isFloat(name string) bool {

@@ -7,7 +7,8 @@ import (
 // Report is the result of a comparison.
 type Report struct {
 	Passed   bool     `json:"passed"`
-	Failures []string `json:"failures"` // empty if passed
+	Failures []string `json:"failures"`           // empty if passed
+	Warnings []string `json:"warnings,omitempty"` // what makes OUT of little use, though the limits find only broken models
 	Limits   Limits   `json:"limits"`
 
 	Failed map[Check]int `json:"-"` // number of Failures of each kind

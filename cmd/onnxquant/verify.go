@@ -183,7 +183,7 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
 		facts = append(facts, fact{"worst", errorText(worst.Name, worst.SQNR, worst.MaxError)})
 	}
-	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("verdict", verdicts), swapHint(r), overflowHint(r), f.activationHint(r)))
+	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("warning", printables(r.Warnings)), labelled("verdict", verdicts), swapHint(r), overflowHint(r), f.activationHint(r)))
 }
 
 // swapHint says that the models may be in the wrong order.
