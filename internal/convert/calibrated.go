@@ -302,13 +302,13 @@ func (p *Plan) seen(l discover.Layer, v *graph.Value) string {
 	if v == nil {
 		return ""
 	}
-	return p.graph.Seen(l.Node, v)
+	return p.opts.Discover.Observed.Seen(l.Node, v)
 }
 
 // order is the position of the first node that multiplies by a weight.
 func (p *Plan) order(weight int) (first []int) {
 	for i, product := range p.Weights[weight].Layers {
-		if at := p.graph.Position(product.Node); i == 0 || slices.Compare(at, first) < 0 {
+		if at := p.opts.Discover.Observed.Position(product.Node); i == 0 || slices.Compare(at, first) < 0 {
 			first = at
 		}
 	}
@@ -318,8 +318,9 @@ func (p *Plan) order(weight int) (first []int) {
 // interim writes the part of the float model that computes some values. Weights that have codes
 // are replaced by what these stand for.
 func (p *Plan) interim(ctx context.Context, path string, which []int, found []*quantize.Found, values []string) error {
-	file := p.graph.File
-	view, err := file.View(p.graph.Only(values), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
+	x := p.opts.Discover.Observed
+	file := x.File
+	view, err := file.View(x.Only(values), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
 		for j, f := range found {
 			if w := p.weights[which[j]]; f != nil && p.Weights[which[j]].Value.Tensor == t {
 				return modelfile.Computed(w.Decoded(f), w.SourceBytes()), nil

@@ -185,6 +185,13 @@ func replan(x *graph.Graph, opts Options, values discover.Exceptions) (*Plan, er
 		Huge: values.Huge, MSE: values.MSE, Scales: values.Scales,
 	}
 	maps.Copy(except.KeepFloat, values.KeepFloat)
+	opts.Discover.Observed = x
+	if opts.Calibration != nil {
+		var err error
+		if opts.Discover.Observed, err = x.Inlined(); err != nil {
+			return nil, err
+		}
+	}
 	for {
 		p, err := planWith(x, opts, except)
 		if err != nil {

@@ -45,8 +45,9 @@ type Options struct {
 	Algorithm     spec.Algorithm
 	ScaleType     spec.ScaleType // of integer formats; "": that of the weight
 	Range         spec.Range
-	Memory        int64 // what the Hessian of a weight may take, in algorithm best
-	Calibrated    bool  // algorithm best uses the inputs of layers
+	Memory        int64        // what the Hessian of a weight may take, in algorithm best
+	Calibrated    bool         // algorithm best uses the inputs of layers
+	Observed      *graph.Graph // the one in which layers are looked for: without functions, where that can be
 	Precision     *rules.Precision
 	Importance    *rules.Importance
 	Names         *rules.Names // names of weights in Importance
@@ -93,7 +94,7 @@ type Decision struct {
 
 	Layers  []Layer // those by which its codes are calibrated, or nil
 	Lacking int64   // the memory with which they could be calibrated, or 0
-	Unseen  bool    // they cannot be calibrated: a product is in a function or a loop
+	Unseen  bool    // they cannot be calibrated: a product is in a loop, or in a function that cannot be inlined
 
 	Importance []float32 // weight of each index of the reduction axis, for the blockwise formats; nil: all equal
 

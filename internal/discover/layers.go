@@ -12,7 +12,8 @@ import (
 	"onnxquant/onnxq/spec"
 )
 
-// Layer is a product in the main graph, or in a branch of an If: a value times a weight.
+// Layer is a product in the main graph, or in a branch of an If, of the model with its functions inlined: a
+// value times a weight.
 type Layer struct {
 	Operation rows.Operation
 	Node      *onnxpb.NodeProto
@@ -22,16 +23,26 @@ type Layer struct {
 	Beside    *graph.Value // value that the product, perhaps with a bias, is added to; or nil
 }
 
-// unseen explains that a product cannot be observed: a value of a function or a loop has many contents.
-const unseen = "its product is in a function or in a loop"
+// unseen explains that a product cannot be observed: a value in a loop has many contents, and so does one in
+// a function that cannot be inlined.
+const unseen = "its product is in a loop, or in a function of another opset"
 
-// layersOf returns the products that a weight is the second factor of. why explains that they
-// cannot be observed.
-func (d *Decision) layersOf(x *graph.Graph) (all []Layer, why string) {
+// layersOf returns the products that a weight is the second factor of, in the graph that is observed. why
+// explains that they cannot be.
+func (d *Decision) layersOf(x, observed *graph.Graph) (all []Layer, why string) {
 	if d.unknown != "" || d.Override.Axis != nil {
 		return nil, "calibration is for matrices"
 	}
-	for _, l := range d.Reach.Leaves {
+	leaves := d.Reach.Leaves
+	if observed != nil && x != observed {
+		x, leaves = observed, nil
+		for _, v := range x.Values {
+			if v.Tensor == d.Value.Tensor {
+				leaves = append(leaves, reach.Of(x, v, d.Shape).Leaves...)
+			}
+		}
+	}
+	for _, l := range leaves {
 		if !graph.IsStandard(l.Node.GetDomain()) {
 			continue
 		}
@@ -174,7 +185,7 @@ func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string
 		return
 	}
 	var why string
-	switch d.Layers, why = d.layersOf(x); {
+	switch d.Layers, why = d.layersOf(x, opts.Observed); {
 	case better != "":
 		why = better
 	case why == "" && c.Format.Encoding() != nil && c.Format.Encoding().Form.Join == nil:

@@ -1,6 +1,8 @@
 """--calib where weights are read in branches of Ifs, as in the merged decoders of optimum."""
 import numpy as np
 import onnx
+import onnx.inliner
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -81,3 +83,45 @@ def test_branches_in_branches(algorithm, tmp_path):
     for sample in (x[:1], x[1:2]):
         want, = float_model.run(None, {"x": sample})
         assert np.abs(quantized.run(None, {"x": sample})[0] - want).mean() < 0.2 * np.abs(want).mean()
+
+
+FUNCTIONS = """<ir_version: 10, opset_import: ["": 21, "local": 1]>
+g (float[N,96] x, bool c) => (float[N,40] y) {
+    h = local.layer <alpha = 0.5> (x, u, c)
+    m = local.layer <alpha = 0.125> (h, v, c)
+    y = MatMul(m, w)
+}
+<domain: "local", opset_import: ["": 21, "local": 1]>
+layer <alpha> (x, v, c) => (y) {
+    p = local.product(x, v)
+    s = If(c) <then_branch = a () => (float[N,96] r) { r = LeakyRelu<alpha: float = @alpha>(p) },
+               else_branch = b () => (float[N,96] r) { r = MatMul(p, v) }>
+    y = Add(s, x)
+}
+<domain: "local", opset_import: ["": 21]>
+product (x, v) => (y) { y = MatMul(x, v) }
+"""
+
+
+@pytest.mark.parametrize("algorithm", ["gptq", "best", "awq"])
+def test_functions(algorithm, tmp_path):
+    """Weights that are multiplied in functions have the codes of the model without functions."""
+    rng = np.random.default_rng(2)
+    model = onnx.parser.parse_model(FUNCTIONS)
+    for name, n in {"u": 96, "v": 96, "w": 40}.items():
+        model.graph.initializer.append(numpy_helper.from_array((rng.standard_normal((96, n)) / 9).astype(np.float32), name))
+    onnx.checker.check_model(model)
+    onnx.save(model, tmp_path / "functions.onnx")
+    onnx.save(onnx.inliner.inline_local_functions(model), tmp_path / "plain.onnx")
+    x = rng.standard_normal((40, 30, 96)) @ (rng.standard_normal((96, 96)) / 4 + np.eye(96)) * np.exp(rng.uniform(-1, 1, 96))
+    for sample in range(40):
+        (tmp_path / "data" / str(sample)).mkdir(parents=True)
+        for name, value in {"x": x[sample].astype(np.float32), "c": np.array(sample % 2 == 0)}.items():
+            np.save(tmp_path / "data" / str(sample) / f"{name}.npy", value)
+    codes = []
+    for kind in ("functions", "plain"):
+        report = calibrate(tmp_path / "data", "--block", 32, "--algorithm", algorithm, tmp_path / f"{kind}.onnx", tmp_path / "out.onnx")
+        assert report["calibration"]["layers"] == 3
+        codes.append({t.name: t for t in onnx.load(tmp_path / "out.onnx").graph.initializer})
+        assert all("held-out" in t.get("note", "held-out") for t in report["quantized"])
+    assert codes[0] == codes[1]

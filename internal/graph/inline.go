@@ -1,0 +1,179 @@
+package graph
+
+import (
+	"maps"
+	"slices"
+
+	"onnxquant/internal/onnxpb"
+)
+
+// Inlined returns a graph in which nodes of functions are where these are called, and which computes
+// the same. It shares all tensors with x. It is x if there are no functions or if they cannot be inlined: they
+// want other opsets than the model, hold initializers in subgraphs, or are called too often.
+func (x *Graph) Inlined() (*Graph, error) {
+	m := x.File.Proto
+	if len(m.Functions) == 0 {
+		return x, nil
+	}
+	in := &inlining{Graph: x, fresh: x.NewNames(), opsets: slices.Clone(m.OpsetImport)}
+	g := in.subgraph(m.Graph, nil)
+	if in.failed {
+		return x, nil
+	}
+	view, err := x.File.View(&onnxpb.ModelProto{IrVersion: m.IrVersion, OpsetImport: in.opsets, Graph: g}, x.File.Payload)
+	if err != nil {
+		return nil, err
+	}
+	return New(view)
+}
+
+// mostInlined is how many nodes there may be with those of functions.
+const mostInlined = 1 << 17
+
+// inlining is the state of Inlined.
+type inlining struct {
+	*Graph
+	fresh  *Names
+	opsets []*onnxpb.OperatorSetIdProto
+	nodes  int
+	failed bool
+}
+
+// call is the body of a function where it is called, or a subgraph there.
+type call struct {
+	names      map[string]string // in the body → outside
+	attributes []*onnxpb.AttributeProto
+}
+
+// body returns nodes with those of the functions that they call. c is nil outside of functions.
+func (in *inlining) body(nodes []*onnxpb.NodeProto, c *call) (made []*onnxpb.NodeProto) {
+	for _, n := range nodes {
+		if in.nodes++; in.nodes > mostInlined || in.failed {
+			in.failed = true
+			return nil
+		}
+		f := in.Called(n)
+		n = in.node(n, c)
+		if f == nil {
+			made = append(made, n)
+		} else {
+			made = append(made, in.call(f, n)...)
+		}
+	}
+	return made
+}
+
+// call returns the nodes of a function in the place of a node that calls it.
+func (in *inlining) call(f *Function, n *onnxpb.NodeProto) []*onnxpb.NodeProto {
+	in.imports(f.Proto.OpsetImport)
+	c := &call{names: map[string]string{}, attributes: slices.Concat(n.Attribute, f.Proto.AttributeProto)}
+	for i, name := range f.Proto.Input {
+		if c.names[name] = ""; i < len(n.Input) {
+			c.names[name] = n.Input[i]
+		}
+	}
+	var again []*onnxpb.NodeProto // outputs that are inputs, or other outputs, too
+	for i, name := range f.Proto.Output {
+		if i >= len(n.Output) || n.Output[i] == "" {
+			continue
+		}
+		if from, ok := c.names[name]; ok {
+			again = append(again, &onnxpb.NodeProto{OpType: new("Identity"), Input: []string{from}, Output: []string{n.Output[i]}})
+		} else {
+			c.names[name] = n.Output[i]
+		}
+	}
+	for _, inner := range f.Proto.Node {
+		for _, name := range inner.Output {
+			if _, ok := c.names[name]; !ok && name != "" {
+				c.names[name] = in.fresh.Fresh(Label(n) + "/" + name)
+			}
+		}
+	}
+	return append(in.body(f.Proto.Node, c), again...)
+}
+
+// imports adds the opsets of a function to the model's. It fails if the model has others.
+func (in *inlining) imports(opsets []*onnxpb.OperatorSetIdProto) {
+	for _, o := range opsets {
+		i := slices.IndexFunc(in.opsets, func(p *onnxpb.OperatorSetIdProto) bool { return SameDomain(p.GetDomain(), o.GetDomain()) })
+		if i < 0 {
+			in.opsets = append(in.opsets, o)
+		} else if in.opsets[i].GetVersion() != o.GetVersion() {
+			in.failed = true
+		}
+	}
+}
+
+// node returns a node as it is outside, where it is called: n itself if that is the same.
+func (in *inlining) node(n *onnxpb.NodeProto, c *call) *onnxpb.NodeProto {
+	if c == nil && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(Subgraphs(a)) > 0 }) {
+		return n
+	}
+	made := &onnxpb.NodeProto{Name: n.Name, OpType: n.OpType, Domain: n.Domain, Overload: n.Overload, Input: c.outside(n.Input), Output: c.outside(n.Output)}
+	for _, a := range n.Attribute {
+		if a = c.attribute(a); a == nil {
+			continue
+		}
+		if len(a.Graphs) > 0 {
+			in.failed = true
+		}
+		if a.G != nil {
+			a = &onnxpb.AttributeProto{Name: a.Name, Type: a.Type, G: in.subgraph(a.G, c)}
+		}
+		made.Attribute = append(made.Attribute, a)
+	}
+	return made
+}
+
+// outside returns what names of the body are outside.
+func (c *call) outside(names []string) []string {
+	if c == nil {
+		return names
+	}
+	made := make([]string, len(names))
+	for i, name := range names {
+		made[i] = c.names[name]
+	}
+	return made
+}
+
+// attribute returns an attribute with its value, which may be an attribute of the call; nil if this has none.
+func (c *call) attribute(a *onnxpb.AttributeProto) *onnxpb.AttributeProto {
+	if c == nil || a.GetRefAttrName() == "" {
+		return a
+	}
+	i := slices.IndexFunc(c.attributes, func(b *onnxpb.AttributeProto) bool { return b.GetName() == a.GetRefAttrName() })
+	if i < 0 {
+		return nil
+	}
+	b := c.attributes[i]
+	return &onnxpb.AttributeProto{
+		Name: a.Name, Type: b.Type, F: b.F, I: b.I, S: b.S, T: b.T, G: b.G, Floats: b.Floats, Ints: b.Ints, Strings: b.Strings, Tensors: b.Tensors,
+	}
+}
+
+// subgraph returns a graph as it is outside.
+func (in *inlining) subgraph(g *onnxpb.GraphProto, c *call) *onnxpb.GraphProto {
+	made := &onnxpb.GraphProto{Name: g.Name, Input: g.Input, Output: g.Output, Initializer: g.Initializer, SparseInitializer: g.SparseInitializer, ValueInfo: g.ValueInfo}
+	if c != nil {
+		if len(g.Initializer)+len(g.SparseInitializer) > 0 {
+			in.failed = true
+		}
+		own := &call{maps.Clone(c.names), c.attributes}
+		for _, i := range g.Input {
+			own.names[i.GetName()] = i.GetName()
+		}
+		for _, n := range g.Node {
+			for _, name := range n.Output {
+				own.names[name] = name
+			}
+		}
+		c, made.Output, made.ValueInfo = own, nil, nil
+		for _, o := range g.Output {
+			made.Output = append(made.Output, &onnxpb.ValueInfoProto{Name: new(own.names[o.GetName()]), Type: o.Type})
+		}
+	}
+	made.Node = in.body(g.Node, c)
+	return made
+}
