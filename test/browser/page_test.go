@@ -198,13 +198,12 @@ func agrees(text string, number float64) bool {
 	return err == nil && math.Abs(x-number) <= 0.006*math.Abs(number)
 }
 
-// The numbers on the page are those of the JSON.
-func TestNumbers(t *testing.T) {
-	path, document := report(t, tinygpt(t), "--exclude", "onnx::MatMul_541")
-	ctx := tab(t, path)
+// compareNumbers compares the numbers on the page, so many at least, and its rows, with the JSON.
+func compareNumbers(t *testing.T, ctx context.Context, document any, numbers, weights int) {
+	t.Helper()
 	type datum struct{ Path, Value, Text string }
 	data := value[[]datum](t, ctx, `[...document.querySelectorAll('[data-json]')].map(e => ({path: e.dataset.json, value: e.value, text: e.textContent}))`)
-	if len(data) < 30 {
+	if len(data) < numbers {
 		t.Fatalf("%d numbers", len(data))
 	}
 	check := func(path, text string, shown string) {
@@ -218,7 +217,7 @@ func TestNumbers(t *testing.T) {
 		check(d.Path, d.Value, d.Text)
 	}
 	rows := value[[][]string](t, ctx, `[...document.querySelectorAll('#rows li')].map(e => [e.children[0].title, e.children[1].textContent, ...[...e.querySelectorAll('data')].flatMap(d => [d.value, d.textContent])])`)
-	if n := len(document["weights"].([]any)); len(rows) != n || n != 16 {
+	if n := len(at(document, "weights").([]any)); len(rows) != n || n != weights {
 		t.Fatalf("%d rows, %d weights", len(rows), n)
 	}
 	for i, row := range rows {
@@ -229,6 +228,13 @@ func TestNumbers(t *testing.T) {
 		check(w+"error", row[2], row[3])
 		check(w+"bytes", row[4], row[5])
 	}
+}
+
+// The numbers on the page are those of the JSON.
+func TestNumbers(t *testing.T) {
+	path, document := report(t, tinygpt(t), "--exclude", "onnx::MatMul_541")
+	ctx := tab(t, path)
+	compareNumbers(t, ctx, document, 30, 16)
 	headline := value[string](t, ctx, `document.querySelector('h1').textContent`)
 	if want := map[any]string{"passed": "✓ Passed the default limits", "failed": "✗ Failed"}[at(document, "verdict.status")]; headline != want {
 		t.Errorf("headline %q, want %q", headline, want)
@@ -333,8 +339,26 @@ func TestNarrow(t *testing.T) {
 	}
 }
 
-// Small and large models print on two pages.
+// pages counts the pages that a page prints on.
+func pages(t *testing.T, ctx context.Context) int {
+	t.Helper()
+	pdf, err := chromedp.Run(ctx, chromedp.PrintToPDF(chromedp.PDFPreferCSSPageSize(), chromedp.PDFPrintBackground()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(pdf, -1))
+}
+
+// A small model prints on two pages.
 func TestPrint(t *testing.T) {
+	path, _ := report(t, tinygpt(t))
+	if n := pages(t, tab(t, path)); n != 2 {
+		t.Errorf("%d pages", n)
+	}
+}
+
+// The page of 1,000 weights is small, right, prints on two pages, and can be filtered.
+func TestThousandWeights(t *testing.T) {
 	dims := make([]int, 1001)
 	for i := range dims {
 		dims[i] = 32
@@ -347,19 +371,36 @@ func TestPrint(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, model := range map[string][]byte{"17 weights": tinygpt(t), "1000 weights": model} {
-		path, document := report(t, model)
-		if info, err := os.Stat(path); err != nil || info.Size() > 2e6 {
-			t.Errorf("%s: the page has %d bytes", name, info.Size())
+	path, document := report(t, model)
+	if info, err := os.Stat(path); err != nil || info.Size() > 2e6 {
+		t.Errorf("the page has %d bytes: %v", info.Size(), err)
+	}
+	ctx := tab(t, path)
+	compareNumbers(t, ctx, document, 25, 1000)
+
+	const state = `[document.querySelector('[aria-selected=true]').id, document.querySelector('#detail h3').textContent, document.getElementById('count').textContent, String([...document.querySelectorAll('#rows li')].filter(e => e.offsetHeight > 0).length)]`
+	check := func(what string, weight int, count, shown string) {
+		t.Helper()
+		want := []string{fmt.Sprintf("w%d", weight), at(document, fmt.Sprintf("weights.%d.name", weight)).(string), count, shown}
+		if got := value[[]string](t, ctx, state); fmt.Sprint(got) != fmt.Sprint(want) {
+			t.Errorf("%s: %q, want %q", what, got, want)
 		}
-		ctx := tab(t, path)
-		pdf, err := chromedp.Run(ctx, chromedp.PrintToPDF(chromedp.PDFPreferCSSPageSize(), chromedp.PDFPrintBackground()))
-		if err != nil {
-			t.Fatal(err)
+	}
+	check("at first", 0, "1000 of 1000", "1000")
+	do(t, ctx, chromedp.Focus(chromedp.CSS("#rows")), chromedp.KeyEvent(kb.End))
+	check("End", 999, "1000 of 1000", "1000")
+	text := at(document, "weights.700.name").(string)
+	var matches []int
+	for i := range 1000 {
+		if strings.Contains(at(document, fmt.Sprintf("weights.%d.name", i)).(string), text) {
+			matches = append(matches, i)
 		}
-		if n := len(regexp.MustCompile(`/Type\s*/Page\b`).FindAll(pdf, -1)); n != 2 {
-			t.Errorf("%s, %d of them quantized: %d pages", name, len(document["weights"].([]any)), n)
-		}
+	}
+	do(t, ctx, chromedp.Focus(chromedp.CSS("#filter")), chromedp.KeyEvent(text))
+	n := strconv.Itoa(len(matches))
+	check("filter", matches[0], n+" of 1000", n)
+	if n := pages(t, ctx); n != 2 {
+		t.Errorf("%d pages", n)
 	}
 }
 
