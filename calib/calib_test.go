@@ -174,6 +174,27 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
+// A list of few values has the buckets that pages have, and parts of both kinds merge.
+func TestFewValues(t *testing.T) {
+	x := append(normal(3000, 6), 0, float32(math.Copysign(0, -1)), 1e-45, math.MaxFloat32, -1e-3, -1e-3)
+	for _, n := range []int{1, mostFew, len(x)} {
+		want, _ := NewHistogram(9)
+		want.spread()
+		observe(t, want, x[len(x)-n:])
+		for _, cut := range []int{0, 1, n / 2, n} {
+			h, _ := NewHistogram(9)
+			g, _ := NewHistogram(9)
+			if err := errors.Join(h.Observe(x[len(x)-n:][:cut]), g.Observe(x[len(x)-n:][cut:])); err != nil {
+				t.Fatal(err)
+			}
+			h.Merge(g)
+			if (h.pages != nil) != (n > mostFew) || !slices.Equal(slices.Collect(h.buckets()), slices.Collect(want.buckets())) {
+				t.Errorf("%d values, the first %d of them merged with the others: other buckets", n, cut)
+			}
+		}
+	}
+}
+
 func TestAbove(t *testing.T) {
 	h, _ := NewHistogram(12)
 	observe(t, h, []float32{-3, -1, 0, 1, 2, 5})

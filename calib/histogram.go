@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 
 	"onnxquant/internal/kernels"
 )
@@ -12,12 +13,14 @@ import (
 // exponent and leading bits of the fraction. So the relative width of a bucket of normal
 // numbers is at most 2^-precision, and the order of the values does not matter. There are
 // 512 pages, one for each sign and exponent, with 2^precision counts of 8 bytes; a page
-// is allocated when a value falls into it.
+// is allocated when a value falls into it. The first values are kept in a list, until there are so
+// many that pages are faster to walk.
 //
 // As an [Observer] it returns the exact minimum and maximum.
 type Histogram struct {
 	precision int
-	pages     [512][]uint64
+	few       []uint32   // all values, as kernels.Ordered gives them; nil once there are pages
+	pages     [][]uint64 // nil: the values are in few
 	n         uint64
 	extremes  MinMax
 }
@@ -33,24 +36,48 @@ func NewHistogram(precision int) (*Histogram, error) {
 
 const fractionBits = 23
 
+// mostFew is the most values that are kept in a list.
+const mostFew = 1 << 10
+
 // Observe counts values.
 func (h *Histogram) Observe(x []float32) error {
 	if err := h.extremes.Observe(x); err != nil {
 		return err
 	}
-	drop := fractionBits - h.precision
-	mask := uint32(1)<<h.precision - 1
-	for _, v := range x {
-		u := kernels.Ordered(v)
-		page := h.pages[u>>fractionBits]
-		if page == nil {
-			page = make([]uint64, mask+1)
-			h.pages[u>>fractionBits] = page
-		}
-		page[u>>drop&mask]++
-	}
 	h.n += uint64(len(x))
+	if h.pages == nil && h.n <= mostFew {
+		for _, v := range x {
+			h.few = append(h.few, kernels.Ordered(v))
+		}
+		return nil
+	}
+	h.spread()
+	for _, v := range x {
+		h.add(kernels.Ordered(v))
+	}
 	return nil
+}
+
+// spread counts the values of the list on pages.
+func (h *Histogram) spread() {
+	if h.pages != nil {
+		return
+	}
+	h.pages = make([][]uint64, 512)
+	for _, u := range h.few {
+		h.add(u)
+	}
+	h.few = nil
+}
+
+// add counts an ordered value on its page.
+func (h *Histogram) add(u uint32) {
+	page := h.pages[u>>fractionBits]
+	if page == nil {
+		page = make([]uint64, 1<<h.precision)
+		h.pages[u>>fractionBits] = page
+	}
+	page[u>>(fractionBits-h.precision)&(1<<h.precision-1)]++
 }
 
 // EndBatch does nothing.
@@ -64,6 +91,16 @@ func (h *Histogram) Merge(g *Histogram) {
 	if g.n == 0 {
 		return
 	}
+	h.extremes.Observe([]float32{g.extremes.min, g.extremes.max})
+	h.n += g.n
+	if h.pages == nil && h.n <= mostFew {
+		h.few = append(h.few, g.few...)
+		return
+	}
+	h.spread()
+	for _, u := range g.few {
+		h.add(u)
+	}
 	for i, page := range g.pages {
 		if page == nil {
 			continue
@@ -75,8 +112,6 @@ func (h *Histogram) Merge(g *Histogram) {
 			h.pages[i][j] += n
 		}
 	}
-	h.n += g.n
-	h.extremes.Observe([]float32{g.extremes.min, g.extremes.max})
 }
 
 // Count returns the number of values seen.
@@ -101,19 +136,38 @@ func (h *Histogram) buckets() iter.Seq[bucket] {
 		drop := fractionBits - h.precision
 		least, greatest := float64(h.extremes.min), float64(h.extremes.max)
 		zero := kernels.Ordered(0)
+		for first, n := range h.counts() {
+			b := bucket{float64(kernels.FromOrdered(first)), float64(kernels.FromOrdered(first + 1<<drop - 1)), n}
+			if first == zero {
+				b.lo, b.hi = 0, 0
+			}
+			b.lo = min(max(b.lo, least), greatest)
+			b.hi = min(max(b.hi, least), greatest)
+			if !yield(b) {
+				return
+			}
+		}
+	}
+}
+
+// counts yields the first ordered value and the count of each bucket that is not empty.
+func (h *Histogram) counts() iter.Seq2[uint32, uint64] {
+	drop := fractionBits - h.precision
+	return func(yield func(uint32, uint64) bool) {
+		few := slices.Clone(h.few)
+		slices.Sort(few)
+		for i := 0; i < len(few); {
+			first, from := few[i]>>drop<<drop, i
+			for i < len(few) && few[i]>>drop<<drop == first {
+				i++
+			}
+			if !yield(first, uint64(i-from)) {
+				return
+			}
+		}
 		for i, page := range h.pages {
 			for j, n := range page {
-				if n == 0 {
-					continue
-				}
-				first := uint32(i)<<fractionBits | uint32(j)<<drop
-				b := bucket{float64(kernels.FromOrdered(first)), float64(kernels.FromOrdered(first + 1<<drop - 1)), n}
-				if first == zero {
-					b.lo, b.hi = 0, 0
-				}
-				b.lo = min(max(b.lo, least), greatest)
-				b.hi = min(max(b.hi, least), greatest)
-				if !yield(b) {
+				if n > 0 && !yield(uint32(i)<<fractionBits|uint32(j)<<drop, n) {
 					return
 				}
 			}

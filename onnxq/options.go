@@ -133,7 +133,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	}
 	r = convert.Options{
 		Discover: discover.Options{
-			Ops: o.Ops, Include: o.Include, Exclude: o.Exclude, MinElements: o.MinElements, Strict: o.Strict,
+			Ops: o.Ops, Include: rules.NewPatterns(o.Include), Exclude: rules.NewPatterns(o.Exclude), MinElements: o.MinElements, Strict: o.Strict,
 			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), ScaleType: o.ScaleType, Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory), Calibrated: o.Calibration != nil,
 			Activations: cmp.Or(o.Activations, spec.WeightsOnly), ReduceRange: o.ReduceRange, Static: o.static(),
 			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),

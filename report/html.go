@@ -18,6 +18,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/internal/msg"
+	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/inspect"
 )
 
@@ -85,7 +86,8 @@ type view struct {
 	Advice               []string
 	Points               []shownPoint
 	Formats              []shownFormat
-	Several              bool // quantized models
+	Shown                []Weight // the most expensive
+	Several              bool     // quantized models
 	PrintRows            int
 	InputText            string
 	FixTitle, FixText    string
@@ -119,6 +121,7 @@ const (
 	mostListed   = 12  // names in a cell
 	mostRunes    = 160 // of a name
 	printRows    = 22  // weights on paper
+	mostRows     = compare.MostDetails
 	colors       = 6
 )
 
@@ -127,7 +130,7 @@ func (r *Report) view() (*view, error) {
 	v := &view{
 		Report: r, Style: template.CSS(styleText), Script: template.JS(scriptText),
 		ScriptHash: "sha256-" + base64.StdEncoding.EncodeToString(sum[:]),
-		Several:    len(r.Outs) > 1, PrintRows: printRows, Files: append([]File{r.In}, r.Outs...), Formats: formatsOf(r.Weights),
+		Several:    len(r.Outs) > 1, PrintRows: printRows, Files: append([]File{r.In}, r.Outs...), Formats: formatsOf(r.Weights), Shown: r.Weights[:min(mostRows, len(r.Weights))],
 	}
 	name := path.Base(filepath.ToSlash(v.Files[min(1, len(v.Files)-1)].Path))
 	v.Title = name + " – onnxquant report"
@@ -145,7 +148,7 @@ func (r *Report) view() (*view, error) {
 	if err := v.suggestion(); err != nil {
 		return nil, err
 	}
-	v.Data = newPageData(r, v.Formats)
+	v.Data = newPageData(v.Shown, v.Formats)
 	return v, nil
 }
 

@@ -47,11 +47,11 @@ type drawnStrip struct {
 // mostStems is the largest grid whose codes are drawn as often as they occur.
 const mostStems = 64
 
-func newPageData(r *Report, formats []shownFormat) *pageData {
+func newPageData(weights []Weight, formats []shownFormat) *pageData {
 	d := &pageData{Formats: []string{}, Grids: [][]float64{}, Weights: []drawn{}}
 	grids := map[string]int{} // by format
-	for i := range r.Weights {
-		w := &r.Weights[i]
+	for i := range weights {
+		w := &weights[i]
 		made := drawn{Color: formats[slices.IndexFunc(formats, func(f shownFormat) bool { return f.Name == w.Format })].Color, Facts: factsOf(w)}
 		for _, choice := range w.Choices {
 			at := slices.Index(d.Formats, choice.Name)
@@ -63,7 +63,7 @@ func newPageData(r *Report, formats []shownFormat) *pageData {
 		if t := w.Detail; t != nil {
 			made.Hist = &drawnBins{From: t.From, To: t.To, Bins: scaled(t.Bins), Grid: -1, Beyond: t.Beyond}
 			if len(t.Codes) > 0 {
-				made.Hist.Grid = d.grid(grids, w.Format, r.Weights)
+				made.Hist.Grid = d.grid(grids, w.Format, weights)
 				made.Hist.Counts = counts(d.Grids[made.Hist.Grid], t.Codes)
 			}
 			made.Channels, made.Position = stripOf(t.Channels), stripOf(t.Positions)

@@ -205,6 +205,14 @@ func TestPageSize(t *testing.T) {
 	} else {
 		t.Logf("%d bytes", n)
 	}
+	few := strings.Count(page(t, r), `<li role="option"`)
+	for range 2 {
+		r.Weights = append(r.Weights, r.Weights...)
+	}
+	text := page(t, r)
+	if rows := strings.Count(text, `<li role="option"`); few != 1000 || rows != compare.MostDetails || !strings.Contains(text, "These are the first 2000 of 4000 weights.") {
+		t.Errorf("%d of 1000 and %d of 4000 weights have rows", few, rows)
+	}
 }
 
 func TestAnalysis(t *testing.T) {

@@ -159,7 +159,7 @@ func (p *Plan) leaves(g *fold.Group) bool {
 
 // checkNames refuses names and patterns that match nothing in the model.
 func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error {
-	if o.Precision == nil && len(o.Include)+len(o.Exclude) == 0 {
+	if o.Precision == nil && o.Include.Empty() && o.Exclude.Empty() {
 		return nil
 	}
 	names := TensorNames(x)
@@ -173,7 +173,8 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 	if err := o.Precision.Unused(names); err != nil {
 		return err
 	}
-	return checkPatterns(slices.Concat(names, x.NodeNames()), slices.Concat(o.Include, o.Exclude))
+	names = slices.Concat(names, x.NodeNames())
+	return cmp.Or(checkPatterns(names, o.Include), checkPatterns(names, o.Exclude))
 }
 
 // replan makes a plan with the exceptions that values demand. It adds the weights whose
@@ -310,18 +311,16 @@ func TensorNames(x *graph.Graph) []string {
 
 // checkPatterns refuses a pattern that matches no name: probably a typing error, which would
 // quantize weights that the user wants to exclude.
-func checkPatterns(names, patterns []string) error {
-	for _, p := range patterns {
-		if slices.ContainsFunc(names, func(name string) bool { return rules.MatchName(p, name) }) {
-			continue
-		}
-		message := fmt.Sprintf("no weight and no node is called %s", msg.Quote(p))
-		if near, ok := nearest.Name(p, names); ok {
-			message += "; the nearest name is " + msg.Quote(near)
-		}
-		return errors.New(message)
+func checkPatterns(names []string, patterns *rules.Patterns) error {
+	unused, found := patterns.Unused(names)
+	if !found {
+		return nil
 	}
-	return nil
+	message := fmt.Sprintf("no weight and no node is called %s", msg.Quote(unused))
+	if near, ok := nearest.Name(unused, names); ok {
+		message += "; the nearest name is " + msg.Quote(near)
+	}
+	return errors.New(message)
 }
 
 // Graph returns the graph of the model.

@@ -25,7 +25,7 @@ var ErrStrict = errors.New("a selected weight cannot be quantized")
 // filled in and all text is parsed.
 type Options struct {
 	Ops              []string // operators whose weights are quantized
-	Include, Exclude []string // globs on weight or node names
+	Include, Exclude *rules.Patterns // of names of weights or nodes
 	MinElements      int64
 	Strict           bool // a selected weight that cannot be quantized is an error
 
@@ -344,7 +344,7 @@ func (d *Decision) selectBy(opts Options, smallerAsInt8 bool) error {
 		d.Reason = "empty"
 	case n < opts.MinElements:
 		d.Reason = fmt.Sprintf("fewer than %d elements", opts.MinElements)
-	case len(opts.Include) > 0 && !d.matches(opts.Include):
+	case !opts.Include.Empty() && !d.matches(opts.Include):
 		d.Reason = "not included"
 	case d.matches(opts.Exclude):
 		d.Reason = "excluded"
@@ -420,18 +420,16 @@ func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]
 }
 
 // matches reports whether a pattern matches the name of the tensor or of a node that reads it.
-func (d *Decision) matches(patterns []string) bool {
-	for _, p := range patterns {
-		for _, v := range append([]*graph.Value{d.Value}, d.Value.From()...) {
-			if rules.MatchName(p, v.Name) || v.Path != v.Name && rules.MatchName(p, v.Path) {
-				return true
-			}
-		}
-		for _, l := range d.Reach.Leaves {
-			if name := l.Node.GetName(); name != "" && rules.MatchName(p, name) {
-				return true
-			}
+func (d *Decision) matches(patterns *rules.Patterns) bool {
+	if patterns.Empty() {
+		return false
+	}
+	for _, v := range append([]*graph.Value{d.Value}, d.Value.From()...) {
+		if patterns.Match(v.Name) || v.Path != v.Name && patterns.Match(v.Path) {
+			return true
 		}
 	}
-	return false
+	return slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
+		return l.Node.GetName() != "" && patterns.Match(l.Node.GetName())
+	})
 }

@@ -116,7 +116,7 @@ func (d *Decision) unwanted(opts Options, weight bool) string {
 		return fmt.Sprintf("fewer than %d elements", opts.MinElements)
 	case weight && d.excluded(opts.Exclude):
 		return "excluded"
-	case weight && len(opts.Include) > 0 && !d.matches(opts.Include):
+	case weight && !opts.Include.Empty() && !d.matches(opts.Include):
 		return "not included"
 	case o.Format != nil && *o.Format == spec.Float:
 		return FormatFloat
@@ -135,20 +135,16 @@ func weightsOnly(o spec.Override) bool {
 }
 
 // excluded reports whether a pattern matches the name of the tensor.
-func (d *Decision) excluded(patterns []string) bool {
-	return slices.ContainsFunc(patterns, func(p string) bool {
-		return rules.MatchName(p, d.Value.Name) || rules.MatchName(p, d.Value.Path)
-	})
+func (d *Decision) excluded(patterns *rules.Patterns) bool {
+	return patterns.Match(d.Value.Name) || patterns.Match(d.Value.Path)
 }
 
 // selects reports whether a node is quantized.
 func (s *selection) selects(n *onnxpb.NodeProto) bool {
-	named := func(patterns []string) bool {
-		return slices.ContainsFunc(patterns, func(p string) bool { return n.GetName() != "" && rules.MatchName(p, n.GetName()) })
-	}
-	stored := func(patterns []string) bool {
+	named := func(patterns *rules.Patterns) bool { return n.GetName() != "" && patterns.Match(n.GetName()) }
+	stored := func(patterns *rules.Patterns) bool {
 		return slices.ContainsFunc(s.x.Inputs(n), func(v *graph.Value) bool {
-			return v != nil && v.Tensor != nil && slices.ContainsFunc(patterns, func(p string) bool { return rules.MatchName(p, v.Name) })
+			return v != nil && v.Tensor != nil && patterns.Match(v.Name)
 		})
 	}
 	switch {
@@ -157,7 +153,7 @@ func (s *selection) selects(n *onnxpb.NodeProto) bool {
 	case named(s.opts.Exclude), s.opts.rangeless(s.x, n) != nil, s.opts.Static.among(s.coarse, s.x, n) != nil:
 		return false
 	}
-	return len(s.opts.Include) == 0 || named(s.opts.Include) || stored(s.opts.Include)
+	return s.opts.Include.Empty() || named(s.opts.Include) || stored(s.opts.Include)
 }
 
 // rangeless returns a value that a node reads or makes and that is known to have no range: the

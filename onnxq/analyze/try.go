@@ -42,7 +42,7 @@ func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
 	}
 	shapes := graph.NewShapes(stages.Graph()) // parts of weights may be stored in it
 	run, workers := stages.Quantization()
-	sums, err := measure(ctx, run, workers, func(bytes int64) { a.progress(run, i, bytes) })
+	sums, err := measure(ctx, run, workers, a.progress(run))
 	if err != nil {
 		return err
 	}
@@ -91,17 +91,19 @@ func (a *analyzer) wanted(c spec.Candidate, name string) bool {
 	return a.only[c] == nil || a.only[c][name]
 }
 
-// progress reports bytes measured for candidate i.
-func (a *analyzer) progress(run *quantize.Run, i int, bytes int64) {
+// progress returns a function that reports bytes measured in a run.
+func (a *analyzer) progress(run *quantize.Run) func(bytes int64) {
 	if a.opts.Progress == nil {
-		return
+		return func(int64) {}
 	}
-	a.done += bytes
 	pass := int64(0)
 	for _, w := range run.Weights {
 		pass += w.SourceBytes()
 	}
-	a.opts.Progress(a.done, max(pass*int64(len(a.Candidates)-1), a.done))
+	return func(bytes int64) {
+		a.done += bytes
+		a.opts.Progress(a.done, max(pass*int64(len(a.Candidates)-1), a.done))
+	}
 }
 
 // weight returns the index of a weight, adding it the first time.

@@ -41,6 +41,9 @@ type CodeCount struct {
 	Count int64   `json:"count"`
 }
 
+// MostDetails is the number of weights that have a Detail: those with the largest error times size.
+const MostDetails = 2000
+
 const (
 	partsOfWeight  = 48      // parts of Channels and Positions
 	mostCodes      = 256     // more than this many are not listed
@@ -94,9 +97,16 @@ func newSurvey(blocks cutting, size int64, coded *recognize.Weight, transposed b
 }
 
 // read counts the values and the codes of weight w: all of them, or an even sample.
-func (s *survey) read(ctx context.Context, w *lazy.Tensor) error {
-	a := &lazy.Arena{}
-	values, codes, scales, zeros := make([]float32, stretch), make([]float32, stretch), make([]float32, stretch), make([]float32, stretch)
+func (s *survey) read(ctx context.Context, a *lazy.Arena, w *lazy.Tensor) error {
+	values, releaseValues := a.Float32s(stretch)
+	codes, releaseCodes := a.Float32s(stretch)
+	scales, releaseScales := a.Float32s(stretch)
+	zeros, releaseZeros := a.Float32s(stretch)
+	defer releaseValues()
+	defer releaseCodes()
+	defer releaseScales()
+	defer releaseZeros()
+	clear(zeros) // where there are none
 	for at := int64(0); at < w.Size(); at += stretch * s.step {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -180,6 +190,22 @@ func (s *survey) detail(all errstat.Stats) *Detail {
 	d.Beyond = rounded(d.Beyond / float64(max(s.values.Count(), 1)))
 	return d
 }
+
+// thin takes away the details but those of the most costly weights.
+func (m *matcher) thin() {
+	slices.SortFunc(m.detailed, func(i, j int) int {
+		v, w := &m.result.Weights[i], &m.result.Weights[j]
+		return cmp.Or(cmp.Compare(w.cost(), v.cost()), cmp.Compare(v.Name, w.Name))
+	})
+	kept := min(MostDetails, len(m.detailed))
+	for _, i := range m.detailed[kept:] {
+		m.result.Weights[i].Detail = nil
+	}
+	m.detailed = m.detailed[:kept]
+}
+
+// cost is the error times the size.
+func (w *WeightMatch) cost() float64 { return math.Pow(10, -w.SQNR/20) * float64(w.OutBytes) }
 
 // axis is the range of a histogram. Values below least or above greatest are beyond the codes.
 type axis struct {

@@ -211,8 +211,8 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 			m.gone[m.a.Graph.Number(n)] = true
 			continue
 		}
-		if _, coded := m.ranges[keyOf(other)]; coded && (clips(other) || !sameOperator(n, other)) || m.stands(n, other) {
-			m.gone[m.a.Graph.Number(n)] = true // see unpaired and unclipped
+		if _, coded := m.ranges[keyOf(other)]; coded && (clips(other) || !sameOperator(n, other)) || m.stands(n, other) || isStandard(n, "Identity") && !sameOperator(n, other) {
+			m.gone[m.a.Graph.Number(n)] = true // see unpaired, unclipped and unnamed
 			continue
 		}
 		m.fresh[m.b.Graph.Number(other)] = false

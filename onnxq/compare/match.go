@@ -49,7 +49,7 @@ type WeightMatch struct {
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 
 	Worst  *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors
-	Detail *Detail     `json:"detail,omitempty"`      // set by MatchDecoded
+	Detail *Detail     `json:"detail,omitempty"`      // set by MatchDecoded, for MostDetails weights
 
 	// WorstLarge is the same among the blocks, or superblocks, whose mean square is at least 1 %
 	// of that of the weight.

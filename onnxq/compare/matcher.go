@@ -14,6 +14,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
 	"onnxquant/internal/intops"
+	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq/provenance"
@@ -39,6 +40,7 @@ type matcher struct {
 	ranges map[string]intops.Range // of values of b that were codes before
 
 	detail   bool                                  // set WeightMatch.Detail
+	detailed []int                                 // weights of the result that have one
 	readable map[*restyle.Weight]*recognize.Weight // weight of b that was folded → the same one, which can be read
 	was      map[string]*recognize.Weight          // by keyOfValue: weight of a that was folded, which can be read
 
@@ -48,6 +50,8 @@ type matcher struct {
 	steady      map[*graph.Value]bool         // whether a value depends on constants alone
 	coded       map[coding]bool               // activations of b that are quantized
 	depth       int                           // of the recursion
+
+	arena lazy.Arena // for elements that are compared
 
 	progress          func(done, total int64) // may be nil
 	done, told, total int64                   // bytes of a: compared, reported, all
@@ -94,6 +98,7 @@ func (c *comparison) match(ctx context.Context, opaque map[string]bool) (*Match,
 		}
 	}
 	m.countActivations()
+	m.thin()
 	return m.result, nil
 }
 

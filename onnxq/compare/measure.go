@@ -170,8 +170,10 @@ const stretch = 1 << 14
 
 // measure adds up the errors of y against x.
 func (m *matcher) measure(e *measurement) error {
-	a := &lazy.Arena{}
-	p, q := make([]float32, stretch), make([]float32, stretch)
+	p, releaseP := m.arena.Float32s(stretch)
+	q, releaseQ := m.arena.Float32s(stretch)
+	defer releaseP()
+	defer releaseQ()
 	open := make([]block, e.blocks.inner)
 	for off := int64(0); off < e.x.Size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
@@ -181,10 +183,10 @@ func (m *matcher) measure(e *measurement) error {
 				return context.Cause(m.ctx)
 			}
 			n := min(stretch, end-at)
-			if err := e.x.ReadAll(a, p[:n], at); err != nil {
+			if err := e.x.ReadAll(&m.arena, p[:n], at); err != nil {
 				return err
 			}
-			if err := e.y.ReadAll(a, q[:n], at); err != nil {
+			if err := e.y.ReadAll(&m.arena, q[:n], at); err != nil {
 				return err
 			}
 			e.add(open, p[:n], q[:n], at)

@@ -70,7 +70,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 		err = m.codes(&match, e, v, folded.Weight)
 	}
 	if err == nil && e.survey != nil {
-		if err = e.survey.read(m.ctx, x.Values); err == nil {
+		if err = e.survey.read(m.ctx, &m.arena, x.Values); err == nil {
 			match.Detail = e.survey.detail(e.all)
 		}
 	}
@@ -78,6 +78,11 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	m.result.Weights = append(m.result.Weights, match)
+	if match.Detail != nil {
+		if m.detailed = append(m.detailed, len(m.result.Weights)-1); len(m.detailed) == 2*MostDetails {
+			m.thin()
+		}
+	}
 	return nil
 }
 

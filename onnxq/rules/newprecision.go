@@ -19,7 +19,7 @@ type PrecisionEntry struct {
 // NewPrecision returns a precision_info with the entries, in their order: if several match,
 // the last one wins. What [ParsePrecision] refuses is an error here too.
 func NewPrecision(entries ...PrecisionEntry) (*Precision, error) {
-	p := &Precision{source: "precision_info", exact: map[string]int{}}
+	p := &Precision{source: "precision_info", exact: map[string]int{}, only: map[string]int{}}
 	for _, e := range entries {
 		if !utf8.ValidString(e.Pattern) {
 			return nil, fmt.Errorf("%s: %q is no UTF-8 text", p.source, e.Pattern)

@@ -37,7 +37,8 @@ type Precision struct {
 	source string // what messages call the document
 	keys   []precisionKey
 	exact  map[string]int // key → index in keys
-	globs  []int          // indexes of the keys that can match more than themselves
+	only   map[string]int // the one name that a key with backslashes matches → index in keys
+	globs  []int          // indexes of the keys that can match several names
 }
 
 type precisionKey struct {
@@ -78,7 +79,7 @@ func parsePrecision(data []byte, source string) (*Precision, error) {
 		return nil, fmt.Errorf("%s: larger than %d MiB", source, maxPrecisionSize>>20)
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors on Windows write it
-	p := &Precision{source: source, exact: map[string]int{}}
+	p := &Precision{source: source, exact: map[string]int{}, only: map[string]int{}}
 	if err := p.parse(data); err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
@@ -93,8 +94,10 @@ func (p *Precision) For(names ...string) (spec.Override, bool) {
 	}
 	last := -1
 	for _, name := range names {
-		if i, ok := p.exact[name]; ok {
-			last = max(last, i)
+		for _, keys := range []map[string]int{p.exact, p.only} {
+			if i, ok := keys[name]; ok {
+				last = max(last, i)
+			}
 		}
 		for _, i := range slices.Backward(p.globs) {
 			if i <= last {
@@ -124,7 +127,8 @@ func (p *Precision) Unused(names []string) error {
 	var unused []precisionKey
 	for _, k := range p.keys {
 		matches := func(name string) bool { return matchGlob(k.pattern, name) }
-		if !known[k.pattern] && !(isGlob(k.pattern) && slices.ContainsFunc(names, matches)) {
+		only, one := onlyName(k.pattern)
+		if !known[k.pattern] && !(one && known[only]) && (one || !slices.ContainsFunc(names, matches)) {
 			unused = append(unused, k)
 		}
 	}
@@ -175,8 +179,11 @@ func (p *Precision) parse(data []byte) error {
 
 func (p *Precision) add(k precisionKey) {
 	p.exact[k.pattern] = len(p.keys)
-	if isGlob(k.pattern) {
+	switch only, one := onlyName(k.pattern); {
+	case !one:
 		p.globs = append(p.globs, len(p.keys))
+	case only != k.pattern:
+		p.only[only] = len(p.keys)
 	}
 	p.keys = append(p.keys, k)
 }

@@ -91,7 +91,7 @@ func Formats() []Format {
 
 // ParseFormat returns the format called name.
 func ParseFormat(name string) (Format, error) {
-	if f := Format(name); slices.Contains(Formats(), f) {
+	if f := Format(name); name != "" && f.Traits().Format == f {
 		return f, nil
 	}
 	near := Similar(name)

@@ -1,0 +1,75 @@
+package rules
+
+import (
+	"slices"
+	"strings"
+)
+
+// Patterns is a list of exact names and globs, as MatchName takes them. A name is looked up in it at
+// once: only globs with a *, ? or class are tried one by one. A nil Patterns matches nothing.
+type Patterns struct {
+	list  []string
+	exact map[string]bool
+	globs []string // those of the list that match more than one name
+}
+
+// NewPatterns returns a list of patterns.
+func NewPatterns(list []string) *Patterns {
+	p := &Patterns{list: list, exact: make(map[string]bool, len(list))}
+	for _, pattern := range list {
+		p.exact[pattern] = true
+		if name, one := onlyName(pattern); one {
+			p.exact[name] = true
+		} else {
+			p.globs = append(p.globs, pattern)
+		}
+	}
+	return p
+}
+
+// Empty reports whether there is no pattern.
+func (p *Patterns) Empty() bool { return p == nil || len(p.list) == 0 }
+
+// Match reports whether a pattern matches name.
+func (p *Patterns) Match(name string) bool {
+	return p != nil && (p.exact[name] || slices.ContainsFunc(p.globs, func(glob string) bool { return matchGlob(glob, name) }))
+}
+
+// Unused returns the first pattern that matches none of names, and whether there is one.
+func (p *Patterns) Unused(names []string) (pattern string, found bool) {
+	if p.Empty() {
+		return "", false
+	}
+	known := make(map[string]bool, len(names))
+	for _, name := range names {
+		known[name] = true
+	}
+	i := slices.IndexFunc(p.list, func(pattern string) bool {
+		name, one := onlyName(pattern)
+		return !known[pattern] && !(one && known[name]) &&
+			(one || !slices.ContainsFunc(names, func(name string) bool { return matchGlob(pattern, name) }))
+	})
+	if i < 0 {
+		return "", false
+	}
+	return p.list[i], true
+}
+
+// onlyName returns the one name that a pattern matches as a glob, if it has no *, ? or [ but behind
+// a backslash.
+func onlyName(pattern string) (name string, one bool) {
+	if !isGlob(pattern) {
+		return pattern, true
+	}
+	var b strings.Builder
+	for i := 0; i < len(pattern); i++ {
+		switch c := pattern[i]; {
+		case c == '*' || c == '?' || c == '[':
+			return "", false
+		case c == '\\' && i+1 < len(pattern):
+			i++
+		}
+		b.WriteByte(pattern[i])
+	}
+	return b.String(), true
+}
