@@ -17,7 +17,12 @@ import (
 // judge lists the failures.
 func (v *verifier) judge() {
 	r := v.report
-	for _, p := range r.Structure.Problems {
+	problems := r.Structure.Problems
+	if v.optimized && len(problems) > 0 {
+		text := fmt.Sprintf("OUT was optimized by ONNX Runtime (%s, such as: %s); verify compares graphs by structure: compare the model from before it was optimized", english.Plural(len(problems), "difference", ""), problems[0])
+		problems = []string{text}
+	}
+	for _, p := range problems {
 		v.fail(CheckStructure, "%s", p)
 	}
 	for _, w := range r.Weights {

@@ -61,6 +61,8 @@ type verifier struct {
 	in, out string // the models' paths
 	opts    Options
 	report  *Report
+
+	optimized bool // ONNX Runtime optimized out, and not in
 }
 
 // stage tells what is done next. The result tells how much of it is done.
@@ -78,6 +80,7 @@ type decoded struct {
 	path       string
 	ir         int64           // IR version of the model as it was given
 	calibrated spec.Algorithm  // what found its codes by data, as its record says; "": none
+	optimized  bool            // ONNX Runtime optimized and saved it
 	folded     *restyle.Report // nil if it had no quantized weights
 }
 
@@ -99,6 +102,10 @@ func calibrated(record []provenance.Step) spec.Algorithm {
 	return ""
 }
 
+// optimizers is the domain of operators on blocks of channels, which only ONNX Runtime's optimizer makes. A
+// model that it saved imports all domains that it knows.
+const optimizers = "com.microsoft.nchwc"
+
 // dequantized returns a model with float weights: the model itself if it has no quantized
 // ones, else a new model in a new folder.
 func (v *verifier) dequantized(path, folder string) (*decoded, error) {
@@ -108,6 +115,9 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 	}
 	given := access.Graph(m).File.Proto
 	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), calibrated: calibrated(provenance.Of(given))}
+	for _, o := range given.OpsetImport {
+		d.optimized = d.optimized || o.GetDomain() == optimizers
+	}
 	if len(intops.Weights(access.Graph(m))) == 0 {
 		return d, nil
 	}
@@ -150,6 +160,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	defer a.Close()
+	v.optimized = b.optimized && !a.optimized
 	v.report.Swapped = a.folded != nil && b.folded == nil
 	m, err := v.matched(a, b)
 	if err != nil {

@@ -24,7 +24,7 @@ var ErrStrict = errors.New("a selected weight cannot be quantized")
 // Options select weights and say how they are quantized. They are resolved: defaults are
 // filled in and all text is parsed.
 type Options struct {
-	Ops              []string // operators whose weights are quantized
+	Ops              []string        // operators whose weights are quantized
 	Include, Exclude *rules.Patterns // of names of weights or nodes
 	MinElements      int64
 	Strict           bool // a selected weight that cannot be quantized is an error

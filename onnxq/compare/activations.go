@@ -63,7 +63,7 @@ func (m *matcher) unpaired(at place, v, w *graph.Value) (_, _ *graph.Value) {
 		}
 		m.pass(p)
 		m.uncast(m.b.Graph, w, m.fresh)
-		v, w = m.uncast(m.a.Graph, v, m.gone), m.uncast(m.b.Graph, p.Activation, m.fresh)
+		v, w = m.unnamed(at, m.uncast(m.a.Graph, v, m.gone)), m.uncast(m.b.Graph, p.Activation, m.fresh)
 		for n := v.Node; n != nil && m.partner[m.a.Graph.Number(n)] == nil && (w.Node == nil || !sameOperator(n, w.Node)); n = v.Node {
 			lo, hi, ok := m.bounds(n)
 			if !ok || !p.Clamps(lo, hi) {
@@ -73,7 +73,7 @@ func (m *matcher) unpaired(at place, v, w *graph.Value) (_, _ *graph.Value) {
 				m.note("%s: its codes do what %s does", at, graph.Describe(n))
 			}
 			m.gone[m.a.Graph.Number(n)] = false
-			v = m.uncast(m.a.Graph, m.a.Graph.Source(n, 0), m.gone)
+			v = m.unnamed(at, m.uncast(m.a.Graph, m.a.Graph.Source(n, 0), m.gone))
 		}
 	}
 	return v, w

@@ -105,6 +105,9 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 	if g := m.gemmOf(x, y); g != nil {
 		return m.gemm(where, x, g)
 	}
+	if product := m.fused(x, y); product != nil {
+		return m.sum(where, x, product, y)
+	}
 	if !sameOperator(x, y) {
 		m.problem("%s%s is %s", where, graph.Describe(x), msg.Clean(graph.Operator(y)))
 		return nil
@@ -157,6 +160,38 @@ func (m *matcher) gemm(where string, x *onnxpb.NodeProto, g *gemm) error {
 		return m.inputs(input(2), g.scaledTerm, 0, false)
 	}
 	return m.inputs(input(2), addend, 1, false)
+}
+
+// fused returns the MatMul of the first model that, with the Add x behind it, became the Gemm y: ONNX
+// Runtime's optimizer writes that. It returns nil if they are others.
+func (m *matcher) fused(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
+	if !isStandard(x, "Add") || !isStandard(y, "Gemm") || !graph.HasInput(y, 2) ||
+		graph.IntAttribute(y, "transA") != 0 || graph.IntAttribute(y, "transB") != 0 ||
+		graph.FloatAttributeOr(y, "alpha", 1) != 1 || graph.FloatAttributeOr(y, "beta", 1) != 1 {
+		return nil
+	}
+	for _, v := range m.a.Graph.Inputs(x) {
+		if v != nil && v.Node != nil && len(v.Uses) == 1 && !v.Output && isStandard(v.Node, "MatMul") && m.gone[m.a.Graph.Number(v.Node)] {
+			return v.Node
+		}
+	}
+	return nil
+}
+
+// sum compares a MatMul and the Add x behind it with the Gemm y of the second model.
+func (m *matcher) sum(where string, x, product, y *onnxpb.NodeProto) error {
+	m.note("%s%s and %s are a Gemm", where, graph.Describe(product), graph.Describe(x))
+	m.gone[m.a.Graph.Number(product)] = false
+	term := 0
+	if m.a.Graph.Source(x, 0) == m.a.Graph.Made(product) {
+		term = 1
+	}
+	for j, at := range []place{{where: where, node: product}, {where: where, node: product, input: 1}, {where: where, node: x, input: term}} {
+		if err := m.inputs(at, y, j, false); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // attributes compares the attributes of two nodes, with their subgraphs.
@@ -236,8 +271,9 @@ func (p place) String() string {
 
 // value compares two values that nodes or graphs read or return at the same place.
 func (m *matcher) value(at place, v, w *graph.Value) error {
-	v, w = m.unpaired(at, v, w)
+	v, w = m.unpaired(at, m.unnamed(at, v), w)
 	v, w = m.unclipped(at, v, w)
+	v = m.unnamed(at, v)
 	switch steady := m.isSteady(v); {
 	case steady && m.isSteady(w):
 		return m.constants(at, v, w, false)
@@ -272,6 +308,18 @@ func (m *matcher) value(at place, v, w *graph.Value) error {
 		m.problem("%s is %s, was %s", at, msg.Quote(w.Name), msg.Quote(v.Name))
 	}
 	return nil
+}
+
+// unnamed passes over Identity nodes of the first model that the second lacks.
+func (m *matcher) unnamed(at place, v *graph.Value) *graph.Value {
+	for v.Node != nil && isStandard(v.Node, "Identity") && m.partner[m.a.Graph.Number(v.Node)] == nil && m.a.Graph.Source(v.Node, 0) != nil {
+		if number := m.a.Graph.Number(v.Node); m.gone[number] {
+			m.gone[number] = false
+			m.note("%s: %s is gone", at, graph.Describe(v.Node))
+		}
+		v = m.a.Graph.Source(v.Node, 0)
+	}
+	return v
 }
 
 // unclipped passes over what quantizing does to a value. Codes have a range, which may do the work

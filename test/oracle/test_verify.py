@@ -17,7 +17,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnxruntime.quantization import QuantFormat
+from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_static
 from onnxruntime.quantization.matmul_nbits_quantizer import DefaultWeightOnlyQuantConfig, MatMulNBitsQuantizer
 
 import runtime
@@ -297,3 +297,85 @@ def test_other_classes(tmp_path, bits, warned):
     a, b = (onnxruntime.InferenceSession(str(p), options).run(None, {"x": x})[0].argmax(-1) for p in (plain, out))
     same = f"only {100 * (a == b).mean():.3g} % of 50 rows have the same class as in the float model"
     assert warned == (same in " ".join(text.split())) == any(same in t for t in report.get("warnings", []))
+
+
+class Samples(CalibrationDataReader):
+    def __init__(self):
+        self.left = [{"x": np.random.default_rng(i).standard_normal((1, 3, 8, 8)).astype(np.float32)} for i in range(3)]
+
+    def get_next(self):
+        return self.left.pop() if self.left else None
+
+
+def plain_network(path):
+    """Writes a model with what the first level of ONNX Runtime's optimizer rewrites: Identity, and MatMul with Add."""
+    def tensor(name, *shape):
+        return numpy_helper.from_array((np.random.default_rng(len(name)).standard_normal(shape) / shape[0]).astype(np.float32), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "kernel", "kernel_bias"], ["c"], pads=[1] * 4), helper.make_node("Relu", ["c"], ["rc"]),
+        helper.make_node("Identity", ["rc"], ["ic"]), helper.make_node("Flatten", ["ic"], ["f"]),
+        helper.make_node("MatMul", ["f", "w"], ["m"]), helper.make_node("Add", ["m", "bias"], ["a"]), helper.make_node("Relu", ["a"], ["ra"]),
+        helper.make_node("Identity", ["ra"], ["ia"]), helper.make_node("Gemm", ["ia", "v", "last_bias"], ["g"], transB=1),
+        helper.make_node("Identity", ["g"], ["y"]),
+    ]
+    tensors = [tensor("kernel", 8, 3, 3, 3), tensor("kernel_bias", 8), tensor("w", 512, 64), tensor("bias", 64), tensor("v", 16, 64), tensor("last_bias", 16)]
+    ends = [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 8, 8])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 16])]
+    onnx.save(helper.make_model(helper.make_graph(nodes, "g", *ends, tensors), opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+
+
+def optimize(source, target, level):
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level, options.optimized_model_filepath, options.log_severity_level = level, str(target), 3
+    onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+
+
+def quantized_network(form, folder):
+    source, target = folder / "float.onnx", folder / "quantized.onnx"
+    plain_network(source)
+    if form == "quantize_static":
+        quantize_static(source, target, Samples())
+    else:
+        onnxquant("--quiet", "--ops", "all", "--bits", "8", source, target)
+    return source, target
+
+
+def double(gemm):
+    others = [a for a in gemm.attribute if a.name != "alpha"]
+    del gemm.attribute[:]
+    gemm.attribute.extend([*others, helper.make_attribute("alpha", 2.0)])
+
+
+FORMS = ["quantize_static", "weights"]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_optimized(form, tmp_path):
+    """What the first level of ONNX Runtime's optimizer saves is the same model. A change in it is found."""
+    source, target = quantized_network(form, tmp_path)
+    saved, changed = tmp_path / "saved.onnx", tmp_path / "changed.onnx"
+    optimize(target, saved, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC)
+    model = onnx.load(saved)
+    assert not [n for n in model.graph.node if n.op_type == "Identity"], "nothing was optimized"
+    report = verify("--engine", "none", source, saved)
+    assert report["passed"], report["failures"]
+    for op, change in [
+        ("Conv", lambda n: n.input.__setitem__(2, "")),
+        ("Gemm", double),
+        ("Gemm", lambda n: n.input.pop()),
+        ("Flatten", lambda n: setattr(n, "op_type", "Identity")),
+    ]:
+        model = onnx.load(saved)
+        change(next(n for n in model.graph.node if n.op_type == op))
+        onnx.save(model, changed)
+        assert verify("--engine", "none", source, changed)["structure"]["problems"], op
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_fused(form, tmp_path):
+    """Further levels fuse nodes, which one line tells."""
+    source, target = quantized_network(form, tmp_path)
+    optimize(target, tmp_path / "saved.onnx", onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED)
+    report = verify("--engine", "none", source, tmp_path / "saved.onnx")
+    assert len(report["structure"]["problems"]) > 1
+    assert len(report["failures"]) == 1 and report["failures"][0].startswith("OUT was optimized by ONNX Runtime ("), report["failures"]
