@@ -14,17 +14,17 @@ const (
 	LeastCosine     = 0.5 // of an output, not in dB
 )
 
-// Default limits of codes that data found, as the record of the model says. Those of more than 2 bits stay
-// near the weights, but for algorithm best.
+// Default limits of codes that data found, as the record of the model says. With gptq, codes of more than
+// 2 bits stay near the weights.
 const (
-	LeastCalibratedSQNR      = -3   // in dB, of a weight whose codes have 2 bits
-	LeastBestFineSQNR        = 1    // in dB, of another weight, with algorithm best
-	LeastCalibratedBlockSQNR = -15  // in dB, of a block of 2 bits
-	LeastBestFineBlockSQNR   = -8   // in dB, of another block, with algorithm best
-	LeastBlockCosine         = -0.3 // of a block of 2 bits
-	LeastBestBlockCosine     = -0.6 // of a block of 2 bits, with algorithm best
-	LeastFineBlockCosine     = -0.2 // of another block
-	MostCalibratedMisfit     = 6.0  // in dB
+	LeastCalibratedSQNR          = -3   // in dB, of a weight whose codes have 2 bits
+	LeastCalibratedFineSQNR      = 1    // in dB, of another weight, but for gptq
+	LeastCalibratedBlockSQNR     = -15  // in dB, of a block of 2 bits
+	LeastCalibratedFineBlockSQNR = -8   // in dB, of another block, but for gptq
+	LeastBlockCosine             = -0.3 // of a block of 2 bits
+	LeastBestBlockCosine         = -0.6 // of a block of 2 bits, with algorithm best
+	LeastFineBlockCosine         = -0.2 // of another block
+	MostCalibratedMisfit         = 15.0 // in dB, but for gptq
 )
 
 // Limits are the limits that a comparison used: those of Options, else the defaults.
@@ -49,11 +49,13 @@ func (o *Options) limits(calibrated spec.Algorithm) Limits {
 		Misfit: MostMisfit, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
 	}
 	if calibrated != "" {
-		l.SQNR, l.BlockSQNR, l.Misfit = LeastCalibratedSQNR, LeastCalibratedBlockSQNR, MostCalibratedMisfit
-		l.BlockCosine, l.FineBlockCosine = LeastBlockCosine, LeastFineBlockCosine
+		l.SQNR, l.BlockSQNR, l.BlockCosine, l.FineBlockCosine = LeastCalibratedSQNR, LeastCalibratedBlockSQNR, LeastBlockCosine, LeastFineBlockCosine
+	}
+	if calibrated != "" && calibrated != spec.GPTQ {
+		l.FineSQNR, l.FineBlockSQNR, l.Misfit = LeastCalibratedFineSQNR, LeastCalibratedFineBlockSQNR, MostCalibratedMisfit
 	}
 	if calibrated == spec.Best {
-		l.FineSQNR, l.FineBlockSQNR, l.BlockCosine = LeastBestFineSQNR, LeastBestFineBlockSQNR, LeastBestBlockCosine
+		l.BlockCosine = LeastBestBlockCosine
 	}
 	if o.MinSQNR != nil {
 		l.SQNR, l.FineSQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR

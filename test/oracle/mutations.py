@@ -40,6 +40,11 @@ SETTINGS = [
     ["--bits", "4", "--block", "16", "--scale-type", "int8", "--ops", "all"],
     ["--bits", "4", "--block", "32", "--scale-type", "float16", "--zero-point", "--ops", "all"],
     ["--bfloat16", "--bits", "8", "--block", "32"],
+    ["--bits", "4", "--block", "32", "--algorithm", "gptq", "--calib", "DATA", "--ops", "all"],
+    ["--bits", "4", "--block", "16", "--zero-point", "--algorithm", "best", "--calib", "DATA", "--style", "nbits"],
+    ["--bits", "4", "--block", "32", "--algorithm", "awq", "--calib", "DATA"],
+    ["--bits", "4", "--block", "32", "--style", "nbits", "|", "--style", "dq"],
+    ["--bits", "4", "--block", "32", "--zero-point", "|", "--style", "nbits"],
 ]
 
 OPERATORS = [o.split() for o in (
@@ -246,15 +251,28 @@ def cases(seed, setting=None):
         yield CORPUS / "structures" / name / "model.onnx", SETTINGS[i % len(SETTINGS) if setting is None else setting], rng
 
 
-def calibrated(path, setting, folder):
-    """A setting whose RANGES are a file, found with random inputs."""
-    if "RANGES" not in setting:
+def with_data(path, setting, folder):
+    """A setting whose DATA are a file of random inputs, and whose RANGES are those of such inputs."""
+    if not {"RANGES", "DATA"} & {*setting}:
         return setting
     ranges, feeds = pathlib.Path(folder, "ranges.json"), pathlib.Path(folder, "feeds.npz")
     model = load(path)
     np.savez(feeds, **dict(zip([i.name for i in runtime.session(model).get_inputs()], runtime.random_feeds(model))))
-    onnxquant("calibrate", "--quiet", "--data", feeds, "-o", ranges, path)
-    return [ranges if s == "RANGES" else s for s in setting]
+    if "RANGES" in setting:
+        onnxquant("calibrate", "--quiet", "--data", feeds, "-o", ranges, path)
+    return [{"RANGES": ranges, "DATA": feeds}.get(s, s) for s in setting]
+
+
+def convert(path, setting, folder, out):
+    """Converts as a setting says; what comes after a bar is for restyle. Reports whether it could."""
+    setting = with_data(path, setting, folder)
+    at = setting.index("|") if "|" in setting else len(setting)
+    if onnxquant("--quiet", "--force", *setting[:at], path, out).status != 0:
+        return False
+    if at == len(setting):
+        return True
+    before = out.replace(out.with_name("before.onnx"))
+    return onnxquant("restyle", "--quiet", "--force", *setting[at + 1:], before, out).status == 0
 
 
 def tally(count, seed=0, each=8, setting=None, kind=None):
@@ -268,7 +286,7 @@ def tally(count, seed=0, each=8, setting=None, kind=None):
                 break
             label = f"{path.parent.name} {' '.join(flags)}"
             try:
-                if onnxquant("--quiet", "--force", *calibrated(path, flags, folder), path, out).status != 0:
+                if not convert(path, flags, folder, out):
                     continue
                 if (verdict := onnxquant("verify", "--engine", "none", path, out)).status != 0:
                     refused.append(label)
