@@ -35,6 +35,7 @@ ALGORITHMS = [
     Algorithm("mse", "--algorithm mse"),
     Algorithm("best", "--algorithm best"),
     Algorithm("gptq, data", "--algorithm gptq", "text", layouts=frozenset(CALIBRATED)),
+    Algorithm("awq, data", "--algorithm awq", "text", layouts=frozenset(CALIBRATED)),
     Algorithm("best, data", "--algorithm best", "text", layouts=frozenset(CALIBRATED)),
     Algorithm("best, self", "--algorithm best", "self", layouts=frozenset({"int4 --block 16 --scale-type int8", "int4 --block 32 --zero-point"})),
 ]
