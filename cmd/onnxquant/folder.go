@@ -114,7 +114,7 @@ func wantFolder(out string) error {
 	if info, err := os.Stat(out); !strings.EqualFold(filepath.Ext(out), ".onnx") || err == nil && info.IsDir() {
 		return nil
 	}
-	return usagef("%s: OUT of a folder, and of --preset, is a folder, and this is the name of a model; name a folder, such as %s", printable(out), printable(strings.TrimSuffix(out, filepath.Ext(out))))
+	return fmt.Errorf("%s: OUT of a folder, and of --preset, is a folder, and this is the name of a model; name a folder, such as %s", printable(out), printable(strings.TrimSuffix(out, filepath.Ext(out))))
 }
 
 // scan lists a folder, or a model as if it were alone in one.

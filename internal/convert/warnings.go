@@ -98,7 +98,7 @@ func (p *Plan) warnOfCalibration() {
 		}
 	}
 	if unseen > 0 {
-		p.warn("%s not calibrated but quantized by algorithm mse: what multiplies by them is in a loop, or in a function of another opset, where values cannot be seen", english.Plural(unseen, "weight is", "weights are"))
+		p.warn("%s not calibrated but quantized by algorithm mse: what multiplies by them is in a loop, a function of another opset, or a branch with the names of values outside, where values cannot be seen", english.Plural(unseen, "weight is", "weights are"))
 	}
 	if n > 0 {
 		p.warn("%s not calibrated but quantized by algorithm mse: that takes --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)
