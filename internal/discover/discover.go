@@ -94,7 +94,7 @@ type Decision struct {
 
 	Layers  []Layer // those by which its codes are calibrated, or nil
 	Lacking int64   // the memory with which they could be calibrated, or 0
-	Unseen  bool    // they cannot be calibrated: a product is in a loop, or in a function that cannot be inlined
+	Unseen  bool    // a product cannot be observed
 
 	Importance []float32 // weight of each index of the reduction axis, for the blockwise formats; nil: all equal
 

@@ -24,8 +24,8 @@ type Layer struct {
 }
 
 // unseen explains that a product cannot be observed: a value in a loop has many contents, and so does one in
-// a function that cannot be inlined.
-const unseen = "its product is in a loop, or in a function of another opset"
+// a function that cannot be inlined. See graph.Observable for names.
+const unseen = "its product is in a loop, in a function of another opset, or in a branch whose path is part of a name outside"
 
 // layersOf returns the products that a weight is the second factor of, in the graph that is observed. why
 // explains that they cannot be.

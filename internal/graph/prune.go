@@ -30,11 +30,18 @@ func (x *Graph) Only(paths []string) *onnxpb.ModelProto {
 func (x *Graph) Seen(n *onnxpb.NodeProto, v *Value) string { return x.Home(n).path + v.Name }
 
 // Observable reports whether Only can compute what a node reads and makes: it is in the main graph, or in
-// a branch of an If that is.
+// a branch of an If that is, and no value around the branch has a name that begins as the path of the branch:
+// Only would take it for one in the branch.
 func (x *Graph) Observable(n *onnxpb.NodeProto) bool {
-	s := x.Home(n)
+	home := x.Home(n)
+	s := home
 	for s.outer != nil && isIf(s.Owner) {
 		s = s.outer
+		for name := range s.Values {
+			if strings.HasPrefix(s.path+name, home.path) {
+				return false
+			}
+		}
 	}
 	return s.Graph == x.File.Proto.Graph
 }

@@ -68,6 +68,27 @@ func TestOnlyOfBranches(t *testing.T) {
 	}
 }
 
+// A name in the main graph may begin as the path of a branch.
+func TestObservable(t *testing.T) {
+	for name, want := range map[string]bool{"n": true, "a": true, "then_branch/a": false} {
+		then := modeltest.Node("MatMul", "b", "x w")
+		otherwise := modeltest.Node("MatMul", "e", "x w")
+		choose := modeltest.Node("If", "y", "c", modeltest.GraphAttr("then_branch", nil, then), modeltest.GraphAttr("else_branch", nil, otherwise))
+		path := modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 64)}, nodes{
+			modeltest.Node("Cast", "c", "i", modeltest.IntAttr("to", 9)), modeltest.Node("Neg", name, "x"), choose,
+		}))
+		x := access.Graph(modeltest.Open(t, path))
+		made := x.File.Proto.Graph.Node
+		branches := made[len(made)-1].Attribute
+		if got := x.Observable(branches[0].G.Node[0]); got != want {
+			t.Errorf("beside %q, the node in then_branch: %t, want %t", name, got, want)
+		}
+		if !x.Observable(branches[1].G.Node[0]) || !x.Observable(made[1]) {
+			t.Errorf("beside %q, the nodes in else_branch and around it cannot be observed", name)
+		}
+	}
+}
+
 // listed lists the operators of a graph and, in parentheses, of its subgraphs.
 func listed(g *onnxpb.GraphProto) string {
 	var all []string
