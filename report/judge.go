@@ -24,8 +24,8 @@ func judge(v *verify.Report, opts verify.Options) *Verdict {
 	sqnr := opts.MinSQNR != nil
 	d.Checks = []Check{
 		{What: "Graph besides weights", Limit: "no differences", Done: true, OK: v.Failed[verify.CheckStructure] == 0, Worst: []At{}},
-		weightCheck(v, "SQNR of weights", v.Limits.SQNR, sqnr, verify.CheckWeights, func(w *compare.WeightMatch) (float64, bool) { return w.SQNR, true }),
-		weightCheck(v, "SQNR of their worst blocks", v.Limits.BlockSQNR, sqnr && v.Limits.BlockSQNR == *opts.MinSQNR, verify.CheckBlocks, func(w *compare.WeightMatch) (float64, bool) {
+		weightCheck(v, "SQNR of weights", least(v.Limits.FineSQNR, v.Limits.SQNR), sqnr, verify.CheckWeights, func(w *compare.WeightMatch) (float64, bool) { return w.SQNR, true }),
+		weightCheck(v, "SQNR of their worst blocks", least(v.Limits.FineBlockSQNR, v.Limits.BlockSQNR), sqnr && v.Limits.BlockSQNR == *opts.MinSQNR, verify.CheckBlocks, func(w *compare.WeightMatch) (float64, bool) {
 			if w.Worst == nil {
 				return 0, false
 			}
@@ -36,8 +36,8 @@ func judge(v *verify.Report, opts verify.Options) *Verdict {
 		{What: "Finite where the float model is", Limit: "all elements", Done: true, OK: v.Failed[verify.CheckFinite] == 0, Worst: []At{}},
 	}
 	if most := v.Limits.MaxError; most != nil {
-		c := weightCheck(v, "Largest error", 0, true, verify.CheckLargest, func(w *compare.WeightMatch) (float64, bool) { return -w.MaxError, true })
-		c.Unit, c.Limit = "", fmt.Sprintf("≤ %g", *most)
+		c := weightCheck(v, "Largest error", fmt.Sprintf("≤ %g", *most), true, verify.CheckLargest, func(w *compare.WeightMatch) (float64, bool) { return -w.MaxError, true })
+		c.Unit = ""
 		for i := range c.Worst {
 			c.Worst[i].Value = -c.Worst[i].Value
 		}
@@ -46,9 +46,17 @@ func judge(v *verify.Report, opts verify.Options) *Verdict {
 	return d
 }
 
-// weightCheck compares numbers of weights with a least one.
-func weightCheck(v *verify.Report, what string, least float64, given bool, kind verify.Check, number func(*compare.WeightMatch) (float64, bool)) Check {
-	c := Check{What: what, Unit: "dB", Limit: fmt.Sprintf("≥ %g dB", least), Given: given, Done: true}
+// least says what the SQNR of a weight must be, and that of one whose codes have 2 bits.
+func least(fine, coarse float64) string {
+	if fine == coarse {
+		return fmt.Sprintf("≥ %g dB", fine)
+	}
+	return fmt.Sprintf("≥ %g dB, with 2 bits ≥ %g dB", fine, coarse)
+}
+
+// weightCheck compares numbers of weights with a limit.
+func weightCheck(v *verify.Report, what, limit string, given bool, kind verify.Check, number func(*compare.WeightMatch) (float64, bool)) Check {
+	c := Check{What: what, Unit: "dB", Limit: limit, Given: given, Done: true}
 	for i := range v.Weights {
 		if n, ok := number(&v.Weights[i]); ok {
 			c.Worst = append(c.Worst, At{v.Weights[i].Name, n})

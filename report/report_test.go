@@ -140,6 +140,9 @@ func TestVerdict(t *testing.T) {
 		t.Error("the page does not tell the failure")
 	}
 	r = made(t, in, report.Options{Verify: verify.Options{Engine: verify.None}, NoTrial: true}, onnxq.Options{Block: 32})
+	if c := r.Verdict.Checks[1]; c.Limit != "≥ 6 dB, with 2 bits ≥ 0.5 dB" {
+		t.Errorf("limit %q", c.Limit)
+	}
 	if r.Verdict.Status != report.Incomplete || strings.Contains(page(t, r), "Passed") {
 		t.Errorf("without outputs: %+v", r.Verdict)
 	}
