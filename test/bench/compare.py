@@ -161,7 +161,7 @@ def threads():
 
 def kernels():
     """All the work on a tile but reading and writing, one core."""
-    p = subprocess.run(["go", "test", "-run", "^$", "-bench", "Weight/copy|Weight/layout=.*/bits=4/zero=false/type=float32/block=128",
+    p = subprocess.run(["go", "test", "-run", "^$", "-bench", "Weight/copy|Weight/layout=.*/bits=4/zero=false/type=FLOAT/block=128",
                         "-count", str(RUNS), "./int4"], cwd=ROOT, check=True, capture_output=True, text=True)
     rates = {}
     for name, rate in re.findall(r"^BenchmarkWeight/(copy|layout=\w+)\S*\s.*?([\d.]+) MB/s", p.stdout, re.M):
