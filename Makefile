@@ -61,7 +61,7 @@ help:
 	@echo 'make crash    KILLS=$(KILLS) conversions killed, full disks, denied folders, races'
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
-	@echo 'make architecture  the picture in docs/architecture.md, from the imports'
+	@echo 'make architecture  docs/architecture.md, from the imports and package docs'
 	@echo 'make licenses docs/licenses.md, from what the command is built of'
 	@echo 'make reproducible  two builds in two folders give the same bytes'
 	@echo 'make clean    remove what the others made, but for the Python packages'
@@ -262,7 +262,7 @@ audit:
 		echo 'not audited: the database of vulnerabilities cannot be reached'; \
 	else exit $$status; fi
 
-# From the imports of the packages.
+# From the imports of the packages and what they say of themselves.
 architecture:
 	go test ./internal/house -run TestArchitecture -update
 

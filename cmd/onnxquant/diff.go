@@ -8,7 +8,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/diff"
+	"onnxquant/onnxq/inspect"
 )
 
 type diffFlags struct {
@@ -62,7 +63,7 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 	}
 	defer b.Close()
 	bar := newProgress(c, f.quiet)
-	d, err := compare.Diff(ctx, a, b, bar.update)
+	d, err := diff.Models(ctx, a, b, bar.update)
 	bar.clear()
 	switch {
 	case err != nil:
@@ -80,11 +81,11 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 }
 
 // verifyHint says how the weights of a float and a quantized model are compared as numbers.
-func verifyHint(a, b *onnxq.Model, d *compare.Difference) []string {
+func verifyHint(a, b *onnxq.Model, d *diff.Difference) []string {
 	if d.Equal {
 		return nil
 	}
-	switch q, r := compare.Quantized(a), compare.Quantized(b); {
+	switch q, r := len(inspect.Quantized(a)) > 0, len(inspect.Quantized(b)) > 0; {
 	case r && !q:
 		return []string{"the weights of B are quantized: onnxquant verify A B compares their values"}
 	case q && !r:
@@ -93,7 +94,7 @@ func verifyHint(a, b *onnxq.Model, d *compare.Difference) []string {
 	return nil
 }
 
-func printDifference(w io.Writer, d *compare.Difference, hints []string) {
+func printDifference(w io.Writer, d *diff.Difference, hints []string) {
 	for _, change := range d.Changes {
 		fmt.Fprintln(w, printable(change.String()))
 	}
@@ -108,7 +109,7 @@ func printDifference(w io.Writer, d *compare.Difference, hints []string) {
 	}, labelled("hint", hints)...))
 }
 
-func countText(c compare.Count) string {
+func countText(c diff.Count) string {
 	if c.A == c.B && c.A == c.Equal {
 		return fmt.Sprintf("%d, all equal", c.A)
 	}

@@ -15,7 +15,7 @@ import (
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
-	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/diff"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/restyle"
@@ -52,7 +52,7 @@ var printed = []struct {
 	{"suite", suiteJSON{}, [][]string{{"analyze", "--suite", "--json"}}},
 	{"verify", verify.Report{}, [][]string{{"verify", "--json", "IN", "OUT"}, {"verify", "--json", "--engine", "none", "IN", "IN"}}},
 	{"report", report.Report{}, [][]string{{"report", "--json", "IN", "OUT", "NBITS"}, {"report", "--json", "--engine", "none", "--candidates", "none", "IN", "OUT"}}},
-	{"diff", compare.Difference{}, [][]string{{"diff", "--json", "IN", "OUT"}, {"diff", "--json", "IN", "IN"}}},
+	{"diff", diff.Difference{}, [][]string{{"diff", "--json", "IN", "OUT"}, {"diff", "--json", "IN", "IN"}}},
 }
 
 // The schemas are those of the types, with their comments; -update-schemas writes them. What

@@ -135,6 +135,16 @@ func Label(n *onnxpb.NodeProto) string {
 	return n.GetName()
 }
 
+// FirstOutput returns the first output of a node that has a name, or "".
+func FirstOutput(n *onnxpb.NodeProto) string {
+	for _, name := range n.Output {
+		if name != "" {
+			return name
+		}
+	}
+	return ""
+}
+
 // Describe names a node for a message.
 func Describe(n *onnxpb.NodeProto) string {
 	return fmt.Sprintf("%s node %s", msg.Clean(n.GetOpType()), msg.Quote(Label(n)))

@@ -9,15 +9,38 @@ import (
 	"onnxquant/internal/docpart"
 )
 
-// The picture in docs/architecture.md shows the groups and packages of imports.txt.
+// The picture and the tables in docs/architecture.md show the groups and packages of imports.txt.
 func TestArchitecture(t *testing.T) {
 	all, imports := groups(t)
 	all = slices.DeleteFunc(all, func(g group) bool { return g.name == "tests" })
+	slices.Reverse(all)
+	docs := map[string]string{}
+	for _, p := range list(t, "./...") {
+		docs[strings.TrimPrefix(p.ImportPath, module())] = p.Doc
+	}
 	docpart.Check(t, root+"/docs/architecture.md",
-		"<!-- written by make architecture -->\n```mermaid\n", diagram(all, imports), "```\n<!-- end of architecture -->\n")
+		"<!-- written by make architecture -->\n", "```mermaid\n"+diagram(all, imports)+"```\n"+tables(t, all, docs), "<!-- end of architecture -->\n")
 }
 
-// diagram draws a box for each group, the last one first, with arrows between its packages,
+// tables says what each package of each group does: the first sentence of its documentation,
+// without its first two words, which say that this is a package.
+func tables(t *testing.T, all []group, docs map[string]string) string {
+	var b strings.Builder
+	for _, g := range all {
+		fmt.Fprintf(&b, "\n## %s\n\n| package | |\n|---|---|\n", strings.ToUpper(g.name[:1])+g.name[1:])
+		for _, name := range slices.Backward(g.packages) {
+			words := strings.SplitN(docs[name], " ", 3)
+			if len(words) < 3 || !strings.HasSuffix(words[2], ".") && !strings.HasSuffix(words[2], ":") {
+				t.Errorf("the documentation of %s does not begin with a sentence: %q", name, docs[name])
+				continue
+			}
+			fmt.Fprintf(&b, "| `%s` | %s |\n", name, words[2][:len(words[2])-1])
+		}
+	}
+	return b.String()
+}
+
+// diagram draws a box for each group, with arrows between its packages,
 // and arrows between groups. An arrow leads to what is imported, unless other arrows lead
 // there too.
 func diagram(all []group, imports map[string][]string) string {
@@ -30,7 +53,7 @@ func diagram(all []group, imports map[string][]string) string {
 		}
 	}
 	between := map[string][]string{}
-	for _, g := range slices.Backward(all) {
+	for _, g := range all {
 		fmt.Fprintf(&b, "  subgraph %s[%q]\n", node(g.name), g.name)
 		within := map[string][]string{}
 		for _, name := range slices.Backward(g.packages) {
@@ -49,7 +72,7 @@ func diagram(all []group, imports map[string][]string) string {
 		}
 		fmt.Fprintln(&b, "  end")
 	}
-	for _, g := range slices.Backward(all) {
+	for _, g := range all {
 		arrows(&b, "  ", between, g.name)
 	}
 	return b.String()

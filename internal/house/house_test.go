@@ -86,6 +86,7 @@ func imports(t *testing.T) map[string][]string {
 // pkg is a package as go list describes it.
 type pkg struct {
 	ImportPath string
+	Doc        string // its first sentence
 	Deps       []string
 	CgoFiles   []string
 	Standard   bool
@@ -93,7 +94,7 @@ type pkg struct {
 
 func list(t *testing.T, args ...string) []pkg {
 	t.Helper()
-	cmd := goTool(t, append([]string{"list", "-json=ImportPath,Deps,CgoFiles,Standard"}, args...)...)
+	cmd := goTool(t, append([]string{"list", "-json=ImportPath,Doc,Deps,CgoFiles,Standard"}, args...)...)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=1") // otherwise files that need cgo are left out
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -22,6 +22,15 @@ func Clean(s string) string {
 	return q[1 : len(q)-1]
 }
 
+// Names quotes and joins names, and shortens the list.
+func Names(names []string) string {
+	quoted := make([]string, len(names))
+	for i, name := range names {
+		quoted[i] = Quote(name)
+	}
+	return Clip(strings.Join(quoted, ", "))
+}
+
 // List joins words, without duplicates and at most four. It sorts words in place.
 func List(words []string) string {
 	slices.Sort(words)

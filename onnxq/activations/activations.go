@@ -1,4 +1,4 @@
-// Package activations runs models on calibration data: for [onnxq.Options].Calibration.
+// Package activations runs models on data, for conversions that calibrate: [onnxq.Options].Calibration.
 //
 //	data := activations.New("in.onnx", []string{"ids.npz"}, activations.Options{})
 //	err := data.Open(ctx)

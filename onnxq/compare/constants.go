@@ -118,9 +118,8 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error 
 			return m.chain(at, v.Node, w.Node)
 		}
 		if v.Tensor != nil && w.Tensor != nil { // strings, and other types that cannot be read as numbers
-			d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
-			err := d.tensor("", v.Tensor, w.Tensor)
-			if len(d.result.Changes) > 0 {
+			changes, err := m.changes("", v.Tensor, w.Tensor)
+			if len(changes) > 0 {
 				m.problem("%s: %s is another constant", at, msg.Quote(v.Path))
 			}
 			return err

@@ -11,30 +11,28 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/onnxq/diff"
 )
 
 // models compares the models as a whole.
 func (m *matcher) models() error {
 	x, y := m.a.Graph.File.Proto, m.b.Graph.File.Proto
-	d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
 	for _, part := range []struct {
-		x, y   protoreflect.Message
+		x, y   proto.Message
 		fields []protoreflect.Name
 		report func(string, ...any)
 	}{
-		{x.ProtoReflect(), y.ProtoReflect(), []protoreflect.Name{"training_info"}, m.problem},
-		{x.Graph.ProtoReflect(), y.Graph.ProtoReflect(), []protoreflect.Name{"sparse_initializer"}, m.problem},
-		{x.ProtoReflect(), y.ProtoReflect(), []protoreflect.Name{"producer_name", "producer_version", "domain", "model_version", "doc_string", "metadata_props"}, m.note},
-		{x.Graph.ProtoReflect(), y.Graph.ProtoReflect(), []protoreflect.Name{"name", "doc_string", "metadata_props"}, m.note},
+		{x, y, []protoreflect.Name{"training_info"}, m.problem},
+		{x.Graph, y.Graph, []protoreflect.Name{"sparse_initializer"}, m.problem},
+		{x, y, []protoreflect.Name{"producer_name", "producer_version", "domain", "model_version", "doc_string", "metadata_props"}, m.note},
+		{x.Graph, y.Graph, []protoreflect.Name{"name", "doc_string", "metadata_props"}, m.note},
 	} {
-		d.result.Changes = nil
-		for _, f := range part.fields {
-			if err := d.field("", part.x.Descriptor().Fields().ByName(f), part.x, part.y); err != nil {
-				return err
-			}
+		changes, err := m.changes("", part.x, part.y, part.fields...)
+		if err != nil {
+			return err
 		}
-		for _, c := range d.result.Changes {
-			part.report("%s", c.String())
+		for _, c := range changes {
+			part.report("%s", c)
 		}
 	}
 	if err := m.functions(x, y); err != nil {
@@ -58,6 +56,11 @@ func (m *matcher) models() error {
 		}
 	}
 	return m.rest("", x.Graph.Node, y.Graph.Node)
+}
+
+// changes lists what differs between two messages, or between fields of these.
+func (m *matcher) changes(where string, x, y proto.Message, fields ...protoreflect.Name) ([]diff.Change, error) {
+	return diff.Messages(m.ctx, where, m.a.Graph.File, m.b.Graph.File, x, y, fields...)
 }
 
 // defaults reports the inputs with a default, an initializer, that are gone. Converting keeps
@@ -110,15 +113,12 @@ func (m *matcher) functions(x, y *onnxpb.ModelProto) error {
 }
 
 func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
-	d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
-	p, q := x.ProtoReflect(), y.ProtoReflect()
-	for _, name := range []protoreflect.Name{"input", "output", "attribute", "attribute_proto"} {
-		if err := d.field("", p.Descriptor().Fields().ByName(name), p, q); err != nil {
-			return err
-		}
+	changes, err := m.changes("", x, y, "input", "output", "attribute", "attribute_proto")
+	if err != nil {
+		return err
 	}
-	for _, c := range d.result.Changes {
-		m.problem("%s%s", where, c.String())
+	for _, c := range changes {
+		m.problem("%s%s", where, c)
 	}
 	m.sameInputs(x.Node, y.Node, x.Input, x.Input)
 	if err := m.bodies(where, x.Node, y.Node); err != nil {
@@ -201,17 +201,17 @@ func namesOf(infos []*onnxpb.ValueInfoProto) []string {
 func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 	makers := make(map[string]*onnxpb.NodeProto, len(y))
 	for _, n := range y {
-		makers[keyOf(n)] = n
+		makers[graph.FirstOutput(n)] = n
 		m.fresh[m.b.Graph.Number(n)] = true
 	}
 	pairs := make([][2]*onnxpb.NodeProto, 0, len(x))
 	for _, n := range x {
-		other := makers[keyOf(n)]
+		other := makers[graph.FirstOutput(n)]
 		if other == nil {
 			m.gone[m.a.Graph.Number(n)] = true
 			continue
 		}
-		if _, coded := m.ranges[keyOf(other)]; coded && (clips(other) || !sameOperator(n, other)) || m.stands(n, other) || isStandard(n, "Identity") && !sameOperator(n, other) {
+		if _, coded := m.ranges[graph.FirstOutput(other)]; coded && (clips(other) || !sameOperator(n, other)) || m.stands(n, other) || isStandard(n, "Identity") && !sameOperator(n, other) {
 			m.gone[m.a.Graph.Number(n)] = true // see unpaired, unclipped and unnamed
 			continue
 		}

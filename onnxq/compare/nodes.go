@@ -113,7 +113,7 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 		return nil
 	}
 	if !slices.EqualFunc(m.a.Graph.Outputs(x), m.b.Graph.Outputs(y), func(v, w *graph.Value) bool { return (v == nil) == (w == nil) }) {
-		m.problem("%s%s: outputs %s -> %s", where, graph.Describe(x), namesText(x.Output), namesText(y.Output))
+		m.problem("%s%s: outputs %s -> %s", where, graph.Describe(x), msg.Names(x.Output), msg.Names(y.Output))
 	}
 	if err := m.attributes(where, x, y); err != nil {
 		return err
@@ -210,12 +210,12 @@ func (m *matcher) attributes(where string, x, y *onnxpb.NodeProto) error {
 				}
 			}
 		default:
-			d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
-			if err := d.message("attribute "+msg.Quote(a.GetName()), a.ProtoReflect(), b.ProtoReflect()); err != nil {
+			changes, err := m.changes("attribute "+msg.Quote(a.GetName()), a, b)
+			if err != nil {
 				return err
 			}
-			for _, c := range d.result.Changes {
-				m.problem("%s%s: %s", where, graph.Describe(x), c.String())
+			for _, c := range changes {
+				m.problem("%s%s: %s", where, graph.Describe(x), c)
 			}
 		}
 	}
@@ -281,10 +281,9 @@ func (m *matcher) value(at place, v, w *graph.Value) error {
 		m.problem("%s, %s, is a constant in one model only", at, msg.Quote(v.Name))
 		return nil
 	case v.Unusual() != nil && w.Unusual() != nil:
-		d := &differ{ctx: m.ctx, a: m.a.Graph.File, b: m.b.Graph.File, result: &Difference{}}
-		err := d.message(at.String(), v.Unusual().Sparse.ProtoReflect(), w.Unusual().Sparse.ProtoReflect())
-		for _, c := range d.result.Changes {
-			m.problem("%s", c.String())
+		changes, err := m.changes(at.String(), v.Unusual().Sparse, w.Unusual().Sparse)
+		for _, c := range changes {
+			m.problem("%s", c)
 		}
 		return err
 	case v.Node == nil || w.Node == nil:

@@ -44,7 +44,7 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 	}
 	var hidden []*onnxpb.NodeProto
 	graph.WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
-		if opaque[keyOf(n)] && graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"MatMul", "Gemm", "Gather"}, n.GetOpType()) {
+		if opaque[graph.FirstOutput(n)] && graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"MatMul", "Gemm", "Gather"}, n.GetOpType()) {
 			n = c.Node(n)
 			hidden = append(hidden, n)
 			n.Domain = new(graph.Contrib)
@@ -100,7 +100,7 @@ func coded(y *graph.Graph, folded []restyle.Weight) map[string]bool {
 		}
 	}
 	outputs := map[string]bool{}
-	note := func(n *onnxpb.NodeProto) bool { outputs[keyOf(n)] = true; return n.GetOpType() == "MatMul" }
+	note := func(n *onnxpb.NodeProto) bool { outputs[graph.FirstOutput(n)] = true; return n.GetOpType() == "MatMul" }
 	for _, v := range y.Values {
 		if !weights[v.Name] {
 			continue

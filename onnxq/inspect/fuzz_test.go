@@ -8,7 +8,7 @@ import (
 	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/diff"
 	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/testmodels"
@@ -33,7 +33,7 @@ func FuzzInspect(f *testing.F) {
 		if in := inspect.Model(m, onnxq.Options{Ops: []string{"all"}}); (in.Plan == nil) != (in.NoPlan != "") {
 			t.Errorf("a plan: %v, and %q", in.Plan != nil, in.NoPlan)
 		}
-		d, err := compare.Diff(t.Context(), m, m, nil)
+		d, err := diff.Models(t.Context(), m, m, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

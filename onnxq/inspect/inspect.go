@@ -91,7 +91,7 @@ func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 		Functions: len(p.Functions),
 		FileBytes: x.File.FileSize(),
 		Bytes:     m.Size(),
-		Quantized: intops.Weights(x),
+		Quantized: Quantized(m),
 
 		Activations: recognize.Activations(x),
 	}
@@ -123,6 +123,9 @@ func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 	in.Hazards = hazards(x, in)
 	return in
 }
+
+// Quantized returns the quantized weights of a model, in any form that package restyle decodes.
+func Quantized(m *onnxq.Model) []*recognize.Weight { return intops.Weights(access.Graph(m)) }
 
 // tensors counts the stored tensors, by type and by file.
 func (in *Inspection) tensors(x *graph.Graph) {

@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
+	"onnxquant/onnxq/diff"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/restyle"
 	"onnxquant/onnxq/spec"
@@ -115,7 +116,7 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 
 func checkEqual(t *testing.T, a, b string) {
 	t.Helper()
-	d, err := compare.Diff(context.Background(), modeltest.Open(t, a), modeltest.Open(t, b), nil)
+	d, err := diff.Models(context.Background(), modeltest.Open(t, a), modeltest.Open(t, b), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,112 +1,23 @@
-package compare
+package diff
 
 import (
 	"bytes"
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/graph"
-	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq"
 	"onnxquant/onnxq/provenance"
 )
-
-// ChangeKind is a kind of difference.
-type ChangeKind string
-
-const (
-	Added   ChangeKind = "added"   // only in the second model
-	Removed ChangeKind = "removed" // only in the first model
-	Changed ChangeKind = "changed" // in both, with other contents
-	Moved   ChangeKind = "moved"   // the same parts in another order
-)
-
-// Change is one difference between two models.
-type Change struct {
-	Kind ChangeKind `json:"kind"`
-
-	// Where names the changed part, outermost first, such as
-	//
-	//	node "m0" (MatMul): attribute "then_branch": node "y" (Relu)
-	//
-	// Nodes are named by their first output, all else by name or key.
-	Where string `json:"where"`
-
-	Field string `json:"field,omitempty"` // field of the part, if only that changed
-	A     string `json:"a,omitempty"`     // value in the first model, shortened
-	B     string `json:"b,omitempty"`     // value in the second model, shortened
-
-	// Contents: elements of a tensor changed, but not its name, type and shape.
-	Contents bool `json:"contents,omitempty"`
-}
-
-// String tells the difference in one line, as a sign + - ~ and what it is about.
-func (c Change) String() string {
-	sign := map[ChangeKind]string{Added: "+ ", Removed: "- ", Changed: "~ ", Moved: "~ "}[c.Kind]
-	text := c.Where
-	if c.Field != "" {
-		text += ": " + c.Field
-	}
-	switch {
-	case c.Contents:
-		text += " of " + c.A + " " + c.B
-	case c.A != "" && c.B != "":
-		text += ": " + c.A + " -> " + c.B
-	case c.A+c.B != "":
-		text += ": " + c.A + c.B
-	}
-	return sign + text
-}
-
-// Count counts parts of two models.
-type Count struct {
-	A     int `json:"a"`
-	B     int `json:"b"`
-	Equal int `json:"equal"` // the same in both
-}
-
-// Difference describes how two models differ.
-type Difference struct {
-	Equal        bool  `json:"equal"`
-	Nodes        Count `json:"nodes"` // of the main graph
-	Initializers Count `json:"initializers"`
-	Inputs       Count `json:"inputs"`
-	Outputs      Count `json:"outputs"`
-
-	Changes []Change `json:"changes"`
-}
-
-// Diff compares the structure of two models and the contents of their tensors.
-//
-// Nodes are matched by their first output; initializers, inputs, outputs, attributes,
-// metadata and functions by name; opsets by domain. All fields are compared, including
-// unknown ones, but not the record of how a model was made. It does not matter how contents are stored: in raw_data, in a typed field or
-// in an external file. Contents are compared piece by piece, in little memory.
-//
-// Progress, if not nil, is called with the bytes of a that were compared, and their total.
-func Diff(ctx context.Context, a, b *onnxq.Model, progress func(done, total int64)) (*Difference, error) {
-	d := &differ{ctx: ctx, a: access.Graph(a).File, b: access.Graph(b).File, progress: progress, result: &Difference{Changes: []Change{}}}
-	if err := d.message("", access.Graph(a).File.Proto.ProtoReflect(), access.Graph(b).File.Proto.ProtoReflect()); err != nil {
-		return nil, err
-	}
-	d.result.Equal = len(d.result.Changes) == 0
-	return d.result, nil
-}
-
-// Quantized reports whether a model has quantized weights, in any form that package restyle decodes.
-func Quantized(m *onnxq.Model) bool { return len(intops.Weights(access.Graph(m))) > 0 }
 
 // differ compares two messages of the same type, field by field.
 type differ struct {
@@ -250,62 +161,6 @@ func (d *differ) counter(where string, f protoreflect.FieldDescriptor) *Count {
 		}
 	}
 	return &Count{}
-}
-
-// key identifies a message of a list.
-type key struct {
-	name string
-	n    int // counts equal names, from 0
-}
-
-func (k key) text() string {
-	text := ""
-	if k.name != "" {
-		text = " " + msg.Quote(k.name)
-	}
-	if k.n > 0 {
-		text += " (" + strconv.Itoa(k.n+1) + ")"
-	}
-	return text
-}
-
-func keys(l protoreflect.List) []key {
-	seen := map[string]int{}
-	list := make([]key, l.Len())
-	for i := range list {
-		name := keyOf(l.Get(i).Message().Interface())
-		list[i] = key{name, seen[name]}
-		seen[name]++
-	}
-	return list
-}
-
-func keyOf(m proto.Message) string {
-	switch m := m.(type) {
-	case *onnxpb.NodeProto:
-		for _, name := range m.Output {
-			if name != "" {
-				return name
-			}
-		}
-		return ""
-	case *onnxpb.OperatorSetIdProto:
-		if graph.IsStandard(m.GetDomain()) {
-			return "ai.onnx"
-		}
-		return m.GetDomain()
-	case *onnxpb.FunctionProto:
-		return m.GetDomain() + "." + m.GetName() + m.GetOverload()
-	case *onnxpb.SparseTensorProto:
-		return m.GetValues().GetName()
-	case *onnxpb.TensorAnnotation:
-		return m.GetTensorName()
-	case interface{ GetKey() string }:
-		return m.GetKey()
-	case interface{ GetName() string }:
-		return m.GetName()
-	}
-	return ""
 }
 
 // operator formats the operator of a node.

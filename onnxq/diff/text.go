@@ -1,4 +1,4 @@
-package compare
+package diff
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ func summary(m protoreflect.Message) string {
 	case *onnxpb.ValueInfoProto:
 		return graph.TypeText(m.Type)
 	case *onnxpb.NodeProto:
-		return fmt.Sprintf("%s of %s", msg.Clean(m.GetOpType()), namesText(m.Input))
+		return fmt.Sprintf("%s of %s", msg.Clean(m.GetOpType()), msg.Names(m.Input))
 	case *onnxpb.AttributeProto:
 		return attributeText(m)
 	case *onnxpb.StringStringEntryProto:
@@ -67,14 +67,6 @@ func attributeText(a *onnxpb.AttributeProto) string {
 func tensorText(t *onnxpb.TensorProto) string {
 	text := dtype.DType(t.GetDataType()).String()
 	return text + " " + msg.Clip(fmt.Sprint(t.GetDims()))
-}
-
-func namesText(names []string) string {
-	quoted := make([]string, len(names))
-	for i, name := range names {
-		quoted[i] = msg.Quote(name)
-	}
-	return msg.Clip(strings.Join(quoted, ", "))
 }
 
 func valueText(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
