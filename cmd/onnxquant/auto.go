@@ -56,7 +56,7 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in, out string) erro
 	data := calibrate.Options{Data: f.paths, Samples: sensitivity.DefaultSamples, Library: f.library}
 	a, err := analysis{in, m, opts, data}.run(ctx, c, f.quiet)
 	if err != nil {
-		return f.larger(m, err)
+		return f.larger(ctx, m, out, err)
 	}
 	f.opts.Precision = a.Precision
 	return nil
@@ -69,36 +69,61 @@ func (f *convertFlags) keepFloat(ctx context.Context, c *console, m *onnxq.Model
 	if err != nil {
 		return false, err
 	}
-	p, err := m.Plan(opts)
-	if err != nil {
-		return false, err
-	}
-	size := p.OutBytes
-	if out != "" {
-		if size, err = p.OutputSize(out); err != nil {
-			return false, err
-		}
-	}
-	beyond, err := analyze.Beyond(ctx, p)
-	if err != nil || size+beyond > f.auto {
+	size, err := f.size(ctx, m, out, opts)
+	if err != nil || size > f.auto {
 		return false, err
 	}
 	f.calibFlags.leave(&f.opts)
 	f.opts.Precision = opts.Precision
 	if !f.quiet {
-		c.line("", fmt.Sprintf("the %s model, %s, already fits in %s: nothing needs to be quantized", cmp.Or(string(f.opts.FloatType), "float"), byteSize(size+beyond), byteSize(f.auto)))
+		c.line("", fmt.Sprintf("the %s model, %s, already fits in %s: nothing needs to be quantized", cmp.Or(string(f.opts.FloatType), "float"), byteSize(size), byteSize(f.auto)))
 	}
 	return true, nil
 }
 
+// size is that of the output that some options lead to.
+func (f *convertFlags) size(ctx context.Context, m *onnxq.Model, out string, opts onnxq.Options) (int64, error) {
+	p, err := m.Plan(opts)
+	if err != nil {
+		return 0, err
+	}
+	size := p.OutBytes
+	if out != "" {
+		if size, err = p.OutputSize(out); err != nil {
+			return 0, err
+		}
+	}
+	beyond, err := analyze.Beyond(ctx, p)
+	return size + beyond, err
+}
+
+// auto is the flag for an output of so many bytes, with which its provenance may grow: by the digits
+// of a longer SIZE than was given.
+func auto(size int64) string {
+	return fmt.Sprintf("--auto %d", size+int64(len(strconv.FormatInt(size, 10))))
+}
+
 // larger adds to the error that no mix is as small as asked for what would do.
-func (f *convertFlags) larger(m *onnxq.Model, err error) error {
+func (f *convertFlags) larger(ctx context.Context, m *onnxq.Model, out string, err error) error {
 	var small *analyze.SizeError
 	if !errors.As(err, &small) {
 		return err
 	}
-	recorded := len(strconv.FormatInt(small.Least, 10)) // a longer SIZE than was given, in the output's provenance
-	advice := []string{fmt.Sprintf("--auto %d is possible", small.Least+int64(recorded))}
+	possible := auto(small.Least) + " is possible"
+	if f.opts.FloatType == "" {
+		const flag = " --float16"
+		opts := f.opts
+		opts.Precision, opts.FloatType, opts.HalfIO = small.Precision, spec.Float16, !f.keepIO
+		if opts.Provenance != nil {
+			with := *opts.Provenance
+			with.Options += flag
+			opts.Provenance = &with
+		}
+		if size, err := f.size(ctx, m, out, opts); err == nil && size < small.Least {
+			possible += ", and " + auto(size) + flag
+		}
+	}
+	advice := []string{possible}
 	if p, err := m.Plan(f.opts); err == nil && !f.opsGiven {
 		advice = append(advice, opsHint(p)...)
 	}

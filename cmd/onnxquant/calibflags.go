@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 
+	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
 	"onnxquant/onnxq"
@@ -91,6 +93,20 @@ func (f *calibFlags) open(ctx context.Context, p *onnxq.Plan) error {
 		return nil
 	}
 	return f.data.Open(ctx)
+}
+
+// runs says how long the runs of the model will take. What runs for a group of layers ends behind
+// them: on average it is half of the model.
+func (f *calibFlags) runs(ctx context.Context, c *onnxq.CalibrationCost) (string, error) {
+	if c == nil {
+		return "", nil
+	}
+	t, err := f.data.Time(ctx)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("and roughly %.0f s for %s of parts of the model over %s", math.Ceil(t.Seconds()*float64(c.Runs)/2),
+		english.Plural(c.Runs, "run", ""), english.Plural(f.data.Len(), "sample", "")), nil
 }
 
 // withData says which flag gives the data that an algorithm needs.

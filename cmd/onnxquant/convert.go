@@ -240,7 +240,13 @@ func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, 
 		return err
 	}
 	if !f.quiet {
-		printFacts(c.stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost)))
+		bar.begin()
+		runs, err := f.calibFlags.runs(ctx, p.CalibrationCost)
+		bar.clear()
+		if err != nil {
+			return err
+		}
+		printFacts(c.stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost, runs)))
 		f.warnSlow(c)
 	}
 	bar.begin()

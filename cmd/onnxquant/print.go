@@ -27,7 +27,7 @@ func printPlan(w io.Writer, p *onnxq.Plan, more []fact) {
 	}
 	printTable(w, rows)
 	fmt.Fprintln(w)
-	printFacts(w, slices.Concat(planFacts(p), more, costFacts(p.CalibrationCost)))
+	printFacts(w, slices.Concat(planFacts(p), more, costFacts(p.CalibrationCost, "")))
 }
 
 // printTensors prints a table of the tensors, with the errors of the quantized ones.
@@ -187,13 +187,16 @@ func halfFacts(h *onnxq.Half) []fact {
 	return append(facts, labelled("float32", texts)...)
 }
 
-// costFacts say what calibration will take.
-func costFacts(c *onnxq.CalibrationCost) []fact {
+// costFacts say what calibration will take. runs is about the runs of the model, "" if their time is not known.
+func costFacts(c *onnxq.CalibrationCost, runs string) []fact {
 	if c == nil {
 		return nil
 	}
-	return []fact{{"calibration", fmt.Sprintf("%s of layers, about %.0f s of computing without the %s of the model over the samples; up to %s of memory, without that of these runs, and %s of disk",
-		english.Plural(c.Groups, "group", ""), math.Ceil(c.Seconds), english.Plural(c.Runs, "run", ""), byteSize(c.Memory), byteSize(c.Disk))}}
+	if runs == "" {
+		runs = fmt.Sprintf("without the %s of the model over the samples", english.Plural(c.Runs, "run", ""))
+	}
+	return []fact{{"calibration", fmt.Sprintf("%s of layers, about %.0f s of computing %s; up to %s of memory, without that of these runs, and %s of disk",
+		english.Plural(c.Groups, "group", ""), math.Ceil(c.Seconds), runs, byteSize(c.Memory), byteSize(c.Disk))}}
 }
 
 // comparedOn names the samples by which the model's outputs were compared.
@@ -201,7 +204,15 @@ func comparedOn(c *onnxq.Calibrated) string {
 	if c.HeldOut {
 		return english.Plural(c.Samples, "held-out sample", "")
 	}
-	return english.Plural(c.Samples, "sample", "") + ", too few to hold some out,"
+	return english.Plural(c.Samples, "sample", "") + ", too few to hold whole ones out,"
+}
+
+// heldOut names what each layer's outputs were compared on.
+func heldOut(c *onnxq.Calibrated) string {
+	if c.HeldOut {
+		return "held-out samples"
+	}
+	return "held-out rows of the samples"
 }
 
 // calibrationFacts say what calibration has gained.
@@ -214,7 +225,7 @@ func calibrationFacts(c *onnxq.Calibrated) []fact {
 	}
 	percent := func(e float64) string { return fmt.Sprintf("%.2g %%", 100*math.Sqrt(e)) }
 	lines := []string{
-		fmt.Sprintf("%s, error of the outputs on held-out samples %s, with mse %s", english.Plural(c.Layers, "layer", ""), percent(c.Error), percent(c.MSE)),
+		fmt.Sprintf("%s, error of their outputs on %s %s, with mse %s", english.Plural(c.Layers, "layer", ""), heldOut(c), percent(c.Error), percent(c.MSE)),
 	}
 	if c.Samples > 0 {
 		lines = append(lines, fmt.Sprintf("error of the model's outputs on %s %s, with mse %s", comparedOn(c), percent(c.Output), percent(c.OutputMSE)))

@@ -145,12 +145,16 @@ func TestCalibrationFacts(t *testing.T) {
 	few.Samples, few.HeldOut = 1, false
 	none.Samples = 0
 	for want, c := range map[string]onnxq.Calibrated{
-		"error of the model's outputs on 12 held-out samples 2 %, with mse 3 %":                 c,
-		"error of the model's outputs on 1 sample, too few to hold some out, 2 %, with mse 3 %": few,
+		"error of the model's outputs on 12 held-out samples 2 %, with mse 3 %":                       c,
+		"error of the model's outputs on 1 sample, too few to hold whole ones out, 2 %, with mse 3 %": few,
 		"": none,
 	} {
 		facts := calibrationFacts(&c)
-		if facts[0].text != "2 layers, error of the outputs on held-out samples 1 %, with mse 2 %" {
+		on := "held-out samples"
+		if !c.HeldOut {
+			on = "held-out rows of the samples"
+		}
+		if facts[0].text != "2 layers, error of their outputs on "+on+" 1 %, with mse 2 %" {
 			t.Errorf("%q", facts[0].text)
 		}
 		if want == "" && len(facts) != 1 || want != "" && facts[1].text != want {

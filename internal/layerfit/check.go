@@ -32,7 +32,8 @@ func (c *calibration) check(ctx context.Context) error {
 		}
 		paths = append(paths, path)
 	}
-	wanted := func(sample int) bool { return c.activations.Len() < tenth || c.held(sample, 0) }
+	c.Error.HeldOut = c.activations.Len() >= tenth
+	wanted := func(sample int) bool { return !c.Error.HeldOut || c.held(sample, 0) }
 	names := [][]string{c.Outputs, c.Outputs, c.Outputs}
 	var squared, found, least float64 // outputs, and errors
 	samples := 0
@@ -51,12 +52,16 @@ func (c *calibration) check(ctx context.Context) error {
 	}
 	e := &c.Error
 	e.Output, e.OutputMSE = found/squared, least/squared
-	e.Samples, e.HeldOut = samples, c.activations.Len() >= tenth
+	e.Samples = samples
 	if e.Output > e.OutputMSE {
 		e.Refused, e.Output, e.Found = true, e.OutputMSE, e.MSE
+		on := "all samples"
+		if e.HeldOut {
+			on = "held-out samples"
+		}
 		for i := range c.Found {
 			if c.Found[i] != nil {
-				c.Found[i], c.Notes[i] = mse[i], "with "+c.algorithm()+" the error of the model's outputs on held-out samples is larger"
+				c.Found[i], c.Notes[i] = mse[i], "with "+c.algorithm()+" the error of the model's outputs on "+on+" is larger"
 			}
 		}
 	}

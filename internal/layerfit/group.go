@@ -265,7 +265,7 @@ func (c *calibration) settle(ctx context.Context, layer int, found *quantize.Fou
 		return nil
 	}
 	c.Error.Lost++
-	c.Notes[layer] = fmt.Sprintf("%s has an error of %.3g of the output on held-out samples, mse %.3g", c.algorithm(), math.Sqrt(e.found/e.signal), math.Sqrt(e.mse/e.signal))
+	c.Notes[layer] = fmt.Sprintf("%s has an error of %.3g of the output on held-out rows, mse %.3g", c.algorithm(), math.Sqrt(e.found/e.signal), math.Sqrt(e.mse/e.signal))
 	return c.leastAngle(ctx, c.layers[layer], found)
 }
 

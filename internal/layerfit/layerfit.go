@@ -92,7 +92,7 @@ type Errors struct {
 
 	Output, OutputMSE float64 // of the outputs of the model, on average
 	Samples           int     // on which these were compared
-	HeldOut           bool    // they were held out; otherwise there are so few that all were used
+	HeldOut           bool    // samples were held out; with few, rows of them are, and the outputs compared on all
 	Refused           bool    // mse is better as a whole, so all layers got it
 }
 

@@ -32,6 +32,7 @@ import (
 	"strconv"
 	"strings"
 
+	"onnxquant/internal/nearest"
 	"onnxquant/internal/regularfile"
 	"onnxquant/internal/role"
 	"onnxquant/onnxq/rules"
@@ -100,7 +101,7 @@ func Load(name string) (*Preset, error) {
 	text, err := files.ReadFile(name + ".json")
 	if err != nil {
 		if text, err = read(name); errors.Is(err, fs.ErrNotExist) {
-			return nil, fmt.Errorf("there is no preset and no file %q; presets: %s", name, strings.Join(Names(), ", "))
+			return nil, unknown(name)
 		}
 		if err != nil {
 			return nil, err
@@ -116,6 +117,15 @@ func Load(name string) (*Preset, error) {
 		return nil, fmt.Errorf("preset %s: %w", name, err)
 	}
 	return p, nil
+}
+
+// unknown is the error about a name that is neither a preset's nor a file's.
+func unknown(name string) error {
+	text := fmt.Sprintf("there is no preset and no file %q; presets: %s", name, strings.Join(Names(), ", "))
+	if near, ok := nearest.Name(strings.ToLower(name), Names()); ok {
+		text += "; the nearest is " + near
+	}
+	return errors.New(text)
 }
 
 func read(name string) ([]byte, error) {

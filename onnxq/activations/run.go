@@ -2,6 +2,7 @@ package activations
 
 import (
 	"context"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -38,6 +39,28 @@ func (d *Data) Run(ctx context.Context, models []string, names [][]string, wante
 		return nil
 	})
 	return g.Wait()
+}
+
+// Time estimates how long it takes to open the model and run it on all samples, by one run on the
+// first of them. Open must have been called.
+func (d *Data) Time(ctx context.Context) (time.Duration, error) {
+	start := time.Now()
+	s, err := d.data.Engine().Open(ctx, d.model)
+	if err != nil {
+		return 0, err
+	}
+	defer s.Close()
+	opened := time.Now()
+	for inputs, err := range d.data.Samples().All() {
+		if err != nil {
+			return 0, err
+		}
+		if _, err := s.Run(inputs); err != nil {
+			return 0, d.data.Samples().Failed(ctx, 0, inputs, err)
+		}
+		break
+	}
+	return opened.Sub(start) + time.Duration(d.Len())*time.Since(opened), nil
 }
 
 // each runs models on samples, and calls do with the values of each.

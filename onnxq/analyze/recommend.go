@@ -18,6 +18,8 @@ type SizeError struct {
 	MaxSize int64
 	Least   int64    // exact size of the smallest mix
 	Mix     []string // its candidates, with how many weights have each: "12 int4:128"
+
+	Precision *rules.Precision // that makes the smallest mix
 }
 
 func (e *SizeError) Error() string {
@@ -164,7 +166,7 @@ func (a *analyzer) smallest(noise [][]knapsack.Choice) ([]int, error) {
 		return nil, err
 	}
 	if a.OutBytes > a.MaxSize {
-		return nil, &SizeError{a.MaxSize, a.OutBytes, a.mix()}
+		return nil, &SizeError{a.MaxSize, a.OutBytes, a.mix(), a.Precision}
 	}
 	return pick, nil
 }
