@@ -175,11 +175,17 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 	return a.path, b.path, nil
 }
 
-// otherSteps lists the activations that both models have as codes, with another scale in each. Half
-// rounds scales by less than a hundredth.
+// otherSteps lists the activations that both models have as codes, with another scale or zero point
+// in each. Half rounds scales by less than a hundredth.
 func otherSteps(was, is *restyle.Report) (problems []string) {
 	if was == nil || is == nil {
 		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(was.Ranges)) {
+		from := was.Ranges[name]
+		if to, coded := is.Ranges[name]; coded && math.Abs(to.Lo/to.Step-from.Lo/from.Step) > 0.5 {
+			problems = append(problems, fmt.Sprintf("the codes of %s have another zero point", msg.Quote(name)))
+		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(was.Steps)) {
 		from := was.Steps[name]

@@ -13,17 +13,14 @@ type Model struct {
 	Graph *graph.Graph
 	Forms map[string]string // name of codes → the operator that read them in the original
 
-	// Ranges has, by name, the values that were codes before. Where these had no codes for
-	// negative numbers, a Clip or a Relu makes the value.
+	// Ranges has, by name, the values that were codes before. Where these may have cut something
+	// off, a Clip or a Relu makes the value.
 	Ranges map[string]Range
 
 	// Steps has, by name, the distance between two codes of those values, and of those of which a
 	// QuantizeLinear made codes.
 	Steps map[string]float64
 }
-
-// Range is the range of what codes stand for, and the distance between two codes.
-type Range struct{ Lo, Hi, Step float64 }
 
 // Float returns the model with float operators. Its graph is x if there is nothing to do.
 func Float(x *graph.Graph) (*Model, error) {

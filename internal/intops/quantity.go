@@ -2,8 +2,6 @@ package intops
 
 import (
 	"bytes"
-	"encoding/binary"
-	"math"
 	"regexp"
 	"slices"
 
@@ -36,10 +34,7 @@ func (r *rewriting) float(q quantity) (name string, ok bool) {
 	case n == nil || q.codes.Body != nil:
 	case n.GetOpType() == "DynamicQuantizeLinear" || quantizers[graph.Operator(n)]:
 		if own := r.quantityOf(q.codes); r.same(own.scale, q.scale) && r.same(own.zero, q.zero) && !constant(r.x.Source(n, 0)) {
-			name = input(n, 0)
-			if span, known := r.span(q); known {
-				r.steps[name] = span.Step
-			}
+			name = r.quantized(n, q)
 		}
 	case calculations[graph.Operator(n)].op != "":
 		c := calculations[graph.Operator(n)]
@@ -225,6 +220,22 @@ func (r *rewriting) forget(n *onnxpb.NodeProto, q quantity) bool {
 	return false
 }
 
+// quantized returns the name of what a QuantizeLinear makes codes of, within their range.
+func (r *rewriting) quantized(n *onnxpb.NodeProto, q quantity) string {
+	name := input(n, 0)
+	if name == "" || n.GetOpType() == "DynamicQuantizeLinear" { // its range is that of the values
+		return name
+	}
+	span, known := r.span(q)
+	if known {
+		r.steps[name] = span.Step
+	}
+	if span.cuts(r.sourceRange(r.x.Source(n, 0))) {
+		return r.limited(r.x.Home(n).Graph, name, q)
+	}
+	return name
+}
+
 // calculation makes an operator on codes one on floats, and returns the name of its output.
 func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
 	c = c.of(n)
@@ -255,69 +266,20 @@ func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
 		return out.Name
 	}
 	q := quantity{out, r.x.Source(n, c.result[0]), r.x.Source(n, c.result[1])}
-	clipped := r.least(q.zero) && !r.positive(n, c)
-	linear := ""
-	if clipped {
-		linear = r.copy.Names.Fresh(plain(out.Name))
-	}
-	name := r.output(q)
 	span, known := r.span(q)
+	var name string
+	if span.cuts(r.resultRange(n, c)) {
+		linear := r.copy.Names.Fresh(plain(out.Name))
+		r.become(n, c.op, "", inputs, []string{linear}, n.Attribute...)
+		name = r.limited(r.x.Home(n).Graph, linear, q)
+	} else {
+		name = r.output(q)
+		r.become(n, c.op, "", inputs, []string{name}, n.Attribute...)
+	}
 	if known {
 		r.ranges[name], r.steps[name] = span, span.Step
 	}
-	if !clipped {
-		r.become(n, c.op, "", inputs, []string{name}, n.Attribute...)
-		return name
-	}
-	r.become(n, c.op, "", inputs, []string{linear}, n.Attribute...)
-	r.clip(r.x.Home(n).Graph, linear, name, span, known)
 	return name
-}
-
-// clip adds what limits a value to the range that its codes had: a Clip, or a Relu if only the
-// lower end is known.
-func (r *rewriting) clip(g *onnxpb.GraphProto, in, out string, span Range, known bool) {
-	if !known || r.x.Opset < 11 {
-		r.add(g, &onnxpb.NodeProto{OpType: new("Relu"), Input: []string{in}, Output: []string{out}})
-		return
-	}
-	inputs := []string{in}
-	for i, end := range []float64{span.Lo, span.Hi} {
-		raw := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(end)))
-		t := &onnxpb.TensorProto{DataType: new(int32(dtype.Float32)), RawData: raw}
-		name := r.copy.Names.Fresh(out + []string{"_min", "_max"}[i])
-		r.add(g, &onnxpb.NodeProto{OpType: new("Constant"), Output: []string{name}, Attribute: []*onnxpb.AttributeProto{
-			{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t},
-		}})
-		inputs = append(inputs, name)
-	}
-	r.add(g, &onnxpb.NodeProto{OpType: new("Clip"), Input: inputs, Output: []string{out}})
-}
-
-// span returns the range of what codes stand for.
-func (r *rewriting) span(q quantity) (_ Range, ok bool) {
-	raw, ok := r.bytes(q.scale)
-	if !ok || len(raw) != 4 || dtype.DType(q.scale.Tensor.GetDataType()) != dtype.Float32 {
-		return Range{}, false
-	}
-	codes, zero := dtype.Uint8, 0.0
-	if q.zero != nil {
-		z, ok := r.bytes(q.zero)
-		codes = dtype.DType(q.zero.Tensor.GetDataType())
-		switch {
-		case !ok || len(z) != 1:
-			return Range{}, false
-		case codes == dtype.Int8:
-			zero = float64(int8(z[0]))
-		case codes == dtype.Uint8:
-			zero = float64(z[0])
-		default:
-			return Range{}, false
-		}
-	}
-	lo, hi := codes.Limits()
-	scale := float64(math.Float32frombits(binary.LittleEndian.Uint32(raw)))
-	return Range{(float64(lo) - zero) * scale, (float64(hi) - zero) * scale, scale}, true
 }
 
 // bias decodes the bias of a product, whose scale is the product of the scales of the factors.
@@ -335,36 +297,6 @@ func (r *rewriting) bias(n *onnxpb.NodeProto, c calculation) (name string, ok bo
 		r.add(codes.Graph, made)
 	}
 	return name, true
-}
-
-// least reports whether a zero point is the least code, so that codes stand for no negative
-// numbers. Quantizing then does what a Relu does.
-func (r *rewriting) least(zero *graph.Value) bool {
-	if zero == nil {
-		return true // uint8
-	}
-	raw, ok := r.bytes(zero)
-	if !ok || len(raw) != 1 {
-		return false
-	}
-	switch dtype.DType(zero.Tensor.GetDataType()) {
-	case dtype.Uint8:
-		return raw[0] == 0
-	case dtype.Int8:
-		return int8(raw[0]) == -128
-	}
-	return false
-}
-
-// positive reports whether an operator yields no negative numbers anyway.
-func (r *rewriting) positive(n *onnxpb.NodeProto, c calculation) bool {
-	switch c.op {
-	case "Sigmoid", "Softmax":
-		return true
-	case "MatMul", "Conv", "Gemm":
-		return false
-	}
-	return !slices.ContainsFunc(c.operands, func(at [3]int) bool { return !r.least(r.x.Source(n, at[2])) })
 }
 
 // mostCompared bounds the scales and zero points that are compared by content.

@@ -90,8 +90,10 @@ type comparison struct {
 }
 
 func (c *comparison) run(ctx context.Context) (*Match, error) {
-	if c.b.Folded == nil {
-		c.b.Folded = &restyle.Report{}
+	for _, d := range []*Decoded{&c.a, &c.b} {
+		if d.Folded == nil {
+			d.Folded = &restyle.Report{}
+		}
 	}
 	first, err := c.match(ctx, nil)
 	if err != nil || len(first.Problems) == 0 || access.Graph(c.a.Model).Opset == access.Graph(c.b.Model).Opset {

@@ -35,9 +35,9 @@ type matcher struct {
 
 	factored map[string]factored // by keyOfValue: weights of a that have factors in b
 
-	half   dtype.DType             // what float32 became in b, or 0
-	rounds func(path string) bool  // whether a stored value of a became half
-	ranges map[string]intops.Range // of values of b that were codes before
+	half               dtype.DType             // what float32 became in b, or 0
+	rounds             func(path string) bool  // whether a stored value of a became half
+	ranges, rangesWere map[string]intops.Range // of values of b, and of a, that were codes before
 
 	detail   bool                                  // set WeightMatch.Detail
 	detailed []int                                 // weights of the result that have one
@@ -107,7 +107,7 @@ func newMatcher(ctx context.Context, c *comparison) *matcher {
 		ctx: ctx, progress: c.progress, total: access.Graph(c.a.Model).File.Size(),
 		names: map[string]*restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{},
-		ranges: c.b.Folded.Ranges, detail: c.detail, readable: c.b.readable(), was: map[string]*recognize.Weight{},
+		ranges: c.b.Folded.Ranges, rangesWere: c.a.Folded.Ranges, detail: c.detail, readable: c.b.readable(), was: map[string]*recognize.Weight{},
 		twin: map[*graph.Value]*graph.Value{}, steady: map[*graph.Value]bool{}, coded: map[coding]bool{},
 		result: &Match{Problems: []string{}, Notes: []string{}, Weights: []WeightMatch{}},
 	}

@@ -322,25 +322,31 @@ func (m *matcher) unnamed(at place, v *graph.Value) *graph.Value {
 }
 
 // unclipped passes over what quantizing does to a value. Codes have a range, which may do the work
-// of a Relu or Clip of the first model. Dequantize writes a Clip or Relu for it.
+// of a Relu or Clip of the first model. Dequantize writes a Clip or Relu for it, in the first model,
+// too, if that had codes.
 func (m *matcher) unclipped(at place, v, w *graph.Value) (_, _ *graph.Value) {
 	r, known := m.ranges[w.Name]
 	if !known || w.Path != w.Name || w.Node == nil {
 		return v, w
 	}
-	if n := m.behindCasts(m.a.Graph, v).Node; n != nil && m.partner[m.a.Graph.Number(n)] == nil {
-		if lo, hi, ok := m.bounds(n); ok && r.Lo >= lo-r.Step && r.Hi <= hi+r.Step {
-			m.uncast(m.a.Graph, v, m.gone)
-			m.gone[m.a.Graph.Number(n)] = false
-			m.note("%s: its codes do what a %s did", at, n.GetOpType())
-			v = m.uncast(m.a.Graph, m.a.Graph.Source(n, 0), m.gone)
-		}
-	}
 	if clips(w.Node) {
 		m.fresh[m.b.Graph.Number(w.Node)] = false
-		w = m.b.Graph.Source(w.Node, 0)
+		w = m.uncast(m.b.Graph, m.b.Graph.Source(w.Node, 0), m.fresh)
 	}
-	return v, w
+	from := m.behindCasts(m.a.Graph, v)
+	if n := from.Node; n != nil && clips(n) && m.partner[m.a.Graph.Number(n)] == nil && (w.Node == nil || !sameOperator(n, w.Node)) {
+		_, coded := m.rangesWere[from.Name]
+		lo, hi, ok := m.bounds(n)
+		if coded || ok && r.Lo >= lo-r.Step && r.Hi <= hi+r.Step {
+			m.gone[m.a.Graph.Number(n)] = false
+			if !coded {
+				m.note("%s: its codes do what a %s did", at, n.GetOpType())
+			}
+			m.uncast(m.a.Graph, v, m.gone)
+			v = m.a.Graph.Source(n, 0)
+		}
+	}
+	return m.uncast(m.a.Graph, v, m.gone), w
 }
 
 // clips reports whether a node limits the range of values.

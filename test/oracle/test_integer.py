@@ -329,9 +329,48 @@ def test_sums_beyond_float16(tmp_path):
     np.testing.assert_allclose(y, run(tmp_path / "float.onnx", x), rtol=0.01)
 
 
-@pytest.mark.parametrize("name", ["quant_dynamic", "quant_qlinear"])
-def test_corpus(tmp_path, name):
+@pytest.mark.parametrize("name, operators", [("quant_dynamic", ["MatMul"]), ("quant_qlinear", ["Clip", "MatMul", "Clip"])])
+def test_corpus(tmp_path, name, operators):
     """The models of the corpus, whose scales are multiplied one after the other."""
     path = next(CORPUS.rglob(f"{name}/model.onnx"), None) or pytest.skip("not in the corpus")
     assert onnxquant("dequantize", "--quiet", path, tmp_path / "back.onnx").status == 0
-    assert [n.op_type for n in onnx.load(tmp_path / "back.onnx").graph.node] == ["MatMul"]
+    assert [n.op_type for n in onnx.load(tmp_path / "back.onnx").graph.node if n.op_type != "Constant"] == operators
+
+
+def bounded(kind, source):
+    """A Relu or a Clip between an operator and a Conv. What quantizes drops it: the codes end where it does."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w0"], ["c"], "conv", kernel_shape=[3, 3]) if source == "Conv" else
+        helper.make_node("Sub", ["x", "k"], ["c"], "sub"),
+        helper.make_node("Relu", ["c"], ["r"], "relu") if kind == "Relu" else helper.make_node("Clip", ["c", "low", "high"], ["r"], "clip"),
+        helper.make_node("Conv", ["r", "w1"], ["y"], "last", kernel_shape=[3, 3]),
+    ]
+    low, high = {"Relu": (0, 0), "Clip to 0 … 0.5": (0, 0.5), "Clip to -0.3 … 0.3": (-0.3, 0.3), "Clip to -1 … 0": (-1, 0)}[kind]
+    tensors = integer.weights(1, w0=(8, 8, 3, 3), w1=(4, 8, 3, 3), k=(8, 1, 1))
+    tensors += [numpy_helper.from_array(np.float32(v), name) for name, v in (("low", low), ("high", high))]
+    read = {name for n in nodes for name in n.input}
+    return integer.model(nodes, {"x": (1, ["b", 8, 8, 8])}, {"y": (1, ["b", 4, "h", "w"])}, [t for t in tensors if t.name in read])
+
+
+@pytest.mark.parametrize("optimized", [False, True], ids=["", "optimized"])
+@pytest.mark.parametrize("form", [QuantFormat.QOperator, QuantFormat.QDQ], ids=lambda f: f.name)
+@pytest.mark.parametrize("codes", [QuantType.QInt8, QuantType.QUInt8], ids=lambda c: c.name)
+@pytest.mark.parametrize("source", ["Conv", "Sub"])
+@pytest.mark.parametrize("kind", ["Relu", "Clip to 0 … 0.5", "Clip to -0.3 … 0.3", "Clip to -1 … 0"])
+def test_codes_end_where_a_clip_did(tmp_path, kind, source, codes, form, optimized):
+    plain, quantized, back = (str(tmp_path / f"{name}.onnx") for name in ("float", "quantized", "back"))
+    onnx.save(bounded(kind, source), plain)
+    quantize_static(plain, quantized, Reader(), quant_format=form, activation_type=codes)
+    if optimized:
+        options = onnxruntime.SessionOptions()
+        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_EXTENDED
+        options.optimized_model_filepath = quantized = str(tmp_path / "optimized.onnx")
+        options.log_severity_level = 3
+        onnxruntime.InferenceSession(tmp_path / "quantized.onnx", options, providers=["CPUExecutionProvider"])
+    assert onnxquant("dequantize", "--quiet", quantized, back).status == 0
+    onnx.checker.check_model(onnx.load(back), full_check=True)
+    feed = {"x": FEEDS["image"]}
+    for other in plain, quantized:
+        close(run(back, feed), run(other, feed), 0.998)
+    if form == QuantFormat.QOperator:
+        assert verify(plain, quantized)["passed"]

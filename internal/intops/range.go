@@ -1,0 +1,198 @@
+package intops
+
+import (
+	"encoding/binary"
+	"math"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/onnxpb"
+)
+
+// Range is the range of what codes stand for, and the distance between two codes.
+type Range struct{ Lo, Hi, Step float64 }
+
+var (
+	unbounded   = Range{Lo: math.Inf(-1), Hi: math.Inf(1)}
+	notNegative = Range{Hi: math.Inf(1)}
+)
+
+// cuts reports whether codes with this range change values that have another by more than rounding
+// does.
+func (r Range) cuts(values Range) bool {
+	return values.Lo < r.Lo-r.Step || values.Hi > r.Hi+r.Step
+}
+
+// with returns the least range that has two others in it.
+func (r Range) with(o Range) Range { return Range{Lo: min(r.Lo, o.Lo), Hi: max(r.Hi, o.Hi)} }
+
+// span returns the range of what codes stand for. Without a known scale it has no upper end, and a
+// lower one only if the zero point is the least code.
+func (r *rewriting) span(q quantity) (span Range, known bool) {
+	codes, zero, ok := r.zeroPoint(q)
+	if !ok {
+		return unbounded, false
+	}
+	lo, hi := codes.Limits()
+	if raw, ok := r.bytes(q.scale); ok && len(raw) == 4 && dtype.DType(q.scale.Tensor.GetDataType()) == dtype.Float32 {
+		scale := float64(math.Float32frombits(binary.LittleEndian.Uint32(raw)))
+		a, b := float64(lo-zero)*scale, float64(int64(hi)-zero)*scale
+		return Range{min(a, b), max(a, b), scale}, true
+	}
+	if zero == lo {
+		return notNegative, false
+	}
+	return unbounded, false
+}
+
+// zeroPoint returns the type of codes and their zero point. It is not ok if there are several.
+func (r *rewriting) zeroPoint(q quantity) (codes dtype.DType, zero int64, ok bool) {
+	if q.zero == nil {
+		codes = dtype.Uint8
+		if q.codes == nil {
+			return 0, 0, false
+		}
+		if n := q.codes.Node; n != nil && graph.IntAttribute(n, "output_dtype") != 0 {
+			codes = dtype.DType(graph.IntAttribute(n, "output_dtype"))
+		}
+		return codes, 0, codes.Integer() && codes.Bits() <= 16
+	}
+	raw, ok := r.bytes(q.zero)
+	if !ok || len(raw) == 0 {
+		return 0, 0, false
+	}
+	codes = dtype.DType(q.zero.Tensor.GetDataType())
+	for i := 1; i < len(raw); i++ {
+		if size := int(codes.Bits() / 8); size == 0 || i >= size && raw[i] != raw[i-size] {
+			return 0, 0, false
+		}
+	}
+	switch {
+	case codes == dtype.Int8:
+		zero = int64(int8(raw[0]))
+	case codes == dtype.Uint8:
+		zero = int64(raw[0])
+	case codes == dtype.Int16 && len(raw) > 1:
+		zero = int64(int16(binary.LittleEndian.Uint16(raw)))
+	case codes == dtype.Uint16 && len(raw) > 1:
+		zero = int64(binary.LittleEndian.Uint16(raw))
+	default:
+		return 0, 0, false
+	}
+	return codes, zero, true
+}
+
+// resultRange returns the range of what the float operator of a calculation yields.
+func (r *rewriting) resultRange(n *onnxpb.NodeProto, c calculation) Range {
+	var operands []Range
+	for _, at := range c.operands {
+		span, _ := r.span(quantity{r.x.Source(n, at[0]), r.x.Source(n, at[1]), r.x.Source(n, at[2])})
+		operands = append(operands, span)
+	}
+	if len(operands) == 0 {
+		return unbounded
+	}
+	switch c.op {
+	case "Sigmoid", "Softmax":
+		return Range{Hi: 1}
+	case "AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Where":
+		all := operands[0]
+		for _, o := range operands[1:] {
+			all = all.with(o)
+		}
+		return all
+	case "Mul":
+		if operands[0].Lo >= 0 && operands[1].Lo >= 0 {
+			return Range{Hi: operands[0].Hi * operands[1].Hi}
+		}
+	case "LeakyRelu":
+		if operands[0].Lo >= 0 {
+			return operands[0]
+		}
+	case "Add":
+		return Range{Lo: operands[0].Lo + operands[1].Lo, Hi: operands[0].Hi + operands[1].Hi}
+	}
+	return unbounded
+}
+
+// boundedBy are float operators with the ranges of what they yield.
+var boundedBy = map[string]Range{
+	"Relu": notNegative, "Sigmoid": {Hi: 1}, "HardSigmoid": {Hi: 1}, "Softmax": {Hi: 1}, "Tanh": {Lo: -1, Hi: 1},
+}
+
+// passing are movers whose outputs have only values of their inputs.
+var passing = []string{"Identity", "MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Gather", "Split"}
+
+// sourceRange returns the range of a float value that a QuantizeLinear reads.
+func (r *rewriting) sourceRange(v *graph.Value) Range {
+	for range deepest {
+		if v == nil || v.Node == nil || v.Tensor != nil {
+			break
+		}
+		n, op := v.Node, graph.Operator(v.Node)
+		if bound, ok := boundedBy[op]; ok {
+			return bound
+		}
+		switch {
+		case op == "Clip":
+			return r.clipRange(n)
+		case decoders[op] && graph.HasInput(n, 2): // which has the type of the codes
+			span, _ := r.span(quantity{r.x.Source(n, 0), r.x.Source(n, 1), r.x.Source(n, 2)})
+			return span
+		case !slices.Contains(passing, op):
+			return unbounded
+		}
+		v = r.x.Source(n, 0)
+	}
+	return unbounded
+}
+
+// clipRange returns the range of what a Clip yields.
+func (r *rewriting) clipRange(n *onnxpb.NodeProto) Range {
+	span := unbounded
+	for i, end := range []*float64{&span.Lo, &span.Hi} {
+		if a := graph.Attribute(n, []string{"min", "max"}[i]); a != nil {
+			*end = float64(a.GetF())
+		}
+		if bound := r.x.Source(n, 1+i); bound != nil {
+			raw, ok := r.bytes(bound)
+			if ok && len(raw) == 4 && dtype.DType(bound.Tensor.GetDataType()) == dtype.Float32 {
+				*end = float64(math.Float32frombits(binary.LittleEndian.Uint32(raw)))
+			}
+		}
+	}
+	return span
+}
+
+// limited adds what limits the value of codes to their range: a Clip, or a Relu if only the lower
+// end is known. It returns the name of the result.
+func (r *rewriting) limited(g *onnxpb.GraphProto, in string, q quantity) (name string) {
+	span, known := r.span(q)
+	name = r.output(q)
+	if known {
+		r.ranges[name] = span
+	}
+	limit := &onnxpb.NodeProto{OpType: new("Relu"), Input: []string{in}, Output: []string{name}}
+	r.add(g, limit)
+	if !known {
+		return name
+	}
+	limit.OpType = new("Clip")
+	for i, end := range []float32{float32(span.Lo), float32(span.Hi)} {
+		if r.x.Opset < 11 {
+			limit.Attribute = append(limit.Attribute, &onnxpb.AttributeProto{
+				Name: new([]string{"min", "max"}[i]), Type: onnxpb.AttributeProto_FLOAT.Enum(), F: new(end),
+			})
+			continue
+		}
+		raw := binary.LittleEndian.AppendUint32(nil, math.Float32bits(end))
+		t := &onnxpb.TensorProto{DataType: new(int32(dtype.Float32)), RawData: raw}
+		bound := r.copy.Names.Fresh(name + []string{"_min", "_max"}[i])
+		r.add(g, &onnxpb.NodeProto{OpType: new("Constant"), Output: []string{bound}, Attribute: []*onnxpb.AttributeProto{
+			{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: t},
+		}})
+		limit.Input = append(limit.Input, bound)
+	}
+	return name
+}
