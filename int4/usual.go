@@ -59,14 +59,25 @@ func (u *usual) scale(lo, hi float32) (scale float32, zero int32, ok bool) {
 	return s, min(z, u.steps) + u.least, true
 }
 
-// plain sets the scales of the first blocks, up to one that is not usual, if only the
-// quotient must be rounded. It returns their number.
+// plain sets the scales of the first blocks, up to one that is not usual, if there are no zero
+// points to set. It returns their number.
 func (u *usual) plain(scale, hi []float32) int {
-	if u.zeroPoint || u.unsigned || u.scaleTo.keep != math.MaxUint32 {
+	if u.zeroPoint || u.unsigned {
 		return 0
 	}
 	steps, least, most := float32(u.steps), u.leastScale, u.mostRange
 	scale = scale[:len(hi)]
+	if stepTo, scaleTo := u.stepTo, u.scaleTo; scaleTo.keep != math.MaxUint32 {
+		for i, h := range hi {
+			span := stepTo.round(h)
+			s := scaleTo.round(span / steps)
+			if !(s >= least && span <= most) {
+				return i
+			}
+			scale[i] = s
+		}
+		return len(hi)
+	}
 	for i, h := range hi {
 		s := h / steps
 		if !(s >= least && h <= most) {

@@ -23,14 +23,14 @@ func TestUsualBlocks(t *testing.T) {
 				lo = 0
 			}
 			s, z, ok := u.scale(lo, hi)
+			var alone [1]float32
+			if u.plain(alone[:], []float32{hi}) == 1 && (!ok || alone[0] != s) {
+				t.Fatalf("%v: %v alone has scale %v, want %v, %t", c, hi, alone[0], s, ok)
+			}
 			if !ok {
 				return
 			}
 			count++
-			var alone [1]float32
-			if u.plain(alone[:], []float32{hi}) == 1 && alone[0] != s {
-				t.Fatalf("%v: %v alone has scale %v, want %v", c, hi, alone[0], s)
-			}
 			if wantS, wantZ := c.scale(lo, hi); s != wantS || z != wantZ {
 				t.Fatalf("%v: %v … %v has scale %v and zero point %d, want %v and %d", c, lo, hi, s, z, wantS, wantZ)
 			}

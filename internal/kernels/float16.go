@@ -11,9 +11,24 @@ func nearest(v float32, bits int) float32 {
 	return math.Float32frombits((b + 1<<(bits-1) - 1 + b>>bits&1) &^ (1<<bits - 1))
 }
 
-// half rounds t to the 11 bits of a float16. Below the normal range of float16
-// it keeps more bits, which no code depends on.
-func half(t float32) float32 { return nearest(t, 24-11) }
+// halfQuotient rounds the quotient of two float16 to 11 bits, as many as a float16 has. Below
+// the normal range of float16 these are too many, but no code depends on them.
+//
+// It need not look at ties: a tie t has 12 bits, so t times a divisor of 11 bits has 12 to 23,
+// and the dividend, which has fewer than 12, differs from it by at least 2^-23 of it. No such
+// quotient is t, nor rounds to t when it becomes a float32.
+func halfQuotient(t float32) float32 {
+	return math.Float32frombits((math.Float32bits(t) + 1<<12 - 1) &^ (1<<13 - 1))
+}
+
+// halfProduct rounds the product of a code and a float16 to a float16, ties to even. A product
+// has at most 19 bits, and the subnormal ones need no rounding, as they are multiples of 2^-24.
+//
+// The sum has 24 bits. What is left of it without its larger part are the first 11 bits of v.
+func halfProduct(v float32) float32 {
+	sum := float32(v * (1<<13 + 1))
+	return sum - float32(v*(1<<13))
+}
 
 // round rounds all of x, to nearest, ties to even, to a type in whose range they
 // are.

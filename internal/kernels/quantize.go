@@ -35,7 +35,7 @@ const (
 //
 // Each row of x has len(scale) elements. zero, stored as codes are, holds a zero point
 // for each column or a single one for all. Elements and scales are finite, no scale is 0, zero
-// points are codes, and no code represents an infinity.
+// points are codes, and no code represents an infinity. Elements and scales of Float16 are float16.
 func QuantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {
@@ -128,7 +128,7 @@ func (p *piece) quantize(q []byte, x []float32, f Format, sums *ErrorSums) {
 	}
 	if f.Type == Float16 {
 		for i, t := range y {
-			y[i] = half(t)
+			y[i] = halfQuotient(t)
 		}
 	}
 	q = q[:len(x)]
@@ -139,7 +139,13 @@ func (p *piece) quantize(q []byte, x []float32, f Format, sums *ErrorSums) {
 		q[i] = byte(b + z)
 		y[i] = (math.Float32frombits(uint32(b)) - magic) * scale[i]
 	}
-	round(y, f.Type)
+	if f.Type == Float16 {
+		for i, v := range y {
+			y[i] = halfProduct(v)
+		}
+	} else {
+		round(y, f.Type)
+	}
 	sums.addGo(x, y)
 }
 

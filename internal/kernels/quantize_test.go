@@ -62,7 +62,7 @@ func TestQuantize(t *testing.T) {
 		r := random(4)
 		for n := 1; n <= 100; n++ {
 			for f := range formats {
-				checkQuantize(t, samples(r, 3*n), scalesFor(r, n, f), f, r)
+				checkQuantize(t, numbersOf(f.Type, samples(r, 3*n)), scalesFor(r, n, f), f, r)
 			}
 		}
 	}
@@ -76,7 +76,17 @@ func scalesFor(r *rand.Rand, n int, f Format) []float32 {
 			s[i] = min(s[i], 65504./256)
 		}
 	}
-	return s
+	return numbersOf(f.Type, s)
+}
+
+// numbersOf makes x float16, if that is their type. Those beyond its range become its largest.
+func numbersOf(t Type, x []float32) []float32 {
+	if t == Float16 {
+		for i, v := range x {
+			x[i] = float16.Fromfloat32(min(max(v, -65504), 65504)).Float32()
+		}
+	}
+	return x
 }
 
 // checkQuantize holds all ways to quantize rows of x against the plain rule.
@@ -130,26 +140,63 @@ func checkQuantize(t *testing.T, x, scale []float32, f Format, r *rand.Rand) {
 	check("QuantizeBlocks with zero points", 3, s, block, block)
 }
 
-// Around each number that a code begins or ends at, and in float16 around each
-// that rounding to it begins or ends at, by single steps.
+// Around each number that a code begins or ends at, by single steps.
 func TestQuantizeTies(t *testing.T) {
 	var x []float32
-	around := func(v float32) {
+	for i := range 600 {
+		v := float32(i) / 2
 		for _, v := range []float32{v, -v} {
 			x = append(x, math.Nextafter32(v, -inf), v, math.Nextafter32(v, inf))
 		}
 	}
-	for i := range 600 {
-		around(float32(i) / 2)
-	}
-	for h := uint16(0); h < 0x7bff; h++ {
-		a, b := float16.Frombits(h).Float32(), float16.Frombits(h+1).Float32()
-		around((a + b) / 2)
-	}
 	for range implementations(t) {
 		r := random(5)
 		for f := range formats {
-			checkQuantize(t, x, []float32{1}, f, r)
+			checkQuantize(t, numbersOf(f.Type, slices.Clone(x)), []float32{1}, f, r)
+		}
+	}
+}
+
+// Every float16, by some scales: the least one, subnormal ones, powers of two, any.
+func TestQuantizeFloat16(t *testing.T) {
+	var x []float32
+	for h := range uint16(0x7c00) {
+		v := float16.Frombits(h).Float32()
+		x = append(x, v, -v)
+	}
+	r, f := random(6), Format{-128, 127, Float16}
+	scale := append([]float32{0x1p-24, 0x1.8p-15, 1, 65504. / 256}, scalesFor(r, 12, f)...)
+	for range implementations(t) {
+		for _, s := range scale {
+			checkQuantize(t, x, []float32{s}, f, r)
+		}
+	}
+}
+
+// All quotients of float16 that some code may depend on, except for powers of two, give the codes
+// that those give which are rounded with ties to even.
+func TestHalfQuotient(t *testing.T) {
+	for over := float32(0x1p-2); over <= 0x1p9; over *= 2 {
+		for a := float32(1024); a < 2048; a++ {
+			for b := float32(1024); b < 2048; b++ {
+				q := over * a / b
+				if got, want := halfQuotient(q)+magic, nearest(q, 13)+magic; got != want {
+					t.Fatalf("%v is rounded to %v, want %v", q, got, want)
+				}
+			}
+		}
+	}
+}
+
+// All products of codes and float16, as far as they are finite.
+func TestHalfProduct(t *testing.T) {
+	for h := range uint16(0x7c00) {
+		scale := float16.Frombits(h).Float32()
+		for code := float32(-255); code <= 255; code++ {
+			v := code * scale
+			if want := roundFloat16(v); halfProduct(v) != want && abs(want) <= abs(65504) {
+				t.Fatalf("%v is rounded to %v, want %v", v, halfProduct(v), want)
+			}
 		}
 	}
 }
@@ -159,13 +206,18 @@ func FuzzQuantize(f *testing.F) {
 	f.Add(uint32(0xcb400000), uint32(0x3f800000), uint8(5), uint64(1))
 	all := slices.Collect(formats)
 	f.Fuzz(func(t *testing.T, xBits, scaleBits uint32, which uint8, seed uint64) {
-		x, s := math.Float32frombits(xBits), math.Float32frombits(scaleBits&^signBit)
+		x, scale := math.Float32frombits(xBits), math.Float32frombits(scaleBits&^signBit)
 		f := all[int(which)%len(all)]
-		if !IsFinite(x) || s == 0 || !IsFinite(s*512) || f.Type == Float16 && s > 65504./256 {
+		if !IsFinite(x) || !IsFinite(scale*512) {
+			t.Skip()
+		}
+		numbers := numbersOf(f.Type, []float32{x, scale})
+		x, scale = numbers[0], numbers[1]
+		if scale == 0 || f.Type == Float16 && scale > 65504./256 {
 			t.Skip()
 		}
 		for range implementations(t) {
-			checkQuantize(t, []float32{x}, []float32{s}, f, random(seed))
+			checkQuantize(t, []float32{x}, []float32{scale}, f, random(seed))
 		}
 	})
 }

@@ -183,10 +183,9 @@ func (n *nearestOf) look(table reg.GPVirtual, i reg.VecVirtual) reg.VecVirtual {
 	return v
 }
 
-// finish writes the codes of the elements x with scales s and adds up errors. x
-// becomes of no use.
-func finish(s isa, name string, by valuer, typ numberType, sums *sums, q operand.Mem, x, scale reg.VecVirtual, t *tail) {
-	v, codes := by.value(x, scale)
+// finish writes the codes of the elements x with scales s and adds up errors.
+func finish(s isa, name string, by valuer, typ numberType, sums *sums, q operand.Mem, x elements, scale reg.VecVirtual, t *tail) {
+	v, codes := by.value(x.vector, scale)
 	s.storeBytes(name, s.lowBytes(codes()), t, q)
 	s.decoded(typ, v, scale)
 	sums.add(x, v, t)
@@ -243,9 +242,7 @@ func blocksBy(s isa, newValuer func() valuer) {
 			VBROADCASTSS(mem(scale), one)
 			by.scaled(one)
 			s.eachVector(name, length, func(i reg.GPVirtual, t *tail) {
-				v := s.vector()
-				s.load(at(x, i, 4), t, v)
-				finish(s, name, by, typ, sums, at(q, i, 1), v, one, t)
+				finish(s, name, by, typ, sums, at(q, i, 1), s.elements(at(x, i, 4), t), one, t)
 			})
 			ADDQ(operand.U8(4), scale)
 			ADDQ(length, q)
@@ -264,11 +261,10 @@ func columnsBy(s isa, newValuer func() valuer) {
 	eachType("", func(name string, typ numberType) {
 		eachRow(name, x, n, rows, func() {
 			s.eachVector(name, n, func(i reg.GPVirtual, t *tail) {
-				v, each := s.vector(), s.vector()
 				if t == nil {
 					PREFETCHT0(at(x, i, 4).Offset(1024))
 				}
-				s.load(at(x, i, 4), t, v)
+				v, each := s.elements(at(x, i, 4), t), s.vector()
 				s.load(at(scale, i, 4), t, each)
 				by.scaled(each)
 				finish(s, name, by, typ, sums, at(q, i, 1), v, each, t)

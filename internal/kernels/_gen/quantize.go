@@ -50,6 +50,18 @@ type sums struct {
 	maxAbs    reg.VecVirtual
 }
 
+// elements are a vector and the memory that it was loaded from.
+type elements struct {
+	vector reg.VecVirtual
+	from   operand.Mem
+}
+
+func (s isa) elements(from operand.Mem, t *tail) elements {
+	v := s.vector()
+	s.load(from, t, v)
+	return elements{v, from}
+}
+
 const sumsParams = "sqErr, sq *[8]float64, maxAbs *uint32"
 
 // loadSums loads the sums that the function's parameters name.
@@ -81,9 +93,13 @@ func (s *sums) store() {
 }
 
 // add adds the errors of y, the elements x stand for. It destroys y.
-func (s *sums) add(x, y reg.VecVirtual, t *tail) {
-	s.addError(x, y, t)
-	s.addSquares(s.sq, x)
+func (s *sums) add(x elements, y reg.VecVirtual, t *tail) {
+	s.addError(x.vector, y, t)
+	if t == nil { // converting from memory takes no instruction for the upper half
+		s.addHalves(s.sq, x.from, x.from.Offset(2*s.lanes))
+	} else {
+		s.addSquares(s.sq, x.vector)
+	}
 	s.and(magnitude(), y, y)
 	VPMAXUD(y, s.maxAbs, s.maxAbs)
 }
@@ -95,20 +111,27 @@ func (s *sums) addError(x, y reg.VecVirtual, t *tail) {
 	s.addSquares(s.sqErr, y)
 }
 
-// addSquares adds the squares of v, lower half first. They are exact, so that
-// fusing changes nothing.
+// addSquares adds the squares of v.
 func (s *sums) addSquares(parts []reg.VecVirtual, v reg.VecVirtual) {
-	d := s.vector()
-	VCVTPS2PD(s.half(v), d)
-	VFMADD231PD(d, d, parts[0])
 	upper := s.vector()
 	if s.wide() {
 		VEXTRACTF64X4(operand.U8(1), v, s.half(upper))
 	} else {
 		VEXTRACTF128(operand.U8(1), v, s.half(upper))
 	}
-	VCVTPS2PD(s.half(upper), upper)
-	VFMADD231PD(upper, upper, parts[len(parts)-1])
+	s.addHalves(parts, s.half(v), s.half(upper))
+}
+
+// addHalves adds the squares of a vector, lower half first. They are exact, so that fusing
+// changes nothing.
+func (s *sums) addHalves(parts []reg.VecVirtual, lower, upper operand.Op) {
+	add := func(half operand.Op, part reg.VecVirtual) {
+		d := s.vector()
+		VCVTPS2PD(half, d)
+		VFMADD231PD(d, d, part)
+	}
+	add(lower, parts[0])
+	add(upper, parts[len(parts)-1])
 }
 
 func addErrors(s isa) {
@@ -117,10 +140,9 @@ func addErrors(s isa) {
 	x, y, n := param("x"), param("y"), param("n")
 	sums := loadSums(s)
 	s.eachVector("", n, func(i reg.GPVirtual, t *tail) {
-		v, w := s.vector(), s.vector()
-		s.load(at(x, i, 4), t, v)
+		w := s.vector()
 		s.load(at(y, i, 4), t, w)
-		sums.add(v, w, t)
+		sums.add(s.elements(at(x, i, 4), t), w, t)
 	})
 	sums.store()
 	end()
@@ -166,12 +188,11 @@ func limits() (lo, top reg.GPVirtual) {
 }
 
 // quantize writes the codes of the elements x with scales s and adds up errors.
-// x becomes of no use.
-func (c *coder) quantize(q operand.Mem, x, s reg.VecVirtual, t *tail) {
+func (c *coder) quantize(q operand.Mem, x elements, s reg.VecVirtual, t *tail) {
 	v := c.vector()
-	VDIVPS(s, x, v)
+	VDIVPS(s, x.vector, v)
 	if c.typ == float16Type {
-		c.nearest(v, 13)
+		c.halfQuotient(v)
 	}
 	VADDPS(c.magic, v, v)
 	VPMAXSD(c.lo, v, v)
@@ -181,11 +202,25 @@ func (c *coder) quantize(q operand.Mem, x, s reg.VecVirtual, t *tail) {
 	VMULPS(s, v, v)
 	switch c.typ {
 	case float16Type:
-		c.roundFloat16(v)
+		v = c.halfProduct(v)
 	case bfloat16Type:
 		c.nearest(v, 16)
 	}
 	c.sums.add(x, v, t)
+}
+
+// halfQuotient rounds as the parent's halfQuotient does.
+func (s isa) halfQuotient(v reg.VecVirtual) {
+	VPADDD(constant("belowHalf13", 1<<12-1), v, v)
+	s.and(constant("above13", ^uint32(1<<13-1)), v, v)
+}
+
+// halfProduct rounds as the parent's halfProduct does. The product that it fuses is exact.
+func (s isa) halfProduct(v reg.VecVirtual) reg.VecVirtual {
+	half := s.vector()
+	VMULPS(constant("split", 0x46000400), v, half)       // 1<<13 + 1
+	VFNMADD231PS(constant("upper", 0x46000000), v, half) // 1<<13
+	return half
 }
 
 // roundFloat16 rounds as the parent's roundFloat16 does.
@@ -282,9 +317,7 @@ func quantizeBlocks(s isa) {
 			VBROADCASTSS(mem(scale), one)
 			c.oneZero(zero, lo, top)
 			s.eachVector(name, length, func(i reg.GPVirtual, t *tail) {
-				v := s.vector()
-				s.load(at(x, i, 4), t, v)
-				c.quantize(at(q, i, 1), v, one, t)
+				c.quantize(at(q, i, 1), s.elements(at(x, i, 4), t), one, t)
 			})
 			ADDQ(operand.U8(4), scale)
 			ADDQ(step, zero)
@@ -323,11 +356,10 @@ func quantizeColumns(s isa) {
 					if zeros {
 						c.zeros(zero, i, n, t, leastByte, topSum)
 					}
-					v, each := s.vector(), s.vector()
 					if t == nil { // the scales read between distract the processor's own prefetching
 						PREFETCHT0(at(x, i, 4).Offset(1024))
 					}
-					s.load(at(x, i, 4), t, v)
+					v, each := s.elements(at(x, i, 4), t), s.vector()
 					s.load(at(scale, i, 4), t, each)
 					c.quantize(at(q, i, 1), v, each, t)
 				})
