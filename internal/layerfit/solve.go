@@ -34,6 +34,9 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 		}
 		s.factor, err = secondorder.NewFactor(ctx, c.workers, h, m.k)
 	}
+	if err == nil && (c.Best || c.Clip) {
+		secondorder.Damp(m.h, m.k)
+	}
 	switch {
 	case m.rows == 0 && m.bad == 0:
 		s.why = "no sample reaches the layer"

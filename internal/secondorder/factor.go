@@ -42,9 +42,7 @@ func NewFactor(ctx context.Context, workers int, h []float32, k int) (*Factor, e
 		return 0
 	})
 	permute(h, order)
-	for i := range k {
-		h[i*k+i] += Damping
-	}
+	Damp(h, k)
 	f := &Factor{order, l}
 	return f, linalg.Cholesky(ctx, workers, l)
 }
@@ -71,6 +69,14 @@ func Normalize(h []float32, k int) (mean float64, err error) {
 		}
 	}
 	return mean, nil
+}
+
+// Damp adds Damping to the diagonal of a normalized matrix of k rows. Codes that are found without it
+// may be far from the weights in directions that the inputs do not take.
+func Damp(h []float32, k int) {
+	for i := range k {
+		h[i*k+i] += Damping
+	}
 }
 
 // permute brings the rows and columns of a square matrix into an order, in place.

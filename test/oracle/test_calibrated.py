@@ -118,6 +118,7 @@ def awq_factors(w, x, zero_point):
 
 def awq_clipped(w, h, zero_point):
     """The codes, less zero points, of the least angle between the outputs, and their scales."""
+    h = h + 0.01 * np.diag(h).mean() * np.eye(len(h))
     blocks = w.reshape(-1, BLOCK, w.shape[1])
     h = np.stack([h[i:i + BLOCK, i:i + BLOCK] for i in range(0, len(h), BLOCK)])
     _, widest, usual = nearest(blocks, zero_point=zero_point)
@@ -269,6 +270,19 @@ def test_inputs_of_no_use(algorithm, tmp_path):
         tensor, = report["quantized"]
         assert note is None and "note" not in tensor or note in tensor["note"], name
         assert 12 < tensor["sqnr_db"] < 30
+
+
+@pytest.mark.parametrize("algorithm", ["gptq", "best", "awq"])
+def test_inputs_that_hardly_vary(algorithm, tmp_path):
+    """Constant inputs, or one that is much larger than the others, say little of most directions: there, codes stay near the weights."""
+    path, _, x = product(tmp_path)
+    constant, outlier = np.ones_like(x) + 1e-6 * x, x.copy()
+    outlier[:, :, 5] *= 1e4
+    for name, data in [("constant", constant), ("outlier", outlier)]:
+        np.savez(tmp_path / "x.npz", x=data)
+        report = calibrate(tmp_path / "x.npz", "--block", BLOCK, "--algorithm", algorithm, path, tmp_path / "out.onnx")
+        tensor, = report["quantized"]
+        assert "note" not in tensor and tensor["sqnr_db"] > 15, name
 
 
 @pytest.mark.parametrize("algorithm", ["gptq", "best", "awq"])
