@@ -25,7 +25,7 @@ type Layer struct {
 
 // unseen explains that a product cannot be observed: a value in a loop has many contents, and so does one in
 // a function that cannot be inlined. See graph.Observable for names.
-const unseen = "its product is in a loop, in a function of another opset, or in a branch whose path is part of a name outside"
+const unseen = "its product is in a loop, a function of another opset, or a branch with the names of values outside"
 
 // layersOf returns the products that a weight is the second factor of, in the graph that is observed. why
 // explains that they cannot be.
@@ -46,6 +46,7 @@ func (d *Decision) layersOf(x, observed *graph.Graph) (all []Layer, why string) 
 		if !graph.IsStandard(l.Node.GetDomain()) {
 			continue
 		}
+		seen := func(v *graph.Value) bool { return v == nil || x.Observable(l.Node, v) }
 		var one Layer
 		switch l.Node.GetOpType() {
 		case "MatMul", "Gemm":
@@ -60,12 +61,14 @@ func (d *Decision) layersOf(x, observed *graph.Graph) (all []Layer, why string) 
 		switch {
 		case why != "":
 			return nil, why
-		case l.Call || l.Held || !x.Observable(l.Node):
+		case l.Call || l.Held || !seen(one.Input) || !seen(one.Initial) || !seen(one.Output):
 			return nil, unseen
 		case one.Input == nil || one.Input.Tensor != nil:
 			return nil, "its product has no input"
 		}
-		one.Node = l.Node
+		if one.Node = l.Node; !seen(one.Beside) {
+			one.Beside = nil
+		}
 		if all = append(all, one); one.Operation.Parts() != all[0].Operation.Parts() {
 			return nil, "its products have different numbers of groups"
 		}

@@ -62,7 +62,7 @@ func empty(ir int64, nodes int) *Graph {
 		carried:   map[*onnxpb.NodeProto][]*Value{},
 		functions: map[string]*Function{},
 		scopes:    map[*onnxpb.GraphProto]*Scope{},
-		paths:     map[string]bool{},
+		paths:     map[string]*Scope{},
 		suffix:    map[string]int{},
 		ir:        ir,
 	}
@@ -93,7 +93,7 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 // graph indexes a graph. owner is the node that has it as an attribute, or nil.
 func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
 	s := &Scope{outer: outer, Owner: owner, Graph: g, Values: make(map[string]*Value, len(g.GetInitializer())+len(g.GetNode())), path: path}
-	x.scopes[g] = s
+	x.scopes[g], x.paths[path] = s, s
 	if outer != nil {
 		s.Body = outer.Body
 	}
@@ -344,15 +344,12 @@ func (x *Graph) keepUnusual(v *Value, u Unusual) {
 // with the node's label and then a number if that is taken.
 func (x *Graph) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.AttributeProto) string {
 	path := outer + a.GetName() + "/"
-	if x.paths[path] {
+	if x.paths[path] != nil {
 		path = outer + Label(n) + "/" + a.GetName() + "/"
 	}
-	if first := path; x.paths[path] {
-		for x.paths[path] {
-			x.suffix[first]++
-			path = first + strconv.Itoa(x.suffix[first]) + "/"
-		}
+	for first := path; x.paths[path] != nil; {
+		x.suffix[first]++
+		path = first + strconv.Itoa(x.suffix[first]) + "/"
 	}
-	x.paths[path] = true
 	return path
 }

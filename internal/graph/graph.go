@@ -29,9 +29,9 @@ type Graph struct {
 	functions map[string]*Function            // by FunctionKey
 	scopes    map[*onnxpb.GraphProto]*Scope
 
-	paths  map[string]bool // paths of subgraphs, to keep them unique
-	suffix map[string]int  // path → last suffix tried
-	ir     int64           // IR version
+	paths  map[string]*Scope // of subgraphs
+	suffix map[string]int    // path → last suffix tried
+	ir     int64             // IR version
 
 	naming sync.Once // makes names, see Named
 	names  []uint64  // hashes, sorted

@@ -1,7 +1,6 @@
 package graph
 
 import (
-	"maps"
 	"slices"
 
 	"onnxquant/internal/onnxpb"
@@ -9,7 +8,7 @@ import (
 
 // Inlined returns a graph in which nodes of functions are where these are called, and which computes
 // the same. It shares all tensors with x. It is x if there are no functions or if they cannot be inlined: they
-// want other opsets than the model, hold initializers in subgraphs, or are called too often.
+// want other opsets than the model, hold initializers in subgraphs, are given subgraphs, or are called too often.
 func (x *Graph) Inlined() (*Graph, error) {
 	m := x.File.Proto
 	if len(m.Functions) == 0 {
@@ -41,7 +40,8 @@ type inlining struct {
 
 // call is the body of a function where it is called, or a subgraph there.
 type call struct {
-	names      map[string]string // in the body → outside
+	outer      *call             // around a subgraph
+	names      map[string]string // of values here → in the new graph
 	attributes []*onnxpb.AttributeProto
 }
 
@@ -105,75 +105,94 @@ func (in *inlining) imports(opsets []*onnxpb.OperatorSetIdProto) {
 	}
 }
 
-// node returns a node as it is outside, where it is called: n itself if that is the same.
+// node returns a node as it is in the new graph: n itself if that is the same.
 func (in *inlining) node(n *onnxpb.NodeProto, c *call) *onnxpb.NodeProto {
 	if c == nil && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(Subgraphs(a)) > 0 }) {
 		return n
 	}
-	made := &onnxpb.NodeProto{Name: n.Name, OpType: n.OpType, Domain: n.Domain, Overload: n.Overload, Input: c.outside(n.Input), Output: c.outside(n.Output)}
+	made := &onnxpb.NodeProto{Name: n.Name, OpType: n.OpType, Domain: n.Domain, Overload: n.Overload, Input: c.all(n.Input), Output: c.all(n.Output)}
 	for _, a := range n.Attribute {
-		if a = c.attribute(a); a == nil {
-			continue
+		if a = in.attribute(a, c); a != nil {
+			made.Attribute = append(made.Attribute, a)
 		}
-		if len(a.Graphs) > 0 {
-			in.failed = true
-		}
-		if a.G != nil {
-			a = &onnxpb.AttributeProto{Name: a.Name, Type: a.Type, G: in.subgraph(a.G, c)}
-		}
-		made.Attribute = append(made.Attribute, a)
 	}
 	return made
 }
 
-// outside returns what names of the body are outside.
-func (c *call) outside(names []string) []string {
+// all returns what names here are in the new graph.
+func (c *call) all(names []string) []string {
 	if c == nil {
 		return names
 	}
 	made := make([]string, len(names))
 	for i, name := range names {
-		made[i] = c.names[name]
+		made[i] = c.name(name)
 	}
 	return made
 }
 
-// attribute returns an attribute with its value, which may be an attribute of the call; nil if this has none.
-func (c *call) attribute(a *onnxpb.AttributeProto) *onnxpb.AttributeProto {
-	if c == nil || a.GetRefAttrName() == "" {
-		return a
+// name returns what a name here is in the new graph; "" for an input that the call omits.
+func (c *call) name(name string) string {
+	for ; c != nil && name != ""; c = c.outer {
+		if made, ok := c.names[name]; ok {
+			return made
+		}
 	}
-	i := slices.IndexFunc(c.attributes, func(b *onnxpb.AttributeProto) bool { return b.GetName() == a.GetRefAttrName() })
-	if i < 0 {
-		return nil
-	}
-	b := c.attributes[i]
-	return &onnxpb.AttributeProto{
-		Name: a.Name, Type: b.Type, F: b.F, I: b.I, S: b.S, T: b.T, G: b.G, Floats: b.Floats, Ints: b.Ints, Strings: b.Strings, Tensors: b.Tensors,
-	}
+	return ""
 }
 
-// subgraph returns a graph as it is outside.
-func (in *inlining) subgraph(g *onnxpb.GraphProto, c *call) *onnxpb.GraphProto {
-	made := &onnxpb.GraphProto{Name: g.Name, Input: g.Input, Output: g.Output, Initializer: g.Initializer, SparseInitializer: g.SparseInitializer, ValueInfo: g.ValueInfo}
-	if c != nil {
-		if len(g.Initializer)+len(g.SparseInitializer) > 0 {
-			in.failed = true
+// attribute returns an attribute with its value, which may be an attribute of the call; nil if this has none.
+func (in *inlining) attribute(a *onnxpb.AttributeProto, c *call) *onnxpb.AttributeProto {
+	given := c != nil && a.GetRefAttrName() != ""
+	if given {
+		i := slices.IndexFunc(c.attributes, func(b *onnxpb.AttributeProto) bool { return b.GetName() == a.GetRefAttrName() })
+		if i < 0 {
+			return nil
 		}
-		own := &call{maps.Clone(c.names), c.attributes}
-		for _, i := range g.Input {
-			own.names[i.GetName()] = i.GetName()
-		}
-		for _, n := range g.Node {
-			for _, name := range n.Output {
-				own.names[name] = name
-			}
-		}
-		c, made.Output, made.ValueInfo = own, nil, nil
-		for _, o := range g.Output {
-			made.Output = append(made.Output, &onnxpb.ValueInfoProto{Name: new(own.names[o.GetName()]), Type: o.Type})
+		b := c.attributes[i]
+		a = &onnxpb.AttributeProto{
+			Name: a.Name, Type: b.Type, F: b.F, I: b.I, S: b.S, T: b.T, G: b.G, Graphs: b.Graphs, Floats: b.Floats, Ints: b.Ints, Strings: b.Strings, Tensors: b.Tensors,
 		}
 	}
-	made.Node = in.body(g.Node, c)
+	switch gs := Subgraphs(a); {
+	case len(gs) == 0:
+		return a
+	case given || len(a.Graphs) > 0:
+		in.failed = true // a given graph reads values of the caller
+		return nil
+	}
+	return &onnxpb.AttributeProto{Name: a.Name, Type: a.Type, G: in.subgraph(a.G, c)}
+}
+
+// subgraph returns a graph as it is in the new one. In a call its values get new names: theirs may be
+// names outside of the function.
+func (in *inlining) subgraph(g *onnxpb.GraphProto, c *call) *onnxpb.GraphProto {
+	if c == nil {
+		return &onnxpb.GraphProto{
+			Name: g.Name, Input: g.Input, Output: g.Output, Initializer: g.Initializer, SparseInitializer: g.SparseInitializer, ValueInfo: g.ValueInfo,
+			Node: in.body(g.Node, nil),
+		}
+	}
+	if len(g.Initializer)+len(g.SparseInitializer) > 0 {
+		in.failed = true
+		return nil
+	}
+	own := &call{outer: c, names: map[string]string{}, attributes: c.attributes}
+	for _, i := range g.Input {
+		own.names[i.GetName()] = in.fresh.Fresh(i.GetName())
+	}
+	for _, n := range g.Node {
+		for _, name := range n.Output {
+			own.names[name] = in.fresh.Fresh(name)
+		}
+	}
+	return &onnxpb.GraphProto{Name: g.Name, Input: own.infos(g.Input), Output: own.infos(g.Output), Node: in.body(g.Node, own)}
+}
+
+// infos returns inputs or outputs of a subgraph, with their names in the new graph.
+func (c *call) infos(all []*onnxpb.ValueInfoProto) (made []*onnxpb.ValueInfoProto) {
+	for _, i := range all {
+		made = append(made, &onnxpb.ValueInfoProto{Name: new(c.name(i.GetName())), Type: i.Type})
+	}
 	return made
 }

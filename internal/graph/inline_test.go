@@ -16,7 +16,7 @@ func TestInlined(t *testing.T) {
 	given := modeltest.Node("LeakyRelu", "h", "a", &onnxpb.AttributeProto{Name: new("alpha"), Type: onnxpb.AttributeProto_FLOAT.Enum(), RefAttrName: new("slope")})
 	inner := func() *onnxpb.FunctionProto {
 		f := modeltest.Function("f", "a b", "y", given, modeltest.Node("If", "y", "b",
-			modeltest.GraphAttr("then_branch", nil, modeltest.Node("Neg", "h2", "h")), modeltest.GraphAttr("else_branch", nil, modeltest.Node("Abs", "a2", "a"))))
+			modeltest.GraphAttr("then_branch", nil, modeltest.Node("Neg", "h2", "h")), modeltest.GraphAttr("else_branch", nil, modeltest.Node("Abs", "k", "a")))) // k is outside, too
 		f.Output = append(f.Output, "a") // an input that is an output
 		f.AttributeProto = []*onnxpb.AttributeProto{{Name: new("slope"), Type: onnxpb.AttributeProto_FLOAT.Enum(), F: new(float32(0.5))}}
 		return f
@@ -42,7 +42,7 @@ func TestInlined(t *testing.T) {
 		"Neg[x] [h] 0",
 		"LeakyRelu[h] [k/h_1] 0.5", "If[] [k] 0", "Identity[h] [k/again] 0", "Neg[k/again] [k/h] 0",
 		"LeakyRelu[k] [y/h] 0.5", "If[i] [y] 0",
-		"Neg[k/h_1] [h2] 0", "Abs[h] [a2] 0", "Neg[y/h] [h2] 0", "Abs[k] [a2] 0",
+		"Neg[k/h_1] [h2_1] 0", "Abs[h] [k_1] 0", "Neg[y/h] [h2_2] 0", "Abs[k] [k_2] 0",
 	}
 	slices.Sort(got)
 	slices.Sort(want)
@@ -53,5 +53,12 @@ func TestInlined(t *testing.T) {
 	other.OpsetImport[0].Version = new(int64(16))
 	if x, y := inlined(other); x != y {
 		t.Error("a function of another opset is inlined")
+	}
+	asks := inner()
+	asks.Node[1].Attribute[0] = &onnxpb.AttributeProto{Name: new("then_branch"), Type: onnxpb.AttributeProto_GRAPH.Enum(), RefAttrName: new("then")}
+	asks.Attribute = []string{"then"}
+	calls[2].Attribute = append(calls[2].Attribute, modeltest.GraphAttr("then", nil, modeltest.Node("Neg", "k2", "k")))
+	if x, y := inlined(asks); x != y {
+		t.Error("a function is inlined whose caller gives it a graph")
 	}
 }

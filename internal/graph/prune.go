@@ -9,16 +9,16 @@ import (
 )
 
 // Only returns a model that computes some values and nothing else: they are its outputs, and nodes
-// and initializers that they do not need are left out. Values are given as Seen names them. Where that is
-// in a branch, the output is in float32, and empty if the branch does not run. The model shares all
-// tensors with x, and all nodes but Ifs.
+// and initializers that they do not need are left out. Values are Observable, and given as Seen names
+// them. Where that is in a branch, the output is in float32, and empty if the branch does not run. The
+// model shares all tensors with x, and all nodes but Ifs.
 func (x *Graph) Only(paths []string) *onnxpb.ModelProto {
 	m := x.File.Proto
 	p := &pruning{x, map[*onnxpb.GraphProto][]*leaving{}}
 	var outputs []*onnxpb.ValueInfoProto
 	for _, path := range paths {
 		outputs = append(outputs, &onnxpb.ValueInfoProto{Name: &path})
-		if x.scopes[m.Graph].Values[path] == nil {
+		if x.Scope(m.Graph).Values[path] == nil {
 			p.lift(path)
 		}
 	}
@@ -29,21 +29,33 @@ func (x *Graph) Only(paths []string) *onnxpb.ModelProto {
 // see: the value is there only if the branch runs.
 func (x *Graph) Seen(n *onnxpb.NodeProto, v *Value) string { return x.Home(n).path + v.Name }
 
-// Observable reports whether Only can compute what a node reads and makes: it is in the main graph, or in
-// a branch of an If that is, and no value around the branch has a name that begins as the path of the branch:
-// Only would take it for one in the branch.
-func (x *Graph) Observable(n *onnxpb.NodeProto) bool {
+// Observable reports whether Only can compute a value that Seen names for a node: the node is in the main
+// graph, or in a branch of an If that is, it sees the value, and the name means nothing else.
+func (x *Graph) Observable(n *onnxpb.NodeProto, v *Value) bool {
 	home := x.Home(n)
-	s := home
-	for s.outer != nil && isIf(s.Owner) {
-		s = s.outer
-		for name := range s.Values {
-			if strings.HasPrefix(s.path+name, home.path) {
-				return false
-			}
+	outmost := home
+	for outmost.outer != nil && isIf(outmost.Owner) {
+		outmost = outmost.outer
+	}
+	switch {
+	case outmost.Graph != x.File.Proto.Graph || home.lookup(v.Name) != v:
+		return false
+	case home == outmost:
+		return true
+	}
+	path := x.Seen(n, v)
+	return x.homeOf(path) == home && !x.Named(path)
+}
+
+// homeOf returns the subgraph with the longest path that begins a path, and that sees the name behind it;
+// nil if there is none.
+func (x *Graph) homeOf(path string) *Scope {
+	for end := strings.LastIndexByte(path, '/'); end >= 0; end = strings.LastIndexByte(path[:end], '/') {
+		if s := x.paths[path[:end+1]]; s != nil && s.lookup(path[end+1:]) != nil {
+			return s
 		}
 	}
-	return s.Graph == x.File.Proto.Graph
+	return nil
 }
 
 // pruning is the state of Only.
@@ -61,15 +73,12 @@ type leaving struct {
 
 // lift lets a value leave the branches that it is seen in.
 func (p *pruning) lift(path string) {
-	var home *Scope
-	var l *leaving
-	WalkGraphs(p.File.Proto.Graph, func(g *onnxpb.GraphProto) {
-		s := p.scopes[g]
-		if name, ok := strings.CutPrefix(path, s.path); ok && s.lookup(name) != nil {
-			home, l = s, &leaving{g, name, path}
-		}
-	})
-	for ; home != nil && home.outer != nil; home = home.outer {
+	home := p.homeOf(path)
+	if home == nil {
+		return
+	}
+	l := &leaving{home.Graph, strings.TrimPrefix(path, home.path), path}
+	for ; home.outer != nil; home = home.outer {
 		p.lifted[home.Graph] = append(p.lifted[home.Graph], l)
 	}
 }

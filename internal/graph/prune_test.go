@@ -68,23 +68,48 @@ func TestOnlyOfBranches(t *testing.T) {
 	}
 }
 
-// A name in the main graph may begin as the path of a branch.
+// The name by which a value in a branch is known outside may be that of another value.
 func TestObservable(t *testing.T) {
-	for name, want := range map[string]bool{"n": true, "a": true, "then_branch/a": false} {
-		then := modeltest.Node("MatMul", "b", "x w")
-		otherwise := modeltest.Node("MatMul", "e", "x w")
-		choose := modeltest.Node("If", "y", "c", modeltest.GraphAttr("then_branch", nil, then), modeltest.GraphAttr("else_branch", nil, otherwise))
+	for _, c := range []struct {
+		outside, branch, inner string // names of a value in the main graph, in a branch of it, in a branch of that
+		branchIs, innerIs      bool   // observable
+	}{
+		{"n", "a", "b", true, true},
+		{"then_branch/n", "a", "b", true, true},
+		{"then_branch/a", "a", "b", false, true},
+		{"then_branch/then_branch/b", "a", "b", true, false},
+		{"n", "then_branch/n", "b", false, true}, // n is seen in the inner branch
+		{"n", "then_branch/b", "b", false, true}, // so is b
+		{"n", "then_branch/then_branch/b", "b", true, false},
+		{"n", "a", "then_branch/then_branch/b", true, true},
+	} {
+		product := func(y string) *onnxpb.NodeProto { return modeltest.Node("MatMul", y, "x w") }
+		choose := func(y string, then ...*onnxpb.NodeProto) *onnxpb.NodeProto {
+			return modeltest.Node("If", y, "c", modeltest.GraphAttr("then_branch", nil, then...), modeltest.GraphAttr("else_branch", nil, product("e")))
+		}
 		path := modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 64)}, nodes{
-			modeltest.Node("Cast", "c", "i", modeltest.IntAttr("to", 9)), modeltest.Node("Neg", name, "x"), choose,
+			modeltest.Node("Cast", "c", "i", modeltest.IntAttr("to", 9)), modeltest.Node("Neg", c.outside, "x"),
+			choose("y", product(c.branch), choose("z", product(c.inner))),
 		}))
 		x := access.Graph(modeltest.Open(t, path))
-		made := x.File.Proto.Graph.Node
-		branches := made[len(made)-1].Attribute
-		if got := x.Observable(branches[0].G.Node[0]); got != want {
-			t.Errorf("beside %q, the node in then_branch: %t, want %t", name, got, want)
+		main := x.File.Proto.Graph.Node
+		then, otherwise := main[2].Attribute[0].G.Node, main[2].Attribute[1].G.Node
+		inner := then[1].Attribute[0].G.Node
+		for _, n := range []struct {
+			node *onnxpb.NodeProto
+			want bool
+		}{{main[1], true}, {then[0], c.branchIs}, {inner[0], c.innerIs}, {otherwise[0], true}} {
+			v := x.Made(n.node)
+			if got := x.Observable(n.node, v); got != n.want {
+				t.Errorf("%+v: %s is observable: %t", c, v.Path, got)
+			} else if got {
+				if _, err := graph.New(&modelfile.Model{Proto: x.Only([]string{x.Seen(n.node, v)})}); err != nil {
+					t.Errorf("%+v: %s: %v", c, v.Path, err)
+				}
+			}
 		}
-		if !x.Observable(branches[1].G.Node[0]) || !x.Observable(made[1]) {
-			t.Errorf("beside %q, the nodes in else_branch and around it cannot be observed", name)
+		if x.Observable(main[1], x.Made(inner[0])) {
+			t.Errorf("%+v: a value in a branch is observable outside", c)
 		}
 	}
 }
