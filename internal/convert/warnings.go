@@ -62,11 +62,6 @@ func (p *Plan) warnings() {
 		p.warn("the opset becomes %d, but %s; it refuses the model (--target ort avoids that)", p.Output.Opset(), l)
 	}
 	shapes := graph.NewShapes(p.graph)
-	for _, w := range p.Weights {
-		if w.Choice.Style == spec.DQ && w.Decoded(p.graph, shapes).Spoilt() {
-			p.warn("%s: ONNX Runtime 1.31 computes 2-bit weights wrongly if the number of columns (%d) is not a multiple of 4, unless graph optimization is off", msg.Quote(w.Value.Path), w.Form.Inner)
-		}
-	}
 	if slices.ContainsFunc(p.Weights, func(w rewrite.Weight) bool { return w.Choice.Format == spec.NVFP4 && w.Choice.Block != nvfp4.BlockSize }) {
 		p.warn("nvfp4 has blocks of %d by NVIDIA's definition; kernels for it refuse others, and runtimes decode them", nvfp4.BlockSize)
 	}

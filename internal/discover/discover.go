@@ -127,6 +127,7 @@ type Choice struct {
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits, only in style nbits
 	NoFoldBias    bool               // MatMulNBits gets no bias, only in style nbits
 	Operand       reach.Operand      // blocks run along its axis
+	Apart         bool               // codes get a third axis, which keeps ONNX Runtime from fusing them
 }
 
 // All decides what becomes of each float tensor of the model, and of its activations: the plan is
@@ -220,6 +221,7 @@ func (s *settling) settle(d *Decision) error {
 		d.Reason = d.fit(s.x)
 	}
 	d.settleStyle(s.x, s.shapes, opts, except.ForceDQ[d.Value])
+	d.settleApart()
 	d.settleScales(except.Scales[d.Value])
 	d.settleLevel(except.Huge[d.Value])
 	if d.Reason != "" && opts.Strict {
@@ -297,6 +299,29 @@ func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, fo
 	case style == spec.QDQ:
 		c.Style = spec.QDQ
 	}
+}
+
+// settleApart keeps ONNX Runtime from fusing a weight with which it would compute wrongly. That a
+// Cast, a function, an If or a second reader lies between the weight and its product does not hold it
+// back everywhere, so all such weights of products are kept apart.
+func (d *Decision) settleApart() {
+	c := d.Choice
+	if d.Reason != "" || c.Style == spec.NBits || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
+		return
+	}
+	// Behind a Transpose it fuses a single scale alone.
+	columns := c.Operand.View[1-c.Operand.Axis]
+	if target.SpoiltIfFused(c.Format.Bits(), columns) && (c.Operand.Axis == 0 || columns == 1) {
+		c.Apart = true
+		d.remark(fmt.Sprintf("codes with a third axis: ONNX Runtime fuses 2 bits otherwise, and computes wrongly with %d columns, which is no multiple of 4", columns))
+	}
+}
+
+// multiplied reports whether a MatMul or Gemm reads the weight.
+func (d *Decision) multiplied() bool {
+	return slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
+		return l.Node.GetOpType() == "MatMul" || l.Node.GetOpType() == "Gemm"
+	})
 }
 
 // settleLevel chooses the accuracy_level where the default one computes wrongly. huge: the weight

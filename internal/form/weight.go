@@ -51,6 +51,10 @@ func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weigh
 		w.setStatic()
 		return w, nil
 	}
+	if c.Apart {
+		view = append(slices.Clone(view), 1)
+		c.Operand.View = view
+	}
 	w := &Weight{
 		Name: name, DType: typ, Shape: shape, Choice: c, encoding: c.Format.Encoding(),
 		Outer: shapes.Count(view[:axis]), K: view[axis], Inner: shapes.Count(view[axis+1:]),

@@ -105,7 +105,7 @@ var Engines = []Engine{
 			"It fuses DequantizeLinear with MatMul or Gemm into MatMulNBits if an integer weight has two axes, one reader in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. Other weights are correct, but are decoded at every run, among them all of Conv, LSTM and GRU.",
 			"It does not fuse a Gemm with transA, transB or alpha, or with a C other than a vector with one element per column, or with beta for that. It makes a Gemm of a MatMul with two axes and an Add behind it.",
 			"It does not fuse a product whose result only a Relu or Clip reads, if a single operator reads that one's result; nor a Gemm whose first factor comes from a Transpose, or whose result a Transpose alone reads if it has no C.",
-			"It computes fused 2-bit weights wrongly if the number of columns is not a multiple of 4.",
+			"It computes fused 2-bit weights wrongly if the number of columns is not a multiple of 4. Codes of such a weight get a third axis of length 1, and a Reshape behind their DequantizeLinear, unless MatMulNBits reads them: so it is not fused, also with the target portable.",
 			"It refuses block_size for a weight with one axis and one scale. Such a weight gets a scalar scale without block_size.",
 		},
 	},
