@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle browser release release-test module workflows site checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture licenses reproducible schemas man seeds clean
+.PHONY: help build test test-all check test-go golden plain cross corpus oracle browser release release-test module actionlint workflows site checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -153,8 +153,10 @@ $(VENV)/site/ready: docs/requirements.txt
 site: $(VENV)/site/ready
 	NO_MKDOCS_2_WARNING=1 $(VENV)/site/bin/mkdocs build --strict --quiet
 
-workflows:
+actionlint:
 	$(TOOL) github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
+workflows: actionlint
 	build/tools/actionlint .github/workflows/*.yml
 
 release-test: workflows
@@ -266,9 +268,14 @@ audit:
 architecture:
 	go test ./internal/house -run TestArchitecture -update
 
-licenses:
+go-licenses:
 	$(TOOL) github.com/google/go-licenses@v1.6.0
+
+licenses: go-licenses
 	build/tools/go-licenses report ./... --ignore onnxquant --template docs/licenses.tmpl > docs/licenses.md 2>build/licenses.log
+
+check-licenses: licenses
+	git diff --exit-code docs/licenses.md
 
 # Each build has a cache of its own.
 reproducible:
