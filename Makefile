@@ -83,7 +83,7 @@ test-all: test cross fuzz commands crash site release-test
 
 check:
 	@echo '== gofmt, go vet'
-	@unformatted=$$(gofmt -l $$(git ls-files '*.go')); \
+	@unformatted=$$(find . -name '*.go' -not -path './.*' -not -path './build/*' -exec gofmt -l {} +); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	@go vet ./...
 	@go vet -tags onnxgo ./internal/execute/evaluate
@@ -97,7 +97,7 @@ test-go: golden
 golden:
 ifneq ($(GOLDEN),)
 	@echo '== Go tests with the full golden data'
-	@ONNXQUANT_GOLDEN=$(abspath $(GOLDEN)) go test -run Golden ./...
+	@ONNXQUANT_GOLDEN='$(abspath $(GOLDEN))' go test -run Golden ./...
 else
 	@echo 'no ../shared/golden: only the golden data of internal/golden is compared'
 endif
@@ -105,7 +105,7 @@ endif
 # Newer processors fuse multiplications with additions where they may.
 plain:
 	@echo '== Go tests of numbers, without assembly'
-	@GOAMD64=v3 $(if $(GOLDEN),ONNXQUANT_GOLDEN=$(abspath $(GOLDEN))) go test -vet=off -tags purego $(NUMBERS)
+	@GOAMD64=v3 $(if $(GOLDEN),ONNXQUANT_GOLDEN='$(abspath $(GOLDEN))') go test -vet=off -tags purego $(NUMBERS)
 	@GOAMD64=v3 go test -vet=off -tags purego -run Golden ./onnxq
 
 cross:
@@ -230,7 +230,7 @@ optypes: $(VENV)/ready
 proto:
 	$(PYTHON) -m venv build/proto
 	build/proto/bin/pip install --quiet --disable-pip-version-check grpcio-tools==1.85.1
-	GOBIN=$(abspath build/proto/bin) go install google.golang.org/protobuf/cmd/protoc-gen-go
+	GOBIN='$(abspath build/proto/bin)' go install google.golang.org/protobuf/cmd/protoc-gen-go
 	build/proto/bin/python -m grpc_tools.protoc -I. --plugin=build/proto/bin/protoc-gen-go \
 		--go_out=. --go_opt=module=onnxquant internal/onnxpb/onnx.proto
 
@@ -240,7 +240,7 @@ fuzz:
 .PHONY: commands
 commands: corpus
 	go test -count 1 -timeout 12h -v -run '^TestCommands$$' ./cmd/onnxquant \
-		-commands.count $(COMMANDS) -commands.seed $(SEED) -commands.models $(abspath build/corpus)
+		-commands.count $(COMMANDS) -commands.seed $(SEED) -commands.models '$(abspath build/corpus)'
 
 # The picked seeds are committed.
 seeds: corpus
@@ -255,7 +255,7 @@ race:
 	CGO_ENABLED=1 go test -race ./cmd/onnxquant -fault.kills 10
 
 # Tools are built in build/tools, without -trimpath: go-licenses must know where Go is.
-TOOL := GOFLAGS= GOBIN=$(abspath build/tools) go install
+TOOL := GOFLAGS= GOBIN='$(abspath build/tools)' go install
 
 audit:
 	$(TOOL) golang.org/x/vuln/cmd/govulncheck@v1.8.0

@@ -9,7 +9,7 @@ export FUZZTIME="$1" FUZZBUILD="$PWD/build/fuzz"
 mkdir -p "$FUZZBUILD"
 
 # The directory, binary and name of each target.
-for dir in $(git grep -l '^func Fuzz' -- '*_test.go' | xargs -n 1 dirname | sort -u); do
+for dir in $(grep -rl --include='*_test.go' --exclude-dir='.?*' --exclude-dir=build '^func Fuzz' . | sed 's|^./||' | xargs -n 1 dirname | sort -u); do
 	binary=$(echo "$dir" | tr / -).test
 	go test -c -fuzz . -o "$FUZZBUILD/$binary" "./$dir"
 	"$FUZZBUILD/$binary" -test.list '^Fuzz' | sed "s|^|$dir $binary |"
