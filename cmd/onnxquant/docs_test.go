@@ -106,14 +106,22 @@ func givenFiles(t *testing.T, root string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"model.onnx": model, "in.onnx": model, "decoder.onnx": model, "head.json": []byte(`{"onnx::MatMul_54*": 8}`)} {
+	if err := os.MkdirAll(filepath.Join(dir, "model", "onnx"), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for name, data := range map[string][]byte{
+		"model.onnx": model, "in.onnx": model, "decoder.onnx": model, "head.json": []byte(`{"onnx::MatMul_54*": 8}`),
+		"model/onnx/model.onnx": model, "model/config.json": []byte(`{"model_type": "gpt2"}`), "model/genai_config.json": []byte(`{"model": {"decoder": {"filename": "onnx/model.onnx"}}}`),
+	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {
 			t.Fatal(err)
 		}
 	}
 	writeArrays(t, filepath.Join(dir, "batch0.npz"), "x", array("<f4", "2x3", []float32{1, 2, 3, 4, 5, 6}))
 	writeArrays(t, filepath.Join(dir, "batch1.npz"), "x", array("<f4", "2x3", []float32{6, 5, 4, 3, 2, 1}))
-	writeArrays(t, filepath.Join(dir, "data.npz"), "ids", array("<i8", "1x8", []int64{1, 2, 3, 4, 5, 6, 7, 8}))
+	for _, name := range []string{"data.npz", "ids.npz"} {
+		writeArrays(t, filepath.Join(dir, name), "ids", array("<i8", "1x8", []int64{1, 2, 3, 4, 5, 6, 7, 8}))
+	}
 	for _, args := range []string{
 		"-bits 4 -block 32 model.onnx int4.onnx",
 		"-bits 4 -block 32 model.onnx tinygpt-int4.onnx",
