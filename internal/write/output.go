@@ -279,10 +279,12 @@ func (o *Output) Begin(target *commit.Target) ([]io.WriterAt, error) {
 	if err := o.layout.WriteStructure(target.Model); err != nil {
 		return nil, err
 	}
+	allocate(target.Model, o.layout.Size)
 	for i, f := range target.Data {
 		if err := f.Truncate(o.sizes[i]); err != nil {
 			return nil, err
 		}
+		allocate(f, o.sizes[i])
 	}
 	sinks := make([]io.WriterAt, len(o.Contents))
 	for i := range sinks {
@@ -293,6 +295,15 @@ func (o *Output) Begin(target *commit.Target) ([]io.WriterAt, error) {
 		}
 	}
 	return sinks, nil
+}
+
+// longFile is the size from which on room for a file is found before it is written.
+const longFile = 1 << 20
+
+func allocate(f *os.File, size int64) {
+	if size >= longFile {
+		commit.Allocate(f, size)
+	}
 }
 
 // sink writes a tensor's content at its offset in a file.
