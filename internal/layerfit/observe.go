@@ -1,0 +1,218 @@
+package layerfit
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"onnxquant/internal/quantize"
+	"onnxquant/internal/rows"
+)
+
+// tenth is how many samples there are for each that is held out. With fewer samples than that,
+// rows are held out.
+const tenth = 10
+
+func (c *calibration) held(sample, row int) bool {
+	if c.activations.Len() < tenth {
+		return row%tenth == tenth-1
+	}
+	return sample%tenth == tenth-1
+}
+
+// observe runs the models over the samples and adds up the moments of a group, by inputs and part.
+func (c *calibration) observe(ctx context.Context, group []*inputs) ([][]*moments, error) {
+	all := make([][]*moments, len(group))
+	var float, interim names
+	for i, in := range group {
+		all[i] = c.noMoments(in)
+		c.need(in, &float, &interim)
+	}
+	models, wanted, err := c.models(ctx, float, interim)
+	if err != nil {
+		return nil, err
+	}
+	every := func(int) bool { return true }
+	err = c.activations.Run(ctx, models, wanted, every, func(index int, values [][]rows.Value) error {
+		s := &sample{index, float.of(values[len(values)-1]), interim.of(values[0])} // float may be empty
+		for i, in := range group {
+			if err := c.addSample(ctx, in, all[i], s); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range slices.Concat(all...) {
+		if err := m.flush(ctx, c.workers); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
+// noMoments returns the moments of inputs before the first sample, by part.
+func (c *calibration) noMoments(in *inputs) []*moments {
+	k := int(c.layers[in.layers[0]].Weight.K)
+	parts := make([]*moments, in.parts)
+	for part := range parts {
+		var targets []*target
+		for _, i := range in.layers {
+			targets = append(targets, newTarget(k, c.layers[i].columns(), c.targets(c.layers[i])))
+		}
+		parts[part] = newMoments(k, in.parts, targets)
+	}
+	return parts
+}
+
+// need adds the names of the values that are observed for inputs, in the float model and in the one with
+// the codes that were found so far.
+func (c *calibration) need(in *inputs, float, interim *names) {
+	for _, i := range in.layers {
+		for _, p := range c.layers[i].Products {
+			interim.add(p.Input, p.Initial)
+			if c.targets(c.layers[i]) {
+				float.add(p.Output, p.Beside)
+				interim.add(p.Output, p.Beside)
+			}
+		}
+	}
+}
+
+// models writes the models that compute values with these names: first the one with codes, then the float
+// one, unless nothing is needed of it.
+func (c *calibration) models(ctx context.Context, float, interim names) (paths []string, wanted [][]string, err error) {
+	var found []*quantize.Found
+	if c.Best {
+		found = c.Found
+	}
+	path, err := c.Write(ctx, "interim", found, interim)
+	if err != nil || len(float) == 0 {
+		return []string{path}, [][]string{interim}, err
+	}
+	whole, err := c.Write(ctx, "float", nil, float)
+	return []string{path, whole}, [][]string{interim, float}, err
+}
+
+// names are names of values, each once.
+type names []string
+
+func (n *names) add(added ...string) {
+	for _, name := range added {
+		if name != "" && !slices.Contains(*n, name) {
+			*n = append(*n, name)
+		}
+	}
+}
+
+// of returns a function that finds values by name.
+func (n names) of(values []rows.Value) func(name string) rows.Value {
+	return func(name string) rows.Value {
+		if i := slices.Index(n, name); i >= 0 {
+			return values[i]
+		}
+		return rows.Value{}
+	}
+}
+
+// sample has the values that the models compute of a sample, by name.
+type sample struct {
+	index          int
+	float, interim func(name string) rows.Value
+}
+
+// addSample adds the inputs that layers get in a sample.
+func (c *calibration) addSample(ctx context.Context, in *inputs, parts []*moments, s *sample) error {
+	for p, product := range c.layers[in.layers[0]].Products {
+		if len(s.interim(product.Input).Data) == 0 { // in a branch that did not run
+			continue
+		}
+		if err := c.addProduct(ctx, in, parts, p, s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addProduct adds the rows that layers read in product p of each.
+func (c *calibration) addProduct(ctx context.Context, in *inputs, parts []*moments, p int, s *sample) error {
+	k := parts[0].k
+	read, err := c.rowsOf(c.layers[in.layers[0]].Products[p], k, len(parts), s)
+	if err != nil {
+		return err
+	}
+	lacks := make([]rows.Value, len(in.layers)) // by layer, what its product lacks
+	whole := make([][]float32, len(in.layers))  // room for a row of that; nil: it is not known
+	for j, i := range in.layers {
+		if l := c.layers[i]; c.targets(l) {
+			n := len(parts) * parts[0].targets[j].n
+			if lacks[j], err = s.lack(l.Products[p], read.All.Len()*n); err != nil {
+				return err
+			}
+			whole[j] = make([]float32, n)
+		}
+	}
+	y := make([][]float32, len(in.layers)) // of one part
+	for r := range read.Len() {
+		x := read.Input(r)
+		of := make([][]float32, len(whole))
+		for j := range whole {
+			if whole[j] != nil {
+				of[j] = read.Output(r, lacks[j], whole[j])
+			}
+		}
+		for part, m := range parts {
+			for j := range of {
+				if n := m.targets[j].n; of[j] != nil {
+					y[j] = of[j][part*n:][:n]
+				}
+			}
+			if err := m.add(ctx, c.workers, c.held(s.index, r), x[part*k:][:k], y); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// mostPatches is how many rows of a sample are added up at most, where a sample has many: a
+// convolution reads a patch for each element of its output.
+const mostPatches = 1024
+
+// rowsOf returns the rows that a product reads in a sample.
+func (c *calibration) rowsOf(p Product, k, parts int, s *sample) (rows.Some, error) {
+	all, err := p.Operation.Rows(s.interim(p.Input), s.interim(p.Initial), k*parts)
+	if err != nil {
+		return rows.Some{}, fmt.Errorf("value %q: %w", p.Input, err)
+	}
+	most := all.Len()
+	if _, ok := p.Operation.(rows.Convolution); ok {
+		most = mostPatches
+		if c.activations.Len() >= tenth && c.held(s.index, 0) {
+			_, held := rowsAtOnce(parts)
+			most = held*tenth/c.activations.Len() + 1
+		}
+	}
+	return rows.Some{All: all, N: most, First: s.index}, nil
+}
+
+// lack returns what a product of n elements lacks: what it is in the float model less what the
+// other model's inputs make of the same weight, and what the value beside it lacks.
+func (s *sample) lack(p Product, n int) (rows.Value, error) {
+	want, have := s.float(p.Output), s.interim(p.Output)
+	if len(want.Data) != n || len(have.Data) != n {
+		return want, fmt.Errorf("value %q has %d and %d elements, not %d", p.Output, len(want.Data), len(have.Data), n)
+	}
+	was, is := s.float(p.Beside), s.interim(p.Beside)
+	beside := len(was.Data) == n && len(is.Data) == n
+	sum := make([]float32, n)
+	for i := range sum {
+		sum[i] = want.Data[i] - have.Data[i]
+		if beside {
+			sum[i] += was.Data[i] - is.Data[i]
+		}
+	}
+	return rows.Value{Dims: want.Dims, Data: sum}, nil
+}
