@@ -201,6 +201,8 @@ def speed(f, where):
 
 
 def steady(ratios):
+    if len(ratios) == 1:
+        return True
     low, _, high = statistics.quantiles(ratios, n=4)
     return high <= UNSTEADY * low
 
