@@ -26,15 +26,12 @@ import (
 	"onnxquant/internal/half"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/msg"
-	"onnxquant/internal/nearest"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/static"
-	"onnxquant/internal/target"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq/provenance"
-	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/spec"
 )
 
@@ -157,26 +154,6 @@ func (p *Plan) leaves(g *fold.Group) bool {
 	})
 }
 
-// checkNames refuses names and patterns that match nothing in the model.
-func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error {
-	if o.Precision == nil && o.Include.Empty() && o.Exclude.Empty() {
-		return nil
-	}
-	names := TensorNames(x)
-	for _, g := range groups {
-		for _, p := range g.Parts {
-			for _, v := range p.Values {
-				names = append(names, v.Name, v.Path)
-			}
-		}
-	}
-	if err := o.Precision.Unused(names); err != nil {
-		return err
-	}
-	names = slices.Concat(names, x.NodeNames())
-	return cmp.Or(checkPatterns(names, o.Include), checkPatterns(names, o.Exclude))
-}
-
 // replan makes a plan with the exceptions that values demand. It adds the weights whose
 // quantization would make the output larger than the input, or would raise it to an opset
 // that the target does not run.
@@ -294,132 +271,11 @@ func (p *Plan) vanishedHalves() (all []string) {
 	return all
 }
 
-// TensorNames lists the names of float tensors that rules may use. A tensor in a subgraph
-// has two: with and without its path.
-func TensorNames(x *graph.Graph) []string {
-	var names []string
-	for _, v := range x.Values {
-		if dtype.DType(v.Tensor.GetDataType()).Float() {
-			names = append(names, v.Name)
-			if v.Path != v.Name {
-				names = append(names, v.Path)
-			}
-		}
-	}
-	return names
-}
-
-// checkPatterns refuses a pattern that matches no name: probably a typing error, which would
-// quantize weights that the user wants to exclude.
-func checkPatterns(names []string, patterns *rules.Patterns) error {
-	unused, found := patterns.Unused(names)
-	if !found {
-		return nil
-	}
-	message := fmt.Sprintf("no weight and no node is called %s", msg.Quote(unused))
-	if near, ok := nearest.Name(unused, names); ok {
-		message += "; the nearest name is " + msg.Quote(near)
-	}
-	return errors.New(message)
-}
-
 // Graph returns the graph of the model.
 func (p *Plan) Graph() *graph.Graph { return p.graph }
 
 // InBytes is the size of the model file and its external data.
 func (p *Plan) InBytes() int64 { return p.graph.File.Size() }
-
-// FloatBytes returns the bytes of all float tensors, and of those that are quantized.
-func (p *Plan) FloatBytes() (total, quantized int64) {
-	for _, d := range p.Decisions {
-		total += d.Bytes
-		if d.Quantize {
-			quantized += d.Bytes
-		}
-	}
-	return total, quantized
-}
-
-// Coverage is the share of the bytes of float tensors that is quantized.
-func (p *Plan) Coverage() float64 {
-	total, quantized := p.FloatBytes()
-	if total == 0 {
-		return 0
-	}
-	return float64(quantized) / float64(total)
-}
-
-// ranBy is the runtime whose kernels matter to a target: a portable model should run in ONNX
-// Runtime.
-func ranBy(e *target.Engine) *target.Engine {
-	if e.Target == spec.Portable {
-		return target.Of(spec.ORT)
-	}
-	return e
-}
-
-// unrunnable finds the weights whose format raises the model to an opset at which the target
-// does not run one of its operators, with the reasons to leave them in float.
-func (p *Plan) unrunnable() map[*graph.Value]string {
-	e, reasons := p.opts.Discover.Target, map[*graph.Value]string{}
-	if e.Target == spec.Portable {
-		return nil // a warning tells
-	}
-	for _, w := range p.Weights {
-		need := w.Form.Opset()
-		if i := slices.IndexFunc(p.losses, func(l rewrite.Loss) bool { return need >= l.Opset }); i >= 0 {
-			reasons[w.Value] = fmt.Sprintf("%s needs opset %d, and %s", w.Choice.Format, need, p.losses[i])
-		}
-	}
-	return reasons
-}
-
-// toyModel is the size below which an output may be larger than its input: such models are
-// experiments.
-const toyModel = 4 << 10
-
-const reasonUseless = "its codes, scales and nodes would be larger than its float values"
-
-// useless finds the weights to leave in float, or in the style dq, so that the output is not
-// larger than the input: first those that are not smaller when quantized. If the output is
-// still larger, also those that save less than their share of the growth of the structure.
-func (p *Plan) useless() (found []rewrite.Weight) {
-	in, out := p.InBytes(), p.Output.Size()-p.recorded
-	if in < toyModel || p.opts.Discover.Style == spec.QDQ || len(p.Weights) == 0 {
-		return nil
-	}
-	gain, least := int64(0), int64(1)
-	for _, w := range p.Weights {
-		gain += w.Decision.Bytes - w.Bytes()
-	}
-	if out > in && p.static == nil { // what activations add is not the fault of weights
-		least = max(1, (out-in+gain)/int64(len(p.Weights)))
-	}
-	for _, w := range p.Weights {
-		if w.Decision.Bytes-w.Bytes() < least && w.Choice.Style != spec.StyleStatic {
-			found = append(found, w)
-		}
-	}
-	return found
-}
-
-// checkCoverage returns an error if less than MinCoverage is quantized. It names the largest
-// tensor that stays in float.
-func (p *Plan) checkCoverage() error {
-	least := p.opts.MinCoverage
-	if p.Coverage() >= least {
-		return nil
-	}
-	largest := &discover.Decision{Value: &graph.Value{}}
-	for _, d := range p.Decisions {
-		if !d.Quantize && d.Bytes > largest.Bytes {
-			largest = d
-		}
-	}
-	total, _ := p.FloatBytes()
-	return fmt.Errorf("%w: %.1f %% of %d bytes, less than %.1f %%; the largest that stays is %s, %d bytes: %s",
-		ErrCoverage, 100*p.Coverage(), total, 100*least, msg.Quote(largest.Value.Path), largest.Bytes, largest.Reason)
-}
 
 // CheckPath checks, without writing, whether the output may get this file name: it must not
 // replace the input, a folder, or external data of another model.

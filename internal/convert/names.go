@@ -1,0 +1,65 @@
+package convert
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/discover"
+	"onnxquant/internal/fold"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/internal/nearest"
+	"onnxquant/onnxq/rules"
+)
+
+// checkNames refuses names and patterns that match nothing in the model.
+func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error {
+	if o.Precision == nil && o.Include.Empty() && o.Exclude.Empty() {
+		return nil
+	}
+	names := TensorNames(x)
+	for _, g := range groups {
+		for _, p := range g.Parts {
+			for _, v := range p.Values {
+				names = append(names, v.Name, v.Path)
+			}
+		}
+	}
+	if err := o.Precision.Unused(names); err != nil {
+		return err
+	}
+	names = slices.Concat(names, x.NodeNames())
+	return cmp.Or(checkPatterns(names, o.Include), checkPatterns(names, o.Exclude))
+}
+
+// TensorNames lists the names of float tensors that rules may use. A tensor in a subgraph
+// has two: with and without its path.
+func TensorNames(x *graph.Graph) []string {
+	var names []string
+	for _, v := range x.Values {
+		if dtype.DType(v.Tensor.GetDataType()).Float() {
+			names = append(names, v.Name)
+			if v.Path != v.Name {
+				names = append(names, v.Path)
+			}
+		}
+	}
+	return names
+}
+
+// checkPatterns refuses a pattern that matches no name: probably a typing error, which would
+// quantize weights that the user wants to exclude.
+func checkPatterns(names []string, patterns *rules.Patterns) error {
+	unused, found := patterns.Unused(names)
+	if !found {
+		return nil
+	}
+	message := fmt.Sprintf("no weight and no node is called %s", msg.Quote(unused))
+	if near, ok := nearest.Name(unused, names); ok {
+		message += "; the nearest name is " + msg.Quote(near)
+	}
+	return errors.New(message)
+}
