@@ -127,7 +127,7 @@ type Choice struct {
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits, only in style nbits
 	NoFoldBias    bool               // MatMulNBits gets no bias, only in style nbits
 	Operand       reach.Operand      // blocks run along its axis
-	Apart         bool               // codes get a third axis, which keeps ONNX Runtime from fusing them
+	Apart         bool               // codes get a third axis, which keeps ONNX Runtime from fusing or turning them
 }
 
 // All decides what becomes of each float tensor of the model, and of its activations: the plan is
@@ -301,7 +301,7 @@ func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, fo
 	}
 }
 
-// settleApart keeps ONNX Runtime from fusing a weight with which it would compute wrongly. That a
+// settleApart keeps ONNX Runtime from fusing a weight with which it would compute wrongly, or fail. That a
 // Cast, a function, an If or a second reader lies between the weight and its product does not hold it
 // back everywhere, so all such weights of products are kept apart.
 func (d *Decision) settleApart() {
@@ -309,11 +309,13 @@ func (d *Decision) settleApart() {
 	if d.Reason != "" || c.Style == spec.NBits || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
 		return
 	}
-	// Behind a Transpose it fuses a single scale alone.
-	columns := c.Operand.View[1-c.Operand.Axis]
-	if target.SpoiltIfFused(c.Format.Bits(), columns) && (c.Operand.Axis == 0 || columns == 1) {
+	switch columns := c.Operand.View[1-c.Operand.Axis]; {
+	case c.Operand.Axis == 0 && target.SpoiltIfFused(c.Format.Bits(), columns):
 		c.Apart = true
 		d.remark(fmt.Sprintf("codes with a third axis: ONNX Runtime fuses 2 bits otherwise, and computes wrongly with %d columns, which is no multiple of 4", columns))
+	case c.Operand.Axis == 1 && target.Refused(c.Format.Bits(), c.ZeroPoint || !c.Format.Signed(), c.Block):
+		c.Apart = true
+		d.remark("codes with a third axis: ONNX Runtime refuses a Transpose of others with 2 bits and a zero point per channel")
 	}
 }
 

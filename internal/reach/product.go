@@ -11,7 +11,8 @@ import (
 // ProductOf describes the MatMul or Gemm that reads a decoded matrix, alone, as its second
 // factor, perhaps behind a Transpose. other explains that there is none.
 func ProductOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.Product, other string) {
-	if n := soleReader(x, matrix).Node; turns(n) && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
+	// ONNX Runtime joins the DequantizeLinear only with a Transpose that has its perm.
+	if n := soleReader(x, matrix).Node; turns(n) && graph.Attribute(n, "perm") != nil && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
 		if p, other = productOf(x, s, x.Made(n)); other == "" {
 			p.WTransposed = true
 			return p, ""

@@ -17,8 +17,10 @@ type Decoded struct {
 	Format  spec.Format
 	DType   dtype.DType // of its values
 	Shape   []int64
-	Axis    int // of Shape, along which the blocks run
-	Block   int // or spec.PerChannel
+	Axis    int   // of Shape, along which the blocks run
+	Block   int   // or spec.PerChannel
+	Zeros   bool  // it has zero points
+	Opset   int64 // of its DequantizeLinear
 	Product Product
 	Other   string // why no product reads it as it is, and alone; or ""
 }
@@ -69,6 +71,8 @@ func (d Decoded) Unfused() string {
 		return fmt.Sprintf("it has %d axes", len(d.Shape))
 	case p.WTransposed && (d.Block != spec.PerChannel || d.Format == spec.Int4 || d.Format.Bits() == 2):
 		return "a Transpose lies between it and its product"
+	case p.WTransposed && d.Format == spec.Int8 && !d.Zeros && d.Opset < 21:
+		return "a Transpose lies between it and its product, and the opset is below 21"
 	case (d.Axis != 0) != p.WTransposed:
 		return "its scales are not along the axis that is summed over"
 	case d.Block != spec.PerChannel && !slices.Contains(FusedBlocks, d.Block):
@@ -99,6 +103,13 @@ func (d Decoded) Doubtful() string {
 // SpoiltIfFused reports whether ONNX Runtime computes wrongly with a fused matrix of the
 // given number of columns.
 func SpoiltIfFused(bits int, columns int64) bool { return bits == 2 && columns%4 != 0 }
+
+// Refused reports whether ONNX Runtime, with its optimizations, fails to load a model in which a
+// Transpose reads a decoded matrix: it turns the codes instead, which it cannot do with 2 bits. A few
+// it turns, and then computes wrongly with a single column.
+func Refused(bits int, zeros bool, block int) bool {
+	return bits == 2 && zeros && block == spec.PerChannel
+}
 
 // Spoilt reports whether ONNX Runtime fuses the weight and then computes wrongly.
 func (d Decoded) Spoilt() bool {

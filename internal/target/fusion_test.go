@@ -30,6 +30,15 @@ func TestUnfused(t *testing.T) {
 		{d: plain(func(d *Decoded) { d.Axis = 1 }), why: "its scales are not along the axis that is summed over"},
 		{d: plain(func(d *Decoded) {
 			d.Format, d.Axis, d.Block, d.Product.WTransposed = spec.Int8, 1, spec.PerChannel, true
+			d.Opset = 21
+		})},
+		{d: plain(func(d *Decoded) {
+			d.Format, d.Axis, d.Block, d.Product.WTransposed = spec.Int8, 1, spec.PerChannel, true
+			d.Opset = 20
+		}), why: "a Transpose lies between it and its product, and the opset is below 21"},
+		{d: plain(func(d *Decoded) {
+			d.Format, d.Axis, d.Block, d.Product.WTransposed = spec.Int8, 1, spec.PerChannel, true
+			d.Opset, d.Zeros = 13, true
 		})},
 		{d: plain(func(d *Decoded) { d.Axis, d.Block, d.Product.WTransposed = 1, spec.PerChannel, true }), why: "a Transpose lies between it and its product"},
 		{d: plain(func(d *Decoded) { d.Other = "it has several readers" }), why: "it has several readers"},

@@ -117,7 +117,9 @@ func (d *dequantizer) sum() int {
 
 // decoded describes it for the rules of package target.
 func (d *dequantizer) decoded(shapes *graph.Shapes) target.Decoded {
-	w := target.Decoded{Format: d.format(), DType: d.scales, Shape: d.dims, Axis: d.axis, Block: int(min(d.block, math.MaxInt32))}
+	w := target.Decoded{Format: d.format(), DType: d.scales, Shape: d.dims, Axis: d.axis, Block: int(min(d.block, math.MaxInt32)),
+		Zeros: d.zero, Opset: d.index.Opset,
+	}
 	w.Product, w.Other = reach.ProductOf(d.index, shapes, d.made)
 	if d.block == 0 {
 		w.Block = spec.PerChannel
