@@ -34,8 +34,12 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 		}
 		s.factor, err = secondorder.NewFactor(ctx, c.workers, h, m.k)
 	}
-	if err == nil && (c.Best || c.Clip) {
-		secondorder.Damp(m.h, m.k)
+	switch {
+	case err != nil:
+	case c.Best:
+		secondorder.Damp(m.h, m.k, secondorder.SlightDamping)
+	case c.Clip:
+		secondorder.Damp(m.h, m.k, secondorder.Damping)
 	}
 	switch {
 	case m.rows == 0 && m.bad == 0:

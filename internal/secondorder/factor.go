@@ -12,6 +12,9 @@ import (
 // Damping is what is added to the diagonal of a Hessian, as a share of its mean.
 const Damping = 0.01
 
+// SlightDamping is that for a Search, whose codes it keeps near the weights where inputs hardly vary.
+const SlightDamping = Damping / 10
+
 // ErrHessian says that a Hessian has NaN or infinity, or nothing but zeros.
 var ErrHessian = errors.New("the inputs of the layer are zero, NaN or infinite")
 
@@ -42,7 +45,7 @@ func NewFactor(ctx context.Context, workers int, h []float32, k int) (*Factor, e
 		return 0
 	})
 	permute(h, order)
-	Damp(h, k)
+	Damp(h, k, Damping)
 	f := &Factor{order, l}
 	return f, linalg.Cholesky(ctx, workers, l)
 }
@@ -71,11 +74,11 @@ func Normalize(h []float32, k int) (mean float64, err error) {
 	return mean, nil
 }
 
-// Damp adds Damping to the diagonal of a normalized matrix of k rows. Codes that are found without it
-// may be far from the weights in directions that the inputs do not take.
-func Damp(h []float32, k int) {
+// Damp adds a share of the mean to the diagonal of a normalized matrix of k rows. Codes that are found
+// without it may be far from the weights in directions that the inputs do not take.
+func Damp(h []float32, k int, share float32) {
 	for i := range k {
-		h[i*k+i] += Damping
+		h[i*k+i] += share
 	}
 }
 

@@ -73,11 +73,11 @@ func (c *Columns) FitGrid(f Format, h []float32) {
 	c.fitBlocks(f, g, func(from, n int) { g.importance = diagonal[from : from+n] })
 }
 
-// Importance is what the squares of errors of k elements are weighted by: the diagonal of a damped Hessian.
+// Importance is what the squares of errors of k elements are weighted by: the diagonal of a Hessian.
 func Importance(h []float32, k int) []float32 {
 	diagonal := make([]float32, k)
 	for i := range diagonal {
-		diagonal[i] = h[i*(k+1)]
+		diagonal[i] = max(h[i*(k+1)], 0) + Damping
 	}
 	return diagonal
 }
