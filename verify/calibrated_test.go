@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -22,8 +23,8 @@ import (
 	"onnxquant/verify"
 )
 
-// Codes that data found pass, and a block whose scale is negated, zero or a hundred times as large fails:
-// any block, not only the largest one.
+// Codes that data found pass. A weight fails whose scales are all half or twice as large, and so does one block
+// whose scale is negated, zero or a hundred times as large: any block, not only the largest one.
 func TestCalibratedScales(t *testing.T) {
 	in := modeltest.Write(t, testmodels.MLP(3, 64, 64, 64))
 	samples := filepath.Join(filepath.Dir(in), "x.npy")
@@ -69,6 +70,18 @@ func TestCalibratedScales(t *testing.T) {
 			scales := scalesOf(m)
 			if len(scales) == 0 {
 				t.Fatal("no scales are found")
+			}
+			for _, s := range scales {
+				was := slices.Clone(s.RawData)
+				for _, factor := range []float32{0.5, 2} {
+					for at := 0; at < len(was); at += 4 {
+						binary.LittleEndian.PutUint32(s.RawData[at:], math.Float32bits(factor*math.Float32frombits(binary.LittleEndian.Uint32(was[at:]))))
+					}
+					if passes() {
+						t.Errorf("%s: times %g passes", s.GetName(), factor)
+					}
+				}
+				copy(s.RawData, was)
 			}
 			r := rand.New(rand.NewPCG(1, 2))
 			for _, s := range scales {

@@ -54,9 +54,19 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 		least = v.report.Limits.FineSQNR
 	}
 	v.sqnr(CheckWeights, what, w.SQNR, least)
+	v.gain(what, w)
 	v.block(what, w)
 	v.misfit(what, w)
 	v.largest(what, w.MaxError)
+}
+
+// gain fails a weight whose scales are all too large or too small. Those that data found may be so for a
+// block, but make up for that in others.
+func (v *verifier) gain(what string, w *compare.WeightMatch) {
+	l := &v.report.Limits
+	if l.MostGain > 0 && !(w.Gain >= l.LeastGain && w.Gain <= l.MostGain) {
+		v.fail(CheckWeights, "%s: it is %.2g times as large as in the float model; from %g to %g is usual", what, w.Gain, l.LeastGain, l.MostGain)
+	}
 }
 
 // misfit fails codes whose scales are those of another weight: with scales that fit, the error

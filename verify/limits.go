@@ -14,8 +14,8 @@ const (
 	LeastCosine     = 0.5 // of an output, not in dB
 )
 
-// Default limits of codes that data found, as the record of the model says. With gptq, codes of more than
-// 2 bits stay near the weights.
+// Default limits of codes whose errors make up for each other, as the record of the model says. With gptq, codes
+// of more than 2 bits stay near the weights.
 const (
 	LeastCalibratedSQNR          = -3   // in dB, of a weight whose codes have 2 bits
 	LeastCalibratedFineSQNR      = 1    // in dB, of another weight, but for gptq
@@ -25,6 +25,8 @@ const (
 	LeastBestBlockCosine         = -0.6 // of a block of 2 bits, with algorithm best
 	LeastFineBlockCosine         = -0.2 // of another block
 	MostCalibratedMisfit         = 15.0 // in dB, but for gptq
+	LeastGain                    = 0.6  // of a weight: compare.WeightMatch.Gain
+	MostGain                     = 1.35 // of a weight
 )
 
 // Limits are the limits that a comparison used: those of Options, else the defaults.
@@ -36,25 +38,30 @@ type Limits struct {
 	BlockCosine     float64  `json:"block_cosine"`       // least of the block that is least like a weight whose codes have 2 bits; -1: none
 	FineBlockCosine float64  `json:"fine_block_cosine"`  // least of that of another weight; -1: none
 	Misfit          float64  `json:"misfit_db"`          // most of a weight of more than 2 bits
+	LeastGain       float64  `json:"least_gain"`         // of a weight; 0: none
+	MostGain        float64  `json:"most_gain"`          // of a weight; 0: none
 	OutputSQNR      float64  `json:"output_sqnr_db"`     // least of an output
 	Cosine          float64  `json:"cosine"`             // least of an output
 	MaxError        *float64 `json:"max_error,omitempty"`
 }
 
-// limits returns the limits of the options for a model whose codes an algorithm has found by data; "":
-// none has.
-func (o *Options) limits(calibrated spec.Algorithm) Limits {
+// limits returns the limits of the options for a model whose codes were found so.
+func (o *Options) limits(codes solver) Limits {
 	l := Limits{
 		SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, BlockSQNR: LeastBlockSQNR, FineBlockSQNR: LeastBlockSQNR, BlockCosine: -1, FineBlockCosine: -1,
 		Misfit: MostMisfit, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
 	}
-	if calibrated != "" {
-		l.SQNR, l.BlockSQNR, l.BlockCosine, l.FineBlockCosine = LeastCalibratedSQNR, LeastCalibratedBlockSQNR, LeastBlockCosine, LeastFineBlockCosine
+	if codes.algorithm != "" {
+		l.BlockSQNR, l.BlockCosine, l.FineBlockCosine = LeastCalibratedBlockSQNR, LeastBlockCosine, LeastFineBlockCosine
+		l.LeastGain, l.MostGain = LeastGain, MostGain
 	}
-	if calibrated != "" && calibrated != spec.GPTQ {
+	if codes.data {
+		l.SQNR = LeastCalibratedSQNR
+	}
+	if codes.data && codes.algorithm != spec.GPTQ {
 		l.FineSQNR, l.FineBlockSQNR, l.Misfit = LeastCalibratedFineSQNR, LeastCalibratedFineBlockSQNR, MostCalibratedMisfit
 	}
-	if calibrated == spec.Best {
+	if codes.algorithm == spec.Best {
 		l.BlockCosine = LeastBestBlockCosine
 	}
 	if o.MinSQNR != nil {

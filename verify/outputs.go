@@ -11,6 +11,7 @@ import (
 	"onnxquant/internal/execute/evaluate"
 	"onnxquant/internal/execute/ort"
 	"onnxquant/internal/modelfile"
+	"onnxquant/internal/msg"
 	"onnxquant/internal/samples"
 )
 
@@ -42,7 +43,7 @@ func (v *verifier) execute(float, quantized string) error {
 			x.Outputs, err = v.compare(runner, float, quantized, all, hint)
 		}
 		if err == nil && !slices.ContainsFunc(x.Outputs, func(o Output) bool { return o.Elements > 0 || o.Broken > 0 }) {
-			err = fmt.Errorf("%s: no output has a finite element", runner.Name())
+			err = fmt.Errorf("%s: %s", runner.Name(), nothingCompared(all))
 		}
 		if v.ctx.Err() != nil {
 			return context.Cause(v.ctx)
@@ -58,6 +59,18 @@ func (v *verifier) execute(float, quantized string) error {
 	}
 	x.Outputs = []Output{}
 	return nil
+}
+
+// nothingCompared says why outputs have no element to compare.
+func nothingCompared(all [][]*execute.Tensor) string {
+	for _, inputs := range all {
+		for _, t := range inputs {
+			if len(t.Data) == 0 {
+				return fmt.Sprintf("no output has a finite element, and input %s has no rows: its shape is %d", msg.Quote(t.Name), t.Dims)
+			}
+		}
+	}
+	return "no output has a finite element"
 }
 
 // MostSamples bounds the runs of each model.

@@ -11,6 +11,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,29 +78,34 @@ func (v *verifier) stage(text string) (progress func(done, total int64)) {
 // decoded is an open model with float weights.
 type decoded struct {
 	*onnxq.Model
-	path       string
-	ir         int64           // IR version of the model as it was given
-	calibrated spec.Algorithm  // what found its codes by data, as its record says; "": none
-	optimized  bool            // ONNX Runtime optimized and saved it
-	folded     *restyle.Report // nil if it had no quantized weights
+	path      string
+	ir        int64           // IR version of the model as it was given
+	codes     solver          // what found its codes, as its record says
+	optimized bool            // ONNX Runtime optimized and saved it
+	folded    *restyle.Report // nil if it had no quantized weights
 }
 
 const decoding = "decoding the weights" // a stage
 
-// calibrated returns the algorithm with which a conversion of onnxquant found codes by data, or "". Blocks
-// that the data hardly reach may be used to make up for the errors of others.
-func calibrated(record []provenance.Step) spec.Algorithm {
+// solver is an algorithm of onnxquant for which errors of some codes make up for those of others, as best does
+// it without data, too. Blocks that the data hardly reach may be far from the weights.
+type solver struct {
+	algorithm spec.Algorithm // "": none
+	data      bool
+}
+
+func solverOf(record []provenance.Step) solver {
 	for _, s := range record {
 		words := strings.Fields(s.Options)
-		if !slices.Contains(words, "--calib") {
-			continue
-		}
+		data, algorithm := slices.Contains(words, "--calib"), spec.Algorithm("")
 		if i := slices.Index(words, "--algorithm"); i >= 0 && i+1 < len(words) {
-			return spec.Algorithm(words[i+1])
+			algorithm = spec.Algorithm(words[i+1])
 		}
-		return spec.Best
+		if data || algorithm == spec.Best {
+			return solver{cmp.Or(algorithm, spec.Best), data}
+		}
 	}
-	return ""
+	return solver{}
 }
 
 // optimizers is the domain of operators on blocks of channels, which only ONNX Runtime's optimizer makes. A
@@ -114,7 +120,7 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 		return nil, err
 	}
 	given := access.Graph(m).File.Proto
-	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), calibrated: calibrated(provenance.Of(given))}
+	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: solverOf(provenance.Of(given))}
 	for _, o := range given.OpsetImport {
 		d.optimized = d.optimized || o.GetDomain() == optimizers
 	}
@@ -154,7 +160,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	defer b.Close()
-	v.report.Limits = v.opts.limits(b.calibrated)
+	v.report.Limits = v.opts.limits(b.codes)
 	a, err := v.dequantized(v.in, filepath.Join(folder, "in"))
 	if err != nil {
 		return "", "", err

@@ -45,6 +45,7 @@ type WeightMatch struct {
 	MaxError float64 `json:"max_error"` // max |w - v|
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 if exact
+	Gain     float64 `json:"gain"`             // Σwv / Σw²: below 1 if v is smaller than w; 1 if w is zero
 	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale, and zero point or min, for each block; 0 if scales are powers of two
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 

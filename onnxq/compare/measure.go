@@ -21,6 +21,7 @@ type measurement struct {
 	blocks  cutting
 	shifted bool // blocks have offsets, too
 	all     errstat.Stats
+	product float64 // sum of w·v
 	capped  float64 // sum of squared errors, of a block at most those of zeros
 	fitted  float64 // the same, if each block had the scale that fits best
 	broken  int64   // see WeightMatch.Broken
@@ -151,6 +152,14 @@ func superblock(w *recognize.Weight) int64 {
 	return shapes.DivideUp(shapes.Count(d.Scale.Tensor.GetDims()), above)
 }
 
+// gain returns how large the result is, along the weight.
+func (e *measurement) gain() float64 {
+	if e.all.SumSq == 0 {
+		return 1
+	}
+	return e.product / e.all.SumSq
+}
+
 // misfit tells by how much, in dB, the error would be less if each block had the scale that fits
 // best. A single block counts as zeros at most.
 func (e *measurement) misfit() float64 {
@@ -197,6 +206,7 @@ func (m *matcher) measure(e *measurement) error {
 			if e.survey != nil {
 				e.survey.block(b, off+int64(i))
 			}
+			e.product += open[i].product
 			e.capped += min(b.SumSqErr, b.SumSq)
 			e.fitted += min(open[i].fitted(e.shifted), b.SumSq)
 			if below, least := open[i].below, open[i].least; below > 0 {

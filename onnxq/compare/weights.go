@@ -66,6 +66,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 	}
 	err := m.measure(e)
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
+	match.Gain = e.gain()
 	if err == nil && quantized {
 		err = m.codes(&match, e, v, folded.Weight)
 	}
