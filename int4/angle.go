@@ -2,23 +2,21 @@ package int4
 
 import (
 	"math"
+	"slices"
 
 	"onnxquant/internal/kernels"
 )
 
 // LeastAngle returns the Fitter that looks for the codes which lie closest to the direction of
 // the block: seen as vectors, w and q - z have the least angle, and so, with the scale that suits
-// them, the least squared error. It tries many scales, with a zero point several of those, in a
+// them, the least squared error. It tries some scales, with a zero point several of those, in a
 // symmetric format both signs of the scale unless positive is set.
 //
 // The scale is then the one for which ⟨w, ŵ⟩ = ⟨w, w⟩: codes of least squared error are shorter
 // than the weights, and so would be the outputs. Where that costs more than is won, the scale is
 // that of the least squared error. The error of a block is never above that of Nearest.
-func (c Codec) LeastAngle(positive bool) Fitter {
-	return &leastAngle{
-		Codec: c, format: c.format(), positive: positive,
-		lo: make([]float32, 1), hi: make([]float32, 1), scale: make([]float32, 1), zeroPoint: []byte{byte(c.middle())},
-	}
+func (c Codec) LeastAngle(positive bool) BlockFitter {
+	return &leastAngle{Codec: c, format: c.format(), positive: positive}
 }
 
 type leastAngle struct {
@@ -26,222 +24,231 @@ type leastAngle struct {
 	format   kernels.Format
 	positive bool
 
-	lo, hi, scale []float32 // of the block, rounded to nearest
-	zeroPoint     []byte
-	sums          kernels.ErrorSums // unused
+	lo, hi []float32         // of the blocks
+	grid   []float32         // the codes of a block are nearest with this scale
+	sums   kernels.ErrorSums // unused
 
-	rays      []ray
-	base, top [2]int32 // least and greatest reach of a ray
-	grown     [1 + 2*beyond]growth
-	none      growth // zeros
-	tried     []byte
+	load   loader
+	rows   int       // elements of a block
+	x      []float32 // elements of blocks side by side
+	search kernels.GridSearch
 }
 
-// ray is a zero point, or a sign of the scale, that is tried: how far codes of positive and of
-// negative elements reach, in magnitude.
-type ray struct {
-	reach    [2]int32
-	negative bool // sign of the scale
-}
+// loader sets dst to elements from, from+step, … below to of n blocks side by side.
+type loader func(dst []float32, first, n, from, to, step int)
 
-// growth is how much ⟨|w|, q⟩ and ⟨q, q⟩ grow with each step of the sweep, from 1 on; at 0 is what
-// they are before.
-type growth [1 + sweepSteps]struct{ xq, qq float64 }
+// lanes has a number for each of some blocks side by side.
+type lanes = [kernels.GridLanes]float32
 
-// sweepSteps is the number of scales that are tried.
-const sweepSteps = 48
-
-// zerosBeside is how many zero points are tried on either side of the usual one.
-const zerosBeside = 3
-
-// beyond is how much farther one ray may reach than another.
-const beyond = 2 * zerosBeside
+// mostRows is how many elements of a block are in memory at once. The search for a larger block
+// looks at so many of its elements at most.
+const mostRows = 1 << 14
 
 func (f *leastAngle) Fit(q []byte, x []float32) (float32, byte) {
-	scale, zero := f.round(q, x)
-	worst := f.squaredError(q, x, scale, f.zero(f.zeroPoint, 0))
-	if worst == 0 {
-		return scale, zero
+	var scale [1]float32
+	var zero [1]byte
+	f.FitColumns(q, x, scale[:], zero[:])
+	return scale[0], zero[0]
+}
+
+func (f *leastAngle) FitColumns(q []byte, x, scale []float32, zero []byte) {
+	n := len(scale)
+	f.reset(n)
+	kernels.RangeColumns(f.lo, f.hi, x)
+	f.rows = len(x) / n
+	f.load = func(dst []float32, first, count, from, to, step int) {
+		kernels.ColumnLanes(dst, x, n, first, count, from, to, step)
 	}
-	f.aim()
-	from, to := f.bounds(worst)
-	f.sweep(x, from, to)
-	best, inverse := f.longest(from, to)
-	return f.settle(q, x, best, inverse, scale, zero, worst)
+	f.fit(scale, zero)
+	kernels.QuantizeColumns(q, x, f.grid, f.zeros(zero), f.format, &f.sums)
 }
 
-// round does what Nearest does.
-func (f *leastAngle) round(q []byte, x []float32) (float32, byte) {
-	f.lo[0], f.hi[0] = 0, 0
-	f.ObserveBlocks(f.lo, f.hi, x, len(x), len(x))
-	f.Scales(f.scale, f.zeroPoint, f.lo, f.hi)
-	kernels.QuantizeBlock(q, x, f.scale, f.zeroPoint, f.format, &f.sums)
-	return f.scale[0], f.zeroPoint[0]
-}
-
-// squaredError is the error of codes as they will be decoded.
-func (f *leastAngle) squaredError(q []byte, x []float32, scale float32, zero int32) (sum float64) {
-	least := f.format.Lo
-	q = q[:len(x)]
-	for i, v := range x {
-		y := float32(int32(q[i]-byte(least))+least-zero) * scale
-		if f.format.Type != kernels.Float32 {
-			y = f.Type.Round(y)
-		}
-		d := float64(v) - float64(y)
-		sum += float64(d * d)
+func (f *leastAngle) FitBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
+	f.reset(len(scale))
+	kernels.RangeBlocks(f.lo, f.hi, x, k, block)
+	f.rows = min(block, k)
+	f.load = func(dst []float32, first, count, from, to, step int) {
+		kernels.BlockLanes(dst, x, k, block, first, count, from, to, step)
 	}
-	return sum
+	f.fit(scale, zero)
+	kernels.QuantizeBlocks(q, x, f.grid, f.zeros(zero), k, block, f.format, &f.sums)
 }
 
-// aim sets the rays that are tried: with zero points those near that of the block, else both signs.
-func (f *leastAngle) aim() {
-	least, greatest := f.limits()
-	f.rays = f.rays[:0]
+// reset makes room for n blocks.
+func (f *leastAngle) reset(n int) {
+	f.lo, f.hi, f.grid = slices.Grow(f.lo[:0], n)[:n], slices.Grow(f.hi[:0], n)[:n], slices.Grow(f.grid[:0], n)[:n]
+	clear(f.lo)
+	clear(f.hi)
+}
+
+// fit finds scales, zero points and grids of blocks whose ranges are known: those of Nearest, and
+// then better ones.
+func (f *leastAngle) fit(scale []float32, zero []byte) {
+	lo, hi := f.lo, f.hi
 	if !f.ZeroPoint {
-		half := (greatest - least + 1) / 2
-		f.rays = append(f.rays, ray{reach: [2]int32{half - 1, half}})
-		if !f.positive {
-			f.rays = append(f.rays, ray{reach: [2]int32{half, half - 1}, negative: true})
-		}
-	} else {
-		at := f.zero(f.zeroPoint, 0) - least
-		for z := max(at-zerosBeside, 0); z <= min(at+zerosBeside, greatest-least); z++ {
-			f.rays = append(f.rays, ray{reach: [2]int32{greatest - least - z, z}})
+		lo, hi = nil, f.grid // which nothing is in yet
+		for i := range hi {
+			hi[i] = max(-f.lo[i], f.hi[i])
 		}
 	}
-	f.base, f.top = f.rays[0].reach, f.rays[0].reach
-	for _, r := range f.rays[1:] {
-		for side, n := range r.reach {
-			f.base[side], f.top[side] = min(f.base[side], n), max(f.top[side], n)
-		}
+	f.Scales(scale, zero, lo, hi)
+	copy(f.grid, scale)
+	const width = kernels.GridLanes
+	n := width * min(f.rows, mostRows)
+	f.x = slices.Grow(f.x[:0], n)[:n]
+	for first := 0; first < len(scale); first += width {
+		n := min(width, len(scale)-first)
+		f.improve(first, scale[first:][:n], zero[first:][:n])
 	}
 }
 
-// bounds returns the least and the greatest inverse scale that are tried. A greater one clips
-// so much that the error is above worst, a smaller one leaves codes unused.
-func (f *leastAngle) bounds(worst float64) (from, to float64) {
-	lo, hi := float64(f.lo[0]), float64(f.hi[0])
-	amax := max(-lo, hi)
-	steps := float64(int32(1)<<f.Bits - 1)
-	span, lost := 2*amax, 2*math.Sqrt(worst) // one end is clipped, and the other then counts as well
+// improve gives blocks from first on better scales, zero points and grids, where there are any.
+func (f *leastAngle) improve(first int, scale []float32, zero []byte) {
+	n := len(scale)
+	var now found
+	copy(now.grid[:], scale)
+	for i := range now.zero {
+		now.zero[i] = byte(f.middle())
+	}
 	if f.ZeroPoint {
+		copy(now.zero[:], zero)
+	}
+	step := (f.rows-1)/mostRows + 1
+	sample := f.part(first, n, 0, f.rows, step)
+	worst := f.errors(first, n, &now, &now.grid)
+	if step > 1 {
+		f.part(first, n, 0, f.rows, step) // errors has loaded others
+	}
+	s := &f.search
+	for i := range now.grid {
+		s.PerUnit[i] = 0
+		if i < n {
+			f.aim(i, f.lo[first+i], f.hi[first+i], worst[i])
+		}
+	}
+	s.Find(sample, f.Bits == 2)
+	better := now
+	var open [kernels.GridLanes]bool // an error not above the worst is to be found
+	for i := range n {
+		grid, z := f.result(i)
+		if open[i] = worst[i] > 0 && abs(grid) >= 0x1p-126 && !isInf(grid); open[i] {
+			better.grid[i], better.zero[i] = grid, z
+		}
+	}
+	for _, gain := range []bool{true, false} {
+		tried, left := better.grid, false
+		for i := range n {
+			if open[i] {
+				tried[i] = f.RoundScale(f.scaleOf(i, gain, better.grid[i]))
+			}
+		}
+		e := f.errors(first, n, &better, &tried)
+		for i := range n {
+			switch {
+			case !open[i]:
+			case e[i] <= worst[i] && f.usable(tried[i]):
+				scale[i], zero[i], f.grid[first+i] = tried[i], better.zero[i], better.grid[i]
+				open[i] = false
+			default:
+				left = true
+			}
+		}
+		if !left {
+			break
+		}
+	}
+}
+
+// usable reports whether a scale is a normal number, and codes times it are finite.
+func (f *leastAngle) usable(scale float32) bool {
+	most := float32(int32(1) << f.Bits)
+	return abs(scale) >= 0x1p-126 && kernels.IsFinite(f.Type.Round(most*scale))
+}
+
+// found is what was found for blocks side by side.
+type found struct {
+	grid lanes
+	zero [kernels.GridLanes]byte
+}
+
+// part loads elements of blocks.
+func (f *leastAngle) part(first, n, from, to, step int) []float32 {
+	x := f.x[:(to-from+step-1)/step*kernels.GridLanes]
+	f.load(x, first, n, from, to, step)
+	return x
+}
+
+// errors returns the squared errors of codes that stand for multiples of scale. Blocks that are not
+// too large are in memory.
+func (f *leastAngle) errors(first, n int, codes *found, scale *lanes) (e [kernels.GridLanes]float64) {
+	add := func(x []float32) {
+		kernels.AddGridErrors(&e, x, &codes.grid, scale, &codes.zero, f.format)
+	}
+	if f.rows <= mostRows {
+		add(f.x)
+		return e
+	}
+	for from := 0; from < f.rows; from += mostRows {
+		add(f.part(first, n, from, min(from+mostRows, f.rows), 1))
+	}
+	return e
+}
+
+// aim sets what is tried for a block with the range lo … hi. Greater inverse scales clip so much that
+// the error is above worst, smaller ones leave codes unused.
+func (f *leastAngle) aim(lane int, lo, hi float32, worst float64) {
+	s := &f.search
+	steps, half := float32(int32(1)<<f.Bits-1), float32(int32(1)<<(f.Bits-1))
+	perUnit := 1 / max(-lo, hi)
+	lo, hi = float32(lo*perUnit), float32(hi*perUnit)
+	span, lost := float32(2), 2*math.Sqrt(worst) // one end is clipped, and the other then counts as well
+	middle, slope := half, float32(0)
+	if f.ZeroPoint {
+		s.LeastZero, s.ToZero = 0, steps
 		span, lost = hi-lo, math.Sqrt(2*worst)
+		middle, slope = steps/2, (lo+hi)/2
+	} else {
+		s.LeastZero, s.ToZero = half-1, half // signs of the scale
+		if f.positive {
+			s.LeastZero = half
+		}
+		if hi > -lo {
+			middle = half - 1
+		}
 	}
-	from = max((steps-5)/span, 0.5/amax)
-	to = 4 * (steps + 1) / span
-	if span > lost {
-		to = min(to, (steps+1)/(span-lost))
+	from, to := max((steps-5)/span, 0.5), 4*(steps+1)/span
+	if less := span - float32(float32(lost)*perUnit); less > 0 {
+		to = min(to, (steps+1)/less)
 	}
-	return from, max(to, 1.01*from)
+	to = max(to, 1.01*from)
+	s.Steps, s.PerUnit[lane], s.Middle[lane], s.Slope[lane] = steps, perUnit, middle, slope
+	s.First[lane], s.Distance[lane] = from, (to-from)/float32(kernels.GridTries(min(f.rows, mostRows)))
 }
 
-// sweep adds up how sums grow. With a growing inverse scale the codes of an element a grow by 1 at
-// (k+½)/a: the sums of all scales come from one pass. What all rays reach is in the first growth.
-// Growth i behind it has what a ray gains if positive elements reach i codes farther, and there are
-// as many for negative ones.
-func (f *leastAngle) sweep(x []float32, from, to float64) {
-	clear(f.grown[:1+f.top[0]-f.base[0]])
-	clear(f.grown[1+beyond:][:f.top[1]-f.base[1]])
-	common := &f.grown[0]
-	per := 1 / ((to - from) / sweepSteps)
-	for _, v := range x {
-		side := int32(math.Float32bits(v) >> 31)
-		base, top := f.base[side], f.top[side]
-		a := math.Abs(float64(v))
-		first := int32(float64(a*from) + 0.5)
-		k := min(first, base)
-		n := float64(k)
-		common[0].xq += float64(a * n)
-		common[0].qq += float64(n * n)
-		for ; k < top; k++ {
-			step := 0
-			if k >= first {
-				at := (float64(k) + 0.5) / a
-				if at >= to {
-					break
-				}
-				step = 1 + min(int((at-from)*per), sweepSteps-1)
-			}
-			s := &common[step]
-			if k >= base {
-				s = &f.grown[1+beyond*side+k-base][step]
-			}
-			s.xq += a
-			s.qq += float64(2*k + 1)
-		}
+// result returns the grid and the zero point that were found, the grid 0 if there is none.
+func (f *leastAngle) result(lane int) (grid float32, zero byte) {
+	s := &f.search
+	if !(s.XQ[lane] > 0) {
+		return 0, 0
 	}
-	for side, top := range f.top {
-		rows := f.grown[1+beyond*side:][:top-f.base[side]]
-		for i := 1; i < len(rows); i++ {
-			for step, less := range rows[i-1] {
-				rows[i][step].xq += less.xq
-				rows[i][step].qq += less.qq
-			}
-		}
-	}
-}
-
-// longest returns the best ray and its best inverse scale: those with the longest projection of w
-// on the codes.
-func (f *leastAngle) longest(from, to float64) (best *ray, inverse float64) {
-	width := (to - from) / sweepSteps
-	most, at := 0.0, 0 // square of the projection
-	for i := range f.rays {
-		r := &f.rays[i]
-		common, up, down := &f.grown[0], &f.none, &f.none
-		if farther := r.reach[0] - f.base[0]; farther > 0 {
-			up = &f.grown[farther]
-		}
-		if farther := r.reach[1] - f.base[1]; farther > 0 {
-			down = &f.grown[beyond+farther]
-		}
-		xq, qq := common[0].xq+up[0].xq+down[0].xq, common[0].qq+up[0].qq+down[0].qq
-		for step := 1; step <= sweepSteps; step++ {
-			xq += common[step].xq + up[step].xq + down[step].xq
-			qq += common[step].qq + up[step].qq + down[step].qq
-			if c := xq * xq; c > most*qq {
-				most, best, at = c/qq, r, step
-			}
-		}
-	}
-	return best, from + float64(float64(at)*width)
-}
-
-// settle sets q to the codes of a ray if their error is not above worst, that of the codes in q.
-func (f *leastAngle) settle(q []byte, x []float32, r *ray, inverse float64, scale float32, zero byte, worst float64) (float32, byte) {
-	if r == nil {
-		return scale, zero
-	}
-	if len(f.tried) < len(x) {
-		f.tried = make([]byte, len(x))
-	}
-	tried := f.tried[:len(x)]
-	z := f.middle()
+	grid = 1 / (s.PerUnit[lane] * s.Inverse[lane])
 	if f.ZeroPoint {
 		least, _ := f.limits()
-		z = r.reach[1] + least
+		return grid, byte(int32(s.Zero[lane]) + least)
 	}
-	var xx, xq, qq float64
-	for i, v := range x {
-		a, side := math.Abs(float64(v)), math.Float32bits(v)>>31
-		n := min(int32(float64(a*inverse)+0.5), r.reach[side])
-		m := float64(n)
-		xx, xq, qq = xx+float64(a*a), xq+float64(a*m), qq+float64(m*m)
-		if side != 0 != r.negative {
-			n = -n
-		}
-		tried[i] = byte(n + z)
+	if s.Zero[lane] != s.ToZero {
+		grid = -grid
 	}
-	for _, s := range []float64{xx / xq, xq / qq} {
-		if r.negative {
-			s = -s
-		}
-		s := f.RoundScale(float32(s))
-		if abs(s) >= 0x1p-126 && f.squaredError(tried, x, s, z) <= worst {
-			copy(q, tried)
-			return s, byte(z)
-		}
+	return grid, byte(f.middle())
+}
+
+// scaleOf returns the scale for the codes that were found: with gain, that for which
+// ⟨w, ŵ⟩ = ⟨w, w⟩, else that of the least squared error. It has the sign of the grid.
+func (f *leastAngle) scaleOf(lane int, gain bool, grid float32) float32 {
+	s := &f.search
+	scale := s.XQ[lane] / s.QQ[lane]
+	if gain {
+		scale = s.XX[lane] / s.XQ[lane]
 	}
-	return scale, zero
+	return float32(math.Copysign(float64(scale/s.PerUnit[lane]), float64(grid)))
 }

@@ -37,6 +37,13 @@ type ColumnFitter interface {
 	FitColumns(q []byte, x, scale []float32, zero []byte)
 }
 
+// BlockFitter is a ColumnFitter that can also fit blocks that lie in rows, all at once.
+type BlockFitter interface {
+	ColumnFitter
+	// FitBlocks fits the blocks of x, rows of k elements cut as by ObserveBlocks, as Fit would one by one.
+	FitBlocks(q []byte, x, scale []float32, zero []byte, k, block int)
+}
+
 // SignedExtreme returns the Fitter with the rule of ONNX Runtime's MatMulNBitsQuantizer. In a
 // symmetric format the element of the largest magnitude, with its sign, gets the code
 // -2^(b-1), so that scales may be negative:

@@ -1,6 +1,7 @@
 package int4
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -218,6 +219,88 @@ func TestHalfQuadraticSteps(t *testing.T) {
 	} {
 		if got := HalfQuadraticSteps(&sums, 10); got != want {
 			t.Errorf("%v: %d steps, want %d", sums, got, want)
+		}
+	}
+}
+
+// Blocks that lie in columns or in rows are fitted as they are one by one.
+func TestLeastAngleTogether(t *testing.T) {
+	r := rand.New(rand.NewPCG(9, 9))
+	for c := range codecs {
+		const rows, n = 40, 37
+		blocks := edgeBlocks(c.Type)
+		for len(blocks) < n {
+			blocks = append(blocks, randomBlock(r, rows, c.Type))
+		}
+		x, turned := make([]float32, rows*n), make([]float32, rows*n)
+		for i := range n {
+			for at := range rows { // short blocks are repeated
+				x[at*n+i] = blocks[i][at%len(blocks[i])]
+				turned[i*rows+at] = x[at*n+i]
+			}
+		}
+		f := c.LeastAngle(false)
+		q, scale, zero := make([]byte, len(x)), make([]float32, n), make([]byte, n)
+		f.FitColumns(q, x, scale, zero)
+		checkAlone(t, c, turned, scale, zero, rows, rows, func(i, at int) byte { return q[at*n+i] })
+		for _, block := range []int{rows, 16} { // the second does not divide rows
+			perRow := (rows-1)/block + 1
+			scale, zero := make([]float32, n*perRow), make([]byte, n*perRow)
+			f.FitBlocks(q, turned, scale, zero, rows, block)
+			checkAlone(t, c, turned, scale, zero, rows, block, func(i, at int) byte { return q[i/perRow*rows+i%perRow*block+at] })
+		}
+	}
+}
+
+// checkAlone compares scales, zero points and codes of blocks in rows of k elements with those that
+// each block has alone.
+func checkAlone(t *testing.T, c Codec, x, scale []float32, zero []byte, k, block int, code func(i, at int) byte) {
+	t.Helper()
+	f, i := c.LeastAngle(false), 0
+	for row := 0; row < len(x); row += k {
+		for from := 0; from < k; from += block {
+			alone := x[row+from : row+min(from+block, k)]
+			q := make([]byte, len(alone))
+			s, z := f.Fit(q, alone)
+			if s != scale[i] || c.ZeroPoint && z != zero[i] {
+				t.Fatalf("%+v: %v has scale %v and zero point %d, alone %v and %d", c, alone, scale[i], zero[i], s, z)
+			}
+			for at, want := range q {
+				if got := code(i, at); got != want {
+					t.Fatalf("%+v: %v has code %d, alone %d", c, alone, got, want)
+				}
+			}
+			i++
+		}
+	}
+}
+
+// Of a very large block only a part is searched, but no error is above that of rounding to nearest.
+func TestLeastAngleOfLargeBlocks(t *testing.T) {
+	r := rand.New(rand.NewPCG(11, 11))
+	for _, zeroPoint := range []bool{false, true} {
+		c := Codec{Bits: 4, ZeroPoint: zeroPoint}
+		x := randomBlock(r, 2*mostRows+5, c.Type)
+		got, _ := fitted(t, c, c.LeastAngle(false), x)
+		if rounded, _ := fitted(t, c, c.Nearest(), x); got > 0.9*rounded {
+			t.Errorf("%+v: error %v, rounded to nearest %v", c, got, rounded)
+		}
+	}
+}
+
+func BenchmarkLeastAngleColumns(b *testing.B) {
+	const n = 4096
+	x := randomBlock(rand.New(rand.NewPCG(1, 2)), 128*n, dtype.Float32)
+	q, scale, zero := make([]byte, len(x)), make([]float32, n), make([]byte, n)
+	for _, rows := range []int{32, 128} {
+		for _, zp := range []bool{false, true} {
+			f := Codec{Bits: 4, Signed: !zp, ZeroPoint: zp}.LeastAngle(false)
+			b.Run(fmt.Sprint(rows, zp), func(b *testing.B) {
+				b.SetBytes(int64(4 * rows * n))
+				for b.Loop() {
+					f.FitColumns(q[:rows*n], x[:rows*n], scale, zero)
+				}
+			})
 		}
 	}
 }

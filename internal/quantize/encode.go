@@ -96,16 +96,13 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 			errors.Add(b.x, b.decoded)
 		}
 	case fitter != nil:
-		columns, byColumns := fitter.(int4.ColumnFitter)
 		switch {
-		case byColumns && t.Inner > 1:
-			err = t.fitColumns(ctx, b, columns)
 		case t.estimated():
 			err = t.descend(ctx, b, c, part, state)
 		case t.Algorithm == spec.HQQ:
 			err = t.fitHalfQuadratic(ctx, b, c.(int4.Codec), part, state)
 		default:
-			err = t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
+			err = t.fitAll(ctx, b, part, fitter)
 		}
 		if err == nil {
 			t.decode(b, c, part)

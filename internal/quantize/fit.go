@@ -61,13 +61,27 @@ func (w *Weight) searched() bool {
 // fitsColumns reports whether blocks that lie in columns are fitted as they lie.
 func (w *Weight) fitsColumns() bool {
 	_, columns := w.fitter(w.Codec).(int4.ColumnFitter)
-	return columns && w.Inner > 1
+	return columns && w.Inner > 1 && !w.estimated()
 }
 
 // whole reports whether a tile must be in memory as a whole.
 func (w *Weight) whole() bool { return w.Encoding != nil || w.fitted() }
 
-// fitColumns sets the codes, scales and zero points of a tile, whose elements are in b.x.
+// fitAll sets the codes, scales and zero points of a tile, whose elements are in b.x, by a fitter, as
+// many blocks at once as that can.
+func (t Tile) fitAll(ctx context.Context, b *Buffers, part chunk, fitter int4.Fitter) error {
+	if columns, ok := fitter.(int4.ColumnFitter); ok && t.Inner > 1 {
+		return t.fitColumns(ctx, b, columns)
+	}
+	if rows, ok := fitter.(int4.BlockFitter); ok && t.Inner == 1 {
+		_, k := t.inRows(part)
+		rows.FitBlocks(b.codes, b.x, b.scale, b.zero, int(k), int(t.Block))
+		return nil
+	}
+	return t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
+}
+
+// fitColumns is fitAll for blocks that lie in columns.
 func (t Tile) fitColumns(ctx context.Context, b *Buffers, fitter int4.ColumnFitter) error {
 	for s := range b.slabs(t) {
 		if err := work.Stopped(ctx); err != nil {

@@ -199,7 +199,7 @@ func (t Tile) descend(ctx context.Context, b *Buffers, c Codec, part chunk, stat
 	defer state.release()
 	fitter := t.fitter(c)
 	if h == nil {
-		return t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
+		return t.fitAll(ctx, b, part, fitter)
 	}
 	var columns secondorder.Columns
 	var search secondorder.Search

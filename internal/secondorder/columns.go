@@ -35,7 +35,15 @@ func (c *Columns) Resize(k, n int, f Format) {
 
 // FitBlocks sets the codes, scales and zero points to those of a fitter, block by block.
 func (c *Columns) FitBlocks(f Format, fitter int4.Fitter) {
-	c.fitBlocks(f, fitter, func(int, int) {})
+	all, ok := fitter.(int4.ColumnFitter)
+	if !ok {
+		c.fitBlocks(f, fitter, func(int, int) {})
+		return
+	}
+	for from := 0; from < c.K; from += f.Block {
+		to, b := min(from+f.Block, c.K), from/f.Block
+		all.FitColumns(c.Codes[from*c.N:to*c.N], c.Weights[from*c.N:to*c.N], c.Scales[b*c.N:][:c.N], c.Zeros[b*c.N:][:c.N])
+	}
 }
 
 // fitBlocks is FitBlocks. It calls begin for the rows of each block.

@@ -14,10 +14,19 @@ func main() {
 	floats := flag.Bool("floats", false, "write what quantizes to small floats and to tables, not the rest")
 	ggml := flag.Bool("ggml", false, "write what package ggml needs, not the rest")
 	products := flag.Bool("products", false, "write what multiplies matrices, not the rest")
+	grids := flag.Bool("grids", false, "write what searches for scales of integers, not the rest")
 	flag.Parse()
 	ConstraintExpr("amd64,!purego")
 	if *products {
 		multiplyTile()
+		Generate()
+		return
+	}
+	if *grids {
+		gridSearches()
+		for _, s := range isas {
+			addGridErrors(s)
+		}
 		Generate()
 		return
 	}
