@@ -2,6 +2,7 @@ package restyle
 
 import (
 	"fmt"
+	"slices"
 
 	"onnxquant/internal/discover"
 	"onnxquant/internal/form"
@@ -54,7 +55,7 @@ func nbitsObstacle(w *recognize.Weight) string {
 	switch {
 	case w.Value.Body != nil:
 		return "it is in a function"
-	case d.Form != "DequantizeLinear" || w.Nodes[0].GetOpType() != d.Form:
+	case d.Form != "DequantizeLinear" || w.Nodes[0].GetOpType() != d.Form && !keptApart(w):
 		return "MatMulNBits and GatherBlockQuantized cannot express its form"
 	case !ok:
 		return fmt.Sprintf("MatMulNBits and GatherBlockQuantized do not support %s", w.CodeType)
@@ -66,6 +67,14 @@ func nbitsObstacle(w *recognize.Weight) string {
 		return "MatMulNBits takes matrices"
 	}
 	return ""
+}
+
+// keptApart reports whether codes differ from a weight by a third axis of length 1 alone, with which
+// conversions keep ONNX Runtime from fusing them.
+func keptApart(w *recognize.Weight) bool {
+	shape := w.Constant.Values.Shape
+	codes := w.Constant.Decoder.X.Shape
+	return w.Nodes[0].GetOpType() == "Reshape" && len(codes) == 3 && codes[2] == 1 && slices.Equal(codes[:2], shape)
 }
 
 // chooseNBits says how a weight would be quantized to have the codes that it has, or why the
