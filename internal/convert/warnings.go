@@ -28,22 +28,7 @@ func (p *Plan) warn(format string, args ...any) {
 
 // warnings collects the warnings about single weights and about the output.
 func (p *Plan) warnings() {
-	var named, paths []string // weights that stay in float though precision_info names them
-	for _, d := range p.Decisions {
-		path := msg.Quote(d.Value.Path)
-		o := d.Override
-		if !d.Quantize && d.Choice.Format != spec.Float && *o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
-			named = append(named, fmt.Sprintf("%s stays in float though precision_info names it: %s", path, d.Reason))
-			paths = append(paths, path)
-		}
-		if why := p.except.KeepFloat[d.Value]; why != "" && why != reasonUseless {
-			p.warn("%s stays in float: %s", path, d.Reason)
-		}
-	}
-	if len(named) > 3 { // a glob may name many
-		named = []string{fmt.Sprintf("%d tensors stay in float though precision_info names them: %s (--verbose says why)", len(named), msg.List(paths))}
-	}
-	p.Warnings = append(p.Warnings, named...)
+	p.warnOfFloat()
 	p.warnOfCalibration()
 	p.warnOfFloatZeros()
 	p.warnOfCoarse()
@@ -76,6 +61,32 @@ func (p *Plan) warnings() {
 		p.warn("the output is larger than the input (%d bytes against %d): the style qdq keeps the float weights", out, in)
 	case out > in:
 		p.warn("the output is larger than the input (%d bytes against %d): its weights are too small to save space", out, in)
+	}
+}
+
+// warnOfFloat names weights that stay in float though precision_info names them, or because of what they
+// hold.
+func (p *Plan) warnOfFloat() {
+	var named []*discover.Decision
+	for _, d := range p.Decisions {
+		o := d.Override
+		if !d.Quantize && d.Choice.Format != spec.Float && *o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
+			named = append(named, d)
+		}
+		if why := p.except.KeepFloat[d.Value]; why != "" && why != reasonUseless {
+			p.warn("%s stays in float: %s", msg.Quote(d.Value.Path), d.Reason)
+		}
+	}
+	if len(named) > 3 { // a glob may name many
+		paths := make([]string, len(named))
+		for i, d := range named {
+			paths[i] = msg.Quote(d.Value.Path)
+		}
+		p.warn("%d tensors stay in float though precision_info names them: %s (--verbose says why)", len(named), msg.List(paths))
+		return
+	}
+	for _, d := range named {
+		p.warn("%s stays in float though precision_info names it: %s", msg.Quote(d.Value.Path), d.Reason)
 	}
 }
 

@@ -32,10 +32,12 @@ type Graph struct {
 	paths  map[string]*Scope // of subgraphs
 	suffix map[string]int    // path → last suffix tried
 	ir     int64             // IR version
-
-	naming sync.Once // makes names, see Named
-	names  []uint64  // hashes, sorted
 	Opset  int64
+
+	naming    sync.Once // makes names, see Named
+	names     []uint64  // hashes, sorted
+	finding   sync.Once // makes elsewhere, see Elsewhere
+	elsewhere []located
 }
 
 // place says where a node is, and what it makes and reads.
@@ -100,6 +102,23 @@ func (x *Graph) Made(n *onnxpb.NodeProto) *Value {
 // Elsewhere iterates, by location, over the tensors that are not values: those in
 // training_info and in attributes of nodes other than Constant.
 func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
+	x.finding.Do(x.findElsewhere)
+	return func(yield func(string, *onnxpb.TensorProto) bool) {
+		for _, l := range x.elsewhere {
+			if !yield(l.where, l.tensor) {
+				return
+			}
+		}
+	}
+}
+
+// located is a tensor that is no value.
+type located struct {
+	where  string
+	tensor *onnxpb.TensorProto
+}
+
+func (x *Graph) findElsewhere() {
 	held := map[*onnxpb.TensorProto]bool{} // without initializers of the main graph
 	for _, v := range x.Values {
 		if x.initializer(v.Tensor) == nil {
@@ -109,11 +128,9 @@ func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 	for _, v := range x.Unusual {
 		held[v.Unusual().Sparse.GetValues()] = true
 	}
-	return func(yield func(string, *onnxpb.TensorProto) bool) {
-		for where, t := range modelfile.Tensors(x.File.Proto) {
-			if !held[t] && x.initializer(t) == nil && !yield(where.String(), t) {
-				return
-			}
+	for where, t := range modelfile.Tensors(x.File.Proto) {
+		if !held[t] && x.initializer(t) == nil {
+			x.elsewhere = append(x.elsewhere, located{where.String(), t})
 		}
 	}
 }
