@@ -228,12 +228,17 @@ class Forms:
         if self.fmt.tables:
             assert self.portable.stored() - {T.INT32} == tabled
         else:
-            assert self.portable.stored() == {self.fmt.codes} | scales
-            assert self.portable.operators() - ({"Cast"} if T.DOUBLE in types else set()) == {"DequantizeLinear"}
+            assert self.portable.stored() - self.apart({T.INT64}) == {self.fmt.codes} | scales
+            assert self.portable.operators() - ({"Cast"} if T.DOUBLE in types else set()) - self.apart({"Reshape"}) == {"DequantizeLinear"}
         if self.fmt.tables or self.fmt.codes in LACKING:
             assert self.ort.stored() - {T.INT32} == tabled
         else:
-            assert self.ort.stored() == {self.fmt.codes} | scales
+            assert self.ort.stored() - self.apart({T.INT64}) == {self.fmt.codes} | scales
+
+    def apart(self, what):
+        """What two bits need besides if a number of columns is no multiple of 4: codes get a third axis, lest ONNX Runtime fuses them."""
+        odd = any(d % 4 for w in self.portable.weights for d in w.original.dims)
+        return what if odd and self.fmt.codes in (T.INT2, T.UINT2) else set()
 
     def check_values(self):
         """Both forms decode to the same bits, and to what the report says."""
