@@ -186,19 +186,30 @@ func (r *rewriting) finish() {
 			return removed[t.GetName()]
 		})
 		g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return removed[in.GetName()] }) // up to IR 3
-		g.Node = slices.DeleteFunc(g.Node, func(*onnxpb.NodeProto) bool { i++; return unread[i-1] })
+		g.Node = slices.DeleteFunc(g.Node, func(n *onnxpb.NodeProto) bool {
+			if i++; !unread[i-1] {
+				return false
+			}
+			for _, name := range n.Output {
+				removed[name] = true
+			}
+			return true
+		})
 		for _, n := range g.Node {
 			for _, name := range n.Output {
 				held[name] = true
 			}
 		}
-		g.ValueInfo = slices.DeleteFunc(g.ValueInfo, func(v *onnxpb.ValueInfoProto) bool { return was[v.GetName()] > 0 && !held[v.GetName()] })
+		g.ValueInfo = slices.DeleteFunc(g.ValueInfo, func(v *onnxpb.ValueInfoProto) bool {
+			return (was[v.GetName()] > 0 || removed[v.GetName()]) && !held[v.GetName()]
+		})
 	}
 	r.copy.Sort()
 }
 
-// unreadNodes tells for each node of the graphs, in order, whether all its outputs are dead. It
-// takes what these nodes read out of the counts.
+// unreadNodes tells for each node of the graphs, in order, whether nothing reads it any more: none of its
+// outputs is read, and one is dead. What nothing read in the original stays. It takes what these nodes
+// read out of the counts.
 func unreadNodes(graphs []*onnxpb.GraphProto, reads map[string]int, dead func(name string) bool) []bool {
 	var nodes []*onnxpb.NodeProto
 	var open []int
@@ -217,7 +228,9 @@ func unreadNodes(graphs []*onnxpb.GraphProto, reads map[string]int, dead func(na
 		i := open[len(open)-1]
 		open = open[:len(open)-1]
 		n := nodes[i]
-		if unread[i] || len(n.Output) == 0 || slices.ContainsFunc(n.Output, func(name string) bool { return name != "" && !dead(name) }) {
+		read := func(name string) bool { return name != "" && reads[name] > 0 }
+		died := func(name string) bool { return name != "" && dead(name) }
+		if unread[i] || slices.ContainsFunc(n.Output, read) || !slices.ContainsFunc(n.Output, died) {
 			continue
 		}
 		unread[i] = true

@@ -19,6 +19,8 @@ func TestFloat(t *testing.T) {
 	quantize.Output = []string{"q", "xs", "xz"}
 	cast := node("Cast", "f", "j", modeltest.IntAttr("to", int64(dtype.Float32)))
 	product := node("MatMulInteger", "j", "q b xz z")
+	split := node("Split", "moved", "r")
+	split.Output = []string{"moved", "unread"}
 	cases := []struct {
 		name  string
 		nodes modeltest.Nodes
@@ -33,6 +35,7 @@ func TestFloat(t *testing.T) {
 		{"a Sub of the scale", modeltest.Nodes{quantize, product, cast, node("Mul", "t", "xs s"), node("Sub", "y", "f t")}, nil},
 		{"fake quantization alone", modeltest.Nodes{node("QuantizeLinear", "q", "x u"), node("DequantizeLinear", "y", "q u")}, nil},
 		{"codes move", modeltest.Nodes{node("Gather", "q", "b x"), node("DequantizeLinear", "y", "q u v")}, []string{"DequantizeLinear", "Gather"}},
+		{"an output that nothing reads", modeltest.Nodes{node("QuantizeLinear", "q", "x w"), node("QLinearMatMul", "r", "q w _ b s z u _"), split, node("DequantizeLinear", "y", "moved u")}, []string{"Clip", "Clip", "Constant", "Constant", "Constant", "Constant", "DequantizeLinear", "MatMul", "Split"}},
 		{"another scale than was quantized with", modeltest.Nodes{node("QuantizeLinear", "q", "x u"), node("QLinearMatMul", "r", "q w _ b s z u _"), node("DequantizeLinear", "y", "r u")}, nil},
 	}
 	for _, c := range cases {

@@ -124,9 +124,13 @@ var boundedBy = map[string]Range{
 // passing are movers whose outputs have only values of their inputs.
 var passing = []string{"Identity", "MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Gather", "Split"}
 
-// sourceRange returns the range of a float value that a QuantizeLinear reads.
+// sourceRange returns the range of a float value that a QuantizeLinear reads. A weight, in another shape
+// at most, counts as inside: its scale was made of its range.
 func (r *rewriting) sourceRange(v *graph.Value) Range {
 	for range deepest {
+		if constant(v) {
+			return Range{}
+		}
 		if v == nil || v.Node == nil || v.Tensor != nil {
 			break
 		}

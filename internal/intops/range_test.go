@@ -38,6 +38,7 @@ func TestRangesOfCodes(t *testing.T) {
 		{"a Clip is inside", 17, node("Clip", "v", "x zero one"), "s", "u0", ""},
 		{"a Clip is outside", 17, node("Clip", "v", "x minus one"), "s", "u0", "Clip 0 1.9921875"},
 		{"a Relu, moved", 17, node("Flatten", "v", "r"), "given", "u0", ""},
+		{"a weight is inside", 17, node("Flatten", "v", "wf"), "s", "i0", ""},
 		{"other codes with the same range", 17, node("DequantizeLinear", "v", "q0 s i0"), "s", "i0", ""},
 	}
 	for _, c := range cases {
@@ -45,7 +46,7 @@ func TestRangesOfCodes(t *testing.T) {
 			m := modeltest.Model(modeltest.Tensors{
 				one("s", dtype.Float32, 1./128), one("sw", dtype.Float32, 0.1), one("zero", dtype.Float32, 0), one("one", dtype.Float32, 1),
 				one("minus", dtype.Float32, -1), one("u0", dtype.Uint8, 0), one("least", dtype.Int8, -128), one("i0", dtype.Int8, 0),
-				one("u16", dtype.Uint16, 1024), modeltest.Zeros("w", dtype.Int8, 32, 32),
+				one("u16", dtype.Uint16, 1024), modeltest.Zeros("w", dtype.Int8, 32, 32), modeltest.Floats("wf", 32, 32),
 			}, modeltest.Nodes{
 				node("Relu", "r", "x"), node("Abs", "given", "x"), node("QuantizeLinear", "q0", "x s i0"), c.source,
 				node("QuantizeLinear", "q", fmt.Sprintf("v %s %s", c.scale, c.zero)),

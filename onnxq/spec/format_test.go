@@ -53,7 +53,7 @@ func TestCodesOf(t *testing.T) {
 func TestSimilar(t *testing.T) {
 	for name, want := range map[string]string{
 		"int5": "int4 int8 q5_k", "INT3": "int2 int4 q3_k", "uint6": "uint4 uint8 q6_k", "int7": "int4 int8",
-		"int1": "int2", "int16": "int8", "int": "int2 int4 int8", "fp6": "fp4 fp8-e4m3", "mxfp6": "mxfp4 mxfp8",
+		"int1": "int2", "int16": "int8", "int44": "int4", "uint44": "uint4", "int": "int2 int4 int8", "fp6": "fp4 fp8-e4m3", "mxfp6": "mxfp4 mxfp8",
 		"q5": "q5_0 q5_1 q5_k", "q8_k": "q8_0", "q4_k_m": "q4_k", "nvfp5": "nvfp4", "w4a16": "", "": "",
 		"int99999999999999999999": "",
 	} {

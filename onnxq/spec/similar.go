@@ -28,7 +28,7 @@ func Similar(name string) []Format {
 	if len(longer) > 0 {
 		return longer
 	}
-	if kind, bits, ok := numbered(name); ok {
+	if kind, bits, ok := numbered(name); ok && isWidth(bits) {
 		if near := nearestBits(kind, bits); len(near) > 0 {
 			return near
 		}
@@ -38,6 +38,9 @@ func Similar(name string) []Format {
 	}
 	return nil
 }
+
+// isWidth reports whether somebody may want numbers of so many bits. Else the number is misspelt.
+func isWidth(bits int) bool { return bits <= 16 || bits == 32 || bits == 64 }
 
 var digits = regexp.MustCompile(`^([a-z]+)(\d{1,3})(.*)$`)
 
