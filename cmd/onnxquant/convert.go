@@ -173,6 +173,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	}
 	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
 	f.opts.Provenance = step("convert", fs, f.noProvenance)
+	start := time.Now()
 	if f.auto > 0 {
 		if err := f.mix(ctx, c, in, out); err != nil {
 			return err
@@ -184,7 +185,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if err := checkPage(f.page); err != nil {
 		return err
 	}
-	return f.convert(ctx, c, in, out, args)
+	return f.convert(ctx, c, start, in, out, args)
 }
 
 func (f *convertFlags) check() error {
@@ -220,11 +221,11 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 	return nil
 }
 
-func (f *convertFlags) convert(ctx context.Context, c *console, in, out string, args []string) error {
+// convert converts a model. The summary counts the time since start.
+func (f *convertFlags) convert(ctx context.Context, c *console, start time.Time, in, out string, args []string) error {
 	if err := f.checkForce(out, modelfile.KindONNX, append(f.weightsFrom, in)...); err != nil {
 		return err
 	}
-	start := time.Now()
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
 	f.opts.Calibrating, f.opts.Notify = bar.calibrating, bar.warn

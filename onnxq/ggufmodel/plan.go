@@ -375,7 +375,7 @@ func (p *Plan) place(chosen *mix) error {
 	}
 	p.OutBytes = p.layout.Size
 	if n := p.quantizedParts(); n > 0 {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("%d float tensors are left out with the quantized weights they belong to: onnxquant dequantize makes those float", n))
+		p.Warnings = append(p.Warnings, fmt.Sprintf("the file lacks the weights that are quantized already, with %d float tensors of theirs: run onnxquant dequantize first", n))
 	}
 	if long > 0 {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%d names have %d bytes or more, which ggml's programs do not read: map them to shorter ones", long, gguf.MaxName))
