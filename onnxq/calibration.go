@@ -17,6 +17,8 @@ import (
 type Calibration interface {
 	// Len is the number of samples.
 	Len() int
+	// Warnings tell, each in a sentence, in what the samples may mislead.
+	Warnings() ([]string, error)
 	// Key is the same for the same samples, and what runs models on them.
 	Key(ctx context.Context) (string, error)
 	// Run runs models, by their paths, side by side on the samples that are wanted, in their

@@ -57,8 +57,12 @@ func ConvertAll(ctx context.Context, outputs []Output) []Made {
 	made := make([]Made, len(outputs))
 	var jobs []convert.Job
 	var of []int // index of the output of each job
+	warnings := make([][]string, len(outputs))
 	for i, o := range outputs {
 		settled, err := o.Plan.settled()
+		if c, ok := o.Plan.opts.Calibration.(activations); err == nil && ok && o.Plan.CalibrationCost != nil {
+			warnings[i], err = c.Warnings()
+		}
 		if err != nil {
 			made[i].Err = err
 			continue
@@ -71,6 +75,7 @@ func ConvertAll(ctx context.Context, outputs []Output) []Made {
 			continue
 		}
 		r := outputs[of[j]].report(done.Result)
+		r.Plan.Warnings = slices.Concat(warnings[of[j]], r.Plan.Warnings)
 		r.Elapsed = time.Since(start)
 		made[of[j]].Report = r
 	}

@@ -115,7 +115,7 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	defer m.Close()
-	a, err := analysis{fs.Arg(0), m, opts, f.run}.run(ctx, c, f.quiet)
+	a, err := analysis{fs.Arg(0), m, opts, f.run, true}.run(ctx, c, f.quiet)
 	if err != nil {
 		return err
 	}
@@ -146,6 +146,7 @@ type analysis struct {
 	model *onnxq.Model
 	opts  analyze.Options
 	data  calibrate.Options
+	warn  bool // of data that may mislead
 }
 
 func (a analysis) run(ctx context.Context, c *console, quiet bool) (*analyze.Analysis, error) {
@@ -159,6 +160,10 @@ func (a analysis) run(ctx context.Context, c *console, quiet bool) (*analyze.Ana
 			return nil, err
 		}
 		defer s.Close()
+		if a.warn {
+			bar.clear()
+			c.warnAll(s.Warnings())
+		}
 		a.opts.Damage = s
 		if !quiet {
 			a.opts.Damage = &told{Sensitivity: s, console: c, bar: bar}

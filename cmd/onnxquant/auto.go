@@ -54,7 +54,7 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in, out string) erro
 	}
 	opts := analyze.Options{Options: f.opts, MaxSize: f.auto, Output: out}
 	data := calibrate.Options{Data: f.paths, Samples: sensitivity.DefaultSamples, Library: f.library}
-	a, err := analysis{in, m, opts, data}.run(ctx, c, f.quiet)
+	a, err := analysis{in, m, opts, data, f.opts.Calibration == nil}.run(ctx, c, f.quiet)
 	if err != nil {
 		return f.larger(ctx, m, out, err)
 	}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"slices"
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
@@ -24,6 +25,7 @@ type calibFlags struct {
 	resume  bool
 	implied bool              // best is the algorithm because of the data
 	data    *activations.Data // nil without calibration
+	told    []string          // warnings of the data
 	without spec.Algorithm    // of an output of a folder, if its model does not take the data
 }
 
@@ -93,6 +95,20 @@ func (f *calibFlags) open(ctx context.Context, p *onnxq.Plan) error {
 		return nil
 	}
 	return f.data.Open(ctx)
+}
+
+// warn tells in what the data may mislead, before they are learned from.
+func (f *calibFlags) warn(c *console) (err error) {
+	if f.data != nil {
+		f.told, err = f.data.Warnings()
+		c.warnAll(f.told)
+	}
+	return err
+}
+
+// untold are the warnings of a conversion that warn has not told.
+func (f *calibFlags) untold(warnings []string) []string {
+	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(f.told, w) })
 }
 
 // runs says how long the runs of the model will take. What runs for a group of layers ends behind

@@ -42,6 +42,9 @@ func (f *calibrateFlags) model(ctx context.Context, c *console, path string) err
 	if err != nil {
 		return err
 	}
+	if f.imatrix == "" { // else importance has told
+		c.warnAll(found.Warnings)
+	}
 	if n := len(found.Without); n > 0 {
 		c.warn(fmt.Sprintf("no range for %s (empty, NaN or infinite): %s", english.Plural(n, "value", ""), strings.Join(first(3, found.Without), ", ")))
 	}
@@ -81,6 +84,7 @@ func (f *calibrateFlags) importance(ctx context.Context, c *console, path string
 	if err != nil {
 		return err
 	}
+	c.warnAll(found.Warnings)
 	var doc bytes.Buffer
 	if err := found.Write(&doc, names); err != nil {
 		return err

@@ -240,6 +240,9 @@ func (f *convertFlags) convert(ctx context.Context, c *console, start time.Time,
 	if err := f.calibFlags.open(ctx, p); err != nil {
 		return err
 	}
+	if err := f.calibFlags.warn(c); err != nil {
+		return err
+	}
 	if !f.quiet {
 		bar.begin()
 		runs, err := f.calibFlags.runs(ctx, p.CalibrationCost)
@@ -256,7 +259,7 @@ func (f *convertFlags) convert(ctx context.Context, c *console, start time.Time,
 	if err != nil {
 		return f.resumable(err)
 	}
-	c.warnAll(made.Plan.Warnings)
+	c.warnAll(f.calibFlags.untold(made.Plan.Warnings))
 	if f.verbose {
 		printTensors(c.stderr, made)
 	}

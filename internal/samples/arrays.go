@@ -19,6 +19,7 @@ import (
 type arrays struct {
 	model   *model
 	columns [][]*array // by the order of inputs
+	taken   []string   // which arrays are taken for inputs of other names
 	n       int        // samples
 }
 
@@ -171,14 +172,27 @@ func (a *arrays) place(rest []*array) error {
 		return nil
 	case len(missing) > 1 && len(missing) == len(rest):
 		for k, i := range missing {
-			a.columns[i] = rest[k : k+1]
+			a.take(i, rest[k:k+1])
 		}
 		return nil
 	case len(missing) > 1 || len(rest) == 0 || !alike(rest):
 		return fmt.Errorf("the data have nothing for input %s%s", describe(a.model.inputs[missing[0]]), found(rest))
 	}
-	a.columns[missing[0]] = rest
+	a.take(missing[0], rest)
 	return nil
+}
+
+// take gives arrays of other names to an input.
+func (a *arrays) take(i int, given []*array) {
+	a.columns[i] = given
+	what := "the array is"
+	if name := given[0].name; name != "" {
+		what = fmt.Sprintf("array %q is", name)
+	}
+	if more := len(given) - 1; more > 0 {
+		what = fmt.Sprintf("%s and %d more are", strings.TrimSuffix(what, " is"), more)
+	}
+	a.taken = append(a.taken, fmt.Sprintf("%s: %s taken for input %q", given[0].path, what, a.model.inputs[i].GetName()))
 }
 
 // alike reports whether arrays have one name, but for numbers at the end.
@@ -230,11 +244,23 @@ func (x *array) split(info *onnxpb.ValueInfoProto) error {
 			return bad
 		}
 	}
-	if x.rows == 0 || x.dims[0]%x.rows != 0 {
+	if x.rows == 0 {
 		return bad
+	}
+	if more := x.dims[0] % x.rows; more != 0 {
+		return fmt.Errorf("%w, and %d rows are not a multiple of %d, the batch that the model takes: %s", bad, x.dims[0], x.rows, x.repair(more))
 	}
 	x.count = int(min(x.dims[0]/x.rows, maxSamples))
 	return nil
+}
+
+// repair says how rows become a multiple of the batch, of which there are more than one.
+func (x *array) repair(more int64) string {
+	add := fmt.Sprintf("add %d", x.rows-more)
+	if more == x.dims[0] {
+		return add
+	}
+	return fmt.Sprintf("leave %d out, or %s", more, add)
 }
 
 // balance counts the samples, which must be as many for each input, or one.

@@ -85,5 +85,8 @@ func (d *Data) Key(ctx context.Context) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
+// Warnings implements onnxq.Calibration. Open must have been called.
+func (d *Data) Warnings() ([]string, error) { return d.data.Warnings() }
+
 // Len is the number of samples.
 func (d *Data) Len() int { return d.data.Samples().Len() }

@@ -70,6 +70,9 @@ type Result struct {
 	// Without lists the values that have no range: there were none, or some of them are NaN
 	// or infinite.
 	Without []string
+
+	// Warnings tell, each in a sentence, in what the data may mislead.
+	Warnings []string
 }
 
 // Data are the samples of a model, and what runs it on them.
@@ -82,6 +85,10 @@ type Data struct {
 // them.
 func (d *Data) Engine() *observe.Engine   { return d.engine }
 func (d *Data) Samples() *samples.Samples { return d.samples }
+
+// Warnings tell, each in a sentence, in what the samples may mislead: what hardly varies, arrays that are
+// taken for inputs of other names.
+func (d *Data) Warnings() ([]string, error) { return d.samples.Warnings() }
 
 // Open finds the samples that opts name, or makes them.
 func Open(ctx context.Context, path string, opts Options) (*Data, error) {
@@ -215,7 +222,8 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	}
 	found.Model = rules.RangesModel{File: filepath.Base(path), SHA256: sum}
 	found.Method, found.Samples = opts.Method.String(), int64(r.data.Len())
-	return found, nil
+	found.Warnings, err = r.data.Warnings()
+	return found, err
 }
 
 // observer observes a value.

@@ -23,6 +23,8 @@ type Importance struct {
 	Samples int
 	Sums    map[string][]float64 // by weight
 	Counts  map[string]int64     // by weight: rows of activations
+
+	Warnings []string // in what the data may mislead, each in a sentence
 }
 
 // FindImportance finds the importance of the weights that MatMul and Gemm read as their second
@@ -51,7 +53,8 @@ func FindImportance(ctx context.Context, path string, opts Options) (*Importance
 			}
 		}
 	}
-	return im, nil
+	im.Warnings, err = r.data.Warnings()
+	return im, err
 }
 
 // products lists weights by the activation that they are multiplied by.

@@ -51,11 +51,13 @@ type Sensitivity struct {
 	engine  *observe.Engine
 	session execute.Session
 	outputs []output
-	weighed samples
-	others  samples       // not used to weigh; the same if there are no more
-	taken   time.Duration // to run the float model on the samples that weigh
-	done    int
-	total   int
+
+	warnings []string // in what the samples may mislead
+	weighed  samples
+	others   samples       // not used to weigh; the same if there are no more
+	taken    time.Duration // to run the float model on the samples that weigh
+	done     int
+	total    int
 }
 
 // samples are inputs of a model, and the outputs of the float model for each.
@@ -184,6 +186,10 @@ func compared(g *onnxpb.GraphProto) []output {
 
 // run keeps the samples and what the float model computes for them.
 func (s *Sensitivity) run(data *calibrate.Data) error {
+	var err error
+	if s.warnings, err = data.Warnings(); err != nil {
+		return err
+	}
 	kept, start := 0, time.Now()
 	for inputs, err := range data.Samples().All() {
 		if err != nil {
@@ -297,6 +303,9 @@ func decode(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (path strin
 
 // Samples returns how many there are, and how long the float model took to run on all of them.
 func (s *Sensitivity) Samples() (n int, taken time.Duration) { return len(s.weighed.inputs), s.taken }
+
+// Warnings tell, each in a sentence, in what the samples may mislead.
+func (s *Sensitivity) Warnings() []string { return s.warnings }
 
 // Expect says how many weights in all formats together will be measured.
 func (s *Sensitivity) Expect(n int) { s.total = max(n, 1) }
