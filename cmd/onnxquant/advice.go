@@ -5,12 +5,14 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/access"
+	"onnxquant/internal/role"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
 )
 
 // hints name flags that would do much better than a default which the user did not choose.
-func (f *convertFlags) hints(p *onnxq.Plan) (hints []string) {
+func (f *convertFlags) hints(m *onnxq.Model, p *onnxq.Plan) (hints []string) {
 	if !f.opsGiven && f.auto == 0 && f.quantizes() {
 		hints = append(hints, opsHint(p)...)
 	}
@@ -18,7 +20,7 @@ func (f *convertFlags) hints(p *onnxq.Plan) (hints []string) {
 		hints = append(hints, "with data (--calib) the mix is that which changes the outputs least, with codes that suit their inputs")
 	}
 	if !f.algorithmGiven && f.opts.Algorithm == "" {
-		hints = append(hints, algorithmHint(p)...)
+		hints = append(hints, algorithmHint(m, p)...)
 	}
 	if f.opts.Target == "" || f.opts.Target == spec.Portable {
 		hints = append(hints, targetHint(p)...)
@@ -70,8 +72,8 @@ func opsHint(p *onnxq.Plan) []string {
 }
 
 // algorithmHint proposes a better algorithm where most weights have integers of at most 4 bits,
-// rounded to nearest. docs/algorithms.md has the measurements.
-func algorithmHint(p *onnxq.Plan) []string {
+// rounded to nearest. docs/algorithms.md has the measurements: best is for transformers.
+func algorithmHint(m *onnxq.Model, p *onnxq.Plan) []string {
 	var all, few int64
 	for _, t := range p.Tensors {
 		if t.Decision == onnxq.Quantize {
@@ -81,8 +83,21 @@ func algorithmHint(p *onnxq.Plan) []string {
 			}
 		}
 	}
-	if 2*few > all {
-		return []string{"with few bits, --algorithm best makes about half the error in language models, --algorithm mse less in the weights of others"}
+	switch {
+	case 2*few <= all:
+		return nil
+	case hasAttention(m):
+		return []string{"with few bits, --algorithm best makes about half the error"}
 	}
-	return nil
+	return []string{"with few bits, --algorithm mse makes a smaller error in the weights"}
+}
+
+// hasAttention reports whether a model is a transformer, by its structure.
+func hasAttention(m *onnxq.Model) bool {
+	for _, w := range role.Of(access.Graph(m)) {
+		if w.Role == role.Value {
+			return true
+		}
+	}
+	return false
 }

@@ -16,6 +16,7 @@ import (
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/onnxq/recognize"
+	"onnxquant/onnxq/spec"
 	"onnxquant/report"
 )
 
@@ -143,6 +144,9 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		}
 		return f.runFolder(ctx, c, args, in, out)
 	}
+	if f.link {
+		return usagef("--link is for folders: %s is one model", printable(in))
+	}
 	if strings.EqualFold(filepath.Ext(out), ".gguf") {
 		return usagef("%s: a conversion writes ONNX files; to write a GGUF file, use onnxquant gguf IN OUT", printable(out))
 	}
@@ -180,15 +184,18 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		}
 	}
 	if f.dryRun {
-		return f.plan(c, in, out)
+		return f.plan(c, fs, in, out)
 	}
 	if err := checkPage(f.page); err != nil {
 		return err
 	}
-	return f.convert(ctx, c, start, in, out, args)
+	return f.convert(ctx, c, fs, start, in, out, args)
 }
 
 func (f *convertFlags) check() error {
+	if f.opts.ExternalData == spec.ExternalNever && (f.opts.ExternalDataName != "" || f.opts.ShardSize != 0) {
+		return usagef("--external-data never has no file for --external-data-name and --shard-size")
+	}
 	if f.names != "" && len(f.weightsFrom) == 0 && f.imatrix == "" {
 		return usagef("--names needs --weights-from or --imatrix")
 	}
@@ -199,7 +206,7 @@ func (f *convertFlags) check() error {
 }
 
 // plan prints the plan.
-func (f *convertFlags) plan(c *console, in, out string) error {
+func (f *convertFlags) plan(c *console, fs *pflag.FlagSet, in, out string) error {
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err
@@ -214,6 +221,7 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 		}
 	}
 	c.warnAll(p.Warnings)
+	c.warnAll(idleFlags(fs, p))
 	if f.json {
 		return c.json(p)
 	}
@@ -222,10 +230,11 @@ func (f *convertFlags) plan(c *console, in, out string) error {
 }
 
 // convert converts a model. The summary counts the time since start.
-func (f *convertFlags) convert(ctx context.Context, c *console, start time.Time, in, out string, args []string) error {
+func (f *convertFlags) convert(ctx context.Context, c *console, fs *pflag.FlagSet, start time.Time, in, out string, args []string) error {
 	if err := f.checkForce(out, modelfile.KindONNX, append(f.weightsFrom, in)...); err != nil {
 		return err
 	}
+	replaced := exists(out)
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
 	f.opts.Calibrating, f.opts.Notify = bar.calibrating, bar.warn
@@ -260,11 +269,12 @@ func (f *convertFlags) convert(ctx context.Context, c *console, start time.Time,
 		return f.resumable(err)
 	}
 	c.warnAll(f.calibFlags.untold(made.Plan.Warnings))
+	c.warnAll(idleFlags(fs, made.Plan))
 	if f.verbose {
 		printTensors(c.stderr, made)
 	}
 	if !f.quiet {
-		printSummary(c.stderr, made, time.Since(start), f.hints(made.Plan))
+		printSummary(c.stderr, made, time.Since(start), replaced, f.hints(m, made.Plan))
 	}
 	if f.json {
 		err = c.json(made)

@@ -30,8 +30,35 @@ func newFlagSet() *pflag.FlagSet {
 	return fs
 }
 
-// parseFlags parses args. A long flag may have one dash or two.
+// parseFlags parses a command line. A flag that takes one value has one.
 func parseFlags(fs *pflag.FlagSet, args []string) error {
+	if err := parseInOrder(fs, args); err != nil {
+		return err
+	}
+	return givenOnce(fs)
+}
+
+// givenOnce refuses a flag that was given with two values, of which the last would count without a word.
+func givenOnce(fs *pflag.FlagSet) (err error) {
+	fs.Visit(func(f *pflag.Flag) {
+		values := slices.Compact(slices.Clone(f.Annotations[given]))
+		if len(values) > 1 && !addsUp(f) && err == nil {
+			err = &usageError{fmt.Sprintf("--%s has one value, but is given as %s", f.Name, oneAnd(values)), f.Name}
+		}
+	})
+	return err
+}
+
+// addsUp reports whether the values of a repeated flag are all used.
+func addsUp(f *pflag.Flag) bool {
+	_, list := f.Value.(pflag.SliceValue)
+	_, adding := f.Value.(interface{ addsUp() })
+	return list || adding
+}
+
+// parseInOrder parses args; of a flag that takes one value the last one counts. A long flag may have one
+// dash or two.
+func parseInOrder(fs *pflag.FlagSet, args []string) error {
 	err := fs.ParseAll(doubleDashes(fs, args), func(f *pflag.Flag, value string) error {
 		if f.Annotations == nil {
 			f.Annotations = map[string][]string{}

@@ -115,7 +115,11 @@ func (r blockRange) Set(s string) error {
 	}
 	parsed, err := spec.ParseRange(s)
 	if err != nil || s == "" {
-		return errors.New("want minmax, mse or percentile:P, P from 50 to 100")
+		text := "want minmax, mse or percentile:P, P from 50 to 100"
+		if near, ok := nearest.Name(s, r.values()); ok {
+			text += "; the nearest is " + near
+		}
+		return errors.New(text)
 	}
 	*r.value = parsed
 	return nil
@@ -216,9 +220,10 @@ func (c choices) Set(s string) error {
 func (c choices) String() string   { return "" }
 func (c choices) Type() string     { return "LIST" }
 func (c choices) values() []string { return c.allowed }
+func (c choices) addsUp()          {}
 
 // pick finds a word among the allowed ones, in any case. The error names all where they are few,
-// else the nearest one.
+// and the nearest one.
 func pick[T ~string](s string, allowed []T) (T, error) {
 	const few = 8
 	low := make([]string, len(allowed))
@@ -231,13 +236,14 @@ func pick[T ~string](s string, allowed []T) (T, error) {
 	if other := T(otherNames[plainName(s)]); slices.Contains(allowed, other) {
 		return "", fmt.Errorf("there is no %s; the nearest is %s", s, other)
 	}
+	text := "there is no " + s
 	if len(allowed) <= few {
-		return "", errors.New("want " + oneOf(allowed))
+		text = "want " + oneOf(allowed)
 	}
 	if near, ok := nearest.Name(strings.ToLower(s), low); ok {
-		return "", fmt.Errorf("there is no %s; the nearest is %s", s, allowed[slices.Index(low, near)])
+		text += fmt.Sprintf("; the nearest is %s", allowed[slices.Index(low, near)])
 	}
-	return "", fmt.Errorf("there is no %s", s)
+	return "", errors.New(text)
 }
 
 // dataPaths is the value of a flag that takes calibration data. If the flag is repeated, they add
@@ -256,6 +262,7 @@ func (d dataPaths) String() string   { return "" }
 func (d dataPaths) Type() string     { return "DATA" }
 func (d dataPaths) values() []string { return []string{"self"} }
 func (d dataPaths) orFile()          {}
+func (d dataPaths) addsUp()          {}
 
 // presetName is the value of a flag that takes a preset, by its name or in a file.
 type presetName struct{ value *string }
@@ -300,6 +307,7 @@ func (s sizesOf) Set(text string) error {
 
 func (s sizesOf) String() string { return "" }
 func (s sizesOf) Type() string   { return "NAME=N" }
+func (s sizesOf) addsUp()        {}
 
 // oneOf writes words as "a, b or c".
 func oneOf[T ~string](words []T) string { return english.WordSeries(texts(words), "or") }

@@ -88,6 +88,7 @@ func (f *convertFlags) runFolder(ctx context.Context, c *console, args []string,
 			return err // before anything is read
 		}
 	}
+	j.warnOfTarget()
 	if j.source, err = scan(in); err != nil {
 		return err
 	}
@@ -320,20 +321,21 @@ func (j *folderJob) each(ctx context.Context, do func(outputs []*folderOutput)) 
 		}
 		m.Close()
 	}
-	j.checkCalibrated()
-	return nil
+	return j.checkCalibrated()
 }
 
-// checkCalibrated names --calib as failed if no output was made with its data.
-func (j *folderJob) checkCalibrated() {
+// checkCalibrated is an error if there are data, and no output was made with them: then all of --calib
+// was in vain, as for a single model that does not take its data.
+func (j *folderJob) checkCalibrated() error {
 	for _, data := range j.data {
 		if data != nil {
-			return
+			return nil
 		}
 	}
-	if len(j.flags.paths) > 0 {
-		j.fail(errors.New("--calib: no output is calibrated: no model takes the data, or none gets integer codes"))
+	if len(j.flags.paths) == 0 || len(j.Outputs) == 0 {
+		return nil
 	}
+	return errors.New("--calib: no model takes the data, or none gets integer codes, so no folder is written; leave --calib out to convert without data")
 }
 
 // openModel is a model of a folder.

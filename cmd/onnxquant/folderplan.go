@@ -102,7 +102,7 @@ func operators(m *onnxq.Model) map[string]bool {
 func (j *folderJob) parse(flags, args []string) (*convertFlags, error) {
 	f := &convertFlags{}
 	fs := f.flagSet()
-	if err := parseFlags(fs, slices.Concat(flags, args)); err != nil {
+	if err := parseInOrder(fs, slices.Concat(flags, args)); err != nil {
 		return nil, err
 	}
 	if err := f.floatType(fs); err != nil {
@@ -150,4 +150,21 @@ func (j *folderJob) explain(o preset.Output, err error) error {
 		text += "; leave out " + oneAnd(unfit)
 	}
 	return usagef("%s", text)
+}
+
+// warnOfTarget tells that --target replaces another runtime, which a preset is made for.
+func (j *folderJob) warnOfTarget() {
+	var replaced []string
+	for _, o := range j.preset.Outputs {
+		var f convertFlags
+		if parseInOrder(f.flagSet(), o.FlagsFor("model.onnx", "", nil)) != nil {
+			continue
+		}
+		if own, given := f.opts.Target, j.flags.opts.Target; own != "" && given != "" && own != given {
+			replaced = append(replaced, string(own))
+		}
+	}
+	if len(replaced) > 0 {
+		j.console.warn(fmt.Sprintf("--target %s replaces --target %s of the preset %s", j.flags.opts.Target, oneAnd(slices.Compact(replaced)), j.flags.preset))
+	}
 }

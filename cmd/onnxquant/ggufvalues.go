@@ -25,6 +25,7 @@ func (t typeRules) Set(s string) error {
 
 func (t typeRules) String() string { return "" }
 func (t typeRules) Type() string   { return "GLOB=TYPE" }
+func (t typeRules) addsUp()        {}
 
 // metadata is the value of a flag that takes KEY=TYPE:VALUE.
 type metadata struct{ value *[]gguf.KeyValue }
@@ -45,6 +46,7 @@ func (m metadata) Set(s string) error {
 
 func (m metadata) String() string { return "" }
 func (m metadata) Type() string   { return "KEY=TYPE:VALUE" }
+func (m metadata) addsUp()        {}
 
 var metadataTypes = []string{"str", "bool", "u8", "i8", "u16", "i16", "u32", "i32", "u64", "i64", "f32", "f64"}
 

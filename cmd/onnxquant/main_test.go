@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,8 +29,12 @@ func TestMain(m *testing.M) {
 //	mknpy FILE SHAPE X…      writes a float32 .npy file; a shape is like 2x3
 //	status N COMMAND [ARG…]  runs a command, which must exit with status N
 //
-// and $NL and $ESC for the characters that a script cannot hold.
+// and $NL and $ESC for the characters that a script cannot hold, and $TINYGPT for a small language model.
 func TestScripts(t *testing.T) {
+	tinygpt, err := filepath.Abs("../../testmodels/tinygpt/model.onnx")
+	if err != nil {
+		t.Fatal(err)
+	}
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
@@ -37,6 +42,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("NL", "\n")
 			env.Setenv("ESC", "\x1b")
+			env.Setenv("TINYGPT", tinygpt)
 			return nil
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){

@@ -112,6 +112,17 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
 		return usagef("--format %s has %d bits, but --bits is %d", format, format.Bits(), f.opts.Bits)
 	}
+	for _, name := range []string{"activation-type", "symmetric-activations", "coarse-activations"} {
+		if fs.Changed(name) && f.opts.Activations != spec.Static {
+			return usagef("--%s is for --activations static", name)
+		}
+	}
+	if f.opts.ReduceRange && f.opts.Activations != spec.Static && f.opts.Activations != spec.Dynamic {
+		return usagef("--reduce-range is for --activations dynamic and static")
+	}
+	if f.opts.Activations == spec.Static && !fs.Changed("ranges") {
+		return usagef("--activations static needs --ranges FILE, from onnxquant calibrate --data DATA --out FILE MODEL")
+	}
 	if fs.Changed("ranges") {
 		var err error
 		if f.opts.Ranges, err = rules.LoadRanges(f.ranges); err != nil {

@@ -49,10 +49,10 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 }
 
 // printSummary prints the summary of a conversion.
-func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, hints []string) {
+func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, replaced bool, hints []string) {
 	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r.Tensors), []fact{
 		timeFact(elapsed, r.Plan.InBytes),
-		writtenFact(r.Output, r.Data, r.MoreData, r.Verified),
+		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, replaced),
 	}, labelled("hint", hints)))
 }
 
@@ -72,14 +72,17 @@ func timeFact(elapsed time.Duration, bytes int64) fact {
 	return fact{"time", fmt.Sprintf("%.2f s, %s/s", elapsed.Seconds(), humanize.IBytes(uint64(rate)))}
 }
 
-// writtenFact names the output files; data is "" without external data.
-func writtenFact(output, data string, more []string, verified bool) fact {
+// writtenFact names the output files; data is "" without external data. replaced: there was one of this name.
+func writtenFact(output, data string, more []string, verified, replaced bool) fact {
 	text := printable(output)
 	if data != "" {
 		text += " and " + printable(data)
 	}
 	if len(more) > 0 {
 		text += " … " + printable(filepath.Base(more[len(more)-1]))
+	}
+	if replaced {
+		text += ", in place of an older file"
 	}
 	if verified {
 		return fact{"written", text + ", read back and checked"}

@@ -1,0 +1,47 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/spec"
+)
+
+// A selectiveFlag is about some weights only.
+type selectiveFlag struct {
+	name  string
+	about func(*onnxq.TensorPlan) bool // reports whether it is about a quantized weight
+	none  string                       // what there is none of, and how to get it
+}
+
+var selectiveFlags = []selectiveFlag{
+	{"accuracy-level", isMatMulNBits, "no weight becomes a MatMulNBits; --style nbits makes these, or --target ort"},
+	{"no-fold-bias", isMatMulNBits, "no weight becomes a MatMulNBits; --style nbits makes these, or --target ort"},
+	{"scale-rule", func(t *onnxq.TensorPlan) bool { return t.Format.Traits().Family == spec.Microscaling }, "no weight gets mxfp4 or mxfp8"},
+	{"conv-format", isConvolution, "no weight of a convolution is quantized; --ops all selects them"},
+}
+
+func isMatMulNBits(t *onnxq.TensorPlan) bool { return strings.HasPrefix(t.Form, "MatMulNBits") }
+
+func isConvolution(t *onnxq.TensorPlan) bool {
+	return slices.ContainsFunc(t.Consumers, func(reader string) bool {
+		operator, _, _ := strings.Cut(reader, ":")
+		return strings.Contains(operator, "Conv")
+	})
+}
+
+// idleFlags name the flags that were given, and change nothing because the plan has no weight that
+// they are about.
+func idleFlags(fs *pflag.FlagSet, p *onnxq.Plan) (warnings []string) {
+	quantized := slices.DeleteFunc(slices.Clone(p.Tensors), func(t onnxq.TensorPlan) bool { return t.Decision != onnxq.Quantize })
+	for _, f := range selectiveFlags {
+		if fs.Changed(f.name) && !slices.ContainsFunc(quantized, func(t onnxq.TensorPlan) bool { return f.about(&t) }) {
+			warnings = append(warnings, fmt.Sprintf("--%s changes nothing: %s", f.name, f.none))
+		}
+	}
+	return warnings
+}
