@@ -166,11 +166,10 @@ func TestRangesShowNonFinite(t *testing.T) {
 var ranges = []struct{ lo, hi int32 }{{-2, 1}, {-8, 7}, {-128, 127}, {0, 3}, {0, 15}, {0, 255}}
 
 func TestDequantize(t *testing.T) {
-	r := random(6)
-	for n := 1; n <= 100; n++ {
+	each(t, func(t *testing.T, r *rand.Rand, n int) {
 		scale := scales(r, n)
 		for _, c := range ranges {
-			q, zero := make([]byte, 3*n), make([]byte, n)
+			q, zero := fenced[byte](t, 3*n), fenced[byte](t, n)
 			codes, zeros := make([]int32, 3*n), make([]int32, n)
 			for i := range q {
 				codes[i] = c.lo + r.Int32N(c.hi-c.lo+1)
@@ -180,24 +179,24 @@ func TestDequantize(t *testing.T) {
 				zeros[i] = c.lo + r.Int32N(c.hi-c.lo+1)
 				zero[i] = byte(zeros[i])
 			}
-			want, got := make([]float32, 3*n), make([]float32, 3*n)
-			for i := range want {
-				want[i] = float32(codes[i]-zeros[i%n]) * scale[i%n]
+			got := fenced[float32](t, 3*n)
+			check := func(name string, decode func(), want func(i int) float32) {
+				t.Helper()
+				wanted := make([]float32, 3*n)
+				for i := range got {
+					got[i], wanted[i] = nan, want(i)
+				}
+				decode()
+				sameFloats(t, name, got, wanted)
 			}
-			DequantizeColumnsZero(got, q, scale, zero, c.lo)
-			sameFloats(t, "DequantizeColumnsZero", got, want)
-			for i := range want {
-				want[i] = float32(codes[i]-zeros[0]) * scale[0]
-			}
-			DequantizeBlock(got, q, scale[0], zeros[0], c.lo)
-			sameFloats(t, "DequantizeBlock", got, want)
-			for i := range want {
-				want[i] = float32(codes[i]-zeros[0]) * scale[i%n]
-			}
-			DequantizeColumns(got, q, scale, zeros[0], c.lo)
-			sameFloats(t, "DequantizeColumns", got, want)
+			check("DequantizeColumnsZero", func() { DequantizeColumnsZero(got, q, scale, zero, c.lo) },
+				func(i int) float32 { return float32(codes[i]-zeros[i%n]) * scale[i%n] })
+			check("DequantizeBlock", func() { DequantizeBlock(got, q, scale[0], zeros[0], c.lo) },
+				func(i int) float32 { return float32(codes[i]-zeros[0]) * scale[0] })
+			check("DequantizeColumns", func() { DequantizeColumns(got, q, scale, zeros[0], c.lo) },
+				func(i int) float32 { return float32(codes[i]-zeros[0]) * scale[i%n] })
 		}
-	}
+	})
 }
 
 func TestPack(t *testing.T) {

@@ -192,34 +192,3 @@ func roundUp(u, steps float32) int32 {
 	}
 	return (int32(u+u) + 1) >> 1 // no sum is rounded
 }
-
-// DequantizeBlock sets x[i] to (q[i] - zero) * scale. lo is the least code: 0
-// if codes are unsigned.
-func DequantizeBlock(x []float32, q []byte, scale float32, zero, lo int32) {
-	x = x[:len(q)]
-	for i, c := range q {
-		x[i] = float32(zeroPoint(c, lo)-zero) * scale
-	}
-}
-
-// DequantizeColumns dequantizes each row of q as DequantizeBlock does, with a
-// scale for each column.
-func DequantizeColumns(x []float32, q []byte, scale []float32, zero, lo int32) {
-	for ; len(q) > 0; x, q = x[len(scale):], q[len(scale):] {
-		row, out := q[:len(scale)], x[:len(scale)]
-		for i, s := range scale {
-			out[i] = float32(zeroPoint(row[i], lo)-zero) * s
-		}
-	}
-}
-
-// DequantizeColumnsZero is DequantizeColumns with a zero point for each column.
-func DequantizeColumnsZero(x []float32, q []byte, scale []float32, zero []byte, lo int32) {
-	zero = zero[:len(scale)]
-	for ; len(q) > 0; x, q = x[len(scale):], q[len(scale):] {
-		row, out := q[:len(scale)], x[:len(scale)]
-		for i, s := range scale {
-			out[i] = float32(zeroPoint(row[i], lo)-zeroPoint(zero[i], lo)) * s
-		}
-	}
-}

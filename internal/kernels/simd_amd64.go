@@ -2,7 +2,11 @@
 
 package kernels
 
-import "golang.org/x/sys/cpu"
+import (
+	"unsafe"
+
+	"golang.org/x/sys/cpu"
+)
 
 //go:generate sh -c "cd _gen && go run . -pkg kernels -out ../simd_amd64.s -stubs ../simd_stubs_amd64.go"
 //go:generate sh -c "cd _gen && go run . -floats -pkg kernels -out ../simd_float_amd64.s -stubs ../simd_float_stubs_amd64.go"
@@ -118,6 +122,46 @@ func roundUpColumns(q []byte, x, factor, offset []float32, steps float32, least 
 	default:
 		roundUpColumnsGo(q, x, factor, offset, steps, least)
 	}
+}
+
+// dequantizeBlock dequantizes the first elements, and returns how many.
+func dequantizeBlock(x []float32, q []byte, scale float32, zero, lo int32) int {
+	n := wholeVectors(len(q))
+	switch {
+	case n == 0:
+	case instructions == avx512:
+		dequantizeBlockAVX512(&x[:n][0], &q[0], scale, n, lo, zero-lo)
+	default:
+		dequantizeBlockAVX2(&x[:n][0], &q[0], scale, n, lo, zero-lo)
+	}
+	return n
+}
+
+// dequantizeColumns dequantizes the first columns, and returns how many.
+func dequantizeColumns(x []float32, q []byte, scale []float32, zeros []byte, zero, lo int32) int {
+	n, whole := len(scale), wholeVectors(len(scale))
+	if whole == 0 || len(q) < n {
+		return 0
+	}
+	x = x[:len(q)]
+	switch rows := len(q) / n; instructions {
+	case avx512:
+		dequantizeColumnsAVX512(&x[0], &q[0], &scale[0], unsafe.SliceData(zeros), n, whole, rows, lo, zero-lo)
+	default:
+		dequantizeColumnsAVX2(&x[0], &q[0], &scale[0], unsafe.SliceData(zeros), n, whole, rows, lo, zero-lo)
+	}
+	return whole
+}
+
+// wholeVectors returns how many of n elements are in whole vectors.
+func wholeVectors(n int) int {
+	switch instructions {
+	case avx512:
+		return n &^ 15
+	case avx2:
+		return n &^ 7
+	}
+	return 0
 }
 
 func (s *ErrorSums) add(x, y []float32) {

@@ -2077,6 +2077,101 @@ End:
 	VZEROUPPER
 	RET
 
+// func dequantizeBlockAVX2(x *float32, q *byte, scale float32, n int, lo int32, zero int32)
+// Requires: AVX, AVX2, SSE
+TEXT ·dequantizeBlockAVX2(SB), NOSPLIT, $0-40
+	MOVQ         x+0(FP), AX
+	MOVQ         q+8(FP), CX
+	MOVQ         n+24(FP), DX
+	MOVSS        scale+16(FP), X0
+	VBROADCASTSS X0, Y0
+	MOVL         lo+32(FP), BX
+	MOVL         zero+36(FP), SI
+	VMOVD        BX, X1
+	VPBROADCASTB X1, X1
+	VMOVD        SI, X2
+	VPBROADCASTD X2, Y2
+	XORQ         BX, BX
+
+vector:
+	VMOVQ     (CX)(BX*1), X3
+	VPSUBB    X1, X3, X3
+	VPMOVZXBD X3, Y3
+	VPSUBD    Y2, Y3, Y3
+	VCVTDQ2PS Y3, Y3
+	VMULPS    Y0, Y3, Y3
+	VMOVUPS   Y3, (AX)(BX*4)
+	ADDQ      $0x08, BX
+	CMPQ      BX, DX
+	JLT       vector
+	VZEROUPPER
+	RET
+
+// func dequantizeColumnsAVX2(x *float32, q *byte, scale *float32, zeros *byte, n int, whole int, rows int, lo int32, zero int32)
+// Requires: AVX, AVX2
+TEXT ·dequantizeColumnsAVX2(SB), NOSPLIT, $0-64
+	MOVQ         x+0(FP), AX
+	MOVQ         q+8(FP), CX
+	MOVQ         n+32(FP), DX
+	MOVQ         scale+16(FP), BX
+	MOVQ         zeros+24(FP), SI
+	MOVQ         whole+40(FP), DI
+	MOVQ         rows+48(FP), R8
+	MOVL         lo+56(FP), R9
+	MOVL         zero+60(FP), R10
+	VMOVD        R9, X0
+	VPBROADCASTB X0, X0
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Y1
+	TESTQ        SI, SI
+	JNZ          zeros
+
+oneRow:
+	XORQ SI, SI
+
+oneVector:
+	VMOVQ     (CX)(SI*1), X2
+	VPSUBB    X0, X2, X2
+	VPMOVZXBD X2, Y2
+	VPSUBD    Y1, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    (BX)(SI*4), Y2, Y2
+	VMOVUPS   Y2, (AX)(SI*4)
+	ADDQ      $0x08, SI
+	CMPQ      SI, DI
+	JLT       oneVector
+	ADDQ      DX, CX
+	LEAQ      (AX)(DX*4), AX
+	DECQ      R8
+	JNZ       oneRow
+	VZEROUPPER
+	RET
+
+zeros:
+eachRow:
+	XORQ R9, R9
+
+eachVector:
+	VMOVQ     (SI)(R9*1), X1
+	VPSUBB    X0, X1, X1
+	VPMOVZXBD X1, Y1
+	VMOVQ     (CX)(R9*1), X2
+	VPSUBB    X0, X2, X2
+	VPMOVZXBD X2, Y2
+	VPSUBD    Y1, Y2, Y2
+	VCVTDQ2PS Y2, Y2
+	VMULPS    (BX)(R9*4), Y2, Y2
+	VMOVUPS   Y2, (AX)(R9*4)
+	ADDQ      $0x08, R9
+	CMPQ      R9, DI
+	JLT       eachVector
+	ADDQ      DX, CX
+	LEAQ      (AX)(DX*4), AX
+	DECQ      R8
+	JNZ       eachRow
+	VZEROUPPER
+	RET
+
 // func absMaxBlocksAVX512(acc *float32, x *float32, n int, block int)
 // Requires: AVX, AVX2, AVX512F, BMI2, CMOV
 TEXT ·absMaxBlocksAVX512(SB), NOSPLIT, $0-32
@@ -3679,6 +3774,101 @@ End:
 	LEAQ (CX)(SI*4), CX
 	DECQ DI
 	JNZ  Row
+	VZEROUPPER
+	RET
+
+// func dequantizeBlockAVX512(x *float32, q *byte, scale float32, n int, lo int32, zero int32)
+// Requires: AVX, AVX2, AVX512F, SSE
+TEXT ·dequantizeBlockAVX512(SB), NOSPLIT, $0-40
+	MOVQ         x+0(FP), AX
+	MOVQ         q+8(FP), CX
+	MOVQ         n+24(FP), DX
+	MOVSS        scale+16(FP), X0
+	VBROADCASTSS X0, Z0
+	MOVL         lo+32(FP), BX
+	MOVL         zero+36(FP), SI
+	VMOVD        BX, X1
+	VPBROADCASTB X1, X1
+	VMOVD        SI, X2
+	VPBROADCASTD X2, Z2
+	XORQ         BX, BX
+
+vector:
+	VMOVDQU   (CX)(BX*1), X3
+	VPSUBB    X1, X3, X3
+	VPMOVZXBD X3, Z3
+	VPSUBD    Z2, Z3, Z3
+	VCVTDQ2PS Z3, Z3
+	VMULPS    Z0, Z3, Z3
+	VMOVUPS   Z3, (AX)(BX*4)
+	ADDQ      $0x10, BX
+	CMPQ      BX, DX
+	JLT       vector
+	VZEROUPPER
+	RET
+
+// func dequantizeColumnsAVX512(x *float32, q *byte, scale *float32, zeros *byte, n int, whole int, rows int, lo int32, zero int32)
+// Requires: AVX, AVX2, AVX512F
+TEXT ·dequantizeColumnsAVX512(SB), NOSPLIT, $0-64
+	MOVQ         x+0(FP), AX
+	MOVQ         q+8(FP), CX
+	MOVQ         n+32(FP), DX
+	MOVQ         scale+16(FP), BX
+	MOVQ         zeros+24(FP), SI
+	MOVQ         whole+40(FP), DI
+	MOVQ         rows+48(FP), R8
+	MOVL         lo+56(FP), R9
+	MOVL         zero+60(FP), R10
+	VMOVD        R9, X0
+	VPBROADCASTB X0, X0
+	VMOVD        R10, X1
+	VPBROADCASTD X1, Z1
+	TESTQ        SI, SI
+	JNZ          zeros
+
+oneRow:
+	XORQ SI, SI
+
+oneVector:
+	VMOVDQU   (CX)(SI*1), X2
+	VPSUBB    X0, X2, X2
+	VPMOVZXBD X2, Z2
+	VPSUBD    Z1, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    (BX)(SI*4), Z2, Z2
+	VMOVUPS   Z2, (AX)(SI*4)
+	ADDQ      $0x10, SI
+	CMPQ      SI, DI
+	JLT       oneVector
+	ADDQ      DX, CX
+	LEAQ      (AX)(DX*4), AX
+	DECQ      R8
+	JNZ       oneRow
+	VZEROUPPER
+	RET
+
+zeros:
+eachRow:
+	XORQ R9, R9
+
+eachVector:
+	VMOVDQU   (SI)(R9*1), X1
+	VPSUBB    X0, X1, X1
+	VPMOVZXBD X1, Z1
+	VMOVDQU   (CX)(R9*1), X2
+	VPSUBB    X0, X2, X2
+	VPMOVZXBD X2, Z2
+	VPSUBD    Z1, Z2, Z2
+	VCVTDQ2PS Z2, Z2
+	VMULPS    (BX)(R9*4), Z2, Z2
+	VMOVUPS   Z2, (AX)(R9*4)
+	ADDQ      $0x10, R9
+	CMPQ      R9, DI
+	JLT       eachVector
+	ADDQ      DX, CX
+	LEAQ      (AX)(DX*4), AX
+	DECQ      R8
+	JNZ       eachRow
 	VZEROUPPER
 	RET
 

@@ -44,6 +44,10 @@ func tryFloat(e []float64, x, scale []float32, factor float32, f *MiniFloat, t T
 
 func tryNearest(e []float64, x, scale []float32, n *Nearest, t Type) { tryBy(n, e, x, scale, 1, t) }
 
+func dequantizeBlock([]float32, []byte, float32, int32, int32) int { return 0 }
+
+func dequantizeColumns([]float32, []byte, []float32, []byte, int32, int32) int { return 0 }
+
 func (s *ErrorSums) add(x, y []float32) { s.addGo(x, y) }
 
 func pack4(dst, q []byte) { pack4Go(dst, q) }

@@ -30,6 +30,16 @@ func quantizeColumnsAVX2(q *byte, x *float32, scale *float32, zero *byte, zeros 
 //go:noescape
 func roundUpColumnsAVX2(q *byte, x *float32, factor *float32, offset *float32, n int, rows int, steps float32, least byte)
 
+// dequantizeBlockAVX2 takes n codes, a multiple of the lanes. zero counts from lo.
+//
+//go:noescape
+func dequantizeBlockAVX2(x *float32, q *byte, scale float32, n int, lo int32, zero int32)
+
+// dequantizeColumnsAVX2 takes the first columns of rows of n codes: whole, a multiple of the lanes. If zeros is nil, all have one zero point, which counts from lo.
+//
+//go:noescape
+func dequantizeColumnsAVX2(x *float32, q *byte, scale *float32, zeros *byte, n int, whole int, rows int, lo int32, zero int32)
+
 //go:noescape
 func absMaxBlocksAVX512(acc *float32, x *float32, n int, block int)
 
@@ -55,6 +65,16 @@ func quantizeColumnsAVX512(q *byte, x *float32, scale *float32, zero *byte, zero
 
 //go:noescape
 func roundUpColumnsAVX512(q *byte, x *float32, factor *float32, offset *float32, n int, rows int, steps float32, least byte)
+
+// dequantizeBlockAVX512 takes n codes, a multiple of the lanes. zero counts from lo.
+//
+//go:noescape
+func dequantizeBlockAVX512(x *float32, q *byte, scale float32, n int, lo int32, zero int32)
+
+// dequantizeColumnsAVX512 takes the first columns of rows of n codes: whole, a multiple of the lanes. If zeros is nil, all have one zero point, which counts from lo.
+//
+//go:noescape
+func dequantizeColumnsAVX512(x *float32, q *byte, scale *float32, zeros *byte, n int, whole int, rows int, lo int32, zero int32)
 
 // pack4AVX2 packs n codes, a multiple of 64.
 //

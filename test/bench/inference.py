@@ -92,6 +92,9 @@ def forms():
     for bits, block in ((4, "128"), (4, "32"), (2, "32")):
         flags = ["-bits", str(bits), "-block", block, "--zero-point", *target]
         made.append(Form(" ".join(flags), bits, ours(*flags)))
+    for more in ([], ["--block", "-1"]):
+        flags = ["--activations", "dynamic", *more]
+        made.append(Form(" ".join(flags), 8, ours(*flags)))
     return [*made,
             Form("MatMulNBitsQuantizer, 4 bits, blocks of 128", 4, nbits(4, 128), True),
             Form("MatMulNBitsQuantizer, 4 bits, blocks of 32", 4, nbits(4, 32), True),

@@ -64,6 +64,7 @@ func main() {
 		quantizeBlocks(s)
 		quantizeColumns(s)
 		roundUpColumns(s)
+		dequantizeRows(s)
 	}
 	pack4()
 	pack2()
