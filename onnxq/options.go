@@ -90,7 +90,8 @@ type Options struct {
 	// Resume goes on from where a calibration was interrupted that had the same output, model, data
 	// and options. Without such a one it begins anew.
 	Resume bool
-	// Calibrating, if set, is called while codes are found by Calibration, with elements of weights.
+	// Calibrating, if set, is called while codes are found by Calibration, with the time that was spent and an
+	// estimate of what all takes, in nanoseconds. The last call has the same twice.
 	Calibrating func(done, total int64)
 	// Notify, if set, is told that Calibration waits for another process, or has nothing to resume.
 	Notify func(text string)

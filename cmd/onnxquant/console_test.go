@@ -159,8 +159,33 @@ func TestLog(t *testing.T) {
 		}
 	}
 	bar.clear()
-	if !slices.Equal(lines, []int{10, 40, 70}) || strings.Contains(stderr.String(), "\r") {
+	if !slices.Equal(lines, []int{10, 40, 70}) || strings.ContainsAny(stderr.String(), "\r[=") {
 		t.Errorf("lines after %d s: %q", lines, stderr)
+	}
+}
+
+// The time of a conversion does not count the calibration before it, and a log has no bar: the first line of
+// what follows comes ten seconds later.
+func TestLogBehindCalibration(t *testing.T) {
+	for _, terminal := range []bool{false, true} {
+		c, stderr := testConsole(terminal)
+		bar := newProgress(c, false)
+		var at time.Duration
+		begin := time.Now()
+		bar.now = func() time.Time { return begin.Add(at) }
+		bar.begin()
+		for at < time.Minute {
+			at += time.Second
+			bar.calibrating(int64(at), int64(time.Minute))
+		}
+		stderr.Reset()
+		at += 2 * time.Second
+		bar.update(1<<20, 3<<20)
+		line := stderr.String()
+		bar.clear()
+		if terminal && !strings.Contains(line, "0:04 left, 1.0 MiB of 3.0 MiB, 512 KiB/s") || !terminal && line != "" {
+			t.Errorf("terminal %v: %q", terminal, line)
+		}
 	}
 }
 

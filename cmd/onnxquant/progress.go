@@ -11,8 +11,8 @@ import (
 )
 
 // progress says on one line of the terminal how far a command is. The line is never wider than
-// the terminal. A terminal that cannot overwrite a line (TERM=dumb) gets a plain line now and
-// then; a file or a pipe, such as the log of a build, gets one rarely, and none of a short command.
+// the terminal. A terminal that cannot overwrite a line (TERM=dumb) gets a plain line without a bar now
+// and then; a file or a pipe, such as the log of a build, gets one rarely, and none of what is short.
 type progress struct {
 	console *console
 	silent  bool
@@ -62,7 +62,8 @@ func (p *progress) begin() {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.text, p.start = "working", p.now()
+	p.text = "working"
+	p.restart()
 	p.startTicker()
 }
 
@@ -198,13 +199,14 @@ func (p *progress) line(width int) string {
 		parts = append(parts, byteSize(p.done)+" of "+byteSize(p.total))
 	}
 	line := parts[0]
+	overwritten := p.console.terminal && !p.console.dumb
 	for _, part := range parts[1:] {
 		if utf8.RuneCountInString(line)+2+len(part) <= width {
 			line += ", " + part
 		}
 	}
 	const least, most = 10, 30
-	if room := min(width-utf8.RuneCountInString(line)-3, most); room >= least {
+	if room := min(width-utf8.RuneCountInString(line)-3, most); overwritten && room >= least {
 		full := int(p.done * int64(room) / p.total)
 		line = "[" + strings.Repeat("=", full) + strings.Repeat(" ", room-full) + "] " + line
 	}
@@ -220,11 +222,12 @@ func clock(d time.Duration) string {
 	return fmt.Sprintf("%d:%02d:%02d", s/3600, s/60%60, s%60)
 }
 
-// calibrating is told how many elements of weights have codes by calibration.
+// calibrating is told how far calibration is. The conversion begins behind it, with a time of its own.
 func (p *progress) calibrating(done, total int64) {
-	p.step("calibrate", int(done), int(total))
+	p.share("calibrate", done, total)
 	if done == total {
 		p.clear()
+		p.begin()
 	}
 }
 

@@ -52,7 +52,7 @@ type Options struct {
 
 	Calibration layerfit.Activations    // what layers get as inputs; or nil
 	Resume      bool                    // an interrupted calibration goes on
-	Calibrating func(done, total int64) // told while codes are found by it, in elements; may be nil
+	Calibrating func(done, total int64) // told while codes are found by it, in nanoseconds; may be nil
 	Notify      func(text string)       // told what happens before; may be nil
 }
 

@@ -25,8 +25,10 @@ func Channels(ctx context.Context, layers []Layer, a Activations, o Options) ([]
 	c := newCalibration(layers, a, o)
 	c.Best = false
 	factors := make([][]float32, len(layers))
-	for _, group := range c.groups() {
-		sums, err := c.observe(ctx, group)
+	groups := c.groups()
+	sample := c.work(groups, allExponents)
+	for g, group := range groups {
+		sums, err := c.observe(ctx, group, func() { c.pace.did(&c.pace.running, sample[g]) })
 		if err != nil {
 			return nil, err
 		}
@@ -37,13 +39,17 @@ func Channels(ctx context.Context, layers []Layer, a Activations, o Options) ([]
 			}
 			for _, l := range in.layers {
 				factors[l] = best
-				c.advance(layers[l].Weight)
+				c.pace.did(&c.pace.fitting, c.products(l, allExponents))
 			}
 			sums[i] = nil
 		}
 	}
+	c.pace.end()
 	return factors, nil
 }
+
+// allExponents is how often a weight is multiplied for its channels.
+func allExponents(*quantize.Weight) float64 { return exponents }
 
 // channels finds the factors of layers with the same input.
 func (c *calibration) channels(ctx context.Context, in *inputs, m *moments) ([]float32, error) {

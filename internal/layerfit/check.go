@@ -8,6 +8,17 @@ import (
 	"onnxquant/internal/rows"
 )
 
+// checkedModels is how many models run side by side for check.
+const checkedModels = 3
+
+// checkedSamples is on how many samples.
+func (c *calibration) checkedSamples() int {
+	if n := c.activations.Len(); n < tenth {
+		return n
+	}
+	return c.activations.Len() / tenth
+}
+
 // check compares the outputs of the model, on the samples that were held out, with those that the
 // codes of mse lead to. If these are better, they are what was found.
 func (c *calibration) check(ctx context.Context) error {
@@ -39,6 +50,7 @@ func (c *calibration) check(ctx context.Context) error {
 	samples := 0
 	err := c.activations.Run(ctx, paths, names, wanted, func(_ int, values [][]rows.Value) error {
 		samples++
+		defer c.pace.did(&c.pace.running, checkedModels)
 		for i, y := range values[0] {
 			a, b, s := difference(values[1][i].Data, y.Data), difference(values[2][i].Data, y.Data), squares(y.Data)
 			if s > 0 && a-a == 0 && b-b == 0 && s-s == 0 {

@@ -47,7 +47,7 @@ func Estimate(layers []Layer, o Options) Cost {
 // EstimateChannels tells what Channels would take.
 func EstimateChannels(layers []Layer, o Options) Cost {
 	o.Best = false
-	return newCalibration(layers, nil, o).cost(func(*quantize.Weight) float64 { return exponents })
+	return newCalibration(layers, nil, o).cost(allExponents)
 }
 
 // cost is that of all groups, whose Hessians are multiplied so many times by a weight.

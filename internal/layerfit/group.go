@@ -8,9 +8,9 @@ import (
 	"onnxquant/internal/quantize"
 )
 
-// group finds the codes of a group of layers.
-func (c *calibration) group(ctx context.Context, group []*inputs) error {
-	sums, err := c.observe(ctx, group)
+// group finds the codes of a group of layers. sample is how much a sample counts in its progress.
+func (c *calibration) group(ctx context.Context, group []*inputs, sample float64) error {
+	sums, err := c.observe(ctx, group, func() { c.pace.did(&c.pace.running, sample) })
 	if err != nil {
 		return err
 	}
@@ -63,8 +63,7 @@ func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) e
 // settle keeps the codes of a layer, or those of mse if their error is less. why explains that no
 // others were found.
 func (c *calibration) settle(ctx context.Context, layer int, found *quantize.Found, e sums, why string) error {
-	w := c.layers[layer].Weight
-	defer c.advance(w)
+	defer c.pace.did(&c.pace.fitting, c.products(layer, c.passes))
 	switch {
 	case e.broken:
 		return nil
@@ -82,14 +81,6 @@ func (c *calibration) settle(ctx context.Context, layer int, found *quantize.Fou
 	c.Error.Lost++
 	c.Notes[layer] = fmt.Sprintf("%s has an error of %.3g of the output on held-out rows, mse %.3g", c.algorithm(), math.Sqrt(e.found/e.signal), math.Sqrt(e.mse/e.signal))
 	return c.leastAngle(ctx, c.layers[layer], found)
-}
-
-// advance tells that a weight is done.
-func (c *calibration) advance(w *quantize.Weight) {
-	c.done += w.Elements()
-	if c.Progress != nil {
-		c.Progress(c.done, c.total)
-	}
 }
 
 // algorithm is the algorithm in words.

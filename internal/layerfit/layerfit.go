@@ -71,7 +71,9 @@ type Options struct {
 	Write   func(ctx context.Context, name string, found []*quantize.Found, values []string) (path string, err error)
 	Outputs []string // of the model, by which it is checked at the end
 
-	Progress func(done, total int64) // in elements of weights; may be nil
+	// Progress is told the time that was spent, and what all takes, in nanoseconds; may be nil. The second is an
+	// estimate, which changes.
+	Progress func(done, total int64)
 }
 
 // Result has what was found for each layer. Close removes it.
@@ -126,10 +128,14 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 	}()
 	c := newCalibration(layers, a, o)
 	c.Result = r
-	for _, group := range c.groups() {
+	all := c.groups()
+	sample := c.work(all, c.passes)
+	c.pace.running.all += checkedModels * float64(c.checkedSamples())
+	for i, group := range all {
 		if groups < before.Groups {
 			c.recall(group, before)
-		} else if err := c.group(ctx, group); err != nil {
+			c.skip(group, sample[i])
+		} else if err := c.group(ctx, group, sample[i]); err != nil {
 			return nil, err
 		}
 		groups++
@@ -137,7 +143,11 @@ func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Resu
 			return nil, err
 		}
 	}
-	return r, c.check(ctx)
+	if err := c.check(ctx); err != nil {
+		return nil, err
+	}
+	c.pace.end()
+	return r, nil
 }
 
 // calibration is the state of Run.
@@ -147,15 +157,13 @@ type calibration struct {
 	activations Activations
 	layers      []Layer
 	workers     int
-	done, total int64
+	pace        *pace
 }
 
 func newCalibration(layers []Layer, a Activations, o Options) *calibration {
 	c := &calibration{Options: o, activations: a, layers: layers}
 	c.workers, _ = work.Divide(o.Threads, o.Memory, 1)
-	for _, l := range layers {
-		c.total += l.Weight.Elements()
-	}
+	c.pace = newPace(o.Progress)
 	return c
 }
 

@@ -20,8 +20,9 @@ func (c *calibration) held(sample, row int) bool {
 	return sample%tenth == tenth-1
 }
 
-// observe runs the models over the samples and adds up the moments of a group, by inputs and part.
-func (c *calibration) observe(ctx context.Context, group []*inputs) ([][]*moments, error) {
+// observe runs the models over the samples and adds up the moments of a group, by inputs and part. It calls seen
+// after each sample.
+func (c *calibration) observe(ctx context.Context, group []*inputs, seen func()) ([][]*moments, error) {
 	all := make([][]*moments, len(group))
 	var float, interim names
 	for i, in := range group {
@@ -40,6 +41,7 @@ func (c *calibration) observe(ctx context.Context, group []*inputs) ([][]*moment
 				return err
 			}
 		}
+		seen()
 		return nil
 	})
 	if err != nil {

@@ -124,13 +124,11 @@ func (c *calibration) record(groups int) *record {
 func (c *calibration) recall(group []*inputs, r *record) {
 	for _, in := range group {
 		for _, i := range in.layers {
-			w := c.layers[i].Weight
-			found := c.store.add(w)
+			found := c.store.add(c.layers[i].Weight)
 			if r.Layers[i].Found {
 				c.Found[i] = found
 			}
 			c.Notes[i] = r.Layers[i].Note
-			c.advance(w)
 		}
 	}
 	c.Error = r.Error

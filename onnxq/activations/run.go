@@ -41,8 +41,8 @@ func (d *Data) Run(ctx context.Context, models []string, names [][]string, wante
 	return g.Wait()
 }
 
-// Time estimates how long it takes to open the model and run it on all samples, by one run on the
-// first of them. Open must have been called.
+// Time estimates how long it takes to open the model and run it on all samples, by runs on the first of them,
+// for about a second. The very first run takes longer than others: it counts once. Open must have been called.
 func (d *Data) Time(ctx context.Context) (time.Duration, error) {
 	start := time.Now()
 	s, err := d.data.Engine().Open(ctx, d.model)
@@ -50,17 +50,26 @@ func (d *Data) Time(ctx context.Context) (time.Duration, error) {
 		return 0, err
 	}
 	defer s.Close()
-	opened := time.Now()
+	n, first := 0, start
 	for inputs, err := range d.data.Samples().All() {
 		if err != nil {
 			return 0, err
 		}
 		if _, err := s.Run(inputs); err != nil {
-			return 0, d.data.Samples().Failed(ctx, 0, inputs, err)
+			return 0, d.data.Samples().Failed(ctx, n, inputs, err)
 		}
-		break
+		if n++; n == 1 {
+			first = time.Now()
+		}
+		if n > 1 && time.Since(start) > time.Second || ctx.Err() != nil {
+			break
+		}
 	}
-	return opened.Sub(start) + time.Duration(d.Len())*time.Since(opened), nil
+	once, others := first.Sub(start), time.Since(first)
+	if n < 2 {
+		return once, context.Cause(ctx)
+	}
+	return once + others*time.Duration(d.Len()-1)/time.Duration(n-1), context.Cause(ctx)
 }
 
 // each runs models on samples, and calls do with the values of each.
