@@ -73,17 +73,23 @@ type FloatNode struct {
 // Plan decides what becomes of every float tensor and lays out the output. It reads no
 // weights.
 func (m *Model) Plan(opts Options) (*Plan, error) {
-	resolved, err := opts.resolve()
-	if err != nil {
-		return nil, err
-	}
-	p, err := convert.NewPlan(m.graph, resolved)
+	p, resolved, err := m.stages(opts)
 	if err != nil {
 		return nil, err
 	}
 	d := describe(p, resolved)
 	d.input = m.graph
 	return d, nil
+}
+
+// stages makes the plan that Plan describes, and the options that it is made with.
+func (m *Model) stages(opts Options) (*convert.Plan, convert.Options, error) {
+	resolved, err := opts.resolve()
+	if err != nil {
+		return nil, resolved, err
+	}
+	p, err := convert.NewPlan(m.graph, resolved)
+	return p, resolved, err
 }
 
 // describe converts a plan for the caller.

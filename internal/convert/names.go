@@ -28,7 +28,7 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 			}
 		}
 	}
-	if err := o.Precision.Unused(names); err != nil {
+	if err := o.Precision.Unused(names); err != nil || o.Include.Empty() && o.Exclude.Empty() {
 		return err
 	}
 	names = slices.Concat(names, x.NodeNames())
@@ -38,7 +38,7 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 // TensorNames lists the names of float tensors that rules may use. A tensor in a subgraph
 // has two: with and without its path.
 func TensorNames(x *graph.Graph) []string {
-	var names []string
+	names := make([]string, 0, len(x.Values)) // one allocation: there may be very many
 	for _, v := range x.Values {
 		if dtype.DType(v.Tensor.GetDataType()).Float() {
 			names = append(names, v.Name)

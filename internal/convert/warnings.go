@@ -80,9 +80,9 @@ func (p *Plan) warnOfFloat() {
 	if len(named) > 3 { // a glob may name many
 		paths := make([]string, len(named))
 		for i, d := range named {
-			paths[i] = msg.Quote(d.Value.Path)
+			paths[i] = d.Value.Path
 		}
-		p.warn("%d tensors stay in float though precision_info names them: %s (--verbose says why)", len(named), msg.List(paths))
+		p.warn("%d tensors stay in float though precision_info names them: %s (--verbose says why)", len(named), msg.ListNames(paths))
 		return
 	}
 	for _, d := range named {

@@ -240,8 +240,8 @@ func overrideOf(p *rules.Precision, v *graph.Value) *spec.Override {
 		return noOverride
 	}
 	for _, v := range append([]*graph.Value{v}, v.From()...) {
-		if o, ok := p.For(v.Path, v.Name); ok {
-			return &o
+		if o := p.Shared(v.Path, v.Name); o != nil {
+			return o
 		}
 	}
 	return noOverride

@@ -36,10 +36,8 @@ func (d *Decision) layersOf(x, observed *graph.Graph) (all []Layer, why string) 
 	leaves := d.Reach.Leaves
 	if observed != nil && x != observed {
 		x, leaves = observed, nil
-		for _, v := range x.Values {
-			if v.Tensor == d.Value.Tensor {
-				leaves = append(leaves, reach.Of(x, v, d.Shape).Leaves...)
-			}
+		for _, v := range x.Held(d.Value.Tensor) {
+			leaves = append(leaves, reach.Of(x, v, d.Shape).Leaves...)
 		}
 	}
 	for _, l := range leaves {

@@ -216,6 +216,9 @@ func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto {
 	return c.originals[t]
 }
 
+// Copied is OriginalTensor for tensors that are not shared; for those it returns nil.
+func (c *Copy) Copied(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.originals[t] }
+
 // Value returns the original's value whose content is a copy's tensor t. It is nil if t is
 // neither an initializer nor in a Constant node.
 func (c *Copy) Value(t *onnxpb.TensorProto) *Value {

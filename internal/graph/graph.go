@@ -38,6 +38,8 @@ type Graph struct {
 	names     []uint64  // hashes, sorted
 	finding   sync.Once // makes elsewhere, see Elsewhere
 	elsewhere []located
+	holding   sync.Once // makes held, see Held
+	held      map[*onnxpb.TensorProto][]*Value
 }
 
 // place says where a node is, and what it makes and reads.
@@ -110,6 +112,17 @@ func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 			}
 		}
 	}
+}
+
+// Held returns the values that are stored in a tensor: several where a function is inlined in several places.
+func (x *Graph) Held(t *onnxpb.TensorProto) []*Value {
+	x.holding.Do(func() {
+		x.held = make(map[*onnxpb.TensorProto][]*Value, len(x.Values))
+		for _, v := range x.Values {
+			x.held[v.Tensor] = append(x.held[v.Tensor], v)
+		}
+	})
+	return x.held[t]
 }
 
 // located is a tensor that is no value.

@@ -19,6 +19,9 @@ func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 			}
 		}
 	}
+	if inOrder(nodes, maker) {
+		return slices.Clone(nodes), nil
+	}
 	const (
 		unseen = iota
 		open   // on the stack: its inputs are being sorted
@@ -58,6 +61,18 @@ func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 		}
 	}
 	return result, nil
+}
+
+// inOrder reports whether no node reads what it or a later one makes, as in most models.
+func inOrder(nodes []*onnxpb.NodeProto, maker map[string]int) bool {
+	for i, n := range nodes {
+		for _, name := range Reads(n) {
+			if made, ok := maker[name]; ok && made >= i {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // Reads lists the names that a node reads, itself or in its subgraphs.

@@ -32,11 +32,20 @@ func Names(names []string) string {
 }
 
 // List joins words, without duplicates and at most four. It sorts words in place.
-func List(words []string) string {
+func List(words []string) string { return join(words, func(word string) string { return word }) }
+
+// ListNames is List of quoted names, of which there may be very many.
+func ListNames(names []string) string { return join(names, Quote) }
+
+func join(words []string, write func(string) string) string {
 	slices.Sort(words)
 	words = slices.Compact(words)
-	if len(words) > 4 {
-		words = append(words[:4:4], "…")
+	var all []string
+	for _, word := range words[:min(len(words), 4)] {
+		all = append(all, write(word))
 	}
-	return strings.Join(words, ", ")
+	if len(words) > 4 {
+		all = append(all, "…")
+	}
+	return strings.Join(all, ", ")
 }

@@ -240,11 +240,12 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 	b := form.NewBuilder(r.copy.Names)
 	gone := map[string]bool{}
 	for _, t := range g.Initializer {
-		w := r.weight(t)
-		if v := r.copy.Value(t); v != nil && r.dropped[v] {
+		v := r.copy.Value(t)
+		if v != nil && r.dropped[v] {
 			gone[v.Name] = true
 			continue
 		}
+		w := r.replaced[v]
 		if w == nil || w.fake() {
 			b.Tensors = append(b.Tensors, t)
 		}

@@ -82,6 +82,9 @@ func Collect(c *graph.Copy) (*Output, error) {
 	o := &Output{proto: c.Proto}
 	for _, t := range modelfile.Tensors(c.Proto) {
 		p := Piece{Size: graph.SizeOf(t)}
+		if t.Payload == nil && p.Size <= inlineSize {
+			continue // in the structure: there may be very many
+		}
 		old := c.OriginalTensor(t)
 		switch {
 		case old != nil && p.Size > inlineSize:
@@ -115,8 +118,8 @@ func Collect(c *graph.Copy) (*Output, error) {
 // values that are gone are left out.
 func Inline(c *graph.Copy, gone func(v *graph.Value) bool) error {
 	for _, t := range modelfile.Tensors(c.Proto) {
-		old := c.OriginalTensor(t)
-		if old == nil || old == t || graph.SizeOf(t) > inlineSize || dtype.DType(t.GetDataType()) == dtype.String || gone(c.Value(t)) {
+		old := c.Copied(t)
+		if old == nil || graph.SizeOf(t) > inlineSize || dtype.DType(t.GetDataType()) == dtype.String || gone(c.Value(t)) {
 			continue
 		}
 		t.Payload, t.ExternalData, t.DataLocation = nil, nil, nil

@@ -157,12 +157,12 @@ func (o Options) Defaults() (list []spec.Candidate) {
 }
 
 // planFor makes the plan with one candidate for all weights.
-func (a *analyzer) planFor(c spec.Candidate) (*onnxq.Plan, error) {
+func (a *analyzer) planFor(c spec.Candidate) (*convert.Plan, error) {
 	opts, err := a.with(c)
 	if err != nil {
 		return nil, err
 	}
-	return a.model.Plan(opts)
+	return access.Plan(a.model, opts)
 }
 
 // with returns the options with one candidate for all weights.

@@ -11,21 +11,23 @@ import (
 )
 
 // sizeOf is the exact size of the output of a plan.
-func (a *analyzer) sizeOf(p *onnxq.Plan) (int64, error) {
-	size := p.OutBytes
+func (a *analyzer) sizeOf(p *convert.Plan) (int64, error) {
 	if a.output != "" {
 		var err error
-		if size, err = p.OutputSize(a.output); err != nil {
+		if p, err = p.At(a.output); err != nil {
 			return 0, err
 		}
 	}
-	return size + a.beyond, nil
+	return p.Output.Size() + a.beyond, nil
 }
 
 // Beyond returns by how many bytes the output of a plan grows when its contents are read: values beyond
 // the range of float16 or bfloat16 stay float32.
 func Beyond(ctx context.Context, p *onnxq.Plan) (int64, error) {
-	planned := access.Stages(p)
+	return beyond(ctx, access.Stages(p))
+}
+
+func beyond(ctx context.Context, planned *convert.Plan) (int64, error) {
 	settled, err := planned.Settled(ctx)
 	if err != nil {
 		return 0, err

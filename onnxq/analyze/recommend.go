@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/knapsack"
 	"onnxquant/onnxq/rules"
 )
@@ -210,7 +211,7 @@ func (a *analyzer) take(pick []int) (err error) {
 	if err != nil {
 		return err
 	}
-	if a.OutBytes, err = a.sizeOf(p); err != nil {
+	if a.OutBytes, err = a.sizeOf(access.Stages(p)); err != nil {
 		return err
 	}
 	a.OpsetBefore, a.OpsetAfter, a.OpsetFor = p.OpsetBefore, p.OpsetAfter, p.OpsetFor

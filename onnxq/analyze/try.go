@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/quantize"
@@ -17,25 +16,24 @@ import (
 
 // try measures candidate i, c.
 func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
-	p, err := a.planFor(c)
+	stages, err := a.planFor(c)
 	if err != nil {
 		return fmt.Errorf("candidate %s: %w", c, err)
 	}
 	if c.Format == spec.Float {
-		if a.beyond, err = Beyond(ctx, p); err != nil {
+		if a.beyond, err = beyond(ctx, stages); err != nil {
 			return err
 		}
 	}
-	size, err := a.sizeOf(p)
+	size, err := a.sizeOf(stages)
 	if err != nil {
 		return err
 	}
 	if c.Format == spec.Float {
 		a.FloatBytes = size
-		a.slack = uncertain(access.Stages(p))
+		a.slack = uncertain(stages)
 		return nil
 	}
-	stages := access.Stages(p)
 	a.nothing = "the weights hold NaN, infinity or values too large for their scales"
 	if len(stages.Weights) == 0 {
 		a.nothing = stages.WhyNothing()

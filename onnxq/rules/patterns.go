@@ -40,19 +40,38 @@ func (p *Patterns) Unused(names []string) (pattern string, found bool) {
 	if p.Empty() {
 		return "", false
 	}
-	known := make(map[string]bool, len(names))
-	for _, name := range names {
-		known[name] = true
-	}
-	i := slices.IndexFunc(p.list, func(pattern string) bool {
-		name, one := onlyName(pattern)
-		return !known[pattern] && !(one && known[name]) &&
-			(one || !slices.ContainsFunc(names, func(name string) bool { return matchGlob(pattern, name) }))
-	})
-	if i < 0 {
+	unused := unusedOf(p.list, names)
+	if len(unused) == 0 {
 		return "", false
 	}
-	return p.list[i], true
+	return p.list[unused[0]], true
+}
+
+// unusedOf returns the indices of the patterns that match none of names. There may be very many names,
+// and few patterns.
+func unusedOf(patterns, names []string) (unused []int) {
+	exact := map[string]bool{} // names that patterns stand for → whether there is such a name
+	for _, pattern := range patterns {
+		exact[pattern] = false
+		if name, one := onlyName(pattern); one {
+			exact[name] = false
+		}
+	}
+	for _, name := range names {
+		if _, wanted := exact[name]; wanted {
+			exact[name] = true
+		}
+	}
+	for i, pattern := range patterns {
+		name, one := onlyName(pattern)
+		if exact[pattern] || one && exact[name] {
+			continue
+		}
+		if one || !slices.ContainsFunc(names, func(name string) bool { return matchGlob(pattern, name) }) {
+			unused = append(unused, i)
+		}
+	}
+	return unused
 }
 
 // onlyName returns the one name that a pattern matches as a glob, if it has no *, ? or [ but behind

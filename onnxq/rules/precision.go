@@ -89,8 +89,17 @@ func parsePrecision(data []byte, source string) (*Precision, error) {
 // For returns the override of a weight, and whether there is one. A weight in a subgraph has
 // two names: with and without its path.
 func (p *Precision) For(names ...string) (spec.Override, bool) {
+	if o := p.Shared(names...); o != nil {
+		return *o, true
+	}
+	return spec.Override{}, false
+}
+
+// Shared is For, for very many weights: those that one key matches share an override, which must not
+// be changed. It returns nil without one.
+func (p *Precision) Shared(names ...string) *spec.Override {
 	if p == nil {
-		return spec.Override{}, false
+		return nil
 	}
 	last := -1
 	for _, name := range names {
@@ -109,9 +118,9 @@ func (p *Precision) For(names ...string) (spec.Override, bool) {
 		}
 	}
 	if last < 0 {
-		return spec.Override{}, false
+		return nil
 	}
-	return p.keys[last].override, true
+	return &p.keys[last].override
 }
 
 // Unused returns an error if a key matches none of names, the weights of a model. The key is
@@ -120,17 +129,13 @@ func (p *Precision) Unused(names []string) error {
 	if p == nil {
 		return nil
 	}
-	known := make(map[string]bool, len(names))
-	for _, name := range names {
-		known[name] = true
+	var patterns []string
+	for _, k := range p.keys {
+		patterns = append(patterns, k.pattern)
 	}
 	var unused []precisionKey
-	for _, k := range p.keys {
-		matches := func(name string) bool { return matchGlob(k.pattern, name) }
-		only, one := onlyName(k.pattern)
-		if !known[k.pattern] && !(one && known[only]) && (one || !slices.ContainsFunc(names, matches)) {
-			unused = append(unused, k)
-		}
+	for _, i := range unusedOf(patterns, names) {
+		unused = append(unused, p.keys[i])
 	}
 	if len(unused) == 0 {
 		return nil
