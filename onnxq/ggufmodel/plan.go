@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"onnxquant/formats/dtype"
@@ -15,7 +14,6 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
-	"onnxquant/internal/reach"
 	"onnxquant/internal/work"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
@@ -41,12 +39,6 @@ type Options struct {
 	// Progress, if set, is called with the bytes of input processed so far and the total.
 	// Calls do not overlap.
 	Progress func(done, total int64)
-}
-
-// TypeRule is the type of the tensors that match a name.
-type TypeRule struct {
-	Pattern string // name or glob, of the tensor in the model or the file, or of a node that reads it
-	Type    string // name of an encoding of package ggml, or F64
 }
 
 // Tensor is the plan for one float tensor of the model.
@@ -139,176 +131,6 @@ func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
 	return p, p.place(chosen)
 }
 
-// Types lists the possible types of a weight in a GGUF file: the encodings of package ggml
-// that GGUF has, and F64 for float64 weights.
-func Types() []string {
-	var names []string
-	for _, e := range ggml.All() {
-		if t := gguf.Type(e.Type); t.Known() && strings.EqualFold(t.String(), e.Name) {
-			names = append(names, e.Name)
-		}
-	}
-	return append(names, gguf.F64.String())
-}
-
-// typeNamed returns the type with a name, ignoring case.
-func typeNamed(name string) (gguf.Type, error) {
-	if strings.EqualFold(name, gguf.F64.String()) {
-		return gguf.F64, nil
-	}
-	e, ok := ggml.Lookup(name)
-	if ok && slices.Contains(Types(), e.Name) {
-		return gguf.Type(e.Type), nil
-	}
-	return 0, fmt.Errorf("type %q is none that GGUF files are written with (%s)", name, strings.Join(Types(), ", "))
-}
-
-// candidate is a float tensor that may go into the file.
-type candidate struct {
-	*graph.Value
-	dtype dtype.DType
-	dims  []int64 // shape in the model
-	bytes int64
-	skip  string // why it is left out
-
-	layout
-	leaves []reach.Leaf
-	name   string   // in the file
-	names  []string // in the file, in the model, and of nodes that read it
-	role   role
-	layer  int
-}
-
-// candidates lists the float tensors of the model, with what can be known of each by itself.
-func candidates(x *graph.Graph, names *rules.Names) []*candidate {
-	var all []*candidate
-	parts := recognize.Parts(x)
-	for _, v := range x.Values {
-		c := &candidate{Value: v, dtype: dtype.DType(v.Tensor.GetDataType()), dims: v.Tensor.GetDims(), bytes: graph.SizeOf(v.Tensor), layer: -1}
-		if !c.dtype.Float() {
-			continue
-		}
-		all = append(all, c)
-		name, wanted := names.For(v.Path)
-		switch {
-		case c.bytes == 0:
-			c.skip = "empty"
-		case !wanted:
-			c.skip = "left out by name"
-		case parts[v] != "":
-			c.skip = parts[v]
-		case v.Node != nil && len(c.dims) == 0:
-			c.skip = "a constant of the graph"
-		default:
-			c.know(x, name)
-		}
-	}
-	for _, v := range x.Unusual {
-		u := v.Unusual()
-		all = append(all, &candidate{Value: v, dtype: u.DType, dims: u.Shape, bytes: u.Bytes, skip: "stored as " + u.Form, layer: -1})
-	}
-	return all
-}
-
-// know sets what follows from the graph and the name in the file.
-func (c *candidate) know(x *graph.Graph, name string) {
-	c.name = name
-	c.leaves = reach.Of(x, c.Value, c.dims).Leaves
-	c.layout = layoutOf(c.dims, c.leaves)
-	c.names = []string{name, c.Path}
-	for _, l := range c.leaves {
-		c.names = append(c.names, l.Node.GetName())
-	}
-	c.role, c.layer = roleOf(x, c.names, c.leaves), layerOf(c.names)
-}
-
-// chooser chooses types.
-type chooser struct {
-	mix    *mix
-	opts   Options
-	types  []gguf.Type        // of opts.TensorTypes
-	byRole map[role]gguf.Type // opts.OutputType and opts.EmbeddingType, if given
-	used   []bool             // by index of types: it matched
-	layers int
-}
-
-// newChooser parses the types in the options.
-func newChooser(m *mix, opts Options) (*chooser, error) {
-	c := &chooser{mix: m, opts: opts, byRole: map[role]gguf.Type{}, used: make([]bool, len(opts.TensorTypes))}
-	for _, o := range []struct {
-		role role
-		name string
-	}{{outputRole, opts.OutputType}, {embeddingRole, opts.EmbeddingType}} {
-		if o.name == "" {
-			continue
-		}
-		t, err := typeNamed(o.name)
-		if err != nil {
-			return nil, err
-		}
-		c.byRole[o.role] = t
-	}
-	for _, r := range opts.TensorTypes {
-		t, err := typeNamed(r.Type)
-		if err != nil {
-			return nil, err
-		}
-		c.types = append(c.types, t)
-	}
-	return c, nil
-}
-
-// choose returns the type of a tensor, with the reason.
-func (c *chooser) choose(w *candidate) (t gguf.Type, reason string, err error) {
-	asked := -1
-	for i, r := range c.opts.TensorTypes {
-		if slices.ContainsFunc(w.names, func(name string) bool { return name != "" && rules.MatchName(r.Pattern, name) }) {
-			c.used[i], asked = true, i
-		}
-	}
-	if asked >= 0 {
-		t = c.types[asked]
-		if elements, _ := t.Block(); w.k%elements != 0 {
-			return 0, "", fmt.Errorf("tensor %s: rows of %d elements are not made of blocks of %d, as %v has", msg.Quote(w.Path), w.k, elements, t)
-		}
-		return t, "asked for", nil
-	}
-	own := floatTypes[w.dtype]
-	if len(w.shape) == 1 && (own == gguf.F16 || own == gguf.BF16) {
-		own = gguf.F32
-	}
-	switch {
-	case !w.summed && len(w.leaves) > 0:
-		return own, "not a weight of " + w.leaves[0].String(), nil
-	case !w.summed:
-		return own, "nothing reads it", nil
-	case len(w.shape) < 2:
-		return own, "a vector", nil
-	case w.role == positionRole:
-		return own, roleNames[positionRole], nil
-	}
-	t, reason = c.mix.choose(w.role, w.layer, c.layers, c.opts.Importance != nil)
-	if c.opts.Pure {
-		t, reason = c.mix.base, ""
-	}
-	if asked, ok := c.byRole[w.role]; ok {
-		t, reason = asked, roleNames[w.role]
-	}
-	if fits := fitting(t, own, w.k); fits != t {
-		reason = fmt.Sprintf("rows of %d do not fill %v", w.k, t)
-		t = fits
-	}
-	return t, reason, nil
-}
-
-// unused returns an error if a rule for types matches no tensor.
-func (c *chooser) unused(rules []TypeRule) error {
-	if i := slices.Index(c.used, false); i >= 0 {
-		return fmt.Errorf("no tensor and no node is called %s, which is to be %s", msg.Quote(rules[i].Pattern), rules[i].Type)
-	}
-	return nil
-}
-
 // add plans one tensor.
 func (p *Plan) add(w *candidate, c *chooser) error {
 	t := Tensor{
@@ -391,48 +213,6 @@ func (p *Plan) quantizedParts() (n int) {
 		}
 	}
 	return n
-}
-
-// metadata returns the key-value pairs of the file.
-func (p *Plan) metadata(chosen *mix) []gguf.KeyValue {
-	proto := p.graph.File.Proto
-	kv := []gguf.KeyValue{{Key: "general.architecture", Value: "onnx"}}
-	add := func(key, value string) {
-		if value != "" {
-			kv = append(kv, gguf.KeyValue{Key: key, Value: value})
-		}
-	}
-	add("general.name", proto.GetGraph().GetName())
-	add("general.description", proto.GetDocString())
-	kv = append(kv, gguf.KeyValue{Key: "general.file_type", Value: chosen.number},
-		gguf.KeyValue{Key: "general.quantization_version", Value: uint32(2)})
-	add("onnx.producer_name", proto.GetProducerName())
-	add("onnx.producer_version", proto.GetProducerVersion())
-	add("onnx.domain", proto.GetDomain())
-	kv = append(kv, gguf.KeyValue{Key: "onnx.opset", Value: uint32(graph.Opset(proto))})
-	var keys, values, transposed []string
-	for _, e := range proto.MetadataProps {
-		keys, values = append(keys, e.GetKey()), append(values, e.GetValue())
-	}
-	if len(keys) > 0 {
-		kv = append(kv, gguf.KeyValue{Key: "onnx.metadata.keys", Value: keys}, gguf.KeyValue{Key: "onnx.metadata.values", Value: values})
-	}
-	for _, t := range p.Tensors {
-		if t.Transposed {
-			transposed = append(transposed, t.Name)
-		}
-	}
-	if len(transposed) > 0 {
-		kv = append(kv, gguf.KeyValue{Key: "onnx.transposed", Value: transposed})
-	}
-	for _, own := range p.opts.Metadata {
-		if i := slices.IndexFunc(kv, func(e gguf.KeyValue) bool { return e.Key == own.Key }); i >= 0 {
-			kv[i] = own
-		} else {
-			kv = append(kv, own)
-		}
-	}
-	return kv
 }
 
 // checkImportance warns if some weights are not in the matrix, and fails if none is.
