@@ -133,17 +133,13 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 // QuantizeColumns is EncodeColumns and also returns the errors of the decoded codes,
 // without another pass to decode them.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
-	var s kernels.ErrorSums
-	kernels.QuantizeFloatColumns(q, x, scale, c.TensorScale, kernels.SignlessE2M1, blocks.Type(c.Type), &s)
-	return blocks.Stats(len(x), &s)
+	return blocks.QuantizeColumns(q, x, scale, c.TensorScale, kernels.SignlessE2M1, c.Type)
 }
 
 // QuantizeBlocks is EncodeBlocks and also returns the errors of the decoded codes,
 // without another pass to decode them.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
-	var s kernels.ErrorSums
-	kernels.QuantizeFloatBlocks(q, x, scale, c.TensorScale, k, block, kernels.SignlessE2M1, blocks.Type(c.Type), &s)
-	return blocks.Stats(len(x), &s)
+	return blocks.QuantizeBlocks(q, x, scale, c.TensorScale, k, block, kernels.SignlessE2M1, c.Type)
 }
 
 // DecodeColumns decodes q to x, the inverse of EncodeColumns.

@@ -94,11 +94,8 @@ func runReport(ctx context.Context, c *console, args []string) error {
 	opts.Verify.Progress = bar.share
 	r, err := report.Models(ctx, fs.Arg(0), fs.Args()[1:], opts)
 	bar.clear()
-	switch {
-	case errors.Is(err, verify.ErrOptions):
-		return usagef("%v", err)
-	case err != nil:
-		return err
+	if err != nil {
+		return comparisonError(err)
 	}
 	if err := writePage(page, r); err != nil {
 		return err

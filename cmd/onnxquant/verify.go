@@ -102,10 +102,8 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 	verified, err := f.compare(ctx, args, fs.Arg(0), fs.Arg(1))
 	bar.clear()
 	switch {
-	case errors.Is(err, verify.ErrOptions):
-		return usagef("%v", err)
 	case err != nil:
-		return err
+		return comparisonError(err)
 	case f.quiet:
 	case f.json:
 		err = c.json(verified)
@@ -152,6 +150,14 @@ func (f *verifyFlags) compare(ctx context.Context, args []string, in, out string
 		return nil, err
 	}
 	return r.Verification, writePage(f.page, r)
+}
+
+// comparisonError is the error of a comparison; options that do not fit the models are wrong usage.
+func comparisonError(err error) error {
+	if errors.Is(err, verify.ErrOptions) {
+		return usagef("%v", err)
+	}
+	return err
 }
 
 // verifyStatus returns the error that stands for the exit status of a comparison.

@@ -6,7 +6,6 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/blocks"
-	"onnxquant/internal/kernels"
 )
 
 // Codec quantizes weights to a format, each block with a scale. It works on pieces of a
@@ -34,15 +33,7 @@ func (c Codec) Validate() error {
 // if not, the result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	top := c.Format.Max()
-	finite = true
-	for i, amax := range hi {
-		if !kernels.IsFinite(amax) {
-			finite = false
-			continue
-		}
-		scale[i] = scaleFor(c.Type, amax, top)
-	}
-	return finite
+	return blocks.Scales(scale, hi, func(amax float32) float32 { return scaleFor(c.Type, amax, top) })
 }
 
 // EncodeColumns sets q to the codes of x, rows of len(scale) finite elements.
@@ -58,17 +49,13 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 // QuantizeColumns is EncodeColumns and also returns the errors of the decoded codes,
 // without another pass to decode them.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
-	var s kernels.ErrorSums
-	kernels.QuantizeFloatColumns(q, x, scale, 1, formats[c.Format].kind, blocks.Type(c.Type), &s)
-	return blocks.Stats(len(x), &s)
+	return blocks.QuantizeColumns(q, x, scale, 1, formats[c.Format].kind, c.Type)
 }
 
 // QuantizeBlocks is EncodeBlocks and also returns the errors of the decoded codes,
 // without another pass to decode them.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
-	var s kernels.ErrorSums
-	kernels.QuantizeFloatBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, blocks.Type(c.Type), &s)
-	return blocks.Stats(len(x), &s)
+	return blocks.QuantizeBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, c.Type)
 }
 
 // DecodeColumns decodes q to x, the inverse of EncodeColumns.

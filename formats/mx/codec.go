@@ -77,15 +77,7 @@ func (c Codec) Validate() error {
 // Scales turns the amax of each block into its scale. Scales are powers of two; see
 // ScaleByte. It reports whether all are finite; if not, the result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
-	finite = true
-	for i, amax := range hi {
-		if !kernels.IsFinite(amax) {
-			finite = false
-			continue
-		}
-		scale[i] = c.scale(amax)
-	}
-	return finite
+	return blocks.Scales(scale, hi, c.scale)
 }
 
 // scale returns the scale of a block of finite magnitude.
@@ -150,17 +142,13 @@ func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block 
 // QuantizeColumns is EncodeColumns and also returns the errors of the decoded codes,
 // without another pass to decode them.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
-	var s kernels.ErrorSums
-	kernels.QuantizeFloatColumns(q, x, scale, 1, formats[c.Format].kind, blocks.Type(c.Type), &s)
-	return blocks.Stats(len(x), &s)
+	return blocks.QuantizeColumns(q, x, scale, 1, formats[c.Format].kind, c.Type)
 }
 
 // QuantizeBlocks is EncodeBlocks and also returns the errors of the decoded codes,
 // without another pass to decode them.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
-	var s kernels.ErrorSums
-	kernels.QuantizeFloatBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, blocks.Type(c.Type), &s)
-	return blocks.Stats(len(x), &s)
+	return blocks.QuantizeBlocks(q, x, scale, 1, k, block, formats[c.Format].kind, c.Type)
 }
 
 // DecodeColumns decodes q to x, the inverse of EncodeColumns.

@@ -36,6 +36,34 @@ func (Symmetric) ObserveBlocks(lo, hi, x []float32, k, block int) {
 	kernels.AbsMaxBlocks(hi, x, k, block)
 }
 
+// Scales sets the scale of each block of finite amax, and reports whether all are finite.
+func Scales(scale, amax []float32, of func(amax float32) float32) (finite bool) {
+	finite = true
+	for i, a := range amax {
+		if !kernels.IsFinite(a) {
+			finite = false
+			continue
+		}
+		scale[i] = of(a)
+	}
+	return finite
+}
+
+// QuantizeColumns sets q to the codes of x, rows of len(scale) finite elements, and returns the errors of
+// the decoded codes. outer is a scale of the whole tensor.
+func QuantizeColumns(q []byte, x, scale []float32, outer float32, kind *kernels.MiniFloat, t dtype.DType) errstat.Stats {
+	var s kernels.ErrorSums
+	kernels.QuantizeFloatColumns(q, x, scale, outer, kind, Type(t), &s)
+	return Stats(len(x), &s)
+}
+
+// QuantizeBlocks is QuantizeColumns for rows of k elements cut into blocks.
+func QuantizeBlocks(q []byte, x, scale []float32, outer float32, k, block int, kind *kernels.MiniFloat, t dtype.DType) errstat.Stats {
+	var s kernels.ErrorSums
+	kernels.QuantizeFloatBlocks(q, x, scale, outer, k, block, kind, Type(t), &s)
+	return Stats(len(x), &s)
+}
+
 // DecodeColumns sets x to values·(scale·outer), rounded to t, for codes q in columns.
 func DecodeColumns(x []float32, q []byte, scale []float32, outer float32, values *Values, t dtype.DType) {
 	kernels.CheckColumns(len(q), len(scale))

@@ -80,22 +80,32 @@ func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]
 			other = append(other, l.String())
 		}
 	}
-	v := d.Value
+	if why := unchangeable(d.Value, d.Reach.Output, trained); why != "" {
+		return why
+	}
 	switch {
-	case v.Unusual() != nil:
-		return "stored as " + v.Unusual().Form
-	case v.Input && !v.MustBeInput:
-		return "graph input: callers may replace it"
-	case d.Reach.Output:
-		return "graph output"
-	case trained[v.Name]:
-		return "bound by training_info"
 	case len(other) > 0:
 		return "also read by " + msg.List(other)
 	case d.unknown != "":
 		return d.unknown
 	}
-	return keepFloat[v]
+	return keepFloat[d.Value]
+}
+
+// unchangeable returns why no other tensors can take the place of a stored one, or "". output: it, or what
+// is made of its elements alone, is an output of the graph.
+func unchangeable(v *graph.Value, output bool, trained map[string]bool) string {
+	switch {
+	case v.Unusual() != nil:
+		return "stored as " + v.Unusual().Form
+	case v.Input && !v.MustBeInput:
+		return "graph input: callers may replace it"
+	case output:
+		return "graph output"
+	case trained[v.Name]:
+		return "bound by training_info"
+	}
+	return ""
 }
 
 // matches reports whether a pattern matches the name of the tensor or of a node that reads it.

@@ -93,18 +93,10 @@ func (s *selection) keep(d *Decision, trained map[string]bool, keepFloat map[*gr
 
 // staticObstacle returns why a stored tensor has no static codes, or "".
 func staticObstacle(d *Decision, trained map[string]bool, keepFloat map[*graph.Value]string) string {
-	v := d.Value
-	switch {
-	case v.Unusual() != nil:
-		return "stored as " + v.Unusual().Form
-	case v.Input && !v.MustBeInput:
-		return "graph input: callers may replace it"
-	case v.Output:
-		return "graph output"
-	case trained[v.Name]:
-		return "bound by training_info"
+	if why := unchangeable(d.Value, d.Value.Output, trained); why != "" {
+		return why
 	}
-	return keepFloat[v]
+	return keepFloat[d.Value]
 }
 
 // unwanted returns why the options want a stored tensor to have no static codes, or "".
