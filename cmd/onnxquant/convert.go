@@ -127,23 +127,58 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if f.isFolderJob(in) {
-		if f.auto > 0 {
-			return usagef("--auto is for one model, not for a folder")
-		}
-		if f.resume {
-			return usagef("--resume is for one model, not for a folder: what was found is gone with the folder")
-		}
-		if err := f.check(); err != nil {
-			return err
-		}
-		if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
-			return err
-		}
-		if err := f.checkPaths(); err != nil {
-			return err
-		}
-		return f.runFolder(ctx, c, args, in, out)
+		return f.ofFolder(ctx, c, args, in, out)
 	}
+	return f.ofModel(ctx, c, fs, args, in, out)
+}
+
+// ofFolder checks the flags and converts a folder.
+func (f *convertFlags) ofFolder(ctx context.Context, c *console, args []string, in, out string) (err error) {
+	switch {
+	case f.auto > 0:
+		return usagef("--auto is for one model, not for a folder")
+	case f.resume:
+		return usagef("--resume is for one model, not for a folder: what was found is gone with the folder")
+	}
+	if err := f.check(); err != nil {
+		return err
+	}
+	if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
+		return err
+	}
+	if err := f.checkPaths(); err != nil {
+		return err
+	}
+	return f.runFolder(ctx, c, args, in, out)
+}
+
+// ofModel checks the flags and converts one model.
+func (f *convertFlags) ofModel(ctx context.Context, c *console, fs *pflag.FlagSet, args []string, in, out string) (err error) {
+	if err := f.settle(fs, in, out); err != nil {
+		return err
+	}
+	if err := f.calibFlags.check(ctx); err != nil {
+		return err
+	}
+	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
+	f.opts.Provenance = step("convert", fs, f.noProvenance)
+	start := time.Now()
+	if f.auto > 0 {
+		if err := f.mix(ctx, c, in, out); err != nil {
+			return err
+		}
+	}
+	if f.dryRun {
+		return f.plan(c, fs, in, out)
+	}
+	if err := checkPage(f.page); err != nil {
+		return err
+	}
+	return f.convert(ctx, c, fs, start, in, out, args)
+}
+
+// settle checks the flags of one model, and completes its options.
+func (f *convertFlags) settle(fs *pflag.FlagSet, in, out string) (err error) {
 	if f.link {
 		return usagef("--link is for folders: %s is one model", printable(in))
 	}
@@ -172,24 +207,7 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 	if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
 		return err
 	}
-	if err := f.calibFlags.check(ctx); err != nil {
-		return err
-	}
-	f.opsGiven, f.algorithmGiven = fs.Changed("ops"), fs.Changed("algorithm")
-	f.opts.Provenance = step("convert", fs, f.noProvenance)
-	start := time.Now()
-	if f.auto > 0 {
-		if err := f.mix(ctx, c, in, out); err != nil {
-			return err
-		}
-	}
-	if f.dryRun {
-		return f.plan(c, fs, in, out)
-	}
-	if err := checkPage(f.page); err != nil {
-		return err
-	}
-	return f.convert(ctx, c, fs, start, in, out, args)
+	return nil
 }
 
 func (f *convertFlags) check() error {
