@@ -10,7 +10,7 @@ LAYOUTS = [
     "int4 --block 16 --scale-type int8", "int4 --block -1", "int4", "int4 --block 32", "int4 --block 32 --zero-point",
     "int8 --block -1",
 ]
-CALIBRATED = {"int4 --block 16 --scale-type int8", "int4 --block -1", "int4 --block 32", "int4 --block 32 --zero-point"}
+CALIBRATED = {"int2 --block 16 --zero-point", "int4 --block 16 --scale-type int8", "int4 --block -1", "int4 --block 32", "int4 --block 32 --zero-point"}
 NARROW = set(LAYOUTS) - {"int8 --block -1"}  # where algorithms differ by more than their noise
 
 
