@@ -6,6 +6,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -173,15 +174,27 @@ func tensorRow(t onnxq.TensorPlan) []string {
 	return append(row, string(t.Format), axis, block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), sentence(cmp.Or(t.Note, "-")))
 }
 
+// quoted is the name of a value in a reason.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
 // halfFacts says what became of float32, and what stays and why.
 func halfFacts(h *onnxq.Half) []fact {
 	if h == nil {
 		return nil
 	}
 	facts := []fact{{string(h.Type), english.Plural(h.Tensors, "tensor", "") + ", " + english.Plural(h.Casts, "new Cast", "")}}
+	type kind struct{ operator, reason string }
+	kinds := map[kind]string{} // without the name of the value; with the name, if all have the same
+	for _, n := range h.Kept {
+		k, reason := kind{n.Operator, quoted.ReplaceAllString(n.Reason, "a value")}, n.Reason
+		if before, ok := kinds[k]; ok && before != reason {
+			reason = k.reason
+		}
+		kinds[k] = reason
+	}
 	reasons := map[string]int{}
 	for _, n := range h.Kept {
-		reasons[n.Operator+" "+n.Reason]++
+		reasons[n.Operator+" "+kinds[kind{n.Operator, quoted.ReplaceAllString(n.Reason, "a value")}]]++
 	}
 	var texts []string
 	for _, reason := range counts(reasons) {

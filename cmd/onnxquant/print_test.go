@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -160,5 +161,24 @@ func TestCalibrationFacts(t *testing.T) {
 		if want == "" && len(facts) != 1 || want != "" && facts[1].text != want {
 			t.Errorf("%q, want %q", facts[1:], want)
 		}
+	}
+}
+
+// Nodes that stay in float32 for one reason are counted together, whatever the names of the values that they
+// read; a value that all of them read is named.
+func TestHalfFacts(t *testing.T) {
+	h := &onnxq.Half{Type: spec.Float16, Tensors: 2, Kept: []onnxq.FloatNode{
+		{Operator: "Add", Reason: `reads "a", which may hold values beyond float16`},
+		{Operator: "Add", Reason: `reads "b \" c", which may hold values beyond float16`},
+		{Operator: "Slice", Reason: `reads "mask", which holds values beyond the range of float16`},
+		{Operator: "Slice", Reason: `reads "mask", which holds values beyond the range of float16`},
+	}}
+	want := []fact{
+		{"float16", "2 tensors, 0 new Casts"},
+		{"float32", "2 Add reads a value, which may hold values beyond float16"},
+		{"", `2 Slice reads "mask", which holds values beyond the range of float16`},
+	}
+	if got := halfFacts(h); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
 	}
 }

@@ -151,7 +151,7 @@ func (m *Model) Vanished(path string) int64 {
 // Rounds reports whether a value, by path, is a stored one whose elements become half.
 func (m *Model) Rounds(path string) bool { return m.tallies[path] != nil }
 
-const reasonFar = "holds values beyond the range of half"
+const reasonFar = "holds values beyond the range of float16" // that of bfloat16 is that of float32
 
 // typeName is a type as ONNX writes it in texts.
 func typeName(t dtype.DType) string { return strings.ToLower(t.String()) }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 
@@ -218,7 +219,11 @@ func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
 	for name, key := range doc.keys() {
 		setting, ok := settings[name]
 		if !ok {
-			return o, key.errorf("setting %q is not known (known: bits, block, axis, format, algorithm, zero_point, scale_type)", name)
+			text := fmt.Sprintf("setting %q is not known (known: bits, block, axis, format, algorithm, zero_point, scale_type)", name)
+			if near, ok := nearest.Name(strings.ToLower(name), slices.Sorted(maps.Keys(settings))); ok {
+				text += "; the nearest is " + near
+			}
+			return o, key.errorf("%s", text)
 		}
 		switch before, twice := spelt[setting]; {
 		case twice && before == name:

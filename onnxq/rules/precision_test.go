@@ -118,6 +118,7 @@ var badPrecision = []struct {
 	{doc: `{"a": [8]}`, want: "line 1, column 7: want a number of bits or an object, got an array"},
 	{doc: `{"a": {"b": 8}}`, want: `line 1, column 8: setting "b" is not known`},
 	{doc: `{"a": {"Bits": 8}}`, want: `line 1, column 8: setting "Bits" is not known`},
+	{doc: `{"a": {"bits": 8, "blok": 32}}`, want: `line 1, column 19: setting "blok" is not known (known: bits, block, axis, format, algorithm, zero_point, scale_type); the nearest is block`},
 	{doc: "{\n\t\"é\": {\"bits\": 8, \"bits\": 8}}", want: "line 2, column 19: bits is given twice", schemaCannot: true},
 	{doc: `{"a": {"bits": 8, "precision": 8}}`, want: "line 1, column 19: bits and precision are one setting"},
 	{doc: `{"a": {"block_size": 8, "block": 8}}`, want: "line 1, column 25: block_size and block are one setting"},
