@@ -74,7 +74,7 @@ func (f *finder) wholes(v *graph.Value) []*graph.Value {
 		return []*graph.Value{v}
 	}
 	n := v.Node
-	if n == nil || f.depth > deepest || !recognize.Cuts(n) && !recognize.Reshapes(n) {
+	if n == nil || f.depth > deepest || !recognize.Cuts(n) && !recognize.Reshapes(n) && !recognize.Transposes(n) {
 		return nil
 	}
 	if found, ok := f.made[v]; ok {
@@ -121,7 +121,7 @@ func (f *finder) cuts(n *onnxpb.NodeProto) bool {
 }
 
 // leadsOn reports whether a use of a tensor is folded with it: it is a node that is folded, or
-// one that changes the shape for such nodes alone.
+// one that changes the shape for such nodes alone, or the order of axes for a Slice, Split or Concat.
 func (f *finder) leadsOn(u graph.Use) bool {
 	if u.Input > 0 && u.Node.GetOpType() != "Concat" {
 		return false
@@ -138,6 +138,8 @@ func (f *finder) leadsOn(u graph.Use) bool {
 		f.depth++
 		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !f.leadsOn(u) })
 		f.depth--
+	case recognize.Transposes(u.Node) && made != nil:
+		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !recognize.Cuts(u.Node) || !f.leadsOn(u) })
 	}
 	f.inner[number] = leads
 	return leads

@@ -1,4 +1,4 @@
-// Package fold stores what Slice, Split and Concat make of stored tensors, in place of these
+// Package fold stores what Slice, Split and Concat make of stored tensors, transposed or not, in place of these
 // tensors and nodes, so that it can be quantized.
 //
 // [Find] gets a graph, which is only read, and returns the groups of tensors that can be folded

@@ -17,7 +17,7 @@ const gathered = 256 << 10
 var gathers = sync.Pool{New: func() any { return new([]byte) }}
 
 // Sliced returns the elements start, start+step, …, count of them, along an axis of a stored
-// tensor with elements of whole bytes. step is positive, and the elements exist.
+// tensor with elements of whole bytes. step is not 0, and the elements exist.
 func (x *Tensor) Sliced(axis int, start, step, count int64) *Tensor {
 	shape := append([]int64{}, x.Shape...)
 	shape[axis] = count
@@ -29,7 +29,8 @@ func (x *Tensor) Sliced(axis int, start, step, count int64) *Tensor {
 	return Stored(x.DType, shape, s)
 }
 
-// slice reads, from each outer bytes of r, a number of runs of bytes that begin step bytes apart.
+// slice reads, from each outer bytes of r, a number of runs of bytes that begin step bytes apart,
+// each behind the one before, or with a negative step ahead of it.
 type slice struct {
 	r           io.ReaderAt
 	base, outer int64
@@ -54,6 +55,8 @@ func placeOf(r io.ReaderAt) string {
 			text += fmt.Sprintf("%s %d ", placeOf(p.r), p.len)
 		}
 		return text + ")"
+	case *transposition:
+		return fmt.Sprintf("transposition(%s %d %v)", placeOf(r.r), r.unit, r.axes)
 	}
 	return fmt.Sprintf("%p", r)
 }
@@ -63,18 +66,19 @@ func (s *slice) ReadAt(dst []byte, off int64) (n int, err error) {
 	for n < len(dst) && err == nil {
 		i, within := off/s.run, off%s.run
 		want := min(s.run-within, int64(len(dst)-n))
-		from := s.at(i) + within
-		last, end := i, from+want // of what is read at once
+		first := s.at(i) + within
+		last, from, end := i, first, first+want // what is read at once
 		for rest := int64(len(dst)-n) - want; rest > 0; {
 			next := s.at(last + 1)
 			size := min(s.run, rest)
-			if next+size-from > gathered || next+size-from > 8*(want+size) {
+			low, high := min(from, next), max(end, next+size)
+			if high-low > gathered || high-low > 8*(want+size) {
 				break
 			}
-			last, end, want, rest = last+1, next+size, want+size, rest-size
+			last, from, end, want, rest = last+1, low, high, want+size, rest-size
 		}
 		if last == i {
-			err = buffer.ReadFull(s.r, dst[n:n+int(want)], from)
+			err = buffer.ReadFull(s.r, dst[n:n+int(want)], first)
 		} else {
 			err = s.gather(dst[n:n+int(want)], from, end, i, within)
 		}

@@ -60,12 +60,12 @@ func same(t *testing.T, r *rand.Rand, got *lazy.Tensor, from func(index []int64)
 	}
 }
 
-// Slices and joins, also of each other, have the elements that their definition says.
+// Slices, transpositions and joins, also of each other, have the elements that their definition says.
 func TestRearranged(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		typ := []dtype.DType{dtype.Uint8, dtype.Float16, dtype.Float32}[r.IntN(3)]
-		shape := make([]int64, 1+r.IntN(3))
+		shape := make([]int64, 1+r.IntN(4))
 		for i := range shape {
 			shape[i] = 1 + r.Int64N(9)
 			if r.IntN(8) == 0 {
@@ -76,12 +76,30 @@ func TestRearranged(t *testing.T) {
 		axis := r.IntN(len(shape))
 		start, step := r.Int64N(shape[axis]), 1+r.Int64N(3)
 		count := 1 + r.Int64N((shape[axis]-start-1)/step+1)
+		if r.IntN(2) == 0 { // from the end on
+			start, step = start+(count-1)*step, -step
+		}
+		perm := make([]int64, len(shape))
+		for i, p := range r.Perm(len(shape)) {
+			perm[i] = int64(p)
+		}
+		turned := func(x *lazy.Tensor) {
+			same(t, r, x.Transposed(perm), func(index []int64) []byte {
+				at := make([]int64, len(index))
+				for i, p := range perm {
+					at[p] = index[i]
+				}
+				return element(t, x, at)
+			})
+		}
+		turned(x)
 		s := x.Sliced(axis, start, step, count)
 		same(t, r, s, func(index []int64) []byte {
 			at := slices.Clone(index)
 			at[axis] = start + step*index[axis]
 			return element(t, x, at)
 		})
+		turned(s)
 		other := slices.Clone(s.Shape)
 		other[axis] = 1 + r.Int64N(5)
 		y := counted(r, typ, other...)

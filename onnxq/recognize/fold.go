@@ -93,7 +93,7 @@ func (f *Recognizer) Fold(v *graph.Value) *Constant {
 	if c != nil && v.Node != nil {
 		c.steps = 1
 		for i := range v.Node.Input {
-			if x := f.input(v.Node, i); x != nil {
+			if x := f.cutInput(v.Node, i); x != nil {
 				c.steps += x.steps
 			}
 		}

@@ -1,6 +1,7 @@
 package recognize
 
 import (
+	"math"
 	"slices"
 
 	"onnxquant/internal/graph"
@@ -13,6 +14,11 @@ import (
 // Cuts reports whether a node is a Slice, Split or Concat of ONNX.
 func Cuts(n *onnxpb.NodeProto) bool {
 	return graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"Slice", "Split", "Concat"}, n.GetOpType())
+}
+
+// Transposes reports whether a node is a Transpose of ONNX.
+func Transposes(n *onnxpb.NodeProto) bool {
+	return n != nil && graph.IsStandard(n.GetDomain()) && n.GetOpType() == "Transpose"
 }
 
 // Reshapes reports whether a node passes on its first input in another shape, or as it is.
@@ -35,7 +41,7 @@ func (f *Recognizer) rearranged(v *graph.Value) *Constant {
 		if i > 0 && n.GetOpType() != "Concat" {
 			break // the others say how
 		}
-		c := f.input(n, i)
+		c := f.cutInput(n, i)
 		if c == nil || c.Decoder != nil || c.Values.Stored == nil || c.Values.DType.Bits()%8 != 0 || c.Values.Size() == 0 {
 			return nil
 		}
@@ -63,6 +69,42 @@ func (f *Recognizer) rearranged(v *graph.Value) *Constant {
 	return &Constant{Values: made}
 }
 
+// cutInput is input, and for nodes that cut it looks behind a Transpose. A Transpose that other nodes
+// read stays: they read weights through it.
+func (f *Recognizer) cutInput(n *onnxpb.NodeProto, i int) *Constant {
+	v := f.Graph.Source(n, i)
+	if v == nil || !Cuts(n) || !Transposes(v.Node) || graph.Parameter(v.Node, "perm") != "" {
+		return f.input(n, i)
+	}
+	x := f.input(v.Node, 0)
+	if x == nil || x.Decoder != nil || x.Values.Stored == nil || x.Values.DType.Bits()%8 != 0 || x.Values.Size() == 0 {
+		return nil
+	}
+	perm, ok := permutation(v.Node, len(x.Values.Shape))
+	if !ok {
+		return nil
+	}
+	turned := *x
+	turned.Values = x.Values.Transposed(perm)
+	return &turned
+}
+
+// permutation returns the order of the axes of a Transpose: reversed, unless an attribute has it.
+func permutation(n *onnxpb.NodeProto, rank int) ([]int64, bool) {
+	perm := graph.Attribute(n, "perm").GetInts()
+	if graph.Attribute(n, "perm") == nil {
+		for i := range rank {
+			perm = append(perm, int64(rank-1-i))
+		}
+	}
+	for i, p := range slices.Sorted(slices.Values(perm)) {
+		if p != int64(i) {
+			return nil, false
+		}
+	}
+	return perm, len(perm) == rank
+}
+
 // list returns the integers that an attribute or, in newer opsets, an input has.
 func (f *Recognizer) list(n *onnxpb.NodeProto, attribute string, input int) ([]int64, bool) {
 	if a := graph.Attribute(n, attribute); a != nil && attribute != "" {
@@ -74,7 +116,7 @@ func (f *Recognizer) list(n *onnxpb.NodeProto, attribute string, input int) ([]i
 	return f.integers(n, input, shapes.MaxRank)
 }
 
-// sliced returns what a Slice makes of x; nil if that is not known, empty or in reverse order.
+// sliced returns what a Slice makes of x; nil if that is not known or empty.
 func (f *Recognizer) sliced(n *onnxpb.NodeProto, x *lazy.Tensor) *lazy.Tensor {
 	starts, ok := f.list(n, "starts", 1)
 	ends, ok2 := f.list(n, "ends", 2)
@@ -101,26 +143,41 @@ func (f *Recognizer) sliced(n *onnxpb.NodeProto, x *lazy.Tensor) *lazy.Tensor {
 	cut := make([]bool, len(x.Shape))
 	for i, axis := range axes {
 		axis = shapes.Axis(axis, len(x.Shape))
-		if axis < 0 || axis >= int64(len(x.Shape)) || cut[axis] || steps[i] < 1 {
+		if axis < 0 || axis >= int64(len(x.Shape)) || cut[axis] || steps[i] == 0 {
 			return nil
 		}
 		cut[axis] = true
 		long := x.Shape[axis]
-		start, end := within(starts[i], long), within(ends[i], long)
-		if start >= end {
+		start, count := extent(starts[i], ends[i], steps[i], long)
+		if count < 1 {
 			return nil
 		}
-		x = x.Sliced(int(axis), start, steps[i], (end-start-1)/steps[i]+1)
+		x = x.Sliced(int(axis), start, steps[i], count)
 	}
 	return x
 }
 
-// within returns a position along an axis as Slice takes it: negative ones count from the end.
-func within(at, long int64) int64 {
-	if at < 0 {
-		at += long
+// extent returns where a Slice along an axis begins, and how many elements it takes. Negative
+// positions count from the end.
+func extent(start, end, step, long int64) (first, count int64) {
+	if start < 0 {
+		start += long
 	}
-	return min(max(at, 0), long)
+	if end < 0 {
+		end += long
+	}
+	if step > 0 {
+		start, end = min(max(start, 0), long), min(max(end, 0), long)
+		if start >= end {
+			return 0, 0
+		}
+		return start, (end-start-1)/step + 1
+	}
+	start, end = min(start, long-1), min(max(end, -1), long-1)
+	if start < 0 || start <= end { // runtimes differ about a start before the first element
+		return 0, 0
+	}
+	return start, (start-end-1)/-max(step, -math.MaxInt64) + 1
 }
 
 // split returns output number part of a Split of x; nil if it is not known or empty.
