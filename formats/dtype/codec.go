@@ -39,7 +39,7 @@ func BFloat16Bits(x float32) uint16 {
 }
 
 // Decode decodes len(x) little-endian floats of type t from raw. A Float64 beyond float32
-// becomes infinite. For Float32, raw may be the memory of x.
+// becomes infinite. raw may be the end of the memory of x, if it is no longer.
 func (t DType) Decode(x []float32, raw []byte) {
 	raw = raw[:t.floatBytes(len(x))]
 	switch t {

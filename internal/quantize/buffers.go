@@ -4,20 +4,19 @@ import (
 	"cmp"
 	"context"
 
-	"onnxquant/formats/dtype"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/work"
 )
 
-// ElementBytes bounds the memory of Buffers per element of a tile: as float32, as read
-// (float16), as code, reordered, packed and decoded. Algorithms that need whole blocks take half
+// ElementBytes bounds the memory of Buffers per element of a tile: as float32, as code, reordered,
+// packed and decoded, and what blocks take. Algorithms that need whole blocks take half
 // as many elements: they also turn columns. A float64 takes more, which is rare.
-const ElementBytes = 4 + 2 + 1 + 1 + 1 + 4
+const ElementBytes = 4 + 1 + 1 + 1 + 4 + 2
 
 // Buffers are the buffers of one worker, reused from tile to tile. They grow as needed.
 type Buffers struct {
-	raw        []byte    // elements as read from the file
+	raw        []byte    // elements as read from the file, if they are longer than float32
 	x          []float32 // elements of a chunk
 	loaded     Reading   // what x holds, if anything is known of it
 	decoded    []float32 // decoded codes of a chunk
@@ -78,8 +77,10 @@ func (b *Buffers) read(x []float32, t Tile, c chunk) error {
 	from, typ := t.origin()
 	size := typ.Bits() / 8
 	raw := kernels.Bytes(x)
-	if typ != dtype.Float32 {
+	if size > 4 {
 		raw = buffer.Grow(&b.raw, c.rows*c.n*size)
+	} else {
+		raw = raw[int64(len(raw))-c.rows*c.n*size:] // Decode allows the end of x: less memory stays in the caches
 	}
 	if err := from.ReadRows(raw, c.off*size, c.rows, c.n*size, t.pitch()*size); err != nil {
 		return err
