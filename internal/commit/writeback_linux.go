@@ -1,6 +1,7 @@
 package commit
 
 import (
+	"fmt"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -13,5 +14,12 @@ func WriteBack(f *os.File, off, n int64) {
 }
 
 // Allocate makes f as long as n and finds room for it on the disk at once, which takes less than
-// finding it piece by piece. Where the system cannot do that, nothing happens.
-func Allocate(f *os.File, n int64) { unix.Fallocate(int(f.Fd()), 0, 0, n) }
+// finding it piece by piece. Where the system cannot do that, nothing happens. It fails if there is
+// no room: writes would fail, too, but only after the work for them.
+func Allocate(f *os.File, n int64) error {
+	err := unix.Fallocate(int(f.Fd()), 0, 0, n)
+	if err == unix.ENOSPC || err == unix.EDQUOT || err == unix.EFBIG {
+		return fmt.Errorf("%w: %w, the file needs %d bytes", ErrTarget, err, n)
+	}
+	return nil
+}

@@ -38,6 +38,10 @@ func TestGridSearch(t *testing.T) {
 		r := rand.New(rand.NewPCG(3, 3))
 		for range 200 {
 			x := sideBySide(t, r, 1+r.IntN(100))
+			for range r.IntN(8) { // NaN, infinities and subnormal numbers too
+				x[r.IntN(len(x))] = math.Float32frombits(r.Uint32())
+				x[r.IntN(len(x))] = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), 1e-45}[r.IntN(4)]
+			}
 			got := newGridSearch(r, x, 1<<(1+r.IntN(3)))
 			all, want := r.IntN(2) == 0, *got
 			got.Find(x, all)
@@ -94,13 +98,17 @@ func TestAddGridErrors(t *testing.T) {
 		for range 100 {
 			rows := 1 + r.IntN(40)
 			x := sideBySide(t, r, rows)
-			f := Format{Lo: -8, Hi: 7, Type: Type(r.IntN(3))}
+			steps := int32(1)<<(1<<(1+r.IntN(3))) - 1 // of 2, 4 or 8 bits
+			f := Format{Lo: -(steps/2 + 1), Hi: steps / 2, Type: Type(r.IntN(3))}
+			if r.IntN(2) == 0 {
+				f.Lo, f.Hi = 0, steps
+			}
 			var grid, scale [GridLanes]float32
 			var zero [GridLanes]byte
 			for lane := range GridLanes {
-				grid[lane] = float32(math.Ldexp(1+r.Float64(), r.IntN(40)-20))
+				grid[lane] = float32(math.Ldexp(1+r.Float64(), r.IntN(40)-20) * float64(1-2*r.IntN(2)))
 				scale[lane] = grid[lane] * (1 + r.Float32()/8)
-				zero[lane] = byte(r.IntN(16) - 8)
+				zero[lane] = byte(f.Lo + r.Int32N(steps+1))
 			}
 			if f.Type != Float32 { // no element and no code is beyond these types
 				for i := range x {

@@ -282,12 +282,16 @@ func (o *Output) Begin(target *commit.Target) ([]io.WriterAt, error) {
 	if err := o.layout.WriteStructure(target.Model); err != nil {
 		return nil, err
 	}
-	allocate(target.Model, o.layout.Size)
+	if err := allocate(target.Model, o.layout.Size); err != nil {
+		return nil, err
+	}
 	for i, f := range target.Data {
 		if err := f.Truncate(o.sizes[i]); err != nil {
 			return nil, err
 		}
-		allocate(f, o.sizes[i])
+		if err := allocate(f, o.sizes[i]); err != nil {
+			return nil, err
+		}
 	}
 	sinks := make([]io.WriterAt, len(o.Contents))
 	for i := range sinks {
@@ -303,10 +307,11 @@ func (o *Output) Begin(target *commit.Target) ([]io.WriterAt, error) {
 // longFile is the size from which on room for a file is found before it is written.
 const longFile = 1 << 20
 
-func allocate(f *os.File, size int64) {
-	if size >= longFile {
-		commit.Allocate(f, size)
+func allocate(f *os.File, size int64) error {
+	if size < longFile {
+		return nil
 	}
+	return commit.Allocate(f, size)
 }
 
 // sink writes a tensor's content at its offset in a file.
