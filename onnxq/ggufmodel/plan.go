@@ -175,7 +175,12 @@ func (p *Plan) add(w *candidate, c *chooser) error {
 
 // place lays out the file.
 func (p *Plan) place(chosen *mix) error {
-	if len(p.weights) == 0 {
+	parts := p.quantizedParts()
+	switch {
+	case len(p.weights) > 0:
+	case parts > 0:
+		return errors.New("the model has no float weights, its weights are quantized already: run onnxquant dequantize first")
+	default:
 		return errors.New("the model has no float weights")
 	}
 	var tensors []gguf.Tensor
@@ -196,8 +201,8 @@ func (p *Plan) place(chosen *mix) error {
 		return fmt.Errorf("GGUF: %w", err)
 	}
 	p.OutBytes = p.layout.Size
-	if n := p.quantizedParts(); n > 0 {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("the file lacks the weights that are quantized already, with %d float tensors of theirs: run onnxquant dequantize first", n))
+	if parts > 0 {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("the file lacks the weights that are quantized already, with %d float tensors of theirs: run onnxquant dequantize first", parts))
 	}
 	if long > 0 {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("%d names have %d bytes or more, which ggml's programs do not read: map them to shorter ones", long, gguf.MaxName))

@@ -1,12 +1,14 @@
 package ggufmodel_test
 
 import (
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/modeltest"
+	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/onnxq/rules"
 	"onnxquant/testmodels"
@@ -43,6 +45,19 @@ func TestNewPlanRefuses(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%+v: %v, want %q", c.opts, err, c.want)
 		}
+	}
+}
+
+// A model whose weights are all quantized is told what to do first.
+func TestNewPlanQuantized(t *testing.T) {
+	model, _ := reader("MatMul", dtype.Float32, 64, 32)
+	quantized := filepath.Join(t.TempDir(), "q.onnx")
+	if _, err := onnxq.Convert(t.Context(), modeltest.Write(t, model), quantized, onnxq.Options{Block: 32, MinElements: 1}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := ggufmodel.NewPlan(modeltest.Open(t, quantized), ggufmodel.Options{})
+	if err == nil || !strings.HasSuffix(err.Error(), "run onnxquant dequantize first") {
+		t.Errorf("got %v", err)
 	}
 }
 
