@@ -58,8 +58,9 @@ func (p *pace) end() {
 	}
 }
 
-// work adds up what is done for groups whose Hessians are multiplied so many times by a weight, and returns how much a sample counts for each of them. A run
-// for a group ends behind its layers; half of its time does not depend on where.
+// work adds up what is done for groups whose Hessians are multiplied so many times by a weight, and
+// returns how much a sample counts for each of them. A run for a group ends behind its layers; half of
+// its time does not depend on where.
 func (c *calibration) work(groups [][]*inputs, passes func(*quantize.Weight) float64) (sample []float64) {
 	var all, behind float64
 	for _, l := range c.layers {

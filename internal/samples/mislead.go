@@ -125,16 +125,26 @@ func (v *variety) constant(info *onnxpb.ValueInfoProto, ids bool) (what, rest st
 }
 
 // channelAxis is the axis of the channels of an input of floating-point numbers: of those behind the
-// first that the model fixes, the shortest with more than one. It is 0 if there is none.
+// first that the model fixes, the shortest with more than one. Of images, it is the second or the last.
+// It is 0 if there is none.
 func channelAxis(info *onnxpb.ValueInfoProto, t *execute.Tensor) (axis int) {
 	dims := info.GetType().GetTensorType().GetShape().GetDim()
-	if !t.IsFloat() || len(dims) != len(t.Dims) {
+	rank := len(t.Dims)
+	if !t.IsFloat() || len(dims) != rank {
 		return 0
 	}
+	image := rank > 3
 	for i, d := range dims {
-		if n, fixed := execute.FixedSize(d); i > 0 && fixed && n > 1 && (axis == 0 || n < t.Dims[axis]) {
+		if i == 0 || image && i > 1 && i < rank-1 {
+			continue
+		}
+		n, fixed := execute.FixedSize(d)
+		if fixed && (n > 1 || image) && (axis == 0 || n < t.Dims[axis]) {
 			axis = i
 		}
+	}
+	if axis > 0 && t.Dims[axis] < 2 {
+		return 0
 	}
 	return axis
 }

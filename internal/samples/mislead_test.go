@@ -29,6 +29,7 @@ func TestWarnings(t *testing.T) {
 	float := func(name string, dims ...any) *onnxpb.ValueInfoProto { return input(name, dtype.Float32, dims...) }
 	model := func(inputs ...*onnxpb.ValueInfoProto) *modelfile.Model { return withInputs(t, inputs...) }
 	rows, image := model(float("x", "n", 2)), model(float("x", "n", 2, "h", 3))
+	gray := model(float("x", "n", 1, 2, 3))
 	two := model(float("x", "n", 2), float("attention_mask", "n", 2), float("z", "n", 2))
 	differ := floatsFile(t, "2,2", 1, 2, 3, 4)
 	same := floatsFile(t, "2,2", 1, 2, 1, 2)
@@ -48,6 +49,7 @@ func TestWarnings(t *testing.T) {
 		{"a channel", rows, map[string][]byte{"x.npy": floatsFile(t, "3,2", 1, 7, 2, 7, 3, 7)}, []string{`input "x": 1 of its 2 channels (axis 1) is the same in all samples, such as number 1, which is 7`}},
 		{"a channel of images", image, map[string][]byte{"x.npy": floatsFile(t, "2,2,1,3", 0, 0, 0, 1, 2, 3, 0, 0, 0, 4, 5, 6)}, []string{`1 of its 2 channels (axis 1) is the same in all samples, such as number 0, which is 0`}},
 		{"one element of a channel varies", image, map[string][]byte{"x.npy": floatsFile(t, "2,2,1,3", 0, 0, 0, 1, 2, 3, 0, 0, 1, 4, 5, 6)}, nil},
+		{"the border of gray images", gray, map[string][]byte{"x.npy": floatsFile(t, "2,1,2,3", 0, 0, 0, 1, 2, 3, 0, 0, 0, 4, 5, 6)}, nil},
 		{"one of two inputs", two, map[string][]byte{"x.npy": differ, "z.npy": same, "attention_mask.npy": same}, []string{`input "z": it is the same in all samples`}},
 		{"one for all", two, map[string][]byte{"x.npy": differ, "z.npy": floatsFile(t, "1,2", 1, 1), "attention_mask.npy": same}, nil},
 		{"an array of another name", rows, map[string][]byte{"data.npy": differ}, []string{`data.npy: array "data" is taken for input "x"`}},
