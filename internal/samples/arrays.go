@@ -185,14 +185,14 @@ func (a *arrays) place(rest []*array) error {
 // take gives arrays of other names to an input.
 func (a *arrays) take(i int, given []*array) {
 	a.columns[i] = given
-	what := "the array is"
+	what, verb := "the array", "is"
 	if name := given[0].name; name != "" {
-		what = fmt.Sprintf("array %q is", name)
+		what = fmt.Sprintf("array %q", name)
 	}
 	if more := len(given) - 1; more > 0 {
-		what = fmt.Sprintf("%s and %d more are", strings.TrimSuffix(what, " is"), more)
+		what, verb = fmt.Sprintf("%s and %d more", what, more), "are"
 	}
-	a.taken = append(a.taken, fmt.Sprintf("%s: %s taken for input %q", given[0].path, what, a.model.inputs[i].GetName()))
+	a.taken = append(a.taken, fmt.Sprintf("%s: %s %s taken for input %q", given[0].path, what, verb, a.model.inputs[i].GetName()))
 }
 
 // alike reports whether arrays have one name, but for numbers at the end.

@@ -1,7 +1,6 @@
 package recognize
 
 import (
-	"math"
 	"slices"
 
 	"onnxquant/internal/graph"
@@ -14,11 +13,6 @@ import (
 // Cuts reports whether a node is a Slice, Split or Concat of ONNX.
 func Cuts(n *onnxpb.NodeProto) bool {
 	return graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"Slice", "Split", "Concat"}, n.GetOpType())
-}
-
-// Transposes reports whether a node is a Transpose of ONNX.
-func Transposes(n *onnxpb.NodeProto) bool {
-	return n != nil && graph.IsStandard(n.GetDomain()) && n.GetOpType() == "Transpose"
 }
 
 // Reshapes reports whether a node passes on its first input in another shape, or as it is.
@@ -42,7 +36,7 @@ func (f *Recognizer) rearranged(v *graph.Value) *Constant {
 			break // the others say how
 		}
 		c := f.cutInput(n, i)
-		if c == nil || c.Decoder != nil || c.Values.Stored == nil || c.Values.DType.Bits()%8 != 0 || c.Values.Size() == 0 {
+		if !movable(c) {
 			return nil
 		}
 		list[i] = c.Values
@@ -73,11 +67,11 @@ func (f *Recognizer) rearranged(v *graph.Value) *Constant {
 // read stays: they read weights through it.
 func (f *Recognizer) cutInput(n *onnxpb.NodeProto, i int) *Constant {
 	v := f.Graph.Source(n, i)
-	if v == nil || !Cuts(n) || !Transposes(v.Node) || graph.Parameter(v.Node, "perm") != "" {
+	if v == nil || !Cuts(n) || graph.Operator(v.Node) != "Transpose" || graph.Parameter(v.Node, "perm") != "" {
 		return f.input(n, i)
 	}
 	x := f.input(v.Node, 0)
-	if x == nil || x.Decoder != nil || x.Values.Stored == nil || x.Values.DType.Bits()%8 != 0 || x.Values.Size() == 0 {
+	if !movable(x) {
 		return nil
 	}
 	perm, ok := permutation(v.Node, len(x.Values.Shape))
@@ -87,6 +81,12 @@ func (f *Recognizer) cutInput(n *onnxpb.NodeProto, i int) *Constant {
 	turned := *x
 	turned.Values = x.Values.Transposed(perm)
 	return &turned
+}
+
+// movable reports whether the elements of a constant can be read in another order: they are stored, in
+// whole bytes.
+func movable(c *Constant) bool {
+	return c != nil && c.Decoder == nil && c.Values.Stored != nil && c.Values.DType.Bits()%8 == 0 && c.Values.Size() > 0
 }
 
 // permutation returns the order of the axes of a Transpose: reversed, unless an attribute has it.
@@ -148,36 +148,16 @@ func (f *Recognizer) sliced(n *onnxpb.NodeProto, x *lazy.Tensor) *lazy.Tensor {
 		}
 		cut[axis] = true
 		long := x.Shape[axis]
-		start, count := extent(starts[i], ends[i], steps[i], long)
-		if count < 1 {
+		if steps[i] < 0 && starts[i] < -long {
+			return nil // runtimes differ about a start before the first element
+		}
+		start, count := shapes.Slice(starts[i], ends[i], steps[i], long)
+		if count == 0 {
 			return nil
 		}
 		x = x.Sliced(int(axis), start, steps[i], count)
 	}
 	return x
-}
-
-// extent returns where a Slice along an axis begins, and how many elements it takes. Negative
-// positions count from the end.
-func extent(start, end, step, long int64) (first, count int64) {
-	if start < 0 {
-		start += long
-	}
-	if end < 0 {
-		end += long
-	}
-	if step > 0 {
-		start, end = min(max(start, 0), long), min(max(end, 0), long)
-		if start >= end {
-			return 0, 0
-		}
-		return start, (end-start-1)/step + 1
-	}
-	start, end = min(start, long-1), min(max(end, -1), long-1)
-	if start < 0 || start <= end { // runtimes differ about a start before the first element
-		return 0, 0
-	}
-	return start, (start-end-1)/-max(step, -math.MaxInt64) + 1
 }
 
 // split returns output number part of a Split of x; nil if it is not known or empty.

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"onnxquant/internal/execute"
+	"onnxquant/internal/shapes"
 )
 
 func runTranspose(c *call) ([]*execute.Tensor, error) {
@@ -170,28 +171,11 @@ func runSlice(c *call) ([]*execute.Tensor, error) {
 		if a >= len(dims) || step == 0 {
 			return nil, fmt.Errorf("axis %d of dims %v, or step %d", a, t.Dims, step)
 		}
-		from, n := sliceRange(starts[i], ends[i], step, t.Dims[a])
+		from, n := shapes.Slice(starts[i], ends[i], step, t.Dims[a])
 		start += from * steps[a]
 		dims[a], steps[a] = n, steps[a]*step
 	}
 	return one(view(t, dims, steps, start))
-}
-
-// sliceRange returns the first index and the number of elements of a slice of d elements.
-// Negative bounds count from the end; bounds are clamped.
-func sliceRange(from, to, step, d int64) (first, n int64) {
-	if from < 0 {
-		from += d
-	}
-	if to < 0 {
-		to += d
-	}
-	if step > 0 {
-		from, to = min(max(from, 0), d), min(max(to, 0), d)
-		return from, max((to-from+step-1)/step, 0)
-	}
-	from, to = min(max(from, 0), d-1), min(max(to, -1), d-1)
-	return from, max((from-to-step-1)/-step, 0)
 }
 
 func runPad(c *call) ([]*execute.Tensor, error) {
