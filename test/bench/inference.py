@@ -1,13 +1,14 @@
 """Speed, error and size of what is written, in ONNX Runtime: writes tables of docs/performance.md.
 
-    make inference                    both models, about ten minutes
+    make inference                    both models, about six minutes
     make inference BENCH="tinygpt"    one of them: chain tinygpt
     make inference BENCH_THREADS=1    with one thread alone, where the machine is not quiet
 
 Forms of onnxquant run beside those of ONNX Runtime's own quantizers: MatMulNBitsQuantizer at
 accuracy_level 4, and quantize_dynamic. A form's speed is how many times faster than the float
-model it runs. In each of BENCH_RUNS rounds (default 11) all forms and float run in turn, each
-several times, of which the shortest counts; the speed is the median of the rounds' ratios. With
+model it runs. In each of BENCH_RUNS rounds (default 11) all forms and float are opened and run in
+turn, each several times, of which the shortest counts; the speed is the median of the rounds'
+ratios. With
 one thread, what is measured is CPU time, which other processes disturb less; with two, wall
 time. The error is the root mean square of the difference from float's outputs, relative to these.
 """
@@ -92,6 +93,9 @@ def forms():
     for bits, block in ((4, "128"), (4, "32"), (2, "32")):
         flags = ["-bits", str(bits), "-block", block, "--zero-point", *target]
         made.append(Form(" ".join(flags), bits, ours(*flags)))
+    for bits, block in ((4, "128"), (4, "32"), (8, "32")):
+        flags = ["-bits", str(bits), "-block", block, "--algorithm", "rtn-ort", "--style", "nbits"]
+        made.append(Form(" ".join(flags), bits, ours(*flags)))
     for more in ([], ["--block", "-1"]):
         flags = ["--activations", "dynamic", *more]
         made.append(Form(" ".join(flags), 8, ours(*flags)))
@@ -152,18 +156,19 @@ def spend(run, times, clock):
 
 
 def compare_speeds(float_path, made, feeds, rows, threads):
+    """Each round opens the models anew: where their weights lie in memory makes up to 15 % of the time."""
     clock = time.process_time if threads == 1 else time.perf_counter
-    runs = []
-    for path in [float_path, *(f.path for f in made)]:
-        s = session(path, threads)
-        runs.append(lambda s=s: s.run(None, feeds))
-    for run in runs:
-        run()
-    times = [max(1, min(500, round(SLOT / max(1e-6, spend(run, 1, clock))))) for run in runs]
     for _ in range(RUNS):
-        took = [spend(run, n, clock) for run, n in zip(runs, times)]
+        took = [timed(path, threads, feeds, clock) for path in [float_path, *(f.path for f in made)]]
         for f, t in zip(made, took[1:]):
             f.speeds.setdefault((rows, threads), []).append(took[0] / t)
+
+
+def timed(path, threads, feeds, clock):
+    s = session(path, threads)
+    run = lambda: s.run(None, feeds)
+    run()
+    return spend(run, max(1, min(500, round(SLOT / max(1e-6, spend(run, 1, clock))))), clock)
 
 
 def relative_error(got, want):
