@@ -102,7 +102,7 @@ func (d *Decision) unfused(x *graph.Graph, s *graph.Shapes) string {
 func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
 	c := d.Choice
 	w := target.Decoded{Format: c.Format, DType: d.DType, Shape: d.Shape, Axis: c.Operand.Axis, Block: c.Block, Zeros: c.ZeroPoint, Opset: x.Opset}
-	w.Product, w.Other = reach.ProductOf(x, s, d.Value)
+	w.Product, w.Other = reach.ProductOf(x, s, d.Value, d.DType)
 	if w.Other == "" && !slices.Equal(c.Operand.View, d.Shape) {
 		w.Other = "its blocks run along several axes"
 	}

@@ -98,7 +98,7 @@ func (s *Shapes) made(n *onnxpb.NodeProto) []Dim {
 			return append(slices.Clone(a[:len(a)-1]), Dim{Length: IntAttribute(n, "N")})
 		}
 	case !IsStandard(n.GetDomain()):
-	case slices.Contains(keepShape, op):
+	case slices.Contains(keepShape, op), (op == "Expand" || op == "Slice") && s.x.TakesAll(n, len(input(0))):
 		return input(0)
 	case slices.Contains(broadcast, op):
 		all := make([][]Dim, len(n.Input))

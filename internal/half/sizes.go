@@ -171,7 +171,7 @@ func (s *sizes) made(n *onnxpb.NodeProto) size {
 	case "Reciprocal":
 		return power(first, -1)
 	case "Pow":
-		if e, ok := s.scalar(s.x.Source(n, 1)); ok {
+		if e, ok := s.x.ConstantFloat(s.x.Source(n, 1)); ok {
 			return power(first, float64(e))
 		}
 	}
@@ -220,18 +220,6 @@ func sum(a, b size) size {
 }
 
 func power(z size, e float64) size { return size{math.Pow(z.rms, e), z.gains * e} }
-
-// scalar returns a constant of one element.
-func (s *sizes) scalar(v *graph.Value) (float32, bool) {
-	if v == nil || v.Tensor == nil || !s.types[v].float() || graph.SizeOf(v.Tensor) != 4 {
-		return 0, false
-	}
-	x, err := read(s.x.File, v.Tensor)
-	if err != nil {
-		return 0, false
-	}
-	return x[0], true
-}
 
 // Samples of a weight are so many stretches of so many elements.
 const (

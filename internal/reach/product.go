@@ -3,25 +3,40 @@ package reach
 import (
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/target"
 )
 
-// ProductOf describes the MatMul or Gemm that reads a decoded matrix, alone, as its second
-// factor, perhaps behind a Transpose. other explains that there is none.
-func ProductOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.Product, other string) {
+// ProductOf describes the MatMul or Gemm that reads a decoded matrix of floats of a type, alone,
+// as its second factor, perhaps behind a Transpose. other explains that there is none.
+func ProductOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value, typ dtype.DType) (p target.Product, other string) {
+	return products{x, s, typ}.of(matrix)
+}
+
+// products describes products of floats of a type.
+type products struct {
+	x   *graph.Graph
+	s   *graph.Shapes
+	typ dtype.DType
+}
+
+func (f products) of(matrix *graph.Value) (p target.Product, other string) {
 	// ONNX Runtime joins the DequantizeLinear only with a Transpose that has its perm.
-	if n := soleReader(x, matrix).Node; turns(n) && graph.Attribute(n, "perm") != nil && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
-		if p, other = productOf(x, s, x.Made(n)); other == "" {
+	x := f.x
+	if n := f.soleReader(matrix).Node; turns(n) && graph.Attribute(n, "perm") != nil && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
+		if p, other = f.direct(x.Made(n)); other == "" {
 			p.WTransposed = true
 			return p, ""
 		}
 	}
-	return productOf(x, s, matrix)
+	return f.direct(matrix)
 }
 
-func productOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.Product, other string) {
+// direct describes the product that reads a matrix itself.
+func (f products) direct(matrix *graph.Value) (p target.Product, other string) {
+	x, s := f.x, f.s
 	switch {
 	case matrix.Output:
 		return p, "it is an output of the graph"
@@ -50,16 +65,16 @@ func productOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value) (p target.P
 		p = gemmOf(n, s.Of(x.Source(n, 2)), columns)
 	}
 	a := s.Of(x.Source(n, 0))
-	if next := soleReader(x, made); p.C == target.NoAddend && (a == nil || len(a) == 2) && isOperator(next.Node, join) && len(next.Node.Input) == 2 {
+	if next := f.soleReader(made); p.C == target.NoAddend && (a == nil || len(a) == 2) && isOperator(next.Node, join) && len(next.Node.Input) == 2 {
 		p.C = addendOf(s.Of(x.Source(next.Node, 1-next.Input)), s.Of(made), columns)
 		if p.C == target.Bias || p.C == target.Matrix {
 			p.Gemm, made = true, x.Made(next.Node)
 		}
 	}
 	if p.Gemm && len(made.Uses) < 2 {
-		p.Transposed = readsTransposed(x, n) || p.C == target.NoAddend && turns(soleReader(x, made).Node)
+		p.Transposed = f.readsTransposed(n) || p.C == target.NoAddend && turns(f.soleReader(made).Node)
 	}
-	if next := soleReader(x, made).Node; (isOperator(next, "Relu") || isOperator(next, "Clip")) && soleReader(x, x.Made(next)).Node != nil {
+	if next := f.soleReader(made).Node; (isOperator(next, "Relu") || isOperator(next, "Clip")) && f.soleReader(x.Made(next)).Node != nil {
 		p.Clamped = next.GetOpType()
 	}
 	return p, ""
@@ -108,13 +123,20 @@ func addendOf(dims, product []graph.Dim, columns graph.Dim) target.Addend {
 
 // readsTransposed reports whether ONNX Runtime makes the Transpose of a Gemm's first factor
 // part of the Gemm: all that read the result must be Gemms.
-func readsTransposed(x *graph.Graph, n *onnxpb.NodeProto) bool {
-	v := x.Source(n, 0)
-	for v != nil && v.Node != nil && isSkipped(v.Node) {
-		v = x.Source(v.Node, 0)
+func (f products) readsTransposed(n *onnxpb.NodeProto) bool {
+	v := f.x.Source(n, 0)
+	for v != nil && v.Node != nil {
+		i, ok := f.skipped(v.Node)
+		if !ok {
+			break
+		}
+		v = f.x.Source(v.Node, i)
 	}
 	return v != nil && !v.Output && turns(v.Node) && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
-		return u.Node != n && !isOperator(u.Node, "Gemm") && !isSkipped(u.Node)
+		if _, ok := f.skipped(u.Node); ok {
+			return false
+		}
+		return u.Node != n && !isOperator(u.Node, "Gemm")
 	})
 }
 
@@ -129,22 +151,55 @@ func turns(n *onnxpb.NodeProto) bool {
 
 // soleReader returns the only use of a value, or no node if there are several or it is an
 // output of the graph.
-func soleReader(x *graph.Graph, v *graph.Value) graph.Use {
+func (f products) soleReader(v *graph.Value) graph.Use {
 	for range maxDepth {
 		if v == nil || v.Output || len(v.Uses) != 1 || len(v.Returned()) > 0 {
 			break
 		}
-		if u := v.Uses[0]; !isSkipped(u.Node) {
+		u := v.Uses[0]
+		if i, ok := f.skipped(u.Node); !ok || i != u.Input {
 			return u
 		}
-		v = x.Made(v.Uses[0].Node)
+		v = f.x.Made(u.Node)
 	}
 	return graph.Use{}
 }
 
-// isSkipped reports whether ONNX Runtime removes a node before it fuses any.
-func isSkipped(n *onnxpb.NodeProto) bool {
-	return isOperator(n, "Identity") || isOperator(n, "Dropout")
+// skipped reports whether ONNX Runtime removes a node before it fuses any, because its output is
+// one of its inputs, and which input that is.
+func (f products) skipped(n *onnxpb.NodeProto) (input int, ok bool) {
+	if n == nil || !graph.IsStandard(n.GetDomain()) {
+		return 0, false
+	}
+	switch n.GetOpType() {
+	case "Identity", "Dropout":
+		return 0, true
+	case "Cast":
+		return 0, dtype.DType(graph.IntAttribute(n, "to")) == f.typ
+	case "Add":
+		return f.besides(n, 0, true)
+	case "Sub":
+		return f.besides(n, 0, false)
+	case "Mul":
+		return f.besides(n, 1, true)
+	case "Div":
+		return f.besides(n, 1, false)
+	case "Expand", "Slice":
+		return 0, f.x.TakesAll(n, 2)
+	}
+	return 0, false
+}
+
+// besides returns the input beside a constant of one element that changes nothing: the second
+// input, or either. A constant with more axes than a matrix has gives the product more, too.
+func (f products) besides(n *onnxpb.NodeProto, neutral float32, either bool) (input int, ok bool) {
+	for i := range 2 {
+		constant := f.x.Source(n, 1-i)
+		if c, ok := f.x.ConstantFloat(constant); ok && c == neutral && len(constant.Tensor.GetDims()) <= 2 {
+			return i, i == 0 || either
+		}
+	}
+	return 0, false
 }
 
 func isOperator(n *onnxpb.NodeProto, op string) bool {

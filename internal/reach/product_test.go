@@ -1,8 +1,10 @@
 package reach_test
 
 import (
+	"math"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modeltest"
@@ -18,6 +20,11 @@ func TestProductOf(t *testing.T) {
 		return node("Gemm", output, inputs, attrs...)
 	}
 	gemmOf := func(c target.Addend) target.Product { return target.Product{Gemm: true, C: c} }
+	fill := func(name string, v float32, shape ...int64) *onnxpb.TensorProto {
+		t := floats(name, shape...)
+		t.FloatData[0] = v
+		return t
+	}
 	for _, c := range []struct {
 		name  string
 		nodes nodes // they read a, which has the axes b and 64
@@ -29,6 +36,14 @@ func TestProductOf(t *testing.T) {
 		{"row", nodes{node("MatMul", "p", "a w"), node("Add", "y", "row p")}, gemmOf(target.Matrix), ""},
 		{"scalar", nodes{node("MatMul", "p", "a w"), node("Add", "y", "p scalar")}, target.Product{}, ""},
 		{"residual", nodes{node("MatMul", "p", "a w"), node("Add", "y", "p a")}, gemmOf(target.Matrix), ""},
+		{"residual behind a Cast to its type", nodes{node("MatMul", "p", "a w"), node("Cast", "c", "p", modeltest.IntAttr("to", 1)), node("Add", "y", "c a")}, gemmOf(target.Matrix), ""},
+		{"residual behind a Cast", nodes{node("MatMul", "p", "a w"), node("Cast", "c", "p", modeltest.IntAttr("to", 10)), node("Add", "y", "c a")}, target.Product{}, ""},
+		{"residual behind what changes nothing", nodes{node("MatMul", "p", "a w"), node("Add", "q", "none p"), node("Sub", "r", "q none"), node("Mul", "s", "r one"), node("Div", "t", "s one"), node("Add", "y", "t a")}, gemmOf(target.Matrix), ""},
+		{"residual behind a reciprocal", nodes{node("MatMul", "p", "a w"), node("Div", "q", "one p"), node("Add", "y", "q a")}, target.Product{}, ""},
+		{"residual behind an axis more", nodes{node("MatMul", "p", "a w"), node("Mul", "q", "p axes"), node("Add", "y", "q a")}, target.Product{}, ""},
+		{"residual behind Expand and Slice", nodes{node("MatMul", "p", "a w"), node("Expand", "q", "p ones"), node("Slice", "r", "q zero most"), node("Add", "y", "r a")}, gemmOf(target.Matrix), ""},
+		{"residual behind an Expand to three axes", nodes{node("MatMul", "p", "a w"), node("Expand", "q", "p more"), node("Add", "y", "q a")}, target.Product{}, ""},
+		{"residual behind a part", nodes{node("MatMul", "p", "a w"), node("Slice", "q", "p zero ones"), node("Add", "y", "q a")}, target.Product{}, ""},
 		{"residual of something", nodes{node("MatMul", "p", "a w"), node("Add", "y", "p x")}, target.Product{C: target.UnknownAddend}, ""},
 		{"residual, read twice", nodes{node("MatMul", "p", "a w"), node("Add", "q", "p a"), node("Add", "y", "p q")}, target.Product{}, ""},
 		{"residual of three axes", nodes{node("Unsqueeze", "u", "a zero"), node("Reshape", "r", "u three"), node("MatMul", "p", "r w"), node("Add", "y", "p r")}, target.Product{}, ""},
@@ -52,14 +67,14 @@ func TestProductOf(t *testing.T) {
 		{"nothing", nodes{node("Neg", "y", "x")}, target.Product{}, "nothing reads it where it is stored"},
 	} {
 		m := modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64), floats("vector", 64), floats("row", 1, 64), floats("scalar"),
-			modeltest.Integers("zero", 0), modeltest.Integers("three", 1, -1, 64)}, c.nodes)
+			fill("none", 0), fill("one", 1, 1), fill("axes", 1, 1, 1, 1), modeltest.Integers("zero", 0), modeltest.Integers("ones", 1), modeltest.Integers("more", 1, 1, 1), modeltest.Integers("most", math.MaxInt64), modeltest.Integers("three", 1, -1, 64)}, c.nodes)
 		m.Proto.Graph.Input = append(m.Proto.Graph.Input, &onnxpb.ValueInfoProto{Name: new("a"), Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{
 			TensorType: &onnxpb.TypeProto_Tensor{ElemType: new(int32(1)), Shape: &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{
 				{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "b"}}, {Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 64}},
 			}}},
 		}}})
 		x := access.Graph(modeltest.Open(t, modeltest.Write(t, m)))
-		if got, other := reach.ProductOf(x, graph.NewShapes(x), x.Values[0]); got != c.want || other != c.other {
+		if got, other := reach.ProductOf(x, graph.NewShapes(x), x.Values[0], dtype.Float32); got != c.want || other != c.other {
 			t.Errorf("%s: %+v, %q, want %+v, %q", c.name, got, other, c.want, c.other)
 		}
 	}

@@ -4,9 +4,7 @@ import (
 	"math"
 	"slices"
 
-	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
-	"onnxquant/internal/lazy"
 	"onnxquant/internal/onnxpb"
 )
 
@@ -183,7 +181,7 @@ func (m *marking) padsAlike(n *onnxpb.NodeProto) bool {
 	case !graph.HasInput(n, 2):
 		return true
 	}
-	value, ok := m.scalar(m.x.Source(n, 2))
+	value, ok := m.x.ConstantFloat(m.x.Source(n, 2))
 	return ok && value == 0
 }
 
@@ -200,24 +198,6 @@ func normalization(m *marking, n *onnxpb.NodeProto) {
 	}
 	m.bias(n)
 	m.outputs(n)
-}
-
-// scalar returns the content of a stored scalar.
-func (m *marking) scalar(v *graph.Value) (float32, bool) {
-	if !m.stored(v) {
-		return 0, false
-	}
-	typ := dtype.DType(v.Tensor.GetDataType())
-	if n, err := dtype.Elements(v.Tensor.GetDims()); err != nil || n != 1 || !typ.Float() {
-		return 0, false
-	}
-	p, err := m.x.File.Payload(v.Tensor)
-	if err != nil {
-		return 0, false
-	}
-	x := make([]float32, 1)
-	err = lazy.ReadNumbers(&lazy.Arena{}, x, p, typ, 0)
-	return x[0], err == nil
 }
 
 // clipsTo reports whether codes that cover lo to hi, and 0, do what a Relu or Clip does.
@@ -239,7 +219,7 @@ func (m *marking) bounds(n *onnxpb.NodeProto) (least, most float32, ok bool) {
 	for i, bound := range []*float32{1: &least, 2: &most} {
 		if bound != nil && graph.HasInput(n, i) {
 			known := false
-			*bound, known = m.scalar(m.x.Source(n, i))
+			*bound, known = m.x.ConstantFloat(m.x.Source(n, i))
 			ok = ok && known
 		}
 	}

@@ -120,7 +120,7 @@ func (d *dequantizer) decoded(shapes *graph.Shapes) target.Decoded {
 	w := target.Decoded{Format: d.format(), DType: d.scales, Shape: d.dims, Axis: d.axis, Block: int(min(d.block, math.MaxInt32)),
 		Zeros: d.zero, Opset: d.index.Opset,
 	}
-	w.Product, w.Other = reach.ProductOf(d.index, shapes, d.made)
+	w.Product, w.Other = reach.ProductOf(d.index, shapes, d.made, d.scales)
 	if d.block == 0 {
 		w.Block = spec.PerChannel
 		w.Axis = 1 - d.axis // scales along one axis are constant along the other

@@ -147,6 +147,18 @@ def double(m, v, x):
     return m.node("Cast", m.node("Neg", m.node("Cast", v, to=T.DOUBLE)), to=to)
 
 
+def same(m, v, x):
+    return m.node("Cast", v, to=helper.np_dtype_to_tensor_dtype(m.dtype))
+
+
+def neutral(op, value, *shape, first=False):
+    """A constant that changes nothing."""
+    def make(m, v, x):
+        c = m.constant(*shape, value=value)
+        return m.node(op, *((c, v) if first else (v, c)))
+    return make
+
+
 RELU, NEG, BIAS = unary("Relu"), unary("Neg"), plus((WIDTH,))
 TURN = then(lambda m, v, x: turned(m, v), NEG, lambda m, v, x: turned(m, v), NEG)
 UNARY = ("Relu", "LeakyRelu", "Elu", "Gelu", "Sigmoid", "Tanh", "Softplus", "HardSigmoid", "HardSwish", "Erf", "Softmax", "Identity")
@@ -173,6 +185,14 @@ BEHIND = {
     "Add to x": lambda m, v, x: m.node("Add", x, v),
     "Add of x and Neg": both(residual, NEG),
     "Add of an unknown shape": plus("unknown"),
+    "Cast to its type, Add of x": then(same, residual),
+    "Add of 0, Add of x": then(neutral("Add", 0, first=True), residual),
+    "Sub of 0, Add of x": then(neutral("Sub", 0, 1), residual),
+    "Mul by 1, Add of x": then(neutral("Mul", 1, 1, 1), residual),
+    "Div by 1, Relu": then(neutral("Div", 1), RELU),
+    "1 by it, Add of x": then(neutral("Div", 1, first=True), residual),
+    "Expand, Add of x": then(lambda m, v, x: m.node("Expand", v, m.store(np.array([1, 1]))), residual),
+    "Slice, Add of x": then(lambda m, v, x: m.node("Slice", v, m.store(np.array([0])), m.store(np.array([2**63 - 1])), m.store(np.array([-1]))), residual),
     "Add [N], Relu": then(BIAS, RELU),
     "Add [N], Gelu": then(BIAS, unary("Gelu")),
     "Add [N], Add of x": then(BIAS, residual),

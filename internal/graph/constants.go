@@ -3,6 +3,8 @@ package graph
 import (
 	"encoding/binary"
 	"io"
+	"math"
+	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/buffer"
@@ -34,6 +36,49 @@ func (x *Graph) ConstantInts(n *onnxpb.NodeProto, input int) ([]int64, bool) {
 		}
 	}
 	return nil, false
+}
+
+// ConstantFloat returns the only element of a tensor of floats, if it is constant.
+func (x *Graph) ConstantFloat(v *Value) (float32, bool) {
+	switch {
+	case v == nil || v.Input && !v.MustBeInput:
+		return 0, false
+	case v.Tensor == nil:
+		n := v.Node
+		if n == nil || n.GetOpType() != "Constant" || !IsStandard(n.GetDomain()) {
+			return 0, false
+		}
+		a := Attribute(n, "value_float")
+		return a.GetF(), a != nil && a.GetRefAttrName() == ""
+	}
+	typ := dtype.DType(v.Tensor.GetDataType())
+	if n, err := dtype.Elements(v.Tensor.GetDims()); err != nil || n != 1 || !typ.Float() {
+		return 0, false
+	}
+	p, err := x.File.Payload(v.Tensor)
+	if err != nil {
+		return 0, false
+	}
+	raw, one := make([]byte, typ.Bytes(1)), make([]float32, 1)
+	if buffer.ReadFull(p, raw, 0) != nil {
+		return 0, false
+	}
+	typ.Decode(one, raw)
+	return one[0], true
+}
+
+// TakesAll reports whether an Expand or a Slice surely returns its input, which has so many axes
+// at least.
+func (x *Graph) TakesAll(n *onnxpb.NodeProto, rank int) bool {
+	all := func(input int, wanted func(int64) bool) bool {
+		list, ok := x.ConstantInts(n, input)
+		return ok && len(list) <= rank && !slices.ContainsFunc(list, func(v int64) bool { return !wanted(v) })
+	}
+	if n.GetOpType() == "Expand" {
+		return all(1, func(length int64) bool { return length == 1 })
+	}
+	return all(1, func(start int64) bool { return start == 0 }) && all(2, func(end int64) bool { return end >= math.MaxInt32 }) &&
+		(!HasInput(n, 4) || all(4, func(step int64) bool { return step == 1 }))
 }
 
 // ReadIntegers reads n elements of type int32 or int64 from element off on.
