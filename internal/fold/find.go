@@ -74,7 +74,7 @@ func (f *finder) wholes(v *graph.Value) []*graph.Value {
 		return []*graph.Value{v}
 	}
 	n := v.Node
-	if n == nil || f.depth > deepest || !recognize.Cuts(n) && !recognize.Reshapes(n) && graph.Operator(n) != "Transpose" {
+	if n == nil || f.depth > deepest || !recognize.Cuts(n) && !recognize.Reshapes(n) && !recognize.Transposes(n) {
 		return nil
 	}
 	if found, ok := f.made[v]; ok {
@@ -138,7 +138,7 @@ func (f *finder) leadsOn(u graph.Use) bool {
 		f.depth++
 		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !f.leadsOn(u) })
 		f.depth--
-	case graph.Operator(u.Node) == "Transpose" && made != nil:
+	case recognize.Transposes(u.Node) && made != nil:
 		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !recognize.Cuts(u.Node) || !f.leadsOn(u) })
 	}
 	f.inner[number] = leads

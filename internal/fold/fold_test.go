@@ -85,3 +85,24 @@ func TestDoubled(t *testing.T) {
 		t.Errorf("%d groups, want none", n)
 	}
 }
+
+// Nodes that say that they have more outputs than they can have are left alone.
+func TestMoreOutputs(t *testing.T) {
+	for _, operator := range []string{"Identity", "Transpose", "Slice", "Concat"} {
+		for _, outputs := range [][]string{{"v", ""}, {"", "v"}, {"v", "u"}} {
+			inputs := "w"
+			if operator == "Slice" {
+				inputs = "w starts ends"
+			}
+			odd := modeltest.Node(operator, "v", inputs, modeltest.IntAttr("axis", 0))
+			odd.Output = outputs
+			split := modeltest.Node("Split", "a", "v", modeltest.IntAttr("axis", 1))
+			split.Output = append(split.Output, "b")
+			m := model(t, tensors{modeltest.Floats("w", 64, 64), modeltest.Integers("starts", 0), modeltest.Integers("ends", 64)}, odd, split,
+				modeltest.Node("MatMul", "p", "x a"), modeltest.Node("MatMul", "q", "x b"), modeltest.Node("Add", "y", "p q"))
+			if n := len(fold.Find(access.Graph(m))); n != 0 {
+				t.Errorf("%s with outputs %q: %d groups, want none", operator, outputs, n)
+			}
+		}
+	}
+}

@@ -12,12 +12,21 @@ import (
 
 // Cuts reports whether a node is a Slice, Split or Concat of ONNX.
 func Cuts(n *onnxpb.NodeProto) bool {
-	return graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"Slice", "Split", "Concat"}, n.GetOpType())
+	return isOne(n, "Slice", "Concat") || graph.Operator(n) == "Split"
 }
 
 // Reshapes reports whether a node passes on its first input in another shape, or as it is.
 func Reshapes(n *onnxpb.NodeProto) bool {
-	return graph.IsStandard(n.GetDomain()) && slices.Contains([]string{"Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze"}, n.GetOpType())
+	return isOne(n, "Identity", "Reshape", "Flatten", "Squeeze", "Unsqueeze")
+}
+
+// Transposes reports whether a node passes on its input with the axes in another order.
+func Transposes(n *onnxpb.NodeProto) bool { return isOne(n, "Transpose") }
+
+// isOne reports whether a node is one of some operators of ONNX, and has one output as they must. A broken
+// model may say that it has others.
+func isOne(n *onnxpb.NodeProto, operators ...string) bool {
+	return n != nil && len(n.Output) == 1 && slices.Contains(operators, graph.Operator(n))
 }
 
 // mostParts is the most outputs of a Split that is folded.
@@ -63,11 +72,10 @@ func (f *Recognizer) rearranged(v *graph.Value) *Constant {
 	return &Constant{Values: made}
 }
 
-// cutInput is input, and for nodes that cut it looks behind a Transpose. A Transpose that other nodes
-// read stays: they read weights through it.
+// cutInput is input, and for nodes that cut it looks behind a Transpose.
 func (f *Recognizer) cutInput(n *onnxpb.NodeProto, i int) *Constant {
 	v := f.Graph.Source(n, i)
-	if v == nil || !Cuts(n) || graph.Operator(v.Node) != "Transpose" || graph.Parameter(v.Node, "perm") != "" {
+	if v == nil || !Cuts(n) || !Transposes(v.Node) || graph.Parameter(v.Node, "perm") != "" {
 		return f.input(n, i)
 	}
 	x := f.input(v.Node, 0)
