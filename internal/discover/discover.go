@@ -312,7 +312,7 @@ func (d *Decision) settleApart() {
 	switch columns := c.Operand.View[1-c.Operand.Axis]; {
 	case c.Operand.Axis == 0 && target.SpoiltIfFused(c.Format.Bits(), columns):
 		c.Apart = true
-		d.remark(fmt.Sprintf("codes with a third axis: ONNX Runtime fuses 2 bits otherwise, and computes wrongly with %d columns, which is no multiple of 4", columns))
+		d.remark(fmt.Sprintf("codes with a third axis: where ONNX Runtime fuses 2 bits, it computes wrongly with %d columns, which is no multiple of 4", columns))
 	case c.Operand.Axis == 1 && target.Refused(c.Format.Bits(), c.ZeroPoint || !c.Format.Signed(), c.Block):
 		c.Apart = true
 		d.remark("codes with a third axis: ONNX Runtime refuses a Transpose of others with 2 bits and a zero point per channel")

@@ -17,6 +17,8 @@ import (
 // dequantizer is a DequantizeLinear of stored codes.
 type dequantizer struct {
 	made          *graph.Value // the decoded value
+	stored        *graph.Value // the codes
+	weight        string       // name of the weight
 	codes, scales dtype.DType
 	output        dtype.DType
 	dims          []int64 // shape of the codes
@@ -42,7 +44,7 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 		return nil
 	}
 	d := &dequantizer{
-		made: made, codes: dtype.DType(codes.Tensor.GetDataType()), dims: codes.Tensor.GetDims(),
+		made: made, stored: codes, codes: dtype.DType(codes.Tensor.GetDataType()), dims: codes.Tensor.GetDims(),
 		block: graph.IntAttribute(n, "block_size"), zero: graph.HasInput(n, 2), index: x, scaleCount: 1,
 	}
 	if scale.Tensor != nil {

@@ -154,6 +154,7 @@ func hazards(x *graph.Graph, in *Inspection) []Hazard {
 		}
 	})
 	found := []Hazard{}
+	h.name()
 	for _, c := range checks {
 		if where := c.find(h); len(where) > 0 {
 			found = append(found, Hazard{c.name, c.runtime, c.effect, c.text, where})
@@ -162,12 +163,30 @@ func hazards(x *graph.Graph, in *Inspection) []Hazard {
 	return found
 }
 
+// name gives each DequantizeLinear the name of the weight that its codes stand for. That is another than the name
+// of its output where a Reshape or a Cast follows.
+func (h *hazardSearch) name() {
+	weights := map[*graph.Value][]string{} // by codes
+	for _, w := range h.in.Quantized {
+		if w.Value != nil && w.Constant != nil {
+			codes := w.Constant.Decoder.Codes
+			weights[codes] = append(weights[codes], w.Name)
+		}
+	}
+	for _, d := range h.dequantizers {
+		d.weight = d.made.Path
+		if names := weights[d.stored]; len(names) == 1 {
+			d.weight = names[0]
+		}
+	}
+}
+
 // eachDQ returns a find function that examines each DequantizeLinear.
 func eachDQ(bad func(*hazardSearch, *dequantizer) bool) func(*hazardSearch) []string {
 	return func(h *hazardSearch) (where []string) {
 		for _, d := range h.dequantizers {
 			if bad(h, d) {
-				where = append(where, d.made.Path)
+				where = append(where, d.weight)
 			}
 		}
 		return where

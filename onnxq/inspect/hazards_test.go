@@ -212,3 +212,21 @@ func TestHazards(t *testing.T) {
 		t.Error("a file of 2 GiB is none too large")
 	}
 }
+
+// A hazard is at the weight, though a Reshape makes it of the output of DequantizeLinear.
+func TestHazardsNameWeights(t *testing.T) {
+	const weight = "w"
+	decode := node("DequantizeLinear", "decoded", "q s", intAttr("axis", 0), intAttr("block_size", 32))
+	m := modeltest.Open(t, modeltest.Write(t, model(
+		tensors{zeros("q", dtype.Int2, 64, 30, 1), zeros("s", dtype.Float32, 2, 30, 1), modeltest.Integers("shape", 64, 30)},
+		nodes{decode, node("Reshape", weight, "decoded shape"), node("MatMul", "y", "x "+weight)})))
+	hazards := Model(m, onnxq.Options{}).Hazards
+	if !slices.ContainsFunc(hazards, func(h Hazard) bool { return h.Check == "ort-unfused" }) {
+		t.Errorf("%v lack ort-unfused", hazards)
+	}
+	for _, h := range hazards {
+		if strings.HasPrefix(h.Text, "DequantizeLinear") && !slices.Equal(h.Where, []string{weight}) {
+			t.Errorf("%s in %q, want %q", h.Check, h.Where, weight)
+		}
+	}
+}
