@@ -2,6 +2,7 @@ package intops
 
 import (
 	"bytes"
+	"cmp"
 	"regexp"
 	"slices"
 
@@ -56,27 +57,56 @@ func constant(v *graph.Value) bool {
 // quantityOf finds scale and zero point of computed codes. They are nil if unknown.
 func (r *rewriting) quantityOf(v *graph.Value) quantity {
 	q := quantity{codes: v}
-	for range deepest {
-		if v == nil || v.Node == nil || v.Tensor != nil {
-			return q
-		}
-		n, op := v.Node, graph.Operator(v.Node)
-		switch c := calculations[op]; {
-		case op == "DynamicQuantizeLinear" && v == r.x.Outputs(n)[0] && len(r.x.Outputs(n)) == 3:
-			q.scale, q.zero = r.x.Outputs(n)[1], r.x.Outputs(n)[2]
-			return q
-		case quantizers[op]:
-			q.scale, q.zero = r.x.Source(n, 1), r.x.Source(n, 2)
-			return q
-		case c.op != "":
-			q.scale, q.zero = r.x.Source(n, c.result[0]), r.x.Source(n, c.result[1])
-			return q
-		case !isMover(n):
-			return q
-		}
-		v = r.x.Source(n, 0)
+	if v = r.origin(v); v == nil || v.Node == nil || v.Tensor != nil {
+		return q
+	}
+	n, op := v.Node, graph.Operator(v.Node)
+	switch c := calculations[op]; {
+	case op == "DynamicQuantizeLinear" && v == r.x.Outputs(n)[0] && len(r.x.Outputs(n)) == 3:
+		q.scale, q.zero = r.x.Outputs(n)[1], r.x.Outputs(n)[2]
+	case quantizers[op]:
+		q.scale, q.zero = r.x.Source(n, 1), r.x.Source(n, 2)
+	case c.op != "":
+		q.scale, q.zero = r.x.Source(n, c.result[0]), r.x.Source(n, c.result[1])
 	}
 	return q
+}
+
+// origin returns the codes that movers pass on as v; nil if an input is omitted.
+func (r *rewriting) origin(v *graph.Value) *graph.Value {
+	for range deepest {
+		if v == nil || v.Node == nil || v.Tensor != nil || !isMover(v.Node) {
+			break
+		}
+		v = r.x.Source(v.Node, 0)
+	}
+	return v
+}
+
+// codeType returns the type of codes that are decoded without a zero point; 0 if it is unknown.
+func (r *rewriting) codeType(v *graph.Value) dtype.DType {
+	for range deepest {
+		switch v = r.origin(v); {
+		case v == nil:
+			return 0
+		case v.Tensor != nil:
+			return dtype.DType(v.Tensor.GetDataType())
+		case v.Node == nil:
+			return 0
+		}
+		n, op := v.Node, graph.Operator(v.Node)
+		q, c := r.quantityOf(v), calculations[op].of(n)
+		switch {
+		case q.zero != nil:
+			return dtype.DType(q.zero.Tensor.GetDataType())
+		case quantizers[op]:
+			return cmp.Or(dtype.DType(graph.IntAttribute(n, "output_dtype")), dtype.Uint8)
+		case len(c.operands) == 0:
+			return 0
+		}
+		v = r.x.Source(n, c.operands[0][0]) // the result has the type of the operands
+	}
+	return 0
 }
 
 // decode adds a DequantizeLinear of stored codes, and returns the name of its output. Its scales,
@@ -239,6 +269,10 @@ func (r *rewriting) quantized(n *onnxpb.NodeProto, q quantity) string {
 // calculation makes an operator on codes one on floats, and returns the name of its output.
 func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
 	c = c.of(n)
+	out := r.x.Made(n)
+	if out == nil || graph.IntAttribute(n, "channels_last") != 0 {
+		return ""
+	}
 	var inputs []string
 	if c.first > 0 {
 		inputs = append(inputs, input(n, c.first-1))
@@ -257,10 +291,6 @@ func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
 		}
 		inputs = append(inputs, name)
 	}
-	if graph.IntAttribute(n, "channels_last") != 0 {
-		return ""
-	}
-	out := r.x.Made(n)
 	if !graph.HasInput(n, c.result[0]) { // a QGemm with a float result
 		r.become(n, c.op, "", inputs, n.Output, n.Attribute...)
 		return out.Name

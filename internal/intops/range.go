@@ -46,16 +46,11 @@ func (r *rewriting) span(q quantity) (span Range, known bool) {
 	return unbounded, false
 }
 
-// zeroPoint returns the type of codes and their zero point. It is not ok if there are several.
+// zeroPoint returns the type of codes and their zero point. It is not ok if there are several, or if the
+// type is unknown.
 func (r *rewriting) zeroPoint(q quantity) (codes dtype.DType, zero int64, ok bool) {
 	if q.zero == nil {
-		codes = dtype.Uint8
-		if q.codes == nil {
-			return 0, 0, false
-		}
-		if n := q.codes.Node; n != nil && graph.IntAttribute(n, "output_dtype") != 0 {
-			codes = dtype.DType(graph.IntAttribute(n, "output_dtype"))
-		}
+		codes = r.codeType(q.codes)
 		return codes, 0, codes.Integer() && codes.Bits() <= 16
 	}
 	raw, ok := r.bytes(q.zero)
@@ -141,7 +136,7 @@ func (r *rewriting) sourceRange(v *graph.Value) Range {
 		switch {
 		case op == "Clip":
 			return r.clipRange(n)
-		case decoders[op] && graph.HasInput(n, 2): // which has the type of the codes
+		case decoders[op]:
 			span, _ := r.span(quantity{r.x.Source(n, 0), r.x.Source(n, 1), r.x.Source(n, 2)})
 			return span
 		case !slices.Contains(passing, op):

@@ -72,6 +72,49 @@ func TestRangesOfCodes(t *testing.T) {
 	}
 }
 
+// Codes that are decoded without a zero point have the type that they were made with.
+func TestTypeOfCodesWithoutZero(t *testing.T) {
+	node := modeltest.Node
+	for _, c := range []struct {
+		name  string
+		nodes modeltest.Nodes // make codes q of x
+		want  string
+	}{
+		{"int8", modeltest.Nodes{node("QuantizeLinear", "q", "x s i0")}, "Clip -1 0.9921875"},
+		{"uint8", modeltest.Nodes{node("QuantizeLinear", "q", "x s")}, "Clip 0 1.9921875"},
+		{"int8 by an attribute", modeltest.Nodes{node("QuantizeLinear", "q", "x s", modeltest.IntAttr("output_dtype", int64(dtype.Int8)))}, "Clip -1 0.9921875"},
+		{"int8 of a sum", modeltest.Nodes{node("QuantizeLinear", "p", "x s i0"), node(graph.Contrib+".QLinearAdd", "q", "p s i0 p s _ s _")}, "Clip -1 0.9921875"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			m := modeltest.Model(modeltest.Tensors{one("s", dtype.Float32, 1./128), one("i0", dtype.Int8, 0)},
+				append(c.nodes, node("Flatten", "moved", "q"), node("DequantizeLinear", "y", "moved s")))
+			m.Proto.OpsetImport[0].Version = new(int64(21))
+			f, err := intops.Float(access.Graph(modeltest.Open(t, modeltest.Write(t, m))))
+			if err != nil {
+				t.Fatal(err)
+			}
+			moved := f.Graph.Scope(f.Graph.File.Proto.Graph).Values["y"].Node
+			if moved.GetOpType() != "Flatten" {
+				t.Fatalf("%s is left", moved.GetOpType())
+			}
+			limit := f.Graph.Source(moved, 0).Node
+			if got := strings.Join(append([]string{limit.GetOpType()}, bounds(t, f.Graph, limit)...), " "); got != c.want {
+				t.Errorf("%q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// A QGemm whose output is omitted is left alone.
+func TestOmittedOutput(t *testing.T) {
+	gemm := modeltest.Node(graph.Contrib+".QGemm", "", "q s i0 w s i0")
+	m := modeltest.Model(modeltest.Tensors{one("s", dtype.Float32, 1), one("i0", dtype.Int8, 0), modeltest.Zeros("w", dtype.Int8, 32, 32)},
+		modeltest.Nodes{modeltest.Node("QuantizeLinear", "q", "x s i0"), gemm, modeltest.Node("Relu", "y", "x")})
+	if _, err := intops.Float(access.Graph(modeltest.Open(t, modeltest.Write(t, m)))); err != nil {
+		t.Error(err)
+	}
+}
+
 // one makes a tensor with one element.
 func one(name string, typ dtype.DType, x float64) *onnxpb.TensorProto {
 	raw := binary.LittleEndian.AppendUint32(nil, math.Float32bits(float32(x)))
