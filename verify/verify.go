@@ -82,7 +82,7 @@ type decoded struct {
 	ir        int64           // IR version of the model as it was given
 	codes     solver          // what found its codes, as its record says
 	optimized bool            // ONNX Runtime optimized and saved it
-	folded    *restyle.Report // nil if it had no quantized weights
+	folded    *restyle.Report // nil if nothing was decoded
 }
 
 const decoding = "decoding the weights" // a stage
@@ -113,8 +113,9 @@ func solverOf(record []provenance.Step) solver {
 const optimizers = "com.microsoft.nchwc"
 
 // dequantized returns a model with float weights: the model itself if it has no quantized
-// ones, else a new model in a new folder.
-func (v *verifier) dequantized(path, folder string) (*decoded, error) {
+// ones, else a new model in a new folder. A model that moves codes of activations, or computes with
+// them, loses these too if it is compared with one that lost them.
+func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, error) {
 	m, err := onnxq.Open(path)
 	if err != nil {
 		return nil, err
@@ -125,7 +126,10 @@ func (v *verifier) dequantized(path, folder string) (*decoded, error) {
 		d.optimized = d.optimized || o.GetDomain() == optimizers
 	}
 	if len(intops.Weights(access.Graph(m))) == 0 {
-		return d, nil
+		f, err := intops.Float(access.Graph(m))
+		if err != nil || f.Graph == access.Graph(m) || other == nil || other.folded == nil {
+			return d, nil
+		}
 	}
 	if err := os.Mkdir(folder, 0o700); err != nil {
 		m.Close()
@@ -155,13 +159,13 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 	}
 	v.stage(decoding)
 	// The quantized model first: it takes the memory of two while it is dequantized.
-	b, err := v.dequantized(v.out, filepath.Join(folder, "out"))
+	b, err := v.dequantized(v.out, filepath.Join(folder, "out"), nil)
 	if err != nil {
 		return "", "", err
 	}
 	defer b.Close()
 	v.report.Limits = v.opts.limits(b.codes)
-	a, err := v.dequantized(v.in, filepath.Join(folder, "in"))
+	a, err := v.dequantized(v.in, filepath.Join(folder, "in"), b)
 	if err != nil {
 		return "", "", err
 	}

@@ -155,6 +155,24 @@ func TestDomainOfTheStandard(t *testing.T) {
 	}
 }
 
+// A float model may have codes of activations behind a Reshape. Both models lose these.
+func TestCodesThatAreMoved(t *testing.T) {
+	node := modeltest.Node
+	scale := modeltest.Floats("s")
+	scale.FloatData[0] = 0.5
+	m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 32), scale},
+		modeltest.Nodes{node("QuantizeLinear", "q", "x s"), node("Flatten", "moved", "q"), node("DequantizeLinear", "v", "moved s"), node("MatMul", "y", "v w")})
+	in, out := modeltest.Write(t, m), filepath.Join(t.TempDir(), "out.onnx")
+	modeltest.Convert(t, in, out, onnxq.Options{Block: 32})
+	r, err := verify.Models(t.Context(), in, out, verify.Options{Engine: verify.None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !r.Passed || len(r.Weights) != 1 || r.Swapped {
+		t.Errorf("%d weights, %q", len(r.Weights), r.Failures)
+	}
+}
+
 // Each phase tells how much of it is done.
 func TestProgress(t *testing.T) {
 	in := modeltest.Build(t, "mlp")
