@@ -4,6 +4,7 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
 )
 
@@ -119,35 +120,17 @@ func (f *leastAngle) improve(first int, scale []float32, zero []byte) {
 	if step > 1 {
 		f.part(first, n, 0, f.rows, step) // errors has loaded others
 	}
-	s := &f.search
-	for i := range now.grid {
-		s.PerUnit[i] = 0
-		if i < n {
-			f.aim(i, f.lo[first+i], f.hi[first+i], worst[i])
-		}
-	}
-	s.Find(sample, f.Bits == 2)
-	better := now
-	var open [kernels.GridLanes]bool // an error not above the worst is to be found
-	for i := range n {
-		grid, z := f.result(i)
-		if open[i] = worst[i] > 0 && abs(grid) >= 0x1p-126 && !isInf(grid); open[i] {
-			better.grid[i], better.zero[i] = grid, z
-		}
-	}
+	f.aim(f.lo[first:][:n], f.hi[first:][:n], &worst)
+	f.search.Find(sample, f.Bits == 2)
+	open := f.take(n, &now, &worst)
 	for _, gain := range []bool{true, false} {
-		tried, left := better.grid, false
-		for i := range n {
-			if open[i] {
-				tried[i] = f.RoundScale(f.scaleOf(i, gain, better.grid[i]))
-			}
-		}
-		e := f.errors(first, n, &better, &tried)
+		tried, left := f.scalesOf(n, gain, &now), false
+		e := f.errors(first, n, &now, &tried)
 		for i := range n {
 			switch {
 			case !open[i]:
 			case e[i] <= worst[i] && f.usable(tried[i]):
-				scale[i], zero[i], f.grid[first+i] = tried[i], better.zero[i], better.grid[i]
+				scale[i], zero[i], f.grid[first+i] = tried[i], now.zero[i], now.grid[i]
 				open[i] = false
 			default:
 				left = true
@@ -161,8 +144,12 @@ func (f *leastAngle) improve(first int, scale []float32, zero []byte) {
 
 // usable reports whether a scale is a normal number, and codes times it are finite.
 func (f *leastAngle) usable(scale float32) bool {
-	most := float32(int32(1) << f.Bits)
-	return abs(scale) >= 0x1p-126 && kernels.IsFinite(f.Type.Round(most*scale))
+	codes := float32(int32(1) << f.Bits)
+	a := abs(scale)
+	if f.Type == dtype.Float32 {
+		return a >= 0x1p-126 && a <= math.MaxFloat32/codes
+	}
+	return a >= 0x1p-126 && kernels.IsFinite(f.Type.Round(codes*scale))
 }
 
 // found is what was found for blocks side by side.
@@ -194,61 +181,86 @@ func (f *leastAngle) errors(first, n int, codes *found, scale *lanes) (e [kernel
 	return e
 }
 
-// aim sets what is tried for a block with the range lo … hi. Greater inverse scales clip so much that
+// aim sets what is tried for blocks with the ranges lo … hi. Greater inverse scales clip so much that
 // the error is above worst, smaller ones leave codes unused.
-func (f *leastAngle) aim(lane int, lo, hi float32, worst float64) {
+//
+// What depends on the weights is computed without branches, here and below: they go either way for
+// half of the blocks.
+func (f *leastAngle) aim(lo, hi []float32, worst *[kernels.GridLanes]float64) {
 	s := &f.search
 	steps, half := float32(int32(1)<<f.Bits-1), float32(int32(1)<<(f.Bits-1))
-	perUnit := 1 / max(-lo, hi)
-	lo, hi = float32(lo*perUnit), float32(hi*perUnit)
-	span, lost := float32(2), 2*math.Sqrt(worst) // one end is clipped, and the other then counts as well
-	middle, slope := half, float32(0)
-	if f.ZeroPoint {
-		s.LeastZero, s.ToZero = 0, steps
-		span, lost = hi-lo, math.Sqrt(2*worst)
-		middle, slope = steps/2, (lo+hi)/2
-	} else {
-		s.LeastZero, s.ToZero = half-1, half // signs of the scale
+	s.Steps, s.LeastZero, s.ToZero, s.PerUnit = steps, 0, steps, lanes{}
+	if !f.ZeroPoint { // zero points are signs of the scale
+		s.LeastZero, s.ToZero = half-1, half
 		if f.positive {
 			s.LeastZero = half
 		}
-		if hi > -lo {
-			middle = half - 1
+	}
+	tries := float32(kernels.GridTries(min(f.rows, mostRows)))
+	for i, high := range hi[:min(len(hi), kernels.GridLanes)] {
+		perUnit := 1 / max(-lo[i], high)
+		low, high := float32(lo[i]*perUnit), float32(high*perUnit)
+		span, lost := float32(2), 2*math.Sqrt(worst[i]) // one end is clipped, and the other then counts as well
+		middle, slope := half-float32(one(high > -low)), float32(0)
+		if f.ZeroPoint {
+			span, lost = high-low, math.Sqrt(2*worst[i])
+			middle, slope = steps/2, (low+high)/2
+		}
+		from, to := max((steps-5)/span, 0.5), 4*(steps+1)/span
+		if less := span - float32(float32(lost)*perUnit); less > 0 {
+			to = min(to, (steps+1)/less)
+		}
+		to = max(to, 1.01*from)
+		s.PerUnit[i], s.Middle[i], s.Slope[i] = perUnit, middle, slope
+		s.First[i], s.Distance[i] = from, (to-from)/tries
+	}
+}
+
+// take replaces grids and zero points by those that were found. It reports for which blocks there
+// are any that may be better than worst.
+func (f *leastAngle) take(n int, now *found, worst *[kernels.GridLanes]float64) (open [kernels.GridLanes]bool) {
+	s := &f.search
+	least, _ := f.limits()
+	for i := range n {
+		grid := 1 / (s.PerUnit[i] * s.Inverse[i])
+		if open[i] = worst[i] > 0 && s.XQ[i] > 0 && grid >= 0x1p-126 && grid <= math.MaxFloat32; !open[i] {
+			continue
+		}
+		if f.ZeroPoint {
+			now.grid[i], now.zero[i] = grid, byte(int32(s.Zero[i])+least)
+		} else {
+			now.grid[i] = math.Float32frombits(math.Float32bits(grid) | uint32(one(s.Zero[i] != s.ToZero))<<31)
 		}
 	}
-	from, to := max((steps-5)/span, 0.5), 4*(steps+1)/span
-	if less := span - float32(float32(lost)*perUnit); less > 0 {
-		to = min(to, (steps+1)/less)
-	}
-	to = max(to, 1.01*from)
-	s.Steps, s.PerUnit[lane], s.Middle[lane], s.Slope[lane] = steps, perUnit, middle, slope
-	s.First[lane], s.Distance[lane] = from, (to-from)/float32(kernels.GridTries(min(f.rows, mostRows)))
+	return open
 }
 
-// result returns the grid and the zero point that were found, the grid 0 if there is none.
-func (f *leastAngle) result(lane int) (grid float32, zero byte) {
+// scalesOf returns the scales for the codes that were found: with gain, those for which
+// ⟨w, ŵ⟩ = ⟨w, w⟩, else those of the least squared error. They have the signs of the grids.
+func (f *leastAngle) scalesOf(n int, gain bool, now *found) (scale lanes) {
 	s := &f.search
-	if !(s.XQ[lane] > 0) {
-		return 0, 0
-	}
-	grid = 1 / (s.PerUnit[lane] * s.Inverse[lane])
-	if f.ZeroPoint {
-		least, _ := f.limits()
-		return grid, byte(int32(s.Zero[lane]) + least)
-	}
-	if s.Zero[lane] != s.ToZero {
-		grid = -grid
-	}
-	return grid, byte(f.middle())
-}
-
-// scaleOf returns the scale for the codes that were found: with gain, that for which
-// ⟨w, ŵ⟩ = ⟨w, w⟩, else that of the least squared error. It has the sign of the grid.
-func (f *leastAngle) scaleOf(lane int, gain bool, grid float32) float32 {
-	s := &f.search
-	scale := s.XQ[lane] / s.QQ[lane]
+	over, under := &s.XQ, &s.QQ
 	if gain {
-		scale = s.XX[lane] / s.XQ[lane]
+		over, under = &s.XX, &s.XQ
 	}
-	return float32(math.Copysign(float64(scale/s.PerUnit[lane]), float64(grid)))
+	for i := range n {
+		a := over[i] / under[i] / s.PerUnit[i]
+		sign := math.Float32bits(now.grid[i]) & (1 << 31)
+		scale[i] = math.Float32frombits(math.Float32bits(a)&^(1<<31) | sign)
+	}
+	if f.Type != dtype.Float32 || f.smallScale() {
+		for i := range n {
+			scale[i] = f.RoundScale(scale[i])
+		}
+	}
+	return scale
+}
+
+// one is 1 if b is set, else 0.
+func one(b bool) int32 {
+	var n int32
+	if b {
+		n = 1
+	}
+	return n
 }

@@ -22,7 +22,12 @@ func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bo
 	finite = true
 	u := c.usual()
 	for i := 0; i < len(hi); i++ {
-		if i += u.plain(scale[i:], hi[i:]); i == len(hi) {
+		if c.ZeroPoint {
+			i += u.affine(scale[i:], zero[i:], lo[i:], hi[i:])
+		} else {
+			i += u.plain(scale[i:], hi[i:])
+		}
+		if i == len(hi) {
 			break
 		}
 		var l float32

@@ -54,9 +54,7 @@ func (u *usual) scale(lo, hi float32) (scale float32, zero int32, ok bool) {
 	if !u.zeroPoint {
 		return s, u.middle, true
 	}
-	const magic = 3 << 22 // adding it rounds to an integer
-	z := int32(u.stepTo.round(-lo/s) + magic - magic)
-	return s, min(z, u.steps) + u.least, true
+	return s, min(wholeNumber(u.stepTo.round(-lo/s)), u.steps) + u.least, true
 }
 
 // plain sets the scales of the first blocks, up to one that is not usual, if there are no zero
@@ -86,6 +84,31 @@ func (u *usual) plain(scale, hi []float32) int {
 		scale[i] = s
 	}
 	return len(hi)
+}
+
+// affine sets the scales and zero points of the first blocks, up to one that is not usual, if
+// arithmetic and scales are of float32. It returns their number.
+func (u *usual) affine(scale []float32, zero []byte, lo, hi []float32) int {
+	if !u.zeroPoint || u.stepTo.keep != math.MaxUint32 || u.scaleTo.keep != math.MaxUint32 {
+		return 0
+	}
+	steps, count, least, leastScale, most := float32(u.steps), u.steps, u.least, u.leastScale, u.mostRange
+	scale, zero, lo = scale[:len(hi)], zero[:len(hi)], lo[:len(hi)]
+	for i, h := range hi {
+		span := h - lo[i]
+		s := span / steps
+		if !(s >= leastScale && span <= most) {
+			return i
+		}
+		scale[i], zero[i] = s, byte(min(wholeNumber(-lo[i]/s), count)+least)
+	}
+	return len(hi)
+}
+
+// wholeNumber rounds a small number that is not negative to an integer, ties to even.
+func wholeNumber(x float32) int32 {
+	const magic = 3 << 22
+	return int32(x + magic - magic)
 }
 
 // rounding rounds normal numbers to fewer bits, to nearest, ties to even.
