@@ -20,6 +20,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 
 	"onnxquant/calib"
 	"onnxquant/formats/dtype"
@@ -77,8 +78,9 @@ type Result struct {
 
 // Data are the samples of a model, and what runs it on them.
 type Data struct {
-	engine  *observe.Engine
-	samples *samples.Samples
+	engine   *observe.Engine
+	samples  *samples.Samples
+	warnings func() ([]string, error) // passes over the samples once
 }
 
 // Engine and Samples return values of internal types: only packages of this module can use
@@ -87,8 +89,8 @@ func (d *Data) Engine() *observe.Engine   { return d.engine }
 func (d *Data) Samples() *samples.Samples { return d.samples }
 
 // Warnings tell, each in a sentence, in what the samples may mislead: what hardly varies, arrays that are
-// taken for inputs of other names.
-func (d *Data) Warnings() ([]string, error) { return d.samples.Warnings() }
+// taken for inputs of other names. The first call takes a pass over the samples.
+func (d *Data) Warnings() ([]string, error) { return d.warnings() }
 
 // Open finds the samples that opts name, or makes them.
 func Open(ctx context.Context, path string, opts Options) (*Data, error) {
@@ -96,7 +98,7 @@ func Open(ctx context.Context, path string, opts Options) (*Data, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Data{r.engine, r.data}, r.model.Close()
+	return &Data{r.engine, r.data, sync.OnceValues(r.data.Warnings)}, r.model.Close()
 }
 
 // Check returns the error that Open would return, as far as it can be known without running the
