@@ -66,7 +66,7 @@ type Half struct {
 // FloatNode is a node that stays in float32, and why.
 type FloatNode struct {
 	Node     string `json:"node"`     // its name, or that of its first output
-	Operator string `json:"operator"` // with its domain, but for the standard's
+	Operator string `json:"operator"` // with its domain, except for the standard's
 	Reason   string `json:"reason"`   // goes on from the operator: "does not take bfloat16"
 }
 

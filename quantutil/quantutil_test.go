@@ -226,7 +226,7 @@ func TestNVFP4OfZeros(t *testing.T) {
 	}
 }
 
-// In E8M0, 448 fits the scale 1, and anything above needs 2, but for what log2
+// In E8M0, 448 fits the scale 1, and anything above needs 2, except for what log2
 // rounds away.
 func TestComputeE8M0(t *testing.T) {
 	amax := must(t)(FromFloat32([]float32{0, 448, 449, 0.875, 896, math.Nextafter32(448, 1000), 1e-45}, 7))

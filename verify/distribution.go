@@ -139,7 +139,7 @@ func logOf(dst, row []float64, kind string) {
 	}
 }
 
-// divergence is Σ p·log(p/q), from logarithms. It is not negative but for rounding.
+// divergence is Σ p·log(p/q), from logarithms. It is not negative except for rounding.
 func divergence(p, q []float64) (kl float64) {
 	for i := range p {
 		kl += math.Exp(p[i]) * (p[i] - q[i])

@@ -18,13 +18,13 @@ const (
 // of more than 2 bits stay near the weights.
 const (
 	LeastCalibratedSQNR          = -3   // in dB, of a weight whose codes have 2 bits
-	LeastCalibratedFineSQNR      = 1    // in dB, of another weight, but for gptq
+	LeastCalibratedFineSQNR      = 1    // in dB, of another weight, except for gptq
 	LeastCalibratedBlockSQNR     = -15  // in dB, of a block of 2 bits
-	LeastCalibratedFineBlockSQNR = -8   // in dB, of another block, but for gptq
+	LeastCalibratedFineBlockSQNR = -8   // in dB, of another block, except for gptq
 	LeastBlockCosine             = -0.3 // of a block of 2 bits
 	LeastBestBlockCosine         = -0.6 // of a block of 2 bits, with algorithm best
 	LeastFineBlockCosine         = -0.2 // of another block
-	MostCalibratedMisfit         = 15.0 // in dB, but for gptq
+	MostCalibratedMisfit         = 15.0 // in dB, except for gptq
 	LeastGain                    = 0.6  // of a weight: compare.WeightMatch.Gain
 	MostGain                     = 1.35 // of a weight
 )

@@ -97,8 +97,8 @@ func (f *convertFlags) size(ctx context.Context, m *onnxq.Model, out string, opt
 	return size + beyond, err
 }
 
-// auto is the flag for an output of so many bytes, with which its provenance may grow: by the digits
-// of a longer SIZE than was given.
+// auto is the flag for an output of size bytes. Its record in the output may be longer than that of the
+// SIZE that was given: so the size counts its digits, too.
 func auto(size int64) string {
 	return fmt.Sprintf("--auto %d", size+int64(len(strconv.FormatInt(size, 10))))
 }

@@ -51,7 +51,7 @@ type found struct {
 	weights                  [atOnce]float32
 }
 
-// fits are the fits of so many blocks.
+// fits returns the fits of n blocks.
 func (f *found) fits(n int) kernels.AffineFits {
 	return kernels.AffineFits{Scale: f.scale[:n], Min: f.min[:n], Inverse: f.inverse[:n], Low: f.low[:n]}
 }

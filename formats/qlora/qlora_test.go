@@ -147,7 +147,7 @@ func TestLimits(t *testing.T) {
 }
 
 // With Reciprocal, blocks in columns and in rows have the same codes. They are those of the nearest
-// values, but for quotients at a limit and for FP4's small negative ones.
+// values, except for quotients at a limit and for FP4's small negative ones.
 func TestReciprocal(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	for _, table := range []Table{NF4, FP4} {

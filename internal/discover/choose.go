@@ -79,7 +79,7 @@ func (d *Decision) chooseAlgorithm(opts Options) error {
 	return nil
 }
 
-// noHessian says why a weight cannot have a Hessian of at most so many bytes, or "".
+// noHessian says why a weight cannot have a Hessian within the memory, or "".
 func (d *Decision) noHessian(memory int64) string {
 	if d.Choice.Format.Encoding() != nil {
 		return "best is not for ggml's formats"

@@ -52,7 +52,7 @@ func New(file *modelfile.Model) (*Graph, error) {
 	return x, nil
 }
 
-// empty returns a graph with room for so many nodes.
+// empty returns a graph with room for a number of nodes.
 func empty(ir int64, nodes int) *Graph {
 	return &Graph{
 		Returned:  map[*onnxpb.GraphProto][]*Value{},

@@ -67,8 +67,7 @@ func (x *Graph) ConstantFloat(v *Value) (float32, bool) {
 	return one[0], true
 }
 
-// TakesAll reports whether an Expand or a Slice surely returns its input, which has so many axes
-// at least.
+// TakesAll reports whether an Expand or a Slice surely returns its input. That has rank axes or more.
 func (x *Graph) TakesAll(n *onnxpb.NodeProto, rank int) bool {
 	all := func(input int, wanted func(int64) bool) bool {
 		list, ok := x.ConstantInts(n, input)

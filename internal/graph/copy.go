@@ -80,7 +80,7 @@ func (x *Graph) Copy() *Copy {
 	return c
 }
 
-// copyModel clones a model but for what a Copy shares with it.
+// copyModel clones a model except for what a Copy shares with it.
 func copyModel(m *onnxpb.ModelProto) *onnxpb.ModelProto {
 	made := cloneWithout(m, "graph")
 	made.Graph = cloneWithout(m.Graph, "node", "value_info", "initializer")
@@ -105,7 +105,7 @@ func holdsTensors(a *onnxpb.AttributeProto) bool {
 	return a.T != nil || a.G != nil || a.SparseTensor != nil || len(a.Tensors)+len(a.Graphs)+len(a.SparseTensors) > 0
 }
 
-// cloneWithout clones a message but for some of its fields.
+// cloneWithout clones a message except for some of its fields.
 func cloneWithout[M proto.Message](m M, fields ...protoreflect.Name) M {
 	from := m.ProtoReflect()
 	some := from.New()

@@ -10,7 +10,7 @@ import (
 
 // Like makes a model half as another one was that comes from it: y has float16 or bfloat16
 // where x has float32. Which nodes stay in float32 is read off y, so that the result equals
-// y but for what else was changed. It returns nil if y has no half where x has float32.
+// y except for what else was changed. It returns nil if y has no half where x has float32.
 func Like(x, y *graph.Graph) (*Model, error) {
 	if !MayHold(y.File.Proto) {
 		return nil, nil

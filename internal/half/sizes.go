@@ -221,7 +221,7 @@ func sum(a, b size) size {
 
 func power(z size, e float64) size { return size{math.Pow(z.rms, e), z.gains * e} }
 
-// Samples of a weight are so many stretches of so many elements.
+// Samples of a weight are some stretches with this number of elements each.
 const (
 	stretches = 16
 	stretch   = 256

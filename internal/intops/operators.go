@@ -195,7 +195,7 @@ func input(n *onnxpb.NodeProto, i int) string {
 	return ""
 }
 
-// become adds a node that computes what n does, with the same name but for what quantizers add
+// become adds a node that computes what n does, with the same name except for what quantizers add
 // to it. It takes the place of n if it has the same outputs; else n stays while it is read.
 func (r *rewriting) become(n *onnxpb.NodeProto, op, domain string, inputs, outputs []string, attrs ...*onnxpb.AttributeProto) {
 	if slices.Equal(outputs, n.Output) {

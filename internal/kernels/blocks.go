@@ -34,7 +34,7 @@ func CheckColumns(n, columns int) {
 }
 
 // run is a stretch of elements and the number of its blocks, all of the same
-// length but for the last, which may be shorter.
+// length except for the last, which may be shorter.
 type run struct{ start, end, blocks int }
 
 // runs cuts elements as Blocks does, into as few runs as can be, each with the

@@ -35,7 +35,7 @@ type gridTry struct{ inverse, zero [GridLanes]float32 }
 // inverses that are farther apart: fewer are tried first, and then more around the best.
 const largeBlock = 64
 
-// GridTries is how many inverses of blocks of so many elements are tried first. It is even.
+// GridTries is how many inverses are tried first for a block with this number of elements. It is even.
 func GridTries(elements int) int {
 	if elements > largeBlock {
 		return 12

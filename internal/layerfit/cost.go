@@ -50,7 +50,7 @@ func EstimateChannels(layers []Layer, o Options) Cost {
 	return newCalibration(layers, nil, o).cost(allExponents)
 }
 
-// cost is that of all groups, whose Hessians are multiplied so many times by a weight.
+// cost adds up the cost of all groups. passes is how often a Hessian is multiplied by a weight.
 func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
 	models := 1 // that run for a group
 	if c.Best {

@@ -3,7 +3,7 @@
 //
 // [Run] gets the [Layer]s of a model and [Activations], which run models on samples. For a group
 // of layers at a time it adds up the second moments of their inputs, and then lets package
-// secondorder find the codes, which it stores in a file. No activations are kept, but for those
+// secondorder find the codes, which it stores in a file. No activations are kept, except for those
 // of few rows that are held out: on these the error of each layer's output is compared with that
 // of the algorithm mse, and the better codes are kept; at the end the same is done with the outputs
 // of the model.

@@ -91,7 +91,7 @@ func (m *moments) add(ctx context.Context, workers int, hold bool, x []float32, 
 	return m.flush(ctx, workers)
 }
 
-// appendRow appends a row to rows, of which there may be so many.
+// appendRow appends a row to rows. It makes room for most rows.
 func appendRow(rows, row []float32, most int) []float32 {
 	if rows == nil {
 		rows = make([]float32, 0, most*len(row))

@@ -58,9 +58,9 @@ func (p *pace) end() {
 	}
 }
 
-// work adds up what is done for groups whose Hessians are multiplied so many times by a weight, and
-// returns how much a sample counts for each of them. A run for a group ends behind its layers; half of
-// its time does not depend on where.
+// work adds up all the work of the groups. passes is how often a Hessian is multiplied by a weight.
+// sample has, for each group, what a run on one sample counts. A run ends behind the layers of its group;
+// half of its time counts as independent of where that is.
 func (c *calibration) work(groups [][]*inputs, passes func(*quantize.Weight) float64) (sample []float64) {
 	var all, behind float64
 	for _, l := range c.layers {

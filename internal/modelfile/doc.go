@@ -6,7 +6,7 @@
 // A model file is one protobuf message, and most of its bytes are the contents
 // of tensors. Open walks the wire format once and cuts the contents out. It
 // decodes the rest, the structure, into ordinary protobuf structs, a piece at a
-// time; the contents stay in the file, but for raw_data of a few bytes. In the
+// time; the contents stay in the file, except for raw_data of a few bytes. In the
 // structure, the field payload of a TensorProto lists the numbers of the pieces cut
 // out of that tensor; the ONNX standard does not have this field. Because the cut is made on the wire format, the protobuf
 // library handles everything else as in the whole file: repeated and merged

@@ -33,7 +33,7 @@ func Convert(t testing.TB, in, out string, opts onnxq.Options) []byte {
 	return all
 }
 
-// ConvertInTiles converts a model whose workers may hold so many elements at a time.
+// ConvertInTiles converts a model. Its workers may hold limit elements at a time.
 func ConvertInTiles(t testing.TB, in *onnxq.Model, opts onnxq.Options, limit int64) (r *onnxq.Report, out string) {
 	t.Helper()
 	p, err := in.Plan(opts)

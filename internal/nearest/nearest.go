@@ -28,7 +28,7 @@ func letters(name string) string {
 	}, name)
 }
 
-// Within is like Name, for at most so many edits.
+// Within is like Name, for at most the given number of edits.
 func Within(edits int, pattern string, names []string) (nearest string, ok bool) {
 	const maxLength = 1 << 10 // time is proportional to the product of the lengths
 	p := []rune(pattern)

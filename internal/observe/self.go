@@ -194,8 +194,8 @@ func (w *writer) batch(ctx context.Context, first, n int) ([][]int64, error) {
 	return ids, nil
 }
 
-// A model that keeps no past continues from so many ids at least, and from less than twice as
-// many: from all of them it would take several times as long.
+// memory is the least number of ids that a model without a past continues from. It gets less than
+// twice as many: all of them would take several times as long.
 const memory = 16
 
 // whole runs the model on sequences, and returns the logits after them.

@@ -11,7 +11,7 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// The changes up to opset 7, but for broadcasting.
+// The changes up to opset 7, except for broadcasting.
 
 // without removes attributes that no longer mean anything.
 func without(names ...string) adapter {

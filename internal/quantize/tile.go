@@ -51,8 +51,8 @@ func (w *Weight) slabSize() int64 { return min(w.Block, w.K) * w.Inner }
 // transposedRows reports whether the rows in which blocks lie are stored as columns.
 func (w *Weight) transposedRows() bool { return w.Inner == 1 && w.CodesAt.Transposed }
 
-// rowTiles cuts a weight whose blocks lie in rows, into tiles of at least so many rows if a row
-// fits the limit.
+// rowTiles cuts a weight whose blocks lie in rows, into tiles. If a row fits the limit, a tile
+// has at least least rows.
 func (w *Weight) rowTiles(limit, least int64, yield func(Tile) bool) {
 	if w.K <= limit {
 		rows := max(limit/w.K, least)

@@ -3,7 +3,7 @@ package rows
 import "fmt"
 
 // Recurrence is the product of the recurrent weight of an LSTM, a GRU or an RNN with its hidden
-// states: the initial ones, zeros if they are not given, and then those that it puts out, but for
+// states: the initial ones, zeros if they are not given, and then those that it puts out, except for
 // the last ones. Each direction is a part.
 type Recurrence struct {
 	Directions int64

@@ -195,7 +195,7 @@ func (a *arrays) take(i int, given []*array) {
 	a.taken = append(a.taken, fmt.Sprintf("%s: %s %s taken for input %q", given[0].path, what, verb, a.model.inputs[i].GetName()))
 }
 
-// alike reports whether arrays have one name, but for numbers at the end.
+// alike reports whether arrays have one name, except for numbers at the end.
 func alike(arrays []*array) bool {
 	name := func(x *array) string { return numberAtEnd.ReplaceAllString(x.name, "") }
 	return !slices.ContainsFunc(arrays, func(x *array) bool { return name(x) != name(arrays[0]) })

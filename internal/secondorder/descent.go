@@ -17,8 +17,8 @@ type Descent struct {
 	curves   []float32 // H·codes, within a block
 }
 
-// Improve changes the codes and scales of columns in so many passes. h is the Hessian, with K
-// rows. No step makes the error larger, but for rounding of the sums. Afterwards
+// Improve changes the codes and scales of columns in a number of passes. h is the Hessian, with K
+// rows. No step makes the error larger, except by rounding of the sums. Afterwards
 // d.errors has the errors.
 func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
 	k, n := c.K, c.N

@@ -15,7 +15,7 @@ type coding struct {
 	codes      dtype.DType
 }
 
-// pair returns the pair that makes a value of the second model, but for a Cast behind it where
+// pair returns the pair that makes a value of the second model, except for a Cast behind it where
 // float32 became half, or nil.
 func (m *matcher) pair(w *graph.Value) *recognize.Pair {
 	if p := m.b.Pair(w); p != nil || !m.castsHalf(w.Node) {

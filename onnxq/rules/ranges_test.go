@@ -49,7 +49,7 @@ func TestRangesRoundTrip(t *testing.T) {
 	}
 }
 
-// The schema refuses what the parser refuses, but for what it has no way to see.
+// The schema refuses what the parser refuses, except for what it has no way to see.
 func TestBadRanges(t *testing.T) {
 	const head = `{"version": 1, "tensors": {`
 	for _, c := range []struct {

@@ -17,7 +17,7 @@ func TestFormats(t *testing.T) {
 		bits := map[byte]int{'2': 2, '4': 4, '8': 8}[f[len(f)-1]] // the name ends with them …
 		signed := strings.HasPrefix(string(f), "int")
 		switch f {
-		case FP8E4M3, FP8E5M2, MXFP8E5M2: // … but for these
+		case FP8E4M3, FP8E5M2, MXFP8E5M2: // … except for these
 			bits = 8
 		}
 		if e := f.Encoding(); e != nil {

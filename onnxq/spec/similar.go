@@ -39,7 +39,7 @@ func Similar(name string) []Format {
 	return nil
 }
 
-// isWidth reports whether somebody may want numbers of so many bits. Else the number is misspelt.
+// isWidth reports whether somebody may want numbers with this number of bits. Else it is misspelt.
 func isWidth(bits int) bool { return bits <= 16 || bits == 32 || bits == 64 }
 
 var digits = regexp.MustCompile(`^([a-z]+)(\d{1,3})(.*)$`)
@@ -86,7 +86,7 @@ func nearestBits(kind string, bits int) (near []Format) {
 	return near
 }
 
-// encodingOf returns the K-quant with so many bits, or "".
+// encodingOf returns the K-quant with this number of bits, or "".
 func encodingOf(bits int) Format {
 	f := Format(fmt.Sprintf("q%d_k", bits))
 	if f.Encoding() == nil {
@@ -95,7 +95,7 @@ func encodingOf(bits int) Format {
 	return f
 }
 
-// CheckBits returns an error if integers of so many bits are no format.
+// CheckBits returns an error if there is no format of integers with this number of bits.
 func CheckBits(bits int) error {
 	if slices.Contains([]int{2, 4, 8}, bits) {
 		return nil

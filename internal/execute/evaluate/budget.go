@@ -45,7 +45,7 @@ type budget struct {
 // unbounded is the budget of the engine Go: only memory is bounded.
 var unbounded = budget{math.Inf(1), maxHeld}
 
-// budgetFor is the budget of Bounded for a model and inputs of so many bytes.
+// budgetFor is the budget of Bounded for a model and its inputs, both in bytes.
 func budgetFor(model, inputs float64) budget {
 	return budget{
 		workStart + workPerByte*model + min(mostForInputs, workPerInput*inputs),

@@ -240,7 +240,7 @@ func (s isa) keep(t *tail, v reg.VecVirtual) {
 // param loads a parameter of 64 bits.
 func param(name string) reg.GPVirtual { return Load(Param(name), GP64()).(reg.GPVirtual) }
 
-// at is element i, of so many bytes, from p on.
+// at is element i from p on. An element has size bytes.
 func at(p, i reg.Register, size uint8) operand.Mem {
 	return operand.Mem{Base: p, Index: i, Scale: size}
 }
@@ -271,7 +271,7 @@ func eachRow(name string, x, n, rows reg.GPVirtual, body func()) {
 	JNZ(operand.LabelRef(name + "Row"))
 }
 
-// eachVector writes a loop over the vectors of so many elements. The body gets
+// eachVector writes a loop over the vectors of length elements. The body gets
 // the number of a vector's first element and, if there are not enough for a
 // whole one, a tail.
 func (s isa) eachVector(name string, length reg.GPVirtual, body func(i reg.GPVirtual, t *tail)) {

@@ -6,7 +6,7 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
-// eachPiece writes a loop over n codes, so many at a time. It destroys n.
+// eachPiece writes a loop over n codes, codes of them at a time. It destroys n.
 func eachPiece(n reg.GPVirtual, codes int, body func()) {
 	Label("loop")
 	body()

@@ -233,7 +233,7 @@ func (s isa) roundFloat16(v reg.VecVirtual) {
 	VSUBPS(grid, v, v)
 }
 
-// nearest rounds so many bits off, to nearest, ties to even.
+// nearest rounds the lowest bits off, to nearest, ties to even.
 func (s isa) nearest(v reg.VecVirtual, bits int) {
 	name := strconv.Itoa(bits)
 	odd := s.vector()

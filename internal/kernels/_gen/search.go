@@ -88,7 +88,7 @@ func (s isa) negate(v reg.VecVirtual) {
 	s.xor(sign, v, v)
 }
 
-// eachElement writes a loop over the vectors of so many bytes.
+// eachElement writes a loop over the vectors of size bytes.
 func eachElement(name string, size reg.GPVirtual, step int, body func(i reg.GPVirtual)) {
 	i := GP64()
 	XORQ(i, i)
@@ -455,8 +455,8 @@ func transpose(s isa) {
 	end()
 }
 
-// recode gives codes to blocks of so many elements, a multiple of 16, each with a scale
-// and a least value.
+// recode gives codes to blocks, whose length is a multiple of 16, each with a scale and a least
+// value.
 func recode() {
 	TEXT("recodeAVX2", NOSPLIT, "func(q *byte, x, scale, least *float32, blocks, block int, zero, last int32)")
 	Pragma("noescape")
