@@ -2,6 +2,7 @@ package compare
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -106,8 +107,8 @@ func (m *matcher) functions(x, y *onnxpb.ModelProto) error {
 			return err
 		}
 	}
-	for _, f := range others {
-		m.problem("function %s: it is new", msg.Quote(f.GetName()))
+	for _, key := range slices.Sorted(maps.Keys(others)) {
+		m.problem("%sit is new", functionText(others[key]))
 	}
 	return nil
 }
