@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ func (v *verifier) execute(float, quantized string) error {
 		x.Reasons = append(x.Reasons, "the engine is none")
 		return nil
 	}
-	all, hint, err := v.inputs(float)
+	trials, err := v.inputs(float)
 	if err != nil && len(v.opts.Inputs)+len(v.opts.Dims) > 0 {
 		return err
 	}
@@ -30,26 +31,25 @@ func (v *verifier) execute(float, quantized string) error {
 		x.Reasons = append(x.Reasons, err.Error())
 		return nil
 	}
-	for _, t := range all[0] {
-		x.Inputs = append(x.Inputs, Input{t.Name, t.DType.String(), t.Dims})
-	}
 	engines := []Engine{v.opts.Engine}
 	if v.opts.Engine == Auto || v.opts.Engine == "" {
 		engines = []Engine{Go, ORT}
 	}
 	for _, engine := range engines {
 		runner, err := v.runner(engine)
+		var used trial
 		if err == nil {
-			x.Outputs, err = v.compare(runner, float, quantized, all, hint)
+			used, x.Outputs, err = v.compare(runner, float, quantized, trials)
 		}
 		if err == nil && !slices.ContainsFunc(x.Outputs, func(o Output) bool { return o.Elements > 0 || o.Broken > 0 }) {
-			err = fmt.Errorf("%s: %s", runner.Name(), nothingCompared(all))
+			err = fmt.Errorf("%s: %s", runner.Name(), nothingCompared(used.inputs))
 		}
 		if v.ctx.Err() != nil {
 			return context.Cause(v.ctx)
 		}
 		if err == nil {
-			x.Compared, x.Engine, x.Samples = true, runner.Name(), len(all)
+			x.Compared, x.Engine, x.Samples = true, runner.Name(), len(used.inputs)
+			x.Inputs, x.Sizes = described(used.inputs), used.sizes
 			if r, ok := runner.(*ort.Runner); ok {
 				x.Library = r.Library()
 			}
@@ -57,8 +57,17 @@ func (v *verifier) execute(float, quantized string) error {
 		}
 		x.Reasons = append(x.Reasons, err.Error())
 	}
-	x.Outputs = []Output{}
+	x.Inputs, x.Outputs = described(trials[0].inputs), []Output{}
 	return nil
+}
+
+// described describes the inputs of the first run.
+func described(all [][]*execute.Tensor) []Input {
+	list := []Input{}
+	for _, t := range all[0] {
+		list = append(list, Input{t.Name, t.DType.String(), t.Dims})
+	}
+	return list
 }
 
 // nothingCompared says why outputs have no element to compare.
@@ -76,22 +85,41 @@ func nothingCompared(all [][]*execute.Tensor) string {
 // MostSamples bounds the runs of each model.
 const MostSamples = samples.Default
 
-// inputs makes the inputs of each run. If they are random, hint says how to choose their sizes.
-func (v *verifier) inputs(path string) (all [][]*execute.Tensor, hint string, err error) {
+// trial has the inputs of all runs. If they are random, sizes are those of symbolic dimensions.
+type trial struct {
+	inputs [][]*execute.Tensor
+	sizes  string
+}
+
+// inputs makes the inputs of each run: of several sizes, if they are random. The first that the float
+// model takes are used.
+func (v *verifier) inputs(path string) ([]trial, error) {
 	m, err := modelfile.Open(path)
 	if err != nil {
-		return nil, "", err
+		return nil, err
 	}
 	defer m.Close()
 	if len(v.opts.Inputs) > 0 {
-		all, err = v.read(m)
-		return all, "", err
+		all, err := v.read(m)
+		return []trial{{inputs: all}}, err
 	}
-	inputs, err := execute.Inputs(m, execute.InputOptions{Seed: v.opts.Seed, Dims: v.opts.Dims})
-	if sizes := execute.Sizes(m, inputs); len(sizes) > 0 {
-		hint = fmt.Sprintf("; the sizes were %s, --dim NAME=N sets others", strings.Join(sizes, ", "))
+	var trials []trial
+	held := bound{what: "inputs"}
+	for _, usual := range execute.UsualSizes {
+		inputs, err := execute.Inputs(m, execute.InputOptions{Seed: v.opts.Seed, Dims: v.opts.Dims, Usual: usual})
+		if err == nil && len(trials) > 0 {
+			err = held.add(inputs)
+		}
+		if err != nil && len(trials) == 0 {
+			return nil, err
+		}
+		sizes := strings.Join(execute.Sizes(m, inputs), ", ")
+		if err != nil || slices.ContainsFunc(trials, func(t trial) bool { return t.sizes == sizes }) {
+			continue
+		}
+		trials = append(trials, trial{[][]*execute.Tensor{inputs}, sizes})
 	}
-	return [][]*execute.Tensor{inputs}, hint, err
+	return trials, nil
 }
 
 // read reads the inputs of each run from files.
@@ -144,48 +172,30 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 	return nil, fmt.Errorf("%w: there is no engine %q", ErrOptions, engine)
 }
 
-// compare runs both models, within the time that is allowed. If the first run fails, the error
-// ends with hint.
-func (v *verifier) compare(runner execute.Runner, float, quantized string, all [][]*execute.Tensor, hint string) ([]Output, error) {
+// compare runs both models, within the time that is allowed. It returns what it ran them with.
+func (v *verifier) compare(runner execute.Runner, float, quantized string, trials []trial) (trial, []Output, error) {
 	ctx := v.ctx
 	if v.opts.Timeout > 0 {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, v.opts.Timeout, fmt.Errorf("stopped after %v", v.opts.Timeout))
 		defer cancel()
 	}
-	run := func(which, path string) (outputs [][]*execute.Tensor, err error) {
+	session := func(which, path string) (execute.Session, error) {
 		progress := v.stage(fmt.Sprintf("running the %s model in %s", which, runner.Name()))
-		s, err := evaluate.Reporting(runner, progress).Session(ctx, path)
-		if err != nil {
-			return nil, err
-		}
-		defer s.Close()
-		held := bound{what: "outputs"}
-		for _, inputs := range all {
-			list, err := s.Run(inputs)
-			if err == nil && len(all) > 1 {
-				err = held.add(list)
-			}
-			if err != nil {
-				return nil, err
-			}
-			outputs = append(outputs, list)
-		}
-		return outputs, nil
+		return evaluate.Reporting(runner, progress).Session(ctx, path)
 	}
-	want, err := run("float", float)
+	used, want, err := firstThatRuns(ctx, func() (execute.Session, error) { return session("float", float) }, trials)
 	if err != nil {
-		switch {
-		case errors.Is(err, evaluate.ErrBudget):
-			hint = "; --timeout TIME lets it take more, --engine ort is faster"
-		case errors.Is(err, execute.ErrUnsupported) || ctx.Err() != nil:
-			hint = ""
-		}
-		return nil, fmt.Errorf("%s: the float model: %w%s", runner.Name(), err, hint)
+		return used, nil, fmt.Errorf("%s: the float model: %w", runner.Name(), err)
 	}
-	got, err := run("dequantized", quantized)
+	var got [][]*execute.Tensor
+	s, err := session("dequantized", quantized)
+	if err == nil {
+		got, err = runAll(s, used.inputs)
+		s.Close()
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
+		return used, nil, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
 	list, err := execute.Compare(want, got)
 	outputs := []Output{}
@@ -196,5 +206,48 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, all [
 			Distribution: compareDistributions(want, got, i, slices.Contains(v.opts.Logits, o.Name)),
 		})
 	}
-	return outputs, err
+	return used, outputs, err
+}
+
+// firstThatRuns runs a model with the first inputs that it takes. The error is that of the first
+// trial.
+func firstThatRuns(ctx context.Context, open func() (execute.Session, error), trials []trial) (used trial, outputs [][]*execute.Tensor, err error) {
+	s, err := open()
+	if err != nil {
+		return used, nil, err
+	}
+	defer s.Close()
+	var first error
+	for _, t := range trials {
+		outputs, err := runAll(s, t.inputs)
+		switch {
+		case err == nil:
+			return t, outputs, nil
+		case errors.Is(err, evaluate.ErrBudget):
+			err = fmt.Errorf("%w; --timeout TIME lets it take more, --engine ort is faster", err)
+		case t.sizes != "" && !errors.Is(err, execute.ErrUnsupported) && ctx.Err() == nil:
+			err = fmt.Errorf("%w; the sizes were %s, --dim NAME=N sets others", err, t.sizes)
+		}
+		first = cmp.Or(first, err)
+		if errors.Is(err, execute.ErrUnsupported) || ctx.Err() != nil {
+			break
+		}
+	}
+	return used, nil, first
+}
+
+// runAll runs a model with the inputs of each run.
+func runAll(s execute.Session, all [][]*execute.Tensor) (outputs [][]*execute.Tensor, err error) {
+	held := bound{what: "outputs"}
+	for _, inputs := range all {
+		list, err := s.Run(inputs)
+		if err == nil && len(all) > 1 {
+			err = held.add(list)
+		}
+		if err != nil {
+			return nil, err
+		}
+		outputs = append(outputs, list)
+	}
+	return outputs, nil
 }

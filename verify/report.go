@@ -59,6 +59,7 @@ type Execution struct {
 	Library  string   `json:"library,omitempty"` // the file, if the engine is a shared library
 	Samples  int      `json:"samples"`           // runs of each model
 	Inputs   []Input  `json:"inputs"`            // of the first one
+	Sizes    string   `json:"sizes,omitempty"`   // of symbolic dimensions, if the inputs are random
 	Outputs  []Output `json:"outputs"`
 }
 

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/spec"
@@ -170,6 +171,29 @@ func TestCodesThatAreMoved(t *testing.T) {
 	}
 	if !r.Passed || len(r.Weights) != 1 || r.Swapped {
 		t.Errorf("%d weights, %q", len(r.Weights), r.Failures)
+	}
+}
+
+// Random inputs get sizes that the model takes.
+func TestSizesOfRandomInputs(t *testing.T) {
+	node, ints := modeltest.Node, modeltest.Integers
+	m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 32), ints("pads", 0, 0, 0, 70), ints("start", 0), ints("end", 64), ints("axis", 1), ints("one", 1, 32)},
+		modeltest.Nodes{node("Pad", "p", "x pads", modeltest.StringAttr("mode", "reflect")), node("Slice", "s", "p start end axis"), node("MatMul", "q", "s w"), node("Reshape", "y", "q one")})
+	m.Proto.Graph.Input = m.Proto.Graph.Input[:1]
+	shape := &onnxpb.TensorShapeProto{}
+	for _, name := range []string{"batch", "samples"} {
+		shape.Dim = append(shape.Dim, &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: name}})
+	}
+	m.Proto.Graph.Input[0].Type.GetTensorType().Shape = shape
+	in, out := modeltest.Write(t, m), filepath.Join(t.TempDir(), "out.onnx")
+	modeltest.Convert(t, in, out, onnxq.Options{Block: 32})
+	r, err := verify.Models(t.Context(), in, out, verify.Options{Engine: verify.Go})
+	if err != nil || !r.Passed || r.Execution.Sizes != "batch=1, samples=512" || r.Execution.Inputs[0].Dims[1] != 512 {
+		t.Errorf("%+v, %v", r, err)
+	}
+	r, err = verify.Models(t.Context(), in, out, verify.Options{Engine: verify.Go, Dims: map[string]int64{"samples": 9}})
+	if want := "the sizes were batch=2, samples=9, --dim"; err != nil || r.Passed || !strings.Contains(strings.Join(r.Execution.Reasons, ""), want) {
+		t.Errorf("%+v, %v, want %s", r, err, want)
 	}
 }
 

@@ -244,6 +244,9 @@ func verdictTexts(r *verify.Report, opts *verify.Options) []string {
 		}
 		return []string{text}
 	}
+	if r.NotCompared() {
+		return []string{"failed: the outputs were not compared"} // why, says the execution
+	}
 	var texts []string
 	for _, failure := range r.Failures {
 		texts = append(texts, "failed: "+printable(failure))
@@ -311,6 +314,9 @@ func executionFacts(x verify.Execution) []fact {
 	}
 	if x.Samples > 1 {
 		facts[1].text += fmt.Sprintf(", on %d samples", x.Samples)
+	}
+	if x.Sizes != "" {
+		facts[1].text += ", on random inputs of " + printable(x.Sizes)
 	}
 	for _, o := range x.Outputs {
 		if o.Elements == 0 && o.Broken == 0 {

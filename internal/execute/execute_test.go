@@ -72,6 +72,23 @@ func TestUnusualInputs(t *testing.T) {
 	}
 }
 
+func TestSizesOfNames(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		first bool
+		want  int64
+	}{
+		{"batch", true, 3}, {"seq", false, 8}, {"", false, 8}, {"past_length", false, 1}, {"total_sequence_length", false, 9},
+		{"past_length + 1", false, 2}, {"past_length + sequence_length", false, 9}, {"given + seq", false, 15}, {"batch_size + 0", true, 8},
+		{"a + b + c + d", false, 8}, {"+", false, 16}, {"99999 + 1", false, 9}, {"-1 + 2", false, 10},
+	} {
+		g := &generator{sizes: map[string]int64{"given": 7}, usual: Usual{3, 1, 8}}
+		if got := g.named(c.name, c.first); got != c.want {
+			t.Errorf("%q: %d, want %d", c.name, got, c.want)
+		}
+	}
+}
+
 func floats(t *testing.T, x ...float32) []*Tensor {
 	t.Helper()
 	v, err := FromFloat32s(dtype.Float32, []int64{int64(len(x))}, x)

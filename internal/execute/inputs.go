@@ -21,9 +21,17 @@ import (
 
 // InputOptions describes random inputs.
 type InputOptions struct {
-	Seed uint64
-	Dims map[string]int64 // sizes of symbolic dimensions
+	Seed  uint64
+	Dims  map[string]int64 // sizes of symbolic dimensions
+	Usual Usual            // sizes of the others; zero: UsualSizes[0]
 }
+
+// Usual are sizes of symbolic dimensions, told apart by their names and places.
+type Usual struct{ Batch, Past, Sequence int64 }
+
+// UsualSizes are worth trying in this order: some models take one sample at a time, some no
+// empty past, and those of sound and images only longer inputs.
+var UsualSizes = []Usual{{2, 0, 8}, {1, 0, 8}, {1, 1, 8}, {1, 0, 64}, {1, 0, 512}}
 
 // Inputs makes a random value for every input of the model that has no initializer:
 //
@@ -34,11 +42,16 @@ type InputOptions struct {
 //   - integers with "mask" or "len" in the name: 1, or the length of the sequence,
 //   - other integers: 0 or 1.
 //
-// A symbolic dimension has the size given in Dims. The default is 0 for a name with
-// "past" in it, 2 for the first dimension of an input, 8 for others.
+// A symbolic dimension has the size given in Dims. If it has none, a name such as a + 1 has the
+// sum, "total" in the name means past and sequence together, "past" the past, the first dimension
+// of an input is the batch, and others are as long as the sequence.
 func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
 	infos := ModelInputs(m.Proto.GetGraph())
-	g := &generator{graph: m.Proto.GetGraph(), sizes: map[string]int64{}, sequence: 8}
+	usual := opts.Usual
+	if usual == (Usual{}) {
+		usual = UsualSizes[0]
+	}
+	g := &generator{graph: m.Proto.GetGraph(), sizes: map[string]int64{}, usual: usual}
 	for name, n := range opts.Dims {
 		if err := checkDimension(name, infos); err != nil {
 			return nil, err
@@ -111,10 +124,10 @@ func ModelInputs(g *onnxpb.GraphProto) []*onnxpb.ValueInfoProto {
 
 // generator makes random inputs.
 type generator struct {
-	graph    *onnxpb.GraphProto
-	sizes    map[string]int64 // of symbolic dimensions
-	sequence int64            // default size of a dimension
-	rng      *rand.Rand
+	graph *onnxpb.GraphProto
+	sizes map[string]int64 // of symbolic dimensions
+	usual Usual
+	rng   *rand.Rand
 }
 
 func (g *generator) input(info *onnxpb.ValueInfoProto) (*Tensor, error) {
@@ -158,19 +171,37 @@ func (g *generator) size(info *onnxpb.ValueInfoProto, i int, dim *onnxpb.TensorS
 	if n, ok := FixedSize(dim); ok {
 		return n, nil
 	}
-	name := dim.GetDimParam()
-	if n, ok := g.sizes[name]; ok && name != "" {
-		return n, nil
-	}
-	n := g.sequence
-	switch {
-	case strings.Contains(name, "past"):
-		n = 0
-	case i == 0:
-		n = 2
-	}
-	g.sizes[name] = n
+	n := g.named(dim.GetDimParam(), i == 0)
+	g.sizes[dim.GetDimParam()] = n
 	return n, nil
+}
+
+// named returns the size of a symbolic dimension, perhaps the first of an input.
+func (g *generator) named(name string, first bool) int64 {
+	if n, ok := g.sizes[name]; ok && name != "" {
+		return n
+	}
+	if parts := strings.Split(name, "+"); len(parts) > 1 && len(parts) < 4 {
+		sum := int64(0)
+		for _, part := range parts {
+			part = strings.TrimSpace(part)
+			n, err := strconv.ParseUint(part, 10, 16)
+			if err != nil {
+				n = uint64(g.named(part, false))
+			}
+			sum += int64(n)
+		}
+		return sum
+	}
+	switch {
+	case strings.Contains(name, "total"):
+		return g.usual.Past + g.usual.Sequence
+	case strings.Contains(name, "past"):
+		return g.usual.Past
+	case first:
+		return g.usual.Batch
+	}
+	return g.usual.Sequence
 }
 
 // FixedSize returns the size of a dimension that the model fixes. Some writers use -1 for an
@@ -202,7 +233,7 @@ func (g *generator) integers(t *Tensor) []int64 {
 		case strings.Contains(name, "mask"):
 			x[i] = 1
 		case strings.Contains(name, "len"):
-			x[i] = g.sequence
+			x[i] = g.usual.Sequence
 		default:
 			x[i] = g.rng.Int64N(2)
 		}
