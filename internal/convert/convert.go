@@ -17,7 +17,6 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/msg"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/work"
 )
@@ -217,12 +216,7 @@ type unfitError struct {
 	scales  map[*graph.Value]discover.Scales
 }
 
-func (e *unfitError) Error() string {
-	for v, reason := range e.reasons {
-		return fmt.Sprintf("%s: %s", msg.Quote(v.Path), reason)
-	}
-	return "no weight is unfit"
-}
+func (e *unfitError) Error() string { return "some weights cannot be quantized as planned" }
 
 // beyondError says that half cannot represent some values, by path.
 type beyondError struct{ values map[string]string }

@@ -209,13 +209,15 @@ func pairLSTMs(x *graph.Graph, all []*Decision) {
 	}
 	for again := true; again; {
 		again = false
-		for v, d := range of {
-			for _, l := range d.Reach.Leaves {
-				if other := x.Source(l.Node, 3-l.Input); of[other] == nil && of[v] != nil {
-					d.decode(fmt.Sprintf("the other weight of %s is not quantized alike", graph.Describe(l.Node)))
-					delete(of, v)
-					again = true
-				}
+		for _, d := range all {
+			if of[d.Value] != d {
+				continue
+			}
+			lone := slices.IndexFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return of[x.Source(l.Node, 3-l.Input)] == nil })
+			if lone >= 0 {
+				d.decode(fmt.Sprintf("the other weight of %s is not quantized alike", graph.Describe(d.Reach.Leaves[lone].Node)))
+				delete(of, d.Value)
+				again = true
 			}
 		}
 	}

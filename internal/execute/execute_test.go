@@ -158,3 +158,13 @@ func TestTensors(t *testing.T) {
 		t.Error("4 TiB are no error")
 	}
 }
+
+// Of several dimensions that no input has, the same one is named each time.
+func TestUnknownDimensions(t *testing.T) {
+	for range 20 {
+		_, err := Inputs(opened(t, "tied"), InputOptions{Dims: map[string]int64{"b": 1, "a": 1, "c": 1, "d": 1}})
+		if err == nil || !strings.Contains(err.Error(), `"a"`) {
+			t.Fatalf("%v, want one about a", err)
+		}
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -52,11 +53,11 @@ func Inputs(m *modelfile.Model, opts InputOptions) ([]*Tensor, error) {
 		usual = UsualSizes[0]
 	}
 	g := &generator{graph: m.Proto.GetGraph(), sizes: map[string]int64{}, usual: usual}
-	for name, n := range opts.Dims {
+	for _, name := range slices.Sorted(maps.Keys(opts.Dims)) {
 		if err := checkDimension(name, infos); err != nil {
 			return nil, err
 		}
-		g.sizes[name] = n
+		g.sizes[name] = opts.Dims[name]
 	}
 	var inputs []*Tensor
 	total := 0

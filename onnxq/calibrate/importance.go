@@ -46,8 +46,8 @@ func FindImportance(ctx context.Context, path string, opts Options) (*Importance
 	if err != nil {
 		return nil, err
 	}
-	for name, sums := range im.Sums {
-		for _, s := range sums {
+	for _, name := range slices.Sorted(maps.Keys(im.Sums)) {
+		for _, s := range im.Sums[name] {
 			if math.IsNaN(s) || math.IsInf(s, 0) {
 				return nil, fmt.Errorf("activations of weight %q are NaN or infinite", name)
 			}
