@@ -139,7 +139,7 @@ func planFolded(x *graph.Graph, opts Options) (*Plan, error) {
 			return nil, err
 		}
 		all := len(groups)
-		if groups = slices.DeleteFunc(groups, p.leaves); len(groups) == all {
+		if groups = p.quantized(groups); len(groups) == all {
 			p.input = x
 			return p, nil
 		}
@@ -147,10 +147,16 @@ func planFolded(x *graph.Graph, opts Options) (*Plan, error) {
 	return replan(x, opts, discover.Exceptions{})
 }
 
-// leaves reports whether no part of a group is quantized.
-func (p *Plan) leaves(g *fold.Group) bool {
-	return !slices.ContainsFunc(p.Weights, func(w rewrite.Weight) bool {
-		return w.Value.From() != nil && slices.Contains(g.Wholes, w.Value.From()[0])
+// quantized returns the groups of which a part is quantized. There may be very many groups, and weights.
+func (p *Plan) quantized(groups []*fold.Group) []*fold.Group {
+	wholes := map[*graph.Value]bool{} // of quantized parts
+	for _, w := range p.Weights {
+		if from := w.Value.From(); from != nil {
+			wholes[from[0]] = true
+		}
+	}
+	return slices.DeleteFunc(groups, func(g *fold.Group) bool {
+		return !slices.ContainsFunc(g.Wholes, func(whole *graph.Value) bool { return wholes[whole] })
 	})
 }
 

@@ -29,13 +29,7 @@ func Fold(x *graph.Graph, groups []*Group) (*graph.Graph, error) {
 			c.Drop(n)
 		}
 	}
-	for _, g := range groups {
-		for _, n := range g.nodes {
-			for _, v := range x.Inputs(n) {
-				remove(c, v)
-			}
-		}
-	}
+	remove(c, groups)
 	c.Tidy()
 	view, err := x.File.View(c.Proto, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
 		if old := c.OriginalTensor(t); old != nil {
@@ -91,17 +85,35 @@ func beside(v *graph.Value, name string) string {
 	return strings.TrimSuffix(v.Path, v.Name) + name
 }
 
-// remove removes a stored tensor that only dropped nodes read.
-func remove(c *graph.Copy, v *graph.Value) {
-	if v == nil || v.Tensor == nil || len(v.Yields()) > 0 || v.Input && !v.MustBeInput ||
-		slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !c.Dropped(c.Node(u.Node)) }) {
-		return
+// remove removes the stored tensors that only dropped nodes read.
+func remove(c *graph.Copy, groups []*Group) {
+	gone := map[int]map[string]bool{} // names of initializers, by number of the graph
+	for _, g := range groups {
+		for _, n := range g.nodes {
+			for _, v := range c.Original.Inputs(n) {
+				switch {
+				case !unread(c, v):
+				case v.Node != nil: // a Constant
+					c.Drop(v.Node)
+				default:
+					number := c.GraphNumber(v.Graph)
+					if gone[number] == nil {
+						gone[number] = map[string]bool{}
+					}
+					gone[number][v.Name] = true
+				}
+			}
+		}
 	}
-	if v.Node != nil { // a Constant
-		c.Drop(v.Node)
-		return
+	for number, names := range gone {
+		g := c.Graphs()[number]
+		g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return names[t.GetName()] })
+		g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return names[in.GetName()] })
 	}
-	g := c.Graphs()[c.GraphNumber(v.Graph)]
-	g.Initializer = slices.DeleteFunc(g.Initializer, func(t *onnxpb.TensorProto) bool { return t.GetName() == v.Name })
-	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == v.Name })
+}
+
+// unread reports whether a value is stored and only dropped nodes read it.
+func unread(c *graph.Copy, v *graph.Value) bool {
+	return v != nil && v.Tensor != nil && len(v.Yields()) == 0 && (!v.Input || v.MustBeInput) &&
+		!slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !c.Dropped(c.Node(u.Node)) })
 }

@@ -59,11 +59,11 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 	if len(growing) == 0 && unchanged(x, c) {
 		return x, nil
 	}
-	for _, v := range x.Values { // the raised IR version would make them inputs that callers may leave out
-		if v.MustBeInput {
-			c.Proto.Graph.Input = slices.DeleteFunc(c.Proto.Graph.Input, func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == v.Name })
-		}
+	stored := map[string]bool{} // the raised IR version would make them inputs that callers may leave out
+	for _, v := range x.Values {
+		stored[v.Name] = stored[v.Name] || v.MustBeInput
 	}
+	c.Proto.Graph.Input = slices.DeleteFunc(c.Proto.Graph.Input, func(in *onnxpb.ValueInfoProto) bool { return stored[in.GetName()] })
 	view, err := x.File.View(c.Proto, func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
 		old := c.OriginalTensor(t)
 		switch {
