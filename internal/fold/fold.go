@@ -88,9 +88,14 @@ func beside(v *graph.Value, name string) string {
 // remove removes the stored tensors that only dropped nodes read.
 func remove(c *graph.Copy, groups []*Group) {
 	gone := map[int]map[string]bool{} // names of initializers, by number of the graph
+	seen := map[*graph.Value]bool{}
 	for _, g := range groups {
 		for _, n := range g.nodes {
 			for _, v := range c.Original.Inputs(n) {
+				if seen[v] {
+					continue // many nodes may read it
+				}
+				seen[v] = true
 				switch {
 				case !unread(c, v):
 				case v.Node != nil: // a Constant

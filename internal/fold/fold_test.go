@@ -106,3 +106,27 @@ func TestMoreOutputs(t *testing.T) {
 		}
 	}
 }
+
+// Very many parts of one tensor, and of as many tensors, take its place, in time in proportion.
+func TestManyParts(t *testing.T) {
+	const n = 5000
+	w := modeltest.Floats("w", 2*n, 32)
+	stored := tensors{w, modeltest.Integers("axis", 0)}
+	var list nodes
+	for i := range n {
+		from, to, part, own := fmt.Sprintf("from%d", i), fmt.Sprintf("to%d", i), fmt.Sprintf("part%d", i), fmt.Sprintf("own%d", i)
+		stored = append(stored, modeltest.Integers(from, int64(2*i)), modeltest.Integers(to, int64(2*i+2)), modeltest.Floats(own, 2, 2))
+		list = append(list, modeltest.Node("Slice", part, fmt.Sprintf("w %s %s axis", from, to)), modeltest.Node("Gather", "g"+part, part+" i"),
+			modeltest.Node("Concat", "c"+own, own+" "+own+"b", modeltest.IntAttr("axis", 1)), modeltest.Node("Gather", "g"+own, "c"+own+" i"))
+		stored = append(stored, modeltest.Floats(own+"b", 2, 2))
+	}
+	x := access.Graph(model(t, stored, append(list, modeltest.Node("Relu", "y", "x"))...))
+	groups := fold.Find(x)
+	folded, err := fold.Fold(x, groups)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(groups) != n+1 || len(folded.Values) != 2*n {
+		t.Errorf("%d groups make %d stored tensors, want %d and %d", len(groups), len(folded.Values), n+1, 2*n)
+	}
+}
