@@ -99,6 +99,55 @@ func TestCalibratedScales(t *testing.T) {
 	}
 }
 
+// A block whose scale is half or twice as large fails. Where awq halves it, clipping may have done so.
+func TestScaleOfOneBlock(t *testing.T) {
+	in := modeltest.Write(t, testmodels.MLP(3, 64, 64, 64))
+	samples := filepath.Join(filepath.Dir(in), "x.npy")
+	if err := os.WriteFile(samples, similarRows(40, 64), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, algorithm := range []spec.Algorithm{spec.RTN, spec.LeastAngle, spec.HQQ, spec.Best, spec.GPTQ, spec.AWQ} {
+		for _, c := range []onnxq.Options{{Bits: 4, Block: 32, ZeroPoint: true}, {Bits: 8, Block: 16, ZeroPoint: true, Style: spec.NBits}} {
+			c.Algorithm = algorithm
+			command := "--algorithm " + string(algorithm)
+			if algorithm == spec.GPTQ || algorithm == spec.AWQ {
+				data := activations.New(in, []string{samples}, activations.Options{Engine: "go"})
+				if err := data.Open(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+				c.Calibration = data
+				command += " --calib x.npy"
+			}
+			c.Provenance = &provenance.Step{Tool: "onnxquant", Command: "convert", Options: command}
+			m := &onnxpb.ModelProto{}
+			if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c), m); err != nil {
+				t.Fatal(err)
+			}
+			passes := func() bool {
+				r, err := verify.Models(t.Context(), in, modeltest.Write(t, &testmodels.Model{Proto: m}), verify.Options{Engine: verify.None})
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r.Passed
+			}
+			if !passes() {
+				t.Errorf("%s, %d bits: does not pass as it is", algorithm, c.Bits)
+			}
+			for _, s := range scalesOf(m) {
+				at := len(s.RawData) / 8 * 4
+				was := binary.LittleEndian.Uint32(s.RawData[at:])
+				for _, factor := range []float32{0.5, 2} {
+					binary.LittleEndian.PutUint32(s.RawData[at:], math.Float32bits(factor*math.Float32frombits(was)))
+					if passes() && (algorithm != spec.AWQ || factor > 1) {
+						t.Errorf("%s, %d bits: %s: element %d times %g passes", algorithm, c.Bits, s.GetName(), at/4, factor)
+					}
+				}
+				binary.LittleEndian.PutUint32(s.RawData[at:], was)
+			}
+		}
+	}
+}
+
 // scalesOf returns the stored scales of weights, in float32.
 func scalesOf(m *onnxpb.ModelProto) (scales []*onnxpb.TensorProto) {
 	named := map[string]*onnxpb.TensorProto{}

@@ -56,6 +56,7 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 	v.sqnr(CheckWeights, what, w.SQNR, least)
 	v.gain(what, w)
 	v.block(what, w)
+	v.scaled(what, w)
 	v.misfit(what, w)
 	v.largest(what, w.MaxError)
 }
@@ -101,6 +102,15 @@ func (v *verifier) block(what string, w *compare.WeightMatch) {
 		v.fail(CheckBlocks, "%s: SQNR %.1f dB of the block of %d at %v is below %g dB", what, b.SQNR, b.Length, b.At, least)
 	case a != nil && a.Cosine < cosine:
 		v.fail(CheckBlocks, "%s: cosine %.2f of the block of %d at %v is below %g: it is negated, zero or another block", what, a.Cosine, a.Length, a.At, cosine)
+	}
+}
+
+// scaled fails a block whose codes are those of the weight, while its scale is another.
+func (v *verifier) scaled(what string, w *compare.WeightMatch) {
+	l, b := &v.report.Limits, w.WorstGain
+	if b != nil && l.MostBlockGain > 0 && !twoBits(w) && !(b.Gain >= l.LeastBlockGain && b.Gain <= l.MostBlockGain) {
+		v.fail(CheckBlocks, "%s: the block of %d at %v is %.2g times as large as in the float model; from %g to %g is usual",
+			what, b.Length, b.At, b.Gain, l.LeastBlockGain, l.MostBlockGain)
 	}
 }
 

@@ -10,6 +10,8 @@ const (
 	LeastFineSQNR   = 6.0 // of another weight
 	LeastBlockSQNR  = 0.1 // of its worst block, if the error of the block matters
 	MostMisfit      = 3.0 // of a weight of more than 2 bits: compare.WeightMatch.Misfit
+	LeastBlockGain  = 0.6 // of a block of more than 2 bits that is like the weight: compare.WeightMatch.WorstGain
+	MostBlockGain   = 1.7 // of such a block
 	LeastOutputSQNR = 0.0 // of an output
 	LeastCosine     = 0.5 // of an output, not in dB
 )
@@ -20,7 +22,8 @@ const (
 	LeastCalibratedSQNR          = -3   // in dB, of a weight whose codes have 2 bits
 	LeastCalibratedFineSQNR      = 1    // in dB, of another weight, except for gptq
 	LeastCalibratedBlockSQNR     = -15  // in dB, of a block of 2 bits
-	LeastCalibratedFineBlockSQNR = -8   // in dB, of another block, except for gptq
+	LeastCalibratedFineBlockSQNR = -8   // in dB, of another block
+	LeastCalibratedBlockGain     = 0.3  // of a block of more than 2 bits that is like the weight, except for gptq
 	LeastBlockCosine             = -0.3 // of a block of 2 bits
 	LeastBestBlockCosine         = -0.6 // of a block of 2 bits, with algorithm best
 	LeastFineBlockCosine         = -0.2 // of another block
@@ -40,6 +43,8 @@ type Limits struct {
 	Misfit          float64  `json:"misfit_db"`          // most of a weight of more than 2 bits
 	LeastGain       float64  `json:"least_gain"`         // of a weight; 0: none
 	MostGain        float64  `json:"most_gain"`          // of a weight; 0: none
+	LeastBlockGain  float64  `json:"least_block_gain"`   // of a block of more than 2 bits that is like the weight; 0: none
+	MostBlockGain   float64  `json:"most_block_gain"`    // of such a block; 0: none
 	OutputSQNR      float64  `json:"output_sqnr_db"`     // least of an output
 	Cosine          float64  `json:"cosine"`             // least of an output
 	MaxError        *float64 `json:"max_error,omitempty"`
@@ -51,15 +56,18 @@ func (o *Options) limits(codes solver) Limits {
 		SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, BlockSQNR: LeastBlockSQNR, FineBlockSQNR: LeastBlockSQNR, BlockCosine: -1, FineBlockCosine: -1,
 		Misfit: MostMisfit, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
 	}
+	if !codes.kquant {
+		l.LeastBlockGain, l.MostBlockGain = LeastBlockGain, MostBlockGain
+	}
 	if codes.algorithm != "" {
 		l.BlockSQNR, l.BlockCosine, l.FineBlockCosine = LeastCalibratedBlockSQNR, LeastBlockCosine, LeastFineBlockCosine
 		l.LeastGain, l.MostGain = LeastGain, MostGain
 	}
 	if codes.data {
-		l.SQNR = LeastCalibratedSQNR
+		l.SQNR, l.FineBlockSQNR = LeastCalibratedSQNR, LeastCalibratedFineBlockSQNR
 	}
 	if codes.data && codes.algorithm != spec.GPTQ {
-		l.FineSQNR, l.FineBlockSQNR, l.Misfit = LeastCalibratedFineSQNR, LeastCalibratedFineBlockSQNR, MostCalibratedMisfit
+		l.FineSQNR, l.Misfit, l.LeastBlockGain = LeastCalibratedFineSQNR, MostCalibratedMisfit, LeastCalibratedBlockGain
 	}
 	if codes.algorithm == spec.Best {
 		l.BlockCosine = LeastBestBlockCosine

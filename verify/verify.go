@@ -92,6 +92,7 @@ const decoding = "decoding the weights" // a stage
 type solver struct {
 	algorithm spec.Algorithm // "": none
 	data      bool
+	kquant    bool // blocks with one large element may be a tenth of the weights
 }
 
 func solverOf(record []provenance.Step) solver {
@@ -102,7 +103,10 @@ func solverOf(record []provenance.Step) solver {
 			algorithm = spec.Algorithm(words[i+1])
 		}
 		if data || algorithm == spec.Best {
-			return solver{cmp.Or(algorithm, spec.Best), data}
+			return solver{algorithm: cmp.Or(algorithm, spec.Best), data: data}
+		}
+		if algorithm == spec.KQuant {
+			return solver{kquant: true}
 		}
 	}
 	return solver{}

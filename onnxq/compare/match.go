@@ -58,6 +58,10 @@ type WeightMatch struct {
 
 	// LeastAlike is the one with the lowest cosine of the same.
 	LeastAlike *BlockMatch `json:"least_alike_block,omitempty"`
+
+	// WorstGain is the one whose gain is farthest from 1, of those blocks of at least 8 elements with a
+	// cosine of at least 0.95.
+	WorstGain *BlockMatch `json:"worst_gain_block,omitempty"`
 }
 
 // BlockMatch is a block of elements that share a scale.
@@ -70,6 +74,7 @@ type BlockMatch struct {
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`
 	Cosine   float64 `json:"cosine"` // of w and v; -1 if v is zero
+	Gain     float64 `json:"gain"`   // as in WeightMatch
 }
 
 // MatchWeights compares a float model a with b, the same model after quantizing and

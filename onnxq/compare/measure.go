@@ -27,6 +27,7 @@ type measurement struct {
 	broken  int64   // see WeightMatch.Broken
 	worsts  lowest  // blocks by SQNR
 	unlike  lowest  // blocks by cosine
+	scaled  lowest  // blocks that are like the weight, by how far their gain is from 1
 	survey  *survey // nil without a Detail
 
 	negative bool // a decoded element is negative
@@ -67,6 +68,9 @@ func (e *measurement) rank(b *block, at int64) {
 	if b.SumSqErr > 0 {
 		e.worsts.rank(b, b.SQNR(), at)
 		e.unlike.rank(b, b.cosine(), at)
+		if b.N >= shortBlock && b.cosine() >= alike {
+			e.scaled.rank(b, -math.Abs(math.Log(b.gain())), at)
+		}
 	}
 }
 
@@ -85,7 +89,7 @@ func (e *measurement) blockOf(l lowest, least float64) *BlockMatch {
 	b, shape := found.block, e.blocks.shape
 	return &BlockMatch{
 		Shape: shape, At: indexOf(shape, found.at), Axis: e.blocks.axis, Length: b.N,
-		MaxError: b.MaxAbs, MSE: b.MSE(), SQNR: max(b.SQNR(), -errstat.Exact), Cosine: b.cosine(),
+		MaxError: b.MaxAbs, MSE: b.MSE(), SQNR: max(b.SQNR(), -errstat.Exact), Cosine: b.cosine(), Gain: b.gain(),
 	}
 }
 
@@ -108,6 +112,18 @@ func (b *block) cosine() float64 {
 	}
 	return b.product / math.Sqrt(b.SumSq*b.square)
 }
+
+// gain is how large v is along w, 1 if w is zero.
+func (b *block) gain() float64 {
+	if b.SumSq == 0 {
+		return 1
+	}
+	return b.product / b.SumSq
+}
+
+// alike is the cosine from which on the codes of a block are those of the weight, and only its scale
+// may be another.
+const alike = 0.95
 
 // shortBlock is the length below which any scale may fit a block by chance.
 const shortBlock = 8
