@@ -53,9 +53,13 @@ func (c *calibration) check(ctx context.Context) error {
 		defer c.pace.did(&c.pace.running, checkedModels)
 		for i, y := range values[0] {
 			a, b, s := difference(values[1][i].Data, y.Data), difference(values[2][i].Data, y.Data), squares(y.Data)
-			if s > 0 && a-a == 0 && b-b == 0 && s-s == 0 {
-				squared, found, least = squared+1, found+a/s, least+b/s
+			if !(s > 0) || !isNumber(s) || !isNumber(b) {
+				continue
 			}
+			if !isNumber(a) {
+				a = math.Inf(1) // with the codes of mse it is not
+			}
+			squared, found, least = squared+1, found+a/s, least+b/s
 		}
 		return nil
 	})
@@ -79,6 +83,9 @@ func (c *calibration) check(ctx context.Context) error {
 	}
 	return nil
 }
+
+// isNumber reports whether x is neither NaN nor infinite.
+func isNumber(x float64) bool { return x-x == 0 }
 
 // difference is the squared difference of two values; NaN if they have different lengths, as an output
 // may whose length depends on what is computed.
