@@ -26,11 +26,7 @@ import (
 // Codes that data found pass. A weight fails whose scales are all half or twice as large, and so does one block
 // whose scale is negated, zero or a hundred times as large: any block, not only the largest one.
 func TestCalibratedScales(t *testing.T) {
-	in := modeltest.Write(t, testmodels.MLP(3, 64, 64, 64))
-	samples := filepath.Join(filepath.Dir(in), "x.npy")
-	if err := os.WriteFile(samples, similarRows(40, 64), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	in, samples := modeltest.Write(t, testmodels.MLP(3, 64, 64, 64)), similarRows(t, 40, 64, 1)
 	for _, c := range []struct {
 		algorithm spec.Algorithm
 		opts      onnxq.Options
@@ -47,105 +43,141 @@ func TestCalibratedScales(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.algorithm, c.opts.Format, c.opts.Bits, c.opts.Style), func(t *testing.T) {
 			t.Parallel()
-			data := activations.New(in, []string{samples}, activations.Options{Engine: "go"})
-			if err := data.Open(t.Context()); err != nil {
-				t.Fatal(err)
+			c.opts.Algorithm = c.algorithm
+			o := quantized(t, in, samples, c.opts)
+			if len(o.scales) == 0 || !o.passes(t) {
+				t.Fatalf("%d scales; it does not pass as it is, or has none", len(o.scales))
 			}
-			c.opts.Algorithm, c.opts.Calibration = c.algorithm, data
-			c.opts.Provenance = &provenance.Step{Tool: "onnxquant", Command: "convert", Options: fmt.Sprintf("--algorithm %s --calib x.npy", c.algorithm)}
-			m := &onnxpb.ModelProto{}
-			if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c.opts), m); err != nil {
-				t.Fatal(err)
-			}
-			passes := func() bool {
-				r, err := verify.Models(t.Context(), in, modeltest.Write(t, &testmodels.Model{Proto: m}), verify.Options{Engine: verify.None})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return r.Passed
-			}
-			if !passes() {
-				t.Fatal("it does not pass as it is")
-			}
-			scales := scalesOf(m)
-			if len(scales) == 0 {
-				t.Fatal("no scales are found")
-			}
-			for _, s := range scales {
-				was := slices.Clone(s.RawData)
+			r := rand.New(rand.NewPCG(1, 2))
+			for _, s := range o.scales {
+				elements := len(s.RawData) / 4
 				for _, factor := range []float32{0.5, 2} {
-					for at := 0; at < len(was); at += 4 {
-						binary.LittleEndian.PutUint32(s.RawData[at:], math.Float32bits(factor*math.Float32frombits(binary.LittleEndian.Uint32(was[at:]))))
-					}
-					if passes() {
+					if o.passesWith(t, s, 0, elements, factor) {
 						t.Errorf("%s: times %g passes", s.GetName(), factor)
 					}
 				}
-				copy(s.RawData, was)
-			}
-			r := rand.New(rand.NewPCG(1, 2))
-			for _, s := range scales {
 				for _, factor := range []float32{-1, 0, 100} {
-					at := 4 * r.IntN(len(s.RawData)/4)
-					was := binary.LittleEndian.Uint32(s.RawData[at:])
-					binary.LittleEndian.PutUint32(s.RawData[at:], math.Float32bits(factor*math.Float32frombits(was)))
-					if passes() {
-						t.Errorf("%s: element %d times %g passes", s.GetName(), at/4, factor)
+					if at := r.IntN(elements); o.passesWith(t, s, at, at+1, factor) {
+						t.Errorf("%s: element %d times %g passes", s.GetName(), at, factor)
 					}
-					binary.LittleEndian.PutUint32(s.RawData[at:], was)
 				}
 			}
 		})
 	}
 }
 
-// A block whose scale is half or twice as large fails. Where awq halves it, clipping may have done so.
+// A block whose scale is twice as large fails, and so does one half as large, except where data found the codes.
 func TestScaleOfOneBlock(t *testing.T) {
-	in := modeltest.Write(t, testmodels.MLP(3, 64, 64, 64))
-	samples := filepath.Join(filepath.Dir(in), "x.npy")
-	if err := os.WriteFile(samples, similarRows(40, 64), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, algorithm := range []spec.Algorithm{spec.RTN, spec.LeastAngle, spec.HQQ, spec.Best, spec.GPTQ, spec.AWQ} {
-		for _, c := range []onnxq.Options{{Bits: 4, Block: 32, ZeroPoint: true}, {Bits: 8, Block: 16, ZeroPoint: true, Style: spec.NBits}} {
-			c.Algorithm = algorithm
-			command := "--algorithm " + string(algorithm)
-			if algorithm == spec.GPTQ || algorithm == spec.AWQ {
-				data := activations.New(in, []string{samples}, activations.Options{Engine: "go"})
-				if err := data.Open(t.Context()); err != nil {
-					t.Fatal(err)
-				}
-				c.Calibration = data
-				command += " --calib x.npy"
+	in, samples := modeltest.Write(t, testmodels.MLP(3, 64, 64, 64)), similarRows(t, 40, 64, 1)
+	for _, c := range []struct {
+		algorithm spec.Algorithm
+		samples   string
+		factors   []float32
+	}{
+		{spec.RTN, "", []float32{0.5, 2}}, {spec.LeastAngle, "", []float32{0.5, 2}}, {spec.HQQ, "", []float32{0.5, 2}}, {spec.Best, "", []float32{0.5, 2}},
+		{spec.GPTQ, samples, []float32{2}},
+	} {
+		for _, opts := range []onnxq.Options{{Bits: 4, Block: 32, ZeroPoint: true}, {Bits: 8, Block: 16, ZeroPoint: true, Style: spec.NBits}} {
+			opts.Algorithm = c.algorithm
+			o := quantized(t, in, c.samples, opts)
+			if len(o.scales) == 0 || !o.passes(t) {
+				t.Errorf("%s, %d bits: %d scales; it does not pass as it is, or has none", c.algorithm, opts.Bits, len(o.scales))
 			}
-			c.Provenance = &provenance.Step{Tool: "onnxquant", Command: "convert", Options: command}
-			m := &onnxpb.ModelProto{}
-			if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), c), m); err != nil {
-				t.Fatal(err)
-			}
-			passes := func() bool {
-				r, err := verify.Models(t.Context(), in, modeltest.Write(t, &testmodels.Model{Proto: m}), verify.Options{Engine: verify.None})
-				if err != nil {
-					t.Fatal(err)
-				}
-				return r.Passed
-			}
-			if !passes() {
-				t.Errorf("%s, %d bits: does not pass as it is", algorithm, c.Bits)
-			}
-			for _, s := range scalesOf(m) {
-				at := len(s.RawData) / 8 * 4
-				was := binary.LittleEndian.Uint32(s.RawData[at:])
-				for _, factor := range []float32{0.5, 2} {
-					binary.LittleEndian.PutUint32(s.RawData[at:], math.Float32bits(factor*math.Float32frombits(was)))
-					if passes() && (algorithm != spec.AWQ || factor > 1) {
-						t.Errorf("%s, %d bits: %s: element %d times %g passes", algorithm, c.Bits, s.GetName(), at/4, factor)
+			for _, s := range o.scales {
+				for _, factor := range c.factors {
+					if at := len(s.RawData) / 8; o.passesWith(t, s, at, at+1, factor) {
+						t.Errorf("%s, %d bits: %s: element %d times %g passes", c.algorithm, opts.Bits, s.GetName(), at, factor)
 					}
 				}
-				binary.LittleEndian.PutUint32(s.RawData[at:], was)
 			}
 		}
 	}
+}
+
+// Blocks that are far from 1 times as large as the weight are right where the scale of a superblock leaves few
+// bits for theirs, and where data make awq clip.
+func TestSoundGains(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	spiked, small := modeltest.Floats("w", 256, 256), modeltest.Floats("w", 256, 256)
+	clear(small.FloatData)
+	for i := range spiked.FloatData {
+		spiked.FloatData[i] = float32(r.NormFloat64())
+		if r.IntN(100) == 0 {
+			spiked.FloatData[i] *= 50
+		}
+	}
+	for row := range 32 { // two blocks of column 0: the min of the second is half a step of the superblock's
+		small.FloatData[256*row], small.FloatData[256*(row+32)] = -1, -0.52/63
+	}
+	samples := similarRows(t, 400, 256, 2)
+	for _, c := range []struct {
+		w       *onnxpb.TensorProto
+		samples string
+		opts    onnxq.Options
+	}{
+		{spiked, samples, onnxq.Options{Bits: 4, Block: 16, Algorithm: spec.AWQ}},
+		{spiked, samples, onnxq.Options{Bits: 4, Block: 128, Algorithm: spec.AWQ}},
+		{spiked, samples, onnxq.Options{Bits: 4, Block: spec.PerChannel, Algorithm: spec.AWQ}},
+		{small, "", onnxq.Options{Format: "q5_k"}},
+	} {
+		m := modeltest.Model(modeltest.Tensors{c.w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")})
+		m.Proto.Graph.Input = m.Proto.Graph.Input[:1]
+		m.Proto.Graph.Input[0].Type.GetTensorType().Shape = &onnxpb.TensorShapeProto{Dim: []*onnxpb.TensorShapeProto_Dimension{
+			{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "rows"}}, {Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: c.w.Dims[0]}},
+		}}
+		if o := quantized(t, modeltest.Write(t, m), c.samples, c.opts); !o.passes(t) {
+			t.Errorf("%s %s, blocks of %d: does not pass", c.opts.Algorithm, c.opts.Format, c.opts.Block)
+		}
+	}
+}
+
+// output is a quantized model, and the scales of its weights in float32.
+type output struct {
+	in     string
+	model  *onnxpb.ModelProto
+	scales []*onnxpb.TensorProto
+}
+
+// quantized quantizes a model, by samples if they are given, and records how.
+func quantized(t *testing.T, in, samples string, opts onnxq.Options) output {
+	t.Helper()
+	command := fmt.Sprintf("--algorithm %s", opts.Algorithm)
+	if samples != "" {
+		data := activations.New(in, []string{samples}, activations.Options{Engine: "go"})
+		if err := data.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		opts.Calibration = data
+		command += " --calib x.npy"
+	}
+	opts.Provenance = &provenance.Step{Tool: "onnxquant", Command: "convert", Options: command}
+	m := &onnxpb.ModelProto{}
+	if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts), m); err != nil {
+		t.Fatal(err)
+	}
+	return output{in, m, scalesOf(m)}
+}
+
+// passes reports whether the structure and the weights pass.
+func (o output) passes(t *testing.T) bool {
+	t.Helper()
+	r, err := verify.Models(t.Context(), o.in, modeltest.Write(t, &testmodels.Model{Proto: o.model}), verify.Options{Engine: verify.None})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r.Passed
+}
+
+// passesWith does so with elements from … to of a tensor of scales times factor.
+func (o output) passesWith(t *testing.T, s *onnxpb.TensorProto, from, to int, factor float32) bool {
+	t.Helper()
+	was := slices.Clone(s.RawData)
+	for at := 4 * from; at < 4*to; at += 4 {
+		binary.LittleEndian.PutUint32(s.RawData[at:], math.Float32bits(factor*math.Float32frombits(binary.LittleEndian.Uint32(was[at:]))))
+	}
+	passed := o.passes(t)
+	copy(s.RawData, was)
+	return passed
 }
 
 // scalesOf returns the stored scales of weights, in float32.
@@ -165,16 +197,26 @@ func scalesOf(m *onnxpb.ModelProto) (scales []*onnxpb.TensorProto) {
 	return scales
 }
 
-// similarRows is a .npy file with rows of random numbers whose neighbours are alike.
-func similarRows(rows, columns int) []byte {
+// similarRows makes a .npy file with rows of random numbers whose neighbours are alike. Only every so many
+// columns are not zero.
+func similarRows(t *testing.T, rows, columns, every int) string {
+	t.Helper()
 	b := fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, columns))
 	r := rand.New(rand.NewPCG(1, 2))
 	for range rows {
 		x := r.NormFloat64()
-		for range columns {
+		for i := range columns {
 			x = 0.9*x + 0.4*r.NormFloat64()
-			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(float32(x)))
+			y := float32(0)
+			if i%every == 0 {
+				y = float32(x)
+			}
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(y))
 		}
 	}
-	return b
+	path := filepath.Join(t.TempDir(), "x.npy")
+	if err := os.WriteFile(path, b, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
 }

@@ -6,14 +6,14 @@ import (
 
 // Default limits, in dB. docs/verify.md says how they were chosen.
 const (
-	LeastSQNR       = 0.5 // of a weight whose codes have 2 bits
-	LeastFineSQNR   = 6.0 // of another weight
-	LeastBlockSQNR  = 0.1 // of its worst block, if the error of the block matters
-	MostMisfit      = 3.0 // of a weight of more than 2 bits: compare.WeightMatch.Misfit
-	LeastBlockGain  = 0.6 // of a block of more than 2 bits that is like the weight: compare.WeightMatch.WorstGain
-	MostBlockGain   = 1.7 // of such a block
-	LeastOutputSQNR = 0.0 // of an output
-	LeastCosine     = 0.5 // of an output, not in dB
+	LeastSQNR       = 0.5  // of a weight whose codes have 2 bits
+	LeastFineSQNR   = 6.0  // of another weight
+	LeastBlockSQNR  = 0.1  // of its worst block, if the error of the block matters
+	MostMisfit      = 3.0  // of a weight of more than 2 bits: compare.WeightMatch.Misfit
+	LeastBlockGain  = 0.55 // of a block of more than 2 bits that is like the weight: compare.WeightMatch.WorstGain
+	MostBlockGain   = 1.7  // of such a block
+	LeastOutputSQNR = 0.0  // of an output
+	LeastCosine     = 0.5  // of an output, not in dB
 )
 
 // Default limits of codes whose errors make up for each other, as the record of the model says. With gptq, codes
@@ -23,7 +23,7 @@ const (
 	LeastCalibratedFineSQNR      = 1    // in dB, of another weight, except for gptq
 	LeastCalibratedBlockSQNR     = -15  // in dB, of a block of 2 bits
 	LeastCalibratedFineBlockSQNR = -8   // in dB, of another block
-	LeastCalibratedBlockGain     = 0.3  // of a block of more than 2 bits that is like the weight, except for gptq
+	LeastBestBlockGain           = 0.3  // of a block of more than 2 bits that is like the weight, with algorithm best
 	LeastBlockCosine             = -0.3 // of a block of 2 bits
 	LeastBestBlockCosine         = -0.6 // of a block of 2 bits, with algorithm best
 	LeastFineBlockCosine         = -0.2 // of another block
@@ -56,7 +56,7 @@ func (o *Options) limits(codes solver) Limits {
 		SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, BlockSQNR: LeastBlockSQNR, FineBlockSQNR: LeastBlockSQNR, BlockCosine: -1, FineBlockCosine: -1,
 		Misfit: MostMisfit, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
 	}
-	if !codes.kquant {
+	if codes.algorithm != spec.AWQ && !codes.kquant {
 		l.LeastBlockGain, l.MostBlockGain = LeastBlockGain, MostBlockGain
 	}
 	if codes.algorithm != "" {
@@ -67,10 +67,13 @@ func (o *Options) limits(codes solver) Limits {
 		l.SQNR, l.FineBlockSQNR = LeastCalibratedSQNR, LeastCalibratedFineBlockSQNR
 	}
 	if codes.data && codes.algorithm != spec.GPTQ {
-		l.FineSQNR, l.Misfit, l.LeastBlockGain = LeastCalibratedFineSQNR, MostCalibratedMisfit, LeastCalibratedBlockGain
+		l.FineSQNR, l.Misfit = LeastCalibratedFineSQNR, MostCalibratedMisfit
 	}
 	if codes.algorithm == spec.Best {
 		l.BlockCosine = LeastBestBlockCosine
+		if codes.data {
+			l.LeastBlockGain = LeastBestBlockGain
+		}
 	}
 	if o.MinSQNR != nil {
 		l.SQNR, l.FineSQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR

@@ -59,7 +59,7 @@ type WeightMatch struct {
 	// LeastAlike is the one with the lowest cosine of the same.
 	LeastAlike *BlockMatch `json:"least_alike_block,omitempty"`
 
-	// WorstGain is the one whose gain is farthest from 1, of those blocks of at least 8 elements with a
+	// WorstGain is the one of the same whose gain is farthest from 1, if it has at least 8 elements and a
 	// cosine of at least 0.95.
 	WorstGain *BlockMatch `json:"worst_gain_block,omitempty"`
 }

@@ -107,7 +107,7 @@ func (m *matcher) codes(match *WeightMatch, e *measurement, v *graph.Value, code
 	}
 	least := 0.01 * e.all.SumSq / float64(max(e.all.N, 1))
 	match.WorstLarge, match.LeastAlike = large.blockOf(large.worsts, least), large.blockOf(large.unlike, least)
-	match.WorstGain = e.blockOf(e.scaled, least)
+	match.WorstGain = large.blockOf(large.scaled, least)
 	return m.factors(v, e.x, e.y, match.CodeType)
 }
 
