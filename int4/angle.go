@@ -201,7 +201,7 @@ func (f *leastAngle) aim(lo, hi []float32, worst *[kernels.GridLanes]float64) {
 		perUnit := 1 / max(-lo[i], high)
 		low, high := float32(lo[i]*perUnit), float32(high*perUnit)
 		span, lost := float32(2), 2*math.Sqrt(worst[i]) // one end is clipped, and the other then counts as well
-		middle, slope := half-float32(one(high > -low)), float32(0)
+		middle, slope := half-float32(bit(high > -low)), float32(0)
 		if f.ZeroPoint {
 			span, lost = high-low, math.Sqrt(2*worst[i])
 			middle, slope = steps/2, (low+high)/2
@@ -229,7 +229,7 @@ func (f *leastAngle) take(n int, now *found, worst *[kernels.GridLanes]float64) 
 		if f.ZeroPoint {
 			now.grid[i], now.zero[i] = grid, byte(int32(s.Zero[i])+least)
 		} else {
-			now.grid[i] = math.Float32frombits(math.Float32bits(grid) | uint32(one(s.Zero[i] != s.ToZero))<<31)
+			now.grid[i] = math.Float32frombits(math.Float32bits(grid) | uint32(bit(s.Zero[i] != s.ToZero))<<31)
 		}
 	}
 	return open
@@ -256,8 +256,8 @@ func (f *leastAngle) scalesOf(n int, gain bool, now *found) (scale lanes) {
 	return scale
 }
 
-// one is 1 if b is set, else 0.
-func one(b bool) int32 {
+// bit is 1 if b is set, else 0.
+func bit(b bool) int32 {
 	var n int32
 	if b {
 		n = 1
