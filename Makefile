@@ -27,17 +27,19 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-all check test-go golden plain cross corpus oracle browser release release-test module actionlint workflows site checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module actionlint workflows site checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
-	@echo 'make test     check, test-go, plain and oracle'
-	@echo 'make test-all the same with all settings, cross, fuzz, commands, crash, site and release-test, for maintainers'
+	@echo 'make test     check, test-go and oracle, in minutes'
+	@echo 'make test-long  what make test leaves out: long Go tests, onnxgo, plain, the rest of oracle, browser'
+	@echo 'make test-all make test and test-long with all settings, cross, fuzz, commands, crash, site and release-test, for maintainers'
 	@echo 'make check    gofmt, go vet'
-	@echo 'make test-go  Go tests, with the full golden data where it exists'
+	@echo 'make test-go  Go tests but for the long ones, with the full golden data where it exists'
+	@echo 'make onnxgo   the tests of the Go engine beside onnx-go'
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
-	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python; of large grids of models and settings a part, or all of it with ONNXQUANT_ALL=1'
+	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python: a sample of the cases; make oracle-long has the others. Both take a part of large grids of models and settings, or with ONNXQUANT_ALL=1 all of them'
 	@echo 'make release  what a release consists of, in dist, from the tag of the commit; .deb and .rpm name MAINTAINER="Name <address>"'
 	@echo 'make module   another path for the module: MODULE=example.org/owner/onnxquant'
 	@echo 'make site     the documentation as a site, in build/site'
@@ -69,8 +71,12 @@ help:
 build:
 	go build -o bin/ ./cmd/...
 
-test: check test-go plain oracle browser
-	@echo 'all passed: gofmt, go vet, Go tests, Go tests without assembly, the command against onnx and ONNX Runtime$(if $(CHROMIUM),$(comma) pages in Chromium)'
+test: check test-go oracle
+	@echo 'all passed: gofmt, go vet, Go tests, the command against onnx and ONNX Runtime'
+
+# What make test leaves out, for time.
+test-long: test-go-long onnxgo plain oracle-long browser
+	@echo 'all passed: long Go tests, onnx-go, Go tests without assembly, all cases against onnx and ONNX Runtime$(if $(CHROMIUM),$(comma) pages in Chromium)'
 
 # What is for those who maintain the project.
 test-all: export ONNXQUANT_ALL = 1
@@ -78,34 +84,36 @@ test-all: FUZZTIME = 10s
 test-all: FUZZJOBS = 3
 test-all: COMMANDS = 10000
 test-all: KILLS = 50
-test-all: test cross fuzz commands crash site release-test
-	@echo 'all passed: make test with all settings, cross-builds, fuzzing, commands, kills and full disks, the site, a release'
+test-all: test test-long cross fuzz commands crash site release-test
+	@echo 'all passed: make test and test-long with all settings, cross-builds, fuzzing, commands, kills and full disks, the site, a release'
 
 check:
 	@echo '== gofmt, go vet'
 	@unformatted=$$(find . -name '*.go' -not -path './.*' -not -path './build/*' -exec gofmt -l {} +); \
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	@go vet ./...
-	@go vet -tags onnxgo ./internal/execute/evaluate
 
-test-go: golden
-	@echo '== Go tests'
-	@go test ./...
+# The full golden data, if there are any; otherwise those of internal/golden.
+test-go test-go-long plain: export ONNXQUANT_GOLDEN = $(abspath $(GOLDEN))
+
+# go vet has seen all.
+test-go:
+	@echo '== Go tests$(if $(GOLDEN),, with the full golden data)'
+	@go test -short -vet=off ./...
+
+test-go-long:
+	@echo '== long Go tests'
+	@go test -vet=off $$(grep -rl --include='*_test.go' --exclude-dir='.?*' --exclude-dir=build --exclude-dir=release 'testing\.Short()' . | xargs -n 1 dirname | sort -u)
+
+onnxgo:
 	@echo '== onnx-go beside the Go engine'
+	@go vet -tags onnxgo ./internal/execute/evaluate
 	@go test -tags onnxgo -run OnnxGo ./internal/execute/evaluate
-
-golden:
-ifneq ($(GOLDEN),)
-	@echo '== Go tests with the full golden data'
-	@ONNXQUANT_GOLDEN='$(abspath $(GOLDEN))' go test -run Golden ./...
-else
-	@echo 'no ../shared/golden: only the golden data of internal/golden is compared'
-endif
 
 # Newer processors fuse multiplications with additions where they may.
 plain:
 	@echo '== Go tests of numbers, without assembly'
-	@GOAMD64=v3 $(if $(GOLDEN),ONNXQUANT_GOLDEN='$(abspath $(GOLDEN))') go test -vet=off -tags purego $(NUMBERS)
+	@GOAMD64=v3 go test -vet=off -tags purego $(NUMBERS)
 	@GOAMD64=v3 go test -vet=off -tags purego -run Golden ./onnxq
 
 cross:
@@ -134,8 +142,12 @@ $(HOSTILE): $(CORPUS)/gen_hostile.py $(CORPUS)/wire.py | $(VENV)/ready
 	$(VENV)/bin/python $(CORPUS)/gen_hostile.py --seed 11 --out $(@D)
 
 oracle: build corpus
-	@echo '== the command against onnx and ONNX Runtime$(if $(ONNXQUANT_ALL),, (make test-all has all settings))'
-	@$(VENV)/bin/python -m pytest -n $(JOBS) test/oracle
+	@echo '== the command against onnx and ONNX Runtime (make test-long has more cases)'
+	@$(VENV)/bin/python -m pytest -n $(JOBS) -m 'not long' test/oracle
+
+oracle-long: build corpus
+	@echo '== more cases against onnx and ONNX Runtime$(if $(ONNXQUANT_ALL),, (make test-all has all settings))'
+	@$(VENV)/bin/python -m pytest -n $(JOBS) -m long test/oracle
 
 release:
 	cd release && go run . -out ../dist -maintainer "$$MAINTAINER"

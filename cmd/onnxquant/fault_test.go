@@ -34,7 +34,7 @@ import (
 //
 // make crash runs all this longer and on larger models.
 var (
-	kills     = flag.Int("fault.kills", 200, "conversions to kill")
+	kills     = flag.Int("fault.kills", 50, "conversions to kill")
 	faultSeed = flag.Uint64("fault.seed", 1, "seed of the faults")
 	faultSide = flag.Int("fault.side", 96, "rows and columns of the models' weights")
 )

@@ -45,7 +45,10 @@ func modelError(t *testing.T, in string, weights int, opts onnxq.Options) (e flo
 // model, with either bound.
 func TestRecommendationsKeepBounds(t *testing.T) {
 	folder := t.TempDir()
-	models := []string{"../../testmodels/tinygpt/model.onnx"}
+	var models []string
+	if !testing.Short() {
+		models = append(models, "../../testmodels/tinygpt/model.onnx") // takes 10 s
+	}
 	for name, m := range map[string]*testmodels.Model{
 		"mlp": testmodels.MLP(5, 512, 768, 256, 64), "embedding": testmodels.Embedding(5, 3000, 96), "names": testmodels.Names(5), "if": testmodels.If(5),
 	} {

@@ -22,6 +22,7 @@ CELLS = [(model, layout, algorithm) for model, layout, algorithms in [
 ] for algorithm in algorithms]
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name, layout, algorithm", CELLS)
 def test_cell(name, layout, algorithm, tmp_path):
     model, chosen, out = MODELS[name], ALGORITHMS[algorithm], tmp_path / "out.onnx"
@@ -32,7 +33,8 @@ def test_cell(name, layout, algorithm, tmp_path):
 
 
 @pytest.mark.parametrize("name, mix", [
-    ("tinydoc", "by errors of weights, rtn"), ("tinydoc", "by outputs, best"), ("recognizer", "by errors of weights, rtn")])
+    ("tinydoc", "by errors of weights, rtn"), pytest.param("tinydoc", "by outputs, best", marks=pytest.mark.long),
+    ("recognizer", "by errors of weights, rtn")])
 def test_mix(name, mix, tmp_path):
     """A mix has what the table says of it, and less than any uniform format of its size."""
     model, out = MODELS[name], tmp_path / "out.onnx"

@@ -157,6 +157,7 @@ def test_importance(tmp_path):
         np.testing.assert_allclose(found[f"{w}.in_sum2"].ravel(), (rows ** 2).sum(0), rtol=1e-4)
 
 
+@pytest.mark.long
 def test_mix(tmp_path):
     """The mix by what weights do to the outputs is a fifth better than each format of its size."""
     data, mix = tmp_path / "ids.npz", tmp_path / "mix.json"

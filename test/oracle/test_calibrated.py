@@ -238,7 +238,9 @@ def test_verify_knows_awq_in_half(half, tmp_path):
 
 
 # Measured, with 5 % of slack; round to nearest has 0.0069 and 0.0052, mse 0.0051 and 0.0042.
-@pytest.mark.parametrize("args, most", [("gptq", 0.00257), ("gptq --zero-point", 0.00241), ("awq", 0.00458), ("awq --zero-point", 0.00434)])
+@pytest.mark.parametrize("args, most", [
+    ("gptq", 0.00257), *(pytest.param(*c, marks=pytest.mark.long) for c in [("gptq --zero-point", 0.00241), ("awq", 0.00458), ("awq --zero-point", 0.00434)]),
+])
 def test_divergence_of_a_language_model(args, most, tmp_path):
     out = tmp_path / "out.onnx"
     report = calibrate(CALIB, "--format", "int4", "--block", 32, "--target", "ort", "--algorithm", *args.split(), TINYGPT / "model.onnx", out)
@@ -339,6 +341,7 @@ def test_algorithm_of_a_precision_info(tmp_path):
     assert onnx.load(tmp_path / "info.onnx").graph == onnx.load(tmp_path / "gptq.onnx").graph
 
 
+@pytest.mark.long
 def test_best_on_a_language_model(tmp_path):
     """Few samples, for time; with all of them it is 0.0017."""
     out = tmp_path / "out.onnx"
@@ -349,6 +352,7 @@ def test_best_on_a_language_model(tmp_path):
 
 
 # Measured, with 5 % of slack, and what there is without data. Few samples, for time.
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("fmt, most, without_data", [
     ("nf4", 0.0034, 0.0050), ("nvfp4", 0.00341, 0.0047), ("mxfp4", 0.00518, 0.0091), ("mxfp8", 0.00026, 0.0005), ("q4_k", 0.00225, 0.0037), ("q2_k", 0.0433, 0.080),
 ])
@@ -375,6 +379,7 @@ def test_best_in_formats_of_floats_and_tables(fmt, tmp_path):
     assert errors["best"] < 0.95 * errors["gptq"] and errors["gptq"] < 0.9
 
 
+@pytest.mark.sampled(4)
 @pytest.mark.parametrize("op", ["MatMul", "Gemm"])
 @pytest.mark.parametrize("fmt", ["q2_k", "q3_k", "q4_0", "q4_1", "q4_k", "q5_0", "q5_1", "q5_k", "q6_k", "q8_0", "iq4_nl"])
 def test_formats_of_ggml(fmt, op, tmp_path):
@@ -530,6 +535,7 @@ def test_best_on_convolutions(attributes, fmt, tmp_path):
     assert gained["output_error"] < 0.5 * gained["output_error_mse"] and gained["error"] < 0.5 * gained["error_mse"]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("fmt, algorithm", [("int4", "awq"), *((fmt, a) for fmt in ("int4", "nf4", "nvfp4") for a in ("gptq", "best"))])
 @pytest.mark.parametrize("half", ["--float16", "--bfloat16"])
 def test_half_has_the_same_codes(algorithm, half, fmt, tmp_path):

@@ -255,7 +255,7 @@ def test_refuses_what_is_beyond_it(text, says, tmp_path):
 
 
 MODELS = {p.parent.name: p for p in [TINYGPT / "model.onnx", *sorted((SHARED / "models" / "real").glob("*/model.onnx"))]}
-WITHIN = ["tinygpt", "dtln_model_2", "mnist8", "mujoco_apollo_policy", "super_resolution", "vespa_bert_mlm_random"]
+WITHIN = ["tinygpt", "dtln_model_2", "mnist8", "mujoco_apollo_policy", pytest.param("super_resolution", marks=pytest.mark.long), "vespa_bert_mlm_random"]
 
 
 @pytest.mark.parametrize("name", WITHIN)

@@ -282,6 +282,7 @@ MAGNIFIES = {"deep_graph"}
 FUSED_WRONGLY = {"matmul_w_w"}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case, fmt", grid.pairs(CASES, [f for f in STRUCTURED if f in FORMATS], [f for f in STRUCTURED if f in ENCODINGS]))
 def test_structure(case, fmt, tmp_path):
     index, folder = CASES[case], STRUCTURES / case
@@ -301,6 +302,7 @@ def test_structure(case, fmt, tmp_path):
         forms.check_runs(stored(folder, "input"), portable=evaluated, fused=case not in FUSED_WRONGLY)
 
 
+@pytest.mark.sampled(6)
 @pytest.mark.parametrize("fmt", FORMATS | MORE | ENCODINGS)
 @pytest.mark.parametrize("name", MODELS)
 def test_model(name, fmt, tmp_path):
@@ -312,6 +314,7 @@ def test_model(name, fmt, tmp_path):
     forms.check_runs(runtime.random_feeds(MODELS[name], **FEEDS.get(name, {})), portable=False)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case, fmt", grid.pairs([c for c in CASES if CASES[c]["runner"] == "onnxruntime"], ["q4_0", "q8_0"]))
 def test_nbits(case, fmt, tmp_path):
     """Blocks that are integers with a scale have the same values in what ONNX Runtime's operators read."""

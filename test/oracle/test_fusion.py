@@ -35,6 +35,7 @@ def unfused(path):
     return {w.removesuffix("_DequantizeLinear_Output") for w in hazards.get("ort-unfused", [])}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("form", [fusion.FIRST, *FORMS], ids=fusion.label)
 def test_table(form, tmp_path):
     """The table is as measured, and inspect says the same of every weight."""
@@ -73,6 +74,7 @@ SETTINGS = ["--bits 4 --block 32 --ops all", "--bits 8"]
 CASES = {c["case"] for c in json.loads((CORPUS / "structures" / "INDEX.json").read_text()) if c["runner"] == "onnxruntime"}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("args", SETTINGS)
 def test_structures(args, tmp_path):
     for case in sorted(CASES):

@@ -29,6 +29,7 @@ def text(reader, key):
     return reader.fields[key].contents()
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("pure", [[], ["--pure"]], ids=["mixed", "pure"])
 @pytest.mark.parametrize("mix", MIXES)
 def test_read(mix, pure, tmp_path):
@@ -79,6 +80,7 @@ def test_rebuilt(tmp_path):
     assert r.status == 0, r.stdout
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("encoding", ["q4_0", "q4_1", "q5_0", "q5_1", "iq4_nl", "q2_k", "q3_k", "q4_k", "q5_k", "q6_k"])
 def test_importance(encoding, tmp_path):
     """An importance matrix reaches the blocks of a GGUF file, and makes the same ones in ONNX."""

@@ -72,6 +72,7 @@ BEYOND = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case, setting", grid.pairs(CASES, ["float16", "io"], ["bfloat16", "int4", "nbits"]))
 def test_corpus(case, setting, tmp_path):
     source = FOLDER / case / "model.onnx"

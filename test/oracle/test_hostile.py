@@ -123,18 +123,20 @@ def derived(change):
             raise ValueError(op)
 
 
-# All offsets would take a minute. Of three values that take turns, steps of two reach all.
-STRIDE = 2
+# Every second offset; all would take two minutes. Of three values that take turns, steps of ten reach all.
+STRIDE = 10
 
 
+@pytest.mark.sampled(10)
+@pytest.mark.parametrize("first", range(0, STRIDE, 2))
 @pytest.mark.parametrize("change", DERIVED, ids=lambda c: c["op"].replace(" ", "-"))
-def test_derived(change, tmp_path):
+def test_derived(change, first, tmp_path):
     model, out = tmp_path / "in" / "model.onnx", tmp_path / "out" / "out.onnx"
     model.parent.mkdir()
     out.parent.mkdir()
     complaints = []
     for at, data in derived(change):
-        if at % STRIDE and at not in change.get("ok_at", []):
+        if at % STRIDE != first and at not in change.get("ok_at", []):
             continue
         model.write_bytes(data)
         try:

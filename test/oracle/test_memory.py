@@ -72,6 +72,7 @@ def many(path, count, constants):
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("constants, mib", [(False, 500), (True, 1500)], ids=["nodes", "initializers"])
 def test_many(constants, mib, tmp_path):
     """Memory for 300,000 nodes, and as many initializers."""

@@ -34,6 +34,7 @@ def plain(tmp_path_factory):
     return {t.name: t for t in onnx.load(out).graph.initializer}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("data", ["one branch", "both"])
 def test_codes_are_those_of_the_decoder(data, decoder, plain, tmp_path):
     report = calibrate(CALIB if data == "one branch" else decoder / "both.npz", *SETTINGS, decoder / "merged.onnx", tmp_path / "out.onnx")

@@ -16,6 +16,7 @@ def float_accuracy():
     return read_right(float_outputs())
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("args, least, size", [
     ("-bits 4", 0.98, 0.26),
     ("--format q4_k", 0.98, 0.26),
@@ -43,6 +44,7 @@ def divergence(model):
     return (p * np.log(p / q)).sum(axis=-1).mean()
 
 
+@pytest.mark.long
 def test_calibrated(tmp_path):
     """Data help a recognizer most of all: text of other words, in lines of one width."""
     np.savez(tmp_path / "x.npz", x=np.concatenate([drawn(text, 480) for text in other_lines(16)]))
@@ -54,6 +56,7 @@ def test_calibrated(tmp_path):
     assert divergence(out) < 0.5 * divergence(mse)
 
 
+@pytest.mark.long
 def test_calibrated_convolutions(float_accuracy, tmp_path):
     """With data, convolutions of 4 bits are read as well as float ones; by least squared error, 82 % of the characters are."""
     np.savez(tmp_path / "x.npz", x=np.concatenate([drawn(text, 320) for text in other_lines(12)]))

@@ -264,17 +264,20 @@ def check_branches(case, to):
         assert_equal(run(model, {"c": np.array(choice), **case.feeds}), case.want, case.same)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_graph(name):
     check_graph(CASES[name])
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_branches(name):
     for to in targets(CASES[name]):
         check_branches(CASES[name], to)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_function(name):
     """Below 15 a function's body could not follow the type of its arguments."""

@@ -204,6 +204,7 @@ def test_every_early_change_has_a_case():
     assert CHANGED <= {n.op_type for c in CASES.values() for n in c.parsed.node}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("name", CASES)
 def test_graph(name):
     check_graph(CASES[name])

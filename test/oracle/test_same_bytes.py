@@ -64,12 +64,14 @@ def both(plain, tmp_path, *args):
         yield p.returncode, p.stderr.replace(bytes(folder), b""), {q.name: q.read_bytes() for q in folder.iterdir()}
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("case, args", list(zip(CASES, itertools.cycle(FORMATS))))
 def test_corpus_without_assembly(case, args, plain, tmp_path):
     with_assembly, without = both(plain, tmp_path, "--quiet", *args.split(), STRUCTURES / case / "model.onnx")
     assert with_assembly == without
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("args", [*FORMATS, *(f"gguf --mix {mix}" for mix in ("Q4_0", "Q5_0", "Q8_0", "IQ4_NL", "Q2_K", "Q3_K_M", "Q4_K_M", "Q6_K"))])
 def test_tinygpt_without_assembly(args, plain, tmp_path):
     with_assembly, without = both(plain, tmp_path, *args.split(), "--quiet", TINYGPT / "model.onnx")

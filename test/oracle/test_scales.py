@@ -202,6 +202,7 @@ def test_golden(kind, fmt, tmp_path):
     assert report["plan"]["bits_per_weight"] == pytest.approx(bits, abs=0.01)
 
 
+@pytest.mark.sampled(2)
 @pytest.mark.parametrize("kind, more", [
     ("float16", ""), ("float16", "--style nbits"), ("float16", "--algorithm best --zero-point"), ("float16", "--bits 8 --ops all"),
     ("int8", "--algorithm mse"), ("int8", "--algorithm best --style nbits"), ("int8", "--algorithm rtn-ort"),

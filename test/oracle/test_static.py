@@ -64,6 +64,7 @@ def defined(name, m, setting):
     return not (opset < 13 and per_channel and activations[-1] == "8") and not (activations[-2:] == "16" and name in ("pad_old", "large_bias"))
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("name", MODELS)
 def test_same(lab, name):
     """Each model has a fifth of the settings, so that all occur."""

@@ -53,6 +53,7 @@ def in_style(style, setting, source, path):
     return path
 
 
+@pytest.mark.sampled(2)
 def test_nbits_computes_the_same(pair):
     name, setting, dq, folder = pair
     path = in_style("nbits", setting, dq.source, folder / "out.onnx")

@@ -218,6 +218,7 @@ OPENVINO = {
 }
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("case, settings", grid.turns(sorted(CASES.keys() - NOT_IN_OPENVINO), OPENVINO))
 def test_openvino(case, settings, tmp_path):
     """What is made for OpenVINO runs there, and computes what the codes say."""
@@ -366,6 +367,7 @@ def test_openvino_refuses(name, tmp_path):
 TENSORRT_BLOCKS = {T.INT4: {64, 128}, T.FLOAT4E2M1: {16}, T.FLOAT8E4M3FN: {32}}
 
 
+@pytest.mark.sampled(5)
 @pytest.mark.parametrize("args", ["", "--bits 8", "--format fp8-e4m3", "--format nvfp4", "--format mxfp8"])
 def test_tensorrt(args, tmp_path):
     """Every DequantizeLinear is one that the documentation allows. Not run."""

@@ -16,6 +16,7 @@ BOUNDS = [
 ]
 
 
+@pytest.mark.sampled(3)
 @pytest.mark.parametrize("block, more, bound", BOUNDS)
 def test_divergence(block, more, bound, tmp_path):
     out = tmp_path / "out.onnx"
