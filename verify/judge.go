@@ -87,15 +87,19 @@ func twoBits(w *compare.WeightMatch) bool { return strings.HasSuffix(w.CodeType,
 // negated. Blocks of very small elements may be all zero, or distorted by the scale of their
 // superblock. Codes that data found may be far from the weights, but seldom the other way round.
 func (v *verifier) block(what string, w *compare.WeightMatch) {
-	const much = 1.0 // of the mean square of the weight
-	b := w.Worst
-	if b == nil || b.MSE < much*w.MSE*math.Pow(10, w.SQNR/10) {
-		b = w.WorstLarge
-	}
 	limits := &v.report.Limits
 	least, cosine := limits.FineBlockSQNR, limits.FineBlockCosine
-	if twoBits(w) {
+	much := w.MSE * math.Pow(10, w.SQNR/10) // the mean square of the weight
+	switch {
+	case twoBits(w) && w.Superblock > 0:
+		least, cosine = limits.CoarseBlockSQNR, limits.CoarseBlockCosine
+		much = max(much, square(coarse*w.Largest))
+	case twoBits(w):
 		least, cosine = limits.BlockSQNR, limits.BlockCosine
+	}
+	b := w.Worst
+	if b == nil || b.MSE < much {
+		b = w.WorstLarge
 	}
 	switch a := w.LeastAlike; {
 	case b != nil && b.SQNR < least:
@@ -104,6 +108,12 @@ func (v *verifier) block(what string, w *compare.WeightMatch) {
 		v.fail(CheckBlocks, "%s: cosine %.2f of the block of %d at %v is below %g: it is negated, zero or another block", what, a.Cosine, a.Length, a.At, cosine)
 	}
 }
+
+// coarse is how far an element may be off, of the largest one of its superblock, if scales and mins have 4 bits
+// and codes 2: half a step of each is 1/15 of the largest element, and a bit more where they are rounded too.
+const coarse = 0.15
+
+func square(x float64) float64 { return x * x }
 
 // scaled fails a block whose codes are those of the weight, while its scale is another.
 func (v *verifier) scaled(what string, w *compare.WeightMatch) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"math/rand/v2"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -288,36 +289,90 @@ func TestExchangedWeights(t *testing.T) {
 }
 
 // Scales of another weight are found: the error that they make looks like that of rounding to few
-// bits.
+// bits. It is so for weights of few values, too, whose elements are the nearest ones with any scale.
 func TestForeignScales(t *testing.T) {
-	columns := func(name string, factors ...float64) *onnxpb.TensorProto {
-		w := modeltest.Floats(name, 32, 32)
+	columns := func(name string, element func(x float64) float64, factors ...float64) *onnxpb.TensorProto {
+		w := modeltest.Floats(name, 64, 64)
 		for i := range w.FloatData {
-			w.FloatData[i] = float32(math.Sin(float64(i*i+1)) * factors[i%32%len(factors)])
+			w.FloatData[i] = float32(element(math.Sin(float64(i*i+1))) * factors[i%64%len(factors)])
 		}
 		return w
 	}
-	in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{columns("v", 1, 1.5), columns("w", 1.4, 1, 1.2)},
-		modeltest.Nodes{modeltest.Node("MatMul", "h", "x v"), modeltest.Node("MatMul", "y", "h w")}))
-	for what, change := range map[string]func(nodes []*onnxpb.NodeProto){
-		"": func(nodes []*onnxpb.NodeProto) {},
-		"scales": func(nodes []*onnxpb.NodeProto) {
-			nodes[0].Input[1], nodes[1].Input[1] = nodes[1].Input[1], nodes[0].Input[1]
-		},
+	for kind, element := range map[string]func(x float64) float64{
+		"sine":    func(x float64) float64 { return x },
+		"ternary": func(x float64) float64 { return math.Round(x) },
+		"tails":   func(x float64) float64 { return x * x * x },
 	} {
-		for _, bits := range []int{8, 4} {
+		in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{columns("v", element, 1, 1.5), columns("w", element, 1.4, 1, 1.2)},
+			modeltest.Nodes{modeltest.Node("MatMul", "h", "x v"), modeltest.Node("MatMul", "y", "h w")}))
+		for _, opts := range []onnxq.Options{
+			{Bits: 8, Block: spec.PerChannel}, {Bits: 4, Block: spec.PerChannel}, {Bits: 4, Block: 16}, {Bits: 4, Block: 16, ZeroPoint: true},
+			{Format: spec.FP4, Block: 16}, {Format: spec.NF4, Block: 32}, {Format: spec.FP4, Block: spec.PerChannel},
+		} {
 			m := &onnxpb.ModelProto{}
-			if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), onnxq.Options{Bits: bits, Block: spec.PerChannel}), m); err != nil {
+			if err := proto.Unmarshal(modeltest.Convert(t, in, filepath.Join(t.TempDir(), "out.onnx"), opts), m); err != nil {
 				t.Fatal(err)
 			}
-			change(m.Graph.Node)
-			changed := modeltest.Write(t, &testmodels.Model{Proto: m})
-			r, err := verify.Models(t.Context(), in, changed, verify.Options{Engine: verify.None})
-			if err != nil {
-				t.Fatal(err)
+			for _, swapped := range []bool{false, true} {
+				if swapped {
+					scales := map[string]*onnxpb.TensorProto{}
+					for _, t := range m.Graph.Initializer {
+						scales[t.GetName()] = t
+					}
+					v, w := scales["v_scale"], scales["w_scale"]
+					v.RawData, w.RawData = w.RawData, v.RawData
+				}
+				r, err := verify.Models(t.Context(), in, modeltest.Write(t, &testmodels.Model{Proto: m}), verify.Options{Engine: verify.None})
+				if err != nil {
+					t.Fatal(err)
+				}
+				if said := strings.Contains(fmt.Sprint(r.Failures), "do not fit its codes"); said != swapped {
+					t.Errorf("%s, %s, %d bits, blocks of %d, swapped %t: %q", kind, opts.Format, opts.Bits, opts.Block, swapped, r.Failures)
+				}
 			}
-			if said := strings.Contains(fmt.Sprint(r.Failures), "do not fit its codes"); said != (what != "") {
-				t.Errorf("%d bits, %s: %q", bits, what, r.Failures)
+		}
+	}
+}
+
+// Codes that are the nearest with their scales pass, however far these are from the best ones: fp4 has nothing
+// between 2/3 and 1, and the mins of q4_1 and q2_k take 0 from what is left of a weight.
+func TestSoundRounding(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	for what, c := range map[string]struct {
+		formats []spec.Format
+		element func(i int) float64
+	}{
+		"ramp":   {[]spec.Format{spec.FP4, spec.NF4}, func(i int) float64 { return float64(i)/(1<<15) - 1 }},
+		"two":    {[]spec.Format{spec.FP4, spec.NVFP4}, func(i int) float64 { return float64(1-2*r.IntN(2)) + 0.05*r.NormFloat64() }},
+		"sparse": {[]spec.Format{"q4_1", "q2_k"}, func(i int) float64 { return r.NormFloat64() * float64(max(r.IntN(10)-8, 0)) }},
+		"spikes": {[]spec.Format{"q4_1", "q2_k"}, func(i int) float64 { // two of a superblock, which get its other blocks coarse scales
+			if i%64 == 0 && i/64%256 < 2 {
+				return float64(1 - 2*(i/64%2))
+			}
+			return 0.01 * r.NormFloat64()
+		}},
+		"tails": {[]spec.Format{spec.FP4, "q2_k"}, func(i int) float64 { return r.NormFloat64() / math.Sqrt(r.ExpFloat64()) }},
+	} {
+		w := modeltest.Floats("w", 1024, 64)
+		for i := range w.FloatData {
+			w.FloatData[i] = float32(c.element(i))
+		}
+		in := modeltest.Write(t, modeltest.Model(modeltest.Tensors{w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
+		for _, f := range c.formats {
+			for _, a := range []spec.Algorithm{spec.RTN, spec.LeastAngle} {
+				o := quantized(t, in, "", onnxq.Options{Format: f, Algorithm: a})
+				if !o.passes(t) {
+					t.Errorf("%s: %s by %s does not pass", what, f, a)
+				}
+				if i := slices.IndexFunc(o.model.Graph.Initializer, func(t *onnxpb.TensorProto) bool { return t.GetName() == "w_scale" }); f == "q2_k" && what != "spikes" {
+					scales := o.model.Graph.Initializer[i].RawData
+					if scales[1] ^= 0x80; o.passes(t) { // float16
+						t.Errorf("%s: %s by %s passes with a negated scale", what, f, a)
+					}
+					if scales[0], scales[1] = 0, 0; o.passes(t) {
+						t.Errorf("%s: %s by %s passes with a scale of zero", what, f, a)
+					}
+				}
 			}
 		}
 	}

@@ -46,8 +46,11 @@ type WeightMatch struct {
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 if exact
 	Gain     float64 `json:"gain"`             // Σwv / Σw²: below 1 if v is smaller than w; 1 if w is zero
-	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale, and zero point or min, for each block; 0 if scales are powers of two
+	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale, and zero point or min, for each block; 0 if scales are powers of two, if it is less than 1 dB, or if elements are the nearest ones of the values that their block has
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
+
+	Largest    float64 `json:"largest"`              // largest |w|
+	Superblock int64   `json:"superblock,omitempty"` // elements whose scales share a scale, if a weight has several of these
 
 	Worst  *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors
 	Detail *Detail     `json:"detail,omitempty"`      // set by MatchDecoded, for MostDetails weights

@@ -24,6 +24,7 @@ type measurement struct {
 	product float64 // sum of w·v
 	capped  float64 // sum of squared errors, of a block at most those of zeros
 	fitted  float64 // the same, if each block had the scale that fits best
+	largest float64 // of |w|
 	broken  int64   // see WeightMatch.Broken
 	worsts  lowest  // blocks by SQNR
 	unlike  lowest  // blocks by cosine
@@ -99,6 +100,7 @@ type block struct {
 	product, square float64 // sums of w·v and v²
 	w, v            float64 // sums
 	below           float64 // largest of -w
+	largest         float64 // of |w|
 	least           float64 // least of v that is positive; 0: none
 }
 
@@ -141,9 +143,13 @@ func (b *block) fitted(shifted bool) float64 {
 }
 
 // isShifted reports whether a weight has zero points or mins, or should have: its codes are
-// unsigned.
+// unsigned, and no indices of a table.
 func isShifted(w *recognize.Weight) bool {
-	return strings.HasPrefix(w.CodeType, "UINT") || w.Constant != nil && w.Constant.Decoder != nil && w.Constant.Decoder.Zero != nil
+	if w.Constant == nil || w.Constant.Decoder == nil {
+		return strings.HasPrefix(w.CodeType, "UINT")
+	}
+	d := w.Constant.Decoder
+	return d.Zero != nil || d.Table == nil && strings.HasPrefix(w.CodeType, "UINT")
 }
 
 // powersOfTwo reports whether the scales of a weight are powers of two, which fit by chance.
@@ -195,11 +201,23 @@ const stretch = 1 << 14
 
 // measure adds up the errors of y against x.
 func (m *matcher) measure(e *measurement) error {
+	open := make([]block, e.blocks.inner)
+	return m.walk(e, func(w, v []float32, at int64) { e.add(open, w, v, at) }, func(off, end int64) {
+		for i := range open {
+			e.close(&open[i], off+int64(i))
+			open[i] = block{}
+		}
+		m.count(e.x.DType.Bytes(end - off))
+	})
+}
+
+// walk reads x and y in order: add takes elements w, and what they became, v, from element at on, and
+// closed is called after the blocks of the elements off to end.
+func (m *matcher) walk(e *measurement, add func(w, v []float32, at int64), closed func(off, end int64)) error {
 	p, releaseP := m.arena.Float32s(stretch)
 	q, releaseQ := m.arena.Float32s(stretch)
 	defer releaseP()
 	defer releaseQ()
-	open := make([]block, e.blocks.inner)
 	for off := int64(0); off < e.x.Size(); {
 		rest := e.blocks.length - off/e.blocks.inner%e.blocks.length
 		end := off + min(e.blocks.block, rest)*e.blocks.inner
@@ -214,30 +232,31 @@ func (m *matcher) measure(e *measurement) error {
 			if err := e.y.ReadAll(&m.arena, q[:n], at); err != nil {
 				return err
 			}
-			e.add(open, p[:n], q[:n], at)
+			add(p[:n], q[:n], at)
 		}
-		for i := range open {
-			b := open[i].Stats
-			e.all.Merge(b)
-			if e.survey != nil {
-				e.survey.block(b, off+int64(i))
-			}
-			e.product += open[i].product
-			e.capped += min(b.SumSqErr, b.SumSq)
-			e.fitted += min(open[i].fitted(e.shifted), b.SumSq)
-			if below, least := open[i].below, open[i].least; below > 0 {
-				e.below++
-				if least > 0 && below > least {
-					e.lost++
-				}
-			}
-			e.rank(&open[i], off+int64(i))
-			open[i] = block{}
-		}
-		m.count(e.x.DType.Bytes(end - off))
+		closed(off, end)
 		off = end
 	}
 	return nil
+}
+
+// close adds a block, whose first element is at, to the errors of the weight.
+func (e *measurement) close(b *block, at int64) {
+	e.all.Merge(b.Stats)
+	if e.survey != nil {
+		e.survey.block(b.Stats, at)
+	}
+	e.product += b.product
+	e.capped += min(b.SumSqErr, b.SumSq)
+	e.fitted += min(b.fitted(e.shifted), b.SumSq)
+	e.largest = max(e.largest, b.largest)
+	if b.below > 0 {
+		e.below++
+		if b.least > 0 && b.below > b.least {
+			e.lost++
+		}
+	}
+	e.rank(b, at)
 }
 
 // add adds the errors of elements v against w, which begin at element at.
@@ -264,6 +283,7 @@ func (e *measurement) add(open []block, w, v []float32, at int64) {
 		b.w += x
 		b.v += float64(v[i])
 		b.below = max(b.below, -x)
+		b.largest = max(b.largest, math.Abs(x))
 		if v[i] > 0 && (b.least == 0 || float64(v[i]) < b.least) {
 			b.least = float64(v[i])
 		}

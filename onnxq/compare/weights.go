@@ -66,7 +66,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 	}
 	err := m.measure(e)
 	match.MaxError, match.MSE, match.SQNR, match.Broken = e.all.MaxAbs, e.all.MSE(), max(min(e.all.SQNR(), errstat.Exact), -errstat.Exact), e.broken
-	match.Gain = e.gain()
+	match.Gain, match.Largest = e.gain(), e.largest
 	if err == nil && quantized {
 		err = m.codes(&match, e, v, folded.Weight)
 	}
@@ -93,14 +93,21 @@ func (m *matcher) codes(match *WeightMatch, e *measurement, v *graph.Value, code
 	if e.lostSigns() {
 		m.problem("%s: no decoded element is negative", msg.Quote(v.Path))
 	}
-	if !powersOfTwo(coded) {
-		match.Misfit = e.misfit()
+	if misfit := e.misfit(); misfit > 1 && !powersOfTwo(coded) {
+		rounded, err := m.rounded(e)
+		if err != nil {
+			return err
+		}
+		if !rounded {
+			match.Misfit = misfit
+		}
 	}
 	match.Worst = e.blockOf(e.worsts, 0)
 	large := e
 	if n := superblock(coded); n > 1 {
 		large = &measurement{x: e.x, y: e.y, blocks: e.blocks}
 		large.blocks.block *= min(n, e.blocks.length/e.blocks.block+1)
+		match.Superblock = large.blocks.block
 		if err := m.measure(large); err != nil {
 			return err
 		}
