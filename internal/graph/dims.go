@@ -98,8 +98,16 @@ func (s *Shapes) made(n *onnxpb.NodeProto) []Dim {
 			return append(slices.Clone(a[:len(a)-1]), Dim{Length: IntAttribute(n, "N")})
 		}
 	case !IsStandard(n.GetDomain()):
-	case slices.Contains(keepShape, op), (op == "Expand" || op == "Slice") && s.x.TakesAll(n, len(input(0))):
+	case slices.Contains(keepShape, op), op == "Slice" && s.x.TakesAll(n, len(input(0))):
 		return input(0)
+	case op == "Expand":
+		if lengths, ok := s.x.ConstantInts(n, 1); ok && input(0) != nil {
+			to := make([]Dim, len(lengths))
+			for i, length := range lengths {
+				to[i].Length = max(0, length)
+			}
+			return stretched([][]Dim{input(0), to})
+		}
 	case slices.Contains(broadcast, op):
 		all := make([][]Dim, len(n.Input))
 		for i := range all {

@@ -25,7 +25,7 @@ type products struct {
 func (f products) of(matrix *graph.Value) (p target.Product, other string) {
 	// ONNX Runtime joins the DequantizeLinear only with a Transpose that has its perm.
 	x := f.x
-	if n := f.soleReader(matrix).Node; turns(n) && graph.Attribute(n, "perm") != nil && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
+	if n := f.readerOf(matrix).Node; turns(n) && graph.Attribute(n, "perm") != nil && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
 		if p, other = f.direct(x.Made(n)); other == "" {
 			p.WTransposed = true
 			return p, ""
@@ -64,18 +64,34 @@ func (f products) direct(matrix *graph.Value) (p target.Product, other string) {
 		join = "Sum"
 		p = gemmOf(n, s.Of(x.Source(n, 2)), columns)
 	}
-	a := s.Of(x.Source(n, 0))
-	if next := f.soleReader(made); p.C == target.NoAddend && (a == nil || len(a) == 2) && isOperator(next.Node, join) && len(next.Node.Input) == 2 {
-		p.C = addendOf(s.Of(x.Source(next.Node, 1-next.Input)), s.Of(made), columns)
+	behind := f.readerOfMoved
+	if p.Gemm && p.C == target.NoAddend {
+		behind = f.readerOfGemm
+	}
+	a, result := s.Of(x.Source(n, 0)), []*graph.Value{made}
+	if next := behind(made); p.C == target.NoAddend && (a == nil || len(a) == 2) && isOperator(next.Node, join) && len(next.Node.Input) == 2 {
+		addend := s.Of(x.Source(next.Node, 1-next.Input))
+		if next.turned {
+			addend = swapped(addend)
+		}
+		p.C = addendOf(addend, s.Of(made), columns)
 		if p.C == target.Bias || p.C == target.Matrix {
-			p.Gemm, made = true, x.Made(next.Node)
+			p.Gemm, result = true, next.made
 		}
 	}
-	if p.Gemm && len(made.Uses) < 2 {
-		p.Transposed = f.readsTransposed(n) || p.C == target.NoAddend && turns(f.soleReader(made).Node)
+	next := behind(result...)
+	if _, several := f.reads(result); p.Gemm && !several {
+		p.Transposed = f.readsTransposed(n) || p.C == target.NoAddend && turns(next.Node)
 	}
-	if next := f.soleReader(made).Node; (isOperator(next, "Relu") || isOperator(next, "Clip")) && f.soleReader(x.Made(next)).Node != nil {
-		p.Clamped = next.GetOpType()
+	if isOperator(next.Node, "Relu") || isOperator(next.Node, "Clip") {
+		p.Clamped = next.Node.GetOpType()
+		after := f.readerOfMoved(next.made...)
+		if p.Clamped == "Relu" && isOperator(after.Node, "Clip") { // the two become a Clip
+			after = f.readerOfMoved(after.made...)
+		}
+		if after.Node == nil {
+			p.Clamped = ""
+		}
 	}
 	return p, ""
 }
@@ -121,8 +137,19 @@ func addendOf(dims, product []graph.Dim, columns graph.Dim) target.Addend {
 	return target.NoAddend
 }
 
+// swapped returns the lengths of a tensor that is added to a transposed matrix, as they are for the matrix itself.
+func swapped(dims []graph.Dim) []graph.Dim {
+	switch len(dims) {
+	case 1:
+		return []graph.Dim{dims[0], {Length: 1}}
+	case 2:
+		return []graph.Dim{dims[1], dims[0]}
+	}
+	return dims
+}
+
 // readsTransposed reports whether ONNX Runtime makes the Transpose of a Gemm's first factor
-// part of the Gemm: all that read the result must be Gemms.
+// part of the Gemm.
 func (f products) readsTransposed(n *onnxpb.NodeProto) bool {
 	v := f.x.Source(n, 0)
 	for v != nil && v.Node != nil {
@@ -132,76 +159,17 @@ func (f products) readsTransposed(n *onnxpb.NodeProto) bool {
 		}
 		v = f.x.Source(v.Node, i)
 	}
-	return v != nil && !v.Output && turns(v.Node) && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+	return v != nil && v.Node != nil && f.takenOver(v.Node, n)
+}
+
+// takenOver reports whether ONNX Runtime makes a node part of the Gemms that read it: a Transpose that nothing
+// else reads. One of them may be a MatMul now.
+func (f products) takenOver(turn, one *onnxpb.NodeProto) bool {
+	v := f.x.Made(turn)
+	return turns(turn) && v != nil && !v.Output && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
 		if _, ok := f.skipped(u.Node); ok {
 			return false
 		}
-		return u.Node != n && !isOperator(u.Node, "Gemm")
+		return u.Node != one && !isOperator(u.Node, "Gemm")
 	})
-}
-
-// turns reports whether a node swaps the axes of a matrix.
-func turns(n *onnxpb.NodeProto) bool {
-	if !isOperator(n, "Transpose") {
-		return false
-	}
-	perm := graph.Attribute(n, "perm").GetInts()
-	return perm == nil || slices.Equal(perm, []int64{1, 0})
-}
-
-// soleReader returns the only use of a value, or no node if there are several or it is an
-// output of the graph.
-func (f products) soleReader(v *graph.Value) graph.Use {
-	for range maxDepth {
-		if v == nil || v.Output || len(v.Uses) != 1 || len(v.Returned()) > 0 {
-			break
-		}
-		u := v.Uses[0]
-		if i, ok := f.skipped(u.Node); !ok || i != u.Input {
-			return u
-		}
-		v = f.x.Made(u.Node)
-	}
-	return graph.Use{}
-}
-
-// skipped reports whether ONNX Runtime removes a node before it fuses any, because its output is
-// one of its inputs, and which input that is.
-func (f products) skipped(n *onnxpb.NodeProto) (input int, ok bool) {
-	if n == nil || !graph.IsStandard(n.GetDomain()) {
-		return 0, false
-	}
-	switch n.GetOpType() {
-	case "Identity", "Dropout":
-		return 0, true
-	case "Cast":
-		return 0, dtype.DType(graph.IntAttribute(n, "to")) == f.typ
-	case "Add":
-		return f.besides(n, 0, true)
-	case "Sub":
-		return f.besides(n, 0, false)
-	case "Mul":
-		return f.besides(n, 1, true)
-	case "Div":
-		return f.besides(n, 1, false)
-	case "Expand", "Slice":
-		return 0, f.x.TakesAll(n, 2)
-	}
-	return 0, false
-}
-
-// besides returns the input beside a constant of one element that changes nothing: the second
-// input, or either. A constant with more axes than a matrix has gives the product more, too.
-func (f products) besides(n *onnxpb.NodeProto, neutral float32, either bool) (input int, ok bool) {
-	for i := range 2 {
-		constant := f.x.Source(n, 1-i)
-		if c, ok := f.x.ConstantFloat(constant); ok && c == neutral && len(constant.Tensor.GetDims()) <= 2 {
-			return i, i == 0 || either
-		}
-	}
-	return 0, false
-}
-
-func isOperator(n *onnxpb.NodeProto, op string) bool {
-	return n.GetOpType() == op && graph.IsStandard(n.GetDomain())
 }

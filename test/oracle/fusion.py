@@ -31,14 +31,15 @@ class Chains:
 
     def __init__(self, dtype, shared, chains):
         self.nodes, self.initializers, self.dtype, self.shared = [], [], helper.tensor_dtype_to_np_dtype(dtype), shared
-        self.outputs, self.names = [], itertools.count()
+        self.outputs, self.masks, self.names = [], [], itertools.count()
         for product, behind in chains:
             self.add(product, behind)
         inputs = [("x2", ["b", WIDTH]), ("x3", ["b", "s", WIDTH]), ("image", ["b", WIDTH, "s"]), ("matrix", ["b", WIDTH]),
                   ("column", ["b", 1]), ("vector", [WIDTH]), ("unknown", None)]
         graph = helper.make_graph(
             self.nodes, "g", [helper.make_tensor_value_info(n, dtype, s) for n, s in inputs],
-            [helper.make_tensor_value_info(o, dtype, None) for o in self.outputs], self.initializers)
+            [helper.make_tensor_value_info(o, dtype, None) for o in self.outputs]
+            + [helper.make_tensor_value_info(o, T.BOOL, None) for o in self.masks], self.initializers)
         self.model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
     def node(self, op, *inputs, **attributes):
@@ -147,6 +148,26 @@ def double(m, v, x):
     return m.node("Cast", m.node("Neg", m.node("Cast", v, to=T.DOUBLE)), to=to)
 
 
+def turn(m, v, x):
+    return turned(m, v)
+
+
+def axes(op):
+    """Squeeze or Unsqueeze, of an axis in front."""
+    return lambda m, v, x: m.node(op, v, m.store(np.array([0])))
+
+
+def masked(m, v, x):
+    out = m.node("Dropout", v)
+    m.masks.append(f"{out}_mask")
+    m.nodes[-1].output.append(m.masks[-1])
+    return out
+
+
+def clip(m, v, x):
+    return m.node("Clip", v, m.constant(value=-1), m.constant(value=1))
+
+
 def same(m, v, x):
     return m.node("Cast", v, to=helper.np_dtype_to_tensor_dtype(m.dtype))
 
@@ -160,13 +181,13 @@ def neutral(op, value, *shape, first=False):
 
 
 RELU, NEG, BIAS = unary("Relu"), unary("Neg"), plus((WIDTH,))
-TURN = then(lambda m, v, x: turned(m, v), NEG, lambda m, v, x: turned(m, v), NEG)
+TURN = then(turn, NEG, turn, NEG)
 UNARY = ("Relu", "LeakyRelu", "Elu", "Gelu", "Sigmoid", "Tanh", "Softplus", "HardSigmoid", "HardSwish", "Erf", "Softmax", "Identity")
 
 BEHIND = {
     "nothing": lambda m, v, x: v,
     **{op: unary(op) for op in UNARY},
-    "Clip": lambda m, v, x: m.node("Clip", v, m.constant(value=-1), m.constant(value=1)),
+    "Clip": clip,
     "Max": plus((), "Max"),
     "Identity, Relu": then(unary("Identity"), RELU),
     "Relu, Identity": then(RELU, unary("Identity")),
@@ -193,6 +214,32 @@ BEHIND = {
     "1 by it, Add of x": then(neutral("Div", 1, first=True), residual),
     "Expand, Add of x": then(lambda m, v, x: m.node("Expand", v, m.store(np.array([1, 1]))), residual),
     "Slice, Add of x": then(lambda m, v, x: m.node("Slice", v, m.store(np.array([0])), m.store(np.array([2**63 - 1])), m.store(np.array([-1]))), residual),
+    "Slice to 2^31, Add of x": then(lambda m, v, x: m.node("Slice", v, m.store(np.array([0])), m.store(np.array([2**31 - 1])), m.store(np.array([-1]))), residual),
+    "Expand to its shape, Add of x": then(lambda m, v, x: m.node("Expand", v, m.store(np.array([1, WIDTH]))), residual),
+    "Dropout, Add of x": then(unary("Dropout"), residual),
+    "Dropout with mask, Add of x": then(masked, residual),
+    "Identity twice, Add [N]": then(unary("Identity"), unary("Identity"), BIAS),
+    "Reshape, Add of x": then(reshape, residual),
+    "Unsqueeze, Squeeze, Add of x": then(axes("Unsqueeze"), axes("Squeeze"), residual),
+    "Cast and back, Add of x": then(unary("Cast", to=T.DOUBLE), same, residual),
+    "Concat of it, Add of x": then(unary("Concat", axis=0), residual),
+    "Pad of 0, Add of x": then(lambda m, v, x: m.node("Pad", v, m.store(np.zeros(2 * m.rank, np.int64))), residual),
+    "Pow 1, Add of x": then(neutral("Pow", 1), residual),
+    "Transpose twice, Add of x": then(turn, turn, residual),
+    "Transpose twice, Add [N]": then(turn, turn, BIAS),
+    "Transpose twice, Relu": then(turn, turn, RELU),
+    "Add [N], Transpose twice, Relu": then(BIAS, turn, turn, RELU),
+    "No perm twice, Add of x": then(unary("Transpose"), unary("Transpose"), residual),
+    "Transpose by nothing, Add of x": then(lambda m, v, x: m.node("Transpose", v, perm=[*range(m.rank)]), residual),
+    "Transpose, Relu, Transpose": then(turn, RELU, turn),
+    "Relu, Neg within Transposes": then(turn, RELU, NEG, turn, NEG),
+    "Neg, Relu within Transposes": then(turn, NEG, RELU, turn, NEG),
+    "Add of x within Transposes": lambda m, v, x: turned(m, m.node("Add", turned(m, v), turned(m, x))),
+    "Add [N,1] within Transposes": then(turn, plus((WIDTH, 1)), turn, NEG),
+    "Add of x, twice the same": both(then(residual, NEG), then(residual, unary("Abs"))),
+    "Relu, Neg, twice the same": both(then(RELU, NEG), then(RELU, NEG)),
+    "Clip, Neg, twice the same": both(then(clip, NEG), then(clip, NEG)),
+    "Relu, Clip": then(RELU, clip),
     "Add [N], Relu": then(BIAS, RELU),
     "Add [N], Gelu": then(BIAS, unary("Gelu")),
     "Add [N], Add of x": then(BIAS, residual),
