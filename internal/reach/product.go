@@ -25,8 +25,8 @@ type products struct {
 func (f products) of(matrix *graph.Value) (p target.Product, other string) {
 	// ONNX Runtime joins the DequantizeLinear only with a Transpose that has its perm.
 	x := f.x
-	if n := f.readerOf(matrix).Node; turns(n) && graph.Attribute(n, "perm") != nil && x.Home(n).Values[matrix.Name] == matrix && x.Made(n) != nil {
-		if p, other = f.direct(x.Made(n)); other == "" {
+	if r := f.readerOf(matrix); len(r.made) == 1 && turns(r.Node) && permOf(r.Node) != nil && x.Home(r.Node).Values[matrix.Name] == matrix && r.made[0] != nil {
+		if p, other = f.direct(r.made[0]); other == "" {
 			p.WTransposed = true
 			return p, ""
 		}
@@ -80,6 +80,7 @@ func (f products) direct(matrix *graph.Value) (p target.Product, other string) {
 		}
 	}
 	next := behind(result...)
+	p.Moving = next.moving
 	if _, several := f.reads(result); p.Gemm && !several {
 		p.Transposed = f.readsTransposed(n) || p.C == target.NoAddend && turns(next.Node)
 	}
@@ -149,26 +150,55 @@ func swapped(dims []graph.Dim) []graph.Dim {
 }
 
 // readsTransposed reports whether ONNX Runtime makes the Transpose of a Gemm's first factor
-// part of the Gemm.
+// part of the Gemm. A second one undoes that, unless the Gemm in front takes it over.
 func (f products) readsTransposed(n *onnxpb.NodeProto) bool {
-	v := f.x.Source(n, 0)
-	for v != nil && v.Node != nil {
+	count := 0
+	for range maxDepth {
+		v := f.unskipped(f.x.Source(n, 0))
+		if v == nil || v.Node == nil {
+			break
+		}
+		if !f.takenOver(v.Node, n) {
+			if isOperator(v.Node, "Gemm") && !graph.HasInput(v.Node, 2) {
+				count /= 2
+			}
+			break
+		}
+		count++
+		n = v.Node
+	}
+	return count%2 == 1
+}
+
+// unskipped follows a value back to the one that it is once nodes are removed.
+func (f products) unskipped(v *graph.Value) *graph.Value {
+	for range maxDepth {
+		if v == nil || v.Node == nil {
+			break
+		}
 		i, ok := f.skipped(v.Node)
 		if !ok {
 			break
 		}
 		v = f.x.Source(v.Node, i)
 	}
-	return v != nil && v.Node != nil && f.takenOver(v.Node, n)
+	return v
 }
 
 // takenOver reports whether ONNX Runtime makes a node part of the Gemms that read it: a Transpose that nothing
 // else reads. One of them may be a MatMul now.
 func (f products) takenOver(turn, one *onnxpb.NodeProto) bool {
-	v := f.x.Made(turn)
-	return turns(turn) && v != nil && !v.Output && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
-		if _, ok := f.skipped(u.Node); ok {
-			return false
+	return turns(turn) && f.onlyGemms(f.x.Made(turn), one, 0)
+}
+
+// onlyGemms reports whether nothing but Gemms and one node read a value once nodes are removed.
+func (f products) onlyGemms(v *graph.Value, one *onnxpb.NodeProto, depth int) bool {
+	if v == nil || v.Output || depth > maxDepth {
+		return false
+	}
+	return !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		if i, ok := f.skipped(u.Node); ok && i == u.Input {
+			return !f.onlyGemms(f.x.Made(u.Node), one, depth+1)
 		}
 		return u.Node != one && !isOperator(u.Node, "Gemm")
 	})

@@ -75,6 +75,8 @@ func TestProductOf(t *testing.T) {
 		{"Relu within Transposes", nodes{node("MatMul", "p", "a w"), node("Transpose", "q", "p", turn), node("Relu", "r", "q"), node("Transpose", "s", "r", turn), node("Neg", "y", "s")}, target.Product{Clamped: "Relu"}, ""},
 		{"Relu within Transposes at the end", nodes{node("MatMul", "p", "a w"), node("Transpose", "q", "p", turn), node("Relu", "r", "q"), node("Transpose", "y", "r", turn)}, target.Product{}, ""},
 		{"Relu behind a Transpose", nodes{node("MatMul", "p", "a w"), node("Transpose", "q", "p", turn), node("Relu", "r", "q"), node("MatMul", "s", "r x"), node("Transpose", "y", "s", turn)}, target.Product{}, ""},
+		{"Relu within Transposes, the second one part of a Gemm", nodes{node("MatMul", "p", "a w"), node("Transpose", "q", "p", turn), node("Relu", "r", "q"), node("Transpose", "s", "r", turn), gemm("y", "s column")}, target.Product{Moving: true}, ""},
+		{"two equal Transposes of w", nodes{node("Transpose", "t", "w", turn), node("Transpose", "u", "w", turn), node("MatMul", "p", "a t"), node("MatMul", "q", "p u"), node("Neg", "y", "q")}, target.Product{}, "it has several readers"},
 		{"Neg first within Transposes", nodes{node("MatMul", "p", "a w"), node("Transpose", "q", "p", turn), node("Neg", "n", "q"), node("Relu", "r", "n"), node("Transpose", "s", "r", turn), node("Neg", "y", "s")}, target.Product{}, ""},
 		{"two Transposes of Gemm", nodes{gemm("p", "a w"), node("Transpose", "q", "p", turn), node("Transpose", "r", "q"), node("Relu", "s", "r"), node("Neg", "y", "s")}, target.Product{Gemm: true, Clamped: "Relu"}, ""},
 		{"residual, twice the same", nodes{node("MatMul", "p", "a w"), node("Add", "q", "p a"), node("Add", "r", "p a"), node("Sub", "y", "q r")}, gemmOf(target.Matrix), ""},

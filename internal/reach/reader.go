@@ -19,13 +19,15 @@ type reader struct {
 	graph.Use
 	made   []*graph.Value // what it makes, by each of the equal nodes that it stands for
 	turned bool           // it read a transposed value before the Transpose moved
+	moving bool           // it is a Transpose that moves if the Gemms that read its inverse get another form
 }
 
-// readerOf returns the operator that reads a value alone once nodes are removed and merged.
+// readerOf returns the operator that reads a value alone once nodes are removed and merged. What makes an output of
+// the graph stays, unless it is an Identity.
 func (f products) readerOf(same ...*graph.Value) reader {
 	for range maxDepth {
 		r := f.next(same)
-		if i, ok := f.skipped(r.Node); !ok || i != r.Input {
+		if i, ok := f.skipped(r.Node); !ok || i != r.Input || r.made[0] != nil && r.made[0].Output && !isOperator(r.Node, "Identity") {
 			return r
 		}
 		same = r.made
@@ -48,7 +50,10 @@ func (f products) readerOfMoved(same ...*graph.Value) reader {
 			last = f.readerOf(last.made...)
 		}
 		switch {
-		case !isOperator(last.Node, "Transpose") || !inverse(permOf(r.Node), permOf(last.Node)) || f.takenOver(last.Node, nil):
+		case !isOperator(last.Node, "Transpose") || !inverse(permOf(r.Node), permOf(last.Node)):
+			return r
+		case f.takenOver(last.Node, nil):
+			r.moving = len(moved) > 0
 			return r
 		case len(moved) > 0:
 			moved[0].turned = true

@@ -34,6 +34,7 @@ type Product struct {
 	Scaled      bool // it has transA or alpha, or beta for its C
 	C           Addend
 	Transposed  bool   // a Transpose of its first factor or result, which becomes part of the Gemm
+	Moving      bool   // a Transpose of its result meets its inverse if the Gemm behind gets another form
 	Clamped     string // the Relu or Clip that alone reads the result, if it has a single reader itself
 }
 
@@ -91,11 +92,15 @@ func (d Decoded) Unfused() string {
 	return ""
 }
 
-// Doubtful returns why the shapes in the model do not tell whether ONNX Runtime fuses a weight
-// that, for what they tell, it fuses; or "".
+// Doubtful returns why the model does not tell whether ONNX Runtime fuses a weight that, for what it tells,
+// it fuses; or "".
 func (d Decoded) Doubtful() string {
-	if d.Unfused() == "" && d.Product.C == UnknownAddend {
+	switch {
+	case d.Unfused() != "":
+	case d.Product.C == UnknownAddend:
 		return "what is added to the product may have two axes"
+	case d.Product.Moving:
+		return "a Transpose follows, which may move behind other operators"
 	}
 	return ""
 }
