@@ -8,6 +8,7 @@ import (
 	"math"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/kernels"
 )
 
 // A Runner computes the outputs of models.
@@ -84,6 +85,16 @@ func (t *Tensor) Float32s() []float32 {
 	x := make([]float32, t.Len())
 	t.DType.Decode(x, t.Data)
 	return x
+}
+
+// TakeFloat32s is Float32s for a tensor that is not used afterwards: its memory becomes theirs if that can be.
+func (t *Tensor) TakeFloat32s() []float32 {
+	if t.DType == dtype.Float32 {
+		if x := kernels.Floats(t.Data); x != nil {
+			return x
+		}
+	}
+	return t.Float32s()
 }
 
 // Float64s returns the elements, whatever their type, as float64.

@@ -15,6 +15,15 @@ func Bytes(x []float32) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(x))), 4*len(x))
 }
 
+// Floats returns little-endian numbers as float32 in the same memory, or nil if that cannot be.
+func Floats(b []byte) []float32 {
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if bigEndian || uintptr(p)%4 != 0 {
+		return nil
+	}
+	return unsafe.Slice((*float32)(p), len(b)/4)
+}
+
 // FromFloat32 converts little-endian numbers, read into Bytes of x, to this machine's byte
 // order.
 func FromFloat32(x []float32) {

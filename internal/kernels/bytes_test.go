@@ -26,3 +26,17 @@ func TestBytes(t *testing.T) {
 		t.Error("nothing has bytes")
 	}
 }
+
+func TestFloats(t *testing.T) {
+	x := []float32{1, -2.5, 3}
+	b := Bytes(x)
+	for _, bytes := range [][]byte{b, b[4:]} {
+		want := x[3-len(bytes)/4:]
+		if got := Floats(bytes); !bigEndian && (len(got) != len(want) || &got[0] != &want[0]) {
+			t.Errorf("%v, want the memory of %v", got, want)
+		}
+	}
+	if Floats(b[1:9]) != nil {
+		t.Error("numbers that do not lie where float32 may")
+	}
+}

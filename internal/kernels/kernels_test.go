@@ -276,3 +276,16 @@ func TestMultiplyTile(t *testing.T) {
 		}
 	}
 }
+
+func TestAddMultiple(t *testing.T) {
+	for name := range implementations(t) {
+		for _, n := range []int{0, 1, 7, 8, 15, 16, 33, 100} {
+			r := random(uint64(n))
+			x, y := wild(t, r, n), wild(t, r, n)
+			want := slices.Clone(y)
+			addMultipleGo(want, 0.3, x)
+			AddMultiple(y, 0.3, x)
+			sameNumbers(t, name, y, want)
+		}
+	}
+}

@@ -18,6 +18,20 @@ func MultiplyTile(c []float32, stride int, a, b []float32) {
 	}
 }
 
+// AddMultiple adds a multiple of x to y. Each product is rounded before it is added.
+func AddMultiple(y []float32, factor float32, x []float32) {
+	if len(x) > 0 {
+		addMultiple(y[:len(x)], factor, x)
+	}
+}
+
+func addMultipleGo(y []float32, factor float32, x []float32) {
+	y = y[:len(x)]
+	for i, v := range x {
+		y[i] += float32(factor * v)
+	}
+}
+
 func multiplyTileGo(c []float32, stride int, a, b []float32) {
 	var sums [TileRows][TileColumns]float32
 	for len(a) > 0 {

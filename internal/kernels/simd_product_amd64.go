@@ -4,6 +4,17 @@ package kernels
 
 //go:generate sh -c "cd _gen && go run . -products -pkg kernels -out ../simd_product_amd64.s -stubs ../simd_product_stubs_amd64.go"
 
+func addMultiple(y []float32, factor float32, x []float32) {
+	switch instructions {
+	case avx512:
+		addMultipleAVX512(&y[0], &x[0], len(x), factor)
+	case avx2:
+		addMultipleAVX2(&y[0], &x[0], len(x), factor)
+	default:
+		addMultipleGo(y, factor, x)
+	}
+}
+
 func multiplyTile(c []float32, stride int, a, b []float32) {
 	if instructions == plainGo {
 		multiplyTileGo(c, stride, a, b)

@@ -95,3 +95,101 @@ next:
 	ADDQ         CX, AX
 	VZEROUPPER
 	RET
+
+// func addMultipleAVX2(y *float32, x *float32, n int, factor float32)
+// Requires: AVX, AVX2, SSE
+TEXT ·addMultipleAVX2(SB), NOSPLIT, $0-28
+	MOVQ         y+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVSS        factor+24(FP), X0
+	VBROADCASTSS X0, Y0
+	XORQ         BX, BX
+	LEAQ         -8(DX), SI
+	CMPQ         BX, SI
+	JGT          Rest
+
+Vector:
+	VMOVUPS (CX)(BX*4), Y1
+	VMOVUPS (AX)(BX*4), Y2
+	VMULPS  Y0, Y1, Y1
+	VADDPS  Y1, Y2, Y2
+	VMOVUPS Y2, (AX)(BX*4)
+	ADDQ    $0x08, BX
+	CMPQ    BX, SI
+	JLE     Vector
+
+Rest:
+	SUBQ       BX, DX
+	JZ         End
+	LEAQ       tailMasks<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y1
+	VMASKMOVPS (CX)(BX*4), Y1, Y1
+	VMOVUPS    (SI)(DX*4), Y2
+	VMASKMOVPS (AX)(BX*4), Y2, Y2
+	VMULPS     Y0, Y1, Y1
+	VADDPS     Y1, Y2, Y2
+	VMOVUPS    (SI)(DX*4), Y0
+	VMASKMOVPS Y2, Y0, (AX)(BX*4)
+
+End:
+	VZEROUPPER
+	RET
+
+DATA tailMasks<>+0(SB)/4, $0xffffffff
+DATA tailMasks<>+4(SB)/4, $0xffffffff
+DATA tailMasks<>+8(SB)/4, $0xffffffff
+DATA tailMasks<>+12(SB)/4, $0xffffffff
+DATA tailMasks<>+16(SB)/4, $0xffffffff
+DATA tailMasks<>+20(SB)/4, $0xffffffff
+DATA tailMasks<>+24(SB)/4, $0xffffffff
+DATA tailMasks<>+28(SB)/4, $0xffffffff
+DATA tailMasks<>+32(SB)/4, $0x00000000
+DATA tailMasks<>+36(SB)/4, $0x00000000
+DATA tailMasks<>+40(SB)/4, $0x00000000
+DATA tailMasks<>+44(SB)/4, $0x00000000
+DATA tailMasks<>+48(SB)/4, $0x00000000
+DATA tailMasks<>+52(SB)/4, $0x00000000
+DATA tailMasks<>+56(SB)/4, $0x00000000
+DATA tailMasks<>+60(SB)/4, $0x00000000
+GLOBL tailMasks<>(SB), RODATA|NOPTR, $64
+
+// func addMultipleAVX512(y *float32, x *float32, n int, factor float32)
+// Requires: AVX, AVX512F, BMI2, SSE
+TEXT ·addMultipleAVX512(SB), NOSPLIT, $0-28
+	MOVQ         y+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	MOVSS        factor+24(FP), X0
+	VBROADCASTSS X0, Z0
+	XORQ         BX, BX
+	LEAQ         -16(DX), SI
+	CMPQ         BX, SI
+	JGT          Rest
+
+Vector:
+	VMOVUPS (CX)(BX*4), Z1
+	VMOVUPS (AX)(BX*4), Z2
+	VMULPS  Z0, Z1, Z1
+	VADDPS  Z1, Z2, Z2
+	VMOVUPS Z2, (AX)(BX*4)
+	ADDQ    $0x10, BX
+	CMPQ    BX, SI
+	JLE     Vector
+
+Rest:
+	SUBQ      BX, DX
+	JZ        End
+	MOVL      $0xffffffff, SI
+	BZHIL     DX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*4), K1, Z1
+	VMOVUPS.Z (AX)(BX*4), K1, Z2
+	VMULPS    Z0, Z1, Z1
+	VADDPS    Z1, Z2, Z2
+	VMOVUPS   Z2, K1, (AX)(BX*4)
+
+End:
+	VZEROUPPER
+	RET

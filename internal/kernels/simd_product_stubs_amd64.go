@@ -8,3 +8,9 @@ package kernels
 //
 //go:noescape
 func multiplyTileAVX2(c *float32, stride int, a *float32, b *float32, n int)
+
+//go:noescape
+func addMultipleAVX2(y *float32, x *float32, n int, factor float32)
+
+//go:noescape
+func addMultipleAVX512(y *float32, x *float32, n int, factor float32)

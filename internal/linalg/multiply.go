@@ -98,23 +98,48 @@ func pack(dst []float32, m Matrix, n int, factor float32) {
 		if columns < n {
 			clear(groups)
 		}
-		if m.Column == 1 {
-			for i := range m.Rows {
-				row := m.Data[i*m.Row+j:][:columns]
-				group := groups[i*n:][:len(row)]
-				for k, v := range row {
-					group[k] = v * factor
+		switch {
+		case m.Column == 1 && columns == kernels.TileColumns:
+			packWide(groups, m.Data[j:], m.Row, factor)
+		case m.Column == 1 && columns == kernels.TileRows && n == kernels.TileRows:
+			packNarrow(groups, m.Data[j:], m.Row, factor)
+		default:
+			for k := range columns {
+				at := (j + k) * m.Column
+				for i := k; i < len(groups); i += n {
+					groups[i] = m.Data[at] * factor
+					at += m.Row
 				}
 			}
-			continue
 		}
-		for k := range columns {
-			at := (j + k) * m.Column
-			for i := k; i < len(groups); i += n {
-				groups[i] = m.Data[at] * factor
-				at += m.Row
+	}
+}
+
+// packWide packs the first TileColumns numbers of rows that are stride apart.
+func packWide(dst, x []float32, stride int, factor float32) {
+	for at := 0; len(dst) > 0; at += stride {
+		group := (*[kernels.TileColumns]float32)(dst)
+		*group = *(*[kernels.TileColumns]float32)(x[at:])
+		if factor != 1 {
+			for i := range group {
+				group[i] *= factor
 			}
 		}
+		dst = dst[kernels.TileColumns:]
+	}
+}
+
+// packNarrow packs the first TileRows numbers of rows that are stride apart.
+func packNarrow(dst, x []float32, stride int, factor float32) {
+	for at := 0; len(dst) > 0; at += stride {
+		group := (*[kernels.TileRows]float32)(dst)
+		*group = *(*[kernels.TileRows]float32)(x[at:])
+		if factor != 1 {
+			for i := range group {
+				group[i] *= factor
+			}
+		}
+		dst = dst[kernels.TileRows:]
 	}
 }
 

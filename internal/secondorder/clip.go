@@ -97,8 +97,9 @@ func (p *Clip) try(b clipped, factor float32, beside int32) {
 	least, greatest := b.format.Codec.Limits()
 	for j, widest := range b.widest {
 		inverse, z := 1/(widest*factor), b.usual[j]+beside
+		from, to := float32(least-z), float32(greatest-z)
 		for i := j; i < len(q); i += n {
-			q[i] = nearest(b.Weights[i]*inverse, least-z, greatest-z)
+			q[i] = nearest(b.Weights[i]*inverse, from, to)
 		}
 	}
 	hq := p.outputs(b, q)

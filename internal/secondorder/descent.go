@@ -2,6 +2,7 @@ package secondorder
 
 import (
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/kernels"
 	"onnxquant/internal/linalg"
 )
 
@@ -15,6 +16,15 @@ type Descent struct {
 	moves    []float32 // how far the values of some rows move
 	near     []float32 // slope of some rows
 	curves   []float32 // H·codes, within a block
+	best     []float32 // multiples, of a row
+	sums     sums
+}
+
+// sums has numbers for each column, of the codes of a block.
+type sums struct {
+	down, curve []float64 // codesᵀ·slope, codesᵀ·H·codes
+	largest     []float32 // magnitude of a weight
+	scales      []float32 // the best ones
 }
 
 // Improve changes the codes and scales of columns in a number of passes. h is the Hessian, with K
@@ -27,15 +37,16 @@ func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
 	errs := buffer.Grow(&d.moves, int64(k*n))
 	for i := range k {
 		scales, zeros := c.Scales[i/format.Block*n:], c.Zeros[i/format.Block*n:]
-		for j := range n {
-			at := i*n + j
-			codes[at] = format.multiple(c.Codes[at], format.zero(zeros[j]))
-			errs[at] = format.value(codes[at], scales[j]) - c.Weights[at]
+		row, by := codes[i*n:][:n], errs[i*n:][:n]
+		format.multiples(row, c.Codes[i*n:][:n], zeros)
+		format.decode(by, row, scales)
+		for j, w := range c.Weights[i*n:][:n] {
+			by[j] -= w
 		}
 	}
 	slope := buffer.Grow(&d.slope, int64(k*n))
 	clear(slope)
-	d.multiply.Add(c.matrix(slope), 1, hessian, c.matrix(errs))
+	d.multiply.Add(c.matrix(slope), 1, columnsOf(hessian, 0, k), c.matrix(errs))
 	for range passes {
 		changed := d.moveCodes(c, hessian, format)
 		if !format.Fixed && d.moveScales(c, hessian, format) {
@@ -49,12 +60,18 @@ func (d *Descent) Improve(c *Columns, h []float32, format Format, passes int) {
 	clear(errors)
 	for i := range k {
 		scales, zeros := c.Scales[i/format.Block*n:], c.Zeros[i/format.Block*n:]
-		for j := range n {
-			at := i*n + j
-			c.Codes[at] = format.code(codes[at], format.zero(zeros[j]))
-			errors[j] += float64(format.value(codes[at], scales[j])-c.Weights[at]) * float64(slope[at])
+		row := codes[i*n:][:n]
+		format.code(c.Codes[i*n:][:n], row, zeros)
+		format.decode(row, row, scales)
+		for j, w := range c.Weights[i*n:][:n] {
+			errors[j] += float64(row[j]-w) * float64(slope[i*n+j])
 		}
 	}
+}
+
+// columnsOf returns some columns of a symmetric matrix. They are read as rows, which is faster.
+func columnsOf(h linalg.Matrix, first, n int) linalg.Matrix {
+	return h.Part(first, 0, n, h.Rows).T()
 }
 
 // moveCodes gives each code its best value. It reports whether any changed.
@@ -75,12 +92,12 @@ func (d *Descent) moveCodes(c *Columns, h linalg.Matrix, format Format) (changed
 			}
 			moved = true
 			for j := i + 1; j < rows; j++ {
-				addRow(near[j*n:], row[j], by)
+				kernels.AddMultiple(near[j*n:], row[j], by)
 			}
 		}
 		if moved {
 			changed = true
-			d.multiply.Add(c.matrix(d.slope), 1, h.Part(0, from, c.K, rows), c.matrix(moves))
+			d.multiply.Add(c.matrix(d.slope), 1, columnsOf(h, from, rows), c.matrix(moves))
 		}
 	}
 	return changed
@@ -90,16 +107,19 @@ func (d *Descent) moveCodes(c *Columns, h linalg.Matrix, format Format) (changed
 func (d *Descent) moveRow(c *Columns, i int, curve float32, slope, by []float32, f Format) (changed bool) {
 	n := c.N
 	scales, zeros := c.Scales[i/f.Block*n:][:n], c.Zeros[i/f.Block*n:][:n]
-	codes, slope := d.codes[i*n:][:n], slope[:n]
+	codes, slope, by := d.codes[i*n:][:n], slope[:n], by[:n]
+	best, outer := buffer.Grow(&d.best, int64(n)), f.step(1)
 	for j, code := range codes {
-		s, z := scales[j], f.zero(zeros[j])
-		best := f.nearest(code-slope[j]/float32(curve*f.step(s)), z)
-		if best == code {
+		best[j] = code - slope[j]/float32(curve*float32(scales[j]*outer))
+	}
+	f.nearest(best, zeros)
+	for j, code := range codes {
+		if best[j] == code {
 			continue
 		}
-		move := f.value(best, s) - f.value(code, s)
+		move := f.value(best[j], scales[j]) - f.value(code, scales[j])
 		if float32(2*move*slope[j])+float32(float32(move*move)*curve) < 0 {
-			codes[j], by[j], changed = best, move, true
+			codes[j], by[j], changed = best[j], move, true
 		}
 	}
 	return changed
@@ -112,43 +132,70 @@ const mostReach = 2
 // moveScales gives each scale its best value. It reports whether any changed.
 func (d *Descent) moveScales(c *Columns, h linalg.Matrix, format Format) (changed bool) {
 	n := c.N
-	down, curve, largest := make([]float64, n), make([]float64, n), make([]float32, n)
 	for from := 0; from < c.K; from += format.Block {
 		rows := min(format.Block, c.K-from)
 		codes := d.codes[from*n:][:rows*n]
 		curves := buffer.Grow(&d.curves, int64(rows*n))
 		clear(curves)
-		d.multiply.Add(c.matrix(curves), 1, h.Part(from, from, rows, rows), c.matrix(codes))
-		clear(down)
-		clear(curve)
-		clear(largest)
-		for i, w := range c.Weights[from*n:][:rows*n] {
-			largest[i%n] = max(largest[i%n], w, -w)
+		d.multiply.Add(c.matrix(curves), 1, h.Part(from, from, rows, rows).T(), c.matrix(codes))
+		d.sums.reset(n)
+		for i := range rows {
+			at := from + i
+			d.sums.add(codes[i*n:][:n], d.slope[at*n:][:n], curves[i*n:][:n], c.Weights[at*n:][:n])
 		}
-		for i, code := range codes {
-			down[i%n] += float64(code) * float64(d.slope[from*n+i])
-			curve[i%n] += float64(code) * float64(curves[i])
-		}
-		moves := buffer.Grow(&d.moves, int64(rows*n))
-		clear(moves)
-		moved := false
 		scales := c.Scales[from/format.Block*n:][:n]
-		for j, s := range scales {
-			step := float64(format.step(s))
-			to := format.scale(step-down[j]/curve[j], format.Positive || s > 0)
-			by := float64(format.step(to)) - step
-			if to == 0 || by/step > 0 && format.reach(to) > mostReach*float64(largest[j]) || !(2*by*down[j]+by*by*curve[j] < 0) {
-				continue
-			}
-			for i := range rows {
-				moves[i*n+j] = format.value(codes[i*n+j], to) - format.value(codes[i*n+j], s)
-			}
-			scales[j], moved = to, true
+		if !d.sums.improve(scales, format) {
+			continue
 		}
-		if moved {
-			changed = true
-			d.multiply.Add(c.matrix(d.slope), 1, h.Part(0, from, c.K, rows), c.matrix(moves))
+		changed = true
+		moves, before := buffer.Grow(&d.moves, int64(rows*n)), buffer.Grow(&d.best, int64(n))
+		for i := range rows {
+			row, by := codes[i*n:][:n], moves[i*n:][:n]
+			format.decode(before, row, scales)
+			format.decode(by, row, d.sums.scales)
+			for j, v := range before {
+				by[j] -= v
+			}
 		}
+		copy(scales, d.sums.scales)
+		d.multiply.Add(c.matrix(d.slope), 1, columnsOf(h, from, rows), c.matrix(moves))
 	}
 	return changed
+}
+
+// reset begins a block of n columns.
+func (s *sums) reset(n int) {
+	clear(buffer.Grow(&s.down, int64(n)))
+	clear(buffer.Grow(&s.curve, int64(n)))
+	clear(buffer.Grow(&s.largest, int64(n)))
+	buffer.Grow(&s.scales, int64(n))
+}
+
+// add adds a row.
+func (s *sums) add(codes, slope, curves, weights []float32) {
+	slope, curves = slope[:len(codes)], curves[:len(codes)]
+	down, curve, largest := s.down[:len(codes)], s.curve[:len(codes)], s.largest[:len(codes)]
+	for j, code := range codes {
+		down[j] += float64(code) * float64(slope[j])
+		curve[j] += float64(code) * float64(curves[j])
+	}
+	for j, w := range weights[:len(codes)] {
+		largest[j] = max(largest[j], w, -w)
+	}
+}
+
+// improve sets the best scales, which are others than those of now or the same. It reports whether there
+// are others.
+func (s *sums) improve(now []float32, format Format) (others bool) {
+	for j, scale := range now {
+		s.scales[j] = scale
+		step, down, curve := float64(format.step(scale)), s.down[j], s.curve[j]
+		to := format.scale(step-down/curve, format.Positive || scale > 0)
+		by := float64(format.step(to)) - step
+		if to == 0 || by/step > 0 && format.reach(to) > mostReach*float64(s.largest[j]) || !(2*by*down+by*by*curve < 0) {
+			continue
+		}
+		s.scales[j], others = to, true
+	}
+	return others
 }

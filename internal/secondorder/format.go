@@ -25,12 +25,17 @@ type Levels struct {
 	Outer  float32       // scales are multiplied by it
 	Store  func(scale float32) float32
 
-	ascending []level
+	// The values in ascending order, their codes, and the ranks of the midpoints between values i and i+1.
+	// There are as many midpoints as a power of two less one: those of infinity follow.
+	values    []float32
+	codes     []byte
+	midpoints []int64
 }
 
-type level struct {
-	value, most float32 // most is the midpoint to the next one
-	code        byte
+// rank orders numbers as they are. NaN comes first or last.
+func rank(x float32) int64 {
+	b := int32(math.Float32bits(x))
+	return int64(b ^ b>>31&math.MaxInt32)
 }
 
 // NewLevels returns Levels for some codes, from 0 on, with what rounds scales as they are stored.
@@ -38,61 +43,81 @@ func NewLevels(values *[256]float32, codes int, outer float32, store func(scale 
 	l := &Levels{Values: values, Outer: outer, Store: store}
 	for code, v := range values[:codes] {
 		if v-v == 0 {
-			l.ascending = append(l.ascending, level{value: v, code: byte(code)})
+			l.codes = append(l.codes, byte(code))
 		}
 	}
-	slices.SortStableFunc(l.ascending, func(a, b level) int { return cmp.Compare(a.value, b.value) })
-	l.ascending = slices.CompactFunc(l.ascending, func(a, b level) bool { return a.value == b.value })
-	for i := range l.ascending {
-		next := l.ascending[min(i+1, len(l.ascending)-1)]
-		l.ascending[i].most = (l.ascending[i].value + next.value) / 2
+	slices.SortStableFunc(l.codes, func(a, b byte) int { return cmp.Compare(values[a], values[b]) })
+	l.codes = slices.CompactFunc(l.codes, func(a, b byte) bool { return values[a] == values[b] })
+	for i, code := range l.codes {
+		if v := values[code]; i > 0 {
+			l.midpoints = append(l.midpoints, rank((l.values[i-1]+v)/2))
+		}
+		l.values = append(l.values, values[code])
+	}
+	for n := len(l.midpoints); n&(n+1) != 0; n++ {
+		l.midpoints = append(l.midpoints, rank(float32(math.Inf(1))))
 	}
 	return l
 }
 
-// at returns the level that is nearest to x. NaN becomes one of the ends.
-func (l *Levels) at(x float32) level {
-	from, to := 0, len(l.ascending)-1
-	for from < to {
-		middle := (from + to) / 2
-		if x > l.ascending[middle].most {
-			from = middle + 1
-		} else {
-			to = middle
-		}
+// at returns the index of the value that is nearest to x. NaN becomes one of the ends. The search has no
+// branch that depends on x: processors would guess half of them wrong.
+func (l *Levels) at(x float32) int {
+	i, r := 0, rank(x)
+	for half := (len(l.midpoints) + 1) / 2; half > 0; half /= 2 {
+		i += half & int((l.midpoints[i+half-1]-r)>>63) // if the midpoint is below
 	}
-	return l.ascending[from]
+	return min(i, len(l.values)-1)
 }
 
 // largest is the largest value.
-func (l *Levels) largest() float32 { return l.ascending[len(l.ascending)-1].value }
+func (l *Levels) largest() float32 { return l.values[len(l.values)-1] }
 
-// nearest is the multiple that is nearest to x.
-func (f *Format) nearest(x float32, zero int32) float32 {
+// nearest replaces numbers by the multiples that are nearest to them.
+func (f *Format) nearest(x []float32, zeros []byte) {
 	if f.Levels != nil {
-		return f.Levels.at(x).value
+		for i, v := range x {
+			x[i] = f.Levels.values[f.Levels.at(v)]
+		}
+		return
 	}
 	least, greatest := f.Codec.Limits()
-	return nearest(x, least-zero, greatest-zero)
+	if !f.Codec.ZeroPoint {
+		least, greatest := float32(least-f.zero(0)), float32(greatest-f.zero(0))
+		for i, v := range x {
+			x[i] = nearest(v, least, greatest)
+		}
+		return
+	}
+	for i, v := range x {
+		zero := f.zero(zeros[i])
+		x[i] = nearest(v, float32(least-zero), float32(greatest-zero))
+	}
 }
 
-// code is the code of a multiple.
-func (f *Format) code(multiple float32, zero int32) byte {
-	if f.Levels != nil {
-		return f.Levels.at(multiple).code
+// code sets codes to those of multiples.
+func (f *Format) code(codes []byte, multiples []float32, zeros []byte) {
+	for i, v := range multiples {
+		if f.Levels != nil {
+			codes[i] = f.Levels.codes[f.Levels.at(v)]
+		} else {
+			codes[i] = byte(int32(v) + f.zero(zeros[i]))
+		}
 	}
-	return byte(int32(multiple) + zero)
 }
 
-// multiple is what a code stands for.
-func (f *Format) multiple(code byte, zero int32) float32 {
-	switch {
-	case f.Levels != nil:
-		return f.Levels.Values[code]
-	case f.Codec.Signed:
-		return float32(int32(int8(code)) - zero)
+// multiples sets multiples to what codes stand for.
+func (f *Format) multiples(multiples []float32, codes, zeros []byte) {
+	for i, code := range codes {
+		switch {
+		case f.Levels != nil:
+			multiples[i] = f.Levels.Values[code]
+		case f.Codec.Signed:
+			multiples[i] = float32(int32(int8(code)) - f.zero(zeros[i]))
+		default:
+			multiples[i] = float32(int32(code) - f.zero(zeros[i]))
+		}
 	}
-	return float32(int32(code) - zero)
 }
 
 // zero is the value of a stored zero point.
@@ -123,6 +148,18 @@ func (f *Format) reach(scale float32) float64 {
 	}
 	least, greatest := f.Codec.Limits()
 	return math.Abs(float64(scale)) * float64(greatest-least) / 2
+}
+
+// decode sets values to multiples as they will be decoded.
+func (f *Format) decode(values, multiples, scales []float32) {
+	values, scales = values[:len(multiples)], scales[:len(multiples)]
+	outer := f.step(1)
+	for i, v := range multiples {
+		values[i] = v * float32(scales[i]*outer)
+	}
+	if f.Codec.Type == dtype.Float16 || f.Codec.Type == dtype.BFloat16 {
+		f.Codec.Type.RoundAll(values)
+	}
 }
 
 // value is a multiple as it will be decoded.

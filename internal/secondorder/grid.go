@@ -27,12 +27,13 @@ func (g *Grid) Fit(q []byte, x []float32) (float32, byte) {
 	least, greatest := f.Codec.Limits()
 	z := f.zero(zero)
 	best, bestScale, bestZero := -1.0, scale, z
+	importance := g.importance[:len(x)]
 	try := func(s float32, z int32) {
-		inverse := 1 / s
+		inverse, from, to := 1/s, float32(least-z), float32(greatest-z)
 		var xq, qq float64
 		for i, v := range x {
-			n := nearest(v*inverse, least-z, greatest-z)
-			w := float64(g.importance[i]) * float64(n)
+			n := nearest(v*inverse, from, to)
+			w := float64(importance[i]) * float64(n)
 			xq += w * float64(v)
 			qq += w * float64(n)
 		}
@@ -56,7 +57,7 @@ func (g *Grid) Fit(q []byte, x []float32) (float32, byte) {
 		}
 	}
 	for i, v := range x {
-		q[i] = byte(int32(nearest(v/bestScale, least-bestZero, greatest-bestZero)) + bestZero)
+		q[i] = byte(int32(nearest(v/bestScale, float32(least-bestZero), float32(greatest-bestZero))) + bestZero)
 	}
 	return bestScale, byte(bestZero)
 }

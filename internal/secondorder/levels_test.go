@@ -1,6 +1,7 @@
 package secondorder
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -70,6 +71,33 @@ func TestLevels(t *testing.T) {
 			codec.DecodeColumns(want, c.Codes[i*n:][:n], c.Scales[i/f.Block*n:][:n], nil)
 			if !slices.Equal(got[i*n:][:n], want) {
 				t.Fatalf("%+v: row %d is decoded to %v, want %v", codec, i, got[i*n:][:n], want)
+			}
+		}
+	}
+}
+
+// The search without branches finds the nearest value: of two as near the lower one.
+func TestNearestLevel(t *testing.T) {
+	var values [256]float32
+	for _, n := range []int{1, 2, 3, 7, 8, 16, 200} {
+		for i := range n {
+			values[i] = float32((i*37)%n) - float32(n)/2
+		}
+		l := NewLevels(&values, n, 1, nil)
+		for x := -float32(n); x <= float32(n); x += 0.25 {
+			best := 0
+			for i, v := range l.values {
+				if math.Abs(float64(x-v)) < math.Abs(float64(x-l.values[best])) {
+					best = i
+				}
+			}
+			if at := l.at(x); at != best || values[l.codes[at]] != l.values[at] {
+				t.Fatalf("%d values: %v becomes %v, want %v", n, x, l.values[at], l.values[best])
+			}
+		}
+		for _, x := range []float32{float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())} {
+			if at := l.at(x); at != 0 && at != n-1 {
+				t.Errorf("%d values: %v has index %d", n, x, at)
 			}
 		}
 	}

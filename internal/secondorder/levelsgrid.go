@@ -4,17 +4,23 @@ package secondorder
 // weighted by its importance, and the codes that are nearest then. It tries scales beside the one
 // that is known, and those that fit the codes of each of them.
 func (c *Columns) fitLevels(f Format, importance []float32) {
-	x := make([]float32, min(f.Block, c.K))
+	x, tried, codes := make([]float32, min(f.Block, c.K)), make([]float32, min(f.Block, c.K)), make([]byte, min(f.Block, c.K))
 	for from := 0; from < c.K; from += f.Block {
-		x := x[:min(f.Block, c.K-from)]
+		n := min(f.Block, c.K-from)
+		x, tried, codes := x[:n], tried[:n], codes[:n]
 		scales := c.Scales[from/f.Block*c.N:][:c.N]
 		for j, s := range scales {
 			for i := range x {
 				x[i] = c.Weights[(from+i)*c.N+j]
 			}
-			scales[j] = f.bestScale(x, s, importance[from:])
+			scales[j] = f.bestScale(x, tried, s, importance[from:])
 			for i, v := range x {
-				c.Codes[(from+i)*c.N+j] = f.code(f.nearest(v/f.step(scales[j]), 0), 0)
+				tried[i] = v / f.step(scales[j])
+			}
+			f.nearest(tried, nil)
+			f.code(codes, tried, nil)
+			for i, code := range codes {
+				c.Codes[(from+i)*c.N+j] = code
 			}
 		}
 	}
@@ -26,8 +32,8 @@ const (
 	mostTry  = 40
 )
 
-// bestScale returns the best scale of a block near a known one.
-func (f *Format) bestScale(x []float32, known float32, importance []float32) float32 {
+// bestScale returns the best scale of a block near a known one. It overwrites tried.
+func (f *Format) bestScale(x, tried []float32, known float32, importance []float32) float32 {
 	best, most := known, 0.0 // how much less the error is than that of zeros
 	take := func(scale float32, xv, vv float64) {
 		step := float64(f.step(scale))
@@ -45,9 +51,12 @@ func (f *Format) bestScale(x []float32, known float32, importance []float32) flo
 		inverse := 1 / f.step(scale)
 		var xv, vv float64
 		for i, w := range x {
-			v := f.nearest(w*inverse, 0)
+			tried[i] = w * inverse
+		}
+		f.nearest(tried, nil)
+		for i, v := range tried {
 			weighted := float64(importance[i]) * float64(v)
-			xv += float64(weighted * float64(w))
+			xv += float64(weighted * float64(x[i]))
 			vv += float64(weighted * float64(v))
 		}
 		take(scale, xv, vv)

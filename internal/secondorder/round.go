@@ -1,9 +1,8 @@
 package secondorder
 
 import (
-	"math"
-
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/kernels"
 	"onnxquant/internal/linalg"
 )
 
@@ -35,7 +34,7 @@ func (f *Factor) Round(r *Rounder, c *Columns, format Format) {
 			inverse := 1 / row[i]
 			c.roundRow(at, format, owed[i*n:], inverse, err)
 			for j := from; j < i; j++ {
-				addRow(owed[j*n:], row[j], err)
+				kernels.AddMultiple(owed[j*n:], row[j], err)
 			}
 		}
 		if from > 0 {
@@ -49,24 +48,24 @@ func (c *Columns) roundRow(at int, f Format, owed []float32, inverse float32, er
 	n := c.N
 	weights, codes := c.Weights[at*n:][:n], c.Codes[at*n:][:n]
 	scales, zeros := c.Scales[at/f.Block*n:][:n], c.Zeros[at/f.Block*n:][:n]
-	owed = owed[:n]
+	owed, errs = owed[:n], errs[:n]
+	outer := f.step(1)
 	for j, w := range weights {
-		s, z := scales[j], f.zero(zeros[j])
-		v := f.nearest((w-float32(owed[j]*inverse))/f.step(s), z)
-		codes[j] = f.code(v, z)
-		errs[j] = f.value(v, s) - w
+		errs[j] = (w - float32(owed[j]*inverse)) / float32(scales[j]*outer)
+	}
+	f.nearest(errs, zeros)
+	f.code(codes, errs, zeros)
+	f.decode(errs, errs, scales)
+	for j, w := range weights {
+		errs[j] -= w
 	}
 }
 
-// nearest is the integer nearest to x in a range. NaN becomes one of the ends.
-func nearest(x float32, least, greatest int32) float32 {
-	return float32(min(max(math.RoundToEven(float64(x)), float64(least)), float64(greatest)))
-}
+// integers is added to and subtracted from a number to round it to an integer, ties to even. What is too
+// large for that stays larger than any code.
+const integers = 3 << 22
 
-// addRow adds a multiple of x to y.
-func addRow(y []float32, factor float32, x []float32) {
-	y = y[:len(x)]
-	for i, v := range x {
-		y[i] += float32(factor * v)
-	}
+// nearest is the integer nearest to x in a range.
+func nearest(x, least, greatest float32) float32 {
+	return min(max(float32(x)+integers-integers, least), greatest)
 }

@@ -103,7 +103,7 @@ func (d *Data) each(ctx context.Context, models []string, names [][]string, want
 				for _, t := range results {
 					v := onnxq.Value{Dims: t.Dims}
 					if t.IsFloat() {
-						v.Data = t.Float32s()
+						v.Data = t.TakeFloat32s()
 					}
 					values[i] = append(values[i], v)
 				}

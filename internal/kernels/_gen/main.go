@@ -19,6 +19,9 @@ func main() {
 	ConstraintExpr("amd64,!purego")
 	if *products {
 		multiplyTile()
+		for _, s := range isas {
+			addMultiple(s)
+		}
 		Generate()
 		return
 	}

@@ -6,6 +6,22 @@ import (
 	"github.com/mmcloughlin/avo/reg"
 )
 
+// addMultiple adds a multiple of x to y. Products are rounded before they are added, as in Go.
+func addMultiple(s isa) {
+	TEXT("addMultiple"+s.name, NOSPLIT, "func(y, x *float32, n int, factor float32)")
+	Pragma("noescape")
+	y, x, n, factor := param("y"), param("x"), param("n"), s.floatParam("factor")
+	s.eachVector("", n, func(i reg.GPVirtual, t *tail) {
+		v, sum := s.vector(), s.vector()
+		s.load(at(x, i, 4), t, v)
+		s.load(at(y, i, 4), t, sum)
+		VMULPS(factor, v, v)
+		VADDPS(v, sum, sum)
+		s.store(sum, t, at(y, i, 4))
+	})
+	end()
+}
+
 // multiplyTile adds the product of two packed matrices to a tile of a third. Products are
 // rounded before they are added, as in Go.
 func multiplyTile() {
