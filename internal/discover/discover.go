@@ -128,6 +128,7 @@ type Choice struct {
 	NoFoldBias    bool               // MatMulNBits gets no bias, only in style nbits
 	Operand       reach.Operand      // blocks run along its axis
 	Apart         bool               // codes get a third axis, which keeps ONNX Runtime from fusing or turning them
+	StoredZeros   bool               // zero points of 0 are stored, with which ONNX Runtime fuses codes
 }
 
 // All decides what becomes of each float tensor of the model, and of its activations: the plan is
@@ -282,6 +283,10 @@ func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, fo
 		f, why := FindNBits(x, d.tensor(), *c)
 		if forceDQ != "" {
 			why = forceDQ
+		}
+		if c.StoredZeros = why != "" && style == "" && d.fusedWithZeros(x, s); c.StoredZeros {
+			d.remark("zero points of 0 are stored: with them it does")
+			return
 		}
 		if why != "" {
 			d.remark("no MatMulNBits or GatherBlockQuantized: " + why)

@@ -98,6 +98,16 @@ func (d *Decision) unfused(x *graph.Graph, s *graph.Shapes) string {
 	return ""
 }
 
+// fusedWithZeros reports whether ONNX Runtime fuses the DequantizeLinear of the weight only if it has zero points.
+func (d *Decision) fusedWithZeros(x *graph.Graph, s *graph.Shapes) bool {
+	w := d.Decoded(x, s)
+	if w.Unfused() == "" || w.Zeros || !d.Choice.Target.NBits {
+		return false
+	}
+	w.Zeros = true
+	return w.Unfused() == "" && w.Doubtful() == ""
+}
+
 // Decoded describes the weight as ONNX Runtime gets it behind a DequantizeLinear.
 func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
 	c := d.Choice

@@ -2,11 +2,13 @@ package form
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/shapes"
 )
 
 // building adds the tensors and nodes of one weight to a Builder.
@@ -101,8 +103,12 @@ func (b *building) scale() (name string, typ dtype.DType) {
 func (b *building) dequantize(scale string, scaleType dtype.DType) {
 	w := b.w
 	inputs := []string{b.tensors.Codes.GetName(), scale}
-	if b.tensors.Zeros != nil {
+	switch {
+	case b.tensors.Zeros != nil:
 		inputs = append(inputs, b.tensors.Zeros.GetName())
+	case w.Choice.StoredZeros:
+		n := shapes.Count(w.scaleShape())
+		inputs = append(inputs, b.Constant(fmt.Sprintf("zeros_%d", n), w.codeType(), w.scaleShape(), make([]byte, n)))
 	}
 	attrs := w.blocking()
 	made := scaleType

@@ -93,14 +93,15 @@ def test_tinygpt(args, tmp_path):
 
 
 def narrow(kind):
-    """A product with five columns, whose weight ONNX Runtime gets in one of several ways; of one column for "one", of 40 for "wide"."""
-    w = np.random.default_rng(0).standard_normal((32, {"one": 1, "wide": 40}.get(kind, 5))).astype(np.float32)
+    """A product with five columns, whose weight ONNX Runtime gets in one of several ways; of one column for "one", of 40 for "wide" and "long"."""
+    rows = 300 if kind == "long" else 32
+    w = np.random.default_rng(0).standard_normal((rows, {"one": 1, "wide": 40, "long": 40}.get(kind, 5))).astype(np.float32)
     node, opsets, functions = helper.make_node, [helper.make_opsetid("", 21), helper.make_opsetid("f", 1)], []
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
-    stored = [numpy_helper.from_array(w.T.copy() if kind in ("turned", "one", "wide") else w, "w"), numpy_helper.from_array(np.array(True), "yes")]
+    stored = [numpy_helper.from_array(w.T.copy() if kind in ("turned", "one", "wide", "long") else w, "w"), numpy_helper.from_array(np.array(True), "yes")]
     product = node("MatMul", ["x", "w"], ["y"])
     nodes = [product]
-    if kind in ("Identity", "Cast", "turned", "one", "wide"):
+    if kind in ("Identity", "Cast", "turned", "one", "wide", "long"):
         op = kind if kind in ("Identity", "Cast") else "Transpose"
         nodes = [node(op, ["w"], ["v"], **{"Cast": {"to": 1}, "Transpose": {"perm": [1, 0]}}.get(op, {})), node("MatMul", ["x", "v"], ["y"])]
     elif kind == "If":
@@ -109,7 +110,7 @@ def narrow(kind):
     elif kind == "function":
         functions = [helper.make_function("f", "F", ["x", "w"], ["y"], [product], opsets[:1])]
         nodes = [node("F", ["x", "w"], ["y"], domain="f")]
-    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", 32])
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["b", rows])
     return helper.make_model(helper.make_graph(nodes, "g", [x], [y], stored), opset_imports=opsets, functions=functions, ir_version=10)
 
 
@@ -129,13 +130,13 @@ def test_two_bits(kind, args, tmp_path):
     assert runtime.relative_error(runtime.run(model, feeds), runtime.run(onnx.load(back), feeds)) < 1e-3
 
 
-@pytest.mark.parametrize("perm", [True, False])
+@pytest.mark.parametrize("kind, perm", [("wide", True), ("wide", False), ("long", True)])
 @pytest.mark.parametrize("opset", [13, 20, 21])
 @pytest.mark.parametrize("args", ["--bits 8", "--bits 8 --zero-point"])
-def test_turned_channels(args, opset, perm, tmp_path):
+def test_turned_channels(args, opset, kind, perm, tmp_path):
     """Codes of int8 behind a Transpose with its perm are fused from opset 21 on: --target ort knows, and inspect says it."""
     given, plain, out = (tmp_path / n for n in ("in.onnx", "plain.onnx", "out.onnx"))
-    model = narrow("wide")
+    model = narrow(kind)
     model.opset_import[0].version = opset
     if not perm:
         del model.graph.node[0].attribute[:]
@@ -145,3 +146,5 @@ def test_turned_channels(args, opset, perm, tmp_path):
         assert r.status == 0, r.stderr
         assert bool(unfused(path)) == bool(fusion.decoded(fusion.optimized(path, tmp_path)))
     assert not unfused(out)
+    feeds = runtime.random_feeds(model)
+    assert runtime.relative_error(runtime.run(onnx.load(out), feeds), runtime.run(onnx.load(plain), feeds)) < 0.02  # activations are rounded
