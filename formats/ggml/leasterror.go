@@ -18,25 +18,58 @@ func (e *Encoding) LeastError() *Encoding {
 	least := *e
 	least.Encode = func(dst []byte, row, importance []float32) {
 		e.Encode(dst, row, importance)
-		n := e.Elements
-		s := search{e, make([]byte, e.Bytes), make([]float32, n), make([]float32, n)}
-		for i := range len(row) / n {
+		s := newSearch(e)
+		for len(row) > 0 {
+			n := min(len(s.weights), len(row))
+			bytes := n / e.Elements * e.Bytes
 			var p []float32
 			if importance != nil {
-				p = importance[i*n : (i+1)*n]
+				p, importance = importance[:n], importance[n:]
 			}
-			s.improve(dst[i*e.Bytes:(i+1)*e.Bytes], row[i*n:(i+1)*n], p)
+			s.improve(dst[:bytes], row[:n], p)
+			dst, row = dst[bytes:], row[n:]
 		}
 	}
 	return &least
 }
 
-// search has what improves blocks.
+// sideBySide are what encodes blocks as if each were a row, all at once: the kernels search many of them
+// as fast as one. Blocks of other encodings are encoded one by one.
+var sideBySide = map[*Encoding]func(dst []byte, x, importance []float32){
+	Q4_0: simple{bits: 4}.searchEach, Q4_1: simple{bits: 4, affine: true}.searchEach,
+	Q5_0: simple{bits: 5}.searchEach, Q5_1: simple{bits: 5, affine: true}.searchEach,
+	Q2_K: Q2_K.Encode, Q3_K: Q3_K.Encode, Q4_K: Q4_K.Encode, Q5_K: Q5_K.Encode, Q6_K: Q6_K.Encode,
+}
+
+// search has what improves some blocks.
 type search struct {
 	*Encoding
-	tried   []byte    // a block
-	decoded []float32 // its elements
+	tried   []byte    // blocks
 	weights []float32 // what errors count
+	decoded []float32 // elements of a block
+	means   []float32 // of the squares, by block
+	was     []measured
+	best    []measured
+}
+
+func newSearch(e *Encoding) *search {
+	n := max(atOnce/e.Elements, 1)
+	return &search{
+		e, make([]byte, n*e.Bytes), make([]float32, n*e.Elements), make([]float32, e.Elements),
+		make([]float32, n), make([]measured, n), make([]measured, n),
+	}
+}
+
+// encodeEach encodes blocks as if each were a row.
+func (s *search) encodeEach(dst []byte, x, importance []float32) {
+	if all := sideBySide[s.Encoding]; all != nil {
+		all(dst, x, importance)
+		return
+	}
+	for n := s.Elements; len(x) > 0; x, importance = x[n:], importance[n:] {
+		s.Encode(dst[:s.Bytes], x[:n], importance[:n])
+		dst = dst[s.Bytes:]
+	}
 }
 
 // Means of squares beyond these are not searched.
@@ -45,34 +78,60 @@ const (
 	mostMean  = 0x1p90
 )
 
-// improve replaces an encoded block by a better one, if it finds that.
-func (s *search) improve(block []byte, x, importance []float32) {
-	mean := sumSquares(x) / float32(len(x))
-	was := s.measure(block, x, importance)
-	if !(was.squared > 0 && was.squared < math.MaxFloat64 && mean >= leastMean && mean <= mostMean) {
-		return
+// improve replaces encoded blocks by better ones, where it finds any.
+func (s *search) improve(blocks []byte, x, importance []float32) {
+	n := len(x) / s.Elements
+	from := 0 // the first block since the last one that is not searched
+	for i := range n + 1 {
+		if i < n && s.searched(i, blocks, x, importance) {
+			continue
+		}
+		if from < i {
+			var p []float32
+			if importance != nil {
+				p = importance[from*s.Elements : i*s.Elements]
+			}
+			s.improveAll(blocks[from*s.Bytes:i*s.Bytes], x[from*s.Elements:i*s.Elements], p, from)
+		}
+		from = i + 1
 	}
-	best := was
+}
+
+// searched measures block i. It reports whether better ones are looked for.
+func (s *search) searched(i int, blocks []byte, x, importance []float32) bool {
+	was, mean := s.measure(i, blocks, x, importance), sumSquares(x[i*s.Elements:][:s.Elements])/float32(s.Elements)
+	s.was[i], s.best[i], s.means[i] = was, was, mean
+	return was.squared > 0 && was.squared < math.MaxFloat64 && mean >= leastMean && mean <= mostMean
+}
+
+// improveAll replaces blocks by better ones. The first of them is the one of a number.
+func (s *search) improveAll(blocks []byte, x, importance []float32, first int) {
+	tried, weights, best := s.tried[:len(blocks)], s.weights[:len(x)], s.best[first:]
 	try := func() {
-		if m := s.measure(s.tried, x, importance); m.squared <= was.squared && m.miss < best.miss {
-			copy(block, s.tried)
-			best = m
+		for i := range len(x) / s.Elements {
+			m := s.measure(i, tried, x, importance)
+			if m.squared <= s.was[first+i].squared && m.miss < best[i].miss {
+				copy(blocks[i*s.Bytes:][:s.Bytes], tried[i*s.Bytes:])
+				best[i] = m
+			}
 		}
 	}
 	for i, v := range x { // searches multiply the importance by about this root
-		s.weights[i] = s.counts(importance, i, v) / sqrt(mean+float32(v*v))
+		weights[i] = s.counts(importance, i, v) / sqrt(s.means[first+i/s.Elements]+float32(v*v))
 	}
-	s.Encode(s.tried, x, s.weights)
+	s.encodeEach(tried, x, weights)
 	try()
 	for i, v := range x {
-		s.weights[i] = s.counts(importance, i, v)
+		weights[i] = s.counts(importance, i, v)
 	}
-	s.Encode(s.tried, x, s.weights)
+	s.encodeEach(tried, x, weights)
 	try()
-	copy(s.tried, block)
-	for _, at := range multiples[s.Type] {
-		d := s.tried[at:]
-		putHalf(d, float32(half(d)*best.stretch))
+	copy(tried, blocks)
+	for i := range len(x) / s.Elements {
+		for _, at := range multiples[s.Type] {
+			d := tried[i*s.Bytes+at:]
+			putHalf(d, float32(half(d)*best[i].stretch))
+		}
 	}
 	try()
 }
@@ -104,11 +163,13 @@ type measured struct {
 	stretch float32 // what makes the block as long as the weights
 }
 
-func (s *search) measure(block []byte, x, importance []float32) measured {
-	s.Decode(s.decoded, block)
+// measure measures block i.
+func (s *search) measure(i int, blocks []byte, x, importance []float32) measured {
+	at := i * s.Elements
+	s.Decode(s.decoded, blocks[i*s.Bytes:][:s.Bytes])
 	var squared, xx, xy float64
-	for i, v := range x {
-		w, a, b := float64(s.counts(importance, i, v)), float64(v), float64(s.decoded[i])
+	for j, v := range x[at:][:s.Elements] {
+		w, a, b := float64(s.counts(importance, at+j, v)), float64(v), float64(s.decoded[j])
 		d := a - b
 		squared += float64(w * float64(d*d))
 		xx += float64(w * float64(a*a))

@@ -58,15 +58,35 @@ func (f simple) encode(dst []byte, row, importance []float32) {
 
 // search chooses the scales, least values and codes with the least weighted error.
 func (f simple) search(dst []byte, row, importance []float32) {
+	f.searchRows(dst, row, importance, len(row))
+}
+
+// searchEach is search for blocks each of which is a row.
+func (f simple) searchEach(dst []byte, blocks, importance []float32) {
+	f.searchRows(dst, blocks, importance, small)
+}
+
+// searchRows is search for rows of a length: as long as x, or a block.
+func (f simple) searchRows(dst []byte, x, importance []float32, length int) {
 	var (
 		q         [small]byte
 		found     found
 		symmetric = kernels.SymmetricSearch{Block: small, Half: float32(f.zero())}
 		affine    = byImportance(small, float32(2*f.zero()-1))
-		average   = sumSquares(row) / float32(len(row))
+		average   float32 // of the squares of a row
 	)
-	for x := range slices.Chunk(row, atOnce) {
-		weigh(found.weights[:], x, importance, average)
+	if length == len(x) {
+		average = sumSquares(x) / float32(length)
+	}
+	for x := range slices.Chunk(x, atOnce) {
+		if length == small {
+			for b := 0; b < len(x); b += small {
+				row := x[b:][:small]
+				weigh(found.weights[b:], row, importance[b:], sumSquares(row)/small)
+			}
+		} else {
+			weigh(found.weights[:], x, importance, average)
+		}
 		importance = importance[len(x):]
 		n := len(x) / small
 		if f.affine {
