@@ -604,7 +604,7 @@ def test_outputs_of_integers(tmp_path):
     report = calibrate(tmp_path / "x.npz", "--bits", 4, "--block", BLOCK, "--algorithm", "best", path, tmp_path / "out.onnx")
     assert 0 < report["calibration"]["output_error"] < 0.02
     verified = json.loads(subprocess.run([with_runtime(), "verify", "--json", "--engine", "none", path, tmp_path / "out.onnx"], capture_output=True, check=True).stdout)
-    assert (verified["limits"]["fine_block_sqnr_db"], verified["limits"]["fine_block_cosine"]) == (-8, -0.2)
+    assert (verified["limits"]["fine_block_sqnr_db"], verified["limits"]["fine_block_cosine"]) == (-15, -0.2)
 
 
 def test_nothing_is_calibrated(tmp_path):
