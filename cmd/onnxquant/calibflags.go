@@ -145,8 +145,11 @@ func (f *calibFlags) resumable(err error) error {
 
 // warnSlow tells what makes calibration fast.
 func (f *calibFlags) warnSlow(c *console) {
-	if f.data != nil && f.data.InGo() {
-		c.warn("the models run in pure Go, which takes many times as long as ONNX Runtime: install that by 'pip install onnxruntime', or name its library by --ort-lib")
+	if f.data == nil {
+		return
+	}
+	if lacked := f.data.Lacked(); lacked != nil {
+		c.warn(fmt.Sprintf("%v. The models run in pure Go, which takes many times as long", lacked))
 	}
 }
 

@@ -20,7 +20,8 @@ import (
 
 // Engine runs models.
 type Engine struct {
-	ort *ort.Runner // nil: pure Go
+	ort    *ort.Runner // nil: pure Go
+	lacked error       // why it is pure Go, if nobody asked for that
 }
 
 // The names of engines.
@@ -43,8 +44,11 @@ func Find(ctx context.Context, name, library string) (*Engine, error) {
 	if err != nil && (name == ORT || library != "") {
 		return nil, err
 	}
-	return &Engine{runner}, nil
+	return &Engine{ort: runner, lacked: err}, nil
 }
+
+// Lacked is why ONNX Runtime was not found, if it was looked for.
+func (e *Engine) Lacked() error { return e.lacked }
 
 // IsGo reports whether the engine is the one in pure Go.
 func (e *Engine) IsGo() bool { return e.ort == nil }
@@ -55,7 +59,7 @@ func (e *Engine) Plain() *Engine {
 	if e.IsGo() {
 		return e
 	}
-	return &Engine{e.ort.Plain()}
+	return &Engine{ort: e.ort.Plain()}
 }
 
 // Beside returns an engine for n sessions that run at the same time: they share the processors.
@@ -63,7 +67,7 @@ func (e *Engine) Beside(n int) *Engine {
 	if e.IsGo() {
 		return e
 	}
-	return &Engine{e.ort.Threads(max(runtime.NumCPU()/n, 1))}
+	return &Engine{ort: e.ort.Threads(max(runtime.NumCPU()/n, 1))}
 }
 
 // Name tells what runs the models, for people.

@@ -113,3 +113,17 @@ func TestGrouped(t *testing.T) {
 		}
 	}
 }
+
+// What is missing is told, unless pure Go was asked for.
+func TestLacked(t *testing.T) {
+	t.Setenv("PATH", "") // the test has no onnxquant-ort beside it
+	for name, want := range map[string]string{Auto: "onnxquant-ort is neither", Go: ""} {
+		e, err := Find(t.Context(), name, "")
+		if err != nil || !e.IsGo() {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if got := e.Lacked(); (got != nil) != (want != "") || got != nil && !strings.Contains(got.Error(), want) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}

@@ -62,6 +62,10 @@ func (d *Data) Check(ctx context.Context) error {
 	return calibrate.Check(ctx, d.model, d.run())
 }
 
+// Lacked is why the models run in pure Go though nobody asked for that: what of ONNX Runtime was not
+// found. Open must have been called.
+func (d *Data) Lacked() error { return d.data.Engine().Lacked() }
+
 // InGo reports whether the models run in pure Go: ONNX Runtime was not found, or not asked for.
 // Open must have been called.
 func (d *Data) InGo() bool { return d.data.Engine().IsGo() }
