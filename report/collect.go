@@ -124,7 +124,7 @@ func (c *collector) compare(in, out string, first bool) (*verify.Report, error) 
 	if err != nil {
 		return nil, err
 	}
-	f.Passed, f.Outputs = v.Passed, v.Execution.Outputs
+	f.Passed, f.Outputs = v.Passed, v.Execution.Final()
 	c.report.Outs = append(c.report.Outs, f)
 	if first {
 		c.report.Hazards = found.Hazards

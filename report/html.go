@@ -203,13 +203,13 @@ func (v *view) facts() {
 	}
 	broken := v.brokenOutputs()
 	if broken > 0 {
-		add(shownFact{Label: "Outputs", Text: "NaN or infinite", More: fmt.Sprintf("%d of %s", broken, english.Plural(len(v.Outputs.Outputs), "output", ""))})
+		add(shownFact{Label: "Outputs", Text: "NaN or infinite", More: fmt.Sprintf("%d of %s", broken, english.Plural(len(v.Outs[0].Outputs), "output", ""))})
 	}
 	if worst := v.worstOutput(); worst >= 0 {
-		o := v.Outputs.Outputs[worst]
-		add(shownFact{"SQNR of outputs", decibelText(o.SQNR), "least, " + clipped(o.Name), o.SQNR, fmt.Sprintf("execution.outputs.%d.sqnr_db", worst)})
+		o := v.Outs[0].Outputs[worst]
+		add(shownFact{"SQNR of outputs", decibelText(o.SQNR), "least, " + clipped(o.Name), o.SQNR, fmt.Sprintf("outs.0.outputs.%d.sqnr_db", worst)})
 		if d := o.Distribution; d != nil {
-			add(shownFact{"Top-1 agreement", percentText(d.Top1), fmt.Sprintf("of %s, %s", english.Plural(d.Rows, "row", ""), clipped(o.Name)), d.Top1, fmt.Sprintf("execution.outputs.%d.distribution.top1_agreement", worst)})
+			add(shownFact{"Top-1 agreement", percentText(d.Top1), fmt.Sprintf("of %s, %s", english.Plural(d.Rows, "row", ""), clipped(o.Name)), d.Top1, fmt.Sprintf("outs.0.outputs.%d.distribution.top1_agreement", worst)})
 		}
 	} else if v.Outputs != nil && broken == 0 {
 		add(shownFact{Label: "Outputs", Text: "not compared", More: "see Outputs"})
@@ -235,7 +235,7 @@ func (v *view) brokenOutputs() (n int) {
 	if v.Outputs == nil {
 		return 0
 	}
-	for _, o := range v.Outputs.Outputs {
+	for _, o := range v.Outs[0].Outputs {
 		if o.Broken > 0 {
 			n++
 		}
@@ -249,8 +249,8 @@ func (v *view) worstOutput() int {
 	if v.Outputs == nil || !v.Outputs.Compared {
 		return worst
 	}
-	for i, o := range v.Outputs.Outputs {
-		if o.Elements > 0 && (worst < 0 || o.SQNR < v.Outputs.Outputs[worst].SQNR) {
+	for i, o := range v.Outs[0].Outputs {
+		if o.Elements > 0 && (worst < 0 || o.SQNR < v.Outs[0].Outputs[worst].SQNR) {
 			worst = i
 		}
 	}

@@ -69,12 +69,18 @@ func weightCheck(v *verify.Report, what, limit string, given bool, kind verify.C
 func outputCheck(v *verify.Report, c Check, kind verify.Check, number func(*verify.Output) float64) Check {
 	c.Done = v.Execution.Compared
 	failed := v.Failed[kind]
-	for i := range v.Execution.Outputs {
-		if o := &v.Execution.Outputs[i]; o.Elements > 0 {
-			c.Worst = append(c.Worst, At{o.Name, number(o)})
-		} else if o.Broken > 0 {
-			failed++
+	add := func(outputs []verify.Output, of string) {
+		for i := range outputs {
+			if o := &outputs[i]; o.Elements > 0 {
+				c.Worst = append(c.Worst, At{o.Name + of, number(o)})
+			} else if o.Broken > 0 {
+				failed++
+			}
 		}
+	}
+	add(v.Execution.Outputs, "")
+	if own := v.Execution.Itself; own != nil {
+		add(own.Outputs, " of OUT itself")
 	}
 	return c.finish(failed)
 }

@@ -28,9 +28,7 @@ func (v *verifier) judge() {
 	for _, w := range r.Weights {
 		v.judgeWeight(&w)
 	}
-	for _, o := range r.Execution.Outputs {
-		v.judgeOutput(&o)
-	}
+	v.judgeOutputs()
 	if x := r.Execution; x.Required && !x.Compared {
 		v.fail(CheckCompared, "the outputs were not compared: %s", strings.Join(x.Reasons, "; "))
 	}
@@ -124,8 +122,33 @@ func (v *verifier) scaled(what string, w *compare.WeightMatch) {
 	}
 }
 
-func (v *verifier) judgeOutput(o *Output) {
-	what := fmt.Sprintf("output %q", o.Name)
+// judgeOutputs holds what was run to the limits: OUT with its weights as floats, and as it is.
+func (v *verifier) judgeOutputs() {
+	x := &v.report.Execution
+	for i := range x.Outputs {
+		v.judgeOutput(fmt.Sprintf("output %q", x.Outputs[i].Name), &x.Outputs[i])
+	}
+	if own := x.Itself; own != nil {
+		for i := range own.Outputs {
+			v.judgeOutput(fmt.Sprintf("output %q of OUT itself", own.Outputs[i].Name), &own.Outputs[i])
+		}
+		if own.Reason != "" {
+			v.warn("%s does not run OUT itself, only with its weights as floats: %s", x.Engine, own.Reason)
+		}
+	}
+	for _, o := range x.Final() {
+		if d := o.Distribution; d != nil && d.differs() {
+			v.warn("output %q: only %.3g %% of %s have the same class as in the float model, and the KL divergence is %.3g on average: the model may be of little use",
+				o.Name, 100*d.Top1, english.Plural(d.Rows, "row", ""), d.KL.Mean)
+		}
+	}
+}
+
+func (v *verifier) warn(format string, args ...any) {
+	v.report.Warnings = append(v.report.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) judgeOutput(what string, o *Output) {
 	v.broken(what, int64(o.Broken))
 	if o.Elements == 0 {
 		return
@@ -138,10 +161,6 @@ func (v *verifier) judgeOutput(o *Output) {
 		v.fail(CheckCosine, "%s: cosine %.3f is below %g", what, o.Cosine, least)
 	}
 	v.largest(what, o.MaxError)
-	if d := o.Distribution; d != nil && d.differs() {
-		v.report.Warnings = append(v.report.Warnings, fmt.Sprintf("%s: only %.3g %% of %s have the same class as in the float model, and the KL divergence is %.3g on average: the model may be of little use",
-			what, 100*d.Top1, english.Plural(d.Rows, "row", ""), d.KL.Mean))
-	}
 }
 
 func isFloat(name string) bool {

@@ -39,7 +39,7 @@ func (v *verifier) execute(float, quantized string) error {
 		runner, err := v.runner(engine)
 		var used trial
 		if err == nil {
-			used, x.Outputs, err = v.compare(runner, float, quantized, trials)
+			used, err = v.compare(runner, float, quantized, trials)
 		}
 		if err == nil && !slices.ContainsFunc(x.Outputs, func(o Output) bool { return o.Elements > 0 || o.Broken > 0 }) {
 			err = fmt.Errorf("%s: %s", runner.Name(), nothingCompared(used.inputs))
@@ -57,7 +57,7 @@ func (v *verifier) execute(float, quantized string) error {
 		}
 		x.Reasons = append(x.Reasons, err.Error())
 	}
-	x.Inputs, x.Outputs = described(trials[0].inputs), []Output{}
+	x.Inputs, x.Outputs, x.Itself = described(trials[0].inputs), []Output{}, nil
 	return nil
 }
 
@@ -173,7 +173,7 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 }
 
 // compare runs both models, within the time that is allowed. It returns what it ran them with.
-func (v *verifier) compare(runner execute.Runner, float, quantized string, trials []trial) (trial, []Output, error) {
+func (v *verifier) compare(runner execute.Runner, float, quantized string, trials []trial) (trial, error) {
 	ctx := v.ctx
 	if v.opts.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -186,17 +186,35 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 	}
 	used, want, err := firstThatRuns(ctx, func() (execute.Session, error) { return session("float", float) }, trials)
 	if err != nil {
-		return used, nil, fmt.Errorf("%s: the float model: %w", runner.Name(), err)
+		return used, fmt.Errorf("%s: the float model: %w", runner.Name(), err)
 	}
-	var got [][]*execute.Tensor
-	s, err := session("dequantized", quantized)
-	if err == nil {
-		got, err = runAll(s, used.inputs)
-		s.Close()
+	against := func(which, path string) ([]Output, error) {
+		s, err := session(which, path)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		got, err := runAll(s, used.inputs)
+		if err != nil {
+			return nil, err
+		}
+		return v.outputs(want, got)
 	}
-	if err != nil {
-		return used, nil, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
+	x := &v.report.Execution
+	if x.Outputs, err = against("dequantized", quantized); err != nil {
+		return used, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
+	if _, real := runner.(*ort.Runner); real && quantized != v.out {
+		x.Itself = &Itself{}
+		if x.Itself.Outputs, err = against("quantized", v.out); err != nil {
+			x.Itself.Reason, x.Itself.Outputs = err.Error(), []Output{}
+		}
+	}
+	return used, nil
+}
+
+// outputs compares the outputs of all runs.
+func (v *verifier) outputs(want, got [][]*execute.Tensor) ([]Output, error) {
 	list, err := execute.Compare(want, got)
 	outputs := []Output{}
 	for i, o := range list {
@@ -206,7 +224,7 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 			Distribution: compareDistributions(want, got, i, slices.Contains(v.opts.Logits, o.Name)),
 		})
 	}
-	return used, outputs, err
+	return outputs, err
 }
 
 // firstThatRuns runs a model with the first inputs that it takes. The error is that of the first

@@ -60,7 +60,22 @@ type Execution struct {
 	Samples  int      `json:"samples"`           // runs of each model
 	Inputs   []Input  `json:"inputs"`            // of the first one
 	Sizes    string   `json:"sizes,omitempty"`   // of symbolic dimensions, if the inputs are random
-	Outputs  []Output `json:"outputs"`
+	Outputs  []Output `json:"outputs"`           // of OUT with its weights as floats
+	Itself   *Itself  `json:"itself,omitempty"`  // nil: OUT was not run as it is, or has nothing but floats
+}
+
+// Itself compares the outputs of OUT as ONNX Runtime runs it, with the kernels that compute with codes.
+type Itself struct {
+	Reason  string   `json:"reason,omitempty"` // why it does not run
+	Outputs []Output `json:"outputs"`
+}
+
+// Final returns the outputs of what was run that is nearest to what users of OUT get.
+func (x *Execution) Final() []Output {
+	if x.Itself != nil && x.Itself.Reason == "" {
+		return x.Itself.Outputs
+	}
+	return x.Outputs
 }
 
 // Input describes an input of the run.

@@ -66,8 +66,8 @@ func verifyCommand() command {
 		example: "in.onnx out.onnx",
 		text: `Compares the float model IN with the quantized model OUT, from any tool. It checks
 that only weights changed, and measures the error of each weight and of each output.
-For the outputs it runs both models in float on the same inputs, OUT with its weights
-dequantized.`,
+For the outputs it runs both models on the same inputs, OUT with its weights as floats;
+--engine ort runs OUT itself, too.`,
 		after: `Exit status: 0 passed; 1 something besides weights changed, an error is beyond its limit,
 or a file cannot be read; 2 wrong usage; 3 nothing failed, but the outputs were not
 compared although that is required.`,
@@ -189,7 +189,16 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
 		facts = append(facts, fact{"worst", errorText(worst.Name, worst.SQNR, worst.MaxError)})
 	}
-	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("warning", printables(r.Warnings)), labelled("verdict", verdicts), swapHint(r), overflowHint(r), f.activationHint(r)))
+	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("warning", printables(r.Warnings)), labelled("verdict", verdicts), swapHint(r), overflowHint(r), f.activationHint(r), runtimeHint(r)))
+}
+
+// runtimeHint says what tells how OUT runs where users run it: kernels that compute with codes round more.
+func runtimeHint(r *verify.Report) []fact {
+	coded := slices.ContainsFunc(r.Weights, func(m compare.WeightMatch) bool { return m.CodeType != "" })
+	if !r.Passed || !coded || !r.Execution.Compared || r.Execution.Itself != nil {
+		return nil
+	}
+	return []fact{{"hint", "OUT itself was not run, with the kernels for its codes: --engine ort runs it, too"}}
 }
 
 // swapHint says that the models may be in the wrong order.
@@ -318,7 +327,15 @@ func executionFacts(x verify.Execution) []fact {
 	if x.Sizes != "" {
 		facts[1].text += ", on random inputs of " + printable(x.Sizes)
 	}
-	for _, o := range x.Outputs {
+	facts = append(facts, outputFacts(x.Outputs)...)
+	if x.Itself != nil && x.Itself.Reason == "" {
+		facts = append(append(facts, fact{"", "OUT itself, on the same"}), outputFacts(x.Itself.Outputs)...)
+	}
+	return facts
+}
+
+func outputFacts(outputs []verify.Output) (facts []fact) {
+	for _, o := range outputs {
 		if o.Elements == 0 && o.Broken == 0 {
 			facts = append(facts, fact{"", fmt.Sprintf("%s %s: no finite elements to compare", name(o.Name), shape(o.Dims))})
 			continue

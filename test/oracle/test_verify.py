@@ -256,6 +256,34 @@ def test_onnx_runtimes_quantizer(form, symmetric, tmp_path):
             assert samples["outputs"][0][key] == pytest.approx(value, rel=1e-4), key
 
 
+# ONNX Runtime runs OUT itself, too: kernels that round activations to 8 bits have a larger error than the weights.
+def test_out_itself(tmp_path):
+    path, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    onnx.save(perceptron(), path)
+    x = np.random.default_rng(1).standard_normal((8, 64)).astype(np.float32)
+    np.save(tmp_path / "x.npy", x)
+    assert onnxquant("--bits", "8", "--activations", "dynamic", path, out).status == 0
+    report = verify_in_runtime("--inputs", tmp_path / "x.npy", path, out)
+    want, = runtime.run(path, [x])
+    got, = runtime.run(out, [x])
+    sqnr = 10 * np.log10(np.sum(want.astype(np.float64) ** 2) / np.sum((got.astype(np.float64) - want) ** 2))
+    itself, = report["execution"]["itself"]["outputs"]
+    decoded, = report["execution"]["outputs"]
+    assert abs(itself["sqnr_db"] - sqnr) < 0.05 and decoded["sqnr_db"] > sqnr + 1
+
+    # Limits hold for it.
+    limit = (itself["sqnr_db"] + decoded["sqnr_db"]) / 2
+    failed = verify_in_runtime("--inputs", tmp_path / "x.npy", "--min-output-sqnr", limit, path, out)
+    assert len(failed["failures"]) == 1 and "of OUT itself: SQNR" in failed["failures"][0]
+
+    # It is run where it has codes, and a runtime without kernels for them is a warning.
+    assert "itself" not in verify_in_runtime(path, path)["execution"]
+    assert onnxquant("--format", "nvfp4", path, out).status == 0
+    report = verify_in_runtime(path, out)
+    assert report["passed"] and report["execution"]["itself"]["outputs"] == []
+    assert "does not run OUT itself" in report["warnings"][0] and report["execution"]["itself"]["reason"] in report["warnings"][0]
+
+
 # A quantizer that loses a weight, or does more than it says, is found out.
 def test_broken_quantizations_are_found(tmp_path):
     model = perceptron()
