@@ -188,27 +188,39 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 	if err != nil {
 		return used, fmt.Errorf("%s: the float model: %w", runner.Name(), err)
 	}
-	against := func(which, path string) ([]Output, error) {
+	run := func(which, path string) ([][]*execute.Tensor, error) {
 		s, err := session(which, path)
 		if err != nil {
 			return nil, err
 		}
 		defer s.Close()
-		got, err := runAll(s, used.inputs)
-		if err != nil {
-			return nil, err
-		}
-		return v.outputs(want, got)
+		return runAll(s, used.inputs)
 	}
 	x := &v.report.Execution
-	if x.Outputs, err = against("dequantized", quantized); err != nil {
+	got, err := run("dequantized", quantized)
+	if err == nil {
+		x.Outputs, err = v.outputs(want, got)
+	}
+	if err != nil {
 		return used, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
-	if _, real := runner.(*ort.Runner); real && quantized != v.out {
-		x.Itself = &Itself{}
-		if x.Itself.Outputs, err = against("quantized", v.out); err != nil {
-			x.Itself.Reason, x.Itself.Outputs = err.Error(), []Output{}
+	if _, real := runner.(*ort.Runner); !real || quantized == v.out {
+		return used, nil
+	}
+	x.Itself = &Itself{Outputs: []Output{}}
+	if float != v.in { // IN has codes: what changed is seen beside IN itself
+		if want, err = run("first", v.in); err != nil {
+			err = fmt.Errorf("it does not run IN itself: %w", err)
 		}
+	}
+	if err == nil {
+		got, err = run("quantized", v.out)
+	}
+	if err == nil {
+		x.Itself.Outputs, err = v.outputs(want, got)
+	}
+	if err != nil {
+		x.Itself = &Itself{Reason: err.Error(), Outputs: []Output{}}
 	}
 	return used, nil
 }

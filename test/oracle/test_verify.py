@@ -276,6 +276,10 @@ def test_out_itself(tmp_path):
     failed = verify_in_runtime("--inputs", tmp_path / "x.npy", "--min-output-sqnr", limit, path, out)
     assert len(failed["failures"]) == 1 and "of OUT itself: SQNR" in failed["failures"][0]
 
+    # A model that has codes already is compared with itself.
+    static = verify_in_runtime("--inputs", tmp_path / "x.npy", out, out)["execution"]["itself"]
+    assert [o["sqnr_db"] for o in static["outputs"]] == [999]
+
     # It is run where it has codes, and a runtime without kernels for them is a warning.
     assert "itself" not in verify_in_runtime(path, path)["execution"]
     assert onnxquant("--format", "nvfp4", path, out).status == 0
