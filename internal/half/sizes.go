@@ -129,37 +129,13 @@ func (s *sizes) made(n *onnxpb.NodeProto) size {
 	case "MatMul":
 		return s.product(n, s.length(n, 0, -1), s.length(n, 1, -2))
 	case "Gemm":
-		a, b := -1-int(graph.IntAttribute(n, "transA")), -2+int(graph.IntAttribute(n, "transB"))
-		p := s.product(n, s.length(n, 0, a), s.length(n, 1, b))
-		p.rms *= math.Abs(float64(graph.FloatAttributeOr(n, "alpha", 1)))
-		if s.x.Source(n, 2) != nil {
-			p = sum(p, s.input(n, 2))
-		}
-		return p
+		return s.gemm(n)
 	case "Conv":
-		w := s.shapes.Of(s.x.Source(n, 1))
-		k := int64(1)
-		for _, d := range w[min(1, len(w)):] {
-			k *= d.Length
-		}
-		p := s.product(n, k, 0)
-		if s.x.Source(n, 2) != nil {
-			p = sum(p, s.input(n, 2))
-		}
-		return p
+		return s.conv(n)
 	case "Add", "Sub", "Sum":
-		z := first
-		for i := 1; i < len(n.Input); i++ {
-			z = sum(z, s.input(n, i))
-		}
-		return z
+		return s.total(n)
 	case "Concat", "Max", "Min":
-		for i := range n.Input {
-			if z := s.input(n, i); z.rms > first.rms {
-				first = z
-			}
-		}
-		return first
+		return s.largest(n)
 	case "Mul":
 		b := s.input(n, 1)
 		return size{first.rms * b.rms, first.gains + b.gains}
@@ -176,6 +152,48 @@ func (s *sizes) made(n *onnxpb.NodeProto) size {
 		}
 	}
 	return s.unknown()
+}
+
+func (s *sizes) gemm(n *onnxpb.NodeProto) size {
+	a, b := -1-int(graph.IntAttribute(n, "transA")), -2+int(graph.IntAttribute(n, "transB"))
+	p := s.product(n, s.length(n, 0, a), s.length(n, 1, b))
+	p.rms *= math.Abs(float64(graph.FloatAttributeOr(n, "alpha", 1)))
+	return s.biased(n, p)
+}
+
+func (s *sizes) conv(n *onnxpb.NodeProto) size {
+	w := s.shapes.Of(s.x.Source(n, 1))
+	k := int64(1)
+	for _, d := range w[min(1, len(w)):] {
+		k *= d.Length
+	}
+	return s.biased(n, s.product(n, k, 0))
+}
+
+// biased adds the third input of a product, if there is one.
+func (s *sizes) biased(n *onnxpb.NodeProto, p size) size {
+	if s.x.Source(n, 2) == nil {
+		return p
+	}
+	return sum(p, s.input(n, 2))
+}
+
+func (s *sizes) total(n *onnxpb.NodeProto) size {
+	z := s.input(n, 0)
+	for i := 1; i < len(n.Input); i++ {
+		z = sum(z, s.input(n, i))
+	}
+	return z
+}
+
+func (s *sizes) largest(n *onnxpb.NodeProto) size {
+	most := s.input(n, 0)
+	for i := range n.Input {
+		if z := s.input(n, i); z.rms > most.rms {
+			most = z
+		}
+	}
+	return most
 }
 
 // What operators do to sizes.

@@ -120,18 +120,8 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.Segment != nil {
-		return nil, errors.New("it is a segment of a larger tensor, which no runtime reads")
-	}
-	if loc := t.GetDataLocation(); t.DataLocation == nil && hasUnknownLocation(t) {
-		return nil, errors.New("data_location is neither DEFAULT nor EXTERNAL")
-	} else if loc == onnxpb.TensorProto_EXTERNAL {
-		if len(t.GetPayload()) > 0 || t.RawData != nil || len(t.GetStringData()) > 0 {
-			return nil, errors.New("it has external data and data of its own")
-		}
-		if typ == dtype.String {
-			return nil, errors.New("strings cannot be external data")
-		}
+	if err := checkPlace(t); err != nil {
+		return nil, err
 	}
 	if typ == dtype.String {
 		if len(t.GetPayload()) > 0 || t.RawData != nil || int64(len(t.GetStringData())) != n {
@@ -148,6 +138,39 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 		return m.external(t, want)
 	}
 
+	p, err := m.inFile(t, field)
+	if err != nil {
+		return nil, err
+	}
+	if p.size != want {
+		return nil, fmt.Errorf("%d bytes of data, want %d (%v, dims %v)", p.size, want, typ, shortDims(t.GetDims()))
+	}
+	if t.RawData != nil {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// checkPlace checks where a tensor says that its content is.
+func checkPlace(t *onnxpb.TensorProto) error {
+	switch {
+	case t.Segment != nil:
+		return errors.New("it is a segment of a larger tensor, which no runtime reads")
+	case t.DataLocation == nil && hasUnknownLocation(t):
+		return errors.New("data_location is neither DEFAULT nor EXTERNAL")
+	case t.GetDataLocation() != onnxpb.TensorProto_EXTERNAL:
+		return nil
+	case len(t.GetPayload()) > 0 || t.RawData != nil || len(t.GetStringData()) > 0:
+		return errors.New("it has external data and data of its own")
+	case dtype.DType(t.GetDataType()) == dtype.String:
+		return errors.New("strings cannot be external data")
+	}
+	return nil
+}
+
+// inFile finds the content of a tensor in the model file: raw_data, or the typed field.
+func (m *Model) inFile(t *onnxpb.TensorProto, field protowire.Number) (*Payload, error) {
+	typ := dtype.DType(t.GetDataType())
 	var raw, typed Payload
 	raw.size = int64(len(t.RawData)) // small ones are in the structure
 	for _, k := range t.GetPayload() {
@@ -164,22 +187,16 @@ func (m *Model) resolve(t *onnxpb.TensorProto) (*Payload, error) {
 			return nil, fmt.Errorf("its values are in %s, which is not for %v", codings[piece.field].name, typ)
 		}
 	}
-	p := &raw
-	if typed.size > 0 {
-		if p = &typed; raw.size > 0 {
-			return nil, fmt.Errorf("it has raw_data and %s", codings[field].name)
-		}
-	}
 	if len(t.GetStringData()) > 0 {
 		return nil, fmt.Errorf("it has string_data, which is not for %v", typ)
 	}
-	if p.size != want {
-		return nil, fmt.Errorf("%d bytes of data, want %d (%v, dims %v)", p.size, want, typ, shortDims(t.GetDims()))
+	switch {
+	case typed.size == 0:
+		return &raw, nil
+	case raw.size > 0:
+		return nil, fmt.Errorf("it has raw_data and %s", codings[field].name)
 	}
-	if t.RawData != nil {
-		return nil, nil
-	}
-	return p, nil
+	return &typed, nil
 }
 
 func (p *Payload) add(s part) {
