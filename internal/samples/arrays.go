@@ -88,7 +88,7 @@ func (a *arrays) whole() bool {
 // fits reports whether an array is what an input takes.
 func (x *array) fits(info *onnxpb.ValueInfoProto) bool {
 	shape := info.GetType().GetTensorType().GetShape()
-	return x.typ == typeOf(info) && (shape == nil || slices.EqualFunc(x.dims, shape.GetDim(), fitsSize))
+	return convertible(x.typ, typeOf(info)) && (shape == nil || slices.EqualFunc(x.dims, shape.GetDim(), fitsSize))
 }
 
 func fitsSize(size int64, d *onnxpb.TensorShapeProto_Dimension) bool {
@@ -214,7 +214,7 @@ func found(rest []*array) string {
 
 // split says how an array divides into samples.
 func (x *array) split(info *onnxpb.ValueInfoProto) error {
-	if want := typeOf(info); x.typ != want {
+	if !convertible(x.typ, typeOf(info)) {
 		return fmt.Errorf("the array has elements of type %v", x.typ)
 	}
 	shape := info.GetType().GetTensorType().GetShape()
@@ -295,7 +295,8 @@ func (a *arrays) count(int) (int, error) { return a.n, nil }
 func (a *arrays) each(yield func([]*execute.Tensor) error) error {
 	readers := make([]*reader, len(a.columns))
 	for i, column := range a.columns {
-		readers[i] = &reader{column: column, name: a.model.inputs[i].GetName(), same: samplesOf(column) == 1}
+		info := a.model.inputs[i]
+		readers[i] = &reader{column: column, name: info.GetName(), typ: typeOf(info), same: samplesOf(column) == 1}
 		defer readers[i].close()
 	}
 	for range a.n {
@@ -319,7 +320,8 @@ func (a *arrays) each(yield func([]*execute.Tensor) error) error {
 // reader reads the samples of an input.
 type reader struct {
 	name   string
-	column []*array // what is left; the first one is open
+	typ    dtype.DType // of the input
+	column []*array    // what is left; the first one is open
 	same   bool     // there is one sample
 	only   *execute.Tensor
 	file   *npy.File
@@ -355,7 +357,10 @@ func (r *reader) next() (*execute.Tensor, error) {
 		return nil, fmt.Errorf("%s: %w", x.place(), err)
 	}
 	r.done++
-	t := &execute.Tensor{Name: r.name, DType: x.typ, Dims: x.shape, Data: data}
+	t, err := converted(&execute.Tensor{Name: r.name, DType: x.typ, Dims: x.shape, Data: data}, r.typ)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", x.place(), err)
+	}
 	if r.same {
 		r.only = t
 	}
