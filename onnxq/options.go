@@ -309,7 +309,11 @@ func (o Options) checkTarget() error {
 	if err != nil {
 		return err
 	}
-	return t.Check(o.Style, format, block, o.Block != 0)
+	err = t.Check(o.Style, format, block, o.Block != 0)
+	if _, ok := t.Support(format); !ok && o.Bits == 0 && o.Format == "" {
+		return fmt.Errorf("%w; %s is the default: set bits, such as 8, or the format", err, format)
+	}
+	return err
 }
 
 // checkStyle refuses formats that the style does not support.

@@ -6,7 +6,7 @@ import "strings"
 // Name returns the name with the fewest edits to a match of the glob pattern; ok is false if
 // all names need more edits than a third of the pattern's length, but one in two or three
 // characters: it is no misspelling of them. A name that differs in -, _, . and spaces alone is the
-// nearest.
+// nearest, then one that the pattern begins. Without any, it is the shortest one that contains the pattern.
 func Name(pattern string, names []string) (nearest string, ok bool) {
 	word := letters(pattern)
 	for _, name := range names {
@@ -14,8 +14,25 @@ func Name(pattern string, names []string) (nearest string, ok bool) {
 			return name, true
 		}
 	}
+	if name, ok := containing(pattern, names, strings.HasPrefix); ok {
+		return name, true
+	}
 	n := len([]rune(pattern))
-	return Within(min(n-1, max(1, n/3)), pattern, names)
+	if name, ok := Within(min(n-1, max(1, n/3)), pattern, names); ok {
+		return name, true
+	}
+	return containing(pattern, names, strings.Contains)
+}
+
+// containing returns the shortest name that has a word in it, of three letters at least.
+func containing(word string, names []string, has func(name, word string) bool) (shortest string, ok bool) {
+	const least = 3
+	for _, name := range names {
+		if len(letters(word)) >= least && has(name, word) && (!ok || len(name) < len(shortest)) {
+			shortest, ok = name, true
+		}
+	}
+	return shortest, ok
 }
 
 // letters is a name without punctuation.

@@ -16,6 +16,9 @@ func TestName(t *testing.T) {
 		{"xyz", "", false},
 		{"lmhead", "lm_head", true},
 		{"layers.0_mlp-upweight", "layers.0.mlp.up.weight", true},
+		{"mlp.up", "layers.0.mlp.up.weight", true},
+		{"layers.0.m", "layers.0.mlp.up.weight", true},
+		{"lock", "block", true},
 		{"_", "", false},
 		{"", "", false},
 	} {

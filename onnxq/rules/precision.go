@@ -81,10 +81,19 @@ func parsePrecision(data []byte, source string) (*Precision, error) {
 	}
 	data = bytes.TrimPrefix(data, []byte("\ufeff")) // some editors on Windows write it
 	p := &Precision{source: source, exact: map[string]int{}, only: map[string]int{}}
-	if err := p.parse(data); err != nil {
+	err := p.parse(data)
+	if err != nil && isRanges(data) {
+		err = errors.New("it has ranges of activations, not settings of weights: give it by --ranges")
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%s: %w", source, err)
 	}
 	return p, nil
+}
+
+func isRanges(data []byte) bool {
+	_, err := ParseRanges(data)
+	return err == nil
 }
 
 // For returns the override of a weight, and whether there is one. A weight in a subgraph has
@@ -213,7 +222,7 @@ func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
 		return o, err
 	}
 	if first.value != json.Delim('{') {
-		return o, first.errorf("want a number of bits or an object, got %s", first.what())
+		return o, first.errorf(`want a number of bits, or an object such as {"format": "int8"}, got %s`, first.what())
 	}
 	spelt := map[string]string{} // setting → how the document spells it
 	for name, key := range doc.keys() {
