@@ -17,7 +17,7 @@ func (f *convertFlags) hints(m *onnxq.Model, p *onnxq.Plan) (hints []string) {
 		hints = append(hints, opsHint(p)...)
 	}
 	if f.auto > 0 && f.data == nil && p.Coverage > 0 {
-		hints = append(hints, "with data (--calib) the mix is that which changes the outputs least, with codes that suit their inputs")
+		hints = append(hints, "with data (--calib) the mix and the codes are those that change the outputs least")
 	}
 	if !f.algorithmGiven && f.opts.Algorithm == "" {
 		hints = append(hints, algorithmHint(m, p)...)
@@ -26,7 +26,7 @@ func (f *convertFlags) hints(m *onnxq.Model, p *onnxq.Plan) (hints []string) {
 		hints = append(hints, targetHint(p)...)
 	}
 	if f.opts.Activations == spec.Static {
-		hints = append(hints, "whether outputs bear it depends on the ranges: onnxquant verify --inputs DATA IN OUT measures it")
+		hints = append(hints, "how good the outputs are depends on the ranges: onnxquant verify --inputs DATA IN OUT measures it")
 	}
 	if len(hints) == 0 && p.Half != nil && p.Half.Type == spec.Float16 {
 		hints = append(hints, "values inside the model can exceed 65504, the largest of float16: compare with onnxquant verify IN OUT")
@@ -72,7 +72,7 @@ func opsHint(p *onnxq.Plan) []string {
 }
 
 // algorithmHint proposes a better algorithm where most weights have integers of at most 4 bits,
-// rounded to nearest. docs/algorithms.md has the measurements: best is for transformers.
+// rounded to nearest. docs/algorithms.md has the measurements: best is for transformers, and helps most of them.
 func algorithmHint(m *onnxq.Model, p *onnxq.Plan) []string {
 	var all, few int64
 	for _, t := range p.Tensors {
@@ -87,7 +87,7 @@ func algorithmHint(m *onnxq.Model, p *onnxq.Plan) []string {
 	case 2*few <= all:
 		return nil
 	case hasAttention(m):
-		return []string{"with few bits, --algorithm best makes about half the error"}
+		return []string{"with few bits, --algorithm best is better for most transformers"}
 	}
 	return []string{"with few bits, --algorithm mse makes a smaller error in the weights"}
 }

@@ -51,19 +51,22 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 
 // printSummary prints the summary of a conversion.
 func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, replaced bool, hints []string) {
-	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r.Tensors), []fact{
+	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), []fact{
 		timeFact(elapsed, r.Plan.InBytes),
 		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, replaced),
 	}, labelled("hint", hints)))
 }
 
 // worstFacts lists the weights with the lowest SQNR.
-func worstFacts(tensors []onnxq.TensorReport) []fact {
+func worstFacts(r *onnxq.Report) []fact {
 	const most = 3 // --verbose lists all
-	sorted := slices.SortedStableFunc(slices.Values(tensors), func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
+	sorted := slices.SortedStableFunc(slices.Values(r.Tensors), func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	var texts []string
 	for _, t := range sorted[:min(most, len(sorted))] {
 		texts = append(texts, errorText(t.Name, t.SQNR, t.MaxError))
+	}
+	if c := r.Calibration; c != nil && c.Layers > c.Lost && !c.Refused {
+		texts = append(texts, "codes by data have larger errors in the weights, and smaller ones in the outputs")
 	}
 	return labelled("worst", texts)
 }
@@ -211,7 +214,7 @@ func costFacts(c *onnxq.CalibrationCost, runs string) []fact {
 	if runs == "" {
 		runs = fmt.Sprintf("without the %s of the model over the samples", english.Plural(c.Runs, "run", ""))
 	}
-	return []fact{{"calibration", fmt.Sprintf("%s of layers, about %.0f s of computing %s; up to %s of memory, without that of these runs, and %s of disk",
+	return []fact{{"calibration", fmt.Sprintf("%s of layers: about %.0f s of computing %s; up to %s of memory besides that of the runs, and %s of disk",
 		english.Plural(c.Groups, "group", ""), math.Ceil(c.Seconds), runs, byteSize(c.Memory), byteSize(c.Disk))}}
 }
 
