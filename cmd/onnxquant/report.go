@@ -213,5 +213,9 @@ func weightErrorText(r *report.Report) string {
 	if len(r.Weights) == 0 {
 		return "unknown: no quantized weight was compared"
 	}
-	return fmt.Sprintf("%.4f, of %s", r.Outs[0].Error, english.Plural(r.Sizes.Count, "weight", ""))
+	text := fmt.Sprintf("%.4f, of %s", r.Outs[0].Error, english.Plural(r.Sizes.Count, "weight", ""))
+	if len(r.Outs) > 1 {
+		text += " that any of these models quantizes"
+	}
+	return text
 }
