@@ -120,7 +120,7 @@ func planFrom(x *graph.Graph, opts Options, far map[string]string) (*Plan, error
 
 // planFolded makes a plan in which parts of weights are stored, if they are then quantized.
 func planFolded(x *graph.Graph, opts Options) (*Plan, error) {
-	groups := fold.Find(x)
+	groups := fold.Find(x, opts.Discover.Static != nil) // pairs are around what a Reshape makes
 	if err := checkNames(x, groups, opts.Discover); err != nil {
 		return nil, err
 	}

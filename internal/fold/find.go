@@ -26,13 +26,14 @@ type Part struct {
 	From   []*graph.Value // the wholes that they are made of
 }
 
-// Find returns the groups of float tensors that can be folded without storing more bytes.
-func Find(x *graph.Graph) []*Group {
-	f := &finder{Graph: x, recognizer: recognizer(x), made: map[*graph.Value][]*graph.Value{}, inner: map[int]bool{}}
+// Find returns the groups of float tensors that can be folded without storing more bytes. With reshapes, nodes that
+// change the shape are folded by themselves, too, not only before and behind others.
+func Find(x *graph.Graph, reshapes bool) []*Group {
+	f := &finder{Graph: x, reshapes: reshapes, recognizer: recognizer(x), made: map[*graph.Value][]*graph.Value{}, inner: map[int]bool{}}
 	var cut []*graph.Value
 	graph.WalkGraphs(x.File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
-			if !recognize.Cuts(n) || !f.cuts(n) {
+			if !f.folding(n) || !f.cuts(n) {
 				continue
 			}
 			for _, v := range x.Outputs(n) {
@@ -54,10 +55,16 @@ func recognizer(x *graph.Graph) *recognize.Recognizer {
 // finder is the state of Find.
 type finder struct {
 	*graph.Graph
+	reshapes   bool
 	recognizer *recognize.Recognizer
 	made       map[*graph.Value][]*graph.Value // wholes that a value is made of; nil if it is not
 	inner      map[int]bool                    // result of leadsOn, by number of the node
 	depth      int
+}
+
+// folding reports whether a node can be the last one that is folded.
+func (f *finder) folding(n *onnxpb.NodeProto) bool {
+	return recognize.Cuts(n) || f.reshapes && recognize.Reshapes(n)
 }
 
 // deepest bounds the nodes between a whole and a part, against hostile models.
@@ -112,7 +119,7 @@ func (f *finder) wholes(v *graph.Value) []*graph.Value {
 // mostWholes is the most tensors that one part may be made of.
 const mostWholes = 100
 
-// cuts reports whether all outputs of a Slice, Split or Concat can be folded.
+// cuts reports whether all outputs of a Slice, Split or Concat, or of a Reshape, can be folded.
 func (f *finder) cuts(n *onnxpb.NodeProto) bool {
 	outputs := f.Outputs(n)
 	return len(outputs) > 0 && !slices.ContainsFunc(outputs, func(v *graph.Value) bool {
@@ -132,7 +139,7 @@ func (f *finder) leadsOn(u graph.Use) bool {
 	}
 	leads := false
 	switch made := f.Made(u.Node); {
-	case recognize.Cuts(u.Node):
+	case f.folding(u.Node):
 		leads = f.cuts(u.Node)
 	case recognize.Reshapes(u.Node) && made != nil && f.depth < deepest:
 		f.depth++

@@ -71,6 +71,34 @@ func TestNamesOfWholes(t *testing.T) {
 	}
 }
 
+// Nodes that only change the shape are folded by themselves if that is asked for, unless the parts are larger.
+func TestReshapes(t *testing.T) {
+	flat := modeltest.Node("Flatten", "a", "w")
+	for name, c := range map[string]struct {
+		m        *onnxq.Model
+		reshapes bool
+		want     int
+	}{
+		"asked for":     {model(t, tensors{modeltest.Floats("w", 64, 64)}, flat, modeltest.Node("MatMul", "y", "x a")), true, 1},
+		"not asked for": {model(t, tensors{modeltest.Floats("w", 64, 64)}, flat, modeltest.Node("MatMul", "y", "x a")), false, 0},
+		"behind another": {model(t, tensors{modeltest.Floats("w", 64, 64)}, flat, modeltest.Node("Identity", "b", "a"),
+			modeltest.Node("MatMul", "y", "x b")), true, 1},
+		"read as it is, too": {model(t, tensors{modeltest.Floats("w", 64, 64)}, flat, modeltest.Node("MatMul", "p", "x a"),
+			modeltest.Node("MatMul", "q", "x w"), modeltest.Node("Add", "y", "p q")), true, 0},
+		"of an activation": {model(t, nil, modeltest.Node("Flatten", "y", "x")), true, 0},
+	} {
+		groups := fold.Find(access.Graph(c.m), c.reshapes)
+		if len(groups) != c.want {
+			t.Errorf("%s: %d groups, want %d", name, len(groups), c.want)
+		}
+		for _, g := range groups {
+			if len(g.Parts) != 1 || len(g.Wholes) != 1 {
+				t.Errorf("%s: %d parts of %d wholes", name, len(g.Parts), len(g.Wholes))
+			}
+		}
+	}
+}
+
 // Joins of joins, of which each is twice as long, neither take exponential time nor are folded.
 func TestDoubled(t *testing.T) {
 	var list nodes
@@ -81,7 +109,7 @@ func TestDoubled(t *testing.T) {
 		v = next
 	}
 	m := model(t, tensors{modeltest.Floats("w", 8, 8)}, append(list, modeltest.Node("MatMul", "y", "x "+v))...)
-	if n := len(fold.Find(access.Graph(m))); n != 0 {
+	if n := len(fold.Find(access.Graph(m), false)); n != 0 {
 		t.Errorf("%d groups, want none", n)
 	}
 }
@@ -100,7 +128,7 @@ func TestMoreOutputs(t *testing.T) {
 			split.Output = append(split.Output, "b")
 			m := model(t, tensors{modeltest.Floats("w", 64, 64), modeltest.Integers("starts", 0), modeltest.Integers("ends", 64)}, odd, split,
 				modeltest.Node("MatMul", "p", "x a"), modeltest.Node("MatMul", "q", "x b"), modeltest.Node("Add", "y", "p q"))
-			if n := len(fold.Find(access.Graph(m))); n != 0 {
+			if n := len(fold.Find(access.Graph(m), false)); n != 0 {
 				t.Errorf("%s with outputs %q: %d groups, want none", operator, outputs, n)
 			}
 		}
@@ -121,7 +149,7 @@ func TestManyParts(t *testing.T) {
 		stored = append(stored, modeltest.Floats(own+"b", 2, 2))
 	}
 	x := access.Graph(model(t, stored, append(list, modeltest.Node("Relu", "y", "x"))...))
-	groups := fold.Find(x)
+	groups := fold.Find(x, false)
 	folded, err := fold.Fold(x, groups)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 """--activations static against ONNX Runtime's quantize_static: the same tensors, initializers and outputs."""
 import itertools
 import json
+import pathlib
 
 import numpy as np
 import onnx
@@ -163,6 +164,26 @@ def test_selection(lab):
     lab.convert("--include", "conv*")
     lab.peer(nodes_to_quantize=["conv", "conv2"])
     assert lab.same() == 7
+
+
+def test_reshaped_weights(lab):
+    """A weight behind a Reshape, as CNTK leaves it, gets what quantize_static gives the reshaped weight."""
+    w = integer.weights(3, w=(3, 4, 8), b=(8,))
+    nodes = [helper.make_node("MatMul", ["x", "flat"], ["m"], "mm"), helper.make_node("Add", ["m", "b"], ["y"], "add")]
+    inputs, outputs = {"x": (TensorProto.FLOAT, ["n", 12])}, {"y": (TensorProto.FLOAT, ["n", 8])}
+    flat = numpy_helper.from_array(numpy_helper.to_array(w[0]).reshape(12, 8), "flat")
+    lab.calibrate(integer.model(nodes, inputs, outputs, [flat, w[1]]))
+    document = json.loads(pathlib.Path(lab.ranges).read_text())
+    del document["model"]["sha256"]
+    pathlib.Path(lab.ranges).write_text(json.dumps(document))
+    reshape = helper.make_node("Reshape", ["w", "shape"], ["flat"], "reshape")
+    reshaped = integer.model([reshape, *nodes], inputs, outputs, w + static_models.arrays(shape=([-1, 8], np.int64)))
+    for setting in [], ["--block=-1"]:
+        onnx.save(integer.model(nodes, inputs, outputs, [flat, w[1]]), lab.plain)
+        lab.peer(per_channel=bool(setting))
+        onnx.save(reshaped, lab.plain)
+        lab.convert(*setting)
+        assert lab.same() > 0
 
 
 def test_mixed(lab):
