@@ -14,6 +14,7 @@ import (
 
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/activations"
+	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/spec"
 )
 
@@ -149,7 +150,7 @@ func (f *calibFlags) warnSlow(c *console) {
 		return
 	}
 	if lacked := f.data.Lacked(); lacked != nil {
-		c.warn(fmt.Sprintf("%v. The models run in pure Go, which takes many times as long", lacked))
+		c.warn(calibrate.Slow(lacked))
 	}
 }
 

@@ -322,7 +322,7 @@ type reader struct {
 	name   string
 	typ    dtype.DType // of the input
 	column []*array    // what is left; the first one is open
-	same   bool     // there is one sample
+	same   bool        // there is one sample
 	only   *execute.Tensor
 	file   *npy.File
 	rows   func(n int64) ([]byte, error)

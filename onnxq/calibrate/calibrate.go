@@ -72,7 +72,7 @@ type Result struct {
 	// or infinite.
 	Without []string
 
-	// Warnings tell, each in a sentence, in what the data may mislead.
+	// Warnings tell, each in a sentence, in what the data may mislead, and what makes it slow.
 	Warnings []string
 }
 
@@ -127,6 +127,20 @@ type run struct {
 	model  *modelfile.Model
 	engine *observe.Engine
 	data   *samples.Samples
+}
+
+// warnings passes over the samples once.
+func (r *run) warnings() ([]string, error) {
+	found, err := r.data.Warnings()
+	if lacked := r.engine.Lacked(); lacked != nil {
+		found = append(found, Slow(lacked))
+	}
+	return found, err
+}
+
+// Slow is the warning that ONNX Runtime was looked for, and why it does not run the model.
+func Slow(lacked error) string {
+	return fmt.Sprintf("%v. The model runs in pure Go, which takes many times as long", lacked)
 }
 
 // open opens the model and its data. The caller closes the model.
@@ -224,7 +238,7 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	}
 	found.Model = rules.RangesModel{File: filepath.Base(path), SHA256: sum}
 	found.Method, found.Samples = opts.Method.String(), int64(r.data.Len())
-	found.Warnings, err = r.data.Warnings()
+	found.Warnings, err = r.warnings()
 	return found, err
 }
 

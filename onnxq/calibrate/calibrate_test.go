@@ -1,9 +1,13 @@
 package calibrate
 
 import (
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
+	"onnxquant/calib"
 	"onnxquant/internal/modeltest"
 )
 
@@ -26,5 +30,31 @@ func TestValues(t *testing.T) {
 	}
 	if !slices.Equal(names, []string{"x", "h", "y", "a"}) || !slices.Equal(constants, []string{"transposed"}) {
 		t.Errorf("%q, %q", names, constants)
+	}
+}
+
+// A warning tells what of ONNX Runtime was not found, unless pure Go was asked for.
+func TestSlow(t *testing.T) {
+	t.Setenv("PATH", "") // the test has no onnxquant-ort beside it
+	in, _, remove := modeltest.Example("mlp")
+	defer remove()
+	header := "{'descr': '<f4', 'fortran_order': False, 'shape': (1, 64), }\n"
+	data := filepath.Join(filepath.Dir(in), "x.npy")
+	if err := os.WriteFile(data, []byte("\x93NUMPY\x01\x00"+string(rune(len(header)))+"\x00"+header+string(make([]byte, 64*4))), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	method, err := calib.ParseMethod("minmax")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for engine, want := range map[string]bool{"auto": true, "go": false} {
+		r, err := Ranges(t.Context(), in, Options{Data: []string{data}, Engine: engine, Method: method, Scheme: calib.Scheme{Bits: 8}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := slices.ContainsFunc(r.Warnings, func(w string) bool { return strings.Contains(w, "onnxquant-ort") && strings.Contains(w, "pure Go") })
+		if got != want {
+			t.Errorf("%s: %q", engine, r.Warnings)
+		}
 	}
 }

@@ -53,7 +53,7 @@ func FindImportance(ctx context.Context, path string, opts Options) (*Importance
 			}
 		}
 	}
-	im.Warnings, err = r.data.Warnings()
+	im.Warnings, err = r.warnings()
 	return im, err
 }
 
