@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"math"
 	"slices"
 	"strings"
@@ -31,7 +30,7 @@ type analyzeFlags struct {
 	run        calibrate.Options // with data
 	page       string
 
-	suite, json, quiet, help bool
+	suite, json, quiet, verbose, help bool
 }
 
 // sharedFlags are the flags of a plan that analyze has, too. The others come from
@@ -60,6 +59,7 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	defineResources(fs, &f.opts.Threads, &f.opts.Memory)
 	fs.BoolVar(&f.json, "json", false, "print the analysis as JSON")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
+	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print each weight with all formats, also if there are many")
 	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
 	return fs
 }
@@ -136,7 +136,7 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 	if f.json {
 		return c.json(a)
 	}
-	printAnalysis(c.stdout, a)
+	printAnalysis(c.stdout, a, f.verbose)
 	return nil
 }
 
@@ -242,94 +242,6 @@ func parseCandidates(texts []string) (list []spec.Candidate, err error) {
 		return nil, usagef("--candidates float: every weight may stay in float anyway; name formats to compare it with")
 	}
 	return list, nil
-}
-
-func printAnalysis(w io.Writer, a *analyze.Analysis) {
-	heading := []string{"NAME", "SHAPE"}
-	for _, c := range a.Candidates[1:] {
-		heading = append(heading, strings.ToUpper(c.String()))
-	}
-	if a.Precision != nil {
-		heading = append(heading, "RECOMMENDED")
-	}
-	rows := [][]string{heading}
-	cell := func(e float64, damage *float64, bytes int64) string {
-		if damage != nil {
-			return fmt.Sprintf("%.2g %s", *damage, byteSize(bytes))
-		}
-		return fmt.Sprintf("%.4f %s", e, byteSize(bytes))
-	}
-	for _, t := range a.Weights {
-		row := []string{name(t.Name), shape(t.Shape)}
-		for _, c := range a.Candidates[1:] {
-			text := "-"
-			for _, choice := range t.Choices {
-				if choice.Candidate == c {
-					text = cell(choice.Error, choice.Damage, choice.Bytes)
-				}
-			}
-			row = append(row, text)
-		}
-		if a.Precision != nil {
-			row = append(row, t.Recommended.String())
-		}
-		rows = append(rows, row)
-	}
-	total := []string{"(model)", "-"}
-	for _, t := range a.Totals[1:] {
-		total = append(total, cell(t.Error, t.Damage, t.OutBytes))
-	}
-	if a.Precision != nil {
-		total = append(total, cell(a.Error, a.Damage, a.OutBytes))
-	}
-	printTable(w, append(rows, total))
-	fmt.Fprintln(w)
-	if a.Precision != nil {
-		printRecommended(w, a)
-	} else {
-		printFrontier(w, a)
-	}
-}
-
-// printRecommended prints facts about the recommendation.
-func printRecommended(w io.Writer, a *analyze.Analysis) {
-	counted := map[string]int{}
-	for _, t := range a.Weights {
-		counted[t.Recommended.String()]++
-	}
-	facts := []fact{{"mix", strings.Join(counts(counted), ", ")}, {"size", sizes(a.FloatBytes, a.OutBytes)}}
-	facts = append(facts, opsetFacts(a.OpsetBefore, a.OpsetAfter, a.OpsetFor)...)
-	if a.MaxSize >= a.FloatBytes && a.MaxError == 0 {
-		facts = append(facts, fact{"bound", fmt.Sprintf("the float model, %s, already fits in %s", byteSize(a.FloatBytes), byteSize(a.MaxSize))})
-	}
-	if a.Damage != nil {
-		facts = append(facts, fact{"outputs", fmt.Sprintf("%.3g in sum, on the data", *a.Damage)})
-	}
-	printFacts(w, append(facts, []fact{
-		{"error", fmt.Sprintf("%.4f, SQNR %s", a.Error, decibels(-20*math.Log10(a.Error)))},
-		{"optimum", optimumText(a.Gap)},
-	}...))
-}
-
-// printFrontier prints the best mixes of some sizes.
-func printFrontier(w io.Writer, a *analyze.Analysis) {
-	const most = 16
-	rows := [][]string{{"BEST MIX OF", "OUTPUTS"}}
-	steps := len(a.DamageFrontier) - 1
-	n := min(steps, most)
-	for i := range n + 1 {
-		p := a.DamageFrontier[i*steps/max(n, 1)]
-		rows = append(rows, []string{fmt.Sprintf("%d bytes", p.OutBytes), fmt.Sprintf("%.3g", p.Damage)})
-	}
-	printTable(w, rows)
-}
-
-// optimumText says how much better another mix may be: by at most this share.
-func optimumText(gap float64) string {
-	if gap == 0 {
-		return "no mix of these candidates is better"
-	}
-	return fmt.Sprintf("no mix of these candidates is more than %.3g %% better", math.Ceil(1000*gap)/10)
 }
 
 // suiteJSON is the JSON of --suite.

@@ -73,7 +73,7 @@ func counts(of map[string]int) []string {
 	var list []string
 	rest := 0
 	for i, key := range keys {
-		if i < most {
+		if i < most || len(keys) == most+1 { // the last one takes no more room than "1 other"
 			list = append(list, fmt.Sprintf("%d %s", of[key], key))
 		} else {
 			rest += of[key]

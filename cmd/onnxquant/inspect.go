@@ -191,7 +191,7 @@ func valueFacts(label string, values []inspect.NamedType) []fact {
 func quantizedRows(weights []*recognize.Weight) [][]string {
 	rows := [][]string{{"NAME", "SHAPE", "FORM", "CODES", "BLOCK", "BYTES", "READ BY"}}
 	for _, q := range weights {
-		read := clip(printable(strings.Join(q.Consumers, ", ")), maxName)
+		read := readers(q.Consumers)
 		if q.Obstacle != "" {
 			read += "; not decoded: " + printable(q.Obstacle)
 		}
@@ -237,6 +237,23 @@ func blockText(q *recognize.Weight) string {
 	return "channel"
 }
 
+// readers lists what reads a tensor, equal readers once with their number.
+func readers(list []string) string {
+	var each []string
+	number := map[string]int{}
+	for _, r := range list {
+		if number[r]++; number[r] == 1 {
+			each = append(each, r)
+		}
+	}
+	for i, r := range each {
+		if number[r] > 1 {
+			each[i] = fmt.Sprintf("%s (%d)", r, number[r])
+		}
+	}
+	return clip(printable(strings.Join(each, ", ")), maxName)
+}
+
 // listedSize is the least size of a listed tensor that stays in float, in bytes.
 const listedSize = 1 << 10
 
@@ -249,7 +266,7 @@ func ledgerRows(tensors []onnxq.TensorPlan, all bool) [][]string {
 			bytes += t.Bytes
 			continue
 		}
-		read := clip(printable(strings.Join(t.Consumers, ", ")), maxName)
+		read := readers(t.Consumers)
 		rows = append(rows, append(tensorRow(t), cmp.Or(t.Form, "-"), cmp.Or(read, "-")))
 	}
 	if small > 0 {
