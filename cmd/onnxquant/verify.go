@@ -218,11 +218,17 @@ func overflowHint(r *verify.Report) []fact {
 	return []fact{{"hint", "values inside the model exceed 65504, the largest of float16: convert with --ranges of onnxquant calibrate or with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"}}
 }
 
-// activationHint says what helps where 8-bit activations spoil outputs for given inputs: random ones
-// have other ranges.
+// activationHint says what helps where 8-bit activations spoil outputs: inputs of the kind that the ranges are
+// of, or fewer activations.
 func (f *verifyFlags) activationHint(r *verify.Report) []fact {
-	spoilt := slices.ContainsFunc(r.Execution.Outputs, func(o verify.Output) bool { return o.Distribution != nil && o.Distribution.Top1 < 0.5 })
-	if !spoilt || len(r.Structure.Activations) == 0 || len(f.opts.Inputs) == 0 {
+	spoilt := slices.ContainsFunc(r.Execution.Final(), func(o verify.Output) bool { return o.Distribution != nil && o.Distribution.Top1 < 0.5 })
+	failed := r.Failed[verify.CheckOutputs]+r.Failed[verify.CheckCosine] > 0
+	switch {
+	case len(r.Structure.Activations) == 0 || !spoilt && !failed:
+		return nil
+	case len(f.opts.Inputs) == 0:
+		return []fact{{"hint", "the inputs are random, and activations have the ranges of other data: give such data by --inputs"}}
+	case !spoilt:
 		return nil
 	}
 	return []fact{{"hint", "most rows have another class than in the float model: quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"}}
