@@ -73,7 +73,7 @@ type FloatNode struct {
 // Plan decides what becomes of every float tensor and lays out the output. It reads no
 // weights.
 func (m *Model) Plan(opts Options) (*Plan, error) {
-	p, resolved, err := m.stages(opts)
+	p, resolved, err := m.stages(opts, &discover.Known{})
 	if err != nil {
 		return nil, err
 	}
@@ -82,12 +82,14 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 	return d, nil
 }
 
-// stages makes the plan that Plan describes, and the options that it is made with.
-func (m *Model) stages(opts Options) (*convert.Plan, convert.Options, error) {
+// stages makes the plan that Plan describes, and the options that it is made with. known is of plans that
+// select the same tensors.
+func (m *Model) stages(opts Options, known *discover.Known) (*convert.Plan, convert.Options, error) {
 	resolved, err := opts.resolve()
 	if err != nil {
 		return nil, resolved, err
 	}
+	resolved.Discover.Known = known
 	p, err := convert.NewPlan(m.graph, resolved)
 	return p, resolved, err
 }

@@ -15,7 +15,8 @@ var (
 	Graph  func(model any) *graph.Graph // the index of the values of an *onnxq.Model
 	Stages func(plan any) *convert.Plan // the plan of the stages behind an *onnxq.Plan
 
-	// Plan is Stages of what Plan of an *onnxq.Model makes with onnxq.Options, without a description of
-	// each tensor, which nobody reads where many plans are made.
-	Plan func(model, options any) (*convert.Plan, error)
+	// Planner returns a function that makes what Stages returns of plans of an *onnxq.Model, with
+	// onnxq.Options that select the same tensors. It describes none of these: where many plans are made,
+	// nobody reads that.
+	Planner func(model any) (plan func(options any) (*convert.Plan, error))
 )

@@ -51,6 +51,7 @@ type Options struct {
 	Precision     *rules.Precision
 	Importance    *rules.Importance
 	Names         *rules.Names // names of weights in Importance
+	Known         *Known       // of plans that select the same tensors; nil: nothing is
 }
 
 // Exceptions are weights that are not quantized as the options say, with the reasons.
@@ -135,6 +136,7 @@ type Choice struct {
 // nil if these are not quantized with known ranges.
 func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.Plan, error) {
 	all := undecided(x)
+	known := opts.known(x, all)
 	for _, d := range all {
 		d.Override = overrideOf(opts.Precision, d.Value)
 		if opts.Static != nil { // else one after the other, below
@@ -143,13 +145,19 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 	}
 	s := &settling{
 		x: x, opts: opts, except: except,
-		trained: graph.TrainedNames(x.File.Proto), parts: recognize.Parts(x), shapes: graph.NewShapes(x),
+		trained: graph.TrainedNames(x.File.Proto), shapes: graph.NewShapes(x),
+	}
+	if !known {
+		s.parts = recognize.Parts(x)
 	}
 	var err error
 	if s.activations, err = findStatic(x, all, opts, s.trained, except.KeepFloat); err != nil {
 		return nil, nil, err
 	}
 	for _, d := range all {
+		if d.Reason != "" {
+			continue // known
+		}
 		if opts.Static == nil {
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 		}
@@ -160,6 +168,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 			d.Reach = reach.Reach{}
 		}
 	}
+	opts.remember(x, all)
 	pairLSTMs(x, all)
 	s.settleEmbeddings(all)
 	return append(all, elsewhere(x, opts.Precision)...), s.activations, nil

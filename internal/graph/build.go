@@ -120,7 +120,7 @@ func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProt
 			}
 		}
 		v.Tensor, v.Path, v.Body, v.Graph = t, path+v.Name, s.Body, g
-		v.MustBeInput = v.Input && mustBeInputs
+		v.MustBeInput, v.at = v.Input && mustBeInputs, int32(len(x.Values))
 		x.Values = append(x.Values, v)
 	}
 	for _, t := range g.GetSparseInitializer() {
@@ -184,6 +184,7 @@ func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*
 		}
 	}
 	if x.inOrder(nodes) {
+		x.sorted = x.sorted || s.Graph != nil && s.outer == nil
 		return returned, nil
 	}
 	_, err := Ordered(nodes) // an error if there is a cycle

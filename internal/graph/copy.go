@@ -284,9 +284,50 @@ func (c *Copy) tidy(g *onnxpb.GraphProto) {
 
 // Sort sorts the nodes of all graphs topologically.
 func (c *Copy) Sort() {
+	if c.inOrder() {
+		return
+	}
 	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) {
 		if nodes, err := Ordered(g.Node); err == nil { // no error: New checked the original for cycles
 			g.Node = nodes
 		}
 	})
+}
+
+// inOrder reports whether each node follows those whose outputs it reads. Only what new and changed nodes
+// make and read is looked up by name: there may be very many others, and those follow each other as in the
+// original. It is false if the original was not in order, or nodes have subgraphs.
+func (c *Copy) inOrder() bool {
+	if !c.Original.sorted {
+		return false
+	}
+	nodes := c.Proto.Graph.Node
+	maker, read, last := map[string]int{}, map[string]bool{}, 0
+	for i, n := range nodes {
+		if number := c.Original.Number(n); number > 0 {
+			if number < last {
+				return false
+			}
+			last = number
+			continue
+		}
+		if slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(Subgraphs(a)) > 0 }) {
+			return false
+		}
+		for _, name := range n.Output {
+			maker[name] = i
+		}
+		for _, name := range n.Input {
+			read[name] = true
+		}
+	}
+	delete(maker, "")
+	for i, n := range nodes {
+		for _, name := range n.Output {
+			if read[name] && name != "" {
+				maker[name] = i
+			}
+		}
+	}
+	return inOrder(nodes, maker)
 }

@@ -1,7 +1,9 @@
 package graph_test
 
 import (
+	"runtime"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -216,5 +218,58 @@ func TestFresh(t *testing.T) {
 	}
 	if got := x.NewNames().Fresh("new"); got != "new" {
 		t.Errorf("other names know of %s", got)
+	}
+}
+
+// Nodes of a copy end up as Ordered sorts them, wherever new ones are, and few of them are looked up by name.
+func TestSortOfCopies(t *testing.T) {
+	const n = 1000
+	names := func(i int) string { return "v" + strconv.Itoa(i) }
+	chain := []*onnxpb.NodeProto{modeltest.Node("Neg", names(1), "x")}
+	for i := 1; i < n; i++ {
+		chain = append(chain, modeltest.Node("Neg", names(i+1), names(i)))
+	}
+	chain = append(chain, modeltest.Node("Neg", "y", names(n)))
+	x := access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model(nil, chain))))
+	for name, change := range map[string]func(c *graph.Copy) []*onnxpb.NodeProto{
+		"none": func(c *graph.Copy) []*onnxpb.NodeProto { return c.Proto.Graph.Node },
+		"one in front": func(c *graph.Copy) []*onnxpb.NodeProto {
+			return slices.Insert(c.Proto.Graph.Node, 0, modeltest.Node("Abs", "a", "x"))
+		},
+		"one too early": func(c *graph.Copy) []*onnxpb.NodeProto {
+			return slices.Insert(c.Proto.Graph.Node, 5, modeltest.Node("Abs", "a", names(9)))
+		},
+		"changed": func(c *graph.Copy) []*onnxpb.NodeProto {
+			c.Node(x.File.Proto.Graph.Node[7]).Input[0] = names(3)
+			return c.Proto.Graph.Node
+		},
+		"changed and too early": func(c *graph.Copy) []*onnxpb.NodeProto {
+			c.Node(x.File.Proto.Graph.Node[7]).Input[0] = "a"
+			return append(c.Proto.Graph.Node, modeltest.Node("Abs", "a", names(3)))
+		},
+		"moved": func(c *graph.Copy) []*onnxpb.NodeProto {
+			slices.Reverse(c.Proto.Graph.Node[3:6])
+			return c.Proto.Graph.Node
+		},
+	} {
+		c := x.Copy()
+		nodes := change(c)
+		want, err := graph.Ordered(nodes)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		c.Proto.Graph.Node = nodes
+		c.Sort()
+		if !slices.Equal(c.Proto.Graph.Node, want) {
+			t.Errorf("%s: not sorted", name)
+		}
+	}
+	c := x.Copy()
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	c.Sort()
+	runtime.ReadMemStats(&after)
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8*n {
+		t.Errorf("%d bytes to sort %d nodes that are sorted", took, n)
 	}
 }

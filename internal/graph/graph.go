@@ -21,6 +21,8 @@ type Graph struct {
 	numbers map[*onnxpb.NodeProto]int32 // of nodes, from 1 on
 	places  []place                     // of nodes, by number
 	recent  atomic.Int32                // number that was found last
+	latest  atomic.Int32                // position in Values of the initializer that was found last
+	sorted  bool                        // the nodes of the main graph are in order, and have no subgraphs
 	File    *modelfile.Model
 
 	Returned  map[*onnxpb.GraphProto][]*Value // graph → values of its outputs
@@ -153,7 +155,16 @@ func (x *Graph) initializer(t *onnxpb.TensorProto) *Value {
 	if t == nil {
 		return nil
 	}
-	if v := x.scopes[x.File.Proto.Graph].Values[t.GetName()]; v != nil && v.Tensor == t {
+	main := x.File.Proto.Graph
+	// As in Number, the next one is found without a map.
+	if at := int(x.latest.Load()) + 1; at < len(x.Values) {
+		if v := x.Values[at]; v.Tensor == t && v.Node == nil && v.Graph == main {
+			x.latest.Store(v.at)
+			return v
+		}
+	}
+	if v := x.scopes[main].Values[t.GetName()]; v != nil && v.Tensor == t {
+		x.latest.Store(v.at)
 		return v
 	}
 	return nil

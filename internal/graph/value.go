@@ -18,6 +18,7 @@ type Value struct {
 	Input       bool                // an input of its graph
 	MustBeInput bool                // an initializer listed as an input only because old IR versions want that
 	Output      bool                // an output of its graph
+	at          int32               // position in Graph.Values, if it is there as an initializer
 	Body        *Function           // the function whose body, or a subgraph of it, contains the value; or nil
 	Uses        []Use               // where it is read
 	Graph       *onnxpb.GraphProto  // the graph that contains it; nil in the body of a function

@@ -75,6 +75,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 type analyzer struct {
 	Analysis
 	model  *onnxq.Model
+	plan   func(options any) (*convert.Plan, error) // see access.Planner
 	opts   onnxq.Options
 	output string
 
@@ -101,7 +102,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		return nil, errors.New("the least damage takes a bound of the size, and none of the error")
 	}
 	a := &analyzer{
-		model: m, opts: opts.Options, output: opts.Output, damage: opts.Damage,
+		model: m, plan: access.Planner(m), opts: opts.Options, output: opts.Output, damage: opts.Damage,
 		index: map[string]int{}, only: map[spec.Candidate]map[string]bool{},
 	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
@@ -162,7 +163,7 @@ func (a *analyzer) planFor(c spec.Candidate) (*convert.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	return access.Plan(a.model, opts)
+	return a.plan(opts)
 }
 
 // with returns the options with one candidate for all weights.

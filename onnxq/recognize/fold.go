@@ -80,6 +80,9 @@ func (f *Recognizer) input(n *onnxpb.NodeProto, i int) *Constant {
 
 // Fold returns a value as a Constant, or nil if it is none.
 func (f *Recognizer) Fold(v *graph.Value) *Constant {
+	if v.Tensor == nil && !f.may(v.Node) {
+		return nil // not remembered: most values of most models are such
+	}
 	if c, ok := f.known[v]; ok {
 		return c
 	}
@@ -105,6 +108,11 @@ func (f *Recognizer) Fold(v *graph.Value) *Constant {
 	return c
 }
 
+// may reports whether what a node makes may be folded, from its operator alone.
+func (f *Recognizer) may(n *onnxpb.NodeProto) bool {
+	return n != nil && (foldOf(n) != nil || f.Rearrange && (Cuts(n) || Reshapes(n)))
+}
+
 // find folds a value that is not known yet.
 func (f *Recognizer) find(v *graph.Value) *Constant {
 	if v.Tensor != nil {
@@ -117,60 +125,78 @@ func (f *Recognizer) find(v *graph.Value) *Constant {
 		return &Constant{Values: stored, Source: v, stored: stored}
 	}
 	n := v.Node
-	if f.Rearrange && n != nil && (Cuts(n) || Reshapes(n)) {
+	if f.Rearrange && (Cuts(n) || Reshapes(n)) {
 		if c := f.rearranged(v); c != nil {
 			return c
 		}
 	}
-	if n == nil || len(n.Output) != 1 {
-		return nil
+	if fold := foldOf(n); fold != nil && len(n.Output) == 1 {
+		return fold(f, n)
 	}
-	switch domain := n.GetDomain(); {
-	case domain == graph.Contrib && n.GetOpType() == "DequantizeLinear":
-		return f.dequantizeLinear(n)
-	case !graph.IsStandard(domain):
+	return nil
+}
+
+// foldOf returns what folds nodes of an operator, or nil.
+func foldOf(n *onnxpb.NodeProto) func(*Recognizer, *onnxpb.NodeProto) *Constant {
+	if n.GetDomain() == graph.Contrib && n.GetOpType() == "DequantizeLinear" {
+		return (*Recognizer).dequantizeLinear
+	}
+	if !graph.IsStandard(n.GetDomain()) {
 		return nil
 	}
 	switch n.GetOpType() {
 	case "Constant":
-		return f.constantNode(n)
+		return (*Recognizer).constantNode
 	case "Identity":
-		return f.through(n, func(x *Constant) *lazy.Tensor {
-			if x.Decoder != nil {
-				return nil // no form has an Identity behind the decoder
-			}
-			return x.Values
-		})
+		return (*Recognizer).identity
 	case "Reshape":
-		return f.through(n, func(x *Constant) *lazy.Tensor {
-			shape, ok := f.newShape(n, x.Values.Shape)
-			if !ok {
-				return nil
-			}
-			return x.Values.Reshaped(shape)
-		})
+		return (*Recognizer).reshape
 	case "Flatten", "Squeeze", "Unsqueeze":
-		return f.through(n, func(x *Constant) *lazy.Tensor {
-			shape, ok := f.newShape(n, x.Values.Shape)
-			if !ok || x.Decoder != nil {
-				return nil // no form has one behind the decoder
-			}
-			return x.Values.Reshaped(shape)
-		})
+		return (*Recognizer).view
 	case "Cast":
-		return f.castNode(n)
+		return (*Recognizer).castNode
 	case "DequantizeLinear":
-		return f.dequantizeLinear(n)
+		return (*Recognizer).dequantizeLinear
 	case "QuantizeLinear":
-		return f.quantizeLinear(n)
+		return (*Recognizer).quantizeLinear
 	case "Gather":
-		return f.gather(n)
+		return (*Recognizer).gather
 	case "Mul":
-		return f.product(n)
+		return (*Recognizer).product
 	case "Sub":
-		return f.difference(n)
+		return (*Recognizer).difference
 	}
 	return nil
+}
+
+func (f *Recognizer) identity(n *onnxpb.NodeProto) *Constant {
+	return f.through(n, func(x *Constant) *lazy.Tensor {
+		if x.Decoder != nil {
+			return nil // no form has an Identity behind the decoder
+		}
+		return x.Values
+	})
+}
+
+func (f *Recognizer) reshape(n *onnxpb.NodeProto) *Constant {
+	return f.through(n, func(x *Constant) *lazy.Tensor {
+		shape, ok := f.newShape(n, x.Values.Shape)
+		if !ok {
+			return nil
+		}
+		return x.Values.Reshaped(shape)
+	})
+}
+
+// view folds a Flatten, Squeeze or Unsqueeze.
+func (f *Recognizer) view(n *onnxpb.NodeProto) *Constant {
+	return f.through(n, func(x *Constant) *lazy.Tensor {
+		shape, ok := f.newShape(n, x.Values.Shape)
+		if !ok || x.Decoder != nil {
+			return nil // no form has one behind the decoder
+		}
+		return x.Values.Reshaped(shape)
+	})
 }
 
 // readable reports whether elements of the type can be read as numbers.

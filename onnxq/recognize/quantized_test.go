@@ -9,6 +9,7 @@ import (
 
 	"onnxquant/internal/access"
 	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/spec"
@@ -70,5 +71,19 @@ func TestFloatModelsHaveNoQuantizedWeights(t *testing.T) {
 		for _, w := range recognize.Weights(access.Graph(modeltest.Open(t, modeltest.Build(t, kind.Name)))) {
 			t.Errorf("%s: %v", kind.Name, w)
 		}
+	}
+}
+
+// What cannot be folded, as most values of most models, is not remembered.
+func TestValuesOfOtherOperators(t *testing.T) {
+	const n = 1000
+	list := []*onnxpb.NodeProto{modeltest.Node("Neg", "v0", "x")}
+	for i := range n {
+		list = append(list, modeltest.Node("Neg", fmt.Sprint("v", i+1), fmt.Sprint("v", i)))
+	}
+	list[n].Output[0] = "y"
+	x := access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model(nil, list))))
+	if allocations := testing.AllocsPerRun(3, func() { recognize.Parts(x) }); allocations > 20 {
+		t.Errorf("%v allocations for %d nodes", allocations, n)
 	}
 }
