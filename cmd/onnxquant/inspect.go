@@ -98,7 +98,7 @@ func printInspection(w io.Writer, path string, in *inspect.Inspection, all bool)
 	}
 	if len(in.Hazards) > 0 {
 		fmt.Fprintln(w, "\nKnown problems:")
-		printTable(w, hazardRows(in.Hazards, all))
+		printSummaryFacts(w, hazardFacts(in.Hazards, all))
 	}
 }
 
@@ -275,8 +275,9 @@ func ledgerRows(tensors []onnxq.TensorPlan, all bool) [][]string {
 	return rows
 }
 
-func hazardRows(hazards []inspect.Hazard, all bool) [][]string {
-	rows := [][]string{{"RUNTIME", "EFFECT", "PROBLEM", "WHERE"}}
+// hazardFacts has for each problem the runtime, the effect, the problem, and below it where it is.
+func hazardFacts(hazards []inspect.Hazard, all bool) []fact {
+	var facts []fact
 	for _, h := range hazards {
 		var where []string
 		for _, at := range h.Where {
@@ -285,7 +286,11 @@ func hazardRows(hazards []inspect.Hazard, all bool) [][]string {
 		if !all {
 			where = first(3, where)
 		}
-		rows = append(rows, []string{h.Runtime, string(h.Effect), h.Text, strings.Join(where, ", ")})
+		texts := []string{string(h.Effect) + ": " + h.Text}
+		if len(where) > 0 {
+			texts = append(texts, "at "+strings.Join(where, ", "))
+		}
+		facts = append(facts, labelled(h.Runtime, texts)...)
 	}
-	return rows
+	return facts
 }
