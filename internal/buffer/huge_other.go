@@ -1,0 +1,5 @@
+//go:build !linux
+
+package buffer
+
+func advise[T any](n int64) []T { return make([]T, n) }
