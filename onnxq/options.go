@@ -368,7 +368,7 @@ func (o Options) checkOps() error {
 				return fmt.Errorf("operator %q has no weights to quantize; with activations static it may be named", op)
 			}
 			if near, ok := nearest.Name(op, reach.KnownOps); ok {
-				return fmt.Errorf("operator %q is not known; the nearest is %s", op, near)
+				return fmt.Errorf("operator %q is not known; did you mean %s?", op, near)
 			}
 			return fmt.Errorf("operator %q is not known (known: %s, all)", op, strings.Join(reach.KnownOps, ", "))
 		}

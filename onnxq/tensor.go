@@ -53,7 +53,7 @@ func (m *Model) Tensor(name string) (*Tensor, error) {
 	}
 	message := "the model has no float tensor " + msg.Quote(name)
 	if near, ok := nearest.Name(name, names); ok {
-		message += "; the nearest name is " + msg.Quote(near)
+		message += "; did you mean " + msg.Quote(near) + "?"
 	}
 	return nil, fmt.Errorf("%s", message)
 }

@@ -48,7 +48,7 @@ func TestTensors(t *testing.T) {
 
 func TestTensorErrors(t *testing.T) {
 	m := modeltest.Open(t, modeltest.Build(t, "mlp"))
-	if _, err := m.Tensor("w9"); err == nil || !strings.Contains(err.Error(), "the nearest name is") {
+	if _, err := m.Tensor("w9"); err == nil || !strings.Contains(err.Error(), "did you mean") {
 		t.Errorf("%v", err)
 	}
 	w, err := m.Tensor("w0")

@@ -124,7 +124,7 @@ func (f *calibFlags) runs(ctx context.Context, c *onnxq.CalibrationCost) (string
 		return "", err
 	}
 	least := math.Ceil(t.Seconds() * float64(c.Runs) / 2)
-	return fmt.Sprintf("and %.0f to %.0f s of %s of parts of the model over %s", least, 2*least,
+	return fmt.Sprintf("%.0f to %.0f s for %s of parts of the model over %s", least, 2*least,
 		english.Plural(c.Runs, "run", ""), english.Plural(f.data.Len(), "sample", "")), nil
 }
 

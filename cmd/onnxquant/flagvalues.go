@@ -117,7 +117,7 @@ func (r blockRange) Set(s string) error {
 	if err != nil || s == "" {
 		text := "want minmax, mse or percentile:P, P from 50 to 100"
 		if near, ok := nearest.Name(s, r.values()); ok {
-			text += "; the nearest is " + near
+			text += "; did you mean " + near + "?"
 		}
 		return errors.New(text)
 	}
@@ -166,10 +166,8 @@ func (f formatValue) Set(s string) error {
 		return errors.New("want a format")
 	case len(near) == 0:
 		return fmt.Errorf("there is no %s", s)
-	case len(near) == 1:
-		return fmt.Errorf("there is no %s; the nearest is %s", s, near[0])
 	default:
-		return fmt.Errorf("there is no %s; the nearest are %s", s, oneAnd(near))
+		return fmt.Errorf("there is no %s; did you mean %s?", s, oneOf(near))
 	}
 }
 
@@ -223,7 +221,7 @@ func (c choices) values() []string { return c.allowed }
 func (c choices) addsUp()          {}
 
 // pick finds a word among the allowed ones, in any case. The error names all where they are few,
-// and the nearest one.
+// and those that may be meant.
 func pick[T ~string](s string, allowed []T) (T, error) {
 	const few = 8
 	low := make([]string, len(allowed))
@@ -234,14 +232,18 @@ func pick[T ~string](s string, allowed []T) (T, error) {
 		low[i] = strings.ToLower(string(word))
 	}
 	if other := T(otherNames[plainName(s)]); slices.Contains(allowed, other) {
-		return "", fmt.Errorf("there is no %s; the nearest is %s", s, other)
+		return "", fmt.Errorf("there is no %s; did you mean %s?", s, other)
 	}
 	text := "there is no " + s
 	if len(allowed) <= few {
 		text = "want " + oneOf(allowed)
 	}
-	if near, ok := nearest.Name(strings.ToLower(s), low); ok {
-		text += fmt.Sprintf("; the nearest is %s", allowed[slices.Index(low, near)])
+	var meant []T
+	for _, near := range nearest.Names(strings.ToLower(s), low) {
+		meant = append(meant, allowed[slices.Index(low, near)])
+	}
+	if len(meant) > 0 {
+		text += fmt.Sprintf("; did you mean %s?", oneOf(meant))
 	}
 	return "", errors.New(text)
 }

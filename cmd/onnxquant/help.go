@@ -95,7 +95,7 @@ func nearestCommand(word string) string {
 		names = append(names, cmd.name)
 	}
 	if near, ok := nearest.Name(strings.ToLower(word), names); ok {
-		return "; the nearest is " + near
+		return "; did you mean " + near + "?"
 	}
 	return ""
 }
@@ -231,7 +231,7 @@ func helpOnFlag(w io.Writer, name string) error {
 			return usagef("there is no command or flag %s; %s", name, text)
 		}
 		if near, ok := nearest.Name(word, names); ok {
-			return usagef("there is no command or flag %s; the nearest is %s", name, near)
+			return usagef("there is no command or flag %s; did you mean %s?", name, near)
 		}
 		return usagef("there is no command or flag %s", name)
 	}

@@ -67,7 +67,7 @@ func nearestFlag(fs *pflag.FlagSet, name string) string {
 		return "; " + text
 	}
 	if near, ok := nearest.Name(plainName(name), flagNames(fs)); ok {
-		return "; the nearest is --" + near
+		return "; did you mean --" + near + "?"
 	}
 	return ""
 }

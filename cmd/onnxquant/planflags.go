@@ -60,7 +60,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(choices{&o.Ops, allOps()}, "ops",
 		"operators whose weights are quantized:\n"+oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm); with --activations static also\nothers, such as Add and MaxPool (default all of them)")
 	fs.Var(newFormat(&o.ConvFormat, spec.Formats()), "conv-format",
-		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, which\nconvolutions do not bear)")
+		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, with which\nconvolutions lose too much)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only weights whose name, or the name of a node that\nreads them, matches `GLOB`; may be repeated")
 	fs.StringArrayVarP(&o.Exclude, "exclude", "x", nil,

@@ -212,10 +212,10 @@ func costFacts(c *onnxq.CalibrationCost, runs string) []fact {
 		return nil
 	}
 	if runs == "" {
-		runs = fmt.Sprintf("without the %s of the model over the samples", english.Plural(c.Runs, "run", ""))
+		runs = fmt.Sprintf("more for %s of the model over the samples", english.Plural(c.Runs, "run", ""))
 	}
-	return []fact{{"calibration", fmt.Sprintf("%s of layers: about %.0f s of computing %s; up to %s of memory besides that of the runs, and %s of disk",
-		english.Plural(c.Groups, "group", ""), math.Ceil(c.Seconds), runs, byteSize(c.Memory), byteSize(c.Disk))}}
+	return []fact{{"calibration", fmt.Sprintf("about %.0f s to find the codes of %s of layers; %s; up to %s of memory, without that of the runs, and %s of disk",
+		math.Ceil(c.Seconds), english.Plural(c.Groups, "group", ""), runs, byteSize(c.Memory), byteSize(c.Disk))}}
 }
 
 // comparedOn names the samples by which the model's outputs were compared.

@@ -59,7 +59,7 @@ func checkPatterns(names []string, patterns *rules.Patterns) error {
 	}
 	message := fmt.Sprintf("no weight and no node is called %s", msg.Quote(unused))
 	if near, ok := nearest.Name(unused, names); ok {
-		return errors.New(message + "; the nearest name is " + msg.Quote(near))
+		return errors.New(message + "; did you mean " + msg.Quote(near) + "?")
 	}
 	return errors.New(message + "; onnxquant --dry-run lists the weights")
 }

@@ -88,7 +88,7 @@ func checkDimension(name string, infos []*onnxpb.ValueInfoProto) error {
 	}
 	message := fmt.Sprintf("no input has a dimension called %q", name)
 	if near, ok := nearest.Name(name, names); ok {
-		message += fmt.Sprintf("; the nearest is %q", near)
+		message += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return errors.New(message)
 }

@@ -62,7 +62,7 @@ func (o Options) Check() error {
 			continue
 		}
 		if near, ok := nearest.Name(op, known); ok {
-			return fmt.Errorf("operator %s is not known; the nearest is %s", msg.Quote(op), near)
+			return fmt.Errorf("operator %s is not known; did you mean %s?", msg.Quote(op), near)
 		}
 		return fmt.Errorf("operator %s is not known", msg.Quote(op))
 	}

@@ -1,38 +1,64 @@
 // Package nearest suggests a known name for a misspelt one.
 package nearest
 
-import "strings"
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
 
-// Name returns the name with the fewest edits to a match of the glob pattern; ok is false if
-// all names need more edits than a third of the pattern's length, but one in two or three
-// characters: it is no misspelling of them. A name that differs in -, _, . and spaces alone is the
-// nearest, then one that the pattern begins. Without any, it is the shortest one that contains the pattern.
+// Name returns the name that a pattern most likely means; ok is false if there is none. The first of these
+// counts: a name that differs in -, _, . and spaces alone, the shortest name that begins with the pattern, the name
+// with the fewest edits to a match of the glob pattern, and the shortest one that contains the pattern. Names that
+// need more edits than a third of the pattern's length, but one in two or three characters, are no misspelling.
 func Name(pattern string, names []string) (nearest string, ok bool) {
-	word := letters(pattern)
 	for _, name := range names {
-		if word != "" && word == letters(name) {
+		if l := letters(name); l != "" && l == letters(pattern) {
 			return name, true
 		}
 	}
-	if name, ok := containing(pattern, names, strings.HasPrefix); ok {
-		return name, true
+	if all := containing(pattern, names, strings.HasPrefix); len(all) > 0 {
+		return shortest(all), true
 	}
 	n := len([]rune(pattern))
 	if name, ok := Within(min(n-1, max(1, n/3)), pattern, names); ok {
 		return name, true
 	}
-	return containing(pattern, names, strings.Contains)
+	if all := containing(pattern, names, strings.Contains); len(all) > 0 {
+		return shortest(all), true
+	}
+	return "", false
 }
 
-// containing returns the shortest name that has a word in it, of three letters at least.
-func containing(word string, names []string, has func(name, word string) bool) (shortest string, ok bool) {
+// Names is like Name, but returns all names that begin with the pattern, if they are few.
+func Names(pattern string, names []string) []string {
+	const few = 4
+	name, ok := Name(pattern, names)
+	if !ok {
+		return nil
+	}
+	if all := containing(pattern, names, strings.HasPrefix); slices.Contains(all, name) && len(all) <= few {
+		return all
+	}
+	return []string{name}
+}
+
+// containing returns the names that have a word in it, of three letters at least.
+func containing(word string, names []string, has func(name, word string) bool) (all []string) {
 	const least = 3
+	if len(letters(word)) < least {
+		return nil
+	}
 	for _, name := range names {
-		if len(letters(word)) >= least && has(name, word) && (!ok || len(name) < len(shortest)) {
-			shortest, ok = name, true
+		if has(name, word) {
+			all = append(all, name)
 		}
 	}
-	return shortest, ok
+	return all
+}
+
+func shortest(names []string) string {
+	return slices.MinFunc(names, func(a, b string) int { return cmp.Compare(len(a), len(b)) })
 }
 
 // letters is a name without punctuation.

@@ -123,7 +123,7 @@ func Load(name string) (*Preset, error) {
 func unknown(name string) error {
 	text := fmt.Sprintf("there is no preset and no file %q; presets: %s", name, strings.Join(Names(), ", "))
 	if near, ok := nearest.Name(strings.ToLower(name), Names()); ok {
-		text += "; the nearest is " + near
+		text += "; did you mean " + near + "?"
 	}
 	return errors.New(text)
 }

@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/nearest"
@@ -109,8 +111,8 @@ func mixNamed(name string) (*mix, error) {
 			return &mixes[i], nil
 		}
 	}
-	if near, ok := nearest.Name(strings.ToUpper(name), Mixes()); ok {
-		return nil, fmt.Errorf("mix %q is not known; the nearest is %s", name, near)
+	if near := nearest.Names(strings.ToUpper(name), Mixes()); len(near) > 0 {
+		return nil, fmt.Errorf("mix %q is not known; did you mean %s?", name, english.WordSeries(near, "or"))
 	}
 	return nil, fmt.Errorf("mix %q is not known (known: %s)", name, strings.Join(Mixes(), ", "))
 }

@@ -141,7 +141,7 @@ keys:
 		}
 		message := fmt.Sprintf("%s: %v: %s matches no tensor", n.source, r.pos, msg.Quote(r.pattern))
 		if near, ok := nearest.Name(r.pattern, names); ok {
-			message += "; the nearest name is " + msg.Quote(near)
+			message += "; did you mean " + msg.Quote(near) + "?"
 		}
 		return errors.New(message)
 	}

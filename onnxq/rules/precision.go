@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/regularfile"
@@ -155,12 +157,13 @@ func (p *Precision) Unused(names []string) error {
 	if key.pos != (position{}) {
 		message += key.pos.String() + ": "
 	}
-	message += fmt.Sprintf("%q matches no weight", key.pattern)
-	if near, ok := nearest.Name(key.pattern, names); ok {
-		message += fmt.Sprintf("; the nearest name is %q", near)
+	if n := len(unused) - 1; n > 0 {
+		message += fmt.Sprintf("%q and %s match no weight", key.pattern, english.Plural(n, "other key", ""))
+	} else {
+		message += fmt.Sprintf("%q matches no weight", key.pattern)
 	}
-	if len(unused) > 1 {
-		message += fmt.Sprintf(" (and so with %d of the other keys)", len(unused)-1)
+	if near, ok := nearest.Name(key.pattern, names); ok {
+		message += fmt.Sprintf("; did you mean %q?", near)
 	}
 	return errors.New(message)
 }
@@ -230,7 +233,7 @@ func parseOverride(doc *jsonTokens) (o spec.Override, err error) {
 		if !ok {
 			text := fmt.Sprintf("setting %q is not known (known: bits, block, axis, format, algorithm, zero_point, scale_type)", name)
 			if near, ok := nearest.Name(strings.ToLower(name), slices.Sorted(maps.Keys(settings))); ok {
-				text += "; the nearest is " + near
+				text += "; did you mean " + near + "?"
 			}
 			return o, key.errorf("%s", text)
 		}

@@ -63,11 +63,11 @@ func TestPrecisionUnused(t *testing.T) {
 	for doc, want := range map[string]string{
 		`{}`:                                 "",
 		`{"*": 8, "lm_head*": 8, "w[0]": 8}`: "",
-		`{"lm_haed.weight": 8}`:              `precision_info: line 1, column 2: "lm_haed.weight" matches no weight; the nearest name is "lm_head.weight"`,
-		"{\"*\": 8,\n  \"lm_hed*\": 8}":      `precision_info: line 2, column 3: "lm_hed*" matches no weight; the nearest name is "lm_head.weight"`,
-		`{"layers.?.dn": 8}`:                 `precision_info: line 1, column 2: "layers.?.dn" matches no weight; the nearest name is "layers.0.up"`,
-		`{"é": 8, "zz": 8, "*": 4}`:          `precision_info: line 1, column 2: "é" matches no weight (and so with 1 of the other keys)`,
-		`{"é*up": 8, "yy": 8}`:               `precision_info: line 1, column 2: "é*up" matches no weight; the nearest name is "layers.0.up" (and so with 1 of the other keys)`,
+		`{"lm_haed.weight": 8}`:              `precision_info: line 1, column 2: "lm_haed.weight" matches no weight; did you mean "lm_head.weight"?`,
+		"{\"*\": 8,\n  \"lm_hed*\": 8}":      `precision_info: line 2, column 3: "lm_hed*" matches no weight; did you mean "lm_head.weight"?`,
+		`{"layers.?.dn": 8}`:                 `precision_info: line 1, column 2: "layers.?.dn" matches no weight; did you mean "layers.0.up"?`,
+		`{"é": 8, "zz": 8, "*": 4}`:          `precision_info: line 1, column 2: "é" and 1 other key match no weight`,
+		`{"é*up": 8, "yy": 8}`:               `precision_info: line 1, column 2: "é*up" and 1 other key match no weight; did you mean "layers.0.up"?`,
 	} {
 		p, err := ParsePrecision([]byte(doc))
 		if err != nil {
@@ -118,7 +118,7 @@ var badPrecision = []struct {
 	{doc: `{"a": [8]}`, want: `line 1, column 7: want a number of bits, or an object such as {"format": "int8"}, got an array`},
 	{doc: `{"a": {"b": 8}}`, want: `line 1, column 8: setting "b" is not known`},
 	{doc: `{"a": {"Bits": 8}}`, want: `line 1, column 8: setting "Bits" is not known`},
-	{doc: `{"a": {"bits": 8, "blok": 32}}`, want: `line 1, column 19: setting "blok" is not known (known: bits, block, axis, format, algorithm, zero_point, scale_type); the nearest is block`},
+	{doc: `{"a": {"bits": 8, "blok": 32}}`, want: `line 1, column 19: setting "blok" is not known (known: bits, block, axis, format, algorithm, zero_point, scale_type); did you mean block?`},
 	{doc: "{\n\t\"é\": {\"bits\": 8, \"bits\": 8}}", want: "line 2, column 19: bits is given twice", schemaCannot: true},
 	{doc: `{"a": {"bits": 8, "precision": 8}}`, want: "line 1, column 19: bits and precision are one setting"},
 	{doc: `{"a": {"block_size": 8, "block": 8}}`, want: "line 1, column 25: block_size and block are one setting"},
@@ -133,7 +133,7 @@ var badPrecision = []struct {
 	{doc: `{"a": {"axis": "0"}}`, want: "line 1, column 16: axis: want a whole number, got a string"},
 	{doc: `{"a": {"axis": -2147483648}}`, want: "line 1, column 16: axis -2147483648: want a whole number"},
 	{doc: `{"a": {"format": 4}}`, want: "line 1, column 18: format: want a string, got 4"},
-	{doc: `{"a": {"format": "INT 4"}}`, want: `line 1, column 18: format "int 4" is not known; the nearest is int4`},
+	{doc: `{"a": {"format": "INT 4"}}`, want: `line 1, column 18: format "int 4" is not known; did you mean int4?`},
 	{doc: `{"a": {"format": "Float", "bits": 8}}`, want: "line 1, column 7: format float leaves a weight as it is"},
 	{doc: `{"a": {"format": "NF4", "bits": 8}}`, want: "line 1, column 7: format nf4 has 4 bits, not 8"},
 	{doc: `{"a": {"format": "float", "bits": 8}}`, want: "line 1, column 7: format float leaves"},

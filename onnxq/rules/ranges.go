@@ -313,7 +313,7 @@ func (r *Ranges) Unused(names []string) error {
 		}
 		message := fmt.Sprintf("%s: the model has no value %s", r.Source, msg.Quote(name))
 		if near, ok := nearest.Name(name, names); ok {
-			message += "; the nearest name is " + msg.Quote(near)
+			message += "; did you mean " + msg.Quote(near) + "?"
 		}
 		return errors.New(message)
 	}

@@ -94,7 +94,7 @@ func TestRangesOfModel(t *testing.T) {
 	if got := errorText(r.Check(strings.Repeat("1", 64))); !strings.Contains(got, "of another model") {
 		t.Error(got)
 	}
-	if got, want := errorText(r.Unused([]string{"conv2"})), `ranges: the model has no value "conv1"; the nearest name is "conv2"`; got != want {
+	if got, want := errorText(r.Unused([]string{"conv2"})), `ranges: the model has no value "conv1"; did you mean "conv2"?`; got != want {
 		t.Errorf("got %s\nwant %s", got, want)
 	}
 	if err := r.Unused([]string{"x", "conv1"}); err != nil {

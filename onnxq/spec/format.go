@@ -95,13 +95,10 @@ func ParseFormat(name string) (Format, error) {
 		return f, nil
 	}
 	near := Similar(name)
-	switch len(near) {
-	case 0:
+	if len(near) == 0 {
 		return "", fmt.Errorf("format %q is not known (known: %s)", name, strings.Join(formatNames(), ", "))
-	case 1:
-		return "", fmt.Errorf("format %q is not known; the nearest is %s", name, near[0])
 	}
-	return "", fmt.Errorf("format %q is not known; the nearest are %s", name, english.WordSeries(names(near), "and"))
+	return "", fmt.Errorf("format %q is not known; did you mean %s?", name, english.WordSeries(names(near), "or"))
 }
 
 // Bits is the size of a code; 0 for Float and unknown formats.

@@ -234,7 +234,7 @@ def test_what_quantize_static_gets_wrong(lab):
 
 @pytest.mark.parametrize("change, message", [
     (lambda d: d["tensors"].pop("c2"), 'no range of "c2"'),
-    (lambda d: d["tensors"].update(c3={"min": 0, "max": 1}), 'the model has no value "c3"; the nearest name is "c'),
+    (lambda d: d["tensors"].update(c3={"min": 0, "max": 1}), 'the model has no value "c3"; did you mean "c'),
     (lambda d: d["model"].update(sha256="0" * 64), "of another model"),
     (lambda d: d["tensors"]["c2"].update(min=float("nan")), "NaN is no number"),
     (lambda d: d["tensors"]["c2"].update(min=float("inf")), "Infinity is no number"),
