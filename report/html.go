@@ -197,7 +197,11 @@ func (v *view) facts() {
 	}
 	add(shownFact{"Size", byteText(size), more, float64(size), at + ".bytes"})
 	if len(v.Weights) > 0 {
-		add(shownFact{"Error of weights", percentText(e), fmt.Sprintf("of %s", english.Plural(v.Sizes.Count, "weight", "")), e, at + ".error"})
+		more := fmt.Sprintf("of %s", english.Plural(v.Sizes.Count, "weight", ""))
+		if len(v.Outs) > 0 && v.Sizes.Count > len(v.Weights) {
+			more = fmt.Sprintf("of all %d weights that are compared; %s of the %d that this model quantizes", v.Sizes.Count, percentText(v.OwnError()), len(v.Weights))
+		}
+		add(shownFact{"Error of weights", percentText(e), more, e, at + ".error"})
 	} else {
 		add(shownFact{Label: "Error of weights", Text: "unknown", More: "no quantized weight was compared"})
 	}

@@ -13,6 +13,8 @@
 package report
 
 import (
+	"math"
+
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/inspect"
 	"onnxquant/onnxq/rules"
@@ -117,6 +119,16 @@ type Sizes struct {
 	SameError  *SizePoint  `json:"same_error,omitempty"` // of Frontier: the smallest with at most the error of the model
 
 	Recommended *SizePoint `json:"recommended,omitempty"` // by an analysis
+}
+
+// OwnError is the error of the first model over the weights that it quantizes itself: other models and candidates
+// do not change it.
+func (r *Report) OwnError() float64 {
+	noise := 0.0
+	for _, w := range r.Weights {
+		noise += w.Error * w.Error
+	}
+	return math.Sqrt(noise / float64(max(len(r.Weights), 1)))
 }
 
 // SizePoint is the size and the error of a model.

@@ -208,14 +208,15 @@ func printReport(w io.Writer, r *report.Report, opts *verify.Options, page strin
 	printFacts(w, facts)
 }
 
-// weightErrorText tells the error of the weights, if any could be compared.
+// weightErrorText tells the error of the weights, if any could be compared: of those that the model quantizes,
+// which other models do not change, and of all that are compared, if they are more.
 func weightErrorText(r *report.Report) string {
 	if len(r.Weights) == 0 {
 		return "unknown: no quantized weight was compared"
 	}
-	text := fmt.Sprintf("%.4f, of %s", r.Outs[0].Error, english.Plural(r.Sizes.Count, "weight", ""))
-	if len(r.Outs) > 1 {
-		text += " that any of these models quantizes"
+	text := fmt.Sprintf("%.4f, of %s", r.OwnError(), english.Plural(len(r.Weights), "weight", ""))
+	if r.Sizes.Count > len(r.Weights) {
+		text += fmt.Sprintf(" that it quantizes; %.4f, of all %d that are compared", r.Outs[0].Error, r.Sizes.Count)
 	}
 	return text
 }
