@@ -73,6 +73,21 @@ def test_real_models_in_onnx_runtime(name, style, tmp_path):
     assert min(o["sqnr_db"] for o in report["execution"]["outputs"] if o["dtype"] == "FLOAT") > 25
 
 
+# What is written for ONNX Runtime runs there as it is, with about the error of its weights.
+@pytest.mark.sampled(4)
+@pytest.mark.parametrize("setting", ["-bits 4 --block 32 --ops all", "-bits 8 --ops all", "-bits 8 --style nbits", "-bits 4 --block 32 --zero-point --ops all", "-bits 8 --float16 --ops all"])
+@pytest.mark.parametrize("name", ["dtln_model_2", "mujoco_apollo_policy", "mnist8", "silero_vad_op18_ifless"])
+def test_real_models_themselves(name, setting, tmp_path):
+    out = tmp_path / "out.onnx"
+    assert onnxquant(*setting.split(), "--target", "ort", real(name), out).status == 0
+    report = verify_in_runtime(real(name), out)
+    assert report["passed"], report["failures"]
+    itself = report["execution"]["itself"]
+    assert not itself.get("reason")
+    for a, b in zip(report["execution"]["outputs"], itself["outputs"], strict=True):
+        assert b["sqnr_db"] > min(a["sqnr_db"] - 6, 30), b["name"]  # kernels that round activations to 8 bits have about 40 dB
+
+
 # Errors of some codes make up for those of others, though no data are given.
 def test_best_without_data(tmp_path):
     path, out = real("dtln_model_2"), tmp_path / "out.onnx"
