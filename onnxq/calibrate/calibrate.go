@@ -12,12 +12,8 @@ package calibrate
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -232,7 +228,7 @@ func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 			return nil, err
 		}
 	}
-	sum, err := hash(path)
+	sum, err := r.model.SHA256()
 	if err != nil {
 		return nil, err
 	}
@@ -348,18 +344,4 @@ var noTensor = map[string]bool{
 	"SequenceConstruct": true, "SequenceEmpty": true, "SequenceErase": true, "SequenceInsert": true,
 	"SequenceMap": true, "SplitToSequence": true, "Optional": true, "StringConcat": true, "StringNormalizer": true, "StringSplit": true,
 	"ZipMap": true, "Shape": true, "Size": true, "Constant": true,
-}
-
-// hash returns the SHA-256 of a file.
-func hash(path string) (string, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", fmt.Errorf("%s: %w", path, err)
-	}
-	return hex.EncodeToString(h.Sum(nil)), nil
 }
