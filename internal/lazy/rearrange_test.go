@@ -2,8 +2,12 @@ package lazy_test
 
 import (
 	"bytes"
+	"errors"
+	"io"
 	"math/rand/v2"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"onnxquant/formats/dtype"
@@ -118,5 +122,88 @@ func TestRearranged(t *testing.T) {
 			t.Fatal("too many elements")
 			return nil
 		})
+	}
+}
+
+// watched counts what is read of a reader, and fails once.
+type watched struct {
+	io.ReaderAt
+	calls, bytes atomic.Int64
+	failing      atomic.Bool
+}
+
+func (w *watched) ReadAt(b []byte, off int64) (int, error) {
+	if w.failing.Swap(false) {
+		return 0, errors.New("not now")
+	}
+	w.calls.Add(1)
+	w.bytes.Add(int64(len(b)))
+	return w.ReaderAt.ReadAt(b, off)
+}
+
+// Whoever reads a turned matrix row by row, or several at once who read some rows each, reads each byte of the
+// file about once, and not each element for itself. Parts of a row are no worse.
+func TestTransposedReads(t *testing.T) {
+	raw := make([]byte, 16<<20)
+	for i := range raw {
+		raw[i] = byte(i >> 2 * (i & 3))
+	}
+	for _, c := range []struct {
+		rows, cols  int64
+		calls, size int64 // the most
+	}{
+		{2048, 2048, 1 << 15, 1 << 25},
+		{64, 65536, 1 << 15, 1 << 25},
+		{65536, 64, 1 << 15, 1 << 25},
+	} {
+		for _, cut := range []bool{false, true} {
+			w := &watched{ReaderAt: bytes.NewReader(raw)}
+			x := lazy.Stored(dtype.Float32, []int64{c.rows, c.cols}, w).Transposed([]int64{1, 0})
+			if cut {
+				x = lazy.Joined([]*lazy.Tensor{x.Sliced(1, c.rows/3, 1, c.rows-c.rows/3), x.Sliced(1, 0, 1, c.rows/3)}, 1)
+			}
+			got := make([]byte, len(raw))
+			var group sync.WaitGroup
+			const readers, piece = 2, 64 << 10
+			for k := range readers {
+				group.Go(func() {
+					part := len(got) / readers
+					for off := k * part; off < (k+1)*part; off += piece {
+						if err := buffer.ReadFull(x.Stored, got[off:off+piece], int64(off)); err != nil {
+							t.Error(err)
+						}
+					}
+				})
+			}
+			group.Wait()
+			for i := range c.cols {
+				for j := range c.rows {
+					from := j
+					if cut {
+						from = (j + c.rows/3) % c.rows
+					}
+					if at, of := (i*c.rows+j)*4, (from*c.cols+i)*4; !bytes.Equal(got[at:at+4], raw[of:of+4]) {
+						t.Fatalf("%d × %d: element %d, %d is another", c.rows, c.cols, i, j)
+					}
+				}
+			}
+			if calls, size := w.calls.Load(), w.bytes.Load(); calls > c.calls || size > c.size {
+				t.Errorf("%d × %d, cut %v: %d reads of %d bytes", c.rows, c.cols, cut, calls, size)
+			}
+		}
+	}
+}
+
+// What could not be read is tried again.
+func TestTransposedReadsAgain(t *testing.T) {
+	w := &watched{ReaderAt: bytes.NewReader([]byte{1, 2, 3, 4, 5, 6})}
+	x := lazy.Stored(dtype.Uint8, []int64{2, 3}, w).Transposed([]int64{1, 0})
+	got := make([]byte, 6)
+	w.failing.Store(true)
+	if err := buffer.ReadFull(x.Stored, got, 0); err == nil {
+		t.Error("no error")
+	}
+	if err := buffer.ReadFull(x.Stored, got, 0); err != nil || !bytes.Equal(got, []byte{1, 4, 2, 5, 3, 6}) {
+		t.Errorf("%v, %v", got, err)
 	}
 }

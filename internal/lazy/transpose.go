@@ -1,10 +1,14 @@
 package lazy
 
 import (
+	"encoding/binary"
 	"io"
+	"runtime"
 	"slices"
+	"weak"
 
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/shapes"
 )
 
 // Transposed returns the elements with axis i of the result being axis perm[i] of a stored tensor
@@ -64,75 +68,126 @@ func (t *transposition) at(i int64) (at int64) {
 func (t *transposition) ReadAt(dst []byte, off int64) (n int, err error) {
 	for n < len(dst) && err == nil {
 		i, within := off/t.unit, off%t.unit
-		took := int64(len(dst) - n)
-		if took -= took % t.unit; within > 0 || took == 0 { // a part of a unit
-			took = min(t.unit-within, int64(len(dst)-n))
-			err = buffer.ReadFull(t.r, dst[n:n+int(took)], t.at(i)+within)
+		var took int
+		if t.unit >= tooLong {
+			took = int(min(t.unit-within, int64(len(dst)-n)))
+			err = buffer.ReadFull(t.r, dst[n:n+took], t.at(i)+within)
 		} else {
-			took, err = t.units(dst[n:n+int(took)], i)
+			var row []byte
+			row, err = t.row(i)
+			took = copy(dst[n:], row[min(within, int64(len(row))):])
 		}
-		n, off = n+int(took), off+took
+		n, off = n+took, off+int64(took)
 	}
 	return n, err
 }
 
-// units reads some of the whole units from unit i on, and returns the number of their bytes.
-func (t *transposition) units(dst []byte, i int64) (int64, error) {
-	inner := int64(1) // units for each index of the axis whose neighbours are next to each other
+// What is farther away than tooFar is not read along with the rest: starting to read once more takes less
+// time. Units from tooLong on are read one by one.
+const (
+	tooFar  = 4 << 10
+	tooLong = 1 << 10
+)
+
+// grid cuts the units into tiles. In the order of reading there are inner units for each of along
+// neighbours in the original, and all that once more for each outer index. A tile has the units of height
+// neighbours and width inner indices: in the original, width stretches of height units.
+type grid struct{ inner, along, width, height int64 }
+
+const (
+	tileBytes  = 1 << 20
+	tileWidth  = 1 << 10 // inner indices
+	leastBytes = 64      // of a stretch that is read alone: a line of the caches
+	mostBeside = 32      // tiles with the same neighbours
+)
+
+func (t *transposition) grid() grid {
+	g := grid{inner: 1}
 	k := len(t.axes) - 1
 	for ; k > 0 && t.axes[k].step != t.unit; k-- {
-		inner *= t.axes[k].n
+		g.inner *= t.axes[k].n
 	}
-	count := int64(len(dst)) / t.unit
-	if along := min(t.axes[k].n-i/inner%t.axes[k].n, count/inner); i%inner == 0 && along > 1 {
-		return along * inner * t.unit, t.rectangle(dst, i, inner, along)
+	g.along = t.axes[k].n
+	g.width = min(g.inner, max(tileWidth, shapes.DivideUp(g.inner, mostBeside)))
+	// Whoever reads in order comes to all tiles with the same neighbours in turn, again and again. All
+	// must be kept, for each worker.
+	beside := int64(keptBytes / (runtime.GOMAXPROCS(0) + 1))
+	g.height = min(tileBytes/(g.width*t.unit), beside/(g.inner*t.unit))
+	least := int64(1)
+	if t.axes[len(t.axes)-1].step > tooFar {
+		least = max(leastBytes/t.unit, 1)
 	}
-	return t.near(dst, i, min(inner-i%inner, count))
+	g.height = min(max(g.height, least), g.along)
+	return g
 }
 
-// rectangle reads inner units for each of some neighbours: stretches of the original with all these
-// neighbours.
-func (t *transposition) rectangle(dst []byte, i, inner, along int64) error {
-	lent := gathers.Get().(*[]byte)
-	defer gathers.Put(lent)
-	all := buffer.Grow(lent, along*t.unit)
-	for j := range inner {
-		if err := buffer.ReadFull(t.r, all, t.at(i+j)); err != nil {
-			return err
-		}
-		for k := range along {
-			copy(dst[(k*inner+j)*t.unit:][:t.unit], all[k*t.unit:])
-		}
+// row returns the bytes of unit i and of those behind it that are in the same row of its tile.
+func (t *transposition) row(i int64) ([]byte, error) {
+	g := t.grid()
+	outer, j, r := i/g.inner/g.along, i/g.inner%g.along, i%g.inner
+	at := tilePlace{outer, j - j%g.height, r - r%g.width}
+	g.width, g.height = min(g.width, g.inner-at.r), min(g.height, g.along-at.j)
+	all, err := kept.get(tileKey{weak.Make(t), at}, g.width*g.height*t.unit, func() ([]byte, error) { return t.tile(g, at) })
+	if err != nil {
+		return nil, err
 	}
-	return nil
+	row := (j - at.j) * g.width
+	return all[(row+r-at.r)*t.unit : (row+g.width)*t.unit], nil
 }
 
-// tooSparse is how many bytes take as long to read as starting to read once more.
-const tooSparse = 1 << 10
-
-// near reads units that have one index along the axis, as many at once as lie near each other.
-func (t *transposition) near(dst []byte, i, count int64) (int64, error) {
-	from := t.at(i)
-	end, n := from+t.unit, int64(1)
-	for ; n < count; n++ {
-		next := t.at(i + n)
-		low, high := min(from, next), max(end, next+t.unit)
-		if high-low > max(gathered, t.unit) || high-low > (n+1)*max(tooSparse, 8*t.unit) {
-			break
-		}
-		from, end = low, high
-	}
-	if n == 1 {
-		return t.unit, buffer.ReadFull(t.r, dst[:t.unit], from)
-	}
+// tile reads a tile, of the size that g has. Some stretches are read first, and then turned while they are
+// in the caches.
+func (t *transposition) tile(g grid, at tilePlace) ([]byte, error) {
 	lent := gathers.Get().(*[]byte)
 	defer gathers.Put(lent)
-	all := buffer.Grow(lent, end-from)
-	if err := buffer.ReadFull(t.r, all, from); err != nil {
-		return 0, err
+	var starts [1 << 10]int64 // of stretches, in what was read
+	made, stretch := make([]byte, g.height*g.width*t.unit), g.height*t.unit
+	batch := min(int64(len(starts)), max(gathered/stretch, 1))
+	first := (at.outer*g.along+at.j)*g.inner + at.r
+	for r := int64(0); r < g.width; {
+		low, n, most := t.at(first+r), int64(1), min(batch, g.width-r)
+		high := low + stretch
+		for starts[0] = 0; n < most; n++ { // what lies near is read at once, with what is in between
+			next := t.at(first + r + n)
+			if next < high || next-high > tooFar || next+stretch-low > gathered {
+				break
+			}
+			starts[n], high = next-low, next+stretch
+		}
+		all := buffer.Grow(lent, max(high-low, most*stretch))
+		if err := buffer.ReadFull(t.r, all[:high-low], low); err != nil {
+			return nil, err
+		}
+		if n == 1 {
+			for ; n < most; n++ {
+				starts[n] = n * stretch
+				if err := buffer.ReadFull(t.r, all[starts[n]:starts[n]+stretch], t.at(first+r+n)); err != nil {
+					return nil, err
+				}
+			}
+		}
+		for j := range g.height {
+			t.turn(made[(j*g.width+r)*t.unit:], all[j*t.unit:], starts[:n])
+		}
+		r += n
 	}
-	for j := range n {
-		copy(dst[j*t.unit:][:t.unit], all[t.at(i+j)-from:])
+	return made, nil
+}
+
+// turn copies the units that begin at some places of from, one after the other.
+func (t *transposition) turn(to, from []byte, starts []int64) {
+	switch t.unit {
+	case 4:
+		for k, at := range starts {
+			binary.LittleEndian.PutUint32(to[4*k:], binary.LittleEndian.Uint32(from[at:]))
+		}
+	case 2:
+		for k, at := range starts {
+			binary.LittleEndian.PutUint16(to[2*k:], binary.LittleEndian.Uint16(from[at:]))
+		}
+	default:
+		for k, at := range starts {
+			copy(to[int64(k)*t.unit:][:t.unit], from[at:])
+		}
 	}
-	return n * t.unit, nil
 }
