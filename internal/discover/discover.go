@@ -231,7 +231,7 @@ func (s *settling) settle(d *Decision) error {
 		d.Reason = d.fit(s.x)
 	}
 	d.settleStyle(s.x, s.shapes, opts, except.ForceDQ[d.Value])
-	d.settleApart()
+	d.settleApart(s.x)
 	d.settleScales(except.Scales[d.Value])
 	d.settleLevel(except.Huge[d.Value])
 	if d.Reason != "" && opts.Strict {
@@ -318,7 +318,7 @@ func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, fo
 // settleApart keeps ONNX Runtime from fusing a weight with which it would compute wrongly, or fail. That a
 // Cast, a function, an If or a second reader lies between the weight and its product does not hold it
 // back everywhere, so all such weights of products are kept apart.
-func (d *Decision) settleApart() {
+func (d *Decision) settleApart(x *graph.Graph) {
 	c := d.Choice
 	if d.Reason != "" || c.Style == spec.NBits || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
 		return
@@ -330,6 +330,9 @@ func (d *Decision) settleApart() {
 	case c.Operand.Axis == 1 && target.Refused(c.Format.Bits(), c.ZeroPoint || !c.Format.Signed(), c.Block):
 		c.Apart = true
 		d.remark("codes with a third axis: ONNX Runtime refuses a Transpose of others with 2 bits and a zero point per channel")
+	case (c.Target.NBits || c.Target.Target == spec.Portable) && target.ZeroedIfFused(d.DType, x.Nested(d.Value)):
+		c.Apart = true
+		d.remark("codes with a third axis: where ONNX Runtime fuses float16 in a body of If, Loop or Scan, it computes zeros")
 	}
 }
 

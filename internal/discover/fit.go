@@ -92,7 +92,10 @@ func (d *Decision) unfused(x *graph.Graph, s *graph.Shapes) string {
 	if why := cmp.Or(decoded.Unfused(), decoded.Doubtful()); why != "" {
 		return "ONNX Runtime does not fuse its DequantizeLinear: " + why
 	}
-	if decoded.Spoilt() {
+	switch {
+	case decoded.Zeroed():
+		return "ONNX Runtime computes zeros behind DequantizeLinear: float16, in a body of If, Loop or Scan"
+	case decoded.Spoilt():
 		return fmt.Sprintf("ONNX Runtime computes it wrongly behind DequantizeLinear: 2 bits, and its %d columns are not a multiple of 4", d.Shape[1])
 	}
 	return ""
@@ -111,7 +114,7 @@ func (d *Decision) fusedWithZeros(x *graph.Graph, s *graph.Shapes) bool {
 // Decoded describes the weight as ONNX Runtime gets it behind a DequantizeLinear.
 func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
 	c := d.Choice
-	w := target.Decoded{Format: c.Format, DType: d.DType, Shape: d.Shape, Axis: c.Operand.Axis, Block: c.Block, Zeros: c.ZeroPoint, Opset: x.Opset}
+	w := target.Decoded{Format: c.Format, DType: d.DType, Shape: d.Shape, Axis: c.Operand.Axis, Block: c.Block, Zeros: c.ZeroPoint, Opset: x.Opset, Nested: x.Nested(d.Value)}
 	w.Product, w.Other = reach.ProductOf(x, s, d.Value, d.DType)
 	if w.Other == "" && !slices.Equal(c.Operand.View, d.Shape) {
 		w.Other = "its blocks run along several axes"

@@ -62,6 +62,31 @@ func (x *Graph) function(p *onnxpb.FunctionProto) error {
 	return err
 }
 
+// Nested reports whether a value lies in a body of If, Loop or Scan, or in a function that is called from one.
+func (x *Graph) Nested(v *Value) bool {
+	if v.Graph != nil {
+		return v.Graph != x.File.Proto.Graph
+	}
+	if v.Body == nil {
+		return false
+	}
+	callers := []*Function{v.Body}
+	seen := map[*Function]bool{v.Body: true}
+	for i := 0; i < len(callers); i++ {
+		for _, call := range callers[i].Calls {
+			home := x.Home(call)
+			if home.Owner != nil {
+				return true
+			}
+			if f := home.Body; f != nil && !seen[f] {
+				seen[f] = true
+				callers = append(callers, f)
+			}
+		}
+	}
+	return false
+}
+
 // linkCalls records which nodes call each function. Recursion is an error.
 func (x *Graph) linkCalls() error {
 	if len(x.functions) == 0 {

@@ -21,6 +21,7 @@ type Decoded struct {
 	Block   int   // or spec.PerChannel
 	Zeros   bool  // it has zero points
 	Opset   int64 // of its DequantizeLinear
+	Nested  bool  // it lies in a body of If, Loop or Scan
 	Product Product
 	Other   string // why no product reads it as it is, and alone; or ""
 }
@@ -120,3 +121,11 @@ func Refused(bits int, zeros bool, block int) bool {
 func (d Decoded) Spoilt() bool {
 	return d.Unfused() == "" && !d.Product.WTransposed && SpoiltIfFused(d.Format.Bits(), d.Shape[1])
 }
+
+// ZeroedIfFused reports whether ONNX Runtime, if it fuses a weight, computes zeros: of float16 in a body
+// of If, Loop or Scan, with the accuracy_level 4 that it gives to the MatMulNBits. A MatMulNBits of the
+// model computes there as it should.
+func ZeroedIfFused(typ dtype.DType, nested bool) bool { return nested && typ == dtype.Float16 }
+
+// Zeroed reports whether ONNX Runtime fuses the weight and then computes zeros.
+func (d Decoded) Zeroed() bool { return d.Unfused() == "" && ZeroedIfFused(d.DType, d.Nested) }

@@ -51,3 +51,20 @@ func TestUnfused(t *testing.T) {
 		}
 	}
 }
+
+func TestZeroed(t *testing.T) {
+	for _, c := range []struct {
+		d    Decoded
+		want bool
+	}{
+		{d: Decoded{Nested: true, DType: dtype.Float16}, want: true},
+		{d: Decoded{Nested: true, DType: dtype.Float32}},
+		{d: Decoded{DType: dtype.Float16}},
+		{d: Decoded{Nested: true, DType: dtype.Float16, Other: "it has several readers"}},
+	} {
+		c.d.Format, c.d.Shape, c.d.Block = spec.Int4, []int64{128, 96}, 32
+		if got := c.d.Zeroed(); got != c.want {
+			t.Errorf("%+v: %v", c.d, got)
+		}
+	}
+}

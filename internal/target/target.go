@@ -106,6 +106,7 @@ var Engines = []Engine{
 			"It does not fuse a Gemm with transA, transB or alpha, or with a C other than a vector with one element per column, or with beta for that. It makes a Gemm of a MatMul with two axes and an Add behind it.",
 			"It does not fuse a product whose result only a Relu or Clip reads, if a single operator reads that one's result; nor a Gemm whose first factor comes from a Transpose, or whose result a Transpose alone reads if it has no C.",
 			"It computes fused 2-bit weights wrongly if the number of columns is not a multiple of 4. Codes of such a weight get a third axis of length 1, and a Reshape behind their DequantizeLinear, unless MatMulNBits reads them: so it is not fused, also with the target portable.",
+			"It computes zeros with fused float16 weights in a body of If, Loop or Scan, or in a function that is called from one. Codes of such a weight get a third axis, too, unless MatMulNBits reads them.",
 			"With its optimizations it refuses, or computes wrongly with one column, a Transpose of 2-bit weights with a zero point per channel. Codes of such a weight get a third axis, too.",
 			"It does not fuse int8 without zero points, one scale per channel, behind a Transpose, if the opset is below 21. `--target ort` writes MatMulNBits; for rows longer than 256, which that cannot hold as one block, it stores zero points of 0, with which ONNX Runtime fuses: the outputs are those of opset 21, bit for bit.",
 			"It refuses block_size for a weight with one axis and one scale. Such a weight gets a scalar scale without block_size.",

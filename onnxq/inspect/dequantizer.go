@@ -28,8 +28,8 @@ type dequantizer struct {
 	scalar        bool   // the scale is a scalar
 	computed      bool   // nodes compute the scale, and not a DequantizeLinear alone
 	zero          bool   // there are zero points
-	owner         string // operator of the node that has its graph as an attribute, or ""
-	outer         bool   // its codes are outside of that graph
+	nested        bool   // it lies in a body of If, Loop or Scan
+	outer         bool   // its codes are outside of that body
 	index         *graph.Graph
 }
 
@@ -65,7 +65,7 @@ func dequantizerOf(x *graph.Graph, n *onnxpb.NodeProto) *dequantizer {
 	}
 	d.axis = int(axis)
 	if home := x.Home(n); home != nil {
-		d.owner, d.outer = home.Owner.GetOpType(), home.Values[codes.Name] != codes
+		d.nested, d.outer = x.Nested(made), home.Values[codes.Name] != codes
 	}
 	return d
 }
@@ -120,7 +120,7 @@ func (d *dequantizer) sum() int {
 // decoded describes it for the rules of package target.
 func (d *dequantizer) decoded(shapes *graph.Shapes) target.Decoded {
 	w := target.Decoded{Format: d.format(), DType: d.scales, Shape: d.dims, Axis: d.axis, Block: int(min(d.block, math.MaxInt32)),
-		Zeros: d.zero, Opset: d.index.Opset,
+		Zeros: d.zero, Opset: d.index.Opset, Nested: d.nested,
 	}
 	w.Product, w.Other = reach.ProductOf(d.index, shapes, d.made, d.scales)
 	if d.block == 0 {

@@ -78,11 +78,14 @@ var checks = []check{
 	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul if N is not a multiple of 4", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.decoded(h.shapes).Spoilt()
 	})},
+	{"ort-nested-half", onnxRuntime, EffectWrong, "DequantizeLinear of float16 in a body of If, Loop or Scan, fused with MatMul: all results are 0 unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return d.decoded(h.shapes).Zeroed()
+	})},
 	{"ort-shared-scales", onnxRuntime, EffectWrong, "float16 scales that several MatMulNBits with accuracy_level 4 share, in large models", sharedScales},
 	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.ORT) }},
 	{"ort-kernels", onnxRuntime, EffectRefused, "operators that have no CPU kernel at the model's opset, though they may at an older one", withoutKernels},
-	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a branch of If whose codes are outside the branch", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
-		return d.outer && d.owner == "If"
+	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a body of If, Loop or Scan, fused with its reader, whose codes are outside the body", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+		return d.outer && d.nested && d.decoded(h.shapes).Unfused() == ""
 	})},
 	{"ort-types", onnxRuntime, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or with FLOAT8E8M0 or BFLOAT16 scales: no CPU kernel", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return !target.Of(spec.ORT).Has(d.codes) || !target.Of(spec.ORT).Has(d.scales)

@@ -161,6 +161,12 @@ func TestHazards(t *testing.T) {
 				body("else_branch", nil, node("Identity", "e", "x")))}
 			p.Graph.Output[0].Name = new("z")
 		}), "subgraph-float ort-outer-weight ort-activations", "", "then_branch/u"},
+		{"float16 in a branch", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
+			p.Graph.Initializer[1] = zeros("s", f16, 2, 32)
+			branch := p.Graph.Node
+			p.Graph.Node = nodes{condition, node("If", "z", "c", body("then_branch", p.Graph.Initializer, branch...), body("else_branch", nil, node("Identity", "e", "x")))}
+			p.Graph.Initializer, p.Graph.Output[0].Name = nil, new("z")
+		}), "ort-nested-half ort-activations", "", "then_branch/v"},
 		{"no kernel", change(float(), func(p *onnxpb.ModelProto) {
 			p.OpsetImport[0].Version, p.IrVersion = new(int64(22)), new(int64(10))
 			p.Graph.Node = append(p.Graph.Node, node("RandomNormalLike", "r", "y"))

@@ -37,7 +37,9 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
-	transposed := w.Transposed && !target.SpoiltIfFused(int(w.Bits), w.Constant.Values.Shape[0])
+	x := r.copy.Original
+	nested := x.Nested(x.Made(w.Nodes[0]))
+	transposed := w.Transposed && !target.SpoiltIfFused(int(w.Bits), w.Constant.Values.Shape[0]) && !target.ZeroedIfFused(w.Constant.Values.DType, nested)
 	shape, axis := w.Constant.Values.Shape, d.Axis
 	if transposed {
 		shape, axis = []int64{shape[1], shape[0]}, 0
