@@ -209,15 +209,14 @@ func TestAdapters(t *testing.T) {
 		{"broadcast at an axis, unknown rank", 6, 13, "a b:float[3]", `y = Xor<broadcast=1, axis=1>(a, b)`, `
 			y_Shape~1 = Shape(b)
 			y_Shape~3 = Shape(a)
-			y_Size~4 = Size(y_Shape~3)
-			y_Sub~6 = Sub(y_Size~4, 1)
-			y_Size~7 = Size(y_Shape~1)
-			y_Sub~8 = Sub(y_Sub~6, y_Size~7)
-			y_Unsqueeze~9 = Unsqueeze(y_Sub~8, [0])
-			y_ConstantOfShape~10 = ConstantOfShape<value=[1]>(y_Unsqueeze~9)
-			y_Concat~11 = Concat<axis=0>(y_Shape~1, y_ConstantOfShape~10)
-			y_Reshape~12 = Reshape(b, y_Concat~11)
-			y = Xor(a, y_Reshape~12)`},
+			y_Shape~4 = Shape(y_Shape~3)
+			y_Sub~6 = Sub(y_Shape~4, [1])
+			y_Shape~7 = Shape(y_Shape~1)
+			y_Sub~8 = Sub(y_Sub~6, y_Shape~7)
+			y_ConstantOfShape~9 = ConstantOfShape<value=[1]>(y_Sub~8)
+			y_Concat~10 = Concat<axis=0>(y_Shape~1, y_ConstantOfShape~9)
+			y_Reshape~11 = Reshape(b, y_Concat~10)
+			y = Xor(a, y_Reshape~11)`},
 		{"slope per channel", 6, 7, "x:float[2,3,4] s:float[3]", `y = PRelu(x, s)`, `
 			y_Unsqueeze~1 = Unsqueeze<axes=[1]>(s)
 			y = PRelu(x, y_Unsqueeze~1)`},
@@ -261,6 +260,22 @@ func TestAdapters(t *testing.T) {
 			y_Mul~10 = Mul(y_Cast~6, y_Sub~9)
 			y_Add~11 = Add(y_Mul~10, [1])
 			y = Tile(x, y_Add~11)`},
+		{"tile of unknown rank", 1, 9, "x t a", `y = Tile(x, t, a)`, `
+			y_Shape~2 = Shape(x)
+			y_Shape~3 = Shape(y_Shape~2)
+			y_ConstantOfShape~4 = ConstantOfShape<value=[1]>(y_Shape~3)
+			y_NonZero~5 = NonZero(y_ConstantOfShape~4)
+			y_Squeeze~6 = Squeeze<axes=[0]>(y_NonZero~5)
+			y_Cast~7 = Cast<to=7>(a)
+			y_Reshape~8 = Reshape(y_Cast~7, [1])
+			y_Equal~9 = Equal(y_Squeeze~6, y_Reshape~8)
+			y_Cast~10 = Cast<to=7>(y_Equal~9)
+			y_Cast~11 = Cast<to=7>(t)
+			y_Reshape~12 = Reshape(y_Cast~11, [1])
+			y_Sub~13 = Sub(y_Reshape~12, [1])
+			y_Mul~14 = Mul(y_Cast~10, y_Sub~13)
+			y_Add~15 = Add(y_Mul~14, [1])
+			y = Tile(x, y_Add~15)`},
 		{"upsample by two scales", 1, 10, "x", `y = Upsample<mode="bilinear", height_scale=2.0, width_scale=3.0>(x)`, `y = Resize<mode="linear">(x, [1.0 1.0 2.0 3.0])`},
 		{"constant fill", 6, 13, "x", `y = ConstantFill<input_as_shape=1, value=0.5>(x)`, `
 			y_Cast~1 = Cast<to=7>(x)

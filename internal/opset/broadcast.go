@@ -70,16 +70,19 @@ func (e *edit) alignAnyRank(axis int64) error {
 	if e.model.to < 9 {
 		return errors.New("the rank of an input is unknown, and ConstantOfShape exists only from opset 9 on")
 	}
-	rank := func(shape string) string { return e.produce("Size", []string{shape}) }
 	shape := e.produce("Shape", []string{e.input(1)})
-	more := e.int("more", -axis)
+	more := e.intVector("more", -axis)
 	if axis >= 0 {
-		whole := rank(e.produce("Shape", []string{e.input(0)}))
-		more = e.produce("Sub", []string{whole, e.int("axis", axis)})
+		more = e.produce("Sub", []string{e.computedRank(e.input(0)), e.intVector("axis", axis)})
 	}
-	more = e.produce("Sub", []string{more, rank(shape)})
-	ones := e.produce("ConstantOfShape", []string{e.produce("Unsqueeze", []string{more}, intsAttribute("axes", 0))},
-		tensorAttribute("value", int64Tensor([]int64{1}, 1)))
+	more = e.produce("Sub", []string{more, e.produce("Shape", []string{shape})})
+	ones := e.produce("ConstantOfShape", []string{more}, tensorAttribute("value", int64Tensor([]int64{1}, 1)))
 	e.setInput(1, e.produce("Reshape", []string{e.input(1), e.produce("Concat", []string{shape, ones}, intAttribute("axis", 0))}))
 	return nil
+}
+
+// computedRank returns a vector of one element, the rank of a value. It is no Size of a Shape: with a shape
+// that it knows, ONNX Runtime 1.31 takes that for the number of the value's elements.
+func (e *edit) computedRank(x string) string {
+	return e.produce("Shape", []string{e.produce("Shape", []string{x})})
 }

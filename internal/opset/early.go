@@ -190,20 +190,28 @@ func splitSizes(e *edit) error {
 //	1 + (axis == [0, 1, …]) * (tiles - 1)
 func tileRepeats(e *edit) error {
 	rank := e.rank(e.input(0))
+	known := rank != unknownRank && rank <= maxRank
 	switch {
-	case rank == unknownRank || rank > maxRank:
-		return errors.New("the rank of its input is unknown")
 	case e.input(1) == "" || e.input(2) == "":
 		return errors.New("its input tiles or axis is missing")
+	case !known && e.model.to < 9:
+		return errors.New("the rank of its input is unknown, and NonZero exists only from opset 9 on")
 	}
-	axes, one := make([]int64, rank), e.intVector("one", 1)
-	for i := range axes {
-		axes[i] = int64(i)
+	one := e.intVector("one", 1)
+	var axes string
+	if known {
+		list := make([]int64, rank)
+		for i := range list {
+			list[i] = int64(i)
+		}
+		axes = e.intVector("axes", list...)
+	} else {
+		axes = e.count(e.computedRank(e.input(0)))
 	}
 	flat := func(name string) string {
 		return e.produce("Reshape", []string{e.toInt64(name), one})
 	}
-	chosen := e.toInt64(e.produce("Equal", []string{e.intVector("axes", axes...), flat(e.input(2))}))
+	chosen := e.toInt64(e.produce("Equal", []string{axes, flat(e.input(2))}))
 	more := e.produce("Sub", []string{flat(e.input(1)), one})
 	repeats := e.produce("Add", []string{e.produce("Mul", []string{chosen, more}), one})
 	e.node.Input = []string{e.input(0), repeats}

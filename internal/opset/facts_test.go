@@ -27,6 +27,7 @@ func TestFacts(t *testing.T) {
 		{"nothing known", "x", `y = Relu(x)`, unknown, unknownRank},
 		{"like its input", "x:float16[2]", `y = Relu(x)`, f16, 1},
 		{"second output", "x:float[2]", `v, y = TopK(x)`, unknown, unknownRank},
+		{"second part", "x:float[2,3]", `v, y = Split<axis=1>(x)`, f32, 2},
 		{"another domain", "x:float[2]", `y = acme::Relu(x)`, unknown, unknownRank},
 		{"loop", "x:float[2]", "a = Add(b, x)\nb = Relu(a)\ny = Relu(b)", unknown, unknownRank},
 		{"no input", "x", `y = Relu()`, unknown, unknownRank},

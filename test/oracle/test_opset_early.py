@@ -132,6 +132,8 @@ CASES = {
        for name, kind, t in (("FLOAT16", "float16", F16), ("DOUBLE", "double", np.float64), ("INT32", "int32", np.int32), ("BOOL", "bool", bool))},
     "cast_name_at_7": Early(7, f"({A}) => (double[] y) {{ y = Cast<to=\"DOUBLE\">(a) }}", meaning=lambda a: a.astype(np.float64)),
     "concat_default_axis": Early(1, "(float[2,3,4] a, float[2,1,4] b) => (float[] y) { y = Concat(a, b) }", meaning=lambda a, b: np.concatenate([a, b], 1)),
+    "aligned_joined": Early(6, "(float[3,8] a, float[3] b) => (float[] y) { h = Add<broadcast=1, axis=0>(a, b)\n y = Concat<axis=1>(h, a) }",
+                            meaning=lambda a, b: np.concatenate([a + b[:, None], a], 1)),
     "pad": Early(1, "(float[2,3] x) => (float[] y) { y = Pad<mode=\"constant\", paddings=[0,1,0,2], value=1.5>(x) }", meaning=lambda x: np.pad(x, ((0, 0), (1, 2)), constant_values=1.5)),
     "pad_edge": Early(1, "(float[2,3] x) => (float[] y) { y = Pad<mode=\"edge\", paddings=[1,0,1,2]>(x) }", meaning=lambda x: np.pad(x, ((1, 1), (0, 2)), "edge")),
     "reshape": Early(1, f"({A}) => (float[] y) {{ y = Reshape<shape=[0,-1,5], consumed_inputs=[0]>(a) }}", meaning=lambda a: a.reshape(2, -1, 5)),
@@ -213,6 +215,15 @@ def test_graph(name):
 @pytest.mark.parametrize("name", [n for n in CASES if "_at_" not in n or n.startswith("Add")])
 def test_branches(name):
     check_branches(CASES[name], 21)
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n.startswith(("Add", "aligned", "tile"))])
+def test_function(name):
+    """The function does not know the ranks, but ONNX Runtime does when it inlines it."""
+    case = CASES[name]
+    model = opsets.raised(case.as_function(), 21)
+    onnx.checker.check_model(model, full_check=True)
+    assert_equal(run(model, case.feeds), case.want, case.same)
 
 
 def test_a_model_without_imports_is_of_opset_1():
