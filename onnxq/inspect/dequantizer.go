@@ -25,11 +25,11 @@ type dequantizer struct {
 	axis          int     // along which blocks run, or whose indices have a scale each
 	block         int64   // 0: none
 	scaleCount    int64
-	scalar        bool   // the scale is a scalar
-	computed      bool   // nodes compute the scale, and not a DequantizeLinear alone
-	zero          bool   // there are zero points
-	nested        bool   // it lies in a body of If, Loop or Scan
-	outer         bool   // its codes are outside of that body
+	scalar        bool // the scale is a scalar
+	computed      bool // nodes compute the scale, and not a DequantizeLinear alone
+	zero          bool // there are zero points
+	nested        bool // it lies in a body of If, Loop or Scan
+	outer         bool // its codes are outside of that body
 	index         *graph.Graph
 }
 
