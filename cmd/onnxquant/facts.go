@@ -73,7 +73,7 @@ func counts(of map[string]int) []string {
 	var list []string
 	rest := 0
 	for i, key := range keys {
-		if i < most || len(keys) == most+1 { // the last one takes no more room than "1 other"
+		if i < most || len(keys) == most+1 { // as in first
 			list = append(list, fmt.Sprintf("%d %s", of[key], key))
 		} else {
 			rest += of[key]
@@ -85,7 +85,7 @@ func counts(of map[string]int) []string {
 	return list
 }
 
-// listed joins names from a model, at most nine, as many as counts returns.
+// listed joins names from a model, at most ten.
 func listed(names []string) string {
 	var list []string
 	for _, s := range first(9, names) {
@@ -94,20 +94,15 @@ func listed(names []string) string {
 	return strings.Join(list, ", ")
 }
 
-// first returns the first n texts, and the number of the others.
+// first returns the first n texts, and the number of the others. A single other takes no more room than its number.
 func first(n int, texts []string) []string {
-	if len(texts) <= n {
+	if len(texts) <= n+1 {
 		return texts
 	}
 	return append(texts[:n:n], others(len(texts)-n))
 }
 
-func others(n int) string {
-	if n == 1 {
-		return "1 other"
-	}
-	return fmt.Sprintf("%d others", n)
-}
+func others(n int) string { return fmt.Sprintf("%d others", n) }
 
 func printTable(w io.Writer, rows [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)

@@ -119,8 +119,28 @@ func TestListed(t *testing.T) {
 	if want := `a\n, ` + clip(long, maxName); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := listed(strings.Split("a b c d e f g h i j", " ")); got != "a, b, c, d, e, f, g, h, i, 1 other" {
+	if got := listed(strings.Split("a b c d e f g h i j k", " ")); got != "a, b, c, d, e, f, g, h, i, 2 others" {
 		t.Errorf("%q", got)
+	}
+}
+
+// Codes that data found are not the nearest ones: the summary says that larger errors of weights are meant.
+func TestWorst(t *testing.T) {
+	const text = "codes by data have larger errors"
+	for _, c := range []struct {
+		calibration *onnxq.Calibrated
+		want        bool
+	}{
+		{nil, false},
+		{&onnxq.Calibrated{}, false},
+		{&onnxq.Calibrated{Layers: 2, Lost: 2}, false},
+		{&onnxq.Calibrated{Layers: 2, Refused: true}, false},
+		{&onnxq.Calibrated{Layers: 2, Lost: 1}, true},
+	} {
+		facts := worstFacts(&onnxq.Report{Calibration: c.calibration, Tensors: []onnxq.TensorReport{{SQNR: 17}}})
+		if got := len(facts) == 2 && strings.HasPrefix(facts[1].text, text); got != c.want {
+			t.Errorf("%+v: %+v", c.calibration, facts)
+		}
 	}
 }
 
