@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/convert"
 )
 
@@ -57,8 +58,9 @@ func ConvertAll(ctx context.Context, outputs []Output) []Made {
 	made := make([]Made, len(outputs))
 	var jobs []convert.Job
 	var of []int // index of the output of each job
-	warnings := make([][]string, len(outputs))
+	warnings, replaced := make([][]string, len(outputs)), make([]bool, len(outputs))
 	for i, o := range outputs {
+		replaced[i] = commit.Exists(o.Path)
 		settled, err := o.Plan.settled()
 		if c, ok := o.Plan.opts.Calibration.(activations); err == nil && ok && o.Plan.CalibrationCost != nil {
 			warnings[i], err = c.Warnings()
@@ -76,7 +78,7 @@ func ConvertAll(ctx context.Context, outputs []Output) []Made {
 		}
 		r := outputs[of[j]].report(done.Result)
 		r.Plan.Warnings = slices.Concat(warnings[of[j]], r.Plan.Warnings)
-		r.Elapsed = time.Since(start)
+		r.Replaced, r.Elapsed = replaced[of[j]], time.Since(start)
 		made[of[j]].Report = r
 	}
 	return made

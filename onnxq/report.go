@@ -70,6 +70,7 @@ type Report struct {
 	Output   string        `json:"output"`              // the path that was given
 	Data     string        `json:"data,omitempty"`      // external data file, if any
 	MoreData []string      `json:"more_data,omitempty"` // further ones, of Options.ShardSize
+	Replaced bool          `json:"replaced,omitempty"`  // there was a file at Output
 	Elapsed  time.Duration `json:"elapsed_ns"`          // from the first read to the checked output
 }
 

@@ -103,12 +103,6 @@ func (f *reportFlags) checkForce(out, kind string, inputs ...string) error {
 	return nil
 }
 
-// exists reports whether a file is there.
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
-}
-
 // isOneOf reports whether a file is one of those at paths.
 func isOneOf(file os.FileInfo, paths []string) bool {
 	return slices.ContainsFunc(paths, func(path string) bool {

@@ -252,7 +252,6 @@ func (f *convertFlags) convert(ctx context.Context, c *console, fs *pflag.FlagSe
 	if err := f.checkForce(out, modelfile.KindONNX, append(f.weightsFrom, in)...); err != nil {
 		return err
 	}
-	replaced := exists(out)
 	bar := newProgress(c, f.quiet)
 	f.opts.Progress = bar.update
 	f.opts.Calibrating, f.opts.Notify = bar.calibrating, bar.warn
@@ -292,7 +291,7 @@ func (f *convertFlags) convert(ctx context.Context, c *console, fs *pflag.FlagSe
 		printTensors(c.stderr, made)
 	}
 	if !f.quiet {
-		printSummary(c.stderr, made, time.Since(start), replaced, f.hints(m, made.Plan))
+		printSummary(c.stderr, made, time.Since(start), f.hints(m, made.Plan))
 	}
 	if f.json {
 		err = c.json(made)

@@ -125,7 +125,6 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 	if err := f.checkForce(out, modelfile.KindGGUF, in); err != nil {
 		return err
 	}
-	replaced := exists(out)
 	report, err := p.Write(ctx, out)
 	bar.clear()
 	if err != nil {
@@ -137,7 +136,7 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 		printGGUFTensors(c.stderr, p, report)
 	}
 	if !f.quiet {
-		printGGUFSummary(c.stderr, report, time.Since(start), replaced)
+		printGGUFSummary(c.stderr, report, time.Since(start))
 	}
 	if f.json {
 		return c.json(report)
@@ -189,13 +188,13 @@ func printGGUFTensors(w io.Writer, p *ggufmodel.Plan, r *ggufmodel.Report) {
 	fmt.Fprintln(w)
 }
 
-func printGGUFSummary(w io.Writer, r *ggufmodel.Report, elapsed time.Duration, replaced bool) {
+func printGGUFSummary(w io.Writer, r *ggufmodel.Report, elapsed time.Duration) {
 	facts := ggufFacts(r.Plan)
 	worst := slices.MinFunc(r.Tensors, func(a, b ggufmodel.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	printSummaryFacts(w, append(facts,
 		fact{"worst", errorText(worst.Source, worst.SQNR, worst.MaxError)},
 		fact{"time", fmt.Sprintf("%.2f s", elapsed.Seconds())},
-		writtenFact(r.Output, "", nil, true, replaced)))
+		writtenFact(r.Output, "", nil, true, r.Replaced)))
 }
 
 // ggufFacts counts the tensors by type, and those left out by reason.

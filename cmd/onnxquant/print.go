@@ -50,10 +50,10 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 }
 
 // printSummary prints the summary of a conversion.
-func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, replaced bool, hints []string) {
+func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, hints []string) {
 	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), []fact{
 		timeFact(elapsed, r.Plan.InBytes),
-		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, replaced),
+		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, r.Replaced),
 	}, labelled("hint", hints)))
 }
 

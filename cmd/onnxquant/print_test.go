@@ -50,7 +50,7 @@ IR         8 -> 10
 
 func TestPrintSummary(t *testing.T) {
 	var got bytes.Buffer
-	printSummary(&got, handMade(), 1500*time.Millisecond, false, nil)
+	printSummary(&got, handMade(), 1500*time.Millisecond, nil)
 	want := `quantized  2 of 3 float tensors, 100.0 % of their bytes: 1 int4, 1 int8
 kept       1 too\nsmall
 weights    4.127 bits each, scales included

@@ -18,7 +18,6 @@ type rewriteFlags struct {
 	reportFlags
 	opts         restyle.Options
 	noProvenance bool
-	replaced     bool // there was a file named as the output
 }
 
 func (f *rewriteFlags) define(fs *pflag.FlagSet) {
@@ -52,7 +51,6 @@ func (f *rewriteFlags) parse(command string, fs *pflag.FlagSet, args []string) (
 	if err == nil {
 		err = f.checkForce(out, modelfile.KindONNX, in)
 	}
-	f.replaced = exists(out)
 	return in, out, err
 }
 
@@ -77,7 +75,7 @@ func (f *rewriteFlags) run(c *console, done string, rewrite func() (*restyle.Rep
 		printRewritten(c.stderr, report.Weights)
 	}
 	if !f.quiet {
-		printSummaryFacts(c.stderr, rewriteFacts(report, done, time.Since(start), f.replaced))
+		printSummaryFacts(c.stderr, rewriteFacts(report, done, time.Since(start)))
 	}
 	if f.json {
 		return c.json(report)
@@ -94,7 +92,7 @@ func printRewritten(w io.Writer, weights []restyle.Weight) {
 	fmt.Fprintln(w)
 }
 
-func rewriteFacts(r *restyle.Report, done string, elapsed time.Duration, replaced bool) []fact {
+func rewriteFacts(r *restyle.Report, done string, elapsed time.Duration) []fact {
 	changed := 0
 	for _, w := range r.Weights {
 		if w.Changed {
@@ -108,7 +106,7 @@ func rewriteFacts(r *restyle.Report, done string, elapsed time.Duration, replace
 	return append(facts,
 		fact{"size", sizes(r.InBytes, r.OutBytes)},
 		timeFact(elapsed, r.OutBytes),
-		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, replaced),
+		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, r.Replaced),
 	)
 }
 

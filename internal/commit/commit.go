@@ -314,3 +314,9 @@ func copyFile(from, to string, like fs.FileInfo) (*os.File, error) {
 	}
 	return dst, nil
 }
+
+// Exists reports whether there is a file at path, which a commit then replaces.
+func Exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}

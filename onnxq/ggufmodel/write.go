@@ -31,6 +31,7 @@ type Report struct {
 	Tensors  []TensorReport `json:"tensors"`            // the written ones
 	Warnings []string       `json:"warnings,omitempty"` // about values; the plan has others
 	Output   string         `json:"output"`
+	Replaced bool           `json:"replaced,omitempty"` // there was a file at Output
 	Elapsed  time.Duration  `json:"elapsed_ns"`
 }
 
@@ -61,11 +62,11 @@ type buffers struct {
 // depend on their number. A value that the type cannot represent is an error.
 func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
 	start := time.Now()
-	w := newWriter(p)
+	w, replaced := newWriter(p), commit.Exists(out)
 	if err := (write.File{Path: out, Model: p.graph.File}).Write(ctx, w); err != nil {
 		return nil, err
 	}
-	return &Report{Plan: p, Tensors: w.qualities(), Warnings: w.warnings(), Output: out, Elapsed: time.Since(start)}, nil
+	return &Report{Plan: p, Tensors: w.qualities(), Warnings: w.warnings(), Output: out, Replaced: replaced, Elapsed: time.Since(start)}, nil
 }
 
 // CheckOutput checks, without writing, whether the output may have the name out.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"onnxquant/internal/access"
+	"onnxquant/internal/commit"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
 	"onnxquant/internal/msg"
@@ -145,10 +146,11 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 	c.out = out
 	in := r.copy.Original.File
 	f := write.File{Path: path, Model: in, Data: out.Data(), NoVerify: r.opts.NoVerify, Rename: out.Rename}
+	replaced := commit.Exists(path)
 	if err := f.Write(ctx, c); err != nil {
 		return nil, err
 	}
-	report := &Report{InBytes: in.Size(), OutBytes: out.Size(), Output: path, Verified: !r.opts.NoVerify}
+	report := &Report{InBytes: in.Size(), OutBytes: out.Size(), Output: path, Replaced: replaced, Verified: !r.opts.NoVerify}
 	if out.External() {
 		paths := out.DataPaths(path)
 		report.Data, report.MoreData = paths[0], paths[1:]
@@ -201,6 +203,7 @@ type Report struct {
 	Output   string        `json:"output"`
 	Data     string        `json:"data,omitempty"`      // external data file, if any
 	MoreData []string      `json:"more_data,omitempty"` // further ones, of Options.ShardSize
+	Replaced bool          `json:"replaced,omitempty"`  // there was a file at Output
 	Verified bool          `json:"verified"`            // the output was read again and compared
 	Warnings []string      `json:"warnings,omitempty"`
 	Elapsed  time.Duration `json:"elapsed_ns"`
