@@ -8,7 +8,12 @@ import (
 )
 
 func init() {
-	access.Graph = func(model any) *graph.Graph { return model.(*Model).graph }
+	access.Graph = func(model any) *graph.Graph {
+		if m := model.(*Model); m != nil {
+			return m.graph
+		}
+		return nil
+	}
 	access.Stages = func(plan any) *convert.Plan { return plan.(*Plan).plan }
 	access.Planner = func(model any) func(any) (*convert.Plan, error) {
 		known := &discover.Known{}

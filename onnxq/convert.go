@@ -9,6 +9,7 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/formats/errstat"
+	"onnxquant/internal/access"
 	"onnxquant/internal/commit"
 	"onnxquant/internal/convert"
 )
@@ -61,9 +62,9 @@ func ConvertAll(ctx context.Context, outputs []Output) []Made {
 	warnings, replaced := make([][]string, len(outputs)), make([]bool, len(outputs))
 	for i, o := range outputs {
 		replaced[i] = commit.Exists(o.Path)
-		settled, err := o.Plan.settled()
-		if c, ok := o.Plan.opts.Calibration.(activations); err == nil && ok && o.Plan.CalibrationCost != nil {
-			warnings[i], err = c.Warnings()
+		settled, err := o.settled(ctx)
+		if err == nil {
+			warnings[i], err = o.warnings()
 		}
 		if err != nil {
 			made[i].Err = err
@@ -82,6 +83,22 @@ func ConvertAll(ctx context.Context, outputs []Output) []Made {
 		made[of[j]].Report = r
 	}
 	return made
+}
+
+// settled returns the plan as it will be carried out.
+func (o Output) settled(ctx context.Context) (*convert.Plan, error) {
+	if err := access.Ready(ctx); err != nil {
+		return nil, err
+	}
+	return o.Plan.settled()
+}
+
+// warnings lists those about the data of a calibration.
+func (o Output) warnings() ([]string, error) {
+	if c, ok := o.Plan.opts.Calibration.(activations); ok && o.Plan.CalibrationCost != nil {
+		return c.Warnings()
+	}
+	return nil, nil
 }
 
 // report describes a finished conversion.

@@ -21,7 +21,7 @@ var ErrEdit = errors.New("the plan was edited")
 // settled returns the plan that Tensors describe now: the caller may have edited them. It is
 // an error if no plan can do what they say.
 func (p *Plan) settled() (*convert.Plan, error) {
-	if p.plan == nil {
+	if p == nil || p.plan == nil {
 		return nil, errNotPlanned
 	}
 	if n := len(p.plan.Decisions); n != len(p.Tensors) {

@@ -3,6 +3,7 @@ package onnxq
 import (
 	"fmt"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 )
@@ -29,7 +30,12 @@ func Open(path string) (*Model, error) {
 }
 
 // Close releases the model's files.
-func (m *Model) Close() error { return m.graph.File.Close() }
+func (m *Model) Close() error {
+	if err := access.Opened(m); err != nil {
+		return err
+	}
+	return m.graph.File.Close()
+}
 
 // Size returns the size of the model file and its external data.
 func (m *Model) Size() int64 { return m.graph.File.Size() }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
@@ -85,6 +86,9 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 // stages makes the plan that Plan describes, and the options that it is made with. known is of plans that
 // select the same tensors.
 func (m *Model) stages(opts Options, known *discover.Known) (*convert.Plan, convert.Options, error) {
+	if err := access.Opened(m); err != nil {
+		return nil, convert.Options{}, err
+	}
 	resolved, err := opts.resolve()
 	if err != nil {
 		return nil, resolved, err

@@ -135,7 +135,7 @@ func (p *Plan) warnings() string {
 // Worst returns the n quantized tensors with the lowest SQNR, the lowest first.
 func (r *Report) Worst(n int) []TensorReport {
 	sorted := slices.SortedStableFunc(slices.Values(r.Tensors), func(a, b TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
-	return sorted[:min(n, len(sorted))]
+	return sorted[:max(min(n, len(sorted)), 0)]
 }
 
 func sqnrText(sqnr float64) string {

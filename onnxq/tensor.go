@@ -5,6 +5,7 @@ import (
 	"io"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
@@ -25,6 +26,9 @@ type Tensor struct {
 
 // Tensors lists the float tensors of the model: initializers and Constant nodes.
 func (m *Model) Tensors() ([]*Tensor, error) {
+	if err := access.Opened(m); err != nil {
+		return nil, err
+	}
 	var list []*Tensor
 	for _, v := range m.graph.Values {
 		if !dtype.DType(v.Tensor.GetDataType()).Float() {
@@ -41,6 +45,9 @@ func (m *Model) Tensors() ([]*Tensor, error) {
 
 // Tensor finds a float tensor by its name.
 func (m *Model) Tensor(name string) (*Tensor, error) {
+	if err := access.Opened(m); err != nil {
+		return nil, err
+	}
 	var names []string
 	for _, v := range m.graph.Values {
 		switch {

@@ -35,6 +35,9 @@ import (
 // Models compares the float model at in with the quantized model at out. Differences
 // are not an error; they are in the report.
 func Models(ctx context.Context, in, out string, opts Options) (*Report, error) {
+	if err := access.Ready(ctx); err != nil {
+		return nil, err
+	}
 	required, err := opts.outputsRequired()
 	if err != nil {
 		return nil, err

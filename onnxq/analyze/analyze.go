@@ -40,6 +40,9 @@ const defaultMaxError = 0.1
 // within this size. With both, an output that exceeds MaxSize is an error. Each candidate
 // takes one pass over the weights, in bounded memory.
 func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error) {
+	if err := access.Ready(ctx, m); err != nil {
+		return nil, err
+	}
 	a, err := newAnalyzer(m, opts)
 	if err != nil {
 		return nil, err

@@ -99,6 +99,9 @@ type comparison struct {
 }
 
 func (c *comparison) run(ctx context.Context) (*Match, error) {
+	if err := access.Ready(ctx, c.a.Model, c.b.Model); err != nil {
+		return nil, err
+	}
 	for _, d := range []*Decoded{&c.a, &c.b} {
 		if d.Folded == nil {
 			d.Folded = &restyle.Report{}

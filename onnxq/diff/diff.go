@@ -86,6 +86,9 @@ type Difference struct {
 //
 // Progress, if not nil, is called with the bytes of a that were compared, and their total.
 func Models(ctx context.Context, a, b *onnxq.Model, progress func(done, total int64)) (*Difference, error) {
+	if err := access.Ready(ctx, a, b); err != nil {
+		return nil, err
+	}
 	d := &differ{ctx: ctx, a: access.Graph(a).File, b: access.Graph(b).File, progress: progress, result: &Difference{Changes: []Change{}}}
 	if err := d.message("", d.a.Proto.ProtoReflect(), d.b.Proto.ProtoReflect()); err != nil {
 		return nil, err

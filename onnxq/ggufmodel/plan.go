@@ -95,6 +95,9 @@ type weight struct {
 // whole blocks. The others keep their type, but vectors become F32, as ggml's programs
 // require.
 func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
+	if err := access.Opened(m); err != nil {
+		return nil, err
+	}
 	x := access.Graph(m)
 	opts.Mix = cmp.Or(opts.Mix, DefaultMix)
 	opts.Memory = cmp.Or(opts.Memory, work.DefaultMemory)

@@ -39,6 +39,9 @@ type WeightsFrom struct {
 // It is an error if the file has none of the model's tensors, or one with a wrong shape or
 // type.
 func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom, error) {
+	if err := access.Opened(m); err != nil {
+		return nil, err
+	}
 	r, size, err := access.Graph(m).File.Attach(path)
 	if err != nil {
 		return nil, err

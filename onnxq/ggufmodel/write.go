@@ -3,6 +3,7 @@ package ggufmodel
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"hash/crc32"
 	"io"
@@ -15,6 +16,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/commit"
 	"onnxquant/internal/kernels"
@@ -61,6 +63,9 @@ type buffers struct {
 // at all. Rows are read, encoded and written in tiles by several workers; the output does not
 // depend on their number. A value that the type cannot represent is an error.
 func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
+	if err := errors.Join(access.Ready(ctx), p.made()); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	w, replaced := newWriter(p), commit.Exists(out)
 	if err := (write.File{Path: out, Model: p.graph.File}).Write(ctx, w); err != nil {
@@ -71,7 +76,18 @@ func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
 
 // CheckOutput checks, without writing, whether the output may have the name out.
 func (p *Plan) CheckOutput(out string) error {
+	if err := p.made(); err != nil {
+		return err
+	}
 	return commit.Check(out, p.graph.File, nil)
+}
+
+// made returns an error for a plan that is not one of NewPlan.
+func (p *Plan) made() error {
+	if p == nil || p.graph == nil {
+		return errors.New("the plan was not made by NewPlan")
+	}
+	return nil
 }
 
 // tile is the part of a tensor that a worker encodes at a time: some rows or a part of one

@@ -77,6 +77,9 @@ func (c change) file(ctx context.Context, in, out string, opts Options) (*Report
 
 // model writes a model that is open, changed, to out.
 func (c change) model(ctx context.Context, m *onnxq.Model, out string, opts Options) (*Report, error) {
+	if err := access.Ready(ctx, m); err != nil {
+		return nil, err
+	}
 	start := time.Now()
 	opts, err := opts.withDefaults()
 	if err != nil {
