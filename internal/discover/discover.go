@@ -155,8 +155,8 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 		return nil, nil, err
 	}
 	for _, d := range all {
-		if d.Reason != "" {
-			continue // known
+		if known && d.Reason != "" {
+			continue
 		}
 		if opts.Static == nil {
 			d.Reach = reach.Of(x, d.Value, d.Shape)
