@@ -6,7 +6,7 @@ import "io"
 // Grow sets the length of *s to n and returns it. Its elements are undefined.
 func Grow[T any](s *[]T, n int64) []T {
 	if int64(cap(*s)) < n {
-		*s = advise[T](n)
+		*s = make([]T, n)
 	}
 	*s = (*s)[:n]
 	return *s
