@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module actionlint workflows site checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module actionlint workflows site checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -64,6 +64,7 @@ help:
 	@echo 'make race     the Go tests under the race detector (needs a C compiler)'
 	@echo 'make audit    known vulnerabilities, where their database can be reached'
 	@echo 'make architecture  docs/architecture.md, from the imports and package docs'
+	@echo 'make api      internal/testing/house/api.txt, the exported names of the public packages: after a change of the API that is meant'
 	@echo 'make licenses docs/licenses.md, from what the command is built of'
 	@echo 'make reproducible  two builds in two folders give the same bytes'
 	@echo 'make clean    remove what the others made, but for the Python packages'
@@ -93,7 +94,7 @@ check:
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	@go vet ./...
 
-# The full golden data, if there are any; otherwise those of internal/golden.
+# The full golden data, if there are any; otherwise those of internal/testing/golden.
 test-go test-go-long plain: export ONNXQUANT_GOLDEN = $(abspath $(GOLDEN))
 
 # go vet has seen all.
@@ -107,8 +108,8 @@ test-go-long:
 
 onnxgo:
 	@echo '== onnx-go beside the Go engine'
-	@go vet -tags onnxgo ./internal/execute/evaluate
-	@go test -tags onnxgo -run OnnxGo ./internal/execute/evaluate
+	@go vet -tags onnxgo ./internal/run/execute/evaluate
+	@go test -tags onnxgo -run OnnxGo ./internal/run/execute/evaluate
 
 # Newer processors fuse multiplications with additions where they may.
 plain:
@@ -278,7 +279,11 @@ audit:
 
 # From the imports of the packages and what they say of themselves.
 architecture:
-	go test ./internal/house -run TestArchitecture -update
+	go test ./internal/testing/house -run TestArchitecture -update
+
+# The names that programs outside of the module can use.
+api:
+	go test ./internal/testing/house -run TestAPI -update-api
 
 go-licenses:
 	$(TOOL) github.com/google/go-licenses@v1.6.0

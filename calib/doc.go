@@ -9,12 +9,13 @@
 //   - [MovingAverage]: the moving average of the minimum and maximum of batches,
 //     m ← m·(1-p) + x·p, starting with the first batch (Krishnamoorthi, Quantizing deep
 //     convolutional networks, section 3.1).
-//   - [Percentile]: of n sorted values, those at i = min(⌊p/100·n⌋, n-1) and at n-1-i,
+//   - [Percentile]: the values at i = min(⌊p/100·n⌋, n-1) and at n-1-i of n sorted values,
 //     counted from 0. It keeps all values in memory.
 //   - [Histogram]: percentiles in bounded memory, with a bounded relative error, and the
 //     ranges with the least divergence and with the least squared error.
 //
-// [ParseMethod] finds them by name.
+// [ParseMethod] finds them by name. The caller owns the observer and the values; an observer keeps no
+// slice that it gets.
 //
 // # Codes
 //

@@ -9,12 +9,11 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// Histogram counts values in buckets. A bucket is all float32 values with the same sign,
-// exponent and leading bits of the fraction. So the relative width of a bucket of normal
-// numbers is at most 2^-precision, and the order of the values does not matter. There are
-// 512 pages, one for each sign and exponent, with 2^precision counts of 8 bytes; a page
-// is allocated when a value falls into it. The first values are kept in a list, until there are so
-// many that pages are faster to walk.
+// Histogram counts values in buckets. A bucket has all float32 values with the same sign, exponent and
+// leading bits of the fraction. So the relative width of a bucket of normal numbers is at most
+// 2^-precision, and the order of the values does not matter. There are 512 pages, one for each sign and
+// exponent, with 2^precision counts of 8 bytes. A page is allocated when a value falls into it. The
+// first values are kept in a list until there are too many.
 //
 // As an [Observer] it returns the exact minimum and maximum.
 type Histogram struct {
@@ -129,8 +128,8 @@ type bucket struct {
 // value returns the middle of the bucket, which represents all its values.
 func (b bucket) value() float64 { return (b.lo + b.hi) / 2 }
 
-// buckets yields the buckets that are not empty, in ascending order, clipped to the
-// minimum and maximum. The bucket of 0, which also has tiny subnormals, counts as 0.
+// buckets yields the non-empty buckets in ascending order, clipped to the minimum and maximum. The
+// bucket with 0 and tiny subnormals counts as 0.
 func (h *Histogram) buckets() iter.Seq[bucket] {
 	return func(yield func(bucket) bool) {
 		drop := fractionBits - h.precision

@@ -72,8 +72,8 @@ type MovingAverage struct {
 	batch    MinMax
 }
 
-// NewMovingAverage returns an observer that gives each batch the weight momentum, and the
-// average so far the weight 1 - momentum; 0 < momentum ≤ 1.
+// NewMovingAverage returns an observer that gives each batch the weight momentum, and the average so
+// far 1 - momentum; 0 < momentum ≤ 1.
 func NewMovingAverage(momentum float64) (*MovingAverage, error) {
 	if !(momentum > 0 && momentum <= 1) {
 		return nil, fmt.Errorf("momentum %v: want more than 0, at most 1", momentum)
@@ -221,9 +221,9 @@ func (m Method) String() string {
 	return m.Name
 }
 
-// Observer returns a new observer in bounded memory: percentile, entropy and mse use a
-// [Histogram] of the given precision, which takes up to 2^(precision+12) bytes. Entropy
-// and mse find the best range for codes of the scheme.
+// Observer returns a new observer in bounded memory. Percentile, entropy and mse use a [Histogram] of
+// the given precision, which takes up to 2^(precision+12) bytes. Entropy and mse find the best range
+// for codes of the scheme.
 func (m Method) Observer(s Scheme, precision int) (Observer, error) {
 	switch m.Name {
 	case "minmax":

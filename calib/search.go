@@ -11,10 +11,10 @@ const (
 	gridLeast = 4
 )
 
-// MSE returns the range with the least squared error of codes of the scheme. Values count
-// as the middle of their bucket. It multiplies the minimum and maximum by 1, 0.99, … 0.04,
-// first both; then, if the scheme is asymmetric, the maximum alone and the minimum alone.
-// Of equal errors, the widest range wins.
+// MSE returns the range with the least squared error of codes of the scheme. Each value counts as the
+// middle of its bucket. It multiplies the minimum and maximum by 1, 0.99, … 0.04: first both; then, if
+// the scheme is asymmetric, the maximum alone and the minimum alone. Of equal errors, the widest range
+// wins.
 func (h *Histogram) MSE(s Scheme) (Range, error) {
 	if err := s.Validate(); err != nil {
 		return Range{}, err
@@ -76,15 +76,14 @@ func checkEntropy(s Scheme) error {
 	return nil
 }
 
-// Entropy returns the range [-t, t], clipped to the minimum and maximum, with the least
-// Kullback-Leibler divergence between the magnitudes and those of their codes (Migacz,
-// 8-bit inference with TensorRT, 2017). The scheme has at most 8 bits.
+// Entropy returns the clipping range [-t, t], limited to the minimum and maximum, with the least
+// Kullback-Leibler divergence between the magnitudes before and after quantization (Migacz, 8-bit
+// inference with TensorRT, 2017). The scheme has at most 8 bits.
 //
-// Magnitudes are counted in 2048 bins up to the largest. For each i ≥ 2^(bits-1), two
-// distributions over the first i bins are compared: the counts, with all magnitudes above
-// added to the last bin; and the counts merged into 2^(bits-1) levels, each spread evenly
-// over its bins that are not empty. Each bin counts at least 1e-4 of the mean. t is the
-// middle of the best bin i.
+// Magnitudes are counted in 2048 bins up to the largest. For each i ≥ 2^(bits-1), it compares two
+// distributions over the first i bins. The first is the counts, with all magnitudes above added to the
+// last bin. The second is the counts merged into 2^(bits-1) levels, each spread evenly over its
+// non-empty bins. Each bin counts at least 1e-4 of the mean. t is the middle of the best bin i.
 func (h *Histogram) Entropy(s Scheme) (Range, error) {
 	if err := checkEntropy(s); err != nil {
 		return Range{}, err
@@ -134,8 +133,8 @@ func (h *Histogram) linear(peak float64) []float64 {
 	return bins
 }
 
-// divergence returns the divergence between bins, with the count above them added to the
-// last one, and the same bins merged into levels.
+// divergence returns the divergence between bins, with above added to the last bin, and the same bins
+// merged into levels.
 func divergence(bins []float64, above float64, levels int) float64 {
 	p := append([]float64(nil), bins...)
 	p[len(p)-1] += above

@@ -5,18 +5,19 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
 )
 
-// LeastAngle returns the Fitter that looks for the codes which lie closest to the direction of
-// the block: seen as vectors, w and q - z have the least angle, and so, with the scale that suits
-// them, the least squared error. It tries some scales, with a zero point several of those, in a
-// symmetric format both signs of the scale unless positive is set.
+// LeastAngle returns the Fitter that searches the codes closest to the direction of the block. As
+// vectors, w and q - z then have the least angle and so, with the best scale, the least squared error.
+// It tries some scales; with zero points, several of them; in symmetric formats, both signs of the
+// scale unless positive is set.
 //
-// The scale is then the one for which ⟨w, ŵ⟩ = ⟨w, w⟩: codes of least squared error are shorter
-// than the weights, and so would be the outputs. Where that costs more than is won, the scale is
-// that of the least squared error. The error of a block is never above that of Nearest.
-func (c Codec) LeastAngle(positive bool) BlockFitter {
+// The final scale is the one for which ⟨w, ŵ⟩ = ⟨w, w⟩: codes with the least squared error are shorter
+// than the weights and would shrink the outputs. Where that scale costs more than it gains, the
+// least-squares scale is used. The error of a block is never above that of Nearest.
+func (c Codec) LeastAngle(positive bool) blocks.BlockFitter {
 	return &leastAngle{Codec: c, format: c.format(), positive: positive}
 }
 
@@ -82,8 +83,8 @@ func (f *leastAngle) reset(n int) {
 	clear(f.hi)
 }
 
-// fit finds scales, zero points and grids of blocks whose ranges are known: those of Nearest, and
-// then better ones.
+// fit finds scales, zero points and grids of blocks with known ranges: first those of Nearest, then
+// better ones.
 func (f *leastAngle) fit(scale []float32, zero []byte) {
 	lo, hi := f.lo, f.hi
 	if !f.ZeroPoint {
@@ -118,7 +119,7 @@ func (f *leastAngle) improve(first int, scale []float32, zero []byte) {
 	sample := f.part(first, n, 0, f.rows, step)
 	worst := f.errors(first, n, &now, &now.grid)
 	if step > 1 {
-		f.part(first, n, 0, f.rows, step) // errors has loaded others
+		f.part(first, n, 0, f.rows, step) // errors has overwritten the elements
 	}
 	f.aim(f.lo[first:][:n], f.hi[first:][:n], &worst)
 	f.search.Find(sample, f.Bits == 2)
@@ -152,7 +153,7 @@ func (f *leastAngle) usable(scale float32) bool {
 	return a >= 0x1p-126 && kernels.IsFinite(f.Type.Round(codes*scale))
 }
 
-// found is what was found for blocks side by side.
+// found is the result of a search for blocks side by side.
 type found struct {
 	grid lanes
 	zero [kernels.GridLanes]byte
@@ -181,11 +182,11 @@ func (f *leastAngle) errors(first, n int, codes *found, scale *lanes) (e [kernel
 	return e
 }
 
-// aim sets what is tried for blocks with the ranges lo … hi. Greater inverse scales clip so much that
-// the error is above worst, smaller ones leave codes unused.
+// aim sets the range of inverse scales to try for blocks with the ranges lo … hi. Larger inverse
+// scales clip so much that the error exceeds worst; smaller ones leave codes unused.
 //
-// What depends on the weights is computed without branches, here and below: they go either way for
-// half of the blocks.
+// Computations that depend on the weights are free of branches, here and below: each branch would be
+// mispredicted for half of the blocks.
 func (f *leastAngle) aim(lo, hi []float32, worst *[kernels.GridLanes]float64) {
 	s := &f.search
 	steps, half := float32(int32(1)<<f.Bits-1), float32(int32(1)<<(f.Bits-1))
@@ -200,7 +201,7 @@ func (f *leastAngle) aim(lo, hi []float32, worst *[kernels.GridLanes]float64) {
 	for i, high := range hi[:min(len(hi), kernels.GridLanes)] {
 		perUnit := 1 / max(-lo[i], high)
 		low, high := float32(lo[i]*perUnit), float32(high*perUnit)
-		span, lost := float32(2), 2*math.Sqrt(worst[i]) // one end is clipped, and the other then counts as well
+		span, lost := float32(2), 2*math.Sqrt(worst[i]) // one end is clipped, and then the other end matters too
 		middle, slope := half-float32(bit(high > -low)), float32(0)
 		if f.ZeroPoint {
 			span, lost = high-low, math.Sqrt(2*worst[i])
@@ -216,8 +217,8 @@ func (f *leastAngle) aim(lo, hi []float32, worst *[kernels.GridLanes]float64) {
 	}
 }
 
-// take replaces grids and zero points by those that were found. It reports for which blocks there
-// are any that may be better than worst.
+// take replaces grids and zero points by those found. It reports which blocks have one that may be
+// better than worst.
 func (f *leastAngle) take(n int, now *found, worst *[kernels.GridLanes]float64) (open [kernels.GridLanes]bool) {
 	s := &f.search
 	least, _ := f.limits()
@@ -235,8 +236,8 @@ func (f *leastAngle) take(n int, now *found, worst *[kernels.GridLanes]float64) 
 	return open
 }
 
-// scalesOf returns the scales for the codes that were found: with gain, those for which
-// ⟨w, ŵ⟩ = ⟨w, w⟩, else those of the least squared error. They have the signs of the grids.
+// scalesOf returns the scales for the codes found: with gain, those for which ⟨w, ŵ⟩ = ⟨w, w⟩, else
+// the least-squares scales. They have the signs of the grids.
 func (f *leastAngle) scalesOf(n int, gain bool, now *found) (scale lanes) {
 	s := &f.search
 	over, under := &s.XQ, &s.QQ

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/codectest"
+	"onnxquant/internal/testing/codectest"
 )
 
 // Copying the tile, and nothing else, goes beside the work on it: what memory allows.

@@ -83,14 +83,12 @@ func (c Codec) ObserveColumns(lo, hi, x []float32) {
 	}
 }
 
-// ObserveBlocks widens the ranges of blocks that lie in rows. x is rows of k elements,
-// each cut into blocks of the given length, the last one shorter if the block size does
-// not divide k; the ranges are those of the first row's blocks, then the second's, and so
-// on, as in ObserveColumns.
+// ObserveBlocks widens the ranges of blocks that lie in rows. x is rows of k elements. Each row is cut
+// into blocks of the given length, the last one shorter if the block size does not divide k. The
+// ranges are those of the first row's blocks, then the second's, and so on.
 //
-// A row may come in pieces, each passed with its own length as k and the ranges
-// from the block it starts in. A piece that does not start a block must not
-// reach beyond it.
+// A row may come in pieces. Each piece is passed with its own length as k, and with the ranges from
+// its first block on. A piece that starts inside a block must not reach beyond that block.
 func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
 	if c.ZeroPoint {
 		kernels.RangeBlocks(lo, hi, x, k, block)
@@ -99,16 +97,14 @@ func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
 	}
 }
 
-// EncodeColumns sets q to the codes of x, rows of len(scale) elements, element
-// i of each having scale[i] and, if the format stores them, zero[i].
-// Elements are finite.
+// EncodeColumns sets q to the codes of x, rows of len(scale) elements. Element i of each row has
+// scale[i] and, if the format stores zero points, zero[i]. Elements are finite.
 func (c Codec) EncodeColumns(q []byte, x, scale []float32, zero []byte) {
 	c.QuantizeColumns(q, x, scale, zero)
 }
 
-// EncodeBlocks sets q to the codes of x, rows of k elements cut into blocks as
-// by ObserveBlocks, which have one scale each and, if the format stores them,
-// one zero point. Elements are finite.
+// EncodeBlocks sets q to the codes of x, rows of k elements cut into blocks as in ObserveBlocks. Each
+// block has one scale and, if the format stores zero points, one zero point. Elements are finite.
 func (c Codec) EncodeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) {
 	c.QuantizeBlocks(q, x, scale, zero, k, block)
 }

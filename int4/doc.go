@@ -2,11 +2,10 @@
 //
 // # Blocks
 //
-// A weight is seen as [outer, K, inner], cut along K into blocks of equal length, the
-// last one shorter if the block size does not divide K. A block is K-long at most, one
-// wide: with inner = 1 it is a contiguous piece of a row, else a piece of a column. It
-// has one scale and, in some formats, one zero point. The scales of a weight have the
-// shape [outer, ceil(K/block), inner]. The rest of K counts as it is, without padding.
+// A weight is seen as [outer, K, inner] and cut along K into blocks of equal length. The last block is
+// shorter if the block size does not divide K; it is not padded. With inner = 1 a block is a contiguous
+// piece of a row, else a piece of a column. It has one scale and, in some formats, one zero point. The
+// scales of a weight have the shape [outer, ceil(K/block), inner].
 //
 // # Codes
 //
@@ -63,11 +62,14 @@
 //
 // # Streaming
 //
-// [Encode] quantizes a tensor at once. A [Codec] works on pieces. Zero the ranges of the blocks at hand, pass every
-// piece of the weight to ObserveColumns or ObserveBlocks, turn the ranges into
-// scales with Scales, then pass the pieces again to EncodeColumns or
-// EncodeBlocks. The result does not depend on how the weight was cut into pieces.
+// [Encode] quantizes a tensor at once. A [Codec] works on pieces:
 //
-// A Codec is a value and never changes. The caller owns all slices: methods fill those that
-// they return results in, and keep none.
+//  1. set the ranges of the blocks to 0,
+//  2. pass every piece of the weight to ObserveColumns or ObserveBlocks,
+//  3. turn the ranges into scales with Scales,
+//  4. pass the pieces again to EncodeColumns or EncodeBlocks.
+//
+// The result does not depend on how the weight was cut into pieces.
+//
+// A Codec is immutable. The caller owns all slices; methods write results into them and keep none.
 package int4

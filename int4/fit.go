@@ -5,19 +5,12 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/blocks"
 	"onnxquant/internal/kernels"
 )
 
-// Fitter finds the scale, the zero point and the codes of a block that is in memory as a whole.
-// A Fitter has buffers of its own: it is not for concurrent use.
-type Fitter interface {
-	// Fit sets q to the codes of x, a block of finite elements. The zero point is that of a
-	// format that stores them. Other formats ignore it.
-	Fit(q []byte, x []float32) (scale float32, zero byte)
-}
-
 // Nearest returns the Fitter that does what Scales and QuantizeBlocks do.
-func (c Codec) Nearest() Fitter { return nearest{c} }
+func (c Codec) Nearest() blocks.Fitter { return nearest{c} }
 
 type nearest struct{ Codec }
 
@@ -30,20 +23,6 @@ func (n nearest) Fit(q []byte, x []float32) (float32, byte) {
 	return scale[0], zero[0]
 }
 
-// ColumnFitter is a Fitter that can also fit blocks that lie in columns, all at once.
-type ColumnFitter interface {
-	Fitter
-	// FitColumns fits the columns of x, rows of len(scale) elements, as Fit would one by one.
-	FitColumns(q []byte, x, scale []float32, zero []byte)
-}
-
-// BlockFitter is a ColumnFitter that can also fit blocks that lie in rows, all at once.
-type BlockFitter interface {
-	ColumnFitter
-	// FitBlocks fits the blocks of x, rows of k elements cut as by ObserveBlocks, as Fit would one by one.
-	FitBlocks(q []byte, x, scale []float32, zero []byte, k, block int)
-}
-
 // SignedExtreme returns the Fitter with the rule of ONNX Runtime's MatMulNBitsQuantizer. In a
 // symmetric format the element of the largest magnitude, with its sign, gets the code
 // -2^(b-1), so that scales may be negative:
@@ -54,7 +33,7 @@ type BlockFitter interface {
 // With a zero point the range is that of the package comment. Codes, counted from the least one,
 // are rounded with ties up. The steps are in float32, whatever the type, and a float16 scale is
 // rounded before 1/s, as are scales of another type than the weights.
-func (c Codec) SignedExtreme() ColumnFitter { return &signedExtreme{Codec: c} }
+func (c Codec) SignedExtreme() blocks.ColumnFitter { return &signedExtreme{Codec: c} }
 
 type signedExtreme struct {
 	Codec
@@ -109,9 +88,9 @@ func (e *signedExtreme) FitColumns(q []byte, x, scale []float32, zero []byte) {
 	}
 }
 
-// rule returns the scale of a block with the range lo … hi, which may contain 0 besides, what its
-// elements are multiplied by, and its zero point counted from the least code. The rule has no
-// answer for every range.
+// rule returns the scale of a block with the range lo … hi, extended to 0, the factor for its
+// elements, and its zero point counted from the least code. ok is false if the rule does not cover the
+// range.
 func (e *signedExtreme) rule(lo, hi float32) (scale, inverse, zero float32, ok bool) {
 	least, greatest := e.limits()
 	steps := float32(greatest - least)

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/blocks"
 )
 
 // edgeBlocks are blocks at the ends of what a type can represent.
@@ -24,7 +25,7 @@ func edgeBlocks(t dtype.DType) [][]float32 {
 
 // fitted returns the error of a block's decoded codes, having checked that codes and scale are
 // possible in the format.
-func fitted(t *testing.T, c Codec, f Fitter, x []float32) (sum float64, scale float32) {
+func fitted(t *testing.T, c Codec, f blocks.Fitter, x []float32) (sum float64, scale float32) {
 	t.Helper()
 	q, y := make([]byte, len(x)), make([]float32, len(x))
 	scale, zero := f.Fit(q, x)
@@ -148,7 +149,7 @@ func BenchmarkFit(b *testing.B) {
 	q := make([]byte, 32)
 	for _, zp := range []bool{false, true} {
 		c := Codec{Bits: 4, Signed: !zp, ZeroPoint: zp}
-		for name, f := range map[string]Fitter{"nearest": c.Nearest(), "rtn-ort": c.SignedExtreme(), "k_quant": c.KQuant(32), "mse": c.LeastAngle(false)} {
+		for name, f := range map[string]blocks.Fitter{"nearest": c.Nearest(), "rtn-ort": c.SignedExtreme(), "k_quant": c.KQuant(32), "mse": c.LeastAngle(false)} {
 			if name == "k_quant" && !zp {
 				continue
 			}

@@ -2,18 +2,18 @@ package int4
 
 import "math"
 
-// HalfQuadratic finds zero points as ONNX Runtime's HQQ (half-quadratic quantization) does. The
-// scale is that of the range of a block. The zero point begins as a code, and becomes a float: in
-// each step all codes are rounded, and it moves to the mean of what they lack,
+// HalfQuadratic finds zero points as ONNX Runtime's HQQ (half-quadratic quantization) does. The scale
+// follows from the range of a block. The zero point begins as a code and becomes a float. Each step
+// rounds all codes and then sets the zero point to
 //
 //	z = mean(q - (w - e)·s⁻¹)
 //
-// e is the part of an element's error that counts as an outlier's, 0 for errors below 0.14.
-// ONNX Runtime goes on for all blocks of a weight until the sum of their errors no longer falls:
-// see AddErrors and HalfQuadraticSteps.
+// where e is the part of an element's error that is treated as an outlier's, 0 for errors below 0.14.
+// ONNX Runtime takes steps for all blocks of a weight until the sum of their errors stops falling: see
+// AddErrors and HalfQuadraticSteps.
 //
-// A block of fewer than block elements counts as filled up with zeros. Each HalfQuadratic has
-// buffers of its own: it is not for concurrent use.
+// A block of fewer than block elements is padded with zeros. A HalfQuadratic owns its buffers and is
+// not for concurrent use.
 type HalfQuadratic struct {
 	codec    Codec
 	rounded  bool // the zero point becomes a code
@@ -40,8 +40,8 @@ func (h *HalfQuadratic) AddErrors(sums *[MostHalfQuadraticSteps]float64, x []flo
 	}
 }
 
-// HalfQuadraticSteps is the number of steps that a weight of n elements, those that fill up
-// blocks included, needs: up to the first whose error is not less than all before.
+// HalfQuadraticSteps is the number of steps for a weight of n elements, including the padding of
+// blocks: up to the first step whose error is not the lowest so far.
 func HalfQuadraticSteps(sums *[MostHalfQuadraticSteps]float64, n int64) int {
 	least := float32(1e4)
 	for i, sum := range sums {

@@ -1,16 +1,18 @@
 package int4
 
-import "math"
+import (
+	"math"
+	"onnxquant/internal/blocks"
+)
 
-// KQuant returns the Fitter with the rule that ONNX Runtime calls k_quant: of 21 scales the one
-// with the least squared error, weighted by √mean(w²) + |w|, scale and minimum fitted together.
-// The zero point is then rounded to a code, and all elements to the nearest code. A block of
-// fewer than block elements counts as filled up with zeros. The format has zero points.
+// KQuant returns the Fitter with ONNX Runtime's rule k_quant. Of 21 scales it takes the one with the
+// least squared error, weighted by √mean(w²) + |w|; scale and minimum are fitted together. The zero
+// point is then rounded to a code, and all elements to the nearest code. A block of fewer than block
+// elements is padded with zeros. The format has zero points.
 //
-// The rule has flaws, which are kept: a block whose elements are all positive, or all
-// negative, has a zero point out of range, and loses values; a block of equal elements below
-// 0.5 becomes 0.
-func (c Codec) KQuant(block int) Fitter { return &kQuant{Codec: c, block: block} }
+// The flaws of the rule are kept. A block whose elements are all positive, or all negative, has a zero
+// point out of range and loses values. A block of equal elements below 0.5 becomes 0.
+func (c Codec) KQuant(block int) blocks.Fitter { return &kQuant{Codec: c, block: block} }
 
 type kQuant struct {
 	Codec
@@ -20,11 +22,11 @@ type kQuant struct {
 	tried             []float32 // codes
 }
 
-// kQuantTries is the number of scales besides that of the whole range.
+// kQuantTries is the number of scales that are tried, in addition to that of the whole range.
 const kQuantTries = 20
 
-// Fit computes in float32 and adds up in the order of numpy, in which the rule is written: some
-// codes hang on the last bit.
+// Fit computes in float32 and sums in the order of numpy, like the original: some codes depend on the
+// last bit.
 func (k *kQuant) Fit(q []byte, x []float32) (float32, byte) {
 	k.fill(x)
 	least, greatest := k.limits()
@@ -122,8 +124,8 @@ func (k *kQuant) moments() (l, l2, xl float32) {
 	return l, l2, pairwise(k.terms)
 }
 
-// pairwise adds up as numpy does: eight sums side by side in pieces of 128 at most, halves of
-// longer runs on their own.
+// pairwise sums in the order of numpy: eight sums side by side for up to 128 elements; longer runs are
+// halved.
 func pairwise(x []float32) float32 {
 	switch n := len(x); {
 	case n < 8:

@@ -7,17 +7,17 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// zeroScale is the scale of a block of zeros in a symmetric format; zeroRange is used as its
-// range in the others. Any value would do; these are ModelOpt's.
+// zeroScale is the scale of a block of zeros in a symmetric format, and zeroRange its range in other
+// formats. The values are arbitrary; these are ModelOpt's.
 const (
 	zeroScale = 1e-5
 	zeroRange = 1e-5
 )
 
-// Scales turns the ranges lo … hi of blocks, from the observing methods, into their
-// scales and, if the format stores them, zero points. A symmetric format does not use lo; if hi is
-// negative its scale is, too. It reports whether all ranges are finite; if not, the weight has an
-// infinity or a NaN, and the result is undefined.
+// Scales turns the ranges lo … hi of blocks, from the observing methods, into scales and, if the
+// format stores them, zero points. A symmetric format does not use lo; its scale has the sign of hi.
+// It reports whether all ranges are finite. If not, the weight has an infinity or a NaN, and the
+// result is undefined.
 func (c Codec) Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool) {
 	finite = true
 	u := c.usual()

@@ -8,6 +8,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
+	"onnxquant/internal/blocks"
 )
 
 // smallScales are codecs whose scales have another type than the weights.
@@ -29,7 +30,7 @@ func smallScales() (all []int4.Codec) {
 func TestSmallScales(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, c := range smallScales() {
-		fitters := map[string]int4.Fitter{"nearest": c.Nearest(), "least angle": c.LeastAngle(c.Scale == dtype.Uint8)}
+		fitters := map[string]blocks.Fitter{"nearest": c.Nearest(), "least angle": c.LeastAngle(c.Scale == dtype.Uint8)}
 		if c.ZeroPoint {
 			fitters["k_quant"] = c.KQuant(32)
 		}
@@ -128,11 +129,11 @@ func TestFloat32Scales(t *testing.T) {
 		usual := int4.Codec{Bits: 4, ZeroPoint: true, Type: typ}
 		named := usual
 		named.Scale = dtype.Float32
-		for name, fit := range map[string]func(int4.Codec) int4.Fitter{
+		for name, fit := range map[string]func(int4.Codec) blocks.Fitter{
 			"nearest":        int4.Codec.Nearest,
-			"least angle":    func(c int4.Codec) int4.Fitter { return c.LeastAngle(false) },
-			"signed extreme": func(c int4.Codec) int4.Fitter { return c.SignedExtreme() },
-			"k_quant":        func(c int4.Codec) int4.Fitter { return c.KQuant(32) },
+			"least angle":    func(c int4.Codec) blocks.Fitter { return c.LeastAngle(false) },
+			"signed extreme": func(c int4.Codec) blocks.Fitter { return c.SignedExtreme() },
+			"k_quant":        func(c int4.Codec) blocks.Fitter { return c.KQuant(32) },
 		} {
 			differ := 0
 			for range 500 {

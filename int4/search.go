@@ -17,9 +17,9 @@ type Search interface {
 	// The search changes them when Next returns false.
 	Reset(lo, hi []float32)
 	Next() bool
-	// Piece adds a piece of a block. Blocks may come in any order, the pieces of a block
-	// in their order. All pieces but the last must have lengths that are multiples of
-	// 8; then the result does not depend on how a block was cut.
+	// Piece adds a piece of a block. Blocks may come in any order, the pieces of a block in their
+	// order. All pieces but the last must have lengths that are multiples of 8; then the result does
+	// not depend on the cut.
 	Piece(block int, x []float32)
 }
 
@@ -60,15 +60,15 @@ type candidate struct {
 // span is a range.
 type span struct{ lo, hi float32 }
 
-// LeastError returns a search for the ranges whose codes have the least squared error. It
-// tries the whole range times 1, 47/48, … 12/48, with a zero point 1, 31/32, … 8/32 and
-// after that each end alone times 31/32, … 16/32. With 8 bits clipping gains next to nothing,
-// but a step that is little wider may suit the elements better: so it ends with the best range
-// times 129/128 … 136/128. Of equal errors the one tried first counts, so no block gets worse.
+// LeastError returns a search for the ranges whose codes have the least squared error. It tries the
+// whole range times 1, 47/48, … 12/48. With zero points it tries the range times 1, 31/32, … 8/32,
+// then each end alone times 31/32, … 16/32. With 8 bits clipping gains almost nothing, but a slightly
+// wider step may suit the elements better: so it ends with the best range times 129/128 … 136/128. Of
+// equal errors the first wins, so no block gets worse.
 //
-// Symmetric codes of 2 bits go from -2 to 1: all their tries are made with a negative scale, too. If
-// all scales had one sign, the same side of every block would be cut, and outputs, which are sums of
-// many elements, would be off.
+// Symmetric codes of 2 bits go from -2 to 1, so all their tries are also made with a negative scale.
+// If all scales had one sign, the same side of every block would be clipped, which would shift the
+// outputs.
 func (c Codec) LeastError() Search {
 	return &leastError{codec: c, format: c.format(), middle: c.zeros(nil)}
 }
@@ -156,8 +156,8 @@ func (s *leastError) begin() {
 	s.codec.Scales(s.scale, s.zero, s.tryLo, s.tryHi)
 }
 
-// shares returns which shares of the ends of the base range a try has, and whether the best
-// range so far becomes the base, as it does before each series of tries.
+// shares returns the shares of the two ends of the base range in a try. rebase means that the best
+// range so far becomes the base first, as before each series of tries.
 func (s *leastError) shares() (rebase bool, low, high float32) {
 	if t := s.try - s.narrower(); t >= 0 {
 		f := 1 + float32(t+1)/widerStep
@@ -213,8 +213,8 @@ type ranked struct {
 	lower bisected // the value at the mirrored index
 }
 
-// bisected is the state of the search for an order statistic: it is in from … to, and count
-// elements are not above the middle.
+// bisected is the state of the search for an order statistic: it lies in from … to, and count elements
+// are not above the middle.
 type bisected struct {
 	from, to uint32
 	count    int64
@@ -222,11 +222,11 @@ type bisected struct {
 
 func (b bisected) middle() uint32 { return b.from + (b.to-b.from)/2 }
 
-// Percentile returns a search for the ranges that leave out the elements above the p-th
-// percentile of a block, 50 ≤ p ≤ 100, and as many at the other end. In n sorted elements,
-// counted from 0, the percentile is at index i = min(⌊p/100·n⌋, n-1), the other end at
-// n-1-i; short blocks keep all elements. If both ends would be 0, the range stays as it
-// was. The range of a symmetric format is the larger magnitude of the two.
+// Percentile returns a search for the ranges that leave out the elements above the p-th percentile of
+// a block, 50 ≤ p ≤ 100, and as many at the other end. In n sorted elements, counted from 0, the
+// percentile is at index i = min(⌊p/100·n⌋, n-1), the other end at n-1-i; short blocks keep all
+// elements. If both ends would be 0, the range does not change. The range of a symmetric format is the
+// larger magnitude of the two.
 func (c Codec) Percentile(p float64) Search { return &percentiles{codec: c, p: p} }
 
 // Reset begins a search.
@@ -236,8 +236,7 @@ func (s *percentiles) Reset(lo, hi []float32) {
 	clear(s.blocks)
 }
 
-// Next evaluates a pass and begins the next one. The first pass counts elements, the others
-// bisect.
+// Next evaluates a pass and begins the next. The first pass counts elements, later passes bisect.
 func (s *percentiles) Next() bool {
 	open := s.pass == 0
 	for i := range s.blocks {

@@ -14,9 +14,8 @@ type Tensor struct {
 	Packed         []byte    // PackedLen(Rows*K, Codec.Bits) bytes
 }
 
-// Encode quantizes a weight, rows of k elements, in blocks along each row, the last one
-// shorter if the block size does not divide k. An element that is NaN or infinite is an
-// error.
+// Encode quantizes a weight, rows of k elements, in blocks along each row, the last one shorter if the
+// block size does not divide k. It fails if an element is NaN or infinite.
 func Encode(w []float32, k, block int, c Codec) (*Tensor, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -41,7 +40,7 @@ func Encode(w []float32, k, block int, c Codec) (*Tensor, error) {
 	return t, nil
 }
 
-// Decode returns what the codes represent, rounded to the type of the codec.
+// Decode returns the values of the codes, rounded to the type of the codec.
 func (t *Tensor) Decode() ([]float32, error) {
 	if err := t.check(); err != nil {
 		return nil, err

@@ -6,9 +6,8 @@ import (
 	"onnxquant/formats/dtype"
 )
 
-// usual computes the same as Codec.scale in less time, for most blocks: those whose scale is
-// a normal number and whose range is so small that no exception in the package comment
-// applies.
+// usual computes the results of Codec.scale faster for most blocks: those whose scale is normal and
+// whose range is small enough that no exception of the package comment applies.
 type usual struct {
 	zeroPoint, unsigned   bool
 	least, middle, steps  int32
@@ -57,8 +56,8 @@ func (u *usual) scale(lo, hi float32) (scale float32, zero int32, ok bool) {
 	return s, min(wholeNumber(u.stepTo.round(-lo/s)), u.steps) + u.least, true
 }
 
-// plain sets the scales of the first blocks, up to one that is not usual, if there are no zero
-// points to set. It returns their number.
+// plain sets the scales of the first blocks up to an unusual one, for formats without zero points. It
+// returns their number.
 func (u *usual) plain(scale, hi []float32) int {
 	if u.zeroPoint || u.unsigned {
 		return 0
@@ -86,8 +85,8 @@ func (u *usual) plain(scale, hi []float32) int {
 	return len(hi)
 }
 
-// affine sets the scales and zero points of the first blocks, up to one that is not usual, if
-// arithmetic and scales are of float32. It returns their number.
+// affine sets the scales and zero points of the first blocks up to an unusual one, if arithmetic and
+// scales are float32. It returns their number.
 func (u *usual) affine(scale []float32, zero []byte, lo, hi []float32) int {
 	if !u.zeroPoint || u.stepTo.keep != math.MaxUint32 || u.scaleTo.keep != math.MaxUint32 {
 		return 0

@@ -32,8 +32,8 @@ func TensorScale(amax float32) (float32, error) {
 	return 1, nil
 }
 
-// ScaleByte returns the E4M3 code of a block's scale, rounded to nearest, ties to
-// even, after a clamp to 2^-9 … 448, as the reference exporter does.
+// ScaleByte returns the E4M3 code of a block's scale, clamped to 2^-9 … 448 and rounded to nearest,
+// ties to even, as in the reference exporter.
 func ScaleByte(scale float32) byte {
 	return kernels.E4M3FN.Code(max(scale, e4m3Min), 1)
 }

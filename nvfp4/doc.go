@@ -18,9 +18,9 @@
 //
 // # Scales
 //
-// A block is a run of elements along the reduction axis, 16 by NVIDIA's definition; other
-// lengths work as well. Its scale is an E4M3 number (ONNX type FLOAT8E4M3FN, see package
-// fp8). All steps are taken in float32; division is division.
+// A block is a run of elements along the reduction axis, 16 by NVIDIA's definition; other lengths work
+// as well. Its scale is an E4M3 number (ONNX type FLOAT8E4M3FN, see package fp8). All steps are in
+// float32, and no division is replaced by a multiplication.
 //
 //	tensor scale t = max|w| / 2688         over the tensor; 1 if that is 0
 //	block scale  s = max|w| / (6*t)        over the block; 1 if that is 0
@@ -32,18 +32,17 @@
 //
 //	(s*t) * v
 //
-// the product in parentheses rounded to float32, the other to float32 and then to
-// the type of the weight. In ONNX, from opset 23: DequantizeLinear of the block
-// scales by the tensor's gives the scales of another, of the codes.
+// The product in parentheses is rounded to float32, the other to float32 and then to the type of the
+// weight. ONNX has that from opset 23 on: one DequantizeLinear decodes the block scales with the tensor
+// scale, another decodes the codes with the result.
 //
-// This is what ModelOpt 0.47.0 does (nvfp4_exporter and quant_utils; see also package
-// quantutil). A block of zeros therefore has the scale code 0x38, which is 1. Where t is
-// subnormal s*t can be 0; codes are then 7, or 15 of negative weights, and represent 0.
+// ModelOpt 0.47.0 does the same (nvfp4_exporter and quant_utils; see also package quantutil). A block
+// of zeros therefore has the scale code 0x38, which is 1. If t is subnormal, s*t can be 0; codes are
+// then 7, or 15 for negative weights, and represent 0.
 //
 // # Streaming
 //
-// [Encode] quantizes a tensor at once. A [Codec] works on pieces: take the largest
-// magnitude of all of the weight with ObserveColumns or ObserveBlocks, make it the
-// tensor's scale with [TensorScale], then pass the pieces again, block by block. A Codec is a
-// value and never changes; the caller owns all slices.
+// [Encode] quantizes a tensor at once. A [Codec] works on pieces: find the largest magnitude of the
+// whole weight with ObserveColumns or ObserveBlocks, turn it into the tensor scale with [TensorScale],
+// then pass the pieces again, block by block. A Codec is immutable; the caller owns all slices.
 package nvfp4

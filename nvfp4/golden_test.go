@@ -6,8 +6,8 @@ import (
 	"math"
 	"testing"
 
-	"onnxquant/internal/golden"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/testing/golden"
 	"onnxquant/quantutil"
 )
 

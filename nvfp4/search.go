@@ -5,15 +5,16 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// The scales that LeastError tries lie so many steps of E4M3 below and above that of Scales: from
-// two thirds of it, which clips, to one and a half, where the largest magnitude becomes 4, not 6.
+// The scales that LeastError tries, in steps of E4M3 below and above the scale of Scales. They go from
+// two thirds of it, which clips, to one and a half, where the largest magnitude becomes 4 instead of
+// 6.
 const (
 	stepsDown = 5
 	stepsUp   = 6
 )
 
-// LeastError returns the search for the scale of a block whose codes have a small squared error
-// and are not shorter than the block: that of Scales or one of those beside it.
+// LeastError returns a search for the scale of a block. It minimizes the squared error without making
+// the block shorter. It tries the scale of Scales and its neighbours.
 func (c Codec) LeastError() *blocks.Search {
 	typ := blocks.Type(c.Type)
 	return &blocks.Search{

@@ -15,9 +15,8 @@ type Tensor struct {
 	Packed         []byte // E2M1, two per byte, ceil(Rows*K/2) of them
 }
 
-// Encode quantizes a weight, rows of k elements, in blocks along each row, the last one
-// shorter if the block size does not divide k. An element that is NaN or infinite is an
-// error.
+// Encode quantizes a weight, rows of k elements, in blocks along each row, the last one shorter if the
+// block size does not divide k. It fails if an element is NaN or infinite.
 func Encode(w []float32, k, block int) (*Tensor, error) {
 	if k < 1 || block < 1 || len(w)%k != 0 {
 		return nil, fmt.Errorf("%d elements in rows of %d and blocks of %d: want whole rows", len(w), k, block)
@@ -42,7 +41,7 @@ func Encode(w []float32, k, block int) (*Tensor, error) {
 	return t, nil
 }
 
-// Decode returns what the codes represent, in float32.
+// Decode returns the values of the codes, in float32.
 func (t *Tensor) Decode() ([]float32, error) {
 	if err := t.check(); err != nil {
 		return nil, err

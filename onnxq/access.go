@@ -1,25 +1,53 @@
 package onnxq
 
 import (
-	"onnxquant/internal/access"
+	"context"
+	"errors"
+
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/work"
 )
 
-func init() {
-	access.Graph = func(model any) *graph.Graph {
-		if m := model.(*Model); m != nil {
-			return m.graph
-		}
+// The methods in this file are for the other packages of this module: they return internal types, or
+// check what public functions require.
+
+// Graph returns the index of the values of the model, or nil if the model was not opened.
+func (m *Model) Graph() *graph.Graph {
+	if m == nil {
 		return nil
 	}
-	access.Stages = func(plan any) *convert.Plan { return plan.(*Plan).plan }
-	access.Planner = func(model any) func(any) (*convert.Plan, error) {
-		known := &discover.Known{}
-		return func(options any) (*convert.Plan, error) {
-			p, _, err := model.(*Model).stages(options.(Options), known)
-			return p, err
-		}
+	return m.graph
+}
+
+// Stages returns the plan of the stages behind p.
+func (p *Plan) Stages() *convert.Plan { return p.plan }
+
+// Planner returns a function that makes the result of Plan.Stages. Its options must select the same
+// tensors each time. It is faster than Model.Plan, because it describes no plan for a reader.
+func (m *Model) Planner() func(Options) (*convert.Plan, error) {
+	known := &discover.Known{}
+	return func(o Options) (*convert.Plan, error) {
+		p, _, err := m.stages(o, known)
+		return p, err
 	}
 }
+
+// Opened returns an error if the model was not opened.
+func (m *Model) Opened() error {
+	if m.Graph() == nil {
+		return errNotOpened
+	}
+	return nil
+}
+
+// Ready returns an error if the context is nil, or the model was not opened.
+func (m *Model) Ready(ctx context.Context) error {
+	if err := work.CheckContext(ctx); err != nil {
+		return err
+	}
+	return m.Opened()
+}
+
+var errNotOpened = errors.New("the model is not open: use a model from onnxq.Open")

@@ -7,13 +7,14 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/graph"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Nodes that share float16 scales compute in float, unless the caller wants another level.
+// Nodes with float16 scales compute in float, unless the caller wants another level: ONNX Runtime may compute
+// zeros, and wrongly where nodes share scales.
 func TestLevelOfSharedScales(t *testing.T) {
 	one := modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}
 	two := append(modeltest.Nodes{modeltest.Node("MatMul", "z", "x w")}, one...)
@@ -23,7 +24,7 @@ func TestLevelOfSharedScales(t *testing.T) {
 		asked spec.AccuracyLevel
 		want  int64
 	}{
-		{one, spec.Float16, spec.AccuracyDefault, 4},
+		{one, spec.Float16, spec.AccuracyDefault, 1},
 		{two, "", spec.AccuracyDefault, 4},
 		{two, spec.Float16, spec.AccuracyDefault, 1},
 		{two, spec.Float16, spec.AccuracyInt8, 4},

@@ -2,16 +2,17 @@ package onnxq_test
 
 import (
 	"path/filepath"
+	"slices"
 	"testing"
 
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// A MatMulNBits has its bias as sixth input, unless the options or the target forbid it: then
-// an Add stays, or comes behind a Gemm.
+// A MatMulNBits has its bias as sixth input. If the options or the target forbid that, an Add
+// stays, or follows a Gemm.
 func TestBias(t *testing.T) {
 	web := onnxq.Options{Target: spec.ORTWeb}
 	for _, c := range []struct {
@@ -36,7 +37,7 @@ func TestBias(t *testing.T) {
 		m := modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 96, 32), modeltest.Floats("b", 32)}, c.nodes)
 		out := filepath.Join(t.TempDir(), "out.onnx")
 		modeltest.Convert(t, modeltest.Write(t, m), out, c.opts)
-		g := access.Graph(modeltest.Open(t, out)).File.Proto.Graph
+		g := modeltest.Open(t, out).Graph().File.Proto.Graph
 		inputs := 0
 		for _, n := range g.Node {
 			if n.GetOpType() == "MatMulNBits" {
@@ -47,4 +48,8 @@ func TestBias(t *testing.T) {
 			t.Errorf("%s for %q %q: MatMulNBits has %d inputs, want %d; nodes %v", c.name, c.opts.Style, c.opts.Target, inputs, c.inputs, g.Node)
 		}
 	}
+}
+
+func hasOperator(g *onnxpb.GraphProto, op string) bool {
+	return slices.ContainsFunc(g.Node, func(n *onnxpb.NodeProto) bool { return n.GetOpType() == op })
 }

@@ -8,35 +8,37 @@ import (
 	"slices"
 
 	"onnxquant/internal/layerfit"
-	"onnxquant/internal/rows"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/internal/operands"
+	"onnxquant/rules"
+	"onnxquant/spec"
+
+	"github.com/dustin/go-humanize/english"
 )
 
 // Calibration runs models on samples of their inputs.
 type Calibration interface {
 	// Len is the number of samples.
 	Len() int
-	// Warnings tell, each in a sentence, in what the samples may mislead.
+	// Warnings returns sentences that say how the samples may mislead.
 	Warnings() ([]string, error)
-	// Key is the same for the same samples, and what runs models on them.
+	// Key returns equal strings for equal samples and equal runtimes.
 	Key(ctx context.Context) (string, error)
-	// Run runs models, by their paths, side by side on the samples that are wanted, in their
-	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
-	// graph.
+	// Run runs several models, given by path, side by side. It runs them on the wanted samples, in
+	// the order of samples. It passes the named values of each model to do: inputs, outputs or
+	// inner values of the graph.
 	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]Value) error) error
 }
 
-// Value is a tensor that a model has computed.
+// Value is a tensor that a model computed.
 type Value struct {
 	Dims []int64
-	Data []float32 // nil if the type is not floating-point, as of classes
+	Data []float32 // nil if the type is not floating-point, such as class numbers
 }
 
-// activations are a Calibration as package layerfit takes it.
+// activations adapts a Calibration to package layerfit.
 type activations struct{ Calibration }
 
-// activationsOf returns nil for nil.
+// activationsOf wraps a Calibration; nil stays nil.
 func activationsOf(c Calibration) layerfit.Activations {
 	if c == nil {
 		return nil
@@ -44,19 +46,20 @@ func activationsOf(c Calibration) layerfit.Activations {
 	return activations{c}
 }
 
-func (a activations) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]rows.Value) error) error {
+func (a activations) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]operands.Value) error) error {
 	return a.Calibration.Run(ctx, models, names, wanted, func(sample int, values [][]Value) error {
-		all := make([][]rows.Value, len(values))
+		all := make([][]operands.Value, len(values))
 		for i, model := range values {
 			for _, v := range model {
-				all[i] = append(all[i], rows.Value(v))
+				all[i] = append(all[i], operands.Value(v))
 			}
 		}
 		return do(sample, all)
 	})
 }
 
-// checkCalibration refuses calibration that no algorithm uses, and algorithms that need it without.
+// checkCalibration refuses calibration data that no algorithm uses, and algorithms without the data
+// that they need.
 func (o Options) checkCalibration() error {
 	switch {
 	case o.Calibration == nil && o.Algorithm.NeedsData():
@@ -74,7 +77,11 @@ func (o Options) checkCalibration() error {
 		case spec.Static:
 			return errors.New("static activations need no calibration data besides their ranges: the weights are rounded to nearest")
 		}
-		return fmt.Errorf("calibration data are for algorithms awq, gptq and best, not for %s", cmp.Or(o.Algorithm, spec.RTN))
+		var calibrated []string
+		for _, a := range spec.CalibratedAlgorithms() {
+			calibrated = append(calibrated, string(a))
+		}
+		return fmt.Errorf("calibration data are for algorithms %s, not for %s", english.WordSeries(calibrated, "and"), cmp.Or(o.Algorithm, spec.RTN))
 	}
 	return nil
 }

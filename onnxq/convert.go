@@ -9,13 +9,13 @@ import (
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/formats/errstat"
-	"onnxquant/internal/access"
 	"onnxquant/internal/commit"
 	"onnxquant/internal/convert"
+	"onnxquant/internal/work"
 )
 
-// Convert quantizes the model at in and writes it to out. The input is never written to, and
-// out appears complete or not at all.
+// Convert quantizes the model at in and writes it to out. It never writes to the input. The output
+// appears complete or not at all.
 func Convert(ctx context.Context, in, out string, opts Options) (*Report, error) {
 	m, err := Open(in)
 	if err != nil {
@@ -29,34 +29,34 @@ func Convert(ctx context.Context, in, out string, opts Options) (*Report, error)
 	return p.Convert(ctx, out)
 }
 
-// Convert carries out the plan, as the caller may have edited it, and writes the model to the
-// file out. Weights with NaN, infinity or only values too small for a scale cannot be quantized:
-// they are an error if Options.Strict is set. Otherwise they stay in float, a warning names them,
-// and the report has the plan that was carried out.
+// Convert carries out the plan, with the caller's edits, and writes the model to the file out.
+// Weights with NaN, infinity or only values too small for a scale cannot be quantized. If
+// Options.Strict is set, such weights are an error. Otherwise they stay in float and a warning
+// names them. The report has the plan that was carried out.
 func (p *Plan) Convert(ctx context.Context, out string) (*Report, error) {
 	made := ConvertAll(ctx, []Output{{Plan: p, Path: out}})[0]
 	return made.Report, made.Err
 }
 
-// Output is a plan and the file to which its model is written.
+// Output is a plan and the path of its output.
 type Output struct {
 	Plan *Plan
 	Path string
 }
 
-// Made is what became of an Output: a report, or an error.
-type Made struct {
+// Result is the outcome of an Output: a report or an error.
+type Result struct {
 	Report *Report
 	Err    error
 }
 
-// ConvertAll carries out several plans of one model, each as Convert does, while the model is read
-// once. Each of them succeeds or fails on its own. It takes the memory of one conversion, and that of
-// the plans. These and their paths must differ. Calls of their Options.Progress
-// do not overlap either.
-func ConvertAll(ctx context.Context, outputs []Output) []Made {
+// ConvertAll carries out several plans of one model. Each plan is carried out as by Convert, but
+// the model is read once. Each plan succeeds or fails on its own. Together they take the memory of
+// one conversion and of the plans. Plans and paths must differ. Calls of Options.Progress do not
+// overlap, even between plans.
+func ConvertAll(ctx context.Context, outputs []Output) []Result {
 	start := time.Now()
-	made := make([]Made, len(outputs))
+	made := make([]Result, len(outputs))
 	var jobs []convert.Job
 	var of []int // index of the output of each job
 	warnings, replaced := make([][]string, len(outputs)), make([]bool, len(outputs))
@@ -85,15 +85,15 @@ func ConvertAll(ctx context.Context, outputs []Output) []Made {
 	return made
 }
 
-// settled returns the plan as it will be carried out.
+// settled returns the plan with the caller's edits.
 func (o Output) settled(ctx context.Context) (*convert.Plan, error) {
-	if err := access.Ready(ctx); err != nil {
+	if err := work.CheckContext(ctx); err != nil {
 		return nil, err
 	}
-	return o.Plan.settled()
+	return o.Plan.asEdited()
 }
 
-// warnings lists those about the data of a calibration.
+// warnings returns the warnings about calibration data.
 func (o Output) warnings() ([]string, error) {
 	if c, ok := o.Plan.opts.Calibration.(activations); ok && o.Plan.CalibrationCost != nil {
 		return c.Warnings()
@@ -113,7 +113,7 @@ func (o Output) report(done *convert.Result) *Report {
 			Output: c.Output, OutputMSE: c.OutputMSE, Samples: c.Samples, HeldOut: c.HeldOut, Refused: c.Refused,
 		}
 		if c.Few > 0 && !c.HeldOut {
-			carried.Warnings = append(carried.Warnings, fmt.Sprintf("calibration data are few: %s more inputs than the data have rows, and no sample is left to check by; give more samples (128), or leave calibration out",
+			carried.Warnings = append(carried.Warnings, fmt.Sprintf("calibration data are few: %s more inputs than the data have rows, and no sample could be held out; give more samples (128), or convert without calibration",
 				english.Plural(c.Few, "layer has", "layers have")))
 		}
 	}

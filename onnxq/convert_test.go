@@ -17,20 +17,19 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
-	"onnxquant/internal/access"
 	"onnxquant/internal/commit"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
 	"onnxquant/quantutil"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
-// The converter, which streams, agrees with the reference's routine on whole
-// tensors, for every kind of model, however its weights are cut into tiles.
+// The streaming converter agrees with the reference's routine for whole tensors, for every kind of
+// model and any tiles.
 func TestConvertAgreesWithReference(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
 		if kind.Name == "nan" || kind.Name == "bfloat16" { // the reference has no bfloat16 scales
@@ -48,11 +47,11 @@ func TestConvertAgreesWithReference(t *testing.T) {
 					if len(opts.Ops) > 0 {
 						want += othersOf[kind.Name]
 					}
-					if len(access.Stages(r.Plan).Weights) != want {
-						t.Errorf("%d weights, want %d", len(access.Stages(r.Plan).Weights), want)
+					if len(r.Plan.Stages().Weights) != want {
+						t.Errorf("%d weights, want %d", len(r.Plan.Stages().Weights), want)
 					}
 					q := modeltest.Open(t, out)
-					for _, w := range access.Stages(r.Plan).Weights {
+					for _, w := range r.Plan.Stages().Weights {
 						compareWithReference(t, in, q, w)
 					}
 				})
@@ -61,7 +60,7 @@ func TestConvertAgreesWithReference(t *testing.T) {
 	}
 }
 
-// The weights of MatMul and Gemm in each kind of model, and those of other
+// The number of weights of MatMul and Gemm in each kind of model, and of other
 // operators.
 var (
 	weightsOf = map[string]int{
@@ -78,7 +77,7 @@ func compareWithReference(t *testing.T, in, out *onnxq.Model, w rewrite.Weight) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	if w.DType == dtype.Float64 { // which the converter narrows first; ONNX has no such scales
+	if w.DType == dtype.Float64 { // the converter rounds to float32 first; ONNX has no float64 scales
 		if tensor, err = tensor.Astype(dtype.Float32); err != nil {
 			t.Fatal(err)
 		}
@@ -120,8 +119,8 @@ func TestSameBytesAtAnyThreadCount(t *testing.T) {
 	}
 }
 
-// An output pair replaced by the same conversion, or by another one, is what
-// a conversion into an empty folder gives, and nothing else is left.
+// Replacing an output and its external data gives the bytes of a conversion into an empty folder,
+// and leaves no other file. This holds for the same options and for others.
 func TestReplaceExternalPair(t *testing.T) {
 	in := modeltest.Build(t, "mlp")
 	folder := t.TempDir()
@@ -207,7 +206,7 @@ func TestNaNStaysFloat(t *testing.T) {
 	}
 }
 
-// Where all codes would be 0 the weight is not quantized.
+// A weight whose codes would all be 0 is not quantized.
 func TestTinyWeightsStayFloat(t *testing.T) {
 	m := testmodels.MLP(1, 8, 4)
 	for _, w := range m.Proto.Graph.Initializer {
@@ -224,7 +223,7 @@ func TestTinyWeightsStayFloat(t *testing.T) {
 	}
 }
 
-// What is in the model beside its weights comes out as it went in.
+// The parts of the model besides weights are written unchanged.
 func TestNothingIsLost(t *testing.T) {
 	m := testmodels.MLP(3, 64, 32)
 	m.Proto.MetadataProps = []*onnxpb.StringStringEntryProto{{Key: new("k"), Value: new("v")}}

@@ -11,15 +11,14 @@ import (
 	"testing"
 	"time"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
-// several are options of conversions of one model.
+// several are the options of several conversions of one model.
 var several = []onnxq.Options{
 	{Block: 32},
 	{Bits: 8, Block: spec.PerChannel, Activations: spec.Dynamic},
@@ -27,12 +26,13 @@ var several = []onnxq.Options{
 	{FloatType: spec.Float16, Format: spec.Float},
 	{Format: spec.NVFP4, Ops: []string{"all"}},
 	{Format: spec.NF4, Ops: []string{"all"}, ExternalData: spec.ExternalAlways},
-	{Bits: 4, Block: 32, Style: spec.NBits, Algorithm: spec.LeastAngle},
+	{Bits: 4, Block: 32, Style: spec.NBits, Algorithm: spec.MSE},
 	{Bits: 4, Block: 32, Style: spec.NBits, Algorithm: spec.HQQ, ZeroPoint: true},
-	{Format: "q4_k", Algorithm: spec.LeastAngle},
+	{Format: "q4_k", Algorithm: spec.MSE},
 }
 
-// Together, conversions give the bytes that each gives alone. One that fails leaves the others.
+// Conversions together write the bytes that each writes alone. A failing one leaves the others
+// alone.
 func TestConvertAll(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
 		t.Run(kind.Name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestConvertAll(t *testing.T) {
 						t.Error("calls of Progress overlap")
 						return
 					}
-					time.Sleep(time.Millisecond) // for another one to come
+					time.Sleep(time.Millisecond) // to give another call the chance to overlap
 					telling.Unlock()
 				}
 				plan, err := m.Plan(opts)
@@ -68,7 +68,7 @@ func TestConvertAll(t *testing.T) {
 					t.Fatal(made[i+1].Err)
 				}
 				alone := filepath.Join(t.TempDir(), filepath.Base(o.Path))
-				want, err := onnxq.Convert(context.Background(), access.Graph(m).File.Path(), alone, several[i])
+				want, err := onnxq.Convert(context.Background(), m.Graph().File.Path(), alone, several[i])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -87,12 +87,12 @@ func TestConvertAll(t *testing.T) {
 	}
 }
 
-// The weights of all outputs are read in the order of the file, as by one reader.
+// The weights of all outputs are read in the order of the file, by one reader.
 func TestConvertAllReadsOnce(t *testing.T) {
 	const side = 1 << 10
 	var some []onnxq.Options
 	for _, opts := range several {
-		// The scale of nvfp4 follows from the whole weight, which is read first. Searches take long.
+		// nvfp4 reads the whole weight first, for its scale. Searches take long.
 		if opts.Format != spec.NVFP4 && opts.Algorithm == "" {
 			some = append(some, opts)
 		}
@@ -112,8 +112,8 @@ func TestConvertAllReadsOnce(t *testing.T) {
 	}
 }
 
-// Outputs with blocks in columns read the same parts of a weight, and share them; float16 is made
-// of what the others read.
+// Outputs with blocks in columns read the same parts of a weight and share the reads. float16
+// models convert what others read.
 func TestConvertAllSharesReads(t *testing.T) {
 	const side = 1 << 10
 	log := convertLogged(t, side, []onnxq.Options{
@@ -136,12 +136,12 @@ func convertLogged(t *testing.T, side int64, several []onnxq.Options) *reads {
 		modeltest.Node("MatMul", "p", "x u"), modeltest.Node("MatMul", "q", "p w"), modeltest.Node("MatMul", "y", "q v"),
 	})))
 	log := &reads{}
-	for _, v := range access.Graph(m).Values {
-		content, err := access.Graph(m).File.Payload(v.Tensor)
+	for _, v := range m.Graph().Values {
+		content, err := m.Graph().File.Payload(v.Tensor)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := access.Graph(m).File.Replace(v.Tensor, logged{content, log}); err != nil {
+		if err := m.Graph().File.Replace(v.Tensor, logged{content, log}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -163,13 +163,13 @@ func convertLogged(t *testing.T, side int64, several []onnxq.Options) *reads {
 	return log
 }
 
-// reads are the offsets in a file that were read, one after the other, and how much was.
+// reads has the offsets that were read in a file, in order, and the number of bytes.
 type reads struct {
 	at    []int64
 	bytes int64
 }
 
-// logged logs what is read from a content.
+// logged logs reads of a content.
 type logged struct {
 	modelfile.Placed
 	log *reads

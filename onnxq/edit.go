@@ -10,24 +10,23 @@ import (
 
 	"onnxquant/internal/convert"
 	"onnxquant/internal/msg"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// ErrEdit is wrapped by the errors about a plan that was edited in a way that cannot be
-// carried out.
+// ErrEdit is wrapped by errors about an edited plan that cannot be carried out.
 var ErrEdit = errors.New("the plan was edited")
 
-// settled returns the plan that Tensors describe now: the caller may have edited them. It is
-// an error if no plan can do what they say.
-func (p *Plan) settled() (*convert.Plan, error) {
+// asEdited returns the plan that Tensors describe, with the caller's edits. It is an error if no
+// plan can satisfy them.
+func (p *Plan) asEdited() (*convert.Plan, error) {
 	if p == nil || p.plan == nil {
 		return nil, errNotPlanned
 	}
 	if n := len(p.plan.Decisions); n != len(p.Tensors) {
 		return nil, fmt.Errorf("%w: it has %d tensors, the model %d", ErrEdit, len(p.Tensors), n)
 	}
-	made := map[int]TensorPlan{} // the edited ones, as they were
+	made := map[int]TensorPlan{} // edited tensors before the edit
 	var edited []int
 	entries := p.opts.Discover.Precision.Entries()
 	for i, was := range describeTensors(p.plan) {
@@ -47,14 +46,14 @@ func (p *Plan) settled() (*convert.Plan, error) {
 	if edited == nil {
 		return p.plan, nil
 	}
-	return p.replan(made, edited, entries)
+	return p.planEdits(made, edited, entries)
 }
 
-// replan makes a plan with the entries of a precision_info, and checks that it does what the
-// edited tensors say.
-func (p *Plan) replan(made map[int]TensorPlan, edited []int, entries []rules.PrecisionEntry) (*convert.Plan, error) {
+// planEdits makes a plan with precision_info entries and checks that it satisfies the edited
+// tensors.
+func (p *Plan) planEdits(made map[int]TensorPlan, edited []int, entries []rules.PrecisionEntry) (*convert.Plan, error) {
 	precision, err := rules.NewPrecision(entries...)
-	if err != nil { // it speaks of a document that the caller does not know
+	if err != nil { // the caller did not write a precision_info
 		return nil, fmt.Errorf("%w: %s", ErrEdit, strings.TrimPrefix(err.Error(), "precision_info: "))
 	}
 	opts := p.opts
@@ -106,7 +105,7 @@ func checkEdit(made, t TensorPlan) error {
 	return nil
 }
 
-// override is the entry of a precision_info that makes t of what was planned.
+// override returns the precision_info entry that turns the planned tensor made into t.
 func override(before spec.Override, made, t TensorPlan) spec.Override {
 	if t.Decision == Keep {
 		float := spec.Float

@@ -10,14 +10,14 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// A plan whose tensors the caller edits makes the same file as a precision_info that asks for
-// the same, and the report says what was written.
+// A plan with edited tensors makes the same file as the equivalent precision_info. The report says
+// what was written.
 func TestEditedPlan(t *testing.T) {
 	for _, c := range []struct {
 		name      string
@@ -70,7 +70,7 @@ func TestEditedPlan(t *testing.T) {
 	}
 }
 
-// What cannot be done is refused, and nothing is written.
+// Impossible edits are refused and nothing is written.
 func TestEditRefused(t *testing.T) {
 	for _, c := range []struct {
 		name, kind string

@@ -8,10 +8,10 @@ import (
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/write"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Errors wrap one of these. The message is one line, with the file and the tensor, node or
+// Errors of this package wrap one of these. The message is one line. It names the file, and the tensor, node or
 // offset.
 var (
 	// ErrFormat: the file is not an ONNX model.
@@ -29,10 +29,12 @@ var (
 	ErrNoData = spec.ErrNoData
 	// ErrZeroPoint: the algorithm needs asymmetric codes.
 	ErrZeroPoint = spec.ErrZeroPoint
-	// ErrKept: calibration had begun, and Options.Resume goes on from what it has found.
+	// ErrMemory: no weight can be calibrated within Options.Memory.
+	ErrMemory = convert.ErrMemory
+	// ErrKept: calibration was interrupted, and Options.Resume can continue it.
 	ErrKept = layerfit.ErrKept
 	// ErrCoverage: less is quantized than Options.MinCoverage.
 	ErrCoverage = convert.ErrCoverage
-	// ErrVerify: the output, read again, is not what was written.
+	// ErrVerify: the output differs from the written bytes when it is read again.
 	ErrVerify = write.ErrVerify
 )

@@ -6,9 +6,9 @@ import (
 	"log"
 
 	"onnxquant/int4"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 func ExampleConvert() {
@@ -103,7 +103,7 @@ func ExamplePlan_Convert() {
 	// w2: int8, 46 dB
 }
 
-// The weight of a model goes through a codec.
+// A codec quantizes the weight of a model.
 func ExampleModel_Tensor() {
 	in, _, remove := modeltest.Example("mlp")
 	defer remove()

@@ -4,13 +4,13 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// formatsOf returns the plan of a model, and the format, block and fallback of each weight in it.
+// formatsOf returns the plan of a model, and the plan of each weight by name.
 func formatsOf(t *testing.T, in string, opts onnxq.Options) (*onnxq.Plan, map[string]onnxq.TensorPlan) {
 	t.Helper()
 	p, err := modeltest.Open(t, in).Plan(opts)
@@ -24,7 +24,7 @@ func formatsOf(t *testing.T, in string, opts onnxq.Options) (*onnxq.Plan, map[st
 	return p, weights
 }
 
-// Convolutions get 8 bits, unless their format is asked for.
+// Convolutions get 8 bits unless their format is requested.
 func TestConvolutions(t *testing.T) {
 	const why = "int8, not int4: 4 bits are too few for convolutions; see --conv-format"
 	named, err := rules.ParsePrecision([]byte(`{"w0": 4}`))
@@ -75,7 +75,7 @@ func TestConvolutions(t *testing.T) {
 	}
 }
 
-// A ggml format gives way to int8 where that is smaller, unless the weight is named.
+// A ggml format falls back to int8 if int8 is smaller, unless a setting names the weight.
 func TestSmallWeights(t *testing.T) {
 	in := modeltest.Build(t, "mlp")
 	for _, format := range spec.BlockwiseFormats() {

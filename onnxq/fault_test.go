@@ -10,11 +10,11 @@ import (
 	"sync"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 )
 
-// What befalls the input's external data while it is read.
+// The input's external data may be removed or changed while they are read.
 func TestInputChangesMeanwhile(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -32,7 +32,7 @@ func TestInputChangesMeanwhile(t *testing.T) {
 			_, err = f.WriteString("more")
 			return err
 		}, true},
-		{"removed", os.Remove, false}, // what is open can be read still
+		{"removed", os.Remove, false}, // an open file can still be read
 		{"replaced", func(data string) error {
 			if err := os.WriteFile(data+"2", []byte("another"), 0o666); err != nil {
 				return err

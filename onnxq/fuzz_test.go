@@ -13,21 +13,20 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/recognize"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
-// FuzzConvert converts whatever is a model, in many ways. Either there is an error,
-// of one line, and nothing else; or the output was verified, has the size that was
-// planned, and holds all that was not to be quantized as it was. The input stays
-// what it was, and other threads give the same bytes.
+// FuzzConvert converts anything that is a model, with many options. There are two allowed outcomes.
+// Either there is an error of one line, and no file. Or the output was verified, has the planned
+// size, and contains all tensors that were not to be quantized. The input does not change, and any
+// number of threads gives the same bytes.
 func FuzzConvert(f *testing.F) {
 	data := make([]byte, 300)
 	for i := range data {
@@ -75,7 +74,7 @@ func FuzzConvert(f *testing.F) {
 	})
 }
 
-// fuzzedOptions reads a number as options.
+// fuzzedOptions derives options from a number.
 func fuzzedOptions(which uint32) onnxq.Options {
 	take := func(n int) int {
 		v := which % uint32(n)
@@ -110,8 +109,8 @@ func contentsOf(t *testing.T, folder string) []byte {
 	return all
 }
 
-// checkUntouched checks that every tensor which was to be kept is in the output, with
-// its name, type, dimensions and contents, and so is what surrounds the graph.
+// checkUntouched checks that the output has every tensor that was to be kept, with its name, type,
+// dimensions and contents, and the parts of the model around the graph.
 func checkUntouched(t *testing.T, in, out string, r *onnxq.Report) {
 	t.Helper()
 	quantized := map[string]bool{}
@@ -127,23 +126,23 @@ func checkUntouched(t *testing.T, in, out string, r *onnxq.Report) {
 			t.Errorf("%d of %d tensors %+v are left", left[key], n, key)
 		}
 	}
-	was, is := outside(access.Graph(a).File.Proto), outside(access.Graph(b).File.Proto)
+	was, is := outside(a.Graph().File.Proto), outside(b.Graph().File.Proto)
 	if !proto.Equal(was, is) {
 		t.Errorf("the model around the graph was\n%v, is\n%v", was, is)
 	}
 }
 
-// checkDecoded checks that weights decode to what the report says of their errors.
+// checkDecoded checks that the decoded weights have the errors that the report states.
 func checkDecoded(t *testing.T, in, out string, r *onnxq.Report) {
 	t.Helper()
 	a, b := modeltest.Open(t, in), modeltest.Open(t, out)
 	decoded := map[string]*recognize.Weight{}
-	for _, w := range recognize.Weights(access.Graph(b)) {
+	for _, w := range recognize.Weights(b.Graph()) {
 		decoded[w.Name] = w
 	}
 	for _, want := range r.Tensors {
 		if want.Form != "DequantizeLinear" {
-			continue // operators that decode for themselves have no name for the weight
+			continue // operators that read codes leave no decoded weight
 		}
 		w := decoded[want.Name]
 		if w == nil {
@@ -162,9 +161,9 @@ type tensorKey struct {
 func tensorsOf(t *testing.T, m *onnxq.Model) map[tensorKey]int {
 	t.Helper()
 	count := map[tensorKey]int{}
-	for where, w := range modelfile.Tensors(access.Graph(m).File.Proto) {
+	for where, w := range modelfile.Tensors(m.Graph().File.Proto) {
 		key := tensorKey{name: w.GetName(), dims: fmt.Sprint(w.Dims), dtype: dtype.DType(w.GetDataType())}
-		p, err := access.Graph(m).File.Payload(w)
+		p, err := m.Graph().File.Payload(w)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -180,14 +179,14 @@ func tensorsOf(t *testing.T, m *onnxq.Model) map[tensorKey]int {
 	return count
 }
 
-// outside is a model without its nodes and tensors, and without the versions, that
-// conversions change.
+// outside returns a model without nodes and tensors, and without versions, which conversions
+// change.
 func outside(m *onnxpb.ModelProto) *onnxpb.ModelProto {
 	m = proto.Clone(m).(*onnxpb.ModelProto)
 	m.IrVersion, m.OpsetImport, m.Functions, m.TrainingInfo = nil, nil, nil, nil
 	if g := m.Graph; g != nil {
 		g.Node, g.Initializer, g.SparseInitializer = nil, nil, nil
-		g.Input = nil // up to IR 3, weights are among them
+		g.Input = nil // up to IR 3, weights are inputs
 	}
 	return m
 }

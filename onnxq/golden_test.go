@@ -9,15 +9,14 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
-	"onnxquant/internal/access"
-	"onnxquant/internal/golden"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/golden"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
-// TestGoldenEndToEnd converts the reference's models and compares codes and
-// scales with those that the reference wrote.
+// TestGoldenEndToEnd converts the reference's models and compares codes and scales with the
+// reference's.
 func TestGoldenEndToEnd(t *testing.T) {
 	golden.Run(t, "e2e", map[string]golden.Func{
 		"int4_quantize_rtn_dq": func(c *golden.Case) (golden.Arrays, error) { return convertCase(t, c) },
@@ -34,9 +33,9 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 		return nil, err
 	}
 	if strings.Contains(model, "transb") {
-		return nil, golden.ErrSkip // the reference shares scales along N there, the axis that is not summed over
+		return nil, golden.ErrSkip // here the reference's blocks run along N, not along the reduction axis
 	}
-	var eight []string // weights of 8 bits, which the reference always scales per channel
+	var eight []string // 8-bit weights: the reference always has per-channel scales
 	for name, a := range c.Outputs {
 		if w, ok := strings.CutSuffix(name, "_i4:values"); ok && len(a.Data) == len(c.Outputs[w+"_i4:raw"].Data) {
 			eight = append(eight, fmt.Sprintf(`%q: {"bits": 8, "block": -1}`, w))
@@ -56,7 +55,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 	}
 	got := golden.Arrays{}
 	m := modeltest.Open(t, out)
-	for _, w := range access.Stages(p).Weights {
+	for _, w := range p.Stages().Weights {
 		name := w.Value.Name + "_i4" // the reference's, for 8 bits too
 		codes, packed := modeltest.Tensor(t, m, w.Tensors.Codes.GetName())
 		values := make([]byte, w.Form.Elements())
@@ -68,7 +67,7 @@ func convertCase(t *testing.T, c *golden.Case) (golden.Arrays, error) {
 	}
 	for name, a := range c.Outputs {
 		if strings.HasPrefix(name, "ort:") {
-			got[name] = a // a run of the model, for other tests
+			got[name] = a // the result of running the model, for other tests
 		}
 	}
 	return got, nil

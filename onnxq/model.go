@@ -3,14 +3,13 @@ package onnxq
 import (
 	"fmt"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 )
 
-// Model is an opened ONNX model: its structure is in memory, the contents of its tensors are
-// on disk. Planning and converting do not change it; only ggufmodel.ReadWeights does, which
-// replaces contents.
+// Model is an opened ONNX model. Its structure is in memory, the contents of its tensors are on
+// disk. Planning and converting do not change a Model. Only ggufmodel.ReadWeights does: it replaces
+// contents.
 type Model struct{ graph *graph.Graph }
 
 // Open reads and checks the structure of the model at path. External data must be in the
@@ -31,7 +30,7 @@ func Open(path string) (*Model, error) {
 
 // Close releases the model's files.
 func (m *Model) Close() error {
-	if err := access.Opened(m); err != nil {
+	if err := m.Opened(); err != nil {
 		return err
 	}
 	return m.graph.File.Close()

@@ -8,7 +8,7 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Operators lists the operators of the model, with those of subgraphs and functions, sorted.
+// Operators lists the operators of the model, including subgraphs and functions, sorted.
 func (m *Model) Operators() []string {
 	found := map[string]bool{}
 	graph.WalkNodes(m.graph.File.Proto, func(n *onnxpb.NodeProto) { found[n.GetOpType()] = true })

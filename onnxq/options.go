@@ -7,93 +7,179 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/actpairs"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/half"
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/reach"
-	"onnxquant/internal/static"
 	"onnxquant/internal/target"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
-	"onnxquant/onnxq/provenance"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// Options say how a model is quantized. The zero value of a field means the default named
-// beside it.
+// Options say how a model is quantized. The zero value of each field is its default.
 type Options struct {
-	Bits          int                // 2, 4 or 8; default 4
-	Block         int                // elements along the reduction axis that share a scale, at least 2, or spec.PerChannel; default 128, 32 for integers of 8 bits, or the format's own
-	Format        spec.Format        // one of spec.Formats; default: integers of Bits bits, unsigned with ZeroPoint
-	ConvFormat    spec.Format        // of convolutions; default: int8 where Format has codes of fewer bits, uint8 with ZeroPoint
-	ZeroPoint     bool               // asymmetric codes: each block has a zero point
-	Algorithm     spec.Algorithm     // default RTN; formats other than integers have RTN, LeastAngle, GPTQ and Best
-	ScaleType     spec.ScaleType     // of the scales of integer formats, in float32 models; default ScaleFloat32
-	ScaleRule     spec.ScaleRule     // for the microscaling formats; default: the format's own
-	Range         spec.Range         // for the integer formats: the range that the codes of a block cover; default as Range.Of says
-	Target        spec.Target        // default Portable
-	AccuracyLevel spec.AccuracyLevel // attribute of MatMulNBits; 0: AccuracyInt8, the fastest; AccuracyUnset: no attribute
-	NoFoldBias    bool               // MatMulNBits gets no bias: an Add adds it
-	Style         spec.Style         // default DQ, or NBits for weights that the target runs faster with it
+	// Bits is 2, 4 or 8; default 4.
+	Bits int
+
+	// Block is the number of elements along the reduction axis that share a scale: at least 2, or
+	// spec.PerChannel. The default is the format's own block size, if it has one; else 32 for
+	// integers of 8 bits and 128 for others.
+	Block int
+
+	// Format is one of spec.Formats. The default is integers of Bits bits, unsigned with ZeroPoint.
+	Format spec.Format
+
+	// ConvFormat is the format of convolutions. If Format has codes of fewer than 8 bits, the
+	// default is int8, or uint8 with ZeroPoint. Otherwise the default is Format.
+	ConvFormat spec.Format
+
+	// ZeroPoint asks for asymmetric codes: each block has a zero point.
+	ZeroPoint bool
+
+	// Algorithm finds codes and scales; default RTN. Formats other than integers take RTN, MSE,
+	// GPTQ and Best.
+	Algorithm spec.Algorithm
+
+	// ScaleType is the type of the scales of integer formats in float32 models; default
+	// ScaleFloat32.
+	ScaleType spec.ScaleType
+
+	// ScaleRule is for the microscaling formats; default: the format's own rule.
+	ScaleRule spec.ScaleRule
+
+	// Range is the clipping range of a block, for integer formats. Range.Of has the default.
+	Range spec.Range
+
+	// Target is the runtime for which the model is written; default Portable.
+	Target spec.Target
+
+	// AccuracyLevel is the attribute of MatMulNBits. 0 means AccuracyInt8, the fastest.
+	// AccuracyUnset writes no attribute.
+	AccuracyLevel spec.AccuracyLevel
+
+	// NoFoldBias keeps the bias of a MatMulNBits in an Add behind it.
+	NoFoldBias bool
+
+	// Style is how weights are decoded. The default is DQ, or NBits for weights that the target
+	// runs faster with it.
+	Style spec.Style
 
 	// Activations is what operators compute with; default WeightsOnly. With Dynamic and Static,
-	// weights are int8 or uint8 with one scale each, or one per channel (Block spec.PerChannel);
-	// those that Precision gives another format are decoded, and with Dynamic those that no
-	// operator computes with as codes.
+	// weights are int8 or uint8, with one scale each or one per channel (Block spec.PerChannel).
+	// Two kinds of weights are decoded instead: those that Precision gives another format, and with
+	// Dynamic those whose operator cannot compute with codes.
 	Activations spec.Activations
-	ReduceRange bool // Dynamic and Static: codes of 7 bits, for processors whose sums of products overflow
 
-	// With Activations Static, activations have a QuantizeLinear and a DequantizeLinear where the
-	// target wants them. Ranges must have the range of each. With FloatType Float16, nodes whose
-	// values come near its end, by Ranges, stay in float32.
-	Ranges               *rules.Ranges
-	ActivationType       spec.ActivationType // default uint8, or int8 for TensorRT
-	SymmetricActivations bool                // the zero points are the middle of the codes; always so for TensorRT
-	CoarseActivations    bool                // activations are quantized even if codes are too coarse for their range
+	// ReduceRange, with Dynamic and Static, limits codes to 7 bits: on some processors sums of
+	// products overflow with 8.
+	ReduceRange bool
 
-	Ops         []string // operators whose weights are quantized; default MatMul and Gemm, with Static all of StaticOps; "all" means all of KnownOps
-	Include     []string // globs on weight or node names: only these are quantized, if given
-	Exclude     []string // globs on weight or node names: these stay in float
-	MinElements int64    // weights with fewer elements stay in float
+	// Ranges has the range of each activation, which Activations Static needs. Static puts a
+	// QuantizeLinear and a DequantizeLinear around activations where the target wants them. With
+	// FloatType Float16, Ranges tells which nodes have values near the limit of float16 and stay in
+	// float32.
+	Ranges *rules.Ranges
 
-	Precision *rules.Precision // overrides for single weights
+	// ActivationType, with Static, is the type of codes; default uint8, or int8 for TensorRT.
+	ActivationType spec.ActivationType
 
-	FloatType   spec.FloatType // type of what stays float; default: as in the model. Without Bits, Format and Precision nothing is quantized
-	HalfIO      bool           // with FloatType: inputs and outputs of the model get the type, too
-	FloatOps    []string       // with FloatType: operators that stay in float32, besides spec.FloatOps
-	ClampFloats bool           // with FloatType: values beyond its range become its largest; otherwise what reads them stays in float32
+	// SymmetricActivations, with Static, puts zero points in the middle of the codes. TensorRT
+	// always has this.
+	SymmetricActivations bool
 
-	Importance *rules.Importance // importance of the columns of weights, for the encodings of ggml
-	Names      *rules.Names      // names of weights in Importance; nil: as in the model
+	// CoarseActivations, with Static, quantizes activations even if codes are too coarse for their
+	// range.
+	CoarseActivations bool
 
-	// Calibration runs the model on samples. Algorithms awq, gptq and best find codes by the inputs that
-	// layers get there; awq and gptq need it. Package activations makes one.
+	// Ops lists the operators whose weights are quantized. The default is MatMul and Gemm, with
+	// Static all of StaticOps. "all" means all of KnownOps.
+	Ops []string
+
+	// Include has globs on weight or node names. If it is not empty, only weights that match are
+	// quantized.
+	Include []string
+
+	// Exclude has globs on weight or node names that stay in float.
+	Exclude []string
+
+	// MinElements keeps weights with fewer elements in float.
+	MinElements int64
+
+	// Precision has settings for single weights.
+	Precision *rules.Precision
+
+	// FloatType is the type of what stays in float; default: as in the model. Without Bits, Format
+	// and Precision nothing is quantized then.
+	FloatType spec.FloatType
+
+	// HalfIO, with FloatType, converts inputs and outputs of the model, too.
+	HalfIO bool
+
+	// FloatOps, with FloatType, lists operators that stay in float32, besides spec.FloatOps.
+	FloatOps []string
+
+	// ClampFloats, with FloatType, clamps values beyond its range to its largest value. Otherwise
+	// the operators that read such values stay in float32.
+	ClampFloats bool
+
+	// Importance is the importance of the columns of weights, for ggml encodings.
+	Importance *rules.Importance
+
+	// Names has the names of weights in Importance. nil: the names in the model.
+	Names *rules.Names
+
+	// Calibration runs the model on samples. Algorithms awq, gptq and best find codes by the inputs
+	// that layers get there; awq and gptq need it. Package calibrate makes one.
 	Calibration Calibration
 
-	ExternalData     spec.ExternalData // default ExternalAuto
-	ExternalDataName string            // name of the external data file; default: as the model with .data
-	ShardSize        int64             // size of an external data file from which on the next tensor begins another; default: one file, or what the Target reads
-	Threads          int               // default: the number of CPUs
-	Memory           int64             // bytes of buffers for all threads together; default 64 MiB
-	Strict           bool              // a selected weight that cannot be quantized is an error
-	MinCoverage      float64           // least share of the bytes of float tensors that must be quantized, 0 to 1; less is an error
-	NoVerify         bool              // do not reopen and check the output
+	// ExternalData says when tensors go to files of their own; default ExternalAuto.
+	ExternalData spec.ExternalData
 
-	// Provenance, if set, is recorded in the metadata of the output; the conversion adds the Input.
-	Provenance *provenance.Step
+	// ExternalDataName is the name of the external data file. The default is the name of the model
+	// with .data appended.
+	ExternalDataName string
 
-	// Progress, if set, is called with the bytes processed so far, read for quantizing and
-	// read back for verifying, and the total. Calls do not overlap.
+	// ShardSize is the size from which on a file of external data takes no further tensor. The
+	// default is no limit, or what the Target can read.
+	ShardSize int64
+
+	// Threads is the number of threads; default: the number of CPUs.
+	Threads int
+
+	// Memory is the size in bytes of the buffers of all threads together; default 64 MiB. Calibration of a
+	// layer that needs more takes it by default, up to half of the machine's memory.
+	Memory int64
+
+	// Strict makes it an error if a selected weight cannot be quantized.
+	Strict bool
+
+	// MinCoverage is the least share of the bytes of float tensors to quantize, 0 to 1. Less is an
+	// error.
+	MinCoverage float64
+
+	// NoVerify skips reading the output again to check it.
+	NoVerify bool
+
+	// Provenance, if set, is recorded in the metadata of the output. The conversion adds the Input.
+	Provenance *spec.Step
+
+	// Progress, if set, is called with the bytes processed so far and the total. It counts bytes
+	// read for quantizing and bytes read back for verifying. Calls do not overlap.
 	Progress func(done, total int64)
-	// Resume goes on from where a calibration was interrupted that had the same output, model, data
-	// and options. Without such a one it begins anew.
+
+	// Resume continues an interrupted calibration of the same output, model, data and options.
+	// Without one, calibration starts from the beginning.
 	Resume bool
-	// Calibrating, if set, is called while codes are found by Calibration, with the time that was spent and an
-	// estimate of what all takes, in nanoseconds. The last call has the same twice.
+
+	// Calibrating, if set, is called during calibration with the elapsed time and an estimate of
+	// the total, in nanoseconds. In the last call both are equal.
 	Calibrating func(done, total int64)
-	// Notify, if set, is told that Calibration waits for another process, or has nothing to resume.
+
+	// Notify, if set, is called if Calibration waits for another process or has nothing to resume.
 	Notify func(text string)
 }
 
@@ -112,6 +198,9 @@ func (o Options) Check() error {
 
 // resolve checks the options, fills in the defaults and converts them for the stages.
 func (o Options) resolve() (r convert.Options, err error) {
+	if o.engine() == nil {
+		return r, fmt.Errorf("target %q is not known (known: %s)", o.Target, spec.JoinTargets())
+	}
 	if o.Activations == spec.Dynamic {
 		o.Block = cmp.Or(o.Block, spec.PerTensor)
 		if o.Format == "" && o.Bits == 0 {
@@ -127,23 +216,62 @@ func (o Options) resolve() (r convert.Options, err error) {
 		}
 		o.Format = spec.Float
 	}
-	for _, check := range []func() error{o.checkActivations, o.checkStatic, o.checkNumbers, o.checkFormat, o.checkCalibration, o.checkTarget, o.checkStyle, o.checkConvolutions, o.checkOps} {
+	for _, check := range []func() error{
+		o.checkActivations,
+		o.checkStatic,
+		o.checkNumbers,
+		o.checkFormat,
+		o.checkCalibration,
+		o.checkTarget,
+		o.checkStyle,
+		o.checkConvolutions,
+		o.checkOps,
+	} {
 		if err := check(); err != nil {
 			return r, err
 		}
 	}
 	r = convert.Options{
 		Discover: discover.Options{
-			Ops: o.Ops, Include: rules.NewPatterns(o.Include), Exclude: rules.NewPatterns(o.Exclude), MinElements: o.MinElements, Strict: o.Strict,
-			Bits: o.Bits, Format: o.Format, ConvFormat: o.ConvFormat, Block: o.Block, ZeroPoint: o.ZeroPoint, Style: o.Style, AccuracyLevel: o.AccuracyLevel, NoFoldBias: o.NoFoldBias, Rule: o.ScaleRule, Algorithm: cmp.Or(o.Algorithm, spec.RTN), ScaleType: o.ScaleType, Range: o.Range, Memory: cmp.Or(o.Memory, work.DefaultMemory), Calibrated: o.Calibration != nil,
-			Activations: cmp.Or(o.Activations, spec.WeightsOnly), ReduceRange: o.ReduceRange, Static: o.static(),
-			Target:    target.Of(cmp.Or(o.Target, spec.Portable)),
-			Precision: o.Precision, Importance: o.Importance, Names: o.Names,
+			Ops:           o.Ops,
+			Include:       rules.NewPatterns(o.Include),
+			Exclude:       rules.NewPatterns(o.Exclude),
+			MinElements:   o.MinElements,
+			Strict:        o.Strict,
+			Bits:          o.Bits,
+			Format:        o.Format,
+			ConvFormat:    o.ConvFormat,
+			Block:         o.Block,
+			ZeroPoint:     o.ZeroPoint,
+			Style:         o.Style,
+			AccuracyLevel: o.AccuracyLevel,
+			NoFoldBias:    o.NoFoldBias,
+			Rule:          o.ScaleRule,
+			Algorithm:     cmp.Or(o.Algorithm, spec.RTN),
+			ScaleType:     o.ScaleType,
+			Range:         o.Range,
+			Memory:        cmp.Or(o.Memory, work.DefaultMemory),
+			Calibrated:    o.Calibration != nil,
+			LayerMemory:   work.LayerMemory(o.Memory),
+			Activations:   cmp.Or(o.Activations, spec.WeightsOnly),
+			ReduceRange:   o.ReduceRange,
+			Static:        o.static(),
+			Target:        o.engine(),
+			Precision:     o.Precision,
+			Importance:    o.Importance,
+			Names:         o.Names,
 		},
-		External: write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
-		Threads:  o.Threads, Memory: cmp.Or(o.Memory, work.DefaultMemory),
-		MinCoverage: o.MinCoverage, NoVerify: o.NoVerify, Provenance: o.Provenance, Progress: o.Progress,
-		Calibration: activationsOf(o.Calibration), Resume: o.Resume, Calibrating: o.Calibrating, Notify: o.Notify,
+		External:    write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
+		Threads:     o.Threads,
+		Memory:      cmp.Or(o.Memory, work.DefaultMemory),
+		MinCoverage: o.MinCoverage,
+		NoVerify:    o.NoVerify,
+		Provenance:  o.Provenance,
+		Progress:    o.Progress,
+		Calibration: activationsOf(o.Calibration),
+		Resume:      o.Resume,
+		Calibrating: o.Calibrating,
+		Notify:      o.Notify,
 	}
 	if r.Half, err = o.half(); err != nil {
 		return r, err
@@ -151,7 +279,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 	all := len(o.Ops) == 0 || slices.Contains(o.Ops, "all")
 	switch {
 	case all && o.Activations == spec.Static:
-		r.Discover.Ops = static.Operators()
+		r.Discover.Ops = actpairs.Operators()
 	case len(o.Ops) == 0:
 		r.Discover.Ops = defaultOps
 	case slices.Contains(o.Ops, "all"):
@@ -160,8 +288,11 @@ func (o Options) resolve() (r convert.Options, err error) {
 	return r, nil
 }
 
-// half resolves the options of FloatType. Where nothing is quantized, Exclude keeps nodes and
-// weights in float32; otherwise it keeps weights from being quantized.
+// engine is the runtime of the target; nil if the target is not known.
+func (o Options) engine() *target.Engine { return target.Of(cmp.Or(o.Target, spec.Portable)) }
+
+// half resolves the options of FloatType. If nothing is quantized, Exclude keeps nodes and weights
+// in float32. Otherwise Exclude keeps weights from being quantized.
 func (o Options) half() (*half.Options, error) {
 	to, err := o.FloatType.DType()
 	if err != nil {
@@ -169,12 +300,12 @@ func (o Options) half() (*half.Options, error) {
 	}
 	if o.FloatType == "" {
 		if o.HalfIO || o.ClampFloats || len(o.FloatOps) > 0 {
-			return nil, errors.New("HalfIO, FloatOps and ClampFloats are for a FloatType")
+			return nil, errors.New("HalfIO, FloatOps and ClampFloats need a FloatType")
 		}
 		return nil, nil
 	}
 	h := &half.Options{To: to, KeepIO: !o.HalfIO, FloatOps: o.FloatOps, Ranges: o.Ranges, Clamp: o.ClampFloats}
-	h.KeepCrashingTranspose = o.Target == "" || o.Target == spec.Portable || o.Target == spec.ORT
+	h.KeepCrashingTranspose = o.engine().TransposeCrashes
 	if o.Format == spec.Float {
 		h.Excluded = func(name string) bool {
 			return slices.ContainsFunc(o.Exclude, func(pattern string) bool { return rules.MatchName(pattern, name) })
@@ -183,7 +314,8 @@ func (o Options) half() (*half.Options, error) {
 	return h, h.Check()
 }
 
-// checkFloatAlone refuses settings of quantizing where there is a FloatType and nothing is quantized.
+// checkFloatAlone refuses settings of quantization if there is only a FloatType and nothing is
+// quantized.
 func (o Options) checkFloatAlone() error {
 	for _, setting := range []struct {
 		given bool
@@ -213,30 +345,30 @@ func (o Options) checkFloatAlone() error {
 	return nil
 }
 
-// checkActivations refuses settings that quantized activations do not have.
+// checkActivations refuses settings that quantized activations do not support.
 func (o Options) checkActivations() error {
 	a, quantized := o.Activations, o.Activations == spec.Dynamic || o.Activations == spec.Static
 	switch {
 	case a != "" && a != spec.WeightsOnly && !quantized:
 		return fmt.Errorf("activations %q: want weights, dynamic or static", a)
 	case o.ReduceRange && !quantized:
-		return errors.New("a reduced range is for dynamic and static activations")
+		return errors.New("a reduced range needs dynamic or static activations")
 	case !quantized:
 		return nil
 	case o.FloatType != "":
-		return fmt.Errorf("%s activations are float32 where they are not codes: leave the float type", a)
+		return fmt.Errorf("%s activations need float32 where nothing is quantized: do not set a float type", a)
 	case o.ScaleType.Smaller():
 		return fmt.Errorf("%s activations have scales of type float32, not %s", a, o.ScaleType)
 	case o.Style != "":
-		return fmt.Errorf("%s activations have a style of their own, not %s", a, o.Style)
-	case a == spec.Dynamic && o.Target != "" && o.Target != spec.Portable && o.Target != spec.ORT:
+		return fmt.Errorf("%s activations have their own style: do not set style %s", a, o.Style)
+	case a == spec.Dynamic && !o.engine().Dynamic:
 		return fmt.Errorf("dynamic activations are for ONNX Runtime, not for target %s", o.Target)
 	case o.Range.Kind > spec.MinMax:
-		return fmt.Errorf("%s activations: the range of weights is minmax, not %s", a, o.Range)
+		return fmt.Errorf("%s activations: the range of weights must be minmax, not %s", a, o.Range)
 	case o.Block > 0:
-		return fmt.Errorf("%s activations: one scale for a weight, or one per channel (block -1), not blocks", a)
+		return fmt.Errorf("%s activations: weights have one scale, or one per channel (block -1), not blocks", a)
 	case o.Format != "" && o.Format != spec.Int8 && o.Format != spec.Uint8, o.Bits != 0 && o.Bits != 8:
-		return fmt.Errorf("%s activations: weights are int8 or uint8", a)
+		return fmt.Errorf("%s activations: weights must be int8 or uint8", a)
 	}
 	return nil
 }
@@ -259,7 +391,7 @@ func (o Options) checkNumbers() error {
 	return work.Check(o.Threads, o.Memory)
 }
 
-// checkFormat checks format, bits, block size and the settings for certain formats only.
+// checkFormat checks format, bits and block size, and settings that only some formats support.
 func (o Options) checkFormat() error {
 	if _, err := spec.ParseAlgorithm(string(cmp.Or(o.Algorithm, spec.RTN))); err != nil {
 		return err
@@ -270,10 +402,13 @@ func (o Options) checkFormat() error {
 		}
 	}
 	if format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint); err == nil && o.Format != spec.Float {
-		if err := o.Algorithm.Check(format, o.ZeroPoint, o.Style, o.Range, cmp.Or(o.Target, spec.Portable)); err != nil {
-			return err
-		}
-		if err := o.ScaleType.Check(format, o.ZeroPoint, o.Style, o.Algorithm, cmp.Or(o.Target, spec.Portable)); err != nil {
+		err := cmp.Or(
+			o.Algorithm.Check(format, o.ZeroPoint, o.Style, o.Range),
+			o.engine().CheckAlgorithm(o.Algorithm, o.ZeroPoint),
+			o.ScaleType.Check(format, o.ZeroPoint, o.Style, o.Algorithm),
+			o.engine().CheckScaleType(o.ScaleType),
+		)
+		if err != nil {
 			return err
 		}
 	}
@@ -293,15 +428,12 @@ func (o Options) checkFormat() error {
 	return fmt.Errorf("scale rule %q: want ocp or ceil", o.ScaleRule)
 }
 
-// formatGiven reports whether Format is set, and not to float.
+// formatGiven reports whether Format is set to a format other than float.
 func (o Options) formatGiven() bool { return o.Format != "" && o.Format != spec.Float }
 
 // checkTarget refuses settings that the target supports for no weight.
 func (o Options) checkTarget() error {
-	t := target.Of(cmp.Or(o.Target, spec.Portable))
-	if t == nil {
-		return fmt.Errorf("target %q is not known (known: %s)", o.Target, spec.JoinTargets())
-	}
+	t := o.engine()
 	if o.Format == spec.Float || o.Activations == spec.Static {
 		return nil
 	}
@@ -318,18 +450,17 @@ func (o Options) checkTarget() error {
 
 // checkStyle refuses formats that the style does not support.
 func (o Options) checkStyle() error {
-	family := o.Format.Traits().Family
 	switch o.Style {
 	case "", spec.DQ:
 	case spec.NBits:
-		if o.formatGiven() && !o.Format.Scaled() && family != spec.Lookup {
-			return fmt.Errorf("style nbits is of integers with a scale for each block, nf4 and fp4, not of %s", o.Format)
+		if o.formatGiven() && !o.Format.Scaled() && o.Format.Traits().Family != spec.Lookup {
+			return fmt.Errorf("style nbits takes integers with one scale per block, nf4 and fp4: not %s", o.Format)
 		}
 		if o.Block > 0 && !discover.NBitsBlock(int64(o.Block)) {
 			return fmt.Errorf("style nbits takes block sizes that are powers of two, at least 16: not %d", o.Block)
 		}
 	case spec.QDQ:
-		if o.formatGiven() && family != spec.Integer && family != spec.Float8 {
+		if o.formatGiven() && !o.Format.MadeByQuantizeLinear() {
 			return fmt.Errorf("style qdq: QuantizeLinear does not make %s", o.Format)
 		}
 	default:
@@ -338,7 +469,7 @@ func (o Options) checkStyle() error {
 	return nil
 }
 
-// checkConvolutions checks the format of convolutions like that of other weights.
+// checkConvolutions checks the format of convolutions in the same way as that of other weights.
 func (o Options) checkConvolutions() error {
 	if o.ConvFormat == "" {
 		return nil
@@ -347,7 +478,7 @@ func (o Options) checkConvolutions() error {
 	o.Bits, o.Format, o.ConvFormat = 0, o.ConvFormat, ""
 	if t.Family != spec.Integer {
 		o.ZeroPoint, o.Range, o.ScaleType = false, spec.Range{}, ""
-		if o.Algorithm.Check(o.Format, false, o.Style, o.Range, o.Target) != nil { // they are rounded to nearest
+		if o.Algorithm.Check(o.Format, false, o.Style, o.Range) != nil { // convolutions are then rounded to nearest
 			o.Algorithm, o.Calibration = spec.RTN, nil
 		}
 	}
@@ -364,8 +495,8 @@ func (o Options) checkConvolutions() error {
 func (o Options) checkOps() error {
 	for _, op := range o.Ops {
 		if op != "all" && o.Activations != spec.Static && !slices.Contains(reach.KnownOps, op) {
-			if slices.Contains(static.Operators(), op) {
-				return fmt.Errorf("operator %q has no weights to quantize; with activations static it may be named", op)
+			if slices.Contains(actpairs.Operators(), op) {
+				return fmt.Errorf("operator %q has no weights to quantize; name it with static activations only", op)
 			}
 			if near, ok := nearest.Name(op, reach.KnownOps); ok {
 				return fmt.Errorf("operator %q is not known; did you mean %s?", op, near)

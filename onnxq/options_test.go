@@ -6,15 +6,15 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 // Ranges are for integer formats.
 func TestRangeOptions(t *testing.T) {
-	mse, percentile := spec.Range{Kind: spec.MSE}, spec.Range{Kind: spec.Percentile, Percent: 99.9}
+	mse, percentile := spec.Range{Kind: spec.RangeMSE}, spec.Range{Kind: spec.Percentile, Percent: 99.9}
 	if err := (onnxq.Options{Range: mse, Format: spec.NVFP4}).Check(); err == nil {
 		t.Error("nvfp4 has ranges")
 	}
@@ -25,8 +25,8 @@ func TestRangeOptions(t *testing.T) {
 	}
 }
 
-// Options that a target can follow for no weight are refused; what a
-// precision_info asks for leaves the weight in float.
+// Options that a target supports for no weight are refused. If a precision_info asks for them, the
+// weight stays in float.
 func TestTargetRefuses(t *testing.T) {
 	for _, c := range []struct {
 		opts onnxq.Options

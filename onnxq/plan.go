@@ -3,76 +3,99 @@ package onnxq
 import (
 	"errors"
 	"iter"
+	"regexp"
 	"slices"
 	"strings"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Plan says what a conversion will do. It depends only on the model's structure and the
-// options: no weight is read. If Convert then finds weights with NaN, infinity or only
-// values too small for a scale, it plans again without them.
+// Plan says what a conversion will do. It depends only on the structure of the model and the
+// options: no weight is read. If Convert then finds weights with NaN, infinity or only values too
+// small for a scale, it plans again without them.
 //
-// The caller may edit Decision, Format, Block and Axis of the Tensors: the conversion then does
-// as they say, or is refused with an error that wraps [ErrEdit]. All else in a plan is a fact;
-// to change a fact of a tensor is refused, too.
+// The caller may edit Decision, Format, Block and Axis of the Tensors. The conversion then follows
+// them or fails with an error that wraps [ErrEdit]. All other fields are facts; changing a fact of
+// a tensor fails, too.
 //
-// A plan needs its Model to be open. Its methods are not for concurrent use.
+// A Plan needs its Model to be open. Its methods are not for concurrent use.
 type Plan struct {
 	Tensors     []TensorPlan `json:"tensors"`             // every float initializer and Constant
-	OpsetBefore int64        `json:"opset_before"`        // of the model, in the standard's domain
-	OpsetAfter  int64        `json:"opset_after"`         // of the output
-	OpsetFor    []string     `json:"opset_for,omitempty"` // formats that need it, if it is raised
+	OpsetBefore int64        `json:"opset_before"`        // opset of the model, in the standard domain
+	OpsetAfter  int64        `json:"opset_after"`         // opset of the output
+	OpsetFor    []string     `json:"opset_for,omitempty"` // formats for which the opset is raised
 	IRBefore    int64        `json:"ir_before"`           // IR version of the model
-	IRAfter     int64        `json:"ir_after"`            // of the output
-	InBytes     int64        `json:"in_bytes"`            // model file and external data
+	IRAfter     int64        `json:"ir_after"`            // IR version of the output
+	InBytes     int64        `json:"in_bytes"`            // size of the model file and its external data
 	OutBytes    int64        `json:"out_bytes"`           // exact size of the output
-	External    bool         `json:"external_data"`       // the output has its tensors in other files
-	Coverage    float64      `json:"coverage"`            // share of the bytes of float tensors that is quantized, 0 to 1
-	// BitsPerWeight is the average size in bits of an element of the quantized tensors, scales
-	// and zero points included.
-	BitsPerWeight float64  `json:"bits_per_weight"`
-	Half          *Half    `json:"half,omitempty"`     // with Options.FloatType
-	Warnings      []string `json:"warnings,omitempty"` // one line each, what the caller may not expect
-	// CalibrationCost is what Options.Calibration will take.
+	External    bool         `json:"external_data"`       // the output has tensors in external files
+	Coverage    float64      `json:"coverage"`            // quantized share of the bytes of float tensors, 0 to 1
+	// BitsPerWeight is the average size in bits of an element of the quantized tensors, including
+	// scales and zero points.
+	BitsPerWeight float64        `json:"bits_per_weight"`
+	HalfPrecision *HalfPrecision `json:"half,omitempty"`     // with Options.FloatType
+	Warnings      []string       `json:"warnings,omitempty"` // one line each, about what the caller may not expect
+	// CalibrationCost estimates what Options.Calibration takes.
 	CalibrationCost *CalibrationCost `json:"calibration_cost,omitempty"`
 
 	plan  *convert.Plan
-	opts  convert.Options // it was made with these
-	input *graph.Graph    // of this model
+	opts  convert.Options // that made the plan
+	input *graph.Graph    // of the model as opened
 }
 
-// CalibrationCost is what calibration takes, besides what runs the models.
+// CalibrationCost estimates what calibration takes, without running the models.
 type CalibrationCost struct {
-	Groups  int     `json:"groups"`  // of layers that are calibrated at once
-	Runs    int     `json:"runs"`    // of models, each up to the whole one, on all samples
-	Memory  int64   `json:"memory"`  // bytes at once
-	Disk    int64   `json:"disk"`    // bytes of temporary files beside the output, at most
-	Seconds float64 `json:"seconds"` // roughly, without the runs
+	Groups  int     `json:"groups"`  // groups of layers that are calibrated at once
+	Runs    int     `json:"runs"`    // runs of models on all samples; a model is a part of the whole one or all of it
+	Memory  int64   `json:"memory"`  // peak in bytes
+	Disk    int64   `json:"disk"`    // largest size in bytes of temporary files beside the output
+	Seconds float64 `json:"seconds"` // rough estimate, without the runs
 }
 
-// Half says what becomes of float32 values with Options.FloatType.
-type Half struct {
+// HalfPrecision says what happens to float32 values with Options.FloatType.
+type HalfPrecision struct {
 	Type    spec.FloatType `json:"type"`         // Float16 or BFloat16
-	Tensors int            `json:"tensors"`      // whose contents become half
+	Tensors int            `json:"tensors"`      // tensors whose contents become half
 	Casts   int            `json:"casts"`        // new Cast nodes
 	Kept    []FloatNode    `json:"kept_float32"` // nodes that stay in float32
 }
 
-// FloatNode is a node that stays in float32, and why.
+// FloatNode is a node that stays in float32, and the reason.
 type FloatNode struct {
-	Node     string `json:"node"`     // its name, or that of its first output
-	Operator string `json:"operator"` // with its domain, except for the standard's
-	Reason   string `json:"reason"`   // goes on from the operator: "does not take bfloat16"
+	Node     string `json:"node"`     // name of the node or of its first output
+	Operator string `json:"operator"` // with its domain unless that is the standard one
+	Reason   string `json:"reason"`   // continues a sentence that begins with the operator: "does not take bfloat16"
 }
 
-// Plan decides what becomes of every float tensor and lays out the output. It reads no
-// weights.
+// quoted is the name of a value in a reason.
+var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
+
+// Reasons counts the nodes that stay in float32, by operator and reason. A reason that names another value
+// at each node says "a value" in place of the name.
+func (h *HalfPrecision) Reasons() map[string]int {
+	type kind struct{ operator, reason string }
+	kinds := map[kind]string{} // without the name of the value; with the name, if all have the same
+	for _, n := range h.Kept {
+		k, reason := kind{n.Operator, quoted.ReplaceAllString(n.Reason, "a value")}, n.Reason
+		if before, ok := kinds[k]; ok && before != reason {
+			reason = k.reason
+		}
+		kinds[k] = reason
+	}
+	reasons := map[string]int{}
+	for _, n := range h.Kept {
+		reasons[n.Operator+" "+kinds[kind{n.Operator, quoted.ReplaceAllString(n.Reason, "a value")}]]++
+	}
+	return reasons
+}
+
+// Plan decides for every float tensor whether and how it is quantized, and lays out the output. It
+// reads no weights.
 func (m *Model) Plan(opts Options) (*Plan, error) {
 	p, resolved, err := m.stages(opts, &discover.Known{})
 	if err != nil {
@@ -83,10 +106,10 @@ func (m *Model) Plan(opts Options) (*Plan, error) {
 	return d, nil
 }
 
-// stages makes the plan that Plan describes, and the options that it is made with. known is of plans that
-// select the same tensors.
+// stages makes the plan that Plan describes, and returns its resolved options. known comes from
+// plans that select the same tensors.
 func (m *Model) stages(opts Options, known *discover.Known) (*convert.Plan, convert.Options, error) {
-	if err := access.Opened(m); err != nil {
+	if err := m.Opened(); err != nil {
 		return nil, convert.Options{}, err
 	}
 	resolved, err := opts.resolve()
@@ -122,15 +145,15 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 	}
 	slices.Sort(d.OpsetFor)
 	if h := p.Half; h != nil {
-		d.Half = &Half{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: []FloatNode{}}
+		d.HalfPrecision = &HalfPrecision{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: []FloatNode{}}
 		for _, k := range h.Kept {
-			d.Half.Kept = append(d.Half.Kept, FloatNode{k.Node, k.Operator, k.Reason})
+			d.HalfPrecision.Kept = append(d.HalfPrecision.Kept, FloatNode{k.Node, k.Operator, k.Reason})
 		}
 	}
 	if c := p.CalibrationCost(); c != nil {
 		d.CalibrationCost = &CalibrationCost{c.Groups, c.Runs, c.Memory, c.Disk + 3*p.InBytes(), c.Time.Seconds()}
 	}
-	var bytes, elements int64 // of what is quantized
+	var bytes, elements int64 // of quantized tensors
 	for _, t := range describeTensors(p) {
 		if t.Decision == Quantize {
 			bytes += t.OutBytes
@@ -146,8 +169,7 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 	return d
 }
 
-// describeTensors describes what becomes of each tensor, one after the other: there may be very
-// many.
+// describeTensors yields the descriptions of tensors one by one, because there may be very many.
 func describeTensors(p *convert.Plan) iter.Seq2[int, TensorPlan] {
 	return func(yield func(int, TensorPlan) bool) {
 		weights := p.Weights
@@ -164,7 +186,7 @@ func describeTensors(p *convert.Plan) iter.Seq2[int, TensorPlan] {
 	}
 }
 
-// describeTensor describes a tensor and why it stays in float.
+// describeTensor describes a tensor and, if it stays in float, the reason.
 func describeTensor(d *discover.Decision) TensorPlan {
 	t := TensorPlan{
 		Name:      d.Value.Path,
@@ -206,7 +228,7 @@ func bitsPer(bytes, elements int64) float64 { return 8 * float64(bytes) / float6
 // OutputSize is OutBytes for an output with the name out. With external data the size depends on
 // the name, because the model contains the name of the data file.
 func (p *Plan) OutputSize(out string) (int64, error) {
-	settled, err := p.settled()
+	settled, err := p.asEdited()
 	if err != nil {
 		return 0, err
 	}
@@ -216,14 +238,28 @@ func (p *Plan) OutputSize(out string) (int64, error) {
 	return settled.Output.Size(), nil
 }
 
-// CheckOutput checks, without writing, whether the output may have the name out: it must not
-// replace the input, a folder, or external data of another model.
+// CheckOutput checks, without writing, whether the output may have the name out. The output must
+// not replace the input, a folder, or external data of another model.
 func (p *Plan) CheckOutput(out string) error {
-	settled, err := p.settled()
+	settled, err := p.asEdited()
 	if err != nil {
 		return err
 	}
 	return settled.CheckPath(out)
+}
+
+// ReplacesFloat reports whether the plan would replace a float model at out by a copy of a model
+// that is quantized already. The user probably swapped the two.
+func (p *Plan) ReplacesFloat(out string) bool {
+	if p == nil || p.input == nil || slices.ContainsFunc(p.Tensors, func(t TensorPlan) bool { return t.Decision == Quantize }) || len(recognize.Weights(p.input)) == 0 {
+		return false
+	}
+	old, err := Open(out)
+	if err != nil {
+		return false // there is no model at out
+	}
+	defer old.Close()
+	return len(recognize.Weights(old.graph)) == 0
 }
 
 var errNotPlanned = errors.New("the plan was not made by Model.Plan")

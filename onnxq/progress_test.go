@@ -8,11 +8,10 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
@@ -29,7 +28,7 @@ func TestCancel(t *testing.T) {
 	}
 }
 
-// cancellingReader cancels at one of its reads, and counts those that begin afterwards.
+// cancellingReader cancels at one of its reads and counts the reads after it.
 type cancellingReader struct {
 	io.ReaderAt
 	ctx         context.Context
@@ -48,7 +47,7 @@ func (r *cancellingReader) ReadAt(b []byte, off int64) (int, error) {
 	return r.ReaderAt.ReadAt(b, off)
 }
 
-// After a cancellation nothing more is read: at most what other workers were about to.
+// After a cancellation no read begins, except one for each other worker.
 func TestCancelStopsReading(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "in.onnx")
 	if err := testmodels.WriteBig(path, testmodels.Big{Layers: 1, K: 1 << 16, N: 32}); err != nil {
@@ -57,23 +56,23 @@ func TestCancelStopsReading(t *testing.T) {
 	const at, threads = 5, 2
 	for _, opts := range []onnxq.Options{
 		{},
-		{Range: spec.Range{Kind: spec.MSE}},
-		{Block: spec.PerChannel}, // every tile in several chunks, twice
-		{Format: spec.NVFP4},     // the whole tensor beforehand
+		{Range: spec.Range{Kind: spec.RangeMSE}},
+		{Block: spec.PerChannel}, // reads every tile in several chunks, twice
+		{Format: spec.NVFP4},     // reads the whole tensor first
 		{Format: "q4_k"},
-		{Exclude: []string{"*"}}, // copied
+		{Exclude: []string{"*"}}, // copies everything
 	} {
 		opts.Threads, opts.Memory = threads, 1<<20
 		ctx, cancel := context.WithCancel(context.Background())
 		m := modeltest.Open(t, path)
 		r := &cancellingReader{ctx: ctx, cancel: cancel, at: at}
-		for _, w := range modelfile.Tensors(access.Graph(m).File.Proto) {
-			p, err := access.Graph(m).File.Payload(w)
+		for _, w := range modelfile.Tensors(m.Graph().File.Proto) {
+			p, err := m.Graph().File.Payload(w)
 			if err != nil {
 				t.Fatal(err)
 			}
 			r.ReaderAt = p
-			if err := access.Graph(m).File.Replace(w, r); err != nil {
+			if err := m.Graph().File.Replace(w, r); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -94,7 +93,7 @@ func TestCancelStopsReading(t *testing.T) {
 	}
 }
 
-// Progress never goes back, and ends at a total of all that was read.
+// Progress never decreases and ends at the total of all reads.
 func TestProgress(t *testing.T) {
 	for _, c := range []struct {
 		kind string
@@ -104,7 +103,7 @@ func TestProgress(t *testing.T) {
 		{"embedding", onnxq.Options{Ops: []string{"all"}, NoVerify: true}},
 		{"mlp", onnxq.Options{Format: spec.NVFP4}}, // reads twice
 		{"mlp", onnxq.Options{Block: 16, Memory: 1}},
-		{"nan", onnxq.Options{Block: 32}}, // begins anew
+		{"nan", onnxq.Options{Block: 32}}, // plans again
 		{"plain", onnxq.Options{}},
 	} {
 		var last, total int64
@@ -123,11 +122,11 @@ func TestProgress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, least := access.Stages(p).FloatBytes()
+		_, least := p.Stages().FloatBytes()
 		if !c.opts.NoVerify {
 			for _, w := range report.Plan.Tensors {
 				if w.Decision == onnxq.Quantize {
-					least += w.OutBytes / 2 // scales do not count
+					least += w.OutBytes / 2 // at most half are scales
 				}
 			}
 		}

@@ -12,7 +12,7 @@ import (
 
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/discover"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // Decision says whether a float tensor is quantized.
@@ -23,30 +23,33 @@ const (
 	Keep     Decision = "keep"     // in float
 )
 
-// Unselected begins the reason of weights whose operators, named behind it, Options.Ops leaves
-// out.
+// Unselected is how the reason of a weight begins whose operators are not in Options.Ops. The
+// operators follow.
 const Unselected = discover.Unselected
 
-// TensorPlan says what becomes of one float tensor of the model, and why.
+// FormatFloat is the reason of a weight that stays float because its format is spec.Float.
+const FormatFloat = discover.FormatFloat
+
+// TensorPlan says whether and how one float tensor of the model is quantized, and why.
 type TensorPlan struct {
 	Name      string   `json:"name"`  // with the path of its subgraph or function
 	DType     string   `json:"dtype"` // as ONNX names it, such as FLOAT
 	Shape     []int64  `json:"shape"`
-	Bytes     int64    `json:"bytes"`          // of its elements in the model
-	From      []string `json:"from,omitempty"` // tensors of the model of which Slice, Split or Concat made it
-	Consumers []string `json:"consumers"`      // as Op:input, e.g. MatMul:1
-	Nodes     []string `json:"nodes"`          // names of the consumers, or of their first outputs
+	Bytes     int64    `json:"bytes"`          // size of its elements in the model
+	From      []string `json:"from,omitempty"` // tensors of the model that constant folding of Slice, Split or Concat made it from
+	Consumers []string `json:"consumers"`      // nodes that read it, as Op:input, such as MatMul:1
+	Nodes     []string `json:"nodes"`          // names of the consumers or of their first outputs
 
 	Decision Decision `json:"decision"`
 	Reason   string   `json:"reason,omitempty"` // why it stays in float
 
-	Format   spec.Format `json:"format,omitempty"`   // of the codes; "" if kept
+	Format   spec.Format `json:"format,omitempty"`   // format of the codes; "" if kept
 	Axis     int         `json:"axis"`               // axis of the codes along which blocks run, if quantized
-	Block    int         `json:"block,omitempty"`    // elements that share a scale, spec.PerChannel or spec.PerTensor
-	Form     string      `json:"form,omitempty"`     // the operators that decode it
-	Note     string      `json:"note,omitempty"`     // how it differs from the request
-	Fallback string      `json:"fallback,omitempty"` // the part of Note about a format that was not asked for
-	OutBytes int64       `json:"out_bytes"`          // codes, scales and zero points; Bytes if kept
+	Block    int         `json:"block,omitempty"`    // number of elements that share a scale, or spec.PerChannel or spec.PerTensor
+	Form     string      `json:"form,omitempty"`     // operators that decode it
+	Note     string      `json:"note,omitempty"`     // how the result differs from the request
+	Fallback string      `json:"fallback,omitempty"` // part of Note about a format that was not requested
+	OutBytes int64       `json:"out_bytes"`          // size of codes, scales and zero points; Bytes if kept
 
 	BitsPerWeight float64 `json:"bits_per_weight,omitempty"` // OutBytes in bits per element, if quantized
 }
@@ -56,39 +59,39 @@ type TensorReport struct {
 	TensorPlan
 	MaxError float64 `json:"max_error"` // max |w - decoded w|
 	MSE      float64 `json:"mse"`       // mean (w - decoded w)²
-	SQNR     float64 `json:"sqnr_db"`   // 10·log10(mean w² / MSE); 999 if exact, because JSON has no infinity
+	SQNR     float64 `json:"sqnr_db"`   // 10·log10(mean w² / MSE); 999 if there is no error, because JSON has no infinity
 }
 
 // Report describes a finished conversion.
 type Report struct {
-	Plan     *Plan          `json:"plan"`      // as it was carried out
-	Tensors  []TensorReport `json:"quantized"` // the quantized ones
-	Verified bool           `json:"verified"`  // the output was read again and checked
+	Plan     *Plan          `json:"plan"`      // the plan that was carried out
+	Tensors  []TensorReport `json:"quantized"` // quantized tensors
+	Verified bool           `json:"verified"`  // the output was read again and compared
 
 	Calibration *Calibrated `json:"calibration,omitempty"` // with Options.Calibration
 
-	Output   string        `json:"output"`              // the path that was given
+	Output   string        `json:"output"`              // path of the output
 	Data     string        `json:"data,omitempty"`      // external data file, if any
-	MoreData []string      `json:"more_data,omitempty"` // further ones, of Options.ShardSize
-	Replaced bool          `json:"replaced,omitempty"`  // there was a file at Output
+	MoreData []string      `json:"more_data,omitempty"` // further data files, with Options.ShardSize
+	Replaced bool          `json:"replaced,omitempty"`  // a file at Output was replaced
 	Elapsed  time.Duration `json:"elapsed_ns"`          // from the first read to the checked output
 }
 
-// Calibrated says what calibration has gained. Errors are relative squared errors on the samples
-// that were held out, on average.
+// Calibrated says what calibration gained. Errors are relative squared errors on held-out samples,
+// on average.
 type Calibrated struct {
-	Layers int     `json:"layers"`    // that have samples held out, one row of ten
-	Lost   int     `json:"lost"`      // layers that are better off with algorithm mse, which they got
-	Error  float64 `json:"error"`     // of the outputs of layers, with the codes that were written
-	MSE    float64 `json:"error_mse"` // with those of algorithm mse
+	Layers int     `json:"layers"`    // layers with held-out rows (one row of ten)
+	Lost   int     `json:"lost"`      // layers that fell back to algorithm mse, which was better
+	Error  float64 `json:"error"`     // error of the outputs of layers, with the written codes
+	MSE    float64 `json:"error_mse"` // the same with the codes of algorithm mse
 
-	Balanced int `json:"balanced"` // layers of algorithm awq that read channels with factors
+	Balanced int `json:"balanced"` // algorithm awq: layers that read channels with factors
 
-	Output    float64 `json:"output_error"`            // of the outputs of the model
-	OutputMSE float64 `json:"output_error_mse"`        // with the codes of algorithm mse
-	Samples   int     `json:"output_samples"`          // on which the model's outputs were compared
-	HeldOut   bool    `json:"output_samples_held_out"` // no codes were found by these; false with less than ten samples
-	Refused   bool    `json:"refused"`                 // as a whole mse is better, and all layers got it
+	Output    float64 `json:"output_error"`            // error of the outputs of the model
+	OutputMSE float64 `json:"output_error_mse"`        // the same with the codes of algorithm mse
+	Samples   int     `json:"output_samples"`          // number of samples on which the model's outputs were compared
+	HeldOut   bool    `json:"output_samples_held_out"` // these samples were held out; false with fewer than ten samples
+	Refused   bool    `json:"refused"`                 // all layers fell back to mse, which was better for the outputs of the model
 }
 
 // String describes the conversion in a few lines: what was quantized, the sizes, and the
@@ -102,8 +105,8 @@ func (r *Report) String() string {
 	return b.String() + r.Plan.warnings()
 }
 
-// String describes the plan in a few lines: what is quantized, the sizes and the warnings. The sizes
-// are those from before the caller edited the plan.
+// String describes the plan in a few lines: what is quantized, the sizes and the warnings. The
+// sizes do not include the caller's edits.
 func (p *Plan) String() string { return p.sizes() + p.warnings() }
 
 func (p *Plan) sizes() string {

@@ -6,12 +6,12 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// A weight whose scales do not fit into the type asked for gets others, and a note that names them.
+// A weight whose scales do not fit the requested type gets another type, and a note names it.
 func TestScalesThatDoNotFit(t *testing.T) {
 	for _, c := range []struct {
 		what       string

@@ -8,14 +8,13 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// A browser reads no file of 2 GiB or more.
+// A browser cannot read a file of 2 GiB or more, so data are split into shards.
 func TestShardsForBrowsers(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("the data would not be sparse")
@@ -52,7 +51,7 @@ func TestShardsForBrowsers(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		out := access.Stages(plan).Output
+		out := plan.Stages().Output
 		if got := out.Data(); !slices.Equal(got, c.want) || out.DataBytes() > c.most {
 			t.Errorf("%s, %d: %q with up to %d bytes, want %q with up to %d", c.opts.Target, c.opts.ShardSize, got, out.DataBytes(), c.want, c.most)
 		}

@@ -7,55 +7,41 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/actpairs"
 	"onnxquant/internal/discover"
-	"onnxquant/internal/static"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// placements says where runtimes want pairs of QuantizeLinear and DequantizeLinear. Others get
-// them where ONNX Runtime's quantize_static puts them.
-var placements = map[spec.Target]static.Placement{
-	spec.TensorRT: {Fused: true, KeepClips: true, FloatBias: true},
-	spec.OpenVINO: {Fused: true, KeepClips: true, FloatBias: true, BeforeReshape: true},
-	spec.QNN:      {EveryOp: true, ConvChannels: true, FixedScales: true},
-}
-
-// qnnRange is the least length of a range that QNN takes.
-const qnnRange = 0.0001
-
-// StaticOps lists the operators that are quantized with Activations spec.Static by default.
-func StaticOps() []string { return static.Operators() }
+// StaticOps lists the operators that Activations spec.Static quantizes by default.
+func StaticOps() []string { return actpairs.Operators() }
 
 // withStatic fills in the defaults of static activations.
 func (o Options) withStatic() Options {
-	block, kind := spec.PerTensor, spec.ActivationType("uint8")
-	switch o.Target {
-	case spec.TensorRT:
-		block, kind, o.SymmetricActivations = spec.PerChannel, "int8", true
-	case spec.OpenVINO:
+	s, block := o.engine().Static, spec.PerTensor
+	if s.PerChannel {
 		block = spec.PerChannel
-	case spec.QNN:
-		if o.Format == "" && o.Bits == 0 {
-			o.Format = spec.Uint8
-		}
 	}
-	o.Block, o.ActivationType = cmp.Or(o.Block, block), cmp.Or(o.ActivationType, kind)
+	o.Block, o.ActivationType = cmp.Or(o.Block, block), cmp.Or(o.ActivationType, s.Type, "uint8")
+	o.SymmetricActivations = o.SymmetricActivations || s.Symmetric
 	if o.Format == "" && o.Bits == 0 {
-		o.Bits = 8
+		if o.Format = s.Format; o.Format == "" {
+			o.Bits = 8
+		}
 	}
 	return o
 }
 
-// checkStatic refuses settings that static activations do not have, and theirs without them.
+// checkStatic refuses settings that static activations do not support, and settings of static
+// activations without them.
 func (o Options) checkStatic() error {
 	if o.Activations != spec.Static {
 		switch {
 		case o.CoarseActivations:
-			return errors.New("coarse activations are for static ones")
+			return errors.New("coarse activations need static activations")
 		case o.Ranges != nil && o.FloatType != spec.Float16:
-			return errors.New("ranges are for static activations and for float16")
+			return errors.New("ranges need static activations or float16")
 		case o.ActivationType != "" || o.SymmetricActivations:
-			return errors.New("the type and the symmetry of activations are for static ones")
+			return errors.New("activation type and symmetric activations need static activations")
 		}
 		return nil
 	}
@@ -63,36 +49,33 @@ func (o Options) checkStatic() error {
 		return err
 	}
 	for _, op := range o.Ops {
-		if op != "all" && !slices.Contains(static.Operators(), op) {
-			return fmt.Errorf("operator %q is not quantized with static activations (known: %s, all)", op, strings.Join(static.Operators(), ", "))
+		if op != "all" && !slices.Contains(actpairs.Operators(), op) {
+			return fmt.Errorf("operator %q is not quantized with static activations (known: %s, all)", op, strings.Join(actpairs.Operators(), ", "))
 		}
 	}
-	switch {
-	case o.Ranges == nil:
+	if o.Ranges == nil {
 		return errors.New("static activations need their ranges; onnxquant calibrate finds them")
-	case o.Target == spec.ORTWeb:
-		return errors.New("static activations are not for target ort-web")
-	case o.Target == spec.TensorRT && o.ActivationType != "int8":
-		return errors.New("TensorRT takes symmetric int8 activations only")
-	case o.Target == spec.TensorRT && o.Format == spec.Uint8:
-		return errors.New("TensorRT takes symmetric int8 weights only")
-	case o.Target == spec.OpenVINO && strings.HasSuffix(string(o.ActivationType), "16"):
-		return errors.New("OpenVINO computes with 8 bits, not with 16")
+	}
+	why := ""
+	if refuses := o.engine().Static.Refuses; refuses != nil {
+		why = refuses(o.ActivationType, o.Format)
+	}
+	switch {
+	case why != "":
+		return errors.New(why)
 	case o.Format == spec.Uint8 && o.ActivationType == "int8":
 		return errors.New("uint8 weights need uint8 or 16-bit activations: ONNX Runtime has no operators for int8 with uint8")
 	}
 	return nil
 }
 
-// static resolves the options of static activations; nil without them.
+// static resolves the options of static activations; nil if activations are not static.
 func (o Options) static() *discover.StaticOptions {
 	if o.Activations != spec.Static {
 		return nil
 	}
 	typ, _ := o.ActivationType.DType() // checkStatic has checked it
-	codes := static.Codes{Type: typ, Symmetric: o.SymmetricActivations}
-	if o.Target == spec.QNN {
-		codes.MinRange = qnnRange
-	}
-	return &discover.StaticOptions{Ranges: o.Ranges, Codes: codes, Placement: placements[o.Target], Coarse: o.CoarseActivations}
+	s := o.engine().Static
+	codes := actpairs.Codes{Type: typ, Symmetric: o.SymmetricActivations, MinRange: s.MinRange}
+	return &discover.StaticOptions{Ranges: o.Ranges, Codes: codes, Placement: s.Placement, Coarse: o.CoarseActivations}
 }

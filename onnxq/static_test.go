@@ -3,13 +3,14 @@ package onnxq_test
 import (
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// A weight for which an entry asks for blocks of 4 bits has them beside static activations.
+// Beside static activations, a weight can have 4-bit blocks if an entry of the precision_info asks
+// for them.
 func TestWeightsBesideStatic(t *testing.T) {
 	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 64), modeltest.Floats("v", 64, 64)},
 		modeltest.Nodes{modeltest.Node("MatMul", "h", "x w"), modeltest.Node("MatMul", "y", "h v")})))

@@ -5,16 +5,15 @@ import (
 	"io"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
-	"onnxquant/onnxq/recognize"
+	"onnxquant/internal/recognize"
 )
 
-// Tensor is a float tensor of a model. Its elements are on disk, and the model must be open to
-// read them.
+// Tensor is a float tensor of a model. Its elements are on disk: the model must be open to read
+// them.
 type Tensor struct {
 	Name  string // as in TensorPlan
 	DType dtype.DType
@@ -26,7 +25,7 @@ type Tensor struct {
 
 // Tensors lists the float tensors of the model: initializers and Constant nodes.
 func (m *Model) Tensors() ([]*Tensor, error) {
-	if err := access.Opened(m); err != nil {
+	if err := m.Opened(); err != nil {
 		return nil, err
 	}
 	var list []*Tensor
@@ -45,7 +44,7 @@ func (m *Model) Tensors() ([]*Tensor, error) {
 
 // Tensor finds a float tensor by its name.
 func (m *Model) Tensor(name string) (*Tensor, error) {
-	if err := access.Opened(m); err != nil {
+	if err := m.Opened(); err != nil {
 		return nil, err
 	}
 	var names []string
@@ -75,14 +74,13 @@ func (m *Model) tensor(v *graph.Value) (*Tensor, error) {
 	return t, err
 }
 
-// Quantized lists the quantized weights of the model, whichever tool wrote them. Their values
-// can be read.
+// Quantized lists the quantized weights of the model, from any tool. Their values can be read.
 func (m *Model) Quantized() []*recognize.Weight { return recognize.Weights(m.graph) }
 
 // Len is the number of elements.
 func (t *Tensor) Len() int64 { return t.len }
 
-// Read sets x to the elements from first on, as float32.
+// Read sets x to len(x) elements, starting with element first, as float32.
 func (t *Tensor) Read(x []float32, first int64) error {
 	if first < 0 || first > t.len || int64(len(x)) > t.len-first {
 		return fmt.Errorf("tensor %s: elements %d to %d, but it has %d", msg.Quote(t.Name), first, first+int64(len(x)), t.len)
@@ -96,7 +94,7 @@ func (t *Tensor) Read(x []float32, first int64) error {
 	return nil
 }
 
-// Floats returns all elements as float32. Read is for tensors that are larger than memory.
+// Floats returns all elements as float32. Read is for tensors larger than memory.
 func (t *Tensor) Floats() ([]float32, error) {
 	x := make([]float32, t.len)
 	return x, t.Read(x, 0)

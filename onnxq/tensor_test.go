@@ -7,11 +7,11 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/testmodels"
 )
 
-// Each float tensor of each kind of model is read as its bytes say, whole and in pieces.
+// Each float tensor of each kind of model is read correctly, whole and in pieces.
 func TestTensors(t *testing.T) {
 	for _, kind := range testmodels.Kinds() {
 		m := modeltest.Open(t, modeltest.Build(t, kind.Name))
@@ -27,7 +27,7 @@ func TestTensors(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if strings.Contains(w.Name, "/") { // modeltest knows those of the main graph
+			if strings.Contains(w.Name, "/") { // modeltest has only tensors of the main graph
 				continue
 			}
 			_, raw := modeltest.Tensor(t, m, w.Name)

@@ -1,19 +1,20 @@
 package onnxq_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/activations"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// What many weights have in common is one warning.
+// Facts that many weights have in common are one warning.
 func TestWarnings(t *testing.T) {
 	all, err := rules.ParsePrecision([]byte(`{"*": {"bits": 8}}`))
 	if err != nil {
@@ -49,11 +50,10 @@ func TestWarnings(t *testing.T) {
 	}{
 		"few biases":     {biases(2), onnxq.Options{Precision: all}, []string{`"b0" stays in float though precision_info names it: read by Add:1`, `"b1" stays in float though precision_info names it: read by Add:1`}},
 		"many biases":    {biases(6), onnxq.Options{Precision: all}, []string{`6 tensors stay in float though precision_info names them: "b0", "b1", "b2", "b3", … (--verbose says why)`}},
-		"float zeros":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Style: spec.NBits, Algorithm: spec.HQQ}, []string{"1 weight gets float zero points, with which ONNX Runtime takes 20 to 100 times as long for a row on a CPU; other algorithms have codes"}},
+		"float zeros":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Style: spec.NBits, Algorithm: spec.HQQ}, []string{"1 weight gets float zero points: ONNX Runtime then takes 20 to 100 times as long for a row on a CPU; other algorithms have integer zero points"}},
 		"for the web":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Target: spec.ORTWeb, Algorithm: spec.HQQ}, nil},
-		"small memory":   {plain, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: activations.New(path, nil, activations.Options{}), Memory: 16 << 10}, []string{"1 weight is not calibrated but quantized by algorithm mse: that takes --memory of 1 MiB or more"}},
-		"in a function":  {called, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: activations.New(calledPath, nil, activations.Options{})}, []string{"1 weight is not calibrated but quantized by algorithm mse: what multiplies by them is in a loop, a function of another opset, or a branch with the names of values outside, where values cannot be seen", "no weight is calibrated, so the data are not used; --dry-run --verbose says why"}},
-		"two algorithms": {mlp, onnxq.Options{Block: 32, Algorithm: spec.Best, Precision: gptq, Calibration: activations.New(mlpPath, nil, activations.Options{})}, []string{"1 weight is calibrated by algorithm best, not gptq: a calibration has one of them"}},
+		"in a function":  {called, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: calibrate.New(calledPath, calibrate.Options{})}, []string{"1 weight is quantized by algorithm mse, without calibration: inputs cannot be observed in a loop, in a function of another opset, or in a branch that reuses outer names", "no weight is calibrated, so the data are not used; --dry-run --verbose says why"}},
+		"two algorithms": {mlp, onnxq.Options{Block: 32, Algorithm: spec.Best, Precision: gptq, Calibration: calibrate.New(mlpPath, calibrate.Options{})}, []string{"1 weight is calibrated by algorithm best, not gptq: one calibration cannot run both"}},
 	} {
 		p, err := c.model.Plan(c.opts)
 		if err != nil {
@@ -66,7 +66,16 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// Blocks that MatMulNBits cannot have are refused before anything is read.
+// Calibration that no weight has the memory for is an error.
+func TestTooLittleMemory(t *testing.T) {
+	path := modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 32)}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
+	_, err := modeltest.Open(t, path).Plan(onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: calibrate.New(path, calibrate.Options{}), Memory: 16 << 10})
+	if !errors.Is(err, onnxq.ErrMemory) || !strings.Contains(err.Error(), "--memory of 1 MiB") {
+		t.Errorf("%v", err)
+	}
+}
+
+// Block sizes that MatMulNBits does not support are refused before anything is read.
 func TestNBitsBlock(t *testing.T) {
 	for block, ok := range map[int]bool{0: true, -1: true, 8: false, 16: true, 48: false, 128: true, 512: true} {
 		err := onnxq.Options{Style: spec.NBits, Block: block}.Check()

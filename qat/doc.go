@@ -10,9 +10,9 @@
 //	q = rint(x/s) + z            ties to even
 //	y = (clamp(q, lo, hi) - z)·s
 //
-// QuantizeLinear and DequantizeLinear of ONNX compute the same, so the exported model
-// computes what was trained. PyTorch's fake_quantize multiplies by a rounded 1/s instead,
-// so its codes differ where x/s is within rounding of a tie.
+// QuantizeLinear and DequantizeLinear of ONNX compute the same, so the exported model behaves like the
+// trained one. PyTorch's fake_quantize multiplies by a rounded 1/s instead, so its codes differ where
+// x/s is within rounding of a tie. The caller owns the quantizer and all slices.
 //
 // # Backward
 //

@@ -71,8 +71,8 @@ func (f *FakeQuantizer) Calibrate(x []float32) error {
 	return nil
 }
 
-// SetParams sets scales and zero points, for example from an observer of package calib: one
-// for each channel or group of tensors with n values.
+// SetParams sets scales and zero points, for example from an observer of package calib: one for each
+// channel or group of tensors with n values.
 func (f *FakeQuantizer) SetParams(n int, params ...calib.Params) error {
 	share, err := f.share(n)
 	if err != nil {

@@ -37,9 +37,8 @@ func (s Setting) share(n, channels int) (int, error) {
 	return s.Granularity.Share(n, channels, s.Group)
 }
 
-// Quantize returns the dequantized values of x, and the scale and zero point of each
-// tensor, channel or group. A range is the minimum and maximum. x must be finite and has
-// one row per channel.
+// Quantize returns the dequantized values of x, and the scale and zero point of each tensor, channel
+// or group, from its minimum and maximum. x must be finite and has one row per channel.
 func (s Setting) Quantize(x []float32, channels int) (y []float32, params []calib.Params, err error) {
 	share, err := s.share(len(x), channels)
 	if err != nil {

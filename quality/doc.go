@@ -1,6 +1,6 @@
-// Package quality measures the error of quantized values: of a tensor, of its channels and
-// groups. It compares measured errors with theory, and shows the effect of outliers,
-// scales, bits and granularity.
+// Package quality measures the error of quantized values: of a tensor, of its channels and groups. It
+// compares measured errors with theory, and shows the effect of outliers, scales, bits and granularity.
+// [Measure] gets values and their dequantized values, which it only reads, and returns [Stats].
 //
 // # Errors
 //

@@ -34,7 +34,7 @@ func (s Stats) MarshalJSON() ([]byte, error) {
 
 // Sums adds up errors. The zero value is ready to use.
 type Sums struct {
-	Threshold float64 // larger errors count as outliers; 0: none does
+	Threshold float64 // errors above it are outliers; 0: no outliers
 
 	n, outliers       int64
 	sqErr, absErr, sq sum
@@ -125,8 +125,8 @@ func (s sum) value() float64 {
 	return s.total + s.lost
 }
 
-// Measure returns the errors of the dequantized values y of x. Errors above the threshold
-// count as outliers, unless it is 0. It panics if y is shorter.
+// Measure returns the errors of the dequantized values y of x. Errors above the threshold are
+// outliers; 0 counts none. It panics if y is shorter than x.
 func Measure(x, y []float32, threshold float64) Stats {
 	s := Sums{Threshold: threshold}
 	s.Add(x, y)

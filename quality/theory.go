@@ -123,7 +123,7 @@ func OutlierImpact(values Weighted, s calib.Scheme, percentile float64) (float64
 	return meanSquaredError(values, s.Params(r), math.Inf(1)) / meanSquaredError(values, s.Params(cut), limit), nil
 }
 
-// magnitude returns a percentile of magnitudes: of n sorted ones, the one at ⌊p/100·n⌋.
+// magnitude returns a percentile of magnitudes: number ⌊p/100·n⌋ of n sorted magnitudes.
 func magnitude(values Weighted, percentile float64) float64 {
 	type counted struct {
 		v float64

@@ -7,7 +7,7 @@ import (
 	"math"
 	"testing"
 
-	"onnxquant/internal/golden"
+	"onnxquant/internal/testing/golden"
 	. "onnxquant/quantutil"
 )
 

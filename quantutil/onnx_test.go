@@ -9,8 +9,8 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/golden"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/testing/golden"
 	. "onnxquant/quantutil"
 )
 

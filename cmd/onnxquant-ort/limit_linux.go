@@ -8,8 +8,8 @@ import (
 	"syscall"
 )
 
-// limitMemory limits the memory of this process to nine tenths of what is free, so that a model
-// which wants more gets an error. Otherwise the system would end processes until enough is free.
+// limitMemory limits the memory of this process to nine tenths of the free memory. A model that needs
+// more then fails with an error. Without the limit, the system would end processes until enough is free.
 func limitMemory() {
 	free := min(freeInSystem(), freeInGroup())
 	if free == math.MaxInt64 {
@@ -18,7 +18,7 @@ func limitMemory() {
 	var limit syscall.Rlimit
 	if syscall.Getrlimit(rlimitData, &limit) == nil && uint64(free/10*9) < limit.Cur {
 		limit.Cur = uint64(free / 10 * 9)
-		syscall.Setrlimit(rlimitData, &limit) // if that fails there is no limit, as on other systems
+		syscall.Setrlimit(rlimitData, &limit) // if this fails, there is no limit, as on other systems
 	}
 }
 
@@ -37,7 +37,7 @@ func freeInSystem() int64 {
 	return math.MaxInt64
 }
 
-// freeInGroup returns what the control group of a container leaves free.
+// freeInGroup returns the free memory of a container's control group.
 func freeInGroup() int64 {
 	limit, err := readNumber("/sys/fs/cgroup/memory.max")
 	used, err2 := readNumber("/sys/fs/cgroup/memory.current")

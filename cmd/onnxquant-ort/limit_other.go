@@ -2,5 +2,5 @@
 
 package main
 
-// limitMemory does nothing: these systems have no such limit, or none that they keep.
+// limitMemory does nothing: these systems have no such limit, or do not enforce it.
 func limitMemory() {}

@@ -1,9 +1,9 @@
-// Command onnxquant-ort runs models in ONNX Runtime for onnxquant, which starts it; it is of
-// no use alone. It speaks the protocol of package internal/execute/ort/wire on standard input
-// and output.
+// Command onnxquant-ort runs models in ONNX Runtime for onnxquant, which starts it. Users do not
+// call it. It speaks the protocol of package internal/run/execute/ort/wire on standard input and
+// output.
 //
-// It is a program of its own because it must load a shared library, so it is no static binary
-// as onnxquant is, and because a crash of ONNX Runtime ends the process.
+// It is a separate program for two reasons. It must load a shared library, so it cannot be a static
+// binary like onnxquant. And a crash of ONNX Runtime ends only this process.
 package main
 
 import (
@@ -13,18 +13,19 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 
-	"onnxquant/internal/execute"
-	"onnxquant/internal/execute/ort/capi"
-	"onnxquant/internal/execute/ort/wire"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/ort/capi"
+	"onnxquant/internal/run/execute/ort/wire"
 )
 
 func main() {
 	if len(os.Args) > 1 {
-		fmt.Fprintln(os.Stderr, "onnxquant-ort takes no arguments: onnxquant verify runs it to use ONNX Runtime")
+		fmt.Fprintln(os.Stderr, "onnxquant-ort takes no arguments: onnxquant verify and bench run it to use ONNX Runtime")
 		os.Exit(2)
 	}
-	// A terminal sends these to onnxquant too, which then ends this program.
+	// A terminal sends these signals to onnxquant, too. onnxquant then ends this program.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	limitMemory()
 	conn := wire.NewConn(os.Stdin, os.Stdout)
@@ -46,8 +47,8 @@ type request struct {
 	inputs []*execute.Tensor
 }
 
-// receive receives requests. It reads while the model runs, to notice that onnxquant has
-// ended: then nobody waits for the result.
+// receive receives requests. It also reads while the model runs, to notice that onnxquant has ended
+// and nobody waits for the result.
 func receive(conn *wire.Conn) <-chan request {
 	requests := make(chan request)
 	go func() {
@@ -73,28 +74,38 @@ type server struct {
 }
 
 func (s *server) answer(conn *wire.Conn, r request) error {
-	var err error
+	response, err := &wire.Response{}, error(nil)
 	switch {
 	case r.Load != nil:
-		if err = s.load(r.Load); err == nil {
-			return conn.Send(&wire.Response{Library: s.library.Version}, nil)
-		}
-	case r.Run == nil || s.session == nil:
+		err = s.load(r.Load, response)
+	case s.session == nil:
 		err = errors.New("no model is loaded")
-	default:
+	case r.Run != nil:
 		sent := false
 		err = s.session.Run(r.inputs, r.Run.Outputs, func(outputs []*execute.Tensor) error {
 			sent = true
-			return conn.Send(&wire.Response{}, outputs)
+			return conn.Send(response, outputs)
 		})
 		if sent {
 			return err
 		}
+	case r.Bind != nil:
+		err = s.session.Bind(r.inputs)
+	case r.Time != nil:
+		response.Timing, err = s.session.Time(r.Time)
+		response.Peak = capi.PeakMemory()
+	case r.Profile != nil:
+		response.Profile, err = s.session.EndProfile()
+	default:
+		err = errors.New("a request is empty")
 	}
-	return conn.Send(&wire.Response{Error: err.Error()}, nil)
+	if err != nil {
+		response = &wire.Response{Error: err.Error()}
+	}
+	return conn.Send(response, nil)
 }
 
-func (s *server) load(r *wire.Load) error {
+func (s *server) load(r *wire.Load, response *wire.Response) error {
 	if r.Version != wire.Version {
 		return errors.New("onnxquant and onnxquant-ort have different versions; install both again")
 	}
@@ -112,7 +123,9 @@ func (s *server) load(r *wire.Load) error {
 		s.session.Close()
 		s.session = nil
 	}
+	start := time.Now()
 	session, err := s.library.NewSession(r)
 	s.session = session
+	response.Library, response.Loaded = s.library.Version, time.Since(start)
 	return err
 }

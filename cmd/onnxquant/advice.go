@@ -5,10 +5,10 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/internal/access"
-	"onnxquant/internal/role"
+	"onnxquant/internal/cli"
+	"onnxquant/internal/transformer"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // hints name flags that would do much better than a default which the user did not choose.
@@ -28,7 +28,7 @@ func (f *convertFlags) hints(m *onnxq.Model, p *onnxq.Plan) (hints []string) {
 	if f.opts.Activations == spec.Static {
 		hints = append(hints, "how good the outputs are depends on the ranges: onnxquant verify --inputs DATA IN OUT measures it")
 	}
-	if len(hints) == 0 && p.Half != nil && p.Half.Type == spec.Float16 {
+	if len(hints) == 0 && p.HalfPrecision != nil && p.HalfPrecision.Type == spec.Float16 {
 		hints = append(hints, "values inside the model can exceed 65504, the largest of float16: compare with onnxquant verify IN OUT")
 	}
 	return hints
@@ -53,7 +53,7 @@ func targetHint(p *onnxq.Plan) []string {
 	return nil
 }
 
-// opsHint proposes to select all operators if those that are not selected have many weights.
+// opsHint suggests selecting all operators if the unselected ones have many weights.
 func opsHint(p *onnxq.Plan) []string {
 	const many = 0.2 // of the bytes of float tensors
 	var all, left int64
@@ -66,13 +66,13 @@ func opsHint(p *onnxq.Plan) []string {
 		}
 	}
 	if share := float64(left) / float64(max(all, 1)); share >= many {
-		return []string{fmt.Sprintf("--ops all also quantizes weights of other operators, %.0f %% of the bytes: %s", 100*share, strings.Join(counts(operators), ", "))}
+		return []string{fmt.Sprintf("--ops all also quantizes weights of other operators, %.0f %% of the bytes: %s", 100*share, strings.Join(cli.Counts(operators), ", "))}
 	}
 	return nil
 }
 
-// algorithmHint proposes a better algorithm where most weights have integers of at most 4 bits,
-// rounded to nearest. docs/algorithms.md has the measurements: best is for transformers, and helps most of them.
+// algorithmHint suggests algorithm best if most weights have integers of at most 4 bits, rounded to
+// nearest. docs/algorithms.md has the measurements: best helps most transformers.
 func algorithmHint(m *onnxq.Model, p *onnxq.Plan) []string {
 	var all, few int64
 	for _, t := range p.Tensors {
@@ -86,18 +86,8 @@ func algorithmHint(m *onnxq.Model, p *onnxq.Plan) []string {
 	switch {
 	case 2*few <= all:
 		return nil
-	case hasAttention(m):
+	case transformer.HasAttention(m.Graph()):
 		return []string{"with few bits, --algorithm best makes a smaller error in the outputs of most transformers, not of all; it takes longer"}
 	}
 	return []string{"with few bits, --algorithm mse makes a smaller error in the weights"}
-}
-
-// hasAttention reports whether a model is a transformer, by its structure.
-func hasAttention(m *onnxq.Model) bool {
-	for _, w := range role.Of(access.Graph(m)) {
-		if w.Role == role.Value {
-			return true
-		}
-	}
-	return false
 }

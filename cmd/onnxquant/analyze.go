@@ -12,13 +12,14 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"
+	"onnxquant/onnxq/report"
 	"onnxquant/onnxq/sensitivity"
-	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
-	"onnxquant/report"
+	"onnxquant/spec"
 )
 
 type analyzeFlags struct {
@@ -33,15 +34,14 @@ type analyzeFlags struct {
 	suite, json, quiet, verbose, help bool
 }
 
-// sharedFlags are the flags of a plan that analyze has, too. The others come from
-// --candidates.
+// sharedFlags are the flags of a plan that analyze has too. The other settings come from --candidates.
 var sharedFlags = []string{"algorithm", "range", "scale-rule", "scale-type", "target", "style", "ops", "include", "exclude", "min-elements"}
 
 func (f *analyzeFlags) flagSet() *pflag.FlagSet {
-	fs := newFlagSet()
+	fs := cli.NewFlagSet()
 	fs.StringSliceVar(&f.candidates, "candidates", nil,
 		"formats to try, a `LIST` of FORMAT[:BLOCK][:zp][:TYPEscale],\nsuch as int4:32:zp,int4:16:uint8scale,int8:channel,nf4\n(default: int4, q4_0, q4_k and int8 in several ways; for\nconvolutions only int8)")
-	fs.Var(limit{&f.maxError, "E"}, "max-error",
+	fs.Var(cli.Limit{Value: &f.maxError, Kind: "E"}, "max-error",
 		"find the smallest model with an error of at most E\n(default 0.1 without --max-size)")
 	fs.StringVar(&f.maxSize, "max-size", "",
 		"find the model with the least error of at most `SIZE` bytes")
@@ -51,7 +51,7 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs.StringVar(&f.emit, "emit", "", "write the recommendation to `FILE`, for --precision-info")
 	fs.StringVar(&f.page, "report", "", "write a page about the analysis to `FILE`")
 	fs.BoolVar(&f.suite, "suite", false, "compare bits and granularities on generated weights;\ntakes no MODEL")
-	all := newFlagSet()
+	all := cli.NewFlagSet()
 	f.planFlags.define(all)
 	for _, name := range sharedFlags {
 		fs.AddFlag(all.Lookup(name))
@@ -60,16 +60,16 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs.BoolVar(&f.json, "json", false, "print the analysis as JSON")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print each weight with all formats, also if there are many")
-	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
+	fs.BoolVarP(&f.help, "help", "h", false, cli.HelpUsage)
 	return fs
 }
 
-func analyzeCommand() command {
-	return command{
-		name: "analyze", summary: "compare formats for each weight, and recommend one",
-		args:    []string{"[flags] MODEL"},
-		example: "model.onnx",
-		text: `Measures the size and error of formats for each weight of MODEL, and recommends one per
+func analyzeCommand() cli.Command {
+	return cli.Command{
+		Name: "analyze", Summary: "compare formats for each weight, and recommend one",
+		Args:    []string{"[flags] MODEL"},
+		Example: "model.onnx", ExampleFor: func(flag string) string { return map[string]string{"suite": " "}[flag] },
+		Text: `Measures the size and error of formats for each weight of MODEL, and recommends one per
 weight. The recommendation makes the model the smallest within --max-error, the most
 exact within --max-size, or the smallest within both. The error of a weight is its root
 mean square error divided by its root mean square: 0.1 is an SQNR of 20 dB.
@@ -77,23 +77,23 @@ mean square error divided by its root mean square: 0.1 is an SQNR of 20 dB.
 With --calib, the error of a choice is what it alone does to the outputs: the mean
 Kullback-Leibler divergence, or the share of noise where an output is no distribution.
 --algorithm is that of the conversion.`,
-		flags: func() *pflag.FlagSet { return new(analyzeFlags).flagSet() },
-		run:   runAnalyze,
+		Flags: func() *pflag.FlagSet { return new(analyzeFlags).flagSet() },
+		Run:   runAnalyze,
 	}
 }
 
-func runAnalyze(ctx context.Context, c *console, args []string) error {
+func runAnalyze(ctx context.Context, c *cli.Console, args []string) error {
 	var f analyzeFlags
 	fs := f.flagSet()
-	if err := parseFlags(fs, args); err != nil {
+	if err := c.App.Parse(fs, args); err != nil {
 		return err
 	}
 	if f.help {
-		return c.help("analyze")
+		return c.Help("analyze")
 	}
 	if f.suite {
 		if fs.NArg() > 0 {
-			return usagef("--suite generates its weights and takes no model")
+			return cli.Usagef("--suite generates its weights and takes no model")
 		}
 		return f.printSuite(c)
 	}
@@ -101,7 +101,7 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	if fs.NArg() != 1 {
-		return wrongCount("analyze takes one model", fs)
+		return cli.WrongCount("analyze takes one model", fs)
 	}
 	opts, err := f.options(fs)
 	if err != nil {
@@ -134,13 +134,13 @@ func runAnalyze(ctx context.Context, c *console, args []string) error {
 		}
 	}
 	if f.json {
-		return c.json(a)
+		return c.JSON(a)
 	}
-	printAnalysis(c.stdout, a, f.verbose)
+	printAnalysis(c.Stdout, a, f.verbose)
 	return nil
 }
 
-// analysis is an analysis of the model at path, by what its outputs lose if there are data.
+// analysis analyzes the model at path. With data, it measures the damage to the outputs.
 type analysis struct {
 	path  string
 	model *onnxq.Model
@@ -149,27 +149,27 @@ type analysis struct {
 	warn  bool // of data that may mislead
 }
 
-func (a analysis) run(ctx context.Context, c *console, quiet bool) (*analyze.Analysis, error) {
-	bar := newProgress(c, quiet)
-	defer bar.clear()
-	a.opts.Progress = bar.update
+func (a analysis) run(ctx context.Context, c *cli.Console, quiet bool) (*analyze.Analysis, error) {
+	bar := cli.NewProgress(c, quiet)
+	defer bar.Clear()
+	a.opts.Progress = bar.Update
 	if len(a.data.Data) > 0 {
-		a.opts.Progress, a.data.Progress = nil, bar.step
+		a.opts.Progress, a.data.Progress = nil, bar.Step
 		s, err := sensitivity.Open(ctx, a.path, a.data)
 		if err != nil {
 			return nil, err
 		}
 		defer s.Close()
 		if a.warn {
-			bar.clear()
-			c.warnAll(s.Warnings())
+			bar.Clear()
+			c.WarnAll(s.Warnings())
 		}
 		a.opts.Damage = s
 		if !quiet {
 			a.opts.Damage = &told{Sensitivity: s, console: c, bar: bar}
 		}
 	}
-	bar.begin()
+	bar.Begin()
 	found, err := analyze.Model(ctx, a.model, a.opts)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", a.path, err)
@@ -177,51 +177,51 @@ func (a analysis) run(ctx context.Context, c *console, quiet bool) (*analyze.Ana
 	return found, nil
 }
 
-// told tells what measurements will take, before the first.
+// told prints the expected duration before the first measurement.
 type told struct {
 	*sensitivity.Sensitivity
-	console *console
-	bar     *progress
+	console *cli.Console
+	bar     *cli.Progress
 	once    sync.Once
 }
 
 func (t *told) Expect(n int) {
 	t.Sensitivity.Expect(n)
 	t.once.Do(func() {
-		t.bar.clear()
+		t.bar.Clear()
 		samples, taken := t.Samples()
-		printFacts(t.console.stderr, []fact{{"weighing", fmt.Sprintf("%s over %s, which take about %.0f s",
+		cli.PrintFacts(t.console.Stderr, []cli.Fact{{Label: "weighing", Text: fmt.Sprintf("%s over %s, which take about %.0f s",
 			english.Plural(n, "run", ""), english.Plural(samples, "sample", ""), math.Ceil(float64(n)*taken.Seconds()))}})
-		t.bar.begin()
+		t.bar.Begin()
 	})
 }
 
 func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 	opts := analyze.Options{Options: f.opts, MaxError: f.maxError}
 	if fs.Changed("max-error") && f.maxError <= 0 {
-		return opts, usagef("--max-error %v: want more than 0", f.maxError)
+		return opts, cli.Usagef("--max-error %v: want more than 0", f.maxError)
 	}
 	check := f.opts
 	if len(f.run.Data) > 0 && check.Algorithm.NeedsData() {
 		check.Algorithm = spec.Best // needs no data to be checked
 	}
 	if err := check.Check(); err != nil {
-		return opts, usagef("%v", err)
+		return opts, cli.Usagef("%v", err)
 	}
 	if len(f.run.Data) == 0 {
 		for _, name := range []string{"samples", "length", "seed", "engine", "ort-lib"} {
 			if fs.Changed(name) {
-				return opts, usagef("--%s is for outputs: give --calib, too", name)
+				return opts, cli.Usagef("--%s needs --calib", name)
 			}
 		}
 	} else if f.maxError > 0 {
-		return opts, usagef("--calib finds the best model of a size: give --max-size, such as --max-size 100MiB, without --max-error")
+		return opts, cli.Usagef("--calib finds the best model of a size: give --max-size, such as --max-size 100MiB, without --max-error")
 	} else if f.maxSize == "" && (f.emit != "" || f.page != "") {
-		return opts, usagef("--calib recommends formats for a size: give --max-size, such as --max-size 100MiB")
+		return opts, cli.Usagef("--calib recommends formats for a size: give --max-size, such as --max-size 100MiB")
 	}
 	if f.maxSize != "" {
-		if err := (byteCount{value: &opts.MaxSize}).Set(f.maxSize); err != nil {
-			return opts, usagef("--max-size %q: %v", f.maxSize, err)
+		if err := (cli.ByteCount{Value: &opts.MaxSize}).Set(f.maxSize); err != nil {
+			return opts, cli.Usagef("--max-size %q: %v", f.maxSize, err)
 		}
 	}
 	var err error
@@ -234,12 +234,12 @@ func parseCandidates(texts []string) (list []spec.Candidate, err error) {
 	for _, text := range texts {
 		c, err := spec.ParseCandidate(strings.ToLower(strings.TrimSpace(text)))
 		if err != nil {
-			return nil, usagef("--candidates: %v", err)
+			return nil, cli.Usagef("--candidates: %v", err)
 		}
 		list = append(list, c)
 	}
 	if len(list) > 0 && !slices.ContainsFunc(list, func(c spec.Candidate) bool { return c.Format != spec.Float }) {
-		return nil, usagef("--candidates float: every weight may stay in float anyway; name formats to compare it with")
+		return nil, cli.Usagef("--candidates float: every weight may stay in float anyway; name formats to compare it with")
 	}
 	return list, nil
 }
@@ -250,23 +250,23 @@ type suiteJSON struct {
 }
 
 // printSuite prints the benchmark suite of package quality.
-func (f *analyzeFlags) printSuite(c *console) error {
+func (f *analyzeFlags) printSuite(c *cli.Console) error {
 	results, err := quality.Suite(quality.SuiteWeights(1))
 	if err != nil {
 		return err
 	}
 	if f.json {
-		return c.json(suiteJSON{results})
+		return c.JSON(suiteJSON{results})
 	}
 	rows := [][]string{{"WEIGHTS", "SETTING", "SQNR", "SQNR OF A SINE", "MSE", "LARGEST ERROR", "BOUND", "COMPRESSION", "DB PER BIT"}}
 	for _, r := range quality.ByEfficiency(results) {
 		rows = append(rows, []string{
-			r.Weights, r.Setting.String(), decibels(r.Stats.SQNR), decibels(quality.TheoreticalSQNR(r.Setting.Bits)),
+			r.Weights, r.Setting.String(), cli.Decibels(r.Stats.SQNR), cli.Decibels(quality.TheoreticalSQNR(r.Setting.Bits)),
 			fmt.Sprintf("%.3g", r.Stats.MSE), fmt.Sprintf("%.3g", r.Stats.MaxError), suiteBound(r),
 			fmt.Sprintf("%.2f", r.Compression), fmt.Sprintf("%.2f", r.Efficiency()),
 		})
 	}
-	printTable(c.stdout, rows)
+	cli.PrintTable(c.Stdout, rows)
 	return nil
 }
 

@@ -7,24 +7,24 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq/analyze"
-	"onnxquant/onnxq/spec"
 )
 
-// mostColumns is the number of candidates that fit beside each other on a screen.
+// mostColumns is the number of candidates that fit side by side on a screen.
 const mostColumns = 4
 
-// printAnalysis prints the weights with all formats, or if these are too many with the recommended one, and what
-// each format makes of the model.
+// printAnalysis prints the weights with all formats or, if there are too many, with the recommended
+// format. Then it prints the size and error of the model in each format.
 func printAnalysis(w io.Writer, a *analyze.Analysis, all bool) {
 	if all || len(a.Candidates)-1 <= mostColumns {
-		printTable(w, choiceRows(a))
+		cli.PrintTable(w, choiceRows(a))
 	} else {
 		if a.Precision != nil {
-			printTable(w, recommendedRows(a))
+			cli.PrintTable(w, recommendedRows(a))
 			fmt.Fprintln(w)
 		}
-		printTable(w, totalRows(a))
+		cli.PrintTable(w, totalRows(a))
 	}
 	fmt.Fprintln(w)
 	if a.Precision != nil {
@@ -53,11 +53,11 @@ func choiceRows(a *analyze.Analysis) [][]string {
 	}
 	rows := [][]string{heading}
 	for _, t := range a.Weights {
-		row := []string{name(t.Name), shape(t.Shape)}
+		row := []string{cli.Name(t.Name), cli.Shape(t.Shape)}
 		for _, c := range a.Candidates[1:] {
 			text := "-"
-			if choice, ok := chosen(t, c); ok {
-				text = measured(choice.Error, choice.Damage) + " " + byteSize(choice.Bytes)
+			if choice, ok := t.ChoiceOf(c); ok {
+				text = measured(choice.Error, choice.Damage) + " " + cli.ByteSize(choice.Bytes)
 			}
 			row = append(row, text)
 		}
@@ -68,40 +68,32 @@ func choiceRows(a *analyze.Analysis) [][]string {
 	}
 	total := []string{"(model)", "-"}
 	for _, t := range a.Totals[1:] {
-		total = append(total, measured(t.Error, t.Damage)+" "+byteSize(t.OutBytes))
+		total = append(total, measured(t.Error, t.Damage)+" "+cli.ByteSize(t.OutBytes))
 	}
 	if a.Precision != nil {
-		total = append(total, measured(a.Error, a.Damage)+" "+byteSize(a.OutBytes))
+		total = append(total, measured(a.Error, a.Damage)+" "+cli.ByteSize(a.OutBytes))
 	}
 	return append(rows, total)
 }
 
-func chosen(t analyze.Weight, c spec.Candidate) (analyze.Choice, bool) {
-	i := slices.IndexFunc(t.Choices, func(choice analyze.Choice) bool { return choice.Candidate == c })
-	if i < 0 {
-		return analyze.Choice{}, false
-	}
-	return t.Choices[i], true
-}
-
-// recommendedRows are the weights with what is recommended for each.
+// recommendedRows are the weights with the recommended format of each.
 func recommendedRows(a *analyze.Analysis) [][]string {
 	rows := [][]string{{"NAME", "SHAPE", "RECOMMENDED", measuredName(a), "SIZE"}}
 	for _, t := range a.Weights {
-		row := []string{name(t.Name), shape(t.Shape), t.Recommended.String(), "-", byteSize(t.Bytes)}
-		if choice, ok := chosen(t, t.Recommended); ok {
-			row[3], row[4] = measured(choice.Error, choice.Damage), byteSize(choice.Bytes)
+		row := []string{cli.Name(t.Name), cli.Shape(t.Shape), t.Recommended.String(), "-", cli.ByteSize(t.Bytes)}
+		if choice, ok := t.ChoiceOf(t.Recommended); ok {
+			row[3], row[4] = measured(choice.Error, choice.Damage), cli.ByteSize(choice.Bytes)
 		}
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// totalRows are the formats with what each makes of the model.
+// totalRows are the formats with the size and error of the model in each.
 func totalRows(a *analyze.Analysis) [][]string {
 	rows := [][]string{{"ALL WEIGHTS IN", measuredName(a), "SIZE"}}
 	for _, t := range a.Totals[1:] {
-		rows = append(rows, []string{t.Candidate.String(), measured(t.Error, t.Damage), byteSize(t.OutBytes)})
+		rows = append(rows, []string{t.Candidate.String(), measured(t.Error, t.Damage), cli.ByteSize(t.OutBytes)})
 	}
 	return rows
 }
@@ -119,17 +111,17 @@ func printRecommended(w io.Writer, a *analyze.Analysis) {
 	for _, t := range a.Weights {
 		counted[t.Recommended.String()]++
 	}
-	facts := []fact{{"mix", strings.Join(counts(counted), ", ")}, {"size", sizes(a.FloatBytes, a.OutBytes)}}
+	facts := []cli.Fact{{Label: "mix", Text: strings.Join(cli.Counts(counted), ", ")}, {Label: "size", Text: cli.Sizes(a.FloatBytes, a.OutBytes)}}
 	facts = append(facts, opsetFacts(a.OpsetBefore, a.OpsetAfter, a.OpsetFor)...)
 	if a.MaxSize >= a.FloatBytes && a.MaxError == 0 {
-		facts = append(facts, fact{"bound", fmt.Sprintf("the float model, %s, already fits in %s", byteSize(a.FloatBytes), byteSize(a.MaxSize))})
+		facts = append(facts, cli.Fact{Label: "bound", Text: fmt.Sprintf("the float model, %s, already fits in %s", cli.ByteSize(a.FloatBytes), cli.ByteSize(a.MaxSize))})
 	}
 	if a.Damage != nil {
-		facts = append(facts, fact{"outputs", fmt.Sprintf("%.3g in sum, on the data", *a.Damage)})
+		facts = append(facts, cli.Fact{Label: "outputs", Text: fmt.Sprintf("%.3g in sum, on the data", *a.Damage)})
 	}
-	printFacts(w, append(facts, []fact{
-		{"error", fmt.Sprintf("%.4f, SQNR %s", a.Error, decibels(-20*math.Log10(a.Error)))},
-		{"optimum", optimumText(a.Gap)},
+	cli.PrintFacts(w, append(facts, []cli.Fact{
+		{Label: "error", Text: fmt.Sprintf("%.4f, SQNR %s", a.Error, cli.Decibels(-20*math.Log10(a.Error)))},
+		{Label: "optimum", Text: optimumText(a.Gap)},
 	}...))
 }
 
@@ -143,7 +135,7 @@ func printFrontier(w io.Writer, a *analyze.Analysis) {
 		p := a.DamageFrontier[i*steps/max(n, 1)]
 		rows = append(rows, []string{fmt.Sprintf("%d bytes", p.OutBytes), fmt.Sprintf("%.3g", p.Damage)})
 	}
-	printTable(w, rows)
+	cli.PrintTable(w, rows)
 }
 
 // optimumText says how much better another mix may be: by at most this share.

@@ -10,12 +10,13 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"
-	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/sensitivity"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 // settled are the flags that say what --auto finds, or change sizes that it does not know.
@@ -31,7 +32,7 @@ func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 	}
 	for _, name := range settled {
 		if fs.Changed(name) {
-			return usagef("--auto chooses the formats: leave out --%s", name)
+			return cli.Usagef("--auto chooses the formats: leave out --%s", name)
 		}
 	}
 	if f.float16 || f.bfloat16 {
@@ -40,9 +41,9 @@ func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 	return nil
 }
 
-// mix finds the formats of --auto, as analyze does: by what they do to the outputs if there is
-// calibration data. out may be "".
-func (f *convertFlags) mix(ctx context.Context, c *console, in, out string) error {
+// mix finds the formats of --auto like analyze: with calibration data, by the damage to the outputs.
+// out may be "".
+func (f *convertFlags) mix(ctx context.Context, c *cli.Console, in, out string) error {
 	m, err := onnxq.Open(in)
 	if err != nil {
 		return err
@@ -63,7 +64,7 @@ func (f *convertFlags) mix(ctx context.Context, c *console, in, out string) erro
 }
 
 // keepFloat leaves all weights in float if the model fits so.
-func (f *convertFlags) keepFloat(ctx context.Context, c *console, m *onnxq.Model, out string) (fits bool, err error) {
+func (f *convertFlags) keepFloat(ctx context.Context, c *cli.Console, m *onnxq.Model, out string) (fits bool, err error) {
 	opts := f.opts
 	opts.Precision, err = rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: spec.Candidate{Format: spec.Float}.Override()})
 	if err != nil {
@@ -73,15 +74,15 @@ func (f *convertFlags) keepFloat(ctx context.Context, c *console, m *onnxq.Model
 	if err != nil || size > f.auto {
 		return false, err
 	}
-	f.calibFlags.leave(&f.opts)
+	f.calibFlags.dropData(&f.opts)
 	f.opts.Precision = opts.Precision
 	if !f.quiet {
-		c.line("", fmt.Sprintf("the %s model, %s, already fits in %s: nothing needs to be quantized", cmp.Or(string(f.opts.FloatType), "float"), byteSize(size), byteSize(f.auto)))
+		c.Line("", fmt.Sprintf("the %s model, %s, already fits in %s: nothing needs to be quantized", cmp.Or(string(f.opts.FloatType), "float"), cli.ByteSize(size), cli.ByteSize(f.auto)))
 	}
 	return true, nil
 }
 
-// size is that of the output that some options lead to.
+// size is the size of the output with some options.
 func (f *convertFlags) size(ctx context.Context, m *onnxq.Model, out string, opts onnxq.Options) (int64, error) {
 	p, err := m.Plan(opts)
 	if err != nil {
@@ -97,8 +98,8 @@ func (f *convertFlags) size(ctx context.Context, m *onnxq.Model, out string, opt
 	return size + beyond, err
 }
 
-// auto is the flag for an output of size bytes. Its record in the output may be longer than that of the
-// SIZE that was given: so the size counts its digits, too.
+// auto returns the flag for an output of size bytes. The output's record of this flag may be longer
+// than that of the SIZE given, so the size includes its digits.
 func auto(size int64) string {
 	return fmt.Sprintf("--auto %d", size+int64(len(strconv.FormatInt(size, 10))))
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/activations"
 	"onnxquant/onnxq/calibrate"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // calibFlags are the flags of calibration data, for algorithms that look at the inputs of layers.
@@ -24,38 +24,38 @@ type calibFlags struct {
 	samples int
 	library string
 	resume  bool
-	implied bool              // best is the algorithm because of the data
-	data    *activations.Data // nil without calibration
-	told    []string          // warnings of the data
-	without spec.Algorithm    // of an output of a folder, if its model does not take the data
+	implied bool            // best is the algorithm because of the data
+	data    *calibrate.Data // nil without calibration
+	told    []string        // warnings of the data
+	without spec.Algorithm  // of an output of a folder, if its model does not take the data
 }
 
 func (f *calibFlags) define(fs *pflag.FlagSet) {
 	fs.Var(dataPaths{&f.paths}, "calib",
 		"find codes by running the model on `DATA`: .npz, .npy, .pb or\n.jsonl files, a folder of them, or self: a language model makes\nits own samples; may be repeated. Algorithms awq and gptq need\nit; --calib without --algorithm means --algorithm best")
-	fs.Var(number[int]{&f.samples, func(n int) bool { return n >= 1 }, "at least 1"}, "samples",
+	fs.Var(cli.Number[int]{Value: &f.samples, Valid: func(n int) bool { return n >= 1 }, Want: "at least 1"}, "samples",
 		"how many samples of --calib are used (default 128)")
 	fs.BoolVar(&f.resume, "resume", false,
 		"go on where --calib was interrupted, with the same output,\nmodel, data and flags")
 	fs.StringVar(&f.library, "ort-lib", "", ortLibUsage)
 }
 
-// finish checks the flags, and sets what the options need to be checked.
+// finish checks the flags, and sets the options that checks need.
 func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) error {
 	if len(f.paths) == 0 {
 		for _, name := range []string{"samples", "ort-lib", "resume"} {
 			if fs.Changed(name) {
-				return usagef("--%s is for --calib", name)
+				return cli.Usagef("--%s is for --calib", name)
 			}
 		}
 		return nil
 	}
-	f.data = activations.New(in, f.paths, activations.Options{Samples: f.samples, Library: f.library})
+	f.data = calibrate.New(in, calibrate.Options{Data: f.paths, Samples: f.samples, Library: f.library})
 	o.Calibration, o.Resume = f.data, f.resume
 	return nil
 }
 
-// checkPaths refuses data that are not there. It is for folders, where each model may refuse data of others.
+// checkPaths refuses missing data files. It is for folders, where data may suit some models only.
 func (f *calibFlags) checkPaths() error {
 	for _, path := range f.paths {
 		if _, err := os.Stat(path); path != "self" && errors.Is(err, fs.ErrNotExist) {
@@ -72,15 +72,15 @@ func (f *calibFlags) imply(o *onnxq.Options) {
 	}
 }
 
-// impliedFacts tell what imply has set.
-func (f *calibFlags) impliedFacts() []fact {
+// impliedFacts explains the settings made by imply.
+func (f *calibFlags) impliedFacts() []cli.Fact {
 	if !f.implied {
 		return nil
 	}
-	return []fact{{"algorithm", "best, which --calib implies"}}
+	return []cli.Fact{{Label: "algorithm", Text: "best, which --calib implies"}}
 }
 
-// check looks for what is wrong with the data.
+// check finds problems of the data.
 func (f *calibFlags) check(ctx context.Context) error {
 	if f.data == nil {
 		return nil
@@ -98,11 +98,11 @@ func (f *calibFlags) open(ctx context.Context, p *onnxq.Plan) error {
 	return f.data.Open(ctx)
 }
 
-// warn tells in what the data may mislead, before they are learned from.
-func (f *calibFlags) warn(c *console) (err error) {
+// warn prints warnings about misleading data, before the calibration.
+func (f *calibFlags) warn(c *cli.Console) (err error) {
 	if f.data != nil {
 		f.told, err = f.data.Warnings()
-		c.warnAll(f.told)
+		c.WarnAll(f.told)
 	}
 	return err
 }
@@ -112,9 +112,9 @@ func (f *calibFlags) untold(warnings []string) []string {
 	return slices.DeleteFunc(slices.Clone(warnings), func(w string) bool { return slices.Contains(f.told, w) })
 }
 
-// runs says how long the runs of the model will take. What runs for a group of layers ends behind
-// them: on average it is half of the model. But values inside of the model are then handed over and looked
-// at, which one run of the model does not tell: it took up to 1.7 times as long.
+// runs estimates the time to run the model. A run for a group of layers stops after the group, so it
+// takes half of the time on average. Handing over and processing values inside the model takes more:
+// up to 1.7 times as long in total.
 func (f *calibFlags) runs(ctx context.Context, c *onnxq.CalibrationCost) (string, error) {
 	if c == nil {
 		return "", nil
@@ -139,38 +139,37 @@ func withData(err error) error {
 // resumable says how to go on after an error.
 func (f *calibFlags) resumable(err error) error {
 	if errors.Is(err, onnxq.ErrKept) {
-		return fmt.Errorf("%w; --resume goes on from it", err)
+		return fmt.Errorf("%w; --resume continues from there", err)
 	}
 	return err
 }
 
-// warnSlow tells what makes calibration fast.
-func (f *calibFlags) warnSlow(c *console) {
+// warnSlow suggests ONNX Runtime for a faster calibration.
+func (f *calibFlags) warnSlow(c *cli.Console) {
 	if f.data == nil {
 		return
 	}
 	if lacked := f.data.Lacked(); lacked != nil {
-		c.warn(calibrate.Slow(lacked))
+		c.Warn(calibrate.Slow(lacked))
 	}
 }
 
-// leave forgets the data: an output is made without them.
-func (f *calibFlags) leave(o *onnxq.Options) {
+// dropData forgets the data: an output is made without them.
+func (f *calibFlags) dropData(o *onnxq.Options) {
 	f.data, o.Calibration = nil, nil
 	if o.Algorithm.NeedsData() {
-		o.Algorithm = spec.LeastAngle
+		o.Algorithm = spec.MSE
 	}
 }
 
-// finishOutput checks the flags of an output of a folder. Unless --algorithm is given on the command line,
-// outputs with weights whose codes gptq could find, too, get best, and others are made without the
-// data.
+// finishOutput checks the flags of an output of a folder. Unless --algorithm is given on the command
+// line, outputs with weights that gptq supports get best, and the others are made without the data.
 func (f *calibFlags) finishOutput(fs *pflag.FlagSet, o *onnxq.Options, given bool) error {
 	if err := f.finish(fs, o, ""); err != nil || f.data == nil || given {
 		return err
 	}
 	if !calibratable(o) {
-		f.leave(o)
+		f.dropData(o)
 		return nil
 	}
 	f.without, o.Algorithm = o.Algorithm, spec.Best
@@ -181,5 +180,5 @@ func (f *calibFlags) finishOutput(fs *pflag.FlagSet, o *onnxq.Options, given boo
 func calibratable(o *onnxq.Options) bool {
 	format, _, err := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
 	onlyFloat := o.FloatType != "" && o.Bits == 0 && o.Format == "" && o.Precision == nil
-	return err == nil && !onlyFloat && o.Activations != spec.Dynamic && o.Activations != spec.Static && spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range, o.Target) == nil
+	return err == nil && !onlyFloat && o.Activations != spec.Dynamic && o.Activations != spec.Static && spec.GPTQ.Check(format, o.ZeroPoint, o.Style, o.Range) == nil
 }

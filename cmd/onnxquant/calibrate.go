@@ -4,10 +4,14 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/spf13/pflag"
 
 	"onnxquant/calib"
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq/calibrate"
 )
 
@@ -17,7 +21,6 @@ type calibrateFlags struct {
 	zeroPoint bool
 	axis      int
 	name      string
-	perAxis   bool
 
 	run            calibrate.Options // for a model
 	out            string
@@ -33,7 +36,7 @@ var (
 )
 
 func (f *calibrateFlags) flagSet() *pflag.FlagSet {
-	fs := newFlagSet()
+	fs := cli.NewFlagSet()
 	f.bits = 8
 	r := &f.run
 	fs.Var(dataPaths{&r.Data}, "data",
@@ -44,60 +47,65 @@ func (f *calibrateFlags) flagSet() *pflag.FlagSet {
 	defineData(fs, r, calibrate.DefaultSamples)
 	fs.StringVar(&f.method, "range", "",
 		"range method `NAME`: minmax, percentile:P,\nmoving-average:P, entropy or mse (default minmax)")
-	fs.Var(number[int]{&f.bits, func(n int) bool { return n >= 2 && n <= 16 }, "2 to 16"}, "bits",
+	fs.Var(cli.Number[int]{Value: &f.bits, Valid: func(n int) bool { return n >= 2 && n <= 16 }, Want: "2 to 16"}, "bits",
 		"bits of a code, 2 to 16 (default 8)")
 	fs.BoolVar(&f.zeroPoint, "zero-point", false, "asymmetric codes: unsigned, with a zero point")
 	fs.IntVar(&f.axis, "axis", 0, "one range per channel along axis `N`; a negative axis counts\nfrom the last")
 	fs.StringVar(&f.name, "name", "", "treat all arrays as batches of one tensor, `NAME`")
 	fs.BoolVar(&f.json, "json", false, "print the ranges as JSON, also with --out")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, quietUsage)
-	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
+	fs.BoolVarP(&f.help, "help", "h", false, cli.HelpUsage)
 	return fs
 }
 
-// defineData defines the flags of data besides their own.
+// defineData defines the flags that say how data are used.
 func defineData(fs *pflag.FlagSet, r *calibrate.Options, samples int) {
-	fs.Var(number[int]{&r.Samples, func(n int) bool { return n >= 1 }, "1 or more"}, "samples", fmt.Sprintf("samples to use, `N` (default %d)", samples))
-	fs.Var(number[int]{&r.Length, func(n int) bool { return n >= 2 }, "2 or more"}, "length", fmt.Sprintf("token ids of a sample that the model makes, `N` (default %d)", calibrate.DefaultLength))
+	fs.Var(cli.Number[int]{Value: &r.Samples, Valid: func(n int) bool { return n >= 1 }, Want: "1 or more"}, "samples", fmt.Sprintf("samples to use, `N` (default %d)", samples))
+	fs.Var(cli.Number[int]{Value: &r.Length, Valid: func(n int) bool { return n >= 2 }, Want: "2 or more"}, "length", fmt.Sprintf("token ids of a sample that the model makes, `N` (default %d)", calibrate.DefaultLength))
 	fs.Uint64Var(&r.Seed, "seed", 0, "seed `N` of samples that the model makes (default 0)")
-	fs.Var(choice[string]{&r.Engine, calibrate.Engines, "ENGINE"}, "engine", "runtime: ort (ONNX Runtime), go, or auto: ort, else go\n(default auto)")
+	fs.Var(cli.Choice[string]{Value: &r.Engine, Allowed: calibrate.Engines, Kind: "ENGINE"}, "engine", "runtime: ort (ONNX Runtime), go, or auto: ort, else go\n(default auto)")
 	fs.StringVar(&r.Library, "ort-lib", "", "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)")
 }
 
-func calibrateCommand() command {
-	return command{
-		name: "calibrate", summary: "find ranges of activations, of a model or of arrays",
-		args:    []string{"[flags] --data DATA MODEL", "[flags] FILE..."},
-		example: "model.onnx",
-		text: `Runs MODEL on data and finds the ranges of its activations, for static quantization:
+func calibrateCommand() cli.Command {
+	return cli.Command{
+		Name: "calibrate", Summary: "find ranges of activations, of a model or of arrays",
+		Args:    []string{"[flags] --data DATA MODEL", "[flags] FILE..."},
+		Example: "model.onnx",
+		Text: `Runs MODEL on data and finds the ranges of its activations, for static quantization:
 --activations static --ranges FILE. Activations are observed and not kept.
 
 Without --data, finds the ranges of arrays in .npy and .npz files, and prints ranges,
 scales and zero points as JSON. Arrays with the same name are batches of one tensor; an
 array in an .npy file has the name of the file. Files are read as streams.
 `,
-		flags: func() *pflag.FlagSet { return new(calibrateFlags).flagSet() },
-		run:   runCalibrate,
+		ExampleFor: func(flag string) string {
+			if slices.Contains(arrayFlags, flag) {
+				return "data.npz"
+			}
+			return ""
+		},
+		Flags: func() *pflag.FlagSet { return new(calibrateFlags).flagSet() },
+		Run:   runCalibrate,
 	}
 }
 
-func runCalibrate(ctx context.Context, c *console, args []string) error {
+func runCalibrate(ctx context.Context, c *cli.Console, args []string) error {
 	var f calibrateFlags
 	fs := f.flagSet()
-	if err := parseFlags(fs, args); err != nil {
+	if err := c.App.Parse(fs, args); err != nil {
 		return err
 	}
 	if f.help {
-		return c.help("calibrate")
+		return c.Help("calibrate")
 	}
-	f.perAxis = fs.Changed("axis")
 	method, err := calib.ParseMethod(cmp.Or(f.method, "minmax"))
 	if err != nil {
-		return usagef("--%v", err)
+		return cli.Usagef("--%v", err)
 	}
-	scheme := calib.Scheme{Bits: f.bits, Symmetric: !f.zeroPoint}
-	if _, err := method.Observer(scheme, tensorPrecision); err != nil {
-		return usagef("--range %v", err)
+	opts := calibrate.ArrayOptions{Method: method, Scheme: calib.Scheme{Bits: f.bits, Symmetric: !f.zeroPoint}, Name: f.name}
+	if err := opts.Check(); err != nil {
+		return cli.Usagef("--range %v", err)
 	}
 	other, why := modelFlags, "--%s is for a model: give --data, too"
 	if len(f.run.Data) > 0 {
@@ -105,13 +113,32 @@ func runCalibrate(ctx context.Context, c *console, args []string) error {
 	}
 	for _, name := range other {
 		if fs.Changed(name) {
-			return usagef(why, name)
+			return cli.Usagef(why, name)
 		}
 	}
 	if len(f.run.Data) > 0 {
-		f.run.Method, f.run.Scheme = method, scheme
+		f.run.Method, f.run.Scheme = opts.Method, opts.Scheme
 		return f.ofModel(ctx, c, fs)
 	}
-	k := &calibration{ctx: ctx, flags: f, method: method, scheme: scheme}
-	return k.ofArrays(c, fs.Args())
+	if fs.Changed("axis") {
+		opts.Axis = &f.axis
+	}
+	return f.ofArrays(ctx, c, fs.Args(), opts)
+}
+
+// ofArrays prints the ranges of the arrays in files.
+func (f *calibrateFlags) ofArrays(ctx context.Context, c *cli.Console, paths []string, opts calibrate.ArrayOptions) error {
+	if len(paths) == 0 {
+		return cli.Usagef("no file given")
+	}
+	for _, path := range paths {
+		if strings.EqualFold(filepath.Ext(path), ".onnx") {
+			return cli.Usagef("%s is a model: give --data DATA, what to run it on", cli.Printable(path))
+		}
+	}
+	found, err := calibrate.Arrays(ctx, paths, opts)
+	if err != nil || f.quiet && !f.json {
+		return err
+	}
+	return c.JSON(found)
 }

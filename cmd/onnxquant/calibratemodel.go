@@ -10,17 +10,18 @@ import (
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq/calibrate"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
 // ofModel runs a model, once for the importance of columns and once for ranges.
-func (f *calibrateFlags) ofModel(ctx context.Context, c *console, fs *pflag.FlagSet) error {
+func (f *calibrateFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.FlagSet) error {
 	if fs.NArg() != 1 {
-		return wrongCount("calibrate --data takes one model", fs)
+		return cli.WrongCount("calibrate --data takes one model", fs)
 	}
 	if f.names != "" && f.imatrix == "" {
-		return usagef("--names needs --imatrix")
+		return cli.Usagef("--names needs --imatrix")
 	}
 	if err := f.checkOut(); err != nil {
 		return err
@@ -34,66 +35,66 @@ func (f *calibrateFlags) ofModel(ctx context.Context, c *console, fs *pflag.Flag
 }
 
 // model finds the ranges of a model's activations.
-func (f *calibrateFlags) model(ctx context.Context, c *console, path string) error {
-	bar := newProgress(c, f.quiet)
-	f.run.Progress = bar.step
+func (f *calibrateFlags) model(ctx context.Context, c *cli.Console, path string) error {
+	bar := cli.NewProgress(c, f.quiet)
+	f.run.Progress = bar.Step
 	found, err := calibrate.Ranges(ctx, path, f.run)
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return err
 	}
-	if f.imatrix == "" { // else importance has told
-		c.warnAll(found.Warnings)
+	if f.imatrix == "" { // with --imatrix, importance has printed it
+		c.WarnAll(found.Warnings)
 	}
 	if n := len(found.Without); n > 0 {
-		c.warn(fmt.Sprintf("no range for %s (empty, NaN or infinite): %s", english.Plural(n, "value", ""), strings.Join(first(3, found.Without), ", ")))
+		c.Warn(fmt.Sprintf("no range for %s (empty, NaN or infinite): %s", english.Plural(n, "value", ""), strings.Join(cli.First(3, found.Without), ", ")))
 	}
 	var doc bytes.Buffer
 	if err := found.Write(&doc); err != nil {
 		return err
 	}
 	if f.out != "" {
-		if err := writeFile(f.out, doc.Bytes()); err != nil {
+		if err := cli.WriteFile(f.out, doc.Bytes()); err != nil {
 			return err
 		}
 	}
 	if f.json || f.out == "" {
-		_, err = c.stdout.Write(doc.Bytes())
+		_, err = c.Stdout.Write(doc.Bytes())
 		return err
 	}
 	if !f.quiet {
-		printFacts(c.stdout, []fact{
-			{"ranges", fmt.Sprintf("%s, %s, %s", english.Plural(len(found.Tensors), "value", ""), found.Method, english.Plural(int(found.Samples), "sample", ""))},
-			{"engine", found.Engine},
-			{"out", name(f.out)},
+		cli.PrintFacts(c.Stdout, []cli.Fact{
+			{Label: "ranges", Text: fmt.Sprintf("%s, %s, %s", english.Plural(len(found.Tensors), "value", ""), found.Method, english.Plural(int(found.Samples), "sample", ""))},
+			{Label: "engine", Text: found.Engine},
+			{Label: "out", Text: cli.Name(f.out)},
 		})
 	}
 	return nil
 }
 
 // importance finds the importance of the columns of a model's weights.
-func (f *calibrateFlags) importance(ctx context.Context, c *console, path string) error {
+func (f *calibrateFlags) importance(ctx context.Context, c *cli.Console, path string) error {
 	names, _, err := loadNames(f.names, "")
 	if err != nil {
 		return err
 	}
-	bar := newProgress(c, f.quiet)
-	f.run.Progress = bar.step
+	bar := cli.NewProgress(c, f.quiet)
+	f.run.Progress = bar.Step
 	found, err := calibrate.FindImportance(ctx, path, f.run)
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return err
 	}
-	c.warnAll(found.Warnings)
+	c.WarnAll(found.Warnings)
 	var doc bytes.Buffer
 	if err := found.Write(&doc, names); err != nil {
 		return err
 	}
-	if err := writeFile(f.imatrix, doc.Bytes()); err != nil {
+	if err := cli.WriteFile(f.imatrix, doc.Bytes()); err != nil {
 		return err
 	}
 	if !f.quiet && !f.json {
-		printFacts(c.stdout, []fact{{"importance", fmt.Sprintf("%s, %s", english.Plural(len(found.Sums), "weight", ""), english.Plural(int(found.Samples), "sample", ""))}, {"imatrix", name(f.imatrix)}})
+		cli.PrintFacts(c.Stdout, []cli.Fact{{Label: "importance", Text: fmt.Sprintf("%s, %s", english.Plural(len(found.Sums), "weight", ""), english.Plural(int(found.Samples), "sample", ""))}, {Label: "imatrix", Text: cli.Name(f.imatrix)}})
 	}
 	return nil
 }
@@ -101,18 +102,13 @@ func (f *calibrateFlags) importance(ctx context.Context, c *console, path string
 // checkOut refuses a place where nothing can be written, and to replace a file that is neither
 // empty nor what is written.
 func (f *calibrateFlags) checkOut() error {
-	if err := cmp.Or(checkPlace(f.out), checkPlace(f.imatrix)); err != nil {
-		return err
-	}
-	if hasContent(f.out) {
-		if _, err := rules.LoadRanges(f.out); err != nil {
-			return fmt.Errorf("%s: the file exists and has no ranges; choose another file for --out", f.out)
-		}
-	}
-	if hasContent(f.imatrix) {
-		if _, err := rules.LoadImportance(f.imatrix); err != nil {
-			return fmt.Errorf("%s: the file exists and is no importance matrix; choose another file for --imatrix", f.imatrix)
-		}
-	}
-	return nil
+	return cmp.Or(
+		cli.CheckReplace(f.out, "has no ranges; choose another file for --out", func() bool {
+			_, err := rules.LoadRanges(f.out)
+			return err == nil
+		}),
+		cli.CheckReplace(f.imatrix, "is no importance matrix; choose another file for --imatrix", func() bool {
+			_, err := rules.LoadImportance(f.imatrix)
+			return err == nil
+		}))
 }

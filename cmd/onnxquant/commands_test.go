@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"flag"
@@ -23,10 +22,11 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/cli"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
@@ -340,7 +340,7 @@ func (c *commandCase) run(outputs []string, line ...string) int {
 	status := 0
 	pprof.Do(context.Background(), pprof.Labels("case", said), func(ctx context.Context) {
 		used := bounded(said, func() {
-			status = run(ctx, &console{stdout: &output{Writer: bufio.NewWriter(&stdout)}, stderr: &stderr}, args)
+			status = program().Run(ctx, cli.ConsoleOn(&stdout, &stderr), args)
 		})
 		c.slowest, c.memory = max(c.slowest, used.time), max(c.memory, used.memory)
 	})

@@ -2,21 +2,22 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"onnxquant/internal/cli"
 )
 
 // complete returns what a word may become.
 func complete(t *testing.T, shell string, at int, words ...string) []string {
 	t.Helper()
 	stdout := new(bytes.Buffer)
-	c, _ := testConsole(false)
-	c.stdout.Reset(stdout)
-	runComplete(c, append([]string{shell, strconv.Itoa(at)}, words...))
-	if err := c.flush(); err != nil {
-		t.Fatal(err)
+	args := append([]string{"__complete", shell, strconv.Itoa(at)}, words...)
+	if status := program().Run(t.Context(), cli.ConsoleOn(stdout, io.Discard), args); status != 0 {
+		t.Fatalf("status %d", status)
 	}
 	var list []string
 	for line := range strings.Lines(stdout.String()) {

@@ -10,14 +10,13 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"onnxquant/internal/access"
+	"onnxquant/internal/cli"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
-	"onnxquant/report"
+	"onnxquant/onnxq/report"
+	"onnxquant/spec"
 )
 
 // convertFlags are the flags of a conversion.
@@ -39,7 +38,7 @@ type convertFlags struct {
 }
 
 func (f *convertFlags) flagSet() *pflag.FlagSet {
-	fs := newFlagSet()
+	fs := cli.NewFlagSet()
 	f.planFlags.define(fs)
 	o := &f.opts
 	fs.StringArrayVar(&f.weightsFrom, "weights-from", nil,
@@ -49,19 +48,19 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	fs.StringVar(&f.imatrix, "imatrix", "",
 		imatrixUsage+",\nfor the formats of ggml")
 	f.calibFlags.define(fs)
-	fs.Var(byteCount{value: &f.auto}, "auto",
+	fs.Var(cli.ByteCount{Value: &f.auto}, "auto",
 		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does,\nwith --calib by what the outputs lose")
 	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
 	defineResources(fs, &o.Threads, &o.Memory)
 	fs.BoolVar(&o.Strict, "strict", false,
 		"fail if a selected weight cannot be quantized")
-	fs.Var(share{&o.MinCoverage}, "min-coverage",
+	fs.Var(cli.Share{Value: &o.MinCoverage}, "min-coverage",
 		"fail if less than this share of the bytes of float tensors\nwould be quantized, such as 95%")
 	defineNoVerify(fs, &o.NoVerify)
 	definePage(fs, &f.page)
 	defineNoProvenance(fs, &f.noProvenance)
 	fs.Var(presetName{&f.preset}, "preset",
-		"write to the folder OUT, for each model of the folder IN, the\nset of outputs of the preset `NAME`, or of a preset in a file:\n"+oneOf(preset.Names()))
+		"write to the folder OUT, for each model of the folder IN, the\nset of outputs of the preset `NAME`, or of a preset in a file:\n"+cli.OneOf(preset.Names()))
 	fs.BoolVar(&f.link, "link", false,
 		"for folders: link files that are not converted, instead of\ncopying them")
 	fs.BoolVarP(&f.dryRun, "dry-run", "n", false, dryRunUsage)
@@ -71,12 +70,12 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	return fs
 }
 
-func conversion() command {
-	return command{
-		summary: "quantize the weights of an ONNX model",
-		args:    []string{"[flags] IN OUT", "COMMAND", "help COMMAND", "help FLAG"},
-		example: "in.onnx out.onnx",
-		text: `Quantizes the weights of the ONNX model IN and writes the result to OUT. IN is never
+func conversion() cli.Command {
+	return cli.Command{
+		Summary: "quantize the weights of an ONNX model",
+		Args:    []string{"[flags] IN OUT", "COMMAND", "help COMMAND", "help FLAG"},
+		Example: "in.onnx out.onnx",
+		Text: `Quantizes the weights of the ONNX model IN and writes the result to OUT. IN is never
 changed. OUT is written completely or not at all. Long flags may have one dash or two.
 
 IN may be a folder: OUT becomes the same folder with its models converted. --preset writes
@@ -94,35 +93,41 @@ Examples:
         a file for each dtype of transformers.js
   onnxquant --dry-run in.onnx
         show the plan for every tensor, with reasons`,
-		after: `Names of formats, operators and the like are understood in any case. Globs: * matches any
+		After: `Names of formats, operators and the like are understood in any case. Globs: * matches any
 characters, also / and .; ? matches one character; [a-z] matches one of a class; \ makes the
 next character literal.
 
 Exit status: 0 success; 1 the input or the conversion failed; 2 wrong usage; 130
 interrupted, 143 terminated.`,
-		flags: func() *pflag.FlagSet { return new(convertFlags).flagSet() },
-		run:   runConvert,
+		ExampleFor: func(flag string) string {
+			if flag == "preset" || flag == "link" {
+				return "folder new-folder"
+			}
+			return ""
+		},
+		Flags: func() *pflag.FlagSet { return new(convertFlags).flagSet() },
+		Run:   runConvert,
 	}
 }
 
-func runConvert(ctx context.Context, c *console, args []string) error {
+func runConvert(ctx context.Context, c *cli.Console, args []string) error {
 	var f convertFlags
 	fs := f.flagSet()
-	if err := parseFlags(fs, args); err != nil {
+	if err := c.App.Parse(fs, args); err != nil {
 		return err
 	}
 	switch {
 	case f.help:
-		printShortHelp(c.stdout)
+		c.App.PrintShortHelp(c.Stdout)
 		return nil
 	case f.version:
-		printVersion(c)
+		c.PrintVersion()
 		return nil
 	}
 	if err := noPage(fs.Args(), "report"); err != nil {
 		return err
 	}
-	in, out, err := inOut(fs, f.dryRun)
+	in, out, err := cli.InOut(fs, f.dryRun)
 	if err != nil {
 		return err
 	}
@@ -133,12 +138,12 @@ func runConvert(ctx context.Context, c *console, args []string) error {
 }
 
 // ofFolder checks the flags and converts a folder.
-func (f *convertFlags) ofFolder(ctx context.Context, c *console, args []string, in, out string) (err error) {
+func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []string, in, out string) (err error) {
 	switch {
 	case f.auto > 0:
-		return usagef("--auto is for one model, not for a folder")
+		return cli.Usagef("--auto is for one model, not for a folder")
 	case f.resume:
-		return usagef("--resume is for one model, not for a folder: what was found is gone with the folder")
+		return cli.Usagef("--resume is for one model: an interrupted conversion of a folder keeps nothing")
 	}
 	if err := f.check(); err != nil {
 		return err
@@ -153,8 +158,8 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *console, args []string, 
 }
 
 // ofModel checks the flags and converts one model.
-func (f *convertFlags) ofModel(ctx context.Context, c *console, fs *pflag.FlagSet, args []string, in, out string) (err error) {
-	if err := f.settle(fs, in, out); err != nil {
+func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.FlagSet, args []string, in, out string) (err error) {
+	if err := f.complete(fs, in, out); err != nil {
 		return err
 	}
 	if err := f.calibFlags.check(ctx); err != nil {
@@ -177,15 +182,15 @@ func (f *convertFlags) ofModel(ctx context.Context, c *console, fs *pflag.FlagSe
 	return f.convert(ctx, c, fs, start, in, out, args)
 }
 
-// settle checks the flags of one model, and completes its options.
-func (f *convertFlags) settle(fs *pflag.FlagSet, in, out string) (err error) {
+// complete checks the flags of one model, and completes its options.
+func (f *convertFlags) complete(fs *pflag.FlagSet, in, out string) (err error) {
 	if f.link {
-		return usagef("--link is for folders: %s is one model", printable(in))
+		return cli.Usagef("--link is for folders: %s is one model", cli.Printable(in))
 	}
 	if strings.EqualFold(filepath.Ext(out), ".gguf") {
-		return usagef("%s: a conversion writes ONNX files; to write a GGUF file, use onnxquant gguf IN OUT", printable(out))
+		return cli.Usagef("%s: a conversion writes ONNX files; to write a GGUF file, use onnxquant gguf IN OUT", cli.Printable(out))
 	}
-	if err := wantFile(in, out, ".onnx"); err != nil {
+	if err := cli.WantFile(in, out, ".onnx"); err != nil {
 		return err
 	}
 	if err := f.check(); err != nil {
@@ -212,19 +217,19 @@ func (f *convertFlags) settle(fs *pflag.FlagSet, in, out string) (err error) {
 
 func (f *convertFlags) check() error {
 	if f.opts.ExternalData == spec.ExternalNever && (f.opts.ExternalDataName != "" || f.opts.ShardSize != 0) {
-		return usagef("--external-data never has no file for --external-data-name and --shard-size")
+		return cli.Usagef("--external-data never has no file for --external-data-name and --shard-size")
 	}
 	if f.names != "" && len(f.weightsFrom) == 0 && f.imatrix == "" {
-		return usagef("--names needs --weights-from or --imatrix")
+		return cli.Usagef("--names needs --weights-from or --imatrix")
 	}
 	if f.page != "" && f.dryRun {
-		return usagef("--report is about a finished conversion; --dry-run makes none")
+		return cli.Usagef("--report is about a finished conversion; --dry-run makes none")
 	}
 	return f.reportFlags.check()
 }
 
 // plan prints the plan.
-func (f *convertFlags) plan(c *console, fs *pflag.FlagSet, in, out string) error {
+func (f *convertFlags) plan(c *cli.Console, fs *pflag.FlagSet, in, out string) error {
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err
@@ -238,29 +243,29 @@ func (f *convertFlags) plan(c *console, fs *pflag.FlagSet, in, out string) error
 			return err
 		}
 	}
-	c.warnAll(p.Warnings)
-	c.warnAll(idleFlags(fs, p))
+	c.WarnAll(p.Warnings)
+	c.WarnAll(idleFlags(fs, p))
 	if f.json {
-		return c.json(p)
+		return c.JSON(p)
 	}
-	printPlan(c.stdout, p, f.impliedFacts())
+	printPlan(c.Stdout, p, f.impliedFacts())
 	return nil
 }
 
 // convert converts a model. The summary counts the time since start.
-func (f *convertFlags) convert(ctx context.Context, c *console, fs *pflag.FlagSet, start time.Time, in, out string, args []string) error {
+func (f *convertFlags) convert(ctx context.Context, c *cli.Console, fs *pflag.FlagSet, start time.Time, in, out string, args []string) error {
 	if err := f.checkForce(out, modelfile.KindONNX, append(f.weightsFrom, in)...); err != nil {
 		return err
 	}
-	bar := newProgress(c, f.quiet)
-	f.opts.Progress = bar.update
-	f.opts.Calibrating, f.opts.Notify = bar.calibrating, bar.warn
+	bar := cli.NewProgress(c, f.quiet)
+	f.opts.Progress = bar.Update
+	f.opts.Calibrating, f.opts.Notify = bar.Calibrating, bar.Warn
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err
 	}
 	defer m.Close()
-	if err := f.checkSwapped(p, m, in, out); err != nil {
+	if err := f.checkSwapped(p, in, out); err != nil {
 		return err
 	}
 	if err := f.calibFlags.open(ctx, p); err != nil {
@@ -270,31 +275,31 @@ func (f *convertFlags) convert(ctx context.Context, c *console, fs *pflag.FlagSe
 		return err
 	}
 	if !f.quiet {
-		bar.begin()
+		bar.Begin()
 		runs, err := f.calibFlags.runs(ctx, p.CalibrationCost)
-		bar.clear()
+		bar.Clear()
 		if err != nil {
 			return err
 		}
-		printFacts(c.stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost, runs)))
+		cli.PrintFacts(c.Stderr, slices.Concat(f.impliedFacts(), costFacts(p.CalibrationCost, runs)))
 		f.warnSlow(c)
 	}
-	bar.begin()
+	bar.Begin()
 	made, err := p.Convert(ctx, out)
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return f.resumable(err)
 	}
-	c.warnAll(f.calibFlags.untold(made.Plan.Warnings))
-	c.warnAll(idleFlags(fs, made.Plan))
+	c.WarnAll(f.calibFlags.untold(made.Plan.Warnings))
+	c.WarnAll(idleFlags(fs, made.Plan))
 	if f.verbose {
-		printTensors(c.stderr, made)
+		printTensors(c.Stderr, made)
 	}
 	if !f.quiet {
-		printSummary(c.stderr, made, time.Since(start), f.hints(m, made.Plan))
+		printSummary(c.Stderr, made, time.Since(start), f.hints(m, made.Plan))
 	}
 	if f.json {
-		err = c.json(made)
+		err = c.JSON(made)
 	}
 	if err == nil && f.page != "" {
 		err = f.report(ctx, c, in, made, args)
@@ -303,30 +308,21 @@ func (f *convertFlags) convert(ctx context.Context, c *console, fs *pflag.FlagSe
 }
 
 // checkSwapped refuses, without --force, to replace a float model by a copy of a quantized one.
-func (f *convertFlags) checkSwapped(p *onnxq.Plan, m *onnxq.Model, in, out string) error {
-	nothing := !slices.ContainsFunc(p.Tensors, func(t onnxq.TensorPlan) bool { return t.Decision == onnxq.Quantize })
-	if f.force || !nothing || len(recognize.Weights(access.Graph(m))) == 0 {
+func (f *convertFlags) checkSwapped(p *onnxq.Plan, in, out string) error {
+	if f.force || !p.ReplacesFloat(out) {
 		return nil
 	}
-	old, err := onnxq.Open(out)
-	if err != nil {
-		return nil // no model is there
-	}
-	defer old.Close()
-	if len(recognize.Weights(access.Graph(old))) > 0 {
-		return nil
-	}
-	return fmt.Errorf("%s: its weights are quantized already, and %s is a float model: are IN and OUT swapped? --force replaces it by a copy", printable(in), printable(out))
+	return fmt.Errorf("%s: its weights are quantized already, and %s is a float model: are IN and OUT swapped? --force replaces it by a copy", cli.Printable(in), cli.Printable(out))
 }
 
 // report writes the page about a conversion.
-func (f *convertFlags) report(ctx context.Context, c *console, in string, made *onnxq.Report, args []string) error {
-	bar := newProgress(c, f.quiet)
+func (f *convertFlags) report(ctx context.Context, c *cli.Console, in string, made *onnxq.Report, args []string) error {
+	bar := cli.NewProgress(c, f.quiet)
 	opts := reportOptions(args)
 	opts.Plan, opts.Target, opts.Threads, opts.Memory = made.Plan, f.opts.Target, f.opts.Threads, f.opts.Memory
-	opts.Verify.Progress = bar.share
+	opts.Verify.Progress = bar.Share
 	r, err := report.Models(ctx, in, []string{made.Output}, opts)
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return err
 	}
@@ -334,7 +330,7 @@ func (f *convertFlags) report(ctx context.Context, c *console, in string, made *
 }
 
 // open opens the model, reads the weights of --weights-from, and plans.
-func (f *convertFlags) open(c *console, in string) (*onnxq.Model, *onnxq.Plan, error) {
+func (f *convertFlags) open(c *cli.Console, in string) (*onnxq.Model, *onnxq.Plan, error) {
 	m, err := onnxq.Open(in)
 	if err != nil {
 		return nil, nil, err
@@ -349,18 +345,18 @@ func (f *convertFlags) open(c *console, in string) (*onnxq.Model, *onnxq.Plan, e
 	return nil, nil, withData(err)
 }
 
-// readWeights replaces weights of the model by those of GGUF files.
-func (f *convertFlags) readWeights(c *console, m *onnxq.Model) error {
+// readWeights replaces weights of the model by the weights of GGUF files.
+func (f *convertFlags) readWeights(c *cli.Console, m *onnxq.Model) error {
 	for _, path := range f.weightsFrom {
 		from, err := ggufmodel.ReadWeights(m, path, f.opts.Names)
 		if err != nil {
 			return err
 		}
 		if n := len(from.Unused); n > 0 {
-			c.warn(fmt.Sprintf("%s: %d of its %d tensors are not in the model, for example %s", path, n, n+from.Used, from.Unused[0]))
+			c.Warn(fmt.Sprintf("%s: %d of its %d tensors are not in the model, for example %s", path, n, n+from.Used, from.Unused[0]))
 		}
 		if !f.quiet {
-			c.line("", fmt.Sprintf("%d of the model's %d float tensors were read from %s", len(from.Tensors), from.Of, path))
+			c.Line("", fmt.Sprintf("%d of the model's %d float tensors were read from %s", len(from.Tensors), from.Of, path))
 		}
 	}
 	return nil

@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/diff"
 	"onnxquant/onnxq/inspect"
@@ -17,40 +18,40 @@ type diffFlags struct {
 }
 
 func (f *diffFlags) flagSet() *pflag.FlagSet {
-	fs := newFlagSet()
+	fs := cli.NewFlagSet()
 	fs.BoolVar(&f.json, "json", false, "print the differences as JSON")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing; the exit status is the result")
-	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
+	fs.BoolVarP(&f.help, "help", "h", false, cli.HelpUsage)
 	return fs
 }
 
-func diffCommand() command {
-	return command{
-		name: "diff", summary: "list the differences between two models",
-		args:    []string{"[flags] A B"},
-		example: "a.onnx b.onnx",
-		text: `Lists the differences between the models A and B: nodes, tensors and their contents,
+func diffCommand() cli.Command {
+	return cli.Command{
+		Name: "diff", Summary: "list the differences between two models",
+		Args:    []string{"[flags] A B"},
+		Example: "a.onnx b.onnx",
+		Text: `Lists the differences between the models A and B: nodes, tensors and their contents,
 inputs and outputs, opsets, metadata and everything else. It ignores how and where
 contents are stored, and the record of what made a model. 'onnxquant verify' compares
 a quantized model with its float one by the values of their weights.`,
-		after: `Exit status: 0 the models are equal; 1 they differ, or one cannot be read; 2 wrong
+		After: `Exit status: 0 the models are equal; 1 they differ, or one cannot be read; 2 wrong
 usage.`,
-		flags: func() *pflag.FlagSet { return new(diffFlags).flagSet() },
-		run:   runDiff,
+		Flags: func() *pflag.FlagSet { return new(diffFlags).flagSet() },
+		Run:   runDiff,
 	}
 }
 
-func runDiff(ctx context.Context, c *console, args []string) error {
+func runDiff(ctx context.Context, c *cli.Console, args []string) error {
 	var f diffFlags
 	fs := f.flagSet()
-	if err := parseFlags(fs, args); err != nil {
+	if err := c.App.Parse(fs, args); err != nil {
 		return err
 	}
 	if f.help {
-		return c.help("diff")
+		return c.Help("diff")
 	}
 	if fs.NArg() != 2 {
-		return wrongCount("diff takes two models", fs)
+		return cli.WrongCount("diff takes two models", fs)
 	}
 	a, err := onnxq.Open(fs.Arg(0))
 	if err != nil {
@@ -62,20 +63,20 @@ func runDiff(ctx context.Context, c *console, args []string) error {
 		return err
 	}
 	defer b.Close()
-	bar := newProgress(c, f.quiet)
-	d, err := diff.Models(ctx, a, b, bar.update)
-	bar.clear()
+	bar := cli.NewProgress(c, f.quiet)
+	d, err := diff.Models(ctx, a, b, bar.Update)
+	bar.Clear()
 	switch {
 	case err != nil:
 		return err
 	case f.quiet:
 	case f.json:
-		err = c.json(d)
+		err = c.JSON(d)
 	default:
-		printDifference(c.stdout, d, verifyHint(a, b, d))
+		printDifference(c.Stdout, d, verifyHint(a, b, d))
 	}
 	if err == nil && !d.Equal {
-		return errReported
+		return cli.ErrReported
 	}
 	return err
 }
@@ -96,17 +97,17 @@ func verifyHint(a, b *onnxq.Model, d *diff.Difference) []string {
 
 func printDifference(w io.Writer, d *diff.Difference, hints []string) {
 	for _, change := range d.Changes {
-		fmt.Fprintln(w, printable(change.String()))
+		fmt.Fprintln(w, cli.Printable(change.String()))
 	}
 	if !d.Equal {
 		fmt.Fprintln(w)
 	}
-	printFacts(w, append([]fact{
-		{"nodes", countText(d.Nodes)},
-		{"tensors", countText(d.Initializers)},
-		{"inputs", countText(d.Inputs)},
-		{"outputs", countText(d.Outputs)},
-	}, labelled("hint", hints)...))
+	cli.PrintFacts(w, append([]cli.Fact{
+		{Label: "nodes", Text: countText(d.Nodes)},
+		{Label: "tensors", Text: countText(d.Initializers)},
+		{Label: "inputs", Text: countText(d.Inputs)},
+		{Label: "outputs", Text: countText(d.Outputs)},
+	}, cli.Labelled("hint", hints)...))
 }
 
 func countText(c diff.Count) string {

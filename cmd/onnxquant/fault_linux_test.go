@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // The disk is full at any moment of the writing, and has room again.

@@ -1,34 +1,32 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"os"
-	"path"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/cli"
 	"onnxquant/internal/folder"
 	"onnxquant/internal/preset"
-	"onnxquant/onnxq/activations"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/spec"
 )
 
-// folderJob converts the models of a folder.
+// folderJob is a folder.Job of a command line.
 type folderJob struct {
-	console *console
-	flags   *convertFlags // of the command line
-	args    []string      // the command line, parsed again after the flags of a preset
-	source  *folder.Folder
-	preset  *preset.Preset
-	out     string
-	missing []string                     // names of outputs that failed
-	broken  []string                     // models that cannot be opened
-	full    error                        // the disk is full
-	data    map[string]*activations.Data // by model that was looked at; nil if it does not take the data
-	folderReport
+	folder.Job
+	console *cli.Console
+	bar     *cli.Progress
+	flags   *convertFlags              // of the command line
+	args    []string                   // the command line, which overrides the flags of a preset
+	data    map[string]*calibrate.Data // by model that was looked at; nil if it does not take the data
 }
 
 // isFolderJob reports whether a conversion makes a folder.
@@ -38,106 +36,114 @@ func (f *convertFlags) isFolderJob(in string) bool {
 }
 
 // runFolder converts a folder, or one model with a preset.
-func (f *convertFlags) runFolder(ctx context.Context, c *console, args []string, in, out string) error {
+func (f *convertFlags) runFolder(ctx context.Context, c *cli.Console, args []string, in, out string) (err error) {
 	if f.page != "" {
-		return usagef("--report is for one model and one output")
+		return cli.Usagef("--report is for one model and one output")
 	}
 	if err := wantFolder(out); err != nil {
 		return err
 	}
-	j := &folderJob{console: c, flags: f, args: args, out: out, folderReport: folderReport{Outputs: []folderOutput{}, Copied: []string{}}}
-	same := preset.Preset{Outputs: []preset.Output{{File: "{name}.onnx"}}}
-	j.preset = &same
-	var err error
+	j := &folderJob{console: c, bar: cli.NewProgress(c, f.quiet), flags: f, args: args, data: map[string]*calibrate.Data{}}
+	j.Job = folder.Job{
+		Preset: &preset.Preset{Outputs: []preset.Output{{File: "{name}.onnx"}}}, Out: out, Replace: f.force, Link: f.link, Brief: !f.json,
+		Options: j.options, Settled: j.checkDataUsed, Fail: c.Fail, Tell: j.printOutput, Busy: j.bar,
+	}
 	if f.preset != "" {
-		if j.preset, err = preset.Load(f.preset); err != nil {
-			return usagef("%v", err)
+		if j.Preset, err = preset.Load(f.preset); err != nil {
+			return cli.Usagef("%v", err)
 		}
 	}
-	for _, o := range j.preset.Outputs {
-		if _, err := j.parse(o.FlagsFor("model.onnx", "", nil), j.args); err != nil {
-			if f.preset != "" {
-				err = j.explain(o, err)
-			}
-			return err // before anything is read
-		}
-	}
-	j.warnOfTarget()
-	if j.source, err = scan(in); err != nil {
+	if err := j.checkFlags(); err != nil { // before anything is read
 		return err
 	}
-	if len(j.source.Models) == 0 {
-		return fmt.Errorf("%s: no .onnx file in the folder", in)
-	}
-	for _, p := range j.source.Problems {
-		j.fail(errors.New(p))
-	}
-	if out != "" && inside(out, in) {
-		return fmt.Errorf("%s: it would be in the folder that is converted; choose another one", out)
-	}
-	if out != "" && inside(in, out) {
-		return fmt.Errorf("%s: what is converted is in it; choose another folder", out)
-	}
-	if f.dryRun {
-		return j.plan(ctx)
-	}
-	return j.convert(ctx)
-}
-
-// plan prints what would be done.
-func (j *folderJob) plan(ctx context.Context) error {
-	if j.out != "" {
-		if err := folder.Check(j.out, j.flags.force, j.writes()); err != nil {
-			return err
-		}
-	}
-	err := j.each(ctx, func(outputs []*folderOutput) {
-		for _, o := range outputs {
-			o.Plan = o.plan
-			o.plan.OutBytes, o.err = o.plan.OutputSize(path.Base(o.Output))
-		}
-	})
-	if err != nil {
+	if j.Source, err = scan(in); err != nil {
 		return err
 	}
-	j.Copied = j.rest()
-	return j.finish()
-}
-
-// convert makes the folder.
-func (j *folderJob) convert(ctx context.Context) error {
 	start := time.Now()
-	target, err := folder.Create(ctx, j.out, j.flags.force, j.writes())
-	if err != nil {
-		return err
+	if f.dryRun {
+		r, err := j.Plan(ctx)
+		return j.finish(r, err)
 	}
-	defer target.Abort()
-	err = j.each(ctx, func(outputs []*folderOutput) { j.write(ctx, outputs, target.Temp) })
-	if err != nil {
-		return err
+	r, err := j.Convert(ctx)
+	if err == nil && !f.quiet {
+		cli.PrintFacts(c.Stderr, []cli.Fact{{Label: "written", Text: fmt.Sprintf("%s: %s, %s, in %.1f s", cli.Printable(out), english.Plural(len(r.Outputs), "model", ""), english.Plural(len(r.Copied), "other file", ""), time.Since(start).Seconds())}})
 	}
-	if len(j.Outputs) == 0 {
-		return fmt.Errorf("%s: nothing was converted, so no folder is written", j.out)
+	return j.finish(r, err)
+}
+
+// scan lists a folder, or a model as if it were alone in one.
+func scan(in string) (*folder.Folder, error) {
+	if info, err := os.Stat(in); err == nil && !info.IsDir() {
+		return folder.Alone(in), nil
 	}
-	for _, name := range j.missing {
-		if _, err := os.Lstat(filepath.Join(j.out, filepath.FromSlash(name))); err == nil {
-			return fmt.Errorf("%s: it stays as it is, for it has %s, which could not be converted again; remove that from it, or choose another folder", j.out, name)
+	return folder.Scan(in)
+}
+
+// wantFolder refuses the name of a model file as the output folder, unless that folder exists.
+func wantFolder(out string) error {
+	if info, err := os.Stat(out); !strings.EqualFold(filepath.Ext(out), ".onnx") || err == nil && info.IsDir() {
+		return nil
+	}
+	return fmt.Errorf("%s: this is the name of a model file, but OUT of a folder or of --preset is a folder; name one, such as %s", cli.Printable(out), cli.Printable(strings.TrimSuffix(out, filepath.Ext(out))))
+}
+
+// checkDataUsed returns an error if --calib was given and no output used its data, as a single model
+// does that cannot use its data.
+func (j *folderJob) checkDataUsed(made int) error {
+	for _, data := range j.data {
+		if data != nil {
+			return nil
 		}
 	}
-	for _, name := range j.rest() {
-		if err := j.source.Copy(ctx, name, target.Temp, j.flags.link); err != nil {
-			return err
-		}
-		j.Copied = append(j.Copied, name)
+	if len(j.flags.paths) == 0 || made == 0 {
+		return nil
 	}
-	if err := j.configure(target.Temp); err != nil {
-		j.fail(err)
-	}
-	if err := target.Commit(); err != nil {
-		return err
+	return errors.New("--calib: no model takes the data, or none gets integer codes, so no folder is written; leave --calib out to convert without data")
+}
+
+// printOutput prints the warnings and the result of an output.
+func (j *folderJob) printOutput(o *folder.Output) {
+	p := o.Carried()
+	for _, w := range p.Warnings {
+		j.console.Warn(o.Output + ": " + w)
 	}
 	if !j.flags.quiet {
-		printFacts(j.console.stderr, []fact{{"written", fmt.Sprintf("%s: %s, %s, in %.1f s", printable(j.out), english.Plural(len(j.Outputs), "model", ""), english.Plural(len(j.Copied), "other file", ""), time.Since(start).Seconds())}})
+		fmt.Fprintf(j.console.Stderr, "%-40s %5.1f %% quantized, %s%s\n", cli.Printable(o.Output), 100*p.Coverage, cli.Sizes(p.InBytes, p.OutBytes), j.calibrated(o))
 	}
-	return j.finish()
+}
+
+// calibrated describes the effect of --calib on a written output.
+func (j *folderJob) calibrated(o *folder.Output) string {
+	if len(j.flags.paths) == 0 || o.Report == nil {
+		return ""
+	}
+	c := o.Report.Calibration
+	if c == nil {
+		return "; without the data of --calib"
+	}
+	text := fmt.Sprintf("; algorithm %s, %s compared with mse", cmp.Or(j.flags.opts.Algorithm, spec.Best), english.Plural(c.Layers, "calibrated layer", ""))
+	if c.Refused {
+		return text + ", which is better for all"
+	}
+	return text
+}
+
+// finish prints the report. The exit status is 1 if something is missing.
+func (j *folderJob) finish(r *folder.Summary, err error) error {
+	if err != nil {
+		return err
+	}
+	if j.flags.json {
+		if err := j.console.JSON(r); err != nil {
+			return err
+		}
+	} else if j.flags.dryRun {
+		for _, name := range r.Copied {
+			fmt.Fprintf(j.console.Stderr, "%-40s copied\n", cli.Printable(name))
+		}
+	}
+	if len(r.Failed) > 0 {
+		return cli.ErrReported
+	}
+	return nil
 }

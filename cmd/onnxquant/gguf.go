@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli"
 	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
@@ -27,15 +28,15 @@ type ggufFlags struct {
 }
 
 func (f *ggufFlags) flagSet() *pflag.FlagSet {
-	fs := newFlagSet()
+	fs := cli.NewFlagSet()
 	o := &f.opts
-	fs.Var(choice[string]{&o.Mix, ggufmodel.Mixes(), "NAME"}, "mix",
-		"types of weights, as in llama-quantize:\n"+oneOf(ggufmodel.Mixes())+"\n(default "+ggufmodel.DefaultMix+")")
+	fs.Var(cli.Choice[string]{Value: &o.Mix, Allowed: ggufmodel.Mixes(), Kind: "NAME"}, "mix",
+		"types of weights, as in llama-quantize:\n"+cli.OneOf(ggufmodel.Mixes())+"\n(default "+ggufmodel.DefaultMix+")")
 	fs.Var(typeRules{&o.TensorTypes}, "tensor-type",
-		"store tensors whose name, or the name of a node that reads\nthem, matches GLOB as TYPE:\n"+oneOf(ggufmodel.Types())+";\nmay be repeated, the last match wins")
-	fs.Var(choice[string]{&o.OutputType, ggufmodel.Types(), "TYPE"}, "output-tensor-type",
+		"store tensors whose name, or the name of a node that reads\nthem, matches GLOB as TYPE:\n"+cli.OneOf(ggufmodel.Types())+";\nmay be repeated, the last match wins")
+	fs.Var(cli.Choice[string]{Value: &o.OutputType, Allowed: ggufmodel.Types(), Kind: "TYPE"}, "output-tensor-type",
 		"type of the weight of the output layer")
-	fs.Var(choice[string]{&o.EmbeddingType, ggufmodel.Types(), "TYPE"}, "token-embedding-type",
+	fs.Var(cli.Choice[string]{Value: &o.EmbeddingType, Allowed: ggufmodel.Types(), Kind: "TYPE"}, "token-embedding-type",
 		"type of embeddings")
 	fs.BoolVar(&o.Pure, "pure", false,
 		"store all weights as the main type of the mix")
@@ -53,57 +54,57 @@ func (f *ggufFlags) flagSet() *pflag.FlagSet {
 	return fs
 }
 
-func ggufCommand() command {
-	return command{
-		name: "gguf", summary: "write a model's weights to a GGUF file, or list one",
-		args:    []string{"[flags] IN.onnx OUT.gguf", "--list [--json] FILE.gguf"},
-		example: "in.onnx out.gguf",
-		text: `Writes the weights of the ONNX model IN to the GGUF file OUT. OUT is written completely
+func ggufCommand() cli.Command {
+	return cli.Command{
+		Name: "gguf", Summary: "write a model's weights to a GGUF file, or list one",
+		Args:    []string{"[flags] IN.onnx OUT.gguf", "--list [--json] FILE.gguf"},
+		Example: "in.onnx out.gguf", ExampleFor: func(flag string) string { return map[string]string{"list": "out.gguf"}[flag] },
+		Text: `Writes the weights of the ONNX model IN to the GGUF file OUT. OUT is written completely
 or not at all. Weights of MatMul, Gemm or Gather get the type that the mix has for them,
 and are stored with rows along the reduction axis. Other tensors keep their type.`,
-		after: `docs/gguf.md describes mixes, names and metadata. Exit status: 0 success; 1 the input or
+		After: `docs/gguf.md describes mixes, names and metadata. Exit status: 0 success; 1 the input or
 the conversion failed; 2 wrong usage.`,
-		flags: func() *pflag.FlagSet { return new(ggufFlags).flagSet() },
-		run:   runGGUF,
+		Flags: func() *pflag.FlagSet { return new(ggufFlags).flagSet() },
+		Run:   runGGUF,
 	}
 }
 
-func runGGUF(ctx context.Context, c *console, args []string) error {
+func runGGUF(ctx context.Context, c *cli.Console, args []string) error {
 	var f ggufFlags
 	fs := f.flagSet()
-	if err := parseFlags(fs, args); err != nil {
+	if err := c.App.Parse(fs, args); err != nil {
 		return err
 	}
 	if f.help {
-		return c.help("gguf")
+		return c.Help("gguf")
 	}
 	if err := f.check(); err != nil {
 		return err
 	}
 	if f.list {
 		if fs.NArg() != 1 {
-			return wrongCount("--list takes one file", fs)
+			return cli.WrongCount("--list takes one file", fs)
 		}
 		return listGGUF(c, fs.Arg(0), f.json)
 	}
 	if fs.NArg() == 1 && strings.EqualFold(filepath.Ext(fs.Arg(0)), ".gguf") {
-		return usagef("%s is a GGUF file: --list prints its contents, --weights-from of a conversion reads it", printable(fs.Arg(0)))
+		return cli.Usagef("%s is a GGUF file: --list prints its contents, --weights-from of a conversion reads it", cli.Printable(fs.Arg(0)))
 	}
-	in, out, err := inOut(fs, f.dryRun)
+	in, out, err := cli.InOut(fs, f.dryRun)
 	if err != nil {
 		return err
 	}
 	if strings.EqualFold(filepath.Ext(out), ".onnx") {
-		return usagef("%s: gguf writes GGUF files; to write an ONNX file, use onnxquant IN OUT", printable(out))
+		return cli.Usagef("%s: gguf writes GGUF files; to write an ONNX file, use onnxquant IN OUT", cli.Printable(out))
 	}
-	if err := wantFile(in, out, ".gguf"); err != nil {
+	if err := cli.WantFile(in, out, ".gguf"); err != nil {
 		return err
 	}
 	return f.write(ctx, c, in, out)
 }
 
 // write writes the file, or prints the plan.
-func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err error) {
+func (f *ggufFlags) write(ctx context.Context, c *cli.Console, in, out string) (err error) {
 	start := time.Now()
 	if f.opts.Names, f.opts.Importance, err = loadNames(f.names, f.imatrix); err != nil {
 		return err
@@ -113,8 +114,8 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 		return err
 	}
 	defer m.Close()
-	bar := newProgress(c, f.quiet)
-	f.opts.Progress = bar.update
+	bar := cli.NewProgress(c, f.quiet)
+	f.opts.Progress = bar.Update
 	p, err := ggufmodel.NewPlan(m, f.opts)
 	if err != nil {
 		return err
@@ -126,37 +127,37 @@ func (f *ggufFlags) write(ctx context.Context, c *console, in, out string) (err 
 		return err
 	}
 	report, err := p.Write(ctx, out)
-	bar.clear()
+	bar.Clear()
 	if err != nil {
 		return err
 	}
-	c.warnAll(p.Warnings)
-	c.warnAll(report.Warnings)
+	c.WarnAll(p.Warnings)
+	c.WarnAll(report.Warnings)
 	if f.verbose {
-		printGGUFTensors(c.stderr, p, report)
+		printGGUFTensors(c.Stderr, p, report)
 	}
 	if !f.quiet {
-		printGGUFSummary(c.stderr, report, time.Since(start))
+		printGGUFSummary(c.Stderr, report, time.Since(start))
 	}
 	if f.json {
-		return c.json(report)
+		return c.JSON(report)
 	}
 	return nil
 }
 
 // print prints the plan.
-func (f *ggufFlags) print(c *console, p *ggufmodel.Plan, out string) error {
+func (f *ggufFlags) print(c *cli.Console, p *ggufmodel.Plan, out string) error {
 	if out != "" {
 		if err := p.CheckOutput(out); err != nil {
 			return err
 		}
 	}
-	c.warnAll(p.Warnings)
+	c.WarnAll(p.Warnings)
 	if f.json {
-		return c.json(p)
+		return c.JSON(p)
 	}
-	printGGUFTensors(c.stdout, p, nil)
-	printFacts(c.stdout, ggufFacts(p))
+	printGGUFTensors(c.Stdout, p, nil)
+	cli.PrintFacts(c.Stdout, ggufFacts(p))
 	return nil
 }
 
@@ -172,33 +173,33 @@ func printGGUFTensors(w io.Writer, p *ggufmodel.Plan, r *ggufmodel.Report) {
 	}
 	rows := [][]string{heading}
 	for _, t := range p.Tensors {
-		row := []string{name(t.Source), shape(t.Shape), t.DType, "-", "-", byteSize(t.Bytes) + " left out", cmp.Or(sentence(t.Reason), "-")}
+		row := []string{cli.Name(t.Source), cli.Shape(t.Shape), t.DType, "-", "-", cli.ByteSize(t.Bytes) + " left out", cmp.Or(cli.Sentence(t.Reason), "-")}
 		if t.Name != "" {
 			if t.Name != t.Source {
-				row[0] += " = " + name(t.Name)
+				row[0] += " = " + cli.Name(t.Name)
 			}
-			row[3], row[4], row[5] = t.Type, shape(t.FileShape), byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes)
+			row[3], row[4], row[5] = t.Type, cli.Shape(t.FileShape), cli.ByteSize(t.Bytes)+" -> "+cli.ByteSize(t.OutBytes)
 		}
 		if q, ok := quality[t.Source]; ok {
-			row = append(row, decibels(q.SQNR), fmt.Sprintf("%.3g", q.MaxError))
+			row = append(row, cli.Decibels(q.SQNR), fmt.Sprintf("%.3g", q.MaxError))
 		}
 		rows = append(rows, row)
 	}
-	printTable(w, rows)
+	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)
 }
 
 func printGGUFSummary(w io.Writer, r *ggufmodel.Report, elapsed time.Duration) {
 	facts := ggufFacts(r.Plan)
 	worst := slices.MinFunc(r.Tensors, func(a, b ggufmodel.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
-	printSummaryFacts(w, append(facts,
-		fact{"worst", errorText(worst.Source, worst.SQNR, worst.MaxError)},
-		fact{"time", fmt.Sprintf("%.2f s", elapsed.Seconds())},
+	cli.PrintSummaryFacts(w, append(facts,
+		cli.Fact{Label: "worst", Text: errorText(worst.Source, worst.SQNR, worst.MaxError)},
+		cli.Fact{Label: "time", Text: fmt.Sprintf("%.2f s", elapsed.Seconds())},
 		writtenFact(r.Output, "", nil, true, r.Replaced)))
 }
 
-// ggufFacts counts the tensors by type, and those left out by reason.
-func ggufFacts(p *ggufmodel.Plan) []fact {
+// ggufFacts counts the tensors by type, and the tensors left out by reason.
+func ggufFacts(p *ggufmodel.Plan) []cli.Fact {
 	types, skipped := map[string]int{}, map[string]int{}
 	for _, t := range p.Tensors {
 		if t.Name != "" {
@@ -207,12 +208,12 @@ func ggufFacts(p *ggufmodel.Plan) []fact {
 			skipped[t.Reason]++
 		}
 	}
-	facts := []fact{
-		{"mix", fmt.Sprintf("%s, %.2f bits per weight", p.Mix, p.Bits)},
-		{"tensors", strings.Join(counts(types), ", ")},
+	facts := []cli.Fact{
+		{Label: "mix", Text: fmt.Sprintf("%s, %.2f bits per weight", p.Mix, p.Bits)},
+		{Label: "tensors", Text: strings.Join(cli.Counts(types), ", ")},
 	}
 	if len(skipped) > 0 {
-		facts = append(facts, fact{"left out", strings.Join(counts(skipped), ", ")})
+		facts = append(facts, cli.Fact{Label: "left out", Text: strings.Join(cli.Counts(skipped), ", ")})
 	}
-	return append(facts, fact{"size", sizes(p.InBytes, p.OutBytes)})
+	return append(facts, cli.Fact{Label: "size", Text: cli.Sizes(p.InBytes, p.OutBytes)})
 }

@@ -3,71 +3,36 @@ package main
 import (
 	"fmt"
 	"io"
-	"math"
 	"reflect"
 	"strconv"
 	"strings"
 
 	"onnxquant/formats/gguf"
+	"onnxquant/internal/cli"
+	"onnxquant/onnxq/ggufmodel"
 )
 
-// ggufListing is the header of a GGUF file as JSON.
-type ggufListing struct {
-	Version   uint32            `json:"version"`
-	Alignment int64             `json:"alignment"`
-	Data      int64             `json:"data_offset"`
-	Size      int64             `json:"bytes"`
-	Metadata  []ggufKey         `json:"metadata"`
-	Tensors   []ggufTensorEntry `json:"tensors"`
-}
-
-type ggufKey struct {
-	Key   string `json:"key"`
-	Type  string `json:"type"`
-	Value any    `json:"value"` // NaN and infinities are strings
-}
-
-type ggufTensorEntry struct {
-	Name   string  `json:"name"`
-	Type   string  `json:"type"`
-	Shape  []int64 `json:"shape"` // the last axis varies fastest
-	Offset int64   `json:"offset"`
-	Bytes  int64   `json:"bytes"`
-}
-
 // listGGUF prints the contents of a GGUF file.
-func listGGUF(c *console, path string, asJSON bool) error {
+func listGGUF(c *cli.Console, path string, asJSON bool) error {
 	f, err := gguf.Open(path)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
 	if asJSON {
-		return c.json(newGGUFListing(f))
+		return c.JSON(ggufmodel.NewListing(f))
 	}
-	printGGUFMetadata(c.stdout, f)
-	printGGUFContents(c.stdout, f)
+	printGGUFMetadata(c.Stdout, f)
+	printGGUFContents(c.Stdout, f)
 	return nil
-}
-
-func newGGUFListing(f *gguf.File) ggufListing {
-	l := ggufListing{f.Version, f.Alignment, f.Data, f.Size, []ggufKey{}, []ggufTensorEntry{}}
-	for _, kv := range f.Metadata {
-		l.Metadata = append(l.Metadata, ggufKey{kv.Key, gguf.TypeName(kv.Value), jsonValue(reflect.ValueOf(kv.Value))})
-	}
-	for i := range f.Tensors {
-		t := &f.Tensors[i]
-		l.Tensors = append(l.Tensors, ggufTensorEntry{t.Name, t.Type.String(), t.Shape, t.Offset, t.Bytes()})
-	}
-	return l
 }
 
 func printGGUFMetadata(w io.Writer, f *gguf.File) {
 	rows := [][]string{{"KEY", "TYPE", "VALUE"}}
 	for _, kv := range f.Metadata {
-		rows = append(rows, []string{name(kv.Key), gguf.TypeName(kv.Value), clip(printable(ggufText(kv.Value)), maxText)})
+		rows = append(rows, []string{cli.Name(kv.Key), gguf.TypeName(kv.Value), cli.Clip(cli.Printable(ggufText(kv.Value)), cli.MaxText)})
 	}
-	printTable(w, rows)
+	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)
 }
 
@@ -78,21 +43,21 @@ func printGGUFContents(w io.Writer, f *gguf.File) {
 	elements, bytes := int64(0), int64(0)
 	for i := range f.Tensors {
 		t := &f.Tensors[i]
-		rows = append(rows, []string{name(t.Name), shape(t.Shape), t.Type.String(), byteSize(t.Bytes()), strconv.FormatInt(t.Offset, 10)})
+		rows = append(rows, []string{cli.Name(t.Name), cli.Shape(t.Shape), t.Type.String(), cli.ByteSize(t.Bytes()), strconv.FormatInt(t.Offset, 10)})
 		types[t.Type.String()]++
 		elements += t.Elements()
 		bytes += t.Bytes()
 	}
-	printTable(w, rows)
+	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)
-	size := byteSize(f.Size)
+	size := cli.ByteSize(f.Size)
 	if elements > 0 {
 		size += fmt.Sprintf(", %.2f bits per weight", 8*float64(bytes)/float64(elements))
 	}
-	printFacts(w, []fact{
-		{"version", fmt.Sprintf("%d, alignment %d", f.Version, f.Alignment)},
-		{"tensors", strings.Join(counts(types), ", ")},
-		{"size", size},
+	cli.PrintFacts(w, []cli.Fact{
+		{Label: "version", Text: fmt.Sprintf("%d, alignment %d", f.Version, f.Alignment)},
+		{Label: "tensors", Text: strings.Join(cli.Counts(types), ", ")},
+		{Label: "size", Text: size},
 	})
 }
 
@@ -102,7 +67,7 @@ func ggufText(value any) string {
 	v := reflect.ValueOf(value)
 	switch v.Kind() {
 	case reflect.String:
-		return strconv.Quote(clip(v.String(), maxText))
+		return strconv.Quote(cli.Clip(v.String(), cli.MaxText))
 	case reflect.Interface:
 		return ggufText(v.Elem().Interface())
 	case reflect.Slice:
@@ -117,24 +82,4 @@ func ggufText(value any) string {
 		return text + "]"
 	}
 	return fmt.Sprint(value)
-}
-
-// jsonValue converts a value of the metadata for JSON: an array of bytes becomes an array
-// of numbers, NaN and infinities become strings.
-func jsonValue(v reflect.Value) any {
-	switch v.Kind() {
-	case reflect.Interface:
-		return jsonValue(v.Elem())
-	case reflect.Slice:
-		all := make([]any, v.Len())
-		for i := range all {
-			all[i] = jsonValue(v.Index(i))
-		}
-		return all
-	case reflect.Float32, reflect.Float64:
-		if f := v.Float(); math.IsNaN(f) || math.IsInf(f, 0) {
-			return fmt.Sprint(f)
-		}
-	}
-	return v.Interface()
 }

@@ -2,33 +2,44 @@ package main
 
 import (
 	"bytes"
+	"cmp"
+	"os"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/spf13/pflag"
+
+	"onnxquant/internal/cli"
 )
 
 // The short help fits on a screen of 30 lines and 80 columns, no help is wider.
 func TestHelpFits(t *testing.T) {
-	var short bytes.Buffer
-	printShortHelp(&short)
-	if lines := strings.Count(short.String(), "\n"); lines > 30 {
+	short := helpText(t, "help")
+	if lines := strings.Count(short, "\n"); lines > 30 {
 		t.Errorf("the short help has %d lines, want at most 30", lines)
 	}
-	checkWidth(t, "short", short.String())
-	for _, cmd := range allCommands() {
-		var b bytes.Buffer
-		cmd.printHelp(&b)
-		checkWidth(t, cmd.line(""), b.String())
+	checkWidth(t, "short", short)
+	for _, cmd := range program().All() {
+		checkWidth(t, cmd.Name, helpText(t, "help", cmp.Or(cmd.Name, "all")))
 	}
+}
+
+// helpText is what a command prints on standard output.
+func helpText(t *testing.T, args ...string) string {
+	t.Helper()
+	var stdout, stderr bytes.Buffer
+	if status := program().Run(t.Context(), cli.ConsoleOn(&stdout, &stderr), args); status != 0 {
+		t.Fatalf("%q: status %d, %s", args, status, &stderr)
+	}
+	return stdout.String()
 }
 
 func checkWidth(t *testing.T, what, text string) {
 	t.Helper()
 	for line := range strings.Lines(text) {
-		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > helpWidth {
+		if n := utf8.RuneCountInString(strings.TrimSuffix(line, "\n")); n > 80 {
 			t.Errorf("%s: a line has %d columns: %s", what, n, line)
 		}
 	}
@@ -37,15 +48,15 @@ func checkWidth(t *testing.T, what, text string) {
 // Each flag has an example in its help, which its command parses.
 func TestExamples(t *testing.T) {
 	used := map[string]bool{}
-	for _, cmd := range allCommands() {
-		cmd.flags().VisitAll(func(f *pflag.Flag) {
-			used[f.Name], used[cmd.name+" "+f.Name] = true, true
-			line := cmd.exampleOf(f)
-			words := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(line, cmd.line("")), "'", ""))
-			fs := cmd.flags()
-			if err := parseFlags(fs, words); err != nil {
+	for _, cmd := range program().All() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			used[f.Name], used[cmd.Name+" "+f.Name] = true, true
+			line := program().ExampleOf(cmd, f)
+			words := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(line, cmd.Line("")), "'", ""))
+			fs := cmd.Flags()
+			if err := program().Parse(fs, words); err != nil {
 				t.Errorf("%s: %v; has --%s a value in examples?", line, err, f.Name)
-			} else if diff := cmp.Diff(strings.Fields(cmd.exampleFiles(f)), fs.Args()); diff != "" {
+			} else if diff := gocmp.Diff(strings.Fields(cmd.ExampleArgs(f.Name)), fs.Args()); diff != "" {
 				t.Errorf("%s: arguments: %s; has --%s a value in examples?", line, diff, f.Name)
 			}
 		})
@@ -59,13 +70,40 @@ func TestExamples(t *testing.T) {
 
 // A hint names a flag that exists, and is about a name that does not.
 func TestHints(t *testing.T) {
-	fs := conversion().flags()
+	fs := conversion().Flags()
 	for name, text := range flagHints {
-		if lookup(fs, name) != nil {
+		if cli.Lookup(fs, name) != nil {
 			t.Errorf("there is a flag --%s, but also a hint", name)
 		}
-		if flag, _, _ := strings.Cut(text, " "); strings.HasPrefix(flag, "--") && lookup(fs, flag) == nil {
+		if flag, _, _ := strings.Cut(text, " "); strings.HasPrefix(flag, "--") && cli.Lookup(fs, flag) == nil {
 			t.Errorf("--%s: the hint names %s, which is no flag", name, flag)
 		}
+	}
+}
+
+// No example is wrong usage: it fails only because its files are missing.
+func TestExamplesAreUsage(t *testing.T) {
+	t.Chdir(t.TempDir())
+	if err := os.Mkdir("folder", 0o777); err != nil {
+		t.Fatal(err)
+	}
+	for _, cmd := range program().All() {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Name == "help" {
+				return
+			}
+			line := program().ExampleOf(cmd, f)
+			words := strings.Fields(strings.ReplaceAll(strings.TrimPrefix(line, "onnxquant "), "'", ""))
+			text, err := os.CreateTemp(".", "stderr")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer text.Close()
+			if program().Run(t.Context(), cli.NewConsole(text, text), words) != 2 {
+				return
+			}
+			said, _ := os.ReadFile(text.Name())
+			t.Errorf("%s: %s", line, said)
+		})
 	}
 }

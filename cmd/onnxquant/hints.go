@@ -1,18 +1,16 @@
 package main
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/spf13/pflag"
 
-	"onnxquant/internal/nearest"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// flagHints says what flags of other tools are called here, where the nearest name would be
-// another thing. If it begins with a flag, it is for the commands that have it.
+// flagHints maps flags of other tools to ours, if the nearest name would be misleading. A hint that
+// begins with a flag is for commands that have it.
 var flagHints = map[string]string{
 	"asymmetric":    "--zero-point gives asymmetric codes",
 	"awq":           "--algorithm awq, with --calib DATA",
@@ -49,43 +47,20 @@ var flagHints = map[string]string{
 	"weight-type":   "--format NAME is the format of weights",
 }
 
-// otherNames maps words that other tools have for values of flags.
-var otherNames = map[string]string{
-	"matmulnbits":     "nbits",
-	"minmax":          "rtn",
-	"onnxruntime":     "ort",
-	"onnxruntime-web": "ort-web",
-	"round":           "rtn",
-	"trt":             "tensorrt",
-	"wasm":            "ort-web",
-	"webgpu":          "ort-web",
+// aliases are other names of commands; "" is the conversion.
+var aliases = map[string]string{"convert": "", "quantize": "", "quantise": "", "info": "inspect"}
+
+// commandHints explain commands of other tools that may mean one of several here.
+var commandHints = map[string]string{
+	"check":   "verify IN OUT compares a quantized model with its float model; inspect MODEL lists known problems",
+	"compare": "verify IN OUT measures how much a quantized model differs; diff A B lists all differences",
+	"man":     "onnxquant help man prints a manual page",
 }
 
-// nearestFlag says what an unknown flag may have meant.
-func nearestFlag(fs *pflag.FlagSet, name string) string {
-	if text := hint(fs, name); text != "" {
-		return "; " + text
-	}
-	if near, ok := nearest.Name(plainName(name), flagNames(fs)); ok {
-		return "; did you mean --" + near + "?"
-	}
-	return ""
-}
-
-// hint says what a name that is none of fs means in other tools, or in other commands.
-func hint(fs *pflag.FlagSet, name string) string {
-	name = plainName(name)
-	if fs.Lookup(name) != nil {
-		return "it is --" + name
-	}
+// otherMeaning suggests a flag for an unknown name that is no flag of another tool.
+func otherMeaning(fs *pflag.FlagSet, name string) string {
 	if slices.Contains([]string{"o", "out", "output"}, name) && fs.Lookup("html") != nil {
 		return "--html FILE names the page; IN and OUT are the first arguments"
-	}
-	if text, ok := flagHints[name]; ok {
-		flag, _, _ := strings.Cut(text, " ")
-		if !strings.HasPrefix(flag, "--") || lookup(fs, flag) != nil {
-			return text
-		}
 	}
 	if fs.Lookup("format") != nil && slices.Contains(codedFormats(), spec.Format(name)) {
 		return "it is --format " + name
@@ -93,31 +68,16 @@ func hint(fs *pflag.FlagSet, name string) string {
 	if digits := strings.Trim(strings.TrimSuffix(name, "bit"), "-"); fs.Lookup("bits") != nil && slices.Contains([]string{"2", "4", "8"}, digits) {
 		return "it is --bits " + digits
 	}
-	var others []string
-	for _, cmd := range allCommands() {
-		if lookup(cmd.flags(), name) != nil {
-			others = append(others, cmd.line(""))
-		}
-	}
-	if most := 2; len(others) > most+1 {
-		others = append(others[:most:most], fmt.Sprintf("%d other commands", len(others)-most))
-	}
-	if len(others) > 0 {
-		return "it is a flag of " + oneAnd(others)
-	}
 	return ""
 }
 
-// plainName is a name as flags here have theirs.
-func plainName(name string) string { return strings.ReplaceAll(strings.ToLower(name), "_", "-") }
-
-// aliases are other names of commands; "" is the conversion.
-var aliases = map[string]string{"convert": "", "quantize": "", "quantise": "", "info": "inspect"}
-
-// commandHints are about commands that other tools have, and that may mean one of several
-// here.
-var commandHints = map[string]string{
-	"check":   "verify IN OUT compares a quantized model with its float model; inspect MODEL lists known problems",
-	"compare": "verify IN OUT measures how much a quantized model differs; diff A B lists all differences",
-	"man":     "onnxquant help man prints a manual page",
+// codedFormats lists all formats except float.
+func codedFormats() []spec.Format {
+	var names []spec.Format
+	for _, f := range spec.Formats() {
+		if f != spec.Float {
+			names = append(names, f)
+		}
+	}
+	return names
 }

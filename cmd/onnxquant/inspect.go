@@ -12,10 +12,11 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/cli"
+	"onnxquant/internal/recognize"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/inspect"
-	"onnxquant/onnxq/provenance"
-	"onnxquant/onnxq/recognize"
+	"onnxquant/spec"
 )
 
 type inspectFlags struct {
@@ -24,39 +25,39 @@ type inspectFlags struct {
 }
 
 func (f *inspectFlags) flagSet() *pflag.FlagSet {
-	fs := newFlagSet()
+	fs := cli.NewFlagSet()
 	f.planFlags.define(fs)
 	fs.BoolVar(&f.all, "all", false, "list everything: each quantized weight, small tensors, all\nplaces")
 	fs.BoolVar(&f.json, "json", false, "print everything as JSON")
-	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
+	fs.BoolVarP(&f.help, "help", "h", false, cli.HelpUsage)
 	return fs
 }
 
-func inspectCommand() command {
-	return command{
-		name: "inspect", summary: "show the contents, plan and known problems of a model",
-		args:    []string{"[flags] MODEL"},
-		example: "model.onnx",
-		text: `Prints the contents of a model (versions, tensors by type, external files, quantized
+func inspectCommand() cli.Command {
+	return cli.Command{
+		Name: "inspect", Summary: "show the contents, plan and known problems of a model",
+		Args:    []string{"[flags] MODEL"},
+		Example: "model.onnx",
+		Text: `Prints the contents of a model (versions, tensors by type, external files, quantized
 weights of any tool), the plan of a conversion with the same flags, and known problems
 of runtimes with the model.`,
-		after: `Exit status: 0 also if there are problems; 1 the model cannot be read; 2 wrong usage.`,
-		flags: func() *pflag.FlagSet { return new(inspectFlags).flagSet() },
-		run:   runInspect,
+		After: `Exit status: 0 also if there are problems; 1 the model cannot be read; 2 wrong usage.`,
+		Flags: func() *pflag.FlagSet { return new(inspectFlags).flagSet() },
+		Run:   runInspect,
 	}
 }
 
-func runInspect(_ context.Context, c *console, args []string) error {
+func runInspect(_ context.Context, c *cli.Console, args []string) error {
 	var f inspectFlags
 	fs := f.flagSet()
-	if err := parseFlags(fs, args); err != nil {
+	if err := c.App.Parse(fs, args); err != nil {
 		return err
 	}
 	if f.help {
-		return c.help("inspect")
+		return c.Help("inspect")
 	}
 	if fs.NArg() != 1 {
-		return wrongCount("inspect takes one model", fs)
+		return cli.WrongCount("inspect takes one model", fs)
 	}
 	if err := f.planFlags.finish(fs); err != nil {
 		return err
@@ -68,56 +69,56 @@ func runInspect(_ context.Context, c *console, args []string) error {
 	defer m.Close()
 	in := inspect.Model(m, f.opts)
 	if f.json {
-		return c.json(in)
+		return c.JSON(in)
 	}
-	printInspection(c.stdout, fs.Arg(0), in, f.all)
+	printInspection(c.Stdout, fs.Arg(0), in, f.all)
 	return nil
 }
 
 func printInspection(w io.Writer, path string, in *inspect.Inspection, all bool) {
-	printFacts(w, modelFacts(path, in))
+	cli.PrintFacts(w, modelFacts(path, in))
 	if len(in.Quantized) > 0 {
 		fmt.Fprintln(w, "\nQuantized weights:")
 		if all {
-			printTable(w, quantizedRows(in.Quantized))
+			cli.PrintTable(w, quantizedRows(in.Quantized))
 		} else {
-			printTable(w, quantizedSums(in.Quantized))
+			cli.PrintTable(w, quantizedSums(in.Quantized))
 		}
 	}
 	if in.Plan != nil && len(in.Plan.Tensors) > 0 {
 		fmt.Fprintln(w, "\nFloat tensors and their plan:")
-		printTable(w, ledgerRows(in.Plan.Tensors, all))
+		cli.PrintTable(w, ledgerRows(in.Plan.Tensors, all))
 		fmt.Fprintln(w)
-		printFacts(w, planFacts(in.Plan))
+		cli.PrintFacts(w, planFacts(in.Plan))
 		for _, warning := range in.Plan.Warnings {
-			printFacts(w, []fact{{"warning", printable(warning)}})
+			cli.PrintFacts(w, []cli.Fact{{Label: "warning", Text: cli.Printable(warning)}})
 		}
 	} else if in.NoPlan != "" {
 		fmt.Fprintln(w)
-		printFacts(w, []fact{{"no plan", printable(in.NoPlan)}})
+		cli.PrintFacts(w, []cli.Fact{{Label: "no plan", Text: cli.Printable(in.NoPlan)}})
 	}
 	if len(in.Hazards) > 0 {
 		fmt.Fprintln(w, "\nKnown problems:")
-		printSummaryFacts(w, hazardFacts(in.Hazards, all))
+		cli.PrintSummaryFacts(w, hazardFacts(in.Hazards, all))
 	}
 }
 
-func modelFacts(path string, in *inspect.Inspection) []fact {
-	size := byteSize(in.Bytes)
+func modelFacts(path string, in *inspect.Inspection) []cli.Fact {
+	size := cli.ByteSize(in.Bytes)
 	if in.FileBytes != in.Bytes {
-		size = byteSize(in.FileBytes) + " and " + byteSize(in.Bytes-in.FileBytes) + " of external data"
+		size = cli.ByteSize(in.FileBytes) + " and " + cli.ByteSize(in.Bytes-in.FileBytes) + " of external data"
 	}
 	var opsets []string
 	for _, o := range in.Opsets {
-		opsets = append(opsets, strings.TrimSpace(name(o.Domain)+" "+fmt.Sprint(o.Version)))
+		opsets = append(opsets, strings.TrimSpace(cli.Name(o.Domain)+" "+fmt.Sprint(o.Version)))
 	}
-	facts := []fact{
-		{"model", printable(path) + ", " + size},
-		{"opset", listed(opsets)},
-		{"IR", fmt.Sprint(in.IR)},
+	facts := []cli.Fact{
+		{Label: "model", Text: cli.Printable(path) + ", " + size},
+		{Label: "opset", Text: cli.Listed(opsets)},
+		{Label: "IR", Text: fmt.Sprint(in.IR)},
 	}
 	if in.Producer != "" {
-		facts = append(facts, fact{"producer", name(in.Producer)})
+		facts = append(facts, cli.Fact{Label: "producer", Text: cli.Name(in.Producer)})
 	}
 	graph := english.Plural(in.Nodes, "node", "")
 	for _, n := range []struct {
@@ -129,49 +130,49 @@ func modelFacts(path string, in *inspect.Inspection) []fact {
 		}
 	}
 	if in.Graph != "" {
-		graph += ", " + name(in.Graph)
+		graph += ", " + cli.Name(in.Graph)
 	}
 	if p := in.Fingerprint; p != nil && p.SHA256 != "" {
-		facts = append(facts, fact{"sha256", p.SHA256})
+		facts = append(facts, cli.Fact{Label: "sha256", Text: p.SHA256})
 	} else if p != nil {
-		facts = append(facts, fact{"sha256", p.Structure + " without the contents of tensors"})
+		facts = append(facts, cli.Fact{Label: "sha256", Text: p.Structure + " without the contents of tensors"})
 	}
-	facts = append(facts, labelled("made by", provenanceTexts(in.Provenance))...)
-	facts = append(facts, fact{"graph", graph}, fact{"operators", listed(counts(in.Operators))})
+	facts = append(facts, cli.Labelled("made by", provenanceTexts(in.Provenance))...)
+	facts = append(facts, cli.Fact{Label: "graph", Text: graph}, cli.Fact{Label: "operators", Text: cli.Listed(cli.Counts(in.Operators))})
 	facts = append(facts, valueFacts("inputs", in.Inputs)...)
 	facts = append(facts, valueFacts("outputs", in.Outputs)...)
 	var types, external []string
 	for _, t := range in.Types {
-		types = append(types, fmt.Sprintf("%d %s, %s", t.Tensors, t.DType, byteSize(t.Bytes)))
+		types = append(types, fmt.Sprintf("%d %s, %s", t.Tensors, t.DType, cli.ByteSize(t.Bytes)))
 	}
 	for _, f := range in.External {
-		external = append(external, fmt.Sprintf("%s, %s: %s, %s", name(f.Name), byteSize(f.Bytes), english.Plural(f.Tensors, "tensor", ""), byteSize(f.Used)))
+		external = append(external, fmt.Sprintf("%s, %s: %s, %s", cli.Name(f.Name), cli.ByteSize(f.Bytes), english.Plural(f.Tensors, "tensor", ""), cli.ByteSize(f.Used)))
 	}
-	return slices.Concat(facts, labelled("tensors", types), activationFacts(in.Activations), labelled("external", first(maxLines, external)))
+	return slices.Concat(facts, cli.Labelled("tensors", types), activationFacts(in.Activations), cli.Labelled("external", cli.First(maxLines, external)))
 }
 
 // provenanceTexts has a line for each conversion that made a model, and one for its input.
-func provenanceTexts(steps []provenance.Step) (texts []string) {
+func provenanceTexts(steps []spec.Step) (texts []string) {
 	for _, s := range steps {
-		texts = append(texts, printable(strings.Join(strings.Fields(s.Tool+" "+s.Version+" "+s.Command+" "+s.Options), " ")))
+		texts = append(texts, cli.Printable(strings.Join(strings.Fields(s.Tool+" "+s.Version+" "+s.Command+" "+s.Options), " ")))
 		if in := s.Input; in != nil {
-			texts = append(texts, "from "+byteSize(in.Bytes)+", "+printable(hashTexts(in)))
+			texts = append(texts, "from "+cli.ByteSize(in.Bytes)+", "+cli.Printable(hashTexts(in)))
 		}
 	}
-	return first(2*maxLines, texts)
+	return cli.First(2*maxLines, texts)
 }
 
-// hashTexts says what the hashes of a model are of.
-func hashTexts(in *provenance.Input) string {
+// hashTexts labels the hashes of a model.
+func hashTexts(in *spec.StepInput) string {
 	text := "sha256 " + in.SHA256
 	if in.Structure != "" {
 		text = "sha256 of its structure " + in.Structure
 	}
 	if len(in.Data) > 0 {
-		text += ", of external data " + strings.Join(first(maxLines, in.Data), ", ")
+		text += ", of external data " + strings.Join(cli.First(maxLines, in.Data), ", ")
 	}
 	if in.Unhashed > 0 {
-		text += "; " + byteSize(in.Unhashed) + " of weights not hashed"
+		text += "; " + cli.ByteSize(in.Unhashed) + " of weights not hashed"
 	}
 	return text
 }
@@ -179,12 +180,12 @@ func hashTexts(in *provenance.Input) string {
 // maxLines limits the lines of one kind.
 const maxLines = 8
 
-func valueFacts(label string, values []inspect.NamedType) []fact {
+func valueFacts(label string, values []inspect.NamedType) []cli.Fact {
 	var texts []string
 	for _, v := range values {
-		texts = append(texts, name(v.Name)+": "+clip(printable(v.Type), maxText))
+		texts = append(texts, cli.Name(v.Name)+": "+cli.Clip(cli.Printable(v.Type), cli.MaxText))
 	}
-	return labelled(label, first(maxLines, texts))
+	return cli.Labelled(label, cli.First(maxLines, texts))
 }
 
 // quantizedRows lists all quantized weights.
@@ -193,9 +194,9 @@ func quantizedRows(weights []*recognize.Weight) [][]string {
 	for _, q := range weights {
 		read := readers(q.Consumers)
 		if q.Obstacle != "" {
-			read += "; not decoded: " + printable(q.Obstacle)
+			read += "; not decoded: " + cli.Printable(q.Obstacle)
 		}
-		rows = append(rows, []string{name(q.Name), shape(q.Shape), q.Form, q.CodeType, blockText(q), byteSize(q.Bytes), read})
+		rows = append(rows, []string{cli.Name(q.Name), cli.Shape(q.Shape), q.Form, q.CodeType, blockText(q), cli.ByteSize(q.Bytes), read})
 	}
 	return rows
 }
@@ -210,7 +211,7 @@ func quantizedSums(weights []*recognize.Weight) [][]string {
 	var kinds []kind // in the order of the weights
 	sums := map[kind]*sum{}
 	for _, q := range weights {
-		k := kind{q.Form, q.CodeType, blockText(q), sentence(q.Obstacle)}
+		k := kind{q.Form, q.CodeType, blockText(q), cli.Sentence(q.Obstacle)}
 		if sums[k] == nil {
 			sums[k] = &sum{}
 			kinds = append(kinds, k)
@@ -220,7 +221,7 @@ func quantizedSums(weights []*recognize.Weight) [][]string {
 	}
 	rows := [][]string{{"WEIGHTS", "FORM", "CODES", "BLOCK", "BYTES", "NOT DECODED"}}
 	for _, k := range kinds {
-		rows = append(rows, []string{fmt.Sprint(sums[k].weights), k.form, k.codes, k.block, byteSize(sums[k].bytes), cmp.Or(k.obstacle, "-")})
+		rows = append(rows, []string{fmt.Sprint(sums[k].weights), k.form, k.codes, k.block, cli.ByteSize(sums[k].bytes), cmp.Or(k.obstacle, "-")})
 	}
 	return rows
 }
@@ -251,7 +252,7 @@ func readers(list []string) string {
 			each[i] = fmt.Sprintf("%s (%d)", r, number[r])
 		}
 	}
-	return clip(printable(strings.Join(each, ", ")), maxName)
+	return cli.Clip(cli.Printable(strings.Join(each, ", ")), cli.MaxName)
 }
 
 // listedSize is the least size of a listed tensor that stays in float, in bytes.
@@ -270,27 +271,27 @@ func ledgerRows(tensors []onnxq.TensorPlan, all bool) [][]string {
 		rows = append(rows, append(tensorRow(t), cmp.Or(t.Form, "-"), cmp.Or(read, "-")))
 	}
 	if small > 0 {
-		rows = append(rows, []string{fmt.Sprintf("%d below 1 KiB", small), "-", "-", string(onnxq.Keep), "-", "-", "-", byteSize(bytes)})
+		rows = append(rows, []string{fmt.Sprintf("%d below 1 KiB", small), "-", "-", string(onnxq.Keep), "-", "-", "-", cli.ByteSize(bytes)})
 	}
 	return rows
 }
 
-// hazardFacts has for each problem the runtime, the effect, the problem, and below it where it is.
-func hazardFacts(hazards []inspect.Hazard, all bool) []fact {
-	var facts []fact
+// hazardFacts lists, for each problem, the runtime, the effect and the text, with the places below.
+func hazardFacts(hazards []inspect.Hazard, all bool) []cli.Fact {
+	var facts []cli.Fact
 	for _, h := range hazards {
 		var where []string
 		for _, at := range h.Where {
-			where = append(where, name(at))
+			where = append(where, cli.Name(at))
 		}
 		if !all {
-			where = first(3, where)
+			where = cli.First(3, where)
 		}
 		texts := []string{string(h.Effect) + ": " + h.Text}
 		if len(where) > 0 {
 			texts = append(texts, "at "+strings.Join(where, ", "))
 		}
-		facts = append(facts, labelled(h.Runtime, texts)...)
+		facts = append(facts, cli.Labelled(h.Runtime, texts)...)
 	}
 	return facts
 }

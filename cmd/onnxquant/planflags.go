@@ -7,9 +7,11 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"onnxquant/internal/cli"
+	"onnxquant/internal/target"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 // planFlags are the flags that determine the plan.
@@ -25,29 +27,29 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
 	fs.VarP(bitCount{&o.Bits}, "bits", "b",
 		"bits of a code: 2, 4 or 8 (default 4)")
-	fs.VarP(number[int]{&o.Block, func(n int) bool { return n >= 2 || n == spec.PerChannel }, "at least 2, or -1 for one scale per channel"}, "block", "g",
+	fs.VarP(cli.Number[int]{Value: &o.Block, Valid: func(n int) bool { return n >= 2 || n == spec.PerChannel }, Want: "at least 2, or -1 for one scale per channel"}, "block", "g",
 		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel (default 128;\n32 for 8 bits; fixed for some formats)")
 	fs.VarP(newFormat(&o.Format, codedFormats()), "format", "f",
-		"format of quantized weights:\n"+oneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
+		"format of quantized weights:\n"+cli.OneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVarP(&o.ZeroPoint, "zero-point", "z", false,
 		"asymmetric codes: a zero point per block")
-	fs.VarP(choice[spec.Algorithm]{&o.Algorithm, spec.Algorithms(), "NAME"}, "algorithm", "a",
-		"how codes and scales of integer formats are found: rtn,\nround to nearest; rtn-ort, k_quant and hqq, as ONNX\nRuntime's quantizers do; awq, channels with factors, by\n--calib; in all formats: mse, least squared error; gptq, errors\nmake up for each other, by --calib; best, least error of\noutputs, by --calib or estimated (default rtn)")
-	fs.Var(choice[spec.ScaleType]{&o.ScaleType, spec.ScaleTypes(), "TYPE"}, "scale-type",
+	fs.VarP(cli.Choice[spec.Algorithm]{Value: &o.Algorithm, Allowed: spec.Algorithms(), Kind: "NAME", Aliases: map[string]spec.Algorithm{"minmax": spec.RTN, "round": spec.RTN}}, "algorithm", "a",
+		"how codes and scales of integer formats are found: "+spec.AlgorithmHelp()+" (default rtn)")
+	fs.Var(cli.Choice[spec.ScaleType]{Value: &o.ScaleType, Allowed: spec.ScaleTypes(), Kind: "TYPE"}, "scale-type",
 		"type of the scales of integer formats in float32 models:\nfloat32; float16; int8, times a float32 of the tensor; or\nuint8, the same without negative ones (default float32)")
-	fs.Var(choice[spec.ScaleRule]{&o.ScaleRule, []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, "NAME"}, "scale-rule",
+	fs.Var(cli.Choice[spec.ScaleRule]{Value: &o.ScaleRule, Allowed: []spec.ScaleRule{spec.RuleOCP, spec.RuleCeil}, Kind: "NAME"}, "scale-rule",
 		"how scales of mxfp4 and mxfp8 are rounded to powers of two:\nocp or ceil (default ocp for 4 bits, ceil for 8)")
-	fs.VarP(choice[spec.Target]{&o.Target, spec.Targets(), "NAME"}, "target", "t",
-		"runtime for OUT: portable, ort, ort-web, tensorrt, openvino or\nqnn; weights get forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
+	fs.VarP(cli.Choice[spec.Target]{Value: &o.Target, Allowed: spec.Targets(), Kind: "NAME", Aliases: target.Aliases()}, "target", "t",
+		"runtime for OUT: "+cli.OneOf(spec.Targets())+";\nweights get forms and block sizes that it runs well\n(default portable: any runtime with the standard operators)")
 	fs.Var(blockRange{&o.Range}, "range",
 		"range of a block that integer codes cover: minmax, all\nvalues; mse, least squared error; percentile:P\n(default minmax; mse for 2 bits without zero points)")
-	fs.Var(choice[spec.Style]{&o.Style, []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, "NAME"}, "style",
+	fs.Var(cli.Choice[spec.Style]{Value: &o.Style, Allowed: []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, Kind: "NAME", Aliases: map[string]spec.Style{"matmulnbits": spec.NBits}}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits, GatherBlockQuantized and MatMulBnb4\n(default dq)")
-	fs.Var(choice[spec.Activations]{&o.Activations, []spec.Activations{spec.WeightsOnly, spec.Dynamic, spec.Static}, "NAME"}, "activations",
+	fs.Var(cli.Choice[spec.Activations]{Value: &o.Activations, Allowed: []spec.Activations{spec.WeightsOnly, spec.Dynamic, spec.Static}, Kind: "NAME"}, "activations",
 		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 or one scale for a weight (default weights)")
 	fs.StringVar(&f.ranges, "ranges", "",
 		"with --activations static: JSON `FILE` with the ranges of\nactivations, from onnxquant calibrate; with --float16: what\ncomes near the end of float16 by them stays float32")
-	fs.Var(choice[spec.ActivationType]{&o.ActivationType, spec.ActivationTypes(), "TYPE"}, "activation-type",
+	fs.Var(cli.Choice[spec.ActivationType]{Value: &o.ActivationType, Allowed: spec.ActivationTypes(), Kind: "TYPE"}, "activation-type",
 		"with --activations static: uint8, int8, uint16 or int16\n(default uint8; int8 for TensorRT)")
 	fs.BoolVar(&o.SymmetricActivations, "symmetric-activations", false,
 		"with --activations static: zero points in the middle of the\ncodes (always so for TensorRT)")
@@ -57,22 +59,22 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"with --activations dynamic or static: codes of 7 bits, for\nprocessors without VNNI")
 	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	defineNoFoldBias(fs, &o.NoFoldBias)
-	fs.Var(choices{&o.Ops, allOps()}, "ops",
-		"operators whose weights are quantized:\n"+oneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm); with --activations static also\nothers, such as Add and MaxPool (default all of them)")
+	fs.Var(cli.Choices{Value: &o.Ops, Allowed: allOps()}, "ops",
+		"operators whose weights are quantized:\n"+cli.OneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm); with --activations static also\nothers, such as Add and MaxPool (default all of them)")
 	fs.Var(newFormat(&o.ConvFormat, spec.Formats()), "conv-format",
 		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, with which\nconvolutions lose too much)")
 	fs.StringArrayVar(&o.Include, "include", nil,
 		"quantize only weights whose name, or the name of a node that\nreads them, matches `GLOB`; may be repeated")
 	fs.StringArrayVarP(&o.Exclude, "exclude", "x", nil,
 		"keep weights whose name, or the name of a node that reads\nthem, matches `GLOB` in float; may be repeated")
-	fs.Var(notNegative(&o.MinElements), "min-elements",
+	fs.Var(cli.NotNegative(&o.MinElements), "min-elements",
 		"keep weights with fewer elements in float")
 	fs.StringVarP(&f.precisionInfo, "precision-info", "p", "",
 		"JSON `FILE` with settings per weight")
 	fs.BoolVar(&f.float16, "float16", false,
 		"make float16 what stays float32. Without --bits, --format\nand --precision-info nothing is quantized")
 	fs.BoolVar(&f.bfloat16, "bfloat16", false,
-		"the same with bfloat16")
+		"make bfloat16 what stays float32, as --float16 does")
 	fs.BoolVar(&f.keepIO, "keep-io-types", true,
 		"with --float16: inputs and outputs of the model stay in\nfloat32; =false: they become float16, too")
 	fs.StringSliceVar(&o.FloatOps, "float-ops", nil,
@@ -92,17 +94,6 @@ func allOps() []string {
 	return append(all, "all")
 }
 
-// codedFormats lists all formats except float.
-func codedFormats() []spec.Format {
-	var names []spec.Format
-	for _, f := range spec.Formats() {
-		if f != spec.Float {
-			names = append(names, f)
-		}
-	}
-	return names
-}
-
 // finish checks the parsed flags, and reads the file of --precision-info.
 func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	if err := f.floatType(fs); err != nil {
@@ -110,18 +101,18 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	}
 	format := f.opts.Format
 	if format != "" && f.opts.Bits != 0 && f.opts.Bits != format.Bits() {
-		return usagef("--format %s has %d bits, but --bits is %d", format, format.Bits(), f.opts.Bits)
+		return cli.Usagef("--format %s has %d bits, but --bits is %d", format, format.Bits(), f.opts.Bits)
 	}
 	for _, name := range []string{"activation-type", "symmetric-activations", "coarse-activations"} {
 		if fs.Changed(name) && f.opts.Activations != spec.Static {
-			return usagef("--%s is for --activations static", name)
+			return cli.Usagef("--%s is for --activations static", name)
 		}
 	}
 	if f.opts.ReduceRange && f.opts.Activations != spec.Static && f.opts.Activations != spec.Dynamic {
-		return usagef("--reduce-range is for --activations dynamic and static")
+		return cli.Usagef("--reduce-range is for --activations dynamic and static")
 	}
 	if f.opts.Activations == spec.Static && !fs.Changed("ranges") {
-		return usagef("--activations static needs --ranges FILE, from onnxquant calibrate --data DATA --out FILE MODEL")
+		return cli.Usagef("--activations static needs --ranges FILE, from onnxquant calibrate --data DATA --out FILE MODEL")
 	}
 	if fs.Changed("ranges") {
 		var err error
@@ -136,11 +127,11 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	}
 	switch err := f.opts.Check(); {
 	case errors.Is(err, onnxq.ErrNoData):
-		return usagef("%v", withData(err))
+		return cli.Usagef("%v", withData(err))
 	case errors.Is(err, onnxq.ErrZeroPoint):
-		return usagef("%v: add --zero-point", err)
+		return cli.Usagef("%v: add --zero-point", err)
 	case err != nil:
-		return usagef("%v", err)
+		return cli.Usagef("%v", err)
 	}
 	return nil
 }
@@ -149,7 +140,7 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 func (f *planFlags) floatType(fs *pflag.FlagSet) error {
 	switch {
 	case f.float16 && f.bfloat16:
-		return usagef("--float16 and --bfloat16 exclude each other")
+		return cli.Usagef("--float16 and --bfloat16 exclude each other")
 	case f.float16:
 		f.opts.FloatType = spec.Float16
 	case f.bfloat16:
@@ -157,7 +148,7 @@ func (f *planFlags) floatType(fs *pflag.FlagSet) error {
 	default:
 		for _, name := range []string{"keep-io-types", "float-ops", "clamp"} {
 			if fs.Changed(name) {
-				return usagef("--%s is for --float16 and --bfloat16", name)
+				return cli.Usagef("--%s is for --float16 and --bfloat16", name)
 			}
 		}
 	}

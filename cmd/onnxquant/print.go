@@ -6,29 +6,28 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // printPlan prints a table of the tensors, and a summary with more facts.
-func printPlan(w io.Writer, p *onnxq.Plan, more []fact) {
+func printPlan(w io.Writer, p *onnxq.Plan, more []cli.Fact) {
 	rows := [][]string{tensorHeading}
 	for _, t := range p.Tensors {
 		rows = append(rows, tensorRow(t))
 	}
-	printTable(w, rows)
+	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)
-	printFacts(w, slices.Concat(planFacts(p), more, costFacts(p.CalibrationCost, "")))
+	cli.PrintFacts(w, slices.Concat(planFacts(p), more, costFacts(p.CalibrationCost, "")))
 }
 
 // printTensors prints a table of the tensors, with the errors of the quantized ones.
@@ -41,24 +40,24 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 	for _, t := range r.Plan.Tensors {
 		row := tensorRow(t)
 		if e, ok := reports[t.Name]; ok && t.Decision == onnxq.Quantize {
-			row = append(row, decibels(e.SQNR), fmt.Sprintf("%.3g", e.MaxError))
+			row = append(row, cli.Decibels(e.SQNR), fmt.Sprintf("%.3g", e.MaxError))
 		}
 		rows = append(rows, row)
 	}
-	printTable(w, rows)
+	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)
 }
 
 // printSummary prints the summary of a conversion.
 func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, hints []string) {
-	printSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), []fact{
+	cli.PrintSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), []cli.Fact{
 		timeFact(elapsed, r.Plan.InBytes),
 		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, r.Replaced),
-	}, labelled("hint", hints)))
+	}, cli.Labelled("hint", hints)))
 }
 
 // worstFacts lists the weights with the lowest SQNR.
-func worstFacts(r *onnxq.Report) []fact {
+func worstFacts(r *onnxq.Report) []cli.Fact {
 	const most = 3 // --verbose lists all
 	sorted := slices.SortedStableFunc(slices.Values(r.Tensors), func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	var texts []string
@@ -68,41 +67,39 @@ func worstFacts(r *onnxq.Report) []fact {
 	if c := r.Calibration; c != nil && c.Layers > c.Lost && !c.Refused {
 		texts = append(texts, "codes by data have larger errors in the weights, and smaller ones in the outputs")
 	}
-	return labelled("worst", texts)
+	return cli.Labelled("worst", texts)
 }
 
-func timeFact(elapsed time.Duration, bytes int64) fact {
+func timeFact(elapsed time.Duration, bytes int64) cli.Fact {
 	rate := float64(bytes) / max(elapsed.Seconds(), 1e-3)
-	return fact{"time", fmt.Sprintf("%.2f s, %s/s", elapsed.Seconds(), humanize.IBytes(uint64(rate)))}
+	return cli.Fact{Label: "time", Text: fmt.Sprintf("%.2f s, %s/s", elapsed.Seconds(), humanize.IBytes(uint64(rate)))}
 }
 
 // writtenFact names the output files; data is "" without external data. replaced: there was one of this name.
-func writtenFact(output, data string, more []string, verified, replaced bool) fact {
-	text := printable(output)
+func writtenFact(output, data string, more []string, verified, replaced bool) cli.Fact {
+	text := cli.Printable(output)
 	if data != "" {
-		text += " and " + printable(data)
+		text += " and " + cli.Printable(data)
 	}
 	if len(more) > 0 {
-		text += " … " + printable(filepath.Base(more[len(more)-1]))
+		text += " … " + cli.Printable(filepath.Base(more[len(more)-1]))
 	}
 	if replaced {
 		text += ", in place of an older file"
 	}
 	if verified {
-		return fact{"written", text + ", read back and checked"}
+		return cli.Fact{Label: "written", Text: text + ", read back and checked"}
 	}
-	return fact{"written", text + ", not checked"}
+	return cli.Fact{Label: "written", Text: text + ", not checked"}
 }
 
-// errorText fits on a line of a summary.
+// errorText has the whole name, for a precision_info.
 func errorText(tensor string, sqnr, maxError float64) string {
-	const width = helpWidth - 11
-	text := fmt.Sprintf(": SQNR %s, error up to %.3g", decibels(sqnr), maxError)
-	return clip(printable(tensor), width-utf8.RuneCountInString(text)) + text
+	return fmt.Sprintf("%s: SQNR %s, error up to %.3g", cli.Clip(cli.Printable(tensor), cli.MaxText), cli.Decibels(sqnr), maxError)
 }
 
-// planFacts counts the quantized tensors by format, and the others by reason.
-func planFacts(p *onnxq.Plan) []fact {
+// planFacts counts the quantized tensors by format, and the rest by reason.
+func planFacts(p *onnxq.Plan) []cli.Fact {
 	formats, fallbacks, reasons := map[string]int{}, map[string]int{}, map[string]int{}
 	quantized := 0
 	for _, t := range p.Tensors {
@@ -118,30 +115,30 @@ func planFacts(p *onnxq.Plan) []fact {
 	}
 	text := fmt.Sprintf("%d of %d float tensors, %.1f %% of their bytes", quantized, len(p.Tensors), 100*p.Coverage)
 	if quantized > 0 {
-		text += ": " + strings.Join(counts(formats), ", ")
+		text += ": " + strings.Join(cli.Counts(formats), ", ")
 	}
 	var kept []string
-	for _, reason := range counts(reasons) {
-		kept = append(kept, sentence(reason))
+	for _, reason := range cli.Counts(reasons) {
+		kept = append(kept, cli.Sentence(reason))
 	}
-	facts := slices.Concat([]fact{{"quantized", text}}, labelled("fallback", counts(fallbacks)), labelled("kept", kept))
-	if quantized == 0 && p.Half != nil {
+	facts := slices.Concat([]cli.Fact{{Label: "quantized", Text: text}}, cli.Labelled("fallback", cli.Counts(fallbacks)), cli.Labelled("kept", kept))
+	if quantized == 0 && p.HalfPrecision != nil {
 		facts = nil
 	}
 	if quantized > 0 {
-		facts = append(facts, fact{"weights", fmt.Sprintf("%.3f bits each, scales included", p.BitsPerWeight)})
+		facts = append(facts, cli.Fact{Label: "weights", Text: fmt.Sprintf("%.3f bits each, scales included", p.BitsPerWeight)})
 	}
-	facts = append(facts, halfFacts(p.Half)...)
-	facts = append(facts, fact{"size", sizes(p.InBytes, p.OutBytes)})
+	facts = append(facts, halfFacts(p.HalfPrecision)...)
+	facts = append(facts, cli.Fact{Label: "size", Text: cli.Sizes(p.InBytes, p.OutBytes)})
 	facts = append(facts, opsetFacts(p.OpsetBefore, p.OpsetAfter, p.OpsetFor)...)
 	if p.IRAfter != p.IRBefore {
-		facts = append(facts, fact{"IR", fmt.Sprintf("%d -> %d", p.IRBefore, p.IRAfter)})
+		facts = append(facts, cli.Fact{Label: "IR", Text: fmt.Sprintf("%d -> %d", p.IRBefore, p.IRAfter)})
 	}
 	return facts
 }
 
 // opsetFacts say that the opset is raised, and which formats need it.
-func opsetFacts(before, after int64, formats []string) []fact {
+func opsetFacts(before, after int64, formats []string) []cli.Fact {
 	if before == after {
 		return nil
 	}
@@ -149,10 +146,10 @@ func opsetFacts(before, after int64, formats []string) []fact {
 	if len(formats) > 0 {
 		text += ", for " + strings.Join(formats, ", ")
 	}
-	return []fact{{"opset", text}}
+	return []cli.Fact{{Label: "opset", Text: text}}
 }
 
-// groupedReason is a reason without what differs for each bias: the values whose scales it has.
+// groupedReason is a reason without the names of values, which differ for each bias.
 func groupedReason(reason string) string {
 	if codes, _, ok := strings.Cut(reason, " at the scale of "); ok {
 		return "biases: " + codes
@@ -163,9 +160,9 @@ func groupedReason(reason string) string {
 var tensorHeading = []string{"NAME", "SHAPE", "DTYPE", "DECISION", "FORMAT", "AXIS", "BLOCK", "BYTES", "REASON"}
 
 func tensorRow(t onnxq.TensorPlan) []string {
-	row := []string{name(t.Name), shape(t.Shape), t.DType, string(t.Decision)}
+	row := []string{cli.Name(t.Name), cli.Shape(t.Shape), t.DType, string(t.Decision)}
 	if t.Decision != onnxq.Quantize {
-		return append(row, "-", "-", "-", byteSize(t.Bytes), sentence(t.Reason))
+		return append(row, "-", "-", "-", cli.ByteSize(t.Bytes), cli.Sentence(t.Reason))
 	}
 	axis, block := strconv.Itoa(t.Axis), strconv.Itoa(t.Block)
 	switch t.Block {
@@ -174,48 +171,32 @@ func tensorRow(t onnxq.TensorPlan) []string {
 	case spec.PerTensor:
 		axis, block = "-", "tensor"
 	}
-	return append(row, string(t.Format), axis, block, byteSize(t.Bytes)+" -> "+byteSize(t.OutBytes), sentence(cmp.Or(t.Note, "-")))
+	return append(row, string(t.Format), axis, block, cli.ByteSize(t.Bytes)+" -> "+cli.ByteSize(t.OutBytes), cli.Sentence(cmp.Or(t.Note, "-")))
 }
 
-// quoted is the name of a value in a reason.
-var quoted = regexp.MustCompile(`"(?:[^"\\]|\\.)*"`)
-
-// halfFacts says what became of float32, and what stays and why.
-func halfFacts(h *onnxq.Half) []fact {
+// halfFacts lists what became of float32 tensors and nodes, with the reasons of those that stay.
+func halfFacts(h *onnxq.HalfPrecision) []cli.Fact {
 	if h == nil {
 		return nil
 	}
-	facts := []fact{{string(h.Type), english.Plural(h.Tensors, "tensor", "") + ", " + english.Plural(h.Casts, "new Cast", "")}}
-	type kind struct{ operator, reason string }
-	kinds := map[kind]string{} // without the name of the value; with the name, if all have the same
-	for _, n := range h.Kept {
-		k, reason := kind{n.Operator, quoted.ReplaceAllString(n.Reason, "a value")}, n.Reason
-		if before, ok := kinds[k]; ok && before != reason {
-			reason = k.reason
-		}
-		kinds[k] = reason
-	}
-	reasons := map[string]int{}
-	for _, n := range h.Kept {
-		reasons[n.Operator+" "+kinds[kind{n.Operator, quoted.ReplaceAllString(n.Reason, "a value")}]]++
-	}
+	facts := []cli.Fact{{Label: string(h.Type), Text: english.Plural(h.Tensors, "tensor", "") + ", " + english.Plural(h.Casts, "new Cast", "")}}
 	var texts []string
-	for _, reason := range counts(reasons) {
-		texts = append(texts, sentence(reason))
+	for _, reason := range cli.Counts(h.Reasons()) {
+		texts = append(texts, cli.Sentence(reason))
 	}
-	return append(facts, labelled("float32", texts)...)
+	return append(facts, cli.Labelled("float32", texts)...)
 }
 
 // costFacts say what calibration will take. runs is about the runs of the model, "" if their time is not known.
-func costFacts(c *onnxq.CalibrationCost, runs string) []fact {
+func costFacts(c *onnxq.CalibrationCost, runs string) []cli.Fact {
 	if c == nil {
 		return nil
 	}
 	if runs == "" {
 		runs = fmt.Sprintf("more for %s of the model over the samples", english.Plural(c.Runs, "run", ""))
 	}
-	return []fact{{"calibration", fmt.Sprintf("about %.0f s to find the codes of %s of layers; %s; up to %s of memory, without that of the runs, and %s of disk",
-		math.Ceil(c.Seconds), english.Plural(c.Groups, "group", ""), runs, byteSize(c.Memory), byteSize(c.Disk))}}
+	return []cli.Fact{{Label: "calibration", Text: fmt.Sprintf("about %.0f s to find the codes of %s of layers; %s; up to %s of memory, without that of the runs, and %s of disk",
+		math.Ceil(c.Seconds), english.Plural(c.Groups, "group", ""), runs, cli.ByteSize(c.Memory), cli.ByteSize(c.Disk))}}
 }
 
 // comparedOn names the samples by which the model's outputs were compared.
@@ -235,12 +216,12 @@ func heldOut(c *onnxq.Calibrated) string {
 }
 
 // calibrationFacts say what calibration has gained.
-func calibrationFacts(c *onnxq.Calibrated) []fact {
+func calibrationFacts(c *onnxq.Calibrated) []cli.Fact {
 	if c == nil {
 		return nil
 	}
 	if c.Layers == 0 {
-		return labelled("calibrated", []string{"nothing was compared with mse: no layer is calibrated that has ten rows in the samples"})
+		return cli.Labelled("calibrated", []string{"nothing was compared with mse: no layer is calibrated that has ten rows in the samples"})
 	}
 	percent := func(e float64) string { return fmt.Sprintf("%.2g %%", 100*math.Sqrt(e)) }
 	lines := []string{
@@ -257,5 +238,5 @@ func calibrationFacts(c *onnxq.Calibrated) []fact {
 	} else if c.Lost > 0 {
 		lines = append(lines, english.Plural(c.Lost, "layer", "")+" got mse, which is better")
 	}
-	return labelled("calibrated", lines)
+	return cli.Labelled("calibrated", lines)
 }

@@ -9,8 +9,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 func handMade() *onnxq.Report {
@@ -80,14 +81,14 @@ func TestPrintTensors(t *testing.T) {
 
 func TestCounts(t *testing.T) {
 	few := map[string]int{"b": 2, "a": 2, "c": 9}
-	if diff := cmp.Diff([]string{"9 c", "2 a", "2 b"}, counts(few)); diff != "" {
+	if diff := cmp.Diff([]string{"9 c", "2 a", "2 b"}, cli.Counts(few)); diff != "" {
 		t.Error(diff)
 	}
 	many := map[string]int{}
 	for i := range 20 {
 		many[string(rune('a'+i))] = 100 - i
 	}
-	got := counts(many)
+	got := cli.Counts(many)
 	if len(got) != 9 || got[8] != "1038 others" {
 		t.Errorf("%q", got)
 	}
@@ -107,19 +108,19 @@ func TestSizes(t *testing.T) {
 		{1000, 0, "1000 B -> 0 B"},
 		{0, 0, "0 B -> 0 B"},
 	} {
-		if got := sizes(c.before, c.after); got != c.want {
+		if got := cli.Sizes(c.before, c.after); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}
 }
 
 func TestListed(t *testing.T) {
-	long := strings.Repeat("x", 2*maxName)
-	got := listed([]string{"a\n", long})
-	if want := `a\n, ` + clip(long, maxName); got != want {
+	long := strings.Repeat("x", 2*cli.MaxName)
+	got := cli.Listed([]string{"a\n", long})
+	if want := `a\n, ` + cli.Clip(long, cli.MaxName); got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := listed(strings.Split("a b c d e f g h i j k", " ")); got != "a, b, c, d, e, f, g, h, i, 2 others" {
+	if got := cli.Listed(strings.Split("a b c d e f g h i j k", " ")); got != "a, b, c, d, e, f, g, h, i, 2 others" {
 		t.Errorf("%q", got)
 	}
 }
@@ -138,7 +139,7 @@ func TestWorst(t *testing.T) {
 		{&onnxq.Calibrated{Layers: 2, Lost: 1}, true},
 	} {
 		facts := worstFacts(&onnxq.Report{Calibration: c.calibration, Tensors: []onnxq.TensorReport{{SQNR: 17}}})
-		if got := len(facts) == 2 && strings.HasPrefix(facts[1].text, text); got != c.want {
+		if got := len(facts) == 2 && strings.HasPrefix(facts[1].Text, text); got != c.want {
 			t.Errorf("%+v: %+v", c.calibration, facts)
 		}
 	}
@@ -146,15 +147,15 @@ func TestWorst(t *testing.T) {
 
 // A reason ends after a word.
 func TestSentence(t *testing.T) {
-	words := strings.Repeat("word ", maxReason)
+	words := strings.Repeat("word ", cli.MaxReason)
 	for s, want := range map[string]string{
-		"short":             "short",
-		"a\n":               `a\n`,
-		words[:maxReason-1]: words[:maxReason-1],
-		words:               words[:maxReason-6] + " …",
-		strings.Repeat("x", 2*maxReason) + " end": strings.Repeat("x", maxReason-2) + " …",
+		"short":                 "short",
+		"a\n":                   `a\n`,
+		words[:cli.MaxReason-1]: words[:cli.MaxReason-1],
+		words:                   words[:cli.MaxReason-6] + " …",
+		strings.Repeat("x", 2*cli.MaxReason) + " end": strings.Repeat("x", cli.MaxReason-2) + " …",
 	} {
-		if got := sentence(s); got != want {
+		if got := cli.Sentence(s); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -175,10 +176,10 @@ func TestCalibrationFacts(t *testing.T) {
 		if !c.HeldOut {
 			on = "held-out rows of the samples"
 		}
-		if facts[0].text != "2 layers, error of their outputs on "+on+" 1 %, with mse 2 %" {
-			t.Errorf("%q", facts[0].text)
+		if facts[0].Text != "2 layers, error of their outputs on "+on+" 1 %, with mse 2 %" {
+			t.Errorf("%q", facts[0].Text)
 		}
-		if want == "" && len(facts) != 1 || want != "" && facts[1].text != want {
+		if want == "" && len(facts) != 1 || want != "" && facts[1].Text != want {
 			t.Errorf("%q, want %q", facts[1:], want)
 		}
 	}
@@ -187,16 +188,16 @@ func TestCalibrationFacts(t *testing.T) {
 // Nodes that stay in float32 for one reason are counted together, whatever the names of the values that they
 // read; a value that all of them read is named.
 func TestHalfFacts(t *testing.T) {
-	h := &onnxq.Half{Type: spec.Float16, Tensors: 2, Kept: []onnxq.FloatNode{
+	h := &onnxq.HalfPrecision{Type: spec.Float16, Tensors: 2, Kept: []onnxq.FloatNode{
 		{Operator: "Add", Reason: `reads "a", which may hold values beyond float16`},
 		{Operator: "Add", Reason: `reads "b \" c", which may hold values beyond float16`},
 		{Operator: "Slice", Reason: `reads "mask", which holds values beyond the range of float16`},
 		{Operator: "Slice", Reason: `reads "mask", which holds values beyond the range of float16`},
 	}}
-	want := []fact{
-		{"float16", "2 tensors, 0 new Casts"},
-		{"float32", "2 Add reads a value, which may hold values beyond float16"},
-		{"", `2 Slice reads "mask", which holds values beyond the range of float16`},
+	want := []cli.Fact{
+		{Label: "float16", Text: "2 tensors, 0 new Casts"},
+		{Label: "float32", Text: "2 Add reads a value, which may hold values beyond float16"},
+		{Label: "", Text: `2 Slice reads "mask", which holds values beyond the range of float16`},
 	}
 	if got := halfFacts(h); !slices.Equal(got, want) {
 		t.Errorf("%q", got)

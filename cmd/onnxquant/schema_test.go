@@ -7,22 +7,27 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"strings"
 	"testing"
 
 	generate "github.com/invopop/jsonschema"
 	validate "github.com/santhosh-tekuri/jsonschema/v6"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/cli"
+	"onnxquant/internal/folder"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
+	"onnxquant/onnxq/bench"
+	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/diff"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/onnxq/inspect"
+	"onnxquant/onnxq/report"
 	"onnxquant/onnxq/restyle"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
-	"onnxquant/report"
-	"onnxquant/verify"
+	"onnxquant/onnxq/verify"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 var updateSchemas = flag.Bool("update-schemas", false, "write the schemas of docs/json")
@@ -41,17 +46,18 @@ var printed = []struct {
 		{"--quiet", "--json", "--float16", "--bits", "8", "--external-data", "always", "IN", "HALF"},
 	}},
 	{"plan", onnxq.Plan{}, [][]string{{"--dry-run", "--json", "--block", "32", "--ops", "all", "IN"}, {"--dry-run", "--json", "--float16", "IN"}}},
-	{"folder", folderReport{}, [][]string{{"--preset", "sherpa-onnx", "--dry-run", "--json", "IN"}, {"--preset", "sherpa-onnx", "--quiet", "--json", "IN", "FOLDER"}}},
+	{"folder", folder.Summary{}, [][]string{{"--preset", "sherpa-onnx", "--dry-run", "--json", "IN"}, {"--preset", "sherpa-onnx", "--quiet", "--json", "IN", "FOLDER"}}},
 	{"rewrite", restyle.Report{}, [][]string{{"restyle", "--quiet", "--json", "--style", "nbits", "OUT", "NBITS"}, {"dequantize", "--quiet", "--json", "OUT", "FLOAT"}}},
 	{"gguf", ggufmodel.Report{}, [][]string{{"gguf", "--quiet", "--json", "--pure", "--mix", "Q8_0", "IN", "GGUF"}}},
 	{"gguf-plan", ggufmodel.Plan{}, [][]string{{"gguf", "--dry-run", "--json", "IN"}}},
-	{"gguf-list", ggufListing{}, [][]string{{"gguf", "--list", "--json", "GGUF"}}},
+	{"gguf-list", ggufmodel.Listing{}, [][]string{{"gguf", "--list", "--json", "GGUF"}}},
 	{"inspect", inspect.Inspection{}, [][]string{{"inspect", "--json", "IN"}, {"inspect", "--json", "OUT"}, {"inspect", "--json", "NBITS"}}},
 	{"analyze", analyze.Analysis{}, [][]string{{"analyze", "--json", "IN"}, {"analyze", "--json", "--max-size", "20KiB", "--candidates", "int4:32:zp,nvfp4", "IN"}}},
-	{"calibrate", calibrationJSON{}, [][]string{{"calibrate", "--json", "ARRAY"}, {"calibrate", "--json", "--axis", "1", "ARRAY"}}},
+	{"calibrate", calibrate.ArrayRanges{}, [][]string{{"calibrate", "--json", "ARRAY"}, {"calibrate", "--json", "--axis", "1", "ARRAY"}}},
 	{"suite", suiteJSON{}, [][]string{{"analyze", "--suite", "--json"}}},
 	{"verify", verify.Report{}, [][]string{{"verify", "--json", "IN", "OUT"}, {"verify", "--json", "--engine", "none", "IN", "IN"}}},
 	{"report", report.Report{}, [][]string{{"report", "--json", "IN", "OUT", "NBITS"}, {"report", "--json", "--engine", "none", "--candidates", "none", "IN", "OUT"}}},
+	{"bench", bench.Report{}, nil}, // test/oracle/test_bench.py has ONNX Runtime
 	{"diff", diff.Difference{}, [][]string{{"diff", "--json", "IN", "OUT"}, {"diff", "--json", "IN", "IN"}}},
 }
 
@@ -59,8 +65,8 @@ var printed = []struct {
 // commands print is valid, and has the version.
 func TestSchemas(t *testing.T) {
 	t.Chdir("../..") // comments are found by paths from there
-	r := &generate.Reflector{Anonymous: true, ExpandedStruct: true, Mapper: mapped}
-	for _, folder := range []string{"onnxq", "verify", "report", "quality", "cmd/onnxquant"} {
+	r := &generate.Reflector{Anonymous: true, ExpandedStruct: true, Mapper: mapped, Namer: definitionName}
+	for _, folder := range []string{"onnxq", "spec", "internal/recognize", "internal/folder", "quality", "cmd/onnxquant"} {
 		if err := r.AddGoComments("onnxquant", folder); err != nil {
 			t.Fatal(err)
 		}
@@ -108,10 +114,8 @@ func TestSchemas(t *testing.T) {
 // checkJSON runs a command and validates what it prints.
 func checkJSON(t *testing.T, schema *validate.Schema, args []string) {
 	t.Helper()
-	stdout := new(bytes.Buffer)
-	c, stderr := testConsole(false)
-	c.stdout.Reset(stdout)
-	if status := run(t.Context(), c, args); status > 1 || stdout.Len() == 0 {
+	stdout, stderr := new(bytes.Buffer), new(bytes.Buffer)
+	if status := program().Run(t.Context(), cli.ConsoleOn(stdout, stderr), args); status > 1 || stdout.Len() == 0 {
 		t.Errorf("%q: status %d: %s", args, status, stderr)
 		return
 	}
@@ -130,13 +134,18 @@ func checkJSON(t *testing.T, schema *validate.Schema, args []string) {
 func schemaOf(t *testing.T, r *generate.Reflector, name string, value any) []byte {
 	t.Helper()
 	s := r.Reflect(value)
-	if d := s.Definitions["tensorJSON"]; d != nil { // of calibrate: a tensor has one range, or channels
+	if d := s.Definitions["ArrayRange"]; d != nil { // of calibrate: a tensor has one range, or channels
 		d.Required = []string{"name", "batches", "values"}
 		channels, _ := d.Properties.Get("channels")
 		channels.Items = &generate.Schema{AnyOf: []*generate.Schema{channels.Items, {Type: "null"}}}
 	}
+	for typ, published := range definitionNames {
+		if d := s.Definitions[published]; d != nil {
+			d.Description = strings.Replace(d.Description, typ+" ", published+" ", 1)
+		}
+	}
 	s.Title = "onnxquant: " + name
-	s.Properties.Set("schema_version", &generate.Schema{Const: schemaVersion, Description: "the version of this schema"})
+	s.Properties.Set("schema_version", &generate.Schema{Const: cli.SchemaVersion, Description: "the version of this schema"})
 	if err := s.Properties.MoveToFront("schema_version"); err != nil {
 		t.Fatal(err)
 	}
@@ -146,6 +155,17 @@ func schemaOf(t *testing.T, r *generate.Reflector, name string, value any) []byt
 		t.Fatal(err)
 	}
 	return append(b, '\n')
+}
+
+// definitionNames are the names in schemas of types that had these names when the schemas were
+// published.
+var definitionNames = map[string]string{"HalfPrecision": "Half", "KLDivergence": "KL", "QuantizedRun": "Itself", "ListedKey": "ggufKey", "ListedTensor": "ggufTensorEntry"}
+
+func definitionName(t reflect.Type) string {
+	if name, ok := definitionNames[t.Name()]; ok {
+		return name
+	}
+	return t.Name()
 }
 
 // mapped has the types that marshal themselves.

@@ -14,12 +14,11 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 
+	"onnxquant/internal/cli"
 	"onnxquant/onnxq/compare"
-	"onnxquant/report"
-	"onnxquant/verify"
+	"onnxquant/onnxq/report"
+	"onnxquant/onnxq/verify"
 )
-
-const ortLibUsage = "shared library of ONNX Runtime, a `FILE` (default: search\nthe usual places)"
 
 type verifyFlags struct {
 	opts                       verify.Options
@@ -31,65 +30,65 @@ type verifyFlags struct {
 }
 
 func (f *verifyFlags) flagSet() *pflag.FlagSet {
-	fs := newFlagSet()
+	fs := cli.NewFlagSet()
 	f.defineComparison(fs)
 	definePage(fs, &f.page)
 	fs.BoolVar(&f.json, "json", false, "print the report as JSON")
 	fs.BoolVarP(&f.quiet, "quiet", "q", false, "print nothing; the exit status is the result")
 	fs.BoolVarP(&f.verbose, "verbose", "v", false, "print all weights, notes and failures")
-	fs.BoolVarP(&f.help, "help", "h", false, helpUsage)
+	fs.BoolVarP(&f.help, "help", "h", false, cli.HelpUsage)
 	return fs
 }
 
 // defineComparison defines the flags that say how models are compared.
 func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	o := &f.opts
-	fs.Var(limit{&f.minSQNR, "DB"}, "min-sqnr", fmt.Sprintf("fail if the SQNR of a weight or an output is below DB\n(default %g for weights, %g if they have 2 bits, %g for outputs)", verify.LeastFineSQNR, verify.LeastSQNR, verify.LeastOutputSQNR))
-	fs.Var(limit{&f.minOutputSQNR, "DB"}, "min-output-sqnr", "the same for outputs alone")
-	fs.Var(limit{&f.minCosine, "C"}, "min-cosine", fmt.Sprintf("fail if the cosine of an output is below C (default %g)", verify.LeastCosine))
-	fs.Var(limit{&f.maxError, "E"}, "max-error", "fail if the error of an element of a weight or an output is\nabove E")
-	fs.Var(choice[verify.Engine]{&o.Engine, verify.Engines, "ENGINE"}, "engine",
+	fs.Var(cli.Limit{Value: &f.minSQNR, Kind: "DB"}, "min-sqnr", fmt.Sprintf("fail if the SQNR of a weight or an output is below DB\n(default %g for weights, %g if they have 2 bits, %g for outputs)", verify.LeastFineSQNR, verify.LeastSQNR, verify.LeastOutputSQNR))
+	fs.Var(cli.Limit{Value: &f.minOutputSQNR, Kind: "DB"}, "min-output-sqnr", "the same for outputs alone")
+	fs.Var(cli.Limit{Value: &f.minCosine, Kind: "C"}, "min-cosine", fmt.Sprintf("fail if the cosine of an output is below C (default %g)", verify.LeastCosine))
+	fs.Var(cli.Limit{Value: &f.maxError, Kind: "E"}, "max-error", "fail if the error of an element of a weight or an output is\nabove E")
+	fs.Var(cli.Choice[verify.Engine]{Value: &o.Engine, Allowed: verify.Engines, Kind: "ENGINE"}, "engine",
 		"runtime: go, ort (ONNX Runtime), onnx-go (in builds with the\ntag onnxgo), none, or auto: go, else ort (default auto)")
 	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default with\n--engine go, ort or onnx-go, --inputs, --dim or a limit of outputs)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", ortLibUsage)
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy, .npz or .jsonl `FILE`, or a\nfolder of such; may be repeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
-	fs.Var(sizesOf{&o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
+	fs.Var(cli.SizesOf{Value: &o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
 	fs.StringArrayVar(&o.Logits, "logits", nil, "output `NAME` has logits, whose softmax is a distribution; may\nbe repeated (default: outputs with logit in their names)")
 	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m; the Go engine may then take more work\nand memory than fits the size of the model (default: no limit)")
 }
 
-func verifyCommand() command {
-	return command{
-		name: "verify", summary: "compare a quantized model with the float model",
-		args:    []string{"[flags] IN OUT"},
-		example: "in.onnx out.onnx",
-		text: `Compares the float model IN with the quantized model OUT, from any tool. It checks
+func verifyCommand() cli.Command {
+	return cli.Command{
+		Name: "verify", Summary: "compare a quantized model with the float model",
+		Args:    []string{"[flags] IN OUT"},
+		Example: "in.onnx out.onnx",
+		Text: `Compares the float model IN with the quantized model OUT, from any tool. It checks
 that only weights changed, and measures the error of each weight and of each output.
 For the outputs it runs both models on the same inputs, OUT with its weights as floats;
 --engine ort runs OUT itself, too.`,
-		after: `Exit status: 0 passed; 1 something besides weights changed, an error is beyond its limit,
+		After: `Exit status: 0 passed; 1 something besides weights changed, an error is beyond its limit,
 or a file cannot be read; 2 wrong usage; 3 nothing failed, but the outputs were not
 compared although that is required.`,
-		flags: func() *pflag.FlagSet { return new(verifyFlags).flagSet() },
-		run:   runVerify,
+		Flags: func() *pflag.FlagSet { return new(verifyFlags).flagSet() },
+		Run:   runVerify,
 	}
 }
 
-func runVerify(ctx context.Context, c *console, args []string) error {
+func runVerify(ctx context.Context, c *cli.Console, args []string) error {
 	var f verifyFlags
 	fs := f.flagSet()
-	if err := parseFlags(fs, args); err != nil {
+	if err := c.App.Parse(fs, args); err != nil {
 		return err
 	}
 	if f.help {
-		return c.help("verify")
+		return c.Help("verify")
 	}
 	if err := noPage(fs.Args(), "report"); err != nil {
 		return err
 	}
 	if fs.NArg() != 2 {
-		return wrongCount("verify takes two models", fs)
+		return cli.WrongCount("verify takes two models", fs)
 	}
 	if err := f.finish(fs); err != nil {
 		return err
@@ -97,18 +96,18 @@ func runVerify(ctx context.Context, c *console, args []string) error {
 	if err := checkPage(f.page); err != nil {
 		return err
 	}
-	bar := newProgress(c, f.quiet)
-	f.opts.Progress = bar.share
+	bar := cli.NewProgress(c, f.quiet)
+	f.opts.Progress = bar.Share
 	verified, err := f.compare(ctx, args, fs.Arg(0), fs.Arg(1))
-	bar.clear()
+	bar.Clear()
 	switch {
 	case err != nil:
 		return comparisonError(err)
 	case f.quiet:
 	case f.json:
-		err = c.json(verified)
+		err = c.JSON(verified)
 	default:
-		f.print(c.stdout, verified)
+		f.print(c.Stdout, verified)
 	}
 	if err != nil {
 		return err
@@ -133,7 +132,7 @@ func (f *verifyFlags) finish(fs *pflag.FlagSet) error {
 		f.opts.RequireOutputs = &f.requireOutputs
 	}
 	if f.opts.Timeout < 0 {
-		return usagef("--timeout %v is negative", f.opts.Timeout)
+		return cli.Usagef("--timeout %v is negative", f.opts.Timeout)
 	}
 	return nil
 }
@@ -155,7 +154,7 @@ func (f *verifyFlags) compare(ctx context.Context, args []string, in, out string
 // comparisonError is the error of a comparison; options that do not fit the models are wrong usage.
 func comparisonError(err error) error {
 	if errors.Is(err, verify.ErrOptions) {
-		return usagef("%v", err)
+		return cli.Usagef("%v", err)
 	}
 	return err
 }
@@ -166,72 +165,72 @@ func verifyStatus(r *verify.Report) error {
 	case r.Passed:
 		return nil
 	case r.NotCompared():
-		return errIncomplete
+		return cli.ErrIncomplete
 	}
-	return errReported
+	return cli.ErrReported
 }
 
-// print prints the report: all of it, or a summary.
+// print prints the report: the whole report, or a summary.
 func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 	const maxLines = 8
 	notes, verdicts := printables(r.Structure.Notes), verdictTexts(r, &f.opts)
 	if f.verbose && len(r.Weights) > 0 {
-		printTable(w, matchRows(r.Weights))
+		cli.PrintTable(w, matchRows(r.Weights))
 		fmt.Fprintln(w)
 	}
 	if !f.verbose {
-		notes, verdicts = first(maxLines, notes), first(maxLines, verdicts)
+		notes, verdicts = cli.First(maxLines, notes), cli.First(maxLines, verdicts)
 	}
-	facts := append([]fact{{"structure", structureText(r.Structure)}}, labelled("", notes)...)
+	facts := append([]cli.Fact{{Label: "structure", Text: structureText(r.Structure)}}, cli.Labelled("", notes)...)
 	facts = append(facts, activationFacts(r.Structure.Activations)...)
-	facts = append(facts, fact{"weights", weightsText(r)})
+	facts = append(facts, cli.Fact{Label: "weights", Text: weightsText(r)})
 	if len(r.Weights) > 0 {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
-		facts = append(facts, fact{"worst", errorText(worst.Name, worst.SQNR, worst.MaxError)})
+		facts = append(facts, cli.Fact{Label: "worst", Text: errorText(worst.Name, worst.SQNR, worst.MaxError)})
 	}
-	printFacts(w, slices.Concat(facts, executionFacts(r.Execution), labelled("warning", printables(r.Warnings)), labelled("verdict", verdicts), swapHint(r), overflowHint(r), f.activationHint(r), runtimeHint(r)))
+	cli.PrintFacts(w, slices.Concat(facts, executionFacts(r.Execution), cli.Labelled("warning", printables(r.Warnings)), cli.Labelled("verdict", verdicts), swapHint(r), overflowHint(r), f.activationHint(r), runtimeHint(r)))
 }
 
-// runtimeHint says what tells how OUT runs where users run it: kernels that compute with codes round more.
-func runtimeHint(r *verify.Report) []fact {
+// runtimeHint suggests how to run OUT as users run it: kernels that compute with codes round more.
+func runtimeHint(r *verify.Report) []cli.Fact {
 	coded := slices.ContainsFunc(r.Weights, func(m compare.WeightMatch) bool { return m.CodeType != "" })
-	if !r.Passed || !coded || !r.Execution.Compared || r.Execution.Itself != nil {
+	if !r.Passed || !coded || !r.Execution.Compared || r.Execution.QuantizedRun != nil {
 		return nil
 	}
-	return []fact{{"hint", "OUT itself was not run, with the kernels for its codes: --engine ort runs it, too"}}
+	return []cli.Fact{{Label: "hint", Text: "OUT itself was not run, with the kernels for its codes: --engine ort runs it, too"}}
 }
 
 // swapHint says that the models may be in the wrong order.
-func swapHint(r *verify.Report) []fact {
+func swapHint(r *verify.Report) []cli.Fact {
 	if r.Passed || !r.Swapped {
 		return nil
 	}
-	return []fact{{"hint", "the first model has quantized weights, the second has none: the float model is the first argument, so swap them"}}
+	return []cli.Fact{{Label: "hint", Text: "the first model has quantized weights, the second has none: the float model is the first argument, so swap them"}}
 }
 
-// overflowHint says what helps where values are beyond float16.
-func overflowHint(r *verify.Report) []fact {
+// overflowHint suggests a remedy for values beyond float16.
+func overflowHint(r *verify.Report) []cli.Fact {
 	broken := slices.ContainsFunc(r.Execution.Outputs, func(o verify.Output) bool { return o.Broken > 0 })
-	if !broken || r.Structure.Half != "float16" {
+	if !broken || r.Structure.FloatType != "float16" {
 		return nil
 	}
-	return []fact{{"hint", "values inside the model exceed 65504, the largest of float16: convert with --ranges of onnxquant calibrate or with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"}}
+	return []cli.Fact{{Label: "hint", Text: "values inside the model exceed 65504, the largest of float16: convert with --ranges of onnxquant calibrate or with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"}}
 }
 
-// activationHint says what helps where 8-bit activations spoil outputs: inputs of the kind that the ranges are
-// of, or fewer activations.
-func (f *verifyFlags) activationHint(r *verify.Report) []fact {
+// activationHint suggests remedies if 8-bit activations degrade the outputs: inputs of the same kind
+// as those of the ranges, or fewer activations.
+func (f *verifyFlags) activationHint(r *verify.Report) []cli.Fact {
 	spoilt := slices.ContainsFunc(r.Execution.Final(), func(o verify.Output) bool { return o.Distribution != nil && o.Distribution.Top1 < 0.5 })
 	failed := r.Failed[verify.CheckOutputs]+r.Failed[verify.CheckCosine] > 0
 	switch {
 	case len(r.Structure.Activations) == 0 || !spoilt && !failed:
 		return nil
 	case len(f.opts.Inputs) == 0:
-		return []fact{{"hint", "the inputs are random, and activations have the ranges of other data: give such data by --inputs"}}
+		return []cli.Fact{{Label: "hint", Text: "the inputs are random, and activations have the ranges of other data: give such data by --inputs"}}
 	case !spoilt:
 		return nil
 	}
-	return []fact{{"hint", "most rows have another class than in the float model: quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"}}
+	return []cli.Fact{{Label: "hint", Text: "most rows have another class than in the float model: quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"}}
 }
 
 func matchRows(weights []compare.WeightMatch) [][]string {
@@ -239,9 +238,9 @@ func matchRows(weights []compare.WeightMatch) [][]string {
 	for _, m := range weights {
 		worst := "-"
 		if b := m.Worst; b != nil {
-			worst = fmt.Sprintf("%s, %d from %v", decibels(b.SQNR), b.Length, b.At)
+			worst = fmt.Sprintf("%s, %d from %v", cli.Decibels(b.SQNR), b.Length, b.At)
 		}
-		rows = append(rows, []string{name(m.Name), shape(m.Shape), m.DType, cmp.Or(m.CodeType, "-"), m.Form, decibels(m.SQNR),
+		rows = append(rows, []string{cli.Name(m.Name), cli.Shape(m.Shape), m.DType, cmp.Or(m.CodeType, "-"), m.Form, cli.Decibels(m.SQNR),
 			fmt.Sprintf("%.3g", m.MaxError), fmt.Sprintf("%.3g", m.MSE), worst})
 	}
 	return rows
@@ -264,7 +263,7 @@ func verdictTexts(r *verify.Report, opts *verify.Options) []string {
 	}
 	var texts []string
 	for _, failure := range r.Failures {
-		texts = append(texts, "failed: "+printable(failure))
+		texts = append(texts, "failed: "+cli.Printable(failure))
 	}
 	return texts
 }
@@ -281,9 +280,9 @@ func structureText(s verify.Structure) string {
 }
 
 // activationFacts tells how many activations are quantized.
-func activationFacts(types map[string]int) []fact {
+func activationFacts(types map[string]int) []cli.Fact {
 	if text := activationsText(types); text != "" {
-		return []fact{{"activations", text}}
+		return []cli.Fact{{Label: "activations", Text: text}}
 	}
 	return nil
 }
@@ -309,9 +308,9 @@ func weightsText(r *verify.Report) string {
 		}
 		forms[form]++
 	}
-	text, kinds := fmt.Sprintf("%d compared", len(r.Weights)+r.Rounded), counts(forms)
+	text, kinds := fmt.Sprintf("%d compared", len(r.Weights)+r.Rounded), cli.Counts(forms)
 	if r.Rounded > 0 {
-		kinds = append(kinds, fmt.Sprintf("%d equal to IN's rounded to %s", r.Rounded, r.Structure.Half))
+		kinds = append(kinds, fmt.Sprintf("%d equal to IN's rounded to %s", r.Rounded, r.Structure.FloatType))
 	}
 	if len(kinds) > 0 {
 		text += ": " + strings.Join(kinds, ", ")
@@ -319,37 +318,37 @@ func weightsText(r *verify.Report) string {
 	return text + fmt.Sprintf("; %d other constants equal", r.Same-r.Rounded)
 }
 
-func executionFacts(x verify.Execution) []fact {
+func executionFacts(x verify.Execution) []cli.Fact {
 	if !x.Compared {
-		return append([]fact{{"execution", "the outputs were not compared"}}, labelled("", printables(x.Reasons))...)
+		return append([]cli.Fact{{Label: "execution", Text: "the outputs were not compared"}}, cli.Labelled("", printables(x.Reasons))...)
 	}
-	facts := []fact{{"execution", x.Engine}, {"", "with the weights of OUT as floats"}}
+	facts := []cli.Fact{{Label: "execution", Text: x.Engine}, {Label: "", Text: "with the weights of OUT as floats"}}
 	if x.Library != "" {
-		facts[0].text += ", " + printable(x.Library)
+		facts[0].Text += ", " + cli.Printable(x.Library)
 	}
 	if x.Samples > 1 {
-		facts[1].text += fmt.Sprintf(", on %d samples", x.Samples)
+		facts[1].Text += fmt.Sprintf(", on %d samples", x.Samples)
 	}
 	if x.Sizes != "" {
-		facts[1].text += ", on random inputs of " + printable(x.Sizes)
+		facts[1].Text += ", on random inputs of " + cli.Printable(x.Sizes)
 	}
 	facts = append(facts, outputFacts(x.Outputs)...)
-	if x.Itself != nil && x.Itself.Reason == "" {
-		facts = append(append(facts, fact{"", "OUT itself, on the same"}), outputFacts(x.Itself.Outputs)...)
+	if x.QuantizedRun != nil && x.QuantizedRun.Reason == "" {
+		facts = append(append(facts, cli.Fact{Label: "", Text: "OUT itself, on the same"}), outputFacts(x.QuantizedRun.Outputs)...)
 	}
 	return facts
 }
 
-func outputFacts(outputs []verify.Output) (facts []fact) {
+func outputFacts(outputs []verify.Output) (facts []cli.Fact) {
 	for _, o := range outputs {
 		if o.Elements == 0 && o.Broken == 0 {
-			facts = append(facts, fact{"", fmt.Sprintf("%s %s: no finite elements to compare", name(o.Name), shape(o.Dims))})
+			facts = append(facts, cli.Fact{Label: "", Text: fmt.Sprintf("%s %s: no finite elements to compare", cli.Name(o.Name), cli.Shape(o.Dims))})
 			continue
 		}
-		text := fmt.Sprintf("%s %s: ", name(o.Name), shape(o.Dims))
+		text := fmt.Sprintf("%s %s: ", cli.Name(o.Name), cli.Shape(o.Dims))
 		if o.Elements > 0 {
 			text += fmt.Sprintf("SQNR %s, largest error %.3g (%.2g of the largest value), cosine %.6f",
-				decibels(o.SQNR), o.MaxError, o.Relative, o.Cosine)
+				cli.Decibels(o.SQNR), o.MaxError, o.Relative, o.Cosine)
 		}
 		if o.Elements > 0 && o.Broken > 0 {
 			text += "; "
@@ -357,10 +356,10 @@ func outputFacts(outputs []verify.Output) (facts []fact) {
 		if o.Broken > 0 {
 			text += fmt.Sprintf("%d %s NaN or infinite in one model only", o.Broken, english.PluralWord(o.Broken, "element is", "elements are"))
 		}
-		facts = append(facts, fact{"", text})
+		facts = append(facts, cli.Fact{Label: "", Text: text})
 		if d := o.Distribution; d != nil {
-			facts = append(facts, fact{"", fmt.Sprintf("as %s: the same class in %.4g %% of %d rows, KL divergence %.3g on average, %.3g at most",
-				d.Kind, 100*d.Top1, d.Rows, d.KL.Mean, d.KL.Max)})
+			facts = append(facts, cli.Fact{Label: "", Text: fmt.Sprintf("as %s: the same class in %.4g %% of %d rows, KL divergence %.3g on average, %.3g at most",
+				d.Kind, 100*d.Top1, d.Rows, d.KLDivergence.Mean, d.KLDivergence.Max)})
 		}
 	}
 	return facts
@@ -369,7 +368,7 @@ func outputFacts(outputs []verify.Output) (facts []fact) {
 func printables(texts []string) []string {
 	var list []string
 	for _, text := range texts {
-		list = append(list, printable(text))
+		list = append(list, cli.Printable(text))
 	}
 	return list
 }

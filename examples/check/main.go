@@ -1,5 +1,5 @@
-// Command check is for continuous integration: it fails if a quantized model is not the float
-// model with other weights, or differs too much from it.
+// Command check is for continuous integration. It fails if a quantized model differs from the float
+// model in more than its weights, or if its outputs differ too much.
 //
 //	go run ./examples/check in.onnx out.onnx
 package main
@@ -10,7 +10,7 @@ import (
 	"log"
 	"os"
 
-	"onnxquant/verify"
+	"onnxquant/onnxq/verify"
 )
 
 func main() {
@@ -27,9 +27,9 @@ func main() {
 	}
 }
 
-// check compares the models, weights and outputs, and prints what is wrong.
+// check compares weights and outputs of the models and prints what is wrong.
 func check(in, out string) (passed bool, err error) {
-	least := 15.0 // dB, of each weight and each output
+	least := 15.0 // SQNR in dB of each weight and each output
 	report, err := verify.Models(context.Background(), in, out, verify.Options{MinSQNR: &least})
 	if err != nil {
 		return false, err

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 )
 

@@ -1,4 +1,4 @@
-// Command keep quantizes a model, but keeps one layer in float.
+// Command keep quantizes a model and keeps one weight in float.
 //
 //	go run ./examples/keep in.onnx out.onnx lm_head.weight
 package main

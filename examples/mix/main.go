@@ -1,4 +1,4 @@
-// Command mix finds the smallest mix of formats for a model within an error, and converts the
+// Command mix finds the smallest mix of formats whose error stays below a limit, and converts the
 // model with it.
 //
 //	go run ./examples/mix in.onnx out.onnx 0.08
@@ -29,8 +29,7 @@ func main() {
 	}
 }
 
-// convert quantizes the model at in with the smallest mix whose relative error is at most so
-// large.
+// convert quantizes the model at in with the smallest mix whose relative error is at most most.
 func convert(in, out string, most float64) error {
 	ctx := context.Background()
 	m, err := onnxq.Open(in)

@@ -3,7 +3,7 @@ package main
 import (
 	"log"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 )
 
 func Example() {

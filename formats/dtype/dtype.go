@@ -1,8 +1,10 @@
-// Package dtype has the element types of ONNX tensors: their names, sizes and ranges,
-// how floats are rounded to them, and the bytes of floats in files.
+// Package dtype has the element types of ONNX tensors: their names, sizes and ranges, the rounding of
+// floats to them, and the encoding of floats as bytes.
 //
 //	raw := make([]byte, dtype.Float16.Bytes(2))
 //	dtype.Float16.Encode(raw, []float32{1, -2}) // 00 3c 00 c0
+//
+// A [DType] is a plain number. The caller owns all slices.
 package dtype
 
 import (
@@ -119,8 +121,7 @@ func (t DType) Integer() bool { return t.kind() == signed || t.kind() == unsigne
 // Signed reports whether the type is a signed integer type.
 func (t DType) Signed() bool { return t.kind() == signed }
 
-// Limits returns the smallest and the largest number of an integer type; 0 and 0 for other
-// types.
+// Limits returns the smallest and the largest number of an integer type; 0 and 0 for others.
 func (t DType) Limits() (lo int64, hi uint64) {
 	bits := t.Bits()
 	switch t.kind() {
@@ -168,8 +169,8 @@ func (t DType) Bytes(n int64) int64 {
 	return n/per + (n%per+per-1)/per
 }
 
-// Elements multiplies the dimensions of a tensor. A negative dimension is an error, and so is
-// a size in bytes that overflows int64.
+// Elements multiplies the dimensions of a tensor. It fails if a dimension is negative or the size in
+// bytes overflows int64.
 func Elements(dims []int64) (int64, error) {
 	n := int64(1)
 	for _, d := range dims {

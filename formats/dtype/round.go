@@ -35,7 +35,7 @@ func (t DType) Round(x float32) float32 {
 	return x
 }
 
-// RoundAll rounds each of x as Round does; of a NaN that signals, other bits may stay.
+// RoundAll rounds each of x like Round, except that a signaling NaN may keep other bits.
 func (t DType) RoundAll(x []float32) {
 	switch t {
 	case Float16:
@@ -56,8 +56,8 @@ func (t DType) RoundAll(x []float32) {
 // roundPiece is how many elements RoundAll converts at a time.
 const roundPiece = 256
 
-// roundToOdd returns x if it is a float32, else the one of its two neighbors whose last bit
-// is 1. Rounding that to fewer bits gives the same as rounding x.
+// roundToOdd returns x if it is a float32, else the neighbor whose last bit is 1. Rounding that to
+// fewer bits gives the same as rounding x directly.
 func roundToOdd(x float64) float32 {
 	f := float32(x)
 	b := math.Float32bits(f)

@@ -1,5 +1,5 @@
-// Package errstat adds up quantization errors. The caller owns a [Stats], and merges those of
-// several workers.
+// Package errstat adds up quantization errors. The caller owns each [Stats]; Stats of several workers
+// are merged into one.
 package errstat
 
 import (
@@ -8,9 +8,9 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// Stats adds up the errors of decoded values. The zero value is ready to
-// use. Sums depend in their last bits on the order and the lengths of the pieces added;
-// the same pieces in the same order give the same sums.
+// Stats adds up the errors of decoded values. The zero value is ready to use. The last bits of the
+// sums depend on the order and the lengths of the pieces added. The same pieces in the same order give
+// the same sums.
 type Stats struct {
 	N        int64   // values
 	MaxAbs   float64 // the largest magnitude of an error

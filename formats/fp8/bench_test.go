@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/codectest"
+	"onnxquant/internal/testing/codectest"
 )
 
 func BenchmarkWeight(b *testing.B) {

@@ -23,27 +23,26 @@
 //
 // # Casts
 //
-// A number becomes the nearest, ties to the one with an even code. What lies beyond
-// the largest number and half a step becomes, as the attribute saturate of ONNX's
-// Cast says, the largest of its sign, or NaN (infinity in E5M2); a tie there goes
-// to the largest if its code is even. So do infinities, saturating. NaN stays
-// NaN. A float64 is to be rounded to float32 first, which is what ONNX's reference,
-// ml_dtypes and PyTorch do.
+// A number becomes the nearest, ties to the even code. A number more than half a step beyond the
+// largest becomes the largest, with its sign, if the cast saturates (attribute saturate of ONNX's
+// Cast). Otherwise it becomes NaN, in E5M2 infinity. A tie at half a step becomes the largest if that
+// code is even. Infinities become the largest if the cast saturates. NaN stays NaN. Callers round a
+// float64 to float32 first, as ONNX's reference, ml_dtypes and PyTorch do.
 //
 // # Weights
 //
-// A [Codec] divides each block by a scale, of the type of the weight, that makes its
-// largest magnitude the format's largest number:
+// A [Codec] is a plain value, safe for concurrent use; the caller owns all slices. It divides each
+// block by a scale, of the type of the weight, that maps its largest magnitude to the format's largest
+// number:
 //
 //	scale = max|w| / largest, 1 if that is 0
 //	code  = saturating cast of w/scale to the format
 //
-// The scale is rounded to nearest, ties to even, first to float32, then to its type. It
-// is a normal number, except of float16: there, what is below 2^-14 is rounded up to the
-// next multiple of 2^-24. It is lowered by one place if largest times the scale, rounded
-// to the type, would be infinite.
+// The scale is rounded to nearest, ties to even, first to float32, then to its type. It is a normal
+// number, except in float16: there, a scale below 2^-14 is rounded up to the next multiple of 2^-24.
+// It is lowered by one place if largest times the scale, rounded to the type, would be infinite.
 //
-// The quotient w/scale is rounded to float32, also of float16 and bfloat16 weights. The
-// code represents scale * value, rounded to the type. That is ONNX's DequantizeLinear,
-// per tensor or channel from opset 19, in blocks from 21.
+// The quotient w/scale is rounded to float32, also for float16 and bfloat16 weights. The code
+// represents scale * value, rounded to the type. That is ONNX's DequantizeLinear: per tensor or channel
+// from opset 19, in blocks from 21.
 package fp8

@@ -21,7 +21,7 @@ const (
 var formats = [...]struct {
 	name string
 	kind *kernels.MiniFloat
-	over byte // code of what is beyond the largest number, without sign
+	over byte // code of numbers beyond the largest, without sign
 	nan  byte // code of NaN, without sign
 }{
 	E4M3FN:   {"float8_e4m3fn", kernels.E4M3FN, 0x7f, 0x7f},
@@ -60,9 +60,8 @@ func (f Format) Max() float32 {
 // Decode returns the number that a code represents.
 func (f Format) Decode(code byte) float32 { return formats[f].kind.Values[code] }
 
-// Encode returns the code of the number nearest to x, ties to even. What is beyond
-// the largest number becomes that number if saturate is set, else an infinity or,
-// in formats without one, NaN.
+// Encode returns the code of the number nearest to x, ties to even. Beyond the largest number, it is
+// the largest if saturate is set, else infinity or, in formats without infinity, NaN.
 func (f Format) Encode(x float32, saturate bool) byte {
 	d := &formats[f]
 	sign := byte(math.Float32bits(x) >> 24 & 0x80)

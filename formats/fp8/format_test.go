@@ -9,7 +9,7 @@ import (
 
 	"github.com/x448/float16"
 
-	"onnxquant/internal/golden"
+	"onnxquant/internal/testing/golden"
 )
 
 var all = []Format{E4M3FN, E5M2, E4M3FNUZ, E5M2FNUZ}

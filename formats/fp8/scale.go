@@ -6,9 +6,8 @@ import (
 	"onnxquant/formats/dtype"
 )
 
-// scaleFor returns the scale, a number of type t, by which top times the scale is as
-// large as the largest magnitude amax of a block, which is finite. The package comment
-// has the exceptions.
+// scaleFor returns the scale of type t that maps top to amax, the finite largest magnitude of a block.
+// The package comment lists the exceptions.
 func scaleFor(t dtype.DType, amax, top float32) float32 {
 	if amax == 0 {
 		return 1

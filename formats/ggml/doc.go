@@ -28,10 +28,10 @@
 //	Q5_K        13       256    176   5.5   d*s*q - m*t         parts of 32, s and t of 6 bits
 //	Q6_K        14       256    210   6.5625 d*s*(q-32)         parts of 16, s an int8
 //
-// d and m are float16, s and t codes of a part's scale and min. Each product and sum of
-// these is rounded to float32, in this order: d*s, then times the code; m*t; the
-// difference. IQ4_NL's values are -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89
-// 113; E2M1 is that of package mx, its code 8 here another 0.
+// d and m are float16; s and t are the codes of a part's scale and min. Each product and sum is rounded
+// to float32, in this order: d*s, then times the code; m*t; the difference. IQ4_NL's values are
+// -127 -104 -83 -65 -49 -35 -22 -10 1 13 25 38 53 69 89 113. E2M1 is described in package mx; here,
+// code 8 is 0.
 //
 // # Layout
 //
@@ -67,16 +67,14 @@
 //
 // # How codes are found
 //
-// Without an importance, Q4_0 and Q5_0 give the element of largest magnitude the code 0,
-// whatever its sign is, Q8_0 gives it 127 or -127, and Q4_1 and Q5_1 spread their codes
-// from the least element to the greatest. d is rounded after the codes are found. Q8_0
-// rounds ties away from 0, the others up.
+// Without an importance, Q4_0 and Q5_0 give the element of the largest magnitude the code 0, whatever
+// its sign. Q8_0 gives it 127 or -127. Q4_1 and Q5_1 spread their codes from the least element to the
+// greatest. d is rounded after the codes are found. Q8_0 rounds ties away from 0, the others up.
 //
-// The rest search: each tries some ranges, for each finds the scale, and min, of least
-// weighted squares for the codes of that range, and keeps what errs least.
-// [kernels.AffineSearch] and [kernels.SymmetricSearch] have the tries. What differs is
-// the weight of an element x, with the mean of squares taken over its super-block, or for
-// Q4_0 … Q5_1 its row:
+// The others search: each tries some ranges, finds the scale and min of the least weighted squares for
+// the codes of each range, and keeps the best. [kernels.AffineSearch] and [kernels.SymmetricSearch]
+// define the tries. The encodings differ in the weight of an element x. The mean of squares is that of
+// its super-block; for Q4_0 … Q5_1, of its row:
 //
 //	          without importance   with importance p
 //	Q2_K      |x|, errors not      p * sqrt(mean + x²)
@@ -88,19 +86,18 @@
 //	IQ4_NL    x²                   p * sqrt(2*mean of its block + x²)
 //	Q4_0 …    no search            p * sqrt(mean + x²)
 //
-// Q2_K, Q4_K and Q5_K give the largest scale of a part the last code, and the largest
-// min; Q3_K and Q6_K the scale of largest magnitude the least code. With an importance,
-// all but Q6_K search for those too. Then codes are found anew, by the scales and mins as
-// they are stored. Where these are 0, the codes of the search stay, although they all
-// decode to the same value.
+// Scales and mins of parts are quantized too. Q2_K, Q4_K and Q5_K give the largest scale the last code,
+// and likewise the largest min. Q3_K and Q6_K give the scale of the largest magnitude the least code.
+// With an importance, all but Q6_K search for these codes instead. Then the codes of elements are found
+// again, from the stored scales and mins. Where a scale is 0, the codes of the search stay, although
+// they all decode to the same value.
 //
-// MXFP4's exponent is floor(log2(max|x|)) - 2, the logarithm rounded to float32; codes are
-// those of the nearest value, of two the first.
+// MXFP4's exponent is floor(log2(max|x|)) - 2, with the logarithm rounded to float32. Codes are those
+// of the nearest value; of two, the first.
 //
-// All arithmetic is of float32, without fused multiply-adds, and sums of a block go in the
-// order of its elements: so bytes do not depend on the processor.
+// All arithmetic is in float32 without fused multiply-adds, and sums of a block are in the order of its
+// elements. So the bytes do not depend on the processor.
 //
-// What is beyond float16 is stored as an infinity, as by the reference, and does not
-// represent numbers then: scales of 65520 and more. Blocks of less than 1e-15 count as
-// zeros to the symmetric searches.
+// Scales beyond float16 (65520 and more) are stored as infinity, as in the reference; their blocks
+// decode to no numbers. The symmetric searches treat blocks below 1e-15 as zeros.
 package ggml

@@ -11,8 +11,8 @@ import (
 
 // Encoding packs rows of float32 elements, block by block, into bytes.
 //
-// The encodings of this package are variables, such as [Q4_K]. Others can be registered by
-// [Register]. An Encoding must not be changed.
+// The encodings of this package are variables, such as [Q4_K]. [Register] adds others. An Encoding
+// must not be changed.
 type Encoding struct {
 	Name     string // ggml's name in capitals: Q4_K
 	Type     uint32 // ggml's number of the type, which a GGUF file stores
@@ -46,9 +46,9 @@ func (e *Encoding) RowSize(elements int) (int, error) {
 	return blocks * e.Bytes, nil
 }
 
-// PackedShape returns the shape of a packed tensor of bytes: that of the tensor, whose
-// rows lie along the last dimension, with the bytes of a row as the last one. It
-// fails if the last dimension is not a multiple of the elements of a block.
+// PackedShape returns the shape of a packed tensor of bytes. Its last dimension is the bytes of a row;
+// the others are those of shape. It fails if the last dimension of shape is not a multiple of the
+// elements of a block.
 func (e *Encoding) PackedShape(shape []int) ([]int, error) {
 	if len(shape) == 0 {
 		return nil, fmt.Errorf("%s: a scalar has no rows to cut into blocks", e.Name)
@@ -78,10 +78,9 @@ func (e *Encoding) Shape(packed []int) ([]int, error) {
 	return shape, nil
 }
 
-// Quantize encodes x, rows of the given number of columns, to dst. importance is the weight
-// of the squared errors in each column, or nil if all are equal; encodings without a search
-// ignore it. At most workers goroutines share the rows; the bytes do not depend on their
-// number.
+// Quantize encodes x, rows of the given number of columns, to dst. importance weights the squared
+// errors by column; nil weights all equally. Encodings without a search ignore it. At most workers
+// goroutines share the rows; the bytes do not depend on their number.
 //
 // All elements must be finite, unless the encoding is of single floats.
 func (e *Encoding) Quantize(dst []byte, x []float32, columns int, importance []float32, workers int) error {

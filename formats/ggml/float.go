@@ -9,8 +9,8 @@ import (
 	"github.com/x448/float16"
 )
 
-// The floats, element by element, little-endian. F16 and BF16 are the nearest, ties to
-// even; what is too large for one becomes an infinity.
+// The float encodings: single elements, little-endian. F16 and BF16 round to nearest, ties to even;
+// numbers beyond their range become infinite.
 var (
 	F32  = &Encoding{"F32", 0, 1, 4, encodeF32, dtype.Float32.Decode, nil}
 	F16  = &Encoding{"F16", 1, 1, 2, encodeF16, dtype.Float16.Decode, nil}
@@ -37,7 +37,7 @@ func encodeBF16(dst []byte, row, _ []float32) {
 	}
 }
 
-// putHalf stores v as a float16 and returns what that is.
+// putHalf stores v as a float16 and returns the rounded value.
 func putHalf(dst []byte, v float32) float32 {
 	h := float16.Fromfloat32(v)
 	binary.LittleEndian.PutUint16(dst, h.Bits())

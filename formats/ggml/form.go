@@ -4,12 +4,12 @@ package ggml
 //
 //	scale*codes[i] - min    or    scale*Values[codes[i]]
 //
-// with the scale and min of its part. In a nested form those are products,
-// rounded to float32, of a float of the block and a code of the part.
+// with the scale and min of its part. In a nested form, scale and min are products, rounded to float32,
+// of a float of the block and a code of the part.
 type Form struct {
 	Bits   int       // of an element's code, 1 … 8
 	Signed bool      // codes of elements, and of scales, are two's complement
-	Values []float32 // of the 16 codes, if they are not the numbers themselves; then there are no parts and no mins
+	Values []float32 // of the 16 codes, if they differ from the codes themselves; then there are no parts and no mins
 	Part   int       // elements that share a scale; all of a block if the form is not nested
 	Nested bool      // scales and mins of parts are codes, of 8 bits at most
 	Mins   bool      // there are mins, whose codes are unsigned

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/golden"
+	"onnxquant/internal/testing/golden"
 )
 
 func TestGoldenGGML(t *testing.T) {

@@ -6,14 +6,15 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// LeastError returns an encoding of the same blocks whose Encode looks for a smaller error e of a
-// block w: it makes |e|² + ⟨w, e⟩²/|w|² small, each element weighted by the importance if there is
-// one. Besides what e finds it tries what e finds if all errors count alike, and if they count by
-// the importance alone. Then it stretches the block so that ⟨w, ŵ⟩ = ⟨w, w⟩: blocks of least |e|²
-// are a little shorter than the weights, and so would be the outputs of a layer.
+// LeastError returns an encoding of the same blocks whose Encode searches for a smaller error. For a
+// block w with error e it minimizes |e|² + ⟨w, e⟩²/|w|², weighted by the importance, if given. It
+// tries three starts: the codes of this encoding, of a search without its own weighting of errors, and
+// of one weighted by the importance only. Then it stretches the block so that ⟨w, ŵ⟩ = ⟨w, w⟩: blocks
+// with the least |e|² are slightly shorter than the weights, and would shrink the outputs of a layer.
 //
-// |e|² of a block is never above that of e. In Q2_K all of this is weighted by the magnitudes of the
-// weights, as in ggml's search: with so few codes, large weights would pay for the small ones.
+// |e|² of a block is never above that of this encoding. In Q2_K, errors are also weighted by the
+// magnitudes of the weights, as in ggml's search: with so few codes, small weights would otherwise
+// harm large ones.
 func (e *Encoding) LeastError() *Encoding {
 	least := *e
 	least.Encode = func(dst []byte, row, importance []float32) {
@@ -33,8 +34,8 @@ func (e *Encoding) LeastError() *Encoding {
 	return &least
 }
 
-// sideBySide are what encodes blocks as if each were a row, all at once: the kernels search many of them
-// as fast as one. Blocks of other encodings are encoded one by one.
+// sideBySide lists functions that encode each block as a row of its own, all at once: the kernels
+// search many blocks as fast as one. Blocks of other encodings are encoded one by one.
 var sideBySide = map[*Encoding]func(dst []byte, x, importance []float32){
 	Q4_0: simple{bits: 4}.searchEach, Q4_1: simple{bits: 4, affine: true}.searchEach,
 	Q5_0: simple{bits: 5}.searchEach, Q5_1: simple{bits: 5, affine: true}.searchEach,
@@ -45,7 +46,7 @@ var sideBySide = map[*Encoding]func(dst []byte, x, importance []float32){
 type search struct {
 	*Encoding
 	tried   []byte    // blocks
-	weights []float32 // what errors count
+	weights []float32 // weights of the squared errors
 	decoded []float32 // elements of a block
 	means   []float32 // of the squares, by block
 	was     []measured
@@ -78,10 +79,10 @@ const (
 	mostMean  = 0x1p90
 )
 
-// improve replaces encoded blocks by better ones, where it finds any.
+// improve replaces encoded blocks by better ones where the search finds any.
 func (s *search) improve(blocks []byte, x, importance []float32) {
 	n := len(x) / s.Elements
-	from := 0 // the first block since the last one that is not searched
+	from := 0 // first block since the last block that is not searched
 	for i := range n + 1 {
 		if i < n && s.searched(i, blocks, x, importance) {
 			continue
@@ -104,7 +105,7 @@ func (s *search) searched(i int, blocks []byte, x, importance []float32) bool {
 	return was.squared > 0 && was.squared < math.MaxFloat64 && mean >= leastMean && mean <= mostMean
 }
 
-// improveAll replaces blocks by better ones. The first of them is the one of a number.
+// improveAll replaces blocks by better ones; first is the number of the first block.
 func (s *search) improveAll(blocks []byte, x, importance []float32, first int) {
 	tried, weights, best := s.tried[:len(blocks)], s.weights[:len(x)], s.best[first:]
 	try := func() {
@@ -136,7 +137,7 @@ func (s *search) improveAll(blocks []byte, x, importance []float32, first int) {
 	try()
 }
 
-// counts is what the squared error of element i of a block counts.
+// counts is the weight of the squared error of element i of a block.
 func (s *search) counts(importance []float32, i int, v float32) float32 {
 	w := float32(1)
 	if s.Type == Q2_K.Type {
@@ -156,11 +157,11 @@ var multiples = map[uint32][]int{
 	IQ4_NL.Type: {0},
 }
 
-// measured is what is known of an encoded block.
+// measured has the errors of an encoded block.
 type measured struct {
 	squared float64 // |e|²
 	miss    float64 // what LeastError makes small
-	stretch float32 // what makes the block as long as the weights
+	stretch float32 // factor that makes the block as long as the weights
 }
 
 // measure measures block i.

@@ -58,9 +58,8 @@ func decodeIQ4_NL(row []float32, src []byte) {
 	}
 }
 
-// searchNonlinear returns the scale of least weighted error: of sixteen scales by which
-// an element of largest magnitude is near the least value, each is tried with the codes
-// that it leads to, and fitted to them.
+// searchNonlinear returns the scale of the least weighted error. It tries sixteen scales that map an
+// element of the largest magnitude near the least value, and fits each to its codes.
 func searchNonlinear(x, w []float32) float32 {
 	largest := extreme(x)
 	if kernels.Abs(largest) < negligible {
@@ -158,8 +157,8 @@ func decodeMXFP4(row []float32, src []byte) {
 	}
 }
 
-// exponentMXFP4 returns the E8M0 code of a block's scale. The logarithm is rounded to a
-// float32, so that a little less than a power of two may count as that power.
+// exponentMXFP4 returns the E8M0 code of a block's scale. The logarithm is rounded to float32, so a
+// number slightly below a power of two may count as that power.
 func exponentMXFP4(amax float32) byte {
 	if amax == 0 {
 		return 0
@@ -176,8 +175,8 @@ func halfPower(e byte) float32 {
 	return math.Float32frombits(uint32(e-1) << 23)
 }
 
-// nearestE2M1 returns the code of the value that times scale, a power of two, is nearest
-// to v, of two the first one. |v| is less than 16 times scale.
+// nearestE2M1 returns the code of the value nearest to v/scale; of two, the first. scale is a power of
+// two, and |v| is less than 16 times scale.
 func nearestE2M1(v, scale float32) byte {
 	halves := 2 * (kernels.Abs(v) / scale) // the double of v may be infinite
 	up := int(halves)
@@ -191,8 +190,8 @@ func nearestE2M1(v, scale float32) byte {
 	return code
 }
 
-// byHalves are the codes of what is, rounded up, so many halves of a unit: 1 from
-// beyond 1/2 on, 2 beyond 3/2, then beyond 5/2, 7/2, 5, 7, 10.
+// byHalves are the codes by the number of half units, rounded up: the code is 1 from beyond 1/2 on, 2
+// beyond 3/2, then beyond 5/2, 7/2, 5, 7, 10.
 var byHalves = [33]byte{
 	0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 4, 5, 5, 5, 5, 6, 6, 6, 6, 6, 6, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7, 7,
 }

@@ -15,8 +15,8 @@ var registry = struct {
 	F32, F16, Q4_0, Q4_1, Q5_0, Q5_1, Q8_0, Q2_K, Q3_K, Q4_K, Q5_K, Q6_K, IQ4_NL, BF16, MXFP4,
 }}
 
-// Register adds an encoding to those of Lookup, LookupType and All. It is an error if another
-// one has the same name, ignoring case, or the same type, or if e is incomplete.
+// Register adds an encoding to Lookup, LookupType and All. It fails if the name (ignoring case) or the
+// type is taken, or if e is incomplete.
 func Register(e *Encoding) error {
 	switch {
 	case e.Name == "":

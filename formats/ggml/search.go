@@ -6,7 +6,7 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// negligible is the magnitude below which a block counts as zeros.
+// negligible is the magnitude below which a block is treated as zeros.
 const negligible = kernels.Negligible
 
 // sumSquares adds the squares of x in order.
@@ -56,9 +56,9 @@ func (f *found) fits(n int) kernels.AffineFits {
 	return kernels.AffineFits{Scale: f.scale[:n], Min: f.min[:n], Inverse: f.inverse[:n], Low: f.low[:n]}
 }
 
-// fitPositive finds for the first numbers of x, which are not negative, a scale and codes
-// up to last, weighted by w: of nine scales that of least squares, then, code by code, whatever
-// makes the fit of a common scale better.
+// fitPositive finds a scale and codes up to last for the numbers of x, which are not negative,
+// weighted by w. It takes the best of nine scales by least squares, then changes single codes as long
+// as a common scale fits better.
 func fitPositive(q []byte, x, w []float32, last int) (scale float32) {
 	x, w = x[:len(q)], w[:len(q)]
 	var largest float32
@@ -121,8 +121,8 @@ func (f fit) better(g fit) bool {
 	return float32(float32(f.xq*f.xq)*g.qq) > float32(float32(g.xq*g.xq)*f.qq)
 }
 
-// refine changes codes that are not negative, one by one, to what the scale of the
-// others makes of their elements, if that fits better; five times over at most.
+// refine changes codes, which are not negative, one by one. A code becomes the element divided by the
+// scale that fits the others, if that improves the fit. It makes at most five passes.
 func (f *fit) refine(q []byte, x, w []float32, last int) {
 	for range 5 {
 		changed := false

@@ -21,8 +21,8 @@ var (
 // small is the number of elements of a block without parts.
 const small = 32
 
-// simple is an encoding of 4 or 5 bits. A block is its scale, the least value if it is
-// affine, the fifth bits if there are any, and the low four bits.
+// simple is an encoding of 4 or 5 bits. A block has its scale, the least value if it is affine, the
+// fifth bits if the codes have 5, and the low four bits.
 type simple struct {
 	bits   int
 	affine bool
@@ -159,7 +159,7 @@ func (f simple) decode(row []float32, src []byte) {
 	}
 }
 
-// zero is the code of 0, if it has one, and half the number of codes.
+// zero is half the number of codes: the code of 0, unless the encoding is affine.
 func (f simple) zero() int { return 1 << (f.bits - 1) }
 
 // fitSymmetric gives the element of largest magnitude the code 0.
@@ -222,8 +222,8 @@ func ends(x []float32) (low, high float32) {
 	return low, high
 }
 
-// pairNibbles packs the low four bits of codes: byte i has code i in its low half and
-// code i+16 in the high one.
+// pairNibbles packs the low four bits of codes: byte i has code i in its low half and code i+16 in its
+// high half.
 func pairNibbles(dst []byte, q *[small]byte) {
 	const mask = 0x0f0f0f0f0f0f0f0f
 	for i := 0; i < small/2; i += 8 {
@@ -238,7 +238,7 @@ func splitNibbles(q *[small]byte, src []byte) {
 	}
 }
 
-// putFifthBits packs the fifth bits of codes, that of code i as bit i of 32.
+// putFifthBits packs the fifth bits of codes: bit i of 32 is the fifth bit of code i.
 func putFifthBits(dst []byte, q *[small]byte) {
 	var bits uint32
 	for i, c := range q {

@@ -23,7 +23,7 @@ const super = 256
 type affine struct {
 	search    kernels.AffineSearch // without an importance
 	last      int                  // the greatest code of scales and mins
-	variances float32              // how often the mean of squares counts in weights by importance
+	variances float32              // factor of the mean of squares in weights by importance
 	size      int                  // bytes of a super-block
 }
 
@@ -77,8 +77,8 @@ func (f *affine) find(found *found, x, importance []float32) {
 	search.Find(found.fits(len(x)/search.Block), x, found.weights[:])
 }
 
-// quantize makes all of the super-block x but that scale and min are not rounded. The
-// first of its elements is that of the parts found.
+// quantize quantizes the super-block x, except for the rounding of scale and min. first is the place
+// of x in the elements that found covers.
 func (f *affine) quantize(s *affineBlock, x []float32, found *found, first int, weighted bool) {
 	block := f.search.Block
 	n, at := super/block, first/block
@@ -203,9 +203,8 @@ func unpack5(s *affineBlock, src []byte) {
 	addPlanes(&s.codes, src[16:48], 4)
 }
 
-// packHead packs scale, min, and eight codes of 6 bits of each: of the first four of
-// each a byte, whose highest bits are those of the last four, of these the low four
-// bits.
+// packHead packs scale, min, and eight codes of 6 bits of each. The first four codes of each take a
+// byte; its highest two bits belong to one of the last four codes, whose low four bits follow.
 func packHead(dst []byte, s *affineBlock) {
 	putHalf(dst, s.scale)
 	putHalf(dst[2:], s.min)
@@ -238,8 +237,8 @@ const (
 	nibbles = 15 * ones
 )
 
-// packPairs packs the low two bits of codes: of each 128 codes, byte i of 32 has those of
-// codes i, i+32, i+64 and i+96, low bits first.
+// packPairs packs the low two bits of codes: of each 128 codes, byte i of 32 has the bits of codes i,
+// i+32, i+64 and i+96, low bits first.
 func packPairs(dst []byte, q *[super]byte) {
 	for h := 0; h < super; h += 128 {
 		for i := 0; i < 32; i += 8 {
@@ -262,8 +261,8 @@ func unpackPairs(q *[super]byte, src []byte) {
 	}
 }
 
-// packHalves packs the low four bits of codes: of each 64 codes, byte i of 32 has those
-// of codes i, in the low half, and i+32.
+// packHalves packs the low four bits of codes: of each 64 codes, byte i of 32 has code i in its low
+// half and code i+32 in its high half.
 func packHalves(dst []byte, q *[super]byte) {
 	for h := 0; h < super; h += 64 {
 		for i := 0; i < 32; i += 8 {
@@ -281,7 +280,7 @@ func unpackHalves(q *[super]byte, src []byte) {
 	}
 }
 
-// packPlanes packs one bit of each code: bit j of byte i has that of code 32j+i.
+// packPlanes packs one bit of each code: bit j of byte i belongs to code 32j+i.
 func packPlanes(dst []byte, q *[super]byte, bit int) {
 	for i := 0; i < 32; i += 8 {
 		var b uint64

@@ -7,8 +7,8 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// Super-blocks of 16 parts with scales, which are codes themselves: code q of part p
-// represents scale*scales[p]*(q-zero), where scale and scales may be negative.
+// Super-blocks of 16 parts whose scales are codes too: code q of part p represents
+// scale*scales[p]*(q-zero), where scale and scales may be negative.
 var (
 	Q3_K = &Encoding{"Q3_K", 11, super, bytesQ3_K, encodeQ3_K, decodeQ3_K, &Form{
 		Bits: 3, Signed: true, Part: part, Nested: true, Split: splitQ3_K, Join: joinQ3_K,
@@ -194,9 +194,9 @@ func (s *symmetricBlock) searchQ3_K(x, importance []float32) {
 	}
 }
 
-// fitSigned finds codes 0 … 7, for -4 … 3, of a part and returns their scale: first by
-// the element of largest magnitude, then, code by code, whatever makes the fit of a
-// common scale better. Errors count by the square of the element.
+// fitSigned finds codes 0 … 7, for -4 … 3, of a part and returns their scale. It begins with the
+// element of the largest magnitude, then changes single codes as long as a common scale fits better.
+// Errors are weighted by the square of the element.
 func fitSigned(q []byte, x []float32) (scale float32) {
 	largest := extreme(x)
 	if kernels.Abs(largest) < negligible {

@@ -12,7 +12,7 @@ import (
 
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
-	"onnxquant/internal/golden"
+	"onnxquant/internal/testing/golden"
 )
 
 // An array of a golden file's .bin.

@@ -19,8 +19,8 @@ const (
 	// MaxName is the least length in bytes of a tensor's name that ggml's reader
 	// refuses.
 	MaxName = 64
-	// MaxHead is the largest size in bytes of everything before the data, several
-	// times that of a large vocabulary.
+	// MaxHead is the largest size in bytes of everything before the data: several times that of a
+	// large vocabulary.
 	MaxHead = 64 << 20
 
 	maxAlignment = 1 << 20 // in files to write

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/golden"
+	"onnxquant/internal/testing/golden"
 )
 
 // head begins a file with so many tensors and keys.
@@ -71,19 +71,19 @@ func TestReadRefuses(t *testing.T) {
 		{"many tensors", head(1<<60, 0), "tensors at offset 24"},
 		{"long key", append(head(0, 1), 255, 255, 255, 255, 255, 255, 255, 255, 0, 0, 0, 0, 0, 0), "a string of 18446744073709551615 bytes"},
 		{"empty key", key(head(0, 1), "", typeUint32, 0, 0, 0, 0), "has 0 bytes"},
-		{"key twice", key(key(head(0, 2), "a", typeUint8, 1), "a", typeUint8, 2), `key "a" is there twice`},
+		{"key twice", key(key(head(0, 2), "a", typeUint8, 1), "a", typeUint8, 2), `key "a" exists twice`},
 		{"type of value", key(head(0, 1), "a", 13, 1), "type 13"},
 		{"bool", key(head(0, 1), "a", typeBool, 2), "a bool at offset 37 is 2"},
 		{"cut number", key(head(0, 1), "a", typeFloat64, 2), "8 bytes at offset 37, but only 1 bytes follow"},
 		{"long array", key(head(0, 1), "a", typeArray, array(typeFloat64, 1<<61)...), "an array of 2305843009213693952 elements"},
 		{"long strings", key(head(0, 1), "a", typeArray, array(typeString, 2, 0, 0, 0, 0, 0, 0, 0, 0)...), "an array of 2 elements"},
-		{"type of array", key(head(0, 1), "a", typeArray, array(77, 0)...), "an array of type 77"},
+		{"type of array", key(head(0, 1), "a", typeArray, array(77, 0)...), "unknown type 77 of an array"},
 		{"deep", key(head(0, 1), "a", typeArray, nested...), "nested"},
 		{"alignment 0", key(head(0, 1), alignmentKey, typeUint32, 0, 0, 0, 0), "is 0, want a power of two"},
 		{"alignment 48", key(head(0, 1), alignmentKey, typeUint32, 48, 0, 0, 0), "is 48, want a power of two"},
 		{"alignment's type", key(head(0, 1), alignmentKey, typeUint8, 32), "is a uint8, want a uint32"},
 		{"no name", padded(info(head(1, 0), "", F32, 0, 1), 32), "a name of 0 bytes"},
-		{"name twice", padded(info(info(head(2, 0), "w", F32, 0, 1), "w", F32, 32, 1), 64), `tensor "w" is there twice`},
+		{"name twice", padded(info(info(head(2, 0), "w", F32, 0, 1), "w", F32, 32, 1), 64), `tensor "w" exists twice`},
 		{"dimensions", padded(info(head(1, 0), "w", F32, 0, 1, 1, 1, 1, 1), 32), "5 dimensions, more than 4"},
 		{"dimension 0", padded(info(head(1, 0), "w", F32, 0, 1, 0), 32), "a dimension of 0"},
 		{"overflow", padded(info(head(1, 0), "w", F32, 0, 1<<31, 1<<31, 1<<31), 32), "too large"},
@@ -162,7 +162,7 @@ func TestLayoutRefuses(t *testing.T) {
 	}{
 		{[]KeyValue{{"", uint8(1)}}, nil, "has 0 bytes"},
 		{[]KeyValue{{"a", uint8(1)}, {"a", uint8(1)}}, nil, "twice"},
-		{[]KeyValue{{"a", 1}}, nil, "Go type int is none of GGUF"},
+		{[]KeyValue{{"a", 1}}, nil, "GGUF has no values of Go type int"},
 		{[]KeyValue{{"a", []any{"b"}}}, nil, "an array of arrays holds a value of Go type string"},
 		{[]KeyValue{{alignmentKey, uint32(33)}}, nil, "power of two"},
 		{[]KeyValue{{alignmentKey, uint32(1 << 30)}}, nil, "is more than"},

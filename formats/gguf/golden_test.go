@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/golden"
+	"onnxquant/internal/testing/golden"
 )
 
 // description is what the reference says of a file.

@@ -33,9 +33,9 @@ func NewLayout(metadata []KeyValue, tensors []Tensor) (*Layout, error) {
 		case kv.Key == "" || len(kv.Key) > maxKey:
 			return nil, fmt.Errorf("key %s has %d bytes", short(kv.Key), len(kv.Key))
 		case seen[kv.Key]:
-			return nil, fmt.Errorf("key %s is there twice", short(kv.Key))
+			return nil, fmt.Errorf("key %s exists twice", short(kv.Key))
 		case !ok:
-			return nil, fmt.Errorf("key %s: a value of Go type %T is none of GGUF", short(kv.Key), kv.Value)
+			return nil, fmt.Errorf("key %s: GGUF has no values of Go type %T", short(kv.Key), kv.Value)
 		}
 		seen[kv.Key] = true
 		b = appendString(b, kv.Key)
@@ -72,7 +72,7 @@ func (l *Layout) place(b []byte) ([]byte, error) {
 			return nil, err
 		}
 		if seen[t.Name] {
-			return nil, fmt.Errorf("tensor %s is there twice", short(t.Name))
+			return nil, fmt.Errorf("tensor %s exists twice", short(t.Name))
 		}
 		seen[t.Name] = true
 		t.Offset = l.Size

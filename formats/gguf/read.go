@@ -76,7 +76,7 @@ func (f *File) readMetadata(d *decoder, n uint64) error {
 		case key == "" || len(key) > maxKey:
 			return fmt.Errorf("key at offset %d has %d bytes", at, len(key))
 		case seen[key]:
-			return fmt.Errorf("key %s is there twice", short(key))
+			return fmt.Errorf("key %s exists twice", short(key))
 		}
 		seen[key] = true
 		v, err := d.value(typ, 0)
@@ -100,7 +100,7 @@ func (f *File) readTensors(d *decoder, n uint64) error {
 			return fmt.Errorf("tensor info at offset %d: %w", at, err)
 		}
 		if _, ok := f.byName[t.Name]; ok {
-			return fmt.Errorf("tensor %s is there twice", short(t.Name))
+			return fmt.Errorf("tensor %s exists twice", short(t.Name))
 		}
 		f.byName[t.Name] = i
 		f.Tensors = append(f.Tensors, t)
@@ -232,7 +232,7 @@ func (d *decoder) value(typ uint32, depth int) (any, error) {
 	case typeFloat64:
 		v = number[float64](d)
 	default:
-		return nil, fmt.Errorf("a value of type %d, which is not known", typ)
+		return nil, fmt.Errorf("unknown type %d of a value", typ)
 	}
 	return v, d.err
 }
@@ -255,7 +255,7 @@ func (d *decoder) array(depth int) (any, error) {
 	case int(typ) < len(width):
 		least = uint64(width[typ])
 	default:
-		return nil, fmt.Errorf("an array of type %d, which is not known", typ)
+		return nil, fmt.Errorf("unknown type %d of an array", typ)
 	}
 	if n > uint64(d.left)/least {
 		return nil, d.tooLong("an array of %d elements", n)

@@ -9,7 +9,7 @@ import (
 //
 //	uint8 int8 uint16 int16 uint32 int32 uint64 int64 float32 float64 bool string
 //
-// or a slice of one of these, or, for an array of arrays, a []any of slices.
+// or a slice of one type; an array of arrays is an []any of slices.
 type KeyValue struct {
 	Key   string
 	Value any
@@ -34,8 +34,8 @@ const (
 
 var valueTypes = []string{"uint8", "int8", "uint16", "int16", "uint32", "int32", "float32", "bool", "string", "array", "uint64", "int64", "float64"}
 
-// TypeName names the type of a value of a KeyValue, as in "uint32" or, for an
-// array, "[]uint32". For other values it is empty.
+// TypeName names the type of the value of a KeyValue, such as "uint32" or, for an array, "[]uint32".
+// For other values it is empty.
 func TypeName(v any) string {
 	typ, elem, ok := typeOf(v)
 	switch {
@@ -47,7 +47,7 @@ func TypeName(v any) string {
 	return valueTypes[typ]
 }
 
-// typeOf returns the type of a value and, for an array, that of its elements.
+// typeOf returns the type of a value and, for an array, the type of its elements.
 func typeOf(v any) (typ, elem uint32, ok bool) {
 	switch v.(type) {
 	case uint8:
@@ -108,7 +108,7 @@ func typeOf(v any) (typ, elem uint32, ok bool) {
 func appendValue(b []byte, v any) ([]byte, error) {
 	typ, elem, ok := typeOf(v)
 	if !ok {
-		return nil, fmt.Errorf("a value of Go type %T is none of GGUF", v)
+		return nil, fmt.Errorf("GGUF has no values of Go type %T", v)
 	}
 	if typ == typeArray {
 		b = binary.LittleEndian.AppendUint32(b, elem)

@@ -111,11 +111,11 @@ func (c Codec) exponent(amax float32) int {
 	return int(math.Ceil(max(float64(log), -127)))
 }
 
-// usualCeilLog2 returns what most numbers, those from 2^-31 up, below 2^32 and more
-// than a little above a power of two, have for ceil(log2(q)), be the logarithm rounded
-// or not. From an eighth up it is at least 0.16 above an integer, and rounding to
-// bfloat16, the worst, takes away at most 1/16. To float32, rounding takes away at
-// most 2^-20, and from 2^-18 up the logarithm is more than that above.
+// usualCeilLog2 returns ceil(log2(q)) for most numbers without computing a logarithm: for q from 2^-31
+// up, below 2^32, and more than slightly above a power of two. For these, rounding the logarithm does
+// not change the result. If q is at least an eighth above a power of two, the logarithm is at least
+// 0.16 above an integer; rounding to bfloat16, the coarsest type, takes away at most 1/16. For
+// float32, 2^-18 above is enough, because rounding takes away at most 2^-20.
 func (c Codec) usualCeilLog2(q float32) (e int, ok bool) {
 	least := uint32(1 << 20) // of the fraction's bits
 	if blocks.Type(c.Type) == kernels.Float32 {

@@ -14,13 +14,12 @@ const (
 	Nearest                 // to the power of two that is nearest in value; ties go up
 )
 
-// EncodeE8M0 returns the code of a power of two near x, as ONNX's Cast does from
-// opset 24. The sign is dropped; 0 becomes code 0 and NaN code 255. What rounds
-// beyond 2^127 becomes code 254 if saturate is set, else NaN; infinity is NaN in
-// either case.
+// EncodeE8M0 returns the code of a power of two near x, as ONNX's Cast does from opset 24. The sign is
+// dropped; 0 becomes code 0 and NaN code 255. A number that rounds beyond 2^127 becomes code 254 if
+// saturate is set, else NaN; infinity always becomes NaN.
 //
-// Below 2^-126 the standard's reference is coarse, and is followed: Up gives code 1
-// to all but 0, Down code 0, and Nearest code 1 to what is above 2^-127.
+// Below 2^-126 it follows the standard's reference, which is coarse: Up gives code 1 to all but 0,
+// Down gives code 0, and Nearest gives code 1 above 2^-127.
 func EncodeE8M0(x float32, rounding Rounding, saturate bool) byte {
 	b := math.Float32bits(x)
 	exponent, fraction := b>>23&0xff, b&(1<<23-1)
@@ -49,6 +48,6 @@ func DecodeE8M0(code byte) float32 {
 	return math.Float32frombits(uint32(code) << 23)
 }
 
-// ScaleByte returns the code of a scale that is a power of two from 2^-127 to 2^127,
-// as Codec's are, and the code of NaN for NaN.
+// ScaleByte returns the code of a scale of Codec, a power of two from 2^-127 to 2^127. NaN gives the
+// code of NaN.
 func ScaleByte(scale float32) byte { return byte(math.Float32bits(scale) >> 23) }

@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/golden"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/testing/golden"
 	"onnxquant/quantutil"
 )
 

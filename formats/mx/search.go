@@ -5,8 +5,8 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// LeastError returns the search for the scale of a block whose codes have a small squared error
-// and are not shorter than the block: that of Scales, half of it or twice as much.
+// LeastError returns a search for the scale of a block. It minimizes the squared error without making
+// the block shorter. It tries the scale of Scales, half of it and twice as much.
 func (c Codec) LeastError() *blocks.Search {
 	kind, typ := formats[c.Format].kind, blocks.Type(c.Type)
 	codes := 256

@@ -32,7 +32,7 @@ func (c Codec) codes() int4.Codec { return int4.Codec{Bits: 8, Signed: c.Signed,
 // Validate returns nil: every Codec is valid.
 func (c Codec) Validate() error { return nil }
 
-// HasZeroPoints returns true: those of signed codes are 0, and stored.
+// HasZeroPoints returns true: zero points of signed codes are 0, but stored.
 func (c Codec) HasZeroPoints() bool { return true }
 
 // tiny is the smallest normal float32.
@@ -76,30 +76,30 @@ func (c Codec) scale(lo, hi float64) (float32, byte) {
 	return float32(s), byte(math.RoundToEven(-lo / s))
 }
 
-// ObserveColumns is like that of int4.Codec.
+// ObserveColumns is like the method of int4.Codec.
 func (c Codec) ObserveColumns(lo, hi, x []float32) { c.codes().ObserveColumns(lo, hi, x) }
 
-// ObserveBlocks is like that of int4.Codec.
+// ObserveBlocks is like the method of int4.Codec.
 func (c Codec) ObserveBlocks(lo, hi, x []float32, k, block int) {
 	c.codes().ObserveBlocks(lo, hi, x, k, block)
 }
 
-// QuantizeColumns is like that of int4.Codec.
+// QuantizeColumns is like the method of int4.Codec.
 func (c Codec) QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats {
 	return c.codes().QuantizeColumns(q, x, scale, zero)
 }
 
-// QuantizeBlocks is like that of int4.Codec.
+// QuantizeBlocks is like the method of int4.Codec.
 func (c Codec) QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats {
 	return c.codes().QuantizeBlocks(q, x, scale, zero, k, block)
 }
 
-// DecodeColumns is like that of int4.Codec.
+// DecodeColumns is like the method of int4.Codec.
 func (c Codec) DecodeColumns(x []float32, q []byte, scale []float32, zero []byte) {
 	c.codes().DecodeColumns(x, q, scale, zero)
 }
 
-// DecodeBlocks is like that of int4.Codec.
+// DecodeBlocks is like the method of int4.Codec.
 func (c Codec) DecodeBlocks(x []float32, q []byte, scale []float32, zero []byte, k, block int) {
 	c.codes().DecodeBlocks(x, q, scale, zero, k, block)
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/codectest"
 	"onnxquant/internal/kernels"
+	"onnxquant/internal/testing/codectest"
 )
 
 func BenchmarkWeight(b *testing.B) {

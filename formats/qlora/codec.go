@@ -24,7 +24,7 @@ type Codec struct {
 	Table Table
 	Type  dtype.DType // of weights and scales: Float32 (or 0), Float16 or BFloat16
 
-	// Reciprocal: codes are those of ONNX Runtime's MatMulBnb4Quantizer.
+	// Reciprocal computes codes as ONNX Runtime's MatMulBnb4Quantizer does.
 	Reciprocal bool
 }
 

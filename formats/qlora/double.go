@@ -8,13 +8,13 @@ import (
 // SuperBlock is the number of scales that double quantization takes together.
 const SuperBlock = 256
 
-// Linear8 are scales of eight bits, as the crate has them: of each super-block
+// Linear8 stores scales in eight bits in the crate's format. For each super-block, in float32,
 //
 //	super = max(s), at least 1e-8
 //	q = s/super·255 rounded, ties away from 0
 //	s ≈ q/255·super
 //
-// in float32. Small scales lose most: below super/510 they become 0.
+// Small scales lose most: below super/510 they become 0.
 type Linear8 struct {
 	Codes  []byte
 	Supers []float32
@@ -47,15 +47,15 @@ func (d Linear8) Decode() []float32 {
 // Bytes returns 1 for each scale and 4 for each super-block.
 func (d Linear8) Bytes() int { return len(d.Codes) + 4*len(d.Supers) }
 
-// Dynamic8 are scales of eight bits, as bitsandbytes has them: of all scales the mean is
-// taken off, and what remains is quantized in super-blocks to the values of [DynamicMap],
+// Dynamic8 stores scales in eight bits in bitsandbytes' format. The mean of all scales is subtracted,
+// and the rest is quantized in super-blocks to the values of [DynamicMap]:
 //
 //	offset = mean(s)
 //	super = max|s - offset|
 //	q = index of the value nearest to (s - offset)/super; the lower one of two
 //	s ≈ value(q)·super + offset
 //
-// in float32, but the mean in float64.
+// All is float32, except the mean, which is float64.
 type Dynamic8 struct {
 	Codes  []byte
 	Supers []float32
@@ -65,11 +65,11 @@ type Dynamic8 struct {
 // dynamicMap holds the values of DynamicMap.
 var dynamicMap = makeDynamicMap()
 
-// DynamicMap returns the 256 values from -0.993 to 1, in order, of bitsandbytes' signed
-// dynamic type: for i = 0 … 6, the 2^i middles between 2^i+1 evenly spaced numbers from 0.1
-// to 1, times 10^(i-6), with either sign; 0; and 1 (Dettmers et al., 8-bit optimizers via
-// block-wise quantization, 2021). They are computed in float64 and rounded to float32;
-// those of the library, computed in float32, may differ in the last place.
+// DynamicMap returns the 256 values of bitsandbytes' signed dynamic type, from -0.993 to 1 in order.
+// They are 0, 1 and, for i = 0 … 6 and either sign, 10^(i-6) times the midpoints between 2^i+1 evenly
+// spaced numbers from 0.1 to 1 (Dettmers et al., 8-bit optimizers via block-wise quantization, 2021).
+// They are computed in float64 and rounded to float32. The library computes in float32, so the last
+// place may differ.
 func DynamicMap() [256]float32 { return dynamicMap }
 
 func makeDynamicMap() (m [256]float32) {

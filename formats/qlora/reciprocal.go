@@ -7,8 +7,8 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// limits are the greatest quotients of each code but the last, as ONNX Runtime and bitsandbytes
-// have them: those of NF4 for its codes in order, those of FP4 for its magnitudes.
+// limits are the largest quotients of each code but the last, in ONNX Runtime and bitsandbytes: of NF4
+// by code, of FP4 by magnitude.
 var limits = [...][]float32{
 	NF4: {
 		-0.8480964004993439, -0.6106329262256622, -0.4599952697753906, -0.33967943489551544,
@@ -19,7 +19,7 @@ var limits = [...][]float32{
 	FP4: {0.00260417, 0.0859375, 0.20833333, 0.29166667, 0.4166667, 0.583333, 0.8333333},
 }
 
-// magnitudes are the codes of FP4 in the order of what they represent.
+// magnitudes are the codes of FP4, ordered by their values.
 var magnitudes = [...]byte{0, 1, 6, 7, 4, 5, 2, 3}
 
 // limited returns what finds codes by the limits of a table.
@@ -51,8 +51,8 @@ const pieceLen = 512
 // piece has buffers for some elements.
 type piece struct{ inverse, quotient, one, decoded [pieceLen]float32 }
 
-// quantize sets q to the codes of x, whose elements have the given scales and, unless these are
-// too small, p.inverse as their inverse.
+// quantize sets q to the codes of x with the given scales. p.inverse has the inverses of the scales,
+// except of very small ones.
 func (c Codec) quantize(p *piece, q []byte, x, scale []float32, errors *errstat.Stats) {
 	quotient, one, decoded := p.quotient[:len(x)], p.one[:len(x)], p.decoded[:len(x)]
 	for i, v := range x {

@@ -5,8 +5,8 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// LeastError returns the search for the scale of a block whose codes have a small squared error
-// and are not shorter than the block. The error is never above that of the block's amax as scale.
+// LeastError returns a search for the scale of a block. It minimizes the squared error without making
+// the block shorter. The error is never above that with the block's amax as scale.
 func (c Codec) LeastError() *blocks.Search {
 	nearest, typ := tables[c.Table].nearest, blocks.Type(c.Type)
 	s := &blocks.Search{

@@ -50,5 +50,5 @@ func (t Table) String() string {
 
 func (t Table) valid() bool { return int(t) < len(tables) }
 
-// Values returns what the codes 0 … 15 represent.
+// Values returns the values of the codes 0 … 15.
 func (t Table) Values() [16]float32 { return tables[t].values }

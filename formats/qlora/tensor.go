@@ -15,8 +15,8 @@ type Kind uint8
 // The kinds of codes.
 const (
 	KindNF4    Kind = iota
-	KindFP4         // that of bitsandbytes
-	KindLinear      // that of the Rust crate entrenar
+	KindFP4         // of bitsandbytes
+	KindLinear      // of the Rust crate entrenar
 )
 
 // String returns the kind's name: nf4, fp4 or linear.
@@ -27,14 +27,14 @@ func (k Kind) String() string {
 	return Table(k).String()
 }
 
-// Tensor is a flat tensor in blocks of BlockSize elements in the order of memory, the
-// last one shorter if there is a rest, as QLoRA holds weights. The two tables are used as
-// the package comment says, in float32. A linear code q represents q·s, where
+// Tensor is a flat tensor in blocks of BlockSize elements, in the order of memory, as QLoRA stores
+// weights. The last block may be shorter. The package comment describes the two tables, used here in
+// float32. A linear code q represents q·s, where
 //
 //	s = max|x| / 7
 //	q = clamp(x/s, -7, 7) rounded, ties away from 0; in two's complement
 //
-// and a block of zeros has s = 0 and codes 0. That is the crate's definition.
+// A block of zeros has s = 0 and codes 0. That is the crate's definition.
 type Tensor struct {
 	Kind   Kind
 	N      int    // elements
@@ -42,7 +42,7 @@ type Tensor struct {
 	Scales Scales // of blocks
 }
 
-// Scales are those of blocks in some way to store them.
+// Scales are the scales of blocks, in one of several storage formats.
 type Scales interface {
 	Decode() []float32
 	Bytes() int // that they take
@@ -93,7 +93,7 @@ func linear(v, scale float32) byte {
 	return byte(int(math.Round(float64(min(max(v/scale, -7), 7))))) & 15
 }
 
-// Decode returns what the codes represent.
+// Decode returns the values of the codes.
 func (t *Tensor) Decode() []float32 {
 	scales := t.Scales.Decode()
 	var values [16]float32

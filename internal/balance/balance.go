@@ -1,13 +1,14 @@
-// Package balance moves factors of channels out of weights' inputs into the weights.
+// Package balance moves scales of channels out of the inputs of weights into the weights, as AWQ and
+// SmoothQuant do.
 //
-// Where a value is x·g, g being a stored number for each of its channels, and nothing but products
-// with stored matrices reads it, g can be divided by factors and the rows of the matrices
-// multiplied by them: the model computes the same. Channels that count more then have larger
-// weights, which lose less when they are rounded.
+// Let a value be x·g, with a stored number g for each channel, read only by products with stored
+// matrices. Then g can be divided by factors, and the rows of the matrices multiplied by them. The model
+// computes the same. Important channels then have larger weights, which lose less when they are
+// rounded.
 //
-// [Find] gets a graph, which is only read, and returns the values of that kind. [Scale] returns
-// another graph, with other contents of the stored tensors, which are computed when they are read;
-// the original must stay open. [Like] does to a model what was done to another one.
+// [Find] gets a graph, which it only reads, and returns the values of that kind. [Scale] returns a new
+// graph with scaled tensors, which are computed when they are read; the caller must keep the original
+// open. [Like] repeats on one model the scaling found in another.
 package balance
 
 import (
@@ -23,11 +24,11 @@ type Group struct {
 	Input    *graph.Value
 	Channels int64
 	Weights  []Part // are multiplied
-	Divided  []Part // the first has a factor of each channel, the others are added
+	Divided  []Part // the first holds g; the others are biases added to x·g
 }
 
-// Part is a stored tensor. Its elements i, i+Inner, … i+(Channels-1)·Inner are those of as many
-// channels, and so on.
+// Part is a stored tensor. Channels lie Inner elements apart: elements i, i+Inner, …
+// i+(Channels-1)·Inner are of channels 0, 1, … Channels-1, then the channels repeat.
 type Part struct {
 	Value *graph.Value
 	Inner int64
@@ -47,7 +48,7 @@ func Find(x *graph.Graph) (all []Group) {
 		}
 		seen[v] = true
 		f := finder{x, trained, &Group{Input: v}}
-		if f.readers(v) && f.made(v) {
+		if f.readers(v) && f.findScale(v) {
 			all = append(all, *f.group)
 		}
 	}
@@ -71,8 +72,8 @@ func (f finder) inside(v *graph.Value) bool {
 		!slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return f.Home(u.Node).Graph != v.Graph })
 }
 
-// own reports whether a value is a stored tensor of floats that one node reads, once.
-func (f finder) own(v *graph.Value) bool {
+// readOnce reports whether a value is a stored tensor of floats that one node reads, once.
+func (f finder) readOnce(v *graph.Value) bool {
 	return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()).Float() && len(v.Uses) == 1 &&
 		(!v.Input || v.MustBeInput) && !f.trained[v.Name] && f.inside(v)
 }
@@ -84,7 +85,7 @@ func (f finder) readers(v *graph.Value) bool {
 	}
 	for _, u := range v.Uses {
 		w := f.Source(u.Node, 1)
-		if !isProduct(u.Node) || u.Input != 0 || !f.own(w) || len(w.Tensor.Dims) != 2 {
+		if !isProduct(u.Node) || u.Input != 0 || !f.readOnce(w) || len(w.Tensor.Dims) != 2 {
 			return false
 		}
 		p, k := Part{w, w.Tensor.Dims[1]}, w.Tensor.Dims[0]
@@ -102,9 +103,9 @@ func (f finder) readers(v *graph.Value) bool {
 	return true
 }
 
-// made reports whether a value is a product with a number for each channel, perhaps plus another
+// findScale reports whether a value is a product with a number for each channel, perhaps plus another
 // one, and finds these.
-func (f finder) made(v *graph.Value) bool {
+func (f finder) findScale(v *graph.Value) bool {
 	n := v.Node
 	if n == nil {
 		return false
@@ -132,13 +133,13 @@ func (f finder) made(v *graph.Value) bool {
 		if op == "Mul" {
 			return f.divide(c, 0)
 		}
-		return len(other.Uses) == 1 && f.inside(other) && len(f.group.Divided) == 0 && f.divide(c, 0) && f.made(other)
+		return len(other.Uses) == 1 && f.inside(other) && len(f.group.Divided) == 0 && f.divide(c, 0) && f.findScale(other)
 	}
 	return false
 }
 
-// normalization returns the first and the last of a normalization's inputs that what it makes is a
-// multiple or a sum of; 0 if a node is none.
+// normalization returns the numbers of the first and the last input of a normalization that scale or
+// shift its output; 0 for other nodes.
 func normalization(n *onnxpb.NodeProto) (first, last int) {
 	switch n.GetOpType() {
 	case "LayerNormalization":
@@ -153,9 +154,9 @@ func normalization(n *onnxpb.NodeProto) (first, last int) {
 	return 0, 0
 }
 
-// divide adds a stored tensor, with a number for each channel, to those that are divided.
+// divide adds a stored tensor with a number for each channel to the tensors that are divided.
 func (f finder) divide(v *graph.Value, at int) bool {
-	if !f.own(v) {
+	if !f.readOnce(v) {
 		return false
 	}
 	dims := v.Tensor.Dims

@@ -7,12 +7,11 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/balance"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/graph"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 )
 
 const channels = 32
@@ -27,7 +26,7 @@ func tensors() modeltest.Tensors {
 
 func open(t *testing.T, nodes ...*onnxpb.NodeProto) *graph.Graph {
 	t.Helper()
-	return access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors(), nodes))))
+	return modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors(), nodes))).Graph()
 }
 
 // A group needs a number for each channel that nothing else reads, and readers that are products alone.
@@ -94,7 +93,7 @@ func TestScale(t *testing.T) {
 			w.FloatData, w.DataType, w.RawData = nil, new(int32(typ)), make([]byte, typ.Bytes(int64(len(numbers))))
 			typ.Encode(w.RawData, numbers)
 		}
-		x := access.Graph(modeltest.Open(t, modeltest.Write(t, model)))
+		x := modeltest.Open(t, modeltest.Write(t, model)).Graph()
 		factors := make([]float32, channels)
 		for i := range factors {
 			factors[i] = float32(math.Exp(2 * math.Cos(float64(i))))
@@ -146,7 +145,7 @@ func TestScale(t *testing.T) {
 			}
 		}
 		model.Proto = proto
-		z := access.Graph(modeltest.Open(t, modeltest.Write(t, model)))
+		z := modeltest.Open(t, modeltest.Write(t, model)).Graph()
 		if _, groups, err := balance.Like(x, z); err != nil || groups != nil {
 			t.Errorf("%s: a bit is wrong, and %d groups have factors, %v", typ, len(groups), err)
 		}
@@ -155,7 +154,7 @@ func TestScale(t *testing.T) {
 				w.Dims, w.RawData = []int64{2, channels}, slices.Concat(w.RawData, w.RawData)
 			}
 		}
-		z = access.Graph(modeltest.Open(t, modeltest.Write(t, model)))
+		z = modeltest.Open(t, modeltest.Write(t, model)).Graph()
 		if _, groups, err := balance.Like(x, z); err != nil || groups != nil {
 			t.Errorf("%s: a number has two parts, and %d groups have factors, %v", typ, len(groups), err)
 		}

@@ -7,9 +7,9 @@ import (
 	"onnxquant/internal/graph"
 )
 
-// Like gives groups of x the factors that they have in y, a model that comes from it, and returns
-// these groups. It returns x if there are none. A factor counts only if y has, bit for bit, what
-// Scale makes of all numbers that it divides. Whether it is the factor of the weights is not seen.
+// Like finds the factors that y, a model made from x, has for groups of x. It returns x scaled by
+// these factors, with the groups; x itself if there are none. A factor counts only if all divided
+// numbers of y equal, bit for bit, the results of Scale. The weights are not checked.
 func Like(x, y *graph.Graph) (*graph.Graph, []Group, error) {
 	var groups []Group
 	var factors [][]float32

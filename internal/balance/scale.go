@@ -10,9 +10,9 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Scale returns a graph in which groups have factors, one for each channel, above 0; nil leaves a
-// group as it is. Factors are rounded to few bits, and become 1 where the number that they divide
-// is too small or too large: so they can be read off the result.
+// Scale returns a graph in which groups are scaled by factors above 0, one for each channel; nil
+// leaves a group unchanged. Factors are rounded to few bits, so that Like can read them off the
+// result. A factor becomes 1 where the number that it divides is too small or too large.
 func Scale(x *graph.Graph, groups []Group, factors [][]float32) (*graph.Graph, error) {
 	contents := map[string]*content{} // by name of an initializer, or of a Constant
 	for i, g := range groups {
@@ -58,8 +58,8 @@ func Scale(x *graph.Graph, groups []Group, factors [][]float32) (*graph.Graph, e
 	return graph.New(view)
 }
 
-// bits is how many significant bits a factor has. The quotient of a number and what is left of it
-// in any type, bfloat16 is the shortest, tells such a factor.
+// bits is the number of significant bits of a factor. A factor this short follows exactly from the
+// quotient of the original and the divided number, even in bfloat16.
 const bits = 6
 
 // rounded rounds a factor.
@@ -68,7 +68,7 @@ func rounded(f float64) float64 {
 	return math.Ldexp(math.RoundToEven(fraction*(1<<bits)), exponent-bits)
 }
 
-// usable is what becomes of a factor that divides a number.
+// usable returns the rounded factor, or 1 if number divided by it would leave the safe range.
 func usable(factor, number float32) float32 {
 	f := rounded(float64(factor))
 	left := math.Abs(float64(number) / f)
@@ -78,7 +78,7 @@ func usable(factor, number float32) float32 {
 	return 1
 }
 
-// read returns the n elements of a tensor; nil if it has another number of them.
+// read returns the n elements of a tensor; nil if it has another number of elements.
 func read(x *graph.Graph, v *graph.Value, n int64) ([]float32, error) {
 	p, err := x.File.Payload(v.Tensor)
 	typ := dtype.DType(v.Tensor.GetDataType())

@@ -1,9 +1,9 @@
-// Package blocks holds what the codecs of the number packages share: passes over blocks
-// whose codes represent the values of a table, and element types and errors between
-// package dtype, package errstat and the kernels.
+// Package blocks has the code that the codecs of number packages share. That is: loops over blocks
+// whose codes represent the values of a table, searches for single blocks ([Fitter], [Search]), and
+// conversions of types and errors between dtype, errstat and the kernels.
 //
-// Blocks lie in columns, where each column of a piece is part of one, or in rows of k
-// elements that are cut into blocks from their start.
+// Blocks lie in columns, where each column of a piece is part of one, or in rows of k elements that
+// are cut into blocks from their start. The caller owns all slices.
 package blocks
 
 import (
@@ -79,8 +79,8 @@ func DecodeBlocks(x []float32, q []byte, scale []float32, outer float32, k, bloc
 	t.RoundAll(x[:len(q)])
 }
 
-// CheckType reports a type that weights quantized as a stream, in pieces of float32,
-// cannot have: any but Float32 (or 0), Float16 and BFloat16.
+// CheckType returns an error for a type of weights that cannot be quantized in pieces of float32: any
+// but Float32 (or 0), Float16 and BFloat16.
 func CheckType(t dtype.DType) error {
 	switch t {
 	case 0, dtype.Float32, dtype.Float16, dtype.BFloat16:

@@ -8,19 +8,19 @@ import (
 	"onnxquant/internal/kernels"
 )
 
-// Search finds the scale and the codes of a block by trying some scales. It looks for the least
-// |e|² + ⟨w, e⟩²/|w|² for the error e of a block w. Codes of the least |e|² alone are a little
-// shorter than the weights, in every block, and so would be the outputs of the layer: the second
-// part is small if ŵ is as long as w. The error |e|² is never above that of the format's plain rule.
+// Search finds the scale and the codes of a block by trying some scales. For a block w with error e it
+// minimizes |e|² + ⟨w, e⟩²/|w|². Codes of the least |e|² alone are slightly shorter than the weights
+// in every block, which would shrink the outputs of the layer. The second term is small if ŵ is as
+// long as w. |e|² is never above that of the format's plain rule.
 //
-// It has buffers of its own: it is not for concurrent use.
+// It owns its buffers and is not for concurrent use.
 type Search struct {
-	Scale func(amax float32) float32 // that of the plain rule, for a largest magnitude
-	// Plain sets q to the codes of the plain rule and returns |e|², if they are not those of Quantize.
+	Scale func(amax float32) float32 // the plain rule: the scale for a largest magnitude
+	// Plain sets q to the codes of the plain rule and returns |e|². nil: they are those of Quantize.
 	Plain func(q []byte, x, scale []float32) float64
 	// Quantize sets q to the codes of a block with a scale, which is the only one, and adds errors.
 	Quantize func(q []byte, x, scale []float32, errors *kernels.ErrorSums)
-	// Tries appends some scales that can be stored, by that of the plain rule.
+	// Tries appends the scales to try, which can be stored, given the scale of the plain rule.
 	Tries func(scales []float32, scale float32) []float32
 	// Errors sets each of e to |e|² of the codes that Quantize gives a block with a scale.
 	Errors func(e []float64, x, scales []float32)
@@ -56,7 +56,7 @@ type choice struct {
 	products
 }
 
-// products are those of w and the values v of codes.
+// products has the products of w with the values v of codes, and of v with v.
 type products struct{ xv, vv float64 }
 
 // Fit sets q to the codes of x, a block of finite elements, and returns its scale. There is no
@@ -98,8 +98,8 @@ func (s *Search) quantize(q []byte) float64 {
 	return s.errors.Squared()
 }
 
-// tryAll takes the best of the tries. That of the least |e|² comes first: then there is no need to
-// look at the codes of most others.
+// tryAll takes the best of the tries. It begins with the least |e|²: then the codes of most others
+// need not be computed.
 func (s *Search) tryAll() {
 	s.scales = s.Tries(s.scales[:0], s.best.scale)
 	n := 0
@@ -148,9 +148,8 @@ func (s *Search) try(scale float32, order int) {
 	}
 }
 
-// clipped returns a number that |e|² is not below with a scale: the error of the element of the
-// largest magnitude, if that is beyond all codes. Decoded values are rounded, by 1/256 at most or, if
-// they are tiny, half of 2^-24.
+// clipped returns a lower limit of |e|² for a scale: the error of the largest element, if it is beyond
+// all codes. Decoded values are rounded, by at most 1/256 or, if they are tiny, half of 2^-24.
 func (s *Search) clipped(scale float32) float64 {
 	most := float64(s.reach*float64(scale*s.Outer)*(1+1./128)) + 0x1p-24
 	beyond := float64(s.amax) - most
@@ -199,8 +198,8 @@ func (s *Search) productsWith(q []byte) (p products) {
 // mostFits is how often the scale is fitted to the codes, and codes to the scale.
 const mostFits = 4
 
-// refine gives codes the scale of least squares, and that scale its codes, a few times. The scale
-// is then the one for which ⟨w, ŵ⟩ = ⟨w, w⟩, unless the error would be too large.
+// refine alternates a few times: the least-squares scale for the codes, and the codes for that scale.
+// Finally it sets the scale for which ⟨w, ŵ⟩ = ⟨w, w⟩, unless the error would be too large.
 func (s *Search) refine() {
 	for range mostFits {
 		before, scale := s.best.miss, s.Type.Round(float32(s.best.xv/s.best.vv))
@@ -224,7 +223,7 @@ func (s *Search) squaredError(scale float32) float64 {
 	return squared
 }
 
-// AnyScale returns the Tries of formats whose scales are numbers of type t: 20/32 … 51/32 of the
+// AnyScale returns Tries for formats whose scales are any numbers of type t: 20/32 … 51/32 of the
 // scale of the plain rule.
 func AnyScale(t dtype.DType) func(scales []float32, scale float32) []float32 {
 	return func(scales []float32, scale float32) []float32 {

@@ -1,4 +1,4 @@
-// Package buffer has helpers for buffers that are used again.
+// Package buffer has helpers for buffers that are reused. The caller owns the buffers.
 package buffer
 
 import "io"

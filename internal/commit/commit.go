@@ -14,7 +14,7 @@ import (
 	"onnxquant/internal/msg"
 )
 
-// finish sets the permissions of other, if there is one, syncs and closes.
+// finish gives f the permissions of other (if not nil), syncs and closes it.
 func finish(f *os.File, other fs.FileInfo) error {
 	var err error
 	if other != nil {
@@ -37,8 +37,8 @@ func (t *Target) Flush() {
 	}()
 }
 
-// flush waits for the end of Flush and returns its error, of which the system tells only once, or
-// that of ctx if it ends.
+// flush waits for Flush and returns its error, which the system reports only once. If ctx ends first,
+// it returns the error of ctx.
 func (t *Target) flush(ctx context.Context) error {
 	if ctx.Err() != nil { // the files are not wanted, even if they are synced already: see drop
 		return context.Cause(ctx)
@@ -54,7 +54,7 @@ func (t *Target) flush(ctx context.Context) error {
 	return context.Cause(ctx)
 }
 
-// drop ends Flush for files that are not wanted: what is not on the disk yet need not get there.
+// drop ends Flush for files that will be removed: data not yet on the disk need not get there.
 func (t *Target) drop() {
 	if t.flushed == nil {
 		return
@@ -70,21 +70,22 @@ func (t *Target) drop() {
 // there.
 var step = func() error { return nil }
 
-// Commit syncs the files and puts them in place. After an error, the target is the old model or the
-// new one. If ctx ends before the files are synced, it is the old one.
+// Commit syncs the files and puts them in place. After an error, the target is the complete old model
+// or the complete new one. If ctx ends before the files are synced, it is the old one.
 //
-// If the model in place has external data, several files must be replaced, but only one
-// can be renamed at a time. So Commit
+// If the model in place has external data, several files must be replaced, but only one can be renamed
+// at a time. So Commit
 //
 //  1. puts an interim model in place, which refers to the temporary data files,
 //  2. renames the data files to their final names,
 //  3. puts the final model in place.
 //
-// The interim model is a copy of the final one; relocate writes its structure again
-// with the names of the temporary data files, which have the same lengths.
+// The interim model is a copy of the final one; relocate rewrites its structure with the names of the
+// temporary data files, which have the same lengths.
 //
-// So each data file is there twice, as both models need it. It is copied, or, if it is large,
-// has two names until the final model is in place: the onnx package refuses to read such a file.
+// In step 2 both models need each data file, under two names. A small file is copied. A large file
+// gets a second hard link until the final model is in place; the onnx package refuses to read such a
+// file.
 func (t *Target) Commit(ctx context.Context, relocate func(w io.WriterAt, locations []string) error) error {
 	defer t.Abort()
 	if t.flushed == nil {
@@ -304,7 +305,7 @@ func copyFile(from, to string, like fs.FileInfo) (*os.File, error) {
 		return nil, err
 	}
 	defer src.Close()
-	dst, err := createLike(to, like)
+	dst, err := createLike(to, like, fs.ModePerm)
 	if err != nil {
 		return nil, err
 	}

@@ -1,8 +1,8 @@
-// Package commit puts finished files in place: a model and its external data, or a
-// whole folder, together.
+// Package commit puts finished files in place together: a model and its external data, or a whole
+// folder.
 //
-// A [Target] is written to temporary files beside it. It is locked meanwhile, and the
-// lock file is a journal of what may have to be removed after a crash. At any moment
-// what is in place is complete, old or new. It never replaces a file of the input, or
-// external data that another model uses.
+// [Create] returns a [Target], and [CreateFolder] a [Folder]. The caller owns it, writes to its
+// temporary files and calls Commit or Abort. The target is locked meanwhile. The lock file is also a
+// journal of the files to remove after a crash. At any moment the files in place are complete, old or
+// new. Package commit never replaces a file of the input, or external data that another model uses.
 package commit

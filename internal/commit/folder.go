@@ -13,11 +13,11 @@ import (
 	"onnxquant/internal/msg"
 )
 
-// Folder is a folder that is being made. It is filled under a temporary name beside its own;
-// Commit renames it, Abort removes it. It is locked as a Target is, and what a crash leaves is
-// removed by the next conversion to the same folder.
+// Folder is a folder that is being made. It is filled under a temporary name in the same place; Commit
+// renames it, Abort removes it. It is locked like a Target. The next conversion to the same folder
+// removes the files that a crash leaves.
 type Folder struct {
-	Temp string // where the files go
+	Temp string // folder to write the files to
 
 	path        string
 	replaceable func() error
@@ -26,7 +26,7 @@ type Folder struct {
 
 var temporaryFolder = regexp.MustCompile(`^\.~[A-Z2-7]{3}(\.old)?$`)
 
-// asideSuffix is that of a folder that exchangeSlowly has moved aside.
+// asideSuffix is the suffix of a folder that exchangeSlowly has moved aside.
 const asideSuffix = ".old"
 
 // CheckFolder checks whether a folder may be made at path. An empty folder may be there, or one
@@ -55,7 +55,7 @@ func CreateFolder(ctx context.Context, path string, replaceable func() error) (*
 	}
 	f := &Folder{path: filepath.Clean(path), replaceable: replaceable}
 	if to, err := filepath.EvalSymlinks(path); err == nil {
-		f.path = to // else the link would be replaced, and the folder would stay
+		f.path = to // otherwise the link would be replaced, not the folder
 	}
 	var err error
 	if f.lock, err = lock(ctx, f.path, nil); err == nil {
@@ -75,8 +75,8 @@ func CreateFolder(ctx context.Context, path string, replaceable func() error) (*
 	return f, nil
 }
 
-// clean removes what conversions that died have left. A folder that one of them moved aside, without
-// putting another in its place, gets its name back.
+// clean removes the files of conversions that crashed. If one of them moved a folder aside and put no
+// other in its place, the folder gets its name back.
 func (f *Folder) clean() error {
 	names, err := list(filepath.Dir(f.path))
 	if err != nil {
@@ -131,8 +131,8 @@ func (f *Folder) Commit() error {
 	return nil
 }
 
-// exchangeSlowly gives a folder the name of another one, and the other way round. In between, which
-// only a crash shows, the second name is missing; clean gives it back.
+// exchangeSlowly exchanges the names of two folders. In between, the second name is missing, which
+// only a crash shows; clean repairs that.
 func exchangeSlowly(a, b string) error {
 	aside := freeName(func(random string) string { return b + ".~" + random + asideSuffix })
 	if err := os.Rename(b, aside); err != nil {

@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// The lock file is a journal, too. Each line names a file beside it, quoted.
+// The lock file is also a journal. Each line names a file in the same folder, quoted.
 const (
 	journalTemporary = "temporary " // temporary external data
-	journalData      = "data "      // an external data file that is ours, to be replaced or removed
+	journalData      = "data "      // an external data file of this target, to be replaced or removed
 )
 
-// journal is what a conversion that died has left in the lock file.
+// journal has the entries of a conversion that crashed.
 type journal struct {
 	temporaries []string
 	claimed     []string
@@ -24,7 +24,7 @@ type journal struct {
 // maxJournal is the largest journal that is read: 100 files with long names.
 const maxJournal = 1 << 17
 
-// readJournal reads the journal of the target at path; it ignores what it does not know.
+// readJournal reads the journal of the target at path. It ignores unknown lines.
 func readJournal(path string) (j journal) {
 	info, err := os.Lstat(lockPath(path))
 	if err != nil || !info.Mode().IsRegular() {

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"onnxquant/internal/modelfile"
@@ -19,7 +20,7 @@ import (
 //
 //	<out>.data       its external data, if no other name is asked for
 //	<out>.data_1     more of it
-//	<out>.~lock      the lock, which is a journal, too
+//	<out>.~lock      the lock, which is also a journal
 //	<out>.~ABC       temporary external data; its name is as long as the final one, in which
 //	                 it replaces the last characters
 //	<out>.~ABC.new   second name of <out>.~ABC, before it is renamed to <out>.data
@@ -40,9 +41,9 @@ var (
 	shard         = regexp.MustCompile(`^(_[1-9][0-9]?)?$`)
 )
 
-// DataNames returns the names of n external data files of the model file at path: the first
-// is called name, or as the model with .data if name is "", the next ones name_1, name_2 and
-// so on. If path is a symbolic link, they are those of the link's target.
+// DataNames returns the names of n external data files of the model file at path. The first is called
+// name or, if name is "", the model's name with .data; the next ones name_1, name_2 and so on. If path
+// is a symbolic link, they are named after the link's target.
 func DataNames(path, name string, n int) []string {
 	if name == "" {
 		if real, err := follow(path); err == nil {
@@ -64,8 +65,8 @@ func shardName(name string, i int) string {
 	return name + "_" + strconv.Itoa(i)
 }
 
-// Beside returns the path of the file called name beside the model file at path, or beside
-// the target of a symbolic link.
+// Beside returns the path of the file called name in the folder of the model file at path. If path is
+// a symbolic link, that is the folder of the link's target.
 func Beside(path, name string) string {
 	if real, err := follow(path); err == nil {
 		path = real
@@ -83,6 +84,8 @@ func CheckDataName(name string) error {
 	switch end := len(name) - 4; {
 	case strings.ContainsRune(name, '/') || filepath.Base(name) != name:
 		return fmt.Errorf("external data %s: want the name of a file, which lies beside the model", msg.Quote(name))
+	case strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fmt.Errorf("external data %s: the name has characters that cannot be printed", msg.Quote(name))
 	case end < 1 || !utf8.RuneStart(name[end]):
 		return fmt.Errorf("external data %s: the name needs at least 5 characters", msg.Quote(name))
 	case strings.EqualFold(filepath.Ext(name), ".onnx"):
@@ -91,8 +94,8 @@ func CheckDataName(name string) error {
 	return modelfile.CheckLocation(name)
 }
 
-// dataFiles lists the names of data files that may be ours: those of the names, of the
-// default name, and further ones of the same series.
+// dataFiles lists the names of data files that this target may own: the given names, the default name,
+// and further files of the same series.
 func dataFiles(path string, here, names []string) []string {
 	found := slices.Clone(names)
 	for _, first := range append([]string{filepath.Base(dataPath(path))}, names[:min(1, len(names))]...) {

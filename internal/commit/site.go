@@ -13,23 +13,23 @@ import (
 	"onnxquant/internal/msg"
 )
 
-// site describes the files at a target and beside it.
+// site describes the files at a target and in its folder.
 type site struct {
 	in      *modelfile.Model // nil if no model is the input
-	model   fs.FileInfo      // nil if there is none
-	data    []fs.FileInfo    // by name of a data file; nil if there is none
+	model   fs.FileInfo      // nil if missing
+	data    []fs.FileInfo    // by name of a data file; nil if missing
 	dataErr error            // why external data cannot be written; or nil
 	old     []string         // names of data files of ours
 	left    []string         // temporary data files that the model in place needs
 	garbage []string         // files of ours that the model in place does not need
 }
 
-// survey describes the target at path, for a conversion of the model in with external data
-// of these names. It fails if the model at path must not be replaced.
+// survey describes the target at path, for a conversion of the model in with external data of these
+// names. It fails if the model at path must not be replaced.
 //
-// A data file of one of the names, or of the default name, is ours, so it may be replaced or
-// removed, if the model in place refers to it or to a temporary data file, or if a conversion
-// claimed it and died. If the model in place cannot be opened, its files are kept.
+// A data file of one of the names, or of the default name, may be replaced or removed if the target
+// owns it. It owns the file if the model in place refers to it or to a temporary data file, or if a
+// conversion claimed it and crashed. If the model in place cannot be opened, its files are kept.
 func survey(path string, in *modelfile.Model, names []string) (*site, error) {
 	s := &site{in: in, data: make([]fs.FileInfo, len(names))}
 	var err error
@@ -66,7 +66,7 @@ func survey(path string, in *modelfile.Model, names []string) (*site, error) {
 type placed struct {
 	path   string
 	closed bool             // there is one, which was not opened yet
-	model  *modelfile.Model // nil if there is none, or none that can be opened
+	model  *modelfile.Model // nil if missing or unreadable
 	err    error            // why it cannot be opened
 }
 
@@ -96,8 +96,8 @@ func (p *placed) refers(name string) bool { return p.open() != nil && p.model.Re
 // uses reports whether the model uses a file.
 func (p *placed) uses(data fs.FileInfo) bool { return p.open() != nil && p.model.Uses(data) }
 
-// addData adds the data file called name beside old. i is its number among those to be written,
-// or -1.
+// addData adds the data file called name beside old. i is its number among the files to be written, or
+// -1.
 func (s *site) addData(old *placed, name string, i int, ours bool) {
 	file := filepath.Join(filepath.Dir(old.path), name)
 	data, err := existing(file, s.in)
@@ -125,9 +125,10 @@ func (s *site) addData(old *placed, name string, i int, ours bool) {
 	}
 }
 
-// sharedWith returns the name of another model in the folder of path that uses a data file, or
-// "". A file that cannot be opened as a model uses none. Other conversions may replace the file
-// at path meanwhile, so it is known by its name, and links to it by the file they lead to now.
+// sharedWith returns the name of another model in the folder of path that uses a data file, or "".
+// Files that cannot be opened as models are skipped. The model at path is recognized by its name,
+// because another conversion may replace the file meanwhile; links to it are recognized by the file
+// they lead to now.
 func sharedWith(path string, data fs.FileInfo) string {
 	entries, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -158,8 +159,7 @@ func leadsTo(name, path string) bool {
 	return err == nil && err2 == nil && os.SameFile(a, b)
 }
 
-// existing returns the file at path, or nil if there is none. It is an error if the
-// file must not be replaced.
+// existing returns the file at path, nil if it is missing. It fails if the file must not be replaced.
 func existing(path string, in *modelfile.Model) (fs.FileInfo, error) {
 	info, err := os.Stat(path)
 	switch {
@@ -207,8 +207,8 @@ func list(name string) ([]string, error) {
 	return names, nil
 }
 
-// leftovers lists the temporary files beside path: those that are named after it, and those
-// of the names or to which the model in place refers, if they are names of temporary data.
+// leftovers lists the temporary files beside path: files named after path, and temporary data files
+// among names or in use by the model in place.
 func leftovers(path string, here, names []string, old *placed) (left []leftover) {
 	listed := func(name string) bool { return slices.Contains(names, name) || old.refers(name) }
 	for _, name := range here {

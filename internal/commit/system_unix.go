@@ -21,7 +21,7 @@ func syncFolder(name string) error {
 	return nil
 }
 
-// setOwner gives a file the owner and the group of other, as far as this process may.
+// setOwner gives a file the owner and the group of other, as far as the process is allowed to.
 func setOwner(f *os.File, other os.FileInfo) {
 	info, err := f.Stat()
 	if err != nil {
@@ -70,8 +70,8 @@ func tryLock(f *os.File) (bool, error) {
 	}
 }
 
-// removeLocked removes a locked file and then closes it, in this order: a process
-// that waits for the lock then sees that its file was removed.
+// removeLocked removes a locked file and then closes it. In this order, a process that waits for the
+// lock sees that its file was removed.
 func removeLocked(f *os.File) {
 	os.Remove(f.Name())
 	f.Close()

@@ -30,8 +30,8 @@ func tryLock(f *os.File) (bool, error) {
 	return err == nil, err
 }
 
-// removeLocked closes and removes a locked file. The file stays if another process
-// has it open and waits for the lock.
+// removeLocked closes and removes a locked file. The file stays if another process has it open and
+// waits for the lock.
 func removeLocked(f *os.File) {
 	f.Close() // Windows does not remove open files
 	os.Remove(f.Name())

@@ -17,13 +17,12 @@ import (
 // ErrTarget is wrapped by errors about an output that cannot be written.
 var ErrTarget = errors.New("cannot write there")
 
-// Target is a model file that is being written, and its external data file if it
-// has one. The target is locked against other conversions. Everything is written
-// to temporary files beside it; Commit puts them in place, Abort removes them.
+// Target is a model file that is being written, with its external data files. The target is locked
+// against other conversions. Everything is written to temporary files in the same folder; Commit puts
+// them in place, Abort removes them.
 //
-// At any moment, also after a crash, the target is the complete old model or the
-// complete new one. If a crash leaves temporary files, the next conversion to the
-// same target removes them.
+// At any moment, also after a crash, the target is the complete old model or the complete new one. If
+// a crash leaves temporary files, the next conversion to the same target removes them.
 type Target struct {
 	path  string   // symbolic links resolved
 	names []string // of the external data files
@@ -39,13 +38,13 @@ type Target struct {
 	flushed chan error // gets the error of Flush; nil if it does not run
 }
 
-// Check checks, without writing, whether a model made from in may be written
-// to path, with external data files of these names beside it. It refuses to overwrite a file
-// of in, and to overwrite an external data file that does not belong to the replaced model.
+// Check checks, without writing, whether a model made from in may be written to path, with external
+// data files of these names in the same folder. It refuses to overwrite a file of in, or an external
+// data file that does not belong to the replaced model.
 //
-// If path is a symbolic link, its target is replaced or created. A model with
-// external data cannot be written through a link from another folder, because
-// runtimes look for the data beside the link.
+// If path is a symbolic link, its target is replaced or created. A model with external data cannot be
+// written through a link from another folder, because runtimes look for the data in the folder of the
+// link.
 func Check(path string, in *modelfile.Model, names []string) error {
 	_, _, err := inspect(path, in, names)
 	return err
@@ -59,7 +58,7 @@ func inspect(path string, in *modelfile.Model, names []string) (real string, s *
 		}
 	}()
 	if info, err := os.Stat(path); err == nil && !info.IsDir() && !info.Mode().IsRegular() {
-		return "", nil, errNotRegular // a link such as /dev/stdout may lead to what has no path
+		return "", nil, errNotRegular // a link such as /dev/stdout may lead to a file without a path
 	}
 	if real, err = follow(path); err != nil {
 		return "", nil, err
@@ -76,8 +75,8 @@ func inspect(path string, in *modelfile.Model, names []string) (real string, s *
 	return real, s, err
 }
 
-// checkPair checks that a model loaded from path finds external data beside real,
-// the target of the symbolic link path.
+// checkPair checks that a model loaded from path finds external data in the folder of real, the target
+// of the symbolic link path.
 func checkPair(path, real string, names []string) error {
 	for _, name := range names {
 		if err := modelfile.CheckLocation(name); err != nil {
@@ -145,11 +144,12 @@ func (t *Target) create() (err error) {
 	if err := t.note(journalTemporary, slices.Concat(t.site.left, data)); err != nil {
 		return err
 	}
-	if t.Model, err = createLike(model+modelSuffix, t.site.model); err != nil {
+	most := modeOf(t.in)
+	if t.Model, err = createLike(model+modelSuffix, t.site.model, most); err != nil {
 		return err
 	}
 	for i, name := range data {
-		f, err := createLike(name, t.site.data[i])
+		f, err := createLike(name, t.site.data[i], most)
 		if err != nil {
 			return err
 		}
@@ -173,10 +173,22 @@ func fileExists(name string) bool {
 	return err == nil
 }
 
-// createLike creates a file with the permissions and the owner of other, if there is one,
-// writable for its owner. Who may not give files away keeps them.
-func createLike(name string, other fs.FileInfo) (*os.File, error) {
-	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666)
+// modeOf returns the permissions of the file of a model, all if it has none.
+func modeOf(m *modelfile.Model) fs.FileMode {
+	if m == nil {
+		return fs.ModePerm
+	}
+	info, err := os.Stat(m.Path())
+	if err != nil {
+		return fs.ModePerm
+	}
+	return info.Mode().Perm()
+}
+
+// createLike creates a file with the permissions and the owner of other (if not nil), writable for its
+// owner. A process that may not change owners keeps its own. A new file gets no permissions beyond most.
+func createLike(name string, other fs.FileInfo, most fs.FileMode) (*os.File, error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o666&(most|0o600))
 	if err != nil || other == nil {
 		return f, err
 	}
@@ -228,8 +240,8 @@ func (t *Target) close() {
 	}
 }
 
-// discard removes the temporary files of this conversion, also if the model in place cannot
-// be read: only an interim model refers to them.
+// discard removes the temporary files of this conversion, even if the model in place cannot be read:
+// only an interim model refers to them.
 func (t *Target) discard() {
 	if t.Model != nil {
 		os.Remove(t.Model.Name())

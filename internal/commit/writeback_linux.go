@@ -13,9 +13,9 @@ func WriteBack(f *os.File, off, n int64) {
 	unix.SyncFileRange(int(f.Fd()), off, n, unix.SYNC_FILE_RANGE_WRITE)
 }
 
-// Allocate makes f as long as n and finds room for it on the disk at once, which takes less than
-// finding it piece by piece. Where the system cannot do that, nothing happens. It fails if there is
-// no room: writes would fail, too, but only after the work for them.
+// Allocate makes f as long as n and reserves its disk space at once, which is faster than piece by
+// piece. It does nothing if the system cannot do that. It fails if the disk is full: writes would fail
+// too, but only after the work for them.
 func Allocate(f *os.File, n int64) error {
 	err := unix.Fallocate(int(f.Fd()), 0, 0, n)
 	if err == unix.ENOSPC || err == unix.EDQUOT || err == unix.EFBIG {

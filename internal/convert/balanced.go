@@ -6,36 +6,38 @@ import (
 
 	"onnxquant/internal/balance"
 	"onnxquant/internal/layerfit"
+	"onnxquant/spec"
 )
 
-// balanced returns the plan of the model with factors for the channels of values, in algorithm awq, and
-// how many layers read these. Temporary files are in the folder of the output.
+// balanced is for algorithm awq. It returns the plan of a model whose channels have been multiplied
+// by factors, and the number of layers that read such channels. Temporary files are in the folder
+// of the output.
 func (p *Plan) balanced(ctx context.Context, path string) (made *Plan, n int, err error) {
-	if p.opts.Calibration == nil || !p.calibration().Clip {
+	if p.opts.Calibration == nil || p.calibration().Algorithm != spec.AWQ {
 		return p, 0, nil
 	}
 	float, err := p.inFloat()
 	if err != nil {
 		return nil, 0, err
 	}
-	groups, which, layers := float.balance()
+	groups, layers := float.balance()
 	o := float.calibration()
-	unlock, err := float.begins(ctx, path, &o)
+	unlock, err := float.lockFiles(ctx, path, &o)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer unlock()
-	remove, err := float.writesInterim(&o, which)
+	remove, err := float.enableInterim(&o, layers)
 	if err != nil {
 		return nil, 0, err
 	}
 	defer remove()
-	found, err := layerfit.Channels(ctx, layers, p.opts.Calibration, o)
+	found, err := layerfit.Channels(ctx, fitted(layers), p.opts.Calibration, o)
 	if err != nil {
 		return nil, 0, err
 	}
 	factors := make([][]float32, len(groups))
-	first := 0 // layer of a group
+	first := 0 // first layer of a group
 	for i, g := range groups {
 		if factors[i] = found[first]; factors[i] != nil {
 			n += len(g.Weights)
@@ -49,43 +51,38 @@ func (p *Plan) balanced(ctx context.Context, path string) (made *Plan, n int, er
 	if err != nil {
 		return nil, 0, err
 	}
-	if made, err = planFrom(scaled, p.opts, nil); err != nil {
-		return nil, 0, err
-	}
-	made.TileLimit = p.TileLimit
-	return made, n, nil
+	made, err = planner{input: scaled, opts: p.opts, TileLimit: p.TileLimit}.plan()
+	return made, n, err
 }
 
-// inFloat returns the plan without half: layers are calibrated in float32 whatever becomes of what is
-// not quantized.
+// inFloat returns the plan without conversion to half. Layers are calibrated in float32, whatever
+// type the rest of the model gets.
 func (p *Plan) inFloat() (*Plan, error) {
 	if p.Half == nil {
 		return p, nil
 	}
-	opts := p.opts
-	opts.Half = nil
-	return planFrom(p.input, opts, nil)
+	l := planner{input: p.input, opts: p.opts, TileLimit: p.TileLimit}
+	l.opts.Half = nil
+	return l.plan()
 }
 
-// balance returns the groups of the model, as it was opened, whose weights are all calibrated, and their
-// layers, group by group, as layers does.
-func (p *Plan) balance() (groups []balance.Group, which []int, layers []layerfit.Layer) {
-	all, calibrated := p.layers()
-	at := map[string]int{} // in all, by path of a weight
-	for i, w := range all {
-		if len(calibrated[i].Products) == 1 {
-			at[p.Weights[w].Value.Path] = i
+// balance returns the groups of the model, as opened, whose weights are all calibrated, and their
+// layers, group by group.
+func (p *Plan) balance() (groups []balance.Group, layers []layer) {
+	calibrated := map[string]layer{} // by path of the weight
+	for _, l := range p.layers() {
+		if len(l.Products) == 1 {
+			calibrated[l.value.Path] = l
 		}
 	}
 	for _, g := range balance.Find(p.input) {
-		if slices.ContainsFunc(g.Weights, func(w balance.Part) bool { _, ok := at[w.Value.Path]; return !ok }) {
+		if slices.ContainsFunc(g.Weights, func(w balance.Part) bool { _, ok := calibrated[w.Value.Path]; return !ok }) {
 			continue
 		}
 		groups = append(groups, g)
 		for _, w := range g.Weights {
-			i := at[w.Value.Path]
-			which, layers = append(which, all[i]), append(layers, calibrated[i])
+			layers = append(layers, calibrated[w.Value.Path])
 		}
 	}
-	return groups, which, layers
+	return groups, layers
 }

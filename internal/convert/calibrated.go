@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"os"
@@ -18,35 +19,35 @@ import (
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
 	"onnxquant/internal/write"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// calibrated are the codes that calibration data have led to. Its methods do nothing if it is nil.
+// calibrated has the codes that calibration found for one conversion. Its methods do nothing if it
+// is nil.
 type calibrated struct {
 	*run
-	owner  bool              // the file of the run is beside its output
-	codes  map[string]codes  // by path of the weight
-	better map[string]string // weights that get algorithm mse instead, with the reasons
+	owner bool              // the file of the run is beside this conversion's output
+	codes map[string]codes  // by path of the weight
+	notes map[string]string // why weights have no codes, by path
 }
 
-// run is a calibration that conversions of one model share: codes depend on the weights and their
-// format alone, not on what becomes of the rest.
+// run is a calibration that several conversions of one model share. Codes depend on the weights and
+// their format, not on the rest of the options.
 type run struct {
 	result *layerfit.Result
 	unlock func()
-	users  int
-	keep   bool // what was found
+	users  int  // conversions that have not ended
+	keep   bool // keep the file with the codes
 }
 
-// codes are those of a weight.
+// codes are the codes of one weight.
 type codes struct {
 	*quantize.Found
 	format spec.Format
-	of     *quantize.Weight
+	of     *quantize.Weight // as it was calibrated
 }
 
-// fit reports whether a weight has such codes: the type of its elements, and of its scales, may be
-// another one.
+// fit reports whether the codes can be those of w. The types of elements and scales may differ.
 func (c codes) fit(f spec.Format, w *quantize.Weight) bool {
 	if c.Found == nil || c.format != f || c.of.Outer != w.Outer || c.of.K != w.K || c.of.Inner != w.Inner || c.of.Block != w.Block {
 		return false
@@ -56,8 +57,8 @@ func (c codes) fit(f spec.Format, w *quantize.Weight) bool {
 	return integers == same && own.Bits == other.Bits && own.Signed == other.Signed && own.ZeroPoint == other.ZeroPoint
 }
 
-// close ends a conversion. The last one removes the codes, unless that beside whose output they
-// are has failed.
+// close ends a conversion. The last conversion removes the codes. They are kept if the conversion
+// beside whose output they are has failed.
 func (c *calibrated) close(failed bool) {
 	c.keep = c.keep || c.owner && failed
 	if c.users--; c.users == 0 {
@@ -73,114 +74,103 @@ func (c *calibrated) errors() *layerfit.Errors {
 	return &c.result.Error
 }
 
-// apply plans again with exceptions, and gives the weights the codes that were found for them. far
-// is as in planFrom.
-func (c *calibrated) apply(p *Plan, found discover.Exceptions, far map[string]string) (*Plan, error) {
+// of returns the codes of a weight, or nil.
+func (c *calibrated) of(w rewrite.Weight, as *quantize.Weight) *quantize.Found {
 	if c == nil {
-		return p.again(found, far)
+		return nil
 	}
-	found.MSE = map[*graph.Value]string{}
-	for i, w := range p.Weights {
-		path := w.Value.Path
-		if w.Layers != nil && c.better[path] == "" && !c.codes[path].fit(w.Choice.Format, p.weights[i]) {
-			c.better[path] = "it is calibrated in float32, where its codes are of another kind"
-		}
-		if why := c.better[path]; why != "" {
-			found.MSE[w.Value] = why
-		}
+	path := w.Value.Path
+	if found := c.codes[path]; c.notes[path] == "" && found.fit(w.Choice.Format, as) {
+		return found.Found
 	}
-	made, err := p.again(found, far)
-	if err != nil {
-		return nil, err
-	}
-	for i, w := range made.Weights {
-		if w.Layers != nil {
-			made.weights[i].Found = c.codes[w.Value.Path].Found
-		}
-	}
-	return made, nil
+	return nil
 }
 
-// withTensorScales returns the plan with scales of 8 bits as calibration needs them: multiples of a
-// number that follows from the whole weight. Weights whose scales are too different get others.
-func (p *Plan) withTensorScales(ctx context.Context, found discover.Exceptions) (*Plan, error) {
-	var which []int
+// lacking says why a weight that was planned to be calibrated has no codes.
+func (c *calibrated) lacking(path string) string {
+	return cmp.Or(c.notes[path], "its codes from calibration in float32 have another format")
+}
+
+// tensorScales finds the steps of 8-bit scales and sets the codecs of these layers. It returns the
+// weights whose scales differ too much for 8 bits.
+func (p *Plan) tensorScales(ctx context.Context, layers []layer) (found findings, err error) {
+	var scaled []*layer
 	var weights []*quantize.Weight
-	for i, w := range p.Weights {
-		if w.Layers != nil && p.weights[i].ScaledScales() {
-			which, weights = append(which, i), append(weights, p.weights[i])
+	for i := range layers {
+		if l := &layers[i]; l.Weight.ScaledScales() {
+			scaled, weights = append(scaled, l), append(weights, l.Weight)
 		}
 	}
-	if len(which) == 0 {
-		return p, nil
+	if len(scaled) == 0 {
+		return found, nil
 	}
 	workers, limit := p.workers()
 	run := quantize.NewRun(weights, limit)
 	if err := run.FindTensorScales(ctx, workers, func(int64) {}); err != nil {
-		return nil, err
+		return found, err
 	}
-	replaced := false
-	for j, i := range which {
+	found.weights = discover.Exceptions{}
+	for j, l := range scaled {
 		if run.NeedsFloat16Scales(j) {
-			found.Scales[p.Weights[i].Value], replaced = float16Scales, true
+			found.weights[l.value.Path] = discover.Exception{Scales: float16Scales}
 		}
-		p.weights[i].Codec = run.Codec(j)
+		w := *l.Weight
+		w.Codec = run.Codec(j)
+		l.Weight = &w
 	}
-	if !replaced {
-		return p, nil
-	}
-	other, err := p.again(found, nil)
-	if err != nil {
-		return nil, err
-	}
-	return other.withTensorScales(ctx, found)
+	return found, nil
 }
 
-// calibrate finds the codes of weights by the inputs that their layers get, in float32 whatever
-// becomes of what is not quantized, unless one of the runs, by their keys, has found them. It adds to
-// found the scales that turn out to be unfit. Temporary files are in the folder of the output. It returns
-// nil if no weight is calibrated.
-func (p *Plan) calibrate(ctx context.Context, path string, found discover.Exceptions, runs map[string]*run) (_ *calibrated, err error) {
+// calibrate finds the codes of weights by the inputs of their layers, in float32. If a run with the
+// same key is in runs, calibrate takes its codes. It also returns the scales that do not fit their
+// type. Temporary files are in the folder of the output. Without calibrated weights, calibrate does
+// nothing.
+func (p *Plan) calibrate(ctx context.Context, path string, runs map[string]*run) (all findings, err error) {
 	if !p.calibrates() {
-		return nil, nil
+		return all, nil
 	}
-	if p.Half != nil {
-		found = noExceptions() // they are of another graph
-		if p, err = p.inFloat(); err != nil {
-			return nil, err
+	if p, err = p.inFloat(); err != nil {
+		return all, err
+	}
+	layers := p.layers()
+	for {
+		found, err := p.tensorScales(ctx, layers)
+		if err != nil {
+			return all, err
 		}
+		if found.none() {
+			break
+		}
+		if p, err = p.again(found); err != nil {
+			return all, err
+		}
+		all, layers = all.and(found), p.layers()
 	}
-	if p, err = p.withTensorScales(ctx, found); err != nil {
-		return nil, err
-	}
-	which, layers := p.layers()
 	o := p.calibration()
 	if o.Key, err = p.key(ctx, layers, o); err != nil {
-		return nil, err
+		return all, err
 	}
 	r := runs[o.Key]
-	c := &calibrated{run: r, owner: r == nil || r.users == 0, codes: map[string]codes{}, better: map[string]string{}}
+	c := &calibrated{run: r, owner: r == nil || r.users == 0, codes: map[string]codes{}, notes: map[string]string{}}
 	if c.owner {
-		if c.run, err = p.findCodes(ctx, path, which, layers, o); err != nil {
-			return nil, err
+		if c.run, err = p.findCodes(ctx, path, layers, o); err != nil {
+			return all, err
 		}
 		runs[o.Key] = c.run
 	}
 	c.users++
-	for j, i := range which {
-		at := p.Weights[i].Value.Path
-		if note := c.result.Notes[j]; note != "" {
-			c.better[at] = note
-		}
-		c.codes[at] = codes{c.result.Found[j], p.Weights[i].Choice.Format, p.weights[i]}
+	for i, l := range layers {
+		c.notes[l.value.Path] = c.result.Notes[i]
+		c.codes[l.value.Path] = codes{c.result.Found[i], l.format, l.Weight}
 	}
-	return c, nil
+	all.codes = c
+	return all, nil
 }
 
-// findCodes calibrates. What it finds is kept in a file beside the output, for Options.Resume, and the
-// models that it runs are in a folder there; both are locked.
-func (p *Plan) findCodes(ctx context.Context, path string, which []int, layers []layerfit.Layer, o layerfit.Options) (_ *run, err error) {
-	unlock, err := p.begins(ctx, path, &o)
+// findCodes runs the calibration. It keeps codes in a file beside the output, for Options.Resume.
+// The models to run are in a folder there. File and folder are locked.
+func (p *Plan) findCodes(ctx context.Context, path string, layers []layer, o layerfit.Options) (_ *run, err error) {
+	unlock, err := p.lockFiles(ctx, path, &o)
 	if err != nil {
 		return nil, err
 	}
@@ -189,44 +179,44 @@ func (p *Plan) findCodes(ctx context.Context, path string, which []int, layers [
 			unlock()
 		}
 	}()
-	remove, err := p.writesInterim(&o, which)
+	remove, err := p.enableInterim(&o, layers)
 	if err != nil {
 		return nil, err
 	}
 	defer remove()
 	o.Begins = func() {
-		p.notify(fmt.Sprintf("nothing to resume: what calibration has left beside %s, if anything, is of another model, other data or flags; it begins anew", filepath.Base(path)))
+		p.notify(fmt.Sprintf("nothing to resume: no calibration of this model with these data and flags was interrupted beside %s; calibration starts from the beginning", filepath.Base(path)))
 	}
 	for _, out := range p.graph.File.Proto.GetGraph().GetOutput() {
 		o.Outputs = append(o.Outputs, out.GetName())
 	}
-	r, err := layerfit.Run(ctx, layers, p.opts.Calibration, o)
+	r, err := layerfit.Run(ctx, fitted(layers), p.opts.Calibration, o)
 	if err != nil {
 		return nil, err
 	}
 	return &run{result: r, unlock: unlock}, nil
 }
 
-// notify tells what happens while the conversion runs.
+// notify calls Options.Notify, if set.
 func (p *Plan) notify(text string) {
 	if p.opts.Notify != nil {
 		p.opts.Notify(text)
 	}
 }
 
-// begins locks the files of a calibration that lie beside the output, and names them.
-func (p *Plan) begins(ctx context.Context, path string, o *layerfit.Options) (unlock func(), err error) {
+// lockFiles names the files of a calibration beside the output and locks them.
+func (p *Plan) lockFiles(ctx context.Context, path string, o *layerfit.Options) (unlock func(), err error) {
 	o.State, o.Resume = path+".~calib", p.opts.Resume
 	return commit.Lock(ctx, o.State, func() {
-		p.notify(fmt.Sprintf("another process calibrates for %s; it is waited for", filepath.Base(path)))
+		p.notify(fmt.Sprintf("another process calibrates for %s; waiting for its end", filepath.Base(path)))
 	})
 }
 
-// writesInterim lets a calibration write parts of the model into a folder beside the output, which
-// remove removes.
-func (p *Plan) writesInterim(o *layerfit.Options, which []int) (remove func() error, err error) {
+// enableInterim lets a calibration write parts of the model into a folder beside the output. The
+// caller must call remove to delete the folder.
+func (p *Plan) enableInterim(o *layerfit.Options, layers []layer) (remove func() error, err error) {
 	folder := o.State + ".models"
-	if err := os.RemoveAll(folder); err != nil { // of a process that died
+	if err := os.RemoveAll(folder); err != nil { // left by a process that died
 		return nil, err
 	}
 	if err := os.Mkdir(folder, 0o777); err != nil {
@@ -234,24 +224,29 @@ func (p *Plan) writesInterim(o *layerfit.Options, which []int) (remove func() er
 	}
 	o.Write = func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {
 		to := filepath.Join(folder, name+".onnx")
-		return to, p.interim(ctx, to, which, found, values)
+		return to, p.interim(ctx, to, layers, found, values)
 	}
 	return func() error { return os.RemoveAll(folder) }, nil
 }
 
 // calibration returns the options of a calibration that do not depend on files.
 func (p *Plan) calibration() layerfit.Options {
-	best := p.calibratedBy(spec.Best) > 0
-	clip := !best && p.calibratedBy(spec.GPTQ) == 0 && p.calibratedBy(spec.AWQ) > 0
-	return layerfit.Options{Best: best, Clip: clip, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
+	algorithm := spec.GPTQ
+	switch {
+	case p.calibratedBy(spec.Best) > 0:
+		algorithm = spec.Best
+	case p.calibratedBy(spec.GPTQ) == 0 && p.calibratedBy(spec.AWQ) > 0:
+		algorithm = spec.AWQ
+	}
+	return layerfit.Options{Algorithm: algorithm, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
 }
 
-// calibrates reports whether the data of calibration are needed.
+// calibrates reports whether any weight is calibrated.
 func (p *Plan) calibrates() bool {
 	return p.opts.Calibration != nil && slices.ContainsFunc(p.Weights, func(w rewrite.Weight) bool { return w.Layers != nil })
 }
 
-// calibratedBy counts the weights that are to be calibrated by an algorithm.
+// calibratedBy counts the weights that an algorithm is to calibrate.
 func (p *Plan) calibratedBy(a spec.Algorithm) (n int) {
 	for _, w := range p.Weights {
 		if w.Layers != nil && w.Choice.Algorithm == a {
@@ -261,23 +256,38 @@ func (p *Plan) calibratedBy(a spec.Algorithm) (n int) {
 	return n
 }
 
-// CalibrationCost tells what calibration will take. It returns nil if no weight is calibrated.
+// CalibrationCost estimates what calibration takes. It returns nil if no weight is calibrated.
 func (p *Plan) CalibrationCost() *layerfit.Cost {
 	if !p.calibrates() {
 		return nil
 	}
-	_, layers := p.layers()
-	cost := layerfit.Estimate(layers, p.calibration())
-	if o := p.calibration(); o.Clip {
-		_, _, layers := p.balance()
-		cost.Add(layerfit.EstimateChannels(layers, o))
+	cost := layerfit.Estimate(fitted(p.layers()), p.calibration())
+	if o := p.calibration(); o.Algorithm == spec.AWQ {
+		_, layers := p.balance()
+		cost.Add(layerfit.EstimateChannels(fitted(layers), o))
 	}
 	return &cost
 }
 
-// layers returns the layers that are calibrated, in the order of the graph, and which weights of
-// the plan they have.
-func (p *Plan) layers() (which []int, layers []layerfit.Layer) {
+// layer is a calibrated layer with its weight.
+type layer struct {
+	layerfit.Layer
+	value  *graph.Value
+	format spec.Format
+}
+
+// fitted returns layers in the type of package layerfit.
+func fitted(layers []layer) []layerfit.Layer {
+	list := make([]layerfit.Layer, len(layers))
+	for i, l := range layers {
+		list[i] = l.Layer
+	}
+	return list
+}
+
+// layers returns the calibrated layers, in the order of the graph.
+func (p *Plan) layers() (layers []layer) {
+	var which []int // indices of weights
 	for i, w := range p.Weights {
 		if w.Layers != nil {
 			which = append(which, i)
@@ -285,20 +295,21 @@ func (p *Plan) layers() (which []int, layers []layerfit.Layer) {
 	}
 	slices.SortStableFunc(which, func(a, b int) int { return slices.Compare(p.order(a), p.order(b)) })
 	for _, i := range which {
-		l := layerfit.Layer{Weight: p.weights[i]}
-		for _, product := range p.Weights[i].Layers {
+		w := p.Weights[i]
+		l := layer{layerfit.Layer{Weight: p.weights[i]}, w.Value, w.Choice.Format}
+		for _, product := range w.Layers {
 			l.Products = append(l.Products, layerfit.Product{
-				Operation: product.Operation, Input: p.seen(product, product.Input), Initial: p.seen(product, product.Initial),
-				Output: p.seen(product, product.Output), Beside: p.seen(product, product.Beside),
+				Operation: product.Operation, Input: p.localName(product, product.Input), Initial: p.localName(product, product.Initial),
+				Output: p.localName(product, product.Output), Beside: p.localName(product, product.Beside),
 			})
 		}
 		layers = append(layers, l)
 	}
-	return which, layers
+	return layers
 }
 
-// seen names a value as the node of a layer sees it; "" for nil.
-func (p *Plan) seen(l discover.Layer, v *graph.Value) string {
+// localName returns the name of a value in the graph or function of a layer's node; "" for nil.
+func (p *Plan) localName(l discover.Layer, v *graph.Value) string {
 	if v == nil {
 		return ""
 	}
@@ -315,14 +326,14 @@ func (p *Plan) order(weight int) (first []int) {
 	return first
 }
 
-// interim writes the part of the float model that computes some values. Weights that have codes
-// are replaced by what these stand for.
-func (p *Plan) interim(ctx context.Context, path string, which []int, found []*quantize.Found, values []string) error {
+// interim writes the part of the float model that computes some values. Weights with codes are
+// replaced by their decoded values.
+func (p *Plan) interim(ctx context.Context, path string, layers []layer, found []*quantize.Found, values []string) error {
 	x := p.opts.Discover.Observed
 	file := x.File
 	view, err := file.View(x.Only(values), func(t *onnxpb.TensorProto) (*modelfile.Payload, error) {
 		for j, f := range found {
-			if w := p.weights[which[j]]; f != nil && p.Weights[which[j]].Value.Tensor == t {
+			if w := layers[j].Weight; f != nil && layers[j].value.Tensor == t {
 				return modelfile.Computed(w.Decoded(f), w.SourceBytes()), nil
 			}
 		}
@@ -334,16 +345,17 @@ func (p *Plan) interim(ctx context.Context, path string, which []int, found []*q
 	return WriteFloat(ctx, view, path, p.opts.Threads, p.opts.Memory)
 }
 
-// WriteFloat writes a model as it is.
+// WriteFloat writes a model unchanged.
 func WriteFloat(ctx context.Context, m *modelfile.Model, path string, threads int, memory int64) error {
 	x, err := graph.New(m)
 	if err != nil {
 		return err
 	}
-	plain, err := replan(x, Options{
+	l := planner{input: x, whole: x, graph: x, opts: Options{
 		Discover: discover.Options{Format: spec.Float, Target: target.Of(spec.Portable), Activations: spec.WeightsOnly, Memory: memory},
 		External: write.External{When: spec.ExternalAuto}, Threads: threads, Memory: memory, NoVerify: true,
-	}, discover.Exceptions{})
+	}}
+	plain, err := l.plan()
 	if err != nil {
 		return err
 	}

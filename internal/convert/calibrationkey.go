@@ -11,11 +11,12 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/spec"
 )
 
-// key tells calibrations with different results apart.
-func (p *Plan) key(ctx context.Context, layers []layerfit.Layer, o layerfit.Options) (string, error) {
-	const version = 2 // of what is found
+// key returns a hash of all that the result of a calibration depends on.
+func (p *Plan) key(ctx context.Context, layers []layer, o layerfit.Options) (string, error) {
+	const version = 2 // increases when calibration finds other codes
 	data, err := p.opts.Calibration.Key(ctx)
 	if err != nil {
 		return "", err
@@ -25,7 +26,7 @@ func (p *Plan) key(ctx context.Context, layers []layerfit.Layer, o layerfit.Opti
 		return "", err
 	}
 	h := sha256.New()
-	fmt.Fprintln(h, version, data, model, o.Best, o.Clip, o.Memory)
+	fmt.Fprintln(h, version, data, model, o.Algorithm == spec.Best, o.Algorithm == spec.AWQ, o.Memory)
 	if err := p.hashContents(ctx, h); err != nil {
 		return "", err
 	}
@@ -36,7 +37,7 @@ func (p *Plan) key(ctx context.Context, layers []layerfit.Layer, o layerfit.Opti
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// hashContents writes the contents of all initializers to h: the hash of the model file does not
+// hashContents writes the contents of all initializers to h. The hash of the model file does not
 // cover external data.
 func (p *Plan) hashContents(ctx context.Context, h io.Writer) (err error) {
 	graph.WalkAllGraphs(p.graph.File.Proto, func(g *onnxpb.GraphProto) {

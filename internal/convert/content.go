@@ -10,16 +10,15 @@ import (
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/commit"
 	"onnxquant/internal/discover"
-	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Reasons to leave a weight in float that only its values show.
+// Reasons to leave a weight in float that depend on its values.
 const (
 	reasonBroken = "holds NaN or infinity"
 	reasonBeyond = "holds NaN, infinity or values too large for a float16 scale"
@@ -27,15 +26,15 @@ const (
 	reasonLost   = "its values are too small for any scale"
 )
 
-// content is the content of an output: tiles of quantized weights, and stretches that are copied.
-// It is written in tasks: begin, do each of them in any order, finish.
+// content writes the content of one output: tiles of quantized weights, and stretches that are
+// copied. Call begin, then do for each task in any order, then finish.
 type content struct {
 	plan      *Plan
 	path      string
 	file      write.File
 	target    *commit.Target  // nil if it could not be created
 	sinks     []io.WriterAt   // by content of the output
-	ctx       context.Context // of the tasks; done once one of them fails
+	ctx       context.Context // of the tasks; done once a task fails
 	stop      context.CancelCauseFunc
 	run       *quantize.Run
 	workers   int
@@ -45,7 +44,7 @@ type content struct {
 	progress  *progress
 }
 
-// worker is the buffers of one worker.
+// worker has the buffers of one worker.
 type worker struct {
 	tiles quantize.Buffers
 	raw   []byte // for stretches
@@ -65,9 +64,9 @@ func newContent(p *Plan, path string, progress *progress) *content {
 	return c
 }
 
-// written and copied return how many bytes of a tile or stretch are read again.
+// written returns the number of bytes of a tile that verification reads again.
 func (c *content) written(tile int) int64 {
-	if c.plan.opts.NoVerify || c.plan.parts[c.run.WeightOf(tile)].Codes < 0 {
+	if c.plan.opts.NoVerify || c.plan.contents[c.run.WeightOf(tile)].Codes < 0 {
 		return 0
 	}
 	return c.run.Tiles[tile].CodeBytes()
@@ -98,7 +97,7 @@ func (c *content) create() (err error) {
 		return err
 	}
 	var to []quantize.Sinks
-	for _, p := range c.plan.parts {
+	for _, p := range c.plan.contents {
 		to = append(to, quantize.Map(p, func(i int) io.WriterAt {
 			if i < 0 {
 				return nil
@@ -129,7 +128,7 @@ func (c *content) task(i int) task {
 	return t
 }
 
-// do does a task. After an error, others of this output do nothing.
+// do does a task. After an error, the remaining tasks of this output do nothing.
 func (c *content) do(w *worker, task int) {
 	if c.ctx.Err() != nil {
 		return
@@ -169,19 +168,19 @@ func (c *content) finish(ctx context.Context) error {
 	return c.file.Finish(ctx, c.target, c, err)
 }
 
-// demands returns an error if the values that were read demand another plan.
+// demands returns the findings as an error if the values demand another plan.
 func (c *content) demands() error {
-	if h := c.plan.Half; h != nil && len(h.Beyond()) > 0 {
-		return &beyondError{h.Beyond()}
-	}
-	unfit := c.unfit()
+	found := findings{weights: c.unfit()}
 	for _, v := range c.plan.static.Broken() {
-		unfit.reasons[v] = reasonBroken
+		found.weights[v.Path] = discover.Exception{KeepFloat: reasonBroken}
 	}
-	if len(unfit.reasons)+len(unfit.huge)+len(unfit.scales) > 0 {
-		return unfit
+	if h := c.plan.Half; h != nil && len(h.Beyond()) > 0 {
+		found = findings{beyond: h.Beyond()} // another plan reads the weights again
 	}
-	return nil
+	if found.none() {
+		return nil
+	}
+	return found
 }
 
 // quantize quantizes a tile and reports progress.
@@ -194,37 +193,42 @@ func (c *content) quantize(ctx context.Context, w *worker, tile int) error {
 	})
 }
 
-// hugeNorm is the norm of a weight from which on products with scales and 8-bit activations,
-// which ONNX Runtime adds up in float32, may overflow.
+// hugeNorm is a limit for the norm of a weight. Above it, products with scales and 8-bit
+// activations may overflow: ONNX Runtime sums them in float32.
 const hugeNorm = 1e30
 
 // unfit returns the weights whose values cannot be quantized as planned.
-func (c *content) unfit() *unfitError {
-	unfit := &unfitError{map[*graph.Value]string{}, map[*graph.Value]bool{}, map[*graph.Value]discover.Scales{}}
-	largest := c.largestScales()
+func (c *content) unfit() discover.Exceptions {
+	found, largest := discover.Exceptions{}, c.largestScales()
 	for i, s := range c.errors() {
+		var e discover.Exception
 		w := c.plan.Weights[i]
 		to, other := c.otherScales(i, largest[i])
 		switch broken := c.run.Broken(i); {
 		case broken && w.DType == dtype.Float64:
-			unfit.reasons[w.Value] = reasonHuge
+			e.KeepFloat = reasonHuge
 		case broken && w.Form.Encoded():
-			unfit.reasons[w.Value] = reasonBeyond
+			e.KeepFloat = reasonBeyond
 		case broken:
-			unfit.reasons[w.Value] = reasonBroken
+			e.KeepFloat = reasonBroken
 		case c.run.Spoiled() || s.SumSq == 0:
-		case other: // with others it may be of use
-			unfit.scales[w.Value] = to
+			continue
+		case other: // try the other type before leaving the weight in float
+			e.Scales = to
 		case s.SumSqErr >= s.SumSq:
-			unfit.reasons[w.Value] = reasonLost
+			e.KeepFloat = reasonLost
 		case s.SumSq > hugeNorm*hugeNorm && w.Choice.Style == spec.NBits && w.Choice.AccuracyLevel == spec.AccuracyDefault:
-			unfit.huge[w.Value] = true
+			e.Huge = true
+		default:
+			continue
 		}
+		found[w.Value.Path] = e
 	}
-	return unfit
+	return found
 }
 
-// otherScales returns the type that the scales of a weight need if they do not fit into theirs.
+// otherScales returns the type that the scales of a weight need. other is false if their planned
+// type suffices.
 func (c *content) otherScales(weight int, largest float32) (to discover.Scales, other bool) {
 	switch c.plan.Weights[weight].Choice.ScaleType {
 	case spec.ScaleInt8, spec.ScaleUint8:
@@ -236,7 +240,7 @@ func (c *content) otherScales(weight int, largest float32) (to discover.Scales, 
 	return to, false
 }
 
-// float16Scales replace scales of 8 bits that are too few.
+// float16Scales replaces 8-bit scales if 8 bits are too coarse.
 var float16Scales = discover.Scales{Type: spec.ScaleFloat16, Why: "they are too different for 8 bits"}
 
 // largestScales returns the largest magnitude of a scale of each weight.
@@ -249,11 +253,11 @@ func (c *content) largestScales() []float32 {
 	return largest
 }
 
-// fewVanished is the share of a weight that may become 0 without a warning: trained models have
+// fewVanished is the share of a weight that may become 0 without a warning. Trained models have
 // some rows of numbers near 0.
 const fewVanished = 0.01
 
-// warnings names the weights of which a part became 0, or was distorted as its scales have few bits.
+// warnings names the weights with many vanished or coarse blocks.
 func (c *content) warnings() (all []string) {
 	vanished, coarse := make([]int64, len(c.plan.Weights)), make([]int64, len(c.plan.Weights))
 	for i, o := range c.outcomes {
@@ -291,7 +295,7 @@ func (c *content) Verify(ctx context.Context, target *commit.Target) error {
 	}
 	defer model.Close()
 	var from []quantize.Contents
-	for i, p := range c.plan.parts {
+	for i, p := range c.plan.contents {
 		from = append(from, quantize.Map(p, func(i int) io.ReaderAt {
 			if i < 0 {
 				return nil
@@ -333,11 +337,11 @@ func differs(what string) error {
 	return fmt.Errorf("%w: %s differs from what was written", write.ErrVerify, what)
 }
 
-// progress counts processed bytes, over all attempts.
+// progress counts processed bytes over all attempts of a conversion.
 type progress struct {
 	tell func(done, total int64)
 
-	mu          *sync.Mutex // of all conversions that run together: one tells at a time
+	mu          *sync.Mutex // shared by all conversions that run together: one reports at a time
 	done, total int64
 }
 

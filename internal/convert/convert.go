@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -13,8 +12,6 @@ import (
 
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/commit"
-	"onnxquant/internal/discover"
-	"onnxquant/internal/graph"
 	"onnxquant/internal/layerfit"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/quantize"
@@ -27,21 +24,21 @@ type Result struct {
 	Errors []errstat.Stats // by weight of the plan
 
 	Calibration *layerfit.Errors // or nil
-	Balanced    int              // layers that read channels with factors
-	Warnings    []string         // about values
+	Balanced    int              // number of layers that read channels with factors (algorithm awq)
+	Warnings    []string         // that depend on values
 	Verified    bool             // the output was read again and compared
 }
 
-// Job is a plan and the file that it makes.
+// Job is a plan and the path of its output.
 type Job struct {
 	Plan *Plan
 	Path string
 }
 
-// Done is what became of a job.
+// Done is the outcome of a job: a result or an error.
 type Done struct {
 	Result *Result
-	Err    error // or nil
+	Err    error
 }
 
 // Convert carries out the plan and writes the model to path.
@@ -50,17 +47,16 @@ func (p *Plan) Convert(ctx context.Context, path string) (*Result, error) {
 	return done.Result, done.Err
 }
 
-// All carries out plans of one model. They read it together, from its beginning to its end, so
-// that it is read from the disk once, in the memory that one conversion takes. Each of them
-// succeeds or fails on its own. If one finds weights with values that cannot be quantized as
-// planned, it plans again with exceptions for them.
+// All carries out plans of one model. The model is read once for all of them, with the memory of
+// one conversion. Each plan succeeds or fails on its own. If values cannot be quantized as planned,
+// All plans again with exceptions for their weights.
 func All(ctx context.Context, jobs []Job) []Done {
 	done := make([]Done, len(jobs))
 	var open []*conversion
 	telling, runs := new(sync.Mutex), map[string]*run{}
 	for i, j := range jobs {
 		c := &conversion{
-			Plan: j.Plan, path: j.Path, found: noExceptions(), far: map[string]string{},
+			plan: j.Plan, path: j.Path,
 			progress: &progress{tell: j.Plan.opts.Progress, mu: telling}, done: &done[i],
 		}
 		if slices.ContainsFunc(jobs[:i], func(other Job) bool { return filepath.Clean(other.Path) == filepath.Clean(j.Path) }) {
@@ -81,79 +77,67 @@ func All(ctx context.Context, jobs []Job) []Done {
 	return done
 }
 
-// conversion is a job that is being done.
+// conversion is a job in progress.
 type conversion struct {
-	*Plan
+	plan       *Plan
 	path       string
-	found      discover.Exceptions
-	far        map[string]string // values that half cannot represent, by path
-	calibrated *calibrated
 	progress   *progress
+	calibrated *calibrated // or nil
 
-	layersBalanced int // that read channels with factors
+	layersBalanced int // see Result.Balanced
 
 	content *content // of this attempt
 	done    *Done
 }
 
-// prepare finds the codes that follow from calibration.
+// prepare runs the calibration, if the plan has one.
 func (c *conversion) prepare(ctx context.Context, runs map[string]*run) (err error) {
-	if c.Plan, c.layersBalanced, err = c.balanced(ctx, c.path); err != nil {
+	if c.plan, c.layersBalanced, err = c.plan.balanced(ctx, c.path); err != nil {
 		return err
 	}
-	if c.calibrated, err = c.calibrate(ctx, c.path, c.found, runs); err != nil || c.calibrated == nil {
+	found, err := c.plan.calibrate(ctx, c.path, runs)
+	if err != nil || found.none() {
 		return err
 	}
-	p, err := c.calibrated.apply(c.Plan, c.found, c.far)
-	if err != nil {
-		return err
+	c.calibrated = found.codes
+	p, err := c.plan.again(found)
+	if err == nil {
+		c.plan = p
 	}
-	c.Plan = p
-	return nil
+	return err
 }
 
-// begin begins an attempt, or ends the conversion.
+// begin begins an attempt. If that fails, begin ends the conversion and returns false.
 func (c *conversion) begin(ctx context.Context) (begun bool) {
-	p, err := c.At(c.path)
+	p, err := c.plan.At(c.path)
 	if err != nil {
 		c.end(nil, err)
 		return false
 	}
-	c.Plan, c.content = p, newContent(p, c.path, c.progress)
+	c.plan, c.content = p, newContent(p, c.path, c.progress)
 	c.content.begin(ctx)
 	return true
 }
 
-// settle ends a conversion, or plans it again if its values demand that.
+// settle ends a conversion, or makes another plan if the values demand one.
 func (c *conversion) settle(err error) (done bool) {
-	var unfit *unfitError
-	var beyond *beyondError
-	was, p := c.Plan, (*Plan)(nil)
+	var found findings
 	switch {
 	case err == nil:
-		c.end(&Result{was, c.content.errors(), c.calibrated.errors(), c.layersBalanced, c.content.warnings(), !was.opts.NoVerify}, nil)
+		c.end(&Result{c.plan, c.content.errors(), c.calibrated.errors(), c.layersBalanced, c.content.warnings(), !c.plan.opts.NoVerify}, nil)
 		return true
-	case errors.As(err, &beyond):
-		maps.Copy(c.far, beyond.values)
-		c.found = noExceptions()
-		if p, err = planFrom(was.input, was.opts, c.far); err == nil && c.calibrated != nil {
-			p, err = c.calibrated.apply(p, c.found, c.far)
+	case errors.As(err, &found):
+		var p *Plan
+		if p, err = c.plan.again(found); err == nil {
+			c.plan = p
+			return false
 		}
-	case errors.As(err, &unfit):
-		maps.Copy(c.found.KeepFloat, unfit.reasons)
-		maps.Copy(c.found.Huge, unfit.huge)
-		maps.Copy(c.found.Scales, unfit.scales)
-		p, err = c.calibrated.apply(was, c.found, c.far)
 	}
-	if err != nil {
-		c.end(nil, err)
-		return true
-	}
-	p.TileLimit, c.Plan = was.TileLimit, p
-	return false
+	c.end(nil, err)
+	return true
 }
 
-// end says what became of the conversion.
+// end stores the outcome of the conversion.
 func (c *conversion) end(r *Result, err error) {
 	if c.calibrated != nil {
 		if c.calibrated.close(err != nil); err != nil && c.calibrated.owner {
@@ -168,19 +152,19 @@ type task struct {
 	of      *content
 	i       int
 	at      modelfile.Place
-	reading quantize.Reading // of a tile that is read at once
-	rounds  int              // 1 if it rounds what was read, so that later tasks must read it again
+	reading quantize.Reading // of a tile with a single read; else zero
+	rounds  int              // 1 if the task rounds the elements in place: tasks after it must read again
 }
 
 func (t task) compare(u task) int {
 	return cmp.Or(t.at.Compare(u.at), t.reading.Compare(u.reading), cmp.Compare(t.rounds, u.rounds))
 }
 
-// readTogether does the tasks of all conversions, in the order of the model's files. Those that read
-// the same are done by one worker, one after the other, which then reads it once.
+// readTogether does the tasks of all conversions, in the order of the model's files. Tasks with the
+// same Reading go to one worker, one after the other, which reads once.
 func readTogether(ctx context.Context, all []*conversion) {
 	var tasks []task
-	workers := math.MaxInt // each has the buffers that the conversion with the fewest allows
+	workers := math.MaxInt // the least that a conversion allows: each has its own buffers
 	for _, c := range all {
 		for i := range c.content.tasks() {
 			tasks = append(tasks, c.content.task(i))
@@ -196,7 +180,7 @@ func readTogether(ctx context.Context, all []*conversion) {
 			alike = append(alike, tasks[i:i+1:i+1])
 		}
 	}
-	// A task that fails stops its own conversion; all stop with the context, and tell why.
+	// A failed task stops its own conversion. A canceled context stops all; each reports the cause.
 	work.Each(ctx, workers, len(alike), func(_ context.Context, w *worker, i int) error {
 		for _, t := range alike[i] {
 			t.of.do(w, t.i)
@@ -204,21 +188,3 @@ func readTogether(ctx context.Context, all []*conversion) {
 		return nil
 	})
 }
-
-func noExceptions() discover.Exceptions {
-	return discover.Exceptions{KeepFloat: map[*graph.Value]string{}, Huge: map[*graph.Value]bool{}, Scales: map[*graph.Value]discover.Scales{}}
-}
-
-// unfitError says that the values of some weights cannot be quantized as planned.
-type unfitError struct {
-	reasons map[*graph.Value]string // to leave weights in float
-	huge    map[*graph.Value]bool   // as in discover.Exceptions
-	scales  map[*graph.Value]discover.Scales
-}
-
-func (e *unfitError) Error() string { return "some weights cannot be quantized as planned" }
-
-// beyondError says that half cannot represent some values, by path.
-type beyondError struct{ values map[string]string }
-
-func (e *beyondError) Error() string { return "some values are beyond the range of half" }

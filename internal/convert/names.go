@@ -12,7 +12,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/nearest"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
 // checkNames refuses names and patterns that match nothing in the model.
@@ -38,7 +38,7 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 // TensorNames lists the names of float tensors that rules may use. A tensor in a subgraph
 // has two: with and without its path.
 func TensorNames(x *graph.Graph) []string {
-	names := make([]string, 0, len(x.Values)) // one allocation: there may be very many
+	names := make([]string, 0, len(x.Values)) // one allocation: models may have very many tensors
 	for _, v := range x.Values {
 		if dtype.DType(v.Tensor.GetDataType()).Float() {
 			names = append(names, v.Name)
@@ -50,8 +50,8 @@ func TensorNames(x *graph.Graph) []string {
 	return names
 }
 
-// checkPatterns refuses a pattern that matches no name: probably a typing error, which would
-// quantize weights that the user wants to exclude.
+// checkPatterns refuses a pattern that matches no name. It is probably a typing error and would
+// leave a weight with settings that the user does not want.
 func checkPatterns(names []string, patterns *rules.Patterns) error {
 	unused, found := patterns.Unused(names)
 	if !found {

@@ -3,21 +3,22 @@ package convert
 import (
 	"slices"
 
+	"onnxquant/internal/discover"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/rewrite"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// smallWeight is the number of elements below which nodes and indices may count for more than
-// codes.
+// smallWeight is a number of elements. In smaller weights, nodes and indices may take more bytes
+// than codes.
 const smallWeight = 1 << 14
 
-// smallerAsInt8 finds the weights for which int8 takes fewer bytes than the ggml format that the
-// options ask for. All but those that are integers with a scale have more nodes, and an index
-// as long as the reduction axis. It goes, and its bytes count, only if all weights that use it become
+// smallerAsInt8 finds the weights that take fewer bytes in int8 than in the requested ggml format.
+// Except for the formats with a scale alone, ggml formats need more nodes, and an index as long as
+// the reduction axis. Weights share the index: its bytes are saved only if all its users become
 // int8.
-func (p *Plan) smallerAsInt8() (found []rewrite.Weight, err error) {
+func (p *Plan) smallerAsInt8() (discover.Exceptions, error) {
 	if p.InBytes() < toyModel {
 		return nil, nil
 	}
@@ -40,7 +41,7 @@ func (p *Plan) smallerAsInt8() (found []rewrite.Weight, err error) {
 	}
 	for n := -1; n != len(all); {
 		n = len(all)
-		exchanged, stays := map[*graph.Value]bool{}, map[string]bool{} // weights; constants that others use
+		exchanged, stays := map[*graph.Value]bool{}, map[string]bool{} // weights; constants that remaining weights use
 		for _, e := range all {
 			exchanged[e.weight.Value] = true
 		}
@@ -59,13 +60,14 @@ func (p *Plan) smallerAsInt8() (found []rewrite.Weight, err error) {
 			return saved <= 0
 		})
 	}
+	found := discover.Exceptions{}
 	for _, e := range all {
-		found = append(found, e.weight)
+		found[e.weight.Value.Path] = discover.Exception{SmallerAsInt8: true}
 	}
 	return found, nil
 }
 
-// exchange is a weight with its footprints as asked for and as int8.
+// exchange is a weight with two footprints: in the requested format and in int8.
 type exchange struct {
 	weight      rewrite.Weight
 	asked, int8 form.Footprint

@@ -15,11 +15,11 @@ import (
 	"onnxquant/internal/half"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/opset"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
 	"onnxquant/nvfp4"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 func (p *Plan) warn(format string, args ...any) {
@@ -64,8 +64,8 @@ func (p *Plan) warnings() {
 	}
 }
 
-// warnOfFloat names weights that stay in float though precision_info names them, or because of what they
-// hold.
+// warnOfFloat names two kinds of weights that stay in float: those with a setting in
+// precision_info, and those whose values cannot be quantized.
 func (p *Plan) warnOfFloat() {
 	var named []*discover.Decision
 	for _, d := range p.Decisions {
@@ -73,7 +73,7 @@ func (p *Plan) warnOfFloat() {
 		if !d.Quantize && d.Choice.Format != spec.Float && *o != (spec.Override{}) && (o.Format == nil || *o.Format != spec.Float) {
 			named = append(named, d)
 		}
-		if why := p.except.KeepFloat[d.Value]; why != "" && why != reasonUseless {
+		if why := p.except[d.Value.Path].KeepFloat; why != "" && why != reasonUseless {
 			p.warn("%s stays in float: %s", msg.Quote(d.Value.Path), d.Reason)
 		}
 	}
@@ -90,8 +90,22 @@ func (p *Plan) warnOfFloat() {
 	}
 }
 
-// warnOfCalibration says that no weight is calibrated though data are given, which cannot be, or how much
-// memory those take that cannot be calibrated with less.
+// checkCalibration returns an error if data are given and no weight can be calibrated within the memory.
+func (p *Plan) checkCalibration() error {
+	need := int64(0)
+	for _, d := range p.Decisions {
+		if d.Quantize {
+			need = max(need, d.Lacking)
+		}
+	}
+	if p.opts.Calibration == nil || need == 0 || p.calibrates() || p.found.codes != nil {
+		return nil
+	}
+	return fmt.Errorf("%w: no weight can be calibrated; that takes --memory of %d MiB or more", ErrMemory, need>>20)
+}
+
+// warnOfCalibration names what calibration data cannot do: weights whose inputs cannot be observed,
+// weights that need more memory, a second algorithm, and data that no weight uses.
 func (p *Plan) warnOfCalibration() {
 	need, n, unseen := int64(0), 0, 0
 	for _, d := range p.Decisions {
@@ -104,19 +118,19 @@ func (p *Plan) warnOfCalibration() {
 		}
 	}
 	if unseen > 0 {
-		p.warn("%s not calibrated but quantized by algorithm mse: what multiplies by them is in a loop, a function of another opset, or a branch with the names of values outside, where values cannot be seen", english.Plural(unseen, "weight is", "weights are"))
+		p.warn("%s quantized by algorithm mse, without calibration: inputs cannot be observed in a loop, in a function of another opset, or in a branch that reuses outer names", english.Plural(unseen, "weight is", "weights are"))
 	}
 	if n > 0 {
-		p.warn("%s not calibrated but quantized by algorithm mse: that takes --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)
+		p.warn("%s quantized by algorithm mse: calibration needs --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)
 		return
 	}
 	if n := p.calibratedBy(spec.GPTQ); n > 0 && p.calibratedBy(spec.Best) > 0 {
-		p.warn("%s by algorithm best, not gptq: a calibration has one of them", english.Plural(n, "weight is calibrated", "weights are calibrated"))
+		p.warn("%s by algorithm best, not gptq: one calibration cannot run both", english.Plural(n, "weight is calibrated", "weights are calibrated"))
 	}
-	if n := p.calibratedBy(spec.AWQ); n > 0 && !p.calibration().Clip {
-		p.warn("%s not by algorithm awq: a calibration has it for all weights or for none", english.Plural(n, "weight is calibrated", "weights are calibrated"))
+	if n := p.calibratedBy(spec.AWQ); n > 0 && p.calibration().Algorithm != spec.AWQ {
+		p.warn("%s not by algorithm awq: one calibration runs awq for all weights or for none", english.Plural(n, "weight is calibrated", "weights are calibrated"))
 	}
-	if p.opts.Calibration != nil && len(p.Weights) > 0 && len(p.except.MSE) == 0 && !p.calibrates() {
+	if p.opts.Calibration != nil && len(p.Weights) > 0 && p.found.codes == nil && !p.calibrates() {
 		p.warn("no weight is calibrated, so the data are not used; --dry-run --verbose says why")
 	}
 }
@@ -132,10 +146,10 @@ func (p *Plan) warnOfCoarse() {
 	}
 	n := english.Plural(len(names), "activation", "")
 	if p.opts.Discover.Static.Coarse {
-		p.warn("codes are too coarse for the range of %s, which may spoil the outputs: %s (without --coarse-activations, what reads or makes them stays in float)", n, msg.List(names))
+		p.warn("codes are too coarse for the range of %s, which may spoil the outputs: %s (without --coarse-activations, the operators around them stay in float)", n, msg.List(names))
 		return
 	}
-	p.warn("codes are too coarse for the range of %s, as of masks and with outliers; what reads or makes them stays in float: %s (--coarse-activations quantizes them)", n, msg.List(names))
+	p.warn("codes are too coarse for the range of %s, widened by masks or outliers; the operators around them stay in float: %s (--coarse-activations quantizes them)", n, msg.List(names))
 }
 
 // warnOfWrong8 names the nodes that the target computes wrongly on activations of 8 bits.
@@ -165,7 +179,7 @@ func (p *Plan) warnOfFloatZeros() {
 		}
 	}
 	if n > 0 {
-		p.warn("%s float zero points, with which ONNX Runtime takes 20 to 100 times as long for a row on a CPU; other algorithms have codes", english.Plural(n, "weight gets", "weights get"))
+		p.warn("%s float zero points: ONNX Runtime then takes 20 to 100 times as long for a row on a CPU; other algorithms have integer zero points", english.Plural(n, "weight gets", "weights get"))
 	}
 }
 
@@ -182,13 +196,13 @@ func (p *Plan) warnOfSlowBlocks(shapes *graph.Shapes) {
 		for _, n := range target.NearestFused(block) {
 			near = append(near, strconv.Itoa(n))
 		}
-		p.warn("%s blocks of %d, which %s decodes at every run; it computes with the codes of blocks of %s",
+		p.warn("%s blocks of %d, which %s decodes at every run; for speed use blocks of %s",
 			english.Plural(slow[block], "weight has", "weights have"), block, p.opts.Discover.Target.Label, english.WordSeries(near, "or"))
 	}
 }
 
-// warnOfInputs names the weights that callers could replace, as inputs with a default.
-// Before IR 4 every initializer was an input.
+// warnOfInputs names quantized weights that callers could replace, because they are inputs with a
+// default. Before IR 4 every initializer was an input.
 func (p *Plan) warnOfInputs() {
 	var names []string
 	for _, w := range p.Weights {
@@ -197,11 +211,11 @@ func (p *Plan) warnOfInputs() {
 		}
 	}
 	if len(names) > 0 && p.graph.File.Proto.GetIrVersion() >= opset.FreeInitializers {
-		p.warn("callers cannot replace quantized weights, they are no inputs any more: %s (--exclude keeps a weight)", msg.List(names))
+		p.warn("quantized weights are no longer inputs, so callers cannot replace them: %s (--exclude keeps a weight)", msg.List(names))
 	}
 }
 
-// WhyNothing explains that no weight is quantized.
+// WhyNothing explains why no weight is quantized.
 func (p *Plan) WhyNothing() string {
 	var largest *discover.Decision // of the selected ones
 	selected, already, others, unselected, float := 0, 0, 0, 0, 0
@@ -219,7 +233,7 @@ func (p *Plan) WhyNothing() string {
 		case strings.HasPrefix(d.Reason, discover.Unselected):
 			unselected++
 			others++
-		case len(d.Shape) > 1: // others are biases and the like
+		case len(d.Shape) > 1: // vectors are biases and the like
 			others++
 		}
 	}
@@ -240,11 +254,11 @@ func (p *Plan) WhyNothing() string {
 	return "no weight was selected"
 }
 
-// warnOfHalf names the values that stay in float32 because of what they hold, and operators that do
-// not run with bfloat16.
-func (p *Plan) warnOfHalf(far map[string]string) {
-	for _, path := range slices.Sorted(maps.Keys(far)) {
-		p.warn("%s stays in float32: it %s", msg.Quote(path), far[path])
+// warnOfHalf names the values that half cannot represent and that stay float32. It also names
+// operators without bfloat16 kernels.
+func (p *Plan) warnOfHalf() {
+	for _, path := range slices.Sorted(maps.Keys(p.found.beyond)) {
+		p.warn("%s stays in float32: it %s", msg.Quote(path), p.found.beyond[path])
 	}
 	if p.Half == nil {
 		return
@@ -265,7 +279,7 @@ func (p *Plan) warnOfHalf(far map[string]string) {
 	}
 }
 
-// whyNoHalf explains that a model has nothing that becomes half.
+// whyNoHalf explains why nothing becomes half.
 func whyNoHalf(m *half.Model, opset int64) string {
 	if len(m.Kept) == 0 {
 		return ": no node computes in float32"

@@ -1,87 +1,91 @@
 package discover
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 
 	"onnxquant/internal/reach"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// choose sets format, block and axis from the options and the tensor's override.
-func (d *Decision) choose(opts Options, smallerAsInt8 bool) error {
-	c, r := d.Choice, d.request(opts, smallerAsInt8)
-	c.Target, c.Rule, c.ZeroPoint = opts.Target, opts.Rule, r.zeroPoint
-	c.AccuracyLevel, c.NoFoldBias = opts.AccuracyLevel, opts.NoFoldBias || opts.Target.MatMulNBits.NoBias
+// choose returns format, block, axis and algorithm, from the options and the override of the
+// tensor. o is how readers sum over the tensor. With format float, nothing else is set.
+func (d *Decision) choose(o reach.Operand, opts Options, smallerAsInt8 bool) (c Choice, err error) {
+	r := d.request(opts, smallerAsInt8)
+	c = Choice{
+		Operand: o, Target: opts.Target, Rule: opts.Rule, ZeroPoint: r.zeroPoint,
+		AccuracyLevel: opts.AccuracyLevel, NoFoldBias: opts.NoFoldBias || opts.Target.MatMulNBits.NoBias,
+	}
 	if a := d.Override.Axis; a != nil {
 		axis := shapes.Axis(int64(*a), len(d.Shape))
 		if axis < 0 || axis >= int64(len(d.Shape)) {
-			return fmt.Errorf("precision_info: axis %d, but its rank is %d", *a, len(d.Shape))
+			return c, fmt.Errorf("precision_info: axis %d, but its rank is %d", *a, len(d.Shape))
 		}
 		c.Operand, d.unknown = reach.Operand{Axis: int(axis), View: d.Shape}, ""
 	}
 	if r.format == spec.Float {
-		c.Format, d.Reason = spec.Float, FormatFloat
-		return nil
+		c.Format = spec.Float
+		return c, nil
 	}
 	if eight := r.format == spec.Int8 || r.format == spec.Uint8 || r.format == "" && r.bits == 8; !eight && r.block == spec.PerTensor {
 		r.block = 0 // not dynamic
 	}
-	var err error
 	if c.Format, c.Block, err = spec.Resolve(r.bits, r.format, r.block, r.zeroPoint); err != nil {
-		return err
+		return c, err
 	}
 	if r.fallback != "" {
 		d.Fallback = fmt.Sprintf("%s, not %s: %s", c.Format, opts.usual(), r.fallback)
 		d.remark(d.Fallback)
 	}
 	c.Range = opts.Range.Of(c.Format, c.ZeroPoint)
-	if err := d.chooseAlgorithm(opts); err != nil {
-		return err
+	if c, err = d.chooseAlgorithm(c, opts); err != nil {
+		return c, err
 	}
-	if err := d.chooseScaleType(opts); err != nil || c.Format.Encoding() == nil {
-		return err
+	if c.ScaleType, err = d.chooseScaleType(c, opts); err != nil || c.Format.Encoding() == nil {
+		return c, err
 	}
 	if name, ok := opts.Names.For(d.Value.Path); ok && d.unknown == "" {
 		d.Importance, err = opts.Importance.Of(c.Operand.View[c.Operand.Axis], 1, name, d.Value.Path)
 	}
-	return err
+	return c, err
 }
 
-// chooseAlgorithm sets the algorithm. One from the options gives way to rtn where the weight's
-// own settings rule it out, one from the weight's override does not.
-func (d *Decision) chooseAlgorithm(opts Options) error {
-	c := d.Choice
+// chooseAlgorithm sets the algorithm and the range. If the weight's settings do not support the
+// algorithm in the options, it falls back to rtn. If they do not support the one in the override,
+// it is an error.
+func (d *Decision) chooseAlgorithm(c Choice, opts Options) (Choice, error) {
 	c.Algorithm = opts.Algorithm
 	spec.SetIf(&c.Algorithm, d.Override.Algorithm)
-	err := c.Algorithm.Check(c.Format, c.ZeroPoint, opts.Style, opts.Range, opts.Target.Target)
+	err := cmp.Or(c.Algorithm.Check(c.Format, c.ZeroPoint, opts.Style, opts.Range), opts.Target.CheckAlgorithm(c.Algorithm, c.ZeroPoint))
 	switch {
 	case errors.Is(err, spec.ErrZeroPoint) && d.Override.Algorithm != nil:
-		return fmt.Errorf(`precision_info: %w: add "zero_point": true`, err)
+		return c, fmt.Errorf(`precision_info: %w: add "zero_point": true`, err)
 	case err != nil && d.Override.Algorithm != nil:
-		return fmt.Errorf("precision_info: %w", err)
+		return c, fmt.Errorf("precision_info: %w", err)
 	case err != nil:
 		d.remark("rounded to nearest: " + err.Error())
 		c.Algorithm = spec.RTN
 	}
-	if c.Algorithm.NeedsData() && !opts.Calibrated { // from the override: options are checked before
-		return fmt.Errorf("precision_info: algorithm %s %w", c.Algorithm, spec.ErrNoData)
+	if c.Algorithm.NeedsData() && !opts.Calibrated { // from the override; the options have been checked
+		return c, fmt.Errorf("precision_info: algorithm %s %w", c.Algorithm, spec.ErrNoData)
 	}
-	if why := d.noHessian(opts.Memory); c.Algorithm == spec.Best && !opts.Calibrated && why != "" {
+	if why := d.noHessian(c, opts.Memory); c.Algorithm == spec.Best && !opts.Calibrated && why != "" {
 		d.remark("algorithm mse: " + why)
-		c.Algorithm = spec.LeastAngle
+		c.Algorithm = spec.MSE
 	}
 	if c.Algorithm != spec.RTN && c.Algorithm != "" {
-		c.Range = spec.Range{Kind: spec.MinMax} // others find their own
+		c.Range = spec.Range{Kind: spec.MinMax} // the algorithm finds its own range
 	}
-	return nil
+	return c, nil
 }
 
-// noHessian says why a weight cannot have a Hessian within the memory, or "".
-func (d *Decision) noHessian(memory int64) string {
-	if d.Choice.Format.Encoding() != nil {
+// noHessian returns why algorithm best cannot use a Hessian of the weight, or "". The Hessian must
+// fit into memory.
+func (d *Decision) noHessian(c Choice, memory int64) string {
+	if c.Format.Encoding() != nil {
 		return "best is not for ggml's formats"
 	}
 	product := slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
@@ -91,23 +95,23 @@ func (d *Decision) noHessian(memory int64) string {
 	if !product || d.unknown != "" {
 		return "best is for weights of MatMul and Gemm"
 	}
-	if k := d.Choice.Operand.View[d.Choice.Operand.Axis]; k > memory/4/max(k, 1) {
+	if k := c.Operand.View[c.Operand.Axis]; k > memory/4/max(k, 1) {
 		return fmt.Sprintf("best needs --memory of %d KiB or more", 4*k*k>>10+1)
 	}
 	return ""
 }
 
-// request is what is asked for a weight: the first fields as in Options.
+// request is the settings asked for a weight. The first fields are as in Options.
 type request struct {
 	bits      int
 	format    spec.Format
 	block     int
 	zeroPoint bool
-	fallback  string // why it is not the format of the options though nobody asked for another
+	fallback  string // why the format falls back to another one that nobody asked for
 }
 
-// request returns what the options and the tensor's override ask for, or a fallback where
-// the options do not say otherwise. smallerAsInt8 is as in Exceptions.
+// request returns what the options and the override ask for, or a fallback. smallerAsInt8 is as in
+// Exception.
 func (d *Decision) request(opts Options, smallerAsInt8 bool) request {
 	r := request{bits: opts.Bits, format: opts.Format, block: opts.Block, zeroPoint: opts.ZeroPoint}
 	o := d.Override
@@ -139,20 +143,20 @@ func (d *Decision) Convolves() bool {
 	return slices.ContainsFunc(d.Reach.Leaves, reach.Leaf.Convolves)
 }
 
-// dropBlock drops the block size of the options, if a format has one of its own.
+// dropBlock drops the block size of the options if the format has its own.
 func (r *request) dropBlock(f spec.Format) {
 	if f.Traits().Block != 0 {
 		r.block = 0
 	}
 }
 
-// fall asks for integers of 8 bits in place of the usual format.
+// fall falls back from the usual format to integers of 8 bits.
 func (r *request) fall(usual spec.Format, why string) {
 	r.bits, r.format, r.fallback = 8, "", why
 	r.dropBlock(usual)
 }
 
-// usual is the format that the options give to all weights without another rule.
+// usual is the format of weights to which no other rule applies.
 func (o Options) usual() spec.Format {
 	f, _, _ := spec.Resolve(o.Bits, o.Format, o.Block, o.ZeroPoint)
 	return f

@@ -1,110 +1,96 @@
 package discover
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/actpairs"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/reach"
-	"onnxquant/internal/static"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/target"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 // ErrStrict is wrapped by errors about a selected weight that cannot be quantized.
 var ErrStrict = errors.New("a selected weight cannot be quantized")
 
-// Options select weights and say how they are quantized. They are resolved: defaults are
-// filled in and all text is parsed.
+// Options select weights and say how they are quantized. They are resolved: defaults are filled in
+// and all text is parsed.
 type Options struct {
 	Ops              []string        // operators whose weights are quantized
-	Include, Exclude *rules.Patterns // of names of weights or nodes
+	Include, Exclude *rules.Patterns // patterns of names of weights or nodes
 	MinElements      int64
 	Strict           bool // a selected weight that cannot be quantized is an error
 
-	Bits          int // 0: as Format or the default says
+	Bits          int // 0: from Format or the default
 	Format        spec.Format
-	ConvFormat    spec.Format // of convolutions; "": integers of 8 bits where Format has fewer
+	ConvFormat    spec.Format // format of convolutions; "": integers of 8 bits if Format has fewer
 	Block         int         // 0: the default
 	ZeroPoint     bool
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits
 	NoFoldBias    bool               // MatMulNBits gets no bias
-	Style         spec.Style         // "": the one that suits the target
+	Style         spec.Style         // "": the best one for the target
 	Activations   spec.Activations
-	ReduceRange   bool // of dynamic and static weights
+	ReduceRange   bool // codes of 7 bits; only for dynamic and static weights
 	Static        *StaticOptions
 	Target        *target.Engine
 	Rule          spec.ScaleRule
 	Algorithm     spec.Algorithm
 	ScaleType     spec.ScaleType // of integer formats; "": that of the weight
 	Range         spec.Range
-	Memory        int64        // what the Hessian of a weight may take, in algorithm best
+	Memory        int64        // limit for the Hessian of a weight, in algorithm best
 	Calibrated    bool         // algorithm best uses the inputs of layers
-	Observed      *graph.Graph // the one in which layers are looked for: without functions, where that can be
+	LayerMemory   int64        // what the calibration of one weight may take
+	Observed      *graph.Graph // graph in which layers are searched, with functions inlined where possible
 	Precision     *rules.Precision
 	Importance    *rules.Importance
 	Names         *rules.Names // names of weights in Importance
-	Known         *Known       // of plans that select the same tensors; nil: nothing is
+	Known         *Known       // from plans that select the same tensors; or nil
 }
 
-// Exceptions are weights that are not quantized as the options say, with the reasons.
-type Exceptions struct {
-	KeepFloat     map[*graph.Value]string // they stay in float
-	ForceDQ       map[*graph.Value]string // they get the style dq
-	Huge          map[*graph.Value]bool   // MatMulNBits must not compute with them in 8 bits
-	SmallerAsInt8 map[*graph.Value]bool   // int8 takes fewer bytes than the format of the options
-	MSE           map[*graph.Value]string // they get the algorithm mse though there is calibration data
-	Scales        map[*graph.Value]Scales // they get scales of another type
-}
-
-// Scales are the scales of a weight whose own do not fit into the type of the options.
-type Scales struct {
-	Type spec.ScaleType
-	Why  string
-}
-
-// Unselected begins the reason of weights that Options.Ops leaves out.
+// Unselected is how the reason of a weight begins that Options.Ops does not select.
 const Unselected = "operator not selected: "
 
-// FormatFloat is the reason of weights that the settings keep in float.
+// FormatFloat is the reason of weights that settings keep in float.
 const FormatFloat = "its format is float"
 
-// Decision says what becomes of one float tensor.
+// Decision says whether and how one float tensor is quantized, and why.
 type Decision struct {
 	Value *graph.Value
 	DType dtype.DType
 	Shape []int64
 	Bytes int64
-	Reach reach.Reach // the operators that read it, if it is selected
+	Reach reach.Reach // readers of the tensor, if it is selected
 
 	Selected bool           // by the options
-	Override *spec.Override // its entry in Options.Precision; never nil
+	Override *spec.Override // the tensor's entry in Options.Precision; never nil
 
 	Quantize bool
 	Reason   string  // why it is not quantized
 	Choice   *Choice // how it is quantized; never nil
-	Note     string  // how it differs from the request
-	Fallback string  // the first part of Note, if its format differs and nobody asked for that
+	Note     string  // how the choice differs from the request
+	Fallback string  // first part of Note, if the format is a fallback
 
-	Layers  []Layer // those by which its codes are calibrated, or nil
-	Lacking int64   // the memory with which they could be calibrated, or 0
+	Layers  []Layer // layers by which codes are calibrated, or nil
+	Lacking int64   // memory that calibration needs and does not have, or 0
 	Unseen  bool    // a product cannot be observed
 
-	Importance []float32 // weight of each index of the reduction axis, for the blockwise formats; nil: all equal
+	Importance []float32 // importance of each index of the reduction axis, for blockwise formats; nil: all equal
 
 	unknown string // why the reduction axis is unknown, or ""
 }
 
 func (d *Decision) tensor() Tensor { return Tensor{d.Value, d.DType, d.Shape, d.Reach} }
 
-// Tensors without an entry, or that are not selected, share these: a model may have very many.
+// Tensors without an entry, and unselected tensors, share these values: a model may have very many.
 var (
 	noOverride = &spec.Override{}
 	noChoice   = &Choice{}
@@ -123,23 +109,23 @@ type Choice struct {
 	Style         spec.Style
 	NBits         NBits              // only in style nbits
 	Dynamic       Dynamic            // only in style dynamic
-	ReduceRange   bool               // codes use a bit less; only in style dynamic
-	Static        *static.Tensor     // only in style static
+	ReduceRange   bool               // codes use one bit less; only in style dynamic
+	Static        *actpairs.Tensor   // only in style static
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits, only in style nbits
 	NoFoldBias    bool               // MatMulNBits gets no bias, only in style nbits
 	Operand       reach.Operand      // blocks run along its axis
-	Apart         bool               // codes get a third axis, which keeps ONNX Runtime from fusing or turning them
-	StoredZeros   bool               // zero points of 0 are stored, with which ONNX Runtime fuses codes
+	Apart         bool               // codes get a third axis, so that ONNX Runtime neither fuses nor transposes them
+	StoredZeros   bool               // zero points of 0 are stored, because ONNX Runtime then fuses the codes
 }
 
-// All decides what becomes of each float tensor of the model, and of its activations: the plan is
-// nil if these are not quantized with known ranges.
-func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.Plan, error) {
+// All makes a decision for each float tensor of the model, and a plan for its activations. The plan
+// is nil unless activations are static.
+func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpairs.Plan, error) {
 	all := undecided(x)
 	known := opts.known(x, all)
 	for _, d := range all {
 		d.Override = overrideOf(opts.Precision, d.Value)
-		if opts.Static != nil { // else one after the other, below
+		if opts.Static != nil { // otherwise tensor by tensor, below
 			d.Reach = reach.Of(x, d.Value, d.Shape)
 		}
 	}
@@ -151,7 +137,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *static.
 		s.parts = recognize.Parts(x)
 	}
 	var err error
-	if s.activations, err = findStatic(x, all, opts, s.trained, except.KeepFloat); err != nil {
+	if s.activations, err = findStatic(x, all, opts, s.trained, except); err != nil {
 		return nil, nil, err
 	}
 	for _, d := range all {
@@ -194,7 +180,7 @@ func undecided(x *graph.Graph) []*Decision {
 	return all
 }
 
-// settling is what a decision depends on.
+// settling has what a decision depends on.
 type settling struct {
 	x           *graph.Graph
 	opts        Options
@@ -202,12 +188,13 @@ type settling struct {
 	trained     map[string]bool
 	parts       map[*graph.Value]string
 	shapes      *graph.Shapes
-	activations *static.Plan
+	activations *actpairs.Plan
 }
 
-// settle decides what becomes of a tensor.
+// settle makes the decision for a tensor. Each step takes the current choice and returns it with
+// more settled. The order of the steps matters.
 func (s *settling) settle(d *Decision) error {
-	opts, except := s.opts, s.except
+	opts, except := s.opts, s.except[d.Value.Path]
 	if s.activations != nil && (d.settleStatic(s.activations, opts) || !weightsOnly(*d.Override)) {
 		if !d.Quantize && d.Reason == "" {
 			d.Reason = d.unsettledStatic(s.x, opts, s.activations.Coarse)
@@ -220,31 +207,41 @@ func (s *settling) settle(d *Decision) error {
 	if d.Reason = s.parts[d.Value]; d.Reason != "" {
 		return nil
 	}
-	if err := d.selectBy(opts, except.SmallerAsInt8[d.Value]); err != nil {
+	operand, reason := d.selectBy(opts)
+	if d.Reason = reason; reason != "" {
+		return nil
+	}
+	c, err := d.choose(operand, opts, except.SmallerAsInt8)
+	if err != nil {
 		return fmt.Errorf("tensor %s: %w", msg.Quote(d.Value.Path), err)
 	}
-	if d.Reason != "" {
+	if c.Format == spec.Float {
+		d.Reason, d.Choice = FormatFloat, &c
 		return nil
 	}
 	d.Selected = true
 	if d.Reason = d.obstacle(s.trained, except.KeepFloat); d.Reason == "" {
-		d.Reason = d.fit(s.x)
+		c, d.Reason = d.fit(c, s.x)
 	}
-	d.settleStyle(s.x, s.shapes, opts, except.ForceDQ[d.Value])
-	d.settleApart(s.x)
-	d.settleScales(except.Scales[d.Value])
-	d.settleLevel(except.Huge[d.Value])
+	if d.Reason == "" {
+		c, d.Reason = d.inStyle(c, s.x, s.shapes, opts, except.ForceDQ)
+	}
+	if d.Reason == "" {
+		c = d.keptApart(c, s.x)
+		c = d.withScales(c, except.Scales)
+		c = d.atLevel(c, s.x, except.Huge)
+		c = d.calibrated(c, s.x, opts, except.MSE)
+		c = d.estimated(c, s.x, opts)
+	}
 	if d.Reason != "" && opts.Strict {
 		return fmt.Errorf("%w: %s: %s", ErrStrict, msg.Quote(d.Value.Path), d.Reason)
 	}
-	d.Quantize = d.Reason == ""
-	d.settleSecondOrder(s.x, opts, except.MSE[d.Value])
-	d.settleEstimate(s.x, opts)
+	d.Quantize, d.Choice = d.Reason == "", &c
 	return nil
 }
 
-// overrideOf returns the entry of a value in a precision_info; for one without, that of a tensor
-// from which it was made.
+// overrideOf returns the precision_info entry of a value. If it has none, overrideOf returns the
+// entry of a tensor from which it was made.
 func overrideOf(p *rules.Precision, v *graph.Value) *spec.Override {
 	if p == nil {
 		return noOverride
@@ -257,8 +254,8 @@ func overrideOf(p *rules.Precision, v *graph.Value) *spec.Override {
 	return noOverride
 }
 
-// elsewhere lists the float tensors that are not values of the graph: those in
-// training_info and in attributes. Scalars are left out.
+// elsewhere lists the float tensors that are not values of the graph: those in training_info and in
+// attributes. It leaves out scalars.
 func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 	for where, t := range x.Elsewhere() {
 		typ := dtype.DType(t.GetDataType())
@@ -278,62 +275,59 @@ func elsewhere(x *graph.Graph, p *rules.Precision) (all []*Decision) {
 	return all
 }
 
-// settleStyle chooses the style of the weight and, for nbits and dynamic, its form. forceDQ is
-// a reason against these, or "".
-func (d *Decision) settleStyle(x *graph.Graph, s *graph.Shapes, opts Options, forceDQ string) {
-	c, style := d.Choice, opts.Style
+// inStyle settles the style of the weight and, for nbits and dynamic, its form. forceDQ is a reason
+// against nbits and dynamic, or "". why says that the weight stays in float.
+func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Options, forceDQ string) (_ Choice, why string) {
+	style := opts.Style
 	c.Style = spec.DQ
-	if d.Reason == "" {
-		d.settleDynamic(x, opts, forceDQ)
-	}
-	switch family := c.Format.Traits().Family; {
-	case d.Reason != "" || c.Style == spec.StyleDynamic:
-	case style == spec.NBits || style == "" && d.direct(x, s):
-		f, why := FindNBits(x, d.tensor(), *c)
-		if forceDQ != "" {
-			why = forceDQ
-		}
-		if c.StoredZeros = why != "" && style == "" && d.fusedWithZeros(x, s); c.StoredZeros {
+	c = d.dynamic(c, x, opts, forceDQ)
+	switch {
+	case c.Style == spec.StyleDynamic:
+	case style == spec.NBits || style == "" && d.direct(c, x, s):
+		f, why := FindNBits(x, d.tensor(), c)
+		why = cmp.Or(forceDQ, why)
+		c.StoredZeros = why != "" && style == "" && d.fusedWithZeros(c, x, s)
+		switch {
+		case c.StoredZeros:
 			d.remark("zero points of 0 are stored: with them it does")
-			return
-		}
-		if why != "" {
+		case why != "":
 			d.remark("no MatMulNBits or GatherBlockQuantized: " + why)
-			return
+		default:
+			c.Style, c.NBits = spec.NBits, f
 		}
-		c.Style, c.NBits = spec.NBits, f
 	case style == spec.QDQ && d.DType == dtype.Float64:
-		d.Reason = "QuantizeLinear does not take float64"
-	case style == spec.QDQ && family != spec.Integer && family != spec.Float8:
-		d.Reason = fmt.Sprintf("QuantizeLinear does not make %s", c.Format)
+		return c, "QuantizeLinear does not take float64"
+	case style == spec.QDQ && !c.Format.MadeByQuantizeLinear():
+		return c, fmt.Sprintf("QuantizeLinear does not make %s", c.Format)
 	case style == spec.QDQ && len(d.Value.Returned()) > 0:
-		d.Reason = "its function returns it"
+		return c, "its function returns it"
 	case style == spec.QDQ && d.Value.Output:
-		d.Reason = "its graph returns it"
+		return c, "its graph returns it"
 	case style == spec.QDQ:
 		c.Style = spec.QDQ
 	}
+	return c, ""
 }
 
-// settleApart keeps ONNX Runtime from fusing a weight with which it would compute wrongly, or fail. That a
-// Cast, a function, an If or a second reader lies between the weight and its product does not hold it
-// back everywhere, so all such weights of products are kept apart.
-func (d *Decision) settleApart(x *graph.Graph) {
-	c := d.Choice
-	if d.Reason != "" || c.Style == spec.NBits || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
-		return
+// keptApart gives codes a third axis if ONNX Runtime would fuse the weight and then compute wrongly
+// or fail. It applies to all weights of products: a Cast, a function, an If or a second reader in
+// between does not always prevent the fusion.
+func (d *Decision) keptApart(c Choice, x *graph.Graph) Choice {
+	if c.Style == spec.NBits || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
+		return c
 	}
 	switch columns := c.Operand.View[1-c.Operand.Axis]; {
 	case c.Operand.Axis == 0 && target.SpoiltIfFused(c.Format.Bits(), columns):
 		c.Apart = true
-		d.remark(fmt.Sprintf("codes with a third axis: where ONNX Runtime fuses 2 bits, it computes wrongly with %d columns, which is no multiple of 4", columns))
+		d.remark(fmt.Sprintf("codes with a third axis: where ONNX Runtime fuses 2 bits, it computes wrongly with %d columns, not a multiple of 4", columns))
 	case c.Operand.Axis == 1 && target.Refused(c.Format.Bits(), c.ZeroPoint || !c.Format.Signed(), c.Block):
 		c.Apart = true
-		d.remark("codes with a third axis: ONNX Runtime refuses a Transpose of others with 2 bits and a zero point per channel")
+		d.remark("codes with a third axis: otherwise ONNX Runtime refuses a Transpose of 2-bit codes with a zero point per channel")
 	case (c.Target.NBits || c.Target.Target == spec.Portable) && target.ZeroedIfFused(d.DType, x.Nested(d.Value)):
 		c.Apart = true
 		d.remark("codes with a third axis: where ONNX Runtime fuses float16 in a body of If, Loop or Scan, it computes zeros")
 	}
+	return c
 }
 
 // multiplied reports whether a MatMul or Gemm reads the weight.
@@ -343,22 +337,38 @@ func (d *Decision) multiplied() bool {
 	})
 }
 
-// settleLevel chooses the accuracy_level where the default one computes wrongly. huge: the weight
-// has elements too large for it.
-func (d *Decision) settleLevel(huge bool) {
-	c := d.Choice
+// atLevel sets another accuracy_level if ONNX Runtime computes wrongly with the default one. huge
+// means that the weight has elements too large for the default.
+func (d *Decision) atLevel(c Choice, x *graph.Graph, huge bool) Choice {
 	switch {
 	case c.AccuracyLevel != spec.AccuracyDefault:
 	case huge:
 		c.AccuracyLevel = spec.AccuracyFloat32
-	case c.Style == spec.NBits && SharesHalf(d.DType, d.Reach):
+	case c.Style != spec.NBits || !c.NBits.Product || c.NBits.Bnb4:
+	case SharesHalf(d.DType, d.Reach):
 		c.AccuracyLevel = spec.AccuracyFloat32
 		d.remark("accuracy_level 1: with 4, ONNX Runtime computes wrongly where nodes share float16 scales")
+	case ScalesMayVanish(x, d.tensor(), c):
+		c.AccuracyLevel = spec.AccuracyFloat32
+		d.remark("accuracy_level 1: with 4, ONNX Runtime computes zeros if it does not make the scales float32 constants")
 	}
+	return c
 }
 
-// SharesHalf reports whether several products read a weight of float16: ONNX Runtime 1.31 prepares
-// the scales that such MatMulNBits share for one of them, if accuracy_level is 4.
+// ScalesMayVanish reports whether ONNX Runtime 1.31 may compute zeros with accuracy_level 4: the scales of a
+// MatMulNBits are no float32 constants when it prepares them. In a body of If, Loop or Scan that is so with
+// the default options. Elsewhere its optimizations make constants of them; a target that is ONNX Runtime
+// relies on these, for level 1 is much slower.
+func ScalesMayVanish(x *graph.Graph, w Tensor, c Choice) bool {
+	if w.DType != dtype.Float16 && !c.ScaleType.Smaller() {
+		return false
+	}
+	inBody := func(l reach.Leaf) bool { return x.Home(l.Node).Owner != nil }
+	return !c.Target.NBits || x.Nested(w.Value) || slices.ContainsFunc(w.Reach.Leaves, inBody)
+}
+
+// SharesHalf reports whether several products read a float16 weight. With accuracy_level 4, ONNX
+// Runtime 1.31 then prepares the shared scales for only one of the MatMulNBits.
 func SharesHalf(typ dtype.DType, read reach.Reach) bool {
 	products := 0
 	for _, l := range read.Leaves {

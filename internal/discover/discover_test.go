@@ -8,13 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 type nodes = []*onnxpb.NodeProto
@@ -26,12 +25,12 @@ var (
 	floats, integers                  = modeltest.Floats, modeltest.Integers
 )
 
-// parameterAttr is an attribute that the call of a function gives.
+// parameterAttr is an attribute that takes its value from the call of a function.
 func parameterAttr(name string, v *onnxpb.AttributeProto) *onnxpb.AttributeProto {
 	return &onnxpb.AttributeProto{Name: &name, Type: v.Type, RefAttrName: new("of_the_call")}
 }
 
-// How each operator's weights, and those behind other nodes, are cut.
+// Weights of each operator are cut along the right axis, also behind other nodes.
 func TestOperands(t *testing.T) {
 	matMul := node("MatMul", "y", "x v")
 	shape := func(v ...int64) *onnxpb.NodeProto { return constantNode("shape", integers("", v...)) }
@@ -117,7 +116,7 @@ func TestOperands(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if len(access.Stages(p).Weights) == 0 {
+			if len(p.Stages().Weights) == 0 {
 				if got := p.Tensors[0].Reason; got != c.left || c.left == "" {
 					t.Errorf("left: %s, want %q", got, c.left)
 				}
@@ -127,14 +126,14 @@ func TestOperands(t *testing.T) {
 			if view == nil {
 				view = c.shape
 			}
-			if got := access.Stages(p).Weights[0].Choice.Operand; c.left != "" || got.Axis != c.axis || !slices.Equal(got.View, view) {
+			if got := p.Stages().Weights[0].Choice.Operand; c.left != "" || got.Axis != c.axis || !slices.Equal(got.View, view) {
 				t.Errorf("axis %d of %v, want %d of %v%s", got.Axis, got.View, c.axis, view, c.left)
 			}
 		})
 	}
 }
 
-// Weights in functions, and of their callers.
+// Weights in functions and in their callers are found.
 func TestFunctions(t *testing.T) {
 	matMul := node("MatMul", "y", "x v")
 	big := floats("w", 64, 32)
@@ -193,14 +192,14 @@ func TestFunctions(t *testing.T) {
 			if _, err := p.Convert(context.Background(), out); err != nil {
 				t.Fatal(err)
 			}
-			if version, _ := opset.Of(access.Graph(modeltest.Open(t, out)).File.Proto.Functions[0].OpsetImport); version != c.opset {
+			if version, _ := opset.Of(modeltest.Open(t, out).Graph().File.Proto.Functions[0].OpsetImport); version != c.opset {
 				t.Errorf("the function has opset %d, want %d", version, c.opset)
 			}
 		})
 	}
 }
 
-// Nodes that lack inputs or outputs are refused, or left as they are.
+// Nodes that lack inputs or outputs are refused or left unchanged.
 func TestMalformedNodes(t *testing.T) {
 	without := func(n *onnxpb.NodeProto) *onnxpb.NodeProto {
 		n.Output = nil
@@ -231,7 +230,7 @@ func TestMalformedNodes(t *testing.T) {
 	}
 }
 
-// A node that has more inputs than its operator, or an overload, is not one whose weights are known.
+// A node with more inputs than its operator has, or with an overload, is not a known reader.
 func TestUnknownReaders(t *testing.T) {
 	overloaded := node("MatMul", "y", "x w")
 	overloaded.Overload = new("other")
@@ -239,14 +238,14 @@ func TestUnknownReaders(t *testing.T) {
 		in := modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64), floats("c", 64)}, nodes{n}))
 		out := filepath.Join(t.TempDir(), "out.onnx")
 		modeltest.Convert(t, in, out, onnxq.Options{Block: 32, Ops: reach.KnownOps, Style: spec.NBits})
-		made := access.Graph(modeltest.Open(t, out)).File.Proto.Graph.Node
+		made := modeltest.Open(t, out).Graph().File.Proto.Graph.Node
 		if last := made[len(made)-1]; last.GetOpType() != n.GetOpType() || len(last.Input) != len(n.Input) {
 			t.Errorf("%v became %v", n, last)
 		}
 	}
 }
 
-// Floats that are stored in other ways, or are no values, are listed and left.
+// Floats that are stored in other ways, or are not values, are listed and stay unchanged.
 func TestUnusualFloats(t *testing.T) {
 	source := modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 32)}, nodes{
 		node("Constant", "list", "", &onnxpb.AttributeProto{Name: new("value_floats"), Type: onnxpb.AttributeProto_FLOATS.Enum(), Floats: make([]float32, 32)}),

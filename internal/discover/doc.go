@@ -1,6 +1,6 @@
-// Package discover decides what becomes of each float tensor of a model: whether it is
-// quantized and how, or why it stays.
+// Package discover decides for each float tensor of a model whether and how it is quantized, or why
+// it stays in float.
 //
-// It gets a [graph.Graph] and typed [Options], follows each tensor to the operators that
-// read it, and returns one finished [Decision] for each. It reads no weights.
+// It takes a [graph.Graph] and typed [Options], and follows each tensor to the operators that read
+// it. It returns one finished [Decision] per tensor, which the caller owns. It reads no weights.
 package discover

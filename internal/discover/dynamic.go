@@ -1,21 +1,22 @@
 package discover
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/reach"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Dynamic is the form of a weight that operators compute with as codes, on activations that are
-// quantized at run time.
+// Dynamic is the form of a weight whose operators compute with codes. Activations are quantized at
+// run time.
 type Dynamic struct {
 	Kind Kind
-	// Transposed: codes are stored with the last two axes swapped: a Gemm's transB is gone, and
-	// DynamicQuantizeLSTM reads the transposes.
+	// Transposed: codes are stored with the last two axes swapped. There are two cases: a Gemm
+	// without its transB, and DynamicQuantizeLSTM, which reads transposes.
 	Transposed bool
 }
 
@@ -36,11 +37,12 @@ func (k Kind) String() string {
 	return [...]string{"", "MatMulInteger", "ConvInteger", "Gather and DequantizeLinear", "DynamicQuantizeLSTM", "QAttention", "QEmbedLayerNormalization"}[k]
 }
 
-// table reports whether the operators look up rows.
-func (k Kind) table() bool { return k == Table || k == Embedding }
+// isTable reports whether the operators look up rows of a table.
+func (k Kind) isTable() bool { return k == Table || k == Embedding }
 
-// readsTables reports whether the operators can read a table that others look up.
-func (k Kind) readsTables() bool { return k.table() || k == Product }
+// canReadTable reports whether the operators can share a table with operators that look up its
+// rows.
+func (k Kind) canReadTable() bool { return k.isTable() || k == Product }
 
 // FindDynamic returns the form in which the operators of leaves can compute with the codes of a
 // weight, or why they cannot.
@@ -60,7 +62,7 @@ func FindDynamic(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64,
 			return f, why
 		case i == 0 || one == f:
 			f = one
-		case len(shape) == 2 && (one.Kind.table() || f.Kind.table()) && one.Kind.readsTables() && f.Kind.readsTables():
+		case len(shape) == 2 && (one.Kind.isTable() || f.Kind.isTable()) && one.Kind.canReadTable() && f.Kind.canReadTable():
 			f = Dynamic{Kind: Table} // embedding and head
 			if slices.ContainsFunc(r.Leaves, isEmbedding) {
 				f.Kind = Embedding
@@ -74,8 +76,8 @@ func FindDynamic(x *graph.Graph, v *graph.Value, typ dtype.DType, shape []int64,
 	return f, ""
 }
 
-// Swapped reports whether a MatMul or Gemm multiplies by the transpose of the stored matrix.
-// It is not ok if other nodes than Transpose and Identity lie between them.
+// Swapped reports whether a MatMul or Gemm multiplies by the transpose of the stored matrix. ok is
+// false if nodes other than Transpose and Identity are between them.
 func Swapped(l reach.Leaf) (swapped, ok bool) {
 	swapped = l.Node.GetOpType() == "Gemm" && graph.IntAttribute(l.Node, "transB") != 0
 	for _, n := range l.Via {
@@ -102,7 +104,7 @@ func dynamicOf(l reach.Leaf, shape []int64, x *graph.Graph) (f Dynamic, why stri
 	switch {
 	case l.Call || l.Held || l.Cast || !ok || !product && swapped:
 		return f, fmt.Sprintf("other nodes lie between it and %s", l)
-	case isEmbedding(l): // its segments may lack
+	case isEmbedding(l): // segments are optional
 	case !graph.HasInput(n, 0) || !graph.HasInput(n, 1):
 		return f, fmt.Sprintf("%s lacks an input", graph.Describe(n))
 	}
@@ -158,27 +160,22 @@ func attentionFits(l reach.Leaf, shape []int64) bool {
 	return true
 }
 
-// settleDynamic makes the choice dynamic if the options ask for it and it is possible.
+// dynamic makes the choice dynamic if the options ask for it and it is possible.
 // otherwise is a reason against it, or "".
-func (d *Decision) settleDynamic(x *graph.Graph, opts Options, otherwise string) {
-	c := d.Choice
+func (d *Decision) dynamic(c Choice, x *graph.Graph, opts Options, otherwise string) Choice {
 	if opts.Activations != spec.Dynamic || c.Format != spec.Int8 && c.Format != spec.Uint8 || c.Block > 0 {
-		return
+		return c
 	}
 	f, why := FindDynamic(x, d.Value, d.DType, d.Shape, d.Reach)
-	if otherwise != "" {
-		why = otherwise
-	}
-	if why != "" {
-		d.decode(why)
-		return
+	if why = cmp.Or(otherwise, why); why != "" {
+		return d.decode(c, why)
 	}
 	if o := d.Override; f.Kind == Convolution && opts.Format == "" && opts.ConvFormat == "" && o.Format == nil && o.Bits == nil {
 		c.Format = spec.Uint8 // ONNX Runtime's int8 convolutions are slow
 	}
 	c.ReduceRange = opts.ReduceRange
 	switch f.Kind {
-	case Table, Embedding: // as quantize_dynamic has it
+	case Table, Embedding: // as in quantize_dynamic
 		c.Format, c.ReduceRange, c.Block = spec.Uint8, false, spec.PerTensor
 	case Recurrent:
 		c.Format = spec.Int8
@@ -190,16 +187,23 @@ func (d *Decision) settleDynamic(x *graph.Graph, opts Options, otherwise string)
 		d.remark(fmt.Sprintf("rounded to nearest: operators compute with its codes, for which there is no %s", c.Algorithm))
 		c.Algorithm = spec.RTN
 	}
+	return c
 }
 
-// decode settles for a weight that is decoded before operators read it.
-func (d *Decision) decode(why string) {
-	c := d.Choice
+// decode settles a choice for a weight that is decoded before operators read it.
+func (d *Decision) decode(c Choice, why string) Choice {
 	c.Style, c.Dynamic, c.Block = spec.DQ, Dynamic{}, spec.PerChannel
 	d.remark("weights only, one scale per channel: " + why)
+	return c
 }
 
-// pairLSTMs lets both weights of an LSTM be dynamic, or none.
+// undynamic replaces a dynamic choice by decoding. why goes to the note.
+func (d *Decision) undynamic(why string) {
+	c := d.decode(*d.Choice, why)
+	d.Choice = &c
+}
+
+// pairLSTMs makes either both weights of an LSTM dynamic or none.
 func pairLSTMs(x *graph.Graph, all []*Decision) {
 	of := map[*graph.Value]*Decision{}
 	for _, d := range all {
@@ -215,7 +219,7 @@ func pairLSTMs(x *graph.Graph, all []*Decision) {
 			}
 			lone := slices.IndexFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return of[x.Source(l.Node, 3-l.Input)] == nil })
 			if lone >= 0 {
-				d.decode(fmt.Sprintf("the other weight of %s is not quantized alike", graph.Describe(d.Reach.Leaves[lone].Node)))
+				d.undynamic(fmt.Sprintf("the other weight of %s is not quantized alike", graph.Describe(d.Reach.Leaves[lone].Node)))
 				delete(of, d.Value)
 				again = true
 			}

@@ -8,14 +8,14 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// An EmbedLayerNormalization has tables of words, of positions and, if it has segments, of these,
-// and scale and bias of its normalization. QEmbedLayerNormalization has codes for all or none.
+// An EmbedLayerNormalization has tables of words, of positions and optionally of segments,
+// and scale and bias of its normalization. In QEmbedLayerNormalization all of them are codes.
 const (
 	firstTable = 2
-	firstNorm  = 5 // behind the tables: scale and bias
+	firstNorm  = 5 // first input after the tables: scale, then bias
 	lastNorm   = 6
 )
 
@@ -43,14 +43,15 @@ func embeddingLacks(x *graph.Graph, n *onnxpb.NodeProto) string {
 	return ""
 }
 
-// embeddings settles the stored inputs of EmbedLayerNormalizations: all of a node are dynamic, or none.
+// embeddings settles the stored inputs of EmbedLayerNormalizations: for each node, all or none are
+// dynamic.
 type embeddings struct {
 	*settling
 	of map[*graph.Value]*Decision
 }
 
-// settleEmbeddings decodes tables that are beside others that are not dynamic. Scale and bias, which
-// are not selected as weights, are quantized with the tables.
+// settleEmbeddings decodes tables of a node that has another input which is not dynamic. Scale and
+// bias are not selected as weights; they are quantized with the tables.
 func (s *settling) settleEmbeddings(all []*Decision) {
 	if !slices.ContainsFunc(all, (*Decision).forEmbedding) {
 		return
@@ -68,13 +69,13 @@ func (s *settling) settleEmbeddings(all []*Decision) {
 	}
 }
 
-// decodeLone decodes the tables beside which another input of a node is not dynamic. There may then
-// be more of them.
+// decodeLone decodes the tables of nodes that have another input which is not dynamic. It reports
+// whether there were any: decoding one table may affect other nodes.
 func (e *embeddings) decodeLone(all []*Decision) (some bool) {
 	for _, d := range all {
 		for _, n := range d.embeddingNodes() {
 			if v := e.lacking(n); v != nil {
-				d.decode(fmt.Sprintf("%s, which %s reads, too, is not quantized alike", v.Path, graph.Describe(n)))
+				d.undynamic(fmt.Sprintf("%s, which %s reads, too, is not quantized alike", v.Path, graph.Describe(n)))
 				some = true
 				break
 			}
@@ -97,7 +98,7 @@ func (e *embeddings) lacking(n *onnxpb.NodeProto) *graph.Value {
 	return nil
 }
 
-// quantizeNorm quantizes scale and bias of an EmbedLayerNormalization as a table is.
+// quantizeNorm quantizes scale and bias of an EmbedLayerNormalization in the same way as a table.
 func (e *embeddings) quantizeNorm(n *onnxpb.NodeProto, as *Choice) {
 	for i := firstNorm; i <= lastNorm; i++ {
 		d, c := e.of[e.x.Source(n, i)], *as
@@ -124,7 +125,7 @@ func (d *Decision) embeddingNodes() (list []*onnxpb.NodeProto) {
 }
 
 // joins reports whether scale or bias of an EmbedLayerNormalization can be quantized with its
-// tables: nothing else reads it, and nobody wants it to stay.
+// tables: nothing else reads it, and no setting keeps it in float.
 func (e *embeddings) joins(d *Decision) bool {
 	v, r := d.Value, e.reach(d)
 	n, _ := dtype.Elements(d.Shape)
@@ -133,11 +134,11 @@ func (e *embeddings) joins(d *Decision) bool {
 	})
 	return n > 0 && len(d.Shape) == 1 && !other && len(r.Unread) == 0 && !r.Output &&
 		v.Unusual() == nil && v.Body == nil && (!v.Input || v.MustBeInput) && !e.trained[v.Name] &&
-		e.except.KeepFloat[v] == "" && e.except.ForceDQ[v] == "" &&
+		e.except[v.Path].KeepFloat == "" && e.except[v.Path].ForceDQ == "" &&
 		*d.Override == (spec.Override{}) && !d.matches(e.opts.Exclude)
 }
 
-// reach returns what reads a tensor, which is known of selected ones.
+// reach returns the readers of a tensor. They are known already if the tensor is selected.
 func (e *embeddings) reach(d *Decision) reach.Reach {
 	if d.Selected {
 		return d.Reach

@@ -2,30 +2,31 @@ package discover
 
 import (
 	"onnxquant/internal/graph"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// settleEstimate gives algorithm mse to a weight whose inputs the weights tell nothing about: they
-// are the model's own, or computed from these without weights.
-func (d *Decision) settleEstimate(x *graph.Graph, opts Options) {
-	if d.Choice.Algorithm != spec.Best || opts.Calibrated {
-		return
+// estimated selects algorithm mse for a weight whose inputs cannot be estimated from weights: the
+// inputs of the model, and values computed from them without weights.
+func (d *Decision) estimated(c Choice, x *graph.Graph, opts Options) Choice {
+	if c.Algorithm != spec.Best || opts.Calibrated {
+		return c
 	}
 	for _, l := range d.Reach.Leaves {
 		op := l.Node.GetOpType()
 		if (op == "MatMul" || op == "Gemm") && l.Input < 2 && !isData(x, x.Source(l.Node, 1-l.Input)) {
-			return
+			return c
 		}
 	}
-	d.Choice.Algorithm = spec.LeastAngle
+	c.Algorithm = spec.MSE
 	d.remark("algorithm mse: no weight lies between the model's inputs and this layer, so the weights do not describe what it reads")
+	return c
 }
 
-// mostSteps is how many nodes isData looks at.
+// mostSteps is the largest number of nodes that isData visits.
 const mostSteps = 64
 
-// isData reports whether a value is an input of the model, or computed from inputs without weights:
-// tensors with two axes or more.
+// isData reports whether a value with two axes or more is an input of the model, or computed from
+// inputs without weights.
 func isData(x *graph.Graph, v *graph.Value) bool {
 	values, seen := []*graph.Value{v}, map[int]bool{}
 	for ; len(values) > 0; values = values[1:] {
@@ -37,7 +38,7 @@ func isData(x *graph.Graph, v *graph.Value) bool {
 				return false
 			}
 		case v.Node == nil && x.Scope(x.File.Proto.Graph).Values[v.Name] != v:
-			return false // what a function or a loop gets
+			return false // a parameter of a function or a loop
 		case v.Node != nil && !seen[x.Number(v.Node)]:
 			seen[x.Number(v.Node)] = true
 			values = append(values, x.Inputs(v.Node)...)
@@ -49,7 +50,7 @@ func isData(x *graph.Graph, v *graph.Value) bool {
 	return true
 }
 
-// axes counts the axes with more than one index.
+// axes counts the axes longer than 1.
 func axes(dims []int64) (n int) {
 	for _, d := range dims {
 		if d != 1 {

@@ -4,14 +4,14 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Weights tell nothing about what the model gets, whatever it is scaled or added to, but of what
-// other weights have made of it.
+// Weights tell nothing about the inputs of the model, even scaled or added to something. They tell
+// about values computed by other weights.
 func TestEstimate(t *testing.T) {
 	for name, c := range map[string]struct {
 		nodes nodes

@@ -9,29 +9,29 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/reach"
 	"onnxquant/internal/target"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// fit adapts the choice to its target and notes what it changes. It returns why the weight
-// stays in float, or "".
-func (d *Decision) fit(x *graph.Graph) (obstacle string) {
-	s, ok := d.Choice.Target.Support(d.Choice.Format)
+// fit adapts the choice to its target and notes the changes. obstacle says why the weight stays in
+// float, or "".
+func (d *Decision) fit(c Choice, x *graph.Graph) (_ Choice, obstacle string) {
+	s, ok := c.Target.Support(c.Format)
 	if !ok {
-		return fmt.Sprintf("%s does not take %s", d.Choice.Target.Label, d.Choice.Format)
+		return c, fmt.Sprintf("%s does not take %s", c.Target.Label, c.Format)
 	}
-	if why := d.refused(x, s); why != "" {
-		return why
+	if why := d.refused(c, x, s); why != "" {
+		return c, why
 	}
-	return d.fitBlock(s)
+	return d.fitBlock(c, s)
 }
 
-// refused returns why the target cannot use the weight in its format, whatever the block
-// size, or with the block size that a precision_info asks for. It is "" if it can. The first
-// case that holds is the one that the user reads.
-func (d *Decision) refused(x *graph.Graph, s target.Support) string {
-	c, r := d.Choice, d.Choice.Target
+// refused returns why the target cannot use the weight in its format, either with any block size or
+// with the block size that a precision_info asks for. It returns "" if the target can. Users see
+// the first case that applies.
+func (d *Decision) refused(c Choice, x *graph.Graph, s target.Support) string {
+	r := c.Target
 	last, k := c.Operand.View[len(c.Operand.View)-1], c.Operand.View[c.Operand.Axis]
-	other, hasOther := d.otherAxis()
+	other, hasOther := d.otherAxis(c)
 	switch {
 	case d.Override.Block != nil && !s.Blocks.Possible(c.Block):
 		return fmt.Sprintf("%s takes %s in %s, not %s", r.Label, c.Format, s.Blocks, spec.BlockName(c.Block))
@@ -44,27 +44,27 @@ func (d *Decision) refused(x *graph.Graph, s target.Support) string {
 	case r.NoScan && x.Scanned(d.Value):
 		return fmt.Sprintf("%s refuses a Scan that reads a decoded weight from outside its body", r.Label)
 	case hasOther && r.OneAxis:
-		return fmt.Sprintf("%s computes wrongly if a reader sums over another axis than that of the blocks: %s", r.Label, other)
+		return fmt.Sprintf("%s computes wrongly if a reader's reduction axis is not the axis of the blocks: %s", r.Label, other)
 	case k%2 != 0 && slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return slices.Contains(s.EvenSum, l.Node.GetOpType()) }):
 		return fmt.Sprintf("%s computes %s wrongly in products that sum over an odd number of elements: %d", r.Label, c.Format, k)
 	}
 	return ""
 }
 
-// onlyCast reports whether all readers get the tensor through a Cast. A runtime that can Cast
-// from bfloat16 may still have no DequantizeLinear that returns it.
+// onlyCast reports whether all readers read the tensor through a Cast. A runtime that can Cast from
+// bfloat16 may still have no DequantizeLinear that returns it.
 func (d *Decision) onlyCast() bool {
 	return !slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool { return !l.Cast })
 }
 
-// fitBlock changes the block size to the nearest one that the target takes. It returns why
-// there is none, or "".
-func (d *Decision) fitBlock(s target.Support) (obstacle string) {
-	c, r := d.Choice, d.Choice.Target
+// fitBlock changes the block size to the nearest one that the target supports. If there is none,
+// obstacle says why; otherwise it is "".
+func (d *Decision) fitBlock(c Choice, s target.Support) (_ Choice, obstacle string) {
+	r := c.Target
 	if len(c.Operand.View) == 1 && !r.Vectors && c.Block != spec.PerChannel && !r.Tables(c.Format) {
 		why := fmt.Sprintf("%s takes no blocks in a weight with one axis", r.Label)
 		if !s.Blocks.PerChannel {
-			return why
+			return c, why
 		}
 		d.remark(fmt.Sprintf("one scale, not block %d: %s", c.Block, why))
 		c.Block = spec.PerChannel
@@ -72,23 +72,22 @@ func (d *Decision) fitBlock(s target.Support) (obstacle string) {
 	k := c.Operand.View[c.Operand.Axis]
 	block, ok := s.Blocks.Nearest(c.Block, k)
 	if !ok {
-		return fmt.Sprintf("%s takes %s in %s, and no such block divides %d", r.Label, c.Format, s.Blocks, k)
+		return c, fmt.Sprintf("%s takes %s in %s, and no such block divides %d", r.Label, c.Format, s.Blocks, k)
 	}
 	if block != c.Block {
 		d.remark(fmt.Sprintf("%s, not block %d: %s takes %s", spec.BlockName(block), c.Block, r.Label, s.Blocks))
 		c.Block = block
 	}
-	return ""
+	return c, ""
 }
 
-// unfused returns why ONNX Runtime would decode an integer weight at every run, or would
-// compute wrongly, behind a DequantizeLinear. It is "" if neither, and for other targets.
-func (d *Decision) unfused(x *graph.Graph, s *graph.Shapes) string {
-	c := d.Choice
+// unfused returns why ONNX Runtime would decode an integer weight at every run, or compute wrongly,
+// behind a DequantizeLinear. It returns "" if neither holds, and for other targets.
+func (d *Decision) unfused(c Choice, x *graph.Graph, s *graph.Shapes) string {
 	if !c.Target.NBits || !c.Format.Scaled() {
 		return ""
 	}
-	decoded := d.Decoded(x, s)
+	decoded := d.decoded(c, x, s)
 	if why := cmp.Or(decoded.Unfused(), decoded.Doubtful()); why != "" {
 		return "ONNX Runtime does not fuse its DequantizeLinear: " + why
 	}
@@ -102,18 +101,21 @@ func (d *Decision) unfused(x *graph.Graph, s *graph.Shapes) string {
 }
 
 // fusedWithZeros reports whether ONNX Runtime fuses the DequantizeLinear of the weight only if it has zero points.
-func (d *Decision) fusedWithZeros(x *graph.Graph, s *graph.Shapes) bool {
-	w := d.Decoded(x, s)
-	if w.Unfused() == "" || w.Zeros || !d.Choice.Target.NBits {
+func (d *Decision) fusedWithZeros(c Choice, x *graph.Graph, s *graph.Shapes) bool {
+	w := d.decoded(c, x, s)
+	if w.Unfused() == "" || w.Zeros || !c.Target.NBits {
 		return false
 	}
 	w.Zeros = true
 	return w.Unfused() == "" && w.Doubtful() == ""
 }
 
-// Decoded describes the weight as ONNX Runtime gets it behind a DequantizeLinear.
+// Decoded describes the weight behind a DequantizeLinear, as ONNX Runtime sees it.
 func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
-	c := d.Choice
+	return d.decoded(*d.Choice, x, s)
+}
+
+func (d *Decision) decoded(c Choice, x *graph.Graph, s *graph.Shapes) target.Decoded {
 	w := target.Decoded{Format: c.Format, DType: d.DType, Shape: d.Shape, Axis: c.Operand.Axis, Block: c.Block, Zeros: c.ZeroPoint, Opset: x.Opset, Nested: x.Nested(d.Value)}
 	w.Product, w.Other = reach.ProductOf(x, s, d.Value, d.DType)
 	if w.Other == "" && !slices.Equal(c.Operand.View, d.Shape) {
@@ -122,31 +124,28 @@ func (d *Decision) Decoded(x *graph.Graph, s *graph.Shapes) target.Decoded {
 	return w
 }
 
-// SlowBlock reports whether ONNX Runtime decodes the weight at every run only because of its block
-// size.
+// SlowBlock reports whether the block size is the only reason why ONNX Runtime decodes the weight
+// at every run.
 func (d *Decision) SlowBlock(x *graph.Graph, s *graph.Shapes, style spec.Style) bool {
 	c := *d.Choice
 	if !c.Target.NBits || !c.Format.Scaled() || c.Style != spec.DQ || c.Block <= 1 || slices.Contains(target.FusedBlocks, c.Block) {
 		return false
 	}
 	c.Block = target.FusedBlocks[0]
-	decoded := d.Decoded(x, s)
-	decoded.Block = c.Block
-	if decoded.Unfused() == "" && !c.Target.Direct {
+	if decoded := d.decoded(c, x, s); decoded.Unfused() == "" && !c.Target.Direct {
 		return true
 	}
 	_, why := FindNBits(x, d.tensor(), c)
 	return why == "" && style == ""
 }
 
-// direct reports whether operators that read codes suit the target better than a
-// DequantizeLinear. It notes why, unless they always do.
-func (d *Decision) direct(x *graph.Graph, s *graph.Shapes) bool {
-	c := d.Choice
+// direct reports whether operators that read codes are better for the target than a
+// DequantizeLinear. It notes why, unless they always are.
+func (d *Decision) direct(c Choice, x *graph.Graph, s *graph.Shapes) bool {
 	if c.Target.Direct {
 		return c.Format.Scaled()
 	}
-	why := d.unfused(x, s)
+	why := d.unfused(c, x, s)
 	if need := c.Format.Traits().Codes.Opset(); why == "" && c.Target.NBits && c.Format.Scaled() && c.Format.Bits() == 2 && need > x.Opset {
 		why = fmt.Sprintf("a DequantizeLinear of %s needs opset %d", c.Format, need)
 	}
@@ -156,11 +155,11 @@ func (d *Decision) direct(x *graph.Graph, s *graph.Shapes) bool {
 	return why != ""
 }
 
-// otherAxis finds a reader that sums over another axis than that of the blocks.
-func (d *Decision) otherAxis() (reader graph.Use, ok bool) {
+// otherAxis returns a reader whose reduction axis is not the axis of the blocks.
+func (d *Decision) otherAxis(c Choice) (reader graph.Use, ok bool) {
 	for _, l := range d.Reach.Leaves {
 		o, weight, why := l.Operand(d.Shape)
-		if weight && (why != "" || o.Axis != d.Choice.Operand.Axis || !slices.Equal(o.View, d.Choice.Operand.View)) {
+		if weight && (why != "" || o.Axis != c.Operand.Axis || !slices.Equal(o.View, c.Operand.View)) {
 			return l.Use, true
 		}
 	}

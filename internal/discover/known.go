@@ -7,19 +7,20 @@ import (
 	"onnxquant/internal/graph"
 )
 
-// Known remembers why tensors of a graph are not selected, for more plans whose options select the same
-// ones: a model may have very many small tensors, and what reads each of them is then looked at once.
+// Known remembers why tensors of a graph are not selected. Further plans, with options that select
+// the same tensors, need not examine them again: a model may have very many small tensors.
 type Known struct{ found atomic.Pointer[unselected] }
 
-// unselected has, by tensor in the order of undecided, the reason why it is not selected; "" for others.
+// unselected has the reason why each tensor is not selected, in the order of undecided; "" for
+// selected tensors.
 type unselected struct {
-	graph   weak.Pointer[graph.Graph] // it may be another one for each plan, see package fold
+	graph   weak.Pointer[graph.Graph] // may differ between plans: see package fold
 	reasons []string
 }
 
-// known sets the reasons that are known, and reports whether they are.
+// known sets the reasons from Known, and reports whether there are any.
 func (o *Options) known(x *graph.Graph, all []*Decision) bool {
-	if o.Known == nil || o.Static != nil { // whether activations are quantized decides about tensors, too
+	if o.Known == nil || o.Static != nil { // with Static, selection also depends on the activations
 		return false
 	}
 	found := o.Known.found.Load()
@@ -39,7 +40,7 @@ func (o *Options) remember(x *graph.Graph, all []*Decision) {
 	}
 	found := &unselected{weak.Make(x), make([]string, len(all))}
 	for i, d := range all {
-		if !d.Selected && d.Choice == noChoice {
+		if !d.Selected && d.Choice.Format == "" { // no setting of formats was the reason
 			found.reasons[i] = d.Reason
 		}
 	}

@@ -5,17 +5,16 @@ import (
 	"reflect"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/discover"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/target"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/internal/testing/modeltest"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// A second plan decides the same as one that knows nothing, whatever the format, and does not look again
-// at what no format selects.
+// A second plan with Known makes the same decisions as one without, for any format. It does not
+// examine unselected tensors again.
 func TestKnown(t *testing.T) {
 	const n = 500
 	tensors, list, last := []*onnxpb.TensorProto{floats("w", 64, 64), floats("v", 64, 64)}, nodes{node("MatMul", "m", "x w"), node("MatMul", "y0", "m v")}, "y0"
@@ -24,7 +23,7 @@ func TestKnown(t *testing.T) {
 		tensors, list, last = append(tensors, floats(name, 64)), append(list, node("Add", made, last+" "+name)), made
 	}
 	list[len(list)-1].Output[0] = "y"
-	x := access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors, list))))
+	x := modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors, list))).Graph()
 	known := &discover.Known{}
 	decide := func(entry rules.PrecisionEntry, known *discover.Known) []*discover.Decision {
 		p, err := rules.NewPrecision(entry)

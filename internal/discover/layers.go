@@ -6,30 +6,30 @@ import (
 
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/operands"
 	"onnxquant/internal/reach"
-	"onnxquant/internal/rows"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Layer is a product in the main graph, or in a branch of an If, of the model with its functions inlined: a
-// value times a weight.
+// Layer is a product of a value and a weight. It is in the main graph or in a branch of an If, in
+// the model with its functions inlined.
 type Layer struct {
-	Operation rows.Operation
+	Operation operands.Operation
 	Node      *onnxpb.NodeProto
-	Input     *graph.Value // what the rows are in
-	Initial   *graph.Value // the first states of a Recurrence; or nil
-	Output    *graph.Value // the product, perhaps with a bias; nil: no value has it
-	Beside    *graph.Value // value that the product, perhaps with a bias, is added to; or nil
+	Input     *graph.Value // the value that has the rows
+	Initial   *graph.Value // first hidden states of a Recurrence, or nil
+	Output    *graph.Value // the product, with or without a bias; nil: no value has it
+	Beside    *graph.Value // the residual to which the product, with or without a bias, is added; or nil
 }
 
-// unseen explains that a product cannot be observed: a value in a loop has many contents, and so does one in
-// a function that cannot be inlined. See graph.Observable for names.
-const unseen = "its product is in a loop, a function of another opset, or a branch with the names of values outside"
+// unseen explains why a product cannot be observed. A value in a loop has many contents, and so has
+// a value in a function that cannot be inlined. See graph.Observable for names.
+const unseen = "its product is in a loop, in a function of another opset, or in a branch that reuses outer names"
 
-// layersOf returns the products that a weight is the second factor of, in the graph that is observed. why
-// explains that they cannot be.
-func (d *Decision) layersOf(x, observed *graph.Graph) (all []Layer, why string) {
+// layersOf returns the products in the observed graph whose second factor is the weight. If there
+// are none, why explains it.
+func (d *Decision) layersOf(c Choice, x, observed *graph.Graph) (all []Layer, why string) {
 	if d.unknown != "" || d.Override.Axis != nil {
 		return nil, "calibration is for matrices"
 	}
@@ -48,7 +48,7 @@ func (d *Decision) layersOf(x, observed *graph.Graph) (all []Layer, why string) 
 		var one Layer
 		switch l.Node.GetOpType() {
 		case "MatMul", "Gemm":
-			one, why = d.product(x, l)
+			one, why = product(c, x, l)
 		case "Conv":
 			one, why = d.convolution(x, l)
 		case "LSTM", "GRU", "RNN":
@@ -77,21 +77,21 @@ func (d *Decision) layersOf(x, observed *graph.Graph) (all []Layer, why string) 
 	return all, ""
 }
 
-// product is the layer of a MatMul or Gemm.
-func (d *Decision) product(x *graph.Graph, l reach.Leaf) (Layer, string) {
+// product returns the layer of a MatMul or Gemm.
+func product(c Choice, x *graph.Graph, l reach.Leaf) (Layer, string) {
 	out := x.Made(l.Node)
 	switch {
-	case len(d.Choice.Operand.View) != 2:
+	case len(c.Operand.View) != 2:
 		return Layer{}, "calibration is for matrices"
 	case l.Input != 1 || graph.IntAttribute(l.Node, "transA") != 0:
 		return Layer{}, "calibration is for the second factor of a product"
 	case out == nil:
 		return Layer{}, "its product has no name"
 	}
-	return Layer{Operation: rows.Matrix{}, Input: x.Source(l.Node, 0), Output: out, Beside: beside(x, out)}, ""
+	return Layer{Operation: operands.Matrix{}, Input: x.Source(l.Node, 0), Output: out, Beside: beside(x, out)}, ""
 }
 
-// convolution is the layer of a Conv.
+// convolution returns the layer of a Conv.
 func (d *Decision) convolution(x *graph.Graph, l reach.Leaf) (Layer, string) {
 	const odd = "its convolution has unusual attributes"
 	spatial := len(d.Shape) - 2
@@ -101,7 +101,7 @@ func (d *Decision) convolution(x *graph.Graph, l reach.Leaf) (Layer, string) {
 	case x.Made(l.Node) == nil:
 		return Layer{}, "its product has no name"
 	}
-	c := rows.Convolution{
+	c := operands.Convolution{
 		Groups: graph.IntAttributeOr(l.Node, "group", 1), Kernel: d.Shape[2:],
 		Strides: spatialInts(l.Node, "strides", spatial, 1), Dilations: spatialInts(l.Node, "dilations", spatial, 1),
 	}
@@ -123,8 +123,8 @@ func (d *Decision) convolution(x *graph.Graph, l reach.Leaf) (Layer, string) {
 	return Layer{Operation: c, Input: x.Source(l.Node, 0), Output: out, Beside: beside(x, out)}, ""
 }
 
-// spatialInts returns the n numbers of an attribute, each of which is least by default; nil if they
-// are unusual.
+// spatialInts returns the n numbers of an attribute, each at least least, which is also the
+// default. It returns nil if the numbers are not supported.
 func spatialInts(node *onnxpb.NodeProto, name string, n int, least int64) []int64 {
 	const greatest = 1 << 20
 	list := graph.Attribute(node, name).GetInts()
@@ -137,30 +137,31 @@ func spatialInts(node *onnxpb.NodeProto, name string, n int, least int64) []int6
 	return slices.Clone(list)
 }
 
-// recurrence is the layer of an LSTM, a GRU or an RNN: one for what it reads, or one for its hidden
-// states.
+// recurrence returns the layer of an LSTM, a GRU or an RNN. One weight multiplies the input, the
+// other the hidden states.
 func (d *Decision) recurrence(x *graph.Graph, l reach.Leaf) (Layer, string) {
 	switch {
 	case !l.Layout.Is(d.Shape):
 		return Layer{}, "calibration is for weights that " + l.Node.GetOpType() + " reads as they are stored"
 	case l.Input == 1:
-		return Layer{Operation: rows.Matrix{}, Input: x.Source(l.Node, 0)}, ""
+		return Layer{Operation: operands.Matrix{}, Input: x.Source(l.Node, 0)}, ""
 	case l.Node.GetOpType() == "GRU" && graph.IntAttribute(l.Node, "linear_before_reset") == 0:
 		return Layer{}, "no value of the model has what the reset gate leaves of the hidden states"
 	}
 	initial := x.Source(l.Node, 5)
 	if initial != nil && initial.Tensor != nil {
-		initial = nil // zeros, as a rule
+		initial = nil // usually zeros
 	}
 	directions, direction := d.Shape[0], string(graph.Attribute(l.Node, "direction").GetS())
 	if states := x.Outputs(l.Node); len(states) > 0 && states[0] != nil && (directions == 2) == (direction == "bidirectional") && directions <= 2 {
-		r := rows.Recurrence{Directions: directions, Reverse: direction == "reverse", BatchFirst: graph.IntAttribute(l.Node, "layout") != 0}
+		r := operands.Recurrence{Directions: directions, Reverse: direction == "reverse", BatchFirst: graph.IntAttribute(l.Node, "layout") != 0}
 		return Layer{Operation: r, Input: states[0], Initial: initial}, ""
 	}
 	return Layer{}, "its hidden states are no output of " + l.Node.GetOpType()
 }
 
-// beside returns the computed value that a product is added to, perhaps after a stored bias.
+// beside returns the residual: the computed value to which a product is added, possibly after a
+// stored bias.
 func beside(x *graph.Graph, product *graph.Value) *graph.Value {
 	for range 2 {
 		if len(product.Uses) != 1 || product.Uses[0].Node.GetOpType() != "Add" || product.Output {
@@ -178,15 +179,14 @@ func beside(x *graph.Graph, product *graph.Value) *graph.Value {
 	return nil
 }
 
-// settleSecondOrder finds what a weight's codes can be calibrated by. A weight without that gets
+// calibrated finds the layers by which a weight can be calibrated. A weight without layers gets
 // algorithm mse.
-func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string) {
-	c := d.Choice
-	if !c.Algorithm.Calibrated() || c.Algorithm == spec.Best && !opts.Calibrated {
-		return
+func (d *Decision) calibrated(c Choice, x *graph.Graph, opts Options, better string) Choice {
+	if !c.Algorithm.Calibrated() || !opts.Calibrated {
+		return c
 	}
 	var why string
-	switch d.Layers, why = d.layersOf(x, opts.Observed); {
+	switch d.Layers, why = d.layersOf(c, x, opts.Observed); {
 	case better != "":
 		why = better
 	case why == "" && c.Format.Encoding() != nil && c.Format.Encoding().Form.Join == nil:
@@ -197,18 +197,19 @@ func (d *Decision) settleSecondOrder(x *graph.Graph, opts Options, better string
 		if c.Algorithm == spec.Best {
 			need += 4*k*k + 4*shapes.Count(d.Shape)
 		}
-		if why = tooLarge(need, opts.Memory); why != "" {
+		if why = tooLarge(need, opts.LayerMemory); why != "" {
 			d.Lacking = leastMemory(need)
 		}
 	}
 	if why != "" {
 		d.Layers, d.Unseen = nil, why == unseen
-		c.Algorithm = spec.LeastAngle
+		c.Algorithm = spec.MSE
 		d.remark("algorithm mse: " + why)
 	}
+	return c
 }
 
-// tooLarge says that the moments of inputs do not fit into a part of the memory, or "".
+// tooLarge returns a reason if the moments of inputs do not fit into memory, or "".
 func tooLarge(need, memory int64) string {
 	if need > memory/2 {
 		return fmt.Sprintf("calibration needs --memory of %d MiB or more", leastMemory(need)>>20)
@@ -216,5 +217,5 @@ func tooLarge(need, memory int64) string {
 	return ""
 }
 
-// leastMemory is the memory, in whole MiB, of which need is a part.
+// leastMemory is the least value of --memory, in whole MiB, half of which exceeds need.
 func leastMemory(need int64) int64 { return (need>>19 + 1) << 20 }

@@ -4,15 +4,14 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/discover"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/target"
-	"onnxquant/onnxq/spec"
+	"onnxquant/internal/testing/modeltest"
+	"onnxquant/spec"
 )
 
-// The value that a product is added to counts if it is where the product is.
+// A residual is used if it is in the same graph as the product.
 func TestValueBesideAProduct(t *testing.T) {
 	product, addend := node("MatMul", "m", "x w"), node("Neg", "d", "x")
 	sum, condition := node("Add", "y", "m d"), node("Cast", "c", "i", intAttr("to", 9))
@@ -28,10 +27,10 @@ func TestValueBesideAProduct(t *testing.T) {
 		"around the branch":            {nodes{condition, addend, choose(product, sum)}, "d"},
 		"in a branch":                  {nodes{condition, product, choose(addend, sum)}, ""},
 	} {
-		x := access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64)}, c.nodes))))
+		x := modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64)}, c.nodes))).Graph()
 		all, _, err := discover.All(x, discover.Options{
 			Ops: []string{"MatMul"}, Format: spec.Int4, Block: 32, Target: target.Of(spec.Portable),
-			Algorithm: spec.Best, Memory: 1 << 30, Calibrated: true, Observed: x,
+			Algorithm: spec.Best, LayerMemory: 1 << 30, Calibrated: true, Observed: x,
 		}, discover.Exceptions{})
 		if err != nil {
 			t.Fatal(err)

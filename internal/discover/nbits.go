@@ -9,10 +9,10 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/reach"
 	"onnxquant/internal/target"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// NBits is the form of a weight whose codes ONNX Runtime's own operators read.
+// NBits is the form of a weight in which ONNX Runtime's own operators read its codes.
 //
 // MatMulNBits multiplies by the transpose of a matrix [N, K].
 // Its codes are uint8 [N, blocks, block·bits/8]: a row is cut into blocks, the
@@ -31,11 +31,11 @@ import (
 // All are specified in docs/ContribOperators.md of ONNX Runtime.
 type NBits struct {
 	Bnb4    bool  // a MatMul or Gemm becomes a MatMulBnb4
-	Product bool  // a MatMul or Gemm becomes a MatMulNBits, or that
+	Product bool  // a MatMul or Gemm becomes a MatMulNBits, or with Bnb4 a MatMulBnb4
 	Gather  bool  // a Gather becomes a GatherBlockQuantized
-	Block   int64 // their block_size
+	Block   int64 // block_size of the operators
 
-	FloatZeros bool // zero points are of the type of scales
+	FloatZeros bool // zero points have the type of the scales
 }
 
 // Limits of block_size, which must be a power of two in both operators.
@@ -44,10 +44,10 @@ const (
 	MaxNBitsBlock = 256 // of MatMulNBits
 )
 
-// NBitsBlock reports whether the operators can have a block size.
+// NBitsBlock reports whether the operators support a block size.
 func NBitsBlock(n int64) bool { return n >= minNBitsBlock && n&(n-1) == 0 }
 
-// Tensor is a float tensor and what reads it.
+// Tensor is a float tensor and its readers.
 type Tensor struct {
 	Value *graph.Value
 	DType dtype.DType
@@ -55,8 +55,8 @@ type Tensor struct {
 	Reach reach.Reach
 }
 
-// FindNBits returns the form in which the operators that read a weight can read its codes,
-// quantized as chosen, or why they cannot.
+// FindNBits returns the form in which the readers of a weight can read its codes, or why they
+// cannot.
 func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 	switch {
 	case !c.Format.Scaled() && c.Format.Traits().Family != spec.Lookup:
@@ -108,7 +108,7 @@ func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 		return f, fmt.Sprintf("the block size does not divide the row length %d, so MatMulNBits would pad rows and GatherBlockQuantized would not", k)
 	}
 	// ONNX Runtime has no kernel for float zero points beside codes of 8 bits.
-	f.FloatZeros = c.Algorithm == spec.HQQ && f.Product && !f.Gather && c.Format.Bits() < 8 && !c.Target.MatMulNBits.CodeZeros
+	f.FloatZeros = c.Algorithm.Traits().FloatZeros && f.Product && !f.Gather && c.Format.Bits() < 8 && !c.Target.MatMulNBits.CodeZeros
 	return f, ""
 }
 

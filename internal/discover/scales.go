@@ -7,38 +7,39 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// chooseScaleType sets the type of the scales. One from the options gives way where the weight's
-// own settings rule it out, one from the weight's override does not.
-func (d *Decision) chooseScaleType(opts Options) error {
-	c, s := d.Choice, opts.ScaleType
+// chooseScaleType returns the type of the scales. If the weight's settings do not support the type
+// in the options, the type is the default. If they do not support the type in the override, it is
+// an error.
+func (d *Decision) chooseScaleType(c Choice, opts Options) (spec.ScaleType, error) {
+	s := opts.ScaleType
 	spec.SetIf(&s, d.Override.ScaleType)
-	err := s.Check(c.Format, c.ZeroPoint, opts.Style, c.Algorithm, opts.Target.Target)
+	err := cmp.Or(s.Check(c.Format, c.ZeroPoint, opts.Style, c.Algorithm), opts.Target.CheckScaleType(s))
 	switch {
 	case err != nil && d.Override.ScaleType != nil:
-		return fmt.Errorf("precision_info: %w", err)
+		return "", fmt.Errorf("precision_info: %w", err)
 	case err != nil:
-		d.remark("scales as usual: " + err.Error())
+		d.remark("scales of the default type: " + err.Error())
 	case d.DType == dtype.Float16 || d.DType == dtype.BFloat16:
 		if own := strings.ToLower(d.DType.String()); s != "" && string(s) != own {
 			d.remark(fmt.Sprintf("scales of type %s, as the weight", own))
 		}
 	case s.Smaller():
-		c.ScaleType = s
+		return s, nil
 	}
-	return nil
+	return "", nil
 }
 
-// scaleNodes is about what the nodes that decode scales take, in bytes.
+// scaleNodes is the approximate size in bytes of the nodes that decode scales.
 const scaleNodes = 256
 
-// settleScales leaves scales as they are where that is smaller or, by its values, needed.
-func (d *Decision) settleScales(fit Scales) {
-	c := d.Choice
-	if !c.ScaleType.Smaller() || d.Reason != "" {
-		return
+// withScales changes the type of scales if the values of the weight need another. It takes the
+// default type if that is smaller.
+func (d *Decision) withScales(c Choice, fit Scales) Choice {
+	if !c.ScaleType.Smaller() {
+		return c
 	}
 	asked := c.ScaleType
 	if fit.Why != "" {
@@ -56,4 +57,5 @@ func (d *Decision) settleScales(fit Scales) {
 	if fit.Why != "" {
 		d.remark(fmt.Sprintf("scales of type %s, not %s: %s", cmp.Or(c.ScaleType, spec.ScaleFloat32), asked, fit.Why))
 	}
+	return c
 }

@@ -8,34 +8,31 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/reach"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/rules"
+	"onnxquant/internal/recognize"
+	"onnxquant/rules"
 )
 
-// selectBy sets the choice if the options select the tensor, or else the reason why not.
-func (d *Decision) selectBy(opts Options, smallerAsInt8 bool) error {
+// selectBy returns how a tensor is summed over by the operator that takes it as its weight. If the
+// options do not select the tensor, it returns the reason.
+func (d *Decision) selectBy(opts Options) (o reach.Operand, reason string) {
 	n, _ := dtype.Elements(d.Shape)
-	o, reason := d.readers(opts.Ops)
+	o, reason = d.readers(opts.Ops)
 	switch {
 	case reason != "":
-		d.Reason = reason
 	case n == 0:
-		d.Reason = "empty"
+		reason = "empty"
 	case n < opts.MinElements:
-		d.Reason = fmt.Sprintf("fewer than %d elements", opts.MinElements)
+		reason = fmt.Sprintf("fewer than %d elements", opts.MinElements)
 	case !opts.Include.Empty() && !d.matches(opts.Include):
-		d.Reason = "not included"
+		reason = "not included"
 	case d.matches(opts.Exclude):
-		d.Reason = "excluded"
-	default:
-		d.Choice = &Choice{Operand: o}
-		return d.choose(opts, smallerAsInt8)
+		reason = "excluded"
 	}
-	return nil
+	return o, reason
 }
 
-// readers returns how the first selected operator that takes the tensor as its weight sums
-// over it, or the reason why there is none.
+// readers returns how the tensor is summed over by the first selected operator that takes it as its
+// weight. If there is none, it returns the reason.
 func (d *Decision) readers(ops []string) (o reach.Operand, reason string) {
 	var unselected, other, done []string
 	for _, l := range d.Reach.Leaves {
@@ -72,8 +69,8 @@ func (d *Decision) readers(ops []string) (o reach.Operand, reason string) {
 	return o, "nothing reads it"
 }
 
-// obstacle returns why a selected tensor cannot be quantized, or "".
-func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]string) string {
+// obstacle returns why a selected tensor cannot be quantized, or "". keepFloat is as in Exception.
+func (d *Decision) obstacle(trained map[string]bool, keepFloat string) string {
 	var other []string
 	for _, l := range d.Reach.Leaves {
 		if _, weight, _ := l.Operand(d.Shape); !weight {
@@ -89,11 +86,11 @@ func (d *Decision) obstacle(trained map[string]bool, keepFloat map[*graph.Value]
 	case d.unknown != "":
 		return d.unknown
 	}
-	return keepFloat[d.Value]
+	return keepFloat
 }
 
-// unchangeable returns why no other tensors can take the place of a stored one, or "". output: it, or what
-// is made of its elements alone, is an output of the graph.
+// unchangeable returns why a stored tensor cannot be replaced by other tensors, or "". output means
+// that the tensor, or one made of its elements alone, is an output of the graph.
 func unchangeable(v *graph.Value, output bool, trained map[string]bool) string {
 	switch {
 	case v.Unusual() != nil:

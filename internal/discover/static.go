@@ -6,52 +6,54 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/actpairs"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
-	"onnxquant/internal/static"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/internal/target"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// StaticOptions say how activations are quantized with known ranges.
+// StaticOptions say how activations with known ranges are quantized.
 type StaticOptions struct {
 	Ranges    *rules.Ranges
-	Codes     static.Codes // of activations
-	Placement static.Placement
+	Codes     actpairs.Codes // codes of activations
+	Placement target.Placement
 	Coarse    bool // activations are quantized even if codes are too coarse for them
 }
 
-// findStatic decides which values have Q/DQ pairs; nil without Options.Static.
-func findStatic(x *graph.Graph, all []*Decision, opts Options, trained map[string]bool, keepFloat map[*graph.Value]string) (*static.Plan, error) {
+// findStatic decides which values have pairs of QuantizeLinear and DequantizeLinear. It returns nil
+// without Options.Static.
+func findStatic(x *graph.Graph, all []*Decision, opts Options, trained map[string]bool, except Exceptions) (*actpairs.Plan, error) {
 	if opts.Static == nil {
 		return nil, nil
 	}
 	s := &selection{x: x, opts: opts}
-	p, err := s.find(all, trained, keepFloat)
+	p, err := s.find(all, trained, except)
 	if err != nil || len(p.Coarse) == 0 || opts.Static.Coarse {
 		return p, err
 	}
 	s.coarse = p.Coarse
-	if p, err = s.find(all, trained, keepFloat); err == nil {
+	if p, err = s.find(all, trained, except); err == nil {
 		p.Coarse = s.coarse
 	}
 	return p, err
 }
 
-// find decides which values have pairs, by the selection so far.
-func (s *selection) find(all []*Decision, trained map[string]bool, keepFloat map[*graph.Value]string) (*static.Plan, error) {
+// find decides which values have pairs, given the current selection.
+func (s *selection) find(all []*Decision, trained map[string]bool, except Exceptions) (*actpairs.Plan, error) {
 	x, opts := s.x, s.opts
 	s.left, s.kept = make([]bool, x.Nodes()+1), map[*graph.Value]bool{}
 	for _, d := range all {
-		s.keep(d, trained, keepFloat)
+		s.keep(d, trained, except)
 	}
-	weights := static.Codes{Type: dtype.Int8, Symmetric: true, Reduced: opts.ReduceRange, MinRange: opts.Static.Codes.MinRange}
+	weights := actpairs.Codes{Type: dtype.Int8, Symmetric: true, Reduced: opts.ReduceRange, MinRange: opts.Static.Codes.MinRange}
 	if opts.Format == spec.Uint8 {
 		weights.Type, weights.Symmetric = dtype.Uint8, false
 	}
-	return static.Find(x, static.Options{
+	return actpairs.Find(x, actpairs.Options{
 		Ranges: opts.Static.Ranges, Activations: opts.Static.Codes, Weights: weights, PerChannel: opts.Block == spec.PerChannel,
 		Placement: opts.Static.Placement, Selects: s.selects, Keeps: func(v *graph.Value) bool { return s.kept[v] },
 	})
@@ -61,16 +63,16 @@ func (s *selection) find(all []*Decision, trained map[string]bool, keepFloat map
 type selection struct {
 	x    *graph.Graph
 	opts Options
-	left []bool // by number of node: it stays in float because of its weight
+	left []bool // by number of the node: stays in float because of its weight
 	kept map[*graph.Value]bool
 
 	coarse []*graph.Value // activations that stay in float, because codes are too coarse for them
 }
 
-// keep settles whether a stored tensor, and the operators that take it as their weight, stay in
-// float.
-func (s *selection) keep(d *Decision, trained map[string]bool, keepFloat map[*graph.Value]string) {
-	var readers []*onnxpb.NodeProto // that take it as their weight
+// keep decides whether a stored tensor stays in float, together with the operators that take it as
+// their weight.
+func (s *selection) keep(d *Decision, trained map[string]bool, except Exceptions) {
+	var readers []*onnxpb.NodeProto // operators that take it as their weight
 	wanted := false
 	for _, l := range d.Reach.Leaves {
 		if _, weight, _ := l.Operand(d.Shape); weight {
@@ -79,7 +81,7 @@ func (s *selection) keep(d *Decision, trained map[string]bool, keepFloat map[*gr
 		}
 	}
 	if d.Reason = d.unwanted(s.opts, len(readers) > 0); d.Reason == "" {
-		d.Reason = staticObstacle(d, trained, keepFloat)
+		d.Reason = staticObstacle(d, trained, except)
 		d.Selected = wanted && d.Reason != ""
 	}
 	if d.Reason == "" {
@@ -91,15 +93,15 @@ func (s *selection) keep(d *Decision, trained map[string]bool, keepFloat map[*gr
 	}
 }
 
-// staticObstacle returns why a stored tensor has no static codes, or "".
-func staticObstacle(d *Decision, trained map[string]bool, keepFloat map[*graph.Value]string) string {
+// staticObstacle returns why a stored tensor cannot have static codes, or "".
+func staticObstacle(d *Decision, trained map[string]bool, except Exceptions) string {
 	if why := unchangeable(d.Value, d.Value.Output, trained); why != "" {
 		return why
 	}
-	return keepFloat[d.Value]
+	return except[d.Value.Path].KeepFloat
 }
 
-// unwanted returns why the options want a stored tensor to have no static codes, or "".
+// unwanted returns why the options exclude static codes for a stored tensor, or "".
 func (d *Decision) unwanted(opts Options, weight bool) string {
 	o := *d.Override
 	n, _ := dtype.Elements(d.Shape)
@@ -120,7 +122,7 @@ func (d *Decision) unwanted(opts Options, weight bool) string {
 
 const reasonWeightsOnly = "weights only"
 
-// weightsOnly reports whether an entry of a precision_info wants a weight to be decoded.
+// weightsOnly reports whether a precision_info entry asks for a form that must be decoded.
 func weightsOnly(o spec.Override) bool {
 	eight := func(f spec.Format) bool { return f == spec.Int8 || f == spec.Uint8 }
 	return o.Format != nil && !eight(*o.Format) || o.Bits != nil && *o.Bits != 8 || o.Block != nil && *o.Block > 0
@@ -148,8 +150,8 @@ func (s *selection) selects(n *onnxpb.NodeProto) bool {
 	return s.opts.Include.Empty() || named(s.opts.Include) || stored(s.opts.Include)
 }
 
-// rangeless returns a value that a node reads or makes and that is known to have no range: the
-// node stays in float.
+// rangeless returns a value that a node reads or makes and that has no range. The node then stays
+// in float.
 func (o *Options) rangeless(x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
 	for _, v := range slices.Concat(x.Inputs(n), x.Outputs(n)) {
 		if v != nil && v.Tensor == nil && o.Static.Ranges.Lacks(v.Path, v.Name) {
@@ -159,7 +161,7 @@ func (o *Options) rangeless(x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
 	return nil
 }
 
-// among returns one of some values, if its pair is placed when a node is quantized.
+// among returns one of some values whose pair would be placed if the node were quantized, or nil.
 func (o *StaticOptions) among(values []*graph.Value, x *graph.Graph, n *onnxpb.NodeProto) *graph.Value {
 	around := x.Inputs(n)
 	if !o.Placement.Fused {
@@ -173,8 +175,8 @@ func (o *StaticOptions) among(values []*graph.Value, x *graph.Graph, n *onnxpb.N
 	return nil
 }
 
-// settleStatic settles a stored tensor with static codes. It reports whether it is one.
-func (d *Decision) settleStatic(p *static.Plan, opts Options) bool {
+// settleStatic settles a stored tensor with static codes. It returns false if the tensor has none.
+func (d *Decision) settleStatic(p *actpairs.Plan, opts Options) bool {
 	t, b := p.Of(d.Value), p.Bias(d.Value)
 	switch {
 	case t != nil && t.Codes.Type.Bits() == 16:
@@ -186,22 +188,22 @@ func (d *Decision) settleStatic(p *static.Plan, opts Options) bool {
 	case t == nil:
 		return false
 	}
-	c := &Choice{}
-	d.Choice = c
-	c.Style, c.Static, c.Target, c.Algorithm, c.Format, c.Block = spec.StyleStatic, t, opts.Target, spec.RTN, spec.Uint8, spec.PerTensor
-	c.Operand = reach.Operand{View: d.Shape}
+	c := Choice{
+		Style: spec.StyleStatic, Static: t, Target: opts.Target, Algorithm: spec.RTN, Format: spec.Uint8, Block: spec.PerTensor,
+		Operand: reach.Operand{View: d.Shape},
+	}
 	if t.Codes.Type == dtype.Int8 {
 		c.Format = spec.Int8
 	}
 	if t.Axis >= 0 {
 		c.Block, c.Operand.Axis = spec.PerChannel, t.Axis
 	}
-	d.Selected, d.Quantize, d.Reason = true, true, ""
+	d.Selected, d.Quantize, d.Reason, d.Choice = true, true, "", &c
 	return true
 }
 
-// unsettledStatic is the reason why a tensor without static codes, of which nothing else is asked,
-// stays in float.
+// unsettledStatic returns why a tensor without static codes and without other settings stays in
+// float.
 func (d *Decision) unsettledStatic(x *graph.Graph, opts Options, coarse []*graph.Value) string {
 	if len(d.Reach.Leaves) == 0 {
 		return "nothing reads it"

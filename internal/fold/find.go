@@ -7,7 +7,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq/recognize"
+	"onnxquant/internal/recognize"
 )
 
 // Group is tensors that belong together, because parts are made of several wholes or wholes
@@ -19,15 +19,16 @@ type Group struct {
 	nodes []*onnxpb.NodeProto // that make the parts
 }
 
-// Part is what is stored, once, for values that have the same elements. It is stored where its
-// wholes are.
+// Part is a tensor to be stored once, for values with the same elements. It is stored in the graph of
+// its wholes.
 type Part struct {
 	Values []*graph.Value
-	From   []*graph.Value // the wholes that they are made of
+	From   []*graph.Value // the stored tensors that they are made of
 }
 
-// Find returns the groups of float tensors that can be folded without storing more bytes. With reshapes, nodes that
-// change the shape are folded by themselves, too, not only before and behind others.
+// Find returns the groups of float tensors that can be folded without storing more bytes. With
+// reshapes, nodes that change only the shape are folded even without a Slice, Split or Concat beside
+// them.
 func Find(x *graph.Graph, reshapes bool) []*Group {
 	f := &finder{Graph: x, reshapes: reshapes, recognizer: recognizer(x), made: map[*graph.Value][]*graph.Value{}, inner: map[int]bool{}}
 	var cut []*graph.Value
@@ -37,7 +38,7 @@ func Find(x *graph.Graph, reshapes bool) []*Group {
 				continue
 			}
 			for _, v := range x.Outputs(n) {
-				if v != nil && slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !f.leadsOn(u) }) {
+				if v != nil && slices.ContainsFunc(v.Uses, func(u graph.Use) bool { return !f.foldedUse(u) }) {
 					cut = append(cut, v)
 				}
 			}
@@ -57,7 +58,7 @@ type finder struct {
 	*graph.Graph
 	reshapes   bool
 	recognizer *recognize.Recognizer
-	made       map[*graph.Value][]*graph.Value // wholes that a value is made of; nil if it is not
+	made       map[*graph.Value][]*graph.Value // stored tensors that a value is made of; nil if it cannot be folded
 	inner      map[int]bool                    // result of leadsOn, by number of the node
 	depth      int
 }
@@ -70,8 +71,8 @@ func (f *finder) folding(n *onnxpb.NodeProto) bool {
 // deepest bounds the nodes between a whole and a part, against hostile models.
 const deepest = 64
 
-// wholes returns the stored tensors of floats that a value is made of by nodes that can be
-// folded; none if it is not.
+// wholes returns the stored float tensors that v is made from, if all nodes between can be folded;
+// else none.
 func (f *finder) wholes(v *graph.Value) []*graph.Value {
 	if v.Tensor != nil {
 		typ := dtype.DType(v.Tensor.GetDataType())
@@ -127,9 +128,9 @@ func (f *finder) cuts(n *onnxpb.NodeProto) bool {
 	})
 }
 
-// leadsOn reports whether a use of a tensor is folded with it: it is a node that is folded, or
-// one that changes the shape for such nodes alone, or the order of axes for a Slice, Split or Concat.
-func (f *finder) leadsOn(u graph.Use) bool {
+// foldedUse reports whether a use of a tensor is folded with it: the node is folded itself, or it
+// changes the shape only for folded nodes, or it permutes axes for a Slice, Split or Concat.
+func (f *finder) foldedUse(u graph.Use) bool {
 	if u.Input > 0 && u.Node.GetOpType() != "Concat" {
 		return false
 	}
@@ -143,10 +144,10 @@ func (f *finder) leadsOn(u graph.Use) bool {
 		leads = f.cuts(u.Node)
 	case recognize.Reshapes(u.Node) && made != nil && f.depth < deepest:
 		f.depth++
-		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !f.leadsOn(u) })
+		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !f.foldedUse(u) })
 		f.depth--
 	case recognize.Transposes(u.Node) && made != nil:
-		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !recognize.Cuts(u.Node) || !f.leadsOn(u) })
+		leads = len(made.Yields()) == 0 && len(made.Uses) > 0 && !slices.ContainsFunc(made.Uses, func(u graph.Use) bool { return !recognize.Cuts(u.Node) || !f.foldedUse(u) })
 	}
 	f.inner[number] = leads
 	return leads
@@ -207,7 +208,7 @@ func (f *finder) folds(g *Group, trained map[string]bool) bool {
 	size := int64(0) // of the wholes that are not stored in parts
 	for _, w := range g.Wholes {
 		size += graph.SizeOf(w.Tensor)
-		if w.Graph != g.Wholes[0].Graph || len(w.Yields()) > 0 || trained[w.Name] || slices.ContainsFunc(w.Uses, func(u graph.Use) bool { return !f.leadsOn(u) }) {
+		if w.Graph != g.Wholes[0].Graph || len(w.Yields()) > 0 || trained[w.Name] || slices.ContainsFunc(w.Uses, func(u graph.Use) bool { return !f.foldedUse(u) }) {
 			return false
 		}
 	}
@@ -227,7 +228,7 @@ func (f *finder) folds(g *Group, trained map[string]bool) bool {
 // collect adds the nodes that make parts of a value to the group.
 func (f *finder) collect(g *Group, v *graph.Value, seen map[int]bool) {
 	for _, u := range v.Uses {
-		if number := f.Number(u.Node); f.leadsOn(u) && !seen[number] {
+		if number := f.Number(u.Node); f.foldedUse(u) && !seen[number] {
 			seen[number] = true
 			g.nodes = append(g.nodes, u.Node)
 			for _, made := range f.Outputs(u.Node) {

@@ -1,10 +1,10 @@
-// Package fold stores what Slice, Split and Concat make of stored tensors, transposed or not, in place of these
-// tensors and nodes, so that it can be quantized.
+// Package fold does constant folding of Slice, Split and Concat over stored tensors, transposed or not.
+// The results are stored, so they can be quantized.
 //
-// [Find] gets a graph, which is only read, and returns the groups of tensors that can be folded
-// without storing more bytes. [Fold] returns another graph, in which groups are folded; the
-// caller owns it, and the original must stay open. No content is computed: parts are read from
-// the wholes, in pieces, when somebody reads them.
+// [Find] gets a graph, which it only reads, and returns the groups of tensors that can be folded
+// without storing more bytes. [Fold] returns a new graph, in which the groups are folded. The caller
+// owns the new graph and must keep the original open. No content is computed in advance: parts are
+// read from the original tensors, in pieces, on demand.
 package fold
 
 import (
@@ -46,7 +46,7 @@ func Fold(x *graph.Graph, groups []*Group) (*graph.Graph, error) {
 			if err := view.Replace(made[0], r.Fold(p.Values[0]).Values.Stored); err != nil {
 				return nil, err
 			}
-			from[beside(p.From[0], made[0].GetName())] = slices.Concat(p.From, p.Values)
+			from[pathBeside(p.From[0], made[0].GetName())] = slices.Concat(p.From, p.Values)
 			made = made[1:]
 		}
 	}
@@ -62,8 +62,9 @@ func Fold(x *graph.Graph, groups []*Group) (*graph.Graph, error) {
 	return y, nil
 }
 
-// store adds a tensor for a part where its wholes are, and lets the readers of its values read
-// it. It keeps the name of the first of them, unless another graph might use this name otherwise.
+// store adds a tensor for a part to the graph of its wholes, and makes the readers of its values read
+// it. It takes the name of the first value, unless the values are in several graphs, where the name
+// may be in use.
 func store(c *graph.Copy, p Part, values *lazy.Tensor) *onnxpb.TensorProto {
 	whole, name := p.From[0], p.Values[0].Name
 	if slices.ContainsFunc(p.Values, func(v *graph.Value) bool { return v.Graph != whole.Graph }) {
@@ -80,8 +81,8 @@ func store(c *graph.Copy, p Part, values *lazy.Tensor) *onnxpb.TensorProto {
 	return t
 }
 
-// beside is the path of a value of this name in the graph of another value.
-func beside(v *graph.Value, name string) string {
+// pathBeside is the path of the value with this name in the graph of v.
+func pathBeside(v *graph.Value, name string) string {
 	return strings.TrimSuffix(v.Path, v.Name) + name
 }
 

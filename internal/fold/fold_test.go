@@ -4,13 +4,12 @@ import (
 	"fmt"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/fold"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 type (
@@ -87,7 +86,7 @@ func TestReshapes(t *testing.T) {
 			modeltest.Node("MatMul", "q", "x w"), modeltest.Node("Add", "y", "p q")), true, 0},
 		"of an activation": {model(t, nil, modeltest.Node("Flatten", "y", "x")), true, 0},
 	} {
-		groups := fold.Find(access.Graph(c.m), c.reshapes)
+		groups := fold.Find(c.m.Graph(), c.reshapes)
 		if len(groups) != c.want {
 			t.Errorf("%s: %d groups, want %d", name, len(groups), c.want)
 		}
@@ -109,7 +108,7 @@ func TestDoubled(t *testing.T) {
 		v = next
 	}
 	m := model(t, tensors{modeltest.Floats("w", 8, 8)}, append(list, modeltest.Node("MatMul", "y", "x "+v))...)
-	if n := len(fold.Find(access.Graph(m), false)); n != 0 {
+	if n := len(fold.Find(m.Graph(), false)); n != 0 {
 		t.Errorf("%d groups, want none", n)
 	}
 }
@@ -128,7 +127,7 @@ func TestMoreOutputs(t *testing.T) {
 			split.Output = append(split.Output, "b")
 			m := model(t, tensors{modeltest.Floats("w", 64, 64), modeltest.Integers("starts", 0), modeltest.Integers("ends", 64)}, odd, split,
 				modeltest.Node("MatMul", "p", "x a"), modeltest.Node("MatMul", "q", "x b"), modeltest.Node("Add", "y", "p q"))
-			if n := len(fold.Find(access.Graph(m), false)); n != 0 {
+			if n := len(fold.Find(m.Graph(), false)); n != 0 {
 				t.Errorf("%s with outputs %q: %d groups, want none", operator, outputs, n)
 			}
 		}
@@ -148,7 +147,7 @@ func TestManyParts(t *testing.T) {
 			modeltest.Node("Concat", "c"+own, own+" "+own+"b", modeltest.IntAttr("axis", 1)), modeltest.Node("Gather", "g"+own, "c"+own+" i"))
 		stored = append(stored, modeltest.Floats(own+"b", 2, 2))
 	}
-	x := access.Graph(model(t, stored, append(list, modeltest.Node("Relu", "y", "x"))...))
+	x := model(t, stored, append(list, modeltest.Node("Relu", "y", "x"))...).Graph()
 	groups := fold.Find(x, false)
 	folded, err := fold.Fold(x, groups)
 	if err != nil {

@@ -1,10 +1,13 @@
-// Package folder finds the models of a folder, and copies the files that are not theirs.
+// Package folder converts the models of a folder, and copies its other files.
 //
-// A folder may be an export for Hugging Face, one for onnxruntime-genai, a snapshot of a
-// download cache, or a set of models:
+// A folder may be an export for Hugging Face or onnxruntime-genai, a snapshot of a download cache, or
+// a set of models:
 //
 //	f, err := folder.Scan("export")
 //	for _, model := range f.Models { … } // onnx/decoder.onnx, onnx/encoder.onnx
+//
+// A [Job] gets such a folder, a preset, and a function that returns the options of each output. It
+// writes a new folder, which appears complete or not at all, and returns a [Summary].
 package folder
 
 import (
@@ -30,14 +33,21 @@ type Folder struct {
 	Data     map[string][]string // files of external data, by model
 	Others   []string            // all other files
 	Problems []string            // files that are left out, with the reason
+
+	alone bool // it is a model, see Alone
+}
+
+// Alone is a model as if it were alone in a folder.
+func Alone(model string) *Folder {
+	return &Folder{Path: filepath.Dir(model), Models: []string{filepath.Base(model)}, alone: true}
 }
 
 // maxFiles is the largest number of files in a folder.
 const maxFiles = 100_000
 
-// Scan lists the files of a folder, without those in folders such as .git and .cache: they are of
-// tools. It follows symbolic links to regular files in the folder, and to the contents of the
-// download cache that the folder is in.
+// Scan lists the files of a folder, except in folders of tools such as .git and .cache. It follows
+// symbolic links to regular files in the folder, and to the contents of the download cache that
+// contains the folder.
 func Scan(path string) (*Folder, error) {
 	f := &Folder{Path: path, Data: map[string][]string{}}
 	real, err := filepath.EvalSymlinks(path)
@@ -86,7 +96,7 @@ func Scan(path string) (*Folder, error) {
 	return f, nil
 }
 
-// aSnapshot returns the name of a snapshot, if folder has those of a model in a download cache.
+// aSnapshot returns the name of a snapshot, if folder is a model's folder of a download cache.
 func aSnapshot(folder string) string {
 	if info, err := os.Stat(filepath.Join(folder, "blobs")); err != nil || !info.IsDir() {
 		return ""
@@ -124,8 +134,8 @@ func below(path, folder string) bool {
 	return err == nil && filepath.IsLocal(rel)
 }
 
-// findData moves the files of external data from Others to their models. A model that cannot be
-// opened has none: it fails later, by name.
+// findData moves external data files from Others to their models. It skips models that cannot be
+// opened; converting them fails later, by name.
 func (f *Folder) findData() {
 	owned := map[string]bool{}
 	for _, name := range f.Models {

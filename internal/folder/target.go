@@ -8,15 +8,15 @@ import (
 
 	"onnxquant/internal/commit"
 	"onnxquant/internal/modelfile"
-	"onnxquant/onnxq/provenance"
+	"onnxquant/internal/provenance"
 )
 
 // Target is a folder that is being made. It appears whole or not at all: the files go to the
 // folder Temp, Commit gives it its name, Abort removes it.
 type Target = commit.Folder
 
-// Create begins a folder. Nothing but an empty folder may be there, or with replace one in which
-// everything is from an earlier conversion or is written again: has says which names are.
+// Create begins a folder at path. Only an empty folder may exist there. With replace, a folder may
+// exist in which each file is from an earlier conversion or will be written again, which has reports.
 func Create(ctx context.Context, path string, replace bool, has func(name string) bool) (*Target, error) {
 	return commit.CreateFolder(ctx, path, replaceable(path, replace, has))
 }
@@ -37,7 +37,7 @@ func replaceable(path string, replace bool, has func(name string) bool) func() e
 		}
 		lost := slices.Clone(old.Problems)
 		for _, name := range old.Models {
-			if !has(name) && !ours(old.File(name)) {
+			if !has(name) && !hasRecord(old.File(name)) {
 				lost = append(append(lost, name), old.Data[name]...)
 			}
 		}
@@ -49,8 +49,8 @@ func replaceable(path string, replace bool, has func(name string) bool) func() e
 	}
 }
 
-// ours reports whether a model has a record of how it was made.
-func ours(path string) bool {
+// hasRecord reports whether a model has a record of how it was made.
+func hasRecord(path string) bool {
 	m, err := modelfile.Open(path)
 	if err != nil {
 		return false

@@ -8,7 +8,7 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // The blockwise formats are the encodings of package ggml that can be expressed as codes and
@@ -28,7 +28,7 @@ import (
 //	                        codes ── DequantizeLinear ── Sub ── w
 //	min ── Cast ── DequantizeLinear(part_min) ── Gather ──┘
 //
-// without part_scale and part_min if the form is not nested, and without min if it has none.
+// Only nested forms have part_scale and part_min. Forms without mins lack the second row and Sub.
 func (b *building) blockwise() {
 	w := b.w
 	f := w.encoding.Form
@@ -59,26 +59,26 @@ func (b *building) blockwise() {
 	}
 	value := b.Value(w.Name, "DequantizeLinear", inputs, w.sharing(parts, part)...)
 	least := ofParts(b.detail("_min", dtype.Float16, block), "_part_min", dtype.Uint8)
-	if parts > 1 { // Sub broadcasts a single one
+	if parts > 1 { // Sub broadcasts a single min
 		least = b.Value(least, "Gather", []string{least, b.blockIndex(w.K, part)}, IntAttr("axis", int64(w.axis())))
 	}
 	b.result(dtype.Float32, "Sub", []string{value, least})
 }
 
-// detail adds a tensor with one element for part elements of the weight.
+// detail adds a tensor in which each element belongs to part elements of the weight.
 func (b *building) detail(name string, typ dtype.DType, part int64) *onnxpb.TensorProto {
 	t := b.Tensor(b.w.Name+name, typ, b.w.along(shapes.DivideUp(b.w.K, part)))
 	b.tensors.Details = append(b.tensors.Details, t)
 	return t
 }
 
-// detail is a tensor besides codes and scales, in the terms of package quantize.
+// detail describes a tensor of building.detail in the terms of package quantize.
 type detail struct {
 	kind quantize.DetailKind
 	part int64
 }
 
-// details lists the tensors that blockwise adds by detail, in the same order.
+// details lists the tensors that blockwise adds with building.detail, in the same order.
 func (w *Weight) details() (list []detail) {
 	if w.encoding == nil || w.Choice.Style == spec.NBits || w.encoding.Form.Values != nil {
 		return nil
@@ -97,8 +97,7 @@ func (w *Weight) details() (list []detail) {
 	return list
 }
 
-// sharing returns the attributes of a DequantizeLinear with n scales for blocks of block
-// elements.
+// sharing returns the attributes of a DequantizeLinear with n scales, for blocks of block elements.
 func (w *Weight) sharing(n, block int64) []*onnxpb.AttributeProto {
 	if len(w.view()) == 1 && n == 1 {
 		return nil

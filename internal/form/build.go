@@ -32,8 +32,8 @@ func (w *Weight) Build(b *Builder) Tensors {
 	return d.tensors
 }
 
-// BuildFake adds a QuantizeLinear of the float weight, which stays, and a DequantizeLinear
-// with the given output.
+// BuildFake adds a QuantizeLinear of the float weight, which stays in the model, and a
+// DequantizeLinear with the given output.
 func (w *Weight) BuildFake(b *Builder, output string) Tensors {
 	d := &building{Builder: b, w: w, output: output}
 	d.fake()
@@ -76,23 +76,24 @@ func (b *building) fake() {
 	b.result(w.DType, "DequantizeLinear", append([]string{codes}, inputs[1:]...), w.blocking()...)
 }
 
-// scale adds the nodes that decode the scales, if they need any. It returns their name.
+// scale adds the nodes that decode the scales, if any are needed. It returns the name of the
+// scales.
 func (b *building) scale() (name string, typ dtype.DType) {
 	w := b.w
 	stored := b.tensors.Scales.GetName()
 	switch t := w.scaleType(); {
-	case t == dtype.Float8E4M3FN: // with a scale of their own
+	case t == dtype.Float8E4M3FN: // the scales have a scale
 		b.tensors.TensorScale = b.Tensor(w.Name+"_scale_2", dtype.Float32, nil)
-		if w.tabled() { // all runtimes fold Mul of constants, but not all fold DequantizeLinear
+		if w.tabled() { // constant folding of Mul works in all runtimes, of DequantizeLinear only in some
 			plain := b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32)))
 			return b.Value(stored, "Mul", []string{plain, b.tensors.TensorScale.GetName()}), dtype.Float32
 		}
 		return b.Value(stored, "DequantizeLinear", []string{stored, b.tensors.TensorScale.GetName()}), dtype.Float32
-	case w.Choice.ScaleType.Stepped(): // likewise, but ONNX Runtime fuses codes only with scales that it folds
+	case w.Choice.ScaleType.Stepped(): // likewise, but ONNX Runtime fuses only with scales that it can fold
 		b.tensors.TensorScale = b.Tensor(w.Name+"_scale_2", dtype.Float32, nil)
 		plain := b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32)))
 		return b.Value(stored, "Mul", []string{plain, b.tensors.TensorScale.GetName()}), dtype.Float32
-	case !w.Choice.Target.Has(t), w.Choice.ScaleType.Smaller(): // output_dtype in its place makes ONNX Runtime fail
+	case !w.Choice.Target.Has(t), w.Choice.ScaleType.Smaller(): // ONNX Runtime fails with output_dtype instead of a Cast
 		return b.Value(stored, "Cast", []string{stored}, IntAttr("to", int64(dtype.Float32))), dtype.Float32
 	default:
 		return stored, t
@@ -130,8 +131,7 @@ func (w *Weight) blocking() []*onnxpb.AttributeProto {
 	return nil
 }
 
-// lookup adds two lookups, of each code's value and of each element's scale, and their
-// product:
+// lookup adds a lookup of each code's value, a lookup of each element's scale, and their product:
 //
 //	codes ── Cast ── Gather(values) ──┐
 //	scale ── Gather(blocks, axis) ── Mul ── w
@@ -141,20 +141,20 @@ func (b *building) lookup(scale string, scaleType dtype.DType) {
 		scale = b.Value(scale, "Cast", []string{scale}, IntAttr("to", int64(dtype.Float32)))
 	}
 	var values []byte
-	for _, v := range w.table() {
+	for _, v := range Table(w.Choice.Format) {
 		values = binary.LittleEndian.AppendUint32(values, math.Float32bits(v))
 	}
-	table := b.Constant(string(w.Choice.Format)+"_values", dtype.Float32, []int64{int64(len(w.table()))}, values)
+	table := b.Constant(string(w.Choice.Format)+"_values", dtype.Float32, []int64{int64(len(Table(w.Choice.Format)))}, values)
 	codes := b.Value(b.tensors.Codes.GetName(), "Cast", []string{b.tensors.Codes.GetName()}, IntAttr("to", int64(dtype.Int32)))
 	value := b.Value(b.tensors.Codes.GetName(), "Gather", []string{table, codes})
-	if w.Blocks > 1 { // Mul broadcasts a single one
+	if w.Blocks > 1 { // Mul broadcasts a single scale
 		scale = b.Value(scale, "Gather", []string{scale, b.blockIndex(w.K, w.Block)}, IntAttr("axis", int64(w.axis())))
 	}
 	b.result(dtype.Float32, "Mul", []string{value, scale})
 }
 
-// result adds the last node, whose output has type made, and behind it a Cast and a Reshape
-// if the weight has another type or shape.
+// result adds the last node, whose output has type made. A Cast and a Reshape follow if the weight
+// has another type or shape.
 func (b *building) result(made dtype.DType, op string, inputs []string, attrs ...*onnxpb.AttributeProto) {
 	w := b.w
 	type step struct {

@@ -20,15 +20,15 @@ type Builder struct {
 
 	names     *graph.Names
 	constants map[string]*onnxpb.TensorProto // by type, shape and content
-	asked     []string                       // keys of constants, whenever one was asked for
+	asked     []string                       // keys of constants, in the order of calls of Constant
 }
 
-// NewBuilder returns a Builder that takes new names from names.
+// NewBuilder returns a Builder whose new names come from names.
 func NewBuilder(names *graph.Names) *Builder {
 	return &Builder{names: names}
 }
 
-// Fresh returns a new name like hint.
+// Fresh returns a new name that resembles hint.
 func (b *Builder) Fresh(hint string) string { return b.names.Fresh(hint) }
 
 // Tensor adds an initializer whose content is written later.
@@ -39,7 +39,7 @@ func (b *Builder) Tensor(name string, typ dtype.DType, shape []int64) *onnxpb.Te
 	return t
 }
 
-// Constant returns the name of a small initializer. Equal ones are added once.
+// Constant returns the name of a small initializer. Equal constants are added once.
 func (b *Builder) Constant(name string, typ dtype.DType, shape []int64, raw []byte) string {
 	key := fmt.Sprint(typ, shape) + string(raw)
 	b.asked = append(b.asked, key)
@@ -55,7 +55,7 @@ func (b *Builder) Constant(name string, typ dtype.DType, shape []int64, raw []by
 	return t.GetName()
 }
 
-// Shape returns the name of a constant that holds a shape.
+// Shape returns the name of a constant whose content is a shape.
 func (b *Builder) Shape(prefix string, dims []int64) string {
 	var raw []byte
 	for _, n := range dims {
@@ -64,7 +64,7 @@ func (b *Builder) Shape(prefix string, dims []int64) string {
 	return b.Constant(prefix+"_shape", dtype.Int64, []int64{int64(len(dims))}, raw)
 }
 
-// Scalar returns the name of a constant without axes, of float16 or float32.
+// Scalar returns the name of a scalar constant, float16 or float32.
 func (b *Builder) Scalar(name string, typ dtype.DType, v float32) string {
 	raw := binary.LittleEndian.AppendUint32(nil, math.Float32bits(v))
 	if typ == dtype.Float16 {
@@ -97,7 +97,7 @@ func (b *Builder) Value(prefix, op string, inputs []string, attrs ...*onnxpb.Att
 	return output
 }
 
-// ConstantNodes returns the tensors as Constant nodes: a function has no initializers.
+// ConstantNodes returns the tensors as Constant nodes, for functions, which have no initializers.
 func (b *Builder) ConstantNodes() (nodes []*onnxpb.NodeProto) {
 	for _, t := range b.Tensors {
 		n := &onnxpb.NodeProto{OpType: new("Constant"), Output: []string{t.GetName()}, Attribute: []*onnxpb.AttributeProto{

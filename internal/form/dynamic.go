@@ -11,18 +11,19 @@ import (
 	"onnxquant/internal/packing"
 	"onnxquant/internal/reach"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// A dynamic weight is read by an operator on codes, and so is its activation:
+// The operators that read a dynamic weight compute with its codes and with those of the activation:
 //
 //	x ── DynamicQuantizeLinear ── MatMulInteger(codes) ── Cast ── Mul(scale of x · scale) ── y
 //
 // This is the form that ONNX Runtime fuses to DynamicQuantizeMatMul.
 
-// setDynamic sets the view of a dynamic weight, in which a row, or a column, shares a scale.
+// setDynamic sets the view of a dynamic weight. Each row or each column shares a scale.
 func (w *Weight) setDynamic() {
-	all, last := shapes.Count(w.Shape), w.Shape[len(w.Shape)-1]
+	n := len(w.Shape)
+	all, last := shapes.Count(w.Shape), w.Shape[n-1]
 	channels, kind := w.Choice.Block == spec.PerChannel, w.Choice.Dynamic.Kind
 	w.Outer, w.K, w.Inner = 1, all, 1
 	switch {
@@ -30,6 +31,8 @@ func (w *Weight) setDynamic() {
 		w.Outer, w.K = w.Shape[0], all/w.Shape[0]
 	case channels && w.Choice.Dynamic.Transposed:
 		w.Outer, w.K = all/last, last
+	case channels && w.stacked():
+		w.Outer, w.K, w.Inner = shapes.Count(w.Shape[:n-2]), w.Shape[n-2], last
 	case channels:
 		w.K, w.Inner = all/last, last
 	}
@@ -37,7 +40,7 @@ func (w *Weight) setDynamic() {
 	w.codec = ort8.Codec{Signed: w.Choice.Format.Signed(), Reduced: w.Choice.ReduceRange}
 }
 
-// dynamicShapes returns the shapes of the tensor of codes, and of scales and zero points.
+// dynamicShapes returns the shape of the codes, and the shape of scales and zero points.
 func (w *Weight) dynamicShapes() (codes, scales []int64) {
 	codes = slices.Clone(w.Shape)
 	if n := len(codes); w.Choice.Dynamic.Transposed {
@@ -49,11 +52,19 @@ func (w *Weight) dynamicShapes() (codes, scales []int64) {
 		return codes, w.Shape[:2]
 	case w.Choice.Dynamic.Kind == discover.Recurrent:
 		return codes, w.Shape[:1]
+	case channels && w.stacked():
+		scales = slices.Clone(w.Shape)
+		scales[len(scales)-2] = 1
+		return codes, scales
 	case channels:
 		return codes, codes[len(codes)-1:]
 	}
 	return codes, nil
 }
+
+// stacked reports whether a MatMulInteger multiplies by a stack of matrices. Its zero points have the rank
+// of the stack: each column of each matrix has one.
+func (w *Weight) stacked() bool { return w.Choice.Dynamic.Kind == discover.Product && len(w.Shape) > 2 }
 
 // dynamicPlacements is Placements for a dynamic weight.
 func (w *Weight) dynamicPlacements() (codes, scales, zeros packing.Placement) {
@@ -74,23 +85,23 @@ func (w *Weight) buildDynamic(b *Builder) (t Tensors) {
 	return t
 }
 
-// quantity names codes with their scale and zero point.
+// quantity has the names of codes, their scale and their zero point.
 type quantity struct{ codes, scale, zero string }
 
 func quantityOf(t Tensors) quantity {
 	return quantity{t.Codes.GetName(), t.Scales.GetName(), t.Zeros.GetName()}
 }
 
-// dynamic is what Operators knows of dynamic weights.
+// dynamic is the part of Operators for dynamic weights.
 type dynamic struct {
 	activations map[place]quantity       // quantized at run time
 	rows        map[*graph.Value]*lookup // output of a Gather → rows of codes
 	order       []*lookup
-	halves      map[int][2]quantity // number of an LSTM → its weights, as far as they are known
-	embeddings  map[int][5]quantity // number of an EmbedLayerNormalization → tables, scale and bias, likewise
+	halves      map[int][2]quantity // number of an LSTM → those of its two weights that have come
+	embeddings  map[int][5]quantity // number of an EmbedLayerNormalization → tables, scale and bias that have come
 }
 
-// place is where an activation is quantized: once in each graph that needs it.
+// place identifies a quantized activation: it is quantized once in each graph that needs it.
 type place struct {
 	v *graph.Value
 	g *onnxpb.GraphProto
@@ -100,12 +111,13 @@ type place struct {
 type lookup struct {
 	quantity
 	node  *onnxpb.NodeProto
-	value *graph.Value // what it was before
-	reads int          // operators that take the codes
+	value *graph.Value // the output of the Gather in the float model
+	reads int          // number of operators that take the codes
 }
 
-// Tables adds the tensors of a dynamic weight to b. A Gather of it moves codes. It must be called
-// for all weights before Compute: what reads rows of a table takes codes.
+// Tables adds the tensors of a dynamic weight to b. Gathers of the weight then return codes. Tables
+// must be called for all weights before Compute, because Compute lets the readers of looked-up rows
+// take codes.
 func (c *Operators) Tables(w *Weight, r reach.Reach, b *Builder) Tensors {
 	t := w.buildDynamic(b)
 	for _, l := range append(slices.Clone(r.Unread), r.Leaves...) {
@@ -124,7 +136,7 @@ func (c *Operators) Tables(w *Weight, r reach.Reach, b *Builder) Tensors {
 	return t
 }
 
-// Compute replaces the other operators of leaves by operators that compute with the codes.
+// Compute replaces the operators of leaves, except Gather, by operators that compute with codes.
 func (c *Operators) Compute(w *Weight, t Tensors, r reach.Reach, b *Builder) {
 	q := quantityOf(t)
 	transposed := "" // name of the codes with the axes swapped
@@ -172,14 +184,14 @@ func (c *Operators) activation(n *onnxpb.NodeProto) quantity {
 	return q
 }
 
-// addBehind adds a node to the graph of n; the nodes are sorted later.
+// addBehind adds a node to the graph of n. Nodes are sorted later.
 func (c *Operators) addBehind(n *onnxpb.NodeProto, op string, inputs, outputs []string, attrs ...*onnxpb.AttributeProto) {
 	added := &onnxpb.NodeProto{OpType: &op, Name: new(c.copy.Names.Fresh(outputs[0] + "_" + op)), Input: inputs, Output: outputs, Attribute: attrs}
 	c.hide(added)
 	c.copy.AddBehind(c.copy.Node(n), added)
 }
 
-// integerProduct turns a MatMul or Gemm into a MatMulInteger and what decodes its result.
+// integerProduct turns a MatMul or Gemm into a MatMulInteger and the nodes that decode its result.
 func (c *Operators) integerProduct(weight quantity, n *onnxpb.NodeProto) {
 	result := c.integers(n, "MatMulInteger", weight, graph.HasInput(n, 2))
 	if graph.HasInput(n, 2) {
@@ -187,8 +199,8 @@ func (c *Operators) integerProduct(weight quantity, n *onnxpb.NodeProto) {
 	}
 }
 
-// integerConvolution turns a Conv into a ConvInteger and what decodes its result. The bias is
-// added with an axis for each of the result's.
+// integerConvolution turns a Conv into a ConvInteger and the nodes that decode its result. The bias
+// gets the rank of the result before it is added.
 func (c *Operators) integerConvolution(w *Weight, weight quantity, n *onnxpb.NodeProto, b *Builder) {
 	attrs := n.Attribute
 	result := c.integers(n, "ConvInteger", weight, graph.HasInput(n, 2), attrs...)
@@ -202,8 +214,9 @@ func (c *Operators) integerConvolution(w *Weight, weight quantity, n *onnxpb.Nod
 	c.addBehind(n, "Add", []string{result, bias}, []string{n.Output[0]})
 }
 
-// integers turns a node into op, which multiplies codes, with a Cast and a Mul by the scales
-// behind it. It returns the name of the result: the node's output, or another one if more follows.
+// integers turns a node into op, which multiplies codes. A Cast and a Mul by the scales follow.
+// integers returns the name of the result. That is the node's output, or a new name if more is set,
+// because more nodes follow.
 func (c *Operators) integers(n *onnxpb.NodeProto, op string, weight quantity, more bool, attrs ...*onnxpb.AttributeProto) string {
 	x := c.activation(n)
 	made := c.copy.Node(n)
@@ -222,7 +235,7 @@ func (c *Operators) integers(n *onnxpb.NodeProto, op string, weight quantity, mo
 	return result
 }
 
-// lookUp lets a Gather move codes. finishDynamic decodes them, where floats are read.
+// lookUp makes a Gather read codes. finishDynamic adds a decoder if floats are needed.
 func (c *Operators) lookUp(table quantity, n *onnxpb.NodeProto) {
 	made := c.copy.Node(n)
 	rows := &lookup{quantity{c.copy.Names.Fresh(n.Output[0] + "_quantized"), table.scale, table.zero}, n, c.copy.Original.Made(n), 0}
@@ -234,7 +247,7 @@ func (c *Operators) lookUp(table quantity, n *onnxpb.NodeProto) {
 	c.dynamic.order = append(c.dynamic.order, rows)
 }
 
-// finishDynamic decodes the rows that not only operators on codes read.
+// finishDynamic decodes the looked-up rows that some operator reads as floats.
 func (c *Operators) finishDynamic() {
 	for _, rows := range c.dynamic.order {
 		if rows.value.Output || rows.reads < len(rows.value.Uses) {
@@ -243,7 +256,7 @@ func (c *Operators) finishDynamic() {
 	}
 }
 
-// lstm turns an LSTM into a DynamicQuantizeLSTM, when the second of its weights comes.
+// lstm turns an LSTM into a DynamicQuantizeLSTM once both weights have come.
 func (c *Operators) lstm(weight quantity, l reach.Leaf) {
 	number := c.copy.Original.Number(l.Node)
 	if c.dynamic.halves == nil {
@@ -279,10 +292,10 @@ func (c *Operators) attention(weight quantity, n *onnxpb.NodeProto) {
 	c.become(n, "QAttention", inputs, c.copy.Node(n).Attribute...)
 }
 
-// embedding turns an EmbedLayerNormalization into a QEmbedLayerNormalization, when the last of its
-// tensors comes.
+// embedding turns an EmbedLayerNormalization into a QEmbedLayerNormalization once all tensors have
+// come.
 func (c *Operators) embedding(tensor quantity, l reach.Leaf) {
-	const first = 2 // of the inputs that have codes
+	const first = 2 // first input that has codes
 	n, number := l.Node, c.copy.Original.Number(l.Node)
 	if c.dynamic.embeddings == nil {
 		c.dynamic.embeddings = map[int][5]quantity{}

@@ -6,14 +6,13 @@ import (
 	"os"
 	"testing"
 
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// A dynamic weight has the same bytes however it is cut into tiles, also where codes are stored
-// with axes swapped.
+// A dynamic weight has the same bytes for any tiles, also if codes are stored transposed.
 func TestDynamicInTiles(t *testing.T) {
 	node := modeltest.Node
 	nodes := modeltest.Nodes{
@@ -44,14 +43,14 @@ func TestDynamicInTiles(t *testing.T) {
 					want = got
 				}
 				if !bytes.Equal(got, want) {
-					t.Error("other bytes")
+					t.Error("the bytes depend on tiles")
 				}
 			})
 		}
 	}
 }
 
-// Why weights are decoded, although operators should compute with codes.
+// A note says why weights are decoded although operators should compute with codes.
 func TestNotDynamic(t *testing.T) {
 	node := modeltest.Node
 	for _, c := range []struct {

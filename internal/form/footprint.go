@@ -10,7 +10,7 @@ import (
 
 // Footprint is what a weight adds to a model, in bytes.
 type Footprint struct {
-	Own    int64            // tensors and nodes that are its own
+	Own    int64            // tensors and nodes of this weight alone
 	Shared map[string]int64 // constants that other weights may share, by type, shape and content
 }
 
@@ -21,13 +21,13 @@ func (w *Weight) Footprint(names *graph.Names) Footprint {
 	return b.Since(Mark{})
 }
 
-// Mark is a moment in the life of a Builder.
+// Mark is a state of a Builder, to which Since refers.
 type Mark struct{ tensors, nodes, asked int }
 
-// Mark returns the present.
+// Mark returns the present state.
 func (b *Builder) Mark() Mark { return Mark{len(b.Tensors), len(b.Nodes), len(b.asked)} }
 
-// Since returns the footprint of what was asked for since m.
+// Since returns the footprint of all that was added or asked for since m.
 func (b *Builder) Since(m Mark) Footprint {
 	f := Footprint{Shared: map[string]int64{}}
 	for _, key := range b.asked[m.asked:] {
@@ -48,10 +48,10 @@ func (b *Builder) Since(m Mark) Footprint {
 	return f
 }
 
-// TensorBytes is the size of a tensor as a graph in a file holds it, with its content.
+// TensorBytes is the size of a tensor in the graph of a file, with its content.
 func TensorBytes(t *onnxpb.TensorProto) int64 { return int64(field(whole(t))) }
 
-// NodeBytes is the size of a node as a graph in a file holds it, with the contents of tensors.
+// NodeBytes is the size of a node in the graph of a file, with the contents of its tensors.
 func NodeBytes(n *onnxpb.NodeProto) int64 {
 	sum := proto.Size(n)
 	for _, a := range n.Attribute {
@@ -63,7 +63,7 @@ func NodeBytes(n *onnxpb.NodeProto) int64 {
 	return int64(field(sum))
 }
 
-// whole is the size of a tensor with its content, which may be elsewhere.
+// whole is the size of a tensor including a content that may be stored elsewhere.
 func whole(t *onnxpb.TensorProto) int {
 	n := proto.Size(t)
 	if len(t.Payload)+len(t.ExternalData) > 0 {
@@ -72,6 +72,6 @@ func whole(t *onnxpb.TensorProto) int {
 	return n
 }
 
-// field is the size of a field of n bytes with its tag, which has one byte, as those of nodes,
-// initializers and raw_data have.
+// field is the size of a protobuf field of n bytes with its tag. The tag has one byte, as for
+// nodes, initializers and raw_data.
 func field(n int) int { return 1 + protowire.SizeBytes(n) }

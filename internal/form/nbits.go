@@ -2,11 +2,11 @@ package form
 
 import (
 	"onnxquant/formats/dtype"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// buildNBits adds the tensors that MatMulNBits, GatherBlockQuantized and MatMulBnb4 read, and returns
-// the name of the scales.
+// buildNBits adds the tensors that MatMulNBits, GatherBlockQuantized and MatMulBnb4 read. It
+// returns the name of the scales, too.
 func (w *Weight) buildNBits(b *Builder) (t Tensors, scale string) {
 	if w.bnb4() {
 		t.Codes = b.Tensor(w.Name+w.Choice.Format.Traits().Suffix, dtype.Uint8, []int64{w.Elements() / 2})
@@ -33,7 +33,7 @@ func (w *Weight) buildNBits(b *Builder) (t Tensors, scale string) {
 	return d.tensors, scale
 }
 
-// Suffix is the end of the name of a tensor of integer codes.
+// Suffix is what the name of a tensor of integer codes ends in.
 func Suffix(t dtype.DType) string { return IntegerFormats[t].Traits().Suffix }
 
 // IntegerFormats maps the type of integer codes to their format.

@@ -7,16 +7,15 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/int4"
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
-// The codes, scales and zero points of MatMulNBits and GatherBlockQuantized are
-// those of DequantizeLinear in another order, however weights are cut.
+// MatMulNBits and GatherBlockQuantized have the codes, scales and zero points of DequantizeLinear
+// in another order, for any tiles.
 func TestNBitsHoldsTheSameCodes(t *testing.T) {
 	found := 0
 	for _, kind := range testmodels.Kinds() {
@@ -38,10 +37,10 @@ func TestNBitsHoldsTheSameCodes(t *testing.T) {
 						r, out := modeltest.ConvertInTiles(t, in, opts, limit)
 						plans[style], models[style] = r.Plan, modeltest.Open(t, out)
 					}
-					for i, w := range access.Stages(plans[spec.NBits]).Weights {
+					for i, w := range plans[spec.NBits].Stages().Weights {
 						if w.Choice.Style == spec.NBits {
 							found++
-							compareStyles(t, models, access.Stages(plans[spec.DQ]).Weights[i], w)
+							compareStyles(t, models, plans[spec.DQ].Stages().Weights[i], w)
 						}
 					}
 				})
@@ -95,8 +94,8 @@ func compareStyles(t *testing.T, models map[spec.Style]*onnxq.Model, dq, nb rewr
 	compare("zero points", got, repacked(zero, dq, dq.Form.Blocks, (dq.Form.Blocks+per-1)/per*per, transposed, false))
 }
 
-// repacked unpacks [k, inner] or rows of k, and packs rows of k, each padded to
-// pitch.
+// repacked unpacks codes of shape [k, inner] or of rows of k, and packs them as rows of k, each
+// padded to pitch.
 func repacked(packed []byte, w rewrite.Weight, k, pitch int64, transposed, signed bool) []byte {
 	rows, bits := w.Form.Outer*w.Form.Inner, w.Choice.Format.Bits()
 	q := make([]byte, k*rows)

@@ -7,7 +7,7 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/internal/reach"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // Operators changes the operators that read weights, in a copy of a model.
@@ -15,7 +15,7 @@ type Operators struct {
 	copy    *graph.Copy
 	contrib bool // an operator of ONNX Runtime was added
 	dynamic dynamic
-	hidden  []*onnxpb.NodeProto // see Show
+	hidden  []*onnxpb.NodeProto // nodes with a temporary domain: see Show
 }
 
 // OperatorsOf returns the operators of a copy.
@@ -62,8 +62,8 @@ func (c *Operators) gather(w *Weight, t Tensors, scale string, n *onnxpb.NodePro
 // quantTypes are the quant_type of MatMulBnb4.
 var quantTypes = map[spec.Format]int64{spec.FP4: 0, spec.NF4: 1}
 
-// product turns a MatMul or Gemm into a MatMulBnb4, or into a MatMulNBits, which can add a bias
-// per column, unless it shall not. What else a Gemm computes, other operators around it do.
+// product turns a MatMul or Gemm into a MatMulBnb4 or a MatMulNBits. MatMulNBits also adds the bias
+// per column, unless the Choice forbids that. Nodes around it do the rest of a Gemm.
 func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodeProto, b *Builder) {
 	inputs := []string{n.Input[0], t.Codes.GetName(), scale, "", "", ""}
 	if t.Zeros != nil {
@@ -82,14 +82,14 @@ func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodePr
 			c.copy.AddBehind(c.copy.Node(n), b.NewNode(w.Name, "Mul", scaled, []string{addend, b.Scalar("beta", w.DType, beta)}))
 			addend = scaled
 		}
-		c.then(w, n, b, "Add", addend)
+		c.appendOperator(w, n, b, "Add", addend)
 	case add != nil && fold && alpha == 1:
 		inputs[5] = bias
 		c.copy.Node(n).Output = c.copy.Node(add).Output
 		c.copy.Drop(add)
 	}
 	if alpha != 1 {
-		c.then(w, n, b, "Mul", b.Scalar("alpha", w.DType, alpha))
+		c.appendOperator(w, n, b, "Mul", b.Scalar("alpha", w.DType, alpha))
 	}
 	if graph.IntAttribute(n, "transA") != 0 {
 		inputs[0] = b.Fresh(w.Name + "_Transpose_Output")
@@ -113,9 +113,9 @@ func (c *Operators) product(w *Weight, t Tensors, scale string, n *onnxpb.NodePr
 	c.become(n, "MatMulNBits", inputs, attrs...)
 }
 
-// then has another operator compute the output of a node, from what the node computed and another
-// factor or addend.
-func (c *Operators) then(w *Weight, n *onnxpb.NodeProto, b *Builder, op, other string) {
+// appendOperator appends a Mul or Add to a node. Its inputs are the output of the node and another
+// value. It takes over the name of the output.
+func (c *Operators) appendOperator(w *Weight, n *onnxpb.NodeProto, b *Builder, op, other string) {
 	made := c.copy.Node(n)
 	product := b.Fresh(w.Name + "_" + w.Choice.NBits.String() + "_Output")
 	last := b.NewNode(w.Name, op, made.Output[0], []string{product, other})
@@ -131,15 +131,15 @@ func (c *Operators) become(n *onnxpb.NodeProto, op string, inputs []string, attr
 	made.Input, made.Attribute = inputs, attrs
 }
 
-// isBias reports whether an input is a constant vector with one element per column, of the
-// weight's type.
+// isBias reports whether an input is a constant vector of the weight's type with one element per
+// column.
 func isBias(x *graph.Graph, n *onnxpb.NodeProto, input int, columns int64, w *Weight) bool {
 	v := x.Source(n, input)
 	return v != nil && v.Tensor != nil && len(v.Tensor.GetDims()) == 1 && v.Tensor.GetDims()[0] == columns && v.Tensor.GetDataType() == int32(w.DType)
 }
 
-// biasBehind finds an Add in the same graph that is the only reader of a product and adds a
-// bias to it.
+// biasBehind finds the Add of a bias to a product. The Add is in the same graph and the only reader
+// of the product.
 func biasBehind(x *graph.Graph, n *onnxpb.NodeProto, columns int64, w *Weight) (add *onnxpb.NodeProto, bias string) {
 	v := x.Made(n)
 	if v == nil || v.Output || len(v.Uses) != 1 {
@@ -153,29 +153,29 @@ func biasBehind(x *graph.Graph, n *onnxpb.NodeProto, columns int64, w *Weight) (
 	return u.Node, u.Node.Input[other]
 }
 
-// ReadInstead makes all readers of a value read another one.
+// ReadInstead makes all readers of v read the value with the given name.
 func (c *Operators) ReadInstead(v *graph.Value, name string) {
 	for _, u := range v.Uses {
 		c.copy.Node(u.Node).Input[u.Input] = name
 	}
 }
 
-// hide keeps a node of ONNX's from what raises the opset: it is of the opset raised to.
+// hide keeps a standard node from being converted when the opset is raised: the node is made for
+// the new opset.
 func (c *Operators) hide(n *onnxpb.NodeProto) {
 	n.Domain = new(opset.Raised)
 	c.hidden = append(c.hidden, n)
 }
 
-// Show must be called when the opset has been raised: until then, new nodes that need this have
-// another domain.
+// Show must be called after the opset has been raised. It gives hidden nodes the standard domain.
 func (c *Operators) Show() {
 	for _, n := range c.hidden {
 		n.Domain = nil
 	}
 }
 
-// Finish removes dropped nodes and imports the domain of new operators. With those it also
-// raises the IR version, where initializers must be inputs.
+// Finish removes dropped nodes and imports the domain of new operators. If there are new operators,
+// Finish raises the IR version to one at which initializers need not be inputs.
 func (c *Operators) Finish() {
 	m := c.copy.Proto
 	c.finishDynamic()

@@ -9,13 +9,13 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// A static weight is codes and a DequantizeLinear. Its scales may depend on biases, so they are not
-// found with its codes: package static computes them.
+// A static weight is codes and a DequantizeLinear. Its scales may depend on biases. Therefore package
+// actpairs computes the scales, not package quantize.
 
-// setStatic sets the view of a static weight. A row of it, or a column, shares a scale with others.
+// setStatic sets the view of a static weight. Each row or each column shares a scale, or all do.
 func (w *Weight) setStatic() {
 	dims := w.Shape
 	w.Outer, w.K, w.Inner = 1, shapes.Count(dims), 1
@@ -49,7 +49,7 @@ func (b *Builder) Computed(c *graph.Copy, name string, typ dtype.DType, shape []
 	return t
 }
 
-// BuildStatic adds the tensors of a static weight, and the DequantizeLinear that makes it.
+// BuildStatic adds the tensors of a static weight and its DequantizeLinear.
 func (w *Weight) BuildStatic(b *Builder, c *graph.Copy) (t Tensors) {
 	var scales []int64
 	var attrs []*onnxpb.AttributeProto

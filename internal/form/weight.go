@@ -1,22 +1,18 @@
 package form
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/formats/fp8"
 	"onnxquant/formats/ggml"
-	"onnxquant/formats/mx"
-	"onnxquant/formats/qlora"
-	"onnxquant/int4"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/packing"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/shapes"
-	"onnxquant/nvfp4"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // Weight is the form of a quantized weight. It is seen as [Outer, K, Inner]: blocks run
@@ -29,7 +25,7 @@ type Weight struct {
 
 	Outer, K, Inner int64
 	Block, Blocks   int64 // elements per block (K: one block for the axis); number of blocks along K
-	PerAxis         bool  // one scale per channel: a vector, no block_size
+	PerAxis         bool  // per-channel scales: a vector, no block_size
 
 	codec    quantize.Codec // nil for the blockwise formats
 	encoding *ggml.Encoding // for the blockwise formats, else nil
@@ -65,7 +61,7 @@ func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weigh
 	}
 	w.Blocks = (w.K-1)/w.Block + 1
 	if len(view) == 1 && w.Blocks == 1 && !w.tabled() && w.encoding == nil {
-		w.PerAxis = true // ONNX Runtime takes a single scale for that of the tensor
+		w.PerAxis = true // ONNX Runtime treats a single scale as per-tensor
 	}
 	if w.encoding != nil {
 		return w, nil
@@ -78,14 +74,14 @@ func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weigh
 	return w, codec.Validate()
 }
 
-// Quantize describes the weight for package quantize: how to quantize the elements in src,
-// and where codes and scales go. importance may be nil.
+// Quantize describes the weight for package quantize, which reads the elements from src. importance
+// may be nil.
 func (w *Weight) Quantize(name string, src quantize.Source, importance []float32) *quantize.Weight {
 	q := &quantize.Weight{
 		Name: name, Source: src, DType: w.DType, Outer: w.Outer, K: w.K, Inner: w.Inner, Block: w.Block,
 		Codec: w.codec, Encoding: w.encoding, Algorithm: w.Choice.Algorithm, Range: w.Choice.Range, Importance: importance,
-		Bits: w.Choice.Format.Bits(), ScaleType: w.scaleType(), TwoLevel: w.Choice.Format.Traits().Family == spec.TwoLevel,
-		PositiveScales: w.Choice.Target.Target == spec.TensorRT || w.scaleType() == dtype.Uint8,
+		Bits: w.Choice.Format.Bits(), ScaleType: w.scaleType(), TwoLevel: w.family().nested,
+		PositiveScales: w.Choice.Target.PositiveScales || w.scaleType() == dtype.Uint8,
 		Offset:         w.Choice.Style == spec.NBits && w.Choice.Format.Signed(),
 		FloatZeros:     w.Choice.NBits.FloatZeros,
 	}
@@ -102,7 +98,7 @@ func (w *Weight) Quantize(name string, src quantize.Source, importance []float32
 	return q
 }
 
-// Placements returns the order of codes, scales and zero points in their tensors.
+// Placements returns the element order of codes, scales and zero points in their tensors.
 func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
 	if w.Choice.Style == spec.StyleDynamic {
 		return w.dynamicPlacements()
@@ -126,20 +122,20 @@ func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
 // Elements is the number of elements.
 func (w *Weight) Elements() int64 { return w.Outer * w.K * w.Inner }
 
-// Encoded reports whether the format is blockwise, that is an encoding of package ggml.
+// Encoded reports whether the format is blockwise, an encoding of package ggml.
 func (w *Weight) Encoded() bool { return w.encoding != nil }
 
-// view is the weight's shape, possibly with axes merged, that the axis refers to.
+// view is the shape that axis refers to: the weight's shape, possibly with merged axes.
 func (w *Weight) view() []int64 { return w.Choice.Operand.View }
 
 // axis is the axis of view along which blocks run.
 func (w *Weight) axis() int { return w.Choice.Operand.Axis }
 
-// along is the view with n elements along the axis of the blocks. A single element is a
+// along is the view with n elements along the axis of the blocks. A vector of one element becomes a
 // scalar.
 func (w *Weight) along(n int64) []int64 {
 	if len(w.view()) == 1 && n == 1 {
-		return nil // ONNX Runtime takes a single scale for that of the tensor
+		return nil // ONNX Runtime treats a single scale as per-tensor
 	}
 	shape := slices.Clone(w.view())
 	shape[w.axis()] = n
@@ -156,8 +152,8 @@ func (w *Weight) scaleShape() []int64 {
 	return shape
 }
 
-// codeShape is the shape of the tensor of codes. With merged axes it is the view, unless
-// there is one scale for each index of the first axis.
+// codeShape is the shape of the tensor of codes. With merged axes that is the view, unless each
+// index of the first axis has one scale.
 func (w *Weight) codeShape() []int64 {
 	if w.PerAxis && w.axis() == 1 && w.view()[0] == w.Shape[0] {
 		return w.Shape
@@ -173,8 +169,8 @@ func (w *Weight) codeType() dtype.DType {
 	return w.Choice.Format.Traits().Codes
 }
 
-// plainType is the type of scales in formats that prescribe none: that of the weight. ONNX
-// has no float64 scales: a float64 weight is decoded to float32, and a Cast follows.
+// plainType is the type of scales in formats that prescribe none: the weight's type. ONNX has no
+// float64 scales, so a float64 weight is decoded to float32, and a Cast follows.
 func (w *Weight) plainType() dtype.DType {
 	if w.DType == dtype.Float64 {
 		return dtype.Float32
@@ -184,25 +180,17 @@ func (w *Weight) plainType() dtype.DType {
 
 // scaleType is the type of the stored scales.
 func (w *Weight) scaleType() dtype.DType {
-	switch w.Choice.Format.Traits().Family {
-	case spec.TwoLevel:
-		return dtype.Float8E4M3FN
-	case spec.Microscaling:
-		return dtype.Float8E8M0
-	case spec.Blockwise:
-		if w.Choice.Style != spec.NBits {
-			return dtype.Float16
-		}
-	case spec.Integer:
-		if w.Choice.ScaleType.Smaller() {
-			return w.Choice.ScaleType.DType()
-		}
+	if scales := w.family().scales; scales != nil {
+		return cmp.Or(scales(w), w.plainType())
 	}
 	return w.plainType()
 }
 
-// tabled reports whether codes are looked up in a table of values, because ONNX or the
-// target has no type for them.
+// family says how weights of the format are stored.
+func (w *Weight) family() family { return families[w.Choice.Format.Traits().Family] }
+
+// tabled reports whether codes are looked up in a table of values, because ONNX or the target lacks
+// their type.
 func (w *Weight) tabled() bool { return w.Choice.Target.Tables(w.Choice.Format) }
 
 // bnb4 reports whether a MatMulBnb4 reads the codes.
@@ -217,7 +205,7 @@ func (w *Weight) Opset() int64 {
 		if w.Choice.ScaleType.Smaller() {
 			return 7 // Mul
 		}
-		return 0 // its operators are in another domain
+		return 0 // the operators are in another domain
 	case spec.StyleDynamic:
 		return 11 // DynamicQuantizeLinear
 	case spec.StyleStatic:
@@ -251,55 +239,13 @@ func (w *Weight) String() string {
 
 // newCodec returns the codec of the weight's format.
 func (w *Weight) newCodec() (quantize.Codec, error) {
-	values, f := w.plainType(), w.Choice.Format
-	switch f.Traits().Family {
-	case spec.Integer:
-		return int4.Codec{Bits: f.Bits(), Signed: f.Signed(), ZeroPoint: w.Choice.ZeroPoint, Type: values, Scale: w.Choice.ScaleType.DType()}, nil
-	case spec.Float8:
-		if format, ok := fp8Formats[f]; ok {
-			return fp8.Codec{Format: format, Type: values}, nil
+	if codec := w.family().codec; codec != nil {
+		if c, ok := codec(w); ok {
+			return c, nil
 		}
-	case spec.Microscaling:
-		format, ok := mxFormats[f]
-		rule, known := mxRules[w.Choice.Rule]
-		if ok && known {
-			return mx.Codec{Format: format, Rule: rule, Type: values}, nil
-		}
-	case spec.Lookup:
-		if table, ok := qloraTables[f]; ok {
-			return qlora.Codec{Table: table, Type: values, Reciprocal: w.bnb4()}, nil
-		}
-	case spec.TwoLevel:
-		return nvfp4.Codec{TensorScale: 1, Type: values}, nil // the scale is set when the tensor has been read
 	}
-	return nil, fmt.Errorf("the format %q has no codec for the rule %q", f, w.Choice.Rule)
+	return nil, fmt.Errorf("the format %q has no codec for the rule %q", w.Choice.Format, w.Choice.Rule)
 }
-
-var (
-	fp8Formats  = map[spec.Format]fp8.Format{spec.FP8E4M3: fp8.E4M3FN, spec.FP8E5M2: fp8.E5M2}
-	mxFormats   = map[spec.Format]mx.Format{spec.MXFP4: mx.MXFP4, spec.MXFP8: mx.MXFP8E4M3, spec.MXFP8E5M2: mx.MXFP8E5M2}
-	mxRules     = map[spec.ScaleRule]mx.Rule{"": mx.Default, spec.RuleOCP: mx.OCP, spec.RuleCeil: mx.Reference}
-	qloraTables = map[spec.Format]qlora.Table{spec.NF4: qlora.NF4, spec.FP4: qlora.FP4}
-)
 
 // hasZeroPoints reports whether each block has a zero point.
 func (w *Weight) hasZeroPoints() bool { return w.codec != nil && w.codec.HasZeroPoints() }
-
-// table lists the values of a four-bit format's codes.
-func (w *Weight) table() []float32 { return Table(w.Choice.Format) }
-
-// Table lists what the codes of a four-bit format stand for: E2M1, unless it has values of its own.
-func Table(f spec.Format) []float32 {
-	if e := f.Encoding(); e != nil {
-		return e.Form.Values
-	}
-	if t, ok := qloraTables[f]; ok {
-		values := t.Values()
-		return values[:]
-	}
-	values := make([]float32, 16)
-	for code := range values {
-		values[code] = nvfp4.DecodeE2M1(byte(code))
-	}
-	return values
-}

@@ -90,7 +90,7 @@ func checkOpsets(imports []*onnxpb.OperatorSetIdProto) error {
 	return nil
 }
 
-// graph indexes a graph. owner is the node that has it as an attribute, or nil.
+// graph indexes a graph. owner is the node whose attribute holds it; nil for the main graph.
 func (x *Graph) graph(g *onnxpb.GraphProto, outer *Scope, owner *onnxpb.NodeProto, path string) error {
 	s := &Scope{outer: outer, Owner: owner, Graph: g, Values: make(map[string]*Value, len(g.GetInitializer())+len(g.GetNode())), path: path}
 	x.scopes[g], x.paths[path] = s, s
@@ -173,14 +173,14 @@ func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*
 		}
 	}
 	for _, n := range nodes {
-		if err := x.nodeInputs(n, s, r); err != nil {
+		if err := x.nodeInputs(n, s); err != nil {
 			return nil, err
 		}
 	}
 	returned := make([]*Value, len(outputs))
 	for i, name := range outputs {
 		if returned[i] = s.lookup(name); returned[i] == nil {
-			return nil, fmt.Errorf("graph output %s is made by nothing", msg.Quote(name))
+			return nil, fmt.Errorf("no node makes graph output %s", msg.Quote(name))
 		}
 	}
 	if x.inOrder(nodes) {
@@ -191,8 +191,8 @@ func (x *Graph) body(nodes []*onnxpb.NodeProto, outputs []string, s *Scope) ([]*
 	return returned, err
 }
 
-// inOrder reports whether each node follows those whose outputs it reads, so that there is no
-// cycle. It is false if nodes have subgraphs, which read more.
+// inOrder reports whether the nodes are sorted topologically, so that there is no cycle. It returns
+// false if nodes have subgraphs, which read more values.
 func (x *Graph) inOrder(nodes []*onnxpb.NodeProto) bool {
 	for _, n := range nodes {
 		at := x.Number(n)
@@ -208,8 +208,8 @@ func (x *Graph) inOrder(nodes []*onnxpb.NodeProto) bool {
 	return true
 }
 
-// room is the memory for what the nodes of a scope make and read, taken at once: there may
-// be very many.
+// room is memory for the inputs and outputs of all nodes of a scope, allocated at once: there may be
+// very many nodes.
 type room struct {
 	values []Value
 	lists  []*Value
@@ -261,7 +261,7 @@ func (x *Graph) nodeOutputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
 }
 
 // nodeInputs connects a node, and the graphs in its attributes, to the values they read.
-func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
+func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope) error {
 	read := x.Inputs(n)
 	for i, name := range n.Input {
 		if name == "" {
@@ -269,7 +269,7 @@ func (x *Graph) nodeInputs(n *onnxpb.NodeProto, s *Scope, r *room) error {
 		}
 		v := s.lookup(name)
 		if v == nil {
-			return fmt.Errorf("%s reads %s, which nothing makes", Describe(n), msg.Quote(name))
+			return fmt.Errorf("%s reads %s, which does not exist", Describe(n), msg.Quote(name))
 		}
 		v.Uses = append(v.Uses, Use{n, i})
 		read[i] = v
@@ -341,8 +341,8 @@ func (x *Graph) keepUnusual(v *Value, u Unusual) {
 	}
 }
 
-// subgraphPath returns a unique path for the graph in an attribute: the attribute's name,
-// with the node's label and then a number if that is taken.
+// subgraphPath returns a unique path for the graph in an attribute. That is the attribute's name; if
+// it is taken, with the node's label, and then with a number.
 func (x *Graph) subgraphPath(outer string, n *onnxpb.NodeProto, a *onnxpb.AttributeProto) string {
 	path := outer + a.GetName() + "/"
 	if x.paths[path] != nil {

@@ -6,10 +6,9 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Carried follows a value into a Loop or Scan that carries it from one iteration to the next
-// and never changes it. inside is the input of the body that has it, behind the output of the
-// node, nil if that is omitted. It is not ok for other nodes and inputs, and if the body may
-// change the value or uses it for another output.
+// Carried follows a value into a Loop or Scan that hands it unchanged from iteration to iteration.
+// inside is the input of the body; behind is the output of the node, nil if omitted. ok is false for
+// other nodes and inputs, and if the body may change the value or use it for another output.
 func (x *Graph) Carried(u Use) (inside, behind *Value, ok bool) {
 	states := x.carried[u.Node]
 	i := u.Input - loopOf(u.Node).inputs
@@ -19,9 +18,9 @@ func (x *Graph) Carried(u Use) (inside, behind *Value, ok bool) {
 	return states[i], x.output(u.Node, i), true
 }
 
-// Yielded follows a value that a graph returns to the output of the node that has the graph.
-// That is nil if it is omitted, or if the way there is that of Carried. It is not ok for the
-// main graph, and if the node may make something else of the value.
+// Yielded follows a value that a graph returns to the output of the node that owns the graph. behind
+// is nil if the output is omitted, or if Carried already leads there. ok is false for the main graph,
+// and if the node may change the value.
 func (x *Graph) Yielded(y Yield) (behind *Value, ok bool) {
 	if isIf(y.Owner) {
 		return x.output(y.Owner, y.Output), true
@@ -63,10 +62,10 @@ var loops = map[string]loop{
 
 func loopOf(n *onnxpb.NodeProto) loop { return loops[n.GetOpType()] }
 
-func isIf(n *onnxpb.NodeProto) bool { return n.GetOpType() == "If" && IsStandard(n.GetDomain()) }
+func isIf(n *onnxpb.NodeProto) bool { return IsOperator(n, "If") }
 
-// unchanged returns the inputs of the body of a Loop or Scan that are states and that the body
-// hands on unchanged, by state; nil for a state that it changes. It is nil for other nodes.
+// unchanged returns, for each state of a Loop or Scan, the input of the body if the body hands it on
+// unchanged, else nil. It returns nil for other nodes.
 func (x *Graph) unchanged(n *onnxpb.NodeProto) []*Value {
 	shape, ok := loops[n.GetOpType()]
 	body := Attribute(n, "body").GetG()
@@ -96,8 +95,8 @@ func (x *Graph) unchanged(n *onnxpb.NodeProto) []*Value {
 // farthestOrigin bounds the number of nodes that origin goes through.
 const farthestOrigin = 100
 
-// origin follows a value back to the value that it always equals, through Identity, loops that
-// carry it unchanged, and Ifs of which all branches return the same.
+// origin follows a value back to the value that it always equals: through Identity, loops that carry
+// it unchanged, and Ifs whose branches all return the same value.
 func (x *Graph) origin(v *Value) *Value {
 	steps := farthestOrigin
 	return x.originWithin(v, &steps)
@@ -106,7 +105,7 @@ func (x *Graph) origin(v *Value) *Value {
 func (x *Graph) originWithin(v *Value, steps *int) *Value {
 	for *steps > 0 && v.Node != nil && IsStandard(v.Node.GetDomain()) {
 		*steps--
-		from := x.same(v, steps)
+		from := x.equalBefore(v, steps)
 		if from == nil {
 			break
 		}
@@ -115,8 +114,8 @@ func (x *Graph) originWithin(v *Value, steps *int) *Value {
 	return v
 }
 
-// same returns a value that v equals, nil if there is none.
-func (x *Graph) same(v *Value, steps *int) *Value {
+// equalBefore returns a value one step back that v equals; nil if there is none.
+func (x *Graph) equalBefore(v *Value, steps *int) *Value {
 	n, output := v.Node, slices.Index(x.Outputs(v.Node), v)
 	switch {
 	case n.GetOpType() == "Identity":

@@ -7,8 +7,8 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Check checks what a change of a valid model may break: every value is made once, what is read
-// is made, and no value depends on itself. It takes less time and memory than New.
+// Check finds damage that a change may do to a valid model: a value made twice, a value read but never
+// made, a cycle. It takes less time and memory than New.
 func Check(m *onnxpb.ModelProto) error {
 	err := checkGraph(m.Graph, nil)
 	for _, f := range m.Functions {
@@ -38,7 +38,7 @@ type nameScope struct {
 // define adds a name.
 func (s *nameScope) define(name string) error {
 	if _, ok := s.made[name]; ok {
-		return fmt.Errorf("%s is there twice", msg.Quote(name))
+		return fmt.Errorf("%s exists twice", msg.Quote(name))
 	}
 	s.made[name] = struct{}{}
 	return nil
@@ -85,7 +85,7 @@ func checkGraph(g *onnxpb.GraphProto, outer *nameScope) error {
 
 // check checks the nodes of a scope in which the inputs and stored values are defined.
 func (s *nameScope) check(nodes []*onnxpb.NodeProto, outputs []string) error {
-	ordered := true // each node follows those whose outputs it reads, so that there is no cycle
+	ordered := true // the nodes are sorted topologically, so there is no cycle
 	for _, n := range nodes {
 		for _, name := range Reads(n) {
 			ordered = ordered && (name == "" || s.knows(name))
@@ -94,7 +94,7 @@ func (s *nameScope) check(nodes []*onnxpb.NodeProto, outputs []string) error {
 			if name == "" {
 				continue
 			}
-			ordered = ordered && !s.outer.knows(name) // what read it may have meant this one
+			ordered = ordered && !s.outer.knows(name) // nodes before this one may have read the outer value of this name
 			if err := s.define(name); err != nil {
 				return fmt.Errorf("output of %s: %w", Describe(n), err)
 			}
@@ -103,7 +103,7 @@ func (s *nameScope) check(nodes []*onnxpb.NodeProto, outputs []string) error {
 	for _, n := range nodes {
 		for _, name := range n.Input {
 			if name != "" && !ordered && !s.knows(name) {
-				return fmt.Errorf("%s reads %s, which nothing makes", Describe(n), msg.Quote(name))
+				return fmt.Errorf("%s reads %s, which does not exist", Describe(n), msg.Quote(name))
 			}
 		}
 		for _, a := range n.Attribute {
@@ -116,7 +116,7 @@ func (s *nameScope) check(nodes []*onnxpb.NodeProto, outputs []string) error {
 	}
 	for _, name := range outputs {
 		if !s.knows(name) {
-			return fmt.Errorf("graph output %s is made by nothing", msg.Quote(name))
+			return fmt.Errorf("no node makes graph output %s", msg.Quote(name))
 		}
 	}
 	if ordered {

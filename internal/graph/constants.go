@@ -30,7 +30,7 @@ func (x *Graph) ConstantInts(n *onnxpb.NodeProto, input int) ([]int64, bool) {
 		}
 		return ReadIntegers(p, dtype.Int64, 0, n)
 	}
-	if v.Node != nil && v.Node.GetOpType() == "Constant" && IsStandard(v.Node.GetDomain()) {
+	if v.Node != nil && IsOperator(v.Node, "Constant") {
 		if a := Attribute(v.Node, "value_ints"); a != nil && a.GetRefAttrName() == "" {
 			return a.Ints, len(a.Ints) <= shapes.MaxRank
 		}

@@ -10,13 +10,13 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Copy is a copy of a model's structure, made to be changed. The original stays as it is,
-// and its nodes, tensors and graphs lead to those of the copy.
+// Copy is a copy of a model's structure, made to be changed. The original is not changed; Copy maps
+// its nodes, tensors and graphs to the copied ones.
 //
-// A model may have very many nodes and small constants, and few of them change. So what the main
-// graph has of them is shared with the original: nodes that hold no tensors or graphs, initializers
-// whose content is in the structure, and the types of values. These must be replaced, not changed.
-// [Copy.Node] returns a node that may be changed, [Copy.Own] makes all initializers so.
+// A model may have very many nodes and small constants, few of which change. So the main graph shares
+// with the original: nodes without tensors or graphs, initializers whose content is in the structure,
+// and the types of values. Shared messages must be replaced, not changed. [Copy.Node] returns a node
+// that may be changed; [Copy.Own] makes all initializers changeable.
 type Copy struct {
 	Proto    *onnxpb.ModelProto
 	Original *Graph
@@ -80,7 +80,7 @@ func (x *Graph) Copy() *Copy {
 	return c
 }
 
-// copyModel clones a model except for what a Copy shares with it.
+// copyModel clones a model, without the messages that a Copy shares.
 func copyModel(m *onnxpb.ModelProto) *onnxpb.ModelProto {
 	made := cloneWithout(m, "graph")
 	made.Graph = cloneWithout(m.Graph, "node", "value_info", "initializer")
@@ -119,8 +119,8 @@ func cloneWithout[M proto.Message](m M, fields ...protoreflect.Name) M {
 	return proto.Clone(some.Interface()).(M)
 }
 
-// spellStandard spells the domain of the ONNX operators as "" everywhere. The standard allows
-// "ai.onnx" too, but the checker and the reference evaluator do not know nodes of it.
+// spellStandard writes the domain of the ONNX operators as "" everywhere. The standard also allows
+// "ai.onnx", but the checker and the reference evaluator reject it in nodes.
 func (c *Copy) spellStandard() {
 	c.Proto.OpsetImport = spellImports(c.Proto.OpsetImport)
 	for _, f := range c.Proto.Functions {
@@ -178,8 +178,7 @@ func (c *Copy) Own() {
 	}
 }
 
-// Reading returns a node that reads what rename makes of the names of its inputs: n, if that is
-// the same.
+// Reading returns a copy of n with renamed inputs; n itself if no name changes.
 func Reading(n *onnxpb.NodeProto, rename func(name string) string) *onnxpb.NodeProto {
 	made := n
 	for i, name := range n.Input {
@@ -193,7 +192,7 @@ func Reading(n *onnxpb.NodeProto, rename func(name string) string) *onnxpb.NodeP
 	return made
 }
 
-// WalkAllGraphs visits the main graph, its subgraphs and those of functions.
+// WalkAllGraphs visits the main graph, its subgraphs and the subgraphs of functions.
 func WalkAllGraphs(m *onnxpb.ModelProto, visit func(*onnxpb.GraphProto)) {
 	WalkGraphs(m.Graph, visit)
 	for _, f := range m.Functions {
@@ -201,14 +200,13 @@ func WalkAllGraphs(m *onnxpb.ModelProto, visit func(*onnxpb.GraphProto)) {
 	}
 }
 
-// Graphs lists the main graph of the copy, its subgraphs and those of functions.
+// Graphs lists the main graph of the copy, its subgraphs and the subgraphs of functions.
 func (c *Copy) Graphs() []*onnxpb.GraphProto { return c.graphs }
 
 // GraphNumber returns the position in Graphs of the copy of an original graph.
 func (c *Copy) GraphNumber(g *onnxpb.GraphProto) int { return c.numbers[g] }
 
-// OriginalTensor returns the tensor that t is a copy of, t itself if it is shared, and nil if it is
-// new.
+// OriginalTensor returns the original of a copied tensor: t itself if it is shared, nil if it is new.
 func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto {
 	if c.Original.initializer(t) != nil {
 		return t // shared
@@ -219,8 +217,8 @@ func (c *Copy) OriginalTensor(t *onnxpb.TensorProto) *onnxpb.TensorProto {
 // Copied is OriginalTensor for tensors that are not shared; for those it returns nil.
 func (c *Copy) Copied(t *onnxpb.TensorProto) *onnxpb.TensorProto { return c.originals[t] }
 
-// Value returns the original's value whose content is a copy's tensor t. It is nil if t is
-// neither an initializer nor in a Constant node.
+// Value returns the original value whose content is t, a tensor of the copy. It is nil if t is neither
+// an initializer nor in a Constant node.
 func (c *Copy) Value(t *onnxpb.TensorProto) *Value {
 	if v := c.Original.initializer(t); v != nil {
 		return v
@@ -294,9 +292,9 @@ func (c *Copy) Sort() {
 	})
 }
 
-// inOrder reports whether each node follows those whose outputs it reads. Only what new and changed nodes
-// make and read is looked up by name: there may be very many others, and those follow each other as in the
-// original. It is false if the original was not in order, or nodes have subgraphs.
+// inOrder reports whether the nodes are sorted topologically. For speed, it looks up only the names
+// that new and changed nodes make and read; the others keep the order of the original. It returns
+// false if the original was not sorted, or nodes have subgraphs.
 func (c *Copy) inOrder() bool {
 	if !c.Original.sorted {
 		return false

@@ -10,11 +10,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // branching is a model with weights in the main graph, in a branch, in a Constant node and
@@ -32,7 +31,7 @@ func branching(t *testing.T) *graph.Graph {
 		},
 		modeltest.Function("f", "v", "o", modeltest.ConstantNode("k", modeltest.Floats("", 4, 4)), modeltest.Node("MatMul", "o", "v k")))
 	m.Proto.Graph.ValueInfo = []*onnxpb.ValueInfoProto{{Name: new("a")}, {Name: new("b")}}
-	return access.Graph(modeltest.Open(t, modeltest.Write(t, m)))
+	return modeltest.Open(t, modeltest.Write(t, m)).Graph()
 }
 
 // Every part of a copy leads to the part of the original that it is equal to, and the other
@@ -84,7 +83,7 @@ func TestCopyKnowsOriginals(t *testing.T) {
 func TestCopySharesSmallInitializers(t *testing.T) {
 	m := modeltest.Model([]*onnxpb.TensorProto{modeltest.Zeros("small", dtype.Int64, 2), modeltest.Floats("large", 8, 8)},
 		nodes{modeltest.Node("Reshape", "a", "x small"), modeltest.Node("MatMul", "y", "a large")})
-	x := access.Graph(modeltest.Open(t, modeltest.Write(t, m)))
+	x := modeltest.Open(t, modeltest.Write(t, m)).Graph()
 	c := x.Copy()
 	check := func(shared ...bool) {
 		t.Helper()
@@ -169,11 +168,11 @@ func TestCopyOwnsWhatChanges(t *testing.T) {
 // A change that makes a model invalid is found.
 func TestCheck(t *testing.T) {
 	for want, change := range map[string]func(m *onnxpb.ModelProto){
-		"":                   func(m *onnxpb.ModelProto) {},
-		`reads "z", which`:   func(m *onnxpb.ModelProto) { m.Graph.Node[0].Input[0] = "z" },
-		`"a" is there twice`: func(m *onnxpb.ModelProto) { m.Graph.Node[1].Output[0] = "a" },
-		`"w" is there twice`: func(m *onnxpb.ModelProto) { m.Graph.Node[1].Output[0] = "w" },
-		"cycle":              func(m *onnxpb.ModelProto) { m.Graph.Node[0].Input[0] = "b" },
+		"":                 func(m *onnxpb.ModelProto) {},
+		`reads "z", which`: func(m *onnxpb.ModelProto) { m.Graph.Node[0].Input[0] = "z" },
+		`"a" exists twice`: func(m *onnxpb.ModelProto) { m.Graph.Node[1].Output[0] = "a" },
+		`"w" exists twice`: func(m *onnxpb.ModelProto) { m.Graph.Node[1].Output[0] = "w" },
+		"cycle":            func(m *onnxpb.ModelProto) { m.Graph.Node[0].Input[0] = "b" },
 		`reads "lost", which`: func(m *onnxpb.ModelProto) {
 			graph.Attribute(m.Graph.Node[2], "then_branch").G.Node[0].Input[0] = "lost"
 		},
@@ -182,8 +181,8 @@ func TestCheck(t *testing.T) {
 			g.Node[0].Input, g.Node[1].Input = []string{"a"}, g.Node[0].Output
 			g.Node[1].Output[0], g.Output[0].Name = "a", proto.String("a")
 		},
-		`"e" is made by nothing`: func(m *onnxpb.ModelProto) { graph.Attribute(m.Graph.Node[2], "else_branch").G.Node[1].Output[0] = "f" },
-		`"gone" is made by`:      func(m *onnxpb.ModelProto) { m.Functions[0].Output[0] = "gone" },
+		`no node makes graph output "e"`:    func(m *onnxpb.ModelProto) { graph.Attribute(m.Graph.Node[2], "else_branch").G.Node[1].Output[0] = "f" },
+		`no node makes graph output "gone"`: func(m *onnxpb.ModelProto) { m.Functions[0].Output[0] = "gone" },
 	} {
 		m := proto.CloneOf(branching(t).File.Proto)
 		change(m)
@@ -230,7 +229,7 @@ func TestSortOfCopies(t *testing.T) {
 		chain = append(chain, modeltest.Node("Neg", names(i+1), names(i)))
 	}
 	chain = append(chain, modeltest.Node("Neg", "y", names(n)))
-	x := access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model(nil, chain))))
+	x := modeltest.Open(t, modeltest.Write(t, modeltest.Model(nil, chain))).Graph()
 	for name, change := range map[string]func(c *graph.Copy) []*onnxpb.NodeProto{
 		"none": func(c *graph.Copy) []*onnxpb.NodeProto { return c.Proto.Graph.Node },
 		"one in front": func(c *graph.Copy) []*onnxpb.NodeProto {

@@ -10,11 +10,11 @@ import (
 // Dim is the length of an axis. The zero Dim is unknown.
 type Dim struct {
 	Length int64  // 0: unknown
-	Symbol string // its name in the model, if it has one instead of a length
+	Symbol string // its name in the model; "" for a fixed length
 }
 
-// Shapes knows the shapes of values: as declared, or else as the operators make them, for
-// the operators that occur in most models. It remembers what it has found.
+// Shapes finds the shapes of values: the declared ones or, for the most common operators, the computed
+// ones. It caches its results.
 type Shapes struct {
 	x     *Graph
 	found map[*Value][]Dim
@@ -54,7 +54,7 @@ func (s *Shapes) find(v *Value) []Dim {
 	if v.Node == nil || len(s.x.Outputs(v.Node)) == 0 || s.x.Outputs(v.Node)[0] != v || declared != nil && !slices.Contains(declared, Dim{}) {
 		return declared
 	}
-	made := s.made(v.Node)
+	made := s.outputShape(v.Node)
 	if declared == nil || len(made) != len(declared) {
 		return slices.Clone(made)[:min(len(made), shapes.MaxRank)]
 	}
@@ -66,7 +66,7 @@ func (s *Shapes) find(v *Value) []Dim {
 	return declared
 }
 
-// declaredDims reads the shape in a type. It is nil if there is none.
+// declaredDims reads the shape in a type; nil if the type has no shape.
 func declaredDims(t *onnxpb.TypeProto) []Dim {
 	shape := t.GetTensorType().GetShape()
 	if shape == nil {
@@ -89,8 +89,8 @@ var keepShape = []string{
 // broadcast lists the operators that stretch their inputs to one shape.
 var broadcast = []string{"Add", "Div", "Max", "Mean", "Min", "Mul", "Pow", "Sub", "Sum", "Where"}
 
-// made infers the shape of a node's first output, or returns nil.
-func (s *Shapes) made(n *onnxpb.NodeProto) []Dim {
+// outputShape infers the shape of a node's first output, or returns nil.
+func (s *Shapes) outputShape(n *onnxpb.NodeProto) []Dim {
 	input := func(i int) []Dim { return s.Of(s.x.Source(n, i)) }
 	switch op := n.GetOpType(); {
 	case (op == "MatMulNBits" || op == "MatMulBnb4") && n.GetDomain() == Contrib:
@@ -171,7 +171,7 @@ func permuted(from []Dim, perm []int64) []Dim {
 	return dims
 }
 
-// reshaped is the shape that a Reshape with a constant shape makes. What it infers from the
+// reshaped is the output shape of a Reshape with a constant shape. A dimension that follows from the
 // number of elements is unknown.
 func (s *Shapes) reshaped(n *onnxpb.NodeProto, from []Dim) []Dim {
 	want, ok := s.x.ConstantInts(n, 1)

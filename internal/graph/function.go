@@ -42,7 +42,7 @@ func (x *Graph) function(p *onnxpb.FunctionProto) error {
 	f := &Function{Index: len(x.functions), Proto: p}
 	key := FunctionKey(p.GetDomain(), p.GetName(), p.GetOverload())
 	if x.functions[key] != nil {
-		return fmt.Errorf("%s is there twice", msg.Quote(path))
+		return fmt.Errorf("%s exists twice", msg.Quote(path))
 	}
 	x.functions[key] = f
 	s := &Scope{Body: f, Values: map[string]*Value{}, path: path + "/"}
@@ -62,7 +62,8 @@ func (x *Graph) function(p *onnxpb.FunctionProto) error {
 	return err
 }
 
-// Nested reports whether a value lies in a body of If, Loop or Scan, or in a function that is called from one.
+// Nested reports whether a value is in the body of an If, Loop or Scan, or in a function called from
+// one.
 func (x *Graph) Nested(v *Value) bool {
 	if v.Graph != nil {
 		return v.Graph != x.File.Proto.Graph

@@ -44,16 +44,15 @@ type Graph struct {
 	held      map[*onnxpb.TensorProto][]*Value
 }
 
-// place says where a node is, and what it makes and reads.
+// place is the position of a node with its inputs and outputs.
 type place struct {
 	node   *onnxpb.NodeProto
 	home   *Scope
-	values []*Value // outputs and inputs by position; nil where an optional one is omitted
+	values []*Value // outputs and inputs by position; nil if omitted
 }
 
-// ShareNames makes equal names of values and operators in the model's nodes share memory: a
-// large model names each value where it is made and wherever it is read. It must be called
-// before others use the graph or the model.
+// ShareNames lets equal names of values and operators share memory: a large model repeats each name
+// wherever the value is read. Call it before anything else uses the graph or the model.
 func (x *Graph) ShareNames() {
 	operators := map[string]*string{}
 	WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
@@ -103,8 +102,8 @@ func (x *Graph) Made(n *onnxpb.NodeProto) *Value {
 	return nil
 }
 
-// Elsewhere iterates, by location, over the tensors that are not values: those in
-// training_info and in attributes of nodes other than Constant.
+// Elsewhere iterates, by location, over tensors that are not values: tensors in training_info and in
+// attributes of nodes other than Constant.
 func (x *Graph) Elsewhere() iter.Seq2[string, *onnxpb.TensorProto] {
 	x.finding.Do(x.findElsewhere)
 	return func(yield func(string, *onnxpb.TensorProto) bool) {
@@ -150,7 +149,7 @@ func (x *Graph) findElsewhere() {
 	}
 }
 
-// initializer returns the value of an initializer of the main graph; nil for other tensors.
+// initializer returns the value of an initializer of the main graph, nil for any other tensor.
 func (x *Graph) initializer(t *onnxpb.TensorProto) *Value {
 	if t == nil {
 		return nil
@@ -194,7 +193,7 @@ func (x *Graph) Number(n *onnxpb.NodeProto) int {
 	if n == nil {
 		return 0
 	}
-	// Nodes are mostly visited one after the other, and looking near is faster than the map.
+	// Nodes are mostly visited in order, so a look at the neighbours is faster than the map.
 	recent := x.recent.Load()
 	for _, near := range []int32{recent, recent + 1, recent - 1} {
 		if near >= 0 && int(near) < len(x.places) && x.places[near].node == n {
@@ -209,8 +208,8 @@ func (x *Graph) Number(n *onnxpb.NodeProto) int {
 	return int(number)
 }
 
-// Position tells where a node is: the numbers of the nodes around it, whose subgraphs contain it, and
-// its own.
+// Position returns the position of a node as numbers: those of the nodes whose subgraphs contain it,
+// outermost first, then its own.
 func (x *Graph) Position(n *onnxpb.NodeProto) (at []int) {
 	for ; n != nil; n = x.Home(n).Owner {
 		at = append(at, x.Number(n))

@@ -7,13 +7,12 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/restyle"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
@@ -32,7 +31,7 @@ func TestManyInputs(t *testing.T) {
 	const n = 20000
 	x := modeltest.Open(t, modeltest.Write(t, manyInputs(n)))
 	must := 0
-	for _, v := range access.Graph(x).Values {
+	for _, v := range x.Graph().Values {
 		if v.MustBeInput {
 			must++
 		}
@@ -136,7 +135,7 @@ func TestDomainOfTheStandard(t *testing.T) {
 	for _, imports := range [][]*onnxpb.OperatorSetIdProto{m.Proto.OpsetImport, m.Proto.Functions[0].OpsetImport} {
 		imports[0].Domain = new(long)
 	}
-	c := access.Graph(modeltest.Open(t, modeltest.Write(t, m))).Copy()
+	c := modeltest.Open(t, modeltest.Write(t, m)).Graph().Copy()
 	checkDomains(t, c.Proto.OpsetImport, "", graph.Contrib, "local")
 	checkDomains(t, c.Proto.Functions[0].OpsetImport, "", "local")
 	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
@@ -146,7 +145,7 @@ func TestDomainOfTheStandard(t *testing.T) {
 	})
 
 	m.Proto.OpsetImport = append(m.Proto.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(""), Version: new(int64(17))})
-	checkDomains(t, access.Graph(modeltest.Open(t, modeltest.Write(t, m))).Copy().Proto.OpsetImport, graph.Contrib, "local", "")
+	checkDomains(t, modeltest.Open(t, modeltest.Write(t, m)).Graph().Copy().Proto.OpsetImport, graph.Contrib, "local", "")
 }
 
 func checkDomains(t *testing.T, imports []*onnxpb.OperatorSetIdProto, want ...string) {

@@ -6,9 +6,9 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Inlined returns a graph in which nodes of functions are where these are called, and which computes
-// the same. It shares all tensors with x. It is x if there are no functions or if they cannot be inlined: they
-// want other opsets than the model, hold initializers in subgraphs, are given subgraphs, or are called too often.
+// Inlined returns an equivalent graph without function calls. It shares all tensors with x. It returns
+// x itself if there are no functions, or if they cannot be inlined: they import other opsets than the
+// model, hold initializers in subgraphs, take graphs as attributes, or make too many nodes.
 func (x *Graph) Inlined() (*Graph, error) {
 	m := x.File.Proto
 	if len(m.Functions) == 0 {
@@ -26,7 +26,7 @@ func (x *Graph) Inlined() (*Graph, error) {
 	return New(view)
 }
 
-// mostInlined is how many nodes there may be with those of functions.
+// mostInlined limits the number of nodes after inlining.
 const mostInlined = 1 << 17
 
 // inlining is the state of Inlined.
@@ -38,14 +38,14 @@ type inlining struct {
 	failed bool
 }
 
-// call is the body of a function where it is called, or a subgraph there.
+// call is a function body at one call, or a subgraph of it.
 type call struct {
 	outer      *call             // around a subgraph
 	names      map[string]string // of values here → in the new graph
 	attributes []*onnxpb.AttributeProto
 }
 
-// body returns nodes with those of the functions that they call. c is nil outside of functions.
+// body returns nodes in which calls of functions are inlined. c is nil outside of functions.
 func (in *inlining) body(nodes []*onnxpb.NodeProto, c *call) (made []*onnxpb.NodeProto) {
 	for _, n := range nodes {
 		if in.nodes++; in.nodes > mostInlined || in.failed {
@@ -72,7 +72,7 @@ func (in *inlining) call(f *Function, n *onnxpb.NodeProto) []*onnxpb.NodeProto {
 			c.names[name] = n.Input[i]
 		}
 	}
-	var again []*onnxpb.NodeProto // outputs that are inputs, or other outputs, too
+	var again []*onnxpb.NodeProto // outputs of the function that are also its inputs, or repeat another output
 	for i, name := range f.Proto.Output {
 		if i >= len(n.Output) || n.Output[i] == "" {
 			continue
@@ -93,7 +93,8 @@ func (in *inlining) call(f *Function, n *onnxpb.NodeProto) []*onnxpb.NodeProto {
 	return append(in.body(f.Proto.Node, c), again...)
 }
 
-// imports adds the opsets of a function to the model's. It fails if the model has others.
+// imports adds the opsets of a function to the model's. Inlining fails if the model imports another
+// version.
 func (in *inlining) imports(opsets []*onnxpb.OperatorSetIdProto) {
 	for _, o := range opsets {
 		i := slices.IndexFunc(in.opsets, func(p *onnxpb.OperatorSetIdProto) bool { return SameDomain(p.GetDomain(), o.GetDomain()) })
@@ -105,7 +106,7 @@ func (in *inlining) imports(opsets []*onnxpb.OperatorSetIdProto) {
 	}
 }
 
-// node returns a node as it is in the new graph: n itself if that is the same.
+// node returns a node for the new graph: n itself if nothing changes.
 func (in *inlining) node(n *onnxpb.NodeProto, c *call) *onnxpb.NodeProto {
 	if c == nil && !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return len(Subgraphs(a)) > 0 }) {
 		return n
@@ -131,7 +132,7 @@ func (c *call) all(names []string) []string {
 	return made
 }
 
-// name returns what a name here is in the new graph; "" for an input that the call omits.
+// name maps a name here to its name in the new graph; "" for an input that the call omits.
 func (c *call) name(name string) string {
 	for ; c != nil && name != ""; c = c.outer {
 		if made, ok := c.names[name]; ok {
@@ -164,8 +165,8 @@ func (in *inlining) attribute(a *onnxpb.AttributeProto, c *call) *onnxpb.Attribu
 	return &onnxpb.AttributeProto{Name: a.Name, Type: a.Type, G: in.subgraph(a.G, c)}
 }
 
-// subgraph returns a graph as it is in the new one. In a call its values get new names: theirs may be
-// names outside of the function.
+// subgraph returns a graph for the new graph. In a call its values get new names, because their old
+// names may also exist outside of the function.
 func (in *inlining) subgraph(g *onnxpb.GraphProto, c *call) *onnxpb.GraphProto {
 	if c == nil {
 		return &onnxpb.GraphProto{

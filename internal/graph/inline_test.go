@@ -5,10 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // Calls give way to the nodes of functions, whose values get names of their own.
@@ -26,7 +25,7 @@ func TestInlined(t *testing.T) {
 	outer := modeltest.Function("g", "x", "z", both, modeltest.Node("Neg", "h", "again"))
 	calls := nodes{modeltest.Node("Neg", "h", "x"), modeltest.Node("local.g", "k", "h"), modeltest.Node("local.f", "y", "k i", modeltest.IntAttr("other", 1))}
 	inlined := func(f *onnxpb.FunctionProto) (x, y *graph.Graph) {
-		x = access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model(nil, calls, f, outer))))
+		x = modeltest.Open(t, modeltest.Write(t, modeltest.Model(nil, calls, f, outer))).Graph()
 		y, err := x.Inlined()
 		if err != nil {
 			t.Fatal(err)

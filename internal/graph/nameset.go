@@ -31,7 +31,7 @@ func (s *Names) Fresh(hint string) string {
 	return name
 }
 
-// NodeNames lists the names of nodes, in file order, without those that have none.
+// NodeNames lists the names of nodes in file order, without empty ones.
 func (x *Graph) NodeNames() (names []string) {
 	WalkNodes(x.File.Proto, func(n *onnxpb.NodeProto) {
 		if n.GetName() != "" {
@@ -48,8 +48,8 @@ func (x *Graph) Named(name string) bool {
 	return found
 }
 
-// hashSeed is the seed of the hashes of names. There are hashes instead of names because there
-// may be very many: two names with the same one would only make Fresh choose another name.
+// hashSeed is the seed for the hashes of names. Hashes take less memory than very many names. If two
+// names have the same hash, Fresh only picks another name.
 var hashSeed = maphash.MakeSeed()
 
 // hashNames collects the names of the model.

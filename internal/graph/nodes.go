@@ -44,8 +44,8 @@ func FloatAttributeOr(n *onnxpb.NodeProto, name string, otherwise float32) float
 // HasInput reports whether a node has input i: an optional one may be omitted.
 func HasInput(n *onnxpb.NodeProto, i int) bool { return i < len(n.Input) && n.Input[i] != "" }
 
-// Parameter returns the first of the named attributes whose value is a parameter of the
-// surrounding function (ref_attr_name), so that it is known only at a call.
+// Parameter returns the first of the named attributes that refers to an attribute of the surrounding
+// function (ref_attr_name). Its value is known only at a call.
 func Parameter(n *onnxpb.NodeProto, names ...string) string {
 	for _, a := range n.Attribute {
 		if a.GetRefAttrName() != "" && slices.Contains(names, a.GetName()) {
@@ -93,7 +93,7 @@ func WalkNodes(m *onnxpb.ModelProto, visit func(*onnxpb.NodeProto)) {
 	}
 }
 
-// WalkBody visits the nodes of a function's body, and then those of its subgraphs.
+// WalkBody visits the nodes of a function's body, then the nodes of its subgraphs.
 func WalkBody(nodes []*onnxpb.NodeProto, visit func(*onnxpb.NodeProto)) {
 	for _, n := range nodes {
 		visit(n)
@@ -105,7 +105,8 @@ func WalkBody(nodes []*onnxpb.NodeProto, visit func(*onnxpb.NodeProto)) {
 	})
 }
 
-// ConstantTensor returns the tensor of a Constant node; nil for other nodes and forms.
+// ConstantTensor returns the tensor of a Constant node; nil for other nodes, and for Constants without
+// a tensor.
 func ConstantTensor(n *onnxpb.NodeProto) *onnxpb.TensorProto {
 	if n.GetOpType() != "Constant" || !IsStandard(n.GetDomain()) {
 		return nil
@@ -113,8 +114,13 @@ func ConstantTensor(n *onnxpb.NodeProto) *onnxpb.TensorProto {
 	return Attribute(n, "value").GetT()
 }
 
-// IsStandard reports whether a domain is that of the ONNX operators.
+// IsStandard reports whether domain is the domain of the ONNX operators.
 func IsStandard(domain string) bool { return domain == "" || domain == "ai.onnx" }
+
+// IsOperator reports whether a node is an operator of ONNX, by its name.
+func IsOperator(n *onnxpb.NodeProto, op string) bool {
+	return n.GetOpType() == op && IsStandard(n.GetDomain())
+}
 
 // Contrib is the domain of ONNX Runtime's own operators.
 const Contrib = "com.microsoft"
@@ -127,7 +133,7 @@ func Operator(n *onnxpb.NodeProto) string {
 	return n.GetDomain() + "." + n.GetOpType()
 }
 
-// Label returns the name of a node, or that of its first output if it has none.
+// Label returns the name of a node or, if it has none, the name of its first output.
 func Label(n *onnxpb.NodeProto) string {
 	if n.GetName() == "" && len(n.Output) > 0 {
 		return n.Output[0]

@@ -8,8 +8,8 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Ordered sorts nodes topologically, as ONNX requires: every node follows those whose
-// outputs it reads. Nodes already in order keep their order. A cycle is an error.
+// Ordered sorts nodes topologically, as ONNX requires: every node comes after the nodes whose outputs
+// it reads. Nodes already in order keep their order. A cycle is an error.
 func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 	maker := make(map[string]int, len(nodes))
 	for i, n := range nodes {
@@ -63,7 +63,7 @@ func Ordered(nodes []*onnxpb.NodeProto) ([]*onnxpb.NodeProto, error) {
 	return result, nil
 }
 
-// inOrder reports whether no node reads what it or a later one makes, as in most models.
+// inOrder reports whether the nodes are sorted topologically, as in most models.
 func inOrder(nodes []*onnxpb.NodeProto, maker map[string]int) bool {
 	for i, n := range nodes {
 		for _, name := range Reads(n) {
@@ -86,8 +86,8 @@ func Reads(n *onnxpb.NodeProto) []string {
 	return names
 }
 
-// captured lists the names that a subgraph reads from outside. A name defined inside hides
-// the same name outside, even that of an output of the node that has the subgraph.
+// captured lists the names that a subgraph reads from outside. A name defined inside hides the same
+// name outside, even if that is an output of the node that owns the subgraph.
 func captured(g *onnxpb.GraphProto) (names []string) {
 	own := map[string]bool{}
 	for _, in := range g.Input {

@@ -8,10 +8,10 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Only returns a model that computes some values and nothing else: they are its outputs, and nodes
-// and initializers that they do not need are left out. Values are Observable, and given as Seen names
-// them. Where that is in a branch, the output is in float32, and empty if the branch does not run. The
-// model shares all tensors with x, and all nodes but Ifs.
+// Only returns a model whose outputs are some values, without the nodes and initializers that they do
+// not need. Each path is as Seen returns it, of an Observable value. A value in a branch becomes a
+// float32 output, which is empty if the branch does not run. The model shares all tensors with x, and
+// all nodes except Ifs.
 func (x *Graph) Only(paths []string) *onnxpb.ModelProto {
 	m := x.File.Proto
 	p := &pruning{x, map[*onnxpb.GraphProto][]*leaving{}}
@@ -25,12 +25,13 @@ func (x *Graph) Only(paths []string) *onnxpb.ModelProto {
 	return &onnxpb.ModelProto{IrVersion: m.IrVersion, OpsetImport: m.OpsetImport, Functions: m.Functions, Graph: p.graph(m.Graph, outputs)}
 }
 
-// Seen names a value as a node sees it that reads or makes it. In a branch this differs from what other nodes
-// see: the value is there only if the branch runs.
+// Seen names a value as the node n, which reads or makes it, sees it. In a branch, the name includes
+// the branch's path: the value exists only if the branch runs.
 func (x *Graph) Seen(n *onnxpb.NodeProto, v *Value) string { return x.Home(n).path + v.Name }
 
-// Observable reports whether Only can compute a value that Seen names for a node: the node is in the main
-// graph, or in a branch of an If that is, it sees the value, and the name means nothing else.
+// Observable reports whether Only can compute a value under the name that Seen gives. The node must be
+// in the main graph or in a branch of an If in it. The node must see the value, and the name must be
+// unique.
 func (x *Graph) Observable(n *onnxpb.NodeProto, v *Value) bool {
 	home := x.Home(n)
 	outmost := home
@@ -47,8 +48,8 @@ func (x *Graph) Observable(n *onnxpb.NodeProto, v *Value) bool {
 	return x.homeOf(path) == home && !x.Named(path)
 }
 
-// homeOf returns the subgraph with the longest path that begins a path, and that sees the name behind it;
-// nil if there is none.
+// homeOf returns the subgraph with the longest path that is a prefix of path, and that sees the rest
+// as a name; nil if there is none.
 func (x *Graph) homeOf(path string) *Scope {
 	for end := strings.LastIndexByte(path, '/'); end >= 0; end = strings.LastIndexByte(path[:end], '/') {
 		if s := x.paths[path[:end+1]]; s != nil && s.lookup(path[end+1:]) != nil {
@@ -61,7 +62,7 @@ func (x *Graph) homeOf(path string) *Scope {
 // pruning is the state of Only.
 type pruning struct {
 	*Graph
-	lifted map[*onnxpb.GraphProto][]*leaving // by the branch that they leave, or that is around this
+	lifted map[*onnxpb.GraphProto][]*leaving // by the branch that they leave, or that surrounds that branch
 }
 
 // leaving is a value that leaves a branch.
@@ -83,7 +84,7 @@ func (p *pruning) lift(path string) {
 	}
 }
 
-// graph returns what a graph needs for some outputs, and for the values that leave it.
+// graph returns a graph with the nodes that its outputs, and the values that leave it, need.
 func (p *pruning) graph(g *onnxpb.GraphProto, outputs []*onnxpb.ValueInfoProto) *onnxpb.GraphProto {
 	made := &onnxpb.GraphProto{Name: g.Name, Input: g.Input, Output: outputs}
 	needed := map[string]bool{}
@@ -116,7 +117,7 @@ func (p *pruning) graph(g *onnxpb.GraphProto, outputs []*onnxpb.ValueInfoProto) 
 	return made
 }
 
-// node returns what makes the outputs of a node that are needed; nil if none are.
+// node returns a node, pruned, if any of its outputs is needed, else nil.
 func (p *pruning) node(n *onnxpb.NodeProto, needed map[string]bool) *onnxpb.NodeProto {
 	unneeded := func(name string) bool { return name == "" || !needed[name] }
 	if !isIf(n) {
@@ -146,8 +147,8 @@ func (p *pruning) node(n *onnxpb.NodeProto, needed map[string]bool) *onnxpb.Node
 	return made
 }
 
-// branch returns what a branch of an If needs for the outputs of the node that are not unneeded, and the
-// values that leave a branch of it.
+// branch returns a branch of an If, pruned to the outputs that are needed and to the values that leave
+// it.
 func (p *pruning) branch(n *onnxpb.NodeProto, g *onnxpb.GraphProto, unneeded func(name string) bool, lifted []*leaving) *onnxpb.GraphProto {
 	var outputs []*onnxpb.ValueInfoProto
 	for i, o := range g.Output {
@@ -177,8 +178,8 @@ func (p *pruning) branch(n *onnxpb.NodeProto, g *onnxpb.GraphProto, unneeded fun
 // floats is the type of values in float32, of any shape.
 var floats = &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: &onnxpb.TypeProto_Tensor{ElemType: new(int32(dtype.Float32))}}}
 
-// needRead marks what a node and its subgraphs read. Names inside of subgraphs are marked, too,
-// which does no harm.
+// needRead marks the names that a node and its subgraphs read. It also marks names inside of
+// subgraphs, which is harmless.
 func needRead(needed map[string]bool, n *onnxpb.NodeProto) {
 	for _, v := range n.Input {
 		needed[v] = true

@@ -4,11 +4,10 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // What a value does not need is left out.
@@ -43,7 +42,7 @@ func TestOnlyOfBranches(t *testing.T) {
 	inner := choose("t", nodes{product("a", "x"), product("b", "a")}, nodes{product("e", "x")})
 	outer := choose("y", nodes{inner, product("z", "t")}, nodes{product("d", "x")})
 	path := modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 64)}, nodes{modeltest.Node("Cast", "c", "i", modeltest.IntAttr("to", 9)), outer}))
-	x := access.Graph(modeltest.Open(t, path))
+	x := modeltest.Open(t, path).Graph()
 	const empty = "(Constant)"
 	for _, c := range []struct {
 		values string
@@ -91,7 +90,7 @@ func TestObservable(t *testing.T) {
 			modeltest.Node("Cast", "c", "i", modeltest.IntAttr("to", 9)), modeltest.Node("Neg", c.outside, "x"),
 			choose("y", product(c.branch), choose("z", product(c.inner))),
 		}))
-		x := access.Graph(modeltest.Open(t, path))
+		x := modeltest.Open(t, path).Graph()
 		main := x.File.Proto.Graph.Node
 		then, otherwise := main[2].Attribute[0].G.Node, main[2].Attribute[1].G.Node
 		inner := then[1].Attribute[0].G.Node

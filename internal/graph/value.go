@@ -19,8 +19,8 @@ type Value struct {
 	MustBeInput bool                // an initializer listed as an input only because old IR versions want that
 	Output      bool                // an output of its graph
 	at          int32               // position in Graph.Values, if it is there as an initializer
-	Body        *Function           // the function whose body, or a subgraph of it, contains the value; or nil
-	Uses        []Use               // where it is read
+	Body        *Function           // the function that contains the value; nil outside of functions
+	Uses        []Use               // the nodes that read it
 	Graph       *onnxpb.GraphProto  // the graph that contains it; nil in the body of a function
 	declared    *onnxpb.TypeProto   // as the model declares it, or nil
 	rare        *rare
@@ -42,7 +42,15 @@ func (v *Value) rarely() *rare {
 	return v.rare
 }
 
-// Unusual describes content that is not stored in a dense tensor. It is nil for other values.
+// ElemType is the type of the elements, 0 if neither a tensor nor a declaration has it.
+func (v *Value) ElemType() dtype.DType {
+	if v.Tensor != nil {
+		return dtype.DType(v.Tensor.GetDataType())
+	}
+	return dtype.DType(v.declared.GetTensorType().GetElemType())
+}
+
+// Unusual describes content that is not a dense tensor; nil for other values.
 func (v *Value) Unusual() *Unusual {
 	if v.rare == nil {
 		return nil
@@ -134,7 +142,7 @@ func (s *Scope) lookup(name string) *Value {
 // define adds a value. Two values with one name are an error.
 func (s *Scope) define(v *Value) error {
 	if s.Values[v.Name] != nil {
-		return fmt.Errorf("%s is there twice", msg.Quote(s.path+v.Name))
+		return fmt.Errorf("%s exists twice", msg.Quote(s.path+v.Name))
 	}
 	s.Values[v.Name] = v
 	return nil

@@ -8,8 +8,9 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// WithoutBFloat16 finds the nodes that read or make bfloat16 though a runtime has no kernel with it
-// for their operator: has tells. DequantizeLinear is left out; tables of targets have its types.
+// WithoutBFloat16 finds the nodes that read or make bfloat16 although the runtime has no bfloat16
+// kernel for their operator; has reports the kernels. It skips DequantizeLinear: package target lists
+// its types.
 func WithoutBFloat16(x *graph.Graph, has func(op string) bool) (nodes []*onnxpb.NodeProto) {
 	if !MayHold(x.File.Proto) {
 		return nil

@@ -15,7 +15,7 @@ type rewriting struct {
 	x       *graph.Graph
 	choice  *choice
 	copy    *graph.Copy
-	renamed map[*graph.Value]string      // name of the value itself, where an output of the model takes its name
+	renamed map[*graph.Value]string      // new name of a value whose name an output of the model takes over
 	casts   map[cast]string              // name of the converted value
 	added   map[home][]*onnxpb.NodeProto // new nodes
 	count   int
@@ -46,8 +46,7 @@ func (r *rewriting) run() {
 	}
 }
 
-// importOperators imports the ONNX operators if new Casts need it: a model of other domains
-// alone may lack them.
+// importOperators imports ai.onnx if a new Cast needs it: a model with only custom operators may not.
 func (r *rewriting) importOperators() {
 	if r.count > 0 && graph.Opset(r.copy.Proto) == 0 {
 		r.copy.Proto.OpsetImport = append(r.copy.Proto.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(""), Version: new(int64(castOpset))})
@@ -70,9 +69,9 @@ func (r *rewriting) name(v *graph.Value) string {
 	return v.Name
 }
 
-// as returns the name of a value in the wanted type, in a graph or function.
-func (r *rewriting) as(v *graph.Value, half bool, h home) string {
-	if r.choice.halved(v) == half {
+// nameAs returns the name of a value in the wanted type, in a graph or function.
+func (r *rewriting) nameAs(v *graph.Value, half bool, h home) string {
+	if r.choice.becomesHalf(v) == half {
 		return r.name(v)
 	}
 	key := cast{v, half, h}
@@ -89,10 +88,22 @@ func (r *rewriting) cast(v *graph.Value, half bool, h home, name string) {
 	r.casts[cast{v, half, h}] = name
 	r.added[h] = append(r.added[h], &onnxpb.NodeProto{
 		OpType: new("Cast"), Name: new(r.copy.Names.Fresh(name + "_Cast")), Input: []string{r.name(v)}, Output: []string{name},
-		Attribute: []*onnxpb.AttributeProto{intAttribute("to", int64(r.typeOf(half)))},
+		Attribute: []*onnxpb.AttributeProto{r.castTo(r.typeOf(half))},
 	})
 	r.count++
 }
+
+// castTo is the attribute to of a Cast: the name of a type before opset 6, then its number.
+func (r *rewriting) castTo(t dtype.DType) *onnxpb.AttributeProto {
+	if r.x.Opset == 0 || r.x.Opset >= FirstCast { // without an opset, the output gets a newer one
+		return intAttribute("to", int64(t))
+	}
+	typ := onnxpb.AttributeProto_STRING
+	return &onnxpb.AttributeProto{Name: new("to"), Type: &typ, S: []byte(t.String())}
+}
+
+// FirstCast is the opset from which ONNX Runtime has a Cast.
+const FirstCast = 6
 
 func (r *rewriting) typeOf(half bool) dtype.DType {
 	if half {
@@ -109,13 +120,13 @@ func intAttribute(name string, i int64) *onnxpb.AttributeProto {
 func (r *rewriting) outputs() {
 	g := r.x.File.Proto.Graph
 	for _, v := range r.x.Returned[g] {
-		if !r.choice.types[v].float() || r.choice.halved(v) == !r.choice.opts.KeepIO || r.renamed[v] != "" {
+		if !r.choice.types[v].float() || r.choice.becomesHalf(v) == !r.choice.opts.KeepIO || r.renamed[v] != "" {
 			continue
 		}
 		if v.Node == nil && v.Tensor == nil {
 			continue // an input is an output, too: it keeps its type
 		}
-		half := r.choice.halved(v)
+		half := r.choice.becomesHalf(v)
 		r.renamed[v] = r.copy.Names.Fresh(v.Name + "_" + typeName(r.typeOf(half)))
 		if v.Node != nil {
 			n := r.copy.Node(v.Node)
@@ -135,7 +146,7 @@ func (r *rewriting) readers() {
 			name := r.name(v)
 			if r.choice.types[v].float() {
 				if want := r.choice.wants(n, i); want != any32 {
-					name = r.as(v, want == half, r.choice.homes[v])
+					name = r.nameAs(v, want == half, r.choice.homes[v])
 				}
 			}
 			if name != n.Input[i] {
@@ -155,7 +166,7 @@ func (r *rewriting) returns() {
 		h := home{graph: g, owner: owner}
 		for i, v := range r.x.Returned[g] {
 			if r.choice.types[v].float() {
-				r.graph(h).Output[i].Name = new(r.as(v, r.choice.handedBy(owner), h))
+				r.graph(h).Output[i].Name = new(r.nameAs(v, r.choice.ownerHalf(owner), h))
 			}
 		}
 	})
@@ -163,7 +174,7 @@ func (r *rewriting) returns() {
 		for _, v := range r.valuesOf(f) {
 			for _, i := range v.Returned() {
 				if r.choice.types[v].float() {
-					r.copy.Proto.Functions[f.Index].Output[i] = r.as(v, r.choice.functionHalved(f), home{function: f})
+					r.copy.Proto.Functions[f.Index].Output[i] = r.nameAs(v, r.choice.functionHalf(f), home{function: f})
 				}
 			}
 		}
@@ -176,14 +187,14 @@ func (r *rewriting) declarations() {
 		scope, c := r.x.Scope(g), r.graph(home{graph: g})
 		for _, infos := range [][]*onnxpb.ValueInfoProto{c.Input, c.ValueInfo} {
 			for i, info := range infos {
-				if v := scope.Values[info.GetName()]; v != nil && r.renamed[v] == "" && r.choice.halved(v) {
+				if v := scope.Values[info.GetName()]; v != nil && r.renamed[v] == "" && r.choice.becomesHalf(v) {
 					infos[i] = proto.CloneOf(info)
 					r.declare(infos[i])
 				}
 			}
 		}
 		for i, v := range r.x.Returned[g] {
-			if r.choice.types[v].float() && r.choice.handedBy(scope.Owner) {
+			if r.choice.types[v].float() && r.choice.ownerHalf(scope.Owner) {
 				r.declare(c.Output[i])
 			}
 		}
@@ -191,7 +202,7 @@ func (r *rewriting) declarations() {
 	for _, f := range r.choice.functions() {
 		halved := map[string]bool{}
 		for _, v := range r.valuesOf(f) {
-			halved[v.Name] = r.choice.halved(v)
+			halved[v.Name] = r.choice.becomesHalf(v)
 		}
 		for _, info := range r.copy.Proto.Functions[f.Index].ValueInfo {
 			if halved[info.GetName()] {
@@ -201,7 +212,7 @@ func (r *rewriting) declarations() {
 	}
 }
 
-// valuesOf lists the values in the body of a function, those of its subgraphs aside.
+// valuesOf lists the values in the body of a function, without its subgraphs.
 func (r *rewriting) valuesOf(f *graph.Function) []*graph.Value {
 	values := slices.Clone(f.Inputs)
 	for _, n := range f.Proto.Node {
@@ -220,15 +231,14 @@ func (r *rewriting) declare(info *onnxpb.ValueInfoProto) {
 	}
 }
 
-// attributes changes the attributes of a node that say the type of what it makes.
+// attributes changes the attributes of a node that name its output type.
 func (r *rewriting) attributes(n *onnxpb.NodeProto) {
 	v := r.x.Made(n)
-	if v == nil || !graph.IsStandard(n.GetDomain()) || !r.choice.halved(v) {
+	if v == nil || !graph.IsStandard(n.GetDomain()) || !r.choice.becomesHalf(v) {
 		return
 	}
-	set := func(name string) {
-		c := r.copy.Node(n)
-		a := intAttribute(name, int64(r.choice.opts.To))
+	replace := func(a *onnxpb.AttributeProto) {
+		c, name := r.copy.Node(n), a.GetName()
 		for i, old := range c.Attribute {
 			if old.GetName() == name {
 				c.Attribute[i] = a
@@ -237,9 +247,10 @@ func (r *rewriting) attributes(n *onnxpb.NodeProto) {
 		}
 		c.Attribute = append(c.Attribute, a)
 	}
+	set := func(name string) { replace(intAttribute(name, int64(r.choice.opts.To))) }
 	switch n.GetOpType() {
 	case "Cast":
-		set("to")
+		replace(r.castTo(r.choice.opts.To))
 	case "RandomNormal", "RandomUniform":
 		set("dtype")
 	case "EyeLike", "RandomNormalLike", "RandomUniformLike", "Bernoulli":

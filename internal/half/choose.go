@@ -9,7 +9,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/optypes"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // floatInputs are inputs that stay in float32 though the operator's types allow half.
@@ -27,9 +27,9 @@ type choice struct {
 	far   map[*graph.Value]string // values that half cannot represent → why
 	large map[*graph.Value]string // computed values that may be beyond half → why
 
-	// other, if set, decides for the nodes that it knows.
-	other func(n *onnxpb.NodeProto) (stays, known bool)
-	// otherHalf, if set, tells what flexible nodes make, as far as it knows.
+	// decided, if set, decides for the nodes that it knows (see Like).
+	decided func(n *onnxpb.NodeProto) (stays, known bool)
+	// otherHalf, if set, reports whether a flexible node makes half, if it knows the node (see Like).
 	otherHalf func(n *onnxpb.NodeProto) (half, known bool)
 }
 
@@ -46,20 +46,20 @@ func choose(c *choice) *choice {
 			}
 			c.nodes(f.Proto.Node, why, float)
 		}
-		if c.opts.To == dtype.Float16 && c.other == nil {
+		if c.opts.To == dtype.Float16 && c.decided == nil {
 			c.keepSquares()
 		}
-		if c.other == nil {
+		if c.decided == nil {
 			c.keepSums()
 			c.keepCodes()
 		}
-		if c.opts.KeepCrashingTranspose && c.other == nil {
+		if c.opts.KeepCrashingTranspose && c.decided == nil {
 			c.keepCrashingTranspose()
 		}
 		more := false
 		for _, f := range c.functions() {
 			called := c.called[f]
-			stays := called == nil || called.torn || slices.ContainsFunc(f.Calls, func(n *onnxpb.NodeProto) bool { return c.stays(n) })
+			stays := called == nil || called.torn || slices.ContainsFunc(f.Calls, func(n *onnxpb.NodeProto) bool { return c.staysFloat(n) })
 			if stays && !float[f] {
 				float[f], more = true, true
 			}
@@ -81,10 +81,11 @@ func (c *choice) functions() []*graph.Function {
 	return list
 }
 
-// stays reports whether a node stays in float32.
-func (c *choice) stays(n *onnxpb.NodeProto) bool { return c.kept[c.x.Number(n)] != "" }
+// staysFloat reports whether a node stays in float32.
+func (c *choice) staysFloat(n *onnxpb.NodeProto) bool { return c.kept[c.x.Number(n)] != "" }
 
-// nodes decides for nodes and those of their subgraphs. why, if not empty, keeps all.
+// nodes decides for nodes and the nodes of their subgraphs. A reason why, if not empty, keeps all in
+// float32.
 func (c *choice) nodes(nodes []*onnxpb.NodeProto, why string, float map[*graph.Function]bool) {
 	for _, n := range ordered(nodes) {
 		reason := why
@@ -112,8 +113,8 @@ func (c *choice) nodes(nodes []*onnxpb.NodeProto, why string, float map[*graph.F
 
 // reason returns why a node stays in float32, "" if it does not.
 func (c *choice) reason(n *onnxpb.NodeProto) string {
-	if c.other != nil {
-		switch stays, known := c.other(n); {
+	if c.decided != nil {
+		switch stays, known := c.decided(n); {
 		case stays:
 			return "stays in float32 in the other model"
 		case known:
@@ -129,6 +130,8 @@ func (c *choice) reason(n *onnxpb.NodeProto) string {
 		return "computes in float32"
 	case n.GetDomain() == "ai.onnx.ml":
 		return "computes in float32, as all of ai.onnx.ml"
+	case scattersInto(n):
+		return "has no kernel with a reduction of half in ONNX Runtime"
 	}
 	for i, v := range c.x.Inputs(n) {
 		if v == nil {
@@ -197,6 +200,9 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 	if n.GetOpType() == "DequantizeLinear" && c.readsInt32(n) {
 		return "has scales that may be too small for float16"
 	}
+	if n.GetOpType() == "DequantizeLinear" && c.opts.To == dtype.Float16 && c.readsWide(n) {
+		return "decodes FLOAT8E5M2, whose values with a scale may be beyond float16"
+	}
 	check := func(v *graph.Value, i int, at parameter) string {
 		e := c.types[v]
 		p, ok := at(s, i)
@@ -257,6 +263,29 @@ func (c *choice) readsInt32(n *onnxpb.NodeProto) bool {
 	return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()) == dtype.Int32
 }
 
+// readsWide reports whether a DequantizeLinear decodes FLOAT8E5M2, as far as tensors and declarations tell.
+func (c *choice) readsWide(n *onnxpb.NodeProto) bool {
+	types := []dtype.DType{elementType(c.x.Source(n, 0)), elementType(c.x.Source(n, 2))}
+	if v := c.x.Source(n, 0); v != nil && v.Node != nil && graph.IsOperator(v.Node, "QuantizeLinear") {
+		types = append(types, elementType(c.x.Source(v.Node, 2)), dtype.DType(graph.IntAttribute(v.Node, "output_dtype")))
+	}
+	return slices.Contains(types, dtype.Float8E5M2)
+}
+
+// elementType is the type of the elements of a value; 0 if the value is nil, or no tensor or declaration has it.
+func elementType(v *graph.Value) dtype.DType {
+	if v == nil {
+		return 0
+	}
+	return v.ElemType()
+}
+
+// scattersInto reports whether a ScatterND or ScatterElements adds or multiplies what it scatters.
+func scattersInto(n *onnxpb.NodeProto) bool {
+	how := string(graph.Attribute(n, "reduction").GetS())
+	return (graph.IsOperator(n, "ScatterND") || graph.IsOperator(n, "ScatterElements")) && how != "" && how != "none"
+}
+
 // wish is the type that an input wants.
 type wish int
 
@@ -268,7 +297,7 @@ const (
 
 // wants returns the type that a float input of a node wants.
 func (c *choice) wants(n *onnxpb.NodeProto, input int) wish {
-	if c.stays(n) {
+	if c.staysFloat(n) {
 		return float
 	}
 	if carries(n) || c.x.Called(n) != nil {
@@ -282,7 +311,7 @@ func (c *choice) wants(n *onnxpb.NodeProto, input int) wish {
 	switch {
 	case !ok || p.Variable == "" || slices.Contains(floatInputs[graph.Operator(n)], input):
 		return float
-	case n.GetOpType() == "Cast" && graph.IsStandard(n.GetDomain()):
+	case graph.IsOperator(n, "Cast"):
 		return any32
 	case c.indifferent(n, s, p):
 		return any32
@@ -290,8 +319,8 @@ func (c *choice) wants(n *onnxpb.NodeProto, input int) wish {
 	return half
 }
 
-// indifferent reports whether nothing else of a node depends on the type of one input: it
-// makes no floats, and no other input shares the variable.
+// indifferent reports whether an input may have either type: the node makes no floats, and no other
+// input shares the type variable.
 func (c *choice) indifferent(n *onnxpb.NodeProto, s *optypes.Signature, p optypes.Param) bool {
 	for _, v := range c.x.Outputs(n) {
 		if v != nil && c.types[v].dtype != optypes.Other {
@@ -334,7 +363,7 @@ func (c *choice) passFar(n *onnxpb.NodeProto) {
 }
 
 func (c *choice) keep(n *onnxpb.NodeProto, why string) {
-	if !c.stays(n) {
+	if !c.staysFloat(n) {
 		c.kept[c.x.Number(n)] = why
 	}
 }

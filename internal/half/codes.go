@@ -11,9 +11,9 @@ import (
 
 const reasonCodes = "makes, decodes or computes with codes whose scales are float32"
 
-// keepCodes keeps in float32 what uses the scales of operators that compute with codes: these
-// operators, and the QuantizeLinear and DequantizeLinear whose codes they share. Most of them
-// take no scale in half, and a rounded one would decode codes otherwise than they were made.
+// keepCodes keeps operators that compute with codes in float32, together with the QuantizeLinear and
+// DequantizeLinear nodes around them. Most of these operators take no half scale. A scale rounded to
+// half would also decode codes to other values.
 func (c *choice) keepCodes() {
 	var codes []*graph.Value
 	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
@@ -36,13 +36,13 @@ func (c *choice) keepCodes() {
 			if n.GetOpType() == "QuantizeLinear" {
 				c.keep(n, reasonCodes)
 			}
-			codes = append(codes, c.alike(n, v)...)
+			codes = append(codes, c.sameTyped(n, v)...)
 		}
 		for _, u := range v.Uses {
 			if u.Node.GetOpType() == "DequantizeLinear" && u.Input == 0 {
 				c.keep(u.Node, reasonCodes)
 			}
-			codes = append(codes, c.alike(u.Node, v)...)
+			codes = append(codes, c.sameTyped(u.Node, v)...)
 		}
 	}
 }
@@ -68,9 +68,9 @@ func (c *choice) wantsHalf(n *onnxpb.NodeProto) bool {
 	return false
 }
 
-// alike returns the inputs and outputs of a node that have the type of its first output by the
-// operator's schema, if v is one of them: a node that hands on codes has them there.
-func (c *choice) alike(n *onnxpb.NodeProto, v *graph.Value) (values []*graph.Value) {
+// sameTyped returns the inputs and outputs of a node that share the type variable of its first output. It
+// returns nil if v is not one of them.
+func (c *choice) sameTyped(n *onnxpb.NodeProto, v *graph.Value) (values []*graph.Value) {
 	s := c.signature(n)
 	if s == nil {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"onnxquant/internal/modelfile"
 )
 
-// Tally counts what became of the elements of a tensor that were read so far. Elements that
-// are read twice count twice.
+// Tally counts what happened to the elements that were read so far. An element that is read twice
+// counts twice.
 type Tally struct {
 	Vanished atomic.Int64 // became 0
 	beyond   atomic.Bool  // a finite element is beyond the type's range
@@ -20,11 +20,11 @@ type Tally struct {
 // content makes the content of a float32 tensor in another type.
 type content struct {
 	to    dtype.DType
-	clamp bool // elements beyond the range become the largest one
+	clamp bool // clamp elements beyond the range to the largest number
 	tally *Tally
 }
 
-// of returns the content that is made of a float32 tensor's.
+// of returns the converted content of a float32 tensor.
 func (c *content) of(from *modelfile.Payload) *modelfile.Elements {
 	return &modelfile.Elements{From: from, In: 4, Out: 2, Make: c.convert, Alike: true, Round: c.round}
 }
@@ -44,7 +44,7 @@ func (c *content) round(x []float32) {
 	}
 }
 
-// encodeWithin encodes elements, which it may clamp, and counts what becomes of them.
+// encodeWithin encodes elements, clamps them if that is asked for, and updates the Tally.
 func (c *content) encodeWithin(dst []byte, x []float32) {
 	beyond, vanished := c.encode(dst, x)
 	if vanished > 0 {

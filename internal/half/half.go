@@ -1,17 +1,20 @@
-// Package half makes a float16 or bfloat16 model of a float32 one. Of its weights it reads
-// samples alone.
+// Package half makes a float16 or bfloat16 model ("half" in this package) from a float32 one.
 //
-// [New] gets the graph of a model, which stays as it is, and returns the graph of the other:
-// types of values and tensors are changed and Casts are inserted where float32 meets half.
-// The contents of tensors are converted when they are read; [Model.Beyond] then tells which
-// hold values that half cannot represent.
+// [New] gets the graph of a model, which it only reads, and returns a new graph, which the caller
+// owns. In the new graph, values and tensors have the type half, and Casts are inserted where float32
+// meets half. The contents of tensors are converted when they are read; planning reads only samples of
+// the weights. After reading, [Model.Beyond] lists the tensors that half cannot represent.
 //
-// Types are known from declarations and from the operators (package optypes). A node stays
-// in float32 if its operator does not take half, if it is one of [spec.FloatOps], if it reads
-// values that half cannot represent, if it uses the scales of operators that compute with codes
-// (codes.go), or if what it reads or makes may overflow: a mean of squares, and values that are
-// large by measured ranges or by an estimate (sizes.go).
-// Initializers become half if a node that does reads them.
+// Types come from declarations and from the signatures of operators (package optypes). A node stays in
+// float32 if
+//
+//   - its operator does not take half, or is one of [spec.FloatOps]
+//   - it reads values that half cannot represent
+//   - it shares scales with operators that compute with codes (codes.go)
+//   - its inputs or outputs may overflow: squares in a mean (squares.go), sums of codes (sums.go),
+//     and values that are large by measured ranges or by an estimate (large.go, sizes.go)
+//
+// An initializer becomes half if a node in half reads it.
 package half
 
 import (
@@ -27,21 +30,21 @@ import (
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/optypes"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
-// Options say what becomes half.
+// Options say which nodes become half, and which half type.
 type Options struct {
 	To       dtype.DType            // Float16 or BFloat16
 	KeepIO   bool                   // inputs and outputs of the model stay in float32
-	FloatOps []string               // operators that stay in float32, besides spec.FloatOps
+	FloatOps []string               // operators that stay in float32, in addition to spec.FloatOps
 	Excluded func(name string) bool // nodes and weights that stay in float32; may be nil
 	// KeepCrashingTranspose: the nodes of TransposeCrashes stay in float32.
 	KeepCrashingTranspose bool
-	// Ranges are measured ranges of values, by which those beyond float16 stay in float32. The
-	// sizes of others are estimated. May be nil.
+	// Ranges are measured ranges. Values beyond float16 stay in float32. Values without a range are
+	// estimated. May be nil.
 	Ranges *rules.Ranges
-	Clamp  bool // values beyond the range become the largest; otherwise their nodes stay in float32
+	Clamp  bool // clamp elements beyond the range; without, the nodes that read them stay in float32
 }
 
 // Model is a model in which float32 became half.
@@ -128,8 +131,8 @@ func (c *choice) floats(n *onnxpb.NodeProto) bool {
 	return false
 }
 
-// Beyond returns the values, by path, of which a part that was read is beyond the range of
-// half, with what to say about them.
+// Beyond returns the values, by path, with elements beyond the range of half in the parts that were
+// read, and a reason for messages.
 func (m *Model) Beyond() map[string]string {
 	far := map[string]string{}
 	for path, t := range m.tallies {
@@ -148,10 +151,10 @@ func (m *Model) Vanished(path string) int64 {
 	return 0
 }
 
-// Rounds reports whether a value, by path, is a stored one whose elements become half.
+// Rounds reports whether a value, by path, is stored and becomes half.
 func (m *Model) Rounds(path string) bool { return m.tallies[path] != nil }
 
-const reasonFar = "holds values beyond the range of float16" // that of bfloat16 is that of float32
+const reasonFar = "holds values beyond the range of float16" // float32 and bfloat16 have the same range
 
 // typeName is a type as ONNX writes it in texts.
 func typeName(t dtype.DType) string { return strings.ToLower(t.String()) }
@@ -244,7 +247,7 @@ func read(file *modelfile.Model, t *onnxpb.TensorProto) ([]float32, error) {
 func (r *rewriting) contents(m *Model) (*modelfile.Model, error) {
 	r.copy.Own()
 	graph.WalkNodes(r.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if v := r.x.Made(n); v != nil && flexible(n) && r.choice.halved(v) {
+		if v := r.x.Made(n); v != nil && flexible(n) && r.choice.becomesHalf(v) {
 			r.constant(r.copy.Node(n))
 		}
 	})
@@ -255,7 +258,7 @@ func (r *rewriting) contents(m *Model) (*modelfile.Model, error) {
 		}
 		p, err := r.x.File.Payload(old)
 		v := r.copy.Value(t)
-		if v != nil && r.choice.halved(v) {
+		if v != nil && r.choice.becomesHalf(v) {
 			t.DataType = new(int32(r.choice.opts.To))
 		}
 		if err != nil || t.GetDataType() == old.GetDataType() {
@@ -288,7 +291,7 @@ func (r *rewriting) constant(n *onnxpb.NodeProto) {
 	}
 }
 
-// setValue gives a node the attribute value, a tensor of half, and no other.
+// setValue replaces the attributes of a node by one: value, a tensor of half.
 func (r *rewriting) setValue(n *onnxpb.NodeProto, dims []int64, x []float32) {
 	t := &onnxpb.TensorProto{DataType: new(int32(r.choice.opts.To)), Dims: dims, RawData: make([]byte, 2*len(x))}
 	(&content{to: r.choice.opts.To, clamp: r.choice.opts.Clamp, tally: &Tally{}}).encodeWithin(t.RawData, slices.Clone(x))

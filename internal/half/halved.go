@@ -5,22 +5,22 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// halved reports whether a value becomes half.
-func (c *choice) halved(v *graph.Value) bool {
+// becomesHalf reports whether a value becomes half.
+func (c *choice) becomesHalf(v *graph.Value) bool {
 	n := v.Node
 	switch {
 	case !c.types[v].float() || c.far[v] != "":
 		return false
 	case n == nil && v.Tensor != nil:
 		if v.Output { // it has its graph's type
-			return (!v.Input || v.MustBeInput) && c.handedBy(c.homes[v].owner)
+			return (!v.Input || v.MustBeInput) && c.ownerHalf(c.homes[v].owner)
 		}
-		return (!v.Input || v.MustBeInput) && c.wished(v)
+		return (!v.Input || v.MustBeInput) && c.wantedHalf(v)
 	case n == nil && v.Unusual() != nil:
 		return false
 	case n == nil:
-		return c.inputHalved(v)
-	case c.stays(n):
+		return c.inputHalf(v)
+	case c.staysFloat(n):
 		return false
 	case flexible(n):
 		if c.otherHalf != nil && !sparse(v) {
@@ -28,7 +28,7 @@ func (c *choice) halved(v *graph.Value) bool {
 				return half
 			}
 		}
-		return !sparse(v) && c.wished(v)
+		return !sparse(v) && c.wantedHalf(v)
 	case carries(n) || c.x.Called(n) != nil:
 		return true
 	}
@@ -42,17 +42,17 @@ func (c *choice) halved(v *graph.Value) bool {
 	return false
 }
 
-// inputHalved decides for an input of a graph or function.
-func (c *choice) inputHalved(v *graph.Value) bool {
+// inputHalf decides for an input of a graph or function.
+func (c *choice) inputHalf(v *graph.Value) bool {
 	if f := c.homes[v].function; f != nil {
-		return c.functionHalved(f)
+		return c.functionHalf(f)
 	}
-	return c.handed(v)
+	return c.boundaryHalf(v)
 }
 
-// handed reports whether what v's graph takes or gives becomes half.
-func (c *choice) handed(v *graph.Value) bool {
-	return c.handedBy(c.homes[v].owner)
+// boundaryHalf reports whether the inputs and outputs of the graph of v become half.
+func (c *choice) boundaryHalf(v *graph.Value) bool {
+	return c.ownerHalf(c.homes[v].owner)
 }
 
 func sparse(v *graph.Value) bool { return v.Unusual() != nil && v.Unusual().Sparse != nil }
@@ -69,25 +69,25 @@ func flexible(n *onnxpb.NodeProto) bool {
 	return false
 }
 
-// wished reports whether a reader of a value wants half.
-func (c *choice) wished(v *graph.Value) bool {
+// wantedHalf reports whether a reader of a value wants half.
+func (c *choice) wantedHalf(v *graph.Value) bool {
 	for _, u := range v.Uses {
 		if c.wants(u.Node, u.Input) == half {
 			return true
 		}
 	}
-	return v.Output && c.handed(v) || len(v.Returned()) > 0 && c.functionHalved(v.Body)
+	return v.Output && c.boundaryHalf(v) || len(v.Returned()) > 0 && c.functionHalf(v.Body)
 }
 
-func (c *choice) functionHalved(f *graph.Function) bool {
-	return len(f.Calls) > 0 && !c.stays(f.Calls[0])
+func (c *choice) functionHalf(f *graph.Function) bool {
+	return len(f.Calls) > 0 && !c.staysFloat(f.Calls[0])
 }
 
-// handedBy reports whether the inputs and outputs of a graph become half. owner is the node
-// whose subgraph it is, nil for the main graph.
-func (c *choice) handedBy(owner *onnxpb.NodeProto) bool {
+// ownerHalf reports whether the inputs and outputs of a graph become half. owner is the node that owns
+// the graph; nil for the main graph.
+func (c *choice) ownerHalf(owner *onnxpb.NodeProto) bool {
 	if owner != nil {
-		return carries(owner) && !c.stays(owner)
+		return carries(owner) && !c.staysFloat(owner)
 	}
 	return !c.opts.KeepIO
 }

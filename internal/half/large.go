@@ -6,7 +6,7 @@ import (
 	"onnxquant/internal/graph"
 )
 
-// margin is how much larger than the measured ones values may be in other runs.
+// margin is the factor by which values may exceed the measured range in other runs.
 const margin = 4
 
 const (
@@ -14,8 +14,8 @@ const (
 	reasonEstimated = "may overflow float16, by an estimate from the weights"
 )
 
-// largeValues finds the computed values that may go beyond float16, and why: by their ranges, or
-// else by an estimate.
+// largeValues finds the computed values that may exceed the range of half, with the reason: the
+// measured range or, without one, the estimate.
 func largeValues(t *typing, opts Options) map[*graph.Value]string {
 	end := float64(largest(opts.To))
 	large := map[*graph.Value]string{}

@@ -8,9 +8,9 @@ import (
 	"onnxquant/internal/optypes"
 )
 
-// Like makes a model half as another one was that comes from it: y has float16 or bfloat16
-// where x has float32. Which nodes stay in float32 is read off y, so that the result equals
-// y except for what else was changed. It returns nil if y has no half where x has float32.
+// Like converts x in the way y was converted: y comes from x and has float16 or bfloat16 where x has
+// float32. The nodes that stay in float32 are read off y. Like returns nil if y has no half where x
+// has float32.
 func Like(x, y *graph.Graph) (*Model, error) {
 	if !MayHold(y.File.Proto) {
 		return nil, nil
@@ -30,11 +30,11 @@ func Like(x, y *graph.Graph) (*Model, error) {
 			far[v] = "stays in float32 in the other model"
 		}
 	}
-	return build(choose(&choice{typing: l.x, opts: opts, far: far, other: l.stays, otherHalf: l.makesHalf}))
+	return build(choose(&choice{typing: l.x, opts: opts, far: far, decided: l.staysFloat, otherHalf: l.makesHalf}))
 }
 
-// MayHold reports whether a model may have values of half: a tensor, a declared type or an
-// attribute, as that of a Cast, says so.
+// MayHold reports whether a model may have half values: a tensor, a declared type or an attribute
+// names half.
 func MayHold(m *onnxpb.ModelProto) bool {
 	for _, t := range modelfile.Tensors(m) {
 		if isHalf(int64(t.GetDataType())) {
@@ -71,7 +71,7 @@ func isHalf(typ int64) bool {
 	return typ == int64(dtype.Float16) || typ == int64(dtype.BFloat16)
 }
 
-// likeness reads off y what became half of x.
+// likeness finds what became half between x and y.
 type likeness struct {
 	x, y  *typing
 	named map[string]*graph.Value // values of y
@@ -115,8 +115,8 @@ func (l *likeness) keepsIO() bool {
 	return true
 }
 
-// names lists what a value of x may be called in y: an output of the model gives its name to
-// a Cast.
+// names lists the names that a value of x may have in y. Where a Cast makes an output of the model,
+// the Cast takes the output's name.
 func (l *likeness) names(v *graph.Value) []string {
 	name := v.Path
 	if !v.Output {
@@ -125,7 +125,7 @@ func (l *likeness) names(v *graph.Value) []string {
 	return []string{name + "_float16", name + "_bfloat16", name + "_float", name}
 }
 
-// partner returns the node of y that makes what a node of x makes.
+// partner returns the node of y that corresponds to a node of x: a node with the same outputs.
 func (l *likeness) partner(n *onnxpb.NodeProto) *onnxpb.NodeProto {
 	for _, v := range l.x.x.Outputs(n) {
 		if v == nil {
@@ -141,9 +141,9 @@ func (l *likeness) partner(n *onnxpb.NodeProto) *onnxpb.NodeProto {
 	return nil
 }
 
-// stays reports whether a node stays in float32: in y it reads or makes float32 where the
+// staysFloat reports whether a node stays in float32: in y it reads or makes float32 where the
 // operator's type is a variable.
-func (l *likeness) stays(n *onnxpb.NodeProto) (stays, known bool) {
+func (l *likeness) staysFloat(n *onnxpb.NodeProto) (stays, known bool) {
 	if flexible(n) {
 		return false, true
 	}
@@ -159,7 +159,7 @@ func (l *likeness) stays(n *onnxpb.NodeProto) (stays, known bool) {
 	return float > 0 && halves == 0, float+halves > 0
 }
 
-// makesHalf reports what a flexible node makes in y, if it is there.
+// makesHalf reports whether a flexible node makes half in y. It is not known if y lacks the node.
 func (l *likeness) makesHalf(n *onnxpb.NodeProto) (half, known bool) {
 	m := l.partner(n)
 	if m == nil || l.y.x.Made(m) == nil {
@@ -169,8 +169,8 @@ func (l *likeness) makesHalf(n *onnxpb.NodeProto) (half, known bool) {
 	return made == l.half, made == l.half || made == dtype.Float32
 }
 
-// count counts which float32 values of a node of x are float32 and half in y, where the
-// operator allows both.
+// count counts the float32 values of a node of x by their type in y, where the operator allows both
+// types.
 func (l *likeness) count(x, y []*graph.Value, s *optypes.Signature, param func(*optypes.Signature, int) (optypes.Param, bool)) (float, halves int) {
 	for i, v := range x {
 		if v == nil || i >= len(y) || y[i] == nil || !l.x.types[v].float() {

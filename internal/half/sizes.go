@@ -9,27 +9,27 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// size is an estimate of how large the elements of a value are.
+// size is an estimate of the magnitude of a value's elements.
 type size struct {
-	rms float64 // the root of their mean square
+	rms float64 // root mean square
 
-	// gains is how many products, one after the other, made the elements, less those divided by: rms
-	// is proportional to this power of the gain of a product. That is known to a factor of two or so,
-	// hence an estimate of many gains says nothing. What is divided by its own size has none.
+	// gains is the net number of weight products in this value: products that made it, less the
+	// products in divisors. The gain of each product is known only to about a factor of two, so above
+	// maxGains the estimate is ignored.
 	gains float64
 }
 
 const (
-	// maxGains is the number of gains up to which an estimate is believed.
+	// maxGains is the largest number of gains at which an estimate counts.
 	maxGains = 3
 
-	// peak is how often the rms the largest elements are taken to be. Outputs of trained layers
-	// have 3 to 50 times it.
+	// peak is the assumed ratio of the largest element to the rms. Outputs of trained layers have 3 to
+	// 50.
 	peak = 32
 )
 
-// sizes estimates the sizes of values by the operators and by samples of the weights. It takes
-// factors as independent and elements as spread about zero.
+// sizes estimates the magnitudes of values from the operators and from samples of the weights. It
+// assumes independent factors, and elements with mean zero.
 type sizes struct {
 	*typing
 	shapes   *graph.Shapes
@@ -37,7 +37,7 @@ type sizes struct {
 	unknowns int
 }
 
-// estimate finds sizes of values. Those in functions are not known.
+// estimate finds the sizes of values, except in functions.
 func estimate(t *typing) map[*graph.Value]size {
 	s := &sizes{typing: t, shapes: graph.NewShapes(t.x), found: map[*graph.Value]size{}}
 	s.nodes(t.x.File.Proto.Graph.Node)
@@ -51,7 +51,7 @@ func (s *sizes) nodes(nodes []*onnxpb.NodeProto) {
 				s.nodes(g.Node)
 			}
 		}
-		made := s.made(n)
+		made := s.outputOf(n)
 		for _, v := range s.x.Outputs(n) {
 			if v != nil && v.Tensor == nil && s.types[v].float() {
 				s.found[v] = s.checked(made)
@@ -60,14 +60,14 @@ func (s *sizes) nodes(nodes []*onnxpb.NodeProto) {
 	}
 }
 
-// unknown is the size of a value of which nothing is known. It cancels only against itself: it
-// has a power of its own that no believable value has.
+// unknown returns a fresh unknown size. It is never trusted, because it has more than maxGains. It
+// cancels only with itself.
 func (s *sizes) unknown() size {
 	s.unknowns++
 	return size{1, 1000 * float64(s.unknowns)}
 }
 
-// checked replaces an estimate that left the range of numbers.
+// checked replaces an estimate that overflowed or vanished by an unknown.
 func (s *sizes) checked(z size) size {
 	if z.rms > 1e-30 && z.rms < 1e30 {
 		return z
@@ -97,8 +97,8 @@ func (s *sizes) of(v *graph.Value) size {
 // input returns the size of an input of a node.
 func (s *sizes) input(n *onnxpb.NodeProto, i int) size { return s.of(s.x.Source(n, i)) }
 
-// made estimates what a node makes.
-func (s *sizes) made(n *onnxpb.NodeProto) size {
+// outputOf estimates the output of a node.
+func (s *sizes) outputOf(n *onnxpb.NodeProto) size {
 	first := s.input(n, 0)
 	op := n.GetOpType()
 	switch {
@@ -170,7 +170,7 @@ func (s *sizes) conv(n *onnxpb.NodeProto) size {
 	return s.biased(n, s.product(n, k, 0))
 }
 
-// biased adds the third input of a product, if there is one.
+// biased adds the bias of a product, its optional third input.
 func (s *sizes) biased(n *onnxpb.NodeProto, p size) size {
 	if s.x.Source(n, 2) == nil {
 		return p
@@ -229,7 +229,7 @@ func (s *sizes) length(n *onnxpb.NodeProto, input, axis int) int64 {
 	return 0
 }
 
-// sum is the size of a sum. The larger term tells how sure it is.
+// sum is the size of a sum. Its gains are those of the larger term.
 func sum(a, b size) size {
 	if a.rms < b.rms {
 		a, b = b, a
@@ -239,14 +239,14 @@ func sum(a, b size) size {
 
 func power(z size, e float64) size { return size{math.Pow(z.rms, e), z.gains * e} }
 
-// Samples of a weight are some stretches with this number of elements each.
+// A sample of a weight is this number of stretches, with this number of elements each.
 const (
 	stretches = 16
 	stretch   = 256
 )
 
-// sample estimates the rms of a stored tensor of float32, 0 if it cannot be read. What reads all
-// of it then says why.
+// sample estimates the rms of a stored tensor of float32. It returns 0 if the tensor cannot be read;
+// the conversion reports that error later.
 func (s *sizes) sample(t *onnxpb.TensorProto) float64 {
 	p, err := s.x.File.Payload(t)
 	if err != nil {

@@ -5,10 +5,9 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/half"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // filled is a stored tensor of equal numbers, whose root mean square is known.
@@ -61,7 +60,7 @@ func TestEstimate(t *testing.T) {
 		{"unknown, divided by itself", modeltest.Nodes{node("Div", "y", "x x")}, 1, 0},
 	} {
 		nodes := append(modeltest.Nodes{node("LayerNormalization", "n", "x two bias"), node("MatMul", "p", "n w")}, c.nodes...)
-		x := access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors, nodes))))
+		x := modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors, nodes))).Graph()
 		rms, gains := half.Estimate(x, "y")
 		if math.Abs(rms-c.rms) > 1e-6*c.rms || gains != c.gains {
 			t.Errorf("%s: %v with %v gains, want %v with %v", c.name, rms, gains, c.rms, c.gains)

@@ -10,11 +10,11 @@ var reduces = map[string]bool{"ReduceMean": true, "ReduceSum": true, "ReduceSumS
 
 const reasonSquares = "is part of a mean of squares, which overflows float16"
 
-// keepSquares keeps the squares of normalizations, and what is computed of their means, in
-// float32: x² overflows float16 from 256 on, and the small term that is added vanishes.
+// keepSquares keeps the squares of normalizations, and the nodes between their mean and the root, in
+// float32. x² overflows float16 from 256 on, and the epsilon vanishes.
 func (c *choice) keepSquares() {
 	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if !reduces[n.GetOpType()] || c.stays(n) || !graph.IsStandard(n.GetDomain()) {
+		if !reduces[n.GetOpType()] || c.staysFloat(n) || !graph.IsStandard(n.GetDomain()) {
 			return
 		}
 		v := c.x.Source(n, 0)

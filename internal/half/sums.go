@@ -7,8 +7,8 @@ import (
 
 const reasonSums = "scales sums of codes, which overflow float16"
 
-// keepSums keeps in float32 what makes floats of the sums of MatMulInteger and ConvInteger: the
-// sums overflow float16, and products of two scales vanish in it.
+// keepSums keeps in float32 the nodes that decode the sums of MatMulInteger and ConvInteger. The sums
+// overflow float16, and products of two scales vanish in it.
 func (c *choice) keepSums() {
 	graph.WalkNodes(c.x.File.Proto, func(n *onnxpb.NodeProto) {
 		if op := n.GetOpType(); op != "MatMulInteger" && op != "ConvInteger" || !graph.IsStandard(n.GetDomain()) {

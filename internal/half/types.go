@@ -9,9 +9,9 @@ import (
 	"onnxquant/internal/optypes"
 )
 
-// elem is the type of a value: that of its elements, if these are floats.
+// elem is the element type of a value.
 type elem struct {
-	dtype    dtype.DType // optypes.Other if it is no float; 0 if it is not known
+	dtype    dtype.DType // optypes.Other if not a float; 0 if unknown
 	sequence bool        // a sequence or optional
 }
 
@@ -36,7 +36,7 @@ type home struct {
 	owner    *onnxpb.NodeProto // the node whose subgraph it is; nil for the main graph and functions
 }
 
-// call is what the calls of a function have in common.
+// call collects the argument types over all calls of a function.
 type call struct {
 	inputs, outputs []elem
 	torn            bool // they give inputs of different types
@@ -113,7 +113,7 @@ func (t *typing) graph(g *onnxpb.GraphProto, inputs []elem) {
 
 func elemOf(t *onnxpb.TensorProto) elem { return elem{dtype: floatOr(dtype.DType(t.GetDataType()))} }
 
-// floatOr returns a floating point type, or Other for a type of another kind.
+// floatOr returns t if it is a floating point type, else Other.
 func floatOr(t dtype.DType) dtype.DType {
 	if t == 0 || t.Float() {
 		return t
@@ -377,8 +377,8 @@ func fromSignature(s *optypes.Signature, given []elem) func(output int) elem {
 	}
 }
 
-// Types finds the types of the elements of all values of a model: the floating point types,
-// optypes.Other for others, and 0 where a type is not known. A sequence counts as no float.
+// Types finds the element types of all values of a model: a floating point type, optypes.Other for any
+// other type, 0 if unknown. A sequence is optypes.Other.
 func Types(x *graph.Graph) func(*graph.Value) dtype.DType {
 	t := typesOf(x)
 	return func(v *graph.Value) dtype.DType {

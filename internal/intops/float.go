@@ -17,8 +17,8 @@ type Model struct {
 	// off, a Clip or a Relu makes the value.
 	Ranges map[string]Range
 
-	// Steps has, by name, the distance between two codes of those values, and of those of which a
-	// QuantizeLinear made codes.
+	// Steps has, by name, the distance between two codes of a value: of the values in Ranges, and of
+	// inputs of a QuantizeLinear.
 	Steps map[string]float64
 }
 
@@ -83,12 +83,12 @@ type rewriting struct {
 	forms  map[string]string     // see Model
 	ranges map[string]Range
 	steps  map[string]float64
-	gone   map[int]bool // nodes whose outputs have other makers now, by number
+	gone   map[int]bool // nodes whose outputs are made by new nodes, by number
 
-	pairs   bool // the model computes with codes: what quantizes and decodes at once goes too
+	pairs   bool // the model computes with codes: pairs of QuantizeLinear and DequantizeLinear are removed too
 	changed bool
-	floats  map[*graph.Value]decoded           // codes → the float value that they stand for
-	wanted  map[*graph.Value]*onnxpb.NodeProto // codes → the DequantizeLinear whose output the float value may become
+	floats  map[*graph.Value]decoded           // codes → their float value
+	wanted  map[*graph.Value]*onnxpb.NodeProto // codes → the DequantizeLinear whose output name the float value may take
 	depth   int                                // of the recursion
 }
 
@@ -98,7 +98,7 @@ type quantity struct{ codes, scale, zero *graph.Value }
 // decoded is the float value of a quantity.
 type decoded struct {
 	quantity
-	name string // "": there is none
+	name string // "": there is no float value
 }
 
 // deepest bounds the recursion along a chain of nodes, against hostile models.
@@ -121,8 +121,8 @@ func (r *rewriting) replace(n *onnxpb.NodeProto) {
 	}
 }
 
-// fromDecoder returns what a DequantizeLinear decodes, if that is computed. In models of float
-// operators, a QuantizeLinear and a DequantizeLinear behind it are fake quantization, and stay.
+// fromDecoder replaces a DequantizeLinear of computed codes. In a float model, a QuantizeLinear
+// followed by DequantizeLinear is fake quantization and is kept.
 func (r *rewriting) fromDecoder(n *onnxpb.NodeProto) (q quantity) {
 	v := r.x.Source(n, 0)
 	if !decoders[graph.Operator(n)] || v == nil || v.Node == nil || v.Tensor != nil || quantizers[graph.Operator(v.Node)] && !r.pairs || r.x.Made(n) == nil {
@@ -166,7 +166,7 @@ func (r *rewriting) add(g *onnxpb.GraphProto, n *onnxpb.NodeProto) {
 	r.made[i] = append(r.made[i], n)
 }
 
-// finish puts the new nodes into the copy, and removes those that nothing reads any more with
+// finish puts the new nodes into the copy, and removes the nodes that nothing reads any more, with
 // their tensors.
 func (r *rewriting) finish() {
 	was := reads(r.x.File.Proto)
@@ -207,9 +207,9 @@ func (r *rewriting) finish() {
 	r.copy.Sort()
 }
 
-// unreadNodes tells for each node of the graphs, in order, whether nothing reads it any more: none of its
-// outputs is read, and one is dead. What nothing read in the original stays. It takes what these nodes
-// read out of the counts.
+// unreadNodes reports for each node of the graphs, in order, whether nothing reads it any more: no
+// output is read, and at least one is dead. Nodes unread in the original are kept. It subtracts the
+// reads of these nodes from reads.
 func unreadNodes(graphs []*onnxpb.GraphProto, reads map[string]int, dead func(name string) bool) []bool {
 	var nodes []*onnxpb.NodeProto
 	var open []int
@@ -246,8 +246,7 @@ func unreadNodes(graphs []*onnxpb.GraphProto, reads map[string]int, dead func(na
 	return unread
 }
 
-// skipIdentities lets the readers of a new Identity read its input, in the main graph, where a
-// name has one meaning.
+// skipIdentities bypasses new Identity nodes in the main graph, where each name has one meaning.
 func (r *rewriting) skipIdentities() {
 	source := map[string]string{}
 	main := r.copy.Proto.Graph

@@ -5,11 +5,10 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // A pattern is replaced only if each value is decoded as it was quantized.
@@ -44,7 +43,7 @@ func TestFloat(t *testing.T) {
 				modeltest.Zeros("b", dtype.Int8, 64, 32), modeltest.Zeros("z", dtype.Int8, 32), modeltest.Floats("s", 32),
 				modeltest.Floats("u"), modeltest.Zeros("v", dtype.Int8), modeltest.Zeros("w", dtype.Float32),
 			}
-			m, err := intops.Float(access.Graph(modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors, c.nodes)))))
+			m, err := intops.Float(modeltest.Open(t, modeltest.Write(t, modeltest.Model(tensors, c.nodes))).Graph())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -13,8 +13,8 @@ var (
 	quantizers = map[string]bool{"QuantizeLinear": true, graph.Contrib + ".QuantizeLinear": true}
 )
 
-// products are the operators whose result has integers that a Cast and a Mul by the scales
-// decode: the float operator, and where the codes and zero points of its factors are.
+// products lists the operators whose integer result is decoded by a Cast and a Mul by the scales: the
+// float operator, and the inputs with the codes and zero points of its factors.
 var products = map[string]struct {
 	product string
 	zeros   int // input of the first zero point
@@ -38,8 +38,8 @@ var (
 	pairwise = [][3]int{{0, 1, 2}, {3, 4, 5}}
 )
 
-// calculations are the operators from codes to codes. Those of com.microsoft are the ones that
-// quantize_static writes.
+// calculations lists the operators from codes to codes. Those of com.microsoft are written by
+// quantize_static.
 var calculations = map[string]calculation{
 	"QLinearMatMul": {op: "MatMul", operands: pairwise, result: [2]int{6, 7}},
 	"QLinearConv":   {op: "Conv", operands: pairwise, result: [2]int{6, 7}, bias: 8},
@@ -58,8 +58,8 @@ var calculations = map[string]calculation{
 	graph.Contrib + ".QLinearConcat":            {op: "Concat", result: [2]int{0, 1}}, // and as many operands as there are
 }
 
-// of returns the calculation of a node; those with any number of operands are completed.
-func (c calculation) of(n *onnxpb.NodeProto) calculation {
+// completed returns the calculation of a node, completed if the operator has any number of operands.
+func (c calculation) completed(n *onnxpb.NodeProto) calculation {
 	if c.op == "Concat" {
 		for i := 2; i+2 < len(n.Input); i += 3 {
 			c.operands = append(c.operands, [3]int{i, i + 1, i + 2})
@@ -132,7 +132,7 @@ func (r *rewriting) matMul(n *onnxpb.NodeProto, a, b string, bias int) {
 		r.drop(n)
 		r.add(r.x.Home(n).Graph, &onnxpb.NodeProto{OpType: new("Add"), Name: new(r.copy.Names.Fresh(out + "_Add")), Input: []string{out, n.Input[bias]}, Output: n.Output})
 	}
-	r.become(n, "MatMul", "", []string{a, b}, []string{out})
+	r.replaceBy(n, "MatMul", "", []string{a, b}, []string{out})
 }
 
 // lstm replaces a DynamicQuantizeLSTM, whose weights are the transposes of an LSTM's.
@@ -159,7 +159,7 @@ func (r *rewriting) lstm(n *onnxpb.NodeProto) {
 		weights = append(weights, transposed)
 	}
 	inputs := slices.Concat(n.Input[:1], weights, n.Input[3:8])
-	r.become(n, "LSTM", "", inputs, n.Output, n.Attribute...)
+	r.replaceBy(n, "LSTM", "", inputs, n.Output, n.Attribute...)
 }
 
 // attention replaces a QAttention by an Attention of com.microsoft.
@@ -167,7 +167,7 @@ func (r *rewriting) attention(n *onnxpb.NodeProto) {
 	x, ok := r.operand(n, [3]int{0, 3, 6})
 	w, known := r.weight(n, 1, 4, 7, -1)
 	if ok && known {
-		r.become(n, "Attention", graph.Contrib, []string{x, w, input(n, 2), input(n, 5), input(n, 8)}, n.Output, n.Attribute...)
+		r.replaceBy(n, "Attention", graph.Contrib, []string{x, w, input(n, 2), input(n, 5), input(n, 8)}, n.Output, n.Attribute...)
 	}
 }
 
@@ -185,7 +185,7 @@ func (r *rewriting) embedding(n *onnxpb.NodeProto) {
 		}
 		inputs = append(inputs, w)
 	}
-	r.become(n, "EmbedLayerNormalization", graph.Contrib, append(inputs, input(n, 7)), n.Output, n.Attribute...)
+	r.replaceBy(n, "EmbedLayerNormalization", graph.Contrib, append(inputs, input(n, 7)), n.Output, n.Attribute...)
 }
 
 func input(n *onnxpb.NodeProto, i int) string {
@@ -195,9 +195,9 @@ func input(n *onnxpb.NodeProto, i int) string {
 	return ""
 }
 
-// become adds a node that computes what n does, with the same name except for what quantizers add
-// to it. It takes the place of n if it has the same outputs; else n stays while it is read.
-func (r *rewriting) become(n *onnxpb.NodeProto, op, domain string, inputs, outputs []string, attrs ...*onnxpb.AttributeProto) {
+// replaceBy adds the float operator for n. It keeps the name of n without the suffixes that quantizers
+// add. With the same outputs it replaces n; otherwise n stays as long as it is read.
+func (r *rewriting) replaceBy(n *onnxpb.NodeProto, op, domain string, inputs, outputs []string, attrs ...*onnxpb.AttributeProto) {
 	if slices.Equal(outputs, n.Output) {
 		r.drop(n)
 	}

@@ -6,11 +6,11 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// product replaces an operator whose integer result a Cast and a Mul by the scales decode:
+// product replaces an operator whose integer result is decoded by a Cast and a Mul by the scales:
 //
 //	codes ── MatMulInteger ── Cast ── Mul(scale of A · scale of B) ── y
 //
-// The scales may be multiplied first, or one after the other.
+// The scales may be multiplied with each other first, or applied one after the other.
 func (r *rewriting) product(n *onnxpb.NodeProto, op struct {
 	product string
 	zeros   int
@@ -22,10 +22,10 @@ func (r *rewriting) product(n *onnxpb.NodeProto, op struct {
 	a := quantity{codes: r.x.Source(n, 0), zero: r.x.Source(n, op.zeros)}
 	b := quantity{codes: r.x.Source(n, 1), zero: r.x.Source(n, op.zeros+1)}
 	a.scale, b.scale = scales[0], scales[1]
-	if !r.fits(a) || !r.fits(b) {
+	if !r.scaleFits(a) || !r.scaleFits(b) {
 		a.scale, b.scale = scales[1], scales[0]
 	}
-	if !r.fits(a) || !r.fits(b) {
+	if !r.scaleFits(a) || !r.scaleFits(b) {
 		return
 	}
 	x, ok := r.factor(n, a)
@@ -43,11 +43,10 @@ func (r *rewriting) product(n *onnxpb.NodeProto, op struct {
 		}
 	}
 	r.drop(result.Node)
-	r.become(n, op.product, "", inputs, []string{result.Name}, n.Attribute...)
+	r.replaceBy(n, op.product, "", inputs, []string{result.Name}, n.Attribute...)
 }
 
-// scaled returns what becomes of an integer result after a Cast to floats and multiplication by
-// two scales.
+// scaled follows an integer result through a Cast to floats and multiplication by two scales.
 func (r *rewriting) scaled(n *onnxpb.NodeProto) (result *graph.Value, scales []*graph.Value) {
 	cast := r.reader(r.x.Made(n))
 	if cast == nil || cast.GetOpType() != "Cast" || !dtype.DType(graph.IntAttribute(cast, "to")).Float() {
@@ -87,17 +86,16 @@ func (r *rewriting) reader(v *graph.Value) *onnxpb.NodeProto {
 	return v.Uses[0].Node
 }
 
-// fits reports whether codes may have the scale of a quantity.
-func (r *rewriting) fits(q quantity) bool {
+// scaleFits reports whether codes may have the scale of a quantity.
+func (r *rewriting) scaleFits(q quantity) bool {
 	if constant(q.codes) {
 		return constant(q.scale)
 	}
 	own := r.quantityOf(q.codes)
-	return own.scale == nil || r.same(own.scale, q.scale)
+	return own.scale == nil || r.equalScales(own.scale, q.scale)
 }
 
-// biasOf finds the Add of a bias that the result of a convolution goes through, as a Reshape
-// makes it from a vector.
+// biasOf finds the Add of a bias after a convolution. The bias is a vector, reshaped.
 func (r *rewriting) biasOf(v *graph.Value) (sum *onnxpb.NodeProto, bias string) {
 	add := r.reader(v)
 	if add == nil || add.GetOpType() != "Add" || len(add.Input) != 2 {

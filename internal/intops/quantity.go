@@ -22,7 +22,7 @@ func (r *rewriting) float(q quantity) (name string, ok bool) {
 		return "", false
 	}
 	if f, known := r.floats[q.codes]; known {
-		return f.name, f.name != "" && r.same(f.scale, q.scale) && r.same(f.zero, q.zero)
+		return f.name, f.name != "" && r.equalScales(f.scale, q.scale) && r.equalScales(f.zero, q.zero)
 	}
 	if r.depth++; r.depth > deepest {
 		return "", false
@@ -34,12 +34,12 @@ func (r *rewriting) float(q quantity) (name string, ok bool) {
 		name = r.decode(q, 1)
 	case n == nil || q.codes.Body != nil:
 	case n.GetOpType() == "DynamicQuantizeLinear" || quantizers[graph.Operator(n)]:
-		if own := r.quantityOf(q.codes); r.same(own.scale, q.scale) && r.same(own.zero, q.zero) && !constant(r.x.Source(n, 0)) {
+		if own := r.quantityOf(q.codes); r.equalScales(own.scale, q.scale) && r.equalScales(own.zero, q.zero) && !constant(r.x.Source(n, 0)) {
 			name = r.quantized(n, q)
 		}
 	case calculations[graph.Operator(n)].op != "":
 		c := calculations[graph.Operator(n)]
-		if own := r.quantityOf(q.codes); r.same(own.scale, q.scale) && r.same(own.zero, q.zero) {
+		if own := r.quantityOf(q.codes); r.equalScales(own.scale, q.scale) && r.equalScales(own.zero, q.zero) {
 			name = r.calculation(n, c)
 		}
 	case isMover(n):
@@ -95,7 +95,7 @@ func (r *rewriting) codeType(v *graph.Value) dtype.DType {
 			return 0
 		}
 		n, op := v.Node, graph.Operator(v.Node)
-		q, c := r.quantityOf(v), calculations[op].of(n)
+		q, c := r.quantityOf(v), calculations[op].completed(n)
 		switch {
 		case q.zero != nil:
 			return dtype.DType(q.zero.Tensor.GetDataType())
@@ -116,6 +116,10 @@ func (r *rewriting) decode(q quantity, axis int) string {
 		return ""
 	}
 	inputs := []string{q.codes.Name, q.scale.Name}
+	attrs := []*onnxpb.AttributeProto{form.IntAttr("axis", int64(axis))}
+	if rows := stackedColumns(q); rows > 0 {
+		attrs = []*onnxpb.AttributeProto{form.IntAttr("axis", -2), form.IntAttr("block_size", rows)}
+	}
 	switch scales, zeros := elements(q.scale), elements(q.zero); {
 	case q.zero == nil, scales != zeros && r.zeros(q.zero):
 	case scales != zeros || !constant(q.zero):
@@ -126,9 +130,20 @@ func (r *rewriting) decode(q quantity, axis int) string {
 	name := r.copy.Names.Fresh(plain(q.codes.Name))
 	r.add(q.codes.Graph, &onnxpb.NodeProto{
 		OpType: new("DequantizeLinear"), Name: new(r.copy.Names.Fresh(name + "_DequantizeLinear")), Input: inputs, Output: []string{name},
-		Attribute: []*onnxpb.AttributeProto{form.IntAttr("axis", int64(axis))},
+		Attribute: attrs,
 	})
 	return name
+}
+
+// stackedColumns returns the number of rows of the matrices of a stack [..., K, N] whose columns have scales
+// each, [..., 1, N]; 0 for other scales.
+func stackedColumns(q quantity) int64 {
+	codes, scale := q.codes.Tensor.GetDims(), q.scale.Tensor.GetDims()
+	n := len(codes)
+	if n < 3 || len(scale) != n || scale[n-2] != 1 || elements(q.scale) == 1 || scale[n-1] != codes[n-1] || !slices.Equal(scale[:n-2], codes[:n-2]) {
+		return 0
+	}
+	return codes[n-2]
 }
 
 // suffix matches what quantizers add to the name of a value for its codes.
@@ -156,7 +171,7 @@ func (r *rewriting) stored(n *onnxpb.NodeProto, q quantity, axis int) (name stri
 	}
 	r.forms[q.codes.Name] = n.GetOpType()
 	if f, known := r.floats[q.codes]; known {
-		return f.name, f.name != "" && r.same(f.scale, q.scale) && r.same(f.zero, q.zero)
+		return f.name, f.name != "" && r.equalScales(f.scale, q.scale) && r.equalScales(f.zero, q.zero)
 	}
 	if axis < 0 {
 		axis += len(q.codes.Tensor.Dims)
@@ -204,11 +219,11 @@ func (r *rewriting) factor(n *onnxpb.NodeProto, q quantity) (name string, ok boo
 	return r.stored(n, q, axis)
 }
 
-// output returns the name for the float value of computed codes: that of the output of the
-// DequantizeLinear that decodes them, if there is one.
+// output returns a name for the float value of computed codes: the output of the DequantizeLinear that
+// decodes them or, without one, a new name.
 func (r *rewriting) output(q quantity) string {
 	if n := r.wanted[q.codes]; n != nil && !r.gone[r.x.Number(n)] {
-		if d := r.fromDecoder(n); r.same(d.scale, q.scale) && r.same(d.zero, q.zero) {
+		if d := r.fromDecoder(n); r.equalScales(d.scale, q.scale) && r.equalScales(d.zero, q.zero) {
 			r.drop(n)
 			return n.Output[0]
 		}
@@ -220,11 +235,12 @@ func (r *rewriting) output(q quantity) string {
 func (r *rewriting) move(n *onnxpb.NodeProto, q quantity) (name string, ok bool) {
 	inputs := slices.Clone(n.Input)
 	for _, i := range codeInputs(n) {
-		if !graph.HasInput(n, i) {
-			return "", r.forget(n, q)
+		if ok = graph.HasInput(n, i); ok {
+			inputs[i], ok = r.float(quantity{r.x.Source(n, i), q.scale, q.zero})
 		}
-		if inputs[i], ok = r.float(quantity{r.x.Source(n, i), q.scale, q.zero}); !ok {
-			return "", r.forget(n, q)
+		if !ok {
+			r.floats[q.codes] = decoded{q, ""}
+			return "", false
 		}
 	}
 	var outputs []string
@@ -245,15 +261,10 @@ func (r *rewriting) move(n *onnxpb.NodeProto, q quantity) (name string, ok bool)
 	return r.floats[q.codes].name, r.floats[q.codes].name != ""
 }
 
-func (r *rewriting) forget(n *onnxpb.NodeProto, q quantity) bool {
-	r.floats[q.codes] = decoded{q, ""}
-	return false
-}
-
-// quantized returns the name of what a QuantizeLinear makes codes of, within their range.
+// quantized returns the name of the input of a QuantizeLinear, clipped to the range of the codes.
 func (r *rewriting) quantized(n *onnxpb.NodeProto, q quantity) string {
 	name := input(n, 0)
-	if name == "" || n.GetOpType() == "DynamicQuantizeLinear" { // its range is that of the values
+	if name == "" || n.GetOpType() == "DynamicQuantizeLinear" { // its range comes from the values, so it clips nothing
 		return name
 	}
 	span, known := r.span(q)
@@ -268,7 +279,7 @@ func (r *rewriting) quantized(n *onnxpb.NodeProto, q quantity) string {
 
 // calculation makes an operator on codes one on floats, and returns the name of its output.
 func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
-	c = c.of(n)
+	c = c.completed(n)
 	out := r.x.Made(n)
 	if out == nil || graph.IntAttribute(n, "channels_last") != 0 {
 		return ""
@@ -292,7 +303,7 @@ func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
 		inputs = append(inputs, name)
 	}
 	if !graph.HasInput(n, c.result[0]) { // a QGemm with a float result
-		r.become(n, c.op, "", inputs, n.Output, n.Attribute...)
+		r.replaceBy(n, c.op, "", inputs, n.Output, n.Attribute...)
 		return out.Name
 	}
 	q := quantity{out, r.x.Source(n, c.result[0]), r.x.Source(n, c.result[1])}
@@ -300,11 +311,11 @@ func (r *rewriting) calculation(n *onnxpb.NodeProto, c calculation) string {
 	var name string
 	if span.cuts(r.resultRange(n, c)) {
 		linear := r.copy.Names.Fresh(plain(out.Name))
-		r.become(n, c.op, "", inputs, []string{linear}, n.Attribute...)
+		r.replaceBy(n, c.op, "", inputs, []string{linear}, n.Attribute...)
 		name = r.limited(r.x.Home(n).Graph, linear, q)
 	} else {
 		name = r.output(q)
-		r.become(n, c.op, "", inputs, []string{name}, n.Attribute...)
+		r.replaceBy(n, c.op, "", inputs, []string{name}, n.Attribute...)
 	}
 	if known {
 		r.ranges[name], r.steps[name] = span, span.Step
@@ -354,8 +365,8 @@ func (r *rewriting) zeros(v *graph.Value) bool {
 	return ok && len(bytes.Trim(raw, "\x00")) == 0
 }
 
-// same reports whether two scales, or zero points, are equal.
-func (r *rewriting) same(v, w *graph.Value) bool {
+// equalScales reports whether two scales, or zero points, are equal.
+func (r *rewriting) equalScales(v, w *graph.Value) bool {
 	switch {
 	case v == w:
 		return true

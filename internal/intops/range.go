@@ -10,7 +10,7 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Range is the range of what codes stand for, and the distance between two codes.
+// Range is the range of decoded codes, with the distance between two codes.
 type Range struct{ Lo, Hi, Step float64 }
 
 var (
@@ -24,11 +24,11 @@ func (r Range) cuts(values Range) bool {
 	return values.Lo < r.Lo-r.Step || values.Hi > r.Hi+r.Step
 }
 
-// with returns the least range that has two others in it.
-func (r Range) with(o Range) Range { return Range{Lo: min(r.Lo, o.Lo), Hi: max(r.Hi, o.Hi)} }
+// union returns the smallest range that contains both.
+func (r Range) union(o Range) Range { return Range{Lo: min(r.Lo, o.Lo), Hi: max(r.Hi, o.Hi)} }
 
-// span returns the range of what codes stand for. Without a known scale it has no upper end, and a
-// lower one only if the zero point is the least code.
+// span returns the range of decoded codes. Without a known scale the upper end is infinite, and the
+// lower end is known only if the zero point is the least code.
 func (r *rewriting) span(q quantity) (span Range, known bool) {
 	codes, zero, ok := r.zeroPoint(q)
 	if !ok {
@@ -78,7 +78,7 @@ func (r *rewriting) zeroPoint(q quantity) (codes dtype.DType, zero int64, ok boo
 	return codes, zero, true
 }
 
-// resultRange returns the range of what the float operator of a calculation yields.
+// resultRange returns the range of the result of a calculation's float operator.
 func (r *rewriting) resultRange(n *onnxpb.NodeProto, c calculation) Range {
 	var operands []Range
 	for _, at := range c.operands {
@@ -94,7 +94,7 @@ func (r *rewriting) resultRange(n *onnxpb.NodeProto, c calculation) Range {
 	case "AveragePool", "GlobalAveragePool", "ReduceMean", "Concat", "Where":
 		all := operands[0]
 		for _, o := range operands[1:] {
-			all = all.with(o)
+			all = all.union(o)
 		}
 		return all
 	case "Mul":
@@ -111,7 +111,7 @@ func (r *rewriting) resultRange(n *onnxpb.NodeProto, c calculation) Range {
 	return unbounded
 }
 
-// boundedBy are float operators with the ranges of what they yield.
+// boundedBy lists float operators with the ranges of their results.
 var boundedBy = map[string]Range{
 	"Relu": notNegative, "Sigmoid": {Hi: 1}, "HardSigmoid": {Hi: 1}, "Softmax": {Hi: 1}, "Tanh": {Lo: -1, Hi: 1},
 }
@@ -119,8 +119,8 @@ var boundedBy = map[string]Range{
 // passing are movers whose outputs have only values of their inputs.
 var passing = []string{"Identity", "MaxPool", "Reshape", "Flatten", "Transpose", "Squeeze", "Unsqueeze", "Slice", "Gather", "Split"}
 
-// sourceRange returns the range of a float value that a QuantizeLinear reads. A weight, in another shape
-// at most, counts as inside: its scale was made of its range.
+// sourceRange returns the range of the float value that a QuantizeLinear reads. A weight, perhaps
+// reshaped, needs no clipping: its scale covers its range.
 func (r *rewriting) sourceRange(v *graph.Value) Range {
 	for range deepest {
 		if constant(v) {
@@ -147,7 +147,7 @@ func (r *rewriting) sourceRange(v *graph.Value) Range {
 	return unbounded
 }
 
-// clipRange returns the range of what a Clip yields.
+// clipRange returns the range of the result of a Clip.
 func (r *rewriting) clipRange(n *onnxpb.NodeProto) Range {
 	span := unbounded
 	for i, end := range []*float64{&span.Lo, &span.Hi} {
@@ -164,8 +164,8 @@ func (r *rewriting) clipRange(n *onnxpb.NodeProto) Range {
 	return span
 }
 
-// limited adds what limits the value of codes to their range: a Clip, or a Relu if only the lower
-// end is known. It returns the name of the result.
+// limited adds a node that clips a value to the range of its codes: a Clip, or a Relu if only the
+// lower end is known. It returns the name of the result.
 func (r *rewriting) limited(g *onnxpb.GraphProto, in string, q quantity) (name string) {
 	span, known := r.span(q)
 	name = r.output(q)

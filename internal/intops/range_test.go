@@ -8,11 +8,10 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // What codes cut off stays cut off, where there may be something.
@@ -53,7 +52,7 @@ func TestRangesOfCodes(t *testing.T) {
 				node(graph.Contrib+".MatMulIntegerToFloat", "y", fmt.Sprintf("q w %s sw %s i0", c.scale, c.zero)),
 			})
 			m.Proto.OpsetImport[0].Version = &c.opset
-			f, err := intops.Float(access.Graph(modeltest.Open(t, modeltest.Write(t, m))))
+			f, err := intops.Float(modeltest.Open(t, modeltest.Write(t, m)).Graph())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -89,7 +88,7 @@ func TestTypeOfCodesWithoutZero(t *testing.T) {
 			m := modeltest.Model(modeltest.Tensors{one("s", dtype.Float32, 1./128), one("i0", dtype.Int8, 0)},
 				append(c.nodes, node("Flatten", "moved", "q"), node("DequantizeLinear", "y", "moved s")))
 			m.Proto.OpsetImport[0].Version = new(int64(21))
-			f, err := intops.Float(access.Graph(modeltest.Open(t, modeltest.Write(t, m))))
+			f, err := intops.Float(modeltest.Open(t, modeltest.Write(t, m)).Graph())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -110,7 +109,7 @@ func TestOmittedOutput(t *testing.T) {
 	gemm := modeltest.Node(graph.Contrib+".QGemm", "", "q s i0 w s i0")
 	m := modeltest.Model(modeltest.Tensors{one("s", dtype.Float32, 1), one("i0", dtype.Int8, 0), modeltest.Zeros("w", dtype.Int8, 32, 32)},
 		modeltest.Nodes{modeltest.Node("QuantizeLinear", "q", "x s i0"), gemm, modeltest.Node("Relu", "y", "x")})
-	if _, err := intops.Float(access.Graph(modeltest.Open(t, modeltest.Write(t, m)))); err != nil {
+	if _, err := intops.Float(modeltest.Open(t, modeltest.Write(t, m)).Graph()); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,12 +4,12 @@ import (
 	"cmp"
 
 	"onnxquant/internal/graph"
-	"onnxquant/onnxq/recognize"
+	"onnxquant/internal/recognize"
 )
 
-// Weights lists the quantized weights of a model as package recognize does. Those that operators
-// compute with are described like weights that are decoded, where the operators are known. So
-// are tables whose codes operators move before they are decoded.
+// Weights lists the quantized weights of a model like recognize.Weights. Weights that known operators
+// compute with as codes are described as if they were decoded. So are tables whose codes are moved by
+// operators before they are decoded.
 func Weights(x *graph.Graph) []*recognize.Weight {
 	list := recognize.Weights(x)
 	m, err := Float(x)

@@ -8,9 +8,8 @@ import (
 // Span is the place of a block's elements.
 type Span struct{ Start, End int }
 
-// Blocks numbers the blocks of n elements that are rows of k, each cut into blocks, the
-// last one shorter if the block size does not divide k. It panics if n is not a number of
-// rows.
+// Blocks numbers the blocks of n elements. The elements are rows of k; each row is cut into blocks,
+// the last one shorter if the block size does not divide k. It panics if n is not a multiple of k.
 func Blocks(n, k, block int) iter.Seq2[int, Span] {
 	checkBlocks(n, k, block)
 	return func(yield func(int, Span) bool) {
@@ -33,12 +32,12 @@ func CheckColumns(n, columns int) {
 	}
 }
 
-// run is a stretch of elements and the number of its blocks, all of the same
-// length except for the last, which may be shorter.
+// run is a stretch of elements with the number of its blocks. All blocks have the same length, except
+// the last, which may be shorter.
 type run struct{ start, end, blocks int }
 
-// runs cuts elements as Blocks does, into as few runs as can be, each with the
-// number of its first block: a single one, if blocks divide rows, else the rows.
+// runs cuts elements as Blocks does, into as few runs as possible, each with the number of its first
+// block: a single run if blocks divide rows, else one per row.
 func runs(n, k, block int) iter.Seq2[int, run] {
 	checkBlocks(n, k, block)
 	length := k

@@ -5,17 +5,15 @@ import "math"
 // ErrorSums adds up the errors of decoded values y against x. The zero value is
 // ready to use.
 //
-// A difference is taken in float32. It is exact where y is between half and
-// twice x, by Sterbenz's lemma, and where y is 0: for codes, wherever none is
-// clamped to less than half its value; elsewhere it is off by 2^-24 of itself
-// at most. Squares are taken in float64, where those of float32 are exact (and
-// so it does not matter whether they are fused with additions), and are added
-// up in float64.
+// Differences are in float32. A difference is exact if y is 0 or between half and twice x (Sterbenz's
+// lemma): that holds for codes unless they are clamped to less than half of x. Otherwise its relative
+// error is at most 2^-24. Squares and sums are in float64. There, squares of float32 numbers are exact,
+// so fused multiply-adds make no difference.
 //
-// The order of additions is part of the contract: squares of elements i of a
-// row or block with i modulo 8 = j are added, in the order of memory, to part j,
-// and a total is ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)) of its parts. Its
-// relative error is below n/8+3 times 2^-53 for n elements.
+// The order of additions is part of the contract. The squares of elements i of a row or block with
+// i modulo 8 = j are added, in the order of memory, to part j. A total is
+// ((0 + 1) + (2 + 3)) + ((4 + 5) + (6 + 7)) of the parts. Its relative error is below n/8+3 times 2^-53
+// for n elements.
 type ErrorSums struct {
 	sqErr, sq [8]float64
 	maxAbs    uint32 // bits, which order as the magnitudes do

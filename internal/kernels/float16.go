@@ -11,20 +11,20 @@ func nearest(v float32, bits int) float32 {
 	return math.Float32frombits((b + 1<<(bits-1) - 1 + b>>bits&1) &^ (1<<bits - 1))
 }
 
-// halfQuotient rounds the quotient of two float16 to 11 bits, as many as a float16 has. Below
-// the normal range of float16 these are too many, but no code depends on them.
+// halfQuotient rounds the quotient of two float16 to 11 bits, the precision of float16. Below the
+// normal range of float16 that is too precise, but no code depends on it.
 //
-// It need not look at ties: a tie t has 12 bits, so t times a divisor of 11 bits has 12 to 23,
-// and the dividend, which has fewer than 12, differs from it by at least 2^-23 of it. No such
-// quotient is t, nor rounds to t when it becomes a float32.
+// Ties need no care. A tie t has 12 bits, so t times a divisor of 11 bits has 12 to 23 bits. The
+// dividend has fewer than 12 bits, so it differs from that product by at least 2^-23 of it. So no
+// quotient equals t or rounds to t as a float32.
 func halfQuotient(t float32) float32 {
 	return math.Float32frombits((math.Float32bits(t) + 1<<12 - 1) &^ (1<<13 - 1))
 }
 
-// halfProduct rounds the product of a code and a float16 to a float16, ties to even. A product
-// has at most 19 bits, and the subnormal ones need no rounding, as they are multiples of 2^-24.
+// halfProduct rounds the product of a code and a float16 to a float16, ties to even. A product has at
+// most 19 bits. Subnormal products are multiples of 2^-24 and need no rounding.
 //
-// The sum has 24 bits. What is left of it without its larger part are the first 11 bits of v.
+// The sum has 24 bits. Subtracting its larger part leaves the first 11 bits of v.
 func halfProduct(v float32) float32 {
 	sum := float32(v * (1<<13 + 1))
 	return sum - float32(v*(1<<13))
@@ -45,16 +45,15 @@ func round(x []float32, t Type) {
 	}
 }
 
-// roundFloat16 rounds v to a float16 by adding a number so large that the last
-// bit of the sum, if v is normal, is the eleventh of v, else 2^-24.
+// roundFloat16 rounds v to a float16 by adding a large number. The last bit of the sum is the eleventh
+// bit of v if v is normal, else 2^-24.
 func roundFloat16(v float32) float32 {
 	exponent := max(math.Float32bits(v)&(0xff<<23), (127-14)<<23)
 	grid := math.Float32frombits(exponent + 13<<23 + 1<<22)
 	return v + grid - grid
 }
 
-// FromFloat16 sets each of x to a little-endian float16 of src, of which there
-// are as many. A NaN becomes a quiet one.
+// FromFloat16 decodes src, one little-endian float16 for each of x. A NaN becomes quiet.
 func FromFloat16(x []float32, src []byte) { fromFloat16(x, src[:2*len(x)]) }
 
 func fromFloat16Go(x []float32, src []byte) {
@@ -122,9 +121,9 @@ func toFloat16Go(dst []byte, x []float32) (beyond, vanished int) {
 	return beyond, vanished
 }
 
-// ToBFloat16 sets dst to the little-endian bfloat16 nearest to each of x, ties to even; from
-// 2^128 - 2^119 on it is infinite. A NaN becomes the quiet one without payload, with its
-// sign. It returns the same counts as ToFloat16.
+// ToBFloat16 sets dst to the little-endian bfloat16 nearest to each of x, ties to even. From 2^128 -
+// 2^119 on it is infinite. A NaN becomes the quiet NaN without payload, with its sign. It returns the
+// same counts as ToFloat16.
 func ToBFloat16(dst []byte, x []float32) (beyond, vanished int) {
 	if len(x) == 0 {
 		return 0, 0

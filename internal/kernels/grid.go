@@ -3,21 +3,20 @@ package kernels
 // GridLanes is the number of blocks in a GridSearch.
 const GridLanes = 16
 
-// GridSearch looks for the scales of blocks side by side, one a lane: element i of block j is
+// GridSearch searches scales for blocks side by side, one in each lane: element i of block j is
 // x[i*GridLanes+j]. Codes are nearest integers from -zero to Steps-zero. The best scale is the one
-// whose codes, as a vector, have the least angle to the elements: it has the greatest
-// ⟨x,q⟩²/⟨q,q⟩.
+// whose codes, as a vector, have the least angle to the elements: the greatest ⟨x,q⟩²/⟨q,q⟩.
 //
-// Elements count in units of the largest of their block, and so do scales, which are given by
-// their inverses: how many codes a unit has. Sums of a block go in the order of its elements, in
-// float32.
+// Elements and scales are in units of the largest element of their block. Scales are given by their
+// inverses: the number of codes per unit. Sums of a block are in float32, in the order of its
+// elements.
 type GridSearch struct {
-	// What is tried. The zero point of an inverse t is Middle - Slope·t, rounded.
+	// Input: the scales to try. The zero point of an inverse t is Middle - Slope·t, rounded.
 	PerUnit         [GridLanes]float32 // one over the unit
 	First, Distance [GridLanes]float32 // of the inverses
 	Middle, Slope   [GridLanes]float32
 
-	// What was found.
+	// Output: the best scale.
 	Inverse, Zero [GridLanes]float32
 	XX, XQ, QQ    [GridLanes]float32 // ⟨x,x⟩, ⟨x,q⟩, ⟨q,q⟩
 	most          [GridLanes]float32 // XQ²/QQ
@@ -31,8 +30,8 @@ type GridSearch struct {
 // gridTry is an inverse and a zero point to try.
 type gridTry struct{ inverse, zero [GridLanes]float32 }
 
-// A block of more than largeBlock elements has an error that hangs less on single elements, and
-// inverses that are farther apart: fewer are tried first, and then more around the best.
+// Blocks of more than largeBlock elements depend less on single elements, and their inverses are
+// farther apart. Fewer are tried first, then more around the best.
 const largeBlock = 64
 
 // GridTries is how many inverses are tried first for a block with this number of elements. It is even.
@@ -43,10 +42,10 @@ func GridTries(elements int) int {
 	return 16
 }
 
-// Find tries inverses at even distances with the zero point that each of them has, or, if all is
-// set, with those next to it, too. Then it tries the best inverse with the zero points next to the
-// best one, and then inverses around it, a quarter of the distance from each other, in large blocks
-// again a quarter of that. Of equals the first counts. XQ remains 0 in a lane where nothing has an angle.
+// Find tries inverses at even distances with their zero points or, if all is set, also with the zero
+// points next to these. Then it tries the best inverse with the zero points next to the best one. Then
+// it tries inverses around the best at a quarter of the distance and, in large blocks, at a quarter of
+// that. Of equals the first wins. XQ stays 0 in a lane whose codes are all zero.
 func (s *GridSearch) Find(x []float32, all bool) {
 	var none [GridLanes]float32
 	s.Inverse, s.Zero, s.XX, s.XQ, s.QQ, s.most = none, none, none, none, none, none
@@ -140,8 +139,8 @@ func (s *GridSearch) try(x []float32) {
 }
 
 // AddGridErrors adds the squared errors of blocks side by side, as in a GridSearch, to e. Codes are
-// those that QuantizeColumns finds with the scales of grid, and stand for multiples of scale.
-// Squares are added in the order of elements.
+// those of QuantizeColumns with the scales of grid; they are decoded as multiples of scale. Squares
+// are added in the order of elements.
 func AddGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]float32, zero *[GridLanes]byte, f Format) {
 	if len(x) > 0 {
 		addGridErrors(e, x, grid, scale, zero, f)
@@ -169,8 +168,9 @@ func addGridErrorsGo(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes
 	}
 }
 
-// ColumnLanes sets dst to n columns side by side, at most GridLanes, from column first on: to their
-// elements from, from+step, … below to. x has rows of width elements. Lanes behind them have zeros.
+// ColumnLanes copies at most GridLanes columns of x side by side into dst: n columns from column first
+// on, and of each the elements from, from+step, … below to. x has rows of width elements. Unused lanes
+// are zero.
 func ColumnLanes(dst, x []float32, width, first, n, from, to, step int) {
 	if n < GridLanes {
 		clear(dst)

@@ -1,14 +1,13 @@
 // Package kernels has the loops over every element of a weight.
 //
-// Each is written in plain Go, which defines its result; the assembly for some processors
-// (see _gen) gives the same bits. The caller owns all slices and checks their lengths; a
-// slice that is too short panics.
+// Each loop is written in plain Go, which defines its result. The assembly for some processors (see
+// _gen) gives the same bits. The caller owns all slices and checks their lengths; a slice that is too
+// short panics.
 //
-// A matrix argument x belongs to a vector argument of n columns: len(x) is a
-// multiple of n, and x[r*n+i] meets element i of the vector.
+// A matrix argument x belongs to a vector argument of n columns: len(x) is a multiple of n, and
+// x[r*n+i] meets element i of the vector.
 //
-// Codes are bytes, one per element: the code itself if unsigned, its two's complement if
-// signed.
+// Codes are bytes, one per element: the code itself if unsigned, its two's complement if signed.
 package kernels
 
 import "math"

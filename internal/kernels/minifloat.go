@@ -2,12 +2,12 @@ package kernels
 
 import "math"
 
-// MiniFloat is a floating-point format that fits in a byte. A code is, from the highest
-// bit down, a sign, an exponent and a fraction, as in float32; below the least normal
-// number come subnormal ones, evenly spaced down to 0. What the codes above the largest
-// number represent is the format's own affair.
+// MiniFloat is a floating-point format that fits in a byte. A code is, from the highest bit down, a
+// sign, an exponent and a fraction, as in float32. Below the least normal number are subnormal
+// numbers, evenly spaced down to 0. The meaning of codes above the largest number depends on the
+// format.
 type MiniFloat struct {
-	Values [256]float32 // what codes represent; codes of fewer bits repeat
+	Values [256]float32 // of the codes; codes of fewer bits repeat
 	Top    uint32       // code of the largest number
 
 	// The assembly reads the following in this order.
@@ -15,14 +15,13 @@ type MiniFloat struct {
 	most     uint32  // bits of the largest number
 	drop     uint32  // bits that the fraction of a float32 has more
 	dropExp  uint32  // as many, added to an exponent
-	signDown uint32  // how far the sign lies below that of a float32
+	signDown uint32  // distance of the sign bit from that of a float32
 	zero     float32 // added to values; +0 makes -0 positive, -0 changes nothing
-	signless uint32  // code whose sign is dropped, if any
+	signless uint32  // code that loses its sign, if any
 }
 
-// The formats. E2M1 is also the one of four bits that has no NaN; SignlessE2M1
-// takes -0 for 0, though a negative number that rounds to 0 becomes -0. The FNUZ
-// formats have no -0.
+// The formats. E2M1 is the format of four bits, without NaN. SignlessE2M1 decodes -0 as 0, but a
+// negative number that rounds to 0 still gets the code of -0. The FNUZ formats have no -0.
 var (
 	E4M3FN       = newMiniFloat(4, 3, 7, 0x7e)
 	E5M2         = newMiniFloat(5, 2, 15, 0x7b)
@@ -78,15 +77,15 @@ func newMiniFloat(exponent, fraction, bias, top uint32) *MiniFloat {
 	return f
 }
 
-// Magnitude returns the code of |x|, rounded to the nearest number, ties to even,
-// as if exponents went on a little: it is above Top where x is beyond the largest
-// number and half a step, or infinite, or NaN.
+// Magnitude returns the code of |x|, rounded to the nearest number, ties to even, as if the exponents
+// continued above the largest. It is above Top if x is more than half a step beyond the largest
+// number, infinite or NaN.
 func (f *MiniFloat) Magnitude(x float32) uint32 {
 	return f.round(min(abs(x), f.most+1<<23))
 }
 
-// Code returns the code of x/scale, with the sign of x. What is beyond the largest
-// number counts as that number, and so does NaN. The scale is not negative.
+// Code returns the code of x/scale, with the sign of x. Numbers beyond the largest, and NaN, get the
+// code of the largest. The scale is not negative.
 func (f *MiniFloat) Code(x, scale float32) byte {
 	return f.signed(f.round(min(abs(x/scale), f.most)), x)
 }
@@ -100,11 +99,11 @@ func (f *MiniFloat) signed(code uint32, x float32) byte {
 	return byte(code | sign)
 }
 
-// round returns the code of a number of bits a, not much above the largest.
+// round returns the code of a number with bits a, not much above the largest.
 //
-// It adds a power of two so large that the ulp of the sum is the distance of
-// neighbours around a. The low bits of the sum then count such distances, from 0
-// if a is subnormal; and exponents above the least count on.
+// It adds a power of two so large that the ulp of the sum is the distance of neighbours around a. The
+// low bits of the sum then count these distances, from 0 if a is subnormal. Larger exponents continue
+// the count.
 func (f *MiniFloat) round(a uint32) uint32 {
 	exponent := max(a&(0xff<<23), f.least)
 	power := exponent + f.dropExp

@@ -2,7 +2,7 @@ package kernels
 
 import "math"
 
-// Ordered maps numbers to integers of the same order. -0 counts as 0.
+// Ordered maps numbers to integers in the same order. -0 maps to the same integer as 0.
 func Ordered(x float32) uint32 {
 	b := math.Float32bits(x + 0)
 	if b>>31 != 0 {

@@ -21,8 +21,8 @@ func pack4Go(dst, q []byte) {
 	}
 }
 
-// Pack2 puts the low two bits of each of q into dst, four per byte, the first lowest.
-// What is left of the last byte is 0. dst has (len(q)+3)/4 bytes.
+// Pack2 packs the low two bits of each of q into dst, four per byte, the first lowest. Unused bits of
+// the last byte are 0. dst has (len(q)+3)/4 bytes.
 func Pack2(dst, q []byte) { pack2(dst[:(len(q)+3)/4], q) }
 
 func pack2Go(dst, q []byte) {
@@ -89,5 +89,36 @@ func unpack2Go(q, src []byte, sign byte) {
 	for i := range q {
 		c := src[i/4] >> (i % 4 * 2) & 3
 		q[i] = c | c&sign*0x7e
+	}
+}
+
+// PackedLen returns the number of bytes of n packed codes.
+func PackedLen(n, bits int) int { return (n*bits + 7) / 8 }
+
+// Pack packs codes of 2, 4 or 8 bits into the first PackedLen(len(q), bits) bytes of dst.
+func Pack(dst, q []byte, bits int) {
+	switch bits {
+	case 2:
+		Pack2(dst, q)
+	case 4:
+		Pack4(dst, q)
+	case 8:
+		copy(dst[:len(q)], q)
+	default:
+		panic("kernels: Pack: bits are not 2, 4 or 8")
+	}
+}
+
+// Unpack sets q to the first len(q) codes packed in src.
+func Unpack(q, src []byte, bits int, signed bool) {
+	switch bits {
+	case 2:
+		Unpack2(q, src, signed)
+	case 4:
+		Unpack4(q, src, signed)
+	case 8:
+		copy(q, src[:len(q)])
+	default:
+		panic("kernels: Unpack: bits are not 2, 4 or 8")
 	}
 }

@@ -6,10 +6,9 @@ const (
 	TileColumns = 16
 )
 
-// MultiplyTile adds the product of two matrices to a tile of a third, c[i*stride+j] for i <
-// TileRows and j < TileColumns. The left matrix is packed column by column, TileRows numbers
-// each, the right one row by row, TileColumns numbers each: a and b have as many of them. Each
-// sum is formed in their order, from 0, and is then added to c.
+// MultiplyTile adds the product of two matrices to a tile of a third, c[i*stride+j] for i < TileRows
+// and j < TileColumns. a is packed column by column, TileRows numbers each; b row by row, TileColumns
+// numbers each. Each sum starts from 0 in their order, and is then added to c.
 func MultiplyTile(c []float32, stride int, a, b []float32) {
 	n := len(a) / TileRows
 	_, _, _ = a[:n*TileRows], b[:n*TileColumns], c[:(TileRows-1)*stride+TileColumns]

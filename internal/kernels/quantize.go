@@ -2,9 +2,9 @@ package kernels
 
 import "math"
 
-// Adding magic to a float32 below 2^22 in magnitude rounds it to an integer,
-// ties to even, which is then the low half of the sum's bits. The bits of any
-// other sum, as a signed integer, lie beyond every code on the side of its sign.
+// Adding magic to a float32 below 2^22 in magnitude rounds it to an integer, ties to even. The integer
+// is then in the low half of the sum's bits. The bits of any other sum, as a signed integer, lie beyond
+// every code on the side of its sign.
 const (
 	magic     = 3 << 22
 	magicBits = 0x4b400000
@@ -30,12 +30,12 @@ const (
 //
 //	q = clamp(rint(x/scale) + zero, Lo, Hi)
 //
-// with ties to even and rounding as Type asks, and adds the errors of what codes
-// represent, (q-zero)*scale, to sums.
+// with ties to even and rounded to f.Type. It adds the errors of the decoded values, (q-zero)*scale, to
+// sums.
 //
-// Each row of x has len(scale) elements. zero, stored as codes are, holds a zero point
-// for each column or a single one for all. Elements and scales are finite, no scale is 0, zero
-// points are codes, and no code represents an infinity. Elements and scales of Float16 are float16.
+// Each row of x has len(scale) elements. zero has a zero point for each column, or a single one for all,
+// stored like codes. Elements and scales are finite, no scale is 0, and no code represents an infinity.
+// With type Float16, elements and scales are float16 numbers.
 func QuantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {
@@ -43,8 +43,8 @@ func QuantizeColumns(q []byte, x, scale []float32, zero []byte, f Format, sums *
 	}
 }
 
-// QuantizeBlocks quantizes x as QuantizeColumns does, with a scale for each of
-// its blocks, see Blocks, and a zero point for each of them or a single one.
+// QuantizeBlocks is QuantizeColumns for blocks (see Blocks): a scale for each block, and a zero point
+// for each block or a single one for all.
 func QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int, f Format, sums *ErrorSums) {
 	for first, r := range runs(len(x), k, block) {
 		n := first + r.blocks

@@ -1,9 +1,8 @@
 package kernels
 
-// QuantizeFloatColumns sets each q to the code of its x, see Code, and adds the errors of
-// what codes represent, Values[q]*(scale*factor) rounded to a type, to sums. Each row of
-// x has len(scale) elements; scales are multiplied by factor. Elements are finite, and no
-// code represents an infinity.
+// QuantizeFloatColumns sets each q to the code of its x (see Code), and adds the errors of the decoded
+// values, Values[q]*(scale*factor) rounded to t, to sums. Each row of x has len(scale) elements;
+// scales are multiplied by factor. Elements are finite, and no code represents an infinity.
 func QuantizeFloatColumns(q []byte, x, scale []float32, factor float32, f *MiniFloat, t Type, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {
@@ -26,9 +25,9 @@ func QuantizeFloatBlock(q []byte, x, scale []float32, factor float32, f *MiniFlo
 	}
 }
 
-// QuantizeNearestColumns sets each q to the index of the value nearest to x/scale and
-// adds the errors of what codes represent, Values[q]*scale rounded to a type, to sums.
-// Each row of x has len(scale) elements. Those of a magnitude above their scale count as 1 or -1.
+// QuantizeNearestColumns sets each q to the index of the value nearest to x/scale and adds the errors
+// of the decoded values, Values[q]*scale rounded to t, to sums. Each row of x has len(scale) elements.
+// Elements larger than their scale are clamped to it.
 func QuantizeNearestColumns(q []byte, x, scale []float32, n *Nearest, t Type, sums *ErrorSums) {
 	CheckColumns(len(x), len(scale))
 	if len(x) > 0 {

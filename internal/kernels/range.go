@@ -66,8 +66,8 @@ func absMaxColumnsGo(acc, x []float32) {
 	}
 }
 
-// Ranges are kept as how far they reach below and above 0, as bits: taken as
-// signed integers, those of numbers of the other sign are negative.
+// Ranges are kept as distances below and above 0, as bits. As signed integers, the bits of numbers of
+// the other sign are negative.
 
 func rangeBlocksGo(lo, hi, x []float32, block int) {
 	for i, h := range hi {

@@ -38,8 +38,8 @@ func (k Weighting) weigh(w, x []float32) {
 // maxSearchBlock is the most elements that a block may have in a search.
 const maxSearchBlock = 32
 
-// weights returns the weights of the block of x that starts at an element, in a buffer
-// if they are not given as w.
+// weights returns the weights of a block of x that starts at element at: those of w or, without w,
+// computed into the buffer.
 func (k Weighting) weights(buffer *[maxSearchBlock]float32, x, w []float32, at, block int) []float32 {
 	if k == Given {
 		return w[at:][:block]
@@ -48,28 +48,27 @@ func (k Weighting) weights(buffer *[maxSearchBlock]float32, x, w []float32, at, 
 	return buffer[:block]
 }
 
-// AffineSearch looks for the scale and the least value of blocks whose codes count
-// from 0: element v of code q is to be near scale*q - min, where min is not negative.
+// AffineSearch searches the scale and the least value of blocks whose codes count from 0: code q
+// decodes to scale*q - min, where min is not negative.
 type AffineSearch struct {
 	Block       int       // the elements of a block: 16 or 32
 	Last        float32   // the greatest code
 	First, Step float32   // a try has the range that many codes: Last+First, Last+First+Step, …
 	Tries       int       // how many of these are tried, at most 40
-	Absolute    bool      // errors count by magnitude, not squared
+	Absolute    bool      // errors are weighted by magnitude, not squared
 	Weighting   Weighting // of errors
 }
 
-// AffineFits holds for each block the scale and the min that were found, and the way
-// to the codes that these fit best, see Codes.
+// AffineFits holds the scale and the min found for each block. Codes computes the best codes for them
+// from Inverse and Low.
 type AffineFits struct{ Scale, Min, Inverse, Low []float32 }
 
-// Find searches each block of x for the least sum of weighted errors. If weights are
-// given, they are w, and not negative. It starts from the range of the elements, its least at most 0, and
-// fits scale and min to the codes of each try. If that is better, the range of the
-// following tries starts at this min. A block of a single value below 0, or of zeros,
-// gets that min and the scale 0.
+// Find searches each block of x for the least sum of weighted errors. w, if given, has the weights,
+// which are not negative. It starts from the range of the elements, extended to 0, and fits scale and
+// min to the codes of each try. If a try is better, the ranges of the following tries start at its
+// min. A block with a single value below 0, or of zeros, gets that min and the scale 0.
 //
-// Sums of a block go in the order of its elements.
+// Sums of a block are in the order of its elements.
 func (s *AffineSearch) Find(f AffineFits, x, w []float32) { s.find(f, x, w) }
 
 func (s *AffineSearch) findGo(f AffineFits, x, w []float32) {
@@ -161,24 +160,24 @@ func (s *AffineSearch) Codes(q []byte, x []float32, inverse, low float32) {
 	}
 }
 
-// SymmetricSearch looks for the scale of blocks whose codes count from -Half to
-// Half-1: element v of code q is to be near scale*q. Scales may be negative.
+// SymmetricSearch searches the scale of blocks whose codes count from -Half to Half-1: code q decodes
+// to scale*q. Scales may be negative.
 type SymmetricSearch struct {
 	Block     int // the elements of a block: 16 or 32
 	Half      float32
 	Weighting Weighting // of errors
 }
 
-// Negligible is the magnitude below which a block counts as zeros.
+// Negligible is the magnitude below which a block is treated as zeros.
 const Negligible = 1e-15
 
-// Find searches each block of x for the least sum of weighted squared errors. If
-// weights are given, they are w, and not negative. It fits a scale to the codes of each of 19 tries, by which
-// the element of largest magnitude is -Half and then -(Half-0.9) … -(Half+0.9), and
-// keeps the best one, the earliest among equals. It returns the scale, and the
-// inverse of the one whose codes it fits, both 0 for a block of zeros.
+// Find searches each block of x for the least sum of weighted squared errors. w, if given, has the
+// weights, which are not negative. It makes 19 tries, in which the element of the largest magnitude
+// becomes -Half, then -(Half-0.9) … -(Half+0.9), and fits a scale to the codes of each. The best wins,
+// the earliest among equals. It returns the scale, and the inverse of the scale whose codes it fits;
+// both are 0 for a block of zeros.
 //
-// Sums of a block go in the order of its elements.
+// Sums of a block are in the order of its elements.
 func (s *SymmetricSearch) Find(scale, inverse, x, w []float32) { s.find(scale, inverse, x, w) }
 
 func (s *SymmetricSearch) findGo(scale, inverse, x, w []float32) {
@@ -248,8 +247,8 @@ func (s *SymmetricSearch) code(v, inverse float32) float32 {
 	return clamp(nearestInteger(inverse*v), -s.Half, s.Half-1)
 }
 
-// Codes sets q to the codes of a block plus Half, by what Find found; to 0 if that is
-// nothing.
+// Codes sets q to the codes of a block plus Half, from the inverse that Find returned; to 0 if that is
+// 0.
 func (s *SymmetricSearch) Codes(q []byte, x []float32, inverse float32) {
 	for i, v := range x {
 		q[i] = 0
@@ -280,10 +279,10 @@ func clamp(v, lo, hi float32) float32 {
 	return v
 }
 
-// Recode sets q to codes, at most last, of the blocks of x: the nearest to
-// (x+least)/scale, by the block's scale and least, plus zero. Like in Find, rounding
-// is an addition to a large number, but what is too large for that gets the code of
-// the last bits of the sum.  Blocks are multiples of 16.
+// Recode sets q to the codes, at most last, of the blocks of x: the nearest integers to
+// (x+least)/scale, by the block's scale and least, plus zero. Like in Find, rounding is an addition to
+// a large number; for numbers too large, the code is the last bits of the sum. Blocks are multiples of
+// 16.
 func Recode(q []byte, x, scale, least []float32, zero, last int) {
 	if len(scale) == 0 {
 		return
@@ -302,8 +301,8 @@ func recodeGo(q []byte, x, scale, least []float32, block, zero, last int) {
 	}
 }
 
-// NearestInt rounds v to an integer, ties to even, by an addition to a large number:
-// from 2^22 on the result is that of the last bits of the sum.
+// NearestInt rounds v to an integer, ties to even, by an addition to a large number. From 2^22 on the
+// result is the last bits of the sum.
 func NearestInt(v float32) int {
 	return int(math.Float32bits(float32(v)+integers)&(1<<23-1)) - 1<<22
 }

@@ -21,7 +21,7 @@ const (
 	avx512                 // with F, BW, DQ and VL
 )
 
-// instructions is what the loops use: the most that the processor has.
+// instructions is the largest instruction set of the processor that the loops use.
 var instructions = func() instructionSet {
 	x := cpu.X86
 	switch {
@@ -232,7 +232,7 @@ func toFloat16(dst []byte, x []float32) (beyond, vanished int) {
 	if n > 0 {
 		toFloat16AVX2(&dst[0], &x[0], n, &l[0])
 	}
-	if l.sum(countNaN) > 0 { // they keep other bits
+	if l.sum(countNaN) > 0 { // the assembly keeps other bits of a NaN
 		return toFloat16Go(dst, x)
 	}
 	return l.and(toFloat16Go(dst[2*n:], x[n:]))

@@ -7,7 +7,7 @@ package kernels
 // maxLanes is how many blocks a search takes at once at most.
 const maxLanes = 16
 
-// lanes are blocks side by side: element i of all of them, then element i+1.
+// lanes has blocks side by side: element i of all blocks, then element i+1.
 type lanes [maxLanes * maxSearchBlock]float32
 
 // searchable reports whether there is assembly for blocks of that size.
@@ -48,7 +48,7 @@ func (w *lanes) weigh(x *lanes, k Weighting, block int) {
 	}
 }
 
-// group is what a search takes at once: blocks side by side, and their weights.
+// group is the input of one search: blocks side by side, and their weights.
 type group struct{ x, w lanes }
 
 // load loads blocks, and their weights if they are given.

@@ -10,18 +10,16 @@ import (
 // smallBlock is the number of elements of the blocks below.
 const smallBlock = 32
 
-// QuantizeNibbles makes blocks of 32 elements each 18 bytes, ggml's Q4_0: a scale, a
-// float16, that makes the first element of largest magnitude -8, and the codes of
-// x/scale + 8, rounded up from a half on, of which byte i has code i in its low half and
-// code i+16 in the high one.
+// QuantizeNibbles encodes blocks of 32 elements in ggml's Q4_0, 18 bytes each: a float16 scale that
+// makes the first element of the largest magnitude -8, and the codes of x/scale + 8, rounded half up.
+// Byte i has code i in its low half and code i+16 in its high half.
 func QuantizeNibbles(dst []byte, x []float32) {
 	checkSmall(len(dst), len(x), 18)
 	quantizeNibbles(dst, x)
 }
 
-// QuantizeBytes makes blocks of 32 elements each 34 bytes, ggml's Q8_0: a scale, a
-// float16, that makes the largest magnitude 127, and x/scale, an int8 each, rounded away
-// from 0 from a half on.
+// QuantizeBytes encodes blocks of 32 elements in ggml's Q8_0, 34 bytes each: a float16 scale that
+// makes the largest magnitude 127, and x/scale as int8, rounded half away from 0.
 func QuantizeBytes(dst []byte, x []float32) {
 	checkSmall(len(dst), len(x), 34)
 	quantizeBytes(dst, x)

@@ -33,10 +33,9 @@ type Nearest struct {
 	ranks *ranks // nil if there are more than 16 different numbers
 }
 
-// ranks are the bits of at most 16 numbers in ascending order, and their codes.
-// Numbers above limit i have a rank above i. The limits are a search tree: the one
-// of node i is less than those below node 2i+1 and not less than those below 2i,
-// and node 1 is the root. Missing limits are +Inf.
+// ranks are the bits of at most 16 numbers in ascending order, with their codes. A number above limit
+// i has a rank above i. The limits are a search tree with root 1: the limits below node 2i are at most
+// that of node i, and those below node 2i+1 are greater. Missing limits are +Inf.
 type ranks struct {
 	tree, values, codes [16]uint32
 }
@@ -70,15 +69,15 @@ func newRanks(n *Nearest) *ranks {
 // nearestSteps is how many equal steps from 0 to 1 a Nearest is divided into.
 const nearestSteps = 256
 
-// nearestStep is what is nearest around a multiple of 1/nearestSteps.
+// nearestStep has the nearest values on both sides of a limit near a multiple of 1/nearestSteps.
 type nearestStep struct {
 	limit        float32 // the last number that below is the nearest of
 	below, above byte
 }
 
-// NewNearest returns what finds the index of the nearest of values, or of two
-// that are equally near the one nearer to 0, or of equal ones the first. Midpoints
-// of neighbours are more than 1/nearestSteps apart.
+// NewNearest returns a Nearest that finds the index of the nearest of values. Of two equally near it
+// is the one nearer to 0, of equal ones the first. Midpoints of neighbours are more than
+// 1/nearestSteps apart.
 func NewNearest(values []float32) *Nearest {
 	return NewNearestBy(values, func(x float32) byte {
 		best, v := 0, float64(x)
@@ -121,8 +120,8 @@ func NewNearestBy(values []float32, index func(x float32) byte) *Nearest {
 	return n
 }
 
-// stepMagic rounds what it is added to to a multiple of 1/nearestSteps, whose number is
-// then the low part of the sum's bits. Bits of other sums are beyond these.
+// Adding stepMagic rounds a number to a multiple of 1/nearestSteps, whose index is then in the low
+// bits of the sum. The bits of larger numbers are beyond all indices.
 const (
 	stepMagic     = magic / nearestSteps
 	stepMagicBits = magicBits - 8<<23 // nearestSteps is 2^8

@@ -1,20 +1,19 @@
-// Package knapsack solves the multiple-choice knapsack problem: it takes one choice of each
-// class such that the sum of the weights is at most a capacity and the sum of the costs is
-// minimal.
+// Package knapsack solves the multiple-choice knapsack problem: it takes one choice of each class such
+// that the sum of the weights is at most a capacity and the sum of the costs is minimal. [Solve] gets
+// the classes, which it only reads, and returns a [Solution], which the caller owns.
 //
 //  1. The linear relaxation, which may mix the choices of a class, is solved on the convex
 //     hulls of the classes (Sinha and Zoltners 1979). It gives a lower bound of the cost and
 //     a multiplier λ, the price of weight in cost.
-//  2. The regret of a choice is cost + λ·weight, less the minimum of that in its class. The
-//     cost of a solution is the lower bound, plus its regrets, plus λ times the capacity it
-//     does not use.
-//  3. So a choice or partial solution cannot be part of a better solution if its regret is
-//     at least the excess, the cost of the best known solution above the bound. Dynamic
-//     programming over the classes drops it, and drops partial solutions that others
-//     dominate in weight and cost (Nemhauser and Ullmann 1969).
+//  2. The regret of a choice is cost + λ·weight, minus the minimum of that sum in its class. The cost
+//     of a solution is the lower bound, plus its regrets, plus λ times the unused capacity.
+//  3. The excess is the cost of the best known solution minus the lower bound. A choice or partial
+//     solution with a regret of at least the excess cannot be part of a better solution. Dynamic
+//     programming over the classes drops it. It also drops partial solutions that others dominate in
+//     weight and cost (Nemhauser and Ullmann 1969).
 //
-// The result is optimal unless too many partial solutions remain. Then those with the
-// highest regret are dropped too, and Solution.Bound limits the distance to the optimum.
+// The result is optimal unless too many partial solutions remain. Then the ones with the highest regret
+// are dropped too, and Solution.Bound limits the distance to the optimum.
 package knapsack
 
 import (
@@ -144,9 +143,9 @@ func (p *problem) start() (steps []step) {
 	return steps
 }
 
-// Frontier returns the sums of the solutions on the lower convex hull of all solutions, the
-// lightest first: no other solution has less of both, and none is below the line between two
-// neighbours. Every class must have a choice.
+// Frontier returns the sums of the solutions on the lower convex hull of all solutions, the lightest
+// first. No solution is lower in both sums, and none is below the line between two neighbours. Every
+// class must have a choice.
 func Frontier(classes [][]Choice) []Choice {
 	p := newProblem(classes, 0)
 	steps := p.start()
@@ -268,8 +267,8 @@ func (p *problem) search(lambda, bound, excess float64) float64 {
 	return bound + min(dropped, p.cost(p.pick)-bound)
 }
 
-// bySpread lists the classes by the spread of their weights, the largest first: classes
-// with a small spread fit into the capacity that the others leave.
+// bySpread lists the classes by the spread of their weights, the largest first: classes with a small
+// spread then fit into the remaining capacity.
 func (p *problem) bySpread() []int {
 	order := make([]int, len(p.classes))
 	spread := make([]float64, len(p.classes))
@@ -281,7 +280,7 @@ func (p *problem) bySpread() []int {
 	return order
 }
 
-// undominated returns the states that no other state beats in weight and cost.
+// undominated removes the states that another state beats in weight and cost.
 func undominated(states []state) []state {
 	slices.SortFunc(states, func(a, b state) int {
 		return cmp.Or(cmp.Compare(a.weight, b.weight), cmp.Compare(a.cost, b.cost))

@@ -10,9 +10,9 @@ import (
 	"onnxquant/internal/secondorder"
 )
 
-// blocks is the coder of ggml's formats. An encoding makes blocks of each column. Then their codes
-// change, and scales that are no codes themselves. Mins stay: they are added to the weights of the
-// panel's columns, so that codes times scales stand for these.
+// blocks is the coder of ggml's formats. An encoding makes blocks of each column. Then only codes and
+// the scales of superblocks change. Mins are fixed: they are added to the weights of the panel's
+// columns, so that codes times scales approximate the sums.
 type blocks struct {
 	panel    *panel
 	encoding *ggml.Encoding
@@ -22,7 +22,7 @@ type blocks struct {
 	importance []float32 // of a padded column
 	packed     []byte
 	parts      ggml.Parts
-	mins       []float32 // what was added to the weights, a row for each part
+	mins       []float32 // mins that were added to the weights, a row for each part
 }
 
 func (b *blocks) of(p *panel, f secondorder.Format) *blocks {
@@ -41,7 +41,7 @@ func (b *blocks) of(p *panel, f secondorder.Format) *blocks {
 	return b
 }
 
-func (b *blocks) leastAngle(ctx context.Context) error {
+func (b *blocks) mse(ctx context.Context) error {
 	return b.encode(ctx, b.panel.weight.Importance)
 }
 
@@ -52,7 +52,7 @@ func (b *blocks) weighted(ctx context.Context, h []float32) error {
 	return b.encode(ctx, secondorder.Importance(h, b.panel.columns.K))
 }
 
-// encode makes blocks of the columns, and sets these to what the blocks have.
+// encode encodes the columns as blocks, and sets the columns to the codes and scales of the blocks.
 func (b *blocks) encode(ctx context.Context, importance []float32) error {
 	c := &b.panel.columns
 	b.addMins(-1)
@@ -119,8 +119,8 @@ func (b *blocks) addMins(sign float32) {
 	}
 }
 
-// take makes blocks of the codes and scales that the columns have.
-func (b *blocks) take() {
+// takeCodes makes blocks of the codes and scales that the columns have.
+func (b *blocks) takeCodes() {
 	c := &b.panel.columns
 	for i := range c.K {
 		for j := range c.N {

@@ -10,25 +10,26 @@ import (
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/secondorder"
 	"onnxquant/internal/work"
+	"onnxquant/spec"
 )
 
-// exponents is how many exponents of the size of a channel are tried as its factor: from 0 on, up
-// to 1 without that. The first leaves all factors 1.
+// exponents is the number of exponents that are tried for a channel's factor: 0, 1/exponents, … up to
+// 1, exclusive. Exponent 0 makes all factors 1.
 const exponents = 20
 
-// Channels returns factors for the channels that a layer reads, for its weight to be multiplied by,
-// and its input divided; nil where none have a smaller error of the outputs, the weight being
-// rounded to nearest. Layers with the same input share their factors. This is AWQ (Lin and others,
+// Channels returns, for each layer, factors by which the rows of its weight are multiplied and the
+// channels of its input divided. They minimize the output error of the weight rounded to nearest; nil
+// if no factors lower it. Layers with the same input share their factors. This is AWQ (Lin and others,
 // "AWQ: Activation-aware Weight Quantization", 2023): a factor is a power of the channel's mean
 // magnitude.
 func Channels(ctx context.Context, layers []Layer, a Activations, o Options) ([][]float32, error) {
 	c := newCalibration(layers, a, o)
-	c.Best = false
+	c.Algorithm = spec.AWQ
 	factors := make([][]float32, len(layers))
 	groups := c.groups()
 	sample := c.work(groups, allExponents)
 	for g, group := range groups {
-		sums, err := c.observe(ctx, group, func() { c.pace.did(&c.pace.running, sample[g]) })
+		sums, err := c.observe(ctx, group, func() { c.pace.addTime(&c.pace.running, sample[g]) })
 		if err != nil {
 			return nil, err
 		}
@@ -39,7 +40,7 @@ func Channels(ctx context.Context, layers []Layer, a Activations, o Options) ([]
 			}
 			for _, l := range in.layers {
 				factors[l] = best
-				c.pace.did(&c.pace.fitting, c.products(l, allExponents))
+				c.pace.addTime(&c.pace.fitting, c.products(l, allExponents))
 			}
 			sums[i] = nil
 		}
@@ -82,8 +83,8 @@ func (c *calibration) channels(ctx context.Context, in *inputs, m *moments) ([]f
 	return tried[best], nil
 }
 
-// factors returns a power of the mean magnitude of each channel, over the geometric mean of the
-// least and the greatest of them.
+// factors returns a power of each channel's mean magnitude. The powers are divided by the geometric
+// mean of the smallest and the largest.
 func (m *moments) factors(exponent float64) []float32 {
 	const least = 1e-4 // over the greatest mean
 	var greatest float64

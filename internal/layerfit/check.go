@@ -4,8 +4,8 @@ import (
 	"context"
 	"math"
 
+	"onnxquant/internal/operands"
 	"onnxquant/internal/quantize"
-	"onnxquant/internal/rows"
 )
 
 // checkedModels is how many models run side by side for check.
@@ -13,14 +13,14 @@ const checkedModels = 3
 
 // checkedSamples is on how many samples.
 func (c *calibration) checkedSamples() int {
-	if n := c.activations.Len(); n < tenth {
+	if n := c.activations.Len(); n < heldOutEvery {
 		return n
 	}
-	return c.activations.Len() / tenth
+	return c.activations.Len() / heldOutEvery
 }
 
-// check compares the outputs of the model, on the samples that were held out, with those that the
-// codes of mse lead to. If these are better, they are what was found.
+// check compares the errors of the model's outputs, on held-out samples, with the codes found and with
+// the codes of mse. If mse is better, the result gets its codes.
 func (c *calibration) check(ctx context.Context) error {
 	if c.Error.Layers == 0 {
 		return nil
@@ -31,7 +31,7 @@ func (c *calibration) check(ctx context.Context) error {
 			continue
 		}
 		mse[i] = c.store.add(l.Weight)
-		if err := c.leastAngle(ctx, l, mse[i]); err != nil {
+		if err := c.mse(ctx, l, mse[i]); err != nil {
 			return err
 		}
 	}
@@ -43,14 +43,14 @@ func (c *calibration) check(ctx context.Context) error {
 		}
 		paths = append(paths, path)
 	}
-	c.Error.HeldOut = c.activations.Len() >= tenth
-	wanted := func(sample int) bool { return !c.Error.HeldOut || c.held(sample, 0) }
+	c.Error.HeldOut = c.activations.Len() >= heldOutEvery
+	wanted := func(sample int) bool { return !c.Error.HeldOut || c.heldOut(sample, 0) }
 	names := [][]string{c.Outputs, c.Outputs, c.Outputs}
 	var squared, found, least float64 // outputs, and errors
 	samples := 0
-	err := c.activations.Run(ctx, paths, names, wanted, func(_ int, values [][]rows.Value) error {
+	err := c.activations.Run(ctx, paths, names, wanted, func(_ int, values [][]operands.Value) error {
 		samples++
-		defer c.pace.did(&c.pace.running, checkedModels)
+		defer c.pace.addTime(&c.pace.running, checkedModels)
 		for i, y := range values[0] {
 			a, b, s := difference(values[1][i].Data, y.Data), difference(values[2][i].Data, y.Data), squares(y.Data)
 			if !(s > 0) || !isNumber(s) || !isNumber(b) {
@@ -77,7 +77,7 @@ func (c *calibration) check(ctx context.Context) error {
 		}
 		for i := range c.Found {
 			if c.Found[i] != nil {
-				c.Found[i], c.Notes[i] = mse[i], "with "+c.algorithm()+" the error of the model's outputs on "+on+" is larger"
+				c.Found[i], c.Notes[i] = mse[i], "with "+string(c.Algorithm)+" the error of the model's outputs on "+on+" is larger"
 			}
 		}
 	}
@@ -87,8 +87,8 @@ func (c *calibration) check(ctx context.Context) error {
 // isNumber reports whether x is neither NaN nor infinite.
 func isNumber(x float64) bool { return x-x == 0 }
 
-// difference is the squared difference of two values; NaN if they have different lengths, as an output
-// may whose length depends on what is computed.
+// difference is the squared difference of two values. It is NaN if the lengths differ (data-dependent
+// shapes).
 func difference(a, b []float32) (sum float64) {
 	if len(a) != len(b) {
 		return math.NaN()

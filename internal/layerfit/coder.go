@@ -10,12 +10,12 @@ import (
 // coder finds the first codes of a panel's columns, and writes the last ones, in the way of the
 // weight's format.
 type coder interface {
-	// leastAngle sets the columns to the codes of mse, weighted to those that are better if errors
-	// count by the diagonal of h.
-	leastAngle(ctx context.Context) error
+	// mse sets the columns to the codes of algorithm mse. weighted improves them with errors weighted
+	// by the diagonal of h.
+	mse(ctx context.Context) error
 	weighted(ctx context.Context, h []float32) error
 
-	take()              // what the columns have become
+	takeCodes()         // takes the codes over from the columns
 	decode(x []float32) // K rows
 	write(to *quantize.Found) error
 }
@@ -33,8 +33,8 @@ type scalars struct {
 	format secondorder.Format
 }
 
-func (s scalars) leastAngle(context.Context) error {
-	s.panel.columns.FitBlocks(s.format, s.panel.weight.LeastAngle())
+func (s scalars) mse(context.Context) error {
+	s.panel.columns.FitBlocks(s.format, s.panel.weight.MSE())
 	return nil
 }
 
@@ -43,7 +43,7 @@ func (s scalars) weighted(_ context.Context, h []float32) error {
 	return nil
 }
 
-func (s scalars) take() {}
+func (s scalars) takeCodes() {}
 
 func (s scalars) decode(x []float32) { s.panel.columns.Decode(s.format, x) }
 

@@ -5,9 +5,10 @@ import (
 
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/secondorder"
+	"onnxquant/spec"
 )
 
-// Cost is what Run takes, without what runs the models.
+// Cost is the cost of Run, without that of the process that runs the models.
 type Cost struct {
 	Groups int           // of layers
 	Runs   int           // of models, each up to the whole one, on all samples
@@ -16,17 +17,17 @@ type Cost struct {
 	Time   time.Duration // roughly
 }
 
-// perSecond is how many products a worker adds up in a second, with all else that it does for
-// them: a third of what it reaches in large matrices.
+// perSecond is the number of products that a worker adds up in a second, with all other work. It is a
+// third of the rate in large matrices.
 const perSecond = 3e9
 
-// Add adds the cost of what is done as well, before or after.
+// Add adds the cost of another job that runs before or after.
 func (c *Cost) Add(o Cost) {
 	c.Groups, c.Runs, c.Time = c.Groups+o.Groups, c.Runs+o.Runs, c.Time+o.Time
 	c.Memory, c.Disk = max(c.Memory, o.Memory), max(c.Disk, o.Disk)
 }
 
-// Estimate tells what Run would take.
+// Estimate returns the cost of Run.
 func Estimate(layers []Layer, o Options) Cost {
 	c := newCalibration(layers, nil, o)
 	cost := c.cost(c.passes)
@@ -34,26 +35,26 @@ func Estimate(layers []Layer, o Options) Cost {
 		cost.Runs += 3 // the check of the outputs, on some samples
 	}
 	for _, l := range layers {
-		w, bytes := l.Weight, int64(5) // of what belongs to a block
+		w, bytes := l.Weight, int64(5) // of scales and zero points of a block
 		size := w.Elements()
 		if w.Encoding != nil {
 			bytes, size = int64(w.Encoding.Bytes), 4*size
 		}
-		cost.Disk += 2 * (size + bytes*w.Outer*w.Blocks()*w.Inner) // for mse, too
+		cost.Disk += 2 * (size + bytes*w.Outer*w.Blocks()*w.Inner) // twice: the codes of mse are stored too
 	}
 	return cost
 }
 
-// EstimateChannels tells what Channels would take.
+// EstimateChannels returns the cost of Channels.
 func EstimateChannels(layers []Layer, o Options) Cost {
-	o.Best = false
+	o.Algorithm = spec.AWQ
 	return newCalibration(layers, nil, o).cost(allExponents)
 }
 
 // cost adds up the cost of all groups. passes is how often a Hessian is multiplied by a weight.
 func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
 	models := 1 // that run for a group
-	if c.Best {
+	if c.Algorithm == spec.Best {
 		models = 2
 	}
 	var products float64
@@ -79,7 +80,7 @@ func (c *calibration) cost(passes func(*quantize.Weight) float64) (cost Cost) {
 // solving is the memory for finding codes once sums are known: the factor, and panels.
 func (c *calibration) solving(k int64) int64 {
 	bytes := int64(c.workers) * c.panelWidth(k) * k * perElement
-	if c.Best {
+	if c.Algorithm == spec.Best {
 		bytes += 4 * k * k
 	}
 	return bytes
@@ -88,9 +89,9 @@ func (c *calibration) solving(k int64) int64 {
 // passes is how often the Hessian is multiplied by a weight.
 func (c *calibration) passes(w *quantize.Weight) float64 {
 	switch {
-	case c.Best:
+	case c.Algorithm == spec.Best:
 		return secondorder.SearchPasses + 2 // with shift
-	case c.Clip:
+	case c.Algorithm == spec.AWQ:
 		return secondorder.ClipPasses(w.SecondOrder(w.Codec), int(w.K))
 	}
 	return 0.5

@@ -5,20 +5,27 @@ import (
 	"testing"
 
 	"onnxquant/int4"
+	"onnxquant/internal/operands"
 	"onnxquant/internal/quantize"
-	"onnxquant/internal/rows"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 func layer(k, n int64, input string) Layer {
-	return Layer{&quantize.Weight{Outer: 1, K: k, Inner: n, Block: 32, Codec: int4.Codec{Bits: 4, Signed: true}, Algorithm: spec.Best}, []Product{{Operation: rows.Matrix{}, Input: input, Output: "y"}}}
+	return Layer{&quantize.Weight{Outer: 1, K: k, Inner: n, Block: 32, Codec: int4.Codec{Bits: 4, Signed: true}, Algorithm: spec.Best}, []Product{{Operation: operands.Matrix{}, Input: input, Output: "y"}}}
+}
+
+func algorithmOf(best bool) spec.Algorithm {
+	if best {
+		return spec.Best
+	}
+	return spec.GPTQ
 }
 
 // Sums over inputs take no more memory than is reckoned with, however many rows there are.
 func TestMemoryOfSums(t *testing.T) {
 	const k, n, other = 24, 40, 56
 	for _, best := range []bool{false, true} {
-		c := &calibration{Options: Options{Best: best}, layers: []Layer{layer(k, n, "x"), layer(k, other, "x")}}
+		c := &calibration{Options: Options{Algorithm: algorithmOf(best)}, layers: []Layer{layer(k, n, "x"), layer(k, other, "x")}}
 		columns := []int{n, other}
 		var targets []*target
 		for _, n := range columns {
@@ -64,7 +71,7 @@ func TestGroupsFitMemory(t *testing.T) {
 	var last Cost
 	for _, memory := range []int64{64 << 20, 16 << 20, 8 << 20} {
 		for _, best := range []bool{false, true} {
-			c := Estimate(layers, Options{Best: best, Memory: memory, Threads: 2})
+			c := Estimate(layers, Options{Algorithm: algorithmOf(best), Memory: memory, Threads: 2})
 			if c.Memory > memory || c.Groups == 0 || c.Time <= 0 {
 				t.Errorf("%d MiB, best %v: %+v", memory>>20, best, c)
 			}

@@ -10,7 +10,7 @@ import (
 
 // group finds the codes of a group of layers. sample is how much a sample counts in its progress.
 func (c *calibration) group(ctx context.Context, group []*inputs, sample float64) error {
-	sums, err := c.observe(ctx, group, func() { c.pace.did(&c.pace.running, sample) })
+	sums, err := c.observe(ctx, group, func() { c.pace.addTime(&c.pace.running, sample) })
 	if err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (c *calibration) group(ctx context.Context, group []*inputs, sample float64
 	return nil
 }
 
-// solve finds the codes of the layers that share inputs, a part of their columns after the other.
+// solve finds the codes of the layers that share inputs, one part of their columns after another.
 func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) error {
 	found := make([]*quantize.Found, len(in.layers))
 	all := make([]sums, len(in.layers))
@@ -53,17 +53,17 @@ func (c *calibration) solve(ctx context.Context, in *inputs, parts []*moments) e
 		c.Error.Few += len(in.layers)
 	}
 	for j, i := range in.layers {
-		if err := c.settle(ctx, i, found[j], all[j], why); err != nil {
+		if err := c.keepBetter(ctx, i, found[j], all[j], why); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// settle keeps the codes of a layer, or those of mse if their error is less. why explains that no
-// others were found.
-func (c *calibration) settle(ctx context.Context, layer int, found *quantize.Found, e sums, why string) error {
-	defer c.pace.did(&c.pace.fitting, c.products(layer, c.passes))
+// keepBetter keeps the codes found for a layer, or the codes of mse if their error is smaller. why
+// explains why no codes were found.
+func (c *calibration) keepBetter(ctx context.Context, layer int, found *quantize.Found, e sums, why string) error {
+	defer c.pace.addTime(&c.pace.fitting, c.products(layer, c.passes))
 	switch {
 	case e.broken:
 		return nil
@@ -79,17 +79,6 @@ func (c *calibration) settle(ctx context.Context, layer int, found *quantize.Fou
 		return nil
 	}
 	c.Error.Lost++
-	c.Notes[layer] = fmt.Sprintf("%s has an error of %.3g of the output on held-out rows, mse %.3g", c.algorithm(), math.Sqrt(e.found/e.signal), math.Sqrt(e.mse/e.signal))
-	return c.leastAngle(ctx, c.layers[layer], found)
-}
-
-// algorithm is the algorithm in words.
-func (c *calibration) algorithm() string {
-	switch {
-	case c.Best:
-		return "best"
-	case c.Clip:
-		return "awq"
-	}
-	return "gptq"
+	c.Notes[layer] = fmt.Sprintf("%s has an error of %.3g of the output on held-out rows, mse %.3g", c.Algorithm, math.Sqrt(e.found/e.signal), math.Sqrt(e.mse/e.signal))
+	return c.mse(ctx, c.layers[layer], found)
 }

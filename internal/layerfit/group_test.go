@@ -18,7 +18,7 @@ func TestOverflowIsNotCompared(t *testing.T) {
 	r := &Result{Found: make([]*quantize.Found, 1), Notes: make([]string, 1), store: s}
 	c := &calibration{Result: r, layers: layers, pace: newPace(nil)}
 	e := sums{found: math.Inf(1), mse: math.Inf(1), signal: math.Inf(1), calibrated: true}
-	if err := c.settle(t.Context(), 0, new(quantize.Found), e, ""); err != nil {
+	if err := c.keepBetter(t.Context(), 0, new(quantize.Found), e, ""); err != nil {
 		t.Fatal(err)
 	}
 	if err := s.note(c.record(1)); err != nil || c.Error.Layers != 0 || c.Found[0] == nil {

@@ -1,12 +1,12 @@
-// Package layerfit finds the codes of weights by the inputs that their layers get, before a
-// conversion writes them.
+// Package layerfit finds the codes of weights from the inputs of their layers, on calibration data,
+// before a conversion writes them.
 //
-// [Run] gets the [Layer]s of a model and [Activations], which run models on samples. For a group
-// of layers at a time it adds up the second moments of their inputs, and then lets package
-// secondorder find the codes, which it stores in a file. No activations are kept, except for those
-// of few rows that are held out: on these the error of each layer's output is compared with that
-// of the algorithm mse, and the better codes are kept; at the end the same is done with the outputs
-// of the model.
+// [Run] gets the [Layer]s of a model and [Activations], which run models on samples. It returns a
+// [Result], which the caller owns and closes: the codes of each layer, in a temporary file. For one
+// group of layers at a time, Run adds up the second moments of the inputs. Package secondorder then
+// finds the codes. Activations are not kept, except for a few held-out rows. On these rows, Run
+// compares the output error of each layer with that of algorithm mse and keeps the better codes. At
+// the end it does the same with the outputs of the model.
 package layerfit
 
 import (
@@ -14,9 +14,10 @@ import (
 	"errors"
 	"fmt"
 
+	"onnxquant/internal/operands"
 	"onnxquant/internal/quantize"
-	"onnxquant/internal/rows"
 	"onnxquant/internal/work"
+	"onnxquant/spec"
 )
 
 // Activations runs models on samples.
@@ -25,10 +26,9 @@ type Activations interface {
 	Len() int
 	// Key is the same for the same samples, and what runs models on them.
 	Key(ctx context.Context) (string, error)
-	// Run runs models, by their paths, side by side on the samples that are wanted, in their
-	// order. It hands on the named values of each model: inputs, outputs and what is inside of its
-	// graph.
-	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]rows.Value) error) error
+	// Run runs several models, given by their paths, side by side on the wanted samples, in order. It
+	// hands on the named values of each model: inputs, outputs or values inside the graph.
+	Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]operands.Value) error) error
 }
 
 // Layer is a weight, seen as a matrix, with the products that it is a factor of.
@@ -39,10 +39,10 @@ type Layer struct {
 
 // Product is a value times a weight.
 type Product struct {
-	Operation rows.Operation
+	Operation operands.Operation
 	Input     string // value whose rows are multiplied by the weight
 	Initial   string // of a Recurrence: the first states, or ""
-	Output    string // the product, perhaps with a bias; or "" if no value has it
+	Output    string // the product, perhaps plus a bias; "" if the model has no such value
 	Beside    string // value that the product is added to, or ""
 }
 
@@ -56,53 +56,55 @@ func (l Layer) columns() int {
 
 // Options say how codes are found.
 type Options struct {
-	Best    bool   // asymmetric, in sequence, with descent; else by the float model's values:
-	Clip    bool   // scales that clip, and codes that are nearest; else GPTQ
-	State   string // path of a file for what was found, which outlives an interruption
-	Key     string // of the model, the data and the options: a State with another one is of no use
-	Resume  bool   // go on from State, if it is there
-	Begins  func() // called if it is not there, or of no use
-	Threads int
-	Memory  int64
+	// Algorithm is Best, GPTQ or AWQ. Best takes the layers in sequence: each gets the inputs that
+	// result from the codes before it. GPTQ and AWQ take the float model's inputs. AWQ searches
+	// clipping scales and rounds to nearest.
+	Algorithm spec.Algorithm
+	State     string // path of a file for the codes found, which survives an interruption
+	Key       string // of the model, the data and the options: a State with another one is of no use
+	Resume    bool   // go on from State, if it is there
+	Begins    func() // called if it is not there, or of no use
+	Threads   int
+	Memory    int64
 
-	// Write writes the part of the model that computes some values, with the codes that were found
-	// so far, decoded, and returns its path. The same name replaces what was written before.
-	// Layers without codes have nil; without any, it is the float model.
+	// Write writes the part of the model that computes some values, with the codes found so far
+	// decoded, and returns its path. A file written before under the same name is replaced. found is
+	// nil for layers without codes; if it is nil altogether, Write writes the float model.
 	Write   func(ctx context.Context, name string, found []*quantize.Found, values []string) (path string, err error)
 	Outputs []string // of the model, by which it is checked at the end
 
-	// Progress is told the time that was spent, and what all takes, in nanoseconds; may be nil. The second is an
-	// estimate, which changes.
+	// Progress, if not nil, is called with the time spent and the estimated total time, in
+	// nanoseconds. The estimate changes.
 	Progress func(done, total int64)
 }
 
-// Result has what was found for each layer. Close removes it.
+// Result has the codes of each layer. Close removes them.
 type Result struct {
-	Found []*quantize.Found // nil where nothing could be found
-	Notes []string          // what differs from the request, or ""
+	Found []*quantize.Found // nil for layers without codes
+	Notes []string          // why the codes are not those requested, or ""
 	Error Errors            // of the outputs on the samples that were held out, over all layers
 
 	store *store
 }
 
-// Errors compares codes found by activations with those of mse, by their relative squared errors.
+// Errors compares the codes found with the codes of mse, by relative squared errors of outputs.
 type Errors struct {
 	Found, MSE float64 // sums over the layers
 	Layers     int     // that were compared
-	Lost       int     // those that are better off with mse
+	Lost       int     // layers whose error is smaller with mse, so they got its codes
 	Few        int     // of all layers: with fewer rows of inputs than a row has elements
 
 	Output, OutputMSE float64 // of the outputs of the model, on average
 	Samples           int     // on which these were compared
-	HeldOut           bool    // samples were held out; with few, rows of them are, and the outputs compared on all
+	HeldOut           bool    // false: there are too few samples to hold any out, so only rows were, and the outputs are compared on all samples
 	Refused           bool    // mse is better as a whole, so all layers got it
 }
 
 // Close closes the file with the codes. Unless keep is set, it removes it.
 func (r *Result) Close(keep bool) error { return r.store.close(keep) }
 
-// ErrKept is wrapped by errors after which Options.Resume goes on from what was found.
-var ErrKept = errors.New("what calibration has found is kept")
+// ErrKept is wrapped by errors after which Options.Resume can continue.
+var ErrKept = errors.New("the progress of the calibration is kept")
 
 // Run finds codes.
 func Run(ctx context.Context, layers []Layer, a Activations, o Options) (_ *Result, err error) {
@@ -192,7 +194,7 @@ func (c *calibration) groups() (groups [][]*inputs) {
 		in.layers = append(in.layers, i)
 	}
 	most := len(all)
-	if c.Best {
+	if c.Algorithm == spec.Best {
 		most = (len(all)-1)/maxGroups + 1
 	}
 	var sum int64
@@ -228,4 +230,6 @@ func (c *calibration) bytes(in *inputs) int64 {
 }
 
 // targets reports whether codes aim at the outputs of a layer in the float model.
-func (c *calibration) targets(l Layer) bool { return c.Best && l.Products[0].Output != "" }
+func (c *calibration) targets(l Layer) bool {
+	return c.Algorithm == spec.Best && l.Products[0].Output != ""
+}

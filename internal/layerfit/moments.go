@@ -32,10 +32,10 @@ type moments struct {
 	bad  int64     // rows that are left out, with NaN or infinity
 }
 
-// target is what the product of a layer should be.
+// target collects how the product of a layer should change.
 type target struct {
 	n    int
-	g    []float32 // Σ xᵀ·y, K rows of n, for what the product lacks; nil: it is not known
+	g    []float32 // Σ xᵀ·y, K rows of n, for residuals y of the product; nil if they are unknown
 	y    []float32 // rows that are to be added
 	held []float32
 }

@@ -5,19 +5,20 @@ import (
 	"fmt"
 	"slices"
 
+	"onnxquant/internal/operands"
 	"onnxquant/internal/quantize"
-	"onnxquant/internal/rows"
+	"onnxquant/spec"
 )
 
-// tenth is how many samples there are for each that is held out. With fewer samples than that,
-// rows are held out.
-const tenth = 10
+// heldOutEvery is 10: one sample in ten is held out. With fewer samples, one row in ten of each
+// sample.
+const heldOutEvery = 10
 
-func (c *calibration) held(sample, row int) bool {
-	if c.activations.Len() < tenth {
-		return row%tenth == tenth-1
+func (c *calibration) heldOut(sample, row int) bool {
+	if c.activations.Len() < heldOutEvery {
+		return row%heldOutEvery == heldOutEvery-1
 	}
-	return sample%tenth == tenth-1
+	return sample%heldOutEvery == heldOutEvery-1
 }
 
 // observe runs the models over the samples and adds up the moments of a group, by inputs and part. It calls seen
@@ -27,15 +28,15 @@ func (c *calibration) observe(ctx context.Context, group []*inputs, seen func())
 	var float, interim names
 	for i, in := range group {
 		all[i] = c.noMoments(in)
-		c.need(in, &float, &interim)
+		c.addNames(in, &float, &interim)
 	}
 	models, wanted, err := c.models(ctx, float, interim)
 	if err != nil {
 		return nil, err
 	}
 	every := func(int) bool { return true }
-	err = c.activations.Run(ctx, models, wanted, every, func(index int, values [][]rows.Value) error {
-		s := &sample{index, float.of(values[len(values)-1]), interim.of(values[0])} // float may be empty
+	err = c.activations.Run(ctx, models, wanted, every, func(index int, values [][]operands.Value) error {
+		s := &sample{index, float.finder(values[len(values)-1]), interim.finder(values[0])} // float may be empty
 		for i, in := range group {
 			if err := c.addSample(ctx, in, all[i], s); err != nil {
 				return err
@@ -69,9 +70,9 @@ func (c *calibration) noMoments(in *inputs) []*moments {
 	return parts
 }
 
-// need adds the names of the values that are observed for inputs, in the float model and in the one with
-// the codes that were found so far.
-func (c *calibration) need(in *inputs, float, interim *names) {
+// addNames adds the names of the values to observe for some inputs: in the float model, and in the interim
+// model with the codes found so far.
+func (c *calibration) addNames(in *inputs, float, interim *names) {
 	for _, i := range in.layers {
 		for _, p := range c.layers[i].Products {
 			interim.add(p.Input, p.Initial)
@@ -83,11 +84,11 @@ func (c *calibration) need(in *inputs, float, interim *names) {
 	}
 }
 
-// models writes the models that compute values with these names: first the one with codes, then the float
-// one, unless nothing is needed of it.
+// models writes the models that compute the named values: the interim model, then the float model if
+// any value is needed from it.
 func (c *calibration) models(ctx context.Context, float, interim names) (paths []string, wanted [][]string, err error) {
 	var found []*quantize.Found
-	if c.Best {
+	if c.Algorithm == spec.Best {
 		found = c.Found
 	}
 	path, err := c.Write(ctx, "interim", found, interim)
@@ -109,20 +110,20 @@ func (n *names) add(added ...string) {
 	}
 }
 
-// of returns a function that finds values by name.
-func (n names) of(values []rows.Value) func(name string) rows.Value {
-	return func(name string) rows.Value {
+// finder returns a function that finds values by name.
+func (n names) finder(values []operands.Value) func(name string) operands.Value {
+	return func(name string) operands.Value {
 		if i := slices.Index(n, name); i >= 0 {
 			return values[i]
 		}
-		return rows.Value{}
+		return operands.Value{}
 	}
 }
 
 // sample has the values that the models compute of a sample, by name.
 type sample struct {
 	index          int
-	float, interim func(name string) rows.Value
+	float, interim func(name string) operands.Value
 }
 
 // addSample adds the inputs that layers get in a sample.
@@ -145,12 +146,12 @@ func (c *calibration) addProduct(ctx context.Context, in *inputs, parts []*momen
 	if err != nil {
 		return err
 	}
-	lacks := make([]rows.Value, len(in.layers)) // by layer, what its product lacks
-	whole := make([][]float32, len(in.layers))  // room for a row of that; nil: it is not known
+	residuals := make([]operands.Value, len(in.layers)) // by layer
+	whole := make([][]float32, len(in.layers))          // room for a row of the residual; nil if unknown
 	for j, i := range in.layers {
 		if l := c.layers[i]; c.targets(l) {
 			n := len(parts) * parts[0].targets[j].n
-			if lacks[j], err = s.lack(l.Products[p], read.All.Len()*n); err != nil {
+			if residuals[j], err = s.residual(l.Products[p], read.All.Len()*n); err != nil {
 				return err
 			}
 			whole[j] = make([]float32, n)
@@ -162,7 +163,7 @@ func (c *calibration) addProduct(ctx context.Context, in *inputs, parts []*momen
 		of := make([][]float32, len(whole))
 		for j := range whole {
 			if whole[j] != nil {
-				of[j] = read.Output(r, lacks[j], whole[j])
+				of[j] = read.Output(r, residuals[j], whole[j])
 			}
 		}
 		for part, m := range parts {
@@ -171,7 +172,7 @@ func (c *calibration) addProduct(ctx context.Context, in *inputs, parts []*momen
 					y[j] = of[j][part*n:][:n]
 				}
 			}
-			if err := m.add(ctx, c.workers, c.held(s.index, r), x[part*k:][:k], y); err != nil {
+			if err := m.add(ctx, c.workers, c.heldOut(s.index, r), x[part*k:][:k], y); err != nil {
 				return err
 			}
 		}
@@ -179,30 +180,30 @@ func (c *calibration) addProduct(ctx context.Context, in *inputs, parts []*momen
 	return nil
 }
 
-// mostPatches is how many rows of a sample are added up at most, where a sample has many: a
-// convolution reads a patch for each element of its output.
+// mostPatches limits the rows of one sample that are added up. A convolution has many: it reads a
+// patch for each element of its output.
 const mostPatches = 1024
 
 // rowsOf returns the rows that a product reads in a sample.
-func (c *calibration) rowsOf(p Product, k, parts int, s *sample) (rows.Some, error) {
+func (c *calibration) rowsOf(p Product, k, parts int, s *sample) (operands.Some, error) {
 	all, err := p.Operation.Rows(s.interim(p.Input), s.interim(p.Initial), k*parts)
 	if err != nil {
-		return rows.Some{}, fmt.Errorf("value %q: %w", p.Input, err)
+		return operands.Some{}, fmt.Errorf("value %q: %w", p.Input, err)
 	}
 	most := all.Len()
-	if _, ok := p.Operation.(rows.Convolution); ok {
+	if _, ok := p.Operation.(operands.Convolution); ok {
 		most = mostPatches
-		if c.activations.Len() >= tenth && c.held(s.index, 0) {
+		if c.activations.Len() >= heldOutEvery && c.heldOut(s.index, 0) {
 			_, held := rowsAtOnce(parts)
-			most = held*tenth/c.activations.Len() + 1
+			most = held*heldOutEvery/c.activations.Len() + 1
 		}
 	}
-	return rows.Some{All: all, N: most, First: s.index}, nil
+	return operands.Some{All: all, N: most, First: s.index}, nil
 }
 
-// lack returns what a product of n elements lacks: what it is in the float model less what the
-// other model's inputs make of the same weight, and what the value beside it lacks.
-func (s *sample) lack(p Product, n int) (rows.Value, error) {
+// residual returns how far a product of n elements in the interim model is from the float model,
+// including the residual of the value that is added to it.
+func (s *sample) residual(p Product, n int) (operands.Value, error) {
 	want, have := s.float(p.Output), s.interim(p.Output)
 	if len(want.Data) != n || len(have.Data) != n {
 		return want, fmt.Errorf("value %q has %d and %d elements, not %d", p.Output, len(want.Data), len(have.Data), n)
@@ -216,5 +217,5 @@ func (s *sample) lack(p Product, n int) (rows.Value, error) {
 			sum[i] += was.Data[i] - is.Data[i]
 		}
 	}
-	return rows.Value{Dims: want.Dims, Data: sum}, nil
+	return operands.Value{Dims: want.Dims, Data: sum}, nil
 }

@@ -4,11 +4,12 @@ import (
 	"time"
 
 	"onnxquant/internal/quantize"
+	"onnxquant/spec"
 )
 
-// pace tells how far a calibration is, in time: what it took so far, of that and what the rest will take
-// if it goes on like that. Runs of models and the search for codes have paces of their own: which of
-// them takes longer depends on the model.
+// pace estimates the progress of a calibration in time. The rate so far predicts the remaining time.
+// Running models and searching for codes have separate rates, because their ratio depends on the
+// model.
 type pace struct {
 	tell             func(done, total int64) // may be nil
 	now              func() time.Time
@@ -23,7 +24,7 @@ type effort struct {
 	each      time.Duration // guess for a unit, before any is done
 }
 
-// left is the time for what is not done.
+// left is the time for the remaining work.
 func (e *effort) left() time.Duration {
 	each := float64(e.each)
 	if e.done > 0 {
@@ -39,9 +40,9 @@ func newPace(tell func(done, total int64)) *pace {
 	return p
 }
 
-// did adds the time since the last call to a kind of work. Nothing is told before a model ran: until then
+// addTime adds the time since the last call to a kind of work. Nothing is told before a model ran: until then
 // the time that this takes is not known.
-func (p *pace) did(e *effort, units float64) {
+func (p *pace) addTime(e *effort, units float64) {
 	now := p.now()
 	e.done, e.took, p.last = e.done+units, e.took+now.Sub(p.last), now
 	if p.tell != nil && p.running.done > 0 {
@@ -58,16 +59,16 @@ func (p *pace) end() {
 	}
 }
 
-// work adds up all the work of the groups. passes is how often a Hessian is multiplied by a weight.
-// sample has, for each group, what a run on one sample counts. A run ends behind the layers of its group;
-// half of its time counts as independent of where that is.
+// work adds up the work of all groups. passes is the number of times that the Hessian is multiplied by
+// a weight. sample is, for each group, the work of a run on one sample. A run stops after the layers
+// of its group; half of its time is assumed to be the same for every group.
 func (c *calibration) work(groups [][]*inputs, passes func(*quantize.Weight) float64) (sample []float64) {
 	var all, behind float64
 	for _, l := range c.layers {
 		all += float64(l.Weight.Elements())
 	}
 	models := 1.0
-	if c.Best {
+	if c.Algorithm == spec.Best {
 		models = 2
 	}
 	for _, group := range groups {
@@ -84,7 +85,7 @@ func (c *calibration) work(groups [][]*inputs, passes func(*quantize.Weight) flo
 	return sample
 }
 
-// skip takes away what is not done for a group: its codes are known.
+// skip subtracts the work of a group whose codes are already known.
 func (c *calibration) skip(group []*inputs, sample float64) {
 	c.pace.running.all -= sample * float64(c.activations.Len())
 	for _, in := range group {

@@ -20,13 +20,13 @@ func TestPace(t *testing.T) {
 		for g := range groups {
 			for range samples {
 				at += time.Second
-				p.did(&p.running, 1)
+				p.addTime(&p.running, 1)
 				if g > 0 && time.Duration(all) != whole {
 					t.Errorf("search %v, group %d: %v in all, want %v", slow, g, time.Duration(all), whole)
 				}
 			}
 			at += slow
-			p.did(&p.fitting, 1)
+			p.addTime(&p.fitting, 1)
 			if time.Duration(done) != at || time.Duration(all) != whole {
 				t.Errorf("search %v, after group %d: %v of %v, want %v of %v", slow, g, time.Duration(done), time.Duration(all), at, whole)
 			}

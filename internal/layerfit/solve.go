@@ -12,13 +12,14 @@ import (
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/secondorder"
 	"onnxquant/internal/work"
+	"onnxquant/spec"
 )
 
 // solver finds the codes of layers with the same inputs.
 type solver struct {
 	c      *calibration
 	m      *moments
-	mean   float64 // of the diagonal of h, as it was
+	mean   float64 // of the diagonal of h, before it was normalized
 	known  bool    // there is a Hessian
 	factor *secondorder.Factor
 	why    string
@@ -28,17 +29,17 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 	s := &solver{c: c, m: m}
 	h := m.h
 	var err error
-	if s.mean, err = secondorder.Normalize(h, m.k); err == nil && !c.Clip {
-		if c.Best {
+	if s.mean, err = secondorder.Normalize(h, m.k); err == nil && c.Algorithm != spec.AWQ {
+		if c.Algorithm == spec.Best {
 			h = slices.Clone(h)
 		}
 		s.factor, err = secondorder.NewFactor(ctx, c.workers, h, m.k)
 	}
 	switch {
 	case err != nil:
-	case c.Best:
+	case c.Algorithm == spec.Best:
 		secondorder.Damp(m.h, m.k, secondorder.SlightDamping)
-	case c.Clip:
+	case c.Algorithm == spec.AWQ:
 		secondorder.Damp(m.h, m.k, secondorder.Damping)
 	}
 	switch {
@@ -58,7 +59,7 @@ func newSolver(ctx context.Context, c *calibration, m *moments) (*solver, error)
 // sums are squared errors, and squares, of outputs on the rows that are held out.
 type sums struct {
 	found, mse, signal float64
-	calibrated         bool // else all codes are those of mse
+	calibrated         bool // false: all codes are those of mse
 	broken             bool // the weight has NaN or infinity
 }
 
@@ -72,15 +73,15 @@ func (s sums) comparable() bool {
 	return s.signal > 0 && s.mse > 0 && s.signal+s.mse+s.found < math.Inf(1)
 }
 
-// leastAngle finds the codes of mse.
-func (c *calibration) leastAngle(ctx context.Context, l Layer, to *quantize.Found) error {
+// mse finds the codes of mse.
+func (c *calibration) mse(ctx context.Context, l Layer, to *quantize.Found) error {
 	s := &solver{c: c, m: &moments{k: int(l.Weight.K)}}
 	_, err := s.panels(ctx, l.Weight, 0, newTarget(0, l.columns()*l.Parts(), false), to)
 	return err
 }
 
-// panels finds the codes of a part of the columns of a weight, some at a time; those of mse if there
-// is no Hessian.
+// panels finds the codes of a part of the columns of a weight, one panel at a time. Without a Hessian
+// it finds the codes of mse.
 func (s *solver) panels(ctx context.Context, w *quantize.Weight, part int, t *target, to *quantize.Found) (total sums, err error) {
 	width := s.c.panelWidth(w.K)
 	n := int64(t.n)
@@ -127,7 +128,7 @@ type panel struct {
 	by         []float32 // how far the target is from them, or decoded codes are
 	transposed []float32
 	outputs    []float32 // on the rows that are held out
-	base       []float32 // the output of the weights, less what is wanted
+	base       []float32 // the output of the weights, minus the wanted output
 }
 
 func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error) {
@@ -146,14 +147,14 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 		return sums{broken: true}, nil
 	}
 	copy(buffer.Grow(&p.weights, int64(k*n)), c.Weights)
-	if err := codes.leastAngle(ctx); err != nil {
+	if err := codes.mse(ctx); err != nil {
 		return e, err
 	}
 	if p.known {
-		e.calibrated, e.signal = true, p.aim()
+		e.calibrated, e.signal = true, p.wantedOutputs()
 		e.mse = p.measure(codes)
 		switch {
-		case p.c.Best:
+		case p.c.Algorithm == spec.Best:
 			if err := p.shift(ctx); err != nil {
 				return e, err
 			}
@@ -161,24 +162,23 @@ func (p *panel) run(ctx context.Context, to *quantize.Found) (e sums, err error)
 				return e, err
 			}
 			p.search.Find(p.factor, c, p.m.h, f, secondorder.Rounds)
-		case p.c.Clip:
+		case p.c.Algorithm == spec.AWQ:
 			p.clip.Find(c, p.m.h, f)
 		default:
 			p.factor.Round(&p.rounder, c, f)
 		}
-		codes.take()
+		codes.takeCodes()
 		e.found = p.measure(codes)
 	}
 	return e, codes.write(to)
 }
 
-// held is the matrix of the rows that are held out.
-func (p *panel) held() linalg.Matrix { return linalg.Of(p.m.held, len(p.m.held)/p.m.k, p.m.k) }
+// heldRows is the matrix of the rows that are held out.
+func (p *panel) heldRows() linalg.Matrix { return linalg.Of(p.m.held, len(p.m.held)/p.m.k, p.m.k) }
 
-// aim computes what the outputs of the weights lack on the rows that are held out. It returns the
-// sum of the squares of what is wanted.
-func (p *panel) aim() (signal float64) {
-	held, n := p.held(), int(p.n)
+// wantedOutputs sets base, on the held-out rows. It returns the sum of squares of the wanted outputs.
+func (p *panel) wantedOutputs() (signal float64) {
+	held, n := p.heldRows(), int(p.n)
 	wanted := buffer.Grow(&p.outputs, int64(held.Rows*n))
 	clear(wanted)
 	p.multiply.Add(linalg.Of(wanted, held.Rows, n), 1, held, linalg.Of(p.weights, p.m.k, n))
@@ -204,7 +204,7 @@ func squares(x []float32) (sum float64) {
 
 // measure is the squared error of the outputs of codes, on the rows that are held out.
 func (p *panel) measure(codes coder) float64 {
-	held, k, n := p.held(), p.m.k, int(p.n)
+	held, k, n := p.heldRows(), p.m.k, int(p.n)
 	by := buffer.Grow(&p.by, int64(k*n))
 	codes.decode(by)
 	for i, v := range p.weights {
@@ -216,8 +216,8 @@ func (p *panel) measure(codes coder) float64 {
 	return squares(outputs)
 }
 
-// shift moves the weights to those whose outputs are nearest to what is wanted: they get inputs
-// that other layers' codes have changed.
+// shift moves the weights to the least-squares solution for the wanted outputs. The target differs
+// from the weights' own output because the codes of earlier layers changed the inputs.
 func (p *panel) shift(ctx context.Context) error {
 	if p.target.g == nil {
 		return nil

@@ -10,7 +10,7 @@ import (
 	"onnxquant/internal/quantize"
 )
 
-// store is the file that has what was found. Beside it lies a record of the groups that are done.
+// store is the file with the codes found. A second file records which groups are done.
 type store struct {
 	file   *os.File
 	key    string
@@ -18,7 +18,7 @@ type store struct {
 	size   int64
 }
 
-// record is what the codes do not tell.
+// record is the state of a calibration, without its codes.
 type record struct {
 	Key    string // as in Options
 	Number string
@@ -27,14 +27,14 @@ type record struct {
 	Error  Errors
 }
 
-// layerRecord has what was found for a layer, beside its codes.
+// layerRecord is the result for a layer, without its codes.
 type layerRecord struct {
 	Found bool
 	Note  string
 }
 
-// openStore opens the file at path. With resume, and if it belongs to the key, it has what the
-// record tells. Otherwise it is empty.
+// openStore opens the file at path. With resume, and if it belongs to the key, the record says what
+// the file holds. Otherwise the file is new and empty.
 func openStore(path, key string, resume bool) (*store, *record, error) {
 	s := &store{key: key}
 	if resume {
@@ -111,7 +111,7 @@ func (s *store) close(keep bool) error {
 	return errors.Join(err, os.Remove(path))
 }
 
-// record tells what is done after some groups.
+// record returns the state after some groups.
 func (c *calibration) record(groups int) *record {
 	r := &record{Groups: groups, Error: c.Error}
 	for i, f := range c.Found {
@@ -120,7 +120,7 @@ func (c *calibration) record(groups int) *record {
 	return r
 }
 
-// recall takes what was found for a group from a file that was kept.
+// recall restores the results of a group from a file that was kept.
 func (c *calibration) recall(group []*inputs, r *record) {
 	for _, in := range group {
 		for _, i := range in.layers {

@@ -7,8 +7,8 @@ import (
 	"onnxquant/internal/buffer"
 )
 
-// Grid is a matrix of unsigned codes packed into bytes, as in MatMulNBits: each row starts
-// at a byte and may be padded.
+// Grid is a matrix of packed unsigned codes, as in MatMulNBits. Each row starts at a byte and may be
+// padded.
 type Grid struct {
 	Stored     io.ReaderAt
 	Bits       int

@@ -29,9 +29,8 @@ func (x *Tensor) Cast(to dtype.DType) *Tensor {
 	}}
 }
 
-// combined applies do to each element of x with its scale and its zero point, if zero is
-// not nil, and rounds the result to typ. do changes x in place; the scale and zero point of
-// x[i] are at i*step.
+// combined applies do to each element of x with its scale and, if zero is not nil, its zero point, and
+// rounds the result to typ. do changes x in place; the scale and zero point of x[i] are at i*step.
 func combined(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType, do func(x, scale, zero []float32, step int64)) *Tensor {
 	var read func(a *Arena, dst []float32, off int64) error
 	read = func(a *Arena, dst []float32, off int64) error {
@@ -102,8 +101,8 @@ func Dequantized(x, scale, zero *Tensor, s ScaleMap, typ dtype.DType) *Tensor {
 	})
 }
 
-// Quantized returns the codes of floats x as QuantizeLinear makes them: the quotient is
-// rounded to the type of x, then to a code. It is not ok if codes is no type of codes.
+// Quantized returns the codes of floats x as QuantizeLinear computes them: the quotient is rounded to
+// the type of x, then to a code. ok is false if codes is not a type of codes.
 func Quantized(x, scale, zero *Tensor, s ScaleMap, codes dtype.DType, saturate bool) (*Tensor, bool) {
 	typ := x.DType
 	encode := func(v, zero float32) float32 { return 0 }

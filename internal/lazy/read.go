@@ -124,7 +124,7 @@ func readPacked(a *Arena, q []byte, r io.ReaderAt, bits int, signed bool, off in
 	return unpackFrom(a, q, raw, bits, signed, head)
 }
 
-// unpackFrom unpacks codes into q, skipping the first head of them.
+// unpackFrom unpacks codes into q, without the first head codes.
 func unpackFrom(a *Arena, q, raw []byte, bits int, signed bool, head int) error {
 	if head == 0 {
 		int4.Unpack(q, raw, bits, signed)

@@ -9,15 +9,15 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// gathered is the number of bytes that are read at once where what is wanted lies in many short
+// gathered is the number of bytes that are read at once when the wanted bytes lie in many short
 // stretches.
 const gathered = 256 << 10
 
 // gathers lends the buffers for them: several workers may read a tensor at once.
 var gathers = sync.Pool{New: func() any { return new([]byte) }}
 
-// Sliced returns the elements start, start+step, …, count of them, along an axis of a stored
-// tensor with elements of whole bytes. step is not 0, and the elements exist.
+// Sliced returns count elements start, start+step, … along an axis of a stored tensor with elements of
+// whole bytes. step is not 0, and the elements exist.
 func (x *Tensor) Sliced(axis int, start, step, count int64) *Tensor {
 	shape := append([]int64{}, x.Shape...)
 	shape[axis] = count
@@ -29,8 +29,8 @@ func (x *Tensor) Sliced(axis int, start, step, count int64) *Tensor {
 	return Stored(x.DType, shape, s)
 }
 
-// slice reads, from each outer bytes of r, a number of runs of bytes that begin step bytes apart,
-// each behind the one before, or with a negative step ahead of it.
+// slice reads runs of bytes from r. Each outer bytes of r hold the same number of runs, whose
+// beginnings are step bytes apart (backwards if step is negative).
 type slice struct {
 	r           io.ReaderAt
 	base, outer int64
@@ -41,8 +41,8 @@ type slice struct {
 // at returns where run i begins.
 func (s *slice) at(i int64) int64 { return i/s.runs*s.outer + s.base + i%s.runs*s.step }
 
-// Place identifies the bytes of a stored tensor: two that have the same place and type have the
-// same elements, in the same order.
+// Place identifies the bytes of a stored tensor: tensors with equal Place and type have the same
+// elements in the same order.
 func (x *Tensor) Place() string { return placeOf(x.Stored) }
 
 func placeOf(r io.ReaderAt) string {
@@ -67,7 +67,7 @@ func (s *slice) ReadAt(dst []byte, off int64) (n int, err error) {
 		i, within := off/s.run, off%s.run
 		want := min(s.run-within, int64(len(dst)-n))
 		first := s.at(i) + within
-		last, from, end := i, first, first+want // what is read at once
+		last, from, end := i, first, first+want // run i up to run last lie in the bytes from … end, which are read at once
 		for rest := int64(len(dst)-n) - want; rest > 0; {
 			next := s.at(last + 1)
 			size := min(s.run, rest)
@@ -87,8 +87,7 @@ func (s *slice) ReadAt(dst []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// gather reads the bytes from … end of r, and takes those of run i and the following ones out
-// of them.
+// gather reads the bytes from … end of r, and copies run i and the following runs out of them.
 func (s *slice) gather(dst []byte, from, end, i, within int64) error {
 	lent := gathers.Get().(*[]byte)
 	defer gathers.Put(lent)
@@ -104,8 +103,7 @@ func (s *slice) gather(dst []byte, from, end, i, within int64) error {
 	return nil
 }
 
-// Joined joins stored tensors of one type along an axis. Their other axes are as long as each
-// other's.
+// Joined joins stored tensors of one type along an axis. All other axes have equal lengths.
 func Joined(list []*Tensor, axis int) *Tensor {
 	first := list[0]
 	shape := append([]int64{}, first.Shape...)

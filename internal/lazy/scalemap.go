@@ -8,9 +8,9 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// ScaleMap maps each element of a tensor to its scale. The tensor is seen as
-// [outer, K, inner]. There is one scale for all elements (Single), one for each index of
-// K (a vector), or one for each block along K: scales are then [outer, ⌈K/Block⌉, inner].
+// ScaleMap maps each element of a tensor, seen as [outer, K, inner], to its scale. There is one scale
+// for all elements (Single), one for each index of K (a vector), or one for each block along K: scales
+// are then [outer, ⌈K/Block⌉, inner].
 type ScaleMap struct {
 	K, Inner int64
 	Block    int64 // elements per block along K; 0 for a vector
@@ -22,9 +22,8 @@ type ScaleMap struct {
 // OneScale maps all elements to one scale.
 var OneScale = ScaleMap{K: 1, Inner: 1, Single: true}
 
-// MapBlocks maps the elements of a tensor to scales as DequantizeLinear does: block is
-// block_size, where 0 means a single scale or one for each index of the axis. It is not ok
-// if the shapes do not fit.
+// MapBlocks maps the elements of a tensor to scales as DequantizeLinear does. block is its block_size;
+// 0 means a single scale, or one for each index of the axis. ok is false if the shapes do not fit.
 func MapBlocks(shape, scale []int64, axis, block int64) (s ScaleMap, ok bool) {
 	if n, _ := dtype.Elements(scale); n == 1 && (len(scale) <= 1 || block == 0) {
 		return OneScale, true
@@ -49,8 +48,8 @@ func MapBlocks(shape, scale []int64, axis, block int64) (s ScaleMap, ok bool) {
 	return s, slices.Equal(scale, want)
 }
 
-// MapBroadcast maps the elements of shape to to those of shape from, which broadcasts to
-// it. It is not ok unless the broadcast axes are adjacent.
+// MapBroadcast maps the elements of shape to to the elements of shape from, which broadcasts to it. ok
+// is false unless the broadcast axes are adjacent.
 func MapBroadcast(to, from []int64) (s ScaleMap, ok bool) {
 	if n, _ := dtype.Elements(from); n == 1 {
 		return OneScale, len(from) <= len(to)

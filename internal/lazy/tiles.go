@@ -12,8 +12,8 @@ const (
 	keptTiles = 1 << 10
 )
 
-// kept has the tiles that were used last, of all tensors: what one reader takes out of a tile is often a few
-// rows of it, and the next ones are wanted soon.
+// kept caches the tiles used last, of all tensors. A read often takes a few rows of a tile, and the
+// next read the next rows.
 var kept tileCache
 
 // tilePlace is the first unit of a tile: its outer index, its index among neighbours, and the inner one.
@@ -36,11 +36,11 @@ type keptTile struct {
 
 type tileCache struct {
 	mu   sync.Mutex
-	list []*keptTile // the one that was used last is the last
+	list []*keptTile // least recently used first
 	size int64       // of all
 }
 
-// get returns the bytes of a tile, size of them, which nobody changes. If they are not kept, they are read.
+// get returns the bytes of a tile from the cache, or reads them. Nobody may change them.
 func (c *tileCache) get(key tileKey, size int64, read func() ([]byte, error)) ([]byte, error) {
 	t := c.use(key, size)
 	t.once.Do(func() { t.bytes, t.err = read() })
@@ -50,7 +50,7 @@ func (c *tileCache) get(key tileKey, size int64, read func() ([]byte, error)) ([
 	return t.bytes, t.err
 }
 
-// use returns a tile as the one that was used last.
+// use returns the entry of a tile and makes it the most recently used.
 func (c *tileCache) use(key tileKey, size int64) *keptTile {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,13 +40,13 @@ func (x *Tensor) Transposed(perm []int64) *Tensor {
 type transposition struct {
 	r    io.ReaderAt
 	unit int64
-	axes []axis // of what is read; one of them has neighbours next to each other in r
+	axes []axis // in the order of reading; one of them has step unit
 }
 
 // axis is n indices that are step bytes apart in the original.
 type axis struct{ n, step int64 }
 
-// add adds an axis behind the others. Two that are next to each other in the original, too, are one.
+// add appends an axis. It merges it with the previous one if they are adjacent in the original.
 func (t *transposition) add(n, step int64) {
 	if last := len(t.axes) - 1; last >= 0 && t.axes[last].step == n*step {
 		t.axes[last] = axis{t.axes[last].n * n, step}
@@ -82,22 +82,22 @@ func (t *transposition) ReadAt(dst []byte, off int64) (n int, err error) {
 	return n, err
 }
 
-// What is farther away than tooFar is not read along with the rest: starting to read once more takes less
-// time. Units from tooLong on are read one by one.
+// Bytes farther away than tooFar get a read of their own: that is faster than reading the gap. Units
+// of tooLong bytes or more are read one by one.
 const (
 	tooFar  = 4 << 10
 	tooLong = 1 << 10
 )
 
-// grid cuts the units into tiles. In the order of reading there are inner units for each of along
-// neighbours in the original, and all that once more for each outer index. A tile has the units of height
-// neighbours and width inner indices: in the original, width stretches of height units.
+// grid cuts the units into tiles. The order of reading is [outer, along, inner], where neighbours
+// along lie next to each other in the original. A tile has height neighbours by width inner indices;
+// in the original these are width stretches of height units.
 type grid struct{ inner, along, width, height int64 }
 
 const (
 	tileBytes  = 1 << 20
 	tileWidth  = 1 << 10 // inner indices
-	leastBytes = 64      // of a stretch that is read alone: a line of the caches
+	leastBytes = 64      // shortest stretch that is read alone: a cache line
 	mostBeside = 32      // tiles with the same neighbours
 )
 
@@ -121,7 +121,7 @@ func (t *transposition) grid() grid {
 	return g
 }
 
-// row returns the bytes of unit i and of those behind it that are in the same row of its tile.
+// row returns unit i and the units behind it in the same row of its tile.
 func (t *transposition) row(i int64) ([]byte, error) {
 	g := t.grid()
 	outer, j, r := i/g.inner/g.along, i/g.inner%g.along, i%g.inner
@@ -140,14 +140,14 @@ func (t *transposition) row(i int64) ([]byte, error) {
 func (t *transposition) tile(g grid, at tilePlace) ([]byte, error) {
 	lent := gathers.Get().(*[]byte)
 	defer gathers.Put(lent)
-	var starts [1 << 10]int64 // of stretches, in what was read
+	var starts [1 << 10]int64 // starts of stretches in the bytes read
 	made, stretch := make([]byte, g.height*g.width*t.unit), g.height*t.unit
 	batch := min(int64(len(starts)), max(gathered/stretch, 1))
 	first := (at.outer*g.along+at.j)*g.inner + at.r
 	for r := int64(0); r < g.width; {
 		low, n, most := t.at(first+r), int64(1), min(batch, g.width-r)
 		high := low + stretch
-		for starts[0] = 0; n < most; n++ { // what lies near is read at once, with what is in between
+		for starts[0] = 0; n < most; n++ { // stretches near each other are read at once, with the gaps
 			next := t.at(first + r + n)
 			if next < high || next-high > tooFar || next+stretch-low > gathered {
 				break
@@ -167,15 +167,15 @@ func (t *transposition) tile(g grid, at tilePlace) ([]byte, error) {
 			}
 		}
 		for j := range g.height {
-			t.turn(made[(j*g.width+r)*t.unit:], all[j*t.unit:], starts[:n])
+			t.gatherUnits(made[(j*g.width+r)*t.unit:], all[j*t.unit:], starts[:n])
 		}
 		r += n
 	}
 	return made, nil
 }
 
-// turn copies the units that begin at some places of from, one after the other.
-func (t *transposition) turn(to, from []byte, starts []int64) {
+// gatherUnits copies the units at the given places of from, one after another.
+func (t *transposition) gatherUnits(to, from []byte, starts []int64) {
 	switch t.unit {
 	case 4:
 		for k, at := range starts {

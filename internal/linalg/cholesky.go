@@ -17,8 +17,8 @@ const leaf = 48
 // half divides n into two parts, the first a multiple of leaf.
 func half(n int) int { return (n/2 + leaf - 1) / leaf * leaf }
 
-// Cholesky replaces the lower triangle of a symmetric matrix by L, where L·Lᵀ is the matrix.
-// What lies above the diagonal is neither read nor defined afterwards.
+// Cholesky replaces the lower triangle of a symmetric matrix by L, where L·Lᵀ is the matrix. Elements
+// above the diagonal are not read, and undefined afterwards.
 func Cholesky(ctx context.Context, workers int, a Matrix) error {
 	if a.Rows <= leaf {
 		return choleskyLeaf(a)

@@ -1,7 +1,7 @@
 // Package linalg computes with dense matrices of float32, in blocks that stay in the caches.
 //
-// The order in which products are added up depends on the shapes alone, so results have the same
-// bits at any number of workers and on every processor. The caller owns all matrices.
+// The order of additions depends only on the shapes. So results have the same bits with any number of
+// workers and on every processor. The caller owns all matrices.
 package linalg
 
 // Matrix is a view of numbers: element (i, j) is Data[i*Row+j*Column].

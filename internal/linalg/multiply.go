@@ -16,7 +16,7 @@ const (
 	depth  = 256
 )
 
-// Multiplier adds products of matrices to others. It has buffers of its own: it is not for
+// Multiplier adds products of matrices to other matrices. It owns its buffers and is not for
 // concurrent use.
 type Multiplier struct{ left, right, edge []float32 }
 
@@ -34,8 +34,8 @@ func Add(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix
 	return add(ctx, workers, c, factor, a, b, false)
 }
 
-// AddLower is Add for a symmetric product: only what lies on the diagonal of c and below it is
-// sure to be changed.
+// AddLower is Add for a symmetric product. It changes the diagonal of c and the elements below; it may
+// change others.
 func AddLower(ctx context.Context, workers int, c Matrix, factor float32, a, b Matrix) error {
 	return add(ctx, workers, c, factor, a, b, true)
 }
@@ -88,8 +88,8 @@ func (m *Multiplier) addTile(c Matrix, left, right []float32) {
 	}
 }
 
-// pack puts the columns of a matrix times a factor side by side in groups of n, row by row, and
-// zeros where a group is not full.
+// pack puts the columns of a matrix, times a factor, side by side in groups of n, row by row. It pads
+// the last group with zeros.
 func pack(dst []float32, m Matrix, n int, factor float32) {
 	for j := 0; j < m.Columns; j += n {
 		columns := min(n, m.Columns-j)

@@ -8,8 +8,8 @@ import (
 	"onnxquant/internal/regularfile"
 )
 
-// CacheBlobs returns the folder of contents of the download cache that folder is in, or "".
-// Such a cache has the files of a model as links:
+// CacheBlobs returns the folder of contents (blobs) of the download cache that contains folder; "" if
+// folder is not in one. The files of a model in such a cache are links:
 //
 //	models--owner--name/snapshots/<revision>/onnx/model.onnx → ../../../blobs/<hash>
 func CacheBlobs(folder string) string {
@@ -33,8 +33,8 @@ func CacheBlobs(folder string) string {
 	return ""
 }
 
-// openInCache opens a file below the model's folder that is a link to the contents of the
-// cache in which the folder is. It returns nil if it is none.
+// openInCache opens a file below the model's folder if it is a link to the blobs of the download cache
+// that contains the folder. Otherwise it returns nil.
 func (m *Model) openInCache(name string) *os.File {
 	folder := filepath.Join(m.root.Name(), filepath.FromSlash(path.Dir(name)))
 	blobs := CacheBlobs(folder)

@@ -76,7 +76,7 @@ func cut(r io.ReaderAt, size int64, m *onnxpb.ModelProto) ([]*piece, error) {
 // as much memory as the structure.
 const batch = 64 << 10
 
-// decode decodes out, which has fields of the message being cut.
+// decode decodes out, the fields collected so far, into the message being cut.
 func (c *cutter) decode(v *visit) error {
 	fields := c.out
 	c.out = c.out[:0]
@@ -140,18 +140,18 @@ func (c *cutter) message(v *visit, pos int64) error {
 	return nil
 }
 
-// maxInline is the size up to which raw_data stays in the structure: a model may have very many
-// numbers that are tensors, and a piece takes more memory.
+// maxInline is the largest raw_data that stays in the structure. A model may have very many scalar
+// tensors, and each piece takes more memory than the content.
 const maxInline = 64
 
 // contents ends a tensor: payload numbers take the place of the pieces that were cut out.
 func (c *cutter) contents(v *visit) error {
 	pieces := c.pieces[v.first:]
 	typed := slices.ContainsFunc(pieces, func(p *piece) bool { return p.field != fieldRawData })
-	if last := len(pieces) - 1; last >= 0 && !typed && 0 < pieces[last].n && pieces[last].n <= maxInline { // of several, the last one counts
+	if last := len(pieces) - 1; last >= 0 && !typed && 0 < pieces[last].n && pieces[last].n <= maxInline { // if the field is repeated, the last one wins
 		raw := *pieces[last]
 		c.memory -= int64(len(pieces)) * pieceCost
-		if c.model != nil { // else Check wants to know where contents are
+		if c.model != nil { // without a model, Check needs the places of the contents
 			c.pieces = c.pieces[:v.first]
 		}
 		c.out = protowire.AppendTag(c.out, fieldRawData, protowire.BytesType)
@@ -245,8 +245,8 @@ func (c *cutter) keep(v *visit, pos int64) (int64, error) {
 	return next, c.take(v.start, next, cost)
 }
 
-// numbers copies a packed list as single numbers: for each packed field the decoder
-// would copy the whole list again, in quadratic time.
+// numbers copies a packed list as single fields. The decoder would copy the whole list again for each
+// packed field, in quadratic time.
 func (c *cutter) numbers(v *visit, single protowire.Type, pos int64) (int64, error) {
 	n, pos, err := c.length(v, pos, v.end)
 	if err != nil {

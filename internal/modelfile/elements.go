@@ -9,13 +9,13 @@ import (
 // another content.
 type Elements struct {
 	From    *Payload
-	In, Out int64 // bytes of an element of From, and of one that is made; at most 8
+	In, Out int64 // bytes of an element of From, and of a computed element; at most 8
 
 	// Make makes the elements from first on of those in raw. x has room for as many numbers.
 	Make  func(dst, raw []byte, x []float32, first int64)
 	Alike bool // Make does not depend on first
 
-	Round func(x []float32) // rounds float32 elements to those that are made; nil if these are no roundings
+	Round func(x []float32) // rounds float32 elements to values that can be stored; nil if the step is not a rounding
 }
 
 // step is how many elements are made at once.
@@ -31,7 +31,7 @@ var stepPool = sync.Pool{New: func() any {
 	return &stepBuffers{make([]byte, 8*step), make([]byte, 8*step), make([]float32, step)}
 }}
 
-// Made returns what makes a content, or nil.
+// Made returns the Elements that compute a content, or nil if it is stored.
 func (p *Payload) Made() *Elements {
 	if len(p.parts) != 1 {
 		return nil
@@ -40,7 +40,7 @@ func (p *Payload) Made() *Elements {
 	return e
 }
 
-// Payload returns the content as that of a tensor.
+// Payload returns the computed content as the payload of a tensor.
 func (e *Elements) Payload() *Payload { return Computed(e, e.From.Size()/e.In*e.Out) }
 
 // ReadAt implements io.ReaderAt.

@@ -68,9 +68,8 @@ func parseSize(key, value string) (int64, error) {
 	return int64(v), nil
 }
 
-// CheckLocation accepts relative paths below the model's folder. The rules do not
-// depend on the operating system, so that a model means the same file everywhere;
-// only on Windows are there more.
+// CheckLocation accepts relative paths below the model's folder. The rules are the same on every
+// operating system, so that a model means the same file everywhere; Windows has additional rules.
 func CheckLocation(loc string) error { return checkLocationOn(runtime.GOOS, loc) }
 
 func checkLocationOn(system, loc string) error {
@@ -188,8 +187,8 @@ func (m *Model) openExternal(loc string) (*File, error) {
 // errLink says what to do, because caches of model hubs have such links.
 var errLink = errors.New("a symbolic link leads out of the model's folder, and not to the blobs of a download cache; copy the folder with cp -rL and use the copy")
 
-// leadsOut reports whether err is the error of os.Root for paths outside of it. That
-// error is not exported, so leadsOut provokes one and compares.
+// leadsOut reports whether err is the error of os.Root for paths that leave the folder. The package
+// does not export it, so leadsOut provokes one and compares.
 func (m *Model) leadsOut(err error) bool {
 	var pe, up *fs.PathError
 	_, outside := m.root.Lstat("..")

@@ -8,9 +8,8 @@ import (
 	"onnxquant/formats/dtype"
 )
 
-// typedFields gives the field that may hold the elements of a type instead of
-// raw_data; there, four-bit elements are packed two to an entry and two-bit
-// elements four to an entry, as they are in raw_data.
+// typedFields lists, by element type, the field that may hold the elements instead of raw_data.
+// Four-bit elements are packed two to an entry and two-bit elements four, as in raw_data.
 var typedFields = map[dtype.DType]protowire.Number{
 	dtype.Float32:        fieldFloatData,
 	dtype.Complex64:      fieldFloatData,

@@ -8,15 +8,15 @@ import (
 	"slices"
 )
 
-// fewContents is the size of contents up to which Fingerprint hashes them: those of tensors in the
-// model file, and external data.
+// fewContents is the total size up to which Fingerprint hashes contents: of tensors in the model file,
+// and of external data.
 const fewContents = 4 << 20
 
 // Fingerprint identifies a model by hashes, SHA-256 in hexadecimal. Many contents are not hashed,
 // because that would cost as much as quantizing them.
 type Fingerprint struct {
 	Model    string   // of the model file
-	Whole    bool     // contents of tensors in the model file are hashed, too
+	Whole    bool     // the contents of tensors in the model file are hashed too
 	Data     []string // of the external data files, by their names; none if they are not hashed
 	Unhashed int64    // bytes that no hash covers
 }

@@ -14,7 +14,7 @@ import (
 // Layout is an encoded model with gaps where the contents of its tensors go.
 type Layout struct {
 	Size    int64   // of the whole file
-	Offsets []int64 // of each payload; -1 if no tensor has it
+	Offsets []int64 // of each payload; -1 if no tensor refers to it
 
 	chunks []chunk
 }
@@ -144,8 +144,8 @@ func (l *Layout) WriteStructure(w io.WriterAt) error {
 	return nil
 }
 
-// Check reads a written model file. Its encoding must be valid, everything but the payloads
-// must be what WriteStructure writes, and each payload must be the content of a tensor.
+// Check reads a written model file. Its encoding must be valid. Everything but the payloads must equal
+// the output of WriteStructure, and each payload must be the content of a tensor.
 func (l *Layout) Check(r io.ReaderAt, size int64) error {
 	if size != l.Size {
 		return fmt.Errorf("the model file has %d bytes, %d were written", size, l.Size)
@@ -164,7 +164,7 @@ func (l *Layout) Check(r io.ReaderAt, size int64) error {
 	for _, c := range l.chunks {
 		if c.bytes == nil {
 			if n, ok := sizes[c.off]; !ok || n != c.size {
-				return fmt.Errorf("at offset %d are not the %d bytes of a tensor that were written", c.off, c.size)
+				return fmt.Errorf("the %d bytes at offset %d differ from the tensor that was written there", c.size, c.off)
 			}
 			continue
 		}

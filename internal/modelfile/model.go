@@ -22,7 +22,7 @@ type Model struct {
 	externals map[string]*File
 	attached  []*File // see Attach
 	pieces    []*piece
-	payloads  map[*onnxpb.TensorProto]*Payload // without those that are raw_data in the structure
+	payloads  map[*onnxpb.TensorProto]*Payload // without tensors whose raw_data is in the structure
 }
 
 // Open reads the structure of the model file at name and opens its external
@@ -93,7 +93,8 @@ func (m *Model) Close() error {
 	return m.file.Close()
 }
 
-// Path returns the name of the file that has the model as it is, or "" if contents were replaced.
+// Path returns the name of the model's file, or "" if contents were replaced, so that no file has the
+// model as it is.
 func (m *Model) Path() string {
 	for _, p := range m.payloads {
 		if p != nil && p.replaced {
@@ -150,7 +151,7 @@ func (m *Model) Uses(info fs.FileInfo) bool {
 	return slices.ContainsFunc(append(m.others(), m.file), func(f *File) bool { return os.SameFile(info, f.info) })
 }
 
-// others lists the model's files except the model file itself.
+// others lists the external data files of the model.
 func (m *Model) others() []*File {
 	return append(slices.Collect(maps.Values(m.externals)), m.attached...)
 }

@@ -17,12 +17,12 @@ import (
 // and content do not fit together.
 var ErrTensor = errors.New("invalid tensor")
 
-// Payload is the content of a tensor as little-endian bytes, elements in row
-// major order, sub-byte elements packed from the low bits up.
+// Payload is the content of a tensor as little-endian bytes: elements in row-major order, sub-byte
+// elements packed from the low bits up.
 type Payload struct {
 	size     int64
 	parts    []part
-	replaced bool // it is not what the file has
+	replaced bool // the content differs from the file's
 }
 
 // part is a stretch of a payload: size bytes read from r at base on.
@@ -72,8 +72,8 @@ func (m *Model) Payload(t *onnxpb.TensorProto) (*Payload, error) {
 	return nil, fmt.Errorf("%w: tensor %q is not of this model", ErrTensor, t.GetName())
 }
 
-// Inline gives dst, a tensor of another structure, the content of the tensor
-// src of this model. In typed fields it stays what it was.
+// Inline gives dst, a tensor of another structure, the content of src, a tensor of this model. Content
+// in a typed field is copied as it is.
 func (m *Model) Inline(dst, src *onnxpb.TensorProto) error {
 	p, err := m.Payload(src)
 	if err != nil {
@@ -176,7 +176,7 @@ func (m *Model) inFile(t *onnxpb.TensorProto, field protowire.Number) (*Payload,
 	for _, k := range t.GetPayload() {
 		switch piece := m.pieces[k]; piece.field {
 		case fieldRawData:
-			raw = Payload{} // of several, the last one counts
+			raw = Payload{} // if the field is repeated, the last one wins
 			raw.add(m.part(piece, typ.Bits()))
 		case field:
 			if err := m.checkRange(piece, typ); err != nil {

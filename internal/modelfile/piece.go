@@ -37,8 +37,8 @@ type piece struct {
 	lo, hi int64   // minimum and maximum of varints
 }
 
-// value converts a varint to the type of the field. Values of uint64_data above the
-// largest int64 count as that.
+// value converts a varint to the type of the field. It clamps values of uint64_data to the largest
+// int64.
 func (p *piece) value(v uint64) int64 {
 	switch p.field {
 	case fieldInt32Data:

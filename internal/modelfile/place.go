@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Place is where bytes lie. The zero value is that of bytes of no file.
+// Place is the position of bytes in a file. The zero Place is in no file.
 type Place struct {
 	File   string
 	Offset int64

@@ -15,8 +15,8 @@ func errorf(pos int64, format string, args ...any) error {
 	return fmt.Errorf("%w: %s at offset %d", ErrFormat, fmt.Sprintf(format, args...), pos)
 }
 
-// scanner reads protobuf's wire format. Its methods take the offset to read at,
-// the end of the enclosing message, and the name of the field for error messages.
+// scanner reads protobuf's wire format. Its methods take an offset, the end of the enclosing message,
+// and the name of the field for error messages.
 type scanner struct{ in window }
 
 // tag reads a field's tag in the message called name. It returns the offset after it.

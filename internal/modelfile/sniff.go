@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// otherFormats lists formats that users mistake for ONNX: bytes at an offset, and what
-// to tell the user.
+// otherFormats lists formats that users mistake for ONNX: bytes at an offset, and a hint for the user.
 var otherFormats = []struct {
 	at          int
 	magic, what string
@@ -58,8 +57,8 @@ const (
 // modelTags are the first bytes that a ModelProto may have: the tags of its fields.
 const modelTags = "\x08\x12\x1a\x22\x28\x32\x3a\x42\x72\xa2\xca\xd2"
 
-// Kind says what a file is, as far as its first bytes tell. It returns "" if there is nothing to
-// lose: no file, an empty one, or none that is regular.
+// Kind guesses the kind of a file from its first bytes. It returns "" if overwriting loses nothing:
+// the file is missing, empty or not regular.
 func Kind(path string) string {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
 		return ""

@@ -11,14 +11,14 @@ import (
 // InTraining is the prefix of descriptions of tensors in training graphs.
 const InTraining = "training: "
 
-// Where describes where a tensor is. Its text is made only when it is needed: a model may have
-// very many tensors.
+// Where describes the place of a tensor. It builds its text on demand: a model may have very many
+// tensors.
 type Where struct {
 	outer     string                 // the graph or function, unless it is the main graph
 	node      *onnxpb.NodeProto      // with the attribute; nil without
 	attribute *onnxpb.AttributeProto // that holds the tensor; nil without
-	kind      string                 // what the tensor is
-	tensor    *onnxpb.TensorProto    // whose name is shown
+	kind      string                 // kind of tensor, for messages
+	tensor    *onnxpb.TensorProto    // its name is shown
 }
 
 // String describes the place for a message.
@@ -33,9 +33,8 @@ func (w Where) String() string {
 	return text + w.kind + " " + msg.Quote(w.tensor.GetName())
 }
 
-// Tensors yields every tensor of a model: initializers, sparse initializers and
-// tensors in attributes, in the main graph, subgraphs, functions and training
-// graphs.
+// Tensors yields every tensor of a model: initializers, sparse initializers and tensors in attributes,
+// in the main graph, subgraphs, functions and training graphs.
 func Tensors(m *onnxpb.ModelProto) iter.Seq2[Where, *onnxpb.TensorProto] {
 	return func(yield func(Where, *onnxpb.TensorProto) bool) {
 		w := tensorWalk{yield: yield}
@@ -85,8 +84,8 @@ func (w *tensorWalk) nodes(outer string, nodes []*onnxpb.NodeProto) {
 	}
 }
 
-// nodeName describes a node for messages. Many nodes have no name; then it is that of
-// the first output.
+// nodeName describes a node for messages: by its name or, as many nodes have none, by its first
+// output.
 func nodeName(n *onnxpb.NodeProto) string {
 	name := n.GetName()
 	if name == "" && len(n.GetOutput()) > 0 {

@@ -9,9 +9,9 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// View returns a model with another structure, whose tensors have the given contents. Where
-// content returns nil, the tensor holds its content as raw data: View cuts it out of p, as
-// Open does. The view uses the files of m, so only m must be closed.
+// View returns a model with another structure, whose tensors have the given contents. If content
+// returns nil, the tensor in p has raw data, which View cuts out of p as Open does. The view uses the
+// files of m, so only m must be closed.
 func (m *Model) View(p *onnxpb.ModelProto, content func(t *onnxpb.TensorProto) (*Payload, error)) (*Model, error) {
 	v := *m
 	v.Proto, v.payloads = p, map[*onnxpb.TensorProto]*Payload{}

@@ -1,5 +1,5 @@
-// Package msg makes the parts of one-line messages: names of a model, which may be long or
-// hostile, sizes, and causes.
+// Package msg formats the parts of one-line messages: names of a model, which may be long or hostile,
+// sizes, and causes. It gets strings, numbers and errors and returns new ones.
 package msg
 
 import (

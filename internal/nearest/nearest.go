@@ -7,10 +7,11 @@ import (
 	"strings"
 )
 
-// Name returns the name that a pattern most likely means; ok is false if there is none. The first of these
-// counts: a name that differs in -, _, . and spaces alone, the shortest name that begins with the pattern, the name
-// with the fewest edits to a match of the glob pattern, and the shortest one that contains the pattern. Names that
-// need more edits than a third of the pattern's length, but one in two or three characters, are no misspelling.
+// Name returns the name that a pattern most likely means; ok is false if there is none. It takes the
+// first of: a name that differs only in -, _, . and spaces; the shortest name that begins with the
+// pattern; the name with the fewest edits to a match of the glob pattern; the shortest name that
+// contains the pattern. More edits than a third of the pattern's length (but one for two or three
+// characters) do not count as a misspelling.
 func Name(pattern string, names []string) (nearest string, ok bool) {
 	for _, name := range names {
 		if l := letters(name); l != "" && l == letters(pattern) {

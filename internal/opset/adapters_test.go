@@ -5,6 +5,8 @@ import (
 	"testing"
 
 	"google.golang.org/protobuf/proto"
+
+	"onnxquant/internal/testing/graphtext"
 )
 
 func TestAdapters(t *testing.T) {
@@ -291,30 +293,21 @@ func TestAdapters(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			m := parseModel(t, c.from, c.inputs, c.before, "y")
+			m := graphtext.Model(t, c.from, c.inputs, c.before, "y")
 			if err := Raise(m, c.to, freshNames()); err != nil {
 				t.Fatal(err)
 			}
-			got := printNodes(m.Graph.Node, m.Graph.Initializer)
-			if want := unindent(c.after); got != want {
+			got := graphtext.Print(m.Graph.Node, m.Graph.Initializer)
+			if want := graphtext.Unindent(c.after); got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
 		})
 	}
 }
 
-// unindent drops the indentation that a raw string has in a table.
-func unindent(text string) string {
-	var b strings.Builder
-	for line := range strings.Lines(strings.TrimSpace(text)) {
-		b.WriteString(strings.TrimSpace(line) + "\n")
-	}
-	return b.String()
-}
-
 // Scan-8 becomes a scan over the batch of a scan over the sequence.
 func TestScanBatch(t *testing.T) {
-	body := parseModel(t, 8, "s:float e:float", `
+	body := graphtext.Model(t, 8, "s:float e:float", `
 		h = Unsqueeze<axes=[0]>(e)
 		t = Add(s, h)
 		z = Identity(t)`, "t:float z:float").Graph
@@ -353,13 +346,13 @@ y, ys = Scan<body={}, num_scan_inputs=3>(s0, x, l)
 `},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := parseModel(t, 8, "l s0 x", c.before, "y ys")
+			m := graphtext.Model(t, 8, "l s0 x", c.before, "y ys")
 			scan := m.Graph.Node[0]
 			scan.Attribute = append(scan.Attribute, graphAttribute("body", proto.CloneOf(body)))
 			if err := Raise(m, 21, freshNames()); err != nil {
 				t.Fatal(err)
 			}
-			if got := printNodes(m.Graph.Node, nil); got != strings.TrimPrefix(c.after, "\n") {
+			if got := graphtext.Print(m.Graph.Node, nil); got != strings.TrimPrefix(c.after, "\n") {
 				t.Errorf("got\n%swant\n%s", got, c.after)
 			}
 		})

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/graphtext"
 )
 
 // BenchmarkRaise raises models of many nodes that all need an adapter. Time
@@ -24,9 +25,9 @@ func BenchmarkRaise(b *testing.B) {
 	} {
 		for _, n := range []int{2500, 40000} {
 			b.Run(fmt.Sprintf("op=%s/nodes=%d", c.name, n), func(b *testing.B) {
-				m := parseModel(b, 8, "v0:float[2,3]", c.node(b, 0), fmt.Sprint("v", n))
+				m := graphtext.Model(b, 8, "v0:float[2,3]", c.node(b, 0), fmt.Sprint("v", n))
 				for i := 1; i < n; i++ {
-					m.Graph.Node = append(m.Graph.Node, parseNodes(b, c.node(b, i))...)
+					m.Graph.Node = append(m.Graph.Node, graphtext.Nodes(b, c.node(b, i))...)
 				}
 				b.ReportAllocs()
 				for b.Loop() {

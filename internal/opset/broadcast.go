@@ -35,8 +35,8 @@ func slopePerChannel(e *edit) error {
 	return e.align(1)
 }
 
-// align adds dimensions of 1 to the end of the second input, so that its first one meets
-// that axis of the first input.
+// align appends dimensions of 1 to the second input, so that its first dimension meets the given axis
+// of the first input.
 func (e *edit) align(axis int64) error {
 	if e.single(e.input(1)) {
 		return nil
@@ -81,8 +81,9 @@ func (e *edit) alignAnyRank(axis int64) error {
 	return nil
 }
 
-// computedRank returns a vector of one element, the rank of a value. It is no Size of a Shape: with a shape
-// that it knows, ONNX Runtime 1.31 takes that for the number of the value's elements.
+// computedRank returns a vector with one element: the rank of a value. It is Shape(Shape(x)), because
+// ONNX Runtime 1.31 miscomputes Size(Shape(x)) for a known shape: it returns the number of elements of
+// x.
 func (e *edit) computedRank(x string) string {
 	return e.produce("Shape", []string{e.produce("Shape", []string{x})})
 }

@@ -29,8 +29,8 @@ func IsDefault(op string, a *onnxpb.AttributeProto) bool {
 	return false
 }
 
-// Defaults returns the defaults of the attributes of each operator, as words NAME=VALUE. Those
-// that changed between opsets are left out.
+// Defaults returns the default attributes of each operator, as words NAME=VALUE. Defaults that changed
+// between opsets are left out.
 func Defaults() map[string]string { return defaults }
 
 // defaults are the defaults of attributes that are numbers or words.

@@ -105,8 +105,8 @@ func (e *edit) value(name string, t onnxpb.AttributeProto_AttributeType) (*onnxp
 	return a, nil
 }
 
-// errParameter says that the value of an attribute is needed, but only the caller of the
-// function has it.
+// errParameter says that an adapter needs the value of an attribute that only the caller of the
+// function sets.
 func errParameter(name string) error {
 	return fmt.Errorf("its attribute %s, which decides how to rewrite it, is a parameter of a function", name)
 }
@@ -144,8 +144,8 @@ func newNode(op string, inputs, outputs []string, attributes ...*onnxpb.Attribut
 	return &onnxpb.NodeProto{OpType: &op, Name: proto.String(outputs[0]), Input: inputs, Output: outputs, Attribute: attributes}
 }
 
-// constant returns the name of a constant value. If the scope has none with the content
-// of t, it adds one: an initializer to a graph, a Constant node to a function.
+// constant returns the name of a constant with the content of t. If the scope has none, it adds one:
+// an initializer to a graph, a Constant node to a function.
 func (e *edit) constant(hint string, t *onnxpb.TensorProto) string {
 	key := fmt.Sprint(t.GetDataType(), t.Dims) + string(t.RawData)
 	if name, ok := e.constants[key]; ok {
@@ -238,8 +238,8 @@ func (e *edit) castLike(x, like string) (string, error) {
 	return e.produce("CastLike", []string{x, like}), nil
 }
 
-// scalar returns a tensor of rank 0 of type float32, float16 or double. Operators that
-// took numbers as float attributes had no other float types.
+// scalar returns a tensor of rank 0 of type float32, float16 or double, the float types of operators
+// that took numbers as float attributes.
 func scalar(v float32, t onnxpb.TensorProto_DataType) *onnxpb.TensorProto {
 	var raw []byte
 	switch t {

@@ -109,8 +109,8 @@ func dynamicSlice(e *edit) error {
 	return nil
 }
 
-// constantFill: value, cast to dtype, in the shape of the input, or with input_as_shape in the
-// shape that the input lists, or in shape; extra_shape is added to its end.
+// constantFill adapts ConstantFill: value, cast to dtype, in a shape. The shape is that of the input,
+// or listed by the input (input_as_shape), or in the attribute shape. extra_shape is appended.
 func constantFill(e *edit) error {
 	listed, err := e.intAttribute("input_as_shape", 0)
 	if err != nil {
@@ -154,8 +154,8 @@ func constantFill(e *edit) error {
 	return nil
 }
 
-// varianceAxes: MeanVarianceNormalization over the axes of an image, with across_channels
-// also over that of the channels. Without normalize_variance it only subtracts the mean.
+// varianceAxes adapts MeanVarianceNormalization over the spatial axes of an image, with
+// across_channels also over the channels. Without normalize_variance it only subtracts the mean.
 func varianceAxes(e *edit) error {
 	across, err := e.intAttribute("across_channels", 0)
 	if err != nil {

@@ -134,7 +134,7 @@ func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
 		return onnxpb.TensorProto_DataType(t.GetDataType())
 	}
 	n := f.producers[name]
-	if n == nil || !s.known(n) || n.Output[0] != name && n.GetOpType() != "Split" {
+	if n == nil || !s.isStandard(n) || n.Output[0] != name && n.GetOpType() != "Split" {
 		return unknown
 	}
 	switch op := n.GetOpType(); {
@@ -176,7 +176,7 @@ func (s *scope) findRank(name string, f *facts) int {
 		return len(t.GetDims())
 	}
 	n := f.producers[name]
-	if n == nil || !s.known(n) || n.Output[0] != name && n.GetOpType() != "Split" {
+	if n == nil || !s.isStandard(n) || n.Output[0] != name && n.GetOpType() != "Split" {
 		return unknownRank
 	}
 	switch op := n.GetOpType(); {
@@ -296,9 +296,9 @@ func inputOf(n *onnxpb.NodeProto, i int) string {
 	return ""
 }
 
-// Operators of ai.onnx by their first output (Split: by all): typeKeepers have the element type of the
-// first input; rankKeepers have its rank as well; broadcasts have the highest rank of
-// their inputs.
+// Operators of ai.onnx by what they keep in their first output (Split: in all). typeKeepers keep the
+// element type of the first input; rankKeepers keep its rank as well; broadcasts have the highest rank
+// of their inputs.
 var (
 	rankKeepers = set(`
 		Abs Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/graphtext"
 )
 
 func TestFacts(t *testing.T) {
@@ -52,7 +53,7 @@ func TestFacts(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			m := parseModel(t, 11, c.inputs, c.nodes, "")
+			m := graphtext.Model(t, 11, c.inputs, c.nodes, "")
 			m.Graph.Initializer = []*onnxpb.TensorProto{
 				{Name: proto.String("stored"), DataType: proto.Int32(1), Dims: []int64{1, 2, 3}},
 				{Name: proto.String("shape"), DataType: proto.Int32(7), Dims: []int64{2}},
@@ -69,10 +70,10 @@ func TestFacts(t *testing.T) {
 }
 
 func TestFactsOfConstants(t *testing.T) {
-	m := parseModel(t, 11, "x", `s = Constant()`, "")
+	m := graphtext.Model(t, 11, "x", `s = Constant()`, "")
 	m.Graph.Node[0].Attribute = []*onnxpb.AttributeProto{tensorAttribute("value", floatTensor([]float32{1, 2}, 2))}
 	outer := newRaiser(m, 13, freshNames()).scope(m.Graph, nil)
-	inner := outer.model.scope(&onnxpb.GraphProto{Node: parseNodes(t, `y = Reshape(x, s)`)}, outer)
+	inner := outer.model.scope(&onnxpb.GraphProto{Node: graphtext.Nodes(t, `y = Reshape(x, s)`)}, outer)
 	if elem, rank := inner.elemType("s"), inner.rank("y"); elem != onnxpb.TensorProto_FLOAT || rank != 2 {
 		t.Errorf("element type %v, rank %d", elem, rank)
 	}
@@ -81,7 +82,7 @@ func TestFactsOfConstants(t *testing.T) {
 // An attribute that a function's caller sets tells nothing, whatever it holds.
 func TestFactsOfParameters(t *testing.T) {
 	for _, node := range []string{`y = Cast<to=7>(x)`, `y = Transpose<perm=[1,0]>(x)`, `y = Squeeze<axes=[0]>(x)`, `y = Unsqueeze<axes=[0]>(x)`} {
-		m := parseModel(t, 11, "x", node, "")
+		m := graphtext.Model(t, 11, "x", node, "")
 		m.Graph.Node[0].Attribute[0].RefAttrName = proto.String("p")
 		s := newRaiser(m, 13, freshNames()).scope(m.Graph, nil)
 		if elem, rank := s.elemType("y"), s.rank("y"); elem != unknown || rank != unknownRank {
@@ -92,7 +93,7 @@ func TestFactsOfParameters(t *testing.T) {
 
 // A search through more nodes than maxDepth gives up.
 func TestDeepGraph(t *testing.T) {
-	m := parseModel(t, 11, "v0:float[2]", `x = Relu(v0)`, "")
+	m := graphtext.Model(t, 11, "v0:float[2]", `x = Relu(v0)`, "")
 	const length = maxDepth + 10
 	for i := range length {
 		m.Graph.Node = append(m.Graph.Node, newNode("Relu", []string{fmt.Sprint("v", i)}, []string{fmt.Sprint("v", i+1)}))
@@ -124,7 +125,7 @@ func TestResizeOfStoredScales(t *testing.T) {
 			if c.input {
 				inputs += " s:float[2]"
 			}
-			m := parseModel(t, 10, inputs, `y = Resize(x, s)`, "y")
+			m := graphtext.Model(t, 10, inputs, `y = Resize(x, s)`, "y")
 			tensor := floatTensor(c.scales, 2)
 			if !raw {
 				tensor.FloatData, tensor.RawData = c.scales, nil
@@ -135,7 +136,7 @@ func TestResizeOfStoredScales(t *testing.T) {
 				t.Fatal(err)
 			}
 			tensor.RawData = floatTensor(c.scales).RawData // for printing
-			got := printNodes(m.Graph.Node, m.Graph.Initializer)
+			got := graphtext.Print(m.Graph.Node, m.Graph.Initializer)
 			if nodes := len(m.Graph.Node); c.want == "" && nodes != 4 || c.want != "" && got != c.want+"\n" {
 				t.Errorf("%s, raw %v: got\n%s", c.name, raw, got)
 			}

@@ -6,6 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/graphtext"
 	"onnxquant/testmodels"
 )
 
@@ -25,9 +26,9 @@ func FuzzRaise(f *testing.F) {
 		{14, "x s", "y = SimplifiedLayerNormalization<axis=-4611686018427387904>(x, s)"},
 		{18, "x s b", "y = GroupNormalization<num_groups=2>(x, s, b)"},
 	} {
-		m := parseModel(f, seed.opset, seed.inputs, seed.nodes, "y")
+		m := graphtext.Model(f, seed.opset, seed.inputs, seed.nodes, "y")
 		if n := m.Graph.Node[0]; n.GetOpType() == "Scan" {
-			body := parseModel(f, 8, "s:float e:float", "t = Add(s, e)", "t s").Graph
+			body := graphtext.Model(f, 8, "s:float e:float", "t = Add(s, e)", "t s").Graph
 			n.Attribute = append(n.Attribute, graphAttribute("body", body))
 		}
 		data, err := proto.Marshal(m)

@@ -6,8 +6,7 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// Operators and attributes that were renamed or got other defaults, and types that were
-// removed.
+// Operators and attributes that were renamed or got other defaults, and types that were removed.
 
 // scatterElements renames Scatter, which opset 11 retired.
 func scatterElements(e *edit) error {

@@ -12,9 +12,9 @@ type nonstandardOp struct {
 // anyOpset means that no opset defines the operator: the first step adapts it.
 const anyOpset = math.MaxInt64
 
-// nonstandard lists the experimental operators of the first opsets, which opset 10 had
-// removed or, two of them, defined; and operators that ONNX Runtime adds. Sources: for the
-// former the changelog up to onnx 1.4, for both the schemas of ONNX Runtime.
+// nonstandard lists two kinds of operators: experimental ones of the first opsets, which opset 10 had
+// removed or (two of them) defined, and additions of ONNX Runtime. Sources: the changelog up to onnx
+// 1.4 for the first kind, the schemas of ONNX Runtime for both.
 var nonstandard = map[string]nonstandardOp{
 	"Affine":                       {10, affine},
 	"ConstantFill":                 {10, constantFill},
@@ -30,8 +30,8 @@ var nonstandard = map[string]nonstandardOp{
 	"ThresholdedRelu":              {10, nil},
 }
 
-// definition returns the version of an operator in force at an opset: 0 if it is not
-// defined, 1 if it is nonstandard.
+// definition returns the version of an operator at an opset: 0 if it is undefined, 1 if it is
+// nonstandard.
 func definition(op string, opset int64) int64 {
 	if v := operators[op].at(opset); v != 0 || opset >= nonstandard[op].until {
 		return v

@@ -17,8 +17,8 @@ const (
 	newest = 28
 )
 
-// Raised is the domain of operators of ai.onnx that are of the opset to be raised to. Raise leaves them as
-// they are, and knows what they compute.
+// Raised is a domain for operators of ai.onnx that already have the definition of the target opset.
+// Raise does not change them, but knows their types and ranks.
 const Raised = "onnxquant.raised"
 
 // ErrRaise is wrapped by every error of Raise.
@@ -27,7 +27,7 @@ var ErrRaise = errors.New("the opset cannot be raised")
 // An Error names the node that cannot be raised. Errors of Raise may wrap one.
 type Error struct {
 	Op     string // operator
-	Node   string // the node's name, or that of its first output
+	Node   string // the node's name or, if it has none, the name of its first output
 	Step   int64  // opset that changed the operator; 0: the operator is unknown
 	Reason string
 }
@@ -49,7 +49,7 @@ func quote(name string) string {
 	return strconv.Quote(name)
 }
 
-// Of returns the imported opset of ai.onnx; ok is false if there is none.
+// Of returns the imported opset of ai.onnx; ok is false if it is not imported.
 func Of(imports []*onnxpb.OperatorSetIdProto) (version int64, ok bool) {
 	for _, id := range imports {
 		if isDefault(id.GetDomain()) {
@@ -68,16 +68,15 @@ func OfModel(m *onnxpb.ModelProto) (version int64, ok bool) {
 	return Of(m.OpsetImport)
 }
 
-// Raise rewrites the ai.onnx operators of m for a higher opset, such that they compute the
-// same. It raises the IR version if the opset needs that. fresh returns names for new
-// values; it must return names used nowhere in m. A model that already has the opset or a
-// higher one is not changed. After an error, m is unchanged. Nodes that change are replaced;
+// Raise rewrites the ai.onnx operators of m for opset to, so that they compute the same. It raises the
+// IR version if needed. fresh must return names that are used nowhere in m. A model that already has
+// the opset, or a higher one, is not changed; nor is m after an error. Changed nodes are replaced;
 // other nodes and all tensors keep their addresses.
 //
-// A function of the model keeps an older opset if all its operators have the same
-// definition at the model's. Functions in growing do not, because the caller will add
-// operators of the opset to: they and the model get the same opset, at least to. The
-// standard and ONNX Runtime demand that for operators whose definition changed.
+// A function of the model keeps its older opset if all its operators have the same definition at the
+// model's opset. Functions in growing are always raised with the model, to the opset to at least: the
+// caller will add operators of that opset to them. The standard and ONNX Runtime demand one opset for
+// operators whose definition changed.
 func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growing ...*onnxpb.FunctionProto) error {
 	for _, f := range growing {
 		version, _ := Of(f.OpsetImport)
@@ -154,8 +153,8 @@ func agree(imports []*onnxpb.OperatorSetIdProto, version int64) error {
 	return nil
 }
 
-// withDefault returns the imports with ai.onnx, in both spellings, at the given version.
-// It adds an import if there is none.
+// withDefault returns the imports with ai.onnx, in either spelling, at the given version. It adds the
+// import if it is missing.
 func withDefault(imports []*onnxpb.OperatorSetIdProto, version int64) []*onnxpb.OperatorSetIdProto {
 	found := false
 	for _, id := range imports {

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/graphtext"
 )
 
 func TestRefuses(t *testing.T) {
@@ -69,7 +70,7 @@ func TestRefuses(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
 			// The first node is adapted before the one that fails.
-			m := parseModel(t, c.from, "first "+c.inputs, "q = Squeeze<axes=[0]>(first)\n"+c.nodes, "q y")
+			m := graphtext.Model(t, c.from, "first "+c.inputs, "q = Squeeze<axes=[0]>(first)\n"+c.nodes, "q y")
 			before := proto.Clone(m)
 			err := Raise(m, c.to, freshNames())
 			if !errors.Is(err, ErrRaise) || !strings.Contains(err.Error(), c.want) {
@@ -85,7 +86,7 @@ func TestRefuses(t *testing.T) {
 }
 
 func TestErrorTellsNode(t *testing.T) {
-	m := parseModel(t, 7, "x", "y, m = Dropout(x)", "y m")
+	m := graphtext.Model(t, 7, "x", "y, m = Dropout(x)", "y m")
 	m.Graph.Node[0].Name = proto.String("drop")
 	var e *Error
 	if err := Raise(m, 13, freshNames()); !errors.As(err, &e) || e.Op != "Dropout" || e.Node != "drop" || e.Step != 10 {
@@ -94,7 +95,7 @@ func TestErrorTellsNode(t *testing.T) {
 }
 
 func TestLeavesHigherOpsets(t *testing.T) {
-	m := parseModel(t, 21, "x", `y = Conjure(x)`, "y")
+	m := graphtext.Model(t, 21, "x", `y = Conjure(x)`, "y")
 	before := proto.Clone(m)
 	if err := Raise(m, 21, freshNames()); err != nil || !proto.Equal(m, before) {
 		t.Errorf("error %v, model %v", err, m)
@@ -117,7 +118,7 @@ func TestImports(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			m := parseModel(t, 11, "x", c.nodes, "y")
+			m := graphtext.Model(t, 11, "x", c.nodes, "y")
 			m.OpsetImport = c.before
 			if err := Raise(m, 21, freshNames()); err != nil {
 				t.Fatal(err)
@@ -129,7 +130,7 @@ func TestImports(t *testing.T) {
 		})
 	}
 
-	m := parseModel(t, 11, "x", `y = Relu(x)`, "y")
+	m := graphtext.Model(t, 11, "x", `y = Relu(x)`, "y")
 	m.OpsetImport = []*onnxpb.OperatorSetIdProto{id("", 11), id("ai.onnx", 13)}
 	if err := Raise(m, 21, freshNames()); err == nil || !strings.Contains(err.Error(), "imported twice, at opsets 11 and 13") {
 		t.Errorf("error %v for two opsets", err)
@@ -147,7 +148,7 @@ func TestIR(t *testing.T) {
 		}
 	}
 	for _, c := range []struct{ before, want int64 }{{3, 10}, {12, 12}} {
-		m := parseModel(t, 11, "x", `y = Relu(x)`, "y")
+		m := graphtext.Model(t, 11, "x", `y = Relu(x)`, "y")
 		m.IrVersion = &c.before
 		if err := Raise(m, 21, freshNames()); err != nil || m.GetIrVersion() != c.want {
 			t.Errorf("from IR %d: error %v, IR %d, want %d", c.before, err, m.GetIrVersion(), c.want)
@@ -157,7 +158,7 @@ func TestIR(t *testing.T) {
 
 // A node that changes is replaced, with its extras, and others are not.
 func TestNodesKeepExtras(t *testing.T) {
-	m := parseModel(t, 11, "x", "h = Squeeze<axes=[0]>(x)\ny = Relu(h)", "y")
+	m := graphtext.Model(t, 11, "x", "h = Squeeze<axes=[0]>(x)\ny = Relu(h)", "y")
 	squeeze, relu := m.Graph.Node[0], m.Graph.Node[1]
 	squeeze.DocString = proto.String("doc")
 	squeeze.MetadataProps = []*onnxpb.StringStringEntryProto{{Key: proto.String("k"), Value: proto.String("v")}}
@@ -180,11 +181,11 @@ func TestNodesKeepExtras(t *testing.T) {
 }
 
 func TestSubgraphs(t *testing.T) {
-	inner := parseModel(t, 11, "", `b = Softmax<axis=1>(x)`, "b").Graph
-	branch := &onnxpb.GraphProto{Node: parseNodes(t, "c = Identity(k)"), Output: inner.Output}
+	inner := graphtext.Model(t, 11, "", `b = Softmax<axis=1>(x)`, "b").Graph
+	branch := &onnxpb.GraphProto{Node: graphtext.Nodes(t, "c = Identity(k)"), Output: inner.Output}
 	branch.Node[0].Attribute = []*onnxpb.AttributeProto{graphAttribute("then_branch", inner)}
 	*branch.Node[0].OpType = "If"
-	m := parseModel(t, 11, "k x:float[2,3]", "y = If(k)\nz = Squeeze<axes=[0]>(y)", "z")
+	m := graphtext.Model(t, 11, "k x:float[2,3]", "y = If(k)\nz = Squeeze<axes=[0]>(y)", "z")
 	m.Graph.Node[0].Attribute = []*onnxpb.AttributeProto{graphAttribute("then_branch", branch)}
 	if err := Raise(m, 21, freshNames()); err != nil {
 		t.Fatal(err)
@@ -196,15 +197,15 @@ func TestSubgraphs(t *testing.T) {
 		b = Softmax<axis=-1>(x)
 z = Squeeze(y, [0])
 `
-	if got := printNodes(m.Graph.Node, m.Graph.Initializer); got != want {
+	if got := graphtext.Print(m.Graph.Node, m.Graph.Initializer); got != want {
 		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }
 
 // A value read only within a subgraph is in use.
 func TestUseInSubgraph(t *testing.T) {
-	inner := parseModel(t, 7, "", `b = Relu(m)`, "b").Graph
-	m := parseModel(t, 7, "k x", "h, m = Dropout(x)\ny = If(k)", "y")
+	inner := graphtext.Model(t, 7, "", `b = Relu(m)`, "b").Graph
+	m := graphtext.Model(t, 7, "k x", "h, m = Dropout(x)\ny = If(k)", "y")
 	m.Graph.Node[1].Attribute = []*onnxpb.AttributeProto{graphAttribute("then_branch", inner)}
 	if err := Raise(m, 13, freshNames()); err == nil {
 		t.Error("a mask in use was dropped")
@@ -212,13 +213,13 @@ func TestUseInSubgraph(t *testing.T) {
 }
 
 func TestTrainingGraphs(t *testing.T) {
-	m := parseModel(t, 11, "x", `y = Relu(x)`, "y")
-	m.TrainingInfo = []*onnxpb.TrainingInfoProto{{Algorithm: parseModel(t, 11, "x", `z = Squeeze<axes=[0]>(x)`, "z").Graph}}
+	m := graphtext.Model(t, 11, "x", `y = Relu(x)`, "y")
+	m.TrainingInfo = []*onnxpb.TrainingInfoProto{{Algorithm: graphtext.Model(t, 11, "x", `z = Squeeze<axes=[0]>(x)`, "z").Graph}}
 	if err := Raise(m, 13, freshNames()); err != nil {
 		t.Fatal(err)
 	}
 	g := m.TrainingInfo[0].Algorithm
-	if got, want := printNodes(g.Node, g.Initializer), "z = Squeeze(x, [0])\n"; got != want {
+	if got, want := graphtext.Print(g.Node, g.Initializer), "z = Squeeze(x, [0])\n"; got != want {
 		t.Errorf("got %swant %s", got, want)
 	}
 }
@@ -227,7 +228,7 @@ func TestFunctions(t *testing.T) {
 	function := func(name string, opset int64, nodes string) *onnxpb.FunctionProto {
 		return &onnxpb.FunctionProto{
 			Name: &name, Domain: proto.String("local"), Input: []string{"x"}, Output: []string{"y"},
-			Node:        parseNodes(t, nodes),
+			Node:        graphtext.Nodes(t, nodes),
 			OpsetImport: []*onnxpb.OperatorSetIdProto{{Domain: proto.String(""), Version: &opset}},
 		}
 	}
@@ -257,13 +258,13 @@ func TestFunctions(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			m := parseModel(t, 17, "x", `y = local::f(x)`, "y")
+			m := graphtext.Model(t, 17, "x", `y = local::f(x)`, "y")
 			f := function("f", c.opset, c.before)
 			m.Functions = []*onnxpb.FunctionProto{f}
 			if err := Raise(m, 21, freshNames()); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := printNodes(f.Node, nil), unindent(c.after); got != want {
+			if got, want := graphtext.Print(f.Node, nil), graphtext.Unindent(c.after); got != want {
 				t.Errorf("got\n%swant\n%s", got, want)
 			}
 			if got, _ := Of(f.OpsetImport); got != c.want {
@@ -277,7 +278,7 @@ func TestFunctions(t *testing.T) {
 		{17, 17, 21, 21}, {17, 16, 21, 21}, {22, 16, 21, 22}, {22, 22, 21, 22}, {17, 23, 21, 23}, {21, 23, 13, 23},
 	} {
 		t.Run(fmt.Sprintf("growing/%d with %d to %d", c.model, c.function, c.to), func(t *testing.T) {
-			m := parseModel(t, c.model, "x", `y = local::f(x)`, "y")
+			m := graphtext.Model(t, c.model, "x", `y = local::f(x)`, "y")
 			f, other := function("f", c.function, `y = Relu(x)`), function("g", 16, `y = Relu(x)`)
 			m.Functions = []*onnxpb.FunctionProto{f, other}
 			if err := Raise(m, c.to, freshNames(), f); err != nil {
@@ -298,7 +299,7 @@ func TestFunctions(t *testing.T) {
 		{"float that decides", `y = SimplifiedLayerNormalization<epsilon=@e>(x, x)`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			m := parseModel(t, 17, "x", `y = local::f(x)`, "y")
+			m := graphtext.Model(t, 17, "x", `y = local::f(x)`, "y")
 			m.Functions = []*onnxpb.FunctionProto{function("f", 16, "h = ReduceMean<axes=[0]>(x)\n"+c.node)}
 			if err := Raise(m, 21, freshNames()); err == nil || !strings.Contains(err.Error(), "is a parameter of a function") {
 				t.Errorf("error %v", err)
@@ -306,14 +307,14 @@ func TestFunctions(t *testing.T) {
 		})
 	}
 	t.Run("operator redefined", func(t *testing.T) {
-		m := parseModel(t, 11, "x", `y = Softmax(x)`, "y")
+		m := graphtext.Model(t, 11, "x", `y = Softmax(x)`, "y")
 		f := function("Softmax", 11, `y = Exp(x)`)
 		f.Domain = proto.String("")
 		m.Functions = []*onnxpb.FunctionProto{f}
 		if err := Raise(m, 13, freshNames()); err != nil {
 			t.Fatal(err)
 		}
-		if got, want := printNodes(m.Graph.Node, nil), "y = Softmax(x)\n"; got != want {
+		if got, want := graphtext.Print(m.Graph.Node, nil), "y = Softmax(x)\n"; got != want {
 			t.Errorf("got %swant %s", got, want)
 		}
 	})
@@ -334,5 +335,14 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s: adapter at %d", op, v)
 			}
 		}
+	}
+}
+
+// freshNames returns a namer that numbers its names.
+func freshNames() func(string) string {
+	n := 0
+	return func(hint string) string {
+		n++
+		return fmt.Sprint(hint, "~", n)
 	}
 }

@@ -15,11 +15,10 @@ func upsampleToResize(e *edit) error {
 	return nil
 }
 
-// resizeModes sets the modes that Resize did not have before: coordinates are x/scale
-// (asymmetric), and nearest rounds down if the scale is at least 1, else up. A node
-// that may have scales of both kinds becomes two nodes, one for each kind. (A scale just
-// above 1 may not change the length of an axis. Then the axis is copied, because the
-// scale of opset 11 is the ratio of the lengths, 1.)
+// resizeModes sets modes that Resize did not have before: coordinates are x/scale (asymmetric), and
+// nearest rounds down if the scale is at least 1, else up. A node that may have scales of both kinds
+// becomes two nodes, one for each kind. (A scale just above 1 may keep the length of an axis. Then the
+// axis is copied, because the scale of opset 11 is the ratio of the lengths, 1.)
 func resizeModes(e *edit) error {
 	scales := e.input(1)
 	if scales == "" {

@@ -17,9 +17,9 @@ import (
 //	    Scan(states…, inputs…) {…}  along axis 0 of an entry: the sequence
 //	}
 //
-// The optional first input had the length of each entry's sequence. With it, the inputs of
-// the inner Scan are cut to this length, and its results are padded to the full length with
-// their last element (the value of the padding was undefined).
+// The optional first input had the length of each entry's sequence. With it, the inputs of the inner
+// Scan are cut to this length. Its results are padded to the full length with their last element; the
+// value of the padding was undefined.
 func scanBatch(e *edit) error {
 	body := e.attribute("body").GetG()
 	scanned, err := e.intAttribute("num_scan_inputs", 0)
@@ -58,8 +58,8 @@ func scanBatch(e *edit) error {
 	return nil
 }
 
-// shorten cuts the inputs of the edited node to a length, and pads its results to the full
-// length of the inputs. It replaces the names in both lists by those of the new values.
+// shorten cuts the inputs of the edited node to a length, and pads its results to the full length of
+// the inputs. It replaces the names in inputs and results by the names of the new values.
 func (e *edit) shorten(inputs, results []string, length string) {
 	first := e.intVector("first", 0)
 	full := e.produce("Gather", []string{e.produce("Shape", []string{inputs[0]}), first}, intAttribute("axis", 0))
@@ -92,7 +92,7 @@ func (e *edit) freshAll(values []*onnxpb.ValueInfoProto) []string {
 	return names
 }
 
-// valuesLike declares names with the element types of other values, without shapes.
+// valuesLike declares names with the element types of values, without shapes.
 func valuesLike(values []*onnxpb.ValueInfoProto, names []string) []*onnxpb.ValueInfoProto {
 	like := make([]*onnxpb.ValueInfoProto, len(values))
 	for i, v := range values {

@@ -98,8 +98,8 @@ func (r *raiser) raise(s *scope, from int64) error {
 	return nil
 }
 
-// raiseFunction raises a function of the model, unless all its operators have the same
-// definition at both opsets and the function is not growing.
+// raiseFunction raises a function of the model. It leaves a function as it is if all operators have
+// the same definition at both opsets and the function is not growing.
 func (r *raiser) raiseFunction(f *onnxpb.FunctionProto, from int64, growing bool) error {
 	s := newScope(r, nil)
 	s.function, s.nodes = f, f.GetNode()
@@ -165,7 +165,7 @@ func (s *scope) step(version int64) error {
 		if len(n.GetOutput()) == 0 {
 			return &Error{Op: n.GetOpType(), Node: label(n), Step: version, Reason: "it has no output"}
 		}
-		e := &edit{scope: s, version: version, node: s.own(n)}
+		e := &edit{scope: s, version: version, node: s.writable(n)}
 		if err := adapt(e); err != nil {
 			return &Error{Op: n.GetOpType(), Node: label(n), Step: version, Reason: err.Error()}
 		}
@@ -177,8 +177,8 @@ func (s *scope) step(version int64) error {
 	return nil
 }
 
-// known reports whether a node computes what its operator of ai.onnx does, now or when the opset is raised.
-func (s *scope) known(n *onnxpb.NodeProto) bool {
+// isStandard reports whether a node is an operator of ai.onnx, at its opset or in the domain Raised.
+func (s *scope) isStandard(n *onnxpb.NodeProto) bool {
 	return s.inDefaultDomain(n) || n.GetDomain() == Raised
 }
 
@@ -188,8 +188,8 @@ func (s *scope) inDefaultDomain(n *onnxpb.NodeProto) bool {
 	return isDefault(n.GetDomain()) && !s.model.local[n.GetOpType()]
 }
 
-// own returns the node if it may be changed, else a copy.
-func (s *scope) own(n *onnxpb.NodeProto) *onnxpb.NodeProto {
+// writable returns the node if it may be changed, else a copy.
+func (s *scope) writable(n *onnxpb.NodeProto) *onnxpb.NodeProto {
 	if s.owned[n] {
 		return n
 	}
@@ -241,7 +241,7 @@ func subgraphs(n *onnxpb.NodeProto) []*onnxpb.GraphProto {
 	return gs
 }
 
-// label returns the name of a node for messages: its own or that of its first output.
+// label names a node for messages: by its own name or, if it has none, by its first output.
 func label(n *onnxpb.NodeProto) string {
 	if n.GetName() != "" || len(n.GetOutput()) == 0 {
 		return n.GetName()

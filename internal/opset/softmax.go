@@ -31,6 +31,6 @@ func (e *edit) reshapeLike(x string) {
 		e.finish("Reshape", []string{shape})
 		return
 	}
-	// Without allowzero, a dimension of 0 would copy that of the input.
+	// Without allowzero, a 0 in the shape would copy the dimension of the input.
 	e.finish("Reshape", []string{shape}, intAttribute("allowzero", 1))
 }

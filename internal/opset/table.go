@@ -13,7 +13,7 @@ type history struct {
 	adapters map[int64]adapter
 }
 
-// An adapter rewrites a node from the definition before a step to the one after it.
+// An adapter rewrites a node from the definition before a step to the definition after it.
 type adapter func(*edit) error
 
 func since(versions ...int64) history {

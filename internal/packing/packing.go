@@ -12,8 +12,8 @@ import (
 	"iter"
 	"sync"
 
-	"onnxquant/int4"
 	"onnxquant/internal/buffer"
+	"onnxquant/internal/kernels"
 )
 
 // Castagnoli is the polynomial of all checksums of contents.
@@ -26,8 +26,8 @@ type Codes struct {
 	Placement
 }
 
-// cut splits the codes off, …, off+n-1: head codes share their byte with codes before off,
-// body codes fill whole bytes, and the rest share their byte with codes behind.
+// cut splits the codes off, …, off+n-1 by bytes. head codes share their first byte with codes before
+// off, body codes fill whole bytes, and the rest share a byte with the codes behind.
 func (p Codes) cut(off, n int64) (head, body int64) {
 	per := int64(8 / p.Bits)
 	head = min((per-off%per)%per, n)
@@ -72,8 +72,8 @@ type edge struct {
 	codes int // number of codes known
 }
 
-// Write packs the codes q into buf and writes them as elements off, off+1, … It adds them to
-// a checksum: whole bytes as they are, and each code of a shared byte as a byte of its own.
+// Write packs the codes q into buf and writes them as elements off, off+1, … It adds them to a
+// checksum: whole bytes as they are, and each code of a shared byte as a separate byte.
 func (p *Writer) Write(buf, q []byte, off int64, sum *uint32) error {
 	n, body := p.codes.cut(off, int64(len(q)))
 	if err := p.partial(q[:n], off, sum); err != nil {
@@ -81,8 +81,8 @@ func (p *Writer) Write(buf, q []byte, off int64, sum *uint32) error {
 	}
 	q, off = q[n:], off+n
 	if body > 0 {
-		buf = buf[:int4.PackedLen(int(body), p.codes.Bits)]
-		int4.Pack(buf, q[:body], p.codes.Bits)
+		buf = buf[:kernels.PackedLen(int(body), p.codes.Bits)]
+		kernels.Pack(buf, q[:body], p.codes.Bits)
 		if p.codes.HighFirst {
 			swapHalves(buf)
 		}

@@ -108,9 +108,10 @@ func (o object) lookup(path []string) json.RawMessage {
 // maxConfig is the largest size of a file of settings.
 const maxConfig = 16 << 20
 
-// SetCounts sets counts, by the name of an output, in the object at a path of a JSON file. Other
-// members stay, also their order. A number or true that is there instead of the object is for
-// the float model, called whole. The file is written anew: it may be a link.
+// SetCounts sets counts, by the name of an output, in the object at a path of a JSON file. It keeps
+// the other members and their order. A number or true in the place of the object is taken as the float
+// model's, called whole. SetCounts replaces the file instead of writing into it, because it may be a
+// link.
 func SetCounts(file string, path []string, counts map[string]int, whole []string) error {
 	f, err := os.Open(file)
 	if err != nil {

@@ -34,8 +34,8 @@ import (
 
 	"onnxquant/internal/nearest"
 	"onnxquant/internal/regularfile"
-	"onnxquant/internal/role"
-	"onnxquant/onnxq/rules"
+	"onnxquant/internal/transformer"
+	"onnxquant/rules"
 )
 
 //go:embed *.json
@@ -49,7 +49,7 @@ type Preset struct {
 	Config  *Config  `json:"config"`
 }
 
-// Output is what one conversion makes of each model.
+// Output describes one conversion of each model.
 type Output struct {
 	File    string   `json:"file"`
 	Flags   []string `json:"flags"`
@@ -59,22 +59,22 @@ type Output struct {
 
 // Case has more flags for some models.
 type Case struct {
-	ModelTypes    []string `json:"model_types"`     // model_type of config.json is one of them
-	NotModelTypes []string `json:"not_model_types"` // it is none of them
-	Operators     []string `json:"operators"`       // the model has one of them
+	ModelTypes    []string `json:"model_types"`     // one of them is the model_type of config.json
+	NotModelTypes []string `json:"not_model_types"` // none of them is the model_type of config.json
+	Operators     []string `json:"operators"`       // one of them is in the model
 	Flags         []string `json:"flags"`
 }
 
-// Weight has settings, as in a precision_info, for weights by what they are for.
+// Weight has settings, as in a precision_info, for weights with some roles or names.
 type Weight struct {
-	Roles     []role.Role     `json:"roles"`     // that the structure of the model gives them
-	Match     []string        `json:"match"`     // globs on names of weights and of the nodes that read them; with Roles only if no weight of the model has one of these
-	Operators []string        `json:"operators"` // operators that read them
-	Layers    string          `json:"layers"`    // "sensitive": of the layers, only the first and last eighth and every third between; the number follows "layers."
-	Settings  json.RawMessage `json:"settings"`
+	Roles     []transformer.Role `json:"roles"`     // that the structure of the model gives them
+	Match     []string           `json:"match"`     // globs on names of weights and of the nodes that read them; with Roles only if no weight of the model has one of these
+	Operators []string           `json:"operators"` // operators that read them
+	Layers    string             `json:"layers"`    // "sensitive": of the layers, only the first and last eighth and every third between; the number follows "layers."
+	Settings  json.RawMessage    `json:"settings"`
 }
 
-// Config is what a file of the folder says about the outputs.
+// Config has the settings that a file of the folder makes for the outputs.
 type Config struct {
 	File         string   `json:"file"`
 	ExternalData []string `json:"external_data"` // path of the object that maps outputs to the number of their data files
@@ -165,8 +165,8 @@ func (p *Preset) check() error {
 				return fmt.Errorf("layers %q: want sensitive", w.Layers)
 			}
 			for _, r := range w.Roles {
-				if !slices.Contains(role.Roles, r) {
-					return fmt.Errorf("role %q: want one of %q", r, role.Roles)
+				if !slices.Contains(transformer.Roles, r) {
+					return fmt.Errorf("role %q: want one of %q", r, transformer.Roles)
 				}
 			}
 		}
@@ -174,7 +174,7 @@ func (p *Preset) check() error {
 	return nil
 }
 
-// Sources leaves out of the models those that are outputs of others of them.
+// Sources removes models that are outputs of other models.
 func (p *Preset) Sources(models []string) []string {
 	made := map[string]bool{}
 	for _, m := range models {
@@ -209,12 +209,12 @@ func (o Output) FlagsFor(model, modelType string, operators map[string]bool) []s
 	return flags
 }
 
-// Tensor is a weight as a plan has it.
+// Tensor is a weight of a plan.
 type Tensor struct {
 	Name      string
 	Nodes     []string // that read it
 	Consumers []string // their operators and inputs, such as MatMul:1
-	Role      role.Weight
+	Role      transformer.Weight
 }
 
 // Precision returns the settings of single weights, or nil without any.

@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"onnxquant/internal/preset"
-	"onnxquant/internal/role"
+	"onnxquant/internal/transformer"
 )
 
 // Settings go to weights by their role, and by their names if no weight has one.
@@ -19,7 +19,7 @@ func TestPrecision(t *testing.T) {
 	for i := range layers {
 		name := fmt.Sprintf("model.layers.%d.mlp.down_proj.weight", i)
 		named = append(named, preset.Tensor{Name: name})
-		structured = append(structured, preset.Tensor{Name: fmt.Sprintf("onnx::MatMul_%d", i), Role: role.Weight{Role: role.Down, Layer: i, Layers: layers}})
+		structured = append(structured, preset.Tensor{Name: fmt.Sprintf("onnx::MatMul_%d", i), Role: transformer.Weight{Role: transformer.Down, Layer: i, Layers: layers}})
 	}
 	misnamed := append(structured, preset.Tensor{Name: "model.layers.0.v_proj.weight"})
 	for kind, tensors := range map[string][]preset.Tensor{"names": named, "structure": structured, "names that the structure does not bear out": misnamed} {

@@ -10,8 +10,8 @@ import (
 	"onnxquant/onnxq"
 )
 
-// convertAnyhow converts a model with little memory in one thread, and with more in three,
-// which must give the same bytes. It returns the error of the first weight.
+// convertAnyhow converts a model twice: with little memory in one thread, and with more memory in
+// three. The bytes must be the same. It returns the error of the first weight.
 func convertAnyhow(t *testing.T, in string, opts onnxq.Options) (mse float64) {
 	t.Helper()
 	var first []byte

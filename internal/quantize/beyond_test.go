@@ -9,7 +9,7 @@ import (
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/packing"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // A weight that no float16 scale reaches stays in float.

@@ -50,8 +50,8 @@ func (t Tile) lengths() iter.Seq[int64] {
 	}
 }
 
-// makeBlocks reads a tile and encodes its blocks. It returns the elements and the decoded
-// elements, in block order: nil if an element or scale is not finite.
+// makeBlocks reads a tile and encodes its blocks. It returns the elements and the decoded elements,
+// both in block order. Both are nil if an element or scale is not finite.
 func (b *Buffers) makeBlocks(ctx context.Context, t Tile) (x, decoded []float32, err error) {
 	if err := b.load(ctx, t, t.chunks(0)[0]); err != nil || !kernels.IsFinite(kernels.AbsMax(0, b.x)) {
 		return nil, nil, err
@@ -59,8 +59,8 @@ func (b *Buffers) makeBlocks(ctx context.Context, t Tile) (x, decoded []float32,
 	return b.encodeBlocks(ctx, t)
 }
 
-// encodeBlocks encodes the loaded elements in blocks and splits these into parts. b.codes
-// and b.scale then hold codes and scales in element order.
+// encodeBlocks encodes the loaded elements in blocks and splits the blocks into parts. b.codes and
+// b.scale then hold codes and scales in element order.
 func (b *Buffers) encodeBlocks(ctx context.Context, t Tile) (x, decoded []float32, err error) {
 	s, e := &b.blocks, t.Encoding
 	f := e.Form
@@ -120,8 +120,8 @@ func growParts(p *ggml.Parts, e *ggml.Encoding, blocks int64) {
 	buffer.Grow(&p.PartMins, n/int64(e.Form.Part))
 }
 
-// inOrder reorders values from block order to element order. There is one value for part
-// elements of a block.
+// inOrder reorders values from block order to element order. Each value belongs to part elements of
+// a block.
 func inOrder[T any](t Tile, buf *[]T, x []T, part int64) []T {
 	if t.Inner == 1 {
 		return x
@@ -135,8 +135,8 @@ func inOrder[T any](t Tile, buf *[]T, x []T, part int64) []T {
 	return ordered
 }
 
-// eachSlab calls do with the first element and the number of rows of each slab of a tile. In
-// whole columns all slabs count as one.
+// eachSlab calls do with the first element and the number of rows of each slab of a tile. If whole
+// columns are encoded, the tile counts as one slab.
 func (t Tile) eachSlab(do func(at, rows int64)) {
 	if t.encodedColumns() {
 		do(0, t.K)
@@ -165,7 +165,7 @@ func pad(buf *[]float32, x []float32, t Tile, n int64) []float32 {
 	return padded
 }
 
-// trim undoes pad in place, for values of which there is one for part elements.
+// trim undoes pad in place. Each value belongs to part elements.
 func trim[T any](padded []T, t Tile, n, part int64) []T {
 	to, from := int64(0), int64(0)
 	for length := range t.lengths() {
@@ -178,7 +178,7 @@ func trim[T any](padded []T, t Tile, n, part int64) []T {
 	return padded[:to]
 }
 
-// writeDetails writes the tensors besides codes and scales.
+// writeDetails writes the further tensors of a blockwise format.
 func (t Tile) writeDetails(b *Buffers, to *sinks, out *Outcome) error {
 	for i, d := range t.Details {
 		raw := b.detail(t, d)
@@ -239,8 +239,8 @@ func (t Tile) detailRuns(d Detail) iter.Seq[packing.Run] {
 	return d.At.Runs(first*t.Inner+t.col, rows, t.width)
 }
 
-// EncodeRows encodes rows of columns elements like e.Quantize, a few at a time so that it
-// can be stopped. Without importance the length of rows does not matter.
+// EncodeRows encodes rows of columns elements like e.Quantize, a few rows at a time so that ctx can
+// stop it. Without importance the length of rows does not matter.
 func EncodeRows(ctx context.Context, e *ggml.Encoding, dst []byte, x []float32, columns int, importance []float32) error {
 	const some = 1 << 16 // elements
 	if importance == nil {

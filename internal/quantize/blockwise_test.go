@@ -5,19 +5,18 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/lazy"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/packing"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// What a weight in a blockwise format decodes to is what the encoding gives for its rows
-// or columns, filled up with zeros, in each style and however the weight is cut.
+// A weight in a blockwise format decodes to the encoding of its rows or columns, padded with zeros.
+// This holds in each style and for any tiles.
 func TestBlockwiseValuesAreTheEncodings(t *testing.T) {
 	for _, kind := range []string{"odd", "mlp", "conv"} {
 		in := modeltest.Build(t, kind)
@@ -50,7 +49,7 @@ func importanceOf(t *testing.T, path string) *rules.Importance {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, w := range access.Stages(p).Weights {
+	for _, w := range p.Stages().Weights {
 		for i := range w.Form.K {
 			im.Columns[w.Value.Name] = append(im.Columns[w.Value.Name], float32(i%97)+0.5)
 		}
@@ -60,9 +59,9 @@ func importanceOf(t *testing.T, path string) *rules.Importance {
 
 func checkBlocks(t *testing.T, in string, opts onnxq.Options, limit int64) {
 	r, out := modeltest.ConvertInTiles(t, modeltest.Open(t, in), opts, limit)
-	p := access.Stages(r.Plan)
+	p := r.Plan.Stages()
 	after := map[string]*recognize.Weight{}
-	for _, w := range recognize.Weights(access.Graph(modeltest.Open(t, out))) {
+	for _, w := range recognize.Weights(modeltest.Open(t, out).Graph()) {
 		after[w.Name] = w
 	}
 	if len(p.Weights) == 0 {
@@ -77,7 +76,7 @@ func checkBlocks(t *testing.T, in string, opts onnxq.Options, limit int64) {
 		}
 		q := after[w.Value.Name]
 		if q == nil {
-			q = after[w.Tensors.Codes.GetName()] // what operators decode for themselves has no name of its own
+			q = after[w.Tensors.Codes.GetName()] // operators that read codes leave no decoded weight
 		}
 		got := make([]float32, q.Elements())
 		if err := q.Read(got, 0); err != nil {
@@ -98,7 +97,7 @@ func checkBlocks(t *testing.T, in string, opts onnxq.Options, limit int64) {
 			want = transposed
 		}
 		if !slices.Equal(got, want) {
-			t.Errorf("%s of shape %v: other values than %s has", w.Value.Name, w.Shape, w.Choice.Format)
+			t.Errorf("%s of shape %v: values differ from those of %s", w.Value.Name, w.Shape, w.Choice.Format)
 		}
 	}
 }

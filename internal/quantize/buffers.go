@@ -9,16 +9,17 @@ import (
 	"onnxquant/internal/work"
 )
 
-// ElementBytes bounds the memory of Buffers per element of a tile: as float32, as code, reordered,
-// packed and decoded, and what blocks take. Algorithms that need whole blocks take half
-// as many elements: they also turn columns. A float64 takes more, which is rare.
+// ElementBytes bounds the memory of Buffers per element of a tile: float32, code, reordered code,
+// packed code, decoded value, and a share for the scales of blocks. Algorithms that need whole
+// blocks get tiles of half the size, because they also transpose columns. float64 models are rare
+// and take more.
 const ElementBytes = 4 + 1 + 1 + 1 + 4 + 2
 
 // Buffers are the buffers of one worker, reused from tile to tile. They grow as needed.
 type Buffers struct {
 	raw        []byte    // elements as read from the file, if they are longer than float32
 	x          []float32 // elements of a chunk
-	loaded     Reading   // what x holds, if anything is known of it
+	loaded     Reading   // the elements in x; zero if unknown
 	decoded    []float32 // decoded codes of a chunk
 	column     []float32 // elements of some columns, column by column
 	codes      []byte    // one per byte
@@ -29,18 +30,18 @@ type Buffers struct {
 
 	lo, hi, scale []float32 // range and scale of each block of the tile
 	zero          []byte    // zero point of each block …
-	floatZero     []float32 // … or this, counted from the least code
+	floatZero     []float32 // … or float zero point, counted from the least code
 	storedScale   []float32 // scales in stored order
 	scaleBytes    []byte    // the same, encoded
 
 	endCodes  []byte    // codes of the ends of ranges
 	endValues []float32 // the same, decoded
-	gone      []byte    // by block: vanishes or stays
+	gone      []byte    // by block: 0, vanishes or stays
 
 	blocks blockBuffers
 }
 
-// makeRoom makes room for the ranges, scales and zero points of a tile's blocks.
+// makeRoom resizes the buffers of ranges, scales and zero points for the blocks of a tile.
 func (b *Buffers) makeRoom(t Tile) {
 	clear(buffer.Grow(&b.lo, t.scales))
 	clear(buffer.Grow(&b.hi, t.scales))
@@ -51,7 +52,7 @@ func (b *Buffers) makeRoom(t Tile) {
 	}
 }
 
-// load makes x the elements of a chunk, and reads them unless they are there already. A float64
+// load sets x to the elements of a chunk. It does not read elements that x already holds. A float64
 // beyond the range of float32 becomes infinite.
 func (b *Buffers) load(ctx context.Context, t Tile, c chunk) error {
 	if err := work.Stopped(ctx); err != nil {
@@ -80,7 +81,7 @@ func (b *Buffers) read(x []float32, t Tile, c chunk) error {
 	if size > 4 {
 		raw = buffer.Grow(&b.raw, c.rows*c.n*size)
 	} else {
-		raw = raw[int64(len(raw))-c.rows*c.n*size:] // Decode allows the end of x: less memory stays in the caches
+		raw = raw[int64(len(raw))-c.rows*c.n*size:] // at the end of x, for decoding in place: less memory to cache
 	}
 	if err := from.ReadRows(raw, c.off*size, c.rows, c.n*size, t.pitch()*size); err != nil {
 		return err
@@ -89,7 +90,7 @@ func (b *Buffers) read(x []float32, t Tile, c chunk) error {
 	return nil
 }
 
-// Reading is what is read at once.
+// Reading identifies one read of elements.
 type Reading struct {
 	from  Source
 	part  chunk
@@ -101,8 +102,8 @@ func (t Tile) reading(c chunk) Reading {
 	return Reading{from, c, t.pitch()}
 }
 
-// Reading returns what a tile reads, or the zero Reading if it reads several times. A worker that
-// has quantized a tile does not read the same for the next one.
+// Reading returns the read of a tile, or the zero Reading if the tile takes several reads. A worker
+// whose last tile had an equal Reading does not read again.
 func (r *Run) Reading(tile int) Reading {
 	t := r.Tiles[tile]
 	chunks := t.chunks(r.limit)
@@ -112,7 +113,7 @@ func (r *Run) Reading(tile int) Reading {
 	return t.reading(chunks[0])
 }
 
-// Compare orders readings by their places in the source.
+// Compare orders readings by position in the source.
 func (r Reading) Compare(s Reading) int {
 	return cmp.Or(cmp.Compare(r.part.off, s.part.off), cmp.Compare(r.part.rows, s.part.rows), cmp.Compare(r.part.n, s.part.n), cmp.Compare(r.pitch, s.pitch))
 }

@@ -10,15 +10,15 @@ import (
 	"onnxquant/formats/ggml"
 	"onnxquant/int4"
 	"onnxquant/internal/buffer"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Searches, which take long, do not go to the end of a tile.
+// A canceled search stops before the end of its tile.
 func TestCancelStopsSearches(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	const limit = 1 << 20
-	w := &Weight{Outer: 1, K: 64, Inner: 48, Block: 32, DType: dtype.Float32, Codec: int4.Codec{Bits: 4, Signed: true}, Bits: 4, Range: spec.Range{Kind: spec.MSE}}
+	w := &Weight{Outer: 1, K: 64, Inner: 48, Block: 32, DType: dtype.Float32, Codec: int4.Codec{Bits: 4, Signed: true}, Bits: 4, Range: spec.Range{Kind: spec.RangeMSE}}
 	tl := slices.Collect(w.tiles(limit))[0]
 	b := &Buffers{}
 	for i := range buffer.Grow(&b.x, tl.size()) {

@@ -8,20 +8,20 @@ import (
 	"onnxquant/nvfp4"
 )
 
-// Codec turns elements into codes and back. See [int4.Codec] for its methods; the codecs of
-// the other number packages work alike. A symmetric format ignores lo and zero.
+// Codec turns elements into codes and back. [int4.Codec] documents the methods; the codecs of the
+// other number packages work alike. A symmetric format ignores lo and zero.
 type Codec interface {
 	Validate() error
 	HasZeroPoints() bool
 
-	// These widen the range of each block by elements …
+	// Observe widens the range of each block by elements.
 	ObserveColumns(lo, hi, x []float32)
 	ObserveBlocks(lo, hi, x []float32, k, block int)
 
-	// … this finds the scale of each range, rounded as it will be stored …
+	// Scales computes the scale of each range, rounded as it will be stored.
 	Scales(scale []float32, zero []byte, lo, hi []float32) (finite bool)
 
-	// … and these find the codes, one per byte, with their errors, and decode them.
+	// Quantize computes codes, one per byte, and their errors. Decode turns codes into values.
 	QuantizeColumns(q []byte, x, scale []float32, zero []byte) errstat.Stats
 	QuantizeBlocks(q []byte, x, scale []float32, zero []byte, k, block int) errstat.Stats
 	DecodeColumns(x []float32, q []byte, scale []float32, zero []byte)

@@ -11,11 +11,10 @@ import (
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
 	"onnxquant/internal/packing"
-	"onnxquant/onnxq/spec"
 )
 
-// findScales reads a tile and finds the scales of its blocks. It reports whether all
-// elements are finite. If the tile is one chunk, its elements stay in b.x.
+// findScales reads a tile and computes the scales of its blocks. It reports whether all elements
+// are finite. If the tile is one chunk, its elements stay in b.x.
 func (t Tile) findScales(ctx context.Context, b *Buffers, c Codec, chunks []chunk) (finite bool, err error) {
 	b.makeRoom(t)
 	for _, part := range chunks {
@@ -28,7 +27,7 @@ func (t Tile) findScales(ctx context.Context, b *Buffers, c Codec, chunks []chun
 	return finite, t.give(b)
 }
 
-// give sets the scales and zero points of a tile that are given.
+// give overwrites scales and zero points with those of Given, if the weight has it.
 func (t Tile) give(b *Buffers) error {
 	if t.Given == nil {
 		return nil
@@ -56,8 +55,8 @@ func (t Tile) observe(b *Buffers, c Codec, part chunk) {
 	}
 }
 
-// narrowScales runs after findScales: it narrows the ranges and finds their scales, if the weight
-// wants that.
+// narrowScales runs after findScales. If the weight has a search for better ranges, narrowScales
+// narrows the ranges and computes their scales.
 func (t Tile) narrowScales(ctx context.Context, b *Buffers, c Codec, chunks []chunk) error {
 	search := t.search(c)
 	if search == nil {
@@ -70,8 +69,8 @@ func (t Tile) narrowScales(ctx context.Context, b *Buffers, c Codec, chunks []ch
 	return t.give(b)
 }
 
-// eachChunk calls do for each of some chunks, with its elements in b.x. If there is only one chunk
-// in the tile, they are there already.
+// eachChunk calls do for each of some chunks, with its elements in b.x. only means that the tile is
+// a single chunk and that b.x already holds it.
 func (t Tile) eachChunk(ctx context.Context, b *Buffers, chunks []chunk, only bool, do func(chunk) error) error {
 	for _, part := range chunks {
 		if !only {
@@ -96,12 +95,9 @@ func (t Tile) encode(ctx context.Context, b *Buffers, c Codec, part chunk, state
 			errors.Add(b.x, b.decoded)
 		}
 	case fitter != nil:
-		switch {
-		case t.estimated():
-			err = t.descend(ctx, b, c, part, state)
-		case t.Algorithm == spec.HQQ:
-			err = t.fitHalfQuadratic(ctx, b, c.(int4.Codec), part, state)
-		default:
+		if fit := t.method().fit; fit != nil {
+			err = fit(t, ctx, b, c, part, fitter, state)
+		} else {
 			err = t.fitAll(ctx, b, part, fitter)
 		}
 		if err == nil {
@@ -168,7 +164,7 @@ func addHalf(q []byte, bits int) {
 	}
 }
 
-// writeScales writes the scales and zero points of a tile.
+// writeScales writes the scales and zero points of a tile, unless they are given.
 func (t Tile) writeScales(b *Buffers, c Codec, to *sinks, out *Outcome) error {
 	if t.Given != nil {
 		return nil
@@ -196,7 +192,7 @@ func (t Tile) writeScales(b *Buffers, c Codec, to *sinks, out *Outcome) error {
 	return to.zeros.WriteRuns(&b.packed, stored, t.ZerosAt.Runs(t.first, rows, n), &out.sum)
 }
 
-// writeLikeScales writes an array that has an element for each block, encoded.
+// writeLikeScales writes an encoded array with one element per block.
 func (t Tile) writeLikeScales(to io.WriterAt, raw []byte) error {
 	rows, n := t.scaleGrid()
 	size := int64(len(raw)) / t.scales

@@ -8,72 +8,94 @@ import (
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/packing"
 	"onnxquant/internal/work"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// fitters make what finds the codes of whole blocks of integers, by algorithm.
-var fitters = map[spec.Algorithm]func(*Weight, int4.Codec) int4.Fitter{
-	spec.RTNofORT:   func(_ *Weight, c int4.Codec) int4.Fitter { return c.SignedExtreme() },
-	spec.KQuant:     func(w *Weight, c int4.Codec) int4.Fitter { return c.KQuant(int(w.Block)) },
-	spec.HQQ:        func(w *Weight, c int4.Codec) int4.Fitter { return c.HalfQuadratic(int(w.Block), 0, true) }, // see fitHalfQuadratic
-	spec.LeastAngle: leastAngle,
-	spec.Best:       leastAngle,
-	spec.GPTQ:       leastAngle,
-	spec.AWQ:        leastAngle,
+// method is how an algorithm fits the integer codes of whole blocks.
+type method struct {
+	fitter func(*Weight, int4.Codec) blocks.Fitter
+	// fit sets the codes of a chunk of a tile. nil means Tile.fitAll.
+	fit   func(t Tile, ctx context.Context, b *Buffers, c Codec, part chunk, fitter blocks.Fitter, state *shared) error
+	whole bool // fit needs whole columns
 }
 
-func leastAngle(w *Weight, c int4.Codec) int4.Fitter { return c.LeastAngle(w.PositiveScales) }
+// methodOf returns the method of an algorithm. Round to nearest has the zero method.
+func methodOf(a spec.Algorithm) method {
+	switch a {
+	case spec.RTNofORT:
+		return method{fitter: func(_ *Weight, c int4.Codec) blocks.Fitter { return c.SignedExtreme() }}
+	case spec.KQuant:
+		return method{fitter: func(w *Weight, c int4.Codec) blocks.Fitter { return c.KQuant(int(w.Block)) }}
+	case spec.HQQ:
+		halfQuadratic := func(w *Weight, c int4.Codec) blocks.Fitter { return c.HalfQuadratic(int(w.Block), 0, true) }
+		return method{fitter: halfQuadratic, fit: Tile.fitHalfQuadratic}
+	case spec.MSE, spec.AWQ, spec.GPTQ:
+		return method{fitter: leastAngle}
+	case spec.Best:
+		return method{fitter: leastAngle, fit: Tile.descend, whole: true}
+	}
+	return method{}
+}
 
-// searcher is a codec of floats, or of a table, that can search for the scale of a block.
+func leastAngle(w *Weight, c int4.Codec) blocks.Fitter { return c.LeastAngle(w.PositiveScales) }
+
+// searcher is a codec of floats, or of a table of values, that can search the scale of a block.
 type searcher interface{ LeastError() *blocks.Search }
 
-// fitter returns what finds codes and scales of a codec block by block, or nil for rounding to
-// nearest.
-func (w *Weight) fitter(codec Codec) int4.Fitter {
-	switch {
-	case !w.fitted():
-		return nil
-	case w.searched():
-		return codec.(searcher).LeastError()
+// method returns how codes are fitted. It is the zero method if codes are rounded to nearest or
+// already found.
+func (w *Weight) method() method {
+	if w.Found != nil || w.Encoding != nil {
+		return method{}
 	}
-	return fitters[w.Algorithm](w, codec.(int4.Codec))
+	if _, integers := w.Codec.(int4.Codec); !integers {
+		if _, ok := w.Codec.(searcher); !ok || !w.Algorithm.Traits().OtherFormats {
+			return method{}
+		}
+	}
+	return methodOf(w.Algorithm)
 }
 
-// LeastAngle returns what finds the codes of algorithm mse.
-func (w *Weight) LeastAngle() int4.Fitter {
+// fitter returns the Fitter that sets codes and scales block by block, or nil for rounding to
+// nearest.
+func (w *Weight) fitter(codec Codec) blocks.Fitter {
+	m := w.method()
+	if m.fitter == nil {
+		return nil
+	}
+	if s, ok := codec.(searcher); ok {
+		return s.LeastError()
+	}
+	return m.fitter(w, codec.(int4.Codec))
+}
+
+// MSE returns the Fitter of algorithm mse.
+func (w *Weight) MSE() blocks.Fitter {
 	if c, ok := w.Codec.(searcher); ok {
 		return c.LeastError()
 	}
 	return leastAngle(w, w.Codec.(int4.Codec))
 }
 
-// fitted reports whether a fitter finds the codes.
-func (w *Weight) fitted() bool {
-	_, integers := w.Codec.(int4.Codec)
-	return w.Found == nil && (integers && fitters[w.Algorithm] != nil || w.searched())
-}
+// fitted reports whether a Fitter sets the codes.
+func (w *Weight) fitted() bool { return w.method().fitter != nil }
 
-func (w *Weight) searched() bool {
-	_, ok := w.Codec.(searcher)
-	return ok && (w.Algorithm == spec.LeastAngle || w.Algorithm == spec.Best || w.Algorithm == spec.GPTQ)
-}
-
-// fitsColumns reports whether blocks that lie in columns are fitted as they lie.
+// fitsColumns reports whether blocks in columns are fitted in place, without transposing.
 func (w *Weight) fitsColumns() bool {
-	_, columns := w.fitter(w.Codec).(int4.ColumnFitter)
-	return columns && w.Inner > 1 && !w.estimated()
+	_, columns := w.fitter(w.Codec).(blocks.ColumnFitter)
+	return columns && w.Inner > 1 && !w.method().whole
 }
 
 // whole reports whether a tile must be in memory as a whole.
 func (w *Weight) whole() bool { return w.Encoding != nil || w.fitted() }
 
-// fitAll sets the codes, scales and zero points of a tile, whose elements are in b.x, by a fitter, as
-// many blocks at once as that can.
-func (t Tile) fitAll(ctx context.Context, b *Buffers, part chunk, fitter int4.Fitter) error {
-	if columns, ok := fitter.(int4.ColumnFitter); ok && t.Inner > 1 {
+// fitAll sets codes, scales and zero points of a tile with a fitter. The elements are in b.x. It
+// passes as many blocks at once as the fitter takes.
+func (t Tile) fitAll(ctx context.Context, b *Buffers, part chunk, fitter blocks.Fitter) error {
+	if columns, ok := fitter.(blocks.ColumnFitter); ok && t.Inner > 1 {
 		return t.fitColumns(ctx, b, columns)
 	}
-	if rows, ok := fitter.(int4.BlockFitter); ok && t.Inner == 1 {
+	if rows, ok := fitter.(blocks.BlockFitter); ok && t.Inner == 1 {
 		_, k := t.inRows(part)
 		rows.FitBlocks(b.codes, b.x, b.scale, b.zero, int(k), int(t.Block))
 		return nil
@@ -81,8 +103,8 @@ func (t Tile) fitAll(ctx context.Context, b *Buffers, part chunk, fitter int4.Fi
 	return t.fit(ctx, b, part, func(i int, q []byte, x []float32) { b.scale[i], b.zero[i] = fitter.Fit(q, x) })
 }
 
-// fitColumns is fitAll for blocks that lie in columns.
-func (t Tile) fitColumns(ctx context.Context, b *Buffers, fitter int4.ColumnFitter) error {
+// fitColumns is fitAll for blocks in columns.
+func (t Tile) fitColumns(ctx context.Context, b *Buffers, fitter blocks.ColumnFitter) error {
 	for s := range b.slabs(t) {
 		if err := work.Stopped(ctx); err != nil {
 			return err
@@ -92,8 +114,8 @@ func (t Tile) fitColumns(ctx context.Context, b *Buffers, fitter int4.ColumnFitt
 	return nil
 }
 
-// fit sets the codes of a tile, whose elements are in b.x. one sets those of a block, its scale
-// and its zero point.
+// fit sets the codes of a tile, whose elements are in b.x. The function one sets the codes, the
+// scale and the zero point of one block.
 func (t Tile) fit(ctx context.Context, b *Buffers, part chunk, one func(block int, q []byte, x []float32)) error {
 	fitted := b.codes // in block order
 	if t.Inner > 1 {
@@ -101,7 +123,7 @@ func (t Tile) fit(ctx context.Context, b *Buffers, part chunk, one func(block in
 	}
 	at := 0
 	for i, x := range t.pieces(b, part) {
-		if i%64 == 0 { // to ask takes as long as a small block
+		if i%64 == 0 { // asking costs as much as a small block
 			if err := work.Stopped(ctx); err != nil {
 				return err
 			}

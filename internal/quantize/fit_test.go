@@ -12,12 +12,12 @@ import (
 
 	"onnxquant/internal/form"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
-// The search for the least error has less than rounding to nearest, and no algorithm's bytes
-// depend on memory, threads or the order in which a weight is stored.
+// mse has a smaller error than rounding to nearest. The bytes of an algorithm depend neither on
+// memory and threads nor on the order in which a weight is stored.
 func TestAlgorithms(t *testing.T) {
 	for _, opts := range []onnxq.Options{
 		{Block: 32}, {Block: 33, ZeroPoint: true}, {Block: spec.PerChannel}, {Bits: 2, Block: 16, ZeroPoint: true}, {Block: 32, Style: spec.NBits}, {Bits: 8, ZeroPoint: true},
@@ -34,9 +34,9 @@ func TestAlgorithms(t *testing.T) {
 		sqErr := map[spec.Algorithm]float64{}
 		for _, opts.Algorithm = range spec.Algorithms() {
 			if opts.Algorithm == spec.Best {
-				continue // memory decides where it can be had: see TestBest
+				continue // depends on memory: see TestBest
 			}
-			if opts.Algorithm.NeedsData() || (opts.Algorithm == spec.KQuant || opts.Algorithm == spec.HQQ) && !opts.ZeroPoint {
+			if opts.Algorithm.NeedsData() || opts.Algorithm.Traits().NeedsZeroPoint && !opts.ZeroPoint {
 				if err := opts.Check(); err == nil {
 					t.Errorf("%+v: no error", opts)
 				}
@@ -44,13 +44,13 @@ func TestAlgorithms(t *testing.T) {
 			}
 			sqErr[opts.Algorithm] = convertAnyhow(t, in, opts)
 		}
-		if !(sqErr[spec.LeastAngle] < sqErr[spec.RTN]) {
-			t.Errorf("%+v: mse has the error %v, rtn %v", opts, sqErr[spec.LeastAngle], sqErr[spec.RTN])
+		if !(sqErr[spec.MSE] < sqErr[spec.RTN]) {
+			t.Errorf("%+v: mse has the error %v, rtn %v", opts, sqErr[spec.MSE], sqErr[spec.RTN])
 		}
 	}
 }
 
-// The search of the other formats has less error than their plain rule, too.
+// In non-integer formats too, the search has a smaller error than the plain rule.
 func TestSearchOfOthers(t *testing.T) {
 	in := filepath.Join(t.TempDir(), "in.onnx")
 	if err := testmodels.MLP(3, 3301, 2).Write(in); err != nil {
@@ -60,15 +60,15 @@ func TestSearchOfOthers(t *testing.T) {
 		{Format: spec.NF4}, {Format: spec.FP4, Block: 32, Target: spec.ORT}, {Format: spec.NVFP4}, {Format: spec.MXFP4}, {Format: spec.FP8E4M3, Block: spec.PerChannel}, {Format: "q4_0"}, {Format: "q4_k"},
 	} {
 		plain := convertAnyhow(t, in, opts)
-		opts.Algorithm = spec.LeastAngle
+		opts.Algorithm = spec.MSE
 		if searched := convertAnyhow(t, in, opts); !(searched < plain) {
 			t.Errorf("%+v: error %v, by the plain rule %v", opts, searched, plain)
 		}
 	}
 }
 
-// learned is a model of two layers. The second has weights [300, 24] that are sums of a few vectors,
-// as training makes them, and may be stored as their transpose.
+// learned returns a model of two layers. The second has weights [300, 24] that are sums of a few
+// vectors, as training produces. Optionally they are stored transposed.
 func learned(transposed bool) *testmodels.Model {
 	const k, n = 300, 24
 	m := testmodels.MLP(70, 8, k, n)
@@ -102,8 +102,8 @@ func learned(transposed bool) *testmodels.Model {
 	return m
 }
 
-// The bytes of algorithm best depend on no number of threads, and the same numbers come out of
-// a weight and of its transpose. Where the memory does not suffice it is mse, and says so.
+// The bytes of algorithm best do not depend on the number of threads. A weight and its transpose
+// give the same numbers. With too little memory, best falls back to mse and a note says so.
 func TestBest(t *testing.T) {
 	for _, opts := range []onnxq.Options{{Block: 32}, {Block: 16, Bits: 2, ZeroPoint: true}, {Block: spec.PerChannel}, {Block: 32, Style: spec.NBits, ZeroPoint: true}, {Format: spec.NF4}, {Format: spec.NVFP4}, {Format: spec.MXFP4}} {
 		for _, m := range []*testmodels.Model{learned(false), learned(true)} {
@@ -129,7 +129,7 @@ func TestBest(t *testing.T) {
 			if _, again := convert(spec.Best, 5, 64<<20); !bytes.Equal(best, again) {
 				t.Errorf("%+v: the bytes depend on memory and threads", opts)
 			}
-			_, mse := convert(spec.LeastAngle, 1, 1<<20)
+			_, mse := convert(spec.MSE, 1, 1<<20)
 			if bytes.Equal(best, mse) {
 				t.Errorf("%+v: best is mse", opts)
 			}
@@ -141,7 +141,7 @@ func TestBest(t *testing.T) {
 	}
 }
 
-// Weights whose squares are too small to be added up get the codes of mse.
+// Weights whose squares underflow get the codes of mse.
 func TestBestOfSmallWeights(t *testing.T) {
 	m := learned(false)
 	for _, w := range m.Proto.Graph.Initializer {
@@ -155,7 +155,7 @@ func TestBestOfSmallWeights(t *testing.T) {
 		t.Fatal(err)
 	}
 	best := convertAnyhow(t, in, onnxq.Options{Block: 32, Algorithm: spec.Best})
-	if mse := convertAnyhow(t, in, onnxq.Options{Block: 32, Algorithm: spec.LeastAngle}); best != mse {
+	if mse := convertAnyhow(t, in, onnxq.Options{Block: 32, Algorithm: spec.MSE}); best != mse {
 		t.Errorf("best has the error %v, mse %v", best, mse)
 	}
 }

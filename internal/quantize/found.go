@@ -9,11 +9,12 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// Found is what was found for a weight before the conversion.
+// Found has codes and scales that calibration found for a weight before the conversion.
 type Found struct {
-	// Codes, scales and zero points of a Codec: bytes, float32 and bytes, in the order of the weight.
+	// For a Codec: codes (bytes), scales (float32) and zero points (bytes), in the order of the
+	// weight.
 	Codes, Scales, Zeros Stored
-	// Columns in an Encoding, one after another, and what their blocks stand for: float32, in the
+	// For an Encoding: encoded columns, one after another, and their decoded values, float32 in the
 	// order of the weight.
 	Blocks, Values Stored
 }
@@ -24,8 +25,7 @@ type Stored interface {
 	io.WriterAt
 }
 
-// recall sets the codes of a chunk, and the scales and zero points of its tile, to those that
-// were found.
+// recall sets the codes of a chunk, and the scales and zero points of its tile, from t.Found.
 func (t Tile) recall(b *Buffers, part chunk) error {
 	f := t.Found
 	for i := range part.rows {
@@ -57,7 +57,7 @@ func (t Tile) recallBlocks(packed []byte) error {
 	return buffer.ReadFull(t.Found.Blocks, packed, first*int64(t.Encoding.Bytes))
 }
 
-// ReadColumns sets x to columns of a matrix, row by row: row i has element i of each.
+// ReadColumns sets x to columns of a matrix, row by row: row i has element i of each column.
 func (w *Weight) ReadColumns(raw *[]byte, x []float32, first, n int64) error {
 	size := w.DType.Bits() / 8
 	if w.Inner > 1 || w.Outer == 1 {
@@ -76,8 +76,8 @@ func (w *Weight) ReadColumns(raw *[]byte, x []float32, first, n int64) error {
 	return nil
 }
 
-// WriteColumns stores codes, scales and zero points of columns of a matrix, which lie as the
-// elements of ReadColumns.
+// WriteColumns stores codes, scales and zero points of columns of a matrix. They are laid out like
+// the elements of ReadColumns.
 func (w *Weight) WriteColumns(f *Found, first, n int64, codes []byte, scales []float32, zeros []byte) error {
 	if err := w.writeRows(f.Codes, first, n, codes, 1); err != nil {
 		return err
@@ -88,8 +88,8 @@ func (w *Weight) WriteColumns(f *Found, first, n int64, codes []byte, scales []f
 	return w.writeRows(f.Zeros, first, n, zeros, 1)
 }
 
-// WriteBlocks stores encoded columns of a matrix, and what they stand for, which lies as the
-// elements of ReadColumns.
+// WriteBlocks stores encoded columns of a matrix and their decoded values. The values are laid out
+// like the elements of ReadColumns.
 func (w *Weight) WriteBlocks(f *Found, first, n int64, packed []byte, values []float32) error {
 	if _, err := f.Blocks.WriteAt(packed, first*w.Blocks()*int64(w.Encoding.Bytes)); err != nil {
 		return err
@@ -103,7 +103,7 @@ func asBytes(x []float32) []byte {
 	return raw
 }
 
-// writeRows stores rows of n units, of size bytes each, of columns of a matrix.
+// writeRows stores columns of a matrix: rows of n units, each of size bytes.
 func (w *Weight) writeRows(to io.WriterAt, first, n int64, data []byte, size int64) error {
 	rows, width, at := int64(len(data))/(n*size), n*size, first*size
 	if w.Inner == 1 && w.Outer > 1 {
@@ -128,7 +128,7 @@ func transposeUnits(dst, src []byte, rows, columns, size int) {
 	}
 }
 
-// Decoded reads the elements of a weight as its codes say, encoded like the weight itself.
+// Decoded returns the decoded elements of a weight, in the type of the weight.
 func (w *Weight) Decoded(f *Found) io.ReaderAt {
 	if w.Encoding != nil {
 		return &values{w, f}
@@ -167,8 +167,8 @@ type decoded struct {
 	f *Found
 }
 
-// ReadAt decodes the rows that it needs as a whole: rows of K elements if these are contiguous,
-// else rows of Inner elements.
+// ReadAt decodes whole rows: rows of K elements if blocks are contiguous, else rows of Inner
+// elements.
 func (d *decoded) ReadAt(dst []byte, off int64) (int, error) {
 	w, codec := d.w, d.w.Codec
 	columns := w.Inner

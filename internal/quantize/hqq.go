@@ -4,11 +4,12 @@ import (
 	"context"
 
 	"onnxquant/int4"
+	"onnxquant/internal/blocks"
 	"onnxquant/internal/work"
 )
 
-// halfQuadraticSteps returns how many steps the blocks of a weight take. The first caller finds
-// it out, others wait.
+// halfQuadraticSteps returns how many steps the blocks of a weight take. The first caller computes
+// the number, other callers wait.
 func (s *shared) halfQuadraticSteps(ctx context.Context, w *Weight, c int4.Codec) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -18,7 +19,7 @@ func (s *shared) halfQuadraticSteps(ctx context.Context, w *Weight, c int4.Codec
 	var b Buffers
 	var sums [int4.MostHalfQuadraticSteps]float64
 	h := c.HalfQuadratic(int(w.Block), 0, !w.FloatZeros)
-	for t := range w.tiles(nearTile) { // whatever the memory: sums must not depend on it
+	for t := range w.tiles(nearTile) { // not the run's limit: sums must not depend on memory
 		part := t.chunks(0)[0]
 		b.makeRoom(t)
 		if err := b.load(ctx, t, part); err != nil {
@@ -36,12 +37,13 @@ func (s *shared) halfQuadraticSteps(ctx context.Context, w *Weight, c int4.Codec
 }
 
 // fitHalfQuadratic is fit for algorithm hqq.
-func (t Tile) fitHalfQuadratic(ctx context.Context, b *Buffers, c int4.Codec, part chunk, state *shared) error {
-	steps, err := state.halfQuadraticSteps(ctx, t.Weight, c)
+func (t Tile) fitHalfQuadratic(ctx context.Context, b *Buffers, c Codec, part chunk, _ blocks.Fitter, state *shared) error {
+	integers := c.(int4.Codec)
+	steps, err := state.halfQuadraticSteps(ctx, t.Weight, integers)
 	if err != nil {
 		return err
 	}
-	h := c.HalfQuadratic(int(t.Block), steps, !t.FloatZeros)
+	h := integers.HalfQuadratic(int(t.Block), steps, !t.FloatZeros)
 	return t.fit(ctx, b, part, func(i int, q []byte, x []float32) {
 		if t.FloatZeros {
 			b.scale[i], b.floatZero[i] = h.FitFloat(q, x)

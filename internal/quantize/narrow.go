@@ -9,9 +9,9 @@ import (
 	"onnxquant/internal/work"
 )
 
-// narrow narrows the ranges of a tile's blocks by a search. A tile of one chunk is in
-// memory, so its blocks are searched one by one. Otherwise all blocks are searched at once,
-// and each pass of the search reads all chunks again.
+// narrow narrows the ranges of a tile's blocks by a search. If the tile is one chunk, it is in
+// memory and its blocks are searched one by one. Otherwise all blocks are searched at once, and
+// each pass of the search reads all chunks again.
 func (t Tile) narrow(ctx context.Context, b *Buffers, s int4.Search, chunks []chunk) error {
 	if len(chunks) == 1 {
 		for i, x := range t.pieces(b, chunks[0]) {
@@ -39,8 +39,7 @@ func (t Tile) narrow(ctx context.Context, b *Buffers, s int4.Search, chunks []ch
 	return nil
 }
 
-// pieces yields the elements of each block that are in a chunk, with the block's number in
-// the tile.
+// pieces yields the elements of each block in a chunk, with the block's number in the tile.
 func (t Tile) pieces(b *Buffers, c chunk) func(yield func(int, []float32) bool) {
 	return func(yield func(int, []float32) bool) {
 		if t.Inner == 1 {

@@ -5,12 +5,12 @@ import (
 	"testing"
 
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
-// A range that is searched for has less error than the extremes, and the same bytes
-// come out however little memory and however many threads there are.
+// A searched range has a smaller error than min and max. The bytes do not depend on memory and
+// threads.
 func TestRanges(t *testing.T) {
 	for _, opts := range []onnxq.Options{
 		{Block: 32}, {Block: 32, ZeroPoint: true}, {Block: spec.PerChannel}, {Block: spec.PerChannel, ZeroPoint: true}, {Bits: 2, Block: 33}, {Block: 32, Style: spec.NBits},

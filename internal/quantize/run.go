@@ -12,16 +12,16 @@ import (
 	"onnxquant/quality"
 )
 
-// Run is the quantization of some weights. Several goroutines may work on its tiles at once.
+// Run quantizes some weights. Several goroutines may quantize its tiles at once.
 type Run struct {
 	Weights []*Weight
 	Tiles   []Tile
 
 	limit   int64         // elements that a worker holds at once
 	of      []int         // index of each tile's weight
-	codecs  []Codec       // by weight; with the tensor's scale once that is known
-	tensors []float32     // by weight: scale of the scales, where they have one
-	float16 []bool        // by weight: scales of 8 bits are too few
+	codecs  []Codec       // by weight; FindTensorScales adds the scale of the tensor
+	tensors []float32     // by weight: scale of the scales, if any
+	float16 []bool        // by weight: 8-bit scales are too coarse, float16 is needed
 	broken  []atomic.Bool // by weight: it cannot be quantized
 	spoiled atomic.Bool   // a weight is broken: the output will be discarded
 	sinks   []sinks
@@ -45,7 +45,7 @@ func NewRun(weights []*Weight, limit int64) *Run {
 		r.codecs[i] = w.Codec
 		most := limit
 		if w.whole() && !w.fitsColumns() {
-			most /= 2 // a tile is in memory twice
+			most /= 2 // the tile is in memory twice
 		}
 		for t := range w.tiles(most) {
 			r.shared[i].tiles++
@@ -73,8 +73,8 @@ func (r *Run) WriteTo(parts []Sinks) {
 // Outcome is the result of quantizing a tile.
 type Outcome struct {
 	Errors   errstat.Stats
-	Vanished int64   // elements of blocks that became 0 as a whole
-	Coarse   int64   // elements of blocks whose scale has few bits, and that have much larger errors for that
+	Vanished int64   // elements of blocks that became all 0
+	Coarse   int64   // elements of coarse blocks: see Coarse
 	Scale    float32 // the largest magnitude of a scale
 	sum      uint32  // checksum of what was written: codes, scales, zero points
 }
@@ -94,7 +94,7 @@ func (t Tile) SourceBytes() int64 { return t.DType.Bytes(t.size()) }
 // CodeBytes is the size of a tile's packed codes.
 func (t Tile) CodeBytes() int64 { return (t.size()*int64(t.Bits) + 7) / 8 }
 
-// spoil marks a weight as broken, and so the output as useless.
+// spoil marks a weight as broken. The output will be discarded.
 func (r *Run) spoil(weight int) {
 	r.broken[weight].Store(true)
 	r.spoiled.Store(true)
@@ -103,12 +103,12 @@ func (r *Run) spoil(weight int) {
 // Broken reports whether a weight has values that cannot be quantized, such as NaN.
 func (r *Run) Broken(weight int) bool { return r.broken[weight].Load() }
 
-// Spoiled reports whether any weight is broken, so that the output will be discarded. From
-// then on the run only looks for other broken weights.
+// Spoiled reports whether any weight is broken. The output will then be discarded, and the run only
+// looks for more broken weights.
 func (r *Run) Spoiled() bool { return r.spoiled.Load() }
 
-// Quantize turns a tile into codes, scales and zero points, and writes them. For a long tile
-// it reports to progress how many bytes of the source are done.
+// Quantize turns a tile into codes, scales and zero points, and writes them. For a long tile it
+// calls progress with the number of source bytes that are done.
 func (r *Run) Quantize(ctx context.Context, b *Buffers, tile int, out *Outcome, progress func(bytes int64)) error {
 	weight := r.of[tile]
 	if r.Broken(weight) {
@@ -191,7 +191,7 @@ func (r *Run) quantizeBlocks(ctx context.Context, b *Buffers, t Tile, weight int
 	return true, t.writeDetails(b, to, out)
 }
 
-// Measure adds up the errors of a tile. It writes nothing.
+// Measure sums the errors of a tile. It writes nothing.
 func (r *Run) Measure(ctx context.Context, b *Buffers, tile int, sums *quality.Sums) error {
 	weight := r.of[tile]
 	if r.Broken(weight) {
@@ -245,7 +245,7 @@ func (r *Run) Read(ctx context.Context, b *Buffers, tile int, do func(x []float3
 	return nil
 }
 
-// Written reads a tile's parts from a file and reports whether they are what Quantize wrote.
+// Written reads a tile's parts from a file and reports whether they equal what Quantize wrote.
 func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, error) {
 	t := r.Tiles[tile]
 	sum, err := uint32(0), error(nil)
@@ -281,7 +281,7 @@ func (r *Run) Written(b *Buffers, tile int, out *Outcome, from Contents) (bool, 
 	return err == nil && sum == out.sum, err
 }
 
-// sumLikeScales adds what writeLikeScales wrote to a checksum.
+// sumLikeScales adds an array written by writeLikeScales to a checksum.
 func (t Tile) sumLikeScales(b *Buffers, sum uint32, from io.ReaderAt) (uint32, error) {
 	rows, n := t.scaleGrid()
 	size := t.ScaleType.Bits() / 8

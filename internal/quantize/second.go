@@ -9,19 +9,19 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/int4"
+	"onnxquant/internal/blocks"
 	"onnxquant/internal/packing"
 	"onnxquant/internal/secondorder"
 	"onnxquant/internal/work"
-	"onnxquant/onnxq/spec"
 )
 
-// shared is what the tiles of a weight share.
+// shared is the state that the tiles of a weight share.
 type shared struct {
 	mu    sync.Mutex
-	tiles int      // still to come
-	known bool     // in algorithm best: h is
-	h     *hessian // nil before the first tile and after the last, or if there is none
-	steps int      // in algorithm hqq; 0: not known
+	tiles int      // not yet done
+	known bool     // algorithm best: h is computed
+	h     *hessian // nil before the first tile, after the last, or if algorithm mse is as good
+	steps int      // algorithm hqq; 0: not known
 }
 
 // hessian is a Hessian, K rows of K, and its factor.
@@ -30,8 +30,8 @@ type hessian struct {
 	factor *secondorder.Factor
 }
 
-// hessian returns the Hessian of a weight, nil if algorithm mse is as good. The first caller
-// computes it, others wait.
+// hessian returns the Hessian of a weight, or nil if algorithm mse is as good. The first caller
+// computes it, other callers wait.
 func (s *shared) hessian(ctx context.Context, w *Weight) (*hessian, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -47,7 +47,7 @@ func (s *shared) hessian(ctx context.Context, w *Weight) (*hessian, error) {
 		switch {
 		case err == nil:
 			s.h = &hessian{matrix, factor}
-		case !errors.Is(err, secondorder.ErrHessian): // that is of weights whose squares underflow
+		case !errors.Is(err, secondorder.ErrHessian): // ErrHessian: the squares of the weights underflow
 			return nil, err
 		}
 	}
@@ -55,7 +55,7 @@ func (s *shared) hessian(ctx context.Context, w *Weight) (*hessian, error) {
 	return s.h, nil
 }
 
-// release forgets the Hessian after the last tile.
+// release counts a finished tile, and drops the Hessian after the last one.
 func (s *shared) release() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,18 +64,19 @@ func (s *shared) release() {
 	}
 }
 
-// damping is what is added at least to the diagonal of a Hessian whose mean is 1.
+// damping is the least addition to the diagonal of a Hessian whose diagonal has the mean 1.
 const damping = 0.9
 
-// mostChance is the share of chance in W·Wᵀ above which algorithm best does as mse.
+// mostChance is the share of noise in W·Wᵀ above which algorithm best falls back to mse.
 const mostChance = 0.8
 
-// hessian returns W·Wᵀ over the mean of its diagonal, plus damping, in the place of the second
-// moment of the layer's inputs: training adds multiples of inputs to the columns of a weight. What
-// is chance in it counts as a multiple of the identity. It returns nil if little else is left.
+// hessian estimates the Hessian from the weight alone, without calibration data. Training adds
+// multiples of inputs to the columns of a weight, so W·Wᵀ resembles the second moment of the
+// layer's inputs. The result is W·Wᵀ over the mean of its diagonal, plus damping. The noise in W·Wᵀ
+// adds a multiple of the identity. The result is nil if W·Wᵀ is mostly noise.
 func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
 	var b Buffers
-	const columns = 64 // at a time, whatever the tiles: sums must not depend on them
+	const columns = 64 // at a time, not those of a tile: sums must not depend on tiles
 	k := int(w.K)
 	h := make([]float32, k*k)
 	transposed := make([]float32, k*columns)
@@ -131,10 +132,10 @@ func (w *Weight) hessian(ctx context.Context) ([]float32, error) {
 	return h, nil
 }
 
-// chanceOf is the share of W·Wᵀ that Ledoit and Wolf ("A well-conditioned estimator for
-// large-dimensional covariance matrices", 2004) would shrink to a multiple of the identity, with
-// the n columns of W as samples: how much of what sets it apart from such a multiple is chance.
-// h is its lower triangle. The result is 1 and more for random columns, and NaN for a single one.
+// chanceOf returns the share of noise in W·Wᵀ: the share that Ledoit and Wolf would shrink to a
+// multiple of the identity ("A well-conditioned estimator for large-dimensional covariance
+// matrices", 2004). The samples are the n columns of W. h is the lower triangle of W·Wᵀ. The result
+// is 1 or more for random columns, and NaN for a single column.
 func chanceOf(h []float32, k int, trace, fourth, n float64) float64 {
 	var squares float64
 	for i := range k {
@@ -148,7 +149,7 @@ func chanceOf(h []float32, k int, trace, fourth, n float64) float64 {
 	return (float64(n*fourth) - squares) / ((n - 1) * (squares - trace*trace/float64(k)))
 }
 
-// addProducts adds the products of rows of n to the lower triangle of h.
+// addProducts adds x·xᵀ to the lower triangle of h. x has k rows of n elements.
 func addProducts(h, x []float32, k, n int) {
 	for i := range k {
 		a := x[i*n : i*n+n]
@@ -171,33 +172,28 @@ func addProducts(h, x []float32, k, n int) {
 }
 
 // wholeColumns reports whether a tile has all blocks of its columns.
-func (w *Weight) wholeColumns() bool { return w.encodedColumns() || w.estimated() }
+func (w *Weight) wholeColumns() bool { return w.encodedColumns() || w.method().whole }
 
 // encodedColumns reports whether columns are encoded as a whole.
 func (w *Weight) encodedColumns() bool {
 	return w.Encoding != nil && (w.Importance != nil || w.Found != nil)
 }
 
-// estimated reports whether the Hessian is made of the weights themselves.
-func (w *Weight) estimated() bool {
-	return w.Algorithm == spec.Best && w.Encoding == nil && w.Found == nil
-}
-
-// searchRounds are the rounds of a search for codes. More find none that are better for the inputs of
-// a layer, of which the Hessian tells no more than roughly.
+// searchRounds is the number of rounds of a search for codes. More rounds gain nothing for the
+// inputs of a layer, because the Hessian is only an estimate.
 const searchRounds = 2
 
-// panelWidth is how many columns are fitted side by side.
+// panelWidth is the number of columns that are fitted side by side.
 const panelWidth = 32
 
-// descend is fit for algorithm best.
-func (t Tile) descend(ctx context.Context, b *Buffers, c Codec, part chunk, state *shared) error {
+// descend is fit for algorithm best without calibration data. The Hessian follows from the weight
+// itself.
+func (t Tile) descend(ctx context.Context, b *Buffers, c Codec, part chunk, fitter blocks.Fitter, state *shared) error {
 	h, err := state.hessian(ctx, t.Weight)
 	if err != nil {
 		return err
 	}
 	defer state.release()
-	fitter := t.fitter(c)
 	if h == nil {
 		return t.fitAll(ctx, b, part, fitter)
 	}
@@ -238,8 +234,8 @@ func (w *Weight) SecondOrder(codec Codec) secondorder.Format {
 	return f
 }
 
-// partsOf describes the parts of blocks: codes times scales, which stand for weights plus their mins.
-// Scales that are codes themselves are fixed.
+// partsOf describes the parts of blocks. A part has codes times a scale, which represent weights
+// plus the min of the part. Scales that are codes themselves are fixed.
 func partsOf(form *ggml.Form) secondorder.Format {
 	f := secondorder.Format{Block: form.Part, Fixed: form.Nested}
 	f.Codec = int4.Codec{Bits: form.Bits, Signed: form.Signed, ZeroPoint: true, Scale: dtype.Float16}
@@ -250,13 +246,13 @@ func partsOf(form *ggml.Form) secondorder.Format {
 	return f
 }
 
-// panel is some of the columns of a tile.
+// panel is a range of columns of a tile.
 type panel struct {
 	first, n, total int
-	asRows          bool // the tile has each column as a row
+	asRows          bool // the tile stores columns as rows
 }
 
-// copyColumns sets columns, side by side, to those of a tile.
+// copyColumns copies columns of a tile into columns, side by side.
 func copyColumns[T any](p panel, columns, tile []T) {
 	k := len(columns) / p.n
 	if p.asRows {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Columns of chance have nothing else in their products, sums of a few vectors little of it.
+// W·Wᵀ of random columns is all noise; sums of a few vectors have little noise.
 func TestChance(t *testing.T) {
 	const k, n = 40, 60
 	for name, want := range map[string]struct{ least, most float64 }{

@@ -12,7 +12,7 @@ import (
 	"onnxquant/nvfp4"
 )
 
-// Scales of 8 bits have a scale themselves, one for the tensor. It follows from all elements.
+// NVFP4, int8 and uint8 scales have a scale themselves, one per tensor, which depends on all elements.
 
 // ScaledScales reports whether the scales have a scale, which FindTensorScales finds.
 func (w *Weight) ScaledScales() bool { return w.TwoLevel || w.steppedScales() }
@@ -30,8 +30,8 @@ func (r *Run) TensorScaleBytes() (n int64) {
 	return n
 }
 
-// FindTensorScales finds and writes the scales of scales. It must run before Quantize and reads
-// the weights that have them once.
+// FindTensorScales computes and writes the scales of scales. It must run before Quantize. It reads
+// each weight with 8-bit scales once.
 func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(bytes int64)) error {
 	var tiles []int
 	for i, t := range r.Tiles {
@@ -76,11 +76,11 @@ func (r *Run) FindTensorScales(ctx context.Context, workers int, progress func(b
 	return nil
 }
 
-// extent is what the scale of scales follows from.
+// extent has the statistics that determine the scale of scales.
 type extent struct {
 	peak   float32    // largest magnitude of an element, or largest scale; NaN stays NaN
-	broken bool       // there are values that cannot be quantized
-	blocks [256]int64 // by exponent of their scale as float32: blocks that are not 0
+	broken bool       // some values cannot be quantized
+	blocks [256]int64 // number of nonzero blocks, by the float32 exponent of their scale
 }
 
 func (e *extent) add(ctx context.Context, b *Buffers, t Tile, chunks []chunk) error {
@@ -117,24 +117,24 @@ func (e *extent) merge(other *extent) {
 	}
 }
 
-// mostRounding is the relative error, its root mean square over the blocks, up to which scales may
-// be rounded to a step: little against that of 4-bit codes.
+// mostRounding is the limit for the error of scales that are rounded to multiples of a step:
+// relative, root mean square over the blocks. It is small against the error of 4-bit codes.
 const mostRounding = 0.02
 
-// tooCoarse reports whether a step is too large for most blocks of a weight, as one with some values
-// far larger than the others has it.
+// tooCoarse reports whether a step is too large for most blocks of a weight. That happens if a few
+// elements are far larger than the others.
 func (e *extent) tooCoarse(step float32) bool {
 	var blocks, squares float64
 	for exponent, n := range e.blocks {
 		scale := math.Ldexp(1.5, exponent-127)
 		r := float64(step) / scale
-		blocks, squares = blocks+float64(n), squares+float64(n)*r*r/12 // of a number rounded to a step: step/√12
+		blocks, squares = blocks+float64(n), squares+float64(n)*r*r/12 // rounding to a step has the error step/√12
 	}
 	return squares > blocks*mostRounding*mostRounding
 }
 
-// withSteps returns the codec of a weight whose scales are multiples of a step, by the largest of
-// them, and the step.
+// withSteps returns a codec whose scales are multiples of a step, and the step. largest is the
+// largest scale.
 func withSteps(c Codec, largest float32) (Codec, float32) {
 	integers := c.(int4.Codec).WithStep(largest)
 	return integers, integers.Step
@@ -149,10 +149,10 @@ func rescaled(c Codec, amax float32) (Codec, float32, error) {
 	return twoLevel, scale, err
 }
 
-// Codec returns the codec of a weight, with the scale of its scales once FindTensorScales has run.
+// Codec returns the codec of a weight. After FindTensorScales it includes the scale of the scales.
 func (r *Run) Codec(weight int) Codec { return r.codecs[weight] }
 
-// NeedsFloat16Scales reports whether the scales of a weight are too different for 8 bits.
+// NeedsFloat16Scales reports whether the scales of a weight differ too much for 8 bits.
 func (r *Run) NeedsFloat16Scales(weight int) bool { return r.float16[weight] }
 
 // tensorScale is the scale of a weight's scales, encoded as stored.
@@ -160,7 +160,7 @@ func (r *Run) tensorScale(weight int) []byte {
 	return binary.LittleEndian.AppendUint32(nil, math.Float32bits(r.tensors[weight]))
 }
 
-// TensorScaleIs reports whether a file has the scale of scales that was written.
+// TensorScaleIs reports whether a file has the same scale of scales that was written.
 func (r *Run) TensorScaleIs(weight int, from Contents) (bool, error) {
 	var raw [4]byte
 	if err := buffer.ReadFull(from.TensorScale, raw[:], 0); err != nil {

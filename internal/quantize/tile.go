@@ -2,14 +2,14 @@ package quantize
 
 import "iter"
 
-// Tile is the part of a weight that one worker quantizes at a time. It has whole blocks.
-// Its elements fit into the worker's buffer or, if the blocks are too long for that, are
+// Tile is the part of a weight that one worker quantizes at a time. It consists of whole blocks.
+// Its elements fit into the worker's buffer. If blocks are too long for the buffer, the tile is
 // read in several chunks.
 //
-// A weight is seen as [outer, k, inner], with blocks along k. If inner is 1, blocks lie in
-// rows, and a tile is a contiguous run of blocks. Otherwise blocks lie in columns. A slab is
-// the rows of k that share scales, with all columns. A tile is a number of slabs, or width
-// columns of them.
+// A weight is seen as [outer, k, inner], with blocks along k. If inner is 1, blocks lie in rows,
+// and a tile is a contiguous run of blocks. Otherwise blocks lie in columns. A slab is then the
+// rows of k that share scales, with all columns. A tile is either several slabs or width columns of
+// them.
 type Tile struct {
 	*Weight
 
@@ -22,14 +22,14 @@ type Tile struct {
 	first, scales int64 // first scale and number of scales
 }
 
-// nearTile is a number of elements that stays in the CPU's caches between two passes.
+// nearTile is a number of elements that stays in the CPU caches between two passes.
 const nearTile = 1 << 19
 
-// tiles cuts a weight into tiles of at most limit elements, or of one block if that is more.
+// tiles cuts a weight into tiles of at most limit elements, or of one block if a block is longer.
 func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 	return func(yield func(Tile) bool) {
 		switch {
-		case w.Inner == 1 && w.wholeColumns(): // some encodings look at a whole row
+		case w.Inner == 1 && w.wholeColumns(): // some encodings need a whole row
 			w.rowTiles(max(min(limit, nearTile), w.K), 1, yield)
 		case w.transposedRows():
 			w.rowTiles(limit, w.CodesAt.K, yield)
@@ -48,11 +48,11 @@ func (w *Weight) tiles(limit int64) iter.Seq[Tile] {
 // slabSize is the number of elements of a full slab.
 func (w *Weight) slabSize() int64 { return min(w.Block, w.K) * w.Inner }
 
-// transposedRows reports whether the rows in which blocks lie are stored as columns.
+// transposedRows reports whether blocks lie in rows but their codes are stored as columns.
 func (w *Weight) transposedRows() bool { return w.Inner == 1 && w.CodesAt.Transposed }
 
-// rowTiles cuts a weight whose blocks lie in rows, into tiles. If a row fits the limit, a tile
-// has at least least rows.
+// rowTiles cuts a weight whose blocks lie in rows. If a row fits into limit, a tile has at least
+// least rows.
 func (w *Weight) rowTiles(limit, least int64, yield func(Tile) bool) {
 	if w.K <= limit {
 		rows := max(limit/w.K, least)
@@ -90,8 +90,8 @@ func (w *Weight) slabTiles(limit int64, yield func(Tile) bool) {
 	}
 }
 
-// minStripe is the least width of a stripe: with shorter reads, system calls would cost more
-// than the reading itself.
+// minStripe is the least width of a stripe. With shorter reads, system calls cost more than the
+// reading.
 const minStripe = 16 << 10
 
 // stripeTiles cuts a weight whose slabs are large into stripes of columns.
@@ -111,17 +111,17 @@ func (w *Weight) stripeTiles(limit int64, yield func(Tile) bool) {
 	}
 }
 
-// leastWidth is the least number of columns of parts that are stored transposed: shorter reads are slow.
+// leastWidth is the least number of columns of a transposed part. Shorter reads are slow.
 const leastWidth = 128
 
-// transposedTiles cuts a weight whose columns are stored or encoded as rows into stripes that
-// are as long as possible, that is of many slabs, but still at least leastWidth wide.
+// transposedTiles cuts a weight whose columns are stored or encoded as rows into stripes. The
+// stripes span as many slabs as possible and are at least leastWidth wide.
 func (w *Weight) transposedTiles(limit int64, yield func(Tile) bool) {
 	slab := min(w.Block, w.K)
 	width := min(w.Inner, max(leastWidth, limit/w.K))
 	slabs := min(w.Blocks(), max(1, limit/(slab*width)))
 	if w.wholeColumns() {
-		slabs = w.Blocks() // some encodings look at a whole column
+		slabs = w.Blocks() // some encodings need a whole column
 	}
 	for o := range w.Outer {
 		for s := int64(0); s < w.Blocks(); s += slabs {
@@ -154,7 +154,7 @@ func (t Tile) scaleGrid() (rows, n int64) {
 	return t.slabs, t.width
 }
 
-// slabRows returns the rows, of inner elements each, that slab s covers.
+// slabRows returns the rows that slab s covers, each of inner elements.
 func (w *Weight) slabRows(s int64) (first, last int64) {
 	o, b := s/w.Blocks(), s%w.Blocks()
 	return o*w.K + b*w.Block, o*w.K + min((b+1)*w.Block, w.K)
@@ -170,12 +170,12 @@ func (t Tile) rows() (first, last int64) {
 // chunk is the part of a tile that is in memory at once: rows × n elements.
 type chunk struct {
 	off  int64 // of its first element, in the weight
-	rows int64 // 1 where the elements are contiguous
+	rows int64 // 1 if the elements are contiguous
 	n    int64 // elements in a row
 }
 
-// cut returns how much of n to take at a time, at most limit. It is a multiple of 8, as
-// searches in pieces of a block need, unless limit is less.
+// cut returns how many of n elements to take at a time, at most limit. The result is a multiple of
+// 8, which range searches in pieces of a block need, unless limit is less.
 func cut(limit, n int64) int64 {
 	if n <= limit || limit < 8 {
 		return limit
@@ -186,9 +186,9 @@ func cut(limit, n int64) int64 {
 // chunks cuts a tile into parts of at most limit elements.
 func (t Tile) chunks(limit int64) []chunk {
 	switch {
-	case t.whole(): // blocks are encoded as a whole
+	case t.whole(): // whole blocks are encoded
 		limit = t.Elements()
-	case t.size() > limit && !t.CodesAt.Transposed: // columns of codes are written as high as a chunk is
+	case t.size() > limit && !t.CodesAt.Transposed: // if transposed, larger chunks give longer writes
 		limit = min(limit, nearTile)
 	}
 	if t.n > 0 {
@@ -211,9 +211,10 @@ func (t Tile) chunks(limit int64) []chunk {
 	return cs
 }
 
-// strips are the parts of a tile whose codes are written at once: its chunks. Contiguous rows whose
-// codes are stored as columns are cut across, for writes are only as long as a strip is high; they
-// are read in bands.
+// strips returns the parts of a tile whose codes are written at once. Usually these are its chunks.
+//
+// Contiguous rows whose codes are stored as columns are cut differently: a write is as long as the
+// strip is high. So such strips span part of the width, and are read in bands.
 func (t Tile) strips(limit int64) []chunk {
 	if !t.across(limit) {
 		return t.chunks(limit)
@@ -231,18 +232,18 @@ func (t Tile) strips(limit int64) []chunk {
 	return cs
 }
 
-// A strip has at most stripCodes times as many codes as a chunk may have elements, and bands a
-// bandPart of that: a code is gathered, transposed and packed in a byte each, so that a strip and a
-// band take no more memory than ElementBytes allows a chunk.
+// A strip has at most stripCodes times as many codes as a chunk has elements. A band has at most
+// 1/bandPart of a chunk. Gathered, transposed and packed codes take a byte each, so a strip and a
+// band stay within the memory that ElementBytes allows for a chunk.
 const (
 	stripCodes = 3
 	bandPart   = 4
 )
 
-// across reports whether strips are not chunks.
+// across reports whether strips differ from chunks.
 func (t Tile) across(limit int64) bool { return t.transposedRows() && t.n > limit && !t.whole() }
 
-// bands cuts a strip into what is read at once.
+// bands cuts a strip into the parts that are read at once.
 func (t Tile) bands(strip chunk, limit int64) []chunk {
 	if !t.across(limit) {
 		return []chunk{strip}
@@ -255,7 +256,7 @@ func (t Tile) bands(strip chunk, limit int64) []chunk {
 	return cs
 }
 
-// pitch is the number of elements from one row of a chunk to the next.
+// pitch is the distance between rows of a chunk, in elements.
 func (t Tile) pitch() int64 {
 	if t.transposedRows() {
 		return t.CodesAt.Inner
@@ -263,18 +264,17 @@ func (t Tile) pitch() int64 {
 	return t.Inner
 }
 
-// inRows returns the first block of a chunk whose blocks lie in rows, counted from that of the
-// tile, and how many elements the chunk has of each row.
+// inRows is for blocks that lie in rows. It returns the first block of a chunk, counted from the
+// tile's first block, and the chunk's number of elements per row.
 func (t Tile) inRows(c chunk) (first, k int64) {
-	if c.rows > 1 && t.K > t.CodesAt.Inner { // a part of a matrix that is a single block
+	if c.rows > 1 && t.K > t.CodesAt.Inner { // part of a matrix that is one block
 		return 0, c.rows * c.n
 	}
 	return (c.off - t.off) / t.K * t.Blocks(), min(c.n, t.K)
 }
 
-// arranged cuts a chunk into the parts that packing.Placement takes. Contiguous elements whose
-// codes are stored transposed are rows of matrices: parts are whole rows of one matrix, or pieces
-// of a row.
+// arranged cuts a chunk into parts for packing.Placement. If contiguous rows have codes that are
+// stored transposed, a part is either whole rows of one matrix or a piece of a row.
 func (t Tile) arranged(c chunk) iter.Seq[chunk] {
 	return func(yield func(chunk) bool) {
 		width, height := t.CodesAt.Inner, t.CodesAt.K

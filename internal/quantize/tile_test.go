@@ -6,9 +6,8 @@ import (
 	"onnxquant/internal/packing"
 )
 
-// Tiles and their chunks visit each element and each scale of a weight exactly
-// once, whatever its shape, and a chunk is no larger than the limit unless a
-// row has to be.
+// Tiles and their chunks visit each element and each scale exactly once, for any shape. A chunk is
+// no larger than the limit unless a row is longer.
 func TestTilesCoverWeight(t *testing.T) {
 	for _, shape := range [][3]int64{{1, 1, 1}, {1, 7, 1}, {5, 33, 1}, {1, 33, 7}, {3, 10, 4}, {2, 64, 1500}, {1, 3000, 1}, {2, 5, 2049}} {
 		for _, block := range []int64{2, 3, 16, 32, 10000} {
@@ -46,8 +45,8 @@ func TestTilesCoverWeight(t *testing.T) {
 	}
 }
 
-// Where rows are stored as columns, chunks visit each element once, and so do the bands of strips.
-// A strip is a part of one matrix, and its bands follow each other.
+// If rows are stored as columns, chunks visit each element once, and so do the bands of strips. A
+// strip is part of one matrix, and its bands follow each other.
 func TestStripsCoverTransposedRows(t *testing.T) {
 	for _, matrix := range [][2]int64{{9, 7}, {1, 40}, {40, 1}, {300, 500}} {
 		const matrices = 2

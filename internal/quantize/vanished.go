@@ -2,10 +2,10 @@ package quantize
 
 import "onnxquant/internal/buffer"
 
-// A block has vanished if all of it decodes to 0 though it has other elements: its scale, as
-// stored, is 0 or far larger than they are.
+// A block has vanished if all of it decodes to 0 although some elements are not 0: its stored
+// scale is 0 or far larger than the elements.
 
-// Vanished counts the elements of the blocks that have vanished.
+// Vanished counts the elements of vanished blocks.
 func Vanished(x, decoded []float32, block int) (n int64) {
 	for len(x) > 0 {
 		size := min(block, len(x))
@@ -35,8 +35,8 @@ func (t Tile) vanishedBlocks(x, decoded []float32) (n int64) {
 	return n
 }
 
-// vanishedRanges counts them by the ranges and scales of a tile's blocks: a block decodes to
-// 0 if both ends of its range do. One with a float zero point keeps at least its mean.
+// vanishedRanges counts elements of vanished blocks by ranges and scales: a block decodes to 0 if
+// both ends of its range do. A block with a float zero point keeps at least its mean.
 func (t Tile) vanishedRanges(b *Buffers, c Codec) (n int64) {
 	if t.FloatZeros {
 		return 0
@@ -74,7 +74,7 @@ func (t Tile) vanishedRanges(b *Buffers, c Codec) (n int64) {
 	return n
 }
 
-// What is known of a block.
+// States of a block in Buffers.gone. 0 means undecided.
 const (
 	vanishes = 1 + iota
 	stays

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
-// tinyRows is a model with a weight of 64 rows along the reduction axis, of which the first
-// have 0 and tiny numbers.
+// tinyRows returns a model with a weight of 64 rows along the reduction axis. The first rows have 0
+// and tiny numbers.
 func tinyRows(t *testing.T, rows int, tiny float32) string {
 	w := modeltest.Floats("w", 64, 32)
 	for i := range w.FloatData {
@@ -27,7 +27,7 @@ func tinyRows(t *testing.T, rows int, tiny float32) string {
 	return modeltest.Write(t, modeltest.Model(modeltest.Tensors{w}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
 }
 
-// Blocks that become 0 as a whole though they have other elements are told of.
+// A warning names weights with vanished blocks.
 func TestVanishedBlocks(t *testing.T) {
 	const least = math.SmallestNonzeroFloat32
 	for name, c := range map[string]struct {
@@ -64,7 +64,7 @@ func TestVanishedBlocks(t *testing.T) {
 	}
 }
 
-// Every encoding has float16 scales: numbers below them become 0.
+// Every encoding has float16 scales: numbers far below them become 0.
 func TestVanishedBlocksOfEncodings(t *testing.T) {
 	const rows, columns, tiny = 512, 8, 1e-9
 	w := modeltest.Floats("w", rows, columns)
@@ -88,8 +88,8 @@ func TestVanishedBlocksOfEncodings(t *testing.T) {
 	}
 }
 
-// Scales of float16 have few bits near 0. The errors of blocks with such scales are told if they are
-// much larger than those of the same blocks with larger elements, not with any small elements.
+// float16 scales have few bits near 0. A warning names weights with such scales only if the same
+// blocks with larger elements have much smaller errors.
 func TestCoarseBlocks(t *testing.T) {
 	const rows, columns = 512, 8
 	for _, c := range []struct {
@@ -140,8 +140,7 @@ func TestVanishedBlocksInGGUF(t *testing.T) {
 	}
 }
 
-// A GGUF file loses as much in small weights as the same encoding in an ONNX model does, and is warned of
-// in the same way.
+// GGUF files get the same warnings as ONNX models with the same encoding.
 func TestCoarseBlocksInGGUF(t *testing.T) {
 	const rows, columns = 512, 8
 	for _, c := range []struct {

@@ -7,43 +7,44 @@ import (
 	"onnxquant/formats/ggml"
 	"onnxquant/int4"
 	"onnxquant/internal/packing"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Weight says how a tensor is quantized and where its parts go. It must not be changed once
-// a Run has it. It is seen as [Outer, K, Inner]: blocks along K, the reduction axis, share a
+// Weight describes how a tensor is quantized and where its parts go. It must not change once a Run
+// has it. The tensor is seen as [Outer, K, Inner]. K is the reduction axis; blocks along K share a
 // scale.
 type Weight struct {
 	Name   string // for messages
 	Source Source
 	DType  dtype.DType // of the source
 
-	Rounded *Rounded // how Source's elements follow from float32 ones, or nil
+	Rounded *Rounded // how Source rounds float32 elements, or nil
 
 	Outer, K, Inner int64
-	Block           int64 // elements per block; K: one block for the whole axis
+	Block           int64 // elements per block; Block == K: one block for the whole axis
 
 	Codec      Codec          // nil for the blockwise formats
 	Encoding   *ggml.Encoding // for the blockwise formats, else nil
-	Algorithm  spec.Algorithm // how codes and scales are found
-	Range      spec.Range     // how ranges are found, in integer formats rounded to nearest
-	Importance []float32      // weight of each index of K, for the blockwise formats; nil: all equal
+	Algorithm  spec.Algorithm // how codes and scales are chosen
+	Range      spec.Range     // clipping range of integer formats rounded to nearest
+	Importance []float32      // importance of each index of K, for the blockwise formats; nil: all equal
 
 	PositiveScales bool // no scale may be negative
-	FloatZeros     bool // zero points are of the type of scales, and lie like these
+	FloatZeros     bool // zero points have the type and the layout of the scales
 
-	Found *Found // codes and scales that are known already, or nil
+	Found *Found // codes and scales found before the conversion, or nil
 
 	Bits      int         // of a code
-	Offset    bool        // signed codes and zero points are stored as unsigned ones, plus 2^(Bits-1)
+	Offset    bool        // signed codes and zero points are stored unsigned, plus 2^(Bits-1)
 	ScaleType dtype.DType // of the stored scales
 	TwoLevel  bool        // the tensor has a scale for its scales
 
 	CodesAt, ScalesAt, ZerosAt packing.Placement
 	Details                    []Detail // further tensors, in the blockwise formats
 
-	// Given returns scales and zero points that follow from more than the weight; nil: they are
-	// found. The tile's scale i is the one at i modulo their number. They are not written.
+	// Given returns scales and zero points that depend on more than this weight. They are not
+	// written. Scale i of the weight is Given's scale i modulo their number. If Given is nil, they
+	// are computed from the elements.
 	Given func() (scales []float32, zeros []byte, err error)
 }
 
@@ -53,13 +54,14 @@ type Source interface {
 	ReadRows(dst []byte, off, rows, n, stride int64) error
 }
 
-// Rounded says what elements are rounded from: other weights may want those, too.
+// Rounded describes elements that are rounded from float32. Other weights may read the same float32
+// elements.
 type Rounded struct {
 	From  Source // float32 elements
 	Round func(x []float32)
 }
 
-// origin returns what is read, and its type.
+// origin returns the source to read, and the type of its elements.
 func (w *Weight) origin() (Source, dtype.DType) {
 	if w.Rounded != nil {
 		return w.Rounded.From, dtype.Float32
@@ -67,8 +69,8 @@ func (w *Weight) origin() (Source, dtype.DType) {
 	return w.Source, w.DType
 }
 
-// Detail is a tensor of a blockwise format besides codes and scales, with one element for
-// each block or part of a block.
+// Detail is a further tensor of a blockwise format, besides codes and scales. It has one element
+// for each block or part of a block.
 type Detail struct {
 	Kind DetailKind
 	At   packing.Placement
@@ -92,8 +94,8 @@ func (d Detail) size() int64 {
 	return 1
 }
 
-// Parts has one T for each tensor of a quantized weight: the tensor itself, its place in a
-// file or its content. It is the zero T for a tensor that the weight does not have.
+// Parts has one T for each tensor of a quantized weight, such as the tensor itself, its place in a
+// file or its content. A tensor that the weight lacks has the zero T.
 type Parts[T any] struct {
 	Codes, Scales, Zeros T
 	TensorScale          T // scale of the scales
@@ -114,7 +116,8 @@ func (p Parts[T]) All() []T {
 	return append([]T{p.Codes, p.Scales, p.Zeros, p.TensorScale}, p.Details...)
 }
 
-// Sinks are written to, Contents are read from. A part whose sink is nil is not written.
+// Sinks are where parts are written, Contents where they are read. A part with a nil sink is not
+// written.
 type (
 	Sinks    = Parts[io.WriterAt]
 	Contents = Parts[io.ReaderAt]
@@ -136,7 +139,7 @@ func (w *Weight) search(c Codec) int4.Search {
 		return nil
 	}
 	switch w.Range.Kind {
-	case spec.MSE:
+	case spec.RangeMSE:
 		return integers.LeastError()
 	case spec.Percentile:
 		return integers.Percentile(w.Range.Percent)

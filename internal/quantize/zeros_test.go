@@ -5,16 +5,15 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// MatMulNBits reads unsigned codes and zero points: those of signed formats stand for the
-// same values as in the style dq.
+// MatMulNBits reads unsigned codes and zero points. Those of signed formats decode to the same
+// values as in the style dq.
 func TestStylesHaveTheSameValues(t *testing.T) {
 	for _, kind := range []string{"mlp", "gemm_transb", "embedding"} {
 		in := modeltest.Open(t, modeltest.Build(t, kind))
@@ -25,10 +24,10 @@ func TestStylesHaveTheSameValues(t *testing.T) {
 					for _, style := range []spec.Style{spec.DQ, spec.NBits} {
 						opts := onnxq.Options{Format: format, Block: 16, ZeroPoint: zero, Style: style, Ops: []string{"all"}}
 						r, out := modeltest.ConvertInTiles(t, in, opts, 100)
-						if style == spec.NBits && !slices.ContainsFunc(access.Stages(r.Plan).Weights, isNBits) {
+						if style == spec.NBits && !slices.ContainsFunc(r.Plan.Stages().Weights, isNBits) {
 							t.Fatal("nothing is in the style nbits")
 						}
-						for _, w := range recognize.Weights(access.Graph(modeltest.Open(t, out))) {
+						for _, w := range recognize.Weights(modeltest.Open(t, out).Graph()) {
 							x := make([]float32, w.Elements())
 							if err := w.Read(x, 0); err != nil {
 								t.Fatal(err)

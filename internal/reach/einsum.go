@@ -25,7 +25,7 @@ func einsum(n *onnxpb.NodeProto, input, rank int) (axes []int, why string) {
 	term, others := terms[input], slices.Concat(terms[:input], terms[input+1:])
 	letters := strings.Replace(term, ellipsis, "", 1)
 	before, _, dots := strings.Cut(term, ellipsis)
-	hidden := rank - len(letters) // axes that the ellipsis stands for
+	hidden := rank - len(letters) // axes of the ellipsis
 	if hidden < 0 || !dots && hidden > 0 || dots && !strings.Contains(result, ellipsis) {
 		return nil, no
 	}

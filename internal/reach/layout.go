@@ -117,10 +117,10 @@ type Operand struct {
 	View []int64
 }
 
-// sum finds the operand of an operator that sums over axes of the layout; shape is that of
-// the stored tensor. Blocks run along the longest contiguous run of the reduced strides.
-// whole merges the axes before and after that run; without it they are merged only if the
-// run is not exactly one stored axis. It is not ok if nothing is summed over.
+// sum finds the operand of an operator that sums over axes of the layout; shape is the stored tensor's
+// shape. Blocks run along the longest contiguous run of the reduced strides. With whole, the axes
+// before and after that run are merged; without, only if the run is not exactly one stored axis. ok is
+// false if the operator sums over no axis.
 func (l layout) sum(axes []int, shape []int64, whole bool) (o Operand, ok bool) {
 	if shapes.Count(shape) == 0 {
 		return Operand{0, shape}, true
@@ -171,7 +171,7 @@ func (l layout) Straight() bool {
 	return true
 }
 
-// Is reports whether the layout is that of a stored tensor of this shape itself.
+// Is reports whether the layout is the stored tensor's own, for this shape.
 func (l layout) Is(shape []int64) bool {
 	return slices.EqualFunc(l.Axes, layoutOf(shape).Axes, slices.Equal[[]stride])
 }

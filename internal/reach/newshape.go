@@ -39,8 +39,8 @@ func NewShape(x *graph.Graph, n *onnxpb.NodeProto, old []int64) (shape []int64, 
 	return nil, false
 }
 
-// axesOf returns the axes that a node names: in an attribute or, from opset 13, in an input.
-// There are none if it names none.
+// axesOf returns the axes that a node names: in an attribute or, from opset 13, in an input. They are
+// nil if the node names none.
 func axesOf(x *graph.Graph, n *onnxpb.NodeProto) (axes []int64, ok bool) {
 	a := graph.Attribute(n, "axes")
 	if a == nil && len(n.Input) > 1 {

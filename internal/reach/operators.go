@@ -14,12 +14,12 @@ type Operator struct {
 	inputs       []int    // positions of weights; nil: any
 	attributes   []string // attributes that Sums reads
 
-	// Sums returns the axes of a weight of the given rank that the operator sums over; for
-	// a lookup, the axis of its rows. It returns none if a tensor of that rank is no
-	// weight there, and why may explain it.
+	// Sums returns the axes of a weight of the given rank that the operator sums over; for a lookup,
+	// the axis of its rows. It returns none if a tensor of that rank is no weight there. why, which
+	// may be empty, explains it.
 	Sums func(n *onnxpb.NodeProto, input, rank int) (axes []int, why string)
 
-	Whole bool // convolutions: merge axes (see layout.sum), so that one scale per channel is possible
+	Whole bool // for convolutions: merge axes (see layout.sum), so that one scale per channel is possible
 }
 
 // weightOps lists the operators whose weights can be quantized.
@@ -47,8 +47,7 @@ var weightOps = []Operator{
 
 var fusedAttributes = []string{"transA", "transB", "transBatchA", "transBatchB"}
 
-// KnownOps names the operators whose weights can be quantized: ONNX's, and those of domain
-// com.microsoft.
+// KnownOps names the operators whose weights can be quantized, of ONNX and of com.microsoft.
 var KnownOps = knownOps()
 
 func knownOps() (names []string) {

@@ -9,8 +9,8 @@ import (
 	"onnxquant/internal/target"
 )
 
-// ProductOf describes the MatMul or Gemm that reads a decoded matrix of floats of a type, alone,
-// as its second factor, perhaps behind a Transpose. other explains that there is none.
+// ProductOf describes the MatMul or Gemm that reads a decoded matrix of type typ as its second factor,
+// perhaps through a Transpose. It must be the only reader; if there is none, other explains why.
 func ProductOf(x *graph.Graph, s *graph.Shapes, matrix *graph.Value, typ dtype.DType) (p target.Product, other string) {
 	return products{x, s, typ}.of(matrix)
 }
@@ -25,7 +25,7 @@ type products struct {
 func (f products) of(matrix *graph.Value) (p target.Product, other string) {
 	// ONNX Runtime joins the DequantizeLinear only with a Transpose that has its perm.
 	x := f.x
-	if r := f.readerOf(matrix); len(r.made) == 1 && turns(r.Node) && permOf(r.Node) != nil && x.Home(r.Node).Values[matrix.Name] == matrix && r.made[0] != nil {
+	if r := f.readerOf(matrix); len(r.made) == 1 && swapsAxes(r.Node) && permOf(r.Node) != nil && x.Home(r.Node).Values[matrix.Name] == matrix && r.made[0] != nil {
 		if p, other = f.direct(r.made[0]); other == "" {
 			p.WTransposed = true
 			return p, ""
@@ -59,7 +59,7 @@ func (f products) direct(matrix *graph.Value) (p target.Product, other string) {
 	if w := s.Of(matrix); len(w) == 2 {
 		columns = w[1-graph.IntAttribute(n, "transB")&1]
 	}
-	join := "Add" // the operator that becomes the C of a Gemm: a MatMul becomes one for it
+	join := "Add" // the operator that may become the C of a Gemm; a MatMul becomes a Gemm with it
 	if op == "Gemm" {
 		join = "Sum"
 		p = gemmOf(n, s.Of(x.Source(n, 2)), columns)
@@ -69,7 +69,7 @@ func (f products) direct(matrix *graph.Value) (p target.Product, other string) {
 		behind = f.readerOfGemm
 	}
 	a, result := s.Of(x.Source(n, 0)), []*graph.Value{made}
-	if next := behind(made); p.C == target.NoAddend && (a == nil || len(a) == 2) && isOperator(next.Node, join) && len(next.Node.Input) == 2 {
+	if next := behind(made); p.C == target.NoAddend && (a == nil || len(a) == 2) && graph.IsOperator(next.Node, join) && len(next.Node.Input) == 2 {
 		addend := s.Of(x.Source(next.Node, 1-next.Input))
 		if next.turned {
 			addend = swapped(addend)
@@ -82,12 +82,12 @@ func (f products) direct(matrix *graph.Value) (p target.Product, other string) {
 	next := behind(result...)
 	p.Moving = next.moving
 	if _, several := f.reads(result); p.Gemm && !several {
-		p.Transposed = f.readsTransposed(n) || p.C == target.NoAddend && turns(next.Node)
+		p.Transposed = f.readsTransposed(n) || p.C == target.NoAddend && swapsAxes(next.Node)
 	}
-	if isOperator(next.Node, "Relu") || isOperator(next.Node, "Clip") {
+	if graph.IsOperator(next.Node, "Relu") || graph.IsOperator(next.Node, "Clip") {
 		p.Clamped = next.Node.GetOpType()
 		after := f.readerOfMoved(next.made...)
-		if p.Clamped == "Relu" && isOperator(after.Node, "Clip") { // the two become a Clip
+		if p.Clamped == "Relu" && graph.IsOperator(after.Node, "Clip") { // ONNX Runtime fuses a Relu and a Clip to one Clip
 			after = f.readerOfMoved(after.made...)
 		}
 		if after.Node == nil {
@@ -111,8 +111,8 @@ func gemmOf(n *onnxpb.NodeProto, c []graph.Dim, columns graph.Dim) target.Produc
 	return p
 }
 
-// addendOf says what ONNX Runtime makes of a tensor that is added to a product with two axes:
-// the C of a Gemm if it knows that the shapes suit that.
+// addendOf classifies a tensor that is added to a matrix product. ONNX Runtime fuses it as C of a Gemm
+// only if the shapes are known to allow that.
 func addendOf(dims, product []graph.Dim, columns graph.Dim) target.Addend {
 	switch {
 	case dims == nil:
@@ -138,7 +138,8 @@ func addendOf(dims, product []graph.Dim, columns graph.Dim) target.Addend {
 	return target.NoAddend
 }
 
-// swapped returns the lengths of a tensor that is added to a transposed matrix, as they are for the matrix itself.
+// swapped returns the dimensions of a tensor that is added to a transposed matrix, as if it were added
+// to the matrix itself.
 func swapped(dims []graph.Dim) []graph.Dim {
 	switch len(dims) {
 	case 1:
@@ -159,7 +160,7 @@ func (f products) readsTransposed(n *onnxpb.NodeProto) bool {
 			break
 		}
 		if !f.takenOver(v.Node, n) {
-			if isOperator(v.Node, "Gemm") && !graph.HasInput(v.Node, 2) {
+			if graph.IsOperator(v.Node, "Gemm") && !graph.HasInput(v.Node, 2) {
 				count /= 2
 			}
 			break
@@ -170,7 +171,7 @@ func (f products) readsTransposed(n *onnxpb.NodeProto) bool {
 	return count%2 == 1
 }
 
-// unskipped follows a value back to the one that it is once nodes are removed.
+// unskipped follows a value back through the nodes that ONNX Runtime removes.
 func (f products) unskipped(v *graph.Value) *graph.Value {
 	for range maxDepth {
 		if v == nil || v.Node == nil {
@@ -185,10 +186,10 @@ func (f products) unskipped(v *graph.Value) *graph.Value {
 	return v
 }
 
-// takenOver reports whether ONNX Runtime makes a node part of the Gemms that read it: a Transpose that nothing
-// else reads. One of them may be a MatMul now.
+// takenOver reports whether ONNX Runtime merges a Transpose into the Gemms that read it: nothing else
+// reads the result. The reader named one may still be a MatMul.
 func (f products) takenOver(turn, one *onnxpb.NodeProto) bool {
-	return turns(turn) && f.onlyGemms(f.x.Made(turn), one, 0)
+	return swapsAxes(turn) && f.onlyGemms(f.x.Made(turn), one, 0)
 }
 
 // onlyGemms reports whether nothing but Gemms and one node read a value once nodes are removed.
@@ -200,6 +201,6 @@ func (f products) onlyGemms(v *graph.Value, one *onnxpb.NodeProto, depth int) bo
 		if i, ok := f.skipped(u.Node); ok && i == u.Input {
 			return !f.onlyGemms(f.x.Made(u.Node), one, depth+1)
 		}
-		return u.Node != one && !isOperator(u.Node, "Gemm")
+		return u.Node != one && !graph.IsOperator(u.Node, "Gemm")
 	})
 }

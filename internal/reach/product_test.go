@@ -5,12 +5,11 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
 	"onnxquant/internal/target"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // A product is described as it is after the fusions that ONNX Runtime does first.
@@ -96,7 +95,7 @@ func TestProductOf(t *testing.T) {
 				{Value: &onnxpb.TensorShapeProto_Dimension_DimParam{DimParam: "b"}}, {Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 64}},
 			}}},
 		}}})
-		x := access.Graph(modeltest.Open(t, modeltest.Write(t, m)))
+		x := modeltest.Open(t, modeltest.Write(t, m)).Graph()
 		if got, other := reach.ProductOf(x, graph.NewShapes(x), x.Values[0], dtype.Float32); got != c.want || other != c.other {
 			t.Errorf("%s: %+v, %q, want %+v, %q", c.name, got, other, c.want, c.other)
 		}

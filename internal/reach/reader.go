@@ -11,23 +11,23 @@ import (
 	"onnxquant/internal/onnxpb"
 )
 
-// This file knows which operator reads a value when ONNX Runtime fuses: before that it removes nodes that
-// change nothing, merges equal ones, and moves a Transpose behind others to where it meets its inverse.
+// This file predicts which operator reads a value when ONNX Runtime fuses. Before that, ONNX Runtime
+// removes nodes that change nothing, merges equal nodes, and moves each Transpose down to its inverse.
 
-// reader is an operator that reads a value alone; there is none if Node is nil.
+// reader is the only operator that reads a value. Node is nil if there is no reader or more than one.
 type reader struct {
 	graph.Use
-	made   []*graph.Value // what it makes, by each of the equal nodes that it stands for
+	made   []*graph.Value // its output, and the outputs of the equal nodes that are merged with it
 	turned bool           // it read a transposed value before the Transpose moved
 	moving bool           // it is a Transpose that moves if the Gemms that read its inverse get another form
 }
 
-// readerOf returns the operator that reads a value alone once nodes are removed and merged. What makes an output of
-// the graph stays, unless it is an Identity.
+// readerOf returns the only reader of a value after nodes are removed and merged. A node that makes an
+// output of the graph is not removed, unless it is an Identity.
 func (f products) readerOf(same ...*graph.Value) reader {
 	for range maxDepth {
 		r := f.next(same)
-		if i, ok := f.skipped(r.Node); !ok || i != r.Input || r.made[0] != nil && r.made[0].Output && !isOperator(r.Node, "Identity") {
+		if i, ok := f.skipped(r.Node); !ok || i != r.Input || r.made[0] != nil && r.made[0].Output && !graph.IsOperator(r.Node, "Identity") {
 			return r
 		}
 		same = r.made
@@ -35,12 +35,12 @@ func (f products) readerOf(same ...*graph.Value) reader {
 	return reader{}
 }
 
-// readerOfMoved does the same once each Transpose that meets its inverse has moved there. It may move behind
-// other operators then, of which the first one is the reader.
+// readerOfMoved is readerOf after each Transpose has moved down to its inverse. A Transpose may move
+// past operators; then the first of these operators is returned.
 func (f products) readerOfMoved(same ...*graph.Value) reader {
 	for range maxDepth {
 		r := f.readerOf(same...)
-		if !isOperator(r.Node, "Transpose") || graph.Attribute(r.Node, "perm") == nil {
+		if !graph.IsOperator(r.Node, "Transpose") || graph.Attribute(r.Node, "perm") == nil {
 			return r
 		}
 		var moved []reader
@@ -50,7 +50,7 @@ func (f products) readerOfMoved(same ...*graph.Value) reader {
 			last = f.readerOf(last.made...)
 		}
 		switch {
-		case !isOperator(last.Node, "Transpose") || !inverse(permOf(r.Node), permOf(last.Node)):
+		case !graph.IsOperator(last.Node, "Transpose") || !inverse(permOf(r.Node), permOf(last.Node)):
 			return r
 		case f.takenOver(last.Node, nil):
 			r.moving = len(moved) > 0
@@ -67,16 +67,16 @@ func (f products) readerOfMoved(same ...*graph.Value) reader {
 	return reader{}
 }
 
-// readerOfGemm does the same for the result of a Gemm without C, which takes over each Transpose behind it before
-// any is moved: an even number of them changes nothing, except where the Gemm behind takes the last one over.
+// readerOfGemm is readerOf for the result of a Gemm without C. Such a Gemm takes over each Transpose
+// behind it before any is moved. Two of them cancel, except if the Gemm behind takes over the second.
 func (f products) readerOfGemm(same ...*graph.Value) reader {
 	for range maxDepth {
 		r := f.readerOf(same...)
-		if !turns(r.Node) {
+		if !swapsAxes(r.Node) {
 			return r
 		}
 		second := f.readerOf(r.made...)
-		if !turns(second.Node) || f.takenOver(second.Node, nil) {
+		if !swapsAxes(second.Node) || f.takenOver(second.Node, nil) {
 			return r
 		}
 		same = second.made
@@ -84,8 +84,8 @@ func (f products) readerOfGemm(same ...*graph.Value) reader {
 	return reader{}
 }
 
-// next returns the only operator that reads a value, which equal nodes may make. There is none if the value is
-// an output of the graph.
+// next returns the only operator that reads a value, which equal nodes may make. An output of the
+// graph has no such operator.
 func (f products) next(same []*graph.Value) reader {
 	r, several := f.reads(same)
 	if several || slices.ContainsFunc(same, func(v *graph.Value) bool { return v == nil || v.Output || len(v.Returned()) > 0 }) {
@@ -94,8 +94,8 @@ func (f products) next(same []*graph.Value) reader {
 	return r
 }
 
-// reads returns an operator that reads a value, which equal nodes may make, and whether there are several.
-// Equal operators count as one.
+// reads returns an operator that reads a value, which equal nodes may make, and whether different
+// operators read it. Equal operators count once.
 func (f products) reads(same []*graph.Value) (r reader, several bool) {
 	for _, v := range same {
 		if v == nil {
@@ -165,9 +165,9 @@ var movable = []string{
 	"Pow", "Reciprocal", "Relu", "Sigmoid", "Softmax", "Softplus", "Sqrt", "Sub", "Sum", "Tanh",
 }
 
-// turns reports whether a node swaps the axes of a matrix.
-func turns(n *onnxpb.NodeProto) bool {
-	if !isOperator(n, "Transpose") {
+// swapsAxes reports whether a node swaps the axes of a matrix.
+func swapsAxes(n *onnxpb.NodeProto) bool {
+	if !graph.IsOperator(n, "Transpose") {
 		return false
 	}
 	perm := permOf(n)
@@ -176,7 +176,7 @@ func turns(n *onnxpb.NodeProto) bool {
 
 func permOf(n *onnxpb.NodeProto) []int64 { return graph.Attribute(n, "perm").GetInts() }
 
-// inverse reports whether a Transpose undoes another one. Those without perm stay where they are.
+// inverse reports whether a Transpose undoes another. A Transpose without perm is never moved.
 func inverse(perm, other []int64) bool {
 	if len(other) != len(perm) {
 		return false
@@ -189,8 +189,8 @@ func inverse(perm, other []int64) bool {
 	return true
 }
 
-// skipped reports whether ONNX Runtime removes a node before it fuses any, because its output is
-// one of its inputs, and which input that is.
+// skipped reports whether ONNX Runtime removes a node before fusion because its output equals one of
+// its inputs. It returns the number of that input.
 func (f products) skipped(n *onnxpb.NodeProto) (input int, ok bool) {
 	if n == nil || !graph.IsStandard(n.GetDomain()) {
 		return 0, false
@@ -204,13 +204,13 @@ func (f products) skipped(n *onnxpb.NodeProto) (input int, ok bool) {
 	case "Cast":
 		return 0, dtype.DType(graph.IntAttribute(n, "to")) == f.typ
 	case "Add":
-		return f.besides(n, 0, true)
+		return f.besideNeutral(n, 0, true)
 	case "Sub":
-		return f.besides(n, 0, false)
+		return f.besideNeutral(n, 0, false)
 	case "Mul":
-		return f.besides(n, 1, true)
+		return f.besideNeutral(n, 1, true)
 	case "Div":
-		return f.besides(n, 1, false)
+		return f.besideNeutral(n, 1, false)
 	case "Expand":
 		return 0, f.expandsNothing(n)
 	case "Slice":
@@ -235,9 +235,9 @@ func (f products) expandsNothing(n *onnxpb.NodeProto) bool {
 	return true
 }
 
-// besides returns the input beside a constant of one element that changes nothing: the second
-// input, or either. A constant with more axes than a matrix has gives the product more, too.
-func (f products) besides(n *onnxpb.NodeProto, neutral float32, either bool) (input int, ok bool) {
+// besideNeutral returns the input beside a scalar constant that is neutral; with either, the constant may be
+// the first input. A constant of more than two axes is not neutral: it adds axes to the product.
+func (f products) besideNeutral(n *onnxpb.NodeProto, neutral float32, either bool) (input int, ok bool) {
 	for i := range 2 {
 		constant := f.x.Source(n, 1-i)
 		if c, ok := f.x.ConstantFloat(constant); ok && c == neutral && len(constant.Tensor.GetDims()) <= 2 {
@@ -245,8 +245,4 @@ func (f products) besides(n *onnxpb.NodeProto, neutral float32, either bool) (in
 		}
 	}
 	return 0, false
-}
-
-func isOperator(n *onnxpb.NodeProto, op string) bool {
-	return n.GetOpType() == op && graph.IsStandard(n.GetDomain())
 }

@@ -82,7 +82,7 @@ type walk struct {
 
 // Limits against hostile models.
 const (
-	maxDepth = 1000   // nodes in a chain that is followed
+	maxDepth = 1000   // longest chain of nodes that is followed
 	maxSeen  = 10_000 // results that are kept
 )
 
@@ -199,7 +199,7 @@ func (p Passage) held() Passage {
 	return p
 }
 
-// argument follows an argument of a function, or what a graph in an attribute takes or returns.
+// argument follows an argument into a function, or a value into or out of the graph in an attribute.
 // Results are cached, because nested calls would otherwise take exponential time.
 func (w *walk) argument(v *graph.Value, at Passage) Reach {
 	key := fmt.Sprintf("%p %s", v, w.key(at))

@@ -5,9 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 )
 
@@ -24,8 +23,8 @@ func TestManyCalls(t *testing.T) {
 	}
 	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{modeltest.Floats("w", 64, 64)}, nodes{modeltest.Node(fmt.Sprintf("local.f%d", depth), "y", "x w")}, functions...)))
 	p, err := m.Plan(onnxq.Options{Block: 32})
-	if err != nil || len(access.Stages(p).Weights) != 1 {
-		t.Fatalf("%v, %d weights", err, len(access.Stages(p).Weights))
+	if err != nil || len(p.Stages().Weights) != 1 {
+		t.Fatalf("%v, %d weights", err, len(p.Stages().Weights))
 	}
 }
 
@@ -59,10 +58,10 @@ func TestManyBranches(t *testing.T) {
 	list = append(list, modeltest.Node("MatMul", "y", "x "+v))
 	m := modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{modeltest.Floats("w", 64, 64)}, list)))
 	p, err := m.Plan(onnxq.Options{Block: 32})
-	if err != nil || len(access.Stages(p).Weights) != 1 {
-		t.Fatalf("%v, %d weights", err, len(access.Stages(p).Weights))
+	if err != nil || len(p.Stages().Weights) != 1 {
+		t.Fatalf("%v, %d weights", err, len(p.Stages().Weights))
 	}
-	if n := len(access.Stages(p).Weights[0].Reach.Leaves); n != 2 {
+	if n := len(p.Stages().Weights[0].Reach.Leaves); n != 2 {
 		t.Errorf("%d readers, want the MatMul with the weight as it is and with its transpose", n)
 	}
 }

@@ -1,9 +1,9 @@
-// Package rewrite makes the structure of a converted model: a copy in which codes, scales
-// and the nodes that decode them replace the weights, at an opset that supports them.
+// Package rewrite makes the structure of a converted model: a copy in which codes, scales and
+// decoding nodes replace weights, at an opset that supports them.
 //
-// [Quantize] gets a graph, which stays as it is, and the decisions of package discover. It
-// returns a finished [Model], which the caller owns. The new tensors have no content yet:
-// package quantize computes it later.
+// [Quantize] takes a graph, which does not change, and the decisions of package discover. It
+// returns a finished [Model], which the caller owns. The new tensors have no content yet: package
+// quantize computes it later.
 package rewrite
 
 import (
@@ -11,16 +11,16 @@ import (
 	"maps"
 	"slices"
 
+	"onnxquant/internal/actpairs"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
-	"onnxquant/internal/static"
 	"onnxquant/internal/target"
 	"onnxquant/internal/write"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // Model is the structure of a converted model.
@@ -29,12 +29,12 @@ type Model struct {
 	Weights []Weight
 }
 
-// Weight is a weight that is quantized: the decision, its form and its new tensors.
+// Weight is a quantized weight: the decision, its form and its new tensors.
 type Weight struct {
 	*discover.Decision
 	Form    *form.Weight
 	Tensors form.Tensors
-	Growth  form.Footprint // bytes by which the output grows against float; most often less than 0
+	Growth  form.Footprint // growth of the output against float in bytes; usually negative
 }
 
 // Bytes is the size of the new tensors of a weight.
@@ -47,16 +47,16 @@ func (w *Weight) Bytes() (n int64) {
 	return n
 }
 
-// Quantize makes the structure in which weights are quantized as decided, and activations as
-// planned; nil: they are not.
-func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *static.Plan) (*Model, error) {
+// Quantize makes the structure in which weights are quantized as decided. Activations are quantized
+// as planned; nil means not at all.
+func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *actpairs.Plan) (*Model, error) {
 	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}, dropped: map[*graph.Value]bool{}, undeclared: map[string]bool{}, declared: map[string]bool{}}
 	operators := form.OperatorsOf(r.copy)
 	need, err := r.prepare(operators, decisions, activations)
 	if err != nil {
 		return nil, err
 	}
-	gone := func(v *graph.Value) bool { return r.replaced[v] != nil && !r.replaced[v].fake() }
+	gone := func(v *graph.Value) bool { return r.replaced[v] != nil && !r.replaced[v].isFake() }
 	if err := write.Inline(r.copy, gone); err != nil {
 		return nil, err
 	}
@@ -71,9 +71,9 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *stati
 	}
 	operators.Show()
 	undeclare(r.copy.Proto.Graph, r.declared)
-	r.graph(r.copy.Proto.Graph)
+	r.rewriteGraph(r.copy.Proto.Graph)
 	for _, f := range growing {
-		r.function(f)
+		r.rewriteFunction(f)
 	}
 	r.copy.Sort()
 	m := &Model{Copy: r.copy}
@@ -88,15 +88,15 @@ type rewriting struct {
 	copy       *graph.Copy
 	weights    []*replacement
 	replaced   map[*graph.Value]*replacement
-	inFunction []bool // by index of functions: whether a weight is in it
+	inFunction []bool // by index of the function: it contains a weight
 
 	placed  *form.Builder         // tensors and nodes of activations and biases
-	dropped map[*graph.Value]bool // initializers that are gone without a replacement
+	dropped map[*graph.Value]bool // initializers that are removed without a replacement
 
-	undeclared, declared map[string]bool // names whose declaration is gone; that are declared while the opset is raised
+	undeclared, declared map[string]bool // names whose declaration is removed; names declared only while the opset is raised
 }
 
-// replacement is a weight and what replaces it.
+// replacement is a weight with its replacement.
 type replacement struct {
 	decision *discover.Decision
 	form     *form.Weight
@@ -106,14 +106,14 @@ type replacement struct {
 	growth   form.Footprint // see Weight
 }
 
-// fake reports whether the float weight stays, and is fake quantized.
-func (w *replacement) fake() bool { return w.decision.Choice.Style == spec.QDQ }
+// isFake reports whether the float weight stays and is quantized when the model runs (style qdq).
+func (w *replacement) isFake() bool { return w.decision.Choice.Style == spec.QDQ }
 
-// prepare finds the form of each weight, and makes operators read codes (style nbits) or
-// fake quantized weights (style qdq). It returns the least opset that all forms support.
-func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Decision, activations *static.Plan) (need int64, err error) {
+// prepare creates the form of each weight. In style nbits operators then read codes, in style qdq
+// fake quantized weights. It returns the least opset that all forms support.
+func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Decision, activations *actpairs.Plan) (need int64, err error) {
 	r.inFunction = make([]bool, len(r.copy.Proto.Functions))
-	var later []*replacement // dynamic ones
+	var later []*replacement // dynamic weights
 	for _, d := range decisions {
 		if !d.Quantize {
 			continue
@@ -154,8 +154,8 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 	return need, nil
 }
 
-// readers lists the nodes that quantizing a weight may change: those that pass it on and read it,
-// and those that read the result.
+// readers lists the nodes that may change if a weight is quantized: nodes that pass the weight on,
+// nodes that read it, and nodes that read their results.
 func (r *rewriting) readers(d *discover.Decision) (nodes []*onnxpb.NodeProto) {
 	if s := d.Choice.Style; s != spec.NBits && s != spec.QDQ {
 		return nil
@@ -179,7 +179,7 @@ func (r *rewriting) readers(d *discover.Decision) (nodes []*onnxpb.NodeProto) {
 	return nodes
 }
 
-// bytes is what nodes of the original, and what was added behind them, take in the copy.
+// bytes is the size in the copy of some nodes of the original and of the nodes added behind them.
 func (r *rewriting) bytes(nodes []*onnxpb.NodeProto) (sum int64) {
 	for _, n := range nodes {
 		made := r.copy.Node(n)
@@ -193,8 +193,8 @@ func (r *rewriting) bytes(nodes []*onnxpb.NodeProto) (sum int64) {
 	return sum
 }
 
-// Raise raises the opset of a model, and of the given functions, to need, and the IR version
-// to one that allows this opset.
+// Raise raises the opset of a model and of the given functions to need. It raises the IR version if
+// that opset needs it.
 func Raise(c *graph.Copy, need int64, functions ...*onnxpb.FunctionProto) error {
 	if need == 0 {
 		return nil
@@ -206,7 +206,7 @@ func Raise(c *graph.Copy, need int64, functions ...*onnxpb.FunctionProto) error 
 	return nil
 }
 
-// Loss is an operator that a runtime runs at the opset of the input, but not at that of the
+// Loss is an operator that a runtime runs at the opset of the input but not at the opset of the
 // output.
 type Loss struct {
 	Runtime *target.Engine
@@ -218,8 +218,7 @@ func (l Loss) String() string {
 	return fmt.Sprintf("%s has no kernel for %s from opset %d on", l.Runtime.Name, l.Op, l.Opset)
 }
 
-// Losses lists the operators that a runtime no longer runs because the opset was raised, by
-// name.
+// Losses lists, by name, the operators that a runtime no longer runs after the opset was raised.
 func Losses(c *graph.Copy, e *target.Engine) []Loss {
 	from, to, found := c.Original.Opset, graph.Opset(c.Proto), map[string]int64{}
 	graph.WalkNodes(c.Proto, func(n *onnxpb.NodeProto) {
@@ -234,9 +233,9 @@ func Losses(c *graph.Copy, e *target.Engine) []Loss {
 	return all
 }
 
-// graph replaces weights by the tensors and nodes that decode them, in a graph and its
-// subgraphs.
-func (r *rewriting) graph(g *onnxpb.GraphProto) {
+// rewriteGraph replaces weights in a graph and its subgraphs by the tensors and nodes that decode
+// them.
+func (r *rewriting) rewriteGraph(g *onnxpb.GraphProto) {
 	b := form.NewBuilder(r.copy.Names)
 	gone := map[string]bool{}
 	for _, t := range g.Initializer {
@@ -246,14 +245,14 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 			continue
 		}
 		w := r.replaced[v]
-		if w == nil || w.fake() {
+		if w == nil || w.isFake() {
 			b.Tensors = append(b.Tensors, t)
 		}
 		if w == nil {
 			continue
 		}
 		w.build(b)
-		if !w.fake() {
+		if !w.isFake() {
 			w.growth.Own -= form.TensorBytes(t)
 		}
 		gone[w.form.Name] = true // it may also be an input
@@ -264,26 +263,27 @@ func (r *rewriting) graph(g *onnxpb.GraphProto) {
 	if g == r.copy.Proto.Graph {
 		b.Tensors, b.Nodes = append(b.Tensors, r.placed.Tensors...), append(b.Nodes, r.placed.Nodes...)
 	}
-	nodes := r.nodes(b, g.Node)
+	nodes := r.rewriteNodes(b, g.Node)
 	g.Initializer = b.Tensors
 	g.Input = slices.DeleteFunc(g.Input, func(in *onnxpb.ValueInfoProto) bool { return gone[in.GetName()] })
 	g.Node = append(b.Nodes, nodes...)
 }
 
-// function does the same for a function, which has Constant nodes but no initializers.
-func (r *rewriting) function(f *onnxpb.FunctionProto) {
+// rewriteFunction is rewriteGraph for a function, which has Constant nodes but no initializers.
+func (r *rewriting) rewriteFunction(f *onnxpb.FunctionProto) {
 	b := form.NewBuilder(r.copy.Names)
-	nodes := r.nodes(b, f.Node)
+	nodes := r.rewriteNodes(b, f.Node)
 	f.Node = slices.Concat(b.ConstantNodes(), b.Nodes, nodes)
 	if nodes, err := graph.Ordered(f.Node); err == nil {
 		f.Node = nodes
 	}
 }
 
-// nodes replaces weights in Constant nodes, adding to b. It returns the remaining nodes.
-func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto) (kept []*onnxpb.NodeProto) {
+// rewriteNodes replaces weights in Constant nodes and adds their tensors and nodes to b. It returns
+// the remaining nodes.
+func (r *rewriting) rewriteNodes(b *form.Builder, nodes []*onnxpb.NodeProto) (kept []*onnxpb.NodeProto) {
 	for _, n := range nodes {
-		w := r.weight(graph.ConstantTensor(n))
+		w := r.replacementOf(graph.ConstantTensor(n))
 		if w != nil {
 			w.build(b)
 			if w.tensors.Codes != nil {
@@ -293,7 +293,7 @@ func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto) (kept []*o
 		}
 		for _, a := range n.Attribute {
 			for _, sub := range graph.Subgraphs(a) {
-				r.graph(sub)
+				r.rewriteGraph(sub)
 			}
 		}
 		kept = append(kept, n)
@@ -301,8 +301,9 @@ func (r *rewriting) nodes(b *form.Builder, nodes []*onnxpb.NodeProto) (kept []*o
 	return kept
 }
 
-// weight returns the replacement of the content of a copy's tensor, or nil if it stays.
-func (r *rewriting) weight(t *onnxpb.TensorProto) *replacement {
+// replacementOf returns the replacement for the content of a copy's tensor, or nil if the tensor
+// stays.
+func (r *rewriting) replacementOf(t *onnxpb.TensorProto) *replacement {
 	if t == nil {
 		return nil
 	}

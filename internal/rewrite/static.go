@@ -6,23 +6,24 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/actpairs"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/static"
 )
 
 // placing puts pairs of QuantizeLinear and DequantizeLinear around activations.
 type placing struct {
 	*rewriting
 	b     *form.Builder
-	named map[*static.Tensor]params
+	named map[*actpairs.Tensor]params
 }
 
 // params are the names of a scale and a zero point.
 type params struct{ scale, zero string }
 
-// declare declares what a pair makes, for the adapters of opsets, until the opset is raised.
+// declare declares the output of a pair while the opset is raised: the adapters of opsets need its
+// type.
 func (l *placing) declare(name string) {
 	typ := &onnxpb.TypeProto_Tensor{ElemType: new(int32(dtype.Float32))}
 	l.declared[name] = true
@@ -30,14 +31,14 @@ func (l *placing) declare(name string) {
 	g.ValueInfo = append(g.ValueInfo, &onnxpb.ValueInfoProto{Name: &name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: typ}}})
 }
 
-// place places what the plan says. The operators read new names afterwards; the new tensors and
-// nodes are in r.placed. It returns the least opset that they need.
-func (r *rewriting) place(p *static.Plan) (need int64) {
+// place applies the plan. Operators then read new names, and r.placed has the new tensors and
+// nodes. It returns the least opset that they need.
+func (r *rewriting) place(p *actpairs.Plan) (need int64) {
 	r.placed = form.NewBuilder(r.copy.Names)
 	if p == nil {
 		return 0
 	}
-	l := &placing{r, r.placed, map[*static.Tensor]params{}}
+	l := &placing{r, r.placed, map[*actpairs.Tensor]params{}}
 	for _, t := range p.Tensors {
 		if t.Stored != nil && t.Codes.Type.Bits() == 16 {
 			l.storedWide(t)
@@ -45,7 +46,7 @@ func (r *rewriting) place(p *static.Plan) (need int64) {
 	}
 	for _, n := range p.Removed {
 		r.copy.Drop(n)
-		for _, v := range r.copy.Original.Inputs(n)[1:] { // the ends of a Clip
+		for _, v := range r.copy.Original.Inputs(n)[1:] { // the bounds of a Clip
 			if v != nil && v.Tensor != nil && len(v.Uses) == 1 && !v.Output && !v.Input {
 				l.dropStored(v)
 			}
@@ -64,8 +65,8 @@ func (r *rewriting) place(p *static.Plan) (need int64) {
 	return p.Opset()
 }
 
-// params returns the scale and zero point of a tensor, and adds those of an activation.
-func (l *placing) params(t *static.Tensor) params {
+// params returns the scale and zero point of a tensor. For an activation it adds them first.
+func (l *placing) params(t *actpairs.Tensor) params {
 	if t.Like != nil {
 		return l.params(t.Like)
 	}
@@ -91,9 +92,9 @@ func (l *placing) constant(name string, typ dtype.DType, raw []byte) string {
 	return t.GetName()
 }
 
-// activation adds the pair of an activation. All operators of the main graph that read it get
-// what the pair makes, and so does a caller.
-func (l *placing) activation(t *static.Tensor) {
+// activation adds the pair of an activation. All its readers in the main graph then read the output
+// of the pair. If the activation is an output of the graph, callers do, too.
+func (l *placing) activation(t *actpairs.Tensor) {
 	v, x := t.Value, l.copy.Original
 	p := l.params(t)
 	source, result := v.Name, v.Name
@@ -130,7 +131,7 @@ func undeclare(g *onnxpb.GraphProto, names map[string]bool) {
 }
 
 // storedWide replaces a stored tensor by codes of 16 bits.
-func (l *placing) storedWide(t *static.Tensor) {
+func (l *placing) storedWide(t *actpairs.Tensor) {
 	v := t.Value
 	var scales []int64
 	var attrs []*onnxpb.AttributeProto
@@ -145,8 +146,8 @@ func (l *placing) storedWide(t *static.Tensor) {
 	l.dropStored(v)
 }
 
-// bias lets a node read the decoded codes of its bias.
-func (l *placing) bias(b *static.Bias) {
+// bias makes a node read the decoded codes of its bias.
+func (l *placing) bias(b *actpairs.Bias) {
 	name, dims := b.Value.Name, b.Value.Tensor.GetDims()
 	n := int64(1)
 	var scales []int64
@@ -163,8 +164,8 @@ func (l *placing) bias(b *static.Bias) {
 	l.copy.Node(b.Node).Input[2] = result
 }
 
-// dropBiases drops the biases that nothing reads any more.
-func (l *placing) dropBiases(p *static.Plan) {
+// dropBiases drops the biases that no node reads any more.
+func (l *placing) dropBiases(p *actpairs.Plan) {
 	left := map[*graph.Value]int{}
 	for _, b := range p.Biases {
 		if _, ok := left[b.Value]; !ok {
@@ -176,7 +177,6 @@ func (l *placing) dropBiases(p *static.Plan) {
 	}
 }
 
-// dropStored drops a stored tensor.
 func (l *placing) dropStored(v *graph.Value) {
 	if v.Node != nil {
 		l.copy.Drop(v.Node)

@@ -16,9 +16,9 @@ type Clip struct {
 
 const (
 	clipSteps  = 24  // scales that are tried
-	clipLeast  = 0.5 // the least of them, over the one that clips nothing
+	clipLeast  = 0.5 // smallest scale tried, relative to the scale that clips nothing
 	clipBeside = 2   // zero points on either side of the usual one
-	clipMost   = 2   // the largest scale that makes up for clipping, over the one that clips nothing
+	clipMost   = 2   // largest stored scale, relative to the scale that clips nothing
 )
 
 // ClipPasses is how many multiplications by H, k rows of k, take as long.
@@ -31,10 +31,10 @@ func ClipPasses(f Format, k int) float64 {
 	return clipSteps * tries * float64(f.Block+rounding) / float64(k)
 }
 
-// Find sets the codes of columns, block by block, by what the block alone adds to the outputs. Codes q
-// that are nearest with one of some scales, down to half of the one that clips nothing, are tried. Those
-// are taken whose outputs have the least angle to those of the weights w, and a scale with which they
-// are not smaller than these: wᵀHw/qᵀHw.
+// Find sets the codes of columns, block by block, for the smallest output error of the block alone. It
+// tries clipping ranges down to half of the full range and rounds to nearest. It takes the codes q
+// whose outputs have the least angle to the outputs of the weights w. The scale wᵀHw/qᵀHw then makes
+// the outputs as large as those of w.
 func (p *Clip) Find(c *Columns, h []float32, f Format) {
 	c.FitBlocks(f, f.Codec.Nearest())
 	all := linalg.Of(h, c.K, c.K)
@@ -79,7 +79,7 @@ type clipped struct {
 	widest []float32 // scales that clip nothing
 	usual  []int32   // zero points of these
 	signal []float64 // wᵀHw
-	share  []float64 // of it that the codes so far have: the square of the cosine, times wᵀHw
+	share  []float64 // wᵀHw times the squared cosine between the outputs of w and of the best codes so far
 }
 
 // outputs returns H·x. It is overwritten by the next call.
@@ -90,7 +90,8 @@ func (p *Clip) outputs(b clipped, x []float32) []float32 {
 	return to
 }
 
-// try tries a scale, over the widest, and a zero point beside the usual one, in all columns.
+// try tries a clipping range, relative to the widest, and a zero point, relative to the usual one, in
+// all columns.
 func (p *Clip) try(b clipped, factor float32, beside int32) {
 	n := b.N
 	q := buffer.Grow(&p.q, int64(b.K*n))

@@ -1,15 +1,14 @@
-// Package secondorder finds the codes of the columns of a weight whose error e has a small eᵀHe:
-// the error of a layer's output, if H is the second moment of the layer's inputs. H is called
-// Hessian here, as elsewhere.
+// Package secondorder finds codes for the columns of a weight so that eᵀHe is small for the error e.
+// That is the error of a layer's output if H, the Hessian, is the second moment of the layer's inputs.
 //
-// [Factor.Round] rounds one element after another and lets those that follow make up for the
-// error, which is known as GPTQ. [Descent] then changes single codes and scales. Columns do not
-// depend on each other: many are computed side by side, and results are the same whatever they
-// are beside.
+// [Factor.Round] rounds one element after another and compensates each error in the elements that
+// follow: this is GPTQ. [Descent] then changes single codes and scales. [Search] combines the two,
+// [Clip] searches clipping ranges. The codes are written into [Columns], which the caller owns.
+// Columns are independent: many are computed side by side, with the same results in any grouping.
 package secondorder
 
 import (
-	"onnxquant/int4"
+	"onnxquant/internal/blocks"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/linalg"
 )
@@ -33,9 +32,9 @@ func (c *Columns) Resize(k, n int, f Format) {
 	buffer.Grow(&c.Zeros, int64(blocks*n))
 }
 
-// FitBlocks sets the codes, scales and zero points to those of a fitter, block by block.
-func (c *Columns) FitBlocks(f Format, fitter int4.Fitter) {
-	all, ok := fitter.(int4.ColumnFitter)
+// FitBlocks sets codes, scales and zero points by a Fitter, block by block.
+func (c *Columns) FitBlocks(f Format, fitter blocks.Fitter) {
+	all, ok := fitter.(blocks.ColumnFitter)
 	if !ok {
 		c.fitBlocks(f, fitter, func(int, int) {})
 		return
@@ -47,7 +46,7 @@ func (c *Columns) FitBlocks(f Format, fitter int4.Fitter) {
 }
 
 // fitBlocks is FitBlocks. It calls begin for the rows of each block.
-func (c *Columns) fitBlocks(f Format, fitter int4.Fitter, begin func(from, n int)) {
+func (c *Columns) fitBlocks(f Format, fitter blocks.Fitter, begin func(from, n int)) {
 	q, x := make([]byte, min(f.Block, c.K)), make([]float32, min(f.Block, c.K))
 	for from := 0; from < c.K; from += f.Block {
 		n := min(f.Block, c.K-from)

@@ -6,8 +6,8 @@ import (
 	"onnxquant/internal/linalg"
 )
 
-// Descent has the buffers of one worker. It changes codes and scales one by one, each to its best
-// value while all others stay.
+// Descent does coordinate descent: it changes codes and scales one by one, each to its best value
+// while all others stay. It has the buffers of one worker.
 type Descent struct {
 	multiply linalg.Multiplier
 	slope    []float32 // H·e
@@ -125,8 +125,8 @@ func (d *Descent) moveRow(c *Columns, i int, curve float32, slope, by []float32,
 	return changed
 }
 
-// mostReach is how far the codes of a block may reach once its scale grew, over its largest weight. Where
-// the inputs hardly vary, the best scale may be many times as large.
+// mostReach limits the range of a block's codes after its scale grew, relative to the largest weight.
+// If the inputs hardly vary, the best scale may be many times as large.
 const mostReach = 2
 
 // moveScales gives each scale its best value. It reports whether any changed.
@@ -184,8 +184,7 @@ func (s *sums) add(codes, slope, curves, weights []float32) {
 	}
 }
 
-// improve sets the best scales, which are others than those of now or the same. It reports whether there
-// are others.
+// improve sets the best scales, near the scales of now. It reports whether any changed.
 func (s *sums) improve(now []float32, format Format) (others bool) {
 	for j, scale := range now {
 		s.scales[j] = scale

@@ -9,10 +9,10 @@ import (
 	"onnxquant/internal/linalg"
 )
 
-// Damping is what is added to the diagonal of a Hessian, as a share of its mean.
+// Damping is added to the diagonal of a Hessian, as a share of its mean.
 const Damping = 0.01
 
-// SlightDamping is that for a Search, whose codes it keeps near the weights where inputs hardly vary.
+// SlightDamping is the damping for Search. It keeps codes near the weights where inputs hardly vary.
 const SlightDamping = Damping / 10
 
 // ErrHessian says that a Hessian has NaN or infinity, or nothing but zeros.
@@ -50,8 +50,8 @@ func NewFactor(ctx context.Context, workers int, h []float32, k int) (*Factor, e
 	return f, linalg.Cholesky(ctx, workers, l)
 }
 
-// Normalize divides the lower triangle of a symmetric matrix by the mean of its diagonal, and
-// copies it to the other one. It returns that mean.
+// Normalize divides the lower triangle of a symmetric matrix by the mean of its diagonal, and copies
+// it to the upper triangle. It returns the mean.
 func Normalize(h []float32, k int) (mean float64, err error) {
 	var trace float64
 	for i := range k {

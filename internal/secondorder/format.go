@@ -9,11 +9,11 @@ import (
 	"onnxquant/int4"
 )
 
-// Format says what codes are like. A code stands for a multiple of a scale: for integers less the
-// zero point, or for one of some Levels.
+// Format describes the codes. A code is decoded as a scale times a multiple: an integer minus the zero
+// point, or one of the values of Levels.
 type Format struct {
 	Codec    int4.Codec
-	Levels   *Levels // nil: integers, as Codec says; else Codec has the type alone
+	Levels   *Levels // nil: integers, as Codec says; otherwise only the type of Codec is used
 	Block    int     // elements of a column that share a scale
 	Positive bool    // no scale may be negative
 	Fixed    bool    // scales stay as they are
@@ -25,8 +25,8 @@ type Levels struct {
 	Outer  float32       // scales are multiplied by it
 	Store  func(scale float32) float32
 
-	// The values in ascending order, their codes, and the ranks of the midpoints between values i and i+1.
-	// There are as many midpoints as a power of two less one: those of infinity follow.
+	// The values in ascending order, their codes, and the ranks of the midpoints between values i and
+	// i+1. Midpoints at infinity pad the list to a power of two minus one.
 	values    []float32
 	codes     []byte
 	midpoints []int64
@@ -60,8 +60,8 @@ func NewLevels(values *[256]float32, codes int, outer float32, store func(scale 
 	return l
 }
 
-// at returns the index of the value that is nearest to x. NaN becomes one of the ends. The search has no
-// branch that depends on x: processors would guess half of them wrong.
+// at returns the index of the value nearest to x. NaN becomes the first or the last value. The search
+// is free of branches that depend on x, which processors would mispredict half of the time.
 func (l *Levels) at(x float32) int {
 	i, r := 0, rank(x)
 	for half := (len(l.midpoints) + 1) / 2; half > 0; half /= 2 {
@@ -95,7 +95,7 @@ func (f *Format) nearest(x []float32, zeros []byte) {
 	}
 }
 
-// code sets codes to those of multiples.
+// code sets codes from multiples.
 func (f *Format) code(codes []byte, multiples []float32, zeros []byte) {
 	for i, v := range multiples {
 		if f.Levels != nil {
@@ -106,7 +106,7 @@ func (f *Format) code(codes []byte, multiples []float32, zeros []byte) {
 	}
 }
 
-// multiples sets multiples to what codes stand for.
+// multiples decodes codes to multiples.
 func (f *Format) multiples(multiples []float32, codes, zeros []byte) {
 	for i, code := range codes {
 		switch {
@@ -133,7 +133,7 @@ func (f *Format) zero(z byte) int32 {
 	return int32(z)
 }
 
-// step is what multiples are multiplied by, with a scale as it is stored.
+// step is the factor of multiples for a stored scale.
 func (f *Format) step(scale float32) float32 {
 	if f.Levels != nil {
 		return scale * f.Levels.Outer
@@ -171,7 +171,7 @@ func (f *Format) value(multiple, scale float32) float32 {
 	return v
 }
 
-// scale is the scale for a step as it will be stored, or 0 if there is no usable one of that sign.
+// scale returns the stored scale nearest to a step; 0 if no usable scale has that sign.
 func (f *Format) scale(step float64, positive bool) float32 {
 	var stored float32
 	if f.Levels != nil {

@@ -1,13 +1,13 @@
 package secondorder
 
-import "onnxquant/int4"
+import "onnxquant/internal/blocks"
 
-// Grid is an int4.Fitter that looks for the codes of the least squared error, each element's
-// error weighted by its importance. It tries many scales, with a zero point those near the usual
-// one, in a symmetric format both signs.
+// Grid is a blocks.Fitter that minimizes the squared error, weighted by the importance of each
+// element. It tries many scales: with zero points, those near the usual one; in symmetric formats,
+// both signs.
 type Grid struct {
 	format     Format
-	nearest    int4.Fitter
+	nearest    blocks.Fitter
 	importance []float32 // of the block's elements
 }
 
@@ -16,7 +16,7 @@ func NewGrid(f Format) *Grid { return &Grid{format: f, nearest: f.Codec.Nearest(
 
 const (
 	gridSteps  = 24  // scales that are tried
-	gridLeast  = 0.5 // the least of them, over the one that clips nothing
+	gridLeast  = 0.5 // smallest scale tried, relative to the scale that clips nothing
 	gridBeside = 2   // zero points on either side of the usual one
 )
 
@@ -62,8 +62,8 @@ func (g *Grid) Fit(q []byte, x []float32) (float32, byte) {
 	return bestScale, byte(bestZero)
 }
 
-// FitGrid sets codes, scales and zero points, the squares of errors being weighted by the
-// diagonal of a Hessian. Scales of Levels are known already: it tries others beside them.
+// FitGrid sets codes, scales and zero points that minimize squared errors weighted by the diagonal of
+// a Hessian. With Levels it tries scales near the known ones.
 func (c *Columns) FitGrid(f Format, h []float32) {
 	diagonal := Importance(h, c.K)
 	if f.Levels != nil {
@@ -74,7 +74,7 @@ func (c *Columns) FitGrid(f Format, h []float32) {
 	c.fitBlocks(f, g, func(from, n int) { g.importance = diagonal[from : from+n] })
 }
 
-// Importance is what the squares of errors of k elements are weighted by: the diagonal of a Hessian.
+// Importance is the diagonal of a Hessian, the weights of the squared errors of k elements.
 func Importance(h []float32, k int) []float32 {
 	diagonal := make([]float32, k)
 	for i := range diagonal {

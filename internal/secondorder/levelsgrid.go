@@ -1,8 +1,8 @@
 package secondorder
 
-// fitLevels gives each block of Levels the scale of the least squared error, each element's error
-// weighted by its importance, and the codes that are nearest then. It tries scales beside the one
-// that is known, and those that fit the codes of each of them.
+// fitLevels sets the scale and the codes of each block of Levels for the least squared error, weighted
+// by the importance of each element. It tries scales near the known one, and the least-squares scale
+// for the codes of each.
 func (c *Columns) fitLevels(f Format, importance []float32) {
 	x, tried, codes := make([]float32, min(f.Block, c.K)), make([]float32, min(f.Block, c.K)), make([]byte, min(f.Block, c.K))
 	for from := 0; from < c.K; from += f.Block {
@@ -26,7 +26,7 @@ func (c *Columns) fitLevels(f Format, importance []float32) {
 	}
 }
 
-// Scales that bestScale tries, in twenty-fifths of the one that is known.
+// The range of scales that bestScale tries, in 1/25 of the known scale.
 const (
 	leastTry = 15
 	mostTry  = 40
@@ -34,7 +34,7 @@ const (
 
 // bestScale returns the best scale of a block near a known one. It overwrites tried.
 func (f *Format) bestScale(x, tried []float32, known float32, importance []float32) float32 {
-	best, most := known, 0.0 // how much less the error is than that of zeros
+	best, most := known, 0.0 // most: decrease of the error, compared to codes of zero
 	take := func(scale float32, xv, vv float64) {
 		step := float64(f.step(scale))
 		if gain := step * (float64(2*xv) - float64(step*vv)); gain > most {
@@ -60,7 +60,7 @@ func (f *Format) bestScale(x, tried []float32, known float32, importance []float
 			vv += float64(weighted * float64(v))
 		}
 		take(scale, xv, vv)
-		take(f.scale(xv/vv, true), xv, vv) // 0 if there is none
+		take(f.scale(xv/vv, true), xv, vv) // f.scale returns 0 if no scale is usable, which gains nothing
 	}
 	return best
 }

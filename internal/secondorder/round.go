@@ -9,17 +9,16 @@ import (
 // Rounder has the buffers of one worker.
 type Rounder struct {
 	multiply linalg.Multiplier
-	owed     []float32 // what rows must make up for, times the diagonal of L
+	owed     []float32 // errors that rows must compensate, times the diagonal of L
 	errs     []float32 // errors of the rows of a group
 }
 
-// group is how many rows are rounded before the others learn of their errors.
+// group is the number of rows that are rounded before their errors reach the rows after them.
 const group = 64
 
-// Round sets the codes of columns whose scales and zero points are known. The element with the
-// largest diagonal comes first. Once it is rounded, the best values of those that are left change
-// by what L says: with e the errors so far, row i becomes w - Σ e·L / L(i,i), over the elements
-// that were rounded.
+// Round sets the codes of columns whose scales and zero points are known. The element with the largest
+// diagonal comes first. After each rounding, the optimum of the remaining elements moves: with e the
+// errors so far, row i becomes w - Σ e·L / L(i,i), summed over the rounded elements.
 func (f *Factor) Round(r *Rounder, c *Columns, format Format) {
 	k, n := c.K, c.N
 	owed := buffer.Grow(&r.owed, int64(k*n))
@@ -61,8 +60,8 @@ func (c *Columns) roundRow(at int, f Format, owed []float32, inverse float32, er
 	}
 }
 
-// integers is added to and subtracted from a number to round it to an integer, ties to even. What is too
-// large for that stays larger than any code.
+// integers, if added and subtracted again, rounds a number to an integer, ties to even. Numbers too large
+// for that stay larger than any code.
 const integers = 3 << 22
 
 // nearest is the integer nearest to x in a range.

@@ -20,10 +20,10 @@ const (
 // SearchPasses is how often a Search of all Rounds multiplies the Hessian by all columns.
 const SearchPasses = Rounds * (passes + 1.5) // with rounding, and the slope that descent begins with
 
-// Find sets codes and scales of columns, whose zero points and first scales are known. Descent
-// fits scales to codes, and rounding then finds other codes for these scales: a few rounds of both
-// reach codes that neither reaches alone. Each column gets those of its best round. h is the
-// Hessian that f is made of.
+// Find sets codes and scales of columns, whose zero points and first scales are known. Descent fits
+// scales to codes; rounding finds other codes for these scales. A few rounds of both reach codes that
+// neither reaches alone. Each column takes the codes of its best round. h is the Hessian from which f
+// was made.
 func (s *Search) Find(f *Factor, c *Columns, h []float32, format Format, rounds int) {
 	s.best.Resize(c.K, c.N, format)
 	errors := buffer.Grow(&s.errors, int64(c.N))

@@ -11,7 +11,7 @@ import (
 // MaxRank bounds the number of axes, against hostile models.
 const MaxRank = 64
 
-// Reshape returns the result of ONNX's Reshape of a tensor of shape from: in want, -1 is the
+// Reshape returns the result of ONNX's Reshape for a tensor of shape from. In want, -1 is the
 // remaining length, and 0 the old length unless allowZero.
 func Reshape(want, from []int64, allowZero bool) (shape []int64, ok bool) {
 	shape = slices.Clone(want)

@@ -2,10 +2,10 @@ package shapes
 
 import "math"
 
-// Slice returns the first index along an axis of n elements that a Slice takes, and how many it takes.
-// Negative positions count from the end; step is not 0. Positions outside are moved to the ends, as
-// ONNX Runtime does: onnx's ReferenceEvaluator takes nothing where a backward slice starts before the
-// first element.
+// Slice returns the first index and the number of indices that a Slice takes along an axis of n
+// elements. Negative positions count from the end; step is not 0. Positions outside are clamped as in
+// ONNX Runtime. onnx's ReferenceEvaluator differs: it takes nothing if a backward slice starts before
+// the first element.
 func Slice(start, end, step, n int64) (first, count int64) {
 	if start < 0 {
 		start += n

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // The measurements are in test/oracle/fusion.txt.
@@ -27,7 +27,7 @@ func TestUnfused(t *testing.T) {
 		{d: plain(func(d *Decoded) { d.Format = spec.FP8E4M3 }), why: "its format is fp8-e4m3"},
 		{d: plain(func(d *Decoded) { d.Shape = []int64{2, 128, 96} }), why: "it has 3 axes"},
 		{d: plain(func(d *Decoded) { d.DType = dtype.Float64 }), why: "its values are DOUBLE"},
-		{d: plain(func(d *Decoded) { d.Axis = 1 }), why: "its scales are not along the axis that is summed over"},
+		{d: plain(func(d *Decoded) { d.Axis = 1 }), why: "its scales are not along the reduction axis"},
 		{d: plain(func(d *Decoded) {
 			d.Format, d.Axis, d.Block, d.Product.WTransposed = spec.Int8, 1, spec.PerChannel, true
 			d.Opset = 21
@@ -42,8 +42,8 @@ func TestUnfused(t *testing.T) {
 		})},
 		{d: plain(func(d *Decoded) { d.Axis, d.Block, d.Product.WTransposed = 1, spec.PerChannel, true }), why: "a Transpose lies between it and its product"},
 		{d: plain(func(d *Decoded) { d.Other = "it has several readers" }), why: "it has several readers"},
-		{d: plain(func(d *Decoded) { d.Product.Clamped = "Relu" }), why: "Relu follows, and has one reader"},
-		{d: plain(func(d *Decoded) { d.Product.C = UnknownAddend }), doubted: "what is added to the product may have two axes"},
+		{d: plain(func(d *Decoded) { d.Product.Clamped = "Relu" }), why: "Relu follows and has one reader"},
+		{d: plain(func(d *Decoded) { d.Product.C = UnknownAddend }), doubted: "the addend of the product may have two axes"},
 		{d: plain(func(d *Decoded) { d.Product.C, d.Product.Transposed = UnknownAddend, true }), why: "its Gemm takes over a Transpose"},
 	} {
 		if why, doubted, spoilt := c.d.Unfused(), c.d.Doubtful(), c.d.Spoilt(); why != c.why || doubted != c.doubted || spoilt != c.spoilt {

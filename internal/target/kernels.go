@@ -17,8 +17,8 @@ type span struct{ first, last int64 }
 //go:embed kernels_ort.txt
 var ortKernels string
 
-// inORT has the kernels of ONNX Runtime on a CPU. The table comes from its registry of
-// kernels: see test/oracle/kernels.py.
+// inORT has the kernels of ONNX Runtime on a CPU, from its registry of kernels: see
+// test/oracle/kernels.py.
 var inORT = sync.OnceValue(func() kernels {
 	k, _ := parseKernels(ortKernels) // TestKernels reads it without an error
 	return k
@@ -33,9 +33,9 @@ var bfloat16InORT = sync.OnceValue(func() kernels {
 	return k
 })
 
-// RunsBFloat16 reports whether the runtime has a kernel with bfloat16 for an operator, such as
-// "MatMul" or "com.microsoft.Attention", as far as is known: operators of ai.onnx that the table
-// of kernels lacks run, and so do all where there is no table.
+// RunsBFloat16 reports whether the runtime has a bfloat16 kernel for an operator, such as "MatMul"
+// or "com.microsoft.Attention". It is true if that is not known: for operators of ai.onnx that are
+// missing in the table of kernels, and for runtimes without a table.
 func (e *Engine) RunsBFloat16(op string) bool {
 	if e.kernels == nil {
 		return true
@@ -47,7 +47,7 @@ func (e *Engine) RunsBFloat16(op string) bool {
 // contrib begins the names of ONNX Runtime's own operators.
 const contrib = "com.microsoft."
 
-// parseKernels reads a table with one operator on a line, and the opsets at which it runs:
+// parseKernels reads a table. Each line has an operator and the opsets at which it runs, such as
 // "Swish 24-24".
 func parseKernels(table string) (kernels, error) {
 	k := kernels{}
@@ -62,7 +62,7 @@ func parseKernels(table string) (kernels, error) {
 			first, err := strconv.ParseInt(from, 10, 64)
 			last, err2 := strconv.ParseInt(to, 10, 64)
 			if err != nil || err2 != nil {
-				return nil, fmt.Errorf("operator %s: %q is no range of opsets", fields[0], f)
+				return nil, fmt.Errorf("operator %s: %q is not a range of opsets", fields[0], f)
 			}
 			spans = append(spans, span{first, last})
 		}
@@ -71,8 +71,8 @@ func parseKernels(table string) (kernels, error) {
 	return k, nil
 }
 
-// Runs reports whether the runtime has a kernel for an operator of ai.onnx at an opset, as
-// far as is known: operators that the table lacks run, and so do all where there is no table.
+// Runs reports whether the runtime has a kernel for an operator of ai.onnx at an opset. It is true
+// if that is not known: for operators missing in the table, and for runtimes without a table.
 func (e *Engine) Runs(op string, opset int64) bool {
 	if e.kernels == nil {
 		return true
@@ -92,8 +92,8 @@ func (e *Engine) Runs(op string, opset int64) bool {
 // oldestOpset is the first opset in tables of kernels.
 const oldestOpset = 7
 
-// Loses returns the first opset, above from and up to to, at which the runtime no longer runs
-// an operator of ai.onnx that it runs at opset from. It is 0 if there is none.
+// Loses returns the first opset in from+1 … to at which the runtime no longer runs an operator of
+// ai.onnx that it runs at opset from, or 0.
 func (e *Engine) Loses(op string, from, to int64) int64 {
 	from = max(from, oldestOpset)
 	if !e.Runs(op, from) {

@@ -7,15 +7,15 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// lostKernels describes the operators that a runtime runs at some opset, but not at the newest.
+// lostKernels lists the operators that a runtime runs at some opset but not at the newest.
 func lostKernels(e *Engine) string {
 	if e.kernels == nil {
 		return ""
 	}
-	lost := map[int64][]string{} // by the opset from which on they are
+	lost := map[int64][]string{} // by the first opset that has no kernel
 	k := e.kernels()
 	for _, op := range slices.Sorted(maps.Keys(k)) {
 		if len(k[op]) == 0 || op == "Scatter" || op == "Upsample" { // ONNX replaced these
@@ -32,7 +32,7 @@ func lostKernels(e *Engine) string {
 	return "At newer opsets it has no kernels for some operators, and refuses models with them: " + strings.Join(from, "; ") + "."
 }
 
-// The table of kernels is read, and says what is known of ONNX Runtime.
+// The table of kernels agrees with facts known about ONNX Runtime.
 func TestKernels(t *testing.T) {
 	k, err := parseKernels(ortKernels)
 	if err != nil {

@@ -1,7 +1,8 @@
-// Package target lists what each runtime supports and runs well: formats, block sizes, opsets.
+// Package target lists what each runtime supports and runs well: formats, block sizes, opsets and
+// quantized activations.
 //
-// It is tables alone: [Of] gets the name of a target and returns its [Engine], which is
-// immutable and shared. docs/targets.md is generated from the tables.
+// [Engines] is the table, with one entry for each target. [Of] takes the name of a target and
+// returns its [Engine], which is immutable and shared. docs/targets.md is generated from the table.
 package target
 
 import (
@@ -10,66 +11,100 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Engine is the runtime of a target, and what it supports. It must not be changed.
+// Engine is the runtime of a target and what it supports. It must not be changed.
 type Engine struct {
-	Target spec.Target
-	Label  string
-	Name   string // with the version that was examined
-	Known  string // where the entries come from
-	Opset  int64  // newest opset that it loads; 0: no known limit
-	IR     int64  // newest IR version that it loads; 0: no known limit
+	Target  spec.Target
+	Label   string
+	Name    string   // with the examined version
+	Short   string   // Name in reports of hazards
+	Aliases []string // names that other tools have for the target
+	Known   string   // source of the entries
+	Opset   int64    // newest opset that the runtime loads; 0: no known limit
+	IR      int64    // newest IR version that the runtime loads; 0: no known limit
 
 	Formats []Support
-	// lacks lists ONNX types that its DequantizeLinear does not support. Codes of such a
+	// lacks lists ONNX types that the runtime's DequantizeLinear does not support. Codes of such a
 	// type are looked up in a table instead; scales are cast.
 	lacks []dtype.DType
-	// OneAxis: it computes wrongly if a reader sums over another axis than that of the
+	// OneAxis: the runtime computes wrongly if a reader's reduction axis is not the axis of the
 	// blocks.
 	OneAxis  bool
 	Vectors  bool // blocks are possible in weights with one axis
 	NoScan   bool // the body of a Scan cannot read a value computed outside
-	standard bool // it has no operators besides ONNX's
-	// NBits: operators that read codes are faster than a DequantizeLinear that is not fused.
+	standard bool // the runtime has only ONNX's operators
+	// NBits: operators that read codes are faster than an unfused DequantizeLinear.
 	NBits bool
-	// Direct: they are better than any DequantizeLinear.
+	// Direct: operators that read codes are faster than any DequantizeLinear.
 	Direct      bool
 	MatMulNBits MatMulNBits
-	NoBnb4      bool     // it has no MatMulBnb4
-	Wrong8      []string // operators that it computes wrongly on activations of 8 bits
-	DataLimit   int64    // bytes that a file of external data may have; 0: no known limit
+	NoBnb4      bool     // there is no MatMulBnb4
+	Wrong8      []string // operators that the runtime computes wrongly on 8-bit activations
+	DataLimit   int64    // largest size of an external data file in bytes; 0: no known limit
+
+	PositiveScales bool // negative scales are not supported
+	StoredScales   bool // scales must be stored tensors, not computed by nodes
+
+	TransposeCrashes bool // the runtime may be ONNX Runtime, which crashes on some Transposes of half floats
+
+	Dynamic bool   // operators for dynamic activations are supported
+	Static  Static // support of static activations
 
 	Remarks []string // for docs/targets.md
 
 	kernels func() kernels // nil: not known
 }
 
-// MatMulNBits says which nodes of that name a runtime takes. The zero MatMulNBits is any.
+// Static says which static activations a runtime supports. The zero Static is ONNX Runtime's.
+type Static struct {
+	Placement  Placement
+	PerChannel bool                // weights have per-channel scales by default, not per-tensor scales
+	Symmetric  bool                // zero points must be in the middle of the codes
+	Type       spec.ActivationType // default; "": uint8
+	Format     spec.Format         // default of weights; "": int8
+	MinRange   float64             // least difference between the ends of a range
+	// Refuses returns why the runtime does not take these types, or "". nil: the runtime takes all.
+	Refuses func(activations spec.ActivationType, weights spec.Format) string
+}
+
+// Placement says where a runtime wants pairs of QuantizeLinear and DequantizeLinear. The zero
+// Placement follows ONNX Runtime's quantize_static.
+type Placement struct {
+	Fused         bool // only inputs of operators that compute with codes are quantized
+	BeforeReshape bool // with Fused: a Reshape behind a product with per-channel scales has a quantized input, too
+	EveryOp       bool // all float inputs and outputs of operators without a rule are quantized
+	KeepClips     bool // no Relu or Clip is removed
+	FloatBias     bool // biases stay in float
+	ConvChannels  bool // only Conv has per-channel scales, not MatMul
+	FixedScales   bool // Sigmoid and Tanh have fixed scales in 16 bits
+}
+
+// MatMulNBits says which MatMulNBits nodes a runtime takes. The zero MatMulNBits allows any.
 type MatMulNBits struct {
 	Codes     []int // bits of a code; nil: 2, 4 and 8
 	Whole     bool  // blocks must divide the axis
-	NoBias    bool  // it has no input for a bias
-	CodeZeros bool  // zero points are codes, not floats
+	NoBias    bool  // there is no input for a bias
+	CodeZeros bool  // zero points must be codes, not floats
 }
 
-// Support says how a runtime supports some formats.
+// Support says how a runtime supports a group of formats.
 type Support struct {
 	Formats []spec.Format
 	Blocks  BlockRule
 	Even    bool     // the last axis must have an even length
-	EvenSum []string // operators for which the reduction axis must have an even length
+	EvenSum []string // operators whose reduction axis must have an even length
 	Product bool     // not for weights of convolutions
 }
 
 // BlockRule says which block sizes a runtime supports.
 type BlockRule struct {
-	sizes      []int // the only ones, ascending; nil: any
-	powers     bool  // powers of two only
+	sizes      []int // allowed block sizes, ascending; nil: any
+	powers     bool  // block sizes must be powers of two
 	whole      bool  // the block size must divide the axis
-	PerChannel bool  // one scale per channel is supported
-	Only       bool  // nothing but one scale per channel
+	PerChannel bool  // per-channel scales are supported
+	Only       bool  // only per-channel scales are supported
 }
 
 // AnyBlocks is no restriction.
@@ -84,14 +119,20 @@ var Engines = []Engine{
 		Target:  spec.Portable,
 		Label:   "any runtime",
 		Name:    "any runtime with the standard's operators",
+		Short:   "any",
 		Known:   "the ONNX standard; tested with the ReferenceEvaluator of onnx 1.23.2",
 		Vectors: true,
 		Formats: []Support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
+		Dynamic: true,
+
+		TransposeCrashes: true,
 	},
 	{
 		Target:  spec.ORT,
 		Label:   "ONNX Runtime",
 		Name:    "ONNX Runtime 1.31 on a CPU",
+		Short:   "ONNX Runtime 1.31",
+		Aliases: []string{"onnxruntime"},
 		Known:   "measured",
 		Opset:   26,
 		IR:      13,
@@ -99,7 +140,10 @@ var Engines = []Engine{
 		Formats: []Support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
 		lacks:   []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
 		NBits:   true,
+		Dynamic: true,
 		kernels: inORT,
+
+		TransposeCrashes: true,
 		Remarks: []string{
 			"2-bit types need opset 25. MatMulNBits reads 2-bit codes at any opset, so 2-bit weights get it unless the model has opset 25 already.",
 			"It fuses DequantizeLinear with MatMul or Gemm into MatMulNBits if an integer weight has two axes, one reader in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. Other weights are correct, but are decoded at every run, among them all of Conv, LSTM and GRU.",
@@ -116,6 +160,8 @@ var Engines = []Engine{
 		Target:      spec.ORTWeb,
 		Label:       "ONNX Runtime Web",
 		Name:        "ONNX Runtime Web 1.30",
+		Short:       "ONNX Runtime Web 1.30",
+		Aliases:     []string{"onnxruntime-web", "wasm", "webgpu"},
 		Known:       "from the source of its WebGPU kernels (JSEP); measured with WebAssembly alone",
 		Opset:       26,
 		IR:          13,
@@ -130,6 +176,9 @@ var Engines = []Engine{
 			{Formats: spec.Formats()[5:], Blocks: AnyBlocks},
 		},
 		lacks: []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
+		Static: Static{Refuses: func(spec.ActivationType, spec.Format) string {
+			return "static activations are not for target ort-web"
+		}},
 		Remarks: []string{
 			"Weights of MatMul and Gemm become MatMulNBits where they can: WebGPU does not fuse a DequantizeLinear with its reader.",
 			"WebGPU's MatMulNBits takes three inputs, or four with zero points: no bias, no g_idx. It reads codes of 2 and 4 bits, and returns zeros for 8 bits without a word. It reads past the row of a short last block. Weights of 8 bits keep their DequantizeLinear.",
@@ -141,6 +190,8 @@ var Engines = []Engine{
 		Target:   spec.TensorRT,
 		Label:    "TensorRT",
 		Name:     "TensorRT 10.8 and later",
+		Short:    "TensorRT",
+		Aliases:  []string{"trt"},
 		Known:    "from its documentation and its ONNX parser; not run",
 		Opset:    25,
 		standard: true,
@@ -149,6 +200,23 @@ var Engines = []Engine{
 			{Formats: []spec.Format{spec.Int4}, Blocks: BlockRule{sizes: []int{64, 128}, whole: true}, Even: true, Product: true},
 			{Formats: []spec.Format{spec.NVFP4}, Blocks: BlockRule{sizes: []int{16}, whole: true}, Even: true, Product: true},
 			{Formats: []spec.Format{spec.MXFP8}, Blocks: BlockRule{sizes: []int{32}, whole: true}, Product: true},
+		},
+		PositiveScales: true,
+		StoredScales:   true,
+		Static: Static{
+			Placement:  Placement{Fused: true, KeepClips: true, FloatBias: true},
+			PerChannel: true,
+			Symmetric:  true,
+			Type:       "int8",
+			Refuses: func(activations spec.ActivationType, weights spec.Format) string {
+				switch {
+				case activations != "int8":
+					return "TensorRT takes symmetric int8 activations only"
+				case weights == spec.Uint8:
+					return "TensorRT takes symmetric int8 weights only"
+				}
+				return ""
+			},
 		},
 		Remarks: []string{
 			"It takes symmetric codes only: no zero points.",
@@ -159,6 +227,7 @@ var Engines = []Engine{
 		Target: spec.OpenVINO,
 		Label:  "OpenVINO",
 		Name:   "OpenVINO 2026.4 on a CPU",
+		Short:  "OpenVINO 2026.4",
 		Known:  "measured",
 		Formats: []Support{
 			{Formats: []spec.Format{spec.Int4, spec.Uint4}, Blocks: BlockRule{powers: true, whole: true, PerChannel: true}, EvenSum: products},
@@ -170,6 +239,16 @@ var Engines = []Engine{
 		OneAxis: true,
 		NoScan:  true,
 		NoBnb4:  true,
+		Static: Static{
+			Placement:  Placement{Fused: true, KeepClips: true, FloatBias: true, BeforeReshape: true},
+			PerChannel: true,
+			Refuses: func(activations spec.ActivationType, _ spec.Format) string {
+				if strings.HasSuffix(string(activations), "16") {
+					return "OpenVINO computes with 8 bits, not with 16"
+				}
+				return ""
+			},
+		},
 		Remarks: []string{
 			"It has no 2-bit types.",
 			"It has no MatMulBnb4. Weights of nf4 and fp4 stay in dq.",
@@ -187,6 +266,7 @@ var Engines = []Engine{
 		Target:   spec.QNN,
 		Label:    "QNN",
 		Name:     "ONNX Runtime's QNN execution provider",
+		Short:    "QNN 2.7",
 		Known:    "from ONNX Runtime's documentation and its quantizer for QNN, and by the emulator in onnxruntime-qnn 2.7",
 		Opset:    26,
 		IR:       13,
@@ -195,6 +275,12 @@ var Engines = []Engine{
 			{Formats: []spec.Format{spec.Int8, spec.Uint8}, Blocks: BlockRule{PerChannel: true, Only: true}},
 		},
 		Wrong8: []string{"BatchNormalization", "CumSum"},
+		Static: Static{
+			Placement: Placement{EveryOp: true, ConvChannels: true, FixedScales: true},
+			Format:    spec.Uint8,
+			MinRange:  0.0001,
+		},
+		StoredScales: true,
 		Remarks: []string{
 			"It computes with quantized activations alone: see [activations.md](activations.md#for-qnn). A weight whose activation is float runs on the CPU.",
 			"It computes CumSum wrongly on activations of 8 bits, and BatchNormalization with some data: a warning names the nodes. With 16 bits they are right.",
@@ -202,7 +288,7 @@ var Engines = []Engine{
 	},
 }
 
-// Takes reports whether codes may have that many bits.
+// Takes reports whether codes may have the given number of bits.
 func (m MatMulNBits) Takes(bits int) bool { return m.Codes == nil || slices.Contains(m.Codes, bits) }
 
 // Of returns the runtime of a target, or nil.
@@ -225,9 +311,9 @@ func (e *Engine) Tables(f spec.Format) bool {
 	return t.Family == spec.Lookup || encoding != nil && encoding.Form.Values != nil || !e.Has(t.Codes)
 }
 
-// Support returns how the runtime supports a format. It is not ok if it does not.
+// Support returns how the runtime supports a format. ok is false if it does not.
 func (e *Engine) Support(f spec.Format) (Support, bool) {
-	if f.Traits().Family == spec.Blockwise { // all alike, also encodings that the caller registered
+	if f.Traits().Family == spec.Blockwise { // one entry stands for all, also for encodings that the caller registered
 		f = spec.BlockwiseFormats()[0].Format
 	}
 	for _, s := range e.Formats {
@@ -249,13 +335,13 @@ func (e *Engine) takes() string {
 	return strings.Join(names, ", ")
 }
 
-// Check refuses settings that the target supports for no weight. asked: the user chose the
-// block size; it is not the format's default.
+// Check refuses settings that the target supports for no weight. asked means that the user chose
+// the block size.
 func (e *Engine) Check(style spec.Style, format spec.Format, block int, asked bool) error {
 	s, ok := e.Support(format)
 	switch {
 	case style == spec.NBits && e.standard:
-		return fmt.Errorf("target %s has no MatMulNBits: leave style to dq", e.Target)
+		return fmt.Errorf("target %s has no MatMulNBits: use style dq", e.Target)
 	case !ok:
 		return fmt.Errorf("target %s does not take %s, only %s", e.Target, format, e.takes())
 	case asked && !s.Blocks.Possible(block):
@@ -264,8 +350,24 @@ func (e *Engine) Check(style spec.Style, format spec.Format, block int, asked bo
 	return nil
 }
 
-// Possible reports whether blocks of n elements, or smaller ones, are supported for some
-// length of the axis.
+// CheckAlgorithm returns an error if an algorithm may find negative scales and the runtime takes
+// none.
+func (e *Engine) CheckAlgorithm(a spec.Algorithm, zeroPoint bool) error {
+	if e.PositiveScales && a.Traits().NegativeScales && !zeroPoint {
+		return fmt.Errorf("algorithm %s has negative scales, which %s does not take", a, e.Label)
+	}
+	return nil
+}
+
+// CheckScaleType returns an error if the runtime does not take scales of the given type.
+func (e *Engine) CheckScaleType(s spec.ScaleType) error {
+	if e.StoredScales && s.Smaller() {
+		return fmt.Errorf("scale type %s: target %s takes no scales that nodes decode", s, e.Target)
+	}
+	return nil
+}
+
+// Possible reports whether blocks of n elements or less are supported for some length of the axis.
 func (r BlockRule) Possible(n int) bool {
 	switch {
 	case n == spec.PerChannel:
@@ -287,12 +389,12 @@ func (r BlockRule) Fits(n int, k int64) bool {
 	return !r.whole || k%int64(n) == 0
 }
 
-// leastBlock is the smallest block that replaces another one: smaller ones have too many
+// leastBlock is the smallest block that replaces another block size. Smaller blocks have too many
 // scales.
 const leastBlock = 16
 
-// Nearest returns the largest block size up to n that an axis of k elements may have, or
-// else one scale per channel. It is not ok if that is not supported either.
+// Nearest returns the largest block size up to n that an axis of k elements may have, or else
+// spec.PerChannel. ok is false if that is not supported either.
 func (r BlockRule) Nearest(n int, k int64) (block int, ok bool) {
 	if r.Fits(n, k) {
 		return n, true
@@ -322,4 +424,15 @@ func (r BlockRule) String() string {
 		text += " that divide the axis"
 	}
 	return text
+}
+
+// Aliases maps the names of other tools to targets.
+func Aliases() map[string]spec.Target {
+	all := map[string]spec.Target{}
+	for _, e := range Engines {
+		for _, name := range e.Aliases {
+			all[name] = e.Target
+		}
+	}
+	return all
 }

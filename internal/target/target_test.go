@@ -7,8 +7,8 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/docpart"
-	"onnxquant/onnxq/spec"
+	"onnxquant/internal/testing/docpart"
+	"onnxquant/spec"
 )
 
 // docs/targets.md has the table of targets.
@@ -107,7 +107,7 @@ func TestBlocksThatFit(t *testing.T) {
 		{ov.Blocks, 128, 512, 128, true},
 		{ov.Blocks, 128, 96, 32, true},
 		{ov.Blocks, 48, 96, 32, true},
-		{ov.Blocks, 8, 24, 8, true}, // small, but asked for
+		{ov.Blocks, 8, 24, 8, true}, // small but requested
 		{ov.Blocks, 32, 24, spec.PerChannel, true},
 		{ov.Blocks, 32, 20, spec.PerChannel, true},
 		{ov.Blocks, 1 << 40, 96, 32, true},

@@ -3,16 +3,26 @@
 package work
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"sync/atomic"
+
+	"github.com/pbnjay/memory"
 
 	"golang.org/x/sync/errgroup"
 )
 
 // DefaultMemory is the budget for buffers, in bytes, if none is asked for.
 const DefaultMemory = 64 << 20
+
+// LayerMemory is the memory, in bytes, that the moments of one layer may take in a calibration: what the user
+// asks for or, for 0, half of the machine's memory. Most layers need far less.
+func LayerMemory(asked int64) int64 {
+	return cmp.Or(asked, max(DefaultMemory, int64(memory.TotalMemory()/2)))
+}
 
 // Limits of the number of elements that a worker holds at once. More means fewer system
 // calls, fewer means less memory.
@@ -76,4 +86,12 @@ func Stopped(ctx context.Context) error {
 		return nil
 	}
 	return context.Cause(ctx)
+}
+
+// CheckContext returns an error for a nil context, which callers of the API may give.
+func CheckContext(ctx context.Context) error {
+	if ctx == nil {
+		return errors.New("the context is nil: give context.Background()")
+	}
+	return nil
 }

@@ -10,7 +10,7 @@ import (
 	"onnxquant/internal/modelfile"
 )
 
-// ErrVerify is wrapped by errors about a file whose content is not what was written.
+// ErrVerify is wrapped by errors about a file that differs from what was written.
 var ErrVerify = errors.New("verification failed")
 
 // File is a file to be made from a model. It appears complete or not at all, and the model is
@@ -18,23 +18,23 @@ var ErrVerify = errors.New("verification failed")
 type File struct {
 	Path     string
 	Model    *modelfile.Model
-	Data     []string // names of the external data files beside it, if any
+	Data     []string // names of the external data files in the same folder
 	NoVerify bool     // do not read the file again to verify it
 
 	// Rename, if set, rewrites the parts that depend on the names of the external data files.
 	Rename func(w io.WriterAt, locations []string) error
 }
 
-// Content supplies what is written to a file.
+// Content supplies the contents of a file.
 type Content interface {
 	// Write writes everything to the target.
 	Write(ctx context.Context, t *commit.Target) error
 	Verifier
 }
 
-// Verifier checks what was written to a file.
+// Verifier checks a written file.
 type Verifier interface {
-	// Verify reads the target and compares it with what was written.
+	// Verify reads the target and compares it with the contents that were written.
 	Verify(ctx context.Context, t *commit.Target) error
 }
 
@@ -52,8 +52,8 @@ func (f File) Begin(ctx context.Context) (*commit.Target, error) {
 	return commit.Create(ctx, f.Path, f.Model, f.Data)
 }
 
-// Finish verifies the files that Begin created, and renames them. It removes them if err, that of
-// writing them, is not nil.
+// Finish verifies the files that Begin created, and renames them. If err, the result of writing them,
+// is not nil, it removes them.
 func (f File) Finish(ctx context.Context, target *commit.Target, content Verifier, err error) error {
 	defer target.Abort()
 	if changed := f.Model.Unchanged(); changed != nil {

@@ -9,12 +9,11 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/commit"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // content writes a text to the model file and one to the external data file, if there is one.
@@ -63,7 +62,7 @@ func TestFile(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				err := write.File{Path: path, Model: access.Graph(in).File, NoVerify: c.noVerify}.Write(context.Background(), c.content)
+				err := write.File{Path: path, Model: in.Graph().File, NoVerify: c.noVerify}.Write(context.Background(), c.content)
 				if !errors.Is(err, c.want) || err != nil && !strings.Contains(err.Error(), path) {
 					t.Errorf("error %v, want %v", err, c.want)
 				}
@@ -85,7 +84,7 @@ func TestFileWithExternalData(t *testing.T) {
 	out := filepath.Join(folder, "out.onnx")
 	renamed := 0
 	f := write.File{
-		Path: out, Model: access.Graph(in).File, Data: []string{"out.onnx.data"},
+		Path: out, Model: in.Graph().File, Data: []string{"out.onnx.data"},
 		Rename: func(w io.WriterAt, locations []string) error {
 			if renamed++; len(locations) != 1 || locations[0] == "out.onnx.data" || len(locations[0]) != len("out.onnx.data") {
 				t.Errorf("renamed to %q", locations)
@@ -124,7 +123,7 @@ func TestFileOfChangedModel(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		err := write.File{Path: filepath.Join(folder, "out.onnx"), Model: access.Graph(in).File}.Write(context.Background(), content{writeErr: writeErr, meanwhile: cut})
+		err := write.File{Path: filepath.Join(folder, "out.onnx"), Model: in.Graph().File}.Write(context.Background(), content{writeErr: writeErr, meanwhile: cut})
 		if err == nil || !strings.Contains(err.Error(), "it was changed while it was read") {
 			t.Errorf("error %v", err)
 		}

@@ -12,7 +12,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // Output is a model to be written: its structure, with gaps for the contents of tensors.
@@ -37,7 +37,7 @@ type place struct {
 // External says how external data is written.
 type External struct {
 	When  spec.ExternalData
-	Name  string // of the first file; "": as the model with .data. The others are called Name_1, Name_2 …
+	Name  string // of the first file; "": the model's name with .data. Further files are called Name_1, Name_2 …
 	Shard int64  // size from which on a file is full; 0: all tensors are in one
 }
 
@@ -76,8 +76,8 @@ const inlineSize = 1 << 10
 // Reserve marks a new tensor: its content is written later.
 func Reserve(t *onnxpb.TensorProto) { t.Payload = []uint32{0} }
 
-// Collect lists the contents of a copy: those of tensors marked by Reserve, and those of the
-// input that are larger than inlineSize.
+// Collect lists the contents of a copy: tensors marked by Reserve, and tensors of the input larger
+// than inlineSize.
 func Collect(c *graph.Copy) (*Output, error) {
 	o := &Output{proto: c.Proto}
 	for _, t := range modelfile.Tensors(c.Proto) {
@@ -200,7 +200,7 @@ func (o *Output) moveOut(full int64) {
 	}
 }
 
-// encode lays out the model file. names are those of the external data files.
+// encode lays out the model file. names are the names of the external data files.
 func (o *Output) encode(names []string) (err error) {
 	sizes := make([]int64, len(o.Contents))
 	for i, t := range o.tensors {
@@ -269,7 +269,7 @@ func (o *Output) At(path string) (*Output, error) {
 	return &named, named.encode(named.names)
 }
 
-// Rename rewrites the structure for other names of the external data files.
+// Rename rewrites the structure with other names of the external data files.
 func (o *Output) Rename(w io.WriterAt, locations []string) error {
 	if err := o.encode(locations); err != nil {
 		return err
@@ -331,9 +331,8 @@ func (s sink) WriteAt(b []byte, off int64) (int, error) {
 	return n, err
 }
 
-// Reopen opens the written files before they are renamed. It checks that the structure is
-// written as it was laid out, and that it is a valid graph. It returns a reader for each
-// content. The caller closes the files.
+// Reopen opens the written files before they are renamed. It checks that the structure equals the
+// layout and is a valid graph. It returns a reader for each content. The caller closes the files.
 func (o *Output) Reopen(target *commit.Target) (*commit.Reader, []io.ReaderAt, error) {
 	written, err := target.Reopen()
 	if err != nil {

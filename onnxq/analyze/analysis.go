@@ -1,9 +1,10 @@
 package analyze
 
 import (
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
+	"onnxquant/rules"
+	"onnxquant/spec"
+	"slices"
 )
 
 // Analysis has the error and size of every candidate for every weight, and the recommended
@@ -17,7 +18,7 @@ type Analysis struct {
 	Candidates []spec.Candidate `json:"candidates"`
 	Weights    []Weight         `json:"weights"`
 	Totals     []Total          `json:"totals"`   // of each candidate, used for all weights
-	Frontier   []Point          `json:"frontier"` // of mixes, the smallest first: none of the others has both a smaller size and a smaller error
+	Frontier   []Point          `json:"frontier"` // the best mixes, smallest first: no other mix has a smaller size and a smaller error
 
 	DamageFrontier []DamagePoint `json:"damage_frontier,omitempty"` // the same by damage, if that was measured
 
@@ -35,8 +36,9 @@ type Analysis struct {
 	// Damage is the sum of the weights' damages as recommended, if they were measured.
 	Damage *float64 `json:"damage,omitempty"`
 
-	// Gap bounds how far the recommendation is from the best mix of these candidates, as a
-	// share of the recommendation: in bytes, or in error if only the size is bounded.
+	// Gap limits the distance between the recommendation and the best possible mix of these
+	// candidates. It is a share of the recommendation: of its bytes or, if only the size is bounded,
+	// of its error.
 	Gap float64 `json:"gap"`
 
 	Precision *rules.Precision `json:"precision_info"` // the recommendation
@@ -50,7 +52,16 @@ type Weight struct {
 	Bytes        int64          `json:"bytes"`
 	Distribution Distribution   `json:"distribution"`
 	Choices      []Choice       `json:"choices"`     // the candidates that are possible
-	Recommended  spec.Candidate `json:"recommended"` // one of them
+	Recommended  spec.Candidate `json:"recommended"` // one of Choices
+}
+
+// ChoiceOf returns the choice of a candidate, if it is possible.
+func (w *Weight) ChoiceOf(c spec.Candidate) (Choice, bool) {
+	i := slices.IndexFunc(w.Choices, func(choice Choice) bool { return choice.Candidate == c })
+	if i < 0 {
+		return Choice{}, false
+	}
+	return w.Choices[i], true
 }
 
 // Choice is a candidate applied to a weight.
@@ -60,8 +71,8 @@ type Choice struct {
 	Error     float64        `json:"error"`
 	Block     int            `json:"block,omitempty"` // block size it gets, if not the candidate's
 
-	// Damage is what this choice alone does to the outputs of the model, if that is asked
-	// for. Where it cannot be measured, it is estimated by the error.
+	// Damage is the effect of this choice alone on the outputs of the model, if that is asked for. If
+	// it cannot be measured, it is estimated from the error.
 	Damage    *float64 `json:"damage,omitempty"`
 	Estimated bool     `json:"estimated,omitempty"`
 
@@ -71,7 +82,7 @@ type Choice struct {
 	decoded bool    // at every run of the model
 }
 
-// Total is a candidate applied to all weights. Those that cannot have it stay in float.
+// Total is a candidate applied to all weights. Weights that cannot have it stay in float.
 type Total struct {
 	Candidate spec.Candidate `json:"candidate"`
 	OutBytes  int64          `json:"out_bytes"`
@@ -91,7 +102,7 @@ type DamagePoint struct {
 	Damage   float64 `json:"damage"`
 }
 
-// noise is what adds up over weights: the damage, else the square of the error.
+// noise adds up over weights: it is the damage or, if that is not measured, the squared error.
 func (c *Choice) noise() float64 {
 	if c.Damage != nil {
 		return *c.Damage

@@ -1,25 +1,26 @@
 package analyze
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"slices"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
+	"onnxquant/internal/target"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 )
 
 // Options say which candidates to try, and the bounds.
 type Options struct {
-	// Which weights and forms; Precision must be nil. Algorithms gptq and best are weighed by mse:
-	// what these gain on it is much the same in all formats, but takes long to find.
+	// Options select weights and forms; Precision must be nil. Errors of algorithms gptq and best are
+	// estimated with mse: their gain over mse is about the same in all formats, but slow to compute.
 	onnxq.Options
-	Candidates []spec.Candidate // default as Defaults returns them, for convolutions those of 8 bits; Float is always one of them
+	Candidates []spec.Candidate // by default those of Defaults, of 8 bits for convolutions; Float is always added
 	MaxError   float64          // bound of the error; 0: none, or 0.1 if MaxSize is 0 too
 	MaxSize    int64            // bound of the output's size in bytes; 0: none
 
@@ -40,7 +41,7 @@ const defaultMaxError = 0.1
 // within this size. With both, an output that exceeds MaxSize is an error. Each candidate
 // takes one pass over the weights, in bounded memory.
 func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error) {
-	if err := access.Ready(ctx, m); err != nil {
+	if err := m.Ready(ctx); err != nil {
 		return nil, err
 	}
 	a, err := newAnalyzer(m, opts)
@@ -48,7 +49,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 		return nil, err
 	}
 	for i := 0; i < len(a.Candidates); i++ { // try adds some
-		if err := a.try(ctx, i, a.Candidates[i]); err != nil {
+		if err := a.try(ctx, a.Candidates[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +79,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 type analyzer struct {
 	Analysis
 	model  *onnxq.Model
-	plan   func(options any) (*convert.Plan, error) // see access.Planner
+	plan   func(onnxq.Options) (*convert.Plan, error) // of onnxq.Model.Planner
 	opts   onnxq.Options
 	output string
 
@@ -96,22 +97,22 @@ type analyzer struct {
 func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	switch {
 	case opts.Precision != nil:
-		return nil, errors.New("an analysis makes a precision_info and takes none")
+		return nil, errors.New("an analysis makes a precision_info: leave Precision nil")
 	case !(opts.MaxError >= 0) || math.IsInf(opts.MaxError, 1):
 		return nil, fmt.Errorf("max error %v: want 0 or more", opts.MaxError)
 	case opts.MaxSize < 0:
 		return nil, fmt.Errorf("max size %d is negative", opts.MaxSize)
 	case opts.Damage != nil && opts.MaxError > 0:
-		return nil, errors.New("the least damage takes a bound of the size, and none of the error")
+		return nil, errors.New("with Damage, set MaxSize and leave MaxError 0")
 	}
 	a := &analyzer{
-		model: m, plan: access.Planner(m), opts: opts.Options, output: opts.Output, damage: opts.Damage,
+		model: m, plan: m.Planner(), opts: opts.Options, output: opts.Output, damage: opts.Damage,
 		index: map[string]int{}, only: map[spec.Candidate]map[string]bool{},
 	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
 	a.opts.Calibration, a.opts.Resume = nil, false
 	if opts.Algorithm.Calibrated() {
-		a.opts.Algorithm = spec.LeastAngle
+		a.opts.Algorithm = spec.MSE
 	}
 	a.MaxError, a.MaxSize = opts.MaxError, opts.MaxSize
 	if a.MaxError == 0 && a.MaxSize == 0 && a.damage == nil {
@@ -130,7 +131,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 			a.Candidates = append(a.Candidates, c)
 		}
 	}
-	if len(convert.TensorNames(access.Graph(m))) == 0 {
+	if len(convert.TensorNames(m.Graph())) == 0 {
 		return nil, errors.New("the model has no float tensor")
 	}
 	return a, nil
@@ -147,10 +148,10 @@ func (o Options) Defaults() (list []spec.Candidate) {
 		all = slices.Concat(all, spec.DataCandidates)
 	}
 	for _, c := range all {
-		if o.Algorithm == spec.AWQ && c.Format.Traits().Family != spec.Integer {
-			continue // it is for integers alone
+		if o.Algorithm.Calibrated() && !o.Algorithm.Serves(c.Format) {
+			continue
 		}
-		if c.ScaleType.Check(c.Format, c.ZeroPoint, o.Style, o.Algorithm, o.Target) != nil {
+		if c.ScaleType.Check(c.Format, c.ZeroPoint, o.Style, o.Algorithm) != nil || target.Of(cmp.Or(o.Target, spec.Portable)).CheckScaleType(c.ScaleType) != nil {
 			c.ScaleType = ""
 		}
 		if !slices.Contains(list, c) {
@@ -162,15 +163,15 @@ func (o Options) Defaults() (list []spec.Candidate) {
 
 // planFor makes the plan with one candidate for all weights.
 func (a *analyzer) planFor(c spec.Candidate) (*convert.Plan, error) {
-	opts, err := a.with(c)
+	opts, err := a.optionsFor(c)
 	if err != nil {
 		return nil, err
 	}
 	return a.plan(opts)
 }
 
-// with returns the options with one candidate for all weights.
-func (a *analyzer) with(c spec.Candidate) (onnxq.Options, error) {
+// optionsFor returns the options with one candidate for all weights.
+func (a *analyzer) optionsFor(c spec.Candidate) (onnxq.Options, error) {
 	opts := a.opts
 	var err error
 	opts.Precision, err = rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: c.Override()})

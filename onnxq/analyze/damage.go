@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // Damage measures what quantizing one weight alone does to the outputs of a model: a number
@@ -20,11 +20,12 @@ type Damage interface {
 	// be measured.
 	Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error)
 
-	// Together returns the damage of all weights at once, measured on other data where there are more.
+	// Together returns the damage of all weights quantized at once, measured on held-out data if there
+	// are more.
 	Together(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (float64, error)
 }
 
-// measureDamages measures what the choices do to the model's outputs, a candidate at a time.
+// measureDamages measures the effect of the choices on the model's outputs, one candidate at a time.
 func (a *analyzer) measureDamages(ctx context.Context) error {
 	all := make([][]*Choice, len(a.Candidates)) // that are to be measured, by candidate
 	names, total := make([][]string, len(a.Candidates)), 0
@@ -48,7 +49,7 @@ func (a *analyzer) measureDamages(ctx context.Context) error {
 		if len(all[i]) == 0 {
 			continue
 		}
-		opts, err := a.with(c)
+		opts, err := a.optionsFor(c)
 		if err != nil {
 			return err
 		}
@@ -64,8 +65,8 @@ func (a *analyzer) measureDamages(ctx context.Context) error {
 	return nil
 }
 
-// estimate sets damages that could not be measured: the square of the error, times what that
-// is worth in the median of the others.
+// estimate sets the damages that could not be measured: the squared error, times the median ratio of
+// measured damage to squared error.
 func (a *analyzer) estimate() {
 	var worth []float64
 	var missing []*Choice

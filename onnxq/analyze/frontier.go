@@ -31,7 +31,7 @@ func (a *analyzer) total() {
 	}
 }
 
-// frontier sets Frontier and DamageFrontier, or even selections of them.
+// frontier sets Frontier and DamageFrontier, thinned evenly if they are too long.
 func (a *analyzer) frontier() {
 	for _, p := range a.mixes(func(c *Choice) float64 { return c.Error * c.Error }) {
 		a.Frontier = append(a.Frontier, Point{int64(math.Round(p.Weight)), math.Sqrt(p.Cost / float64(len(a.Weights)))})
@@ -44,16 +44,16 @@ func (a *analyzer) frontier() {
 	}
 }
 
-// mixes are those with the least noise of their size: the bytes of the output as Weight, the noise
-// as Cost.
+// mixes returns the mixes with the least noise for their size. Weight is the bytes of the output, Cost
+// the noise.
 func (a *analyzer) mixes(noiseOf func(*Choice) float64) (mixes []knapsack.Choice) {
 	_, noise := a.classes(noiseOf)
-	rest, line := a.rest(), knapsack.Frontier(noise)
+	rest, line := a.fixedBytes(), knapsack.Frontier(noise)
 	steps := len(line) - 1
 	n := min(steps, mostPoints-1)
 	for i := range n + 1 {
 		p := line[i*steps/max(n, 1)]
-		if p.Cost < line[0].Cost*1e-12 { // what is left of it when all has been subtracted
+		if p.Cost < line[0].Cost*1e-12 { // rounding errors remain after all noise was subtracted
 			p.Cost = 0
 		}
 		mixes = append(mixes, knapsack.Choice{Weight: rest + p.Weight, Cost: p.Cost})

@@ -5,7 +5,6 @@ import (
 	"maps"
 	"slices"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
 	"onnxquant/onnxq"
 )
@@ -21,10 +20,10 @@ func (a *analyzer) sizeOf(p *convert.Plan) (int64, error) {
 	return p.Output.Size() + a.beyond, nil
 }
 
-// Beyond returns by how many bytes the output of a plan grows when its contents are read: values beyond
-// the range of float16 or bfloat16 stay float32.
+// Beyond returns by how many bytes the output of a plan grows after its contents were read: values
+// beyond the range of float16 or bfloat16 stay float32.
 func Beyond(ctx context.Context, p *onnxq.Plan) (int64, error) {
-	return beyond(ctx, access.Stages(p))
+	return beyond(ctx, p.Stages())
 }
 
 func beyond(ctx context.Context, planned *convert.Plan) (int64, error) {
@@ -35,8 +34,8 @@ func beyond(ctx context.Context, planned *convert.Plan) (int64, error) {
 	return settled.Output.Size() - planned.Output.Size(), nil
 }
 
-// rest is what the output has besides the weights, in bytes.
-func (a *analyzer) rest() float64 {
+// fixedBytes is the size of the output without the weights, in bytes.
+func (a *analyzer) fixedBytes() float64 {
 	rest := a.FloatBytes
 	for _, w := range a.Weights {
 		rest -= w.Bytes
@@ -44,9 +43,9 @@ func (a *analyzer) rest() float64 {
 	return float64(rest)
 }
 
-// growths returns by how many bytes an output is larger than one in float, for each weight. What
-// some weights share counts for each of them in part; so does the rest of change, which is what the
-// candidate changes in all of the model. Sums over mixes are too large by at most slack.
+// growths returns, for each weight, how many bytes it adds to a float output. Bytes shared by several
+// weights are divided among them. So is the rest of change, the growth of the whole model with this
+// candidate. Sums over a mix exceed the real size by at most slack.
 func growths(stages *convert.Plan, change int64) (each []float64, slack int64) {
 	users := map[string]int64{}
 	for _, w := range stages.Weights {
@@ -67,9 +66,9 @@ func growths(stages *convert.Plan, change int64) (each []float64, slack int64) {
 	return each, uncertain(stages) + max(change, -change)
 }
 
-// uncertain is by how many bytes the structure of a mix may be smaller than what weights add each: by
-// the digits of lengths, those in new names for weights of one name, and with external data the
-// padding of tensors.
+// uncertain limits how much smaller the structure of a mix may be than the sum over its weights. It
+// depends on the digits of lengths, on numbers in new names and, with external data, on the padding of
+// tensors.
 func uncertain(stages *convert.Plan) int64 {
 	const digits, padding = 64, 3 * (4<<10 + 128)
 	sum, names := int64(digits), map[string]bool{}

@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
@@ -26,13 +26,13 @@ func TestGrowths(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for i, c := range a.Candidates {
-				if err := a.try(t.Context(), i, c); err != nil {
+			for _, c := range a.Candidates {
+				if err := a.try(t.Context(), c); err != nil {
 					t.Fatal(err)
 				}
 			}
 			for range 20 {
-				sum, pick, shares := a.rest(), make([]int, len(a.Weights)), false
+				sum, pick, shares := a.fixedBytes(), make([]int, len(a.Weights)), false
 				few := 1 + random.IntN(4) // of the candidates
 				for i, w := range a.Weights {
 					pick[i] = random.IntN(min(few, len(w.Choices)))
@@ -42,7 +42,7 @@ func TestGrowths(t *testing.T) {
 					sum += float64(w.Bytes) + w.Choices[pick[i]].growth
 					shares = shares || w.Choices[pick[i]].Candidate.Format == "q4_k"
 				}
-				if err := a.take(pick); err != nil {
+				if err := a.applyPick(pick); err != nil {
 					t.Fatal(err)
 				}
 				if over := sum - float64(a.OutBytes); over > float64(a.slack) {

@@ -9,9 +9,8 @@ import (
 	"slices"
 	"strings"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/knapsack"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
 // SizeError says that no mix is as small as MaxSize.
@@ -35,25 +34,25 @@ func (a *analyzer) recommend(ctx context.Context) error {
 	bytes, _ := a.classes((*Choice).noise)
 	// A little less than the bound, because sums in another order may round up.
 	s, _ := knapsack.Solve(bytes, a.MaxError*a.MaxError*float64(len(a.Weights))*(1-1e-9)) // always feasible: float has no noise
-	if err := a.take(s.Pick); err != nil {
+	if err := a.applyPick(s.Pick); err != nil {
 		return err
 	}
 	if a.MaxSize > 0 && a.OutBytes > a.MaxSize {
 		return fmt.Errorf("within an error of %v the output would have %d bytes, more than %d", a.MaxError, a.OutBytes, a.MaxSize)
 	}
-	a.Gap = gap(float64(a.OutBytes), a.rest()+s.Bound-float64(a.slack))
+	a.Gap = gap(float64(a.OutBytes), a.fixedBytes()+s.Bound-float64(a.slack))
 	return nil
 }
 
 // leastNoise recommends the choices with the least noise within MaxSize.
 func (a *analyzer) leastNoise(ctx context.Context) error {
 	_, noise := a.classes((*Choice).noise)
-	pick, bound, err := a.within(noise)
+	pick, bound, err := a.withinSize(noise)
 	if err != nil {
 		return err
 	}
 	if a.damage != nil {
-		if pick, err = a.least(ctx, pick); err != nil {
+		if pick, err = a.leastDamage(ctx, pick); err != nil {
 			return err
 		}
 	}
@@ -62,15 +61,15 @@ func (a *analyzer) leastNoise(ctx context.Context) error {
 		sum += choices[pick[i]].Cost
 	}
 	a.Gap = gap(math.Sqrt(sum), math.Sqrt(max(bound, 0))) // of the error, which noise is the square of
-	return a.take(pick)
+	return a.applyPick(pick)
 }
 
-// least returns, of a mix with the least sum of damages, the best candidate for all weights and the mix
-// with the least error of weights, what does the least damage with all weights quantized at once: a sum
-// of damages is no more than a good guess.
-func (a *analyzer) least(ctx context.Context, mix []int) (best []int, err error) {
+// leastDamage compares three contenders by measuring the damage with all weights quantized at once, because
+// a sum of single damages is only an estimate. The contenders are mix (the least sum), the best single
+// candidate for all weights, and the mix with the least error of weights.
+func (a *analyzer) leastDamage(ctx context.Context, mix []int) (best []int, err error) {
 	_, noise := a.classes(func(c *Choice) float64 { return c.Error * c.Error })
-	byError, _, err := a.within(noise)
+	byError, _, err := a.withinSize(noise)
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +85,7 @@ func (a *analyzer) least(ctx context.Context, mix []int) (best []int, err error)
 	least := math.Inf(1)
 	best = mix
 	for _, pick := range contenders {
-		if err := a.take(pick); err != nil {
+		if err := a.applyPick(pick); err != nil {
 			return nil, err
 		}
 		if a.OutBytes > a.MaxSize {
@@ -119,7 +118,7 @@ func (a *analyzer) uniform() (pick []int) {
 	}
 	for _, w := range a.Weights {
 		at := slices.IndexFunc(w.Choices, func(c Choice) bool { return c.Candidate == a.Candidates[best] })
-		pick = append(pick, max(at, 0)) // else float, which is the first
+		pick = append(pick, max(at, 0)) // otherwise float, the first choice
 	}
 	return pick
 }
@@ -127,11 +126,11 @@ func (a *analyzer) uniform() (pick []int) {
 // mostTries bounds the plans that within makes.
 const mostTries = 32
 
-// within finds the choices with the least noise within MaxSize. Sums of sizes may be too large by slack,
-// and are too small where weights share constants. So it begins with a bound that is a little too
-// large, and lowers it as long as the exact plan exceeds MaxSize. No choices have less noise than bound.
-func (a *analyzer) within(noise [][]knapsack.Choice) (pick []int, bound float64, err error) {
-	capacity := float64(a.MaxSize+a.slack) - a.rest()
+// withinSize finds the choices with the least noise within MaxSize. Sums of sizes may be too large by
+// slack, or too small where weights share constants. So it begins with a capacity slightly too large,
+// and lowers it while the exact plan exceeds MaxSize. No choices have less noise than bound.
+func (a *analyzer) withinSize(noise [][]knapsack.Choice) (pick []int, bound float64, err error) {
+	capacity := float64(a.MaxSize+a.slack) - a.fixedBytes()
 	for i := range mostTries {
 		s, ok := knapsack.Solve(noise, capacity)
 		if !ok {
@@ -140,7 +139,7 @@ func (a *analyzer) within(noise [][]knapsack.Choice) (pick []int, bound float64,
 		if i == 0 {
 			bound = s.Bound
 		}
-		if err := a.take(s.Pick); err != nil {
+		if err := a.applyPick(s.Pick); err != nil {
 			return nil, 0, err
 		}
 		if a.OutBytes <= a.MaxSize {
@@ -163,7 +162,7 @@ func (a *analyzer) smallest(noise [][]knapsack.Choice) ([]int, error) {
 			}
 		}
 	}
-	if err := a.take(pick); err != nil {
+	if err := a.applyPick(pick); err != nil {
 		return nil, err
 	}
 	if a.OutBytes > a.MaxSize {
@@ -187,8 +186,8 @@ func (a *analyzer) mix() (texts []string) {
 	return texts
 }
 
-// take recommends the picked choices and makes the plan for their exact size.
-func (a *analyzer) take(pick []int) (err error) {
+// applyPick recommends the picked choices and makes the plan for their exact size.
+func (a *analyzer) applyPick(pick []int) (err error) {
 	var noise, damage float64
 	entries := make([]rules.PrecisionEntry, len(a.Weights))
 	for i := range a.Weights {
@@ -211,7 +210,7 @@ func (a *analyzer) take(pick []int) (err error) {
 	if err != nil {
 		return err
 	}
-	if a.OutBytes, err = a.sizeOf(access.Stages(p)); err != nil {
+	if a.OutBytes, err = a.sizeOf(p.Stages()); err != nil {
 		return err
 	}
 	a.OpsetBefore, a.OpsetAfter, a.OpsetFor = p.OpsetBefore, p.OpsetAfter, p.OpsetFor
@@ -230,8 +229,8 @@ func gap(cost, bound float64) float64 {
 	return (cost - bound) / cost
 }
 
-// classes returns the choices of each weight: with the bytes as costs and the noise as weights,
-// and the other way round.
+// classes returns the choices of each weight twice: with bytes as costs and noise as weights, and the
+// other way round.
 func (a *analyzer) classes(noiseOf func(*Choice) float64) (bytes, noise [][]knapsack.Choice) {
 	for _, w := range a.Weights {
 		var b, n []knapsack.Choice

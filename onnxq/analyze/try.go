@@ -10,12 +10,12 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/quantize"
 	"onnxquant/internal/rewrite"
-	"onnxquant/onnxq/spec"
 	"onnxquant/quality"
+	"onnxquant/spec"
 )
 
-// try measures candidate i, c.
-func (a *analyzer) try(ctx context.Context, i int, c spec.Candidate) error {
+// try measures a candidate.
+func (a *analyzer) try(ctx context.Context, c spec.Candidate) error {
 	stages, err := a.planFor(c)
 	if err != nil {
 		return fmt.Errorf("candidate %s: %w", c, err)
@@ -130,7 +130,8 @@ func decoded(w *rewrite.Weight, x *graph.Graph, s *graph.Shapes) bool {
 	return w.Decision.Decoded(x, s).Unfused() != ""
 }
 
-// dropDecoded takes away the choices that are decoded at every run, where there are others.
+// dropDecoded removes the choices that are decoded in every run, unless a weight has only such
+// choices.
 func (a *analyzer) dropDecoded() {
 	for i := range a.Weights {
 		w := &a.Weights[i]

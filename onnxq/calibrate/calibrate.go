@@ -1,12 +1,21 @@
-// Package calibrate runs a float model on data, to find the ranges of its activations.
+// Package calibrate runs a float model on data: for algorithms that need calibration data, and to find
+// the ranges of activations.
+//
+//	data := calibrate.New("in.onnx", calibrate.Options{Data: []string{"ids.npz"}})
+//	err := data.Open(ctx)
+//	…
+//	report, err := onnxq.Convert(ctx, "in.onnx", "out.onnx", onnxq.Options{Algorithm: spec.Best, Calibration: data})
 //
 //	opts := calibrate.Options{Data: []string{"data.npz"}}
 //	opts.Method, _ = calib.ParseMethod("minmax")
-//	r, err := calibrate.Ranges(ctx, "model.onnx", opts)
+//	ranges, err := calibrate.Ranges(ctx, "model.onnx", opts)
 //
-// Activations are observed as they are computed and never stored: memory is bounded, whatever
-// the number of samples. ONNX Runtime runs the model if it is found, else the engine in pure
-// Go, which knows the operators of small models.
+// [New] gets the path of a model and where the data are. It returns a [Data], which the caller owns and
+// passes to a conversion. [Ranges] returns the ranges of activations.
+//
+// Activations are observed as they are computed and never stored, so memory is bounded for any number of
+// samples. ONNX Runtime runs the model if it is installed, else the pure Go engine, which supports the
+// operators of small models.
 package calibrate
 
 import (
@@ -16,18 +25,17 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
-	"sync"
 
 	"onnxquant/calib"
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/execute"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
-	"onnxquant/internal/observe"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/internal/samples"
-	"onnxquant/onnxq/rules"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/observe"
+	"onnxquant/internal/run/samples"
+	"onnxquant/rules"
 )
 
 // Self as the only Data lets a causal language model make samples itself.
@@ -42,7 +50,7 @@ const (
 // Engines lists the names of engines: auto is ONNX Runtime if it is found, else pure Go.
 var Engines = observe.Engines
 
-// Options say what the model runs on, and what is looked for.
+// Options select the data, the engine and the method.
 type Options struct {
 	Data    []string // files and folders, or Self
 	Samples int      // 0: DefaultSamples
@@ -52,10 +60,10 @@ type Options struct {
 	Engine  string // one of Engines; "" is auto
 	Library string // ONNX Runtime's shared library; "" searches the usual places
 
-	Method calib.Method
+	Method calib.Method // of Ranges
 	Scheme calib.Scheme // of the codes; methods entropy and mse depend on it
 
-	// Progress is called with what is being done, and how much of it is done. It may be nil.
+	// Progress is called with the name of the current stage and its progress. It may be nil.
 	Progress func(stage string, done, total int)
 }
 
@@ -64,56 +72,11 @@ type Result struct {
 	*rules.Ranges
 	Engine string // what ran the model
 
-	// Without lists the values that have no range: there were none, or some of them are NaN
-	// or infinite.
+	// Without lists the values without a range: nothing was observed, or NaN or infinity.
 	Without []string
 
-	// Warnings tell, each in a sentence, in what the data may mislead, and what makes it slow.
+	// Warnings lists reasons why the data may mislead or are slow, one sentence each.
 	Warnings []string
-}
-
-// Data are the samples of a model, and what runs it on them.
-type Data struct {
-	engine   *observe.Engine
-	samples  *samples.Samples
-	warnings func() ([]string, error) // passes over the samples once
-}
-
-// Engine and Samples return values of internal types: only packages of this module can use
-// them.
-func (d *Data) Engine() *observe.Engine   { return d.engine }
-func (d *Data) Samples() *samples.Samples { return d.samples }
-
-// Warnings tell, each in a sentence, in what the samples may mislead: what hardly varies, arrays that are
-// taken for inputs of other names. The first call takes a pass over the samples.
-func (d *Data) Warnings() ([]string, error) { return d.warnings() }
-
-// Open finds the samples that opts name, or makes them.
-func Open(ctx context.Context, path string, opts Options) (*Data, error) {
-	r, err := open(ctx, path, opts)
-	if err != nil {
-		return nil, err
-	}
-	return &Data{r.engine, r.data, sync.OnceValues(r.data.Warnings)}, r.model.Close()
-}
-
-// Check returns the error that Open would return, as far as it can be known without running the
-// model.
-func Check(ctx context.Context, path string, opts Options) error {
-	if !slices.Equal(opts.Data, []string{Self}) {
-		_, err := Open(ctx, path, opts)
-		return err
-	}
-	m, err := modelfile.Open(path)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if _, err := graph.New(m); err != nil { // it checks the structure
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	_, err = samples.NewLanguage(m)
-	return err
 }
 
 // run is a model with its samples.
@@ -186,17 +149,17 @@ func (r *run) progress(stage string) func(done, total int) {
 	return func(done, total int) { r.opts.Progress(stage, done, total) }
 }
 
-// Histograms of this precision take up to 4 MiB for a value, far less in practice, so that
-// some hundreds of them are made in one pass over the data.
+// Histograms of this precision take up to 4 MiB for a value, in practice far less. So one pass over
+// the data can fill some hundreds of them.
 const (
 	precision  = 10
 	histograms = 256
 )
 
-// Ranges finds the ranges of the values that nodes of the main graph compute, and of its inputs,
-// as far as they are floating-point numbers. The typical magnitude of a value is the median of
-// those that are not 0 and below half of the largest in the range, within a factor of 1.5: a range
-// that is much longer is that of outliers, or of a mask.
+// Ranges finds the ranges of the floating-point inputs of the main graph, and of the values that its
+// nodes compute. The typical magnitude of a value is a median, within a factor of 1.5, of its
+// magnitudes that are not 0 and below half of the largest in the range. A range that is much longer
+// comes from outliers, or from a mask.
 func Ranges(ctx context.Context, path string, opts Options) (*Result, error) {
 	if _, err := opts.Method.Observer(opts.Scheme, precision); err != nil {
 		return nil, err
@@ -247,7 +210,7 @@ type observer struct {
 	bad   bool // some were not finite
 }
 
-// ranges finds those of some values. Some of all values were done before.
+// ranges finds the ranges of some values. done of all values are finished already.
 func (r *run) ranges(ctx context.Context, found *Result, names []string, data *samples.Samples, done, all int) error {
 	observers := make([]*observer, len(names))
 	index := make(map[string]*observer, len(names))
@@ -309,8 +272,8 @@ func (o *observer) tensor(v *execute.Tensor) error {
 	return nil
 }
 
-// values lists the values of a graph that depend on its inputs, and those that nodes compute
-// from constants alone, as far as they may be numbers.
+// values lists the values of a graph that may be numbers: those that depend on its inputs, and those
+// that nodes compute from constants alone.
 func values(g *onnxpb.GraphProto) (names, constants []string, err error) {
 	nodes, err := graph.Ordered(g.GetNode())
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"onnxquant/calib"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 )
 
 // Values that nodes compute from constants have ranges, too; constants themselves have none,

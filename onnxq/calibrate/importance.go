@@ -11,24 +11,24 @@ import (
 	"slices"
 
 	"onnxquant/formats/gguf"
-	"onnxquant/internal/execute"
-	"onnxquant/internal/observe"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq/rules"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/observe"
+	"onnxquant/rules"
 )
 
 // Importance has, for each column of the weights of products, the sum of the squares of the
-// activations that are multiplied with it.
+// activations that it is multiplied by.
 type Importance struct {
 	Samples int
 	Sums    map[string][]float64 // by weight
 	Counts  map[string]int64     // by weight: rows of activations
 
-	Warnings []string // in what the data may mislead, each in a sentence
+	Warnings []string // problems of the data, one sentence each
 }
 
-// FindImportance finds the importance of the weights that MatMul and Gemm read as their second
-// input, in the main graph, also through Transpose, Cast and Identity.
+// FindImportance finds the importance of the weights in the main graph that MatMul and Gemm read as
+// their second input, perhaps through Transpose, Cast and Identity.
 func FindImportance(ctx context.Context, path string, opts Options) (*Importance, error) {
 	r, err := open(ctx, path, opts)
 	if err != nil {
@@ -123,8 +123,8 @@ func (im *Importance) add(v *execute.Tensor, weights []string) error {
 	return nil
 }
 
-// Write writes the importance as llama-imatrix does, as GGUF: the tensors W.in_sum2 and
-// W.counts for each weight W, by the names that names has for them. names may be nil.
+// Write writes the importance as GGUF in the format of llama-imatrix: tensors W.in_sum2 and W.counts
+// for each weight W, named by names. names may be nil.
 func (im *Importance) Write(w io.Writer, names *rules.Names) error {
 	metadata := []gguf.KeyValue{
 		{Key: "general.type", Value: "imatrix"}, {Key: "imatrix.datasets", Value: []string{"calibration"}},

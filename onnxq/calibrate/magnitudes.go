@@ -15,11 +15,11 @@ func (m *magnitudes) count(x []float32) {
 	}
 }
 
-// exponent returns the exponent e in the bits of x; magnitudes from 2^(e-127) on have it, below twice that.
+// exponent returns the exponent e in the bits of x: 2^(e-127) ≤ |x| < 2^(e-126).
 func exponent(x float32) uint32 { return math.Float32bits(x) >> 23 & 0xff }
 
-// typical returns the median of the magnitudes that are not 0, and below half of the largest one
-// in r, within a factor of 1.5. There may be none, as in a mask.
+// typical returns the median, within a factor of 1.5, of the magnitudes that are not 0 and below half
+// of the largest in r. ok is false if there are none, as in a mask.
 func (m *magnitudes) typical(r calib.Range) (float64, bool) {
 	end := exponent(float32(max(-r.Min, r.Max))) - 1 // largest/2 has this exponent
 	if end > 255 {                                   // 0 or subnormal

@@ -6,7 +6,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq/recognize"
+	"onnxquant/internal/recognize"
 )
 
 // coding is an activation of the second model with the type of its codes.
@@ -15,8 +15,8 @@ type coding struct {
 	codes      dtype.DType
 }
 
-// pair returns the pair that makes a value of the second model, except for a Cast behind it where
-// float32 became half, or nil.
+// pair returns the pair that makes a value of the second model, or nil. It looks through a Cast to or
+// from half behind the pair.
 func (m *matcher) pair(w *graph.Value) *recognize.Pair {
 	if p := m.b.Pair(w); p != nil || !m.castsHalf(w.Node) {
 		return p
@@ -29,7 +29,7 @@ func (m *matcher) pair(w *graph.Value) *recognize.Pair {
 
 // castsHalf reports whether a node is a Cast to the type that float32 became, or back.
 func (m *matcher) castsHalf(n *onnxpb.NodeProto) bool {
-	if m.half == 0 || n == nil || !isStandard(n, "Cast") {
+	if m.half == 0 || n == nil || !graph.IsOperator(n, "Cast") {
 		return false
 	}
 	to := dtype.DType(graph.IntAttribute(n, "to"))
@@ -52,9 +52,9 @@ func (m *matcher) uncast(x *graph.Graph, v *graph.Value, alone []bool) *graph.Va
 	return v
 }
 
-// unpaired passes over a QuantizeLinear and a DequantizeLinear that the second model alone has
-// around an activation, and over each Relu or Clip of the first model that their codes replace.
-// Where float32 became half, what is around them may be either.
+// unpaired passes over a QuantizeLinear and DequantizeLinear that only the second model has around an
+// activation. It also passes over each Relu or Clip of the first model that their codes replace. Casts
+// to half may be around the pair in either model.
 func (m *matcher) unpaired(at place, v, w *graph.Value) (_, _ *graph.Value) {
 	for range deepestMatch {
 		p := m.pair(w)
@@ -108,9 +108,9 @@ func (m *matcher) unread(nodes []*onnxpb.NodeProto) {
 	}
 }
 
-// stands reports whether a node of the second model makes an output under the name that another
-// node's has in the first model, because of the codes of an activation.
-func (m *matcher) stands(x, y *onnxpb.NodeProto) bool {
+// tookName reports whether a node of the second model makes an output under the name of another node's
+// output in the first model, because the codes of an activation took its place.
+func (m *matcher) tookName(x, y *onnxpb.NodeProto) bool {
 	w := m.b.Graph.Made(y)
 	if w == nil || m.isSteady(w) {
 		return false
@@ -119,7 +119,7 @@ func (m *matcher) stands(x, y *onnxpb.NodeProto) bool {
 		return m.castsHalf(y) && m.isCoded(w) // it may be for the codes alone
 	}
 	return m.pair(w) != nil || // an output of the model
-		clips(x) && m.isCoded(w) // which does what x did
+		clips(x) && m.isCoded(w) // whose codes do what x did
 }
 
 // isCoded reports whether a QuantizeLinear reads a value of the second model.

@@ -1,8 +1,8 @@
 package compare
 
 import (
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/recognize"
 )
 
 // indexOf converts an element's position to its index in each axis.
@@ -19,8 +19,8 @@ func indexOf(shape []int64, i int64) []int64 {
 type cutting struct {
 	length, inner, block int64
 
-	shape []int64 // of the tensor, as the codes have it
-	axis  int     // of shape, that blocks run along, or whose indices have a scale each; -1: neither
+	shape []int64 // shape of the tensor of codes
+	axis  int     // axis of the blocks, or of per-axis scales; -1: neither
 }
 
 func oneBlock(shape []int64) cutting {
@@ -28,8 +28,8 @@ func oneBlock(shape []int64) cutting {
 	return cutting{length: n, inner: 1, block: n, shape: append([]int64{}, shape...), axis: -1}
 }
 
-// mostOpen bounds the number of blocks side by side, whose errors are summed at the same time.
-// A tensor with more counts as one block.
+// mostOpen limits the number of blocks side by side, whose errors are summed at the same time. A
+// tensor with more is one block.
 const mostOpen = 1 << 20
 
 // blocksOfWeight returns the blocks that share a scale. If each index of an inner axis has a

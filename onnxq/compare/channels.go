@@ -12,7 +12,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
-	"onnxquant/onnxq/provenance"
+	"onnxquant/spec"
 )
 
 // factored is a weight whose channels have factors.
@@ -22,13 +22,13 @@ type factored struct {
 }
 
 // mayBeBalanced reports whether algorithm awq may have made a model, by its record. It takes data.
-func mayBeBalanced(record []provenance.Step) bool {
-	return !slices.ContainsFunc(record, func(s provenance.Step) bool { return s.Tool == "onnxquant" && s.Command == "convert" }) ||
-		slices.ContainsFunc(record, func(s provenance.Step) bool { return slices.Contains(strings.Fields(s.Options), "--calib") })
+func mayBeBalanced(record []spec.Step) bool {
+	return !slices.ContainsFunc(record, func(s spec.Step) bool { return s.Tool == "onnxquant" && s.Command == "convert" }) ||
+		slices.ContainsFunc(record, func(s spec.Step) bool { return slices.Contains(strings.Fields(s.Options), "--calib") })
 }
 
-// balanced notes the groups of a that have factors in b. These were read off what they divide;
-// factors tells whether the weights have them too.
+// balanced notes the groups of a whose channels are scaled in b. The factors were read off the divided
+// tensors; factors checks the weights.
 func (m *matcher) balanced(groups []balance.Group) {
 	if len(groups) == 0 {
 		return
@@ -42,30 +42,30 @@ func (m *matcher) balanced(groups []balance.Group) {
 	}
 }
 
-// channel has sums over the n elements w of a channel, and v, what they became.
+// channel has sums over the n elements w of a channel and their decoded values v.
 type channel struct{ n, ww, wv, vv, v4 float64 }
 
 // gain is what v must be multiplied by to have the least error.
 func (c *channel) gain() float64 { return c.wv / c.vv }
 
-// misfit tells by how much, in dB, the error would be less with the best gain. It is 0 if the
-// channel has few large elements, or elements of much the same size: rounding may make all of these
-// larger.
+// misfit returns by how many dB the error would shrink with the best gain. It is 0 if the channel has
+// few large elements, or if most elements have about the same size: rounding may then enlarge all of
+// them.
 func (c *channel) misfit() float64 {
 	const few, alike = 8, 0.7
-	err, large := c.ww-2*c.wv+c.vv, c.vv*c.vv/c.v4 // large counts elements
+	err, large := c.ww-2*c.wv+c.vv, c.vv*c.vv/c.v4 // large: about the number of large elements
 	if !(large >= few && large <= alike*c.n) || err <= 0 {
 		return 0
 	}
 	return 10 * math.Log10(err/max(c.ww-c.wv*c.wv/c.vv, 1e-99))
 }
 
-// size limits a channel that has its right factor, by the type of the codes: its gain is between least and
-// most, or its misfit is not larger.
+// size limits a channel that has the right factor, by the type of the codes: its gain is between least
+// and most, or its misfit is small enough.
 type size struct{ least, most, misfit float64 }
 
-// sizeOf returns the limits for codes. Rounding and clipping change sizes, too. Those of conversions with
-// awq are in docs/verify.md.
+// sizeOf returns the limits for a type of codes. Rounding and clipping change sizes too.
+// docs/verify.md has the values measured with awq.
 func sizeOf(codes string) size {
 	switch codes {
 	case "INT2", "UINT2":
@@ -76,8 +76,8 @@ func sizeOf(codes string) size {
 	return size{0.85, 1.15, 5.5}
 }
 
-// factors reports a channel of quantized weight v, decoded, that has another factor than the one
-// that its normalization is divided by.
+// factors reports a channel of quantized weight v, decoded, whose factor differs from the divisor of
+// its normalization.
 func (m *matcher) factors(v *graph.Value, x *lazy.Tensor, decoded elementReader, codes string) error {
 	f, there := m.factored[keyOfValue(v)]
 	if !there {
@@ -90,7 +90,7 @@ func (m *matcher) factors(v *graph.Value, x *lazy.Tensor, decoded elementReader,
 	}
 	for i := range all {
 		if c := &all[i]; c.misfit() > right.misfit && (c.gain() < right.least || c.gain() > right.most) {
-			m.problem("%s: channel %d has not the factor that its normalization is divided by: %.2g times as large, it would fit", msg.Quote(v.Path), i, c.gain())
+			m.problem("%s: channel %d is not scaled to match its normalization: times %.2g, it would match", msg.Quote(v.Path), i, c.gain())
 			break
 		}
 	}

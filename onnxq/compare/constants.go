@@ -10,11 +10,11 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq/recognize"
+	"onnxquant/internal/recognize"
 )
 
-// isSteady reports whether a value depends on constants alone. Initializers that are graph
-// inputs count as constants: their contents must be equal too.
+// isSteady reports whether a value depends only on constants. Initializers that are graph inputs count
+// as constants: their contents must be equal too.
 func (m *matcher) isSteady(v *graph.Value) bool {
 	if v == nil || v.Tensor == nil && v.Node == nil {
 		return false
@@ -48,7 +48,7 @@ func (m *matcher) isSteady(v *graph.Value) bool {
 // throughSwaps follows a value back through transposes of matrices, and of all matrices of a
 // tensor.
 func throughSwaps(f *recognize.Recognizer, v *graph.Value, transposed bool) (*graph.Value, bool) {
-	for v.Node != nil && v.Tensor == nil && graph.IsStandard(v.Node.GetDomain()) && v.Node.GetOpType() == "Transpose" {
+	for v.Node != nil && v.Tensor == nil && graph.IsOperator(v.Node, "Transpose") {
 		from := f.Graph.Source(v.Node, 0)
 		perm := graph.Attribute(v.Node, "perm").GetInts()
 		if from == nil || !swapsLast(perm) && (perm != nil || rankOf(f, from) != 2) {
@@ -105,7 +105,7 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error 
 			return m.constants(at, v, p.Activation, vt != wt)
 		}
 	}
-	if x == nil && y != nil { // an operator on codes stands for the nodes in between
+	if x == nil && y != nil { // an operator on codes replaced the nodes in between
 		if from, c := m.a.Transposed(v); c != nil {
 			v, x, vt = from, c, !vt
 		}
@@ -117,14 +117,14 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error 
 			defer func() { m.depth-- }()
 			return m.chain(at, v.Node, w.Node)
 		}
-		if v.Tensor != nil && w.Tensor != nil { // strings, and other types that cannot be read as numbers
+		if v.Tensor != nil && w.Tensor != nil { // types that cannot be read as numbers, such as strings
 			changes, err := m.changes("", v.Tensor, w.Tensor)
 			if len(changes) > 0 {
-				m.problem("%s: %s is another constant", at, msg.Quote(v.Path))
+				m.problem("%s: the constant %s differs", at, msg.Quote(v.Path))
 			}
 			return err
 		}
-		m.problem("%s: whether %s is %s is hard to tell", at, msg.Quote(w.Path), msg.Quote(v.Path))
+		m.problem("%s: cannot tell whether %s equals %s", at, msg.Quote(w.Path), msg.Quote(v.Path))
 		return nil
 	}
 	shape := x.Values.Shape
@@ -138,7 +138,7 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error 
 	case !x.Values.DType.Float():
 		same, err := m.equal(x, y)
 		if err == nil && !same {
-			m.problem("%s: %s holds other numbers", at, msg.Quote(v.Path))
+			m.problem("%s: the values of %s differ", at, msg.Quote(v.Path))
 		}
 		return err
 	}
@@ -155,7 +155,7 @@ func (m *matcher) chain(at place, x, y *onnxpb.NodeProto) error {
 		switch {
 		case v == nil && w == nil:
 		case v == nil || w == nil:
-			m.problem("%s: %s: input %d is there only once", at, graph.Describe(x), i)
+			m.problem("%s: %s: only one model has input %d", at, graph.Describe(x), i)
 		default:
 			if err := m.constants(at, v, w, false); err != nil {
 				return err

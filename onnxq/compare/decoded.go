@@ -4,13 +4,12 @@ import (
 	"context"
 	"fmt"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/recognize"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/restyle"
 )
 
@@ -21,9 +20,9 @@ type Decoded struct {
 	Coded  *onnxq.Model    // the model before; may be nil
 }
 
-// MatchDecoded is like MatchWeights. If b.Coded is set, it also compares the floats that b quantizes
-// when it is loaded or runs, with those that a quantizes so if a.Coded is set, and detail makes it
-// set WeightMatch.Detail.
+// MatchDecoded is MatchWeights with more checks. If b.Coded is set, it also compares weights that b
+// stores as floats in front of a QuantizeLinear. It compares them with the floats of a.Coded if that is
+// set, else of a. With detail, it also sets WeightMatch.Detail.
 func MatchDecoded(ctx context.Context, a, b Decoded, detail bool, progress func(done, total int64)) (*Match, error) {
 	c := comparison{a, b, detail, progress}
 	return c.run(ctx)
@@ -37,7 +36,7 @@ func (d *Decoded) readable() map[*restyle.Weight]*recognize.Weight {
 	}
 	type key struct{ codes, scale string }
 	left := map[key][]*recognize.Weight{}
-	for _, w := range intops.Weights(access.Graph(d.Coded)) {
+	for _, w := range intops.Weights(d.Coded.Graph()) {
 		if w.Constant != nil {
 			k := key{w.Codes, w.Scale}
 			left[k] = append(left[k], w)
@@ -53,7 +52,7 @@ func (d *Decoded) readable() map[*restyle.Weight]*recognize.Weight {
 	return pairs
 }
 
-// floatsOf returns what a QuantizeLinear makes the codes of a weight of, or nil.
+// floatsOf returns the floats from which a QuantizeLinear makes the codes of a weight, or nil.
 func floatsOf(w *recognize.Weight) *lazy.Tensor {
 	if w == nil || w.Constant == nil || w.Constant.Decoder == nil {
 		return nil
@@ -71,7 +70,7 @@ func (m *matcher) floats(v *graph.Value, x *recognize.Constant, folded *restyle.
 	if made == nil || want == nil || made.Size() != want.Size() {
 		return nil
 	}
-	switch { // float32 may have become half in one of them
+	switch { // one of them may be in half
 	case made.DType.Bits() < want.DType.Bits():
 		want = want.Cast(made.DType)
 	case made.DType.Bits() > want.DType.Bits():
@@ -86,7 +85,7 @@ func (m *matcher) floats(v *graph.Value, x *recognize.Constant, folded *restyle.
 		return fmt.Errorf("%s: %w", msg.Quote(v.Path), err)
 	}
 	if e.all.SumSqErr > 0 || e.broken > 0 {
-		m.problem("%s: the floats that are quantized are others (SQNR %.1f dB)", msg.Quote(v.Path), e.all.SQNR())
+		m.problem("%s: the float values before quantization differ (SQNR %.1f dB)", msg.Quote(v.Path), e.all.SQNR())
 	}
 	return nil
 }

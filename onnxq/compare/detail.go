@@ -9,17 +9,16 @@ import (
 	"onnxquant/calib"
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/lazy"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/recognize"
 )
 
-// Detail describes how the codes of a weight cover its values, and where its errors are. Its
-// size does not depend on the weight's.
+// Detail describes how well the codes of a weight cover its values, and where its errors are. Its size
+// does not depend on the size of the weight.
 type Detail struct {
-	// Bins has a histogram of the float values, in equal bins between From and To; the first
-	// and the last bin have those beyond, too. With Codes, values are in units of the codes:
-	// each is divided by the scale of its block, and the zero point is added. Of a weight with
-	// more than 2^21 elements, an even sample is counted.
+	// Bins has a histogram of the float values, in equal bins between From and To. The first and the
+	// last bin include the values beyond. With Codes, values are in units of the codes: divided by the
+	// scale of their block, plus the zero point. Weights with more than 2^21 elements are sampled evenly.
 	From float64 `json:"from"`
 	To   float64 `json:"to"`
 	Bins []int64 `json:"bins"`
@@ -27,34 +26,35 @@ type Detail struct {
 	Codes  []CodeCount `json:"codes,omitempty"` // the finite codes that occur, ascending; none if there is no one scale for each block
 	Beyond float64     `json:"beyond"`          // share of the values beyond the smallest and the largest code
 
-	// Errors by place: the root mean square error of a part of the weight, divided by the root
-	// mean square of the whole weight. Channels has parts of the channels, which do not share
-	// scales, Positions parts of each channel, in the order of the elements. Empty with one part.
+	// Errors by place: the root mean square error of a part of the weight, divided by the root mean
+	// square of the whole weight. Channels divides the channels, which share no scales, into parts.
+	// Positions divides each channel into parts, in the order of the elements. Empty if there is only
+	// one part.
 	Channels  []float64 `json:"channels,omitempty"`
 	Positions []float64 `json:"positions,omitempty"`
 }
 
-// CodeCount counts a code: an integer, or the number that a float code or the entry of a table
-// stands for before it is scaled.
+// CodeCount counts a code. A float code or a position in a table is given as the number it stands for,
+// before scaling.
 type CodeCount struct {
 	Value float64 `json:"value"`
 	Count int64   `json:"count"`
 }
 
-// MostDetails is the number of weights that have a Detail: those with the largest error times size.
+// MostDetails is the number of weights with a Detail: the weights with the largest error times size.
 const MostDetails = 2000
 
 const (
 	partsOfWeight  = 48      // parts of Channels and Positions
 	mostCodes      = 256     // more than this many are not listed
-	sampleSize     = 1 << 20 // elements; of weights twice as large or larger, a sample of at least so many is counted
+	sampleSize     = 1 << 20 // elements; larger weights are sampled, with at least this many
 	surveyAccuracy = 10      // bits of the values that are counted
 )
 
 // survey collects a Detail while a weight is read.
 type survey struct {
 	blocks            cutting
-	step              int64         // one stretch in so many is counted
+	step              int64         // one stretch in step is counted
 	code, scale, zero elementReader // by element of the weight; code is nil if values are counted as they are
 	grid              *recognize.Decoder
 
@@ -96,7 +96,7 @@ func newSurvey(blocks cutting, size int64, coded *recognize.Weight, transposed b
 	return s, nil
 }
 
-// read counts the values and the codes of weight w: all of them, or an even sample.
+// read counts the values and the codes of weight w, or of an even sample of it.
 func (s *survey) read(ctx context.Context, a *lazy.Arena, w *lazy.Tensor) error {
 	values, releaseValues := a.Float32s(stretch)
 	codes, releaseCodes := a.Float32s(stretch)
@@ -106,7 +106,7 @@ func (s *survey) read(ctx context.Context, a *lazy.Arena, w *lazy.Tensor) error 
 	defer releaseCodes()
 	defer releaseScales()
 	defer releaseZeros()
-	clear(zeros) // where there are none
+	clear(zeros) // without zero points
 	for at := int64(0); at < w.Size(); at += stretch * s.step {
 		if ctx.Err() != nil {
 			return context.Cause(ctx)
@@ -151,7 +151,7 @@ func (s *survey) readCodes(a *lazy.Arena, codes, scales, zeros []float32, at int
 	}
 	for _, c := range codes {
 		if c-c != 0 {
-			continue // NaN or infinity: it stands for no value
+			continue // NaN or infinity
 		}
 		if _, ok := s.counts[c]; ok || len(s.counts) <= mostCodes {
 			s.counts[c]++
@@ -169,7 +169,7 @@ func (s *survey) block(b errstat.Stats, at int64) {
 	s.positions[position*int64(len(s.positions))/s.allPositions].Merge(b)
 }
 
-// detail returns what was collected. all has the errors of the whole weight.
+// detail returns the counts as a Detail. all has the errors of the whole weight.
 func (s *survey) detail(all errstat.Stats) *Detail {
 	d := &Detail{Channels: relative(s.channels, all), Positions: relative(s.positions, all)}
 	if len(s.counts) <= mostCodes {
@@ -191,7 +191,7 @@ func (s *survey) detail(all errstat.Stats) *Detail {
 	return d
 }
 
-// thin takes away the details but those of the most costly weights.
+// thin removes all details except those of the weights with the largest error times size.
 func (m *matcher) thin() {
 	slices.SortFunc(m.detailed, func(i, j int) int {
 		v, w := &m.result.Weights[i], &m.result.Weights[j]
@@ -216,9 +216,9 @@ type axis struct {
 
 const usualBins = 64
 
-// axis chooses the range: of the values, or a little more than that of the codes. An integer code
-// is in the middle of a bin, because many values are exactly there. Types with more codes than are
-// listed, such as the int32 of biases, have the range of the codes that occur.
+// axis chooses the range of the bins: the range of the values, or slightly more than the range of the
+// codes. An integer code is in the middle of a bin, because many values lie exactly there. For types
+// with more codes than are listed, such as the int32 of biases, it uses the codes that occur.
 func (s *survey) axis(codes []CodeCount) axis {
 	if len(codes) == 0 {
 		r, err := s.values.Range()

@@ -13,12 +13,12 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/lazy"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/restyle"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 

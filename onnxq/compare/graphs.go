@@ -56,7 +56,7 @@ func (m *matcher) models() error {
 			}
 		}
 	}
-	return m.rest("", x.Graph.Node, y.Graph.Node)
+	return m.unpartnered("", x.Graph.Node, y.Graph.Node)
 }
 
 // changes lists what differs between two messages, or between fields of these.
@@ -64,8 +64,8 @@ func (m *matcher) changes(where string, x, y proto.Message, fields ...protorefle
 	return diff.Messages(m.ctx, where, m.a.Graph.File, m.b.Graph.File, x, y, fields...)
 }
 
-// defaults reports the inputs with a default, an initializer, that are gone. Converting keeps
-// those that are offered to callers; others are inputs by an old rule or habit.
+// defaults reports missing inputs that have a default (an initializer). A conversion keeps inputs that
+// callers may set. It removes initializers that are inputs only because old IR versions demand it.
 func (m *matcher) defaults(x *graph.Graph, y *onnxpb.ModelProto) {
 	if x.File.Proto.GetIrVersion() < opset.FreeInitializers {
 		return
@@ -132,7 +132,7 @@ func (m *matcher) function(where string, x, y *onnxpb.FunctionProto) error {
 			}
 		}
 	}
-	return m.rest(where, x.Node, y.Node)
+	return m.unpartnered(where, x.Node, y.Node)
 }
 
 func functionText(f *onnxpb.FunctionProto) string {
@@ -174,7 +174,7 @@ func (m *matcher) subgraphs(where string, x, y *onnxpb.GraphProto) error {
 			return err
 		}
 	}
-	return m.rest(where, x.Node, y.Node)
+	return m.unpartnered(where, x.Node, y.Node)
 }
 
 // sameInputs records that the inputs of a graph, or of a function, are the same.
@@ -212,7 +212,7 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 			m.gone[m.a.Graph.Number(n)] = true
 			continue
 		}
-		if _, coded := m.ranges[graph.FirstOutput(other)]; coded && (clips(other) || !sameOperator(n, other)) || m.stands(n, other) || isStandard(n, "Identity") && !sameOperator(n, other) {
+		if _, coded := m.ranges[graph.FirstOutput(other)]; coded && (clips(other) || !sameOperator(n, other)) || m.tookName(n, other) || graph.IsOperator(n, "Identity") && !sameOperator(n, other) {
 			m.gone[m.a.Graph.Number(n)] = true // see unpaired, unclipped and unnamed
 			continue
 		}
@@ -233,8 +233,8 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 	return nil
 }
 
-// rest reports the nodes without a partner.
-func (m *matcher) rest(where string, x, y []*onnxpb.NodeProto) error {
+// unpartnered reports the nodes without a partner.
+func (m *matcher) unpartnered(where string, x, y []*onnxpb.NodeProto) error {
 	for _, n := range x {
 		if m.gone[m.a.Graph.Number(n)] && !m.isSteady(m.a.Graph.Made(n)) {
 			m.problem("%s%s is gone", where, graph.Describe(n))

@@ -1,9 +1,9 @@
 package compare
 
 import (
+	"cmp"
 	"context"
 
-	"onnxquant/internal/access"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/restyle"
 )
@@ -11,8 +11,8 @@ import (
 // Match is the result of MatchWeights: whether two float models are equal except for their
 // weights, and the errors of the weights.
 type Match struct {
-	// Problems are differences in what the models compute, apart from weights: an input or
-	// output that is gone or has another type, or a node that is gone, new or different.
+	// Problems are differences in what the models compute, apart from weights: an input or output that
+	// is missing or has another type, or a node that is missing, new or different.
 	Problems []string `json:"problems"`
 
 	// Notes are differences that do not matter: names, metadata, or a higher opset.
@@ -21,13 +21,13 @@ type Match struct {
 	Nodes   int           `json:"nodes"`   // of the first model, with subgraphs
 	Weights []WeightMatch `json:"weights"` // float constants that differ or were quantized, if anything reads or returns them
 	Same    int           `json:"same"`    // float constants that are equal
-	Rounded int           `json:"rounded"` // those of Same that the first model has in float32, and the second in half
+	Rounded int           `json:"rounded"` // weights of Same that are float32 in the first model and half in the second
 
-	// Activations counts the tensors with a QuantizeLinear and a DequantizeLinear around them in
-	// the second model alone, by the type of their codes.
+	// Activations counts the tensors with a QuantizeLinear and a DequantizeLinear that only the second
+	// model has, by the type of their codes.
 	Activations map[string]int `json:"activations,omitempty"`
 
-	Half string `json:"half,omitempty"` // float16 or bfloat16, if float32 became that
+	FloatType string `json:"half,omitempty"` // float16 or bfloat16, if float32 became that
 }
 
 // WeightMatch compares a weight w of the first model with weight v of the second.
@@ -46,30 +46,30 @@ type WeightMatch struct {
 	MSE      float64 `json:"mse"`
 	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 if exact
 	Gain     float64 `json:"gain"`             // Σwv / Σw²: below 1 if v is smaller than w; 1 if w is zero
-	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale, and zero point or min, for each block; 0 if scales are powers of two, if it is less than 1 dB, or if elements are the nearest ones of the values that their block has
+	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale, and zero point or min, for each block; 0 below 1 dB, if scales are powers of two, or if elements are rounded to the nearest value of their block
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 
 	Largest    float64 `json:"largest"`              // largest |w|
-	Superblock int64   `json:"superblock,omitempty"` // elements whose scales share a scale, if a weight has several of these
+	Superblock int64   `json:"superblock,omitempty"` // elements whose scales share a scale, if a weight has several superblocks
 
 	Worst  *BlockMatch `json:"worst_block,omitempty"` // block with the lowest SQNR, if there are errors
 	Detail *Detail     `json:"detail,omitempty"`      // set by MatchDecoded, for MostDetails weights
 
-	// WorstLarge is the same among the blocks, or superblocks, whose mean square is at least 1 %
-	// of that of the weight.
+	// WorstLarge is the worst of the blocks, or superblocks, whose mean square is at least 1 % of that
+	// of the weight.
 	WorstLarge *BlockMatch `json:"worst_large_block,omitempty"`
 
-	// LeastAlike is the one with the lowest cosine of the same.
+	// LeastAlike is the block with the lowest cosine, among the same blocks as WorstLarge.
 	LeastAlike *BlockMatch `json:"least_alike_block,omitempty"`
 
-	// WorstGain is the one of the same whose gain is farthest from 1, if it has at least 8 elements and a
-	// cosine of at least 0.95.
+	// WorstGain is the block whose gain is farthest from 1, among the same blocks. Only blocks with at
+	// least 8 elements and a cosine of at least 0.95 count.
 	WorstGain *BlockMatch `json:"worst_gain_block,omitempty"`
 }
 
 // BlockMatch is a block of elements that share a scale.
 type BlockMatch struct {
-	Shape    []int64 `json:"shape"`     // of the codes; the weight's may be a view of it
+	Shape    []int64 `json:"shape"`     // of the codes; the weight may be a reshaped view of them
 	At       []int64 `json:"at"`        // index of its first element, in Shape
 	Axis     int     `json:"axis"`      // of Shape, as in recognize.Weight; -1: one scale for the whole tensor
 	Length   int64   `json:"length"`    // elements
@@ -81,9 +81,9 @@ type BlockMatch struct {
 }
 
 // MatchWeights compares a float model a with b, the same model after quantizing and
-// restyle.Dequantize. folded is what Dequantize reported, or nil. Nodes are
-// matched by their outputs. If b has a higher opset, it is compared with a raised to this
-// opset as [onnxq.Convert] raises it. Other models give problems, not an error.
+// restyle.Dequantize. folded is the report of Dequantize, or nil. Nodes are matched by their outputs.
+// If b has a higher opset, a is first raised to it, as [onnxq.Convert] does. Models that do not belong
+// together give problems, not an error.
 //
 // Progress, if not nil, is called with the bytes of a that were compared, and their total.
 func MatchWeights(ctx context.Context, a, b *onnxq.Model, folded *restyle.Report, progress func(done, total int64)) (*Match, error) {
@@ -99,7 +99,7 @@ type comparison struct {
 }
 
 func (c *comparison) run(ctx context.Context) (*Match, error) {
-	if err := access.Ready(ctx, c.a.Model, c.b.Model); err != nil {
+	if err := cmp.Or(c.a.Model.Ready(ctx), c.b.Model.Ready(ctx)); err != nil {
 		return nil, err
 	}
 	for _, d := range []*Decoded{&c.a, &c.b} {
@@ -108,10 +108,10 @@ func (c *comparison) run(ctx context.Context) (*Match, error) {
 		}
 	}
 	first, err := c.match(ctx, nil)
-	if err != nil || len(first.Problems) == 0 || access.Graph(c.a.Model).Opset == access.Graph(c.b.Model).Opset {
+	if err != nil || len(first.Problems) == 0 || c.a.Model.Graph().Opset == c.b.Model.Graph().Opset {
 		return first, err
 	}
-	opaque := coded(access.Graph(c.b.Model), c.b.Folded.Weights)
+	opaque := coded(c.b.Model.Graph(), c.b.Folded.Weights)
 	if len(opaque) == 0 {
 		return first, nil
 	}

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/balance"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
@@ -17,8 +16,8 @@ import (
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq/provenance"
-	"onnxquant/onnxq/recognize"
+	"onnxquant/internal/provenance"
+	"onnxquant/internal/recognize"
 	"onnxquant/onnxq/restyle"
 )
 
@@ -35,7 +34,7 @@ type matcher struct {
 
 	factored map[string]factored // by keyOfValue: weights of a that have factors in b
 
-	half               dtype.DType             // what float32 became in b, or 0
+	half               dtype.DType             // type that float32 became in b, or 0
 	rounds             func(path string) bool  // whether a stored value of a became half
 	ranges, rangesWere map[string]intops.Range // of values of b, and of a, that were codes before
 
@@ -44,7 +43,7 @@ type matcher struct {
 	readable map[*restyle.Weight]*recognize.Weight // weight of b that was folded → the same one, which can be read
 	was      map[string]*recognize.Weight          // by keyOfValue: weight of a that was folded, which can be read
 
-	gone, fresh []bool                        // by number of nodes of a, and of b: those without a partner
+	gone, fresh []bool                        // nodes of a, and of b, without a partner, by number
 	partner     []*onnxpb.NodeProto           // by number of a node of a: the same node of b
 	twin        map[*graph.Value]*graph.Value // input of a graph of a → the same one of b
 	steady      map[*graph.Value]bool         // whether a value depends on constants alone
@@ -69,7 +68,7 @@ const deepestMatch = 1 << 16
 
 // match compares with a, raised with the nodes of opaque outputs hidden.
 func (c *comparison) match(ctx context.Context, opaque map[string]bool) (*Match, error) {
-	a, b := access.Graph(c.a.Model), access.Graph(c.b.Model)
+	a, b := c.a.Model.Graph(), c.b.Model.Graph()
 	m := newMatcher(ctx, c)
 	x, err := m.likeB(a, b, opaque)
 	if err != nil {
@@ -104,7 +103,7 @@ func (c *comparison) match(ctx context.Context, opaque map[string]bool) (*Match,
 
 func newMatcher(ctx context.Context, c *comparison) *matcher {
 	return &matcher{
-		ctx: ctx, progress: c.progress, total: access.Graph(c.a.Model).File.Size(),
+		ctx: ctx, progress: c.progress, total: c.a.Model.Graph().File.Size(),
 		names: map[string]*restyle.Weight{}, seen: map[pairing]bool{},
 		stored: map[string]bool{}, compared: map[string]bool{}, claimed: map[*graph.Value]*graph.Value{},
 		ranges: c.b.Folded.Ranges, rangesWere: c.a.Folded.Ranges, detail: c.detail, readable: c.b.readable(), was: map[string]*recognize.Weight{},
@@ -113,8 +112,8 @@ func newMatcher(ctx context.Context, c *comparison) *matcher {
 	}
 }
 
-// likeB returns a, changed as a conversion to b changed it before it quantized: with factors for
-// channels, in half, at a higher opset.
+// likeB returns a after the changes that a conversion to b makes before it quantizes: scaled channels,
+// half, a higher opset.
 func (m *matcher) likeB(a, b *graph.Graph, opaque map[string]bool) (*graph.Graph, error) {
 	x := a
 	if mayBeBalanced(provenance.Of(b.File.Proto)) {
@@ -130,7 +129,7 @@ func (m *matcher) likeB(a, b *graph.Graph, opaque map[string]bool) (*graph.Graph
 		m.problem("float32 -> half: %v", err)
 	case h != nil:
 		m.note("%s", halfNote(h))
-		m.half, m.rounds, m.result.Half = h.To, h.Rounds, strings.ToLower(h.To.String())
+		m.half, m.rounds, m.result.FloatType = h.To, h.Rounds, strings.ToLower(h.To.String())
 		x = h.Graph
 	}
 	up, err := raised(x, b.File.Proto, opaque)
@@ -164,7 +163,7 @@ func (m *matcher) notCompared(weights []restyle.Weight) {
 		switch {
 		case w.Reason != "" || m.compared[w.Became]:
 		case read[w.Became]:
-			m.problem("what %s stands for is not found", msg.Quote(w.Name))
+			m.problem("no float weight was found for %s", msg.Quote(w.Name))
 		default:
 			m.note("nothing reads %s", msg.Quote(w.Name))
 		}

@@ -10,19 +10,19 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/lazy"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/shapes"
-	"onnxquant/onnxq/recognize"
 )
 
 // measurement has the errors of a weight and of its worst block.
 type measurement struct {
 	x       *lazy.Tensor  // the weight
-	y       elementReader // what it became
+	y       elementReader // the decoded weight
 	blocks  cutting
-	shifted bool // blocks have offsets, too
+	shifted bool // blocks have offsets too
 	all     errstat.Stats
 	product float64 // sum of w·v
-	capped  float64 // sum of squared errors, of a block at most those of zeros
+	capped  float64 // sum of squared errors, where a block counts at most as if its codes were zero
 	fitted  float64 // the same, if each block had the scale that fits best
 	largest float64 // of |w|
 	broken  int64   // see WeightMatch.Broken
@@ -33,10 +33,10 @@ type measurement struct {
 
 	negative bool // a decoded element is negative
 	below    int  // blocks with negative elements
-	lost     int  // those with one larger than a decoded element, which rounding does not make positive
+	lost     int  // those of below whose lost signs are not due to rounding
 }
 
-// lowest has the block with the lowest number of those whose mean square has the same exponent.
+// lowest has the block with the lowest score for each exponent of the mean square.
 type lowest map[int]ranked
 
 type ranked struct {
@@ -75,7 +75,7 @@ func (e *measurement) rank(b *block, at int64) {
 	}
 }
 
-// blockOf returns the first lowest block of those whose mean square is at least so much, apart from a
+// blockOf returns the first lowest block among the blocks with at least this mean square, to within a
 // factor of 2; or nil.
 func (e *measurement) blockOf(l lowest, least float64) *BlockMatch {
 	var found *ranked
@@ -101,10 +101,10 @@ type block struct {
 	w, v            float64 // sums
 	below           float64 // largest of -w
 	largest         float64 // of |w|
-	least           float64 // least of v that is positive; 0: none
+	least           float64 // least positive element of v; 0: none
 }
 
-// cosine is that of w and v. If v is zero it is -1: nothing is less alike.
+// cosine is the cosine between w and v; -1, the least alike, if v is zero.
 func (b *block) cosine() float64 {
 	switch {
 	case b.square == 0:
@@ -123,8 +123,7 @@ func (b *block) gain() float64 {
 	return b.product / b.SumSq
 }
 
-// alike is the cosine from which on the codes of a block are those of the weight, and only its scale
-// may be another.
+// alike is the cosine above which a block has the right codes, so that only its scale may be wrong.
 const alike = 0.95
 
 // shortBlock is the length below which any scale may fit a block by chance.
@@ -142,8 +141,8 @@ func (b *block) fitted(shifted bool) float64 {
 	return min(b.SumSqErr, max(0, rest-product*product/square))
 }
 
-// isShifted reports whether a weight has zero points or mins, or should have: its codes are
-// unsigned, and no indices of a table.
+// isShifted reports whether a weight has zero points or mins, or needs them: its codes are unsigned
+// and not indices of a table.
 func isShifted(w *recognize.Weight) bool {
 	if w.Constant == nil || w.Constant.Decoder == nil {
 		return strings.HasPrefix(w.CodeType, "UINT")
@@ -160,8 +159,8 @@ func powersOfTwo(w *recognize.Weight) bool {
 	return dtype.DType(w.Constant.Decoder.Scale.Tensor.GetDataType()) == dtype.Float8E8M0
 }
 
-// superblock returns the number of blocks whose scales share a scale, 1 if it is none or all of
-// them. Scales of a few bits lose small blocks.
+// superblock returns the number of blocks whose scales share a scale; 1 if scales are not scaled, or
+// all share one. Scales of a few bits lose small blocks.
 func superblock(w *recognize.Weight) int64 {
 	if w.Constant == nil || w.Constant.Decoder == nil || w.Constant.Decoder.TensorScale == nil || w.Constant.Decoder.Scale == nil {
 		return 1
@@ -182,8 +181,8 @@ func (e *measurement) gain() float64 {
 	return e.product / e.all.SumSq
 }
 
-// misfit tells by how much, in dB, the error would be less if each block had the scale that fits
-// best. A single block counts as zeros at most.
+// misfit returns by how many dB the error would shrink if each block had its best scale. The error of
+// a block counts at most as if its codes were zero.
 func (e *measurement) misfit() float64 {
 	if e.capped == 0 {
 		return 0
@@ -211,7 +210,7 @@ func (m *matcher) measure(e *measurement) error {
 	})
 }
 
-// walk reads x and y in order: add takes elements w, and what they became, v, from element at on, and
+// walk reads x and y in order. add takes elements w and their decoded values v, from element at on.
 // closed is called after the blocks of the elements off to end.
 func (m *matcher) walk(e *measurement, add func(w, v []float32, at int64), closed func(off, end int64)) error {
 	p, releaseP := m.arena.Float32s(stretch)
@@ -291,8 +290,8 @@ func (e *measurement) add(open []block, w, v []float32, at int64) {
 	}
 }
 
-// lostSigns reports whether all negative elements became 0 or positive, though not because they are
-// small: codes without a sign were taken for those with one.
+// lostSigns reports whether all negative elements became 0 or positive, and not because they are small:
+// unsigned codes took the place of signed ones.
 func (e *measurement) lostSigns() bool { return !e.negative && e.lost > 0 && 2*e.lost >= e.below }
 
 // transposedReader reads a tensor with the last two axes swapped, a few rows of a matrix at a time.

@@ -5,22 +5,22 @@ import (
 	"slices"
 )
 
-// nearest adds up the errors of a weight, and those that would be left if each element became the nearest
-// of the values that its block has.
+// nearest adds up the errors of a weight, and the errors after rounding each element to the nearest
+// value of its block.
 type nearest struct {
 	open    []pairs // blocks side by side
 	most    int     // elements of a block that are kept
-	shifted bool    // blocks have offsets, too
+	shifted bool    // blocks have offsets too
 	is      float64 // sum of squared errors
 	left    float64 // the same with the nearest values
 }
 
-// pairs has elements of a block and what they became.
+// pairs has elements of a block with their decoded values.
 type pairs struct{ w, v []float32 }
 
-// rounded reports whether each element of a weight is about the nearest one of the values that its block
-// has. Then its scales are right, however far from the best ones: codes made with other scales are not the
-// nearest. Only the first elements of long blocks are looked at.
+// rounded reports whether about every element of a weight has the nearest of the values that occur in
+// its block. Then its scales are right, even if not the best: codes made with other scales would not
+// be the nearest. Only the first elements of long blocks are checked.
 func (m *matcher) rounded(e *measurement) (bool, error) {
 	const least, most, all, about = 16, 1 << 12, 1 << 20, 1.12 // 0.5 dB
 	n := &nearest{open: make([]pairs, e.blocks.inner), most: max(least, min(most, int(all/e.blocks.inner))), shifted: e.shifted}
@@ -71,8 +71,8 @@ func (p *pairs) addTo(n *nearest) {
 	}
 }
 
-// fitsAny reports whether sorted values have one magnitude besides 0 or, with offsets, whether they are two,
-// or three with the same distance.
+// fitsAny reports whether sorted values have one magnitude besides 0. With offsets, it reports whether
+// they are at most two, or three at equal distances.
 func fitsAny(values []float32, shifted bool) bool {
 	const same = 1e-3
 	if shifted {
@@ -83,8 +83,8 @@ func fitsAny(values []float32, shifted bool) bool {
 	return !slices.ContainsFunc(values, func(v float32) bool { return v != 0 && v != largest && v != -largest })
 }
 
-// outside reports whether all elements that became v or -v are larger, or all smaller, by more than what
-// rounding makes of a scale, of which fp8-e4m3 has the coarsest.
+// outside reports whether all elements that became v or -v are larger, or all smaller, by more than
+// the rounding of a scale. fp8-e4m3 rounds scales most coarsely.
 func (p *pairs) outside(v float32) bool {
 	const rounding = 0.07
 	largest := max(v, -v)

@@ -16,8 +16,8 @@ import (
 type gemm struct {
 	product         *onnxpb.NodeProto
 	transposed      *onnxpb.NodeProto // Transpose of the first factor, with transA
-	scaled          *onnxpb.NodeProto // Mul by alpha, if that is not 1
-	sum, scaledTerm *onnxpb.NodeProto // Add of C, and Mul of that by beta, if that is not 1
+	scaled          *onnxpb.NodeProto // Mul by alpha, unless it is 1
+	sum, scaledTerm *onnxpb.NodeProto // Add of C, and its Mul by beta, unless it is 1
 }
 
 // nodes lists the nodes that there are.
@@ -25,15 +25,15 @@ func (g *gemm) nodes() []*onnxpb.NodeProto {
 	return slices.DeleteFunc([]*onnxpb.NodeProto{g.product, g.transposed, g.scaled, g.sum, g.scaledTerm}, func(n *onnxpb.NodeProto) bool { return n == nil })
 }
 
-// gemmOf finds the nodes of the second model that compute the Gemm x. The last of them is y. It
-// returns nil if y is none or they are others.
+// gemmOf finds the nodes of the second model that compute the Gemm x; y is the last of them. It
+// returns nil if y does not end such a chain.
 func (m *matcher) gemmOf(x, y *onnxpb.NodeProto) *gemm {
-	if !isStandard(x, "Gemm") {
+	if !graph.IsOperator(x, "Gemm") {
 		return nil
 	}
 	g, at := &gemm{}, y
 	if graph.HasInput(x, 2) {
-		if !isStandard(at, "Add") {
+		if !graph.IsOperator(at, "Add") {
 			return nil
 		}
 		g.sum, at = at, m.madeFor(at, 0)
@@ -49,19 +49,15 @@ func (m *matcher) gemmOf(x, y *onnxpb.NodeProto) *gemm {
 		}
 		at = m.madeFor(at, 0)
 	}
-	if g.product = at; !isStandard(at, "MatMul") {
+	if g.product = at; !graph.IsOperator(at, "MatMul") {
 		return nil
 	}
 	if graph.IntAttribute(x, "transA") != 0 {
-		if g.transposed = m.madeFor(at, 0); !isStandard(g.transposed, "Transpose") || !turnsMatrix(g.transposed) {
+		if g.transposed = m.madeFor(at, 0); !graph.IsOperator(g.transposed, "Transpose") || !turnsMatrix(g.transposed) {
 			return nil
 		}
 	}
 	return g
-}
-
-func isStandard(n *onnxpb.NodeProto, op string) bool {
-	return n.GetOpType() == op && graph.IsStandard(n.GetDomain())
 }
 
 // turnsMatrix reports whether a Transpose swaps the axes of a matrix.
@@ -82,7 +78,7 @@ func (m *matcher) madeFor(n *onnxpb.NodeProto, input int) *onnxpb.NodeProto {
 // multipliesBy reports whether a node of the second model multiplies by a constant, rounded to the
 // type that the node computes in.
 func (m *matcher) multipliesBy(n *onnxpb.NodeProto, factor float32) bool {
-	if !isStandard(n, "Mul") || len(n.Input) != 2 {
+	if !graph.IsOperator(n, "Mul") || len(n.Input) != 2 {
 		return false
 	}
 	v := m.b.Graph.Source(n, 1)
@@ -162,16 +158,16 @@ func (m *matcher) gemm(where string, x *onnxpb.NodeProto, g *gemm) error {
 	return m.inputs(input(2), addend, 1, false)
 }
 
-// fused returns the MatMul of the first model that, with the Add x behind it, became the Gemm y: ONNX
-// Runtime's optimizer writes that. It returns nil if they are others.
+// fused returns the MatMul of the first model that ONNX Runtime's optimizer fused with the Add x into
+// the Gemm y; nil if y is not that.
 func (m *matcher) fused(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
-	if !isStandard(x, "Add") || !isStandard(y, "Gemm") || !graph.HasInput(y, 2) ||
+	if !graph.IsOperator(x, "Add") || !graph.IsOperator(y, "Gemm") || !graph.HasInput(y, 2) ||
 		graph.IntAttribute(y, "transA") != 0 || graph.IntAttribute(y, "transB") != 0 ||
 		graph.FloatAttributeOr(y, "alpha", 1) != 1 || graph.FloatAttributeOr(y, "beta", 1) != 1 {
 		return nil
 	}
 	for _, v := range m.a.Graph.Inputs(x) {
-		if v != nil && v.Node != nil && len(v.Uses) == 1 && !v.Output && isStandard(v.Node, "MatMul") && m.gone[m.a.Graph.Number(v.Node)] {
+		if v != nil && v.Node != nil && len(v.Uses) == 1 && !v.Output && graph.IsOperator(v.Node, "MatMul") && m.gone[m.a.Graph.Number(v.Node)] {
 			return v.Node
 		}
 	}
@@ -239,7 +235,7 @@ func (m *matcher) inputs(at place, y *onnxpb.NodeProto, j int, transposed bool) 
 	case v == nil && w == nil:
 		return nil
 	case v == nil || w == nil:
-		m.problem("%s is there only once", at)
+		m.problem("only one model has %s", at)
 		return nil
 	case m.isSteady(v) && m.isSteady(w):
 		return m.constants(place{where: at.where, node: at.node, input: -1}, v, w, transposed)
@@ -311,7 +307,7 @@ func (m *matcher) value(at place, v, w *graph.Value) error {
 
 // unnamed passes over Identity nodes of the first model that the second lacks.
 func (m *matcher) unnamed(at place, v *graph.Value) *graph.Value {
-	for v.Node != nil && isStandard(v.Node, "Identity") && m.partner[m.a.Graph.Number(v.Node)] == nil && m.a.Graph.Source(v.Node, 0) != nil {
+	for v.Node != nil && graph.IsOperator(v.Node, "Identity") && m.partner[m.a.Graph.Number(v.Node)] == nil && m.a.Graph.Source(v.Node, 0) != nil {
 		if number := m.a.Graph.Number(v.Node); m.gone[number] {
 			m.gone[number] = false
 			m.note("%s: %s is gone", at, graph.Describe(v.Node))
@@ -321,9 +317,9 @@ func (m *matcher) unnamed(at place, v *graph.Value) *graph.Value {
 	return v
 }
 
-// unclipped passes over what quantizing does to a value. Codes have a range, which may do the work
-// of a Relu or Clip of the first model. Dequantize writes a Clip or Relu for it, in the first model,
-// too, if that had codes.
+// unclipped passes over the effect of quantization on a value. The range of codes may replace a Relu
+// or Clip of the first model. Dequantize writes a Clip or Relu for that range, also in the first model
+// if it had codes.
 func (m *matcher) unclipped(at place, v, w *graph.Value) (_, _ *graph.Value) {
 	r, known := m.ranges[w.Name]
 	if !known || w.Path != w.Name || w.Node == nil {
@@ -351,10 +347,10 @@ func (m *matcher) unclipped(at place, v, w *graph.Value) (_, _ *graph.Value) {
 
 // clips reports whether a node limits the range of values.
 func clips(n *onnxpb.NodeProto) bool {
-	return graph.IsStandard(n.GetDomain()) && (n.GetOpType() == "Clip" || n.GetOpType() == "Relu")
+	return graph.IsOperator(n, "Clip") || graph.IsOperator(n, "Relu")
 }
 
-// bounds returns those of a Clip or Relu of the first model.
+// bounds returns the limits of a Clip or Relu of the first model.
 func (m *matcher) bounds(n *onnxpb.NodeProto) (lo, hi float64, ok bool) {
 	switch {
 	case !clips(n) || m.a.Graph.Source(n, 0) == nil:

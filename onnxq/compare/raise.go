@@ -15,10 +15,9 @@ import (
 	"onnxquant/onnxq/restyle"
 )
 
-// raised returns a model as it is at the opset of another one made from it: what the adapters
-// of package opset write is what the other model must have. It is x itself if the opset is
-// the same. Nodes with the outputs in opaque are hidden from the adapters, which write another
-// form of what reads an operator that they do not know.
+// raised returns a model at the opset of a model made from it, as package opset raises it. It returns
+// x itself if the opset is the same. Nodes with outputs in opaque are hidden from the adapters: next
+// to an operator unknown to them, they would write other nodes.
 func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*graph.Graph, error) {
 	to := graph.Opset(other)
 	versions := map[string]int64{}
@@ -84,7 +83,7 @@ func raised(x *graph.Graph, other *onnxpb.ModelProto, opaque map[string]bool) (*
 }
 
 // unchanged reports whether the main graph of a copy has the nodes, initializers and inputs of the
-// original: in a model of very many nodes another index would take much memory.
+// original. Then no other index is needed, which takes much memory for very many nodes.
 func unchanged(x *graph.Graph, c *graph.Copy) bool {
 	was, is := x.File.Proto.Graph, c.Proto.Graph
 	return slices.Equal(was.Node, is.Node) && len(was.Initializer) == len(is.Initializer) && len(was.Input) == len(is.Input)
@@ -143,8 +142,8 @@ func keyOfFunction(f *onnxpb.FunctionProto) string {
 	return graph.FunctionKey(f.GetDomain(), f.GetName(), f.GetOverload())
 }
 
-// versions compares the IR version and the imported operator sets of the models as they are,
-// and those of their functions with those of the raised model.
+// versions compares the IR versions and operator sets of the given models, and the operator sets of
+// functions after raising.
 func (m *matcher) versions(x, y *onnxpb.ModelProto) {
 	if y.GetIrVersion() < x.GetIrVersion() {
 		m.problem("IR version %d -> %d", x.GetIrVersion(), y.GetIrVersion())
@@ -182,7 +181,7 @@ func (m *matcher) versions(x, y *onnxpb.ModelProto) {
 	}
 }
 
-// domains compares the imported versions of other operators than those of ONNX.
+// domains compares the imported versions of custom operators.
 func (m *matcher) domains(where string, x, y []*onnxpb.OperatorSetIdProto, used map[string]bool) {
 	versions := map[string]int64{}
 	for _, o := range y {

@@ -10,8 +10,8 @@ import (
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/msg"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/internal/recognize"
+	"onnxquant/spec"
 )
 
 // keyOfValue is the name of a value as in restyle.Weight.Became. In functions it includes the
@@ -51,7 +51,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 		if err := m.claim(v, w, x); err != nil {
 			return err
 		}
-		m.table(v, folded.Weight)
+		m.checkTable(v, folded.Weight)
 		if err := m.floats(v, x, folded, transposed); err != nil {
 			return err
 		}
@@ -87,8 +87,8 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 	return nil
 }
 
-// codes completes the match of a weight whose errors were measured, by what only codes have: blocks
-// that share a scale, and factors of channels.
+// codes completes the match of a weight, after its errors were measured, with blocks that share a
+// scale and factors of channels.
 func (m *matcher) codes(match *WeightMatch, e *measurement, v *graph.Value, coded *recognize.Weight) error {
 	if e.lostSigns() {
 		m.problem("%s: no decoded element is negative", msg.Quote(v.Path))
@@ -118,7 +118,7 @@ func (m *matcher) codes(match *WeightMatch, e *measurement, v *graph.Value, code
 	return m.factors(v, e.x, e.y, match.CodeType)
 }
 
-// blockSize returns the block size of a weight as TensorPlan has it.
+// blockSize returns the block size of a weight as in TensorPlan.
 func blockSize(w *recognize.Weight) int64 {
 	switch {
 	case w.PerTensor:
@@ -129,8 +129,8 @@ func blockSize(w *recognize.Weight) int64 {
 	return w.Block
 }
 
-// unshaped follows a value back through nodes that change the shape alone: a part of a stored
-// tensor is known by the name that Slice, Split or Concat gives it.
+// unshaped follows a value back through nodes that only change the shape. Slice, Split and Concat name
+// the parts of a stored tensor, not the nodes behind them.
 func unshaped(x *graph.Graph, v *graph.Value) *graph.Value {
 	for v.Tensor == nil && v.Node != nil && recognize.Reshapes(v.Node) && x.Source(v.Node, 0) != nil {
 		v = x.Source(v.Node, 0)
@@ -138,8 +138,8 @@ func unshaped(x *graph.Graph, v *graph.Value) *graph.Value {
 	return v
 }
 
-// claim records that quantized weight w is compared with v. It reports a problem if w is another
-// weight: one that stands for something else too, or has the name of another weight.
+// claim records that quantized weight w is compared with v. It reports a problem if w is compared with
+// two different weights, or has the name of another one.
 func (m *matcher) claim(v, w *graph.Value, x *recognize.Constant) error {
 	key := keyOfValue(w)
 	m.compared[key] = true
@@ -156,27 +156,30 @@ func (m *matcher) claim(v, w *graph.Value, x *recognize.Constant) error {
 			}
 		}
 		if !same {
-			m.problem("%s stands for %s and %s", msg.Quote(w.Path), msg.Quote(before.Path), msg.Quote(v.Path))
+			m.problem("%s is in the place of both %s and %s", msg.Quote(w.Path), msg.Quote(before.Path), msg.Quote(v.Path))
 		}
 	}
 	if _, other := m.names[keyOfValue(v)]; other && key != keyOfValue(v) && m.stored[key] {
-		m.problem("%s stands for %s", msg.Quote(w.Path), msg.Quote(v.Path))
+		m.problem("%s is in the place of %s", msg.Quote(w.Path), msg.Quote(v.Path))
 	}
 	return nil
 }
 
-// table reports a table of what codes stand for that is, apart from a few values, the one of a
-// format.
-func (m *matcher) table(v *graph.Value, w *recognize.Weight) {
+// checkTable reports a table of code values that equals the table of a known format except for a
+// few values: the table was probably damaged.
+func (m *matcher) checkTable(v *graph.Value, w *recognize.Weight) {
 	if w.Constant == nil || w.Constant.Decoder == nil {
 		return
 	}
 	values := w.Constant.Decoder.Table
-	for _, format := range []spec.Format{spec.NF4, spec.FP4, spec.NVFP4, "iq4_nl"} {
+	var tried [][]float32
+	for _, format := range spec.Formats() {
 		known := form.Table(format)
-		if len(values) != len(known) {
+		same := func(other []float32) bool { return slices.Equal(known, other) }
+		if known == nil || len(values) != len(known) || slices.ContainsFunc(tried, same) {
 			continue
 		}
+		tried = append(tried, known)
 		others := 0
 		for i, x := range known {
 			if math.Abs(float64(values[i]-x)) > 1e-3*float64(slices.Max(known)) {
@@ -184,7 +187,7 @@ func (m *matcher) table(v *graph.Value, w *recognize.Weight) {
 			}
 		}
 		if others > 0 && others <= len(known)/4 {
-			m.problem("%s: its table is that of %s with %d other values", msg.Quote(v.Path), format, others)
+			m.problem("%s: its table equals that of %s except for %d values", msg.Quote(v.Path), format, others)
 		}
 	}
 }

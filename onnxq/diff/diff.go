@@ -1,12 +1,12 @@
 package diff
 
 import (
+	"cmp"
 	"context"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/modelfile"
 	"onnxquant/onnxq"
 )
@@ -17,7 +17,7 @@ type Kind string
 const (
 	Added   Kind = "added"   // only in the second model
 	Removed Kind = "removed" // only in the first model
-	Changed Kind = "changed" // in both, with other contents
+	Changed Kind = "changed" // in both models, with different contents
 	Moved   Kind = "moved"   // the same parts in another order
 )
 
@@ -40,7 +40,7 @@ type Change struct {
 	Contents bool `json:"contents,omitempty"`
 }
 
-// String tells the difference in one line, as a sign + - ~ and what it is about.
+// String describes the change in one line: a sign (+ - ~) and the changed part.
 func (c Change) String() string {
 	sign := map[Kind]string{Added: "+ ", Removed: "- ", Changed: "~ ", Moved: "~ "}[c.Kind]
 	text := c.Where
@@ -58,7 +58,7 @@ func (c Change) String() string {
 	return sign + text
 }
 
-// Count counts parts of two models.
+// Count is the number of parts in each of two models.
 type Count struct {
 	A     int `json:"a"`
 	B     int `json:"b"`
@@ -86,10 +86,10 @@ type Difference struct {
 //
 // Progress, if not nil, is called with the bytes of a that were compared, and their total.
 func Models(ctx context.Context, a, b *onnxq.Model, progress func(done, total int64)) (*Difference, error) {
-	if err := access.Ready(ctx, a, b); err != nil {
+	if err := cmp.Or(a.Ready(ctx), b.Ready(ctx)); err != nil {
 		return nil, err
 	}
-	d := &differ{ctx: ctx, a: access.Graph(a).File, b: access.Graph(b).File, progress: progress, result: &Difference{Changes: []Change{}}}
+	d := &differ{ctx: ctx, a: a.Graph().File, b: b.Graph().File, progress: progress, result: &Difference{Changes: []Change{}}}
 	if err := d.message("", d.a.Proto.ProtoReflect(), d.b.Proto.ProtoReflect()); err != nil {
 		return nil, err
 	}
@@ -97,8 +97,8 @@ func Models(ctx context.Context, a, b *onnxq.Model, progress func(done, total in
 	return d.result, nil
 }
 
-// Messages compares message x of model a with message y of model b, of the same type: the fields of
-// these names, or all of them if no name is given. Where of the changes begins with where.
+// Messages compares message x of model a with message y of model b, which has the same type. It
+// compares the named fields, or all fields if none is named. Where of each change begins with where.
 func Messages(ctx context.Context, where string, a, b *modelfile.Model, x, y proto.Message, fields ...protoreflect.Name) ([]Change, error) {
 	d := &differ{ctx: ctx, a: a, b: b, result: &Difference{}}
 	p, q := x.ProtoReflect(), y.ProtoReflect()

@@ -16,7 +16,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
-	"onnxquant/onnxq/provenance"
+	"onnxquant/internal/provenance"
 )
 
 // differ compares two messages of the same type, field by field.
@@ -33,8 +33,8 @@ type differ struct {
 // record begins the places of the record of provenance.
 var record = fmt.Sprintf("metadata_prop %s", msg.Quote(provenance.Key))
 
-// add adds a change, unless it is one of the record of provenance: that is about how a model
-// was made, not about the model.
+// add adds a change, unless it is in the record of provenance, which is not part of the model's
+// function.
 func (d *differ) add(c Change) {
 	if c.Where == record {
 		return

@@ -14,7 +14,7 @@ import (
 // key identifies a message of a list.
 type key struct {
 	name string
-	n    int // counts equal names, from 0
+	n    int // number among equal names, from 0
 }
 
 func (k key) text() string {

@@ -4,8 +4,8 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/reach"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/rules"
+	"onnxquant/internal/recognize"
+	"onnxquant/rules"
 )
 
 // candidate is a float tensor that may go into the file.
@@ -24,7 +24,8 @@ type candidate struct {
 	layer  int
 }
 
-// candidates lists the float tensors of the model, with what can be known of each by itself.
+// candidates lists the float tensors of the model with the properties that do not depend on other
+// tensors.
 func candidates(x *graph.Graph, names *rules.Names) []*candidate {
 	var all []*candidate
 	parts := recognize.Parts(x)

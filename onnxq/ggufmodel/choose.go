@@ -8,17 +8,17 @@ import (
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
 	"onnxquant/internal/msg"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
 // TypeRule is the type of the tensors that match a name.
 type TypeRule struct {
-	Pattern string // name or glob, of the tensor in the model or the file, or of a node that reads it
+	Pattern string // name or glob: of the tensor in the model or the file, or of a node that reads it
 	Type    string // name of an encoding of package ggml, or F64
 }
 
-// Types lists the possible types of a weight in a GGUF file: the encodings of package ggml
-// that GGUF has, and F64 for float64 weights.
+// Types lists the possible types of a weight in a GGUF file: the encodings of package ggml that GGUF
+// supports, and F64 for float64 weights.
 func Types() []string {
 	var names []string
 	for _, e := range ggml.All() {

@@ -8,9 +8,9 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/internal/buffer"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq/ggufmodel"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
 // An importance matrix reaches the encoding: one for all matrices of a weight, or one for
@@ -44,8 +44,8 @@ func TestImportance(t *testing.T) {
 		}
 	}
 	for want, im := range map[string]*rules.Importance{
-		"none of its 1 names is that of a quantized weight": importanceOf("other", columns[:k]),
-		`"w" has 9 values, but its rows have 256 elements`:  importanceOf("w", columns[:9]),
+		"none of its 1 names is the name of a quantized weight": importanceOf("other", columns[:k]),
+		`"w" has 9 values, but its rows have 256 elements`:      importanceOf("w", columns[:9]),
 	} {
 		if _, err := ggufmodel.NewPlan(m, ggufmodel.Options{Importance: im}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %v, want one that says %s", err, want)

@@ -10,11 +10,11 @@ import (
 	"onnxquant/internal/shapes"
 )
 
-// layout is the order of a tensor's elements in a GGUF file. There, blocks run along the last
-// axis, which must be the reduction axis. So the axis that MatMul or Gemm sums over, or the
-// features of an embedding, comes last: MatMul's [K,N] is [N,K] in the file. Other tensors
-// are as in the model. The layout depends on the graph alone, so ReadWeights can read files
-// that other programs made of the same weights.
+// layout is the order of a tensor's elements in a GGUF file. There, blocks run along the last axis,
+// which must be the reduction axis. So the axis that MatMul or Gemm sums over, or the features of an
+// embedding, comes last: MatMul's [K,N] is [N,K] in the file. Other tensors keep their order. The
+// layout depends only on the graph, so ReadWeights can read files that other programs made from the
+// same weights.
 type layout struct {
 	shape []int64 // in the file
 
@@ -95,7 +95,7 @@ func trimOnes(shape []int64) []int64 {
 	return shape
 }
 
-// floatTypes maps float types of ONNX to those of GGUF.
+// floatTypes maps float types of ONNX to GGUF.
 var floatTypes = map[dtype.DType]gguf.Type{
 	dtype.Float32:  gguf.F32,
 	dtype.Float16:  gguf.F16,

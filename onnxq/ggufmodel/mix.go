@@ -18,8 +18,8 @@ import (
 // DefaultMix is the default of Options.Mix.
 const DefaultMix = "Q4_K_M"
 
-// mix chooses the type of a weight by its role in the model. The mixes, their names and
-// numbers are those of llama.cpp (llama_ftype and llama-quantize).
+// mix chooses the type of a weight by its role in the model. The mixes, their names and numbers are
+// llama.cpp's (llama_ftype and llama-quantize).
 type mix struct {
 	name   string
 	number uint32 // general.file_type
@@ -34,7 +34,7 @@ type mixRule struct {
 	where func(layer, layers int, weighted bool) bool // nil: everywhere
 }
 
-// role is what a weight is for.
+// role is the role of a weight.
 type role int
 
 const (
@@ -141,8 +141,8 @@ var fallbacks = map[gguf.Type]gguf.Type{
 	gguf.Q2_K: gguf.Q4_0, gguf.Q3_K: gguf.Q4_0, gguf.Q4_K: gguf.Q5_0, gguf.Q5_K: gguf.Q5_1, gguf.Q6_K: gguf.Q8_0,
 }
 
-// fitting returns t or its fallback if the blocks fill rows of k elements. Otherwise a BF16
-// weight stays so, and any other becomes F16.
+// fitting returns t if its blocks fill rows of k elements, else its fallback if that fits. Otherwise a
+// BF16 weight stays BF16, and any other becomes F16.
 func fitting(t, own gguf.Type, k int64) gguf.Type {
 	fills := func(t gguf.Type) bool {
 		elements, _ := t.Block()
@@ -186,7 +186,7 @@ func words(list ...string) *regexp.Regexp {
 
 var layerNumber = regexp.MustCompile(`(?i)(?:^|[./:])(?:blk|blocks?|layers?|h)[./](\d{1,6})(?:$|[./:])`)
 
-// layerOf returns the layer number in the first name that has one, or -1.
+// layerOf returns the layer number in the first name with one, or -1.
 func layerOf(names []string) int {
 	for _, name := range names {
 		if m := layerNumber.FindStringSubmatch(name); m != nil {

@@ -9,19 +9,17 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
-	"onnxquant/internal/access"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/work"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
-// Options say how weights are written to a GGUF file. The zero value of a field means the
-// default named beside it.
+// Options say how weights are written to a GGUF file. Zero values mean the defaults.
 type Options struct {
 	Mix           string     // one of Mixes; default DefaultMix
 	Pure          bool       // every weight gets the mix's base type
@@ -58,8 +56,8 @@ type Tensor struct {
 	Bits     float64 `json:"bits_per_weight"`
 }
 
-// Plan says what a GGUF file will contain. It depends only on the model's structure and the
-// options. It needs its Model to be open.
+// Plan describes the contents of a GGUF file. It depends only on the model's structure and the
+// options. Its Model must stay open.
 type Plan struct {
 	Mix      string   `json:"mix"`
 	Tensors  []Tensor `json:"tensors"` // every float initializer and Constant
@@ -87,18 +85,17 @@ type weight struct {
 	planned    int // index among the plan's tensors
 }
 
-// NewPlan decides what a GGUF file of the model's weights contains. It reads no weights.
+// NewPlan decides the contents of a GGUF file with the model's weights. It reads no weights.
 //
-// All float initializers and Constants are written, except empty ones, scalars of Constant
-// nodes, and parts of quantized weights. Weights with two or more axes that MatMul, Gemm or
-// Gather read get the type of the mix, or one with shorter blocks if their rows do not fill
-// whole blocks. The others keep their type, but vectors become F32, as ggml's programs
-// require.
+// All float initializers and Constants are written, except empty ones, scalars of Constant nodes, and
+// parts of quantized weights. Weights with two or more axes that MatMul, Gemm or Gather read get the
+// type of the mix. If their rows do not fill whole blocks, they get a type with shorter blocks. Other
+// weights keep their type, except that vectors become F32, as ggml's programs require.
 func NewPlan(m *onnxq.Model, opts Options) (*Plan, error) {
-	if err := access.Opened(m); err != nil {
+	if err := m.Opened(); err != nil {
 		return nil, err
 	}
-	x := access.Graph(m)
+	x := m.Graph()
 	opts.Mix = cmp.Or(opts.Mix, DefaultMix)
 	opts.Memory = cmp.Or(opts.Memory, work.DefaultMemory)
 	chosen, err := mixNamed(opts.Mix)

@@ -7,10 +7,10 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/gguf"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 	"onnxquant/testmodels"
 )
 

@@ -9,7 +9,6 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
-	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/convert"
 	"onnxquant/internal/graph"
@@ -17,7 +16,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/reach"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/rules"
+	"onnxquant/rules"
 )
 
 // WeightsFrom describes what ReadWeights read.
@@ -25,24 +24,23 @@ type WeightsFrom struct {
 	Tensors []string // of the model, which now have their contents from the file
 	Of      int      // number of float tensors of the model
 	Used    int      // tensors of the file
-	Unused  []string // the other tensors of the file
+	Unused  []string // tensors of the file that the model lacks
 }
 
-// ReadWeights replaces the contents of float tensors of the model by tensors of the GGUF file
-// at path that have the same name, or the name given by names. Plans and conversions of the
-// model then use these contents.
+// ReadWeights replaces the contents of float tensors of the model by tensors of the GGUF file at path,
+// with the same name or the name given by names. Plans and conversions of the model then use these
+// contents.
 //
-// Shapes must be as NewPlan would write them: the reduction axis is last, so MatMul's [K,N]
-// is [N,K] in the file. Values are decoded and rounded to the tensor's type in the model when
-// they are read, piece by piece. The file stays open until the model is closed.
+// Shapes must be as NewPlan would write them: the reduction axis is last, so MatMul's [K,N] is [N,K]
+// in the file. Values are decoded and rounded to the tensor's type in the model when they are read,
+// piece by piece. The file stays open until the model is closed.
 //
-// It is an error if the file has none of the model's tensors, or one with a wrong shape or
-// type.
+// It fails if the file has none of the model's tensors, or has one with a wrong shape or type.
 func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom, error) {
-	if err := access.Opened(m); err != nil {
+	if err := m.Opened(); err != nil {
 		return nil, err
 	}
-	r, size, err := access.Graph(m).File.Attach(path)
+	r, size, err := m.Graph().File.Attach(path)
 	if err != nil {
 		return nil, err
 	}
@@ -50,12 +48,12 @@ func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom,
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	if err := names.Unused(convert.TensorNames(access.Graph(m))); err != nil {
+	if err := names.Unused(convert.TensorNames(m.Graph())); err != nil {
 		return nil, err
 	}
 	w := &WeightsFrom{}
 	taken := map[*gguf.Tensor]bool{}
-	for _, v := range access.Graph(m).Values {
+	for _, v := range m.Graph().Values {
 		if !dtype.DType(v.Tensor.GetDataType()).Float() {
 			continue
 		}
@@ -65,11 +63,11 @@ func ReadWeights(m *onnxq.Model, path string, names *rules.Names) (*WeightsFrom,
 		if !ok || t == nil {
 			continue
 		}
-		s, err := newSource(f, t, access.Graph(m), v)
+		s, err := newSource(f, t, m.Graph(), v)
 		if err != nil {
 			return nil, fmt.Errorf("%s: tensor %s: %w", path, msg.Quote(t.Name), err)
 		}
-		if err := access.Graph(m).File.Replace(v.Tensor, s); err != nil {
+		if err := m.Graph().File.Replace(v.Tensor, s); err != nil {
 			return nil, err
 		}
 		taken[t] = true
@@ -184,8 +182,8 @@ func (s *source) read(dst []byte, at, n int64) error {
 	return nil
 }
 
-// What is decoded at once: a multiple of all block sizes, and as many columns as share a
-// cache line in the model.
+// The size of a piece that is decoded at once: a multiple of all block sizes, by as many columns as
+// share a cache line in the model.
 const (
 	sourceStep    = 4 << 10
 	sourceColumns = 16

@@ -15,9 +15,8 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/ggml"
 	"onnxquant/formats/gguf"
-	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/testmodels"
@@ -52,8 +51,8 @@ func TestSource(t *testing.T) {
 				typ.Encode(want, transposed(decoded, c.outer, c.inner, c.k))
 				name := fmt.Sprintf("%s %v %v as %v", c.op, typ, c.shape, e)
 
-				v := access.Graph(m).Values[0]
-				s, err := ggufmodel.NewSource(f, f.Tensor("w"), access.Graph(m), v)
+				v := m.Graph().Values[0]
+				s, err := ggufmodel.NewSource(f, f.Tensor("w"), m.Graph(), v)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -140,7 +139,7 @@ func TestThereAndBack(t *testing.T) {
 func ownTypes(m *onnxq.Model) []ggufmodel.TypeRule {
 	names := map[dtype.DType]string{dtype.Float32: "F32", dtype.Float16: "F16", dtype.BFloat16: "BF16", dtype.Float64: "F64"}
 	var rules []ggufmodel.TypeRule
-	for _, v := range access.Graph(m).Values {
+	for _, v := range m.Graph().Values {
 		if name, ok := names[dtype.DType(v.Tensor.GetDataType())]; ok {
 			rules = append(rules, ggufmodel.TypeRule{Pattern: v.Path, Type: name})
 		}

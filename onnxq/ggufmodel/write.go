@@ -16,7 +16,6 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/formats/gguf"
-	"onnxquant/internal/access"
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/commit"
 	"onnxquant/internal/kernels"
@@ -31,7 +30,7 @@ import (
 type Report struct {
 	Plan     *Plan          `json:"plan"`
 	Tensors  []TensorReport `json:"tensors"`            // the written ones
-	Warnings []string       `json:"warnings,omitempty"` // about values; the plan has others
+	Warnings []string       `json:"warnings,omitempty"` // about values; the plan has its own warnings
 	Output   string         `json:"output"`
 	Replaced bool           `json:"replaced,omitempty"` // there was a file at Output
 	Elapsed  time.Duration  `json:"elapsed_ns"`
@@ -63,7 +62,7 @@ type buffers struct {
 // at all. Rows are read, encoded and written in tiles by several workers; the output does not
 // depend on their number. A value that the type cannot represent is an error.
 func (p *Plan) Write(ctx context.Context, out string) (*Report, error) {
-	if err := errors.Join(access.Ready(ctx), p.made()); err != nil {
+	if err := errors.Join(work.CheckContext(ctx), p.made()); err != nil {
 		return nil, err
 	}
 	start := time.Now()
@@ -115,7 +114,7 @@ type writer struct {
 // losses count elements that are too small for their type.
 type losses struct {
 	gone   int64 // of blocks that became 0 as a whole
-	coarse int64 // of blocks whose scales have few bits, and that have much larger errors for that
+	coarse int64 // elements of blocks whose scales have few bits, with much larger errors for that reason
 }
 
 func newWriter(p *Plan) *writer {
@@ -220,7 +219,7 @@ func (t tile) load(b *buffers) ([]byte, error) {
 	return transposed, nil
 }
 
-// encode encodes the elements of a tile, adds up their errors and counts what is lost.
+// encode encodes the elements of a tile, adds up their errors and counts losses.
 func (t tile) encode(ctx context.Context, b *buffers, raw []byte, errors *errstat.Stats, lost *losses) ([]byte, error) {
 	x := buffer.Grow(&b.x, t.rows*t.n)
 	t.w.dtype.Decode(x, raw)
@@ -264,7 +263,7 @@ func (g *weight) importanceOf(row int64) []float32 {
 	return g.importance[row/g.matrix()*g.k:][:g.k]
 }
 
-// eachRun calls do for each part of a tile that is contiguous in the file, with its offset in
+// eachRun calls do for each part of a tile that is contiguous in the file, with the part's offset in
 // the tensor.
 func (t tile) eachRun(packed []byte, do func(part []byte, off int64) error) error {
 	elements, bytes := int64(1), t.w.dtype.Bits()/8
@@ -336,8 +335,8 @@ func (w *writer) qualities() []TensorReport {
 	return all
 }
 
-// few is the share of a tensor that may be lost without a warning: trained models have some rows of
-// numbers near 0.
+// few is the share of a tensor that may be lost without a warning: trained models have some rows near
+// 0.
 const few = 0.01
 
 // warnings names the tensors of which a part became 0, or was distorted as its scales have few bits.

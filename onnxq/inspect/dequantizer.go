@@ -11,7 +11,7 @@ import (
 	"onnxquant/internal/reach"
 	"onnxquant/internal/shapes"
 	"onnxquant/internal/target"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // dequantizer is a DequantizeLinear of stored codes.
@@ -22,7 +22,7 @@ type dequantizer struct {
 	codes, scales dtype.DType
 	output        dtype.DType
 	dims          []int64 // shape of the codes
-	axis          int     // along which blocks run, or whose indices have a scale each
+	axis          int     // axis of the blocks, or of per-axis scales
 	block         int64   // 0: none
 	scaleCount    int64
 	scalar        bool // the scale is a scalar
@@ -81,7 +81,7 @@ func (d *dequantizer) blockSize() int {
 	return int(d.block)
 }
 
-// format is the format with these types of codes and scales; Float if there is none.
+// format is the format with these types of codes and scales; Float if no format has them.
 func (d *dequantizer) format() spec.Format {
 	for _, t := range spec.Table[1:] {
 		scaled := t.Family == spec.Microscaling
@@ -92,15 +92,15 @@ func (d *dequantizer) format() spec.Format {
 	return spec.Float
 }
 
-// taken reports whether a target supports the format.
-func (d *dequantizer) taken(t spec.Target) bool {
+// supported reports whether a target supports the format.
+func (d *dequantizer) supported(t spec.Target) bool {
 	f := d.format()
 	_, ok := target.Of(t).Support(f)
 	return ok || f == spec.Float // unknown to the table
 }
 
-// sum is the axis that the first reader sums over, if that is a MatMul or Gemm with the
-// weight as its second factor; else -1.
+// sum is the axis that the first reader sums over, if it is a MatMul or Gemm with the weight as its
+// second factor; else -1.
 func (d *dequantizer) sum() int {
 	if len(d.dims) != 2 || len(d.made.Uses) == 0 {
 		return -1
@@ -125,7 +125,7 @@ func (d *dequantizer) decoded(shapes *graph.Shapes) target.Decoded {
 	w.Product, w.Other = reach.ProductOf(d.index, shapes, d.made, d.scales)
 	if d.block == 0 {
 		w.Block = spec.PerChannel
-		w.Axis = 1 - d.axis // scales along one axis are constant along the other
+		w.Axis = 1 - d.axis // scales along one axis are constant along the other axis
 		if d.scalar || d.scaleCount == 1 && len(d.dims) == 2 && d.dims[1] == 1 {
 			w.Axis = 0
 		}
@@ -133,8 +133,7 @@ func (d *dequantizer) decoded(shapes *graph.Shapes) target.Decoded {
 	return w
 }
 
-// weightOnly reports whether all readers take it as a weight, and no other input of theirs
-// is dequantized.
+// weightOnly reports whether all readers use it as a weight and read no other dequantized input.
 func (d *dequantizer) weightOnly() bool {
 	readers := reach.Of(d.index, d.made, d.dims).Leaves
 	return len(readers) > 0 && !slices.ContainsFunc(readers, func(l reach.Leaf) bool {

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"log"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/inspect"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 func ExampleModel() {

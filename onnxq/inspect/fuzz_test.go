@@ -5,12 +5,11 @@ import (
 	"path/filepath"
 	"testing"
 
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/recognize"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/diff"
 	"onnxquant/onnxq/inspect"
-	"onnxquant/onnxq/recognize"
 	"onnxquant/testmodels"
 )
 
@@ -40,7 +39,7 @@ func FuzzInspect(f *testing.F) {
 		if !d.Equal {
 			t.Errorf("the model differs from itself: %+v", d.Changes)
 		}
-		for _, w := range recognize.Weights(access.Graph(m)) {
+		for _, w := range recognize.Weights(m.Graph()) {
 			n := w.Elements()
 			if w.Obstacle != "" || n == 0 || n > 1<<20 {
 				continue

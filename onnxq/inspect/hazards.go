@@ -13,14 +13,13 @@ import (
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/target"
 	"onnxquant/internal/write"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Hazard is a part of a model that is known to fail, or to cost time or space, in some
-// runtime.
+// Hazard is a part of a model that is known to fail, be slow or waste space in some runtime.
 type Hazard struct {
 	Check   string   `json:"check"`   // name of the check
 	Runtime string   `json:"runtime"` // runtime, or "any"
@@ -43,104 +42,104 @@ const (
 // check looks for one hazard. find returns the places.
 type check struct {
 	name    string
-	runtime string
+	runtime spec.Target // Portable: any runtime
 	effect  Effect
 	text    string
 	find    func(*hazardSearch) []string
 }
 
 const (
-	anyRuntime  = "any"
-	onnxRuntime = "ONNX Runtime 1.31"
-	openVINO    = "OpenVINO 2026.4"
-	tensorRT    = "TensorRT"
-	qnn         = "QNN 2.7"
-
 	leastHazard  = 1 << 10 // bytes: smaller tensors are not reported
 	blockedOpset = 21
 )
 
 // checks is the table of hazards, the worst of each runtime first.
 var checks = []check{
-	{"missing-import", anyRuntime, EffectRefused, "operators of a domain without opset_import", missingImports},
-	{"block-opset", anyRuntime, EffectRefused, "DequantizeLinear with block_size before opset 21", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"missing-import", spec.Portable, EffectRefused, "operators of a domain without opset_import", missingImports},
+	{"block-opset", spec.Portable, EffectRefused, "DequantizeLinear with block_size before opset 21", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && h.x.Opset < blockedOpset
 	})},
-	{"type-opset", anyRuntime, EffectRefused, "DequantizeLinear of a type that the opset does not support", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"type-opset", spec.Portable, EffectRefused, "DequantizeLinear of a type that the opset does not support", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return h.x.Opset < max(d.codes.Opset(), d.scales.Opset())
 	})},
-	{"embedded-2gib", anyRuntime, EffectRefused, "the model file is larger than 2 GiB, the limit of protobuf", largeFile},
-	{"ir-behind", anyRuntime, EffectNote, "the IR version is older than the opset's", irBehind},
-	{"dead-initializer", anyRuntime, EffectWaste, "initializers that nothing reads", deadInitializers},
-	{"replaceable", anyRuntime, EffectSlow, "initializers that are graph inputs, which prevents constant folding", replaceable},
-	{"subgraph-float", anyRuntime, EffectWaste, "float weights in subgraphs or functions of an otherwise quantized model", floatsInSubgraphs},
+	{"embedded-2gib", spec.Portable, EffectRefused, "the model file is larger than 2 GiB, the limit of protobuf", largeFile},
+	{"ir-behind", spec.Portable, EffectNote, "the IR version is older than the opset's", irBehind},
+	{"dead-initializer", spec.Portable, EffectWaste, "initializers that nothing reads", deadInitializers},
+	{"replaceable", spec.Portable, EffectSlow, "initializers that are graph inputs, which prevents constant folding", replaceable},
+	{"subgraph-float", spec.Portable, EffectWaste, "float weights in subgraphs or functions of an otherwise quantized model", floatsInSubgraphs},
 
-	{"ort-2bit-columns", onnxRuntime, EffectWrong, "2-bit DequantizeLinear fused with MatMul if N is not a multiple of 4", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"ort-2bit-columns", spec.ORT, EffectWrong, "2-bit DequantizeLinear fused with MatMul if N is not a multiple of 4", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.decoded(h.shapes).Spoilt()
 	})},
-	{"ort-nested-half", onnxRuntime, EffectWrong, "DequantizeLinear of float16 in a body of If, Loop or Scan, fused with MatMul: all results are 0 unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"ort-nested-half", spec.ORT, EffectWrong, "DequantizeLinear of float16 in a body of If, Loop or Scan, fused with MatMul: all results are 0 unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.decoded(h.shapes).Zeroed()
 	})},
-	{"ort-shared-scales", onnxRuntime, EffectWrong, "float16 scales that several MatMulNBits with accuracy_level 4 share, in large models", sharedScales},
-	{"ort-versions", onnxRuntime, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.ORT) }},
-	{"ort-kernels", onnxRuntime, EffectRefused, "operators that have no CPU kernel at the model's opset, though they may at an older one", withoutKernels},
-	{"ort-outer-weight", onnxRuntime, EffectRefused, "DequantizeLinear in a body of If, Loop or Scan, fused with its reader, whose codes are outside the body", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"ort-nested-scales", spec.ORT, EffectWrong, "MatMulNBits with accuracy_level 4 in a body of If, Loop or Scan, whose scales are no float32 constants: all results are 0", eachNBits(func(h *hazardSearch, n *onnxpb.NodeProto) bool {
+		return nested(h, n) && h.weakScales(n)
+	})},
+	{"ort-scales", spec.ORT, EffectWrong, "MatMulNBits with accuracy_level 4 whose scales are no float32 constants: all results are 0 with optimizations off or ORT_ENABLE_BASIC", eachNBits(func(h *hazardSearch, n *onnxpb.NodeProto) bool {
+		return !nested(h, n) && h.weakScales(n)
+	})},
+	{"ort-shared-scales", spec.ORT, EffectWrong, "float16 scales that several MatMulNBits with accuracy_level 4 share, in large models", sharedScales},
+	{"ort-versions", spec.ORT, EffectRefused, "a newer opset or IR version than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.ORT) }},
+	{"ort-kernels", spec.ORT, EffectRefused, "operators that have no CPU kernel at the model's opset, though they may at an older one", withoutKernels},
+	{"ort-outer-weight", spec.ORT, EffectRefused, "DequantizeLinear in a body of If, Loop or Scan, fused with its reader, whose codes are outside the body", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.outer && d.nested && d.decoded(h.shapes).Unfused() == ""
 	})},
-	{"ort-types", onnxRuntime, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or with FLOAT8E8M0 or BFLOAT16 scales: no CPU kernel", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"ort-types", spec.ORT, EffectRefused, "DequantizeLinear of FLOAT4E2M1, or with FLOAT8E8M0 or BFLOAT16 scales: no CPU kernel", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return !target.Of(spec.ORT).Has(d.codes) || !target.Of(spec.ORT).Has(d.scales)
 	})},
-	{"ort-bfloat16", onnxRuntime, EffectRefused, "operators that have no CPU kernel with bfloat16", withoutBFloat16},
-	{"ort-single-scale", onnxRuntime, EffectRefused, "block_size with a single scale", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"ort-bfloat16", spec.ORT, EffectRefused, "operators that have no CPU kernel with bfloat16", withoutBFloat16},
+	{"ort-single-scale", spec.ORT, EffectRefused, "block_size with a single scale", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount == 1
 	})},
-	{"ort-mixed-types", onnxRuntime, EffectRefused, "DequantizeLinear with scales of another type than its output_dtype, fused with its reader", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"ort-mixed-types", spec.ORT, EffectRefused, "DequantizeLinear with scales of another type than its output_dtype, fused with its reader", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.output != d.scales && d.decoded(h.shapes).Unfused() == ""
 	})},
-	{"ort-nbits", onnxRuntime, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, a block size above 256, or float zero points of 8-bit codes", refusedNBits},
-	{"ort-float-zeros", onnxRuntime, EffectSlow, "MatMulNBits with float zero points, which decodes at every run: one row takes 20 to 100 times as long as with zero points that are codes", floatZeros},
-	{"ort-nbits-level", onnxRuntime, EffectSlow, "MatMulNBits of 2 or 8 bits without accuracy_level 4, which decodes at every run and takes up to 30 times as long as float", slowNBits},
-	{"ort-transpose", onnxRuntime, EffectRefused, "a Transpose of float16 or bfloat16 that moves the first axis behind others, in front of a MatMul of unknown shape: it crashes with all optimizations, not up to ORT_ENABLE_EXTENDED", crashingTransposes},
-	{"ort-activations", onnxRuntime, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"ort-nbits", spec.ORT, EffectRefused, "MatMulNBits with bits other than 2, 4 and 8, a block size above 256, or float zero points of 8-bit codes", refusedNBits},
+	{"ort-float-zeros", spec.ORT, EffectSlow, "MatMulNBits with float zero points, which decodes at every run: one row takes 20 to 100 times as long as with zero points that are codes", floatZeros},
+	{"ort-nbits-level", spec.ORT, EffectSlow, "MatMulNBits of 2 or 8 bits without accuracy_level 4, which decodes at every run and takes up to 30 times as long as float", slowNBits},
+	{"ort-transpose", spec.ORT, EffectRefused, "a Transpose of float16 or bfloat16 that moves the first axis behind others, in front of a MatMul: it crashes with all optimizations, not up to ORT_ENABLE_EXTENDED", crashingTransposes},
+	{"ort-activations", spec.ORT, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.decoded(h.shapes).Unfused() == ""
 	})},
-	{"ort-unfused", onnxRuntime, EffectSlow, "DequantizeLinear that is not fused with its reader and decodes at every run", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"ort-unfused", spec.ORT, EffectSlow, "DequantizeLinear that is not fused with its reader and decodes at every run", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.weightOnly() && d.decoded(h.shapes).Unfused() != ""
 	})},
 
-	{"openvino-types", openVINO, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.OpenVINO) })},
-	{"openvino-short-block", openVINO, EffectRefused, "a short last block", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-types", spec.OpenVINO, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.supported(spec.OpenVINO) })},
+	{"openvino-short-block", spec.OpenVINO, EffectRefused, "a short last block", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && d.length()%d.block != 0
 	})},
-	{"openvino-vector", openVINO, EffectRefused, "blocks in a tensor with one axis", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-vector", spec.OpenVINO, EffectRefused, "blocks in a tensor with one axis", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block != 0 && len(d.dims) == 1 && d.scaleCount > 1
 	})},
-	{"openvino-scan", openVINO, EffectRefused, "a Scan whose body reads the output of a DequantizeLinear outside it", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
+	{"openvino-scan", spec.OpenVINO, EffectRefused, "a Scan whose body reads the output of a DequantizeLinear outside it", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return h.x.Scanned(d.made)
 	})},
-	{"openvino-blocks", openVINO, EffectWrong, "a block size that is not a power of two", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-blocks", spec.OpenVINO, EffectWrong, "a block size that is not a power of two", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.block < d.length() && d.block&(d.block-1) != 0
 	})},
-	{"openvino-odd", openVINO, EffectWrong, "4-bit codes in a product with an odd K", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-odd", spec.OpenVINO, EffectWrong, "4-bit codes in a product with an odd K", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.codes.Bits() == 4 && d.sum() >= 0 && d.dims[d.sum()]%2 != 0
 	})},
-	{"openvino-axis", openVINO, EffectWrong, "scales not along the reduction axis, or one per element of it", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"openvino-axis", spec.OpenVINO, EffectWrong, "scales not along the reduction axis, or one per element of it", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		return d.scaleCount > 1 && d.sum() >= 0 && (d.block != 0) != (d.axis == d.sum())
 	})},
 
-	{"tensorrt-versions", tensorRT, EffectRefused, "a newer opset than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.TensorRT) }},
-	{"tensorrt-types", tensorRT, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.taken(spec.TensorRT) })},
-	{"tensorrt-zero-point", tensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.taken(spec.TensorRT) && d.zero })},
-	{"tensorrt-scales", tensorRT, EffectRefused, "computed scales: it wants constants, or a DequantizeLinear of constants", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.computed })},
-	{"tensorrt-blocks", tensorRT, EffectRefused, "a block size it does not support for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
+	{"tensorrt-versions", spec.TensorRT, EffectRefused, "a newer opset than it knows", func(h *hazardSearch) []string { return h.tooNew(spec.TensorRT) }},
+	{"tensorrt-types", spec.TensorRT, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.supported(spec.TensorRT) })},
+	{"tensorrt-zero-point", spec.TensorRT, EffectRefused, "zero points", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.supported(spec.TensorRT) && d.zero })},
+	{"tensorrt-scales", spec.TensorRT, EffectRefused, "computed scales: it wants constants, or a DequantizeLinear of constants", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return d.computed })},
+	{"tensorrt-blocks", spec.TensorRT, EffectRefused, "a block size it does not support for the type", eachDQ(func(_ *hazardSearch, d *dequantizer) bool {
 		s, ok := target.Of(spec.TensorRT).Support(d.format())
 		return ok && d.scaleCount > 1 && !s.Blocks.Fits(d.blockSize(), d.length())
 	})},
 
-	{"qnn-8bit", qnn, EffectWrong, "BatchNormalization or CumSum on an activation of 8 bits", wrong8},
+	{"qnn-8bit", spec.QNN, EffectWrong, "BatchNormalization or CumSum on an activation of 8 bits", wrong8},
 }
 
-// hazardSearch is what the checks examine.
+// hazardSearch is the input of the checks.
 type hazardSearch struct {
 	x            *graph.Graph
 	shapes       *graph.Shapes
@@ -157,18 +156,18 @@ func hazards(x *graph.Graph, in *Inspection) []Hazard {
 		}
 	})
 	found := []Hazard{}
-	h.name()
+	h.nameWeights()
 	for _, c := range checks {
 		if where := c.find(h); len(where) > 0 {
-			found = append(found, Hazard{c.name, c.runtime, c.effect, c.text, where})
+			found = append(found, Hazard{c.name, target.Of(c.runtime).Short, c.effect, c.text, where})
 		}
 	}
 	return found
 }
 
-// name gives each DequantizeLinear the name of the weight that its codes stand for. That is another than the name
-// of its output where a Reshape or a Cast follows.
-func (h *hazardSearch) name() {
+// nameWeights gives each DequantizeLinear the name of its weight. That differs from the name of its output if
+// a Reshape or a Cast follows.
+func (h *hazardSearch) nameWeights() {
 	weights := map[*graph.Value][]string{} // by codes
 	for _, w := range h.in.Quantized {
 		if w.Value != nil && w.Constant != nil {
@@ -292,6 +291,26 @@ func floatsInSubgraphs(h *hazardSearch) (where []string) {
 	return where
 }
 
+// eachNBits finds the MatMulNBits nodes that do something.
+func eachNBits(does func(*hazardSearch, *onnxpb.NodeProto) bool) func(*hazardSearch) []string {
+	return func(h *hazardSearch) []string {
+		return h.contribNodes(func(n *onnxpb.NodeProto) bool { return does(h, n) }, "MatMulNBits")
+	}
+}
+
+// nested reports whether a node is in a body of If, Loop or Scan.
+func nested(h *hazardSearch, n *onnxpb.NodeProto) bool {
+	g := h.x.Home(n).Graph
+	return g != nil && g != h.x.File.Proto.Graph
+}
+
+// weakScales reports whether a MatMulNBits has accuracy_level 4, and scales that are computed or float16.
+// Those in bfloat16 are refused, see ort-bfloat16.
+func (h *hazardSearch) weakScales(n *onnxpb.NodeProto) bool {
+	v := h.x.Source(n, 2)
+	return graph.IntAttribute(n, "accuracy_level") == 4 && (v == nil || v.Tensor == nil || dtype.DType(v.Tensor.GetDataType()) == dtype.Float16)
+}
+
 // sharedScales finds MatMulNBits nodes with accuracy_level 4 whose float16 scales another one has.
 func sharedScales(h *hazardSearch) (where []string) {
 	readers := map[*graph.Value][]string{}
@@ -333,7 +352,7 @@ func withoutBFloat16(h *hazardSearch) (where []string) {
 func crashingTransposes(h *hazardSearch) (where []string) {
 	var types func(*graph.Value) dtype.DType
 	graph.WalkNodes(h.x.File.Proto, func(n *onnxpb.NodeProto) {
-		if !half.TransposeCrashes(h.x, h.shapes, n) {
+		if !half.TransposeCrashes(h.x, n) {
 			return
 		}
 		if types == nil {

@@ -7,9 +7,9 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/form"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/shapes"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq"
 	"onnxquant/testmodels"
@@ -138,13 +138,13 @@ func TestHazards(t *testing.T) {
 		{"scales of another type", change(decoding(23, zeros("q", dtype.Int8, 128, 32), zeros("s", f16, 2, 32), 64), func(p *onnxpb.ModelProto) {
 			p.Graph.Node[0].Attribute = append(p.Graph.Node[0].Attribute, intAttr("output_dtype", int64(f32)))
 		}), "ort-mixed-types ort-activations", "tensorrt-blocks", "v"},
-		{"shared scales", shared(4), "ort-shared-scales", "", "y"},
+		{"shared scales", shared(4), "ort-scales ort-shared-scales", "", "y"},
 		{"shared scales, in float", shared(1), "", "", ""},
 		{"3 bits", nbits(3, 32), "ort-nbits", "", "y"},
 		{"large blocks", nbits(4, 512), "ort-nbits", "", "y"},
 		{"4 bits", nbits(4, 32), "", "", ""},
 		{"float zero points", zeroed(4, f32, f32), "ort-float-zeros", "", "y"},
-		{"float zero points of 8 bits", zeroed(8, f16, f16), "ort-nbits", "", "y"},
+		{"float zero points of 8 bits", zeroed(8, f16, f16), "ort-scales ort-nbits", "", "y"},
 		{"zero points that are codes", zeroed(4, f32, dtype.Uint8), "", "", ""},
 		{"bfloat16 scales", zeroed(4, dtype.BFloat16, dtype.Uint8), "ort-bfloat16", "", "y (com.microsoft.MatMulNBits)"},
 		{"computed scales", change(int4(128, 32, 64), func(p *onnxpb.ModelProto) {
@@ -167,6 +167,11 @@ func TestHazards(t *testing.T) {
 			p.Graph.Node = nodes{condition, node("If", "z", "c", body("then_branch", p.Graph.Initializer, branch...), body("else_branch", nil, node("Identity", "e", "x")))}
 			p.Graph.Initializer, p.Graph.Output[0].Name = nil, new("z")
 		}), "ort-nested-half ort-activations", "", "then_branch/v"},
+		{"float16 MatMulNBits in a branch", change(zeroed(4, f16, dtype.Uint8), func(p *onnxpb.ModelProto) {
+			branch := p.Graph.Node
+			p.Graph.Node = nodes{condition, node("If", "z", "c", body("then_branch", p.Graph.Initializer, branch...), body("else_branch", nil, node("Identity", "e", "x")))}
+			p.Graph.Initializer, p.Graph.Output[0].Name = nil, new("z")
+		}), "ort-nested-scales", "", "y"},
 		{"no kernel", change(float(), func(p *onnxpb.ModelProto) {
 			p.OpsetImport[0].Version, p.IrVersion = new(int64(22)), new(int64(10))
 			p.Graph.Node = append(p.Graph.Node, node("RandomNormalLike", "r", "y"))

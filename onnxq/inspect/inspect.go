@@ -7,17 +7,17 @@ import (
 	"slices"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/provenance"
+	"onnxquant/internal/recognize"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/provenance"
-	"onnxquant/onnxq/recognize"
+	"onnxquant/spec"
 )
 
-// Inspection describes a model, what a conversion would do with it, and its hazards.
+// Inspection describes a model, the planned conversion of it, and its hazards.
 type Inspection struct {
 	IR       int64          `json:"ir"`
 	Opsets   []OpsetVersion `json:"opsets"`
@@ -36,14 +36,14 @@ type Inspection struct {
 	Types     []TypeShare    `json:"types"` // of stored tensors, the largest share first
 	External  []ExternalFile `json:"external"`
 
-	Fingerprint *provenance.Input `json:"fingerprint,omitempty"` // as the record of a conversion would name it
-	Provenance  []provenance.Step `json:"provenance,omitempty"`  // conversions that made the model, the newest last
+	Fingerprint *spec.StepInput `json:"fingerprint,omitempty"` // as the record of a conversion would name it
+	Provenance  []spec.Step     `json:"provenance,omitempty"`  // conversions that made the model, the newest last
 
 	Quantized   []*recognize.Weight `json:"quantized"`
 	Activations map[string]int      `json:"activations,omitempty"` // tensors with a QuantizeLinear and a DequantizeLinear around them, by the type of the codes
 
 	Plan    *onnxq.Plan `json:"plan,omitempty"`    // of a conversion with the given options
-	NoPlan  string      `json:"no_plan,omitempty"` // why there is none
+	NoPlan  string      `json:"no_plan,omitempty"` // why there is no plan
 	Hazards []Hazard    `json:"hazards"`
 }
 
@@ -59,8 +59,8 @@ type NamedType struct {
 	Type string `json:"type"`
 }
 
-// TypeShare counts the tensors of a type, including those in attributes of nodes. Bytes is
-// the size of their contents; strings count as 0.
+// TypeShare counts the tensors of a type, including tensors in attributes of nodes. Bytes is the size
+// of their contents; strings count as 0.
 type TypeShare struct {
 	DType   string `json:"dtype"`
 	Tensors int    `json:"tensors"`
@@ -78,7 +78,7 @@ type ExternalFile struct {
 // Model inspects a model. It reads only the structure, and the few contents that are needed
 // to recognize the form of a quantized weight.
 func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
-	x := access.Graph(m)
+	x := m.Graph()
 	p := x.File.Proto
 	in := &Inspection{
 		IR:        p.GetIrVersion(),
@@ -125,7 +125,7 @@ func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 }
 
 // Quantized returns the quantized weights of a model, in any form that package restyle decodes.
-func Quantized(m *onnxq.Model) []*recognize.Weight { return intops.Weights(access.Graph(m)) }
+func Quantized(m *onnxq.Model) []*recognize.Weight { return intops.Weights(m.Graph()) }
 
 // tensors counts the stored tensors, by type and by file.
 func (in *Inspection) tensors(x *graph.Graph) {

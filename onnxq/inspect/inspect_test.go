@@ -6,12 +6,11 @@ import (
 	"slices"
 	"testing"
 
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/inspect"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // What is told of a model before and after its conversion.
@@ -49,7 +48,7 @@ func TestInspect(t *testing.T) {
 
 // quantized returns the bytes of the tensors that a plan quantizes.
 func quantized(p *onnxq.Plan) int64 {
-	_, n := access.Stages(p).FloatBytes()
+	_, n := p.Stages().FloatBytes()
 	return n
 }
 

@@ -8,32 +8,31 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/shapes"
 	"onnxquant/internal/target"
-	"onnxquant/onnxq/recognize"
 )
 
-// stays leaves a weight as it is. reason is "" if it has the wanted style already.
-func stays(w *recognize.Weight, reason string) Weight {
+// unchanged leaves a weight unchanged. reason is "" if it already has the wanted style.
+func unchanged(w *recognize.Weight, reason string) Weight {
 	return Weight{Weight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: reason}
 }
 
-// toDequantizeLinear replaces the operators that decode a weight internally by a
-// DequantizeLinear and ordinary operators. Codes without zero points, where 2^(bits-1)
-// represents 0, become signed.
+// toDequantizeLinear replaces the operators that decode a weight internally by a DequantizeLinear and
+// float operators. Codes without zero points, where 2^(bits-1) represents 0, become signed.
 //
-// A matrix that only products read is transposed to [K, N], because ONNX Runtime fuses only
-// that. A matrix that a Gather reads too stays [N, K], with a Transpose behind it, and so
-// does one that ONNX Runtime would compute wrongly.
+// A matrix that only products read is transposed to [K, N], the only layout that ONNX Runtime fuses. A
+// matrix that a Gather also reads stays [N, K] with a Transpose behind it. So does a matrix whose
+// fused product ONNX Runtime would compute wrongly.
 func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	d := w.Constant.Decoder
 	switch {
 	case w.Value != nil:
-		return stays(w, ""), 0 // it has the style already
+		return unchanged(w, ""), 0 // it has the style already
 	case d.Form == "MatMulBnb4":
-		return stays(w, "its codes are positions in a table, which DequantizeLinear does not have"), 0
+		return unchanged(w, "its codes are positions in a table, which DequantizeLinear does not have"), 0
 	case d.FloatZero:
-		return stays(w, "its zero points are floats, which DequantizeLinear does not have"), 0
+		return unchanged(w, "its zero points are floats, which DequantizeLinear does not have"), 0
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
@@ -57,7 +56,7 @@ func (r *rebuild) toDequantizeLinear(w *recognize.Weight) (Weight, int64) {
 	return Weight{Weight: w, Became: name, NewForm: "DequantizeLinear", OutBytes: p.bytes, Changed: true}, need
 }
 
-// parts makes the inputs of a DequantizeLinear from those of com.microsoft's operators.
+// parts makes the inputs of a DequantizeLinear from the inputs of an operator of com.microsoft.
 type parts struct {
 	r          *rebuild
 	b          *form.Builder
@@ -66,7 +65,7 @@ type parts struct {
 	bytes      int64 // size of all inputs so far
 }
 
-// signedTypes maps types of codes to those of the codes minus 2^(bits-1).
+// signedTypes maps a type of codes to the type of the codes minus 2^(bits-1).
 var signedTypes = map[dtype.DType]dtype.DType{
 	dtype.Uint2: dtype.Int2, dtype.Uint4: dtype.Int4, dtype.Uint8: dtype.Int8,
 }
@@ -84,7 +83,7 @@ func (p *parts) tensor(name string, typ dtype.DType, shape []int64) *onnxpb.Tens
 	return t
 }
 
-// kept uses a tensor of the input as it is.
+// kept reuses a tensor of the input unchanged.
 func (p *parts) kept(v *graph.Value) string {
 	p.bytes += graph.SizeOf(v.Tensor)
 	return v.Name

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"log"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/restyle"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 func ExampleDequantize() {

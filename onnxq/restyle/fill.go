@@ -139,7 +139,7 @@ func (c *content) make(ctx context.Context, where func(content int) io.WriterAt,
 	})
 }
 
-// comparer is a writer that compares what it gets with the file.
+// comparer is a writer that compares what is written to it with the file.
 type comparer struct {
 	written io.ReaderAt
 	name    string

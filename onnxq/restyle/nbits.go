@@ -10,29 +10,29 @@ import (
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/target"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // toNBits replaces a DequantizeLinear and its readers by operators that read the codes.
 // Signed codes and zero points become unsigned; without zero points, 2^(bits-1) represents 0.
 func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	if w.Value == nil {
-		return stays(w, ""), 0 // it has the style already
+		return unchanged(w, ""), 0 // it has the style already
 	}
 	shape, typ := w.Constant.Values.Shape, w.Constant.Values.DType
 	if why := nbitsObstacle(w); why != "" {
-		return stays(w, why), 0
+		return unchanged(w, why), 0
 	}
 	read := reach.Of(r.copy.Original, w.Value, shape)
 	c, why := r.chooseNBits(w, read)
 	if why != "" {
-		return stays(w, why), 0
+		return unchanged(w, why), 0
 	}
 	q, err := form.New(w.Value.Name, typ, shape, c)
 	if err != nil {
-		return stays(w, err.Error()), 0
+		return unchanged(w, err.Error()), 0
 	}
 	b := r.builder(w)
 	r.replaced = append(r.replaced, w)
@@ -69,16 +69,16 @@ func nbitsObstacle(w *recognize.Weight) string {
 	return ""
 }
 
-// keptApart reports whether codes differ from a weight by a third axis of length 1 alone, with which
-// conversions keep ONNX Runtime from fusing them.
+// keptApart reports whether the codes have one more axis than the weight, of length 1. Conversions add
+// it to keep ONNX Runtime from fusing the weight.
 func keptApart(w *recognize.Weight) bool {
 	shape := w.Constant.Values.Shape
 	codes := w.Constant.Decoder.X.Shape
 	return w.Nodes[0].GetOpType() == "Reshape" && len(codes) == 3 && codes[2] == 1 && slices.Equal(codes[:2], shape)
 }
 
-// chooseNBits says how a weight would be quantized to have the codes that it has, or why the
-// operators that read it cannot read these.
+// chooseNBits returns the choice that describes the weight's existing codes, or why the operators for
+// its readers cannot take these codes.
 func (r *rebuild) chooseNBits(w *recognize.Weight, read reach.Reach) (c discover.Choice, why string) {
 	d, shape, typ := w.Constant.Decoder, w.Constant.Values.Shape, w.Constant.Values.DType
 	if len(read.Leaves) == 0 || read.Output {
@@ -89,7 +89,7 @@ func (r *rebuild) chooseNBits(w *recognize.Weight, read reach.Reach) (c discover
 		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits,
 		AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(), ScaleType: smallScales(d),
 	}
-	if c.AccuracyLevel == spec.AccuracyDefault && discover.SharesHalf(typ, read) {
+	if c.AccuracyLevel == spec.AccuracyDefault && (discover.SharesHalf(typ, read) || discover.ScalesMayVanish(r.copy.Original, discover.Tensor{Value: w.Value, DType: typ, Shape: shape, Reach: read}, c)) {
 		c.AccuracyLevel = spec.AccuracyFloat32
 	}
 	o, weight, why := read.Leaves[0].Operand(shape)

@@ -7,12 +7,11 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/recognize"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/restyle"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // A weight that no product reads has no form for ONNX Runtime's operators: it stays.
@@ -62,7 +61,7 @@ func TestNBitsOfOneColumn(t *testing.T) {
 				t.Fatalf("[%d, 1]: %+v", k, r.Weights)
 			}
 			before, after := modeltest.Open(t, dq), modeltest.Open(t, nbits)
-			want, got := recognize.Weights(access.Graph(before)), recognize.Weights(access.Graph(after))
+			want, got := recognize.Weights(before.Graph()), recognize.Weights(after.Graph())
 			if len(want) != 1 || len(got) != 1 {
 				t.Fatalf("[%d, 1]: %d weights became %d", k, len(want), len(got))
 			}

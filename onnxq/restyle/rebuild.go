@@ -9,9 +9,9 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/opset"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/write"
-	"onnxquant/onnxq/recognize"
 )
 
 // rebuild is a copy of a model in which weights get another form.
@@ -44,8 +44,8 @@ func (r *rebuild) builder(w *recognize.Weight) *form.Builder {
 	return r.builders[r.copy.GraphNumber(w.Graph)]
 }
 
-// finish completes the structure after all weights have been replaced: it removes what
-// nothing reads and raises the opset to at least need.
+// finish completes the structure after all weights have been replaced: it removes unread nodes and
+// raises the opset to at least need.
 func (r *rebuild) finish(need int64) error {
 	freed := r.sweep()
 	r.sweepFunctions()
@@ -122,8 +122,8 @@ func countInputs(reads map[string]int, n *onnxpb.NodeProto, by int) {
 	}
 }
 
-// dropUnread drops the nodes above the replaced weights whose output nothing reads, and
-// returns the values with a tensor that nothing reads then.
+// dropUnread drops the nodes above the replaced weights whose output is no longer read. It returns the
+// values with a tensor that is no longer read.
 func (r *rebuild) dropUnread(reads map[string]int) (dead map[*graph.Value]bool) {
 	dead = map[*graph.Value]bool{}
 	var visitInputs func(n *onnxpb.NodeProto)

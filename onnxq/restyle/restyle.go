@@ -7,26 +7,25 @@ import (
 	"slices"
 	"time"
 
-	"onnxquant/internal/access"
 	"onnxquant/internal/commit"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/intops"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/provenance"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/rewrite"
 	"onnxquant/internal/target"
 	"onnxquant/internal/work"
 	"onnxquant/internal/write"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/provenance"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
-// Restyle writes the model at in to out with its quantized weights in another style: DQ,
-// ONNX's DequantizeLinear, or NBits, ONNX Runtime's MatMulNBits and GatherBlockQuantized.
-// Codes, scales and zero points keep their values: a weight decodes to the same elements,
-// bit for bit. If that is impossible it stays as it is, and the report says why. The input
-// is never written to, and out appears complete or not at all.
+// Restyle writes the model at in to out with its quantized weights in another style: DQ, ONNX's
+// DequantizeLinear, or NBits, ONNX Runtime's MatMulNBits and GatherBlockQuantized. Codes, scales and
+// zero points keep their values: a weight decodes to the same elements, bit for bit. A weight for
+// which that is impossible stays unchanged, and the report says why. The input is never changed, and
+// out appears complete or not at all.
 func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options) (*Report, error) {
 	switch style {
 	case spec.DQ:
@@ -37,11 +36,11 @@ func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options
 	return nil, fmt.Errorf("style %q: want dq or nbits", style)
 }
 
-// Dequantize writes the model at in to out with every quantized weight replaced by a float
-// tensor of exactly its decoded values. A MatMulNBits becomes a MatMul, with an Add for its
-// bias, and a GatherBlockQuantized a Gather. Operators that compute with codes, as MatMulInteger
-// and QLinearConv do, become float operators too, and what quantized their activations is left
-// out. The input is never written to, and out appears complete or not at all.
+// Dequantize writes the model at in to out with every quantized weight replaced by a float tensor of
+// exactly its decoded values. A MatMulNBits becomes a MatMul, with an Add for its bias; a
+// GatherBlockQuantized becomes a Gather. Operators that compute with codes, such as MatMulInteger and
+// QLinearConv, become float operators, without the quantization of their activations. The input is
+// never changed, and out appears complete or not at all.
 func Dequantize(ctx context.Context, in, out string, opts Options) (*Report, error) {
 	return toFloat.file(ctx, in, out, opts)
 }
@@ -51,7 +50,7 @@ func DequantizeModel(ctx context.Context, m *onnxq.Model, out string, opts Optio
 	return toFloat.model(ctx, m, out, opts)
 }
 
-// change is what becomes of a model.
+// change is the edit of a model: which weights become what.
 type change struct {
 	prepare func(*graph.Graph) (*intops.Model, error)
 	replace func(*rebuild, *recognize.Weight) (made Weight, opset int64) // opset is the least that the new form needs
@@ -77,7 +76,7 @@ func (c change) file(ctx context.Context, in, out string, opts Options) (*Report
 
 // model writes a model that is open, changed, to out.
 func (c change) model(ctx context.Context, m *onnxq.Model, out string, opts Options) (*Report, error) {
-	if err := access.Ready(ctx, m); err != nil {
+	if err := m.Ready(ctx); err != nil {
 		return nil, err
 	}
 	start := time.Now()
@@ -85,8 +84,8 @@ func (c change) model(ctx context.Context, m *onnxq.Model, out string, opts Opti
 	if err != nil {
 		return nil, err
 	}
-	in := access.Graph(m).File.Path()
-	prepared, err := c.prepare(access.Graph(m))
+	in := m.Graph().File.Path()
+	prepared, err := c.prepare(m.Graph())
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", in, err)
 	}
@@ -112,7 +111,7 @@ func (c change) model(ctx context.Context, m *onnxq.Model, out string, opts Opti
 		}
 	}
 	if opts.Provenance != nil {
-		step, err := opts.Provenance.Of(access.Graph(m).File)
+		step, err := provenance.WithInput(*opts.Provenance, m.Graph().File)
 		if err != nil {
 			return nil, err
 		}
@@ -161,8 +160,7 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 	return report, nil
 }
 
-// Options say how the output is written. The zero value of a field means the default named
-// beside it.
+// Options say how the output is written. Zero values mean the defaults.
 type Options struct {
 	ExternalData     spec.ExternalData  // default ExternalAuto
 	ExternalDataName string             // as in onnxq.Options
@@ -172,7 +170,7 @@ type Options struct {
 	Threads          int                // default: the number of CPUs
 	Memory           int64              // bytes of buffers for all threads together; default 64 MiB
 	NoVerify         bool               // do not read the output again to compare it
-	Provenance       *provenance.Step   // as in onnxq.Options
+	Provenance       *spec.Step         // as in onnxq.Options
 
 	// Progress, if set, is called with the bytes written so far and the total. Calls do not
 	// overlap.
@@ -188,17 +186,17 @@ func (o Options) withDefaults() (Options, error) {
 	return o, cmp.Or(o.external().Check(), o.AccuracyLevel.Check(), work.Check(o.Threads, o.Memory))
 }
 
-// Weight is a quantized weight of the input and what became of it.
+// Weight is a quantized weight of the input and its new form.
 type Weight struct {
 	*recognize.Weight
 	Became   string `json:"became,omitempty"` // name of the new value that operators read
 	NewForm  string `json:"new_form"`         // "float", or the operators that decode it now
 	OutBytes int64  `json:"out_bytes"`        // size of its tensors
 	Changed  bool   `json:"changed"`
-	Reason   string `json:"reason,omitempty"` // why it stays as it was; "" if it has the style already
+	Reason   string `json:"reason,omitempty"` // why it is unchanged; "" if it already has the style
 }
 
-// Report describes what became of the quantized weights of a model.
+// Report lists the quantized weights of a model and their new forms.
 type Report struct {
 	Weights  []Weight      `json:"weights"`
 	InBytes  int64         `json:"in_bytes"` // model file and external data
@@ -215,8 +213,8 @@ type Report struct {
 	// them, by the type of their codes.
 	Activations map[string]int `json:"activations,omitempty"`
 
-	// Ranges has what activations were quantized to before Dequantize, and Steps the distance between
-	// two codes, by name of the value.
+	// Ranges has the ranges of activations that had codes before Dequantize, and Steps the distance
+	// between two codes, by name of the value.
 	Ranges map[string]intops.Range `json:"-"`
 	Steps  map[string]float64      `json:"-"`
 }

@@ -8,16 +8,15 @@ import (
 	"testing"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/access"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/packing"
+	"onnxquant/internal/recognize"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
-	"onnxquant/onnxq/recognize"
 	"onnxquant/onnxq/restyle"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
@@ -44,7 +43,7 @@ func matrix(t *testing.T, w *recognize.Weight) []float32 {
 
 func operators(m *onnxq.Model) []string {
 	var ops []string
-	graph.WalkGraphs(access.Graph(m).File.Proto.Graph, func(g *onnxpb.GraphProto) {
+	graph.WalkGraphs(m.Graph().File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
 			ops = append(ops, graph.Operator(n))
 		}
@@ -72,14 +71,14 @@ func TestDequantize(t *testing.T) {
 					t.Fatal(err)
 				}
 				before, quant, after := modeltest.Open(t, in), modeltest.Open(t, q), modeltest.Open(t, back)
-				if left := recognize.Weights(access.Graph(after)); len(left) > 0 {
+				if left := recognize.Weights(after.Graph()); len(left) > 0 {
 					t.Errorf("left: %v", left)
 				}
-				for i, w := range recognize.Weights(access.Graph(quant)) {
+				for i, w := range recognize.Weights(quant.Graph()) {
 					checkFolded(t, after, w, r.Weights[i])
 				}
 				if opts.Style == spec.NBits {
-					if o := access.Graph(after).File.Proto.OpsetImport; len(o) != 1 {
+					if o := after.Graph().File.Proto.OpsetImport; len(o) != 1 {
 						t.Errorf("imports: %v", o)
 					}
 					return // a Gemm does not come back
@@ -87,7 +86,7 @@ func TestDequantize(t *testing.T) {
 				if got, want := operators(after), operators(before); kind.Name != "opset11" && !slices.Equal(got, want) {
 					t.Errorf("operators %v, want %v", got, want)
 				}
-				if got, want := len(access.Graph(after).Values), len(access.Graph(before).Values); kind.Name != "opset11" && got != want {
+				if got, want := len(after.Graph().Values), len(before.Graph().Values); kind.Name != "opset11" && got != want {
 					t.Errorf("%d tensors, want %d", got, want)
 				}
 			})
@@ -97,7 +96,7 @@ func TestDequantize(t *testing.T) {
 
 func checkFolded(t *testing.T, m *onnxq.Model, w *recognize.Weight, r restyle.Weight) {
 	t.Helper()
-	for _, v := range access.Graph(m).Values {
+	for _, v := range m.Graph().Values {
 		if v.Name != r.Became {
 			continue
 		}
@@ -105,7 +104,7 @@ func checkFolded(t *testing.T, m *onnxq.Model, w *recognize.Weight, r restyle.We
 			t.Errorf("%s: type %s, want %s", v.Name, got, w.DType)
 		}
 		got := make([]float32, w.Elements())
-		p, err := access.Graph(m).File.Payload(v.Tensor)
+		p, err := m.Graph().File.Payload(v.Tensor)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,7 +156,7 @@ func checkThereAndBack(t *testing.T, kind string, opts onnxq.Options) {
 	if got, want := operators(nbits), operators(modeltest.Open(t, path("converted"))); !slices.Equal(got, want) {
 		t.Errorf("operators %v, a conversion has %v", got, want)
 	}
-	first, second, third := recognize.Weights(access.Graph(dq)), recognize.Weights(access.Graph(nbits)), recognize.Weights(access.Graph(again))
+	first, second, third := recognize.Weights(dq.Graph()), recognize.Weights(nbits.Graph()), recognize.Weights(again.Graph())
 	if len(first) != len(second) || len(first) != len(third) || len(there.Weights) != len(first) || len(back.Weights) != len(first) {
 		t.Fatalf("%d, then %d, then %d weights", len(first), len(second), len(third))
 	}

@@ -3,12 +3,12 @@ package restyle
 import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/lazy"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/internal/recognize"
+	"onnxquant/spec"
 )
 
-// smallScales returns the type of float32 scales that are stored in another one, for a Cast, or a
-// Cast and a Mul, to decode; "" for other scales.
+// smallScales returns the type in which float32 scales are stored if a Cast, or a Cast and a Mul,
+// decodes them; "" for other scales.
 func smallScales(d *recognize.Decoder) spec.ScaleType {
 	if d.Scales == nil || d.S.DType != dtype.Float32 || d.Scales.Size() != d.S.Size() {
 		return ""

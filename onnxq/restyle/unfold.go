@@ -6,9 +6,9 @@ import (
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/recognize"
 	"onnxquant/internal/write"
-	"onnxquant/onnxq/recognize"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // unfold replaces a weight by a float tensor.
@@ -110,8 +110,8 @@ func (r *rebuild) sweepFunctions() {
 	}
 }
 
-// sweepFunction removes nodes and initializers whose values nothing reads, except those that
-// are idle: not read in the input either.
+// sweepFunction removes unread nodes and initializers of a function, except idle ones, which were
+// unread in the input too.
 func sweepFunction(f *onnxpb.FunctionProto, idle map[string]bool) {
 	for again := true; again; {
 		again = false
@@ -150,7 +150,7 @@ func readInside(f *onnxpb.FunctionProto) map[string]bool {
 	return read
 }
 
-// eachBody visits the nodes of a function (with g nil) and those of its subgraphs.
+// eachBody visits the nodes of a function (with g nil) and of its subgraphs.
 func eachBody(f *onnxpb.FunctionProto, visit func(nodes []*onnxpb.NodeProto, g *onnxpb.GraphProto)) {
 	visit(f.Node, nil)
 	graph.WalkSubgraphs(f.Node, func(g *onnxpb.GraphProto) { visit(g.Node, g) })

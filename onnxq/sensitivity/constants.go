@@ -13,8 +13,8 @@ import (
 	"onnxquant/internal/work"
 )
 
-// storeConstants replaces the model by a copy in which weights are initializers that some
-// exporters keep in Constant nodes: no run can replace what a node makes.
+// storeConstants replaces the model by a copy in which weights in Constant nodes are initializers: a
+// run cannot replace the output of a node.
 func (s *Sensitivity) storeConstants(ctx context.Context) error {
 	p, stored, constants := withoutConstants(s.model.Proto)
 	if len(stored) == 0 {

@@ -4,11 +4,11 @@ import (
 	"math"
 	"slices"
 
-	"onnxquant/internal/execute"
+	"onnxquant/internal/run/execute"
 )
 
-// damage compares outputs of samples with those of the float model. It is the sum over the outputs, of
-// which most models have one.
+// damage compares the outputs of samples with those of the float model. It adds up over the outputs;
+// most models have one.
 func (s *Sensitivity) damage(want, got [][]*execute.Tensor) float64 {
 	total := 0.0
 	for k, o := range s.outputs {
@@ -60,7 +60,7 @@ func divergence(a, b []float64, k kind) float64 {
 	return sum
 }
 
-// logarithms returns those of the probabilities.
+// logarithms returns the logarithms of the probabilities.
 func logarithms(x []float64, k kind) []float64 {
 	y := make([]float64, len(x))
 	if k == probabilities {

@@ -7,7 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
-	"onnxquant/internal/modeltest"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"

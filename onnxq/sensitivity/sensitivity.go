@@ -1,15 +1,17 @@
-// Package sensitivity measures what quantizing one weight does to the outputs of its model.
-//
-// The float model runs on data, once as it is, and once for each weight and format with this
-// weight as the format stores it. One session is enough: a weight is an input that a run may
-// replace. The result is the mean Kullback-Leibler divergence of the output from the float
-// model's, in nats, if the output is a distribution; else the mean square of the difference
-// over that of the output. For small errors it adds up over weights, so that package analyze
-// can find the best mix of formats with it:
+// Package sensitivity measures how much quantizing a single weight changes the outputs of its model.
 //
 //	s, err := sensitivity.Open(ctx, "model.onnx", calibrate.Options{Data: []string{"self"}})
 //	defer s.Close()
 //	a, err := analyze.Model(ctx, m, analyze.Options{Damage: s, MaxSize: 1 << 30})
+//
+// [Open] gets the path of a float model and data, and returns a [Sensitivity], which the caller
+// closes. The float model runs once unchanged, and once for each weight and format with that weight
+// quantized and decoded. One session is enough: weights are inputs that a run may replace.
+//
+// The result is called damage. For a distribution it is the mean Kullback-Leibler divergence, in nats,
+// of the output from the float model's output. For other outputs it is the mean squared difference over
+// the mean square of the output. Small damages add up over weights, so package analyze can search the
+// best mix of formats with them.
 package sensitivity
 
 import (
@@ -25,15 +27,15 @@ import (
 	"time"
 
 	"onnxquant/formats/dtype"
-	"onnxquant/internal/execute"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
-	"onnxquant/internal/observe"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/observe"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/restyle"
-	"onnxquant/onnxq/spec"
+	"onnxquant/spec"
 )
 
 // DefaultSamples is the number of samples: few are enough to compare formats.
@@ -42,7 +44,7 @@ const DefaultSamples = 16
 // maxKept bounds the outputs of the float model that are kept.
 const maxKept = 512 << 20
 
-// Sensitivity is a float model with samples, and what it computes for them.
+// Sensitivity is a float model with samples and its outputs for them.
 type Sensitivity struct {
 	path    string // of the model, or of a copy
 	folder  string // of the copy, or ""
@@ -52,7 +54,7 @@ type Sensitivity struct {
 	session execute.Session
 	outputs []output
 
-	warnings []string // in what the samples may mislead
+	warnings []string // see samples.Samples.Warnings
 	weighed  samples
 	others   samples       // not used to weigh; the same if there are no more
 	taken    time.Duration // to run the float model on the samples that weigh
@@ -85,10 +87,11 @@ const (
 func Open(ctx context.Context, path string, opts calibrate.Options) (*Sensitivity, error) {
 	opts.Samples = cmp.Or(opts.Samples, DefaultSamples)
 	s := &Sensitivity{path: path, opts: opts}
-	if !slices.Equal(opts.Data, []string{"self"}) { // whose samples take time to make
+	if !slices.Equal(opts.Data, []string{"self"}) { // samples of self take time to generate
 		opts.Samples *= 2
 	}
-	data, err := calibrate.Open(ctx, path, opts)
+	data := calibrate.New(path, opts)
+	err := data.Open(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -155,8 +158,8 @@ func describe(t *onnxpb.TensorProto) *onnxpb.ValueInfoProto {
 		TensorType: &onnxpb.TypeProto_Tensor{ElemType: t.DataType, Shape: shape}}}}
 }
 
-// compared lists the outputs that tell an error: distributions if there are any, else all
-// floating-point numbers.
+// compared lists the outputs to compare: distributions if there are any, else all floating-point
+// outputs.
 func compared(g *onnxpb.GraphProto) []output {
 	makers := map[string]string{}
 	for _, n := range g.GetNode() {
@@ -184,7 +187,7 @@ func compared(g *onnxpb.GraphProto) []output {
 	return all
 }
 
-// run keeps the samples and what the float model computes for them.
+// run keeps the samples and the outputs of the float model for them.
 func (s *Sensitivity) run(data *calibrate.Data) error {
 	var err error
 	if s.warnings, err = data.Warnings(); err != nil {
@@ -228,9 +231,9 @@ func (s *Sensitivity) names() (names []string) {
 	return names
 }
 
-// Of returns, for each weight of a list, what quantizing it alone does, by the settings of
-// opts. It is NaN for a weight that a run cannot replace: one that is neither an initializer nor a
-// Constant node of the main graph.
+// Of returns the damage of quantizing each listed weight alone, with the settings of opts. It is NaN
+// for a weight that a run cannot replace: neither an initializer nor a Constant node of the main
+// graph.
 func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options, weights []string) ([]float64, error) {
 	decoded, remove, err := decode(ctx, m, opts)
 	if err != nil {
@@ -244,7 +247,7 @@ func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options
 	defer f.Close()
 	results := make([]float64, len(weights))
 	for i, name := range weights {
-		if results[i], err = s.one(f, name); err != nil {
+		if results[i], err = s.damageOf(f, name); err != nil {
 			return nil, fmt.Errorf("weight %s: %w", msg.Quote(name), err)
 		}
 		if s.done++; s.opts.Progress != nil {
@@ -254,8 +257,8 @@ func (s *Sensitivity) Of(ctx context.Context, m *onnxq.Model, opts onnxq.Options
 	return results, nil
 }
 
-// Together returns what quantizing all weights at once does, by the settings of opts, on samples that
-// Of does not use, if there are more.
+// Together returns the damage of quantizing all weights at once, with the settings of opts. It uses
+// held-out samples, which Of does not use, if there are enough.
 func (s *Sensitivity) Together(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (float64, error) {
 	path, remove, err := decode(ctx, m, opts)
 	if err != nil {
@@ -301,17 +304,17 @@ func decode(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (path strin
 	return path, remove, err
 }
 
-// Samples returns how many there are, and how long the float model took to run on all of them.
+// Samples returns the number of samples, and the time that the float model took for all of them.
 func (s *Sensitivity) Samples() (n int, taken time.Duration) { return len(s.weighed.inputs), s.taken }
 
-// Warnings tell, each in a sentence, in what the samples may mislead.
+// Warnings lists problems of the samples that make the result misleading, one sentence each.
 func (s *Sensitivity) Warnings() []string { return s.warnings }
 
 // Expect says how many weights in all formats together will be measured.
 func (s *Sensitivity) Expect(n int) { s.total = max(n, 1) }
 
-// one runs the model with one weight of another file.
-func (s *Sensitivity) one(f *modelfile.Model, name string) (float64, error) {
+// damageOf runs the model with one weight of another file.
+func (s *Sensitivity) damageOf(f *modelfile.Model, name string) (float64, error) {
 	t, own := initializer(f, name), initializer(s.model, name)
 	if t == nil || own == nil || t.GetDataType() != own.GetDataType() || !slices.Equal(t.Dims, own.Dims) {
 		return math.NaN(), nil

@@ -11,17 +11,17 @@ import (
 	"strings"
 	"testing"
 
-	"onnxquant/internal/execute"
-	"onnxquant/internal/execute/evaluate"
-	"onnxquant/internal/modeltest"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/evaluate"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/restyle"
-	"onnxquant/onnxq/rules"
 	"onnxquant/onnxq/sensitivity"
-	"onnxquant/onnxq/spec"
+	"onnxquant/rules"
+	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
 
@@ -282,9 +282,9 @@ func TestFrontier(t *testing.T) {
 	data, _ := array(t)
 	m := modeltest.Open(t, path)
 	var analyses []*analyze.Analysis
-	for _, a := range []spec.Algorithm{spec.Best, spec.GPTQ, spec.LeastAngle} {
+	for _, a := range []spec.Algorithm{spec.Best, spec.GPTQ, spec.MSE} {
 		opts := analyze.Options{Options: onnxq.Options{Algorithm: a}, Damage: open(t, path, data), Candidates: spec.CalibratedCandidates}
-		if a != spec.LeastAngle {
+		if a != spec.MSE {
 			opts.Candidates = nil
 		}
 		found, err := analyze.Model(t.Context(), m, opts)

@@ -47,7 +47,7 @@ func TestRewrite(t *testing.T) {
 	}
 	for _, args := range []string{
 		"vet ./...",
-		"test ./internal/house ./onnxq/rules ./int4 ./nvfp4 ./internal/graph",
+		"test ./internal/testing/house ./rules ./int4 ./nvfp4 ./internal/graph",
 		"test -run Test[H-P] ./onnxq ./cmd/onnxquant",
 		"run ./cmd/onnxquant version",
 	} {

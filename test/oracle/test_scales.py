@@ -291,10 +291,10 @@ def test_per_weight(tmp_path):
 @pytest.mark.parametrize("args, message", [
     ("--scale-type uint8 --format nvfp4", "scale type uint8 is for integer formats, not for nvfp4"),
     ("--scale-type float16 --style qdq", "QuantizeLinear takes scales of the weight's type"),
-    ("--scale-type float16 --target tensorrt", "target tensorrt takes scales that are stored"),
+    ("--scale-type float16 --target tensorrt", "target tensorrt takes no scales that nodes decode"),
     ("--scale-type uint8 --algorithm rtn-ort", "negative scales"),
     ("--scale-type float16 --activations dynamic", "dynamic activations have scales of type float32"),
-    ("--scale-type float16 --zero-point --algorithm hqq", "algorithm hqq has scales as ONNX Runtime's quantizer"),
+    ("--scale-type float16 --zero-point --algorithm hqq", "algorithm hqq has the scales of ONNX Runtime's quantizer"),
     ("--scale-type float64", "float32, float16, int8 or uint8"),
 ])
 def test_refused(args, message, tmp_path):

@@ -292,7 +292,7 @@ def test_masked_scores(lab, activations):
     lab.calibrate(static_models.masked())
     setting = "--activation-type", activations
     done = lab.convert(*setting)
-    assert 'codes are too coarse for the range of 1 activation, as of masks and with outliers; what reads or makes them stays in float: "s2"' in done.stderr
+    assert 'codes are too coarse for the range of 1 activation, widened by masks or outliers; the operators around them stay in float: "s2"' in done.stderr
     assert error(lab.ours, lab) < 0.05
     done = lab.convert(*setting, "--coarse-activations")
     assert 'the range of 1 activation, which may spoil the outputs: "s2"' in done.stderr

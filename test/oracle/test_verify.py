@@ -223,7 +223,7 @@ def test_interruption(tmp_path):
 
 # What the Go package does with a session: many runs, values inside a graph, crashes, memory.
 def test_sessions():
-    p = subprocess.run(["go", "test", "-count=1", "-run=TestSessions", "-v", "./internal/execute/ort"], cwd=ROOT, capture_output=True, text=True,
+    p = subprocess.run(["go", "test", "-count=1", "-run=TestSessions", "-v", "./internal/run/execute/ort"], cwd=ROOT, capture_output=True, text=True,
                        env=os.environ | {"CGO_ENABLED": "0", "ONNXQUANT_ORT_LIB": library()})
     assert p.returncode == 0 and "--- PASS: TestSessions/many_runs" in p.stdout, p.stdout + p.stderr
 

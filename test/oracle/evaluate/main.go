@@ -11,10 +11,10 @@ import (
 	"fmt"
 	"os"
 
-	"onnxquant/internal/execute"
-	"onnxquant/internal/execute/evaluate"
 	"onnxquant/internal/modelfile"
-	"onnxquant/internal/samples"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/evaluate"
+	"onnxquant/internal/run/samples"
 )
 
 type output struct {

@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+
+	"golang.org/x/term"
+)
+
+// Console is the output of a command.
+type Console struct {
+	App      *App
+	Stdout   *output
+	Stderr   io.Writer
+	terminal bool       // stderr is a terminal
+	dumb     bool       // it cannot overwrite a line
+	width    func() int // its columns
+}
+
+// output is a standard output.
+type output struct {
+	*bufio.Writer
+	columns int // width of the terminal, at which long lines break; 0: never
+}
+
+func NewConsole(stdout, stderr *os.File) *Console {
+	fd := int(stderr.Fd())
+	c := &Console{
+		Stdout: &output{Writer: bufio.NewWriter(stdout)}, Stderr: stderr,
+		terminal: term.IsTerminal(fd), dumb: os.Getenv("TERM") == "dumb", width: func() int { return columnsOf(fd) },
+	}
+	if fd := int(stdout.Fd()); term.IsTerminal(fd) {
+		c.Stdout.columns = columnsOf(fd)
+	}
+	return c
+}
+
+// ConsoleOn returns a console on writers, which are no terminals.
+func ConsoleOn(stdout, stderr io.Writer) *Console {
+	return &Console{Stdout: &output{Writer: bufio.NewWriter(stdout)}, Stderr: stderr, width: func() int { return usualWidth }}
+}
+
+// columnsOf is the width of a terminal.
+func columnsOf(fd int) int {
+	if w, _, err := term.GetSize(fd); err == nil && w > 0 {
+		return w
+	}
+	return usualWidth
+}
+
+// usualWidth is the width of a terminal that does not tell.
+const usualWidth = 80
+
+func (c *Console) flush() error {
+	if err := c.Stdout.Flush(); err != nil {
+		return fmt.Errorf("standard output: %w", err)
+	}
+	return nil
+}
+
+func (c *Console) Fail(err error) { c.Line("", err.Error()) }
+
+func (c *Console) Warn(message string) { c.Line("warning: ", message) }
+
+// WarnAll prints warnings, even with --quiet: the output may not be what the user wants.
+func (c *Console) WarnAll(messages []string) {
+	for _, m := range messages {
+		c.Warn(m)
+	}
+}
+
+// Line prints one line to standard error.
+func (c *Console) Line(kind, message string) {
+	const maxLength = 4096
+	fmt.Fprintf(c.Stderr, "onnxquant: %s%s\n", kind, Clip(Printable(message), maxLength))
+}
+
+// SchemaVersion is in all JSON that commands print. It grows when a field goes or changes its
+// meaning; the schemas are in docs/json.
+const SchemaVersion = 1
+
+// JSON prints an object, with the version of its schema.
+func (c *Console) JSON(v any) error {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(v); err != nil {
+		return err
+	}
+	fields, ok := bytes.CutPrefix(escaped(b.Bytes()), []byte("{\n"))
+	if !ok {
+		return fmt.Errorf("the JSON is no object with fields: %.20s", b.Bytes())
+	}
+	fmt.Fprintf(c.Stdout, "{\n  \"schema_version\": %d,\n%s", SchemaVersion, fields)
+	return nil
+}
+
+// escaped writes the runes of JSON that could control a terminal as \u. Such runes are in strings alone.
+func escaped(raw []byte) []byte {
+	if bytes.IndexFunc(raw, controls) < 0 {
+		return raw
+	}
+	var out []byte
+	for _, r := range string(raw) {
+		switch {
+		case !controls(r):
+			out = utf8.AppendRune(out, r)
+		case r <= 0xffff:
+			out = fmt.Appendf(out, `\u%04x`, r)
+		default:
+			high, low := utf16.EncodeRune(r)
+			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
+		}
+	}
+	return out
+}
+
+// controls reports whether a rune could control a terminal. Line breaks are those between fields.
+func controls(r rune) bool { return r != '\n' && unsafeRune(r) }
+
+// Printable escapes control characters, line breaks and invalid UTF-8 as Go does. Names
+// in a model come from anywhere and could control the terminal.
+func Printable(s string) string {
+	if strings.IndexFunc(s, unsafeRune) < 0 && utf8.ValidString(s) {
+		return s
+	}
+	var b strings.Builder
+	for len(s) > 0 {
+		r, width := utf8.DecodeRuneInString(s)
+		switch {
+		case r == utf8.RuneError && width == 1:
+			fmt.Fprintf(&b, `\x%02x`, s[0])
+		case unsafeRune(r):
+			b.WriteString(strings.Trim(strconv.QuoteRuneToASCII(r), "'"))
+		default:
+			b.WriteRune(r)
+		}
+		s = s[width:]
+	}
+	return b.String()
+}
+
+func unsafeRune(r rune) bool { return !unicode.IsPrint(r) }
+
+// Clip shortens s to limit characters: it replaces the middle by ….
+func Clip(s string, limit int) string {
+	if utf8.RuneCountInString(s) <= limit {
+		return s
+	}
+	if limit < 1 {
+		return ""
+	}
+	r := []rune(s)
+	head := limit / 2
+	tail := limit - head - 1
+	return string(r[:head]) + "…" + string(r[len(r)-tail:])
+}

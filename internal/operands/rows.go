@@ -1,0 +1,82 @@
+// Package operands finds the rows that a weight is multiplied by: the rows of a value that a MatMul or
+// Gemm reads, the patches under the kernel of a convolution, the hidden states of a recurrent
+// operator.
+//
+// An [Operation] is made from the model, without values. [Operation.Rows] reads the values of one
+// sample, which the caller owns; it neither copies nor changes them.
+package operands
+
+import "fmt"
+
+// Value is a tensor that a model has computed.
+type Value struct {
+	Dims []int64
+	Data []float32
+}
+
+// Operation finds the rows that a weight is multiplied by, and the products, in the inputs and outputs
+// of an operator. The columns of the weight have Parts parts of the same size; each part has its own
+// rows of K elements. A matrix product is a Matrix.
+type Operation interface {
+	Parts() int
+	// Rows returns the rows of an input; k is the length of a row over all parts. initial has the
+	// initial states of a Recurrence.
+	Rows(input, initial Value, k int) (Rows, error)
+}
+
+// Rows are rows of inputs.
+type Rows interface {
+	Len() int
+	// Input returns row i, all parts one after another. The next call overwrites it.
+	Input(i int) []float32
+	// Output finds in a product the row, of len(to) elements, that row i of the input makes. It may
+	// use to.
+	Output(i int, product Value, to []float32) []float32
+}
+
+// Matrix is a product whose rows are the rows of the input.
+type Matrix struct{}
+
+// Parts is 1.
+func (Matrix) Parts() int { return 1 }
+
+func (Matrix) Rows(input, _ Value, k int) (Rows, error) {
+	if len(input.Data)%k != 0 {
+		return nil, fmt.Errorf("it has %d elements, not rows of %d", len(input.Data), k)
+	}
+	return matrixRows{input.Data, k}, nil
+}
+
+type matrixRows struct {
+	data []float32
+	k    int
+}
+
+func (m matrixRows) Len() int              { return len(m.data) / m.k }
+func (m matrixRows) Input(i int) []float32 { return m.data[i*m.k:][:m.k] }
+
+func (m matrixRows) Output(i int, product Value, to []float32) []float32 {
+	return product.Data[i*len(to):][:len(to)]
+}
+
+// Some are at most N of all rows, evenly spread. First chooses which.
+type Some struct {
+	All      Rows
+	N, First int
+}
+
+func (s Some) Len() int { return min(s.N, s.All.Len()) }
+
+func (s Some) at(i int) int {
+	all := s.All.Len()
+	if all <= s.N {
+		return i
+	}
+	return (int(int64(i)*int64(all)/int64(s.N)) + s.First) % all
+}
+
+func (s Some) Input(i int) []float32 { return s.All.Input(s.at(i)) }
+
+func (s Some) Output(i int, product Value, to []float32) []float32 {
+	return s.All.Output(s.at(i), product, to)
+}

@@ -1,0 +1,394 @@
+// Package evaluate runs ONNX models in pure Go.
+//
+// Its runners open a model and return an execute.Session, which the caller closes. A session walks the
+// graph node by node. The package itself broadcasts, transposes, pads, slices, gathers and splits
+// convolutions into groups. The rest of floating-point arithmetic is behind one interface: MatMul,
+// Conv, MaxPool, Add, Sub, Mul, Div and functions such as Exp. The Go engine implements it with
+// gonum's matrix products. Builds with the tag onnxgo have a second engine with gorgonnx, the backend
+// of onnx-go.
+//
+// The package supports the operators of small perceptrons, convolutional networks and transformers. An
+// unknown operator or attribute is an error that names the node and wraps execute.ErrUnsupported.
+// Float16 and bfloat16 nodes compute in float32 and round their outputs.
+//
+// A node loads the initializers that it reads. Values are dropped after their last reader.
+package evaluate
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/run/execute"
+)
+
+type runner struct {
+	arithmetic arithmetic
+	name       string
+	bounded    bool
+	progress   func(done, total int64) // in nodes; may be nil
+}
+
+// Reporting returns a copy of a runner of this package that reports its progress, in nodes of the
+// graph. It returns any other runner unchanged.
+func Reporting(r execute.Runner, progress func(done, total int64)) execute.Runner {
+	if r, ok := r.(runner); ok {
+		r.progress = progress
+		return r
+	}
+	return r
+}
+
+// Go is the engine that every build has.
+var Go execute.Runner = runner{arithmetic: native{}, name: "pure Go"}
+
+func (r runner) Name() string { return r.name }
+
+// Session implements execute.Runner.
+func (r runner) Session(ctx context.Context, path string) (execute.Session, error) {
+	return r.open(ctx, path)
+}
+
+// Run implements execute.Runner.
+func (r runner) Run(ctx context.Context, path string, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
+	s, err := r.open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	return s.Run(inputs)
+}
+
+// Session is the execute.Session of this package.
+type Session struct {
+	runner runner
+	ctx    context.Context
+	model  *modelfile.Model
+}
+
+// Open opens the model at path for the engine Go. The end of the context ends its runs.
+func Open(ctx context.Context, path string) (*Session, error) {
+	return runner{arithmetic: native{}}.open(ctx, path)
+}
+
+func (r runner) open(ctx context.Context, path string) (*Session, error) {
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	return &Session{r, ctx, m}, nil
+}
+
+// Close implements execute.Session.
+func (s *Session) Close() { s.model.Close() }
+
+// Run implements execute.Session.
+func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Tensor, error) {
+	g := s.model.Proto.GetGraph()
+	if len(values) == 0 {
+		for _, o := range g.GetOutput() {
+			values = append(values, o.GetName())
+		}
+	}
+	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1, budget: unbounded, progress: s.runner.progress}
+	for _, t := range inputs {
+		e.held += len(t.Data)
+	}
+	if s.runner.bounded {
+		e.budget = budgetFor(float64(s.model.Size()), float64(e.held))
+	}
+	e.arithmetic = metered{s.runner.arithmetic, &e.budget}
+	for _, o := range s.model.Proto.OpsetImport {
+		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
+			e.opset = o.GetVersion()
+		}
+	}
+	top := newScope(nil, g)
+	for _, name := range values {
+		top.uses[name]++
+	}
+	for _, t := range inputs {
+		top.values[t.Name] = t
+	}
+	if _, err := e.graph(top, g); err != nil {
+		return nil, err
+	}
+	results := make([]*execute.Tensor, len(values))
+	for i, name := range values {
+		t, err := e.value(top, name)
+		if err != nil {
+			return nil, err
+		}
+		named := *t
+		named.Name = name
+		results[i] = &named
+	}
+	return results, nil
+}
+
+type evaluator struct {
+	arithmetic
+	ctx    context.Context
+	model  *modelfile.Model
+	opset  int64
+	held   int // bytes of all values; values that share memory count twice
+	budget budget
+
+	progress func(done, total int64) // see runner
+}
+
+// scope has the values of a running graph.
+type scope struct {
+	outer  *scope
+	values map[string]*execute.Tensor
+	stored map[string]*onnxpb.TensorProto // initializers
+	uses   map[string]int                 // readers that have not run yet
+}
+
+func newScope(outer *scope, g *onnxpb.GraphProto) *scope {
+	s := &scope{outer, map[string]*execute.Tensor{}, map[string]*onnxpb.TensorProto{}, map[string]int{}}
+	for _, t := range g.GetInitializer() {
+		s.stored[t.GetName()] = t
+	}
+	for _, n := range g.GetNode() {
+		for _, name := range reads(n) {
+			s.uses[name]++
+		}
+	}
+	for _, o := range g.GetOutput() {
+		s.uses[o.GetName()]++
+	}
+	return s
+}
+
+// reads lists the values that a node and its subgraphs read.
+func reads(n *onnxpb.NodeProto) []string {
+	names := slices.Clone(n.Input)
+	for _, a := range n.Attribute {
+		if a.G == nil {
+			continue
+		}
+		for _, inner := range a.G.Node {
+			names = append(names, reads(inner)...)
+		}
+		for _, o := range a.G.Output {
+			names = append(names, o.GetName())
+		}
+	}
+	return names
+}
+
+// ready reports whether a value is known.
+func (s *scope) ready(name string) bool {
+	for ; s != nil; s = s.outer {
+		if s.values[name] != nil || s.stored[name] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func (e *evaluator) value(s *scope, name string) (*execute.Tensor, error) {
+	for ; s != nil; s = s.outer {
+		if t := s.values[name]; t != nil {
+			return t, nil
+		}
+		if t := s.stored[name]; t != nil {
+			return e.load(t)
+		}
+	}
+	return nil, fmt.Errorf("there is no value %q", name)
+}
+
+// load reads a tensor from the file.
+func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
+	p, err := e.model.Payload(t)
+	if err != nil {
+		return nil, err
+	}
+	if p == nil {
+		return nil, unsupported("tensor %q of type STRING", t.GetName())
+	}
+	v := &execute.Tensor{DType: dtype.DType(t.GetDataType()), Dims: t.GetDims()}
+	if v.DType.Bits() < 8 {
+		return nil, unsupported("elements of type %v", v.DType)
+	}
+	if err := e.budget.spend(workOfByteRead * float64(p.Size())); err != nil {
+		return nil, err
+	}
+	v.Data = make([]byte, p.Size())
+	if n, err := p.ReadAt(v.Data, 0); n < len(v.Data) {
+		return nil, err
+	}
+	return v, nil
+}
+
+// graph runs all nodes of a graph and returns its outputs.
+func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, error) {
+	done := int64(0)
+	for todo := g.GetNode(); len(todo) > 0; {
+		var later []*onnxpb.NodeProto
+		if e.ctx.Err() != nil {
+			return nil, context.Cause(e.ctx)
+		}
+		for _, n := range todo {
+			if !e.runnable(s, n) {
+				later = append(later, n)
+				continue
+			}
+			if err := e.node(s, n); err != nil {
+				return nil, fmt.Errorf("%s: %w", describe(n), err)
+			}
+			if done++; s.outer == nil && e.progress != nil {
+				e.progress(done, int64(len(g.GetNode())))
+			}
+		}
+		if len(later) == len(todo) {
+			return nil, fmt.Errorf("%s reads a value that is neither an input nor the output of a node, or is in a cycle", describe(later[0]))
+		}
+		todo = later
+	}
+	var outputs []*execute.Tensor
+	for _, o := range g.GetOutput() {
+		t, err := e.value(s, o.GetName())
+		if err != nil {
+			return nil, err
+		}
+		outputs = append(outputs, t)
+	}
+	return outputs, nil
+}
+
+func (e *evaluator) runnable(s *scope, n *onnxpb.NodeProto) bool {
+	return !slices.ContainsFunc(reads(n), func(name string) bool {
+		return name != "" && !s.ready(name) && !makes(n, name)
+	})
+}
+
+// makes reports whether a value is defined in a subgraph of n.
+func makes(n *onnxpb.NodeProto, name string) bool {
+	for _, a := range n.Attribute {
+		for _, inner := range a.G.GetNode() {
+			if slices.Contains(inner.Output, name) || makes(inner, name) {
+				return true
+			}
+		}
+		for _, t := range a.G.GetInitializer() {
+			if t.GetName() == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (e *evaluator) node(s *scope, n *onnxpb.NodeProto) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("%w: %v", execute.ErrUnsupported, p)
+		}
+	}()
+	if e.ctx.Err() != nil {
+		return context.Cause(e.ctx)
+	}
+	op, ok := operators[n.GetOpType()]
+	if !ok || n.GetDomain() != "" && n.GetDomain() != "ai.onnx" && !(n.GetDomain() == "com.microsoft" && contrib[n.GetOpType()]) {
+		return unsupported("this operator")
+	}
+	for _, a := range n.Attribute {
+		if !slices.Contains(op.attributes, a.GetName()) {
+			return unsupported("attribute %s", strconv.Quote(a.GetName()))
+		}
+	}
+	if err := e.budget.spend(workOfNode); err != nil {
+		return err
+	}
+	c := &call{evaluator: e, scope: s, node: n}
+	if c.in, err = e.inputs(s, n, op.inputs); err != nil {
+		return err
+	}
+	results, err := op.run(c)
+	if err != nil {
+		return err
+	}
+	return e.keep(s, n, results)
+}
+
+// inputs returns the values of a node's inputs, nil for absent ones. The first required
+// ones must be present.
+func (e *evaluator) inputs(s *scope, n *onnxpb.NodeProto, required int) ([]*execute.Tensor, error) {
+	in := make([]*execute.Tensor, len(n.Input))
+	for i, name := range n.Input {
+		if name == "" {
+			continue
+		}
+		var err error
+		if in[i], err = e.value(s, name); err != nil {
+			return nil, err
+		}
+	}
+	if len(in) < required {
+		return nil, fmt.Errorf("it has %d inputs, want %d", len(in), required)
+	}
+	if slices.Contains(in[:required], nil) {
+		return nil, errMissingInput
+	}
+	return in, nil
+}
+
+// keep stores the outputs of a node, and drops values that nobody will read.
+func (e *evaluator) keep(s *scope, n *onnxpb.NodeProto, results []*execute.Tensor) error {
+	for i, name := range n.Output {
+		if name == "" {
+			continue
+		}
+		if i >= len(results) {
+			return unsupported("output %d", i)
+		}
+		e.drop(s, name)
+		s.values[name] = results[i]
+		e.held += len(results[i].Data)
+		if err := e.budget.spend(workOfMove * float64(results[i].Len())); err != nil {
+			return err
+		}
+	}
+	e.forget(s, n)
+	return e.checkRoom(dtype.Uint8, nil)
+}
+
+// forget drops the inputs of n that no later node reads, and the outputs that no node
+// reads.
+func (e *evaluator) forget(s *scope, n *onnxpb.NodeProto) {
+	for _, name := range reads(n) {
+		if s.uses[name]--; s.uses[name] <= 0 {
+			e.drop(s, name)
+		}
+	}
+	for _, name := range n.Output {
+		if s.uses[name] == 0 {
+			e.drop(s, name)
+		}
+	}
+}
+
+func (e *evaluator) drop(s *scope, name string) {
+	if t := s.values[name]; t != nil {
+		e.held -= len(t.Data)
+		delete(s.values, name)
+	}
+}
+
+func describe(n *onnxpb.NodeProto) string {
+	name := n.GetName()
+	if name == "" && len(n.Output) > 0 {
+		name = n.Output[0]
+	}
+	if len(name) > 80 {
+		name = name[:80] + "…"
+	}
+	return fmt.Sprintf("%s node %s", n.GetOpType(), strconv.Quote(name))
+}

@@ -1,0 +1,242 @@
+// Package observe runs a model on samples and hands on values inside its graph, in bounded memory.
+//
+// [Engine.Values] gets the path of a model, samples and the names of values. It calls a function of
+// the caller with each value of each sample. Each run returns at most as many values as fit into a
+// limit.
+package observe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/modelfile"
+	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/evaluate"
+	"onnxquant/internal/run/execute/ort"
+	"onnxquant/internal/run/samples"
+)
+
+// Engine runs models.
+type Engine struct {
+	ort    *ort.Runner // nil: pure Go
+	lacked error       // why it is pure Go, if nobody asked for that
+}
+
+// The names of engines.
+const (
+	Auto = "auto" // ONNX Runtime if it is found, else pure Go
+	Go   = "go"
+	ORT  = "ort"
+)
+
+// Engines lists the names.
+var Engines = []string{Auto, Go, ORT}
+
+// Find finds an engine by its name, "" is Auto. library is the path of ONNX Runtime's shared
+// library; "" searches the usual places.
+func Find(ctx context.Context, name, library string) (*Engine, error) {
+	if name == Go {
+		return &Engine{}, nil
+	}
+	runner, err := ort.Find(ctx, library)
+	if err != nil && (name == ORT || library != "") {
+		return nil, err
+	}
+	return &Engine{ort: runner, lacked: err}, nil
+}
+
+// Lacked is why ONNX Runtime was not found, if it was looked for.
+func (e *Engine) Lacked() error { return e.lacked }
+
+// IsGo reports whether the engine is the pure Go one.
+func (e *Engine) IsGo() bool { return e.ort == nil }
+
+// Plain returns an engine that computes values by the model's own nodes, without optimizing
+// the graph.
+func (e *Engine) Plain() *Engine {
+	if e.IsGo() {
+		return e
+	}
+	return &Engine{ort: e.ort.Plain()}
+}
+
+// Beside returns an engine for n sessions that run at the same time and share the processors.
+func (e *Engine) Beside(n int) *Engine {
+	if e.IsGo() {
+		return e
+	}
+	return &Engine{ort: e.ort.Threads(max(runtime.NumCPU()/n, 1))}
+}
+
+// Name names the engine for people.
+func (e *Engine) Name() string {
+	if e.IsGo() {
+		return evaluate.Go.Name()
+	}
+	return e.ort.Name()
+}
+
+// ErrGo is wrapped by errors about features that the pure Go engine lacks.
+var ErrGo = errors.New("this needs ONNX Runtime: pip install onnxruntime, or name the library by --ort-lib")
+
+// Open opens the model at path. The values inside of its graph that are named can be asked for.
+func (e *Engine) Open(ctx context.Context, path string, values ...string) (execute.Session, error) {
+	if e.IsGo() {
+		return evaluate.Open(ctx, path)
+	}
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer m.Close()
+	for _, o := range m.Proto.GetGraph().GetOutput() {
+		values = slices.DeleteFunc(slices.Clone(values), func(v string) bool { return v == o.GetName() })
+	}
+	return e.ort.Open(ctx, path, values...)
+}
+
+// OpenWith opens the model at path, with more nodes, initializers and outputs, and with
+// initializers that become inputs. It is for ONNX Runtime alone.
+func (e *Engine) OpenWith(ctx context.Context, path string, more *onnxpb.GraphProto) (execute.Session, error) {
+	if e.IsGo() {
+		return nil, ErrGo
+	}
+	return e.ort.OpenWith(ctx, path, more)
+}
+
+// Options are the options of Values.
+type Options struct {
+	Memory   int64                 // bytes of values that a run may return; 0: DefaultMemory
+	Progress func(done, total int) // called after each run; may be nil
+}
+
+// DefaultMemory is enough for all values of a small model, and for some of a large one.
+const DefaultMemory = 256 << 20
+
+// Values runs the model at path on all samples, and calls do with each named value of each sample. The
+// values are divided into groups that fit into the memory limit; the model runs once on each sample
+// for each group. do owns the tensor that it gets.
+func (e *Engine) Values(ctx context.Context, path string, data *samples.Samples, names []string, opts Options, do func(*execute.Tensor) error) error {
+	if len(names) == 0 {
+		return nil
+	}
+	groups := [][]string{names}
+	if !e.IsGo() {
+		limit := opts.Memory
+		if limit == 0 {
+			limit = DefaultMemory
+		}
+		sizes, err := e.sizes(ctx, path, data, names)
+		if err != nil {
+			return err
+		}
+		groups = grouped(names, sizes, limit)
+	}
+	done := 0
+	for _, group := range groups {
+		err := e.Each(ctx, path, data, group, func(values []*execute.Tensor) error {
+			for _, v := range values {
+				if err := do(v); err != nil {
+					return fmt.Errorf("value %q: %w", v.Name, err)
+				}
+			}
+			if done++; opts.Progress != nil {
+				opts.Progress(done, len(groups)*data.Len())
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Each runs the model at path on all samples, and calls do with the named values, all of one
+// sample together.
+func (e *Engine) Each(ctx context.Context, path string, data *samples.Samples, names []string, do func([]*execute.Tensor) error) error {
+	s, err := e.Open(ctx, path, names...)
+	if err != nil {
+		return err
+	}
+	defer s.Close()
+	return Run(ctx, s, data, names, do)
+}
+
+// Run runs an open model on all samples, and calls do with the named values, all of one sample
+// together.
+func Run(ctx context.Context, s execute.Session, data *samples.Samples, names []string, do func([]*execute.Tensor) error) error {
+	number := 0
+	for inputs, err := range data.All() {
+		if err == nil {
+			err = context.Cause(ctx)
+		}
+		if err != nil {
+			return err
+		}
+		values, err := s.Run(inputs, names...)
+		if err != nil {
+			return data.Failed(ctx, number, inputs, err)
+		}
+		if err := do(values); err != nil {
+			return err
+		}
+		number++
+	}
+	return nil
+}
+
+// sizes returns the bytes that values have in the first sample. The runtime makes the shapes
+// only: a value itself may be too large to return.
+func (e *Engine) sizes(ctx context.Context, path string, data *samples.Samples, names []string) ([]int64, error) {
+	more := &onnxpb.GraphProto{}
+	shapes := make([]string, len(names))
+	for i, name := range names {
+		shapes[i] = name + "/onnxquant_shape"
+		more.Node = append(more.Node, &onnxpb.NodeProto{OpType: new("Shape"), Input: []string{name}, Output: []string{shapes[i]}})
+		more.Output = append(more.Output, &onnxpb.ValueInfoProto{Name: &shapes[i]})
+	}
+	s, err := e.OpenWith(ctx, path, more)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	for inputs, err := range data.All() {
+		if err != nil {
+			return nil, err
+		}
+		values, err := s.Run(inputs, shapes...)
+		if err != nil {
+			return nil, data.Failed(ctx, 0, inputs, err)
+		}
+		sizes := make([]int64, len(values))
+		for i, v := range values {
+			n, err := dtype.Elements(v.Int64s())
+			if err != nil {
+				return nil, fmt.Errorf("value %q: %w", names[i], err)
+			}
+			sizes[i] = 8 * min(n, 1<<50) // at most 8 bytes an element
+		}
+		return sizes, nil
+	}
+	return nil, errors.New("no samples")
+}
+
+// grouped divides names into groups of at most limit bytes together, or of one name. Their
+// order stays.
+func grouped(names []string, sizes []int64, limit int64) (groups [][]string) {
+	start, sum := 0, int64(0)
+	for i, n := range sizes {
+		if i > start && sum+n > limit {
+			groups = append(groups, names[start:i])
+			start, sum = i, 0
+		}
+		sum = min(sum+n, 1<<60)
+	}
+	return append(groups, names[start:])
+}

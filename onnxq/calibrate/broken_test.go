@@ -1,0 +1,57 @@
+package calibrate_test
+
+import (
+	"context"
+	"math"
+	"path/filepath"
+	"testing"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/calibrate"
+	"onnxquant/spec"
+	"onnxquant/testmodels"
+)
+
+// overflowing are samples on which calibrated codes make an output that is no number, where the models
+// are compared at the end: float, calibrated, mse.
+type overflowing struct {
+	*calibrate.Data
+	everywhere bool // else on the first sample alone
+}
+
+func (o *overflowing) Run(ctx context.Context, models []string, names [][]string, wanted func(sample int) bool, do func(sample int, values [][]onnxq.Value) error) error {
+	first := true
+	return o.Data.Run(ctx, models, names, wanted, func(sample int, values [][]onnxq.Value) error {
+		if len(models) == 3 && (first || o.everywhere) {
+			values[1][0].Data[0] = float32(math.NaN())
+		}
+		first = false
+		return do(sample, values)
+	})
+}
+
+// All get the codes of mse where calibrated ones break an output.
+func TestBrokenOutputs(t *testing.T) {
+	folder := t.TempDir()
+	in, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
+	if err := testmodels.MLP(1, 64, 64, 64).Write(in); err != nil {
+		t.Fatal(err)
+	}
+	if err := writeSamples(samples, 40, 64); err != nil {
+		t.Fatal(err)
+	}
+	for _, everywhere := range []bool{false, true} {
+		data := calibrate.New(in, calibrate.Options{Data: []string{samples}, Engine: "go"})
+		if err := data.Open(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		opts := onnxq.Options{Block: 32, Algorithm: spec.Best, Calibration: &overflowing{data, everywhere}}
+		r, err := onnxq.Convert(t.Context(), in, filepath.Join(folder, "out.onnx"), opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !r.Calibration.Refused || math.IsInf(r.Calibration.Output, 0) {
+			t.Errorf("everywhere %v: %+v", everywhere, r.Calibration)
+		}
+	}
+}

@@ -1,0 +1,195 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/dustin/go-humanize/english"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/errstat"
+	"onnxquant/onnxq/compare"
+	"onnxquant/spec"
+)
+
+// judge lists the failures.
+func (v *verifier) judge() {
+	r := v.report
+	problems := r.Structure.Problems
+	if v.optimized && len(problems) > 0 {
+		text := fmt.Sprintf("OUT was optimized by ONNX Runtime (%s, such as: %s); verify compares graphs by structure: compare the model from before it was optimized", english.Plural(len(problems), "difference", ""), problems[0])
+		problems = []string{text}
+	}
+	for _, p := range problems {
+		v.fail(CheckStructure, "%s", p)
+	}
+	for _, w := range r.Weights {
+		v.judgeWeight(&w)
+	}
+	v.judgeOutputs()
+	if x := r.Execution; x.Required && !x.Compared {
+		v.fail(CheckCompared, "the outputs were not compared: %s", strings.Join(x.Reasons, "; "))
+	}
+	r.Passed = len(r.Failures) == 0
+}
+
+func (v *verifier) fail(c Check, format string, args ...any) {
+	v.report.Failed[c]++
+	v.report.Failures = append(v.report.Failures, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) judgeWeight(w *compare.WeightMatch) {
+	what := fmt.Sprintf("weight %q", w.Name)
+	v.broken(what, w.Broken)
+	if w.Form == string(spec.Float) && w.SQNR < errstat.Exact {
+		v.fail(CheckWeights, "%s: it is not quantized, but its values differ (SQNR %.1f dB)", what, w.SQNR)
+		return
+	}
+	least := v.report.Limits.SQNR
+	if !twoBits(w) {
+		least = v.report.Limits.FineSQNR
+	}
+	v.sqnr(CheckWeights, what, w.SQNR, least)
+	v.judgeGain(what, w)
+	v.judgeBlock(what, w)
+	v.judgeBlockScale(what, w)
+	v.judgeScales(what, w)
+	v.largest(what, w.MaxError)
+}
+
+// judgeGain fails a weight whose scales are all too large or too small. It uses the whole weight, because
+// scales from calibration data may be off in one block and compensate that in others.
+func (v *verifier) judgeGain(what string, w *compare.WeightMatch) {
+	l := &v.report.Limits
+	if l.MostGain > 0 && !(w.Gain >= l.LeastGain && w.Gain <= l.MostGain) {
+		v.fail(CheckWeights, "%s: it is %.2g times as large as in the float model; from %g to %g is usual", what, w.Gain, l.LeastGain, l.MostGain)
+	}
+}
+
+// judgeScales fails codes with the scales of another weight: with fitting scales, the error would be much
+// smaller. Weights of 2 bits are exempt, because their scales look wrong if all elements have one
+// sign. The limit is higher for codes from calibration data, which fit less where the data rarely
+// activate channels.
+func (v *verifier) judgeScales(what string, w *compare.WeightMatch) {
+	const matters = 20.0 // dB
+	if v.opts.MinSQNR == nil && !twoBits(w) && w.SQNR < matters && w.Misfit > v.report.Limits.Misfit {
+		v.fail(CheckWeights, "%s: its scales do not fit its codes: with others, its SQNR would be %.1f dB in place of %.1f", what, w.SQNR+w.Misfit, w.SQNR)
+	}
+}
+
+// twoBits reports whether the codes of a weight have 2 bits.
+func twoBits(w *compare.WeightMatch) bool { return strings.HasSuffix(w.CodeType, "INT2") }
+
+// judgeBlock fails a block that has nothing in common with the weight, such as a block with a zero or
+// negated scale. Blocks of very small elements are exempt: they may be all zero, or distorted by the
+// scale of their superblock. Codes from calibration data may be far from the weights, but rarely
+// opposite.
+func (v *verifier) judgeBlock(what string, w *compare.WeightMatch) {
+	limits := &v.report.Limits
+	least, cosine := limits.FineBlockSQNR, limits.FineBlockCosine
+	much := w.MSE * math.Pow(10, w.SQNR/10) // the mean square of the weight
+	switch {
+	case twoBits(w) && w.Superblock > 0:
+		least, cosine = limits.CoarseBlockSQNR, limits.CoarseBlockCosine
+		much = max(much, square(coarse*w.Largest))
+	case twoBits(w):
+		least, cosine = limits.BlockSQNR, limits.BlockCosine
+	}
+	b := w.Worst
+	if b == nil || b.MSE < much {
+		b = w.WorstLarge
+	}
+	switch a := w.LeastAlike; {
+	case b != nil && b.SQNR < least:
+		v.fail(CheckBlocks, "%s: SQNR %.1f dB of the block of %d at %v is below %g dB", what, b.SQNR, b.Length, b.At, least)
+	case a != nil && a.Cosine < cosine:
+		v.fail(CheckBlocks, "%s: cosine %.2f of the block of %d at %v is below %g: it is negated, zero or another block", what, a.Cosine, a.Length, a.At, cosine)
+	}
+}
+
+// coarse is the largest error of an element, relative to the largest element of its superblock, with
+// codes of 2 bits and scales and mins of 4 bits. Half a step of each is 1/15; their own rounding adds
+// to that.
+const coarse = 0.15
+
+func square(x float64) float64 { return x * x }
+
+// judgeBlockScale fails a block with the codes of the weight but a wrong scale.
+func (v *verifier) judgeBlockScale(what string, w *compare.WeightMatch) {
+	l, b := &v.report.Limits, w.WorstGain
+	if b != nil && l.MostBlockGain > 0 && !twoBits(w) && !(b.Gain >= l.LeastBlockGain && b.Gain <= l.MostBlockGain) {
+		v.fail(CheckBlocks, "%s: the block of %d at %v is %.2g times as large as in the float model; from %g to %g is usual",
+			what, b.Length, b.At, b.Gain, l.LeastBlockGain, l.MostBlockGain)
+	}
+}
+
+// judgeOutputs compares the outputs with the limits: of OUT with its weights as floats, and of OUT as
+// it is.
+func (v *verifier) judgeOutputs() {
+	x := &v.report.Execution
+	for i := range x.Outputs {
+		v.judgeOutput(fmt.Sprintf("output %q", x.Outputs[i].Name), &x.Outputs[i])
+	}
+	if own := x.QuantizedRun; own != nil {
+		for i := range own.Outputs {
+			v.judgeOutput(fmt.Sprintf("output %q of OUT itself", own.Outputs[i].Name), &own.Outputs[i])
+		}
+		if own.Reason != "" {
+			v.warn("%s does not run OUT itself, only with its weights as floats: %s", x.Engine, own.Reason)
+		}
+	}
+	for _, o := range x.Final() {
+		if d := o.Distribution; d != nil && d.differs() {
+			v.warn("output %q: only %.3g %% of %s have the same class as in the float model, and the KL divergence is %.3g on average: the model may be of little use",
+				o.Name, 100*d.Top1, english.Plural(d.Rows, "row", ""), d.KLDivergence.Mean)
+		}
+	}
+}
+
+func (v *verifier) warn(format string, args ...any) {
+	v.report.Warnings = append(v.report.Warnings, fmt.Sprintf(format, args...))
+}
+
+func (v *verifier) judgeOutput(what string, o *Output) {
+	v.broken(what, int64(o.Broken))
+	if o.Elements == 0 {
+		return
+	}
+	// By default, integers are not judged: they may be classes or positions.
+	if cmp.Or(v.opts.MinOutputSQNR, v.opts.MinSQNR) != nil || isFloat(o.DType) {
+		v.sqnr(CheckOutputs, what, o.SQNR, v.report.Limits.OutputSQNR)
+	}
+	if least := v.report.Limits.Cosine; (v.opts.MinCosine != nil || isFloat(o.DType)) && o.Cosine < least {
+		v.fail(CheckCosine, "%s: cosine %.3f is below %g", what, o.Cosine, least)
+	}
+	v.largest(what, o.MaxError)
+}
+
+func isFloat(name string) bool {
+	for _, t := range []dtype.DType{dtype.Float16, dtype.BFloat16, dtype.Float32, dtype.Float64} {
+		if t.String() == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (v *verifier) broken(what string, n int64) {
+	if n > 0 {
+		v.fail(CheckFinite, "%s: %d %s NaN or infinite in one model and different in the other", what, n, english.PluralWord(int(n), "element is", "elements are"))
+	}
+}
+
+func (v *verifier) sqnr(c Check, what string, sqnr, least float64) {
+	if sqnr < least {
+		v.fail(c, "%s: SQNR %.1f dB is below %g dB", what, sqnr, least)
+	}
+}
+
+func (v *verifier) largest(what string, maxError float64) {
+	if most := v.report.Limits.MaxError; most != nil && maxError > *most {
+		v.fail(CheckLargest, "%s: largest error %.3g is above %g", what, maxError, *most)
+	}
+}

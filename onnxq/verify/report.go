@@ -1,0 +1,110 @@
+package verify
+
+import (
+	"onnxquant/onnxq/compare"
+)
+
+// Report is the result of a comparison.
+type Report struct {
+	Passed   bool     `json:"passed"`
+	Failures []string `json:"failures"`           // empty if passed
+	Warnings []string `json:"warnings,omitempty"` // reasons why OUT may be of little use although it passes the limits, which find only broken models
+	Limits   Limits   `json:"limits"`
+
+	Failed map[Check]int `json:"-"` // number of Failures of each kind
+
+	// Swapped: the first model has quantized weights and the second one has none.
+	Swapped bool `json:"-"`
+
+	Structure Structure             `json:"structure"`
+	Weights   []compare.WeightMatch `json:"weights"` // weights that are quantized or differ
+	Same      int                   `json:"same"`    // number of equal float constants
+	Rounded   int                   `json:"rounded"` // weights of Same that are equal after rounding to float16 or bfloat16
+	Execution Execution             `json:"execution"`
+}
+
+// Check is a kind of failure.
+type Check string
+
+const (
+	CheckStructure Check = "structure" // something other than weights changed
+	CheckWeights   Check = "weights"   // SQNR of weights
+	CheckBlocks    Check = "blocks"    // SQNR of blocks of weights
+	CheckOutputs   Check = "outputs"   // SQNR of outputs
+	CheckCosine    Check = "cosine"    // of outputs
+	CheckLargest   Check = "largest"   // error of elements
+	CheckFinite    Check = "finite"    // elements that are finite in one model only
+	CheckCompared  Check = "compared"  // the outputs were not compared although that is required
+)
+
+// Structure compares everything but weights.
+type Structure struct {
+	Nodes    int      `json:"nodes"`    // of the float model
+	Problems []string `json:"problems"` // differences in the computation
+	Notes    []string `json:"notes"`    // differences that do not matter, such as the opset
+
+	// Activations counts the tensors that only the quantized model quantizes at run time, by the type
+	// of the codes.
+	Activations map[string]int `json:"activations,omitempty"`
+
+	FloatType string `json:"half,omitempty"` // float16 or bfloat16, if float32 became that
+}
+
+// Execution compares the outputs.
+type Execution struct {
+	Required     bool          `json:"required"` // it is a failure if the outputs were not compared
+	Compared     bool          `json:"compared"`
+	Reasons      []string      `json:"reasons"` // why an engine did not run the models
+	Engine       string        `json:"engine,omitempty"`
+	Library      string        `json:"library,omitempty"` // the file, if the engine is a shared library
+	Samples      int           `json:"samples"`           // runs of each model
+	Inputs       []Input       `json:"inputs"`            // of the first one
+	Sizes        string        `json:"sizes,omitempty"`   // of symbolic dimensions, if the inputs are random
+	Outputs      []Output      `json:"outputs"`           // of OUT with its weights as floats
+	QuantizedRun *QuantizedRun `json:"itself,omitempty"`  // nil: OUT was not run as it is, or has nothing but floats
+}
+
+// QuantizedRun compares the outputs of OUT as ONNX Runtime runs it, with the kernels that compute with codes.
+type QuantizedRun struct {
+	Reason  string   `json:"reason,omitempty"` // why it does not run
+	Outputs []Output `json:"outputs"`
+}
+
+// Final returns the outputs of the run that is nearest to what users of OUT get.
+func (x *Execution) Final() []Output {
+	if x.QuantizedRun != nil && x.QuantizedRun.Reason == "" {
+		return x.QuantizedRun.Outputs
+	}
+	return x.Outputs
+}
+
+// Input describes an input of the run.
+type Input struct {
+	Name  string  `json:"name"`
+	DType string  `json:"dtype"`
+	Dims  []int64 `json:"shape"`
+}
+
+// Output compares an output of the quantized model with the same output of the float model. Errors are
+// quantized - float, element by element.
+type Output struct {
+	Name     string  `json:"name"`
+	DType    string  `json:"dtype"`
+	Dims     []int64 `json:"shape"`
+	MaxError float64 `json:"max_error"`      // the largest |error|
+	Relative float64 `json:"relative_error"` // MaxError over the largest |float|
+	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σfloat² / Σerror²), at most 999; 999 if equal
+	Cosine   float64 `json:"cosine"`         // of float and quantized; 1 if both are zero
+	Elements int     `json:"elements"`       // pairs that were compared: both are finite
+
+	// Broken counts pairs in which one value is NaN or infinite and the other differs. The sums leave
+	// these pairs out.
+	Broken int `json:"broken,omitempty"`
+
+	Distribution *Distribution `json:"distribution,omitempty"` // if rows of the output are known to be distributions
+}
+
+// NotCompared reports whether the only failure is that the outputs were not compared.
+func (r *Report) NotCompared() bool {
+	return len(r.Failures) == 1 && r.Execution.Required && !r.Execution.Compared
+}
