@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"runtime/debug"
 	"testing"
 )
 
@@ -31,6 +32,7 @@ func child(task string, args ...string) *exec.Cmd {
 // measureOpen opens a model and prints the memory that the process took until
 // then, and the error.
 func measureOpen(path string) {
+	debug.SetGCPercent(50) // as in the command
 	m, err := Open(path)
 	var stats runtime.MemStats
 	runtime.ReadMemStats(&stats)
