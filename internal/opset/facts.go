@@ -112,6 +112,10 @@ func (s *scope) home(name string) (*scope, *facts) {
 // elemType returns the element type of a value, or unknown.
 func (s *scope) elemType(name string) onnxpb.TensorProto_DataType {
 	home, f := s.home(name)
+	if f == nil && s.model.missing[name] != "" {
+		name = s.model.missing[name]
+		home, f = s.home(name)
+	}
 	if f == nil || name == "" {
 		return unknown
 	}
@@ -150,6 +154,9 @@ func (s *scope) findType(name string, f *facts) onnxpb.TensorProto_DataType {
 
 // rank returns the number of dimensions of a value, or unknownRank.
 func (s *scope) rank(name string) int {
+	if from := s.model.missing[name]; from != "" {
+		name = from
+	}
 	home, f := s.home(name)
 	if f == nil || name == "" {
 		return unknownRank
@@ -190,8 +197,10 @@ func (s *scope) findRank(name string, f *facts) int {
 		}
 	case op == "Reshape":
 		return s.length(inputOf(n, 1))
-	case op == "MatMul" || broadcasts[op]:
-		return s.highestRank(n.GetInput(), op == "MatMul")
+	case op == "MatMul", op == "MatMulInteger":
+		return s.highestRank(n.GetInput()[:min(2, len(n.GetInput()))], true)
+	case broadcasts[op]:
+		return s.highestRank(n.GetInput(), false)
 	case op == "Gather":
 		return s.sumOfRanks(-1, inputOf(n, 0), inputOf(n, 1))
 	case op == "Unsqueeze" && literal(n, "axes").GetInts() != nil:
@@ -302,10 +311,10 @@ func inputOf(n *onnxpb.NodeProto, i int) string {
 var (
 	rankKeepers = set(`
 		Abs Acos Acosh Asin Asinh Atan Atanh AveragePool BatchNormalization Cast Ceil Celu Clip
-		Concat Conv ConvTranspose Cos Cosh CumSum DequantizeLinear Dropout Elu Erf Exp Floor Gelu GlobalAveragePool GlobalMaxPool
+		Concat Conv ConvInteger ConvTranspose Cos Cosh CumSum DequantizeLinear Dropout DynamicQuantizeLinear Elu Erf Exp Floor Gelu GlobalAveragePool GlobalMaxPool
 		GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization LRN LayerNormalization
 		LeakyRelu Log LogSoftmax LpNormalization LpPool MaxPool MeanVarianceNormalization Mish Neg
-		Pad Reciprocal Relu Resize Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign
+		Pad QuantizeLinear Reciprocal Relu Resize Round Scatter ScatterElements ScatterND Selu Shrink Sigmoid Sign
 		Sin Sinh Slice Softmax Softplus Softsign Split Sqrt Swish Tan Tanh ThresholdedRelu Tile Trilu
 		Upsample`)
 	broadcasts  = set("Add Div Max Mean Min Mul Pow PRelu Sub Sum Where")

@@ -78,6 +78,12 @@ func OfModel(m *onnxpb.ModelProto) (version int64, ok bool) {
 // caller will add operators of that opset to them. The standard and ONNX Runtime demand one opset for
 // operators whose definition changed.
 func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growing ...*onnxpb.FunctionProto) error {
+	return RaiseWithout(m, nil, to, fresh, growing...)
+}
+
+// RaiseWithout is Raise for a model that lacks some nodes yet: missing maps their outputs to values
+// with the same type and rank.
+func RaiseWithout(m *onnxpb.ModelProto, missing map[string]string, to int64, fresh func(hint string) string, growing ...*onnxpb.FunctionProto) error {
 	for _, f := range growing {
 		version, _ := Of(f.OpsetImport)
 		to = max(to, version)
@@ -92,7 +98,7 @@ func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growi
 		}
 		to = from
 	}
-	r, err := raised(m, to, fresh, growing)
+	r, err := raised(m, missing, to, fresh, growing)
 	if err != nil {
 		return fmt.Errorf("%w to %d: %w", ErrRaise, to, err)
 	}
@@ -103,7 +109,7 @@ func Raise(m *onnxpb.ModelProto, to int64, fresh func(hint string) string, growi
 }
 
 // raised does the work of Raise without changing m.
-func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing []*onnxpb.FunctionProto) (*raiser, error) {
+func raised(m *onnxpb.ModelProto, missing map[string]string, to int64, fresh func(string) string, growing []*onnxpb.FunctionProto) (*raiser, error) {
 	if to > newest {
 		return nil, fmt.Errorf("opset %d is newer than %d, the newest known", to, newest)
 	}
@@ -112,6 +118,7 @@ func raised(m *onnxpb.ModelProto, to int64, fresh func(string) string, growing [
 		return nil, err
 	}
 	r := newRaiser(m, to, fresh)
+	r.missing = missing
 	graphs := []*onnxpb.GraphProto{m.Graph}
 	for _, t := range m.TrainingInfo {
 		graphs = append(graphs, t.Initialization, t.Algorithm)

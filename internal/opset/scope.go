@@ -17,6 +17,7 @@ type raiser struct {
 	fresh     func(hint string) string
 	graphs    map[*onnxpb.GraphProto]*scope
 	functions map[*onnxpb.FunctionProto]*scope
+	missing   map[string]string          // value that no node makes yet → a value of the same type and rank
 	local     map[string]bool            // operators of ai.onnx that the model's functions redefine
 	enlarging map[*onnxpb.NodeProto]bool // Resize nodes that were Upsample
 	depth     int                        // of the current search for a type or rank

@@ -50,6 +50,9 @@ func (f *Recognizer) Pair(v *graph.Value) *Pair {
 	return p
 }
 
+// Step is the largest scale.
+func (p *Pair) Step() float64 { return float64(slices.Max(p.scales)) }
+
 // Activations counts the values outside of functions that pairs quantize, by the type of their
 // codes. Values that depend on constants alone are weights.
 func Activations(x *graph.Graph) map[string]int {

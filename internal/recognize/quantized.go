@@ -59,6 +59,9 @@ type Weight struct {
 	// shape of the stored codes.
 	Obstacle string `json:"obstacle,omitempty"`
 
+	// Step is the largest scale of a weight that was detached; 0 if blocks have scales.
+	Step float64 `json:"-"`
+
 	// Its place in the graph, for packages of this module.
 	Value    *graph.Value        `json:"-"` // the decoded value; nil if an operator decodes internally
 	Nodes    []*onnxpb.NodeProto `json:"-"` // the nodes that decode it
@@ -75,6 +78,7 @@ func (w *Weight) Detached() *Weight {
 		return &made
 	}
 	d := *w.Constant.Decoder
+	made.Step = w.step()
 	for _, v := range []**graph.Value{&d.Codes, &d.Scale, &d.Zero, &d.TensorScale, &d.Mins, &d.MinScale} {
 		if *v != nil {
 			*v = &graph.Value{Name: (*v).Name, Path: (*v).Path, Tensor: (*v).Tensor}
@@ -86,6 +90,19 @@ func (w *Weight) Detached() *Weight {
 	d.Z, d.S, d.Scales, d.Step, d.Grid, d.ZeroGrid, d.Floats, d.ScaleMap = nil, nil, nil, nil, nil, nil, nil, lazy.ScaleMap{}
 	made.Constant = &Constant{Decoder: &d}
 	return &made
+}
+
+// step returns the largest scale, of the tensor or of the indices of an axis; 0 if it cannot be read.
+func (w *Weight) step() float64 {
+	d := w.Constant.Decoder
+	if d.Block != 0 || d.S == nil || d.S.Size() > mostScales {
+		return 0
+	}
+	scales := make([]float32, d.S.Size())
+	if len(scales) == 0 || d.S.ReadAll(&lazy.Arena{}, scales, 0) != nil {
+		return 0
+	}
+	return float64(slices.Max(scales))
 }
 
 // Weights lists the quantized weights of the main graph and its subgraphs, in the order of the nodes

@@ -50,7 +50,7 @@ func (w *Weight) Bytes() (n int64) {
 // Quantize makes the structure in which weights are quantized as decided. Activations are quantized
 // as planned; nil means not at all.
 func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *actpairs.Plan) (*Model, error) {
-	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}, dropped: map[*graph.Value]bool{}, undeclared: map[string]bool{}, declared: map[string]bool{}}
+	r := &rewriting{copy: x.Copy(), replaced: map[*graph.Value]*replacement{}, dropped: map[*graph.Value]bool{}, decoded: map[string]string{}, undeclared: map[string]bool{}, declared: map[string]bool{}}
 	operators := form.OperatorsOf(r.copy)
 	need, err := r.prepare(operators, decisions, activations)
 	if err != nil {
@@ -66,7 +66,7 @@ func Quantize(x *graph.Graph, decisions []*discover.Decision, activations *actpa
 			growing = append(growing, f)
 		}
 	}
-	if err := Raise(r.copy, need, growing...); err != nil {
+	if err := r.raise(need, growing); err != nil {
 		return nil, err
 	}
 	operators.Show()
@@ -92,6 +92,8 @@ type rewriting struct {
 
 	placed  *form.Builder         // tensors and nodes of activations and biases
 	dropped map[*graph.Value]bool // initializers that are removed without a replacement
+
+	decoded map[string]string // value that will be decoded from codes → what the codes are made of
 
 	undeclared, declared map[string]bool // names whose declaration is removed; names declared only while the opset is raised
 }
@@ -140,6 +142,7 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 		case spec.QDQ:
 			w.output = r.copy.Names.Fresh(d.Value.Name + "_DequantizeLinear_Output")
 			operators.ReadInstead(d.Value, w.output)
+			r.decoded[w.output] = d.Value.Name
 		}
 		w.growth.Own += r.bytes(readers)
 		if d.Value.Body != nil {
@@ -196,13 +199,18 @@ func (r *rewriting) bytes(nodes []*onnxpb.NodeProto) (sum int64) {
 // Raise raises the opset of a model and of the given functions to need. It raises the IR version if
 // that opset needs it.
 func Raise(c *graph.Copy, need int64, functions ...*onnxpb.FunctionProto) error {
+	return (&rewriting{copy: c}).raise(need, functions)
+}
+
+// raise is Raise before the nodes that decode weights and activations are there.
+func (r *rewriting) raise(need int64, functions []*onnxpb.FunctionProto) error {
 	if need == 0 {
 		return nil
 	}
-	if err := opset.Raise(c.Proto, need, c.Names.Fresh, functions...); err != nil {
+	if err := opset.RaiseWithout(r.copy.Proto, r.decoded, need, r.copy.Names.Fresh, functions...); err != nil {
 		return err
 	}
-	opset.RaiseIR(c.Proto, opset.IRFor(graph.Opset(c.Proto)))
+	opset.RaiseIR(r.copy.Proto, opset.IRFor(graph.Opset(r.copy.Proto)))
 	return nil
 }
 

@@ -112,6 +112,9 @@ func (l *placing) activation(t *actpairs.Tensor) {
 	codes := l.b.Value(v.Name, "QuantizeLinear", []string{source, p.scale, p.zero})
 	l.b.Node(v.Name, "DequantizeLinear", result, []string{codes, p.scale, p.zero})
 	l.declare(result)
+	if result != v.Name {
+		l.decoded[result] = source
+	}
 	for _, u := range v.Uses {
 		if x.Home(u.Node) == x.Scope(x.File.Proto.Graph) {
 			l.copy.Node(u.Node).Input[u.Input] = result

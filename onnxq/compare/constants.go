@@ -46,15 +46,16 @@ func (m *matcher) isSteady(v *graph.Value) bool {
 }
 
 // throughSwaps follows a value back through transposes of matrices, and of all matrices of a
-// tensor.
+// tensor, and through transposes that keep the order of the axes.
 func throughSwaps(f *recognize.Recognizer, v *graph.Value, transposed bool) (*graph.Value, bool) {
 	for v.Node != nil && v.Tensor == nil && graph.IsOperator(v.Node, "Transpose") {
 		from := f.Graph.Source(v.Node, 0)
 		perm := graph.Attribute(v.Node, "perm").GetInts()
-		if from == nil || !swapsLast(perm) && (perm != nil || rankOf(f, from) != 2) {
+		swaps := swapsLast(perm) || perm == nil && rankOf(f, from) == 2
+		if from == nil || !swaps && !keepsOrder(perm) {
 			break
 		}
-		v, transposed = from, !transposed
+		v, transposed = from, transposed != swaps
 	}
 	return v, transposed
 }
@@ -69,6 +70,16 @@ func swapsLast(perm []int64) bool {
 		}
 	}
 	return len(perm) >= 2
+}
+
+// keepsOrder reports whether a permutation leaves all axes where they are.
+func keepsOrder(perm []int64) bool {
+	for i, p := range perm {
+		if p != int64(i) {
+			return false
+		}
+	}
+	return len(perm) > 0
 }
 
 // swapped returns a shape with the last two axes swapped.
@@ -96,15 +107,16 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error 
 		return nil
 	}
 	m.seen[pair] = true
-	x, y := m.a.Fold(v), m.b.Fold(w)
-	if y == nil && !m.decodes(v) && m.depth < deepestMatch {
-		if p := m.pair(w); p != nil {
-			m.pass(p)
-			m.depth++
-			defer func() { m.depth-- }()
-			return m.constants(at, v, p.Activation, vt != wt)
-		}
+	m.depth++
+	defer func() { m.depth-- }()
+	if p := m.pair(w); p != nil && !m.decodes(v) && m.depth < deepestMatch {
+		m.pass(p)
+		return m.constants(at, v, p.Activation, vt != wt)
 	}
+	if vt == wt && m.cutAlike(v, w) && m.depth < deepestMatch {
+		return m.chain(at, v.Node, w.Node)
+	}
+	x, y := m.a.Fold(v), m.b.Fold(w)
 	if x == nil && y != nil { // an operator on codes replaced the nodes in between
 		if from, c := m.a.Transposed(v); c != nil {
 			v, x, vt = from, c, !vt
@@ -113,8 +125,6 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error 
 	if x == nil || y == nil {
 		if v.Node != nil && w.Node != nil && v.Tensor == nil && w.Tensor == nil && vt == wt && sameOperator(v.Node, w.Node) && m.depth < deepestMatch &&
 			slices.Index(m.a.Graph.Outputs(v.Node), v) == slices.Index(m.b.Graph.Outputs(w.Node), w) {
-			m.depth++
-			defer func() { m.depth-- }()
 			return m.chain(at, v.Node, w.Node)
 		}
 		if v.Tensor != nil && w.Tensor != nil { // types that cannot be read as numbers, such as strings
@@ -143,6 +153,31 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error 
 		return err
 	}
 	return m.weights(v, w, x, y, vt != wt)
+}
+
+// cutAlike reports whether two values are the same output of the same Slice, Split or Concat, and
+// weights that were quantized are among what it cuts. These are then compared, not the parts.
+func (m *matcher) cutAlike(v, w *graph.Value) bool {
+	return recognize.Cuts(v.Node) && recognize.Cuts(w.Node) && sameOperator(v.Node, w.Node) &&
+		slices.Index(m.a.Graph.Outputs(v.Node), v) == slices.Index(m.b.Graph.Outputs(w.Node), w) && m.cutsQuantized(w, deepestCut)
+}
+
+// deepestCut bounds the nodes behind each other that cutsQuantized passes, against hostile models.
+const deepestCut = 8
+
+// cutsQuantized reports whether a value of the second model is made of a quantized weight, by nodes
+// that only move elements and by the codes of activations.
+func (m *matcher) cutsQuantized(w *graph.Value, depth int) bool {
+	if _, quantized := m.names[keyOfValue(w)]; quantized || w.Node == nil || depth == 0 {
+		return quantized
+	}
+	if p := m.pair(w); p != nil {
+		return m.cutsQuantized(p.Activation, depth-1)
+	}
+	if !recognize.Cuts(w.Node) && !recognize.Reshapes(w.Node) && !recognize.Transposes(w.Node) {
+		return false
+	}
+	return slices.ContainsFunc(m.b.Graph.Inputs(w.Node), func(from *graph.Value) bool { return from != nil && m.cutsQuantized(from, depth-1) })
 }
 
 // chain compares two nodes that cannot be folded, by their attributes and inputs.

@@ -222,6 +222,9 @@ func (m *matcher) bodies(where string, x, y []*onnxpb.NodeProto) error {
 				m.fresh[m.b.Graph.Number(part)] = false
 			}
 		}
+		if c := m.convOf(n, other); c != nil {
+			m.fresh[m.b.Graph.Number(c.product)] = false
+		}
 		m.partner[m.a.Graph.Number(n)] = other
 		pairs = append(pairs, [2]*onnxpb.NodeProto{n, other})
 	}

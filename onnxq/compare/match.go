@@ -49,6 +49,10 @@ type WeightMatch struct {
 	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale, and zero point or min, for each block; 0 below 1 dB, if scales are powers of two, or if elements are rounded to the nearest value of their block
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 
+	// Nearest: the weight is a bias, its scale is that of the product to which it is added, and its codes
+	// are the nearest ones. Its SQNR says nothing then, because a small bias has small codes, or none.
+	Nearest bool `json:"nearest,omitempty"`
+
 	Largest    float64 `json:"largest"`              // largest |w|
 	Superblock int64   `json:"superblock,omitempty"` // elements whose scales share a scale, if a weight has several superblocks
 

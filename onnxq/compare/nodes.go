@@ -104,6 +104,9 @@ func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
 	if product := m.fused(x, y); product != nil {
 		return m.sum(where, x, product, y)
 	}
+	if c := m.convOf(x, y); c != nil {
+		return m.biased(where, x, c)
+	}
 	if !sameOperator(x, y) {
 		m.problem("%s%s is %s", where, graph.Describe(x), msg.Clean(graph.Operator(y)))
 		return nil
@@ -156,38 +159,6 @@ func (m *matcher) gemm(where string, x *onnxpb.NodeProto, g *gemm) error {
 		return m.inputs(input(2), g.scaledTerm, 0, false)
 	}
 	return m.inputs(input(2), addend, 1, false)
-}
-
-// fused returns the MatMul of the first model that ONNX Runtime's optimizer fused with the Add x into
-// the Gemm y; nil if y is not that.
-func (m *matcher) fused(x, y *onnxpb.NodeProto) *onnxpb.NodeProto {
-	if !graph.IsOperator(x, "Add") || !graph.IsOperator(y, "Gemm") || !graph.HasInput(y, 2) ||
-		graph.IntAttribute(y, "transA") != 0 || graph.IntAttribute(y, "transB") != 0 ||
-		graph.FloatAttributeOr(y, "alpha", 1) != 1 || graph.FloatAttributeOr(y, "beta", 1) != 1 {
-		return nil
-	}
-	for _, v := range m.a.Graph.Inputs(x) {
-		if v != nil && v.Node != nil && len(v.Uses) == 1 && !v.Output && graph.IsOperator(v.Node, "MatMul") && m.gone[m.a.Graph.Number(v.Node)] {
-			return v.Node
-		}
-	}
-	return nil
-}
-
-// sum compares a MatMul and the Add x behind it with the Gemm y of the second model.
-func (m *matcher) sum(where string, x, product, y *onnxpb.NodeProto) error {
-	m.note("%s%s and %s are a Gemm", where, graph.Describe(product), graph.Describe(x))
-	m.gone[m.a.Graph.Number(product)] = false
-	term := 0
-	if m.a.Graph.Source(x, 0) == m.a.Graph.Made(product) {
-		term = 1
-	}
-	for j, at := range []place{{where: where, node: product}, {where: where, node: product, input: 1}, {where: where, node: x, input: term}} {
-		if err := m.inputs(at, y, j, false); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // attributes compares the attributes of two nodes, with their subgraphs.
@@ -270,6 +241,11 @@ func (m *matcher) value(at place, v, w *graph.Value) error {
 	v, w = m.unpaired(at, m.unnamed(at, v), w)
 	v, w = m.unclipped(at, v, w)
 	v = m.unnamed(at, v)
+	if from := m.source(v, w); from != nil && m.depth < deepestMatch {
+		m.depth++
+		defer func() { m.depth-- }()
+		return m.value(at, v, from)
+	}
 	switch steady := m.isSteady(v); {
 	case steady && m.isSteady(w):
 		return m.constants(at, v, w, false)
@@ -315,6 +291,16 @@ func (m *matcher) unnamed(at place, v *graph.Value) *graph.Value {
 		v = m.a.Graph.Source(v.Node, 0)
 	}
 	return v
+}
+
+// source returns the input of a new Identity of the second model that makes w; nil if v comes from an
+// Identity too, or w from another node.
+func (m *matcher) source(v, w *graph.Value) *graph.Value {
+	if w.Node == nil || !graph.IsOperator(w.Node, "Identity") || !m.fresh[m.b.Graph.Number(w.Node)] || v.Node != nil && sameOperator(v.Node, w.Node) {
+		return nil
+	}
+	m.fresh[m.b.Graph.Number(w.Node)] = false
+	return m.b.Graph.Source(w.Node, 0)
 }
 
 // unclipped passes over the effect of quantization on a value. The range of codes may replace a Relu

@@ -47,6 +47,10 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 		v.fail(CheckWeights, "%s: it is not quantized, but its values differ (SQNR %.1f dB)", what, w.SQNR)
 		return
 	}
+	if w.Nearest {
+		v.largest(what, w.MaxError)
+		return
+	}
 	least := v.report.Limits.SQNR
 	if !twoBits(w) {
 		least = v.report.Limits.FineSQNR
