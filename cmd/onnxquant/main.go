@@ -24,6 +24,7 @@ import (
 	"runtime/debug"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/othertools"
 	"onnxquant/onnxq"
 )
 
@@ -48,7 +49,7 @@ func program() *cli.App {
 		},
 		Short: printDaily, Footer: shortFooter,
 		Version: buildVersion(), Date: cli.BuildDate(),
-		Examples: examples, Aliases: aliases, CommandHint: commandHints, FlagHints: flagHints, Meaning: otherMeaning,
+		Examples: examples, Aliases: aliases, CommandHint: othertools.Commands, FlagHints: othertools.Flags, Meaning: otherMeaning,
 		Complete: completions, Stopped: kept,
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/othertools"
 	"onnxquant/internal/target"
 	"onnxquant/onnxq"
 	"onnxquant/rules"
@@ -59,7 +60,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"with --activations dynamic or static: codes of 7 bits, for\nprocessors without VNNI")
 	fs.Var(accuracyLevel{&o.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	defineNoFoldBias(fs, &o.NoFoldBias)
-	fs.Var(cli.Choices{Value: &o.Ops, Allowed: allOps()}, "ops",
+	fs.Var(cli.Choices{Value: &o.Ops, Allowed: allOps(), Aliases: othertools.Operators}, "ops",
 		"operators whose weights are quantized:\n"+cli.OneOf(slices.Concat(onnxq.KnownOps(), []string{"all"}))+"\n(default MatMul,Gemm); with --activations static also\nothers, such as Add and MaxPool (default all of them)")
 	fs.Var(newFormat(&o.ConvFormat, spec.Formats()), "conv-format",
 		"format of the weights of convolutions: one of --format, or float\n(default int8 if the others have fewer bits, with which\nconvolutions lose too much)")

@@ -3,13 +3,15 @@ package main
 import (
 	"errors"
 	"fmt"
-	"onnxquant/internal/nearest"
-	"onnxquant/internal/preset"
-	"onnxquant/spec"
+	"slices"
 	"strconv"
 	"strings"
 
 	"onnxquant/internal/cli"
+	"onnxquant/internal/nearest"
+	"onnxquant/internal/othertools"
+	"onnxquant/internal/preset"
+	"onnxquant/spec"
 )
 
 // blockRange is the value of a flag that takes the range method of a block.
@@ -50,7 +52,7 @@ func (f formatValue) Set(s string) error {
 			return nil
 		}
 	}
-	if text, ok := flagHints[cli.PlainName(s)]; ok {
+	if text, ok := othertools.Formats[cli.PlainName(s)]; ok {
 		return errors.New("it is no format; " + text)
 	}
 	switch near := spec.Similar(s); {
@@ -69,10 +71,12 @@ type bitCount struct{ value *int }
 func (b bitCount) Set(s string) error {
 	n, err := strconv.Atoi(s)
 	switch {
+	case err != nil && slices.Contains(codedFormats(), spec.Format(strings.ToLower(s))):
+		return errors.New("want 2, 4 or 8; for this format, write --format " + strings.ToLower(s))
 	case err != nil:
 		n = 0
 	case n == 16 || n == 32:
-		return errors.New("want 2, 4 or 8; " + flagHints[fmt.Sprint("fp", n)])
+		return errors.New("want 2, 4 or 8; " + othertools.Flags[fmt.Sprint("fp", n)])
 	}
 	if err := spec.CheckBits(n); err != nil {
 		return err

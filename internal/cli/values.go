@@ -128,11 +128,12 @@ func (c Choice[T]) Values() []string { return texts(c.Allowed) }
 type Choices struct {
 	Value   *[]string
 	Allowed []string
+	Aliases map[string]string // words of other tools for values
 }
 
 func (c Choices) Set(s string) error {
 	for _, text := range strings.Split(s, ",") {
-		word, err := pick(strings.TrimSpace(text), c.Allowed, nil)
+		word, err := pick(strings.TrimSpace(text), c.Allowed, c.Aliases)
 		if err != nil {
 			return err
 		}
