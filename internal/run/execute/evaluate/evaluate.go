@@ -248,7 +248,7 @@ func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, er
 			}
 		}
 		if len(later) == len(todo) {
-			return nil, fmt.Errorf("%s reads a value that is neither an input nor the output of a node, or is in a cycle", describe(later[0]))
+			return nil, e.stuck(s, later)
 		}
 		todo = later
 	}
@@ -263,15 +263,36 @@ func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, er
 	return outputs, nil
 }
 
+// stuck says why none of the nodes can run.
+func (e *evaluator) stuck(s *scope, nodes []*onnxpb.NodeProto) error {
+	made := map[string]bool{}
+	for _, n := range nodes {
+		for _, name := range n.Output {
+			made[name] = true
+		}
+	}
+	for _, n := range nodes {
+		for _, name := range reads(n) {
+			if name != "" && !made[name] && !s.ready(name) && !makes(n, name) {
+				return fmt.Errorf("%s reads %q, which has no value", describe(n), name)
+			}
+		}
+	}
+	return fmt.Errorf("%s is in a cycle, or reads a value of one", describe(nodes[0]))
+}
+
 func (e *evaluator) runnable(s *scope, n *onnxpb.NodeProto) bool {
 	return !slices.ContainsFunc(reads(n), func(name string) bool {
 		return name != "" && !s.ready(name) && !makes(n, name)
 	})
 }
 
-// makes reports whether a value is defined in a subgraph of n.
+// makes reports whether a value is defined in a subgraph of n: an input, a stored value or the output of a node.
 func makes(n *onnxpb.NodeProto, name string) bool {
 	for _, a := range n.Attribute {
+		if slices.ContainsFunc(a.G.GetInput(), func(in *onnxpb.ValueInfoProto) bool { return in.GetName() == name }) {
+			return true
+		}
 		for _, inner := range a.G.GetNode() {
 			if slices.Contains(inner.Output, name) || makes(inner, name) {
 				return true
