@@ -83,3 +83,45 @@ func TestTensorErrors(t *testing.T) {
 		}
 	}
 }
+
+// A weight [K, N] has the codes and scales of the transposed one, transposed.
+func TestEncodeColumns(t *testing.T) {
+	for _, size := range [][3]int{{8, 3, 4}, {16, 5, 16}, {19, 4, 8}, {5, 2, 16}, {6, 1, 1}} {
+		k, n, block := size[0], size[1], size[2]
+		c := int4.Codec{Bits: 4, Signed: k%2 == 0, ZeroPoint: k%2 != 0}
+		w, rows := make([]float32, k*n), make([]float32, k*n)
+		for i := range k {
+			for j := range n {
+				w[i*n+j] = float32(math.Sin(float64(3*i + 7*j)))
+				rows[j*k+i] = w[i*n+j]
+			}
+		}
+		got, err := int4.EncodeColumns(w, k, n, block, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want, err := int4.Encode(rows, k, block, c)
+		if err != nil {
+			t.Fatal(err)
+		}
+		x, err := got.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		y, err := want.Decode()
+		if err != nil {
+			t.Fatal(err)
+		}
+		per := (k-1)/block + 1
+		for i := range k {
+			for j := range n {
+				if got.Scales[i/block*n+j] != want.Scales[j*per+i/block] || c.ZeroPoint && got.Zeros[i/block*n+j] != want.Zeros[j*per+i/block] || x[i*n+j] != y[j*k+i] {
+					t.Fatalf("%v: element [%d, %d] is %v, in rows %v", size, i, j, x[i*n+j], y[j*k+i])
+				}
+			}
+		}
+	}
+	if _, err := int4.EncodeColumns(make([]float32, 12), 4, 4, 2, int4.Codec{Bits: 4}); err == nil {
+		t.Error("12 elements are no weight of 4 rows of 4")
+	}
+}

@@ -68,6 +68,7 @@ type verifier struct {
 	report  *Report
 
 	optimized bool // ONNX Runtime optimized out, and not in
+	floats    bool // float weights of out may be decoded codes, by its record
 }
 
 // stage announces the next stage. The caller reports its progress to the result.
@@ -85,6 +86,7 @@ type decoded struct {
 	path      string
 	ir        int64           // IR version of the model before decoding
 	codes     solver          // algorithm that found its codes, from the provenance record
+	floats    bool            // it was dequantized, by that record
 	optimized bool            // ONNX Runtime optimized and saved it
 	folded    *restyle.Report // nil if nothing was decoded
 }
@@ -130,6 +132,7 @@ func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, e
 	}
 	given := m.Graph().File.Proto
 	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: solverOf(provenance.Of(given))}
+	d.floats = slices.ContainsFunc(provenance.Of(given), func(s spec.Step) bool { return s.Command == "dequantize" })
 	for _, o := range given.OpsetImport {
 		d.optimized = d.optimized || o.GetDomain() == optimizers
 	}
@@ -186,6 +189,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	v.optimized = b.optimized && !a.optimized
+	v.floats = b.floats
 	v.report.Swapped = a.folded != nil && b.folded == nil
 	m, err := v.matched(a, b)
 	if err != nil {
