@@ -40,7 +40,7 @@ help:
 	@echo 'make plain    Go tests of numbers, without assembly, compiled for newer processors'
 	@echo 'make cross    compile, tests too, for linux, darwin, windows on amd64 and arm64'
 	@echo 'make oracle   the command against onnx and ONNX Runtime, in Python: a sample of the cases; make oracle-long has the others. Both take a part of large grids of models and settings, or with ONNXQUANT_ALL=1 all of them'
-	@echo 'make release  what a release consists of, in dist, from the tag of the commit; .deb and .rpm name MAINTAINER="Name <address>"'
+	@echo 'make release  what a release consists of, in dist, from the tag of the commit, or with SNAPSHOT=1 version 0.0.0 of any commit; .deb and .rpm name MAINTAINER="Name <address>"'
 	@echo 'make module   another path for the module: MODULE=example.org/owner/onnxquant'
 	@echo 'make site     the documentation as a site, in build/site'
 	@echo 'make workflows  the GitHub Actions files are valid'
@@ -150,12 +150,19 @@ oracle-long: build corpus
 	@echo '== more cases against onnx and ONNX Runtime$(if $(ONNXQUANT_ALL),, (make test-all has all settings))'
 	@$(VENV)/bin/python -m pytest -n $(JOBS) -m long test/oracle
 
+# The tag is looked for before anything is compiled.
 release:
-	cd release && go run . -out ../dist -maintainer "$$MAINTAINER"
+	@test -n "$(SNAPSHOT)" || git describe --tags --exact-match --dirty 2>/dev/null | grep -Exq 'v[0-9]+\.[0-9]+\.[0-9]+' || { \
+		echo 'make release: the commit has no tag such as v0.1.0, or files are changed: git tag v0.1.0 makes a tag;' >&2; \
+		echo 'a clone without tags gets them by git fetch --tags; make release SNAPSHOT=1 builds version 0.0.0 of any commit' >&2; exit 1; }
+	cd release && go run . -out ../dist -maintainer "$$MAINTAINER" $(if $(SNAPSHOT),-snapshot)
 
 # The one place for the path is go.mod; this writes it there, and wherever a package is imported.
 module:
 	cd release && go run ./modulepath .. '$(MODULE)'
+
+CHROMIUM := $(shell for c in chromium chromium-browser google-chrome; do command -v $$c && break; done)
+comma := ,
 
 # The site, of docs/. Its packages have an environment of their own.
 $(VENV)/site/ready: docs/requirements.txt
@@ -165,6 +172,7 @@ $(VENV)/site/ready: docs/requirements.txt
 
 site: $(VENV)/site/ready
 	NO_MKDOCS_2_WARNING=1 $(VENV)/site/bin/mkdocs build --strict --quiet
+	$(VENV)/site/bin/python test/site.py build/site $(CHROMIUM)
 
 actionlint:
 	$(TOOL) github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
@@ -177,9 +185,6 @@ release-test: workflows
 	cd release && go vet ./... && go test -count 1 -timeout 1h -v ./...
 
 # The test is a module of its own: the browser's protocol is no dependency of the command.
-CHROMIUM := $(shell for c in chromium chromium-browser google-chrome; do command -v $$c && break; done)
-comma := ,
-
 browser: build
 ifeq ($(CHROMIUM),)
 	@echo 'no chromium: the page of onnxquant report is not tested in a browser'
