@@ -2,6 +2,7 @@ package int4
 
 import (
 	"math"
+
 	"onnxquant/internal/blocks"
 )
 

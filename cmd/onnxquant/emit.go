@@ -2,9 +2,9 @@ package main
 
 import (
 	"encoding/json"
-	"onnxquant/rules"
 
 	"onnxquant/internal/cli"
+	"onnxquant/rules"
 )
 
 // checkEmit returns an error if a precision_info cannot or must not be written to path. "" stands for none.

@@ -3,11 +3,12 @@ package main
 import (
 	"bytes"
 	"io"
-	"onnxquant/internal/cli"
-	"onnxquant/onnxq/report"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"onnxquant/internal/cli"
+	"onnxquant/onnxq/report"
 )
 
 // checkPage returns an error if a page cannot or must not be written to path. "" stands for no page.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"io"
-	"onnxquant/testmodels"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,6 +11,7 @@ import (
 	"testing"
 
 	"onnxquant/internal/cli"
+	"onnxquant/testmodels"
 )
 
 // A signal stops a conversion, whatever it is at, and neither the output nor a temporary file is

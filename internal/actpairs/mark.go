@@ -1,10 +1,11 @@
 package actpairs
 
 import (
+	"slices"
+
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
-	"slices"
 )
 
 // stored reports whether the content of a value is stored in the model and callers cannot replace

@@ -1,10 +1,11 @@
 package analyze
 
 import (
+	"slices"
+
 	"onnxquant/quality"
 	"onnxquant/rules"
 	"onnxquant/spec"
-	"slices"
 )
 
 // Analysis has the error and size of every candidate for every weight, and the recommended

@@ -3,9 +3,10 @@ package verify
 import (
 	"errors"
 	"fmt"
-	"onnxquant/internal/msg"
 	"slices"
 	"time"
+
+	"onnxquant/internal/msg"
 )
 
 // Engine is a runtime for the models.

@@ -97,6 +97,7 @@ func imports(text, from, to string) (string, error) {
 
 // document renames imports in examples, and says how to get a module that has a path.
 func document(text, from, to string) string {
-	text = strings.ReplaceAll(text, "The module has no public path; import it from a clone:\n\n    go mod edit -replace "+from+"=/path/to/clone && go mod tidy\n", "Get it with:\n\n    go get "+to+"@latest\n")
+	clone := regexp.MustCompile(`The module\shas no public path[.:] [Ii]mport it from a clone[.:]\n\n    go mod edit -replace ` + regexp.QuoteMeta(from) + `=\S+ && go mod tidy\n`)
+	text = clone.ReplaceAllLiteralString(text, "Get the module with:\n\n    go get "+to+"@latest\n")
 	return regexp.MustCompile(`(?m)^(\s*(?:import )?)"`+regexp.QuoteMeta(from)+`/`).ReplaceAllString(text, "${1}\""+to+"/")
 }

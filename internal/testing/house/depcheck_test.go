@@ -1,7 +1,9 @@
 package house
 
 import (
+	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -107,4 +109,26 @@ func TestStatic(t *testing.T) {
 			t.Errorf("%s depends on purego: %v", p.ImportPath, dynamic)
 		}
 	}
+}
+
+// The module's own imports are a group apart, so files stay formatted where the module has another path.
+func TestImportGroups(t *testing.T) {
+	walk(t, func(name string, d fs.DirEntry) error {
+		if d.IsDir() || !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		text, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			return err
+		}
+		_, rest, _ := strings.Cut(string(text), "\nimport (\n")
+		block, _, _ := strings.Cut(rest, "\n)\n")
+		for group := range strings.SplitSeq(block, "\n\n") {
+			own := strings.Count(group, `"`+module())
+			if own > 0 && own < strings.Count(group, `"`)/2 {
+				t.Errorf("%s: put the imports of this module into a group of their own", name)
+			}
+		}
+		return nil
+	})
 }
