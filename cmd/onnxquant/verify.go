@@ -326,13 +326,13 @@ func executionFacts(x verify.Execution) []cli.Fact {
 	if x.Library != "" {
 		facts[0].Text += ", " + cli.Printable(x.Library)
 	}
-	if x.Samples > 1 {
-		facts[1].Text += fmt.Sprintf(", on %d samples", x.Samples)
-	}
 	if x.Sizes != "" {
 		facts[1].Text += ", on random inputs of " + cli.Printable(x.Sizes)
 	}
-	facts = append(facts, outputFacts(x.Outputs)...)
+	if x.Samples > 1 {
+		facts[1].Text += fmt.Sprintf(", on %d samples", x.Samples)
+	}
+	facts = slices.Concat(facts, cli.Labelled("", printables(x.MadeUp())), outputFacts(x.Outputs))
 	if x.QuantizedRun != nil && x.QuantizedRun.Reason == "" {
 		facts = append(append(facts, cli.Fact{Label: "", Text: "OUT itself, on the same"}), outputFacts(x.QuantizedRun.Outputs)...)
 	}

@@ -23,12 +23,12 @@ func Example() {
 		fmt.Println("passed:", passed)
 	}
 	// Output:
-	// output y: SQNR 43 dB, cosine 1.000
+	// output y: SQNR 41 dB, cosine 1.000
 	// passed: true
 	// failed: weight "w0": SQNR 9.8 dB is below 15 dB
 	// failed: weight "w1": SQNR 9.7 dB is below 15 dB
 	// failed: weight "w2": SQNR 10.0 dB is below 15 dB
-	// failed: output "y": SQNR 3.4 dB is below 15 dB
-	// output y: SQNR 3 dB, cosine 0.784
+	// failed: output "y": SQNR 4.4 dB is below 15 dB
+	// output y: SQNR 4 dB, cosine 0.818
 	// passed: false
 }

@@ -15,7 +15,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"time"
 
 	"onnxquant/internal/msg"
@@ -24,6 +23,7 @@ import (
 	"onnxquant/internal/run/execute/ort"
 	"onnxquant/internal/run/execute/ort/wire"
 	"onnxquant/internal/run/samples"
+	"onnxquant/internal/run/synth"
 	"onnxquant/onnxq"
 )
 
@@ -56,9 +56,6 @@ const (
 	profileRuns = 50
 	profileSize = 100_000 // events, about
 )
-
-// usualSizes are sizes of symbolic dimensions to try: those of one sample first.
-var usualSizes = []execute.Usual{{Batch: 1, Sequence: 64}, {Batch: 1, Sequence: 512}, {Batch: 1, Sequence: 8}, {Batch: 1, Past: 1, Sequence: 8}, {Batch: 2, Sequence: 8}}
 
 // Models measures models. They must take the same inputs.
 func Models(ctx context.Context, paths []string, opts Options) (*Report, error) {
@@ -167,14 +164,17 @@ func (b *bench) trials(m *onnxq.Model) (trials []trial, err error) {
 		}
 		return nil, errors.New("the data have no sample")
 	}
-	for _, usual := range usualSizes {
-		inputs, err := execute.Inputs(file, execute.InputOptions{Dims: b.opts.Dims, Usual: usual})
-		if err != nil && len(trials) == 0 {
+	plans, err := synth.Plans(file, synth.Options{Dims: b.opts.Dims, Single: true})
+	if err != nil {
+		return nil, err
+	}
+	for i, plan := range plans {
+		inputs, err := plan.Sample(0)
+		if err != nil && i == 0 {
 			return nil, err
 		}
-		sizes := strings.Join(execute.Sizes(file, inputs), ", ")
-		if err == nil && !slices.ContainsFunc(trials, func(t trial) bool { return t.sizes == sizes }) {
-			trials = append(trials, trial{inputs, sizes})
+		if err == nil {
+			trials = append(trials, trial{inputs, plan.Sizes})
 		}
 	}
 	return trials, nil

@@ -2,24 +2,32 @@ package verify
 
 import (
 	"fmt"
-	"slices"
-	"strings"
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/samples"
+	"onnxquant/internal/run/synth"
 )
 
 // MostSamples bounds the runs of each model.
 const MostSamples = samples.Default
 
-// trial has the inputs of all runs. sizes are the symbolic dimensions of random inputs.
+// trial has the inputs of all runs. Those of a plan, which makes inputs, begin with one run.
 type trial struct {
 	inputs [][]*execute.Tensor
-	sizes  string
+	plan   *synth.Plan // nil: the inputs are from files
+	small  bool        // larger ones were too much work
 }
 
-// inputs makes the inputs of each run: of several sizes, if they are random. The first that the float
+// sizes are the symbolic dimensions of made inputs.
+func (t *trial) sizes() string {
+	if t.plan == nil {
+		return ""
+	}
+	return t.plan.Sizes
+}
+
+// inputs makes the inputs of a run, of several sizes, or reads those of each run. The first that the float
 // model takes are used.
 func (v *verifier) inputs(path string) ([]trial, error) {
 	m, err := modelfile.Open(path)
@@ -31,21 +39,22 @@ func (v *verifier) inputs(path string) ([]trial, error) {
 		all, err := v.read(m)
 		return []trial{{inputs: all}}, err
 	}
+	plans, err := synth.Plans(m, synth.Options{Seed: v.opts.Seed, Dims: v.opts.Dims})
+	if err != nil {
+		return nil, err
+	}
 	var trials []trial
 	held := bound{what: "inputs"}
-	for _, usual := range execute.UsualSizes {
-		inputs, err := execute.Inputs(m, execute.InputOptions{Seed: v.opts.Seed, Dims: v.opts.Dims, Usual: usual})
-		if err == nil && len(trials) > 0 {
+	for i, plan := range plans {
+		inputs, err := plan.Sample(0)
+		if err == nil && i > 0 {
 			err = held.add(inputs)
 		}
-		if err != nil && len(trials) == 0 {
+		if err == nil {
+			trials = append(trials, trial{inputs: [][]*execute.Tensor{inputs}, plan: plan})
+		} else if i == 0 {
 			return nil, err
 		}
-		sizes := strings.Join(execute.Sizes(m, inputs), ", ")
-		if err != nil || slices.ContainsFunc(trials, func(t trial) bool { return t.sizes == sizes }) {
-			continue
-		}
-		trials = append(trials, trial{[][]*execute.Tensor{inputs}, sizes})
 	}
 	return trials, nil
 }
@@ -86,10 +95,18 @@ func (b *bound) add(list []*execute.Tensor) error {
 }
 
 // described describes the inputs of the first run.
-func described(all [][]*execute.Tensor) []Input {
+func described(t *trial) []Input {
 	list := []Input{}
-	for _, t := range all[0] {
-		list = append(list, Input{t.Name, t.DType.String(), t.Dims})
+	var made []string
+	if t.plan != nil {
+		made = t.plan.Made()
+	}
+	for i, x := range t.inputs[0] {
+		in := Input{Name: x.Name, DType: x.DType.String(), Dims: x.Dims}
+		if made != nil {
+			in.Made = made[i]
+		}
+		list = append(list, in)
 	}
 	return list
 }

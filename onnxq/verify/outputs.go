@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"onnxquant/internal/msg"
 	"onnxquant/internal/run/execute"
@@ -28,16 +29,25 @@ func (v *verifier) execute(float, quantized string) error {
 		x.Reasons = append(x.Reasons, err.Error())
 		return nil
 	}
-	engines := []Engine{v.opts.Engine}
-	if v.opts.Engine == Auto || v.opts.Engine == "" {
-		engines = []Engine{Go, ORT}
+	type attempt struct {
+		engine  Engine
+		smaller bool // if the usual inputs are too much work, smaller ones are tried
 	}
-	for _, engine := range engines {
-		runner, err := v.runner(engine)
+	attempts := []attempt{{v.opts.Engine, true}}
+	if v.opts.Engine == Auto || v.opts.Engine == "" {
+		attempts = []attempt{{Go, false}, {ORT, false}, {Go, true}}
+	}
+	budget := false
+	for i, a := range attempts {
+		if i == 2 && !budget {
+			break
+		}
+		runner, err := v.runner(a.engine)
 		var used trial
 		if err == nil {
-			used, err = v.compare(runner, float, quantized, trials)
+			used, err = v.compare(runner, float, quantized, trials, a.smaller)
 		}
+		budget = budget || errors.Is(err, evaluate.ErrBudget)
 		if err == nil && !slices.ContainsFunc(x.Outputs, func(o Output) bool { return o.Elements > 0 || o.Broken > 0 }) {
 			err = fmt.Errorf("%s: %s", runner.Name(), nothingCompared(used.inputs))
 		}
@@ -46,15 +56,18 @@ func (v *verifier) execute(float, quantized string) error {
 		}
 		if err == nil {
 			x.Compared, x.Engine, x.Samples = true, runner.Name(), len(used.inputs)
-			x.Inputs, x.Sizes = described(used.inputs), used.sizes
+			x.Inputs, x.Sizes = described(&used), used.sizes()
 			if r, ok := runner.(*ort.Runner); ok {
 				x.Library = r.Library()
+			}
+			if used.small {
+				v.warn("the inputs are smaller than usual ones, which would be too much for %s: the outputs show less", runner.Name())
 			}
 			return nil
 		}
 		x.Reasons = append(x.Reasons, err.Error())
 	}
-	x.Inputs, x.Outputs, x.QuantizedRun = described(trials[0].inputs), []Output{}, nil
+	x.Inputs, x.Outputs, x.QuantizedRun = described(&trials[0]), []Output{}, nil
 	return nil
 }
 
@@ -86,7 +99,7 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 }
 
 // compare runs both models, within the allowed time. It returns the inputs that it used.
-func (v *verifier) compare(runner execute.Runner, float, quantized string, trials []trial) (trial, error) {
+func (v *verifier) compare(runner execute.Runner, float, quantized string, trials []trial, smaller bool) (trial, error) {
 	ctx := v.ctx
 	if v.opts.Timeout > 0 {
 		var cancel context.CancelFunc
@@ -95,9 +108,10 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 	}
 	session := func(which, path string) (execute.Session, error) {
 		progress := v.stage(fmt.Sprintf("running the %s model in %s", which, runner.Name()))
-		return evaluate.Reporting(runner, progress).Session(ctx, path)
+		return evaluate.Reporting(runner, v.overRuns(progress)).Session(ctx, path)
 	}
-	used, want, err := firstThatRuns(ctx, func() (execute.Session, error) { return session("float", float) }, trials)
+	v.runs = 1
+	used, want, err := v.firstThatRuns(ctx, func() (execute.Session, error) { return session("float", float) }, trials, smaller)
 	if err != nil {
 		return used, fmt.Errorf("%s: the float model: %w", runner.Name(), err)
 	}
@@ -138,6 +152,18 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 	return used, nil
 }
 
+// overRuns returns a function that is told the progress of each run, and tells that of all runs.
+func (v *verifier) overRuns(progress func(done, total int64)) func(done, total int64) {
+	finished, last := int64(0), int64(0)
+	return func(done, total int64) {
+		if done < last {
+			finished++
+		}
+		last = done
+		progress(finished*total+done, max(int64(v.runs), finished+1)*total)
+	}
+}
+
 // outputs compares the outputs of all runs.
 func (v *verifier) outputs(want, got [][]*execute.Tensor) ([]Output, error) {
 	list, err := execute.Compare(want, got)
@@ -153,30 +179,70 @@ func (v *verifier) outputs(want, got [][]*execute.Tensor) ([]Output, error) {
 }
 
 // firstThatRuns runs a model with the first inputs that it accepts. If it accepts none, the error is
-// that of the first trial.
-func firstThatRuns(ctx context.Context, open func() (execute.Session, error), trials []trial) (used trial, outputs [][]*execute.Tensor, err error) {
+// that of the first trial. With smaller, inputs that are too much work are no reason to stop.
+func (v *verifier) firstThatRuns(ctx context.Context, open func() (execute.Session, error), trials []trial, smaller bool) (used trial, outputs [][]*execute.Tensor, err error) {
 	s, err := open()
 	if err != nil {
 		return used, nil, err
 	}
 	defer s.Close()
 	var first error
+	small := false
 	for _, t := range trials {
+		t.small = small
+		start := time.Now()
 		outputs, err := runAll(s, t.inputs)
+		if err == nil && t.plan != nil {
+			outputs, err = v.extend(&t, s, outputs[0], time.Since(start))
+		}
+		unsupported := errors.Is(err, execute.ErrUnsupported) && !(smaller && errors.Is(err, evaluate.ErrBudget))
 		switch {
 		case err == nil:
 			return t, outputs, nil
 		case errors.Is(err, evaluate.ErrBudget):
 			err = fmt.Errorf("%w; --timeout TIME lets it take more, --engine ort is faster", err)
-		case t.sizes != "" && !errors.Is(err, execute.ErrUnsupported) && ctx.Err() == nil:
-			err = fmt.Errorf("%w; the sizes were %s, --dim NAME=N sets others", err, t.sizes)
+		case t.sizes() != "" && !unsupported && ctx.Err() == nil:
+			err = fmt.Errorf("%w; the sizes were %s, --dim NAME=N sets others", err, t.sizes())
 		}
 		first = cmp.Or(first, err)
-		if errors.Is(err, execute.ErrUnsupported) || ctx.Err() != nil {
+		small = small || errors.Is(err, evaluate.ErrBudget)
+		if unsupported || ctx.Err() != nil {
 			break
 		}
 	}
 	return used, nil, first
+}
+
+// The time and work that more made inputs may take, of each model.
+const (
+	timeOfSamples = 4 * time.Second
+	workOfSamples = 1e10 // multiply-adds of the Go engine
+)
+
+// extend makes inputs for more runs of a float model, and runs it: as many as show enough decisions, and fewer
+// if they take long. outputs are those of the first run, which took a time.
+func (v *verifier) extend(t *trial, s execute.Session, outputs []*execute.Tensor, took time.Duration) (all [][]*execute.Tensor, err error) {
+	all = [][]*execute.Tensor{outputs}
+	n := t.plan.Samples(outputs)
+	if w, ok := s.(interface{ Work() float64 }); ok {
+		n = min(n, int(workOfSamples/max(w.Work(), 1)))
+	} else {
+		n = min(n, int(timeOfSamples/max(took, 1)))
+	}
+	v.runs = n
+	for i := 1; i < n; i++ {
+		inputs, err := t.plan.Sample(i)
+		if err != nil {
+			return nil, err
+		}
+		t.plan.Carry(inputs, all[i-1])
+		outputs, err := s.Run(inputs)
+		if err != nil {
+			return nil, err
+		}
+		t.inputs, all = append(t.inputs, inputs), append(all, outputs)
+	}
+	return all, nil
 }
 
 // runAll runs a model with the inputs of each run.

@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"fmt"
+
 	"onnxquant/onnxq/compare"
 )
 
@@ -59,7 +61,7 @@ type Execution struct {
 	Library      string        `json:"library,omitempty"` // the file, if the engine is a shared library
 	Samples      int           `json:"samples"`           // runs of each model
 	Inputs       []Input       `json:"inputs"`            // of the first one
-	Sizes        string        `json:"sizes,omitempty"`   // of symbolic dimensions, if the inputs are random
+	Sizes        string        `json:"sizes,omitempty"`   // of symbolic dimensions, if the inputs are made up
 	Outputs      []Output      `json:"outputs"`           // of OUT with its weights as floats
 	QuantizedRun *QuantizedRun `json:"itself,omitempty"`  // nil: OUT was not run as it is, or has nothing but floats
 }
@@ -83,6 +85,34 @@ type Input struct {
 	Name  string  `json:"name"`
 	DType string  `json:"dtype"`
 	Dims  []int64 `json:"shape"`
+	Made  string  `json:"made,omitempty"` // what the values are, if they are not from files
+}
+
+// MadeUp says what the values of inputs are that are not from files, for people.
+func (x *Execution) MadeUp() (texts []string) {
+	const most = 4
+	var names = map[string][]string{}
+	var kinds []string
+	for _, in := range x.Inputs {
+		if in.Made == "" {
+			continue
+		}
+		if names[in.Made] == nil {
+			kinds = append(kinds, in.Made)
+		}
+		names[in.Made] = append(names[in.Made], in.Name)
+	}
+	for i, kind := range kinds {
+		if i == most {
+			return append(texts, fmt.Sprintf("and %d more", len(kinds)-most))
+		}
+		text := "input " + names[kind][0]
+		if more := len(names[kind]) - 1; more > 0 {
+			text += fmt.Sprintf(" and %d more", more)
+		}
+		texts = append(texts, text+": "+kind)
+	}
+	return texts
 }
 
 // Output compares an output of the quantized model with the same output of the float model. Errors are

@@ -69,6 +69,7 @@ type verifier struct {
 
 	optimized bool // ONNX Runtime optimized out, and not in
 	floats    bool // float weights of out may be decoded codes, by its record
+	runs      int  // of each model, for the progress
 }
 
 // stage announces the next stage. The caller reports its progress to the result.

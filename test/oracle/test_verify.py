@@ -159,7 +159,7 @@ def test_sizes_that_do_not_fit(tmp_path):
     path = save(tmp_path / "model.onnx", [helper.make_node("MatMul", ["x", "w"], ["y"])], [("x", TensorProto.FLOAT, ["batch", "width"])],
                 [("y", TensorProto.FLOAT, ["batch", 4])], [numpy_helper.from_array(np.ones((5, 4), np.float32), "w")])
     report = verify_in_runtime("--require-outputs=false", path, path)
-    assert "the sizes were batch=2, width=8, --dim NAME=N sets others" in report["execution"]["reasons"][0]
+    assert "the sizes were batch=2, width=64, --dim NAME=N sets others" in report["execution"]["reasons"][0]
     assert verify_in_runtime("--dim", "width=5", path, path)["execution"]["compared"]
 
 

@@ -12,6 +12,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/samples"
+	"onnxquant/internal/run/synth"
 	"onnxquant/internal/testing/modeltest"
 )
 
@@ -40,7 +41,7 @@ func data(t *testing.T, path string) *samples.Samples {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	inputs, err := execute.Inputs(m, execute.InputOptions{Seed: 1, Dims: map[string]int64{"batch": 3}})
+	inputs, err := synth.Inputs(m, synth.Options{Seed: 1, Dims: map[string]int64{"batch": 3}})
 	if err != nil {
 		t.Fatal(err)
 	}

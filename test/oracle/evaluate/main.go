@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/evaluate"
 	"onnxquant/internal/run/samples"
+	"onnxquant/internal/run/synth"
 )
 
 type output struct {
@@ -57,7 +58,7 @@ func run(path string, files []string) error {
 // inputsOf reads the inputs of a run; without files they are random.
 func inputsOf(m *modelfile.Model, files []string) (inputs []*execute.Tensor, err error) {
 	if len(files) == 0 {
-		return execute.Inputs(m, execute.InputOptions{Seed: 1})
+		return synth.Inputs(m, synth.Options{Seed: 1})
 	}
 	data, err := samples.OpenWhole(m, files, 1)
 	if err != nil {

@@ -40,21 +40,23 @@ const maxHeld = 1 << 30
 type budget struct {
 	work   float64
 	memory float64 // for all values at a time
+	spent  float64 // work so far
 }
 
 // unbounded is the budget of the engine Go: only memory is bounded.
-var unbounded = budget{math.Inf(1), maxHeld}
+func unbounded() budget { return budget{work: math.Inf(1), memory: maxHeld} }
 
 // budgetFor is the budget of Bounded for a model and its inputs, both in bytes.
 func budgetFor(model, inputs float64) budget {
 	return budget{
-		workStart + workPerByte*model + min(mostForInputs, workPerInput*inputs),
-		min(maxHeld, memoryStart+memoryPerByte*model+min(mostMemoryForThem, memoryPerInput*inputs)),
+		work:   workStart + workPerByte*model + min(mostForInputs, workPerInput*inputs),
+		memory: min(maxHeld, memoryStart+memoryPerByte*model+min(mostMemoryForThem, memoryPerInput*inputs)),
 	}
 }
 
 // spend takes work from the budget.
 func (b *budget) spend(work float64) error {
+	b.spent += work
 	if b.work -= work; b.work < 0 {
 		return fmt.Errorf("%w: it would take too long", ErrBudget)
 	}
@@ -74,7 +76,7 @@ func (e *evaluator) checkRoom(typ dtype.DType, dims []int64) error {
 	switch {
 	case need <= e.budget.memory:
 		return nil
-	case e.budget == unbounded:
+	case math.IsInf(e.budget.work, 1):
 		return unsupported("values of more than %d MiB at a time", maxHeld>>20)
 	}
 	return fmt.Errorf("%w: it would take %.0f MiB of memory, %.0f MiB are allowed", ErrBudget, need/(1<<20), e.budget.memory/(1<<20))

@@ -68,7 +68,11 @@ type Session struct {
 	runner runner
 	ctx    context.Context
 	model  *modelfile.Model
+	work   float64 // of the last run
 }
+
+// Work returns the work of the last run, about in multiply-adds.
+func (s *Session) Work() float64 { return s.work }
 
 // Open opens the model at path for the engine Go. The end of the context ends its runs.
 func Open(ctx context.Context, path string) (*Session, error) {
@@ -80,7 +84,7 @@ func (r runner) open(ctx context.Context, path string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{r, ctx, m}, nil
+	return &Session{runner: r, ctx: ctx, model: m}, nil
 }
 
 // Close implements execute.Session.
@@ -94,7 +98,7 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 			values = append(values, o.GetName())
 		}
 	}
-	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1, budget: unbounded, progress: s.runner.progress}
+	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1, budget: unbounded(), progress: s.runner.progress}
 	for _, t := range inputs {
 		e.held += len(t.Data)
 	}
@@ -102,6 +106,7 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 		e.budget = budgetFor(float64(s.model.Size()), float64(e.held))
 	}
 	e.arithmetic = metered{s.runner.arithmetic, &e.budget}
+	defer func() { s.work = e.budget.spent }()
 	for _, o := range s.model.Proto.OpsetImport {
 		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
 			e.opset = o.GetVersion()

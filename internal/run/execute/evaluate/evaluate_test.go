@@ -15,6 +15,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/synth"
 	"onnxquant/testmodels"
 )
 
@@ -27,14 +28,14 @@ func written(t *testing.T, m *testmodels.Model) string {
 	return path
 }
 
-func run(t *testing.T, path string, opts execute.InputOptions) (in, out []*execute.Tensor, err error) {
+func run(t *testing.T, path string, opts synth.Options) (in, out []*execute.Tensor, err error) {
 	t.Helper()
 	m, err := modelfile.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	if in, err = execute.Inputs(m, opts); err != nil {
+	if in, err = synth.Inputs(m, opts); err != nil {
 		t.Fatal(err)
 	}
 	out, err = Go.Run(context.Background(), path, in)
@@ -49,7 +50,7 @@ func TestTestModels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, out, err := run(t, written(t, m), execute.InputOptions{Seed: 1})
+		_, out, err := run(t, written(t, m), synth.Options{Seed: 1})
 		if err != nil {
 			t.Errorf("%s: %v", kind.Name, err)
 			continue
@@ -72,7 +73,7 @@ func TestTestModels(t *testing.T) {
 // The numbers of a Gemm are those of its definition.
 func TestGemm(t *testing.T) {
 	m := testmodels.Gemm(3, 64, 24, true)
-	in, out, err := run(t, written(t, m), execute.InputOptions{Seed: 1})
+	in, out, err := run(t, written(t, m), synth.Options{Seed: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +104,7 @@ func TestIf(t *testing.T) {
 	path := written(t, m)
 	seen := map[bool]bool{}
 	for seed := range uint64(16) {
-		in, out, err := run(t, path, execute.InputOptions{Seed: seed})
+		in, out, err := run(t, path, synth.Options{Seed: seed})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +177,7 @@ func TestRefusals(t *testing.T) {
 			m.Proto.Graph.Input[0].Type.GetTensorType().Shape.Dim[0].Value = &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: 1}
 		}
 		test.edit(m.Proto.Graph)
-		_, _, err := run(t, written(t, m), execute.InputOptions{})
+		_, _, err := run(t, written(t, m), synth.Options{})
 		if !errors.Is(err, execute.ErrUnsupported) || !strings.Contains(err.Error(), test.says) {
 			t.Errorf("error %v, want one that says %s", err, test.says)
 		}

@@ -14,6 +14,7 @@ import (
 	"gorgonia.org/tensor"
 
 	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/synth"
 	"onnxquant/testmodels"
 )
 
@@ -43,7 +44,7 @@ func TestOnnxGo(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := written(t, m)
-		in, want, err := run(t, path, execute.InputOptions{Seed: 1})
+		in, want, err := run(t, path, synth.Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +77,7 @@ func TestOnnxGoAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		path := written(t, m)
-		in, want, err := run(t, path, execute.InputOptions{Seed: 1})
+		in, want, err := run(t, path, synth.Options{Seed: 1})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -21,6 +21,7 @@ import (
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/evaluate"
 	"onnxquant/internal/run/execute/ort/wire"
+	"onnxquant/internal/run/synth"
 	"onnxquant/internal/testing/modeltest"
 )
 
@@ -51,7 +52,7 @@ func inputs(t *testing.T, path string, seed uint64) []*execute.Tensor {
 		t.Fatal(err)
 	}
 	defer m.Close()
-	list, err := execute.Inputs(m, execute.InputOptions{Seed: seed})
+	list, err := synth.Inputs(m, synth.Options{Seed: seed})
 	if err != nil {
 		t.Fatal(err)
 	}
