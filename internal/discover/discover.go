@@ -156,6 +156,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 	}
 	opts.remember(x, all)
 	pairLSTMs(x, all)
+	s.settleExperts(all)
 	s.settleEmbeddings(all)
 	return append(all, elsewhere(x, opts.Precision)...), s.activations, nil
 }
@@ -291,7 +292,7 @@ func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 		case c.StoredZeros:
 			d.remark("zero points of 0 are stored: with them it does")
 		case why != "":
-			d.remark("no MatMulNBits or GatherBlockQuantized: " + why)
+			d.remark(d.codeReaders() + why)
 		default:
 			c.Style, c.NBits = spec.NBits, f
 		}
@@ -307,6 +308,14 @@ func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 		c.Style = spec.QDQ
 	}
 	return c, ""
+}
+
+// codeReaders says which operators could have read the codes of the weight.
+func (d *Decision) codeReaders() string {
+	if slices.ContainsFunc(d.Reach.Leaves, readsExperts) {
+		return "no QMoE: "
+	}
+	return "no MatMulNBits or GatherBlockQuantized: "
 }
 
 // keptApart gives codes a third axis if ONNX Runtime would fuse the weight and then compute wrongly

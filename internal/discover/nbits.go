@@ -28,12 +28,17 @@ import (
 // table NF4 or FP4, uint8 [N·K/2] with the first of two codes in the high bits. Blocks run over
 // the flat matrix; here they divide its rows.
 //
+// QMoE multiplies by the transposes of the matrices [E, N, K] of experts. Its codes are those of
+// GatherBlockQuantized, with zero points likewise. With one scale per channel, scales are [E, N], and
+// zero points are packed along N.
+//
 // All are specified in docs/ContribOperators.md of ONNX Runtime.
 type NBits struct {
 	Bnb4    bool  // a MatMul or Gemm becomes a MatMulBnb4
 	Product bool  // a MatMul or Gemm becomes a MatMulNBits, or with Bnb4 a MatMulBnb4
 	Gather  bool  // a Gather becomes a GatherBlockQuantized
-	Block   int64 // block_size of the operators
+	Experts bool  // a MoE becomes a QMoE
+	Block   int64 // block_size of the operators; 0: QMoE has one scale per channel
 
 	FloatZeros bool // zero points have the type of the scales
 }
@@ -71,14 +76,20 @@ func FindNBits(x *graph.Graph, w Tensor, c Choice) (f NBits, why string) {
 		if why := nbitsObstacle(l, w.Shape, c.Operand, x); why != "" {
 			return f, why
 		}
-		if l.Node.GetOpType() == "Gather" {
+		switch {
+		case readsExperts(l):
+			f.Experts = true
+		case l.Node.GetOpType() == "Gather":
 			f.Gather = true
-		} else {
+		default:
 			f.Product = true
 		}
 	}
 	if slices.ContainsFunc(w.Reach.Unread, func(l reach.Leaf) bool { return l.Call || l.Held }) {
 		return f, "it goes through a function, a Loop, a Scan or an If"
+	}
+	if f.Experts {
+		return findExperts(w, c)
 	}
 	if f.Product && len(c.Operand.View) != 2 {
 		return f, "MatMulNBits takes matrices"
@@ -133,10 +144,11 @@ func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Gr
 	o, ok, lost := l.Operand(shape)
 	op := l.Node.GetOpType()
 	switch {
-	case !ok || op != "MatMul" && op != "Gemm" && op != "Gather":
+	case !ok || op != "MatMul" && op != "Gemm" && op != "Gather" && !readsExperts(l):
 		return fmt.Sprintf("they do not replace %s", op)
 	case !graph.HasInput(l.Node, 0) || !graph.HasInput(l.Node, 1):
 		return fmt.Sprintf("%s lacks an input", graph.Describe(l.Node))
+	case readsExperts(l):
 	case graph.HasInput(l.Node, 2) && op != "Gemm" || graph.HasInput(l.Node, 3):
 		return fmt.Sprintf("%s has too many inputs", graph.Describe(l.Node))
 	case l.Cast:
@@ -153,6 +165,10 @@ func nbitsObstacle(l reach.Leaf, shape []int64, along reach.Operand, x *graph.Gr
 		return "GatherBlockQuantized gathers along the first axis only"
 	case op == "Gather":
 		return ""
+	case readsExperts(l) && !l.Layout.Is(shape):
+		return "QMoE takes experts as they are stored"
+	case readsExperts(l):
+		return ""
 	case l.Input != 1 || len(l.Layout.Axes) != 2 || !l.Layout.Straight():
 		return "MatMulNBits takes a matrix as the second factor only"
 	case op == "Gemm" && x.Opset < 7:
@@ -166,6 +182,8 @@ func (f NBits) String() string {
 	switch {
 	case f.Bnb4:
 		return "MatMulBnb4"
+	case f.Experts:
+		return "QMoE"
 	case f.Product && f.Gather:
 		return "MatMulNBits and GatherBlockQuantized"
 	case f.Gather:

@@ -5,7 +5,7 @@ import (
 	"onnxquant/spec"
 )
 
-// buildNBits adds the tensors that MatMulNBits, GatherBlockQuantized and MatMulBnb4 read. It
+// buildNBits adds the tensors that MatMulNBits, GatherBlockQuantized, QMoE and MatMulBnb4 read. It
 // returns the name of the scales, too.
 func (w *Weight) buildNBits(b *Builder) (t Tensors, scale string) {
 	if w.bnb4() {
@@ -19,13 +19,17 @@ func (w *Weight) buildNBits(b *Builder) (t Tensors, scale string) {
 		lead := w.Shape[:len(w.Shape)-1]
 		codes, blocks = append(lead[:len(lead):len(lead)], w.K*size/8), append(lead[:len(lead):len(lead)], w.Blocks)
 	}
+	if f.Experts && f.Block == 0 {
+		blocks = blocks[:len(blocks)-1]
+	}
 	t.Codes = b.Tensor(w.Name+Suffix(w.codeType()), dtype.Uint8, codes)
 	t.Scales = b.Tensor(w.Name+"_scale", w.scaleType(), blocks)
 	switch {
 	case f.FloatZeros:
 		t.Zeros = b.Tensor(w.Name+"_zp", w.scaleType(), blocks)
 	case w.hasZeroPoints():
-		packed := append(blocks[:len(blocks)-1:len(blocks)-1], (w.Blocks*size+7)/8)
+		last := len(blocks) - 1
+		packed := append(blocks[:last:last], (blocks[last]*size+7)/8)
 		t.Zeros = b.Tensor(w.Name+"_zp", dtype.Uint8, packed)
 	}
 	d := building{Builder: b, w: w, tensors: t}

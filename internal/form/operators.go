@@ -39,9 +39,12 @@ func (c *Operators) ReadCodes(w *Weight, r reach.Reach, b *Builder) Tensors {
 		for _, n := range l.Via {
 			c.copy.Drop(n)
 		}
-		if l.Node.GetOpType() == "Gather" {
+		switch {
+		case w.Choice.NBits.Experts:
+			c.experts(w, t, scale, l, b)
+		case l.Node.GetOpType() == "Gather":
 			c.gather(w, t, scale, l.Node, rows)
-		} else {
+		default:
 			c.product(w, t, scale, l.Node, b)
 		}
 	}
@@ -183,8 +186,13 @@ func (c *Operators) Finish() {
 	if c.contrib {
 		opset.RaiseIR(m, opset.FreeInitializers)
 	}
-	imported := slices.ContainsFunc(m.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return o.GetDomain() == graph.Contrib })
-	if c.contrib && !imported {
+	imports := func(domain string) bool {
+		return slices.ContainsFunc(m.OpsetImport, func(o *onnxpb.OperatorSetIdProto) bool { return graph.SameDomain(o.GetDomain(), domain) })
+	}
+	if c.contrib && !imports(graph.Contrib) {
 		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(graph.Contrib), Version: new(int64(1))})
+	}
+	if len(c.hidden) > 0 && !imports("") {
+		m.OpsetImport = append(m.OpsetImport, &onnxpb.OperatorSetIdProto{Domain: new(""), Version: new(int64(13))})
 	}
 }

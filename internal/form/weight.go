@@ -112,6 +112,9 @@ func (w *Weight) Placements() (codes, scales, zeros packing.Placement) {
 		codes.Pitch = w.Blocks * w.Choice.NBits.Block
 	}
 	codes.HighFirst = w.bnb4()
+	if w.Choice.NBits.Experts && w.Choice.NBits.Block == 0 {
+		return codes, scales, zeros // zero points are packed across rows
+	}
 	per := int64(8 / w.Choice.Format.Bits())
 	zeros.Pitch = shapes.DivideUp(w.Blocks, per) * per
 	transposed := w.Inner > 1

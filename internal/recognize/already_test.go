@@ -104,7 +104,11 @@ func TestCodesThatOperatorsRead(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				if len(r.Weights) != 1 || r.Weights[0].Changed || r.Weights[0].Reason != op+" computes with its codes" {
+				why := op + " computes with its codes"
+				if op == "QMoE" {
+					why = "codes and scales are not constant" // it lacks fc2
+				}
+				if len(r.Weights) != 1 || r.Weights[0].Changed || r.Weights[0].Reason != why {
 					t.Errorf("%+v", r.Weights)
 				}
 				checkEqual(t, in, out)

@@ -26,10 +26,10 @@ import (
 //	MatMulNBits                      of com.microsoft
 //	GatherBlockQuantized             of com.microsoft
 //	MatMulBnb4                       of com.microsoft
+//	QMoE                             of com.microsoft, with integer codes
 //
-// with Cast, Reshape and Identity in between. Operators that compute with codes, such as QLinearMatMul,
-// MatMulInteger and com.microsoft's QMoE, are forms too, but their weights are not decoded: they have an
-// Obstacle. Package intops first replaces the most common ones by float operators.
+// with Cast, Reshape and Identity in between. Operators that compute with codes, such as QLinearMatMul
+// and MatMulInteger, are forms too, but their weights are not decoded: they have an Obstacle. Package intops first replaces the most common ones by float operators.
 type Weight struct {
 	// Name is the name of the decoded value, with the path of its subgraph. An operator
 	// that decodes internally has no such value: then it is the name of the codes.
@@ -127,8 +127,16 @@ func (f *Recognizer) Weights() []*Weight {
 	}
 	graph.WalkGraphs(f.Graph.File.Proto.Graph, func(g *onnxpb.GraphProto) {
 		for _, n := range g.Node {
+			experts, obstacle := f.expertsOf(n)
+			for _, w := range experts {
+				w.Graph = w.Constant.Source.Graph
+				once(w.key(), w)
+			}
 			for codes, w := range coded(f.Graph, n) {
-				once(weightKey{coded: codes}, w)
+				if len(experts) == 0 {
+					w.Obstacle = cmp.Or(obstacle, w.Obstacle)
+					once(weightKey{coded: codes}, w)
+				}
 			}
 			w := f.quantized(n)
 			if w == nil {

@@ -41,6 +41,7 @@ type Engine struct {
 	Direct      bool
 	MatMulNBits MatMulNBits
 	NoBnb4      bool     // there is no MatMulBnb4
+	NoQMoE      bool     // there is no QMoE, or it has not been measured
 	Wrong8      []string // operators that the runtime computes wrongly on 8-bit activations
 	DataLimit   int64    // largest size of an external data file in bytes; 0: no known limit
 
@@ -169,6 +170,7 @@ var Engines = []Engine{
 		NBits:       true,
 		Direct:      true,
 		MatMulNBits: MatMulNBits{Codes: []int{2, 4}, Whole: true, NoBias: true, CodeZeros: true},
+		NoQMoE:      true,
 		DataLimit:   1<<31 - 1,
 		kernels:     inORT,
 		Formats: []Support{
@@ -239,6 +241,7 @@ var Engines = []Engine{
 		OneAxis: true,
 		NoScan:  true,
 		NoBnb4:  true,
+		NoQMoE:  true,
 		Static: Static{
 			Placement:  Placement{Fused: true, KeepClips: true, FloatBias: true, BeforeReshape: true},
 			PerChannel: true,

@@ -27,6 +27,9 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 	}
 	read := reach.Of(r.copy.Original, w.Value, shape)
 	c, why := r.chooseNBits(w, read)
+	if e := r.experts[w.Value]; why == "" && e != nil {
+		c, why = e.Choice, e.Why
+	}
 	if why != "" {
 		return unchanged(w, why), 0
 	}
@@ -46,6 +49,28 @@ func (r *rebuild) toNBits(w *recognize.Weight) (Weight, int64) {
 		}
 	}
 	return made, 0
+}
+
+// settleExperts finds out which weights of MoEs can become parts of a QMoE.
+func (r *rebuild) settleExperts(weights []*recognize.Weight) {
+	e := discover.Experts{Graph: r.copy.Original, Of: map[*graph.Value]*discover.Expert{}}
+	var list []*discover.Expert
+	for _, w := range weights {
+		if w.Value == nil || w.Obstacle != "" || nbitsObstacle(w) != "" {
+			continue
+		}
+		t := discover.Tensor{Value: w.Value, DType: w.Constant.Values.DType, Shape: w.Constant.Values.Shape}
+		t.Reach = reach.Of(r.copy.Original, w.Value, t.Shape)
+		if c, why := r.chooseNBits(w, t.Reach); why == "" && c.NBits.Experts {
+			one := &discover.Expert{Tensor: t, Choice: c, Fixed: true}
+			list, e.Of[w.Value] = append(list, one), one
+		}
+	}
+	e.Settle(list)
+	r.experts = map[*graph.Value]*discover.Expert{}
+	for _, one := range list {
+		r.experts[one.Value] = one
+	}
 }
 
 // nbitsObstacle returns why a weight, whatever reads it, cannot have the style nbits, or "".
@@ -89,7 +114,8 @@ func (r *rebuild) chooseNBits(w *recognize.Weight, read reach.Reach) (c discover
 		Format: format, Target: target.Of(spec.Portable), Block: int(d.Block), Style: spec.NBits,
 		AccuracyLevel: r.opts.AccuracyLevel, NoFoldBias: r.opts.NoFoldBias, ZeroPoint: !format.Signed(), ScaleType: smallScales(d),
 	}
-	if c.AccuracyLevel == spec.AccuracyDefault && (discover.SharesHalf(typ, read) || discover.ScalesMayVanish(r.copy.Original, discover.Tensor{Value: w.Value, DType: typ, Shape: shape, Reach: read}, c)) {
+	experts := discover.IsMoE(read.Leaves[0].Node) // QMoE computes rightly at each level
+	if c.AccuracyLevel == spec.AccuracyDefault && !experts && (discover.SharesHalf(typ, read) || discover.ScalesMayVanish(r.copy.Original, discover.Tensor{Value: w.Value, DType: typ, Shape: shape, Reach: read}, c)) {
 		c.AccuracyLevel = spec.AccuracyFloat32
 	}
 	o, weight, why := read.Leaves[0].Operand(shape)
@@ -100,6 +126,9 @@ func (r *rebuild) chooseNBits(w *recognize.Weight, read reach.Reach) (c discover
 		return c, why
 	case d.Block != 0:
 		o = reach.Operand{Axis: int(d.Axis), View: shape}
+		if experts && d.Block >= shape[d.Axis] {
+			c.Block = spec.PerChannel // a block for each row is no block of a QMoE
+		}
 	case !d.PerTensor && (o.Axis == int(d.Axis) || len(shape) != 2):
 		return c, "its scales are along the reduction axis"
 	default:

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 
+	"onnxquant/internal/discover"
 	"onnxquant/internal/form"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
@@ -25,6 +26,8 @@ type rebuild struct {
 	replaced []*recognize.Weight
 	unfolded []bool            // by index of functions: weights in it became floats
 	renamed  map[string]string // new name → name that became free
+
+	experts map[*graph.Value]*discover.Expert // weights of MoE that may become parts of a QMoE
 }
 
 func newRebuild(x *graph.Graph, opts Options) *rebuild {
@@ -57,6 +60,7 @@ func (r *rebuild) finish(need int64) error {
 	if err := rewrite.Raise(r.copy, need); err != nil {
 		return err
 	}
+	r.operators.Show()
 	for i, g := range r.copy.Graphs() {
 		b := r.builders[i]
 		g.Initializer = append(g.Initializer, b.Tensors...)

@@ -22,23 +22,23 @@ import (
 )
 
 // Restyle writes the model at in to out with its quantized weights in another style: DQ, ONNX's
-// DequantizeLinear, or NBits, ONNX Runtime's MatMulNBits and GatherBlockQuantized. Codes, scales and
+// DequantizeLinear, or NBits, ONNX Runtime's MatMulNBits, GatherBlockQuantized and QMoE. Codes, scales and
 // zero points keep their values: a weight decodes to the same elements, bit for bit. A weight for
 // which that is impossible stays unchanged, and the report says why. The input is never changed, and
 // out appears complete or not at all.
 func Restyle(ctx context.Context, in, out string, style spec.Style, opts Options) (*Report, error) {
 	switch style {
 	case spec.DQ:
-		return change{asItIs, (*rebuild).toDequantizeLinear}.file(ctx, in, out, opts)
+		return change{prepare: asItIs, replace: (*rebuild).toDequantizeLinear}.file(ctx, in, out, opts)
 	case spec.NBits:
-		return change{asItIs, (*rebuild).toNBits}.file(ctx, in, out, opts)
+		return change{asItIs, (*rebuild).settleExperts, (*rebuild).toNBits}.file(ctx, in, out, opts)
 	}
 	return nil, fmt.Errorf("style %q: want dq or nbits", style)
 }
 
 // Dequantize writes the model at in to out with every quantized weight replaced by a float tensor of
 // exactly its decoded values. A MatMulNBits becomes a MatMul, with an Add for its bias; a
-// GatherBlockQuantized becomes a Gather. Operators that compute with codes, such as MatMulInteger and
+// GatherBlockQuantized becomes a Gather, a QMoE a MoE. Operators that compute with codes, such as MatMulInteger and
 // QLinearConv, become float operators, without the quantization of their activations. The input is
 // never changed, and out appears complete or not at all.
 func Dequantize(ctx context.Context, in, out string, opts Options) (*Report, error) {
@@ -53,10 +53,11 @@ func DequantizeModel(ctx context.Context, m *onnxq.Model, out string, opts Optio
 // change is the edit of a model: which weights become what.
 type change struct {
 	prepare func(*graph.Graph) (*intops.Model, error)
+	settle  func(*rebuild, []*recognize.Weight)                          // what depends on several weights; or nil
 	replace func(*rebuild, *recognize.Weight) (made Weight, opset int64) // opset is the least that the new form needs
 }
 
-var toFloat = change{intops.Float, func(r *rebuild, w *recognize.Weight) (Weight, int64) { return r.unfold(w), 0 }}
+var toFloat = change{prepare: intops.Float, replace: func(r *rebuild, w *recognize.Weight) (Weight, int64) { return r.unfold(w), 0 }}
 
 // asItIs leaves operators that compute with codes as they are.
 func asItIs(x *graph.Graph) (*intops.Model, error) { return &intops.Model{Graph: x}, nil }
@@ -92,7 +93,11 @@ func (c change) model(ctx context.Context, m *onnxq.Model, out string, opts Opti
 	r := newRebuild(prepared.Graph, opts)
 	list := []Weight{}
 	need := int64(0)
-	for _, w := range recognize.Weights(prepared.Graph) {
+	weights := recognize.Weights(prepared.Graph)
+	if c.settle != nil {
+		c.settle(r, weights)
+	}
+	for _, w := range weights {
 		w.Form = cmp.Or(prepared.Forms[w.Codes], w.Form)
 		made := Weight{Weight: w, NewForm: w.Form, OutBytes: w.Bytes, Reason: w.Obstacle}
 		if w.Obstacle == "" {

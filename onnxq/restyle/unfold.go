@@ -40,11 +40,17 @@ func (r *rebuild) unfold(w *recognize.Weight) Weight {
 // read the decoded weight. name is that value: as stored, or with transposed its transpose.
 func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, transposed bool) {
 	right := name // second input of a MatMul
-	if !transposed && slices.ContainsFunc(w.Nodes, func(n *onnxpb.NodeProto) bool { return n.GetOpType() != "GatherBlockQuantized" }) {
+	if !transposed && slices.ContainsFunc(w.Nodes, multiplies) {
 		right = b.Value(name, "Transpose", []string{name}, intsAttr("perm", 1, 0))
 	}
 	for _, n := range w.Nodes {
 		made := r.copy.Node(n)
+		if recognize.IsQMoE(n) {
+			for _, weight := range recognize.ExpertsOf(n, w.Codes) {
+				form.ReadExperts(n, made, weight, name)
+			}
+			continue
+		}
 		if n.GetOpType() == "GatherBlockQuantized" {
 			become(made, "Gather", []string{name, n.Input[1]}, form.IntAttr("axis", graph.IntAttribute(n, "gather_axis")))
 			continue
@@ -59,6 +65,11 @@ func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, t
 		become(made, "MatMul", []string{n.Input[0], right})
 	}
 	r.importStandard()
+}
+
+// multiplies reports whether a node that decodes a weight internally multiplies by the transpose of its matrix.
+func multiplies(n *onnxpb.NodeProto) bool {
+	return n.GetOpType() != "GatherBlockQuantized" && !recognize.IsQMoE(n)
 }
 
 // become turns a node into an operator of ONNX.
