@@ -54,7 +54,7 @@ type Style string
 const (
 	DQ    Style = "dq"    // codes and a DequantizeLinear, or its equivalent
 	QDQ   Style = "qdq"   // float weights, QuantizeLinear and DequantizeLinear: fake quantization
-	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits, GatherBlockQuantized and MatMulBnb4 read; DQ for weights that they do not support
+	NBits Style = "nbits" // codes that ONNX Runtime's MatMulNBits, GatherBlockQuantized, QMoE and MatMulBnb4 read; DQ for weights that they do not support
 
 	// StyleDynamic: operators compute with the codes. Options.Activations asks for it.
 	StyleDynamic Style = "dynamic"

@@ -19,13 +19,15 @@ type selectiveFlag struct {
 }
 
 var selectiveFlags = []selectiveFlag{
-	{"accuracy-level", isMatMulNBits, "no weight becomes a MatMulNBits; --style nbits makes these, or --target ort"},
+	{"accuracy-level", hasLevel, "no weight becomes a MatMulNBits or QMoE; --style nbits makes these, or --target ort"},
 	{"no-fold-bias", isMatMulNBits, "no weight becomes a MatMulNBits; --style nbits makes these, or --target ort"},
 	{"scale-rule", func(t *onnxq.TensorPlan) bool { return t.Format.Traits().Family == spec.Microscaling }, "no weight gets mxfp4 or mxfp8"},
 	{"conv-format", isConvolution, "no weight of a convolution is selected; --ops all selects them, if there are any"},
 }
 
 func isMatMulNBits(t *onnxq.TensorPlan) bool { return strings.HasPrefix(t.Form, "MatMulNBits") }
+
+func hasLevel(t *onnxq.TensorPlan) bool { return isMatMulNBits(t) || t.Form == "QMoE" }
 
 func isConvolution(t *onnxq.TensorPlan) bool {
 	return slices.ContainsFunc(t.Consumers, func(reader string) bool {

@@ -173,7 +173,7 @@ type restyleFlags struct {
 func (f *restyleFlags) flagSet() *pflag.FlagSet {
 	fs := cli.NewFlagSet()
 	fs.Var(cli.Choice[spec.Style]{Value: &f.style, Allowed: []spec.Style{spec.DQ, spec.NBits}, Kind: "STYLE"}, "style",
-		"dq: DequantizeLinear of the ONNX standard; nbits:\nMatMulNBits and GatherBlockQuantized of ONNX Runtime")
+		"dq: DequantizeLinear of the ONNX standard; nbits:\nMatMulNBits, GatherBlockQuantized and QMoE of\nONNX Runtime")
 	fs.Var(accuracyLevel{&f.rewrite.opts.AccuracyLevel}, "accuracy-level", accuracyLevelHelp)
 	defineNoFoldBias(fs, &f.rewrite.opts.NoFoldBias)
 	f.rewrite.define(fs)

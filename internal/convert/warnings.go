@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/dustin/go-humanize"
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/formats/dtype"
@@ -31,6 +32,7 @@ func (p *Plan) warnings() {
 	p.warnOfFloat()
 	p.warnOfCalibration()
 	p.warnOfFloatZeros()
+	p.warnOfExperts()
 	p.warnOfCoarse()
 	p.warnOfWrong8()
 	e := p.opts.Discover.Target
@@ -181,6 +183,24 @@ func (p *Plan) warnOfFloatZeros() {
 	if n > 0 {
 		p.warn("%s float zero points: ONNX Runtime then takes 20 to 100 times as long for a row on a CPU; other algorithms have integer zero points", english.Plural(n, "weight gets", "weights get"))
 	}
+}
+
+// warnOfExperts says how many bytes of experts ONNX Runtime decodes at every run.
+func (p *Plan) warnOfExperts() {
+	var bytes uint64
+	for _, w := range p.Weights {
+		if w.Choice.Style == spec.DQ && w.OfExperts() {
+			bytes += uint64(w.Decision.Bytes)
+		}
+	}
+	if bytes == 0 {
+		return
+	}
+	hint := "--target ort writes QMoE"
+	if p.opts.Discover.Target.Target == spec.ORT {
+		hint = "--verbose says why there is no QMoE"
+	}
+	p.warn("ONNX Runtime decodes %s of experts (MoE) at every run, which takes up to 100 times as long as float; %s", humanize.IBytes(bytes), hint)
 }
 
 // warnOfSlowBlocks names block sizes with which ONNX Runtime does not compute with the codes.

@@ -312,7 +312,7 @@ func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 
 // codeReaders says which operators could have read the codes of the weight.
 func (d *Decision) codeReaders() string {
-	if slices.ContainsFunc(d.Reach.Leaves, readsExperts) {
+	if d.OfExperts() {
 		return "no QMoE: "
 	}
 	return "no MatMulNBits or GatherBlockQuantized: "

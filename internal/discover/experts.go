@@ -22,6 +22,9 @@ func readsExperts(l reach.Leaf) bool { return IsMoE(l.Node) }
 // IsMoE reports whether a node is a MoE of com.microsoft.
 func IsMoE(n *onnxpb.NodeProto) bool { return graph.Operator(n) == graph.Contrib+".MoE" }
 
+// OfExperts reports whether a MoE reads the weight.
+func (d *Decision) OfExperts() bool { return slices.ContainsFunc(d.Reach.Leaves, readsExperts) }
+
 // findExperts returns the form in which a QMoE reads the codes of a weight, or why it cannot. Whether the
 // other weights of the MoE suit is settled later.
 func findExperts(w Tensor, c Choice) (f NBits, why string) {

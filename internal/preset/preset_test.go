@@ -8,6 +8,27 @@ import (
 	"onnxquant/internal/transformer"
 )
 
+// Experts have the same bits in all layers, whatever their names.
+func TestPrecisionOfExperts(t *testing.T) {
+	p, err := preset.Load("genai")
+	if err != nil {
+		t.Fatal(err)
+	}
+	precision, err := p.Outputs[0].Precision([]preset.Tensor{
+		{Name: "model.layers.0.moe.experts.down_proj.weight", Consumers: []string{"com.microsoft.MoE:4"}},
+		{Name: "model.layers.0.mlp.down_proj.weight", Consumers: []string{"MatMul:1"}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o, ok := precision.For("model.layers.0.moe.experts.down_proj.weight"); ok && o.Bits != nil {
+		t.Errorf("experts get %d bits", *o.Bits)
+	}
+	if o, ok := precision.For("model.layers.0.mlp.down_proj.weight"); !ok || *o.Bits != 8 {
+		t.Errorf("a product in a sensitive layer gets %+v, want 8 bits", o)
+	}
+}
+
 // Settings go to weights by their role, and by their names if no weight has one.
 func TestPrecision(t *testing.T) {
 	p, err := preset.Load("genai")

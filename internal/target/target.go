@@ -154,6 +154,7 @@ var Engines = []Engine{
 			"It computes zeros with fused float16 weights in a body of If, Loop or Scan, or in a function that is called from one. Codes of such a weight get a third axis, too, unless MatMulNBits reads them.",
 			"With its optimizations it refuses, or computes wrongly with one column, a Transpose of 2-bit weights with a zero point per channel. Codes of such a weight get a third axis, too.",
 			"It does not fuse int8 without zero points, one scale per channel, behind a Transpose, if the opset is below 21. `--target ort` writes MatMulNBits; for rows longer than 256, which that cannot hold as one block, it stores zero points of 0, with which ONNX Runtime fuses: the outputs are those of opset 21, bit for bit.",
+			"It decodes all experts of a MoE at every run behind a DequantizeLinear. `--target ort` writes QMoE, in blocks that divide the rows of all weights of the node. It decodes the chosen experts if a QMoE has one scale per channel.",
 			"It refuses block_size for a weight with one axis and one scale. Such a weight gets a scalar scale without block_size.",
 		},
 	},

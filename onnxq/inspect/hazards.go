@@ -103,8 +103,12 @@ var checks = []check{
 	{"ort-activations", spec.ORT, EffectNote, "DequantizeLinear fused with its reader, which then rounds activations to 8 bits: 0.5 to 1 % in the outputs unless session.qdq_matmulnbits_accuracy_level is 1", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
 		return d.decoded(h.shapes).Unfused() == ""
 	})},
+	{"ort-half-experts", spec.ORT, EffectWrong, "MoE of float16 with normalize_routing_weights 0: the CPU kernel leaves out most experts, QMoE does not", halfExperts},
+	{"ort-expert-weights", spec.ORT, EffectWrong, "QMoE without router_weights and with normalize_routing_weights 0: the CPU kernel computes as with 1", wronglyWeighed},
+	{"ort-experts", spec.ORT, EffectSlow, "experts of a MoE behind DequantizeLinear: all are decoded at every run, which takes up to 100 times as long as float; --target ort and restyle --style nbits write QMoE", decodedExperts},
+	{"ort-expert-channels", spec.ORT, EffectSlow, "QMoE with one scale per channel, which decodes the chosen experts at every run: one row takes 1.4 times as long as float, with blocks of 32 a quarter to a half", expertChannels},
 	{"ort-unfused", spec.ORT, EffectSlow, "DequantizeLinear that is not fused with its reader and decodes at every run", eachDQ(func(h *hazardSearch, d *dequantizer) bool {
-		return d.weightOnly() && d.decoded(h.shapes).Unfused() != ""
+		return d.weightOnly() && d.experts() == 0 && d.decoded(h.shapes).Unfused() != ""
 	})},
 
 	{"openvino-types", spec.OpenVINO, EffectRefused, "DequantizeLinear of a type it does not support", eachDQ(func(_ *hazardSearch, d *dequantizer) bool { return !d.supported(spec.OpenVINO) })},

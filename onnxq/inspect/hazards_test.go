@@ -89,6 +89,9 @@ func TestHazards(t *testing.T) {
 		n.Input, n.Attribute = append(n.Input, "z"), append(n.Attribute, intAttr("accuracy_level", 4))
 		return m
 	}
+	experts := func(attrs ...*onnxpb.AttributeProto) *testmodels.Model {
+		return model(tensors{zeros("q", dtype.Uint8, 4, 64, 32), zeros("s", f32, 4, 64)}, nodes{node("com.microsoft.QMoE", "y", "x x q s _ q s", attrs...)})
+	}
 	condition := node("Cast", "c", "i", intAttr("to", int64(onnxpb.TensorProto_BOOL)))
 	cases := []struct {
 		name  string
@@ -186,6 +189,10 @@ func TestHazards(t *testing.T) {
 			}}
 			p.Graph.Node[1] = node("Scan", "y", "x", scanned, intAttr("num_scan_inputs", 1))
 		}), "ort-unfused", "openvino-scan", "v"},
+		{"decoded experts", decoding(21, zeros("q", dtype.Int4, 4, 64, 64), zeros("s", f32, 4, 2, 64), 32, node("com.microsoft.MoE", "y", "x x v _ v")), "ort-experts", "openvino-short-block tensorrt-blocks", "v (decodes 64 KiB)"},
+		{"experts by channels", experts(intAttr("normalize_routing_weights", 1)), "ort-expert-channels", "", "y"},
+		{"experts weighed wrongly", experts(intAttr("block_size", 64)), "ort-expert-weights", "", "y"},
+		{"experts of float16", model(tensors{zeros("w", f16, 4, 64, 64)}, nodes{node("Cast", "h", "x", intAttr("to", int64(f16))), node("com.microsoft.MoE", "m", "h h w _ w"), node("Cast", "y", "m", intAttr("to", int64(f32)))}), "ort-half-experts", "", "m"},
 		{"sums of 8 bits", summed(dtype.Uint8), "qnn-8bit", "", "y"},
 		{"sums of 16 bits", summed(dtype.Uint16), "", "", ""},
 		{"sums of 16 bits without zero points", change(summed(dtype.Uint16), func(p *onnxpb.ModelProto) {
