@@ -1,11 +1,13 @@
 package folder
 
 import (
+	"fmt"
 	"maps"
 	"os"
 	"path"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"onnxquant/internal/preset"
 )
@@ -28,7 +30,55 @@ func (j *Job) otherFiles() []string {
 		}
 	}
 	slices.Sort(rest)
-	return slices.DeleteFunc(slices.Compact(rest), func(name string) bool { return made[name] })
+	return slices.DeleteFunc(slices.Compact(rest), func(name string) bool { return made[j.placed(name)] })
+}
+
+// moves reports whether the models of the root go to the folder of the preset: it has none.
+func (j *Job) moves() bool {
+	f := j.Preset.Folder
+	return f != "" && !slices.ContainsFunc(j.Source.Models, func(m string) bool { return strings.HasPrefix(m, f+"/") })
+}
+
+// placed is the name that a file of the input has in the output: models of the root, and their external
+// data, may go to a folder.
+func (j *Job) placed(name string) string {
+	if !j.moves() {
+		return name
+	}
+	for _, m := range j.Source.Models {
+		if path.Dir(m) == "." && (m == name || slices.Contains(j.Source.Data[m], name)) {
+			return j.Preset.Folder + "/" + name
+		}
+	}
+	return name
+}
+
+// outputName is the name of an output of a model.
+func (j *Job) outputName(o preset.Output, model string) string {
+	return path.Join(path.Dir(j.placed(model)), path.Base(o.Name(model)))
+}
+
+// checkNeeds fails, or warns, if the folder lacks a file without which the result cannot be opened. A
+// single model is converted anyway: it may be meant for a folder that is there.
+func (j *Job) checkNeeds() error {
+	for _, n := range j.Preset.Needs {
+		if slices.ContainsFunc(j.Source.Others, func(name string) bool { return path.Base(name) == n.File }) {
+			continue
+		}
+		text := fmt.Sprintf("it has no %s: %s", n.File, n.Why)
+		if j.Source.alone {
+			text = fmt.Sprintf("%s is not written: %s", n.File, n.Why)
+			if _, err := os.Stat(j.Source.File(n.File)); err == nil {
+				text = fmt.Sprintf("%s is not copied for a single model: give the folder %s as IN", n.File, j.Source.Path)
+			}
+		} else if n.Required {
+			return fmt.Errorf("%s: %s; to convert a model alone, give its .onnx file as IN", j.Source.Path, text)
+		} else {
+			text = j.Source.Path + ": " + text
+		}
+		j.Warn(text)
+	}
+	return nil
 }
 
 // writes returns which files the output has, as far as names say: not its external data.
@@ -36,10 +86,12 @@ func (j *Job) writes() func(name string) bool {
 	names := slices.Clone(j.Source.Others)
 	for _, m := range j.Preset.Sources(j.Source.Models) {
 		for _, o := range j.Preset.Outputs {
-			names = append(names, o.Name(m))
+			names = append(names, j.outputName(o, m))
 		}
 		if j.Preset.Keep {
-			names = append(append(names, m), j.Source.Data[m]...)
+			for _, name := range append([]string{m}, j.Source.Data[m]...) {
+				names = append(names, j.placed(name))
+			}
 		}
 	}
 	return func(name string) bool { return slices.Contains(names, name) }

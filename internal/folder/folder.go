@@ -39,7 +39,9 @@ type Folder struct {
 
 // Alone is a model as if it were alone in a folder.
 func Alone(model string) *Folder {
-	return &Folder{Path: filepath.Dir(model), Models: []string{filepath.Base(model)}, alone: true}
+	f := &Folder{Path: filepath.Dir(model), Models: []string{filepath.Base(model)}, Data: map[string][]string{}, alone: true}
+	f.findData()
+	return f
 }
 
 // maxFiles is the largest number of files in a folder.
@@ -169,9 +171,8 @@ func (f *Folder) ModelType() string {
 	return config.ModelType
 }
 
-// Copy copies a file to the folder to, or links it if link is set and the file system can do it.
-func (f *Folder) Copy(ctx context.Context, name, to string, link bool) error {
-	target := filepath.Join(to, filepath.FromSlash(name))
+// Copy copies a file to the path target, or links it if link is set and the file system can do it.
+func (f *Folder) Copy(ctx context.Context, name, target string, link bool) error {
 	if err := os.MkdirAll(filepath.Dir(target), 0o777); err != nil {
 		return err
 	}

@@ -17,10 +17,10 @@ func TestCopyStops(t *testing.T) {
 	stopped := errors.New("stopped")
 	ctx, stop := context.WithCancelCause(t.Context())
 	stop(stopped)
-	if err := f.Copy(ctx, "weights", to, false); !errors.Is(err, stopped) {
+	if err := f.Copy(ctx, "weights", filepath.Join(to, "weights"), false); !errors.Is(err, stopped) {
 		t.Errorf("error %v", err)
 	}
-	if err := f.Copy(t.Context(), "weights", filepath.Join(to, "again"), false); err != nil {
+	if err := f.Copy(t.Context(), "weights", filepath.Join(to, "again", "weights"), false); err != nil {
 		t.Error(err)
 	}
 	if b, err := os.ReadFile(filepath.Join(to, "again", "weights")); string(b) != "content" {

@@ -28,6 +28,7 @@ type Job struct {
 	Settled func(made int) error
 
 	Fail func(err error)      // gets each failure
+	Warn func(text string)    // gets what the folder lacks
 	Tell func(output *Output) // gets each output that is planned or made, with its Plan
 	Busy Busy                 // gets the progress
 
@@ -85,7 +86,9 @@ func (j *Job) Plan(ctx context.Context) (*Summary, error) {
 	if err != nil {
 		return nil, err
 	}
-	j.report.Copied = j.otherFiles()
+	for _, name := range j.otherFiles() {
+		j.report.Copied = append(j.report.Copied, j.placed(name))
+	}
 	return &j.report, nil
 }
 
@@ -112,10 +115,11 @@ func (j *Job) Convert(ctx context.Context) (*Summary, error) {
 		}
 	}
 	for _, name := range j.otherFiles() {
-		if err := j.Source.Copy(ctx, name, target.Temp, j.Link); err != nil {
+		placed := j.placed(name)
+		if err := j.Source.Copy(ctx, name, filepath.Join(target.Temp, filepath.FromSlash(placed)), j.Link); err != nil {
 			return nil, err
 		}
-		j.report.Copied = append(j.report.Copied, name)
+		j.report.Copied = append(j.report.Copied, placed)
 	}
 	if err := j.configure(target.Temp); err != nil {
 		j.fail(err)
@@ -139,7 +143,7 @@ func (j *Job) begin() error {
 	if j.Out != "" && inside(in, j.Out) {
 		return fmt.Errorf("%s: it contains the input; choose another folder", j.Out)
 	}
-	return nil
+	return j.checkNeeds()
 }
 
 // fail names something that is not done.

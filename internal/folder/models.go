@@ -65,10 +65,10 @@ func (j *Job) eachModel(ctx context.Context, convert bool, do func(outputs []*Ou
 func (j *Job) noteUnreadable(model string) {
 	j.broken = append(j.broken, model)
 	for _, o := range j.Preset.Outputs {
-		j.missing = append(j.missing, o.Name(model))
+		j.missing = append(j.missing, j.outputName(o, model))
 	}
 	if j.Preset.Keep {
-		j.missing = append(j.missing, model)
+		j.missing = append(j.missing, j.placed(model))
 	}
 }
 
@@ -98,7 +98,7 @@ func (j *Job) outputs(ctx context.Context, m *Model, some []preset.Output, conve
 		if ctx.Err() != nil {
 			return nil
 		}
-		made := &Output{Model: m.Name, Output: o.Name(m.Name)}
+		made := &Output{Model: m.Name, Output: j.outputName(o, m.Name)}
 		if made.plan, made.err = j.plan(ctx, m, o, joint.part()); made.err == nil {
 			planned = append(planned, made)
 		}

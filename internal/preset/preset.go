@@ -14,7 +14,8 @@
 //	  ]
 //	}
 //
-// {name} is the name of the model file without .onnx, {file} that of the output.
+// {name} is the name of the model file without .onnx, {file} that of the output. More keys: "folder" is
+// where models of the root of the input go, "needs" the files without which the result is of no use.
 package preset
 
 import (
@@ -47,6 +48,15 @@ type Preset struct {
 	Keep    bool     `json:"keep"` // the model itself is copied, too
 	Outputs []Output `json:"outputs"`
 	Config  *Config  `json:"config"`
+	Folder  string   `json:"folder"` // where models in the root are written, unless the input has models there
+	Needs   []Need   `json:"needs"`
+}
+
+// Need is a file that the program which opens the result looks for.
+type Need struct {
+	File     string `json:"file"`
+	Why      string `json:"why"`      // who needs it, and what makes it
+	Required bool   `json:"required"` // without it, a folder is not converted
 }
 
 // Output describes one conversion of each model.
@@ -144,6 +154,14 @@ func read(name string) ([]byte, error) {
 func (p *Preset) check() error {
 	if len(p.Outputs) == 0 {
 		return errors.New("it has no outputs")
+	}
+	if f := p.Folder; f != "" && (strings.ContainsAny(f, `/\`) || strings.HasPrefix(f, ".")) {
+		return fmt.Errorf("folder %q: want a name such as onnx", f)
+	}
+	for _, n := range p.Needs {
+		if n.File == "" || n.Why == "" {
+			return errors.New("needs: want file and why")
+		}
 	}
 	seen := map[string]bool{}
 	if p.Keep {

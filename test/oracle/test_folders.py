@@ -21,6 +21,7 @@ def export(tmp_path):
     (folder / "onnx").mkdir(parents=True)
     (folder / "onnx" / "model.onnx").write_bytes((TINYGPT / "model.onnx").read_bytes())
     (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    (folder / "genai_config.json").write_text("{}")
     return folder
 
 
@@ -65,6 +66,25 @@ def test_transformers_js(export, tmp_path):
         used = {e.value for t in onnx.load(tmp_path / "out" / "onnx" / name, load_external_data=False).graph.initializer for e in t.external_data if e.key == "location"}
         assert used == {f"{name}_data" + (f"_{i}" if i else "") for i in range(counts[name])}, name
     assert counts["model_fp16.onnx"] > 1
+
+
+def test_transformers_js_of_a_plain_export(tmp_path):
+    """A model in the root goes to the folder onnx, where transformers.js looks, with its external data."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    onnx.save(onnx.load(TINYGPT / "model.onnx"), folder / "model.onnx", save_as_external_data=True, location="model.onnx_data", size_threshold=0)
+    (folder / "config.json").write_text('{"model_type": "gpt2"}')
+    for source, configs in (folder, ["config.json"]), (folder / "model.onnx", []):
+        out = tmp_path / f"out{len(configs)}"
+        r = onnxquant("--preset", "transformers.js", source, out)
+        assert r.status == 0, r.stderr
+        assert ("config.json is not copied for a single model" in r.stderr) == (not configs)
+        names = {p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file()}
+        dtypes = ("fp16", "quantized", "int8", "uint8", "q4", "q4f16", "bnb4")
+        assert names == {"onnx/model.onnx", "onnx/model.onnx_data", *configs, *(f"onnx/model_{d}.onnx" for d in dtypes)}
+        want = outputs(TINYGPT / "model.onnx")
+        assert distance(outputs(out / "onnx" / "model.onnx"), want) == 0
+        assert distance(outputs(out / "onnx" / "model_q4.onnx"), want) < 0.08
 
 
 def test_roles_without_names(export, tmp_path):
