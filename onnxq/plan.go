@@ -190,6 +190,7 @@ func describeTensors(p *convert.Plan) iter.Seq2[int, TensorPlan] {
 func describeTensor(d *discover.Decision) TensorPlan {
 	t := TensorPlan{
 		Name:      d.Value.Path,
+		Node:      d.Reader(),
 		DType:     d.DType.String(),
 		Shape:     append([]int64{}, d.Shape...),
 		Bytes:     d.Bytes,

@@ -32,8 +32,9 @@ const FormatFloat = discover.FormatFloat
 
 // TensorPlan says whether and how one float tensor of the model is quantized, and why.
 type TensorPlan struct {
-	Name      string   `json:"name"`  // with the path of its subgraph or function
-	DType     string   `json:"dtype"` // as ONNX names it, such as FLOAT
+	Name      string   `json:"name"`           // with the path of its subgraph or function
+	Node      string   `json:"node,omitempty"` // a node that reads it, if Name is a number that an exporter gave
+	DType     string   `json:"dtype"`          // as ONNX names it, such as FLOAT
 	Shape     []int64  `json:"shape"`
 	Bytes     int64    `json:"bytes"`          // size of its elements in the model
 	From      []string `json:"from,omitempty"` // tensors of the model that constant folding of Slice, Split or Concat made it from

@@ -53,7 +53,7 @@ func choiceRows(a *analyze.Analysis) [][]string {
 	}
 	rows := [][]string{heading}
 	for _, t := range a.Weights {
-		row := []string{cli.Name(t.Name), cli.Shape(t.Shape)}
+		row := []string{cli.Named(t.Name, t.Node), cli.Shape(t.Shape)}
 		for _, c := range a.Candidates[1:] {
 			text := "-"
 			if choice, ok := t.ChoiceOf(c); ok {
@@ -80,7 +80,7 @@ func choiceRows(a *analyze.Analysis) [][]string {
 func recommendedRows(a *analyze.Analysis) [][]string {
 	rows := [][]string{{"NAME", "SHAPE", "RECOMMENDED", measuredName(a), "SIZE"}}
 	for _, t := range a.Weights {
-		row := []string{cli.Name(t.Name), cli.Shape(t.Shape), t.Recommended.String(), "-", cli.ByteSize(t.Bytes)}
+		row := []string{cli.Named(t.Name, t.Node), cli.Shape(t.Shape), t.Recommended.String(), "-", cli.ByteSize(t.Bytes)}
 		if choice, ok := t.ChoiceOf(t.Recommended); ok {
 			row[3], row[4] = measured(choice.Error, choice.Damage), cli.ByteSize(choice.Bytes)
 		}

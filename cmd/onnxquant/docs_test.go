@@ -110,7 +110,7 @@ func givenFiles(t *testing.T, root string) string {
 		t.Fatal(err)
 	}
 	for name, data := range map[string][]byte{
-		"model.onnx": model, "in.onnx": model, "decoder.onnx": model, "head.json": []byte(`{"onnx::MatMul_54*": 8}`),
+		"model.onnx": model, "in.onnx": model, "decoder.onnx": model, "head.json": []byte(`{"/head/MatMul": 8}`),
 		"model/onnx/model.onnx": model, "model/config.json": []byte(`{"model_type": "gpt2"}`), "model/genai_config.json": []byte(`{"model": {"decoder": {"filename": "onnx/model.onnx"}}}`),
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o666); err != nil {

@@ -196,7 +196,7 @@ func quantizedRows(weights []*recognize.Weight) [][]string {
 		if q.Obstacle != "" {
 			read += "; not decoded: " + cli.Printable(q.Obstacle)
 		}
-		rows = append(rows, []string{cli.Name(q.Name), cli.Shape(q.Shape), q.Form, q.CodeType, blockText(q), cli.ByteSize(q.Bytes), read})
+		rows = append(rows, []string{cli.Named(q.Name, q.Node), cli.Shape(q.Shape), q.Form, q.CodeType, blockText(q), cli.ByteSize(q.Bytes), read})
 	}
 	return rows
 }

@@ -62,7 +62,7 @@ func worstFacts(r *onnxq.Report) []cli.Fact {
 	sorted := slices.SortedStableFunc(slices.Values(r.Tensors), func(a, b onnxq.TensorReport) int { return cmp.Compare(a.SQNR, b.SQNR) })
 	var texts []string
 	for _, t := range sorted[:min(most, len(sorted))] {
-		texts = append(texts, errorText(t.Name, t.SQNR, t.MaxError))
+		texts = append(texts, errorText(t.Name, t.Node, t.SQNR, t.MaxError))
 	}
 	if c := r.Calibration; c != nil && c.Layers > c.Lost && !c.Refused {
 		texts = append(texts, "codes by data have larger errors in the weights, and smaller ones in the outputs")
@@ -94,8 +94,12 @@ func writtenFact(output, data string, more []string, verified, replaced bool) cl
 }
 
 // errorText has the whole name, for a precision_info.
-func errorText(tensor string, sqnr, maxError float64) string {
-	return fmt.Sprintf("%s: SQNR %s, error up to %.3g", cli.Clip(cli.Printable(tensor), cli.MaxText), cli.Decibels(sqnr), maxError)
+func errorText(tensor, node string, sqnr, maxError float64) string {
+	name := cli.Clip(cli.Printable(tensor), cli.MaxText)
+	if node != "" {
+		name += " (" + cli.Clip(cli.Printable(node), cli.MaxText) + ")"
+	}
+	return fmt.Sprintf("%s: SQNR %s, error up to %.3g", name, cli.Decibels(sqnr), maxError)
 }
 
 // planFacts counts the quantized tensors by format, and the rest by reason.
@@ -160,7 +164,7 @@ func groupedReason(reason string) string {
 var tensorHeading = []string{"NAME", "SHAPE", "DTYPE", "DECISION", "FORMAT", "AXIS", "BLOCK", "BYTES", "REASON"}
 
 func tensorRow(t onnxq.TensorPlan) []string {
-	row := []string{cli.Name(t.Name), cli.Shape(t.Shape), t.DType, string(t.Decision)}
+	row := []string{cli.Named(t.Name, t.Node), cli.Shape(t.Shape), t.DType, string(t.Decision)}
 	if t.Decision != onnxq.Quantize {
 		return append(row, "-", "-", "-", cli.ByteSize(t.Bytes), cli.Sentence(t.Reason))
 	}

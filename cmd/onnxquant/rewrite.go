@@ -87,7 +87,7 @@ func (f *rewriteFlags) run(c *cli.Console, done string, rewrite func() (*restyle
 func printRewritten(w io.Writer, weights []restyle.Weight) {
 	rows := [][]string{{"NAME", "SHAPE", "DTYPE", "CODES", "FORM", "NEW FORM", "BYTES"}}
 	for _, r := range weights {
-		rows = append(rows, []string{cli.Name(r.Name), cli.Shape(r.Shape), r.DType, r.CodeType, r.Form, r.NewForm, cli.ByteSize(r.Bytes) + " -> " + cli.ByteSize(r.OutBytes)})
+		rows = append(rows, []string{cli.Named(r.Name, r.Node), cli.Shape(r.Shape), r.DType, r.CodeType, r.Form, r.NewForm, cli.ByteSize(r.Bytes) + " -> " + cli.ByteSize(r.OutBytes)})
 	}
 	cli.PrintTable(w, rows)
 	fmt.Fprintln(w)

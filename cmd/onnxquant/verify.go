@@ -186,7 +186,7 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 	facts = append(facts, cli.Fact{Label: "weights", Text: weightsText(r)})
 	if len(r.Weights) > 0 {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
-		facts = append(facts, cli.Fact{Label: "worst", Text: errorText(worst.Name, worst.SQNR, worst.MaxError)})
+		facts = append(facts, cli.Fact{Label: "worst", Text: errorText(worst.Name, worst.Node, worst.SQNR, worst.MaxError)})
 	}
 	cli.PrintFacts(w, slices.Concat(facts, executionFacts(r.Execution), cli.Labelled("warning", printables(r.Warnings)), cli.Labelled("verdict", verdicts), swapHint(r), overflowHint(r), f.activationHint(r), runtimeHint(r)))
 }
@@ -240,7 +240,7 @@ func matchRows(weights []compare.WeightMatch) [][]string {
 		if b := m.Worst; b != nil {
 			worst = fmt.Sprintf("%s, %d from %v", cli.Decibels(b.SQNR), b.Length, b.At)
 		}
-		rows = append(rows, []string{cli.Name(m.Name), cli.Shape(m.Shape), m.DType, cmp.Or(m.CodeType, "-"), m.Form, cli.Decibels(m.SQNR),
+		rows = append(rows, []string{cli.Named(m.Name, m.Node), cli.Shape(m.Shape), m.DType, cmp.Or(m.CodeType, "-"), m.Form, cli.Decibels(m.SQNR),
 			fmt.Sprintf("%.3g", m.MaxError), fmt.Sprintf("%.3g", m.MSE), worst})
 	}
 	return rows

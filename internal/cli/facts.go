@@ -115,6 +115,15 @@ func PrintTable(w io.Writer, rows [][]string) {
 // Name prepares a name from a model for a table.
 func Name(s string) string { return Clip(Printable(s), MaxName) }
 
+// Named prepares the name of a weight, with the node that reads it if the name says nothing; node is ""
+// otherwise.
+func Named(name, node string) string {
+	if node == "" {
+		return Name(name)
+	}
+	return Name(name) + " (" + Name(node) + ")"
+}
+
 // Sentence prepares a reason for a table. One that is too long ends after a word.
 func Sentence(s string) string {
 	s = Printable(s)

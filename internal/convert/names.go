@@ -28,7 +28,11 @@ func checkNames(x *graph.Graph, groups []*fold.Group, o discover.Options) error 
 			}
 		}
 	}
-	if err := o.Precision.Unused(names); err != nil || o.Include.Empty() && o.Exclude.Empty() {
+	err := o.Precision.Unused(names)
+	if err != nil { // a key may be the name of a node
+		err = o.Precision.Unused(slices.Concat(names, discover.ReaderNames(x)))
+	}
+	if err != nil || o.Include.Empty() && o.Exclude.Empty() {
 		return err
 	}
 	names = slices.Concat(names, x.NodeNames())

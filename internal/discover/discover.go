@@ -127,6 +127,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 		d.Override = overrideOf(opts.Precision, d.Value)
 		if opts.Static != nil { // otherwise tensor by tensor, below
 			d.Reach = reach.Of(x, d.Value, d.Shape)
+			d.overrideByNodes(opts.Precision)
 		}
 	}
 	s := &settling{
@@ -146,6 +147,7 @@ func All(x *graph.Graph, opts Options, except Exceptions) ([]*Decision, *actpair
 		}
 		if opts.Static == nil {
 			d.Reach = reach.Of(x, d.Value, d.Shape)
+			d.overrideByNodes(opts.Precision)
 		}
 		if err := s.settle(d); err != nil {
 			return nil, nil, err
@@ -253,6 +255,43 @@ func overrideOf(p *rules.Precision, v *graph.Value) *spec.Override {
 		}
 	}
 	return noOverride
+}
+
+// overrideByNodes takes the precision_info entry of a node that reads the tensor, if no entry is about the
+// tensor itself.
+func (d *Decision) overrideByNodes(p *rules.Precision) {
+	if p == nil || d.Override != noOverride {
+		return
+	}
+	if o := p.Shared(readerNames(d.Reach.Leaves)...); o != nil {
+		d.Override = o
+	}
+}
+
+// readerNames lists the names of nodes that read a tensor.
+func readerNames(leaves []reach.Leaf) (names []string) {
+	for _, l := range leaves {
+		if name := l.Node.GetName(); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// ReaderNames lists the names of the nodes that read float tensors of a model.
+func ReaderNames(x *graph.Graph) (names []string) {
+	for _, d := range undecided(x) {
+		names = append(names, readerNames(reach.Of(x, d.Value, d.Shape).Leaves)...)
+	}
+	return names
+}
+
+// Reader is the name of a node that reads the tensor, if the tensor's own name is a number of an exporter.
+func (d *Decision) Reader() string {
+	if names := readerNames(d.Reach.Leaves); len(names) > 0 && graph.Numbered(d.Value.Name) {
+		return names[0]
+	}
+	return d.Value.Reader()
 }
 
 // elsewhere lists the float tensors that are not values of the graph: those in training_info and in

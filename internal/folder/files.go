@@ -58,27 +58,37 @@ func (j *Job) outputName(o preset.Output, model string) string {
 	return path.Join(path.Dir(j.placed(model)), path.Base(o.Name(model)))
 }
 
-// checkNeeds fails, or warns, if the folder lacks a file without which the result cannot be opened. A
-// single model is converted anyway: it may be meant for a folder that is there.
+// lacks lists what Preset.Needs and the input does not have.
+func (j *Job) lacks() []preset.Need {
+	return slices.DeleteFunc(slices.Clone(j.Preset.Needs), func(n preset.Need) bool {
+		return slices.ContainsFunc(j.Source.Others, func(name string) bool { return path.Base(name) == n.File })
+	})
+}
+
+// checkNeeds fails if a folder lacks a file without which the result cannot be opened. A single model is
+// converted anyway: it may be meant for a folder that is there.
 func (j *Job) checkNeeds() error {
-	for _, n := range j.Preset.Needs {
-		if slices.ContainsFunc(j.Source.Others, func(name string) bool { return path.Base(name) == n.File }) {
-			continue
+	for _, n := range j.lacks() {
+		if n.Required && !j.Source.alone {
+			return fmt.Errorf("%s: it has no %s: %s; to convert a model alone, give its .onnx file as IN", j.Source.Path, n.File, n.Why)
 		}
-		text := fmt.Sprintf("it has no %s: %s", n.File, n.Why)
-		if j.Source.alone {
-			text = fmt.Sprintf("%s is not written: %s", n.File, n.Why)
-			if _, err := os.Stat(j.Source.File(n.File)); err == nil {
-				text = fmt.Sprintf("%s is not copied for a single model: give the folder %s as IN", n.File, j.Source.Path)
-			}
-		} else if n.Required {
-			return fmt.Errorf("%s: %s; to convert a model alone, give its .onnx file as IN", j.Source.Path, text)
-		} else {
-			text = j.Source.Path + ": " + text
-		}
-		j.Warn(text)
 	}
 	return nil
+}
+
+// warnNeeds names the files that the result lacks.
+func (j *Job) warnNeeds() {
+	for _, n := range j.lacks() {
+		_, err := os.Stat(j.Source.File(n.File))
+		switch {
+		case j.Source.alone && err == nil:
+			j.Warn(fmt.Sprintf("%s is not copied for a single model: give the folder %s as IN", n.File, j.Source.Path))
+		case j.Source.alone:
+			j.Warn(fmt.Sprintf("%s is not written: %s", n.File, n.Why))
+		default:
+			j.Warn(fmt.Sprintf("%s: it has no %s: %s", j.Source.Path, n.File, n.Why))
+		}
+	}
 }
 
 // writes returns which files the output has, as far as names say: not its external data.

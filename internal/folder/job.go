@@ -89,6 +89,7 @@ func (j *Job) Plan(ctx context.Context) (*Summary, error) {
 	for _, name := range j.otherFiles() {
 		j.report.Copied = append(j.report.Copied, j.placed(name))
 	}
+	j.warnNeeds()
 	return &j.report, nil
 }
 
@@ -124,7 +125,11 @@ func (j *Job) Convert(ctx context.Context) (*Summary, error) {
 	if err := j.configure(target.Temp); err != nil {
 		j.fail(err)
 	}
-	return &j.report, target.Commit()
+	if err := target.Commit(); err != nil {
+		return &j.report, err
+	}
+	j.warnNeeds()
+	return &j.report, nil
 }
 
 // begin checks the folders, and reports the files that are left out.

@@ -34,6 +34,7 @@ type Weight struct {
 	// Name is the name of the decoded value, with the path of its subgraph. An operator
 	// that decodes internally has no such value: then it is the name of the codes.
 	Name string `json:"name"`
+	Node string `json:"node,omitempty"` // a node that reads it, if Name is a number that an exporter gave
 	Form string `json:"form"`
 
 	DType string  `json:"dtype"` // of the decoded values
@@ -223,7 +224,7 @@ func (f *Recognizer) quantized(n *onnxpb.NodeProto) *Weight {
 	if c == nil || c.Decoder == nil || !c.Values.DType.Float() || f.absorbed(v) {
 		return nil
 	}
-	w := &Weight{Name: v.Path, Value: v, Nodes: []*onnxpb.NodeProto{n}, Consumers: []string{}, Constant: c}
+	w := &Weight{Name: v.Path, Node: v.Reader(), Value: v, Nodes: []*onnxpb.NodeProto{n}, Consumers: []string{}, Constant: c}
 	for _, u := range v.Uses {
 		w.Consumers = append(w.Consumers, u.String())
 	}
@@ -252,6 +253,9 @@ func (f *Recognizer) selfDecoded(n *onnxpb.NodeProto, input int, c *Constant, ob
 	}
 	if graph.HasInput(n, input) {
 		w.Name, w.Codes = n.Input[input], n.Input[input]
+		if i := strings.LastIndexByte(w.Name, '_'); i > 0 && (graph.Numbered(w.Name) || graph.Numbered(w.Name[:i])) { // onnx::MatMul_540_i4
+			w.Node = n.GetName()
+		}
 	}
 	if c != nil {
 		w.Name = c.Source.Path

@@ -48,6 +48,7 @@ type Analysis struct {
 // Weight is the analysis of one weight.
 type Weight struct {
 	Name         string         `json:"name"`
+	Node         string         `json:"node,omitempty"` // a node that reads it, if Name is a number that an exporter gave
 	DType        string         `json:"dtype"`
 	Shape        []int64        `json:"shape"`
 	Bytes        int64          `json:"bytes"`

@@ -56,6 +56,7 @@ func (a *analyzer) try(ctx context.Context, c spec.Candidate) error {
 		if err != nil {
 			return err
 		}
+		a.Weights[at].Node = w.Reader()
 		if run.NeedsFloat16Scales(k) {
 			a.instead(c, run.Weights[k].Name)
 			continue

@@ -32,7 +32,8 @@ type Match struct {
 
 // WeightMatch compares a weight w of the first model with weight v of the second.
 type WeightMatch struct {
-	Name  string  `json:"name"` // in the first model, with the path of its subgraph
+	Name  string  `json:"name"`           // in the first model, with the path of its subgraph
+	Node  string  `json:"node,omitempty"` // a node that reads it, if Name is a number that an exporter gave
 	DType string  `json:"dtype"`
 	Shape []int64 `json:"shape"`
 

@@ -41,7 +41,7 @@ func (m *matcher) weights(v, w *graph.Value, x, y *recognize.Constant, transpose
 		}
 		return nil
 	}
-	match := WeightMatch{Name: v.Path, DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float), Bytes: x.Values.DType.Bytes(x.Values.Size())}
+	match := WeightMatch{Name: v.Path, Node: v.Reader(), DType: x.Values.DType.String(), Shape: append([]int64{}, x.Values.Shape...), Form: string(spec.Float), Bytes: x.Values.DType.Bytes(x.Values.Size())}
 	match.OutBytes = match.Bytes
 	e := &measurement{x: x.Values, y: y.Values, blocks: oneBlock(x.Values.Shape)}
 	if transposed {

@@ -23,7 +23,7 @@ func Analysis(ctx context.Context, in string, m *onnxq.Model, a *analyze.Analysi
 			}
 			stats := choice.Stats
 			c.report.Weights = append(c.report.Weights, Weight{
-				Name: w.Name, DType: w.DType, Shape: w.Shape, Format: choice.Candidate.String(),
+				Name: w.Name, Node: w.Node, DType: w.DType, Shape: w.Shape, Format: choice.Candidate.String(),
 				FloatBytes: w.Bytes, Bytes: choice.Bytes, Error: choice.Error, Cost: choice.Error * float64(choice.Bytes),
 				SQNR: min(stats.SQNR, exact), MaxError: stats.MaxError, Choices: pointsOf(w.Choices),
 			})

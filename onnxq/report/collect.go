@@ -235,7 +235,7 @@ func (c *collector) weights(v *verify.Report, a *analyze.Analysis) {
 	}
 	for _, w := range v.Weights {
 		made := Weight{
-			Name: w.Name, DType: w.DType, Shape: w.Shape, Format: formatOf(&w, planned[w.Name]), Form: w.Form,
+			Name: w.Name, Node: w.Node, DType: w.DType, Shape: w.Shape, Format: formatOf(&w, planned[w.Name]), Form: w.Form,
 			FloatBytes: w.Bytes, Bytes: w.OutBytes,
 			Error: errorOf(w.SQNR), SQNR: w.SQNR, MaxError: w.MaxError, Broken: w.Broken, Worst: w.Worst, Detail: w.Detail, Choices: []SizePoint{},
 		}

@@ -62,6 +62,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"mark":     func(s Status) string { return map[Status]string{Passed: "✓", Failed: "✗", Incomplete: "–"}[s] },
 	"effect":   func(e inspect.Effect) string { return effectMarks[e] + " " + string(e) },
 	"join":     joined,
+	"named":    func(w Weight) string { return named(w.Name, w.Node) },
 	"shape":    shapeText,
 	"clip":     clipped,
 	"opsets":   opsetText,

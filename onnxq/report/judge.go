@@ -59,7 +59,7 @@ func weightCheck(v *verify.Report, what, limit string, given bool, kind verify.C
 	c := Check{What: what, Unit: "dB", Limit: limit, Given: given, Done: true}
 	for i := range v.Weights {
 		if n, ok := number(&v.Weights[i]); ok {
-			c.Worst = append(c.Worst, At{v.Weights[i].Name, n})
+			c.Worst = append(c.Worst, At{named(v.Weights[i].Name, v.Weights[i].Node), n})
 		}
 	}
 	return c.finish(v.Failed[kind])

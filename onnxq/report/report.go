@@ -140,6 +140,7 @@ type SizePoint struct {
 // Weight is a weight that is quantized or otherwise changed.
 type Weight struct {
 	Name       string  `json:"name"`
+	Node       string  `json:"node,omitempty"` // a node that reads it, if Name is a number that an exporter gave
 	DType      string  `json:"dtype"`
 	Shape      []int64 `json:"shape"`
 	Format     string  `json:"format"` // type of the codes, and the block size

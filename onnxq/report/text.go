@@ -69,6 +69,14 @@ func firstOf(n int, list []string) []string {
 	return first
 }
 
+// named is the name of a weight, behind the node that reads it if the name says nothing.
+func named(name, node string) string {
+	if node == "" {
+		return name
+	}
+	return node + " (" + name + ")"
+}
+
 func joined(names []string) string { return strings.Join(firstOf(mostListed, names), ", ") }
 
 func shapeText(dims []int64) string { return msg.Shape(dims, "×") }
