@@ -136,7 +136,7 @@ func (e *Experts) lacks(n *onnxpb.NodeProto) string {
 			return fmt.Sprintf("input %d of %s is not quantized alike", expertInputs[i], graph.Describe(n))
 		}
 		if a, b := w.Choice, list[0].Choice; a.Format.Bits() != b.Format.Bits() || a.ZeroPoint != b.ZeroPoint || a.ScaleType != b.ScaleType || w.DType != list[0].DType {
-			return fmt.Sprintf("the weights of %s differ in format: %s and %s", graph.Describe(n), b.Format, a.Format)
+			return fmt.Sprintf("the weights of %s differ in bits, in zero points or in the type of scales", graph.Describe(n))
 		}
 	}
 	if len(list) < 2 {

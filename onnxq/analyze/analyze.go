@@ -59,6 +59,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	if !a.narrow {
 		a.dropDecoded()
 	}
+	a.tie()
 	if a.damage != nil {
 		if err := a.measureDamages(ctx); err != nil {
 			return nil, err
@@ -89,6 +90,9 @@ type analyzer struct {
 	slack  int64          // bytes by which sizes of mixes may be estimated too large
 	index  map[string]int // name → index in Weights
 
+	read map[string][]int // QMoE node, by its output → the weights that it reads
+	unit []int            // by weight: the first of the weights that it is tied to
+
 	only    map[spec.Candidate]map[string]bool // names of weights, for candidates that are tried on some alone
 	done    int64                              // bytes measured
 	nothing string                             // why the last candidate suits no weight
@@ -107,7 +111,7 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 	}
 	a := &analyzer{
 		model: m, plan: m.Planner(), opts: opts.Options, output: opts.Output, damage: opts.Damage,
-		index: map[string]int{}, only: map[spec.Candidate]map[string]bool{},
+		index: map[string]int{}, read: map[string][]int{}, only: map[spec.Candidate]map[string]bool{},
 	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
 	a.opts.Calibration, a.opts.Resume = nil, false

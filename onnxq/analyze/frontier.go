@@ -48,6 +48,7 @@ func (a *analyzer) frontier() {
 // the noise.
 func (a *analyzer) mixes(noiseOf func(*Choice) float64) (mixes []knapsack.Choice) {
 	_, noise := a.classes(noiseOf)
+	noise, _ = a.merged(noise)
 	rest, line := a.fixedBytes(), knapsack.Frontier(noise)
 	steps := len(line) - 1
 	n := min(steps, mostPoints-1)

@@ -33,7 +33,7 @@ func (a *analyzer) recommend(ctx context.Context) error {
 	}
 	bytes, _ := a.classes((*Choice).noise)
 	// A little less than the bound, because sums in another order may round up.
-	s, _ := knapsack.Solve(bytes, a.MaxError*a.MaxError*float64(len(a.Weights))*(1-1e-9)) // always feasible: float has no noise
+	s, _ := a.solve(bytes, a.MaxError*a.MaxError*float64(len(a.Weights))*(1-1e-9)) // always feasible: float has no noise
 	if err := a.applyPick(s.Pick); err != nil {
 		return err
 	}
@@ -132,7 +132,7 @@ const mostTries = 32
 func (a *analyzer) withinSize(noise [][]knapsack.Choice) (pick []int, bound float64, err error) {
 	capacity := float64(a.MaxSize+a.slack) - a.fixedBytes()
 	for i := range mostTries {
-		s, ok := knapsack.Solve(noise, capacity)
+		s, ok := a.solve(noise, capacity)
 		if !ok {
 			break
 		}
@@ -154,14 +154,16 @@ func (a *analyzer) withinSize(noise [][]knapsack.Choice) (pick []int, bound floa
 
 // smallest picks the smallest choices, if they keep to MaxSize.
 func (a *analyzer) smallest(noise [][]knapsack.Choice) ([]int, error) {
-	pick := make([]int, len(noise))
-	for i, choices := range noise {
+	merged, of := a.merged(noise)
+	pick := make([]int, len(merged))
+	for i, choices := range merged {
 		for j, c := range choices {
 			if c.Weight < choices[pick[i]].Weight {
 				pick[i] = j
 			}
 		}
 	}
+	pick = spread(pick, of)
 	if err := a.applyPick(pick); err != nil {
 		return nil, err
 	}

@@ -65,6 +65,7 @@ func (a *analyzer) try(ctx context.Context, c spec.Candidate) error {
 			continue
 		}
 		choice := Choice{Candidate: c, Bytes: w.Bytes(), Error: math.Sqrt(s.Noise()), Stats: s.Stats(), growth: growth[k], decoded: decoded(w, stages.Graph(), shapes)}
+		a.noteReaders(at, w)
 		if b := w.Choice.Block; b != c.Block {
 			choice.Block = b
 		}
