@@ -9,6 +9,7 @@ import onnxruntime as ort
 import pytest
 from command import onnxquant
 from onnx import TensorProto, helper, numpy_helper
+from test_evaluate import evaluate
 
 ROWS = 7
 GATED = {"activation_type": "swiglu", "swiglu_fusion": 1, "activation_alpha": 1.702, "activation_beta": 1.0, "swiglu_limit": 2.0}
@@ -167,6 +168,14 @@ def test_qmoe_computes_what_its_codes_say(name, setting, block, tmp_path):
     assert onnxquant("restyle", "--style", "nbits", dq, back).status == 0
     content = {t.name: t.raw_data for t in onnx.load(out).graph.initializer}
     assert {t.name: t.raw_data for t in onnx.load(back).graph.initializer} == content
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if runs_right(CASES[name])])
+def test_go_engine_computes_the_same(name, tmp_path):
+    source = tmp_path / "in.onnx"
+    values, _ = mixture(source, **CASES[name])
+    got, = evaluate(source, values, tmp_path)["pure Go"]
+    assert relative(got.astype(np.float64), run(source, values)) < (2e-3 if CASES[name].get("dtype") == np.float16 else 1e-5)
 
 
 def test_decoded_experts_are_named(tmp_path):

@@ -55,6 +55,9 @@ func init() {
 		"ReduceMax":         reduction(most),
 		"GlobalAveragePool": {1, nil, runGlobalAveragePool},
 
+		// Of com.microsoft.
+		"MoE": {3, words("activation_alpha activation_beta activation_type k normalize_routing_weights swiglu_fusion swiglu_limit use_sparse_mixer"), runMoE},
+
 		// Codes of activations.
 		"QuantizeLinear":   {2, words("axis block_size output_dtype saturate"), runQuantizeLinear},
 		"DequantizeLinear": {2, words("axis block_size"), runDequantizeLinear},
@@ -94,8 +97,8 @@ func init() {
 	}
 }
 
-// contrib are the operators that com.microsoft has under the same name and meaning.
-var contrib = map[string]bool{"QuantizeLinear": true, "DequantizeLinear": true}
+// contrib are the operators that com.microsoft has, under the same name and meaning if ONNX has them, too.
+var contrib = map[string]bool{"QuantizeLinear": true, "DequantizeLinear": true, "MoE": true}
 
 func words(list string) []string { return strings.Fields(list) }
 

@@ -1,0 +1,162 @@
+package evaluate
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"onnxquant/internal/run/execute"
+)
+
+// activations are the activation_types of com.microsoft's MoE that take a number each.
+var activations = map[string]func(x float64) float64{
+	"relu":     func(x float64) float64 { return max(x, 0) },
+	"silu":     func(x float64) float64 { return x / (1 + math.Exp(-x)) },
+	"identity": func(x float64) float64 { return x },
+	"gelu": func(x float64) float64 {
+		return 0.5 * x * (1 + math.Tanh(math.Sqrt(2/math.Pi)*(x+0.044715*x*x*x)))
+	},
+}
+
+// mixture is a MoE with its weights: fc1 [experts, wide, hidden] and fc2 [experts, hidden, inner], and biases or nil.
+type mixture struct {
+	experts, wide, hidden, inner int
+	fc1, fc2, bias1, bias2       []float32
+	activate                     func(h []float64) []float64
+}
+
+// runMoE computes a MoE as the CPU kernel of ONNX Runtime does: each row goes to k experts.
+func runMoE(c *call) ([]*execute.Tensor, error) {
+	m, err := c.mixture()
+	if err != nil {
+		return nil, err
+	}
+	x, router := c.in[0], c.in[1]
+	rows, k := x.Len()/max(m.hidden, 1), int(c.int("k", 1))
+	if len(x.Dims) == 0 || x.Dims[len(x.Dims)-1] != int64(m.hidden) || router.Len() != rows*m.experts || k < 1 || k > m.experts {
+		return nil, fmt.Errorf("its inputs with dims %v and %v do not fit its experts", x.Dims, router.Dims)
+	}
+	if err := c.budget.spend(2 * float64(rows*k) * float64(m.wide*m.hidden+m.hidden*m.inner)); err != nil {
+		return nil, err
+	}
+	in, logits, out := x.Float64s(), router.Float64s(), make([]float64, x.Len())
+	for i := range rows {
+		chosen, shares := route(logits[i*m.experts:(i+1)*m.experts], k, c.int("normalize_routing_weights", 0) != 0)
+		for j, expert := range chosen {
+			made := m.compute(expert, in[i*m.hidden:(i+1)*m.hidden])
+			for n, v := range made {
+				out[i*m.hidden+n] += shares[j] * v
+			}
+		}
+	}
+	return oneOutput(execute.FromFloat64s(x.DType, x.Dims, out))
+}
+
+// mixture reads the weights and the activation of a MoE.
+func (c *call) mixture() (m *mixture, err error) {
+	fc1, fc2 := c.in[2], c.input(4)
+	switch {
+	case c.input(6) != nil || c.input(7) != nil:
+		return nil, unsupported("fc3")
+	case c.int("use_sparse_mixer", 0) != 0:
+		return nil, unsupported("use_sparse_mixer")
+	case fc2 == nil:
+		return nil, errMissingInput
+	case len(fc1.Dims) != 3 || len(fc2.Dims) != 3 || fc1.Dims[0] != fc2.Dims[0] || fc1.Dims[2] != fc2.Dims[1]:
+		return nil, unsupported("weights with dims %v and %v", fc1.Dims, fc2.Dims)
+	}
+	m = &mixture{
+		experts: int(fc1.Dims[0]), wide: int(fc1.Dims[1]), hidden: int(fc1.Dims[2]), inner: int(fc2.Dims[2]),
+		fc1: fc1.Float32s(), fc2: fc2.Float32s(),
+	}
+	for input, bias := range map[int]*[]float32{3: &m.bias1, 5: &m.bias2} {
+		if t := c.input(input); t != nil {
+			*bias = t.Float32s()
+		}
+	}
+	if m.bias1 != nil && len(m.bias1) != m.experts*m.wide || m.bias2 != nil && len(m.bias2) != m.experts*m.hidden {
+		return nil, fmt.Errorf("its biases do not fit its experts")
+	}
+	want := m.inner
+	if kind := c.text("activation_type", "relu"); kind == "swiglu" {
+		want = 2 * m.inner
+		if c.int("swiglu_fusion", 0) != 1 {
+			return nil, unsupported("swiglu that is not interleaved")
+		}
+		m.activate = c.swiglu
+	} else if f := activations[kind]; f != nil {
+		m.activate = func(h []float64) []float64 {
+			for i, v := range h {
+				h[i] = f(v)
+			}
+			return h
+		}
+	} else {
+		return nil, unsupported("activation_type %q", kind)
+	}
+	if m.wide != want {
+		return nil, unsupported("weights with dims %v and %v", fc1.Dims, fc2.Dims)
+	}
+	return m, nil
+}
+
+// swiglu multiplies gates by the values that follow them.
+func (c *call) swiglu(h []float64) []float64 {
+	alpha, beta := float64(c.float("activation_alpha", 1)), float64(c.float("activation_beta", 0))
+	limit := float64(c.float("swiglu_limit", float32(math.Inf(1))))
+	out := h[:len(h)/2]
+	for i := range out {
+		gate, value := min(h[2*i], limit), max(-limit, min(h[2*i+1], limit))
+		out[i] = gate / (1 + math.Exp(-alpha*gate)) * (value + beta)
+	}
+	return out
+}
+
+// route chooses k experts by the logits of a row, and says how much of its output each makes: its share in
+// the softmax of all, or of the chosen ones.
+func route(logits []float64, k int, normalize bool) (chosen []int, shares []float64) {
+	order := make([]int, len(logits))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortFunc(order, func(i, j int) int { return cmp.Or(cmp.Compare(logits[j], logits[i]), j-i) })
+	all, top := 0.0, 0.0
+	for i, expert := range order {
+		e := math.Exp(logits[expert] - logits[order[0]])
+		all += e
+		if i < k {
+			chosen, shares, top = append(chosen, expert), append(shares, e), top+e
+		}
+	}
+	if normalize {
+		all = top
+	}
+	for i := range shares {
+		shares[i] /= all
+	}
+	return chosen, shares
+}
+
+// compute returns the output of an expert for a row.
+func (m *mixture) compute(expert int, x []float64) []float64 {
+	h := affine(m.fc1, m.bias1, expert, m.wide, x)
+	return affine(m.fc2, m.bias2, expert, m.hidden, m.activate(h))
+}
+
+// affine multiplies x by the matrix [n, len(x)] of an expert, and adds its bias.
+func affine(w, bias []float32, expert, n int, x []float64) []float64 {
+	out := make([]float64, n)
+	for i := range out {
+		row := w[(expert*n+i)*len(x):][:len(x)]
+		sum := 0.0
+		for k, v := range row {
+			sum += float64(v) * x[k]
+		}
+		if bias != nil {
+			sum += float64(bias[expert*n+i])
+		}
+		out[i] = sum
+	}
+	return out
+}
