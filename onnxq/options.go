@@ -27,7 +27,8 @@ type Options struct {
 
 	// Block is the number of elements along the reduction axis that share a scale: at least 2, or
 	// spec.PerChannel. The default is the format's own block size, if it has one; else 32 for
-	// integers of 8 bits and 128 for others.
+	// integers of 8 bits and 128 for others. With the target portable it is halved, down to 16, where it
+	// does not divide the axis and a smaller size does: OpenVINO and TensorRT refuse short blocks.
 	Block int
 
 	// Format is one of spec.Formats. The default is integers of Bits bits, unsigned with ZeroPoint.

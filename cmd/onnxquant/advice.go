@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/dustin/go-humanize/english"
+
 	"onnxquant/internal/cli"
 	"onnxquant/internal/transformer"
 	"onnxquant/onnxq"
@@ -24,6 +26,7 @@ func (f *convertFlags) hints(m *onnxq.Model, p *onnxq.Plan) (hints []string) {
 	}
 	if f.opts.Target == "" || f.opts.Target == spec.Portable {
 		hints = append(hints, targetHint(p)...)
+		hints = append(hints, raggedHint(p)...)
 	}
 	if f.opts.Activations == spec.Static {
 		hints = append(hints, "how good the outputs are depends on the ranges: onnxquant verify --inputs DATA IN OUT measures it")
@@ -51,6 +54,29 @@ func targetHint(p *onnxq.Plan) []string {
 		return []string{fmt.Sprintf("few runtimes load opset %d yet; with --target ort 2-bit weights have a form of ONNX Runtime's in which it stays lower", p.OpsetAfter)}
 	}
 	return nil
+}
+
+// raggedHint warns of blocks that the user chose and that do not divide a weight: OpenVINO and TensorRT
+// refuse them.
+func raggedHint(p *onnxq.Plan) []string {
+	var ragged []int64
+	block := int64(0)
+	for _, t := range p.Tensors {
+		if t.Decision == onnxq.Quantize && t.Format.Scaled() && strings.Contains(t.Form, "DequantizeLinear") && t.Block > 0 && t.Axis < len(t.Shape) && t.Shape[t.Axis]%int64(t.Block) != 0 {
+			ragged, block = append(ragged, t.Shape[t.Axis]), int64(t.Block)
+		}
+	}
+	if ragged == nil {
+		return nil
+	}
+	advice := "--block -1 gives one scale per channel"
+	for _, b := range []int64{16, 32, 64, 128} {
+		if b < block && !slices.ContainsFunc(ragged, func(k int64) bool { return k%b != 0 }) {
+			advice = fmt.Sprintf("--block %d divides all", b)
+		}
+	}
+	return []string{fmt.Sprintf("OpenVINO and TensorRT refuse this model, because blocks of %d do not divide %s, such as one over %d elements; %s; --target openvino or tensorrt chooses blocks that fit",
+		block, english.Plural(len(ragged), "weight", ""), ragged[0], advice)}
 }
 
 // opsHint suggests selecting all operators if the unselected ones have many weights.

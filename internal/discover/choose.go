@@ -36,6 +36,9 @@ func (d *Decision) choose(o reach.Operand, opts Options, smallerAsInt8 bool) (c 
 	if c.Format, c.Block, err = spec.Resolve(r.bits, r.format, r.block, r.zeroPoint); err != nil {
 		return c, err
 	}
+	if r.block == 0 && c.Target.Target == spec.Portable && opts.Style != spec.NBits {
+		d.divide(&c)
+	}
 	if r.fallback != "" {
 		d.Fallback = fmt.Sprintf("%s, not %s: %s", c.Format, opts.usual(), r.fallback)
 		d.remark(d.Fallback)
@@ -52,6 +55,25 @@ func (d *Decision) choose(o reach.Operand, opts Options, smallerAsInt8 bool) (c 
 	}
 	return c, err
 }
+
+// divide makes the default block size smaller if it does not divide the reduction axis: OpenVINO and
+// TensorRT refuse a DequantizeLinear whose last block is short. The size stays if no usual one divides.
+func (d *Decision) divide(c *Choice) {
+	k := c.Operand.View[c.Operand.Axis]
+	if !c.Format.Scaled() || c.Block <= 0 || k%int64(c.Block) == 0 {
+		return
+	}
+	for block := c.Block / 2; block >= leastDefault; block /= 2 {
+		if k%int64(block) == 0 {
+			d.remark(fmt.Sprintf("block %d: %d does not divide %d, and OpenVINO and TensorRT refuse a short last block", block, c.Block, k))
+			c.Block = block
+			return
+		}
+	}
+}
+
+// leastDefault is the smallest block size that nobody has to ask for: ONNX Runtime fuses no smaller one.
+const leastDefault = 16
 
 // chooseAlgorithm sets the algorithm and the range. If the weight's settings do not support the
 // algorithm in the options, it falls back to rtn. If they do not support the one in the override,

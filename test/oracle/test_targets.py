@@ -397,3 +397,20 @@ def test_tensorrt(args, tmp_path):
             if codes.data_type in (T.INT4, T.FLOAT4E2M1):
                 assert codes.dims[-1] % 2 == 0
     assert seen
+
+
+@pytest.mark.parametrize("k, block, runs", [(192, None, True), (96, None, True), (80, None, True), (192, 128, False), (100, 32, False), (128, 128, True)])
+def test_openvino_short_blocks(k, block, runs, tmp_path):
+    """OpenVINO refuses a short last block. By default none is written where a usual size divides; a hint names those that were asked for."""
+    w = np.random.default_rng(k).standard_normal((k, 48)).astype(np.float32)
+    value = lambda name, n: onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, n])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], "g", [value("x", k)], [value("y", 48)], [onnx.numpy_helper.from_array(w, "w")])
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10), tmp_path / "in.onnx")
+    r = onnxquant("-bits", "4", *(["--block", block] if block else []), tmp_path / "in.onnx", tmp_path / "out.onnx")
+    assert r.status == 0, r.stderr
+    assert ("OpenVINO and TensorRT refuse this model" in " ".join(r.stderr.split())) == (not runs)
+    if runs:
+        openvino.Core().compile_model(str(tmp_path / "out.onnx"), "CPU")
+    else:
+        with pytest.raises(RuntimeError):
+            openvino.Core().compile_model(str(tmp_path / "out.onnx"), "CPU")
