@@ -5,6 +5,7 @@ import (
 	"math"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 )
 
@@ -15,6 +16,7 @@ type chart struct {
 	LeftText, BottomText     float64
 	XTicks, YTicks           []tick
 	Frontier                 string // points of a line
+	line                     [][2]float64
 	Marks                    []mark
 }
 
@@ -34,21 +36,12 @@ type mark struct {
 }
 
 // newChart draws sizes along a linear axis and errors along a logarithmic one. It returns nil if
-// nothing has an error.
+// nothing has an error. Calibrated models are drawn by the errors of their outputs: then formats, whose
+// outputs are not known, are left out.
 func newChart(r *Report) *chart {
-	var points []shownPoint
-	for i, o := range r.Outs {
-		class := "other"
-		if i == 0 {
-			class = "chosen"
-		}
-		points = append(points, shownPoint{SizePoint: SizePoint{path.Base(filepath.ToSlash(o.Path)), o.Bytes, o.Error}, Class: class})
-	}
-	if p := r.Sizes.Recommended; p != nil {
-		points = append(points, shownPoint{SizePoint: SizePoint{"recommended", p.Bytes, p.Error}, Class: "chosen"})
-	}
-	for _, p := range r.Sizes.Candidates {
-		points = append(points, shownPoint{SizePoint: p, Class: "format"})
+	points, byOutputs := chartPoints(r)
+	if byOutputs && len(points) < 2 {
+		return nil
 	}
 	x, y := span{math.Inf(1), 0}, span{math.Inf(1), 0}
 	for _, p := range points {
@@ -76,8 +69,9 @@ func newChart(r *Report) *chart {
 	}
 	var line []string
 	for _, p := range r.Sizes.Frontier {
-		if b := float64(p.Bytes); b >= x.lo && b <= x.hi && p.Error >= y.lo && p.Error <= y.hi {
+		if b := float64(p.Bytes); !byOutputs && b >= x.lo && b <= x.hi && p.Error >= y.lo && p.Error <= y.hi {
 			line = append(line, fmt.Sprintf("%g,%g", px(b), py(p.Error)))
+			c.line = append(c.line, [2]float64{px(b), py(p.Error)})
 		}
 	}
 	if len(line) > 1 {
@@ -91,15 +85,88 @@ func newChart(r *Report) *chart {
 			})
 		}
 	}
+	c.dropCovered()
 	for i := range c.Marks {
 		c.place(&c.Marks[i])
 	}
 	return c
 }
 
+// chartPoints lists the points of the chart: the models, then formats. byOutputs says that the errors are those
+// of outputs.
+func chartPoints(r *Report) (points []shownPoint, byOutputs bool) {
+	byOutputs = r.byOutputs()
+	for i, o := range r.Outs {
+		class, e := "other", o.Error
+		if i == 0 {
+			class = "chosen"
+		}
+		if byOutputs {
+			e = o.outputError()
+		}
+		points = append(points, shownPoint{SizePoint: SizePoint{path.Base(filepath.ToSlash(o.Path)), o.Bytes, e}, Class: class})
+	}
+	if byOutputs {
+		return points, true
+	}
+	if p := r.Sizes.Recommended; p != nil {
+		points = append(points, shownPoint{SizePoint: SizePoint{"recommended", p.Bytes, p.Error}, Class: "chosen"})
+	}
+	for _, p := range r.Sizes.Candidates {
+		points = append(points, shownPoint{SizePoint: p, Class: "format"})
+	}
+	return points, false
+}
+
+// byOutputs reports whether models are compared by their outputs: one is calibrated, and the outputs of
+// all are known.
+func (r *Report) byOutputs() bool {
+	calibrated := slices.ContainsFunc(r.Outs, func(o File) bool { return o.Calibrated })
+	return calibrated && !slices.ContainsFunc(r.Outs, func(o File) bool { return o.outputError() == 0 })
+}
+
+// outputError is the largest relative error of an output, 0 if none is known.
+func (f *File) outputError() (e float64) {
+	for _, o := range f.Outputs {
+		if o.Elements > 0 {
+			e = max(e, errorOf(o.SQNR))
+		}
+	}
+	return e
+}
+
+// dropCovered removes formats that lie on a model or on another format: one mark stands for both.
+func (c *chart) dropCovered() {
+	const near = 5
+	var kept []mark
+	for _, m := range c.Marks {
+		covered := slices.ContainsFunc(kept, func(o mark) bool { return math.Hypot(o.X-m.X, o.Y-m.Y) < near })
+		if m.Class != "format" || !covered {
+			kept = append(kept, m)
+		}
+	}
+	c.Marks = kept
+}
+
+// crossed reports whether the frontier goes through a rectangle.
+func (c *chart) crossed(left, right, top, bottom float64) bool {
+	const steps = 24
+	for i := 1; i < len(c.line); i++ {
+		a, b := c.line[i-1], c.line[i]
+		for s := range steps + 1 {
+			t := float64(s) / steps
+			x, y := a[0]+t*(b[0]-a[0]), a[1]+t*(b[1]-a[1])
+			if x > left && x < right && y > top && y < bottom {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // place gives a mark a label where the label covers no other mark or label; else none.
 func (c *chart) place(m *mark) {
-	const perRune, height = 6.2, 13
+	const perRune, height = 6.6, 14
 	width := perRune * float64(len([]rune(m.name)))
 	for _, try := range []struct {
 		dx, dy float64
@@ -113,7 +180,7 @@ func (c *chart) place(m *mark) {
 		if left < c.Left || left+width > c.Right || y < c.Top || y > c.Bottom {
 			continue
 		}
-		free := true
+		free := !c.crossed(left, left+width, y-height/2, y+height/2)
 		for i := range c.Marks {
 			o := &c.Marks[i]
 			size := 4.0

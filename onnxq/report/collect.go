@@ -284,6 +284,12 @@ func formatOf(w *compare.WeightMatch, planned *onnxq.TensorPlan) string {
 func (c *collector) file(path string, found *inspect.Inspection) (File, error) {
 	c.stage("hashing " + path)
 	f := File{Path: path, Bytes: found.Bytes, IR: found.IR, Opsets: found.Opsets}
+	for _, s := range found.Provenance {
+		if s.Command == "convert" {
+			f.Flags = s.Options
+			f.Calibrated = f.Calibrated || slices.Contains(strings.Fields(s.Options), "--calib")
+		}
+	}
 	paths := []string{path}
 	for _, e := range found.External {
 		paths = append(paths, filepath.Join(filepath.Dir(path), filepath.FromSlash(e.Name)))

@@ -62,6 +62,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"mark":     func(s Status) string { return map[Status]string{Passed: "✓", Failed: "✗", Incomplete: "–"}[s] },
 	"effect":   func(e inspect.Effect) string { return effectMarks[e] + " " + string(e) },
 	"join":     joined,
+	"command":  flagsOf,
 	"named":    func(w Weight) string { return named(w.Name, w.Node) },
 	"shape":    shapeText,
 	"clip":     clipped,
@@ -92,7 +93,8 @@ type view struct {
 	PrintRows            int
 	InputText            string
 	FixTitle, FixText    string
-	FixJSON              string
+	FixJSON, FixCommand  string
+	SizeNote             string
 	Files                []File
 	Data                 *pageData
 }
@@ -139,6 +141,7 @@ func (r *Report) view() (*view, error) {
 	v.facts()
 	v.points()
 	v.Chart = newChart(r)
+	v.sizeNote()
 	if r.Verification != nil && len(r.Verification.Failures) > 0 {
 		v.Failures = firstOf(mostFailures, r.Verification.Failures)
 	}
@@ -228,11 +231,29 @@ func (v *view) facts() {
 			bad = append(bad, h.Runtime)
 		}
 	}
-	text := "none known"
-	if len(bad) > 0 {
-		text = strings.Join(bad, ", ")
+	if len(bad) == 0 {
+		add(shownFact{Label: "Runtimes that fail", Text: "none known", More: "see Runtimes"})
+		return
 	}
-	add(shownFact{Label: "Runtimes that fail", Text: text, More: "see Runtimes"})
+	add(shownFact{Label: "Runtimes that fail", Text: failing + strings.Join(bad, ", "), More: "refused or computed wrongly there: see Runtimes"})
+}
+
+// failing begins the text of a fact that speaks against the model.
+const failing = "✗ "
+
+// Bad reports whether a fact speaks against the model.
+func (f shownFact) Bad() bool { return strings.HasPrefix(f.Text, failing) }
+
+// sizeNote says what the picture of sizes and errors shows.
+func (v *view) sizeNote() {
+	switch {
+	case v.byOutputs() && v.Chart == nil:
+		v.SizeNote = fmt.Sprintf("The model was calibrated: its codes keep the error of outputs small, not that of weights, so it is not drawn beside formats without data. The error of its outputs is %s. Name more models, such as one without calibration, to compare outputs.", percentText(v.Outs[0].outputError()))
+	case v.byOutputs():
+		v.SizeNote = "Error: of the output that differs most, relative to its root mean square. A model here was calibrated, so models are compared by outputs, not by weights; formats, whose outputs are not known, are not drawn."
+	default:
+		v.SizeNote = fmt.Sprintf("Error: root mean square of the errors of %d weights, each divided by the root mean square of the weight. Line: the best mixes of the formats that were tried.", v.Sizes.Count)
+	}
 }
 
 // brokenOutputs counts the outputs with elements that are NaN or infinite in one model only.
@@ -282,7 +303,7 @@ func (v *view) points() {
 		v.Points = append(v.Points, shownPoint{c, fmt.Sprintf("sizes.candidates.%d", i), "", ""})
 	}
 	slices.SortStableFunc(v.Points, func(a, b shownPoint) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
-	if len(v.Outs) == 0 {
+	if len(v.Outs) == 0 || v.byOutputs() {
 		return
 	}
 	out := v.Outs[0]
@@ -294,7 +315,7 @@ func (v *view) points() {
 		v.Advice = append(v.Advice, fmt.Sprintf("With at most this error, a mix has %s instead of %s (%+.0f %%).", byteText(p.Bytes), byteText(out.Bytes), 100*(float64(p.Bytes)/float64(out.Bytes)-1)))
 	}
 	if v.Advice != nil {
-		v.Advice = append(v.Advice, "onnxquant analyze finds such a mix.")
+		v.Advice = append(v.Advice, fmt.Sprintf("onnxquant --auto %d %s mix.onnx makes a mix of at most this size.", out.Bytes, path.Base(filepath.ToSlash(v.In.Path))))
 	} else if v.Sizes.Frontier != nil {
 		v.Advice = []string{"No mix of these formats is notably smaller with this error, or has notably less error in this size."}
 	}
@@ -311,14 +332,21 @@ func (v *view) suggestion() error {
 		return err
 	}
 	v.FixJSON = raw
+	in := path.Base(filepath.ToSlash(v.In.Path))
 	if len(v.Outs) == 0 {
 		v.FixTitle = "The recommendation, as a precision_info"
-		v.FixText = "For --precision-info of a conversion."
+		v.FixText = "Save it as mix.json for --precision-info, and convert:"
+		v.FixCommand = fmt.Sprintf("onnxquant --precision-info mix.json %s out.onnx", in)
 		return nil
 	}
 	v.FixTitle = fmt.Sprintf("A precision_info for the worst %s", english.Plural(f.Weights, "weight", ""))
-	v.FixText = fmt.Sprintf("For each, the smallest format with at most half of its error. The error of the model becomes %s instead of %s, its size %s instead of %s. For --precision-info, with the options of the conversion.",
+	v.FixText = fmt.Sprintf("For each, the smallest format with at most half of its error. The error of the model becomes %s instead of %s, its size %s instead of %s. Save it as mix.json for --precision-info, and convert again:",
 		percentText(f.After), percentText(f.Before), byteText(v.Outs[0].Bytes+f.Bytes), byteText(v.Outs[0].Bytes))
+	flags := "FLAGS-OF-THE-CONVERSION"
+	if made := v.Outs[0].Flags; made != "" {
+		flags = made
+	}
+	v.FixCommand = fmt.Sprintf("onnxquant %s --precision-info mix.json %s out.onnx", flags, in)
 	return nil
 }
 

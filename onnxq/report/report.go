@@ -59,6 +59,11 @@ type File struct {
 	IR     int64                  `json:"ir"`
 	Opsets []inspect.OpsetVersion `json:"opsets"`
 
+	// By the record of provenance: the flags of the conversion, and whether data calibrated it. The codes of
+	// calibrated weights keep the error of outputs small, not that of weights.
+	Flags      string `json:"flags,omitempty"`
+	Calibrated bool   `json:"calibrated,omitempty"`
+
 	// Of a quantized model, compared with the float model:
 	Error   float64         `json:"error"`             // root mean square of the errors of the weights; see Sizes
 	Passed  bool            `json:"passed"`            // all checks

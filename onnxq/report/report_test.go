@@ -167,7 +167,7 @@ func TestEscaped(t *testing.T) {
 	if strings.Contains(text, "<img") {
 		t.Error("a name became an element")
 	}
-	if !strings.Contains(text, `For <span class="wide">--precision-info</span>, with`) {
+	if !strings.Contains(text, `for <span class="wide">--precision-info</span>, and`) {
 		t.Error("a line may end inside of a flag")
 	}
 }

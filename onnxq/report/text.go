@@ -7,6 +7,7 @@ import (
 
 	"onnxquant/internal/msg"
 	"onnxquant/onnxq/inspect"
+	"onnxquant/spec"
 )
 
 // byteText writes a size with three digits, as the script of the page does.
@@ -75,6 +76,25 @@ func named(name, node string) string {
 		return name
 	}
 	return node + " (" + name + ")"
+}
+
+// flagsOf writes a candidate such as int4:32:zp as flags of a conversion. Other names stay.
+func flagsOf(name string) string {
+	c, err := spec.ParseCandidate(name)
+	if err != nil || c.Format == spec.Float {
+		return name
+	}
+	flags := "--format " + string(c.Format)
+	if c.Block != 0 {
+		flags += fmt.Sprintf(" --block %d", c.Block)
+	}
+	if c.ZeroPoint {
+		flags += " --zero-point"
+	}
+	if c.ScaleType != "" {
+		flags += " --scale-type " + string(c.ScaleType)
+	}
+	return flags
 }
 
 func joined(names []string) string { return strings.Join(firstOf(mostListed, names), ", ") }

@@ -14,7 +14,9 @@ func (c *collector) frontier(a *analyze.Analysis) {
 	s.FloatBytes = a.FloatBytes
 	scale := math.Sqrt(float64(len(a.Weights)) / float64(s.Count)) // the weights that were not tried have no error
 	for _, t := range a.Totals[1:] {                               // the first is float
-		s.Candidates = append(s.Candidates, SizePoint{t.Candidate.String(), t.OutBytes, t.Error * scale})
+		if t.Error > 0 || t.OutBytes != a.FloatBytes { // else it suits no weight
+			s.Candidates = append(s.Candidates, SizePoint{t.Candidate.String(), t.OutBytes, t.Error * scale})
+		}
 	}
 	for _, p := range a.Frontier {
 		s.Frontier = append(s.Frontier, SizePoint{Bytes: p.OutBytes, Error: p.Error * scale})
