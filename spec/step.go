@@ -18,3 +18,15 @@ type StepInput struct {
 	Data      []string `json:"data_sha256,omitempty"`      // hashes of the external data files, in the order of their names
 	Unhashed  int64    `json:"unhashed_bytes,omitempty"`   // size of the contents that no hash covers
 }
+
+// Written identifies what a conversion wrote, by SHA-256 and CRC-32 in hexadecimal. How a file is laid
+// out does not matter: contents are little-endian elements, wherever they are stored.
+type Written struct {
+	Contents  string `json:"contents_sha256"`  // over the CRC-32s of all tensors, a line each, in the order of the structure
+	Graph     string `json:"graph_sha256"`     // nodes, inputs, outputs, shapes and types of tensors
+	Operators string `json:"operators_sha256"` // the same without the inputs and attributes of nodes
+
+	// Tensors has the CRC-32 of the content of each tensor, if they are few. Tensors of the main graph
+	// have their names.
+	Tensors map[string]string `json:"tensors,omitempty"`
+}

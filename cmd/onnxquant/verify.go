@@ -181,7 +181,7 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 	if !f.verbose {
 		notes, verdicts = cli.First(maxLines, notes), cli.First(maxLines, verdicts)
 	}
-	facts := append([]cli.Fact{{Label: "structure", Text: structureText(r.Structure)}}, cli.Labelled("", notes)...)
+	facts := append([]cli.Fact{{Label: "written", Text: r.Written.String()}, {Label: "structure", Text: structureText(r.Structure)}}, cli.Labelled("", notes)...)
 	facts = append(facts, activationFacts(r.Structure.Activations)...)
 	facts = append(facts, cli.Fact{Label: "weights", Text: weightsText(r)})
 	if len(r.Weights) > 0 {

@@ -104,6 +104,11 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	if p.Output, err = write.Collect(m.Copy); err != nil {
 		return nil, err
 	}
+	if l.opts.Provenance != nil {
+		p.recorded += p.Output.Record()
+	} else {
+		p.Output.Forget()
+	}
 	for _, w := range p.Weights {
 		src, err := x.File.Payload(w.Value.Tensor)
 		if err != nil {

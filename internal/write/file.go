@@ -21,6 +21,9 @@ type File struct {
 	Data     []string // names of the external data files in the same folder
 	NoVerify bool     // do not read the file again to verify it
 
+	// Seal, if set, completes the parts that depend on all contents.
+	Seal func(w io.WriterAt) error
+
 	// Rename, if set, rewrites the parts that depend on the names of the external data files.
 	Rename func(w io.WriterAt, locations []string) error
 }
@@ -58,6 +61,9 @@ func (f File) Finish(ctx context.Context, target *commit.Target, content Verifie
 	defer target.Abort()
 	if changed := f.Model.Unchanged(); changed != nil {
 		return changed
+	}
+	if err == nil && f.Seal != nil {
+		err = f.Seal(target.Model)
 	}
 	if err == nil && !f.NoVerify {
 		target.Flush()

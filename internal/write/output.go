@@ -12,6 +12,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/written"
 	"onnxquant/spec"
 )
 
@@ -26,6 +27,9 @@ type Output struct {
 	names   []string // of the external data files; none without external data
 	sizes   []int64  // of the same files
 	places  []place  // of each content; nil without external data
+
+	recorded bool           // the structure has room for hashes of what is written
+	sums     []*written.Sum // of each content, as it is written; nil unless recorded
 }
 
 // place is the place of a content in the external data files.
@@ -294,12 +298,17 @@ func (o *Output) Begin(target *commit.Target) ([]io.WriterAt, error) {
 		}
 	}
 	sinks := make([]io.WriterAt, len(o.Contents))
-	for i := range sinks {
-		if p := o.place(i); p.file >= 0 {
-			sinks[i] = sink{target.Data[p.file], p.offset}
-		} else {
-			sinks[i] = sink{target.Model, o.layout.Offsets[i]}
+	o.sums = nil
+	for i, p := range o.Contents {
+		s := sink{file: target.Model, base: o.layout.Offsets[i]}
+		if at := o.place(i); at.file >= 0 {
+			s.file, s.base = target.Data[at.file], at.offset
 		}
+		if o.recorded {
+			s.sum = written.NewSum(p.Size)
+			o.sums = append(o.sums, s.sum)
+		}
+		sinks[i] = s
 	}
 	return sinks, nil
 }
@@ -318,12 +327,16 @@ func allocate(f *os.File, size int64) error {
 type sink struct {
 	file *os.File
 	base int64
+	sum  *written.Sum // may be nil
 }
 
 // longWrite is the size from which on a write is flushed to the disk at once.
 const longWrite = 64 << 10
 
 func (s sink) WriteAt(b []byte, off int64) (int, error) {
+	if s.sum != nil {
+		s.sum.Add(b, off)
+	}
 	n, err := s.file.WriteAt(b, s.base+off)
 	if n >= longWrite {
 		commit.WriteBack(s.file, s.base+off, int64(n))
@@ -342,6 +355,11 @@ func (o *Output) Reopen(target *commit.Target) (*commit.Reader, []io.ReaderAt, e
 		written.Close()
 		return nil, nil, fmt.Errorf("%w: %w", ErrVerify, err)
 	}
+	return written, o.readers(written), nil
+}
+
+// readers returns a reader for each content.
+func (o *Output) readers(written *commit.Reader) []io.ReaderAt {
 	contents := make([]io.ReaderAt, len(o.Contents))
 	for i, p := range o.Contents {
 		if at := o.place(i); at.file >= 0 {
@@ -350,7 +368,7 @@ func (o *Output) Reopen(target *commit.Target) (*commit.Reader, []io.ReaderAt, e
 			contents[i] = io.NewSectionReader(written.Model, o.layout.Offsets[i], p.Size)
 		}
 	}
-	return written, contents, nil
+	return contents
 }
 
 // check checks the structure and the sizes of the written files.

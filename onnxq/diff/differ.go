@@ -17,6 +17,7 @@ import (
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/provenance"
+	"onnxquant/internal/written"
 )
 
 // differ compares two messages of the same type, field by field.
@@ -30,13 +31,13 @@ type differ struct {
 	done     int64 // bytes of tensors that were compared
 }
 
-// record begins the places of the record of provenance.
-var record = fmt.Sprintf("metadata_prop %s", msg.Quote(provenance.Key))
+// records are the places of the records of conversions.
+var records = []string{fmt.Sprintf("metadata_prop %s", msg.Quote(provenance.Key)), fmt.Sprintf("metadata_prop %s", msg.Quote(written.Key))}
 
-// add adds a change, unless it is in the record of provenance, which is not part of the model's
+// add adds a change, unless it is in a record of conversions, which is not part of the model's
 // function.
 func (d *differ) add(c Change) {
-	if c.Where == record {
+	if slices.Contains(records, c.Where) {
 		return
 	}
 	if c.Where == "" {

@@ -140,6 +140,11 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if r.opts.Provenance != nil {
+		out.Record()
+	} else {
+		out.Forget()
+	}
 	c := newContent(out, r.fills, r.opts)
 	if i := slices.Index(c.places, -1); i >= 0 {
 		return nil, fmt.Errorf("%w: tensor %s is in a node that is gone", graph.ErrModel, msg.Quote(r.fills[i].tensor.GetName()))
@@ -152,7 +157,7 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 	}
 	c.out = out
 	in := r.copy.Original.File
-	f := write.File{Path: path, Model: in, Data: out.Data(), NoVerify: r.opts.NoVerify, Rename: out.Rename}
+	f := write.File{Path: path, Model: in, Data: out.Data(), NoVerify: r.opts.NoVerify, Seal: out.Seal, Rename: out.Rename}
 	replaced := commit.Exists(path)
 	if err := f.Write(ctx, c); err != nil {
 		return nil, err

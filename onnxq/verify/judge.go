@@ -17,6 +17,7 @@ import (
 // judge lists the failures.
 func (v *verifier) judge() {
 	r := v.report
+	v.judgeWritten()
 	problems := r.Structure.Problems
 	if v.optimized && len(problems) > 0 {
 		text := fmt.Sprintf("OUT was optimized by ONNX Runtime (%s, such as: %s); verify compares graphs by structure: compare the model from before it was optimized", english.Plural(len(problems), "difference", ""), problems[0])

@@ -18,6 +18,7 @@ type Report struct {
 	// Swapped: the first model has quantized weights and the second one has none.
 	Swapped bool `json:"-"`
 
+	Written   Written               `json:"written"` // whether OUT is what a conversion wrote
 	Structure Structure             `json:"structure"`
 	Weights   []compare.WeightMatch `json:"weights"` // weights that are quantized or differ
 	Same      int                   `json:"same"`    // number of equal float constants
@@ -29,6 +30,7 @@ type Report struct {
 type Check string
 
 const (
+	CheckWritten   Check = "written"   // OUT was edited since a conversion wrote it
 	CheckStructure Check = "structure" // something other than weights changed
 	CheckWeights   Check = "weights"   // SQNR of weights
 	CheckBlocks    Check = "blocks"    // SQNR of blocks of weights

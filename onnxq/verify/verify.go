@@ -131,6 +131,12 @@ func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, e
 	if err != nil {
 		return nil, err
 	}
+	if other == nil {
+		if err := v.compareWritten(m); err != nil {
+			m.Close()
+			return nil, err
+		}
+	}
 	given := m.Graph().File.Proto
 	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: solverOf(provenance.Of(given))}
 	d.floats = slices.ContainsFunc(provenance.Of(given), func(s spec.Step) bool { return s.Command == "dequantize" })
