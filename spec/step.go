@@ -7,6 +7,20 @@ type Step struct {
 	Command string     `json:"command"`
 	Options string     `json:"options,omitempty"` // written as flags of the command
 	Input   *StepInput `json:"input,omitempty"`
+
+	// A conversion adds the next fields.
+
+	Codes []StepCodes `json:"codes,omitempty"`       // how weights were quantized
+	Data  string      `json:"data_sha256,omitempty"` // hash of all calibration data
+}
+
+// StepCodes are weights that were quantized in the same way.
+type StepCodes struct {
+	Weights    int       `json:"weights"` // how many
+	Format     Format    `json:"format"`
+	Block      int       `json:"block"`
+	Algorithm  Algorithm `json:"algorithm"`
+	Calibrated bool      `json:"calibrated,omitempty"` // the codes were found by the inputs of layers
 }
 
 // StepInput identifies the input model of a step. Large contents are not hashed, because that would

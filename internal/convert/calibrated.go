@@ -26,6 +26,7 @@ import (
 // is nil.
 type calibrated struct {
 	*run
+	data  string            // hash of the data
 	owner bool              // the file of the run is beside this conversion's output
 	codes map[string]codes  // by path of the weight
 	notes map[string]string // why weights have no codes, by path
@@ -147,11 +148,13 @@ func (p *Plan) calibrate(ctx context.Context, path string, runs map[string]*run)
 		all, layers = all.and(found), p.layers()
 	}
 	o := p.calibration()
-	if o.Key, err = p.key(ctx, layers, o); err != nil {
+	key, data, err := p.key(ctx, layers, o)
+	if err != nil {
 		return all, err
 	}
+	o.Key = key
 	r := runs[o.Key]
-	c := &calibrated{run: r, owner: r == nil || r.users == 0, codes: map[string]codes{}, notes: map[string]string{}}
+	c := &calibrated{run: r, data: data, owner: r == nil || r.users == 0, codes: map[string]codes{}, notes: map[string]string{}}
 	if c.owner {
 		if c.run, err = p.findCodes(ctx, path, layers, o); err != nil {
 			return all, err

@@ -14,27 +14,34 @@ import (
 	"onnxquant/spec"
 )
 
-// key returns a hash of all that the result of a calibration depends on.
-func (p *Plan) key(ctx context.Context, layers []layer, o layerfit.Options) (string, error) {
+// key returns a hash of all that the result of a calibration depends on, and one of the data alone.
+func (p *Plan) key(ctx context.Context, layers []layer, o layerfit.Options) (all, data string, err error) {
 	const version = 2 // increases when calibration finds other codes
-	data, err := p.opts.Calibration.Key(ctx)
-	if err != nil {
-		return "", err
+	if data, err = p.opts.Calibration.Key(ctx); err != nil {
+		return "", "", err
 	}
 	model, err := p.graph.File.SHA256()
 	if err != nil {
-		return "", err
+		return "", "", err
 	}
 	h := sha256.New()
 	fmt.Fprintln(h, version, data, model, o.Algorithm == spec.Best, o.Algorithm == spec.AWQ, o.Memory)
 	if err := p.hashContents(ctx, h); err != nil {
-		return "", err
+		return "", "", err
 	}
 	for _, l := range layers {
 		w := l.Weight
 		fmt.Fprintf(h, "%q %d %d %d %d %T %+v %v %#v\n", w.Name, w.Outer, w.K, w.Inner, w.Block, w.Codec, w.Codec, w.PositiveScales, l.Products)
 	}
-	return hex.EncodeToString(h.Sum(nil)), nil
+	return hex.EncodeToString(h.Sum(nil)), data, nil
+}
+
+// hash is the hash of the data, of the same length before it is known.
+func (c *calibrated) hash() string {
+	if c == nil {
+		return hex.EncodeToString(make([]byte, sha256.Size))
+	}
+	return c.data
 }
 
 // hashContents writes the contents of all initializers to h. The hash of the model file does not

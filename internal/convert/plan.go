@@ -11,6 +11,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"onnxquant/formats/dtype"
@@ -85,6 +86,23 @@ func NewPlan(x *graph.Graph, opts Options) (*Plan, error) {
 	return planner{input: x, opts: opts}.plan()
 }
 
+// codesOf counts the weights that are quantized in the same way.
+func codesOf(weights []rewrite.Weight) (all []spec.StepCodes) {
+	count := map[spec.StepCodes]int{}
+	for _, w := range weights {
+		c := w.Choice
+		count[spec.StepCodes{Format: c.Format, Block: c.Block, Algorithm: c.Algorithm, Calibrated: w.Layers != nil}]++
+	}
+	for c, n := range count {
+		c.Weights = n
+		all = append(all, c)
+	}
+	slices.SortFunc(all, func(a, b spec.StepCodes) int {
+		return cmp.Or(cmp.Compare(b.Weights, a.Weights), cmp.Compare(fmt.Sprint(a), fmt.Sprint(b)))
+	})
+	return all
+}
+
 // draft makes a plan with exceptions.
 func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	x, o := l.graph, l.opts.Discover
@@ -99,7 +117,12 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	}
 	p.Weights, p.losses = m.Weights, rewrite.Losses(m.Copy, ranBy(o.Target))
 	if l.opts.Provenance != nil {
-		p.recorded = provenance.Add(m.Copy.Proto, *l.opts.Provenance)
+		step := *l.opts.Provenance
+		step.Codes = codesOf(p.Weights)
+		if slices.ContainsFunc(step.Codes, func(c spec.StepCodes) bool { return c.Calibrated }) {
+			step.Data = l.found.codes.hash()
+		}
+		p.recorded = provenance.Add(m.Copy.Proto, step)
 	}
 	if p.Output, err = write.Collect(m.Copy); err != nil {
 		return nil, err

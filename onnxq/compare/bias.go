@@ -5,14 +5,15 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
 )
 
-// nearestBias reports whether w is a bias in int32 codes, has the scale of the product that it is
-// added to, and differs from the float bias by rounding alone.
-func (m *matcher) nearestBias(match *WeightMatch, w *graph.Value) bool {
-	const rounding = 1e-3 // relative, of scales
+// bias judges w, codes of a bias in int32. Operators on codes add them to the codes of a product, so their
+// scale must be that of the product. It reports whether that is so, and the bias is rounded to nearest.
+func (m *matcher) bias(match *WeightMatch, w *graph.Value) (nearest bool) {
+	const rounding, coarse = 1e-3, 0.01 // relative, of scales; half rounds them
 	is := m.names[keyOfValue(w)]
-	if is == nil || match.CodeType != dtype.Int32.String() || match.Broken > 0 || match.MaxError > (0.5+rounding)*is.Step || len(w.Uses) == 0 {
+	if is == nil || match.CodeType != dtype.Int32.String() || len(w.Uses) == 0 {
 		return false
 	}
 	for _, u := range w.Uses {
@@ -21,12 +22,13 @@ func (m *matcher) nearestBias(match *WeightMatch, w *graph.Value) bool {
 			return false
 		}
 		activation, weight := m.pair(x), m.names[keyOfValue(unshaped(m.b.Graph, factor))]
-		if activation == nil || weight == nil {
+		if activation == nil || weight == nil || weight.Step == 0 {
 			return false
 		}
-		if product := activation.Step() * weight.Step; math.Abs(is.Step-product) > rounding*product {
+		if product := activation.Step() * weight.Step; math.Abs(is.Step-product) > coarse*product {
+			m.problem("%s: the scale of its codes is %.4g, that of the product that it is added to %.4g", msg.Quote(match.Name), is.Step, product)
 			return false
 		}
 	}
-	return true
+	return match.Broken == 0 && match.MaxError <= (0.5+rounding)*is.Step
 }

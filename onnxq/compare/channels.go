@@ -23,8 +23,10 @@ type factored struct {
 
 // mayBeBalanced reports whether algorithm awq may have made a model, by its record. It takes data.
 func mayBeBalanced(record []spec.Step) bool {
-	return !slices.ContainsFunc(record, func(s spec.Step) bool { return s.Tool == "onnxquant" && s.Command == "convert" }) ||
-		slices.ContainsFunc(record, func(s spec.Step) bool { return slices.Contains(strings.Fields(s.Options), "--calib") })
+	return !slices.ContainsFunc(record, func(s spec.Step) bool { return s.Tool == "onnxquant" && s.Command == "convert" || len(s.Codes) > 0 }) ||
+		slices.ContainsFunc(record, func(s spec.Step) bool {
+			return s.Data != "" || len(s.Codes) == 0 && slices.Contains(strings.Fields(s.Options), "--calib") // older records
+		})
 }
 
 // balanced notes the groups of a whose channels are scaled in b. The factors were read off the divided

@@ -54,7 +54,10 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 		return
 	}
 	least := v.report.Limits.SQNR
-	if !twoBits(w) && !float { // the codes of a float may have had 2 bits
+	switch {
+	case eightBits(w):
+		least = v.report.Limits.ByteSQNR
+	case !twoBits(w) && !float: // the codes of a float may have had 2 bits
 		least = v.report.Limits.FineSQNR
 	}
 	v.sqnr(CheckWeights, what, w.SQNR, least)
@@ -87,6 +90,13 @@ func (v *verifier) judgeScales(what string, w *compare.WeightMatch) {
 
 // twoBits reports whether the codes of a weight have 2 bits.
 func twoBits(w *compare.WeightMatch) bool { return strings.HasSuffix(w.CodeType, "INT2") }
+
+// eightBits reports whether the codes of a weight have 8 bits and use all of them: some formats store
+// fewer bits in bytes, in blocks.
+func eightBits(w *compare.WeightMatch) bool {
+	return (w.CodeType == dtype.Int8.String() || w.CodeType == dtype.Uint8.String()) &&
+		(strings.HasPrefix(w.Form, "QuantizeLinear") || w.Form == "DequantizeLinear" && w.Block < 0)
+}
 
 // judgeBlock fails a block that has nothing in common with the weight, such as a block with a zero or
 // negated scale. Blocks of very small elements are exempt: they may be all zero, or distorted by the

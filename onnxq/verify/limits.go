@@ -1,13 +1,12 @@
 package verify
 
-import (
-	"onnxquant/spec"
-)
+import "onnxquant/formats/errstat"
 
 // Default limits, in dB. docs/verify.md says how they were chosen.
 const (
 	LeastSQNR         = 0.5  // of a weight whose codes have 2 bits
 	LeastFineSQNR     = 6.0  // of another weight
+	LeastByteSQNR     = 15.0 // of a weight whose codes have 8 bits
 	LeastBlockSQNR    = 0.1  // of its worst block, if the error of the block matters
 	LeastCoarseSQNR   = -7.0 // of its worst superblock, if codes have 2 bits and the scales in it a scale
 	LeastCoarseCosine = 0.3  // of its worst superblock, not in dB
@@ -18,26 +17,28 @@ const (
 	LeastCosine       = 0.5  // of an output, not in dB
 )
 
-// Default limits of codes that compensate each other's errors (GPTQ and similar algorithms), as the
-// record of the model says. With gptq, codes of more than 2 bits stay near the weights.
+// Default limits of codes that compensate each other's errors, as the record of the model says.
 const (
-	LeastCalibratedSQNR      = -3   // in dB, of a weight whose codes have 2 bits
-	LeastCalibratedFineSQNR  = 1    // in dB, of another weight, except for gptq
-	LeastCalibratedBlockSQNR = -15  // in dB, of a block
-	LeastCalibratedBlockGain = 0.15 // of a block of more than 2 bits that is like the weight
-	LeastBlockCosine         = -0.3 // of a block of 2 bits
-	LeastBestBlockCosine     = -0.6 // of a block of 2 bits, with algorithm best
-	LeastFineBlockCosine     = -0.2 // of another block
-	MostCalibratedMisfit     = 15.0 // in dB, except for gptq
-	MostGPTQMisfit           = 5.0  // in dB
-	LeastGain                = 0.55 // of a weight: compare.WeightMatch.Gain
-	MostGain                 = 1.35 // of a weight
+	LeastFittedSQNR       = -3.0  // in dB, of a weight whose codes have 2 bits
+	LeastFittedFineSQNR   = 1.0   // in dB, of another weight
+	LeastFittedBlockSQNR  = -15.0 // in dB, of a block
+	LeastFittedCosine     = -0.6  // of a block of 2 bits
+	LeastFittedFineCosine = -0.2  // of another block
+	MostFittedMisfit      = 15.0  // in dB
+	LeastFittedBlockGain  = 0.15  // of a block that is like the weight, with data
+	LeastGain             = 0.55  // of a weight: compare.WeightMatch.Gain
+	MostGain              = 1.35  // of a weight
 )
+
+// LeastOwnSQNR is the limit in dB of a weight of a model that is as it was written. It is there for
+// another float model: weights that have nothing in common have -3 dB.
+const LeastOwnSQNR = -1.0
 
 // Limits are the limits that a comparison used: those of Options or the defaults.
 type Limits struct {
 	SQNR              float64  `json:"sqnr_db"`              // least of a weight whose codes have 2 bits
 	FineSQNR          float64  `json:"fine_sqnr_db"`         // least of another weight
+	ByteSQNR          float64  `json:"byte_sqnr_db"`         // least of a weight whose codes have 8 bits
 	BlockSQNR         float64  `json:"block_sqnr_db"`        // least of the worst block of a weight whose codes have 2 bits
 	FineBlockSQNR     float64  `json:"fine_block_sqnr_db"`   // least of the worst block of another weight
 	BlockCosine       float64  `json:"block_cosine"`         // least of the block that is least like a weight whose codes have 2 bits; -1: none
@@ -54,35 +55,33 @@ type Limits struct {
 	MaxError          *float64 `json:"max_error,omitempty"`
 }
 
-// limits returns the limits of the options for a model whose codes were found so.
-func (o *Options) limits(codes solver) Limits {
+// limits returns the limits of the options for a model that is in a state, and whose codes have an origin.
+func (o *Options) limits(state State, codes origin) Limits {
+	const none = -errstat.Exact
 	l := Limits{
-		SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, BlockSQNR: LeastBlockSQNR, FineBlockSQNR: LeastBlockSQNR, BlockCosine: -1, FineBlockCosine: -1,
-		CoarseBlockSQNR: LeastCoarseSQNR, CoarseBlockCosine: LeastCoarseCosine, Misfit: MostMisfit, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
+		SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, ByteSQNR: LeastByteSQNR, BlockSQNR: LeastBlockSQNR, FineBlockSQNR: LeastBlockSQNR, BlockCosine: -1, FineBlockCosine: -1,
+		CoarseBlockSQNR: LeastCoarseSQNR, CoarseBlockCosine: LeastCoarseCosine, Misfit: MostMisfit, LeastBlockGain: LeastBlockGain, MostBlockGain: MostBlockGain,
+		OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
 	}
-	if codes.algorithm != spec.AWQ && !codes.kquant {
-		l.LeastBlockGain, l.MostBlockGain = LeastBlockGain, MostBlockGain
-	}
-	if codes.algorithm != "" {
-		l.BlockSQNR, l.BlockCosine, l.FineBlockCosine = LeastCalibratedBlockSQNR, LeastBlockCosine, LeastFineBlockCosine
-		l.LeastGain, l.MostGain = LeastGain, MostGain
-	}
-	if codes.data {
-		l.SQNR, l.FineBlockSQNR, l.Misfit = LeastCalibratedSQNR, LeastCalibratedBlockSQNR, MostGPTQMisfit
-	}
-	if codes.data && codes.algorithm != spec.GPTQ {
-		l.FineSQNR, l.Misfit = LeastCalibratedFineSQNR, MostCalibratedMisfit
-	}
-	if codes.algorithm == spec.Best {
-		l.BlockCosine = LeastBestBlockCosine
-	}
-	if codes.data {
-		l.LeastBlockGain = min(l.LeastBlockGain, LeastCalibratedBlockGain)
-		l.CoarseBlockSQNR, l.CoarseBlockCosine = l.BlockSQNR, l.BlockCosine
+	switch {
+	case state == AsWritten:
+		l.SQNR, l.FineSQNR, l.Misfit, l.LeastBlockGain, l.MostBlockGain = LeastOwnSQNR, LeastOwnSQNR, errstat.Exact, 0, 0
+		l.ByteSQNR, l.BlockSQNR, l.FineBlockSQNR, l.CoarseBlockSQNR, l.CoarseBlockCosine = LeastOwnSQNR, none, none, none, -1
+	case codes.fitted:
+		l.SQNR, l.FineSQNR, l.Misfit, l.LeastBlockGain = LeastFittedSQNR, LeastFittedFineSQNR, MostFittedMisfit, LeastBlockGain
+		l.BlockSQNR, l.FineBlockSQNR, l.CoarseBlockSQNR = LeastFittedBlockSQNR, LeastFittedBlockSQNR, LeastFittedBlockSQNR
+		l.BlockCosine, l.FineBlockCosine, l.CoarseBlockCosine = LeastFittedCosine, LeastFittedFineCosine, LeastFittedCosine
+		l.ByteSQNR, l.LeastGain, l.MostGain = LeastFittedFineSQNR, LeastGain, MostGain
+		switch {
+		case codes.scaled:
+			l.LeastBlockGain, l.MostBlockGain = 0, 0
+		case codes.data:
+			l.LeastBlockGain = LeastFittedBlockGain
+		}
 	}
 	if o.MinSQNR != nil {
 		l.CoarseBlockSQNR = min(l.CoarseBlockSQNR, *o.MinSQNR)
-		l.SQNR, l.FineSQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR
+		l.SQNR, l.FineSQNR, l.ByteSQNR, l.BlockSQNR, l.OutputSQNR = *o.MinSQNR, *o.MinSQNR, *o.MinSQNR, min(l.BlockSQNR, *o.MinSQNR), *o.MinSQNR
 		l.FineBlockSQNR = min(l.FineBlockSQNR, *o.MinSQNR)
 	}
 	if o.MinOutputSQNR != nil {

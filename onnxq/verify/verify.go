@@ -12,7 +12,6 @@
 package verify
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,38 +84,39 @@ func (v *verifier) stage(text string) (progress func(done, total int64)) {
 type decoded struct {
 	*onnxq.Model
 	path      string
-	ir        int64           // IR version of the model before decoding
-	codes     solver          // algorithm that found its codes, from the provenance record
-	floats    bool            // it was dequantized, by that record
+	ir        int64 // IR version of the model before decoding
+	codes     origin
+	floats    bool            // it was dequantized, by its record
 	optimized bool            // ONNX Runtime optimized and saved it
 	folded    *restyle.Report // nil if nothing was decoded
 }
 
 const decoding = "decoding the weights" // a stage
 
-// solver is an algorithm of onnxquant whose codes compensate each other's errors (best does so even
-// without data). Blocks that the data rarely activate may differ more from the weights.
-type solver struct {
-	algorithm spec.Algorithm // "": none
-	data      bool
-	kquant    bool // blocks with one large element may be a tenth of the weights
+// origin says how the codes of a model were found.
+type origin struct {
+	fitted bool // they compensate each other's errors, so that they may be farther from the weights
+	data   bool // by calibration data
+	scaled bool // algorithm awq scaled channels
 }
 
-func solverOf(record []spec.Step) solver {
+// originOf reads the origin from the record of conversions. Algorithm best fits codes without data, too.
+func originOf(record []spec.Step) (o origin) {
 	for _, s := range record {
-		words := strings.Fields(s.Options)
-		data, algorithm := slices.Contains(words, "--calib"), spec.Algorithm("")
-		if i := slices.Index(words, "--algorithm"); i >= 0 && i+1 < len(words) {
-			algorithm = spec.Algorithm(words[i+1])
+		for _, c := range s.Codes {
+			o.data = o.data || c.Calibrated
+			o.fitted = o.fitted || c.Calibrated || c.Algorithm == spec.Best
+			o.scaled = o.scaled || c.Algorithm == spec.AWQ
 		}
-		if data || algorithm == spec.Best {
-			return solver{algorithm: cmp.Or(algorithm, spec.Best), data: data}
-		}
-		if algorithm == spec.KQuant {
-			return solver{kquant: true}
+		if len(s.Codes) == 0 { // older records have the flags alone
+			words := strings.Fields(s.Options)
+			data := slices.Contains(words, "--calib")
+			o.data = o.data || data
+			o.fitted = o.fitted || data || strings.Contains(s.Options, "--algorithm "+string(spec.Best))
+			o.scaled = o.scaled || strings.Contains(s.Options, "--algorithm "+string(spec.AWQ))
 		}
 	}
-	return solver{}
+	return o
 }
 
 // optimizers is the domain of operators on blocks of channels, which only ONNX Runtime's optimizer makes. A
@@ -138,7 +138,7 @@ func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, e
 		}
 	}
 	given := m.Graph().File.Proto
-	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: solverOf(provenance.Of(given))}
+	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: originOf(provenance.Of(given))}
 	d.floats = slices.ContainsFunc(provenance.Of(given), func(s spec.Step) bool { return s.Command == "dequantize" })
 	for _, o := range given.OpsetImport {
 		d.optimized = d.optimized || o.GetDomain() == optimizers
@@ -182,7 +182,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 		return "", "", err
 	}
 	defer b.Close()
-	v.report.Limits = v.opts.limits(b.codes)
+	v.report.Limits = v.opts.limits(v.report.Written.State, b.codes)
 	a, err := v.dequantized(v.in, filepath.Join(folder, "in"), b)
 	if err != nil {
 		return "", "", err
