@@ -223,6 +223,9 @@ func (s *settling) settleExperts(all []*Decision) {
 		case w.Choice.Block == spec.PerChannel:
 			d.remark("ONNX Runtime decodes experts with one scale per channel at every run; blocks are faster")
 		}
+		if w.Choice.AccuracyLevel.Attribute() != 4 && w.Choice.Format.Bits() != 4 && w.Choice.Block > 0 {
+			d.remark("accuracy_level changes nothing: ONNX Runtime rounds activations to 8 bits beside experts of 2 and 8 bits in blocks")
+		}
 		d.Choice = &w.Choice
 	}
 }

@@ -183,6 +183,7 @@ func TestNoQMoE(t *testing.T) {
 		{[]*onnxpb.AttributeProto{normalized, text("activation_type", "swiglu")}, onnxq.Options{Exclude: []string{"fc2"}}, "is not quantized alike"},
 		{[]*onnxpb.AttributeProto{normalized}, onnxq.Options{Style: spec.NBits, Block: 64}, "block 32, not block 64: QMoE takes one block size"},
 		{[]*onnxpb.AttributeProto{normalized}, onnxq.Options{Bits: 8, Block: 32}, "it is read by com.microsoft.MoE:2"},
+		{[]*onnxpb.AttributeProto{normalized}, onnxq.Options{Bits: 8, Block: 32, AccuracyLevel: spec.AccuracyFloat32}, "accuracy_level changes nothing"},
 		{[]*onnxpb.AttributeProto{normalized}, onnxq.Options{Bits: 8, Block: spec.PerChannel}, "ONNX Runtime decodes experts with one scale per channel"},
 	} {
 		c.opts.Ops, c.opts.MinElements = []string{"MoE"}, 1
