@@ -369,7 +369,7 @@ func (o Options) checkActivations() error {
 	case o.Block > 0:
 		return fmt.Errorf("%s activations: weights have one scale, or one per channel (block -1), not blocks", a)
 	case o.Format != "" && o.Format != spec.Int8 && o.Format != spec.Uint8, o.Bits != 0 && o.Bits != 8:
-		return fmt.Errorf("%s activations: weights must be int8 or uint8", a)
+		return fmt.Errorf("%s activations: weights must be int8 or uint8, of 8 bits", a)
 	}
 	return nil
 }

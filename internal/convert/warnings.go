@@ -238,7 +238,7 @@ func (p *Plan) warnOfInputs() {
 // WhyNothing explains why no weight is quantized.
 func (p *Plan) WhyNothing() string {
 	var largest *discover.Decision // of the selected ones
-	selected, already, others, unselected, float := 0, 0, 0, 0, 0
+	selected, already, others, unselected, float, named := 0, 0, 0, 0, 0, 0
 	for _, d := range p.Decisions {
 		switch {
 		case d.Selected:
@@ -250,6 +250,9 @@ func (p *Plan) WhyNothing() string {
 			already++
 		case d.Reason == discover.FormatFloat:
 			float++
+		case d.Reason == discover.NotIncluded || d.Reason == discover.Excluded:
+			named++
+			others++
 		case strings.HasPrefix(d.Reason, discover.Unselected):
 			unselected++
 			others++
@@ -268,6 +271,8 @@ func (p *Plan) WhyNothing() string {
 		return "all weights are quantized already"
 	case already > 0:
 		return "no weight was selected, and some are quantized already"
+	case named > 0:
+		return fmt.Sprintf("--include and --exclude leave no weight: they keep %s in float", english.Plural(named, "weight", ""))
 	case unselected > 0:
 		return "no weight was selected; --ops all selects those of more operators"
 	}

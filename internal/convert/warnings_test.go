@@ -36,7 +36,7 @@ func TestNothingIsQuantized(t *testing.T) {
 		want   string
 	}{
 		{"none", graphOf("x:float", `y = Relu(x)`, "y"), nil, "no weight was selected"},
-		{"excluded", graphOf(values, product, "y"), func(o *convert.Options) { o.Discover.Exclude = rules.NewPatterns([]string{"w"}) }, "no weight was selected"},
+		{"excluded", graphOf(values, product, "y"), func(o *convert.Options) { o.Discover.Exclude = rules.NewPatterns([]string{"w"}) }, "--include and --exclude leave no weight: they keep 1 weight in float"},
 		{"operator", graphOf(values, product, "y"), func(o *convert.Options) { o.Discover.Ops = []string{"Conv"} }, "no weight was selected; --ops all selects those of more operators"},
 		{"done", converted(graphOf(values, product, "y")), nil, "all weights are quantized already"},
 		{"some done", converted(graphOf(values+" i:int64[2] t:float[64,32]=1", "x2 = Gather(t, i)\n"+product, "y x2")),

@@ -24,12 +24,18 @@ func (d *Decision) selectBy(opts Options) (o reach.Operand, reason string) {
 	case n < opts.MinElements:
 		reason = fmt.Sprintf("fewer than %d elements", opts.MinElements)
 	case !opts.Include.Empty() && !d.matches(opts.Include):
-		reason = "not included"
+		reason = NotIncluded
 	case d.matches(opts.Exclude):
-		reason = "excluded"
+		reason = Excluded
 	}
 	return o, reason
 }
+
+// Reasons of tensors that the names in Include and Exclude keep in float.
+const (
+	NotIncluded = "not included"
+	Excluded    = "excluded"
+)
 
 // readers returns how the tensor is summed over by the first selected operator that takes it as its
 // weight. If there is none, it returns the reason.

@@ -145,6 +145,9 @@ func (m *Model) external(t *onnxpb.TensorProto, want int64) (*Payload, error) {
 		return nil, err
 	}
 	f, err := m.openExternal(e.Location)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("external data file %s: %w; it belongs into the folder of the model", msg.Quote(e.Location), err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("external data file %s: %w", msg.Quote(e.Location), err)
 	}

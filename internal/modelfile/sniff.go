@@ -15,6 +15,9 @@ var otherFormats = []struct {
 	magic, what string
 }{
 	{0, "version https://git-lfs.github.com/", "a Git LFS pointer; run git lfs pull to get the model"},
+	{0, "<!DOCTYPE html", "a web page; the download went wrong"},
+	{0, "<!doctype html", "a web page; the download went wrong"},
+	{0, "<html", "a web page; the download went wrong"},
 	{0, "GGUF", "a GGUF file; give the ONNX model, and this file to --weights-from"},
 	{0, "PK\x03\x04", "a zip archive, such as PyTorch saves; export the model to ONNX"},
 	{0, "\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.", "a PyTorch file of the legacy format; export the model to ONNX"},

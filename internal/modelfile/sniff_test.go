@@ -25,7 +25,7 @@ func TestOtherFiles(t *testing.T) {
 		"\x1c\x00\x00\x00ORTM\x00":                                                                           "ONNX Runtime",
 		"\x1f\x8b\x08\x00":                                                                                   "gzip",
 		"\x40\x00\x00\x00\x00\x00\x00\x00{\"a\":{":                                                           "safetensors",
-		"<!DOCTYPE html>\n":                                                                                  "it is text",
+		"<!DOCTYPE html>\n":                                                                                  "it is a web page; the download went wrong",
 		"Le modèle\n" + strings.Repeat("é", 300):                                                             "it is text",
 		"":                        "it is empty",
 		"\xff\xfe":                "at offset 0",

@@ -51,6 +51,7 @@ var Flags = map[string]string{
 	"input":                    paths,
 	"input-model":              paths,
 	"keep":                     keep,
+	"list-formats":             "--format NAME: onnxquant help format lists the formats",
 	"max-size":                 size,
 	"method":                   "--algorithm NAME is how codes are found",
 	"mode":                     active,
@@ -127,6 +128,7 @@ var Commands = map[string]string{
 	"man":     "onnxquant help man prints a manual page",
 	"preset":  "onnxquant --preset NAME IN OUT",
 	"list":    "onnxquant inspect MODEL lists what a model holds",
+	"formats": "onnxquant help format lists the formats",
 	"eval":    "verify IN OUT measures how much a quantized model differs",
 	"test":    "verify IN OUT measures how much a quantized model differs",
 }
