@@ -89,12 +89,15 @@ func unchanged(x *graph.Graph, c *graph.Copy) bool {
 	return slices.Equal(was.Node, is.Node) && len(was.Initializer) == len(is.Initializer) && len(was.Input) == len(is.Input)
 }
 
-// coded lists the outputs of nodes of y that were operators on codes, which package opset does
-// not know, before restyle.Dequantize.
-func coded(y *graph.Graph, folded []restyle.Weight) map[string]bool {
+// operatorsOnCodes are operators that package opset does not know.
+var operatorsOnCodes = []string{"MatMulNBits", "MatMulBnb4", "GatherBlockQuantized"}
+
+// coded lists the outputs of nodes of y that read weights of some forms before restyle.Dequantize; nil:
+// of any form.
+func coded(y *graph.Graph, folded []restyle.Weight, forms []string) map[string]bool {
 	weights := map[string]bool{}
 	for _, w := range folded {
-		if w.Form == "MatMulNBits" || w.Form == "MatMulBnb4" || w.Form == "GatherBlockQuantized" {
+		if forms == nil || slices.Contains(forms, w.Form) {
 			weights[w.Became] = true
 		}
 	}
