@@ -81,6 +81,7 @@ var examples = map[string]string{
 	"name":                       "input",
 	"dim":                        "batch=4",
 	"engine":                     "ort",
+	"fail-on":                    "poor",
 	"inputs":                     "inputs.npz",
 	"min-cosine":                 "0.99",
 	"min-output-sqnr":            "20",

@@ -101,9 +101,9 @@ func runReport(ctx context.Context, c *cli.Console, args []string) error {
 			return err
 		}
 	} else if !f.quiet {
-		printReport(c.Stderr, r, &f.opts, page)
+		printReport(c.Stderr, r, page)
 	}
-	return verifyStatus(r.Verification)
+	return f.status(r.Verification)
 }
 
 // trial returns the candidates; none is set for --candidates none.
@@ -116,16 +116,16 @@ func (f *reportCommandFlags) trial() (list []spec.Candidate, none bool, err erro
 }
 
 // printReport prints the verdicts, and where the page is.
-func printReport(w io.Writer, r *report.Report, opts *verify.Options, page string) {
-	facts := cli.Labelled("verdict", cli.First(maxLines, verdictTexts(r.Verification, opts)))
+func printReport(w io.Writer, r *report.Report, page string) {
+	facts := cli.Labelled("verdict", cli.First(maxLines, verdictTexts(r.Verification)))
 	out := r.Outs[0]
-	facts = append(facts, swapHint(r.Verification)...)
+	facts = append(facts, cli.Labelled("hint", printables(r.Verification.Hints))...)
 	facts = append(facts, cli.Fact{Label: "size", Text: cli.Sizes(r.In.Bytes, out.Bytes)}, cli.Fact{Label: "error", Text: weightErrorText(r)})
 	var others []string
 	for _, other := range r.Outs[1:] {
-		result := "failed, which does not change the exit status"
-		if other.Passed {
-			result = "passed"
+		result := string(other.Verdict)
+		if other.Verdict == verify.Failed {
+			result += ", which does not change the exit status"
 		}
 		others = append(others, cli.Name(other.Path)+" "+result)
 	}

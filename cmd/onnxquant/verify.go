@@ -25,6 +25,7 @@ type verifyFlags struct {
 	minSQNR, minOutputSQNR     float64 // these are copied to opts if given
 	minCosine, maxError        float64
 	requireOutputs             bool
+	failOn                     verify.Verdict
 	page                       string
 	json, quiet, verbose, help bool
 }
@@ -50,6 +51,7 @@ func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	fs.Var(cli.Choice[verify.Engine]{Value: &o.Engine, Allowed: verify.Engines, Kind: "ENGINE"}, "engine",
 		"runtime: go, ort (ONNX Runtime), onnx-go (in builds with the\ntag onnxgo), none, or auto: go, else ort (default auto)")
 	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default with\n--engine go, ort or onnx-go, --inputs, --dim or a limit of outputs)")
+	fs.Var(cli.Choice[verify.Verdict]{Value: &f.failOn, Allowed: verify.Verdicts[:2], Kind: "VERDICT"}, "fail-on", "verdict whose exit status is not 0: failed, or poor as well\n(default failed)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", ortLibUsage)
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy, .npz or .jsonl `FILE`, or a\nfolder of such; may be repeated (default: random inputs)")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
@@ -67,9 +69,12 @@ func verifyCommand() cli.Command {
 that only weights changed, and measures the error of each weight and of each output.
 For the outputs it runs both models on the same inputs, OUT with its weights as floats;
 --engine ort runs OUT itself, too.`,
-		After: `Exit status: 0 passed; 1 something besides weights changed, an error is beyond its limit,
-or a file cannot be read; 2 wrong usage; 3 nothing failed, but the outputs were not
-compared although that is required.`,
+		After: `Verdicts: failed, something besides weights changed, an error is beyond its limit, or OUT
+does not run; poor, it runs, but outputs say that it is of little use; sound, nothing
+speaks against it, but quality was not judged; passed, your limits on your data.
+Exit status: 0 sound or passed, or poor without --fail-on poor; 1 failed, or a file
+cannot be read; 2 wrong usage; 3 nothing failed, but the outputs were not compared
+although that is required; 4 poor.`,
 		Flags: func() *pflag.FlagSet { return new(verifyFlags).flagSet() },
 		Run:   runVerify,
 	}
@@ -112,7 +117,7 @@ func runVerify(ctx context.Context, c *cli.Console, args []string) error {
 	if err != nil {
 		return err
 	}
-	return verifyStatus(verified)
+	return f.status(verified)
 }
 
 // finish moves the limits that were given to the options, and checks the flags.
@@ -159,21 +164,23 @@ func comparisonError(err error) error {
 	return err
 }
 
-// verifyStatus returns the error that stands for the exit status of a comparison.
-func verifyStatus(r *verify.Report) error {
+// status returns the error that stands for the exit status of a comparison.
+func (f *verifyFlags) status(r *verify.Report) error {
 	switch {
-	case r.Passed:
-		return nil
 	case r.NotCompared():
 		return cli.ErrIncomplete
+	case r.Verdict == verify.Failed:
+		return cli.ErrReported
+	case r.Verdict == verify.Poor && f.failOn == verify.Poor:
+		return cli.ErrPoor
 	}
-	return cli.ErrReported
+	return nil
 }
 
 // print prints the report: the whole report, or a summary.
 func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 	const maxLines = 8
-	notes, verdicts := printables(r.Structure.Notes), verdictTexts(r, &f.opts)
+	notes, verdicts := printables(r.Structure.Notes), verdictTexts(r)
 	if f.verbose && len(r.Weights) > 0 {
 		cli.PrintTable(w, matchRows(r.Weights))
 		fmt.Fprintln(w)
@@ -181,56 +188,15 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 	if !f.verbose {
 		notes, verdicts = cli.First(maxLines, notes), cli.First(maxLines, verdicts)
 	}
-	facts := append([]cli.Fact{{Label: "written", Text: r.Written.String()}, {Label: "structure", Text: structureText(r.Structure)}}, cli.Labelled("", notes)...)
+	facts := append(cli.Labelled("verdict", verdicts), cli.Fact{Label: "written", Text: r.Written.String()}, cli.Fact{Label: "structure", Text: structureText(r.Structure)})
+	facts = append(facts, cli.Labelled("", notes)...)
 	facts = append(facts, activationFacts(r.Structure.Activations)...)
 	facts = append(facts, cli.Fact{Label: "weights", Text: weightsText(r)})
 	if len(r.Weights) > 0 {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
 		facts = append(facts, cli.Fact{Label: "worst", Text: errorText(worst.Name, worst.Node, worst.SQNR, worst.MaxError)})
 	}
-	cli.PrintFacts(w, slices.Concat(facts, executionFacts(r.Execution), cli.Labelled("warning", printables(r.Warnings)), cli.Labelled("verdict", verdicts), swapHint(r), overflowHint(r), f.activationHint(r), runtimeHint(r)))
-}
-
-// runtimeHint suggests how to run OUT as users run it: kernels that compute with codes round more.
-func runtimeHint(r *verify.Report) []cli.Fact {
-	coded := slices.ContainsFunc(r.Weights, func(m compare.WeightMatch) bool { return m.CodeType != "" })
-	if !r.Passed || !coded || !r.Execution.Compared || r.Execution.QuantizedRun != nil {
-		return nil
-	}
-	return []cli.Fact{{Label: "hint", Text: "OUT itself was not run, with the kernels for its codes: --engine ort runs it, too"}}
-}
-
-// swapHint says that the models may be in the wrong order.
-func swapHint(r *verify.Report) []cli.Fact {
-	if r.Passed || !r.Swapped {
-		return nil
-	}
-	return []cli.Fact{{Label: "hint", Text: "the first model has quantized weights, the second has none: the float model is the first argument, so swap them"}}
-}
-
-// overflowHint suggests a remedy for values beyond float16.
-func overflowHint(r *verify.Report) []cli.Fact {
-	broken := slices.ContainsFunc(r.Execution.Outputs, func(o verify.Output) bool { return o.Broken > 0 })
-	if !broken || r.Structure.FloatType != "float16" {
-		return nil
-	}
-	return []cli.Fact{{Label: "hint", Text: "values inside the model exceed 65504, the largest of float16: convert with --ranges of onnxquant calibrate or with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"}}
-}
-
-// activationHint suggests remedies if 8-bit activations degrade the outputs: inputs of the same kind
-// as those of the ranges, or fewer activations.
-func (f *verifyFlags) activationHint(r *verify.Report) []cli.Fact {
-	spoilt := slices.ContainsFunc(r.Execution.Final(), func(o verify.Output) bool { return o.Distribution != nil && o.Distribution.Top1 < 0.5 })
-	failed := r.Failed[verify.CheckOutputs]+r.Failed[verify.CheckCosine] > 0
-	switch {
-	case len(r.Structure.Activations) == 0 || !spoilt && !failed:
-		return nil
-	case len(f.opts.Inputs) == 0:
-		return []cli.Fact{{Label: "hint", Text: "the inputs are random, and activations have the ranges of other data: give such data by --inputs"}}
-	case !spoilt:
-		return nil
-	}
-	return []cli.Fact{{Label: "hint", Text: "most rows have another class than in the float model: quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"}}
+	cli.PrintFacts(w, slices.Concat(facts, executionFacts(r.Execution), cli.Labelled("warning", printables(r.Warnings)), cli.Labelled("hint", printables(r.Hints))))
 }
 
 func matchRows(weights []compare.WeightMatch) [][]string {
@@ -246,24 +212,10 @@ func matchRows(weights []compare.WeightMatch) [][]string {
 	return rows
 }
 
-// verdictTexts returns that the model passed, or the failures.
-func verdictTexts(r *verify.Report, opts *verify.Options) []string {
-	if r.Passed {
-		text := "passed"
-		if !opts.LimitsGiven() {
-			text += " the default limits, which find only broken models"
-		}
-		if !r.Execution.Compared {
-			text += "; the outputs were not compared"
-		}
-		return []string{text}
-	}
-	if r.NotCompared() {
-		return []string{"failed: the outputs were not compared"} // why, says the execution
-	}
-	var texts []string
-	for _, failure := range r.Failures {
-		texts = append(texts, "failed: "+cli.Printable(failure))
+// verdictTexts returns the verdict with each of its reasons.
+func verdictTexts(r *verify.Report) (texts []string) {
+	for _, reason := range r.Reasons() {
+		texts = append(texts, string(r.Verdict)+": "+cli.Printable(reason))
 	}
 	return texts
 }

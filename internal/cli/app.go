@@ -84,11 +84,14 @@ var ErrReported = errors.New("reported on standard output")
 // not checked.
 var ErrIncomplete = errors.New("reported on standard output: not compared")
 
+// ErrPoor makes the exit status 4 in the same way: the verdict is poor.
+var ErrPoor = errors.New("reported on standard output: poor")
+
 // Run runs a command line and returns the exit status.
 func (a *App) Run(ctx context.Context, c *Console, args []string) int {
 	c.App = a
 	err := a.dispatch(ctx, c, args)
-	if err == nil || err == ErrReported || err == ErrIncomplete {
+	if err == nil || err == ErrReported || err == ErrIncomplete || err == ErrPoor {
 		err = cmp.Or(c.flush(), err)
 	}
 	switch err {
@@ -98,6 +101,8 @@ func (a *App) Run(ctx context.Context, c *Console, args []string) int {
 		return 1
 	case ErrIncomplete:
 		return 3
+	case ErrPoor:
+		return 4
 	}
 	var usage *usageError
 	var stopped SignalError

@@ -9,6 +9,8 @@ import (
 
 	"github.com/dustin/go-humanize/english"
 	"github.com/spf13/pflag"
+
+	"onnxquant/internal/msg"
 )
 
 // InOut returns the input and output file of a command. With dryRun the output may be
@@ -82,15 +84,7 @@ func taken(fs *pflag.FlagSet) (text string) {
 }
 
 // ShellQuoted quotes an argument as a POSIX shell wants it, if it must be quoted.
-func ShellQuoted(arg string) string {
-	plain := func(r rune) bool {
-		return r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("-_./:=,@%+", r) || r > 127
-	}
-	if arg != "" && strings.TrimFunc(arg, plain) == "" {
-		return arg
-	}
-	return "'" + strings.ReplaceAll(arg, "'", `'\''`) + "'"
-}
+func ShellQuoted(arg string) string { return msg.ShellQuoted(arg) }
 
 func isFolder(path string) bool {
 	info, err := os.Stat(path)

@@ -70,7 +70,7 @@ func Models(ctx context.Context, in string, outs []string, opts Options) (*Repor
 		first := verified[0]
 		c.report.Outputs = &first.Execution
 		c.report.Random = len(c.opts.Verify.Inputs) == 0
-		c.report.Verdict = judge(first, opts.Verify)
+		c.report.Verdict, c.report.Judgement = first.Verdict, judge(first, opts.Verify)
 		c.report.Notes = append(c.report.Notes, first.Structure.Notes...)
 		c.weights(first, analysis)
 	}
@@ -124,7 +124,7 @@ func (c *collector) compare(in, out string, first bool) (*verify.Report, error) 
 	if err != nil {
 		return nil, err
 	}
-	f.Passed, f.Outputs = v.Passed, v.Execution.Final()
+	f.Verdict, f.Outputs = v.Verdict, v.Execution.Final()
 	c.report.Outs = append(c.report.Outs, f)
 	if first {
 		c.report.Hazards = found.Hazards

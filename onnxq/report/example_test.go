@@ -31,6 +31,6 @@ func ExampleModels() {
 	if err := r.WriteHTML(page); err != nil {
 		log.Fatal(err)
 	}
-	fmt.Printf("%s; %d weights with an error of %.3f, in %d bytes\n", r.Verdict.Status, r.Sizes.Count, r.Outs[0].Error, r.Outs[0].Bytes)
-	// Output: passed; 3 weights with an error of 0.092, in 9786 bytes
+	fmt.Printf("%s; %d weights with an error of %.3f, in %d bytes\n", r.Verdict, r.Sizes.Count, r.Outs[0].Error, r.Outs[0].Bytes)
+	// Output: sound; 3 weights with an error of 0.092, in 9786 bytes
 }

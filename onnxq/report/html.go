@@ -14,12 +14,15 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/dustin/go-humanize/english"
 
 	"onnxquant/internal/msg"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/inspect"
+	"onnxquant/onnxq/verify"
 )
 
 //go:embed page.tmpl
@@ -59,7 +62,7 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"percent":  percentText,
 	"number":   numberText,
 	"decibels": decibelText,
-	"mark":     func(s Status) string { return map[Status]string{Passed: "✓", Failed: "✗", Incomplete: "–"}[s] },
+	"mark":     func(v verify.Verdict) string { return marks[v] },
 	"effect":   func(e inspect.Effect) string { return effectMarks[e] + " " + string(e) },
 	"join":     joined,
 	"command":  flagsOf,
@@ -69,6 +72,9 @@ var pageTemplate = template.Must(template.New("page").Funcs(template.FuncMap{
 	"opsets":   opsetText,
 	"flags":    flagsWhole,
 }).Parse(pageText))
+
+// marks of the verdicts. Only limits of the user on data of the user get a tick.
+var marks = map[verify.Verdict]string{verify.Passed: "✓", verify.Sound: "○", verify.Poor: "▲", verify.Failed: "✗"}
 
 var effectMarks = map[inspect.Effect]string{
 	inspect.EffectWrong: "✗", inspect.EffectRefused: "✗", inspect.EffectSlow: "◐", inspect.EffectWaste: "◐", inspect.EffectNote: "·",
@@ -147,7 +153,7 @@ func (r *Report) view() (*view, error) {
 	}
 	v.InputText = "on the given inputs."
 	if r.Random {
-		v.InputText = "on random inputs, which show how errors spread; only real inputs (--inputs) show how good the model still is."
+		v.InputText = "on made-up inputs, which show how errors spread; only real inputs (--inputs) show how good the model still is."
 	}
 	if err := v.suggestion(); err != nil {
 		return nil, err
@@ -158,31 +164,23 @@ func (r *Report) view() (*view, error) {
 
 // headline says the verdict.
 func (v *view) headline() {
-	d := v.Verdict
+	d := v.Judgement
 	if d == nil {
 		v.Headline = "Formats for each weight"
 		v.Why = fmt.Sprintf("The recommended mix for %d weights: %s, error %s. No model was written or run.", len(v.Weights), byteText(v.Sizes.Recommended.Bytes), percentText(v.Sizes.Recommended.Error))
 		return
 	}
-	given := slices.ContainsFunc(d.Checks, func(c Check) bool { return c.Given })
-	switch d.Status {
-	case Failed:
-		v.Headline = "Failed"
+	v.Headline = capitalized(string(v.Verdict))
+	v.Why = capitalized(strings.Join(firstOf(1, d.Reasons), ", and ")) + "."
+	if v.Verdict == verify.Failed {
 		v.Why = fmt.Sprintf("%s: %s", english.Plural(len(d.Failures), "failure", ""), clipped(d.Failures[0]))
-		return
-	case Incomplete:
-		v.Headline = "Not decided"
-		v.Why = "Nothing failed, but the outputs were not compared."
-	default:
-		v.Headline = "Passed"
-		v.Why = "All checks are within their limits."
 	}
-	if !given {
-		if d.Status == Passed {
-			v.Headline = "Passed the default limits"
-		}
-		v.Why += " The default limits find only broken models: set those of your application with --min-output-sqnr, --min-sqnr or --min-cosine."
-	}
+}
+
+// capitalized returns a text with a capital at its beginning.
+func capitalized(text string) string {
+	first, size := utf8.DecodeRuneInString(text)
+	return string(unicode.ToUpper(first)) + text[size:]
 }
 
 // facts are the numbers beneath the headline.
@@ -215,14 +213,18 @@ func (v *view) facts() {
 	}
 	if worst := v.worstOutput(); worst >= 0 {
 		o := v.Outs[0].Outputs[worst]
-		add(shownFact{"SQNR of outputs", decibelText(o.SQNR), "least, " + clipped(o.Name), o.SQNR, fmt.Sprintf("outs.0.outputs.%d.sqnr_db", worst)})
+		on := ""
+		if v.Random {
+			on = ", on made-up inputs"
+		}
+		add(shownFact{"SQNR of outputs", decibelText(o.SQNR), "least, " + clipped(o.Name) + on, o.SQNR, fmt.Sprintf("outs.0.outputs.%d.sqnr_db", worst)})
 		if d := o.Distribution; d != nil {
-			add(shownFact{"Top-1 agreement", percentText(d.Top1), fmt.Sprintf("of %s, %s", english.Plural(d.Rows, "row", ""), clipped(o.Name)), d.Top1, fmt.Sprintf("outs.0.outputs.%d.distribution.top1_agreement", worst)})
+			add(shownFact{"Top-1 agreement", percentText(d.Top1), fmt.Sprintf("of %s, %s%s", english.Plural(d.Rows, "row", ""), clipped(o.Name), on), d.Top1, fmt.Sprintf("outs.0.outputs.%d.distribution.top1_agreement", worst)})
 		}
 	} else if v.Outputs != nil && broken == 0 {
 		add(shownFact{Label: "Outputs", Text: "not compared", More: "see Outputs"})
 	}
-	if v.Verdict == nil {
+	if v.Judgement == nil {
 		return
 	}
 	var bad []string
@@ -287,12 +289,9 @@ func (v *view) worstOutput() int {
 // from them.
 func (v *view) points() {
 	for i, o := range v.Outs {
-		p := shownPoint{SizePoint{path.Base(filepath.ToSlash(o.Path)), o.Bytes, o.Error}, fmt.Sprintf("outs.%d", i), "other", "✗ failed"}
+		p := shownPoint{SizePoint{path.Base(filepath.ToSlash(o.Path)), o.Bytes, o.Error}, fmt.Sprintf("outs.%d", i), "other", marks[o.Verdict] + " " + string(o.Verdict)}
 		if i == 0 {
 			p.Class = "chosen"
-		}
-		if o.Passed {
-			p.Mark = "✓ passed"
 		}
 		v.Points = append(v.Points, p)
 	}

@@ -12,15 +12,9 @@ import (
 // mostWorst is the number of places that a check names.
 const mostWorst = 3
 
-// judge makes the verdict of a comparison.
-func judge(v *verify.Report, opts verify.Options) *Verdict {
-	d := &Verdict{Status: Failed, Failures: v.Failures}
-	switch {
-	case v.Passed && v.Execution.Compared:
-		d.Status = Passed
-	case v.Passed || v.NotCompared():
-		d.Status = Incomplete
-	}
+// judge says how the verdict of a comparison came about.
+func judge(v *verify.Report, opts verify.Options) *Judgement {
+	d := &Judgement{Reasons: v.Reasons(), Failures: v.Failures, Hints: v.Hints}
 	sqnr := opts.MinSQNR != nil
 	d.Checks = []Check{
 		{What: "Graph besides weights", Limit: "no differences", Done: true, OK: v.Failed[verify.CheckStructure] == 0, Worst: []At{}},

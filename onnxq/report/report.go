@@ -31,15 +31,16 @@ type Report struct {
 	In   File   `json:"in"`
 	Outs []File `json:"outs"`
 
-	Verdict *Verdict    `json:"verdict,omitempty"`
-	Sizes   Sizes       `json:"sizes"`
-	Weights []Weight    `json:"weights"` // the most expensive first
-	Outputs *Execution  `json:"execution,omitempty"`
-	Random  bool        `json:"random_inputs"` // the outputs were compared on random inputs
-	Hazards []Hazard    `json:"hazards"`       // of the quantized model
-	Kept    []Kept      `json:"kept"`          // tensors that stay float, by reason, the most bytes first
-	Notes   []string    `json:"notes"`         // differences that do not matter, and warnings
-	Fix     *Suggestion `json:"suggestion,omitempty"`
+	Verdict   verify.Verdict `json:"verdict,omitempty"`   // on the first of Outs
+	Judgement *Judgement     `json:"judgement,omitempty"` // how it came about
+	Sizes     Sizes          `json:"sizes"`
+	Weights   []Weight       `json:"weights"` // the most expensive first
+	Outputs   *Execution     `json:"execution,omitempty"`
+	Random    bool           `json:"random_inputs"` // the outputs were compared on random inputs
+	Hazards   []Hazard       `json:"hazards"`       // of the quantized model
+	Kept      []Kept         `json:"kept"`          // tensors that stay float, by reason, the most bytes first
+	Notes     []string       `json:"notes"`         // differences that do not matter, and warnings
+	Fix       *Suggestion    `json:"suggestion,omitempty"`
 
 	Verification *verify.Report `json:"-"` // of the first of Outs
 }
@@ -65,8 +66,8 @@ type File struct {
 	Calibrated bool   `json:"calibrated,omitempty"`
 
 	// Of a quantized model, compared with the float model:
-	Error   float64         `json:"error"`             // root mean square of the errors of the weights; see Sizes
-	Passed  bool            `json:"passed"`            // all checks
+	Error   float64         `json:"error"` // root mean square of the errors of the weights; see Sizes
+	Verdict verify.Verdict  `json:"verdict,omitempty"`
 	Outputs []verify.Output `json:"outputs,omitempty"` // if they were compared
 }
 
@@ -76,20 +77,12 @@ type Digest struct {
 	Hex  string `json:"hex"`
 }
 
-// Status is the result of all checks.
-type Status string
-
-const (
-	Passed     Status = "passed"
-	Failed     Status = "failed"
-	Incomplete Status = "incomplete" // nothing failed, but the outputs were not compared
-)
-
-// Verdict is the result of the checks.
-type Verdict struct {
-	Status   Status   `json:"status"`
+// Judgement has the reasons for a verdict.
+type Judgement struct {
+	Reasons  []string `json:"reasons"`
 	Checks   []Check  `json:"checks"`
 	Failures []string `json:"failures"`
+	Hints    []string `json:"hints,omitempty"` // what to do about the verdict
 }
 
 // Check compares the worst of something with its limit.

@@ -15,16 +15,7 @@ type Distribution struct {
 	Classes      int          `json:"classes"`
 	Top1         float64      `json:"top1_agreement"` // share of rows whose most likely class is the same
 	KLDivergence KLDivergence `json:"kl_divergence"`  // of the quantized distribution from that of the reference, in nats
-}
-
-// differs reports whether the classes differ from the reference. If many classes are about equally
-// likely, as with random weights, the top class may change although the divergence is small.
-func (d *Distribution) differs() bool {
-	const (
-		fewSame = 0.8
-		muchKL  = 0.1 // nats; good conversions of real models have less than 0.02
-	)
-	return d.Top1 < fewSame && d.KLDivergence.Mean > muchKL
+	Information  float64      `json:"information"`    // mean KL divergence of the mean distribution from that of the reference, in nats: what rows tell apart
 }
 
 // KLDivergence has quantiles over the rows.
@@ -41,6 +32,7 @@ const (
 	probabilities    = "probabilities"
 	logProbabilities = "log-probabilities"
 	logits           = "logits"
+	yesOrNo          = "probabilities of yes"
 )
 
 // compareDistributions compares the rows of output i of the runs b with the references a, if they are
@@ -62,23 +54,37 @@ func compareDistributions(a, b [][]*execute.Tensor, i int, areLogits bool) *Dist
 	}
 	d.Rows = len(x) / d.Classes
 	finite := func(v float64) bool { return !math.IsNaN(v) && !math.IsInf(v, 1) }
-	if d.Classes < 2 || !all(x, finite) || !all(y, finite) {
+	if !all(x, finite) || !all(y, finite) {
 		return nil
 	}
 	if d.Kind = kindOf(x, d.Classes); d.Kind == "" {
-		if !areLogits && !strings.Contains(strings.ToLower(first.Name), "logit") {
+		switch {
+		case d.Classes > 1 && (areLogits || strings.Contains(strings.ToLower(first.Name), "logit")):
+			d.Kind = logits
+		case all(x, func(v float64) bool { return v >= 0 && v <= 1 }):
+			x, y = withComplements(x), withComplements(y)
+			d.Kind, d.Classes, d.Rows = yesOrNo, 2, len(x)/2
+		default:
 			return nil
 		}
-		d.Kind = logits
+	}
+	kind := d.Kind
+	if kind == yesOrNo {
+		kind = probabilities
 	}
 	same, sum := 0, 0.0
 	divergences := make([]float64, 0, d.Rows)
-	p, q := make([]float64, d.Classes), make([]float64, d.Classes)
+	p, q, mean := make([]float64, d.Classes), make([]float64, d.Classes), make([]float64, d.Classes)
+	entropy := 0.0
 	for at := 0; at < len(x); at += d.Classes {
-		logOf(p, x[at:at+d.Classes], d.Kind)
-		logOf(q, y[at:at+d.Classes], d.Kind)
+		logOf(p, x[at:at+d.Classes], kind)
+		logOf(q, y[at:at+d.Classes], kind)
 		if slices.Index(p, slices.Max(p)) == slices.Index(q, slices.Max(q)) {
 			same++
+		}
+		for i, v := range p {
+			mean[i] += math.Exp(v) / float64(d.Rows)
+			entropy -= math.Exp(v) * v / float64(d.Rows)
 		}
 		kl := divergence(p, q)
 		divergences = append(divergences, kl)
@@ -88,7 +94,31 @@ func compareDistributions(a, b [][]*execute.Tensor, i int, areLogits bool) *Dist
 	quantile := func(q float64) float64 { return divergences[int(math.Ceil(q*float64(d.Rows)))-1] }
 	d.Top1 = float64(same) / float64(d.Rows)
 	d.KLDivergence = KLDivergence{sum / float64(d.Rows), quantile(0.5), quantile(0.9), quantile(0.99), quantile(1)}
+	d.Information = max(entropyOf(mean)-entropy, 0)
 	return d
+}
+
+// entropyOf returns the entropy of probabilities, in nats.
+func entropyOf(p []float64) (sum float64) {
+	for _, v := range p {
+		if v > 0 {
+			sum -= v * math.Log(v)
+		}
+	}
+	return sum
+}
+
+// certain is the largest probability of yes or no. Float32 rounds those above to 1.
+const certain = 1 - 1e-6
+
+// withComplements makes two classes of each probability of yes.
+func withComplements(x []float64) []float64 {
+	both := make([]float64, 0, 2*len(x))
+	for _, v := range x {
+		v = min(max(v, 1-certain), certain)
+		both = append(both, v, 1-v)
+	}
+	return both
 }
 
 func all(x []float64, ok func(float64) bool) bool {
@@ -111,6 +141,7 @@ func kindOf(x []float64, classes int) string {
 		return true
 	}
 	switch {
+	case classes < 2:
 	case all(x, func(v float64) bool { return v >= 0 }) && sumsToOne(func(v float64) float64 { return v }):
 		return probabilities
 	case all(x, func(v float64) bool { return v <= 0 }) && sumsToOne(math.Exp):

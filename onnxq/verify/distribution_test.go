@@ -58,20 +58,56 @@ func TestDistributions(t *testing.T) {
 	}
 }
 
-// Outputs differ if classes change and the distributions are others, too.
-func TestDiffers(t *testing.T) {
+// An output is poor if the error is near to what tells its rows apart.
+func TestPoor(t *testing.T) {
+	chance := func(kind string, information float64) *Distribution {
+		return &Distribution{Kind: kind, Rows: 100, Information: information}
+	}
 	for _, test := range []struct {
-		a, b []float64
-		want bool
+		o           Output
+		made, given bool // poor, on inputs that verify made, and on those of the user
 	}{
-		{[]float64{.9, .1, .1, .9}, []float64{.9, .1, .2, .8}, false},
-		{[]float64{.9, .1, .1, .9}, []float64{.9, .1, .8, .2}, true},
-		{[]float64{.51, .49, .49, .51}, []float64{.49, .51, .51, .49}, false}, // about as likely
-		{[]float64{.99, .01, .01, .99}, []float64{.6, .4, .4, .6}, false},     // less sure of the same
+		{Output{SQNR: 20, Varying: 7, Rows: 100}, true, true},
+		{Output{SQNR: 20, Varying: 11, Rows: 100}, false, false},
+		{Output{SQNR: 20, Varying: 11, Rows: 100, Relative: 1.1}, true, true},
+		{Output{SQNR: 30, Varying: -999, Rows: 1}, false, false}, // one row shows nothing
+		{Output{SQNR: 5.6, Varying: -999, Rows: 1}, true, true},
+		{Output{SQNR: 30, Varying: 5, Rows: 100}, false, false}, // the rows hardly differ
+		{Output{SQNR: 15, Varying: 5, Rows: 100, Distribution: chance(logits, 1)}, true, true},
+		{Output{SQNR: 15, Varying: 5, Rows: 100, Distribution: chance(probabilities, 1)}, false, true},
+		{Output{SQNR: 15, Varying: 2, Rows: 100, Distribution: chance(yesOrNo, 1)}, true, true},
+		{Output{SQNR: 15, Varying: 2, Rows: 100, Distribution: chance(yesOrNo, 0.001)}, false, false}, // always the same answer
 	} {
-		d := compareDistributions([][]*execute.Tensor{{rows(t, "p", 2, test.a...)}}, [][]*execute.Tensor{{rows(t, "p", 2, test.b...)}}, 0, false)
-		if d.differs() != test.want {
-			t.Errorf("%v and %v: %+v", test.a, test.b, d)
+		o := test.o
+		for _, inputs := range [][]string{nil, {"data.npz"}} {
+			v := &verifier{opts: Options{Inputs: inputs}}
+			want := test.made
+			if inputs != nil {
+				want = test.given
+			}
+			if got := v.poor(&o); got != "" != want {
+				t.Errorf("%+v, inputs %v: %q", o, inputs, got)
+			}
+			least := 1.0
+			if v.opts.MinOutputSQNR = &least; v.poor(&o) != "" {
+				t.Errorf("%+v: the user's limit does not hold", o)
+			}
 		}
+	}
+}
+
+// What differs between rows is compared with the error, and the rest left out.
+func TestVarying(t *testing.T) {
+	run := func(values ...float64) [][]*execute.Tensor { return [][]*execute.Tensor{{rows(t, "y", 2, values...)}} }
+	a := run(10, 20, 11, 20, 9, 20)   // the first column differs by 1 from its mean, twice
+	b := run(10.1, 20, 11, 20, 9, 20) // Σ error² is 0.01
+	if got := varyingSQNR(a, b, 0); math.Abs(got-10*math.Log10(2/0.01)) > 0.01 {
+		t.Errorf("%.2f dB", got)
+	}
+	if got := varyingSQNR(run(1, 2, 1, 2), run(1, 2, 1, 3), 0); got != -999 {
+		t.Errorf("rows that are equal: %.2f dB", got)
+	}
+	if got := varyingSQNR(a, a, 0); got != 999 {
+		t.Errorf("exact: %.2f dB", got)
 	}
 }

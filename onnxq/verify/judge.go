@@ -30,10 +30,17 @@ func (v *verifier) judge() {
 		v.judgeWeight(&w)
 	}
 	v.judgeOutputs()
+	if v.crash != nil {
+		v.fail(CheckCrash, "OUT cannot be run: %v", v.crash)
+	}
 	if x := r.Execution; x.Required && !x.Compared {
 		v.fail(CheckCompared, "the outputs were not compared: %s", strings.Join(x.Reasons, "; "))
 	}
-	r.Passed = len(r.Failures) == 0
+	v.judgeQuality()
+	r.Limited, r.Given = v.opts.LimitsGiven(), len(v.opts.Inputs) > 0
+	r.Verdict = v.verdict()
+	r.Passed = r.Verdict != Failed
+	v.hint()
 }
 
 func (v *verifier) fail(c Check, format string, args ...any) {
@@ -152,14 +159,8 @@ func (v *verifier) judgeOutputs() {
 		for i := range own.Outputs {
 			v.judgeOutput(fmt.Sprintf("output %q of OUT itself", own.Outputs[i].Name), &own.Outputs[i])
 		}
-		if own.Reason != "" {
+		if own.Reason != "" && v.crash == nil {
 			v.warn("%s does not run OUT itself, only with its weights as floats: %s", x.Engine, own.Reason)
-		}
-	}
-	for _, o := range x.Final() {
-		if d := o.Distribution; d != nil && d.differs() {
-			v.warn("output %q: only %.3g %% of %s have the same class as in the float model, and the KL divergence is %.3g on average: the model may be of little use",
-				o.Name, 100*d.Top1, english.Plural(d.Rows, "row", ""), d.KLDivergence.Mean)
 		}
 	}
 }

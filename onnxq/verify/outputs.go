@@ -129,7 +129,9 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 		x.Outputs, err = v.outputs(want, got)
 	}
 	if err != nil {
-		return used, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
+		err = fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
+		v.noteCrash(err, quantized == v.out)
+		return used, err
 	}
 	if _, real := runner.(*ort.Runner); !real || quantized == v.out {
 		return used, nil
@@ -147,9 +149,17 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 		x.QuantizedRun.Outputs, err = v.outputs(want, got)
 	}
 	if err != nil {
+		v.noteCrash(err, true)
 		x.QuantizedRun = &QuantizedRun{Reason: err.Error(), Outputs: []Output{}}
 	}
 	return used, nil
+}
+
+// noteCrash notes that a runtime crashed with a model, if that is OUT itself.
+func (v *verifier) noteCrash(err error, itself bool) {
+	if itself && errors.Is(err, ort.ErrEnded) {
+		v.crash = err
+	}
 }
 
 // overRuns returns a function that is told the progress of each run, and tells that of all runs.
@@ -172,6 +182,7 @@ func (v *verifier) outputs(want, got [][]*execute.Tensor) ([]Output, error) {
 		outputs = append(outputs, Output{
 			Name: o.Name, DType: o.DType, Dims: o.Dims, MaxError: o.MaxError, Relative: o.Relative, SQNR: o.SQNR,
 			Cosine: o.Cosine, Elements: o.Elements, Broken: o.Broken,
+			Rows: rowsOf(want, i), Varying: varyingSQNR(want, got, i),
 			Distribution: compareDistributions(want, got, i, slices.Contains(v.opts.Logits, o.Name)),
 		})
 	}

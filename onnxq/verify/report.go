@@ -8,10 +8,16 @@ import (
 
 // Report is the result of a comparison.
 type Report struct {
-	Passed   bool     `json:"passed"`
-	Failures []string `json:"failures"`           // empty if passed
-	Warnings []string `json:"warnings,omitempty"` // reasons why OUT may be of little use although it passes the limits, which find only broken models
-	Limits   Limits   `json:"limits"`
+	Verdict  Verdict  `json:"verdict"`
+	Passed   bool     `json:"passed"`             // nothing failed: the verdict may still be poor
+	Failures []string `json:"failures"`           // empty if nothing failed
+	Poor     []string `json:"poor,omitempty"`     // reasons why OUT is of little use
+	Warnings []string `json:"warnings,omitempty"` // what made the comparison weaker
+	Hints    []string `json:"hints,omitempty"`    // what to do about the verdict
+
+	Limited bool   `json:"limits_given"` // the user gave a limit
+	Given   bool   `json:"inputs_given"` // the inputs are the user's
+	Limits  Limits `json:"limits"`
 
 	Failed map[Check]int `json:"-"` // number of Failures of each kind
 
@@ -38,6 +44,7 @@ const (
 	CheckCosine    Check = "cosine"    // of outputs
 	CheckLargest   Check = "largest"   // error of elements
 	CheckFinite    Check = "finite"    // elements that are finite in one model only
+	CheckCrash     Check = "crash"     // the runtime crashes with OUT
 	CheckCompared  Check = "compared"  // the outputs were not compared although that is required
 )
 
@@ -123,11 +130,13 @@ type Output struct {
 	Name     string  `json:"name"`
 	DType    string  `json:"dtype"`
 	Dims     []int64 `json:"shape"`
-	MaxError float64 `json:"max_error"`      // the largest |error|
-	Relative float64 `json:"relative_error"` // MaxError over the largest |float|
-	SQNR     float64 `json:"sqnr_db"`        // 10·log10(Σfloat² / Σerror²), at most 999; 999 if equal
-	Cosine   float64 `json:"cosine"`         // of float and quantized; 1 if both are zero
-	Elements int     `json:"elements"`       // pairs that were compared: both are finite
+	MaxError float64 `json:"max_error"`       // the largest |error|
+	Relative float64 `json:"relative_error"`  // MaxError over the largest |float|
+	SQNR     float64 `json:"sqnr_db"`         // 10·log10(Σfloat² / Σerror²), at most 999; 999 if equal
+	Cosine   float64 `json:"cosine"`          // of float and quantized; 1 if both are zero
+	Varying  float64 `json:"varying_sqnr_db"` // as SQNR, of what differs between rows: Σ(float - mean)² / Σerror²
+	Rows     int     `json:"rows"`            // along the last axis, of all runs
+	Elements int     `json:"elements"`        // pairs that were compared: both are finite
 
 	// Broken counts pairs in which one value is NaN or infinite and the other differs. The sums leave
 	// these pairs out.

@@ -66,9 +66,10 @@ type verifier struct {
 	opts    Options
 	report  *Report
 
-	optimized bool // ONNX Runtime optimized out, and not in
-	floats    bool // float weights of out may be decoded codes, by its record
-	runs      int  // of each model, for the progress
+	crash     error // of the runtime, with OUT itself
+	optimized bool  // ONNX Runtime optimized out, and not in
+	floats    bool  // float weights of out may be decoded codes, by its record
+	runs      int   // of each model, for the progress
 }
 
 // stage announces the next stage. The caller reports its progress to the result.

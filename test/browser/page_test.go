@@ -236,7 +236,7 @@ func TestNumbers(t *testing.T) {
 	ctx := tab(t, path)
 	compareNumbers(t, ctx, document, 30, 16)
 	headline := value[string](t, ctx, `document.querySelector('h1').textContent`)
-	if want := map[any]string{"passed": "✓ Passed the default limits", "failed": "✗ Failed"}[at(document, "verdict.status")]; headline != want {
+	if want := map[any]string{"sound": "○ Sound", "failed": "✗ Failed"}[at(document, "verdict")]; headline != want {
 		t.Errorf("headline %q, want %q", headline, want)
 	}
 	precision := value[string](t, ctx, `document.getElementById('precision').textContent`)

@@ -145,6 +145,9 @@ func (s *Session) ask(r wire.Request, inputs []*execute.Tensor) (*wire.Response,
 	return &response, outputs, nil
 }
 
+// ErrEnded is wrapped by errors about a model with which the process of ONNX Runtime ended: it crashed.
+var ErrEnded = errors.New("the process of ONNX Runtime ended")
+
 // ended ends the process after an error of the connection, and returns the cause.
 func (s *Session) ended(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || strings.Contains(err.Error(), "pipe") {
@@ -160,7 +163,7 @@ func (s *Session) ended(err error) error {
 	case err != nil:
 		return fmt.Errorf("%s: %w", s.cmd.Path, err)
 	}
-	return fmt.Errorf("the process of ONNX Runtime ended: %s: %v%s", s.cmd.Path, status, s.stderr.summary())
+	return fmt.Errorf("%w: %s: %v%s", ErrEnded, s.cmd.Path, status, s.stderr.summary())
 }
 
 // head keeps the beginning of the text written to it.

@@ -1,0 +1,111 @@
+package verify
+
+import (
+	"cmp"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"onnxquant/internal/msg"
+	"onnxquant/onnxq/compare"
+	"onnxquant/spec"
+)
+
+// hint lists what to do about the verdict.
+func (v *verifier) hint() {
+	r := v.report
+	for _, text := range []string{v.swapHint(), v.overflowHint(), v.activationHint(), v.poorHint(), v.runtimeHint()} {
+		if text != "" {
+			r.Hints = append(r.Hints, text)
+		}
+	}
+}
+
+// runtimeHint suggests how to run OUT as users run it: kernels that compute with codes round more.
+func (v *verifier) runtimeHint() string {
+	r := v.report
+	coded := slices.ContainsFunc(r.Weights, func(m compare.WeightMatch) bool { return m.CodeType != "" })
+	if r.Verdict == Failed || !coded || !r.Execution.Compared || r.Execution.QuantizedRun != nil {
+		return ""
+	}
+	return "OUT itself was not run, with the kernels for its codes: --engine ort runs it, too"
+}
+
+// swapHint says that the models may be in the wrong order.
+func (v *verifier) swapHint() string {
+	if v.report.Verdict != Failed || !v.report.Swapped {
+		return ""
+	}
+	return "the first model has quantized weights, the second has none: the float model is the first argument, so swap them"
+}
+
+// overflowHint suggests a remedy for values beyond float16.
+func (v *verifier) overflowHint() string {
+	broken := slices.ContainsFunc(v.report.Execution.Outputs, func(o Output) bool { return o.Broken > 0 })
+	if !broken || v.report.Structure.FloatType != "float16" {
+		return ""
+	}
+	return "values inside the model exceed 65504, the largest of float16: convert with --ranges of onnxquant calibrate or with --bfloat16, or keep the nodes that make them in float32 with --float-ops or --exclude"
+}
+
+// bad reports whether the outputs failed, or are poor.
+func (v *verifier) bad() bool {
+	r := v.report
+	return len(r.Poor) > 0 || r.Failed[CheckOutputs]+r.Failed[CheckCosine] > 0
+}
+
+// activationHint suggests remedies if 8-bit activations degrade the outputs: inputs of the same kind
+// as those of the ranges, or fewer activations.
+func (v *verifier) activationHint() string {
+	switch {
+	case len(v.report.Structure.Activations) == 0 || !v.bad():
+		return ""
+	case len(v.opts.Inputs) == 0:
+		return "the inputs are made up, and activations have the ranges of other data: give such data by --inputs"
+	}
+	return "quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"
+}
+
+// poorHint suggests a command that makes a better model: with float activations if OUT computes with
+// codes, else with more bits, else with smaller blocks.
+func (v *verifier) poorHint() string {
+	if !v.bad() {
+		return ""
+	}
+	var coded []compare.WeightMatch
+	for _, w := range v.report.Weights {
+		if w.CodeType != "" {
+			coded = append(coded, w)
+		}
+	}
+	if len(coded) == 0 {
+		return ""
+	}
+	worst := slices.MinFunc(coded, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
+	flags := "--bits 8"
+	switch wide := slices.ContainsFunc(coded, func(w compare.WeightMatch) bool { return !strings.HasSuffix(w.CodeType, "INT8") }); {
+	case v.computesWithCodes(coded):
+		flags = "--bits 8 --activations weights"
+	case twoBits(&worst):
+		flags = "--bits 4 --block 32 --algorithm best"
+	case wide:
+	case worst.Block == spec.PerChannel || worst.Block == spec.PerTensor:
+		flags = "--bits 8 --block 32 --algorithm best"
+	default:
+		flags = "--exclude " + msg.ShellQuoted(worst.Name)
+	}
+	return fmt.Sprintf("onnxquant %s %s %s", flags, msg.ShellQuoted(v.in), msg.ShellQuoted(better(v.out)))
+}
+
+// computesWithCodes reports whether OUT has 8-bit activations, static or dynamic ones.
+func (v *verifier) computesWithCodes(coded []compare.WeightMatch) bool {
+	return len(v.report.Structure.Activations) > 0 || slices.ContainsFunc(coded, func(w compare.WeightMatch) bool {
+		return strings.Contains(w.Form, "Integer") || strings.HasPrefix(w.Form, "Dynamic")
+	})
+}
+
+// better is the path of a better model, beside the path of OUT.
+func better(out string) string {
+	return strings.TrimSuffix(out, filepath.Ext(out)) + "-better" + filepath.Ext(out)
+}

@@ -1,0 +1,67 @@
+package verify
+
+import (
+	"fmt"
+
+	"github.com/dustin/go-humanize/english"
+)
+
+// Limits of Output.Varying, in dB, below which an output says that OUT is of little use; of Output.SQNR, if
+// the inputs do not show what varies. They were chosen on tasks with labels: docs/verify.md.
+const (
+	LeastVarying       = 8.0 // of values
+	LeastVaryingChance = 6.0 // of logits and probabilities
+	LeastVaryingMade   = 3.0 // of probabilities, on inputs that verify made: models are less certain of these
+)
+
+// judgeQuality lists the outputs that say that OUT is of little use.
+func (v *verifier) judgeQuality() {
+	for _, o := range v.report.Execution.Final() {
+		if o.Elements == 0 || !isFloat(o.DType) {
+			continue
+		}
+		if text := v.poor(&o); text != "" {
+			v.report.Poor = append(v.report.Poor, fmt.Sprintf("output %q: %s", o.Name, text))
+		}
+	}
+}
+
+// poor says why an output is of little use, or nothing. An SQNR that the user limits is not judged here.
+func (v *verifier) poor(o *Output) string {
+	if v.opts.MinSQNR != nil || v.opts.MinOutputSQNR != nil {
+		return ""
+	}
+	text := fmt.Sprintf("the largest error is %.2g of the largest value", o.Relative)
+	least := LeastVarying
+	if d := o.Distribution; d != nil {
+		least = LeastVaryingChance
+		if d.Kind != logits && len(v.opts.Inputs) == 0 {
+			least = LeastVaryingMade
+		}
+		text = fmt.Sprintf("only %.3g %% of %s have the same class as in the float model, and the KL divergence is %.3g on average",
+			100*d.Top1, english.Plural(d.Rows, "row", ""), d.KLDivergence.Mean)
+	}
+	of, sqnr := "", o.SQNR
+	if o.showsWhatVaries() {
+		of, sqnr = " of what differs between inputs", o.Varying
+	}
+	switch {
+	case sqnr < least:
+	case o.Distribution == nil && o.Relative >= 1:
+		return text
+	default:
+		return ""
+	}
+	return fmt.Sprintf("SQNR %.1f dB%s is below %g dB: %s", sqnr, of, least, text)
+}
+
+// showsWhatVaries reports whether the inputs show what the output is about: it has some rows, and these differ by
+// more than a hundredth of all, and their distributions by more than a little.
+func (o *Output) showsWhatVaries() bool {
+	const (
+		fewRows    = 8
+		hardlyVary = 20.0 // dB
+		tellApart  = 0.02 // nats
+	)
+	return o.Rows >= fewRows && o.SQNR-o.Varying <= hardlyVary && (o.Distribution == nil || o.Distribution.Information >= tellApart)
+}
