@@ -41,9 +41,12 @@ func InOut(fs *pflag.FlagSet, dryRun bool) (in, out string, err error) {
 	return args[0], args[1], nil
 }
 
-// WantFile refuses a folder as the output of one model, and suggests a file name with the extension
-// ext.
+// WantFile refuses a folder as the output of one model, and a name by which ONNX Runtime expects another
+// format. It suggests a file name with the extension ext.
 func WantFile(in, out, ext string) error {
+	if strings.EqualFold(filepath.Ext(out), ".ort") {
+		return Usagef("%s: ONNX Runtime reads a file of this name as its own format, not as ONNX; write %s", out, strings.TrimSuffix(out, filepath.Ext(out))+ext)
+	}
 	folder, err := os.Stat(out)
 	if err != nil || !folder.IsDir() {
 		return nil
