@@ -127,6 +127,9 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 	if p.Output, err = write.Collect(m.Copy); err != nil {
 		return nil, err
 	}
+	if err := p.Output.CheckNodes(l.input.File.Proto); err != nil {
+		return nil, err
+	}
 	if l.opts.Provenance != nil {
 		p.recorded += p.Output.Record()
 	} else {

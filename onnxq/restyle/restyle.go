@@ -140,6 +140,9 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
+	if err := out.CheckNodes(r.copy.Original.File.Proto); err != nil {
+		return nil, err
+	}
 	if r.opts.Provenance != nil {
 		out.Record()
 	} else {

@@ -22,10 +22,22 @@ HEAD = f"""\
 # An input or output is an element type or a variable of the operator, with * behind it if it
 # may repeat, ** if each repetition has a type of its own. A variable's floating point types:
 # h float16, b bfloat16, f float32, d float64; s: it may also be a sequence or optional.
+#
+# Then the attributes, with a dot: i INT, f FLOAT, s STRING, t TENSOR, g GRAPH, p TYPE_PROTO, e SPARSE_TENSOR,
+# in capitals if there may be several; ! if the attribute is required.
 """
 
+LETTERS = {"INT": "i", "FLOAT": "f", "STRING": "s", "TENSOR": "t", "GRAPH": "g", "TYPE_PROTO": "p", "SPARSE_TENSOR": "e"}
 
-def signature(name, since, inputs, outputs, variables):
+
+def attributes(schema):
+    """The attributes of an operator: .to=i!"""
+    def letter(kind):
+        return LETTERS[kind] if kind in LETTERS else LETTERS[kind.removesuffix("S")].upper()
+    return [f".{name}={letter(str(a.type).split('.')[-1])}{'!' * a.required}" for name, a in sorted(schema.attributes.items())]
+
+
+def signature(name, since, inputs, outputs, variables, attributes):
     names = {}
 
     def params(ps):
@@ -43,8 +55,8 @@ def signature(name, since, inputs, outputs, variables):
         return ",".join(out) or "-"
 
     left, right = params(inputs), params(outputs)
-    bound = " ".join(f"{v}={f}" for v, f in names.items())
-    return f"{name} {since} {left} > {right} {bound}".rstrip()
+    bound = [f"{v}={f}" for v, f in names.items()]
+    return " ".join([name, str(since), left, ">", right, *bound, *attributes])
 
 
 def standard():
@@ -53,7 +65,7 @@ def standard():
             continue
         variables = {c.type_param_str: list(c.allowed_type_strs) for c in s.type_constraints}
         ps = lambda ps: [(p.type_str, str(p.option).endswith("Variadic"), p.is_homogeneous) for p in ps]
-        yield s.domain or "onnx", signature(s.name, s.since_version, ps(s.inputs), ps(s.outputs), variables)
+        yield s.domain or "onnx", signature(s.name, s.since_version, ps(s.inputs), ps(s.outputs), variables, attributes(s))
 
 
 def contrib():
@@ -62,7 +74,7 @@ def contrib():
             continue
         variables = {c.type_param_str: list(c.allowed_type_strs) for c in s.type_constraints}
         ps = lambda ps: [(p.typeStr, str(p.option).endswith("Variadic"), p.isHomogeneous) for p in ps]
-        yield s.domain, signature(s.name, s.since_version, ps(s.inputs), ps(s.outputs), variables)
+        yield s.domain, signature(s.name, s.since_version, ps(s.inputs), ps(s.outputs), variables, attributes(s))
 
 
 def text():
