@@ -1,14 +1,16 @@
 package graph
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 
 	"onnxquant/internal/msg"
 	"onnxquant/internal/onnxpb"
 )
 
 // Check finds damage that a change may do to a valid model: a value made twice, a value read but never
-// made, a cycle. It takes less time and memory than New.
+// made, a cycle, nodes out of order. It takes less time and memory than New.
 func Check(m *onnxpb.ModelProto) error {
 	err := checkGraph(m.Graph, nil)
 	for _, f := range m.Functions {
@@ -122,6 +124,9 @@ func (s *nameScope) check(nodes []*onnxpb.NodeProto, outputs []string) error {
 	if ordered {
 		return nil
 	}
-	_, err := Ordered(nodes) // an error if there is a cycle
+	sorted, err := Ordered(nodes) // an error if there is a cycle
+	if err == nil && !slices.Equal(sorted, nodes) {
+		err = errors.New("the nodes are not sorted: one reads what a later one makes")
+	}
 	return err
 }

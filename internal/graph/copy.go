@@ -280,19 +280,23 @@ func (c *Copy) tidy(g *onnxpb.GraphProto) {
 	g.Node = nodes
 }
 
-// Sort sorts the nodes of all graphs topologically.
+// Sort sorts the nodes of all graphs and functions topologically.
 func (c *Copy) Sort() {
-	if c.inOrder() {
-		return
-	}
-	WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) {
-		if nodes, err := Ordered(g.Node); err == nil { // no error: New checked the original for cycles
-			g.Node = nodes
+	sort := func(nodes *[]*onnxpb.NodeProto) {
+		if sorted, err := Ordered(*nodes); err == nil { // no error: New checked the original for cycles
+			*nodes = sorted
 		}
-	})
+	}
+	if !c.inOrder() {
+		WalkGraphs(c.Proto.Graph, func(g *onnxpb.GraphProto) { sort(&g.Node) })
+	}
+	for _, f := range c.Proto.Functions {
+		sort(&f.Node)
+		WalkSubgraphs(f.Node, func(g *onnxpb.GraphProto) { sort(&g.Node) })
+	}
 }
 
-// inOrder reports whether the nodes are sorted topologically. For speed, it looks up only the names
+// inOrder reports whether the nodes of the main graph are sorted topologically. For speed, it looks up only the names
 // that new and changed nodes make and read; the others keep the order of the original. It returns
 // false if the original was not sorted, or nodes have subgraphs.
 func (c *Copy) inOrder() bool {

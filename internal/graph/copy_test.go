@@ -165,6 +165,25 @@ func TestCopyOwnsWhatChanges(t *testing.T) {
 	}
 }
 
+// Nodes of functions are sorted, and those of the branches in them.
+func TestSortFunctions(t *testing.T) {
+	x := modeltest.Open(t, modeltest.Write(t, modeltest.Model(nil, nodes{modeltest.Node("local.f", "y", "i x")},
+		modeltest.Function("f", "c v", "o", modeltest.Node("Neg", "n", "v"), modeltest.Node("If", "o", "c",
+			modeltest.GraphAttr("then_branch", nil, modeltest.Node("Abs", "a", "n"), modeltest.Node("Neg", "t", "a")),
+			modeltest.GraphAttr("else_branch", nil, modeltest.Node("Neg", "e", "n"))))))).Graph()
+	c := x.Copy()
+	f := c.Proto.Functions[0]
+	for _, list := range []*[]*onnxpb.NodeProto{&graph.Attribute(f.Node[1], "then_branch").G.Node, &f.Node} {
+		slices.Reverse(*list)
+		if err := graph.Check(c.Proto); err == nil || !strings.Contains(err.Error(), "not sorted") {
+			t.Errorf("error %v, want: not sorted", err)
+		}
+		if c.Sort(); graph.Check(c.Proto) != nil {
+			t.Error(graph.Check(c.Proto))
+		}
+	}
+}
+
 // A change that makes a model invalid is found.
 func TestCheck(t *testing.T) {
 	for want, change := range map[string]func(m *onnxpb.ModelProto){

@@ -282,9 +282,6 @@ func (r *rewriting) rewriteFunction(f *onnxpb.FunctionProto) {
 	b := form.NewBuilder(r.copy.Names)
 	nodes := r.rewriteNodes(b, f.Node)
 	f.Node = slices.Concat(b.ConstantNodes(), b.Nodes, nodes)
-	if nodes, err := graph.Ordered(f.Node); err == nil {
-		f.Node = nodes
-	}
 }
 
 // rewriteNodes replaces weights in Constant nodes and adds their tensors and nodes to b. It returns
