@@ -1,7 +1,11 @@
 package spec
 
 import (
+	_ "embed"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 
 	"onnxquant/formats/dtype"
 )
@@ -29,11 +33,25 @@ func (t FloatType) DType() (dtype.DType, error) {
 }
 
 // FloatOps lists the operators that compute in float32 although all other operators compute in
-// half. float16 loses too much precision there, or runtimes have no kernel. Operators of domain
-// ai.onnx.ml also compute in float32.
-func FloatOps() []string {
-	return []string{
-		"BlackmanWindow", "CumSum", "EyeLike", "HammingWindow", "HannWindow", "Max", "MeanVarianceNormalization", "MelWeightMatrix", "Min",
-		"NonMaxSuppression", "RandomUniformLike", "Range", "RoiAlign", "TopK", "Upsample",
+// half: float16 loses too much precision there, or ONNX Runtime does not run them with float16, or computes
+// wrongly. Operators of domain ai.onnx.ml also compute in float32.
+func FloatOps() []string { return slices.Clone(floatOps()) }
+
+var floatOps = sync.OnceValue(func() []string {
+	ops := []string{
+		"CumSum", "Max", "Min", "NonMaxSuppression", "Range", "RoiAlign", "TopK", "Upsample", // imprecise
+		"com.microsoft.MoE", // zeros in ONNX Runtime 1.31
 	}
-}
+	for line := range strings.Lines(floatOpsORT) {
+		if !strings.HasPrefix(line, "#") {
+			ops = append(ops, strings.TrimSpace(line))
+		}
+	}
+	slices.Sort(ops)
+	return ops
+})
+
+// floatOpsORT has the operators that ONNX Runtime runs with float32 but not with float16.
+//
+//go:embed float_ops_ort.txt
+var floatOpsORT string

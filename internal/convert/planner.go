@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/actpairs"
 	"onnxquant/internal/discover"
 	"onnxquant/internal/fold"
@@ -16,6 +17,7 @@ import (
 	"onnxquant/internal/half"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/work"
+	"onnxquant/spec"
 )
 
 // planner makes plans of one model. A plan leads to findings: a weight that quantization would make
@@ -44,19 +46,25 @@ type planner struct {
 // findings are facts about values that demand another plan.
 type findings struct {
 	beyond  map[string]string   // path of a value that half cannot represent → reason; the value stays float32
+	single  map[string]string   // path of a weight whose products stay in float32 → reason
 	weights discover.Exceptions // weights to quantize in another way or not at all
 	codes   *calibrated         // codes that calibration found; or nil
 }
 
-func (f findings) none() bool { return len(f.beyond)+len(f.weights) == 0 && f.codes == nil }
+func (f findings) none() bool {
+	return len(f.beyond)+len(f.single)+len(f.weights) == 0 && f.codes == nil
+}
 
 func (f findings) and(more findings) findings {
-	beyond := maps.Clone(f.beyond)
-	if beyond == nil {
-		beyond = map[string]string{}
-	}
-	maps.Copy(beyond, more.beyond)
-	return findings{beyond, f.weights.And(more.weights), cmp.Or(more.codes, f.codes)}
+	return findings{joined(f.beyond, more.beyond), joined(f.single, more.single), f.weights.And(more.weights), cmp.Or(more.codes, f.codes)}
+}
+
+// joined returns the entries of two maps, those of the second first.
+func joined(a, b map[string]string) map[string]string {
+	both := map[string]string{}
+	maps.Copy(both, a)
+	maps.Copy(both, b)
+	return both
 }
 
 // Error makes findings an error: the conversion ends with it, and another plan follows.
@@ -82,6 +90,11 @@ func (l planner) plan() (*Plan, error) {
 		if len(more) > 0 {
 			structure = structure.And(more)
 			continue
+		}
+		if single := p.inFloat32(); len(single) > 0 {
+			l.found = l.found.and(findings{single: single})
+			l.graph = nil // half differs
+			return l.plan()
 		}
 		rest := p.quantized(l.parts)
 		if len(rest) == len(l.parts) {
@@ -127,7 +140,7 @@ func (l *planner) open() (err error) {
 				return err
 			}
 		}
-		if l.Half, err = half.New(l.input, *h, l.found.beyond); err != nil {
+		if l.Half, err = half.New(l.input, *h, joined(l.found.single, l.found.beyond)); err != nil {
 			return err
 		}
 		l.whole = l.Half.Graph
@@ -189,6 +202,27 @@ func (p *Plan) structure() (discover.Exceptions, error) {
 		return found, err
 	}
 	return p.uncalibrated().And(p.unrunnable()).And(p.useless()), nil
+}
+
+// inFloat32 finds weights that become float16 and MatMulNBits for ONNX Runtime. With accuracy_level 4, the
+// fast one, ONNX Runtime computes right at all levels of optimization only if scales are float32
+// constants. Casts around such a product take no more time: ONNX Runtime would insert them itself.
+func (p *Plan) inFloat32() map[string]string {
+	found := map[string]string{}
+	if p.Half == nil || p.Half.To != dtype.Float16 || p.opts.Discover.Target.Target != spec.ORT || p.opts.Discover.AccuracyLevel != spec.AccuracyDefault {
+		return found
+	}
+	for _, w := range p.Weights {
+		if w.Form.DType != dtype.Float16 || w.Choice.Style != spec.NBits || !w.Choice.NBits.Product || w.Choice.NBits.Bnb4 {
+			continue
+		}
+		for _, v := range append(w.Value.From(), w.Value) {
+			if p.found.single[v.Path] == "" {
+				found[v.Path] = "becomes MatMulNBits, of which ONNX Runtime computes zeros with float16 scales and fewer optimizations"
+			}
+		}
+	}
+	return found
 }
 
 // uncalibrated returns exceptions for weights that calibration should have found codes for but did

@@ -405,14 +405,13 @@ func (d *Decision) atLevel(c Choice, x *graph.Graph, huge bool) Choice {
 
 // ScalesMayVanish reports whether ONNX Runtime 1.31 may compute zeros with accuracy_level 4: the scales of a
 // MatMulNBits are no float32 constants when it prepares them. In a body of If, Loop or Scan that is so with
-// the default options. Elsewhere its optimizations make constants of them; a target that is ONNX Runtime
-// relies on these, for level 1 is much slower.
+// the default options, elsewhere with fewer optimizations. WebGPU takes them in the main graph.
 func ScalesMayVanish(x *graph.Graph, w Tensor, c Choice) bool {
 	if w.DType != dtype.Float16 && !c.ScaleType.Smaller() {
 		return false
 	}
 	inBody := func(l reach.Leaf) bool { return x.Home(l.Node).Owner != nil }
-	return !c.Target.NBits || x.Nested(w.Value) || slices.ContainsFunc(w.Reach.Leaves, inBody)
+	return c.Target.Target != spec.ORTWeb || x.Nested(w.Value) || slices.ContainsFunc(w.Reach.Leaves, inBody)
 }
 
 // SharesHalf reports whether several products read a float16 weight. With accuracy_level 4, ONNX

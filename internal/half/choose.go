@@ -21,11 +21,12 @@ var floatInputs = map[string][]int{
 // choice decides which nodes and values stay in float32.
 type choice struct {
 	*typing
-	opts  Options
-	kept  map[int]string          // number of a node that stays in float32 → why
-	later map[int]int64           // of these, the number of one that need not → from which opset on
-	far   map[*graph.Value]string // values that half cannot represent → why
-	large map[*graph.Value]string // computed values that may be beyond half → why
+	opts    Options
+	kept    map[int]string          // number of a node that stays in float32 → why
+	later   map[int]int64           // of these, the number of one that need not → from which opset on
+	float32 []string                // operators that stay in float32
+	far     map[*graph.Value]string // values that half cannot represent → why
+	large   map[*graph.Value]string // computed values that may be beyond half → why
 
 	// decided, if set, decides for the nodes that it knows (see Like).
 	decided func(n *onnxpb.NodeProto) (stays, known bool)
@@ -36,6 +37,7 @@ type choice struct {
 // choose decides for every node.
 func choose(c *choice) *choice {
 	float := map[*graph.Function]bool{} // functions whose bodies stay in float32
+	c.float32 = append(spec.FloatOps(), c.opts.FloatOps...)
 	for {
 		c.kept, c.later = map[int]string{}, map[int]int64{}
 		c.nodes(c.x.File.Proto.Graph.Node, "", float)
@@ -126,7 +128,7 @@ func (c *choice) reason(n *onnxpb.NodeProto) string {
 	switch {
 	case c.opts.Excluded != nil && c.opts.Excluded(label):
 		return "is excluded"
-	case slices.Contains(spec.FloatOps(), op) || slices.Contains(c.opts.FloatOps, op):
+	case slices.Contains(c.float32, op):
 		return "computes in float32"
 	case n.GetDomain() == "ai.onnx.ml":
 		return "computes in float32, as all of ai.onnx.ml"
@@ -197,11 +199,10 @@ func (c *choice) typed(n *onnxpb.NodeProto) string {
 	if n.GetOpType() == "BitCast" || n.GetOpType() == "SequenceMap" {
 		return "computes with bits or sequences of float32"
 	}
-	if n.GetOpType() == "DequantizeLinear" && c.readsInt32(n) {
-		return "has scales that may be too small for float16"
-	}
-	if n.GetOpType() == "DequantizeLinear" && c.opts.To == dtype.Float16 && c.readsWide(n) {
-		return "decodes FLOAT8E5M2, whose values with a scale may be beyond float16"
+	if n.GetOpType() == "DequantizeLinear" || n.GetOpType() == "QuantizeLinear" {
+		if why := c.coding(n); why != "" {
+			return why
+		}
 	}
 	check := func(v *graph.Value, i int, at parameter) string {
 		e := c.types[v]
@@ -257,19 +258,34 @@ func (c *choice) bound(s *optypes.Signature, p optypes.Param) bool {
 	return slices.ContainsFunc(s.Inputs, func(q optypes.Param) bool { return q.Variable == p.Variable })
 }
 
-// readsInt32 reports whether a DequantizeLinear decodes a bias in int32.
-func (c *choice) readsInt32(n *onnxpb.NodeProto) bool {
-	v := c.x.Source(n, 0)
-	return v != nil && v.Tensor != nil && dtype.DType(v.Tensor.GetDataType()) == dtype.Int32
+// coding says why a QuantizeLinear or DequantizeLinear stays in float32, as far as tensors, declarations and
+// attributes tell the type of its codes.
+func (c *choice) coding(n *onnxpb.NodeProto) string {
+	for _, t := range codeTypes(c.x, n) {
+		switch t {
+		case dtype.Int16, dtype.Uint16, dtype.Int32:
+			return "has codes of " + t.String() + ", which are finer than " + typeName(c.opts.To)
+		case dtype.Float8E5M2:
+			if c.opts.To == dtype.Float16 && n.GetOpType() == "DequantizeLinear" {
+				return "decodes FLOAT8E5M2, whose values with a scale may be beyond float16"
+			}
+		}
+	}
+	return ""
 }
 
-// readsWide reports whether a DequantizeLinear decodes FLOAT8E5M2, as far as tensors and declarations tell.
-func (c *choice) readsWide(n *onnxpb.NodeProto) bool {
-	types := []dtype.DType{elementType(c.x.Source(n, 0)), elementType(c.x.Source(n, 2))}
-	if v := c.x.Source(n, 0); v != nil && v.Node != nil && graph.IsOperator(v.Node, "QuantizeLinear") {
-		types = append(types, elementType(c.x.Source(v.Node, 2)), dtype.DType(graph.IntAttribute(v.Node, "output_dtype")))
+// codeTypes lists what is known of the type of the codes that a node makes or decodes.
+func codeTypes(x *graph.Graph, n *onnxpb.NodeProto) []dtype.DType {
+	types := []dtype.DType{elementType(x.Source(n, 2))}
+	if n.GetOpType() == "QuantizeLinear" {
+		return append(types, dtype.DType(graph.IntAttribute(n, "output_dtype")), elementType(x.Made(n)))
 	}
-	return slices.Contains(types, dtype.Float8E5M2)
+	v := x.Source(n, 0)
+	types = append(types, elementType(v))
+	if v != nil && v.Node != nil && graph.IsOperator(v.Node, "QuantizeLinear") {
+		types = append(types, codeTypes(x, v.Node)...)
+	}
+	return types
 }
 
 // elementType is the type of the elements of a value; 0 if the value is nil, or no tensor or declaration has it.

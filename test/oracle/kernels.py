@@ -1,5 +1,5 @@
 """At which opsets ONNX Runtime runs each operator of ai.onnx: internal/target/kernels_ort.txt. Which of them
-run with bfloat16: internal/target/bfloat16_ort.txt.
+run with bfloat16: internal/target/bfloat16_ort.txt. Which do not run with float16: spec/float_ops_ort.txt.
 
 An operator runs if the registry of ONNX Runtime has a kernel for its definition in force, or if
 a model of one such node loads: then ONNX Runtime puts the body of a function in its place,
@@ -21,6 +21,7 @@ from command import ROOT
 
 FILE = ROOT / "internal/target/kernels_ort.txt"
 HALVES = ROOT / "internal/target/bfloat16_ort.txt"
+FLOAT_OPS = ROOT / "spec/float_ops_ort.txt"
 OLDEST, NEWEST = 7, 26  # the opsets that the command raises from, and that ONNX Runtime loads
 
 # Nodes that ONNX Runtime does not look a kernel up for.
@@ -32,6 +33,7 @@ BFLOAT16 = "tensor(bfloat16)"
 ENDLESS = 2**31 - 1
 NO_KERNEL = "Could not find an implementation"
 TYPES = {"tensor(float)": T.FLOAT, "tensor(int64)": T.INT64, "tensor(bool)": T.BOOL, "tensor(string)": T.STRING, "tensor(uint8)": T.UINT8}
+INTEGERS = {"tensor(int64)": T.INT64, "tensor(uint8)": T.UINT8, "tensor(bool)": T.BOOL, "tensor(int32)": T.INT32}
 ATTRIBUTES = {onnx.AttributeProto.INT: 1, onnx.AttributeProto.FLOAT: 1.0, onnx.AttributeProto.STRING: b"x", onnx.AttributeProto.INTS: [1, 1]}
 
 
@@ -134,10 +136,52 @@ def halves():
     return "\n".join(lines) + "\n"
 
 
+# Attributes that name the type of an output.
+TYPE_ATTRIBUTES = {"dtype", "output_datatype", "output_dtype", "to"}
+
+
+def made(schema, opset, dtype, types):
+    """A model of one node that makes a type, from inputs of the types."""
+    model = node_model(schema, opset, types)
+    node = model.graph.node[0]
+    named = TYPE_ATTRIBUTES & set(schema.attributes)
+    kept = [a for a in node.attribute if a.name not in named]
+    del node.attribute[:]
+    node.attribute.extend([*kept, *(helper.make_attribute(name, dtype) for name in named)])
+    return model
+
+
+def runs_as(schema, opset, dtype, types):
+    """Whether a node loads; False if there is no such node."""
+    try:
+        ort.InferenceSession(made(schema, opset, dtype, types).SerializeToString(), providers=["CPUExecutionProvider"])
+    except Exception:  # of node_model, or any that ONNX Runtime has
+        return False
+    return True
+
+
+def float_ops():
+    """Operators that take float16, and load with float32 but not with float16: ONNX Runtime inserts no Casts."""
+    found = []
+    for op in sorted({s.name for s in defs.get_all_schemas_with_history() if s.domain == ""} - NOT_ASKED):
+        for opset in range(OLDEST, NEWEST + 1):
+            schema = schema_at(op, opset)
+            if schema is None or not any("tensor(float16)" in c.allowed_type_strs for c in schema.type_constraints):
+                continue
+            inputs = [(TYPES, {"tensor(float16)": T.FLOAT16} | TYPES), (INTEGERS, INTEGERS)]
+            if any(runs_as(schema, opset, T.FLOAT, float32) and not runs_as(schema, opset, T.FLOAT16, float16) for float32, float16 in inputs):
+                found.append(op)
+                break
+    lines = [f"# ONNX Runtime {ort.__version__} on a CPU: operators of ai.onnx that it runs with float32 but not with float16.",
+             "# Made by make kernels (test/oracle/kernels.py)."]
+    return "\n".join(lines + found) + "\n"
+
+
 if __name__ == "__main__":
     ort.set_default_logger_severity(4)
     if "--write" in sys.argv:
         FILE.write_text(table())
         HALVES.write_text(halves())
+        FLOAT_OPS.write_text(float_ops())
     else:
-        print(table() + halves(), end="")
+        print(table() + halves() + float_ops(), end="")

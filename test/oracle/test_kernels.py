@@ -24,6 +24,10 @@ def test_the_table_of_bfloat16_is_that_of_the_runtime():
     assert kernels.HALVES.read_text() == kernels.halves(), "make kernels writes it anew"
 
 
+def test_the_operators_without_float16_are_those_of_the_runtime():
+    assert kernels.FLOAT_OPS.read_text() == kernels.float_ops(), "make kernels writes it anew"
+
+
 def beside(op, opset, weight=(64, 32)):
     """A node without a kernel at higher opsets, beside a product with a weight."""
     m = kernels.node_model(kernels.schema_at(op, opset), opset)
