@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: verdicts help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module actionlint workflows site checksums fusion kernels accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: verdicts help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module actionlint workflows site checksums fusion kernels kernels-next kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -47,7 +47,8 @@ help:
 	@echo 'make release-test  a release of the commit, unpacked, installed and run'
 	@echo 'make browser  the page of onnxquant report, in Chromium, if it is there'
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
-	@echo 'make kernels  internal/target/kernels_ort.txt and bfloat16_ort.txt, from the registry of the pinned ONNX Runtime'
+	@echo 'make kernels  what the pinned ONNX Runtime runs: internal/target/kernels_ort.txt, bfloat16_ort.txt, spec/float_ops_ort.txt'
+	@echo 'make kernels-next NEXT=PYTHON  the same at opsets that a newer one loads, in an environment with it'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make verdicts build/accuracy/verdicts.md: verdicts of verify on models with labels; needs espeak-ng'
@@ -221,6 +222,10 @@ checksums: build corpus
 
 kernels: $(VENV)/ready
 	$(VENV)/bin/python test/oracle/kernels.py --write
+
+# With a newer ONNX Runtime: make kernels-next NEXT=path/to/its/python
+kernels-next:
+	$(NEXT) test/oracle/kernels.py --next
 
 # Built without the commit: results are kept until the code changes.
 accuracy: export ONNXQUANT = $(abspath build/accuracy/bin/onnxquant)

@@ -346,6 +346,9 @@ func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 	case style == spec.QDQ:
 		c.Style = spec.QDQ
 	}
+	if c.Style != spec.NBits && (c.Style != spec.StyleDynamic || c.Dynamic.Kind == Embedding) {
+		return c, undecoded(c, x)
+	}
 	return c, ""
 }
 

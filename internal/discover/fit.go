@@ -149,10 +149,21 @@ func (d *Decision) direct(c Choice, x *graph.Graph, s *graph.Shapes) bool {
 	if need := c.Format.Traits().Codes.Opset(); why == "" && c.Target.NBits && c.Format.Scaled() && c.Format.Bits() == 2 && need > x.Opset {
 		why = fmt.Sprintf("a DequantizeLinear of %s needs opset %d", c.Format, need)
 	}
+	if without := undecoded(c, x); c.Format.Scaled() && without != "" {
+		why = without
+	}
 	if why != "" {
 		d.remark(why)
 	}
 	return why != ""
+}
+
+// undecoded says that the target has no kernel for the DequantizeLinear of the model's opset; "" if it has one.
+func undecoded(c Choice, x *graph.Graph) string {
+	if c.Target.Runs("DequantizeLinear", x.Opset) {
+		return ""
+	}
+	return fmt.Sprintf("%s has no kernel for DequantizeLinear at opset %d", c.Target.Name, x.Opset)
 }
 
 // otherAxis returns a reader whose reduction axis is not the axis of the blocks.

@@ -17,10 +17,13 @@ type span struct{ first, last int64 }
 //go:embed kernels_ort.txt
 var ortKernels string
 
+//go:embed kernels_ort_next.txt
+var ortNextKernels string // at opsets that only a newer version loads
+
 // inORT has the kernels of ONNX Runtime on a CPU, from its registry of kernels: see
 // test/oracle/kernels.py.
 var inORT = sync.OnceValue(func() kernels {
-	k, _ := parseKernels(ortKernels) // TestKernels reads it without an error
+	k, _ := parseKernels(ortKernels + ortNextKernels) // TestKernels reads it without an error
 	return k
 })
 
@@ -48,7 +51,7 @@ func (e *Engine) RunsBFloat16(op string) bool {
 const contrib = "com.microsoft."
 
 // parseKernels reads a table. Each line has an operator and the opsets at which it runs, such as
-// "Swish 24-24".
+// "Swish 24-24". An operator may have several lines.
 func parseKernels(table string) (kernels, error) {
 	k := kernels{}
 	for line := range strings.Lines(table) {
@@ -56,7 +59,7 @@ func parseKernels(table string) (kernels, error) {
 		if len(fields) == 0 || fields[0] == "#" {
 			continue
 		}
-		spans := []span{}
+		spans := append([]span{}, k[fields[0]]...)
 		for _, f := range fields[1:] {
 			from, to, _ := strings.Cut(f, "-")
 			first, err := strconv.ParseInt(from, 10, 64)

@@ -1,12 +1,13 @@
-"""At which opsets ONNX Runtime runs each operator of ai.onnx: internal/target/kernels_ort.txt. Which of them
-run with bfloat16: internal/target/bfloat16_ort.txt. Which do not run with float16: spec/float_ops_ort.txt.
+"""At which opsets ONNX Runtime runs each operator of ai.onnx: internal/target/kernels_ort.txt, and for opsets that only
+a newer version loads, kernels_ort_next.txt. Which of them run with bfloat16: internal/target/bfloat16_ort.txt. Which do not run with float16: spec/float_ops_ort.txt.
 
 An operator runs if the registry of ONNX Runtime has a kernel for its definition in force, or if
 a model of one such node loads: then ONNX Runtime puts the body of a function in its place,
 which needs other kernels, and at some opsets has none for them. As a script it prints the table;
-make kernels writes it.
+make kernels writes it. With a newer ONNX Runtime, --next writes the table of its opsets, and says where it runs less
+than the pinned one at the others.
 
-    python test/oracle/kernels.py [--write]
+    python test/oracle/kernels.py [--write] [--next]
 """
 import sys
 from collections import defaultdict
@@ -22,12 +23,14 @@ from command import ROOT
 FILE = ROOT / "internal/target/kernels_ort.txt"
 HALVES = ROOT / "internal/target/bfloat16_ort.txt"
 FLOAT_OPS = ROOT / "spec/float_ops_ort.txt"
-OLDEST, NEWEST = 7, 26  # the opsets that the command raises from, and that ONNX Runtime loads
+NEXT = ROOT / "internal/target/kernels_ort_next.txt"
+OLDEST, NEWEST = 7, 26  # the opsets that the command raises from, and that the pinned ONNX Runtime loads
+LAST = 28  # that a newer one loads
 
 # Nodes that ONNX Runtime does not look a kernel up for.
 BUILT_IN = {"Constant"}
-# Operators that only sequences of their own make sense of, all at one opset.
-NOT_ASKED = {"SequenceMap"}
+# Operators that only sequences of their own make sense of, all at one opset; one whose attributes depend on each other.
+NOT_ASKED = {"SequenceMap", "LinearAttention"}
 
 BFLOAT16 = "tensor(bfloat16)"
 ENDLESS = 2**31 - 1
@@ -102,13 +105,13 @@ def spans(numbers):
     return text
 
 
-def table():
+def table(first=OLDEST, last=NEWEST):
     kernels = registered()
-    lines = [f"# ONNX Runtime {ort.__version__} on a CPU: the opsets, from {OLDEST} to {NEWEST}, at which it runs each operator of ai.onnx.",
+    lines = [f"# ONNX Runtime {ort.__version__} on a CPU: the opsets, from {first} to {last}, at which it runs each operator of ai.onnx.",
              "# Made by make kernels (test/oracle/kernels.py)."]
     for op in sorted({s.name for s in defs.get_all_schemas_with_history() if s.domain == ""} - NOT_ASKED):
-        if any(schema_at(op, o) for o in range(OLDEST, NEWEST + 1)):
-            lines.append(" ".join([op, *spans([o for o in range(OLDEST, NEWEST + 1) if runs(op, o, kernels[op])])]))
+        if any(schema_at(op, o) for o in range(first, last + 1)):
+            lines.append(" ".join([op, *spans([o for o in range(first, last + 1) if runs(op, o, kernels[op])])]))
     return "\n".join(lines) + "\n"
 
 
@@ -177,8 +180,17 @@ def float_ops():
     return "\n".join(lines + found) + "\n"
 
 
+def lost():
+    """Operators that the pinned ONNX Runtime runs at an opset where this one does not."""
+    at = {line.split()[0]: line for line in table().splitlines()}
+    return [line for line in FILE.read_text().splitlines() if not line.startswith("#") and at.get(line.split()[0]) != line]
+
+
 if __name__ == "__main__":
     ort.set_default_logger_severity(4)
+    if "--next" in sys.argv:
+        NEXT.write_text(table(NEWEST + 1, LAST))
+        sys.exit("\n".join(["other opsets than with the pinned version:", *lost()]) if lost() else 0)
     if "--write" in sys.argv:
         FILE.write_text(table())
         HALVES.write_text(halves())

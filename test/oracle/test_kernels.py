@@ -20,6 +20,29 @@ def test_the_table_is_that_of_the_runtime():
     assert kernels.FILE.read_text() == kernels.table(), "make kernels writes it anew"
 
 
+def test_the_table_of_newer_opsets_is_that_of_a_newer_runtime():
+    if ort.__version__ in kernels.FILE.read_text():
+        pytest.skip("the pinned ONNX Runtime loads none of them")
+    assert kernels.NEXT.read_text() == kernels.table(kernels.NEWEST + 1, kernels.LAST), "make kernels-next writes it anew"
+    assert kernels.lost() == []
+
+
+@pytest.mark.parametrize("product, decision", [("MatMul", "quantize"), ("Conv", "keep")])
+def test_an_opset_without_dequantize_linear(product, decision, tmp_path):
+    """ONNX Runtime 1.32 loads opset 28, but decodes nothing there."""
+    source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
+    model = beside("Neg", 28, (64, 32) if product == "MatMul" else (8, 4, 3, 3))
+    model.ir_version = 13
+    onnx.save(model, source)
+    plan = convert(source, out, "--bits", "4", "--block", "32", "--target", "ort")
+    assert plan["tensors"][0]["decision"] == decision and "DequantizeLinear" not in {n.op_type for n in onnx.load(out).graph.node}
+    if decision == "keep":
+        assert "no kernel for DequantizeLinear at opset 28" in plan["tensors"][0]["reason"]
+    convert(source, out, "--bits", "4", "--block", "32")
+    found = json.loads(onnxquant("inspect", "--json", out).stdout)["hazards"]
+    assert ["w_DequantizeLinear (DequantizeLinear) at opset 28"] in [h["where"] for h in found if h["check"] == "ort-kernels"]
+
+
 def test_the_table_of_bfloat16_is_that_of_the_runtime():
     assert kernels.HALVES.read_text() == kernels.halves(), "make kernels writes it anew"
 
