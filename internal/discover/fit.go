@@ -158,9 +158,11 @@ func (d *Decision) direct(c Choice, x *graph.Graph, s *graph.Shapes) bool {
 	return why != ""
 }
 
-// undecoded says that the target has no kernel for the DequantizeLinear of the model's opset; "" if it has one.
+// undecoded says that the target has no kernel for the DequantizeLinear of the model's opset, which is raised to
+// the first with one; "" if it has a kernel.
 func undecoded(c Choice, x *graph.Graph) string {
-	if c.Target.Runs("DequantizeLinear", x.Opset) {
+	const first = 10
+	if c.Target.Runs("DequantizeLinear", max(x.Opset, first)) {
 		return ""
 	}
 	return fmt.Sprintf("%s has no kernel for DequantizeLinear at opset %d", c.Target.Name, x.Opset)

@@ -14,7 +14,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 ROWS, WIDTH = 4, 64
-PLACES = ("main", "if", "loop", "scan", "function", "if in function", "function in if", "if in loop")
+PLACES = ("main", "if", "loop", "scan", "function", "if in function", "function in if", "if in loop")  # functions need opset 17 here
 value = helper.make_tensor_value_info
 
 
@@ -23,7 +23,7 @@ class Scope:
 
     def __init__(self, model, outer=None, function=False):
         self.model, self.outer, self.function = model, outer, function
-        self.nodes, self.tensors = [], []
+        self.nodes, self.tensors, self.shared = [], [], {}
 
     def name(self):
         self.model.count += 1
@@ -59,11 +59,11 @@ class Model:
         self.rng, self.count = np.random.RandomState(seed), 0
         self.opset = int(self.rng.choice([9, 11, 13, 17, 17, 21]))
         self.place = str(self.rng.choice(PLACES if self.opset >= 17 else PLACES[:4] if self.opset > 9 else PLACES[:3]))
-        self.functions, self.shared = [], {}
+        self.functions = []
 
     def weight(self, s, *shape):
         """A weight, at times one that another layer of this scope reads."""
-        known = self.shared.setdefault((id(s), shape), [])
+        known = s.shared.setdefault(shape, [])
         if known and self.rng.rand() < 0.3:
             return known[self.rng.randint(len(known))]
         known.append(s.floats(*shape, weight=True))
@@ -155,13 +155,12 @@ class Model:
             return self.body(s, x, s.outer)
         if place.startswith("if"):
             then, other = Scope(self, s), Scope(self, s)
-            inner = place[6:] if place.startswith("if in ") else ""
             out = self.body(then, x, s)
             graphs = [self.graph(then, [], [out]), self.graph(other, [], [other.node("Neg", [x])])]
             return s.node("If", ["c"], then_branch=graphs[0], else_branch=graphs[1])
         if place.startswith("loop"):
             inside = Scope(self, s)
-            out = self.placed("if", inside, "carried") if place == "loop if" else self.body(inside, x if self.rng.rand() < 0.5 else "carried", s)
+            out = self.placed("if", inside, "carried") if place == "loop with if" else self.body(inside, x if self.rng.rand() < 0.5 else "carried", s)
             more = inside.node("Identity", ["go"])
             body = self.graph(inside, [value("i", T.INT64, []), value("go", T.BOOL, []), value("carried", T.FLOAT, [ROWS, WIDTH])], [more, out])
             return s.node("Loop", [s.store(np.array(2, np.int64)), "c", x], body=body)
@@ -193,7 +192,7 @@ class Model:
         x, before = self.layers(s, "x", self.rng.randint(1, 4))
         self.earlier = before[self.rng.randint(len(before))]
         if "function" not in self.place:
-            h = self.placed({"if in loop": "loop if"}.get(self.place, self.place), s, x)
+            h = self.placed({"if in loop": "loop with if"}.get(self.place, self.place), s, x)
         elif self.place == "function in if":
             then, other = Scope(self, s), Scope(self, s)
             out = self.call(then, x, "main")

@@ -68,7 +68,6 @@ BEYOND = {
     "name_collision_subgraph": "the sum of a number and its negative",
     "val_huge": "products beyond float16",
     "quant_qlinear": "a rounded input gets another code",
-    "ms_moe": "MoE of float16 gives zeros in ONNX Runtime 1.31",
 }
 
 
