@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"onnxquant/internal/msg"
 	"onnxquant/spec"
 )
 
@@ -68,7 +69,7 @@ func marshalPrecision(entries []PrecisionEntry) ([]byte, error) {
 		}
 	}
 	b.WriteString("}")
-	return b.Bytes(), nil
+	return msg.EscapedJSON(b.Bytes()), nil
 }
 
 // PatternOf returns a pattern that matches only this name. A name spelt like the pattern matches,

@@ -248,7 +248,7 @@ func (r *Ranges) Write(w io.Writer) error {
 		fmt.Fprintf(&b, ",\n  \"no_range\": %s", list)
 	}
 	b.WriteString("\n}\n")
-	_, err := w.Write(b.Bytes())
+	_, err := w.Write(msg.EscapedJSON(b.Bytes()))
 	return err
 }
 

@@ -10,10 +10,11 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
-	"unicode/utf16"
 	"unicode/utf8"
 
 	"golang.org/x/term"
+
+	"onnxquant/internal/msg"
 )
 
 // Console is the output of a command.
@@ -97,36 +98,13 @@ func (c *Console) JSON(v any) error {
 	if err := enc.Encode(v); err != nil {
 		return err
 	}
-	fields, ok := bytes.CutPrefix(escaped(b.Bytes()), []byte("{\n"))
+	fields, ok := bytes.CutPrefix(msg.EscapedJSON(b.Bytes()), []byte("{\n"))
 	if !ok {
 		return fmt.Errorf("the JSON is no object with fields: %.20s", b.Bytes())
 	}
 	fmt.Fprintf(c.Stdout, "{\n  \"schema_version\": %d,\n%s", SchemaVersion, fields)
 	return nil
 }
-
-// escaped writes the runes of JSON that could control a terminal as \u. Such runes are in strings alone.
-func escaped(raw []byte) []byte {
-	if bytes.IndexFunc(raw, controls) < 0 {
-		return raw
-	}
-	var out []byte
-	for _, r := range string(raw) {
-		switch {
-		case !controls(r):
-			out = utf8.AppendRune(out, r)
-		case r <= 0xffff:
-			out = fmt.Appendf(out, `\u%04x`, r)
-		default:
-			high, low := utf16.EncodeRune(r)
-			out = fmt.Appendf(out, `\u%04x\u%04x`, high, low)
-		}
-	}
-	return out
-}
-
-// controls reports whether a rune could control a terminal. Line breaks are those between fields.
-func controls(r rune) bool { return r != '\n' && unsafeRune(r) }
 
 // Printable escapes control characters, line breaks and invalid UTF-8 as Go does. Names
 // in a model come from anywhere and could control the terminal.

@@ -12,6 +12,7 @@ import (
 
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/regularfile"
 )
 
 // CheckPlace returns an error if a file cannot be written to path, so that the command fails before it
@@ -26,7 +27,7 @@ func CheckPlace(path string) error {
 			return fmt.Errorf("%s: this is a folder; want the name of a file", path)
 		}
 		if !info.Mode().IsRegular() {
-			return nil // such as a pipe
+			return checkStream(path, info.Mode())
 		}
 		if place, err = filepath.EvalSymlinks(path); err != nil {
 			return err
@@ -37,6 +38,30 @@ func CheckPlace(path string) error {
 		return fmt.Errorf("%s: cannot write to its folder: %w", path, msg.Cause(err))
 	}
 	return errors.Join(f.Close(), os.Remove(f.Name()))
+}
+
+// checkStream returns an error if a file that is not regular cannot be written to. A terminal, /dev/null and
+// the pipe of a shell, such as /dev/stdout, can. A named pipe cannot: to open it waits for a reader.
+func checkStream(path string, mode fs.FileMode) error {
+	kind := "not a regular file"
+	switch {
+	case mode&fs.ModeCharDevice != 0, mode&fs.ModeNamedPipe != 0 && isDescriptor(path):
+		return nil
+	case mode&fs.ModeNamedPipe != 0:
+		kind = "a named pipe"
+	case mode&fs.ModeSocket != 0:
+		kind = "a socket"
+	case mode&fs.ModeDevice != 0:
+		kind = "a device"
+	}
+	return fmt.Errorf("%s: this is %s; want the name of a file, or /dev/stdout", path, kind)
+}
+
+// isDescriptor reports whether a path names an open file of this process, such as /dev/fd/63. On Linux it is
+// a link that leads to no path.
+func isDescriptor(path string) bool {
+	real, err := filepath.EvalSymlinks(path)
+	return err != nil || filepath.Dir(real) == "/dev/fd" || real == "/dev/stdout" || real == "/dev/stderr"
 }
 
 // CheckReplace is CheckPlace for a path at which there may be a file already: it is replaced only if it is
@@ -87,13 +112,12 @@ func WriteFile(path string, raw []byte) error {
 }
 
 // replaceFile replaces a file by one with the content raw. It writes to a file that is not
-// regular, such as a pipe, directly.
+// regular, such as /dev/stdout, directly.
 func replaceFile(path string, raw []byte) (err error) {
 	mode := fs.FileMode(0o666)
 	if info, err := os.Stat(path); err == nil {
 		if !info.Mode().IsRegular() {
-			signal.Reset() // to open a pipe without a reader waits; a signal then ends the process
-			return os.WriteFile(path, raw, mode)
+			return writeStream(path, info.Mode(), raw)
 		}
 		mode = info.Mode().Perm()
 		if path, err = filepath.EvalSymlinks(path); err != nil {
@@ -114,4 +138,19 @@ func replaceFile(path string, raw []byte) (err error) {
 		return err
 	}
 	return os.Rename(f.Name(), path)
+}
+
+// writeStream writes to a file that is not regular, without creating one. If nobody reads, a signal ends the
+// process.
+func writeStream(path string, mode fs.FileMode, raw []byte) error {
+	if err := checkStream(path, mode); err != nil {
+		return err
+	}
+	signal.Reset()
+	f, err := os.OpenFile(path, os.O_WRONLY|regularfile.Nonblock, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(raw)
+	return errors.Join(err, f.Close())
 }

@@ -144,7 +144,10 @@ func (t *Target) create() (err error) {
 	if err := t.note(journalTemporary, slices.Concat(t.site.left, data)); err != nil {
 		return err
 	}
-	most := modeOf(t.in)
+	most := fs.ModePerm
+	if t.in != nil {
+		most = t.in.Mode()
+	}
 	if t.Model, err = createLike(model+modelSuffix, t.site.model, most); err != nil {
 		return err
 	}
@@ -171,18 +174,6 @@ func freeName(name func(random string) string) string {
 func fileExists(name string) bool {
 	_, err := os.Lstat(name)
 	return err == nil
-}
-
-// modeOf returns the permissions of the file of a model, all if it has none.
-func modeOf(m *modelfile.Model) fs.FileMode {
-	if m == nil {
-		return fs.ModePerm
-	}
-	info, err := os.Stat(m.Path())
-	if err != nil {
-		return fs.ModePerm
-	}
-	return info.Mode().Perm()
 }
 
 // createLike creates a file with the permissions and the owner of other (if not nil), writable for its

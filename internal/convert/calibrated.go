@@ -222,7 +222,7 @@ func (p *Plan) enableInterim(o *layerfit.Options, layers []layer) (remove func()
 	if err := os.RemoveAll(folder); err != nil { // left by a process that died
 		return nil, err
 	}
-	if err := os.Mkdir(folder, 0o777); err != nil {
+	if err := os.Mkdir(folder, 0o700); err != nil {
 		return nil, err
 	}
 	o.Write = func(ctx context.Context, name string, found []*quantize.Found, values []string) (string, error) {

@@ -188,12 +188,36 @@ func (f *Folder) Copy(ctx context.Context, name, target string, link bool) error
 		return err
 	}
 	defer from.Close()
-	w, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666)
+	info, err := from.Stat()
+	if err != nil {
+		return err
+	}
+	w, err := os.OpenFile(target, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o666&(info.Mode().Perm()|0o600))
 	if err != nil {
 		return err
 	}
 	err = copyContent(ctx, w, from)
 	return errors.Join(err, w.Close())
+}
+
+// restrict takes from the folder at path the permissions that f does not give. Files that anyone may read
+// can be in a folder that nobody may enter.
+func (f *Folder) restrict(path string) error {
+	if f.alone {
+		return nil
+	}
+	source, err := os.Stat(f.Path)
+	if err != nil {
+		return err
+	}
+	made, err := os.Stat(path)
+	if err != nil {
+		return err
+	}
+	if mode := made.Mode().Perm() & (source.Mode().Perm() | 0o700); mode != made.Mode().Perm() {
+		return os.Chmod(path, mode)
+	}
+	return nil
 }
 
 // copied is how much is copied at a time: an interrupt waits for no more.

@@ -103,6 +103,9 @@ func (j *Job) Convert(ctx context.Context) (*Summary, error) {
 		return nil, err
 	}
 	defer target.Abort()
+	if err := j.Source.restrict(target.Temp); err != nil {
+		return nil, err
+	}
 	err = j.eachModel(ctx, true, func(outputs []*Output) { j.write(ctx, outputs, target.Temp) })
 	if err != nil {
 		return nil, err

@@ -151,6 +151,15 @@ func (m *Model) Uses(info fs.FileInfo) bool {
 	return slices.ContainsFunc(append(m.others(), m.file), func(f *File) bool { return os.SameFile(info, f.info) })
 }
 
+// Mode returns the permissions that all of the model's files give.
+func (m *Model) Mode() fs.FileMode {
+	mode := fs.ModePerm
+	for _, f := range append(m.others(), m.file) {
+		mode &= f.info.Mode().Perm()
+	}
+	return mode
+}
+
 // others lists the external data files of the model.
 func (m *Model) others() []*File {
 	return append(slices.Collect(maps.Values(m.externals)), m.attached...)

@@ -117,6 +117,10 @@ func SetCounts(file string, path []string, counts map[string]int, whole []string
 	if err != nil {
 		return err
 	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
 	text, err := io.ReadAll(io.LimitReader(f, maxConfig))
 	f.Close()
 	if err != nil {
@@ -156,5 +160,5 @@ func SetCounts(file string, path []string, counts map[string]int, whole []string
 	if err := os.Remove(file); err != nil {
 		return err
 	}
-	return os.WriteFile(file, out.Bytes(), 0o666)
+	return os.WriteFile(file, out.Bytes(), info.Mode().Perm()|0o200)
 }

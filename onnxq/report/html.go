@@ -361,7 +361,7 @@ func precisionText(f *Suggestion) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		lines = append(lines, fmt.Sprintf("  %s: %s", key, settings))
+		lines = append(lines, fmt.Sprintf("  %s: %s", msg.EscapedJSON(key), settings))
 	}
 	return "{\n" + strings.Join(lines, ",\n") + "\n}\n", nil
 }
