@@ -57,7 +57,7 @@ func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
 	fs.Var(cli.SizesOf{Value: &o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
 	fs.StringArrayVar(&o.Logits, "logits", nil, "output `NAME` has logits, whose softmax is a distribution; may\nbe repeated (default: outputs with logit in their names)")
-	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m; the Go engine may then take more work\nand memory than fits the size of the model (default: no limit)")
+	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m; the Go engine may then take more work\nand memory than fits the size of the model (default: 2m for\nsmall models; no limit with --engine)")
 }
 
 func verifyCommand() cli.Command {

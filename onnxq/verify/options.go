@@ -44,7 +44,9 @@ type Options struct {
 
 	Detail bool // describe each quantized weight in detail: compare.Detail
 
-	Timeout time.Duration // of an engine for running both models; 0: none
+	// Timeout bounds the time in which an engine runs both models. 0: none for a given Engine; for Auto,
+	// LeastPatience and a minute more for every GiB of the two models.
+	Timeout time.Duration
 
 	// Progress, if set, is called with the name of the next stage, and then with its progress. total
 	// is 0 if it is unknown.
@@ -53,6 +55,17 @@ type Options struct {
 	// RequireOutputs makes it a failure if the outputs were not compared. nil: if an engine,
 	// inputs, dimensions or a limit that applies to outputs are given, unless Engine is None.
 	RequireOutputs *bool
+}
+
+// LeastPatience is the time that Auto gives an engine for small models. A model can have a loop without end.
+const LeastPatience = 2 * time.Minute
+
+// patience is the time for an engine to run models of size bytes; 0: no limit.
+func (o *Options) patience(size int64) time.Duration {
+	if o.Timeout > 0 || o.Engine != Auto && o.Engine != "" {
+		return o.Timeout
+	}
+	return LeastPatience + time.Duration(float64(size)/(1<<30)*float64(time.Minute))
 }
 
 // ErrOptions is wrapped by errors about options that contradict each other.

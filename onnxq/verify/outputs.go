@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"onnxquant/internal/modelfile"
 	"onnxquant/internal/msg"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/evaluate"
@@ -101,9 +102,13 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 // compare runs both models, within the allowed time. It returns the inputs that it used.
 func (v *verifier) compare(runner execute.Runner, float, quantized string, trials []trial, smaller bool) (trial, error) {
 	ctx := v.ctx
-	if v.opts.Timeout > 0 {
+	if limit := v.opts.patience(sizeOf(float) + sizeOf(quantized)); limit > 0 {
+		stopped := fmt.Errorf("stopped after %v", limit.Round(time.Second))
+		if v.opts.Timeout == 0 {
+			stopped = fmt.Errorf("%w; --timeout TIME lets it take more", stopped)
+		}
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, v.opts.Timeout, fmt.Errorf("stopped after %v", v.opts.Timeout))
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, stopped)
 		defer cancel()
 	}
 	session := func(which, path string) (execute.Session, error) {
@@ -172,6 +177,16 @@ func (v *verifier) overRuns(progress func(done, total int64)) func(done, total i
 		last = done
 		progress(finished*total+done, max(int64(v.runs), finished+1)*total)
 	}
+}
+
+// sizeOf is the size of a model with its external data; 0 if it cannot be opened, of which the engine tells.
+func sizeOf(path string) int64 {
+	m, err := modelfile.Open(path)
+	if err != nil {
+		return 0
+	}
+	defer m.Close()
+	return m.Size()
 }
 
 // outputs compares the outputs of all runs.
