@@ -25,7 +25,7 @@ func TestConvertTwice(t *testing.T) {
 			{Block: 32}, {Bits: 8, Block: spec.PerChannel, ZeroPoint: true}, {Block: 16, Style: spec.NBits}, {Format: spec.FP8E4M3},
 			{Format: spec.NVFP4, Target: spec.ORT}, {Format: spec.MXFP8, Target: spec.ORT}, {Format: spec.NF4}, {Block: 32, Style: spec.QDQ},
 		} {
-			opts.Ops = []string{"all"}
+			opts.Ops, opts.AllowFallback = []string{"all"}, true
 			t.Run(fmt.Sprintf("%s/%d%s/%s", kind.Name, opts.Bits, opts.Format, opts.Style), func(t *testing.T) {
 				once, twice := filepath.Join(t.TempDir(), "m.onnx"), filepath.Join(t.TempDir(), "m.onnx")
 				if _, err := onnxq.Convert(context.Background(), modeltest.Build(t, kind.Name), once, opts); err != nil {

@@ -48,6 +48,7 @@ func TestConvertAll(t *testing.T) {
 					time.Sleep(time.Millisecond) // to give another call the chance to overlap
 					telling.Unlock()
 				}
+				opts.AllowFallback = true
 				plan, err := m.Plan(opts)
 				if err != nil {
 					t.Fatal(err)
@@ -68,7 +69,9 @@ func TestConvertAll(t *testing.T) {
 					t.Fatal(made[i+1].Err)
 				}
 				alone := filepath.Join(t.TempDir(), filepath.Base(o.Path))
-				want, err := onnxq.Convert(context.Background(), m.Graph().File.Path(), alone, several[i])
+				opts := several[i]
+				opts.AllowFallback = true
+				want, err := onnxq.Convert(context.Background(), m.Graph().File.Path(), alone, opts)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -29,8 +29,10 @@ var (
 	ErrNoData = spec.ErrNoData
 	// ErrZeroPoint: the algorithm needs asymmetric codes.
 	ErrZeroPoint = spec.ErrZeroPoint
-	// ErrMemory: no weight can be calibrated within Options.Memory.
+	// ErrMemory: some weight cannot be calibrated within Options.Memory.
 	ErrMemory = convert.ErrMemory
+	// ErrFallback: a setting that was asked for is not applied, and Options.AllowFallback is not set.
+	ErrFallback = convert.ErrFallback
 	// ErrKept: calibration was interrupted, and Options.Resume can continue it.
 	ErrKept = layerfit.ErrKept
 	// ErrCoverage: less is quantized than Options.MinCoverage.

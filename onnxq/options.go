@@ -151,9 +151,16 @@ type Options struct {
 	// Threads is the number of threads; default: the number of CPUs.
 	Threads int
 
-	// Memory is the size in bytes of the buffers of all threads together; default 64 MiB. Calibration of a
-	// layer that needs more takes it by default, up to half of the machine's memory.
+	// Memory is the size in bytes of the buffers of all threads together; default 64 MiB. By default calibration
+	// takes more, and so does algorithm best: for a layer up to half of the memory that is free, for several
+	// layers at once up to 2 GiB of it.
 	Memory int64
+
+	// AllowFallback allows that settings in these options are not applied. See Model.Plan.
+	AllowFallback bool
+
+	// AllowFallbackOf is AllowFallback for some settings, as Fallback.Setting calls them.
+	AllowFallbackOf []string
 
 	// Strict makes it an error if a selected weight cannot be quantized.
 	Strict bool
@@ -199,6 +206,7 @@ func (o Options) Check() error {
 
 // resolve checks the options, fills in the defaults and converts them for the stages.
 func (o Options) resolve() (r convert.Options, err error) {
+	asked := o.asked()
 	if o.engine() == nil {
 		return r, fmt.Errorf("target %q is not known (known: %s)", o.Target, spec.JoinTargets())
 	}
@@ -251,9 +259,9 @@ func (o Options) resolve() (r convert.Options, err error) {
 			Algorithm:     cmp.Or(o.Algorithm, spec.RTN),
 			ScaleType:     o.ScaleType,
 			Range:         o.Range,
-			Memory:        cmp.Or(o.Memory, work.DefaultMemory),
+			Asked:         asked,
 			Calibrated:    o.Calibration != nil,
-			LayerMemory:   work.LayerMemory(o.Memory),
+			Memory:        work.LayerMemory(o.Memory),
 			Activations:   cmp.Or(o.Activations, spec.WeightsOnly),
 			ReduceRange:   o.ReduceRange,
 			Static:        o.static(),
@@ -265,6 +273,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		External:    write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:     o.Threads,
 		Memory:      cmp.Or(o.Memory, work.DefaultMemory),
+		Together:    work.GroupMemory(o.Memory),
 		MinCoverage: o.MinCoverage,
 		NoVerify:    o.NoVerify,
 		Provenance:  o.Provenance,
@@ -287,6 +296,14 @@ func (o Options) resolve() (r convert.Options, err error) {
 		r.Discover.Ops = reach.KnownOps
 	}
 	return r, nil
+}
+
+// asked says which settings are not defaults.
+func (o Options) asked() discover.Asked {
+	return discover.Asked{
+		Format: o.Format != "" || o.Bits != 0, Block: o.Block != 0, Algorithm: o.Algorithm != "", Calibration: o.Calibration != nil,
+		ScaleType: o.ScaleType != "", Style: o.Style != "", Activations: o.Activations != "",
+	}
 }
 
 // engine is the runtime of the target; nil if the target is not known.

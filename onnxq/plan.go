@@ -38,8 +38,9 @@ type Plan struct {
 	// BitsPerWeight is the average size in bits of an element of the quantized tensors, including
 	// scales and zero points.
 	BitsPerWeight float64        `json:"bits_per_weight"`
-	HalfPrecision *HalfPrecision `json:"half,omitempty"`     // with Options.FloatType
-	Warnings      []string       `json:"warnings,omitempty"` // one line each, about what the caller may not expect
+	HalfPrecision *HalfPrecision `json:"half,omitempty"`      // with Options.FloatType
+	Fallbacks     []Fallback     `json:"fallbacks,omitempty"` // settings that were asked for and that some weights do not get
+	Warnings      []string       `json:"warnings,omitempty"`  // one line each, about what the caller may not expect
 	// CalibrationCost estimates what Options.Calibration takes.
 	CalibrationCost *CalibrationCost `json:"calibration_cost,omitempty"`
 
@@ -47,6 +48,21 @@ type Plan struct {
 	opts  convert.Options // that made the plan
 	input *graph.Graph    // of the model as opened
 }
+
+// Fallback is a setting that was asked for and that some weights do not get.
+type Fallback struct {
+	Setting string   `json:"setting"`         // as the command line calls it, such as "algorithm"
+	Asked   string   `json:"asked,omitempty"` // such as "best"
+	Got     string   `json:"got,omitempty"`   // what these weights get; "" if they stay in float
+	Reason  string   `json:"reason"`          // of most of them
+	Weights []string `json:"weights"`         // their names
+	Of      int      `json:"of"`              // number of selected weights
+
+	text string
+}
+
+// String says how many weights get what, and why.
+func (f Fallback) String() string { return f.text }
 
 // CalibrationCost estimates what calibration takes, without running the models.
 type CalibrationCost struct {
@@ -95,11 +111,18 @@ func (h *HalfPrecision) Reasons() map[string]int {
 }
 
 // Plan decides for every float tensor whether and how it is quantized, and lays out the output. It
-// reads no weights.
+// reads no weights. A setting in opts that is not applied is an error that wraps [ErrFallback]: if no weight
+// gets it, if more than a quarter of the selected weights do not get it, or if memory lacks for it.
+// Options.AllowFallback allows it. Otherwise it is in Plan.Fallbacks.
 func (m *Model) Plan(opts Options) (*Plan, error) {
 	p, resolved, err := m.stages(opts, &discover.Known{})
 	if err != nil {
 		return nil, err
+	}
+	if !opts.AllowFallback {
+		if err := p.CheckUnmet(opts.AllowFallbackOf); err != nil {
+			return nil, err
+		}
 	}
 	d := describe(p, resolved)
 	d.input = m.graph
@@ -144,6 +167,9 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 		}
 	}
 	slices.Sort(d.OpsetFor)
+	for _, u := range p.Unmet() {
+		d.Fallbacks = append(d.Fallbacks, Fallback{u.Setting, u.Asked, u.Got, u.Why, u.Weights, u.Of, u.String()})
+	}
 	if h := p.Half; h != nil {
 		d.HalfPrecision = &HalfPrecision{Type: spec.FloatType(strings.ToLower(h.To.String())), Tensors: h.Tensors(), Casts: h.Casts, Kept: []FloatNode{}}
 		for _, k := range h.Kept {

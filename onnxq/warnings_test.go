@@ -52,9 +52,10 @@ func TestWarnings(t *testing.T) {
 		"many biases":    {biases(6), onnxq.Options{Precision: all}, []string{`6 tensors stay in float though precision_info names them: "b0", "b1", "b2", "b3", … (--verbose says why)`}},
 		"float zeros":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Style: spec.NBits, Algorithm: spec.HQQ}, []string{"1 weight gets float zero points: ONNX Runtime then takes 20 to 100 times as long for a row on a CPU; other algorithms have integer zero points"}},
 		"for the web":    {plain, onnxq.Options{Block: 32, ZeroPoint: true, Target: spec.ORTWeb, Algorithm: spec.HQQ}, nil},
-		"in a function":  {called, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: calibrate.New(calledPath, calibrate.Options{})}, []string{"1 weight is quantized by algorithm mse, without calibration: inputs cannot be observed in a loop, in a function of another opset, or in a branch that reuses outer names", "no weight is calibrated, so the data are not used; --dry-run --verbose says why"}},
+		"in a function":  {called, onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: calibrate.New(calledPath, calibrate.Options{})}, []string{"no weight is calibrated, so the data are not used; --dry-run --verbose says why"}},
 		"two algorithms": {mlp, onnxq.Options{Block: 32, Algorithm: spec.Best, Precision: gptq, Calibration: calibrate.New(mlpPath, calibrate.Options{})}, []string{"1 weight is calibrated by algorithm best, not gptq: one calibration cannot run both"}},
 	} {
+		c.opts.AllowFallback = true
 		p, err := c.model.Plan(c.opts)
 		if err != nil {
 			t.Fatal(err)
@@ -69,9 +70,14 @@ func TestWarnings(t *testing.T) {
 // Calibration that no weight has the memory for is an error.
 func TestTooLittleMemory(t *testing.T) {
 	path := modeltest.Write(t, modeltest.Model(modeltest.Tensors{modeltest.Floats("w", 64, 32)}, modeltest.Nodes{modeltest.Node("MatMul", "y", "x w")}))
-	_, err := modeltest.Open(t, path).Plan(onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: calibrate.New(path, calibrate.Options{}), Memory: 16 << 10})
-	if !errors.Is(err, onnxq.ErrMemory) || !strings.Contains(err.Error(), "--memory of 1 MiB") {
+	opts := onnxq.Options{Block: 32, Algorithm: spec.GPTQ, Calibration: calibrate.New(path, calibrate.Options{}), Memory: 16 << 10}
+	_, err := modeltest.Open(t, path).Plan(opts)
+	if !errors.Is(err, onnxq.ErrMemory) || !errors.Is(err, onnxq.ErrFallback) || !strings.Contains(err.Error(), "--memory of 1 MiB") {
 		t.Errorf("%v", err)
+	}
+	opts.AllowFallback = true
+	if p, err := modeltest.Open(t, path).Plan(opts); err != nil || len(p.Fallbacks) != 1 || p.Fallbacks[0].Got != "mse" {
+		t.Errorf("allowed: %v", err)
 	}
 }
 

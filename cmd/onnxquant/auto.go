@@ -35,6 +35,7 @@ func (f *convertFlags) finishAuto(fs *pflag.FlagSet) error {
 			return cli.Usagef("--auto chooses the formats: leave out --%s", name)
 		}
 	}
+	f.opts.AllowFallbackOf = []string{"style", "algorithm", "scale-type"} // which may not fit the formats that it chooses
 	if f.float16 || f.bfloat16 {
 		f.opts.Bits = 4 // which is the default, but these flags alone quantize nothing
 	}

@@ -128,10 +128,13 @@ func (f *calibFlags) runs(ctx context.Context, c *onnxq.CalibrationCost) (string
 		english.Plural(c.Runs, "run", ""), english.Plural(f.data.Len(), "sample", "")), nil
 }
 
-// withData says which flag gives the data that an algorithm needs.
-func withData(err error) error {
+// withHint says which flag an error is about.
+func withHint(err error) error {
 	if errors.Is(err, onnxq.ErrNoData) {
 		return fmt.Errorf("%w: --calib DATA, or for a language model --calib self", err)
+	}
+	if errors.Is(err, onnxq.ErrFallback) {
+		return cli.Refuse(fmt.Errorf("%w; --allow-fallback permits that", err))
 	}
 	return err
 }

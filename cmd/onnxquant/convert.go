@@ -52,6 +52,8 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"choose a format for each weight: the least error with an\noutput of at most this size, as onnxquant analyze does,\nwith --calib by what the outputs lose")
 	defineExternalData(fs, &o.ExternalData, &o.ExternalDataName, &o.ShardSize)
 	defineResources(fs, &o.Threads, &o.Memory)
+	fs.BoolVar(&o.AllowFallback, "allow-fallback", false,
+		"go on where a setting of this command line does not fit:\nby default that fails if it concerns more than a quarter of\nthe weights, or if memory lacks")
 	fs.BoolVar(&o.Strict, "strict", false,
 		"fail if a selected weight cannot be quantized")
 	fs.Var(cli.Share{Value: &o.MinCoverage}, "min-coverage",
@@ -97,8 +99,8 @@ Examples:
 characters, also / and .; ? matches one character; [a-z] matches one of a class; \ makes the
 next character literal.
 
-Exit status: 0 success; 1 the input or the conversion failed; 2 wrong usage; 130
-interrupted, 143 terminated.`,
+Exit status: 0 success; 1 the input or the conversion failed; 2 wrong usage, or a setting
+that does not fit; 130 interrupted, 143 terminated.`,
 		ExampleFor: func(flag string) string {
 			if flag == "preset" || flag == "link" {
 				return "folder new-folder"
@@ -174,12 +176,12 @@ func (f *convertFlags) ofModel(ctx context.Context, c *cli.Console, fs *pflag.Fl
 		}
 	}
 	if f.dryRun {
-		return f.plan(c, fs, in, out)
+		return f.plan(c, in, out)
 	}
 	if err := checkPage(f.page); err != nil {
 		return err
 	}
-	return f.convert(ctx, c, fs, start, in, out, args)
+	return f.convert(ctx, c, start, in, out, args)
 }
 
 // complete checks the flags of one model, and completes its options.
@@ -229,7 +231,7 @@ func (f *convertFlags) check() error {
 }
 
 // plan prints the plan.
-func (f *convertFlags) plan(c *cli.Console, fs *pflag.FlagSet, in, out string) error {
+func (f *convertFlags) plan(c *cli.Console, in, out string) error {
 	m, p, err := f.open(c, in)
 	if err != nil {
 		return err
@@ -244,7 +246,6 @@ func (f *convertFlags) plan(c *cli.Console, fs *pflag.FlagSet, in, out string) e
 		}
 	}
 	c.WarnAll(p.Warnings)
-	c.WarnAll(idleFlags(fs, p))
 	if f.json {
 		return c.JSON(p)
 	}
@@ -253,7 +254,7 @@ func (f *convertFlags) plan(c *cli.Console, fs *pflag.FlagSet, in, out string) e
 }
 
 // convert converts a model. The summary counts the time since start.
-func (f *convertFlags) convert(ctx context.Context, c *cli.Console, fs *pflag.FlagSet, start time.Time, in, out string, args []string) error {
+func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.Time, in, out string, args []string) error {
 	if err := f.checkForce(out, modelfile.KindONNX, append(f.weightsFrom, in)...); err != nil {
 		return err
 	}
@@ -291,7 +292,6 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, fs *pflag.Fl
 		return f.resumable(err)
 	}
 	c.WarnAll(f.calibFlags.untold(made.Plan.Warnings))
-	c.WarnAll(idleFlags(fs, made.Plan))
 	if f.verbose {
 		printTensors(c.Stderr, made)
 	}
@@ -342,7 +342,7 @@ func (f *convertFlags) open(c *cli.Console, in string) (*onnxq.Model, *onnxq.Pla
 		}
 	}
 	m.Close()
-	return nil, nil, withData(err)
+	return nil, nil, withHint(err)
 }
 
 // readWeights replaces weights of the model by the weights of GGUF files.

@@ -46,7 +46,7 @@ func (f *convertFlags) runFolder(ctx context.Context, c *cli.Console, args []str
 	j := &folderJob{console: c, bar: cli.NewProgress(c, f.quiet), flags: f, args: args, data: map[string]*calibrate.Data{}}
 	j.Job = folder.Job{
 		Preset: &preset.Preset{Outputs: []preset.Output{{File: "{name}.onnx"}}}, Out: out, Replace: f.force, Link: f.link, Brief: !f.json,
-		Options: j.options, Settled: j.checkDataUsed, Fail: c.Fail, Warn: c.Warn, Tell: j.printOutput, Busy: j.bar,
+		Options: j.options, Settled: j.checkDataUsed, Fail: func(err error) { c.Fail(withHint(err)) }, Warn: c.Warn, Tell: j.printOutput, Busy: j.bar,
 	}
 	if f.preset != "" {
 		if j.Preset, err = preset.Load(f.preset); err != nil {

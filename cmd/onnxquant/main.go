@@ -10,7 +10,7 @@
 //
 //   - 0 after success,
 //   - 1 if the input or the conversion failed; one line on standard error says why,
-//   - 2 after wrong usage,
+//   - 2 after wrong usage, or if a setting does not fit the weights,
 //   - 128 plus the number of the signal that stopped it: 130 after an interrupt, 143
 //     after a termination.
 //

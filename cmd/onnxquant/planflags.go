@@ -128,7 +128,7 @@ func (f *planFlags) finish(fs *pflag.FlagSet) (err error) {
 	}
 	switch err := f.opts.Check(); {
 	case errors.Is(err, onnxq.ErrNoData):
-		return cli.Usagef("%v", withData(err))
+		return cli.Usagef("%v", withHint(err))
 	case errors.Is(err, onnxq.ErrZeroPoint):
 		return cli.Usagef("%v: add --zero-point", err)
 	case err != nil:

@@ -34,6 +34,11 @@ func (j *folderJob) parse(own, args []string) (*convertFlags, error) {
 	if err := f.planFlags.finish(fs); err != nil {
 		return nil, err
 	}
+	for _, name := range []string{"format", "block", "algorithm", "scale-type", "style", "activations", "accuracy-level", "no-fold-bias", "scale-rule"} {
+		if !given.Changed(name) && !(name == "format" && given.Changed("bits")) { // it is the preset's, which is for many models
+			f.opts.AllowFallbackOf = append(f.opts.AllowFallbackOf, name)
+		}
+	}
 	f.opts.Names, f.opts.Importance = j.flags.opts.Names, j.flags.opts.Importance
 	f.opts.Provenance = step("convert", fs, f.noProvenance)
 	return f, nil

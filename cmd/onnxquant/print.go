@@ -125,7 +125,11 @@ func planFacts(p *onnxq.Plan) []cli.Fact {
 	for _, reason := range cli.Counts(reasons) {
 		kept = append(kept, cli.Sentence(reason))
 	}
-	facts := slices.Concat([]cli.Fact{{Label: "quantized", Text: text}}, cli.Labelled("fallback", cli.Counts(fallbacks)), cli.Labelled("kept", kept))
+	var missed []string
+	for _, f := range p.Fallbacks {
+		missed = append(missed, cli.Sentence(f.String()))
+	}
+	facts := slices.Concat(cli.Labelled("not applied", missed), []cli.Fact{{Label: "quantized", Text: text}}, cli.Labelled("fallback", cli.Counts(fallbacks)), cli.Labelled("kept", kept))
 	if quantized == 0 && p.HalfPrecision != nil {
 		facts = nil
 	}

@@ -110,7 +110,10 @@ func (a *App) Run(ctx context.Context, c *Console, args []string) int {
 		err = a.stoppedError(stopped, err)
 	}
 	c.Fail(err)
+	var refused *refusal
 	switch {
+	case errors.As(err, &refused):
+		return 2
 	case errors.As(err, &usage):
 		fmt.Fprintf(c.Stderr, "Run '%s' for usage.\n", a.helpFor(args, usage.flag))
 		return 2

@@ -23,6 +23,14 @@ func Usagef(format string, args ...any) error {
 	return &usageError{message: fmt.Sprintf(format, args...)}
 }
 
+// Refuse makes an error that is about the command line, and that says all about it.
+func Refuse(err error) error { return &refusal{err} }
+
+// A refusal is an error with the exit status of wrong usage.
+type refusal struct{ error }
+
+func (e *refusal) Unwrap() error { return e.error }
+
 func NewFlagSet() *pflag.FlagSet {
 	fs := pflag.NewFlagSet("onnxquant", pflag.ContinueOnError)
 	fs.SortFlags = false

@@ -241,7 +241,7 @@ func (p *Plan) calibration() layerfit.Options {
 	case p.calibratedBy(spec.GPTQ) == 0 && p.calibratedBy(spec.AWQ) > 0:
 		algorithm = spec.AWQ
 	}
-	return layerfit.Options{Algorithm: algorithm, Threads: p.opts.Threads, Memory: p.opts.Memory, Progress: p.opts.Calibrating}
+	return layerfit.Options{Algorithm: algorithm, Threads: p.opts.Threads, Memory: p.opts.Together, Progress: p.opts.Calibrating}
 }
 
 // calibrates reports whether any weight is calibrated.

@@ -43,6 +43,7 @@ type Options struct {
 	External    write.External
 	Threads     int     // 0: the number of CPUs
 	Memory      int64   // budget for buffers, in bytes
+	Together    int64   // budget for layers that are calibrated together, in bytes
 	MinCoverage float64 // least share of the bytes of float tensors to quantize, 0 to 1
 	NoVerify    bool
 	Provenance  *spec.Step              // to record in the output; may be nil

@@ -100,7 +100,7 @@ func (l planner) plan() (*Plan, error) {
 		if len(rest) == len(l.parts) {
 			p.parts = nil
 			p.warnOfHalf()
-			return p, cmp.Or(p.checkCasts(), p.checkCoverage(), p.checkCalibration())
+			return p, cmp.Or(p.checkCasts(), p.checkCoverage())
 		}
 		structure = nil
 		if err := l.store(rest); err != nil {

@@ -35,6 +35,7 @@ func (p *Plan) warnings() {
 	p.warnOfExperts()
 	p.warnOfCoarse()
 	p.warnOfWrong8()
+	p.warnOfConvolutions()
 	e := p.opts.Discover.Target
 	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
 		p.warn("the output is of opset %d, but %s loads models up to %d", opset, e.Name, e.Opset)
@@ -92,40 +93,8 @@ func (p *Plan) warnOfFloat() {
 	}
 }
 
-// checkCalibration returns an error if data are given and no weight can be calibrated within the memory.
-func (p *Plan) checkCalibration() error {
-	need := int64(0)
-	for _, d := range p.Decisions {
-		if d.Quantize {
-			need = max(need, d.Lacking)
-		}
-	}
-	if p.opts.Calibration == nil || need == 0 || p.calibrates() || p.found.codes != nil {
-		return nil
-	}
-	return fmt.Errorf("%w: no weight can be calibrated; that takes --memory of %d MiB or more", ErrMemory, need>>20)
-}
-
-// warnOfCalibration names what calibration data cannot do: weights whose inputs cannot be observed,
-// weights that need more memory, a second algorithm, and data that no weight uses.
+// warnOfCalibration names what calibration data cannot do: a second algorithm, and data that no weight uses.
 func (p *Plan) warnOfCalibration() {
-	need, n, unseen := int64(0), 0, 0
-	for _, d := range p.Decisions {
-		switch {
-		case !d.Quantize:
-		case d.Unseen:
-			unseen++
-		case d.Lacking > 0:
-			need, n = max(need, d.Lacking), n+1
-		}
-	}
-	if unseen > 0 {
-		p.warn("%s quantized by algorithm mse, without calibration: inputs cannot be observed in a loop, in a function of another opset, or in a branch that reuses outer names", english.Plural(unseen, "weight is", "weights are"))
-	}
-	if n > 0 {
-		p.warn("%s quantized by algorithm mse: calibration needs --memory of %d MiB or more", english.Plural(n, "weight is", "weights are"), need>>20)
-		return
-	}
 	if n := p.calibratedBy(spec.GPTQ); n > 0 && p.calibratedBy(spec.Best) > 0 {
 		p.warn("%s by algorithm best, not gptq: one calibration cannot run both", english.Plural(n, "weight is calibrated", "weights are calibrated"))
 	}

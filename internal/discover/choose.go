@@ -89,6 +89,7 @@ func (d *Decision) chooseAlgorithm(c Choice, opts Options) (Choice, error) {
 		return c, fmt.Errorf("precision_info: %w", err)
 	case err != nil:
 		d.remark("rounded to nearest: " + err.Error())
+		d.missAlgorithm(opts, spec.RTN, err.Error())
 		c.Algorithm = spec.RTN
 	}
 	if c.Algorithm.NeedsData() && !opts.Calibrated { // from the override; the options have been checked
@@ -96,6 +97,7 @@ func (d *Decision) chooseAlgorithm(c Choice, opts Options) (Choice, error) {
 	}
 	if why := d.noHessian(c, opts.Memory); c.Algorithm == spec.Best && !opts.Calibrated && why != "" {
 		d.remark("algorithm mse: " + why)
+		d.missAlgorithm(opts, spec.MSE, why)
 		c.Algorithm = spec.MSE
 	}
 	if c.Algorithm != spec.RTN && c.Algorithm != "" {

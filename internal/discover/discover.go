@@ -46,9 +46,9 @@ type Options struct {
 	Algorithm     spec.Algorithm
 	ScaleType     spec.ScaleType // of integer formats; "": that of the weight
 	Range         spec.Range
-	Memory        int64        // limit for the Hessian of a weight, in algorithm best
+	Memory        int64        // what the calibration of one weight, or its Hessian in algorithm best, may take
+	Asked         Asked        // what the caller has set
 	Calibrated    bool         // algorithm best uses the inputs of layers
-	LayerMemory   int64        // what the calibration of one weight may take
 	Observed      *graph.Graph // graph in which layers are searched, with functions inlined where possible
 	Precision     *rules.Precision
 	Importance    *rules.Importance
@@ -78,10 +78,9 @@ type Decision struct {
 	Choice   *Choice // how it is quantized; never nil
 	Note     string  // how the choice differs from the request
 	Fallback string  // first part of Note, if the format is a fallback
+	Unmet    []Unmet // settings that were asked for and that it does not get
 
-	Layers  []Layer // layers by which codes are calibrated, or nil
-	Lacking int64   // memory that calibration needs and does not have, or 0
-	Unseen  bool    // a product cannot be observed
+	Layers []Layer // layers by which codes are calibrated, or nil
 
 	Importance []float32 // importance of each index of the reduction axis, for blockwise formats; nil: all equal
 
@@ -224,10 +223,14 @@ func (s *settling) settle(d *Decision) error {
 	}
 	d.Selected = true
 	if d.Reason = d.obstacle(s.trained, except.KeepFloat); d.Reason == "" {
-		c, d.Reason = d.fit(c, s.x)
+		if c, d.Reason = d.fit(c, s.x, opts); d.Reason != "" {
+			d.miss(opts.Asked.Format && opts.Target.Target != spec.Portable, Unmet{Setting: "format", Asked: string(c.Format), Why: d.Reason})
+		}
 	}
 	if d.Reason == "" {
-		c, d.Reason = d.inStyle(c, s.x, s.shapes, opts, except.ForceDQ)
+		if c, d.Reason = d.inStyle(c, s.x, s.shapes, opts, except.ForceDQ); d.Reason != "" {
+			d.miss(opts.Asked.Style, Unmet{Setting: "style", Asked: string(opts.Style), Why: d.Reason})
+		}
 	}
 	if d.Reason == "" {
 		c = d.keptApart(c, s.x)
@@ -332,6 +335,7 @@ func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 			d.remark("zero points of 0 are stored: with them it does")
 		case why != "":
 			d.remark(d.codeReaders() + why)
+			d.miss(opts.Asked.Style && forceDQ == "", Unmet{Setting: "style", Asked: "nbits", Got: string(spec.DQ), Why: why})
 		default:
 			c.Style, c.NBits = spec.NBits, f
 		}

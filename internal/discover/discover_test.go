@@ -222,7 +222,7 @@ func TestMalformedNodes(t *testing.T) {
 		in := modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64), floats("c", 2, 64)}, test.nodes))
 		for _, style := range []spec.Style{spec.DQ, spec.NBits} {
 			out := filepath.Join(t.TempDir(), "out.onnx")
-			_, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Bits: 8, Block: 32, Ops: reach.KnownOps, Style: style})
+			_, err := onnxq.Convert(context.Background(), in, out, onnxq.Options{Bits: 8, Block: 32, Ops: reach.KnownOps, Style: style, AllowFallback: true})
 			if (err != nil) != test.refused || err != nil && !errors.Is(err, onnxq.ErrModel) {
 				t.Errorf("%v, style %s: error %v", test.nodes, style, err)
 			}
@@ -237,7 +237,7 @@ func TestUnknownReaders(t *testing.T) {
 	for _, n := range []*onnxpb.NodeProto{overloaded, node("MatMul", "y", "x w x"), node("Gather", "y", "w i x"), node("Gemm", "y", "x w c x")} {
 		in := modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64), floats("c", 64)}, nodes{n}))
 		out := filepath.Join(t.TempDir(), "out.onnx")
-		modeltest.Convert(t, in, out, onnxq.Options{Block: 32, Ops: reach.KnownOps, Style: spec.NBits})
+		modeltest.Convert(t, in, out, onnxq.Options{Block: 32, Ops: reach.KnownOps, Style: spec.NBits, AllowFallback: true})
 		made := modeltest.Open(t, out).Graph().File.Proto.Graph.Node
 		if last := made[len(made)-1]; last.GetOpType() != n.GetOpType() || len(last.Input) != len(n.Input) {
 			t.Errorf("%v became %v", n, last)

@@ -168,6 +168,7 @@ func (d *Decision) dynamic(c Choice, x *graph.Graph, opts Options, otherwise str
 	}
 	f, why := FindDynamic(x, d.Value, d.DType, d.Shape, d.Reach)
 	if why = cmp.Or(otherwise, why); why != "" {
+		d.miss(opts.Asked.Activations && otherwise == "", Unmet{Setting: "activations", Asked: "dynamic", Got: "weights only", Why: why})
 		return d.decode(c, why)
 	}
 	if o := d.Override; f.Kind == Convolution && opts.Format == "" && opts.ConvFormat == "" && o.Format == nil && o.Bits == nil {
@@ -185,6 +186,7 @@ func (d *Decision) dynamic(c Choice, x *graph.Graph, opts Options, otherwise str
 	c.Style, c.Dynamic, c.ZeroPoint = spec.StyleDynamic, f, !c.Format.Signed()
 	if c.Algorithm != spec.RTN {
 		d.remark(fmt.Sprintf("rounded to nearest: operators compute with its codes, for which there is no %s", c.Algorithm))
+		d.missAlgorithm(opts, spec.RTN, "operators compute with its codes")
 		c.Algorithm = spec.RTN
 	}
 	return c

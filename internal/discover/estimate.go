@@ -18,7 +18,9 @@ func (d *Decision) estimated(c Choice, x *graph.Graph, opts Options) Choice {
 		}
 	}
 	c.Algorithm = spec.MSE
-	d.remark("algorithm mse: no weight lies between the model's inputs and this layer, so the weights do not describe what it reads")
+	const why = "no weight lies between the model's inputs and this layer, so the weights do not describe what it reads"
+	d.remark("algorithm mse: " + why)
+	d.miss(opts.Asked.Algorithm && opts.Algorithm == spec.Best, Unmet{Setting: "algorithm", Asked: "best", Got: string(spec.MSE), Why: why, Expected: true})
 	return c
 }
 

@@ -24,7 +24,7 @@ func TestEstimate(t *testing.T) {
 		"both":      {nodes{node("MatMul", "a", "x v"), node("Add", "b", "x a"), node("MatMul", "y", "b w")}, false},
 	} {
 		in := modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64), floats("v", 64, 64), floats("one", 1, 64)}, c.nodes)))
-		plan, err := in.Plan(onnxq.Options{Algorithm: spec.Best, Block: 32})
+		plan, err := in.Plan(onnxq.Options{Algorithm: spec.Best, Block: 32, AllowFallback: true})
 		if err != nil {
 			t.Fatal(err)
 		}

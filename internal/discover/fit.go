@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+	"strconv"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
@@ -14,7 +15,7 @@ import (
 
 // fit adapts the choice to its target and notes the changes. obstacle says why the weight stays in
 // float, or "".
-func (d *Decision) fit(c Choice, x *graph.Graph) (_ Choice, obstacle string) {
+func (d *Decision) fit(c Choice, x *graph.Graph, opts Options) (_ Choice, obstacle string) {
 	s, ok := c.Target.Support(c.Format)
 	if !ok {
 		return c, fmt.Sprintf("%s does not take %s", c.Target.Label, c.Format)
@@ -22,7 +23,7 @@ func (d *Decision) fit(c Choice, x *graph.Graph) (_ Choice, obstacle string) {
 	if why := d.refused(c, x, s); why != "" {
 		return c, why
 	}
-	return d.fitBlock(c, s)
+	return d.fitBlock(c, s, opts.Asked.Block && c.Block == opts.Block)
 }
 
 // refused returns why the target cannot use the weight in its format, either with any block size or
@@ -58,8 +59,8 @@ func (d *Decision) onlyCast() bool {
 }
 
 // fitBlock changes the block size to the nearest one that the target supports. If there is none,
-// obstacle says why; otherwise it is "".
-func (d *Decision) fitBlock(c Choice, s target.Support) (_ Choice, obstacle string) {
+// obstacle says why; otherwise it is "". asked: the caller has set the block size.
+func (d *Decision) fitBlock(c Choice, s target.Support, asked bool) (_ Choice, obstacle string) {
 	r := c.Target
 	if len(c.Operand.View) == 1 && !r.Vectors && c.Block != spec.PerChannel && !r.Tables(c.Format) {
 		why := fmt.Sprintf("%s takes no blocks in a weight with one axis", r.Label)
@@ -67,6 +68,7 @@ func (d *Decision) fitBlock(c Choice, s target.Support) (_ Choice, obstacle stri
 			return c, why
 		}
 		d.remark(fmt.Sprintf("one scale, not block %d: %s", c.Block, why))
+		d.miss(asked, Unmet{Setting: "block", Asked: strconv.Itoa(c.Block), Got: spec.BlockName(spec.PerChannel), Why: why})
 		c.Block = spec.PerChannel
 	}
 	k := c.Operand.View[c.Operand.Axis]
@@ -76,6 +78,7 @@ func (d *Decision) fitBlock(c Choice, s target.Support) (_ Choice, obstacle stri
 	}
 	if block != c.Block {
 		d.remark(fmt.Sprintf("%s, not block %d: %s takes %s", spec.BlockName(block), c.Block, r.Label, s.Blocks))
+		d.miss(asked, Unmet{Setting: "block", Asked: strconv.Itoa(c.Block), Got: spec.BlockName(block), Why: fmt.Sprintf("%s takes %s", r.Label, s.Blocks)})
 		c.Block = block
 	}
 	return c, ""

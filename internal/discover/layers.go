@@ -186,6 +186,7 @@ func (d *Decision) calibrated(c Choice, x *graph.Graph, opts Options, better str
 		return c
 	}
 	var why string
+	var lacking int64
 	switch d.Layers, why = d.layersOf(c, x, opts.Observed); {
 	case better != "":
 		why = better
@@ -197,12 +198,13 @@ func (d *Decision) calibrated(c Choice, x *graph.Graph, opts Options, better str
 		if c.Algorithm == spec.Best {
 			need += 4*k*k + 4*shapes.Count(d.Shape)
 		}
-		if why = tooLarge(need, opts.LayerMemory); why != "" {
-			d.Lacking = leastMemory(need)
+		if why = tooLarge(need, opts.Memory); why != "" {
+			lacking = leastMemory(need)
 		}
 	}
 	if why != "" {
-		d.Layers, d.Unseen = nil, why == unseen
+		d.Layers = nil
+		d.miss(opts.Asked.Calibration && better == "", Unmet{Setting: "calib", Got: string(spec.MSE), Why: why, Memory: lacking})
 		c.Algorithm = spec.MSE
 		d.remark("algorithm mse: " + why)
 	}

@@ -30,7 +30,7 @@ func TestValueBesideAProduct(t *testing.T) {
 		x := modeltest.Open(t, modeltest.Write(t, modeltest.Model([]*onnxpb.TensorProto{floats("w", 64, 64)}, c.nodes))).Graph()
 		all, _, err := discover.All(x, discover.Options{
 			Ops: []string{"MatMul"}, Format: spec.Int4, Block: 32, Target: target.Of(spec.Portable),
-			Algorithm: spec.Best, LayerMemory: 1 << 30, Calibrated: true, Observed: x,
+			Algorithm: spec.Best, Memory: 1 << 30, Calibrated: true, Observed: x,
 		}, discover.Exceptions{})
 		if err != nil {
 			t.Fatal(err)

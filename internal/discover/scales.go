@@ -22,9 +22,11 @@ func (d *Decision) chooseScaleType(c Choice, opts Options) (spec.ScaleType, erro
 		return "", fmt.Errorf("precision_info: %w", err)
 	case err != nil:
 		d.remark("scales of the default type: " + err.Error())
+		d.miss(opts.Asked.ScaleType, Unmet{Setting: "scale-type", Asked: string(s), Got: "the default", Why: err.Error()})
 	case d.DType == dtype.Float16 || d.DType == dtype.BFloat16:
 		if own := strings.ToLower(d.DType.String()); s != "" && string(s) != own {
 			d.remark(fmt.Sprintf("scales of type %s, as the weight", own))
+			d.miss(opts.Asked.ScaleType, Unmet{Setting: "scale-type", Asked: string(s), Got: own, Why: "the weight has that type"})
 		}
 	case s.Smaller():
 		return s, nil

@@ -18,11 +18,18 @@ import (
 // DefaultMemory is the budget for buffers, in bytes, if none is asked for.
 const DefaultMemory = 64 << 20
 
-// LayerMemory is the memory, in bytes, that the moments of one layer may take in a calibration: what the user
-// asks for or, for 0, half of the machine's memory. Most layers need far less.
+// mostAtOnce is the memory that a calibration takes for several layers at once, if a machine has it. Which layers
+// are calibrated together, and so the codes, must not depend on what is free at the moment.
+const mostAtOnce = 2 << 30
+
+// LayerMemory is the memory, in bytes, that one layer may take in a calibration: what the user asks for or, for
+// 0, half of what is free. Most layers need far less.
 func LayerMemory(asked int64) int64 {
-	return cmp.Or(asked, max(DefaultMemory, int64(memory.TotalMemory()/2)))
+	return cmp.Or(asked, max(DefaultMemory, cmp.Or(Free(), int64(memory.TotalMemory()))/2))
 }
+
+// GroupMemory is the memory, in bytes, that layers which are calibrated together may take, if they are several.
+func GroupMemory(asked int64) int64 { return cmp.Or(asked, min(mostAtOnce, LayerMemory(0))) }
 
 // Limits of the number of elements that a worker holds at once. More means fewer system
 // calls, fewer means less memory.

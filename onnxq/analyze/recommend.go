@@ -207,7 +207,7 @@ func (a *analyzer) applyPick(pick []int) (err error) {
 		return err
 	}
 	opts := a.opts
-	opts.Precision = a.Precision
+	opts.Precision, opts.AllowFallback = a.Precision, true
 	p, err := a.model.Plan(opts)
 	if err != nil {
 		return err

@@ -114,6 +114,7 @@ func Model(m *onnxq.Model, opts onnxq.Options) *Inspection {
 		in.Quantized = []*recognize.Weight{}
 	}
 	in.tensors(x)
+	opts.AllowFallback = true
 	plan, err := m.Plan(opts)
 	if err != nil {
 		in.NoPlan = err.Error()

@@ -291,7 +291,7 @@ func decode(ctx context.Context, m *onnxq.Model, opts onnxq.Options) (path strin
 			remove()
 		}
 	}()
-	opts.Style, opts.Target, opts.Progress = spec.DQ, "", nil
+	opts.Style, opts.Target, opts.Progress, opts.AllowFallback = spec.DQ, "", nil, true
 	p, err := m.Plan(opts)
 	if err != nil {
 		return "", nil, err
