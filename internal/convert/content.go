@@ -24,6 +24,7 @@ const (
 	reasonBeyond = "holds NaN, infinity or values too large for a float16 scale"
 	reasonHuge   = "holds NaN, infinity or values beyond float32"
 	reasonLost   = "its values are too small for any scale"
+	reasonMoved  = "the data would move it farther from its values than 0 is"
 )
 
 // content writes the content of one output: tiles of quantized weights, and stretches that are
@@ -215,6 +216,8 @@ func (c *content) unfit() discover.Exceptions {
 			continue
 		case other: // try the other type before leaving the weight in float
 			e.Scales = to
+		case s.SumSqErr >= s.SumSq && c.plan.weights[i].Found != nil:
+			e.MSE = reasonMoved
 		case s.SumSqErr >= s.SumSq:
 			e.KeepFloat = reasonLost
 		case s.SumSq > hugeNorm*hugeNorm && w.Choice.Style == spec.NBits && w.Choice.AccuracyLevel == spec.AccuracyDefault:

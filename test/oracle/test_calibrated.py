@@ -301,7 +301,7 @@ def test_layers_without_inputs(algorithm, tmp_path):
     path = save(tmp_path / "model.onnx", nodes, weights, [floats("x", "rows", 64)], [floats("y", "rows", 64), floats("z", 64, "rows")])
     x = rng.standard_normal((200, 64)) @ (rng.standard_normal((64, 64)) / 4 + np.eye(64))
     np.savez(tmp_path / "x.npz", x=x.astype(np.float32))
-    report = calibrate(tmp_path / "x.npz", "--samples", 200, "--block", BLOCK, "--algorithm", algorithm, path, tmp_path / "out.onnx")
+    report = calibrate(tmp_path / "x.npz", "--samples", 200, "--block", BLOCK, "--algorithm", algorithm, "--allow-fallback", path, tmp_path / "out.onnx")
     notes = {t["name"]: t.get("note", "") for t in report["quantized"]}
     assert "second factor" in notes["left"] and "no sample reaches" in notes["inner"]
     assert not notes["used"] or "held-out" in notes["used"]
@@ -499,7 +499,7 @@ def test_gptq_of_recurrent_weights(op, direction, options, tmp_path):
 def test_recurrent_weights_without_states(tmp_path):
     """A GRU that resets before its product hides what R reads: R gets mse, W does not."""
     path, _, _ = recurrent(tmp_path, "GRU", "forward")
-    report = calibrate(tmp_path / "x.npz", "--ops", "all", "--format", "int4", "--block", BLOCK, "--algorithm", "best", path, tmp_path / "out.onnx")
+    report = calibrate(tmp_path / "x.npz", "--ops", "all", "--format", "int4", "--block", BLOCK, "--algorithm", "best", "--allow-fallback", path, tmp_path / "out.onnx")
     notes = {t["name"]: t.get("note", "") for t in report["quantized"]}
     assert notes["w"] == "" and "reset gate" in notes["r"]
 
@@ -613,5 +613,8 @@ def test_nothing_is_calibrated(tmp_path):
     path = save(tmp_path / "model.onnx", [helper.make_node("Gather", ["w", "x"], ["y"])], {"w": table},
                 [helper.make_tensor_value_info("x", TensorProto.INT64, ["batch", 4])], [floats("y", "batch", 4, 64)])
     np.savez(tmp_path / "x.npz", x=np.arange(80).reshape(20, 1, 4) % 64)
-    p = subprocess.run([with_runtime(), "--ops", "all", "--bits", "4", "--algorithm", "best", "--calib", tmp_path / "x.npz", path, tmp_path / "out.onnx"], capture_output=True, text=True)
+    args = ["--ops", "all", "--bits", "4", "--algorithm", "best", "--calib", tmp_path / "x.npz", path, tmp_path / "out.onnx"]
+    p = subprocess.run([with_runtime(), *args], capture_output=True, text=True)
+    assert p.returncode == 2 and "calib: 1 of 1 weight gets mse" in p.stderr and not (tmp_path / "out.onnx").exists()
+    p = subprocess.run([with_runtime(), "--allow-fallback", *args], capture_output=True, text=True)
     assert p.returncode == 0 and "warning: no weight is calibrated" in p.stderr

@@ -451,6 +451,6 @@ def test_endless_loop(tmp_path):
     model, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), model)
     onnxquant(model, out)
-    report = verify("--ort-lib", library(), model, out, binary=with_runtime())
+    report = verify("--quiet", "--ort-lib", library(), model, out, binary=with_runtime())
     assert not report["execution"]["compared"]
     assert any("stopped after 2m0s; --timeout TIME lets it take more" in why for why in report["execution"]["reasons"]), report["execution"]["reasons"]
