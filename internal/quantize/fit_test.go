@@ -115,6 +115,7 @@ func TestBest(t *testing.T) {
 				t.Helper()
 				opts.Algorithm, opts.Threads, opts.Memory = algorithm, threads, memory
 				out := filepath.Join(t.TempDir(), "out.onnx")
+				opts.AllowFallback = true
 				r, err := onnxq.Convert(context.Background(), in, out, opts)
 				if err != nil {
 					t.Fatalf("%+v: %v", opts, err)

@@ -26,6 +26,7 @@ import (
 func modelError(t *testing.T, in string, weights int, opts onnxq.Options) (e float64, bytes int64) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out.onnx")
+	opts.AllowFallback = true
 	r, err := onnxq.Convert(context.Background(), in, out, opts)
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +158,7 @@ func TestExternalDataKeepsBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 		opts.Precision = a.Precision
+		opts.AllowFallback = true
 		if _, err := onnxq.Convert(t.Context(), in, out, opts); err != nil {
 			t.Fatal(err)
 		}

@@ -54,6 +54,7 @@ func TestMatchOfConversions(t *testing.T) {
 			opts.Ops = reach.KnownOps
 			in := modeltest.Build(t, kind.Name)
 			out := filepath.Join(t.TempDir(), "out.onnx")
+			opts.AllowFallback = true
 			report, err := onnxq.Convert(context.Background(), in, out, opts)
 			if err != nil {
 				t.Fatal(err)

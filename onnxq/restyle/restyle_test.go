@@ -63,6 +63,7 @@ func TestDequantize(t *testing.T) {
 				folder := t.TempDir()
 				in, q, back := modeltest.Build(t, kind.Name), filepath.Join(folder, "q.onnx"), filepath.Join(folder, "back.onnx")
 				opts.Ops, opts.NoVerify = []string{"all"}, true
+				opts.AllowFallback = true
 				if _, err := onnxq.Convert(context.Background(), in, q, opts); err != nil {
 					t.Fatal(err)
 				}
@@ -137,10 +138,12 @@ func TestRestyleThereAndBack(t *testing.T) {
 func checkThereAndBack(t *testing.T, kind string, opts onnxq.Options) {
 	folder := t.TempDir()
 	path := func(name string) string { return filepath.Join(folder, name) }
+	opts.AllowFallback = true
 	if _, err := onnxq.Convert(context.Background(), modeltest.Build(t, kind), path("dq"), opts); err != nil {
 		t.Fatal(err)
 	}
 	opts.Style = spec.NBits
+	opts.AllowFallback = true
 	if _, err := onnxq.Convert(context.Background(), modeltest.Build(t, kind), path("converted"), opts); err != nil {
 		t.Fatal(err)
 	}

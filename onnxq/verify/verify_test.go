@@ -27,6 +27,7 @@ func pair(folder, kind string, opts onnxq.Options) (in, out string, err error) {
 		err = m.Write(in)
 	}
 	if err == nil {
+		opts.AllowFallback = true
 		_, err = onnxq.Convert(context.Background(), in, out, opts)
 	}
 	return in, out, err

@@ -14,6 +14,7 @@ const LargestTile = 2 << 20
 
 // Convert converts a model, and returns the bytes of the output's files.
 func Convert(t testing.TB, in, out string, opts onnxq.Options) []byte {
+	opts.AllowFallback = true // models of tests have few weights, which a setting need not fit
 	t.Helper()
 	r, err := onnxq.Convert(context.Background(), in, out, opts)
 	if err != nil {
@@ -34,6 +35,7 @@ func Convert(t testing.TB, in, out string, opts onnxq.Options) []byte {
 
 // ConvertInTiles converts a model. Its workers may hold limit elements at a time.
 func ConvertInTiles(t testing.TB, in *onnxq.Model, opts onnxq.Options, limit int64) (r *onnxq.Report, out string) {
+	opts.AllowFallback = true
 	t.Helper()
 	p, err := in.Plan(opts)
 	if err != nil {
