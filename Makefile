@@ -27,7 +27,7 @@ GOLDEN := $(wildcard ../shared/golden)
 NUMBERS := ./internal/kernels ./internal/blocks ./formats/... ./int4 ./nvfp4 ./calib ./quality ./quantutil \
 	./internal/packing ./internal/lazy ./internal/quantize
 
-.PHONY: verdicts help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module actionlint workflows site checksums fusion kernels kernels-next kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
+.PHONY: verdicts help build test test-long test-all check test-go test-go-long onnxgo plain cross corpus oracle oracle-long browser release release-test module costs actionlint workflows site checksums fusion kernels kernels-next kernels-next accuracy coverage bench inference optypes proto consumers fuzz crash race audit architecture api go-licenses licenses check-licenses reproducible schemas man seeds clean
 
 help:
 	@echo 'make build    bin/onnxquant, and bin/onnxquant-ort, with which verify runs ONNX Runtime'
@@ -49,6 +49,7 @@ help:
 	@echo 'make checksums  test/oracle/checksums.txt, from what bin/onnxquant writes: after a change of bytes that is meant'
 	@echo 'make kernels  what the pinned ONNX Runtime runs: internal/target/kernels_ort.txt, bfloat16_ort.txt, spec/float_ops_ort.txt'
 	@echo 'make kernels-next NEXT=PYTHON  the same at opsets that a newer one loads, in an environment with it'
+	@echo 'make costs    internal/target/costs_ort.txt: what forms of weights cost in ONNX Runtime, in half an hour'
 	@echo 'make fusion   test/oracle/fusion.txt: what ONNX Runtime fuses'
 	@echo 'make accuracy docs/accuracy.md, and the tables of accuracies in docs/formats.md, encodings.md and algorithms.md'
 	@echo 'make verdicts build/accuracy/verdicts.md: verdicts of verify on models with labels; needs espeak-ng'
@@ -219,6 +220,9 @@ fusion: build $(VENV)/ready
 
 checksums: build corpus
 	$(VENV)/bin/python test/oracle/checksums.py --write
+
+costs: $(VENV)/ready
+	$(VENV)/bin/python test/bench/costs.py
 
 kernels: $(VENV)/ready
 	$(VENV)/bin/python test/oracle/kernels.py --write

@@ -2,6 +2,7 @@ package onnxq
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -68,6 +69,10 @@ type Options struct {
 	// Style is how weights are decoded. The default is DQ, or NBits for weights that the target
 	// runs faster with it.
 	Style spec.Style
+
+	// Smallest quantizes also weights that Target ORT then decodes at every run. Otherwise these stay in
+	// float.
+	Smallest bool
 
 	// Activations is what operators compute with; default WeightsOnly. With Dynamic and Static,
 	// weights are int8 or uint8, with one scale each or one per channel (Block spec.PerChannel).
@@ -169,6 +174,10 @@ type Options struct {
 	// error.
 	MinCoverage float64
 
+	// Try, if set, is called with the path of the finished output before the output gets its name. If it
+	// returns an error, nothing is written.
+	Try func(ctx context.Context, path string) error
+
 	// NoVerify skips reading the output again to check it.
 	NoVerify bool
 
@@ -253,6 +262,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 			Block:         o.Block,
 			ZeroPoint:     o.ZeroPoint,
 			Style:         o.Style,
+			Smallest:      o.Smallest,
 			AccuracyLevel: o.AccuracyLevel,
 			NoFoldBias:    o.NoFoldBias,
 			Rule:          o.ScaleRule,
@@ -276,6 +286,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 		Together:    work.GroupMemory(o.Memory),
 		MinCoverage: o.MinCoverage,
 		NoVerify:    o.NoVerify,
+		Try:         o.Try,
 		Provenance:  o.Provenance,
 		Progress:    o.Progress,
 		Calibration: activationsOf(o.Calibration),

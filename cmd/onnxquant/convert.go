@@ -14,6 +14,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
+	"onnxquant/onnxq/bench"
 	"onnxquant/onnxq/ggufmodel"
 	"onnxquant/onnxq/report"
 	"onnxquant/spec"
@@ -29,6 +30,7 @@ type convertFlags struct {
 	imatrix     string
 	auto        int64 // bytes; 0: not asked for
 	page        string
+	slowdown    float64 // 0: not asked for
 
 	preset string
 	link   bool
@@ -60,6 +62,8 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 		"fail if less than this share of the bytes of float tensors\nwould be quantized, such as 95%")
 	defineNoVerify(fs, &o.NoVerify)
 	definePage(fs, &f.page)
+	fs.Var(cli.Limit{Value: &f.slowdown, Kind: "X"}, "max-slowdown",
+		"fail, without OUT, if a run of OUT in ONNX Runtime takes more\nthan X times the time of a run of IN, such as 1.1; with one\nthread, or with --threads")
 	defineNoProvenance(fs, &f.noProvenance)
 	fs.Var(presetName{&f.preset}, "preset",
 		"write to the folder OUT, for each model of the folder IN, the\nset of outputs of the preset `NAME`, or of a preset in a file:\n"+cli.OneOf(preset.Names()))
@@ -144,6 +148,8 @@ func (f *convertFlags) ofFolder(ctx context.Context, c *cli.Console, args []stri
 	switch {
 	case f.auto > 0:
 		return cli.Usagef("--auto is for one model, not for a folder")
+	case f.slowdown > 0:
+		return cli.Usagef("--max-slowdown is for one model, not for a folder")
 	case f.resume:
 		return cli.Usagef("--resume is for one model: an interrupted conversion of a folder keeps nothing")
 	}
@@ -259,6 +265,9 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		return err
 	}
 	bar := cli.NewProgress(c, f.quiet)
+	if f.slowdown > 0 {
+		f.opts.Try = bench.Limit(in, f.slowdown, bench.Options{Threads: f.opts.Threads, Progress: bar.Share})
+	}
 	f.opts.Progress = bar.Update
 	f.opts.Calibrating, f.opts.Notify = bar.Calibrating, bar.Warn
 	m, p, err := f.open(c, in)

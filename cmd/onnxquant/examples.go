@@ -18,6 +18,7 @@ var examples = map[string]string{
 	"format":                     "nvfp4",
 	"imatrix":                    "imatrix.dat --format q4_k",
 	"include":                    "'layers.*'",
+	"max-slowdown":               "1.1 --target ort",
 	"memory":                     "256MiB",
 	"min-coverage":               "95%",
 	"min-elements":               "1024",

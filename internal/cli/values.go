@@ -95,6 +95,8 @@ func (l Limit) Set(s string) error {
 		return errors.New("want a number of decibels, such as 20")
 	case l.Kind == "E" && (wrong || v < 0):
 		return errors.New("want a number such as 0.05, 0 or more")
+	case l.Kind == "X" && (wrong || v <= 0):
+		return errors.New("want a number such as 1.1, above 0")
 	}
 	*l.Value = v
 	return nil

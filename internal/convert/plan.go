@@ -9,6 +9,7 @@ package convert
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -46,8 +47,9 @@ type Options struct {
 	Together    int64   // budget for layers that are calibrated together, in bytes
 	MinCoverage float64 // least share of the bytes of float tensors to quantize, 0 to 1
 	NoVerify    bool
-	Provenance  *spec.Step              // to record in the output; may be nil
-	Progress    func(done, total int64) // may be nil
+	Try         func(ctx context.Context, path string) error // of the finished output; or nil
+	Provenance  *spec.Step                                   // to record in the output; may be nil
+	Progress    func(done, total int64)                      // may be nil
 
 	Calibration layerfit.Activations    // runs the float model for the inputs of layers; or nil
 	Resume      bool                    // continue an interrupted calibration

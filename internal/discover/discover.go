@@ -38,6 +38,7 @@ type Options struct {
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits
 	NoFoldBias    bool               // MatMulNBits gets no bias
 	Style         spec.Style         // "": the best one for the target
+	Smallest      bool               // quantize also what the target then decodes at every run
 	Activations   spec.Activations
 	ReduceRange   bool // codes of 7 bits; only for dynamic and static weights
 	Static        *StaticOptions
@@ -114,6 +115,7 @@ type Choice struct {
 	NoFoldBias    bool               // MatMulNBits gets no bias, only in style nbits
 	Operand       reach.Operand      // blocks run along its axis
 	Apart         bool               // codes get a third axis, so that ONNX Runtime neither fuses nor transposes them
+	Folded        bool               // Cast and Mul decode it, which ONNX Runtime folds when it loads the model
 	StoredZeros   bool               // zero points of 0 are stored, because ONNX Runtime then fuses the codes
 }
 
@@ -326,19 +328,10 @@ func (d *Decision) inStyle(c Choice, x *graph.Graph, s *graph.Shapes, opts Optio
 	c = d.dynamic(c, x, opts, forceDQ)
 	switch {
 	case c.Style == spec.StyleDynamic:
-	case style == spec.NBits || style == "" && d.direct(c, x, s):
-		f, why := FindNBits(x, d.tensor(), c)
-		why = cmp.Or(forceDQ, why)
-		c.StoredZeros = why != "" && style == "" && d.fusedWithZeros(c, x, s)
-		switch {
-		case c.StoredZeros:
-			d.remark("zero points of 0 are stored: with them it does")
-		case why != "":
-			d.remark(d.codeReaders() + why)
-			d.miss(opts.Asked.Style && forceDQ == "", Unmet{Setting: "style", Asked: "nbits", Got: string(spec.DQ), Why: why})
-		default:
-			c.Style, c.NBits = spec.NBits, f
-		}
+	case style == "" && c.Target.Folds:
+		return d.cheapest(c, x, s, opts, forceDQ)
+	case style == spec.NBits || style == "":
+		return d.anyForm(c, x, s, opts, forceDQ), ""
 	case style == spec.QDQ && d.DType == dtype.Float64:
 		return c, "QuantizeLinear does not take float64"
 	case style == spec.QDQ && !c.Format.MadeByQuantizeLinear():
@@ -364,11 +357,33 @@ func (d *Decision) codeReaders() string {
 	return "no MatMulNBits or GatherBlockQuantized: "
 }
 
+// anyForm gives a weight the style nbits, if that is asked for or better for the target, and otherwise the
+// style dq.
+func (d *Decision) anyForm(c Choice, x *graph.Graph, s *graph.Shapes, opts Options, forceDQ string) Choice {
+	style := opts.Style
+	if style != spec.NBits && !d.direct(c, x, s) {
+		return c
+	}
+	f, why := FindNBits(x, d.tensor(), c)
+	why = cmp.Or(forceDQ, why)
+	c.StoredZeros = why != "" && style == "" && d.fusedWithZeros(c, x, s)
+	switch {
+	case c.StoredZeros:
+		d.remark("zero points of 0 are stored: with them it does")
+	case why != "":
+		d.remark(d.codeReaders() + why)
+		d.miss(opts.Asked.Style && forceDQ == "", Unmet{Setting: "style", Asked: "nbits", Got: string(spec.DQ), Why: why})
+	default:
+		c.Style, c.NBits = spec.NBits, f
+	}
+	return c
+}
+
 // keptApart gives codes a third axis if ONNX Runtime would fuse the weight and then compute wrongly
 // or fail. It applies to all weights of products: a Cast, a function, an If or a second reader in
 // between does not always prevent the fusion.
 func (d *Decision) keptApart(c Choice, x *graph.Graph) Choice {
-	if c.Style == spec.NBits || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
+	if c.Style == spec.NBits || c.Folded || !c.Format.Scaled() || len(c.Operand.View) != 2 || !d.multiplied() {
 		return c
 	}
 	switch columns := c.Operand.View[1-c.Operand.Axis]; {

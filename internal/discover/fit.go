@@ -131,7 +131,7 @@ func (d *Decision) decoded(c Choice, x *graph.Graph, s *graph.Shapes) target.Dec
 // at every run.
 func (d *Decision) SlowBlock(x *graph.Graph, s *graph.Shapes, style spec.Style) bool {
 	c := *d.Choice
-	if !c.Target.NBits || !c.Format.Scaled() || c.Style != spec.DQ || c.Block <= 1 || slices.Contains(target.FusedBlocks, c.Block) {
+	if !c.Target.NBits || c.Folded || !c.Format.Scaled() || c.Style != spec.DQ || c.Block <= 1 || slices.Contains(target.FusedBlocks, c.Block) {
 		return false
 	}
 	c.Block = target.FusedBlocks[0]
@@ -148,6 +148,15 @@ func (d *Decision) direct(c Choice, x *graph.Graph, s *graph.Shapes) bool {
 	if c.Target.Direct {
 		return c.Format.Scaled()
 	}
+	why := d.notDirect(c, x, s)
+	if why != "" {
+		d.remark(why)
+	}
+	return why != ""
+}
+
+// notDirect returns why ONNX Runtime does not fuse the DequantizeLinear of a weight, or cannot load it; or "".
+func (d *Decision) notDirect(c Choice, x *graph.Graph, s *graph.Shapes) string {
 	why := d.unfused(c, x, s)
 	if need := c.Format.Traits().Codes.Opset(); why == "" && c.Target.NBits && c.Format.Scaled() && c.Format.Bits() == 2 && need > x.Opset {
 		why = fmt.Sprintf("a DequantizeLinear of %s needs opset %d", c.Format, need)
@@ -155,10 +164,7 @@ func (d *Decision) direct(c Choice, x *graph.Graph, s *graph.Shapes) bool {
 	if without := undecoded(c, x); c.Format.Scaled() && without != "" {
 		why = without
 	}
-	if why != "" {
-		d.remark(why)
-	}
-	return why != ""
+	return why
 }
 
 // undecoded says that the target has no kernel for the DequantizeLinear of the model's opset, which is raised to

@@ -50,9 +50,12 @@ func (b *building) plain() {
 		b.tensors.Zeros = b.Tensor(w.Name+"_zp", w.codeType(), w.scaleShape())
 	}
 	scale, scaleType := b.scale()
-	if w.tabled() {
+	switch {
+	case w.tabled():
 		b.lookup(scale, scaleType)
-	} else {
+	case w.Choice.Folded:
+		b.folded(scale, scaleType)
+	default:
 		b.dequantize(scale, scaleType)
 	}
 }

@@ -57,10 +57,10 @@ func New(name string, typ dtype.DType, shape []int64, c discover.Choice) (*Weigh
 	}
 	w.Block = int64(c.Block)
 	if c.Block == spec.PerChannel {
-		w.Block, w.PerAxis = w.K, len(view) <= 2 && !w.tabled()
+		w.Block, w.PerAxis = w.K, len(view) <= 2 && !w.multiplied()
 	}
 	w.Blocks = (w.K-1)/w.Block + 1
-	if len(view) == 1 && w.Blocks == 1 && !w.tabled() && w.encoding == nil {
+	if len(view) == 1 && w.Blocks == 1 && !w.multiplied() && w.encoding == nil {
 		w.PerAxis = true // ONNX Runtime treats a single scale as per-tensor
 	}
 	if w.encoding != nil {
@@ -147,6 +147,10 @@ func (w *Weight) along(n int64) []int64 {
 
 // scaleShape is the shape of scales and zero points.
 func (w *Weight) scaleShape() []int64 {
+	if w.Choice.Folded {
+		_, scales := w.foldedShapes()
+		return scales
+	}
 	shape := slices.Clone(w.view())
 	shape[w.axis()] = w.Blocks
 	if w.PerAxis {
@@ -158,6 +162,10 @@ func (w *Weight) scaleShape() []int64 {
 // codeShape is the shape of the tensor of codes. With merged axes that is the view, unless each
 // index of the first axis has one scale.
 func (w *Weight) codeShape() []int64 {
+	if w.Choice.Folded {
+		codes, _ := w.foldedShapes()
+		return codes
+	}
 	if w.PerAxis && w.axis() == 1 && w.view()[0] == w.Shape[0] {
 		return w.Shape
 	}
@@ -196,6 +204,9 @@ func (w *Weight) family() family { return families[w.Choice.Format.Traits().Fami
 // their type.
 func (w *Weight) tabled() bool { return w.Choice.Target.Tables(w.Choice.Format) }
 
+// multiplied reports whether a Mul applies the scales.
+func (w *Weight) multiplied() bool { return w.tabled() || w.Choice.Folded }
+
 // bnb4 reports whether a MatMulBnb4 reads the codes.
 func (w *Weight) bnb4() bool {
 	return w.Choice.Style == spec.NBits && w.Choice.Format.Traits().Family == spec.Lookup
@@ -217,6 +228,12 @@ func (w *Weight) Opset() int64 {
 		return max(21, w.codeType().Opset()) // output_dtype of QuantizeLinear
 	}
 	need := max(13, w.codeType().Opset(), w.scaleType().Opset(), w.DType.Opset())
+	if w.Choice.Folded {
+		if w.codeType().Bits() == 8 && w.codeType().Integer() {
+			return 7 // Mul
+		}
+		return need
+	}
 	if !w.PerAxis {
 		need = max(need, 21) // block_size
 	}
@@ -234,6 +251,8 @@ func (w *Weight) String() string {
 		return "QuantizeLinear and DequantizeLinear"
 	case w.tabled():
 		return "Gather"
+	case w.Choice.Folded:
+		return "Cast and Mul"
 	case w.encoding != nil && w.encoding.Form.Mins:
 		return "DequantizeLinear and Sub"
 	}

@@ -33,6 +33,8 @@ type Constant struct {
 	step    *lazy.Tensor // the factor, if it is stored as a float32; else nil
 	blocked blocking     // how elements were repeated to make it
 	Decoder *Decoder     // how it is decoded, or nil if it is not quantized
+	cast    *castCodes   // it is codes as floats, whose scales may follow; or nil
+	loose   bool         // Decoder is doubtful: it may be scales with a scale
 	steps   int          // operators that compute one element
 }
 
@@ -209,6 +211,9 @@ func readable(t dtype.DType) bool {
 // weight that other nodes read too.
 func (f *Recognizer) foldThrough(n *onnxpb.NodeProto, change func(*Constant) *lazy.Tensor) *Constant {
 	x := f.input(n, 0)
+	if x != nil && !f.soleUse(n, 0) {
+		x = x.plain()
+	}
 	if x == nil || x.Decoder != nil && !f.soleUse(n, 0) {
 		return nil
 	}
@@ -216,7 +221,7 @@ func (f *Recognizer) foldThrough(n *onnxpb.NodeProto, change func(*Constant) *la
 	if made == nil {
 		return nil
 	}
-	return &Constant{Values: made, Source: x.Source, factor: x.factor, stored: x.stored, step: x.step, Decoder: x.Decoder}
+	return &Constant{Values: made, Source: x.Source, factor: x.factor, stored: x.stored, step: x.step, Decoder: x.Decoder, loose: x.loose}
 }
 
 // soleUse reports whether nothing else reads input i of a node.
@@ -229,10 +234,12 @@ func (f *Recognizer) soleUse(n *onnxpb.NodeProto, i int) bool {
 func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
 	to := dtype.DType(graph.IntAttribute(n, "to"))
 	exact := false
+	var cast *castCodes
 	c := f.foldThrough(n, func(x *Constant) *lazy.Tensor {
 		if !readable(to) {
 			return nil
 		}
+		cast = x.castCodes(to)
 		from := x.Values.DType
 		exact = from == to || from.Integer() && from.Bits() <= 8 || from.Bits() == 16 && to == dtype.Float32
 		lo, hi := x.Values.DType.Limits()
@@ -247,6 +254,9 @@ func (f *Recognizer) castNode(n *onnxpb.NodeProto) *Constant {
 	})
 	if c != nil && !exact {
 		c.stored, c.step = nil, nil
+	}
+	if c != nil {
+		c.cast = cast
 	}
 	return c
 }

@@ -10,7 +10,7 @@ import (
 
 // dequantizeLinear folds a DequantizeLinear of ONNX or com.microsoft.
 func (f *Recognizer) dequantizeLinear(n *onnxpb.NodeProto) *Constant {
-	x, scale := f.input(n, 0), f.input(n, 1)
+	x, scale := f.input(n, 0), f.input(n, 1).plain()
 	var zero *Constant
 	if graph.HasInput(n, 2) {
 		if zero = f.input(n, 2); zero == nil {

@@ -22,6 +22,7 @@ import (
 //	DequantizeLinear                 of the standard or of com.microsoft: per tensor, per axis, in blocks; scales may be scaled themselves
 //	QuantizeLinear+DequantizeLinear  of a float constant: fake quantization
 //	Gather, Gather+Mul               codes that are positions in a table of values, and scales
+//	Cast+Mul                         codes as floats, zero points as floats that are subtracted from them, and scales
 //	…+Sub                            one of these, and mins that are subtracted from the result
 //	MatMulNBits                      of com.microsoft
 //	GatherBlockQuantized             of com.microsoft
@@ -235,12 +236,15 @@ func (f *Recognizer) quantized(n *onnxpb.NodeProto) *Weight {
 // absorbed reports whether a decoded weight is only a part of other weights, such as scaled scales.
 func (f *Recognizer) absorbed(v *graph.Value) bool {
 	return !v.Output && len(v.Uses) > 0 && !slices.ContainsFunc(v.Uses, func(u graph.Use) bool {
+		if readsScales(u) {
+			return false
+		}
 		made := f.Graph.Made(u.Node)
 		if made == nil {
 			return true
 		}
 		c := f.Fold(made)
-		return c == nil || c.Decoder == nil
+		return c == nil || c.Decoder == nil && !f.absorbed(made)
 	})
 }
 

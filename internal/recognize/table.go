@@ -13,7 +13,7 @@ import (
 // gather folds a lookup: of a table's values by codes, or of the scale of each element's
 // block.
 func (f *Recognizer) gather(n *onnxpb.NodeProto) *Constant {
-	data, index := f.input(n, 0), f.input(n, 1)
+	data, index := f.input(n, 0).plain(), f.input(n, 1)
 	if data == nil || index == nil || !data.Values.DType.Float() || data.Decoder != nil && !f.subtracted(n) || index.Decoder != nil {
 		return nil
 	}
@@ -36,7 +36,7 @@ func (f *Recognizer) gather(n *onnxpb.NodeProto) *Constant {
 	if !ok {
 		return nil
 	}
-	return &Constant{Values: data.Values.Spread(s, shape), Source: data.Source, factor: data.factor, blocked: blocking{axis, block}, Decoder: data.Decoder}
+	return &Constant{Values: data.Values.Spread(s, shape), Source: data.Source, factor: data.factor, blocked: blocking{axis, block}, Decoder: data.Decoder, cast: data.cast}
 }
 
 // subtracted reports whether the output of a node is only subtracted from other values, as mins are.
@@ -90,10 +90,10 @@ func blocksOf(index *Constant, count int64) (block int64, ok bool) {
 	return block, shapes.DivideUp(n, block) == count
 }
 
-// product folds a Mul of a table's values by scales, or of two constants that are not decoded weights,
-// such as scales by their scale.
+// product folds a Mul of codes or a table's values by scales, or of two constants that are not decoded
+// weights, such as scales by their scale.
 func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
-	x, y := f.input(n, 0), f.input(n, 1)
+	x, y := f.input(n, 0).plain(), f.input(n, 1).plain()
 	if x == nil || y == nil || x.Values.DType != y.Values.DType || !x.Values.DType.Float() {
 		return nil
 	}
@@ -112,10 +112,19 @@ func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 				c.stored, c.step = x.stored, y.stored
 			}
 		}
+		if x.cast != nil && y.cast == nil {
+			c.Decoder, c.loose = x.cast.scaled(x, y, s), s.Single
+		}
 		return c
 	}
 	d := *x.Decoder
 	d.Form, d.unscaled = "Gather+Mul", false
+	d.scaleBy(x, y, s)
+	return &Constant{Values: made, Source: x.Source, Decoder: &d}
+}
+
+// scaleBy sets the scales that a Mul applies to values: x by y.
+func (d *Decoder) scaleBy(x, y *Constant, s lazy.ScaleMap) {
 	d.Scale, d.TensorScale, d.S, d.ScaleMap = y.Source, y.factor, y.Values, s
 	d.blocking, d.PerTensor = y.blocked, s.Single
 	if !s.Single && d.Block == 0 { // a block is the axis that Mul broadcasts
@@ -125,12 +134,14 @@ func (f *Recognizer) product(n *onnxpb.NodeProto) *Constant {
 			}
 		}
 	}
-	return &Constant{Values: made, Source: x.Source, Decoder: &d}
 }
 
-// difference folds a Sub that subtracts mins from a decoded weight.
+// difference folds a Sub that subtracts mins from a decoded weight, or zero points from codes.
 func (f *Recognizer) difference(n *onnxpb.NodeProto) *Constant {
 	x, y := f.input(n, 0), f.input(n, 1)
+	if x != nil && y != nil && x.cast != nil && y.cast != nil {
+		return x.withZeros(y)
+	}
 	if x == nil || y == nil || x.Decoder == nil || x.Decoder.unscaled || x.Decoder.Mins != nil || x.Values.DType != y.Values.DType {
 		return nil
 	}

@@ -37,6 +37,9 @@ type Engine struct {
 	standard bool // the runtime has only ONNX's operators
 	// NBits: operators that read codes are faster than an unfused DequantizeLinear.
 	NBits bool
+	// Folds: Cast, Sub and Mul of constants are folded when a model is loaded, but not a
+	// DequantizeLinear. Weights have forms that are as fast as float.
+	Folds bool
 	// Direct: operators that read codes are faster than any DequantizeLinear.
 	Direct      bool
 	MatMulNBits MatMulNBits
@@ -141,19 +144,20 @@ var Engines = []Engine{
 		Formats: []Support{{Formats: spec.Formats()[1:], Blocks: AnyBlocks}},
 		lacks:   []dtype.DType{dtype.Float4E2M1, dtype.Float8E8M0, dtype.BFloat16},
 		NBits:   true,
+		Folds:   true,
 		Dynamic: true,
 		kernels: inORT,
 
 		TransposeCrashes: true,
 		Remarks: []string{
 			"2-bit types need opset 25. MatMulNBits reads 2-bit codes at any opset, so 2-bit weights get it unless the model has opset 25 already.",
-			"It fuses DequantizeLinear with MatMul or Gemm into MatMulNBits if an integer weight has two axes, one reader in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. Other weights are correct, but are decoded at every run, among them all of Conv, LSTM and GRU.",
+			"It fuses DequantizeLinear with MatMul or Gemm into MatMulNBits if an integer weight has two axes, one reader in the same graph, scales along axis 0, and blocks of 16, 32, 64, 128 or 256 or one scale per channel. Behind a DequantizeLinear, other weights are correct, but are decoded at every run, among them all of Conv, LSTM and GRU. `--target ort` writes Cast and Mul for them, which it folds when it loads the model.",
 			"It does not fuse a Gemm with transA, transB or alpha, or with a C other than a vector with one element per column, or with beta for that. It makes a Gemm of a MatMul with two axes and an Add behind it.",
 			"It does not fuse a product whose result only a Relu or Clip reads, if a single operator reads that one's result; nor a Gemm whose first factor comes from a Transpose, or whose result a Transpose alone reads if it has no C.",
 			"It computes fused 2-bit weights wrongly if the number of columns is not a multiple of 4. Codes of such a weight get a third axis of length 1, and a Reshape behind their DequantizeLinear, unless MatMulNBits reads them: so it is not fused, also with the target portable.",
 			"It computes zeros with fused float16 weights in a body of If, Loop or Scan, or in a function that is called from one. Codes of such a weight get a third axis, too, unless MatMulNBits reads them.",
 			"With its optimizations it refuses, or computes wrongly with one column, a Transpose of 2-bit weights with a zero point per channel. Codes of such a weight get a third axis, too.",
-			"It does not fuse int8 without zero points, one scale per channel, behind a Transpose, if the opset is below 21. `--target ort` writes MatMulNBits; for rows longer than 256, which that cannot hold as one block, it stores zero points of 0, with which ONNX Runtime fuses: the outputs are those of opset 21, bit for bit.",
+			"It does not fuse int8 without zero points, one scale per channel, behind a Transpose, if the opset is below 21. `--target ort` writes MatMulNBits where that is fast; for rows longer than 256, which that cannot hold as one block, it stores zero points of 0, with which ONNX Runtime fuses: the outputs are those of opset 21, bit for bit.",
 			"It decodes all experts of a MoE at every run behind a DequantizeLinear. `--target ort` writes QMoE, in blocks that divide the rows of all weights of the node. It decodes the chosen experts if a QMoE has one scale per channel.",
 			"It refuses block_size for a weight with one axis and one scale. Such a weight gets a scalar scale without block_size.",
 		},

@@ -24,6 +24,9 @@ type File struct {
 	// Seal, if set, completes the parts that depend on all contents.
 	Seal func(w io.WriterAt) error
 
+	// Try, if set, gets the path of the finished file before it is renamed. If it fails, so does the file.
+	Try func(ctx context.Context, path string) error
+
 	// Rename, if set, rewrites the parts that depend on the names of the external data files.
 	Rename func(w io.WriterAt, locations []string) error
 }
@@ -68,6 +71,9 @@ func (f File) Finish(ctx context.Context, target *commit.Target, content Verifie
 	if err == nil && !f.NoVerify {
 		target.Flush()
 		err = content.Verify(ctx, target)
+	}
+	if err == nil && f.Try != nil {
+		err = target.Try(ctx, f.Try)
 	}
 	if err != nil {
 		return fmt.Errorf("%s: %w", f.Path, err)

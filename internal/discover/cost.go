@@ -1,0 +1,134 @@
+package discover
+
+import (
+	"cmp"
+	"slices"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/reach"
+	"onnxquant/internal/target"
+	"onnxquant/spec"
+)
+
+// Decoding is the reason of weights for which the target has no form as fast as float.
+const Decoding = "ONNX Runtime would decode it at every run; --smallest quantizes it"
+
+// cheapest settles the form of a weight for a target that folds constants: one that takes no more time
+// than the float weight. These forms are tried in turn: codes that MatMulNBits or GatherBlockQuantized
+// reads, if the measured costs allow it; operators that the target folds when it loads the model; and with
+// Options.Smallest any form. why says that there is none.
+func (d *Decision) cheapest(c Choice, x *graph.Graph, s *graph.Shapes, opts Options, forceDQ string) (_ Choice, why string) {
+	var direct bool
+	if c, direct = d.fused(c, x, s, forceDQ); direct {
+		return c, ""
+	}
+	switch why := d.unfolded(c, x); {
+	case why == "" && !c.Target.Tables(c.Format):
+		c.Folded = true
+		d.remark("ONNX Runtime decodes it once, when it loads the model")
+		return c, ""
+	case why == "" || opts.Smallest || d.asked():
+		return d.anyForm(c, x, s, opts, forceDQ), ""
+	}
+	return c, Decoding
+}
+
+// asked reports whether a precision_info asks for the format of the weight.
+func (d *Decision) asked() bool {
+	return d.Override.Bits != nil || d.Override.Format != nil
+}
+
+// fused gives a weight a form in which operators of ONNX Runtime read its codes, if that is as fast as
+// float, or for 2 bits below the opset that has their type. ok is false if there is none.
+func (d *Decision) fused(c Choice, x *graph.Graph, s *graph.Shapes, forceDQ string) (_ Choice, ok bool) {
+	if !c.Format.Scaled() {
+		return c, false
+	}
+	n, lacking := FindNBits(x, d.tensor(), c)
+	why := d.notDirect(c, x, s)
+	zeros := why != "" && lacking != "" && d.fusedWithZeros(c, x, s)
+	switch {
+	case why == "" || zeros:
+		as := c
+		as.AccuracyLevel = spec.AccuracyInt8 // as ONNX Runtime fuses
+		n = NBits{Product: true, Block: int64(fusedBlock(c))}
+		if !d.fast(as, n, x, s) {
+			return c, false
+		}
+		if c.StoredZeros = zeros; zeros {
+			d.remark("zero points of 0 are stored: with them ONNX Runtime fuses its DequantizeLinear")
+		}
+		return c, true
+	case cmp.Or(forceDQ, lacking) != "":
+		return c, false
+	case c.Format.Bits() == 2 && c.Format.Traits().Codes.Opset() > x.Opset: // few models can be raised to it
+	case !d.fast(c, n, x, s):
+		return c, false
+	}
+	d.remark(why)
+	c.Style, c.NBits = spec.NBits, n
+	return c, true
+}
+
+// fusedBlock is the block size with which ONNX Runtime fuses a DequantizeLinear.
+func fusedBlock(c Choice) int {
+	if c.Block == spec.PerChannel {
+		return 32
+	}
+	return c.Block
+}
+
+// fewRows is the size in bytes of a float table from which on a GatherBlockQuantized is better than a
+// table that is decoded when the model is loaded: the table would take the memory, and the few rows that a run
+// reads little of its time.
+const fewRows = 64 << 20
+
+// fast reports whether each product that reads the codes of a weight takes no more time than one with
+// floats.
+func (d *Decision) fast(c Choice, n NBits, x *graph.Graph, s *graph.Shapes) bool {
+	switch {
+	case n.Experts:
+		return true // QMoE computes with the chosen experts alone
+	case !n.Product:
+		return d.Bytes >= fewRows
+	}
+	k := c.Operand.View[c.Operand.Axis]
+	size, _ := dtype.Elements(c.Operand.View)
+	return !slices.ContainsFunc(d.Reach.Leaves, func(l reach.Leaf) bool {
+		p := target.Nibbles{
+			Bits: c.Format.Bits(), Block: int(n.Block), Level: int(c.AccuracyLevel.Attribute()),
+			Zeros: c.ZeroPoint, K: k, N: size / max(k, 1), Rows: rowsOf(l, x, s),
+		}
+		return l.Node.GetOpType() != "Gather" && !p.Fast()
+	})
+}
+
+// rowsOf returns the number of rows that a product multiplies by a matrix; 0 if it is not known.
+func rowsOf(l reach.Leaf, x *graph.Graph, s *graph.Shapes) int64 {
+	dims := s.Of(x.Source(l.Node, 0))
+	if len(dims) == 0 {
+		return 0
+	}
+	if graph.IntAttribute(l.Node, "transA") != 0 {
+		dims = dims[1:]
+	} else {
+		dims = dims[:len(dims)-1]
+	}
+	rows := int64(1)
+	for _, dim := range dims {
+		if dim.Length <= 0 || rows > 1<<31 {
+			return 0
+		}
+		rows *= dim.Length
+	}
+	return rows
+}
+
+// unfolded returns why ONNX Runtime does not fold the operators that decode a weight, or "".
+func (d *Decision) unfolded(c Choice, x *graph.Graph) string {
+	if c.Format.Encoding() != nil && c.Format.Encoding().Form.Values == nil {
+		return "DequantizeLinear decodes it"
+	}
+	return ""
+}
