@@ -49,7 +49,7 @@ func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	fs.Var(cli.Limit{Value: &f.minCosine, Kind: "C"}, "min-cosine", fmt.Sprintf("fail if the cosine of an output is below C (default %g)", verify.LeastCosine))
 	fs.Var(cli.Limit{Value: &f.maxError, Kind: "E"}, "max-error", "fail if the error of an element of a weight or an output is\nabove E")
 	fs.Var(cli.Choice[verify.Engine]{Value: &o.Engine, Allowed: verify.Engines, Kind: "ENGINE"}, "engine",
-		"runtime: go, ort (ONNX Runtime), onnx-go (in builds with the\ntag onnxgo), none, or auto: go, else ort (default auto)")
+		"runtime: go, ort (ONNX Runtime), onnx-go (in builds with the\ntag onnxgo), none, or auto: go, else ort,\nand ort for OUT itself (default auto)")
 	fs.BoolVar(&f.requireOutputs, "require-outputs", false, "fail if the outputs were not compared (default with\n--engine go, ort or onnx-go, --inputs, --dim or a limit of outputs)")
 	fs.Var(cli.Choice[verify.Verdict]{Value: &f.failOn, Allowed: verify.Verdicts[:2], Kind: "VERDICT"}, "fail-on", "verdict whose exit status is not 0: failed, or poor as well\n(default failed)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", ortLibUsage)
@@ -57,6 +57,7 @@ func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
 	fs.Var(cli.SizesOf{Value: &o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
 	fs.StringArrayVar(&o.Logits, "logits", nil, "output `NAME` has logits, whose softmax is a distribution; may\nbe repeated (default: outputs with logit in their names)")
+	fs.BoolVar(&o.Trace, "trace", false, "compare values inside of the models: where errors enter")
 	fs.DurationVar(&o.Timeout, "timeout", 0, "stop an engine that runs the models for longer than `TIME`,\nsuch as 90s or 10m; the Go engine may then take more work\nand memory than fits the size of the model (default: 2m for\nsmall models; no limit with --engine)")
 }
 
@@ -68,7 +69,7 @@ func verifyCommand() cli.Command {
 		Text: `Compares the float model IN with the quantized model OUT, from any tool. It checks
 that only weights changed, and measures the error of each weight and of each output.
 For the outputs it runs both models on the same inputs, OUT with its weights as floats;
---engine ort runs OUT itself, too.`,
+ONNX Runtime, if it is found, also runs OUT itself.`,
 		After: `Verdicts: failed, something besides weights changed, an error is beyond its limit, or OUT
 does not run; poor, it runs, but outputs say that it is of little use; sound, nothing
 speaks against it, but quality was not judged; passed, your limits on your data.
@@ -196,7 +197,7 @@ func (f *verifyFlags) print(w io.Writer, r *verify.Report) {
 		worst := slices.MinFunc(r.Weights, func(a, b compare.WeightMatch) int { return cmp.Compare(a.SQNR, b.SQNR) })
 		facts = append(facts, cli.Fact{Label: "worst", Text: errorText(worst.Name, worst.Node, worst.SQNR, worst.MaxError)})
 	}
-	cli.PrintFacts(w, slices.Concat(facts, executionFacts(r.Execution), cli.Labelled("warning", printables(r.Warnings)), cli.Labelled("hint", printables(r.Hints))))
+	cli.PrintFacts(w, slices.Concat(facts, executionFacts(r.Execution), cli.Labelled("trace", printables(r.Trace.Lines())), cli.Labelled("warning", printables(r.Warnings)), cli.Labelled("hint", printables(r.Hints))))
 }
 
 func matchRows(weights []compare.WeightMatch) [][]string {
@@ -286,7 +287,10 @@ func executionFacts(x verify.Execution) []cli.Fact {
 	}
 	facts = slices.Concat(facts, cli.Labelled("", printables(x.MadeUp())), outputFacts(x.Outputs))
 	if x.QuantizedRun != nil && x.QuantizedRun.Reason == "" {
-		facts = append(append(facts, cli.Fact{Label: "", Text: "OUT itself, on the same"}), outputFacts(x.QuantizedRun.Outputs)...)
+		facts = append(append(facts, cli.Fact{Label: "", Text: "OUT itself, as users run it in " + x.QuantizedRun.Engine + ", " + cli.Printable(x.QuantizedRun.Library)}), outputFacts(x.QuantizedRun.Outputs)...)
+		if x.QuantizedRun.Exact != nil {
+			facts = append(append(facts, cli.Fact{Label: "", Text: "with the session's qdq_matmulnbits_accuracy_level at 1"}), outputFacts(x.QuantizedRun.Exact)...)
+		}
 	}
 	return facts
 }

@@ -105,13 +105,13 @@ func (c *collector) stage(text string) {
 // compare verifies a quantized model and describes its file; the first is also inspected.
 func (c *collector) compare(in, out string, first bool) (*verify.Report, error) {
 	opts := c.opts.Verify
-	opts.Detail = first
+	opts.Detail, opts.Trace = first, opts.Trace && first
 	v, err := verify.Models(c.ctx, in, out, opts)
 	if err != nil {
 		return nil, err
 	}
 	if first {
-		c.report.Verification = v
+		c.report.Verification, c.report.Trace = v, v.Trace
 	}
 	v = withoutRepeats(v)
 	m, err := onnxq.Open(out)

@@ -27,6 +27,7 @@ func judge(v *verify.Report, opts verify.Options) *Judgement {
 		}),
 		outputCheck(v, Check{What: "SQNR of outputs", Unit: "dB", Limit: fmt.Sprintf("≥ %g dB", v.Limits.OutputSQNR), Given: sqnr || opts.MinOutputSQNR != nil}, verify.CheckOutputs, func(o *verify.Output) float64 { return o.SQNR }),
 		outputCheck(v, Check{What: "Cosine of outputs", Limit: fmt.Sprintf("≥ %g", v.Limits.Cosine), Given: opts.MinCosine != nil}, verify.CheckCosine, func(o *verify.Output) float64 { return o.Cosine }),
+		{What: "Runs in ONNX Runtime", Limit: "if IN does", Done: v.Execution.QuantizedRun != nil && !(v.Execution.QuantizedRun.Reason != "" && !v.Execution.QuantizedRun.Broken), OK: v.Failed[verify.CheckRuns] == 0, Worst: []At{}},
 		{What: "Finite where the float model is", Limit: "all elements", Done: true, OK: v.Failed[verify.CheckFinite] == 0, Worst: []At{}},
 	}
 	if most := v.Limits.MaxError; most != nil {

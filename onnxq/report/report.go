@@ -41,12 +41,16 @@ type Report struct {
 	Kept      []Kept         `json:"kept"`          // tensors that stay float, by reason, the most bytes first
 	Notes     []string       `json:"notes"`         // differences that do not matter, and warnings
 	Fix       *Suggestion    `json:"suggestion,omitempty"`
+	Trace     *Trace         `json:"trace,omitempty"` // of the first of Outs, if it was asked for
 
 	Verification *verify.Report `json:"-"` // of the first of Outs
 }
 
 // Hazard is a known problem of a runtime with the quantized model.
 type Hazard = inspect.Hazard
+
+// Trace compares values inside of the models.
+type Trace = verify.Trace
 
 // Execution compares the outputs.
 type Execution = verify.Execution

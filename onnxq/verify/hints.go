@@ -29,7 +29,7 @@ func (v *verifier) runtimeHint() string {
 	if r.Verdict == Failed || !coded || !r.Execution.Compared || r.Execution.QuantizedRun != nil {
 		return ""
 	}
-	return "OUT itself was not run, with the kernels for its codes: --engine ort runs it, too"
+	return "OUT itself was not run, with the kernels for its codes: that needs ONNX Runtime (pip install onnxruntime)"
 }
 
 // swapHint says that the models may be in the wrong order.

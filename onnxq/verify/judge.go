@@ -30,9 +30,6 @@ func (v *verifier) judge() {
 		v.judgeWeight(&w)
 	}
 	v.judgeOutputs()
-	if v.crash != nil {
-		v.fail(CheckCrash, "OUT cannot be run: %v", v.crash)
-	}
 	if x := r.Execution; x.Required && !x.Compared {
 		v.fail(CheckCompared, "the outputs were not compared: %s", strings.Join(x.Reasons, "; "))
 	}
@@ -159,8 +156,11 @@ func (v *verifier) judgeOutputs() {
 		for i := range own.Outputs {
 			v.judgeOutput(fmt.Sprintf("output %q of OUT itself", own.Outputs[i].Name), &own.Outputs[i])
 		}
-		if own.Reason != "" && v.crash == nil {
-			v.warn("%s does not run OUT itself, only with its weights as floats: %s", x.Engine, own.Reason)
+		switch {
+		case own.Broken:
+			v.fail(CheckRuns, "%s runs IN and does not run OUT: %s", own.Engine, own.Reason)
+		case own.Reason != "":
+			v.warn("%s does not run OUT itself, only with its weights as floats: %s", cmp.Or(own.Engine, "ONNX Runtime"), own.Reason)
 		}
 	}
 }

@@ -44,6 +44,8 @@ type Options struct {
 
 	Detail bool // describe each quantized weight in detail: compare.Detail
 
+	Trace bool // compare values inside of the models
+
 	// Timeout bounds the time in which an engine runs both models. 0: none for a given Engine; for Auto,
 	// LeastPatience and a minute more for every GiB of the two models.
 	Timeout time.Duration

@@ -61,6 +61,9 @@ func (v *verifier) execute(float, quantized string) error {
 			if r, ok := runner.(*ort.Runner); ok {
 				x.Library = r.Library()
 			}
+			if v.opts.Trace {
+				v.trace(runner, float, quantized, used)
+			}
 			if used.small {
 				v.warn("the inputs are smaller than usual ones, which would be too much for %s: the outputs show less", runner.Name())
 			}
@@ -68,7 +71,10 @@ func (v *verifier) execute(float, quantized string) error {
 		}
 		x.Reasons = append(x.Reasons, err.Error())
 	}
-	x.Inputs, x.Outputs, x.QuantizedRun = described(&trials[0]), []Output{}, nil
+	x.Inputs, x.Outputs = described(&trials[0]), []Output{}
+	if x.QuantizedRun != nil && !x.QuantizedRun.Broken {
+		x.QuantizedRun = nil
+	}
 	return nil
 }
 
@@ -101,16 +107,8 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 
 // compare runs both models, within the allowed time. It returns the inputs that it used.
 func (v *verifier) compare(runner execute.Runner, float, quantized string, trials []trial, smaller bool) (trial, error) {
-	ctx := v.ctx
-	if limit := v.opts.patience(sizeOf(float) + sizeOf(quantized)); limit > 0 {
-		stopped := fmt.Errorf("stopped after %v", limit.Round(time.Second))
-		if v.opts.Timeout == 0 {
-			stopped = fmt.Errorf("%w; --timeout TIME lets it take more", stopped)
-		}
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, stopped)
-		defer cancel()
-	}
+	ctx, cancel := v.limited()
+	defer cancel()
 	session := func(which, path string) (execute.Session, error) {
 		progress := v.stage(fmt.Sprintf("running the %s model in %s", which, runner.Name()))
 		return evaluate.Reporting(runner, v.overRuns(progress)).Session(ctx, path)
@@ -134,37 +132,15 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 		x.Outputs, err = v.outputs(want, got)
 	}
 	if err != nil {
-		err = fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
-		v.noteCrash(err, quantized == v.out)
-		return used, err
-	}
-	if _, real := runner.(*ort.Runner); !real || quantized == v.out {
-		return used, nil
-	}
-	x.QuantizedRun = &QuantizedRun{Outputs: []Output{}}
-	if float != v.in { // IN has codes: compare with IN as it is too
-		if want, err = run("first", v.in); err != nil {
-			err = fmt.Errorf("it does not run IN itself: %w", err)
+		if _, real := runner.(*ort.Runner); real { // it may be the fault of OUT
+			v.itself(runner, used, want, float == v.in)
 		}
+		return used, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
-	if err == nil {
-		got, err = run("quantized", v.out)
-	}
-	if err == nil {
-		x.QuantizedRun.Outputs, err = v.outputs(want, got)
-	}
-	if err != nil {
-		v.noteCrash(err, true)
-		x.QuantizedRun = &QuantizedRun{Reason: err.Error(), Outputs: []Output{}}
+	if quantized != v.out || runner.Name() == evaluate.Go.Name() {
+		v.itself(runner, used, want, float == v.in)
 	}
 	return used, nil
-}
-
-// noteCrash notes that a runtime crashed with a model, if that is OUT itself.
-func (v *verifier) noteCrash(err error, itself bool) {
-	if itself && errors.Is(err, ort.ErrEnded) {
-		v.crash = err
-	}
 }
 
 // overRuns returns a function that is told the progress of each run, and tells that of all runs.

@@ -30,6 +30,7 @@ type Report struct {
 	Same      int                   `json:"same"`    // number of equal float constants
 	Rounded   int                   `json:"rounded"` // weights of Same that are equal after rounding to float16 or bfloat16
 	Execution Execution             `json:"execution"`
+	Trace     *Trace                `json:"trace,omitempty"` // with Options.Trace
 }
 
 // Check is a kind of failure.
@@ -44,7 +45,7 @@ const (
 	CheckCosine    Check = "cosine"    // of outputs
 	CheckLargest   Check = "largest"   // error of elements
 	CheckFinite    Check = "finite"    // elements that are finite in one model only
-	CheckCrash     Check = "crash"     // the runtime crashes with OUT
+	CheckRuns      Check = "runs"      // OUT does not load or run in ONNX Runtime, and IN does
 	CheckCompared  Check = "compared"  // the outputs were not compared although that is required
 )
 
@@ -73,12 +74,6 @@ type Execution struct {
 	Sizes        string        `json:"sizes,omitempty"`   // of symbolic dimensions, if the inputs are made up
 	Outputs      []Output      `json:"outputs"`           // of OUT with its weights as floats
 	QuantizedRun *QuantizedRun `json:"itself,omitempty"`  // nil: OUT was not run as it is, or has nothing but floats
-}
-
-// QuantizedRun compares the outputs of OUT as ONNX Runtime runs it, with the kernels that compute with codes.
-type QuantizedRun struct {
-	Reason  string   `json:"reason,omitempty"` // why it does not run
-	Outputs []Output `json:"outputs"`
 }
 
 // Final returns the outputs of the run that is nearest to what users of OUT get.

@@ -66,10 +66,10 @@ type verifier struct {
 	opts    Options
 	report  *Report
 
-	crash     error // of the runtime, with OUT itself
-	optimized bool  // ONNX Runtime optimized out, and not in
-	floats    bool  // float weights of out may be decoded codes, by its record
-	runs      int   // of each model, for the progress
+	optimized bool // ONNX Runtime optimized out, and not in
+	floats    bool // float weights of out may be decoded codes, by its record
+	elsewhere bool // OUT is meant for another runtime than ONNX Runtime
+	runs      int  // of each model, for the progress
 }
 
 // stage announces the next stage. The caller reports its progress to the result.
@@ -89,6 +89,7 @@ type decoded struct {
 	codes     origin
 	floats    bool            // it was dequantized, by its record
 	optimized bool            // ONNX Runtime optimized and saved it
+	elsewhere bool            // it is meant for another runtime than ONNX Runtime
 	folded    *restyle.Report // nil if nothing was decoded
 }
 
@@ -139,7 +140,7 @@ func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, e
 		}
 	}
 	given := m.Graph().File.Proto
-	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: originOf(provenance.Of(given))}
+	d := &decoded{Model: m, path: path, ir: given.GetIrVersion(), codes: originOf(provenance.Of(given)), elsewhere: elsewhere(given)}
 	d.floats = slices.ContainsFunc(provenance.Of(given), func(s spec.Step) bool { return s.Command == "dequantize" })
 	for _, o := range given.OpsetImport {
 		d.optimized = d.optimized || o.GetDomain() == optimizers
@@ -198,6 +199,7 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 	}
 	v.optimized = b.optimized && !a.optimized
 	v.floats = b.floats
+	v.elsewhere = b.elsewhere
 	v.report.Swapped = a.folded != nil && b.folded == nil
 	m, err := v.matched(a, b)
 	if err != nil {

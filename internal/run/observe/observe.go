@@ -50,6 +50,9 @@ func Find(ctx context.Context, name, library string) (*Engine, error) {
 	return &Engine{ort: runner, lacked: err}, nil
 }
 
+// With returns an engine that runs models in ONNX Runtime.
+func With(r *ort.Runner) *Engine { return &Engine{ort: r} }
+
 // Lacked is why ONNX Runtime was not found, if it was looked for.
 func (e *Engine) Lacked() error { return e.lacked }
 
@@ -191,17 +194,34 @@ func Run(ctx context.Context, s execute.Session, data *samples.Samples, names []
 	return nil
 }
 
-// sizes returns the bytes that values have in the first sample. The runtime makes the shapes
-// only: a value itself may be too large to return.
-func (e *Engine) sizes(ctx context.Context, path string, data *samples.Samples, names []string) ([]int64, error) {
-	more := &onnxpb.GraphProto{}
-	shapes := make([]string, len(names))
-	for i, name := range names {
-		shapes[i] = name + "/onnxquant_shape"
-		more.Node = append(more.Node, &onnxpb.NodeProto{OpType: new("Shape"), Input: []string{name}, Output: []string{shapes[i]}})
-		more.Output = append(more.Output, &onnxpb.ValueInfoProto{Name: &shapes[i]})
+// Sizes returns the bytes of values of the model at path, on these inputs.
+func (e *Engine) Sizes(ctx context.Context, path string, inputs []*execute.Tensor, names []string) ([]int64, error) {
+	if !e.IsGo() {
+		s, shapes, err := e.openShapes(ctx, path, names)
+		if err != nil {
+			return nil, err
+		}
+		defer s.Close()
+		return sizesIn(s, inputs, names, shapes)
 	}
-	s, err := e.OpenWith(ctx, path, more)
+	s, err := evaluate.Open(ctx, path)
+	if err != nil {
+		return nil, err
+	}
+	defer s.Close()
+	if _, err := s.Run(inputs); err != nil {
+		return nil, err
+	}
+	sizes := make([]int64, len(names))
+	for i, name := range names {
+		sizes[i] = s.Sizes()[name]
+	}
+	return sizes, nil
+}
+
+// sizes returns the bytes that values have in the first sample.
+func (e *Engine) sizes(ctx context.Context, path string, data *samples.Samples, names []string) ([]int64, error) {
+	s, shapes, err := e.openShapes(ctx, path, names)
 	if err != nil {
 		return nil, err
 	}
@@ -210,21 +230,46 @@ func (e *Engine) sizes(ctx context.Context, path string, data *samples.Samples, 
 		if err != nil {
 			return nil, err
 		}
-		values, err := s.Run(inputs, shapes...)
+		sizes, err := sizesIn(s, inputs, names, shapes)
 		if err != nil {
 			return nil, data.Failed(ctx, 0, inputs, err)
-		}
-		sizes := make([]int64, len(values))
-		for i, v := range values {
-			n, err := dtype.Elements(v.Int64s())
-			if err != nil {
-				return nil, fmt.Errorf("value %q: %w", names[i], err)
-			}
-			sizes[i] = 8 * min(n, 1<<50) // at most 8 bytes an element
 		}
 		return sizes, nil
 	}
 	return nil, errors.New("no samples")
+}
+
+// openShapes opens a model that also returns the shapes of values. The runtime makes the shapes only: a value
+// itself may be too large to return.
+func (e *Engine) openShapes(ctx context.Context, path string, names []string) (s execute.Session, shapes []string, err error) {
+	more := &onnxpb.GraphProto{}
+	for _, name := range names {
+		shape := name + "/onnxquant_shape"
+		if !slices.Contains(shapes, shape) {
+			more.Node = append(more.Node, &onnxpb.NodeProto{OpType: new("Shape"), Input: []string{name}, Output: []string{shape}})
+			more.Output = append(more.Output, &onnxpb.ValueInfoProto{Name: &shape})
+		}
+		shapes = append(shapes, shape)
+	}
+	s, err = e.OpenWith(ctx, path, more)
+	return s, shapes, err
+}
+
+// sizesIn returns the bytes of values, from their shapes.
+func sizesIn(s execute.Session, inputs []*execute.Tensor, names, shapes []string) ([]int64, error) {
+	values, err := s.Run(inputs, shapes...)
+	if err != nil {
+		return nil, err
+	}
+	sizes := make([]int64, len(values))
+	for i, v := range values {
+		n, err := dtype.Elements(v.Int64s())
+		if err != nil {
+			return nil, fmt.Errorf("value %q: %w", names[i], err)
+		}
+		sizes[i] = 8 * min(n, 1<<50) // at most 8 bytes an element
+	}
+	return sizes, nil
 }
 
 // grouped divides names into groups of at most limit bytes together, or of one name. Their

@@ -68,8 +68,13 @@ type Session struct {
 	runner runner
 	ctx    context.Context
 	model  *modelfile.Model
-	work   float64 // of the last run
+	work   float64          // of the last run
+	sizes  map[string]int64 // bytes of the values of the graph's nodes in the last run
+	makers map[string]*onnxpb.NodeProto
 }
+
+// Sizes returns the bytes of the values that the nodes of the main graph made in the last run.
+func (s *Session) Sizes() map[string]int64 { return s.sizes }
 
 // Work returns the work of the last run, about in multiply-adds.
 func (s *Session) Work() float64 { return s.work }
@@ -98,20 +103,14 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 			values = append(values, o.GetName())
 		}
 	}
-	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1, budget: unbounded(), progress: s.runner.progress}
+	e := s.evaluator()
 	for _, t := range inputs {
 		e.held += len(t.Data)
 	}
 	if s.runner.bounded {
 		e.budget = budgetFor(float64(s.model.Size()), float64(e.held))
 	}
-	e.arithmetic = metered{s.runner.arithmetic, &e.budget}
-	defer func() { s.work = e.budget.spent }()
-	for _, o := range s.model.Proto.OpsetImport {
-		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
-			e.opset = o.GetVersion()
-		}
-	}
+	defer func() { s.work, s.sizes = e.budget.spent, e.sizes }()
 	top := newScope(nil, g)
 	for _, name := range values {
 		top.uses[name]++
@@ -135,6 +134,17 @@ func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 	return results, nil
 }
 
+func (s *Session) evaluator() *evaluator {
+	e := &evaluator{ctx: s.ctx, model: s.model, opset: 1, budget: unbounded(), sizes: map[string]int64{}, progress: s.runner.progress}
+	e.arithmetic = metered{s.runner.arithmetic, &e.budget}
+	for _, o := range s.model.Proto.OpsetImport {
+		if o.GetDomain() == "" || o.GetDomain() == "ai.onnx" {
+			e.opset = o.GetVersion()
+		}
+	}
+	return e
+}
+
 type evaluator struct {
 	arithmetic
 	ctx    context.Context
@@ -142,6 +152,7 @@ type evaluator struct {
 	opset  int64
 	held   int // bytes of all values; values that share memory count twice
 	budget budget
+	sizes  map[string]int64 // of values of the main graph
 
 	progress func(done, total int64) // see runner
 }
@@ -377,6 +388,9 @@ func (e *evaluator) keep(s *scope, n *onnxpb.NodeProto, results []*execute.Tenso
 		}
 		e.drop(s, name)
 		s.values[name] = results[i]
+		if s.outer == nil {
+			e.sizes[name] = int64(len(results[i].Data))
+		}
 		e.held += len(results[i].Data)
 		if err := e.budget.spend(workOfMove * float64(results[i].Len())); err != nil {
 			return err
@@ -417,4 +431,53 @@ func describe(n *onnxpb.NodeProto) string {
 		name = name[:80] + "…"
 	}
 	return fmt.Sprintf("%s node %s", n.GetOpType(), strconv.Quote(name))
+}
+
+// Node runs the node of the main graph that makes a value. values has the values that it reads, by name; others are
+// computed from stored tensors and values.
+func (s *Session) Node(value string, values map[string]*execute.Tensor) (*execute.Tensor, error) {
+	g := s.model.Proto.GetGraph()
+	e := s.evaluator()
+	top := newScope(nil, g)
+	for name, t := range values {
+		top.values[name] = t
+	}
+	delete(top.values, value)
+	if s.makers == nil {
+		s.makers = map[string]*onnxpb.NodeProto{}
+		for _, n := range g.GetNode() {
+			for _, name := range n.Output {
+				s.makers[name] = n
+			}
+		}
+	}
+	if err := e.need(top, s.makers, value, 0); err != nil {
+		return nil, err
+	}
+	return e.value(top, value)
+}
+
+// need runs the nodes that a value needs, if it is not known.
+func (e *evaluator) need(s *scope, makers map[string]*onnxpb.NodeProto, value string, depth int) error {
+	const deepest = 100
+	n := makers[value]
+	switch {
+	case value == "" || s.ready(value):
+		return nil
+	case n == nil || depth > deepest:
+		return fmt.Errorf("there is no value %q", value)
+	}
+	for _, name := range reads(n) {
+		s.uses[name]++ // it stays
+		if makes(n, name) {
+			continue
+		}
+		if err := e.need(s, makers, name, depth+1); err != nil {
+			return err
+		}
+	}
+	for _, name := range n.Output {
+		s.uses[name]++
+	}
+	return e.node(s, n)
 }

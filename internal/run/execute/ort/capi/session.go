@@ -96,7 +96,11 @@ func (l *Library) options(r *wire.Load) (handle, error) {
 		"session.intra_op.allow_spinning":                      "0",                   // idle threads yield the processor
 	}
 	if r.AsUsers {
-		entries = nil
+		delete(entries, "session.qdq_matmulnbits_accuracy_level")
+		delete(entries, "session.intra_op.allow_spinning")
+	}
+	if len(r.More) == 0 {
+		delete(entries, "session.model_external_initializers_file_folder_path")
 	}
 	for key, value := range entries {
 		if err := l.f.check(l.f.AddSessionConfigEntry(options, key, value)); err != nil {
