@@ -230,7 +230,7 @@ func (w *Weight) Opset() int64 {
 	need := max(13, w.codeType().Opset(), w.scaleType().Opset(), w.DType.Opset())
 	if w.Choice.Folded {
 		if w.codeType().Bits() == 8 && w.codeType().Integer() {
-			return 7 // Mul
+			return 9 // with its IR version, initializers need not be inputs
 		}
 		return need
 	}
