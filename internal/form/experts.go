@@ -13,9 +13,10 @@ import (
 //	MoE    input, router_probs, fc1, bias1, fc2, bias2, fc3, bias3
 //	QMoE   input, router_probs, codes1, scales1, bias1, codes2, scales2, bias2, codes3, scales3, bias3, zeros1, zeros2, zeros3, router_weights
 const (
-	routerProbs  = 1
-	firstExperts = 2
-	firstZeros   = 11
+	routerProbs   = 1
+	firstExperts  = 2
+	firstZeros    = 11
+	routerWeights = 14
 )
 
 // CodesOfExperts is the input of a QMoE with the codes of a weight.
@@ -23,9 +24,6 @@ func CodesOfExperts(weight int) int { return firstExperts + 3*weight }
 
 // ZerosOfExperts is the input of a QMoE with the zero points of a weight.
 func ZerosOfExperts(weight int) int { return firstZeros + weight }
-
-// RouterWeights is the input of a QMoE by which it weighs the outputs of experts.
-const RouterWeights = 14
 
 // experts makes a QMoE of a MoE, unless another weight has done so, and puts in codes, scales and zero
 // points of a weight.
@@ -67,7 +65,7 @@ func (c *Operators) becomeQMoE(w *Weight, n, made *onnxpb.NodeProto, b *Builder)
 	if graph.IntAttribute(n, "normalize_routing_weights") == 0 {
 		weights := b.Fresh(n.Input[routerProbs] + "_Softmax_Output")
 		softmax := b.NewNode(n.Input[routerProbs], "Softmax", weights, n.Input[routerProbs:routerProbs+1], IntAttr("axis", 1))
-		setInput(added, RouterWeights, weights)
+		setInput(added, routerWeights, weights)
 		c.hide(softmax)
 		c.copy.AddBehind(made, softmax)
 	}
@@ -89,8 +87,9 @@ var quantizedAttributes = []string{
 	"block_size", "weights_prepacked", "accuracy_level", "quant_type",
 }
 
-// ReadExperts makes a MoE of a QMoE, unless that has been done, and puts in the float value of a weight.
-func ReadExperts(n, made *onnxpb.NodeProto, weight int, value string) {
+// ReadExperts makes a MoE of a QMoE, unless that has been done, and puts in the float value of a weight, whose
+// codes are at an input of the QMoE.
+func ReadExperts(n, made *onnxpb.NodeProto, codes int, value string) {
 	if made.GetOpType() == "QMoE" {
 		made.OpType, made.Input = new("MoE"), slices.Clone(n.Input[:routerProbs+1])
 		made.Attribute = slices.DeleteFunc(slices.Clone(n.Attribute), func(a *onnxpb.AttributeProto) bool {
@@ -102,5 +101,5 @@ func ReadExperts(n, made *onnxpb.NodeProto, weight int, value string) {
 			}
 		}
 	}
-	setInput(made, firstExperts+2*weight, value)
+	setInput(made, firstExperts+(codes-firstExperts)/3*2, value)
 }

@@ -23,23 +23,15 @@ import (
 var expertCodes = []int{2, 5, 8}
 
 const (
-	expertZeros   = 11 // of the first weight
-	routerProbs   = 1
-	routerWeights = 14
+	expertZeros = 11 // of the first weight
+	routerProbs = 1
 )
+
+// RouterWeights is the input of a QMoE by which it weighs the outputs of experts.
+const RouterWeights = 14
 
 // IsQMoE reports whether a node is a QMoE of com.microsoft.
 func IsQMoE(n *onnxpb.NodeProto) bool { return graph.Operator(n) == graph.Contrib+".QMoE" }
-
-// ExpertsOf returns the numbers of the weights of a QMoE, from 0, whose codes have the given name.
-func ExpertsOf(n *onnxpb.NodeProto, codes string) (weights []int) {
-	for i, input := range expertCodes {
-		if graph.HasInput(n, input) && n.Input[input] == codes {
-			weights = append(weights, i)
-		}
-	}
-	return weights
-}
 
 // expertsOf describes the weights of a node, if it is a QMoE. It describes none if no MoE can replace the node;
 // obstacle says why.
@@ -75,10 +67,10 @@ func (f *Recognizer) mixtureObstacle(n *onnxpb.NodeProto) string {
 	if graph.IntAttributeOr(n, "weights_prepacked", -1) == 1 {
 		return "its codes are packed for one device (weights_prepacked)"
 	}
-	if !graph.HasInput(n, routerWeights) {
+	if !graph.HasInput(n, RouterWeights) {
 		return ""
 	}
-	v := f.Graph.Source(n, routerWeights)
+	v := f.Graph.Source(n, RouterWeights)
 	if v == nil || v.Node == nil || !graph.IsOperator(v.Node, "Softmax") || f.Graph.Source(v.Node, 0) == nil || f.Graph.Source(v.Node, 0) != f.Graph.Source(n, routerProbs) {
 		return "its router_weights are not the Softmax of its router_probs, which MoE takes"
 	}

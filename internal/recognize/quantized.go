@@ -67,6 +67,7 @@ type Weight struct {
 	// Its place in the graph, for packages of this module.
 	Value    *graph.Value        `json:"-"` // the decoded value; nil if an operator decodes internally
 	Nodes    []*onnxpb.NodeProto `json:"-"` // the nodes that decode it
+	Inputs   []int               `json:"-"` // of Nodes that decode internally: where they read the codes
 	Graph    *onnxpb.GraphProto  `json:"-"` // contains the node, or the codes if an operator decodes internally
 	Constant *Constant           `json:"-"` // nil if it cannot be decoded
 }
@@ -123,7 +124,7 @@ func (f *Recognizer) Weights() []*Weight {
 			list = append(list, w)
 			return
 		}
-		first.Nodes = append(first.Nodes, w.Nodes...)
+		first.Nodes, first.Inputs = append(first.Nodes, w.Nodes...), append(first.Inputs, w.Inputs...)
 		first.Consumers = append(first.Consumers, w.Consumers...)
 		first.Transposed = first.Transposed && w.Transposed
 	}
@@ -252,7 +253,7 @@ func (f *Recognizer) absorbed(v *graph.Value) bool {
 func (f *Recognizer) selfDecoded(n *onnxpb.NodeProto, input int, c *Constant, obstacle string) *Weight {
 	w := &Weight{
 		Form: n.GetOpType(), Obstacle: obstacle, Transposed: input == 1,
-		Consumers: []string{graph.Use{Node: n, Input: input}.String()}, Nodes: []*onnxpb.NodeProto{n}, Constant: c,
+		Consumers: []string{graph.Use{Node: n, Input: input}.String()}, Nodes: []*onnxpb.NodeProto{n}, Inputs: []int{input}, Constant: c,
 		Shape: []int64{}, Bits: int(graph.IntAttributeOr(n, "bits", 4)), Block: graph.IntAttribute(n, "block_size"),
 	}
 	if graph.HasInput(n, input) {

@@ -2,12 +2,15 @@ package restyle_test
 
 import (
 	"context"
+	"encoding/binary"
 	"fmt"
+	"math"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/recognize"
@@ -199,5 +202,40 @@ func TestNoQMoE(t *testing.T) {
 				t.Errorf("%s: %q, want %q", w.Name, w.Note, c.note)
 			}
 		}
+	}
+}
+
+// Weights of a QMoE may have the same codes, with other scales.
+func TestExpertsWithTheSameCodes(t *testing.T) {
+	tensors := modeltest.Tensors{modeltest.Zeros("codes", dtype.Uint8, 3, 64, 32), modeltest.Floats("s1", 3, 64, 2), modeltest.Floats("s2", 3, 64, 2), modeltest.Floats("gate", 64, 3)}
+	slices.Reverse(tensors[2].FloatData)
+	nodes := modeltest.Nodes{modeltest.Node("MatMul", "r", "x gate"), modeltest.Node("com.microsoft.QMoE", "y", "x r codes s1 _ codes s2",
+		modeltest.IntAttr("k", 2), modeltest.IntAttr("normalize_routing_weights", 1), modeltest.IntAttr("expert_weight_bits", 4), modeltest.IntAttr("block_size", 32))}
+	float := filepath.Join(t.TempDir(), "float")
+	if _, err := restyle.Dequantize(context.Background(), modeltest.Write(t, modeltest.Model(tensors, nodes)), float, restyle.Options{}); err != nil {
+		t.Fatal(err)
+	}
+	m := modeltest.Open(t, float)
+	n := onlyNode(t, m, "MoE")
+	for input, scales := range map[int]*onnxpb.TensorProto{2: tensors[1], 4: tensors[2]} {
+		_, content := modeltest.Tensor(t, m, n.Input[input])
+		got, scale := math.Float32frombits(binary.LittleEndian.Uint32(content)), scales.FloatData[0]
+		if got != -8*scale {
+			t.Errorf("input %d: %s begins with %g, want %g", input, n.Input[input], got, -8*scale)
+		}
+	}
+}
+
+// A block size may be as large as a number can be.
+func TestExpertsInHugeBlocks(t *testing.T) {
+	tensors := modeltest.Tensors{modeltest.Zeros("codes", dtype.Uint8, 3, 64, 32), modeltest.Floats("s", 3, 64, 0), modeltest.Floats("gate", 64, 3)}
+	nodes := modeltest.Nodes{modeltest.Node("MatMul", "r", "x gate"), modeltest.Node("com.microsoft.QMoE", "y", "x r codes s _ codes s", modeltest.IntAttr("block_size", math.MaxInt64))}
+	in := modeltest.Write(t, modeltest.Model(tensors, nodes))
+	report, err := restyle.Dequantize(context.Background(), in, filepath.Join(t.TempDir(), "float"), restyle.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(report.Weights) != 1 || report.Weights[0].Changed || report.Weights[0].Reason == "" {
+		t.Errorf("got %+v, want one weight that stays", report.Weights)
 	}
 }

@@ -43,12 +43,10 @@ func (r *rebuild) readValue(w *recognize.Weight, b *form.Builder, name string, t
 	if !transposed && slices.ContainsFunc(w.Nodes, multiplies) {
 		right = b.Value(name, "Transpose", []string{name}, intsAttr("perm", 1, 0))
 	}
-	for _, n := range w.Nodes {
+	for i, n := range w.Nodes {
 		made := r.copy.Node(n)
 		if recognize.IsQMoE(n) {
-			for _, weight := range recognize.ExpertsOf(n, w.Codes) {
-				form.ReadExperts(n, made, weight, name)
-			}
+			form.ReadExperts(n, made, w.Inputs[i], name)
 			continue
 		}
 		if n.GetOpType() == "GatherBlockQuantized" {
