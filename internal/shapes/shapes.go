@@ -54,8 +54,14 @@ func Count(shape []int64) int64 {
 	return n
 }
 
-// DivideUp returns ⌈a/b⌉.
-func DivideUp(a, b int64) int64 { return (a + b - 1) / b }
+// DivideUp returns ⌈a/b⌉ of a number that is not negative. It does not overflow: a model may have any block size.
+func DivideUp(a, b int64) int64 {
+	n := a / b
+	if a%b != 0 {
+		n++
+	}
+	return n
+}
 
 // Axis converts a negative axis, which counts from the end. It does not check the range.
 func Axis(axis int64, rank int) int64 {
