@@ -11,6 +11,7 @@ import (
 	"onnxquant/internal/half"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/reach"
+	"onnxquant/internal/recognize"
 )
 
 // experts is the size in bytes of the decoded weight if a MoE reads it, else 0.
@@ -59,6 +60,6 @@ func expertChannels(h *hazardSearch) []string {
 // wronglyWeighed finds the QMoE nodes whose experts ONNX Runtime weighs wrongly.
 func wronglyWeighed(h *hazardSearch) []string {
 	return h.contribNodes(func(n *onnxpb.NodeProto) bool {
-		return graph.IntAttribute(n, "normalize_routing_weights") == 0 && !graph.HasInput(n, 14)
+		return graph.IntAttribute(n, "normalize_routing_weights") == 0 && !graph.HasInput(n, recognize.RouterWeights)
 	}, "QMoE")
 }

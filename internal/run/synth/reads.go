@@ -9,7 +9,7 @@ import (
 	"onnxquant/internal/run/execute"
 )
 
-// graph is a model with its nodes by what they read, those in bodies and functions among them.
+// graph is a model with its nodes by what they read, those in bodies among them.
 type graph struct {
 	file    *modelfile.Model
 	proto   *onnxpb.GraphProto
@@ -151,8 +151,7 @@ func (g *graph) rows(uses []use) (least int64) {
 	return least
 }
 
-// tableLength returns the length of the stored tensor that a Gather reads, along its axis, or 0. The
-// tensor may be decoded first.
+// tableLength returns the length of the stored tensor that a Gather reads, along its axis, or 0.
 func (g *graph) tableLength(n *onnxpb.NodeProto) int64 {
 	t := g.stored[n.Input[0]]
 	axis := int64(0)
