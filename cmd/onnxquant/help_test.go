@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"cmp"
 	"os"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -72,12 +74,28 @@ func TestExamples(t *testing.T) {
 // A hint names a flag that exists, and is about a name that does not.
 func TestHints(t *testing.T) {
 	fs := conversion().Flags()
-	for name, text := range othertools.Flags {
+	for name := range othertools.Flags {
 		if cli.Lookup(fs, name) != nil {
 			t.Errorf("there is a flag --%s, but also a hint", name)
 		}
-		if flag, _, _ := strings.Cut(text, " "); strings.HasPrefix(flag, "--") && cli.Lookup(fs, flag) == nil {
-			t.Errorf("--%s: the hint names %s, which is no flag", name, flag)
+	}
+	for name := range othertools.Commands {
+		if slices.ContainsFunc(program().All(), func(c cli.Command) bool { return c.Name == name }) {
+			t.Errorf("there is a command %s, but also a hint", name)
+		}
+	}
+	for _, hints := range []map[string]string{othertools.Flags, othertools.Formats, othertools.Commands} {
+		for name, text := range hints {
+			for _, flag := range regexp.MustCompile(`--[a-z][a-z0-9-]*`).FindAllString(text, -1) {
+				if cli.Lookup(fs, flag) == nil {
+					t.Errorf("%s: the hint names %s, which is no flag", name, flag)
+				}
+			}
+		}
+	}
+	for name, operator := range othertools.Operators {
+		if !slices.Contains(allOps(), operator) {
+			t.Errorf("%s: %s is no operator that --ops takes", name, operator)
 		}
 	}
 }
