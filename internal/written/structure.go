@@ -75,7 +75,7 @@ func (s *structurer) graph(g *onnxpb.GraphProto) {
 		s.put(bare(t))
 	}
 	for _, t := range g.GetSparseInitializer() {
-		s.put(&onnxpb.SparseTensorProto{Values: bare(t.GetValues()), Indices: bare(t.GetIndices()), Dims: t.GetDims()})
+		s.put(bareSparse(t))
 	}
 	s.nodes(g.GetNode())
 }
@@ -83,6 +83,11 @@ func (s *structurer) graph(g *onnxpb.GraphProto) {
 // bare returns a tensor without its content.
 func bare(t *onnxpb.TensorProto) *onnxpb.TensorProto {
 	return &onnxpb.TensorProto{Dims: t.GetDims(), DataType: t.DataType, Name: t.Name}
+}
+
+// bareSparse returns a sparse tensor without its content.
+func bareSparse(t *onnxpb.SparseTensorProto) *onnxpb.SparseTensorProto {
+	return &onnxpb.SparseTensorProto{Values: bare(t.GetValues()), Indices: bare(t.GetIndices()), Dims: t.GetDims()}
 }
 
 func (s *structurer) nodes(nodes []*onnxpb.NodeProto) {
@@ -104,6 +109,12 @@ func (s *structurer) attributes(attributes []*onnxpb.AttributeProto) {
 		}
 		for _, t := range a.GetTensors() {
 			flat.Tensors = append(flat.Tensors, bare(t))
+		}
+		if a.GetSparseTensor() != nil {
+			flat.SparseTensor = bareSparse(a.SparseTensor)
+		}
+		for _, t := range a.GetSparseTensors() {
+			flat.SparseTensors = append(flat.SparseTensors, bareSparse(t))
 		}
 		s.all.Write(s.encoded(flat))
 		if a.GetG() != nil {

@@ -23,7 +23,7 @@ type State string
 const (
 	NoRecord  State = "no record"  // another tool wrote it, or it was written with --no-provenance
 	AsWritten State = "as written" // every content and every node is as the conversion wrote it
-	Rewritten State = "rewritten"  // a tool changed the graph since; no quantized weight that is still there changed
+	Rewritten State = "rewritten"  // a tool changed the graph since; no quantized weight that is still there and that the record lists changed
 	Edited    State = "edited"     // contents or nodes were changed since; a failure
 )
 
