@@ -14,6 +14,7 @@ package provenance
 import (
 	"encoding/json"
 	"slices"
+	"strings"
 
 	"google.golang.org/protobuf/proto"
 
@@ -80,6 +81,14 @@ func Of(m *onnxpb.ModelProto) []spec.Step {
 		return nil
 	}
 	return steps
+}
+
+// Calibrated reports whether data found codes in a step.
+func Calibrated(s spec.Step) bool {
+	if len(s.Codes) == 0 { // older records have the flags alone
+		return slices.Contains(strings.Fields(s.Options), "--calib")
+	}
+	return slices.ContainsFunc(s.Codes, func(c spec.StepCodes) bool { return c.Calibrated })
 }
 
 func find(m *onnxpb.ModelProto) *onnxpb.StringStringEntryProto {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"math"
 	"slices"
-	"strings"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -12,6 +11,7 @@ import (
 	"onnxquant/internal/graph"
 	"onnxquant/internal/lazy"
 	"onnxquant/internal/msg"
+	"onnxquant/internal/provenance"
 	"onnxquant/spec"
 )
 
@@ -24,9 +24,7 @@ type factored struct {
 // mayBeBalanced reports whether algorithm awq may have made a model, by its record. It takes data.
 func mayBeBalanced(record []spec.Step) bool {
 	return !slices.ContainsFunc(record, func(s spec.Step) bool { return s.Tool == "onnxquant" && s.Command == "convert" || len(s.Codes) > 0 }) ||
-		slices.ContainsFunc(record, func(s spec.Step) bool {
-			return s.Data != "" || len(s.Codes) == 0 && slices.Contains(strings.Fields(s.Options), "--calib") // older records
-		})
+		slices.ContainsFunc(record, provenance.Calibrated)
 }
 
 // balanced notes the groups of a whose channels are scaled in b. The factors were read off the divided

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 
+	"onnxquant/internal/provenance"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
 	"onnxquant/onnxq/compare"
@@ -287,7 +288,7 @@ func (c *collector) file(path string, found *inspect.Inspection) (File, error) {
 	for _, s := range found.Provenance {
 		if s.Command == "convert" {
 			f.Flags = s.Options
-			f.Calibrated = f.Calibrated || slices.Contains(strings.Fields(s.Options), "--calib")
+			f.Calibrated = f.Calibrated || provenance.Calibrated(s)
 		}
 	}
 	paths := []string{path}

@@ -105,18 +105,14 @@ type origin struct {
 // originOf reads the origin from the record of conversions. Algorithm best fits codes without data, too.
 func originOf(record []spec.Step) (o origin) {
 	for _, s := range record {
-		for _, c := range s.Codes {
-			o.data = o.data || c.Calibrated
-			o.fitted = o.fitted || c.Calibrated || c.Algorithm == spec.Best
-			o.scaled = o.scaled || c.Algorithm == spec.AWQ
+		by := func(a spec.Algorithm) bool {
+			if len(s.Codes) == 0 { // older records have the flags alone
+				return strings.Contains(s.Options+" ", "--algorithm "+string(a)+" ")
+			}
+			return slices.ContainsFunc(s.Codes, func(c spec.StepCodes) bool { return c.Algorithm == a })
 		}
-		if len(s.Codes) == 0 { // older records have the flags alone
-			words := strings.Fields(s.Options)
-			data := slices.Contains(words, "--calib")
-			o.data = o.data || data
-			o.fitted = o.fitted || data || strings.Contains(s.Options, "--algorithm "+string(spec.Best))
-			o.scaled = o.scaled || strings.Contains(s.Options, "--algorithm "+string(spec.AWQ))
-		}
+		data := provenance.Calibrated(s)
+		o.data, o.fitted, o.scaled = o.data || data, o.fitted || data || by(spec.Best), o.scaled || by(spec.AWQ)
 	}
 	return o
 }
