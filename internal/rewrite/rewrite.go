@@ -154,6 +154,7 @@ func (r *rewriting) prepare(operators *form.Operators, decisions []*discover.Dec
 	}
 	need = max(need, r.place(activations))
 	operators.Finish()
+	r.declareDropped(activations)
 	return need, nil
 }
 

@@ -407,6 +407,32 @@ func TestStatic(t *testing.T) {
 	}
 }
 
+// The adapters of opsets know the rank behind a Constant that becomes codes: Softmax needs no Flatten.
+func TestRankOfCodedConstant(t *testing.T) {
+	r, err := rules.ParseRanges([]byte(`{"version": 1, "tensors": {"x": {"min": -1, "max": 1}, "h": {"min": -1, "max": 1}, "y": {"min": 0, "max": 1}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := target.Of(spec.Portable)
+	before := graphtext.Model(t, 12, "x:float[2,64] b:float[64]=1,2", `
+		h = Add(x, b)
+		y = Softmax<axis=1>(h)`, "y")
+	stored := before.Graph.Initializer[0]
+	before.Graph.Initializer = nil
+	before.Graph.Node = append([]*onnxpb.NodeProto{{
+		OpType: new("Constant"), Output: []string{"b"},
+		Attribute: []*onnxpb.AttributeProto{{Name: new("value"), Type: onnxpb.AttributeProto_TENSOR.Enum(), T: stored}},
+	}}, before.Graph.Node...)
+	m := quantized(t, before, discover.Options{
+		Ops: actpairs.Operators(), Activations: spec.Static, Bits: 8, Block: spec.PerTensor, Target: e,
+		Static: &discover.StaticOptions{Ranges: r, Codes: actpairs.Codes{Type: dtype.Uint16}, Placement: e.Static.Placement},
+	})
+	got := show(m.Copy.Proto)
+	if !strings.Contains(got, "b_quantized:uint16[64]") || !strings.Contains(got, "Softmax") || strings.Contains(got, "Flatten") {
+		t.Errorf("got\n%s", got)
+	}
+}
+
 // A weight may also be the default of an input, a Constant node, or lie in a function or a branch.
 func TestPlaces(t *testing.T) {
 	blocks := discover.Options{Bits: 4, Block: 32}

@@ -22,12 +22,12 @@ type placing struct {
 // params are the names of a scale and a zero point.
 type params struct{ scale, zero string }
 
-// declare declares the output of a pair while the opset is raised: the adapters of opsets need its
-// type.
-func (l *placing) declare(name string) {
-	typ := &onnxpb.TypeProto_Tensor{ElemType: new(int32(dtype.Float32))}
-	l.declared[name] = true
-	g := l.copy.Proto.Graph
+// declare declares a value that codes will make while the opset is raised: the adapters of opsets need
+// its type. A nil shape is not known.
+func (r *rewriting) declare(name string, shape *onnxpb.TensorShapeProto) {
+	typ := &onnxpb.TypeProto_Tensor{ElemType: new(int32(dtype.Float32)), Shape: shape}
+	r.declared[name] = true
+	g := r.copy.Proto.Graph
 	g.ValueInfo = append(g.ValueInfo, &onnxpb.ValueInfoProto{Name: &name, Type: &onnxpb.TypeProto{Value: &onnxpb.TypeProto_TensorType{TensorType: typ}}})
 }
 
@@ -111,7 +111,7 @@ func (l *placing) activation(t *actpairs.Tensor) {
 	}
 	codes := l.b.Value(v.Name, "QuantizeLinear", []string{source, p.scale, p.zero})
 	l.b.Node(v.Name, "DequantizeLinear", result, []string{codes, p.scale, p.zero})
-	l.declare(result)
+	l.declare(result, nil)
 	if result != v.Name {
 		l.decoded[result] = source
 	}
@@ -149,6 +149,24 @@ func (l *placing) storedWide(t *actpairs.Tensor) {
 	l.dropStored(v)
 }
 
+// declareDropped declares the stored tensors of 16 bits whose Constant nodes are gone. Without them, the
+// adapters would not know the rank of what reads them.
+func (r *rewriting) declareDropped(p *actpairs.Plan) {
+	if p == nil {
+		return
+	}
+	for _, t := range p.Tensors {
+		if t.Stored == nil || t.Codes.Type.Bits() != 16 || t.Value.Node == nil {
+			continue
+		}
+		shape := &onnxpb.TensorShapeProto{}
+		for _, d := range t.Value.Tensor.GetDims() {
+			shape.Dim = append(shape.Dim, &onnxpb.TensorShapeProto_Dimension{Value: &onnxpb.TensorShapeProto_Dimension_DimValue{DimValue: d}})
+		}
+		r.declare(t.Value.Name, shape)
+	}
+}
+
 // bias makes a node read the decoded codes of its bias.
 func (l *placing) bias(b *actpairs.Bias) {
 	name, dims := b.Value.Name, b.Value.Tensor.GetDims()
@@ -163,7 +181,7 @@ func (l *placing) bias(b *actpairs.Bias) {
 	scale := l.b.Computed(l.copy, name+"_quantized_scale", dtype.Float32, scales, b.ScaleBytes())
 	zero := l.b.Constant(name+"_quantized_zero_point", dtype.Int32, scales, make([]byte, 4*n))
 	result := l.b.Value(name, "DequantizeLinear", []string{codes.GetName(), scale.GetName(), zero}, attrs...)
-	l.declare(result)
+	l.declare(result, nil)
 	l.copy.Node(b.Node).Input[2] = result
 }
 
