@@ -56,7 +56,7 @@ func (v *verifier) bad() bool {
 }
 
 // activationHint suggests remedies if 8-bit activations degrade the outputs: inputs of the same kind
-// as those of the ranges, or fewer activations.
+// as those of the ranges, finer scales of weights, or fewer activations.
 func (v *verifier) activationHint() string {
 	switch {
 	case len(v.report.Structure.Activations) == 0 || !v.bad():
@@ -64,7 +64,16 @@ func (v *verifier) activationHint() string {
 	case len(v.opts.Inputs) == 0:
 		return "the inputs are made up, and activations have the ranges of other data: give such data by --inputs"
 	}
-	return "quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"
+	hint := "quantize fewer activations, with --ops MatMul,Gemm,Conv or without --coarse-activations, or take --activation-type uint16"
+	if slices.ContainsFunc(v.report.Weights, coarselyScaled) {
+		hint = "give weights one scale per channel, with --block -1; if that is not enough, " + hint
+	}
+	return hint
+}
+
+// coarselyScaled reports whether one scale for a whole weight makes an error of a tenth or more.
+func coarselyScaled(w compare.WeightMatch) bool {
+	return w.CodeType != "" && w.Block == spec.PerTensor && w.SQNR < 20
 }
 
 // poorHint suggests a command that makes a better model: with float activations if OUT computes with
