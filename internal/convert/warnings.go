@@ -158,7 +158,7 @@ func (p *Plan) warnOfFloatZeros() {
 func (p *Plan) warnOfExperts() {
 	var bytes uint64
 	for _, w := range p.Weights {
-		if w.Choice.Style == spec.DQ && w.OfExperts() {
+		if w.Choice.Style == spec.DQ && !w.Choice.Folded && w.OfExperts() {
 			bytes += uint64(w.Decision.Bytes)
 		}
 	}

@@ -14,6 +14,8 @@ import (
 // Decoding is the reason of weights for which the target has no form as fast as float.
 const Decoding = "ONNX Runtime would decode it at every run; --smallest quantizes it"
 
+const decodedOnce = "ONNX Runtime decodes it once, when it loads the model"
+
 // cheapest settles the form of a weight for a target that folds constants: one that takes no more time
 // than the float weight. These forms are tried in turn: codes that MatMulNBits or GatherBlockQuantized
 // reads, if the measured costs allow it; operators that the target folds when it loads the model; and with
@@ -26,7 +28,7 @@ func (d *Decision) cheapest(c Choice, x *graph.Graph, s *graph.Shapes, opts Opti
 	switch why := d.unfolded(c, x); {
 	case why == "" && !c.Target.Tables(c.Format):
 		c.Folded = true
-		d.remark("ONNX Runtime decodes it once, when it loads the model")
+		d.remark(decodedOnce)
 		return c, ""
 	case why == "" || opts.Smallest || d.asked():
 		return d.anyForm(c, x, s, opts, forceDQ), ""

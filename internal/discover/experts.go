@@ -217,6 +217,9 @@ func (s *settling) settleExperts(all []*Decision) {
 			c.Style, c.NBits, c.Folded = spec.DQ, NBits{}, c.Target.Folds && s.opts.Style == ""
 			d.Choice = &c
 			d.remark("no QMoE: " + w.Why)
+			if c.Folded {
+				d.remark(decodedOnce)
+			}
 			continue
 		case w.Choice.Block != d.Choice.Block:
 			d.remark(fmt.Sprintf("%s, not %s: QMoE takes one block size for all weights of a node, which divides their rows", spec.BlockName(w.Choice.Block), spec.BlockName(d.Choice.Block)))

@@ -180,7 +180,7 @@ func TestNoQMoE(t *testing.T) {
 		note  string
 	}{
 		{[]*onnxpb.AttributeProto{normalized, integer("swiglu_fusion", 1)}, onnxq.Options{}, "no QMoE: ONNX Runtime's QMoE computes wrongly with swiglu_fusion"},
-		{[]*onnxpb.AttributeProto{integer("use_sparse_mixer", 1)}, onnxq.Options{}, "no QMoE: QMoE and MoE weigh experts differently"},
+		{[]*onnxpb.AttributeProto{integer("use_sparse_mixer", 1)}, onnxq.Options{}, "no QMoE: QMoE and MoE weigh experts differently with use_sparse_mixer; ONNX Runtime decodes it once"},
 		{[]*onnxpb.AttributeProto{normalized}, onnxq.Options{Target: spec.ORTWeb}, "no QMoE: target ort-web has no QMoE"},
 		{[]*onnxpb.AttributeProto{normalized}, onnxq.Options{Exclude: []string{"fc2"}}, `no QMoE: input 4 of MoE node "y" is not quantized alike`},
 		{[]*onnxpb.AttributeProto{normalized, text("activation_type", "swiglu")}, onnxq.Options{Exclude: []string{"fc2"}}, "is not quantized alike"},
@@ -200,6 +200,9 @@ func TestNoQMoE(t *testing.T) {
 		for _, w := range p.Tensors {
 			if w.Name == "fc1" && !strings.Contains(w.Note, c.note) {
 				t.Errorf("%s: %q, want %q", w.Name, w.Note, c.note)
+			}
+			if strings.Contains(w.Note, "decodes it once") && strings.Contains(strings.Join(p.Warnings, "\n"), "at every run") {
+				t.Errorf("%s: %q, and the warnings %q", w.Name, w.Note, p.Warnings)
 			}
 		}
 	}
