@@ -283,7 +283,7 @@ func executionFacts(x verify.Execution) []cli.Fact {
 		facts[1].Text += ", on random inputs of " + cli.Printable(x.Sizes)
 	}
 	if x.Samples > 1 {
-		facts[1].Text += fmt.Sprintf(", on %d samples", x.Samples)
+		facts[1].Text += fmt.Sprintf(", %d samples", x.Samples)
 	}
 	facts = slices.Concat(facts, cli.Labelled("", printables(x.MadeUp())), outputFacts(x.Outputs))
 	if x.QuantizedRun != nil && x.QuantizedRun.Reason == "" {
