@@ -2,7 +2,10 @@ package synth
 
 import (
 	"math"
+	"math/cmplx"
 	"math/rand/v2"
+
+	"gonum.org/v1/gonum/dsp/fourier"
 )
 
 // rate is the usual number of samples a second of models for speech.
@@ -106,20 +109,11 @@ func (in *input) spectra(rng *rand.Rand, seed uint64, i int) []float64 {
 	hop := n / 4
 	rows := int(product(in.dims)) / bins
 	sound := speech{seed}.wave(rng, lead+i*rows*hop, rows*hop+n)
-	table := make([]complex128, n)
-	for k := range table {
-		sin, cos := math.Sincos(2 * math.Pi * float64(k) / float64(n))
-		table[k] = complex(cos, -sin)
-	}
+	transform := fourier.NewFFT(n)
 	x := make([]float64, 0, rows*bins)
 	for row := range rows {
-		frame := sound[row*hop : row*hop+n]
-		for b := range bins {
-			sum := complex128(0)
-			for k, v := range frame {
-				sum += complex(v, 0) * table[b*k%n]
-			}
-			x = append(x, math.Hypot(real(sum), imag(sum)))
+		for _, v := range transform.Coefficients(nil, sound[row*hop:row*hop+n]) {
+			x = append(x, cmplx.Abs(v))
 		}
 	}
 	return x
