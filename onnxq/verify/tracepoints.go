@@ -29,30 +29,37 @@ type tracePair struct {
 	codes bool
 }
 
-// constant are the values of a graph that depend on no input, with the stored tensors they are made from.
+// constant are the values of a graph that depend on no input, with the quantized weights they are made from.
 type constant map[string][]string
 
 // newConstant finds the constants of a graph.
-func newConstant(g *onnxpb.GraphProto) constant {
+func newConstant(g *onnxpb.GraphProto, weights map[string]float64) constant {
 	c := constant{}
+	stored := func(name string) {
+		c[name] = nil
+		if _, quantized := weights[name]; quantized {
+			c[name] = []string{name}
+		}
+	}
 	for _, t := range g.GetInitializer() {
-		c[t.GetName()] = []string{t.GetName()}
+		stored(t.GetName())
 	}
 	for _, n := range g.GetNode() {
 		var from []string
 		fixed := !slices.ContainsFunc(n.Attribute, func(a *onnxpb.AttributeProto) bool { return a.G != nil })
 		for _, in := range n.Input {
-			stored, ok := c[in]
+			weights, ok := c[in]
 			fixed = fixed && (ok || in == "")
-			from = append(from, stored...)
+			from = append(from, weights...)
 		}
 		if !fixed {
 			continue
 		}
+		slices.Sort(from)
+		from = slices.Compact(from) // each once: a chain of sums would double them at each node
 		for _, out := range n.Output {
-			c[out] = slices.Clone(from)
-			if len(n.Input) == 0 { // a Constant
-				c[out] = []string{out}
+			if c[out] = from; len(n.Input) == 0 { // a Constant
+				stored(out)
 			}
 		}
 	}
@@ -61,7 +68,7 @@ func newConstant(g *onnxpb.GraphProto) constant {
 
 // newTraced finds pairs of values.
 func newTraced(in, out *onnxpb.GraphProto, weights []compare.WeightMatch) *traced {
-	g := &traced{out: out, weights: map[string]float64{}, makes: makers(out), inIN: map[string]string{}, constant: newConstant(out)}
+	g := &traced{out: out, weights: map[string]float64{}, makes: makers(out), inIN: map[string]string{}}
 	for _, i := range in.GetInput() {
 		g.inIN[i.GetName()] = i.GetName()
 	}
@@ -70,6 +77,7 @@ func newTraced(in, out *onnxpb.GraphProto, weights []compare.WeightMatch) *trace
 			g.weights[w.Name] = w.SQNR
 		}
 	}
+	g.constant = newConstant(out, g.weights)
 	has, was := map[string]bool{}, makers(in)
 	for _, i := range in.GetInput() {
 		has[i.GetName()] = true
@@ -187,10 +195,8 @@ func (g *traced) points(sums [][2]pairSums) []TracePoint {
 			}
 			p.Lost = min(p.Before, mostLost) - min(p.SQNR, mostLost)
 			for _, in := range n.Input {
-				for _, stored := range g.constant[in] {
-					if db, ok := g.weights[stored]; ok {
-						p.Weights = append(p.Weights, TraceWeight{stored, db})
-					}
+				for _, name := range g.constant[in] {
+					p.Weights = append(p.Weights, TraceWeight{name, g.weights[name]})
 				}
 			}
 			if own := &sums[i][1]; own.n > 0 {
