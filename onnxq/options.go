@@ -70,8 +70,8 @@ type Options struct {
 	// runs faster with it.
 	Style spec.Style
 
-	// Smallest quantizes also weights that Target ORT then decodes at every run. Otherwise these stay in
-	// float.
+	// Smallest has Target ORT keep codes in memory, even where it then takes more time than with floats.
+	// Otherwise such weights become floats again when the model is loaded.
 	Smallest bool
 
 	// Activations is what operators compute with; default WeightsOnly. With Dynamic and Static,

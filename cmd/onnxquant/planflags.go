@@ -47,7 +47,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.Var(cli.Choice[spec.Style]{Value: &o.Style, Allowed: []spec.Style{spec.DQ, spec.QDQ, spec.NBits}, Kind: "NAME", Aliases: map[string]spec.Style{"matmulnbits": spec.NBits}}, "style",
 		"how OUT stores weights: dq, codes and DequantizeLinear; qdq,\nfloats, QuantizeLinear and DequantizeLinear; nbits, codes\nfor MatMulNBits, GatherBlockQuantized, QMoE and\nMatMulBnb4 (default dq)")
 	fs.BoolVar(&o.Smallest, "smallest", false,
-		"with --target ort: quantize also weights that ONNX Runtime\nthen decodes at every run, which is slower than float")
+		"with --target ort: codes stay codes in memory, even where a\nrun then takes more time than with floats")
 	fs.Var(cli.Choice[spec.Activations]{Value: &o.Activations, Allowed: []spec.Activations{spec.WeightsOnly, spec.Dynamic, spec.Static}, Kind: "NAME"}, "activations",
 		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 or one scale for a weight (default weights)")
 	fs.StringVar(&f.ranges, "ranges", "",

@@ -11,34 +11,39 @@ import (
 	"onnxquant/spec"
 )
 
-// Decoding is the reason of weights for which the target has no form as fast as float.
-const Decoding = "ONNX Runtime would decode it at every run; --smallest quantizes it"
-
 const decodedOnce = "ONNX Runtime decodes it once, when it loads the model"
 
 // cheapest settles the form of a weight for a target that folds constants: one that takes no more time
 // than the float weight. These forms are tried in turn: codes that MatMulNBits or GatherBlockQuantized
-// reads, if the measured costs allow it; operators that the target folds when it loads the model; and with
-// Options.Smallest any form. why says that there is none.
+// reads, if the measured costs allow it; operators that the target folds when it loads the model. Formats
+// that have neither are written as asked for. With Options.Smallest, codes stay codes in memory, at any
+// cost. why says that the target cannot decode the weight.
 func (d *Decision) cheapest(c Choice, x *graph.Graph, s *graph.Shapes, opts Options, forceDQ string) (_ Choice, why string) {
-	var direct bool
-	if c, direct = d.fused(c, x, s, forceDQ); direct {
+	if !opts.Smallest {
+		if c, direct := d.fused(c, x, s, forceDQ); direct {
+			return c, ""
+		}
+		if c.foldable() && !c.Target.Tables(c.Format) {
+			c.Folded = true
+			d.remark(decodedOnce)
+			return c, ""
+		}
+	}
+	c = d.anyForm(c, x, s, opts, forceDQ)
+	if c.Style == spec.NBits {
 		return c, ""
 	}
-	switch why := d.unfolded(c, x); {
-	case why == "" && !c.Target.Tables(c.Format):
-		c.Folded = true
-		d.remark(decodedOnce)
-		return c, ""
-	case why == "" || opts.Smallest || d.asked():
-		return d.anyForm(c, x, s, opts, forceDQ), ""
+	if c.Style == spec.DQ && !c.foldable() && !d.direct(c, x, s) {
+		d.remark("ONNX Runtime decodes it at every run")
 	}
-	return c, Decoding
+	return c, undecoded(c, x)
 }
 
-// asked reports whether a precision_info asks for the format of the weight.
-func (d *Decision) asked() bool {
-	return d.Override.Bits != nil || d.Override.Format != nil
+// foldable reports whether ONNX Runtime can fold the operators that decode a weight. ggml's encodings
+// need a DequantizeLinear, which it does not fold.
+func (c Choice) foldable() bool {
+	e := c.Format.Encoding()
+	return e == nil || e.Form.Values != nil
 }
 
 // fused gives a weight a form in which operators of ONNX Runtime read its codes, if that is as fast as
@@ -125,12 +130,4 @@ func rowsOf(l reach.Leaf, x *graph.Graph, s *graph.Shapes) int64 {
 		rows *= dim.Length
 	}
 	return rows
-}
-
-// unfolded returns why ONNX Runtime does not fold the operators that decode a weight, or "".
-func (d *Decision) unfolded(c Choice, x *graph.Graph) string {
-	if c.Format.Encoding() != nil && c.Format.Encoding().Form.Values == nil {
-		return "DequantizeLinear decodes it"
-	}
-	return ""
 }

@@ -38,7 +38,7 @@ type Options struct {
 	AccuracyLevel spec.AccuracyLevel // of MatMulNBits
 	NoFoldBias    bool               // MatMulNBits gets no bias
 	Style         spec.Style         // "": the best one for the target
-	Smallest      bool               // quantize also what the target then decodes at every run
+	Smallest      bool               // codes stay codes in memory, at any cost of time
 	Activations   spec.Activations
 	ReduceRange   bool // codes of 7 bits; only for dynamic and static weights
 	Static        *StaticOptions

@@ -214,7 +214,7 @@ func (s *settling) settleExperts(all []*Decision) {
 		switch {
 		case w.Why != "":
 			c := *d.Choice
-			c.Style, c.NBits, c.Folded = spec.DQ, NBits{}, c.Target.Folds && s.opts.Style == ""
+			c.Style, c.NBits, c.Folded = spec.DQ, NBits{}, c.Target.Folds && c.foldable() && s.opts.Style == ""
 			d.Choice = &c
 			d.remark("no QMoE: " + w.Why)
 			if c.Folded {
