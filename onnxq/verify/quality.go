@@ -9,9 +9,9 @@ import (
 // Limits of Output.Varying, in dB, below which an output says that OUT is of little use; of Output.SQNR, if
 // the inputs do not show what varies. They were chosen on tasks with labels: docs/verify.md.
 const (
-	LeastVarying       = 8.0 // of values
-	LeastVaryingChance = 6.0 // of logits and probabilities
-	LeastVaryingMade   = 3.0 // of probabilities, on inputs that verify made: models are less certain of these
+	LeastVarying       = 13.0 // of values
+	LeastVaryingChance = 6.0  // of logits and probabilities
+	LeastVaryingMade   = 3.0  // of probabilities, on inputs that verify made: models are less certain of these
 )
 
 // judgeQuality lists the outputs that say that OUT is of little use.
