@@ -67,9 +67,9 @@ func TestPoor(t *testing.T) {
 		o           Output
 		made, given bool // poor, on inputs that verify made, and on those of the user
 	}{
-		{Output{SQNR: 20, Varying: 7, Rows: 100}, true, true},
-		{Output{SQNR: 20, Varying: 11, Rows: 100}, false, false},
-		{Output{SQNR: 20, Varying: 11, Rows: 100, Relative: 1.1}, true, true},
+		{Output{SQNR: 20, Varying: 12, Rows: 100}, true, true},
+		{Output{SQNR: 20, Varying: 14, Rows: 100}, false, false},
+		{Output{SQNR: 20, Varying: 14, Rows: 100, Relative: 1.1}, true, true},
 		{Output{SQNR: 30, Varying: -999, Rows: 1}, false, false}, // one row shows nothing
 		{Output{SQNR: 5.6, Varying: -999, Rows: 1}, true, true},
 		{Output{SQNR: 30, Varying: 5, Rows: 100}, false, false}, // the rows hardly differ
