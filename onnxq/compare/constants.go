@@ -159,25 +159,32 @@ func (m *matcher) constants(at place, v, w *graph.Value, transposed bool) error 
 // weights that were quantized are among what it cuts. These are then compared, not the parts.
 func (m *matcher) cutAlike(v, w *graph.Value) bool {
 	return recognize.Cuts(v.Node) && recognize.Cuts(w.Node) && sameOperator(v.Node, w.Node) &&
-		slices.Index(m.a.Graph.Outputs(v.Node), v) == slices.Index(m.b.Graph.Outputs(w.Node), w) && m.cutsQuantized(w, deepestCut)
+		slices.Index(m.a.Graph.Outputs(v.Node), v) == slices.Index(m.b.Graph.Outputs(w.Node), w) && m.cutsQuantized(w)
 }
 
-// deepestCut bounds the nodes behind each other that cutsQuantized passes, against hostile models.
-const deepestCut = 8
-
 // cutsQuantized reports whether a value of the second model is made of a quantized weight, by nodes
-// that only move elements and by the codes of activations.
-func (m *matcher) cutsQuantized(w *graph.Value, depth int) bool {
-	if _, quantized := m.names[keyOfValue(w)]; quantized || w.Node == nil || depth == 0 {
-		return quantized
+// that only move elements and by the codes of activations. It looks at each value once.
+func (m *matcher) cutsQuantized(w *graph.Value) bool {
+	seen := map[*graph.Value]bool{nil: true}
+	for todo := []*graph.Value{w}; len(todo) > 0; {
+		w, todo = todo[len(todo)-1], todo[:len(todo)-1]
+		if seen[w] {
+			continue
+		}
+		seen[w] = true
+		if _, quantized := m.names[keyOfValue(w)]; quantized {
+			return true
+		}
+		if w.Node == nil {
+			continue
+		}
+		if p := m.pair(w); p != nil {
+			todo = append(todo, p.Activation)
+		} else if recognize.Cuts(w.Node) || recognize.Reshapes(w.Node) || recognize.Transposes(w.Node) {
+			todo = append(todo, m.b.Graph.Inputs(w.Node)...)
+		}
 	}
-	if p := m.pair(w); p != nil {
-		return m.cutsQuantized(p.Activation, depth-1)
-	}
-	if !recognize.Cuts(w.Node) && !recognize.Reshapes(w.Node) && !recognize.Transposes(w.Node) {
-		return false
-	}
-	return slices.ContainsFunc(m.b.Graph.Inputs(w.Node), func(from *graph.Value) bool { return from != nil && m.cutsQuantized(from, depth-1) })
+	return false
 }
 
 // chain compares two nodes that cannot be folded, by their attributes and inputs.
