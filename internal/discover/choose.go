@@ -60,7 +60,7 @@ func (d *Decision) choose(o reach.Operand, opts Options, smallerAsInt8 bool) (c 
 // TensorRT refuse a DequantizeLinear whose last block is short. The size stays if no usual one divides.
 func (d *Decision) divide(c *Choice) {
 	k := c.Operand.View[c.Operand.Axis]
-	if !c.Format.Scaled() || c.Block <= 0 || k%int64(c.Block) == 0 {
+	if !c.Format.Scaled() || c.Format.Encoding() != nil || c.Block <= 0 || k%int64(c.Block) == 0 {
 		return
 	}
 	for block := c.Block / 2; block >= leastDefault; block /= 2 {

@@ -27,14 +27,14 @@ def test_the_table_of_newer_opsets_is_that_of_a_newer_runtime():
     assert kernels.lost() == []
 
 
-@pytest.mark.parametrize("product, decision", [("MatMul", "quantize"), ("Conv", "keep")])
-def test_an_opset_without_dequantize_linear(product, decision, tmp_path):
+@pytest.mark.parametrize("product, style, decision", [("MatMul", [], "quantize"), ("Conv", [], "quantize"), ("Conv", ["--style", "dq"], "keep")])
+def test_an_opset_without_dequantize_linear(product, style, decision, tmp_path):
     """ONNX Runtime 1.32 loads opset 28, but decodes nothing there."""
     source, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
     model = beside("Neg", 28, (64, 32) if product == "MatMul" else (8, 4, 3, 3))
     model.ir_version = 13
     onnx.save(model, source)
-    plan = convert(source, out, "--bits", "4", "--block", "32", "--target", "ort")
+    plan = convert(source, out, "--bits", "4", "--block", "32", "--target", "ort", *style)
     assert plan["tensors"][0]["decision"] == decision and "DequantizeLinear" not in {n.op_type for n in onnx.load(out).graph.node}
     if decision == "keep":
         assert "no kernel for DequantizeLinear at opset 28" in plan["tensors"][0]["reason"]
