@@ -434,23 +434,3 @@ def test_fused(form, tmp_path):
     report = verify("--engine", "none", source, tmp_path / "saved.onnx")
     assert len(report["structure"]["problems"]) > 1
     assert len(report["failures"]) == 1 and report["failures"][0].startswith("OUT was optimized by ONNX Runtime ("), report["failures"]
-
-
-@pytest.mark.long
-def test_endless_loop(tmp_path):
-    """A loop that would run for years: ONNX Runtime is stopped, and its process ends."""
-    def value(name, typ, dims): return helper.make_tensor_value_info(name, typ, dims)
-    body = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Tanh", ["t"], ["y"]), helper.make_node("Identity", ["on"], ["still"])], "body",
-        [value("i", TensorProto.INT64, []), value("on", TensorProto.BOOL, []), value("x", TensorProto.FLOAT, [1, 64])],
-        [value("still", TensorProto.BOOL, []), value("y", TensorProto.FLOAT, [1, 64])])
-    constants = {"w": np.random.RandomState(0).randn(64, 64).astype("f4") / 10, "times": np.array(2**40), "true": np.array(True)}
-    graph = helper.make_graph(
-        [helper.make_node("Loop", ["times", "true", "in"], ["out"], body=body)], "g", [value("in", TensorProto.FLOAT, [1, 64])],
-        [value("out", TensorProto.FLOAT, [1, 64])], [numpy_helper.from_array(v, k) for k, v in constants.items()])
-    model, out = tmp_path / "in.onnx", tmp_path / "out.onnx"
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), model)
-    onnxquant(model, out)
-    report = verify("--quiet", "--ort-lib", library(), model, out, binary=with_runtime())
-    assert not report["execution"]["compared"]
-    assert any("stopped after 2m0s; --timeout TIME lets it take more" in why for why in report["execution"]["reasons"]), report["execution"]["reasons"]
