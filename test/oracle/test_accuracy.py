@@ -33,7 +33,7 @@ def test_cell(name, layout, algorithm, tmp_path):
 
 
 @pytest.mark.parametrize("name, mix", [
-    ("tinydoc", "by errors of weights, rtn"), pytest.param("tinydoc", "by outputs, best", marks=pytest.mark.long),
+    ("tinydoc", "by errors of weights, rtn"),
     ("recognizer", "by errors of weights, rtn")])
 def test_mix(name, mix, tmp_path):
     """A mix has what the table says of it, and less than any uniform format of its size."""
