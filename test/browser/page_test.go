@@ -198,6 +198,15 @@ func agrees(text string, number float64) bool {
 	return err == nil && math.Abs(x-number) <= 0.006*math.Abs(number)
 }
 
+// title is how the page names weight i: behind the node that reads it, where its own name is a number of the exporter.
+func title(document any, i int) string {
+	name := at(document, fmt.Sprintf("weights.%d.name", i)).(string)
+	if node, ok := at(document, fmt.Sprintf("weights.%d.node", i)).(string); ok {
+		return node + " (" + name + ")"
+	}
+	return name
+}
+
 // compareNumbers compares the numbers on the page, so many at least, and its rows, with the JSON.
 func compareNumbers(t *testing.T, ctx context.Context, document any, numbers, weights int) {
 	t.Helper()
@@ -222,7 +231,7 @@ func compareNumbers(t *testing.T, ctx context.Context, document any, numbers, we
 	}
 	for i, row := range rows {
 		w := fmt.Sprintf("weights.%d.", i)
-		if row[0] != at(document, w+"name") || row[1] != at(document, w+"format") {
+		if row[0] != title(document, i) || row[1] != at(document, w+"format") {
 			t.Errorf("row %d is %v", i, row)
 		}
 		check(w+"error", row[2], row[3])
@@ -252,7 +261,7 @@ func TestSelection(t *testing.T) {
 	ctx := tab(t, path)
 	selected := func(what string, want int) {
 		t.Helper()
-		name := at(document, fmt.Sprintf("weights.%d.name", want))
+		name := title(document, want)
 		got := value[[]string](t, ctx, `[document.querySelector('#detail h3').textContent, document.querySelector('[aria-selected=true]').id, document.getElementById('rows').getAttribute('aria-activedescendant'), String(document.querySelectorAll('[aria-selected=true]').length)]`)
 		if row := fmt.Sprintf("w%d", want); got[0] != name || got[1] != row || got[2] != row || got[3] != "1" {
 			t.Errorf("%s: %v is selected, want %v, %s", what, got, name, row)
