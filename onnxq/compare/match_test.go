@@ -2,6 +2,7 @@ package compare_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 	"path/filepath"
@@ -22,6 +23,31 @@ import (
 	"onnxquant/spec"
 	"onnxquant/testmodels"
 )
+
+// ending is a context that ends after it was asked a number of times.
+type ending struct {
+	context.Context
+	left int
+}
+
+func (c *ending) Err() error {
+	if c.left--; c.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// A signal ends the comparison of structures, whatever it is at.
+func TestMatchStops(t *testing.T) {
+	in := modeltest.Build(t, "mlp")
+	for asked := range 6 {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := compare.MatchWeights(&ending{ctx, asked}, modeltest.Open(t, in), modeltest.Open(t, in), nil, nil); !errors.Is(err, context.Canceled) {
+			t.Errorf("after %d: %v", asked, err)
+		}
+	}
+}
 
 // matched folds the model at out back to float and compares it with that at in.
 func matched(t *testing.T, in, out string) *compare.Match {

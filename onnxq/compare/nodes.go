@@ -1,6 +1,7 @@
 package compare
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"slices"
@@ -92,6 +93,9 @@ func (m *matcher) multipliesBy(n *onnxpb.NodeProto, factor float32) bool {
 
 // nodes compares two nodes with the same output.
 func (m *matcher) nodes(where string, x, y *onnxpb.NodeProto) error {
+	if m.ctx.Err() != nil {
+		return context.Cause(m.ctx)
+	}
 	if m.isSteady(m.a.Graph.Made(x)) && m.isSteady(m.b.Graph.Made(y)) {
 		return nil // constant outputs are compared where they are read
 	}

@@ -42,7 +42,7 @@ func (v *verifier) itself(runner execute.Runner, used trial, want [][]*execute.T
 			return
 		}
 		var err error
-		if r, err = ort.Find(v.ctx, v.opts.ORTLibrary); err != nil {
+		if r, err = v.findORT(); err != nil {
 			return
 		}
 	}

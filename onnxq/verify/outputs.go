@@ -93,7 +93,7 @@ func nothingCompared(all [][]*execute.Tensor) string {
 func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 	switch engine {
 	case ORT:
-		return ort.Find(v.ctx, v.opts.ORTLibrary)
+		return v.findORT()
 	case OnnxGo:
 		return evaluate.OnnxGo()
 	case Go:
@@ -103,6 +103,15 @@ func (v *verifier) runner(engine Engine) (execute.Runner, error) {
 		return evaluate.Bounded, nil
 	}
 	return nil, fmt.Errorf("%w: there is no engine %q", ErrOptions, engine)
+}
+
+// findORT finds ONNX Runtime. If the user gives a time, that bounds its runs: see limited.
+func (v *verifier) findORT() (*ort.Runner, error) {
+	r, err := ort.Find(v.ctx, v.opts.ORTLibrary)
+	if err != nil || v.opts.Timeout == 0 {
+		return r, err
+	}
+	return r.Within(2 * v.opts.Timeout), nil
 }
 
 // compare runs both models, within the allowed time. It returns the inputs that it used.

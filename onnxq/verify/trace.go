@@ -115,7 +115,7 @@ type traceSide struct {
 
 // itselfTraced returns OUT itself in ONNX Runtime.
 func (v *verifier) itselfTraced() (side traceSide, err error) {
-	r, err := ort.Find(v.ctx, v.opts.ORTLibrary)
+	r, err := v.findORT()
 	if err != nil {
 		return side, err
 	}

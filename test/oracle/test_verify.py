@@ -193,6 +193,35 @@ def test_timeout(tmp_path):
     path = endless(tmp_path / "model.onnx")
     reason, = verify_in_runtime("--timeout", "1s", path, path)["execution"]["reasons"]
     assert reason.endswith("the float model: stopped after 1s")
+    report = verify("--timeout", "1s", "--trace", "--ort-lib", library(), path, path, binary=with_runtime())
+    assert report["verdict"] == "sound" and report["execution"]["reasons"][-1].endswith("stopped after 1s")
+
+
+def test_timeout_of_out(tmp_path):
+    """The loop of OUT alone does not end: as often as a weight changed."""
+    w = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    tensors = [("w", w), ("was", w), ("one", np.eye(64, dtype=np.float32)), ("many", np.float32(2 ** 46))]
+    path = endless(tmp_path / "model.onnx")
+    m = onnx.load(path)
+    m.graph.node[0].input[0] = "times"
+    ops = [("MatMul", "one w", "is"), ("Sub", "is was", "change"), ("Abs", "change", "size"), ("ReduceMax", "size", "largest"), ("Mul", "largest many", "all")]
+    nodes = [helper.make_node(op, i.split(), [o], **({"keepdims": 0} if op == "ReduceMax" else {})) for op, i, o in ops]
+    for at, n in enumerate([*nodes, helper.make_node("Cast", ["all"], ["times"], to=TensorProto.INT64)]):
+        m.graph.node.insert(at, n)
+    m.graph.initializer.extend(numpy_helper.from_array(np.asarray(v), name) for name, v in tensors)
+    onnx.save(m, path)
+    assert onnxquant("--bits", "4", "--block", "32", path, tmp_path / "out.onnx").status == 0
+    report = verify("--timeout", "1s", "--ort-lib", library(), path, tmp_path / "out.onnx", binary=with_runtime())
+    assert report["verdict"] == "sound" and "the dequantized model: stopped after 1s" in report["execution"]["reasons"][-1]
+
+
+def test_timeout_of_a_node(tmp_path):
+    """A node that computes for minutes does not hold up the pure Go engine."""
+    nodes = [helper.make_node("Expand", ["x", "shape"], ["e"]), helper.make_node("MatMul", ["e", "e"], ["y"])]
+    path = save(tmp_path / "model.onnx", nodes, [("x", TensorProto.FLOAT, [1, 1])], [("y", TensorProto.FLOAT, [7000, 7000])], [numpy_helper.from_array(np.array([7000, 7000]), "shape")])
+    start = time.monotonic()
+    reason, = verify("--engine", "go", "--timeout", "1s", path, path)["execution"]["reasons"]
+    assert reason.endswith("the float model: stopped after 1s") and time.monotonic() - start < 30
 
 
 def children(pid):

@@ -97,6 +97,10 @@ func (s *Session) Close() { s.model.Close() }
 
 // Run implements execute.Session.
 func (s *Session) Run(inputs []*execute.Tensor, values ...string) ([]*execute.Tensor, error) {
+	return wait(s.ctx, func() ([]*execute.Tensor, error) { return s.run(inputs, values...) })
+}
+
+func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Tensor, error) {
 	g := s.model.Proto.GetGraph()
 	if len(values) == 0 {
 		for _, o := range g.GetOutput() {
@@ -259,7 +263,7 @@ func (e *evaluator) graph(s *scope, g *onnxpb.GraphProto) ([]*execute.Tensor, er
 			if err := e.node(s, n); err != nil {
 				return nil, fmt.Errorf("%s: %w", describe(n), err)
 			}
-			if done++; s.outer == nil && e.progress != nil {
+			if done++; s.outer == nil && e.progress != nil && e.ctx.Err() == nil {
 				e.progress(done, int64(len(g.GetNode())))
 			}
 		}
@@ -436,6 +440,10 @@ func describe(n *onnxpb.NodeProto) string {
 // Node runs the node of the main graph that makes a value. values has the values that it reads, by name; others are
 // computed from stored tensors and values.
 func (s *Session) Node(value string, values map[string]*execute.Tensor) (*execute.Tensor, error) {
+	return wait(s.ctx, func() (*execute.Tensor, error) { return s.node(value, values) })
+}
+
+func (s *Session) node(value string, values map[string]*execute.Tensor) (*execute.Tensor, error) {
 	g := s.model.Proto.GetGraph()
 	e := s.evaluator()
 	top := newScope(nil, g)

@@ -8,6 +8,8 @@ package ort
 
 import (
 	"context"
+	"fmt"
+	"time"
 
 	"onnxquant/internal/run/execute"
 )
@@ -20,6 +22,24 @@ type Runner struct {
 	threads         int    // of a session; 0: as many as there are CPUs
 	asUsers         bool   // sessions have ONNX Runtime's own options
 	profile         string // prefix of the files of profiles; "": none
+
+	limit time.Duration // of each run, and of loading a model; 0: MostPerRun
+}
+
+// MostPerRun is the time that a run may take, unless the runner has another limit. A model can have a loop without
+// end.
+const MostPerRun = 20 * time.Minute
+
+// Within returns a runner each of whose runs may take a time.
+func (r *Runner) Within(limit time.Duration) *Runner {
+	limited := *r
+	limited.limit = limit
+	return &limited
+}
+
+// tooLong is the error of a run that took too long.
+func tooLong(limit time.Duration) error {
+	return fmt.Errorf("stopped: one run took longer than %v; has the model a loop without end?", limit.Round(time.Second))
 }
 
 // Plain returns a runner without graph optimization: values inside a graph are computed by the model's

@@ -1,6 +1,7 @@
 package ort
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -25,6 +26,8 @@ type Session struct {
 	Loaded time.Duration
 
 	ctx    context.Context
+	cancel context.CancelCauseFunc
+	limit  time.Duration // of each run, and of loading
 	cmd    *exec.Cmd
 	stdin  io.Closer
 	conn   *wire.Conn
@@ -60,7 +63,9 @@ func (r *Runner) OpenWith(ctx context.Context, path string, more *onnxpb.GraphPr
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{ctx: ctx, cmd: exec.CommandContext(ctx, r.helper)}
+	s := &Session{limit: cmp.Or(r.limit, MostPerRun)}
+	s.ctx, s.cancel = context.WithCancelCause(ctx)
+	s.cmd = exec.CommandContext(s.ctx, r.helper)
 	s.cmd.Stderr = &s.stderr
 	s.cmd.Env = append(s.cmd.Environ(), "GOTRACEBACK=none") // after a crash, one line is enough
 	stdin, err := s.cmd.StdinPipe()
@@ -123,11 +128,15 @@ func (s *Session) Close() {
 		s.cmd.Wait()
 		s.dead = errors.New("the session of ONNX Runtime is closed")
 	}
+	s.cancel(s.dead)
 }
 
 func (s *Session) ask(r wire.Request, inputs []*execute.Tensor) (*wire.Response, []*execute.Tensor, error) {
 	if s.dead != nil {
 		return nil, nil, s.dead
+	}
+	if r.Time == nil { // that has a limit of its own, between runs
+		defer time.AfterFunc(s.limit, func() { s.cancel(tooLong(s.limit)) }).Stop()
 	}
 	var response wire.Response
 	var outputs []*execute.Tensor

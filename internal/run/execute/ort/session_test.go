@@ -64,6 +64,7 @@ func TestSessions(t *testing.T) {
 	t.Run("many runs", r.testRuns)
 	t.Run("errors", r.testErrors)
 	t.Run("cancelled", r.testCancelled)
+	t.Run("endless", r.testEndless)
 	t.Run("crash", r.testCrash)
 	t.Run("memory", r.testMemory)
 	t.Run("timed", r.testTimed)
@@ -199,6 +200,19 @@ func (r *Runner) testCancelled(t *testing.T) {
 	}
 	if _, err := s.Run(inputs(t, path, 1)); err != cause {
 		t.Errorf("afterwards: %v", err)
+	}
+}
+
+// A run without end is stopped, if nobody sets a limit of time.
+func (r *Runner) testEndless(t *testing.T) {
+	path := endless(t)
+	s, err := r.Within(time.Second).Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if _, err := s.Run(inputs(t, path, 1)); err == nil || !strings.Contains(err.Error(), "loop without end") {
+		t.Error(err)
 	}
 }
 
