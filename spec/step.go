@@ -12,6 +12,8 @@ type Step struct {
 
 	Codes []StepCodes `json:"codes,omitempty"`       // how weights were quantized
 	Data  string      `json:"data_sha256,omitempty"` // hash of all calibration data
+
+	Brief bool `json:"-"` // the model lists no hashes of single tensors
 }
 
 // StepCodes are weights that were quantized in the same way.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -35,7 +36,7 @@ type analyzeFlags struct {
 }
 
 // sharedFlags are the flags of a plan that analyze has too. The other settings come from --candidates.
-var sharedFlags = []string{"algorithm", "range", "scale-rule", "scale-type", "target", "style", "ops", "include", "exclude", "min-elements"}
+var sharedFlags = []string{"algorithm", "range", "scale-rule", "scale-type", "target", "style", "smallest", "ops", "include", "exclude", "min-elements"}
 
 func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 	fs := cli.NewFlagSet()
@@ -107,6 +108,7 @@ func runAnalyze(ctx context.Context, c *cli.Console, args []string) error {
 	if err != nil {
 		return err
 	}
+	f.record(fs, &opts)
 	if err := cmp.Or(checkEmit(f.emit), checkPage(f.page)); err != nil {
 		return err
 	}
@@ -227,6 +229,17 @@ func (f *analyzeFlags) options(fs *pflag.FlagSet) (analyze.Options, error) {
 	var err error
 	opts.Candidates, err = parseCandidates(f.candidates)
 	return opts, err
+}
+
+// record sets what the conversion with the recommendation records, because it counts for the size.
+func (f *analyzeFlags) record(fs *pflag.FlagSet, o *analyze.Options) {
+	kept := sharedFlags
+	if len(f.run.Data) > 0 && o.Algorithm.Calibrated() {
+		kept = slices.Concat(kept, []string{"calib", "samples", "ort-lib"})
+		o.Calibration = calibrate.New(fs.Arg(0), f.run)
+	}
+	o.Provenance = step("convert", fs, false)
+	o.Provenance.Options = cli.FlagsText(fs, cli.OtherFlags(fs, kept)) + " --precision-info " + filepath.Base(cmp.Or(f.emit, "mix.json"))
 }
 
 // parseCandidates parses the list of --candidates.

@@ -54,6 +54,9 @@ func (f *convertFlags) mix(ctx context.Context, c *cli.Console, in, out string) 
 	if err != nil || fits {
 		return err
 	}
+	if f.opts.Provenance != nil {
+		f.opts.Provenance.Brief = true // hashes of tensors would take room from the weights
+	}
 	opts := analyze.Options{Options: f.opts, MaxSize: f.auto, Output: out}
 	data := calibrate.Options{Data: f.paths, Samples: sensitivity.DefaultSamples, Library: f.library}
 	a, err := analysis{in, m, opts, data, f.opts.Calibration == nil}.run(ctx, c, f.quiet)

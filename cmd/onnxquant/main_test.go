@@ -27,6 +27,7 @@ func TestMain(m *testing.M) {
 //
 //	mkmodel KIND FILE        writes a model of package testmodels
 //	mknpy FILE SHAPE X…      writes a float32 .npy file; a shape is like 2x3
+//	atmost BYTES FILE        fails if a file is larger
 //	status N COMMAND [ARG…]  runs a command, which must exit with status N
 //
 // and $NL and $ESC for the characters that a script cannot hold, and $TINYGPT for a small language model.
@@ -49,8 +50,23 @@ func TestScripts(t *testing.T) {
 			"mkmodel": makeModel,
 			"mknpy":   makeArray,
 			"status":  checkStatus,
+			"atmost":  checkSize,
 		},
 	})
+}
+
+// checkSize fails if a file is larger than so many bytes.
+func checkSize(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: atmost BYTES FILE")
+	}
+	most, err := strconv.ParseInt(args[0], 10, 64)
+	ts.Check(err)
+	info, err := os.Stat(ts.MkAbs(args[1]))
+	ts.Check(err)
+	if info.Size() > most {
+		ts.Fatalf("%s has %d bytes, more than %d", args[1], info.Size(), most)
+	}
 }
 
 func makeModel(ts *testscript.TestScript, neg bool, args []string) {

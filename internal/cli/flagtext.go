@@ -25,6 +25,16 @@ func FlagsText(fs *pflag.FlagSet, without []string) string {
 	return strings.Join(words, " ")
 }
 
+// OtherFlags returns the names of the flags that are not among these names.
+func OtherFlags(fs *pflag.FlagSet, names []string) (others []string) {
+	fs.VisitAll(func(f *pflag.Flag) {
+		if !slices.Contains(names, f.Name) {
+			others = append(others, f.Name)
+		}
+	})
+	return others
+}
+
 func flagText(f *pflag.Flag, value string) string {
 	if kind, _ := pflag.UnquoteUsage(f); kind == "FILE" {
 		value = filepath.Base(value)

@@ -134,7 +134,7 @@ func (l planner) draft(except discover.Exceptions) (*Plan, error) {
 		return nil, err
 	}
 	if l.opts.Provenance != nil {
-		p.recorded += p.Output.Record()
+		p.recorded += p.Output.Record(!l.opts.Provenance.Brief)
 	} else {
 		p.Output.Forget()
 	}
@@ -192,6 +192,9 @@ func (p *Plan) vanishedHalves() (all []string) {
 	}
 	return all
 }
+
+// Recorded is the size of the record in the output, in bytes.
+func (p *Plan) Recorded() int64 { return p.recorded }
 
 // Graph returns the graph of the model.
 func (p *Plan) Graph() *graph.Graph { return p.graph }

@@ -33,6 +33,19 @@ func (w Where) String() string {
 	return text + w.kind + " " + msg.Quote(w.tensor.GetName())
 }
 
+// Name is the name of the tensor in the main graph: of an initializer, or of the output of its Constant node.
+// Elsewhere it is the text of the place.
+func (w Where) Name() string {
+	switch {
+	case w.outer != "" || w.kind != "initializer" && w.attribute == nil:
+	case w.node == nil:
+		return w.tensor.GetName()
+	case w.node.GetOpType() == "Constant" && len(w.node.GetOutput()) == 1 && w.attribute.GetT() == w.tensor:
+		return w.node.GetOutput()[0]
+	}
+	return w.String()
+}
+
 // Tensors yields every tensor of a model: initializers, sparse initializers and tensors in attributes,
 // in the main graph, subgraphs, functions and training graphs.
 func Tensors(m *onnxpb.ModelProto) iter.Seq2[Where, *onnxpb.TensorProto] {

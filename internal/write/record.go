@@ -8,14 +8,14 @@ import (
 )
 
 // Record makes room in the metadata for hashes of what is written. It must be called after Collect and
-// before Place. It returns by how many bytes the model grows.
-func (o *Output) Record() int64 {
+// before Place. It returns by how many bytes the model grows. list: a hash of each tensor, if they are few.
+func (o *Output) Record(list bool) int64 {
 	contents := int64(0)
 	for _, p := range o.Contents {
 		contents += p.Size
 	}
 	o.recorded = true
-	return written.Reserve(o.proto, contents)
+	return written.Reserve(o.proto, contents, list)
 }
 
 // Forget removes the record of the input. It must be called before Place.

@@ -55,12 +55,8 @@ func tensors(m *onnxpb.ModelProto, names bool) (list []named) {
 		return list
 	}
 	first := map[string]int{}
-	main := len(m.GetGraph().GetInitializer()) // they come first
 	for where, t := range modelfile.Tensors(m) {
-		name := t.GetName()
-		if len(list) >= main {
-			name = where.String()
-		}
+		name := where.Name()
 		if i, twice := first[name]; twice {
 			list[i].name, name = "", ""
 		} else {
@@ -163,13 +159,13 @@ func inStructure(t *onnxpb.TensorProto) []byte {
 }
 
 // Reserve adds an empty record to the metadata of a model, which may be shared, and returns by how many
-// bytes the model grows. contents is the size of the contents.
-func Reserve(m *onnxpb.ModelProto, contents int64) int64 {
+// bytes the model grows. contents is the size of the contents. list: tensors one by one, if they are few.
+func Reserve(m *onnxpb.ModelProto, contents int64, list bool) int64 {
 	before := bytesOf(m)
 	Remove(m)
 	none := hex.EncodeToString(make([]byte, sha256.Size))
 	w := &spec.Written{Contents: none, Graph: none, Operators: none}
-	if most := fewBytes + contents/100; int64(len(tensors(m, false)))*digits < most {
+	if most := fewBytes + contents/100; list && int64(len(tensors(m, false)))*digits < most {
 		w.Tensors = map[string]string{}
 		for _, t := range tensors(m, true) {
 			if t.name != "" {

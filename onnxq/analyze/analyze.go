@@ -19,6 +19,7 @@ import (
 type Options struct {
 	// Options select weights and forms; Precision must be nil. Errors of algorithms gptq and best are
 	// estimated with mse: their gain over mse is about the same in all formats, but slow to compute.
+	// Calibration does not run. Sizes count what it adds to the record, and Provenance.
 	onnxq.Options
 	Candidates []spec.Candidate // by default those of Defaults, of 8 bits for convolutions; Float is always added
 	MaxError   float64          // bound of the error; 0: none, or 0.1 if MaxSize is 0 too
@@ -56,7 +57,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 	if len(a.Weights) == 0 {
 		return nil, fmt.Errorf("nothing can be quantized: %s", a.nothing)
 	}
-	if !a.narrow {
+	if !a.narrow && !a.opts.Smallest {
 		a.dropDecoded()
 	}
 	a.tie()
@@ -73,6 +74,7 @@ func Model(ctx context.Context, m *onnxq.Model, opts Options) (*Analysis, error)
 			return nil, err
 		}
 	}
+	a.countRecord()
 	return &a.Analysis, nil
 }
 
@@ -81,8 +83,10 @@ type analyzer struct {
 	Analysis
 	model  *onnxq.Model
 	plan   func(onnxq.Options) (*convert.Plan, error) // of onnxq.Model.Planner
-	opts   onnxq.Options
+	opts   onnxq.Options                              // of the plans that are measured: without a record
+	final  onnxq.Options                              // of the conversion
 	output string
+	record int64 // bytes of the record that the conversion makes
 
 	damage Damage
 	narrow bool           // convolutions may have fewer than 8 bits
@@ -114,9 +118,14 @@ func newAnalyzer(m *onnxq.Model, opts Options) (*analyzer, error) {
 		index: map[string]int{}, read: map[string][]int{}, only: map[spec.Candidate]map[string]bool{},
 	}
 	a.opts.Strict, a.opts.MinCoverage, a.opts.Format, a.opts.Bits, a.opts.ZeroPoint = false, 0, "", 0, false
-	a.opts.Calibration, a.opts.Resume = nil, false
+	a.opts.Calibration, a.opts.Resume, a.opts.Provenance = nil, false, nil
 	if opts.Algorithm.Calibrated() {
 		a.opts.Algorithm = spec.MSE
+	}
+	a.final = a.opts
+	a.final.Provenance = opts.Provenance
+	if opts.Calibration != nil || !opts.Algorithm.NeedsData() {
+		a.final.Calibration, a.final.Algorithm = opts.Calibration, opts.Algorithm
 	}
 	a.MaxError, a.MaxSize = opts.MaxError, opts.MaxSize
 	if a.MaxError == 0 && a.MaxSize == 0 && a.damage == nil {

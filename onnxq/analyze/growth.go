@@ -20,6 +20,20 @@ func (a *analyzer) sizeOf(p *convert.Plan) (int64, error) {
 	return p.Output.Size() + a.beyond, nil
 }
 
+// countRecord adds the record to the sizes that are estimated without.
+func (a *analyzer) countRecord() {
+	a.FloatBytes += a.record
+	for i := range a.Totals {
+		a.Totals[i].OutBytes += a.record
+	}
+	for i := range a.Frontier {
+		a.Frontier[i].OutBytes += a.record
+	}
+	for i := range a.DamageFrontier {
+		a.DamageFrontier[i].OutBytes += a.record
+	}
+}
+
 // Beyond returns by how many bytes the output of a plan grows after its contents were read: values
 // beyond the range of float16 or bfloat16 stay float32.
 func Beyond(ctx context.Context, p *onnxq.Plan) (int64, error) {

@@ -40,7 +40,7 @@ func (a *analyzer) recommend(ctx context.Context) error {
 	if a.MaxSize > 0 && a.OutBytes > a.MaxSize {
 		return fmt.Errorf("within an error of %v the output would have %d bytes, more than %d", a.MaxError, a.OutBytes, a.MaxSize)
 	}
-	a.Gap = gap(float64(a.OutBytes), a.fixedBytes()+s.Bound-float64(a.slack))
+	a.Gap = gap(float64(a.OutBytes-a.record), a.fixedBytes()+s.Bound-float64(a.slack))
 	return nil
 }
 
@@ -128,15 +128,22 @@ const mostTries = 32
 
 // withinSize finds the choices with the least noise within MaxSize. Sums of sizes may be too large by
 // slack, or too small where weights share constants. So it begins with a capacity slightly too large,
-// and lowers it while the exact plan exceeds MaxSize. No choices have less noise than bound.
+// and lowers it while the exact plan exceeds MaxSize. No choices have less noise than bound, beside a record of
+// the same size.
 func (a *analyzer) withinSize(noise [][]knapsack.Choice) (pick []int, bound float64, err error) {
-	capacity := float64(a.MaxSize+a.slack) - a.fixedBytes()
-	for i := range mostTries {
+	record := int64(-1)
+	var capacity float64
+	for range mostTries {
+		again := a.record > record
+		if again {
+			record = a.record
+			capacity = float64(a.MaxSize+a.slack-record) - a.fixedBytes()
+		}
 		s, ok := a.solve(noise, capacity)
 		if !ok {
 			break
 		}
-		if i == 0 {
+		if again {
 			bound = s.Bound
 		}
 		if err := a.applyPick(s.Pick); err != nil {
@@ -206,7 +213,7 @@ func (a *analyzer) applyPick(pick []int) (err error) {
 	if a.Precision, err = rules.NewPrecision(entries...); err != nil {
 		return err
 	}
-	opts := a.opts
+	opts := a.final
 	opts.Precision, opts.AllowFallback = a.Precision, true
 	p, err := a.model.Plan(opts)
 	if err != nil {
@@ -215,6 +222,7 @@ func (a *analyzer) applyPick(pick []int) (err error) {
 	if a.OutBytes, err = a.sizeOf(p.Stages()); err != nil {
 		return err
 	}
+	a.record = p.Stages().Recorded()
 	a.OpsetBefore, a.OpsetAfter, a.OpsetFor = p.OpsetBefore, p.OpsetAfter, p.OpsetFor
 	a.Error = math.Sqrt(noise / float64(len(a.Weights)))
 	if a.damage != nil {

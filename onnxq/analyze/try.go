@@ -30,7 +30,14 @@ func (a *analyzer) try(ctx context.Context, c spec.Candidate) error {
 		return err
 	}
 	if c.Format == spec.Float {
-		a.FloatBytes = size
+		if a.FloatBytes = size; a.final.Provenance != nil {
+			with := a.opts
+			with.Provenance = a.final.Provenance
+			if stages, err = a.plan(with); err != nil {
+				return err
+			}
+			a.record = stages.Recorded()
+		}
 		a.slack = uncertain(stages)
 		return nil
 	}
@@ -126,7 +133,7 @@ func (a *analyzer) weight(ctx context.Context, w *quantize.Weight, shape []int64
 
 // decoded reports whether ONNX Runtime, if it is the target, decodes a weight of x at every run.
 func decoded(w *rewrite.Weight, x *graph.Graph, s *graph.Shapes) bool {
-	if !w.Choice.Target.NBits || w.Choice.Style == spec.NBits {
+	if !w.Choice.Target.NBits || w.Choice.Style == spec.NBits || w.Choice.Folded {
 		return false
 	}
 	return w.Decision.Decoded(x, s).Unfused() != ""

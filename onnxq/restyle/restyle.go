@@ -144,7 +144,7 @@ func (r *rebuild) write(ctx context.Context, path string) (*Report, error) {
 		return nil, err
 	}
 	if r.opts.Provenance != nil {
-		out.Record()
+		out.Record(!r.opts.Provenance.Brief)
 	} else {
 		out.Forget()
 	}

@@ -133,5 +133,5 @@ def mixed(model, mix, size, *flags):
             return
         chosen = out.with_name("mix.json")
         run("analyze", "--max-size", size, *flags, *given, "--emit", chosen, model.path)
-        run("--precision-info", chosen, "--no-provenance", *flags, model.path, out)  # for which analyze leaves no room
+        run("--precision-info", chosen, *flags, model.path, out)
     return result(model, digest(source(model, data), mix, size, *flags), make)

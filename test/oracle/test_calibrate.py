@@ -172,7 +172,7 @@ def test_mix(tmp_path):
 
     def measured(*args):
         out = tmp_path / "out.onnx"
-        r = onnxquant(*args, "--no-provenance", "--force", TINYGPT / "model.onnx", out)
+        r = onnxquant(*args, "--force", TINYGPT / "model.onnx", out)
         assert r.status == 0 and out.stat().st_size <= size, r.stderr
         return divergence(out)
     ours = measured("--precision-info", mix)
