@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/spec"
@@ -37,7 +38,7 @@ func TestBrokenOutputs(t *testing.T) {
 	if err := testmodels.MLP(1, 64, 64, 64).Write(in); err != nil {
 		t.Fatal(err)
 	}
-	if err := writeSamples(samples, 40, 64); err != nil {
+	if err := modeltest.WriteSamples(samples, 40, 64); err != nil {
 		t.Fatal(err)
 	}
 	for _, everywhere := range []bool{false, true} {

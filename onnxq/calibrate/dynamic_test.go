@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/spec"
@@ -16,7 +17,7 @@ import (
 func TestDynamicIsNotCalibrated(t *testing.T) {
 	folder := t.TempDir()
 	in, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
-	if err := errors.Join(testmodels.MLP(1, 64, 64).Write(in), writeSamples(samples, 40, 64)); err != nil {
+	if err := errors.Join(testmodels.MLP(1, 64, 64).Write(in), modeltest.WriteSamples(samples, 40, 64)); err != nil {
 		t.Fatal(err)
 	}
 	for _, a := range []spec.Algorithm{spec.MSE, spec.GPTQ, spec.Best} {

@@ -2,10 +2,8 @@ package calibrate_test
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"log"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
 
@@ -20,7 +18,7 @@ func ExampleData() {
 	in, out, remove := modeltest.Example("mlp")
 	defer remove()
 	samples := filepath.Join(filepath.Dir(in), "x.npy")
-	if err := writeSamples(samples, 100, 64); err != nil {
+	if err := modeltest.WriteSamples(samples, 100, 64); err != nil {
 		log.Fatal(err)
 	}
 
@@ -61,19 +59,4 @@ func ExampleRanges() {
 	}
 	fmt.Println(r.Samples, "samples,", len(r.Tensors), "values, x in", r.Tensors["x"])
 	// Output: 2 samples, 9 values, x in {0 0}
-}
-
-// writeSamples writes rows of random numbers whose neighbours are alike.
-func writeSamples(path string, rows, columns int) error {
-	header := fmt.Sprintf("{'descr': '<f4', 'fortran_order': False, 'shape': (%d, %d), }", rows, columns)
-	b := fmt.Appendf(nil, "\x93NUMPY\x01\x00\x76\x00%-117s\n", header)
-	r := rand.New(rand.NewPCG(1, 2))
-	for range rows {
-		x := r.NormFloat64()
-		for range columns {
-			x = 0.9*x + 0.4*r.NormFloat64()
-			b, _ = binary.Append(b, binary.LittleEndian, float32(x))
-		}
-	}
-	return os.WriteFile(path, b, 0o666)
 }

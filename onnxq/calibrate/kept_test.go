@@ -56,7 +56,7 @@ func TestNoBlockIsLost(t *testing.T) {
 		})
 		m.Proto.Graph.Input = m.Proto.Graph.Input[:1]
 		path := modeltest.Write(t, m)
-		if err := writeSamples(samples, 96, rows); err != nil {
+		if err := modeltest.WriteSamples(samples, 96, rows); err != nil {
 			t.Fatal(err)
 		}
 		for _, format := range []spec.Format{spec.Int2, spec.Uint2, spec.Int4, spec.Uint4, spec.Int8, spec.Uint8, spec.NVFP4, spec.MXFP4, spec.MXFP8, spec.FP8E4M3, spec.NF4, "q4_0", "q4_k", "q6_k"} {
@@ -118,7 +118,7 @@ func TestSmallWeightBesideResidual(t *testing.T) {
 	})
 	m.Proto.Graph.Input = m.Proto.Graph.Input[:1]
 	path, folder := modeltest.Write(t, m), t.TempDir()
-	if err := writeSamples(filepath.Join(folder, "x.npy"), 96, n); err != nil {
+	if err := modeltest.WriteSamples(filepath.Join(folder, "x.npy"), 96, n); err != nil {
 		t.Fatal(err)
 	}
 	data := calibrate.New(path, calibrate.Options{Data: []string{filepath.Join(folder, "x.npy")}, Engine: "go"})

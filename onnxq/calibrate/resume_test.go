@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"onnxquant/internal/onnxpb"
+	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/calibrate"
 	"onnxquant/spec"
@@ -42,7 +43,7 @@ func TestResume(t *testing.T) {
 	model.Proto.Graph.Initializer = append(model.Proto.Graph.Initializer, &onnxpb.TensorProto{
 		Name: new("words"), Dims: []int64{1}, DataType: new(int32(onnxpb.TensorProto_STRING)), StringData: [][]byte{[]byte("word")},
 	})
-	if err := errors.Join(model.Write(in), writeSamples(samples, 40, width)); err != nil {
+	if err := errors.Join(model.Write(in), modeltest.WriteSamples(samples, 40, width)); err != nil {
 		t.Fatal(err)
 	}
 	stopWriting := false
@@ -116,7 +117,7 @@ func TestResume(t *testing.T) {
 func TestSharedCalibration(t *testing.T) {
 	folder := t.TempDir()
 	in, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "x.npy")
-	if err := errors.Join(testmodels.MLP(1, 64, 64, 64).Write(in), writeSamples(samples, 40, 64)); err != nil {
+	if err := errors.Join(testmodels.MLP(1, 64, 64, 64).Write(in), modeltest.WriteSamples(samples, 40, 64)); err != nil {
 		t.Fatal(err)
 	}
 	data := calibrate.New(in, calibrate.Options{Data: []string{samples}, Engine: "go"})
@@ -174,7 +175,7 @@ func (n *nested) Run(ctx context.Context, models []string, names [][]string, wan
 func TestOneCalibrationAtATime(t *testing.T) {
 	folder := t.TempDir()
 	in, out, samples := filepath.Join(folder, "in.onnx"), filepath.Join(folder, "out.onnx"), filepath.Join(folder, "x.npy")
-	if err := errors.Join(testmodels.MLP(1, 64, 64, 64).Write(in), writeSamples(samples, 40, 64)); err != nil {
+	if err := errors.Join(testmodels.MLP(1, 64, 64, 64).Write(in), modeltest.WriteSamples(samples, 40, 64)); err != nil {
 		t.Fatal(err)
 	}
 	data := calibrate.New(in, calibrate.Options{Data: []string{samples}, Engine: "go"})

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+
+	"onnxquant/onnxq/verify"
 )
 
 // chart is the picture of sizes and errors, in units of its view box.
@@ -36,8 +38,8 @@ type mark struct {
 }
 
 // newChart draws sizes along a linear axis and errors along a logarithmic one. It returns nil if
-// nothing has an error. Calibrated models are drawn by the errors of their outputs: then formats, whose
-// outputs are not known, are left out.
+// nothing has an error. Calibrated models are drawn by the errors of their outputs, beside the formats whose
+// outputs are known.
 func newChart(r *Report) *chart {
 	points, byOutputs := chartPoints(r)
 	if byOutputs && len(points) < 2 {
@@ -102,11 +104,14 @@ func chartPoints(r *Report) (points []shownPoint, byOutputs bool) {
 			class = "chosen"
 		}
 		if byOutputs {
-			e = o.outputError()
+			e = o.OutputError
 		}
 		points = append(points, shownPoint{SizePoint: SizePoint{path.Base(filepath.ToSlash(o.Path)), o.Bytes, e}, Class: class})
 	}
 	if byOutputs {
+		for _, p := range r.Sizes.ByOutputs {
+			points = append(points, shownPoint{SizePoint: p, Class: "format"})
+		}
 		return points, true
 	}
 	if p := r.Sizes.Recommended; p != nil {
@@ -122,12 +127,12 @@ func chartPoints(r *Report) (points []shownPoint, byOutputs bool) {
 // all are known.
 func (r *Report) byOutputs() bool {
 	calibrated := slices.ContainsFunc(r.Outs, func(o File) bool { return o.Calibrated })
-	return calibrated && !slices.ContainsFunc(r.Outs, func(o File) bool { return o.outputError() == 0 })
+	return calibrated && !slices.ContainsFunc(r.Outs, func(o File) bool { return o.OutputError == 0 })
 }
 
 // outputError is the largest relative error of an output, 0 if none is known.
-func (f *File) outputError() (e float64) {
-	for _, o := range f.Outputs {
+func outputError(outputs []verify.Output) (e float64) {
+	for _, o := range outputs {
 		if o.Elements > 0 {
 			e = max(e, errorOf(o.SQNR))
 		}

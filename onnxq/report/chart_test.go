@@ -4,14 +4,13 @@ import (
 	"math"
 	"testing"
 
-	"onnxquant/onnxq/verify"
 	"onnxquant/spec"
 )
 
 func sized(names ...string) (r *Report) {
 	r = &Report{Sizes: Sizes{Count: 3}}
 	for i, name := range names {
-		r.Outs = append(r.Outs, File{Path: name, Bytes: 1_000_000 + int64(i)*1000, Error: 0.1, Outputs: []verify.Output{{Name: "y", Elements: 8, SQNR: 20 + 20*float64(i)}}})
+		r.Outs = append(r.Outs, File{Path: name, Bytes: 1_000_000 + int64(i)*1000, Error: 0.1, OutputError: 0.1 / math.Pow(10, float64(i))})
 	}
 	for i, c := range spec.DefaultCandidates {
 		r.Sizes.Candidates = append(r.Sizes.Candidates, SizePoint{c.String(), 900_000 + int64(i)*20_000, 0.12 / float64(i+1)})
@@ -20,7 +19,7 @@ func sized(names ...string) (r *Report) {
 	return r
 }
 
-// Calibrated models are drawn by their outputs, without formats, whose outputs are not known.
+// Calibrated models are drawn by their outputs, beside the formats whose outputs are known.
 func TestCalibratedChart(t *testing.T) {
 	r := sized("plain.onnx", "data.onnx")
 	if c := newChart(r); len(c.Marks) <= 2 || c.Frontier == "" {
@@ -35,7 +34,11 @@ func TestCalibratedChart(t *testing.T) {
 	if c := newChart(r); c != nil {
 		t.Errorf("one model alone: %+v", c)
 	}
-	r.Outs[0].Outputs = nil // not compared: by weights, as nothing else is known
+	r.Sizes.ByOutputs = []SizePoint{{"int4:128", 900_000, 0.2}, {"int8:32", 1_200_000, 0.01}}
+	if c := newChart(r); len(c.Marks) != 3 {
+		t.Errorf("beside formats: %+v", c)
+	}
+	r.Outs[0].OutputError = 0 // not compared: by weights, as nothing else is known
 	if c := newChart(r); c == nil || c.Frontier == "" {
 		t.Errorf("%+v", c)
 	}

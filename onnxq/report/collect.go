@@ -77,6 +77,9 @@ func Models(ctx context.Context, in string, outs []string, opts Options) (*Repor
 	}
 	if analysis != nil {
 		c.frontier(analysis)
+		if err := c.compareFormats(in, names(verified)); err != nil {
+			return nil, err
+		}
 		c.suggest(analysis)
 	}
 	c.kept(cmp.Or(c.opts.Plan, found.Plan))
@@ -126,6 +129,7 @@ func (c *collector) compare(in, out string, first bool) (*verify.Report, error) 
 		return nil, err
 	}
 	f.Verdict, f.Outputs = v.Verdict, v.Execution.Final()
+	f.OutputError = outputError(f.Outputs)
 	c.report.Outs = append(c.report.Outs, f)
 	if first {
 		c.report.Hazards = found.Hazards

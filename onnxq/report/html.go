@@ -114,7 +114,8 @@ type shownFact struct {
 // shownPoint is a row of the table of sizes and errors.
 type shownPoint struct {
 	SizePoint
-	Path, Class, Mark string // Mark says whether a model passed
+	Path, ErrorKey string // where the JSON has it, and its error
+	Class, Mark    string // Mark says whether a model passed
 }
 
 // shownFormat counts the weights of a format. Color is its number in the style sheet.
@@ -250,9 +251,9 @@ func (f shownFact) Bad() bool { return strings.HasPrefix(f.Text, failing) }
 func (v *view) sizeNote() {
 	switch {
 	case v.byOutputs() && v.Chart == nil:
-		v.SizeNote = fmt.Sprintf("The model was calibrated: its codes keep the error of outputs small, not that of weights, so it is not drawn beside formats without data. The error of its outputs is %s. Name more models, such as one without calibration, to compare outputs.", percentText(v.Outs[0].outputError()))
+		v.SizeNote = fmt.Sprintf("The model was calibrated: its codes keep the error of outputs small, not that of weights. The error of its outputs is %s. Name more models, such as one without calibration, to compare outputs.", percentText(v.Outs[0].OutputError))
 	case v.byOutputs():
-		v.SizeNote = "Error: of the output that differs most, relative to its root mean square. A model here was calibrated, so models are compared by outputs, not by weights; formats, whose outputs are not known, are not drawn."
+		v.SizeNote = "Error: of the output that differs most, relative to its root mean square. A model here was calibrated, so models are compared by outputs, not by weights. Formats: codes without data."
 	default:
 		v.SizeNote = fmt.Sprintf("Error: root mean square of the errors of %d weights, each divided by the root mean square of the weight. Line: the best mixes of the formats that were tried.", v.Sizes.Count)
 	}
@@ -289,17 +290,24 @@ func (v *view) worstOutput() int {
 // from them.
 func (v *view) points() {
 	for i, o := range v.Outs {
-		p := shownPoint{SizePoint{path.Base(filepath.ToSlash(o.Path)), o.Bytes, o.Error}, fmt.Sprintf("outs.%d", i), "other", marks[o.Verdict] + " " + string(o.Verdict)}
+		p := shownPoint{SizePoint{path.Base(filepath.ToSlash(o.Path)), o.Bytes, o.Error}, fmt.Sprintf("outs.%d", i), "error", "other", marks[o.Verdict] + " " + string(o.Verdict)}
+		if v.byOutputs() {
+			p.Error, p.ErrorKey = o.OutputError, "output_error"
+		}
 		if i == 0 {
 			p.Class = "chosen"
 		}
 		v.Points = append(v.Points, p)
 	}
 	if p := v.Sizes.Recommended; p != nil {
-		v.Points = append(v.Points, shownPoint{SizePoint{"the recommended mix", p.Bytes, p.Error}, "sizes.recommended", "chosen", ""})
+		v.Points = append(v.Points, shownPoint{SizePoint{"the recommended mix", p.Bytes, p.Error}, "sizes.recommended", "error", "chosen", ""})
 	}
-	for i, c := range v.Sizes.Candidates {
-		v.Points = append(v.Points, shownPoint{c, fmt.Sprintf("sizes.candidates.%d", i), "", ""})
+	formats, key := v.Sizes.Candidates, "candidates"
+	if v.byOutputs() {
+		formats, key = v.Sizes.ByOutputs, "by_outputs"
+	}
+	for i, c := range formats {
+		v.Points = append(v.Points, shownPoint{c, fmt.Sprintf("sizes.%s.%d", key, i), "error", "", ""})
 	}
 	slices.SortStableFunc(v.Points, func(a, b shownPoint) int { return int(min(max(a.Bytes-b.Bytes, -1), 1)) })
 	if len(v.Outs) == 0 || v.byOutputs() {

@@ -73,6 +73,9 @@ type File struct {
 	Error   float64         `json:"error"` // root mean square of the errors of the weights; see Sizes
 	Verdict verify.Verdict  `json:"verdict,omitempty"`
 	Outputs []verify.Output `json:"outputs,omitempty"` // if they were compared
+
+	// OutputError is the largest error of an output, relative to its root mean square; 0 if none is known.
+	OutputError float64 `json:"output_error,omitempty"`
 }
 
 // Digest is the SHA-256 of a file.
@@ -115,6 +118,7 @@ type Sizes struct {
 	FloatBytes int64       `json:"float_bytes"`
 	Candidates []SizePoint `json:"candidates"`           // one format for all weights
 	Frontier   []SizePoint `json:"frontier"`             // the best mixes of the candidates, the smallest first
+	ByOutputs  []SizePoint `json:"by_outputs,omitempty"` // some candidates, without data, by the errors of outputs, if a model is calibrated
 	Skipped    string      `json:"skipped,omitempty"`    // why Candidates and Frontier are empty
 	SameSize   *SizePoint  `json:"same_size,omitempty"`  // of Frontier: the least error in at most the size of the model
 	SameError  *SizePoint  `json:"same_error,omitempty"` // of Frontier: the smallest with at most the error of the model

@@ -17,6 +17,7 @@ import (
 	"onnxquant/internal/testing/modeltest"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/analyze"
+	"onnxquant/onnxq/calibrate"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/report"
 	"onnxquant/onnxq/verify"
@@ -145,6 +146,29 @@ func TestVerdict(t *testing.T) {
 	}
 	if text := page(t, r); r.Verdict != verify.Sound || strings.Contains(text, "Passed") || strings.Contains(text, "✓") {
 		t.Errorf("without outputs: %+v", r.Verdict)
+	}
+}
+
+// A calibrated model stands beside formats by the errors of outputs. It has less error than codes of its format without data.
+func TestCalibrated(t *testing.T) {
+	in := modeltest.Build(t, "mlp")
+	samples := filepath.Join(t.TempDir(), "x.npy")
+	if err := modeltest.WriteSamples(samples, 64, 64); err != nil {
+		t.Fatal(err)
+	}
+	data := calibrate.New(in, calibrate.Options{Data: []string{samples}, Engine: "go"})
+	if err := data.Open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := made(t, in, report.Options{Verify: verify.Options{Inputs: []string{samples}}}, onnxq.Options{Block: 64, Algorithm: spec.GPTQ, Calibration: data, Provenance: &spec.Step{Command: "convert"}})
+	if !r.Outs[0].Calibrated || len(r.Sizes.ByOutputs) != len(candidates) || r.Sizes.ByOutputs[0].Name != "int4:64" {
+		t.Fatalf("%+v", r.Sizes.ByOutputs)
+	}
+	if own, plain := r.Outs[0].OutputError, r.Sizes.ByOutputs[0].Error; own >= plain {
+		t.Errorf("error %v with data, %v without", own, plain)
+	}
+	if text := page(t, r); !strings.Contains(text, "sizes.by_outputs.0.error") || strings.Contains(text, "sizes.candidates.0.error") {
+		t.Error("the table is not about outputs")
 	}
 }
 

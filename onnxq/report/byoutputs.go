@@ -1,0 +1,91 @@
+package report
+
+import (
+	"cmp"
+	"context"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/verify"
+	"onnxquant/rules"
+	"onnxquant/spec"
+)
+
+const (
+	mostCompared = 5         // candidates whose outputs are compared
+	largestToTry = 256 << 20 // bytes of the float model: each candidate is written and run
+)
+
+// compareFormats sets ByOutputs if the first model is calibrated: some of the candidates are written to a
+// temporary folder, without data, and run on the inputs on which the models were compared.
+func (c *collector) compareFormats(in string, weights []string) error {
+	if !c.report.byOutputs() || c.report.In.Bytes > largestToTry {
+		return nil
+	}
+	folder, err := os.MkdirTemp("", "onnxquant-report-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	for i, p := range spread(c.report.Sizes.Candidates, mostCompared) {
+		c.stage("running " + p.Name)
+		point, err := c.runFormat(in, filepath.Join(folder, strconv.Itoa(i)+".onnx"), p.Name, weights)
+		switch {
+		case c.ctx.Err() != nil:
+			return context.Cause(c.ctx)
+		case err == nil && point.Error > 0: // else the candidate suits no runtime here: the others are shown
+			c.report.Sizes.ByOutputs = append(c.report.Sizes.ByOutputs, point)
+		}
+	}
+	return nil
+}
+
+// runFormat converts the named weights to one format, and compares outputs.
+func (c *collector) runFormat(in, out, name string, weights []string) (SizePoint, error) {
+	candidate, err := spec.ParseCandidate(name)
+	if err != nil {
+		return SizePoint{}, err
+	}
+	opts := onnxq.Options{Target: c.opts.Target, Threads: c.opts.Threads, Memory: c.opts.Memory, Ops: []string{"all"}}
+	for _, w := range weights {
+		opts.Include = append(opts.Include, rules.PatternOf(w))
+	}
+	if opts.Precision, err = rules.NewPrecision(rules.PrecisionEntry{Pattern: "*", Override: candidate.Override()}); err != nil {
+		return SizePoint{}, err
+	}
+	made, err := onnxq.Convert(c.ctx, in, out, opts)
+	if err != nil {
+		return SizePoint{}, err
+	}
+	run := c.opts.Verify
+	run.Detail, run.Trace = false, false
+	v, err := verify.Models(c.ctx, in, out, run)
+	if err != nil {
+		return SizePoint{}, err
+	}
+	return SizePoint{name, made.Plan.OutBytes, outputError(v.Execution.Final())}, nil
+}
+
+// spread returns at most n of the points that have less error than all smaller ones, from the smallest to the
+// largest.
+func spread(points []SizePoint, n int) []SizePoint {
+	sorted := slices.Clone(points)
+	slices.SortStableFunc(sorted, func(a, b SizePoint) int { return cmp.Or(cmp.Compare(a.Bytes, b.Bytes), cmp.Compare(a.Error, b.Error)) })
+	var best []SizePoint
+	for _, p := range sorted {
+		if len(best) == 0 || p.Error < best[len(best)-1].Error {
+			best = append(best, p)
+		}
+	}
+	if len(best) <= n {
+		return best
+	}
+	var chosen []SizePoint
+	for i := range n {
+		chosen = append(chosen, best[i*(len(best)-1)/(n-1)])
+	}
+	return chosen
+}
