@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"context"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,14 +16,14 @@ import (
 )
 
 const (
-	mostCompared = 5         // candidates whose outputs are compared
+	mostSpread   = 4         // candidates over the range of sizes
 	largestToTry = 256 << 20 // bytes of the float model: each candidate is written and run
 )
 
 // compareFormats sets ByOutputs if the first model is calibrated: some of the candidates are written to a
 // temporary folder, without data, and run on the inputs on which the models were compared.
 func (c *collector) compareFormats(in string, weights []string) error {
-	if !c.report.byOutputs() || c.report.In.Bytes > largestToTry {
+	if !c.report.byOutputs() || len(c.report.Sizes.Candidates) == 0 || c.report.In.Bytes > largestToTry {
 		return nil
 	}
 	folder, err := os.MkdirTemp("", "onnxquant-report-")
@@ -30,7 +31,7 @@ func (c *collector) compareFormats(in string, weights []string) error {
 		return err
 	}
 	defer os.RemoveAll(folder)
-	for i, p := range spread(c.report.Sizes.Candidates, mostCompared) {
+	for i, p := range shownBeside(c.report.Sizes.Candidates, c.report.Outs[0].Bytes) {
 		c.stage("running " + p.Name)
 		point, err := c.runFormat(in, filepath.Join(folder, strconv.Itoa(i)+".onnx"), p.Name, weights)
 		switch {
@@ -67,6 +68,18 @@ func (c *collector) runFormat(in, out, name string, weights []string) (SizePoint
 		return SizePoint{}, err
 	}
 	return SizePoint{name, made.Plan.OutBytes, outputError(v.Execution.Final())}, nil
+}
+
+// shownBeside returns candidates over the range of sizes, and the one whose size is nearest to that of a model.
+func shownBeside(candidates []SizePoint, size int64) []SizePoint {
+	list := spread(candidates, mostSpread)
+	nearest := slices.MinFunc(candidates, func(a, b SizePoint) int {
+		return cmp.Compare(math.Abs(float64(a.Bytes-size)), math.Abs(float64(b.Bytes-size)))
+	})
+	if !slices.Contains(list, nearest) {
+		list = append(list, nearest)
+	}
+	return list
 }
 
 // spread returns at most n of the points that have less error than all smaller ones, from the smallest to the
