@@ -24,6 +24,21 @@ func Floats(b []byte) []float32 {
 	return unsafe.Slice((*float32)(p), len(b)/4)
 }
 
+// Fixed are the types of numbers that files have.
+type Fixed interface {
+	int8 | int16 | int32 | int64 | uint8 | uint16 | uint32 | uint64 | float32 | float64
+}
+
+// View returns little-endian numbers in the same memory, or nil if that cannot be.
+func View[T Fixed](b []byte) []T {
+	size := int(unsafe.Sizeof(*new(T)))
+	p := unsafe.Pointer(unsafe.SliceData(b))
+	if bigEndian && size > 1 || uintptr(p)%uintptr(size) != 0 {
+		return nil
+	}
+	return unsafe.Slice((*T)(p), len(b)/size)
+}
+
 // FromFloat32 converts little-endian numbers, read into Bytes of x, to this machine's byte
 // order.
 func FromFloat32(x []float32) {

@@ -87,3 +87,9 @@ func (s *GridSearch) find(x []float32, all bool) { s.findGo(x, all) }
 func addGridErrors(e *[GridLanes]float64, x []float32, grid, scale *[GridLanes]float32, zero *[GridLanes]byte, f Format) {
 	addGridErrorsGo(e, x, grid, scale, zero, f)
 }
+
+func exp(y, x []float32) { expGo(y, x) }
+
+func rational(y, x []float32, f *Rational) { rationalGo(y, x, f) }
+
+func dot(x, y []float32) float32 { return dotGo(x, y) }

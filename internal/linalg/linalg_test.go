@@ -56,6 +56,45 @@ func TestAdd(t *testing.T) {
 	}
 }
 
+// Products with few rows, transposed operands and rows that are made are those of the definition, and the same on
+// any number of workers.
+func TestAddProducts(t *testing.T) {
+	for _, s := range append(shapes, [3]int{1, 3000, 70}, [3]int{2, 40, 700}, [3]int{300, 600, 20}) {
+		a, b, bT := random(1, s[0], s[2]), random(2, s[2], s[1]), random(2, s[1], s[2]).T()
+		made := Product{A: a, B: Matrix{Rows: b.Rows, Columns: b.Columns}, Row: func(x []float32, k, j int) { copy(x, b.row(k)[j:]) }}
+		products := []Product{{A: a, B: b}, {A: a, B: bT}, {A: random(1, s[2], s[0]).T(), B: b}, made}
+		var first [][]float32
+		for workers := range 3 {
+			for i := range products {
+				products[i].C = Of(make([]float32, s[0]*s[1]), s[0], s[1])
+				products[i].C.Data[0] = 1
+			}
+			if err := AddProducts(t.Context(), workers+1, products); err != nil {
+				t.Fatal(err)
+			}
+			for n, p := range products {
+				if first = append(first, p.C.Data); !slices.Equal(first[n], p.C.Data) {
+					t.Errorf("%v, product %d: another result on %d workers", s, n, workers+1)
+				}
+			}
+		}
+		for n, p := range products {
+			b := p.B
+			if p.Row != nil {
+				b = products[0].B
+			}
+			p.C.Data[0]--
+			for i := range s[0] {
+				for j := range s[1] {
+					if want := product(p.A, b, i, j); math.Abs(p.C.at(i, j)-want) > 1e-3 {
+						t.Fatalf("%v, product %d: %v at %d, %d; want %v", s, n, p.C.at(i, j), i, j, want)
+					}
+				}
+			}
+		}
+	}
+}
+
 // spd is a positive definite matrix.
 func spd(t testing.TB, n int) Matrix {
 	x := random(4, n+10, n)

@@ -58,16 +58,27 @@ func (m *Multiplier) addPart(c Matrix, factor float32, a, b Matrix, i, j int, lo
 	rows, columns := min(height, c.Rows-i), min(width, c.Columns-j)
 	for k := 0; k < a.Columns; k += depth {
 		n := min(depth, a.Columns-k)
-		pack(buffer.Grow(&m.left, int64(up(rows, kernels.TileRows)*n)), a.Part(i, k, rows, n).T(), kernels.TileRows, factor)
+		m.packLeft(a.Part(i, k, rows, n), factor)
 		pack(buffer.Grow(&m.right, int64(up(columns, kernels.TileColumns)*n)), b.Part(k, j, n, columns), kernels.TileColumns, 1)
-		for y := 0; y < columns; y += kernels.TileColumns {
-			right := m.right[y*n:][:kernels.TileColumns*n]
-			for x := 0; x < rows; x += kernels.TileRows {
-				if lower && j+y >= i+x+kernels.TileRows {
-					continue
-				}
-				m.addTile(c.Part(i+x, j+y, rows-x, columns-y), m.left[x*n:][:kernels.TileRows*n], right)
+		m.addTiles(c.Part(i, j, rows, columns), n, lower, j-i)
+	}
+}
+
+// packLeft packs rows of a left operand.
+func (m *Multiplier) packLeft(a Matrix, factor float32) {
+	pack(buffer.Grow(&m.left, int64(up(a.Rows, kernels.TileRows)*a.Columns)), a.T(), kernels.TileRows, factor)
+}
+
+// addTiles adds the product of the packed operands, of n columns and rows, to c. With lower it leaves out tiles
+// above a diagonal; shift is how many columns c begins behind its row.
+func (m *Multiplier) addTiles(c Matrix, n int, lower bool, shift int) {
+	for y := 0; y < c.Columns; y += kernels.TileColumns {
+		right := m.right[y*n:][:kernels.TileColumns*n]
+		for x := 0; x < c.Rows; x += kernels.TileRows {
+			if lower && shift+y >= x+kernels.TileRows {
+				continue
 			}
+			m.addTile(c.Part(x, y, c.Rows-x, c.Columns-y), m.left[x*n:][:kernels.TileRows*n], right)
 		}
 	}
 }

@@ -242,9 +242,9 @@ def test_zero_times_infinity(tmp_path):
 
 # What cannot be run right is refused by name.
 @pytest.mark.parametrize("text, says", [
-    ("(float[2,3] x) => (float[] y) { y = Selu(x) }", "Selu node"),
-    ("(float[1,1,4,4] x) => (float[] y) { y = MaxPool<kernel_shape=[3,3], ceil_mode=1, strides=[2,2]>(x) }", "ceil_mode"),
-    ("(float[1,1,4,4,4] x, float[1,1,2,2,2] w) => (float[] y) { y = Conv(x, w) }", "3 spatial dimensions"),
+    ("(float[2,3] x) => (float[] y) { y = RandomNormalLike(x) }", "RandomNormalLike node"),
+    ("(float[1,1,4,4] x) => (float[] y) { y = MaxPool<kernel_shape=[3,3], surprise=1, strides=[2,2]>(x) }", "surprise"),
+    ("(float[1,1,4,4,4,4] x, float[1,1,2,2,2,2] w) => (float[] y) { y = Conv(x, w) }", "4 spatial dimensions"),
 ])
 def test_refuses_what_is_beyond_it(text, says, tmp_path):
     model = helper.make_model(parser.parse_graph("g " + text), ir_version=8, opset_imports=[helper.make_opsetid("", 17)])

@@ -15,12 +15,22 @@ func main() {
 	ggml := flag.Bool("ggml", false, "write what package ggml needs, not the rest")
 	products := flag.Bool("products", false, "write what multiplies matrices, not the rest")
 	grids := flag.Bool("grids", false, "write what searches for scales of integers, not the rest")
+	functions := flag.Bool("functions", false, "write functions of elements and vectors, not the rest")
 	flag.Parse()
 	ConstraintExpr("amd64,!purego")
 	if *products {
 		multiplyTile()
 		for _, s := range isas {
 			addMultiple(s)
+		}
+		Generate()
+		return
+	}
+	if *functions {
+		for _, s := range isas {
+			exponentials(s)
+			rationals(s)
+			dots(s)
 		}
 		Generate()
 		return

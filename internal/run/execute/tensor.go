@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/kernels"
@@ -44,38 +45,70 @@ type Tensor struct {
 	DType dtype.DType
 	Dims  []int64
 	Data  []byte // little-endian, in row major order
+
+	Text []string  // the elements of a tensor of STRING, which has no Data
+	List []*Tensor // the elements of a sequence, which has neither; nil elsewhere
 }
 
 // New makes a tensor of zeros.
 func New(typ dtype.DType, dims []int64) (*Tensor, error) {
-	n, err := Elements(typ, dims)
-	if err != nil {
+	n, err := bounded(typ, dims)
+	switch {
+	case err != nil:
 		return nil, err
+	case typ == dtype.String:
+		return &Tensor{DType: typ, Dims: dims, Text: make([]string, n)}, nil
 	}
-	return &Tensor{DType: typ, Dims: dims, Data: make([]byte, typ.Bytes(n))}, nil
+	return &Tensor{DType: typ, Dims: dims, Data: make([]byte, n*size(typ))}, nil
 }
 
-// Elements returns the number of elements of a tensor, or an error if a tensor may not be as
-// large.
+// Elements returns the number of elements of a tensor that models exchange with others, or an error if a
+// tensor may not be as large or has no whole bytes.
 func Elements(typ dtype.DType, dims []int64) (int64, error) {
+	if _, err := dtype.Elements(dims); err == nil && typ.Bits() < 8 {
+		return 0, fmt.Errorf("%w: elements of type %v", ErrUnsupported, typ)
+	}
+	return bounded(typ, dims)
+}
+
+// Bytes returns the memory that a tensor takes in a run, or an error if a tensor may not be as large.
+func Bytes(typ dtype.DType, dims []int64) (int64, error) {
+	n, err := bounded(typ, dims)
+	return n * size(typ), err
+}
+
+func bounded(typ dtype.DType, dims []int64) (int64, error) {
 	n, err := dtype.Elements(dims)
 	if err != nil {
 		return 0, err
 	}
-	if typ.Bits() < 8 {
+	if typ.Bits() == 0 && typ != dtype.String {
 		return 0, fmt.Errorf("%w: elements of type %v", ErrUnsupported, typ)
 	}
-	if n > MaxBytes/(typ.Bits()/8) {
+	if n > MaxBytes/size(typ) {
 		return 0, fmt.Errorf("%w: a tensor with dims %v is larger than %d MiB", ErrUnsupported, dims, MaxBytes>>20)
 	}
 	return n, nil
 }
 
 // Len returns the number of elements.
-func (t *Tensor) Len() int { return len(t.Data) / t.Size() }
+func (t *Tensor) Len() int {
+	if t.DType == dtype.String {
+		return len(t.Text)
+	}
+	return len(t.Data) / t.Size()
+}
 
-// Size returns the bytes of an element.
-func (t *Tensor) Size() int { return int(t.DType.Bits() / 8) }
+// Size returns the bytes of an element. An element of less than 8 bits has a byte for itself.
+func (t *Tensor) Size() int { return int(size(t.DType)) }
+
+// size counts a string as 16 bytes.
+func size(typ dtype.DType) int64 {
+	if typ == dtype.String {
+		return 16
+	}
+	return max(typ.Bits()/8, 1)
+}
 
 // IsFloat reports whether the elements are floating-point numbers.
 func (t *Tensor) IsFloat() bool { return t.DType.Float() }
@@ -124,6 +157,9 @@ func (t *Tensor) Float64s() []float64 {
 // Int64s returns the elements of a tensor of integers or booleans. Elements of type UINT64 keep their
 // bits.
 func (t *Tensor) Int64s() []int64 {
+	if t.DType == dtype.Int64 || t.DType == dtype.Uint64 {
+		return slices.Clone(Numbers[int64](t))
+	}
 	x := make([]int64, t.Len())
 	size := t.Size()
 	shift := 64 - 8*size

@@ -6,11 +6,12 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/op"
 )
 
 // Bounded is the pure Go engine for untrusted models: its limits of work and memory grow with the
 // sizes of the model and its inputs.
-var Bounded execute.Runner = runner{arithmetic: native{}, name: "pure Go", bounded: true}
+var Bounded execute.Runner = runner{name: "pure Go", bounded: true}
 
 // ErrBudget is wrapped by errors about models that take more than Bounded allows. It wraps
 // execute.ErrUnsupported.
@@ -68,50 +69,16 @@ const copies = 4
 
 // checkRoom checks that there is room for a tensor before it is made.
 func (e *evaluator) checkRoom(typ dtype.DType, dims []int64) error {
-	n, err := execute.Elements(typ, dims)
+	n, err := execute.Bytes(typ, dims)
 	if err != nil {
 		return err
 	}
-	need := float64(e.held) + copies*float64(typ.Bytes(n))
+	need := float64(e.held) + copies*float64(n)
 	switch {
 	case need <= e.budget.memory:
 		return nil
 	case math.IsInf(e.budget.work, 1):
-		return unsupported("values of more than %d MiB at a time", maxHeld>>20)
+		return op.Unsupported("values of more than %d MiB at a time", maxHeld>>20)
 	}
 	return fmt.Errorf("%w: it would take %.0f MiB of memory, %.0f MiB are allowed", ErrBudget, need/(1<<20), e.budget.memory/(1<<20))
-}
-
-// metered is an arithmetic that takes its work from a budget.
-type metered struct {
-	arithmetic
-	*budget
-}
-
-func (m metered) elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
-	if err := m.spend(workOfElement * float64(in[0].Len())); err != nil {
-		return nil, err
-	}
-	return m.arithmetic.elementwise(op, in...)
-}
-
-func (m metered) matMul(a, b *execute.Tensor, rows, inner, columns int64) (*execute.Tensor, error) {
-	if err := m.spend(float64(rows) * float64(inner) * float64(columns)); err != nil {
-		return nil, err
-	}
-	return m.arithmetic.matMul(a, b, rows, inner, columns)
-}
-
-func (m metered) correlate(images, kernels *execute.Tensor, steps, dims []int64) (*execute.Tensor, error) {
-	if err := m.spend(float64(product(dims)) * float64(product(kernels.Dims[1:]))); err != nil {
-		return nil, err
-	}
-	return m.arithmetic.correlate(images, kernels, steps, dims)
-}
-
-func (m metered) maxPool(images *execute.Tensor, kernel, steps, dims []int64) (*execute.Tensor, error) {
-	if err := m.spend(float64(product(dims)) * float64(product(kernel))); err != nil {
-		return nil, err
-	}
-	return m.arithmetic.maxPool(images, kernel, steps, dims)
 }

@@ -160,17 +160,6 @@ func TestRefusals(t *testing.T) {
 				last = next
 			}
 		}, "values of more than 1024 MiB at a time"},
-		{func(g *onnxpb.GraphProto) { // 16384 patches of 16384 elements
-			shape := func(name string, n ...int64) {
-				g.Initializer = append(g.Initializer, &onnxpb.TensorProto{Name: &name, DataType: proto.Int32(int32(onnxpb.TensorProto_INT64)), Dims: []int64{int64(len(n))}, Int64Data: n})
-			}
-			shape("image", 1, 1, 1, 32767)
-			shape("kernel", 1, 1, 1, 16384)
-			for _, n := range [][]string{{"ConstantOfShape", "zeros", "image"}, {"ConstantOfShape", "k", "kernel"}, {"Conv", "conv", "zeros", "k"}} {
-				g.Node = append(g.Node, &onnxpb.NodeProto{OpType: &n[0], Input: n[2:], Output: n[1:2]})
-			}
-			g.Output = append(g.Output, &onnxpb.ValueInfoProto{Name: proto.String("conv"), Type: g.Output[0].Type})
-		}, "a convolution that takes 2048 MiB"},
 	} {
 		m := testmodels.MLP(1, 64, 96, 16)
 		if test.says == "larger than 256 MiB" {

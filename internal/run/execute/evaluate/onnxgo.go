@@ -4,6 +4,7 @@ package evaluate
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/owulveryck/onnx-go"
 	"github.com/owulveryck/onnx-go/backend/x/gorgonnx"
@@ -11,6 +12,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/op"
 )
 
 // OnnxGo is an engine that computes with gorgonnx, the backend of onnx-go 0.5.0.
@@ -23,9 +25,9 @@ func OnnxGo() (execute.Runner, error) {
 type onnxGo struct{}
 
 // errZeros is about gorgonnx's products, in which a zero times NaN or infinity is zero.
-var errZeros = unsupported("gorgonnx does not multiply zeros by NaN or infinity")
+var errZeros = op.Unsupported("gorgonnx does not multiply zeros by NaN or infinity")
 
-func (onnxGo) elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
+func (onnxGo) Elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, error) {
 	var dims [][]int64
 	for _, t := range in {
 		dims = append(dims, []int64{int64(t.Len())})
@@ -37,7 +39,7 @@ func (onnxGo) elementwise(op string, in ...*execute.Tensor) (*execute.Tensor, er
 	return returned(t, in[0].Dims)
 }
 
-func (onnxGo) matMul(a, b *execute.Tensor, m, k, n int64) (*execute.Tensor, error) {
+func (onnxGo) MatMul(a, b *execute.Tensor, m, k, n int64) (*execute.Tensor, error) {
 	if !finite(b.Float64s()) {
 		return nil, errZeros
 	}
@@ -48,7 +50,7 @@ func (onnxGo) matMul(a, b *execute.Tensor, m, k, n int64) (*execute.Tensor, erro
 	return returned(t, []int64{m, n})
 }
 
-func (o onnxGo) correlate(images, kernels *execute.Tensor, steps, dims []int64) (*execute.Tensor, error) {
+func (o onnxGo) Correlate(images, kernels *execute.Tensor, steps, dims []int64) (*execute.Tensor, error) {
 	if err := patches(images, kernels, dims); err != nil {
 		if dims[0] == 1 {
 			return nil, err
@@ -77,7 +79,7 @@ func patches(x, k *execute.Tensor, out []int64) error {
 		size *= float64(n)
 	}
 	if size > execute.MaxBytes {
-		return unsupported("a convolution for which gorgonnx takes %.0f MiB", size/(1<<20))
+		return op.Unsupported("a convolution for which gorgonnx takes %.0f MiB", size/(1<<20))
 	}
 	return nil
 }
@@ -87,23 +89,27 @@ func patches(x, k *execute.Tensor, out []int64) error {
 func (o onnxGo) eachImage(images, kernels *execute.Tensor, steps, dims []int64) (*execute.Tensor, error) {
 	var parts []*execute.Tensor
 	for i := range dims[0] {
-		image, err := slice(images, 0, i, 1)
+		image, err := op.Slice(images, 0, i, 1)
 		if err != nil {
 			return nil, err
 		}
-		y, err := o.correlate(image, kernels, steps, append([]int64{1}, dims[1:]...))
+		y, err := o.Correlate(image, kernels, steps, append([]int64{1}, dims[1:]...))
 		if err != nil {
 			return nil, err
 		}
 		parts = append(parts, y)
 	}
-	return concat(parts, 0)
+	return op.Concat(parts, 0)
 }
 
 // maxPool pads the image by one more row and column, and slices off the extra outputs: gorgonnx
 // refuses a kernel as large as the image.
-func (onnxGo) maxPool(images *execute.Tensor, kernel, steps, dims []int64) (*execute.Tensor, error) {
-	t, err := spatialPad(images, []int64{0, 0}, []int64{1, 1}, lowest(images.DType))
+func (onnxGo) MaxPool(images *execute.Tensor, kernel, steps, dims []int64) (*execute.Tensor, error) {
+	lowest, err := execute.FromFloat64s(images.DType, nil, []float64{math.Inf(-1)})
+	if err != nil {
+		return nil, err
+	}
+	t, err := op.Pad(images, []int64{0, 0, 0, 0}, []int64{0, 0, 1, 1}, lowest.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -116,18 +122,18 @@ func (onnxGo) maxPool(images *execute.Tensor, kernel, steps, dims []int64) (*exe
 	if y, err = returned(y, all); err != nil {
 		return nil, err
 	}
-	if y, err = slice(y, 2, 0, dims[2]); err != nil {
+	if y, err = op.Slice(y, 2, 0, dims[2]); err != nil {
 		return nil, err
 	}
-	return slice(y, 3, 0, dims[3])
+	return op.Slice(y, 3, 0, dims[3])
 }
 
 // returned gives a result of gorgonnx the dims that it should have.
 func returned(t *execute.Tensor, dims []int64) (*execute.Tensor, error) {
-	if t.Len() != int(product(dims)) {
-		return nil, unsupported("gorgonnx returns dims %v, not %v", t.Dims, dims)
+	if t.Len() != int(op.Product(dims)) {
+		return nil, op.Unsupported("gorgonnx returns dims %v, not %v", t.Dims, dims)
 	}
-	return reshaped(t, dims)
+	return op.Reshaped(t, dims)
 }
 
 // compute applies one operator of gorgonnx to operands of the same floating-point type. dims has the
@@ -187,4 +193,14 @@ func numbers(t *execute.Tensor) any {
 		return t.Float64s()
 	}
 	return t.Float32s()
+}
+
+// finite reports whether no element is NaN or infinite.
+func finite(x []float64) bool {
+	for _, v := range x {
+		if v-v != 0 {
+			return false
+		}
+	}
+	return true
 }

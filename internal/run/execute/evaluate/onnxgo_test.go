@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/owulveryck/onnx-go"
@@ -67,7 +68,7 @@ func TestOnnxGo(t *testing.T) {
 // neither types but float32, external data, subgraphs nor convolutions along one axis, and
 // multiplies no zero by NaN.
 func TestOnnxGoAlone(t *testing.T) {
-	beyond := words("conv embedding tied if float16 bfloat16 float64 external nan")
+	beyond := strings.Fields("conv embedding tied if float16 bfloat16 float64 external nan")
 	for _, kind := range testmodels.Kinds() {
 		if slices.Contains(beyond, kind.Name) {
 			continue

@@ -1,4 +1,4 @@
-package evaluate
+package elementwise
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/op"
 )
 
 // linear has the scales and zero points of a QuantizeLinear or DequantizeLinear. Element i of a tensor
@@ -17,34 +18,34 @@ type linear struct {
 }
 
 // linear reads inputs 1 and 2, for elements of input 0.
-func (c *call) linear() (*linear, error) {
-	x, scale := c.in[0], c.in[1]
+func newLinear(c *op.Call) (*linear, error) {
+	x, scale := c.In[0], c.In[1]
 	switch scale.DType {
 	case dtype.Float32, dtype.Float16, dtype.BFloat16:
 	default:
-		return nil, unsupported("scales of type %v", scale.DType)
+		return nil, op.Unsupported("scales of type %v", scale.DType)
 	}
-	if c.int("block_size", 0) != 0 {
-		return nil, unsupported("scales of blocks")
+	if c.Int("block_size", 0) != 0 {
+		return nil, op.Unsupported("scales of blocks")
 	}
 	l := &linear{scale.Float32s(), make([]int64, scale.Len()), max(x.Len(), 1)}
-	if zero := c.input(2); zero != nil {
+	if zero := c.Input(2); zero != nil {
 		if zero.IsFloat() || zero.Len() != scale.Len() {
-			return nil, unsupported("%d zero points of type %v for %d scales", zero.Len(), zero.DType, scale.Len())
+			return nil, op.Unsupported("%d zero points of type %v for %d scales", zero.Len(), zero.DType, scale.Len())
 		}
 		l.zeros = zero.Int64s()
 	}
 	if len(l.scales) == 1 {
 		return l, nil
 	}
-	at, err := axis(c.int("axis", 1), len(x.Dims))
+	at, err := op.Axis(c.Int("axis", 1), len(x.Dims))
 	if err != nil {
 		return nil, err
 	}
 	if len(scale.Dims) != 1 || scale.Dims[0] != x.Dims[at] {
 		return nil, fmt.Errorf("scales with dims %v for axis %d of %v", scale.Dims, at, x.Dims)
 	}
-	l.run = int(product(x.Dims[at+1:]))
+	l.run = int(op.Product(x.Dims[at+1:]))
 	return l, nil
 }
 
@@ -55,27 +56,27 @@ func (l *linear) at(i int) (scale float32, zero int64) {
 }
 
 // runQuantizeLinear rounds half to even. NaN becomes the lowest code, as in ONNX Runtime.
-func runQuantizeLinear(c *call) ([]*execute.Tensor, error) {
-	x, codes := c.in[0], dtype.Uint8
-	if to := dtype.DType(c.int("output_dtype", 0)); to != 0 {
+func runQuantizeLinear(c *op.Call) ([]*execute.Tensor, error) {
+	x, codes := c.In[0], dtype.Uint8
+	if to := dtype.DType(c.Int("output_dtype", 0)); to != 0 {
 		codes = to
 	}
-	if zero := c.input(2); zero != nil {
+	if zero := c.Input(2); zero != nil {
 		codes = zero.DType
 	}
 	switch codes {
 	case dtype.Uint8, dtype.Int8, dtype.Uint16, dtype.Int16:
 	default:
-		return nil, unsupported("codes of type %v", codes)
+		return nil, op.Unsupported("codes of type %v", codes)
 	}
-	if x.DType != c.in[1].DType {
-		return nil, unsupported("elements of type %v with scales of type %v", x.DType, c.in[1].DType)
+	if x.DType != c.In[1].DType {
+		return nil, op.Unsupported("elements of type %v with scales of type %v", x.DType, c.In[1].DType)
 	}
-	l, err := c.linear()
+	l, err := newLinear(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkRoom(codes, x.Dims); err != nil {
+	if err := c.Room(codes, x.Dims); err != nil {
 		return nil, err
 	}
 	out, err := execute.New(codes, x.Dims)
@@ -94,24 +95,24 @@ func runQuantizeLinear(c *call) ([]*execute.Tensor, error) {
 			out.Data[i*size+k] = byte(q >> (8 * k))
 		}
 	}
-	return oneOutput(out, nil)
+	return op.One(out, nil)
 }
 
-func runDequantizeLinear(c *call) ([]*execute.Tensor, error) {
-	x, typ := c.in[0], c.in[1].DType
+func runDequantizeLinear(c *op.Call) ([]*execute.Tensor, error) {
+	x, typ := c.In[0], c.In[1].DType
 	switch x.DType {
 	case dtype.Uint8, dtype.Int8, dtype.Uint16, dtype.Int16, dtype.Int32:
 	default:
-		return nil, unsupported("codes of type %v", x.DType)
+		return nil, op.Unsupported("codes of type %v", x.DType)
 	}
-	if zero := c.input(2); zero != nil && zero.DType != x.DType {
-		return nil, errTypes
+	if zero := c.Input(2); zero != nil && zero.DType != x.DType {
+		return nil, op.ErrTypes
 	}
-	l, err := c.linear()
+	l, err := newLinear(c)
 	if err != nil {
 		return nil, err
 	}
-	if err := c.checkRoom(typ, x.Dims); err != nil {
+	if err := c.Room(typ, x.Dims); err != nil {
 		return nil, err
 	}
 	values := make([]float32, x.Len())
@@ -119,5 +120,5 @@ func runDequantizeLinear(c *call) ([]*execute.Tensor, error) {
 		scale, zero := l.at(i)
 		values[i] = float32(q-zero) * scale
 	}
-	return oneOutput(execute.FromFloat32s(typ, x.Dims, values))
+	return op.One(execute.FromFloat32s(typ, x.Dims, values))
 }

@@ -1,4 +1,4 @@
-package evaluate
+package contrib
 
 import (
 	"cmp"
@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/op"
 )
 
 // activations are the activation_types of com.microsoft's MoE that take a number each.
@@ -27,22 +28,22 @@ type mixture struct {
 }
 
 // runMoE computes a MoE as the CPU kernel of ONNX Runtime does: each row goes to k experts.
-func runMoE(c *call) ([]*execute.Tensor, error) {
-	m, err := c.mixture()
+func runMoE(c *op.Call) ([]*execute.Tensor, error) {
+	m, err := newMixture(c)
 	if err != nil {
 		return nil, err
 	}
-	x, router := c.in[0], c.in[1]
-	rows, k := x.Len()/max(m.hidden, 1), int(c.int("k", 1))
+	x, router := c.In[0], c.In[1]
+	rows, k := x.Len()/max(m.hidden, 1), int(c.Int("k", 1))
 	if len(x.Dims) == 0 || x.Dims[len(x.Dims)-1] != int64(m.hidden) || router.Len() != rows*m.experts || k < 1 || k > m.experts {
 		return nil, fmt.Errorf("its inputs with dims %v and %v do not fit its experts", x.Dims, router.Dims)
 	}
-	if err := c.budget.spend(2 * float64(rows*k) * float64(m.wide*m.hidden+m.hidden*m.inner)); err != nil {
+	if err := c.Spend(2 * float64(rows*k) * float64(m.wide*m.hidden+m.hidden*m.inner)); err != nil {
 		return nil, err
 	}
 	in, logits, out := x.Float64s(), router.Float64s(), make([]float64, x.Len())
 	for i := range rows {
-		chosen, shares := route(logits[i*m.experts:(i+1)*m.experts], k, c.int("normalize_routing_weights", 0) != 0)
+		chosen, shares := route(logits[i*m.experts:(i+1)*m.experts], k, c.Int("normalize_routing_weights", 0) != 0)
 		for j, expert := range chosen {
 			made := m.compute(expert, in[i*m.hidden:(i+1)*m.hidden])
 			for n, v := range made {
@@ -50,28 +51,28 @@ func runMoE(c *call) ([]*execute.Tensor, error) {
 			}
 		}
 	}
-	return oneOutput(execute.FromFloat64s(x.DType, x.Dims, out))
+	return op.One(execute.FromFloat64s(x.DType, x.Dims, out))
 }
 
 // mixture reads the weights and the activation of a MoE.
-func (c *call) mixture() (m *mixture, err error) {
-	fc1, fc2 := c.in[2], c.input(4)
+func newMixture(c *op.Call) (m *mixture, err error) {
+	fc1, fc2 := c.In[2], c.Input(4)
 	switch {
-	case c.input(6) != nil || c.input(7) != nil:
-		return nil, unsupported("fc3")
-	case c.int("use_sparse_mixer", 0) != 0:
-		return nil, unsupported("use_sparse_mixer")
+	case c.Input(6) != nil || c.Input(7) != nil:
+		return nil, op.Unsupported("fc3")
+	case c.Int("use_sparse_mixer", 0) != 0:
+		return nil, op.Unsupported("use_sparse_mixer")
 	case fc2 == nil:
-		return nil, errMissingInput
+		return nil, op.ErrMissingInput
 	case len(fc1.Dims) != 3 || len(fc2.Dims) != 3 || fc1.Dims[0] != fc2.Dims[0] || fc1.Dims[2] != fc2.Dims[1]:
-		return nil, unsupported("weights with dims %v and %v", fc1.Dims, fc2.Dims)
+		return nil, op.Unsupported("weights with dims %v and %v", fc1.Dims, fc2.Dims)
 	}
 	m = &mixture{
 		experts: int(fc1.Dims[0]), wide: int(fc1.Dims[1]), hidden: int(fc1.Dims[2]), inner: int(fc2.Dims[2]),
 		fc1: fc1.Float32s(), fc2: fc2.Float32s(),
 	}
 	for input, bias := range map[int]*[]float32{3: &m.bias1, 5: &m.bias2} {
-		if t := c.input(input); t != nil {
+		if t := c.Input(input); t != nil {
 			*bias = t.Float32s()
 		}
 	}
@@ -79,12 +80,12 @@ func (c *call) mixture() (m *mixture, err error) {
 		return nil, fmt.Errorf("its biases do not fit its experts")
 	}
 	want := m.inner
-	if kind := c.text("activation_type", "relu"); kind == "swiglu" {
+	if kind := c.Text("activation_type", "relu"); kind == "swiglu" {
 		want = 2 * m.inner
-		if c.int("swiglu_fusion", 0) != 1 {
-			return nil, unsupported("swiglu that is not interleaved")
+		if c.Int("swiglu_fusion", 0) != 1 {
+			return nil, op.Unsupported("swiglu that is not interleaved")
 		}
-		m.activate = c.swiglu
+		m.activate = func(h []float64) []float64 { return swiglu(c, h) }
 	} else if f := activations[kind]; f != nil {
 		m.activate = func(h []float64) []float64 {
 			for i, v := range h {
@@ -93,18 +94,18 @@ func (c *call) mixture() (m *mixture, err error) {
 			return h
 		}
 	} else {
-		return nil, unsupported("activation_type %q", kind)
+		return nil, op.Unsupported("activation_type %q", kind)
 	}
 	if m.wide != want {
-		return nil, unsupported("weights with dims %v and %v", fc1.Dims, fc2.Dims)
+		return nil, op.Unsupported("weights with dims %v and %v", fc1.Dims, fc2.Dims)
 	}
 	return m, nil
 }
 
 // swiglu multiplies gates by the values that follow them.
-func (c *call) swiglu(h []float64) []float64 {
-	alpha, beta := float64(c.float("activation_alpha", 1)), float64(c.float("activation_beta", 0))
-	limit := float64(c.float("swiglu_limit", float32(math.Inf(1))))
+func swiglu(c *op.Call, h []float64) []float64 {
+	alpha, beta := float64(c.Float("activation_alpha", 1)), float64(c.Float("activation_beta", 0))
+	limit := float64(c.Float("swiglu_limit", float32(math.Inf(1))))
 	out := h[:len(h)/2]
 	for i := range out {
 		gate, value := min(h[2*i], limit), max(-limit, min(h[2*i+1], limit))

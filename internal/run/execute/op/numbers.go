@@ -1,0 +1,52 @@
+package op
+
+import (
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/run/execute"
+)
+
+// Floats returns the elements of a floating-point tensor as float32, to be read only.
+func Floats(t *execute.Tensor) []float32 {
+	if t.DType == dtype.Float32 {
+		return execute.Numbers[float32](t)
+	}
+	return t.Float32s()
+}
+
+// Doubles is Floats as float64, for any numbers.
+func Doubles(t *execute.Tensor) []float64 {
+	if t.DType == dtype.Float64 {
+		return execute.Numbers[float64](t)
+	}
+	return t.Float64s()
+}
+
+// NewFloats makes a tensor of a floating-point type. fill sets its elements, which are 0.
+func (c *Call) NewFloats(typ dtype.DType, dims []int64, fill func(y []float32) error) (*execute.Tensor, error) {
+	if err := c.Room(typ, dims); err != nil {
+		return nil, err
+	}
+	y := make([]float32, Product(dims))
+	if err := fill(y); err != nil {
+		return nil, err
+	}
+	if typ == dtype.Float32 {
+		return execute.Made(typ, dims, y), nil
+	}
+	return execute.FromFloat32s(typ, dims, y)
+}
+
+// Int64 makes a tensor of INT64.
+func Int64(dims []int64, x []int64) *execute.Tensor { return execute.Made(dtype.Int64, dims, x) }
+
+// Numbers makes a tensor of any type of numbers from float64, which integers truncate.
+func Numbers(typ dtype.DType, dims []int64, x []float64) (*execute.Tensor, error) {
+	if typ.Float() {
+		return execute.FromFloat64s(typ, dims, x)
+	}
+	whole := make([]int64, len(x))
+	for i, v := range x {
+		whole[i] = int64(v)
+	}
+	return execute.FromInt64s(typ, dims, whole)
+}
