@@ -44,7 +44,7 @@ func (f *calibFlags) define(fs *pflag.FlagSet) {
 func (f *calibFlags) finish(fs *pflag.FlagSet, o *onnxq.Options, in string) error {
 	if len(f.paths) == 0 {
 		for _, name := range []string{"samples", "ort-lib", "resume"} {
-			if fs.Changed(name) {
+			if fs.Changed(name) && (name != "ort-lib" || !fs.Changed("max-slowdown")) {
 				return cli.Usagef("--%s is for --calib", name)
 			}
 		}

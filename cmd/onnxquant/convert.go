@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"slices"
@@ -31,6 +32,7 @@ type convertFlags struct {
 	auto        int64 // bytes; 0: not asked for
 	page        string
 	slowdown    float64 // 0: not asked for
+	speed       string  // as measured
 
 	preset string
 	link   bool
@@ -260,13 +262,17 @@ func (f *convertFlags) plan(c *cli.Console, in, out string) error {
 }
 
 // convert converts a model. The summary counts the time since start.
-func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.Time, in, out string, args []string) error {
+func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.Time, in, out string, args []string) (err error) {
 	if err := f.checkForce(out, modelfile.KindONNX, append(f.weightsFrom, in)...); err != nil {
 		return err
 	}
 	bar := cli.NewProgress(c, f.quiet)
 	if f.slowdown > 0 {
-		f.opts.Try = bench.Limit(in, f.slowdown, bench.Options{Threads: f.opts.Threads, Progress: bar.Share})
+		measured := bench.Options{ORTLibrary: f.library, Threads: f.opts.Threads, Progress: bar.Share}
+		f.opts.Try, err = bench.Limit(ctx, in, f.slowdown, measured, func(text string) { f.speed = text })
+		if err != nil {
+			return err
+		}
 	}
 	f.opts.Progress = bar.Update
 	f.opts.Calibrating, f.opts.Notify = bar.Calibrating, bar.Warn
@@ -298,14 +304,14 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 	made, err := p.Convert(ctx, out)
 	bar.Clear()
 	if err != nil {
-		return f.resumable(err)
+		return f.faster(f.resumable(err))
 	}
 	c.WarnAll(f.calibFlags.untold(made.Plan.Warnings))
 	if f.verbose {
 		printTensors(c.Stderr, made)
 	}
 	if !f.quiet {
-		printSummary(c.Stderr, made, time.Since(start), f.hints(m, made.Plan))
+		printSummary(c.Stderr, made, time.Since(start), f.speed, f.hints(m, made.Plan))
 	}
 	if f.json {
 		err = c.JSON(made)
@@ -314,6 +320,17 @@ func (f *convertFlags) convert(ctx context.Context, c *cli.Console, start time.T
 		err = f.report(ctx, c, in, made, args)
 	}
 	return err
+}
+
+// faster says what to do about an output that is too slow.
+func (f *convertFlags) faster(err error) error {
+	switch {
+	case !errors.Is(err, bench.ErrSlower):
+		return err
+	case f.opts.Target != spec.ORT || f.opts.Smallest:
+		return fmt.Errorf("%w; --target ort without --smallest chooses forms that are as fast as floats", err)
+	}
+	return fmt.Errorf("%w; --exclude keeps weights in float", err)
 }
 
 // checkSwapped refuses, without --force, to replace a float model by a copy of a quantized one.

@@ -49,8 +49,12 @@ func printTensors(w io.Writer, r *onnxq.Report) {
 }
 
 // printSummary prints the summary of a conversion.
-func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, hints []string) {
-	cli.PrintSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), []cli.Fact{
+func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, speed string, hints []string) {
+	var measured []cli.Fact
+	if speed != "" {
+		measured = []cli.Fact{{Label: "a run", Text: "takes " + speed}}
+	}
+	cli.PrintSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), measured, []cli.Fact{
 		timeFact(elapsed, r.Plan.InBytes),
 		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, r.Replaced),
 	}, cli.Labelled("hint", hints)))

@@ -41,6 +41,8 @@ type Options struct {
 
 	// Progress, if set, is called with the name of a stage, and its progress. total is 0 if it is unknown.
 	Progress func(stage string, done, total int64)
+
+	clear func(all []series) bool // after each round: whether more are not needed; or nil
 }
 
 // DefaultDuration is the time of a measurement that does not settle before.
@@ -287,7 +289,7 @@ func (b *bench) measure(inputs []*execute.Tensor) error {
 	all, sessions := make([]series, len(b.report.Models)), []*ort.Session(nil)
 	defer func() { closeAll(sessions) }()
 	r, start, opened, loading := b.report, time.Now(), time.Time{}, time.Duration(0)
-	for r.Rounds < mostRounds && (r.Rounds == 0 || !r.Settled && time.Since(start) < limit) {
+	for done := false; r.Rounds < mostRounds && (r.Rounds == 0 || !done && time.Since(start) < limit); {
 		if time.Since(opened) >= 2*loading {
 			closeAll(sessions)
 			var err error
@@ -313,6 +315,11 @@ func (b *bench) measure(inputs []*execute.Tensor) error {
 		r.Rounds++
 		r.Uncertainty = uncertainty(all)
 		r.Settled = r.Rounds >= leastRounds && r.Uncertainty <= settledAt
+		done = r.Settled
+		if b.opts.clear != nil {
+			clear := b.opts.clear(all) // which sees each round
+			done = done || clear && r.Rounds >= leastRounds
+		}
 	}
 	r.Seconds = time.Since(start).Seconds()
 	for i := range all {

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from command import ROOT, TINYDOC, TINYGPT, onnxquant
 from test_verify import library, with_runtime
@@ -151,3 +151,34 @@ def test_nothing_is_left(tmp_path):
     p = subprocess.run([*command, path, tmp_path / "broken.onnx"], env=environment, capture_output=True, text=True)
     assert p.returncode == 1 and p.stdout == "" and re.fullmatch(r"onnxquant: \S*broken\.onnx: .*NoSuchOperator.*\n", p.stderr), p.stderr
     assert not list((tmp_path / "temporary").glob("onnxquant*"))  # ONNX Runtime leaves .ses
+
+
+@pytest.fixture
+def table(tmp_path):
+    """A table of which a run gathers 32 rows of 8192. A DequantizeLinear decodes all of it."""
+    graph = helper.make_graph(
+        [helper.make_node("Gather", ["w", "rows"], ["y"])], "g", [helper.make_tensor_value_info("rows", TensorProto.INT64, [32])], [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.random.default_rng(0).standard_normal((8192, 256), "float32"), "w")])
+    path = tmp_path / "in.onnx"
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
+    return path
+
+
+@pytest.mark.parametrize("flags, replaces", [
+    ([], True), pytest.param([], False, marks=pytest.mark.long), pytest.param(["--external-data", "always"], True, marks=pytest.mark.long),
+    pytest.param(["--threads", "2"], False, marks=pytest.mark.long)])
+def test_a_slow_output_is_refused(flags, replaces, table, tmp_path):
+    """It takes 100 times as long and more: what was at its name stays, and nothing else is there."""
+    convert = [with_runtime(), "--ort-lib", library(), "-bits", "8", "--ops", "all", "--max-slowdown", "10", *flags]
+    out = tmp_path / "folder" / "out.onnx"
+    out.parent.mkdir()
+    if replaces:
+        assert onnxquant("-bits", "4", table, out).status == 0
+    before = {p.name: p.read_bytes() for p in out.parent.iterdir()}
+    r = subprocess.run([*convert, "--force", table, out], capture_output=True, text=True)
+    assert r.returncode == 1, r.stderr
+    assert re.search(r"out\.onnx: the output is too slow: a run takes \d+\.\d\d ± \d+\.\d\d times the (CPU )?time of IN in ONNX Runtime \S+, and 10 is allowed; --target ort ", r.stderr), r.stderr
+    assert {p.name: p.read_bytes() for p in out.parent.iterdir()} == before
+    r = subprocess.run([*convert, "--target", "ort", "--force", table, out], capture_output=True, text=True)
+    assert r.returncode == 0 and out.read_bytes() != before.get("out.onnx"), r.stderr
+    assert re.search(r"^a run +takes \d\.\d\d ± \d\.\d\d times the (CPU )?time of IN in ONNX Runtime", r.stderr, re.M), r.stderr
