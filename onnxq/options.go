@@ -101,6 +101,9 @@ type Options struct {
 	// range.
 	CoarseActivations bool
 
+	// FixDims has sizes of dimensions, by their symbolic name or as INPUT:AXIS. The output declares them.
+	FixDims map[string]int64
+
 	// Ops lists the operators whose weights are quantized. The default is MatMul and Gemm, with
 	// Static all of StaticOps. "all" means all of KnownOps.
 	Ops []string
@@ -280,6 +283,7 @@ func (o Options) resolve() (r convert.Options, err error) {
 			Importance:    o.Importance,
 			Names:         o.Names,
 		},
+		FixDims:     o.FixDims,
 		External:    write.External{When: cmp.Or(o.ExternalData, spec.ExternalAuto), Name: o.ExternalDataName, Shard: o.ShardSize},
 		Threads:     o.Threads,
 		Memory:      cmp.Or(o.Memory, work.DefaultMemory),

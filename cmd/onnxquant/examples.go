@@ -14,6 +14,7 @@ var examples = map[string]string{
 	"exclude":                    "'lm_head*'",
 	"external-data":              "always",
 	"external-data-name":         "model.onnx_data --external-data always",
+	"fix-dim":                    "batch=1",
 	"float-ops":                  "Softmax --float16",
 	"format":                     "nvfp4",
 	"imatrix":                    "imatrix.dat --format q4_k",

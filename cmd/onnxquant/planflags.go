@@ -74,6 +74,8 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 		"keep weights with fewer elements in float")
 	fs.StringVarP(&f.precisionInfo, "precision-info", "p", "",
 		"JSON `FILE` with settings per weight")
+	fs.Var(cli.SizesOf{Value: &o.FixDims}, "fix-dim",
+		"size that OUT declares for a symbolic dimension, or for\nINPUT:AXIS, for NPUs, which take fixed shapes; may be repeated")
 	fs.BoolVar(&f.float16, "float16", false,
 		"make float16 what stays float32. Without --bits, --format\nand --precision-info nothing is quantized")
 	fs.BoolVar(&f.bfloat16, "bfloat16", false,

@@ -40,7 +40,8 @@ var ErrMemory = errors.New("too little memory")
 // Options say how a model is converted. They are resolved: defaults are filled in.
 type Options struct {
 	Discover    discover.Options
-	Half        *half.Options // nil: what is not quantized keeps its type
+	FixDims     map[string]int64 // sizes of dimensions, see fixdim.Fix
+	Half        *half.Options    // nil: what is not quantized keeps its type
 	External    write.External
 	Threads     int     // 0: the number of CPUs
 	Memory      int64   // budget for buffers, in bytes

@@ -12,6 +12,7 @@ import (
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/actpairs"
 	"onnxquant/internal/discover"
+	"onnxquant/internal/fixdim"
 	"onnxquant/internal/fold"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
@@ -34,7 +35,7 @@ type planner struct {
 	found findings
 
 	Half  *half.Model   // the model in half, if float32 becomes half; or nil
-	whole *graph.Graph  // the graph of Half, or input
+	whole *graph.Graph  // input with fixed dimensions, in half
 	parts []*fold.Group // candidates for constant folding; nil once decided
 	graph *graph.Graph  // whole after constant folding, whose weights are quantized; nil: not yet made
 
@@ -129,18 +130,23 @@ func (p *Plan) again(more findings) (*Plan, error) {
 	return l.plan()
 }
 
-// open makes the graph whose weights are quantized: float32 becomes half, and parts of weights are
-// folded.
+// open makes the graph whose weights are quantized: dimensions get sizes, float32 becomes half, and parts of
+// weights are folded.
 func (l *planner) open() (err error) {
 	o := l.opts.Discover
 	l.whole, l.Half = l.input, nil
+	if len(l.opts.FixDims) > 0 {
+		if l.whole, err = fixdim.Fix(l.input, l.opts.FixDims); err != nil {
+			return err
+		}
+	}
 	if h := l.opts.Half; h != nil {
 		if h.Ranges != nil {
-			if err := actpairs.CheckRanges(l.input, h.Ranges); err != nil {
+			if err := actpairs.CheckRanges(l.whole, h.Ranges); err != nil {
 				return err
 			}
 		}
-		if l.Half, err = half.New(l.input, *h, joined(l.found.single, l.found.beyond)); err != nil {
+		if l.Half, err = half.New(l.whole, *h, joined(l.found.single, l.found.beyond)); err != nil {
 			return err
 		}
 		l.whole = l.Half.Graph

@@ -12,6 +12,7 @@ import (
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/discover"
+	"onnxquant/internal/fixdim"
 	"onnxquant/internal/graph"
 	"onnxquant/internal/half"
 	"onnxquant/internal/msg"
@@ -35,6 +36,7 @@ func (p *Plan) warnings() {
 	p.warnOfExperts()
 	p.warnOfCoarse()
 	p.warnOfWrong8()
+	p.warnOfShapes()
 	p.warnOfConvolutions()
 	e := p.opts.Discover.Target
 	if opset := p.Output.Opset(); e.Opset != 0 && opset > e.Opset {
@@ -201,6 +203,18 @@ func (p *Plan) warnOfInputs() {
 	}
 	if len(names) > 0 && p.graph.File.Proto.GetIrVersion() >= opset.FreeInitializers {
 		p.warn("quantized weights are no longer inputs, so callers cannot replace them: %s (--exclude keeps a weight)", msg.List(names))
+	}
+}
+
+// warnOfShapes names dimensions that vary, if the target takes none.
+func (p *Plan) warnOfShapes() {
+	e := p.opts.Discover.Target
+	if !e.FixedShapes {
+		return
+	}
+	if names := fixdim.Varying(graph.RuntimeInputs(p.graph.File.Proto.Graph)); len(names) > 0 {
+		noun := english.PluralWord(len(names), "dimension", "")
+		p.warn("%s takes no shapes that vary, and inputs have the %s %s: --fix-dim %s=1 fixes it", e.Label, noun, msg.Names(names), names[0])
 	}
 }
 

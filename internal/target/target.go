@@ -53,6 +53,8 @@ type Engine struct {
 
 	TransposeCrashes bool // the runtime may be ONNX Runtime, which crashes on some Transposes of half floats
 
+	FixedShapes bool // inputs whose shapes vary are not supported
+
 	Dynamic bool   // operators for dynamic activations are supported
 	Static  Static // support of static activations
 
@@ -282,7 +284,8 @@ var Engines = []Engine{
 		Formats: []Support{
 			{Formats: []spec.Format{spec.Int8, spec.Uint8}, Blocks: BlockRule{PerChannel: true, Only: true}},
 		},
-		Wrong8: []string{"BatchNormalization", "CumSum"},
+		Wrong8:      []string{"BatchNormalization", "CumSum"},
+		FixedShapes: true,
 		Static: Static{
 			Placement: Placement{EveryOp: true, ConvChannels: true, FixedScales: true},
 			Format:    spec.Uint8,
@@ -291,6 +294,7 @@ var Engines = []Engine{
 		StoredScales: true,
 		Remarks: []string{
 			"It computes with quantized activations alone: see [activations.md](activations.md#for-qnn). A weight whose activation is float runs on the CPU.",
+			"It takes no shapes that vary: `--fix-dim batch=1` fixes the dimension of that name, `--fix-dim x:0=1` one without a name. A warning names the dimensions.",
 			"It computes CumSum wrongly on activations of 8 bits, and BatchNormalization with some data: a warning names the nodes. With 16 bits they are right.",
 		},
 	},

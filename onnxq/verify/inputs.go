@@ -3,6 +3,7 @@ package verify
 import (
 	"fmt"
 
+	"onnxquant/internal/fixdim"
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/samples"
@@ -28,13 +29,19 @@ func (t *trial) sizes() string {
 }
 
 // inputs makes the inputs of a run, of several sizes, or reads those of each run. The first that the float
-// model takes are used.
-func (v *verifier) inputs(path string) ([]trial, error) {
-	m, err := modelfile.Open(path)
+// model takes are used. Sizes that only the quantized model fixes hold for both.
+func (v *verifier) inputs(float, quantized string) ([]trial, error) {
+	m, err := modelfile.Open(float)
 	if err != nil {
 		return nil, err
 	}
 	defer m.Close()
+	fixed, err := modelfile.Open(quantized)
+	if err != nil {
+		return nil, err
+	}
+	defer fixed.Close()
+	fixdim.Adopt(m.Proto.Graph.Input, fixed.Proto.Graph.Input)
 	if len(v.opts.Inputs) > 0 {
 		all, err := v.read(m)
 		return []trial{{inputs: all}}, err

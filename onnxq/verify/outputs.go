@@ -22,7 +22,7 @@ func (v *verifier) execute(float, quantized string) error {
 		x.Reasons = append(x.Reasons, "the engine is none")
 		return nil
 	}
-	trials, err := v.inputs(float)
+	trials, err := v.inputs(float, quantized)
 	if err != nil && len(v.opts.Inputs)+len(v.opts.Dims) > 0 {
 		return err
 	}
