@@ -53,6 +53,16 @@ func (f *Recognizer) Pair(v *graph.Value) *Pair {
 // Step is the largest scale.
 func (p *Pair) Step() float64 { return float64(slices.Max(p.scales)) }
 
+// Range returns the least and the largest number that has a code, if there is one scale.
+func (p *Pair) Range() (lo, hi float64, ok bool) {
+	if len(p.scales) != 1 {
+		return 0, 0, false
+	}
+	least, most := p.Codes.Limits()
+	scale, zero := float64(p.scales[0]), float64(p.zeros[0])
+	return (float64(least) - zero) * scale, (float64(most) - zero) * scale, true
+}
+
 // Activations counts the values outside of functions that pairs quantize, by the type of their
 // codes. Values that depend on constants alone are weights.
 func Activations(x *graph.Graph) map[string]int {

@@ -31,6 +31,9 @@ type measurement struct {
 	scaled  lowest  // blocks that are like the weight, by how far their gain is from 1
 	survey  *survey // nil without a Detail
 
+	clipped  float64 // sum of squared errors of elements beyond the range of their block
+	suspects suspects
+
 	negative bool // a decoded element is negative
 	below    int  // blocks with negative elements
 	lost     int  // those of below whose lost signs are not due to rounding
@@ -102,6 +105,7 @@ type block struct {
 	below           float64 // largest of -w
 	largest         float64 // of |w|
 	least           float64 // least positive element of v; 0: none
+	ends            ends
 }
 
 // cosine is the cosine between w and v; -1, the least alike, if v is zero.
@@ -249,6 +253,8 @@ func (e *measurement) close(b *block, at int64) {
 	e.capped += min(b.SumSqErr, b.SumSq)
 	e.fitted += min(b.fitted(e.shifted), b.SumSq)
 	e.largest = max(e.largest, b.largest)
+	e.clipped += b.ends.top.clipped + b.ends.bottom.clipped
+	e.suspects.add(b, at)
 	if b.below > 0 {
 		e.below++
 		if b.least > 0 && b.below > b.least {
@@ -281,6 +287,7 @@ func (e *measurement) add(open []block, w, v []float32, at int64) {
 		b.square += float64(v[i]) * float64(v[i])
 		b.w += x
 		b.v += float64(v[i])
+		b.ends.add(x, float64(v[i]))
 		b.below = max(b.below, -x)
 		b.largest = max(b.largest, math.Abs(x))
 		if v[i] > 0 && (b.least == 0 || float64(v[i]) < b.least) {

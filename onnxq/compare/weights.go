@@ -103,6 +103,13 @@ func (m *matcher) codes(match *WeightMatch, e *measurement, v *graph.Value, code
 			match.Misfit = misfit
 		}
 	}
+	if e.all.SumSqErr > 0 && !powersOfTwo(coded) {
+		match.Clipped = e.clipped / e.all.SumSqErr
+	}
+	var err error
+	if match.Stray, err = m.stray(e); err != nil {
+		return err
+	}
 	match.Worst = e.blockOf(e.worsts, 0)
 	large := e
 	if n := superblock(coded); n > 1 {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"onnxquant/formats/errstat"
 	"onnxquant/onnxq/compare"
 	"onnxquant/onnxq/verify"
 )
@@ -25,8 +26,8 @@ func judge(v *verify.Report, opts verify.Options) *Judgement {
 			}
 			return w.Worst.SQNR, true
 		}),
-		outputCheck(v, Check{What: "SQNR of outputs", Unit: "dB", Limit: fmt.Sprintf("≥ %g dB", v.Limits.OutputSQNR), Given: sqnr || opts.MinOutputSQNR != nil}, verify.CheckOutputs, func(o *verify.Output) float64 { return o.SQNR }),
-		outputCheck(v, Check{What: "Cosine of outputs", Limit: fmt.Sprintf("≥ %g", v.Limits.Cosine), Given: opts.MinCosine != nil}, verify.CheckCosine, func(o *verify.Output) float64 { return o.Cosine }),
+		outputCheck(v, Check{What: "SQNR of outputs", Unit: "dB", Limit: least(v.Limits.OutputSQNR, v.Limits.OutputSQNR), Given: sqnr || opts.MinOutputSQNR != nil}, verify.CheckOutputs, func(o *verify.Output) float64 { return o.SQNR }),
+		outputCheck(v, Check{What: "Cosine of outputs", Limit: cosine(v.Limits.Cosine), Given: opts.MinCosine != nil}, verify.CheckCosine, func(o *verify.Output) float64 { return o.Cosine }),
 		{What: "Runs in ONNX Runtime", Limit: "if IN does", Done: v.Execution.QuantizedRun != nil && !(v.Execution.QuantizedRun.Reason != "" && !v.Execution.QuantizedRun.Broken), OK: v.Failed[verify.CheckRuns] == 0, Worst: []At{}},
 		{What: "Finite where the float model is", Limit: "all elements", Done: true, OK: v.Failed[verify.CheckFinite] == 0, Worst: []At{}},
 	}
@@ -43,10 +44,21 @@ func judge(v *verify.Report, opts verify.Options) *Judgement {
 
 // least formats the minimum SQNR of a weight, and of a weight whose codes have 2 bits.
 func least(fine, coarse float64) string {
-	if fine == coarse {
+	switch {
+	case fine == -errstat.Exact:
+		return "none"
+	case fine == coarse:
 		return fmt.Sprintf("≥ %g dB", fine)
 	}
 	return fmt.Sprintf("≥ %g dB, with 2 bits ≥ %g dB", fine, coarse)
+}
+
+// cosine formats the minimum cosine of outputs.
+func cosine(least float64) string {
+	if least == -1 {
+		return "none"
+	}
+	return fmt.Sprintf("≥ %g", least)
 }
 
 // weightCheck compares numbers of weights with a limit.

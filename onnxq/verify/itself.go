@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/graph"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/provenance"
 	"onnxquant/internal/run/execute"
@@ -120,9 +121,11 @@ func elsewhere(m *onnxpb.ModelProto) bool {
 			return true
 		}
 	}
-	return slices.ContainsFunc(m.GetGraph().GetInitializer(), func(t *onnxpb.TensorProto) bool {
-		return !cpu.Has(dtype.DType(t.GetDataType()))
+	lacks := false
+	graph.WalkGraphs(m.GetGraph(), func(g *onnxpb.GraphProto) {
+		lacks = lacks || slices.ContainsFunc(g.GetInitializer(), func(t *onnxpb.TensorProto) bool { return !cpu.Has(dtype.DType(t.GetDataType())) })
 	})
+	return lacks
 }
 
 // limited returns a context for the runs of an engine.

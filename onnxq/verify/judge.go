@@ -34,6 +34,7 @@ func (v *verifier) judge() {
 		v.fail(CheckCompared, "the outputs were not compared: %s", strings.Join(x.Reasons, "; "))
 	}
 	v.judgeQuality()
+	v.warnOfRanges()
 	r.Limited, r.Given = v.opts.LimitsGiven(), len(v.opts.Inputs) > 0
 	r.Verdict = v.verdict()
 	r.Passed = r.Verdict != Failed
@@ -66,6 +67,7 @@ func (v *verifier) judgeWeight(w *compare.WeightMatch) {
 	}
 	v.sqnr(CheckWeights, what, w.SQNR, least)
 	v.judgeGain(what, w)
+	v.judgeElements(what, w)
 	v.judgeBlock(what, w)
 	v.judgeBlockScale(what, w)
 	v.judgeScales(what, w)
@@ -86,11 +88,33 @@ func (v *verifier) judgeGain(what string, w *compare.WeightMatch) {
 // sign. The limit is higher for codes from calibration data, which fit less where the data rarely
 // activate channels.
 func (v *verifier) judgeScales(what string, w *compare.WeightMatch) {
-	const matters = 20.0 // dB
-	if v.opts.MinSQNR == nil && !twoBits(w) && w.SQNR < matters && w.Misfit > v.report.Limits.Misfit {
+	const (
+		matters, little = 20.0, 40.0 // dB
+		much            = 20.0       // dB; codes that are all right, with one wrong scale or zero point
+	)
+	wrong := w.SQNR < matters && w.Misfit > v.report.Limits.Misfit || w.SQNR < little && w.Misfit > max(much, v.report.Limits.Misfit)
+	if v.opts.MinSQNR == nil && !twoBits(w) && wrong {
 		v.fail(CheckWeights, "%s: its scales do not fit its codes: with others, its SQNR would be %.1f dB in place of %.1f", what, w.SQNR+w.Misfit, w.SQNR)
 	}
 }
+
+// judgeElements fails codes that no algorithm makes of the weight: of another element, or of scales that are so small
+// that the codes clip.
+func (v *verifier) judgeElements(what string, w *compare.WeightMatch) {
+	l := &v.report.Limits
+	if v.opts.MinSQNR != nil || l.Stray == 0 {
+		return
+	}
+	if w.Stray > l.Stray && !twoBits(w) {
+		v.fail(CheckBlocks, "%s: the code of an element is not its own: its error is %.3g times that of others in its block", what, w.Stray)
+	}
+	if w.Clipped > l.Clipped && w.SQNR < clips && !twoBits(w) {
+		v.fail(CheckWeights, "%s: its scales are too small: %.3g %% of its error comes from clipping", what, 100*w.Clipped)
+	}
+}
+
+// clips is the SQNR in dB from which clipping does no harm.
+const clips = 20.0
 
 // twoBits reports whether the codes of a weight have 2 bits.
 func twoBits(w *compare.WeightMatch) bool { return strings.HasSuffix(w.CodeType, "INT2") }
@@ -171,7 +195,7 @@ func (v *verifier) warn(format string, args ...any) {
 
 func (v *verifier) judgeOutput(what string, o *Output) {
 	v.broken(what, int64(o.Broken))
-	if o.Elements == 0 {
+	if o.Elements == 0 || v.negligible(o) {
 		return
 	}
 	// By default, integers are not judged: they may be classes or positions.
@@ -182,6 +206,12 @@ func (v *verifier) judgeOutput(what string, o *Output) {
 		v.fail(CheckCosine, "%s: cosine %.3f is below %g", what, o.Cosine, least)
 	}
 	v.largest(what, o.MaxError)
+}
+
+// negligible reports whether an output is about zero in both models, next to the inputs. What is left there is
+// rounding.
+func (v *verifier) negligible(o *Output) bool {
+	return o.MaxError > 0 && isFloat(o.DType) && o.MaxError*max(1, 1/o.Relative) <= v.least
 }
 
 func isFloat(name string) bool {

@@ -13,8 +13,10 @@ const (
 	MostMisfit        = 3.0  // of a weight of more than 2 bits: compare.WeightMatch.Misfit
 	LeastBlockGain    = 0.55 // of a block of more than 2 bits that is like the weight: compare.WeightMatch.WorstGain
 	MostBlockGain     = 1.7  // of a block of more than 2 bits that is like the weight
-	LeastOutputSQNR   = 0.0  // of an output
-	LeastCosine       = 0.5  // of an output, not in dB
+	MostStray         = 12.0 // of an element of a weight: compare.WeightMatch.Stray
+	MostClipped       = 0.95 // of the error of a weight of more than 2 bits and less than 20 dB: compare.WeightMatch.Clipped
+	LeastOutputSQNR   = 0.0  // of an output of a model that is not as it was written
+	LeastCosine       = 0.5  // of such an output, not in dB
 )
 
 // Default limits of codes that compensate each other's errors, as the record of the model says.
@@ -26,6 +28,7 @@ const (
 	LeastFittedFineCosine = -0.2  // of another block
 	MostFittedMisfit      = 15.0  // in dB
 	LeastFittedBlockGain  = 0.15  // of a block that is like the weight, with data
+	MostFittedStray       = 50.0  // of an element of a weight
 	LeastGain             = 0.55  // of a weight: compare.WeightMatch.Gain
 	MostGain              = 1.35  // of a weight
 )
@@ -52,6 +55,8 @@ type Limits struct {
 	MostBlockGain     float64  `json:"most_block_gain"`      // of a block of more than 2 bits that is like the weight; 0: none
 	OutputSQNR        float64  `json:"output_sqnr_db"`       // least of an output
 	Cosine            float64  `json:"cosine"`               // least of an output
+	Stray             float64  `json:"stray"`                // most of an element of a weight: compare.WeightMatch.Stray; 0: none
+	Clipped           float64  `json:"clipped"`              // most of a weight of more than 2 bits: compare.WeightMatch.Clipped
 	MaxError          *float64 `json:"max_error,omitempty"`
 }
 
@@ -61,13 +66,15 @@ func (o *Options) limits(state State, codes origin) Limits {
 	l := Limits{
 		SQNR: LeastSQNR, FineSQNR: LeastFineSQNR, ByteSQNR: LeastByteSQNR, BlockSQNR: LeastBlockSQNR, FineBlockSQNR: LeastBlockSQNR, BlockCosine: -1, FineBlockCosine: -1,
 		CoarseBlockSQNR: LeastCoarseSQNR, CoarseBlockCosine: LeastCoarseCosine, Misfit: MostMisfit, LeastBlockGain: LeastBlockGain, MostBlockGain: MostBlockGain,
-		OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
+		Stray: MostStray, Clipped: MostClipped, OutputSQNR: LeastOutputSQNR, Cosine: LeastCosine, MaxError: o.MaxError,
 	}
 	switch {
 	case state == AsWritten:
+		l.Stray, l.OutputSQNR, l.Cosine = 0, none, -1 // it is not broken; it may be poor
 		l.SQNR, l.FineSQNR, l.Misfit, l.LeastBlockGain, l.MostBlockGain = LeastOwnSQNR, LeastOwnSQNR, errstat.Exact, 0, 0
 		l.ByteSQNR, l.BlockSQNR, l.FineBlockSQNR, l.CoarseBlockSQNR, l.CoarseBlockCosine = LeastOwnSQNR, none, none, none, -1
 	case codes.fitted:
+		l.Stray = MostFittedStray
 		l.SQNR, l.FineSQNR, l.Misfit, l.LeastBlockGain = LeastFittedSQNR, LeastFittedFineSQNR, MostFittedMisfit, LeastBlockGain
 		l.BlockSQNR, l.FineBlockSQNR, l.CoarseBlockSQNR = LeastFittedBlockSQNR, LeastFittedBlockSQNR, LeastFittedBlockSQNR
 		l.BlockCosine, l.FineBlockCosine, l.CoarseBlockCosine = LeastFittedCosine, LeastFittedFineCosine, LeastFittedCosine

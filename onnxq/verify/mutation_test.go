@@ -518,6 +518,20 @@ func TestDefaultLimits(t *testing.T) {
 			}
 		}
 	}
+	stored := func(m *onnxpb.ModelProto, part string) *onnxpb.TensorProto {
+		i := slices.IndexFunc(m.Graph.Initializer, func(t *onnxpb.TensorProto) bool { return strings.HasPrefix(t.GetName(), "w_"+part) })
+		return m.Graph.Initializer[i]
+	}
+	other := func(m *onnxpb.ModelProto) {
+		codes := stored(m, "i8").RawData
+		codes[5] = byte(-int8(codes[5]))
+	}
+	halved := func(m *onnxpb.ModelProto) {
+		raw := stored(m, "scale").RawData
+		for i := 0; i < len(raw); i += 4 {
+			binary.LittleEndian.PutUint32(raw[i:], math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(raw[i:]))/2))
+		}
+	}
 	for _, c := range []struct {
 		what   string
 		w      *onnxpb.TensorProto
@@ -530,6 +544,8 @@ func TestDefaultLimits(t *testing.T) {
 		{"an intact table", weight("w", 64, 32), onnxq.Options{Format: spec.NF4}, nil, ""},
 		{"a changed table", weight("w", 64, 32), onnxq.Options{Format: spec.NF4}, level, "its table equals that of nf4 except for 1 values"},
 		{"codes without a sign", weight("w", 64, 32), onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ}, unsigned, "is below 15 dB"},
+		{"another code", weight("w", 64, 32), onnxq.Options{Bits: 8, Block: spec.PerChannel}, other, "the code of an element is not its own"},
+		{"scales by half", weight("w", 64, 32), onnxq.Options{Bits: 4, Block: 32, Style: spec.QDQ}, halved, "its scales are too small"},
 		{"an element much larger than all others", outlier, onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ}, nil, ""},
 		{"the same, and codes without a sign", outlier, onnxq.Options{Bits: 8, Block: 32, Style: spec.QDQ}, unsigned, "no decoded element is negative"},
 	} {

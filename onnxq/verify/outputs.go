@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"time"
 
@@ -127,6 +128,7 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 	if err != nil {
 		return used, fmt.Errorf("%s: the float model: %w", runner.Name(), err)
 	}
+	v.least = 0x1p-30 * largestOf(used.inputs)
 	run := func(which, path string) ([][]*execute.Tensor, error) {
 		s, err := session(which, path)
 		if err != nil {
@@ -146,10 +148,28 @@ func (v *verifier) compare(runner execute.Runner, float, quantized string, trial
 		}
 		return used, fmt.Errorf("%s: the dequantized model: %w", runner.Name(), err)
 	}
+	v.reach(ctx, runner, float, used)
 	if quantized != v.out || runner.Name() == evaluate.Go.Name() {
 		v.itself(runner, used, want, float == v.in)
 	}
 	return used, nil
+}
+
+// largestOf is the largest absolute value of float tensors.
+func largestOf(all [][]*execute.Tensor) (largest float64) {
+	for _, list := range all {
+		for _, t := range list {
+			if !t.IsFloat() {
+				continue
+			}
+			for _, x := range t.Float64s() {
+				if x-x == 0 {
+					largest = max(largest, math.Abs(x))
+				}
+			}
+		}
+	}
+	return largest
 }
 
 // overRuns returns a function that is told the progress of each run, and tells that of all runs.

@@ -17,7 +17,7 @@ const (
 // judgeQuality lists the outputs that say that OUT is of little use.
 func (v *verifier) judgeQuality() {
 	for _, o := range v.report.Execution.Final() {
-		if o.Elements == 0 || !isFloat(o.DType) {
+		if o.Elements == 0 || !isFloat(o.DType) || v.negligible(&o) {
 			continue
 		}
 		if text := v.poor(&o); text != "" {

@@ -73,6 +73,7 @@ type Execution struct {
 	Inputs       []Input       `json:"inputs"`            // of the first one
 	Sizes        string        `json:"sizes,omitempty"`   // of symbolic dimensions, if the inputs are made up
 	Outputs      []Output      `json:"outputs"`           // of OUT with its weights as floats
+	Ranges       []Reach       `json:"ranges,omitempty"`  // of codes of activations against values, the worst first
 	QuantizedRun *QuantizedRun `json:"itself,omitempty"`  // nil: OUT was not run as it is, or has nothing but floats
 }
 

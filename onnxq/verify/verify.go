@@ -70,6 +70,9 @@ type verifier struct {
 	floats    bool // float weights of out may be decoded codes, by its record
 	elsewhere bool // OUT is meant for another runtime than ONNX Runtime
 	runs      int  // of each model, for the progress
+
+	least float64 // absolute value below which outputs are about zero
+	coded []Reach // activations that only OUT has as codes
 }
 
 // stage announces the next stage. The caller reports its progress to the result.
@@ -130,9 +133,9 @@ func (v *verifier) dequantized(path, folder string, other *decoded) (*decoded, e
 		return nil, err
 	}
 	if other == nil {
-		if err := v.compareWritten(m); err != nil {
+		if v.report.Written, err = compareWritten(v.ctx, m); err != nil {
 			m.Close()
-			return nil, err
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
 	given := m.Graph().File.Proto
@@ -206,6 +209,9 @@ func (v *verifier) match(folder string) (float, quantized string, err error) {
 	}
 	m.Problems = append(m.Problems, otherSteps(a.folded, b.folded)...)
 	v.report.Structure = Structure{m.Nodes, m.Problems, m.Notes, m.Activations, m.FloatType}
+	if v.opts.Engine != None && len(m.Activations) > 0 {
+		v.coded = reachOf(a.Graph(), b.Graph())
+	}
 	v.report.Weights, v.report.Same, v.report.Rounded = m.Weights, m.Same, m.Rounded
 	return a.path, b.path, nil
 }

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"runtime"
 	"slices"
@@ -126,14 +125,4 @@ func (v *verifier) judgeWritten() {
 	case len(w.Edited) == 0:
 		v.fail(CheckWritten, "a tensor was edited: its content is not what the conversion wrote")
 	}
-}
-
-// compareWritten compares OUT with its record.
-func (v *verifier) compareWritten(m *onnxq.Model) error {
-	w, err := compareWritten(v.ctx, m)
-	if err != nil {
-		return fmt.Errorf("%s: %w", v.out, err)
-	}
-	v.report.Written = w
-	return nil
 }

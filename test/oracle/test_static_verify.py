@@ -36,6 +36,29 @@ def activations(path):
     return {name: len(values) for name, values in found.items()}
 
 
+def test_ranges(lab):
+    """Codes of activations are held against the values of the float model; one that clips is named with its share."""
+    name = next(iter(MODELS))
+    lab.calibrate(MODELS[name])
+    lab.convert()
+    np.savez(lab.folder / "x.npz", **lab.feeds[0])
+    right = verify(lab, lab.ours, "--inputs", lab.folder / "x.npz")
+    assert len(right["execution"]["ranges"]) == sum(activations(lab.ours).values())
+    assert all(r["sqnr_db"] > 25 and r["clipped"] < 0.01 for r in right["execution"]["ranges"]) and not right.get("warnings")
+    m = onnx.load(lab.ours)
+    stored = {t.name: t for t in m.graph.initializer}
+    q = next(n for n in m.graph.node if n.op_type == "QuantizeLinear" and n.input[0] not in stored)
+    small = stored[q.input[1]]
+    small.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(small) / 8, small.name))
+    del m.metadata_props[:]
+    onnx.save(m, lab.ours)
+    wrong = verify(lab, lab.ours, "--inputs", lab.folder / "x.npz")
+    first, reach = wrong["execution"]["ranges"][0], right["execution"]["ranges"]
+    was = next(r for r in reach if r["activation"] == first["activation"])
+    assert first["codes"][1] == pytest.approx(was["codes"][1] / 8) and first["clipped"] > 0.2 and first["sqnr_db"] < 10
+    assert any("are clipped" in w and first["activation"] in w for w in wrong["warnings"])
+
+
 @pytest.mark.parametrize("name", MODELS)
 def test_accepted(lab, name):
     """verify accepts what both tools make, with all their activations, and nothing is left to tell."""

@@ -1,0 +1,127 @@
+package compare
+
+import (
+	"math"
+	"slices"
+)
+
+// ends has the elements at the largest and the smallest value of a block, where codes clip, apart from the others.
+type ends struct{ top, bottom end }
+
+// end is one of the two, as if it were the largest value.
+type end struct {
+	known   bool
+	value   float64
+	clipped float64 // sum of squared errors of elements beyond value
+	at      float64 // largest error of an element of value towards zero
+	inside  float64 // largest such error of another element
+}
+
+// add adds an element w that became v.
+func (e *ends) add(w, v float64) {
+	e.top.add(w, v)
+	e.bottom.add(-w, -v)
+}
+
+func (e *end) add(w, v float64) {
+	short := w - v // positive: v is short of w
+	switch {
+	case !e.known || v > e.value:
+		e.known, e.value, e.inside, e.clipped, e.at = true, v, max(e.inside, e.at), 0, 0
+	case v < e.value:
+		e.inside = max(e.inside, short)
+		return
+	}
+	if short > 0 {
+		e.at, e.clipped = max(e.at, short), e.clipped+short*short
+	}
+}
+
+// suspicion returns how large the largest error inside of the range of a block is, in units of the root mean square of
+// the other errors.
+func (b *block) suspicion() float64 {
+	largest := max(b.ends.top.inside, b.ends.bottom.inside)
+	if b.N < shortBlock || largest == 0 {
+		return 0
+	}
+	rest := max(b.SumSqErr-largest*largest, 0) / float64(b.N-1)
+	return min(largest/math.Sqrt(rest), math.MaxFloat32)
+}
+
+// suspects are the blocks of a weight with the largest suspicion.
+type suspects []suspect
+
+type suspect struct {
+	at        int64 // position of the first element
+	suspicion float64
+}
+
+const (
+	suspicious   = 3.0
+	mostSuspects = 16
+	longestBlock = 1 << 20 // elements of a block that are looked at
+)
+
+func (s *suspects) add(b *block, at int64) {
+	x := suspect{at, b.suspicion()}
+	if x.suspicion < suspicious {
+		return
+	}
+	if len(*s) < mostSuspects {
+		*s = append(*s, x)
+		return
+	}
+	least := slices.IndexFunc(*s, func(o suspect) bool { return o.suspicion < x.suspicion })
+	if least >= 0 {
+		(*s)[least] = x
+	}
+}
+
+// stray returns how far an element is from the nearest of the values in its block, beyond what it must be, in units of
+// the median error of the block. Rounding leaves 0. Codes that make up for errors of others leave some units, the code
+// of another element many.
+func (m *matcher) stray(e *measurement) (stray float64, err error) {
+	if len(e.suspects) == 0 {
+		return 0, nil
+	}
+	kept := map[int64]*pairs{}
+	for _, s := range e.suspects {
+		kept[s.at] = &pairs{}
+	}
+	start := int64(0)
+	add := func(w, v []float32, at int64) {
+		for i := range w {
+			p := kept[start+(at+int64(i)-start)%e.blocks.inner]
+			if p != nil && len(p.w) < longestBlock && isFinite(w[i]) && isFinite(v[i]) {
+				p.w, p.v = append(p.w, w[i]), append(p.v, v[i])
+			}
+		}
+	}
+	if err := m.walk(e, add, func(_, end int64) { start = end }); err != nil {
+		return 0, err
+	}
+	for _, p := range kept {
+		stray = max(stray, p.stray())
+	}
+	return stray, nil
+}
+
+func (p *pairs) stray() float64 {
+	values := slices.Compact(slices.Sorted(slices.Values(p.v)))
+	if len(values) < 2 {
+		return 0
+	}
+	errs, far := make([]float64, len(p.w)), 0.0
+	for i, w := range p.w {
+		least := math.Inf(1)
+		errs[i] = math.Abs(float64(p.v[i]) - float64(w))
+		at, _ := slices.BinarySearch(values, w)
+		for _, v := range values[max(at-1, 0):min(at+1, len(values))] {
+			least = min(least, math.Abs(float64(v)-float64(w)))
+		}
+		far = max(far, errs[i]-least)
+	}
+	slices.Sort(errs)
+	gap := float64(values[len(values)-1]-values[0]) / float64(len(values)-1)
+	return far / max(errs[len(errs)/2], gap/4) // the median of rounding is a quarter of a step
+}
