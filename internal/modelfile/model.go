@@ -25,6 +25,9 @@ type Model struct {
 	payloads  map[*onnxpb.TensorProto]*Payload // without tensors whose raw_data is in the structure
 }
 
+// Folder is the folder of the model file.
+func (m *Model) Folder() string { return m.root.Name() }
+
 // Open reads the structure of the model file at name and opens its external
 // files. It checks that the content of every tensor exists and has the size
 // given by its type and dimensions.

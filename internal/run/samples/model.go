@@ -16,8 +16,9 @@ import (
 type model struct {
 	inputs     []*onnxpb.ValueInfoProto // inputs without an initializer
 	outputs    []string
-	ids        int   // the input with token ids, or -1
-	vocabulary int64 // ids are below it
+	folder     string // of the model
+	ids        int    // the input with token ids, or -1
+	vocabulary int64  // ids are below it
 }
 
 // unknown is a vocabulary of any size.
@@ -25,7 +26,7 @@ const unknown = math.MaxInt32
 
 func newModel(m *modelfile.Model) *model {
 	g := m.Proto.GetGraph()
-	out := &model{inputs: execute.ModelInputs(g), ids: -1}
+	out := &model{inputs: execute.ModelInputs(g), folder: m.Folder(), ids: -1}
 	for _, o := range g.GetOutput() {
 		out.outputs = append(out.outputs, o.GetName())
 	}

@@ -7,6 +7,7 @@
 //   - .npy and .pb files (a TensorProto), each named after an input, perhaps with a number
 //     at the end; all of them together are one source,
 //   - .jsonl files with a list of token ids on each line, for models that read ids,
+//   - images and sound (.png, .jpg, .webp, …, .wav), for an input that takes them: package media,
 //   - folders of such files.
 //
 // The first axis of an array counts the samples. If the model fixes the size n of an input's first
@@ -35,6 +36,7 @@ import (
 	"onnxquant/internal/modelfile"
 	"onnxquant/internal/onnxpb"
 	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/media"
 )
 
 // Default is the number of samples that are used by default.
@@ -122,9 +124,13 @@ func (s *Samples) open(path string) (loose []string, err error) {
 	if info.IsDir() {
 		before := len(s.sources)
 		if err = s.openFolder(path); err == nil && len(s.sources) == before {
-			err = fmt.Errorf("%s: the folder has no .npz, .npy, .pb or .jsonl files", path)
+			err = fmt.Errorf("%s: the folder has no .npz, .npy, .pb or .jsonl files, images or .wav files", path)
 		}
 		return nil, err
+	}
+	switch {
+	case media.IsImage(path), media.IsSound(path):
+		return nil, s.addFiles([]string{path})
 	}
 	switch strings.ToLower(filepath.Ext(path)) {
 	case ".npz":
@@ -138,7 +144,10 @@ func (s *Samples) open(path string) (loose []string, err error) {
 	case ".npy", ".pb":
 		return []string{path}, nil
 	}
-	return nil, fmt.Errorf("%s: not a folder, nor a file that ends in .npz, .npy, .pb or .jsonl", path)
+	if strings.EqualFold(filepath.Ext(path), ".txt") {
+		return nil, fmt.Errorf("%s: text must be token ids already: a .jsonl file with a list of ids on each line, as the model's tokenizer makes them", path)
+	}
+	return nil, fmt.Errorf("%s: not a folder, nor a file that ends in .npz, .npy, .pb or .jsonl, an image or a .wav file", path)
 }
 
 // openFolder adds the sources of a folder and of its subfolders. Each folder has samples of its own.
@@ -147,13 +156,18 @@ func (s *Samples) openFolder(path string) error {
 	if err != nil {
 		return err
 	}
-	var loose []string
+	var loose, images, sounds []string
+	before := len(s.sources)
 	for _, e := range entries {
 		inner := filepath.Join(path, e.Name())
 		var found []string
 		switch known := slices.Contains([]string{".npz", ".npy", ".pb", ".jsonl"}, strings.ToLower(filepath.Ext(inner))); {
 		case e.IsDir():
 			err = s.openFolder(inner)
+		case media.IsImage(inner):
+			images = append(images, inner)
+		case media.IsSound(inner):
+			sounds = append(sounds, inner)
 		case known: // not models, texts, …
 			found, err = s.open(inner)
 		}
@@ -162,7 +176,22 @@ func (s *Samples) openFolder(path string) error {
 		}
 		loose = append(loose, found...)
 	}
-	return s.addLoose(loose)
+	if len(s.sources) > before || len(loose) > 0 {
+		return s.addLoose(loose) // pictures beside arrays are for people
+	}
+	return errors.Join(s.addFiles(images), s.addFiles(sounds))
+}
+
+// addFiles adds images or sound.
+func (s *Samples) addFiles(paths []string) error {
+	if len(paths) == 0 {
+		return nil
+	}
+	f, err := newFiles(s.model, paths, media.IsSound(paths[0]))
+	if err == nil {
+		s.sources = append(s.sources, f)
+	}
+	return err
 }
 
 func (s *Samples) addLoose(paths []string) error {

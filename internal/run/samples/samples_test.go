@@ -328,7 +328,7 @@ func TestErrors(t *testing.T) {
 		`not a TensorProto`:         {plain, []string{x, write(t, folder, "bad.pb", []byte("\xff"))}},
 		`4 bytes for FLOAT [1000`:   {plain, []string{x, write(t, folder, "short.pb", []byte("\x08\xe8\x07\x08\xe8\x07\x10\x01\x4a\x04abcd"))}},
 		`product of the dimensions`: {plain, []string{x, write(t, folder, "huge.pb", []byte("\x08\x80\x80\x80\x80\x80\x80\x80\x80\x40\x10\x01\x25\x00\x00\x00\x00"))}},
-		`nor a file that ends in`:   {plain, []string{write(t, folder, "text.txt", nil)}},
+		`text must be token ids`:    {plain, []string{write(t, folder, "text.txt", nil)}},
 		`fewer than its 9 elements`: {plain, []string{x, write(t, folder, "h/z.npy", bytes.TrimSuffix(npyFile("<f4", false, 3, 3)[:84], nil))}},
 	} {
 		s, err := Open(test.m, test.files, 0)
