@@ -40,6 +40,7 @@ type Plan struct {
 	BitsPerWeight float64        `json:"bits_per_weight"`
 	HalfPrecision *HalfPrecision `json:"half,omitempty"`      // with Options.FloatType
 	Fallbacks     []Fallback     `json:"fallbacks,omitempty"` // settings that were asked for and that some weights do not get
+	Decoded       []Decoded      `json:"decoded,omitempty"`   // weights that ONNX Runtime would decode at every run, by operator
 	Warnings      []string       `json:"warnings,omitempty"`  // one line each, about what the caller may not expect
 	// CalibrationCost estimates what Options.Calibration takes.
 	CalibrationCost *CalibrationCost `json:"calibration_cost,omitempty"`
@@ -179,6 +180,7 @@ func describe(p *convert.Plan, opts convert.Options) *Plan {
 	if c := p.CalibrationCost(); c != nil {
 		d.CalibrationCost = &CalibrationCost{c.Groups, c.Runs, c.Memory, c.Disk + 3*p.InBytes(), c.Time.Seconds()}
 	}
+	d.Decoded = decodedOf(p)
 	var bytes, elements int64 // of quantized tensors
 	for _, t := range describeTensors(p) {
 		if t.Decision == Quantize {

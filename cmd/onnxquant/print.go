@@ -140,6 +140,7 @@ func planFacts(p *onnxq.Plan) []cli.Fact {
 	if quantized > 0 {
 		facts = append(facts, cli.Fact{Label: "weights", Text: fmt.Sprintf("%.3f bits each, scales included", p.BitsPerWeight)})
 	}
+	facts = append(facts, decodedFacts(p.Decoded)...)
 	facts = append(facts, halfFacts(p.HalfPrecision)...)
 	facts = append(facts, cli.Fact{Label: "size", Text: cli.Sizes(p.InBytes, p.OutBytes)})
 	facts = append(facts, opsetFacts(p.OpsetBefore, p.OpsetAfter, p.OpsetFor)...)
@@ -147,6 +148,22 @@ func planFacts(p *onnxq.Plan) []cli.Fact {
 		facts = append(facts, cli.Fact{Label: "IR", Text: fmt.Sprintf("%d -> %d", p.IRBefore, p.IRAfter)})
 	}
 	return facts
+}
+
+// decodedFacts say which weights ONNX Runtime decodes at every run, and what that costs.
+func decodedFacts(list []onnxq.Decoded) []cli.Fact {
+	if len(list) == 0 {
+		return nil
+	}
+	texts := []string{"at every run in ONNX Runtime; --target ort without --smallest has integers decoded once:"}
+	for _, d := range list {
+		text := fmt.Sprintf("%s of %s, such as %s: %s", english.Plural(len(d.Weights), "weight", ""), d.Operator, cli.Printable(d.Weights[0]), humanize.IBytes(uint64(d.Bytes)))
+		if d.MostTime >= 1.1 {
+			text += fmt.Sprintf(", up to %.2g times the time with floats", d.MostTime)
+		}
+		texts = append(texts, text)
+	}
+	return cli.Labelled("decoded", texts)
 }
 
 // opsetFacts say that the opset is raised, and which formats need it.

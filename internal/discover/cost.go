@@ -39,6 +39,22 @@ func (d *Decision) cheapest(c Choice, x *graph.Graph, s *graph.Shapes, opts Opti
 	return c, undecoded(c, x)
 }
 
+// AtEveryRun reports whether ONNX Runtime decodes the weight at every run, which has a DequantizeLinear if
+// dequantized. Nothing is known of other runtimes. Experts, which have a warning of their own, do not count.
+func (d *Decision) AtEveryRun(dequantized bool, x *graph.Graph, s *graph.Shapes) bool {
+	c := *d.Choice
+	switch {
+	case !c.Target.NBits && c.Target.Target != spec.Portable, d.OfExperts():
+		return false
+	case c.Style == spec.NBits:
+		int8 := c.AccuracyLevel.Attribute() == int64(spec.AccuracyInt8)
+		return c.NBits.Product && !c.NBits.Bnb4 && (c.NBits.FloatZeros || c.Format.Bits() != 4 && !int8)
+	case c.Style == spec.DQ, c.Style == spec.QDQ:
+		return dequantized && d.decoded(c, x, s).Unfused() != ""
+	}
+	return false
+}
+
 // foldable reports whether ONNX Runtime can fold the operators that decode a weight. ggml's encodings
 // need a DequantizeLinear, which it does not fold.
 func (c Choice) foldable() bool {

@@ -66,6 +66,24 @@ func (p Nibbles) Fast() bool {
 	return p.N >= slices.Max(least)
 }
 
+// Decoding returns how many times as long as with a float weight an operator of the standard took behind a
+// DequantizeLinear, for the measured shapes; ok is false if it was not measured. MatMul and Gemm are one.
+func Decoding(operator string) (least, most float64, ok bool) {
+	product := func(op string) bool { return op == "MatMul" || op == "Gemm" }
+	for name, ratio := range inORTCosts().forms {
+		op, _, _ := strings.Cut(name, " ")
+		op, _, _ = strings.Cut(op, ",")
+		if op != operator && !(product(op) && product(operator)) {
+			continue
+		}
+		if !ok || ratio < least {
+			least = ratio
+		}
+		most, ok = max(most, ratio), true
+	}
+	return least, most, ok
+}
+
 // parseCosts reads the table. A line of MatMulNBits has its bits, block, level, "zeros" or "-", K, and the
 // least N for each number of rows. Other lines have an operator, its shape, and two ratios.
 func parseCosts(table string) (costs, error) {

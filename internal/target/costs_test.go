@@ -30,6 +30,17 @@ func TestCosts(t *testing.T) {
 	}
 }
 
+func TestDecoding(t *testing.T) {
+	for op, want := range map[string]float64{"Gather": 10, "Conv": 1.3, "MatMul": 1.5, "Gemm": 1.5, "LSTM": 1.3} {
+		if least, most, ok := Decoding(op); !ok || least > most || most < want {
+			t.Errorf("%s: %v to %v, %v", op, least, most, ok)
+		}
+	}
+	if _, _, ok := Decoding("Add"); ok {
+		t.Error("Add was not measured")
+	}
+}
+
 func TestFast(t *testing.T) {
 	for _, c := range []struct {
 		p    Nibbles

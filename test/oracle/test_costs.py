@@ -10,8 +10,8 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 import runtime
-from command import TINYGPT, onnxquant
-from test_targets import optimized
+from command import TINYDOC, TINYGPT, onnxquant
+from test_targets import optimized, optimized_nodes
 
 OCR = pathlib.Path(importlib.util.find_spec("rapidocr_onnxruntime").origin).parent / "models"
 RNG = np.random.default_rng(3)
@@ -100,3 +100,23 @@ def test_max_slowdown_without_runtime(tmp_path, monkeypatch):
     r = onnxquant("--max-slowdown", "1.1", TINYGPT / "model.onnx", out)
     assert r.status == 1 and "the speed cannot be measured" in r.stderr, r.stderr
     assert not list(tmp_path.iterdir())
+
+
+DECODED = ["-bits 8 --ops all", "-bits 4 --block 32 --ops all --zero-point --conv-format int4", "-bits 8 --block -1 --ops all", "--style nbits --ops all", "--format fp8-e4m3 --ops all",
+           "--format q4_k --ops all --target ort", "-bits 8 --ops all --target ort", "-bits 8 --ops all --target ort --smallest", "--format nf4 --ops all", "--style qdq -bits 8"]
+
+
+@pytest.mark.parametrize("source", [TINYGPT / "model.onnx", TINYDOC / "model.onnx", OCR / "ch_ppocr_mobile_v2.0_cls_infer.onnx"], ids=lambda p: p.parent.name)
+@pytest.mark.parametrize("args", DECODED)
+def test_decoded_at_every_run(args, source, tmp_path):
+    """The plan says which weights ONNX Runtime decodes at every run: in its optimized model, a DequantizeLinear reads their codes."""
+    out = tmp_path / "out.onnx"
+    r = onnxquant("--json", *args.split(), source, out)
+    assert r.status == 0, r.stderr
+    told = json.loads(r.stdout)["plan"].get("decoded", [])
+    weights = [w for d in told for w in d["weights"]]
+    assert len(set(weights)) == len(weights) and all(d["bytes"] > 0 for d in told)
+    decoders = {n.input[0] for n in optimized_nodes(out, tmp_path) if n.op_type == "DequantizeLinear"}
+    assert all(any(codes.startswith(w) for codes in decoders) for w in weights)
+    assert all(any(codes.startswith(w) for w in weights) for codes in decoders)
+    assert ("decoded " in r.stderr) == bool(weights)

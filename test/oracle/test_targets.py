@@ -95,13 +95,18 @@ ORT_MODELS = {
 }
 
 
-def optimized(path, folder):
-    """The operators that a model has in ONNX Runtime."""
+def optimized_nodes(path, folder):
+    """The nodes that a model has in ONNX Runtime."""
     options = ort.SessionOptions()
     options.optimized_model_filepath = str(folder / "optimized.onnx")
     ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     scopes = graphs.scopes(onnx.load(options.optimized_model_filepath))
-    return {n.op_type for scope in scopes.values() for n in scope.body.node}
+    return [n for scope in scopes.values() for n in scope.body.node]
+
+
+def optimized(path, folder):
+    """The operators of these."""
+    return {n.op_type for n in optimized_nodes(path, folder)}
 
 
 @pytest.mark.parametrize("name", ORT_MODELS)
