@@ -30,8 +30,7 @@ func (s *Shape) Convolve(ctx context.Context, workers int, y, x, kernel []float3
 			channels := x[(image*s.From+m/to*from)*in:]
 			buffer.Grow(row, int64(out))
 			for k, factor := range kernel[m*inner:][:inner] {
-				Row(&s.Geometry, *row, channels[k/s.Taps()*in:][:in], k%s.Taps(), 0, 0)
-				kernels.AddMultiple(y[i*out:][:out], factor, *row)
+				s.addTap(y[i*out:][:out], factor, channels[k/s.Taps()*in:][:in], k%s.Taps(), *row)
 			}
 			return nil
 		})
@@ -49,6 +48,20 @@ func (s *Shape) Convolve(ctx context.Context, workers int, y, x, kernel []float3
 		products[i] = p
 	}
 	return linalg.AddProducts(ctx, workers, products)
+}
+
+// addTap adds a multiple of the elements of a channel under a tap to those of an output. row is memory for these.
+func (s *Shape) addTap(y []float32, factor float32, channel []float32, tap int, row []float32) {
+	if s.Stride[2] > 1 || s.Out[2] < 16 {
+		Row(&s.Geometry, row, channel, tap, 0, 0)
+		kernels.AddMultiple(y, factor, row)
+		return
+	}
+	s.eachLine(len(y), tap, 0, func(at, n, from int) {
+		if from >= 0 {
+			kernels.AddMultiple(y[at:at+n], factor, channel[from:from+n])
+		}
+	})
 }
 
 // Exactly is Convolve for other numbers, without matrix products.

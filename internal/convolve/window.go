@@ -21,6 +21,9 @@ func (g *Geometry) Taps() int { return volume(g.Kernel) }
 
 // place returns where a tap lies from the start of the image, in the window at the origin.
 func (g *Geometry) place(tap int) (at [3]int) {
+	if g.Kernel[0] == 1 && g.Kernel[1] == 1 {
+		return [3]int{-g.Before[0], -g.Before[1], tap*g.Dilation[2] - g.Before[2]}
+	}
 	for a := 2; a >= 0; a-- {
 		at[a] = tap%g.Kernel[a]*g.Dilation[a] - g.Before[a]
 		tap /= g.Kernel[a]

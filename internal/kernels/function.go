@@ -2,6 +2,82 @@ package kernels
 
 import "math"
 
+// Add sets y to a + b, element by element. y may be a or b, here and below.
+func Add(y, a, b []float32) {
+	if len(y) > 0 {
+		add(y, a[:len(y)], b[:len(y)])
+	}
+}
+
+// Subtract sets y to a - b.
+func Subtract(y, a, b []float32) {
+	if len(y) > 0 {
+		subtract(y, a[:len(y)], b[:len(y)])
+	}
+}
+
+// Multiply sets y to a · b.
+func Multiply(y, a, b []float32) {
+	if len(y) > 0 {
+		multiply(y, a[:len(y)], b[:len(y)])
+	}
+}
+
+// Divide sets y to a / b.
+func Divide(y, a, b []float32) {
+	if len(y) > 0 {
+		divide(y, a[:len(y)], b[:len(y)])
+	}
+}
+
+// Clip sets y to x, but for numbers below least or above most. NaN stays.
+func Clip(y, x []float32, least, most float32) {
+	if len(y) > 0 {
+		clip(y, x[:len(y)], least, most)
+	}
+}
+
+func addGo(y, a, b []float32) {
+	a, b = a[:len(y)], b[:len(y)]
+	for i := range y {
+		y[i] = a[i] + b[i]
+	}
+}
+
+func subtractGo(y, a, b []float32) {
+	a, b = a[:len(y)], b[:len(y)]
+	for i := range y {
+		y[i] = a[i] - b[i]
+	}
+}
+
+func multiplyGo(y, a, b []float32) {
+	a, b = a[:len(y)], b[:len(y)]
+	for i := range y {
+		y[i] = a[i] * b[i]
+	}
+}
+
+func divideGo(y, a, b []float32) {
+	a, b = a[:len(y)], b[:len(y)]
+	for i := range y {
+		y[i] = a[i] / b[i]
+	}
+}
+
+func clipGo(y, x []float32, least, most float32) {
+	y = y[:len(x)]
+	for i, v := range x {
+		if least > v {
+			v = least
+		}
+		if most < v {
+			v = most
+		}
+		y[i] = v
+	}
+}
+
 // The constants of Exp: x = n·ln 2 + r, with ln 2 in two parts, and a polynomial for the exponential of r.
 const (
 	expMost  = 89   // its exponential is infinite

@@ -39,6 +39,27 @@ func TestFunctionBits(t *testing.T) {
 	}
 }
 
+func TestArithmeticBits(t *testing.T) {
+	r := rand.New(rand.NewPCG(5, 6))
+	clipped := func(f func(y, x []float32, least, most float32)) func(y, a, b []float32) {
+		return func(y, a, _ []float32) { f(y, a, -1, 0.5) }
+	}
+	for impl := range implementations(t) {
+		for _, n := range lengths {
+			a, b, y, want := wild(t, r, n), wild(t, r, n), fenced[float32](t, n), make([]float32, n)
+			for k, f := range [][2]func(y, a, b []float32){{Add, addGo}, {Subtract, subtractGo}, {Multiply, multiplyGo}, {Divide, divideGo}, {clipped(Clip), clipped(clipGo)}} {
+				f[0](y, a, b)
+				f[1](want, a, b)
+				for i := range y {
+					if math.Float32bits(y[i]) != math.Float32bits(want[i]) && (y[i] == y[i] || want[i] == want[i]) {
+						t.Fatalf("%s: function %d of %v and %v is %v, want %v", impl, k, a[i], b[i], y[i], want[i])
+					}
+				}
+			}
+		}
+	}
+}
+
 // The functions are near those of package math, and right at the ends.
 func TestFunctionErrors(t *testing.T) {
 	var x []float32

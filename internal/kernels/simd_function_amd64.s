@@ -496,6 +496,198 @@ next:
 	VZEROUPPER
 	RET
 
+// func addAVX2(y *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·addAVX2(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	LEAQ -8(BX), DI
+	CMPQ SI, DI
+	JGT  Rest
+
+Vector:
+	VMOVUPS (CX)(SI*4), Y0
+	VMOVUPS (DX)(SI*4), Y1
+	VADDPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)(SI*4)
+	ADDQ    $0x08, SI
+	CMPQ    SI, DI
+	JLE     Vector
+
+Rest:
+	SUBQ       SI, BX
+	JZ         End
+	LEAQ       tailMasks<>+32(SB), DI
+	NEGQ       BX
+	VMOVUPS    (DI)(BX*4), Y0
+	VMASKMOVPS (CX)(SI*4), Y0, Y0
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS (DX)(SI*4), Y1, Y1
+	VADDPS     Y1, Y0, Y0
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS Y0, Y1, (AX)(SI*4)
+
+End:
+	VZEROUPPER
+	RET
+
+// func subtractAVX2(y *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·subtractAVX2(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	LEAQ -8(BX), DI
+	CMPQ SI, DI
+	JGT  Rest
+
+Vector:
+	VMOVUPS (CX)(SI*4), Y0
+	VMOVUPS (DX)(SI*4), Y1
+	VSUBPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)(SI*4)
+	ADDQ    $0x08, SI
+	CMPQ    SI, DI
+	JLE     Vector
+
+Rest:
+	SUBQ       SI, BX
+	JZ         End
+	LEAQ       tailMasks<>+32(SB), DI
+	NEGQ       BX
+	VMOVUPS    (DI)(BX*4), Y0
+	VMASKMOVPS (CX)(SI*4), Y0, Y0
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS (DX)(SI*4), Y1, Y1
+	VSUBPS     Y1, Y0, Y0
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS Y0, Y1, (AX)(SI*4)
+
+End:
+	VZEROUPPER
+	RET
+
+// func multiplyAVX2(y *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·multiplyAVX2(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	LEAQ -8(BX), DI
+	CMPQ SI, DI
+	JGT  Rest
+
+Vector:
+	VMOVUPS (CX)(SI*4), Y0
+	VMOVUPS (DX)(SI*4), Y1
+	VMULPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)(SI*4)
+	ADDQ    $0x08, SI
+	CMPQ    SI, DI
+	JLE     Vector
+
+Rest:
+	SUBQ       SI, BX
+	JZ         End
+	LEAQ       tailMasks<>+32(SB), DI
+	NEGQ       BX
+	VMOVUPS    (DI)(BX*4), Y0
+	VMASKMOVPS (CX)(SI*4), Y0, Y0
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS (DX)(SI*4), Y1, Y1
+	VMULPS     Y1, Y0, Y0
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS Y0, Y1, (AX)(SI*4)
+
+End:
+	VZEROUPPER
+	RET
+
+// func divideAVX2(y *float32, a *float32, b *float32, n int)
+// Requires: AVX
+TEXT ·divideAVX2(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	LEAQ -8(BX), DI
+	CMPQ SI, DI
+	JGT  Rest
+
+Vector:
+	VMOVUPS (CX)(SI*4), Y0
+	VMOVUPS (DX)(SI*4), Y1
+	VDIVPS  Y1, Y0, Y0
+	VMOVUPS Y0, (AX)(SI*4)
+	ADDQ    $0x08, SI
+	CMPQ    SI, DI
+	JLE     Vector
+
+Rest:
+	SUBQ       SI, BX
+	JZ         End
+	LEAQ       tailMasks<>+32(SB), DI
+	NEGQ       BX
+	VMOVUPS    (DI)(BX*4), Y0
+	VMASKMOVPS (CX)(SI*4), Y0, Y0
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS (DX)(SI*4), Y1, Y1
+	VDIVPS     Y1, Y0, Y0
+	VMOVUPS    (DI)(BX*4), Y1
+	VMASKMOVPS Y0, Y1, (AX)(SI*4)
+
+End:
+	VZEROUPPER
+	RET
+
+// func clipAVX2(y *float32, x *float32, n int, least float32, most float32)
+// Requires: AVX, AVX2, SSE
+TEXT ·clipAVX2(SB), NOSPLIT, $0-32
+	MOVSS        least+24(FP), X0
+	VBROADCASTSS X0, Y0
+	MOVSS        most+28(FP), X1
+	VBROADCASTSS X1, Y1
+	MOVQ         y+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	XORQ         BX, BX
+	LEAQ         -8(DX), SI
+	CMPQ         BX, SI
+	JGT          Rest
+
+Vector:
+	VMOVUPS (CX)(BX*4), Y2
+	VMAXPS  Y2, Y0, Y2
+	VMINPS  Y2, Y1, Y2
+	VMOVUPS Y2, (AX)(BX*4)
+	ADDQ    $0x08, BX
+	CMPQ    BX, SI
+	JLE     Vector
+
+Rest:
+	SUBQ       BX, DX
+	JZ         End
+	LEAQ       tailMasks<>+32(SB), SI
+	NEGQ       DX
+	VMOVUPS    (SI)(DX*4), Y2
+	VMASKMOVPS (CX)(BX*4), Y2, Y2
+	VMAXPS     Y2, Y0, Y2
+	VMINPS     Y2, Y1, Y2
+	VMOVUPS    (SI)(DX*4), Y0
+	VMASKMOVPS Y2, Y0, (AX)(BX*4)
+
+End:
+	VZEROUPPER
+	RET
+
 // func expAVX512(y *float32, x *float32, n int)
 // Requires: AVX, AVX512F, BMI2
 TEXT ·expAVX512(SB), NOSPLIT, $0-24
@@ -739,5 +931,188 @@ next:
 	JNZ     next
 	VMOVUPS Z0, (AX)
 	VMOVUPS Z1, 64(AX)
+	VZEROUPPER
+	RET
+
+// func addAVX512(y *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·addAVX512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	LEAQ -16(BX), DI
+	CMPQ SI, DI
+	JGT  Rest
+
+Vector:
+	VMOVUPS (CX)(SI*4), Z0
+	VMOVUPS (DX)(SI*4), Z1
+	VADDPS  Z1, Z0, Z0
+	VMOVUPS Z0, (AX)(SI*4)
+	ADDQ    $0x10, SI
+	CMPQ    SI, DI
+	JLE     Vector
+
+Rest:
+	SUBQ      SI, BX
+	JZ        End
+	MOVL      $0xffffffff, DI
+	BZHIL     BX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (CX)(SI*4), K1, Z0
+	VMOVUPS.Z (DX)(SI*4), K1, Z1
+	VADDPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (AX)(SI*4)
+
+End:
+	VZEROUPPER
+	RET
+
+// func subtractAVX512(y *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·subtractAVX512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	LEAQ -16(BX), DI
+	CMPQ SI, DI
+	JGT  Rest
+
+Vector:
+	VMOVUPS (CX)(SI*4), Z0
+	VMOVUPS (DX)(SI*4), Z1
+	VSUBPS  Z1, Z0, Z0
+	VMOVUPS Z0, (AX)(SI*4)
+	ADDQ    $0x10, SI
+	CMPQ    SI, DI
+	JLE     Vector
+
+Rest:
+	SUBQ      SI, BX
+	JZ        End
+	MOVL      $0xffffffff, DI
+	BZHIL     BX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (CX)(SI*4), K1, Z0
+	VMOVUPS.Z (DX)(SI*4), K1, Z1
+	VSUBPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (AX)(SI*4)
+
+End:
+	VZEROUPPER
+	RET
+
+// func multiplyAVX512(y *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·multiplyAVX512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	LEAQ -16(BX), DI
+	CMPQ SI, DI
+	JGT  Rest
+
+Vector:
+	VMOVUPS (CX)(SI*4), Z0
+	VMOVUPS (DX)(SI*4), Z1
+	VMULPS  Z1, Z0, Z0
+	VMOVUPS Z0, (AX)(SI*4)
+	ADDQ    $0x10, SI
+	CMPQ    SI, DI
+	JLE     Vector
+
+Rest:
+	SUBQ      SI, BX
+	JZ        End
+	MOVL      $0xffffffff, DI
+	BZHIL     BX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (CX)(SI*4), K1, Z0
+	VMOVUPS.Z (DX)(SI*4), K1, Z1
+	VMULPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (AX)(SI*4)
+
+End:
+	VZEROUPPER
+	RET
+
+// func divideAVX512(y *float32, a *float32, b *float32, n int)
+// Requires: AVX, AVX512F, BMI2
+TEXT ·divideAVX512(SB), NOSPLIT, $0-32
+	MOVQ y+0(FP), AX
+	MOVQ a+8(FP), CX
+	MOVQ b+16(FP), DX
+	MOVQ n+24(FP), BX
+	XORQ SI, SI
+	LEAQ -16(BX), DI
+	CMPQ SI, DI
+	JGT  Rest
+
+Vector:
+	VMOVUPS (CX)(SI*4), Z0
+	VMOVUPS (DX)(SI*4), Z1
+	VDIVPS  Z1, Z0, Z0
+	VMOVUPS Z0, (AX)(SI*4)
+	ADDQ    $0x10, SI
+	CMPQ    SI, DI
+	JLE     Vector
+
+Rest:
+	SUBQ      SI, BX
+	JZ        End
+	MOVL      $0xffffffff, DI
+	BZHIL     BX, DI, DI
+	KMOVW     DI, K1
+	VMOVUPS.Z (CX)(SI*4), K1, Z0
+	VMOVUPS.Z (DX)(SI*4), K1, Z1
+	VDIVPS    Z1, Z0, Z0
+	VMOVUPS   Z0, K1, (AX)(SI*4)
+
+End:
+	VZEROUPPER
+	RET
+
+// func clipAVX512(y *float32, x *float32, n int, least float32, most float32)
+// Requires: AVX, AVX512F, BMI2, SSE
+TEXT ·clipAVX512(SB), NOSPLIT, $0-32
+	MOVSS        least+24(FP), X0
+	VBROADCASTSS X0, Z0
+	MOVSS        most+28(FP), X1
+	VBROADCASTSS X1, Z1
+	MOVQ         y+0(FP), AX
+	MOVQ         x+8(FP), CX
+	MOVQ         n+16(FP), DX
+	XORQ         BX, BX
+	LEAQ         -16(DX), SI
+	CMPQ         BX, SI
+	JGT          Rest
+
+Vector:
+	VMOVUPS (CX)(BX*4), Z2
+	VMAXPS  Z2, Z0, Z2
+	VMINPS  Z2, Z1, Z2
+	VMOVUPS Z2, (AX)(BX*4)
+	ADDQ    $0x10, BX
+	CMPQ    BX, SI
+	JLE     Vector
+
+Rest:
+	SUBQ      BX, DX
+	JZ        End
+	MOVL      $0xffffffff, SI
+	BZHIL     DX, SI, SI
+	KMOVW     SI, K1
+	VMOVUPS.Z (CX)(BX*4), K1, Z2
+	VMAXPS    Z2, Z0, Z2
+	VMINPS    Z2, Z1, Z2
+	VMOVUPS   Z2, K1, (AX)(BX*4)
+
+End:
 	VZEROUPPER
 	RET

@@ -16,6 +16,21 @@ func rationalAVX2(y *float32, x *float32, n int, f *float32)
 func dotAVX2(sums *float32, x *float32, y *float32, n int)
 
 //go:noescape
+func addAVX2(y *float32, a *float32, b *float32, n int)
+
+//go:noescape
+func subtractAVX2(y *float32, a *float32, b *float32, n int)
+
+//go:noescape
+func multiplyAVX2(y *float32, a *float32, b *float32, n int)
+
+//go:noescape
+func divideAVX2(y *float32, a *float32, b *float32, n int)
+
+//go:noescape
+func clipAVX2(y *float32, x *float32, n int, least float32, most float32)
+
+//go:noescape
 func expAVX512(y *float32, x *float32, n int)
 
 //go:noescape
@@ -25,3 +40,18 @@ func rationalAVX512(y *float32, x *float32, n int, f *float32)
 //
 //go:noescape
 func dotAVX512(sums *float32, x *float32, y *float32, n int)
+
+//go:noescape
+func addAVX512(y *float32, a *float32, b *float32, n int)
+
+//go:noescape
+func subtractAVX512(y *float32, a *float32, b *float32, n int)
+
+//go:noescape
+func multiplyAVX512(y *float32, a *float32, b *float32, n int)
+
+//go:noescape
+func divideAVX512(y *float32, a *float32, b *float32, n int)
+
+//go:noescape
+func clipAVX512(y *float32, x *float32, n int, least float32, most float32)

@@ -93,3 +93,13 @@ func exp(y, x []float32) { expGo(y, x) }
 func rational(y, x []float32, f *Rational) { rationalGo(y, x, f) }
 
 func dot(x, y []float32) float32 { return dotGo(x, y) }
+
+func add(y, a, b []float32) { addGo(y, a, b) }
+
+func subtract(y, a, b []float32) { subtractGo(y, a, b) }
+
+func multiply(y, a, b []float32) { multiplyGo(y, a, b) }
+
+func divide(y, a, b []float32) { divideGo(y, a, b) }
+
+func clip(y, x []float32, least, most float32) { clipGo(y, x, least, most) }

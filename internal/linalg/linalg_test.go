@@ -59,7 +59,7 @@ func TestAdd(t *testing.T) {
 // Products with few rows, transposed operands and rows that are made are those of the definition, and the same on
 // any number of workers.
 func TestAddProducts(t *testing.T) {
-	for _, s := range append(shapes, [3]int{1, 3000, 70}, [3]int{2, 40, 700}, [3]int{300, 600, 20}) {
+	for _, s := range append(shapes, [3]int{1, 3000, 70}, [3]int{300, 2, 70}, [3]int{2, 40, 700}, [3]int{300, 600, 20}) {
 		a, b, bT := random(1, s[0], s[2]), random(2, s[2], s[1]), random(2, s[1], s[2]).T()
 		made := Product{A: a, B: Matrix{Rows: b.Rows, Columns: b.Columns}, Row: func(x []float32, k, j int) { copy(x, b.row(k)[j:]) }}
 		products := []Product{{A: a, B: b}, {A: a, B: bT}, {A: random(1, s[2], s[0]).T(), B: b}, made}

@@ -2,6 +2,7 @@ package linalg
 
 import (
 	"context"
+	"sync"
 
 	"onnxquant/internal/buffer"
 	"onnxquant/internal/kernels"
@@ -16,11 +17,16 @@ type Product struct {
 	Row func(x []float32, k, j int)
 }
 
-// The most rows of A that are multiplied row by row, and the columns of a part of such a product.
+// Products of at most few rows or columns are not packed. fewWidth is the columns of a part of a product with few
+// rows.
 const (
-	fewRows  = 3
+	few      = 4
 	fewWidth = 2048
+	little   = 1 << 18 // multiplications that are not worth a second worker
 )
+
+// buffers are those of workers that rest.
+var buffers = sync.Pool{New: func() any { return new(productBuffers) }}
 
 // AddProducts adds products to their matrices, on several workers.
 func AddProducts(ctx context.Context, workers int, products []Product) error {
@@ -32,7 +38,7 @@ func AddProducts(ctx context.Context, workers int, products []Product) error {
 	for n := range products {
 		p := &products[n]
 		down, across := height, width
-		if p.few() {
+		if p.fewRows() {
 			across = fewWidth
 		}
 		for i := 0; i < p.C.Rows; i += down {
@@ -41,26 +47,60 @@ func AddProducts(ctx context.Context, workers int, products []Product) error {
 			}
 		}
 	}
-	if len(parts) == 1 {
-		workers = 1
-	}
-	return work.Each(ctx, workers, len(parts), func(_ context.Context, m *productBuffers, i int) error {
+	do := func(_ context.Context, _ *struct{}, i int) error {
+		m := buffers.Get().(*productBuffers)
+		defer buffers.Put(m)
 		p := parts[i]
 		switch {
-		case p.p.few():
+		case p.p.fewRows():
 			p.p.addRows(m, p.j)
+		case p.p.fewColumns():
+			p.p.addColumns(m, p.i)
 		case p.p.Row != nil:
 			m.addPartMade(p.p, p.i, p.j)
 		default:
 			m.Multiplier.addPart(p.p.C, 1, p.p.A, p.p.B, p.i, p.j, false)
 		}
 		return nil
-	})
+	}
+	if len(parts) > 1 && products[0].C.Rows*products[0].C.Columns*products[0].A.Columns*len(products) > little {
+		return work.Each(ctx, workers, len(parts), do)
+	}
+	for i := range parts {
+		if err := do(ctx, nil, i); err != nil {
+			return err
+		}
+	}
+	return context.Cause(ctx)
 }
 
-// few reports whether a product is computed row by row, without packing.
-func (p *Product) few() bool {
-	return p.C.Rows <= fewRows && p.Row == nil && (p.B.Column == 1 || p.B.Row == 1)
+func (p *Product) fewRows() bool {
+	return p.C.Rows <= few && p.Row == nil && (p.B.Column == 1 || p.B.Row == 1)
+}
+
+func (p *Product) fewColumns() bool { return p.C.Columns <= few && p.A.Column == 1 }
+
+// addColumns adds to rows of C from i on.
+func (p *Product) addColumns(m *productBuffers, i int) {
+	rows, inner := min(height, p.C.Rows-i), p.A.Columns
+	columns := buffer.Grow(&m.row, int64(p.C.Columns*inner))
+	for k := range inner {
+		var row [few]float32
+		if p.Row != nil {
+			p.Row(row[:p.C.Columns], k, 0)
+		}
+		for j := range p.C.Columns {
+			if p.Row == nil {
+				row[j] = p.B.Data[k*p.B.Row+j*p.B.Column]
+			}
+			columns[j*inner+k] = row[j]
+		}
+	}
+	for r := i; r < i+rows; r++ {
+		for j := range p.C.Columns {
+			p.C.Data[r*p.C.Row+j] += kernels.Dot(p.A.row(r), columns[j*inner:][:inner])
+		}
+	}
 }
 
 // addRows adds to the columns of C from j on.

@@ -48,6 +48,37 @@ func exponentials(s isa) {
 	end()
 }
 
+// arithmetic combines pairs of elements by one instruction.
+func arithmetic(s isa, name string, instruction func(ops ...operand.Op)) {
+	TEXT(name+s.name, NOSPLIT, "func(y, a, b *float32, n int)")
+	Pragma("noescape")
+	y, a, b, n := param("y"), param("a"), param("b"), param("n")
+	s.eachVector("", n, func(i reg.GPVirtual, t *tail) {
+		v, w := s.vector(), s.vector()
+		s.load(at(a, i, 4), t, v)
+		s.load(at(b, i, 4), t, w)
+		instruction(w, v, v)
+		s.store(v, t, at(y, i, 4))
+	})
+	end()
+}
+
+// clips limits elements to a range.
+func clips(s isa) {
+	TEXT("clip"+s.name, NOSPLIT, "func(y, x *float32, n int, least, most float32)")
+	Pragma("noescape")
+	least, most := s.floatParam("least"), s.floatParam("most")
+	y, x, n := param("y"), param("x"), param("n")
+	s.eachVector("", n, func(i reg.GPVirtual, t *tail) {
+		v := s.vector()
+		s.load(at(x, i, 4), t, v)
+		VMAXPS(v, least, v)
+		VMINPS(v, most, v)
+		s.store(v, t, at(y, i, 4))
+	})
+	end()
+}
+
 // rationals computes an odd rational function, whose limit and coefficients are at f.
 func rationals(s isa) {
 	TEXT("rational"+s.name, NOSPLIT, "func(y, x *float32, n int, f *float32)")

@@ -31,6 +31,11 @@ func main() {
 			exponentials(s)
 			rationals(s)
 			dots(s)
+			arithmetic(s, "add", VADDPS)
+			arithmetic(s, "subtract", VSUBPS)
+			arithmetic(s, "multiply", VMULPS)
+			arithmetic(s, "divide", VDIVPS)
+			clips(s)
 		}
 		Generate()
 		return

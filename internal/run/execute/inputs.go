@@ -149,11 +149,31 @@ func fromProto(m *onnxpb.TensorProto) (*Tensor, error) {
 	case m.GetDataLocation() == onnxpb.TensorProto_EXTERNAL:
 		return nil, errors.New("external data is not supported here")
 	case len(m.RawData) > 0:
-		if t, err = New(typ, m.GetDims()); err == nil && len(t.Data) != len(m.RawData) {
+		if t, err = New(typ, m.GetDims()); err == nil && typ.Bytes(int64(t.Len())) != int64(len(m.RawData)) {
 			err = fmt.Errorf("%d bytes for %v %v", len(m.RawData), typ, m.GetDims())
 		}
 		if err == nil {
-			t.Data = m.RawData
+			t.Data = Unpack(typ, t.Len(), m.RawData)
+		}
+	case typ == dtype.String:
+		if t, err = New(typ, m.GetDims()); err == nil && len(t.Text) != len(m.StringData) {
+			err = fmt.Errorf("%d strings for dims %v", len(m.StringData), m.GetDims())
+		}
+		for i := range m.StringData {
+			if err == nil {
+				t.Text[i] = string(m.StringData[i])
+			}
+		}
+	case typ.Bits() < 8: // packed bytes, each in a number of 32 bits
+		raw := make([]byte, len(m.Int32Data))
+		for i, v := range m.Int32Data {
+			raw[i] = byte(v)
+		}
+		if t, err = New(typ, m.GetDims()); err == nil && typ.Bytes(int64(t.Len())) != int64(len(raw)) {
+			err = fmt.Errorf("%d bytes for %v %v", len(raw), typ, m.GetDims())
+		}
+		if err == nil {
+			t.Data = Unpack(typ, t.Len(), raw)
 		}
 	case typ == dtype.Float32:
 		t, err = FromFloat32s(typ, m.GetDims(), m.FloatData)

@@ -29,3 +29,19 @@ func Made[T kernels.Fixed](typ dtype.DType, dims []int64, x []T) *Tensor {
 	}
 	return &Tensor{DType: typ, Dims: dims, Data: data}
 }
+
+// Unpack gives each of n elements of less than 8 bits a byte for itself. It returns others as they are.
+func Unpack(typ dtype.DType, n int, raw []byte) []byte {
+	bits := int(typ.Bits())
+	if bits >= 8 {
+		return raw
+	}
+	out := make([]byte, n)
+	for i := range out {
+		out[i] = raw[i*bits/8] >> (i * bits % 8) & (1<<bits - 1)
+		if typ.Signed() { // extends the sign
+			out[i] = byte(int8(out[i]<<(8-bits)) >> (8 - bits))
+		}
+	}
+	return out
+}

@@ -16,6 +16,7 @@ type evaluator struct {
 	session *Session
 	held    int // bytes of all values; values that share memory count twice
 	budget  budget
+	memory  memory
 	sizes   map[string]int64 // of values of the main graph
 
 	progress func(done, total int64) // see runner
@@ -71,7 +72,7 @@ func (e *evaluator) value(s *scope, name string) (*execute.Tensor, error) {
 
 // load reads a tensor from the file.
 func (e *evaluator) load(t *onnxpb.TensorProto) (*execute.Tensor, error) {
-	if kept := e.session.cache[t]; kept != nil {
+	if kept := e.session.cache.tensors[t]; kept != nil {
 		return kept, nil
 	}
 	v, err := e.read(t)
@@ -103,26 +104,8 @@ func (e *evaluator) read(t *onnxpb.TensorProto) (*execute.Tensor, error) {
 	if n, err := p.ReadAt(v.Data, 0); n < len(v.Data) {
 		return nil, err
 	}
-	v.Data = unpacked(v)
+	v.Data = execute.Unpack(v.DType, int(op.Product(v.Dims)), v.Data)
 	return v, nil
-}
-
-// unpacked gives each element of less than 8 bits a byte.
-func unpacked(t *execute.Tensor) []byte {
-	bits := int(t.DType.Bits())
-	if bits >= 8 {
-		return t.Data
-	}
-	n := int(op.Product(t.Dims))
-	out := make([]byte, n)
-	for i := range out {
-		code := t.Data[i*bits/8] >> (i * bits % 8) & (1<<bits - 1)
-		if t.DType.Signed() { // extends the sign
-			code = byte(int8(code<<(8-bits)) >> (8 - bits))
-		}
-		out[i] = code
-	}
-	return out
 }
 
 // graph runs all nodes of a graph and returns its outputs.
@@ -165,6 +148,8 @@ func (e *evaluator) run(s *scope, n *step) (err error) {
 	if n.refused != nil {
 		return n.refused
 	}
+	before := e.memory.begin()
+	defer func() { e.memory.end(before) }()
 	if err := e.budget.spend(workOfNode); err != nil {
 		return err
 	}
@@ -224,14 +209,38 @@ func (s *scope) knows(name string) bool {
 func (e *evaluator) function(s *scope, n *step, in []*execute.Tensor) ([]*execute.Tensor, error) {
 	inner := e.newScope(nil, n.function)
 	inner.main, inner.opset, inner.depth = false, n.opset, s.depth+1
-	for i, name := range n.function.Input {
-		if i < len(in) {
-			inner.values[name.GetName()] = in[i]
-		} else {
-			inner.values[name.GetName()] = nil
-		}
+	return e.inside(inner, n.function, in)
+}
+
+// inside runs a graph inside of a node. Inputs that are not given are absent.
+func (e *evaluator) inside(s *scope, g *onnxpb.GraphProto, in []*execute.Tensor) ([]*execute.Tensor, error) {
+	if len(in) > len(g.GetInput()) {
+		return nil, fmt.Errorf("%d inputs for a body that takes %d", len(in), len(g.GetInput()))
 	}
-	return e.graph(inner, n.function)
+	held := e.held
+	for i, name := range g.GetInput() {
+		var t *execute.Tensor
+		if i < len(in) {
+			t = in[i]
+		}
+		e.set(s, name.GetName(), t)
+	}
+	outputs, err := e.graph(s, g)
+	for _, t := range s.values { // what is left goes with the scope
+		e.memory.leave(t)
+	}
+	e.held = held
+	return outputs, err
+}
+
+// set gives a name to a value.
+func (e *evaluator) set(s *scope, name string, t *execute.Tensor) {
+	e.drop(s, name)
+	s.values[name] = t
+	if t != nil {
+		e.held += bytesOf(t)
+		e.memory.use(t)
+	}
 }
 
 // keep stores the outputs of a node, and drops values that nobody will read.
@@ -243,16 +252,13 @@ func (e *evaluator) keep(s *scope, n *step, results []*execute.Tensor) error {
 		if i >= len(results) {
 			return op.Unsupported("output %d", i)
 		}
-		e.drop(s, name)
-		s.values[name] = results[i]
+		e.set(s, name, results[i])
 		if results[i] == nil {
 			continue
 		}
-		size := bytesOf(results[i])
 		if s.main {
-			e.sizes[name] = int64(size)
+			e.sizes[name] = int64(bytesOf(results[i]))
 		}
-		e.held += size
 		if err := e.budget.spend(workOfMove * float64(results[i].Len())); err != nil {
 			return err
 		}
@@ -280,6 +286,7 @@ func (e *evaluator) drop(s *scope, name string) {
 	if t := s.values[name]; t != nil {
 		e.held -= bytesOf(t)
 		delete(s.values, name)
+		e.memory.drop(t)
 	}
 }
 
@@ -301,6 +308,7 @@ type host struct {
 	scope *scope
 }
 
+func (h *host) Memory(n int) []byte                                 { return h.memory.make(n) }
 func (h *host) Spend(work float64) error                            { return h.budget.spend(work) }
 func (h *host) Room(typ dtype.DType, dims []int64) error            { return h.checkRoom(typ, dims) }
 func (h *host) Load(t *onnxpb.TensorProto) (*execute.Tensor, error) { return h.load(t) }
@@ -309,15 +317,5 @@ func (h *host) Context() context.Context                            { return h.s
 
 // Body runs a graph inside of the scope of the node.
 func (h *host) Body(g *onnxpb.GraphProto, inputs []*execute.Tensor) ([]*execute.Tensor, error) {
-	inner := h.newScope(h.scope, g)
-	if len(inputs) > len(g.GetInput()) {
-		return nil, fmt.Errorf("%d inputs for a body that takes %d", len(inputs), len(g.GetInput()))
-	}
-	for i, t := range inputs {
-		inner.values[g.GetInput()[i].GetName()] = t
-	}
-	before := h.held
-	outputs, err := h.graph(inner, g)
-	h.held = before // what is left of the scope goes
-	return outputs, err
+	return h.inside(h.newScope(h.scope, g), g, inputs)
 }

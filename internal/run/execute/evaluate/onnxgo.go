@@ -89,7 +89,7 @@ func patches(x, k *execute.Tensor, out []int64) error {
 func (o onnxGo) eachImage(images, kernels *execute.Tensor, steps, dims []int64) (*execute.Tensor, error) {
 	var parts []*execute.Tensor
 	for i := range dims[0] {
-		image, err := op.Slice(images, 0, i, 1)
+		image, err := (*op.Call)(nil).Slice(images, 0, i, 1)
 		if err != nil {
 			return nil, err
 		}
@@ -99,7 +99,7 @@ func (o onnxGo) eachImage(images, kernels *execute.Tensor, steps, dims []int64) 
 		}
 		parts = append(parts, y)
 	}
-	return op.Concat(parts, 0)
+	return (*op.Call)(nil).Concat(parts, 0)
 }
 
 // maxPool pads the image by one more row and column, and slices off the extra outputs: gorgonnx
@@ -109,7 +109,7 @@ func (onnxGo) MaxPool(images *execute.Tensor, kernel, steps, dims []int64) (*exe
 	if err != nil {
 		return nil, err
 	}
-	t, err := op.Pad(images, []int64{0, 0, 0, 0}, []int64{0, 0, 1, 1}, lowest.Data)
+	t, err := (*op.Call)(nil).Pad(images, []int64{0, 0, 0, 0}, []int64{0, 0, 1, 1}, lowest.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -122,10 +122,10 @@ func (onnxGo) MaxPool(images *execute.Tensor, kernel, steps, dims []int64) (*exe
 	if y, err = returned(y, all); err != nil {
 		return nil, err
 	}
-	if y, err = op.Slice(y, 2, 0, dims[2]); err != nil {
+	if y, err = (*op.Call)(nil).Slice(y, 2, 0, dims[2]); err != nil {
 		return nil, err
 	}
-	return op.Slice(y, 3, 0, dims[3])
+	return (*op.Call)(nil).Slice(y, 3, 0, dims[3])
 }
 
 // returned gives a result of gorgonnx the dims that it should have.

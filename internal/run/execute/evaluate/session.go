@@ -16,6 +16,7 @@ type Session struct {
 	model  *modelfile.Model
 	plans  plans
 	cache  cache
+	free   freeList
 	work   float64          // of the last run
 	sizes  map[string]int64 // bytes of the values of the graph's nodes in the last run
 }
@@ -36,7 +37,7 @@ func (r runner) open(ctx context.Context, path string) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Session{runner: r, ctx: ctx, model: m, plans: newPlans(m.Proto), cache: cache{}}, nil
+	return &Session{runner: r, ctx: ctx, model: m, plans: newPlans(m.Proto), cache: cache{tensors: map[*onnxpb.TensorProto]*execute.Tensor{}}}, nil
 }
 
 // Close implements execute.Session.
@@ -86,7 +87,8 @@ func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 }
 
 func (s *Session) evaluator() *evaluator {
-	return &evaluator{session: s, budget: unbounded(), sizes: map[string]int64{}, progress: s.runner.progress}
+	return &evaluator{session: s, budget: unbounded(), sizes: map[string]int64{}, progress: s.runner.progress,
+		memory: memory{free: &s.free, owned: map[*byte]*block{}}}
 }
 
 // Node runs the node of the main graph that makes a value. values has the values that it reads, by name; others are
@@ -138,16 +140,17 @@ func (e *evaluator) need(s *scope, makers map[string]*step, value string, depth 
 }
 
 // cache has tensors that were read from the file, up to a limit.
-type cache map[*onnxpb.TensorProto]*execute.Tensor
+type cache struct {
+	tensors map[*onnxpb.TensorProto]*execute.Tensor
+	bytes   int
+}
 
-// The limits of what a session keeps of a model's tensors, in bytes.
-const (
-	maxKept    = 1 << 20 // of one tensor
-	maxKeptAll = 64 << 20
-)
+// maxKept limits the bytes of a model's tensors that a session keeps.
+const maxKept = 128 << 20
 
-func (c cache) keep(t *onnxpb.TensorProto, v *execute.Tensor) {
-	if len(v.Data) <= maxKept && (len(c)+1)*len(v.Data) <= maxKeptAll {
-		c[t] = v
+func (c *cache) keep(t *onnxpb.TensorProto, v *execute.Tensor) {
+	if n := bytesOf(v); c.bytes+n <= maxKept {
+		c.tensors[t] = v
+		c.bytes += n
 	}
 }

@@ -43,6 +43,9 @@ type Host interface {
 	// Room checks that there is room for a tensor.
 	Room(typ dtype.DType, dims []int64) error
 
+	// Memory returns n bytes whose content is undefined.
+	Memory(n int) []byte
+
 	// Load reads a tensor of an attribute.
 	Load(t *onnxpb.TensorProto) (*execute.Tensor, error)
 

@@ -56,8 +56,8 @@ func copyRuns[T any](w *Walk, to []T, toStart int, from []T, fromStart int) {
 
 // View copies the elements of t at start + Σ index·steps. A step of 0 repeats elements, a
 // negative one reverses them.
-func View(t *execute.Tensor, dims, steps []int64, start int64) (*execute.Tensor, error) {
-	out, err := execute.New(t.DType, dims)
+func (c *Call) View(t *execute.Tensor, dims, steps []int64, start int64) (*execute.Tensor, error) {
+	out, err := c.New(t.DType, dims)
 	if err != nil {
 		return nil, err
 	}
@@ -79,12 +79,13 @@ func Paste(out, t *execute.Tensor, steps []int64, start int64) {
 }
 
 // Filled makes a tensor of copies of an element.
-func Filled(typ dtype.DType, dims []int64, element []byte) (*execute.Tensor, error) {
-	t, err := execute.New(typ, dims)
+func (c *Call) Filled(typ dtype.DType, dims []int64, element []byte) (*execute.Tensor, error) {
+	t, err := c.New(typ, dims)
 	if err != nil || len(t.Data) == 0 {
 		return t, err
 	}
 	if slices.Equal(element, make([]byte, len(element))) {
+		clear(t.Data)
 		return t, nil
 	}
 	for n := copy(t.Data, element); n < len(t.Data); n *= 2 {
@@ -94,15 +95,15 @@ func Filled(typ dtype.DType, dims []int64, element []byte) (*execute.Tensor, err
 }
 
 // Expand broadcasts t to dims.
-func Expand(t *execute.Tensor, dims []int64) (*execute.Tensor, error) {
+func (c *Call) Expand(t *execute.Tensor, dims []int64) (*execute.Tensor, error) {
 	if slices.Equal(t.Dims, dims) {
 		return t, nil
 	}
-	return View(t, dims, Spread(t.Dims, dims), 0)
+	return c.View(t, dims, Spread(t.Dims, dims), 0)
 }
 
 // Transpose moves axis perm[i] to place i.
-func Transpose(t *execute.Tensor, perm []int) (*execute.Tensor, error) {
+func (c *Call) Transpose(t *execute.Tensor, perm []int) (*execute.Tensor, error) {
 	from := Strides(t.Dims)
 	dims, steps := make([]int64, len(perm)), make([]int64, len(perm))
 	moved, last := false, -1
@@ -116,17 +117,17 @@ func Transpose(t *execute.Tensor, perm []int) (*execute.Tensor, error) {
 	if !moved {
 		return Reshaped(t, dims)
 	}
-	return View(t, dims, steps, 0)
+	return c.View(t, dims, steps, 0)
 }
 
 // ToLast moves an axis to the end.
-func ToLast(t *execute.Tensor, axis int) (*execute.Tensor, error) {
-	return Transpose(t, moved(len(t.Dims), axis, len(t.Dims)-1))
+func (c *Call) ToLast(t *execute.Tensor, axis int) (*execute.Tensor, error) {
+	return c.Transpose(t, moved(len(t.Dims), axis, len(t.Dims)-1))
 }
 
 // FromLast is the inverse of ToLast.
-func FromLast(t *execute.Tensor, axis int) (*execute.Tensor, error) {
-	return Transpose(t, moved(len(t.Dims), len(t.Dims)-1, axis))
+func (c *Call) FromLast(t *execute.Tensor, axis int) (*execute.Tensor, error) {
+	return c.Transpose(t, moved(len(t.Dims), len(t.Dims)-1, axis))
 }
 
 // moved is the permutation that moves one axis.
@@ -141,22 +142,22 @@ func moved(rank, from, to int) []int {
 }
 
 // Slice copies n elements along an axis, from start on.
-func Slice(t *execute.Tensor, axis int, start, n int64) (*execute.Tensor, error) {
+func (c *Call) Slice(t *execute.Tensor, axis int, start, n int64) (*execute.Tensor, error) {
 	dims := slices.Clone(t.Dims)
 	dims[axis] = n
 	s := Strides(t.Dims)
-	return View(t, dims, s, start*s[axis])
+	return c.View(t, dims, s, start*s[axis])
 }
 
 // Pad adds elements at both ends of each axis. A negative number removes elements.
-func Pad(t *execute.Tensor, before, after []int64, element []byte) (*execute.Tensor, error) {
+func (c *Call) Pad(t *execute.Tensor, before, after []int64, element []byte) (*execute.Tensor, error) {
 	for i := range t.Dims {
 		if cut := max(-before[i], 0) + max(-after[i], 0); cut > 0 {
 			if cut > t.Dims[i] {
 				return nil, errors.New("negative pads remove more elements than there are")
 			}
 			var err error
-			if t, err = Slice(t, i, max(-before[i], 0), t.Dims[i]-cut); err != nil {
+			if t, err = c.Slice(t, i, max(-before[i], 0), t.Dims[i]-cut); err != nil {
 				return nil, err
 			}
 		}
@@ -168,7 +169,7 @@ func Pad(t *execute.Tensor, before, after []int64, element []byte) (*execute.Ten
 	if slices.Equal(dims, t.Dims) {
 		return t, nil
 	}
-	out, err := Filled(t.DType, dims, element)
+	out, err := c.Filled(t.DType, dims, element)
 	if err != nil {
 		return nil, err
 	}
@@ -182,7 +183,7 @@ func Pad(t *execute.Tensor, before, after []int64, element []byte) (*execute.Ten
 }
 
 // Concat joins tensors along an axis.
-func Concat(parts []*execute.Tensor, a int) (*execute.Tensor, error) {
+func (c *Call) Concat(parts []*execute.Tensor, a int) (*execute.Tensor, error) {
 	dims := slices.Clone(parts[0].Dims)
 	for _, p := range parts[1:] {
 		if len(p.Dims) != len(dims) || p.DType != parts[0].DType {
@@ -195,7 +196,7 @@ func Concat(parts []*execute.Tensor, a int) (*execute.Tensor, error) {
 		}
 		dims[a] += p.Dims[a]
 	}
-	out, err := execute.New(parts[0].DType, dims)
+	out, err := c.New(parts[0].DType, dims)
 	if err != nil {
 		return nil, err
 	}
@@ -209,8 +210,8 @@ func Concat(parts []*execute.Tensor, a int) (*execute.Tensor, error) {
 }
 
 // Gather copies the slices of t at the indices along an axis.
-func Gather(t, indices *execute.Tensor, a int) (*execute.Tensor, error) {
-	out, err := execute.New(t.DType, slices.Concat(t.Dims[:a], indices.Dims, t.Dims[a+1:]))
+func (c *Call) Gather(t, indices *execute.Tensor, a int) (*execute.Tensor, error) {
+	out, err := c.New(t.DType, slices.Concat(t.Dims[:a], indices.Dims, t.Dims[a+1:]))
 	if err != nil {
 		return nil, err
 	}

@@ -2,6 +2,7 @@ package op
 
 import (
 	"onnxquant/formats/dtype"
+	"onnxquant/internal/kernels"
 	"onnxquant/internal/run/execute"
 )
 
@@ -21,17 +22,30 @@ func Doubles(t *execute.Tensor) []float64 {
 	return t.Float64s()
 }
 
-// NewFloats makes a tensor of a floating-point type. fill sets its elements, which are 0.
+// New makes a tensor whose elements are undefined. A nil call takes fresh memory.
+func (c *Call) New(typ dtype.DType, dims []int64) (*execute.Tensor, error) {
+	n, err := execute.Bytes(typ, dims)
+	if err != nil || c == nil || typ == dtype.String {
+		return execute.New(typ, dims)
+	}
+	return &execute.Tensor{DType: typ, Dims: dims, Data: c.Memory(int(n))}, nil
+}
+
+// NewFloats makes a tensor of a floating-point type. fill sets its elements, which are undefined before.
 func (c *Call) NewFloats(typ dtype.DType, dims []int64, fill func(y []float32) error) (*execute.Tensor, error) {
 	if err := c.Room(typ, dims); err != nil {
 		return nil, err
 	}
-	y := make([]float32, Product(dims))
-	if err := fill(y); err != nil {
+	t, err := c.New(dtype.Float32, dims)
+	if err != nil {
 		return nil, err
 	}
-	if typ == dtype.Float32 {
-		return execute.Made(typ, dims, y), nil
+	y := kernels.View[float32](t.Data)
+	if y == nil { // a big-endian machine
+		y = make([]float32, t.Len())
+	}
+	if err := fill(y); err != nil || typ == dtype.Float32 && len(y) > 0 && &kernels.Bytes(y)[0] == &t.Data[0] {
+		return t, err
 	}
 	return execute.FromFloat32s(typ, dims, y)
 }

@@ -36,8 +36,8 @@ func (k binary) apply(c *op.Call, a, b *execute.Tensor) (*execute.Tensor, error)
 	if err := c.Room(a.DType, dims); err != nil {
 		return nil, err
 	}
-	if engine := c.Arithmetic(); engine != nil && simple[c.Node.GetOpType()] && a.IsFloat() && op.Product(dims) > 0 {
-		return otherEngine(engine, c.Node.GetOpType(), dims, a, b)
+	if c.Arithmetic() != nil && simple[c.Node.GetOpType()] && a.IsFloat() && op.Product(dims) > 0 {
+		return otherEngine(c, dims, a, b)
 	}
 	w := op.NewWalk(dims, op.Strides(dims), op.Spread(a.Dims, dims), op.Spread(b.Dims, dims))
 	n := op.Product(dims)
@@ -67,14 +67,14 @@ func (k binary) apply(c *op.Call, a, b *execute.Tensor) (*execute.Tensor, error)
 var simple = map[string]bool{"Add": true, "Sub": true, "Mul": true, "Div": true, "Abs": true, "Ceil": true, "Cos": true, "Exp": true,
 	"Floor": true, "Log": true, "Neg": true, "Relu": true, "Sigmoid": true, "Sin": true, "Sqrt": true, "Tanh": true}
 
-func otherEngine(engine op.Arithmetic, name string, dims []int64, in ...*execute.Tensor) (*execute.Tensor, error) {
+func otherEngine(c *op.Call, dims []int64, in ...*execute.Tensor) (*execute.Tensor, error) {
 	for i, t := range in {
 		var err error
-		if in[i], err = op.Expand(t, dims); err != nil {
+		if in[i], err = c.Expand(t, dims); err != nil {
 			return nil, err
 		}
 	}
-	return engine.Elementwise(name, in...)
+	return c.Arithmetic().Elementwise(c.Node.GetOpType(), in...)
 }
 
 // combine applies f to pairs of elements.
@@ -124,34 +124,6 @@ func singles(w *op.Walk, y, a, b []float32, f func(y, a, b []float32)) {
 			y = y[k:]
 		}
 	})
-}
-
-func add(y, a, b []float32) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = a[i] + b[i]
-	}
-}
-
-func subtract(y, a, b []float32) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = a[i] - b[i]
-	}
-}
-
-func multiply(y, a, b []float32) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = a[i] * b[i]
-	}
-}
-
-func divide(y, a, b []float32) {
-	a, b = a[:len(y)], b[:len(y)]
-	for i := range y {
-		y[i] = a[i] / b[i]
-	}
 }
 
 // fold is an operator that combines any number of tensors, one after another. finish may be nil.

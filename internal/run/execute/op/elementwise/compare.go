@@ -69,13 +69,13 @@ func runWhere(c *op.Call) ([]*execute.Tensor, error) {
 	if err := c.Room(a.DType, dims); err != nil {
 		return nil, err
 	}
-	if b, err = op.View(b, dims, op.Spread(b.Dims, dims), 0); err != nil {
+	if b, err = c.View(b, dims, op.Spread(b.Dims, dims), 0); err != nil {
 		return nil, err
 	}
-	if a, err = op.Expand(a, dims); err != nil {
+	if a, err = c.Expand(a, dims); err != nil {
 		return nil, err
 	}
-	if condition, err = op.Expand(condition, dims); err != nil {
+	if condition, err = c.Expand(condition, dims); err != nil {
 		return nil, err
 	}
 	size := b.Size()

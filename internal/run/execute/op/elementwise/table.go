@@ -12,10 +12,10 @@ import (
 
 // Operators are the operators of this package.
 var Operators = op.Table{
-	"Add": binary{add, func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }, nil}.operator(),
-	"Sub": binary{subtract, func(a, b float64) float64 { return a - b }, func(a, b int64) int64 { return a - b }, nil}.operator(),
-	"Mul": binary{multiply, func(a, b float64) float64 { return a * b }, func(a, b int64) int64 { return a * b }, nil}.operator(),
-	"Div": binary{divide, func(a, b float64) float64 { return a / b }, func(a, b int64) int64 { return a / b }, func(a, b uint64) uint64 { return a / b }}.operator(),
+	"Add": binary{kernels.Add, func(a, b float64) float64 { return a + b }, func(a, b int64) int64 { return a + b }, nil}.operator(),
+	"Sub": binary{kernels.Subtract, func(a, b float64) float64 { return a - b }, func(a, b int64) int64 { return a - b }, nil}.operator(),
+	"Mul": binary{kernels.Multiply, func(a, b float64) float64 { return a * b }, func(a, b int64) int64 { return a * b }, nil}.operator(),
+	"Div": binary{kernels.Divide, func(a, b float64) float64 { return a / b }, func(a, b int64) int64 { return a / b }, func(a, b uint64) uint64 { return a / b }}.operator(),
 	"Pow": {Inputs: 2, Run: runPow},
 	"Min": smallest.fold(nil),
 	"Max": largest.fold(nil),
@@ -66,7 +66,12 @@ func bits(f func(a, b int64) int64) op.Operator { return binary{whole: f}.operat
 func hardSigmoid(c *op.Call) (unary, error) {
 	alpha, beta := c.Float("alpha", 0.2), c.Float("beta", 0.5)
 	return unary{
-		single: each(func(x float32) float32 { return min(max(float32(alpha*x)+beta, 0), 1) }),
+		single: func(y, x []float32) {
+			for i, v := range x {
+				y[i] = float32(alpha*v) + beta
+			}
+			kernels.Clip(y, y, 0, 1)
+		},
 		double: func(x float64) float64 { return min(max(float64(alpha)*x+float64(beta), 0), 1) },
 	}, nil
 }

@@ -79,12 +79,7 @@ func each(f func(x float32) float32) func(y, x []float32) {
 	}
 }
 
-func relu(y, x []float32) {
-	y = y[:len(x)]
-	for i, v := range x {
-		y[i] = max(v, 0)
-	}
-}
+func relu(y, x []float32) { kernels.Clip(y, x, 0, float32(math.Inf(1))) }
 
 // sigmoid is 1/(1 + exp(-x)).
 func sigmoid(y, x []float32) {
@@ -104,18 +99,7 @@ func sigmoid64(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
 func clip(lo, hi float64) unary {
 	least, most := float32(lo), float32(hi)
 	return unary{
-		single: func(y, x []float32) {
-			y = y[:len(x)]
-			for i, v := range x {
-				if v < least {
-					v = least
-				}
-				if v > most {
-					v = most
-				}
-				y[i] = v
-			}
-		},
+		single: func(y, x []float32) { kernels.Clip(y, x, least, most) },
 		double: func(x float64) float64 { return min(max(x, lo), hi) },
 	}
 }
@@ -159,7 +143,7 @@ func Gelu(approximate bool) unary {
 		return unary{
 			single: func(y, x []float32) {
 				for i, v := range x {
-					y[i] = float32(0.7978845608) * (v + 0.044715*v*v*v)
+					y[i] = 0.7978845608 * (v + float32(0.044715*v*v*v))
 				}
 				kernels.Tanh.Apply(y, y)
 				half(y, x)

@@ -75,5 +75,5 @@ func runConstantOfShape(c *op.Call) ([]*execute.Tensor, error) {
 	if err := c.Room(element.DType, dims); err != nil {
 		return nil, err
 	}
-	return op.One(op.Filled(element.DType, dims, element.Data))
+	return op.One(c.Filled(element.DType, dims, element.Data))
 }

@@ -25,7 +25,7 @@ func runTranspose(c *op.Call) ([]*execute.Tensor, error) {
 			perm[i] = int(p)
 		}
 	}
-	return op.One(op.Transpose(c.In[0], perm))
+	return op.One(c.Transpose(c.In[0], perm))
 }
 
 func runReshape(c *op.Call) ([]*execute.Tensor, error) {
@@ -106,7 +106,7 @@ func runExpand(c *op.Call) ([]*execute.Tensor, error) {
 	if err := c.Room(c.In[0].DType, dims); err != nil {
 		return nil, err
 	}
-	return op.One(op.Expand(c.In[0], dims))
+	return op.One(c.Expand(c.In[0], dims))
 }
 
 func runConcat(c *op.Call) ([]*execute.Tensor, error) {
@@ -117,7 +117,7 @@ func runConcat(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return op.One(op.Concat(c.In, a))
+	return op.One(c.Concat(c.In, a))
 }
 
 func runSplit(c *op.Call) ([]*execute.Tensor, error) {
@@ -140,7 +140,7 @@ func runSplit(c *op.Call) ([]*execute.Tensor, error) {
 		if n < 0 || at+n > t.Dims[a] {
 			return nil, fmt.Errorf("cannot split axis %d of dims %v into %v", a, t.Dims, sizes)
 		}
-		part, err := op.Slice(t, a, at, n)
+		part, err := c.Slice(t, a, at, n)
 		if err != nil {
 			return nil, err
 		}
@@ -176,7 +176,7 @@ func runSlice(c *op.Call) ([]*execute.Tensor, error) {
 		start += from * steps[a]
 		dims[a], steps[a] = n, steps[a]*step
 	}
-	return op.One(op.View(t, dims, steps, start))
+	return op.One(c.View(t, dims, steps, start))
 }
 
 func runPad(c *op.Call) ([]*execute.Tensor, error) {
@@ -213,7 +213,7 @@ func runPad(c *op.Call) ([]*execute.Tensor, error) {
 		return nil, err
 	}
 	if c.Text("mode", "constant") == "reflect" {
-		return op.One(reflect(t, before, after))
+		return op.One(reflect(c, t, before, after))
 	}
 	element := make([]byte, t.Size())
 	if v := c.Input(2); v != nil {
@@ -228,7 +228,7 @@ func runPad(c *op.Call) ([]*execute.Tensor, error) {
 		}
 		element = v.Data
 	}
-	return op.One(op.Pad(t, before, after, element))
+	return op.One(c.Pad(t, before, after, element))
 }
 
 func runGather(c *op.Call) ([]*execute.Tensor, error) {
@@ -240,7 +240,7 @@ func runGather(c *op.Call) ([]*execute.Tensor, error) {
 	if err := c.Room(t.DType, slices.Concat(t.Dims[:a], c.In[1].Dims, t.Dims[a+1:])); err != nil {
 		return nil, err
 	}
-	return op.One(op.Gather(t, c.In[1], a))
+	return op.One(c.Gather(t, c.In[1], a))
 }
 
 func runDepthToSpace(c *op.Call) ([]*execute.Tensor, error) {
@@ -257,7 +257,7 @@ func runDepthToSpace(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, err = op.Transpose(t, perm); err != nil {
+	if t, err = c.Transpose(t, perm); err != nil {
 		return nil, err
 	}
 	return op.One(op.Reshaped(t, []int64{n, ch, h * b, w * b}))
@@ -272,7 +272,7 @@ func runSame(c *op.Call) ([]*execute.Tensor, error) {
 }
 
 // reflect pads with mirrored elements.
-func reflect(t *execute.Tensor, before, after []int64) (*execute.Tensor, error) {
+func reflect(c *op.Call, t *execute.Tensor, before, after []int64) (*execute.Tensor, error) {
 	for a := range t.Dims {
 		n := t.Dims[a]
 		if before[a] < 0 || after[a] < 0 || before[a] >= n || after[a] >= n {
@@ -287,7 +287,7 @@ func reflect(t *execute.Tensor, before, after []int64) (*execute.Tensor, error) 
 		if err != nil {
 			return nil, err
 		}
-		if t, err = op.Gather(t, index, a); err != nil {
+		if t, err = c.Gather(t, index, a); err != nil {
 			return nil, err
 		}
 	}

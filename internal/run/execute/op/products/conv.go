@@ -72,6 +72,8 @@ func runConv(c *op.Call) ([]*execute.Tensor, error) {
 	return op.One(c.NewFloats(x.DType, s.dims, func(y []float32) error {
 		if bias != nil {
 			spread(y, op.Floats(bias), s.shape.Images)
+		} else {
+			clear(y)
 		}
 		return s.shape.Convolve(c.Context(), op.Workers(), y, op.Floats(x), op.Floats(k))
 	}))
@@ -122,6 +124,8 @@ func runConvTranspose(c *op.Call) ([]*execute.Tensor, error) {
 	return op.One(c.NewFloats(x.DType, slices.Concat([]int64{x.Dims[0], int64(s.From)}, spatial), func(y []float32) error {
 		if bias != nil {
 			spread(y, op.Floats(bias), s.Images)
+		} else {
+			clear(y)
 		}
 		return s.Transpose(c.Context(), op.Workers(), y, op.Floats(x), op.Floats(k))
 	}))

@@ -81,14 +81,15 @@ func product(c *op.Call, a, b operand, start func(y []float32)) (*execute.Tensor
 	case !a.IsFloat():
 		return wholeProduct(places, a, b, dims)
 	case c.Arithmetic() != nil && op.Product(dims) > 0 && a.columns > 0:
-		return otherProduct(c.Arithmetic(), places, a, b, dims)
+		return otherProduct(c, places, a, b, dims)
 	case a.DType == dtype.Float64:
-		return doubleProduct(places, a, b, dims)
+		return doubleProduct(c, places, a, b, dims)
 	}
 	return c.NewFloats(a.DType, dims, func(y []float32) error {
-		if start != nil {
-			start(y)
+		if start == nil {
+			start = func(y []float32) { clear(y) }
 		}
+		start(y)
 		if len(y) == 0 || a.columns == 0 {
 			return nil
 		}
@@ -145,7 +146,7 @@ func wholes(places [][2]int, a, b operand, x, y []int64) []int64 {
 	return z
 }
 
-func doubleProduct(places [][2]int, a, b operand, dims []int64) (*execute.Tensor, error) {
+func doubleProduct(c *op.Call, places [][2]int, a, b operand, dims []int64) (*execute.Tensor, error) {
 	z := make([]float64, op.Product(dims))
 	if len(z) == 0 || a.columns == 0 {
 		return execute.FromFloat64s(a.DType, dims, z)
@@ -161,7 +162,7 @@ func doubleProduct(places [][2]int, a, b operand, dims []int64) (*execute.Tensor
 	if !finite(y) {
 		// gonum does not multiply zeros of a, and 0·∞ is NaN. It does if b is transposed.
 		var err error
-		if b, err = turned(b); err != nil {
+		if b, err = turned(c, b); err != nil {
 			return nil, err
 		}
 		y = op.Doubles(b.Tensor)
@@ -176,7 +177,7 @@ func doubleProduct(places [][2]int, a, b operand, dims []int64) (*execute.Tensor
 }
 
 // turned has the columns of an operand one after another.
-func turned(o operand) (operand, error) {
+func turned(c *op.Call, o operand) (operand, error) {
 	if o.transposed {
 		return o, nil
 	}
@@ -184,7 +185,7 @@ func turned(o operand) (operand, error) {
 	if err != nil {
 		return o, err
 	}
-	t, err = op.Transpose(t, []int{0, 2, 1})
+	t, err = c.Transpose(t, []int{0, 2, 1})
 	o.Tensor, o.transposed = t, true
 	return o, err
 }
@@ -199,12 +200,12 @@ func finite(x []float64) bool {
 }
 
 // otherProduct multiplies by another engine's arithmetic.
-func otherProduct(engine op.Arithmetic, places [][2]int, a, b operand, dims []int64) (*execute.Tensor, error) {
+func otherProduct(c *op.Call, places [][2]int, a, b operand, dims []int64) (*execute.Tensor, error) {
 	part := func(o operand, i int) (*execute.Tensor, error) {
 		n := o.rows * o.columns * o.Size()
 		t := &execute.Tensor{DType: o.DType, Dims: []int64{int64(o.columns), int64(o.rows)}, Data: o.Data[i*n:][:n]}
 		if o.transposed {
-			return op.Transpose(t, []int{1, 0})
+			return c.Transpose(t, []int{1, 0})
 		}
 		return t, nil
 	}
@@ -221,7 +222,7 @@ func otherProduct(engine op.Arithmetic, places [][2]int, a, b operand, dims []in
 		if err != nil {
 			return nil, err
 		}
-		z, err := engine.MatMul(x, y, int64(a.rows), int64(a.columns), int64(b.columns))
+		z, err := c.Arithmetic().MatMul(x, y, int64(a.rows), int64(a.columns), int64(b.columns))
 		if err != nil {
 			return nil, err
 		}
@@ -284,7 +285,7 @@ func runGemm(c *op.Call) ([]*execute.Tensor, error) {
 	dims := []int64{int64(a.rows), int64(b.columns)}
 	bias := c.Input(2)
 	if bias != nil {
-		if bias, err = op.Expand(bias, dims); err != nil {
+		if bias, err = c.Expand(bias, dims); err != nil {
 			return nil, err
 		}
 	}

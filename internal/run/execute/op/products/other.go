@@ -19,7 +19,7 @@ func (s *convolution) byOther(c *op.Call, x, k, bias *execute.Tensor) (*execute.
 		return nil, err
 	}
 	steps := plane(w.strides, 1)
-	if x, err = padded(x, w, make([]byte, x.Size())); err != nil {
+	if x, err = padded(c, x, w, make([]byte, x.Size())); err != nil {
 		return nil, err
 	}
 	if k, err = dilated(image(k), plane(w.dilations, 1)); err != nil {
@@ -29,11 +29,11 @@ func (s *convolution) byOther(c *op.Call, x, k, bias *execute.Tensor) (*execute.
 	groups, out := int64(s.shape.Groups), []int64{int64(s.shape.Images), int64(s.shape.To / s.shape.Groups), int64(s.shape.Out[1]), int64(s.shape.Out[2])}
 	for g := range groups {
 		nx, nk := x.Dims[1]/groups, k.Dims[0]/groups
-		xs, err := op.Slice(x, 1, g*nx, nx)
+		xs, err := c.Slice(x, 1, g*nx, nx)
 		if err != nil {
 			return nil, err
 		}
-		ks, err := op.Slice(k, 0, g*nk, nk)
+		ks, err := c.Slice(k, 0, g*nk, nk)
 		if err != nil {
 			return nil, err
 		}
@@ -43,7 +43,7 @@ func (s *convolution) byOther(c *op.Call, x, k, bias *execute.Tensor) (*execute.
 		}
 		parts = append(parts, y)
 	}
-	y, err := op.Concat(parts, 1)
+	y, err := c.Concat(parts, 1)
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func (s *convolution) byOther(c *op.Call, x, k, bias *execute.Tensor) (*execute.
 		if err != nil {
 			return nil, err
 		}
-		if column, err = op.Expand(column, y.Dims); err != nil {
+		if column, err = c.Expand(column, y.Dims); err != nil {
 			return nil, err
 		}
 		if y, err = c.Arithmetic().Elementwise("Add", y, column); err != nil {
@@ -64,7 +64,7 @@ func (s *convolution) byOther(c *op.Call, x, k, bias *execute.Tensor) (*execute.
 
 // byOther pools by another engine's arithmetic.
 func (p *pooling) byOther(c *op.Call, t *execute.Tensor) (*execute.Tensor, error) {
-	t, err := padded(t, p.window, lowest(t.DType))
+	t, err := padded(c, t, p.window, lowest(t.DType))
 	if err != nil {
 		return nil, err
 	}
@@ -93,10 +93,10 @@ func plane(numbers []int64, first int64) []int64 {
 	return numbers
 }
 
-func padded(t *execute.Tensor, w *window, element []byte) (*execute.Tensor, error) {
+func padded(c *op.Call, t *execute.Tensor, w *window, element []byte) (*execute.Tensor, error) {
 	front := append([]int64{0, 0}, plane(w.before, 0)...)
 	back := append([]int64{0, 0}, plane(w.after, 0)...)
-	return op.Pad(image(t), front, back, element)
+	return c.Pad(image(t), front, back, element)
 }
 
 // dilated inserts steps-1 zeros between neighbours along each spatial axis.

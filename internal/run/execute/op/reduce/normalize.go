@@ -12,7 +12,7 @@ import (
 
 // rowFactors returns a tensor of factors or offsets as rows of n elements, of which row i belongs to row
 // i % rows of the values; nil for an absent one.
-func rowFactors(t *execute.Tensor, dims []int64, a int) ([]float32, error) {
+func rowFactors(c *op.Call, t *execute.Tensor, dims []int64, a int) ([]float32, error) {
 	if t == nil {
 		return nil, nil
 	}
@@ -23,7 +23,7 @@ func rowFactors(t *execute.Tensor, dims []int64, a int) ([]float32, error) {
 	if int64(t.Len()) == n {
 		return op.Floats(t), nil
 	}
-	full, err := op.Expand(t, dims)
+	full, err := c.Expand(t, dims)
 	if err != nil {
 		return nil, err
 	}
@@ -77,10 +77,10 @@ func normalized(c *op.Call, center bool) ([]*execute.Tensor, error) {
 		return nil, err
 	}
 	z := &Normalization{N: int(op.Product(t.Dims[a:])), Epsilon: float64(c.Float("epsilon", 1e-5)), Center: center}
-	if z.Scale, err = rowFactors(c.In[1], t.Dims, a); err != nil {
+	if z.Scale, err = rowFactors(c, c.In[1], t.Dims, a); err != nil {
 		return nil, err
 	}
-	if z.Bias, err = rowFactors(c.Input(2), t.Dims, a); err != nil {
+	if z.Bias, err = rowFactors(c, c.Input(2), t.Dims, a); err != nil {
 		return nil, err
 	}
 	if err := c.Spend(5 * float64(t.Len())); err != nil {
@@ -269,7 +269,7 @@ func runLpNormalization(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t, err = op.ToLast(t, a); err != nil {
+	if t, err = c.ToLast(t, a); err != nil {
 		return nil, err
 	}
 	y, err := Rows(c, t, int(c.In[0].Dims[a]), func(y, x []float32) {
@@ -279,7 +279,7 @@ func runLpNormalization(c *op.Call) ([]*execute.Tensor, error) {
 		}
 		norm = math.Pow(norm, 1/float64(p))
 		for i, v := range x {
-			if norm > 0 {
+			if y[i] = 0; norm > 0 {
 				y[i] = float32(float64(v) / norm)
 			}
 		}
@@ -287,7 +287,7 @@ func runLpNormalization(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return op.One(op.FromLast(y, a))
+	return op.One(c.FromLast(y, a))
 }
 
 // runMeanVariance subtracts the mean over axes and divides by the standard deviation.
@@ -311,7 +311,7 @@ func runMeanVariance(c *op.Call) ([]*execute.Tensor, error) {
 	for i, p := range perm {
 		back[p] = i
 	}
-	if t, err = op.Transpose(t, perm); err != nil {
+	if t, err = c.Transpose(t, perm); err != nil {
 		return nil, err
 	}
 	y, err := Rows(c, t, n, func(y, x []float32) {
@@ -324,7 +324,7 @@ func runMeanVariance(c *op.Call) ([]*execute.Tensor, error) {
 	if err != nil {
 		return nil, err
 	}
-	return op.One(op.Transpose(y, back))
+	return op.One(c.Transpose(y, back))
 }
 
 // runLRN divides by a power of the sum of the squares of neighbouring channels.

@@ -58,7 +58,7 @@ func (r reducer) apply(c *op.Call, t *execute.Tensor, marks []bool, keep bool) (
 	if err := c.Room(t.DType, t.Dims); err != nil {
 		return nil, err
 	}
-	t, err := op.Transpose(t, append(kept, gone...))
+	t, err := c.Transpose(t, append(kept, gone...))
 	if err != nil {
 		return nil, err
 	}

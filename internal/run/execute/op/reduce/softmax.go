@@ -28,13 +28,13 @@ func alongAxis(c *op.Call, f func(y, x []float32)) ([]*execute.Tensor, error) {
 	}
 	turn := c.Opset >= 13 && a < len(t.Dims)-1
 	if turn {
-		if t, err = op.ToLast(t, a); err != nil {
+		if t, err = c.ToLast(t, a); err != nil {
 			return nil, err
 		}
 	}
 	y, err := Rows(c, t, n, f)
 	if err == nil && turn {
-		y, err = op.FromLast(y, a)
+		y, err = c.FromLast(y, a)
 	}
 	return op.One(y, err)
 }
