@@ -47,13 +47,16 @@ var Operators = op.Table{
 	"LessOrEqual":    comparison(func(c int) bool { return c <= 0 }),
 	"Greater":        comparison(func(c int) bool { return c > 0 }),
 	"GreaterOrEqual": comparison(func(c int) bool { return c >= 0 }),
-	"And":            bits(func(a, b int64) int64 { return a & b }),
-	"Or":             bits(func(a, b int64) int64 { return a | b }),
+	"And":            bitwise(func(a, b int64) int64 { return a & b }),
+	"Or":             bitwise(func(a, b int64) int64 { return a | b }),
 	"Where":          {Inputs: 3, Run: runWhere},
 
-	"Cast":             {Inputs: 1, Attributes: "to saturate round_mode", Run: runCast},
-	"QuantizeLinear":   {Inputs: 2, Attributes: "axis block_size output_dtype saturate precision", Run: runQuantizeLinear},
-	"DequantizeLinear": {Inputs: 2, Attributes: "axis block_size output_dtype", Run: runDequantizeLinear},
+	"CastLike":              {Inputs: 2, Attributes: "saturate round_mode", Run: runCastLike},
+	"BitCast":               {Inputs: 1, Attributes: "to", Run: runBitCast},
+	"Cast":                  {Inputs: 1, Attributes: "to saturate round_mode", Run: runCast},
+	"QuantizeLinear":        {Inputs: 2, Attributes: "axis block_size output_dtype saturate precision", Run: runQuantizeLinear},
+	"DynamicQuantizeLinear": {Inputs: 1, Run: runDynamicQuantizeLinear},
+	"DequantizeLinear":      {Inputs: 2, Attributes: "axis block_size output_dtype", Run: runDequantizeLinear},
 }
 
 var (
@@ -61,7 +64,7 @@ var (
 	largest  = binary{nil, math.Max, func(a, b int64) int64 { return max(a, b) }, func(a, b uint64) uint64 { return max(a, b) }}
 )
 
-func bits(f func(a, b int64) int64) op.Operator { return binary{whole: f}.operator() }
+func bitwise(f func(a, b int64) int64) op.Operator { return binary{whole: f}.operator() }
 
 func hardSigmoid(c *op.Call) (unary, error) {
 	alpha, beta := c.Float("alpha", 0.2), c.Float("beta", 0.5)

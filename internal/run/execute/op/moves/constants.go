@@ -2,6 +2,7 @@ package moves
 
 import (
 	"errors"
+	"math"
 
 	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
@@ -22,31 +23,38 @@ func runShape(c *op.Call) ([]*execute.Tensor, error) {
 	return op.One(execute.FromInt64s(dtype.Int64, []int64{int64(len(dims))}, dims))
 }
 
+// runRange counts from the first input up to the second, by the third.
 func runRange(c *op.Call) ([]*execute.Tensor, error) {
-	if c.In[0].IsFloat() {
-		return nil, op.Unsupported("elements of type %v", c.In[0].DType)
-	}
 	for _, t := range c.In[:3] {
-		if t.Len() != 1 {
-			return nil, errors.New("its inputs are not scalars")
+		if t.Len() != 1 || t.DType != c.In[0].DType {
+			return nil, errors.New("its inputs are not scalars of one type")
 		}
 	}
-	from, to, by := c.In[0].Int64s()[0], c.In[1].Int64s()[0], c.In[2].Int64s()[0]
-	if by == 0 {
+	typ := c.In[0].DType
+	from, to, by := c.In[0].Float64s()[0], c.In[1].Float64s()[0], c.In[2].Float64s()[0]
+	if by == 0 || by != by {
 		return nil, errors.New("delta is 0")
 	}
-	n := max((to-from)/by, 0)
-	if n > 0 && (to-from)%by != 0 || n == 0 && (to-from)*by > 0 {
-		n++
+	n := max(math.Ceil((to-from)/by), 0)
+	if n != n || n > execute.MaxBytes {
+		return nil, op.Unsupported("a range of %v elements", n)
 	}
-	if err := c.Room(dtype.Int64, []int64{n}); err != nil {
+	dims := []int64{int64(n)}
+	if err := c.Room(dtype.Int64, dims); err != nil {
 		return nil, err
 	}
-	list := make([]int64, n)
-	for i := range list {
-		list[i] = from + int64(i)*by
+	if !typ.Float() {
+		list, first, step := make([]int64, int(n)), c.In[0].Int64s()[0], c.In[2].Int64s()[0]
+		for i := range list {
+			list[i] = first + int64(i)*step
+		}
+		return op.One(execute.FromInt64s(typ, dims, list))
 	}
-	return op.One(execute.FromInt64s(c.In[0].DType, []int64{n}, list))
+	list := make([]float64, int(n))
+	for i := range list {
+		list[i] = from + float64(i)*by
+	}
+	return op.One(execute.FromFloat64s(typ, dims, list))
 }
 
 func runConstant(c *op.Call) ([]*execute.Tensor, error) {
@@ -58,6 +66,14 @@ func runConstant(c *op.Call) ([]*execute.Tensor, error) {
 		return op.One(execute.FromInt64s(dtype.Int64, nil, []int64{a.GetI()}))
 	case "value_ints":
 		return op.One(execute.FromInt64s(dtype.Int64, []int64{int64(len(a.GetInts()))}, a.GetInts()))
+	case "value_string":
+		return op.One(&execute.Tensor{DType: dtype.String, Text: []string{string(a.GetS())}}, nil)
+	case "value_strings":
+		text := make([]string, len(a.GetStrings()))
+		for i, v := range a.GetStrings() {
+			text[i] = string(v)
+		}
+		return op.One(&execute.Tensor{DType: dtype.String, Dims: []int64{int64(len(text))}, Text: text}, nil)
 	case "value_float":
 		return op.One(execute.FromFloat32s(dtype.Float32, nil, []float32{a.GetF()}))
 	}
