@@ -129,13 +129,13 @@ func TestRefusals(t *testing.T) {
 		edit func(g *onnxpb.GraphProto)
 		says string
 	}{
-		{func(g *onnxpb.GraphProto) { g.Node[2].OpType = proto.String("Celu") }, `Celu node "Relu_h0"`},
+		{func(g *onnxpb.GraphProto) { g.Node[2].OpType = proto.String("Multinomial") }, `Multinomial node "Relu_h0"`},
 		{func(g *onnxpb.GraphProto) { g.Node[0].Domain = proto.String("com.microsoft") }, `MatMul node "MatMul_m0"`},
 		{func(g *onnxpb.GraphProto) { // whose body reads what the body is given
 			body := &onnxpb.GraphProto{Input: []*onnxpb.ValueInfoProto{{Name: proto.String("given")}}, Output: []*onnxpb.ValueInfoProto{{Name: proto.String("given")}}}
-			g.Node[2].OpType = proto.String("Loop")
+			g.Node[2].OpType = proto.String("While")
 			g.Node[2].Attribute = []*onnxpb.AttributeProto{{Name: proto.String("body"), Type: onnxpb.AttributeProto_GRAPH.Enum(), G: body}}
-		}, `Loop node "Relu_h0": not supported`},
+		}, `While node "Relu_h0": not supported`},
 		{func(g *onnxpb.GraphProto) {
 			g.Node[1].Attribute = append(g.Node[1].Attribute, attr("broadcast", 1))
 		}, `attribute "broadcast"`},

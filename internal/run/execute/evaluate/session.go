@@ -67,6 +67,11 @@ func (s *Session) run(inputs []*execute.Tensor, values ...string) ([]*execute.Te
 	for _, name := range values {
 		top.uses[name]++
 	}
+	for _, in := range g.GetInput() {
+		if in.GetType().GetOptionalType() != nil {
+			top.values[in.GetName()] = nil // absent, if it is not given
+		}
+	}
 	for _, t := range inputs {
 		top.values[t.Name] = t
 	}

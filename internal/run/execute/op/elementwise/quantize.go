@@ -105,6 +105,9 @@ func runQuantizeLinear(c *op.Call) ([]*execute.Tensor, error) {
 			v = float64(float32(numbers[i]) / float32(scale))
 		}
 		quotients[i] = v
+		if c.Input(2) != nil && !codes.Integer() { // -0 becomes 0
+			quotients[i] += zeros[i]
+		}
 	}
 	if made, ok := op.EncodeSmall(codes, quotients, c.Int("saturate", 1) != 0, "up"); ok {
 		return op.One(&execute.Tensor{DType: codes, Dims: x.Dims, Data: made}, nil)
