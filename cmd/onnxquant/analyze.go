@@ -48,6 +48,7 @@ func (f *analyzeFlags) flagSet() *pflag.FlagSet {
 		"find the model with the least error of at most `SIZE` bytes")
 	fs.Var(dataPaths{&f.run.Data}, "calib",
 		"measure what each format of each weight does to the outputs\nof MODEL, on `DATA` as calibrate --data takes them, or self;\nwithout --max-size nothing is recommended; may be repeated")
+	cli.AlsoData(fs, "calib")
 	defineData(fs, &f.run, sensitivity.DefaultSamples)
 	fs.StringVar(&f.emit, "emit", "", "write the recommendation to `FILE`, for --precision-info")
 	fs.StringVar(&f.page, "report", "", "write a page about the analysis to `FILE`")

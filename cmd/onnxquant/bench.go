@@ -20,6 +20,7 @@ type benchFlags struct {
 func (f *benchFlags) flagSet() *pflag.FlagSet {
 	fs := cli.NewFlagSet()
 	fs.StringArrayVar(&f.opts.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy, .npz or .jsonl `FILE`, or a\nfolder of such; the first sample is used; may be repeated\n(default: random inputs)")
+	cli.AlsoData(fs, "inputs")
 	fs.Var(cli.SizesOf{Value: &f.opts.Dims}, "dim", "size of a symbolic dimension of random inputs; may be repeated")
 	fs.VarP(cli.NotNegative(&f.opts.Threads), "threads", "j", "number of threads of ONNX Runtime (default: as it chooses)")
 	fs.Var(cli.Number[int]{Value: &f.seconds, Valid: func(n int) bool { return n >= 1 && n <= 86400 }, Want: "1 to 86400"}, "seconds",

@@ -100,6 +100,43 @@ func TestHints(t *testing.T) {
 	}
 }
 
+// Every command that takes data calls it --data, in its help and manual page, too.
+func TestData(t *testing.T) {
+	const taking = 6 // the conversion, analyze, bench, calibrate, report, verify
+	n := 0
+	for _, cmd := range program().All() {
+		own := ""
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if slices.Contains([]string{"calib", "data", "inputs"}, f.Name) {
+				own = f.Name
+			}
+		})
+		if own == "" {
+			continue
+		}
+		n++
+		for _, words := range [][]string{{"--data", "a", "--" + own + "=b"}, {"-data=a", "--data", "b"}} {
+			fs := cmd.Flags()
+			if err := program().ParseInOrder(fs, words); err != nil {
+				t.Errorf("%s %q: %v", cmd.Line(""), words, err)
+			} else if given := fs.Lookup(own).Annotations[cli.Given]; !slices.Equal(given, []string{"a", "b"}) || !fs.Changed("data") {
+				t.Errorf("%s %q: --%s is %q", cmd.Line(""), words, own, given)
+			}
+		}
+		for _, words := range [][]string{{"help", cmp.Or(cmd.Name, "all")}, {"help", "man", cmp.Or(cmd.Name, "convert")}} {
+			if text := strings.ReplaceAll(helpText(t, words...), `\-`, "-"); !strings.Contains(text, "--data") {
+				t.Errorf("%q does not say --data", words)
+			}
+		}
+		if words := strings.Fields(cmd.Name + " --dat"); !slices.Equal(complete(t, "zsh", len(words)-1, words...), []string{"--data"}) {
+			t.Errorf("%q is not completed", words)
+		}
+	}
+	if n != taking {
+		t.Errorf("%d commands take data, want %d", n, taking)
+	}
+}
+
 // No example is wrong usage: it fails only because its files are missing.
 func TestExamplesAreUsage(t *testing.T) {
 	t.Chdir(t.TempDir())

@@ -54,6 +54,7 @@ func (f *verifyFlags) defineComparison(fs *pflag.FlagSet) {
 	fs.Var(cli.Choice[verify.Verdict]{Value: &f.failOn, Allowed: verify.Verdicts[:2], Kind: "VERDICT"}, "fail-on", "verdict whose exit status is not 0: failed, or poor as well\n(default failed)")
 	fs.StringVar(&o.ORTLibrary, "ort-lib", "", ortLibUsage)
 	fs.StringArrayVar(&o.Inputs, "inputs", nil, "inputs of the models, a .pb, .npy, .npz or .jsonl `FILE`, or a\nfolder of such; may be repeated (default: random inputs)")
+	cli.AlsoData(fs, "inputs")
 	fs.Uint64Var(&o.Seed, "seed", 0, "seed `N` of random inputs (default 0)")
 	fs.Var(cli.SizesOf{Value: &o.Dims}, "dim", "size of a symbolic dimension; may be repeated")
 	fs.StringArrayVar(&o.Logits, "logits", nil, "output `NAME` has logits, whose softmax is a distribution; may\nbe repeated (default: outputs with logit in their names)")

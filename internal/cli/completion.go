@@ -213,7 +213,9 @@ func (x *completion) flags(fs *pflag.FlagSet, word string) {
 	fs.VisitAll(func(f *pflag.Flag) {
 		_, text := pflag.UnquoteUsage(f)
 		text, _, _ = strings.Cut(strings.ReplaceAll(text, "\n", " "), ";")
-		x.add(dashes+f.Name, text)
+		for _, name := range append([]string{f.Name}, f.Annotations[otherNames]...) {
+			x.add(dashes+name, text)
+		}
 	})
 }
 

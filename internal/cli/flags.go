@@ -57,6 +57,22 @@ func givenOnce(fs *pflag.FlagSet) (err error) {
 	return err
 }
 
+// AlsoData makes --data another name of a flag of fs: every command that takes data understands it.
+func AlsoData(fs *pflag.FlagSet, name string) {
+	flag := fs.Lookup(name)
+	flag.Usage += "; also --data"
+	flag.Annotations = map[string][]string{otherNames: {"data"}}
+	fs.SetNormalizeFunc(func(_ *pflag.FlagSet, given string) pflag.NormalizedName {
+		if given == "data" {
+			given = name
+		}
+		return pflag.NormalizedName(given)
+	})
+}
+
+// otherNames is the annotation of a flag that has its other names.
+const otherNames = "other names"
+
 // addsUp reports whether the values of a repeated flag are all used.
 func addsUp(f *pflag.Flag) bool {
 	_, list := f.Value.(pflag.SliceValue)

@@ -253,7 +253,7 @@ func aboutValue(f *pflag.Flag, word string) string {
 }
 
 func flagNames(fs *pflag.FlagSet) (names []string) {
-	fs.VisitAll(func(f *pflag.Flag) { names = append(names, f.Name) })
+	fs.VisitAll(func(f *pflag.Flag) { names = append(append(names, f.Name), f.Annotations[otherNames]...) })
 	return names
 }
 

@@ -42,6 +42,9 @@ func (a *App) printMan(w io.Writer, cmd Command) {
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		kind, text := pflag.UnquoteUsage(f)
 		name := `\fB` + roff("--"+f.Name) + `\fR`
+		for _, other := range f.Annotations[otherNames] {
+			name += `, \fB` + roff("--"+other) + `\fR`
+		}
 		if f.Shorthand != "" {
 			name = `\fB` + roff("-"+f.Shorthand) + `\fR, ` + name
 		}
