@@ -17,9 +17,9 @@ func StaticOps() []string { return actpairs.Operators() }
 
 // withStatic fills in the defaults of static activations.
 func (o Options) withStatic() Options {
-	s, block := o.engine().Static, spec.PerTensor
-	if s.PerChannel {
-		block = spec.PerChannel
+	s, block := o.engine().Static, spec.PerChannel
+	if s.PerTensor {
+		block = spec.PerTensor
 	}
 	o.Block, o.ActivationType = cmp.Or(o.Block, block), cmp.Or(o.ActivationType, s.Type, "uint8")
 	o.SymmetricActivations = o.SymmetricActivations || s.Symmetric

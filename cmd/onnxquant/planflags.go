@@ -28,8 +28,8 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	o := &f.opts
 	fs.VarP(bitCount{&o.Bits}, "bits", "b",
 		"bits of a code: 2, 4 or 8 (default 4)")
-	fs.VarP(cli.Number[int]{Value: &o.Block, Valid: func(n int) bool { return n >= 2 || n == spec.PerChannel }, Want: "at least 2, or -1 for one scale per channel"}, "block", "g",
-		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel (default 128;\n32 for 8 bits; fixed for some formats; without --target the\nnext of 64, 32 and 16 that divides the axis, if one does)")
+	fs.VarP(cli.Number[int]{Value: &o.Block, Valid: func(n int) bool { return n >= 2 || n == spec.PerChannel || n == spec.PerTensor }, Want: "at least 2, or -1 for one scale per channel"}, "block", "g",
+		"block size: weights along the reduction axis that share a\nscale, at least 2; -1: one scale per channel; -2: one for a\nweight, with --activations dynamic and static (default 128;\n32 for 8 bits; fixed for some formats; without --target the\nnext of 64, 32 and 16 that divides the axis, if one does)")
 	fs.VarP(newFormat(&o.Format, codedFormats()), "format", "f",
 		"format of quantized weights:\n"+cli.OneOf(codedFormats())+"\n(default: intN, with --zero-point uintN, N from --bits)")
 	fs.BoolVarP(&o.ZeroPoint, "zero-point", "z", false,
@@ -49,7 +49,7 @@ func (f *planFlags) define(fs *pflag.FlagSet) {
 	fs.BoolVar(&o.Smallest, "smallest", false,
 		"with --target ort: codes stay codes in memory, even where a\nrun then takes more time than with floats")
 	fs.Var(cli.Choice[spec.Activations]{Value: &o.Activations, Allowed: []spec.Activations{spec.WeightsOnly, spec.Dynamic, spec.Static}, Kind: "NAME"}, "activations",
-		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 or one scale for a weight (default weights)")
+		"what operators compute with: weights, which are decoded, and\nfloats; dynamic: codes of 8 bits on activations that are\nquantized at run time, as ONNX Runtime's quantize_dynamic\nwrites them; or static: QuantizeLinear and DequantizeLinear\naround activations whose --ranges are known, as its\nquantize_static or the --target wants them; --block is then\n-1 (static's default) or -2 (dynamic's) (default weights)")
 	fs.StringVar(&f.ranges, "ranges", "",
 		"with --activations static: JSON `FILE` with the ranges of\nactivations, from onnxquant calibrate; with --float16: what\ncomes near the end of float16 by them stays float32")
 	fs.Var(cli.Choice[spec.ActivationType]{Value: &o.ActivationType, Allowed: spec.ActivationTypes(), Kind: "TYPE"}, "activation-type",

@@ -65,12 +65,12 @@ type Engine struct {
 
 // Static says which static activations a runtime supports. The zero Static is ONNX Runtime's.
 type Static struct {
-	Placement  Placement
-	PerChannel bool                // weights have per-channel scales by default, not per-tensor scales
-	Symmetric  bool                // zero points must be in the middle of the codes
-	Type       spec.ActivationType // default; "": uint8
-	Format     spec.Format         // default of weights; "": int8
-	MinRange   float64             // least difference between the ends of a range
+	Placement Placement
+	PerTensor bool                // weights have per-tensor scales by default, not per-channel scales
+	Symmetric bool                // zero points must be in the middle of the codes
+	Type      spec.ActivationType // default; "": uint8
+	Format    spec.Format         // default of weights; "": int8
+	MinRange  float64             // least difference between the ends of a range
 	// Refuses returns why the runtime does not take these types, or "". nil: the runtime takes all.
 	Refuses func(activations spec.ActivationType, weights spec.Format) string
 }
@@ -213,10 +213,9 @@ var Engines = []Engine{
 		PositiveScales: true,
 		StoredScales:   true,
 		Static: Static{
-			Placement:  Placement{Fused: true, KeepClips: true, FloatBias: true},
-			PerChannel: true,
-			Symmetric:  true,
-			Type:       "int8",
+			Placement: Placement{Fused: true, KeepClips: true, FloatBias: true},
+			Symmetric: true,
+			Type:      "int8",
 			Refuses: func(activations spec.ActivationType, weights spec.Format) string {
 				switch {
 				case activations != "int8":
@@ -250,8 +249,7 @@ var Engines = []Engine{
 		NoBnb4:  true,
 		NoQMoE:  true,
 		Static: Static{
-			Placement:  Placement{Fused: true, KeepClips: true, FloatBias: true, BeforeReshape: true},
-			PerChannel: true,
+			Placement: Placement{Fused: true, KeepClips: true, FloatBias: true, BeforeReshape: true},
 			Refuses: func(activations spec.ActivationType, _ spec.Format) string {
 				if strings.HasSuffix(string(activations), "16") {
 					return "OpenVINO computes with 8 bits, not with 16"
@@ -288,6 +286,7 @@ var Engines = []Engine{
 		FixedShapes: true,
 		Static: Static{
 			Placement: Placement{EveryOp: true, ConvChannels: true, FixedScales: true},
+			PerTensor: true,
 			Format:    spec.Uint8,
 			MinRange:  0.0001,
 		},

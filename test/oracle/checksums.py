@@ -108,7 +108,7 @@ TINYDOC_SETTINGS = [
 STATIC = [
     *(f"--activation-type {a} --format {w}" for a, w in (("uint8", "int8"), ("uint8", "uint8"), ("int8", "int8"), ("uint16", "int8"), ("int16", "int8"))),
     *(f"--target {t}" for t in ("tensorrt", "openvino", "qnn")),
-    "--block -1", "--symmetric-activations", "--reduce-range", "--target qnn --activation-type uint16 --block -1", "--ops MatMul,Conv",
+    "--block -1", "--block -2", "--symmetric-activations", "--reduce-range", "--target qnn --activation-type uint16 --block -1", "--ops MatMul,Conv",
 ]
 
 

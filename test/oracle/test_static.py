@@ -53,7 +53,7 @@ class Lab:
 
 def flags(activations, weights, per_channel, reduce_range, symmetric):
     on = ["--activation-type", activations, "--format", weights]
-    on += ["--block=-1"] if per_channel else []
+    on += ["--block=-1" if per_channel else "--block=-2"]
     on += ["--reduce-range"] if reduce_range else []
     return on + (["--symmetric-activations"] if symmetric else [])
 
@@ -107,7 +107,7 @@ def test_qnn_computes_wrongly(lab, name, node):
     assert "computes wrongly with activations of 8 bits: " + node in lab.convert("--target", "qnn").stderr
     assert "qnn-8bit" in [h["check"] for h in json.loads(onnxquant("inspect", "--json", lab.ours).stdout)["hazards"]]
     assert lab.convert("--target", "qnn", "--activation-type", "uint16").stderr == ""
-    assert lab.convert().stderr == ""
+    assert lab.convert("--block=-2").stderr == ""
 
 
 def openvino_run(path, feed):
@@ -155,13 +155,13 @@ def split_reshape():
 def test_selection(lab):
     """--ops, --exclude and --include select nodes, as op_types_to_quantize and nodes_to_exclude do."""
     lab.calibrate(MODELS["image"])
-    lab.convert("--ops", "Conv,MaxPool,Relu")
+    lab.convert("--block=-2", "--ops", "Conv,MaxPool,Relu")
     lab.peer(ops=["Conv", "MaxPool", "Relu"])
     assert lab.same() == 6
-    lab.convert("--exclude", "conv2", "--exclude", "mw")
+    lab.convert("--block=-2", "--exclude", "conv2", "--exclude", "mw")
     lab.peer(nodes_to_exclude=["conv2", "mm"])
     assert lab.same() == 18
-    lab.convert("--include", "conv*")
+    lab.convert("--block=-2", "--include", "conv*")
     lab.peer(nodes_to_quantize=["conv", "conv2"])
     assert lab.same() == 7
 
@@ -178,9 +178,9 @@ def test_reshaped_weights(lab):
     pathlib.Path(lab.ranges).write_text(json.dumps(document))
     reshape = helper.make_node("Reshape", ["w", "shape"], ["flat"], "reshape")
     reshaped = integer.model([reshape, *nodes], inputs, outputs, w + static_models.arrays(shape=([-1, 8], np.int64)))
-    for setting in [], ["--block=-1"]:
+    for setting in [], ["--block=-2"]:
         onnx.save(integer.model(nodes, inputs, outputs, [flat, w[1]]), lab.plain)
-        lab.peer(per_channel=bool(setting))
+        lab.peer(per_channel=not setting)
         onnx.save(reshaped, lab.plain)
         lab.convert(*setting)
         assert lab.same() > 0
@@ -290,7 +290,7 @@ def error(path, lab):
 def test_masked_scores(lab, activations):
     """Scores behind a mask, which quantize_static spoils, stay in float with a warning, unless that is wanted."""
     lab.calibrate(static_models.masked())
-    setting = "--activation-type", activations
+    setting = "--block=-2", "--activation-type", activations
     done = lab.convert(*setting)
     assert 'codes are too coarse for the range of 1 activation, widened by masks or outliers; the operators around them stay in float: "s2"' in done.stderr
     assert error(lab.ours, lab) < 0.05
@@ -315,7 +315,7 @@ def test_reason_beside_coarse(lab):
 def test_outlier(lab):
     """So do values that are far below a step, which calibrate tells."""
     lab.calibrate(MODELS["leaky"])
-    assert lab.convert().stderr == ""
+    assert lab.convert("--block=-2").stderr == ""
     ranges = json.loads(lab.ranges.read_text())
     b = ranges["tensors"]["b"]
     b["typical"] = (b["max"] - b["min"]) / 255 / 2.1
