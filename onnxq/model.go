@@ -8,7 +8,7 @@ import (
 )
 
 // Model is an opened ONNX model. Its structure is in memory, the contents of its tensors are on
-// disk. Planning and converting do not change a Model. Only ggufmodel.ReadWeights does: it replaces
+// disk. Planning and converting do not change a Model. Only checkpoint.Read does: it replaces
 // contents.
 type Model struct{ graph *graph.Graph }
 

@@ -16,7 +16,7 @@ import (
 	"onnxquant/internal/preset"
 	"onnxquant/onnxq"
 	"onnxquant/onnxq/bench"
-	"onnxquant/onnxq/ggufmodel"
+	"onnxquant/onnxq/checkpoint"
 	"onnxquant/onnxq/report"
 	"onnxquant/spec"
 )
@@ -46,7 +46,7 @@ func (f *convertFlags) flagSet() *pflag.FlagSet {
 	f.planFlags.define(fs)
 	o := &f.opts
 	fs.StringArrayVar(&f.weightsFrom, "weights-from", nil,
-		"read weights from the GGUF `FILE` where it has them; may be\nrepeated")
+		"read weights from `FILE` where it has them: GGUF,\nsafetensors, or a folder of these; may be repeated")
 	fs.StringVar(&f.names, "names", "",
 		"JSON `FILE` that maps names of weights to names in the files\nof --weights-from and --imatrix")
 	fs.StringVar(&f.imatrix, "imatrix", "",
@@ -371,10 +371,10 @@ func (f *convertFlags) open(c *cli.Console, in string) (*onnxq.Model, *onnxq.Pla
 	return nil, nil, withHint(err)
 }
 
-// readWeights replaces weights of the model by the weights of GGUF files.
+// readWeights replaces weights of the model by those of other files.
 func (f *convertFlags) readWeights(c *cli.Console, m *onnxq.Model) error {
 	for _, path := range f.weightsFrom {
-		from, err := ggufmodel.ReadWeights(m, path, f.opts.Names)
+		from, err := checkpoint.Read(m, path, f.opts.Names)
 		if err != nil {
 			return err
 		}

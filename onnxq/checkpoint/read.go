@@ -1,0 +1,213 @@
+package checkpoint
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/formats/safetensors"
+	"onnxquant/internal/convert"
+	"onnxquant/internal/graph"
+	"onnxquant/internal/msg"
+	"onnxquant/onnxq"
+	"onnxquant/onnxq/ggufmodel"
+	"onnxquant/rules"
+)
+
+// Weights describes what Read read.
+type Weights = ggufmodel.WeightsFrom
+
+// Read replaces the contents of float tensors of the model by tensors of the files at path: a GGUF file, a safetensors file,
+// the index of several (model.safetensors.index.json), or a folder of safetensors files. The files stay open until the
+// model is closed. It fails if the files have none of the model's tensors, or have one with a wrong shape or type.
+func Read(m *onnxq.Model, path string, names *rules.Names) (*Weights, error) {
+	if err := m.Opened(); err != nil {
+		return nil, err
+	}
+	paths, err := filesOf(path)
+	if err != nil {
+		return nil, err
+	}
+	if paths == nil {
+		return ggufmodel.ReadWeights(m, path, names)
+	}
+	if err := names.Unused(convert.TensorNames(m.Graph())); err != nil {
+		return nil, err
+	}
+	c := &checkpoint{path: path, tensors: map[string]tensor{}}
+	for _, p := range paths {
+		if err := c.open(m, p); err != nil {
+			return nil, err
+		}
+	}
+	return c.replace(m.Graph(), names)
+}
+
+const (
+	extension  = ".safetensors"
+	indexEnd   = ".safetensors.index.json"
+	mostIndex  = 64 << 20 // bytes
+	mostShards = 10_000
+)
+
+// filesOf lists the safetensors files at path; nil if it is another file.
+func filesOf(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("%s: there is no such file or folder of weights", path)
+	case err != nil:
+		return nil, err
+	case strings.HasSuffix(path, indexEnd):
+		return shards(path)
+	case strings.HasSuffix(path, extension):
+		return []string{path}, nil
+	case !info.IsDir():
+		return nil, nil
+	}
+	if indexes, _ := filepath.Glob(filepath.Join(escaped(path), "*"+indexEnd)); len(indexes) == 1 {
+		return shards(indexes[0])
+	}
+	list, _ := filepath.Glob(filepath.Join(escaped(path), "*"+extension))
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: the folder has no %s files", path, extension)
+	}
+	return list, nil
+}
+
+// escaped is a path without wildcards of Glob.
+func escaped(path string) string {
+	return strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace(path)
+}
+
+// shards lists the files that an index names. They lie beside it.
+func shards(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() > mostIndex {
+		return nil, fmt.Errorf("%s: want a file of at most %d MiB", path, mostIndex>>20)
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, err
+	}
+	var index struct {
+		WeightMap map[string]string `json:"weight_map"`
+	}
+	if err := json.Unmarshal(data, &index); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	seen := map[string]bool{}
+	var list []string
+	for _, name := range index.WeightMap {
+		if seen[name] {
+			continue
+		}
+		if seen[name] = true; !filepath.IsLocal(name) || filepath.Base(name) != name || len(list) == mostShards {
+			return nil, fmt.Errorf("%s: %s is not the name of a file beside it", path, msg.Quote(name))
+		}
+		list = append(list, filepath.Join(filepath.Dir(path), name))
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("%s: it names no files", path)
+	}
+	slices.Sort(list)
+	return list, nil
+}
+
+// checkpoint has the tensors of some files.
+type checkpoint struct {
+	path    string
+	tensors map[string]tensor
+}
+
+type tensor struct {
+	*safetensors.Tensor
+	file *safetensors.File
+}
+
+func (c *checkpoint) open(m *onnxq.Model, path string) error {
+	r, size, err := m.Graph().File.Attach(path)
+	if err != nil {
+		return err
+	}
+	f, err := safetensors.Read(r, size)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	for i := range f.Tensors {
+		t := &f.Tensors[i]
+		if _, ok := c.tensors[t.Name]; ok {
+			return fmt.Errorf("%s: tensor %s is in another file, too", path, msg.Quote(t.Name))
+		}
+		c.tensors[t.Name] = tensor{t, f}
+	}
+	return nil
+}
+
+// replace replaces the contents of the model's tensors.
+func (c *checkpoint) replace(x *graph.Graph, names *rules.Names) (*Weights, error) {
+	w := &Weights{}
+	taken := map[string]bool{}
+	for _, v := range x.Values {
+		if !dtype.DType(v.Tensor.GetDataType()).Float() {
+			continue
+		}
+		w.Of++
+		parts, err := c.find(v, names)
+		if err == nil && parts != nil {
+			err = c.give(x, v, parts)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.path, err)
+		}
+		if parts == nil {
+			continue
+		}
+		for _, p := range parts {
+			for _, name := range []string{p.Name, p.Name + "_scale", p.Name + "_scale_inv"} {
+				taken[name] = true
+			}
+		}
+		w.Tensors = append(w.Tensors, v.Path)
+	}
+	for name := range c.tensors {
+		if taken[name] {
+			w.Used++
+		} else {
+			w.Unused = append(w.Unused, name)
+		}
+	}
+	slices.Sort(w.Unused)
+	if len(w.Tensors) == 0 {
+		return nil, fmt.Errorf("%s: none of its %d tensors is called like one of the model; a file of names tells which is which", c.path, len(c.tensors))
+	}
+	return w, nil
+}
+
+// coded are the ends of names by which checkpoints of integer codes are known, instead of weight.
+var coded = []struct{ end, what string }{
+	{"qweight", "codes of GPTQ or AWQ"}, {"weight_packed", "codes of compressed-tensors"}, {"weight.absmax", "codes of bitsandbytes"},
+}
+
+// refuseCodes returns an error if there are codes in the place of a weight.
+func (c *checkpoint) refuseCodes(name string) error {
+	module, ok := strings.CutSuffix(name, "weight")
+	if !ok {
+		return nil
+	}
+	for _, k := range coded {
+		if t, ok := c.tensors[module+k.end]; ok {
+			return fmt.Errorf("tensor %s has %s, which are not read: convert a checkpoint of floats", msg.Quote(t.Name), k.what)
+		}
+	}
+	return nil
+}
