@@ -7,6 +7,9 @@ var Operators = op.Table{
 	"MatMul": {Inputs: 2, Run: runMatMul},
 	"Gemm":   {Inputs: 2, Attributes: "alpha beta transA transB", Run: runGemm},
 
+	"Attention":       {Inputs: 3, Attributes: "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision left_window_size right_window_size", Run: runAttention},
+	"RotaryEmbedding": {Inputs: 3, Attributes: "interleaved num_heads rotary_embedding_dim", Run: runRotaryEmbedding},
+
 	"Conv":          {Inputs: 2, Attributes: windowAttributes + " group", Run: runConv},
 	"ConvTranspose": {Inputs: 2, Attributes: windowAttributes + " group output_padding output_shape", Run: runConvTranspose},
 	"MaxPool":       {Inputs: 1, Attributes: windowAttributes + " ceil_mode storage_order", Run: runMaxPool},
