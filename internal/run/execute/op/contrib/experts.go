@@ -6,6 +6,7 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/op"
 )
@@ -25,6 +26,56 @@ type mixture struct {
 	experts, wide, hidden, inner int
 	fc1, fc2, bias1, bias2       []float32
 	activate                     func(h []float64) []float64
+}
+
+// runQMoE is runMoE with weights in codes.
+func runQMoE(c *op.Call) ([]*execute.Tensor, error) {
+	if c.Text("quant_type", "int") != "int" || c.Int("weights_prepacked", 0) > 0 {
+		return nil, op.Unsupported("quant_type or weights_prepacked")
+	}
+	for i := 8; i < len(c.In); i++ {
+		if c.In[i] != nil && i != 11 && i != 12 {
+			return nil, op.Unsupported("input %d", i)
+		}
+	}
+	fc1, err := expertWeights(c, 2, 3, 11, c.Int("fc1_expert_weight_bits", c.Int("expert_weight_bits", 4)))
+	if err != nil {
+		return nil, err
+	}
+	fc2, err := expertWeights(c, 5, 6, 12, c.Int("fc2_expert_weight_bits", c.Int("expert_weight_bits", 4)))
+	if err != nil {
+		return nil, err
+	}
+	inner := *c
+	inner.In = []*execute.Tensor{c.In[0], c.In[1], fc1, c.Input(4), fc2, c.Input(7)}
+	return runMoE(&inner)
+}
+
+// expertWeights decodes the weights [experts, rows, columns] of a layer.
+func expertWeights(c *op.Call, codes, scales, zeros int, bits int64) (*execute.Tensor, error) {
+	w, s := c.Input(codes), c.Input(scales)
+	if w == nil || s == nil {
+		return nil, op.ErrMissingInput
+	}
+	if len(w.Dims) != 3 || w.DType != dtype.Uint8 || bits != 2 && bits != 4 && bits != 8 {
+		return nil, op.Unsupported("weights with dims %v of type %v in %d bits", w.Dims, w.DType, bits)
+	}
+	dims := []int64{w.Dims[0], w.Dims[1], w.Dims[2] * 8 / bits}
+	block := c.Int("block_size", 0)
+	if block <= 0 {
+		block = dims[2]
+	}
+	p, err := newPacked(packed{rows: int(dims[0] * dims[1]), columns: int(dims[2]), bits: int(bits), block: int(block), rowBytes: int(w.Dims[2]), codes: w.Data, zeros: c.Input(zeros)}, s)
+	if err != nil {
+		return nil, err
+	}
+	if p.zeros != nil && c.Int("block_size", 0) <= 0 {
+		return nil, op.Unsupported("zero points of whole rows")
+	}
+	return c.NewFloats(dtype.Float32, dims, func(y []float32) error {
+		p.decode(y, 0, p.rows)
+		return nil
+	})
 }
 
 // runMoE computes a MoE as the CPU kernel of ONNX Runtime does: each row goes to k experts.

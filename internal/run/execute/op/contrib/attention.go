@@ -1,0 +1,294 @@
+package contrib
+
+import (
+	"fmt"
+	"math"
+
+	"onnxquant/formats/dtype"
+	"onnxquant/internal/run/execute"
+	"onnxquant/internal/run/execute/op"
+	"onnxquant/internal/run/execute/op/products"
+)
+
+var minus = float32(math.Inf(-1))
+
+// split divides the last axis of a packed tensor into queries, keys and values of these sizes.
+func split(c *op.Call, t *execute.Tensor, sizes ...int64) ([]*execute.Tensor, error) {
+	var parts []*execute.Tensor
+	at, last := int64(0), len(t.Dims)-1
+	for _, n := range sizes {
+		if at+n > t.Dims[last] {
+			return nil, fmt.Errorf("cannot divide dims %v into %v", t.Dims, sizes)
+		}
+		part, err := c.Slice(t, last, at, n)
+		if err != nil {
+			return nil, err
+		}
+		parts, at = append(parts, part), at+n
+	}
+	return parts, nil
+}
+
+// bias adds a tensor [batch or 1, heads or 1, queries, keys] to scores; nil adds nothing.
+func bias(t *execute.Tensor, q, k *products.Heads) (func(scores []float32, batch, head, query int), error) {
+	if t == nil {
+		return func([]float32, int, int, int) {}, nil
+	}
+	dims := []int64{int64(q.Batch), int64(q.Count), int64(q.Length), int64(k.Length)}
+	if got, err := op.Broadcast(t.Dims, dims); err != nil || len(got) != 4 || !t.IsFloat() || len(t.Dims) != 4 || t.Dims[3] != dims[3] {
+		return nil, fmt.Errorf("attention_bias with dims %v of type %v", t.Dims, t.DType)
+	}
+	steps, x := op.Spread(t.Dims, dims), op.Floats(t)
+	return func(scores []float32, batch, head, query int) {
+		at := batch*int(steps[0]) + head*int(steps[1]) + query*int(steps[2])
+		for j := range scores {
+			scores[j] += x[at+j]
+		}
+	}, nil
+}
+
+// runGroupQueryAttention computes attention with a cache of keys and values, without quantization of the cache.
+func runGroupQueryAttention(c *op.Call) ([]*execute.Tensor, error) {
+	x := c.In[0]
+	heads, groups := c.Int("num_heads", 0), c.Int("kv_num_heads", 0)
+	for i := 11; i < len(c.In); i++ {
+		if c.In[i] != nil {
+			return nil, op.Unsupported("input %d", i)
+		}
+	}
+	if c.Is("smooth_softmax") || c.Is("sliding_window_cache") || c.Is("qk_output") || c.Int("causal", 1) != 1 || c.Text("k_quant_type", "NONE") != "NONE" || c.Text("v_quant_type", "NONE") != "NONE" {
+		return nil, op.Unsupported("smooth_softmax, sliding_window_cache, qk_output, causal or a quantized cache")
+	}
+	if len(x.Dims) != 3 || heads < 1 || groups < 1 || len(c.In) < 7 || c.In[5] == nil {
+		return nil, fmt.Errorf("dims %v for %d heads", x.Dims, heads)
+	}
+	parts := []*execute.Tensor{x, c.In[1], c.In[2]}
+	if c.In[1] == nil { // packed
+		size := x.Dims[2] / (heads + 2*groups)
+		var err error
+		if parts, err = split(c, x, heads*size, groups*size, groups*size); err != nil {
+			return nil, err
+		}
+	}
+	var h [3]*products.Heads
+	for i, count := range []int64{heads, groups, groups} {
+		var err error
+		if h[i], err = products.NewHeads(c, parts[i], count); err != nil {
+			return nil, err
+		}
+	}
+	q, k, v := h[0], h[1], h[2]
+	totals := c.In[5].Int64s()
+	if len(totals) != q.Batch {
+		return nil, fmt.Errorf("%d lengths for a batch of %d", len(totals), q.Batch)
+	}
+	past := make([]int, q.Batch)
+	positions := make([]int64, 0, q.Batch*q.Length)
+	for b, last := range totals {
+		past[b] = max(int(last)+1-q.Length, 0)
+		for i := range q.Length {
+			positions = append(positions, int64(past[b]+i))
+		}
+	}
+	if c.Is("do_rotary") {
+		list := op.Int64([]int64{int64(q.Batch), int64(q.Length)}, positions)
+		if t := c.Input(9); t != nil && t.Len() == len(positions) {
+			list = t
+		}
+		if c.Input(7) == nil || c.Input(8) == nil {
+			return nil, op.ErrMissingInput
+		}
+		for _, one := range h[:2] {
+			if err := products.Rotate(one, c.In[7], c.In[8], list, 2*int(c.In[7].Dims[1]), c.Is("rotary_interleaved")); err != nil {
+				return nil, err
+			}
+		}
+	}
+	var err error
+	for i, of := range []**products.Heads{&k, &v} {
+		if *of, err = cached(c, *of, c.Input(3+i), past); err != nil {
+			return nil, err
+		}
+	}
+	add, err := bias(c.Input(10), q, k)
+	if err != nil {
+		return nil, err
+	}
+	window := int(c.Int("local_window_size", -1))
+	scale := c.Float("scale", 0)
+	if scale == 0 {
+		scale = float32(1 / math.Sqrt(float64(q.Size)))
+	}
+	a := &products.Attention{Scale: scale, Softcap: c.Float("softcap", 0), Mask: func(scores []float32, batch, head, query int) {
+		add(scores, batch, head, query)
+		at := past[batch] + query
+		for j := range scores {
+			if j > at || window > 0 && j <= at-window {
+				scores[j] = minus
+			}
+		}
+	}}
+	y, err := a.Compute(c, q, k, v)
+	if err != nil {
+		return nil, err
+	}
+	return tensors(c, x.DType, y, k, v)
+}
+
+// cached writes heads behind those of the past, which each sequence has its own length of.
+func cached(c *op.Call, h *products.Heads, t *execute.Tensor, past []int) (*products.Heads, error) {
+	before := &products.Heads{Batch: h.Batch, Count: h.Count, Size: h.Size}
+	if t != nil {
+		var err error
+		if before, err = products.NewHeads(c, t, 0); err != nil {
+			return nil, err
+		}
+		if before.Batch != h.Batch || before.Count != h.Count || before.Size != h.Size {
+			return nil, fmt.Errorf("a past with dims %v", t.Dims)
+		}
+	}
+	length := before.Length
+	for _, n := range past {
+		if n > before.Length {
+			return nil, fmt.Errorf("a past of %d, of which %d are used", before.Length, n)
+		}
+		length = max(length, n+h.Length)
+	}
+	if err := c.Room(dtype.Float32, []int64{int64(h.Batch), int64(h.Count), int64(length), int64(h.Size)}); err != nil {
+		return nil, err
+	}
+	all := &products.Heads{Batch: h.Batch, Count: h.Count, Length: length, Size: h.Size, X: make([]float32, h.Batch*h.Count*length*h.Size)}
+	for i := range h.Batch * h.Count {
+		to := all.X[i*length*h.Size:][:length*h.Size]
+		copy(to, before.X[i*before.Length*h.Size:][:before.Length*h.Size])
+		copy(to[past[i/h.Count]*h.Size:], h.X[i*h.Length*h.Size:][:h.Length*h.Size])
+	}
+	return all, nil
+}
+
+// tensors returns an output and the keys and values of all steps.
+func tensors(c *op.Call, typ dtype.DType, y, k, v *products.Heads) ([]*execute.Tensor, error) {
+	out, err := y.Tensor(c, typ, true)
+	if err != nil {
+		return nil, err
+	}
+	keys, err := k.Tensor(c, typ, false)
+	if err != nil {
+		return nil, err
+	}
+	values, err := v.Tensor(c, typ, false)
+	return []*execute.Tensor{out, keys, values}, err
+}
+
+// runMultiHeadAttention takes queries, keys and values [batch, length, hidden], with biases and a past.
+func runMultiHeadAttention(c *op.Call) ([]*execute.Tensor, error) {
+	x, heads := c.In[0], c.Int("num_heads", 0)
+	if len(x.Dims) != 3 || c.Input(1) == nil || c.Input(2) == nil || heads < 1 {
+		return nil, op.Unsupported("packed inputs, dims %v", x.Dims)
+	}
+	for i := 8; i < len(c.In); i++ {
+		if c.In[i] != nil {
+			return nil, op.Unsupported("input %d", i)
+		}
+	}
+	var h [3]*products.Heads
+	at := int64(0)
+	for i := range h {
+		t := c.In[i]
+		if len(t.Dims) == 3 {
+			var err error
+			if t, err = addBias(c, t, c.Input(3), at); err != nil {
+				return nil, err
+			}
+			at += t.Dims[2]
+		}
+		var err error
+		if h[i], err = products.NewHeads(c, t, heads); err != nil {
+			return nil, err
+		}
+	}
+	for i := range 2 {
+		if t := c.Input(6 + i); t != nil {
+			before, err := products.NewHeads(c, t, 0)
+			if err != nil {
+				return nil, err
+			}
+			if h[1+i], err = h[1+i].Behind(before); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return attended(c, h, c.Input(4), c.Input(5))
+}
+
+// runAttention computes queries, keys and values by one product.
+func runAttention(c *op.Call) ([]*execute.Tensor, error) {
+	x, heads := c.In[0], c.Int("num_heads", 0)
+	if len(x.Dims) != 3 || c.Input(4) != nil || c.Is("do_rotary") || heads < 1 || len(c.In[1].Dims) != 2 {
+		return nil, op.Unsupported("a past, do_rotary or dims %v", x.Dims)
+	}
+	t, err := products.MatMul(c, x, c.In[1])
+	if err != nil {
+		return nil, err
+	}
+	if t, err = addBias(c, t, c.Input(2), 0); err != nil {
+		return nil, err
+	}
+	third := t.Dims[2] / 3
+	parts, err := split(c, t, c.Ints("qkv_hidden_sizes", []int64{third, third, third})...)
+	if err != nil {
+		return nil, err
+	}
+	var h [3]*products.Heads
+	if len(parts) != 3 {
+		return nil, fmt.Errorf("%d qkv_hidden_sizes", len(parts))
+	}
+	for i := range h {
+		if h[i], err = products.NewHeads(c, parts[i], heads); err != nil {
+			return nil, err
+		}
+	}
+	return attended(c, h, c.Input(3), c.Input(5))
+}
+
+// attended computes attention with a mask of keys [batch, keys] or their number [batch], and a bias.
+func attended(c *op.Call, h [3]*products.Heads, mask, more *execute.Tensor) ([]*execute.Tensor, error) {
+	q, k := h[0], h[1]
+	add, err := bias(more, q, k)
+	if err != nil {
+		return nil, err
+	}
+	hidden := func(batch, key int) bool { return false }
+	if mask != nil {
+		list := mask.Int64s()
+		switch {
+		case len(mask.Dims) == 2 && len(list) == q.Batch*k.Length:
+			hidden = func(batch, key int) bool { return list[batch*k.Length+key] == 0 }
+		case len(mask.Dims) == 1 && len(list) == q.Batch:
+			hidden = func(batch, key int) bool { return key >= int(list[batch]) }
+		default:
+			return nil, op.Unsupported("a mask with dims %v", mask.Dims)
+		}
+	}
+	filter := c.Float("mask_filter_value", -10000)
+	scale := c.Float("scale", 0)
+	if scale == 0 {
+		scale = float32(1 / math.Sqrt(float64(max(q.Size, 1))))
+	}
+	a := &products.Attention{Scale: scale, Mask: func(scores []float32, batch, head, query int) {
+		add(scores, batch, head, query)
+		for j := range scores {
+			if hidden(batch, j) {
+				scores[j] += filter
+			}
+			if c.Is("unidirectional") && j > query+k.Length-q.Length {
+				scores[j] = minus
+			}
+		}
+	}}
+	y, err := a.Compute(c, q, k, h[2])
+	if err != nil {
+		return nil, err
+	}
+	return tensors(c, c.In[0].DType, y, k, h[2])
+}
