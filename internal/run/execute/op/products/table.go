@@ -7,6 +7,17 @@ var Operators = op.Table{
 	"MatMul": {Inputs: 2, Run: runMatMul},
 	"Gemm":   {Inputs: 2, Attributes: "alpha beta transA transB", Run: runGemm},
 
+	"Einsum": {Inputs: 1, Attributes: "equation", Run: runEinsum},
+
+	"MatMulInteger": {Inputs: 2, Run: runMatMulInteger},
+	"ConvInteger":   {Inputs: 2, Attributes: windowAttributes + " group", Run: runConvInteger},
+	"QLinearMatMul": {Inputs: 8, Run: runQLinearMatMul},
+	"QLinearConv":   {Inputs: 8, Attributes: windowAttributes + " group", Run: runQLinearConv},
+
+	"RNN":  {Inputs: 3, Attributes: recurrentAttributes, Run: runRNN},
+	"GRU":  {Inputs: 3, Attributes: recurrentAttributes + " linear_before_reset", Run: runGRU},
+	"LSTM": {Inputs: 3, Attributes: recurrentAttributes + " input_forget", Run: runLSTM},
+
 	"Attention":       {Inputs: 3, Attributes: "is_causal kv_num_heads q_num_heads qk_matmul_output_mode scale softcap softmax_precision left_window_size right_window_size", Run: runAttention},
 	"RotaryEmbedding": {Inputs: 3, Attributes: "interleaved num_heads rotary_embedding_dim", Run: runRotaryEmbedding},
 
