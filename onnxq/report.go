@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -93,7 +94,15 @@ type Calibrated struct {
 	Samples   int     `json:"output_samples"`          // number of samples on which the model's outputs were compared
 	HeldOut   bool    `json:"output_samples_held_out"` // these samples were held out; false with fewer than ten samples
 	Refused   bool    `json:"refused"`                 // all layers fell back to mse, which was better for the outputs of the model
+	Poor      bool    `json:"poor,omitempty"`          // the error of the outputs leaves less than PoorOutputs: the model is of little use
 }
+
+// PoorOutputs is the SQNR of the outputs in dB below which a model is of little use, whatever its outputs are; onnxq/verify
+// knows more of them.
+const PoorOutputs = 6.0
+
+// SQNR is that of the outputs of the model, in dB.
+func (c *Calibrated) SQNR() float64 { return -10 * math.Log10(c.Output) }
 
 // String describes the conversion in a few lines: what was quantized, the sizes, and the
 // weights with the largest errors.

@@ -123,7 +123,10 @@ func (j *folderJob) calibrated(o *folder.Output) string {
 	}
 	text := fmt.Sprintf("; algorithm %s, %s compared with mse", cmp.Or(j.flags.opts.Algorithm, spec.Best), english.Plural(c.Layers, "calibrated layer", ""))
 	if c.Refused {
-		return text + ", which is better for all"
+		text += ", which is better for all"
+	}
+	for _, fact := range verdictFacts(c) {
+		text += "; " + fact.Text
 	}
 	return text
 }

@@ -54,7 +54,7 @@ func printSummary(w io.Writer, r *onnxq.Report, elapsed time.Duration, speed str
 	if speed != "" {
 		measured = []cli.Fact{{Label: "a run", Text: "takes " + speed}}
 	}
-	cli.PrintSummaryFacts(w, slices.Concat(planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), measured, []cli.Fact{
+	cli.PrintSummaryFacts(w, slices.Concat(verdictFacts(r.Calibration), planFacts(r.Plan), calibrationFacts(r.Calibration), worstFacts(r), measured, []cli.Fact{
 		timeFact(elapsed, r.Plan.InBytes),
 		writtenFact(r.Output, r.Data, r.MoreData, r.Verified, r.Replaced),
 	}, cli.Labelled("hint", hints)))
@@ -242,6 +242,15 @@ func heldOut(c *onnxq.Calibrated) string {
 		return "held-out samples"
 	}
 	return "held-out rows of the samples"
+}
+
+// verdictFacts say in the first line if calibration found that the model is of little use.
+func verdictFacts(c *onnxq.Calibrated) []cli.Fact {
+	if c == nil || !c.Poor {
+		return nil
+	}
+	return cli.Labelled("verdict", []string{fmt.Sprintf("poor: SQNR %.1f dB of the model's outputs on %s is below %g dB; take more bits, smaller blocks, or --exclude",
+		c.SQNR(), comparedOn(c), onnxq.PoorOutputs)})
 }
 
 // calibrationFacts say what calibration has gained.

@@ -186,6 +186,17 @@ func TestCalibrationFacts(t *testing.T) {
 	}
 }
 
+// The first line says that a model is of little use, if calibration found that.
+func TestVerdictFacts(t *testing.T) {
+	poor := &onnxq.Calibrated{Output: 0.5, Samples: 12, HeldOut: true, Poor: true}
+	if facts := verdictFacts(poor); len(facts) != 1 || !strings.HasPrefix(facts[0].Text, "poor: SQNR 3.0 dB of the model's outputs on 12 held-out samples is below 6 dB") {
+		t.Errorf("%q", facts)
+	}
+	if verdictFacts(nil) != nil || verdictFacts(&onnxq.Calibrated{Output: 0.01, Samples: 12}) != nil {
+		t.Error("a model that is not poor has a verdict")
+	}
+}
+
 // Nodes that stay in float32 for one reason are counted together, whatever the names of the values that they
 // read; a value that all of them read is named.
 func TestHalfFacts(t *testing.T) {

@@ -201,7 +201,7 @@ func (v *verifier) outputs(want, got [][]*execute.Tensor) ([]Output, error) {
 	for i, o := range list {
 		outputs = append(outputs, Output{
 			Name: o.Name, DType: o.DType, Dims: o.Dims, MaxError: o.MaxError, Relative: o.Relative, SQNR: o.SQNR,
-			Cosine: o.Cosine, Elements: o.Elements, Broken: o.Broken,
+			Cosine: o.Cosine, State: slices.Contains(v.states, o.Name), Elements: o.Elements, Broken: o.Broken,
 			Rows: rowsOf(want, i), Varying: varyingSQNR(want, got, i),
 			Distribution: compareDistributions(want, got, i, slices.Contains(v.opts.Logits, o.Name)),
 		})

@@ -2,25 +2,33 @@ package verify
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/dustin/go-humanize/english"
+
+	"onnxquant/onnxq"
 )
 
 // Limits of Output.Varying, in dB, below which an output says that OUT is of little use; of Output.SQNR, if
 // the inputs do not show what varies. They were chosen on tasks with labels: docs/verify.md.
 const (
-	LeastVarying       = 13.0 // of values
-	LeastVaryingChance = 6.0  // of logits and probabilities
-	LeastVaryingMade   = 3.0  // of probabilities, on inputs that verify made: models are less certain of these
+	LeastVarying       = 13.0              // of values
+	LeastVaryingChance = onnxq.PoorOutputs // of logits and probabilities
+	LeastVaryingMade   = 3.0               // of probabilities, on inputs that verify made: models are less certain of these
 )
 
-// judgeQuality lists the outputs that say that OUT is of little use.
+// judgeQuality lists the outputs that say that OUT is of little use. A state says so in what is made of it: if there
+// are other outputs, these decide.
 func (v *verifier) judgeQuality() {
+	var judged []Output
 	for _, o := range v.report.Execution.Final() {
-		if o.Elements == 0 || !isFloat(o.DType) || v.negligible(&o) {
-			continue
+		if o.Elements > 0 && isFloat(o.DType) && !v.negligible(&o) {
+			judged = append(judged, o)
 		}
-		if text := v.poor(&o); text != "" {
+	}
+	others := slices.ContainsFunc(judged, func(o Output) bool { return !o.State })
+	for _, o := range judged {
+		if text := v.poor(&o); text != "" && !(o.State && others) {
 			v.report.Poor = append(v.report.Poor, fmt.Sprintf("output %q: %s", o.Name, text))
 		}
 	}

@@ -134,6 +134,8 @@ type Output struct {
 	Rows     int     `json:"rows"`            // along the last axis, of all runs
 	Elements int     `json:"elements"`        // pairs that were compared: both are finite
 
+	State bool `json:"state,omitempty"` // it is an input of the next run
+
 	// Broken counts pairs in which one value is NaN or infinite and the other differs. The sums leave
 	// these pairs out.
 	Broken int `json:"broken,omitempty"`

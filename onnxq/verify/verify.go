@@ -71,8 +71,9 @@ type verifier struct {
 	elsewhere bool // OUT is meant for another runtime than ONNX Runtime
 	runs      int  // of each model, for the progress
 
-	least float64 // absolute value below which outputs are about zero
-	coded []Reach // activations that only OUT has as codes
+	states []string // outputs that are inputs of the next run
+	least  float64  // absolute value below which outputs are about zero
+	coded  []Reach  // activations that only OUT has as codes
 }
 
 // stage announces the next stage. The caller reports its progress to the result.

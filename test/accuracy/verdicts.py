@@ -36,6 +36,9 @@ SETTINGS = {
     "dynamic all": "--bits 8 --activations dynamic --ops all --block -1",
     "static": "--bits 8 --activations static --block -1",
     "static coarse": "--bits 8 --activations static --ops all --coarse-activations --block -1",
+    "dynamic all, one scale": "--bits 8 --activations dynamic --ops all",
+    "static, one scale": "--bits 8 --activations static",
+    "int4 default": "--bits 4",
     "float16": "--float16 --keep-io-types",
 }
 

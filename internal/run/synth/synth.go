@@ -58,13 +58,9 @@ func Plans(m *modelfile.Model, opts Options) ([]*Plan, error) {
 	if err := checkDimensions(opts.Dims, g.inputs); err != nil {
 		return nil, err
 	}
-	var subjects []*subject
-	for _, info := range g.inputs {
-		s, err := g.subject(info)
-		if err != nil {
-			return nil, fmt.Errorf("input %s: %w", strconv.Quote(info.GetName()), err)
-		}
-		subjects = append(subjects, s)
+	subjects, err := g.subjects()
+	if err != nil {
+		return nil, err
 	}
 	states := g.states(subjects)
 	var usual, large []*Plan
@@ -164,6 +160,31 @@ func (p *Plan) Made() []string {
 		texts = append(texts, in.String())
 	}
 	return texts
+}
+
+// States returns the names of the outputs that a model takes as inputs of its next run.
+func States(m *modelfile.Model) (names []string) {
+	g := newGraph(m)
+	subjects, err := g.subjects()
+	if err != nil {
+		return nil
+	}
+	for _, s := range g.states(subjects) {
+		names = append(names, g.proto.GetOutput()[s.output].GetName())
+	}
+	return names
+}
+
+// subjects finds out what each input is.
+func (g *graph) subjects() (list []*subject, err error) {
+	for _, info := range g.inputs {
+		s, err := g.subject(info)
+		if err != nil {
+			return nil, fmt.Errorf("input %s: %w", strconv.Quote(info.GetName()), err)
+		}
+		list = append(list, s)
+	}
+	return list, nil
 }
 
 // Carry replaces the states among the inputs of the next run by what the model returned for them.
