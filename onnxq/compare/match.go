@@ -48,7 +48,7 @@ type WeightMatch struct {
 	SQNR     float64 `json:"sqnr_db"`          // 10·log10(mean w² / MSE); 999 if exact
 	Gain     float64 `json:"gain"`             // Σwv / Σw²: below 1 if v is smaller than w; 1 if w is zero
 	Misfit   float64 `json:"misfit_db"`        // how much higher SQNR would be with the best scale, and zero point or min, for each block; 0 below 1 dB, if scales are powers of two, or if elements are rounded to the nearest value of their block
-	Stray    float64 `json:"stray"`            // the element that is farthest from the nearest value in its block, beyond what it must be; in units of the median error of the block
+	Stray    float64 `json:"stray"`            // the element that is farthest from the nearest value in its block, beyond what it must be; in units of the usual error of the block
 	Clipped  float64 `json:"clipped"`          // share of the squared error of elements beyond the range of their block; 0 if scales are powers of two
 	Broken   int64   `json:"broken,omitempty"` // elements where w or v is NaN or infinite and they differ; left out of the errors
 

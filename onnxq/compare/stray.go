@@ -77,9 +77,9 @@ func (s *suspects) add(b *block, at int64) {
 	}
 }
 
-// stray returns how far an element is from the nearest of the values in its block, beyond what it must be, in units of
-// the median error of the block. Rounding leaves 0. Codes that make up for errors of others leave some units, the code
-// of another element many.
+// stray returns how far an element is from the nearest of the values in its block, beyond what it must be: its excess.
+// The unit is what is usual in the block. Rounding leaves 0. Codes that make up for errors of others leave some units, the
+// code of another element many.
 func (m *matcher) stray(e *measurement) (stray float64, err error) {
 	if len(e.suspects) == 0 {
 		return 0, nil
@@ -111,7 +111,8 @@ func (p *pairs) stray() float64 {
 	if len(values) < 2 {
 		return 0
 	}
-	errs, far := make([]float64, len(p.w)), 0.0
+	n := len(p.w)
+	errs, far, sum := make([]float64, n), 0.0, 0.0
 	for i, w := range p.w {
 		least := math.Inf(1)
 		errs[i] = math.Abs(float64(p.v[i]) - float64(w))
@@ -119,9 +120,10 @@ func (p *pairs) stray() float64 {
 		for _, v := range values[max(at-1, 0):min(at+1, len(values))] {
 			least = min(least, math.Abs(float64(v)-float64(w)))
 		}
-		far = max(far, errs[i]-least)
+		far, sum = max(far, errs[i]-least), sum+errs[i]-least
 	}
 	slices.Sort(errs)
+	// The median error of rounding is a quarter of a step. Codes that make up for errors have an excess in many elements.
 	gap := float64(values[len(values)-1]-values[0]) / float64(len(values)-1)
-	return far / max(errs[len(errs)/2], gap/4) // the median of rounding is a quarter of a step
+	return far / (max(errs[n/2], gap/4) + 2*(sum-far)/float64(n))
 }

@@ -10,7 +10,6 @@ record and without.
 """
 import argparse
 import json
-import os
 import pathlib
 import random
 import tempfile
@@ -33,7 +32,7 @@ SETTINGS = mutations.SETTINGS + [
     ["--bits", "8", "--zero-point", "--target", "ort", "--ops", "all"],
 ]
 
-os.environ.setdefault("ONNXQUANT_ORT_LIB", str(next((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))))
+LIBRARY = ["--ort-lib", next((pathlib.Path(onnxruntime.__file__).parent / "capi").glob("libonnxruntime.so*"))]
 
 
 def set_values(t, values):
@@ -85,7 +84,7 @@ def errors(got, want):
 
 
 def passes(source, path, *args):
-    return onnxquant("verify", "-q", "--fail-on", "poor", *args, source, path, timeout=120).status == 0
+    return onnxquant("verify", "-q", "--fail-on", "poor", *LIBRARY, *args, source, path, timeout=120).status == 0
 
 
 def tally(count, seed=0, each=6):
@@ -114,7 +113,7 @@ def tally(count, seed=0, each=6):
                 alarms.append(label)
             del model.metadata_props[:]
             wrong.write_bytes(model.SerializeToString())
-            if onnxquant("verify", "-q", source, wrong, timeout=120).status != 0:
+            if onnxquant("verify", "-q", *LIBRARY, source, wrong, timeout=120).status != 0:
                 alarms.append(label + ", without record")
             model = load(out)
             got = want and mutations.outputs(model, feeds)
