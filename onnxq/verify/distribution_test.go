@@ -73,6 +73,9 @@ func TestPoor(t *testing.T) {
 		{Output{SQNR: 30, Varying: -999, Rows: 1}, false, false}, // one row shows nothing
 		{Output{SQNR: 5.6, Varying: -999, Rows: 1}, true, true},
 		{Output{SQNR: 30, Varying: 5, Rows: 100}, false, false}, // the rows hardly differ
+		{Output{SQNR: 28, Varying: 5, Rows: 100}, true, true},   // they differ enough
+		{Output{SQNR: 20, Varying: 8, Rows: 100, State: true}, false, false},
+		{Output{SQNR: 10, Varying: 5, Rows: 100, State: true}, true, true},
 		{Output{SQNR: 15, Varying: 5, Rows: 100, Distribution: chance(logits, 1)}, true, true},
 		{Output{SQNR: 15, Varying: 5, Rows: 100, Distribution: chance(probabilities, 1)}, false, true},
 		{Output{SQNR: 15, Varying: 2, Rows: 100, Distribution: chance(yesOrNo, 1)}, true, true},

@@ -2,7 +2,6 @@ package verify
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/dustin/go-humanize/english"
 
@@ -13,22 +12,18 @@ import (
 // the inputs do not show what varies. They were chosen on tasks with labels: docs/verify.md.
 const (
 	LeastVarying       = 13.0              // of values
+	LeastVaryingState  = 6.0               // of values that the next run reads
 	LeastVaryingChance = onnxq.PoorOutputs // of logits and probabilities
 	LeastVaryingMade   = 3.0               // of probabilities, on inputs that verify made: models are less certain of these
 )
 
-// judgeQuality lists the outputs that say that OUT is of little use. A state says so in what is made of it: if there
-// are other outputs, these decide.
+// judgeQuality lists the outputs that say that OUT is of little use.
 func (v *verifier) judgeQuality() {
-	var judged []Output
 	for _, o := range v.report.Execution.Final() {
-		if o.Elements > 0 && isFloat(o.DType) && !v.negligible(&o) {
-			judged = append(judged, o)
+		if o.Elements == 0 || !isFloat(o.DType) || v.negligible(&o) {
+			continue
 		}
-	}
-	others := slices.ContainsFunc(judged, func(o Output) bool { return !o.State })
-	for _, o := range judged {
-		if text := v.poor(&o); text != "" && !(o.State && others) {
+		if text := v.poor(&o); text != "" {
 			v.report.Poor = append(v.report.Poor, fmt.Sprintf("output %q: %s", o.Name, text))
 		}
 	}
@@ -41,6 +36,9 @@ func (v *verifier) poor(o *Output) string {
 	}
 	text := fmt.Sprintf("the largest error is %.2g of the largest value", o.Relative)
 	least := LeastVarying
+	if o.State {
+		least = LeastVaryingState
+	}
 	if d := o.Distribution; d != nil {
 		least = LeastVaryingChance
 		if d.Kind != logits && len(v.opts.Inputs) == 0 {
@@ -64,11 +62,11 @@ func (v *verifier) poor(o *Output) string {
 }
 
 // showsWhatVaries reports whether the inputs show what the output is about: it has some rows, and these differ by
-// more than a hundredth of all, and their distributions by more than a little.
+// more than a 250th of all, and their distributions by more than a little.
 func (o *Output) showsWhatVaries() bool {
 	const (
 		fewRows    = 8
-		hardlyVary = 20.0 // dB
+		hardlyVary = 24.0 // dB
 		tellApart  = 0.02 // nats
 	)
 	return o.Rows >= fewRows && o.SQNR-o.Varying <= hardlyVary && (o.Distribution == nil || o.Distribution.Information >= tellApart)
