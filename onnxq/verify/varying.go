@@ -3,6 +3,7 @@ package verify
 import (
 	"math"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 	"onnxquant/internal/run/execute"
 )
@@ -11,6 +12,9 @@ import (
 // Σerror². The mean is that of a column over the rows along the last axis, or of all elements if there is one row
 // or one column. What all inputs give says nothing about an input. It is -999 if nothing differs.
 func varyingSQNR(a, b [][]*execute.Tensor, i int) float64 {
+	if first := a[0][i]; first.DType == dtype.String || first.List != nil {
+		return -errstat.Exact
+	}
 	columns := 1
 	if dims := a[0][i].Dims; len(dims) > 0 {
 		columns = int(dims[len(dims)-1])

@@ -5,6 +5,7 @@ import (
 	"math"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/formats/errstat"
 )
 
@@ -55,6 +56,18 @@ func (c *comparing) add(a, b *Tensor) error {
 	if a.DType != b.DType || !slices.Equal(a.Dims, b.Dims) {
 		return fmt.Errorf("one model returns %v %v, the other %v %v", a.DType, a.Dims, b.DType, b.Dims)
 	}
+	if len(a.List) != len(b.List) {
+		return fmt.Errorf("one model returns a sequence of %d, the other of %d", len(a.List), len(b.List))
+	}
+	for i, t := range a.List {
+		if err := c.add(t, b.List[i]); err != nil {
+			return err
+		}
+	}
+	if a.DType == dtype.String {
+		c.addText(a.Text, b.Text)
+		return nil
+	}
 	y := b.Float64s()
 	for i, x := range a.Float64s() {
 		e := y[i] - x
@@ -73,6 +86,19 @@ func (c *comparing) add(a, b *Tensor) error {
 		c.ee += e * e
 	}
 	return nil
+}
+
+// addText adds strings: each counts as 1, and one that differs as an error of 1.
+func (c *comparing) addText(a, b []string) {
+	for i, text := range a {
+		c.Elements++
+		c.peak, c.aa, c.bb = 1, c.aa+1, c.bb+1
+		if text == b[i] {
+			c.ab++
+			continue
+		}
+		c.MaxError, c.ee = 1, c.ee+1
+	}
 }
 
 // finished returns the results of the sums.

@@ -77,3 +77,29 @@ func TestTensors(t *testing.T) {
 		t.Error("4 TiB are no error")
 	}
 }
+
+// Strings and sequences are compared, too.
+func TestCompareText(t *testing.T) {
+	text := func(texts ...string) *Tensor {
+		return &Tensor{Name: "s", DType: dtype.String, Dims: []int64{int64(len(texts))}, Text: texts}
+	}
+	list := func(items ...*Tensor) *Tensor { return &Tensor{Name: "l", List: items} }
+	for _, c := range []struct {
+		a, b      *Tensor
+		n         int
+		different float64
+	}{
+		{text("a", "b"), text("a", "b"), 2, 0},
+		{text("a", "b"), text("a", "c"), 2, 1},
+		{list(text("a")), list(text("a")), 1, 0},
+		{list(text("a"), text("b")), list(text("c"), text("b")), 2, 1},
+	} {
+		got, err := Compare([][]*Tensor{{c.a}}, [][]*Tensor{{c.b}})
+		if err != nil || got[0].Elements != c.n || got[0].MaxError != c.different {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
+	if _, err := Compare([][]*Tensor{{list(text("a"))}}, [][]*Tensor{{list()}}); err == nil {
+		t.Error("sequences of other lengths are no error")
+	}
+}
