@@ -11,12 +11,13 @@ import (
 	"onnxquant/internal/run/execute/op/bodies"
 	"onnxquant/internal/run/execute/op/contrib"
 	"onnxquant/internal/run/execute/op/elementwise"
+	"onnxquant/internal/run/execute/op/images"
 	"onnxquant/internal/run/execute/op/moves"
 	"onnxquant/internal/run/execute/op/products"
 	"onnxquant/internal/run/execute/op/reduce"
 )
 
-var tables = []op.Table{bodies.Operators, contrib.Operators, elementwise.Operators, moves.Operators, products.Operators, reduce.Operators}
+var tables = []op.Table{bodies.Operators, contrib.Operators, elementwise.Operators, images.Operators, moves.Operators, products.Operators, reduce.Operators}
 
 // sameContrib are operators of com.microsoft with the name and meaning of ONNX's.
 const sameContrib = " QuantizeLinear DequantizeLinear "

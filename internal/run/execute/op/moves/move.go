@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"onnxquant/formats/dtype"
 	"onnxquant/internal/run/execute"
 	"onnxquant/internal/run/execute/op"
 	"onnxquant/internal/shapes"
@@ -181,7 +182,8 @@ func runSlice(c *op.Call) ([]*execute.Tensor, error) {
 
 func runPad(c *op.Call) ([]*execute.Tensor, error) {
 	t, amounts := c.In[0], c.List(1, "pads")
-	if mode := c.Text("mode", "constant"); mode != "constant" && mode != "reflect" {
+	mode := c.Text("mode", "constant")
+	if mode != "constant" && mirrors[mode] == nil {
 		return nil, op.Unsupported("mode %q", mode)
 	}
 	rank := len(t.Dims)
@@ -212,8 +214,8 @@ func runPad(c *op.Call) ([]*execute.Tensor, error) {
 	if err := c.Room(t.DType, padded); err != nil {
 		return nil, err
 	}
-	if c.Text("mode", "constant") == "reflect" {
-		return op.One(reflect(c, t, before, after))
+	if mode != "constant" {
+		return op.One(mirrored(c, t, before, after, mirrors[mode]))
 	}
 	element := make([]byte, t.Size())
 	if v := c.Input(2); v != nil {
@@ -263,31 +265,50 @@ func runDepthToSpace(c *op.Call) ([]*execute.Tensor, error) {
 	return op.One(op.Reshaped(t, []int64{n, ch, h * b, w * b}))
 }
 
-// runSame is for operators that do nothing in inference.
-func runSame(c *op.Call) ([]*execute.Tensor, error) {
-	if t := c.Input(2); t != nil && c.Node.GetOpType() == "Dropout" && t.Len() == 1 && t.Int64s()[0] != 0 {
+func runSame(c *op.Call) ([]*execute.Tensor, error) { return c.In[:1], nil }
+
+// runDropout does nothing in inference. Its mask keeps all elements.
+func runDropout(c *op.Call) ([]*execute.Tensor, error) {
+	if t := c.Input(2); t != nil && t.Len() == 1 && t.Int64s()[0] != 0 {
 		return nil, op.Unsupported("training_mode")
 	}
-	return c.In[:1], nil
+	if !c.Wants(1) {
+		return c.In[:1], nil
+	}
+	if c.Opset < 10 { // of the type of the input
+		return nil, op.Unsupported("output 1")
+	}
+	mask, err := c.Filled(dtype.Bool, c.In[0].Dims, []byte{1})
+	return []*execute.Tensor{c.In[0], mask}, err
 }
 
-// reflect pads with mirrored elements.
-func reflect(c *op.Call, t *execute.Tensor, before, after []int64) (*execute.Tensor, error) {
+// mirrors say which of n elements stands in for one before the first or behind the last.
+var mirrors = map[string]func(i, n int64) int64{
+	"edge": func(i, n int64) int64 { return min(max(i, 0), n-1) },
+	"wrap": func(i, n int64) int64 { return (i%n + n) % n },
+	"reflect": func(i, n int64) int64 {
+		if n == 1 {
+			return 0
+		}
+		i = (i%(2*n-2) + 2*n - 2) % (2*n - 2)
+		return min(i, 2*n-2-i)
+	},
+}
+
+// mirrored pads with elements of the tensor. Negative pads remove elements first.
+func mirrored(c *op.Call, t *execute.Tensor, before, after []int64, from func(i, n int64) int64) (*execute.Tensor, error) {
 	for a := range t.Dims {
-		n := t.Dims[a]
-		if before[a] < 0 || after[a] < 0 || before[a] >= n || after[a] >= n {
-			return nil, fmt.Errorf("pads %d and %d in mode reflect: there must be more elements, not %d", before[a], after[a], n)
+		cut := []int64{min(before[a], 0), min(after[a], 0)}
+		n := t.Dims[a] + cut[0] + cut[1]
+		if n < 1 && max(before[a], after[a]) > 0 || n < 0 {
+			return nil, fmt.Errorf("pads %d and %d of %d elements", before[a], after[a], t.Dims[a])
 		}
-		places := make([]int64, 0, n+before[a]+after[a])
-		for i := -before[a]; i < n+after[a]; i++ {
-			j := max(i, -i)
-			places = append(places, min(j, 2*(n-1)-j))
+		var places []int64
+		for i := -max(before[a], 0); i < n+max(after[a], 0); i++ {
+			places = append(places, from(i, max(n, 1))-cut[0])
 		}
-		index, err := op.Int64([]int64{int64(len(places))}, places), error(nil)
-		if err != nil {
-			return nil, err
-		}
-		if t, err = c.Gather(t, index, a); err != nil {
+		var err error
+		if t, err = c.Gather(t, op.Int64([]int64{int64(len(places))}, places), a); err != nil {
 			return nil, err
 		}
 	}

@@ -7,7 +7,7 @@ import "onnxquant/internal/run/execute/op"
 // Operators are the operators of this package.
 var Operators = op.Table{
 	"Identity":        {Inputs: 1, Run: runSame},
-	"Dropout":         {Inputs: 1, Attributes: "ratio seed", Run: runSame},
+	"Dropout":         {Inputs: 1, Attributes: "ratio seed", Run: runDropout},
 	"Constant":        {Attributes: "value value_int value_ints value_float value_floats value_string value_strings", Run: runConstant},
 	"ConstantOfShape": {Inputs: 1, Attributes: "value", Run: runConstantOfShape},
 	"Concat":          {Inputs: 1, Attributes: "axis", Run: runConcat},

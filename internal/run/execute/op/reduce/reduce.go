@@ -191,11 +191,11 @@ var (
 	}
 	most = reducer{
 		extreme(float32(math.Inf(-1)), func(a, b float32) float32 { return max(a, b) }), extreme(math.Inf(-1), math.Max),
-		func(x []int64) int64 { return extreme(x[0], func(a, b int64) int64 { return max(a, b) })(x) },
+		extreme(math.MinInt64, func(a, b int64) int64 { return max(a, b) }),
 	}
 	least = reducer{
 		extreme(float32(math.Inf(1)), func(a, b float32) float32 { return min(a, b) }), extreme(math.Inf(1), math.Min),
-		func(x []int64) int64 { return extreme(x[0], func(a, b int64) int64 { return min(a, b) })(x) },
+		extreme(math.MaxInt64, func(a, b int64) int64 { return min(a, b) }),
 	}
 )
 
